@@ -1,0 +1,10 @@
+//! gradloom-core: the whole compiler, from the lazy [`tensor`] API to rendered kernels, with no IO, clock, threads or
+//! vendor crates. Modules form floors; each imports only from floors below it (a test enforces this).
+#![forbid(unsafe_code)]
+
+pub mod dtype;
+pub mod error;
+pub mod util;
+
+pub use dtype::DType;
+pub use error::{Error, Result};
