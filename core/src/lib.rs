@@ -4,6 +4,7 @@
 
 pub mod dtype;
 pub mod error;
+pub mod uop;
 pub mod util;
 
 pub use dtype::DType;

@@ -1,0 +1,311 @@
+//! The arena: hash-consed nodes, and the side tables (shape, bounds, open ranges) filled as nodes are added.
+
+use super::arg::{Arg, AxisKind, RangeArg, Shape};
+use super::{Op, bounds, shape};
+use crate::DType;
+use crate::dtype::Scalar;
+use hashbrown::{HashMap, HashTable};
+use rustc_hash::{FxBuildHasher, FxHasher};
+use smallvec::SmallVec;
+use std::hash::{Hash, Hasher};
+
+/// A node handle: its index in a [`Graph`]. Meaningless in any other graph.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UOp(pub u32);
+
+impl std::fmt::Debug for UOp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "%{}", self.0)
+    }
+}
+
+/// Range ids are bits of a [`RangeSet`].
+pub const MAX_RANGES: usize = 128;
+
+/// A set of range ids.
+pub type RangeSet = u128;
+
+#[derive(Clone, Copy)]
+struct Node {
+    op: Op,
+    dtype: DType,
+    n_src: u32,
+    src: u32,
+    arg: u32,
+    shape: u32,
+}
+
+/// Hash-consed append-only arena of nodes.
+#[derive(Clone)]
+pub struct Graph {
+    nodes: Vec<Node>,
+    srcs: Vec<UOp>,
+    table: HashTable<u32>,
+    args: Vec<Arg>,
+    arg_ids: HashMap<Arg, u32, FxBuildHasher>,
+    shapes: Vec<Shape>,
+    shape_ids: HashMap<Shape, u32, FxBuildHasher>,
+    bounds: Vec<(i64, i64)>,
+    ranges: Vec<RangeSet>,
+}
+
+impl Default for Graph {
+    fn default() -> Self {
+        Graph::new()
+    }
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new() -> Graph {
+        let mut g = Graph {
+            nodes: Vec::new(),
+            srcs: Vec::new(),
+            table: HashTable::new(),
+            args: Vec::new(),
+            arg_ids: HashMap::default(),
+            shapes: Vec::new(),
+            shape_ids: HashMap::default(),
+            bounds: Vec::new(),
+            ranges: Vec::new(),
+        };
+        g.intern_arg(Arg::None);
+        g.intern_shape(Shape::new());
+        g
+    }
+
+    /// Nodes so far.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// True if there is no node.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// All nodes, sources first.
+    pub fn iter(&self) -> impl Iterator<Item = UOp> + use<> {
+        (0..self.nodes.len() as u32).map(UOp)
+    }
+
+    /// The node's op.
+    pub fn op(&self, u: UOp) -> Op {
+        self.nodes[u.0 as usize].op
+    }
+
+    /// The node's element type.
+    pub fn dtype(&self, u: UOp) -> DType {
+        self.nodes[u.0 as usize].dtype
+    }
+
+    /// The node's sources.
+    pub fn src(&self, u: UOp) -> &[UOp] {
+        let n = &self.nodes[u.0 as usize];
+        &self.srcs[n.src as usize..(n.src + n.n_src) as usize]
+    }
+
+    /// Source `i` of the node.
+    pub fn src_at(&self, u: UOp, i: usize) -> UOp {
+        self.src(u)[i]
+    }
+
+    /// The node's sources, copied so that the graph may grow meanwhile.
+    pub fn srcs(&self, u: UOp) -> SmallVec<[UOp; 4]> {
+        SmallVec::from_slice(self.src(u))
+    }
+
+    /// The node's argument.
+    pub fn arg(&self, u: UOp) -> &Arg {
+        &self.args[self.nodes[u.0 as usize].arg as usize]
+    }
+
+    /// The node's shape; `[]` for scalars and for everything in a kernel.
+    pub fn shape(&self, u: UOp) -> &Shape {
+        &self.shapes[self.nodes[u.0 as usize].shape as usize]
+    }
+
+    /// Elements in the node's shape.
+    pub fn numel(&self, u: UOp) -> usize {
+        self.shape(u).iter().product()
+    }
+
+    /// Inclusive bounds of an integer or bool value: never tighter than the truth, the dtype's own if nothing is known
+    /// (u64 as if i64). A value whose bounds are inside its dtype's range did not overflow. Meaningless for floats.
+    pub fn bounds(&self, u: UOp) -> (i64, i64) {
+        self.bounds[u.0 as usize]
+    }
+
+    /// Ids of the ranges that the value depends on and that are not closed inside it.
+    pub fn ranges(&self, u: UOp) -> RangeSet {
+        self.ranges[u.0 as usize]
+    }
+
+    /// The constant's value, if the node is one.
+    pub fn const_val(&self, u: UOp) -> Option<Scalar> {
+        match self.arg(u) {
+            Arg::Const(c) if self.op(u) == Op::Const => Some(*c),
+            _ => None,
+        }
+    }
+
+    /// The constant's value as an integer, if the node is an integer or bool constant.
+    pub fn const_int(&self, u: UOp) -> Option<i64> {
+        match self.const_val(u)? {
+            Scalar::Int(i) => Some(i),
+            Scalar::Float(_) => None,
+        }
+    }
+
+    /// The range's argument. The node must be a Range.
+    pub fn range_arg(&self, u: UOp) -> RangeArg {
+        match self.arg(u) {
+            Arg::Range(r) => *r,
+            a => unreachable!("{u:?} is not a range: {a:?}"),
+        }
+    }
+
+    /// A range node's kind. The node must be a Range.
+    pub fn kind(&self, u: UOp) -> AxisKind {
+        self.range_arg(u).kind
+    }
+
+    /// The extent of a range with a constant bound. The node must be a Range.
+    pub fn range_len(&self, u: UOp) -> usize {
+        self.const_int(self.src_at(u, 0)).expect("range bounds are constants") as usize
+    }
+
+    /// Adds a node, or finds the equal one. The shape is derived; sources must have been checked to fit (frontend) or be
+    /// known to (compiler): see `shape`.
+    pub fn node(&mut self, op: Op, dtype: DType, src: &[UOp], arg: Arg) -> UOp {
+        let arg_id = self.intern_arg(arg);
+        let hash = node_hash(op, dtype, src, arg_id);
+        let (nodes, srcs) = (&self.nodes, &self.srcs);
+        let found = self.table.find(hash, |&i| {
+            let n = &nodes[i as usize];
+            n.op == op
+                && n.dtype == dtype
+                && n.arg == arg_id
+                && &srcs[n.src as usize..(n.src + n.n_src) as usize] == src
+        });
+        if let Some(&i) = found {
+            return UOp(i);
+        }
+        let index = self.nodes.len() as u32;
+        debug_assert!(src.iter().all(|s| s.0 < index), "sources come first");
+        let shape = shape::infer(self, op, src, arg_id);
+        let shape = self.intern_shape(shape);
+        let at = self.srcs.len() as u32;
+        self.srcs.extend_from_slice(src);
+        self.nodes.push(Node { op, dtype, n_src: src.len() as u32, src: at, arg: arg_id, shape });
+        let (nodes, srcs) = (&self.nodes, &self.srcs);
+        self.table.insert_unique(hash, index, |&i| {
+            let n = &nodes[i as usize];
+            node_hash(n.op, n.dtype, &srcs[n.src as usize..(n.src + n.n_src) as usize], n.arg)
+        });
+        let u = UOp(index);
+        let bounds = bounds::infer(self, u);
+        self.bounds.push(bounds);
+        let ranges = self.infer_ranges(u);
+        self.ranges.push(ranges);
+        u
+    }
+
+    /// The same node with other sources.
+    pub fn with_src(&mut self, u: UOp, src: &[UOp]) -> UOp {
+        if self.src(u) == src {
+            return u;
+        }
+        let (op, dtype, arg) = (self.op(u), self.dtype(u), self.arg(u).clone());
+        self.node(op, dtype, src, arg)
+    }
+
+    /// Every node that `roots` need, in index (topological) order.
+    pub fn reachable(&self, roots: &[UOp]) -> Vec<UOp> {
+        let Some(top) = roots.iter().max() else { return Vec::new() };
+        let mut seen = vec![false; top.0 as usize + 1];
+        for r in roots {
+            seen[r.0 as usize] = true;
+        }
+        for i in (0..seen.len()).rev() {
+            if seen[i] {
+                for s in self.src(UOp(i as u32)) {
+                    seen[s.0 as usize] = true;
+                }
+            }
+        }
+        (0..seen.len() as u32).filter(|&i| seen[i as usize]).map(UOp).collect()
+    }
+
+    /// Copies `roots` and all they need from `other` in order, offering each node first to `leaf` (return `Some` to
+    /// replace it). Returns the images of the roots.
+    pub fn import(
+        &mut self,
+        other: &Graph,
+        roots: &[UOp],
+        mut leaf: impl FnMut(&mut Graph, UOp) -> Option<UOp>,
+    ) -> Vec<UOp> {
+        let mut map: Vec<UOp> = vec![UOp(u32::MAX); roots.iter().max().map_or(0, |r| r.0 as usize + 1)];
+        for u in other.reachable(roots) {
+            let image = match leaf(self, u) {
+                Some(r) => r,
+                None => {
+                    let src: SmallVec<[UOp; 4]> = other.src(u).iter().map(|s| map[s.0 as usize]).collect();
+                    self.node(other.op(u), other.dtype(u), &src, other.arg(u).clone())
+                }
+            };
+            map[u.0 as usize] = image;
+        }
+        roots.iter().map(|r| map[r.0 as usize]).collect()
+    }
+
+    pub(crate) fn arg_by_id(&self, id: u32) -> &Arg {
+        &self.args[id as usize]
+    }
+
+    fn intern_arg(&mut self, arg: Arg) -> u32 {
+        if let Some(&i) = self.arg_ids.get(&arg) {
+            return i;
+        }
+        let i = self.args.len() as u32;
+        self.args.push(arg.clone());
+        self.arg_ids.insert(arg, i);
+        i
+    }
+
+    fn intern_shape(&mut self, s: Shape) -> u32 {
+        if let Some(&i) = self.shape_ids.get(&s) {
+            return i;
+        }
+        let i = self.shapes.len() as u32;
+        self.shapes.push(s.clone());
+        self.shape_ids.insert(s, i);
+        i
+    }
+
+    fn infer_ranges(&self, u: UOp) -> RangeSet {
+        let src = self.src(u);
+        let of = |s: &[UOp]| s.iter().fold(0, |m, s| m | self.ranges[s.0 as usize]);
+        match self.op(u) {
+            Op::Range => of(src) | 1 << self.range_arg(u).id,
+            Op::Reduce | Op::Fold if src.len() > 1 => of(src) & !of(&src[1..]),
+            Op::End => of(src) & !(1 << self.range_arg(src[0]).id),
+            Op::AccRead | Op::After => self.ranges[src[0].0 as usize],
+            Op::Index => match self.arg(u) {
+                Arg::Strides(s) => of(src) | s.iter().fold(0, |m, (id, _)| m | 1 << id),
+                _ => of(src),
+            },
+            _ => of(src),
+        }
+    }
+}
+
+fn node_hash(op: Op, dtype: DType, src: &[UOp], arg: u32) -> u64 {
+    let mut h = FxHasher::default();
+    (op as u8, dtype as u8, arg).hash(&mut h);
+    for s in src {
+        h.write_u32(s.0);
+    }
+    // hashbrown takes its tag from the top bits, which Fx leaves weak for short inputs
+    h.finish().wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(26)
+}

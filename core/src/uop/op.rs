@@ -1,0 +1,234 @@
+//! The op set. Each op says in which stage it is legal and what its sources are; `spec` checks exactly that.
+//!
+//! Stages: T = tensor graph (values have shapes), K = kernel graph (scalars over ranges), P = program (linear order, tiles).
+//! A value in K and P is scalar per point of its *open ranges*. Ranges of a tile kind (see [`super::AxisKind`]) are never
+//! loops: a value that depends on them is a tile, one element per point, of which the `lane` axis is a vector register.
+
+/// The kind of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum Op {
+    // ---- sources
+    /// TKP `Const()[Const]`: a scalar of the node's dtype, shape `[]`; broadcasts against anything.
+    Const,
+    /// T `Buffer()[Buffer]`: device storage with identity, shape `[len]`.
+    Buffer,
+    /// KP (and T inside a cached schedule) `Param()[Param]`: the storage given for a slot; in K and P a pointer.
+    Param,
+    /// TKP `Var()[Var]`: a 4-byte scalar given at launch, i32 or f32, with bounds if i32.
+    Var,
+    /// T `Iota()[Shape([n])]`: `0, 1, .., n-1` as i32.
+    Iota,
+    /// K `Invalid()`: the value of a masked-out element; `Where(cond, x, Invalid)` is the only mask.
+    Invalid,
+    // ---- movement, T only
+    /// `Reshape(x)[Shape]`: same elements, row-major.
+    Reshape,
+    /// `Permute(x)[Axes]`: out axis `i` is in axis `axes[i]`.
+    Permute,
+    /// `Expand(x)[Shape]`: same rank, axes of size 1 repeat.
+    Expand,
+    /// `Pad(x)[Pairs]`: zeros, `(before, after)` per axis, both >= 0.
+    Pad,
+    /// `Shrink(x)[Pairs]`: keeps `begin..end` per axis.
+    Shrink,
+    /// `Flip(x)[Axes]`: reverses the listed axes.
+    Flip,
+    /// `Gather(x, idx)[Axes([axis])]`: `out[i..] = x[i.. with i[axis] = idx[i..]]`; idx is an integer tensor whose shape
+    /// equals x's on every other axis; out of range gives 0.
+    Gather,
+    // ---- reduce
+    /// T `Reduce(x)[Reduce(op, axes)]`: axes become size 1. K `Reduce(x, ranges..)[Reduce(op, [])]`: closes the ranges.
+    Reduce,
+    // ---- unary, elementwise (TKP)
+    /// To the node's dtype; see [`crate::dtype`] for the rules.
+    Cast,
+    /// Same bits, another dtype of the same size.
+    Bitcast,
+    /// `-x`; wraps for ints.
+    Neg,
+    /// `2^x`.
+    Exp2,
+    /// Base-2 logarithm.
+    Log2,
+    /// Sine of radians.
+    Sin,
+    /// Square root.
+    Sqrt,
+    /// `1/x`.
+    Recip,
+    /// Rounds to integer toward zero, stays float.
+    Trunc,
+    // ---- binary, elementwise (TKP); both sources and the result have one dtype unless said
+    /// Sum; for bool `or`.
+    Add,
+    /// Difference.
+    Sub,
+    /// Product; for bool `and`.
+    Mul,
+    /// Float quotient.
+    Div,
+    /// Integer quotient toward zero; `x/0 = x`, `MIN/-1` wraps.
+    Idiv,
+    /// Remainder of `Idiv`, sign of the dividend; `x%0 = 0`.
+    Imod,
+    /// Integer quotient toward minus infinity; `x/0 = x`.
+    FloorDiv,
+    /// Remainder of `FloorDiv`, sign of the divisor; `x%0 = 0`.
+    FloorMod,
+    /// Larger; NaN if either is NaN.
+    Max,
+    /// Smaller; NaN if either is NaN.
+    Min,
+    /// Bitwise and (ints, bool).
+    And,
+    /// Bitwise or (ints, bool).
+    Or,
+    /// Bitwise exclusive or (ints, bool).
+    Xor,
+    /// Left shift by `y mod bits`.
+    Shl,
+    /// Right shift by `y mod bits`; arithmetic if signed.
+    Shr,
+    /// `x < y` as bool.
+    CmpLt,
+    /// `x == y` as bool.
+    CmpEq,
+    /// `x != y` as bool (true for NaN).
+    CmpNe,
+    // ---- ternary, elementwise
+    /// TKP `Where(cond: bool, x, y)`.
+    Where,
+    /// P `MulAdd(a, b, c)` = a*b+c, fused or not.
+    MulAdd,
+    // ---- state and order
+    /// T `Contiguous(x)`: x, materialised.
+    Contiguous,
+    /// T `Detach(x)`: x, without gradient.
+    Detach,
+    /// T `Store(target, value)`: target is a Buffer under movement ops. KP `Store(index, value[, gate])`. Void.
+    Store,
+    /// T `After(x, deps..)`: x, once deps have happened. `After(buf, Store(view of buf, v))` is an assign.
+    After,
+    /// TK `Sink(roots..)`. Void.
+    Sink,
+    // ---- kernel
+    /// KP `Range(bound)[Range]`: an index `0..bound`, i32 (i64 only if the bound needs it).
+    Range,
+    /// KP `Index(param or scratch, offset)[None or Strides]`: an address, in elements. With `Strides` (P) the tile axes
+    /// listed add `stride * axis` to the offset.
+    Index,
+    /// KP `Load(index)` or `Load(index, alt, gate)`: where gate is false memory is not touched and the value is alt.
+    Load,
+    /// P `Acc(init, tile ranges..)[Acc id]`: declares a register tile over these axes and sets every element to init.
+    Acc,
+    /// P `AccUpdate(acc, x)[Reduce(op, [])]`: `acc = acc op x`; axes of x that acc lacks are folded in order. Void.
+    AccUpdate,
+    /// P `AccMulAdd(acc, a, b)`: `acc += a*b`, fused or not, folding as AccUpdate. Void.
+    AccMulAdd,
+    /// P `AccRead(acc, deps..)`: the tile's value once deps (an `End`, updates) have happened.
+    AccRead,
+    /// P `Fold(x, tile ranges..)[Reduce(op, [])]`: reduces tile axes of a value, pairwise.
+    Fold,
+    /// KP `End(range, body..)`: closes a loop. Void.
+    End,
+    /// KP `Scratch()[Scratch]`: kernel-local storage (workgroup or private), a pointer.
+    Scratch,
+    /// KP `Barrier(deps..)`: workgroup barrier. Void.
+    Barrier,
+}
+
+use Op::*;
+
+/// How a reduction combines.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum ReduceOp {
+    /// Sum, identity 0.
+    Add,
+    /// Product, identity 1.
+    Mul,
+    /// Maximum, identity -inf or the smallest int.
+    Max,
+    /// Minimum, identity +inf or the largest int.
+    Min,
+}
+
+impl ReduceOp {
+    /// The elementwise op that combines two partial results.
+    pub const fn op(self) -> Op {
+        match self {
+            ReduceOp::Add => Add,
+            ReduceOp::Mul => Mul,
+            ReduceOp::Max => Max,
+            ReduceOp::Min => Min,
+        }
+    }
+
+    /// The neutral element for `dt`.
+    pub fn identity(self, dt: crate::DType) -> crate::dtype::Scalar {
+        use crate::dtype::Scalar;
+        let inf = |sign: f64| match dt.int_range() {
+            Some((lo, hi)) => Scalar::Int(if sign < 0.0 { lo as i64 } else { hi as i64 }),
+            None => Scalar::float(sign * f64::INFINITY),
+        };
+        match self {
+            ReduceOp::Add => Scalar::from_i64(0, dt),
+            ReduceOp::Mul => Scalar::from_i64(1, dt),
+            ReduceOp::Max => inf(-1.0),
+            ReduceOp::Min => inf(1.0),
+        }
+    }
+}
+
+impl Op {
+    /// Every op, in declaration order.
+    #[rustfmt::skip]
+    pub const ALL: &[Op] = &[
+        Const, Buffer, Param, Var, Iota, Invalid, Reshape, Permute, Expand, Pad, Shrink, Flip, Gather, Reduce,
+        Cast, Bitcast, Neg, Exp2, Log2, Sin, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Idiv, Imod, FloorDiv, FloorMod,
+        Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, Contiguous, Detach, Store, After, Sink,
+        Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, End, Scratch, Barrier,
+    ];
+
+    /// One source, elementwise.
+    pub const fn is_unary(self) -> bool {
+        (self as u8) >= Cast as u8 && (self as u8) <= Trunc as u8
+    }
+
+    /// Two sources, elementwise.
+    pub const fn is_binary(self) -> bool {
+        (self as u8) >= Add as u8 && (self as u8) <= CmpNe as u8
+    }
+
+    /// Unary, binary, Where or MulAdd.
+    pub const fn is_alu(self) -> bool {
+        (self as u8) >= Cast as u8 && (self as u8) <= MulAdd as u8
+    }
+
+    /// Yields bool whatever its sources are.
+    pub const fn is_compare(self) -> bool {
+        matches!(self, CmpLt | CmpEq | CmpNe)
+    }
+
+    /// `x op y == y op x`.
+    pub const fn is_commutative(self) -> bool {
+        matches!(self, Add | Mul | Max | Min | And | Or | Xor | CmpEq | CmpNe)
+    }
+
+    /// Moves elements without computing (excluding Gather).
+    pub const fn is_movement(self) -> bool {
+        (self as u8) >= Reshape as u8 && (self as u8) <= Flip as u8
+    }
+
+    /// The op's name in printed IR: `cmp_lt`, `mul_add` ...
+    pub fn name(self) -> String {
+        let mut out = String::new();
+        for (i, c) in format!("{self:?}").chars().enumerate() {
+            if c.is_ascii_uppercase() && i > 0 {
+                out.push('_');
+            }
+            out.push(c.to_ascii_lowercase());
+        }
+        out
+    }
+}
