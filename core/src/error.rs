@@ -12,34 +12,92 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// Shapes do not fit an op.
     #[error("{op}: shape {lhs:?} does not fit {rhs:?}")]
-    Shape { #[doc = "op"] op: &'static str, #[doc = "left"] lhs: Vec<usize>, #[doc = "right"] rhs: Vec<usize> },
+    Shape {
+        #[doc = "op"]
+        op: &'static str,
+        #[doc = "left"]
+        lhs: Vec<usize>,
+        #[doc = "right"]
+        rhs: Vec<usize>,
+    },
     /// An axis outside the rank.
     #[error("{op}: axis {axis} is out of range for rank {rank}")]
-    Axis { #[doc = "op"] op: &'static str, #[doc = "axis"] axis: i64, #[doc = "rank"] rank: usize },
+    Axis {
+        #[doc = "op"]
+        op: &'static str,
+        #[doc = "axis"]
+        axis: i64,
+        #[doc = "rank"]
+        rank: usize,
+    },
     /// A dtype an op does not take.
     #[error("{op}: dtype {dtype} is not supported: {why}")]
-    DType { #[doc = "op"] op: &'static str, #[doc = "dtype"] dtype: DType, #[doc = "reason"] why: String },
+    DType {
+        #[doc = "op"]
+        op: &'static str,
+        #[doc = "dtype"]
+        dtype: DType,
+        #[doc = "reason"]
+        why: String,
+    },
     /// A bad argument value.
     #[error("{op}: {what}")]
-    Value { #[doc = "op"] op: &'static str, #[doc = "what is wrong"] what: String },
+    Value {
+        #[doc = "op"]
+        op: &'static str,
+        #[doc = "what is wrong"]
+        what: String,
+    },
     /// Something this build or device can not do.
     #[error("unsupported {what} ({context})")]
-    Unsupported { #[doc = "feature"] what: String, #[doc = "where: node, op, target"] context: String },
+    Unsupported {
+        #[doc = "feature"]
+        what: String,
+        #[doc = "where: node, op, target"]
+        context: String,
+    },
     /// A file that is not what it should be.
     #[error("bad {format} file: {what}{}", at.map(|o| format!(" at byte {o}")).unwrap_or_default())]
-    Format { #[doc = "file format"] format: &'static str, #[doc = "what is wrong"] what: String, #[doc = "byte offset"] at: Option<u64> },
+    Format {
+        #[doc = "file format"]
+        format: &'static str,
+        #[doc = "what is wrong"]
+        what: String,
+        #[doc = "byte offset"]
+        at: Option<u64>,
+    },
     /// A model that parses but cannot be run.
     #[error("model: {what}{}", node.as_ref().map(|n| format!(" (node {n})")).unwrap_or_default())]
-    Model { #[doc = "what is wrong"] what: String, #[doc = "node name and op type"] node: Option<String> },
+    Model {
+        #[doc = "what is wrong"]
+        what: String,
+        #[doc = "node name and op type"]
+        node: Option<String>,
+    },
     /// A model input or output is missing, unknown or of the wrong kind.
     #[error("input `{name}`: {what}")]
-    Input { #[doc = "input name"] name: String, #[doc = "what is wrong"] what: String },
+    Input {
+        #[doc = "input name"]
+        name: String,
+        #[doc = "what is wrong"]
+        what: String,
+    },
     /// A device failed: out of memory, lost, compilation error.
     #[error("device {device}: {what}")]
-    Device { #[doc = "device name"] device: String, #[doc = "what happened"] what: String },
+    Device {
+        #[doc = "device name"]
+        device: String,
+        #[doc = "what happened"]
+        what: String,
+    },
     /// Memory was refused.
     #[error("out of memory on {device}: {bytes} bytes wanted")]
-    OutOfMemory { #[doc = "device name"] device: String, #[doc = "bytes asked for"] bytes: u64 },
+    OutOfMemory {
+        #[doc = "device name"]
+        device: String,
+        #[doc = "bytes asked for"]
+        bytes: u64,
+    },
     /// The caller cancelled.
     #[error("aborted")]
     Aborted,

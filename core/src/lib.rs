@@ -1,9 +1,13 @@
-//! gradloom-core: the whole compiler, from the lazy [`tensor`] API to rendered kernels, with no IO, clock, threads or
+//! gradloom-core: the whole compiler, from the lazy tensor API to rendered kernels, with no IO, clock, threads or
 //! vendor crates. Modules form floors; each imports only from floors below it (a test enforces this).
 #![forbid(unsafe_code)]
 
+pub mod codegen;
+pub mod device;
 pub mod dtype;
 pub mod error;
+pub mod render;
+pub mod target;
 pub mod uop;
 pub mod util;
 

@@ -129,10 +129,18 @@ impl DType {
             (Void, x) | (Bool, x) => x,
             (F16, BF16) => F32,
             (x, y) if y.is_float() => {
-                if x.is_float() && x.size() > y.size() { x } else { y }
+                if x.is_float() && x.size() > y.size() {
+                    x
+                } else {
+                    y
+                }
             }
             (x, y) if x.is_signed() == y.is_signed() => {
-                if x.size() >= y.size() { x } else { y }
+                if x.size() >= y.size() {
+                    x
+                } else {
+                    y
+                }
             }
             (signed, unsigned) => {
                 // a < b in enum order, so `signed` is the signed one

@@ -59,7 +59,9 @@ fn exact(g: &Graph, u: UOp) -> Option<(i128, i128)> {
         Op::Idiv if b(1).0 > 0 => Some(corners(&|x, y| x / y)),
         Op::FloorMod if b(1).0 > 0 => Some(match (b(0), b(1)) {
             ((lo, hi), (m, _)) if lo >= 0 && hi < m => (lo, hi),
-            ((lo, hi), (m, n)) if m == n && lo.div_euclid(m) == hi.div_euclid(m) => (lo.rem_euclid(m), hi.rem_euclid(m)),
+            ((lo, hi), (m, n)) if m == n && lo.div_euclid(m) == hi.div_euclid(m) => {
+                (lo.rem_euclid(m), hi.rem_euclid(m))
+            }
             (_, (_, n)) => (0, n - 1),
         }),
         Op::Imod if b(1).0 > 0 => Some(match (b(0), b(1)) {

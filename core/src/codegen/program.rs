@@ -1,0 +1,113 @@
+//! A program: one kernel in execution order, what every renderer and the interpreter take.
+//!
+//! `order` lists nodes of `g` so that sources come first; constants, tile ranges and pointers need no place of their own
+//! but may appear. How to read it (semantics of each op are in [`crate::uop::op`]):
+//! - **Launch.** On targets with `has_local`: `Grid(d)` and `Local(d)` ranges are workgroup and thread index. Elsewhere the
+//!   only launch range is `Grid(0)`: everything after it in `order` is the body of a loop over `lo..hi`, two arguments of
+//!   the kernel (the device cuts `0..grid[0]` into slices for its threads). Nodes before it run once per call.
+//!   A program without a Grid range is run once (`grid == [1, 1, 1]`).
+//! - **Loops.** A `Range` of kind Loop or Reduce opens a loop `0..bound` at its place; its `End` closes it. Well nested.
+//! - **Tiles.** A node's tile axes are its open ranges of tile kind ([`Program::tile`]), outermost first, the lane axis (if
+//!   the value has it) last. A value without tile axes is one scalar. Two operands need not have the same axes: a missing
+//!   axis broadcasts. A tile range used as a value is the iota along its axis.
+//! - **Memory.** `Index(ptr, offset)[Strides]` addresses element `offset + sum(stride * axis)`. The offset may be a tile
+//!   itself (gather) or scalar. If the lane axis has stride 1 and the offset does not depend on it, lanes are contiguous.
+//!   Loads and stores without a gate are in bounds, for every point of their tile. A gated one touches memory only where the
+//!   gate is true.
+//! - **Accumulators.** `Acc` declares mutable registers, re-initialised each time control reaches it; `AccUpdate` and
+//!   `AccMulAdd` change them; `AccRead` is their value then.
+//! - Only ops and dtypes the target has; no Invalid, no FloorDiv/FloorMod, no tensor ops.
+
+use crate::DType;
+use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
+use smallvec::SmallVec;
+
+/// A buffer argument of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParamInfo {
+    /// Element type in memory.
+    pub dtype: DType,
+    /// Elements.
+    pub len: usize,
+    /// The kernel loads from it.
+    pub read: bool,
+    /// The kernel stores to it.
+    pub written: bool,
+}
+
+/// A scalar argument of a kernel: 4 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VarInfo {
+    /// Name; the launch gives its value.
+    pub name: Box<str>,
+    /// I32 or F32.
+    pub dtype: DType,
+}
+
+/// One axis of a tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TileAxis {
+    /// Range id.
+    pub id: u8,
+    /// Extent.
+    pub len: usize,
+    /// Is it the vector axis?
+    pub lane: bool,
+}
+
+/// A kernel ready to render.
+#[derive(Clone)]
+pub struct Program {
+    /// Identifier, e.g. `r_64_512_512`: valid in every language.
+    pub name: String,
+    /// The nodes.
+    pub g: Graph,
+    /// Execution order.
+    pub order: Vec<UOp>,
+    /// Buffers by slot.
+    pub params: Vec<ParamInfo>,
+    /// Scalars by position; `Op::Var` nodes are found by name.
+    pub vars: Vec<VarInfo>,
+    /// Launch grid.
+    pub grid: [u32; 3],
+    /// Workgroup size; `[1, 1, 1]` where there is none.
+    pub local: [u32; 3],
+    /// Every tile range in use, by id.
+    pub tiles: Vec<TileAxis>,
+    /// Floating point operations of a launch, counted before optimisation.
+    pub flops: u64,
+    /// Bytes a launch moves at least (each buffer element it touches once).
+    pub bytes: u64,
+}
+
+impl Program {
+    /// The tile axes of a value: registers first in id order, the lane axis last.
+    pub fn tile(&self, u: UOp) -> SmallVec<[TileAxis; 4]> {
+        let open = self.g.ranges(u);
+        let mut axes: SmallVec<[TileAxis; 4]> = self.tiles.iter().filter(|t| open >> t.id & 1 == 1).copied().collect();
+        axes.sort_by_key(|t| (t.lane, t.id));
+        axes
+    }
+
+    /// The launch range of this kind, if the program has it.
+    pub fn launch_range(&self, kind: AxisKind) -> Option<UOp> {
+        self.order.iter().copied().find(|&u| self.g.op(u) == Op::Range && self.g.kind(u) == kind)
+    }
+
+    /// Element stride of an Index along a tile axis (0 if it has none).
+    pub fn stride(&self, index: UOp, axis: u8) -> i64 {
+        match self.g.arg(index) {
+            Arg::Strides(s) => s.iter().find(|(id, _)| *id == axis).map_or(0, |s| s.1),
+            _ => 0,
+        }
+    }
+
+    /// The slot of the parameter an Index, Load or Store addresses, `None` for scratch.
+    pub fn slot(&self, u: UOp) -> Option<u32> {
+        match (self.g.op(u), self.g.arg(u)) {
+            (Op::Param, Arg::Param { slot, .. }) => Some(*slot),
+            (Op::Index | Op::Load | Op::Store, _) => self.slot(self.g.src_at(u, 0)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The seam to hardware: what `native` and `web` implement. Object safe, never blocks except where a platform offers no
+//! other way (native readback), never awaits.
+
+use crate::Result;
+use crate::render::Source;
+use crate::target::Target;
+
+/// A device allocation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct BufId(pub u32);
+
+/// A compiled kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct KernelId(pub u32);
+
+/// A readback in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct Ticket(pub u32);
+
+/// Part of an allocation, from a byte offset.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct View {
+    /// The allocation.
+    pub buf: BufId,
+    /// Byte offset, a multiple of the target's `offset_alignment`.
+    pub offset: usize,
+    /// Bytes.
+    pub bytes: usize,
+}
+
+/// One step of a plan, in order. Plain data.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Step {
+    /// Run a kernel.
+    Launch {
+        /// Which.
+        kernel: KernelId,
+        /// Buffers by slot.
+        args: Vec<View>,
+        /// Grid.
+        grid: [u32; 3],
+        /// Launch scalars as raw 4-byte values.
+        vars: Vec<u32>,
+    },
+    /// Copy bytes between allocations.
+    Copy {
+        /// From.
+        src: View,
+        /// To.
+        dst: View,
+    },
+}
+
+/// A device. Errors are `Error::Device` and `Error::OutOfMemory`.
+pub trait Device {
+    /// What it can do.
+    fn target(&self) -> &Target;
+
+    /// Allocates zeroed bytes.
+    fn alloc(&mut self, bytes: usize) -> Result<BufId>;
+
+    /// Frees an allocation once submitted work that uses it is done.
+    fn free(&mut self, buf: BufId);
+
+    /// Copies host bytes in, ordered with submitted steps.
+    fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()>;
+
+    /// Starts compiling kernels; they may be named in `submit` once [`Device::ready`] is true.
+    fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>>;
+
+    /// Are all kernels compiled? Errors of compilation come out here. True at once for synchronous devices.
+    fn ready(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
+    /// Releases a kernel.
+    fn release(&mut self, kernel: KernelId);
+
+    /// Runs the steps in order, as if one after the other. Returns before they are done where the platform allows.
+    fn submit(&mut self, steps: &[Step]) -> Result<()>;
+
+    /// Starts reading bytes back, ordered after everything submitted.
+    fn read(&mut self, view: View) -> Result<Ticket>;
+
+    /// The bytes, once they are there. A ticket is spent when it returned `Some`.
+    fn poll(&mut self, ticket: Ticket) -> Result<Option<Vec<u8>>>;
+
+    /// Waits until everything submitted is done, where the platform can block; elsewhere does nothing.
+    fn sync(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

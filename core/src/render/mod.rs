@@ -1,0 +1,50 @@
+//! Program -> text or bytes. Pure: no device handles, no rewriting of tensor ops. One renderer per language.
+
+use crate::codegen::Program;
+use crate::target::Target;
+use crate::{DType, Result};
+
+/// What a device compiles.
+#[derive(Clone)]
+pub struct Source {
+    /// The kernel's name.
+    pub name: String,
+    /// Text or bytes.
+    pub code: Code,
+    /// Workgroup size.
+    pub local: [u32; 3],
+    /// Parameter types, lengths (elements) and whether the kernel writes them, by slot.
+    pub params: Vec<crate::codegen::ParamInfo>,
+    /// Launch scalars, in the order they are passed.
+    pub vars: Vec<DType>,
+}
+
+/// Rendered code.
+#[derive(Clone)]
+pub enum Code {
+    /// WGSL or C.
+    Text(String),
+    /// Machine code (position independent), or an encoded WebAssembly function body.
+    Bytes(Vec<u8>),
+    /// The program itself, for the interpreter and the NULL device.
+    Program(std::sync::Arc<Program>),
+}
+
+/// Prints programs of one language.
+pub trait Renderer {
+    /// Renders a program for a target. Fails only with `Error::Unsupported`.
+    fn render(&self, p: &Program, t: &Target) -> Result<Code>;
+}
+
+impl Source {
+    /// Packs rendered code with what a device must know about the program.
+    pub fn new(p: &Program, code: Code) -> Source {
+        Source {
+            name: p.name.clone(),
+            code,
+            local: p.local,
+            params: p.params.clone(),
+            vars: p.vars.iter().map(|v| v.dtype).collect(),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What a device can do, as plain data: no handle, no probe. A [`Target`] decides decompositions, kernel optimisation and
+//! launch limits; it is part of every cache key. Devices in `native` and `web` fill it from what they find.
+
+use crate::DType;
+use crate::uop::Op;
+
+/// The language a renderer prints.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Lang {
+    /// WebGPU shading language.
+    Wgsl,
+    /// A WebAssembly function.
+    Wasm,
+    /// x86-64 machine code.
+    X86,
+    /// C99 with GCC vector extensions.
+    C,
+    /// The program itself, interpreted.
+    Eval,
+}
+
+/// How far x86-64 code may go.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Isa {
+    /// AVX2 + FMA + F16C: 16 registers of 8 f32.
+    Avx2,
+    /// AVX-512 F/BW/DQ/VL: 32 registers of 16 f32.
+    Avx512,
+}
+
+/// Plain description of a device.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Target {
+    /// Device name as users write it: `cpu`, `wgpu`, `webgpu`, `wasm`, `c`, `eval`, `null`.
+    pub name: String,
+    /// What its renderer prints.
+    pub lang: Lang,
+    /// f32 lanes of a vector register; 4 for WGSL's vec4; 1 if the target has no vectors.
+    pub lanes: usize,
+    /// Vector registers that a tile may occupy.
+    pub vector_registers: usize,
+    /// Instruction set of an x86-64 target.
+    pub isa: Option<Isa>,
+    /// dtypes that can be stored in a buffer and loaded as they are.
+    pub storage: DTypeSet,
+    /// dtypes that arithmetic can be done in; others are decomposed.
+    pub arithmetic: DTypeSet,
+    /// Fused (or fusible) multiply-add on floats.
+    pub fma: bool,
+    /// Float functions the target computes itself to 2 ulp; others are decomposed into polynomials.
+    pub native_math: Vec<Op>,
+    /// True for GPUs: kernels have Grid(0..3) and Local axes. False: Grid(0) is a loop `lo..hi` inside the kernel.
+    pub has_local: bool,
+    /// Threads that run a kernel's grid on CPU and WASM.
+    pub threads: usize,
+    /// Largest launch grid per dimension.
+    pub max_grid: [u32; 3],
+    /// Largest workgroup per dimension.
+    pub max_local: [u32; 3],
+    /// Largest workgroup in all.
+    pub max_local_total: u32,
+    /// Workgroup memory.
+    pub workgroup_bytes: usize,
+    /// Storage buffers per kernel.
+    pub max_buffers: usize,
+    /// Largest single binding or allocation.
+    pub max_buffer_bytes: usize,
+    /// Bindings may start at multiples of this.
+    pub offset_alignment: usize,
+    /// A GPU emulated in software (SwiftShader, llvmpipe).
+    pub software: bool,
+    /// Kernels may use WebAssembly relaxed SIMD.
+    pub relaxed_simd: bool,
+}
+
+/// A set of dtypes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct DTypeSet(u32);
+
+impl DTypeSet {
+    /// All storage dtypes.
+    pub const ALL: DTypeSet = DTypeSet::of(&DType::ALL);
+
+    /// The set of the listed dtypes.
+    pub const fn of(list: &[DType]) -> DTypeSet {
+        let (mut bits, mut i) = (0, 0);
+        while i < list.len() {
+            bits |= 1 << list[i] as u32;
+            i += 1;
+        }
+        DTypeSet(bits)
+    }
+
+    /// Is `dt` in the set?
+    pub const fn has(self, dt: DType) -> bool {
+        self.0 & 1 << dt as u32 != 0
+    }
+}
+
+impl Target {
+    /// The native CPU through the x86-64 emitter.
+    pub fn x86(isa: Isa, threads: usize) -> Target {
+        use DType::*;
+        Target {
+            name: "cpu".into(),
+            lang: Lang::X86,
+            lanes: if isa == Isa::Avx512 { 16 } else { 8 },
+            vector_registers: if isa == Isa::Avx512 { 32 } else { 16 },
+            isa: Some(isa),
+            arithmetic: DTypeSet::of(&[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64]),
+            fma: true,
+            native_math: vec![Op::Sqrt, Op::Trunc],
+            threads,
+            ..Target::eval()
+        }
+    }
+
+    /// C through the system compiler.
+    pub fn c(threads: usize) -> Target {
+        Target {
+            name: "c".into(),
+            lang: Lang::C,
+            isa: None,
+            lanes: 8,
+            vector_registers: 16,
+            ..Target::x86(Isa::Avx2, threads)
+        }
+    }
+
+    /// WebAssembly SIMD128, run by `threads` workers.
+    pub fn wasm(relaxed_simd: bool, threads: usize) -> Target {
+        Target {
+            name: "wasm".into(),
+            lang: Lang::Wasm,
+            isa: None,
+            lanes: 4,
+            vector_registers: 16,
+            fma: relaxed_simd,
+            relaxed_simd,
+            max_buffer_bytes: (1 << 32) - (1 << 16),
+            ..Target::x86(Isa::Avx2, threads)
+        }
+    }
+
+    /// WGSL with WebGPU's guaranteed limits; drivers raise them to the adapter's.
+    pub fn wgsl(name: &str) -> Target {
+        use DType::*;
+        Target {
+            name: name.into(),
+            lang: Lang::Wgsl,
+            lanes: 4,
+            vector_registers: 32,
+            storage: DTypeSet::of(&[I32, U32, F32]),
+            arithmetic: DTypeSet::of(&[Bool, I32, U32, F32]),
+            fma: true,
+            native_math: vec![Op::Sqrt, Op::Trunc],
+            has_local: true,
+            max_grid: [65535; 3],
+            max_local: [256, 256, 64],
+            max_local_total: 256,
+            workgroup_bytes: 16384,
+            max_buffers: 8,
+            max_buffer_bytes: 128 << 20,
+            offset_alignment: 256,
+            ..Target::eval()
+        }
+    }
+
+    /// The reference interpreter: everything is native.
+    pub fn eval() -> Target {
+        Target {
+            name: "eval".into(),
+            lang: Lang::Eval,
+            lanes: 1,
+            vector_registers: 16,
+            isa: None,
+            storage: DTypeSet::ALL,
+            arithmetic: DTypeSet::ALL,
+            fma: false,
+            native_math: vec![Op::Exp2, Op::Log2, Op::Sin, Op::Sqrt, Op::Trunc],
+            has_local: false,
+            threads: 1,
+            max_grid: [u32::MAX >> 1; 3],
+            max_local: [1; 3],
+            max_local_total: 1,
+            workgroup_bytes: 0,
+            max_buffers: 64,
+            max_buffer_bytes: usize::MAX >> 1,
+            offset_alignment: 64,
+            software: false,
+            relaxed_simd: false,
+        }
+    }
+
+    /// Does the target compute `op` on `dt` itself?
+    pub fn has_op(&self, op: Op, dt: DType) -> bool {
+        let transcendental = matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Trunc);
+        self.arithmetic.has(dt) && (!transcendental || self.native_math.contains(&op))
+    }
+}
