@@ -1,0 +1,6 @@
+//! tidy
+use std::path::Path;
+/// .
+pub(crate) fn report(_: &Path) -> Result<(), String> {
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! `wasm`: the web crate to `web/pkg`: cargo, then wasm-bindgen as a library (so that no tool must be installed and its
+//! version is the one in Cargo.lock), then wasm-opt where there is one. Two toolchains can do the first step, see
+//! [`Toolchain`]; each has an output folder of its own, because two compilers would throw away each other's work.
+
+use crate::sh;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+use wasm_bindgen_cli_support::Bindgen;
+
+/// The target triple of the web build.
+pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
+
+/// What the generated files are called.
+const OUT_NAME: &str = "gradloom_web";
+
+/// WebAssembly features that rustc emits and every engine with SIMD128 has; Debian's wasm-opt must be told each.
+const FEATURES: [&str; 7] =
+    ["bulk-memory", "sign-ext", "nontrapping-float-to-int", "mutable-globals", "multivalue", "reference-types", "simd"];
+
+/// Who compiles for wasm32.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Toolchain {
+    /// rustup's cargo with the target's standard library from rustup.
+    Rustup,
+    /// Debian's rustc-web, cargo-web and lld; the standard library is built from rust-web-src.
+    Debian,
+}
+
+impl Toolchain {
+    /// The toolchain that is ready on this machine. `GRADLOOM_WASM_TOOLCHAIN=rustup|debian` forces one.
+    pub(crate) fn find() -> Result<Toolchain, String> {
+        let forced = std::env::var("GRADLOOM_WASM_TOOLCHAIN").unwrap_or_default();
+        match forced.as_str() {
+            "" if rustup_ready() => Ok(Toolchain::Rustup),
+            "" if debian_missing().is_none() => Ok(Toolchain::Debian),
+            "rustup" if rustup_ready() => Ok(Toolchain::Rustup),
+            "rustup" => Err(format!("rustup has no {TARGET}")),
+            "" | "debian" => match debian_missing() {
+                None => Ok(Toolchain::Debian),
+                Some(what) => Err(format!("no compiler for {TARGET}: rustup does not have it, and {what} is missing")),
+            },
+            other => Err(format!("GRADLOOM_WASM_TOOLCHAIN is `{other}`; it may be `rustup` or `debian`")),
+        }
+    }
+
+    /// A few words for people.
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Toolchain::Rustup => "rustup's",
+            Toolchain::Debian => "Debian's rustc-web, with its standard library built here",
+        }
+    }
+
+    /// Where its build output goes, below the root.
+    fn target_dir(self) -> &'static str {
+        match self {
+            Toolchain::Rustup => "target/wasm",
+            Toolchain::Debian => "target/wasm-debian",
+        }
+    }
+
+    /// A cargo command line that builds for wasm32.
+    fn cargo(self) -> Command {
+        match self {
+            Toolchain::Rustup => {
+                let mut command = Command::new("cargo");
+                command.args(["build", "--target", TARGET]);
+                command
+            }
+            Toolchain::Debian => {
+                let mut command = Command::new("/usr/bin/cargo");
+                command.args(["build", "--target", TARGET, "-Zbuild-std=std,panic_abort"]);
+                command.env("RUSTC", "/usr/bin/rustc").env("RUSTC_BOOTSTRAP", "1");
+                command.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", "/usr/bin/wasm-ld");
+                command
+            }
+        }
+    }
+}
+
+/// Whether rustup's rustc has the target's standard library.
+fn rustup_ready() -> bool {
+    let printed = sh::quiet(Command::new("rustc").args(["--print", "target-libdir", "--target", TARGET]));
+    printed.is_ok_and(|dir| Path::new(dir.trim()).is_dir())
+}
+
+/// The first of Debian's pieces that is not installed.
+fn debian_missing() -> Option<&'static str> {
+    let pieces = [
+        ("/usr/bin/cargo", "cargo-web"),
+        ("/usr/bin/rustc", "rustc-web"),
+        ("/usr/bin/wasm-ld", "lld"),
+        ("/usr/lib/rustlib/src/rust/library/std/Cargo.toml", "rust-web-src"),
+    ];
+    pieces.iter().find(|(file, _)| !sysroot_file(file).exists()).map(|(_, package)| *package)
+}
+
+/// Debian keeps the library sources under a folder named by version and links it; follow the compiler's own sysroot.
+fn sysroot_file(file: &str) -> PathBuf {
+    let Some(rest) = file.strip_prefix("/usr/lib/rustlib") else { return PathBuf::from(file) };
+    let sysroot = sh::quiet(Command::new("/usr/bin/rustc").args(["--print", "sysroot"])).unwrap_or("/usr".into());
+    PathBuf::from(format!("{}/lib/rustlib{rest}", sysroot.trim()))
+}
+
+/// Builds `web/pkg`. `--dev` leaves wasm-opt out.
+pub(crate) fn build(root: &Path, args: &[&str]) -> Result<(), String> {
+    let toolchain = Toolchain::find().map_err(|why| format!("{why}\nrun `cargo xtask setup`"))?;
+    println!("wasm: compiling with {}", toolchain.describe());
+    let start = Instant::now();
+    let out = root.join(toolchain.target_dir());
+    let mut cargo = toolchain.cargo();
+    cargo.args(["--package", "gradloom-web", "--profile", "wasm", "--target-dir"]).arg(&out);
+    // Set by the cargo that runs xtask; they would send the inner cargo to the wrong compiler.
+    cargo.env_remove("CARGO").env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    if toolchain == Toolchain::Debian {
+        cargo.env_remove("RUSTUP_TOOLCHAIN");
+    }
+    sh::run(cargo.current_dir(root))?;
+    let input = out.join(TARGET).join("wasm").join(format!("{OUT_NAME}.wasm"));
+    println!("wasm: compiled in {:.1} s, {}", start.elapsed().as_secs_f64(), size_of(&input)?);
+
+    let pkg = root.join("web/pkg");
+    let _ = std::fs::remove_dir_all(&pkg);
+    std::fs::create_dir_all(&pkg).map_err(|error| format!("{}: {error}", pkg.display()))?;
+    Bindgen::new()
+        .input_path(&input)
+        .out_name(OUT_NAME)
+        .web(true)
+        .and_then(|bindgen| {
+            let strip = bindgen.typescript(true).remove_name_section(true).remove_producers_section(true);
+            strip.generate(&pkg)
+        })
+        .map_err(|error| format!("wasm-bindgen failed: {error:#}"))?;
+    let module = pkg.join(format!("{OUT_NAME}_bg.wasm"));
+    println!("wasm: bindings written to web/pkg, module {}", size_of(&module)?);
+    if !args.contains(&"--dev") {
+        optimise(&module)?;
+    }
+    sh::node(root, "scripts/size.mjs", &["web/pkg"])
+}
+
+/// Runs wasm-opt over the module in place; a wasm-opt that is absent or too old for the module leaves it as it is.
+fn optimise(module: &Path) -> Result<(), String> {
+    if sh::which("wasm-opt").is_none() {
+        println!("wasm: there is no wasm-opt, the module stays as it is");
+        return Ok(());
+    }
+    let start = Instant::now();
+    let smaller = module.with_extension("opt.wasm");
+    let mut command = Command::new("wasm-opt");
+    command.arg("-Os").args(FEATURES.map(|name| format!("--enable-{name}"))).arg(module).arg("-o").arg(&smaller);
+    match sh::quiet(&mut command) {
+        Ok(_) => {
+            std::fs::rename(&smaller, module).map_err(|error| format!("{}: {error}", module.display()))?;
+            println!("wasm: wasm-opt took {:.1} s, module {}", start.elapsed().as_secs_f64(), size_of(module)?);
+        }
+        Err(why) => {
+            let _ = std::fs::remove_file(&smaller);
+            println!("wasm: wasm-opt could not take the module, which stays as it is: {why}");
+        }
+    }
+    Ok(())
+}
+
+fn size_of(file: &Path) -> Result<String, String> {
+    let bytes = std::fs::metadata(file).map_err(|error| format!("{}: {error}", file.display()))?.len();
+    Ok(format!("{:.1} kB", bytes as f64 / 1000.0))
+}
