@@ -6,6 +6,7 @@ pub mod codegen;
 pub mod device;
 pub mod dtype;
 pub mod error;
+pub mod io;
 pub mod render;
 pub mod target;
 pub mod uop;
