@@ -1,1 +1,1 @@
-//! gradloom-tests.
+//! gradloom-tests holds no code of its own: see `it/` for the one integration binary.

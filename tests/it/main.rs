@@ -1,0 +1,3 @@
+//! The one integration binary: every Rust test that looks at more than one module is a module here.
+
+mod arch;
