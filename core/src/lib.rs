@@ -8,6 +8,8 @@ pub mod dtype;
 pub mod error;
 pub mod io;
 pub mod render;
+pub mod rewrite;
+pub mod rules;
 pub mod target;
 pub mod uop;
 pub mod util;

@@ -1,0 +1,15 @@
+//! Graph rewriting: how rules are written ([`crate::rules!`], [`pattern`]), and how they are run ([`driver`]).
+//!
+//! A rule is a named function from a node to an equal (or lowered) node, dispatched by op. A set is a list of rules with a
+//! name; a pass lists the sets it runs. Never: a concrete rule (those live in `crate::rules` and in the passes).
+
+pub mod driver;
+pub mod pattern;
+mod table;
+pub mod trace;
+
+pub use driver::{Memo, rewrite, rewrite_with, rewrite1, substitute, substitute1};
+pub use pattern::OpSet;
+pub use table::{CxFn, PlainFn, Rule, RuleSet, RuleSetWith, Rules, Set};
+pub(crate) use table::{done, pat, pat_ops, rhs, rules, set};
+pub use trace::{Firing, Trace};
