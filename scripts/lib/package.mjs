@@ -1,0 +1,57 @@
+// Building the npm package: wasm module, TypeScript, licence files, tarball; and putting the tarball into a project.
+import { cpSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { output, root, run } from "./run.mjs";
+
+const source = join(root, "web/ts");
+
+/** The packed npm package. */
+export const tarball = join(root, "dist/gradloom.tgz");
+
+/** Compiles the web crate and writes its bindings to web/pkg. */
+export function buildWasm({ dev = false } = {}) {
+  run("cargo", ["xtask", "wasm", ...(dev ? ["--dev"] : [])]);
+}
+
+/** Puts the bindings where TypeScript finds their types. */
+function bindings() {
+  const folder = join(source, "src/wasm");
+  rmSync(folder, { recursive: true, force: true });
+  cpSync(join(root, "web/pkg"), folder, { recursive: true });
+}
+
+/** Checks the types of the package without writing anything. */
+export function checkTypes() {
+  bindings();
+  run("npx", ["tsc", "--noEmit", "-p", source]);
+}
+
+/** web/pkg and web/ts/src to web/ts/dist, and that to dist/gradloom.tgz. */
+export function buildPackage() {
+  bindings();
+  rmSync(join(source, "dist"), { recursive: true, force: true });
+  run("npx", ["tsc", "-p", source]);
+  cpSync(join(root, "web/pkg"), join(source, "dist/wasm"), { recursive: true });
+  for (const name of ["LICENSE-MIT", "LICENSE-APACHE"]) cpSync(join(root, name), join(source, name));
+  const folder = join(root, "dist");
+  mkdirSync(folder, { recursive: true });
+  output("npm", ["pack", "--loglevel=error", "--pack-destination", folder], { cwd: source });
+  const packed = readdirSync(folder).find((name) => /^gradloom-\d.*\.tgz$/.test(name));
+  renameSync(join(folder, packed), tarball);
+  run("node", ["scripts/size.mjs"]);
+}
+
+/** Unpacks the tarball as `node_modules/gradloom` of a project, where it wins over the workspace's own link. */
+export function unpackInto(project) {
+  const folder = join(project, "node_modules/gradloom");
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  output("tar", ["xzf", tarball, "-C", folder, "--strip-components=1"]);
+}
+
+/** Builds the demo site over the packed package. */
+export function buildSite() {
+  if (!existsSync(tarball)) buildPackage();
+  unpackInto(join(root, "www"));
+  run("npm", ["run", "build", "--workspace", "www", "--loglevel=error"]);
+}

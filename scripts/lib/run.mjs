@@ -1,0 +1,52 @@
+// Running programs from the project's scripts: shown, timed, and failing with one clear line.
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { homedir } from "node:os";
+import { delimiter, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+/** The repository's root folder, without a slash at the end. */
+export const root = fileURLToPath(new URL("../..", import.meta.url)).replace(/\/$/, "");
+
+// rustup installs here and asks for a new shell; do not make a fresh machine wait for one.
+const cargoBin = join(homedir(), ".cargo", "bin");
+if (existsSync(cargoBin) && !process.env.PATH.split(delimiter).includes(cargoBin)) {
+  process.env.PATH = `${cargoBin}${delimiter}${process.env.PATH}`;
+}
+
+/** What a person must read: no stack trace is printed for it. */
+export class Failure extends Error {}
+
+/** Runs a program in the repository with its output shown; throws a [Failure] when it fails. */
+export function run(program, args, options = {}) {
+  const done = spawnSync(program, args, { cwd: root, stdio: "inherit", ...options });
+  if (done.error) throw new Failure(`\`${program}\` did not start: ${done.error.message}`);
+  if (done.signal) throw new Failure(`\`${program} ${args.join(" ")}\` was ended by ${done.signal}`);
+  if (done.status !== 0) throw new Failure(`\`${program} ${args.join(" ")}\` ended with status ${done.status}`);
+}
+
+/** Runs a program and returns what it printed; throws a [Failure] with its errors when it fails. */
+export function output(program, args, options = {}) {
+  const done = spawnSync(program, args, { cwd: root, encoding: "utf8", maxBuffer: 1 << 28, ...options });
+  if (done.error) throw new Failure(`\`${program}\` did not start: ${done.error.message}`);
+  if (done.status !== 0) {
+    const tail = `${done.stdout}${done.stderr}`.trim().split("\n").slice(-20).join("\n");
+    throw new Failure(`\`${program} ${args.join(" ")}\` ended with status ${done.status}\n${tail}`);
+  }
+  return done.stdout;
+}
+
+/** Whether a program is on the PATH. */
+export function has(program) {
+  return process.env.PATH.split(delimiter).some((dir) => existsSync(join(dir, program)));
+}
+
+/** Runs main and turns a [Failure] into one line and exit status 1. */
+export async function main(body) {
+  try {
+    await body();
+  } catch (error) {
+    console.error(error instanceof Failure ? error.message : error);
+    process.exit(1);
+  }
+}

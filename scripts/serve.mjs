@@ -1,0 +1,117 @@
+// A static server for development and tests, on localhost only, with no dependency.
+// usage: node scripts/serve.mjs [DIR] [--port N] [--no-isolation]
+// Cross-origin isolation headers are on unless told otherwise, because SharedArrayBuffer (wasm threads) needs them.
+import { createReadStream, statSync } from "node:fs";
+import { createServer } from "node:http";
+import { extname, join, normalize, resolve, sep } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const TYPES = {
+  ".css": "text/css; charset=utf-8",
+  ".html": "text/html; charset=utf-8",
+  ".ico": "image/x-icon",
+  ".jpg": "image/jpeg",
+  ".js": "text/javascript; charset=utf-8",
+  ".json": "application/json; charset=utf-8",
+  ".map": "application/json; charset=utf-8",
+  ".mjs": "text/javascript; charset=utf-8",
+  ".png": "image/png",
+  ".svg": "image/svg+xml",
+  ".txt": "text/plain; charset=utf-8",
+  ".wasm": "application/wasm",
+  ".wav": "audio/wav",
+  ".webmanifest": "application/manifest+json",
+  ".webp": "image/webp",
+};
+
+/** The file a URL path means: the mount with the longest matching prefix, index.html for a folder; null if there is none. */
+function locate(mounts, path) {
+  const prefix = Object.keys(mounts)
+    .filter((mount) => path === mount || path.startsWith(mount.endsWith("/") ? mount : `${mount}/`))
+    .sort((a, b) => b.length - a.length)[0];
+  if (prefix === undefined) return null;
+  const folder = resolve(mounts[prefix]);
+  let file = normalize(join(folder, path.slice(prefix.length)));
+  if (file !== folder && !file.startsWith(folder + sep)) return null;
+  let info = statSync(file, { throwIfNoEntry: false });
+  if (info?.isDirectory()) {
+    file = join(file, "index.html");
+    info = statSync(file, { throwIfNoEntry: false });
+  }
+  return info?.isFile() ? { file, info } : null;
+}
+
+/** The bytes a Range header asks for: [first, last], null without one, "bad" when it cannot be met. */
+function rangeOf(header, size) {
+  const match = /^bytes=(\d*)-(\d*)$/.exec(header ?? "");
+  if (!match || (match[1] === "" && match[2] === "")) return null;
+  const first = match[1] === "" ? Math.max(0, size - Number(match[2])) : Number(match[1]);
+  const last = match[1] === "" || match[2] === "" ? size - 1 : Math.min(Number(match[2]), size - 1);
+  return first > last ? "bad" : [first, last];
+}
+
+/**
+ * Serves folders: `mounts` maps URL prefixes to them. Port 0 takes a free one. Resolves to {url, port, close}.
+ * `isolation` sends the COOP and COEP headers; `csp` a Content-Security-Policy.
+ */
+export function serve(mounts, { port = 0, isolation = true, csp = null } = {}) {
+  const server = createServer((request, response) => {
+    response.setHeader("Cache-Control", "no-store");
+    response.setHeader("Cross-Origin-Resource-Policy", "same-origin");
+    if (isolation) {
+      response.setHeader("Cross-Origin-Opener-Policy", "same-origin");
+      response.setHeader("Cross-Origin-Embedder-Policy", "require-corp");
+    }
+    if (csp) response.setHeader("Content-Security-Policy", csp);
+    const fail = (status, text) => {
+      response.writeHead(status, { "Content-Type": "text/plain; charset=utf-8" });
+      response.end(text);
+    };
+    if (request.method !== "GET" && request.method !== "HEAD") return fail(405, "only GET and HEAD");
+    let path;
+    try {
+      path = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
+    } catch {
+      return fail(400, "not a path");
+    }
+    if (path === "/favicon.ico" && !locate(mounts, path)) {
+      response.writeHead(204);
+      return response.end();
+    }
+    const found = locate(mounts, path);
+    if (!found) return fail(404, `no file for ${path}`);
+    const range = rangeOf(request.headers.range, found.info.size);
+    if (range === "bad") return fail(416, "no such range");
+    const [first, last] = range ?? [0, found.info.size - 1];
+    const headers = {
+      "Content-Type": TYPES[extname(found.file)] ?? "application/octet-stream",
+      "Content-Length": last - first + 1,
+      "Accept-Ranges": "bytes",
+    };
+    if (range) headers["Content-Range"] = `bytes ${first}-${last}/${found.info.size}`;
+    response.writeHead(range ? 206 : 200, headers);
+    if (request.method === "HEAD" || found.info.size === 0) return response.end();
+    createReadStream(found.file, { start: first, end: last }).on("error", () => response.destroy()).pipe(response);
+  });
+  return new Promise((done, fail) => {
+    server.on("error", fail);
+    server.listen(port, "127.0.0.1", () => {
+      const { port: taken } = server.address();
+      const close = () => {
+        server.closeAllConnections();
+        return new Promise((closed) => server.close(closed));
+      };
+      done({ url: `http://localhost:${taken}`, port: taken, close });
+    });
+  });
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const args = process.argv.slice(2);
+  const at = args.indexOf("--port");
+  const port = at < 0 ? 8080 : Number(args.splice(at, 2)[1]);
+  const isolation = !args.includes("--no-isolation");
+  const folder = args.find((arg) => !arg.startsWith("--")) ?? ".";
+  const server = await serve({ "/": folder }, { port, isolation });
+  console.log(`${resolve(folder)} is at ${server.url}`);
+}

@@ -1,0 +1,31 @@
+// `npm start`: builds everything the demo site needs, from nothing if need be, and serves it on localhost.
+import { join } from "node:path";
+import { fetchData } from "./fetch-models.mjs";
+import { buildPackage, buildSite, buildWasm } from "./lib/package.mjs";
+import { Failure, main, root } from "./lib/run.mjs";
+import { setup } from "./lib/system.mjs";
+import { serve } from "./serve.mjs";
+
+/** Tried in turn, so that a second demo does not fail on a taken port. `PORT` names one. */
+const PORTS = process.env.PORT ? [Number(process.env.PORT)] : [8080, 8081, 8082, 8083, 0];
+
+async function open() {
+  for (const port of PORTS) {
+    try {
+      return await serve({ "/": join(root, "www/dist") }, { port });
+    } catch (error) {
+      if (error.code !== "EADDRINUSE") throw error;
+    }
+  }
+  throw new Failure(`port ${PORTS.join(", ")} is taken; name another in PORT`);
+}
+
+main(async () => {
+  setup({ browser: false });
+  buildWasm();
+  buildPackage();
+  await fetchData({ only: ["mnist"] });
+  buildSite();
+  const server = await open();
+  console.log(`\nThe demo is at ${server.url}  (Ctrl-C ends it)`);
+});
