@@ -65,6 +65,11 @@ impl Scalar {
         if to == DType::Bool {
             return Scalar::Int(self.as_bool() as i64);
         }
+        if let (Scalar::Int(i), DType::F16 | DType::BF16 | DType::F32) = (self, to) {
+            // one rounding to f32: through f64 a value beyond 2^53 could be rounded twice
+            let v = if from == DType::U64 { i as u64 as f32 } else { i as f32 };
+            return Scalar::float(round_float(v as f64, to));
+        }
         if to.is_float() {
             return Scalar::float(round_float(self.as_f64_of(from), to));
         }
@@ -173,6 +178,10 @@ mod tests {
         assert_eq!(Scalar::Int(257).cast(DType::I32, DType::U8), Scalar::Int(1));
         assert_eq!(Scalar::Int(-1).cast(DType::U64, DType::F64).as_f64(), u64::MAX as f64);
         assert_eq!(Scalar::float(0.1).cast(DType::F64, DType::F32).as_f64(), 0.1f32 as f64);
+        // just above half way between two f32, but exactly half way once rounded to f64
+        let v = (1i64 << 62) + (1i64 << 38) + 1;
+        assert_eq!(Scalar::Int(v).cast(DType::I64, DType::F32).as_f64(), v as f32 as f64);
+        assert_ne!(v as f32, v as f64 as f32);
     }
 
     #[test]

@@ -7,13 +7,19 @@ use crate::DType;
 pub(super) fn infer(g: &Graph, u: UOp) -> (i64, i64) {
     let Some((lo, hi)) = g.dtype(u).int_range() else { return (i64::MIN, i64::MAX) };
     let full = (lo.max(i64::MIN as i128) as i64, hi.min(i64::MAX as i128) as i64);
-    if g.dtype(u) == DType::U64 && g.op(u) != Op::Const {
-        return (i64::MIN, i64::MAX); // stored wrapped: no useful interval
+    if g.dtype(u) == DType::U64 {
+        // stored wrapped: no useful interval
+        return g.const_int(u).map_or((i64::MIN, i64::MAX), |c| (c, c));
     }
     match exact(g, u) {
         Some((a, b)) if a >= full.0 as i128 && b <= full.1 as i128 => (a as i64, b as i64),
         _ => full,
     }
+}
+
+/// The least bound of a range.
+fn least_len(g: &Graph, range: UOp) -> i64 {
+    g.bounds(g.src_at(range, 0)).0
 }
 
 fn exact(g: &Graph, u: UOp) -> Option<(i128, i128)> {
@@ -41,7 +47,12 @@ fn exact(g: &Graph, u: UOp) -> Option<(i128, i128)> {
         Op::Contiguous | Op::Detach | Op::AccRead | Op::After if g.dtype(src[0]) == dt => Some(b(0)),
         Op::Pad | Op::Gather => Some((b(0).0.min(0), b(0).1.max(0))),
         Op::Reduce | Op::Fold => match g.arg(u) {
-            Arg::Reduce(ReduceOp::Max | ReduceOp::Min, _) => Some(b(0)),
+            // an empty reduction gives the identity
+            Arg::Reduce(ReduceOp::Max | ReduceOp::Min, _) => {
+                let empty = g.shape(src[0]).contains(&0)
+                    || src[1..].iter().any(|&r| g.op(r) == Op::Range && least_len(g, r) < 1);
+                Some(b(0)).filter(|_| !empty)
+            }
             _ => None,
         },
         Op::Cast if dt == DType::Bool && known_int(0) => {

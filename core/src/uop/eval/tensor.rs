@@ -1,0 +1,486 @@
+//! The reference interpreter of tensor graphs. Nodes are evaluated in index order; movement ops are strided views where
+//! strides can say it; an elementwise value with one elementwise or reducing user of the same shape is never stored but
+//! computed block by block inside its user, so that a convolution written as expand, multiply, reduce stays small.
+
+use super::lanes::{Lanes, Reducer, Run, alu};
+use super::view::{Dims, View};
+use crate::dtype::Scalar;
+use crate::uop::{Arg, Graph, Op, Shape, UOp};
+use crate::{DType, Error, Result};
+use smallvec::SmallVec;
+use std::rc::Rc;
+
+/// A tensor on the host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostValue {
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes per axis.
+    pub shape: Shape,
+    /// Little-endian elements, row-major.
+    pub data: Vec<u8>,
+}
+
+/// Everything a tensor graph yields.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evaluated {
+    /// The roots' values, in order; void roots (stores, sinks) give an empty value.
+    pub values: Vec<HostValue>,
+    /// Contents after all stores of the buffers (or parameters) stored to: `(id or slot, bytes)`, in order of first store.
+    pub writes: Vec<(u32, Vec<u8>)>,
+}
+
+/// Bytes of a buffer by its id, or of a parameter by its slot.
+pub type Storage<'a> = dyn FnMut(u32) -> Option<Vec<u8>> + 'a;
+
+/// The roots' values. `buffers` gives the bytes of a buffer by its id, or of a parameter by its slot; `vars` the launch
+/// scalars. Errors: `Input` for missing or wrongly sized storage and variables, `Internal` for an invalid graph.
+pub fn eval_tensor(
+    g: &Graph,
+    roots: &[UOp],
+    buffers: &mut Storage<'_>,
+    vars: &dyn Fn(&str) -> Option<Scalar>,
+) -> Result<Vec<HostValue>> {
+    Ok(eval_graph(g, roots, buffers, vars)?.values)
+}
+
+/// As [`eval_tensor`], also giving the contents of the buffers stored to.
+///
+/// A buffer read directly has its contents from before all stores; `After(buffer, stores..)` has them after these stores.
+pub fn eval_graph(
+    g: &Graph,
+    roots: &[UOp],
+    buffers: &mut Storage<'_>,
+    vars: &dyn Fn(&str) -> Option<Scalar>,
+) -> Result<Evaluated> {
+    let order = g.reachable(roots);
+    let mut ev = Eval::new(g, &order, roots);
+    for &u in &order {
+        ev.step(u, buffers, vars)?;
+    }
+    let values = roots.iter().map(|&r| ev.host_value(r)).collect();
+    let writes = ev.current.into_iter().map(|(_, id, data)| (id, Rc::unwrap_or_clone(data))).collect();
+    Ok(Evaluated { values, writes })
+}
+
+/// Elements computed at a time.
+const BLOCK: usize = 4096;
+/// Nodes that may be computed together; longer chains are stored in between.
+const MAX_TAPE: usize = 64;
+
+enum Value {
+    /// Stored.
+    View(View),
+    /// Computed inside its only user; so many nodes.
+    Deferred(usize),
+}
+
+/// A store that has been evaluated: which elements of which storage got which bytes.
+struct Stored {
+    storage: UOp,
+    at: Rc<Vec<i64>>,
+    bytes: Rc<Vec<u8>>,
+}
+
+struct Eval<'a> {
+    g: &'a Graph,
+    vals: Vec<Option<Value>>,
+    /// Users still to come, roots counted once.
+    uses: Vec<u32>,
+    /// A user, if there is one.
+    user: Vec<Option<UOp>>,
+    stores: Vec<(UOp, Stored)>,
+    /// Contents of storage that was stored to: node, id, bytes.
+    current: Vec<(UOp, u32, Rc<Vec<u8>>)>,
+    runs: Vec<Run>,
+}
+
+/// A node of a fused elementwise expression.
+enum Step {
+    Leaf { view: View, dims: Dims },
+    Alu { op: Op, dt: DType, src: SmallVec<[usize; 3]>, sdt: SmallVec<[DType; 3]> },
+}
+
+impl<'a> Eval<'a> {
+    fn new(g: &'a Graph, order: &[UOp], roots: &[UOp]) -> Eval<'a> {
+        let n = order.last().map_or(0, |u| u.0 as usize + 1);
+        let (mut uses, mut user) = (vec![0; n], vec![None; n]);
+        for &u in order {
+            for s in g.src(u) {
+                uses[s.0 as usize] += 1;
+                user[s.0 as usize] = Some(u);
+            }
+        }
+        for r in roots {
+            uses[r.0 as usize] += 1;
+            user[r.0 as usize] = None;
+        }
+        let vals = (0..n).map(|_| None).collect();
+        Eval { g, vals, uses, user, stores: Vec::new(), current: Vec::new(), runs: Vec::new() }
+    }
+
+    fn step(&mut self, u: UOp, buffers: &mut Storage<'_>, vars: &dyn Fn(&str) -> Option<Scalar>) -> Result<()> {
+        let (g, dt) = (self.g, self.g.dtype(u));
+        let shape = g.shape(u);
+        let bytes = shape.iter().try_fold(dt.size().max(1), |n, &d| n.checked_mul(d));
+        if bytes.is_none_or(|b| b > isize::MAX as usize) {
+            return Err(Error::value("eval", format!("{u:?} has shape {shape:?}, too large for any memory")));
+        }
+        let value = match (g.op(u), g.arg(u)) {
+            (Op::Const, Arg::Const(c)) => scalar_view(*c, dt),
+            (Op::Buffer, Arg::Buffer { id, len }) => storage(buffers, *id, *len, dt, "buffer")?,
+            (Op::Param, Arg::Param { slot, len }) => storage(buffers, *slot, *len, dt, "parameter")?,
+            (Op::Var, Arg::Var { name, min, max }) => {
+                let v = vars(name).ok_or_else(|| Error::Input { name: name.to_string(), what: "no value".into() })?;
+                if dt.is_int() && !(*min..=*max).contains(&v.as_i64()) {
+                    let what = format!("{v:?} is outside {min}..={max}");
+                    return Err(Error::Input { name: name.to_string(), what });
+                }
+                scalar_view(v, dt)
+            }
+            (Op::Iota, _) => {
+                let data = (0..shape[0] as i32).flat_map(|i| i.to_le_bytes()).collect();
+                View::new(data, dt, shape)
+            }
+            (Op::Contiguous | Op::Detach, _) => self.view(g.src_at(u, 0)),
+            (op, _) if op.is_movement() => self.view(g.src_at(u, 0)).moved(g, u),
+            (Op::Gather, Arg::Axes(axes)) => self.gather(u, axes[0] as usize),
+            (Op::Reduce, Arg::Reduce(op, axes)) => {
+                let of = Reducer { op: *op, dt };
+                return self.reduce(u, of, axes);
+            }
+            (op, _) if op.is_alu() => {
+                let size = 1 + g.src(u).iter().map(|s| self.deferred(*s)).sum::<usize>();
+                if size < MAX_TAPE && self.defers(u) {
+                    self.vals[u.0 as usize] = Some(Value::Deferred(size));
+                    return Ok(());
+                }
+                return self.elementwise(u);
+            }
+            (Op::Store, _) => {
+                self.store(u);
+                View::new(Vec::new(), dt, &[0])
+            }
+            (Op::After, _) => self.after(u),
+            (Op::Sink, _) => View::new(Vec::new(), dt, &[0]),
+            (op, arg) => return Err(Error::Internal(format!("{u:?}: {op:?} {arg:?} is not a tensor op"))),
+        };
+        self.finish(u, value, &[u]);
+        Ok(())
+    }
+
+    /// Is `u` computed inside its user?
+    fn defers(&self, u: UOp) -> bool {
+        let Some(user) = self.user[u.0 as usize].filter(|_| self.uses[u.0 as usize] == 1) else { return false };
+        let op = self.g.op(user);
+        let same = self.g.shape(self.g.src_at(user, 0)) == self.g.shape(u) || op != Op::Reduce;
+        same && (op == Op::Reduce || op.is_alu() && self.g.shape(user) == self.g.shape(u))
+    }
+
+    fn deferred(&self, u: UOp) -> usize {
+        match self.vals[u.0 as usize] {
+            Some(Value::Deferred(n)) => n,
+            _ => 0,
+        }
+    }
+
+    /// Records a value and lets go of the sources of the nodes it took.
+    fn finish(&mut self, u: UOp, view: View, taken: &[UOp]) {
+        self.vals[u.0 as usize] = Some(Value::View(view));
+        for &t in taken {
+            for s in self.g.src(t) {
+                let n = &mut self.uses[s.0 as usize];
+                *n -= 1;
+                // storage stays: a later store may start from it
+                if *n == 0 && !matches!(self.g.op(*s), Op::Buffer | Op::Param | Op::After) {
+                    self.vals[s.0 as usize] = None;
+                }
+            }
+        }
+    }
+
+    /// The stored value of a node that is not deferred.
+    fn view(&self, u: UOp) -> View {
+        match &self.vals[u.0 as usize] {
+            Some(Value::View(v)) => v.clone(),
+            _ => unreachable!("{u:?} {:?} has no stored value", self.g.op(u)),
+        }
+    }
+
+    /// The fused expression under `root` (itself the last step), its leaves walked as `order` of the axes of `shape`, and
+    /// the nodes it takes.
+    fn tape(&self, root: UOp, shape: &[usize], order: &[usize]) -> (Vec<Step>, Vec<UOp>) {
+        let g = self.g;
+        let mut nodes = vec![root];
+        let mut i = 0;
+        while i < nodes.len() {
+            let u = nodes[i];
+            if i == 0 && g.op(u).is_alu() && !self.is_view(u) || self.deferred(u) > 0 {
+                nodes.extend_from_slice(g.src(u));
+            }
+            i += 1;
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        let mut steps = Vec::with_capacity(nodes.len());
+        let mut taken = Vec::new();
+        for &u in &nodes {
+            if self.is_view(u) {
+                let view = self.view(u);
+                let dims = if view.dims.is_empty() {
+                    order.iter().map(|&a| (shape[a], 0)).collect()
+                } else {
+                    order.iter().map(|&a| view.dims[a]).collect()
+                };
+                steps.push(Step::Leaf { view, dims });
+            } else {
+                let at = |s: &UOp| nodes.binary_search(s).expect("sources of a fused node are in the tape");
+                let src = g.src(u).iter().map(at).collect();
+                let sdt = g.src(u).iter().map(|&s| g.dtype(s)).collect();
+                steps.push(Step::Alu { op: g.op(u), dt: g.dtype(u), src, sdt });
+                taken.push(u);
+            }
+        }
+        coalesce_leaves(&mut steps);
+        (steps, taken)
+    }
+
+    fn is_view(&self, u: UOp) -> bool {
+        matches!(self.vals[u.0 as usize], Some(Value::View(_)))
+    }
+
+    /// The last step's elements `start..start + n`.
+    fn run(&mut self, steps: &[Step], start: usize, n: usize) -> Result<Lanes> {
+        let mut regs: Vec<Lanes> = Vec::with_capacity(steps.len());
+        for s in steps {
+            let v = match s {
+                Step::Leaf { view, dims } => view.read_as(dims, start, n, &mut self.runs),
+                Step::Alu { op, dt, src, sdt } => {
+                    let refs: SmallVec<[&Lanes; 3]> = src.iter().map(|&i| &regs[i]).collect();
+                    alu(*op, *dt, &refs, sdt)
+                        .ok_or_else(|| Error::Internal(format!("{op:?} of {sdt:?} to {dt} is not defined")))?
+                }
+            };
+            regs.push(v);
+        }
+        Ok(regs.pop().expect("a tape has its root"))
+    }
+
+    fn elementwise(&mut self, u: UOp) -> Result<()> {
+        let (g, dt) = (self.g, self.g.dtype(u));
+        let (shape, n) = (g.shape(u), g.numel(u));
+        let order: SmallVec<[usize; 6]> = (0..shape.len()).collect();
+        let (steps, taken) = self.tape(u, shape, &order);
+        let mut out = Vec::with_capacity(n * dt.size());
+        for start in (0..n).step_by(BLOCK) {
+            self.run(&steps, start, BLOCK.min(n - start))?.append_bytes(dt, &mut out);
+        }
+        self.finish(u, View::new(out, dt, shape), &taken);
+        Ok(())
+    }
+
+    fn reduce(&mut self, u: UOp, of: Reducer, axes: &[u8]) -> Result<()> {
+        let g = self.g;
+        let x = g.src_at(u, 0);
+        let shape = g.shape(x);
+        let (reduced, kept): (Vec<usize>, Vec<usize>) = (0..shape.len()).partition(|a| axes.contains(&(*a as u8)));
+        let len = |axes: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>();
+        let (n_out, n_red) = (len(&kept), len(&reduced));
+        // walk the reduced axes innermost, unless the kept ones give longer rows
+        let last = |axes: &[usize]| axes.iter().rev().map(|&a| shape[a]).find(|&n| n > 1).unwrap_or(1);
+        let outputs_inner = n_out > 0 && last(&reduced) < 32 && last(&kept) > last(&reduced);
+        let order: Vec<usize> =
+            if outputs_inner { [&reduced[..], &kept].concat() } else { [&kept[..], &reduced].concat() };
+        let (steps, mut taken) = self.tape(x, shape, &order);
+        let mut acc = of.start(n_out);
+        if outputs_inner {
+            let mut parts = Vec::new();
+            for start in (0..n_out).step_by(BLOCK) {
+                let n = BLOCK.min(n_out - start);
+                let mut part = of.start(n);
+                for r in 0..n_red {
+                    let v = self.run(&steps, r * n_out + start, n)?;
+                    of.fold_each(&mut part, &v);
+                }
+                parts.push(part);
+            }
+            acc = Lanes::concat(parts);
+        } else {
+            let total = n_out * n_red;
+            for start in (0..total).step_by(BLOCK) {
+                let n = BLOCK.min(total - start);
+                let v = self.run(&steps, start, n)?;
+                let mut i = 0;
+                while i < n {
+                    let out = (start + i) / n_red;
+                    let end = ((out + 1) * n_red - start).min(n);
+                    of.fold(&mut acc, out, &v, i..end);
+                    i = end;
+                }
+            }
+        }
+        let mut data = Vec::new();
+        of.finish(acc).append_bytes(of.dt, &mut data);
+        taken.push(u);
+        self.finish(u, View::new(data, of.dt, g.shape(u)), &taken);
+        Ok(())
+    }
+
+    fn gather(&mut self, u: UOp, axis: usize) -> View {
+        let (g, dt) = (self.g, self.g.dtype(u));
+        let (x, idx) = (self.view(g.src_at(u, 0)), self.view(g.src_at(u, 1)));
+        let (n, size) = (g.numel(u), dt.size());
+        let (len, stride) = x.dims[axis];
+        let mut along = x.dims.clone();
+        along[axis] = (idx.dims[axis].0, 0);
+        let mut out = Vec::with_capacity(n * size);
+        for start in (0..n).step_by(BLOCK) {
+            let count = BLOCK.min(n - start);
+            let at = idx.read(start, count, &mut self.runs);
+            super::view::fill_runs(&along, x.offset, start, count, &mut self.runs);
+            let bases = self.runs.iter().flat_map(|r| (0..r.n as isize).map(|i| r.start as isize + i * r.stride));
+            for (i, base) in bases.enumerate() {
+                // a u64 index above i64::MAX is negative here, and out of range either way
+                match usize::try_from(at.get(i).as_i64()) {
+                    Ok(k) if k < len => {
+                        let p = (base + k as isize * stride) as usize * size;
+                        out.extend_from_slice(&x.data[p..p + size]);
+                    }
+                    _ => out.resize(out.len() + size, 0),
+                }
+            }
+        }
+        View::new(out, dt, g.shape(u))
+    }
+
+    /// The storage that a chain of movement ops and Afters leads to, and the chain, innermost last.
+    fn storage_of(&self, mut u: UOp) -> (Option<UOp>, Vec<UOp>) {
+        let mut chain = Vec::new();
+        loop {
+            match self.g.op(u) {
+                Op::Buffer | Op::Param => return (Some(u), chain),
+                op if op.is_movement() => chain.push(u),
+                Op::After => {}
+                _ => return (None, chain),
+            }
+            u = self.g.src_at(u, 0);
+        }
+    }
+
+    fn store(&mut self, u: UOp) {
+        let g = self.g;
+        let (target, value) = (g.src_at(u, 0), g.src_at(u, 1));
+        let (Some(storage), chain) = self.storage_of(target) else { unreachable!("{u:?} stores to no buffer: spec") };
+        let len = g.numel(storage);
+        // which elements the target names: move their numbers as data
+        let numbers: Vec<u8> = (0..len as i64).flat_map(i64::to_le_bytes).collect();
+        let mut at = View::new(numbers, DType::I64, &[len]);
+        for &m in chain.iter().rev() {
+            at = at.moved(g, m);
+        }
+        let n = at.numel();
+        let Lanes::Int(at) = at.read(0, n, &mut self.runs) else { unreachable!("numbers are ints") };
+        let mut v = self.view(value);
+        if v.dims.is_empty() {
+            v.dims = g.shape(target).iter().map(|&n| (n, 0)).collect();
+        }
+        let stored = Stored { storage, at: Rc::new(at), bytes: Rc::new(v.to_bytes()) };
+        let i = self.current.iter().position(|c| c.0 == storage).unwrap_or_else(|| {
+            let id = match g.arg(storage) {
+                Arg::Buffer { id, .. } | Arg::Param { slot: id, .. } => *id,
+                a => unreachable!("{a:?} is not storage"),
+            };
+            self.current.push((storage, id, self.initial(target)));
+            self.current.len() - 1
+        });
+        stored.apply(&mut self.current[i].2, g.dtype(storage).size());
+        self.stores.push((u, stored));
+    }
+
+    /// The whole contents that a chain of movement ops starts from.
+    fn initial(&self, mut u: UOp) -> Rc<Vec<u8>> {
+        while self.g.op(u).is_movement() {
+            u = self.g.src_at(u, 0);
+        }
+        self.view(u).data
+    }
+
+    fn after(&mut self, u: UOp) -> View {
+        let g = self.g;
+        let x = g.src_at(u, 0);
+        let (Some(storage), _) = self.storage_of(x) else { return self.view(x) };
+        let deps = &g.src(u)[1..];
+        let mine: Vec<&Stored> =
+            self.stores.iter().filter(|(s, st)| deps.contains(s) && st.storage == storage).map(|s| &s.1).collect();
+        if mine.is_empty() {
+            return self.view(x);
+        }
+        let mut chain = Vec::new();
+        let mut base = x;
+        while g.op(base).is_movement() {
+            chain.push(base);
+            base = g.src_at(base, 0);
+        }
+        let mut v = self.view(base);
+        for s in mine {
+            s.apply(&mut v.data, v.dt.size());
+        }
+        chain.iter().rev().fold(v, |v, &m| v.moved(g, m))
+    }
+
+    fn host_value(&self, r: UOp) -> HostValue {
+        let (dtype, shape) = (self.g.dtype(r), self.g.shape(r).clone());
+        HostValue { dtype, shape, data: self.view(r).to_bytes() }
+    }
+}
+
+impl Stored {
+    fn apply(&self, data: &mut Rc<Vec<u8>>, size: usize) {
+        let data = Rc::make_mut(data);
+        for (&at, v) in self.at.iter().zip(self.bytes.chunks_exact(size)) {
+            data[at as usize * size..][..size].copy_from_slice(v);
+        }
+    }
+}
+
+fn scalar_view(v: Scalar, dt: DType) -> View {
+    let mut data = vec![0; dt.size()];
+    v.write(dt, &mut data);
+    View::new(data, dt, &[])
+}
+
+fn storage(buffers: &mut Storage<'_>, id: u32, len: usize, dt: DType, what: &str) -> Result<View> {
+    let name = format!("{what} {id}");
+    let Some(data) = buffers(id) else {
+        return Err(Error::Input { name, what: "no contents".into() });
+    };
+    if data.len() != len * dt.size() {
+        let what = format!("{} bytes given, {len} elements of {dt} wanted", data.len());
+        return Err(Error::Input { name, what });
+    }
+    Ok(View::new(data, dt, &[len]))
+}
+
+/// Merges neighbouring axes that every leaf walks as one, and drops axes of size 1.
+fn coalesce_leaves(steps: &mut [Step]) {
+    let mut leaves: Vec<&mut Dims> =
+        steps.iter_mut().filter_map(|s| if let Step::Leaf { dims, .. } = s { Some(dims) } else { None }).collect();
+    let rank = leaves.first().map_or(0, |d| d.len());
+    let mut out: Vec<Dims> = leaves.iter().map(|_| Dims::new()).collect();
+    for a in 0..rank {
+        if leaves[0][a].0 == 1 {
+            continue;
+        }
+        let joins = !out[0].is_empty()
+            && leaves.iter().zip(&out).all(|(d, o)| o.last().is_some_and(|l| l.1 == d[a].1 * d[a].0 as isize));
+        for (d, o) in leaves.iter().zip(&mut out) {
+            match o.last_mut() {
+                Some(l) if joins => *l = (l.0 * d[a].0, d[a].1),
+                _ => o.push(d[a]),
+            }
+        }
+    }
+    for (d, o) in leaves.iter_mut().zip(out) {
+        **d = o;
+    }
+}

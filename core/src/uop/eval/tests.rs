@@ -1,0 +1,3 @@
+//! Known answers for the interpreters.
+
+mod tensor;
