@@ -1,1 +1,5 @@
-//! gradloom-tests holds no code of its own: see `it/` for the one integration binary.
+//! Shared material of the integration tests: hand-built programs with known results and the code that runs them on a
+//! device. Nothing here is published.
+
+pub mod programs;
+pub mod runner;

@@ -1,0 +1,195 @@
+//! One program per op and dtype over all pairs of edge values, one per pair of cast dtypes.
+
+use super::alu::alu;
+use super::build::{Build, Data, noise, stored};
+use super::{Sample, Tol};
+use gradloom_core::DType::{self, *};
+use gradloom_core::dtype::Scalar;
+use gradloom_core::target::{Lang, Target};
+use gradloom_core::uop::{AxisKind, Graph, Op, UOp};
+
+pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
+    for dt in dtypes(t) {
+        for &op in ops_of(dt) {
+            if t.has_op(op, dt) || !t.arithmetic.has(dt) {
+                out.push(op_sample(t, op, dt));
+            }
+        }
+    }
+    let mut all = dtypes(t);
+    all.extend([F16, BF16].into_iter().filter(|d| t.storage.has(*d) && !t.arithmetic.has(*d)));
+    for &from in &all {
+        for &to in &all {
+            if from != to {
+                out.push(cast_sample(t, from, to));
+            }
+        }
+    }
+    for (a, b) in [(F32, I32), (F32, U32), (I32, U32), (I64, U64), (F64, I64), (I16, U16), (I8, U8)] {
+        if all.contains(&a) && all.contains(&b) {
+            out.push(bitcast_sample(t, a, b));
+            out.push(bitcast_sample(t, b, a));
+        }
+    }
+}
+
+/// The dtypes that arithmetic is tried in. WGSL computes the 8, 16 and 64 bit ones in its own way.
+fn dtypes(t: &Target) -> Vec<DType> {
+    DType::ALL.into_iter().filter(|&d| t.arithmetic.has(d) || t.lang == Lang::Wgsl && d != F64).collect()
+}
+
+fn ops_of(dt: DType) -> &'static [Op] {
+    use Op::*;
+    const FLOAT: &[Op] =
+        &[Neg, Exp2, Log2, Sin, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Max, Min, CmpLt, CmpEq, CmpNe, Where, MulAdd];
+    const INT: &[Op] =
+        &[Neg, Add, Sub, Mul, Idiv, Imod, Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd];
+    const BOOL: &[Op] = &[Add, Mul, Max, Min, And, Or, Xor, CmpLt, CmpEq, CmpNe, Where];
+    match dt {
+        Bool => BOOL,
+        F16 | BF16 => &[Neg, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Max, Min, CmpLt, CmpEq, CmpNe, Where],
+        _ if dt.is_float() => FLOAT,
+        _ => INT,
+    }
+}
+
+/// Values where ops have corners.
+pub(super) fn edges(dt: DType) -> Vec<Scalar> {
+    let list: Vec<f64> = match dt {
+        Bool => vec![0.0, 1.0],
+        _ if dt.is_float() => {
+            let big = if dt == F16 { 6e4 } else { 1e10 };
+            let nan = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+            let mut v = vec![0.0, -0.0, 1.0, -1.0, 0.5, 1.5, -2.25, 3.0, 7.75, -100.0, 255.5, big, -big, 1.0 / 1024.0];
+            v.extend(nan);
+            v
+        }
+        _ => {
+            let (lo, hi) = dt.int_range().unwrap();
+            let small = [-100i128, -33, -8, -7, -3, -2, -1, 0, 1, 2, 3, 5, 7, 31, 100];
+            let wide = [1 << 16, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 33) + 5, -(1 << 32), 123_456_789_012_345];
+            let ends = [lo, lo + 1, hi - 1, hi, hi / 3];
+            let mut v: Vec<i128> =
+                small.into_iter().chain(wide).chain(ends).filter(|x| (lo..=hi).contains(x)).collect();
+            v.sort();
+            v.dedup();
+            return v.into_iter().map(|x| Scalar::Int(x as i64)).collect();
+        }
+    };
+    list.into_iter().map(|v| Scalar::from_f64(v, dt)).collect()
+}
+
+/// `out[i] = f(ins[0][i], ..)` with lanes, two registers where the length allows.
+pub(super) fn elementwise(
+    t: &Target,
+    name: &str,
+    ins: &[Data],
+    want: Data,
+    tol: Tol,
+    f: impl Fn(&mut Graph, &[UOp]) -> UOp,
+) -> Sample {
+    let (lanes, regs) = (t.lanes.max(1), 2);
+    let step = lanes * regs;
+    let n = want.values.len().next_multiple_of(step);
+    let fill = |d: &Data| Data { dt: stored(t, d.dt), values: d.values.iter().cycle().take(n).copied().collect() };
+    let mut b = Build::new(t);
+    let ptrs: Vec<UOp> = ins.iter().map(|d| b.input(fill(d))).collect();
+    let dst = b.output(fill(&want));
+    b.tol = tol;
+    let i = b.launch(n / step);
+    let reg = b.tile(regs, AxisKind::Upcast, false);
+    let mut strides = vec![(reg, lanes as i64)];
+    if lanes > 1 {
+        strides.push((b.tile(lanes, AxisKind::Upcast, true), 1));
+    }
+    let at = b.times(i, step as i64);
+    let xs: Vec<UOp> = ptrs.iter().zip(ins).map(|(&p, d)| b.load(p, at, &strides, d.dt)).collect();
+    let y = f(&mut b.g, &xs);
+    b.store(dst, at, &strides, y);
+    b.finish(name)
+}
+
+fn op_sample(t: &Target, op: Op, dt: DType) -> Sample {
+    let mut e = edges(dt);
+    if op == Op::Sin {
+        e.retain(|v| v.as_f64().abs() <= 300.0);
+    }
+    let tame: Vec<Scalar> = (0..32).map(|i| Scalar::from_f64(noise(i) * 100.0, dt)).collect();
+    let (mut a, mut b, mut c) = (Vec::new(), Vec::new(), Vec::new());
+    for (i, &x) in e.iter().enumerate() {
+        for (j, &y) in e.iter().enumerate().take(if op.is_unary() { 1 } else { e.len() }) {
+            if op == Op::MulAdd && dt.is_float() {
+                a.push(tame[i % 32]);
+                b.push(tame[(i + 3 * j) % 32]);
+                c.push(tame[(i + 7 * j) % 32]);
+            } else {
+                a.push(x);
+                b.push(y);
+                c.push(Scalar::Int(((i + j) % 2) as i64));
+            }
+        }
+    }
+    let data = |values: &[Scalar], dt| Data { dt, values: values.to_vec() };
+    let (ins, out) = match op {
+        _ if op.is_unary() => (vec![data(&a, dt)], dt),
+        Op::Where => (vec![data(&c, Bool), data(&a, dt), data(&b, dt)], dt),
+        Op::MulAdd => (vec![data(&a, dt), data(&b, dt), data(&c, dt)], dt),
+        _ => (vec![data(&a, dt), data(&b, dt)], if op.is_compare() { Bool } else { dt }),
+    };
+    let n = a.len();
+    let values = (0..n).map(|i| alu(op, dt, &ins.iter().map(|d| d.values[i]).collect::<Vec<_>>())).collect();
+    let tol = match op {
+        Op::MulAdd if dt.is_float() => Tol::Rel { rel: 1e-6, floor: 100.0 },
+        Op::Sin => Tol::Rel { rel: 1e-6, floor: 1.0 },
+        Op::Div | Op::Recip | Op::Sqrt | Op::Exp2 | Op::Log2 | Op::MulAdd => Tol::of(dt),
+        Op::Add | Op::Sub | Op::Mul if matches!(dt, F16 | BF16) => Tol::of(dt),
+        _ => Tol::Exact,
+    };
+    let tol = if out == Bool { Tol::Exact } else { tol };
+    let name = format!("{}_{dt}", op.name());
+    elementwise(t, &name, &ins, Data { dt: out, values }, tol, |g, x| match op {
+        _ if op.is_unary() => g.unary(op, x[0]),
+        Op::Where => g.select(x[0], x[1], x[2]),
+        Op::MulAdd => {
+            let dt = g.dtype(x[0]);
+            g.node(op, dt, x, gradloom_core::uop::Arg::None)
+        }
+        _ => g.binary(op, x[0], x[1]),
+    })
+}
+
+fn cast_sample(t: &Target, from: DType, to: DType) -> Sample {
+    let mut values = edges(from);
+    if from.is_float() {
+        for v in [127.5, 128.0, -129.0, 256.0, 32767.5, 65519.0, 65520.0, 2147483648.0, -3e9, 4294967295.0, 1.0009766] {
+            values.push(Scalar::from_f64(v, from));
+        }
+        for v in [2f64.powi(63), -(2f64.powi(63)), 2f64.powi(64), 1e30, -1e30, 3.1e-5, 5.97e-8, 1e-9] {
+            values.push(Scalar::from_f64(v, from));
+        }
+    }
+    let want = Data { dt: to, values: values.iter().map(|v| v.cast(from, to)).collect() };
+    let ins = [Data { dt: from, values }];
+    // one rounding step of slack: through f32 is allowed
+    elementwise(t, &format!("cast_{from}_{to}"), &ins, want, Tol::of(to), |g, x| g.cast(x[0], to))
+}
+
+fn bitcast_sample(t: &Target, from: DType, to: DType) -> Sample {
+    let mut values = edges(from);
+    if to.is_float() {
+        values.retain(|v| {
+            let mut b = [0; 8];
+            v.write(from, &mut b);
+            let f = Scalar::read(to, &b).as_f64();
+            f.is_normal()
+        });
+    }
+    let conv = |v: &Scalar| {
+        let mut b = [0; 8];
+        v.write(from, &mut b);
+        Scalar::read(to, &b)
+    };
+    let want = Data { dt: to, values: values.iter().map(conv).collect() };
+    let ins = [Data { dt: from, values }];
+    elementwise(t, &format!("bitcast_{from}_{to}"), &ins, want, Tol::Exact, |g, x| g.bitcast(x[0], to))
+}
