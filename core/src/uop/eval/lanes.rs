@@ -1,6 +1,6 @@
 //! Vectors of values of one dtype and the elementwise ops on them. Three representations carry every dtype: f32 (also
-//! f16 and bf16, always rounded to their own precision), f64, and i64 (ints wrapped to their width, bool 0 or 1, u64 as its
-//! bit pattern).
+//! f16 and bf16, always rounded to their own precision), f64, and i64 (ints wrapped to their width, bool 0 or 1, u64
+//! as its bit pattern).
 
 use crate::DType;
 use crate::dtype::Scalar;
@@ -131,8 +131,8 @@ pub(super) struct Positions<'a> {
     pub(super) n: usize,
 }
 
-/// An elementwise op with result dtype `dt` on equally long sources of dtypes `sdt`. `None` if the op does not take these
-/// dtypes.
+/// An elementwise op with result dtype `dt` on equally long sources of dtypes `sdt`. `None` if the op does not take
+/// these dtypes.
 pub(super) fn alu(op: Op, dt: DType, src: &[&Lanes], sdt: &[DType]) -> Option<Lanes> {
     use Lanes::*;
     let n = src.first()?.len();
@@ -333,8 +333,8 @@ fn bitcast(x: &Lanes, from: DType, to: DType) -> Option<Lanes> {
     Some(Lanes::read(to, &bytes, Positions { runs: &[Run { start: 0, stride: 1, n }], n }))
 }
 
-/// How values of a dtype are reduced. Accumulators are [`Lanes`] of their own: floats in f64 (exact for max and min), ints
-/// wrapped when finished.
+/// How values of a dtype are reduced. Accumulators are [`Lanes`] of their own: floats in f64 (exact for max and min),
+/// ints wrapped when finished.
 #[derive(Clone, Copy)]
 pub(super) struct Reducer {
     pub(super) op: ReduceOp,

@@ -26,7 +26,8 @@ pub struct HostValue {
 pub struct Evaluated {
     /// The roots' values, in order; void roots (stores, sinks) give an empty value.
     pub values: Vec<HostValue>,
-    /// Contents after all stores of the buffers (or parameters) stored to: `(id or slot, bytes)`, in order of first store.
+    /// Contents after all stores of the buffers (or parameters) stored to: `(id or slot, bytes)`, in order of first
+    /// store.
     pub writes: Vec<(u32, Vec<u8>)>,
 }
 
@@ -46,7 +47,8 @@ pub fn eval_tensor(
 
 /// As [`eval_tensor`], also giving the contents of the buffers stored to.
 ///
-/// A buffer read directly has its contents from before all stores; `After(buffer, stores..)` has them after these stores.
+/// A buffer read directly has its contents from before all stores; `After(buffer, stores..)` has them after these
+/// stores.
 pub fn eval_graph(
     g: &Graph,
     roots: &[UOp],
@@ -207,8 +209,8 @@ impl<'a> Eval<'a> {
         }
     }
 
-    /// The fused expression under `root` (itself the last step), its leaves walked as `order` of the axes of `shape`, and
-    /// the nodes it takes.
+    /// The fused expression under `root` (itself the last step), its leaves walked as `order` of the axes of `shape`,
+    /// and the nodes it takes.
     fn tape(&self, root: UOp, shape: &[usize], order: &[usize]) -> (Vec<Step>, Vec<UOp>) {
         let g = self.g;
         let mut nodes = vec![root];

@@ -1,4 +1,5 @@
-//! Strided views of host bytes: what movement ops do without copying, and reading any stretch of a view in row-major order.
+//! Strided views of host bytes: what movement ops do without copying, and reading any stretch of a view in row-major
+//! order.
 
 use super::lanes::{Lanes, Positions, Run};
 use crate::DType;

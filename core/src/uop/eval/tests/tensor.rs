@@ -1,5 +1,6 @@
 //! Tensor graphs against answers written out by hand or computed by plain loops.
 
+use super::{f32s, to_f32, to_i32};
 use crate::uop::eval::{Evaluated, eval_graph, eval_tensor};
 use crate::uop::{Arg, Axes, Graph, Op, ReduceOp, Shape, UOp};
 use crate::{DType, Error};
@@ -8,18 +9,6 @@ fn buffer(g: &mut Graph, id: u32, dt: DType, shape: &[usize]) -> UOp {
     let len = shape.iter().product();
     let b = g.node(Op::Buffer, dt, &[], Arg::Buffer { id, len });
     g.reshape(b, shape)
-}
-
-fn f32s(v: &[f32]) -> Vec<u8> {
-    v.iter().flat_map(|x| x.to_le_bytes()).collect()
-}
-
-fn to_f32(b: &[u8]) -> Vec<f32> {
-    b.as_chunks::<4>().0.iter().map(|&c| f32::from_le_bytes(c)).collect()
-}
-
-fn to_i32(b: &[u8]) -> Vec<i32> {
-    b.as_chunks::<4>().0.iter().map(|&c| i32::from_le_bytes(c)).collect()
 }
 
 fn run(g: &Graph, roots: &[UOp], bufs: &[Vec<u8>]) -> Evaluated {

@@ -1,0 +1,283 @@
+//! The reference interpreter of linear programs, and the bounds checker of the compiler: an access outside its storage,
+//! a value used before it is there or a divergent barrier is an `Error::Internal` that names the node.
+//!
+//! A program is first translated into instructions with every tile alignment worked out, then run once per invocation.
+//! Floats are computed op by op in their own dtype, as a device does (no hidden f64 accumulation).
+
+mod translate;
+
+use super::lanes::{Lanes, Positions, Reducer, Run, alu};
+use crate::dtype::Scalar;
+use crate::uop::{AxisKind, Graph, Op, UOp};
+use crate::{DType, Error, Result};
+use smallvec::SmallVec;
+use translate::{Align, Code, Memory, Operand, Place, Translated, translate};
+
+/// Runs a program. `order` lists nodes of `g` in execution order (constants, tile ranges and pointers may be left out);
+/// `args` has the bytes of each Param slot, little-endian; every `Grid(d)` range takes the values `0..grid[d]` and
+/// every `Local` range all of its own. Threads of a workgroup run one after the other, in lockstep from barrier to
+/// barrier.
+///
+/// Scratch starts as all ones bits (NaN), so that reading what was never written shows.
+pub fn eval_program(
+    g: &Graph,
+    order: &[UOp],
+    args: &mut [Vec<u8>],
+    vars: &[(&str, Scalar)],
+    grid: [u32; 3],
+) -> Result<()> {
+    let code = translate(g, order, args, vars)?;
+    for z in 0..grid[2] {
+        for y in 0..grid[1] {
+            for x in 0..grid[0] {
+                run_workgroup(&code, args, [x, y, z])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One invocation.
+struct Thread {
+    regs: Vec<Option<Lanes>>,
+    private: Vec<Vec<u8>>,
+    pc: usize,
+    local: [usize; 3],
+}
+
+fn run_workgroup(code: &Translated, args: &mut [Vec<u8>], group: [u32; 3]) -> Result<()> {
+    let ones = |sizes: &[usize]| sizes.iter().map(|&n| vec![0xFF; n]).collect::<Vec<_>>();
+    let mut shared = ones(&code.workgroup);
+    let [nx, ny, nz] = code.local;
+    let mut threads: Vec<Thread> = (0..nx * ny * nz)
+        .map(|i| Thread {
+            regs: code.initial.clone(),
+            private: ones(&code.private),
+            pc: 0,
+            local: [i % nx, i / nx % ny, i / nx / ny],
+        })
+        .collect();
+    loop {
+        let mut stops = Vec::new();
+        for t in &mut threads {
+            stops.push(t.run(code, args, &mut shared, group)?);
+        }
+        match stops.first() {
+            None | Some(None) if stops.iter().all(Option::is_none) => return Ok(()),
+            Some(&stop) if stops.iter().all(|&s| s == stop) => {}
+            _ => return Err(Error::Internal(format!("threads of workgroup {group:?} wait at different barriers"))),
+        }
+    }
+}
+
+impl Thread {
+    /// Runs to the next barrier (its position) or to the end.
+    fn run(
+        &mut self,
+        code: &Translated,
+        args: &mut [Vec<u8>],
+        shared: &mut [Vec<u8>],
+        group: [u32; 3],
+    ) -> Result<Option<usize>> {
+        while let Some(inst) = code.insts.get(self.pc) {
+            let fail = |what: String| Error::Internal(format!("{:?}: {what} (workgroup {group:?})", inst.u));
+            let at = self.pc;
+            self.pc += 1;
+            let value = match &inst.code {
+                Code::Ready => continue,
+                Code::Barrier => return Ok(Some(at)),
+                Code::Launch(kind) => Lanes::Int(vec![match *kind {
+                    AxisKind::Grid(d) => group[d as usize] as i64,
+                    AxisKind::Local(d) => self.local[d as usize] as i64,
+                    _ => unreachable!("launch ranges are Grid or Local"),
+                }]),
+                Code::Loop { bound, end } => {
+                    let n = self.reg(*bound).map_err(fail)?.get(0).as_i64();
+                    if n <= 0 {
+                        self.pc = end + 1;
+                        continue;
+                    }
+                    Lanes::Int(vec![0])
+                }
+                Code::End { start } => {
+                    let Code::Loop { bound, .. } = code.insts[*start].code else { unreachable!("ends close loops") };
+                    let n = self.reg(bound).map_err(fail)?.get(0).as_i64();
+                    let Some(reg) = code.insts[*start].reg else { unreachable!("loops have registers") };
+                    let next = self.reg(reg).map_err(fail)?.get(0).as_i64() + 1;
+                    if next < n {
+                        self.pc = start + 1;
+                        self.regs[reg] = Some(Lanes::Int(vec![next]));
+                    }
+                    continue;
+                }
+                Code::Alu { op, dt, src, sdt } => {
+                    let vals = src.iter().map(|o| self.aligned(o)).collect::<Result<SmallVec<[Taken<'_>; 3]>, _>>();
+                    let vals = vals.map_err(fail)?;
+                    let refs: SmallVec<[&Lanes; 3]> = vals.iter().map(|v| v.get()).collect();
+                    alu(*op, *dt, &refs, sdt)
+                        .ok_or_else(|| fail(format!("{op:?} of {sdt:?} to {dt} is not defined")))?
+                }
+                Code::Index { offset, add } => {
+                    let offset = self.aligned(offset).map_err(fail)?;
+                    let Lanes::Int(v) = offset.get() else { return Err(fail("offset is no integer".into())) };
+                    Lanes::Int(v.iter().zip(add).map(|(a, b)| a.wrapping_add(*b)).collect())
+                }
+                Code::Load { mem, at, gated } => {
+                    let at = self.aligned(at).map_err(fail)?;
+                    let bytes = mem.bytes(args, shared, &self.private);
+                    match gated {
+                        None => mem.read(bytes, ints(at.get()), None).map_err(fail)?,
+                        Some((alt, gate)) => {
+                            let (alt, gate) = (self.aligned(alt).map_err(fail)?, self.aligned(gate).map_err(fail)?);
+                            let read = mem.read(bytes, ints(at.get()), Some(ints(gate.get()))).map_err(fail)?;
+                            let dt = [DType::Bool, mem.dt, mem.dt];
+                            alu(Op::Where, mem.dt, &[gate.get(), &read, alt.get()], &dt)
+                                .ok_or_else(|| fail("the alternative has another dtype".into()))?
+                        }
+                    }
+                }
+                Code::Store { mem, at, value, gate, n } => {
+                    let (at, v) = (self.aligned(at).map_err(fail)?, self.aligned(value).map_err(fail)?);
+                    let gate = gate.as_ref().map(|o| self.aligned(o)).transpose().map_err(fail)?;
+                    let mut raw = Vec::with_capacity(n * mem.dt.size());
+                    v.get().append_bytes(mem.dt, &mut raw);
+                    let at = ints(at.get()).to_vec();
+                    let gate = gate.map(|g| ints(g.get()).to_vec());
+                    let bytes = mem.bytes_mut(args, shared, &mut self.private);
+                    mem.write(bytes, &at, &raw, gate.as_deref()).map_err(fail)?;
+                    continue;
+                }
+                Code::Acc { init } => self.aligned(init).map_err(fail)?.get().clone(),
+                Code::Update { acc, op, dt, steps } => {
+                    let mut sum = self.reg(*acc).map_err(fail)?.clone();
+                    for step in steps {
+                        let x = self.aligned(&step[0]).map_err(fail)?;
+                        let next = match step.get(1) {
+                            Some(y) => {
+                                let y = self.aligned(y).map_err(fail)?;
+                                alu(Op::MulAdd, *dt, &[x.get(), y.get(), &sum], &[*dt; 3])
+                            }
+                            None => alu(op.op(), *dt, &[&sum, x.get()], &[*dt; 2]),
+                        };
+                        sum = next.ok_or_else(|| fail(format!("accumulating {op:?} of {dt} is not defined")))?;
+                    }
+                    self.regs[*acc] = Some(sum);
+                    continue;
+                }
+                Code::Copy { from } => self.reg(*from).map_err(fail)?.clone(),
+                Code::Fold { op, dt, parts } => {
+                    let mut vals: Vec<Lanes> = Vec::new();
+                    for p in parts {
+                        vals.push(self.aligned(p).map_err(fail)?.get().clone());
+                    }
+                    while vals.len() > 1 {
+                        let pair = |p: &[Lanes]| match p {
+                            [a, b] => alu(op.op(), *dt, &[a, b], &[*dt; 2]),
+                            _ => Some(p[0].clone()),
+                        };
+                        vals = vals
+                            .chunks(2)
+                            .map(pair)
+                            .collect::<Option<_>>()
+                            .ok_or_else(|| fail(format!("{op:?} of {dt} is not defined")))?;
+                    }
+                    let of = Reducer { op: *op, dt: *dt };
+                    vals.pop().unwrap_or_else(|| of.finish(of.start(1)))
+                }
+            };
+            if let Some(reg) = inst.reg {
+                self.regs[reg] = Some(value);
+            }
+        }
+        Ok(None)
+    }
+
+    fn reg(&self, r: usize) -> Result<&Lanes, String> {
+        self.regs[r].as_ref().ok_or_else(|| "a source has no value yet".to_string())
+    }
+
+    fn aligned(&self, o: &Operand) -> Result<Taken<'_>, String> {
+        let v = self.reg(o.reg)?;
+        Ok(match &o.align {
+            Align::Same => Taken::Whole(v),
+            Align::Map(map) => Taken::Picked(v.pick(map.iter().map(|&i| i as usize))),
+        })
+    }
+}
+
+enum Taken<'a> {
+    Whole(&'a Lanes),
+    Picked(Lanes),
+}
+
+impl Taken<'_> {
+    fn get(&self) -> &Lanes {
+        match self {
+            Taken::Whole(v) => v,
+            Taken::Picked(v) => v,
+        }
+    }
+}
+
+impl Memory {
+    fn bytes<'a>(self, args: &'a [Vec<u8>], shared: &'a [Vec<u8>], private: &'a [Vec<u8>]) -> &'a [u8] {
+        match self.place {
+            Place::Arg(i) => &args[i],
+            Place::Workgroup(i) => &shared[i],
+            Place::Private(i) => &private[i],
+        }
+    }
+
+    fn bytes_mut<'a>(
+        self,
+        args: &'a mut [Vec<u8>],
+        shared: &'a mut [Vec<u8>],
+        private: &'a mut [Vec<u8>],
+    ) -> &'a mut [u8] {
+        match self.place {
+            Place::Arg(i) => &mut args[i],
+            Place::Workgroup(i) => &mut shared[i],
+            Place::Private(i) => &mut private[i],
+        }
+    }
+
+    /// Byte position of an element.
+    fn position(self, at: i64) -> Result<usize, String> {
+        match usize::try_from(at) {
+            Ok(i) if i < self.len => Ok(i * self.dt.size()),
+            _ => Err(format!("element {at} is outside storage of {} elements", self.len)),
+        }
+    }
+
+    /// The elements; zeros where the gate is false.
+    fn read(self, bytes: &[u8], at: &[i64], gate: Option<&[i64]>) -> Result<Lanes, String> {
+        let size = self.dt.size();
+        let mut raw = vec![0; at.len() * size];
+        for (i, (&at, out)) in at.iter().zip(raw.chunks_exact_mut(size)).enumerate() {
+            if gate.is_none_or(|g| g[i] != 0) {
+                let p = self.position(at)?;
+                out.copy_from_slice(&bytes[p..p + size]);
+            }
+        }
+        let n = at.len();
+        Ok(Lanes::read(self.dt, &raw, Positions { runs: &[Run { start: 0, stride: 1, n }], n }))
+    }
+
+    fn write(self, bytes: &mut [u8], at: &[i64], raw: &[u8], gate: Option<&[i64]>) -> Result<(), String> {
+        let size = self.dt.size();
+        for (i, (&at, v)) in at.iter().zip(raw.chunks_exact(size)).enumerate() {
+            if gate.is_none_or(|g| g[i] != 0) {
+                let p = self.position(at)?;
+                bytes[p..p + size].copy_from_slice(v);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ints(v: &Lanes) -> &[i64] {
+    match v {
+        Lanes::Int(v) => v,
+        _ => &[],
+    }
+}
