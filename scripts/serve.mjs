@@ -29,7 +29,7 @@ function locate(mounts, path) {
   const prefix = Object.keys(mounts)
     .filter((mount) => path === mount || path.startsWith(mount.endsWith("/") ? mount : `${mount}/`))
     .sort((a, b) => b.length - a.length)[0];
-  if (prefix === undefined) return null;
+  if (prefix === undefined || path.includes("\0")) return null;
   const folder = resolve(mounts[prefix]);
   let file = normalize(join(folder, path.slice(prefix.length)));
   if (file !== folder && !file.startsWith(folder + sep)) return null;

@@ -15,7 +15,7 @@ export function buildWasm({ dev = false } = {}) {
 
 /** Puts the bindings where TypeScript finds their types. */
 function bindings() {
-  const folder = join(source, "src/wasm");
+  const folder = join(source, "src/pkg");
   rmSync(folder, { recursive: true, force: true });
   cpSync(join(root, "web/pkg"), folder, { recursive: true });
 }
@@ -31,7 +31,7 @@ export function buildPackage() {
   bindings();
   rmSync(join(source, "dist"), { recursive: true, force: true });
   run("npx", ["tsc", "-p", source]);
-  cpSync(join(root, "web/pkg"), join(source, "dist/wasm"), { recursive: true });
+  cpSync(join(root, "web/pkg"), join(source, "dist/pkg"), { recursive: true });
   for (const name of ["LICENSE-MIT", "LICENSE-APACHE"]) cpSync(join(root, name), join(source, name));
   const folder = join(root, "dist");
   mkdirSync(folder, { recursive: true });

@@ -18,11 +18,8 @@ pub(crate) fn setup(args: &[&str]) -> Result<(), String> {
     if let Err(why) = &toolchain {
         missing.push(format!("nothing can be built for the browser: {why}"));
     }
-    if browser {
-        if let Err(why) = chromium() {
-            missing.push(format!("browser tests cannot run: {why}"));
-        }
-        optional("wasm-opt", "binaryen", sh::which("wasm-opt").is_some(), "the wasm file stays about a tenth larger");
+    if browser && let Err(why) = chromium() {
+        missing.push(format!("browser tests cannot run: {why}"));
     }
     let lavapipe = ICD_FOLDERS.iter().any(|dir| has_file(dir, "lvp"));
     optional("a software Vulkan driver", "mesa-vulkan-drivers", lavapipe, "native WebGPU tests need a real GPU then");

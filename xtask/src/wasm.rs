@@ -14,7 +14,10 @@ pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 /// What the generated files are called.
 const OUT_NAME: &str = "gradloom_web";
 
-/// WebAssembly features that rustc emits and every engine with SIMD128 has; Debian's wasm-opt must be told each.
+/// Older ones mix up a module's two tables, and the result does not start; Debian 12 ships 108.
+const WASM_OPT_OLDEST: u32 = 120;
+
+/// WebAssembly features that rustc emits and every engine with SIMD128 has; wasm-opt must be told each.
 const FEATURES: [&str; 7] =
     ["bulk-memory", "sign-ext", "nontrapping-float-to-int", "mutable-globals", "multivalue", "reference-types", "simd"];
 
@@ -128,8 +131,9 @@ pub(crate) fn build(root: &Path, args: &[&str]) -> Result<(), String> {
         .out_name(OUT_NAME)
         .web(true)
         .and_then(|bindgen| {
-            let strip = bindgen.typescript(true).remove_name_section(true).remove_producers_section(true);
-            strip.generate(&pkg)
+            bindgen.typescript(true).omit_default_module_path(false);
+            bindgen.remove_name_section(true).remove_producers_section(true);
+            bindgen.generate(&pkg)
         })
         .map_err(|error| format!("wasm-bindgen failed: {error:#}"))?;
     let module = pkg.join(format!("{OUT_NAME}_bg.wasm"));
@@ -140,10 +144,13 @@ pub(crate) fn build(root: &Path, args: &[&str]) -> Result<(), String> {
     sh::node(root, "scripts/size.mjs", &["web/pkg"])
 }
 
-/// Runs wasm-opt over the module in place; a wasm-opt that is absent or too old for the module leaves it as it is.
+/// Runs wasm-opt over the module in place; without a fit one the module stays as it is.
 fn optimise(module: &Path) -> Result<(), String> {
-    if sh::which("wasm-opt").is_none() {
-        println!("wasm: there is no wasm-opt, the module stays as it is");
+    let version = sh::quiet(Command::new("wasm-opt").arg("--version")).unwrap_or_default();
+    let version = version.split_whitespace().filter_map(|word| word.parse::<u32>().ok()).next();
+    if version.is_none_or(|version| version < WASM_OPT_OLDEST) {
+        let found = version.map_or("none".to_string(), |version| version.to_string());
+        println!("wasm: wasm-opt: {found} found, {WASM_OPT_OLDEST} or newer is of use; the module stays as it is");
         return Ok(());
     }
     let start = Instant::now();

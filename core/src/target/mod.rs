@@ -137,7 +137,7 @@ impl Target {
             vector_registers: 16,
             fma: relaxed_simd,
             relaxed_simd,
-            max_buffer_bytes: (1 << 32) - (1 << 16),
+            max_buffer_bytes: u32::MAX as usize - 0xffff,
             ..Target::x86(Isa::Avx2, threads)
         }
     }

@@ -1,5 +1,5 @@
 // The npm package `gradloom`: a typed, thin face over the wasm module. No tensor logic here.
-import loadModule, { probeWebGpu, version } from "./wasm/gradloom_web.js";
+import loadModule, { probeWebGpu, version } from "./pkg/gradloom_web.js";
 
 let ready: Promise<void> | undefined;
 
@@ -18,7 +18,7 @@ async function start(): Promise<void> {
   // The name is in a variable so that bundlers for the browser leave the import alone.
   const fs = "node:fs/promises";
   const { readFile } = await import(/* @vite-ignore */ fs);
-  const bytes = await readFile(new URL("./wasm/gradloom_web_bg.wasm", import.meta.url));
+  const bytes = await readFile(new URL("./pkg/gradloom_web_bg.wasm", import.meta.url));
   await loadModule({ module_or_path: bytes });
 }
 

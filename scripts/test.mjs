@@ -1,0 +1,73 @@
+// `npm test`: every test of the project, from a fresh clone. Stages run in order and the first failure ends the run.
+// usage: node scripts/test.mjs [--only a,b] [--from a] [--list]
+import { existsSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { fetchData } from "./fetch-models.mjs";
+import { buildPackage, buildSite, buildWasm, checkTypes, unpackInto } from "./lib/package.mjs";
+import { Failure, main, root, run } from "./lib/run.mjs";
+import { setup } from "./lib/system.mjs";
+
+/** Native tests compile with little optimisation, except where a test would crawl: those crates say so in Cargo.toml. */
+const stages = {
+  setup: () => setup(),
+  fetch: () => fetchData(),
+  rust: () => run("cargo", ["test", "--workspace", "--no-fail-fast"]),
+  wasm: () => buildWasm(),
+  package: () => buildPackage(),
+  node: () => {
+    unpackInto(join(root, "tests"));
+    const files = readdirSync(join(root, "tests/node")).filter((name) => name.endsWith(".test.mjs"));
+    run("node", ["--test", "--test-reporter=spec", ...files.map((name) => `tests/node/${name}`)]);
+  },
+  consumers: () => run("node", ["tests/consumers/run.mjs"]),
+  browser: () => {
+    run("node", ["tests/browser/run.mjs", "--selftest"]);
+    run("node", ["tests/browser/run.mjs"]);
+  },
+  site: () => buildSite(),
+  demo: () => run("node", ["tests/browser/demo.mjs"]),
+};
+
+/** Not part of a whole run, where another stage covers them; for --only. */
+const extras = {
+  tidy: () => run("cargo", ["xtask", "tidy"]),
+  types: () => {
+    if (!existsSync(join(root, "web/pkg"))) buildWasm();
+    checkTypes();
+  },
+};
+
+function chosen(argv) {
+  const value = (name) => (argv.includes(name) ? argv[argv.indexOf(name) + 1] : undefined);
+  const names = Object.keys(stages);
+  const only = value("--only")?.split(",");
+  const from = value("--from");
+  for (const name of only ?? (from ? [from] : [])) {
+    if (!stages[name] && !extras[name]) throw new Failure(`test: there is no stage \`${name}\`; there are ${names.join(", ")}`);
+  }
+  return only ?? names.slice(from ? names.indexOf(from) : 0);
+}
+
+const seconds = (since) => ((performance.now() - since) / 1000).toFixed(1);
+
+main(async () => {
+  if (process.argv.includes("--list")) {
+    console.log([...Object.keys(stages), ...Object.keys(extras)].join("\n"));
+    return;
+  }
+  const names = chosen(process.argv.slice(2));
+  const whole = performance.now();
+  const table = [];
+  for (const name of names) {
+    console.log(`\n== ${name} ==`);
+    const start = performance.now();
+    try {
+      await { ...stages, ...extras }[name]();
+    } catch (error) {
+      const text = error instanceof Failure ? error.message : error.stack;
+      throw new Failure(`\ntest: stage \`${name}\` failed after ${seconds(start)} s\n${text}\n(again: npm test -- --only ${name})`);
+    }
+    table.push(`  ${name.padEnd(10)} ${seconds(start).padStart(7)} s`);
+  }
+  console.log(`\ntest: all passed\n${table.join("\n")}\n  ${"total".padEnd(10)} ${seconds(whole).padStart(7)} s`);
+});

@@ -1,0 +1,104 @@
+// Runs one suite of tests in a page of a headless Chromium and returns what happened: a row for each test, with console
+// errors, uncaught exceptions, failed requests, crashes and hangs counted against the test that was running.
+import { join } from "node:path";
+import { launch } from "../../scripts/lib/chromium.mjs";
+import { root } from "../../scripts/lib/run.mjs";
+import { serve } from "../../scripts/serve.mjs";
+
+/** How a page is opened. A suite names the ones it wants in a line `// configs: a, b`; without one it gets `default`. */
+export const CONFIGS = {
+  default: { webgpu: true, isolation: true },
+  "no-webgpu": { webgpu: false, isolation: true },
+  "not-isolated": { webgpu: true, isolation: false },
+};
+
+/** Beyond a test's own limit: a page that blocks its thread cannot report that it is late. */
+const GRACE_MS = 20_000;
+
+/** What the page may load, by URL prefix. */
+export function mounts(gradloom) {
+  return {
+    "/": join(root, "tests/browser"),
+    "/lib": join(root, "tests/lib"),
+    "/models": join(root, "tests/models"),
+    "/cache": join(root, ".cache"),
+    "/gradloom": gradloom,
+  };
+}
+
+/**
+ * `path` is the suite's path below tests/browser. Returns [{name, error, ms, notes}]; `error` is null for a test that passed.
+ */
+export async function runSuite({ path, config, gradloom, grep = "", set = {}, onRow = () => {} }) {
+  const { webgpu, isolation } = CONFIGS[config];
+  const server = await serve(mounts(gradloom), { isolation });
+  const browser = await launch({ webgpu });
+  const rows = [];
+  let current = null;
+  let planned = null;
+  let allowed = [];
+  let watchdog = null;
+  let finish;
+  const finished = new Promise((done) => (finish = done));
+
+  const close = (error, ms) => {
+    const errors = [error, ...(current?.problems ?? [])].filter((problem) => problem);
+    const row = { name: current?.name ?? "(outside any test)", error: errors.join("\n") || null, ms, notes: current?.notes ?? [] };
+    rows.push(row);
+    onRow(row);
+    current = null;
+    allowed = [];
+  };
+  const stop = (error) => {
+    clearTimeout(watchdog);
+    if (error) close(error, 0);
+    finish();
+  };
+  const watch = (ms) => {
+    clearTimeout(watchdog);
+    watchdog = setTimeout(() => stop(`the page did not answer for ${ms} ms`), ms);
+  };
+  const problem = (text) => {
+    if (allowed.some((pattern) => pattern.test(text))) return;
+    if (current) current.problems.push(text);
+    else close(text, 0);
+  };
+  const on = {
+    plan: ({ count }) => (planned = count),
+    begin: ({ name, timeoutMs }) => {
+      current = { name, problems: [], notes: [] };
+      watch(timeoutMs + GRACE_MS);
+    },
+    allow: ({ pattern }) => void allowed.push(new RegExp(pattern)),
+    note: ({ text }) => void current?.notes.push(text),
+    end: ({ error, ms }) => {
+      close(error, ms);
+      watch(GRACE_MS);
+    },
+    fatal: ({ error }) => stop(error),
+    done: () => stop(null),
+  };
+
+  try {
+    const page = await browser.newPage();
+    await page.exposeFunction("__report", (event) => on[event.kind](event));
+    page.on("console", (message) => {
+      if (process.env.VERBOSE) console.log(`      | ${message.text()}`);
+      if (message.type() === "error") problem(`console error: ${message.text()}`);
+    });
+    page.on("pageerror", (error) => problem(`uncaught: ${error.stack ?? error}`));
+    page.on("crash", () => stop("the page crashed"));
+    const query = new URLSearchParams({ suite: `/${path}`, config, grep, ...set });
+    watch(GRACE_MS);
+    await page.goto(`${server.url}/page/index.html?${query}`);
+    await finished;
+    const ran = rows.filter(({ name }) => name !== "(outside any test)").length;
+    if (planned === 0 && !grep) close("the suite has no tests", 0);
+    else if (planned !== null && ran < planned) close(`only ${ran} of ${planned} tests ran`, 0);
+  } finally {
+    clearTimeout(watchdog);
+    await browser.close();
+    await server.close();
+  }
+  return rows;
+}

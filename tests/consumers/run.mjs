@@ -1,0 +1,72 @@
+// The packed tarball in three kinds of project, each in a temporary folder far from the repository so that nothing of the
+// workspace is found by accident: a Node program, a plain page, a Vite application with strict types.
+import { cpSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { launch } from "../../scripts/lib/chromium.mjs";
+import { tarball } from "../../scripts/lib/package.mjs";
+import { Failure, main, output, root } from "../../scripts/lib/run.mjs";
+import { serve } from "../../scripts/serve.mjs";
+
+const bin = (name) => join(root, "node_modules/.bin", name);
+
+/** A copy of a consumer's files with the tarball installed by npm, offline: the package has no dependencies. */
+function project(name, parent) {
+  const folder = join(parent, name);
+  cpSync(join(root, "tests/consumers", name), folder, { recursive: true });
+  const args = ["install", "--offline", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", tarball];
+  output("npm", args, { cwd: folder });
+  return folder;
+}
+
+/** Opens a page and waits for the `result` its script leaves; anything on the error console fails it. */
+async function resultOf(browser, mounts) {
+  const server = await serve(mounts);
+  const page = await browser.newPage();
+  const problems = [];
+  page.on("console", (message) => message.type() === "error" && problems.push(message.text()));
+  page.on("pageerror", (error) => problems.push(String(error)));
+  try {
+    await page.goto(server.url);
+    const until = Date.now() + 120_000;
+    while (Date.now() < until && problems.length === 0) {
+      const result = await page.evaluate(() => globalThis.result);
+      if (result !== undefined) return result;
+      await page.waitForTimeout(100);
+    }
+    throw new Failure(problems.length > 0 ? problems.join("\n") : "the page left no result");
+  } finally {
+    await page.close();
+    await server.close();
+  }
+}
+
+function expect(name, result, checks) {
+  for (const [what, holds] of Object.entries(checks)) {
+    if (!holds) throw new Failure(`consumers: ${name}: ${what} does not hold in ${JSON.stringify(result)}`);
+  }
+  console.log(`consumers: ${name}: ok ${JSON.stringify(result)}`);
+}
+
+main(async () => {
+  const parent = mkdtempSync(join(tmpdir(), "gradloom-consumers-"));
+  const browser = await launch();
+  try {
+    const version = JSON.parse(output("npm", ["pkg", "get", "version", "--workspace", "gradloom", "--loglevel=error"])).gradloom;
+
+    const node = JSON.parse(output("node", ["main.mjs"], { cwd: project("node", parent) }));
+    expect("node", node, { "the version": node.version === version, "no WebGPU in Node": node.webgpu === null });
+
+    const page = await resultOf(browser, { "/": project("page", parent) });
+    expect("page", page, { "the version": page.version === version, WebGPU: page.webgpu });
+
+    const app = project("vite", parent);
+    output(bin("tsc"), ["-p", app]);
+    output(bin("vite"), ["build", "--logLevel", "warn"], { cwd: app });
+    const vite = await resultOf(browser, { "/": join(app, "dist") });
+    expect("vite", vite, { "the version": vite.version === version, WebGPU: vite.webgpu });
+  } finally {
+    await browser.close();
+    rmSync(parent, { recursive: true, force: true });
+  }
+});
