@@ -5,14 +5,17 @@
 pub mod codegen;
 pub mod device;
 pub mod dtype;
+pub mod engine;
 pub mod error;
 pub mod io;
 pub mod render;
 pub mod rewrite;
 pub mod rules;
 pub mod target;
+pub mod tensor;
 pub mod uop;
 pub mod util;
 
 pub use dtype::DType;
 pub use error::{Error, Result};
+pub use tensor::{Session, Tensor};

@@ -1,0 +1,309 @@
+//! What a session remembers: the long-lived graph, the table of roots that tensors hold, and the buffers.
+//!
+//! A tensor owns a [`RootId`], never a [`UOp`], so the graph can be copy-compacted at any quiet moment: [`State::compact`]
+//! keeps what live roots reach, moves the roots, and reports the buffers that nothing reaches any more.
+//! Never: the user's API (see `tensor`), planning, device memory.
+
+use crate::DType;
+use crate::uop::{Arg, Graph, Op, UOp};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A slice of shared bytes: a whole upload, or one tensor inside a model file that is kept once.
+#[derive(Clone)]
+pub struct Bytes {
+    data: Arc<Vec<u8>>,
+    range: Range<usize>,
+}
+
+impl Bytes {
+    /// All of `data`.
+    pub fn new(data: Vec<u8>) -> Bytes {
+        let range = 0..data.len();
+        Bytes { data: Arc::new(data), range }
+    }
+
+    /// `range` of `data`, without a copy; `None` if it is not inside.
+    pub fn slice_of(data: Arc<Vec<u8>>, range: Range<usize>) -> Option<Bytes> {
+        (range.start <= range.end && range.end <= data.len()).then_some(Bytes { data, range })
+    }
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.data[self.range.clone()]
+    }
+}
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Bytes({})", self.len())
+    }
+}
+
+/// One device buffer as the session sees it.
+#[derive(Clone, Debug)]
+pub struct BufferInfo {
+    /// Element type.
+    pub dtype: DType,
+    /// Elements.
+    pub len: usize,
+    /// Little-endian contents given by the user and not (only) on the device yet. The engine uploads them before the first
+    /// use and may then take them out.
+    pub host: Option<Bytes>,
+}
+
+/// Handle of a live value: what a tensor holds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct RootId(pub u32);
+
+#[derive(Clone, Copy)]
+struct Root {
+    node: UOp,
+    count: u32,
+}
+
+/// The state of a session.
+pub struct State {
+    /// The long-lived graph. Nodes may be added freely; handles are only good until the next [`State::compact`].
+    pub graph: Graph,
+    /// Seed of the random stream.
+    pub seed: u64,
+    /// Random draws so far: each draw has its own key.
+    pub draws: u32,
+    roots: Vec<Option<Root>>,
+    free: Vec<u32>,
+    buffers: BTreeMap<u32, BufferInfo>,
+    next_buffer: u32,
+    live_at_compact: usize,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State::new()
+    }
+}
+
+impl State {
+    /// An empty session with seed 0.
+    pub fn new() -> State {
+        State {
+            graph: Graph::new(),
+            seed: 0,
+            draws: 0,
+            roots: Vec::new(),
+            free: Vec::new(),
+            buffers: BTreeMap::new(),
+            next_buffer: 0,
+            live_at_compact: 0,
+        }
+    }
+
+    // ---- roots
+
+    /// Registers `node` as a live value with one owner.
+    pub fn add_root(&mut self, node: UOp) -> RootId {
+        let root = Some(Root { node, count: 1 });
+        match self.free.pop() {
+            Some(i) => {
+                self.roots[i as usize] = root;
+                RootId(i)
+            }
+            None => {
+                self.roots.push(root);
+                RootId(self.roots.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// One more owner of `id`.
+    pub fn retain(&mut self, id: RootId) {
+        if let Some(Some(r)) = self.roots.get_mut(id.0 as usize) {
+            r.count += 1;
+        }
+    }
+
+    /// One owner less; the last one frees the slot.
+    pub fn release(&mut self, id: RootId) {
+        if let Some(slot) = self.roots.get_mut(id.0 as usize)
+            && let Some(r) = slot
+        {
+            r.count -= 1;
+            if r.count == 0 {
+                *slot = None;
+                self.free.push(id.0);
+            }
+        }
+    }
+
+    /// The node of a live root.
+    pub fn node(&self, id: RootId) -> UOp {
+        self.roots[id.0 as usize].expect("a tensor's root lives as long as the tensor").node
+    }
+
+    /// Points a live root at another node of the same shape and dtype: after a realize, or an assign.
+    pub fn set_node(&mut self, id: RootId, node: UOp) {
+        self.roots[id.0 as usize].as_mut().expect("a tensor's root lives as long as the tensor").node = node;
+    }
+
+    /// Every live root, in id order.
+    pub fn live_roots(&self) -> impl Iterator<Item = (RootId, UOp)> + '_ {
+        self.roots.iter().enumerate().filter_map(|(i, r)| r.map(|r| (RootId(i as u32), r.node)))
+    }
+
+    // ---- buffers
+
+    /// A new buffer of `len` elements; returns its flat node of shape `[len]`.
+    pub fn add_buffer(&mut self, dtype: DType, len: usize, host: Option<Bytes>) -> UOp {
+        let id = self.next_buffer;
+        self.next_buffer += 1;
+        self.buffers.insert(id, BufferInfo { dtype, len, host });
+        self.graph.node(Op::Buffer, dtype, &[], Arg::Buffer { id, len })
+    }
+
+    /// What is known of a buffer; `None` once it was collected.
+    pub fn buffer(&self, id: u32) -> Option<&BufferInfo> {
+        self.buffers.get(&id)
+    }
+
+    /// The same, to set or take the host bytes.
+    pub fn buffer_mut(&mut self, id: u32) -> Option<&mut BufferInfo> {
+        self.buffers.get_mut(&id)
+    }
+
+    /// Every buffer, by id.
+    pub fn buffers(&self) -> impl Iterator<Item = (u32, &BufferInfo)> {
+        self.buffers.iter().map(|(i, b)| (*i, b))
+    }
+
+    /// The id of a Buffer node.
+    pub fn buffer_id(&self, node: UOp) -> Option<u32> {
+        match self.graph.arg(node) {
+            Arg::Buffer { id, .. } if self.graph.op(node) == Op::Buffer => Some(*id),
+            _ => None,
+        }
+    }
+
+    /// The flat Buffer or After node that holds `node`'s elements in row-major order, if nothing needs computing: looks
+    /// through Reshape and Detach only.
+    pub fn storage(&self, node: UOp) -> Option<UOp> {
+        let mut u = node;
+        while matches!(self.graph.op(u), Op::Reshape | Op::Detach) {
+            u = self.graph.src_at(u, 0);
+        }
+        matches!(self.graph.op(u), Op::Buffer | Op::After).then_some(u)
+    }
+
+    /// The Buffer below any chain of After.
+    pub fn buffer_below(&self, node: UOp) -> Option<UOp> {
+        let mut u = node;
+        while self.graph.op(u) == Op::After {
+            u = self.graph.src_at(u, 0);
+        }
+        (self.graph.op(u) == Op::Buffer).then_some(u)
+    }
+
+    // ---- order
+
+    /// Live roots outside `roots` that still read a state of a buffer which running `roots` overwrites. They must be
+    /// realized in the same run (before the overwriting store), else they would later see the new contents.
+    pub fn readers_of_overwritten(&self, roots: &[UOp]) -> Vec<RootId> {
+        let g = &self.graph;
+        let run = g.reachable(roots);
+        // superseded[s]: a store of this run overwrites the buffer state s
+        let mut superseded = vec![false; g.len()];
+        for &u in &run {
+            if g.op(u) == Op::Store {
+                let mut t = g.src_at(u, 0);
+                while g.op(t).is_movement() {
+                    t = g.src_at(t, 0);
+                }
+                superseded[t.0 as usize] = true;
+            }
+        }
+        if !superseded.contains(&true) {
+            return Vec::new();
+        }
+        // a value goes stale if it reads a superseded state, except through the After that makes the next one
+        let mut stale = superseded;
+        for u in g.iter() {
+            let through_after = g.op(u) == Op::After;
+            let reads = |s: &UOp| stale[s.0 as usize];
+            stale[u.0 as usize] |= g.op(u) != Op::Store && !through_after && g.src(u).iter().any(reads);
+        }
+        let wanted: std::collections::BTreeSet<UOp> = roots.iter().copied().collect();
+        self.live_roots()
+            .filter(|(_, u)| stale[u.0 as usize] && !wanted.contains(u) && self.storage(*u).is_none())
+            .map(|(id, _)| id)
+            .collect()
+    }
+
+    // ---- compaction
+
+    /// True when the graph has grown past twice what the last compaction left alive.
+    pub fn wants_compaction(&self) -> bool {
+        self.graph.len() > 2 * self.live_at_compact.max(4096)
+    }
+
+    /// Drops every node that no live root reaches. Every [`UOp`] held outside of the root table dies. Returns the ids of the
+    /// buffers that died with them, for the engine to free.
+    pub fn compact(&mut self) -> Vec<u32> {
+        let live: Vec<(RootId, UOp)> = self.live_roots().collect();
+        let nodes: Vec<UOp> = live.iter().map(|&(_, u)| u).collect();
+        let mut graph = Graph::new();
+        let moved = graph.import(&self.graph, &nodes, |_, _| None);
+        for (&(id, _), node) in live.iter().zip(moved) {
+            self.set_node(id, node);
+        }
+        self.graph = graph;
+        self.live_at_compact = self.graph.len();
+        let kept: std::collections::BTreeSet<u32> = self.graph.iter().filter_map(|u| self.buffer_id(u)).collect();
+        let dead: Vec<u32> = self.buffers.keys().copied().filter(|id| !kept.contains(id)).collect();
+        for id in &dead {
+            self.buffers.remove(id);
+        }
+        dead
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType::F32;
+
+    #[test]
+    fn compaction_keeps_roots_and_frees_buffers() {
+        let mut s = State::new();
+        let a = s.add_buffer(F32, 4, None);
+        let b = s.add_buffer(F32, 4, None);
+        let sum = s.graph.binary(Op::Add, a, a);
+        s.graph.binary(Op::Mul, b, b);
+        let root = s.add_root(sum);
+        assert_eq!(s.compact(), vec![1]);
+        assert_eq!(s.graph.len(), 2);
+        assert_eq!(s.graph.op(s.node(root)), Op::Add);
+        s.release(root);
+        assert_eq!(s.compact(), vec![0]);
+        assert!(s.graph.is_empty());
+    }
+
+    #[test]
+    fn a_reader_of_an_overwritten_buffer_is_found() {
+        let mut s = State::new();
+        let b = s.add_buffer(F32, 4, None);
+        let one = s.graph.float(1.0, F32);
+        let reader = s.graph.binary(Op::Mul, b, b);
+        let reader = s.add_root(reader);
+        let next = s.graph.binary(Op::Add, b, one);
+        let store = s.graph.store(b, next);
+        let after = s.graph.after(b, &[store]);
+        let newer = s.graph.binary(Op::Sub, after, one);
+        s.add_root(after);
+        let newer = s.add_root(newer);
+        assert_eq!(s.readers_of_overwritten(&[after]), vec![reader]);
+        assert_eq!(s.readers_of_overwritten(&[s.node(newer)]), vec![reader]);
+        assert_eq!(s.readers_of_overwritten(&[s.node(reader)]), vec![]);
+    }
+}

@@ -1,0 +1,433 @@
+//! Elementwise ops of two and three operands: arithmetic, comparison, logic, bits, selection, powers; and casts.
+//! Operands promote ([`DType::promote`]) and broadcast.
+
+use super::{IntoOperand, Operand, Tensor, broadcast_shape, lift};
+use crate::uop::{Graph, Op, Shape, UOp};
+use crate::{DType, Error, Result};
+
+/// Both operands of an op, checked and ready to be put in a graph.
+struct Pair {
+    rhs: Operand,
+    dtype: DType,
+    shape: Shape,
+}
+
+impl Tensor {
+    fn pair(&self, name: &'static str, rhs: impl IntoOperand) -> Result<Pair> {
+        let rhs = rhs.into_operand()?;
+        rhs.check(name, self)?;
+        let dtype = rhs.promote(self.dtype());
+        let shape = broadcast_shape(name, &self.shape(), &rhs.shape())?;
+        Ok(Pair { rhs, dtype, shape })
+    }
+
+    /// Builds `f(self, rhs)` with both cast to `p.dtype` and broadcast to `p.shape`.
+    fn zip(&self, p: Pair, f: impl FnOnce(&mut Graph, UOp, UOp) -> UOp) -> Tensor {
+        let mut s = self.session().state();
+        let x = s.node(self.root());
+        let y = match &p.rhs {
+            Operand::Tensor(t) => s.node(t.root()),
+            scalar => scalar.constant(&mut s.graph, p.dtype).expect("not a tensor"),
+        };
+        let g = &mut s.graph;
+        let (x, y) = (g.cast(x, p.dtype), g.cast(y, p.dtype));
+        let (x, y) = (lift(g, x, &p.shape), lift(g, y, &p.shape));
+        let node = f(g, x, y);
+        let root = s.add_root(node);
+        drop(s);
+        Tensor { session: self.session().clone(), root }
+    }
+
+    fn arith(&self, op: Op, name: &'static str, rhs: impl IntoOperand) -> Result<Tensor> {
+        let p = self.pair(name, rhs)?;
+        Ok(self.zip(p, |g, x, y| g.binary(op, x, y)))
+    }
+
+    fn integer(&self, op: Op, name: &'static str, rhs: impl IntoOperand, bool_too: bool) -> Result<Tensor> {
+        let p = self.pair(name, rhs)?;
+        if !(p.dtype.is_int() || (bool_too && p.dtype == DType::Bool)) {
+            return Err(Error::DType { op: name, dtype: p.dtype, why: "an integer dtype is needed".into() });
+        }
+        Ok(self.zip(p, |g, x, y| g.binary(op, x, y)))
+    }
+
+    // ---- arithmetic
+
+    /// `self + rhs`; `or` for bool.
+    pub fn add(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        self.arith(Op::Add, "add", rhs)
+    }
+
+    /// `self - rhs`. Bool operands count as i32.
+    pub fn sub(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        let mut p = self.pair("sub", rhs)?;
+        if p.dtype == DType::Bool {
+            p.dtype = DType::I32;
+        }
+        Ok(self.zip(p, |g, x, y| g.binary(Op::Sub, x, y)))
+    }
+
+    /// `self * rhs`; `and` for bool.
+    pub fn mul(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        self.arith(Op::Mul, "mul", rhs)
+    }
+
+    /// True division; integers give f32.
+    pub fn div(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        let mut p = self.pair("div", rhs)?;
+        if !p.dtype.is_float() {
+            p.dtype = DType::F32;
+        }
+        Ok(self.zip(p, |g, x, y| g.binary(Op::Div, x, y)))
+    }
+
+    /// Quotient rounded toward minus infinity.
+    pub fn floor_div(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        let p = self.pair("floor_div", rhs)?;
+        match p.dtype.is_float() {
+            true => self.div(p.rhs)?.floor(),
+            false => self.integer(Op::FloorDiv, "floor_div", p.rhs, false),
+        }
+    }
+
+    /// Quotient rounded toward zero.
+    pub fn trunc_div(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        let p = self.pair("trunc_div", rhs)?;
+        match p.dtype.is_float() {
+            true => self.div(p.rhs)?.trunc(),
+            false => self.integer(Op::Idiv, "trunc_div", p.rhs, false),
+        }
+    }
+
+    /// Remainder with the divisor's sign (Python's `%`).
+    pub fn modulo(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        let p = self.pair("modulo", rhs)?;
+        if !p.dtype.is_float() {
+            return self.integer(Op::FloorMod, "modulo", p.rhs, false);
+        }
+        // fmod, moved by one divisor where the signs differ
+        let r = self.fmod(&p.rhs)?;
+        let y = r.full_operand(&p.rhs)?;
+        let wrong = r.ne(0)?.logical_and(r.lt(0)?.ne(y.lt(0)?)?)?;
+        wrong.select(r.add(&y)?, &r)
+    }
+
+    /// Remainder with the dividend's sign (C's `fmod`). Exact while the quotient fits the float's mantissa.
+    pub fn fmod(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        let p = self.pair("fmod", rhs)?;
+        if !p.dtype.is_float() {
+            return self.integer(Op::Imod, "fmod", p.rhs, false);
+        }
+        Ok(self.zip(p, |g, x, y| {
+            let q = g.binary(Op::Div, x, y);
+            let q = g.unary(Op::Trunc, q);
+            let qy = g.binary(Op::Mul, q, y);
+            let r = g.binary(Op::Sub, x, qy);
+            // x is smaller than y: exactly x, also for infinite y
+            let zero = g.float(0.0, g.dtype(q));
+            let small = g.binary(Op::CmpEq, q, zero);
+            g.select(small, x, r)
+        }))
+    }
+
+    /// The larger element; NaN if either is NaN.
+    pub fn maximum(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        self.arith(Op::Max, "maximum", rhs)
+    }
+
+    /// The smaller element; NaN if either is NaN.
+    pub fn minimum(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        self.arith(Op::Min, "minimum", rhs)
+    }
+
+    /// Limits to `min..=max`.
+    pub fn clamp(&self, min: impl IntoOperand, max: impl IntoOperand) -> Result<Tensor> {
+        self.maximum(min)?.minimum(max)
+    }
+
+    /// `self + (end - self) * weight`.
+    pub fn lerp(&self, end: &Tensor, weight: impl IntoOperand) -> Result<Tensor> {
+        self.add(end.sub(self)?.mul(weight)?)
+    }
+
+    // ---- powers
+
+    /// `self` to the power `rhs`, as C's `pow`: a negative base is fine with a whole exponent and NaN otherwise.
+    /// Integers keep their dtype (wrapping; negative exponents give the truncated value); a float exponent gives floats.
+    pub fn pow(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        let mut p = self.pair("pow", rhs)?;
+        if p.dtype == DType::Bool {
+            p.dtype = DType::I32;
+        }
+        let x = self.cast(p.dtype)?;
+        match (&p.rhs, p.dtype.is_float()) {
+            (Operand::Int(n), true) => x.pow_const(*n as f64),
+            (Operand::Float(n), true) => x.pow_const(*n),
+            (Operand::Int(n), false) if *n >= 0 => x.pow_whole(*n as u64),
+            (rhs, false) => x.pow_int(&x.full_operand(rhs)?),
+            (rhs, true) => x.pow_float(&x.full_operand(rhs)?),
+        }
+    }
+
+    /// Whole powers by squaring: exact for ints, a few roundings for floats.
+    fn pow_whole(&self, n: u64) -> Result<Tensor> {
+        let (mut n, mut base, mut acc) = (n, self.clone(), None::<Tensor>);
+        while n > 0 {
+            if n & 1 == 1 {
+                acc = Some(match acc {
+                    Some(a) => a.mul(&base)?,
+                    None => base.clone(),
+                });
+            }
+            n >>= 1;
+            if n > 0 {
+                base = base.mul(&base)?;
+            }
+        }
+        acc.map_or_else(|| self.ones_like(), Ok)
+    }
+
+    fn pow_const(&self, n: f64) -> Result<Tensor> {
+        if n == 0.5 {
+            return self.sqrt();
+        }
+        if n == -0.5 {
+            return self.rsqrt();
+        }
+        if n.fract() == 0.0 && n.abs() <= 64.0 {
+            let p = self.pow_whole(n.abs() as u64)?;
+            return if n < 0.0 { p.reciprocal() } else { Ok(p) };
+        }
+        if n.fract() != 0.0 && n.is_finite() {
+            // no sign to care for: log2 of a negative base is NaN already
+            let r = self.log2()?.mul(n)?.exp2()?;
+            // at zero the derivative of the logarithm is infinite, and there the power is a constant
+            let at_zero = if n > 0.0 { 0.0 } else { f64::INFINITY };
+            let safe = self.eq(0)?.select(1, self)?.log2()?.mul(n)?.exp2()?;
+            return if n > 1.0 { self.eq(0)?.select(at_zero, safe) } else { Ok(r) };
+        }
+        self.pow_float(&self.full_like(n)?)
+    }
+
+    fn pow_float(&self, y: &Tensor) -> Result<Tensor> {
+        let magnitude = self.abs()?.log2()?.mul(y)?.exp2()?;
+        let whole = y.eq(y.trunc()?)?;
+        let half = y.mul(0.5)?;
+        let odd = whole.logical_and(half.ne(half.trunc()?)?)?;
+        // -0 has the sign bit too, but 1/-0 is -inf for odd y: as numpy
+        let negative = self.lt(0)?;
+        let signed = negative.logical_and(&odd)?.select(magnitude.neg()?, &magnitude)?;
+        let bad = negative.logical_and(whole.logical_not()?)?.logical_and(self.ne(f64::NEG_INFINITY)?)?;
+        let r = bad.select(f64::NAN, signed)?;
+        // anything to the 0 and 1 to anything are 1, even with NaN
+        y.eq(0)?.logical_or(self.eq(1)?)?.select(1, r)
+    }
+
+    fn pow_int(&self, y: &Tensor) -> Result<Tensor> {
+        let dt = self.dtype();
+        let (mut base, mut acc) = (self.clone(), self.ones_like()?);
+        let bits = dt.bits() - dt.is_signed() as u32;
+        for bit in 0..bits {
+            let set = y.shift_right(bit)?.bit_and(1)?.ne(0)?;
+            acc = set.select(acc.mul(&base)?, &acc)?;
+            base = base.mul(&base)?;
+        }
+        if !dt.is_signed() {
+            return Ok(acc);
+        }
+        // 1/x truncated: 1 for 1, +-1 for -1, else 0
+        let minus = self.eq(-1)?.select(y.bit_and(1)?.ne(0)?.select(self.full_like(-1)?, 1)?, 0)?;
+        y.lt(0)?.select(self.eq(1)?.select(self.full_like(1)?, minus)?, acc)
+    }
+
+    // ---- comparison: bool
+
+    /// `self < rhs`.
+    pub fn lt(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        self.arith(Op::CmpLt, "lt", rhs)
+    }
+
+    /// `self > rhs`.
+    pub fn gt(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        let p = self.pair("gt", rhs)?;
+        Ok(self.zip(p, |g, x, y| g.binary(Op::CmpLt, y, x)))
+    }
+
+    /// `self <= rhs`; false for NaN.
+    pub fn le(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        let p = self.pair("le", rhs)?;
+        Ok(self.zip(p, less_equal))
+    }
+
+    /// `self >= rhs`; false for NaN.
+    pub fn ge(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        let p = self.pair("ge", rhs)?;
+        Ok(self.zip(p, |g, x, y| less_equal(g, y, x)))
+    }
+
+    /// `self == rhs`; false for NaN.
+    pub fn eq(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        self.arith(Op::CmpEq, "eq", rhs)
+    }
+
+    /// `self != rhs`; true for NaN.
+    pub fn ne(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        self.arith(Op::CmpNe, "ne", rhs)
+    }
+
+    /// `|self - rhs| <= atol + rtol*|rhs|`, or equal (also both infinite).
+    pub fn isclose(&self, rhs: &Tensor, rtol: f64, atol: f64) -> Result<Tensor> {
+        let near = self.sub(rhs)?.abs()?.le(rhs.abs()?.mul(rtol)?.add(atol)?)?;
+        self.eq(rhs)?.logical_or(near.logical_and(rhs.isfinite()?)?)
+    }
+
+    // ---- logic and bits
+
+    /// True where nonzero.
+    pub fn to_bool(&self) -> Result<Tensor> {
+        self.cast(DType::Bool)
+    }
+
+    /// True where both are nonzero.
+    pub fn logical_and(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        self.logic(Op::And, "logical_and", rhs)
+    }
+
+    /// True where either is nonzero.
+    pub fn logical_or(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        self.logic(Op::Or, "logical_or", rhs)
+    }
+
+    /// True where exactly one is nonzero.
+    pub fn logical_xor(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        self.logic(Op::Xor, "logical_xor", rhs)
+    }
+
+    /// True where zero.
+    pub fn logical_not(&self) -> Result<Tensor> {
+        self.to_bool()?.logic(Op::Xor, "logical_not", true)
+    }
+
+    fn logic(&self, op: Op, name: &'static str, rhs: impl IntoOperand) -> Result<Tensor> {
+        let mut p = self.pair(name, rhs)?;
+        p.dtype = DType::Bool;
+        Ok(self.zip(p, |g, x, y| g.binary(op, x, y)))
+    }
+
+    /// Bitwise and.
+    pub fn bit_and(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        self.integer(Op::And, "bit_and", rhs, true)
+    }
+
+    /// Bitwise or.
+    pub fn bit_or(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        self.integer(Op::Or, "bit_or", rhs, true)
+    }
+
+    /// Bitwise exclusive or.
+    pub fn bit_xor(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        self.integer(Op::Xor, "bit_xor", rhs, true)
+    }
+
+    /// Bitwise complement.
+    pub fn bit_not(&self) -> Result<Tensor> {
+        if self.dtype() == DType::Bool { self.logical_not() } else { self.bit_xor(-1) }
+    }
+
+    /// Left shift by `rhs mod bits`.
+    pub fn shift_left(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        self.integer(Op::Shl, "shift_left", rhs, false)
+    }
+
+    /// Right shift by `rhs mod bits`; arithmetic for signed dtypes.
+    pub fn shift_right(&self, rhs: impl IntoOperand) -> Result<Tensor> {
+        self.integer(Op::Shr, "shift_right", rhs, false)
+    }
+
+    // ---- selection
+
+    /// `x` where this (as bool) is true, else `y`; all three broadcast, `x` and `y` promote.
+    pub fn select(&self, x: impl IntoOperand, y: impl IntoOperand) -> Result<Tensor> {
+        let (x, y) = (x.into_operand()?, y.into_operand()?);
+        x.check("where", self)?;
+        y.check("where", self)?;
+        let dtype = match (&x, &y) {
+            (Operand::Tensor(t), y) => y.promote(t.dtype()),
+            (x, Operand::Tensor(t)) => x.promote(t.dtype()),
+            (Operand::Float(_), _) | (_, Operand::Float(_)) => DType::F32,
+            (Operand::Int(_), _) | (_, Operand::Int(_)) => DType::I32,
+            _ => DType::Bool,
+        };
+        let shape = broadcast_shape("where", &x.shape(), &y.shape())?;
+        let shape = broadcast_shape("where", &self.shape(), &shape)?;
+        let mut s = self.session().state();
+        let cond = s.node(self.root());
+        let mut value = |o: &Operand| match o {
+            Operand::Tensor(t) => s.node(t.root()),
+            scalar => scalar.constant(&mut s.graph, dtype).expect("not a tensor"),
+        };
+        let (x, y) = (value(&x), value(&y));
+        let g = &mut s.graph;
+        let cond = g.cast(cond, DType::Bool);
+        let (x, y) = (g.cast(x, dtype), g.cast(y, dtype));
+        let (cond, x, y) = (lift(g, cond, &shape), lift(g, x, &shape), lift(g, y, &shape));
+        let node = g.select(cond, x, y);
+        let root = s.add_root(node);
+        drop(s);
+        Ok(Tensor { session: self.session().clone(), root })
+    }
+
+    /// `value` where `mask` is true, else this.
+    pub fn masked_fill(&self, mask: &Tensor, value: impl IntoOperand) -> Result<Tensor> {
+        let value = value.into_operand()?;
+        let dtype = self.dtype();
+        match value {
+            Operand::Tensor(t) => mask.select(t.cast(dtype)?, self),
+            v => {
+                let fill = Tensor::full(self.session(), v, dtype, &[])?;
+                mask.select(fill, self)
+            }
+        }
+    }
+
+    // ---- dtypes
+
+    /// Converts to `dtype`: float to int truncates and saturates (NaN is 0), int to int wraps, to bool is `!= 0`.
+    pub fn cast(&self, dtype: DType) -> Result<Tensor> {
+        if dtype == DType::Void {
+            return Err(Error::DType { op: "cast", dtype, why: "it holds no value".into() });
+        }
+        Ok(if self.dtype() == dtype { self.clone() } else { self.map(|g, u| g.cast(u, dtype)) })
+    }
+
+    /// The same bits as another dtype of the same size.
+    pub fn bitcast(&self, dtype: DType) -> Result<Tensor> {
+        if dtype.size() != self.dtype().size() {
+            return Err(Error::DType { op: "bitcast", dtype, why: format!("not the size of {}", self.dtype()) });
+        }
+        Ok(if self.dtype() == dtype { self.clone() } else { self.map(|g, u| g.bitcast(u, dtype)) })
+    }
+
+    /// Itself if it is a float, else f32.
+    pub(crate) fn to_float(&self) -> Result<Tensor> {
+        if self.dtype().is_float() { Ok(self.clone()) } else { self.cast(DType::F32) }
+    }
+
+    /// An operand as a tensor of this tensor's dtype: scalars become constants of shape `[]`.
+    pub(crate) fn full_operand(&self, o: &Operand) -> Result<Tensor> {
+        match o {
+            Operand::Tensor(t) => t.cast(self.dtype()),
+            scalar => Tensor::full(self.session(), scalar, self.dtype(), &[]),
+        }
+    }
+}
+
+fn less_equal(g: &mut Graph, x: UOp, y: UOp) -> UOp {
+    if g.dtype(x).is_float() {
+        let (lt, eq) = (g.binary(Op::CmpLt, x, y), g.binary(Op::CmpEq, x, y));
+        return g.binary(Op::Or, lt, eq);
+    }
+    let gt = g.binary(Op::CmpLt, y, x);
+    let yes = g.bool(true);
+    g.binary(Op::Xor, gt, yes)
+}

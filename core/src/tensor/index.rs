@@ -1,0 +1,234 @@
+//! Indexing by tensors. Index tensors are of any integer dtype; negative indices count from the end, and an index out of
+//! range reads 0. Scatter is written as a reduction over the updates (or, to set, as a search for the last update).
+
+use super::{Tensor, check_axis, lift};
+use crate::uop::{Arg, Axes, Op};
+use crate::{DType, Error, Result};
+
+/// What a scatter does where several updates, or an update and the old value, meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScatterOp {
+    /// The last update wins.
+    Set,
+    /// Sum with the old value.
+    Add,
+    /// Product with the old value.
+    Mul,
+    /// Largest.
+    Max,
+    /// Smallest.
+    Min,
+}
+
+impl Tensor {
+    fn want_index(&self, op: &'static str) -> Result<()> {
+        match self.dtype() {
+            dt if dt.is_int() => Ok(()),
+            dtype => Err(Error::DType { op, dtype, why: "indices must be integers".into() }),
+        }
+    }
+
+    /// Negative indices moved up by `n`, as i32 (i64 if `n` needs it).
+    fn wrapped(&self, n: usize) -> Result<Tensor> {
+        // an index that does not fit i32 must not wrap into range: limit it in its own dtype first
+        let dt = self.dtype();
+        let index = match dt {
+            DType::I64 => self.clamp(-(n as i64) - 1, n as i64)?,
+            DType::U32 | DType::U64 => self.minimum(n as i64)?,
+            _ => self.clone(),
+        };
+        let index = index.cast(if n < i32::MAX as usize { DType::I32 } else { DType::I64 })?;
+        if dt.is_unsigned() {
+            return Ok(index);
+        }
+        index.lt(0)?.select(index.add(n as i64)?, &index)
+    }
+
+    /// `out[i, j, k] = self[i, index[i, j, k], k]` for axis 1, and likewise for others (torch's gather). The sizes of `index`
+    /// may be smaller than this tensor's on the other axes.
+    pub fn gather(&self, axis: i64, index: &Tensor) -> Result<Tensor> {
+        let shape = self.shape();
+        let a = check_axis("gather", axis, shape.len())?;
+        index.want_index("gather")?;
+        Tensor::same_session("gather", self, index)?;
+        let wanted = index.shape();
+        let fits = wanted.len() == shape.len() && (0..shape.len()).all(|i| i == a || wanted[i] <= shape[i]);
+        if !fits {
+            return Err(Error::Shape { op: "gather", lhs: shape, rhs: wanted });
+        }
+        let mut pairs: Vec<(usize, usize)> = wanted.iter().map(|&n| (0, n)).collect();
+        pairs[a] = (0, shape[a]);
+        let source = self.shrink(&pairs)?;
+        let index = index.wrapped(shape[a])?;
+        source.gather_node(a, &index)
+    }
+
+    /// The Gather node itself: shapes agree but for `axis`, indices are not negative.
+    fn gather_node(&self, axis: usize, index: &Tensor) -> Result<Tensor> {
+        let (shape, wanted) = (self.shape(), index.shape());
+        if shape[axis] == 0 {
+            return Tensor::zeros(self.session(), self.dtype(), &wanted);
+        }
+        let mut s = self.session().state();
+        let (x, i) = (s.node(self.root()), s.node(index.root()));
+        let g = &mut s.graph;
+        let dt = g.dtype(x);
+        let i = lift(g, i, &wanted);
+        let node = g.node(Op::Gather, dt, &[x, i], Arg::Axes(Axes::from_slice(&[axis as u8])));
+        let root = s.add_root(node);
+        drop(s);
+        Ok(Tensor { session: self.session().clone(), root })
+    }
+
+    /// Rows of an axis picked by an index tensor of any shape, which takes the axis' place (ONNX Gather, numpy `take`):
+    /// `[a, n, b]` at axis 1 with index `[i, j]` gives `[a, i, j, b]`.
+    pub fn index_select(&self, axis: i64, index: &Tensor) -> Result<Tensor> {
+        let shape = self.shape();
+        let a = check_axis("index_select", axis, shape.len())?;
+        index.want_index("index_select")?;
+        Tensor::same_session("index_select", self, index)?;
+        let picked = index.shape();
+        let count: usize = picked.iter().product();
+        let mut spread = vec![1; shape.len()];
+        spread[a] = count;
+        let mut full = shape.clone();
+        full[a] = count;
+        let index = index.wrapped(shape[a])?.reshape(&spread)?.expand(&full)?;
+        let out = self.gather_node(a, &index)?;
+        let mut result = shape[..a].to_vec();
+        result.extend(&picked);
+        result.extend(&shape[a + 1..]);
+        out.reshape(&result)
+    }
+
+    /// Rows of this `[vocabulary, width]` table: `[..]` integers give `[.., width]`.
+    pub fn embedding(&self, index: &Tensor) -> Result<Tensor> {
+        self.want_rank("embedding", 2)?;
+        self.index_select(0, index)
+    }
+
+    /// One element per index row: `index` `[.., k]` addresses the first `k` axes, the rest is copied (ONNX GatherND with
+    /// `batch` leading axes in common).
+    pub fn gather_nd(&self, index: &Tensor, batch: usize) -> Result<Tensor> {
+        let (shape, ishape) = (self.shape(), index.shape());
+        index.want_index("gather_nd")?;
+        let k = *ishape.last().ok_or_else(|| Error::value("gather_nd", "the index is a scalar"))?;
+        let misfit = batch >= ishape.len() || batch + k > shape.len() || k == 0;
+        if misfit || shape[..batch] != ishape[..batch] {
+            return Err(Error::Shape { op: "gather_nd", lhs: shape, rhs: ishape });
+        }
+        let rows: usize = ishape[batch..ishape.len() - 1].iter().product();
+        let lead: usize = shape[..batch].iter().product();
+        let index = index.reshape(&[lead, rows, k])?;
+        let (mut flat, mut valid) = (None::<Tensor>, None::<Tensor>);
+        for i in 0..k {
+            let n = shape[batch + i];
+            let one = index.select_at(-1, i as i64)?.wrapped(n)?;
+            let inside = one.ge(0)?.logical_and(one.lt(n)?)?;
+            valid = Some(valid.map_or(Ok(inside.clone()), |v| v.logical_and(&inside))?);
+            flat = Some(flat.map_or(Ok(one.clone()), |f| f.mul(n)?.add(&one))?);
+        }
+        let (Some(flat), Some(valid)) = (flat, valid) else { return Err(Error::value("gather_nd", "no axes")) };
+        let n: usize = shape[batch..batch + k].iter().product();
+        let tail: usize = shape[batch + k..].iter().product();
+        let index = valid.select(flat, -1)?.reshape(&[lead, rows, 1])?.expand(&[lead, rows, tail])?;
+        let out = self.reshape(&[lead, n, tail])?.gather_node(1, &index)?;
+        let mut result = ishape[..ishape.len() - 1].to_vec();
+        result.extend(&shape[batch + k..]);
+        out.reshape(&result)
+    }
+
+    /// `[..] -> [.., classes]` with 1 at each index and 0 elsewhere; i32.
+    pub fn one_hot(&self, classes: usize) -> Result<Tensor> {
+        self.want_index("one_hot")?;
+        let index = self.wrapped(classes)?.unsqueeze(-1)?;
+        index.eq(Tensor::iota(self.session(), classes)?)?.cast(DType::I32)
+    }
+
+    /// A copy with `src` written at `index` along an axis (torch's scatter): `out[i, index[i, j, k], k] = src[i, j, k]` for
+    /// axis 1. `index` and `src` have one shape, not larger than this tensor's on the other axes. Costs the product of the
+    /// axis' size and the number of updates.
+    pub fn scatter(&self, axis: i64, index: &Tensor, src: &Tensor, how: ScatterOp) -> Result<Tensor> {
+        let shape = self.shape();
+        let a = check_axis("scatter", axis, shape.len())?;
+        index.want_index("scatter")?;
+        Tensor::same_session("scatter", self, index)?;
+        Tensor::same_session("scatter", self, src)?;
+        let ishape = index.shape();
+        let fits = ishape.len() == shape.len() && (0..shape.len()).all(|i| i == a || ishape[i] <= shape[i]);
+        if !fits || src.shape() != ishape {
+            return Err(Error::Shape { op: "scatter", lhs: shape, rhs: if fits { src.shape() } else { ishape } });
+        }
+        let dtype = self.dtype();
+        let m = ishape[a];
+        if m == 0 || self.numel() == 0 {
+            return Ok(self.clone());
+        }
+        // updates on a last axis of their own: [.., n, ..] -> [.., n, .., m]
+        let index = index.wrapped(shape[a])?;
+        let grow = |t: &Tensor, fill: i64| -> Result<Tensor> {
+            let t = t.unsqueeze(a as i64)?.move_axis(a as i64 + 1, -1)?;
+            let mut pad = vec![(0, 0); t.rank()];
+            for i in (0..shape.len()).filter(|&i| i != a) {
+                pad[i].1 = (shape[i] - ishape[i]) as i64;
+            }
+            t.pad(&pad, super::PadMode::Constant, fill)
+        };
+        let index = grow(&index, -1)?;
+        let mut position = vec![1; shape.len() + 1];
+        position[a] = shape[a];
+        let hit = index.eq(Tensor::iota(self.session(), shape[a])?.reshape(&position)?)?;
+        if how == ScatterOp::Set {
+            let order = Tensor::iota(self.session(), m)?;
+            let last = hit.select(order, -1)?.max(&[-1], false)?;
+            // pad src so that it can be gathered along the axis
+            let mut pad: Vec<(usize, usize)> =
+                shape.iter().zip(&ishape).map(|(n, i)| (0, n.saturating_sub(*i))).collect();
+            pad[a] = (0, 0);
+            let picked = src.cast(dtype)?.pad_zeros(&pad)?.gather_node(a, &last.maximum(0)?)?;
+            return last.ge(0)?.select(picked, self);
+        }
+        let src = grow(&src.cast(dtype)?, 0)?;
+        let only =
+            |identity: crate::uop::ReduceOp| hit.select(&src, Tensor::identity(self.session(), identity, dtype, &[]));
+        use crate::uop::ReduceOp;
+        match how {
+            ScatterOp::Add => self.add(only(ReduceOp::Add)?.sum(&[-1], false)?.cast(dtype)?),
+            ScatterOp::Mul => self.mul(only(ReduceOp::Mul)?.prod(&[-1], false)?.cast(dtype)?),
+            ScatterOp::Max => self.maximum(only(ReduceOp::Max)?.max(&[-1], false)?),
+            _ => self.minimum(only(ReduceOp::Min)?.min(&[-1], false)?),
+        }
+    }
+
+    /// A copy with rows written along the first `k` axes (ONNX ScatterND): `index` is `[rows.., k]`, `updates` is
+    /// `[rows.., rest..]`.
+    pub fn scatter_nd(&self, index: &Tensor, updates: &Tensor, how: ScatterOp) -> Result<Tensor> {
+        let (shape, ishape) = (self.shape(), index.shape());
+        index.want_index("scatter_nd")?;
+        let k = *ishape.last().ok_or_else(|| Error::value("scatter_nd", "the index is a scalar"))?;
+        if k == 0 || k > shape.len() {
+            return Err(Error::Shape { op: "scatter_nd", lhs: shape, rhs: ishape });
+        }
+        let mut wanted = ishape[..ishape.len() - 1].to_vec();
+        let rows: usize = wanted.iter().product();
+        wanted.extend(&shape[k..]);
+        if updates.shape() != wanted {
+            return Err(Error::Shape { op: "scatter_nd", lhs: wanted, rhs: updates.shape() });
+        }
+        let mut flat = None::<Tensor>;
+        let index = index.reshape(&[rows, k])?;
+        let mut valid = None::<Tensor>;
+        for i in 0..k {
+            let one = index.select_at(-1, i as i64)?.wrapped(shape[i])?;
+            let inside = one.ge(0)?.logical_and(one.lt(shape[i])?)?;
+            valid = Some(valid.map_or(Ok(inside.clone()), |v| v.logical_and(&inside))?);
+            flat = Some(flat.map_or(Ok(one.clone()), |f| f.mul(shape[i])?.add(&one))?);
+        }
+        let (Some(flat), Some(valid)) = (flat, valid) else { return Ok(self.clone()) };
+        let n: usize = shape[..k].iter().product();
+        let tail: usize = shape[k..].iter().product();
+        let flat = valid.select(flat, n as i32)?.reshape(&[rows, 1])?.expand(&[rows, tail])?;
+        let out = self.reshape(&[n, tail])?.scatter(0, &flat, &updates.reshape(&[rows, tail])?, how)?;
+        out.reshape(&shape)
+    }
+}

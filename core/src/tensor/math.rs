@@ -1,0 +1,381 @@
+//! Unary mathematics. The graph has exp2, log2, sin, sqrt, recip and trunc; the rest is made of those and of minimax
+//! polynomials fitted for f32 (relative error of each below 4e-9, so f32 rounding dominates; f64 gets the same polynomials).
+//!
+//! Where a function has branches, each branch's input is limited to its own interval, so that no branch that was not
+//! taken can put a NaN into a gradient. Integers are converted to f32 first, except where they make sense as they are
+//! (abs, neg, sign, square, floor ...).
+
+use super::Tensor;
+use crate::uop::Op;
+use crate::{DType, Error, Result};
+use std::f64::consts::{FRAC_PI_2, LN_2, LOG2_E, LOG10_2, PI};
+
+/// erf(x)/x in x^2 on [0, 1].
+const ERF_SMALL: [f64; 7] = [
+    1.128379165726714,
+    -0.3761262582422034,
+    0.11283585148487073,
+    -0.0268538119309714,
+    0.005188327678681982,
+    -0.0008010193569258915,
+    7.85386118009673e-05,
+];
+/// ln(erfc(x)) on [1, 4.1].
+const LN_ERFC: [f64; 8] = [
+    0.00018803612614793619,
+    -1.1295784061721845,
+    -0.6332199266798006,
+    -0.10841854331564152,
+    0.025208236457001904,
+    -0.004204554759073312,
+    0.00044133501767755734,
+    -2.168674085510099e-05,
+];
+/// atan(x)/x in x^2 on [0, tan(pi/8)^2].
+const ATAN: [f64; 6] = [
+    0.9999999994122813,
+    -0.333333080814159,
+    0.19998238209401523,
+    -0.14240430217417605,
+    0.1057579370167,
+    -0.06040186913940705,
+];
+/// asin(x)/x in x^2 on [0, 1/4].
+const ASIN: [f64; 7] = [
+    1.000000000260745,
+    0.16666656768997012,
+    0.0750061226886829,
+    0.04450169704999949,
+    0.03191149434562427,
+    0.014101565805677554,
+    0.03793605845587826,
+];
+/// sinh(x)/x in x^2 on [0, 1].
+const SINH: [f64; 5] =
+    [1.0000000000498794, 0.16666666417587725, 0.00833335323102337, 0.00019835709793894298, 2.8190392030020088e-06];
+/// (exp(x)-1)/x on [-1/2, 1/2].
+const EXPM1: [f64; 7] = [
+    0.9999999998308395,
+    0.5000000426104955,
+    0.16666668357627287,
+    0.04166530389843718,
+    0.008333052127581494,
+    0.0013997782840354832,
+    0.0001999682952425831,
+];
+
+impl Tensor {
+    fn float_unary(&self, op: Op) -> Result<Tensor> {
+        Ok(self.to_float()?.map(|g, u| g.unary(op, u)))
+    }
+
+    /// `c[0] + c[1]*x + ..` by Horner's rule.
+    fn polynomial(&self, c: &[f64]) -> Result<Tensor> {
+        let (last, rest) = c.split_last().expect("a polynomial has coefficients");
+        let mut acc = self.mul(*last)?;
+        for (i, &k) in rest.iter().enumerate().rev() {
+            acc = acc.add(k)?;
+            if i > 0 {
+                acc = acc.mul(self)?;
+            }
+        }
+        Ok(acc)
+    }
+
+    // ---- signs and rounding
+
+    /// `-self`.
+    pub fn neg(&self) -> Result<Tensor> {
+        let x = if self.dtype() == DType::Bool { self.cast(DType::I32)? } else { self.clone() };
+        Ok(x.map(|g, u| g.unary(Op::Neg, u)))
+    }
+
+    /// Absolute value; the smallest int wraps to itself.
+    pub fn abs(&self) -> Result<Tensor> {
+        match self.dtype() {
+            dt if dt.is_unsigned() || dt == DType::Bool => Ok(self.clone()),
+            _ => self.maximum(self.neg()?),
+        }
+    }
+
+    /// -1, 0 or 1; NaN stays NaN.
+    pub fn sign(&self) -> Result<Tensor> {
+        let one = self.ones_like()?;
+        match self.dtype() {
+            DType::Bool => Ok(self.clone()),
+            dt if dt.is_unsigned() => self.minimum(1),
+            _ => self.gt(0)?.select(&one, self.lt(0)?.select(one.neg()?, self)?),
+        }
+    }
+
+    /// Rounds toward zero.
+    pub fn trunc(&self) -> Result<Tensor> {
+        if self.dtype().is_float() { self.float_unary(Op::Trunc) } else { Ok(self.clone()) }
+    }
+
+    /// Rounds toward minus infinity.
+    pub fn floor(&self) -> Result<Tensor> {
+        let t = self.trunc()?;
+        if self.dtype().is_float() { self.lt(&t)?.select(t.sub(1)?, &t) } else { Ok(t) }
+    }
+
+    /// Rounds toward plus infinity.
+    pub fn ceil(&self) -> Result<Tensor> {
+        let t = self.trunc()?;
+        if self.dtype().is_float() { self.gt(&t)?.select(t.add(1)?, &t) } else { Ok(t) }
+    }
+
+    /// Rounds to nearest, halves to the even neighbour.
+    pub fn round(&self) -> Result<Tensor> {
+        let t = self.trunc()?;
+        if !self.dtype().is_float() {
+            return Ok(t);
+        }
+        // x - trunc(x) is exact; NaN and infinities fall through both comparisons
+        let away = self.sub(&t)?.abs()?;
+        let half = t.mul(0.5)?;
+        let odd = half.ne(half.trunc()?)?;
+        let up = away.gt(0.5)?.logical_or(away.eq(0.5)?.logical_and(odd)?)?;
+        up.select(t.add(self.sign()?)?, &t)
+    }
+
+    /// The fractional part, with the sign of `self`.
+    pub fn frac(&self) -> Result<Tensor> {
+        self.sub(self.trunc()?)
+    }
+
+    // ---- tests
+
+    /// True for NaN.
+    pub fn isnan(&self) -> Result<Tensor> {
+        self.ne(self)
+    }
+
+    /// True for plus or minus infinity.
+    pub fn isinf(&self) -> Result<Tensor> {
+        if !self.dtype().is_float() {
+            return Tensor::full(self.session(), false, DType::Bool, &self.shape());
+        }
+        self.abs()?.eq(f64::INFINITY)
+    }
+
+    /// True for neither NaN nor infinity.
+    pub fn isfinite(&self) -> Result<Tensor> {
+        if !self.dtype().is_float() {
+            return Tensor::full(self.session(), true, DType::Bool, &self.shape());
+        }
+        self.abs()?.lt(f64::INFINITY)
+    }
+
+    // ---- powers and exponentials
+
+    /// `self * self`.
+    pub fn square(&self) -> Result<Tensor> {
+        self.mul(self)
+    }
+
+    /// Square root; NaN below zero.
+    pub fn sqrt(&self) -> Result<Tensor> {
+        self.float_unary(Op::Sqrt)
+    }
+
+    /// `1 / self`.
+    pub fn reciprocal(&self) -> Result<Tensor> {
+        self.float_unary(Op::Recip)
+    }
+
+    /// `1 / sqrt(self)`.
+    pub fn rsqrt(&self) -> Result<Tensor> {
+        self.sqrt()?.reciprocal()
+    }
+
+    /// `2^self`.
+    pub fn exp2(&self) -> Result<Tensor> {
+        self.float_unary(Op::Exp2)
+    }
+
+    /// `e^self`, as `2^(self * log2 e)`: the relative error grows with the exponent, about `|x| * 1e-7` in f32.
+    pub fn exp(&self) -> Result<Tensor> {
+        self.to_float()?.mul(LOG2_E)?.exp2()
+    }
+
+    /// `e^self - 1`, accurate near zero.
+    pub fn expm1(&self) -> Result<Tensor> {
+        let x = self.to_float()?;
+        let z = x.clamp(-0.5, 0.5)?;
+        x.abs()?.lt(0.5)?.select(z.mul(z.polynomial(&EXPM1)?)?, x.exp()?.sub(1)?)
+    }
+
+    /// Base-2 logarithm; NaN below zero, -inf at zero.
+    pub fn log2(&self) -> Result<Tensor> {
+        self.float_unary(Op::Log2)
+    }
+
+    /// Natural logarithm.
+    pub fn log(&self) -> Result<Tensor> {
+        self.log2()?.mul(LN_2)
+    }
+
+    /// Base-10 logarithm.
+    pub fn log10(&self) -> Result<Tensor> {
+        self.log2()?.mul(LOG10_2)
+    }
+
+    /// `ln(1 + self)`, accurate near zero.
+    pub fn log1p(&self) -> Result<Tensor> {
+        let x = self.to_float()?;
+        let u = x.add(1)?;
+        // log(u) * x / (u - 1) undoes the rounding of 1 + x; too small or too large, it is not needed
+        let d = u.sub(1)?;
+        let plain = d.eq(0)?;
+        let fixed = u.log()?.mul(x.div(plain.select(1, d)?)?)?;
+        plain.select(&x, x.lt(1e8)?.select(fixed, u.log()?)?)
+    }
+
+    // ---- circular functions
+
+    /// Sine of radians.
+    pub fn sin(&self) -> Result<Tensor> {
+        self.float_unary(Op::Sin)
+    }
+
+    /// Cosine of radians, as `1 - 2 sin^2(x/2)`: absolute error about 2e-7 in f32 however large x is.
+    pub fn cos(&self) -> Result<Tensor> {
+        let s = self.to_float()?.mul(0.5)?.sin()?;
+        Tensor::full(self.session(), 1, s.dtype(), &[])?.sub(s.square()?.mul(2)?)
+    }
+
+    /// Tangent of radians.
+    pub fn tan(&self) -> Result<Tensor> {
+        self.sin()?.div(self.cos()?)
+    }
+
+    /// Arc sine, in [-pi/2, pi/2]; NaN outside [-1, 1].
+    pub fn asin(&self) -> Result<Tensor> {
+        let (small, far, inside) = self.asin_parts()?;
+        let far = Tensor::full(self.session(), FRAC_PI_2, far.dtype(), &[])?.sub(far)?;
+        inside.select(small, self.lt(0)?.select(far.neg()?, far)?)
+    }
+
+    /// Arc cosine, in [0, pi]; NaN outside [-1, 1].
+    pub fn acos(&self) -> Result<Tensor> {
+        let (small, far, inside) = self.asin_parts()?;
+        let constant = |c: f64| Tensor::full(self.session(), c, far.dtype(), &[]);
+        let negative = constant(PI)?.sub(&far)?;
+        inside.select(constant(FRAC_PI_2)?.sub(small)?, self.lt(0)?.select(negative, &far)?)
+    }
+
+    /// asin(x) where |x| <= 1/2; acos(|x|) elsewhere; and which it is.
+    fn asin_parts(&self) -> Result<(Tensor, Tensor, Tensor)> {
+        let x = self.to_float()?;
+        let series = |x: &Tensor, t: &Tensor| x.mul(t.polynomial(&ASIN)?);
+        let inside = x.abs()?.le(0.5)?;
+        let z = x.clamp(-0.5, 0.5)?;
+        let small = series(&z, &z.square()?)?;
+        // acos(x) = 2 asin(sqrt((1-x)/2)); where it is not wanted the root is kept away from zero
+        let t = inside.select(0.25, x.abs()?.mul(-0.5)?.add(0.5)?)?;
+        let far = series(&t.sqrt()?, &t)?.mul(2)?;
+        Ok((small, far, inside))
+    }
+
+    /// Arc tangent, in [-pi/2, pi/2].
+    pub fn atan(&self) -> Result<Tensor> {
+        let x = self.to_float()?;
+        let a = x.abs()?;
+        // above tan(3pi/8): pi/2 - atan(1/a); above tan(pi/8): pi/4 + atan((a-1)/(a+1))
+        let (far, middle) = (a.gt(2.414213562373095)?, a.gt(0.4142135623730951)?);
+        let inverse = a.maximum(2.0)?.reciprocal()?.neg()?;
+        let b = a.minimum(4.0)?;
+        let between = b.sub(1)?.div(b.add(1)?)?;
+        let t = far.select(inverse, middle.select(between, a.minimum(0.5)?)?)?;
+        let base = far.select(x.full_like(FRAC_PI_2)?, middle.select(x.full_like(FRAC_PI_2 / 2.0)?, 0)?)?;
+        let r = base.add(t.mul(t.square()?.polynomial(&ATAN)?)?)?;
+        let signed = x.lt(0)?.select(r.neg()?, r)?;
+        x.isnan()?.select(&x, signed)
+    }
+
+    // ---- hyperbolic functions
+
+    /// Hyperbolic sine.
+    pub fn sinh(&self) -> Result<Tensor> {
+        let x = self.to_float()?;
+        let z = x.clamp(-1, 1)?;
+        let small = z.mul(z.square()?.polynomial(&SINH)?)?;
+        let large = x.exp()?.sub(x.neg()?.exp()?)?.mul(0.5)?;
+        x.abs()?.lt(1)?.select(small, large)
+    }
+
+    /// Hyperbolic cosine.
+    pub fn cosh(&self) -> Result<Tensor> {
+        let x = self.to_float()?;
+        x.exp()?.add(x.neg()?.exp()?)?.mul(0.5)
+    }
+
+    /// Hyperbolic tangent, as `2 sigmoid(2x) - 1`: absolute error about 1e-7 in f32.
+    pub fn tanh(&self) -> Result<Tensor> {
+        self.to_float()?.mul(2)?.sigmoid()?.mul(2)?.sub(1)
+    }
+
+    /// Inverse hyperbolic sine.
+    pub fn asinh(&self) -> Result<Tensor> {
+        let x = self.to_float()?;
+        let a = x.abs()?;
+        // a + a^2/(1 + sqrt(1 + a^2)); from 1e4 on sqrt(1 + a^2) is a
+        let z = a.minimum(1e4)?;
+        let q = z.square()?;
+        let near = z.add(q.div(q.add(1)?.sqrt()?.add(1)?)?)?.log1p()?;
+        let r = a.lt(1e4)?.select(near, a.maximum(1)?.log()?.add(LN_2)?)?;
+        x.lt(0)?.select(r.neg()?, r)
+    }
+
+    /// Inverse hyperbolic cosine; NaN below 1.
+    pub fn acosh(&self) -> Result<Tensor> {
+        let x = self.to_float()?;
+        let z = x.minimum(1e4)?;
+        let t = z.sub(1)?;
+        // ln(x + sqrt(x^2-1)) = log1p(t + sqrt(t (t+2)))
+        let near = t.add(t.mul(t.add(2)?)?.sqrt()?)?.log1p()?;
+        x.gt(1e4)?.select(x.maximum(1)?.log()?.add(LN_2)?, near)
+    }
+
+    /// Inverse hyperbolic tangent; NaN outside [-1, 1].
+    pub fn atanh(&self) -> Result<Tensor> {
+        let x = self.to_float()?;
+        let one = Tensor::full(self.session(), 1, x.dtype(), &[])?;
+        x.mul(2)?.div(one.sub(&x)?)?.log1p()?.mul(0.5)
+    }
+
+    // ---- others
+
+    /// The error function; absolute error below 1e-7 in f32.
+    pub fn erf(&self) -> Result<Tensor> {
+        let x = self.to_float()?;
+        let a = x.abs()?;
+        let z = x.clamp(-1, 1)?;
+        let small = z.mul(z.square()?.polynomial(&ERF_SMALL)?)?;
+        let tail = a.clamp(1, 4.1)?.polynomial(&LN_ERFC)?.exp()?;
+        let tail = a.ge(4.1)?.select(0, tail)?;
+        let large = Tensor::full(self.session(), 1, x.dtype(), &[])?.sub(tail)?;
+        let large = x.lt(0)?.select(large.neg()?, large)?;
+        // NaN compares false with everything: it passes through `small`
+        a.ge(1)?.select(large, small)
+    }
+
+    /// The sign of `sign` with the magnitude of `self` (a zero `sign` counts as positive).
+    pub fn copysign(&self, sign: &Tensor) -> Result<Tensor> {
+        let a = self.abs()?;
+        if self.dtype().is_unsigned() {
+            return Err(Error::DType { op: "copysign", dtype: self.dtype(), why: "it has no sign".into() });
+        }
+        sign.lt(0)?.select(a.neg()?, a)
+    }
+
+    /// `ln(e^self + e^rhs)`, without overflow.
+    pub fn logaddexp(&self, rhs: &Tensor) -> Result<Tensor> {
+        let m = self.maximum(rhs)?;
+        let d = self.sub(rhs)?.abs()?.neg()?;
+        // equal infinities: the difference is NaN, the result is the infinity
+        let tail = d.exp()?.log1p()?;
+        self.eq(rhs)?.select(m.add(LN_2)?, m.add(tail)?)
+    }
+}

@@ -1,0 +1,263 @@
+//! The user's API: lazy tensors. A method adds nodes to its session's graph and returns at once; nothing is computed until
+//! the engine realizes. Everything is checked here, so that a graph that exists can be compiled: methods return [`Result`]
+//! with an error that names the op and the values.
+//!
+//! | file | what it has |
+//! |---|---|
+//! | `session` | [`Session`]: graph, buffers and random stream shared by tensors |
+//! | `operand` | [`Operand`]: tensor or weak scalar; `+ - * /` for tensors, scalars and `Result<Tensor>` |
+//! | `create` | from host data, full, zeros, ones, arange, linspace, eye, tril, triu, variables |
+//! | `random` | threefry2x32: bits, rand, uniform, randn, normal, randint, xavier, kaiming, bernoulli, randperm |
+//! | `state` | detach, contiguous, assign |
+//! | `movement` | reshape, permute, transpose, flatten, unflatten, squeeze, unsqueeze, expand, flip, shrink, slice, repeat |
+//! | `join` | cat, stack, split, chunk, narrow, roll, select, repeat_interleave |
+//! | `pad` | pad: constant, reflect, replicate, circular |
+//! | `elementwise` | arithmetic, comparison, logic, bits, where, clamp, pow |
+//! | `math` | unary mathematics: exp .. atanh, erf, floor, round |
+//! | `activation` | relu .. gelu, softmax-free activations |
+//! | `reduce` | sum, mean, prod, max, min, var, std, norm, logsumexp, softmax, argmax, any, all |
+//! | `scan` | cumsum, cumprod, cummax |
+//! | `index` | gather, index_select, embedding, one_hot, masked_fill, scatter |
+//! | `sort` | sort, argsort, topk |
+//! | `linalg` | matmul, dot, outer, linear |
+//! | `pool`, `conv` | windows, max and average pooling, convolution of any rank and its transpose |
+//! | `norm`, `attention`, `loss`, `resize` | layer/batch/group/instance/rms norm, attention, losses, interpolation |
+//!
+//! Axes are `i64`, negative from the end. Scalars are weak: they take the tensor's dtype, except that a float scalar makes
+//! an integer tensor f32 and an integer scalar makes a bool tensor i32.
+
+mod activation;
+
+mod conv;
+mod create;
+mod elementwise;
+mod index;
+mod join;
+mod linalg;
+
+mod math;
+mod movement;
+mod norm;
+mod operand;
+mod pad;
+mod pool;
+
+mod reduce;
+
+mod scan;
+mod session;
+
+mod state;
+
+pub use conv::{ConvOpts, ConvTransposeOpts};
+pub use create::Element;
+pub use index::ScatterOp;
+pub use movement::{Dim, Slice};
+pub use operand::{IntoOperand, Operand};
+pub use pad::PadMode;
+pub use pool::PoolOpts;
+
+pub use session::Session;
+
+use crate::engine::state::RootId;
+use crate::uop::{Graph, Shape, UOp};
+use crate::{DType, Error, Result};
+
+/// A lazy n-dimensional array. Cheap to clone: it is a counted handle into its session.
+pub struct Tensor {
+    session: Session,
+    root: RootId,
+}
+
+impl Clone for Tensor {
+    fn clone(&self) -> Tensor {
+        self.session.state().retain(self.root);
+        Tensor { session: self.session.clone(), root: self.root }
+    }
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        self.session.state().release(self.root);
+    }
+}
+
+impl Tensor {
+    /// The session this tensor lives in.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Its entry in the session's root table, for the engine.
+    pub fn root(&self) -> RootId {
+        self.root
+    }
+
+    /// The graph node at this moment: only good while the state stays locked or uncompacted.
+    pub fn node(&self) -> UOp {
+        self.session.state().node(self.root)
+    }
+
+    /// Sizes per axis; empty for a scalar.
+    pub fn shape(&self) -> Vec<usize> {
+        self.read(|g, u| g.shape(u).to_vec())
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.read(|g, u| g.dtype(u))
+    }
+
+    /// Number of axes.
+    pub fn rank(&self) -> usize {
+        self.read(|g, u| g.shape(u).len())
+    }
+
+    /// Number of elements.
+    pub fn numel(&self) -> usize {
+        self.read(|g, u| g.numel(u))
+    }
+
+    /// Size of one axis.
+    pub fn dim(&self, axis: i64) -> Result<usize> {
+        let shape = self.shape();
+        Ok(shape[check_axis("dim", axis, shape.len())?])
+    }
+
+    /// A tensor for an existing node of the session's graph. The node must be a value (not void).
+    pub fn from_node(session: &Session, node: UOp) -> Tensor {
+        let root = session.state().add_root(node);
+        Tensor { session: session.clone(), root }
+    }
+
+    pub(crate) fn make(session: &Session, f: impl FnOnce(&mut Graph) -> UOp) -> Tensor {
+        let mut s = session.state();
+        let node = f(&mut s.graph);
+        let root = s.add_root(node);
+        drop(s);
+        Tensor { session: session.clone(), root }
+    }
+
+    pub(crate) fn map(&self, f: impl FnOnce(&mut Graph, UOp) -> UOp) -> Tensor {
+        let mut s = self.session.state();
+        let u = s.node(self.root);
+        let node = f(&mut s.graph, u);
+        let root = s.add_root(node);
+        drop(s);
+        Tensor { session: self.session.clone(), root }
+    }
+
+    pub(crate) fn read<R>(&self, f: impl FnOnce(&Graph, UOp) -> R) -> R {
+        let s = self.session.state();
+        f(&s.graph, s.node(self.root))
+    }
+
+    /// Errors unless all tensors share one session.
+    pub(crate) fn same_session(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
+        match a.session.is(&b.session) {
+            true => Ok(()),
+            false => Err(Error::value(op, "the tensors belong to different sessions")),
+        }
+    }
+
+    /// Errors unless the dtype is a float.
+    pub(crate) fn want_float(&self, op: &'static str) -> Result<DType> {
+        match self.dtype() {
+            dt if dt.is_float() => Ok(dt),
+            dtype => Err(Error::DType { op, dtype, why: "a float dtype is needed".into() }),
+        }
+    }
+
+    /// Errors unless the rank is `rank`.
+    pub(crate) fn want_rank(&self, op: &'static str, rank: usize) -> Result<Vec<usize>> {
+        let shape = self.shape();
+        match shape.len() == rank {
+            true => Ok(shape),
+            false => Err(Error::value(op, format!("a tensor of rank {rank} is needed, not shape {shape:?}"))),
+        }
+    }
+}
+
+impl std::fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tensor({} {:?})", self.dtype(), self.shape())
+    }
+}
+
+/// A non-negative axis below `rank`; scalars take 0 and -1 nowhere.
+pub(crate) fn check_axis(op: &'static str, axis: i64, rank: usize) -> Result<usize> {
+    let r = rank as i64;
+    match (-r..r).contains(&axis) {
+        true => Ok(if axis < 0 { (axis + r) as usize } else { axis as usize }),
+        false => Err(Error::Axis { op, axis, rank }),
+    }
+}
+
+/// Distinct non-negative axes, sorted; an empty list means all of them.
+pub(crate) fn check_axes(op: &'static str, axes: &[i64], rank: usize) -> Result<Vec<usize>> {
+    if axes.is_empty() {
+        return Ok((0..rank).collect());
+    }
+    let mut out = axes.iter().map(|&a| check_axis(op, a, rank)).collect::<Result<Vec<_>>>()?;
+    out.sort_unstable();
+    match out.windows(2).any(|w| w[0] == w[1]) {
+        true => Err(Error::value(op, format!("axes {axes:?} name one axis twice"))),
+        false => Ok(out),
+    }
+}
+
+/// Elements of a shape; an error if it has more axes or elements than can be addressed.
+pub(crate) fn check_numel(op: &'static str, shape: &[usize]) -> Result<usize> {
+    if shape.len() > 32 {
+        return Err(Error::value(op, format!("rank {} is above 32", shape.len())));
+    }
+    // sizes of 0 do not excuse the others: strides are computed from all of them
+    let product = |skip_zero: bool| {
+        shape
+            .iter()
+            .filter(|&&n| !(skip_zero && n == 0))
+            .try_fold(1usize, |p, &n| p.checked_mul(n).filter(|&p| p as u64 <= MAX_NUMEL))
+    };
+    match (product(true), product(false)) {
+        (Some(_), Some(n)) => Ok(n),
+        _ => Err(Error::value(op, format!("shape {shape:?} has too many elements"))),
+    }
+}
+
+/// More elements than any device can hold: a mistake, not a plan.
+const MAX_NUMEL: u64 = 1 << 40;
+
+/// The shape both operands broadcast to.
+pub(crate) fn broadcast_shape(op: &'static str, a: &[usize], b: &[usize]) -> Result<Shape> {
+    let rank = a.len().max(b.len());
+    let at = |s: &[usize], i: usize| if i + s.len() < rank { 1 } else { s[i + s.len() - rank] };
+    let mut out = Shape::new();
+    for i in 0..rank {
+        out.push(match (at(a, i), at(b, i)) {
+            (x, y) if x == y => x,
+            (1, y) => y,
+            (x, 1) => x,
+            _ => return Err(Error::Shape { op, lhs: a.to_vec(), rhs: b.to_vec() }),
+        });
+    }
+    check_numel(op, &out)?;
+    Ok(out)
+}
+
+/// `u` with the given broadcast shape. Scalar leaves stay scalars: they broadcast against anything in elementwise ops.
+pub(crate) fn lift(g: &mut Graph, u: UOp, shape: &[usize]) -> UOp {
+    use crate::uop::Op;
+    if g.shape(u).as_slice() == shape || (g.shape(u).is_empty() && matches!(g.op(u), Op::Const | Op::Var)) {
+        return u;
+    }
+    spread(g, u, shape)
+}
+
+/// `u` repeated to exactly `shape`, scalars too.
+pub(crate) fn spread(g: &mut Graph, u: UOp, shape: &[usize]) -> UOp {
+    let own = g.shape(u).clone();
+    let mut full: Shape = std::iter::repeat_n(1, shape.len() - own.len()).collect();
+    full.extend_from_slice(&own);
+    let u = g.reshape(u, &full);
+    g.expand(u, shape)
+}

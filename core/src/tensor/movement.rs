@@ -1,0 +1,366 @@
+//! Views: ops that move elements without computing. All become index arithmetic; none copies.
+
+use super::{Tensor, broadcast_shape, check_axes, check_axis, check_numel};
+use crate::uop::Shape;
+use crate::{Error, Result};
+
+/// A size given to [`Tensor::reshape`]: any integer type; -1 means "what is left".
+pub trait Dim: Copy {
+    /// The size, -1 for inferred.
+    fn size(self) -> i64;
+}
+
+impl Dim for usize {
+    fn size(self) -> i64 {
+        self as i64
+    }
+}
+impl Dim for i64 {
+    fn size(self) -> i64 {
+        self
+    }
+}
+impl Dim for i32 {
+    fn size(self) -> i64 {
+        self as i64
+    }
+}
+
+/// Which elements of an axis [`Tensor::slice`] takes: Python's `start:end:step`, all optional.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Slice {
+    /// First element; negative from the end; out of range is clamped.
+    pub start: Option<i64>,
+    /// One past the last; negative from the end; out of range is clamped.
+    pub end: Option<i64>,
+    /// Stride, not zero; negative walks backwards. 0 stands for the default 1.
+    pub step: i64,
+}
+
+impl Slice {
+    /// Everything.
+    pub const ALL: Slice = Slice { start: None, end: None, step: 1 };
+
+    /// `start..end`, step 1.
+    pub fn range(start: i64, end: i64) -> Slice {
+        Slice { start: Some(start), end: Some(end), step: 1 }
+    }
+
+    /// `start..end` by `step`.
+    pub fn step(start: Option<i64>, end: Option<i64>, step: i64) -> Slice {
+        Slice { start, end, step }
+    }
+
+    /// As ascending `(begin, end, stride)` and whether the result is then reversed.
+    fn resolve(self, n: usize) -> (usize, usize, usize, bool) {
+        let n = n as i64;
+        let step = if self.step == 0 { 1 } else { self.step };
+        let from_end = |v: i64| if v < 0 { v.saturating_add(n) } else { v };
+        if step > 0 {
+            let begin = self.start.map_or(0, from_end).clamp(0, n);
+            let end = self.end.map_or(n, from_end).clamp(begin, n);
+            return (begin as usize, end as usize, step as usize, false);
+        }
+        let first = self.start.map_or(n - 1, from_end).clamp(-1, n - 1);
+        let stop = self.end.map_or(-1, from_end).clamp(-1, first.max(-1));
+        let count = (first - stop + (-step) - 1) / -step;
+        // lowest element taken, so that ascending by |step| ends exactly at `first`
+        let low = first - (count - 1).max(0) * -step;
+        if count <= 0 {
+            (0, 0, 1, true)
+        } else {
+            (low as usize, first as usize + 1, step.unsigned_abs() as usize, true)
+        }
+    }
+}
+
+impl From<std::ops::Range<usize>> for Slice {
+    fn from(r: std::ops::Range<usize>) -> Slice {
+        Slice::range(r.start as i64, r.end as i64)
+    }
+}
+
+impl Tensor {
+    /// The same elements in row-major order under another shape. One size may be -1: it is computed.
+    pub fn reshape<D: Dim>(&self, shape: &[D]) -> Result<Tensor> {
+        let own = self.shape();
+        let numel: usize = own.iter().product();
+        let wanted: Vec<i64> = shape.iter().map(|d| d.size()).collect();
+        let misfit = || {
+            let what = format!("{numel} elements of shape {own:?} do not fit {wanted:?}");
+            Error::value("reshape", what)
+        };
+        let mut out: Vec<usize> = wanted.iter().map(|&d| usize::try_from(d).unwrap_or(1)).collect();
+        let known = check_numel("reshape", &out)?;
+        match wanted.iter().filter(|&&d| d < 0).count() {
+            0 if known == numel => {}
+            1 if known > 0 && numel % known == 0 => {
+                let at = wanted.iter().position(|&d| d < 0).expect("one is negative");
+                if wanted[at] != -1 {
+                    return Err(misfit());
+                }
+                out[at] = numel / known;
+            }
+            _ => return Err(misfit()),
+        }
+        Ok(self.map(|g, u| g.reshape(u, &out)))
+    }
+
+    /// Reorders axes: axis `i` of the result is axis `axes[i]` of this.
+    pub fn permute(&self, axes: &[i64]) -> Result<Tensor> {
+        let rank = self.rank();
+        let order = axes.iter().map(|&a| check_axis("permute", a, rank)).collect::<Result<Vec<_>>>()?;
+        let mut seen = vec![false; rank];
+        order.iter().for_each(|&a| seen[a] = true);
+        if order.len() != rank || seen.contains(&false) {
+            return Err(Error::value("permute", format!("{axes:?} is not an order of {rank} axes")));
+        }
+        let order: Vec<u8> = order.iter().map(|&a| a as u8).collect();
+        Ok(self.map(|g, u| g.permute(u, &order)))
+    }
+
+    /// Swaps two axes.
+    pub fn transpose(&self, a: i64, b: i64) -> Result<Tensor> {
+        let rank = self.rank();
+        let (a, b) = (check_axis("transpose", a, rank)?, check_axis("transpose", b, rank)?);
+        let mut order: Vec<i64> = (0..rank as i64).collect();
+        order.swap(a, b);
+        self.permute(&order)
+    }
+
+    /// The matrix transpose of the last two axes.
+    pub fn t(&self) -> Result<Tensor> {
+        self.transpose(-2, -1)
+    }
+
+    /// Moves one axis to another position, keeping the order of the rest.
+    pub fn move_axis(&self, from: i64, to: i64) -> Result<Tensor> {
+        let rank = self.rank();
+        let (from, to) = (check_axis("move_axis", from, rank)?, check_axis("move_axis", to, rank)?);
+        let mut order: Vec<i64> = (0..rank as i64).filter(|&a| a != from as i64).collect();
+        order.insert(to, from as i64);
+        self.permute(&order)
+    }
+
+    /// Joins the axes `start..=end` into one. A scalar gives shape `[1]`.
+    pub fn flatten(&self, start: i64, end: i64) -> Result<Tensor> {
+        let shape = self.shape();
+        if shape.is_empty() {
+            return self.reshape(&[1usize]);
+        }
+        let (a, b) = (check_axis("flatten", start, shape.len())?, check_axis("flatten", end, shape.len())?);
+        if a > b {
+            return Err(Error::value("flatten", format!("axis {start} lies after axis {end}")));
+        }
+        let mut out = shape[..a].to_vec();
+        out.push(shape[a..=b].iter().product());
+        out.extend_from_slice(&shape[b + 1..]);
+        self.reshape(&out)
+    }
+
+    /// Splits one axis into the given sizes, of which one may be -1.
+    pub fn unflatten<D: Dim>(&self, axis: i64, sizes: &[D]) -> Result<Tensor> {
+        let shape = self.shape();
+        let a = check_axis("unflatten", axis, shape.len())?;
+        let sizes: Vec<i64> = sizes.iter().map(|d| d.size()).collect();
+        let known: i64 = sizes.iter().filter(|&&d| d >= 0).product();
+        let rest = shape[a] as i64;
+        if sizes.iter().filter(|&&d| d < 0).count() > 1
+            || known == 0 && rest != 0
+            || known != 0 && rest % known != 0
+            || !sizes.iter().any(|&d| d < 0) && known != rest
+        {
+            return Err(Error::value("unflatten", format!("axis of size {rest} does not split into {sizes:?}")));
+        }
+        let mut out: Vec<i64> = shape[..a].iter().map(|&n| n as i64).collect();
+        out.extend(sizes.iter().map(|&d| if d < 0 { rest / known.max(1) } else { d }));
+        out.extend(shape[a + 1..].iter().map(|&n| n as i64));
+        self.reshape(&out)
+    }
+
+    /// Removes the axis, which must have size 1.
+    pub fn squeeze(&self, axis: i64) -> Result<Tensor> {
+        let mut shape = self.shape();
+        let a = check_axis("squeeze", axis, shape.len())?;
+        if shape[a] != 1 {
+            return Err(Error::value("squeeze", format!("axis {axis} of {shape:?} has size {}, not 1", shape[a])));
+        }
+        shape.remove(a);
+        self.reshape(&shape)
+    }
+
+    /// Removes every axis of size 1.
+    pub fn squeeze_all(&self) -> Result<Tensor> {
+        let shape: Vec<usize> = self.shape().into_iter().filter(|&n| n != 1).collect();
+        self.reshape(&shape)
+    }
+
+    /// Inserts an axis of size 1 before position `axis` (counted in the result).
+    pub fn unsqueeze(&self, axis: i64) -> Result<Tensor> {
+        let mut shape = self.shape();
+        let a = check_axis("unsqueeze", axis, shape.len() + 1)?;
+        shape.insert(a, 1);
+        self.reshape(&shape)
+    }
+
+    /// Repeats axes of size 1, and adds leading axes, up to `shape`.
+    pub fn expand(&self, shape: &[usize]) -> Result<Tensor> {
+        let own = self.shape();
+        check_numel("expand", shape)?;
+        let fits = |(&a, &b): (&usize, &usize)| a == b || a == 1;
+        if own.len() > shape.len() || !own.iter().rev().zip(shape.iter().rev()).all(fits) {
+            return Err(Error::Shape { op: "expand", lhs: own, rhs: shape.to_vec() });
+        }
+        Ok(self.map(|g, u| super::spread(g, u, shape)))
+    }
+
+    /// Both tensors repeated to their common shape.
+    pub fn broadcast_with(&self, other: &Tensor) -> Result<(Tensor, Tensor)> {
+        let shape = broadcast_shape("broadcast", &self.shape(), &other.shape())?;
+        Ok((self.expand(&shape)?, other.expand(&shape)?))
+    }
+
+    /// Reverses the listed axes; an empty list means all.
+    pub fn flip(&self, axes: &[i64]) -> Result<Tensor> {
+        let axes = check_axes("flip", axes, self.rank())?;
+        let axes: Vec<u8> = axes.iter().map(|&a| a as u8).collect();
+        Ok(self.map(|g, u| g.flip(u, &axes)))
+    }
+
+    /// Keeps `begin..end` of every axis.
+    pub fn shrink(&self, pairs: &[(usize, usize)]) -> Result<Tensor> {
+        let shape = self.shape();
+        if pairs.len() != shape.len() || pairs.iter().zip(&shape).any(|(&(a, b), &n)| a > b || b > n) {
+            return Err(Error::value("shrink", format!("{pairs:?} is not inside shape {shape:?}")));
+        }
+        Ok(self.map(|g, u| g.shrink(u, pairs)))
+    }
+
+    /// Adds `(before, after)` zeros on every axis.
+    pub fn pad_zeros(&self, pairs: &[(usize, usize)]) -> Result<Tensor> {
+        let shape = self.shape();
+        if pairs.len() != shape.len() {
+            return Err(Error::value("pad", format!("{} pairs for shape {shape:?}", pairs.len())));
+        }
+        let grown = shape.iter().zip(pairs).map(|(n, (a, b))| a.checked_add(*b).and_then(|p| n.checked_add(p)));
+        let grown: Option<Shape> = grown.collect();
+        check_numel("pad", &grown.ok_or_else(|| Error::value("pad", "a size overflows"))?)?;
+        Ok(self.map(|g, u| g.pad(u, pairs)))
+    }
+
+    /// Takes a [`Slice`] of each leading axis; axes not listed are kept whole.
+    pub fn slice(&self, slices: &[Slice]) -> Result<Tensor> {
+        let shape = self.shape();
+        if slices.len() > shape.len() {
+            return Err(Error::value("slice", format!("{} slices for shape {shape:?}", slices.len())));
+        }
+        let mut t = self.clone();
+        for (axis, s) in slices.iter().enumerate().filter(|(_, s)| **s != Slice::ALL) {
+            t = t.slice_axis(axis, *s)?;
+        }
+        Ok(t)
+    }
+
+    fn slice_axis(&self, axis: usize, s: Slice) -> Result<Tensor> {
+        let shape = self.shape();
+        let (begin, end, step, reversed) = s.resolve(shape[axis]);
+        let mut pairs: Vec<(usize, usize)> = shape.iter().map(|&n| (0, n)).collect();
+        pairs[axis] = (begin, end);
+        let mut t = self.shrink(&pairs)?;
+        if step > 1 {
+            t = t.stride_axis(axis, step)?;
+        }
+        if reversed { t.flip(&[axis as i64]) } else { Ok(t) }
+    }
+
+    /// Every `step`-th element of an axis, from the first: pad to whole steps, split, keep the first of each.
+    pub(crate) fn stride_axis(&self, axis: usize, step: usize) -> Result<Tensor> {
+        let shape = self.shape();
+        let count = shape[axis].div_ceil(step);
+        if count <= 1 {
+            let mut pairs: Vec<(usize, usize)> = shape.iter().map(|&n| (0, n)).collect();
+            pairs[axis] = (0, count);
+            return self.shrink(&pairs);
+        }
+        let mut pad = vec![(0, 0); shape.len()];
+        pad[axis].1 = count * step - shape[axis];
+        let t = self.pad_zeros(&pad)?.unflatten(axis as i64, &[count, step])?;
+        let mut pairs: Vec<(usize, usize)> = t.shape().iter().map(|&n| (0, n)).collect();
+        pairs[axis + 1] = (0, 1);
+        t.shrink(&pairs)?.squeeze(axis as i64 + 1)
+    }
+
+    /// `len` elements of one axis from `start`.
+    pub fn narrow(&self, axis: i64, start: usize, len: usize) -> Result<Tensor> {
+        let shape = self.shape();
+        let a = check_axis("narrow", axis, shape.len())?;
+        let end = start.checked_add(len).filter(|&e| e <= shape[a]);
+        let Some(end) = end else {
+            return Err(Error::value("narrow", format!("{start}+{len} is outside axis {axis} of {shape:?}")));
+        };
+        let mut pairs: Vec<(usize, usize)> = shape.iter().map(|&n| (0, n)).collect();
+        pairs[a] = (start, end);
+        self.shrink(&pairs)
+    }
+
+    /// One element of an axis, which disappears. Negative counts from the end.
+    pub fn select_at(&self, axis: i64, index: i64) -> Result<Tensor> {
+        let a = check_axis("select_at", axis, self.rank())?;
+        let n = self.shape()[a];
+        let Ok(i) = check_axis("select_at", index, n) else {
+            return Err(Error::value("select_at", format!("index {index} is outside axis of size {n}")));
+        };
+        self.narrow(a as i64, i, 1)?.squeeze(a as i64)
+    }
+
+    /// The whole tensor repeated `counts[i]` times along axis `i`; more counts than axes add leading axes.
+    pub fn repeat(&self, counts: &[usize]) -> Result<Tensor> {
+        let own = self.shape();
+        if counts.len() < own.len() {
+            return Err(Error::value("repeat", format!("{} counts for shape {own:?}", counts.len())));
+        }
+        let mut base = vec![1; counts.len() - own.len()];
+        base.extend_from_slice(&own);
+        let (mut split, mut spread, mut joined) = (Vec::new(), Vec::new(), Vec::new());
+        for (&n, &c) in base.iter().zip(counts) {
+            // an axis that is not repeated needs no partner
+            if c != 1 {
+                split.push(1);
+                spread.push(c);
+            }
+            split.push(n);
+            spread.push(n);
+            joined.push(n.checked_mul(c).ok_or_else(|| Error::value("repeat", "a size overflows"))?);
+        }
+        self.reshape(&split)?.expand(&spread)?.reshape(&joined)
+    }
+
+    /// Each element of an axis repeated `count` times in place.
+    pub fn repeat_interleave(&self, count: usize, axis: i64) -> Result<Tensor> {
+        let mut shape = self.shape();
+        let a = check_axis("repeat_interleave", axis, shape.len())?;
+        let t = self.unsqueeze(a as i64 + 1)?;
+        let mut spread = shape.clone();
+        spread.insert(a + 1, count);
+        shape[a] = shape[a].checked_mul(count).ok_or_else(|| Error::value("repeat_interleave", "a size overflows"))?;
+        t.expand(&spread)?.reshape(&shape)
+    }
+
+    /// The diagonal of the last two axes, which become one.
+    pub fn diagonal(&self) -> Result<Tensor> {
+        let shape = self.shape();
+        let &[.., n, m] = shape.as_slice() else {
+            return Err(Error::value("diagonal", format!("a matrix is needed, not shape {shape:?}")));
+        };
+        let k = n.min(m);
+        let lead = &shape[..shape.len() - 2];
+        // rows of length m; one more element per row makes the diagonal the first column
+        let mut pairs: Vec<(usize, usize)> = lead.iter().map(|&n| (0, n)).collect();
+        pairs.extend([(0, k), (0, k)]);
+        let t = self.shrink(&pairs)?.flatten(-2, -1)?;
+        let mut pad = vec![(0, 0); lead.len()];
+        pad.push((0, k));
+        let t = t.pad_zeros(&pad)?.unflatten(-1, &[k, k + 1])?;
+        t.narrow(-1, 0, 1)?.squeeze(-1)
+    }
+}

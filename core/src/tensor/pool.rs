@@ -1,0 +1,256 @@
+//! Sliding windows, and max and average pooling of any rank.
+//!
+//! Windows are pure views: an axis of `n` is repeated, cropped to `k` rows of `n*f + d` and reshaped, so that row `j` is the
+//! axis shifted by `j*d`; then every `s`-th column is kept. Index simplification makes `x[o*s + j*d]` of it.
+
+use super::{Tensor, check_numel};
+use crate::{DType, Error, Result};
+
+/// How windows move over the last axes. Lists may be empty (the default), of one number for all axes, or one each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PoolOpts {
+    /// Window sizes. Required.
+    pub kernel: Vec<usize>,
+    /// Steps between windows. Default: the kernel.
+    pub stride: Vec<usize>,
+    /// Steps inside a window. Default 1.
+    pub dilation: Vec<usize>,
+    /// Padding `(before, after)` per axis. Default none.
+    pub padding: Vec<(usize, usize)>,
+    /// Keep a last window that hangs over the end (but does not start in the padding).
+    pub ceil_mode: bool,
+    /// Average pooling counts padded zeros too.
+    pub count_include_pad: bool,
+}
+
+impl PoolOpts {
+    /// Windows of `kernel`, side by side.
+    pub fn new(kernel: &[usize]) -> PoolOpts {
+        PoolOpts { kernel: kernel.to_vec(), ..PoolOpts::default() }
+    }
+
+    /// With these strides.
+    pub fn stride(mut self, stride: &[usize]) -> PoolOpts {
+        self.stride = stride.to_vec();
+        self
+    }
+
+    /// With this padding on both sides of each axis.
+    pub fn padding(mut self, padding: &[usize]) -> PoolOpts {
+        self.padding = padding.iter().map(|&p| (p, p)).collect();
+        self
+    }
+}
+
+/// One number per axis out of an option list.
+pub(crate) fn per_axis<T: Copy>(op: &'static str, what: &str, list: &[T], rank: usize, default: T) -> Result<Vec<T>> {
+    match list {
+        [] => Ok(vec![default; rank]),
+        &[one] => Ok(vec![one; rank]),
+        many if many.len() == rank => Ok(many.to_vec()),
+        many => Err(Error::value(op, format!("{} numbers of {what} for {rank} axes", many.len()))),
+    }
+}
+
+/// Windows that fit: `(size - dilation*(kernel-1) - 1) / stride + 1`; 0 if none does.
+pub(crate) fn window_count(size: usize, kernel: usize, stride: usize, dilation: usize) -> usize {
+    let reach = dilation * (kernel - 1) + 1;
+    if size < reach { 0 } else { (size - reach) / stride + 1 }
+}
+
+impl Tensor {
+    /// Windows over the last `kernel.len()` axes: `[.., n1, n2] -> [.., o1, o2, k1, k2]`.
+    pub fn windows(&self, kernel: &[usize], stride: &[usize], dilation: &[usize]) -> Result<Tensor> {
+        let shape = self.shape();
+        let d = kernel.len();
+        if d > shape.len() {
+            return Err(Error::value("windows", format!("{d} window axes for shape {shape:?}")));
+        }
+        let stride = per_axis("windows", "stride", stride, d, 1)?;
+        let dilation = per_axis("windows", "dilation", dilation, d, 1)?;
+        if kernel.iter().chain(&stride).chain(&dilation).any(|&v| v == 0 || v > u32::MAX as usize) {
+            return Err(Error::value("windows", "kernel, stride and dilation must be positive"));
+        }
+        let lead = shape.len() - d;
+        let mut t = self.clone();
+        for i in 0..d {
+            let n = shape[lead + i];
+            let count = window_count(n, kernel[i], stride[i], dilation[i]);
+            if count == 0 {
+                let what = format!("a window of {} by {} does not fit axis of size {n}", kernel[i], dilation[i]);
+                return Err(Error::value("windows", what));
+            }
+            // each window axis goes to the end, behind those made before
+            t = t
+                .windows_axis(lead + i, kernel[i], stride[i], dilation[i], count)?
+                .move_axis((lead + i + 1) as i64, -1)?;
+        }
+        Ok(t)
+    }
+
+    /// `[.., n, ..] -> [.., o, k, ..]` at one axis.
+    fn windows_axis(&self, axis: usize, k: usize, s: usize, d: usize, o: usize) -> Result<Tensor> {
+        let shape = self.shape();
+        let n = shape[axis];
+        let whole = |t: &Tensor| -> Vec<(usize, usize)> { t.shape().iter().map(|&n| (0, n)).collect() };
+        let a = axis as i64;
+        if k == 1 {
+            let t = self.narrow(a, 0, (o - 1) * s + 1)?.stride_axis(axis, s)?;
+            return t.unsqueeze(a + 1);
+        }
+        if k <= s && d == 1 {
+            // windows do not overlap: pad or crop to whole strides, split, keep the first k
+            let mut pad = vec![(0, 0); shape.len()];
+            pad[axis].1 = (o * s).saturating_sub(n);
+            let t = self.pad_zeros(&pad)?.narrow(a, 0, o * s)?.unflatten(a, &[o, s])?;
+            let mut keep = whole(&t);
+            keep[axis + 1] = (0, k);
+            return t.shrink(&keep);
+        }
+        // f: rows long enough that o*s columns can be cut from n*f + d of them
+        let f = (o * s).saturating_sub(d).div_ceil(n).max(1);
+        let row = n * f + d;
+        let times = (k * row).div_ceil(n);
+        let mut counts = vec![1; shape.len()];
+        counts[axis] = times;
+        let mut check = shape.clone();
+        check[axis] = n.checked_mul(times).ok_or_else(|| Error::value("windows", "a size overflows"))?;
+        check_numel("windows", &check)?;
+        let t = self.repeat(&counts)?.narrow(a, 0, k * row)?.unflatten(a, &[k, row])?;
+        let mut t = t.narrow(a + 1, 0, (o * s).min(row))?;
+        if s > 1 {
+            t = t.unflatten(a + 1, &[o, s])?.narrow(a + 2, 0, 1)?.squeeze(a + 2)?;
+        }
+        t.transpose(a, a + 1)
+    }
+
+    /// The windows of a pooling op, with padding applied; also the padding that was needed.
+    fn pool_windows(&self, op: &'static str, o: &PoolOpts, fill: f64) -> Result<(Tensor, Vec<(usize, usize)>)> {
+        let shape = self.shape();
+        let d = o.kernel.len();
+        if d == 0 || d > shape.len() || o.kernel.contains(&0) {
+            return Err(Error::value(op, format!("kernel {:?} for shape {shape:?}", o.kernel)));
+        }
+        let stride = if o.stride.is_empty() { o.kernel.clone() } else { per_axis(op, "stride", &o.stride, d, 1)? };
+        let dilation = per_axis(op, "dilation", &o.dilation, d, 1)?;
+        let mut padding = per_axis(op, "padding", &o.padding, d, (0, 0))?;
+        if stride.contains(&0) || dilation.contains(&0) {
+            return Err(Error::value(op, "stride and dilation must be positive"));
+        }
+        let lead = shape.len() - d;
+        for i in 0..d {
+            let n = shape[lead + i] + padding[i].0 + padding[i].1;
+            let reach = dilation[i].saturating_mul(o.kernel[i] - 1).saturating_add(1);
+            if n < reach {
+                let what = format!("a window of {reach} does not fit axis of size {n} (shape {shape:?})");
+                return Err(Error::value(op, what));
+            }
+            if o.ceil_mode && (n - reach) % stride[i] != 0 {
+                let start = ((n - reach) / stride[i] + 1) * stride[i];
+                // as torch: a window that would start beyond the data and its front padding is dropped
+                if start < shape[lead + i] + padding[i].0 {
+                    padding[i].1 += start + reach - n;
+                }
+            }
+        }
+        let mut pairs = vec![(0, 0); lead];
+        pairs.extend(padding.iter().map(|&(a, b)| (a as i64, b as i64)));
+        let t = self.pad(&pairs, super::PadMode::Constant, fill)?;
+        Ok((t.windows(&o.kernel, &stride, &dilation)?, padding))
+    }
+
+    /// Largest element of each window over the last `kernel.len()` axes.
+    pub fn max_pool(&self, opts: &PoolOpts) -> Result<Tensor> {
+        let lowest = match self.dtype().int_range() {
+            Some((lo, _)) => lo as f64,
+            None => f64::NEG_INFINITY,
+        };
+        let (w, _) = self.pool_windows("max_pool", opts, lowest)?;
+        let axes: Vec<i64> = (1..=opts.kernel.len() as i64).map(|i| -i).collect();
+        w.max(&axes, false)
+    }
+
+    /// Largest element of each window and its flat row-major index (i32) in the pooled axes of the input.
+    pub fn max_pool_with_indices(&self, opts: &PoolOpts) -> Result<(Tensor, Tensor)> {
+        let shape = self.shape();
+        let values = self.max_pool(opts)?;
+        let d = opts.kernel.len();
+        let spatial = &shape[shape.len() - d..];
+        let n: usize = spatial.iter().product();
+        let lowest = self.dtype().int_range().map_or(f64::NEG_INFINITY, |(lo, _)| lo as f64);
+        let (w, _) = self.pool_windows("max_pool", opts, lowest)?;
+        let index = Tensor::iota(self.session(), n)?.reshape(spatial)?;
+        // n marks padding, so that it never wins
+        let (index, _) = index.sub(n as i32)?.pool_windows("max_pool", opts, 0.0)?;
+        let index = index.add(n as i32)?;
+        let mut best_shape = values.shape();
+        best_shape.extend(std::iter::repeat_n(1, d));
+        let best = values.reshape(&best_shape)?;
+        let mut hit = w.eq(best)?;
+        if self.dtype().is_float() {
+            hit = hit.logical_or(w.isnan()?)?;
+        }
+        let axes: Vec<i64> = (1..=d as i64).map(|i| -i).collect();
+        Ok((values, hit.select(index, n as i32)?.min(&axes, false)?))
+    }
+
+    /// Mean of each window over the last `kernel.len()` axes.
+    pub fn avg_pool(&self, opts: &PoolOpts) -> Result<Tensor> {
+        let x = self.to_float()?;
+        let axes: Vec<i64> = (1..=opts.kernel.len() as i64).map(|i| -i).collect();
+        let (w, padding) = x.pool_windows("avg_pool", opts, 0.0)?;
+        let sum = w.sum(&axes, false)?;
+        let size: usize = opts.kernel.iter().product();
+        if padding.iter().all(|&p| p == (0, 0)) {
+            return sum.div(size as f64);
+        }
+        let d = opts.kernel.len();
+        let shape = self.shape();
+        let mut ones = Tensor::ones(self.session(), DType::F32, &shape[shape.len() - d..])?;
+        let mut counted = opts.clone();
+        if opts.count_include_pad {
+            // the asked-for padding counts, what ceil_mode adds does not
+            let asked = per_axis("avg_pool", "padding", &opts.padding, d, (0, 0))?;
+            if asked == padding {
+                return sum.div(size as f64);
+            }
+            let pairs: Vec<(i64, i64)> = asked.iter().map(|&(a, b)| (a as i64, b as i64)).collect();
+            ones = ones.pad(&pairs, super::PadMode::Constant, 1)?;
+            counted.padding = Vec::new();
+        }
+        let (w, _) = ones.pool_windows("avg_pool", &counted, 0.0)?;
+        sum.div(w.sum(&axes, false)?.cast(x.dtype())?)
+    }
+
+    /// Mean over a grid of `sizes` regions of the last axes, as torch: region i is `floor(i*n/o) .. ceil((i+1)*n/o)`.
+    pub fn adaptive_avg_pool(&self, sizes: &[usize]) -> Result<Tensor> {
+        let d = sizes.len();
+        let shape = self.shape();
+        if d > shape.len() || sizes.contains(&0) {
+            return Err(Error::value("adaptive_avg_pool", format!("sizes {sizes:?} for shape {shape:?}")));
+        }
+        let mut t = self.to_float()?;
+        for (i, &o) in sizes.iter().enumerate() {
+            let axis = shape.len() - d + i;
+            let n = shape[axis];
+            t = if n % o == 0 {
+                t.unflatten(axis as i64, &[o, n / o])?.mean(&[axis as i64 + 1], false)?
+            } else {
+                t.adaptive_axis(axis, o)?
+            };
+        }
+        Ok(t)
+    }
+
+    /// Uneven regions: a product with the 0/1 matrix of membership over their sizes.
+    fn adaptive_axis(&self, axis: usize, o: usize) -> Result<Tensor> {
+        let n = self.shape()[axis];
+        let (i, j) = (Tensor::iota(self.session(), o)?, Tensor::iota(self.session(), n)?.reshape(&[1, n])?);
+        let start = i.mul(n)?.floor_div(o)?;
+        let end = i.add(1)?.mul(n)?.add(o - 1)?.floor_div(o)?;
+        let size = end.sub(&start)?.cast(self.dtype())?;
+        let member = j.ge(start.unsqueeze(1)?)?.logical_and(j.lt(end.unsqueeze(1)?)?)?;
+        let weights = member.cast(self.dtype())?.div(size.unsqueeze(1)?)?;
+        self.move_axis(axis as i64, -1)?.matmul(&weights.t()?)?.move_axis(-1, axis as i64)
+    }
+}
