@@ -5,7 +5,7 @@
 
 pub mod driver;
 pub mod pattern;
-mod table;
+pub mod table;
 pub mod trace;
 
 pub use driver::{Memo, rewrite, rewrite_with, rewrite1, substitute, substitute1};

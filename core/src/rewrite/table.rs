@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Left: `x` binds a node, `_` is anything, `[c]` binds an integer (or bool) constant's value as i64, `(# c)` binds a
-//! constant node, a literal is that constant (`0` an int, `0.0` a float, `true` a bool), `{e}` is exactly the node e, `(a op b)` and
+//! constant node, a literal is that constant (`0` an int, `0.0` or `(-1.0)` a float, `true` a bool), `{e}` is exactly the node e, `(a op b)` and
 //! `(Op a b ..)` nest (`/` is FloorDiv, `%` FloorMod, `max`/`min` by name), `(any CLASS)` and `(any CLASS a b)` take an
 //! [`OpSet`](super::OpSet) constant, `(x @ p)` names what p matched. `if { .. }` is a side condition.
 //! Right: a pattern-like expression, `do path` for `fn(&mut Graph, UOp[, &mut C]) -> Option<UOp>`, or a Rust block whose
@@ -155,15 +155,19 @@ macro_rules! rules {
         $vis static $set: $crate::rewrite::RuleSet = {
             use $crate::rewrite::{PlainFn, Rule};
             $(
-                #[allow(unused_variables, reason = "a pattern may name what only a side condition uses")]
-                fn $name($g: &mut $crate::uop::Graph, $u: $crate::uop::UOp) -> Option<$crate::uop::UOp> {
-                    $crate::rewrite::pat!($g, $u, $pat);
-                    $( if !$cond { return None; } )?
-                    $crate::rewrite::done!($g, $u, (), $rhs $($path)?)
+                // a module each: its name shows in profiles, and does not hide a function of the same name
+                #[allow(unused_variables, unused_imports, reason = "a pattern may name what only a condition uses")]
+                mod $name {
+                    use super::*;
+                    pub(super) fn apply($g: &mut $crate::uop::Graph, $u: $crate::uop::UOp) -> Option<$crate::uop::UOp> {
+                        $crate::rewrite::pat!($g, $u, $pat);
+                        $( if !$cond { return None; } )?
+                        $crate::rewrite::done!($g, $u, (), $rhs $($path)?)
+                    }
                 }
             )*
             const RULES: &[Rule<PlainFn>] = &[$(
-                Rule { name: stringify!($name), line: line!(), ops: $crate::rewrite::pat_ops!($pat), apply: $name }
+                Rule { name: stringify!($name), line: line!(), ops: $crate::rewrite::pat_ops!($pat), apply: $name::apply }
             ),*];
             $crate::rewrite::set!($set, PlainFn, RULES, $($flag)?)
         };
@@ -175,17 +179,21 @@ macro_rules! rules {
         $vis static $set: $crate::rewrite::RuleSetWith<$ctx> = {
             use $crate::rewrite::{CxFn, Rule};
             $(
-                #[allow(unused_variables, reason = "a pattern may name what only a side condition uses")]
-                fn $name(
-                    $g: &mut $crate::uop::Graph, $u: $crate::uop::UOp, $cx: &mut $ctx,
-                ) -> Option<$crate::uop::UOp> {
-                    $crate::rewrite::pat!($g, $u, $pat);
-                    $( if !$cond { return None; } )?
-                    $crate::rewrite::done!($g, $u, ($cx), $rhs $($path)?)
+                // a module each: its name shows in profiles, and does not hide a function of the same name
+                #[allow(unused_variables, unused_imports, reason = "a pattern may name what only a condition uses")]
+                mod $name {
+                    use super::*;
+                    pub(super) fn apply(
+                        $g: &mut $crate::uop::Graph, $u: $crate::uop::UOp, $cx: &mut $ctx,
+                    ) -> Option<$crate::uop::UOp> {
+                        $crate::rewrite::pat!($g, $u, $pat);
+                        $( if !$cond { return None; } )?
+                        $crate::rewrite::done!($g, $u, ($cx), $rhs $($path)?)
+                    }
                 }
             )*
             const RULES: &[Rule<CxFn<$ctx>>] = &[$(
-                Rule { name: stringify!($name), line: line!(), ops: $crate::rewrite::pat_ops!($pat), apply: $name }
+                Rule { name: stringify!($name), line: line!(), ops: $crate::rewrite::pat_ops!($pat), apply: $name::apply }
             ),*];
             $crate::rewrite::set!($set, CxFn<$ctx>, RULES, $($flag)?)
         };
@@ -212,6 +220,7 @@ macro_rules! pat {
     ($g:ident, $u:expr, _) => {};
     ($g:ident, $u:expr, [$c:ident]) => { let $c = $g.const_int($u)?; };
     ($g:ident, $u:expr, {$e:expr}) => { if $u != $e { return None; } };
+    ($g:ident, $u:expr, ($l:literal)) => { $crate::rewrite::pat!($g, $u, $l); };
     ($g:ident, $u:expr, ($x:ident @ $p:tt)) => { let $x = $u; $crate::rewrite::pat!($g, $x, $p); };
     ($g:ident, $u:expr, (# $x:ident)) => { let $x = $u; $g.const_val($x)?; };
     ($g:ident, $u:expr, ($a:tt + $b:tt)) => { $crate::rewrite::pat!($g, $u, (Add $a $b)); };

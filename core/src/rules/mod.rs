@@ -1,2 +1,30 @@
 //! Rule sets that several passes share. Policy: a rule is exact (same value for every input, NaN and -0.0 included) unless
 //! its set says otherwise; integer rules that rest on ranges use `Graph::bounds` as the proof that nothing wraps.
+//!
+//! - [`SYMBOLIC`]: simplification and canonical forms of scalar expressions.
+
+mod cmp;
+mod divmod;
+mod fold;
+mod linear;
+mod symbolic;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use fold::{fold, fold_node};
+pub use symbolic::SYMBOLIC;
+
+use crate::rewrite::{Memo, rewrite_with};
+use crate::uop::{Graph, UOp};
+
+/// Simplifies one expression with [`SYMBOLIC`].
+pub fn simplify(g: &mut Graph, u: UOp) -> UOp {
+    simplify_all(g, &[u], &mut Memo::sparse())[0]
+}
+
+/// Simplifies several expressions; the memo may be kept for later calls on the same graph.
+pub fn simplify_all(g: &mut Graph, roots: &[UOp], memo: &mut Memo) -> Vec<UOp> {
+    rewrite_with(g, roots, &[&SYMBOLIC], &mut (), memo)
+}

@@ -1,0 +1,243 @@
+//! Comparisons of linear forms, and conjunctions of such comparisons.
+//!
+//! Everything moves to one side, common factors leave, and what is left is written with positive factors only:
+//! `a < b + c`, `a < c` or `c < b`. In Z, on forms that do not wrap.
+
+use super::linear::{Interval, Linear, bounds, fits, gcd, no_wrap, order};
+use crate::DType;
+use crate::uop::{Graph, Op, UOp};
+use smallvec::SmallVec;
+
+/// `lo <= x <= hi`, known of a node.
+pub(super) struct Clause {
+    pub(super) x: UOp,
+    pub(super) range: Interval,
+}
+
+/// Simplifies `CmpLt`, `CmpEq`, `CmpNe` of integers.
+pub(super) fn compare(g: &mut Graph, u: UOp) -> Option<UOp> {
+    let (x, y, op) = (g.src_at(u, 0), g.src_at(u, 1), g.op(u));
+    let dt = g.dtype(x);
+    if !dt.is_int() || dt == DType::U64 {
+        return None;
+    }
+    let mut form = Linear::of(g, x);
+    form.add(&Linear::of(g, y), -1);
+    form.sort(g);
+    let v = match op {
+        Op::CmpLt => less(g, form, dt),
+        _ => equal(g, form, dt, op),
+    };
+    v.filter(|&v| v != u)
+}
+
+/// `form < 0`.
+fn less(g: &mut Graph, mut form: Linear, dt: DType) -> Option<UOp> {
+    // S < k
+    let mut k = -form.konst;
+    form.konst = 0;
+    loop {
+        let f = form.gcd();
+        if f > 1 {
+            form.terms.iter_mut().for_each(|t| t.1 /= f);
+            k = -(-k).div_euclid(f); // ceiling
+        }
+        let (lo, hi) = form.bounds(g);
+        if hi < k || lo >= k {
+            return Some(g.bool(hi < k));
+        }
+        // t//d < k is t < k*d; k' < t//d, that is -(t//d) < -k', is (k'+1)*d - 1 < t
+        if let [(t, c)] = form.terms[..]
+            && c.abs() == 1
+            && g.op(t) == Op::FloorDiv
+            && let Some(d) = g.const_int(g.src_at(t, 1)).filter(|&d| d > 0)
+        {
+            let y = Linear::of(g, g.src_at(t, 0));
+            form = Linear::default();
+            form.add(&y, c);
+            k = if c > 0 { k * d as i128 } else { (k - 1) * d as i128 + 1 } - form.konst;
+            form.konst = 0;
+            continue;
+        }
+        if !drop_inner(g, &mut form, &mut k) {
+            break;
+        }
+    }
+    write(g, Op::CmpLt, &form, k, dt)
+}
+
+/// `f*A + R < k` is `A < q` for some q if R is too small to matter; true if so.
+fn drop_inner(g: &Graph, form: &mut Linear, k: &mut i128) -> bool {
+    let mut factors: SmallVec<[i128; 8]> = form.terms.iter().map(|t| t.1.abs()).filter(|&f| f > 1).collect();
+    factors.sort();
+    factors.dedup();
+    for f in factors.into_iter().rev() {
+        let mut inner = Linear::default();
+        inner.terms.extend(form.terms.iter().filter(|t| t.1 % f != 0).copied());
+        let (lo, hi) = inner.bounds(g);
+        // with k = f*q + s, 0 <= s < f: R in [m*f, (m+1)*f) shifts A by m
+        let m = lo.div_euclid(f);
+        if inner.terms.is_empty() || hi.div_euclid(f) != m {
+            continue;
+        }
+        let (lo, hi) = (lo - m * f, hi - m * f);
+        let (q, s) = (k.div_euclid(f), k.rem_euclid(f));
+        let q = if hi < s {
+            q + 1
+        } else if lo >= s {
+            q
+        } else {
+            continue;
+        };
+        form.terms.retain(|t| t.1 % f == 0);
+        form.terms.iter_mut().for_each(|t| t.1 /= f);
+        *k = q - m;
+        return true;
+    }
+    false
+}
+
+/// `form == 0` or `form != 0`.
+fn equal(g: &mut Graph, mut form: Linear, dt: DType, op: Op) -> Option<UOp> {
+    let (lo, hi) = form.bounds(g);
+    let f = form.gcd();
+    if lo > 0 || hi < 0 || (f > 0 && form.konst % f != 0) {
+        return Some(g.bool(op == Op::CmpNe));
+    }
+    if form.terms.is_empty() {
+        return Some(g.bool((form.konst == 0) == (op == Op::CmpEq)));
+    }
+    let f = if form.terms[0].1 < 0 { -f } else { f };
+    form.terms.iter_mut().for_each(|t| t.1 /= f);
+    let k = -form.konst / f;
+    form.konst = 0;
+    write(g, op, &form, k, dt)
+}
+
+/// `form op k` with positive factors on both sides.
+fn write(g: &mut Graph, op: Op, form: &Linear, k: i128, dt: DType) -> Option<UOp> {
+    let (mut a, mut b) = (Linear::default(), Linear::default());
+    for &(t, c) in &form.terms {
+        if c > 0 { a.terms.push((t, c)) } else { b.terms.push((t, -c)) }
+    }
+    match (a.terms.is_empty(), b.terms.is_empty()) {
+        (true, _) => a.konst = -k,
+        (_, true) => b.konst = k,
+        _ if k >= 0 || !dt.is_unsigned() => b.konst = k,
+        _ => a.konst = -k,
+    }
+    let (a, b) = (a.build(g, dt)?, b.build(g, dt)?);
+    Some(g.binary(op, a, b))
+}
+
+/// What a condition says of a node: `x < c`, `c < x`, `x == c`.
+pub(super) fn clause(g: &Graph, u: UOp) -> Option<Clause> {
+    let &[a, b] = g.src(u) else { return None };
+    if !g.dtype(a).is_int() || g.dtype(a) == DType::U64 {
+        return None;
+    }
+    let konst = |u: UOp| g.const_int(u).map(|c| c as i128);
+    match (g.op(u), konst(a), konst(b)) {
+        (Op::CmpLt, None, Some(c)) => Some(Clause { x: a, range: (bounds(g, a).0, c - 1) }),
+        (Op::CmpLt, Some(c), None) => Some(Clause { x: b, range: (c + 1, bounds(g, b).1) }),
+        (Op::CmpEq, None, Some(c)) => Some(Clause { x: a, range: (c, c) }),
+        _ => None,
+    }
+}
+
+/// The clauses of a conjunction.
+pub(super) fn conjuncts(g: &Graph, cond: UOp) -> SmallVec<[UOp; 8]> {
+    let mut out: SmallVec<[UOp; 8]> = SmallVec::new();
+    let mut stack: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[cond]);
+    while let Some(u) = stack.pop() {
+        match g.op(u) {
+            Op::And if g.dtype(u) == DType::Bool => stack.extend([g.src_at(u, 1), g.src_at(u, 0)]),
+            _ if out.contains(&u) => {}
+            _ => out.push(u),
+        }
+    }
+    out
+}
+
+/// Simplifies a conjunction: order, duplicates, clauses that others imply or contradict.
+pub(super) fn conjunction(g: &mut Graph, u: UOp) -> Option<UOp> {
+    if g.dtype(u) != DType::Bool || !g.shape(u).is_empty() {
+        return None;
+    }
+    let mut list = conjuncts(g, u);
+    list.sort_by(|&a, &b| order(g, a, b));
+    let negated =
+        |g: &Graph, u: UOp| (g.op(u) == Op::CmpNe && g.const_int(g.src_at(u, 1)) == Some(1)).then(|| g.src_at(u, 0));
+    let mut i = 0;
+    while i < list.len() {
+        if negated(g, list[i]).is_some_and(|x| list.contains(&x)) {
+            return Some(g.bool(false));
+        }
+        let known: SmallVec<[Clause; 8]> =
+            (0..list.len()).filter(|&j| j != i).filter_map(|j| clause(g, list[j])).collect();
+        match decide(g, list[i], &known) {
+            Some(true) => drop(list.remove(i)),
+            Some(false) => return Some(g.bool(false)),
+            None => i += 1,
+        }
+    }
+    let mut out: Option<UOp> = None;
+    for c in list {
+        out = Some(out.map_or(c, |o| g.binary(Op::And, o, c)));
+    }
+    Some(out.unwrap_or_else(|| g.bool(true))).filter(|&v| v != u)
+}
+
+/// Is a comparison decided by what is known of nodes that it contains?
+pub(super) fn decide(g: &Graph, u: UOp, known: &[Clause]) -> Option<bool> {
+    let op = g.op(u);
+    if known.is_empty() || !matches!(op, Op::CmpLt | Op::CmpEq | Op::CmpNe) {
+        return None;
+    }
+    let (a, b) = (g.src_at(u, 0), g.src_at(u, 1));
+    if !g.dtype(a).is_int() || g.dtype(a) == DType::U64 {
+        return None;
+    }
+    let mut form = Linear::of(g, a);
+    form.add(&Linear::of(g, b), -1);
+    form.sort(g);
+    let narrowed = |t: UOp| {
+        known.iter().filter(|c| c.x == t).fold(bounds(g, t), |(lo, hi), c| (lo.max(c.range.0), hi.min(c.range.1)))
+    };
+    let (mut lo, mut hi) = form.bounds_by(narrowed);
+    // a known sum with the same terms, up to a factor
+    for c in known {
+        let other = Linear::of(g, c.x);
+        let Some((&(t, k), &(_, first))) = form.terms.first().zip(other.terms.first()) else { continue };
+        if other.terms.len() != form.terms.len() || other.factor(t) == 0 || k % first != 0 {
+            continue;
+        }
+        let f = k / first;
+        if form.terms.iter().all(|&(t, k)| other.factor(t) * f == k) {
+            let (x, y) = ((c.range.0 - other.konst) * f + form.konst, (c.range.1 - other.konst) * f + form.konst);
+            (lo, hi) = (lo.max(x.min(y)), hi.min(x.max(y)));
+        }
+    }
+    if lo > hi {
+        return Some(false); // the clauses contradict each other: the conjunction is false whatever this one is
+    }
+    match op {
+        Op::CmpLt if hi < 0 => Some(true),
+        Op::CmpLt if lo >= 0 => Some(false),
+        Op::CmpEq | Op::CmpNe if lo > 0 || hi < 0 => Some(op == Op::CmpNe),
+        Op::CmpEq | Op::CmpNe if (lo, hi) == (0, 0) => Some(op == Op::CmpEq),
+        _ => None,
+    }
+}
+
+/// Integer shifts and masks that are exact divisions: the power of two.
+pub(super) fn as_power(g: &Graph, shift: UOp, dt: DType) -> Option<i64> {
+    let s = g.const_int(shift).filter(|&s| s >= 0 && s < dt.bits() as i64 - 1)?;
+    let p = 1i128 << s;
+    (fits(dt, (p, p)) && gcd(p, 2) > 0).then_some(p as i64)
+}
+
+/// May a value be treated as an index, on which division rules work?
+pub(super) fn is_index(g: &Graph, u: UOp) -> bool {
+    no_wrap(g, u)
+}

@@ -1,0 +1,4 @@
+//! Tests of the rule sets: golden collapses, exhaustive small integers, random expressions, speed.
+
+mod golden;
+mod random;
