@@ -150,8 +150,17 @@ fn check_purity(file: &Path, text: &str, findings: &mut Vec<String>) {
 
 /// The lines of a file that are code and not tests, with comments cut off.
 fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let end = text.find("#[cfg(test)]\nmod ").unwrap_or(text.len());
-    text[..end].lines().enumerate().map(|(index, line)| (index, line.split("//").next().unwrap_or_default()))
+    let end = test_module(text).unwrap_or(usize::MAX);
+    text.lines().enumerate().take(end).map(|(index, line)| (index, line.split("//").next().unwrap_or_default()))
+}
+
+/// The line where a file's own test module begins: `#[cfg(test)]`, other attributes, `mod .. {`.
+fn test_module(text: &str) -> Option<usize> {
+    let lines: Vec<&str> = text.lines().collect();
+    (0..lines.len()).filter(|at| lines[*at] == "#[cfg(test)]").find(|at| {
+        let item = lines[at + 1..].iter().find(|line| !line.starts_with("#["));
+        item.is_some_and(|item| item.contains("mod ") && item.ends_with('{'))
+    })
 }
 
 /// Which floor a module of core stands on.
@@ -302,7 +311,10 @@ mod tests {
         write("lib.rs", "//! lib\npub use error::{Error, Result};\npub mod uop;\n");
         write("uop/mod.rs", "//! uop\nuse crate::Result;\nuse crate::schedule::plan;\n");
         write("rewrite.rs", "//! rewrite\nuse crate::rules::x;\n");
-        write("rules.rs", "//! rules\nuse crate::rewrite::x;\n#[cfg(test)]\nmod tests {\n use crate::io::x;\n}\n");
+        write(
+            "rules.rs",
+            "//! rules\nuse crate::rewrite::x;\n#[cfg(test)]\n#[allow(dead_code)]\nmod tests {\n use crate::io::x;\n}\n",
+        );
         write("attic.rs", "fn old() { std::fs::read(\"x\"); } \n");
         let findings = check(&root).join("\n");
         std::fs::remove_dir_all(&root).expect("the temporary folder can be removed");

@@ -306,7 +306,8 @@ mod tests {
     use super::*;
     use crate::io::testing::mutate;
 
-    const SAMPLE: &str = r#" {"a": [1, -2.5e3, 0, 9223372036854775807, 18446744073709551615], "b\n\"\u00e9\ud83d\ude00": {"x": null, "y": true}, "": false} "#;
+    const SAMPLE: &str = r#" {"a": [1, -2.5e3, 0, 9223372036854775807, 18446744073709551615],
+        "b\n\"\u00e9\ud83d\ude00": {"x": null, "y": true}, "": false} "#;
 
     #[test]
     fn a_document_is_read() {
