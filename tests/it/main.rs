@@ -1,3 +1,4 @@
 //! The one integration binary: every Rust test that looks at more than one module is a module here.
 
 mod arch;
+mod wasm;

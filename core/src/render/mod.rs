@@ -1,5 +1,7 @@
 //! Program -> text or bytes. Pure: no device handles, no rewriting of tensor ops. One renderer per language.
 
+pub mod wasm;
+
 use crate::codegen::Program;
 use crate::target::Target;
 use crate::{DType, Result};

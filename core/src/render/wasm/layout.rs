@@ -1,0 +1,161 @@
+//! How each value of a program is held: which of its axes are locals, whether a row of v128 or scalars, and who uses it how.
+
+use super::func::fits_lane;
+use crate::DType;
+use crate::codegen::Program;
+use crate::uop::{Op, UOp};
+use smallvec::SmallVec;
+
+/// What the locals of a value are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    /// No value, or one that needs no local: constants, tile ranges, pointers, addresses.
+    Inline,
+    /// One scalar per index.
+    Scalar,
+    /// Four scalars per chunk of the lane axis: 64-bit lanes.
+    Lanes,
+    /// One v128 per chunk of the lane axis.
+    Vec,
+}
+
+/// One node's layout.
+#[derive(Clone, Debug)]
+pub(super) struct Info {
+    /// Axes that are locals, outermost first: id and extent.
+    pub(super) axes: SmallVec<[(u8, u32); 4]>,
+    /// Product of their extents.
+    pub(super) count: u32,
+    /// Has the vectorised lane axis.
+    pub(super) lane: bool,
+    /// What the locals are.
+    pub(super) form: Form,
+    /// First of this node's slots.
+    pub(super) slot: u32,
+    /// First of its slots for splats of its scalars; `u32::MAX` if nobody wants them.
+    pub(super) splat: u32,
+    /// Used as a scalar.
+    pub(super) scalar_use: bool,
+    /// Position in the order of its last user.
+    pub(super) last_use: u32,
+}
+
+impl Default for Info {
+    fn default() -> Info {
+        let axes = SmallVec::new();
+        Info {
+            axes,
+            count: 1,
+            lane: false,
+            form: Form::Inline,
+            slot: 0,
+            splat: u32::MAX,
+            scalar_use: false,
+            last_use: 0,
+        }
+    }
+}
+
+/// The layout of a program.
+pub(super) struct Layout {
+    pub(super) info: Vec<Info>,
+    /// Number of slots in all.
+    pub(super) slots: u32,
+    /// The vectorised axis: id and number of v128 it takes.
+    pub(super) lane: Option<(u8, u32)>,
+}
+
+/// Must this node be computed lane by lane?
+pub(super) fn lane_by_lane(p: &Program, lane_of: &dyn Fn(UOp) -> bool, u: UOp) -> bool {
+    let g = &p.g;
+    let wide = |x: UOp| !fits_lane(g.dtype(x));
+    let op = g.op(u);
+    wide(u)
+        || matches!(op, Op::Idiv | Op::Imod)
+        || (op.is_alu() && g.src(u).iter().any(|&s| wide(s)))
+        || (matches!(op, Op::Shl | Op::Shr) && lane_of(g.src_at(u, 1)))
+}
+
+impl Layout {
+    pub(super) fn new(p: &Program) -> Layout {
+        let lane = p.tiles.iter().find(|t| t.lane && t.len % 4 == 0).map(|t| (t.id, t.len as u32 / 4));
+        let chunks = lane.map_or(1, |l| l.1);
+        let mut info = vec![Info::default(); p.g.len()];
+        for u in p.g.reachable(&p.order) {
+            info[u.0 as usize] = place(p, lane.map(|l| l.0), u);
+        }
+        uses(p, &mut info);
+        let mut slots = 0;
+        for i in &mut info {
+            let n = match i.form {
+                Form::Inline => 0,
+                Form::Scalar => i.count,
+                Form::Lanes => i.count * chunks * 4,
+                Form::Vec => i.count * chunks,
+            };
+            i.slot = slots;
+            slots += n;
+            if i.splat != u32::MAX {
+                i.splat = slots;
+                slots += i.count;
+            }
+        }
+        Layout { info, slots, lane }
+    }
+}
+
+fn place(p: &Program, lane_axis: Option<u8>, u: UOp) -> Info {
+    let g = &p.g;
+    let tile = p.tile(u);
+    let lane = tile.iter().any(|t| Some(t.id) == lane_axis);
+    let axes: SmallVec<[(u8, u32); 4]> =
+        tile.iter().filter(|t| Some(t.id) != lane_axis).map(|t| (t.id, t.len as u32)).collect();
+    let count = axes.iter().map(|a| a.1).product();
+    let inline = match g.op(u) {
+        Op::Const | Op::Param | Op::Scratch | Op::Index => true,
+        Op::Range => g.kind(u).is_tile(),
+        _ => g.dtype(u) == DType::Void,
+    };
+    let form = match (inline, lane) {
+        (true, _) => Form::Inline,
+        (_, false) => Form::Scalar,
+        _ if fits_lane(g.dtype(u)) => Form::Vec,
+        _ => Form::Lanes,
+    };
+    Info { axes, count, lane, form, ..Info::default() }
+}
+
+fn uses(p: &Program, info: &mut [Info]) {
+    let g = &p.g;
+    for &u in &p.order {
+        let has_lane = |x: UOp| info[x.0 as usize].lane;
+        let vector = match g.op(u) {
+            Op::AccUpdate | Op::AccMulAdd => has_lane(g.src_at(u, 0)) && fits_lane(g.dtype(g.src_at(u, 0))),
+            Op::Store => has_lane(u) && fits_lane(g.dtype(g.src_at(u, 1))),
+            Op::Index | Op::Range | Op::End => false,
+            _ => info[u.0 as usize].form == Form::Vec && !lane_by_lane(p, &has_lane, u),
+        };
+        for (i, &s) in g.src(u).iter().enumerate() {
+            let scalar_operand = match g.op(u) {
+                Op::Load | Op::Store => i == 2,
+                Op::Shl | Op::Shr => i == 1,
+                _ => false,
+            };
+            let si = &mut info[s.0 as usize];
+            if vector && !scalar_operand && si.form == Form::Scalar && fits_lane(g.dtype(s)) {
+                si.splat = 0;
+            } else {
+                si.scalar_use = true;
+            }
+        }
+    }
+    // a value is written where its user is, and that is where the user's user is
+    for (at, &u) in p.order.iter().enumerate().rev() {
+        let lazy = g.dtype(u) != DType::Void && !matches!(g.op(u), Op::Acc | Op::Range);
+        let user = if lazy { info[u.0 as usize].last_use.max(at as u32) } else { at as u32 };
+        for &s in g.src(u) {
+            let si = &mut info[s.0 as usize];
+            si.last_use = si.last_use.max(user);
+        }
+    }
+}

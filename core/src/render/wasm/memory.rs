@@ -1,0 +1,454 @@
+//! Addresses, loads and stores. One i32 address per (pointer, offset); constant strides go into the instruction's offset.
+
+use super::emit::Emit;
+use super::func::{at, fits_lane, val_type};
+use super::unsupported;
+use crate::uop::{Arg, Op, UOp};
+use crate::{DType, Result};
+use wasm_encoder::{BlockType, MemArg, ValType};
+
+/// Largest constant that is left to the instruction.
+const MAX_OFFSET: i64 = 1 << 30;
+
+/// An address: a local, a constant to add with wrap-around, and one that is left to the instruction.
+#[derive(Clone, Copy)]
+struct Addr {
+    local: u32,
+    add: i32,
+    offset: u64,
+}
+
+impl Emit<'_> {
+    /// The address of an Index at the current place; `gated` if it may be outside its buffer there.
+    fn addr(&mut self, index: UOp, lane: usize, gated: bool) -> Result<Addr> {
+        let p = self.p;
+        let g = &p.g;
+        let size = g.dtype(index).size() as i64;
+        let (mut ptr, mut x) = (g.src_at(index, 0), g.src_at(index, 1));
+        while g.op(ptr) == Op::After {
+            ptr = g.src_at(ptr, 0);
+        }
+        let Some(&pointer) = self.pointers.get(&ptr) else {
+            return Err(unsupported("address of something that is not a buffer", p));
+        };
+        // element offset of this place from the strides, and the least that any place has
+        let (mut here, mut least) = (0i64, 0i64);
+        if let Arg::Strides(strides) = g.arg(index) {
+            for &(id, stride) in strides {
+                let Some(axis) = p.tiles.iter().find(|t| t.id == id) else { continue };
+                let is_lane = self.layout.lane.is_some_and(|l| l.0 == id);
+                let coord = if is_lane { self.chunk as i64 * 4 + lane as i64 } else { self.env[id as usize] as i64 };
+                here += stride * coord;
+                least += (stride * (axis.len as i64 - 1)).min(0);
+            }
+        }
+        if let Some(c) = g.const_int(x) {
+            let offset = (c + here) * size;
+            if (0..MAX_OFFSET).contains(&offset) {
+                return Ok(Addr { local: pointer, add: 0, offset: offset as u64 });
+            }
+        }
+        if g.op(x) == Op::Add {
+            let (a, b) = (g.src_at(x, 0), g.src_at(x, 1));
+            if let Some(c) = g.const_int(b)
+                && c >= 0
+                && g.bounds(a).0 >= 0
+            {
+                here += c;
+                x = a;
+            }
+        }
+        // an instruction's offset does not wrap, so it may only be used on top of a true address
+        let simple = (!gated || g.bounds(x).0 + least >= 0) && (0..MAX_OFFSET).contains(&((here - least) * size));
+        let (add, offset) = match simple {
+            true => (0, ((here - least) * size) as u64),
+            false => {
+                least = 0;
+                ((here * size) as i32, 0)
+            }
+        };
+        let n = {
+            let i = self.info(x);
+            let n = self.number(&i.axes);
+            if i.lane { (n * self.chunks() + self.chunk) * 4 + lane as u32 } else { n }
+        };
+        let key = (ptr, x, n, least);
+        if let Some(&local) = self.addrs.get(&key) {
+            return Ok(Addr { local, add, offset });
+        }
+        self.scalar(x, lane)?;
+        if g.dtype(x).size() == 8 {
+            self.f.w().i32_wrap_i64();
+        }
+        let mut w = self.f.w();
+        if size > 1 {
+            w.i32_const(size.trailing_zeros() as i32).i32_shl();
+        }
+        w.local_get(pointer).i32_add();
+        if least != 0 {
+            w.i32_const((least * size) as i32).i32_add();
+        }
+        let local = self.f.local(ValType::I32);
+        self.f.w().local_set(local);
+        self.remember_addr(key, local);
+        Ok(Addr { local, add, offset })
+    }
+
+    /// Writes the address of an Index in this scope.
+    pub(super) fn force_address(&mut self, index: UOp) -> Result<()> {
+        let x = self.p.g.src_at(index, 1);
+        if self.info(x).lane {
+            return Ok(());
+        }
+        let axes = self.info(x).axes.clone();
+        let saved = self.env;
+        for n in 0..axes.iter().map(|a| a.1).product() {
+            self.place(&axes, n);
+            self.addr(index, 0, false)?;
+        }
+        self.env = saved;
+        Ok(())
+    }
+
+    fn push(&mut self, a: Addr) {
+        self.f.w().local_get(a.local);
+        if a.add != 0 {
+            self.f.w().i32_const(a.add).i32_add();
+        }
+    }
+
+    /// Are the lanes of an access next to each other?
+    fn contiguous(&self, index: UOp) -> bool {
+        let Some((lane, _)) = self.layout.lane else { return false };
+        self.p.stride(index, lane) == 1 && !self.info(self.p.g.src_at(index, 1)).lane
+    }
+
+    /// Pushes one element in every lane, from memory. 4-byte elements.
+    pub(super) fn load_splat(&mut self, u: UOp) -> Result<()> {
+        let a = self.addr(self.p.g.src_at(u, 0), 0, false)?;
+        self.push(a);
+        self.f.w().v128_load32_splat(at(a.offset, 4));
+        Ok(())
+    }
+
+    /// Pushes one element of a Load.
+    pub(super) fn load_scalar(&mut self, u: UOp, lane: usize) -> Result<()> {
+        let g = &self.p.g;
+        let (src, dt) = (g.srcs(u), g.dtype(u));
+        if src.len() == 1 {
+            let a = self.addr(src[0], lane, false)?;
+            self.push(a);
+            self.load_one(dt, a.offset);
+            return Ok(());
+        }
+        let a = self.addr(src[0], lane, true)?;
+        self.ready_scalar(src[1], lane)?;
+        self.scalar(src[2], lane)?;
+        self.branch(BlockType::Result(val_type(dt)));
+        self.push(a);
+        self.load_one(dt, a.offset);
+        self.f.w().else_();
+        self.scalar(src[1], lane)?;
+        self.join();
+        Ok(())
+    }
+
+    /// Pushes four lanes of a Load.
+    pub(super) fn load_vec(&mut self, u: UOp) -> Result<()> {
+        let g = &self.p.g;
+        let (src, dt) = (g.srcs(u), g.dtype(u));
+        if src.len() == 1 {
+            return self.load_lanes(src[0], dt, false);
+        }
+        let (index, alt, gate) = (src[0], src[1], src[2]);
+        self.ready_vec(alt)?;
+        if !self.info(gate).lane {
+            self.ready_addr(index)?;
+            self.scalar(gate, 0)?;
+            self.branch(BlockType::Result(ValType::V128));
+            self.load_lanes(index, dt, true)?;
+            self.f.w().else_();
+            self.vec(alt)?;
+            self.join();
+            return Ok(());
+        }
+        self.ready_addr(index)?;
+        let mask = self.f.local(ValType::V128);
+        let out = self.f.local(ValType::V128);
+        self.vec(gate)?;
+        self.f.w().local_set(mask);
+        let contiguous = self.contiguous(index);
+        if contiguous {
+            self.f.w().local_get(mask).i32x4_all_true();
+            self.branch(BlockType::Result(ValType::V128));
+            self.load_lanes(index, dt, true)?;
+            self.f.w().else_();
+        }
+        self.vec(alt)?;
+        self.f.w().local_set(out);
+        for lane in 0..4 {
+            let a = self.addr(index, lane, true)?;
+            self.f.w().local_get(mask).i32x4_extract_lane(lane as u8);
+            self.branch(BlockType::Empty);
+            if dt.size() == 4 {
+                self.push(a);
+                self.f.w().local_get(out).v128_load32_lane(at(a.offset, 4), lane as u8);
+            } else {
+                self.f.w().local_get(out);
+                self.push(a);
+                self.load_one(dt, a.offset);
+                self.replace(dt, lane);
+            }
+            self.f.w().local_set(out);
+            self.join();
+        }
+        self.f.w().local_get(out);
+        if contiguous {
+            self.join();
+        }
+        self.f.release(mask);
+        self.f.release(out);
+        Ok(())
+    }
+
+    /// Writes all addresses that an access of four lanes needs, so that a branch need not.
+    fn ready_addr(&mut self, index: UOp) -> Result<()> {
+        for lane in 0..4 {
+            self.addr(index, lane, true)?;
+        }
+        Ok(())
+    }
+
+    /// Opens an `if`; what is written until `join` is not kept for later.
+    fn branch(&mut self, t: BlockType) {
+        self.f.w().if_(t);
+        self.branches += 1;
+    }
+
+    fn join(&mut self) {
+        self.f.w().end();
+        self.branches -= 1;
+    }
+
+    fn ready_vec(&mut self, u: UOp) -> Result<()> {
+        if self.p.g.op(u) != Op::Const {
+            self.vec(u)?;
+            self.f.w().drop();
+        }
+        Ok(())
+    }
+
+    fn ready_scalar(&mut self, u: UOp, lane: usize) -> Result<()> {
+        if self.p.g.op(u) != Op::Const {
+            self.scalar(u, lane)?;
+            self.f.w().drop();
+        }
+        Ok(())
+    }
+
+    /// Pushes four lanes, no questions asked.
+    fn load_lanes(&mut self, index: UOp, dt: DType, gated: bool) -> Result<()> {
+        if self.contiguous(index) {
+            let a = self.addr(index, 0, gated)?;
+            self.push(a);
+            let o = a.offset;
+            match dt {
+                DType::Bool => {
+                    self.f.w().v128_load32_zero(at(o, 4)).i16x8_extend_low_i8x16_u().i32x4_extend_low_i16x8_u();
+                    self.vec_const([0; 4]);
+                    self.f.w().i32x4_ne();
+                }
+                DType::I8 => {
+                    self.f.w().v128_load32_zero(at(o, 4)).i16x8_extend_low_i8x16_s().i32x4_extend_low_i16x8_s();
+                }
+                DType::U8 => {
+                    self.f.w().v128_load32_zero(at(o, 4)).i16x8_extend_low_i8x16_u().i32x4_extend_low_i16x8_u();
+                }
+                DType::I16 => {
+                    self.f.w().v128_load16x4_s(at(o, 8));
+                }
+                DType::U16 | DType::F16 | DType::BF16 => {
+                    self.f.w().v128_load16x4_u(at(o, 8));
+                }
+                _ => {
+                    self.f.w().v128_load(at(o, 4));
+                }
+            }
+            return Ok(());
+        }
+        let a = self.addr(index, 0, gated)?;
+        self.push(a);
+        if dt.size() == 4 {
+            self.f.w().v128_load32_zero(at(a.offset, 4));
+            let tmp = self.f.local(ValType::V128);
+            for lane in 1..4 {
+                let a = self.addr(index, lane, gated)?;
+                self.f.w().local_set(tmp);
+                self.push(a);
+                self.f.w().local_get(tmp).v128_load32_lane(at(a.offset, 4), lane as u8);
+            }
+            self.f.release(tmp);
+            return Ok(());
+        }
+        self.load_one(dt, a.offset);
+        self.splat(dt);
+        for lane in 1..4 {
+            let a = self.addr(index, lane, gated)?;
+            self.push(a);
+            self.load_one(dt, a.offset);
+            self.replace(dt, lane);
+        }
+        Ok(())
+    }
+
+    fn load_one(&mut self, dt: DType, o: u64) {
+        let m: MemArg = at(o, dt.size());
+        let mut w = self.f.w();
+        match dt {
+            DType::Bool => w.i32_load8_u(m).i32_const(0).i32_ne(),
+            DType::I8 => w.i32_load8_s(m),
+            DType::U8 => w.i32_load8_u(m),
+            DType::I16 => w.i32_load16_s(m),
+            DType::U16 | DType::F16 | DType::BF16 => w.i32_load16_u(m),
+            DType::I64 | DType::U64 => w.i64_load(m),
+            DType::F32 => w.f32_load(m),
+            DType::F64 => w.f64_load(m),
+            _ => w.i32_load(m),
+        };
+    }
+
+    fn store_scalar(&mut self, dt: DType, o: u64) {
+        let m: MemArg = at(o, dt.size());
+        let mut w = self.f.w();
+        match dt.size() {
+            1 => w.i32_store8(m),
+            2 => w.i32_store16(m),
+            8 if dt == DType::F64 => w.f64_store(m),
+            8 => w.i64_store(m),
+            _ if dt == DType::F32 => w.f32_store(m),
+            _ => w.i32_store(m),
+        };
+    }
+
+    /// Writes a Store at the current place.
+    pub(super) fn store_one(&mut self, u: UOp, lane: bool) -> Result<()> {
+        let g = &self.p.g;
+        let src = g.srcs(u);
+        let (index, value, gate) = (src[0], src[1], src.get(2).copied());
+        let dt = g.dtype(value);
+        if lane && fits_lane(dt) {
+            return self.store_vec(index, value, gate);
+        }
+        for l in 0..if lane { 4 } else { 1 } {
+            let a = self.addr(index, l, gate.is_some())?;
+            if let Some(gate) = gate {
+                self.ready_scalar(value, l)?;
+                self.scalar(gate, l)?;
+                self.branch(BlockType::Empty);
+            }
+            self.push(a);
+            self.scalar(value, l)?;
+            self.store_scalar(dt, a.offset);
+            if gate.is_some() {
+                self.join();
+            }
+        }
+        Ok(())
+    }
+
+    fn store_vec(&mut self, index: UOp, value: UOp, gate: Option<UOp>) -> Result<()> {
+        let dt = self.p.g.dtype(value);
+        let Some(gate) = gate else {
+            if self.contiguous(index) {
+                let a = self.addr(index, 0, false)?;
+                self.push(a);
+                self.vec(value)?;
+                self.store_row(dt, a.offset);
+                return Ok(());
+            }
+            return self.store_each(index, value, None, false);
+        };
+        self.ready_addr(index)?;
+        self.ready_vec(value)?;
+        if !self.info(gate).lane {
+            self.scalar(gate, 0)?;
+            self.branch(BlockType::Empty);
+            if self.contiguous(index) {
+                let a = self.addr(index, 0, true)?;
+                self.push(a);
+                self.vec(value)?;
+                self.store_row(dt, a.offset);
+            } else {
+                self.store_each(index, value, None, true)?;
+            }
+            self.join();
+            return Ok(());
+        }
+        let mask = self.f.local(ValType::V128);
+        self.vec(gate)?;
+        self.f.w().local_set(mask);
+        if self.contiguous(index) {
+            let a = self.addr(index, 0, true)?;
+            self.f.w().local_get(mask).i32x4_all_true();
+            self.branch(BlockType::Empty);
+            self.push(a);
+            self.vec(value)?;
+            self.store_row(dt, a.offset);
+            self.f.w().else_();
+            self.store_each(index, value, Some(mask), true)?;
+            self.join();
+        } else {
+            self.store_each(index, value, Some(mask), true)?;
+        }
+        self.f.release(mask);
+        Ok(())
+    }
+
+    /// Stores four lanes one by one, those whose mask is set.
+    fn store_each(&mut self, index: UOp, value: UOp, mask: Option<u32>, gated: bool) -> Result<()> {
+        let dt = self.p.g.dtype(value);
+        for lane in 0..4 {
+            let a = self.addr(index, lane, gated)?;
+            if let Some(mask) = mask {
+                self.f.w().local_get(mask).i32x4_extract_lane(lane as u8);
+                self.branch(BlockType::Empty);
+            }
+            self.push(a);
+            if dt.size() == 4 {
+                self.vec(value)?;
+                self.f.w().v128_store32_lane(at(a.offset, 4), lane as u8);
+            } else {
+                self.scalar(value, lane)?;
+                self.store_scalar(dt, a.offset);
+            }
+            if mask.is_some() {
+                self.join();
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores the vector on the stack to the address below it.
+    fn store_row(&mut self, dt: DType, o: u64) {
+        match dt.size() {
+            1 => {
+                let keep = if dt == DType::Bool { 1 } else { 0xff };
+                self.vec_const([keep; 4]);
+                let t = self.f.local(ValType::V128);
+                self.f.w().v128_and().local_tee(t).local_get(t).i16x8_narrow_i32x4_u().local_tee(t).local_get(t);
+                self.f.w().i8x16_narrow_i16x8_u().v128_store32_lane(at(o, 4), 0);
+                self.f.release(t);
+            }
+            2 => {
+                self.vec_const([0xffff; 4]);
+                let t = self.f.local(ValType::V128);
+                self.f.w().v128_and().local_tee(t).local_get(t).i16x8_narrow_i32x4_u();
+                self.f.w().v128_store64_lane(at(o, 8), 0);
+                self.f.release(t);
+            }
+            _ => {
+                self.f.w().v128_store(at(o, 4));
+            }
+        }
+    }
+}

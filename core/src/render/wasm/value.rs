@@ -1,0 +1,306 @@
+//! Values on demand: `vec` and `scalar` push a value at the current place of the tile, writing what it needs first.
+
+use super::emit::{Emit, NONE};
+use super::func::val_type;
+use super::layout::{Form, lane_by_lane};
+use super::unsupported;
+use crate::uop::{Arg, Op, UOp};
+use crate::{DType, Result};
+use smallvec::SmallVec;
+use wasm_encoder::ValType;
+
+impl Emit<'_> {
+    /// Pushes four lanes of `u`: the current chunk of its lane axis, or its scalar in every lane.
+    pub(super) fn vec(&mut self, u: UOp) -> Result<()> {
+        let g = &self.p.g;
+        let dt = g.dtype(u);
+        match g.op(u) {
+            Op::Const => {
+                let bits = self.lane_bits(u);
+                self.vec_const([bits; 4]);
+                return Ok(());
+            }
+            Op::Range if g.kind(u).is_tile() => {
+                let id = g.range_arg(u).id;
+                let at = self.env[id as usize];
+                let lanes = if self.info(u).lane { [0, 1, 2, 3].map(|i| self.chunk * 4 + i) } else { [at; 4] };
+                self.vec_const(lanes);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let (form, splat) = (self.info(u).form, self.info(u).splat);
+        match form {
+            Form::Vec => {
+                let slot = self.slot(u, 0);
+                let local = self.vals[slot as usize];
+                if local != NONE {
+                    self.f.w().local_get(local);
+                    return Ok(());
+                }
+                self.eval_vec(u)?;
+                self.keep(slot, ValType::V128);
+            }
+            Form::Scalar if splat == NONE => {
+                self.scalar(u, 0)?;
+                self.splat(dt);
+            }
+            Form::Scalar => {
+                let slot = splat + self.number(&self.info(u).axes);
+                let local = self.vals[slot as usize];
+                if local != NONE {
+                    self.f.w().local_get(local);
+                    return Ok(());
+                }
+                if g.op(u) == Op::Load && !self.info(u).scalar_use && g.src(u).len() == 1 && dt.size() == 4 {
+                    self.load_splat(u)?;
+                } else {
+                    self.scalar(u, 0)?;
+                    self.splat(dt);
+                }
+                self.keep(slot, ValType::V128);
+            }
+            Form::Lanes | Form::Inline => {
+                return Err(unsupported(format!("{} {dt} as a vector", g.op(u).name()), self.p));
+            }
+        }
+        Ok(())
+    }
+
+    /// Pushes one element of `u`; `lane` counts within the current chunk.
+    pub(super) fn scalar(&mut self, u: UOp, lane: usize) -> Result<()> {
+        let g = &self.p.g;
+        let dt = g.dtype(u);
+        match g.op(u) {
+            Op::Const => {
+                self.scalar_const(u);
+                return Ok(());
+            }
+            Op::Range if g.kind(u).is_tile() => {
+                let id = g.range_arg(u).id;
+                let v = if self.info(u).lane { self.chunk * 4 + lane as u32 } else { self.env[id as usize] };
+                self.f.w().i32_const(v as i32);
+                return Ok(());
+            }
+            Op::Range | Op::Var => {
+                let Some(l) = self.index_local(u) else {
+                    return Err(unsupported("range used outside its loop", self.p));
+                };
+                self.f.w().local_get(l);
+                return Ok(());
+            }
+            _ => {}
+        }
+        match self.info(u).form {
+            Form::Inline => return Err(unsupported(format!("{} as a value", g.op(u).name()), self.p)),
+            Form::Vec => {
+                self.vec(u)?;
+                self.extract(dt, lane);
+            }
+            Form::Scalar | Form::Lanes => {
+                let slot = self.slot(u, lane);
+                let local = self.vals[slot as usize];
+                if local != NONE {
+                    self.f.w().local_get(local);
+                    return Ok(());
+                }
+                self.eval_scalar(u, lane)?;
+                self.keep(slot, val_type(dt));
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves the top of the stack there and in a local for `slot`; in a branch only there.
+    fn keep(&mut self, slot: u32, t: ValType) {
+        if self.branches > 0 {
+            return;
+        }
+        let local = self.f.local(t);
+        self.f.w().local_tee(local);
+        self.remember(slot, local);
+    }
+
+    fn eval_vec(&mut self, u: UOp) -> Result<()> {
+        let g = &self.p.g;
+        let (op, dt, src) = (g.op(u), g.dtype(u), g.srcs(u));
+        match op {
+            Op::Load => return self.load_vec(u),
+            Op::AccRead => {
+                let local = self.vals[self.slot(src[0], 0) as usize];
+                self.f.w().local_get(local);
+                return Ok(());
+            }
+            Op::Fold => return self.fold(u, 0),
+            _ if !op.is_alu() => return Err(unsupported(format!("op {}", op.name()), self.p)),
+            _ => {}
+        }
+        let lane_of = |x: UOp| self.info(x).lane;
+        if lane_by_lane(self.p, &lane_of, u) {
+            self.eval_scalar(u, 0)?;
+            self.splat(dt);
+            for lane in 1..4 {
+                self.eval_scalar(u, lane)?;
+                self.replace(dt, lane);
+            }
+            return Ok(());
+        }
+        match op {
+            Op::Shl | Op::Shr => {
+                self.vec(src[0])?;
+                self.scalar(src[1], 0)?;
+                self.vec_shift(op, dt)
+            }
+            Op::Where => {
+                self.vec(src[1])?;
+                self.vec(src[2])?;
+                self.vec(src[0])?;
+                self.f.w().v128_bitselect();
+                Ok(())
+            }
+            Op::MulAdd => {
+                self.vec(src[0])?;
+                self.vec(src[1])?;
+                if self.fma && dt == DType::F32 {
+                    self.vec(src[2])?;
+                    self.f.w().f32x4_relaxed_madd();
+                    return Ok(());
+                }
+                self.vec_binary(Op::Mul, dt)?;
+                self.vec(src[2])?;
+                self.vec_binary(Op::Add, dt)
+            }
+            Op::Max | Op::Min if dt == DType::F32 => self.vec_max(op, src[0], src[1]),
+            Op::Cast => {
+                self.vec(src[0])?;
+                self.vec_cast(g.dtype(src[0]), dt)
+            }
+            Op::Bitcast => {
+                self.vec(src[0])?;
+                self.vec_bitcast(g.dtype(src[0]), dt);
+                Ok(())
+            }
+            _ if src.len() == 1 => {
+                self.vec(src[0])?;
+                self.vec_unary(op, dt)
+            }
+            _ => {
+                self.vec(src[0])?;
+                self.vec(src[1])?;
+                self.vec_binary_of(op, dt, g.dtype(src[0]))
+            }
+        }
+    }
+
+    fn eval_scalar(&mut self, u: UOp, lane: usize) -> Result<()> {
+        let g = &self.p.g;
+        let (op, dt, src) = (g.op(u), g.dtype(u), g.srcs(u));
+        match op {
+            Op::Load => self.load_scalar(u, lane),
+            Op::AccRead => {
+                let local = self.vals[self.slot(src[0], lane) as usize];
+                self.f.w().local_get(local);
+                Ok(())
+            }
+            Op::Fold => self.fold(u, lane),
+            Op::Where => {
+                self.scalar(src[1], lane)?;
+                self.scalar(src[2], lane)?;
+                self.scalar(src[0], lane)?;
+                self.f.w().select();
+                Ok(())
+            }
+            Op::MulAdd => {
+                self.scalar(src[0], lane)?;
+                self.scalar(src[1], lane)?;
+                self.scalar_binary(Op::Mul, dt)?;
+                self.scalar(src[2], lane)?;
+                self.scalar_binary(Op::Add, dt)
+            }
+            Op::Cast => {
+                self.scalar(src[0], lane)?;
+                self.scalar_cast(g.dtype(src[0]), dt)
+            }
+            Op::Bitcast => {
+                self.scalar(src[0], lane)?;
+                self.scalar_bitcast(g.dtype(src[0]), dt)
+            }
+            _ if op.is_unary() => {
+                self.scalar(src[0], lane)?;
+                self.scalar_unary(op, dt)
+            }
+            _ if op.is_binary() => {
+                self.scalar(src[0], lane)?;
+                self.scalar(src[1], lane)?;
+                self.scalar_binary(op, g.dtype(src[0]))
+            }
+            _ => Err(unsupported(format!("op {}", op.name()), self.p)),
+        }
+    }
+
+    /// Pushes a `Fold` at the current place: a balanced tree over the folded axes, lanes last.
+    fn fold(&mut self, u: UOp, lane: usize) -> Result<()> {
+        let g = &self.p.g;
+        let (dt, src) = (g.dtype(u), g.srcs(u));
+        let op = match g.arg(u) {
+            Arg::Reduce(r, _) => r.op(),
+            _ => return Err(unsupported("fold without a reduction", self.p)),
+        };
+        let lane_axis = self.layout.lane.map(|l| l.0);
+        let mut axes: SmallVec<[(u8, u32); 4]> = SmallVec::new();
+        let mut lane_folded = false;
+        for &r in &src[1..] {
+            let id = g.range_arg(r).id;
+            if Some(id) == lane_axis {
+                lane_folded = true;
+            } else {
+                axes.push((id, g.range_len(r) as u32));
+            }
+        }
+        let count = axes.iter().map(|a| a.1).product::<u32>();
+        let chunks = if lane_folded { self.chunks() } else { 1 };
+        let saved = (self.env, self.chunk);
+        let vector = self.is_vec(src[0]);
+        let lanes = if lane_folded && !vector { 4 } else { 1 };
+        // the elements, in order: registers, then chunks, then lanes
+        let push = |e: &mut Self, n: u32| -> Result<()> {
+            e.place(&axes, n / (chunks * lanes));
+            if lane_folded {
+                e.chunk = n / lanes % chunks;
+            }
+            let l = if lanes > 1 { (n % lanes) as usize } else { lane };
+            if vector { e.vec(src[0]) } else { e.scalar(src[0], l) }
+        };
+        let combine = |e: &mut Self| if vector { e.vec_binary(op, dt) } else { e.scalar_binary(op, dt) };
+        self.tree(0, count * chunks * lanes, &push, &combine)?;
+        (self.env, self.chunk) = saved;
+        if vector && lane_folded {
+            let t = self.f.local(ValType::V128);
+            for half in [8u8, 4] {
+                self.f.w().local_tee(t).local_get(t).local_get(t);
+                let lanes: [u8; 16] = std::array::from_fn(|i| (i as u8 + half) % 16);
+                self.f.w().i8x16_shuffle(lanes);
+                self.vec_binary(op, dt)?;
+            }
+            self.f.release(t);
+            self.extract(dt, 0);
+        }
+        Ok(())
+    }
+
+    fn tree(
+        &mut self,
+        lo: u32,
+        hi: u32,
+        push: &dyn Fn(&mut Self, u32) -> Result<()>,
+        combine: &dyn Fn(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        if hi - lo == 1 {
+            return push(self, lo);
+        }
+        let mid = lo + (hi - lo).div_ceil(2);
+        self.tree(lo, mid, push, combine)?;
+        self.tree(mid, hi, push, combine)?;
+        combine(self)
+    }
+}
