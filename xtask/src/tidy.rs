@@ -38,8 +38,8 @@ const IMPURE: [&str; 12] = [
 /// A file may not be longer than this.
 const MAX_LINES: usize = 800;
 
-/// Source lines longer than this do not fit a review; rustfmt leaves long strings alone.
-const MAX_COLUMNS: usize = 140;
+/// rustfmt wraps code at 120; this catches what it leaves alone: strings, comments, hand-aligned rule tables.
+const MAX_COLUMNS: usize = 160;
 
 /// Folders that hold no source of ours.
 const SKIPPED: [&str; 7] = ["target", "node_modules", "dist", "pkg", ".git", ".cache", "tmp"];
@@ -72,7 +72,8 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     for file in source_files(root) {
         let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
         check_text(&file, &text, &mut findings);
-        if file.starts_with("core/src") && file.extension().is_some_and(|ext| ext == "rs") {
+        let rust = file.extension().is_some_and(|ext| ext == "rs");
+        if rust && file.starts_with("core/src") && !is_test_file(&file) {
             check_purity(&file, &text, &mut findings);
         }
     }
