@@ -2,3 +2,4 @@
 
 mod arch;
 mod wasm;
+mod wgsl;

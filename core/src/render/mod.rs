@@ -1,6 +1,8 @@
 //! Program -> text or bytes. Pure: no device handles, no rewriting of tensor ops. One renderer per language.
 
 pub mod wasm;
+mod cstyle;
+pub mod wgsl;
 
 use crate::codegen::Program;
 use crate::target::Target;

@@ -75,6 +75,7 @@ pub struct Build<'a> {
     grid: [u32; 3],
     local: [u32; 3],
     ids: u8,
+    loops: Vec<UOp>,
     data: Vec<Data>,
     want: Vec<Option<Vec<Scalar>>>,
     var_values: Vec<u32>,
@@ -96,6 +97,7 @@ impl<'a> Build<'a> {
             grid: [1; 3],
             local: [1; 3],
             ids: 0,
+            loops: Vec::new(),
             data: Vec::new(),
             want: Vec::new(),
             var_values: Vec::new(),
@@ -164,7 +166,9 @@ impl<'a> Build<'a> {
     pub fn open(&mut self, n: usize, kind: AxisKind) -> UOp {
         let id = self.id();
         let r = self.g.range(n, id, kind);
-        self.place(r)
+        self.place(r);
+        self.loops.push(r);
+        r
     }
 
     /// A tile axis.
@@ -242,6 +246,7 @@ impl<'a> Build<'a> {
     pub fn end(&mut self, range: UOp, body: &[UOp]) -> UOp {
         let src: Vec<UOp> = [range].iter().chain(body).copied().collect();
         let e = self.g.node(Op::End, DType::Void, &src, Arg::None);
+        assert_eq!(self.loops.pop(), Some(range), "loops nest");
         self.place(e)
     }
 
@@ -271,9 +276,27 @@ impl<'a> Build<'a> {
         }
         let tile_range = self.g.op(u) == Op::Range && self.g.kind(u).is_tile();
         if !matches!(self.g.op(u), Op::Const | Op::Param | Op::Scratch) && !tile_range {
-            self.order.push(u);
+            // index arithmetic that does not depend on the open loops goes before them, where later code sees it too
+            let outer = self
+                .loops
+                .iter()
+                .position(|&l| self.pure(u) && self.g.op(u) != Op::Range && self.g.ranges(u) & self.inner(l) == 0);
+            let at = outer.and_then(|k| self.order.iter().position(|&o| o == self.loops[k]));
+            self.order.insert(at.unwrap_or(self.order.len()), u);
         }
         u
+    }
+
+    /// The range ids of an open loop and of those inside it.
+    fn inner(&self, from: UOp) -> u128 {
+        self.loops.iter().skip_while(|&&l| l != from).fold(0, |m, &l| m | self.g.ranges(l))
+    }
+
+    /// Is it made of arithmetic on ranges and scalars only?
+    fn pure(&self, u: UOp) -> bool {
+        let op = self.g.op(u);
+        let leaf = matches!(op, Op::Const | Op::Range | Op::Var | Op::Param | Op::Scratch);
+        leaf || ((op.is_alu() || op == Op::Index) && self.g.src(u).iter().all(|&s| self.pure(s)))
     }
 
     /// The finished sample.

@@ -1,0 +1,90 @@
+//! What the text renderers share: one walk over a program that turns tiles into named registers (vectors where the language
+//! has them, else one scalar per lane), and the small set of things a language must say for itself ([`Dialect`]).
+//!
+//! Every value becomes a named constant in execution order; nothing is inlined, so expressions stay shallow and each is
+//! printed once. Never: decisions about what to compute.
+
+mod access;
+mod value;
+mod walk;
+
+pub(super) use access::divisible;
+pub(super) use walk::Walk;
+
+use crate::dtype::Scalar;
+use crate::uop::Op;
+use crate::{DType, Result};
+
+/// An elementwise operation to print.
+#[derive(Clone, Copy)]
+pub(super) struct Alu {
+    pub op: Op,
+    /// dtype of the sources (of the values, for Where).
+    pub from: DType,
+    /// dtype of the result.
+    pub to: DType,
+    /// Both sources are the same node.
+    pub same: bool,
+    /// The second source is known to be above zero.
+    pub positive: bool,
+}
+
+/// A pointer as the language sees it.
+#[derive(Clone)]
+pub(super) struct Ptr {
+    pub name: String,
+    /// Element type in memory.
+    pub dt: DType,
+    /// Elements per array element: above 1 if declared as an array of vectors.
+    pub width: usize,
+}
+
+/// An element address: a scalar expression plus a constant.
+#[derive(Clone)]
+pub(super) struct At {
+    pub base: String,
+    /// dtype of `base`.
+    pub dt: DType,
+    pub plus: i64,
+}
+
+impl At {
+    /// The address `n` elements on.
+    pub(super) fn plus(&self, n: i64) -> At {
+        At { plus: self.plus + n, ..self.clone() }
+    }
+}
+
+/// What a language says for itself. `lanes` 1 means scalar; a vector is used only where `vector` allows it.
+pub(super) trait Dialect {
+    /// May `lanes` values of `dt` be one value?
+    fn vector(&self, dt: DType, lanes: usize) -> bool;
+    /// The value type.
+    fn ty(&mut self, dt: DType, lanes: usize) -> String;
+    /// A scalar constant.
+    fn literal(&mut self, v: Scalar, dt: DType) -> String;
+    /// One scalar in all lanes.
+    fn splat(&mut self, x: &str, dt: DType, lanes: usize) -> String;
+    /// Scalars to a vector.
+    fn pack(&mut self, xs: &[String], dt: DType) -> String;
+    /// One lane of a vector.
+    fn lane(&mut self, x: &str, dt: DType, i: usize) -> String;
+    /// An elementwise op; `None` if it has no vector form here (the walk then goes lane by lane).
+    fn alu(&mut self, a: Alu, x: &[String], lanes: usize) -> Result<Option<String>>;
+    /// A named constant.
+    fn bind(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> String;
+    /// A named variable.
+    fn variable(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> String;
+    /// The head of a loop over `0..bound`, up to the open brace.
+    fn loop_head(&mut self, name: &str, dt: DType, bound: &str) -> String;
+    /// `lanes` elements at `at`.
+    fn load(&mut self, p: &Ptr, at: &At, lanes: usize) -> String;
+    /// The same where the scalar `gate` holds, else `alt`, without touching memory outside the array.
+    fn load_gated(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> String;
+    /// The same with a gate per lane; `None` if it must go lane by lane.
+    fn load_masked(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> Option<String>;
+    /// Statement that stores `lanes` elements.
+    fn store(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str) -> String;
+    /// Workgroup barrier statement.
+    fn barrier(&mut self) -> Result<&'static str>;
+}

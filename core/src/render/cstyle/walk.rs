@@ -1,0 +1,548 @@
+//! The walk: program order in, statements out.
+
+use super::value::{Point, Val, coordinate, points, with};
+use super::{Alu, At, Dialect, Ptr};
+use crate::codegen::{Program, TileAxis};
+use crate::dtype::Scalar;
+use crate::uop::{Arg, AxisKind, Op, ReduceOp, UOp};
+use crate::{DType, Error, Result};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// State of a walk over one program.
+pub(in crate::render) struct Walk<'p, D> {
+    pub(in crate::render) p: &'p Program,
+    pub(in crate::render) d: D,
+    /// Pointers by Param or Scratch node.
+    pub(in crate::render) ptrs: FxHashMap<UOp, Ptr>,
+    vals: FxHashMap<UOp, Val>,
+    /// Statements so far.
+    pub(in crate::render) body: String,
+    depth: usize,
+    temps: usize,
+}
+
+impl<'p, D: Dialect> Walk<'p, D> {
+    pub(in crate::render) fn new(p: &'p Program, d: D) -> Self {
+        Walk { p, d, ptrs: FxHashMap::default(), vals: FxHashMap::default(), body: String::new(), depth: 1, temps: 0 }
+    }
+
+    /// Adds a statement.
+    pub(in crate::render) fn line(&mut self, s: &str) {
+        for _ in 0..self.depth {
+            self.body.push_str("  ");
+        }
+        self.body.push_str(s);
+        self.body.push('\n');
+    }
+
+    /// Opens a block with this head.
+    pub(in crate::render) fn open(&mut self, head: &str) {
+        self.line(&format!("{head} {{"));
+        self.depth += 1;
+    }
+
+    /// Closes every block that is open.
+    pub(in crate::render) fn close_all(&mut self) {
+        while self.depth > 1 {
+            self.close();
+        }
+    }
+
+    fn close(&mut self) {
+        self.depth -= 1;
+        self.line("}");
+    }
+
+    /// Gives a scalar node its expression: launch indices and launch scalars.
+    pub(in crate::render) fn name(&mut self, u: UOp, expr: &str) {
+        self.vals.insert(u, Val::scalar(expr.to_string()));
+    }
+
+    /// Prints one node; launch ranges and Var must have been named before.
+    pub(in crate::render) fn node(&mut self, u: UOp) -> Result<()> {
+        let g = &self.p.g;
+        match g.op(u) {
+            Op::Const | Op::Param | Op::Var | Op::Scratch | Op::Index | Op::Sink => Ok(()),
+            Op::After => match self.vals.get(&g.src_at(u, 0)).cloned() {
+                Some(v) => {
+                    self.vals.insert(u, v);
+                    Ok(())
+                }
+                None => Ok(()),
+            },
+            Op::Range => self.range(u),
+            Op::End => {
+                self.close();
+                Ok(())
+            }
+            Op::Load => self.load(u),
+            Op::Store => self.store(u),
+            Op::Acc => self.acc(u),
+            Op::AccUpdate | Op::AccMulAdd => self.update(u),
+            Op::AccRead => self.read(u),
+            Op::Fold => self.fold(u),
+            Op::Barrier => {
+                let s = self.d.barrier()?;
+                self.line(s);
+                Ok(())
+            }
+            op if op.is_alu() => self.alu(u),
+            op => Err(Error::Internal(format!("{op:?} in program {}", self.p.name))),
+        }
+    }
+
+    fn range(&mut self, u: UOp) -> Result<()> {
+        let g = &self.p.g;
+        let kind = g.kind(u);
+        if kind.is_tile() || self.vals.contains_key(&u) {
+            return Ok(());
+        }
+        if !kind.is_loop() {
+            return Err(Error::Unsupported { what: format!("launch axis {kind:?}"), context: self.p.name.clone() });
+        }
+        let name = format!("i{}", g.range_arg(u).id);
+        let bound = self.scalar(g.src_at(u, 0), &Point::new())?;
+        let head = self.d.loop_head(&name, g.dtype(u), &bound);
+        self.open(&head);
+        self.name(u, &name);
+        Ok(())
+    }
+
+    // ---- operands
+
+    /// The value of a node, made here for those that have no place in the order.
+    fn val(&mut self, u: UOp) -> Result<Val> {
+        if let Some(v) = self.vals.get(&u) {
+            return Ok(v.clone());
+        }
+        let g = &self.p.g;
+        let v = match g.op(u) {
+            Op::Const => {
+                let c = g.const_val(u).unwrap_or(Scalar::Int(0));
+                Val::scalar(self.d.literal(c, g.dtype(u)))
+            }
+            Op::Range if g.kind(u).is_tile() => {
+                let id = g.range_arg(u).id;
+                let Some(axis) = self.p.tiles.iter().copied().find(|t| t.id == id) else {
+                    return Err(Error::Internal(format!("tile axis {id} is not listed in {}", self.p.name)));
+                };
+                let dt = g.dtype(u);
+                let mut names: Vec<String> = (0..axis.len).map(|i| self.d.literal(Scalar::Int(i as i64), dt)).collect();
+                let vector = axis.lane && self.d.vector(dt, axis.len);
+                if vector {
+                    names = vec![self.d.pack(&names, dt)];
+                }
+                Val { axes: SmallVec::from_slice(&[axis]), vector, names }
+            }
+            op => return Err(Error::Internal(format!("{op:?} {u:?} used before its place in {}", self.p.name))),
+        };
+        self.vals.insert(u, v.clone());
+        Ok(v)
+    }
+
+    /// One element of a value as a scalar expression.
+    fn scalar(&mut self, u: UOp, point: &Point) -> Result<String> {
+        let v = self.val(u)?;
+        let name = v.at(point).to_string();
+        Ok(match v.lane() {
+            Some(a) if v.vector => self.d.lane(&name, self.p.g.dtype(u), coordinate(point, a.id)),
+            _ => name,
+        })
+    }
+
+    /// A value over the lane axis as one vector expression.
+    fn vector(&mut self, u: UOp, point: &Point, lane: TileAxis) -> Result<String> {
+        let v = self.val(u)?;
+        let dt = self.p.g.dtype(u);
+        if v.lane().is_none() {
+            return Ok(self.d.splat(v.at(point), dt, lane.len));
+        }
+        if v.vector {
+            return Ok(v.at(point).to_string());
+        }
+        let xs: Vec<String> = (0..lane.len).map(|i| v.at(&with(point, lane.id, i)).to_string()).collect();
+        Ok(self.d.pack(&xs, dt))
+    }
+
+    // ---- definitions
+
+    /// The registers of a result, its lane axis, and whether it is kept in vectors.
+    fn layout(&self, axes: &[TileAxis], dt: DType) -> (Vec<Point>, Option<TileAxis>, bool) {
+        let lane = axes.last().copied().filter(|a| a.lane);
+        let regs = &axes[..axes.len() - lane.is_some() as usize];
+        let vector = lane.is_some_and(|a| self.d.vector(dt, a.len));
+        (points(&Point::new(), regs), lane, vector)
+    }
+
+    fn bind(&mut self, name: String, dt: DType, lanes: usize, expr: &str) -> String {
+        let s = self.d.bind(&name, dt, lanes, expr);
+        self.line(&s);
+        name
+    }
+
+    fn temp(&mut self, dt: DType, lanes: usize, expr: &str) -> String {
+        self.temps += 1;
+        self.bind(format!("t{}", self.temps), dt, lanes, expr)
+    }
+
+    /// Defines `u` by an expression per register: `whole(point)` for a vector of lanes if it can, else `one(point)` for
+    /// each lane or for a value without lanes.
+    fn define(
+        &mut self,
+        u: UOp,
+        mut whole: impl FnMut(&mut Self, &Point, TileAxis) -> Result<Option<String>>,
+        mut one: impl FnMut(&mut Self, &Point) -> Result<String>,
+    ) -> Result<()> {
+        let (axes, dt) = (self.p.tile(u), self.p.g.dtype(u));
+        let (regs, lane, vector) = self.layout(&axes, dt);
+        let many = regs.len() > 1;
+        let mut names = Vec::new();
+        for (k, point) in regs.iter().enumerate() {
+            let base = if many { format!("v{}_{k}", u.0) } else { format!("v{}", u.0) };
+            let Some(lane) = lane else {
+                let e = one(self, point)?;
+                names.push(self.bind(base, dt, 1, &e));
+                continue;
+            };
+            if vector && let Some(e) = whole(self, point, lane)? {
+                names.push(self.bind(base, dt, lane.len, &e));
+                continue;
+            }
+            let mut xs = Vec::new();
+            for i in 0..lane.len {
+                let e = one(self, &with(point, lane.id, i))?;
+                xs.push(self.bind(format!("{base}_l{i}"), dt, 1, &e));
+            }
+            if vector {
+                let e = self.d.pack(&xs, dt);
+                names.push(self.bind(base, dt, lane.len, &e));
+            } else {
+                names.extend(xs);
+            }
+        }
+        self.vals.insert(u, Val { axes, vector, names });
+        Ok(())
+    }
+
+    fn alu_of(&self, u: UOp) -> Alu {
+        let g = &self.p.g;
+        let src = g.src(u);
+        let values = if g.op(u) == Op::Where { 1 } else { 0 };
+        Alu {
+            op: g.op(u),
+            from: g.dtype(src[values]),
+            to: g.dtype(u),
+            same: src.len() == 2 && src[0] == src[1],
+            positive: src.len() == 2 && !g.dtype(src[1]).is_float() && g.bounds(src[1]).0 > 0,
+        }
+    }
+
+    fn alu(&mut self, u: UOp) -> Result<()> {
+        let src = self.p.g.srcs(u);
+        let a = self.alu_of(u);
+        let constant = src.iter().all(|&s| self.p.g.op(s) == Op::Const);
+        self.define(
+            u,
+            |w, point, lane| {
+                if !src.iter().all(|&s| w.d.vector(w.p.g.dtype(s), lane.len)) {
+                    return Ok(None);
+                }
+                let xs = src.iter().map(|&s| w.vector(s, point, lane)).collect::<Result<Vec<_>>>()?;
+                w.d.alu(a, &xs, lane.len)
+            },
+            |w, point| {
+                let mut xs = src.iter().map(|&s| w.scalar(s, point)).collect::<Result<Vec<_>>>()?;
+                let zero_divisor = matches!(a.op, Op::Idiv | Op::Imod) && !a.positive;
+                for (i, x) in xs.iter_mut().enumerate() {
+                    // a language may reject constant expressions that overflow: make them run-time values
+                    if constant || (zero_divisor && i == 1 && w.p.g.op(src[1]) == Op::Const) {
+                        w.temps += 1;
+                        let name = format!("t{}", w.temps);
+                        let s = w.d.variable(&name, w.p.g.dtype(src[i]), 1, x);
+                        w.line(&s);
+                        *x = name;
+                    }
+                }
+                w.one(a, &xs)
+            },
+        )
+    }
+
+    /// A scalar op, which every language has.
+    fn one(&mut self, a: Alu, xs: &[String]) -> Result<String> {
+        self.d.alu(a, xs, 1)?.ok_or_else(|| Error::Unsupported {
+            what: format!("{:?} {} -> {}", a.op, a.from, a.to),
+            context: self.p.name.clone(),
+        })
+    }
+
+    // ---- memory
+
+    /// The pointer, offset and address of an Index at a point, its lane stride left out.
+    fn address(&mut self, index: UOp, point: &Point, lane: Option<TileAxis>) -> Result<(Ptr, At)> {
+        let g = &self.p.g;
+        let (mut base, offset) = (g.src_at(index, 0), g.src_at(index, 1));
+        while g.op(base) == Op::After {
+            base = g.src_at(base, 0);
+        }
+        let Some(ptr) = self.ptrs.get(&base).cloned() else {
+            return Err(Error::Internal(format!("unknown pointer {base:?} in {}", self.p.name)));
+        };
+        let mut plus = 0;
+        if let Arg::Strides(list) = g.arg(index) {
+            for &(id, stride) in list {
+                if lane.is_none_or(|a| a.id != id) {
+                    plus += stride * coordinate(point, id) as i64;
+                }
+            }
+        }
+        if let Some(c) = g.const_int(offset) {
+            let zero = self.d.literal(Scalar::Int(0), DType::I32);
+            return Ok((ptr, At { base: zero, dt: DType::I32, plus: plus + c }));
+        }
+        let dt = g.dtype(offset);
+        Ok((ptr, At { base: self.scalar(offset, point)?, dt, plus }))
+    }
+
+    /// Does a value depend on an axis?
+    fn depends(&self, u: UOp, axis: TileAxis) -> bool {
+        self.p.g.ranges(u) >> axis.id & 1 == 1
+    }
+
+    /// Are the lanes of an Index neighbours in memory?
+    fn contiguous(&self, index: UOp, lane: TileAxis) -> bool {
+        self.p.stride(index, lane.id) == 1 && !self.depends(self.p.g.src_at(index, 1), lane)
+    }
+
+    fn load(&mut self, u: UOp) -> Result<()> {
+        let src = self.p.g.srcs(u);
+        let index = src[0];
+        let (alt, gate) = (src.get(1).copied(), src.get(2).copied());
+        self.define(
+            u,
+            |w, point, lane| {
+                let (p, at) = w.address(index, point, Some(lane))?;
+                let spread = !w.depends(index, lane);
+                if !spread && !w.contiguous(index, lane) {
+                    return Ok(None);
+                }
+                let (Some(alt), Some(gate)) = (alt, gate) else {
+                    if spread {
+                        let x = w.d.load(&p, &at, 1);
+                        return Ok(Some(w.d.splat(&x, p.dt, lane.len)));
+                    }
+                    return Ok(Some(w.d.load(&p, &at, lane.len)));
+                };
+                if w.depends(gate, lane) {
+                    if spread {
+                        return Ok(None);
+                    }
+                    let (m, a) = (w.vector(gate, point, lane)?, w.vector(alt, point, lane)?);
+                    return Ok(w.d.load_masked(&p, &at, lane.len, &m, &a));
+                }
+                if spread {
+                    return Ok(None);
+                }
+                let (c, a) = (w.scalar(gate, point)?, w.vector(alt, point, lane)?);
+                Ok(Some(w.d.load_gated(&p, &at, lane.len, &c, &a)))
+            },
+            |w, point| {
+                let (p, at) = w.address(index, point, None)?;
+                let (Some(alt), Some(gate)) = (alt, gate) else { return Ok(w.d.load(&p, &at, 1)) };
+                let (c, a) = (w.scalar(gate, point)?, w.scalar(alt, point)?);
+                Ok(w.d.load_gated(&p, &at, 1, &c, &a))
+            },
+        )
+    }
+
+    fn store(&mut self, u: UOp) -> Result<()> {
+        let src = self.p.g.srcs(u);
+        let (index, value, gate) = (src[0], src[1], src.get(2).copied());
+        let axes = self.p.tile(u);
+        let (regs, lane, vector) = self.layout(&axes, self.p.g.dtype(value));
+        for point in &regs {
+            let whole =
+                lane.filter(|&a| vector && self.contiguous(index, a) && gate.is_none_or(|c| !self.depends(c, a)));
+            if let Some(lane) = whole {
+                let (p, at) = self.address(index, point, Some(lane))?;
+                let x = self.vector(value, point, lane)?;
+                let s = self.d.store(&p, &at, lane.len, &x);
+                self.guarded(gate, point, &s)?;
+                continue;
+            }
+            for i in 0..lane.map_or(1, |a| a.len) {
+                let point = lane.map_or_else(|| point.clone(), |a| with(point, a.id, i));
+                let (p, at) = self.address(index, &point, None)?;
+                let x = self.scalar(value, &point)?;
+                let s = self.d.store(&p, &at, 1, &x);
+                self.guarded(gate, &point, &s)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn guarded(&mut self, gate: Option<UOp>, point: &Point, s: &str) -> Result<()> {
+        match gate {
+            None => self.line(s),
+            Some(c) => {
+                let c = self.scalar(c, point)?;
+                self.line(&format!("if ({c}) {{ {s} }}"));
+            }
+        }
+        Ok(())
+    }
+
+    // ---- accumulators
+
+    fn acc(&mut self, u: UOp) -> Result<()> {
+        let (axes, dt) = (self.p.tile(u), self.p.g.dtype(u));
+        let init = self.p.g.src_at(u, 0);
+        let (regs, lane, vector) = self.layout(&axes, dt);
+        let mut names = Vec::new();
+        for point in &regs {
+            for i in 0..lane.filter(|_| !vector).map_or(1, |a| a.len) {
+                let point = lane.map_or_else(|| point.clone(), |a| with(point, a.id, i));
+                let name = format!("a{}_{}", u.0, names.len());
+                let (lanes, e) = match lane.filter(|_| vector) {
+                    Some(a) => (a.len, self.vector(init, &point, a)?),
+                    None => (1, self.scalar(init, &point)?),
+                };
+                let s = self.d.variable(&name, dt, lanes, &e);
+                self.line(&s);
+                names.push(name);
+            }
+        }
+        self.vals.insert(u, Val { axes, vector, names });
+        Ok(())
+    }
+
+    fn update(&mut self, u: UOp) -> Result<()> {
+        let g = &self.p.g;
+        let src = g.srcs(u);
+        let (acc, operands) = (src[0], &src[1..]);
+        let dt = g.dtype(acc);
+        let op = match (g.op(u), g.arg(u)) {
+            (Op::AccUpdate, Arg::Reduce(op, _)) => op.op(),
+            _ => Op::MulAdd,
+        };
+        let a = Alu { op, from: dt, to: dt, same: false, positive: false };
+        let target = self.val(acc)?;
+        let open = operands.iter().fold(0, |m, &x| m | self.p.g.ranges(x));
+        let extra: Vec<TileAxis> = self
+            .p
+            .tiles
+            .iter()
+            .copied()
+            .filter(|t| open >> t.id & 1 == 1 && !target.axes.iter().any(|a| a.id == t.id))
+            .collect();
+        let (regs, lane, vector) = self.layout(&target.axes, dt);
+        for point in &regs {
+            for i in 0..lane.filter(|_| !vector).map_or(1, |a| a.len) {
+                let point = lane.map_or_else(|| point.clone(), |a| with(point, a.id, i));
+                let name = target.at(&point).to_string();
+                for point in points(&point, &extra) {
+                    let mut xs = Vec::new();
+                    for &x in operands {
+                        xs.push(match lane.filter(|_| vector) {
+                            Some(a) => self.vector(x, &point, a)?,
+                            None => self.scalar(x, &point)?,
+                        });
+                    }
+                    let at = if op == Op::MulAdd { xs.len() } else { 0 };
+                    xs.insert(at, name.clone());
+                    let e = self.combine(a, &xs, lane.filter(|_| vector).map_or(1, |a| a.len))?;
+                    self.line(&format!("{name} = {e};"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An op on vectors or scalars; lane by lane where the language has no vector form.
+    fn combine(&mut self, a: Alu, xs: &[String], lanes: usize) -> Result<String> {
+        if lanes == 1 {
+            return self.one(a, xs);
+        }
+        if let Some(e) = self.d.alu(a, xs, lanes)? {
+            return Ok(e);
+        }
+        let mut parts = Vec::new();
+        for i in 0..lanes {
+            let one: Vec<String> = xs.iter().map(|x| self.d.lane(x, a.from, i)).collect();
+            parts.push(self.one(a, &one)?);
+        }
+        Ok(self.d.pack(&parts, a.to))
+    }
+
+    fn read(&mut self, u: UOp) -> Result<()> {
+        let acc = self.p.g.src_at(u, 0);
+        self.define(u, |w, p, lane| w.vector(acc, p, lane).map(Some), |w, p| w.scalar(acc, p))
+    }
+
+    fn fold(&mut self, u: UOp) -> Result<()> {
+        let g = &self.p.g;
+        let x = g.src_at(u, 0);
+        let ids: SmallVec<[u8; 4]> = g.src(u)[1..].iter().map(|&r| g.range_arg(r).id).collect();
+        let op = match g.arg(u) {
+            Arg::Reduce(op, _) => *op,
+            _ => ReduceOp::Add,
+        };
+        let dt = g.dtype(u);
+        let a = Alu { op: op.op(), from: dt, to: dt, same: false, positive: false };
+        let val = self.val(x)?;
+        let folded: Vec<TileAxis> = val.axes.iter().copied().filter(|t| ids.contains(&t.id)).collect();
+        let regs: Vec<TileAxis> = folded.iter().copied().filter(|t| !t.lane).collect();
+        let lane = folded.iter().copied().find(|t| t.lane);
+        self.define(
+            u,
+            |w, point, axis| {
+                let mut xs = Vec::new();
+                for p in points(point, &regs) {
+                    xs.push(w.vector(x, &p, axis)?);
+                }
+                w.tree(a, xs, axis.len).map(Some)
+            },
+            |w, point| {
+                if let Some(lane) = lane.filter(|_| val.vector) {
+                    let mut xs = Vec::new();
+                    for p in points(point, &regs) {
+                        xs.push(w.vector(x, &p, lane)?);
+                    }
+                    let whole = w.tree(a, xs, lane.len)?;
+                    let whole = w.temp(dt, lane.len, &whole);
+                    let parts = (0..lane.len).map(|i| w.d.lane(&whole, dt, i)).collect();
+                    return w.tree(a, parts, 1);
+                }
+                let mut xs = Vec::new();
+                for p in points(point, &folded) {
+                    xs.push(w.scalar(x, &p)?);
+                }
+                w.tree(a, xs, 1)
+            },
+        )
+    }
+
+    /// Combines pairwise; the last expression is returned, the others are named.
+    fn tree(&mut self, a: Alu, mut xs: Vec<String>, lanes: usize) -> Result<String> {
+        while xs.len() > 1 {
+            let last = xs.len() == 2;
+            let mut next = Vec::new();
+            for pair in xs.chunks(2) {
+                let [x, y] = pair else {
+                    next.push(pair[0].clone());
+                    continue;
+                };
+                let e = self.combine(a, &[x.clone(), y.clone()], lanes)?;
+                next.push(if last { e } else { self.temp(a.to, lanes, &e) });
+            }
+            xs = next;
+        }
+        Ok(xs.pop().unwrap_or_default())
+    }
+
+    /// The launch axis and dimension of a range, if it is one.
+    pub(in crate::render) fn launch(&self, u: UOp) -> Option<AxisKind> {
+        (self.p.g.op(u) == Op::Range).then(|| self.p.g.kind(u)).filter(|k| k.is_launch())
+    }
+}

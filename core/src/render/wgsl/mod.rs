@@ -1,0 +1,152 @@
+//! WGSL compute shaders (W3C WGSL, as naga and Tint take it).
+//!
+//! Interface: group 0 binding i = buffer slot i; group 1 binding 0 = uniform `array<vec4<u32>, N>` of launch scalars, there
+//! only if the program has some; entry point `main`; Grid(d) = workgroup_id, Local(d) = local_invocation_id.
+//!
+//! Values: bool, i32, u32 and f32, as scalars or vec2/vec4 over the lane axis. 8 and 16-bit integers live in i32/u32 and wrap
+//! after each op, f16 and bf16 live in f32 and round after each op, i64/u64 are `vec2<u32>` (low, high) through functions that
+//! are printed when used. f64 is not supported.
+//!
+//! Nothing relies on out-of-bounds access; no constant expression can overflow or make an Inf or NaN; tests for NaN look at
+//! bits, because a shader compiler may assume there are none.
+
+mod alu;
+mod dialect;
+mod helpers;
+mod long;
+
+use super::cstyle::{Ptr, Walk, divisible};
+use super::{Code, Renderer};
+use crate::codegen::Program;
+use crate::target::Target;
+use crate::uop::{Arg, AxisKind, Op, Space, UOp};
+use crate::{DType, Error, Result};
+use dialect::Wgsl;
+use std::fmt::Write as _;
+
+/// Prints WGSL.
+pub struct WgslRenderer;
+
+impl Renderer for WgslRenderer {
+    fn render(&self, p: &Program, _t: &Target) -> Result<Code> {
+        check(p)?;
+        let mut w = Walk::new(p, Wgsl::default());
+        let mut head = String::new();
+        for (slot, info) in p.params.iter().enumerate() {
+            let width = vector_width(p, slot as u32);
+            let (name, access) = (format!("b{slot}"), if info.written { "read_write" } else { "read" });
+            let element = dialect::memory_type(info.dtype, width);
+            let _ = writeln!(head, "@group(0) @binding({slot}) var<storage, {access}> {name}: array<{element}>;");
+            if let Some(&node) = pointers(p).find(|&&u| p.slot(u) == Some(slot as u32)) {
+                w.ptrs.insert(node, Ptr { name, dt: info.dtype, width });
+            }
+        }
+        if !p.vars.is_empty() {
+            let n = p.vars.len().div_ceil(4);
+            let _ = writeln!(head, "@group(1) @binding(0) var<uniform> vars: array<vec4<u32>, {n}>;");
+        }
+        let mut private = String::new();
+        for &u in pointers(p) {
+            if let Arg::Scratch { id, len, space } = *p.g.arg(u) {
+                let (name, dt) = (format!("s{id}"), p.g.dtype(u));
+                let element = dialect::memory_type(dt, 1);
+                let _ = match space {
+                    Space::Workgroup => writeln!(head, "var<workgroup> {name}: array<{element}, {len}>;"),
+                    Space::Private => writeln!(private, "  var {name}: array<{element}, {len}>;"),
+                };
+                w.ptrs.insert(u, Ptr { name, dt, width: 1 });
+            }
+        }
+        for &u in &p.order {
+            if let Some(kind) = w.launch(u) {
+                let (builtin, name, d) = match kind {
+                    AxisKind::Grid(d) => ("group", format!("g{d}"), d),
+                    AxisKind::Local(d) => ("thread", format!("l{d}"), d),
+                    _ => unreachable!("launch kinds are Grid and Local"),
+                };
+                w.line(&format!("let {name} = i32({builtin}.{});", ["x", "y", "z"][d.min(2) as usize]));
+                w.name(u, &name);
+            }
+            if let Arg::Var { name, .. } = p.g.arg(u) {
+                let Some(i) = p.vars.iter().position(|v| v.name == *name) else {
+                    return Err(Error::Internal(format!("{}: launch scalar {name} is not listed", p.name)));
+                };
+                let ty = dialect::scalar_type(p.g.dtype(u));
+                w.line(&format!("let n{i} = bitcast<{ty}>(vars[{}].{});", i / 4, ["x", "y", "z", "w"][i % 4]));
+                w.name(u, &format!("n{i}"));
+            }
+            w.node(u)?;
+        }
+        w.close_all();
+        let [x, y, z] = p.local;
+        let mut text = head;
+        text.push_str(&w.d.helpers());
+        let _ = write!(
+            text,
+            "@compute @workgroup_size({x}, {y}, {z})\nfn main(@builtin(workgroup_id) group: vec3<u32>, \
+             @builtin(local_invocation_id) thread: vec3<u32>) {{\n{private}{}}}\n",
+            w.body
+        );
+        Ok(Code::Text(text))
+    }
+}
+
+/// The pointer nodes that the program's addresses go through.
+fn pointers(p: &Program) -> impl Iterator<Item = &UOp> {
+    let mut found: Vec<&UOp> = Vec::new();
+    for u in &p.order {
+        for s in p.g.src(*u) {
+            if matches!(p.g.op(*s), Op::Index | Op::After) {
+                found.extend(p.g.src(*s).first());
+            }
+            found.push(s);
+        }
+        found.push(u);
+    }
+    found.retain(|&&u| matches!(p.g.op(u), Op::Param | Op::Scratch));
+    found.sort();
+    found.dedup();
+    found.into_iter()
+}
+
+fn check(p: &Program) -> Result<()> {
+    let refuse = |what: String| Err(Error::Unsupported { what, context: format!("wgsl, {}", p.name) });
+    for &u in &p.order {
+        if p.g.dtype(u) == DType::F64 || p.g.src(u).iter().any(|&s| p.g.dtype(s) == DType::F64) {
+            return refuse("f64".into());
+        }
+    }
+    for (i, info) in p.params.iter().enumerate() {
+        if !matches!(info.dtype, DType::I32 | DType::U32 | DType::F32 | DType::I64 | DType::U64) {
+            return refuse(format!("{} in memory (buffer {i})", info.dtype));
+        }
+    }
+    Ok(())
+}
+
+/// How many elements one array element of a parameter may hold: the lane count if every access is of whole aligned vectors.
+fn vector_width(p: &Program, slot: u32) -> usize {
+    let info = &p.params[slot as usize];
+    let Some(lane) = p.tiles.iter().find(|t| t.lane && dialect::vector(info.dtype, t.len)) else { return 1 };
+    let n = lane.len as i64;
+    let mut seen = false;
+    for &u in &p.order {
+        if !matches!(p.g.op(u), Op::Load | Op::Store) || p.slot(u) != Some(slot) {
+            continue;
+        }
+        seen = true;
+        let index = p.g.src_at(u, 0);
+        let offset = p.g.src_at(index, 1);
+        let others = match p.g.arg(index) {
+            Arg::Strides(s) => s.iter().filter(|s| s.0 != lane.id).all(|s| s.1 % n == 0),
+            _ => true,
+        };
+        let per_lane = p.g.ranges(offset) >> lane.id & 1 == 1;
+        let gated_store =
+            p.g.op(u) == Op::Store && p.g.src(u).len() > 2 && { p.g.ranges(p.g.src_at(u, 2)) >> lane.id & 1 == 1 };
+        if per_lane || gated_store || !others || p.stride(index, lane.id) != 1 || !divisible(&p.g, offset, n) {
+            return 1;
+        }
+    }
+    if seen && info.len.is_multiple_of(lane.len) { lane.len } else { 1 }
+}
