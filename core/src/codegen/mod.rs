@@ -1,5 +1,32 @@
-//! Kernel graph -> [`Program`]: optimise axes, lower reductions to register tiles, decompose, order.
+//! Kernel graph -> [`Program`]. [`compile`] is the whole pipeline, one line a pass.
+//!
+//! Never: tensors, plans, renderers. What it must know of a backend it reads from the [`Target`].
 
+pub mod axes;
+pub mod late;
+pub mod opt;
 pub mod program;
+pub mod reduce;
 
+pub use opt::{Opt, OptOp};
 pub use program::{ParamInfo, Program, TileAxis, VarInfo};
+
+use crate::Result;
+use crate::schedule::Ast;
+use crate::target::Target;
+
+/// Compiles one kernel for a target, with the given opts or those of the heuristic.
+pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
+    let mut k = axes::Kernel::new(ast);
+    k.merge_axes();
+    let stats = k.stats();
+    let opts = opts.map_or_else(|| opt::heuristic::choose(&k, t), <[Opt]>::to_vec);
+    k.apply_all(&opts, t)?;
+    k.map_launch(t)?;
+    late::decompose(&mut k, t)?;
+    let loops = reduce::lower(&mut k, t);
+    late::finish(&mut k, t);
+    late::split_addresses(&mut k);
+    let order = late::linearize(&k, &loops);
+    Ok(late::package(k, order, stats))
+}

@@ -1,8 +1,8 @@
 //! What a device can do, as plain data: no handle, no probe. A [`Target`] decides decompositions, kernel optimisation and
 //! launch limits; it is part of every cache key. Devices in `native` and `web` fill it from what they find.
 
-use crate::DType;
 use crate::uop::Op;
+use crate::{DType, Error, Result};
 
 /// The language a renderer prints.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -150,8 +150,8 @@ impl Target {
             lang: Lang::Wgsl,
             lanes: 4,
             vector_registers: 32,
-            storage: DTypeSet::of(&[I32, U32, F32]),
-            arithmetic: DTypeSet::of(&[Bool, I32, U32, F32]),
+            storage: DTypeSet::of(&[I32, U32, F32, I64, U64]),
+            arithmetic: DTypeSet::of(&[Bool, I32, U32, F32, I64, U64]),
             fma: true,
             native_math: vec![Op::Sqrt, Op::Trunc],
             has_local: true,
@@ -190,6 +190,20 @@ impl Target {
             software: false,
             relaxed_simd: false,
         }
+    }
+
+    /// The dtype that elements of logical type `dt` have in this target's memory: itself where it can be stored, else the
+    /// next wider type of its kind (the engine converts at upload and readback).
+    pub fn stored_as(&self, dt: DType) -> Result<DType> {
+        use DType::*;
+        let wider: &[DType] = match dt {
+            Bool | I8 | I16 => &[I32],
+            U8 | U16 => &[U32],
+            F16 | BF16 => &[F32],
+            _ => &[],
+        };
+        let found = std::iter::once(&dt).chain(wider).copied().find(|&d| self.storage.has(d));
+        found.ok_or_else(|| Error::Unsupported { what: format!("dtype {dt}"), context: format!("device {}", self.name) })
     }
 
     /// Does the target compute `op` on `dt` itself?

@@ -1,0 +1,369 @@
+//! The kernel under optimisation: its graph, and its ranges as a list that opts act on.
+
+use super::opt::{Opt, OptOp};
+use crate::rewrite::{Memo, substitute1};
+use crate::rules::simplify_with;
+use crate::schedule::Ast;
+use crate::target::{Lang, Target};
+use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, RangeSet, UOp, graph::MAX_RANGES};
+use crate::{Error, Result};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Elements that a load may touch beyond the end of a buffer on CPU and WASM: devices allocate that much more. Lanes past
+/// the end of a padded axis read them; nothing is stored from there.
+pub const OVERREAD_ELEMS: usize = 64;
+
+/// A kernel graph being optimised.
+pub struct Kernel {
+    /// Scratch graph.
+    pub g: Graph,
+    /// Sink of one Store.
+    pub sink: UOp,
+    /// First free range id.
+    pub next_id: u8,
+    /// Launch grid and workgroup, set by `map_launch`.
+    pub grid: [u32; 3],
+    /// Workgroup size.
+    pub local: [u32; 3],
+    /// Simplification results, kept across passes: nodes never change.
+    pub memo: Memo,
+}
+
+/// Work of a kernel, counted before optimisation.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Stats {
+    /// Float operations per launch.
+    pub flops: u64,
+    /// Bytes touched at least.
+    pub bytes: u64,
+}
+
+/// How an address depends on ranges: `sum(coef * range) + rest`, where `rest` may hold other uses of some ranges.
+pub struct Affine {
+    /// Coefficient per range.
+    pub terms: SmallVec<[(UOp, i64); 6]>,
+    /// Ranges used in other ways.
+    pub tangled: RangeSet,
+}
+
+impl Affine {
+    /// Stride along a range: `Some(0)` if it does not matter, `None` if not affine.
+    pub fn stride(&self, g: &Graph, range: UOp) -> Option<i64> {
+        if self.tangled >> g.range_arg(range).id & 1 == 1 {
+            return None;
+        }
+        Some(self.terms.iter().filter(|t| t.0 == range).map(|t| t.1).sum())
+    }
+}
+
+/// Splits an integer expression into range terms and the rest.
+pub fn affine(g: &Graph, idx: UOp) -> Affine {
+    let mut out = Affine { terms: SmallVec::new(), tangled: 0 };
+    let mut stack: SmallVec<[(UOp, i64); 8]> = SmallVec::from_slice(&[(idx, 1)]);
+    while let Some((u, c)) = stack.pop() {
+        match g.op(u) {
+            Op::Add => stack.extend(g.src(u).iter().map(|&s| (s, c))),
+            Op::Mul if g.const_int(g.src_at(u, 1)).is_some() => {
+                stack.push((g.src_at(u, 0), c * g.const_int(g.src_at(u, 1)).unwrap_or(1)));
+            }
+            Op::Cast if g.dtype(g.src_at(u, 0)).is_int() && g.bounds(u) == g.bounds(g.src_at(u, 0)) => {
+                stack.push((g.src_at(u, 0), c));
+            }
+            Op::Range => out.terms.push((u, c)),
+            _ => out.tangled |= g.ranges(u),
+        }
+    }
+    out
+}
+
+impl Kernel {
+    /// Starts from a scheduled kernel.
+    pub fn new(ast: &Ast) -> Kernel {
+        let mut g = Graph::new();
+        let sink = g.import(&ast.g, &[ast.sink], |_, _| None)[0];
+        let next_id = g.iter().filter(|&u| g.op(u) == Op::Range).map(|u| g.range_arg(u).id + 1).max().unwrap_or(0);
+        Kernel { g, sink, next_id, grid: [1; 3], local: [1; 3], memo: Memo::new() }
+    }
+
+    /// Nodes in use, sources first.
+    pub fn nodes(&self) -> Vec<UOp> {
+        self.g.reachable(&[self.sink])
+    }
+
+    /// All ranges in use, by id.
+    pub fn ranges(&self) -> Vec<UOp> {
+        let mut r: Vec<UOp> = self.nodes().into_iter().filter(|&u| self.g.op(u) == Op::Range).collect();
+        r.sort_by_key(|&u| self.g.range_arg(u).id);
+        r
+    }
+
+    /// Ranges of a kind, by id.
+    pub fn ranges_of(&self, kind: AxisKind) -> Vec<UOp> {
+        self.ranges().into_iter().filter(|&r| self.g.kind(r) == kind).collect()
+    }
+
+    /// Reductions in use, inner ones first.
+    pub fn reduces(&self) -> Vec<UOp> {
+        self.nodes().into_iter().filter(|&u| self.g.op(u) == Op::Reduce).collect()
+    }
+
+    /// The one Store.
+    pub fn store(&self) -> UOp {
+        self.g.src_at(self.sink, 0)
+    }
+
+    /// The range with this id.
+    pub fn range_by_id(&self, id: u8) -> Option<UOp> {
+        self.ranges().into_iter().find(|&r| self.g.range_arg(r).id == id)
+    }
+
+    /// Replaces nodes everywhere and simplifies.
+    pub fn replace(&mut self, map: &FxHashMap<UOp, UOp>) {
+        let sink = substitute1(&mut self.g, self.sink, map);
+        self.sink = simplify_with(&mut self.g, sink, &mut self.memo);
+    }
+
+    fn new_range(&mut self, len: usize, kind: AxisKind, lane: bool) -> Result<UOp> {
+        if self.next_id as usize >= MAX_RANGES {
+            return Err(Error::Unsupported { what: "a kernel with more than 128 axes".into(), context: "codegen".into() });
+        }
+        self.next_id += 1;
+        Ok(self.g.range_with(len, RangeArg { id: self.next_id - 1, kind, lane }))
+    }
+
+    /// Joins neighbouring output loops, and neighbouring loops of one reduction, wherever no address gets harder.
+    pub fn merge_axes(&mut self) {
+        loop {
+            let mut pairs: Vec<(UOp, UOp)> = Vec::new();
+            let outs = self.ranges_of(AxisKind::Loop);
+            pairs.extend(outs.windows(2).map(|w| (w[0], w[1])));
+            for r in self.reduces() {
+                pairs.extend(self.g.src(r)[1..].windows(2).map(|w| (w[0], w[1])));
+            }
+            if !pairs.into_iter().any(|(a, b)| self.try_merge(a, b)) {
+                return;
+            }
+        }
+    }
+
+    fn try_merge(&mut self, a: UOp, b: UOp) -> bool {
+        let (na, nb) = (self.g.range_len(a), self.g.range_len(b));
+        if na.checked_mul(nb).is_none_or(|n| n > i32::MAX as usize) {
+            return false;
+        }
+        let before = self.count_divmod();
+        let old = self.sink;
+        let arg = self.g.range_arg(a);
+        let joined = self.g.range_with(na * nb, arg);
+        if self.g.dtype(joined) != self.g.dtype(a) {
+            return false;
+        }
+        let n = self.g.idx(nb as i64);
+        let (hi, lo) = (self.g.binary(Op::FloorDiv, joined, n), self.g.binary(Op::FloorMod, joined, n));
+        let mut map = FxHashMap::default();
+        for r in self.reduces() {
+            // the reduction itself lists the joined range once
+            if self.g.src(r)[1..].contains(&a) && !self.g.src(r)[1..].contains(&b) {
+                return false;
+            }
+        }
+        map.insert(a, hi);
+        map.insert(b, lo);
+        self.sink = self.merged_sink(a, b, joined, &map);
+        self.sink = simplify_with(&mut self.g, self.sink, &mut self.memo);
+        if self.count_divmod() > before {
+            self.sink = old;
+            return false;
+        }
+        true
+    }
+
+    /// Substitution that also rewrites the range lists of reductions.
+    fn merged_sink(&mut self, a: UOp, b: UOp, joined: UOp, map: &FxHashMap<UOp, UOp>) -> UOp {
+        let mut image: FxHashMap<UOp, UOp> = map.clone();
+        for u in self.nodes() {
+            if image.contains_key(&u) {
+                continue;
+            }
+            let mut src: SmallVec<[UOp; 4]> = SmallVec::new();
+            for (i, &s) in self.g.srcs(u).iter().enumerate() {
+                if self.g.op(u) == Op::Reduce && i > 0 {
+                    if s == a {
+                        src.push(joined);
+                    } else if s != b {
+                        src.push(s);
+                    }
+                } else {
+                    src.push(image.get(&s).copied().unwrap_or(s));
+                }
+            }
+            let v = self.g.with_src(u, &src);
+            image.insert(u, v);
+        }
+        image[&self.sink]
+    }
+
+    fn count_divmod(&self) -> usize {
+        let is = |u: &UOp| matches!(self.g.op(*u), Op::FloorDiv | Op::FloorMod | Op::Idiv | Op::Imod);
+        self.nodes().iter().filter(|u| is(u)).count()
+    }
+
+    /// Work per launch.
+    pub fn stats(&self) -> Stats {
+        let g = &self.g;
+        let lens: FxHashMap<u8, u64> = self.ranges().iter().map(|&r| (g.range_arg(r).id, g.range_len(r) as u64)).collect();
+        let points = |set: RangeSet| -> u64 {
+            lens.iter().filter(|(id, _)| set >> **id & 1 == 1).fold(1u64, |p, (_, n)| p.saturating_mul(*n))
+        };
+        let mut s = Stats::default();
+        for u in self.nodes() {
+            match g.op(u) {
+                Op::Reduce => s.flops = s.flops.saturating_add(points(g.ranges(g.src_at(u, 0)) | g.ranges(u))),
+                op if op.is_alu() && g.dtype(u).is_float() && !matches!(op, Op::Cast | Op::Bitcast | Op::Where) => {
+                    s.flops = s.flops.saturating_add(points(g.ranges(u)));
+                }
+                Op::Index => {
+                    let Arg::Param { len, .. } = g.arg(g.src_at(u, 0)) else { continue };
+                    let touched = points(g.ranges(u)).min(*len as u64);
+                    s.bytes = s.bytes.saturating_add(touched * g.dtype(u).size() as u64);
+                }
+                _ => {}
+            }
+        }
+        s
+    }
+
+    /// Applies opts in order.
+    pub fn apply_all(&mut self, opts: &[Opt], t: &Target) -> Result<()> {
+        opts.iter().try_for_each(|o| self.apply(o, t))
+    }
+
+    /// Applies one opt. An opt that does not fit the kernel is an error: opts come from caches and from users too.
+    pub fn apply(&mut self, o: &Opt, t: &Target) -> Result<()> {
+        let bad = |what: &str| Error::value("opt", format!("{o:?}: {what}"));
+        let r = self.range_by_id(o.axis).ok_or_else(|| bad("no such axis"))?;
+        let (kind, reduce) = (self.g.kind(r), self.g.kind(r).is_reduce());
+        if !kind.is_loop() {
+            return Err(bad("the axis is not a loop"));
+        }
+        let lane_taken = || self.ranges().iter().any(|&x| self.g.range_arg(x).lane);
+        match o.op {
+            OptOp::PadTo => return self.pad_to(r, o.amount as usize, t),
+            OptOp::Lane if lane_taken() => return Err(bad("there is a lane axis already")),
+            OptOp::Local if reduce || !t.has_local => return Err(bad("only output axes of a GPU kernel can be local")),
+            OptOp::Upcast if reduce => return Err(bad("a reduced axis cannot be upcast")),
+            OptOp::Unroll | OptOp::Accum if !reduce => return Err(bad("an output axis cannot be unrolled")),
+            _ => {}
+        }
+        let (inner, lane) = match o.op {
+            OptOp::Upcast => (AxisKind::Upcast, false),
+            OptOp::Lane => (if reduce { AxisKind::Accum } else { AxisKind::Upcast }, true),
+            OptOp::Accum => (AxisKind::Accum, false),
+            OptOp::Unroll => (AxisKind::Unroll, false),
+            OptOp::Local => (AxisKind::Local(0), false),
+            OptOp::PadTo => unreachable!("handled above"),
+        };
+        self.split(r, o.amount as usize, inner, lane).ok_or_else(|| bad("the amount does not divide the axis"))?
+    }
+
+    /// `r -> outer * amount + inner`.
+    fn split(&mut self, r: UOp, amount: usize, kind: AxisKind, lane: bool) -> Option<Result<()>> {
+        let n = self.g.range_len(r);
+        if amount < 2 || n % amount != 0 {
+            return None;
+        }
+        let arg = self.g.range_arg(r);
+        if n == amount {
+            let whole = self.g.range_with(n, RangeArg { id: arg.id, kind, lane });
+            let map = [(r, whole)].into_iter().collect();
+            self.replace(&map);
+            return Some(Ok(()));
+        }
+        let inner = match self.new_range(amount, kind, lane) {
+            Ok(i) => i,
+            Err(e) => return Some(Err(e)),
+        };
+        let outer = self.g.range_with(n / amount, arg);
+        let f = self.g.idx(amount as i64);
+        let wide = self.g.binary(Op::Mul, outer, f);
+        let whole = self.g.binary(Op::Add, wide, inner);
+        let mut image: FxHashMap<UOp, UOp> = [(r, whole)].into_iter().collect();
+        for u in self.nodes() {
+            if image.contains_key(&u) {
+                continue;
+            }
+            let mut src: SmallVec<[UOp; 4]> = SmallVec::new();
+            for (i, &s) in self.g.srcs(u).iter().enumerate() {
+                if self.g.op(u) == Op::Reduce && i > 0 && s == r {
+                    src.extend_from_slice(&[outer, inner]);
+                } else {
+                    src.push(image.get(&s).copied().unwrap_or(s));
+                }
+            }
+            let v = self.g.with_src(u, &src);
+            image.insert(u, v);
+        }
+        let sink = image[&self.sink];
+        self.sink = simplify_with(&mut self.g, sink, &mut self.memo);
+        Some(Ok(()))
+    }
+
+    /// Rounds an axis up to a multiple of `m`. Stores are gated, reductions masked; loads are gated unless they stay within
+    /// what the target lets them overread.
+    fn pad_to(&mut self, r: UOp, m: usize, t: &Target) -> Result<()> {
+        let n = self.g.range_len(r);
+        let padded = n.div_ceil(m.max(1)) * m.max(1);
+        if padded == n {
+            return Ok(());
+        }
+        let arg = self.g.range_arg(r);
+        let wide = self.g.range_with(padded, arg);
+        let limit = self.g.idx(n as i64);
+        let inside = self.g.binary(Op::CmpLt, wide, limit);
+        let slack = if t.has_local || t.lang == Lang::Eval { 0 } else { OVERREAD_ELEMS };
+        let mut image: FxHashMap<UOp, UOp> = [(r, wide)].into_iter().collect();
+        for u in self.nodes() {
+            if image.contains_key(&u) {
+                continue;
+            }
+            let old = self.g.srcs(u);
+            let mut src: SmallVec<[UOp; 4]> = old.iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
+            let depends = |k: &Kernel, s: UOp| k.g.ranges(s) >> arg.id & 1 == 1;
+            match self.g.op(u) {
+                Op::Reduce if old[1..].contains(&r) => {
+                    let Arg::Reduce(op, _) = self.g.arg(u).clone() else { unreachable!("reduce has its arg") };
+                    let neutral = self.g.constant(op.identity(self.g.dtype(u)), self.g.dtype(u));
+                    src[0] = self.g.select(inside, src[0], neutral);
+                }
+                Op::Load if depends(self, src[0]) && !self.overread_ok(src[0], slack) => {
+                    let alt = if src.len() == 3 { src[1] } else { self.g.int(0, self.g.dtype(u)) };
+                    let gate = if src.len() == 3 { self.g.binary(Op::And, inside, src[2]) } else { inside };
+                    src = SmallVec::from_slice(&[src[0], alt, gate]);
+                }
+                Op::Store if depends(self, src[0]) => {
+                    let gate = if src.len() == 3 { self.g.binary(Op::And, inside, src[2]) } else { inside };
+                    src = SmallVec::from_slice(&[src[0], src[1], gate]);
+                }
+                _ => {}
+            }
+            let v = self.g.with_src(u, &src);
+            image.insert(u, v);
+        }
+        let sink = image[&self.sink];
+        self.sink = simplify_with(&mut self.g, sink, &mut self.memo);
+        Ok(())
+    }
+
+    fn overread_ok(&self, index: UOp, slack: usize) -> bool {
+        let (ptr, at) = (self.g.src_at(index, 0), self.g.src_at(index, 1));
+        let Arg::Param { len, .. } = self.g.arg(ptr) else { return false };
+        let (lo, hi) = self.g.bounds(at);
+        slack > 0 && lo >= 0 && (hi as i128) < (len + slack) as i128
+    }
+
+    /// Gives output loops their place in the launch: `Grid`/`Local` dimensions on a GPU, the grid loop on a CPU.
+    pub fn map_launch(&mut self, t: &Target) -> Result<()> {
+        if t.has_local { super::opt::launch::gpu(self, t) } else { super::opt::launch::cpu(self, t) }
+    }
+}

@@ -1,0 +1,46 @@
+//! Address splitting: the part of an offset that depends affinely on tile axes becomes constant strides, so that a
+//! renderer computes one scalar offset per access and adds constants per register.
+
+use crate::codegen::axes::{Kernel, affine};
+use crate::rewrite::substitute1;
+use crate::rules::simplify_with;
+use crate::uop::{Arg, Op, UOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Splits the offset of every Index.
+pub fn split_addresses(k: &mut Kernel) {
+    let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
+    for u in k.nodes() {
+        let src: SmallVec<[UOp; 4]> = k.g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
+        let v = if k.g.op(u) == Op::Index { split(k, src[0], src[1]) } else { k.g.with_src(u, &src) };
+        image.insert(u, v);
+    }
+    k.sink = image[&k.sink];
+}
+
+fn split(k: &mut Kernel, ptr: UOp, at: UOp) -> UOp {
+    let a = affine(&k.g, at);
+    let mut strides: SmallVec<[(u8, i64); 4]> = SmallVec::new();
+    let mut zero_map: FxHashMap<UOp, UOp> = FxHashMap::default();
+    for &(r, _) in &a.terms {
+        let id = k.g.range_arg(r).id;
+        if !k.g.kind(r).is_tile() || zero_map.contains_key(&r) {
+            continue;
+        }
+        if let Some(c) = a.stride(&k.g, r).filter(|&c| c != 0) {
+            strides.push((id, c));
+            let zero = k.g.int(0, k.g.dtype(r));
+            zero_map.insert(r, zero);
+        }
+    }
+    strides.sort_unstable();
+    let mut base = at;
+    if !zero_map.is_empty() {
+        base = substitute1(&mut k.g, at, &zero_map);
+        base = simplify_with(&mut k.g, base, &mut k.memo);
+    }
+    let dt = k.g.dtype(ptr);
+    let arg = if strides.is_empty() { Arg::None } else { Arg::Strides(strides) };
+    k.g.node(Op::Index, dt, &[ptr, base], arg)
+}

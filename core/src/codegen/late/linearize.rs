@@ -1,0 +1,202 @@
+//! Execution order: each node in the outermost loop it can be in, as late as possible there.
+//!
+//! Loops form a tree: output loops nest in order, reduce loops hang below the ranges open around their reduction. A node's
+//! level is the deepest loop among its open ranges. Within a level nodes are emitted on demand, sources that contain a
+//! loop first, so that a value needed after a loop is not kept in a register across it.
+
+use crate::codegen::axes::Kernel;
+use crate::codegen::reduce::LoopInfo;
+use crate::uop::{AxisKind, Graph, Op, RangeSet, UOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+const ROOT: usize = usize::MAX;
+
+struct Lin<'a> {
+    g: &'a Graph,
+    /// Depth of each loop by range id, 1 outermost.
+    depth: FxHashMap<u8, u32>,
+    /// Level per node: the id of the deepest loop, ROOT for none.
+    level: Vec<usize>,
+    /// Does the node need a loop that is opened at its own level?
+    has_end: Vec<bool>,
+    emitted: Vec<bool>,
+    order: Vec<UOp>,
+}
+
+/// Orders the kernel's nodes for execution; closes the output loops.
+pub fn linearize(k: &Kernel, loops: &FxHashMap<u8, LoopInfo>) -> Vec<UOp> {
+    let mut k_sink = k.sink;
+    let mut g = k.g.clone();
+    let ranges = k.ranges();
+    let outs: Vec<UOp> = ranges.iter().copied().filter(|&r| g.kind(r) == AxisKind::Loop).collect();
+    let has_threads = ranges.iter().any(|&r| matches!(g.kind(r), AxisKind::Local(_)));
+    let grid = ranges.iter().copied().find(|&r| g.kind(r) == AxisKind::Grid(0)).filter(|_| !has_threads);
+    let mut body: SmallVec<[UOp; 4]> = g.srcs(k_sink);
+    for &r in outs.iter().rev() {
+        let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[r]);
+        src.extend_from_slice(&body);
+        body = SmallVec::from_elem(g.node(Op::End, crate::DType::Void, &src, crate::uop::Arg::None), 1);
+    }
+    k_sink = g.sink(&body);
+    let mut depth: FxHashMap<u8, u32> = FxHashMap::default();
+    let mut d = 0;
+    for r in grid.iter().chain(&outs) {
+        d += 1;
+        depth.insert(g.range_arg(*r).id, d);
+    }
+    for &id in loops.keys() {
+        depth_of(id, loops, &mut depth);
+    }
+    let n = k_sink.0 as usize + 1;
+    let mut lin =
+        Lin { g: &g, depth, level: vec![ROOT; n], has_end: vec![false; n], emitted: vec![false; n], order: Vec::new() };
+    lin.analyse();
+    for &r in &ranges {
+        // thread and workgroup indices are there from the start
+        if g.kind(r).is_launch() && Some(r) != grid {
+            lin.emitted[r.0 as usize] = true;
+            lin.order.push(r);
+        }
+    }
+    match grid {
+        Some(r) => lin.open(r, &body, ROOT, None),
+        None => body.iter().for_each(|&u| lin.emit(u, ROOT)),
+    }
+    lin.order
+}
+
+fn depth_of(id: u8, loops: &FxHashMap<u8, LoopInfo>, depth: &mut FxHashMap<u8, u32>) -> u32 {
+    if let Some(&d) = depth.get(&id) {
+        return d;
+    }
+    let Some(info) = loops.get(&id) else { return 0 };
+    let mut d = info.parent.map_or(0, |p| depth_of(p, loops, depth));
+    for other in 0..128u8 {
+        if info.around >> other & 1 == 1 {
+            d = d.max(depth_of(other, loops, depth));
+        }
+    }
+    depth.insert(id, d + 1);
+    d + 1
+}
+
+impl Lin<'_> {
+    fn deepest(&self, set: RangeSet) -> usize {
+        let ids = self.depth.iter().filter(|(id, _)| set >> **id & 1 == 1);
+        ids.max_by_key(|(id, d)| (**d, **id)).map_or(ROOT, |(id, _)| *id as usize)
+    }
+
+    fn analyse(&mut self) {
+        let mut seen: FxHashMap<RangeSet, usize> = FxHashMap::default();
+        for i in 0..self.level.len() {
+            let u = UOp(i as u32);
+            let mut set = self.g.ranges(u);
+            if self.g.op(u) == Op::AccRead {
+                // its loops end before it; what it shares with its accumulator is where it lives
+                set = self.g.ranges(self.g.src_at(u, 0));
+            }
+            self.level[i] = match seen.get(&set) {
+                Some(&l) => l,
+                None => {
+                    let l = self.deepest(set);
+                    seen.insert(set, l);
+                    l
+                }
+            };
+            let level = self.level[i];
+            self.has_end[i] = self.g.op(u) == Op::End
+                || self.g.src(u).iter().any(|s| self.has_end[s.0 as usize] && self.level[s.0 as usize] == level);
+        }
+    }
+
+    /// Emits `root` and what it needs, all at level `here`; anything of an outer level has been emitted.
+    fn emit(&mut self, root: UOp, here: usize) {
+        let mut stack: Vec<(UOp, bool)> = vec![(root, false)];
+        while let Some((u, ready)) = stack.pop() {
+            let i = u.0 as usize;
+            if self.emitted[i] {
+                continue;
+            }
+            let op = self.g.op(u);
+            if op == Op::End && self.closes_loop(u) {
+                let range = self.g.src_at(u, 0);
+                let body = self.g.srcs(u);
+                self.open(range, &body[1..], here, Some(u));
+                continue;
+            }
+            if ready {
+                self.emitted[i] = true;
+                if !self.silent(u) {
+                    self.order.push(u);
+                }
+                continue;
+            }
+            stack.push((u, true));
+            let mut src = self.g.srcs(u);
+            // popped last to first: those with a loop in them go last here, to be emitted first
+            src.reverse();
+            src.sort_by_key(|s| self.has_end[s.0 as usize] && self.level[s.0 as usize] == here);
+            for s in src {
+                if !self.emitted[s.0 as usize] {
+                    stack.push((s, false));
+                }
+            }
+        }
+    }
+
+    fn closes_loop(&self, end: UOp) -> bool {
+        self.g.kind(self.g.src_at(end, 0)).is_loop()
+    }
+
+    /// Opens a loop: first everything outside that its body needs, then the range, the body, the end.
+    fn open(&mut self, range: UOp, body: &[UOp], here: usize, end: Option<UOp>) {
+        let inner = self.g.range_arg(range).id as usize;
+        for u in self.needed_outside(body, here) {
+            self.emit(u, here);
+        }
+        self.emitted[range.0 as usize] = true;
+        self.order.push(range);
+        for &u in body {
+            self.emit(u, inner);
+        }
+        if let Some(end) = end {
+            self.emitted[end.0 as usize] = true;
+            self.order.push(end);
+        }
+    }
+
+    /// Nodes at level `here` that the body's deeper nodes use directly, in index order.
+    fn needed_outside(&self, body: &[UOp], here: usize) -> Vec<UOp> {
+        let here_depth = if here == ROOT { 0 } else { self.depth[&(here as u8)] };
+        let depth = |u: UOp| match self.level[u.0 as usize] {
+            ROOT => 0,
+            l => self.depth[&(l as u8)],
+        };
+        let mut out = Vec::new();
+        let mut seen = rustc_hash::FxHashSet::default();
+        let mut stack: Vec<UOp> = body.to_vec();
+        while let Some(u) = stack.pop() {
+            if self.emitted[u.0 as usize] || !seen.insert(u) {
+                continue;
+            }
+            if depth(u) <= here_depth {
+                out.push(u);
+            } else {
+                stack.extend_from_slice(self.g.src(u));
+            }
+        }
+        out.retain(|&u| !(self.g.op(u) == Op::Range && self.g.kind(u).is_loop()));
+        out.sort_unstable_by_key(|u| (!self.has_end[u.0 as usize], *u));
+        out
+    }
+
+    /// Nodes that need no place in the order.
+    fn silent(&self, u: UOp) -> bool {
+        match self.g.op(u) {
+            Op::Const | Op::Param | Op::Sink => true,
+            Op::Range => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! After the axes are settled: decompositions, address splitting, execution order.
+
+mod address;
+mod linearize;
+
+pub use address::split_addresses;
+pub use linearize::linearize;
+
+use super::axes::{Kernel, Stats};
+use super::program::{ParamInfo, Program, TileAxis, VarInfo};
+use crate::Result;
+use crate::target::Target;
+use crate::uop::{Arg, Op, UOp};
+
+/// Rewrites what the target cannot do into what it can. Fails with `Unsupported` where nothing is left to do.
+pub fn decompose(k: &mut Kernel, t: &Target) -> Result<()> {
+    k.sink = crate::rules::decomp::decompose(&mut k.g, k.sink, t)?;
+    Ok(())
+}
+
+/// Last identities: index division by shifts, fused multiply-add, subtraction and negation as their own ops.
+pub fn finish(k: &mut Kernel, t: &Target) {
+    k.sink = crate::rules::late(&mut k.g, k.sink, t);
+}
+
+/// Collects what a renderer and a launch need to know.
+pub fn package(k: Kernel, order: Vec<UOp>, stats: Stats) -> Program {
+    let g = &k.g;
+    let mut params: Vec<ParamInfo> = Vec::new();
+    let mut vars: Vec<VarInfo> = Vec::new();
+    let mut tiles: Vec<TileAxis> = Vec::new();
+    for u in k.nodes() {
+        match (g.op(u), g.arg(u)) {
+            (Op::Param, Arg::Param { slot, len }) => {
+                let at = *slot as usize;
+                while params.len() <= at {
+                    params.push(ParamInfo { dtype: crate::DType::F32, len: 0, read: false, written: false });
+                }
+                params[at] = ParamInfo { dtype: g.dtype(u), len: *len, read: false, written: false };
+            }
+            (Op::Var, Arg::Var { name, .. }) => vars.push(VarInfo { name: name.clone(), dtype: g.dtype(u) }),
+            (Op::Range, Arg::Range(r)) if r.kind.is_tile() => {
+                tiles.push(TileAxis { id: r.id, len: g.range_len(u), lane: r.lane });
+            }
+            _ => {}
+        }
+    }
+    tiles.sort_by_key(|t| t.id);
+    tiles.dedup();
+    vars.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut p = Program {
+        name: String::new(),
+        order,
+        params,
+        vars,
+        grid: k.grid,
+        local: k.local,
+        tiles,
+        flops: stats.flops,
+        bytes: stats.bytes,
+        g: k.g,
+    };
+    for &u in &p.order {
+        let slot = p.slot(u).map(|s| s as usize);
+        match (p.g.op(u), slot) {
+            (Op::Load, Some(s)) => p.params[s].read = true,
+            (Op::Store, Some(s)) => p.params[s].written = true,
+            _ => {}
+        }
+    }
+    p.name = name(&p);
+    p
+}
+
+fn name(p: &Program) -> String {
+    let reduces = p.order.iter().any(|&u| matches!(p.g.op(u), Op::Acc | Op::Fold));
+    let mut out = String::from(if reduces { "r" } else { "e" });
+    for g in p.grid.iter().rev().chain(p.local.iter().rev()).filter(|&&n| n > 1) {
+        out += &format!("_{g}");
+    }
+    for &u in &p.order {
+        if p.g.op(u) == Op::Range && p.g.kind(u).is_loop() {
+            out += &format!("_{}", p.g.range_len(u));
+        }
+    }
+    for t in &p.tiles {
+        out += &format!("{}{}", if t.lane { "_v" } else { "_t" }, t.len);
+    }
+    out
+}

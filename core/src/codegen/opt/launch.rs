@@ -1,0 +1,108 @@
+//! Output loops -> launch dimensions, within the target's real limits.
+
+use crate::codegen::axes::Kernel;
+use crate::target::Target;
+use crate::uop::{AxisKind, Op, RangeArg, UOp};
+use crate::{Error, Result};
+use rustc_hash::FxHashMap;
+
+/// Grid slices worth having per thread, for balance.
+const SLICES_PER_THREAD: usize = 4;
+
+/// CPU, WASM: the outermost output loops become the grid loop that threads share.
+pub fn cpu(k: &mut Kernel, t: &Target) -> Result<()> {
+    let loops = k.ranges_of(AxisKind::Loop);
+    let Some(&first) = loops.first() else { return Ok(()) };
+    let want = if t.threads > 1 { t.threads * SLICES_PER_THREAD } else { 1 };
+    let mut take = 1;
+    let mut len = k.g.range_len(first);
+    while len < want && take < loops.len() {
+        len *= k.g.range_len(loops[take]);
+        take += 1;
+    }
+    if len > i32::MAX as usize {
+        return Err(Error::Unsupported { what: format!("a launch of {len} slices"), context: t.name.clone() });
+    }
+    fuse(k, &loops[..take], AxisKind::Grid(0));
+    k.grid = [len as u32, 1, 1];
+    Ok(())
+}
+
+/// GPU: local axes get thread dimensions (the innermost is x), loops become at most three grid dimensions.
+pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
+    let locals = k.ranges_of(AxisKind::Local(0));
+    if locals.len() > 3 {
+        return Err(Error::value("opt", "more than three local axes"));
+    }
+    for (d, &r) in locals.iter().rev().enumerate() {
+        let n = k.g.range_len(r);
+        k.local[d] = n as u32;
+        if d > 0 {
+            fuse(k, &[r], AxisKind::Local(d as u8));
+        }
+    }
+    let mut groups: Vec<Vec<UOp>> = k.ranges_of(AxisKind::Loop).into_iter().map(|r| vec![r]).collect();
+    let size = |k: &Kernel, g: &[UOp]| g.iter().map(|&r| k.g.range_len(r)).product::<usize>();
+    while groups.len() > 3 {
+        // join the two neighbours with the smallest product
+        let i = (0..groups.len() - 1).min_by_key(|&i| size(k, &groups[i]) * size(k, &groups[i + 1])).unwrap_or(0);
+        let next = groups.remove(i + 1);
+        groups[i].extend(next);
+    }
+    for (d, group) in groups.iter().rev().enumerate() {
+        let n = size(k, group);
+        let limit = t.max_grid[d] as usize;
+        if n <= limit {
+            k.grid[d] = n as u32;
+            fuse(k, group, AxisKind::Grid(d as u8));
+            continue;
+        }
+        // too long for one dimension: split it over a free one
+        let free = (0..3).rev().find(|&e| e >= groups.len() && k.grid[e] == 1);
+        let factor = (2..=t.max_grid[2] as usize).find(|f| n % f == 0 && n / f <= limit);
+        let (Some(e), Some(f)) = (free, factor) else {
+            return Err(Error::Unsupported { what: format!("a launch of {n} workgroups"), context: t.name.clone() });
+        };
+        k.grid[d] = (n / f) as u32;
+        k.grid[e] = f as u32;
+        let id = k.next_id;
+        k.next_id += 1;
+        let hi = k.g.range(f, id, AxisKind::Grid(e as u8));
+        let id = k.g.range_arg(group[0]).id;
+        let lo = k.g.range(n / f, id, AxisKind::Grid(d as u8));
+        let c = k.g.idx((n / f) as i64);
+        let wide = k.g.binary(Op::Mul, hi, c);
+        let flat = k.g.binary(Op::Add, wide, lo);
+        scatter(k, group, flat);
+    }
+    Ok(())
+}
+
+/// Replaces neighbouring loops by one range of `kind`.
+fn fuse(k: &mut Kernel, group: &[UOp], kind: AxisKind) {
+    let n: usize = group.iter().map(|&r| k.g.range_len(r)).product();
+    let id = k.g.range_arg(group[0]).id;
+    let whole = k.g.range_with(n, RangeArg { id, kind, lane: false });
+    scatter(k, group, whole);
+}
+
+/// Gives each loop of a group its digit of `flat`.
+fn scatter(k: &mut Kernel, group: &[UOp], flat: UOp) {
+    let mut map = FxHashMap::default();
+    let mut stride = 1usize;
+    for (i, &r) in group.iter().enumerate().rev() {
+        let n = k.g.range_len(r);
+        let mut v = flat;
+        if stride > 1 {
+            let c = k.g.idx(stride as i64);
+            v = k.g.binary(Op::FloorDiv, v, c);
+        }
+        if i > 0 {
+            let c = k.g.idx(n as i64);
+            v = k.g.binary(Op::FloorMod, v, c);
+        }
+        map.insert(r, v);
+        stride *= n;
+    }
+    k.replace(&map);
+}

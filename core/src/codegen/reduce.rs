@@ -1,0 +1,131 @@
+//! Reductions -> accumulators. `Reduce(x, ranges)` becomes a register tile, initialised outside the loops, updated inside,
+//! read after them; tile axes of the reduction with accumulators of their own are folded at the end.
+
+use super::axes::Kernel;
+use crate::DType;
+use crate::rewrite::substitute1;
+use crate::target::Target;
+use crate::uop::{Arg, Axes, AxisKind, Graph, Op, RangeSet, ReduceOp, UOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Where each reduce loop nests: its parent loop in the same reduction, and the ranges open around the reduction.
+#[derive(Clone, Copy, Debug)]
+pub struct LoopInfo {
+    /// Range id of the next outer loop of the same reduction.
+    pub parent: Option<u8>,
+    /// Ranges open in the result.
+    pub around: RangeSet,
+}
+
+/// Lowers every Reduce of the kernel. Returns the nesting of the reduce loops by range id.
+pub fn lower(k: &mut Kernel, t: &Target) -> FxHashMap<u8, LoopInfo> {
+    let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
+    let mut loops = FxHashMap::default();
+    let mut n_accs = 0;
+    for u in k.nodes() {
+        let src: SmallVec<[UOp; 4]> = k.g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
+        let v = match (k.g.op(u), k.g.arg(u)) {
+            (Op::Reduce, Arg::Reduce(op, _)) => {
+                let op = *op;
+                one(&mut k.g, op, src[0], &src[1..], t, &mut n_accs, &mut loops)
+            }
+            _ => k.g.with_src(u, &src),
+        };
+        image.insert(u, v);
+    }
+    k.sink = image[&k.sink];
+    loops
+}
+
+fn one(
+    g: &mut Graph,
+    op: ReduceOp,
+    x: UOp,
+    ranges: &[UOp],
+    t: &Target,
+    n_accs: &mut u32,
+    loops: &mut FxHashMap<u8, LoopInfo>,
+) -> UOp {
+    let dt = g.dtype(x);
+    let of_kind = |g: &Graph, kind: AxisKind| -> SmallVec<[UOp; 4]> {
+        ranges.iter().copied().filter(|&r| g.kind(r) == kind).collect()
+    };
+    let (mut around_loops, unrolled, accums) =
+        (of_kind(g, AxisKind::Reduce), of_kind(g, AxisKind::Unroll), of_kind(g, AxisKind::Accum));
+    // 16-bit floats accumulate in f32
+    let acc_dt = if matches!(dt, DType::F16 | DType::BF16) { DType::F32 } else { dt };
+    let x = g.cast(x, acc_dt);
+    let mut bodies: Vec<UOp> = vec![x];
+    for &r in &unrolled {
+        if g.ranges(x) >> g.range_arg(r).id & 1 == 0 {
+            around_loops.push(as_loop(g, r)); // equal bodies would be one node: count them with a loop
+            continue;
+        }
+        let n = g.range_len(r) as i64;
+        let mut next = Vec::with_capacity(bodies.len() * n as usize);
+        for &b in &bodies {
+            for i in 0..n {
+                let c = g.int(i, g.dtype(r));
+                let map = [(r, c)].into_iter().collect();
+                next.push(substitute1(g, b, &map));
+            }
+        }
+        bodies = next;
+    }
+    let folded = if around_loops.is_empty() && bodies.len() == 1 {
+        bodies[0]
+    } else {
+        let closed = ranges.iter().filter(|r| !accums.contains(r)).fold(0, |m: RangeSet, &r| m | 1 << g.range_arg(r).id);
+        let open = g.ranges(x) & !closed;
+        let init = g.constant(op.identity(acc_dt), acc_dt);
+        let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[init]);
+        // the open ranges themselves: tile axes give the registers, loops say when they start afresh
+        let is_open = |u: &UOp| g.op(*u) == Op::Range && open >> g.range_arg(*u).id & 1 == 1;
+        src.extend(g.reachable(&[x]).into_iter().filter(is_open));
+        for &a in &accums {
+            if !src.contains(&a) {
+                src.push(a);
+            }
+        }
+        let acc = g.node(Op::Acc, acc_dt, &src, Arg::Acc(*n_accs));
+        *n_accs += 1;
+        let mut deps: SmallVec<[UOp; 4]> = bodies.iter().map(|&b| update(g, op, acc, b, t)).collect();
+        let around = open & !accums.iter().fold(0, |m: RangeSet, &r| m | 1 << g.range_arg(r).id);
+        for (i, &r) in around_loops.iter().enumerate() {
+            let parent = i.checked_sub(1).map(|p| g.range_arg(around_loops[p]).id);
+            loops.insert(g.range_arg(r).id, LoopInfo { parent, around });
+        }
+        for &r in around_loops.iter().rev() {
+            let mut end: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[r]);
+            end.extend_from_slice(&deps);
+            deps = SmallVec::from_elem(g.node(Op::End, DType::Void, &end, Arg::None), 1);
+        }
+        let mut read: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[acc]);
+        read.extend_from_slice(&deps);
+        g.node(Op::AccRead, acc_dt, &read, Arg::None)
+    };
+    let mut out = folded;
+    if !accums.is_empty() {
+        let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[folded]);
+        src.extend_from_slice(&accums);
+        out = g.node(Op::Fold, acc_dt, &src, Arg::Reduce(op, Axes::new()));
+    }
+    g.cast(out, dt)
+}
+
+fn as_loop(g: &mut Graph, r: UOp) -> UOp {
+    let mut arg = g.range_arg(r);
+    arg.kind = AxisKind::Reduce;
+    let n = g.range_len(r);
+    g.range_with(n, arg)
+}
+
+fn update(g: &mut Graph, op: ReduceOp, acc: UOp, x: UOp, t: &Target) -> UOp {
+    let product = op == ReduceOp::Add && g.op(x) == Op::Mul && g.dtype(x).is_float();
+    if product && t.fma {
+        let (a, b) = (g.src_at(x, 0), g.src_at(x, 1));
+        return g.node(Op::AccMulAdd, DType::Void, &[acc, a, b], Arg::None);
+    }
+    g.node(Op::AccUpdate, DType::Void, &[acc, x], Arg::Reduce(op, Axes::new()))
+}

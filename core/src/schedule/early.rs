@@ -1,0 +1,64 @@
+//! Tensor-graph clean-up before scheduling: what needs no index math. One forward pass, since sources come first.
+
+use crate::uop::{Arg, Graph, Op, UOp};
+use smallvec::SmallVec;
+
+/// Copies what `roots` need into a fresh graph, simplified.
+pub fn simplify(g: &Graph, roots: &[UOp]) -> (Graph, Vec<UOp>) {
+    let mut out = Graph::new();
+    let mut map = vec![UOp(u32::MAX); g.len()];
+    for u in g.reachable(roots) {
+        let src: SmallVec<[UOp; 4]> = g.src(u).iter().map(|s| map[s.0 as usize]).collect();
+        map[u.0 as usize] = rebuild(&mut out, g, u, &src);
+    }
+    let roots = roots.iter().map(|r| map[r.0 as usize]).collect();
+    (out, roots)
+}
+
+fn rebuild(out: &mut Graph, g: &Graph, u: UOp, src: &[UOp]) -> UOp {
+    match (g.op(u), g.arg(u)) {
+        (Op::Detach, _) => src[0],
+        // a constant looks the same from everywhere
+        (Op::Reshape | Op::Permute | Op::Expand | Op::Shrink | Op::Flip, _) if splat(out, src[0]) => {
+            let shape = g.shape(u).clone();
+            spread(out, src[0], &shape)
+        }
+        (Op::Reshape, Arg::Shape(s)) => {
+            // reshape(reshape(x)) is one reshape
+            let x = if out.op(src[0]) == Op::Reshape { out.src_at(src[0], 0) } else { src[0] };
+            out.reshape(x, s)
+        }
+        (Op::Permute, Arg::Axes(axes)) => match (out.op(src[0]), out.arg(src[0]).clone()) {
+            (Op::Permute, Arg::Axes(inner)) => {
+                let x = out.src_at(src[0], 0);
+                let axes: SmallVec<[u8; 8]> = axes.iter().map(|&a| inner[a as usize]).collect();
+                out.permute(x, &axes)
+            }
+            _ => out.permute(src[0], axes),
+        },
+        (Op::Expand, Arg::Shape(s)) => {
+            let x = if out.op(src[0]) == Op::Expand { out.src_at(src[0], 0) } else { src[0] };
+            out.expand(x, s)
+        }
+        (Op::Cast, _) => out.cast(src[0], g.dtype(u)),
+        (Op::Contiguous, _) if matches!(out.op(src[0]), Op::Contiguous | Op::Param) => src[0],
+        (op, arg) => out.node(op, g.dtype(u), src, arg.clone()),
+    }
+}
+
+/// Is it a scalar constant, maybe reshaped and expanded?
+fn splat(g: &Graph, mut u: UOp) -> bool {
+    while matches!(g.op(u), Op::Reshape | Op::Expand) {
+        u = g.src_at(u, 0);
+    }
+    g.op(u) == Op::Const
+}
+
+fn spread(g: &mut Graph, mut u: UOp, shape: &[usize]) -> UOp {
+    while matches!(g.op(u), Op::Reshape | Op::Expand) {
+        u = g.src_at(u, 0);
+    }
+    let ones: SmallVec<[usize; 6]> = shape.iter().map(|_| 1).collect();
+    let u = g.reshape(u, &ones);
+    g.expand(u, shape)
+}

@@ -1,0 +1,335 @@
+//! Which nodes are materialised (cuts); everything else is computed where it is used.
+//!
+//! 1. Backward, consumers first: each node collects the *contexts* it is used in - the cut that owns the kernel, and an
+//!    id of the index path to it. A compute node used in two contexts, or under an expansion, becomes a candidate cut.
+//! 2. Forward: a candidate that holds no reduction and is cheap is computed again instead. A kernel keeps one reduction
+//!    (the largest; siblings are cut) and at most the target's number of buffers.
+
+use super::Buffers;
+use crate::target::Target;
+use crate::uop::{Graph, Op, UOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Recomputing up to this many operations per element beats a kernel, a store and a load.
+const CHEAP_OPS: u32 = 12;
+/// An operand of a contraction is loaded many times: only this much may be computed at each load.
+const CHEAP_OPERAND_OPS: u32 = 1;
+
+/// Which nodes are cuts.
+pub struct Cuts {
+    cut: Vec<bool>,
+}
+
+impl Cuts {
+    /// Is the node materialised?
+    pub fn is_cut(&self, u: UOp) -> bool {
+        self.cut[u.0 as usize]
+    }
+
+    /// The buffer that holds a root.
+    pub fn buffer_of(&self, g: &Graph, root: UOp, buffers: &Buffers) -> usize {
+        let u = storage(g, root);
+        buffers.of[&u]
+    }
+}
+
+/// The node whose buffer holds `u` entirely: through whole-buffer reshapes, assigns and contiguous markers.
+pub fn storage(g: &Graph, mut u: UOp) -> UOp {
+    loop {
+        match g.op(u) {
+            Op::After => u = g.src_at(u, 0),
+            Op::Reshape if is_storage(g, u) => u = g.src_at(u, 0),
+            _ => return u,
+        }
+    }
+}
+
+/// Is `u` a whole buffer, up to reshape?
+pub fn is_storage(g: &Graph, mut u: UOp) -> bool {
+    while matches!(g.op(u), Op::Reshape | Op::After) {
+        u = g.src_at(u, 0);
+    }
+    g.op(u) == Op::Param
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Use {
+    owner: u32,
+    path: u32,
+    flags: u8,
+}
+
+/// Read through an axis that repeats.
+const EXPANDED: u8 = 1;
+/// Read inside a reduction.
+const REDUCED: u8 = 2;
+/// Repeats inside a reduction: the operand of a contraction.
+const OPERAND: u8 = 4;
+/// Read through padding.
+const PADDED: u8 = 8;
+
+/// Chooses the cuts for computing `roots`.
+pub fn choose(g: &Graph, roots: &[UOp], t: &Target) -> Cuts {
+    let nodes = g.reachable(roots);
+    let forced = forced_cuts(g, roots, &nodes);
+    let (mut cut, flags) = candidates(g, &nodes, &forced);
+    settle(g, &nodes, &forced, &mut cut, &flags, t.max_buffers.saturating_sub(1).max(2));
+    Cuts { cut }
+}
+
+fn is_compute(op: Op) -> bool {
+    op.is_alu() || matches!(op, Op::Reduce | Op::Gather | Op::Contiguous)
+}
+
+fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
+    let mut forced = vec![false; g.len()];
+    for &u in roots {
+        if !is_storage(g, u) && g.op(u) != Op::Store {
+            forced[u.0 as usize] = true;
+        }
+    }
+    for &u in nodes {
+        match g.op(u) {
+            Op::Contiguous => forced[u.0 as usize] = true,
+            Op::Store => forced[u.0 as usize] = true,
+            _ => {}
+        }
+    }
+    for &u in nodes {
+        // in-place with a permuted read of the target: the value must be complete first
+        if g.op(u) == Op::Store && reads_elsewhere(g, g.src_at(u, 0), g.src_at(u, 1)) {
+            forced[g.src_at(u, 1).0 as usize] = true;
+        }
+    }
+    forced
+}
+
+/// Does `value` read the storage of `target` at other places than those it is stored to?
+fn reads_elsewhere(g: &Graph, target: UOp, value: UOp) -> bool {
+    let mut base = target;
+    while g.op(base).is_movement() {
+        base = g.src_at(base, 0);
+    }
+    // elementwise use of the very same view is safe; any other path to the storage is not
+    let mut stack = vec![value];
+    let mut seen = rustc_hash::FxHashSet::default();
+    while let Some(u) = stack.pop() {
+        if u == target || !seen.insert(u) {
+            continue;
+        }
+        if storage(g, u) == storage(g, base) {
+            return true;
+        }
+        stack.extend_from_slice(g.src(u));
+    }
+    false
+}
+
+fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool]) -> (Vec<bool>, Vec<u8>) {
+    let n = g.len();
+    let mut has_reduce = vec![false; n];
+    for &u in nodes {
+        has_reduce[u.0 as usize] = g.op(u) == Op::Reduce || g.src(u).iter().any(|s| has_reduce[s.0 as usize]);
+    }
+    let mut uses: Vec<SmallVec<[Use; 2]>> = vec![SmallVec::new(); n];
+    let mut cut = vec![false; n];
+    let mut flags = vec![0u8; n];
+    let mut paths: FxHashMap<(u32, u32, u32), u32> = FxHashMap::default();
+    for &u in nodes.iter().rev() {
+        let i = u.0 as usize;
+        let all = uses[i].iter().fold(0, |m, x| m | x.flags);
+        flags[i] = all;
+        let contexts = {
+            let mut seen: SmallVec<[(u32, u32); 4]> = SmallVec::new();
+            for x in &uses[i] {
+                if !seen.contains(&(x.owner, x.path)) {
+                    seen.push((x.owner, x.path));
+                }
+            }
+            seen.len()
+        };
+        let splits = contexts > 1 || all & EXPANDED != 0 || (has_reduce[i] && all & (REDUCED | PADDED) != 0);
+        cut[i] = forced[i] || (is_compute(g.op(u)) && splits);
+        let below: SmallVec<[Use; 2]> = match (cut[i], g.op(u)) {
+            (_, Op::Sink | Op::After) => SmallVec::new(),
+            (true, _) => SmallVec::from_elem(Use { owner: u.0, path: 0, flags: 0 }, 1),
+            _ => std::mem::take(&mut uses[i]),
+        };
+        for x in below {
+            for (k, &s) in g.src(u).iter().enumerate() {
+                let down = step(g, u, k, s, x, &mut paths);
+                let list = &mut uses[s.0 as usize];
+                if !list.contains(&down) && list.len() < 16 {
+                    list.push(down);
+                }
+            }
+        }
+    }
+    (cut, flags)
+}
+
+/// How a use of `u` becomes a use of its source `s`.
+fn step(g: &Graph, u: UOp, k: usize, s: UOp, x: Use, paths: &mut FxHashMap<(u32, u32, u32), u32>) -> Use {
+    let mut flags = x.flags;
+    let grows = g.numel(s) < g.numel(u);
+    let expand = |f: u8| f | EXPANDED | if f & REDUCED != 0 { OPERAND } else { 0 };
+    let moved = match g.op(u) {
+        Op::Expand => {
+            if grows {
+                flags = expand(flags);
+            }
+            true
+        }
+        Op::Pad => {
+            flags |= PADDED;
+            true
+        }
+        Op::Reduce => {
+            flags |= REDUCED;
+            true
+        }
+        Op::Gather => {
+            if k == 0 {
+                flags = expand(flags);
+            }
+            true
+        }
+        op if op.is_movement() => true,
+        _ if g.shape(s).is_empty() && !g.shape(u).is_empty() => {
+            if grows {
+                flags = expand(flags);
+            }
+            true
+        }
+        _ => false,
+    };
+    if !moved {
+        return Use { flags, ..x };
+    }
+    let next = paths.len() as u32 + 1;
+    let path = *paths.entry((u.0, x.path, k as u32)).or_insert(next);
+    Use { owner: x.owner, path, flags }
+}
+
+/// What computing a node in its consumer's kernel brings along.
+#[derive(Clone, Default)]
+struct Inline {
+    ops: u32,
+    buffers: SmallVec<[u32; 8]>,
+    reduces: SmallVec<[u32; 2]>,
+}
+
+impl Inline {
+    fn join(&mut self, o: &Inline) {
+        self.ops = self.ops.saturating_add(o.ops);
+        for b in &o.buffers {
+            if !self.buffers.contains(b) {
+                self.buffers.push(*b);
+            }
+        }
+        for r in &o.reduces {
+            if !self.reduces.contains(r) {
+                self.reduces.push(*r);
+            }
+        }
+    }
+}
+
+fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], flags: &[u8], max_inputs: usize) {
+    let mut info: Vec<Inline> = vec![Inline::default(); g.len()];
+    let whole = |u: UOp| Inline { buffers: SmallVec::from_elem(u.0, 1), ..Inline::default() };
+    for &u in nodes {
+        let i = u.0 as usize;
+        if matches!(g.op(u), Op::Param | Op::After) {
+            info[i] = whole(storage(g, u));
+            continue;
+        }
+        let mut here = joined(g, u, &info);
+        if g.op(u).is_alu() || g.op(u) == Op::Sink {
+            while here.reduces.len() > 1 {
+                let Some(s) = weakest_reduction(g, u, &info) else { break };
+                cut_below(g, u, s, cut, &mut info);
+                here = joined(g, u, &info);
+            }
+        }
+        while here.buffers.len() > max_inputs {
+            let widest = g.src(u).iter().map(|&s| base(g, s)).filter(|&b| is_compute(g.op(b)) && !cut[b.0 as usize]);
+            let Some(b) = widest.max_by_key(|b| info[b.0 as usize].buffers.len()) else { break };
+            if info[b.0 as usize].buffers.len() < 2 {
+                break;
+            }
+            for s in g.srcs(u) {
+                if base(g, s) == b {
+                    cut_below(g, u, s, cut, &mut info);
+                }
+            }
+            here = joined(g, u, &info);
+        }
+        here.ops = here.ops.saturating_add(op_cost(g, u));
+        if g.op(u) == Op::Reduce {
+            here.reduces.push(u.0);
+        }
+        if cut[i] && !forced[i] {
+            let limit = if flags[i] & OPERAND != 0 { CHEAP_OPERAND_OPS } else { CHEAP_OPS };
+            if here.reduces.is_empty() && here.ops <= limit && here.buffers.len() <= 4 {
+                cut[i] = false;
+            }
+        }
+        info[i] = if cut[i] { whole(u) } else { here };
+    }
+}
+
+fn joined(g: &Graph, u: UOp, info: &[Inline]) -> Inline {
+    let mut here = Inline::default();
+    let mut seen: SmallVec<[UOp; 4]> = SmallVec::new();
+    for &s in g.src(u) {
+        if !seen.contains(&s) {
+            here.join(&info[s.0 as usize]);
+            seen.push(s);
+        }
+    }
+    here
+}
+
+/// The source of `u` whose reductions are the least work, if more than one source has any.
+fn weakest_reduction(g: &Graph, u: UOp, info: &[Inline]) -> Option<UOp> {
+    let work = |s: UOp| -> usize {
+        info[s.0 as usize].reduces.iter().map(|&r| g.numel(g.src_at(UOp(r), 0))).max().unwrap_or(0)
+    };
+    let with: SmallVec<[UOp; 4]> = g.src(u).iter().copied().filter(|s| !info[s.0 as usize].reduces.is_empty()).collect();
+    with.iter().copied().filter(|&s| is_compute(g.op(base(g, s)))).min_by_key(|&s| (work(s), s))
+}
+
+fn cut_below(g: &Graph, _user: UOp, s: UOp, cut: &mut [bool], info: &mut [Inline]) {
+    let b = base(g, s);
+    cut[b.0 as usize] = true;
+    let mut v = s;
+    loop {
+        info[v.0 as usize] = Inline { buffers: SmallVec::from_elem(b.0, 1), ..Inline::default() };
+        if v == b {
+            return;
+        }
+        v = g.src_at(v, 0);
+    }
+}
+
+/// The node under the movement ops above it.
+pub fn base(g: &Graph, mut u: UOp) -> UOp {
+    while g.op(u).is_movement() {
+        u = g.src_at(u, 0);
+    }
+    u
+}
+
+fn op_cost(g: &Graph, u: UOp) -> u32 {
+    match g.op(u) {
+        Op::Cast | Op::Bitcast => 0,
+        Op::Exp2 | Op::Log2 | Op::Sin => 8,
+        Op::Div | Op::Recip | Op::Sqrt => 3,
+        Op::Idiv | Op::Imod | Op::FloorDiv | Op::FloorMod => 6,
+        Op::Gather => 3,
+        op if op.is_alu() => 1,
+        _ => 0,
+    }
+}

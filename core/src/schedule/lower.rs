@@ -1,0 +1,530 @@
+//! Materialised nodes -> kernel graphs: movement ops become index expressions.
+//!
+//! A *request* asks for one node's value at one index tuple, under a validity condition (made by padding and by gathers;
+//! it ends as the gate of loads). Requests go down from the cut to its sources in descending index order, so that each
+//! node knows all tuples it is wanted at; values are then built going up. No recursion, except into gather indices.
+
+use super::fuse::{self, Cuts};
+use super::order::Pending;
+use super::{Ast, BufferInfo, Buffers, Kernel, Origin};
+use crate::dtype::Scalar;
+use crate::rewrite::Memo;
+use crate::rules::simplify_with;
+use crate::target::Target;
+use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, UOp, graph::MAX_RANGES};
+use crate::{DType, Error, Result};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+
+type Tuple = SmallVec<[UOp; 6]>;
+
+/// One kernel per cut with elements, in index order.
+pub fn kernels(g: &Graph, roots: &[UOp], cuts: &Cuts, buffers: &mut Buffers, t: &Target) -> Result<Vec<Pending>> {
+    let outputs: FxHashSet<UOp> = roots.iter().map(|&r| fuse::storage(g, r)).collect();
+    let versions = versions(g, roots);
+    let mut out = Vec::new();
+    for u in g.reachable(roots) {
+        if !cuts.is_cut(u) {
+            continue;
+        }
+        let target = match g.op(u) {
+            Op::Store => g.src_at(u, 0),
+            _ => {
+                let origin = if outputs.contains(&u) { Origin::Output } else { Origin::Temp };
+                buffers.of.insert(u, buffers.list.len());
+                buffers.list.push(BufferInfo { dtype: g.dtype(u), len: g.numel(u), origin });
+                u
+            }
+        };
+        if g.numel(target) == 0 {
+            continue;
+        }
+        out.push(Lower::new(g, cuts, buffers, &versions, t).kernel(u)?);
+    }
+    Ok(out)
+}
+
+/// Version of the storage each node denotes: stores into it so far.
+fn versions(g: &Graph, roots: &[UOp]) -> FxHashMap<UOp, u32> {
+    let mut v: FxHashMap<UOp, u32> = FxHashMap::default();
+    for u in g.reachable(roots) {
+        let at = |s: UOp, v: &FxHashMap<UOp, u32>| v.get(&s).copied().unwrap_or(0);
+        let version = match g.op(u) {
+            Op::Store => at(g.src_at(u, 0), &v) + 1,
+            Op::After => g.src(u).iter().map(|&s| at(s, &v)).max().unwrap_or(0),
+            op if op.is_movement() => at(g.src_at(u, 0), &v),
+            _ => 0,
+        };
+        v.insert(u, version);
+    }
+    v
+}
+
+struct Request {
+    node: UOp,
+    idx: Tuple,
+    valid: Option<UOp>,
+    srcs: SmallVec<[usize; 3]>,
+    /// Reduce: its ranges. Pad, Gather: the condition of this node alone.
+    extra: SmallVec<[UOp; 4]>,
+}
+
+struct Lower<'a> {
+    g: &'a Graph,
+    cuts: &'a Cuts,
+    buffers: &'a Buffers,
+    versions: &'a FxHashMap<UOp, u32>,
+    t: &'a Target,
+    k: Graph,
+    memo: Memo,
+    args: Vec<usize>,
+    reads: Vec<(usize, u32)>,
+    n_ranges: usize,
+    values: FxHashMap<(UOp, Tuple, Option<UOp>), UOp>,
+}
+
+impl<'a> Lower<'a> {
+    fn new(
+        g: &'a Graph,
+        cuts: &'a Cuts,
+        buffers: &'a Buffers,
+        versions: &'a FxHashMap<UOp, u32>,
+        t: &'a Target,
+    ) -> Self {
+        Lower {
+            g,
+            cuts,
+            buffers,
+            versions,
+            t,
+            k: Graph::new(),
+            memo: Memo::new(),
+            args: Vec::new(),
+            reads: Vec::new(),
+            n_ranges: 0,
+            values: FxHashMap::default(),
+        }
+    }
+
+    fn kernel(mut self, u: UOp) -> Result<Pending> {
+        let g = self.g;
+        let (target, value) = match g.op(u) {
+            Op::Store => (g.src_at(u, 0), g.src_at(u, 1)),
+            Op::Contiguous => (u, g.src_at(u, 0)),
+            _ => (u, u),
+        };
+        let shape = g.shape(target).clone();
+        let idx: Tuple = shape.iter().map(|&n| self.range(n, AxisKind::Loop)).collect::<Result<_>>()?;
+        let stored = fuse::storage(g, fuse::base(g, target));
+        let buffer = self.buffers.of[&stored];
+        let info = self.buffers.list[buffer];
+        self.args.push(buffer);
+        let ptr = self.k.param(0, self.t.stored_as(info.dtype)?, info.len);
+        // where the store goes: down through the movement ops of the target view
+        let (mut at, mut place) = (target, idx.clone());
+        while g.op(u) == Op::Store && g.op(at).is_movement() {
+            if g.op(at) == Op::Pad || g.op(at) == Op::Expand {
+                return Err(Error::value("assign", "the target is not a view of one buffer"));
+            }
+            place = self.move_index(at, &place).0;
+            at = g.src_at(at, 0);
+        }
+        let at_shape = g.shape(at).clone();
+        let offset = self.flat(&at_shape, &place);
+        let is_whole = value == u; // the cut itself: look through the cut to its op
+        let value = self.evaluate(value, idx, is_whole)?;
+        let value = self.k.cast(value, self.t.stored_as(info.dtype)?);
+        let index = self.k.index(ptr, offset);
+        let store = self.k.store(index, value);
+        let sink = self.k.sink(&[store]);
+        let sink = simplify_with(&mut self.k, sink, &mut self.memo);
+        // a graph numbered by structure alone, whatever was tried on the way
+        let mut clean = Graph::new();
+        let sink = clean.import(&self.k, &[sink], |_, _| None)[0];
+        let version = if g.op(u) == Op::Store { self.versions[&u] } else { 0 };
+        Ok(Pending {
+            kernel: Kernel { ast: Ast { g: clean, sink }, args: self.args },
+            reads: self.reads,
+            writes: (buffer, version),
+        })
+    }
+
+    fn range(&mut self, len: usize, kind: AxisKind) -> Result<UOp> {
+        if len == 1 {
+            return Ok(self.k.idx(0));
+        }
+        if self.n_ranges == MAX_RANGES {
+            return Err(Error::Unsupported { what: "a kernel with more than 128 axes".into(), context: "scheduler".into() });
+        }
+        let id = self.n_ranges as u8;
+        self.n_ranges += 1;
+        Ok(self.k.range_with(len, RangeArg { id, kind, lane: false }))
+    }
+
+    fn simp(&mut self, u: UOp) -> UOp {
+        simplify_with(&mut self.k, u, &mut self.memo)
+    }
+
+    /// The value of `root` at `idx`. `open` looks through `root` even if it is a cut.
+    fn evaluate(&mut self, root: UOp, idx: Tuple, open: bool) -> Result<UOp> {
+        self.evaluate_under(root, idx, None, open)
+    }
+
+    fn evaluate_under(&mut self, root: UOp, idx: Tuple, valid: Option<UOp>, open: bool) -> Result<UOp> {
+        let mut requests = vec![Request { node: root, idx, valid, srcs: SmallVec::new(), extra: SmallVec::new() }];
+        let mut known: FxHashMap<(UOp, Tuple, Option<UOp>), usize> = FxHashMap::default();
+        let mut pending: BTreeMap<UOp, Vec<usize>> = BTreeMap::new();
+        pending.insert(root, vec![0]);
+        let mut done = Vec::new();
+        while let Some((node, ids)) = pending.pop_last() {
+            for r in ids {
+                done.push(r);
+                if self.is_leaf(node) && !(open && r == 0) {
+                    continue;
+                }
+                for (src, idx, valid) in self.expand(&mut requests[r])? {
+                    let key = (src, idx, valid);
+                    let id = match known.get(&key) {
+                        Some(&id) => id,
+                        None => {
+                            let id = requests.len();
+                            requests.push(Request {
+                                node: src,
+                                idx: key.1.clone(),
+                                valid,
+                                srcs: SmallVec::new(),
+                                extra: SmallVec::new(),
+                            });
+                            known.insert(key, id);
+                            pending.entry(src).or_default().push(id);
+                            id
+                        }
+                    };
+                    requests[r].srcs.push(id);
+                }
+            }
+        }
+        let mut values = vec![UOp(u32::MAX); requests.len()];
+        for r in done.into_iter().rev() {
+            let req = &requests[r];
+            let key = (req.node, req.idx.clone(), req.valid);
+            if let (Some(&v), true) = (self.values.get(&key), r != 0) {
+                values[r] = v;
+                continue;
+            }
+            let srcs: SmallVec<[UOp; 3]> = req.srcs.iter().map(|&s| values[s]).collect();
+            let v = if self.is_leaf(req.node) && !(open && r == 0) {
+                self.read(req.node, &req.idx, req.valid)
+            } else {
+                self.compute(req, &srcs)
+            };
+            values[r] = v;
+            self.values.insert(key, v);
+        }
+        Ok(values[0])
+    }
+
+    fn is_leaf(&self, u: UOp) -> bool {
+        matches!(self.g.op(u), Op::Param | Op::After | Op::Const | Op::Var | Op::Iota) || self.cuts.is_cut(u)
+    }
+
+    /// What a node wants of its sources.
+    fn expand(&mut self, r: &mut Request) -> Result<SmallVec<[(UOp, Tuple, Option<UOp>); 3]>> {
+        let (g, u) = (self.g, r.node);
+        let src = g.src(u);
+        let mut out: SmallVec<[(UOp, Tuple, Option<UOp>); 3]> = SmallVec::new();
+        match (g.op(u), g.arg(u)) {
+            (Op::Reduce, Arg::Reduce(_, axes)) => {
+                let mut idx = r.idx.clone();
+                for &a in axes {
+                    let n = g.shape(src[0])[a as usize];
+                    idx[a as usize] = self.range(n, AxisKind::Reduce)?;
+                    if n > 1 {
+                        r.extra.push(idx[a as usize]);
+                    }
+                }
+                out.push((src[0], idx, r.valid));
+            }
+            (Op::Gather, Arg::Axes(axes)) => {
+                let axis = axes[0] as usize;
+                let n = g.shape(src[0])[axis] as i64;
+                let at = self.evaluate_under(src[1], r.idx.clone(), r.valid, false)?;
+                let (lo, hi) = (self.k.idx(0), self.k.idx(n));
+                let (lo, hi) = (self.k.cast(lo, self.k.dtype(at)), self.k.cast(hi, self.k.dtype(at)));
+                let neg = self.k.binary(Op::CmpLt, at, lo);
+                let yes = self.k.bool(true);
+                let not_neg = self.k.binary(Op::Xor, neg, yes);
+                let below = self.k.binary(Op::CmpLt, at, hi);
+                let cond = self.k.binary(Op::And, not_neg, below);
+                let cond = self.simp(cond);
+                let at = self.k.cast(at, DType::I32);
+                let mut idx = r.idx.clone();
+                idx[axis] = self.simp(at);
+                let valid = self.both(r.valid, cond);
+                r.extra.push(cond);
+                out.push((src[0], idx, valid));
+            }
+            (op, _) if op.is_movement() => {
+                let (idx, cond) = self.move_index(u, &r.idx.clone());
+                let mut valid = r.valid;
+                if let Some(c) = cond {
+                    valid = self.both(valid, c);
+                    r.extra.push(c);
+                }
+                out.push((src[0], idx, valid));
+            }
+            _ => {
+                for &s in src {
+                    let idx = if g.shape(s).is_empty() { Tuple::new() } else { r.idx.clone() };
+                    out.push((s, idx, r.valid));
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    fn compute(&mut self, r: &Request, srcs: &[UOp]) -> UOp {
+        let (g, u) = (self.g, r.node);
+        match (g.op(u), g.arg(u)) {
+            (Op::Reduce, Arg::Reduce(op, axes)) => {
+                let empty = axes.iter().any(|&a| g.shape(g.src_at(u, 0))[a as usize] == 0);
+                if empty {
+                    return self.k.constant(op.identity(g.dtype(u)), g.dtype(u));
+                }
+                self.k.reduce_over(srcs[0], *op, &r.extra)
+            }
+            (Op::Pad | Op::Gather, _) => match r.extra.first() {
+                Some(&cond) => self.masked(cond, srcs[0]),
+                None => srcs[0],
+            },
+            (op, _) if op.is_movement() || op == Op::Contiguous => srcs[0],
+            (op, arg) => self.k.node(op, g.dtype(u), srcs, arg.clone()),
+        }
+    }
+
+    /// `cond ? x : 0`, or x itself if it is a load already gated by a condition that includes `cond`.
+    fn masked(&mut self, cond: UOp, x: UOp) -> UOp {
+        if self.k.const_int(cond) == Some(1) {
+            return x;
+        }
+        let inner = if self.k.op(x) == Op::Cast { self.k.src_at(x, 0) } else { x };
+        if self.k.op(inner) == Op::Load && self.k.src(inner).len() == 3 {
+            let gate = self.k.src_at(inner, 2);
+            if gate == cond || (self.k.op(gate) == Op::And && self.k.src(gate).contains(&cond)) {
+                return x;
+            }
+        }
+        let zero = self.k.constant(Scalar::Int(0), self.k.dtype(x));
+        self.k.select(cond, x, zero)
+    }
+
+    fn both(&mut self, a: Option<UOp>, b: UOp) -> Option<UOp> {
+        if self.k.const_int(b) == Some(1) {
+            return a;
+        }
+        match a {
+            None => Some(b),
+            Some(a) => {
+                let c = self.k.binary(Op::And, a, b);
+                Some(self.simp(c))
+            }
+        }
+    }
+
+    /// A value that needs no computing here: a load, a constant, an index.
+    fn read(&mut self, u: UOp, idx: &Tuple, valid: Option<UOp>) -> UOp {
+        let g = self.g;
+        match (g.op(u), g.arg(u)) {
+            (Op::Const | Op::Var, arg) => self.k.node(g.op(u), g.dtype(u), &[], arg.clone()),
+            (Op::Iota, _) => self.k.cast(idx[0], g.dtype(u)),
+            _ => {
+                let stored = fuse::storage(g, u);
+                let buffer = self.buffers.of[&stored];
+                let state = (buffer, self.versions.get(&u).copied().unwrap_or(0));
+                if !self.reads.contains(&state) {
+                    self.reads.push(state);
+                }
+                let info = self.buffers.list[buffer];
+                let slot = self.args.iter().position(|&b| b == buffer).unwrap_or_else(|| {
+                    self.args.push(buffer);
+                    self.args.len() - 1
+                });
+                let dt = self.t.stored_as(info.dtype).unwrap_or(info.dtype);
+                let ptr = self.k.param(slot as u32, dt, info.len);
+                let offset = self.flat(&g.shape(u).clone(), idx);
+                let index = self.k.index(ptr, offset);
+                let load = match valid {
+                    None => self.k.load(index),
+                    Some(gate) => {
+                        let zero = self.k.constant(Scalar::Int(0), dt);
+                        self.k.load_gated(index, zero, gate)
+                    }
+                };
+                self.k.cast(load, g.dtype(u))
+            }
+        }
+    }
+
+    /// Row-major offset of an index tuple.
+    fn flat(&mut self, shape: &[usize], idx: &[UOp]) -> UOp {
+        let mut sum = self.k.idx(0);
+        let mut stride = 1i64;
+        for (&n, &i) in shape.iter().zip(idx).rev() {
+            let c = self.k.idx(stride);
+            let term = self.mul_idx(i, c);
+            sum = self.add_idx(sum, term);
+            stride *= n as i64;
+        }
+        self.simp(sum)
+    }
+
+    /// Index tuple of the source of a movement op, and the condition under which it is inside (Pad).
+    fn move_index(&mut self, u: UOp, idx: &Tuple) -> (Tuple, Option<UOp>) {
+        let g = self.g;
+        let inner = g.shape(g.src_at(u, 0)).clone();
+        match (g.op(u), g.arg(u)) {
+            (Op::Reshape, _) => (self.reshape_index(&g.shape(u).clone(), &inner, idx), None),
+            (Op::Permute, Arg::Axes(axes)) => {
+                let mut out = idx.clone();
+                for (i, &a) in axes.iter().enumerate() {
+                    out[a as usize] = idx[i];
+                }
+                (out, None)
+            }
+            (Op::Expand, _) => {
+                let zero = self.k.idx(0);
+                (idx.iter().zip(&inner).map(|(&i, &n)| if n == 1 { zero } else { i }).collect(), None)
+            }
+            (Op::Shrink, Arg::Pairs(p)) => {
+                let p = p.clone();
+                let shifted = idx.iter().zip(&p).map(|(&i, &(b, _))| self.shift(i, b as i64)).collect();
+                (shifted, None)
+            }
+            (Op::Flip, Arg::Axes(axes)) => {
+                let mut out = idx.clone();
+                for &a in axes {
+                    let last = self.k.idx(inner[a as usize] as i64 - 1);
+                    let minus = self.k.idx(-1);
+                    let neg = self.mul_idx(idx[a as usize], minus);
+                    let i = self.add_idx(neg, last);
+                    out[a as usize] = self.simp(i);
+                }
+                (out, None)
+            }
+            (Op::Pad, Arg::Pairs(p)) => {
+                let mut cond = self.k.bool(true);
+                let mut out = Tuple::new();
+                for (axis, &(before, after)) in p.clone().iter().enumerate() {
+                    let i = idx[axis];
+                    out.push(self.shift(i, -(before as i64)));
+                    if before > 0 {
+                        let lo = self.k.idx(before as i64);
+                        let c = self.k.binary(Op::CmpLt, i, lo);
+                        let yes = self.k.bool(true);
+                        let c = self.k.binary(Op::Xor, c, yes);
+                        cond = self.k.binary(Op::And, cond, c);
+                    }
+                    if after > 0 {
+                        let hi = self.k.idx((before + inner[axis]) as i64);
+                        let c = self.k.binary(Op::CmpLt, i, hi);
+                        cond = self.k.binary(Op::And, cond, c);
+                    }
+                }
+                let cond = self.simp(cond);
+                (out, Some(cond))
+            }
+            (op, _) => unreachable!("{op:?} is not a movement op"),
+        }
+    }
+
+    fn shift(&mut self, i: UOp, by: i64) -> UOp {
+        if by == 0 {
+            return i;
+        }
+        let c = self.k.idx(by);
+        let s = self.add_idx(i, c);
+        self.simp(s)
+    }
+
+    /// Reshape, one group of axes with equal products at a time, so that untouched axes keep their index as it is.
+    fn reshape_index(&mut self, outer: &[usize], inner: &[usize], idx: &[UOp]) -> Tuple {
+        if outer.contains(&0) || inner.contains(&0) {
+            let zero = self.k.idx(0);
+            return inner.iter().map(|_| zero).collect();
+        }
+        let mut out = Tuple::new();
+        let (mut i, mut j) = (0, 0);
+        while i < outer.len() || j < inner.len() {
+            let (i0, j0) = (i, j);
+            let (mut a, mut b) = (1usize, 1usize);
+            if i < outer.len() {
+                a = outer[i];
+                i += 1;
+            }
+            if j < inner.len() {
+                b = inner[j];
+                j += 1;
+            }
+            while a != b {
+                if (a < b || b == 0) && i < outer.len() {
+                    a *= outer[i];
+                    i += 1;
+                } else if j < inner.len() {
+                    b *= inner[j];
+                    j += 1;
+                } else {
+                    a *= outer[i];
+                    i += 1;
+                }
+            }
+            if i - i0 == 1 && j - j0 == 1 {
+                out.push(idx[i0]);
+                continue;
+            }
+            let flat = self.flat(&outer[i0..i], &idx[i0..i]);
+            let mut stride: i64 = inner[j0..j].iter().map(|&n| n as i64).product();
+            for &n in &inner[j0..j] {
+                stride /= n as i64;
+                let c = self.k.idx(stride);
+                let c = self.k.cast_const(c, self.k.dtype(flat));
+                let q = self.k.binary(Op::FloorDiv, flat, c);
+                let m = self.k.int(n as i64, self.k.dtype(flat));
+                let m = self.k.binary(Op::FloorMod, q, m);
+                out.push(self.simp(m));
+            }
+        }
+        out
+    }
+
+    /// Index arithmetic widens to i64 only where i32 could overflow.
+    fn add_idx(&mut self, a: UOp, b: UOp) -> UOp {
+        self.widen(Op::Add, a, b)
+    }
+
+    fn mul_idx(&mut self, a: UOp, b: UOp) -> UOp {
+        self.widen(Op::Mul, a, b)
+    }
+
+    fn widen(&mut self, op: Op, a: UOp, b: UOp) -> UOp {
+        let (x, y) = (self.k.bounds(a), self.k.bounds(b));
+        let corners = [(x.0, y.0), (x.0, y.1), (x.1, y.0), (x.1, y.1)];
+        let fits = corners.iter().all(|&(p, q)| {
+            let v = if op == Op::Add { p as i128 + q as i128 } else { p as i128 * q as i128 };
+            i32::try_from(v).is_ok()
+        });
+        let dt = if fits && self.k.dtype(a) == DType::I32 && self.k.dtype(b) == DType::I32 { DType::I32 } else { DType::I64 };
+        let (a, b) = (self.k.cast_const(a, dt), self.k.cast_const(b, dt));
+        self.k.binary(op, a, b)
+    }
+}
+
+impl Graph {
+    /// Cast that converts a constant in place.
+    pub(crate) fn cast_const(&mut self, u: UOp, dt: DType) -> UOp {
+        match self.const_int(u) {
+            Some(v) if !dt.is_float() => self.int(v, dt),
+            _ => self.cast(u, dt),
+        }
+    }
+}
