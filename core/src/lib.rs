@@ -11,6 +11,7 @@ pub mod io;
 pub mod render;
 pub mod rewrite;
 pub mod rules;
+pub mod schedule;
 pub mod target;
 pub mod tensor;
 pub mod uop;

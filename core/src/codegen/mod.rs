@@ -27,6 +27,6 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
     let loops = reduce::lower(&mut k, t);
     late::finish(&mut k, t);
     late::split_addresses(&mut k);
-    let order = late::linearize(&k, &loops);
+    let order = late::linearize(&mut k, &loops);
     Ok(late::package(k, order, stats))
 }

@@ -25,32 +25,29 @@ struct Lin<'a> {
 }
 
 /// Orders the kernel's nodes for execution; closes the output loops.
-pub fn linearize(k: &Kernel, loops: &FxHashMap<u8, LoopInfo>) -> Vec<UOp> {
-    let mut k_sink = k.sink;
-    let mut g = k.g.clone();
+pub fn linearize(k: &mut Kernel, loops: &FxHashMap<u8, LoopInfo>) -> Vec<UOp> {
     let ranges = k.ranges();
-    let outs: Vec<UOp> = ranges.iter().copied().filter(|&r| g.kind(r) == AxisKind::Loop).collect();
-    let has_threads = ranges.iter().any(|&r| matches!(g.kind(r), AxisKind::Local(_)));
-    let grid = ranges.iter().copied().find(|&r| g.kind(r) == AxisKind::Grid(0)).filter(|_| !has_threads);
-    let mut body: SmallVec<[UOp; 4]> = g.srcs(k_sink);
+    let outs: Vec<UOp> = ranges.iter().copied().filter(|&r| k.g.kind(r) == AxisKind::Loop).collect();
+    let has_threads = ranges.iter().any(|&r| matches!(k.g.kind(r), AxisKind::Local(_) | AxisKind::Grid(1..)));
+    let grid = ranges.iter().copied().find(|&r| k.g.kind(r) == AxisKind::Grid(0)).filter(|_| !has_threads);
+    let mut body: SmallVec<[UOp; 4]> = k.g.srcs(k.sink);
     for &r in outs.iter().rev() {
         let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[r]);
         src.extend_from_slice(&body);
-        body = SmallVec::from_elem(g.node(Op::End, crate::DType::Void, &src, crate::uop::Arg::None), 1);
+        body = SmallVec::from_elem(k.g.node(Op::End, crate::DType::Void, &src, crate::uop::Arg::None), 1);
     }
-    k_sink = g.sink(&body);
+    k.sink = k.g.sink(&body);
+    let g = &k.g;
     let mut depth: FxHashMap<u8, u32> = FxHashMap::default();
-    let mut d = 0;
-    for r in grid.iter().chain(&outs) {
-        d += 1;
-        depth.insert(g.range_arg(*r).id, d);
+    for (d, r) in grid.iter().chain(&outs).enumerate() {
+        depth.insert(g.range_arg(*r).id, d as u32 + 1);
     }
     for &id in loops.keys() {
         depth_of(id, loops, &mut depth);
     }
-    let n = k_sink.0 as usize + 1;
+    let n = k.sink.0 as usize + 1;
     let mut lin =
-        Lin { g: &g, depth, level: vec![ROOT; n], has_end: vec![false; n], emitted: vec![false; n], order: Vec::new() };
+        Lin { g, depth, level: vec![ROOT; n], has_end: vec![false; n], emitted: vec![false; n], order: Vec::new() };
     lin.analyse();
     for &r in &ranges {
         // thread and workgroup indices are there from the start
@@ -193,10 +190,6 @@ impl Lin<'_> {
 
     /// Nodes that need no place in the order.
     fn silent(&self, u: UOp) -> bool {
-        match self.g.op(u) {
-            Op::Const | Op::Param | Op::Sink => true,
-            Op::Range => true,
-            _ => false,
-        }
+        matches!(self.g.op(u), Op::Const | Op::Param | Op::Sink | Op::Range)
     }
 }

@@ -1,0 +1,301 @@
+//! Opts at once, from the target's data: a vector axis that makes the inner loads contiguous, and a register tile that
+//! loads least per multiply-add and still fits the vector file.
+
+use super::{Opt, OptOp};
+use crate::codegen::axes::{Affine, Kernel, affine};
+use crate::target::{Lang, Target};
+use crate::uop::{AxisKind, Op, RangeSet, UOp};
+use smallvec::SmallVec;
+
+/// A memory access as the cost model sees it.
+struct Access {
+    affine: Affine,
+    /// Ranges the address depends on.
+    ranges: RangeSet,
+    gated: RangeSet,
+    store: bool,
+}
+
+/// The kernel as the cost model sees it.
+struct View<'a> {
+    k: &'a Kernel,
+    t: &'a Target,
+    outs: Vec<UOp>,
+    /// Loops of the reduction with the most work.
+    reds: Vec<UOp>,
+    inner: Vec<Access>,
+    store: Option<Access>,
+}
+
+/// Picks opts for a kernel.
+pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
+    let v = View::new(k, t);
+    let mut opts = Vec::new();
+    let vector = v.vectorisable();
+    if !v.reds.is_empty() {
+        v.contraction(vector, &mut opts);
+    } else if vector {
+        v.elementwise(&mut opts);
+    }
+    if t.has_local {
+        v.local(&mut opts);
+    }
+    opts
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Tile {
+    lane: Option<UOp>,
+    vectors: usize,
+    ups: [(Option<UOp>, usize); 2],
+    cost: f64,
+}
+
+impl<'a> View<'a> {
+    fn new(k: &'a Kernel, t: &'a Target) -> View<'a> {
+        let g = &k.g;
+        let outs = k.ranges_of(AxisKind::Loop);
+        let mut main: Option<(UOp, usize)> = None;
+        for r in k.reduces() {
+            let work: usize = g.src(r)[1..].iter().map(|&x| g.range_len(x)).product();
+            if main.is_none_or(|m| work >= m.1) {
+                main = Some((r, work));
+            }
+        }
+        let reds: Vec<UOp> = main.map_or(Vec::new(), |(r, _)| g.src(r)[1..].to_vec());
+        let inside = main.map(|(r, _)| g.reachable(&[g.src_at(r, 0)])).unwrap_or_else(|| k.nodes());
+        let access = |index: UOp, gate: Option<UOp>, store: bool| Access {
+            affine: affine(g, g.src_at(index, 1)),
+            ranges: g.ranges(index),
+            gated: gate.map_or(0, |x| g.ranges(x)),
+            store,
+        };
+        let inner = inside
+            .iter()
+            .filter(|&&u| g.op(u) == Op::Load)
+            .map(|&u| access(g.src_at(u, 0), g.src(u).get(2).copied(), false))
+            .collect();
+        let st = k.store();
+        let store = (g.op(st) == Op::Store).then(|| access(g.src_at(st, 0), g.src(st).get(2).copied(), true));
+        View { k, t, outs, reds, inner, store }
+    }
+
+    fn len(&self, r: UOp) -> usize {
+        self.k.g.range_len(r)
+    }
+
+    fn id(&self, r: UOp) -> u8 {
+        self.k.g.range_arg(r).id
+    }
+
+    /// Vector code is worth it (and written) only where all arithmetic is on 32-bit types.
+    fn vectorisable(&self) -> bool {
+        let g = &self.k.g;
+        if self.t.lanes < 2 {
+            return false;
+        }
+        self.k.nodes().into_iter().all(|u| {
+            let dt = g.dtype(u);
+            let narrow_memory = matches!(g.op(u), Op::Load | Op::Store | Op::Index | Op::Param | Op::Cast);
+            match dt.size() {
+                0 | 4 => true,
+                1 | 2 => dt == crate::DType::Bool || narrow_memory && self.t.lang != Lang::Wgsl,
+                _ => g.ranges(u) == 0,
+            }
+        })
+    }
+
+    /// Cost in vector-load units of reading one access over a tile.
+    fn access_cost(&self, a: &Access, tile: &Tile, lanes: usize) -> f64 {
+        let g = &self.k.g;
+        let mut n = 1.0;
+        for (r, f) in tile.ups.iter().filter_map(|&(r, f)| r.map(|r| (r, f))) {
+            if a.ranges >> g.range_arg(r).id & 1 == 1 {
+                n *= f as f64;
+            }
+        }
+        let Some(lane) = tile.lane else { return n };
+        let id = g.range_arg(lane).id;
+        let gate_cost = if a.gated >> id & 1 == 1 { 2.0 } else { 1.0 };
+        match a.affine.stride(g, lane) {
+            Some(0) if a.ranges >> id & 1 == 0 => n,
+            Some(1) => n * tile.vectors as f64 * gate_cost,
+            _ => n * (tile.vectors * lanes) as f64 * 1.5 * gate_cost,
+        }
+    }
+
+    /// Estimated cycles per output lane-vector and step of the reduction.
+    fn tile_cost(&self, tile: &Tile) -> Option<f64> {
+        let lanes = self.t.lanes;
+        let rows: usize = tile.ups.iter().map(|u| u.1).product();
+        let accs = rows * tile.vectors;
+        let loads: f64 = self.inner.iter().map(|a| self.access_cost(a, tile, lanes)).sum();
+        // the widest operand must sit in registers beside the accumulators; broadcasts fold into instructions
+        let held: f64 = self
+            .inner
+            .iter()
+            .map(|a| match tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) {
+                Some(1) => self.access_cost(a, tile, lanes).min(tile.vectors as f64),
+                _ => 1.0,
+            })
+            .sum::<f64>();
+        if accs as f64 + held > self.t.vector_registers as f64 {
+            return None;
+        }
+        let work = accs as f64;
+        let latency = 4.0; // of a multiply-add: that many steps an accumulator must rest
+        let cycles = (work / 2.0).max(loads / 2.0).max(if self.t.has_local { 0.0 } else { latency }) + 0.7;
+        let store = self.store.as_ref().map_or(0.0, |a| match tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) {
+            Some(1) | None => 1.0,
+            _ => lanes as f64,
+        });
+        let steps: usize = self.reds.iter().map(|&r| self.len(r)).product();
+        let mut per = cycles / work + store / steps as f64;
+        if let Some(l) = tile.lane {
+            // waste of rounding the axis up
+            let n = self.len(l);
+            let unit = lanes * tile.vectors;
+            per *= n.div_ceil(unit) as f64 * unit as f64 / n as f64;
+        } else {
+            per *= lanes as f64;
+        }
+        Some(per)
+    }
+
+    fn contraction(&self, vector: bool, opts: &mut Vec<Opt>) {
+        let lanes = self.t.lanes;
+        let mut best: Option<Tile> = None;
+        let mut consider = |tile: Tile| {
+            if let Some(cost) = self.tile_cost(&tile) {
+                if best.is_none_or(|b| cost < b.cost * 0.999) {
+                    best = Some(Tile { cost, ..tile });
+                }
+            }
+        };
+        let rows = |r: UOp| -> SmallVec<[usize; 8]> {
+            (1..=8usize).filter(|&f| self.len(r).is_multiple_of(f)).collect()
+        };
+        let mut lane_options: Vec<Option<UOp>> = vec![None];
+        if vector {
+            lane_options.extend(self.outs.iter().copied().filter(|&r| self.len(r) > 1).map(Some));
+            lane_options.extend(self.reds.iter().copied().filter(|&r| self.len(r) >= lanes).map(Some));
+        }
+        let useful = |r: UOp| self.inner.iter().any(|a| a.ranges >> self.id(r) & 1 == 0);
+        for lane in lane_options {
+            let max_vectors = match lane {
+                Some(l) if self.len(l) >= lanes => (self.len(l).div_ceil(lanes)).min(4),
+                Some(l) if self.len(l) * 2 <= lanes && !self.t.has_local => continue,
+                _ => 1,
+            };
+            let others: Vec<UOp> = self.outs.iter().copied().filter(|&r| Some(r) != lane && useful(r)).collect();
+            for vectors in 1..=max_vectors {
+                let base = Tile { lane, vectors, ups: [(None, 1), (None, 1)], cost: 0.0 };
+                consider(base);
+                for (i, &a) in others.iter().enumerate() {
+                    for fa in rows(a) {
+                        consider(Tile { ups: [(Some(a), fa), (None, 1)], ..base });
+                        for &b in &others[i + 1..] {
+                            for fb in rows(b) {
+                                consider(Tile { ups: [(Some(a), fa), (Some(b), fb)], ..base });
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        let Some(tile) = best else { return };
+        for (r, f) in tile.ups.iter().filter_map(|&(r, f)| r.map(|r| (r, f))).filter(|x| x.1 > 1) {
+            opts.push(Opt { op: OptOp::Upcast, axis: self.id(r), amount: f as u32 });
+        }
+        if let Some(l) = tile.lane {
+            self.lane(l, tile.vectors, opts);
+        }
+        self.unroll(&tile, opts);
+    }
+
+    fn lane(&self, l: UOp, vectors: usize, opts: &mut Vec<Opt>) {
+        let width = (self.t.lanes * vectors) as u32;
+        if !self.len(l).is_multiple_of(width as usize) {
+            opts.push(Opt { op: OptOp::PadTo, axis: self.id(l), amount: width });
+        }
+        opts.push(Opt { op: OptOp::Lane, axis: self.id(l), amount: width });
+    }
+
+    /// Repeats short innermost reduction loops, so that small windows cost no loop control.
+    fn unroll(&self, tile: &Tile, opts: &mut Vec<Opt>) {
+        let accs: usize = tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors;
+        let mut budget = (96 / accs.max(1)).clamp(1, 9);
+        for &r in self.reds.iter().rev() {
+            let n = self.len(r);
+            if Some(r) == tile.lane {
+                break;
+            }
+            if n <= budget {
+                opts.push(Opt { op: OptOp::Unroll, axis: self.id(r), amount: n as u32 });
+                budget /= n;
+                continue;
+            }
+            if let Some(f) = [4usize, 2].into_iter().find(|&f| f <= budget && n.is_multiple_of(f)) {
+                opts.push(Opt { op: OptOp::Unroll, axis: self.id(r), amount: f as u32 });
+            }
+            break;
+        }
+    }
+
+    fn elementwise(&self, opts: &mut Vec<Opt>) {
+        let lanes = self.t.lanes;
+        let cost = |r: UOp| -> f64 {
+            let at = |a: &Access| match a.affine.stride(&self.k.g, r) {
+                Some(0) if a.ranges >> self.id(r) & 1 == 0 => 0.1,
+                Some(1) => 1.0,
+                _ => lanes as f64 * if a.store { 2.0 } else { 1.0 },
+            };
+            let waste = self.len(r).div_ceil(lanes) as f64 * lanes as f64 / self.len(r) as f64;
+            self.inner.iter().chain(&self.store).map(at).sum::<f64>() * waste
+        };
+        let options = self.outs.iter().copied().filter(|&r| self.len(r) > 1);
+        let Some(best) = options.min_by(|&a, &b| cost(a).total_cmp(&cost(b))) else { return };
+        if cost(best) >= (lanes * (self.inner.len() + 1)) as f64 {
+            return;
+        }
+        let n = self.len(best);
+        let vectors = if self.t.has_local { 1 } else if n.is_multiple_of(lanes * 2) { 2 } else { 1 };
+        self.lane(best, vectors, opts);
+    }
+
+    /// Threads of a workgroup: from the innermost output axis outwards, up to 64 or so.
+    fn local(&self, opts: &mut Vec<Opt>) {
+        let mut left: Vec<(UOp, usize)> = Vec::new();
+        for &r in &self.outs {
+            let mut n = self.len(r);
+            for o in opts.iter().filter(|o| o.axis == self.id(r)) {
+                match o.op {
+                    OptOp::PadTo => n = n.next_multiple_of(o.amount as usize),
+                    _ => n /= o.amount as usize,
+                }
+            }
+            if n > 1 {
+                left.push((r, n));
+            }
+        }
+        let mut budget = if self.t.software { 32 } else { 64 }.min(self.t.max_local_total as usize);
+        let mut dims = 0;
+        for &(r, n) in left.iter().rev() {
+            if dims == 3 || budget < 2 {
+                break;
+            }
+            let limit = budget.min(self.t.max_local[dims] as usize).min(if dims == 0 { 64 } else { 16 });
+            let mut f = (2..=limit).rev().find(|f| n.is_multiple_of(*f)).unwrap_or(1);
+            if f < limit / 4 && n > limit {
+                // an awkward length: round it up, the last workgroup is partly idle
+                f = limit.min(32);
+                opts.push(Opt { op: OptOp::PadTo, axis: self.id(r), amount: f as u32 });
+            }
+            if f > 1 {
+                opts.push(Opt { op: OptOp::Local, axis: self.id(r), amount: f as u32 });
+                budget /= f;
+                dims += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! The engine: plans, their cache, and the buffers of a session on one device. It never waits: [`Engine::start`] plans and
+//! starts compilation, [`Engine::ready`] says when it is done, [`Engine::finish`] submits. A driver loops or awaits.
+
+use super::plan::{self, Compiled, Place, Plan};
+use super::state::{RootId, State};
+use crate::device::{BufId, Device, KernelId, Step, Ticket, View};
+use crate::dtype::Scalar;
+use crate::uop::{Arg, Graph, Op, UOp, hash};
+use crate::{DType, Error, Result};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A program on the device.
+struct Loaded {
+    kernel: KernelId,
+    compiled: Compiled,
+}
+
+/// What happened since the engine was made, for reports.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// Plans made.
+    pub plans: u64,
+    /// Plans found in the cache.
+    pub plan_hits: u64,
+    /// Programs compiled.
+    pub programs: u64,
+    /// Kernel launches submitted.
+    pub launches: u64,
+    /// Bytes in device buffers now.
+    pub bytes: usize,
+    /// The most there were.
+    pub peak_bytes: usize,
+}
+
+/// One device with everything compiled and stored on it.
+pub struct Engine {
+    device: Box<dyn Device>,
+    plans: FxHashMap<u128, Arc<Plan>>,
+    programs: FxHashMap<u128, Loaded>,
+    buffers: FxHashMap<u32, (BufId, usize)>,
+    arenas: Vec<(BufId, usize)>,
+    vars: BTreeMap<String, u32>,
+    counters: Counters,
+}
+
+/// Roots on their way to being realized.
+pub struct Pending {
+    plan: Arc<Plan>,
+    /// Session buffer per external slot.
+    externals: Vec<u32>,
+    /// The node of each root, aligned with the plan's roots.
+    nodes: Vec<UOp>,
+}
+
+/// A captured computation: runs again on other inputs without building a graph.
+#[derive(Clone)]
+pub struct Replay {
+    plan: Arc<Plan>,
+    externals: Vec<u32>,
+    shapes: Vec<Vec<usize>>,
+}
+
+impl Engine {
+    /// An engine on a device.
+    pub fn new(device: Box<dyn Device>) -> Engine {
+        Engine {
+            device,
+            plans: FxHashMap::default(),
+            programs: FxHashMap::default(),
+            buffers: FxHashMap::default(),
+            arenas: Vec::new(),
+            vars: BTreeMap::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The device.
+    pub fn device(&mut self) -> &mut dyn Device {
+        &mut *self.device
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Programs by key, for inspection.
+    pub fn program(&self, key: u128) -> Option<&Compiled> {
+        self.programs.get(&key).map(|l| &l.compiled)
+    }
+
+    /// Sets a launch scalar (`Op::Var`) for the runs that follow.
+    pub fn set_var(&mut self, name: &str, value: Scalar, dt: DType) {
+        let bits = if dt == DType::F32 { (value.as_f64() as f32).to_bits() } else { value.as_i64() as u32 };
+        self.vars.insert(name.to_string(), bits);
+    }
+
+    /// Plans what `roots` need and starts compiling it. Nothing is run yet; the graph must not change until `finish`.
+    pub fn start(&mut self, state: &mut State, roots: &[RootId]) -> Result<Pending> {
+        if state.wants_compaction() {
+            for dead in state.compact() {
+                self.drop_buffer(dead);
+            }
+        }
+        let wanted: Vec<UOp> = roots.iter().map(|&r| state.node(r)).collect();
+        let also = state.readers_of_overwritten(&wanted);
+        let mut nodes: Vec<UOp> = Vec::new();
+        for u in wanted.into_iter().chain(also.into_iter().map(|r| state.node(r))) {
+            if !is_whole_buffer(&state.graph, u) && !nodes.contains(&u) {
+                nodes.push(u);
+            }
+        }
+        let (closed, closed_roots, externals) = close(&state.graph, &nodes);
+        let plan = self.plan_for(&closed, &closed_roots, externals.len())?;
+        Ok(Pending { plan, externals, nodes })
+    }
+
+    /// Are all programs compiled?
+    pub fn ready(&mut self) -> Result<bool> {
+        self.device.ready()
+    }
+
+    /// Runs what `start` planned, and points every live root that used the computed nodes at the new buffers.
+    pub fn finish(&mut self, state: &mut State, p: Pending) -> Result<Replay> {
+        let shapes: Vec<Vec<usize>> = p.nodes.iter().map(|&u| state.graph.shape(u).to_vec()).collect();
+        let outputs = self.run(state, &p.plan, &p.externals)?;
+        let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+        for (i, (&u, place)) in p.nodes.iter().zip(&p.plan.roots).enumerate() {
+            let flat = match place {
+                Place::Output(o) => outputs[*o as usize],
+                Place::External(slot) => state.buffer_node(p.externals[*slot as usize]),
+                Place::Arena { .. } => return Err(Error::Internal("a root lives in an arena".into())),
+            };
+            let whole = state.graph.reshape(flat, &shapes[i]);
+            map.insert(u, whole);
+        }
+        // every assign that ran is done: its After is the buffer itself from now on
+        for u in state.graph.reachable(&p.nodes) {
+            if state.graph.op(u) == Op::After
+                && let Some(b) = state.buffer_below(u)
+            {
+                map.entry(u).or_insert(b);
+            }
+        }
+        state.substitute(&map);
+        Ok(Replay { plan: p.plan, externals: p.externals, shapes })
+    }
+
+    /// Runs a captured computation again, with some of its external buffers exchanged. Every result is a new buffer.
+    pub fn replay(&mut self, state: &mut State, r: &Replay, swap: &FxHashMap<u32, u32>) -> Result<Vec<UOp>> {
+        let externals: Vec<u32> = r.externals.iter().map(|b| swap.get(b).copied().unwrap_or(*b)).collect();
+        let outputs = self.run(state, &r.plan, &externals)?;
+        let mut out = Vec::new();
+        for (place, shape) in r.plan.roots.iter().zip(&r.shapes) {
+            let flat = match place {
+                Place::Output(o) => outputs[*o as usize],
+                Place::External(slot) => state.buffer_node(externals[*slot as usize]),
+                Place::Arena { .. } => return Err(Error::Internal("a root lives in an arena".into())),
+            };
+            out.push(state.graph.reshape(flat, shape));
+        }
+        Ok(out)
+    }
+
+    /// Starts reading a realized value back.
+    pub fn read(&mut self, state: &mut State, root: RootId) -> Result<(Ticket, DType, usize)> {
+        let u = state.node(root);
+        let id = state
+            .storage(u)
+            .and_then(|s| state.buffer_below(s))
+            .and_then(|b| state.buffer_id(b))
+            .ok_or_else(|| Error::Internal("read of a value that is not realized".into()))?;
+        let (dtype, len) = (state.graph.dtype(u), state.graph.numel(u));
+        let stored = self.device.target().stored_as(dtype)?;
+        let buf = self.buffer(state, id)?;
+        let ticket = self.device.read(View { buf, offset: 0, bytes: len * stored.size() })?;
+        Ok((ticket, dtype, len))
+    }
+
+    /// The bytes of a readback in the value's own dtype, once they are there.
+    pub fn poll(&mut self, ticket: Ticket, dtype: DType) -> Result<Option<Vec<u8>>> {
+        let stored = self.device.target().stored_as(dtype)?;
+        Ok(self.device.poll(ticket)?.map(|b| convert(&b, stored, dtype)))
+    }
+
+    /// Overwrites a realized buffer with host data of its own dtype.
+    pub fn write(&mut self, state: &mut State, id: u32, data: &[u8]) -> Result<()> {
+        let buf = self.buffer(state, id)?;
+        let dtype = state.buffer(id).map_or(DType::U8, |b| b.dtype);
+        let stored = self.device.target().stored_as(dtype)?;
+        self.device.upload(buf, 0, &convert(data, dtype, stored))
+    }
+
+    /// Frees the device memory of session buffers that nothing reaches any more.
+    pub fn collect(&mut self, state: &mut State) {
+        for dead in state.compact() {
+            self.drop_buffer(dead);
+        }
+    }
+
+    /// The plan for a closed graph, from the cache or made now.
+    pub fn plan_for(&mut self, g: &Graph, roots: &[UOp], n_params: usize) -> Result<Arc<Plan>> {
+        let key = hash::key(g, roots);
+        if let Some(p) = self.plans.get(&key) {
+            self.counters.plan_hits += 1;
+            return Ok(p.clone());
+        }
+        let target = self.device.target().clone();
+        let mut fresh: FxHashMap<u128, Compiled> = FxHashMap::default();
+        let programs = &self.programs;
+        let plan = plan::plan(g, roots, n_params, &target, &mut fresh, |k| programs.contains_key(&k))?;
+        let mut order: Vec<u128> = Vec::new();
+        for c in &plan.calls {
+            if fresh.contains_key(&c.program) && !order.contains(&c.program) {
+                order.push(c.program);
+            }
+        }
+        let sources: Vec<_> = order.iter().map(|k| fresh[k].source.clone()).collect();
+        if !sources.is_empty() {
+            let ids = self.device.compile(&sources)?;
+            for (key, kernel) in order.into_iter().zip(ids) {
+                if let Some(compiled) = fresh.remove(&key) {
+                    self.programs.insert(key, Loaded { kernel, compiled });
+                }
+            }
+        }
+        self.counters.plans += 1;
+        self.counters.programs += sources.len() as u64;
+        let plan = Arc::new(plan);
+        self.plans.insert(key, plan.clone());
+        Ok(plan)
+    }
+
+    /// Allocates outputs, binds, submits. Returns the output buffers' nodes.
+    fn run(&mut self, state: &mut State, plan: &Plan, externals: &[u32]) -> Result<Vec<UOp>> {
+        let target = self.device.target().clone();
+        for (i, &bytes) in plan.arenas.iter().enumerate() {
+            self.arena(i, bytes)?;
+        }
+        let mut outputs = Vec::new();
+        let mut out_views = Vec::new();
+        for o in &plan.outputs {
+            let bytes = o.len * target.stored_as(o.dtype)?.size();
+            let buf = self.alloc(bytes)?;
+            let node = state.add_buffer(o.dtype, o.len, None);
+            let id = state.buffer_id(node).unwrap_or_default();
+            self.buffers.insert(id, (buf, bytes));
+            outputs.push(node);
+            out_views.push(View { buf, offset: 0, bytes });
+        }
+        let mut ext_views = Vec::new();
+        for &id in externals {
+            let buf = self.buffer(state, id)?;
+            ext_views.push(View { buf, offset: 0, bytes: self.buffers[&id].1 });
+        }
+        let mut steps = Vec::with_capacity(plan.calls.len());
+        for c in &plan.calls {
+            let loaded = &self.programs[&c.program];
+            let args = c
+                .args
+                .iter()
+                .map(|a| match *a {
+                    Place::External(slot) => ext_views[slot as usize],
+                    Place::Output(o) => out_views[o as usize],
+                    Place::Arena { arena, offset, bytes } => View { buf: self.arenas[arena].0, offset, bytes },
+                })
+                .collect();
+            let vars = loaded
+                .compiled
+                .vars
+                .iter()
+                .map(|v| {
+                    let missing = || Error::Input { name: v.to_string(), what: "variable has no value".into() };
+                    self.vars.get(&**v).copied().ok_or_else(missing)
+                })
+                .collect::<Result<_>>()?;
+            steps.push(Step::Launch { kernel: loaded.kernel, args, grid: loaded.compiled.grid, vars });
+        }
+        self.counters.launches += steps.len() as u64;
+        self.device.submit(&steps)?;
+        Ok(outputs)
+    }
+
+    /// The device buffer of a session buffer, uploaded if it was only on the host.
+    fn buffer(&mut self, state: &mut State, id: u32) -> Result<BufId> {
+        if let Some(&(buf, _)) = self.buffers.get(&id) {
+            return Ok(buf);
+        }
+        let info = state.buffer_mut(id).ok_or_else(|| Error::Internal(format!("buffer {id} is gone")))?;
+        let (dtype, len) = (info.dtype, info.len);
+        let host = info.host.take();
+        let stored = self.device.target().stored_as(dtype)?;
+        let bytes = len * stored.size();
+        let buf = self.alloc(bytes)?;
+        self.buffers.insert(id, (buf, bytes));
+        if let Some(data) = host {
+            if stored == dtype {
+                self.device.upload(buf, 0, &data)?;
+            } else {
+                self.device.upload(buf, 0, &convert(&data, dtype, stored))?;
+            }
+        }
+        Ok(buf)
+    }
+
+    fn alloc(&mut self, bytes: usize) -> Result<BufId> {
+        let max = self.device.target().max_buffer_bytes;
+        if bytes > max {
+            return Err(Error::OutOfMemory { device: self.device.target().name.clone(), bytes: bytes as u64 });
+        }
+        let buf = self.device.alloc(bytes.max(4))?;
+        self.counters.bytes += bytes;
+        self.counters.peak_bytes = self.counters.peak_bytes.max(self.counters.bytes);
+        Ok(buf)
+    }
+
+    fn arena(&mut self, i: usize, bytes: usize) -> Result<()> {
+        if let Some(&(buf, have)) = self.arenas.get(i) {
+            if have >= bytes {
+                return Ok(());
+            }
+            self.device.free(buf);
+            self.counters.bytes -= have;
+            let buf = self.alloc(bytes)?;
+            self.arenas[i] = (buf, bytes);
+            return Ok(());
+        }
+        let buf = self.alloc(bytes)?;
+        self.arenas.push((buf, bytes));
+        Ok(())
+    }
+
+    fn drop_buffer(&mut self, id: u32) {
+        if let Some((buf, bytes)) = self.buffers.remove(&id) {
+            self.device.free(buf);
+            self.counters.bytes -= bytes;
+        }
+    }
+}
+
+impl Replay {
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Session buffers it reads and writes, by slot.
+    pub fn externals(&self) -> &[u32] {
+        &self.externals
+    }
+}
+
+impl Pending {
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+}
+
+/// Nothing to compute: a buffer, maybe reshaped.
+fn is_whole_buffer(g: &Graph, mut u: UOp) -> bool {
+    while matches!(g.op(u), Op::Reshape | Op::Detach) {
+        u = g.src_at(u, 0);
+    }
+    g.op(u) == Op::Buffer
+}
+
+/// Replaces buffers by numbered params: the graph that plans are made from and cached by. Returns the buffer per slot.
+pub fn close(g: &Graph, roots: &[UOp]) -> (Graph, Vec<UOp>, Vec<u32>) {
+    let mut externals: Vec<u32> = Vec::new();
+    let mut out = Graph::new();
+    let roots = out.import(g, roots, |out, u| match g.arg(u) {
+        Arg::Buffer { id, len } if g.op(u) == Op::Buffer => {
+            let slot = externals.iter().position(|e| e == id).unwrap_or_else(|| {
+                externals.push(*id);
+                externals.len() - 1
+            });
+            Some(out.param(slot as u32, g.dtype(u), *len))
+        }
+        _ => None,
+    });
+    (out, roots, externals)
+}
+
+/// Converts elements between dtypes on the host.
+fn convert(data: &[u8], from: DType, to: DType) -> Vec<u8> {
+    if from == to {
+        return data.to_vec();
+    }
+    let mut out = vec![0; data.len() / from.size() * to.size()];
+    for (i, o) in data.chunks_exact(from.size()).zip(out.chunks_exact_mut(to.size())) {
+        Scalar::read(from, i).cast(from, to).write(to, o);
+    }
+    out
+}

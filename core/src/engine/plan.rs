@@ -1,0 +1,161 @@
+//! Closed graph -> [`Plan`]: schedule, compile each distinct kernel once, place temporaries.
+
+use super::memory::{self, Life};
+use crate::codegen::{self, Opt, Program};
+use crate::render::{Code, Source};
+use crate::schedule::{Ast, Origin, schedule};
+use crate::target::{Lang, Target};
+use crate::uop::hash;
+use crate::uop::{Graph, UOp};
+use crate::{DType, Error, Result};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// Where an argument of a kernel call lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Given by the caller.
+    External(u32),
+    /// In an arena of the plan.
+    Arena {
+        /// Which arena.
+        arena: usize,
+        /// Byte offset.
+        offset: usize,
+        /// Bytes.
+        bytes: usize,
+    },
+    /// A buffer made for the caller.
+    Output(u32),
+}
+
+/// One kernel call of a plan.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Structural key of the program: names it in the engine's cache.
+    pub program: u128,
+    /// Argument per slot.
+    pub args: Vec<Place>,
+}
+
+/// A buffer that a plan hands to its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputInfo {
+    /// Logical dtype.
+    pub dtype: DType,
+    /// Elements.
+    pub len: usize,
+}
+
+/// A computation ready to run on any buffers of the right sizes. Plain data.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Kernel calls in order.
+    pub calls: Vec<Call>,
+    /// Bytes of each arena.
+    pub arenas: Vec<usize>,
+    /// Buffers to make for the caller.
+    pub outputs: Vec<OutputInfo>,
+    /// Where each root is: an output, or an external buffer (assigns).
+    pub roots: Vec<Place>,
+}
+
+/// A compiled program, before a device has it.
+#[derive(Clone)]
+pub struct Compiled {
+    /// Code and interface.
+    pub source: Source,
+    /// Launch grid.
+    pub grid: [u32; 3],
+    /// Names of launch scalars, in order.
+    pub vars: Vec<Box<str>>,
+    /// Float operations per launch.
+    pub flops: u64,
+    /// Bytes moved at least.
+    pub bytes: u64,
+    /// The opts it was compiled with are the heuristic's unless given.
+    pub program: Arc<Program>,
+}
+
+/// Structural key of a kernel on a target.
+pub fn kernel_key(ast: &Ast) -> u128 {
+    hash::key(&ast.g, &[ast.sink])
+}
+
+/// Compiles and renders one kernel.
+pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Compiled> {
+    let program = Arc::new(codegen::compile(ast, t, opts)?);
+    let code = render(&program, t)?;
+    Ok(Compiled {
+        source: Source::new(&program, code),
+        grid: program.grid,
+        vars: program.vars.iter().map(|v| v.name.clone()).collect(),
+        flops: program.flops,
+        bytes: program.bytes,
+        program,
+    })
+}
+
+/// Renders a program in the target's language.
+pub fn render(p: &Arc<Program>, t: &Target) -> Result<Code> {
+    match t.lang {
+        Lang::Eval => Ok(Code::Program(p.clone())),
+        _ => crate::render::render(p, t),
+    }
+}
+
+/// Plans the computation of `roots`. New programs are compiled with `compile_one` unless `known` has them.
+pub fn plan(
+    g: &Graph,
+    roots: &[UOp],
+    n_params: usize,
+    t: &Target,
+    programs: &mut FxHashMap<u128, Compiled>,
+    mut known: impl FnMut(u128) -> bool,
+) -> Result<Plan> {
+    let s = schedule(g, roots, n_params, t)?;
+    let mut first_last: FxHashMap<usize, (usize, usize)> = FxHashMap::default();
+    for (i, k) in s.kernels.iter().enumerate() {
+        for &b in &k.args {
+            first_last.entry(b).or_insert((i, i)).1 = i;
+        }
+    }
+    let mut places: Vec<Option<Place>> = vec![None; s.buffers.len()];
+    let mut outputs = Vec::new();
+    let mut temps: Vec<(usize, Life)> = Vec::new();
+    for (i, b) in s.buffers.iter().enumerate() {
+        match b.origin {
+            Origin::External(slot) => places[i] = Some(Place::External(slot)),
+            Origin::Output => {
+                places[i] = Some(Place::Output(outputs.len() as u32));
+                outputs.push(OutputInfo { dtype: b.dtype, len: b.len });
+            }
+            Origin::Temp => {
+                let Some(&(first, last)) = first_last.get(&i) else { continue };
+                let bytes = b
+                    .len
+                    .checked_mul(t.stored_as(b.dtype)?.size())
+                    .filter(|&n| n <= t.max_buffer_bytes)
+                    .ok_or_else(|| Error::OutOfMemory { device: t.name.clone(), bytes: u64::MAX })?;
+                temps.push((i, Life { bytes, first, last }));
+            }
+        }
+    }
+    let lives: Vec<Life> = temps.iter().map(|t| t.1).collect();
+    let layout = memory::plan(&lives, t.offset_alignment, t.max_buffer_bytes);
+    for ((i, life), (arena, offset)) in temps.iter().zip(&layout.places) {
+        places[*i] = Some(Place::Arena { arena: *arena, offset: *offset, bytes: life.bytes });
+    }
+    let place = |b: usize| places[b].ok_or_else(|| Error::Internal(format!("buffer {b} of a schedule has no place")));
+    let mut calls = Vec::with_capacity(s.kernels.len());
+    for k in &s.kernels {
+        let key = kernel_key(&k.ast);
+        if !known(key) && !programs.contains_key(&key) {
+            programs.insert(key, compile(&k.ast, t, None)?);
+        }
+        let args = k.args.iter().map(|&b| place(b)).collect::<Result<_>>()?;
+        calls.push(Call { program: key, args });
+    }
+    let roots = s.roots.iter().map(|&b| place(b)).collect::<Result<_>>()?;
+    Ok(Plan { calls, arenas: layout.arenas, outputs, roots })
+}
