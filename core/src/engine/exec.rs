@@ -369,18 +369,33 @@ fn is_whole_buffer(g: &Graph, mut u: UOp) -> bool {
 
 /// Replaces buffers by numbered params: the graph that plans are made from and cached by. Returns the buffer per slot.
 pub fn close(g: &Graph, roots: &[UOp]) -> (Graph, Vec<UOp>, Vec<u32>) {
-    let mut externals: Vec<u32> = Vec::new();
     let mut out = Graph::new();
-    let roots = out.import(g, roots, |out, u| match g.arg(u) {
-        Arg::Buffer { id, len } if g.op(u) == Op::Buffer => {
-            let slot = externals.iter().position(|e| e == id).unwrap_or_else(|| {
-                externals.push(*id);
-                externals.len() - 1
-            });
-            Some(out.param(slot as u32, g.dtype(u), *len))
+    let mut externals: Vec<u32> = Vec::new();
+    let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+    // depth first from the roots: numbering depends on structure alone, never on the session's history
+    let mut stack: Vec<(UOp, bool)> = roots.iter().rev().map(|&r| (r, false)).collect();
+    while let Some((u, ready)) = stack.pop() {
+        if map.contains_key(&u) {
+            continue;
         }
-        _ => None,
-    });
+        if !ready {
+            stack.push((u, true));
+            stack.extend(g.src(u).iter().rev().map(|&s| (s, false)));
+            continue;
+        }
+        let image = match (g.op(u), g.arg(u)) {
+            (Op::Buffer, Arg::Buffer { id, len }) => {
+                externals.push(*id);
+                out.param(externals.len() as u32 - 1, g.dtype(u), *len)
+            }
+            (op, arg) => {
+                let src: smallvec::SmallVec<[UOp; 4]> = g.src(u).iter().map(|s| map[s]).collect();
+                out.node(op, g.dtype(u), &src, arg.clone())
+            }
+        };
+        map.insert(u, image);
+    }
+    let roots = roots.iter().map(|r| map[r]).collect();
     (out, roots, externals)
 }
 

@@ -1,6 +1,11 @@
 //! From a tensor graph to a plan of plain steps, and the state that survives between runs.
 //! Never: waiting, clocks, threads, device handles.
 
+pub mod exec;
+pub mod memory;
+pub mod plan;
 pub mod state;
 
+pub use exec::{Counters, Engine, Pending, Replay, close};
+pub use plan::{Compiled, Place, Plan};
 pub use state::{BufferInfo, Bytes, RootId, State};

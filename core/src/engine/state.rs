@@ -5,7 +5,9 @@
 //! Never: the user's API (see `tensor`), planning, device memory.
 
 use crate::DType;
+use crate::rewrite::substitute;
 use crate::uop::{Arg, Graph, Op, UOp};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -203,6 +205,27 @@ impl State {
             u = self.graph.src_at(u, 0);
         }
         (self.graph.op(u) == Op::Buffer).then_some(u)
+    }
+
+    /// The flat node of a live buffer.
+    pub fn buffer_node(&mut self, id: u32) -> UOp {
+        let (dtype, len) = self.buffers.get(&id).map_or((DType::U8, 0), |b| (b.dtype, b.len));
+        self.graph.node(Op::Buffer, dtype, &[], Arg::Buffer { id, len })
+    }
+
+    /// Replaces nodes in everything that live roots denote: after a realize, values become their buffers.
+    pub fn substitute(&mut self, map: &FxHashMap<UOp, UOp>) {
+        if map.is_empty() {
+            return;
+        }
+        let live: Vec<(RootId, UOp)> = self.live_roots().collect();
+        let nodes: Vec<UOp> = live.iter().map(|&(_, u)| u).collect();
+        let images = substitute(&mut self.graph, &nodes, map);
+        for (&(id, old), new) in live.iter().zip(images) {
+            if old != new {
+                self.set_node(id, new);
+            }
+        }
     }
 
     // ---- order

@@ -52,3 +52,8 @@ impl Source {
         }
     }
 }
+
+/// Renders with the renderer of the target's language.
+pub fn render(p: &Program, t: &Target) -> Result<Code> {
+    Err(crate::Error::Unsupported { what: format!("renderer for {:?}", t.lang), context: p.name.clone() })
+}

@@ -9,6 +9,7 @@ mod bounds;
 mod build;
 pub mod eval;
 pub mod graph;
+pub mod hash;
 pub mod op;
 mod shape;
 
