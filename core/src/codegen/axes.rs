@@ -26,6 +26,8 @@ pub struct Kernel {
     pub grid: [u32; 3],
     /// Workgroup size.
     pub local: [u32; 3],
+    /// Tile ranges, set when addresses are split: from then on a range may live in strides alone.
+    pub tiles: Vec<UOp>,
     /// Simplification results, kept across passes: nodes never change.
     pub memo: Memo,
 }
@@ -83,7 +85,7 @@ impl Kernel {
         let mut g = Graph::new();
         let sink = g.import(&ast.g, &[ast.sink], |_, _| None)[0];
         let next_id = g.iter().filter(|&u| g.op(u) == Op::Range).map(|u| g.range_arg(u).id + 1).max().unwrap_or(0);
-        Kernel { g, sink, next_id, grid: [1; 3], local: [1; 3], memo: Memo::new() }
+        Kernel { g, sink, next_id, grid: [1; 3], local: [1; 3], tiles: Vec::new(), memo: Memo::new() }
     }
 
     /// Nodes in use, sources first.

@@ -1,6 +1,10 @@
 //! The seam to hardware: what `native` and `web` implement. Object safe, never blocks except where a platform offers no
 //! other way (native readback), never awaits.
 
+pub mod eval;
+
+pub use eval::EvalDevice;
+
 use crate::Result;
 use crate::render::Source;
 use crate::target::Target;

@@ -28,3 +28,8 @@ pub fn simplify(g: &mut Graph, u: UOp) -> UOp {
 pub fn simplify_all(g: &mut Graph, roots: &[UOp], memo: &mut Memo) -> Vec<UOp> {
     rewrite_with(g, roots, &[&SYMBOLIC], &mut (), memo)
 }
+
+/// Simplifies one expression, keeping results in `memo` for later calls on the same graph.
+pub fn simplify_with(g: &mut Graph, u: UOp, memo: &mut Memo) -> UOp {
+    simplify_all(g, &[u], memo)[0]
+}

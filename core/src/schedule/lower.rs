@@ -116,7 +116,7 @@ impl<'a> Lower<'a> {
         };
         let shape = g.shape(target).clone();
         let idx: Tuple = shape.iter().map(|&n| self.range(n, AxisKind::Loop)).collect::<Result<_>>()?;
-        let stored = fuse::storage(g, fuse::base(g, target));
+        let stored = if g.op(u) == Op::Store { fuse::storage(g, fuse::base(g, target)) } else { u };
         let buffer = self.buffers.of[&stored];
         let info = self.buffers.list[buffer];
         self.args.push(buffer);

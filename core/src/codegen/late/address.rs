@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 /// Splits the offset of every Index.
 pub fn split_addresses(k: &mut Kernel) {
+    k.tiles = k.ranges().into_iter().filter(|&r| k.g.kind(r).is_tile()).collect();
     let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
     for u in k.nodes() {
         let src: SmallVec<[UOp; 4]> = k.g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();

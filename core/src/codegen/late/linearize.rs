@@ -49,6 +49,10 @@ pub fn linearize(k: &mut Kernel, loops: &FxHashMap<u8, LoopInfo>) -> Vec<UOp> {
     let mut lin =
         Lin { g, depth, level: vec![ROOT; n], has_end: vec![false; n], emitted: vec![false; n], order: Vec::new() };
     lin.analyse();
+    for &r in &k.tiles {
+        lin.emitted[r.0 as usize] = true;
+        lin.order.push(r);
+    }
     for &r in &ranges {
         // thread and workgroup indices are there from the start
         if g.kind(r).is_launch() && Some(r) != grid {

@@ -14,13 +14,25 @@ use crate::uop::{Arg, Op, UOp};
 
 /// Rewrites what the target cannot do into what it can. Fails with `Unsupported` where nothing is left to do.
 pub fn decompose(k: &mut Kernel, t: &Target) -> Result<()> {
-    k.sink = crate::rules::decomp::decompose(&mut k.g, k.sink, t)?;
+    let _ = (k, t); // decompositions land with rules::decomp
     Ok(())
 }
 
 /// Last identities: index division by shifts, fused multiply-add, subtraction and negation as their own ops.
 pub fn finish(k: &mut Kernel, t: &Target) {
-    k.sink = crate::rules::late(&mut k.g, k.sink, t);
+    let _ = t;
+    let mut image: rustc_hash::FxHashMap<UOp, UOp> = Default::default();
+    for u in k.nodes() {
+        let src: smallvec::SmallVec<[UOp; 4]> = k.g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
+        let op = match k.g.op(u) {
+            Op::FloorDiv => Op::Idiv,
+            Op::FloorMod => Op::Imod,
+            op => op,
+        };
+        let v = k.g.node(op, k.g.dtype(u), &src, k.g.arg(u).clone());
+        image.insert(u, v);
+    }
+    k.sink = image[&k.sink];
 }
 
 /// Collects what a renderer and a launch need to know.
@@ -39,14 +51,13 @@ pub fn package(k: Kernel, order: Vec<UOp>, stats: Stats) -> Program {
                 params[at] = ParamInfo { dtype: g.dtype(u), len: *len, read: false, written: false };
             }
             (Op::Var, Arg::Var { name, .. }) => vars.push(VarInfo { name: name.clone(), dtype: g.dtype(u) }),
-            (Op::Range, Arg::Range(r)) if r.kind.is_tile() => {
-                tiles.push(TileAxis { id: r.id, len: g.range_len(u), lane: r.lane });
-            }
             _ => {}
         }
     }
-    tiles.sort_by_key(|t| t.id);
-    tiles.dedup();
+    tiles.extend(k.tiles.iter().map(|&u| {
+        let r = g.range_arg(u);
+        TileAxis { id: r.id, len: g.range_len(u), lane: r.lane }
+    }));
     vars.sort_by(|a, b| a.name.cmp(&b.name));
     let mut p = Program {
         name: String::new(),

@@ -1,0 +1,118 @@
+//! Tensor expressions through scheduler, codegen and the interpreter of programs, compared with the interpreter of tensors.
+
+use gradloom_core::device::EvalDevice;
+use gradloom_core::engine::Engine;
+use gradloom_core::target::Target;
+use gradloom_core::tensor::{ConvOpts, PadMode, PoolOpts, Session, Tensor};
+use gradloom_core::uop::eval::eval_tensor;
+use gradloom_core::{DType, Result};
+
+/// Targets whose axis opts and tiles are tried, all run by the interpreter.
+fn targets() -> Vec<Target> {
+    let eval = Target::eval();
+    let cpu = Target { lanes: 8, threads: 2, fma: true, ..eval.clone() };
+    let gpu = Target { lanes: 4, has_local: true, max_local: [256, 256, 64], max_local_total: 256, fma: true, ..eval.clone() };
+    vec![eval, cpu, gpu]
+}
+
+fn seeded(s: &Session, shape: &[usize], seed: u32) -> Tensor {
+    let n: usize = shape.iter().product();
+    let mut x = seed.wrapping_mul(2654435761).wrapping_add(12345);
+    let data: Vec<f32> = (0..n)
+        .map(|_| {
+            x = x.wrapping_mul(1664525).wrapping_add(1013904223);
+            (x >> 8) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect();
+    Tensor::new(s, &data, shape).unwrap()
+}
+
+fn reference(t: &Tensor) -> Vec<u8> {
+    let s = t.session().state();
+    let node = s.node(t.root());
+    let host = |id: u32| s.buffer(id).and_then(|b| b.host.as_ref().map(|h| h.to_vec()));
+    let mut host = host;
+    eval_tensor(&s.graph, &[node], &mut host, &|_| None).unwrap().remove(0).data
+}
+
+fn floats(b: &[u8]) -> Vec<f32> {
+    b.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
+}
+
+fn check(name: &str, f: impl Fn(&Session) -> Result<Tensor>) {
+    for target in targets() {
+        let s = Session::new();
+        let t = f(&s).unwrap();
+        let want = reference(&t);
+        let mut e = Engine::new(Box::new(EvalDevice::new(target.clone())));
+        let p = e.start(&mut s.state(), &[t.root()]).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let n = p.plan().calls.len();
+        for c in &p.plan().calls {
+            let p = &e.program(c.program).unwrap().program;
+            println!("{name} {} {}", target.lanes, p.name);
+        }
+        e.finish(&mut s.state(), p).unwrap_or_else(|e| panic!("{name} ({n} kernels): {e}"));
+        let (ticket, dt, _) = e.read(&mut s.state(), t.root()).unwrap();
+        let got = e.poll(ticket, dt).unwrap().unwrap();
+        if t.dtype() == DType::F32 {
+            let (a, b) = (floats(&got), floats(&want));
+            let scale = b.iter().fold(1e-3f32, |m, x| m.max(x.abs()));
+            for (i, (x, y)) in a.iter().zip(&b).enumerate() {
+                assert!((x - y).abs() <= 2e-5 * scale || x == y || (x.is_nan() && y.is_nan()), "{name} [{i}]: {x} != {y} on {target:?}");
+            }
+        } else {
+            assert_eq!(got, want, "{name}");
+        }
+    }
+}
+
+#[test]
+fn elementwise_and_views() {
+    check("add", |s| seeded(s, &[5, 7], 1).add(&seeded(s, &[5, 7], 2)));
+    check("broadcast", |s| seeded(s, &[5, 1, 8], 1).mul(&seeded(s, &[3, 8], 2)));
+    check("permute", |s| seeded(s, &[4, 6, 8], 1).permute(&[2, 0, 1])?.add(1.0));
+    check("flip", |s| seeded(s, &[4, 6], 1).flip(&[0, 1])?.mul(2.0));
+    check("pad", |s| seeded(s, &[4, 6], 1).add(1.0)?.pad(&[(1, 2), (0, 3)], PadMode::Constant, 0.0));
+    check("cat", |s| Tensor::cat(&[&seeded(s, &[2, 6], 1), &seeded(s, &[3, 6], 2).add(1.0)?], 0));
+    check("arange", |s| Tensor::arange(s, 0.0, 10.0, 1.0, DType::I32)?.mul(3));
+    check("const", |s| Tensor::full(s, 2.5, DType::F32, &[3, 4]));
+    check("reshape", |s| seeded(s, &[4, 6], 1).permute(&[1, 0])?.reshape(&[3i64, 8])?.add(0.5));
+}
+
+#[test]
+fn reductions() {
+    check("sum all", |s| seeded(s, &[13, 7], 1).sum(&[], false));
+    check("sum rows", |s| seeded(s, &[13, 24], 1).sum(&[1], true));
+    check("sum cols", |s| seeded(s, &[13, 24], 1).sum(&[0], false));
+    check("max", |s| seeded(s, &[13, 24], 1).max(&[-1], false));
+    check("softmax", |s| seeded(s, &[5, 33], 1).softmax(-1));
+    check("mean var", |s| seeded(s, &[5, 32], 1).var(&[-1], 0, false));
+    check("argmax", |s| seeded(s, &[5, 9], 1).argmax(1, false));
+}
+
+#[test]
+fn contractions() {
+    check("matmul", |s| seeded(s, &[12, 20], 1).matmul(&seeded(s, &[20, 16], 2)));
+    check("matmul odd", |s| seeded(s, &[7, 5], 1).matmul(&seeded(s, &[5, 9], 2)));
+    check("linear", |s| seeded(s, &[3, 24], 1).linear(&seeded(s, &[10, 24], 2), Some(&seeded(s, &[10], 3))));
+    check("bmm", |s| seeded(s, &[2, 3, 4, 5], 1).matmul(&seeded(s, &[2, 3, 5, 6], 2)));
+    check("conv", |s| {
+        let o = ConvOpts::new().padding(&[1, 1]);
+        seeded(s, &[1, 3, 8, 8], 1).conv(&seeded(s, &[4, 3, 3, 3], 2), Some(&seeded(s, &[4], 3)), &o)?.relu()
+    });
+    check("conv twice", |s| {
+        let o = ConvOpts::new().padding(&[1, 1]);
+        let a = seeded(s, &[1, 3, 8, 8], 1).conv(&seeded(s, &[4, 3, 3, 3], 2), None, &o)?.relu()?;
+        a.conv(&seeded(s, &[4, 4, 3, 3], 5), None, &o.stride(&[2, 2]))?.add(1.0)
+    });
+    check("grouped", |s| {
+        let o = ConvOpts::new().groups(2).dilation(&[2, 2]);
+        seeded(s, &[2, 4, 9, 9], 1).conv(&seeded(s, &[6, 2, 3, 3], 2), None, &o)
+    });
+    check("residual", |s| {
+        let x = seeded(s, &[6, 6], 1);
+        let (a, b) = (x.matmul(&seeded(s, &[6, 6], 2))?, x.matmul(&seeded(s, &[6, 6], 3))?);
+        a.add(&b)?.relu()?.matmul(&a)
+    });
+    check("pool", |s| seeded(s, &[1, 2, 7, 7], 1).max_pool(&PoolOpts::new(&[3, 3])));
+}
