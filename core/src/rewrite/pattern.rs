@@ -22,6 +22,9 @@ impl OpSet {
     /// Floor and truncating division and remainder.
     pub const DIVMOD: OpSet = OpSet::range(Op::Idiv, Op::FloorMod);
 
+    /// Stores.
+    pub const STORE: OpSet = OpSet::of(Op::Store);
+
     /// The set of one op.
     pub const fn of(op: Op) -> OpSet {
         OpSet(1 << op as u8)

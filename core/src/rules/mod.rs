@@ -1,11 +1,18 @@
 //! Rule sets that several passes share. Policy: a rule is exact (same value for every input, NaN and -0.0 included) unless
 //! its set says otherwise; integer rules that rest on ranges use `Graph::bounds` as the proof that nothing wraps.
 //!
-//! - [`SYMBOLIC`]: simplification and canonical forms of scalar expressions.
+//! | set | what | float policy |
+//! |---|---|---|
+//! | [`SYMBOLIC`] | simplification and canonical forms | exact |
+//! | [`INVALID`] | masks move outwards, what they guard is simplified under their condition | exact where valid |
+//! | [`GATES`] | masks at addresses become gated loads and stores | exact |
+//! | [`LATE`] | floor division, subtraction, fused multiply-add as a program has them; never with `SYMBOLIC` | fma |
 
 mod cmp;
 mod divmod;
 mod fold;
+mod invalid;
+mod late;
 mod linear;
 mod symbolic;
 #[cfg(test)]
@@ -14,6 +21,8 @@ mod testing;
 mod tests;
 
 pub use fold::{fold, fold_node};
+pub use invalid::{GATES, INVALID, simplify_under};
+pub use late::LATE;
 pub use symbolic::SYMBOLIC;
 
 use crate::rewrite::{Memo, rewrite_with};

@@ -5,7 +5,7 @@
 //! commutative integer operands in structural order; index sums flat, `t1*c1 + t2*c2 + c`, without Sub and Neg (`LATE`
 //! brings those back); `x >= c` as `c-1 < x`; `!b` as `b != true`; conjunctions flat and sorted.
 
-use super::cmp::{as_power, clause, compare, conjunction, conjuncts, is_index};
+use super::cmp::{as_power, compare, conjunction, conjuncts, is_index};
 use super::divmod::{div, modulo, recombine};
 use super::fold::fold_node;
 use super::linear::{Linear, no_wrap, order};
@@ -107,8 +107,8 @@ rules! {
         where_not:      (Where (c != true) x y)   => (Where c y x);
         where_bool:     (Where c true false)      => c;
         where_bool_not: (Where c false true)      => (c != true);
-        where_and:      (Where c x false)         => (c & x);
-        where_or:       (Where c true x)          => (c | x);
+        where_and:      (Where c x false) if { !may_mask(g, x) } => (c & x);
+        where_or:       (Where c true x) if { !may_mask(g, x) } => (c | x);
         where_inner:    (Where c (Where {c} x _) z) => (Where c x z);
         where_inner2:   (Where c x (Where {c} _ z)) => (Where c x z);
         where_nest_and: (Where c (Where d x y) {y}) => (Where (c & d) x y);
@@ -159,6 +159,15 @@ fn nonneg(g: &Graph, u: UOp) -> bool {
 
 fn is_true(g: &Graph, u: UOp) -> bool {
     is_bool(g, u) && g.const_int(u) == Some(1)
+}
+
+/// May the value be masked out? Then it must not leave its branch.
+fn may_mask(g: &Graph, u: UOp) -> bool {
+    match g.op(u) {
+        Op::Invalid => true,
+        Op::Where => may_mask(g, g.src_at(u, 1)) || may_mask(g, g.src_at(u, 2)),
+        _ => false,
+    }
 }
 
 fn fits_const(g: &Graph, x: UOp, c: i64) -> bool {
@@ -368,9 +377,4 @@ fn div_by_power(g: &mut Graph, u: UOp) -> Option<UOp> {
     let exact = c.is_normal() && c.to_bits() << 12 == 0 && c.abs() <= 2f64.powi(limit) && inv.abs() <= 2f64.powi(limit);
     let inv = (exact && Scalar::from_f64(inv, dt).as_f64() == inv).then(|| g.float(inv, dt))?;
     Some(g.binary(Op::Mul, x, inv))
-}
-
-/// Is the condition made only of comparisons that [`super::invalid::simplify_under`] can use?
-pub(super) fn has_clauses(g: &Graph, cond: UOp) -> bool {
-    conjuncts(g, cond).iter().any(|&c| clause(g, c).is_some())
 }

@@ -8,7 +8,7 @@ use crate::uop::{Graph, Op, UOp};
 use std::collections::BTreeSet;
 
 /// A random index expression.
-fn index_expr(g: &mut Graph, rng: &mut Rng, leaves: &[UOp], depth: usize) -> UOp {
+pub(super) fn index_expr(g: &mut Graph, rng: &mut Rng, leaves: &[UOp], depth: usize) -> UOp {
     if depth == 0 || rng.below(8) == 0 {
         return match rng.below(4) {
             0 => {
@@ -67,7 +67,7 @@ fn index_expr(g: &mut Graph, rng: &mut Rng, leaves: &[UOp], depth: usize) -> UOp
     }
 }
 
-fn bool_expr(g: &mut Graph, rng: &mut Rng, leaves: &[UOp], depth: usize) -> UOp {
+pub(super) fn bool_expr(g: &mut Graph, rng: &mut Rng, leaves: &[UOp], depth: usize) -> UOp {
     if depth > 0 && rng.below(3) == 0 {
         let x = bool_expr(g, rng, leaves, depth - 1);
         let y = bool_expr(g, rng, leaves, depth - 1);
@@ -88,7 +88,7 @@ fn bool_expr(g: &mut Graph, rng: &mut Rng, leaves: &[UOp], depth: usize) -> UOp 
     g.binary(rng.pick(&[Op::CmpLt, Op::CmpLt, Op::CmpLt, Op::CmpEq, Op::CmpNe]), x, y)
 }
 
-fn some_leaves(g: &mut Graph, rng: &mut Rng) -> Vec<UOp> {
+pub(super) fn some_leaves(g: &mut Graph, rng: &mut Rng) -> Vec<UOp> {
     let mut out = Vec::new();
     for id in 0..2 + rng.below(3) {
         out.push(range(g, id as u8, rng.pick(&[1, 2, 3, 4, 5, 6, 7, 8, 12, 24])));

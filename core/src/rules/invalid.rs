@@ -1,0 +1,181 @@
+//! Masks. `Where(cond, x, Invalid)` is the only one: [`INVALID`] moves operations inside it and simplifies what it guards
+//! under its condition; [`GATES`] turns masked addresses into gated loads and stores.
+
+use super::cmp::{Clause, clause, conjuncts};
+use super::linear::{Linear, bounds, no_wrap};
+use super::simplify;
+use crate::rewrite::{rules, substitute1};
+use crate::uop::{Arg, Graph, Op, UOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+rules! {
+    /// Mask propagation. Exact where the value is valid; a masked-out value may become anything. List it before `SYMBOLIC`.
+    pub static INVALID(g, u) keep_shape = {
+        where_invalid:  (Where c (Invalid) x)      => (Where (c != true) x { g.invalid(g.dtype(x)) });
+        masked_masked:  (Where c (Where d x (Invalid)) (Invalid)) => { let cd = g.binary(Op::And, c, d); mask(g, cd, x) };
+        lift_mask:      (any ALU)                  => do lift_mask;
+        under_mask:     (Where c x (Invalid))      => { let y = simplify_under(g, c, x); mask(g, c, y) };
+    }
+}
+
+rules! {
+    /// Masked addresses and values become gates. Run once ranges are final, with `INVALID` and `SYMBOLIC`.
+    pub static GATES(g, u) = {
+        load_never:     (Load (Index _ (Invalid))) => 0;
+        load_masked:    (Load (Index p (Where c i (Invalid)))) => {
+            let alt = g.int(0, g.dtype(u));
+            let at = g.index(p, i);
+            g.load_gated(at, alt, c)
+        };
+        load_always:    (Load i _ true)            => { g.load(i) };
+        load_gated_never: (Load _ alt false)       => alt;
+        load_where:     (Where c (Load i alt d) {alt}) => { let cd = g.binary(Op::And, c, d); g.load_gated(i, alt, cd) };
+        load_where_alt: (Where c (Load i _ {c}) (# k)) => { g.load_gated(i, k, c) };
+        store_masked:   (any STORE)                => do store_masked;
+    }
+}
+
+/// `Where(c, x, Invalid)`.
+fn mask(g: &mut Graph, c: UOp, x: UOp) -> UOp {
+    let none = g.invalid(g.dtype(x));
+    g.select(c, x, none)
+}
+
+/// The condition and value of a masked node.
+fn masked(g: &Graph, u: UOp) -> Option<(UOp, UOp)> {
+    let &[c, x, y] = g.src(u) else { return None };
+    (g.op(u) == Op::Where && g.op(y) == Op::Invalid).then_some((c, x))
+}
+
+/// `op(Where(c, x, Invalid), y) = Where(c, op(x, y), Invalid)`; the branches of a Where choose, so only its condition lifts.
+fn lift_mask(g: &mut Graph, u: UOp) -> Option<UOp> {
+    let n = if g.op(u) == Op::Where { 1 } else { g.src(u).len() };
+    let dt = g.dtype(u);
+    for i in 0..n {
+        let s = g.src_at(u, i);
+        if g.op(s) == Op::Invalid {
+            return Some(g.invalid(dt));
+        }
+        if let Some((c, x)) = masked(g, s) {
+            let mut src = g.srcs(u);
+            src[i] = x;
+            let inner = g.with_src(u, &src);
+            return Some(mask(g, c, inner));
+        }
+    }
+    None
+}
+
+/// A store to a masked address or of a masked value happens only where it is valid.
+fn store_masked(g: &mut Graph, u: UOp) -> Option<UOp> {
+    let src = g.srcs(u);
+    let (at, value) = (*src.first()?, *src.get(1)?);
+    if g.op(at) != Op::Index {
+        return None; // the tensor form
+    }
+    let (gate, at, value) = if let Some((c, i)) = masked(g, g.src_at(at, 1)) {
+        let p = g.src_at(at, 0);
+        (c, g.index(p, i), value)
+    } else {
+        let (c, v) = masked(g, value)?;
+        (c, at, v)
+    };
+    let gate = match src.get(2) {
+        Some(&old) => g.binary(Op::And, old, gate),
+        None => gate,
+    };
+    Some(g.node(Op::Store, g.dtype(u), &[at, value, gate], Arg::None))
+}
+
+/// `x`, simplified for the case that `cond` holds. What the condition bounds is replaced by a variable with those bounds;
+/// for a bounded sum, a term of it is replaced by the variable minus the others. Kept only if it got cheaper.
+pub fn simplify_under(g: &mut Graph, cond: UOp, x: UOp) -> UOp {
+    let mut known: SmallVec<[Clause; 8]> = SmallVec::new();
+    for c in conjuncts(g, cond) {
+        let Some(c) = clause(g, c).filter(|c| g.shape(c.x).is_empty()) else { continue };
+        match known.iter_mut().find(|k| k.x == c.x) {
+            Some(k) => k.range = (k.range.0.max(c.range.0), k.range.1.min(c.range.1)),
+            None => known.push(c),
+        }
+    }
+    if known.iter().any(|k| k.range.0 > k.range.1) || !g.op(x).is_alu() || !g.shape(x).is_empty() {
+        return x;
+    }
+    let mut best = x;
+    // every bounded node at once
+    let mut there = FxHashMap::default();
+    let mut back = FxHashMap::default();
+    for (n, k) in known.iter().enumerate() {
+        let v = stand_in(g, k, n);
+        there.insert(k.x, v);
+        back.insert(v, k.x);
+    }
+    attempt(g, &mut best, &there, &back);
+    // one bounded sum at a time, solved for a term
+    for (n, k) in known.iter().enumerate() {
+        let form = Linear::of(g, k.x);
+        if form.terms.len() < 2 && form.konst == 0 {
+            continue;
+        }
+        for &(t, c) in form.terms.iter().filter(|t| t.1.abs() == 1) {
+            let v = stand_in(g, k, n);
+            if g.op(v) == Op::Const {
+                break;
+            }
+            // k.x = v, so t = c*(v - (k.x - c*t)), since c is 1 or -1
+            let mut solved = Linear::term(v, c);
+            solved.add(&form, -c);
+            solved.add(&Linear::term(t, 1), 1);
+            solved.sort(g);
+            let Some(solved) = solved.build(g, g.dtype(t)) else { continue };
+            attempt(g, &mut best, &FxHashMap::from_iter([(t, solved)]), &FxHashMap::from_iter([(v, k.x)]));
+        }
+    }
+    best
+}
+
+/// A variable (or constant) with the clause's bounds.
+fn stand_in(g: &mut Graph, k: &Clause, n: usize) -> UOp {
+    let (dt, (lo, hi)) = (g.dtype(k.x), k.range);
+    let (a, b) = bounds(g, k.x);
+    let (min, max) = (lo.max(a) as i64, hi.min(b) as i64);
+    if min == max {
+        return g.int(min, dt);
+    }
+    g.node(Op::Var, dt, &[], Arg::Var { name: format!("~{n}").into(), min, max })
+}
+
+fn attempt(g: &mut Graph, best: &mut UOp, there: &FxHashMap<UOp, UOp>, back: &FxHashMap<UOp, UOp>) {
+    let inside = substitute1(g, *best, there);
+    if inside == *best {
+        return;
+    }
+    let inside = simplify(g, inside);
+    let after = substitute1(g, inside, back);
+    let after = simplify(g, after);
+    // a solved term may still stand next to its stand-in: then nothing was gained
+    if cost(g, after) < cost(g, *best) && (no_wrap(g, after) || !no_wrap(g, *best)) {
+        *best = after;
+    }
+}
+
+/// What an expression costs to compute.
+fn cost(g: &Graph, u: UOp) -> usize {
+    let one = |u: UOp| match g.op(u) {
+        Op::FloorDiv | Op::FloorMod | Op::Idiv | Op::Imod => 8,
+        op if op.is_alu() => 2,
+        Op::Load => 20,
+        _ => 1,
+    };
+    let mut seen: FxHashMap<UOp, ()> = FxHashMap::default();
+    let mut stack = vec![u];
+    let mut total = 0;
+    while let Some(u) = stack.pop() {
+        if seen.insert(u, ()).is_none() {
+            total += one(u);
+            stack.extend_from_slice(g.src(u));
+        }
+    }
+    total
+}

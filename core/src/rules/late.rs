@@ -1,0 +1,93 @@
+//! Last integer and float forms before printing: what the canonical forms of [`super::SYMBOLIC`] become in a program.
+//! Never run together with it.
+
+use super::linear::{bounds, fits};
+use crate::DType;
+use crate::rewrite::rules;
+use crate::target::Target;
+use crate::uop::{Graph, Op, UOp};
+
+rules! {
+    /// Floor division and remainder as shifts, masks, multiplications or truncating ones; subtraction and negation; fused
+    /// multiply-add where the target has it (f32 and f64 only: one rounding less is allowed there).
+    pub static LATE(g, u, t: Target) = {
+        div_shift:      (x / [d]) if { d > 0 && d & (d - 1) == 0 && is_int(g, x) }
+                                                   => (x >> { d.trailing_zeros() as i64 });
+        mod_mask:       (x % [d]) if { d > 0 && d & (d - 1) == 0 && is_int(g, x) } => (x & { d - 1 });
+        div_multiply:   (x / [d])                  => { divide_by_multiply(g, x, d) };
+        mod_multiply:   (x % [d])                  => { remainder_by_multiply(g, x, d) };
+        div_trunc:      (x / y) if { nonneg(g, x) && nonneg(g, y) } => (Idiv x y);
+        mod_trunc:      (x % y) if { nonneg(g, x) && nonneg(g, y) } => (Imod x y);
+        div_floor:      (x / y)                    => { floor_div(g, x, y) };
+        mod_floor:      (x % y)                    => { floor_mod(g, x, y) };
+        mul_minus:      (x * (-1)) if { is_int(g, x) } => (Neg x);
+        add_neg:        (x + (Neg y)) if { is_int(g, x) } => (x - y);
+        neg_add:        ((Neg x) + y) if { is_int(g, x) } => (y - x);
+        mul_add:        ((a * b) + c) if { fuses(g, u, t) } => (MulAdd a b c);
+        add_mul:        (c + (a * b)) if { fuses(g, u, t) } => (MulAdd a b c);
+    }
+}
+
+fn is_int(g: &Graph, u: UOp) -> bool {
+    g.dtype(u).is_int()
+}
+
+fn nonneg(g: &Graph, u: UOp) -> bool {
+    g.dtype(u).is_unsigned() || (is_int(g, u) && g.bounds(u).0 >= 0)
+}
+
+fn fuses(g: &Graph, u: UOp, t: &Target) -> bool {
+    t.fma && matches!(g.dtype(u), DType::F32 | DType::F64) && t.arithmetic.has(g.dtype(u))
+}
+
+/// `x // d = x*m >> s` for `0 <= x <= hi` where `m = ceil(2^s / d)`: right if `hi * (m*d - 2^s) < 2^s`, since then the
+/// error stays below the distance to the next multiple; and `hi*m` must fit the type.
+fn divide_by_multiply(g: &mut Graph, x: UOp, d: i64) -> Option<UOp> {
+    let (dt, (lo, hi)) = (g.dtype(x), bounds(g, x));
+    if lo < 0 || d < 3 || !matches!(dt, DType::I32 | DType::U32) || !fits(dt, (lo, hi)) {
+        return None;
+    }
+    let d = d as i128;
+    let (s, m) = (1..31).map(|s| (s, ((1i128 << s) + d - 1) / d)).find(|&(s, m)| hi * (m * d - (1 << s)) < 1 << s)?;
+    if !fits(dt, (0, hi * m)) {
+        return None;
+    }
+    let (m, s) = (g.int(m as i64, dt), g.int(s as i64, dt));
+    let product = g.binary(Op::Mul, x, m);
+    Some(g.binary(Op::Shr, product, s))
+}
+
+fn remainder_by_multiply(g: &mut Graph, x: UOp, d: i64) -> Option<UOp> {
+    let q = divide_by_multiply(g, x, d)?;
+    let d = g.int(d, g.dtype(x));
+    let back = g.binary(Op::Mul, q, d);
+    Some(g.binary(Op::Sub, x, back))
+}
+
+/// Does the truncating quotient have to go down by one? `r != 0` and the signs of r and y differ.
+fn rounds_up(g: &mut Graph, r: UOp, y: UOp) -> UOp {
+    let zero = g.int(0, g.dtype(r));
+    let negative = g.binary(Op::CmpLt, r, zero);
+    if nonneg(g, y) {
+        return negative;
+    }
+    let below = g.binary(Op::CmpLt, y, zero);
+    let differ = g.binary(Op::CmpNe, negative, below);
+    let some = g.binary(Op::CmpNe, r, zero);
+    g.binary(Op::And, some, differ)
+}
+
+fn floor_div(g: &mut Graph, x: UOp, y: UOp) -> UOp {
+    let (q, r) = (g.binary(Op::Idiv, x, y), g.binary(Op::Imod, x, y));
+    let up = rounds_up(g, r, y);
+    let one = g.cast(up, g.dtype(x));
+    g.binary(Op::Sub, q, one)
+}
+
+fn floor_mod(g: &mut Graph, x: UOp, y: UOp) -> UOp {
+    let r = g.binary(Op::Imod, x, y);
+    let up = rounds_up(g, r, y);
+    let zero = g.int(0, g.dtype(x));
+    let shift = g.select(up, y, zero);
+    g.binary(Op::Add, r, shift)
+}

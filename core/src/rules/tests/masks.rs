@@ -1,0 +1,141 @@
+//! Masks, gates and the last forms.
+
+use crate::DType;
+use crate::rewrite::{Rules, rewrite1};
+use crate::rules::testing::{Rng, check_equal, parse, range, show, validated, var};
+use crate::rules::{GATES, INVALID, LATE, SYMBOLIC, simplify_under};
+use crate::target::{Isa, Target};
+use crate::uop::{Graph, Op, UOp};
+
+fn setup<'a>(g: &mut Graph, ranges: &[usize]) -> Vec<(&'a str, UOp)> {
+    let names = ["r0", "r1", "r2", "r3"];
+    ranges.iter().enumerate().map(|(i, &n)| (names[i], range(g, i as u8, n))).collect()
+}
+
+fn under(ranges: &[usize], cond: &str, text: &str, want: &str) {
+    let g = &mut Graph::new();
+    let rs = setup(g, ranges);
+    let (cond, u) = (parse(g, cond, &rs), parse(g, text, &rs));
+    let cond = crate::rules::simplify(g, cond);
+    let u = crate::rules::simplify(g, u);
+    let got = simplify_under(g, cond, u);
+    let none = g.invalid(g.dtype(u));
+    let (a, b) = (g.select(cond, u, none), g.select(cond, got, none));
+    check_equal(g, a, b, 300, &mut Rng(3), text);
+    let want = parse(g, want, &rs);
+    assert_eq!(show(g, got), show(g, want), "{text}");
+}
+
+#[test]
+fn a_condition_simplifies_what_it_guards() {
+    under(&[10], "r0 < 4", "r0 % 4", "r0");
+    under(&[10], "3 < r0", "r0 // 4 * 7 + (r0 < 3)", "r0 // 4 * 7");
+    under(&[10, 10], "r0 == 3", "r0 * 10 + r1", "r1 + 30");
+    // a padded row index inside a flattened address
+    under(&[8, 3], "-1 < r0 + r1 - 1 & r0 + r1 - 1 < 8", "(r0 + r1 - 1) % 8 * 5", "r0*5 + r1*5 + -5");
+    under(&[8, 3, 4], "0 < r0 + r1 & r0 + r1 < 9", "((r0 + r1 - 1)*4 + r2) // 32", "0");
+    under(&[8, 3, 4], "0 < r0 + r1 & r0 + r1 < 9", "((r0 + r1 - 1)*4 + r2) // 4 % 8", "r0 + r1 + -1");
+    under(&[8, 3], "0 < r0*2 + r1 & r0*2 + r1 < 9", "(r0*2 + r1 + 7) % 8 * 3", "r0*6 + r1*3 + -3");
+}
+
+#[test]
+fn masks_move_out_and_become_gates() {
+    let g = &mut Graph::new();
+    let rs = setup(g, &[10]);
+    let p = g.param(0, DType::F32, 8);
+    let (cond, i) = (parse(g, "0 < r0 & r0 < 9", &rs), parse(g, "r0 - 1", &rs));
+    let none = g.invalid(DType::I32);
+    let idx = g.select(cond, i, none);
+    let (k, z) = (g.idx(1), g.float(0.0, DType::F32));
+    let idx = g.binary(Op::Mul, idx, k);
+    let at = g.index(p, idx);
+    let load = g.load(at);
+    let padded = g.select(cond, load, z);
+    let sets: [&dyn Rules<()>; 3] = [&INVALID, &GATES, &SYMBOLIC];
+    let out = rewrite1(g, padded, &sets, &mut ());
+    assert_eq!((g.op(out), g.src(out).len()), (Op::Load, 3));
+    assert_eq!(show(g, g.src_at(g.src_at(out, 0), 1)), "(r0+-1)");
+    assert_eq!(show(g, g.src_at(out, 2)), "((r0<9)&(0<r0))");
+    // a masked store
+    let one = g.float(1.0, DType::F32);
+    let store = g.store(at, one);
+    let out = rewrite1(g, store, &sets, &mut ());
+    assert_eq!((g.op(out), g.src(out).len()), (Op::Store, 3));
+    assert!(g.reachable(&[out]).iter().all(|&u| g.op(u) != Op::Invalid));
+}
+
+#[test]
+fn random_masked_expressions_keep_their_value() {
+    let mut rng = Rng(11);
+    for _ in 0..3_000 {
+        let g = &mut Graph::new();
+        let leaves = super::random::some_leaves(g, &mut rng);
+        let masked = |g: &mut Graph, rng: &mut Rng| {
+            let c = super::random::bool_expr(g, rng, &leaves, 2);
+            let x = super::random::index_expr(g, rng, &leaves, 3);
+            let none = g.invalid(DType::I32);
+            g.select(c, x, none)
+        };
+        let (a, b) = (masked(g, &mut rng), masked(g, &mut rng));
+        let op = rng.pick(&[Op::Add, Op::Mul, Op::FloorDiv, Op::FloorMod, Op::CmpLt, Op::Max]);
+        let mut u = g.binary(op, a, b);
+        if rng.below(2) == 0 {
+            let c = super::random::bool_expr(g, &mut rng, &leaves, 2);
+            let none = g.invalid(g.dtype(u));
+            u = if rng.below(2) == 0 { g.select(c, none, u) } else { g.select(c, u, none) };
+        }
+        validated(g, u, &[&INVALID, &SYMBOLIC], 12, &mut rng);
+    }
+}
+
+#[test]
+fn late_forms_are_equal_and_free_of_floor_division() {
+    let mut rng = Rng(21);
+    let mut t = Target::x86(Isa::Avx2, 1);
+    for _ in 0..3_000 {
+        let g = &mut Graph::new();
+        let leaves = super::random::some_leaves(g, &mut rng);
+        let u = super::random::index_expr(g, &mut rng, &leaves, 4);
+        let s = crate::rules::simplify(g, u);
+        let out = rewrite1(g, s, &[&LATE], &mut t);
+        check_equal(g, s, out, 30, &mut rng, "late");
+        assert!(g.reachable(&[out]).iter().all(|&u| !matches!(g.op(u), Op::FloorDiv | Op::FloorMod)));
+    }
+    // signs of both operands, all of i8
+    let g = &mut Graph::new();
+    let (x, y) = (var(g, "x", DType::I8, -128, 127), var(g, "y", DType::I8, -128, 127));
+    for op in [Op::FloorDiv, Op::FloorMod] {
+        let u = g.binary(op, x, y);
+        let out = rewrite1(g, u, &[&LATE], &mut t);
+        check_equal(g, u, out, 20_000, &mut rng, "late i8");
+    }
+}
+
+#[test]
+fn division_by_multiplication_is_right_to_the_end_of_its_range() {
+    let mut t = Target::eval();
+    for (n, d) in [(1000, 3), (16384, 7), (10000, 10), (2048, 641), (30000, 49), (224, 25)] {
+        let g = &mut Graph::new();
+        let r = range(g, 0, n);
+        let k = g.idx(d);
+        let q = g.binary(Op::FloorDiv, r, k);
+        let out = rewrite1(g, q, &[&LATE], &mut t);
+        assert_eq!(g.op(out), Op::Shr, "{n} {d}");
+        for i in 0..n as i64 {
+            let env = [(r, crate::dtype::Scalar::Int(i))].into_iter().collect();
+            let v = crate::rules::testing::eval(g, out, &env).expect("a value");
+            assert_eq!(v.as_i64(), i / d, "{i} / {d}");
+        }
+    }
+}
+
+#[test]
+fn floats_fuse_only_where_the_target_does() {
+    let g = &mut Graph::new();
+    let v: Vec<UOp> = ["a", "b", "c"].iter().map(|n| var(g, n, DType::F32, 0, 0)).collect();
+    let m = g.binary(Op::Mul, v[0], v[1]);
+    let s = g.binary(Op::Add, v[2], m);
+    let fused = rewrite1(g, s, &[&LATE], &mut Target::x86(Isa::Avx2, 1));
+    assert_eq!((g.op(fused), g.src(fused).to_vec()), (Op::MulAdd, v));
+    assert_eq!(rewrite1(g, s, &[&LATE], &mut Target::wasm(false, 1)), s);
+}
