@@ -1,9 +1,11 @@
 //! The WASM renderer: every sample program is rendered, validated, linked into one module, and run by node.
 
-use gradloom_core::render::wasm::{DriverStep, Kernel, MAX_PAGES, link, render};
+use gradloom_core::render::wasm::{
+    DriverStep, Kernel, MAX_PAGES, SYNC_BYTES, driver, link, relaxed_simd_probe, render,
+};
 use gradloom_core::target::Target;
 use gradloom_tests::programs::{Sample, samples};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// Where in the memory image what is.
@@ -11,13 +13,14 @@ struct Image {
     bytes: Vec<u8>,
     steps: usize,
     scratch: usize,
+    scratch_bytes: usize,
     sync: usize,
     /// Address of each sample's buffers.
     bufs: Vec<Vec<usize>>,
 }
 
 /// A memory image with the samples' data, and a step per sample that runs kernel `i`.
-fn image(samples: &[&Sample], kernels: &[Kernel]) -> Image {
+fn image(samples: &[&Sample], kernels: &[Kernel], threads: usize) -> Image {
     let mut bytes = vec![0; 64];
     let mut put = |data: &[u8]| {
         let at = bytes.len();
@@ -37,27 +40,32 @@ fn image(samples: &[&Sample], kernels: &[Kernel]) -> Image {
         bufs.push(at);
     }
     let steps = put(&steps);
-    let sync = put(&[0; 64]);
-    let scratch = put(&vec![0xFF; kernels.iter().map(|k| k.scratch as usize).max().unwrap_or(0)]);
-    Image { bytes, steps, scratch, sync, bufs }
-}
-
-fn temp(name: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wasm");
-    std::fs::create_dir_all(&dir).expect("a folder for temporary files");
-    dir.join(name)
+    let sync = put(&[0; SYNC_BYTES]);
+    let scratch_bytes = kernels.iter().map(|k| k.scratch as usize).max().unwrap_or(0);
+    let scratch = put(&vec![0xFF; scratch_bytes * threads]);
+    Image { bytes, steps, scratch, scratch_bytes, sync, bufs }
 }
 
 /// Runs the image in node; the memory afterwards and what node printed.
-fn node(tag: &str, module: &[u8], image: &Image, n: usize, repeat: usize, flags: &[&str]) -> (Vec<u8>, String) {
-    let (m, i, o) = (temp(&format!("{tag}.wasm")), temp(&format!("{tag}.in")), temp(&format!("{tag}.out")));
-    std::fs::write(&m, module).unwrap();
-    std::fs::write(&i, &image.bytes).unwrap();
+fn node(tag: &str, kernels: &[Kernel], image: &Image, threads: usize, repeat: usize) -> (Vec<u8>, String) {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wasm");
+    std::fs::create_dir_all(&dir).expect("a folder for temporary files");
+    let module = link(kernels, 0, threads > 1, MAX_PAGES);
+    let driver = driver(threads > 1, MAX_PAGES);
+    validate(&module);
+    validate(&driver);
+    let file = |suffix: &str| dir.join(format!("{tag}.{suffix}"));
+    std::fs::write(file("wasm"), &module).unwrap();
+    std::fs::write(file("driver.wasm"), &driver).unwrap();
+    std::fs::write(file("in"), &image.bytes).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("lib/wasm_run.mjs");
-    let numbers = [image.steps, n, image.scratch, image.sync, repeat].map(|v| v.to_string());
-    let out = Command::new("node").args(flags).arg(script).args([&m, &i, &o]).args(&numbers).output().expect("node");
+    let n = kernels.len();
+    let numbers = [image.steps, n, image.scratch, image.scratch_bytes, image.sync, n, threads, repeat];
+    let mut command = Command::new("node");
+    command.arg("--experimental-wasm-relaxed-simd").arg(script).arg(&dir).arg(tag);
+    let out = command.args(numbers.map(|v| v.to_string())).output().expect("node");
     assert!(out.status.success(), "node: {}", String::from_utf8_lossy(&out.stderr));
-    (std::fs::read(&o).unwrap(), String::from_utf8_lossy(&out.stdout).trim().to_string())
+    (std::fs::read(file("out")).unwrap(), String::from_utf8_lossy(&out.stdout).trim().to_string())
 }
 
 fn validate(module: &[u8]) {
@@ -68,14 +76,14 @@ fn validate(module: &[u8]) {
 }
 
 /// Renders, links, validates, runs and compares all samples of a target.
-fn check_all(tag: &str, t: &Target, flags: &[&str]) {
+fn check_all(tag: &str, t: &Target) {
     let all = samples(t);
     let mut failures = Vec::new();
     let (mut batch, mut kernels) = (Vec::new(), Vec::new());
     for s in &all {
         match render(&s.program, t) {
             Ok(k) => {
-                let module = link(std::slice::from_ref(&k), false, MAX_PAGES);
+                let module = link(std::slice::from_ref(&k), 0, false, MAX_PAGES);
                 match wasmparser::Validator::new().validate_all(&module) {
                     Ok(_) => {
                         kernels.push(k);
@@ -87,10 +95,8 @@ fn check_all(tag: &str, t: &Target, flags: &[&str]) {
             Err(e) => failures.push(format!("{}: {e}", s.program.name)),
         }
     }
-    let module = link(&kernels, false, MAX_PAGES);
-    validate(&module);
-    let image = image(&batch, &kernels);
-    let (memory, printed) = node(tag, &module, &image, batch.len(), 0, flags);
+    let image = image(&batch, &kernels, t.threads);
+    let (memory, printed) = node(tag, &kernels, &image, t.threads, 0);
     for (s, bufs) in batch.iter().zip(&image.bufs) {
         let got: Vec<Vec<u8>> =
             s.data.iter().zip(bufs).map(|(d, &at)| memory[at..at + d.bytes().len()].to_vec()).collect();
@@ -98,22 +104,45 @@ fn check_all(tag: &str, t: &Target, flags: &[&str]) {
     }
     assert!(failures.is_empty(), "{} of {} fail ({printed}):\n{}", failures.len(), all.len(), failures.join("\n"));
     assert!(printed.contains("\"failed\":[]"), "{printed}");
-    println!("{tag}: {} samples, module {} bytes, {printed}", all.len(), module.len());
 }
 
 #[test]
 fn samples_plain() {
-    check_all("plain", &Target::wasm(false, 1), &[]);
+    check_all("plain", &Target::wasm(false, 1));
 }
 
 #[test]
 fn samples_relaxed() {
-    check_all("relaxed", &Target::wasm(true, 1), &["--experimental-wasm-relaxed-simd"]);
+    check_all("relaxed", &Target::wasm(true, 1));
 }
 
 #[test]
-fn shared_module_is_valid() {
-    let t = Target::wasm(false, 4);
-    let kernels: Vec<Kernel> = samples(&t).iter().filter_map(|s| render(&s.program, &t).ok()).collect();
-    validate(&link(&kernels, true, MAX_PAGES));
+fn samples_threads() {
+    check_all("threads", &Target::wasm(false, 3));
+}
+
+#[test]
+fn relaxed_simd_probe_is_valid_only_with_it() {
+    use wasmparser::{Validator, WasmFeatures};
+    let with = WasmFeatures::default();
+    let without = with.difference(WasmFeatures::RELAXED_SIMD);
+    let probe = relaxed_simd_probe();
+    assert!(Validator::new_with_features(with).validate_all(&probe).is_ok());
+    assert!(Validator::new_with_features(without).validate_all(&probe).is_err());
+}
+
+/// Not a gate: prints the speed of a 512 matmul with a 4x8 tile.
+#[test]
+#[ignore = "a measurement; run with --ignored --nocapture"]
+fn matmul_speed() {
+    for (tag, relaxed, threads) in [("mm", false, 1), ("mm_relaxed", true, 1), ("mm_threads", false, 2)] {
+        let t = Target::wasm(relaxed, threads);
+        let s = gradloom_tests::programs::matmul(&t, 512, 512, 512);
+        let kernels = [render(&s.program, &t).expect("renders")];
+        let image = image(&[&s], &kernels, threads);
+        let (_, printed) = node(tag, &kernels, &image, threads, 20);
+        let ms: f64 = printed.split("\"ms\":").nth(1).and_then(|s| s.split(',').next()).unwrap().parse().unwrap();
+        let (gflops, bytes) = (2.0 * 512f64.powi(3) / ms / 1e6, kernels[0].body.len());
+        println!("{tag}: {gflops:.1} GFLOP/s, kernel {bytes} bytes ({printed})");
+    }
 }

@@ -1,34 +1,81 @@
 // Runs steps of a linked kernel module on a memory image, for the Rust tests.
-// node wasm_run.mjs MODULE IMAGE OUT STEPS N SCRATCH SYNC [REPEAT]
-// Each step is a call of its own; the steps that trapped are printed as JSON {failed: [[step, message]], ms}.
+// node wasm_run.mjs DIR NAME STEPS N SCRATCH SCRATCH_BYTES SYNC KERNELS THREADS REPEAT
+// Reads DIR/NAME.{wasm,driver.wasm,in}, writes DIR/NAME.out and prints JSON {failed: [[step, message]], ms, compileMs}.
+// With one thread each step is a call of its own; with more all steps are one job for the worker threads.
 import { readFileSync, writeFileSync } from "node:fs";
+import { Worker, isMainThread, parentPort, workerData } from "node:worker_threads";
 
-const [modulePath, imagePath, outPath, ...numbers] = process.argv.slice(2);
-const [steps, n, scratch, sync, repeat = 0] = numbers.map(Number);
-const image = readFileSync(imagePath);
-const memory = new WebAssembly.Memory({ initial: Math.ceil(image.length / 65536), maximum: 65536 });
-new Uint8Array(memory.buffer).set(image);
-const compileStart = performance.now();
-const module = new WebAssembly.Module(readFileSync(modulePath));
-const { run } = new WebAssembly.Instance(module, { e: { m: memory } }).exports;
-const compileMs = performance.now() - compileStart;
-const failed = [];
-for (let i = 0; i < n; i++) {
-  try {
-    run(steps + 16 * i, 1, 0, 1, scratch, sync);
-  } catch (error) {
-    failed.push([i, String(error)]);
-  }
+// words of the block that threads share, see core/src/render/wasm/driver.rs
+const [JOB, STEPS, COUNT, THREADS, SERVING] = [2, 3, 4, 5, 6];
+
+function instantiate({ module, driver, memory, kernels }) {
+  const table = new WebAssembly.Table({ element: "anyfunc", initial: kernels });
+  const env = { e: { m: memory, t: table, s: new WebAssembly.Global({ value: "i32", mutable: true }, 0) } };
+  new WebAssembly.Instance(module, env);
+  return new WebAssembly.Instance(driver, env).exports;
 }
-writeFileSync(outPath, new Uint8Array(memory.buffer));
-let ms = 0;
-if (repeat) {
+
+async function main() {
+  const [dir, name, ...numbers] = process.argv.slice(2);
+  const [steps, n, scratch, scratchBytes, sync, kernels, threads, repeat] = numbers.map(Number);
+  const image = readFileSync(`${dir}/${name}.in`);
+  const pages = Math.ceil(image.length / 65536);
+  const memory = new WebAssembly.Memory({ initial: pages, maximum: 65536, shared: threads > 1 });
+  new Uint8Array(memory.buffer).set(image);
+  const start = performance.now();
+  const module = new WebAssembly.Module(readFileSync(`${dir}/${name}.wasm`));
+  const driver = new WebAssembly.Module(readFileSync(`${dir}/${name}.driver.wasm`));
+  const { run } = instantiate({ module, driver, memory, kernels });
+  const compileMs = performance.now() - start;
+  const failed = [];
+  let go;
+  if (threads === 1) {
+    for (let i = 0; i < n; i++) {
+      try {
+        run(steps + 16 * i, 1, 0, 1, scratch, sync);
+      } catch (error) {
+        failed.push([i, String(error)]);
+      }
+    }
+    go = () => run(steps, n, 0, 1, scratch, sync);
+  } else {
+    const words = new Int32Array(memory.buffer, sync, 16);
+    for (let i = 1; i < threads; i++) {
+      const data = { module, driver, memory, kernels, sync, thread: i, scratch: scratch + i * scratchBytes };
+      new Worker(new URL(import.meta.url), { workerData: data });
+    }
+    while (Atomics.load(words, SERVING) < threads - 1) await new Promise((resolve) => setTimeout(resolve, 1));
+    go = () => {
+      words[STEPS] = steps;
+      words[COUNT] = n;
+      words[THREADS] = threads;
+      Atomics.add(words, JOB, 1);
+      Atomics.notify(words, JOB);
+      run(steps, n, 0x80000000 | 0, threads, scratch, sync);
+    };
+    go();
+  }
+  writeFileSync(`${dir}/${name}.out`, new Uint8Array(memory.buffer));
   const times = [];
   for (let i = 0; i < repeat; i++) {
     const start = performance.now();
-    run(steps, n, 0, 1, scratch, sync);
+    go();
     times.push(performance.now() - start);
   }
-  ms = Math.min(...times);
+  if (threads > 1) {
+    const words = new Int32Array(memory.buffer, sync, 16);
+    words[COUNT] = -1;
+    Atomics.add(words, JOB, 1);
+    Atomics.notify(words, JOB);
+    while (Atomics.load(words, SERVING) > 0) await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+  console.log(JSON.stringify({ failed, ms: repeat ? Math.min(...times) : 0, compileMs }));
 }
-console.log(JSON.stringify({ failed, ms, compileMs }));
+
+if (isMainThread) {
+  await main();
+} else {
+  const { serve } = instantiate(workerData);
+  serve(workerData.sync, workerData.thread, workerData.scratch, 0);
+  parentPort.close();
+}

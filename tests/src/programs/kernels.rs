@@ -25,7 +25,7 @@ fn lanes(t: &Target) -> usize {
 }
 
 /// `c[m, n] = sum_k a[m, k] * b[k, n]`, tile 4 x 2*lanes.
-fn matmul(t: &Target, m: usize, n: usize, k: usize) -> Sample {
+pub fn matmul(t: &Target, m: usize, n: usize, k: usize) -> Sample {
     let (l, tm) = (lanes(t), 4);
     let tn = if n.is_multiple_of(2 * l) { 2 } else { 1 };
     let (a, w) = (Data::new(F32, m * k, noise), Data::new(F32, k * n, |i| noise(i + 77)));

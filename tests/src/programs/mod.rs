@@ -10,6 +10,7 @@ mod ops;
 mod tiles;
 
 pub use build::{Build, Data, stored};
+pub use kernels::matmul;
 
 use gradloom_core::DType;
 use gradloom_core::codegen::Program;

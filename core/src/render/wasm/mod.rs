@@ -2,7 +2,7 @@
 //!
 //! A kernel is a function `(bufs, vars, lo, hi)` of four i32: the address of a table of buffer addresses by slot, the address
 //! of its 4-byte launch scalars, and the slice of the grid to run. Its only other inputs are memory 0 and global 0, the
-//! address of this thread's scratch memory. `link` makes a module out of bodies and adds a driver.
+//! address of this thread's scratch memory. `link` makes a module out of bodies, `driver` one that runs them.
 //!
 //! How a tile is held: a lane axis whose extent is a multiple of 4 is a row of v128 if an element has at most 32 bits
 //! (bool as masks, narrow integers widened, f16 and bf16 as their bits), else four locals a chunk; any other axis is one
@@ -12,6 +12,7 @@
 //!
 //! Never: the driver's JavaScript side, allocation, anything of a browser.
 
+mod driver;
 mod emit;
 mod func;
 mod layout;
@@ -21,7 +22,8 @@ mod scalar;
 mod value;
 mod vector;
 
-pub use link::{DriverStep, MAX_PAGES, STEP_BYTES, link};
+pub use driver::{DriverStep, LEAVE, STEP_BYTES, SYNC_BYTES, Sync, driver};
+pub use link::{MAX_PAGES, link, relaxed_simd_probe};
 
 use super::{Code, Renderer};
 use crate::codegen::Program;
