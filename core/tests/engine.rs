@@ -116,3 +116,76 @@ fn contractions() {
     });
     check("pool", |s| seeded(s, &[1, 2, 7, 7], 1).max_pool(&PoolOpts::new(&[3, 3])));
 }
+
+fn run(e: &mut Engine, s: &Session, roots: &[&Tensor]) -> gradloom_core::engine::Replay {
+    let ids: Vec<_> = roots.iter().map(|t| t.root()).collect();
+    let p = e.start(&mut s.state(), &ids).unwrap();
+    e.finish(&mut s.state(), p).unwrap()
+}
+
+fn values(e: &mut Engine, t: &Tensor) -> Vec<f32> {
+    let s = t.session();
+    let (ticket, dt, _) = e.read(&mut s.state(), t.root()).unwrap();
+    floats(&e.poll(ticket, dt).unwrap().unwrap())
+}
+
+#[test]
+fn assigns_run_once_and_readers_see_the_old_value() {
+    for target in targets() {
+        let s = Session::new();
+        let mut e = Engine::new(Box::new(EvalDevice::new(target)));
+        let w = Tensor::new(&s, &[1.0f32, 2.0, 3.0, 4.0], &[4]).unwrap();
+        let before = w.mul(10.0).unwrap();
+        w.assign(&w.add(1.0).unwrap()).unwrap();
+        let after = w.mul(100.0).unwrap();
+        run(&mut e, &s, &[&w, &after]);
+        assert_eq!(values(&mut e, &w), [2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(values(&mut e, &after), [200.0, 300.0, 400.0, 500.0]);
+        run(&mut e, &s, &[&before]);
+        assert_eq!(values(&mut e, &before), [10.0, 20.0, 30.0, 40.0]);
+        w.assign(&w.flip(&[0]).unwrap()).unwrap();
+        run(&mut e, &s, &[&w]);
+        assert_eq!(values(&mut e, &w), [5.0, 4.0, 3.0, 2.0]);
+        run(&mut e, &s, &[&w]);
+        assert_eq!(values(&mut e, &w), [5.0, 4.0, 3.0, 2.0]);
+    }
+}
+
+#[test]
+fn a_training_step_is_planned_once() {
+    let s = Session::new();
+    let mut e = Engine::new(Box::new(EvalDevice::default()));
+    let w = Tensor::new(&s, &[0.5f32; 6], &[3, 2]).unwrap();
+    for step in 0..5 {
+        let x = Tensor::new(&s, &[step as f32, 1.0, 2.0], &[1, 3]).unwrap();
+        let y = x.matmul(&w).unwrap();
+        w.assign(&w.sub(&y.sum(&[], false).unwrap().mul(0.01).unwrap()).unwrap()).unwrap();
+        run(&mut e, &s, &[&y, &w]);
+        e.collect(&mut s.state());
+    }
+    assert_eq!(e.counters().plans, 1);
+    assert_eq!(e.counters().plan_hits, 4);
+}
+
+#[test]
+fn replay_takes_new_inputs_and_variables_and_never_aliases() {
+    let s = Session::new();
+    let mut e = Engine::new(Box::new(EvalDevice::default()));
+    let x = Tensor::new(&s, &[1.0f32, 2.0, 3.0], &[3]).unwrap();
+    let k = Tensor::variable(&s, "k", 0, 100).unwrap();
+    let y = x.mul(&k.cast(DType::F32).unwrap()).unwrap();
+    let buffer = |t: &Tensor| {
+        let st = s.state();
+        st.storage(st.node(t.root())).and_then(|b| st.buffer_id(b)).unwrap()
+    };
+    let input = buffer(&x);
+    e.set_var("k", gradloom_core::dtype::Scalar::Int(2), DType::I32);
+    let replay = run(&mut e, &s, &[&y]);
+    let other = Tensor::new(&s, &[10.0f32, 20.0, 30.0], &[3]).unwrap();
+    let id = buffer(&other);
+    e.set_var("k", gradloom_core::dtype::Scalar::Int(3), DType::I32);
+    let nodes = e.replay(&mut s.state(), &replay, &[(input, id)].into_iter().collect()).unwrap();
+    let z = Tensor::from_node(&s, nodes[0]);
+    assert_eq!(values(&mut e, &y), [2.0, 4.0, 6.0]);
+    assert_eq!(values(&mut e, &z), [30.0, 60.0, 90.0]);
+}

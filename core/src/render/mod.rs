@@ -5,8 +5,8 @@ mod cstyle;
 pub mod wgsl;
 
 use crate::codegen::Program;
-use crate::target::Target;
-use crate::{DType, Result};
+use crate::target::{Lang, Target};
+use crate::{DType, Error, Result};
 
 /// What a device compiles.
 #[derive(Clone)]
@@ -55,5 +55,10 @@ impl Source {
 
 /// Renders with the renderer of the target's language.
 pub fn render(p: &Program, t: &Target) -> Result<Code> {
-    Err(crate::Error::Unsupported { what: format!("renderer for {:?}", t.lang), context: p.name.clone() })
+    match t.lang {
+        Lang::Wgsl => wgsl::WgslRenderer.render(p, t),
+        Lang::Wasm => wasm::Wasm.render(p, t),
+        Lang::Eval => Ok(Code::Program(std::sync::Arc::new(p.clone()))),
+        lang => Err(Error::Unsupported { what: format!("renderer for {lang:?}"), context: p.name.clone() }),
+    }
 }

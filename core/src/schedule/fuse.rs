@@ -112,16 +112,17 @@ fn reads_elsewhere(g: &Graph, target: UOp, value: UOp) -> bool {
         base = g.src_at(base, 0);
     }
     // elementwise use of the very same view is safe; any other path to the storage is not
-    let mut stack = vec![value];
+    let mut stack = vec![(value, false)];
     let mut seen = rustc_hash::FxHashSet::default();
-    while let Some(u) = stack.pop() {
-        if u == target || !seen.insert(u) {
+    while let Some((u, moved)) = stack.pop() {
+        if (u == target && !moved) || g.op(u) == Op::Contiguous || !seen.insert((u, moved)) {
             continue;
         }
         if storage(g, u) == storage(g, base) {
             return true;
         }
-        stack.extend_from_slice(g.src(u));
+        let moves = g.op(u).is_movement() || matches!(g.op(u), Op::Reduce | Op::Gather);
+        stack.extend(g.src(u).iter().map(|&s| (s, moved || moves)));
     }
     false
 }

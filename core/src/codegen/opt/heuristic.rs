@@ -218,7 +218,16 @@ impl<'a> View<'a> {
         if !self.len(l).is_multiple_of(width as usize) {
             opts.push(Opt { op: OptOp::PadTo, axis: self.id(l), amount: width });
         }
-        opts.push(Opt { op: OptOp::Lane, axis: self.id(l), amount: width });
+        if !self.t.has_local {
+            opts.push(Opt { op: OptOp::Lane, axis: self.id(l), amount: width });
+            return;
+        }
+        // a GPU's vector is a vec4; further vectors are registers
+        opts.push(Opt { op: OptOp::Lane, axis: self.id(l), amount: self.t.lanes as u32 });
+        if vectors > 1 {
+            let op = if self.k.g.kind(l).is_reduce() { OptOp::Accum } else { OptOp::Upcast };
+            opts.push(Opt { op, axis: self.id(l), amount: vectors as u32 });
+        }
     }
 
     /// Repeats short innermost reduction loops, so that small windows cost no loop control.
