@@ -46,8 +46,9 @@ fn wasm_toolchain() -> Result<Toolchain, String> {
     }
     println!("setup: wasm32 compiler: asking rustup for the target {}", wasm::TARGET);
     match sh::quiet(Command::new("rustup").args(["target", "add", wasm::TARGET])) {
-        Ok(_) => println!("setup: wasm32 compiler: rustup added it"),
-        Err(why) => {
+        Ok(_) if Toolchain::find().is_ok() => println!("setup: wasm32 compiler: rustup added it"),
+        answer => {
+            let why = answer.err().unwrap_or("it says that it did, but the files are not there".to_string());
             println!("setup: wasm32 compiler: rustup could not: {why}");
             println!("setup: wasm32 compiler: taking Debian's rustc and the sources of its standard library instead");
             apt(&["rustc-web", "cargo-web", "rust-web-src", "lld"])?;
