@@ -175,8 +175,8 @@ impl Graph {
         self.const_int(self.src_at(u, 0)).expect("range bounds are constants") as usize
     }
 
-    /// Adds a node, or finds the equal one. The shape is derived; sources must have been checked to fit (frontend) or be
-    /// known to (compiler): see `shape`.
+    /// Adds a node, or finds the equal one. The shape is derived; sources must have been checked to fit (frontend) or
+    /// be known to (compiler): see `shape`.
     pub fn node(&mut self, op: Op, dtype: DType, src: &[UOp], arg: Arg) -> UOp {
         let arg_id = self.intern_arg(arg);
         let hash = node_hash(op, dtype, src, arg_id);

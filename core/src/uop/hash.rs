@@ -1,122 +1,143 @@
-//! Structural keys: 128 bits that depend on ops, dtypes, arguments and shape of a graph, not on node numbers. Stable
-//! across hosts and within a release; every cache is keyed by them.
+//! Structural keys: 128 bits that depend only on what a graph computes, not on node numbers, host, word size or the
+//! order of enums. They key every cache, also those that outlive a process, so the mixing is our own and never
+//! changes silently: changing it must change [`VERSION`].
 
-use super::{Arg, Graph, UOp};
+use super::print::{kind_name, reduce_name, space_name};
+use super::{Arg, Graph, Op, UOp};
+use crate::DType;
 use crate::dtype::Scalar;
+use std::sync::LazyLock;
 
-/// Two lanes of multiply-xorshift mixing (constants from SplitMix64 and xxHash64).
-#[derive(Clone, Copy)]
-struct Mixer(u64, u64);
+/// Part of every key.
+pub const VERSION: u64 = 1;
 
-impl Mixer {
-    fn new(seed: u64) -> Mixer {
-        Mixer(seed ^ 0x9E37_79B9_7F4A_7C15, seed ^ 0xC2B2_AE3D_27D4_EB4F)
-    }
-
-    fn word(&mut self, w: u64) {
-        let mix = |h: u64, m: u64| {
-            let x = (h ^ w).wrapping_mul(m);
-            (x ^ (x >> 29)).wrapping_add(m).rotate_left(23)
-        };
-        self.0 = mix(self.0, 0xBF58_476D_1CE4_E5B9);
-        self.1 = mix(self.1, 0x94D0_49BB_1331_11EB);
-    }
-
-    fn words(&mut self, list: impl ExactSizeIterator<Item = u64>) {
-        self.word(list.len() as u64);
-        list.for_each(|w| self.word(w));
-    }
-
-    fn bytes(&mut self, b: &[u8]) {
-        self.words(b.iter().map(|&x| x as u64));
-    }
-
-    fn key(mut self) -> u128 {
-        self.word(0x2545_F491_4F6C_DD1D);
-        (self.0 as u128) << 64 | self.1 as u128
-    }
-}
-
-/// The key of a graph with the given roots, in their order.
+/// The key of some roots of a graph, in their order.
 pub fn key(g: &Graph, roots: &[UOp]) -> u128 {
-    let top = roots.iter().max().map_or(0, |r| r.0 as usize + 1);
-    let mut keys = vec![0u128; top];
-    for u in g.reachable(roots) {
-        let mut m = Mixer::new(1);
-        m.bytes(g.op(u).name().as_bytes());
-        m.bytes(g.dtype(u).name().as_bytes());
-        arg(&mut m, g.arg(u));
+    let nodes = g.reachable(roots);
+    let mut keys = vec![0u128; nodes.last().map_or(0, |u| u.0 as usize + 1)];
+    for u in nodes {
+        let mut m = Mixer::new();
+        m.word(NAMES.0[g.op(u) as usize]);
+        m.word(NAMES.1[g.dtype(u) as usize]);
+        m.arg(g.arg(u));
         m.word(g.src(u).len() as u64);
         for s in g.src(u) {
-            let k = keys[s.0 as usize];
-            m.word(k as u64);
-            m.word((k >> 64) as u64);
+            m.wide(keys[s.0 as usize]);
         }
-        keys[u.0 as usize] = m.key();
+        keys[u.0 as usize] = m.finish();
     }
-    let mut m = Mixer::new(2);
-    m.words(roots.iter().map(|r| keys[r.0 as usize] as u64 ^ (keys[r.0 as usize] >> 64) as u64).collect::<Vec<_>>().into_iter());
-    m.key()
+    let mut m = Mixer::new();
+    m.word(roots.len() as u64);
+    roots.iter().for_each(|r| m.wide(keys[r.0 as usize]));
+    m.finish()
 }
 
-fn arg(m: &mut Mixer, a: &Arg) {
-    match a {
-        Arg::None => m.word(0),
-        Arg::Const(Scalar::Int(i)) => m.words([1, *i as u64].into_iter()),
-        Arg::Const(Scalar::Float(b)) => m.words([2, *b].into_iter()),
-        Arg::Buffer { id, len } => m.words([3, *id as u64, *len as u64].into_iter()),
-        Arg::Param { slot, len } => m.words([4, *slot as u64, *len as u64].into_iter()),
-        Arg::Var { name, min, max } => {
-            m.words([5, *min as u64, *max as u64].into_iter());
-            m.bytes(name.as_bytes());
-        }
-        Arg::Shape(s) => {
-            m.word(6);
-            m.words(s.iter().map(|&n| n as u64));
-        }
-        Arg::Axes(a) => {
-            m.word(7);
-            m.words(a.iter().map(|&n| n as u64));
-        }
-        Arg::Pairs(p) => {
-            m.word(8);
-            p.iter().for_each(|&(a, b)| m.words([a as u64, b as u64].into_iter()));
-        }
-        Arg::Reduce(op, axes) => {
-            m.words([9, *op as u64].into_iter());
-            m.words(axes.iter().map(|&n| n as u64));
-        }
-        Arg::Range(r) => {
-            m.words([10, r.id as u64, r.lane as u64].into_iter());
-            m.bytes(format!("{:?}", r.kind).as_bytes());
-        }
-        Arg::Strides(s) => {
-            m.word(11);
-            s.iter().for_each(|&(id, c)| m.words([id as u64, c as u64].into_iter()));
-        }
-        Arg::Acc(id) => m.words([12, *id as u64].into_iter()),
-        Arg::Scratch { id, len, space } => m.words([13, *id as u64, *len as u64, *space as u64].into_iter()),
-    }
+/// The key of any bytes, for what is cached beside graphs.
+pub fn key_bytes(bytes: &[u8]) -> u128 {
+    let mut m = Mixer::new();
+    m.bytes(bytes);
+    m.finish()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::DType::F32;
-    use crate::uop::Op;
+/// Hashes of op and dtype names, so that reordering the enums changes no key.
+static NAMES: LazyLock<(Vec<u64>, Vec<u64>)> = LazyLock::new(|| {
+    let of = |name: &str| key_bytes(name.as_bytes()) as u64;
+    let mut ops = vec![0; 256];
+    Op::ALL.iter().for_each(|&op| ops[op as usize] = of(&op.name()));
+    let mut dtypes = vec![0; 256];
+    DType::ALL.iter().chain(&[DType::Void]).for_each(|&dt| dtypes[dt as usize] = of(dt.name()));
+    (ops, dtypes)
+});
 
-    #[test]
-    fn equal_structure_has_one_key_whatever_the_numbering() {
-        let (mut a, mut b) = (Graph::new(), Graph::new());
-        b.float(7.0, F32);
-        let sum = |g: &mut Graph, c: f64| {
-            let p = g.param(0, F32, 4);
-            let c = g.float(c, F32);
-            g.binary(Op::Add, p, c)
-        };
-        let (x, y, z) = (sum(&mut a, 1.0), sum(&mut b, 1.0), sum(&mut b, 2.0));
-        assert_eq!(key(&a, &[x]), key(&b, &[y]));
-        assert_ne!(key(&b, &[y]), key(&b, &[z]));
-        assert_ne!(key(&b, &[y, z]), key(&b, &[z, y]));
+/// Two multiply-xorshift lanes with different odd constants, crossed at each word and avalanched at the end.
+struct Mixer {
+    a: u64,
+    b: u64,
+}
+
+impl Mixer {
+    fn new() -> Mixer {
+        let mut m = Mixer { a: 0x243F_6A88_85A3_08D3, b: 0x1319_8A2E_0370_7344 }; // digits of pi
+        m.word(VERSION);
+        m
+    }
+
+    fn word(&mut self, v: u64) {
+        let a = (self.a ^ v).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let b = (self.b.rotate_left(23) ^ v).wrapping_mul(0xC2B2_AE3D_27D4_EB4F);
+        self.a = a ^ (a >> 29) ^ b.rotate_left(32);
+        self.b = b ^ (b >> 31);
+    }
+
+    fn wide(&mut self, v: u128) {
+        self.word(v as u64);
+        self.word((v >> 64) as u64);
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.word(bytes.len() as u64);
+        for chunk in bytes.chunks(8) {
+            let mut w = [0; 8];
+            w[..chunk.len()].copy_from_slice(chunk);
+            self.word(u64::from_le_bytes(w));
+        }
+    }
+
+    fn text(&mut self, s: &str) {
+        self.bytes(s.as_bytes());
+    }
+
+    fn list(&mut self, tag: u64, items: impl ExactSizeIterator<Item = u64>) {
+        self.word(tag);
+        self.word(items.len() as u64);
+        items.for_each(|v| self.word(v));
+    }
+
+    /// Each variant has a tag of its own, in the order they were introduced.
+    fn arg(&mut self, arg: &Arg) {
+        match arg {
+            Arg::None => self.word(0),
+            Arg::Const(Scalar::Int(i)) => self.list(1, [*i as u64].into_iter()),
+            Arg::Const(Scalar::Float(b)) => self.list(2, [*b].into_iter()),
+            Arg::Buffer { id, len } => self.list(3, [*id as u64, *len as u64].into_iter()),
+            Arg::Param { slot, len } => self.list(4, [*slot as u64, *len as u64].into_iter()),
+            Arg::Var { name, min, max } => {
+                self.list(5, [*min as u64, *max as u64].into_iter());
+                self.text(name);
+            }
+            Arg::Shape(s) => self.list(6, s.iter().map(|&n| n as u64)),
+            Arg::Axes(a) => self.list(7, a.iter().map(|&n| n as u64)),
+            Arg::Pairs(p) => {
+                self.list(8, p.iter().map(|p| p.0 as u64));
+                self.list(8, p.iter().map(|p| p.1 as u64));
+            }
+            Arg::Reduce(op, axes) => {
+                self.list(9, axes.iter().map(|&n| n as u64));
+                self.text(reduce_name(*op));
+            }
+            Arg::Range(r) => {
+                self.list(10, [r.id as u64, r.lane as u64].into_iter());
+                self.text(&kind_name(r.kind));
+            }
+            Arg::Strides(s) => {
+                self.list(11, s.iter().map(|s| s.0 as u64));
+                self.list(11, s.iter().map(|s| s.1 as u64));
+            }
+            Arg::Acc(id) => self.list(12, [*id as u64].into_iter()),
+            Arg::Scratch { id, len, space } => {
+                self.list(13, [*id as u64, *len as u64].into_iter());
+                self.text(space_name(*space));
+            }
+        }
+    }
+
+    fn finish(self) -> u128 {
+        fn avalanche(mut x: u64) -> u64 {
+            x = (x ^ (x >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
+            x = (x ^ (x >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
+            x ^ (x >> 33)
+        }
+        let (a, b) = (avalanche(self.a), avalanche(self.b ^ self.a.rotate_left(17)));
+        (a as u128) << 64 | b as u128
     }
 }

@@ -1,8 +1,8 @@
 //! The IR, complete and usable alone: one node type from the user's tensor to the program a renderer prints.
 //!
-//! A [`UOp`] is a `u32` handle into a hash-consed, append-only [`Graph`]. A source's index is below its user's, so index
-//! order is a topological order and every analysis is a dense side table. Nodes never change; equal nodes are one node.
-//! Never: rewriting, devices, anything that needs a target.
+//! A [`UOp`] is a `u32` handle into a hash-consed, append-only [`Graph`]. A source's index is below its user's, so
+//! index order is a topological order and every analysis is a dense side table. Nodes never change; equal nodes are
+//! one node. Never: rewriting, devices, anything that needs a target.
 
 pub mod arg;
 mod bounds;
@@ -11,8 +11,15 @@ pub mod eval;
 pub mod graph;
 pub mod hash;
 pub mod op;
+pub mod parse;
+pub mod print;
+pub mod random;
 mod shape;
+pub mod spec;
 
 pub use arg::{Arg, Axes, AxisKind, Pairs, RangeArg, Shape, Space};
 pub use graph::{Graph, RangeSet, UOp};
 pub use op::{Op, ReduceOp};
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,9 @@
 //! The op set. Each op says in which stage it is legal and what its sources are; `spec` checks exactly that.
 //!
-//! Stages: T = tensor graph (values have shapes), K = kernel graph (scalars over ranges), P = program (linear order, tiles).
-//! A value in K and P is scalar per point of its *open ranges*. Ranges of a tile kind (see [`super::AxisKind`]) are never
-//! loops: a value that depends on them is a tile, one element per point, of which the `lane` axis is a vector register.
+//! Stages: T = tensor graph (values have shapes), K = kernel graph (scalars over ranges), P = program (linear order,
+//! tiles). A value in K and P is scalar per point of its *open ranges*. Ranges of a tile kind (see
+//! [`super::AxisKind`]) are never loops: a value that depends on them is a tile, one element per point, of which the
+//! `lane` axis is a vector register.
 
 /// The kind of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -34,8 +35,8 @@ pub enum Op {
     Shrink,
     /// `Flip(x)[Axes]`: reverses the listed axes.
     Flip,
-    /// `Gather(x, idx)[Axes([axis])]`: `out[i..] = x[i.. with i[axis] = idx[i..]]`; idx is an integer tensor whose shape
-    /// equals x's on every other axis; out of range gives 0.
+    /// `Gather(x, idx)[Axes([axis])]`: `out[i..] = x[i.. with i[axis] = idx[i..]]`; idx is an integer tensor whose
+    /// shape equals x's on every other axis; out of range gives 0.
     Gather,
     // ---- reduce
     /// T `Reduce(x)[Reduce(op, axes)]`: axes become size 1. K `Reduce(x, ranges..)[Reduce(op, [])]`: closes the ranges.

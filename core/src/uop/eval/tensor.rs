@@ -5,6 +5,7 @@
 use super::lanes::{Lanes, Reducer, Run, alu};
 use super::view::{Dims, View};
 use crate::dtype::Scalar;
+use crate::uop::spec::{self, Stage};
 use crate::uop::{Arg, Graph, Op, Shape, UOp};
 use crate::{DType, Error, Result};
 use smallvec::SmallVec;
@@ -55,6 +56,7 @@ pub fn eval_graph(
     buffers: &mut Storage<'_>,
     vars: &dyn Fn(&str) -> Option<Scalar>,
 ) -> Result<Evaluated> {
+    spec::verify(g, roots, Stage::Tensor)?;
     let order = g.reachable(roots);
     let mut ev = Eval::new(g, &order, roots);
     for &u in &order {
@@ -124,10 +126,6 @@ impl<'a> Eval<'a> {
     fn step(&mut self, u: UOp, buffers: &mut Storage<'_>, vars: &dyn Fn(&str) -> Option<Scalar>) -> Result<()> {
         let (g, dt) = (self.g, self.g.dtype(u));
         let shape = g.shape(u);
-        let bytes = shape.iter().try_fold(dt.size().max(1), |n, &d| n.checked_mul(d));
-        if bytes.is_none_or(|b| b > isize::MAX as usize) {
-            return Err(Error::value("eval", format!("{u:?} has shape {shape:?}, too large for any memory")));
-        }
         let value = match (g.op(u), g.arg(u)) {
             (Op::Const, Arg::Const(c)) => scalar_view(*c, dt),
             (Op::Buffer, Arg::Buffer { id, len }) => storage(buffers, *id, *len, dt, "buffer")?,

@@ -1,0 +1,222 @@
+//! Reads what [`super::print`] writes. Every node is checked against the spec before it is made, so that no text can
+//! make a graph that panics later. Errors name the line.
+
+use super::print::{kind_name, reduce_name, space_name};
+use super::{Arg, AxisKind, Graph, Op, RangeArg, ReduceOp, Space, UOp, spec};
+use crate::dtype::Scalar;
+use crate::{DType, Error, Result};
+use rustc_hash::FxHashMap;
+
+/// What a text describes.
+#[derive(Clone)]
+pub struct Parsed {
+    /// The nodes.
+    pub graph: Graph,
+    /// What the `roots` line names; empty without one.
+    pub roots: Vec<UOp>,
+    /// A node per line, in order: for a program its execution order.
+    pub order: Vec<UOp>,
+}
+
+/// Reads a printed graph or program. Comments run from `//` to the end of the line; blank lines do not count.
+pub fn parse(text: &str) -> Result<Parsed> {
+    let mut p = Parsed { graph: Graph::new(), roots: Vec::new(), order: Vec::new() };
+    let mut names = FxHashMap::default();
+    for (i, line) in text.lines().enumerate() {
+        let at = |what: String| Error::format("uop", format!("line {}: {what}", i + 1), None);
+        read_line(&mut p, &mut names, line).map_err(at)?;
+    }
+    Ok(p)
+}
+
+type Names = FxHashMap<u32, UOp>;
+type Read<T> = std::result::Result<T, String>;
+
+fn read_line(p: &mut Parsed, names: &mut Names, line: &str) -> Read<()> {
+    let mut c = Cursor { rest: line };
+    if c.at_end() {
+        return Ok(());
+    }
+    if c.eat("roots") {
+        while !c.at_end() {
+            p.roots.push(c.node(names)?);
+        }
+        return Ok(());
+    }
+    let name = c.name()?;
+    let dt = c.word("a dtype")?;
+    let dt = DType::from_name(dt).ok_or_else(|| format!("unknown dtype `{dt}`"))?;
+    c.expect("=")?;
+    let word = c.word("an op")?;
+    let op = Op::ALL.iter().copied().find(|o| o.name() == word).ok_or_else(|| format!("unknown op `{word}`"))?;
+    let arg = if c.eat("[") { c.arg(op, dt)? } else { Arg::None };
+    let mut src = Vec::new();
+    while !c.at_end() {
+        src.push(c.node(names)?);
+    }
+    spec::check_node(&p.graph, op, dt, &src, &arg, None)?;
+    let u = p.graph.node(op, dt, &src, arg);
+    if names.insert(name, u).is_some() {
+        return Err(format!("%{name} is defined twice"));
+    }
+    p.order.push(u);
+    Ok(())
+}
+
+struct Cursor<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Cursor<'a> {
+    fn skip(&mut self) {
+        self.rest = self.rest.trim_start_matches([' ', '\t', ',', '\r']);
+    }
+
+    fn at_end(&mut self) -> bool {
+        self.skip();
+        self.rest.is_empty() || self.rest.starts_with("//")
+    }
+
+    fn eat(&mut self, token: &str) -> bool {
+        self.skip();
+        match self.rest.strip_prefix(token) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn expect(&mut self, token: &str) -> Read<()> {
+        if self.eat(token) { Ok(()) } else { Err(format!("`{token}` expected at `{}`", self.rest)) }
+    }
+
+    /// The longest run of characters that `of` takes.
+    fn run(&mut self, what: &str, of: impl Fn(char) -> bool) -> Read<&'a str> {
+        self.skip();
+        let end = self.rest.find(|c| !of(c)).unwrap_or(self.rest.len());
+        let (token, rest) = self.rest.split_at(end);
+        if token.is_empty() {
+            return Err(format!("{what} expected at `{}`", self.rest));
+        }
+        self.rest = rest;
+        Ok(token)
+    }
+
+    fn word(&mut self, what: &str) -> Read<&'a str> {
+        self.run(what, |c| c.is_ascii_alphanumeric() || c == '_')
+    }
+
+    fn number<T: std::str::FromStr>(&mut self) -> Read<T> {
+        let token = self.run("a number", |c| c.is_ascii_alphanumeric() || "+-.".contains(c))?;
+        token.parse().map_err(|_| format!("bad number `{token}`"))
+    }
+
+    fn name(&mut self) -> Read<u32> {
+        self.expect("%")?;
+        self.number()
+    }
+
+    fn node(&mut self, names: &Names) -> Read<UOp> {
+        let n = self.name()?;
+        names.get(&n).copied().ok_or_else(|| format!("%{n} is not defined above"))
+    }
+
+    fn field<T: std::str::FromStr>(&mut self, name: &str) -> Read<T> {
+        self.expect(name)?;
+        self.expect("=")?;
+        self.number()
+    }
+
+    /// Items up to the closing bracket.
+    fn list<T, C: FromIterator<T>>(&mut self, item: impl Fn(&mut Self) -> Read<T>) -> Read<C> {
+        let mut out = Vec::new();
+        loop {
+            self.skip();
+            if self.rest.starts_with(']') {
+                return Ok(out.into_iter().collect());
+            }
+            out.push(item(self)?);
+        }
+    }
+
+    fn pair<A: std::str::FromStr, B: std::str::FromStr>(&mut self) -> Read<(A, B)> {
+        let a = self.number()?;
+        self.expect(":")?;
+        Ok((a, self.number()?))
+    }
+
+    /// A string as `{:?}` prints it.
+    fn quoted(&mut self) -> Read<Box<str>> {
+        self.expect("\"")?;
+        let mut out = String::new();
+        let mut chars = self.rest.char_indices();
+        while let Some((i, ch)) = chars.next() {
+            match ch {
+                '"' => {
+                    self.rest = &self.rest[i + 1..];
+                    return Ok(out.into());
+                }
+                '\\' => match chars.next().map(|c| c.1) {
+                    Some('n') => out.push('\n'),
+                    Some('t') => out.push('\t'),
+                    Some('r') => out.push('\r'),
+                    Some('0') => out.push('\0'),
+                    Some('u') => {
+                        let hex: String =
+                            chars.by_ref().map(|c| c.1).skip_while(|c| *c == '{').take_while(|c| *c != '}').collect();
+                        let code = u32::from_str_radix(&hex, 16).ok().and_then(char::from_u32);
+                        out.push(code.ok_or_else(|| format!("bad escape \\u{{{hex}}}"))?);
+                    }
+                    Some(c @ ('"' | '\\' | '\'')) => out.push(c),
+                    _ => return Err("bad escape in a string".into()),
+                },
+                c => out.push(c),
+            }
+        }
+        Err("string without an end".into())
+    }
+
+    fn one_of<T: Copy>(&mut self, what: &str, all: &[T], name: impl Fn(T) -> String) -> Read<T> {
+        let word = self.word(what)?;
+        all.iter().copied().find(|&x| name(x) == word).ok_or_else(|| format!("unknown {what} `{word}`"))
+    }
+
+    fn arg(&mut self, op: Op, dt: DType) -> Read<Arg> {
+        let arg = match op {
+            Op::Const if dt.is_float() => Arg::Const(Scalar::float(self.number()?)),
+            Op::Const => Arg::Const(Scalar::Int(self.number()?)),
+            Op::Buffer => Arg::Buffer { id: self.field("id")?, len: self.field("len")? },
+            Op::Param => Arg::Param { slot: self.field("slot")?, len: self.field("len")? },
+            Op::Var => Arg::Var { name: self.quoted()?, min: self.field("min")?, max: self.field("max")? },
+            Op::Reshape | Op::Expand | Op::Iota => Arg::Shape(self.list(Self::number)?),
+            Op::Permute | Op::Flip | Op::Gather => Arg::Axes(self.list(Self::number)?),
+            Op::Pad | Op::Shrink => Arg::Pairs(self.list(Self::pair)?),
+            Op::Reduce | Op::AccUpdate | Op::Fold => {
+                use ReduceOp::*;
+                let how = self.one_of("reduction", &[Add, Mul, Max, Min], |r| reduce_name(r).to_string())?;
+                Arg::Reduce(how, self.list(Self::number)?)
+            }
+            Op::Range => {
+                use AxisKind::*;
+                let id = self.field("id")?;
+                let kinds =
+                    [Grid(0), Grid(1), Grid(2), Local(0), Local(1), Local(2), Loop, Reduce, Upcast, Unroll, Accum];
+                let kind = self.one_of("range kind", &kinds, kind_name)?;
+                Arg::Range(RangeArg { id, kind, lane: self.eat("lane") })
+            }
+            Op::Index => Arg::Strides(self.list(Self::pair)?),
+            Op::Acc => Arg::Acc(self.field("id")?),
+            Op::Scratch => {
+                let (id, len) = (self.field("id")?, self.field("len")?);
+                let spaces = [Space::Workgroup, Space::Private];
+                let space = self.one_of("memory space", &spaces, |s| space_name(s).to_string())?;
+                Arg::Scratch { id, len, space }
+            }
+            _ => return Err(format!("{} takes no argument", op.name())),
+        };
+        self.expect("]")?;
+        Ok(arg)
+    }
+}

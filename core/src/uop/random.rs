@@ -1,0 +1,309 @@
+//! Random graphs for property tests: the same seed gives the same graph on every host. Nothing in the compiler uses
+//! this.
+
+use super::{Arg, Axes, Graph, Op, ReduceOp, Shape, UOp};
+use crate::DType;
+use crate::dtype::Scalar;
+
+/// A small reproducible generator (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n` (0 if `n` is 0).
+    pub fn below(&mut self, n: usize) -> usize {
+        if n == 0 { 0 } else { (self.bits() % n as u64) as usize }
+    }
+
+    /// True once in `n`.
+    pub fn once_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    /// One of the items; there must be one.
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+
+    /// A value of `dt`: mostly small, and once in eight a boundary or special value if `special`.
+    pub fn value(&mut self, dt: DType, special: bool) -> Scalar {
+        if special && self.once_in(8) {
+            return match dt.int_range() {
+                Some((lo, hi)) => {
+                    let v = self.pick(&[lo, lo + 1, hi, hi - 1, 0]);
+                    Scalar::from_i64(v as i64, dt)
+                }
+                None => {
+                    let v = self.pick(&[f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -0.0, 0.0, 1e30, 1e-40, 65520.0]);
+                    Scalar::from_f64(v, dt)
+                }
+            };
+        }
+        match dt {
+            DType::Bool => Scalar::Int(self.below(2) as i64),
+            dt if dt.is_float() => Scalar::from_f64((self.below(257) as f64 - 128.0) / 32.0, dt),
+            dt if dt.is_unsigned() => Scalar::from_i64(self.below(20) as i64, dt),
+            dt => Scalar::from_i64(self.below(41) as i64 - 20, dt),
+        }
+    }
+}
+
+/// What to make.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<'a> {
+    /// Nodes to try to add.
+    pub ops: usize,
+    /// Element types to use.
+    pub dtypes: &'a [DType],
+    /// Also infinities, NaN and extreme integers.
+    pub special: bool,
+    /// No tensor has more elements.
+    pub max_elems: usize,
+}
+
+/// A tensor graph with the contents of its buffers.
+#[derive(Clone)]
+pub struct RandomGraph {
+    /// The nodes.
+    pub g: Graph,
+    /// Its results.
+    pub roots: Vec<UOp>,
+    /// Bytes by buffer id.
+    pub buffers: Vec<Vec<u8>>,
+}
+
+/// A random valid tensor graph.
+pub fn tensor_graph(seed: u64, o: Options<'_>) -> RandomGraph {
+    let mut m = Maker { rng: Rng(seed), g: Graph::new(), pool: Vec::new(), buffers: Vec::new(), o };
+    for _ in 0..1 + m.rng.below(3) {
+        m.buffer();
+    }
+    for _ in 0..o.ops {
+        if let Some(u) = m.grow() {
+            m.pool.push(u);
+        }
+    }
+    let n = 1 + m.rng.below(3);
+    let roots = m.pool.iter().rev().take(n).copied().collect();
+    RandomGraph { g: m.g, roots, buffers: m.buffers }
+}
+
+struct Maker<'a> {
+    rng: Rng,
+    g: Graph,
+    pool: Vec<UOp>,
+    buffers: Vec<Vec<u8>>,
+    o: Options<'a>,
+}
+
+impl Maker<'_> {
+    fn shape(&mut self) -> Shape {
+        loop {
+            let rank = self.rng.below(6);
+            let s: Shape = (0..rank)
+                .map(|_| match self.rng.below(20) {
+                    0 => 0,
+                    1..4 => 1,
+                    _ => 2 + self.rng.below(16),
+                })
+                .collect();
+            if s.iter().product::<usize>() <= self.o.max_elems {
+                return s;
+            }
+        }
+    }
+
+    fn buffer(&mut self) {
+        let (shape, dt) = (self.shape(), self.rng.pick(self.o.dtypes));
+        let len: usize = shape.iter().product();
+        let mut bytes = vec![0; len * dt.size()];
+        for b in bytes.chunks_exact_mut(dt.size()) {
+            self.rng.value(dt, self.o.special).write(dt, b);
+        }
+        let id = self.buffers.len() as u32;
+        self.buffers.push(bytes);
+        let b = self.g.node(Op::Buffer, dt, &[], Arg::Buffer { id, len });
+        let u = self.g.reshape(b, &shape);
+        self.pool.push(u);
+    }
+
+    fn any(&mut self) -> UOp {
+        // recent values more often, so that graphs get deep
+        let n = self.pool.len();
+        let back = self.rng.below(n).min(self.rng.below(n));
+        self.pool[n - 1 - back]
+    }
+
+    /// A value of the shape and dtype of `x`, or a scalar.
+    fn partner(&mut self, x: UOp) -> UOp {
+        let dt = self.g.dtype(x);
+        let fits: Vec<UOp> = self.pool.iter().copied().filter(|&y| self.g.shape(y) == self.g.shape(x)).collect();
+        if !fits.is_empty() && !self.rng.once_in(4) {
+            let y = self.rng.pick(&fits);
+            return self.g.cast(y, dt);
+        }
+        let v = self.rng.value(dt, self.o.special);
+        self.g.node(Op::Const, dt, &[], Arg::Const(v))
+    }
+
+    fn grow(&mut self) -> Option<UOp> {
+        let x = self.any();
+        let dt = self.g.dtype(x);
+        match self.rng.below(16) {
+            0..2 => self.unary(x, dt),
+            2..7 => self.binary(x, dt),
+            7 => {
+                let to = self.rng.pick(self.o.dtypes);
+                Some(self.g.cast(x, to))
+            }
+            8 => {
+                let same = |d: &&DType| d.size() == dt.size() && **d != DType::Bool;
+                let to: Vec<DType> = self.o.dtypes.iter().filter(same).copied().collect();
+                // the payload of a NaN is no value: only ints are reinterpreted
+                if to.is_empty() || dt.is_float() || dt == DType::Bool {
+                    return None;
+                }
+                let to = self.rng.pick(&to);
+                (!to.is_float() || self.o.special).then(|| self.g.bitcast(x, to))
+            }
+            9 => {
+                let (y, op) = (self.partner(x), self.rng.pick(&[Op::CmpLt, Op::CmpEq, Op::CmpNe]));
+                let c = self.g.binary(op, x, y);
+                let z = self.partner(x);
+                Some(self.g.select(c, x, z))
+            }
+            10..13 => self.movement(x),
+            13..15 => self.reduce(x),
+            _ if self.rng.once_in(3) => Some(self.g.unary(Op::Contiguous, x)),
+            _ => self.gather(x),
+        }
+    }
+
+    fn unary(&mut self, x: UOp, dt: DType) -> Option<UOp> {
+        use Op::*;
+        let op = match dt {
+            DType::Bool => return None,
+            dt if dt.is_float() => self.rng.pick(&[Neg, Exp2, Log2, Sin, Sqrt, Recip, Trunc]),
+            _ => Neg,
+        };
+        Some(self.g.unary(op, x))
+    }
+
+    fn binary(&mut self, x: UOp, dt: DType) -> Option<UOp> {
+        use Op::*;
+        let op = match dt {
+            DType::Bool => self.rng.pick(&[Add, Mul, And, Or, Xor, Max, Min]),
+            dt if dt.is_float() => self.rng.pick(&[Add, Sub, Mul, Div, Max, Min]),
+            _ => self
+                .rng
+                .pick(&[Add, Sub, Mul, Idiv, Imod, FloorDiv, FloorMod, And, Or, Xor, Shl, Shr, Max, Min, CmpLt, CmpEq]),
+        };
+        let y = self.partner(x);
+        Some(if self.rng.once_in(2) { self.g.binary(op, x, y) } else { self.g.binary(op, y, x) })
+    }
+
+    fn movement(&mut self, x: UOp) -> Option<UOp> {
+        let shape = self.g.shape(x).clone();
+        let rank = shape.len();
+        match self.rng.below(6) {
+            0 => {
+                let to = self.refactored(&shape);
+                Some(self.g.reshape(x, &to))
+            }
+            1 if rank > 0 => {
+                let mut axes: Vec<u8> = (0..rank as u8).collect();
+                for i in (1..rank).rev() {
+                    axes.swap(i, self.rng.below(i + 1));
+                }
+                Some(self.g.permute(x, &axes))
+            }
+            2 => {
+                let mut to = shape;
+                for n in to.iter_mut().filter(|n| **n == 1) {
+                    *n = 1 + self.rng.below(6);
+                }
+                (to.iter().product::<usize>() <= self.o.max_elems).then(|| self.g.expand(x, &to))
+            }
+            3 if rank > 0 => {
+                let pairs: Vec<(usize, usize)> = shape.iter().map(|_| (self.rng.below(3), self.rng.below(3))).collect();
+                let n: usize = shape.iter().zip(&pairs).map(|(n, p)| n + p.0 + p.1).product();
+                (n <= self.o.max_elems).then(|| self.g.pad(x, &pairs))
+            }
+            4 if rank > 0 => {
+                let pairs: Vec<(usize, usize)> = shape
+                    .iter()
+                    .map(|&n| {
+                        let a = self.rng.below(n.min(3) + 1);
+                        (a, n - self.rng.below((n - a).min(3) + 1))
+                    })
+                    .collect();
+                Some(self.g.shrink(x, &pairs))
+            }
+            5 if rank > 0 => {
+                let axes: Vec<u8> = (0..rank as u8).filter(|_| self.rng.once_in(2)).collect();
+                Some(self.g.flip(x, &axes))
+            }
+            _ => None,
+        }
+    }
+
+    /// Another shape of as many elements: drops or adds axes of 1, merges and splits neighbours.
+    fn refactored(&mut self, shape: &[usize]) -> Shape {
+        let mut s: Shape = shape.iter().copied().collect();
+        for _ in 0..1 + self.rng.below(3) {
+            let i = self.rng.below(s.len());
+            match self.rng.below(3) {
+                0 if s.len() > 1 && i + 1 < s.len() => {
+                    s[i] *= s[i + 1];
+                    s.remove(i + 1);
+                }
+                1 if !s.is_empty() && s[i] > 1 => {
+                    let d = (2..=s[i]).find(|d| s[i].is_multiple_of(*d)).unwrap_or(s[i]);
+                    s[i] /= d;
+                    s.insert(i + self.rng.below(2), d);
+                }
+                _ => s.insert(i, 1),
+            }
+        }
+        s
+    }
+
+    fn reduce(&mut self, x: UOp) -> Option<UOp> {
+        use ReduceOp::*;
+        let rank = self.g.shape(x).len();
+        let axes: Vec<u8> = (0..rank as u8).filter(|_| self.rng.once_in(2)).collect();
+        let op = self.rng.pick(&[Add, Add, Add, Mul, Max, Min]);
+        (!axes.is_empty()).then(|| self.g.reduce(x, op, &axes))
+    }
+
+    fn gather(&mut self, x: UOp) -> Option<UOp> {
+        let mut shape = self.g.shape(x).clone();
+        if shape.is_empty() {
+            return None;
+        }
+        let axis = self.rng.below(shape.len());
+        let len = shape[axis];
+        shape[axis] = 1 + self.rng.below(4);
+        let n: usize = shape.iter().product();
+        if n > self.o.max_elems {
+            return None;
+        }
+        let iota = self.g.node(Op::Iota, DType::I32, &[], Arg::Shape(Shape::from_slice(&[n])));
+        let (seven, m, one) = (self.g.idx(7), self.g.idx(len as i64 + 2), self.g.idx(1));
+        let i = self.g.binary(Op::Mul, iota, seven);
+        let i = self.g.binary(Op::Imod, i, m);
+        // from -1 to len: one out of range at either end
+        let i = self.g.binary(Op::Sub, i, one);
+        let i = self.g.reshape(i, &shape);
+        let dt = self.g.dtype(x);
+        Some(self.g.node(Op::Gather, dt, &[x, i], Arg::Axes(Axes::from_slice(&[axis as u8]))))
+    }
+}

@@ -1,0 +1,609 @@
+//! The executable spec: which ops are legal in a stage, and for each what its sources, dtypes, argument and shapes
+//! must be. One line per op in [`Node::line`]; whole-graph and whole-program rules below it. Passes may rely on
+//! everything checked here. A violation is a bug of the pass before, so `verify` gives `Error::Internal` with the
+//! node printed.
+
+use super::graph::MAX_RANGES;
+use super::{Arg, AxisKind, Graph, Op, UOp};
+use crate::dtype::Scalar;
+use crate::{DType, Error, Result};
+use rustc_hash::FxHashMap;
+
+/// Where in the compiler a graph is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// Values have shapes.
+    Tensor,
+    /// Scalars over ranges.
+    Kernel,
+    /// Linear order, tiles.
+    Program,
+}
+
+/// Checks everything that `roots` need (Tensor, Kernel), or a program in execution order (Program).
+pub fn verify(g: &Graph, roots: &[UOp], stage: Stage) -> Result<()> {
+    let fail = |u: UOp, what: String| Error::Internal(format!("{stage:?} spec: {}: {what}", super::print::line(g, u)));
+    for u in g.reachable(roots) {
+        check_node(g, g.op(u), g.dtype(u), g.src(u), g.arg(u), Some(stage)).map_err(|what| fail(u, what))?;
+    }
+    match stage {
+        Stage::Tensor => Ok(()),
+        Stage::Kernel => check_kernel(g, roots),
+        Stage::Program => check_program(g, roots),
+    }
+    .map_err(|(u, what)| fail(u, what))
+}
+
+/// Checks one node, which need not be in the graph yet; `None` for a stage takes what is legal in any.
+pub fn check_node(
+    g: &Graph,
+    op: Op,
+    dt: DType,
+    src: &[UOp],
+    arg: &Arg,
+    stage: Option<Stage>,
+) -> std::result::Result<(), String> {
+    Node { g, op, dt, src, arg, stage }.line().map(|_| ())
+}
+
+type Check<'a> = std::result::Result<&'a Node<'a>, String>;
+
+struct Node<'a> {
+    g: &'a Graph,
+    op: Op,
+    dt: DType,
+    src: &'a [UOp],
+    arg: &'a Arg,
+    stage: Option<Stage>,
+}
+
+impl Node<'_> {
+    #[rustfmt::skip]
+    fn line(&self) -> Check<'_> {
+        use Op::*;
+        match self.op {
+            Const      => self.in_tkp()?.sources(0)?.constant(),
+            Buffer     => self.in_t()?.sources(0)?.storage(),
+            Param      => self.in_tkp()?.sources(0)?.storage(),
+            Var        => self.in_tkp()?.sources(0)?.launch_scalar(),
+            Iota       => self.in_t()?.sources(0)?.dtype(DType::I32)?.iota(),
+            Invalid    => self.in_k()?.sources(0)?.has_value()?.no_arg(),
+            Reshape    => self.in_t()?.sources(1)?.keeps_dtype()?.reshape(),
+            Permute    => self.in_t()?.sources(1)?.keeps_dtype()?.permute(),
+            Expand     => self.in_t()?.sources(1)?.keeps_dtype()?.expand(),
+            Pad        => self.in_t()?.sources(1)?.keeps_dtype()?.pad(),
+            Shrink     => self.in_t()?.sources(1)?.keeps_dtype()?.shrink(),
+            Flip       => self.in_t()?.sources(1)?.keeps_dtype()?.axes_in_rank(),
+            Gather     => self.in_t()?.sources(2)?.keeps_dtype()?.gather(),
+            Reduce     => self.in_tk()?.keeps_dtype()?.reduce(),
+            Cast       => self.in_tkp()?.sources(1)?.values()?.has_value()?.no_arg(),
+            Bitcast    => self.in_tkp()?.sources(1)?.values()?.has_value()?.same_size()?.no_arg(),
+            Neg        => self.in_tkp()?.alu(1)?.numeric(),
+            Exp2       => self.in_tkp()?.alu(1)?.float(),
+            Log2       => self.in_tkp()?.alu(1)?.float(),
+            Sin        => self.in_tkp()?.alu(1)?.float(),
+            Sqrt       => self.in_tkp()?.alu(1)?.float(),
+            Recip      => self.in_tkp()?.alu(1)?.float(),
+            Trunc      => self.in_tkp()?.alu(1)?.float(),
+            Add        => self.in_tkp()?.alu(2),
+            Sub        => self.in_tkp()?.alu(2)?.numeric(),
+            Mul        => self.in_tkp()?.alu(2),
+            Div        => self.in_tkp()?.alu(2)?.float(),
+            Idiv       => self.in_tkp()?.alu(2)?.int(),
+            Imod       => self.in_tkp()?.alu(2)?.int(),
+            FloorDiv   => self.in_tk()?.alu(2)?.int(),
+            FloorMod   => self.in_tk()?.alu(2)?.int(),
+            Max        => self.in_tkp()?.alu(2),
+            Min        => self.in_tkp()?.alu(2),
+            And        => self.in_tkp()?.alu(2)?.bits(),
+            Or         => self.in_tkp()?.alu(2)?.bits(),
+            Xor        => self.in_tkp()?.alu(2)?.bits(),
+            Shl        => self.in_tkp()?.alu(2)?.int(),
+            Shr        => self.in_tkp()?.alu(2)?.int(),
+            CmpLt      => self.in_tkp()?.compare(),
+            CmpEq      => self.in_tkp()?.compare(),
+            CmpNe      => self.in_tkp()?.compare(),
+            Where      => self.in_tkp()?.sources(3)?.values()?.source(0, DType::Bool)?.sources_are_dt(1)?.no_arg(),
+            MulAdd     => self.in_p()?.alu(3)?.numeric(),
+            Contiguous => self.in_t()?.sources(1)?.keeps_dtype()?.no_arg(),
+            Detach     => self.in_t()?.sources(1)?.keeps_dtype()?.no_arg(),
+            Store      => self.in_tkp()?.dtype(DType::Void)?.no_arg()?.store(),
+            After      => self.in_tkp()?.some_sources()?.keeps_dtype()?.no_arg(),
+            Sink       => self.in_tk()?.dtype(DType::Void)?.no_arg(),
+            Range      => self.in_kp()?.sources(1)?.keeps_dtype()?.range(),
+            Index      => self.in_kp()?.sources(2)?.keeps_dtype()?.index(),
+            Load       => self.in_kp()?.keeps_dtype()?.address()?.load()?.no_arg(),
+            Acc        => self.in_p()?.keeps_dtype()?.values_first()?.tile_ranges(0)?.acc(),
+            AccUpdate  => self.in_p()?.sources(2)?.dtype(DType::Void)?.accumulates()?.reduces_tiles(),
+            AccMulAdd  => self.in_p()?.sources(3)?.dtype(DType::Void)?.accumulates()?.no_arg(),
+            AccRead    => self.in_p()?.keeps_dtype()?.reads_acc()?.no_arg(),
+            Fold       => self.in_p()?.keeps_dtype()?.values_first()?.tile_ranges(1)?.reduces_tiles(),
+            End        => self.in_kp()?.dtype(DType::Void)?.ends_loop()?.no_arg(),
+            Scratch    => self.in_kp()?.sources(0)?.has_value()?.scratch(),
+            Barrier    => self.in_kp()?.dtype(DType::Void)?.no_arg(),
+        }
+    }
+
+    // ---- stages
+
+    fn in_stages(&self, legal: &[Stage]) -> Check<'_> {
+        match self.stage {
+            Some(s) if !legal.contains(&s) => Err(format!("{} is not legal here", self.op.name())),
+            _ => Ok(self),
+        }
+    }
+
+    fn in_t(&self) -> Check<'_> {
+        self.in_stages(&[Stage::Tensor])
+    }
+
+    fn in_k(&self) -> Check<'_> {
+        self.in_stages(&[Stage::Kernel])
+    }
+
+    fn in_p(&self) -> Check<'_> {
+        self.in_stages(&[Stage::Program])
+    }
+
+    fn in_tk(&self) -> Check<'_> {
+        self.in_stages(&[Stage::Tensor, Stage::Kernel])
+    }
+
+    fn in_kp(&self) -> Check<'_> {
+        self.in_stages(&[Stage::Kernel, Stage::Program])
+    }
+
+    fn in_tkp(&self) -> Check<'_> {
+        Ok(self)
+    }
+
+    // ---- counts, dtypes, shapes
+
+    fn want(&self, ok: bool, what: &str) -> Check<'_> {
+        if ok { Ok(self) } else { Err(what.to_string()) }
+    }
+
+    fn bad_arg(&self) -> Check<'_> {
+        Err(format!("argument {:?} does not fit", self.arg))
+    }
+
+    fn sources(&self, n: usize) -> Check<'_> {
+        if self.src.len() == n { Ok(self) } else { Err(format!("{} sources, {n} wanted", self.src.len())) }
+    }
+
+    fn some_sources(&self) -> Check<'_> {
+        self.want(!self.src.is_empty(), "no source")
+    }
+
+    fn no_arg(&self) -> Check<'_> {
+        if *self.arg == Arg::None { Ok(self) } else { self.bad_arg() }
+    }
+
+    fn dtype(&self, dt: DType) -> Check<'_> {
+        if self.dt == dt { Ok(self) } else { Err(format!("dtype {}, {dt} wanted", self.dt)) }
+    }
+
+    fn has_value(&self) -> Check<'_> {
+        self.want(self.dt != DType::Void, "a value has a dtype")
+    }
+
+    fn keeps_dtype(&self) -> Check<'_> {
+        self.some_sources()?;
+        self.has_value()?.source(0, self.dt)
+    }
+
+    fn source(&self, i: usize, dt: DType) -> Check<'_> {
+        match self.src.get(i).map(|&s| self.g.dtype(s)) {
+            Some(d) if d == dt => Ok(self),
+            Some(d) => Err(format!("source {i} is {d}, {dt} wanted")),
+            None => Err(format!("no source {i}")),
+        }
+    }
+
+    fn sources_are_dt(&self, from: usize) -> Check<'_> {
+        (from..self.src.len()).try_fold(self, |c, i| c.source(i, self.dt))
+    }
+
+    fn numeric(&self) -> Check<'_> {
+        self.want(self.dt.is_int() || self.dt.is_float(), "not for bool")
+    }
+
+    fn float(&self) -> Check<'_> {
+        self.want(self.dt.is_float(), "for floats only")
+    }
+
+    fn int(&self) -> Check<'_> {
+        self.want(self.dt.is_int(), "for integers only")
+    }
+
+    fn bits(&self) -> Check<'_> {
+        self.want(self.dt.is_int() || self.dt == DType::Bool, "for integers and bool only")
+    }
+
+    fn same_size(&self) -> Check<'_> {
+        self.want(self.dt.size() == self.g.dtype(self.src[0]).size(), "bitcast between sizes")
+    }
+
+    /// All sources are values, of one shape or scalar.
+    fn values(&self) -> Check<'_> {
+        for &s in self.src {
+            self.value(s)?;
+        }
+        let mut shapes = self.src.iter().map(|&s| self.g.shape(s)).filter(|s| !s.is_empty());
+        match shapes.next() {
+            Some(first) if self.stage.is_none_or(|s| s == Stage::Tensor) => match shapes.find(|s| *s != first) {
+                Some(other) => Err(format!("shapes {first:?} and {other:?} differ")),
+                None => Ok(self),
+            },
+            _ => Ok(self),
+        }
+    }
+
+    fn value(&self, s: UOp) -> Check<'_> {
+        let pointer = match self.g.op(s) {
+            Op::Index | Op::Scratch | Op::Acc => true,
+            Op::Param => self.stage.is_some_and(|s| s != Stage::Tensor),
+            _ => false,
+        };
+        self.want(!pointer && self.g.dtype(s) != DType::Void, "a source is not a value")
+    }
+
+    fn values_first(&self) -> Check<'_> {
+        self.some_sources()?;
+        self.value(self.src[0])
+    }
+
+    fn alu(&self, n: usize) -> Check<'_> {
+        self.sources(n)?.has_value()?.sources_are_dt(0)?.values()?.no_arg()
+    }
+
+    fn compare(&self) -> Check<'_> {
+        self.sources(2)?.dtype(DType::Bool)?.source(1, self.g.dtype(self.src[0]))?.values()?.no_arg()
+    }
+
+    // ---- sources
+
+    fn constant(&self) -> Check<'_> {
+        let Arg::Const(c) = self.arg else { return self.bad_arg() };
+        self.has_value()?;
+        let same_kind = matches!(c, Scalar::Float(_)) == self.dt.is_float();
+        self.want(same_kind && c.cast(self.dt, self.dt) == *c, "the constant is no value of its dtype")
+    }
+
+    fn storage(&self) -> Check<'_> {
+        match self.arg {
+            Arg::Buffer { len, .. } if self.op == Op::Buffer => self.has_value()?.fits_memory(&[*len]),
+            Arg::Param { len, .. } if self.op == Op::Param => self.has_value()?.fits_memory(&[*len]),
+            _ => self.bad_arg(),
+        }
+    }
+
+    fn fits_memory(&self, shape: &[usize]) -> Check<'_> {
+        // the product of the non-zero sizes, so that no order of multiplication overflows
+        let bytes = shape.iter().filter(|n| **n > 0).try_fold(self.dt.size().max(1), |n, &d| n.checked_mul(d));
+        self.want(bytes.is_some_and(|n| n <= isize::MAX as usize), "larger than any memory")
+    }
+
+    fn launch_scalar(&self) -> Check<'_> {
+        match (self.arg, self.dt) {
+            (Arg::Var { min, max, .. }, DType::I32) => {
+                self.want(min <= max && i32::try_from(*min).is_ok() && i32::try_from(*max).is_ok(), "bad bounds")
+            }
+            (Arg::Var { min: 0, max: 0, .. }, DType::F32) => Ok(self),
+            (Arg::Var { .. }, _) => Err("a launch scalar is i32, or f32 with bounds 0".into()),
+            _ => self.bad_arg(),
+        }
+    }
+
+    fn iota(&self) -> Check<'_> {
+        match self.arg {
+            Arg::Shape(s) if s.len() == 1 => self.want(s[0] <= i32::MAX as usize, "longer than i32 counts"),
+            _ => self.bad_arg(),
+        }
+    }
+
+    // ---- movement
+
+    fn shape0(&self) -> &[usize] {
+        self.g.shape(self.src[0])
+    }
+
+    fn reshape(&self) -> Check<'_> {
+        let Arg::Shape(s) = self.arg else { return self.bad_arg() };
+        self.fits_memory(s)?;
+        let (from, to) = (self.shape0().iter().product::<usize>(), s.iter().product::<usize>());
+        self.want(from == to, "another number of elements")
+    }
+
+    fn expand(&self) -> Check<'_> {
+        let Arg::Shape(s) = self.arg else { return self.bad_arg() };
+        let from = self.shape0();
+        self.fits_memory(s)?;
+        let ok = s.len() == from.len() && from.iter().zip(s).all(|(a, b)| a == b || *a == 1);
+        self.want(ok, "only axes of size 1 expand, at equal rank")
+    }
+
+    fn axes_in_rank(&self) -> Check<'_> {
+        let Arg::Axes(axes) = self.arg else { return self.bad_arg() };
+        distinct_below(axes, self.shape0().len())?;
+        Ok(self)
+    }
+
+    fn permute(&self) -> Check<'_> {
+        let Arg::Axes(axes) = self.arg else { return self.bad_arg() };
+        self.axes_in_rank()?.want(axes.len() == self.shape0().len(), "not a permutation of all axes")
+    }
+
+    fn pad(&self) -> Check<'_> {
+        let Arg::Pairs(p) = self.arg else { return self.bad_arg() };
+        let from = self.shape0();
+        self.want(p.len() == from.len(), "one pair per axis")?;
+        let padded = from.iter().zip(p).map(|(n, (a, b))| n.checked_add(*a)?.checked_add(*b));
+        match padded.collect::<Option<Vec<usize>>>() {
+            Some(s) => self.fits_memory(&s),
+            None => Err("larger than any memory".into()),
+        }
+    }
+
+    fn shrink(&self) -> Check<'_> {
+        let Arg::Pairs(p) = self.arg else { return self.bad_arg() };
+        let from = self.shape0();
+        let ok = p.len() == from.len() && from.iter().zip(p).all(|(n, (a, b))| a <= b && b <= n);
+        self.want(ok, "one pair begin <= end <= size per axis")
+    }
+
+    fn gather(&self) -> Check<'_> {
+        let Arg::Axes(axes) = self.arg else { return self.bad_arg() };
+        let (x, i) = (self.shape0(), self.g.shape(self.src[1]));
+        self.want(self.g.dtype(self.src[1]).is_int(), "indices are integers")?;
+        let ok = axes.len() == 1
+            && distinct_below(axes, x.len()).is_ok()
+            && i.len() == x.len()
+            && (0..x.len()).all(|a| a == axes[0] as usize || x[a] == i[a]);
+        self.want(ok, "one axis, and the shapes equal on every other")
+    }
+
+    fn reduce(&self) -> Check<'_> {
+        let Arg::Reduce(_, axes) = self.arg else { return self.bad_arg() };
+        self.value(self.src[0])?;
+        let over_axes = self.src.len() == 1;
+        match self.stage {
+            Some(Stage::Tensor) if !over_axes => return Err("ranges in a tensor graph".into()),
+            Some(Stage::Kernel) if over_axes => return Err("no ranges".into()),
+            _ => {}
+        }
+        if over_axes {
+            distinct_below(axes, self.shape0().len())?;
+            return self.want(!axes.is_empty(), "no axes");
+        }
+        let reduced = self.src[1..].iter().all(|&r| self.g.op(r) == Op::Range && self.g.kind(r).is_reduce());
+        self.want(axes.is_empty() && reduced, "reduces over ranges of a reduce kind, without axes")
+    }
+
+    // ---- state
+
+    fn store(&self) -> Check<'_> {
+        self.want(self.src.len() >= 2, "a target and a value wanted")?;
+        let (target, value) = (self.src[0], self.src[1]);
+        self.source(1, self.g.dtype(target))?.value(value)?;
+        if self.g.op(target) == Op::Index {
+            self.want(self.stage != Some(Stage::Tensor), "stores to an address")?;
+            return if self.src.len() == 2 { Ok(self) } else { self.sources(3)?.source(2, DType::Bool) };
+        }
+        self.want(self.stage.is_none_or(|s| s == Stage::Tensor), "stores to no address")?;
+        let mut base = target;
+        while self.g.op(base).is_movement() && !matches!(self.g.op(base), Op::Pad | Op::Expand)
+            || self.g.op(base) == Op::After
+        {
+            base = self.g.src_at(base, 0);
+        }
+        self.want(matches!(self.g.op(base), Op::Buffer | Op::Param), "the target is no view of storage")?;
+        let (t, v) = (self.g.shape(target), self.g.shape(value));
+        self.sources(2)?.want(v.is_empty() || t == v, "target and value differ in shape")
+    }
+
+    // ---- kernels
+
+    fn range(&self) -> Check<'_> {
+        let Arg::Range(r) = self.arg else { return self.bad_arg() };
+        self.want((r.id as usize) < MAX_RANGES, "range id too large")?;
+        self.want(matches!(self.dt, DType::I32 | DType::I64), "ranges are i32 or i64")?.values()?;
+        self.want(!r.lane || r.kind.is_tile(), "only a tile axis can be the lane axis")?;
+        self.want(!r.kind.is_tile() || self.g.const_int(self.src[0]).is_some(), "tile axes have constant extents")?;
+        let launch = matches!(r.kind, AxisKind::Grid(d) | AxisKind::Local(d) if d > 2);
+        self.want(!launch, "launch dimensions are 0, 1, 2")
+    }
+
+    fn pointer(&self, mut p: UOp) -> Check<'_> {
+        while self.g.op(p) == Op::After {
+            p = self.g.src_at(p, 0);
+        }
+        self.want(matches!(self.g.op(p), Op::Param | Op::Scratch), "source 0 is no parameter or scratch")
+    }
+
+    fn index(&self) -> Check<'_> {
+        self.pointer(self.src[0])?.value(self.src[1])?;
+        self.want(matches!(self.g.dtype(self.src[1]), DType::I32 | DType::I64), "offsets are i32 or i64")?;
+        match self.arg {
+            Arg::None => Ok(self),
+            Arg::Strides(s) => {
+                self.in_p()?;
+                let ok = s.windows(2).all(|w| w[0].0 < w[1].0) && s.iter().all(|x| (x.0 as usize) < MAX_RANGES);
+                self.want(ok, "strides are sorted by range id")
+            }
+            _ => self.bad_arg(),
+        }
+    }
+
+    fn address(&self) -> Check<'_> {
+        self.want(self.g.op(self.src[0]) == Op::Index, "source 0 is no Index")
+    }
+
+    fn load(&self) -> Check<'_> {
+        if self.src.len() == 1 {
+            return Ok(self);
+        }
+        self.sources(3)?.source(1, self.dt)?.source(2, DType::Bool)?.value(self.src[1])?.value(self.src[2])
+    }
+
+    fn scratch(&self) -> Check<'_> {
+        let Arg::Scratch { len, .. } = self.arg else { return self.bad_arg() };
+        self.fits_memory(&[*len])
+    }
+
+    fn ends_loop(&self) -> Check<'_> {
+        let first = self.src.first().copied().filter(|&r| self.g.op(r) == Op::Range);
+        self.want(first.is_some_and(|r| self.g.kind(r).is_loop()), "source 0 is no loop")
+    }
+
+    // ---- tiles
+
+    fn tile_ranges(&self, at_least: usize) -> Check<'_> {
+        let ok = self.src[1..].iter().all(|&r| self.g.op(r) == Op::Range && self.g.kind(r).is_tile());
+        self.want(ok && self.src.len() > at_least, "sources after the first are tile ranges")
+    }
+
+    fn acc(&self) -> Check<'_> {
+        if matches!(self.arg, Arg::Acc(_)) { Ok(self) } else { self.bad_arg() }
+    }
+
+    fn reads_acc(&self) -> Check<'_> {
+        self.want(self.g.op(self.src[0]) == Op::Acc, "source 0 is no Acc")
+    }
+
+    fn accumulates(&self) -> Check<'_> {
+        let dt = self.g.dtype(self.src[0]);
+        self.reads_acc()?;
+        self.src[1..].iter().enumerate().try_fold(self, |c, (i, &s)| c.source(i + 1, dt)?.value(s))
+    }
+
+    fn reduces_tiles(&self) -> Check<'_> {
+        match self.arg {
+            Arg::Reduce(_, axes) if axes.is_empty() => Ok(self),
+            _ => self.bad_arg(),
+        }
+    }
+}
+
+fn distinct_below(axes: &[u8], rank: usize) -> std::result::Result<(), String> {
+    for (i, a) in axes.iter().enumerate() {
+        if *a as usize >= rank {
+            return Err(format!("axis {a} at rank {rank}"));
+        }
+        if axes[..i].contains(a) {
+            return Err(format!("axis {a} twice"));
+        }
+    }
+    Ok(())
+}
+
+type Found = std::result::Result<(), (UOp, String)>;
+
+/// Every range id is one range.
+fn check_range_ids(g: &Graph, nodes: &[UOp]) -> Found {
+    let (mut by_id, mut lane) = (FxHashMap::<u8, UOp>::default(), None);
+    for &u in nodes.iter().filter(|&&u| g.op(u) == Op::Range) {
+        let r = g.range_arg(u);
+        if let Some(other) = by_id.insert(r.id, u).filter(|o| *o != u) {
+            return Err((u, format!("{other:?} has the same id")));
+        }
+        if r.lane && lane.replace(u).is_some_and(|o| o != u) {
+            return Err((u, "a second lane axis".into()));
+        }
+    }
+    Ok(())
+}
+
+fn check_kernel(g: &Graph, roots: &[UOp]) -> Found {
+    let nodes = g.reachable(roots);
+    check_range_ids(g, &nodes)?;
+    let reduced = nodes.iter().filter(|&&u| g.op(u) == Op::Range && g.kind(u).is_reduce());
+    let reduced = reduced.fold(0u128, |m, &u| m | 1 << g.range_arg(u).id);
+    for &u in &nodes {
+        let open = g.ranges(u) & reduced;
+        if g.op(u) == Op::Store && open != 0 && !stores_scratch(g, u) {
+            return Err((u, format!("range {} is reduced but still open", open.trailing_zeros())));
+        }
+    }
+    for &r in roots {
+        for &s in if g.op(r) == Op::Sink { g.src(r) } else { std::slice::from_ref(&r) } {
+            if g.dtype(s) != DType::Void {
+                return Err((s, "a kernel's roots are stores".into()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A tile staged in scratch memory may be filled inside a reduction.
+fn stores_scratch(g: &Graph, store: UOp) -> bool {
+    let mut p = g.src_at(store, 0);
+    while matches!(g.op(p), Op::Index | Op::After) {
+        p = g.src_at(p, 0);
+    }
+    g.op(p) == Op::Scratch
+}
+
+fn check_program(g: &Graph, order: &[UOp]) -> Found {
+    let reachable = g.reachable(order);
+    check_range_ids(g, &reachable)?;
+    let tile_ids = g.iter().filter(|&u| g.op(u) == Op::Range && g.kind(u).is_tile());
+    let tile_ids = tile_ids.fold(0u128, |m, u| m | 1 << g.range_arg(u).id);
+    // where each placed node is visible: the loops open at its place
+    let mut scope: FxHashMap<UOp, usize> = FxHashMap::default();
+    let (mut open, mut depth_serial, mut serial) = (Vec::<UOp>::new(), vec![0usize], 0usize);
+    let mut accs = FxHashMap::<u32, UOp>::default();
+    for &u in order {
+        if scope.contains_key(&u) {
+            return Err((u, "is placed twice".into()));
+        }
+        for (i, &s) in g.src(u).iter().enumerate() {
+            let ordering = g.dtype(s) == DType::Void || i > 0 && matches!(g.op(u), Op::AccRead | Op::After | Op::End);
+            match scope.get(&s) {
+                Some(at) if ordering || depth_serial.contains(at) => {}
+                Some(_) => return Err((u, format!("{s:?} is inside a loop that is closed"))),
+                None if floats(g, s) => {}
+                None => return Err((u, format!("{s:?} is not placed before it"))),
+            }
+        }
+        match (g.op(u), g.arg(u)) {
+            (Op::Range, Arg::Range(r)) if r.kind.is_loop() => {
+                open.push(u);
+                serial += 1;
+                depth_serial.push(serial);
+            }
+            (Op::End, _) => {
+                if open.pop() != Some(g.src_at(u, 0)) {
+                    return Err((u, "does not close the innermost loop".into()));
+                }
+                depth_serial.pop();
+            }
+            (Op::Acc, Arg::Acc(id)) => {
+                if let Some(other) = accs.insert(*id, u) {
+                    return Err((u, format!("{other:?} is the same accumulator")));
+                }
+            }
+            (Op::Index, Arg::Strides(s)) => {
+                if let Some((id, _)) = s.iter().find(|(id, _)| tile_ids >> id & 1 == 0) {
+                    return Err((u, format!("stride over range {id}, which is no tile axis")));
+                }
+            }
+            (Op::Sink, _) => return Err((u, "has no place in a program".into())),
+            _ => {}
+        }
+        scope.insert(u, *depth_serial.last().expect("the outermost scope stays"));
+    }
+    match open.pop() {
+        Some(u) => Err((u, "is a loop without an End".into())),
+        None => Ok(()),
+    }
+}
+
+/// Needs no place of its own: constants, tile ranges, pointers.
+fn floats(g: &Graph, u: UOp) -> bool {
+    match g.op(u) {
+        Op::Const | Op::Param | Op::Scratch => true,
+        Op::Range => g.kind(u).is_tile(),
+        _ => false,
+    }
+}

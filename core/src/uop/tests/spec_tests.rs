@@ -1,0 +1,278 @@
+//! Each op's spec line refuses what it must.
+
+use super::super::graph::UOp;
+use super::super::spec::{Stage, check_node, verify};
+use super::super::{Arg, Axes, AxisKind, Graph, Op, Pairs, RangeArg, ReduceOp, Shape, Space};
+use crate::DType::{self, *};
+use crate::dtype::Scalar;
+use Stage::*;
+
+struct Nodes {
+    g: Graph,
+    f: UOp,
+    i: UOp,
+    b: UOp,
+    /// f32 [2, 3].
+    t: UOp,
+    /// i32 [2, 3].
+    ti: UOp,
+    ptr: UOp,
+    idx: UOp,
+    reg: UOp,
+    unroll: UOp,
+    acc: UOp,
+}
+
+fn nodes() -> Nodes {
+    let mut g = Graph::new();
+    let f = g.float(1.5, F32);
+    let i = g.int(3, I32);
+    let b = g.bool(true);
+    let t = g.node(Op::Buffer, F32, &[], Arg::Buffer { id: 0, len: 6 });
+    let t = g.reshape(t, &[2, 3]);
+    let ti = g.node(Op::Buffer, I32, &[], Arg::Buffer { id: 1, len: 6 });
+    let ti = g.reshape(ti, &[2, 3]);
+    let ptr = g.param(0, F32, 6);
+    let idx = g.index(ptr, i);
+    let reg = g.range(4, 0, AxisKind::Reduce);
+    let unroll = g.range(4, 1, AxisKind::Unroll);
+    let acc = g.node(Op::Acc, F32, &[f, unroll], Arg::Acc(0));
+    Nodes { g, f, i, b, t, ti, ptr, idx, reg, unroll, acc }
+}
+
+fn shape(s: &[usize]) -> Arg {
+    Arg::Shape(Shape::from_slice(s))
+}
+
+fn axes(a: &[u8]) -> Arg {
+    Arg::Axes(Axes::from_slice(a))
+}
+
+fn pairs(p: &[(usize, usize)]) -> Arg {
+    Arg::Pairs(Pairs::from_slice(p))
+}
+
+fn red(a: &[u8]) -> Arg {
+    Arg::Reduce(ReduceOp::Add, Axes::from_slice(a))
+}
+
+type Case = (Op, DType, Vec<UOp>, Arg, Option<Stage>);
+
+/// For every op one legal use and at least one illegal one.
+fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
+    use Op::*;
+    let &Nodes { f, i, b, t, ti, ptr, idx, reg, unroll, acc, .. } = n;
+    let none = || Arg::None;
+    let range = |id, kind, lane| Arg::Range(RangeArg { id, kind, lane });
+    let (tensor, kernel, program) = (Some(Tensor), Some(Kernel), Some(Program));
+    let mut good: Vec<Case> = vec![
+        (Const, F32, vec![], Arg::Const(Scalar::float(0.5)), tensor),
+        (Buffer, F16, vec![], Arg::Buffer { id: 0, len: 9 }, tensor),
+        (Param, F16, vec![], Arg::Param { slot: 0, len: 9 }, program),
+        (Var, I32, vec![], Arg::Var { name: "n".into(), min: 1, max: 9 }, kernel),
+        (Iota, I32, vec![], shape(&[5]), tensor),
+        (Invalid, F32, vec![], none(), kernel),
+        (Reshape, F32, vec![t], shape(&[3, 2]), tensor),
+        (Permute, F32, vec![t], axes(&[1, 0]), tensor),
+        (Expand, F32, vec![t], shape(&[2, 3]), tensor),
+        (Pad, F32, vec![t], pairs(&[(0, 1), (2, 0)]), tensor),
+        (Shrink, F32, vec![t], pairs(&[(0, 1), (2, 3)]), tensor),
+        (Flip, F32, vec![t], axes(&[1]), tensor),
+        (Gather, F32, vec![t, ti], axes(&[1]), tensor),
+        (Reduce, F32, vec![t], red(&[1]), tensor),
+        (Reduce, F32, vec![f, reg], red(&[]), kernel),
+        (Cast, I8, vec![t], none(), tensor),
+        (Bitcast, I32, vec![f], none(), program),
+        (Neg, I32, vec![i], none(), kernel),
+        (Where, F32, vec![b, t, f], none(), tensor),
+        (MulAdd, F32, vec![f, f, f], none(), program),
+        (Contiguous, F32, vec![t], none(), tensor),
+        (Detach, F32, vec![t], none(), tensor),
+        (Store, Void, vec![t, f], none(), tensor),
+        (Store, Void, vec![idx, f], none(), kernel),
+        (Store, Void, vec![idx, f, b], none(), program),
+        (After, F32, vec![t], none(), tensor),
+        (Sink, Void, vec![t], none(), tensor),
+        (Range, I32, vec![i], range(5, AxisKind::Loop, false), kernel),
+        (Index, F32, vec![ptr, i], Arg::Strides(vec![(1, 4)].into()), program),
+        (Load, F32, vec![idx], none(), kernel),
+        (Load, F32, vec![idx, f, b], none(), program),
+        (Acc, F32, vec![f, unroll], Arg::Acc(1), program),
+        (AccUpdate, Void, vec![acc, f], red(&[]), program),
+        (AccMulAdd, Void, vec![acc, f, f], none(), program),
+        (AccRead, F32, vec![acc], none(), program),
+        (Fold, F32, vec![f, unroll], red(&[]), program),
+        (End, Void, vec![reg], none(), program),
+        (Scratch, F32, vec![], Arg::Scratch { id: 0, len: 8, space: Space::Private }, kernel),
+        (Barrier, Void, vec![], none(), program),
+    ];
+    let mut bad: Vec<Case> = vec![
+        (Const, F32, vec![], Arg::Const(Scalar::float(0.1)), None), // not an f32
+        (Const, I8, vec![], Arg::Const(Scalar::Int(128)), None),
+        (Const, I32, vec![], Arg::Const(Scalar::float(1.0)), None),
+        (Buffer, F32, vec![], Arg::Buffer { id: 0, len: usize::MAX / 2 }, None),
+        (Buffer, F32, vec![], Arg::Buffer { id: 0, len: 9 }, kernel),
+        (Param, F32, vec![], Arg::Buffer { id: 0, len: 9 }, None),
+        (Var, I64, vec![], Arg::Var { name: "n".into(), min: 1, max: 9 }, None),
+        (Var, I32, vec![], Arg::Var { name: "n".into(), min: 2, max: 1 }, None),
+        (Iota, I64, vec![], shape(&[5]), None),
+        (Invalid, F32, vec![], none(), program),
+        (Reshape, F32, vec![t], shape(&[4, 2]), None),
+        (Permute, F32, vec![t], axes(&[1, 1]), None),
+        (Permute, F32, vec![t], axes(&[1]), None),
+        (Expand, F32, vec![t], shape(&[2, 6]), None),
+        (Expand, F32, vec![t], shape(&[1, 2, 3]), None),
+        (Pad, F32, vec![t], pairs(&[(0, 1)]), None),
+        (Pad, F32, vec![t], pairs(&[(usize::MAX, 1), (0, 0)]), None),
+        (Shrink, F32, vec![t], pairs(&[(0, 1), (2, 4)]), None),
+        (Shrink, F32, vec![t], pairs(&[(1, 0), (2, 3)]), None),
+        (Flip, F32, vec![t], axes(&[2]), None),
+        (Gather, F32, vec![t, t], axes(&[1]), None),
+        (Gather, F32, vec![t, ti], axes(&[0, 1]), None),
+        (Reduce, F32, vec![t], red(&[2]), None),
+        (Reduce, F32, vec![t], red(&[]), None),
+        (Reduce, F32, vec![f, reg], red(&[]), tensor),
+        (Cast, Void, vec![t], none(), None),
+        (Bitcast, I64, vec![f], none(), None),
+        (Neg, Bool, vec![b], none(), None),
+        (Neg, F32, vec![i], none(), None),
+        (Where, F32, vec![i, f, f], none(), None),
+        (Where, F32, vec![b, f, i], none(), None),
+        (MulAdd, F32, vec![f, f, f], none(), kernel),
+        (Contiguous, F32, vec![f, f], none(), None),
+        (Detach, F32, vec![t], none(), kernel),
+        (Store, Void, vec![t, i], none(), None),
+        (Store, Void, vec![f, f], none(), None),
+        (Store, Void, vec![idx, f], none(), tensor),
+        (After, F32, vec![], none(), None),
+        (Sink, Void, vec![], none(), program),
+        (Range, I32, vec![i], range(200, AxisKind::Loop, false), None),
+        (Range, I32, vec![i], range(5, AxisKind::Loop, true), None),
+        (Range, F32, vec![f], range(5, AxisKind::Loop, false), None),
+        (Index, F32, vec![f, i], none(), None),
+        (Index, F32, vec![ptr, f], none(), None),
+        (Index, F32, vec![ptr, i], Arg::Strides(vec![(1, 4)].into()), kernel),
+        (Index, F32, vec![ptr, i], Arg::Strides(vec![(2, 4), (1, 4)].into()), None),
+        (Load, F32, vec![ptr], none(), None),
+        (Load, F32, vec![idx, f], none(), None),
+        (Load, F32, vec![idx, i, b], none(), None),
+        (Acc, F32, vec![f, reg], Arg::Acc(1), None),
+        (AccUpdate, Void, vec![f, f], red(&[]), None),
+        (AccUpdate, Void, vec![acc, i], red(&[]), None),
+        (AccMulAdd, Void, vec![acc, f], none(), None),
+        (AccRead, F32, vec![f], none(), None),
+        (Fold, F32, vec![f], red(&[]), None),
+        (End, Void, vec![unroll], none(), None),
+        (Scratch, Void, vec![], Arg::Scratch { id: 0, len: 8, space: Space::Private }, None),
+        (Barrier, F32, vec![], none(), None),
+    ];
+    for op in [Exp2, Log2, Sin, Sqrt, Recip, Trunc] {
+        good.push((op, F32, vec![t], none(), tensor));
+        bad.push((op, I32, vec![i], none(), None));
+    }
+    for op in [Add, Mul, Max, Min] {
+        good.push((op, Bool, vec![b, b], none(), kernel));
+        bad.push((op, F32, vec![f, i], none(), None));
+        bad.push((op, F32, vec![f], none(), None));
+    }
+    good.push((Sub, F32, vec![t, f], none(), tensor));
+    bad.push((Sub, Bool, vec![b, b], none(), None));
+    good.push((Div, F32, vec![f, f], none(), kernel));
+    bad.push((Div, I32, vec![i, i], none(), None));
+    for op in [Idiv, Imod, FloorDiv, FloorMod, Shl, Shr] {
+        good.push((op, I32, vec![i, ti], none(), tensor));
+        bad.push((op, F32, vec![f, f], none(), None));
+        bad.push((op, Bool, vec![b, b], none(), None));
+    }
+    bad.push((FloorDiv, I32, vec![i, i], none(), program));
+    bad.push((FloorMod, I32, vec![i, i], none(), program));
+    for op in [And, Or, Xor] {
+        good.push((op, Bool, vec![b, b], none(), program));
+        bad.push((op, F32, vec![f, f], none(), None));
+    }
+    for op in [CmpLt, CmpEq, CmpNe] {
+        good.push((op, Bool, vec![f, f], none(), program));
+        bad.push((op, F32, vec![f, f], none(), None));
+        bad.push((op, Bool, vec![f, i], none(), None));
+    }
+    (good, bad)
+}
+
+#[test]
+fn every_op_has_a_line_that_accepts_and_refuses() {
+    let n = nodes();
+    let (good, bad) = cases(&n);
+    for (op, dt, src, arg, stage) in &good {
+        let r = check_node(&n.g, *op, *dt, src, arg, *stage);
+        assert_eq!(r, Ok(()), "{op:?} {dt} {src:?} {arg:?} {stage:?}");
+    }
+    for (op, dt, src, arg, stage) in &bad {
+        let r = check_node(&n.g, *op, *dt, src, arg, *stage);
+        assert!(r.is_err(), "accepted {op:?} {dt} {src:?} {arg:?} {stage:?}");
+    }
+    for op in Op::ALL {
+        assert!(good.iter().any(|c| c.0 == *op), "{op:?} has no legal case");
+        assert!(bad.iter().any(|c| c.0 == *op), "{op:?} has no illegal case");
+    }
+}
+
+#[test]
+fn shapes_must_agree_in_tensor_graphs() {
+    let mut n = nodes();
+    let other = n.g.reshape(n.t, &[3, 2]);
+    let e = check_node(&n.g, Op::Add, F32, &[n.t, other], &Arg::None, Some(Tensor)).unwrap_err();
+    assert!(e.contains("differ"), "{e}");
+}
+
+#[test]
+fn kernels_close_their_reductions_and_ranges_are_unique() {
+    let mut n = nodes();
+    let g = &mut n.g;
+    let at = g.index(n.ptr, n.reg);
+    let v = g.load(at);
+    let open = g.store(n.idx, v);
+    let sink = g.sink(&[open]);
+    let e = verify(g, &[sink], Kernel).unwrap_err().to_string();
+    assert!(e.contains("still open"), "{e}");
+    let s = g.reduce_over(v, ReduceOp::Add, &[n.reg]);
+    let closed = g.store(n.idx, s);
+    let sink = g.sink(&[closed]);
+    verify(g, &[sink], Kernel).unwrap();
+    let twin = g.range(5, 0, AxisKind::Loop);
+    let at = g.index(n.ptr, twin);
+    let both = g.store(at, s);
+    let sink = g.sink(&[both]);
+    let e = verify(g, &[sink], Kernel).unwrap_err().to_string();
+    assert!(e.contains("same id"), "{e}");
+}
+
+#[test]
+fn programs_are_ordered_and_nested() {
+    let mut g = Graph::new();
+    let p = g.param(0, F32, 16);
+    let (a, b) = (g.range(4, 0, AxisKind::Loop), g.range(4, 1, AxisKind::Loop));
+    let four = g.idx(4);
+    let row = g.binary(Op::Mul, a, four);
+    let at = g.binary(Op::Add, row, b);
+    let ix = g.index(p, at);
+    let v = g.load(ix);
+    let st = g.store(ix, v);
+    let end_b = g.node(Op::End, Void, &[b, st], Arg::None);
+    let end_a = g.node(Op::End, Void, &[a, end_b], Arg::None);
+    let check = |order: &[UOp], want: &str| match verify(&g, order, Program) {
+        Ok(()) => assert_eq!(want, "", "accepted {order:?}"),
+        Err(e) => assert!(!want.is_empty() && e.to_string().contains(want), "{want}: {e}"),
+    };
+    check(&[a, row, b, at, ix, v, st, end_b, end_a], "");
+    check(&[a, b, row, at, ix, v, st, end_b, end_a], "");
+    check(&[b, a, row, at, ix, v, st, end_b, end_a], "does not close the innermost");
+    check(&[a, row, b, ix, at, v, st, end_b, end_a], "is not placed before it");
+    check(&[a, row, row, b, at, ix, v, st, end_b, end_a], "placed twice");
+    check(&[a, row, b, at, ix, v, st, end_b], "without an End");
+    let late = g.clone().node(Op::Neg, F32, &[v], Arg::None);
+    let mut g2 = g.clone();
+    let late2 = g2.node(Op::Neg, F32, &[v], Arg::None);
+    assert_eq!(late, late2);
+    let e = verify(&g2, &[a, row, b, at, ix, v, st, end_b, late2, end_a], Program).unwrap_err().to_string();
+    assert!(e.contains("inside a loop that is closed"), "{e}");
+}
