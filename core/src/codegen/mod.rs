@@ -25,8 +25,8 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
     k.map_launch(t)?;
     late::decompose(&mut k, t)?;
     let loops = reduce::lower(&mut k, t);
-    late::finish(&mut k, t);
     late::split_addresses(&mut k);
+    late::finish(&mut k, t);
     let order = late::linearize(&mut k, &loops);
     Ok(late::package(k, order, stats))
 }

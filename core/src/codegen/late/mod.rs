@@ -9,6 +9,8 @@ pub use linearize::linearize;
 use super::axes::{Kernel, Stats};
 use super::program::{ParamInfo, Program, TileAxis, VarInfo};
 use crate::Result;
+use crate::rewrite::rewrite1;
+use crate::rules::LATE;
 use crate::target::Target;
 use crate::uop::{Arg, Op, UOp};
 
@@ -20,19 +22,7 @@ pub fn decompose(k: &mut Kernel, t: &Target) -> Result<()> {
 
 /// Last identities: index division by shifts, fused multiply-add, subtraction and negation as their own ops.
 pub fn finish(k: &mut Kernel, t: &Target) {
-    let _ = t;
-    let mut image: rustc_hash::FxHashMap<UOp, UOp> = Default::default();
-    for u in k.nodes() {
-        let src: smallvec::SmallVec<[UOp; 4]> = k.g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
-        let op = match k.g.op(u) {
-            Op::FloorDiv => Op::Idiv,
-            Op::FloorMod => Op::Imod,
-            op => op,
-        };
-        let v = k.g.node(op, k.g.dtype(u), &src, k.g.arg(u).clone());
-        image.insert(u, v);
-    }
-    k.sink = image[&k.sink];
+    k.sink = rewrite1(&mut k.g, k.sink, &[&LATE], &mut t.clone());
 }
 
 /// Collects what a renderer and a launch need to know.
