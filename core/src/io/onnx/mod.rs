@@ -1,10 +1,32 @@
-//! ONNX: the model file as plain data ([`proto`], [`tensor`]).
+//! ONNX: the model file as plain data ([`proto`], [`tensor`]), and its import as a graph of lazy tensors.
+//!
+//! | file | what it has |
+//! |---|---|
+//! | `proto`, `tensor` | the file's messages; constants as ranges of the file; external data |
+//! | `model`, `check` | [`Model`]: order of nodes, cycles, unknown operators, which inputs must be known |
+//! | `build` | [`Bound`]: a model in a session, built for concrete input shapes |
+//! | `value`, `prim` | values known on the host or lazy; the primitives that fold or become lazy tensors |
+//! | `host`, `host_nn` | the primitives on the host |
+//! | `lazy` | the primitives as lazy tensors: the only door to the frontend |
+//! | `ops` | the operators, a table a file |
 //!
 //! Never here: files and devices. Data outside the model file comes through [`ExternalData`].
 
+mod build;
+mod check;
+mod host;
+mod host_nn;
+mod lazy;
+mod model;
+mod ops;
+mod prim;
 pub mod proto;
 pub mod tensor;
+mod value;
 
+pub use build::{Bound, Feed};
+pub use model::{Model, Port, show_dims};
+pub use ops::supported;
 pub use tensor::{ExternalData, NoExternalData};
 
 #[cfg(test)]

@@ -1,0 +1,221 @@
+//! From graph to lazy tensors: runs the nodes in order with concrete shapes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::check;
+use super::lazy::{Lazy, Session};
+use super::model::Model;
+use super::ops::{self, Op};
+use super::proto::{AttrValue, Attribute, Dim, GraphProto, NodeProto};
+use super::tensor::{TensorData, TensorProto};
+use super::value::{Constants, Cx, Value};
+use crate::error::{Error, Result};
+use crate::io::HostTensor;
+
+/// What a caller gives for an input.
+#[derive(Clone)]
+pub enum Feed {
+    /// A tensor whose value may change from run to run of the same plan.
+    Tensor(Lazy),
+    /// A value that is built into the graph.
+    Known(HostTensor),
+}
+
+/// A model in a session. Its weights become tensors of the session once, however often it is built.
+pub struct Bound {
+    model: Arc<Model>,
+    session: Session,
+    constants: Constants,
+}
+
+/// Names and their values, one level of a graph.
+pub(super) struct Scope<'s> {
+    pub(super) values: BTreeMap<String, Value>,
+    pub(super) parent: Option<&'s Scope<'s>>,
+}
+
+impl Scope<'_> {
+    pub(super) fn get(&self, name: &str) -> Option<&Value> {
+        self.values.get(name).or_else(|| self.parent?.get(name))
+    }
+}
+
+impl Bound {
+    /// Puts a model into a session. Nothing is computed or copied yet.
+    pub fn new(model: Arc<Model>, session: &Session) -> Bound {
+        Bound { model, session: session.clone(), constants: Constants::default() }
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// Builds the graph for the shapes of these inputs: one lazy tensor for each output, in the model's order.
+    pub fn build(&self, feeds: &[(&str, Feed)]) -> Result<Vec<(String, Lazy)>> {
+        let mut cx = Cx::new(&self.model, &self.constants, self.session.clone());
+        let outputs = run_model(&mut cx, feeds)?;
+        outputs.into_iter().map(|(name, v)| Ok((name, cx.lazy(&v)?))).collect()
+    }
+}
+
+impl Model {
+    /// Runs the model on the host, element by element: slow, exact, and without any device or compiler. An oracle for
+    /// tests, and the way to see that a file is understood.
+    pub fn evaluate(&self, inputs: &[(&str, HostTensor)]) -> Result<Vec<(String, HostTensor)>> {
+        let constants = Constants::default();
+        let mut cx = Cx::new(self, &constants, Session::default());
+        cx.fold_limit = usize::MAX;
+        let feeds: Vec<_> = inputs.iter().map(|(n, t)| (*n, Feed::Known(t.clone()))).collect();
+        let outputs = run_model(&mut cx, &feeds)?;
+        let known = |v: &Value| {
+            let missing = || Error::Unsupported { what: "evaluation on the host".to_owned(), context: "ONNX".to_owned() };
+            cx.host(v)?.ok_or_else(missing)
+        };
+        outputs.into_iter().map(|(name, v)| Ok((name, known(&v)?))).collect()
+    }
+}
+
+/// Checks the inputs and runs the main graph.
+pub(super) fn run_model(cx: &mut Cx<'_>, feeds: &[(&str, Feed)]) -> Result<Vec<(String, Value)>> {
+    let model = cx.model;
+    let mut values = BTreeMap::new();
+    let mut symbols: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+    for (name, feed) in feeds {
+        let bad = |what: String| Error::Input { name: (*name).to_owned(), what };
+        let Some(port) = model.inputs().iter().find(|p| p.name == *name) else {
+            let names: Vec<&str> = model.inputs().iter().map(|p| p.name.as_str()).collect();
+            return Err(bad(format!("the model has no such input; it has {}", names.join(", "))));
+        };
+        let value = match feed {
+            Feed::Tensor(t) => Value::lazy(t.clone()),
+            Feed::Known(t) => Value::known(t.clone()),
+        };
+        port.accepts(value.dtype(), value.shape())?;
+        for (d, &n) in port.dims.iter().flatten().zip(value.shape()) {
+            let Dim::Param(symbol) = d else { continue };
+            let (first, by) = *symbols.entry(symbol).or_insert((n, &port.name));
+            // `?` and the like are no names
+            if first != n && symbol.chars().any(char::is_alphanumeric) {
+                return Err(bad(format!("dimension `{symbol}` is {n} here and {first} in `{by}`")));
+            }
+        }
+        if values.insert((*name).to_owned(), value).is_some() {
+            return Err(bad("it was given twice".to_owned()));
+        }
+    }
+    if let Some(p) = model.inputs().iter().find(|p| !values.contains_key(&p.name)) {
+        return Err(Error::Input { name: p.name.clone(), what: "it is missing".to_owned() });
+    }
+    let scope = Scope { values: BTreeMap::new(), parent: None };
+    let out = run_graph(cx, &model.proto.graph, &scope, values, 0, model.opset())?;
+    Ok(model.outputs().iter().map(|p| p.name.clone()).zip(out).collect())
+}
+
+/// Runs a graph whose inputs are in `values`.
+pub(super) fn run_graph(
+    cx: &mut Cx<'_>,
+    graph: &GraphProto,
+    outer: &Scope<'_>,
+    mut values: BTreeMap<String, Value>,
+    depth: usize,
+    opset: i64,
+) -> Result<Vec<Value>> {
+    for t in &graph.initializers {
+        let v = cx.constant(t)?;
+        values.entry(t.name.clone()).or_insert(v);
+    }
+    let mut scope = Scope { values, parent: Some(outer) };
+    run_nodes(cx, &graph.nodes, &mut scope, opset, depth)?;
+    graph.outputs.iter().map(|o| lookup(&scope, &o.name)).collect()
+}
+
+fn lookup(scope: &Scope<'_>, name: &str) -> Result<Value> {
+    let missing = || Error::Model { what: format!("the value `{name}` was not produced"), node: None };
+    scope.get(name).cloned().ok_or_else(missing)
+}
+
+fn run_nodes(cx: &mut Cx<'_>, nodes: &[NodeProto], scope: &mut Scope<'_>, opset: i64, depth: usize) -> Result<()> {
+    // values die after their last use, so that loops and long chains keep little alive
+    for node in nodes {
+        cx.step()?;
+        let outputs = run_node(cx, node, scope, opset, depth).map_err(|e| name_node(e, node))?;
+        let wanted = node.outputs.iter().rposition(|o| !o.is_empty()).map_or(0, |i| i + 1);
+        if outputs.len() < wanted {
+            let what = format!("output {wanted} of {} is not supported", node.op_type);
+            return Err(Error::Unsupported { what, context: format!("node {}", check::describe(node)) });
+        }
+        for (name, v) in node.outputs.iter().zip(outputs).filter(|(n, _)| !n.is_empty()) {
+            scope.values.insert(name.clone(), v);
+        }
+    }
+    Ok(())
+}
+
+/// Errors of shapes, dtypes and values get the node's name.
+fn name_node(e: Error, node: &NodeProto) -> Error {
+    match e {
+        Error::Shape { .. } | Error::Axis { .. } | Error::DType { .. } | Error::Value { .. } => {
+            Error::Model { what: e.to_string(), node: Some(check::describe(node)) }
+        }
+        Error::Model { what, node: None } => Error::Model { what, node: Some(check::describe(node)) },
+        Error::Unsupported { what, context } if context.is_empty() => {
+            Error::Unsupported { what, context: format!("node {}", check::describe(node)) }
+        }
+        e => e,
+    }
+}
+
+fn run_node(cx: &mut Cx<'_>, node: &NodeProto, scope: &Scope<'_>, opset: i64, depth: usize) -> Result<Vec<Value>> {
+    let args = node
+        .inputs
+        .iter()
+        .map(|name| if name.is_empty() { Ok(None) } else { lookup(scope, name).map(Some) })
+        .collect::<Result<Vec<_>>>()?;
+    let model = cx.model;
+    if let Some(f) = check::function(&model.proto.functions, node) {
+        if depth >= check::MAX_CALLS {
+            return Err(Error::Model { what: "functions nest too deeply".to_owned(), node: None });
+        }
+        let values = f.inputs.iter().cloned().zip(args).filter_map(|(n, v)| Some((n, v?))).collect();
+        let mut inner = Scope { values, parent: None };
+        let opset = f.opsets.iter().find(|o| o.domain.is_empty()).map_or(opset, |o| o.version);
+        let nodes = f.nodes.iter().map(|n| with_attributes(n, node, &f.defaults)).collect::<Vec<_>>();
+        run_nodes(cx, &nodes, &mut inner, opset, depth + 1)?;
+        return f.outputs.iter().map(|o| lookup(&inner, o)).collect();
+    }
+    let def = ops::find(&node.domain, &node.op_type)
+        .ok_or_else(|| Error::Unsupported { what: format!("operator {}", node.op_type), context: String::new() })?;
+    (def.build)(&mut Op { cx, node, args, opset, scope, depth })
+}
+
+/// A function's node with the caller's attributes in place of references.
+fn with_attributes(n: &NodeProto, caller: &NodeProto, defaults: &[Attribute]) -> NodeProto {
+    let mut n = n.clone();
+    let resolve = |a: Attribute| {
+        let AttrValue::Ref(name) = &a.value else { return Some(a) };
+        let found = caller.attributes.iter().chain(defaults).find(|b| b.name == *name)?;
+        Some(Attribute { name: a.name, value: found.value.clone() })
+    };
+    n.attributes = n.attributes.into_iter().filter_map(resolve).collect();
+    n
+}
+
+impl Cx<'_> {
+    /// A constant tensor of the model. Those in the file are shared by every use and every build.
+    pub(super) fn constant(&self, t: &TensorProto) -> Result<Value> {
+        let at = match &t.data {
+            TensorData::File(span) => Some((span.start, t.shape.clone())),
+            _ => None,
+        };
+        if let Some(v) = at.as_ref().and_then(|at| self.constants.get(at)) {
+            return Ok(v);
+        }
+        let v = Value::constant(t)?;
+        if let Some(at) = at {
+            self.constants.insert(at, v.clone());
+        }
+        Ok(v)
+    }
+}

@@ -1,0 +1,299 @@
+//! What must hold before a graph is built: names resolve, no cycles, every operator is known. Also which inputs decide
+//! shapes or branches, so that their values must be known when the graph is built.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ops;
+use super::proto::{AttrValue, FunctionProto, GraphProto, ModelProto, NodeProto};
+use crate::error::{Error, Result};
+
+/// How a node is called in errors.
+pub(super) fn describe(n: &NodeProto) -> String {
+    let name = [&n.name, n.outputs.first().unwrap_or(&n.name)].into_iter().find(|s| !s.is_empty());
+    format!("`{}` ({})", name.map_or("", |n| n.as_str()), n.op_type)
+}
+
+fn fail(what: String, node: &NodeProto) -> Error {
+    Error::Model { what, node: Some(describe(node)) }
+}
+
+/// The subgraphs of a node.
+pub(super) fn subgraphs(n: &NodeProto) -> impl Iterator<Item = &GraphProto> {
+    n.attributes.iter().flat_map(|a| match &a.value {
+        AttrValue::Graph(g) => std::slice::from_ref(&**g),
+        AttrValue::Graphs(g) => g,
+        _ => &[],
+    })
+}
+
+fn subgraphs_mut(n: &mut NodeProto) -> impl Iterator<Item = &mut GraphProto> {
+    n.attributes.iter_mut().flat_map(|a| match &mut a.value {
+        AttrValue::Graph(g) => std::slice::from_mut(&mut **g),
+        AttrValue::Graphs(g) => g,
+        _ => &mut [],
+    })
+}
+
+/// The names visible in a graph.
+#[derive(Default)]
+struct Names<'a> {
+    own: BTreeSet<String>,
+    outer: Option<&'a Names<'a>>,
+}
+
+impl Names<'_> {
+    fn has(&self, name: &str) -> bool {
+        self.own.contains(name) || self.outer.is_some_and(|o| o.has(name))
+    }
+}
+
+/// Sorts all graphs and drops nodes that nothing needs; errors for what can not be built.
+pub(super) fn check_model(m: &mut ModelProto) -> Result<()> {
+    sort_graph(&mut m.graph, None)?;
+    for f in &mut m.functions {
+        let names = Names { own: f.inputs.iter().cloned().collect(), outer: None };
+        f.nodes = sort_nodes(std::mem::take(&mut f.nodes), names, &f.outputs)?;
+    }
+    let mut missing = BTreeMap::new();
+    let mut state = vec![Visit::New; m.functions.len()];
+    unsupported(&m.graph.nodes, &m.functions, &mut state, &mut missing)?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut list = Vec::new();
+    for (op, nodes) in missing {
+        let some: Vec<&str> = nodes.iter().take(3).map(String::as_str).collect();
+        let more = if nodes.len() > 3 { format!(" and {} more", nodes.len() - 3) } else { String::new() };
+        list.push(format!("{op} (node {}{more})", some.join(", ")));
+    }
+    Err(Error::Unsupported { what: format!("operators: {}", list.join("; ")), context: "ONNX model".to_owned() })
+}
+
+fn sort_graph(g: &mut GraphProto, outer: Option<&Names<'_>>) -> Result<()> {
+    if let Some(name) = g.sparse_initializers.first() {
+        let context = format!("graph `{}`", g.name);
+        return Err(Error::Unsupported { what: format!("sparse initializer `{name}`"), context });
+    }
+    let own = g.inputs.iter().map(|i| &i.name).chain(g.initializers.iter().map(|t| &t.name));
+    let names = Names { own: own.cloned().collect(), outer };
+    let outputs: Vec<String> = g.outputs.iter().map(|o| o.name.clone()).collect();
+    g.nodes = sort_nodes(std::mem::take(&mut g.nodes), names, &outputs)?;
+    Ok(())
+}
+
+/// Names that a graph uses but does not define.
+fn free_names(g: &GraphProto, out: &mut BTreeSet<String>) {
+    let mut used = BTreeSet::new();
+    for n in &g.nodes {
+        used.extend(n.inputs.iter().cloned());
+        subgraphs(n).for_each(|s| free_names(s, &mut used));
+    }
+    used.extend(g.outputs.iter().map(|o| o.name.clone()));
+    let own = g.inputs.iter().map(|i| &i.name).chain(g.initializers.iter().map(|t| &t.name));
+    for name in own.chain(g.nodes.iter().flat_map(|n| &n.outputs)) {
+        used.remove(name);
+    }
+    out.append(&mut used);
+}
+
+/// Topological order, stable where the file's order is one already; only nodes that `outputs` need.
+fn sort_nodes(mut nodes: Vec<NodeProto>, mut known: Names<'_>, outputs: &[String]) -> Result<Vec<NodeProto>> {
+    let mut producer: BTreeMap<&str, usize> = BTreeMap::new();
+    for (i, n) in nodes.iter().enumerate() {
+        for o in n.outputs.iter().filter(|o| !o.is_empty()) {
+            if producer.insert(o, i).is_some() {
+                return Err(fail(format!("the value `{o}` is produced twice"), n));
+            }
+        }
+    }
+    let mut needs: Vec<Vec<usize>> = Vec::with_capacity(nodes.len());
+    for n in &nodes {
+        let mut names: BTreeSet<String> = n.inputs.iter().cloned().collect();
+        subgraphs(n).for_each(|g| free_names(g, &mut names));
+        names.remove("");
+        let mut from = BTreeSet::new();
+        for name in &names {
+            match producer.get(name.as_str()) {
+                Some(&p) => drop(from.insert(p)),
+                None if known.has(name) => {}
+                None => return Err(fail(format!("the value `{name}` is not defined anywhere"), n)),
+            }
+        }
+        needs.push(from.into_iter().collect());
+    }
+    let mut live = vec![false; nodes.len()];
+    let mut open = Vec::new();
+    for o in outputs {
+        match producer.get(o.as_str()) {
+            Some(&p) => open.push(p),
+            None if known.has(o) => {}
+            None => return Err(Error::Model { what: format!("the output `{o}` is not defined anywhere"), node: None }),
+        }
+    }
+    while let Some(i) = open.pop() {
+        if !std::mem::replace(&mut live[i], true) {
+            open.extend(&needs[i]);
+        }
+    }
+    let order =
+        order(&needs, &live).map_err(|i| fail("the graph has a cycle through this node".to_owned(), &nodes[i]))?;
+    // everything a subgraph may see
+    known.own.extend(nodes.iter().flat_map(|n| n.outputs.iter().cloned()));
+    for (n, _) in nodes.iter_mut().zip(&live).filter(|(_, live)| **live) {
+        for g in subgraphs_mut(n) {
+            sort_graph(g, Some(&known))?;
+        }
+    }
+    let mut slots: Vec<Option<NodeProto>> = nodes.into_iter().map(Some).collect();
+    Ok(order.into_iter().filter_map(|i| slots[i].take()).collect())
+}
+
+/// Kahn's algorithm, smallest index first; the error is a node on a cycle.
+fn order(needs: &[Vec<usize>], live: &[bool]) -> Result<Vec<usize>, usize> {
+    let mut users: Vec<Vec<usize>> = vec![Vec::new(); needs.len()];
+    let mut waiting: Vec<usize> = needs.iter().map(Vec::len).collect();
+    for (i, from) in needs.iter().enumerate().filter(|(i, _)| live[*i]) {
+        from.iter().for_each(|&p| users[p].push(i));
+    }
+    let mut ready: BTreeSet<usize> = (0..needs.len()).filter(|&i| live[i] && waiting[i] == 0).collect();
+    let mut out = Vec::new();
+    while let Some(i) = ready.pop_first() {
+        out.push(i);
+        for &u in &users[i] {
+            waiting[u] -= 1;
+            if waiting[u] == 0 {
+                ready.insert(u);
+            }
+        }
+    }
+    let stuck = |i: &usize| live[*i] && waiting[*i] > 0;
+    let Some(mut at) = (0..needs.len()).find(stuck) else { return Ok(out) };
+    // walk back along stuck nodes: after n steps we are on the cycle itself
+    for _ in 0..needs.len() {
+        at = needs[at].iter().copied().find(stuck).unwrap_or(at);
+    }
+    Err(at)
+}
+
+/// Where the walk over the functions is with each of them.
+#[derive(Clone, Copy, PartialEq)]
+enum Visit {
+    New,
+    Open,
+    Done,
+}
+
+/// Collects operators that are neither in the table nor functions of the model.
+fn unsupported(
+    nodes: &[NodeProto],
+    functions: &[FunctionProto],
+    state: &mut [Visit],
+    missing: &mut BTreeMap<String, Vec<String>>,
+) -> Result<()> {
+    for n in nodes {
+        if let Some(i) = functions.iter().position(|f| f.name == n.op_type && f.domain == n.domain) {
+            match state[i] {
+                Visit::Open => return Err(fail("the function calls itself".to_owned(), n)),
+                Visit::Done => {}
+                Visit::New => {
+                    state[i] = Visit::Open;
+                    unsupported(&functions[i].nodes, functions, state, missing)?;
+                    state[i] = Visit::Done;
+                }
+            }
+        } else if ops::find(&n.domain, &n.op_type).is_none() {
+            let dot = if n.domain.is_empty() { "" } else { "." };
+            missing.entry(format!("{}{dot}{}", n.domain, n.op_type)).or_default().push(describe(n));
+        }
+        for g in subgraphs(n) {
+            unsupported(&g.nodes, functions, state, missing)?;
+        }
+    }
+    Ok(())
+}
+
+/// How deep functions may call functions.
+pub(super) const MAX_CALLS: usize = 8;
+
+/// The model's own function that a node calls.
+pub(super) fn function<'a>(functions: &'a [FunctionProto], n: &NodeProto) -> Option<&'a FunctionProto> {
+    functions.iter().find(|f| f.name == n.op_type && f.domain == n.domain)
+}
+
+/// Indices of graph inputs.
+type Set = BTreeSet<usize>;
+
+/// Which inputs' *values* decide shapes (`hard`) or branches (`soft`).
+#[derive(Default)]
+pub(super) struct Demand {
+    pub(super) hard: Set,
+    pub(super) soft: Set,
+    steps: usize,
+}
+
+struct Env<'a> {
+    values: BTreeMap<String, Set>,
+    parent: Option<&'a Env<'a>>,
+}
+
+impl Env<'_> {
+    fn get(&self, name: &str) -> Set {
+        match (self.values.get(name), self.parent) {
+            (Some(s), _) => s.clone(),
+            (None, Some(p)) => p.get(name),
+            (None, None) => Set::new(),
+        }
+    }
+}
+
+/// Follows values forward; sizes do not carry values.
+pub(super) fn demand(m: &ModelProto) -> Demand {
+    let mut env = Env { values: BTreeMap::new(), parent: None };
+    for (i, input) in m.graph.inputs.iter().enumerate() {
+        env.values.insert(input.name.clone(), Set::from([i]));
+    }
+    let mut d = Demand::default();
+    flow(&m.graph.nodes, &mut env, &m.functions, 0, &mut d);
+    d
+}
+
+fn flow(nodes: &[NodeProto], env: &mut Env<'_>, functions: &[FunctionProto], depth: usize, d: &mut Demand) {
+    for n in nodes {
+        // functions that call functions can make this exponential; the build would stop at such a count too
+        d.steps += 1;
+        if d.steps > 1 << 20 {
+            return;
+        }
+        let ins: Vec<Set> = n.inputs.iter().map(|i| env.get(i)).collect();
+        let mut all: Set = ins.iter().flatten().copied().collect();
+        let mut outs: Option<Vec<Set>> = None;
+        if let Some(f) = function(functions, n).filter(|_| depth < MAX_CALLS) {
+            let values = f.inputs.iter().cloned().zip(ins.iter().cloned()).collect();
+            let mut inner = Env { values, parent: None };
+            flow(&f.nodes, &mut inner, functions, depth + 1, d);
+            outs = Some(f.outputs.iter().map(|o| inner.get(o)).collect());
+        } else if let Some(op) = ops::find(&n.domain, &n.op_type) {
+            for (i, set) in ins.iter().enumerate() {
+                if op.known & (1 << i.min(31)) != 0 {
+                    d.hard.extend(set);
+                }
+            }
+            match n.op_type.as_str() {
+                "Shape" | "Size" => all.clear(),
+                "If" => d.soft.extend(&all),
+                _ => {}
+            }
+        }
+        for g in subgraphs(n) {
+            let mut inner = Env { values: BTreeMap::new(), parent: Some(env) };
+            g.inputs.iter().for_each(|i| drop(inner.values.insert(i.name.clone(), all.clone())));
+            flow(&g.nodes, &mut inner, functions, depth, d);
+            let found: Vec<Set> = g.outputs.iter().map(|o| inner.get(&o.name)).collect();
+            all.extend(found.iter().flatten());
+        }
+        for (i, o) in n.outputs.iter().enumerate() {
+            let set = outs.as_ref().and_then(|v| v.get(i)).unwrap_or(&all);
+            env.values.insert(o.clone(), set.clone());
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A model: its file, its checked graph, and the ports of that graph.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::check;
+use super::proto::{Dim, ModelProto, NodeProto, TypeProto, ValueInfo, parse_model};
+use super::tensor::{ExternalData, NoExternalData, TensorProto, dtype_of, elem_name};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::io::HostTensor;
+
+/// A parsed and checked model. It keeps the file's bytes, which hold the weights.
+pub struct Model {
+    file: Arc<Vec<u8>>,
+    external: Arc<dyn ExternalData + Send + Sync>,
+    pub(super) proto: ModelProto,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+}
+
+/// An input or output of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// Element type; `None` where the file does not say.
+    pub dtype: Option<DType>,
+    /// Dimensions; `None` where the file does not even say how many.
+    pub dims: Option<Vec<Dim>>,
+    /// True for an input whose value decides shapes or branches: it must be given as [`super::Feed::Known`], and a plan is
+    /// good for one value of it.
+    pub is_value: bool,
+}
+
+impl Port {
+    /// Checks a shape against the declared dimensions.
+    pub fn accepts(&self, dtype: DType, shape: &[usize]) -> Result<()> {
+        let bad = |what: String| Err(Error::Input { name: self.name.clone(), what });
+        if let Some(want) = self.dtype.filter(|&d| d != dtype) {
+            return bad(format!("dtype {dtype} was given, {want} is wanted"));
+        }
+        let Some(dims) = &self.dims else { return Ok(()) };
+        let fits = |(d, &n): (&Dim, &usize)| !matches!(*d, Dim::Value(v) if v >= 0 && v as u64 != n as u64);
+        if dims.len() != shape.len() || !dims.iter().zip(shape).all(fits) {
+            return bad(format!("shape {shape:?} was given, {} is wanted", show_dims(dims)));
+        }
+        Ok(())
+    }
+}
+
+/// Dimensions as text: `[1, batch, ?]`.
+pub fn show_dims(dims: &[Dim]) -> String {
+    let show = |d: &Dim| match d {
+        Dim::Value(v) if *v >= 0 => v.to_string(),
+        Dim::Param(name) => name.clone(),
+        _ => "?".to_owned(),
+    };
+    format!("[{}]", dims.iter().map(show).collect::<Vec<_>>().join(", "))
+}
+
+impl Model {
+    /// Reads and checks a model that is all in one file.
+    pub fn parse(file: impl Into<Arc<Vec<u8>>>) -> Result<Model> {
+        Model::parse_with(file, Arc::new(NoExternalData))
+    }
+
+    /// Reads and checks a model whose weights may lie in other files.
+    pub fn parse_with(file: impl Into<Arc<Vec<u8>>>, external: Arc<dyn ExternalData + Send + Sync>) -> Result<Model> {
+        let file = file.into();
+        let mut proto = parse_model(&file)?;
+        check::check_model(&mut proto)?;
+        let constants: Vec<&str> = proto.graph.initializers.iter().map(|t| t.name.as_str()).collect();
+        let demand = check::demand(&proto);
+        let mut inputs = Vec::new();
+        for (i, info) in proto.graph.inputs.iter().enumerate() {
+            // old files list initializers as inputs
+            if constants.contains(&info.name.as_str()) {
+                continue;
+            }
+            let mut port = port(info)?;
+            let flag = port.dims.as_ref().is_some_and(|d| d.iter().all(|d| *d == Dim::Value(1)))
+                && port.dtype.is_some_and(|d| !d.is_float());
+            port.is_value = demand.hard.contains(&i) || flag && demand.soft.contains(&i);
+            inputs.push(port);
+        }
+        let outputs = proto.graph.outputs.iter().map(port).collect::<Result<_>>()?;
+        Ok(Model { file, external, inputs, outputs, proto })
+    }
+
+    /// The inputs a caller gives.
+    pub fn inputs(&self) -> &[Port] {
+        &self.inputs
+    }
+
+    /// The outputs.
+    pub fn outputs(&self) -> &[Port] {
+        &self.outputs
+    }
+
+    /// The version of the `ai.onnx` operator set.
+    pub fn opset(&self) -> i64 {
+        let find = |domain: &str| self.proto.opsets.iter().find(|o| o.domain == domain).map(|o| o.version);
+        find("").unwrap_or(1)
+    }
+
+    /// The tool that wrote the file.
+    pub fn producer(&self) -> &str {
+        &self.proto.producer
+    }
+
+    /// The nodes that will run, in order, without those of subgraphs.
+    pub fn nodes(&self) -> &[NodeProto] {
+        &self.proto.graph.nodes
+    }
+
+    /// Parameters: elements of all initializers of the main graph.
+    pub fn parameters(&self) -> u64 {
+        let count = |t: &TensorProto| crate::io::element_count(&t.shape).unwrap_or(0) as u64;
+        self.proto.graph.initializers.iter().map(count).sum()
+    }
+
+    /// The bytes of a constant tensor.
+    pub(super) fn bytes<'a>(&'a self, t: &'a TensorProto) -> Result<Cow<'a, [u8]>> {
+        t.bytes(&self.file, &*self.external)
+    }
+
+    /// A constant tensor.
+    pub(super) fn tensor(&self, t: &TensorProto) -> Result<HostTensor> {
+        HostTensor::new(t.dtype()?, t.shape.clone(), self.bytes(t)?.into_owned())
+    }
+}
+
+fn port(info: &ValueInfo) -> Result<Port> {
+    let (dtype, dims) = match &info.ty {
+        TypeProto::Unknown => (None, None),
+        TypeProto::Tensor { elem: 0, dims } => (None, dims.clone()),
+        TypeProto::Tensor { elem, dims } => {
+            let dtype = dtype_of(*elem).ok_or_else(|| Error::Unsupported {
+                what: format!("element type {}", elem_name(*elem)),
+                context: format!("`{}`", info.name),
+            })?;
+            (Some(dtype), dims.clone())
+        }
+        TypeProto::Other(kind) => {
+            let context = format!("`{}`", info.name);
+            return Err(Error::Unsupported { what: format!("values of type {kind}"), context });
+        }
+    };
+    Ok(Port { name: info.name.clone(), dtype, dims, is_value: false })
+}

@@ -1,0 +1,335 @@
+//! Elementwise operators: arithmetic, comparison, logic, casts and activations.
+
+use super::super::host::{Bin, Un};
+use super::super::value::{Cx, Value};
+use super::{Op, OpDef, op};
+use crate::dtype::DType;
+use crate::error::Result;
+
+pub(super) static OPS: &[OpDef] = &[
+    op("Abs", 0, |o| un(o, Un::Abs)),
+    op("Neg", 0, |o| un(o, Un::Neg)),
+    op("Exp", 0, |o| un(o, Un::Exp)),
+    op("Log", 0, |o| un(o, Un::Log)),
+    op("Sqrt", 0, |o| un(o, Un::Sqrt)),
+    op("Reciprocal", 0, |o| un(o, Un::Recip)),
+    op("Sin", 0, |o| un(o, Un::Sin)),
+    op("Cos", 0, |o| un(o, Un::Cos)),
+    op("Tan", 0, |o| un(o, Un::Tan)),
+    op("Asin", 0, |o| un(o, Un::Asin)),
+    op("Acos", 0, |o| un(o, Un::Acos)),
+    op("Atan", 0, |o| un(o, Un::Atan)),
+    op("Tanh", 0, |o| un(o, Un::Tanh)),
+    op("Sigmoid", 0, |o| un(o, Un::Sigmoid)),
+    op("Erf", 0, |o| un(o, Un::Erf)),
+    op("Floor", 0, |o| un(o, Un::Floor)),
+    op("Ceil", 0, |o| un(o, Un::Ceil)),
+    op("Round", 0, |o| un(o, Un::Round)),
+    op("Sign", 0, |o| un(o, Un::Sign)),
+    op("Not", 0, |o| un(o, Un::Not)),
+    op("BitwiseNot", 0, |o| un(o, Un::Not)),
+    op("IsNaN", 0, |o| un(o, Un::IsNan)),
+    op("IsInf", 0, is_inf),
+    op("Sinh", 0, |o| hyperbolic(o, -1.0)),
+    op("Cosh", 0, |o| hyperbolic(o, 1.0)),
+    op("Asinh", 0, |o| inverse_hyperbolic(o, 1.0)),
+    op("Acosh", 0, |o| inverse_hyperbolic(o, -1.0)),
+    op("Atanh", 0, atanh),
+    op("Add", 0, |o| bin(o, Bin::Add)),
+    op("Sub", 0, |o| bin(o, Bin::Sub)),
+    op("Mul", 0, |o| bin(o, Bin::Mul)),
+    op("Div", 0, |o| bin(o, Bin::Div)),
+    op("And", 0, |o| bin(o, Bin::And)),
+    op("Or", 0, |o| bin(o, Bin::Or)),
+    op("Xor", 0, |o| bin(o, Bin::Xor)),
+    op("BitwiseAnd", 0, |o| bin(o, Bin::And)),
+    op("BitwiseOr", 0, |o| bin(o, Bin::Or)),
+    op("BitwiseXor", 0, |o| bin(o, Bin::Xor)),
+    op("BitShift", 0, |o| match o.str("direction", "")?.as_str() {
+        "LEFT" => bin(o, Bin::Shl),
+        "RIGHT" => bin(o, Bin::Shr),
+        _ => o.fail("the direction is neither LEFT nor RIGHT"),
+    }),
+    op("Equal", 0, |o| bin(o, Bin::Eq)),
+    op("Less", 0, |o| bin(o, Bin::Lt)),
+    op("Greater", 0, |o| compare(o, true, false)),
+    op("LessOrEqual", 0, |o| compare(o, false, true)),
+    op("GreaterOrEqual", 0, |o| compare(o, true, true)),
+    op("Pow", 0, pow),
+    op("Mod", 0, modulo),
+    op("Max", 0, |o| variadic(o, Bin::Max)),
+    op("Min", 0, |o| variadic(o, Bin::Min)),
+    op("Sum", 0, |o| variadic(o, Bin::Add)),
+    op("Mean", 0, |o| {
+        let sum = variadic(o, Bin::Add)?.swap_remove(0);
+        one(o.cx.with(Bin::Div, &sum, o.args.len() as f64))
+    }),
+    op("Where", 0, |o| one(o.cx.select(&o.arg(0)?, &o.arg(1)?, &o.arg(2)?))),
+    op("Cast", 0, |o| {
+        let to = o.dtype_attr("to", DType::F32)?;
+        one(o.cx.cast(&o.arg(0)?, to))
+    }),
+    op("CastLike", 0, |o| one(o.cx.cast(&o.arg(0)?, o.arg(1)?.dtype()))),
+    op("Identity", 0, |o| one(o.arg(0))),
+    op("Dropout", 0, dropout),
+    op("Clip", 0, clip),
+    op("Relu", 0, |o| one(o.cx.with(Bin::Max, &o.arg(0)?, 0.0))),
+    op("LeakyRelu", 0, |o| {
+        let (x, a) = (o.arg(0)?, o.float("alpha", 0.01)?);
+        one(leaky(o.cx, &x, &o.cx.scalar_like(&x, a)))
+    }),
+    op("PRelu", 0, prelu),
+    op("ThresholdedRelu", 0, |o| {
+        let (x, a) = (o.arg(0)?, o.float("alpha", 1.0)?);
+        let above = o.cx.binary(Bin::Lt, &o.cx.scalar_like(&x, a), &x)?;
+        one(o.cx.select(&above, &x, &o.cx.scalar_like(&x, 0.0)))
+    }),
+    op("Elu", 0, |o| {
+        let alpha = o.float("alpha", 1.0)?;
+        one(elu(o.cx, &o.arg(0)?, alpha, 1.0, 1.0))
+    }),
+    op("Selu", 0, |o| {
+        let (alpha, gamma) = (o.float("alpha", 1.673_263_192_176_818_8)?, o.float("gamma", 1.050_701_022_148_132_3)?);
+        one(elu(o.cx, &o.arg(0)?, alpha, gamma, 1.0))
+    }),
+    op("Celu", 0, |o| {
+        let alpha = o.float("alpha", 1.0)?;
+        one(elu(o.cx, &o.arg(0)?, alpha, 1.0, alpha))
+    }),
+    op("HardSigmoid", 0, |o| {
+        let (a, b) = (o.float("alpha", 0.2)?, o.float("beta", 0.5)?);
+        one(hard_sigmoid(o.cx, &o.arg(0)?, a, b))
+    }),
+    op("HardSwish", 0, |o| {
+        let x = o.arg(0)?;
+        one(o.cx.mul(&x, &hard_sigmoid(o.cx, &x, 1.0 / 6.0, 0.5)?))
+    }),
+    op("Softplus", 0, |o| one(softplus(o.cx, &o.arg(0)?))),
+    op("Softsign", 0, |o| {
+        let x = o.arg(0)?;
+        let d = o.cx.with(Bin::Add, &o.cx.unary(Un::Abs, &x)?, 1.0)?;
+        one(o.cx.div(&x, &d))
+    }),
+    op("Mish", 0, |o| {
+        let x = o.arg(0)?;
+        one(o.cx.mul(&x, &o.cx.unary(Un::Tanh, &softplus(o.cx, &x)?)?))
+    }),
+    op("Swish", 0, |o| {
+        let (x, a) = (o.arg(0)?, o.float("alpha", 1.0)?);
+        let gate = o.cx.unary(Un::Sigmoid, &o.cx.with(Bin::Mul, &x, a)?)?;
+        one(o.cx.mul(&x, &gate))
+    }),
+    op("Gelu", 0, gelu),
+    op("Shrink", 0, shrink),
+    OpDef { domain: "com.microsoft", name: "Gelu", known: 0, build: gelu },
+    OpDef {
+        domain: "com.microsoft",
+        name: "QuickGelu",
+        known: 0,
+        build: |o| {
+            let (x, a) = (o.arg(0)?, o.float("alpha", 1.702)?);
+            let gate = o.cx.unary(Un::Sigmoid, &o.cx.with(Bin::Mul, &x, a)?)?;
+            one(o.cx.mul(&x, &gate))
+        },
+    },
+];
+
+/// One output.
+pub(super) fn one(v: Result<Value>) -> Result<Vec<Value>> {
+    v.map(|v| vec![v])
+}
+
+fn un(o: &mut Op<'_, '_>, f: Un) -> Result<Vec<Value>> {
+    one(o.cx.unary(f, &o.arg(0)?))
+}
+
+fn bin(o: &mut Op<'_, '_>, f: Bin) -> Result<Vec<Value>> {
+    let (a, b) = operands(o)?;
+    one(o.cx.binary(f, &a, &b))
+}
+
+/// Both operands; the right one aligned to an axis where an operator set below 7 says so.
+fn operands(o: &Op<'_, '_>) -> Result<(Value, Value)> {
+    let (a, b) = (o.arg(0)?, o.arg(1)?);
+    let Some(axis) = o.int_opt("axis")?.filter(|_| o.opset < 7) else { return Ok((a, b)) };
+    let axis = o.axis(axis, a.rank())?;
+    let after = a.rank().saturating_sub(axis + b.rank());
+    let shape = [b.shape(), &vec![1; after]].concat();
+    Ok((a, o.cx.reshape(&b, &shape)?))
+}
+
+fn compare(o: &mut Op<'_, '_>, swap: bool, or_equal: bool) -> Result<Vec<Value>> {
+    let (a, b) = operands(o)?;
+    let (a, b) = if swap { (b, a) } else { (a, b) };
+    let less = o.cx.binary(Bin::Lt, &a, &b)?;
+    if !or_equal {
+        return Ok(vec![less]);
+    }
+    // not `!(b < a)`: with NaN all comparisons are false
+    one(o.cx.binary(Bin::Or, &less, &o.cx.binary(Bin::Eq, &a, &b)?))
+}
+
+fn variadic(o: &mut Op<'_, '_>, f: Bin) -> Result<Vec<Value>> {
+    let mut out = o.arg(0)?;
+    for i in 1..o.args.len() {
+        out = o.cx.binary(f, &out, &o.arg(i)?)?;
+    }
+    Ok(vec![out])
+}
+
+fn is_inf(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let is = |v: f64| o.cx.binary(Bin::Eq, &x, &o.cx.scalar_like(&x, v));
+    match (o.flag("detect_positive", true)?, o.flag("detect_negative", true)?) {
+        (true, true) => one(o.cx.binary(Bin::Or, &is(f64::INFINITY)?, &is(f64::NEG_INFINITY)?)),
+        (true, false) => one(is(f64::INFINITY)),
+        (false, true) => one(is(f64::NEG_INFINITY)),
+        (false, false) => one(o.cx.full(DType::Bool, x.shape(), crate::dtype::Scalar::Int(0))),
+    }
+}
+
+/// (e^x + sign * e^-x) / 2
+fn hyperbolic(o: &mut Op<'_, '_>, sign: f64) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let up = o.cx.unary(Un::Exp, &x)?;
+    let down = o.cx.with(Bin::Mul, &o.cx.unary(Un::Exp, &o.cx.unary(Un::Neg, &x)?)?, sign)?;
+    one(o.cx.with(Bin::Mul, &o.cx.add(&up, &down)?, 0.5))
+}
+
+/// sign(x) * log(|x| + sqrt(x² + one)); acosh with one = -1
+fn inverse_hyperbolic(o: &mut Op<'_, '_>, one_: f64) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let a = o.cx.unary(Un::Abs, &x)?;
+    let root = o.cx.unary(Un::Sqrt, &o.cx.with(Bin::Add, &o.cx.mul(&x, &x)?, one_)?)?;
+    let log = o.cx.unary(Un::Log, &o.cx.add(&a, &root)?)?;
+    one(if one_ > 0.0 { o.cx.mul(&o.cx.unary(Un::Sign, &x)?, &log) } else { Ok(log) })
+}
+
+fn atanh(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let one_ = o.cx.scalar_like(&x, 1.0);
+    let ratio = o.cx.div(&o.cx.add(&one_, &x)?, &o.cx.sub(&one_, &x)?)?;
+    one(o.cx.with(Bin::Mul, &o.cx.unary(Un::Log, &ratio)?, 0.5))
+}
+
+fn pow(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (a, b) = operands(o)?;
+    // x^2 and x^0.5 are what models use; they need no logarithm
+    if let (true, Some(t)) = (b.len() == 1 && a.dtype().is_float(), o.cx.host(&b)?) {
+        let out = match t.to_f64()[0] {
+            2.0 => Some(o.cx.mul(&a, &a)?),
+            3.0 => Some(o.cx.mul(&o.cx.mul(&a, &a)?, &a)?),
+            1.0 => Some(a.clone()),
+            0.5 => Some(o.cx.unary(Un::Sqrt, &a)?),
+            -1.0 => Some(o.cx.unary(Un::Recip, &a)?),
+            _ => None,
+        };
+        if let Some(out) = out.filter(|_| b.rank() <= a.rank()) {
+            return Ok(vec![out]);
+        }
+    }
+    // the exponent may have another dtype; the result has that of the base
+    if a.dtype().is_int() && b.dtype().is_float() {
+        let out = o.cx.binary(Bin::Pow, &o.cx.cast(&a, b.dtype())?, &b)?;
+        return one(o.cx.cast(&out, a.dtype()));
+    }
+    let b = o.cx.cast(&b, a.dtype())?;
+    one(o.cx.binary(Bin::Pow, &a, &b))
+}
+
+fn modulo(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (a, b) = operands(o)?;
+    let rem = o.cx.binary(Bin::Rem, &a, &b)?;
+    if o.flag("fmod", false)? || a.dtype().is_unsigned() {
+        return Ok(vec![rem]);
+    }
+    // the sign of the divisor: add it where the signs differ and something remains
+    let zero = o.cx.scalar_like(&a, 0.0);
+    let signs = o.cx.binary(Bin::Xor, &o.cx.binary(Bin::Lt, &rem, &zero)?, &o.cx.binary(Bin::Lt, &b, &zero)?)?;
+    let some = o.cx.not(&o.cx.binary(Bin::Eq, &rem, &zero)?)?;
+    one(o.cx.select(&o.cx.binary(Bin::And, &signs, &some)?, &o.cx.add(&rem, &b)?, &rem))
+}
+
+fn dropout(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    if let Some(t) = o.opt(2) {
+        match o.cx.host(&t)? {
+            Some(t) if t.to_f64().first().is_some_and(|&v| v != 0.0) => return o.lacks("training mode"),
+            Some(_) => {}
+            None => return o.unknown(2),
+        }
+    }
+    let mask = o.cx.full(DType::Bool, x.shape(), crate::dtype::Scalar::Int(1))?;
+    Ok(vec![x, mask])
+}
+
+fn clip(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let mut x = o.arg(0)?;
+    for (i, name, f) in [(1, "min", Bin::Max), (2, "max", Bin::Min)] {
+        if let Some(v) = o.float_opt(name)? {
+            x = o.cx.with(f, &x, v)?;
+        } else if let Some(v) = o.opt(i) {
+            x = o.cx.binary(f, &x, &v)?;
+        }
+    }
+    Ok(vec![x])
+}
+
+pub(super) fn leaky(cx: &Cx<'_>, x: &Value, slope: &Value) -> Result<Value> {
+    let below = cx.binary(Bin::Lt, x, &cx.scalar_like(x, 0.0))?;
+    cx.select(&below, &cx.mul(x, slope)?, x)
+}
+
+fn prelu(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (x, mut slope) = (o.arg(0)?, o.arg(1)?);
+    // one slope a channel, as old operator sets had it
+    if o.opset < 7 && slope.rank() == 1 && x.rank() > 1 {
+        let shape = [&[slope.len()], &vec![1; x.rank() - 2][..]].concat();
+        slope = o.cx.reshape(&slope, &shape)?;
+    }
+    one(leaky(o.cx, &x, &slope))
+}
+
+/// gamma * (max(x, 0) + min(alpha * (e^(x / scale) - 1), 0))
+pub(super) fn elu(cx: &Cx<'_>, x: &Value, alpha: f64, gamma: f64, scale: f64) -> Result<Value> {
+    let inner = if scale == 1.0 { x.clone() } else { cx.with(Bin::Mul, x, 1.0 / scale)? };
+    let e = cx.with(Bin::Mul, &cx.with(Bin::Sub, &cx.unary(Un::Exp, &inner)?, 1.0)?, alpha)?;
+    let below = cx.binary(Bin::Lt, x, &cx.scalar_like(x, 0.0))?;
+    let out = cx.select(&below, &e, x)?;
+    if gamma == 1.0 { Ok(out) } else { cx.with(Bin::Mul, &out, gamma) }
+}
+
+pub(super) fn hard_sigmoid(cx: &Cx<'_>, x: &Value, a: f64, b: f64) -> Result<Value> {
+    cx.clamp(&cx.with(Bin::Add, &cx.with(Bin::Mul, x, a)?, b)?, 0.0, 1.0)
+}
+
+/// log(1 + e^x) that does not overflow: max(x, 0) + log(1 + e^-|x|)
+pub(super) fn softplus(cx: &Cx<'_>, x: &Value) -> Result<Value> {
+    let small = cx.unary(Un::Exp, &cx.unary(Un::Neg, &cx.unary(Un::Abs, x)?)?)?;
+    let log = cx.unary(Un::Log, &cx.with(Bin::Add, &small, 1.0)?)?;
+    cx.add(&cx.with(Bin::Max, x, 0.0)?, &log)
+}
+
+fn gelu(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let cx = &o.cx;
+    let inner = match o.str("approximate", "none")?.as_str() {
+        "none" => cx.unary(Un::Erf, &cx.with(Bin::Mul, &x, std::f64::consts::FRAC_1_SQRT_2)?)?,
+        "tanh" => {
+            let cube = cx.mul(&cx.mul(&x, &x)?, &x)?;
+            let sum = cx.add(&x, &cx.with(Bin::Mul, &cube, 0.044_715)?)?;
+            cx.unary(Un::Tanh, &cx.with(Bin::Mul, &sum, (2.0 / std::f64::consts::PI).sqrt())?)?
+        }
+        other => return o.fail(format!("the approximation `{other}` is unknown")),
+    };
+    one(cx.mul(&cx.with(Bin::Mul, &x, 0.5)?, &cx.with(Bin::Add, &inner, 1.0)?))
+}
+
+fn shrink(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (x, bias, lambd) = (o.arg(0)?, o.float("bias", 0.0)?, o.float("lambd", 0.5)?);
+    let cx = &o.cx;
+    let above = cx.binary(Bin::Lt, &cx.scalar_like(&x, lambd), &x)?;
+    let below = cx.binary(Bin::Lt, &x, &cx.scalar_like(&x, -lambd))?;
+    let rest = cx.select(&below, &cx.with(Bin::Add, &x, bias)?, &cx.scalar_like(&x, 0.0))?;
+    one(cx.select(&above, &cx.with(Bin::Sub, &x, bias)?, &rest))
+}

@@ -1,0 +1,254 @@
+//! Operators that pick or place elements by index.
+
+use super::super::host::{self, Bin, Un};
+use super::super::value::Value;
+use super::elementwise::one;
+use super::{Op, OpDef, op};
+use crate::dtype::{DType, Scalar};
+use crate::error::Result;
+use crate::io::HostTensor;
+
+pub(super) static OPS: &[OpDef] = &[
+    op("Gather", 0, |o| {
+        let (x, index) = (o.arg(0)?, o.arg(1)?);
+        let axis = o.axis(o.int("axis", 0)?, x.rank())?;
+        one(o.cx.gather(&x, &index, axis))
+    }),
+    op("GatherElements", 0, |o| {
+        let (x, index) = (o.arg(0)?, o.arg(1)?);
+        let axis = o.axis(o.int("axis", 0)?, x.rank())?;
+        aligned(o, &x, &index, axis)?;
+        one(o.cx.gather_elements(&x, &index, axis))
+    }),
+    op("GatherND", 0, gather_nd),
+    op("ScatterElements", 0, scatter_elements),
+    op("Scatter", 0, scatter_elements),
+    op("ScatterND", 0, scatter_nd),
+    op("OneHot", 2, one_hot),
+    op("TopK", 2, top_k),
+    op("NonZero", 1, non_zero),
+    op("Compress", 2, compress),
+    op("ReverseSequence", 2, reverse_sequence),
+];
+
+fn aligned(o: &Op<'_, '_>, x: &Value, index: &Value, axis: usize) -> Result<()> {
+    let fits = index.rank() == x.rank()
+        && index.shape().iter().zip(x.shape()).enumerate().all(|(i, (a, b))| i == axis || a <= b);
+    if fits { Ok(()) } else { o.fail(format!("indices {:?} do not fit {:?}", index.shape(), x.shape())) }
+}
+
+/// Rows of coordinates as positions in the flattened leading axes.
+fn flat_index(o: &Op<'_, '_>, index: &Value, dims: &[usize]) -> Result<Value> {
+    let last = index.rank() - 1;
+    let mut at: Option<Value> = None;
+    for (j, &d) in dims.iter().enumerate() {
+        let part = o.cx.narrow(index, last, j, 1)?;
+        let negative = o.cx.binary(Bin::Lt, &part, &o.cx.scalar_like(&part, 0.0))?;
+        let part = o.cx.select(&negative, &o.cx.with(Bin::Add, &part, d as f64)?, &part)?;
+        at = Some(match at {
+            None => part,
+            Some(at) => o.cx.add(&o.cx.with(Bin::Mul, &at, d as f64)?, &part)?,
+        });
+    }
+    let lead = index.shape()[..last].to_vec();
+    match at {
+        Some(at) => o.cx.reshape(&at, &lead),
+        None => o.cx.full(DType::I64, &lead, Scalar::Int(0)),
+    }
+}
+
+fn gather_nd(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (x, mut index) = (o.arg(0)?, o.arg(1)?);
+    let batch = o.size(o.int("batch_dims", 0)?)?;
+    o.want_rank(&index, 1)?;
+    let width = index.shape()[index.rank() - 1];
+    let fits = batch < index.rank() && batch + width <= x.rank() && x.shape()[..batch] == index.shape()[..batch];
+    if !fits {
+        return o.fail(format!("indices {:?} do not fit {:?} with {batch} batch axes", index.shape(), x.shape()));
+    }
+    // batch axes become coordinates
+    for b in (0..batch).rev() {
+        let mut shape = vec![1; index.rank()];
+        shape[b] = x.shape()[b];
+        let steps: Vec<i64> = (0..x.shape()[b] as i64).collect();
+        let column = o.cx.cast(&o.cx.reshape(&o.cx.ints(&steps)?, &shape)?, index.dtype())?;
+        let mut wide = index.shape().to_vec();
+        wide[index.rank() - 1] = 1;
+        let column = o.cx.expand(&column, &wide)?;
+        index = o.cx.concat(&[column, index.clone()], index.rank() - 1)?;
+    }
+    let width = batch + width;
+    let (lead, rest) = x.shape().split_at(width);
+    let at = flat_index(o, &index, lead)?;
+    let flat = o.cx.reshape(&x, &[&[lead.iter().product()], rest].concat())?;
+    one(o.cx.gather(&flat, &at, 0))
+}
+
+fn reduction(o: &Op<'_, '_>) -> Result<Option<Bin>> {
+    Ok(match o.str("reduction", "none")?.as_str() {
+        "none" => None,
+        "add" => Some(Bin::Add),
+        "mul" => Some(Bin::Mul),
+        "max" => Some(Bin::Max),
+        "min" => Some(Bin::Min),
+        other => return o.fail(format!("the reduction `{other}` is unknown")),
+    })
+}
+
+fn scatter_elements(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (x, index, updates) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
+    let axis = o.axis(o.int("axis", 0)?, x.rank())?;
+    aligned(o, &x, &index, axis)?;
+    if updates.shape() != index.shape() || updates.dtype() != x.dtype() {
+        return o.fail(format!("updates {:?} do not fit indices {:?}", updates.shape(), index.shape()));
+    }
+    let how = reduction(o)?;
+    one(o.cx.scatter_elements(&x, &index, &updates, axis, how))
+}
+
+fn scatter_nd(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (x, index, updates) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
+    o.want_rank(&index, 1)?;
+    let (rows, width) = index.shape().split_at(index.rank() - 1);
+    let width = width[0];
+    if width > x.rank() || updates.shape() != [rows, &x.shape()[width..]].concat() || updates.dtype() != x.dtype() {
+        return o.fail(format!(
+            "updates {:?} and indices {:?} do not fit {:?}",
+            updates.shape(),
+            index.shape(),
+            x.shape()
+        ));
+    }
+    let how = reduction(o)?;
+    if let Some(t) = o.cx.fold(&[&x, &index, &updates], x.len()) {
+        let out = host::scatter_nd(&t[0], &t[1], &t[2], how);
+        return match out {
+            Some(t) => Ok(vec![Value::known(t)]),
+            None => o.fail("an index is out of range"),
+        };
+    }
+    // as elements of the flattened tensor: [cells, rest]
+    let (lead, rest) = x.shape().split_at(width);
+    let (cells, inner) = (lead.iter().product::<usize>(), rest.iter().product::<usize>());
+    let at = flat_index(o, &index, lead)?;
+    let n = at.len();
+    let at = o.cx.expand(&o.cx.reshape(&at, &[n, 1])?, &[n, inner])?;
+    let flat = o.cx.reshape(&x, &[cells, inner])?;
+    let updates = o.cx.reshape(&updates, &[n, inner])?;
+    let out = o.cx.scatter_elements(&flat, &at, &updates, 0, how)?;
+    one(o.cx.reshape(&out, x.shape()))
+}
+
+fn one_hot(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (index, values) = (o.arg(0)?, o.arg(2)?);
+    // the depth may be stored as a float
+    let depth = o.known_floats_opt(1)?.and_then(|d| d.first().copied()).unwrap_or(-1.0);
+    let depth = o.size(depth as i64)?;
+    let axis = o.axis(o.int("axis", -1)?, index.rank() + 1)?;
+    if values.len() != 2 {
+        return o.fail("values are not two elements");
+    }
+    let pick = |i: usize| o.cx.reshape(&o.cx.narrow(&o.cx.reshape(&values, &[2])?, 0, i, 1)?, &[]);
+    let (off, on) = (pick(0)?, pick(1)?);
+    let mut shape = index.shape().to_vec();
+    shape.insert(axis, 1);
+    let index = o.cx.reshape(&o.cx.cast(&index, DType::I64)?, &shape)?;
+    let negative = o.cx.binary(Bin::Lt, &index, &o.cx.scalar_like(&index, 0.0))?;
+    let index = o.cx.select(&negative, &o.cx.with(Bin::Add, &index, depth as f64)?, &index)?;
+    o.cx.check_shape(&[depth, shape.iter().product()])?;
+    let mut steps_shape = vec![1; shape.len()];
+    steps_shape[axis] = depth;
+    let steps = o.cx.reshape(&o.cx.ints(&(0..depth as i64).collect::<Vec<_>>())?, &steps_shape)?;
+    let hit = o.cx.binary(Bin::Eq, &index, &steps)?;
+    one(o.cx.select(&hit, &on, &off))
+}
+
+fn top_k(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let axis = o.axis(o.int("axis", -1)?, x.rank())?;
+    let k = match o.int_opt("k")? {
+        Some(k) => k,
+        None => o.known_ints(1)?.first().copied().unwrap_or(-1),
+    };
+    let k = o.size(k)?;
+    if k > x.shape()[axis] {
+        return o.fail(format!("k = {k} of {} elements", x.shape()[axis]));
+    }
+    let (values, index) = o.cx.top_k(&x, axis, k, o.flag("largest", true)?)?;
+    Ok(vec![values, index])
+}
+
+fn non_zero(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let Some(t) = o.cx.host(&x)? else { return o.unknown(0) };
+    let hits: Vec<usize> = t.scalars().enumerate().filter(|(_, s)| s.as_bool()).map(|(i, _)| i).collect();
+    let strides = host::strides(x.shape());
+    let mut out = Vec::with_capacity(hits.len() * x.rank());
+    for (&s, &d) in strides.iter().zip(x.shape()) {
+        out.extend(hits.iter().map(|&i| (i / s as usize % d) as i64));
+    }
+    one(HostTensor::from_i64(vec![x.rank(), hits.len()], &out).map(Value::known))
+}
+
+fn compress(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let mut x = o.arg(0)?;
+    let axis = match o.int_opt("axis")? {
+        Some(a) => o.axis(a, x.rank())?,
+        None => {
+            x = o.cx.reshape(&x, &[x.len()])?;
+            0
+        }
+    };
+    let picks: Vec<i64> = (0..).zip(o.known_ints(1)?).filter(|(_, c)| *c != 0).map(|(i, _)| i).collect();
+    one(o.cx.gather(&x, &o.cx.ints(&picks)?, axis))
+}
+
+fn reverse_sequence(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (x, lens) = (o.arg(0)?, o.known_ints(1)?);
+    o.want_rank(&x, 2)?;
+    let (time, batch) = (o.axis(o.int("time_axis", 0)?, x.rank())?, o.axis(o.int("batch_axis", 1)?, x.rank())?);
+    let (t, b) = (x.shape()[time], x.shape()[batch]);
+    if lens.len() != b || time > 1 || batch > 1 || time == batch {
+        return o.fail("sequence_lens or axes do not fit");
+    }
+    let order = if time == 0 { [t, b] } else { [b, t] };
+    let mut index = Vec::with_capacity(t * b);
+    for i in 0..order[0] {
+        for j in 0..order[1] {
+            let (at, len) = if time == 0 { (i, lens[j]) } else { (j, lens[i]) };
+            let at = at as i64;
+            index.push(if at < len { len - 1 - at } else { at });
+        }
+    }
+    let mut shape = vec![1; x.rank()];
+    shape[..2].copy_from_slice(&order);
+    let index = Value::known(HostTensor::from_i64(shape, &index)?);
+    let index = o.cx.expand(&index, x.shape())?;
+    one(o.cx.gather_elements(&x, &index, time))
+}
+
+/// Indices of the largest (or smallest) element along an axis.
+pub(super) fn arg_best(o: &mut Op<'_, '_>, largest: bool) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let axis = o.axis(o.int("axis", 0)?, x.rank())?;
+    let keep = o.flag("keepdims", true)?;
+    if x.shape()[axis] == 0 {
+        return o.fail("the axis is empty");
+    }
+    let mut key = match (largest, x.dtype()) {
+        (true, _) => x.clone(),
+        // complement, not negation: it has no overflow
+        (false, d) if d.is_int() || d == DType::Bool => o.cx.unary(Un::Not, &x)?,
+        (false, _) => o.cx.unary(Un::Neg, &x)?,
+    };
+    let last = o.flag("select_last_index", false)?;
+    if last {
+        key = o.cx.flip(&key, axis)?;
+    }
+    let at = o.cx.argmax(&key, axis, keep)?;
+    if !last {
+        return Ok(vec![at]);
+    }
+    let end = o.cx.scalar_like(&at, (x.shape()[axis] - 1) as f64);
+    one(o.cx.sub(&end, &at))
+}

@@ -1,0 +1,269 @@
+//! The operator table, and what every operator reads: its inputs, attributes and operator set version.
+
+mod control;
+mod elementwise;
+mod index;
+mod nn;
+mod norm;
+mod quant;
+mod reduce;
+mod resize;
+mod rnn;
+mod shape;
+
+use super::build::Scope;
+use super::check::describe;
+use super::proto::{AttrValue, GraphProto, NodeProto};
+use super::tensor::TensorProto;
+use super::value::{Cx, Value};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+
+/// Builds one node: its outputs in order.
+pub(super) type Build = fn(&mut Op<'_, '_>) -> Result<Vec<Value>>;
+
+/// One operator.
+pub(super) struct OpDef {
+    pub(super) domain: &'static str,
+    pub(super) name: &'static str,
+    /// A bit for each input whose value must be known when the graph is built.
+    pub(super) known: u32,
+    pub(super) build: Build,
+}
+
+const fn op(name: &'static str, known: u32, build: Build) -> OpDef {
+    OpDef { domain: "", name, known, build }
+}
+
+/// The operators of one file each.
+static TABLES: [&[OpDef]; 10] = [
+    elementwise::OPS,
+    shape::OPS,
+    index::OPS,
+    reduce::OPS,
+    nn::OPS,
+    norm::OPS,
+    rnn::OPS,
+    quant::OPS,
+    resize::OPS,
+    control::OPS,
+];
+
+/// Every operator that is supported: (domain, name).
+pub fn supported() -> impl Iterator<Item = (&'static str, &'static str)> {
+    TABLES.iter().flat_map(|t| t.iter()).map(|d| (d.domain, d.name))
+}
+
+pub(super) fn find(domain: &str, name: &str) -> Option<&'static OpDef> {
+    TABLES.iter().flat_map(|t| t.iter()).find(|d| d.name == name && d.domain == domain)
+}
+
+/// One node on its way to becoming values.
+pub(super) struct Op<'a, 'm> {
+    pub(super) cx: &'a mut Cx<'m>,
+    pub(super) node: &'a NodeProto,
+    pub(super) args: Vec<Option<Value>>,
+    pub(super) opset: i64,
+    pub(super) scope: &'a Scope<'a>,
+    pub(super) depth: usize,
+}
+
+impl Op<'_, '_> {
+    /// An error that names this node.
+    pub(super) fn fail<T>(&self, what: impl Into<String>) -> Result<T> {
+        Err(Error::Model { what: what.into(), node: Some(describe(self.node)) })
+    }
+
+    /// An error for a part of the operator that this project lacks.
+    pub(super) fn lacks<T>(&self, what: impl Into<String>) -> Result<T> {
+        let what = format!("{} of {}", what.into(), self.node.op_type);
+        Err(Error::Unsupported { what, context: format!("node {}", describe(self.node)) })
+    }
+
+    /// An input that must be there.
+    pub(super) fn arg(&self, i: usize) -> Result<Value> {
+        match self.opt(i) {
+            Some(v) => Ok(v),
+            None => self.fail(format!("input {i} is missing")),
+        }
+    }
+
+    /// An input that may be omitted.
+    pub(super) fn opt(&self, i: usize) -> Option<Value> {
+        self.args.get(i).cloned().flatten()
+    }
+
+    fn attr(&self, name: &str) -> Option<&AttrValue> {
+        self.node.attributes.iter().find(|a| a.name == name).map(|a| &a.value)
+    }
+
+    fn kind<T>(&self, name: &str, want: &str) -> Result<T> {
+        self.fail(format!("the attribute `{name}` is not {want}"))
+    }
+
+    pub(super) fn int_opt(&self, name: &str) -> Result<Option<i64>> {
+        match self.attr(name) {
+            None => Ok(None),
+            Some(AttrValue::Int(i)) => Ok(Some(*i)),
+            Some(_) => self.kind(name, "an integer"),
+        }
+    }
+
+    pub(super) fn int(&self, name: &str, default: i64) -> Result<i64> {
+        Ok(self.int_opt(name)?.unwrap_or(default))
+    }
+
+    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool> {
+        Ok(self.int(name, i64::from(default))? != 0)
+    }
+
+    pub(super) fn float_opt(&self, name: &str) -> Result<Option<f64>> {
+        match self.attr(name) {
+            None => Ok(None),
+            Some(AttrValue::Float(v)) => Ok(Some(f64::from(*v))),
+            Some(_) => self.kind(name, "a float"),
+        }
+    }
+
+    pub(super) fn float(&self, name: &str, default: f64) -> Result<f64> {
+        Ok(self.float_opt(name)?.unwrap_or(default))
+    }
+
+    pub(super) fn ints_opt(&self, name: &str) -> Result<Option<Vec<i64>>> {
+        match self.attr(name) {
+            None => Ok(None),
+            Some(AttrValue::Ints(v)) => Ok(Some(v.clone())),
+            Some(_) => self.kind(name, "a list of integers"),
+        }
+    }
+
+    pub(super) fn floats_opt(&self, name: &str) -> Result<Option<Vec<f32>>> {
+        match self.attr(name) {
+            None => Ok(None),
+            Some(AttrValue::Floats(v)) => Ok(Some(v.clone())),
+            Some(_) => self.kind(name, "a list of floats"),
+        }
+    }
+
+    pub(super) fn str(&self, name: &str, default: &'static str) -> Result<String> {
+        match self.attr(name) {
+            None => Ok(default.to_owned()),
+            Some(AttrValue::Str(s)) => Ok(String::from_utf8_lossy(s).into_owned()),
+            Some(_) => self.kind(name, "a string"),
+        }
+    }
+
+    pub(super) fn strs(&self, name: &str) -> Result<Vec<String>> {
+        match self.attr(name) {
+            None => Ok(Vec::new()),
+            Some(AttrValue::Strings(v)) => Ok(v.iter().map(|s| String::from_utf8_lossy(s).into_owned()).collect()),
+            Some(_) => self.kind(name, "a list of strings"),
+        }
+    }
+
+    pub(super) fn tensor_opt(&self, name: &str) -> Result<Option<&TensorProto>> {
+        match self.attr(name) {
+            None => Ok(None),
+            Some(AttrValue::Tensor(t)) => Ok(Some(t)),
+            Some(_) => self.kind(name, "a tensor"),
+        }
+    }
+
+    pub(super) fn graph(&self, name: &str) -> Result<&GraphProto> {
+        match self.attr(name) {
+            Some(AttrValue::Graph(g)) => Ok(g),
+            _ => self.kind(name, "a graph"),
+        }
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.attr(name).is_some()
+    }
+
+    /// An ONNX element type attribute as a dtype.
+    pub(super) fn dtype_attr(&self, name: &str, default: DType) -> Result<DType> {
+        let Some(elem) = self.int_opt(name)? else { return Ok(default) };
+        let elem = i32::try_from(elem).unwrap_or(-1);
+        match super::tensor::dtype_of(elem).filter(|_| elem < 17) {
+            Some(d) => Ok(d),
+            None => self.lacks(format!("element type {}", super::tensor::elem_name(elem))),
+        }
+    }
+
+    /// The integers of an input whose value must be known now.
+    pub(super) fn known_ints(&self, i: usize) -> Result<Vec<i64>> {
+        let v = self.arg(i)?;
+        match self.cx.host(&v)? {
+            Some(t) if t.dtype.is_float() => self.fail(format!("input {i} holds floats, not integers")),
+            Some(t) => Ok(t.to_i64()),
+            None => self.unknown(i),
+        }
+    }
+
+    pub(super) fn unknown<T>(&self, i: usize) -> Result<T> {
+        let name = self.node.inputs.get(i).map_or("", |n| n.as_str());
+        self.fail(format!("input {i} (`{name}`) depends on the data, but must be known when the graph is built"))
+    }
+
+    pub(super) fn known_ints_opt(&self, i: usize) -> Result<Option<Vec<i64>>> {
+        if self.opt(i).is_some() { self.known_ints(i).map(Some) } else { Ok(None) }
+    }
+
+    /// The floats of an input whose value must be known now.
+    pub(super) fn known_floats_opt(&self, i: usize) -> Result<Option<Vec<f64>>> {
+        let Some(v) = self.opt(i) else { return Ok(None) };
+        match self.cx.host(&v)? {
+            Some(t) => Ok(Some(t.to_f64())),
+            None => self.unknown(i),
+        }
+    }
+
+    /// Integers that are an attribute in old operator sets and an input in new ones.
+    pub(super) fn ints_either(&self, name: &str, i: usize) -> Result<Option<Vec<i64>>> {
+        match self.ints_opt(name)? {
+            Some(v) => Ok(Some(v)),
+            None => self.known_ints_opt(i),
+        }
+    }
+
+    /// An axis, negative from the end, of a tensor of that rank.
+    pub(super) fn axis(&self, axis: i64, rank: usize) -> Result<usize> {
+        let at = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
+        match at.and_then(|a| usize::try_from(a).ok()).filter(|&a| a < rank) {
+            Some(a) => Ok(a),
+            None => self.fail(format!("axis {axis} is out of range for rank {rank}")),
+        }
+    }
+
+    pub(super) fn axes(&self, axes: &[i64], rank: usize) -> Result<Vec<usize>> {
+        let mut out = axes.iter().map(|&a| self.axis(a, rank)).collect::<Result<Vec<_>>>()?;
+        out.sort_unstable();
+        if out.windows(2).any(|w| w[0] == w[1]) {
+            return self.fail(format!("axes {axes:?} name one axis twice"));
+        }
+        Ok(out)
+    }
+
+    /// A nonnegative size.
+    pub(super) fn size(&self, n: i64) -> Result<usize> {
+        match usize::try_from(n) {
+            Ok(n) => Ok(n),
+            Err(_) => self.fail(format!("{n} is not a size")),
+        }
+    }
+
+    pub(super) fn sizes(&self, v: &[i64]) -> Result<Vec<usize>> {
+        v.iter().map(|&n| self.size(n)).collect()
+    }
+
+    pub(super) fn want_float(&self, v: &Value) -> Result<()> {
+        if v.dtype().is_float() { Ok(()) } else { self.fail(format!("a float input is wanted, not {}", v.dtype())) }
+    }
+
+    pub(super) fn want_rank(&self, v: &Value, least: usize) -> Result<()> {
+        if v.rank() >= least {
+            return Ok(());
+        }
+        self.fail(format!("an input of rank {least} or more is wanted, not {:?}", v.shape()))
+    }
+}

@@ -1,0 +1,188 @@
+//! Normalisations.
+
+use super::super::host::{Bin, Red, Un};
+use super::super::value::{Cx, Value};
+use super::elementwise::one;
+use super::{Op, OpDef, op};
+use crate::dtype::{DType, Scalar};
+use crate::error::Result;
+
+pub(super) static OPS: &[OpDef] = &[
+    op("BatchNormalization", 0, batch_norm),
+    op("InstanceNormalization", 0, |o| {
+        let x = o.arg(0)?;
+        o.want_rank(&x, 2)?;
+        let axes: Vec<usize> = (2..x.rank()).collect();
+        let y = standard(o.cx, &x, &axes, o.float("epsilon", 1e-5)?)?;
+        one(scale_channels(o, &y, &o.arg(1)?, Some(&o.arg(2)?)))
+    }),
+    op("LayerNormalization", 0, layer_norm),
+    op("RMSNormalization", 0, rms_norm),
+    OpDef { domain: "com.microsoft", name: "SimplifiedLayerNormalization", known: 0, build: rms_norm },
+    op("SimplifiedLayerNormalization", 0, rms_norm),
+    op("GroupNormalization", 0, group_norm),
+    op("MeanVarianceNormalization", 0, |o| {
+        let x = o.arg(0)?;
+        let axes = o.ints_opt("axes")?.unwrap_or_else(|| vec![0, 2, 3]);
+        let axes = o.axes(&axes, x.rank())?;
+        let mean = o.cx.mean(&x, &axes, true)?;
+        let square = o.cx.mean(&o.cx.mul(&x, &x)?, &axes, true)?;
+        let deviation = o.cx.unary(Un::Sqrt, &o.cx.sub(&square, &o.cx.mul(&mean, &mean)?)?)?;
+        one(o.cx.div(&o.cx.sub(&x, &mean)?, &o.cx.with(Bin::Add, &deviation, 1e-9)?))
+    }),
+    op("LpNormalization", 0, |o| {
+        let x = o.arg(0)?;
+        let axis = o.axis(o.int("axis", -1)?, x.rank())?;
+        let norm = match o.int("p", 2)? {
+            1 => o.cx.reduce(Red::Sum, &o.cx.unary(Un::Abs, &x)?, &[axis], true)?,
+            2 => o.cx.unary(Un::Sqrt, &o.cx.reduce(Red::Sum, &o.cx.mul(&x, &x)?, &[axis], true)?)?,
+            p => return o.fail(format!("p is {p}")),
+        };
+        // a zero vector stays zero
+        let zero = o.cx.binary(Bin::Eq, &norm, &o.cx.scalar_like(&norm, 0.0))?;
+        let norm = o.cx.select(&zero, &o.cx.scalar_like(&norm, 1.0), &norm)?;
+        one(o.cx.div(&x, &norm))
+    }),
+    op("LRN", 0, lrn),
+];
+
+/// (x - mean) / sqrt(variance + eps) over some axes.
+fn standard(cx: &Cx<'_>, x: &Value, axes: &[usize], eps: f64) -> Result<Value> {
+    let centred = cx.sub(x, &cx.mean(x, axes, true)?)?;
+    cx.mul(&centred, &inverse(cx, &cx.mean(&cx.mul(&centred, &centred)?, axes, true)?, eps)?)
+}
+
+/// 1 / sqrt(v + eps)
+fn inverse(cx: &Cx<'_>, v: &Value, eps: f64) -> Result<Value> {
+    cx.unary(Un::Recip, &cx.unary(Un::Sqrt, &cx.with(Bin::Add, v, eps)?)?)
+}
+
+/// A vector along the channel axis 1.
+fn channels(o: &Op<'_, '_>, x: &Value, v: &Value) -> Result<Value> {
+    if v.len() != x.shape()[1] {
+        return o.fail(format!("{:?} does not fit the channels of {:?}", v.shape(), x.shape()));
+    }
+    let mut shape = vec![1; x.rank()];
+    shape[1] = v.len();
+    o.cx.cast(&o.cx.reshape(v, &shape)?, x.dtype())
+}
+
+fn scale_channels(o: &Op<'_, '_>, x: &Value, scale: &Value, bias: Option<&Value>) -> Result<Value> {
+    let y = o.cx.mul(x, &channels(o, x, scale)?)?;
+    match bias {
+        Some(b) => o.cx.add(&y, &channels(o, x, b)?),
+        None => Ok(y),
+    }
+}
+
+fn batch_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    o.want_rank(&x, 2)?;
+    o.want_float(&x)?;
+    let eps = o.float("epsilon", 1e-5)?;
+    let (scale, bias) = (o.arg(1)?, o.arg(2)?);
+    let old = (o.arg(3)?, o.arg(4)?);
+    let training = o.flag("training_mode", false)?;
+    let axes: Vec<usize> = (0..x.rank()).filter(|&a| a != 1).collect();
+    let (mean, variance) = if training {
+        let mean = o.cx.mean(&x, &axes, true)?;
+        let centred = o.cx.sub(&x, &mean)?;
+        let variance = o.cx.mean(&o.cx.mul(&centred, &centred)?, &axes, true)?;
+        (o.cx.reshape(&mean, &[x.shape()[1]])?, o.cx.reshape(&variance, &[x.shape()[1]])?)
+    } else {
+        old.clone()
+    };
+    // one multiply and one add a channel, folded from the constants
+    let f = |v: &Value| o.cx.cast(v, x.dtype());
+    let k = o.cx.mul(&f(&scale)?, &inverse(o.cx, &f(&variance)?, eps)?)?;
+    let b = o.cx.sub(&f(&bias)?, &o.cx.mul(&f(&mean)?, &k)?)?;
+    let y = scale_channels(o, &x, &k, Some(&b))?;
+    if !training {
+        return Ok(vec![y]);
+    }
+    let momentum = o.float("momentum", 0.9)?;
+    let blend = |old: &Value, new: &Value| {
+        let new = o.cx.with(Bin::Mul, &o.cx.cast(new, old.dtype())?, 1.0 - momentum)?;
+        o.cx.add(&o.cx.with(Bin::Mul, old, momentum)?, &new)
+    };
+    Ok(vec![y, blend(&old.0, &mean)?, blend(&old.1, &variance)?])
+}
+
+/// Statistics in f32 where the type is narrower.
+fn wide(cx: &Cx<'_>, x: &Value) -> Result<Value> {
+    if matches!(x.dtype(), DType::F16 | DType::BF16) { cx.cast(x, DType::F32) } else { Ok(x.clone()) }
+}
+
+fn layer_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    o.want_float(&x)?;
+    let axis = o.axis(o.int("axis", -1)?, x.rank())?;
+    let axes: Vec<usize> = (axis..x.rank()).collect();
+    let (eps, cx) = (o.float("epsilon", 1e-5)?, &o.cx);
+    let wide = wide(cx, &x)?;
+    let mean = cx.mean(&wide, &axes, true)?;
+    let centred = cx.sub(&wide, &mean)?;
+    let inverse = inverse(cx, &cx.mean(&cx.mul(&centred, &centred)?, &axes, true)?, eps)?;
+    let mut y = cx.cast(&cx.mul(&centred, &inverse)?, x.dtype())?;
+    if let Some(scale) = o.opt(1) {
+        y = cx.mul(&y, &scale)?;
+    }
+    if let Some(bias) = o.opt(2) {
+        y = cx.add(&y, &bias)?;
+    }
+    Ok(vec![y, mean, inverse])
+}
+
+fn rms_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    o.want_float(&x)?;
+    let axis = o.axis(o.int("axis", -1)?, x.rank())?;
+    let axes: Vec<usize> = (axis..x.rank()).collect();
+    let (eps, cx) = (o.float("epsilon", 1e-5)?, &o.cx);
+    let wide = wide(cx, &x)?;
+    let inverse = inverse(cx, &cx.mean(&cx.mul(&wide, &wide)?, &axes, true)?, eps)?;
+    let y = cx.cast(&cx.mul(&wide, &inverse)?, x.dtype())?;
+    one(cx.mul(&y, &o.arg(1)?))
+}
+
+fn group_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (x, scale, bias) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
+    o.want_rank(&x, 2)?;
+    let groups = o.size(o.int("num_groups", 0)?)?;
+    let (n, c) = (x.shape()[0], x.shape()[1]);
+    if groups == 0 || c % groups != 0 {
+        return o.fail(format!("{c} channels in {groups} groups"));
+    }
+    let rest: usize = x.shape()[2..].iter().product();
+    let y = o.cx.reshape(&x, &[n, groups, c / groups * rest])?;
+    let y = o.cx.cast(&standard(o.cx, &wide(o.cx, &y)?, &[2], o.float("epsilon", 1e-5)?)?, x.dtype())?;
+    // operator sets before 21 scale groups, later ones channels
+    if o.opset < 21 && scale.len() == groups && groups != c {
+        let side = |v: &Value| o.cx.reshape(v, &[1, groups, 1]);
+        let y = o.cx.add(&o.cx.mul(&y, &side(&scale)?)?, &side(&bias)?)?;
+        return one(o.cx.reshape(&y, x.shape()));
+    }
+    one(scale_channels(o, &o.cx.reshape(&y, x.shape())?, &scale, Some(&bias)))
+}
+
+fn lrn(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    o.want_rank(&x, 2)?;
+    let size = o.size(o.int("size", 1)?)?;
+    let c = x.shape()[1];
+    if size == 0 || size > 1 << 16 {
+        return o.fail(format!("a size of {size}"));
+    }
+    let (alpha, beta, bias) = (o.float("alpha", 1e-4)?, o.float("beta", 0.75)?, o.float("bias", 1.0)?);
+    let square = o.cx.mul(&x, &x)?;
+    let (mut before, mut after) = (vec![0; x.rank()], vec![0; x.rank()]);
+    (before[1], after[1]) = ((size - 1) / 2, size / 2);
+    // a running sum over channels, whose difference is the window's sum
+    let padded = o.cx.pad(&square, &before, &after, Scalar::float(0.0))?;
+    let mut sum = o.cx.narrow(&padded, 1, 0, c)?;
+    for i in 1..size {
+        sum = o.cx.add(&sum, &o.cx.narrow(&padded, 1, i, c)?)?;
+    }
+    let base = o.cx.with(Bin::Add, &o.cx.with(Bin::Mul, &sum, alpha / size as f64)?, bias)?;
+    one(o.cx.div(&x, &o.cx.with(Bin::Pow, &base, beta)?))
+}

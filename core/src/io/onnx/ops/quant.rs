@@ -1,0 +1,168 @@
+//! Quantisation and integer products.
+
+use super::super::host::{Bin, Red, Un};
+use super::super::value::Value;
+use super::elementwise::one;
+use super::nn::conv;
+use super::{Op, OpDef, op};
+use crate::dtype::DType;
+use crate::error::Result;
+
+pub(super) static OPS: &[OpDef] = &[
+    op("QuantizeLinear", 0, quantize_op),
+    op("DequantizeLinear", 0, dequantize_op),
+    op("DynamicQuantizeLinear", 0, dynamic_quantize),
+    op("MatMulInteger", 0, |o| {
+        let (a, b) = (shifted(o, 0, 2, Side::Row)?, shifted(o, 1, 3, Side::Column)?);
+        one(o.cx.matmul(&a, &b))
+    }),
+    op("ConvInteger", 0, |o| {
+        let (x, w) = (shifted(o, 0, 2, Side::All)?, shifted(o, 1, 3, Side::Channel)?);
+        one(conv(o, &x, &w))
+    }),
+    op("QLinearMatMul", 0, qlinear_matmul),
+    op("QLinearConv", 0, qlinear_conv),
+];
+
+/// Which axis a vector of zero points or scales runs along.
+#[derive(Clone, Copy, PartialEq)]
+enum Side {
+    All,
+    Row,
+    Column,
+    Channel,
+}
+
+/// Shapes a scale or zero point to broadcast against an operand of that rank.
+fn along(o: &Op<'_, '_>, v: &Value, rank: usize, side: Side) -> Result<Value> {
+    if v.len() == 1 {
+        return o.cx.reshape(v, &[]);
+    }
+    if v.rank() > 1 {
+        return Ok(v.clone());
+    }
+    let mut shape = vec![1; rank];
+    let axis = match side {
+        Side::All => return o.fail("one scale and zero point are wanted"),
+        Side::Row => rank.saturating_sub(2),
+        Side::Column => rank.saturating_sub(1),
+        Side::Channel => 0,
+    };
+    shape[axis] = v.len();
+    o.cx.reshape(v, &shape)
+}
+
+/// An operand as i32 minus its zero point.
+fn shifted(o: &Op<'_, '_>, i: usize, zero: usize, side: Side) -> Result<Value> {
+    let x = o.arg(i)?;
+    let wide = o.cx.cast(&x, DType::I32)?;
+    match o.opt(zero) {
+        None => Ok(wide),
+        Some(z) => o.cx.sub(&wide, &o.cx.cast(&along(o, &z, x.rank(), side)?, DType::I32)?),
+    }
+}
+
+/// Scale or zero point along `axis`, or in blocks along it.
+fn spread(o: &Op<'_, '_>, x: &Value, v: &Value) -> Result<Value> {
+    if v.len() == 1 {
+        return o.cx.reshape(v, &[]);
+    }
+    let axis = o.axis(o.int("axis", 1)?, x.rank())?;
+    let block = o.size(o.int("block_size", 0)?)?;
+    let n = x.shape()[axis];
+    if block == 0 {
+        if v.rank() != 1 || v.len() != n {
+            return o.fail(format!("scales {:?} along axis {axis} of {:?}", v.shape(), x.shape()));
+        }
+        let mut shape = vec![1; x.rank()];
+        shape[axis] = n;
+        return o.cx.reshape(v, &shape);
+    }
+    let blocks = n.div_ceil(block);
+    if v.rank() != x.rank() || v.shape()[axis] != blocks {
+        return o.fail(format!("scales {:?} in blocks of {block} along axis {axis} of {:?}", v.shape(), x.shape()));
+    }
+    let mut shape = v.shape().to_vec();
+    shape.insert(axis + 1, 1);
+    let wide = o.cx.reshape(v, &shape)?;
+    shape[axis + 1] = block;
+    let wide = o.cx.expand(&wide, &shape)?;
+    shape.remove(axis + 1);
+    shape[axis] = blocks.saturating_mul(block);
+    o.cx.narrow(&o.cx.reshape(&wide, &shape)?, axis, 0, n)
+}
+
+/// round(x / scale) + zero, saturated to `to`.
+fn quantize(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>, to: DType) -> Result<Value> {
+    let x = o.cx.cast(x, DType::F32)?;
+    let q = o.cx.unary(Un::Round, &o.cx.div(&x, &o.cx.cast(scale, DType::F32)?)?)?;
+    let q = match zero {
+        Some(z) => o.cx.add(&q, &o.cx.cast(z, DType::F32)?)?,
+        None => q,
+    };
+    let Some((lo, hi)) = to.int_range() else { return o.lacks(format!("quantisation to {to}")) };
+    o.cx.cast(&o.cx.clamp(&q, lo as f64, hi as f64)?, to)
+}
+
+fn quantize_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (x, scale) = (o.arg(0)?, o.arg(1)?);
+    let zero = o.opt(2);
+    let to = match &zero {
+        Some(z) => z.dtype(),
+        None => o.dtype_attr("output_dtype", DType::U8)?,
+    };
+    let scale = spread(o, &x, &scale)?;
+    let zero = zero.map(|z| spread(o, &x, &z)).transpose()?;
+    one(quantize(o, &x, &scale, zero.as_ref(), to))
+}
+
+fn dequantize_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (x, scale) = (o.arg(0)?, o.arg(1)?);
+    let dtype = scale.dtype();
+    // integers up to 16 bits and their differences are exact in f32
+    let work = if x.dtype().size() > 2 { DType::I32 } else { DType::F32 };
+    let mut y = o.cx.cast(&x, work)?;
+    if let Some(z) = o.opt(2) {
+        y = o.cx.sub(&y, &o.cx.cast(&spread(o, &x, &z)?, work)?)?;
+    }
+    let y = o.cx.mul(&o.cx.cast(&y, DType::F32)?, &o.cx.cast(&spread(o, &x, &scale)?, DType::F32)?)?;
+    one(o.cx.cast(&y, dtype))
+}
+
+fn dynamic_quantize(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let axes: Vec<usize> = (0..x.rank()).collect();
+    let cx = &o.cx;
+    let lo = cx.with(Bin::Min, &cx.reduce(Red::Min, &x, &axes, false)?, 0.0)?;
+    let hi = cx.with(Bin::Max, &cx.reduce(Red::Max, &x, &axes, false)?, 0.0)?;
+    let scale = cx.with(Bin::Div, &cx.sub(&hi, &lo)?, 255.0)?;
+    let zero = cx.div(&cx.unary(Un::Neg, &lo)?, &scale)?;
+    let zero = cx.cast(&cx.clamp(&cx.unary(Un::Round, &zero)?, 0.0, 255.0)?, DType::U8)?;
+    let y = quantize(o, &x, &scale, Some(&zero), DType::U8)?;
+    Ok(vec![y, scale, zero])
+}
+
+fn qlinear_matmul(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (a, b) = (shifted(o, 0, 2, Side::Row)?, shifted(o, 3, 5, Side::Column)?);
+    let y = o.cx.cast(&o.cx.matmul(&a, &b)?, DType::F32)?;
+    let scale = |i: usize, rank: usize, side: Side| o.cx.cast(&along(o, &o.arg(i)?, rank, side)?, DType::F32);
+    let y = o.cx.mul(&y, &scale(1, a.rank(), Side::Row)?)?;
+    let y = o.cx.mul(&y, &scale(4, b.rank(), Side::Column)?)?;
+    let zero = along(o, &o.arg(7)?, y.rank(), Side::Row)?;
+    one(quantize(o, &y, &scale(6, y.rank(), Side::Row)?, Some(&zero), zero.dtype()))
+}
+
+fn qlinear_conv(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (x, w) = (shifted(o, 0, 2, Side::All)?, shifted(o, 3, 5, Side::Channel)?);
+    let mut y = conv(o, &x, &w)?;
+    let mut shape = vec![1; y.rank()];
+    shape[1] = y.shape()[1];
+    if let Some(b) = o.opt(8) {
+        y = o.cx.add(&y, &o.cx.reshape(&b, &shape)?)?;
+    }
+    let scale = o.arg(4)?;
+    let scale = o.cx.reshape(&scale, if scale.len() == 1 { &[] } else { &shape })?;
+    let y = o.cx.mul(&o.cx.cast(&y, DType::F32)?, &o.cx.mul(&scale, &o.arg(1)?)?)?;
+    let zero = o.arg(7)?;
+    one(quantize(o, &y, &o.arg(6)?, Some(&zero), zero.dtype()))
+}

@@ -1,0 +1,121 @@
+//! Reductions, running sums and softmax.
+
+use super::super::host::{Bin, Red, Un};
+use super::super::value::{Cx, Value};
+use super::elementwise::one;
+use super::index::arg_best;
+use super::{Op, OpDef, op};
+use crate::dtype::DType;
+use crate::error::Result;
+
+pub(super) static OPS: &[OpDef] = &[
+    op("ReduceSum", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Red::Sum, x, a, k))),
+    op("ReduceMean", 2, |o| reduce(o, |cx, x, a, k| cx.mean(x, a, k))),
+    op("ReduceMax", 2, |o| reduce(o, |cx, x, a, k| extreme(cx, Red::Max, x, a, k))),
+    op("ReduceMin", 2, |o| reduce(o, |cx, x, a, k| extreme(cx, Red::Min, x, a, k))),
+    op("ReduceProd", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Red::Prod, x, a, k))),
+    op("ReduceL1", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Red::Sum, &cx.unary(Un::Abs, x)?, a, k))),
+    op("ReduceL2", 2, |o| reduce(o, l2)),
+    op("ReduceSumSquare", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Red::Sum, &cx.mul(x, x)?, a, k))),
+    op("ReduceLogSum", 2, |o| reduce(o, |cx, x, a, k| cx.unary(Un::Log, &cx.reduce(Red::Sum, x, a, k)?))),
+    op("ReduceLogSumExp", 2, |o| reduce(o, log_sum_exp)),
+    op("ArgMax", 0, |o| arg_best(o, true)),
+    op("ArgMin", 0, |o| arg_best(o, false)),
+    op("CumSum", 2, cumsum),
+    op("Softmax", 0, |o| soft(o, false)),
+    op("LogSoftmax", 0, |o| soft(o, true)),
+    op("Hardmax", 0, hardmax),
+];
+
+fn reduce(o: &mut Op<'_, '_>, f: fn(&Cx<'_>, &Value, &[usize], bool) -> Result<Value>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let keep = o.flag("keepdims", true)?;
+    let axes = match o.ints_either("axes", 1)?.filter(|a| !a.is_empty()) {
+        Some(axes) => o.axes(&axes, x.rank())?,
+        None if o.flag("noop_with_empty_axes", false)? => Vec::new(),
+        None => (0..x.rank()).collect(),
+    };
+    one(f(o.cx, &x, &axes, keep))
+}
+
+/// Maximum or minimum; of bools, any or all.
+fn extreme(cx: &Cx<'_>, op: Red, x: &Value, axes: &[usize], keep: bool) -> Result<Value> {
+    if x.dtype() == DType::Bool {
+        return cx.cast(&cx.reduce(op, &cx.cast(x, DType::U8)?, axes, keep)?, DType::Bool);
+    }
+    cx.reduce(op, x, axes, keep)
+}
+
+fn l2(cx: &Cx<'_>, x: &Value, axes: &[usize], keep: bool) -> Result<Value> {
+    let sum = cx.reduce(Red::Sum, &cx.mul(x, x)?, axes, keep)?;
+    if x.dtype().is_float() {
+        return cx.unary(Un::Sqrt, &sum);
+    }
+    cx.cast(&cx.unary(Un::Sqrt, &cx.cast(&sum, DType::F32)?)?, x.dtype())
+}
+
+fn log_sum_exp(cx: &Cx<'_>, x: &Value, axes: &[usize], keep: bool) -> Result<Value> {
+    let top = cx.reduce(Red::Max, x, axes, true)?;
+    let sum = cx.reduce(Red::Sum, &cx.unary(Un::Exp, &cx.sub(x, &top)?)?, axes, true)?;
+    let out = cx.add(&cx.unary(Un::Log, &sum)?, &top)?;
+    if keep {
+        return Ok(out);
+    }
+    let shape: Vec<usize> = (0..x.rank()).filter(|a| !axes.contains(a)).map(|a| x.shape()[a]).collect();
+    cx.reshape(&out, &shape)
+}
+
+fn cumsum(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let axis = o.known_ints(1)?.first().copied().unwrap_or(0);
+    let axis = o.axis(axis, x.rank())?;
+    let reverse = o.flag("reverse", false)?;
+    let from = if reverse { o.cx.flip(&x, axis)? } else { x.clone() };
+    let mut y = o.cx.cumsum(&from, axis)?;
+    if o.flag("exclusive", false)? {
+        y = o.cx.sub(&y, &from)?;
+    }
+    one(if reverse { o.cx.flip(&y, axis) } else { Ok(y) })
+}
+
+/// Softmax over some axes.
+pub(super) fn softmax(cx: &Cx<'_>, x: &Value, axes: &[usize]) -> Result<Value> {
+    let e = cx.unary(Un::Exp, &cx.sub(x, &cx.reduce(Red::Max, x, axes, true)?)?)?;
+    cx.div(&e, &cx.reduce(Red::Sum, &e, axes, true)?)
+}
+
+/// One axis since operator set 13, all from that axis on before.
+fn soft_axes(o: &Op<'_, '_>, x: &Value) -> Result<Vec<usize>> {
+    let axis = o.axis(o.int("axis", if o.opset < 13 { 1 } else { -1 })?, x.rank())?;
+    Ok(if o.opset < 13 { (axis..x.rank()).collect() } else { vec![axis] })
+}
+
+fn soft(o: &mut Op<'_, '_>, log: bool) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    o.want_float(&x)?;
+    let axes = soft_axes(o, &x)?;
+    let cx = &o.cx;
+    if !log {
+        return one(softmax(cx, &x, &axes));
+    }
+    let x = cx.sub(&x, &cx.reduce(Red::Max, &x, &axes, true)?)?;
+    let sum = cx.reduce(Red::Sum, &cx.unary(Un::Exp, &x)?, &axes, true)?;
+    one(cx.sub(&x, &cx.unary(Un::Log, &sum)?))
+}
+
+fn hardmax(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let axes = soft_axes(o, &x)?;
+    let (lead, rest) = x.shape().split_at(axes[0]);
+    let (flat, axis) = if o.opset < 13 {
+        (o.cx.reshape(&x, &[lead.iter().product(), rest.iter().product()])?, 1)
+    } else {
+        (x.clone(), axes[0])
+    };
+    let at = o.cx.argmax(&flat, axis, true)?;
+    let mut shape = vec![1; flat.rank()];
+    shape[axis] = flat.shape()[axis];
+    let steps = o.cx.ints(&(0..shape[axis] as i64).collect::<Vec<_>>())?;
+    let hit = o.cx.binary(Bin::Eq, &at, &o.cx.reshape(&steps, &shape)?)?;
+    one(o.cx.reshape(&o.cx.cast(&hit, x.dtype())?, x.shape()))
+}

@@ -1,0 +1,280 @@
+//! Resize and its ancestors: every output element of an axis is a weighted sum of a few input elements, so each axis is
+//! a gather (one tap), or a product with a matrix of weights folded at build time.
+
+use super::super::host::Bin;
+use super::super::value::Value;
+use super::elementwise::one;
+use super::{Op, OpDef, op};
+use crate::dtype::{DType, Scalar};
+use crate::error::Result;
+use crate::io::HostTensor;
+
+pub(super) static OPS: &[OpDef] = &[op("Resize", 14, resize), op("Upsample", 2, upsample)];
+
+/// How one axis is resized.
+struct Axis {
+    from: usize,
+    to: usize,
+    scale: f64,
+    /// The part of the axis that `tf_crop_and_resize` looks at.
+    roi: (f64, f64),
+}
+
+#[derive(Clone)]
+struct Mode {
+    kind: String,
+    coordinates: String,
+    nearest: String,
+    cubic: f64,
+    exclude_outside: bool,
+    extrapolation: f64,
+    antialias: bool,
+}
+
+fn upsample(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let scales = match o.floats_opt("scales")? {
+        Some(s) => s.iter().map(|&v| f64::from(v)).collect(),
+        None => o.known_floats_opt(1)?.unwrap_or_default(),
+    };
+    let kind = match o.str("mode", "nearest")?.as_str() {
+        "bilinear" | "trilinear" => "linear".to_owned(),
+        other => other.to_owned(),
+    };
+    let mode = Mode {
+        kind,
+        coordinates: "asymmetric".to_owned(),
+        nearest: "floor".to_owned(),
+        cubic: -0.75,
+        exclude_outside: false,
+        extrapolation: 0.0,
+        antialias: false,
+    };
+    let axes: Vec<usize> = (0..x.rank()).collect();
+    by_scales(o, &x, &axes, &scales, &[], &mode)
+}
+
+fn resize(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let old = o.opset < 11; // Resize-10: X, scales
+    let mode = Mode {
+        kind: o.str("mode", "nearest")?,
+        coordinates: o.str("coordinate_transformation_mode", if old { "asymmetric" } else { "half_pixel" })?,
+        nearest: o.str("nearest_mode", if old { "floor" } else { "round_prefer_floor" })?,
+        cubic: o.float("cubic_coeff_a", -0.75)?,
+        exclude_outside: o.flag("exclude_outside", false)?,
+        extrapolation: o.float("extrapolation_value", 0.0)?,
+        antialias: o.flag("antialias", false)?,
+    };
+    let axes = match o.ints_opt("axes")? {
+        Some(axes) => axes.iter().map(|&a| o.axis(a, x.rank())).collect::<Result<Vec<_>>>()?,
+        None => (0..x.rank()).collect(),
+    };
+    let scales = o.known_floats_opt(if old { 1 } else { 2 })?.unwrap_or_default();
+    let roi = if old { Vec::new() } else { o.known_floats_opt(1)?.unwrap_or_default() };
+    if !scales.is_empty() {
+        return by_scales(o, &x, &axes, &scales, &roi, &mode);
+    }
+    let Some(sizes) = o.known_ints_opt(3)? else { return o.fail("neither scales nor sizes are given") };
+    let sizes = o.sizes(&sizes)?;
+    if sizes.len() != axes.len() {
+        return o.fail(format!("{} sizes for {} axes", sizes.len(), axes.len()));
+    }
+    let ratio = |(&a, &s): (&usize, &usize)| s as f64 / x.shape()[a].max(1) as f64;
+    let ratios: Vec<f64> = axes.iter().zip(&sizes).map(ratio).collect();
+    let policy = o.str("keep_aspect_ratio_policy", "stretch")?;
+    let one_scale = match policy.as_str() {
+        "stretch" => None,
+        "not_larger" => Some(ratios.iter().copied().fold(f64::INFINITY, f64::min)),
+        "not_smaller" => Some(ratios.iter().copied().fold(0.0, f64::max)),
+        other => return o.fail(format!("keep_aspect_ratio_policy `{other}` is unknown")),
+    };
+    let mut plan = Vec::new();
+    for (i, &a) in axes.iter().enumerate() {
+        let from = x.shape()[a];
+        let (to, scale) = match one_scale {
+            Some(s) => ((s * from as f64).round() as usize, s),
+            None => (sizes[i], ratios[i]),
+        };
+        plan.push((a, Axis { from, to, scale, roi: roi_of(&roi, i, axes.len()) }));
+    }
+    run(o, x, &plan, &mode)
+}
+
+fn roi_of(roi: &[f64], i: usize, n: usize) -> (f64, f64) {
+    if roi.len() == 2 * n { (roi[i], roi[i + n]) } else { (0.0, 1.0) }
+}
+
+fn by_scales(
+    o: &Op<'_, '_>,
+    x: &Value,
+    axes: &[usize],
+    scales: &[f64],
+    roi: &[f64],
+    mode: &Mode,
+) -> Result<Vec<Value>> {
+    if scales.len() != axes.len() {
+        return o.fail(format!("{} scales for {} axes", scales.len(), axes.len()));
+    }
+    let mut plan = Vec::new();
+    for (i, (&a, &scale)) in axes.iter().zip(scales).enumerate() {
+        let from = x.shape()[a];
+        let roi = roi_of(roi, i, axes.len());
+        let part = if mode.coordinates == "tf_crop_and_resize" { roi.1 - roi.0 } else { 1.0 };
+        let to = (from as f64 * part * scale).floor();
+        // also false for NaN
+        if !(scale > 0.0 && to < (1u64 << 31) as f64) {
+            return o.fail(format!("a scale of {scale}"));
+        }
+        plan.push((a, Axis { from, to: to as usize, scale, roi }));
+    }
+    run(o, x.clone(), &plan, mode)
+}
+
+fn run(o: &Op<'_, '_>, mut x: Value, plan: &[(usize, Axis)], mode: &Mode) -> Result<Vec<Value>> {
+    if !matches!(mode.kind.as_str(), "nearest" | "linear" | "cubic") {
+        return o.fail(format!("the mode `{}` is unknown", mode.kind));
+    }
+    let dtype = x.dtype();
+    // positions that lie outside, with tf_crop_and_resize
+    let mut outside: Option<Value> = None;
+    let rank = x.rank();
+    for (a, axis) in plan {
+        let crops = mode.coordinates == "tf_crop_and_resize";
+        if (axis.from == axis.to && axis.scale == 1.0 && !(crops && axis.roi != (0.0, 1.0)))
+            || axis.to == 0 && axis.from == 0
+        {
+            continue;
+        }
+        if axis.from == 0 {
+            return o.fail(format!("axis {a} is empty"));
+        }
+        o.cx.check_shape(&[axis.to, axis.from])?;
+        let at = (0..axis.to).map(|i| position(i, axis, &mode.coordinates)).collect::<Option<Vec<_>>>();
+        let Some(at) = at else { return o.fail(format!("coordinates `{}` are unknown", mode.coordinates)) };
+        if crops {
+            let last = (axis.from - 1) as f64;
+            let beyond: Vec<u8> = at.iter().map(|&p| u8::from(p < 0.0 || p > last)).collect();
+            if beyond.contains(&1) {
+                let mut shape = vec![1; rank];
+                shape[*a] = axis.to;
+                let mask = Value::known(HostTensor::new(DType::Bool, shape, beyond)?);
+                outside = Some(match outside {
+                    Some(m) => o.cx.binary(Bin::Or, &m, &mask)?,
+                    None => mask,
+                });
+            }
+        }
+        x = match mode.kind.as_str() {
+            "nearest" => nearest(o, &x, *a, axis, &at, &mode.nearest)?,
+            _ => weighted(o, &x, *a, axis, &at, mode)?,
+        };
+    }
+    if let Some(mask) = outside {
+        x = o.cx.select(&mask, &o.cx.scalar_like(&x, mode.extrapolation), &x)?;
+    }
+    one(o.cx.cast(&x, dtype))
+}
+
+/// Where output element `i` lies on the input axis.
+fn position(i: usize, axis: &Axis, coordinates: &str) -> Option<f64> {
+    let (i, from, to, scale) = (i as f64, axis.from as f64, axis.to as f64, axis.scale);
+    Some(match coordinates {
+        "half_pixel" => (i + 0.5) / scale - 0.5,
+        "half_pixel_symmetric" => {
+            let adjusted = to / (scale * from);
+            from / 2.0 * (1.0 - adjusted) + (i + 0.5) / scale - 0.5
+        }
+        "pytorch_half_pixel" if to > 1.0 => (i + 0.5) / scale - 0.5,
+        "pytorch_half_pixel" => 0.0,
+        "align_corners" if to > 1.0 => i * (from - 1.0) / (to - 1.0),
+        "align_corners" => 0.0,
+        "asymmetric" => i / scale,
+        "tf_half_pixel_for_nn" => (i + 0.5) / scale,
+        "tf_crop_and_resize" if to > 1.0 => {
+            axis.roi.0 * (from - 1.0) + i * (axis.roi.1 - axis.roi.0) * (from - 1.0) / (to - 1.0)
+        }
+        "tf_crop_and_resize" => 0.5 * (axis.roi.0 + axis.roi.1) * (from - 1.0),
+        _ => return None,
+    })
+}
+
+fn nearest(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], how: &str) -> Result<Value> {
+    let pick = |p: f64| {
+        let p = match how {
+            "floor" => p.floor(),
+            "ceil" => p.ceil(),
+            "round_prefer_floor" => (p - 0.5).ceil(),
+            "round_prefer_ceil" => (p + 0.5).floor(),
+            _ => return None,
+        };
+        Some(p.clamp(0.0, (axis.from - 1) as f64) as usize)
+    };
+    let picks = at.iter().map(|&p| pick(p)).collect::<Option<Vec<_>>>();
+    let Some(picks) = picks else { return o.fail(format!("nearest_mode `{how}` is unknown")) };
+    // whole repeats are a broadcast, which costs nothing
+    let k = axis.to / axis.from;
+    if axis.to == k * axis.from && picks.iter().enumerate().all(|(i, &p)| p == i / k) {
+        let mut shape = x.shape().to_vec();
+        shape.insert(a + 1, 1);
+        let wide = o.cx.reshape(x, &shape)?;
+        shape[a + 1] = k;
+        let wide = o.cx.expand(&wide, &shape)?;
+        shape.remove(a + 1);
+        shape[a] = axis.to;
+        return o.cx.reshape(&wide, &shape);
+    }
+    // every k-th element is a slice
+    let step = picks.get(1).map_or(1, |&p| p.saturating_sub(picks[0]));
+    if step > 0 && picks.iter().enumerate().all(|(i, &p)| p == picks[0] + i * step) {
+        let (mut start, mut len, mut steps) = (vec![0; x.rank()], x.shape().to_vec(), vec![1; x.rank()]);
+        (start[a], len[a], steps[a]) = (picks[0], axis.to, step as isize);
+        return o.cx.slice(x, &start, &len, &steps);
+    }
+    let picks: Vec<i64> = picks.into_iter().map(|p| p as i64).collect();
+    o.cx.gather(x, &o.cx.ints(&picks)?, a)
+}
+
+/// Linear and cubic: the product of the axis with a matrix [from, to] of weights.
+fn weighted(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], mode: &Mode) -> Result<Value> {
+    if axis.from.saturating_mul(axis.to) > 1 << 26 {
+        return o.lacks(format!("an axis of {} to {}", axis.from, axis.to));
+    }
+    let work = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+    let stretch = if mode.antialias { axis.scale.min(1.0) } else { 1.0 };
+    let reach = if mode.kind == "linear" { 1.0 } else { 2.0 } / stretch;
+    let kernel = |d: f64| {
+        let d = (d * stretch).abs();
+        match mode.kind.as_str() {
+            "linear" => (1.0 - d).max(0.0),
+            _ => cubic(d, mode.cubic),
+        }
+    };
+    let mut matrix = vec![0f64; axis.from * axis.to];
+    let last = axis.from as i64 - 1;
+    for (i, &p) in at.iter().enumerate() {
+        let taps: Vec<i64> = ((p - reach).floor() as i64..=(p + reach).ceil() as i64).collect();
+        let weight = |t: i64| if mode.exclude_outside && !(0..=last).contains(&t) { 0.0 } else { kernel(p - t as f64) };
+        let total: f64 = taps.iter().map(|&t| weight(t)).sum();
+        for &t in &taps {
+            let row = t.clamp(0, last) as usize;
+            matrix[row * axis.to + i] += weight(t) / if total == 0.0 { 1.0 } else { total };
+        }
+    }
+    let values: Vec<Scalar> = matrix.iter().map(|&v| Scalar::from_f64(v, work)).collect();
+    let matrix = Value::known(HostTensor::from_scalars(work, vec![axis.from, axis.to], &values)?);
+    let last = x.rank() - 1;
+    let turned = o.cx.swap(&o.cx.cast(x, work)?, a, last)?;
+    o.cx.swap(&o.cx.matmul(&turned, &matrix)?, a, last)
+}
+
+/// The cubic convolution kernel with parameter `a`.
+fn cubic(d: f64, a: f64) -> f64 {
+    if d <= 1.0 {
+        ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
+    } else if d < 2.0 {
+        a * (((d - 5.0) * d + 8.0) * d - 4.0)
+    } else {
+        0.0
+    }
+}

@@ -1,0 +1,272 @@
+//! Recurrent layers, unrolled over time.
+
+use super::super::host::{Bin, Un};
+use super::super::value::{Cx, Value};
+use super::elementwise::{elu, hard_sigmoid, leaky, softplus};
+use super::{Op, OpDef, op};
+use crate::dtype::{DType, Scalar};
+use crate::error::Result;
+
+pub(super) static OPS: &[OpDef] = &[
+    op("LSTM", 16, |o| recurrent(o, Kind::Lstm)),
+    op("GRU", 16, |o| recurrent(o, Kind::Gru)),
+    op("RNN", 16, |o| recurrent(o, Kind::Rnn)),
+];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Rnn,
+    Gru,
+    Lstm,
+}
+
+impl Kind {
+    fn gates(self) -> usize {
+        match self {
+            Kind::Rnn => 1,
+            Kind::Gru => 3,
+            Kind::Lstm => 4,
+        }
+    }
+
+    fn activations(self) -> &'static [&'static str] {
+        match self {
+            Kind::Rnn => &["Tanh"],
+            Kind::Gru => &["Sigmoid", "Tanh"],
+            Kind::Lstm => &["Sigmoid", "Tanh", "Tanh"],
+        }
+    }
+}
+
+/// An activation with its parameters.
+struct Act {
+    name: String,
+    alpha: Option<f64>,
+    beta: Option<f64>,
+}
+
+impl Act {
+    fn run(&self, cx: &Cx<'_>, x: &Value) -> Result<Value> {
+        let (a, b) = (|d: f64| self.alpha.unwrap_or(d), |d: f64| self.beta.unwrap_or(d));
+        match self.name.to_ascii_lowercase().as_str() {
+            "sigmoid" => cx.unary(Un::Sigmoid, x),
+            "tanh" => cx.unary(Un::Tanh, x),
+            "relu" => cx.with(Bin::Max, x, 0.0),
+            "affine" => cx.with(Bin::Add, &cx.with(Bin::Mul, x, a(1.0))?, b(0.0)),
+            "leakyrelu" => leaky(cx, x, &cx.scalar_like(x, a(0.01))),
+            "scaledtanh" => {
+                let t = cx.unary(Un::Tanh, &cx.with(Bin::Mul, x, b(1.0))?)?;
+                cx.with(Bin::Mul, &t, a(1.0))
+            }
+            "hardsigmoid" => hard_sigmoid(cx, x, a(0.2), b(0.5)),
+            "elu" => elu(cx, x, a(1.0), 1.0, 1.0),
+            "softplus" => softplus(cx, x),
+            "softsign" => cx.div(x, &cx.with(Bin::Add, &cx.unary(Un::Abs, x)?, 1.0)?),
+            other => {
+                Err(crate::error::Error::Unsupported { what: format!("activation {other}"), context: String::new() })
+            }
+        }
+    }
+}
+
+/// What one direction needs.
+struct Layer<'a> {
+    kind: Kind,
+    hidden: usize,
+    acts: &'a [Act],
+    clip: Option<f64>,
+    /// Transposed recurrent weights [hidden, gates * hidden].
+    r: Value,
+    /// Recurrent bias [gates * hidden], if any.
+    rb: Option<Value>,
+    /// Peepholes [3 * hidden], if any.
+    peep: Option<Value>,
+    linear_before_reset: bool,
+    input_forget: bool,
+}
+
+impl Layer<'_> {
+    fn gate(&self, cx: &Cx<'_>, v: &Value, i: usize, n: usize) -> Result<Value> {
+        cx.narrow(v, v.rank() - 1, i * self.hidden, n * self.hidden)
+    }
+
+    fn act(&self, cx: &Cx<'_>, i: usize, v: &Value) -> Result<Value> {
+        match self.clip {
+            Some(c) => self.acts[i].run(cx, &cx.clamp(v, -c, c)?),
+            None => self.acts[i].run(cx, v),
+        }
+    }
+
+    /// One step: `x` is the projected input [batch, gates * hidden]. New hidden and cell states.
+    fn step(&self, cx: &Cx<'_>, x: &Value, h: &Value, c: &Value) -> Result<(Value, Value)> {
+        match self.kind {
+            Kind::Rnn => {
+                let h = self.act(cx, 0, &cx.add(x, &self.recur(cx, h, 0, 1)?)?)?;
+                Ok((h, c.clone()))
+            }
+            Kind::Gru => {
+                let zr = cx.add(&self.gate(cx, x, 0, 2)?, &self.recur(cx, h, 0, 2)?)?;
+                let zr = self.act(cx, 0, &zr)?;
+                let (z, r) = (self.gate(cx, &zr, 0, 1)?, self.gate(cx, &zr, 1, 1)?);
+                let past = if self.linear_before_reset {
+                    cx.mul(&r, &self.recur(cx, h, 2, 1)?)?
+                } else {
+                    self.recur(cx, &cx.mul(&r, h)?, 2, 1)?
+                };
+                let n = self.act(cx, 1, &cx.add(&self.gate(cx, x, 2, 1)?, &past)?)?;
+                // (1 - z) n + z h
+                let h = cx.add(&n, &cx.mul(&z, &cx.sub(h, &n)?)?)?;
+                Ok((h, c.clone()))
+            }
+            Kind::Lstm => {
+                // gates are i, o, f, c
+                let all = cx.add(x, &self.recur(cx, h, 0, 4)?)?;
+                let peep = |gate: Value, i: usize, c: &Value| match &self.peep {
+                    Some(p) => cx.add(&gate, &cx.mul(&self.gate(cx, p, i, 1)?, c)?),
+                    None => Ok(gate),
+                };
+                let i = self.act(cx, 0, &peep(self.gate(cx, &all, 0, 1)?, 0, c)?)?;
+                let f = if self.input_forget {
+                    cx.sub(&cx.scalar_like(&i, 1.0), &i)?
+                } else {
+                    self.act(cx, 0, &peep(self.gate(cx, &all, 2, 1)?, 2, c)?)?
+                };
+                let g = self.act(cx, 1, &self.gate(cx, &all, 3, 1)?)?;
+                let c = cx.add(&cx.mul(&f, c)?, &cx.mul(&i, &g)?)?;
+                let o = self.act(cx, 0, &peep(self.gate(cx, &all, 1, 1)?, 1, &c)?)?;
+                let h = cx.mul(&o, &self.acts[2].run(cx, &c)?)?;
+                Ok((h, c))
+            }
+        }
+    }
+
+    /// `h` times the recurrent weights of `n` gates from `at`, with their bias.
+    fn recur(&self, cx: &Cx<'_>, h: &Value, at: usize, n: usize) -> Result<Value> {
+        let y = cx.matmul(h, &self.gate(cx, &self.r, at, n)?)?;
+        match &self.rb {
+            Some(b) => cx.add(&y, &self.gate(cx, b, at, n)?),
+            None => Ok(y),
+        }
+    }
+}
+
+fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
+    let batch_first = o.flag("layout", false)?;
+    let turn = |o: &Op<'_, '_>, v: &Value| if batch_first { o.cx.swap(v, 0, 1) } else { Ok(v.clone()) };
+    let (x, w, r) = (turn(o, &o.arg(0)?)?, o.arg(1)?, o.arg(2)?);
+    let g = kind.gates();
+    let directions: Vec<bool> = match o.str("direction", "forward")?.as_str() {
+        "forward" => vec![false],
+        "reverse" => vec![true],
+        "bidirectional" => vec![false, true],
+        other => return o.fail(format!("the direction `{other}` is unknown")),
+    };
+    let (n, hidden) = (directions.len(), r.shape().last().copied().unwrap_or(0));
+    let &[steps, batch, input] = x.shape() else { return o.fail(format!("an input of shape {:?}", x.shape())) };
+    let fits = hidden > 0
+        && w.shape() == [n, g * hidden, input]
+        && r.shape() == [n, g * hidden, hidden]
+        && o.int_opt("hidden_size")?.is_none_or(|h| h as usize == hidden);
+    if !fits {
+        return o.fail(format!("weights {:?} and {:?} do not fit input {:?}", w.shape(), r.shape(), x.shape()));
+    }
+    o.want_float(&x)?;
+    if let Some(lens) = o.known_ints_opt(4)?
+        && lens.iter().any(|&l| l != steps as i64)
+    {
+        return o.lacks("sequence_lens that differ from the sequence's length");
+    }
+    let acts = activations(o, kind, n)?;
+    let zeros = o.cx.full(x.dtype(), &[n, batch, hidden], Scalar::float(0.0))?;
+    let state = |o: &Op<'_, '_>, i: usize| match o.opt(i) {
+        Some(v) => turn(o, &v),
+        None => Ok(zeros.clone()),
+    };
+    let h0 = state(o, 5)?;
+    let c0 = if kind == Kind::Lstm { state(o, 6)? } else { zeros.clone() };
+    if h0.shape() != zeros.shape() || c0.shape() != zeros.shape() {
+        return o.fail(format!("initial states {:?} and {:?}, not {:?}", h0.shape(), c0.shape(), zeros.shape()));
+    }
+    let (mut all, mut last_h, mut last_c) = (Vec::new(), Vec::new(), Vec::new());
+    for (d, &reverse) in directions.iter().enumerate() {
+        let cx = &*o.cx;
+        let pick = |v: &Value| {
+            let shape = v.shape()[1..].to_vec();
+            cx.reshape(&cx.narrow(v, 0, d, 1)?, &shape)
+        };
+        let gates = g * hidden;
+        let (mut wb, mut rb) = (None, None);
+        if let Some(b) = o.opt(3) {
+            if b.shape() != [n, 2 * gates] {
+                return o.fail(format!("a bias of shape {:?}", b.shape()));
+            }
+            let b = pick(&b)?;
+            (wb, rb) = (Some(cx.narrow(&b, 0, 0, gates)?), Some(cx.narrow(&b, 0, gates, gates)?));
+        }
+        let peep = if kind == Kind::Lstm { o.opt(7).map(|p| pick(&p)).transpose()? } else { None };
+        let layer = Layer {
+            kind,
+            hidden,
+            acts: &acts[d * kind.activations().len()..],
+            clip: o.float_opt("clip")?,
+            r: cx.swap(&pick(&r)?, 0, 1)?,
+            rb,
+            peep,
+            linear_before_reset: o.flag("linear_before_reset", false)?,
+            input_forget: o.flag("input_forget", false)?,
+        };
+        // all steps' inputs are projected by one product
+        let flat = cx.reshape(&x, &[steps * batch, input])?;
+        let mut proj = cx.matmul(&flat, &cx.swap(&pick(&w)?, 0, 1)?)?;
+        if let Some(b) = &wb {
+            proj = cx.add(&proj, b)?;
+        }
+        let proj = cx.reshape(&proj, &[steps, batch, gates])?;
+        let (mut h, mut c) = (pick(&h0)?, pick(&c0)?);
+        let mut outs = Vec::with_capacity(steps);
+        for i in 0..steps {
+            let at = if reverse { steps - 1 - i } else { i };
+            let xt = o.cx.reshape(&o.cx.narrow(&proj, 0, at, 1)?, &[batch, gates])?;
+            o.cx.step()?;
+            (h, c) = layer.step(o.cx, &xt, &h, &c)?;
+            outs.push(o.cx.reshape(&h, &[1, 1, batch, hidden])?);
+        }
+        if reverse {
+            outs.reverse();
+        }
+        all.push(match outs.is_empty() {
+            true => o.cx.full(x.dtype(), &[0, 1, batch, hidden], Scalar::float(0.0))?,
+            false => o.cx.concat(&outs, 0)?,
+        });
+        last_h.push(o.cx.reshape(&h, &[1, batch, hidden])?);
+        last_c.push(o.cx.reshape(&c, &[1, batch, hidden])?);
+    }
+    let mut y = o.cx.concat(&all, 1)?;
+    if batch_first {
+        y = o.cx.permute(&y, &[2, 0, 1, 3])?;
+    }
+    let (h, c) = (o.cx.concat(&last_h, 0)?, o.cx.concat(&last_c, 0)?);
+    let mut out = vec![y, turn(o, &h)?];
+    if kind == Kind::Lstm {
+        out.push(turn(o, &c)?);
+    }
+    Ok(out)
+}
+
+fn activations(o: &Op<'_, '_>, kind: Kind, directions: usize) -> Result<Vec<Act>> {
+    let names = o.strs("activations")?;
+    let names: Vec<String> = if names.is_empty() {
+        let default = kind.activations().iter().map(|s| (*s).to_owned());
+        std::iter::repeat_n(default.collect::<Vec<_>>(), directions).flatten().collect()
+    } else {
+        names
+    };
+    if names.len() != directions * kind.activations().len() {
+        return o.fail(format!("{} activations for {directions} directions", names.len()));
+    }
+    let (alpha, beta) = (o.floats_opt("activation_alpha")?, o.floats_opt("activation_beta")?);
+    let at = |v: &Option<Vec<f32>>, i: usize| v.as_ref().and_then(|v| v.get(i)).map(|&v| f64::from(v));
+    let build = |(i, name)| Act { name, alpha: at(&alpha, i), beta: at(&beta, i) };
+    let _ = DType::F32;
+    Ok(names.into_iter().enumerate().map(build).collect())
+}

@@ -1,0 +1,442 @@
+//! Operators that move elements or make constants: shapes, slices, pads, joins.
+
+use super::super::proto::AttrValue;
+use super::super::value::Value;
+use super::elementwise::one;
+use super::{Op, OpDef, op};
+use crate::dtype::{DType, Scalar};
+use crate::error::Result;
+use crate::io::HostTensor;
+
+pub(super) static OPS: &[OpDef] = &[
+    op("Shape", 0, shape),
+    op("Size", 0, |o| one(HostTensor::from_i64(vec![], &[o.arg(0)?.len() as i64]).map(Value::known))),
+    op("Reshape", 2, reshape),
+    op("Flatten", 0, flatten),
+    op("Squeeze", 2, squeeze),
+    op("Unsqueeze", 2, unsqueeze),
+    op("Transpose", 0, transpose),
+    op("Expand", 2, |o| {
+        let (x, shape) = (o.arg(0)?, o.sizes(&o.known_ints(1)?)?);
+        let Some(shape) = super::super::host::broadcast(x.shape(), &shape) else {
+            return o.fail(format!("shape {:?} does not broadcast to {shape:?}", x.shape()));
+        };
+        one(o.cx.expand(&x, &shape))
+    }),
+    op("Tile", 6, tile),
+    op("Concat", 0, |o| {
+        let parts = (0..o.args.len()).map(|i| o.arg(i)).collect::<Result<Vec<_>>>()?;
+        let rank = parts.first().map_or(0, Value::rank);
+        let axis = o.axis(o.int("axis", 1)?, rank)?;
+        one(o.cx.concat(&parts, axis))
+    }),
+    op("Split", 2, split),
+    op("Slice", 30, slice),
+    op("Pad", 14, pad),
+    op("Constant", 0, constant),
+    op("ConstantOfShape", 1, |o| {
+        let shape = o.sizes(&o.known_ints(0)?)?;
+        let value = o.tensor_opt("value")?.map(|t| o.cx.model.tensor(t)).transpose()?;
+        let (dtype, v) = match &value {
+            None => (DType::F32, Scalar::float(0.0)),
+            Some(t) => match t.scalars().next() {
+                Some(s) if t.len() == 1 => (t.dtype, s),
+                _ => return o.fail("the value is not one element"),
+            },
+        };
+        one(o.cx.full(dtype, &shape, v))
+    }),
+    op("Range", 7, range),
+    op("EyeLike", 0, eye_like),
+    op("DepthToSpace", 0, depth_to_space),
+    op("SpaceToDepth", 0, space_to_depth),
+    op("Trilu", 2, trilu),
+];
+
+fn shape(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let rank = x.rank() as i64;
+    let clip = |i: i64| (if i < 0 { i.saturating_add(rank) } else { i }).clamp(0, rank) as usize;
+    let (start, end) = (clip(o.int("start", 0)?), clip(o.int("end", rank)?));
+    let dims: Vec<i64> = x.shape().get(start..end).unwrap_or_default().iter().map(|&d| d as i64).collect();
+    one(o.cx.ints(&dims))
+}
+
+fn reshape(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let Some(want) = o.ints_either("shape", 1)? else { return o.fail("no shape is given") };
+    let zero_is_zero = o.flag("allowzero", false)?;
+    let mut shape = Vec::with_capacity(want.len());
+    let mut free = None;
+    for (i, &d) in want.iter().enumerate() {
+        shape.push(match d {
+            -1 if free.replace(i).is_some() => return o.fail("two dimensions are -1"),
+            -1 => 1,
+            0 if !zero_is_zero => match x.shape().get(i) {
+                Some(&d) => d,
+                None => return o.fail(format!("dimension {i} is 0, but the input has only {} axes", x.rank())),
+            },
+            d => o.size(d)?,
+        });
+    }
+    if let Some(i) = free {
+        let rest = o.cx.check_shape(&shape)?;
+        if rest == 0 || x.len() % rest != 0 {
+            return o.fail(format!("shape {:?} does not fit {want:?}", x.shape()));
+        }
+        shape[i] = x.len() / rest;
+    }
+    one(o.cx.reshape(&x, &shape))
+}
+
+fn flatten(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let rank = x.rank() as i64;
+    let axis = o.int("axis", 1)?;
+    let at = if axis < 0 { axis.saturating_add(rank) } else { axis };
+    if !(0..=rank).contains(&at) {
+        return o.fail(format!("axis {axis} is out of range for rank {rank}"));
+    }
+    let (a, b) = x.shape().split_at(at as usize);
+    one(o.cx.reshape(&x, &[a.iter().product(), b.iter().product()]))
+}
+
+fn squeeze(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let axes = match o.ints_either("axes", 1)? {
+        Some(axes) => o.axes(&axes, x.rank())?,
+        None => (0..x.rank()).filter(|&a| x.shape()[a] == 1).collect(),
+    };
+    if let Some(&a) = axes.iter().find(|&&a| x.shape()[a] != 1) {
+        return o.fail(format!("axis {a} of {:?} is not 1", x.shape()));
+    }
+    let shape: Vec<usize> = (0..x.rank()).filter(|a| !axes.contains(a)).map(|a| x.shape()[a]).collect();
+    one(o.cx.reshape(&x, &shape))
+}
+
+fn unsqueeze(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let Some(axes) = o.ints_either("axes", 1)? else { return o.fail("no axes are given") };
+    let rank = x.rank() + axes.len();
+    let axes = o.axes(&axes, rank)?;
+    let mut own = x.shape().iter();
+    let shape: Vec<usize> =
+        (0..rank).map(|i| if axes.contains(&i) { 1 } else { own.next().copied().unwrap_or(1) }).collect();
+    one(o.cx.reshape(&x, &shape))
+}
+
+fn transpose(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let order = match o.ints_opt("perm")? {
+        None => (0..x.rank()).rev().collect(),
+        Some(perm) => {
+            let order = perm.iter().map(|&a| o.axis(a, x.rank())).collect::<Result<Vec<_>>>()?;
+            if o.axes(&perm, x.rank())?.len() != x.rank() {
+                return o.fail(format!("perm {perm:?} does not fit rank {}", x.rank()));
+            }
+            order
+        }
+    };
+    one(o.cx.permute(&x, &order))
+}
+
+fn tile(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let mut repeats = vec![1; x.rank()];
+    let given = o.sizes(&o.known_ints(1)?)?;
+    if o.opset < 6 {
+        let axis = o.known_ints(2)?;
+        let axis = o.axis(axis.first().copied().unwrap_or(0), x.rank())?;
+        repeats[axis] = given.first().copied().unwrap_or(1);
+    } else if given.len() == x.rank() {
+        repeats = given;
+    } else {
+        return o.fail(format!("{} repeats for rank {}", given.len(), x.rank()));
+    }
+    one(repeat(o, &x, &repeats))
+}
+
+fn repeat(o: &Op<'_, '_>, x: &Value, repeats: &[usize]) -> Result<Value> {
+    let pairs = || x.shape().iter().zip(repeats);
+    let narrow: Vec<usize> = pairs().flat_map(|(&d, _)| [1, d]).collect();
+    let wide: Vec<usize> = pairs().flat_map(|(&d, &r)| [r, d]).collect();
+    let out: Option<Vec<usize>> = pairs().map(|(&d, &r)| d.checked_mul(r)).collect();
+    let Some(out) = out else { return o.fail("the repeated size overflows") };
+    o.cx.check_shape(&out)?;
+    if wide.len() > crate::io::MAX_RANK {
+        return o.lacks(format!("rank {}", x.rank()));
+    }
+    o.cx.reshape(&o.cx.expand(&o.cx.reshape(x, &narrow)?, &wide)?, &out)
+}
+
+fn split(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let axis = o.axis(o.int("axis", 0)?, x.rank())?;
+    let n = x.shape()[axis];
+    let lens = match o.ints_either("split", 1)? {
+        Some(lens) => o.sizes(&lens)?,
+        None => {
+            let parts = o.size(o.int("num_outputs", o.node.outputs.len() as i64)?)?;
+            if parts == 0 || parts > n.max(1) {
+                return o.fail(format!("{n} elements can not be split in {parts}"));
+            }
+            let each = n.div_ceil(parts);
+            (0..parts).map(|i| each.min(n.saturating_sub(i * each))).collect()
+        }
+    };
+    if lens.iter().try_fold(0usize, |s, &l| s.checked_add(l)) != Some(n) {
+        return o.fail(format!("parts {lens:?} do not add up to {n}"));
+    }
+    let mut at = 0;
+    let mut out = Vec::with_capacity(lens.len());
+    for len in lens {
+        out.push(o.cx.narrow(&x, axis, at, len)?);
+        at += len;
+    }
+    Ok(out)
+}
+
+fn slice(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let (starts, ends) = match (o.ints_either("starts", 1)?, o.ints_either("ends", 2)?) {
+        (Some(s), Some(e)) if s.len() == e.len() => (s, e),
+        _ => return o.fail("starts and ends do not fit"),
+    };
+    let all: Vec<i64> = (0..starts.len() as i64).collect();
+    let axes = o.ints_either("axes", 3)?.unwrap_or(all);
+    let steps = o.known_ints_opt(4)?.unwrap_or_else(|| vec![1; starts.len()]);
+    if axes.len() != starts.len() || steps.len() != starts.len() {
+        return o.fail("starts, ends, axes and steps differ in length");
+    }
+    o.axes(&axes, x.rank())?;
+    let (mut start, mut len, mut step) = (vec![0; x.rank()], x.shape().to_vec(), vec![1; x.rank()]);
+    for (i, &axis) in axes.iter().enumerate() {
+        let a = o.axis(axis, x.rank())?;
+        let n = x.shape()[a] as i64;
+        let wrap = |v: i64| if v < 0 { v.saturating_add(n) } else { v };
+        let s = steps[i];
+        // as numpy: a backward slice may start at n - 1 and end before 0
+        let (from, to) = match s {
+            0 => return o.fail("a step of 0"),
+            1.. => (wrap(starts[i]).clamp(0, n), wrap(ends[i]).clamp(0, n)),
+            _ => (wrap(starts[i]).clamp(-1, n - 1), wrap(ends[i]).clamp(-1, n - 1)),
+        };
+        let span = if s > 0 { to - from } else { from - to };
+        len[a] = if span <= 0 { 0 } else { (span as u64).div_ceil(s.unsigned_abs()) as usize };
+        start[a] = if len[a] == 0 { 0 } else { from as usize };
+        // a stride beyond the axis takes one element
+        step[a] = s.clamp(-n.max(1), n.max(1)) as isize;
+    }
+    one(o.cx.slice(&x, &start, &len, &step))
+}
+
+fn pad(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let name = if o.has("paddings") { "paddings" } else { "pads" };
+    let Some(pads) = o.ints_either(name, 1)? else { return o.fail("no pads are given") };
+    let axes = match o.known_ints_opt(3)? {
+        Some(axes) => axes.iter().map(|&a| o.axis(a, x.rank())).collect::<Result<Vec<_>>>()?,
+        None => (0..x.rank()).collect(),
+    };
+    if pads.len() != 2 * axes.len() {
+        return o.fail(format!("{} pads for {} axes", pads.len(), axes.len()));
+    }
+    let mut amounts = vec![(0i64, 0i64); x.rank()];
+    for (i, &a) in axes.iter().enumerate() {
+        amounts[a] = (pads[i], pads[i + axes.len()]);
+    }
+    let mode = o.str("mode", "constant")?;
+    // negative pads cut
+    let (mut start, mut len) = (vec![0; x.rank()], x.shape().to_vec());
+    for (a, (before, after)) in amounts.iter_mut().enumerate() {
+        let cut = (o.size((*before).min(0).saturating_neg())?, o.size((*after).min(0).saturating_neg())?);
+        match len[a].checked_sub(cut.0).and_then(|n| n.checked_sub(cut.1)) {
+            Some(n) => (start[a], len[a]) = (cut.0, n),
+            None => return o.fail(format!("axis {a} of {:?} is too short to cut", x.shape())),
+        }
+        (*before, *after) = ((*before).max(0), (*after).max(0));
+    }
+    let mut x = o.cx.slice(&x, &start, &len, &vec![1; x.rank()])?;
+    let before = o.sizes(&amounts.iter().map(|p| p.0).collect::<Vec<_>>())?;
+    let after = o.sizes(&amounts.iter().map(|p| p.1).collect::<Vec<_>>())?;
+    if mode == "constant" {
+        let value = match (o.float_opt("value")?, o.opt(2)) {
+            (Some(v), _) => Scalar::from_f64(v, x.dtype()),
+            (None, None) => Scalar::from_i64(0, x.dtype()),
+            (None, Some(v)) => match o.cx.host(&v)?.map(|t| t.scalars().next()) {
+                Some(Some(s)) if v.dtype() == x.dtype() => s,
+                Some(_) => return o.fail("the pad value is not one element of the input's dtype"),
+                None => return o.unknown(2),
+            },
+        };
+        return one(o.cx.pad(&x, &before, &after, value));
+    }
+    for a in 0..x.rank() {
+        let (n, b, e) = (x.shape()[a], before[a], after[a]);
+        if b == 0 && e == 0 {
+            continue;
+        }
+        let fits = match mode.as_str() {
+            "reflect" | "wrap" => true,
+            "edge" => n > 0,
+            _ => return o.fail(format!("the mode `{mode}` is unknown")),
+        };
+        if !fits || n == 0 {
+            return o.fail(format!("axis {a} of {:?} can not be padded by {b} and {e}", x.shape()));
+        }
+        x = mirror(o, &x, a, b, e, &mode)?;
+    }
+    Ok(vec![x])
+}
+
+/// Pads one axis by its own elements. Short pads are slices, joined; longer ones walk back and forth by an index.
+fn mirror(o: &Op<'_, '_>, x: &Value, a: usize, before: usize, after: usize, mode: &str) -> Result<Value> {
+    let n = x.shape()[a];
+    o.cx.check_shape(&[before, after, n].map(|v| v.max(1)))?;
+    let mut shape = x.shape().to_vec();
+    let mut parts = Vec::new();
+    match mode {
+        "edge" => {
+            for (at, count) in [(0, before), (n - 1, after)] {
+                shape[a] = count;
+                parts.push(o.cx.expand(&o.cx.narrow(x, a, at, 1)?, &shape)?);
+            }
+        }
+        "reflect" if before < n && after < n => {
+            parts.push(o.cx.flip(&o.cx.narrow(x, a, 1, before)?, a)?);
+            parts.push(o.cx.flip(&o.cx.narrow(x, a, n - 1 - after, after)?, a)?);
+        }
+        "wrap" if before <= n && after <= n => {
+            parts.push(o.cx.narrow(x, a, n - before, before)?);
+            parts.push(o.cx.narrow(x, a, 0, after)?);
+        }
+        _ => {
+            let at = |i: i64| {
+                let m = n as i64;
+                if mode == "wrap" || n == 1 {
+                    return i.rem_euclid(m);
+                }
+                let i = i.rem_euclid(2 * m - 2);
+                if i < m { i } else { 2 * m - 2 - i }
+            };
+            let index: Vec<i64> = (-(before as i64)..(n + after) as i64).map(at).collect();
+            return o.cx.gather(x, &o.cx.ints(&index)?, a);
+        }
+    }
+    parts.insert(1, x.clone());
+    let parts: Vec<Value> = parts.into_iter().filter(|p| p.shape()[a] > 0).collect();
+    o.cx.concat(&parts, a)
+}
+
+fn constant(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let Some(a) = o.node.attributes.first() else { return o.fail("it has no value") };
+    let value = match (&*a.name, &a.value) {
+        ("value", AttrValue::Tensor(t)) => o.cx.constant(t),
+        ("value_int", AttrValue::Int(i)) => HostTensor::from_i64(vec![], &[*i]).map(Value::known),
+        ("value_ints", AttrValue::Ints(v)) => o.cx.ints(v),
+        ("value_float", AttrValue::Float(v)) => HostTensor::from_f32(vec![], &[*v]).map(Value::known),
+        ("value_floats", AttrValue::Floats(v)) => HostTensor::from_f32(vec![v.len()], v).map(Value::known),
+        (name, _) => return o.lacks(format!("attribute `{name}`")),
+    };
+    one(value)
+}
+
+fn range(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let mut v = Vec::new();
+    let dtype = o.arg(0)?.dtype();
+    for i in 0..3 {
+        let Some(t) = o.cx.host(&o.arg(i)?)? else { return o.unknown(i) };
+        match t.scalars().next() {
+            Some(s) if t.len() == 1 && t.dtype == dtype => v.push(s),
+            _ => return o.fail("start, limit and delta are not scalars of one dtype"),
+        }
+    }
+    let (start, limit, delta) = (v[0], v[1], v[2]);
+    let count = if dtype.is_float() {
+        ((limit.as_f64() - start.as_f64()) / delta.as_f64()).ceil().max(0.0)
+    } else {
+        let (a, b, d) = (i128::from(start.as_i64()), i128::from(limit.as_i64()), i128::from(delta.as_i64()));
+        if d == 0 {
+            return o.fail("a delta of 0");
+        }
+        let span = if d > 0 { b - a } else { a - b };
+        if span <= 0 { 0.0 } else { ((span + d.abs() - 1) / d.abs()) as f64 }
+    };
+    // also false for NaN
+    if !(count <= (1 << 24) as f64) {
+        return o.fail(format!("a range of {count} elements"));
+    }
+    let at = |i: usize| {
+        if dtype.is_float() {
+            Scalar::from_f64(start.as_f64() + i as f64 * delta.as_f64(), dtype)
+        } else {
+            Scalar::from_i64(start.as_i64().wrapping_add(delta.as_i64().wrapping_mul(i as i64)), dtype)
+        }
+    };
+    let list: Vec<Scalar> = (0..count as usize).map(at).collect();
+    one(HostTensor::from_scalars(dtype, vec![list.len()], &list).map(Value::known))
+}
+
+/// 1 where `column - row` is `k` or, for triangles, above or below.
+fn diagonal(o: &Op<'_, '_>, rows: usize, columns: usize, test: impl Fn(i64) -> bool) -> Result<Value> {
+    o.cx.check_shape(&[rows, columns])?;
+    if rows.saturating_mul(columns) > 1 << 26 {
+        return o.lacks(format!("a mask of {rows} x {columns}"));
+    }
+    let data =
+        (0..rows as i64).flat_map(|r| (0..columns as i64).map(move |c| c - r)).map(|d| u8::from(test(d))).collect();
+    HostTensor::new(DType::Bool, vec![rows, columns], data).map(Value::known)
+}
+
+fn eye_like(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let [rows, columns] = *x.shape() else { return o.fail("the input is not a matrix") };
+    let (dtype, k) = (o.dtype_attr("dtype", x.dtype())?, o.int("k", 0)?);
+    let mask = diagonal(o, rows, columns, |d| d == k)?;
+    one(o.cx.cast(&mask, dtype))
+}
+
+fn trilu(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    o.want_rank(&x, 2)?;
+    let k = o.known_ints_opt(1)?.and_then(|k| k.first().copied()).unwrap_or(0);
+    let (rows, columns) = (x.shape()[x.rank() - 2], x.shape()[x.rank() - 1]);
+    let upper = o.flag("upper", true)?;
+    let mask = diagonal(o, rows, columns, |d| if upper { d >= k } else { d <= k })?;
+    one(o.cx.select(&mask, &x, &o.cx.scalar_like(&x, 0.0)))
+}
+
+fn block(o: &Op<'_, '_>, x: &Value) -> Result<(usize, [usize; 4])> {
+    let b = o.size(o.int("blocksize", 0)?)?;
+    match *x.shape() {
+        [n, c, h, w] if b > 0 && b < 1 << 16 => Ok((b, [n, c, h, w])),
+        _ => o.fail(format!("block size {b} with shape {:?}", x.shape())),
+    }
+}
+
+fn depth_to_space(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let (b, [n, c, h, w]) = block(o, &x)?;
+    if c % (b * b) != 0 {
+        return o.fail(format!("{c} channels do not hold blocks of {b}"));
+    }
+    let c = c / (b * b);
+    let (split, order): ([usize; 6], _) = match o.str("mode", "DCR")?.as_str() {
+        "DCR" => ([n, b, b, c, h, w], [0, 3, 4, 1, 5, 2]),
+        "CRD" => ([n, c, b, b, h, w], [0, 1, 4, 2, 5, 3]),
+        mode => return o.fail(format!("the mode `{mode}` is unknown")),
+    };
+    let y = o.cx.permute(&o.cx.reshape(&x, &split)?, &order)?;
+    one(o.cx.reshape(&y, &[n, c, h * b, w * b]))
+}
+
+fn space_to_depth(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let (b, [n, c, h, w]) = block(o, &x)?;
+    if h % b != 0 || w % b != 0 {
+        return o.fail(format!("{h} x {w} is not made of blocks of {b}"));
+    }
+    let y = o.cx.reshape(&x, &[n, c, h / b, b, w / b, b])?;
+    let y = o.cx.permute(&y, &[0, 3, 5, 1, 2, 4])?;
+    one(o.cx.reshape(&y, &[n, c * b * b, h / b, w / b]))
+}

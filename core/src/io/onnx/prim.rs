@@ -1,0 +1,434 @@
+//! The primitives that operators are written with: each folds on the host if it can and is a lazy tensor otherwise.
+
+use super::host::{self, Bin, Red, Un};
+use super::lazy;
+use super::value::{Cx, Value};
+use crate::dtype::{DType, Scalar};
+use crate::error::{Error, Result};
+
+/// Geometry of a convolution or pooling over the spatial axes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Window {
+    pub(super) kernel: Vec<usize>,
+    pub(super) stride: Vec<usize>,
+    pub(super) dilation: Vec<usize>,
+    /// Padding before and after each axis.
+    pub(super) pads: Vec<(usize, usize)>,
+}
+
+fn misfit(op: &'static str, a: &Value, b: &Value) -> Error {
+    Error::Shape { op, lhs: a.shape().to_vec(), rhs: b.shape().to_vec() }
+}
+
+impl Cx<'_> {
+    pub(super) fn unary(&self, op: Un, v: &Value) -> Result<Value> {
+        if let Some(t) = self.fold(&[v], v.len()) {
+            return Ok(Value::known(host::unary(op, &t[0])));
+        }
+        lazy::unary(op, &self.lazy(v)?).map(Value::lazy)
+    }
+
+    /// Operands have one dtype; shapes broadcast.
+    pub(super) fn binary(&self, op: Bin, a: &Value, b: &Value) -> Result<Value> {
+        if a.dtype() != b.dtype() {
+            let why = format!("the other operand is {}", b.dtype());
+            return Err(Error::DType { op: "onnx", dtype: a.dtype(), why });
+        }
+        let shape = host::broadcast(a.shape(), b.shape()).ok_or_else(|| misfit("broadcast", a, b))?;
+        if let Some(t) = self.fold(&[a, b], self.check_shape(&shape)?)
+            && let Some(out) = host::binary(op, &t[0], &t[1])
+        {
+            return Ok(Value::known(out));
+        }
+        lazy::binary(op, &self.lazy(a)?, &self.lazy(b)?).map(Value::lazy)
+    }
+
+    /// A binary primitive with a number of the operand's dtype on the right.
+    pub(super) fn with(&self, op: Bin, a: &Value, b: f64) -> Result<Value> {
+        self.binary(op, a, &self.scalar_like(a, b))
+    }
+
+    pub(super) fn add(&self, a: &Value, b: &Value) -> Result<Value> {
+        self.binary(Bin::Add, a, b)
+    }
+
+    pub(super) fn sub(&self, a: &Value, b: &Value) -> Result<Value> {
+        self.binary(Bin::Sub, a, b)
+    }
+
+    pub(super) fn mul(&self, a: &Value, b: &Value) -> Result<Value> {
+        self.binary(Bin::Mul, a, b)
+    }
+
+    pub(super) fn div(&self, a: &Value, b: &Value) -> Result<Value> {
+        self.binary(Bin::Div, a, b)
+    }
+
+    pub(super) fn not(&self, a: &Value) -> Result<Value> {
+        self.unary(Un::Not, a)
+    }
+
+    /// Clamps to [lo, hi].
+    pub(super) fn clamp(&self, v: &Value, lo: f64, hi: f64) -> Result<Value> {
+        self.with(Bin::Min, &self.with(Bin::Max, v, lo)?, hi)
+    }
+
+    pub(super) fn select(&self, c: &Value, a: &Value, b: &Value) -> Result<Value> {
+        if a.dtype() != b.dtype() {
+            let why = format!("the other branch is {}", b.dtype());
+            return Err(Error::DType { op: "where", dtype: a.dtype(), why });
+        }
+        if c.dtype() != DType::Bool {
+            return Err(Error::DType { op: "where", dtype: c.dtype(), why: "a condition is bool".to_owned() });
+        }
+        let shape = host::broadcast(a.shape(), b.shape()).ok_or_else(|| misfit("where", a, b))?;
+        let shape = host::broadcast(&shape, c.shape()).ok_or_else(|| misfit("where", c, a))?;
+        if let Some(t) = self.fold(&[c, a, b], self.check_shape(&shape)?)
+            && let Some(out) = host::select(&t[0], &t[1], &t[2])
+        {
+            return Ok(Value::known(out));
+        }
+        lazy::select(&self.lazy(c)?, &self.lazy(a)?, &self.lazy(b)?).map(Value::lazy)
+    }
+
+    pub(super) fn cast(&self, v: &Value, to: DType) -> Result<Value> {
+        if v.dtype() == to {
+            return Ok(v.clone());
+        }
+        if let Some(t) = self.fold(&[v], v.len()) {
+            return Ok(Value::known(t[0].cast(to)));
+        }
+        lazy::cast(&self.lazy(v)?, to).map(Value::lazy)
+    }
+
+    pub(super) fn reshape(&self, v: &Value, shape: &[usize]) -> Result<Value> {
+        if v.shape() == shape {
+            return Ok(v.clone());
+        }
+        if self.check_shape(shape)? != v.len() {
+            return Err(Error::Shape { op: "reshape", lhs: v.shape().to_vec(), rhs: shape.to_vec() });
+        }
+        if let Some(mut t) = self.fold(&[v], v.len()) {
+            t[0].shape = shape.to_vec();
+            return Ok(Value::known(t.swap_remove(0)));
+        }
+        lazy::reshape(&self.lazy(v)?, shape).map(Value::lazy)
+    }
+
+    pub(super) fn permute(&self, v: &Value, order: &[usize]) -> Result<Value> {
+        if order.iter().enumerate().all(|(i, &a)| i == a) {
+            return Ok(v.clone());
+        }
+        if let Some(t) = self.fold(&[v], v.len()) {
+            return Ok(Value::known(host::permute(&t[0], order)));
+        }
+        lazy::permute(&self.lazy(v)?, order).map(Value::lazy)
+    }
+
+    pub(super) fn swap(&self, v: &Value, a: usize, b: usize) -> Result<Value> {
+        let mut order: Vec<usize> = (0..v.rank()).collect();
+        order.swap(a, b);
+        self.permute(v, &order)
+    }
+
+    /// Broadcasts to exactly `shape`.
+    pub(super) fn expand(&self, v: &Value, shape: &[usize]) -> Result<Value> {
+        if v.shape() == shape {
+            return Ok(v.clone());
+        }
+        if host::broadcast(v.shape(), shape).as_deref() != Some(shape) {
+            return Err(Error::Shape { op: "expand", lhs: v.shape().to_vec(), rhs: shape.to_vec() });
+        }
+        if let Some(t) = self.fold(&[v], self.check_shape(shape)?) {
+            return Ok(Value::known(host::expand(&t[0], shape)));
+        }
+        lazy::expand(&self.lazy(v)?, shape).map(Value::lazy)
+    }
+
+    /// `len[i]` elements of each axis from `start[i]` by `step[i]` (not 0).
+    pub(super) fn slice(&self, v: &Value, start: &[usize], len: &[usize], step: &[isize]) -> Result<Value> {
+        if len == v.shape() && step.iter().all(|&s| s == 1) {
+            return Ok(v.clone());
+        }
+        if let Some(t) = self.fold(&[v], v.len()) {
+            return Ok(Value::known(host::slice(&t[0], start, len, step)));
+        }
+        if len.contains(&0) {
+            return self.full(v.dtype(), len, Scalar::from_i64(0, v.dtype()));
+        }
+        lazy::slice(&self.lazy(v)?, start, len, step).map(Value::lazy)
+    }
+
+    /// Elements `start .. start + len` of one axis.
+    pub(super) fn narrow(&self, v: &Value, axis: usize, start: usize, len: usize) -> Result<Value> {
+        let (mut s, mut l) = (vec![0; v.rank()], v.shape().to_vec());
+        (s[axis], l[axis]) = (start, len);
+        self.slice(v, &s, &l, &vec![1; v.rank()])
+    }
+
+    pub(super) fn flip(&self, v: &Value, axis: usize) -> Result<Value> {
+        let n = v.shape()[axis];
+        let (mut start, mut step) = (vec![0; v.rank()], vec![1; v.rank()]);
+        (start[axis], step[axis]) = (n.saturating_sub(1), -1);
+        self.slice_always(v, &start, &v.shape().to_vec(), &step)
+    }
+
+    fn slice_always(&self, v: &Value, start: &[usize], len: &[usize], step: &[isize]) -> Result<Value> {
+        if v.len() == 0 { Ok(v.clone()) } else { self.slice(v, start, len, step) }
+    }
+
+    pub(super) fn pad(&self, v: &Value, before: &[usize], after: &[usize], with: Scalar) -> Result<Value> {
+        if before.iter().chain(after).all(|&n| n == 0) {
+            return Ok(v.clone());
+        }
+        let grow = |((d, a), b): ((&usize, &usize), &usize)| d.checked_add(*a)?.checked_add(*b);
+        let shape: Option<Vec<usize>> = v.shape().iter().zip(before).zip(after).map(grow).collect();
+        let shape = shape.ok_or_else(|| Error::value("pad", "the padded size overflows"))?;
+        if let Some(t) = self.fold(&[v], self.check_shape(&shape)?) {
+            return Ok(Value::known(host::pad(&t[0], before, after, with)));
+        }
+        lazy::pad(&self.lazy(v)?, before, after, with).map(Value::lazy)
+    }
+
+    pub(super) fn concat(&self, parts: &[Value], axis: usize) -> Result<Value> {
+        let (first, rest) = parts.split_first().ok_or_else(|| Error::value("concat", "nothing to join"))?;
+        for p in rest {
+            let same = p.rank() == first.rank()
+                && p.shape().iter().zip(first.shape()).enumerate().all(|(i, (a, b))| i == axis || a == b);
+            if !same {
+                return Err(misfit("concat", first, p));
+            }
+            if p.dtype() != first.dtype() {
+                let why = format!("the first part is {}", first.dtype());
+                return Err(Error::DType { op: "concat", dtype: p.dtype(), why });
+            }
+        }
+        if rest.is_empty() {
+            return Ok(first.clone());
+        }
+        let mut shape = first.shape().to_vec();
+        shape[axis] = parts.iter().map(|p| p.shape()[axis]).sum();
+        if let Some(t) = self.fold(&parts.iter().collect::<Vec<_>>(), self.check_shape(&shape)?) {
+            return Ok(Value::known(host::concat(&t.iter().collect::<Vec<_>>(), axis)));
+        }
+        let full: Vec<&Value> = parts.iter().filter(|p| p.shape()[axis] > 0).collect();
+        match &full[..] {
+            [] => Ok(first.clone()),
+            [one] => Ok((*one).clone()),
+            _ => {
+                let list = full.iter().map(|p| self.lazy(p)).collect::<Result<Vec<_>>>()?;
+                lazy::concat(&list, axis).map(Value::lazy)
+            }
+        }
+    }
+
+    /// Reduces `axes`; they stay with length 1 if `keep`.
+    pub(super) fn reduce(&self, op: Red, v: &Value, axes: &[usize], keep: bool) -> Result<Value> {
+        let kept: Vec<usize> =
+            v.shape().iter().enumerate().map(|(i, &d)| if axes.contains(&i) { 1 } else { d }).collect();
+        let out = if axes.is_empty() {
+            v.clone()
+        } else if let Some(t) = self.fold(&[v], v.len()) {
+            Value::known(host::reduce(op, &t[0], axes))
+        } else {
+            Value::lazy(lazy::reduce(op, &self.lazy(v)?, axes)?)
+        };
+        self.drop_axes(&out, &kept, axes, keep)
+    }
+
+    fn drop_axes(&self, v: &Value, kept: &[usize], axes: &[usize], keep: bool) -> Result<Value> {
+        if keep {
+            return self.reshape(v, kept);
+        }
+        let shape: Vec<usize> = (0..kept.len()).filter(|i| !axes.contains(i)).map(|i| kept[i]).collect();
+        self.reshape(v, &shape)
+    }
+
+    /// Mean over `axes`.
+    pub(super) fn mean(&self, v: &Value, axes: &[usize], keep: bool) -> Result<Value> {
+        let n: usize = axes.iter().map(|&a| v.shape()[a]).product();
+        let sum = self.reduce(Red::Sum, v, axes, keep)?;
+        if v.dtype().is_float() {
+            self.with(Bin::Mul, &sum, 1.0 / n as f64)
+        } else {
+            self.with(Bin::Div, &sum, n as f64)
+        }
+    }
+
+    /// Index (i64) of the first largest element.
+    pub(super) fn argmax(&self, v: &Value, axis: usize, keep: bool) -> Result<Value> {
+        let mut kept = v.shape().to_vec();
+        kept[axis] = 1;
+        let out = if let Some(t) = self.fold(&[v], v.len()) {
+            Value::known(host::argmax(&t[0], axis))
+        } else {
+            Value::lazy(lazy::argmax(&self.lazy(v)?, axis)?)
+        };
+        self.drop_axes(&out, &kept, &[axis], keep)
+    }
+
+    pub(super) fn cumsum(&self, v: &Value, axis: usize) -> Result<Value> {
+        if let Some(t) = self.fold(&[v], v.len()) {
+            return Ok(Value::known(host::cumsum(&t[0], axis)));
+        }
+        lazy::cumsum(&self.lazy(v)?, axis).map(Value::lazy)
+    }
+
+    pub(super) fn top_k(&self, v: &Value, axis: usize, k: usize, largest: bool) -> Result<(Value, Value)> {
+        if let Some(t) = self.fold(&[v], v.len()) {
+            let (a, b) = host::top_k(&t[0], axis, k, largest);
+            return Ok((Value::known(a), Value::known(b)));
+        }
+        let (a, b) = lazy::top_k(&self.lazy(v)?, axis, k, largest)?;
+        Ok((Value::lazy(a), Value::lazy(b)))
+    }
+
+    /// `out[.., i.., ..] = v[.., index[i..], ..]`; negative indices count from the end.
+    pub(super) fn gather(&self, v: &Value, index: &Value, axis: usize) -> Result<Value> {
+        let shape = [&v.shape()[..axis], index.shape(), &v.shape()[axis + 1..]].concat();
+        self.check_shape(&shape)?;
+        // a small pick out of a large constant is worth reading it, but only if the pick is known
+        if let Some(t) = self.fold(&[v, index], 0) {
+            let out = host::gather(&t[0], &t[1], axis);
+            let bad = || Error::value("gather", format!("an index is out of range for axis {axis} of {:?}", v.shape()));
+            return out.map(Value::known).ok_or_else(bad);
+        }
+        if let Some(t) = self.fold(&[index], 0)
+            && let [i] = t[0].to_i64()[..]
+        {
+            // one known index is a slice
+            let n = v.shape()[axis];
+            let at = if i < 0 { i + n as i64 } else { i };
+            let at = usize::try_from(at).ok().filter(|&at| at < n);
+            let at = at.ok_or_else(|| Error::value("gather", format!("index {i} is out of range for {n}")))?;
+            return self.reshape(&self.narrow(v, axis, at, 1)?, &shape);
+        }
+        let index = self.positive(index, v.shape()[axis])?;
+        lazy::gather(&self.lazy(v)?, &self.lazy(&index)?, axis).map(Value::lazy)
+    }
+
+    /// Indices with negative ones counted from the end.
+    fn positive(&self, index: &Value, n: usize) -> Result<Value> {
+        let zero = self.scalar_like(index, 0.0);
+        let wrapped = self.with(Bin::Add, index, n as f64)?;
+        self.select(&self.binary(Bin::Lt, index, &zero)?, &wrapped, index)
+    }
+
+    pub(super) fn gather_elements(&self, v: &Value, index: &Value, axis: usize) -> Result<Value> {
+        if let Some(t) = self.fold(&[v, index], index.len()) {
+            let out = host::gather_elements(&t[0], &t[1], axis);
+            return out.map(Value::known).ok_or_else(|| Error::value("gather", "an index is out of range"));
+        }
+        let index = self.positive(index, v.shape()[axis])?;
+        lazy::gather_elements(&self.lazy(v)?, &self.lazy(&index)?, axis).map(Value::lazy)
+    }
+
+    pub(super) fn scatter_elements(
+        &self,
+        v: &Value,
+        index: &Value,
+        updates: &Value,
+        axis: usize,
+        how: Option<Bin>,
+    ) -> Result<Value> {
+        if let Some(t) = self.fold(&[v, index, updates], v.len()) {
+            let out = host::scatter_elements(&t[0], &t[1], &t[2], axis, how);
+            return out.map(Value::known).ok_or_else(|| Error::value("scatter", "an index is out of range"));
+        }
+        let index = self.positive(index, v.shape()[axis])?;
+        lazy::scatter_elements(&self.lazy(v)?, &self.lazy(&index)?, &self.lazy(updates)?, axis, how).map(Value::lazy)
+    }
+
+    /// Product of the last two axes, the others broadcast; integers too.
+    pub(super) fn matmul(&self, a: &Value, b: &Value) -> Result<Value> {
+        let (ra, rb) = (a.rank(), b.rank());
+        if ra == 0 || rb == 0 || a.dtype() != b.dtype() {
+            return Err(misfit("matmul", a, b));
+        }
+        // vectors become matrices and their axis goes away again
+        let a2 = if ra == 1 { self.reshape(a, &[1, a.shape()[0]])? } else { a.clone() };
+        let b2 = if rb == 1 { self.reshape(b, &[b.shape()[0], 1])? } else { b.clone() };
+        let (sa, sb) = (a2.shape(), b2.shape());
+        let ((la, ma), (lb, mb)) = (sa.split_at(sa.len() - 2), sb.split_at(sb.len() - 2));
+        let lead = host::broadcast(la, lb).filter(|_| ma[1] == mb[0]).ok_or_else(|| misfit("matmul", a, b))?;
+        let mut shape = [&lead[..], &[ma[0], mb[1]]].concat();
+        let out = if ma[1] == 0 {
+            self.full(a.dtype(), &shape, Scalar::from_i64(0, a.dtype()))?
+        } else if let Some(t) = self.fold(&[&a2, &b2], self.check_shape(&shape)?) {
+            Value::known(super::host_nn::matmul(&t[0], &t[1], &lead))
+        } else {
+            Value::lazy(lazy::matmul(&self.lazy(&a2)?, &self.lazy(&b2)?)?)
+        };
+        if rb == 1 {
+            shape.pop();
+        }
+        if ra == 1 {
+            shape.remove(lead.len());
+        }
+        self.reshape(&out, &shape)
+    }
+
+    /// Cross-correlation of [n, c, ..] with [o, c / groups, ..]; shapes are checked by the caller.
+    pub(super) fn conv(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
+        if self.fold_limit == usize::MAX
+            && let Some(t) = self.fold(&[x, w], 0)
+        {
+            return Ok(Value::known(super::host_nn::conv(&t[0], &t[1], win, groups)));
+        }
+        lazy::conv(&self.lazy(x)?, &self.lazy(w)?, win, groups).map(Value::lazy)
+    }
+
+    /// The transpose of [`Cx::conv`] in x: [n, c, ..] with [c, o / groups, ..]; output padding is done by the caller.
+    pub(super) fn conv_transpose(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
+        // zeros between the elements, then a convolution with the flipped kernel
+        let spatial = win.kernel.len();
+        let x = self.dilate(x, &win.stride)?;
+        let (c, o) = (w.shape()[0], w.shape()[1]);
+        let mut w = w.clone();
+        for i in 0..spatial {
+            w = self.flip(&w, 2 + i)?;
+        }
+        let w = self.reshape(&w, &[&[groups, c / groups, o], &win.kernel[..]].concat())?;
+        let w = self.swap(&w, 1, 2)?;
+        let w = self.reshape(&w, &[&[groups * o, c / groups], &win.kernel[..]].concat())?;
+        // full correlation is padded by reach; what the caller cuts off is padded less, or cut
+        let reach: Vec<usize> = win.kernel.iter().zip(&win.dilation).map(|(k, d)| (k - 1) * d).collect();
+        let mut inner = Window { stride: vec![1; spatial], pads: vec![(0, 0); spatial], ..win.clone() };
+        let (mut start, mut len) = (vec![0; x.rank()], x.shape().to_vec());
+        for i in 0..spatial {
+            let (before, after) = win.pads[i];
+            inner.pads[i] = (reach[i].saturating_sub(before), reach[i].saturating_sub(after));
+            start[2 + i] = before.saturating_sub(reach[i]);
+            len[2 + i] = len[2 + i].saturating_sub(start[2 + i] + after.saturating_sub(reach[i]));
+        }
+        let x = self.slice(&x, &start, &len, &vec![1; x.rank()])?;
+        self.conv(&x, &w, &inner, groups)
+    }
+
+    /// Puts `stride - 1` zeros between elements of the spatial axes.
+    fn dilate(&self, x: &Value, stride: &[usize]) -> Result<Value> {
+        let mut x = x.clone();
+        for (i, &s) in stride.iter().enumerate().filter(|(_, s)| **s > 1) {
+            let axis = 2 + i;
+            let mut shape = x.shape().to_vec();
+            let n = shape[axis];
+            shape.insert(axis + 1, 1);
+            let wide = self.reshape(&x, &shape)?;
+            let (zero, mut after) = (vec![0; shape.len()], vec![0; shape.len()]);
+            after[axis + 1] = s - 1;
+            let wide = self.pad(&wide, &zero, &after, Scalar::from_i64(0, x.dtype()))?;
+            shape.remove(axis + 1);
+            shape[axis] = n * s;
+            x = self.narrow(&self.reshape(&wide, &shape)?, axis, 0, (n * s).saturating_sub(s - 1))?;
+        }
+        Ok(x)
+    }
+
+    /// The windows over the spatial (last) axes of an already padded tensor: [.., out.., kernel..].
+    pub(super) fn windows(&self, x: &Value, win: &Window) -> Result<Value> {
+        if let Some(t) = self.fold(&[x], 0) {
+            return Ok(Value::known(super::host_nn::windows(&t[0], win)));
+        }
+        lazy::windows(&self.lazy(x)?, win).map(Value::lazy)
+    }
+}

@@ -1,0 +1,203 @@
+//! A value of the graph while it is built: known on the host, lazy on a device, or both.
+//!
+//! Shapes are static integers in a build, so everything that a graph computes from shapes and small constants folds on
+//! the host; everything else becomes lazy tensors. A constant is lifted to a lazy tensor once and then shared.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::host;
+use super::lazy::{self, Lazy, Session};
+use super::model::Model;
+use super::tensor::TensorProto;
+use crate::dtype::{DType, Scalar};
+use crate::error::{Error, Result};
+use crate::io::{HostTensor, element_count};
+
+/// Folding stops at this many elements: larger constants are the compiler's to fold, once, on a device.
+pub(super) const FOLD_LIMIT: usize = 1 << 14;
+/// No tensor may have more elements than this, the frontend's own limit.
+const MAX_ELEMENTS: usize = (1u64 << 31) as usize;
+/// Nodes that one build may run, counting every turn of a loop.
+const MAX_STEPS: usize = 1 << 20;
+
+/// A tensor of known dtype and shape.
+#[derive(Clone)]
+pub(super) struct Value(Arc<Inner>);
+
+struct Inner {
+    dtype: DType,
+    shape: Vec<usize>,
+    host: Host,
+    lazy: OnceLock<Lazy>,
+}
+
+enum Host {
+    /// Only a device knows it.
+    No,
+    /// Here.
+    Data(HostTensor),
+    /// A tensor of the model's files: read when it is asked for.
+    File(TensorProto),
+}
+
+impl Value {
+    fn make(dtype: DType, shape: Vec<usize>, host: Host) -> Value {
+        Value(Arc::new(Inner { dtype, shape, host, lazy: OnceLock::new() }))
+    }
+
+    /// A value known now.
+    pub(super) fn known(t: HostTensor) -> Value {
+        Value::make(t.dtype, t.shape.clone(), Host::Data(t))
+    }
+
+    /// A value that a device computes.
+    pub(super) fn lazy(t: Lazy) -> Value {
+        let v = Value::make(lazy::dtype(&t), lazy::shape(&t), Host::No);
+        let _ = v.0.lazy.set(t);
+        v
+    }
+
+    /// A constant of the model.
+    pub(super) fn constant(t: &TensorProto) -> Result<Value> {
+        Ok(Value::make(t.dtype()?, t.shape.clone(), Host::File(t.clone())))
+    }
+
+    pub(super) fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    pub(super) fn shape(&self) -> &[usize] {
+        &self.0.shape
+    }
+
+    pub(super) fn rank(&self) -> usize {
+        self.0.shape.len()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        element_count(&self.0.shape).unwrap_or(usize::MAX)
+    }
+
+    /// The elements, if they are at hand without reading the file.
+    fn data(&self) -> Option<&HostTensor> {
+        if let Host::Data(t) = &self.0.host { Some(t) } else { None }
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        !matches!(self.0.host, Host::No)
+    }
+}
+
+/// Constants that have been met, by place in the file and shape.
+#[derive(Default)]
+pub(super) struct Constants(Mutex<BTreeMap<(usize, Vec<usize>), Value>>);
+
+impl Constants {
+    pub(super) fn get(&self, at: &(usize, Vec<usize>)) -> Option<Value> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(at).cloned()
+    }
+
+    pub(super) fn insert(&self, at: (usize, Vec<usize>), v: Value) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(at, v);
+    }
+}
+
+/// What a build needs besides the graph: the model's bytes, the session, and its limits.
+pub(super) struct Cx<'m> {
+    pub(super) model: &'m Model,
+    pub(super) constants: &'m Constants,
+    pub(super) session: Session,
+    pub(super) fold_limit: usize,
+    steps: usize,
+}
+
+impl<'m> Cx<'m> {
+    pub(super) fn new(model: &'m Model, constants: &'m Constants, session: Session) -> Cx<'m> {
+        Cx { model, constants, session, fold_limit: FOLD_LIMIT, steps: 0 }
+    }
+
+    /// Counts one node.
+    pub(super) fn step(&mut self) -> Result<()> {
+        self.steps += 1;
+        if self.steps > MAX_STEPS {
+            return Err(Error::Model { what: format!("a run takes more than {MAX_STEPS} nodes"), node: None });
+        }
+        Ok(())
+    }
+
+    /// The elements on the host, if they are known at build time.
+    pub(super) fn host(&self, v: &Value) -> Result<Option<HostTensor>> {
+        match &v.0.host {
+            Host::No => Ok(None),
+            Host::Data(t) => Ok(Some(t.clone())),
+            Host::File(t) => self.model.tensor(t).map(Some),
+        }
+    }
+
+    /// The lazy tensor; constants are lifted once.
+    pub(super) fn lazy(&self, v: &Value) -> Result<Lazy> {
+        if let Some(t) = v.0.lazy.get() {
+            return Ok(t.clone());
+        }
+        let t = match &v.0.host {
+            Host::Data(t) => self.lift(t)?,
+            Host::File(t) => self.lift(&self.model.tensor(t)?)?,
+            Host::No => return Err(Error::Internal("a value that is nowhere".to_owned())),
+        };
+        Ok(v.0.lazy.get_or_init(|| t).clone())
+    }
+
+    fn lift(&self, t: &HostTensor) -> Result<Lazy> {
+        let size = t.dtype.size();
+        let first = t.data.get(..size);
+        match first {
+            // one repeated value needs no buffer
+            Some(first) if t.data.chunks_exact(size).all(|c| c == first) => {
+                lazy::full(&self.session, t.dtype, &t.shape, Scalar::read(t.dtype, first))
+            }
+            _ => lazy::constant(&self.session, t),
+        }
+    }
+
+    /// The operands on the host, if all are known and neither they nor the result are too large to fold.
+    pub(super) fn fold(&self, operands: &[&Value], result: usize) -> Option<Vec<HostTensor>> {
+        let small = operands.iter().all(|v| v.data().is_some() || v.is_known() && v.len() <= self.fold_limit);
+        let total = operands.iter().fold(result, |n, v| n.saturating_add(v.len()));
+        if !small || total > self.fold_limit.saturating_mul(2) {
+            return None;
+        }
+        operands.iter().map(|v| self.host(v).ok().flatten()).collect()
+    }
+
+    /// Checks that a shape is one a tensor may have.
+    pub(super) fn check_shape(&self, shape: &[usize]) -> Result<usize> {
+        match element_count(shape) {
+            Some(n) if n <= MAX_ELEMENTS && shape.len() <= crate::io::MAX_RANK => Ok(n),
+            _ => Err(Error::value("onnx", format!("a tensor of shape {shape:?} is too large"))),
+        }
+    }
+
+    /// A tensor of one repeated value.
+    pub(super) fn full(&self, dtype: DType, shape: &[usize], v: Scalar) -> Result<Value> {
+        if self.check_shape(shape)? <= self.fold_limit {
+            return Ok(Value::known(host::full(dtype, shape, v)));
+        }
+        Ok(Value::lazy(lazy::full(&self.session, dtype, shape, v)?))
+    }
+
+    /// A scalar of `like`'s dtype.
+    pub(super) fn scalar_like(&self, like: &Value, v: f64) -> Value {
+        self.scalar(like.dtype(), v)
+    }
+
+    /// A scalar.
+    pub(super) fn scalar(&self, dtype: DType, v: f64) -> Value {
+        Value::known(host::full(dtype, &[], Scalar::from_f64(v, dtype)))
+    }
+
+    /// A vector of i64.
+    pub(super) fn ints(&self, v: &[i64]) -> Result<Value> {
+        HostTensor::from_i64(vec![v.len()], v).map(Value::known)
+    }
+}
