@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::check;
-use super::lazy::{Lazy, Session};
 use super::model::Model;
 use super::ops::{self, Op};
 use super::proto::{AttrValue, Attribute, Dim, GraphProto, NodeProto};
@@ -12,12 +11,13 @@ use super::tensor::{TensorData, TensorProto};
 use super::value::{Constants, Cx, Value};
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
+use crate::tensor::{Session, Tensor};
 
 /// What a caller gives for an input.
 #[derive(Clone)]
 pub enum Feed {
     /// A tensor whose value may change from run to run of the same plan.
-    Tensor(Lazy),
+    Tensor(Tensor),
     /// A value that is built into the graph.
     Known(HostTensor),
 }
@@ -53,7 +53,7 @@ impl Bound {
     }
 
     /// Builds the graph for the shapes of these inputs: one lazy tensor for each output, in the model's order.
-    pub fn build(&self, feeds: &[(&str, Feed)]) -> Result<Vec<(String, Lazy)>> {
+    pub fn build(&self, feeds: &[(&str, Feed)]) -> Result<Vec<(String, Tensor)>> {
         let mut cx = Cx::new(&self.model, &self.constants, self.session.clone());
         let outputs = run_model(&mut cx, feeds)?;
         outputs.into_iter().map(|(name, v)| Ok((name, cx.lazy(&v)?))).collect()
@@ -70,7 +70,8 @@ impl Model {
         let feeds: Vec<_> = inputs.iter().map(|(n, t)| (*n, Feed::Known(t.clone()))).collect();
         let outputs = run_model(&mut cx, &feeds)?;
         let known = |v: &Value| {
-            let missing = || Error::Unsupported { what: "evaluation on the host".to_owned(), context: "ONNX".to_owned() };
+            let missing =
+                || Error::Unsupported { what: "evaluation on the host".to_owned(), context: "ONNX".to_owned() };
             cx.host(v)?.ok_or_else(missing)
         };
         outputs.into_iter().map(|(name, v)| Ok((name, known(&v)?))).collect()

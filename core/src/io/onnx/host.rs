@@ -567,7 +567,12 @@ pub(super) fn gather_elements(t: &HostTensor, index: &HostTensor, axis: usize) -
 }
 
 /// A copy of `t` whose slices at the index rows are replaced by `updates`, or combined with them.
-pub(super) fn scatter_nd(t: &HostTensor, index: &HostTensor, updates: &HostTensor, how: Option<Bin>) -> Option<HostTensor> {
+pub(super) fn scatter_nd(
+    t: &HostTensor,
+    index: &HostTensor,
+    updates: &HostTensor,
+    how: Option<Bin>,
+) -> Option<HostTensor> {
     let (&width, rows) = index.shape.split_last()?;
     let inner: usize = t.shape.get(width..)?.iter().product();
     let own = strides(&t.shape);

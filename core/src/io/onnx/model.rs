@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::check;
 use super::proto::{Dim, ModelProto, NodeProto, TypeProto, ValueInfo, parse_model};
-use super::tensor::{ExternalData, NoExternalData, TensorProto, dtype_of, elem_name};
+use super::tensor::{ExternalData, NoExternalData, TensorData, TensorProto, dtype_of, elem_name};
 use crate::dtype::DType;
+use crate::engine::Bytes;
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
 
@@ -123,6 +124,17 @@ impl Model {
     /// The bytes of a constant tensor.
     pub(super) fn bytes<'a>(&'a self, t: &'a TensorProto) -> Result<Cow<'a, [u8]>> {
         t.bytes(&self.file, &*self.external)
+    }
+
+    /// The same as a shared range of the file, or of a copy where it is not in the file.
+    pub(super) fn shared(&self, t: &TensorProto) -> Result<Bytes> {
+        if let TensorData::File(span) = &t.data
+            && let Some(end) = span.start.checked_add(span.len)
+            && let Some(bytes) = Bytes::slice_of(self.file.clone(), span.start..end)
+        {
+            return Ok(bytes);
+        }
+        Ok(Bytes::new(self.bytes(t)?.into_owned()))
     }
 
     /// A constant tensor.

@@ -40,6 +40,13 @@ impl Cx<'_> {
         {
             return Ok(Value::known(out));
         }
+        if op == Bin::Pow
+            && b.rank() <= a.rank()
+            && let Some(t) = self.fold(&[b], 0)
+            && let [exponent] = t[0].to_f64()[..]
+        {
+            return lazy::pow(&self.lazy(a)?, exponent).map(Value::lazy);
+        }
         lazy::binary(op, &self.lazy(a)?, &self.lazy(b)?).map(Value::lazy)
     }
 
@@ -303,15 +310,7 @@ impl Cx<'_> {
             let at = at.ok_or_else(|| Error::value("gather", format!("index {i} is out of range for {n}")))?;
             return self.reshape(&self.narrow(v, axis, at, 1)?, &shape);
         }
-        let index = self.positive(index, v.shape()[axis])?;
-        lazy::gather(&self.lazy(v)?, &self.lazy(&index)?, axis).map(Value::lazy)
-    }
-
-    /// Indices with negative ones counted from the end.
-    fn positive(&self, index: &Value, n: usize) -> Result<Value> {
-        let zero = self.scalar_like(index, 0.0);
-        let wrapped = self.with(Bin::Add, index, n as f64)?;
-        self.select(&self.binary(Bin::Lt, index, &zero)?, &wrapped, index)
+        lazy::gather(&self.lazy(v)?, &self.lazy(index)?, axis).map(Value::lazy)
     }
 
     pub(super) fn gather_elements(&self, v: &Value, index: &Value, axis: usize) -> Result<Value> {
@@ -319,8 +318,7 @@ impl Cx<'_> {
             let out = host::gather_elements(&t[0], &t[1], axis);
             return out.map(Value::known).ok_or_else(|| Error::value("gather", "an index is out of range"));
         }
-        let index = self.positive(index, v.shape()[axis])?;
-        lazy::gather_elements(&self.lazy(v)?, &self.lazy(&index)?, axis).map(Value::lazy)
+        lazy::gather_elements(&self.lazy(v)?, &self.lazy(index)?, axis).map(Value::lazy)
     }
 
     pub(super) fn scatter_elements(
@@ -335,8 +333,16 @@ impl Cx<'_> {
             let out = host::scatter_elements(&t[0], &t[1], &t[2], axis, how);
             return out.map(Value::known).ok_or_else(|| Error::value("scatter", "an index is out of range"));
         }
-        let index = self.positive(index, v.shape()[axis])?;
-        lazy::scatter_elements(&self.lazy(v)?, &self.lazy(&index)?, &self.lazy(updates)?, axis, how).map(Value::lazy)
+        lazy::scatter_elements(&self.lazy(v)?, &self.lazy(index)?, &self.lazy(updates)?, axis, how).map(Value::lazy)
+    }
+
+    /// Slices of `v` at rows of coordinates, replaced by `updates` or combined with them.
+    pub(super) fn scatter_nd(&self, v: &Value, index: &Value, updates: &Value, how: Option<Bin>) -> Result<Value> {
+        if let Some(t) = self.fold(&[v, index, updates], v.len()) {
+            let out = host::scatter_nd(&t[0], &t[1], &t[2], how);
+            return out.map(Value::known).ok_or_else(|| Error::value("scatter", "an index is out of range"));
+        }
+        lazy::scatter_nd(&self.lazy(v)?, &self.lazy(index)?, &self.lazy(updates)?, how).map(Value::lazy)
     }
 
     /// Product of the last two axes, the others broadcast; integers too.

@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::host;
-use super::lazy::{self, Lazy, Session};
+use super::lazy;
 use super::model::Model;
 use super::tensor::TensorProto;
 use crate::dtype::{DType, Scalar};
+use crate::engine::Bytes;
 use crate::error::{Error, Result};
 use crate::io::{HostTensor, element_count};
+use crate::tensor::{Session, Tensor};
 
 /// Folding stops at this many elements: larger constants are the compiler's to fold, once, on a device.
 pub(super) const FOLD_LIMIT: usize = 1 << 14;
@@ -29,7 +31,7 @@ struct Inner {
     dtype: DType,
     shape: Vec<usize>,
     host: Host,
-    lazy: OnceLock<Lazy>,
+    lazy: OnceLock<Tensor>,
 }
 
 enum Host {
@@ -52,8 +54,8 @@ impl Value {
     }
 
     /// A value that a device computes.
-    pub(super) fn lazy(t: Lazy) -> Value {
-        let v = Value::make(lazy::dtype(&t), lazy::shape(&t), Host::No);
+    pub(super) fn lazy(t: Tensor) -> Value {
+        let v = Value::make(t.dtype(), t.shape(), Host::No);
         let _ = v.0.lazy.set(t);
         v
     }
@@ -136,27 +138,27 @@ impl<'m> Cx<'m> {
     }
 
     /// The lazy tensor; constants are lifted once.
-    pub(super) fn lazy(&self, v: &Value) -> Result<Lazy> {
+    pub(super) fn lazy(&self, v: &Value) -> Result<Tensor> {
         if let Some(t) = v.0.lazy.get() {
             return Ok(t.clone());
         }
         let t = match &v.0.host {
-            Host::Data(t) => self.lift(t)?,
-            Host::File(t) => self.lift(&self.model.tensor(t)?)?,
+            Host::Data(t) => self.lift(t.dtype, &t.shape, Bytes::new(t.data.clone()))?,
+            Host::File(t) => self.lift(t.dtype()?, &t.shape, self.model.shared(t)?)?,
             Host::No => return Err(Error::Internal("a value that is nowhere".to_owned())),
         };
         Ok(v.0.lazy.get_or_init(|| t).clone())
     }
 
-    fn lift(&self, t: &HostTensor) -> Result<Lazy> {
-        let size = t.dtype.size();
-        let first = t.data.get(..size);
-        match first {
+    fn lift(&self, dtype: DType, shape: &[usize], bytes: Bytes) -> Result<Tensor> {
+        let size = dtype.size();
+        match bytes.get(..size) {
             // one repeated value needs no buffer
-            Some(first) if t.data.chunks_exact(size).all(|c| c == first) => {
-                lazy::full(&self.session, t.dtype, &t.shape, Scalar::read(t.dtype, first))
+            Some(first) if bytes.chunks_exact(size).all(|c| c == first) => {
+                lazy::full(&self.session, dtype, shape, Scalar::read(dtype, first))
             }
-            _ => lazy::constant(&self.session, t),
+            None => lazy::full(&self.session, dtype, shape, Scalar::from_i64(0, dtype)),
+            _ => lazy::constant(&self.session, dtype, shape, bytes),
         }
     }
 

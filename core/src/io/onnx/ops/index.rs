@@ -120,23 +120,7 @@ fn scatter_nd(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         ));
     }
     let how = reduction(o)?;
-    if let Some(t) = o.cx.fold(&[&x, &index, &updates], x.len()) {
-        let out = host::scatter_nd(&t[0], &t[1], &t[2], how);
-        return match out {
-            Some(t) => Ok(vec![Value::known(t)]),
-            None => o.fail("an index is out of range"),
-        };
-    }
-    // as elements of the flattened tensor: [cells, rest]
-    let (lead, rest) = x.shape().split_at(width);
-    let (cells, inner) = (lead.iter().product::<usize>(), rest.iter().product::<usize>());
-    let at = flat_index(o, &index, lead)?;
-    let n = at.len();
-    let at = o.cx.expand(&o.cx.reshape(&at, &[n, 1])?, &[n, inner])?;
-    let flat = o.cx.reshape(&x, &[cells, inner])?;
-    let updates = o.cx.reshape(&updates, &[n, inner])?;
-    let out = o.cx.scatter_elements(&flat, &at, &updates, 0, how)?;
-    one(o.cx.reshape(&out, x.shape()))
+    one(o.cx.scatter_nd(&x, &index, &updates, how))
 }
 
 fn one_hot(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
