@@ -104,8 +104,8 @@ enum Task {
     Visit(UOp),
     /// The sources are done.
     Finish(UOp),
-    /// `.0` and `.1` become what `.2` became.
-    Follow(UOp, UOp, UOp),
+    /// The node, and what it was rebuilt to (`before`), become what `after` became.
+    Follow(UOp, Firing),
 }
 
 /// [`rewrite`] with a memo that outlives the call. If the rules do not come to an end, that is a bug: debug builds panic
@@ -159,17 +159,35 @@ pub fn rewrite_with<C>(g: &mut Graph, roots: &[UOp], sets: &[&dyn Rules<C>], cx:
                     memo.stuck = Some(report(&recent));
                     debug_assert!(false, "{}", report(&recent));
                 }
-                stack.push(Task::Follow(u, v, w));
+                if memo.map.get(w) == IN_WORK && memo.stuck.is_none() {
+                    memo.stuck = cycle(&stack, firing);
+                    debug_assert!(memo.stuck.is_none(), "{}", memo.stuck.as_deref().unwrap_or_default());
+                }
+                stack.push(Task::Follow(u, firing));
                 stack.push(Task::Visit(w));
             }
-            Task::Follow(u, v, w) => {
-                let end = memo.map.done(w).unwrap_or(w);
+            Task::Follow(u, f) => {
+                let end = memo.map.done(f.after).unwrap_or(f.after);
                 memo.map.set(u, end.0 + 2);
-                memo.map.set(v, end.0 + 2);
+                memo.map.set(f.before, end.0 + 2);
             }
         }
     }
     roots.iter().map(|&r| memo.map.done(r).unwrap_or(r)).collect()
+}
+
+/// The report if `last` leads back to a node that is being rewritten.
+fn cycle(stack: &[Task], last: Firing) -> Option<String> {
+    let mut chain = vec![last];
+    for task in stack.iter().rev() {
+        if let Task::Follow(_, f) = task {
+            chain.push(*f);
+            if f.before == last.after {
+                return Some(report(&chain));
+            }
+        }
+    }
+    (last.before == last.after).then(|| report(&chain))
 }
 
 fn report(recent: &[Firing]) -> String {
@@ -306,10 +324,11 @@ mod tests {
             let s = g.binary(Op::Sub, x, y);
             rewrite1(g, s, &[set], &mut ());
         };
-        run(&LOOP); // comes back to a node in work and stops there
-        let report = std::panic::catch_unwind(|| run(&GROW)).expect_err("must not end");
-        let report = report.downcast::<String>().expect("a message");
-        assert!(report.contains("GROW.longer"), "{report}");
+        for (set, name) in [(&LOOP, "LOOP.swap"), (&GROW, "GROW.longer")] {
+            let report = std::panic::catch_unwind(|| run(set)).expect_err("must not end");
+            let report = report.downcast::<String>().expect("a message");
+            assert!(report.contains(name), "{report}");
+        }
     }
 
     #[test]

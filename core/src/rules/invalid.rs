@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 rules! {
     /// Mask propagation. Exact where the value is valid; a masked-out value may become anything. List it before `SYMBOLIC`.
     pub static INVALID(g, u) keep_shape = {
-        where_invalid:  (Where c (Invalid) x)      => (Where (c != true) x { g.invalid(g.dtype(x)) });
+        where_invalid:  (Where c (Invalid) x) if { g.op(x) != Op::Invalid } => (Where (c != true) x { g.invalid(g.dtype(x)) });
         masked_masked:  (Where c (Where d x (Invalid)) (Invalid)) => { let cd = g.binary(Op::And, c, d); mask(g, cd, x) };
         lift_mask:      (any ALU)                  => do lift_mask;
         under_mask:     (Where c x (Invalid))      => { let y = simplify_under(g, c, x); mask(g, c, y) };
@@ -109,7 +109,9 @@ pub fn simplify_under(g: &mut Graph, cond: UOp, x: UOp) -> UOp {
     for (n, k) in known.iter().enumerate() {
         let v = stand_in(g, k, n);
         there.insert(k.x, v);
-        back.insert(v, k.x);
+        if g.op(v) == Op::Var {
+            back.insert(v, k.x);
+        }
     }
     attempt(g, &mut best, &there, &back);
     // one bounded sum at a time, solved for a term

@@ -93,18 +93,16 @@ rules! {
         bool_min:       (Min x y) if { is_bool(g, x) } => (x & y);
         bool_xor:       (x ^ y) if { is_bool(g, x) } => (x != y);
         and_true:       (x & true)                => x;
-        and_false:      (_ & false)               => false;
-        or_true:        (_ | true)                => true;
         or_false:       (x | false)               => x;
         or_not:         (x | ({x} != true))       => true;
         or_not2:        ((x != true) | {x})       => true;
-        or_absorb:      (x | ({x} & _))           => x;
-        or_absorb2:     ((x & _) | {x})           => x;
+        or_absorb:      (x | y) if { is_bool(g, x) && conjuncts(g, y).contains(&x) } => x;
+        or_absorb2:     (x | y) if { is_bool(g, x) && conjuncts(g, x).contains(&y) } => y;
         conjunction:    (_ & _)                   => do conjunction;
         // selection
         where_const:    (Where [c] x y)           => { if c != 0 { x } else { y } };
         where_same:     (Where _ x {x})           => x;
-        where_not:      (Where (c != true) x y)   => (Where c y x);
+        where_not:      (Where (c != true) x y) if { g.op(y) != Op::Invalid } => (Where c y x);
         where_bool:     (Where c true false)      => c;
         where_bool_not: (Where c false true)      => (c != true);
         where_and:      (Where c x false) if { !may_mask(g, x) } => (c & x);
@@ -197,11 +195,14 @@ fn const_right(g: &mut Graph, u: UOp) -> Option<UOp> {
     swap.then(|| g.with_src(u, &[y, x]))
 }
 
-/// Commutative integer operands go into structural order. Floats stay: users of a kernel may care which NaN survives.
+/// Commutative integer operands go into structural order. Floats stay: a fused multiply-add
+/// takes the product as written. Sums and comparisons of indices have an order of their own.
 fn order_operands(g: &mut Graph, u: UOp) -> Option<UOp> {
     let &[x, y] = g.src(u) else { return None };
-    if !g.op(u).is_commutative() || g.op(y) == Op::Const || g.dtype(x).is_float() || g.op(u) == Op::Add && no_wrap(g, u)
-    {
+    let op = g.op(u);
+    let conjunction = op == Op::And && is_bool(g, u) && g.shape(u).is_empty();
+    let elsewhere = conjunction || (op == Op::Add && no_wrap(g, u)) || (op.is_compare() && is_ord(g, x));
+    if !op.is_commutative() || g.op(y) == Op::Const || g.dtype(x).is_float() || elsewhere {
         return None;
     }
     (order(g, x, y) == std::cmp::Ordering::Greater).then(|| g.with_src(u, &[y, x]))
