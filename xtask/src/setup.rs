@@ -51,6 +51,8 @@ fn wasm_toolchain() -> Result<Toolchain, String> {
             let why = answer.err().unwrap_or("it says that it did, but the files are not there".to_string());
             println!("setup: wasm32 compiler: rustup could not: {why}");
             println!("setup: wasm32 compiler: taking Debian's rustc and the sources of its standard library instead");
+            // A stale list names an older compiler, which apt would install without complaint.
+            refresh_lists();
             apt(&["rustc-web", "cargo-web", "rust-web-src", "lld"])?;
         }
     }
@@ -93,11 +95,15 @@ fn apt(packages: &[&str]) -> Result<(), String> {
     if install(packages).is_ok() {
         return Ok(());
     }
+    refresh_lists();
+    install(packages).map_err(|why| format!("apt-get install {} failed: {why}", packages.join(" ")))
+}
+
+fn refresh_lists() {
     println!("setup: apt: refreshing the package lists");
     if let Err(why) = sh::quiet(apt_get().arg("update")) {
         println!("setup: apt: the lists were not refreshed: {why}");
     }
-    install(packages).map_err(|why| format!("apt-get install {} failed: {why}", packages.join(" ")))
 }
 
 /// `apt-get`, through sudo where this is not root.

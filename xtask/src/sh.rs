@@ -19,7 +19,7 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// Runs a command quietly; an error carries the last lines it printed.
+/// Runs a command quietly; an error carries what it said went wrong, or its last lines.
 pub(crate) fn quiet(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let out = command.stdin(Stdio::null()).output().map_err(|error| format!("`{name}` did not start: {error}"))?;
@@ -28,7 +28,9 @@ pub(crate) fn quiet(command: &mut Command) -> Result<String, String> {
     }
     let text = String::from_utf8_lossy(&out.stderr);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    let tail = lines[lines.len().saturating_sub(4)..].join("\n      ");
+    let errors: Vec<&str> = lines.iter().filter(|line| line.to_lowercase().starts_with("error")).copied().collect();
+    let shown = if errors.is_empty() { &lines } else { &errors };
+    let tail = shown[shown.len().saturating_sub(4)..].join("\n      ");
     Err(format!("`{name}` ended with {}\n      {tail}", out.status))
 }
 

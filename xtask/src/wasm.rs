@@ -41,7 +41,7 @@ impl Toolchain {
             "rustup" => Err(format!("rustup has no {TARGET}")),
             "" | "debian" => match debian_missing() {
                 None => Ok(Toolchain::Debian),
-                Some(what) => Err(format!("no compiler for {TARGET}: rustup does not have it, and {what} is missing")),
+                Some(what) => Err(format!("no compiler for {TARGET}: rustup does not have it, and {what}")),
             },
             other => Err(format!("GRADLOOM_WASM_TOOLCHAIN is `{other}`; it may be `rustup` or `debian`")),
         }
@@ -88,15 +88,28 @@ fn rustup_ready() -> bool {
     printed.is_ok_and(|dir| Path::new(dir.trim()).is_dir())
 }
 
-/// The first of Debian's pieces that is not installed.
-fn debian_missing() -> Option<&'static str> {
+/// What keeps Debian's toolchain from being used: a package that is not installed or too old.
+fn debian_missing() -> Option<String> {
     let pieces = [
         ("/usr/bin/cargo", "cargo-web"),
         ("/usr/bin/rustc", "rustc-web"),
         ("/usr/bin/wasm-ld", "lld"),
         ("/usr/lib/rustlib/src/rust/library/std/Cargo.toml", "rust-web-src"),
     ];
-    pieces.iter().find(|(file, _)| !sysroot_file(file).exists()).map(|(_, package)| *package)
+    if let Some((_, package)) = pieces.iter().find(|(file, _)| !sysroot_file(file).exists()) {
+        return Some(format!("Debian's {package} is missing"));
+    }
+    let printed = sh::quiet(Command::new("/usr/bin/rustc").arg("--version")).unwrap_or_default();
+    let needed = env!("CARGO_PKG_RUST_VERSION");
+    match minor_version(&printed) >= minor_version(&format!("rustc {needed}")) {
+        true => None,
+        false => Some(format!("Debian's is {}, where {needed} is needed", printed.trim())),
+    }
+}
+
+/// The 95 of `rustc 1.95.0 (..)`.
+fn minor_version(printed: &str) -> Option<u32> {
+    printed.split_whitespace().nth(1)?.split('.').nth(1)?.parse().ok()
 }
 
 /// Debian keeps the library sources under a folder named by version and links it; follow the compiler's own sysroot.
