@@ -3,7 +3,10 @@
 #![cfg(target_arch = "wasm32")]
 #![allow(unreachable_pub, reason = "wasm-bindgen exports are public items of private modules")]
 
+mod js;
 mod probe;
+mod threads;
+pub mod wasm_device;
 
 use wasm_bindgen::prelude::wasm_bindgen;
 

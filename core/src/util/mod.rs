@@ -1,1 +1,3 @@
 //! Small helpers that know nothing of the compiler. Never: anything of ours.
+
+pub mod heap;

@@ -1,0 +1,430 @@
+//! The WASM device: tensors in a `WebAssembly.Memory` of their own, kernels in modules made at run time, one call of the
+//! driver per plan. What a kernel and the driver are is said in the core's `render::wasm`; worker threads are in `threads`.
+
+use crate::js::{self, text};
+use crate::threads::Threads;
+use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
+use gradloom_core::render::wasm::{
+    DriverStep, Kernel, MAX_PAGES, STEP_BYTES, SYNC_BYTES, driver, link, relaxed_simd_probe,
+};
+use gradloom_core::render::{Code, Source};
+use gradloom_core::target::Target;
+use gradloom_core::util::heap::Heap;
+use gradloom_core::{Error, Result};
+use js_sys::WebAssembly::{Global, Instance, Memory, Module, Table};
+use js_sys::{Array, Function, Object, Reflect, Uint8Array};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use wasm_bindgen::{JsCast, JsValue};
+use wasm_bindgen_futures::{JsFuture, spawn_local};
+
+const PAGE: usize = 65536;
+/// Nothing lives below: a null pointer stays recognisable.
+const BASE: usize = 1024;
+/// A module larger than this is compiled asynchronously where a page's own thread would wait for it.
+const SYNC_BYTES_MAX: usize = 256 << 10;
+/// A launch that moves fewer bytes than this is not worth waking threads for.
+const SERIAL_BYTES: usize = 16 << 10;
+
+/// A device whose kernels are WebAssembly.
+pub struct WasmDevice {
+    target: Target,
+    memory: Memory,
+    view: Uint8Array,
+    max_pages: u32,
+    shared: bool,
+    heap: Heap,
+    buffers: Vec<Option<(usize, usize)>>,
+    table: Table,
+    entries: Heap,
+    kernels: Vec<Option<Entry>>,
+    imports: Object,
+    run: Function,
+    compiling: Rc<RefCell<Compiling>>,
+    tickets: BTreeMap<u32, Vec<u8>>,
+    next_ticket: u32,
+    /// Address and size of the area that plans are written to.
+    plan: (usize, usize),
+    /// Address and size per thread of scratch memory.
+    scratch: (usize, usize),
+    sync: usize,
+    threads: Option<Threads>,
+}
+
+/// A kernel in the table.
+#[derive(Clone, Copy)]
+struct Entry {
+    index: u32,
+    params: usize,
+}
+
+/// Modules that are being compiled, and what went wrong with one.
+#[derive(Default)]
+struct Compiling {
+    running: usize,
+    failed: Option<String>,
+}
+
+fn failed(what: impl Into<String>) -> Error {
+    Error::Device { device: "wasm".into(), what: what.into() }
+}
+
+fn oom(bytes: usize) -> Error {
+    Error::OutOfMemory { device: "wasm".into(), bytes: bytes as u64 }
+}
+
+/// Does the engine have relaxed SIMD?
+pub fn has_relaxed_simd() -> bool {
+    let probe = Uint8Array::from(relaxed_simd_probe().as_slice());
+    js_sys::WebAssembly::validate(&probe).unwrap_or(false)
+}
+
+impl WasmDevice {
+    /// A device with one thread, or on shared memory with room for the threads that `add_threads` brings.
+    pub fn new(shared: bool) -> Result<WasmDevice> {
+        let (memory, max_pages) = memory(shared)?;
+        let table = Table::new(&js::object(&[("element", "anyfunc".into()), ("initial", 64.into())]))
+            .map_err(|e| failed(text(&e)))?;
+        let descriptor = js::object(&[("value", "i32".into()), ("mutable", true.into())]);
+        let global = Global::new(&descriptor, &0.into()).map_err(|e| failed(text(&e)))?;
+        let env = js::object(&[("m", memory.clone().into()), ("t", table.clone().into()), ("s", global.into())]);
+        let imports = js::object(&[("e", env.into())]);
+        let module = Module::new(&Uint8Array::from(driver(shared, max_pages).as_slice()))
+            .map_err(|e| failed(format!("WebAssembly SIMD is missing: {}", text(&e))))?;
+        let exports = Instance::new(&module, &imports).map_err(|e| failed(text(&e)))?.exports();
+        let run = Reflect::get(&exports, &"run".into()).map_err(|e| failed(text(&e)))?.unchecked_into();
+        let view = Uint8Array::new(&memory.buffer());
+        let mut device = WasmDevice {
+            target: Target::wasm(has_relaxed_simd(), 1),
+            memory,
+            view,
+            max_pages,
+            shared,
+            heap: Heap::new(BASE, 64),
+            buffers: Vec::new(),
+            table,
+            entries: Heap::new(0, 1),
+            kernels: Vec::new(),
+            imports,
+            run,
+            compiling: Rc::default(),
+            tickets: BTreeMap::new(),
+            next_ticket: 0,
+            plan: (0, 0),
+            scratch: (0, 0),
+            sync: 0,
+            threads: None,
+        };
+        device.sync = device.take(SYNC_BYTES)?;
+        Ok(device)
+    }
+
+    /// Uses worker threads from now on. `workers` are objects with `postMessage` that run `web/ts/src/worker.ts` and have
+    /// said that they are there. Only on shared memory.
+    pub fn add_threads(&mut self, workers: &Array) -> Result<()> {
+        if !self.shared {
+            return Err(failed("threads need shared memory, which needs a cross-origin isolated page"));
+        }
+        let module =
+            Module::new(&Uint8Array::from(driver(true, self.max_pages).as_slice())).map_err(|e| failed(text(&e)))?;
+        let threads = Threads::start(workers, &module, &self.memory, self.sync)?;
+        self.target.threads = threads.count();
+        self.threads = Some(threads);
+        let bytes = self.scratch.1;
+        self.scratch = (0, 0);
+        self.reserve_scratch(bytes)
+    }
+
+    /// Bytes handed out now, and the most there ever were.
+    pub fn usage(&self) -> (usize, usize) {
+        (self.heap.used(), self.heap.peak())
+    }
+
+    /// Copies from a JavaScript byte array, without a copy in the compiler's memory.
+    pub fn upload_js(&mut self, buf: BufId, offset: usize, data: &Uint8Array) -> Result<()> {
+        let at = self.range(buf, offset, data.length() as usize)?;
+        self.bytes();
+        self.view.set(data, at as u32);
+        Ok(())
+    }
+
+    /// Memory at a new address; the memory grows if it must.
+    fn take(&mut self, bytes: usize) -> Result<usize> {
+        let reach = self.heap.reach(bytes).ok_or_else(|| oom(bytes))?;
+        let have = self.bytes().byte_length() as usize;
+        if reach > have {
+            // grow by a quarter at least, so that many small allocations are few calls
+            let need = (reach - have).div_ceil(PAGE);
+            let more = need.max(have / PAGE / 4);
+            if !self.grow(more) && !self.grow(need) {
+                return Err(oom(bytes));
+            }
+        }
+        let block = self.heap.alloc(bytes).ok_or_else(|| oom(bytes))?;
+        let dirty = block.stale.min(bytes);
+        if dirty > 0 {
+            self.view.fill(0, block.at as u32, (block.at + dirty) as u32);
+        }
+        Ok(block.at)
+    }
+
+    fn grow(&mut self, pages: usize) -> bool {
+        let have = self.view.byte_length() as usize / PAGE;
+        if have + pages > self.max_pages as usize {
+            return false;
+        }
+        let grow = Reflect::get(&self.memory, &"grow".into()).map(|f| f.unchecked_into::<Function>());
+        let grown = grow.and_then(|f| f.call1(&self.memory, &(pages as u32).into())).is_ok();
+        self.view = Uint8Array::new(&self.memory.buffer());
+        grown
+    }
+
+    /// The view of all memory; a grown memory has a new one.
+    fn bytes(&mut self) -> &Uint8Array {
+        if self.view.byte_length() == 0 {
+            self.view = Uint8Array::new(&self.memory.buffer());
+        }
+        &self.view
+    }
+
+    fn range(&self, buf: BufId, offset: usize, bytes: usize) -> Result<usize> {
+        let Some(Some((at, len))) = self.buffers.get(buf.0 as usize) else {
+            return Err(failed(format!("{buf:?} is not allocated")));
+        };
+        match offset.checked_add(bytes) {
+            Some(end) if end <= *len => Ok(at + offset),
+            _ => Err(failed(format!("{bytes} bytes at {offset} are outside of {buf:?}, which has {len}"))),
+        }
+    }
+
+    fn view(&self, v: &View) -> Result<usize> {
+        self.range(v.buf, v.offset, v.bytes)
+    }
+
+    fn reserve_scratch(&mut self, bytes: usize) -> Result<()> {
+        let bytes = bytes.next_multiple_of(64);
+        if bytes <= self.scratch.1 {
+            return Ok(());
+        }
+        let threads = self.target.threads.max(1);
+        if self.scratch.1 > 0 {
+            self.heap.free(self.scratch.0, self.scratch.1 * threads);
+        }
+        self.scratch = (0, 0);
+        let at = self.take(bytes * threads)?;
+        self.scratch = (at, bytes);
+        if let Some(t) = &mut self.threads {
+            t.set_scratch(at, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The plan as the driver reads it: steps, then buffer tables and launch scalars. Needs the address it will be at.
+    fn encode(&self, steps: &[Step], at: usize) -> Result<Vec<u8>> {
+        let mut head = Vec::with_capacity(steps.len() * STEP_BYTES);
+        let mut tail: Vec<u8> = Vec::new();
+        let tail_at = at + steps.len() * STEP_BYTES;
+        for step in steps {
+            let s = match step {
+                Step::Launch { kernel, args, grid, vars } => {
+                    let Some(Some(e)) = self.kernels.get(kernel.0 as usize) else {
+                        return Err(failed(format!("{kernel:?} is not compiled")));
+                    };
+                    if e.params != args.len() {
+                        return Err(failed(format!("{kernel:?} has {} parameters, not {}", e.params, args.len())));
+                    }
+                    let bufs = (tail_at + tail.len()) as u32;
+                    for a in args {
+                        tail.extend((self.view(a)? as u32).to_le_bytes());
+                    }
+                    let scalars = (tail_at + tail.len()) as u32;
+                    for v in vars {
+                        tail.extend(v.to_le_bytes());
+                    }
+                    let moved: usize = args.iter().map(|a| a.bytes).sum();
+                    let serial = grid[0] < 2 || moved < SERIAL_BYTES;
+                    let kernel = if serial { e.index | DriverStep::SERIAL } else { e.index };
+                    DriverStep { kernel, bufs, vars: scalars, grid: grid[0] }
+                }
+                Step::Copy { src, dst } => {
+                    if src.bytes != dst.bytes {
+                        return Err(failed(format!("copy of {} bytes to {}", src.bytes, dst.bytes)));
+                    }
+                    let (from, to) = (self.view(src)? as u32, self.view(dst)? as u32);
+                    DriverStep { kernel: DriverStep::COPY, bufs: to, vars: from, grid: src.bytes as u32 }
+                }
+            };
+            head.extend(s.to_bytes());
+        }
+        head.append(&mut tail);
+        Ok(head)
+    }
+}
+
+/// A memory of one page that may grow as far as the engine lets it.
+fn memory(shared: bool) -> Result<(Memory, u32)> {
+    let mut last = JsValue::UNDEFINED;
+    for pages in [MAX_PAGES, MAX_PAGES / 2, MAX_PAGES / 4, MAX_PAGES / 8] {
+        let d = js::object(&[("initial", 1.into()), ("maximum", pages.into()), ("shared", shared.into())]);
+        match Memory::new(&d) {
+            Ok(m) => return Ok((m, pages)),
+            Err(e) => last = e,
+        }
+    }
+    Err(failed(format!("no memory: {}", text(&last))))
+}
+
+impl Device for WasmDevice {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn alloc(&mut self, bytes: usize) -> Result<BufId> {
+        let at = self.take(bytes)?;
+        let slot = match self.buffers.iter().position(Option::is_none) {
+            Some(i) => i,
+            None => {
+                self.buffers.push(None);
+                self.buffers.len() - 1
+            }
+        };
+        self.buffers[slot] = Some((at, bytes));
+        Ok(BufId(slot as u32))
+    }
+
+    fn free(&mut self, buf: BufId) {
+        if let Some((at, len)) = self.buffers.get_mut(buf.0 as usize).and_then(Option::take) {
+            self.heap.free(at, len);
+        }
+    }
+
+    fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
+        let at = self.range(buf, offset, data.len())?;
+        self.bytes().subarray(at as u32, (at + data.len()) as u32).copy_from(data);
+        Ok(())
+    }
+
+    fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {
+        let mut kernels = Vec::with_capacity(sources.len());
+        for s in sources {
+            let Code::Bytes(b) = &s.code else { return Err(failed(format!("{} is not a wasm kernel", s.name))) };
+            kernels.push(Kernel::from_bytes(b).ok_or_else(|| failed(format!("{} is not a wasm kernel", s.name)))?);
+        }
+        if kernels.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.reserve_scratch(kernels.iter().map(|k| k.scratch as usize).max().unwrap_or(0))?;
+        let base = self.entries.alloc(kernels.len()).ok_or_else(|| oom(kernels.len()))?.at as u32;
+        let have = self.table.length();
+        let need = self.entries.end() as u32;
+        if need > have {
+            self.table.grow(need.max(have * 2) - have).map_err(|e| failed(text(&e)))?;
+        }
+        let module = link(&kernels, base, self.shared, self.max_pages);
+        self.load(&module, need)?;
+        let mut ids = Vec::with_capacity(sources.len());
+        for (i, s) in sources.iter().enumerate() {
+            self.kernels.push(Some(Entry { index: base + i as u32, params: s.params.len() }));
+            ids.push(KernelId(self.kernels.len() as u32 - 1));
+        }
+        Ok(ids)
+    }
+
+    fn ready(&mut self) -> Result<bool> {
+        let mut c = self.compiling.borrow_mut();
+        match c.failed.take() {
+            Some(what) => Err(failed(what)),
+            None => Ok(c.running == 0),
+        }
+    }
+
+    fn release(&mut self, kernel: KernelId) {
+        if let Some(e) = self.kernels.get_mut(kernel.0 as usize).and_then(Option::take) {
+            // a module is collected when none of its functions is reachable
+            let _ = self.table.set_raw(e.index, &JsValue::NULL);
+            self.entries.free(e.index as usize, 1);
+        }
+    }
+
+    fn submit(&mut self, steps: &[Step]) -> Result<()> {
+        if steps.is_empty() {
+            return Ok(());
+        }
+        if !self.ready()? {
+            return Err(failed("submitted before the kernels are compiled"));
+        }
+        let size = self.encode(steps, 0)?.len();
+        if size > self.plan.1 {
+            if self.plan.1 > 0 {
+                self.heap.free(self.plan.0, self.plan.1);
+            }
+            self.plan = (0, 0);
+            let room = size.next_power_of_two().max(4096);
+            self.plan = (self.take(room)?, room);
+        }
+        let at = self.plan.0;
+        let plan = self.encode(steps, at)?;
+        self.bytes().subarray(at as u32, (at + plan.len()) as u32).copy_from(&plan);
+        let threads = match &mut self.threads {
+            Some(t) => t.post(at, steps.len())?,
+            None => 1,
+        };
+        let (scratch, sync) = (self.scratch.0 as u32, self.sync as u32);
+        let args = [at as u32, steps.len() as u32, 0, threads as u32, scratch, sync].map(JsValue::from);
+        let args: Array = args.iter().collect();
+        self.run.apply(&JsValue::NULL, &args).map_err(|e| failed(format!("a kernel failed: {}", text(&e))))?;
+        Ok(())
+    }
+
+    fn read(&mut self, view: View) -> Result<Ticket> {
+        let at = self.view(&view)?;
+        let mut out = vec![0; view.bytes];
+        self.bytes().subarray(at as u32, (at + view.bytes) as u32).copy_to(&mut out);
+        self.next_ticket += 1;
+        self.tickets.insert(self.next_ticket, out);
+        Ok(Ticket(self.next_ticket))
+    }
+
+    fn poll(&mut self, ticket: Ticket) -> Result<Option<Vec<u8>>> {
+        match self.tickets.remove(&ticket.0) {
+            Some(b) => Ok(Some(b)),
+            None => Err(failed(format!("{ticket:?} is not a readback"))),
+        }
+    }
+}
+
+impl WasmDevice {
+    /// Instantiates a module into the table, at once if it is small or nobody's page waits.
+    fn load(&mut self, module: &[u8], entries: u32) -> Result<()> {
+        let bytes = Uint8Array::from(module);
+        if module.len() <= SYNC_BYTES_MAX || !js::is_page() {
+            let module = Module::new(&bytes).map_err(|e| failed(text(&e)))?;
+            Instance::new(&module, &self.imports).map_err(|e| failed(text(&e)))?;
+            if let Some(t) = &mut self.threads {
+                t.load(&module, entries)?;
+            }
+            return Ok(());
+        }
+        let (imports, state) = (self.imports.clone(), self.compiling.clone());
+        let threads = self.threads.as_ref().map(Threads::handle);
+        state.borrow_mut().running += 1;
+        spawn_local(async move {
+            let done = async {
+                let module: Module = JsFuture::from(js_sys::WebAssembly::compile(&bytes)).await?.unchecked_into();
+                JsFuture::from(js_sys::WebAssembly::instantiate_module(&module, &imports)).await?;
+                if let Some(t) = threads {
+                    t.load(&module, entries).map_err(|e| JsValue::from(e.to_string()))?;
+                }
+                Ok::<(), JsValue>(())
+            };
+            let result = done.await;
+            let mut s = state.borrow_mut();
+            s.running -= 1;
+            if let Err(e) = result {
+                s.failed = Some(text(&e));
+            }
+        });
+        Ok(())
+    }
+}
