@@ -12,7 +12,10 @@ const stages = {
   setup: () => setup(),
   fetch: () => fetchData(),
   rust: () => run("cargo", ["test", "--workspace", "--no-fail-fast"]),
-  wasm: () => buildWasm(),
+  wasm: () => {
+    buildWasm();
+    run("cargo", ["xtask", "wasm", "--tests"]);
+  },
   package: () => buildPackage(),
   node: () => {
     unpackInto(join(root, "tests"));

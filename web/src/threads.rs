@@ -122,8 +122,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Brings workers back to where they take messages. They are all in `serve` or on their way there: a worker that has
-    /// not yet entered will see the job when it does, since it remembers the last one it saw.
+    /// Brings workers back to where they take messages. They all are in `serve`: it is entered for a job, and that job's
+    /// last barrier waited for every worker.
     fn leave(&mut self) -> Result<()> {
         if self.serving {
             self.job(0, LEAVE, 0)?;

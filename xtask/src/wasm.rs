@@ -119,29 +119,41 @@ fn sysroot_file(file: &str) -> PathBuf {
     PathBuf::from(format!("{}/lib/rustlib{rest}", sysroot.trim()))
 }
 
-/// Builds `web/pkg`. `--dev` leaves wasm-opt out.
+/// Builds `web/pkg`. `--dev` leaves wasm-opt out; `--tests` builds the test module instead, into `tests/web/pkg`.
 pub(crate) fn build(root: &Path, args: &[&str]) -> Result<(), String> {
+    if args.contains(&"--tests") {
+        return bind(root, "gradloom-web-tests", "gradloom_web_tests", "tests/web/pkg").map(|_| ());
+    }
+    let module = bind(root, "gradloom-web", OUT_NAME, "web/pkg")?;
+    if !args.contains(&"--dev") {
+        optimise(&module)?;
+    }
+    sh::node(root, "scripts/size.mjs", &["web/pkg"])
+}
+
+/// Compiles a package and writes its bindings to a folder; the module's path.
+fn bind(root: &Path, package: &str, name: &str, folder: &str) -> Result<PathBuf, String> {
     let toolchain = Toolchain::find().map_err(|why| format!("{why}\nrun `cargo xtask setup`"))?;
     println!("wasm: compiling with {}", toolchain.describe());
     let start = Instant::now();
     let out = root.join(toolchain.target_dir());
     let mut cargo = toolchain.cargo();
-    cargo.args(["--package", "gradloom-web", "--profile", "wasm", "--target-dir"]).arg(&out);
+    cargo.args(["--package", package, "--profile", "wasm", "--target-dir"]).arg(&out);
     // Set by the cargo that runs xtask; they would send the inner cargo to the wrong compiler.
     cargo.env_remove("CARGO").env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     if toolchain == Toolchain::Debian {
         cargo.env_remove("RUSTUP_TOOLCHAIN");
     }
     sh::run(cargo.current_dir(root))?;
-    let input = out.join(TARGET).join("wasm").join(format!("{OUT_NAME}.wasm"));
+    let input = out.join(TARGET).join("wasm").join(format!("{name}.wasm"));
     println!("wasm: compiled in {:.1} s, {}", start.elapsed().as_secs_f64(), size_of(&input)?);
 
-    let pkg = root.join("web/pkg");
+    let pkg = root.join(folder);
     let _ = std::fs::remove_dir_all(&pkg);
     std::fs::create_dir_all(&pkg).map_err(|error| format!("{}: {error}", pkg.display()))?;
     Bindgen::new()
         .input_path(&input)
-        .out_name(OUT_NAME)
+        .out_name(name)
         .web(true)
         .and_then(|bindgen| {
             bindgen.typescript(true).omit_default_module_path(false);
@@ -149,12 +161,9 @@ pub(crate) fn build(root: &Path, args: &[&str]) -> Result<(), String> {
             bindgen.generate(&pkg)
         })
         .map_err(|error| format!("wasm-bindgen failed: {error:#}"))?;
-    let module = pkg.join(format!("{OUT_NAME}_bg.wasm"));
-    println!("wasm: bindings written to web/pkg, module {}", size_of(&module)?);
-    if !args.contains(&"--dev") {
-        optimise(&module)?;
-    }
-    sh::node(root, "scripts/size.mjs", &["web/pkg"])
+    let module = pkg.join(format!("{name}_bg.wasm"));
+    println!("wasm: bindings written to {folder}, module {}", size_of(&module)?);
+    Ok(module)
 }
 
 /// Runs wasm-opt over the module in place; without a fit one the module stays as it is.

@@ -1,0 +1,69 @@
+// A worker thread of the WASM device: instantiates kernel modules on the shared memory and runs the driver's `serve` loop.
+// The same file works in a page's worker and in Node. What the messages mean is in web/src/threads.rs.
+
+interface Message {
+  kind: "start" | "load" | "scratch" | "serve" | "stop";
+  driver: WebAssembly.Module;
+  module: WebAssembly.Module;
+  memory: WebAssembly.Memory;
+  sync: number;
+  thread: number;
+  entries: number;
+  scratch: number;
+}
+
+type Serve = (sync: number, thread: number, scratch: number, last: number) => number;
+
+let imports: WebAssembly.Imports;
+let table: WebAssembly.Table;
+let serve: Serve;
+let sync = 0;
+let thread = 0;
+let scratch = 0;
+let last = 0;
+
+function take(message: Message, stop: () => void): void {
+  switch (message.kind) {
+    case "start": {
+      table = new WebAssembly.Table({ element: "anyfunc", initial: 64 });
+      const s = new WebAssembly.Global({ value: "i32", mutable: true }, 0);
+      imports = { e: { m: message.memory, t: table, s } };
+      serve = new WebAssembly.Instance(message.driver, imports).exports.serve as Serve;
+      ({ sync, thread } = message);
+      // the number of jobs posted so far is word 2 of the shared block
+      last = Atomics.load(new Int32Array(message.memory.buffer, sync, 16), 2);
+      return;
+    }
+    case "load":
+      if (table.length < message.entries) table.grow(Math.max(message.entries, 2 * table.length) - table.length);
+      new WebAssembly.Instance(message.module, imports);
+      return;
+    case "scratch":
+      scratch = message.scratch;
+      return;
+    case "serve":
+      last = serve(sync, thread, scratch, last);
+      return;
+    case "stop":
+      stop();
+  }
+}
+
+const host = globalThis as unknown as {
+  process?: { versions?: { node?: string } };
+  onmessage: ((event: { data: Message }) => void) | null;
+  postMessage: (message: string) => void;
+  close: () => void;
+};
+
+if (host.process?.versions?.node === undefined) {
+  host.onmessage = ({ data }) => take(data, () => host.close());
+  host.postMessage("ready");
+} else {
+  const name = "node:worker_threads";
+  const { parentPort } = await import(/* @vite-ignore */ name);
+  parentPort.on("message", (data: Message) => take(data, () => parentPort.close()));
+  parentPort.postMessage("ready");
+}
+
+export {};
