@@ -353,6 +353,16 @@ impl Replay {
 }
 
 impl Pending {
+    /// The nodes that will be computed, in the order of the plan's roots.
+    pub fn nodes(&self) -> &[UOp] {
+        &self.nodes
+    }
+
+    /// Session buffers that the plan reads and writes, by slot.
+    pub fn externals(&self) -> &[u32] {
+        &self.externals
+    }
+
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan

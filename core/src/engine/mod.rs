@@ -2,6 +2,7 @@
 //! Never: waiting, clocks, threads, device handles.
 
 pub mod exec;
+pub mod fold;
 pub mod memory;
 pub mod plan;
 pub mod state;

@@ -9,6 +9,7 @@
 //! | `host`, `host_nn` | the primitives on the host |
 //! | `lazy` | the primitives as lazy tensors: the only door to the frontend |
 //! | `ops` | the operators, a table a file |
+//! | `runner` | [`Runner`]: plans per input signature, replayed |
 //!
 //! Never here: files and devices. Data outside the model file comes through [`ExternalData`].
 
@@ -21,12 +22,14 @@ mod model;
 mod ops;
 mod prim;
 pub mod proto;
+mod runner;
 pub mod tensor;
 mod value;
 
 pub use build::{Bound, Feed};
 pub use model::{Model, Port, show_dims};
 pub use ops::supported;
+pub use runner::{Run, Runner};
 pub use tensor::{ExternalData, NoExternalData};
 
 #[cfg(test)]

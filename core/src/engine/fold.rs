@@ -1,0 +1,54 @@
+//! Constant subgraphs: what depends on weights alone is computed once, when a model is first planned.
+
+use crate::uop::{Arg, Graph, Op, UOp};
+
+/// The largest constant nodes worth keeping: computed (not just moved) from buffers other than `inputs`, used by something
+/// that is not constant, and not blown up to more than a few times what they were computed from.
+pub fn constant_nodes(g: &Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
+    let nodes = g.reachable(roots);
+    let mut constant = vec![false; g.len()];
+    let mut elements = vec![0usize; g.len()];
+    let mut computes = vec![false; g.len()];
+    for &u in &nodes {
+        let i = u.0 as usize;
+        let src = g.src(u);
+        constant[i] = match (g.op(u), g.arg(u)) {
+            (Op::Buffer, Arg::Buffer { id, .. }) => !inputs.contains(id),
+            (Op::Const | Op::Iota, _) => true,
+            (Op::Var | Op::Store | Op::After | Op::Sink | Op::Param, _) => false,
+            _ => src.iter().all(|s| constant[s.0 as usize]),
+        };
+        elements[i] = match g.op(u) {
+            Op::Buffer => g.numel(u),
+            _ => src.iter().map(|s| elements[s.0 as usize]).fold(0, usize::saturating_add),
+        };
+        let work = g.op(u).is_alu() && g.op(u) != Op::Cast || matches!(g.op(u), Op::Reduce | Op::Gather);
+        computes[i] = work || src.iter().any(|s| computes[s.0 as usize]);
+    }
+    let mut wanted = vec![false; g.len()];
+    for &u in &nodes {
+        if !constant[u.0 as usize] {
+            for &s in g.src(u) {
+                wanted[s.0 as usize] = constant[s.0 as usize];
+            }
+        }
+    }
+    let mut out = Vec::new();
+    for &u in nodes.iter().rev() {
+        let i = u.0 as usize;
+        if !wanted[i] {
+            continue;
+        }
+        // look through views: the computed value below is what is kept
+        if g.op(u).is_movement() {
+            wanted[g.src_at(u, 0).0 as usize] |= constant[g.src_at(u, 0).0 as usize];
+            continue;
+        }
+        let small = g.numel(u) <= elements[i].saturating_mul(4);
+        if computes[i] && elements[i] > 0 && small && !matches!(g.op(u), Op::Buffer | Op::Const | Op::Iota) {
+            out.push(u);
+        }
+    }
+    out.reverse();
+    out
+}
