@@ -14,9 +14,13 @@ pub use program::{ParamInfo, Program, TileAxis, VarInfo};
 use crate::Result;
 use crate::schedule::Ast;
 use crate::target::Target;
+use crate::uop::spec::{self, Stage};
 
 /// Compiles one kernel for a target, with the given opts or those of the heuristic.
 pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
+    if cfg!(debug_assertions) {
+        spec::verify(&ast.g, &[ast.sink], Stage::Kernel)?;
+    }
     let mut k = axes::Kernel::new(ast);
     k.merge_axes();
     let stats = k.stats();
@@ -28,5 +32,9 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
     late::split_addresses(&mut k);
     late::finish(&mut k, t);
     let order = late::linearize(&mut k, &loops);
-    Ok(late::package(k, order, stats))
+    let p = late::package(k, order, stats);
+    if cfg!(debug_assertions) {
+        spec::verify(&p.g, &p.order, Stage::Program)?;
+    }
+    Ok(p)
 }

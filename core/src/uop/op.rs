@@ -121,7 +121,8 @@ pub enum Op {
     Index,
     /// KP `Load(index)` or `Load(index, alt, gate)`: where gate is false memory is not touched and the value is alt.
     Load,
-    /// P `Acc(init, tile ranges..)[Acc id]`: declares a register tile over these axes and sets every element to init.
+    /// P `Acc(init, ranges..)[Acc id]`: declares a register tile over the tile ranges among these and sets every element
+    /// to init; loops and launch ranges say within which it starts afresh.
     Acc,
     /// P `AccUpdate(acc, x)[Reduce(op, [])]`: `acc = acc op x`; axes of x that acc lacks are folded in order. Void.
     AccUpdate,

@@ -113,11 +113,11 @@ impl Node<'_> {
             Range      => self.in_kp()?.sources(1)?.keeps_dtype()?.range(),
             Index      => self.in_kp()?.sources(2)?.keeps_dtype()?.index(),
             Load       => self.in_kp()?.keeps_dtype()?.address()?.load()?.no_arg(),
-            Acc        => self.in_p()?.keeps_dtype()?.values_first()?.tile_ranges(0)?.acc(),
+            Acc        => self.in_p()?.keeps_dtype()?.values_first()?.ranges()?.acc(),
             AccUpdate  => self.in_p()?.sources(2)?.dtype(DType::Void)?.accumulates()?.reduces_tiles(),
             AccMulAdd  => self.in_p()?.sources(3)?.dtype(DType::Void)?.accumulates()?.no_arg(),
             AccRead    => self.in_p()?.keeps_dtype()?.reads_acc()?.no_arg(),
-            Fold       => self.in_p()?.keeps_dtype()?.values_first()?.tile_ranges(1)?.reduces_tiles(),
+            Fold       => self.in_p()?.keeps_dtype()?.values_first()?.tile_ranges()?.reduces_tiles(),
             End        => self.in_kp()?.dtype(DType::Void)?.ends_loop()?.no_arg(),
             Scratch    => self.in_kp()?.sources(0)?.has_value()?.scratch(),
             Barrier    => self.in_kp()?.dtype(DType::Void)?.no_arg(),
@@ -458,9 +458,13 @@ impl Node<'_> {
 
     // ---- tiles
 
-    fn tile_ranges(&self, at_least: usize) -> Check<'_> {
+    fn ranges(&self) -> Check<'_> {
+        self.want(self.src[1..].iter().all(|&r| self.g.op(r) == Op::Range), "sources after the first are ranges")
+    }
+
+    fn tile_ranges(&self) -> Check<'_> {
         let ok = self.src[1..].iter().all(|&r| self.g.op(r) == Op::Range && self.g.kind(r).is_tile());
-        self.want(ok && self.src.len() > at_least, "sources after the first are tile ranges")
+        self.want(ok && self.src.len() > 1, "sources after the first are tile ranges")
     }
 
     fn acc(&self) -> Check<'_> {

@@ -156,7 +156,7 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (Load, F32, vec![ptr], none(), None),
         (Load, F32, vec![idx, f], none(), None),
         (Load, F32, vec![idx, i, b], none(), None),
-        (Acc, F32, vec![f, reg], Arg::Acc(1), None),
+        (Acc, F32, vec![f, f], Arg::Acc(1), None),
         (AccUpdate, Void, vec![f, f], red(&[]), None),
         (AccUpdate, Void, vec![acc, i], red(&[]), None),
         (AccMulAdd, Void, vec![acc, f], none(), None),
