@@ -30,6 +30,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut run = runner.begin(&mut e, &inputs)?;
         println!("begin {:?} {:?}", start.elapsed(), e.counters());
         if args.get(3).is_some() {
+            for call in runner.plan_of(&run).map_or(&[][..], |p| &p.calls) {
+                if let Some(c) = e.program(call.program) {
+                    println!("{:40} {:>12} flop {:>10} bytes {} args", c.program.name, c.flops, c.bytes, call.args.len());
+                }
+            }
             return Ok(());
         }
         let out = loop {

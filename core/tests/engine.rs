@@ -95,6 +95,10 @@ fn contractions() {
     check("matmul", |s| seeded(s, &[12, 20], 1).matmul(&seeded(s, &[20, 16], 2)));
     check("matmul odd", |s| seeded(s, &[7, 5], 1).matmul(&seeded(s, &[5, 9], 2)));
     check("linear", |s| seeded(s, &[3, 24], 1).linear(&seeded(s, &[10, 24], 2), Some(&seeded(s, &[10], 3))));
+    check("one-hot", |s| {
+        let i = Tensor::new(s, &[3i64, 0, 7, -1, 2], &[5])?;
+        i.one_hot(6)?.cast(DType::F32)?.matmul(&seeded(s, &[6, 8], 2))
+    });
     check("bmm", |s| seeded(s, &[2, 3, 4, 5], 1).matmul(&seeded(s, &[2, 3, 5, 6], 2)));
     check("conv", |s| {
         let o = ConvOpts::new().padding(&[1, 1]);

@@ -4,6 +4,7 @@
 //! it ends as the gate of loads). Requests go down from the cut to its sources in descending index order, so that each
 //! node knows all tuples it is wanted at; values are then built going up. No recursion, except into gather indices.
 
+use super::collapse;
 use super::fuse::{self, Cuts};
 use super::order::Pending;
 use super::{Ast, BufferInfo, Buffers, Kernel, Origin};
@@ -292,7 +293,15 @@ impl<'a> Lower<'a> {
                 if empty {
                     return self.k.constant(op.identity(g.dtype(u)), g.dtype(u));
                 }
-                self.k.reduce_over(srcs[0], *op, &r.extra)
+                let mut x = self.simp(srcs[0]);
+                let mut ranges = r.extra.clone();
+                while let Some((i, v)) = ranges.iter().enumerate().find_map(|(i, &range)| {
+                    collapse::one_hot(&mut self.k, *op, x, range).map(|v| (i, v))
+                }) {
+                    ranges.remove(i);
+                    x = self.simp(v);
+                }
+                self.k.reduce_over(x, *op, &ranges)
             }
             (Op::Pad | Op::Gather, _) => match r.extra.first() {
                 Some(&cond) => self.masked(cond, srcs[0]),

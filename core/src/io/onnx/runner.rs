@@ -4,7 +4,7 @@
 
 use super::build::{Bound, Feed};
 use super::model::Model;
-use crate::engine::{Bytes, Engine, Pending, Replay, fold};
+use crate::engine::{Bytes, Engine, Pending, Plan, Replay, fold};
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
 use crate::tensor::{Session, Tensor};
@@ -73,6 +73,15 @@ impl Runner {
     /// The plan for the signature that was run last with these inputs, if it was.
     pub fn replay(&self, inputs: &[(&str, HostTensor)]) -> Option<&Replay> {
         self.ready.get(&self.signature(inputs)).and_then(|r| r.replay.as_ref())
+    }
+
+    /// The plan that a run is about to execute.
+    pub fn plan_of<'a>(&'a self, run: &'a Run) -> Option<&'a Plan> {
+        match &run.stage {
+            Stage::Fold(p) | Stage::Main(p, ..) => Some(p.plan()),
+            Stage::Replay => self.ready.get(&run.key).and_then(|r| r.replay.as_ref()).map(Replay::plan),
+            Stage::Done => None,
+        }
     }
 
     fn is_value(&self, name: &str) -> bool {

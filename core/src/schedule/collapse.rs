@@ -1,0 +1,112 @@
+//! Reductions over a one-hot mask become one gated load: `sum_r (r == e ? a(r) : 0)` is `0 <= e < n ? a(e) : 0`.
+//!
+//! This is how a one-hot times a table (embeddings as matrix products) costs a lookup. A product with a 0/1 mask counts as
+//! a selection: it differs only where the table holds Inf or NaN.
+
+use crate::dtype::Scalar;
+use crate::uop::{Graph, Op, ReduceOp, UOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// The sum of `x` over `range` without the range, if a mask leaves at most one index.
+pub fn one_hot(g: &mut Graph, op: ReduceOp, x: UOp, range: UOp) -> Option<UOp> {
+    if op != ReduceOp::Add {
+        return None;
+    }
+    let (mask, value) = selection(g, x)?;
+    let mut clauses: SmallVec<[UOp; 4]> = SmallVec::new();
+    flatten(g, mask, &mut clauses);
+    let (at, hot) = clauses.iter().enumerate().find_map(|(i, &c)| Some((i, equals(g, c, range)?)))?;
+    clauses.remove(at);
+    let n = g.range_len(range) as i64;
+    let dt = g.dtype(hot);
+    let (minus, end) = (g.int(-1, dt), g.int(n, dt));
+    let (lo, hi) = (g.binary(Op::CmpLt, minus, hot), g.binary(Op::CmpLt, hot, end));
+    let mut gate = g.binary(Op::And, lo, hi);
+    let index = g.cast(hot, g.dtype(range));
+    for c in clauses {
+        let c = replace(g, c, range, index, gate);
+        gate = g.binary(Op::And, gate, c);
+    }
+    let value = replace(g, value, range, index, gate);
+    let zero = g.constant(Scalar::Int(0), g.dtype(value));
+    Some(g.select(gate, value, zero))
+}
+
+/// `mask ? value : 0` in one of its forms.
+fn selection(g: &Graph, x: UOp) -> Option<(UOp, UOp)> {
+    match g.op(x) {
+        Op::Where if is(g, g.src_at(x, 2), 0) => Some((g.src_at(x, 0), g.src_at(x, 1))),
+        Op::Mul => {
+            let (a, b) = (g.src_at(x, 0), g.src_at(x, 1));
+            as_mask(g, a).map(|m| (m, b)).or_else(|| as_mask(g, b).map(|m| (m, a)))
+        }
+        _ => None,
+    }
+}
+
+/// The bool behind a 0/1 value.
+fn as_mask(g: &Graph, u: UOp) -> Option<UOp> {
+    match g.op(u) {
+        Op::Cast if g.dtype(g.src_at(u, 0)) == crate::DType::Bool => Some(g.src_at(u, 0)),
+        Op::Cast => as_mask(g, g.src_at(u, 0)),
+        Op::Where if is(g, g.src_at(u, 1), 1) && is(g, g.src_at(u, 2), 0) => Some(g.src_at(u, 0)),
+        _ => None,
+    }
+}
+
+fn is(g: &Graph, u: UOp, v: i64) -> bool {
+    g.const_val(u).is_some_and(|c| c.is(v))
+}
+
+fn flatten(g: &Graph, u: UOp, out: &mut SmallVec<[UOp; 4]>) {
+    if g.op(u) == Op::And {
+        flatten(g, g.src_at(u, 0), out);
+        flatten(g, g.src_at(u, 1), out);
+    } else {
+        out.push(u);
+    }
+}
+
+/// What the range is compared equal with, if `c` says `range == e` and e does not depend on it.
+fn equals(g: &Graph, c: UOp, range: UOp) -> Option<UOp> {
+    let (a, b) = match g.op(c) {
+        Op::CmpEq => (g.src_at(c, 0), g.src_at(c, 1)),
+        _ => return None,
+    };
+    let id = g.range_arg(range).id;
+    let is_range = |mut u: UOp| {
+        while g.op(u) == Op::Cast && g.dtype(g.src_at(u, 0)).is_int() && g.bounds(u) == g.bounds(g.src_at(u, 0)) {
+            u = g.src_at(u, 0);
+        }
+        u == range
+    };
+    let free = |u: UOp| g.ranges(u) >> id & 1 == 0 && g.dtype(u).is_int();
+    if is_range(a) && free(b) {
+        return Some(b);
+    }
+    (is_range(b) && free(a)).then_some(a)
+}
+
+/// `x` with the range replaced; loads that depended on it are gated.
+fn replace(g: &mut Graph, x: UOp, range: UOp, index: UOp, gate: UOp) -> UOp {
+    let id = g.range_arg(range).id;
+    let mut image: FxHashMap<UOp, UOp> = [(range, index)].into_iter().collect();
+    for u in g.reachable(&[x]) {
+        if image.contains_key(&u) || g.ranges(u) >> id & 1 == 0 {
+            continue;
+        }
+        let mut src: SmallVec<[UOp; 4]> = g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
+        if g.op(u) == Op::Load {
+            if src.len() == 3 {
+                src[2] = g.binary(Op::And, gate, src[2]);
+            } else {
+                let zero = g.constant(Scalar::Int(0), g.dtype(u));
+                src.extend_from_slice(&[zero, gate]);
+            }
+        }
+        let v = g.with_src(u, &src);
+        image.insert(u, v);
+    }
+    image.get(&x).copied().unwrap_or(x)
+}
