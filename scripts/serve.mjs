@@ -101,7 +101,7 @@ export function serve(mounts, { port = 0, isolation = true, csp = null } = {}) {
         server.closeAllConnections();
         return new Promise((closed) => server.close(closed));
       };
-      done({ url: `http://localhost:${taken}`, port: taken, close });
+      done({ url: `http://127.0.0.1:${taken}`, port: taken, close });
     });
   });
 }
