@@ -7,6 +7,7 @@ pub mod device;
 pub mod dtype;
 pub mod engine;
 pub mod error;
+pub mod grad;
 pub mod io;
 pub mod render;
 pub mod rewrite;

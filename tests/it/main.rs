@@ -1,5 +1,6 @@
 //! The one integration binary: every Rust test that looks at more than one module is a module here.
 
 mod arch;
+mod frontend;
 mod wasm;
 mod wgsl;

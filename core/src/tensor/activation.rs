@@ -69,8 +69,10 @@ impl Tensor {
     /// `ln(1 + e^(beta x)) / beta`, without overflow.
     pub fn softplus(&self, beta: f64) -> Result<Tensor> {
         let x = self.to_float()?.mul(beta)?;
-        let tail = x.abs()?.neg()?.exp()?.add(1)?.log()?;
-        x.maximum(0)?.add(tail)?.mul(1.0 / beta)
+        // written with selections, so that the slope at 0 is 1/2
+        let negative = x.lt(0)?;
+        let tail = negative.select(&x, x.neg()?)?.exp()?.add(1)?.log()?;
+        negative.select(0, &x)?.add(tail)?.mul(1.0 / beta)
     }
 
     /// `x / (1 + |x|)`.

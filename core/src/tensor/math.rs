@@ -291,7 +291,8 @@ impl Tensor {
         let base = far.select(x.full_like(FRAC_PI_2)?, middle.select(x.full_like(FRAC_PI_2 / 2.0)?, 0)?)?;
         let r = base.add(t.mul(t.square()?.polynomial(&ATAN)?)?)?;
         let signed = x.lt(0)?.select(r.neg()?, r)?;
-        x.isnan()?.select(&x, signed)
+        // NaN as it is; at zero |x| has no slope, but the function has that of x
+        x.isnan()?.logical_or(x.eq(0)?)?.select(&x, signed)
     }
 
     // ---- hyperbolic functions
@@ -325,7 +326,8 @@ impl Tensor {
         let q = z.square()?;
         let near = z.add(q.div(q.add(1)?.sqrt()?.add(1)?)?)?.log1p()?;
         let r = a.lt(1e4)?.select(near, a.maximum(1)?.log()?.add(LN_2)?)?;
-        x.lt(0)?.select(r.neg()?, r)
+        let signed = x.lt(0)?.select(r.neg()?, r)?;
+        x.eq(0)?.select(&x, signed)
     }
 
     /// Inverse hyperbolic cosine; NaN below 1.

@@ -27,28 +27,29 @@
 //! an integer tensor f32 and an integer scalar makes a bool tensor i32.
 
 mod activation;
-
+mod attention;
 mod conv;
 mod create;
 mod elementwise;
 mod index;
 mod join;
 mod linalg;
-
+mod loss;
 mod math;
 mod movement;
 mod norm;
 mod operand;
 mod pad;
 mod pool;
-
+mod random;
 mod reduce;
-
+mod resize;
 mod scan;
 mod session;
-
+mod sort;
 mod state;
 
+pub use attention::Attention;
 pub use conv::{ConvOpts, ConvTransposeOpts};
 pub use create::Element;
 pub use index::ScatterOp;
@@ -56,7 +57,8 @@ pub use movement::{Dim, Slice};
 pub use operand::{IntoOperand, Operand};
 pub use pad::PadMode;
 pub use pool::PoolOpts;
-
+pub use random::threefry2x32;
+pub use resize::Interpolate;
 pub use session::Session;
 
 use crate::engine::state::RootId;

@@ -87,7 +87,12 @@ impl Tensor {
         let x = self.to_float()?;
         match p {
             1.0 => x.abs()?.sum(axes, keep),
-            2.0 => x.square()?.sum(axes, keep)?.sqrt(),
+            2.0 => {
+                // at the zero vector the root has no slope: the norm is a constant 0 there, as torch
+                let s = x.square()?.sum(axes, keep)?;
+                let zero = s.eq(0)?;
+                zero.select(0, zero.select(1, s)?.sqrt()?)
+            }
             p if p == f64::INFINITY => x.abs()?.max(axes, keep),
             p if p > 0.0 => x.abs()?.pow(p)?.sum(axes, keep)?.pow(1.0 / p),
             _ => Err(Error::value("norm", format!("p = {p} is not positive"))),

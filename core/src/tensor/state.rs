@@ -1,7 +1,7 @@
-//! Tensors and storage: detach, contiguous, assign.
+//! Tensors and storage: detach, contiguous, assign; and gradients.
 
 use super::{IntoOperand, Operand, Tensor};
-use crate::uop::{Arg, Op};
+use crate::uop::{Arg, Op, UOp};
 use crate::{Error, Result};
 
 impl Tensor {
@@ -62,5 +62,46 @@ impl Tensor {
         let t = Tensor::over_buffer(self.session(), self.dtype(), &shape, None);
         t.assign(self)?;
         Ok(t)
+    }
+
+    // ---- gradients
+
+    /// Gradients of this scalar with respect to each of `targets`: the very tensors it was computed from. A target it
+    /// does not depend on gets zeros.
+    pub fn grad(&self, targets: &[&Tensor]) -> Result<Vec<Tensor>> {
+        if self.numel() != 1 {
+            let what = format!("shape {:?} is not a scalar: give the gradient to start from", self.shape());
+            return Err(Error::value("grad", what));
+        }
+        self.grad_from(&self.full_like(1)?, targets)
+    }
+
+    /// Gradients of `sum(self * seed)`: a vector-Jacobian product.
+    pub fn grad_from(&self, seed: &Tensor, targets: &[&Tensor]) -> Result<Vec<Tensor>> {
+        Tensor::same_session("grad", self, seed)?;
+        if seed.shape() != self.shape() {
+            return Err(Error::Shape { op: "grad", lhs: self.shape(), rhs: seed.shape() });
+        }
+        for t in targets {
+            Tensor::same_session("grad", self, t)?;
+            t.want_float("grad")?;
+        }
+        let seed = seed.cast(self.dtype())?;
+        let mut s = self.session().state();
+        let (loss, seed) = (s.node(self.root()), s.node(seed.root()));
+        let nodes: Vec<UOp> = targets.iter().map(|t| s.node(t.root())).collect();
+        let grads = crate::grad::gradient(&mut s.graph, loss, seed, &nodes)?;
+        let mut out = Vec::with_capacity(grads.len());
+        for (&node, grad) in nodes.iter().zip(grads) {
+            let g = &mut s.graph;
+            let dt = g.dtype(node);
+            let grad = grad.unwrap_or_else(|| g.float(0.0, dt));
+            let shape = g.shape(node).clone();
+            let grad = super::spread(g, grad, &shape);
+            let root = s.add_root(grad);
+            out.push((self.session().clone(), root));
+        }
+        drop(s);
+        Ok(out.into_iter().map(|(session, root)| Tensor { session, root }).collect())
     }
 }

@@ -1,0 +1,225 @@
+//! The vector-Jacobian product of every tensor op: given the gradient of a node, those of its sources.
+//!
+//! | op | why there is no gradient |
+//! |---|---|
+//! | Const, Buffer, Param, Var, Iota | no sources |
+//! | Trunc, comparisons | piecewise constant: zero almost everywhere |
+//! | Idiv, Imod, FloorDiv, FloorMod, And, Or, Xor, Shl, Shr | defined on integers only |
+//! | Bitcast, casts from or to integers | not a function of real numbers |
+//! | Detach | that is its meaning |
+//! | Gather's index, Where's condition | integers |
+
+use super::{Flow, constant, spread};
+use crate::uop::{Arg, Axes, Graph, Op, Pairs, ReduceOp, Shape, UOp};
+use crate::{Error, Result};
+use smallvec::smallvec;
+use std::f64::consts::LN_2;
+
+/// `(source, gradient)` for each source of `u` that gets one, given `dy`, the gradient of `u`.
+pub(super) fn vjp(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
+    let src = g.srcs(u);
+    let op = g.op(u);
+    if src.is_empty() {
+        return Ok(Flow::new());
+    }
+    let x = src[0];
+    let one = |dx: UOp| -> Result<Flow> { Ok(smallvec![(x, dx)]) };
+    let shape = g.shape(x).clone();
+    match (op, g.arg(u).clone()) {
+        // ---- movement: the inverse movement
+        (Op::Reshape, _) => one(g.reshape(dy, &shape)),
+        (Op::Permute, Arg::Axes(axes)) => {
+            let mut inverse: Axes = axes.clone();
+            axes.iter().enumerate().for_each(|(i, &a)| inverse[a as usize] = i as u8);
+            one(g.permute(dy, &inverse))
+        }
+        (Op::Expand, Arg::Shape(wide)) => {
+            let axes: Axes = (0..shape.len()).filter(|&i| shape[i] != wide[i]).map(|i| i as u8).collect();
+            one(g.reduce(dy, ReduceOp::Add, &axes))
+        }
+        (Op::Pad, Arg::Pairs(p)) => {
+            let keep: Pairs = shape.iter().zip(&p).map(|(n, (before, _))| (*before, before + n)).collect();
+            one(g.shrink(dy, &keep))
+        }
+        (Op::Shrink, Arg::Pairs(p)) => {
+            let back: Pairs = shape.iter().zip(&p).map(|(n, (begin, end))| (*begin, n - end)).collect();
+            one(g.pad(dy, &back))
+        }
+        (Op::Flip, Arg::Axes(axes)) => one(g.flip(dy, &axes)),
+        (Op::Contiguous, _) => one(dy),
+        (Op::Gather, Arg::Axes(axes)) => one(scatter_add(g, dy, src[1], &shape, axes[0] as usize)),
+        // ---- reductions
+        (Op::Reduce, Arg::Reduce(op, axes)) => one(reduce(g, u, x, dy, op, &axes)),
+        // ---- unary
+        (Op::Cast, _) if g.dtype(x).is_float() => {
+            let dt = g.dtype(x);
+            one(g.cast(dy, dt))
+        }
+        (Op::Neg, _) => one(g.unary(Op::Neg, dy)),
+        (Op::Exp2, _) => {
+            let ln2 = constant(g, LN_2, u);
+            let slope = g.binary(Op::Mul, u, ln2);
+            one(g.binary(Op::Mul, dy, slope))
+        }
+        (Op::Log2, _) => {
+            let ln2 = constant(g, LN_2, u);
+            let slope = g.binary(Op::Mul, x, ln2);
+            one(g.binary(Op::Div, dy, slope))
+        }
+        (Op::Sin, _) => {
+            let cos = cosine(g, x);
+            one(g.binary(Op::Mul, dy, cos))
+        }
+        (Op::Sqrt, _) => {
+            let two = constant(g, 2.0, u);
+            let slope = g.binary(Op::Mul, u, two);
+            one(g.binary(Op::Div, dy, slope))
+        }
+        (Op::Recip, _) => {
+            let square = g.binary(Op::Mul, u, u);
+            let slope = g.unary(Op::Neg, square);
+            one(g.binary(Op::Mul, dy, slope))
+        }
+        // ---- binary
+        (Op::Add, _) => Ok(smallvec![(x, dy), (src[1], dy)]),
+        (Op::Sub, _) => {
+            let minus = g.unary(Op::Neg, dy);
+            Ok(smallvec![(x, dy), (src[1], minus)])
+        }
+        (Op::Mul, _) => {
+            let (dx, dz) = (g.binary(Op::Mul, dy, src[1]), g.binary(Op::Mul, dy, x));
+            Ok(smallvec![(x, dx), (src[1], dz)])
+        }
+        (Op::Div, _) => {
+            let dx = g.binary(Op::Div, dy, src[1]);
+            // d(x/z)/dz = -(x/z)/z
+            let dz = g.binary(Op::Mul, dx, u);
+            let dz = g.unary(Op::Neg, dz);
+            Ok(smallvec![(x, dx), (src[1], dz)])
+        }
+        (Op::Max, _) => Ok(smallvec![(x, less(g, src[1], x, dy)), (src[1], less(g, x, src[1], dy))]),
+        (Op::Min, _) => Ok(smallvec![(x, less(g, x, src[1], dy)), (src[1], less(g, src[1], x, dy))]),
+        // ---- ternary
+        (Op::Where, _) => {
+            let zero = constant(g, 0.0, u);
+            let (a, b) = (g.select(x, dy, zero), g.select(x, zero, dy));
+            Ok(smallvec![(src[1], a), (src[2], b)])
+        }
+        // ---- state: an assign of the whole storage hides what was there
+        (Op::After, _) => after(g, u, dy),
+        (
+            Op::Trunc
+            | Op::Cast
+            | Op::Bitcast
+            | Op::Detach
+            | Op::CmpLt
+            | Op::CmpEq
+            | Op::CmpNe
+            | Op::Idiv
+            | Op::Imod
+            | Op::FloorDiv
+            | Op::FloorMod
+            | Op::And
+            | Op::Or
+            | Op::Xor
+            | Op::Shl
+            | Op::Shr,
+            _,
+        ) => Ok(Flow::new()),
+        (op, _) => Err(Error::Unsupported { what: "gradient".into(), context: format!("op {}", op.name()) }),
+    }
+}
+
+/// `cos(x)` as `1 - 2 sin^2(x/2)`, as the frontend writes it.
+fn cosine(g: &mut Graph, x: UOp) -> UOp {
+    let (half, one, two) = (constant(g, 0.5, x), constant(g, 1.0, x), constant(g, 2.0, x));
+    let s = g.binary(Op::Mul, x, half);
+    let s = g.unary(Op::Sin, s);
+    let s = g.binary(Op::Mul, s, s);
+    let s = g.binary(Op::Mul, s, two);
+    g.binary(Op::Sub, one, s)
+}
+
+/// `dy` where `low < high`. Equal values share it; against a constant (relu, clamp) a tie gives nothing.
+fn less(g: &mut Graph, low: UOp, high: UOp, dy: UOp) -> UOp {
+    let wins = g.binary(Op::CmpLt, low, high);
+    let zero = constant(g, 0.0, dy);
+    let mut rest = zero;
+    if g.const_val(low).is_none() && g.const_val(high).is_none() {
+        let half = constant(g, 0.5, dy);
+        let tie = g.binary(Op::CmpEq, low, high);
+        let part = g.binary(Op::Mul, dy, half);
+        rest = g.select(tie, part, zero);
+    }
+    g.select(wins, dy, rest)
+}
+
+fn reduce(g: &mut Graph, u: UOp, x: UOp, dy: UOp, op: ReduceOp, axes: &[u8]) -> UOp {
+    let shape = g.shape(x).clone();
+    let wide = |g: &mut Graph, v: UOp| if g.shape(v).is_empty() { spread(g, v, &shape) } else { g.expand(v, &shape) };
+    let dy = wide(g, dy);
+    match op {
+        ReduceOp::Add => dy,
+        ReduceOp::Max | ReduceOp::Min => {
+            // ties share evenly
+            let best = wide(g, u);
+            let (zero, one) = (constant(g, 0.0, u), constant(g, 1.0, u));
+            let hit = g.binary(Op::CmpEq, x, best);
+            let hits = g.select(hit, one, zero);
+            let count = g.reduce(hits, ReduceOp::Add, axes);
+            let count = wide(g, count);
+            let part = g.binary(Op::Div, dy, count);
+            g.select(hit, part, zero)
+        }
+        ReduceOp::Mul => {
+            // the product of the others: y/x, except that a zero gets the product of the rest if it is the only one
+            let (zero, one) = (constant(g, 0.0, u), constant(g, 1.0, u));
+            let is_zero = g.binary(Op::CmpEq, x, zero);
+            let safe = g.select(is_zero, one, x);
+            let rest = g.reduce(safe, ReduceOp::Mul, axes);
+            let zeros = g.select(is_zero, one, zero);
+            let zeros = g.reduce(zeros, ReduceOp::Add, axes);
+            let single = g.binary(Op::CmpEq, zeros, one);
+            let rest = g.select(single, rest, zero);
+            let (rest, y) = (wide(g, rest), wide(g, u));
+            let quotient = g.binary(Op::Div, y, safe);
+            let others = g.select(is_zero, rest, quotient);
+            g.binary(Op::Mul, dy, others)
+        }
+    }
+}
+
+/// Gradient of `Gather(x, index)`: every row of `x` sums the gradients of the places that read it.
+fn scatter_add(g: &mut Graph, dy: UOp, index: UOp, shape: &Shape, axis: usize) -> UOp {
+    let m = g.shape(index)[axis];
+    // [.., n, m, ..]: one comparison per row and place
+    let (mut flat, mut grid, mut rows) = (shape.clone(), shape.clone(), Shape::from_elem(1, shape.len() + 1));
+    flat[axis] = 1;
+    flat.insert(axis + 1, m);
+    grid.insert(axis + 1, m);
+    rows[axis] = shape[axis];
+    let dt = g.dtype(index);
+    let iota = g.node(Op::Iota, crate::DType::I32, &[], Arg::Shape(smallvec![shape[axis]]));
+    let iota = g.cast(iota, dt);
+    let iota = g.reshape(iota, &rows);
+    let iota = g.expand(iota, &grid);
+    let (index, dy) = (g.reshape(index, &flat), g.reshape(dy, &flat));
+    let (index, dy) = (g.expand(index, &grid), g.expand(dy, &grid));
+    let hit = g.binary(Op::CmpEq, index, iota);
+    let zero = constant(g, 0.0, dy);
+    let part = g.select(hit, dy, zero);
+    let sum = g.reduce(part, ReduceOp::Add, &[axis as u8 + 1]);
+    g.reshape(sum, shape)
+}
+
+/// `After(x, stores..)`: the last store to all of `x` is the value; with no store to it the value is `x`.
+fn after(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
+    let src = g.srcs(u);
+    let stores: Vec<UOp> = src[1..].iter().copied().filter(|&s| g.op(s) == Op::Store).collect();
+    let Some(&last) = stores.last() else { return Ok(smallvec![(src[0], dy)]) };
+    if stores.len() > 1 || g.src_at(last, 0) != src[0] {
+        let context = "a store to part of a buffer".into();
+        return Err(Error::Unsupported { what: "gradient".into(), context });
+    }
+    Ok(smallvec![(g.src_at(last, 1), dy)])
+}

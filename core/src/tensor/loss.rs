@@ -1,0 +1,87 @@
+//! Losses. Each gives the mean over what counts; the elementwise forms are simple enough to write out.
+
+use super::Tensor;
+use crate::{DType, Error, Result};
+
+impl Tensor {
+    /// Mean squared error.
+    pub fn mse_loss(&self, target: &Tensor) -> Result<Tensor> {
+        self.sub(target)?.square()?.mean(&[], false)
+    }
+
+    /// Mean absolute error.
+    pub fn l1_loss(&self, target: &Tensor) -> Result<Tensor> {
+        self.sub(target)?.abs()?.mean(&[], false)
+    }
+
+    /// Quadratic within `delta`, linear beyond (Huber).
+    pub fn huber_loss(&self, target: &Tensor, delta: f64) -> Result<Tensor> {
+        let a = self.sub(target)?.abs()?;
+        let near = a.minimum(delta)?;
+        // min(a, d)^2 / 2 + d * (a - min(a, d))
+        near.square()?.mul(0.5)?.add(a.sub(&near)?.mul(delta)?)?.mean(&[], false)
+    }
+
+    /// Negative log likelihood of log-probabilities `[batch, classes, ..]` under integer targets `[batch, ..]`. Targets equal
+    /// to `ignore_index` do not count.
+    pub fn nll_loss(&self, target: &Tensor, ignore_index: Option<i64>) -> Result<Tensor> {
+        let (picked, counts) = self.pick_classes("nll_loss", target, ignore_index)?;
+        counts.select(picked.neg()?, 0)?.sum(&[], false)?.div(counts.cast(DType::F32)?.sum(&[], false)?)
+    }
+
+    /// Cross entropy of logits `[batch, classes, ..]` under integer targets `[batch, ..]`, with label smoothing in `[0, 1)`.
+    /// Targets equal to `ignore_index` do not count.
+    pub fn cross_entropy(&self, target: &Tensor, ignore_index: Option<i64>, smoothing: f64) -> Result<Tensor> {
+        if !(0.0..=1.0).contains(&smoothing) {
+            return Err(Error::value("cross_entropy", format!("label smoothing {smoothing} is not in [0, 1]")));
+        }
+        if self.rank() < 2 {
+            return Err(Error::Shape { op: "cross_entropy", lhs: self.shape(), rhs: target.shape() });
+        }
+        let logp = self.log_softmax(1)?;
+        let (picked, counts) = logp.pick_classes("cross_entropy", target, ignore_index)?;
+        let mut loss = picked.neg()?;
+        if smoothing > 0.0 {
+            loss = loss.mul(1.0 - smoothing)?.sub(logp.mean(&[1], false)?.mul(smoothing)?)?;
+        }
+        counts.select(loss, 0)?.sum(&[], false)?.div(counts.cast(DType::F32)?.sum(&[], false)?)
+    }
+
+    /// The entries of axis 1 that the targets name, and which targets count. One-hot, so that the gradient is a plain
+    /// elementwise expression.
+    fn pick_classes(&self, op: &'static str, target: &Tensor, ignore: Option<i64>) -> Result<(Tensor, Tensor)> {
+        let (shape, tshape) = (self.shape(), target.shape());
+        self.want_float(op)?;
+        if !target.dtype().is_int() {
+            return Err(Error::DType { op, dtype: target.dtype(), why: "targets are class numbers".into() });
+        }
+        let fits = shape.len() >= 2 && tshape.first() == shape.first() && tshape[1..] == shape[2..];
+        if !fits {
+            return Err(Error::Shape { op, lhs: shape, rhs: tshape });
+        }
+        let mut class_shape = vec![1; shape.len()];
+        class_shape[1] = shape[1];
+        let classes = Tensor::iota(self.session(), shape[1])?.reshape(&class_shape)?.cast(target.dtype())?;
+        let hit = target.unsqueeze(1)?.eq(classes)?;
+        let picked = hit.select(self, 0)?.sum(&[1], false)?;
+        let counts = match ignore {
+            Some(i) => target.ne(i)?,
+            None => Tensor::full(self.session(), true, DType::Bool, &tshape)?,
+        };
+        Ok((picked, counts))
+    }
+
+    /// Binary cross entropy of probabilities; logarithms are limited to -100 as torch does.
+    pub fn bce_loss(&self, target: &Tensor) -> Result<Tensor> {
+        let one = Tensor::full(self.session(), 1, self.want_float("bce_loss")?, &[])?;
+        let (yes, no) = (self.log()?.maximum(-100)?, one.sub(self)?.log()?.maximum(-100)?);
+        target.mul(yes)?.add(one.sub(target)?.mul(no)?)?.mean(&[], false)?.neg()
+    }
+
+    /// Binary cross entropy of logits, without overflow.
+    pub fn bce_with_logits(&self, target: &Tensor) -> Result<Tensor> {
+        self.want_float("bce_with_logits")?;
+        // softplus(x) - x y
+        self.softplus(1.0)?.sub(self.mul(target)?)?.mean(&[], false)
+    }
+}

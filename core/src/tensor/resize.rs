@@ -1,0 +1,114 @@
+//! Interpolation of the last axes. Each axis by itself: nearest picks by index, linear and cubic blend neighbours picked by
+//! index, whatever the scale. Coordinates are computed on the host in f64, so every device sees the same.
+
+use super::Tensor;
+use crate::{DType, Error, Result};
+
+/// How values between the samples are found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Interpolate {
+    /// The sample at `floor` of the source coordinate.
+    Nearest,
+    /// The nearest sample, halves rounding down (ONNX `round_prefer_floor`).
+    NearestRound,
+    /// Linear in each axis.
+    Linear,
+    /// Cubic convolution with this coefficient (torch -0.75, ONNX default -0.75).
+    Cubic(f64),
+}
+
+impl Tensor {
+    /// The last `sizes.len()` axes resized as torch's `interpolate` does: nearest takes `floor(i * in/out)`; linear and
+    /// cubic place samples at pixel centres, or at corners with `align_corners`.
+    pub fn interpolate(&self, sizes: &[usize], how: Interpolate, align_corners: bool) -> Result<Tensor> {
+        let shape = self.shape();
+        let d = sizes.len();
+        if d > shape.len() || sizes.contains(&0) || shape[shape.len() - d..].contains(&0) {
+            return Err(Error::value("interpolate", format!("sizes {sizes:?} for shape {shape:?}")));
+        }
+        let mut t = self.clone();
+        for (i, &out) in sizes.iter().enumerate() {
+            let axis = shape.len() - d + i;
+            let n = shape[axis];
+            let scale = n as f64 / out as f64;
+            let at = |o: usize| match how {
+                Interpolate::Nearest | Interpolate::NearestRound => o as f64 * scale,
+                _ if align_corners && out > 1 => o as f64 * (n - 1) as f64 / (out - 1) as f64,
+                _ if align_corners => 0.0,
+                _ => (o as f64 + 0.5) * scale - 0.5,
+            };
+            t = t.resample(axis as i64, &(0..out).map(at).collect::<Vec<_>>(), how, true)?;
+        }
+        Ok(t)
+    }
+
+    /// One axis sampled at the given source coordinates, outside ones limited to the border samples. With `clamp_low`
+    /// linear coordinates below 0 are 0 before blending (torch).
+    pub fn resample(&self, axis: i64, at: &[f64], how: Interpolate, clamp_low: bool) -> Result<Tensor> {
+        let n = self.dim(axis)? as i64;
+        if n == 0 || at.iter().any(|c| !c.is_finite()) {
+            return Err(Error::value("resample", format!("an axis of size {n} at bad coordinates")));
+        }
+        let pick = |t: &Tensor, idx: Vec<i64>| -> Result<Tensor> {
+            let idx: Vec<i32> = idx.into_iter().map(|i| i.clamp(0, n - 1) as i32).collect();
+            if idx.len() == n as usize && idx.iter().enumerate().all(|(i, &v)| i == v as usize) {
+                return Ok(t.clone());
+            }
+            // a whole factor is a view
+            let times = idx.len() / n as usize;
+            if times > 0
+                && idx.len() == n as usize * times
+                && idx.iter().enumerate().all(|(i, &v)| i / times == v as usize)
+            {
+                return t.repeat_interleave(times, axis);
+            }
+            t.index_select(axis, &Tensor::new(t.session(), &idx, &[idx.len()])?)
+        };
+        match how {
+            Interpolate::Nearest => pick(self, at.iter().map(|c| c.floor() as i64).collect()),
+            Interpolate::NearestRound => pick(self, at.iter().map(|c| (c - 0.5).ceil() as i64).collect()),
+            Interpolate::Linear => {
+                let x = self.to_float()?;
+                let at: Vec<f64> = at.iter().map(|&c| if clamp_low { c.max(0.0) } else { c }).collect();
+                let low: Vec<i64> = at.iter().map(|c| c.floor() as i64).collect();
+                let frac: Vec<f64> = at.iter().map(|c| c - c.floor()).collect();
+                if frac.iter().all(|&f| f == 0.0) {
+                    return pick(&x, low);
+                }
+                let weight = x.along(axis, &frac)?;
+                let (a, b) = (pick(&x, low.clone())?, pick(&x, low.iter().map(|l| l + 1).collect())?);
+                a.add(b.sub(&a)?.mul(weight)?)
+            }
+            Interpolate::Cubic(coefficient) => {
+                let x = self.to_float()?;
+                let low: Vec<i64> = at.iter().map(|c| c.floor() as i64).collect();
+                let mut sum = None::<Tensor>;
+                for tap in -1..=2i64 {
+                    let weights: Vec<f64> = at.iter().map(|c| cubic(c - c.floor() - tap as f64, coefficient)).collect();
+                    let part = pick(&x, low.iter().map(|l| l + tap).collect())?.mul(x.along(axis, &weights)?)?;
+                    sum = Some(sum.map_or(Ok(part.clone()), |s| s.add(&part))?);
+                }
+                sum.ok_or_else(|| Error::Internal("a cubic has four taps".into()))
+            }
+        }
+    }
+
+    /// Numbers along one axis, shaped to broadcast against this tensor.
+    fn along(&self, axis: i64, values: &[f64]) -> Result<Tensor> {
+        let rank = self.rank();
+        let mut shape = vec![1; rank];
+        shape[super::check_axis("resample", axis, rank)?] = values.len();
+        let dtype = if self.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        Tensor::new(self.session(), values, &shape)?.cast(dtype)?.cast(self.dtype())
+    }
+}
+
+/// Keys' cubic convolution kernel.
+fn cubic(x: f64, a: f64) -> f64 {
+    let x = x.abs();
+    match x {
+        x if x <= 1.0 => ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0,
+        x if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * a,
+        _ => 0.0,
+    }
+}

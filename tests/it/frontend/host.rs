@@ -1,0 +1,88 @@
+//! Evaluation on the host by the reference interpreter, and the numbers that the fixtures are made of.
+
+use gradloom_core::dtype::Scalar;
+use gradloom_core::engine::Bytes;
+use gradloom_core::uop::eval::eval_graph;
+use gradloom_core::uop::{Op, UOp};
+use gradloom_core::{DType, Tensor};
+
+/// A value read back.
+pub(crate) struct Value {
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) values: Vec<f64>,
+}
+
+/// `n` numbers in `lo..hi`, the same as in `make.py`.
+pub(crate) fn data(seed: u32, n: usize, lo: f64, hi: f64) -> Vec<f64> {
+    (0..n as u32)
+        .map(|i| {
+            let mut h =
+                i.wrapping_mul(0x9E37_79B1).wrapping_add(seed.wrapping_mul(0x85EB_CA77)).wrapping_add(0x1656_67B1);
+            h ^= h >> 15;
+            h = h.wrapping_mul(0x2C1B_3C6D);
+            h ^= h >> 12;
+            h = h.wrapping_mul(0x297A_2D39);
+            h ^= h >> 15;
+            lo + (hi - lo) * (h as f64 / 4294967296.0)
+        })
+        .collect()
+}
+
+/// The tensors' values. All belong to one session; launch variables are 3.
+pub(crate) fn eval(tensors: &[&Tensor]) -> Vec<Value> {
+    let Some(first) = tensors.first() else { return Vec::new() };
+    let s = first.session().state();
+    let roots: Vec<UOp> = tensors.iter().map(|t| s.node(t.root())).collect();
+    let mut bytes = |id: u32| {
+        let b = s.buffer(id)?;
+        Some(b.host.as_ref().map_or_else(|| vec![0; b.len * b.dtype.size()], |h| h.to_vec()))
+    };
+    let out = eval_graph(&s.graph, &roots, &mut bytes, &|_| Some(Scalar::Int(3))).expect("a checked graph evaluates");
+    let read = |dt: DType, data: &[u8]| -> Vec<f64> {
+        data.chunks_exact(dt.size()).map(|c| Scalar::read(dt, c).as_f64_of(dt)).collect()
+    };
+    out.values
+        .into_iter()
+        .map(|v| Value { dtype: v.dtype, shape: v.shape.to_vec(), values: read(v.dtype, &v.data) })
+        .collect()
+}
+
+/// Runs the tensors as an engine does: computes them with every other live value that reads what they overwrite, keeps
+/// the results in buffers, and lets all live values use those.
+pub(crate) fn realize(tensors: &[&Tensor]) {
+    let Some(first) = tensors.first() else { return };
+    let mut s = first.session().state();
+    let mut nodes: Vec<UOp> = tensors.iter().map(|t| s.node(t.root())).collect();
+    let stale: Vec<UOp> = s.readers_of_overwritten(&nodes).into_iter().map(|id| s.node(id)).collect();
+    nodes.extend(stale);
+    nodes.sort_unstable();
+    nodes.dedup();
+    let mut bytes = |id: u32| {
+        let b = s.buffer(id)?;
+        Some(b.host.as_ref().map_or_else(|| vec![0; b.len * b.dtype.size()], |h| h.to_vec()))
+    };
+    let out = eval_graph(&s.graph, &nodes, &mut bytes, &|_| Some(Scalar::Int(3))).expect("a checked graph evaluates");
+    for (id, data) in out.writes {
+        s.buffer_mut(id).expect("a stored buffer lives").host = Some(Bytes::new(data));
+    }
+    let mut map = Vec::new();
+    for (u, v) in nodes.into_iter().zip(out.values) {
+        match s.storage(u) {
+            // already storage: after the stores it is the buffer itself
+            Some(at) if s.graph.op(at) == Op::After => {
+                let buffer = s.buffer_below(at).expect("an assigned buffer");
+                map.push((at, buffer));
+            }
+            Some(_) => {}
+            None => {
+                let len = s.graph.numel(u);
+                let buffer = s.add_buffer(v.dtype, len, Some(Bytes::new(v.data)));
+                let shape = s.graph.shape(u).clone();
+                let node = s.graph.reshape(buffer, &shape);
+                map.push((u, node));
+            }
+        }
+    }
+    s.replace(&map);
+}

@@ -1,0 +1,175 @@
+//! The frontend against torch: every op's values and gradients, from `fixtures/frontend/cases.txt` (see `make.py` there),
+//! computed by the reference interpreter; gradients also against finite differences in f64.
+
+mod cases;
+mod host;
+mod state;
+
+use gradloom_core::{DType, Session, Tensor};
+use host::{data, eval};
+use std::collections::BTreeMap;
+
+/// One recorded case.
+#[derive(Default)]
+struct Case {
+    inputs: Vec<Recorded>,
+    outs: Vec<Recorded>,
+    grads: BTreeMap<usize, Recorded>,
+}
+
+#[derive(Clone)]
+struct Recorded {
+    dtype: DType,
+    shape: Vec<usize>,
+    values: Vec<f64>,
+}
+
+fn recorded() -> BTreeMap<String, Case> {
+    let mut cases: BTreeMap<String, Case> = BTreeMap::new();
+    for line in include_str!("../../fixtures/frontend/cases.txt").lines() {
+        let f: Vec<&str> = line.split('\t').collect();
+        let &[name, kind, dtype, shape, values] = f.as_slice() else { panic!("bad line {line}") };
+        let dtype = DType::from_name(dtype).expect("a dtype");
+        let shape: Vec<usize> =
+            shape.split(',').filter(|s| !s.is_empty()).map(|s| s.parse().expect("a size")).collect();
+        let numbers: Vec<f64> = values.split(' ').filter(|s| !s.is_empty()).map(|s| s.parse().expect(s)).collect();
+        let n = shape.iter().product();
+        let values = match kind {
+            "in" => data(numbers[0] as u32, n, numbers[1], numbers[2]),
+            _ => numbers,
+        };
+        assert_eq!(values.len(), n, "{name} {kind}");
+        let values = match dtype {
+            DType::F32 => values.iter().map(|&v| v as f32 as f64).collect(),
+            _ => values.iter().map(|v| v.floor()).collect(),
+        };
+        let r = Recorded { dtype, shape, values };
+        let case = cases.entry(name.to_string()).or_default();
+        match kind {
+            "in" | "inv" => case.inputs.push(r),
+            _ if kind.starts_with("out") => case.outs.push(r),
+            _ => {
+                case.grads.insert(kind[4..].parse().expect("an input number"), r);
+            }
+        }
+    }
+    cases
+}
+
+fn input(session: &Session, r: &Recorded, float: DType) -> Tensor {
+    let t = Tensor::new(session, &r.values, &r.shape).expect("the values fill the shape");
+    t.cast(if r.dtype.is_float() { float } else { r.dtype }).expect("a storage dtype")
+}
+
+fn compare(what: &str, got: &[f64], want: &[f64], rtol: f64, atol: f64, errors: &mut Vec<String>) {
+    if got.len() != want.len() {
+        return errors.push(format!("{what}: {} elements, not {}", got.len(), want.len()));
+    }
+    let scale = want.iter().filter(|v| v.is_finite()).fold(0.0f64, |m, v| m.max(v.abs()));
+    for (i, (&a, &b)) in got.iter().zip(want).enumerate() {
+        let close = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= rtol * b.abs() + atol * scale.max(1e-3);
+        if !close {
+            return errors.push(format!("{what}[{i}]: {a:e}, torch has {b:e}"));
+        }
+    }
+}
+
+/// Values and gradients in f32 against torch's in f64.
+#[test]
+fn values_and_gradients_are_torchs() {
+    let cases = recorded();
+    let mut errors = Vec::new();
+    for (name, case) in &cases {
+        let session = Session::new();
+        let inputs: Vec<Tensor> = case.inputs.iter().map(|r| input(&session, r, DType::F32)).collect();
+        let outs = match cases::run(name, &session, &inputs) {
+            Ok(outs) => outs,
+            Err(e) => {
+                errors.push(format!("{name}: {e}"));
+                continue;
+            }
+        };
+        if outs.len() != case.outs.len() {
+            errors.push(format!("{name}: {} outputs, not {}", outs.len(), case.outs.len()));
+        }
+        let mut all: Vec<&Tensor> = outs.iter().collect();
+        let grads = match case.grads.is_empty() {
+            true => Vec::new(),
+            false => {
+                let w = Tensor::new(&session, &data(999, outs[0].numel(), -1.0, 1.0), &outs[0].shape()).unwrap();
+                let wanted: Vec<&Tensor> = case.grads.keys().map(|&i| &inputs[i]).collect();
+                outs[0].grad_from(&w, &wanted).unwrap_or_else(|e| panic!("{name}: {e}"))
+            }
+        };
+        all.extend(&grads);
+        let values = eval(&all);
+        for (i, (v, want)) in values.iter().zip(&case.outs).enumerate() {
+            if v.shape != want.shape || v.dtype.is_float() != want.dtype.is_float() {
+                errors.push(format!("{name}: {} {:?}, not {} {:?}", v.dtype, v.shape, want.dtype, want.shape));
+                continue;
+            }
+            compare(&format!("{name} out{i}"), &v.values, &want.values, 4e-6, 1e-6, &mut errors);
+        }
+        for ((i, want), v) in case.grads.iter().zip(&values[outs.len()..]) {
+            compare(&format!("{name} grad{i}"), &v.values, &want.values, 2e-5, 4e-6, &mut errors);
+        }
+    }
+    assert!(errors.is_empty(), "{} of {} cases:\n{}", errors.len(), cases.len(), errors.join("\n"));
+}
+
+/// Gradients against central differences along a random direction, in f64.
+#[test]
+fn gradients_are_finite_differences() {
+    let cases = recorded();
+    let mut errors = Vec::new();
+    let mut checked = 0;
+    for (name, case) in cases.iter().filter(|(_, c)| !c.grads.is_empty()) {
+        // at ties and kinks there is no derivative to compare with
+        if [
+            "frac",
+            "ties",
+            "_zero",
+            "_inf",
+            "prod_zeros",
+            "far",
+            "pow_frac",
+            "atan_wide",
+            "sinh_small",
+            "asinh_wide",
+            "log1p_small",
+        ]
+        .iter()
+        .any(|k| name.contains(k))
+        {
+            continue;
+        }
+        let session = Session::new();
+        let loss = |inputs: &[Tensor]| -> Tensor {
+            let out = cases::run(name, &session, inputs).unwrap_or_else(|e| panic!("{name}: {e}")).swap_remove(0);
+            let w = Tensor::new(&session, &data(999, out.numel(), -1.0, 1.0), &out.shape()).unwrap();
+            out.mul(w).and_then(|t| t.sum(&[], false)).unwrap()
+        };
+        let inputs: Vec<Tensor> = case.inputs.iter().map(|r| input(&session, r, DType::F64)).collect();
+        for &i in case.grads.keys() {
+            let h = 1e-6;
+            let direction = data(777, inputs[i].numel(), -1.0, 1.0);
+            let d = Tensor::new(&session, &direction, &inputs[i].shape()).unwrap();
+            let moved = |by: f64| {
+                let mut moved = inputs.clone();
+                moved[i] = inputs[i].add(d.mul(by)).unwrap();
+                loss(&moved)
+            };
+            let grad = loss(&inputs).grad(&[&inputs[i]]).unwrap_or_else(|e| panic!("{name}: {e}")).swap_remove(0);
+            let slope = grad.mul(&d).and_then(|t| t.sum(&[], false)).unwrap();
+            let size = grad.abs().and_then(|t| t.sum(&[], false)).unwrap();
+            let v = eval(&[&moved(h), &moved(-h), &slope, &size]);
+            let (difference, slope) = ((v[0].values[0] - v[1].values[0]) / (2.0 * h), v[2].values[0]);
+            if (difference - slope).abs() > 1e-4 * v[3].values[0].max(1e-3) {
+                errors.push(format!("{name} input {i}: gradient {slope}, difference {difference}"));
+            }
+            checked += 1;
+        }
+    }
+    assert!(errors.is_empty(), "{} of {checked}:\n{}", errors.len(), errors.join("\n"));
+    assert!(checked > 150, "only {checked} gradients were checked");
+}

@@ -1,0 +1,1 @@
+//! State: assign, order, compaction, gradients after realize.
