@@ -174,6 +174,9 @@ fn run_node(cx: &mut Cx<'_>, node: &NodeProto, scope: &Scope<'_>, opset: i64, de
         .iter()
         .map(|name| if name.is_empty() { Ok(None) } else { lookup(scope, name).map(Some) })
         .collect::<Result<Vec<_>>>()?;
+    if node.op_type != "DequantizeLinear" && args.iter().flatten().any(Value::is_nibbles) {
+        return Err(Error::Unsupported { what: "4-bit integers".to_owned(), context: String::new() });
+    }
     let model = cx.model;
     if let Some(f) = check::function(&model.proto.functions, node) {
         if depth >= check::MAX_CALLS {

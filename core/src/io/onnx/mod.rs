@@ -33,4 +33,6 @@ pub use runner::{Run, Runner};
 pub use tensor::{ExternalData, NoExternalData};
 
 #[cfg(test)]
+mod build_tests;
+#[cfg(test)]
 mod tests;

@@ -148,7 +148,7 @@ fn port(info: &ValueInfo) -> Result<Port> {
         TypeProto::Unknown => (None, None),
         TypeProto::Tensor { elem: 0, dims } => (None, dims.clone()),
         TypeProto::Tensor { elem, dims } => {
-            let dtype = dtype_of(*elem).ok_or_else(|| Error::Unsupported {
+            let dtype = dtype_of(*elem).filter(|_| *elem < 17).ok_or_else(|| Error::Unsupported {
                 what: format!("element type {}", elem_name(*elem)),
                 context: format!("`{}`", info.name),
             })?;

@@ -105,7 +105,7 @@ pub fn dtype_of(elem: i32) -> Option<DType> {
 
 /// ONNX's own name of an element type.
 pub fn elem_name(elem: i32) -> &'static str {
-    const NAMES: [&str; 24] = [
+    const NAMES: [&str; 28] = [
         "undefined",
         "float",
         "uint8",
@@ -130,6 +130,10 @@ pub fn elem_name(elem: i32) -> &'static str {
         "uint4",
         "int4",
         "float4e2m1",
+        "float8e8m0",
+        "uint2",
+        "int2",
+        "float6e2m3",
     ];
     usize::try_from(elem).ok().and_then(|i| NAMES.get(i)).copied().unwrap_or("unknown")
 }

@@ -8,7 +8,7 @@ use crate::io::testing::mutate;
 const PARTS: &[u8] = include_bytes!("../../../../tests/fixtures/io/parts.onnx");
 
 /// Encodes one length-delimited field.
-fn field(number: u32, body: &[u8]) -> Vec<u8> {
+pub(super) fn field(number: u32, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     varint(u64::from(number << 3 | 2), &mut out);
     varint(body.len() as u64, &mut out);
@@ -16,14 +16,14 @@ fn field(number: u32, body: &[u8]) -> Vec<u8> {
     out
 }
 
-fn number(number: u32, value: u64) -> Vec<u8> {
+pub(super) fn number(number: u32, value: u64) -> Vec<u8> {
     let mut out = Vec::new();
     varint(u64::from(number << 3), &mut out);
     varint(value, &mut out);
     out
 }
 
-fn varint(mut v: u64, out: &mut Vec<u8>) {
+pub(super) fn varint(mut v: u64, out: &mut Vec<u8>) {
     while v >= 0x80 {
         out.push(v as u8 | 0x80);
         v >>= 7;

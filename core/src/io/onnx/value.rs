@@ -86,6 +86,11 @@ impl Value {
         if let Host::Data(t) = &self.0.host { Some(t) } else { None }
     }
 
+    /// Is it an unpacked 4-bit constant? Only dequantisation may use it: its arithmetic would not be that of 4 bits.
+    pub(super) fn is_nibbles(&self) -> bool {
+        matches!(&self.0.host, Host::File(t) if matches!(t.elem, 21 | 22))
+    }
+
     pub(super) fn is_known(&self) -> bool {
         !matches!(self.0.host, Host::No)
     }

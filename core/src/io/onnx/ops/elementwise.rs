@@ -45,11 +45,7 @@ pub(super) static OPS: &[OpDef] = &[
     op("BitwiseAnd", 0, |o| bin(o, Bin::And)),
     op("BitwiseOr", 0, |o| bin(o, Bin::Or)),
     op("BitwiseXor", 0, |o| bin(o, Bin::Xor)),
-    op("BitShift", 0, |o| match o.str("direction", "")?.as_str() {
-        "LEFT" => bin(o, Bin::Shl),
-        "RIGHT" => bin(o, Bin::Shr),
-        _ => o.fail("the direction is neither LEFT nor RIGHT"),
-    }),
+    op("BitShift", 0, bit_shift),
     op("Equal", 0, |o| bin(o, Bin::Eq)),
     op("Less", 0, |o| bin(o, Bin::Lt)),
     op("Greater", 0, |o| compare(o, true, false)),
@@ -71,7 +67,7 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     op("CastLike", 0, |o| one(o.cx.cast(&o.arg(0)?, o.arg(1)?.dtype()))),
     op("Identity", 0, |o| one(o.arg(0))),
-    op("Dropout", 0, dropout),
+    op("Dropout", 4, dropout),
     op("Clip", 0, clip),
     op("Relu", 0, |o| one(o.cx.with(Bin::Max, &o.arg(0)?, 0.0))),
     op("LeakyRelu", 0, |o| {
@@ -156,6 +152,30 @@ fn operands(o: &Op<'_, '_>) -> Result<(Value, Value)> {
     let after = a.rank().saturating_sub(axis + b.rank());
     let shape = [b.shape(), &vec![1; after]].concat();
     Ok((a, o.cx.reshape(&b, &shape)?))
+}
+
+/// Counts outside of the width shift everything out: to zeros, or to the sign of a signed number shifted right.
+fn bit_shift(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (x, n) = (o.arg(0)?, o.arg(1)?);
+    if !x.dtype().is_int() {
+        return o.fail(format!("an integer is wanted, not {}", x.dtype()));
+    }
+    let last = o.cx.scalar_like(&n, f64::from(x.dtype().bits() - 1));
+    let above = o.cx.binary(Bin::Lt, &last, &n)?;
+    let out = o.cx.binary(Bin::Or, &above, &o.cx.binary(Bin::Lt, &n, &o.cx.scalar_like(&n, 0.0))?)?;
+    let inside = o.cx.select(&out, &last, &n)?;
+    match o.str("direction", "")?.as_str() {
+        "LEFT" => {
+            let y = o.cx.binary(Bin::Shl, &x, &inside)?;
+            one(o.cx.select(&out, &o.cx.scalar_like(&x, 0.0), &y))
+        }
+        "RIGHT" if x.dtype().is_signed() => one(o.cx.binary(Bin::Shr, &x, &inside)),
+        "RIGHT" => {
+            let y = o.cx.binary(Bin::Shr, &x, &inside)?;
+            one(o.cx.select(&out, &o.cx.scalar_like(&x, 0.0), &y))
+        }
+        _ => o.fail("the direction is neither LEFT nor RIGHT"),
+    }
 }
 
 fn compare(o: &mut Op<'_, '_>, swap: bool, or_equal: bool) -> Result<Vec<Value>> {

@@ -157,7 +157,7 @@ fn conv_transpose(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         let v = o.sizes(&o.ints_opt(name)?.unwrap_or_else(|| vec![default; n]))?;
         if v.len() == n && v.iter().all(|&v| v < 1 << 24) { Ok(v) } else { o.fail(format!("{name} {v:?} do not fit")) }
     };
-    let (stride, dilation, extra) = (list("strides", 1)?, list("dilations", 1)?, list("output_padding", 0)?);
+    let (stride, dilation, mut extra) = (list("strides", 1)?, list("dilations", 1)?, list("output_padding", 0)?);
     if stride.contains(&0) || dilation.contains(&0) || kernel.iter().any(|&k| k == 0 || k >= 1 << 24) {
         return o.fail("a stride, dilation or kernel of 0");
     }
@@ -174,7 +174,8 @@ fn conv_transpose(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         let size = x.shape()[2 + i];
         let full = size.saturating_sub(1) * stride[i] + (kernel[i] - 1) * dilation[i] + 1 + extra[i];
         let want = match (&shape, auto.as_str()) {
-            (Some(s), _) => Some(s[i]),
+            (Some(s), _) if s[i] < 1 << 31 => Some(s[i]),
+            (Some(s), _) => return o.fail(format!("output_shape {s:?}")),
             (None, "SAME_UPPER" | "SAME_LOWER") => Some(size * stride[i]),
             _ => None,
         };
@@ -182,6 +183,7 @@ fn conv_transpose(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             None if auto == "VALID" => (0, 0),
             None => (given[i], given[i + n]),
             Some(want) => {
+                extra[i] += want.saturating_sub(full);
                 let all = full.saturating_sub(want);
                 if auto == "SAME_UPPER" { (all / 2, all - all / 2) } else { (all - all / 2, all / 2) }
             }
@@ -191,14 +193,12 @@ fn conv_transpose(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         }
     }
     // the extra rows at the end are computed like any other: pad less there, or add zeros where nothing reaches
-    let reach: Vec<usize> = (0..n).map(|i| (kernel[i] - 1) * dilation[i]).collect();
     let (zero, mut after) = (vec![0; x.rank()], vec![0; x.rank()]);
     for i in 0..n {
         let less = extra[i].min(pads[i].1);
         pads[i].1 -= less;
         after[2 + i] = extra[i] - less;
     }
-    let _ = reach;
     let win = Window { kernel, stride, dilation, pads };
     let y = o.cx.conv_transpose(&x, &w, &win, groups)?;
     let y = o.cx.pad(&y, &zero, &after, Scalar::from_i64(0, x.dtype()))?;

@@ -16,6 +16,8 @@ struct Axis {
     from: usize,
     to: usize,
     scale: f64,
+    /// The length before it was rounded down: what `align_corners` and the crops divide by.
+    exact: f64,
     /// The part of the axis that `tf_crop_and_resize` looks at.
     roi: (f64, f64),
 }
@@ -96,7 +98,7 @@ fn resize(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             Some(s) => ((s * from as f64).round() as usize, s),
             None => (sizes[i], ratios[i]),
         };
-        plan.push((a, Axis { from, to, scale, roi: roi_of(&roi, i, axes.len()) }));
+        plan.push((a, Axis { from, to, scale, exact: to as f64, roi: roi_of(&roi, i, axes.len()) }));
     }
     run(o, x, &plan, &mode)
 }
@@ -121,12 +123,13 @@ fn by_scales(
         let from = x.shape()[a];
         let roi = roi_of(roi, i, axes.len());
         let part = if mode.coordinates == "tf_crop_and_resize" { roi.1 - roi.0 } else { 1.0 };
-        let to = (from as f64 * part * scale).floor();
+        let exact = from as f64 * part * scale;
+        let to = exact.floor();
         // also false for NaN
         if !(scale > 0.0 && to < (1u64 << 31) as f64) {
             return o.fail(format!("a scale of {scale}"));
         }
-        plan.push((a, Axis { from, to: to as usize, scale, roi }));
+        plan.push((a, Axis { from, to: to as usize, scale, exact, roi }));
     }
     run(o, x.clone(), &plan, mode)
 }
@@ -179,20 +182,21 @@ fn run(o: &Op<'_, '_>, mut x: Value, plan: &[(usize, Axis)], mode: &Mode) -> Res
 /// Where output element `i` lies on the input axis.
 fn position(i: usize, axis: &Axis, coordinates: &str) -> Option<f64> {
     let (i, from, to, scale) = (i as f64, axis.from as f64, axis.to as f64, axis.scale);
+    let exact = axis.exact;
     Some(match coordinates {
         "half_pixel" => (i + 0.5) / scale - 0.5,
         "half_pixel_symmetric" => {
             let adjusted = to / (scale * from);
             from / 2.0 * (1.0 - adjusted) + (i + 0.5) / scale - 0.5
         }
-        "pytorch_half_pixel" if to > 1.0 => (i + 0.5) / scale - 0.5,
+        "pytorch_half_pixel" if exact > 1.0 => (i + 0.5) / scale - 0.5,
         "pytorch_half_pixel" => 0.0,
-        "align_corners" if to > 1.0 => i * (from - 1.0) / (to - 1.0),
+        "align_corners" if exact > 1.0 => i * (from - 1.0) / (exact - 1.0),
         "align_corners" => 0.0,
         "asymmetric" => i / scale,
         "tf_half_pixel_for_nn" => (i + 0.5) / scale,
-        "tf_crop_and_resize" if to > 1.0 => {
-            axis.roi.0 * (from - 1.0) + i * (axis.roi.1 - axis.roi.0) * (from - 1.0) / (to - 1.0)
+        "tf_crop_and_resize" if exact > 1.0 => {
+            axis.roi.0 * (from - 1.0) + i * (axis.roi.1 - axis.roi.0) * (from - 1.0) / (exact - 1.0)
         }
         "tf_crop_and_resize" => 0.5 * (axis.roi.0 + axis.roi.1) * (from - 1.0),
         _ => return None,

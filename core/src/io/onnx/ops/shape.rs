@@ -329,7 +329,9 @@ fn mirror(o: &Op<'_, '_>, x: &Value, a: usize, before: usize, after: usize, mode
 }
 
 fn constant(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
-    let Some(a) = o.node.attributes.first() else { return o.fail("it has no value") };
+    let Some(a) = o.node.attributes.iter().find(|a| a.name.starts_with("value") || a.name == "sparse_value") else {
+        return o.fail("it has no value");
+    };
     let value = match (&*a.name, &a.value) {
         ("value", AttrValue::Tensor(t)) => o.cx.constant(t),
         ("value_int", AttrValue::Int(i)) => HostTensor::from_i64(vec![], &[*i]).map(Value::known),
@@ -437,6 +439,11 @@ fn space_to_depth(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return o.fail(format!("{h} x {w} is not made of blocks of {b}"));
     }
     let y = o.cx.reshape(&x, &[n, c, h / b, b, w / b, b])?;
-    let y = o.cx.permute(&y, &[0, 3, 5, 1, 2, 4])?;
+    let order = match o.str("mode", "DCR")?.as_str() {
+        "DCR" => [0, 3, 5, 1, 2, 4],
+        "CRD" => [0, 1, 3, 5, 2, 4],
+        mode => return o.fail(format!("the mode `{mode}` is unknown")),
+    };
+    let y = o.cx.permute(&y, &order)?;
     one(o.cx.reshape(&y, &[n, c * b * b, h / b, w / b]))
 }

@@ -1,0 +1,369 @@
+//! Tests of the importer: small models, encoded here, run on the host and as lazy tensors through the reference
+//! interpreter; and models that must be refused.
+
+use std::sync::Arc;
+
+use super::tests::{field, number};
+use super::*;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::io::HostTensor;
+use crate::tensor::{Session, Tensor};
+use crate::uop::eval::eval_tensor;
+
+/// An attribute: name, type number, value field.
+fn attr(name: &str, kind: u64, value: Vec<u8>) -> Vec<u8> {
+    field(5, &[field(1, name.as_bytes()), number(20, kind), value].concat())
+}
+
+fn int(name: &str, v: i64) -> Vec<u8> {
+    attr(name, 2, number(3, v as u64))
+}
+
+fn ints(name: &str, v: &[i64]) -> Vec<u8> {
+    attr(name, 7, v.iter().flat_map(|&v| number(8, v as u64)).collect())
+}
+
+fn subgraph(name: &str, g: &[u8]) -> Vec<u8> {
+    attr(name, 5, field(6, g))
+}
+
+/// `node("Add", "a b", "c", &[])`; `_` is an omitted input.
+fn node(op: &str, inputs: &str, outputs: &str, attrs: &[Vec<u8>]) -> Vec<u8> {
+    let list = |n: u32, names: &str| -> Vec<u8> {
+        names.split_whitespace().flat_map(|s| field(n, s.trim_matches('_').as_bytes())).collect()
+    };
+    let name = format!("n_{}", outputs.split_whitespace().next().unwrap_or(""));
+    let body = [list(1, inputs), list(2, outputs), field(3, name.as_bytes()), field(4, op.as_bytes()), attrs.concat()];
+    field(1, &body.concat())
+}
+
+/// A typed value: `port(11, "x", 1, &[2, -1])` is an input, 12 an output; negative dimensions are symbols.
+fn port(which: u32, name: &str, elem: u64, dims: &[i64]) -> Vec<u8> {
+    let dim = |&d: &i64| field(1, &if d < 0 { field(2, format!("d{}", -d).as_bytes()) } else { number(1, d as u64) });
+    let shape: Vec<u8> = dims.iter().flat_map(dim).collect();
+    let ty = field(2, &field(1, &[number(1, elem), field(2, &shape)].concat()));
+    field(which, &[field(1, name.as_bytes()), ty].concat())
+}
+
+fn constant(name: &str, t: &HostTensor) -> Vec<u8> {
+    let elem = if t.dtype == DType::I64 { 7 } else { 1 };
+    let dims: Vec<u8> = t.shape.iter().flat_map(|&d| number(1, d as u64)).collect();
+    field(5, &[dims, number(2, elem), field(8, name.as_bytes()), field(9, &t.data)].concat())
+}
+
+fn f32s(shape: &[usize], v: &[f32]) -> HostTensor {
+    HostTensor::from_f32(shape.to_vec(), v).unwrap()
+}
+
+fn i64s(shape: &[usize], v: &[i64]) -> HostTensor {
+    HostTensor::from_i64(shape.to_vec(), v).unwrap()
+}
+
+fn file(parts: &[Vec<u8>]) -> Vec<u8> {
+    [number(1, 8), field(8, &number(2, 17)), field(7, &parts.concat())].concat()
+}
+
+fn parse(parts: &[Vec<u8>]) -> Result<Model> {
+    Model::parse(file(parts))
+}
+
+/// Builds lazily and evaluates with the reference interpreter; inputs that must be known are given so.
+fn lazy(model: Model, inputs: &[(&str, HostTensor)]) -> Result<Vec<HostTensor>> {
+    let session = Session::new();
+    let model = Arc::new(model);
+    let mut feeds = Vec::new();
+    for (name, t) in inputs {
+        let known = model.inputs().iter().any(|p| p.name == *name && p.is_value);
+        let bytes = crate::engine::Bytes::new(t.data.clone());
+        let tensor = Tensor::from_bytes(&session, t.dtype, &t.shape, bytes)?;
+        feeds.push((*name, if known { Feed::Known(t.clone()) } else { Feed::Tensor(tensor) }));
+    }
+    let out = Bound::new(model, &session).build(&feeds)?;
+    let state = session.state();
+    let roots: Vec<_> = out.iter().map(|(_, t)| state.node(t.root())).collect();
+    let mut bytes = |id| state.buffer(id).and_then(|b| b.host.as_ref().map(|h| h.to_vec()));
+    let values = eval_tensor(&state.graph, &roots, &mut bytes, &|_| None)?;
+    values.into_iter().map(|v| HostTensor::new(v.dtype, v.shape.to_vec(), v.data)).collect()
+}
+
+/// Runs both ways and wants the same exact elements.
+fn run(parts: &[Vec<u8>], inputs: &[(&str, HostTensor)], expected: &[HostTensor]) {
+    let model = parse(parts).unwrap();
+    let host: Vec<HostTensor> = model.evaluate(inputs).unwrap().into_iter().map(|o| o.1).collect();
+    assert_eq!(host, expected, "host");
+    assert_eq!(lazy(model, inputs).unwrap(), expected, "lazy");
+}
+
+/// Flattens all but the first axis through Shape, Gather and Concat, and multiplies.
+fn flatten_model() -> Vec<Vec<u8>> {
+    vec![
+        port(11, "x", 1, &[-1, 2, -2]),
+        port(12, "y", 1, &[-1, 3]),
+        constant("zero", &i64s(&[], &[0])),
+        constant("rest", &i64s(&[1], &[-1])),
+        constant("w", &f32s(&[4, 3], &[1., 0., 0., 0., 1., 0., 0., 0., 1., 1., 1., 1.])),
+        // out of order on purpose
+        node("MatMul", "flat w", "y", &[]),
+        node("Reshape", "x shape", "flat", &[]),
+        node("Concat", "batch1 rest", "shape", &[int("axis", 0)]),
+        node("Unsqueeze", "batch axes", "batch1", &[]),
+        node("Gather", "dims zero", "batch", &[int("axis", 0)]),
+        node("Shape", "x", "dims", &[]),
+        constant("axes", &i64s(&[1], &[0])),
+        // needed by nothing, and unknown
+        node("Nonsense", "x", "dead", &[]),
+    ]
+}
+
+#[test]
+fn shapes_fold_and_nodes_are_sorted() {
+    let x = f32s(&[2, 2, 2], &[1., 2., 3., 4., 5., 6., 7., 8.]);
+    let y = f32s(&[2, 3], &[5., 6., 7., 13., 14., 15.]);
+    run(&flatten_model(), &[("x", x)], &[y]);
+    let model = parse(&flatten_model()).unwrap();
+    assert!(!model.inputs()[0].is_value, "shapes do not carry values");
+    assert_eq!(
+        model.inputs()[0].dims,
+        Some(vec![proto::Dim::Param("d1".into()), proto::Dim::Value(2), proto::Dim::Param("d2".into())])
+    );
+    assert_eq!(model.nodes().len(), 6);
+}
+
+fn branch(op: &str) -> Vec<u8> {
+    [node(op, "x x", "r", &[]), port(12, "r", 1, &[2])].concat()
+}
+
+#[test]
+fn a_known_condition_takes_one_branch_and_a_lazy_one_selects() {
+    let known = [
+        port(11, "x", 1, &[2]),
+        port(11, "sr", 7, &[]),
+        port(12, "y", 1, &[2]),
+        constant("rate", &i64s(&[], &[16000])),
+        node("Equal", "sr rate", "cond", &[]),
+        node("If", "cond", "y", &[subgraph("then_branch", &branch("Add")), subgraph("else_branch", &branch("Mul"))]),
+    ];
+    let model = parse(&known).unwrap();
+    let flags: Vec<bool> = model.inputs().iter().map(|p| p.is_value).collect();
+    assert_eq!(flags, [false, true]);
+    let x = f32s(&[2], &[3., -1.]);
+    run(&known, &[("x", x.clone()), ("sr", i64s(&[], &[16000]))], &[f32s(&[2], &[6., -2.])]);
+    run(&known, &[("x", x.clone()), ("sr", i64s(&[], &[8000]))], &[f32s(&[2], &[9., 1.])]);
+    let lazily = [
+        port(11, "x", 1, &[2]),
+        port(12, "y", 1, &[2]),
+        constant("limit", &f32s(&[], &[0.])),
+        node("ReduceSum", "x", "sum", &[int("keepdims", 0)]),
+        node("Less", "sum limit", "cond", &[]),
+        node("If", "cond", "y", &[subgraph("then_branch", &branch("Add")), subgraph("else_branch", &branch("Mul"))]),
+    ];
+    assert!(!parse(&lazily).unwrap().inputs()[0].is_value);
+    run(&lazily, &[("x", x)], &[f32s(&[2], &[9., 1.])]);
+    run(&lazily, &[("x", f32s(&[2], &[-3., 1.]))], &[f32s(&[2], &[-6., 2.])]);
+    let uneven = [
+        &lazily[..5],
+        &[node(
+            "If",
+            "cond",
+            "y",
+            &[
+                subgraph("then_branch", &branch("Add")),
+                subgraph("else_branch", &[node("ReduceSum", "x", "r", &[]), port(12, "r", 1, &[1])].concat()),
+            ],
+        )],
+    ]
+    .concat();
+    let e = lazy(parse(&uneven).unwrap(), &[("x", f32s(&[2], &[1., 2.]))]).unwrap_err();
+    assert!(matches!(&e, Error::Model { node: Some(n), .. } if n.contains("n_y") && n.contains("If")), "{e}");
+}
+
+#[test]
+fn loops_unroll() {
+    let body = [
+        port(11, "i", 7, &[]),
+        port(11, "go", 9, &[]),
+        port(11, "acc", 1, &[2]),
+        node("Add", "acc x", "next", &[]),
+        node("Identity", "go", "again", &[]),
+        port(12, "again", 9, &[]),
+        port(12, "next", 1, &[2]),
+        port(12, "next", 1, &[2]),
+    ]
+    .concat();
+    let parts = [
+        port(11, "x", 1, &[2]),
+        port(12, "last", 1, &[2]),
+        port(12, "all", 1, &[3, 2]),
+        constant("trips", &i64s(&[], &[3])),
+        node("Loop", "trips _ x", "last all", &[subgraph("body", &body)]),
+    ];
+    let expected = [f32s(&[2], &[4., 8.]), f32s(&[3, 2], &[2., 4., 3., 6., 4., 8.])];
+    run(&parts, &[("x", f32s(&[2], &[1., 2.]))], &expected);
+    let mut endless = parts.clone();
+    endless[3] = constant("trips", &i64s(&[], &[i64::MAX]));
+    let e = parse(&endless).unwrap().evaluate(&[("x", f32s(&[2], &[1., 2.]))]).unwrap_err();
+    assert!(e.to_string().contains("more than"), "{e}");
+}
+
+#[test]
+fn functions_of_the_model_are_inlined() {
+    let body = [
+        field(1, b"Scale"),
+        field(4, b"v"),
+        field(5, b"r"),
+        field(7, &node("LeakyRelu", "v", "r", &[attr("alpha", 1, field(21, b"slope"))])[2..]),
+        field(10, b"mine"),
+    ]
+    .concat();
+    let call = [
+        &node("Scale", "x", "y", &[attr("slope", 1, [&[0x15][..], &0.5f32.to_le_bytes()].concat())])[2..],
+        &field(7, b"mine"),
+    ]
+    .concat();
+    let graph = [port(11, "x", 1, &[2]), port(12, "y", 1, &[2]), field(1, &call)].concat();
+    let model = Model::parse([field(8, &number(2, 17)), field(7, &graph), field(25, &body)].concat()).unwrap();
+    let x = f32s(&[2], &[2., -2.]);
+    assert_eq!(model.evaluate(&[("x", x)]).unwrap()[0].1, f32s(&[2], &[2., -1.]));
+    // a function that calls itself
+    let own = [&node("Scale", "v", "r", &[])[2..], &field(7, b"mine")].concat();
+    let body = [field(1, b"Scale"), field(4, b"v"), field(5, b"r"), field(7, &own), field(10, b"mine")].concat();
+    let e = Model::parse([field(8, &number(2, 17)), field(7, &graph), field(25, &body)].concat()).err().unwrap();
+    assert!(e.to_string().contains("calls itself"), "{e}");
+}
+
+#[test]
+fn inputs_are_checked() {
+    let model = || parse(&flatten_model()).unwrap();
+    let x = |shape: &[usize]| f32s(shape, &vec![1.; shape.iter().product()]);
+    let fails = |inputs: &[(&str, HostTensor)], what: &str| {
+        let e = model().evaluate(inputs).unwrap_err();
+        assert!(matches!(e, Error::Input { .. }) && e.to_string().contains(what), "{e}");
+        assert_eq!(lazy(model(), inputs).unwrap_err(), e);
+    };
+    fails(&[], "missing");
+    fails(&[("x", x(&[1, 2, 2])), ("z", x(&[1]))], "no such input");
+    fails(&[("x", x(&[1, 2, 2])), ("x", x(&[1, 2, 2]))], "twice");
+    fails(&[("x", i64s(&[1, 2, 2], &[1; 4]))], "dtype");
+    fails(&[("x", x(&[1, 3, 2]))], "shape");
+    fails(&[("x", x(&[1, 2]))], "shape");
+    // a shape that the declaration allows but the graph does not
+    let e = lazy(model(), &[("x", x(&[1, 2, 3]))]).unwrap_err();
+    assert!(matches!(&e, Error::Model { node: Some(n), .. } if n.contains("MatMul")), "{e}");
+    // one symbol, two sizes
+    let parts =
+        [port(11, "a", 1, &[-1]), port(11, "b", 1, &[-1]), port(12, "c", 1, &[-1]), node("Add", "a b", "c", &[])];
+    let e = parse(&parts).unwrap().evaluate(&[("a", x(&[1])), ("b", x(&[4]))]).unwrap_err();
+    assert!(e.to_string().contains("`d1` is 4 here and 1 in `a`"), "{e}");
+}
+
+#[test]
+fn graphs_that_can_not_be_built_are_refused() {
+    let io = [port(11, "x", 1, &[2]), port(12, "y", 1, &[2])].concat();
+    let fails = |nodes: &[Vec<u8>], what: &str| {
+        let e = parse(&[&[io.clone()][..], nodes].concat()).err().unwrap();
+        assert!(e.to_string().contains(what), "{e}");
+        e
+    };
+    let e = fails(&[node("Add", "x b", "a", &[]), node("Neg", "a", "b", &[]), node("Neg", "b", "y", &[])], "cycle");
+    assert!(matches!(&e, Error::Model { node: Some(n), .. } if n.contains("n_a") || n.contains("n_b")), "{e}");
+    fails(&[node("Add", "x y", "y", &[])], "cycle");
+    fails(&[node("Add", "x nowhere", "y", &[])], "`nowhere` is not defined");
+    fails(&[node("Neg", "x", "y", &[]), node("Abs", "x", "y", &[])], "`y` is produced twice");
+    fails(&[], "`y` is not defined");
+    let deep = subgraph("then_branch", &[node("Foo", "x", "r", &[]), port(12, "r", 1, &[2])].concat());
+    let e = fails(
+        &[
+            node("Foo", "x", "a", &[]),
+            node("Bar", "a", "b", &[]),
+            node("Less", "x x", "c", &[]),
+            node("If", "c", "d", &[deep, subgraph("else_branch", &branch("Add"))]),
+            node("Add", "b d", "y", &[]),
+        ],
+        "Bar (node `n_b` (Bar)); Foo (node `n_a` (Foo), `n_r` (Foo))",
+    );
+    assert_eq!(e.code(), "E_UNSUPPORTED");
+    // a cycle inside a branch
+    let looped = [node("Neg", "q", "r", &[]), node("Neg", "r", "q", &[]), port(12, "r", 1, &[2])].concat();
+    fails(
+        &[
+            node("Less", "x x", "c", &[]),
+            node("If", "c", "y", &[subgraph("then_branch", &looped), subgraph("else_branch", &branch("Add"))]),
+        ],
+        "cycle",
+    );
+}
+
+#[test]
+fn absurd_sizes_are_errors_and_cost_nothing() {
+    let io = [port(11, "x", 1, &[2]), port(12, "y", 1, &[])].concat();
+    let big = i64s(&[3], &[1 << 40, 1 << 40, 1 << 40]);
+    let large = i64s(&[2], &[1 << 16, 1 << 16]);
+    for (shape, nodes) in [
+        (&big, vec![node("ConstantOfShape", "s", "y", &[])]),
+        (&large, vec![node("ConstantOfShape", "s", "y", &[])]),
+        (&big, vec![node("Expand", "x s", "y", &[])]),
+        (&big, vec![node("Reshape", "x s", "y", &[])]),
+        (&i64s(&[1], &[1 << 62]), vec![node("Tile", "x s", "y", &[])]),
+        (&i64s(&[2], &[1 << 62, 1 << 62]), vec![node("Pad", "x s", "y", &[])]),
+        (&i64s(&[], &[i64::MAX]), vec![node("Range", "s s s", "r", &[]), node("Range", "zero s one", "y", &[])]),
+        (&i64s(&[1], &[i64::MIN]), vec![node("Unsqueeze", "x s", "y", &[])]),
+        (&i64s(&[1], &[i64::MAX]), vec![node("TopK", "x s", "y", &[])]),
+    ] {
+        let scalars = [constant("zero", &i64s(&[], &[0])), constant("one", &i64s(&[], &[1]))].concat();
+        let parts = [vec![io.clone(), scalars, constant("s", shape)], nodes].concat();
+        let e = lazy(parse(&parts).unwrap(), &[("x", f32s(&[2], &[1., 2.]))]).unwrap_err();
+        assert!(matches!(&e, Error::Model { node: Some(n), .. } if n.contains("n_y")), "{e}");
+    }
+    for attrs in [
+        ints("kernel_shape", &[1 << 40]),
+        [ints("kernel_shape", &[1]), ints("pads", &[1 << 62, 1 << 62])].concat(),
+        [ints("kernel_shape", &[2]), ints("dilations", &[i64::MAX])].concat(),
+        [ints("kernel_shape", &[1]), ints("strides", &[0])].concat(),
+        ints("kernel_shape", &[-1]),
+    ] {
+        let io = [port(11, "x", 1, &[1, 1, 4]), port(12, "y", 1, &[])].concat();
+        let parts = [io, node("MaxPool", "x", "y", &[attrs])];
+        assert!(lazy(parse(&parts).unwrap(), &[("x", f32s(&[1, 1, 4], &[1.; 4]))]).is_err());
+    }
+}
+
+#[test]
+fn slices_and_pads_are_numpys() {
+    let parts = [
+        port(11, "x", 1, &[5]),
+        port(12, "back", 1, &[]),
+        port(12, "steps", 1, &[]),
+        port(12, "mirror", 1, &[]),
+        port(12, "cut", 1, &[]),
+        constant("last", &i64s(&[1], &[-1])),
+        constant("first", &i64s(&[1], &[i64::MIN])),
+        constant("zero", &i64s(&[1], &[0])),
+        constant("two", &i64s(&[1], &[2])),
+        constant("far", &i64s(&[1], &[i64::MAX])),
+        constant("ends", &i64s(&[2], &[2, 1])),
+        constant("less", &i64s(&[2], &[-1, 1])),
+        node("Slice", "x last first zero last", "back", &[]),
+        node("Slice", "x zero far zero two", "steps", &[]),
+        node("Pad", "x ends", "mirror", &[attr("mode", 3, field(4, b"reflect"))]),
+        node("Pad", "x less", "cut", &[]),
+    ];
+    let expected = [
+        f32s(&[5], &[5., 4., 3., 2., 1.]),
+        f32s(&[3], &[1., 3., 5.]),
+        f32s(&[8], &[3., 2., 1., 2., 3., 4., 5., 4.]),
+        f32s(&[5], &[2., 3., 4., 5., 0.]),
+    ];
+    run(&parts, &[("x", f32s(&[5], &[1., 2., 3., 4., 5.]))], &expected);
+}
+
+#[test]
+fn mutated_models_never_panic() {
+    let whole = file(&flatten_model());
+    let x = f32s(&[2, 2, 2], &[1.; 8]);
+    crate::io::testing::mutate(&whole, 4_000, |m| {
+        if let Ok(model) = Model::parse(m.to_vec()) {
+            let _ = lazy(model, &[("x", x.clone())]);
+        }
+    });
+}
