@@ -152,8 +152,8 @@ pub(super) fn cumsum(t: &Tensor, a: usize) -> Result<Tensor> {
 }
 
 pub(super) fn top_k(t: &Tensor, a: usize, k: usize, largest: bool) -> Result<(Tensor, Tensor)> {
-    let _ = (t, a, k, largest);
-    Err(Error::Unsupported { what: "TopK of lazy data".to_owned(), context: String::new() })
+    let (values, index) = t.topk(k, axis(a), largest)?;
+    Ok((values, index.cast(DType::I64)?))
 }
 
 pub(super) fn gather(t: &Tensor, index: &Tensor, a: usize) -> Result<Tensor> {

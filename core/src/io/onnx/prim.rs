@@ -177,11 +177,7 @@ impl Cx<'_> {
         let n = v.shape()[axis];
         let (mut start, mut step) = (vec![0; v.rank()], vec![1; v.rank()]);
         (start[axis], step[axis]) = (n.saturating_sub(1), -1);
-        self.slice_always(v, &start, &v.shape().to_vec(), &step)
-    }
-
-    fn slice_always(&self, v: &Value, start: &[usize], len: &[usize], step: &[isize]) -> Result<Value> {
-        if v.len() == 0 { Ok(v.clone()) } else { self.slice(v, start, len, step) }
+        if v.len() == 0 { Ok(v.clone()) } else { self.slice(v, &start, v.shape(), &step) }
     }
 
     pub(super) fn pad(&self, v: &Value, before: &[usize], after: &[usize], with: Scalar) -> Result<Value> {

@@ -312,6 +312,9 @@ fn prelu(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 
 /// gamma * (max(x, 0) + min(alpha * (e^(x / scale) - 1), 0))
 pub(super) fn elu(cx: &Cx<'_>, x: &Value, alpha: f64, gamma: f64, scale: f64) -> Result<Value> {
+    if matches!(x.dtype(), DType::F16 | DType::BF16) {
+        return cx.cast(&elu(cx, &cx.cast(x, DType::F32)?, alpha, gamma, scale)?, x.dtype());
+    }
     let inner = if scale == 1.0 { x.clone() } else { cx.with(Bin::Mul, x, 1.0 / scale)? };
     let e = cx.with(Bin::Mul, &cx.with(Bin::Sub, &cx.unary(Un::Exp, &inner)?, 1.0)?, alpha)?;
     let below = cx.binary(Bin::Lt, x, &cx.scalar_like(x, 0.0))?;

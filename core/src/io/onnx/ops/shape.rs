@@ -364,8 +364,7 @@ fn range(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         let span = if d > 0 { b - a } else { a - b };
         if span <= 0 { 0.0 } else { ((span + d.abs() - 1) / d.abs()) as f64 }
     };
-    // also false for NaN
-    if !(count <= (1 << 24) as f64) {
+    if count.is_nan() || count > (1 << 24) as f64 {
         return o.fail(format!("a range of {count} elements"));
     }
     let at = |i: usize| {
