@@ -15,7 +15,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let read = |f: &str| std::fs::read(format!("{}/{f}", args[1]));
     let eval = Target::eval();
     let target = match args.get(2).map(String::as_str) {
-        Some("gpu") => Target { lanes: 4, has_local: true, max_local: [256, 256, 64], max_local_total: 256, fma: true, ..eval },
+        Some("gpu") => {
+            Target { lanes: 4, has_local: true, max_local: [256, 256, 64], max_local_total: 256, fma: true, ..eval }
+        }
         Some("cpu") => Target { lanes: 8, threads: 2, fma: true, ..eval },
         _ => eval,
     };
@@ -23,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let inputs = npz::read(&read("input.npz")?)?;
     let inputs: Vec<(&str, HostTensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
     let expected = npz::read(&read("expected.npz")?)?;
-    let mut runner = Runner::new(Arc::new(model));
+    let mut runner = Runner::new(Arc::new(model), &gradloom_core::tensor::Session::new());
     let mut e = Engine::new(Box::new(EvalDevice::new(target)));
     for round in 0..2 {
         let start = Instant::now();
@@ -32,7 +34,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if args.get(3).is_some() {
             for call in runner.plan_of(&run).map_or(&[][..], |p| &p.calls) {
                 if let Some(c) = e.program(call.program) {
-                    println!("{:40} {:>12} flop {:>10} bytes {} args", c.program.name, c.flops, c.bytes, call.args.len());
+                    println!(
+                        "{:40} {:>12} flop {:>10} bytes {} args",
+                        c.program.name,
+                        c.flops,
+                        c.bytes,
+                        call.args.len()
+                    );
                 }
             }
             return Ok(());

@@ -128,7 +128,10 @@ impl Kernel {
 
     fn new_range(&mut self, len: usize, kind: AxisKind, lane: bool) -> Result<UOp> {
         if self.next_id as usize >= MAX_RANGES {
-            return Err(Error::Unsupported { what: "a kernel with more than 128 axes".into(), context: "codegen".into() });
+            return Err(Error::Unsupported {
+                what: "a kernel with more than 128 axes".into(),
+                context: "codegen".into(),
+            });
         }
         self.next_id += 1;
         Ok(self.g.range_with(len, RangeArg { id: self.next_id - 1, kind, lane }))
@@ -214,7 +217,8 @@ impl Kernel {
     /// Work per launch.
     pub fn stats(&self) -> Stats {
         let g = &self.g;
-        let lens: FxHashMap<u8, u64> = self.ranges().iter().map(|&r| (g.range_arg(r).id, g.range_len(r) as u64)).collect();
+        let lens: FxHashMap<u8, u64> =
+            self.ranges().iter().map(|&r| (g.range_arg(r).id, g.range_len(r) as u64)).collect();
         let points = |set: RangeSet| -> u64 {
             lens.iter().filter(|(id, _)| set >> **id & 1 == 1).fold(1u64, |p, (_, n)| p.saturating_mul(*n))
         };

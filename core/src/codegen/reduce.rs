@@ -76,7 +76,8 @@ fn one(
     let folded = if around_loops.is_empty() && bodies.len() == 1 {
         bodies[0]
     } else {
-        let closed = ranges.iter().filter(|r| !accums.contains(r)).fold(0, |m: RangeSet, &r| m | 1 << g.range_arg(r).id);
+        let closed =
+            ranges.iter().filter(|r| !accums.contains(r)).fold(0, |m: RangeSet, &r| m | 1 << g.range_arg(r).id);
         let open = g.ranges(x) & !closed;
         let init = g.constant(op.identity(acc_dt), acc_dt);
         let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[init]);

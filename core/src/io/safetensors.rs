@@ -6,12 +6,27 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::bytes::Cursor;
 use super::json::{self, Json};
 use super::{HostTensor, MAX_RANK, byte_count};
 use crate::dtype::DType;
+use crate::engine::Bytes;
 use crate::error::{Error, Result};
+use crate::tensor::{Session, Tensor};
+
+/// The tensors of a whole file in a session, by name in the order of their data. Bytes are shared with the file until a
+/// device needs them.
+pub fn tensors(session: &Session, file: Arc<Vec<u8>>) -> Result<Vec<(String, Tensor)>> {
+    let index = SafeTensors::parse(&file)?;
+    let one = |e: Entry| {
+        let range = e.range.start as usize..e.range.end as usize;
+        let bytes = Bytes::slice_of(file.clone(), range).ok_or_else(|| err("a tensor lies outside of the file"))?;
+        Ok((e.name, Tensor::from_bytes(session, e.dtype, &e.shape, bytes)?))
+    };
+    index.entries.into_iter().map(one).collect()
+}
 
 /// The longest header that is read.
 pub const MAX_HEADER: u64 = 100_000_000;

@@ -298,7 +298,8 @@ fn weakest_reduction(g: &Graph, u: UOp, info: &[Inline]) -> Option<UOp> {
     let work = |s: UOp| -> usize {
         info[s.0 as usize].reduces.iter().map(|&r| g.numel(g.src_at(UOp(r), 0))).max().unwrap_or(0)
     };
-    let with: SmallVec<[UOp; 4]> = g.src(u).iter().copied().filter(|s| !info[s.0 as usize].reduces.is_empty()).collect();
+    let with: SmallVec<[UOp; 4]> =
+        g.src(u).iter().copied().filter(|s| !info[s.0 as usize].reduces.is_empty()).collect();
     with.iter().copied().filter(|&s| is_compute(g.op(base(g, s)))).min_by_key(|&s| (work(s), s))
 }
 

@@ -156,7 +156,10 @@ impl<'a> Lower<'a> {
             return Ok(self.k.idx(0));
         }
         if self.n_ranges == MAX_RANGES {
-            return Err(Error::Unsupported { what: "a kernel with more than 128 axes".into(), context: "scheduler".into() });
+            return Err(Error::Unsupported {
+                what: "a kernel with more than 128 axes".into(),
+                context: "scheduler".into(),
+            });
         }
         let id = self.n_ranges as u8;
         self.n_ranges += 1;
@@ -295,9 +298,11 @@ impl<'a> Lower<'a> {
                 }
                 let mut x = self.simp(srcs[0]);
                 let mut ranges = r.extra.clone();
-                while let Some((i, v)) = ranges.iter().enumerate().find_map(|(i, &range)| {
-                    collapse::one_hot(&mut self.k, *op, x, range).map(|v| (i, v))
-                }) {
+                while let Some((i, v)) = ranges
+                    .iter()
+                    .enumerate()
+                    .find_map(|(i, &range)| collapse::one_hot(&mut self.k, *op, x, range).map(|v| (i, v)))
+                {
                     ranges.remove(i);
                     x = self.simp(v);
                 }
@@ -522,7 +527,11 @@ impl<'a> Lower<'a> {
             let v = if op == Op::Add { p as i128 + q as i128 } else { p as i128 * q as i128 };
             i32::try_from(v).is_ok()
         });
-        let dt = if fits && self.k.dtype(a) == DType::I32 && self.k.dtype(b) == DType::I32 { DType::I32 } else { DType::I64 };
+        let dt = if fits && self.k.dtype(a) == DType::I32 && self.k.dtype(b) == DType::I32 {
+            DType::I32
+        } else {
+            DType::I64
+        };
         let (a, b) = (self.k.cast_const(a, dt), self.k.cast_const(b, dt));
         self.k.binary(op, a, b)
     }

@@ -172,9 +172,8 @@ impl<'a> View<'a> {
                 }
             }
         };
-        let rows = |r: UOp| -> SmallVec<[usize; 8]> {
-            (1..=8usize).filter(|&f| self.len(r).is_multiple_of(f)).collect()
-        };
+        let rows =
+            |r: UOp| -> SmallVec<[usize; 8]> { (1..=8usize).filter(|&f| self.len(r).is_multiple_of(f)).collect() };
         let mut lane_options: Vec<Option<UOp>> = vec![None];
         if vector {
             lane_options.extend(self.outs.iter().copied().filter(|&r| self.len(r) > 1).map(Some));
@@ -268,7 +267,13 @@ impl<'a> View<'a> {
             return;
         }
         let n = self.len(best);
-        let vectors = if self.t.has_local { 1 } else if n.is_multiple_of(lanes * 2) { 2 } else { 1 };
+        let vectors = if self.t.has_local {
+            1
+        } else if n.is_multiple_of(lanes * 2) {
+            2
+        } else {
+            1
+        };
         self.lane(best, vectors, opts);
     }
 

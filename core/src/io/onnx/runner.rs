@@ -54,10 +54,9 @@ enum Stage {
 }
 
 impl Runner {
-    /// A runner of a parsed model in a session of its own.
-    pub fn new(model: Arc<Model>) -> Runner {
-        let session = Session::new();
-        Runner { bound: Bound::new(model, &session), session, ready: FxHashMap::default() }
+    /// A runner of a parsed model. Its tensors live in `session`, which must be the one session of the engine it runs on.
+    pub fn new(model: Arc<Model>, session: &Session) -> Runner {
+        Runner { bound: Bound::new(model, session), session: session.clone(), ready: FxHashMap::default() }
     }
 
     /// The model.

@@ -1,0 +1,391 @@
+//! What JavaScript calls: a [`Runtime`] is one device with one session. Tensors are numbers here (the TypeScript package
+//! wraps them), so that the glue between the languages stays small; every tensor op comes through [`Runtime::op`].
+//!
+//! Work that waits is asynchronous and runs one at a time: a graph must not be compacted while another part of the page
+//! is between planning and running.
+
+use crate::js::{get, object, set};
+use crate::ops;
+use crate::signal::Signal;
+use crate::wasm_device::WasmDevice;
+use crate::webgpu_device::WebGpuDevice;
+use gradloom_core::dtype::Scalar;
+use gradloom_core::engine::{Bytes, Engine, RootId};
+use gradloom_core::io::HostTensor;
+use gradloom_core::io::onnx::{Model, Runner, show_dims};
+use gradloom_core::io::safetensors;
+use gradloom_core::tensor::{Session, Tensor};
+use gradloom_core::{DType, Error, Result};
+use js_sys::{Array, Uint8Array};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use wasm_bindgen::prelude::*;
+
+/// A device, its session, and the tables behind the numbers that JavaScript holds.
+#[wasm_bindgen]
+pub struct Runtime {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    engine: RefCell<Engine>,
+    session: Session,
+    tensors: RefCell<Slab<Tensor>>,
+    models: RefCell<Slab<Rc<RefCell<Runner>>>>,
+    /// Fires when the device got further; `None` for a device that never makes one wait.
+    signal: Option<Signal>,
+    busy: Cell<bool>,
+    freed: Signal,
+    kind: &'static str,
+}
+
+/// Values by number; numbers of freed values are used again.
+struct Slab<T> {
+    items: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T: Clone> Slab<T> {
+    fn new() -> Slab<T> {
+        Slab { items: Vec::new(), free: Vec::new() }
+    }
+
+    fn add(&mut self, t: T) -> u32 {
+        match self.free.pop() {
+            Some(i) => {
+                self.items[i as usize] = Some(t);
+                i
+            }
+            None => {
+                self.items.push(Some(t));
+                self.items.len() as u32 - 1
+            }
+        }
+    }
+
+    fn get(&self, i: u32, what: &str) -> Result<T> {
+        let gone = || Error::value("dispose", format!("this {what} was disposed"));
+        self.items.get(i as usize).cloned().flatten().ok_or_else(gone)
+    }
+
+    fn remove(&mut self, i: u32) -> Option<T> {
+        let t = self.items.get_mut(i as usize)?.take()?;
+        self.free.push(i);
+        Some(t)
+    }
+}
+
+/// An error as JavaScript sees it: an Error with a stable `code`.
+pub(crate) fn throw(e: Error) -> JsValue {
+    let js: JsValue = js_sys::Error::new(&e.to_string()).into();
+    set(&js, "code", &e.code().into());
+    js
+}
+
+/// The turn of one asynchronous piece of work; dropping it lets the next one go.
+struct Turn(Rc<Inner>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.busy.set(false);
+        self.0.freed.fire();
+    }
+}
+
+impl Inner {
+    async fn turn(self: &Rc<Inner>) -> Turn {
+        while self.busy.replace(true) {
+            self.freed.wait().await;
+        }
+        Turn(self.clone())
+    }
+
+    /// Until every kernel is compiled.
+    async fn compiled(&self) -> Result<()> {
+        while !self.engine.borrow_mut().ready()? {
+            match &self.signal {
+                Some(s) => s.wait().await,
+                None => return Err(Error::Internal("a synchronous device is not ready".into())),
+            }
+        }
+        Ok(())
+    }
+
+    async fn realize(self: &Rc<Inner>, roots: Vec<RootId>) -> Result<()> {
+        let _turn = self.turn().await;
+        let pending = self.engine.borrow_mut().start(&mut self.session.state(), &roots)?;
+        self.compiled().await?;
+        self.engine.borrow_mut().finish(&mut self.session.state(), pending)?;
+        Ok(())
+    }
+
+    async fn bytes(self: &Rc<Inner>, t: Tensor) -> Result<Vec<u8>> {
+        self.realize(vec![t.root()]).await?;
+        let (ticket, dtype, _) = self.engine.borrow_mut().read(&mut self.session.state(), t.root())?;
+        loop {
+            if let Some(b) = self.engine.borrow_mut().poll(ticket, dtype)? {
+                return Ok(b);
+            }
+            match &self.signal {
+                Some(s) => s.wait().await,
+                None => return Err(Error::Internal("a synchronous device has no data".into())),
+            }
+        }
+    }
+
+    fn tensor(&self, id: u32) -> Result<Tensor> {
+        self.tensors.borrow().get(id, "tensor")
+    }
+
+    fn keep(&self, t: Tensor) -> u32 {
+        self.tensors.borrow_mut().add(t)
+    }
+}
+
+fn runtime(engine: Engine, kind: &'static str, signal: Option<Signal>) -> Runtime {
+    Runtime {
+        inner: Rc::new(Inner {
+            engine: RefCell::new(engine),
+            session: Session::new(),
+            tensors: RefCell::new(Slab::new()),
+            models: RefCell::new(Slab::new()),
+            signal,
+            busy: Cell::new(false),
+            freed: Signal::default(),
+            kind,
+        }),
+    }
+}
+
+/// The WebGPU device of this browser, or undefined where there is none.
+#[wasm_bindgen(js_name = webgpuRuntime)]
+pub async fn webgpu_runtime() -> std::result::Result<Option<Runtime>, JsValue> {
+    let Some(device) = WebGpuDevice::request().await.map_err(throw)? else { return Ok(None) };
+    let signal = device.watch().signal();
+    Ok(Some(runtime(Engine::new(Box::new(device)), "webgpu", Some(signal))))
+}
+
+/// The WebAssembly device, with the workers given (it is single-threaded without, or if memory cannot be shared).
+#[wasm_bindgen(js_name = wasmRuntime)]
+pub fn wasm_runtime(shared: bool, workers: &Array) -> std::result::Result<Runtime, JsValue> {
+    let mut device = WasmDevice::new(shared).map_err(throw)?;
+    if shared && workers.length() > 0 {
+        device.add_threads(workers).map_err(throw)?;
+    }
+    Ok(runtime(Engine::new(Box::new(device)), "wasm", None))
+}
+
+fn dtype(name: &str) -> Result<DType> {
+    DType::from_name(name).ok_or_else(|| Error::value("dtype", format!("there is no dtype `{name}`")))
+}
+
+fn shape_array(shape: &[usize]) -> Array {
+    shape.iter().map(|&n| JsValue::from(n as f64)).collect()
+}
+
+#[wasm_bindgen]
+impl Runtime {
+    /// `{kind, threads, lanes, software, relaxedSimd}`.
+    pub fn info(&self) -> JsValue {
+        let mut engine = self.inner.engine.borrow_mut();
+        let t = engine.device().target();
+        object(&[
+            ("kind", self.inner.kind.into()),
+            ("threads", (t.threads as f64).into()),
+            ("lanes", (t.lanes as f64).into()),
+            ("software", t.software.into()),
+            ("relaxedSimd", t.relaxed_simd.into()),
+            ("maxBufferBytes", (t.max_buffer_bytes as f64).into()),
+        ])
+        .into()
+    }
+
+    /// `{plans, planHits, programs, launches, bytes, peakBytes, tensors}`.
+    pub fn counters(&self) -> JsValue {
+        let c = self.inner.engine.borrow().counters();
+        let live = self.inner.tensors.borrow().items.iter().flatten().count();
+        object(&[
+            ("plans", (c.plans as f64).into()),
+            ("planHits", (c.plan_hits as f64).into()),
+            ("programs", (c.programs as f64).into()),
+            ("launches", (c.launches as f64).into()),
+            ("bytes", (c.bytes as f64).into()),
+            ("peakBytes", (c.peak_bytes as f64).into()),
+            ("tensors", (live as f64).into()),
+        ])
+        .into()
+    }
+
+    /// A tensor of host bytes (little-endian elements).
+    pub fn tensor(&self, dt: &str, shape: &[u32], data: &[u8]) -> std::result::Result<u32, JsValue> {
+        let shape: Vec<usize> = shape.iter().map(|&n| n as usize).collect();
+        let make = || -> Result<Tensor> {
+            let host = HostTensor::new(dtype(dt)?, shape, data.to_vec())?;
+            Tensor::from_bytes(&self.inner.session, host.dtype, &host.shape, Bytes::new(host.data))
+        };
+        Ok(self.inner.keep(make().map_err(throw)?))
+    }
+
+    /// One tensor op by name: operands by number, everything else as numbers (see `ops`).
+    pub fn op(&self, name: &str, ids: &[u32], nums: &[f64]) -> std::result::Result<Vec<u32>, JsValue> {
+        let run = || -> Result<Vec<u32>> {
+            let operands = ids.iter().map(|&i| self.inner.tensor(i)).collect::<Result<Vec<_>>>()?;
+            let out = ops::run(&self.inner.session, name, &operands, nums)?;
+            Ok(out.into_iter().map(|t| self.inner.keep(t)).collect())
+        };
+        run().map_err(throw)
+    }
+
+    /// Lets a tensor go.
+    pub fn free(&self, id: u32) {
+        let gone = self.inner.tensors.borrow_mut().remove(id);
+        drop(gone);
+    }
+
+    /// The tensor's shape.
+    pub fn shape(&self, id: u32) -> std::result::Result<Array, JsValue> {
+        Ok(shape_array(&self.inner.tensor(id).map_err(throw)?.shape()))
+    }
+
+    /// The tensor's dtype: `f32` ...
+    pub fn dtype(&self, id: u32) -> std::result::Result<String, JsValue> {
+        Ok(self.inner.tensor(id).map_err(throw)?.dtype().name().to_string())
+    }
+
+    /// Restarts the random stream.
+    pub fn seed(&self, seed: f64) {
+        self.inner.session.manual_seed(seed as u64);
+    }
+
+    /// Sets a launch variable.
+    #[wasm_bindgen(js_name = setVar)]
+    pub fn set_var(&self, name: &str, value: f64, float: bool) {
+        let (v, dt) =
+            if float { (Scalar::float(value), DType::F32) } else { (Scalar::Int(value as i64), DType::I32) };
+        self.inner.engine.borrow_mut().set_var(name, v, dt);
+    }
+
+    /// A launch variable as a scalar tensor; an integer one has bounds.
+    pub fn variable(&self, name: &str, float: bool, min: i32, max: i32) -> std::result::Result<u32, JsValue> {
+        let s = &self.inner.session;
+        let t = if float { Ok(Tensor::variable_f32(s, name)) } else { Tensor::variable(s, name, min, max) };
+        Ok(self.inner.keep(t.map_err(throw)?))
+    }
+
+    /// Computes tensors.
+    pub async fn realize(&self, ids: Vec<u32>) -> std::result::Result<(), JsValue> {
+        let inner = self.inner.clone();
+        let held = ids.iter().map(|&i| inner.tensor(i)).collect::<Result<Vec<_>>>().map_err(throw)?;
+        inner.realize(held.iter().map(Tensor::root).collect()).await.map_err(throw)
+    }
+
+    /// Computes a tensor and reads its bytes.
+    pub async fn data(&self, id: u32) -> std::result::Result<Uint8Array, JsValue> {
+        let inner = self.inner.clone();
+        let t = inner.tensor(id).map_err(throw)?;
+        Ok(Uint8Array::from(&*inner.bytes(t).await.map_err(throw)?))
+    }
+
+    /// Frees the device memory of values nobody holds any more.
+    pub async fn collect(&self) {
+        let inner = self.inner.clone();
+        let _turn = inner.turn().await;
+        inner.engine.borrow_mut().collect(&mut inner.session.state());
+    }
+
+    /// Parses an ONNX model. Throws with all that is unsupported, by node.
+    pub fn onnx(&self, file: Vec<u8>) -> std::result::Result<u32, JsValue> {
+        let model = Model::parse(file).map_err(throw)?;
+        let runner = Runner::new(Arc::new(model), &self.inner.session);
+        Ok(self.inner.models.borrow_mut().add(Rc::new(RefCell::new(runner))))
+    }
+
+    /// `{inputs: [{name, dtype, shape}], outputs, nodes, parameters, opset}`.
+    #[wasm_bindgen(js_name = modelInfo)]
+    pub fn model_info(&self, id: u32) -> std::result::Result<JsValue, JsValue> {
+        let runner = self.inner.models.borrow().get(id, "model").map_err(throw)?;
+        let runner = runner.borrow();
+        let m = runner.model();
+        let ports = |list: &[gradloom_core::io::onnx::Port]| -> JsValue {
+            let one = |p: &gradloom_core::io::onnx::Port| -> JsValue {
+                let dims = p.dims.as_ref().map_or("?".to_string(), |d| show_dims(d));
+                let dt = p.dtype.map_or("?", DType::name);
+                object(&[("name", (&p.name).into()), ("dtype", dt.into()), ("shape", dims.into())]).into()
+            };
+            list.iter().map(one).collect::<Array>().into()
+        };
+        Ok(object(&[
+            ("inputs", ports(m.inputs())),
+            ("outputs", ports(m.outputs())),
+            ("nodes", (m.nodes().len() as f64).into()),
+            ("parameters", (m.parameters() as f64).into()),
+            ("opset", (m.opset() as f64).into()),
+        ])
+        .into())
+    }
+
+    /// Lets a model go.
+    #[wasm_bindgen(js_name = freeModel)]
+    pub fn free_model(&self, id: u32) {
+        let gone = self.inner.models.borrow_mut().remove(id);
+        drop(gone);
+    }
+
+    /// Runs a model on `[{name, dtype, shape, data}]`. Gives `[{name, id}]`. `progress(phase)` is told `compile` and `run`.
+    #[wasm_bindgen(js_name = runModel)]
+    pub async fn run_model(
+        &self,
+        id: u32,
+        inputs: Array,
+        progress: Option<js_sys::Function>,
+    ) -> std::result::Result<Array, JsValue> {
+        let inner = self.inner.clone();
+        let runner = inner.models.borrow().get(id, "model").map_err(throw)?;
+        let named = inputs.iter().map(|i| host_input(&i)).collect::<Result<Vec<_>>>().map_err(throw)?;
+        let inputs: Vec<(&str, HostTensor)> = named.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+        let tell = |phase: &str| {
+            if let Some(f) = &progress {
+                let _ = f.call1(&JsValue::NULL, &phase.into());
+            }
+        };
+        let _turn = inner.turn().await;
+        tell("compile");
+        let mut run = runner.borrow_mut().begin(&mut inner.engine.borrow_mut(), &inputs).map_err(throw)?;
+        loop {
+            inner.compiled().await.map_err(throw)?;
+            tell("run");
+            let out = runner.borrow_mut().step(&mut inner.engine.borrow_mut(), &mut run).map_err(throw)?;
+            let Some(out) = out else { continue };
+            let one = |(name, t): (String, Tensor)| -> JsValue {
+                object(&[("name", name.into()), ("id", (inner.keep(t) as f64).into())]).into()
+            };
+            return Ok(out.into_iter().map(one).collect());
+        }
+    }
+
+    /// Tensors of a safetensors file: `[{name, id}]`. Nothing is copied to the device before it is used.
+    pub fn safetensors(&self, file: Vec<u8>) -> std::result::Result<Array, JsValue> {
+        let load = || -> Result<Array> {
+            let file = Arc::new(file);
+            let out = Array::new();
+            for (name, t) in safetensors::tensors(&self.inner.session, file)? {
+                let id = self.inner.keep(t) as f64;
+                out.push(&object(&[("name", name.into()), ("id", id.into())]).into());
+            }
+            Ok(out)
+        };
+        load().map_err(throw)
+    }
+}
+
+fn host_input(i: &JsValue) -> Result<(String, HostTensor)> {
+    let name = get(i, "name").as_string().unwrap_or_default();
+    let shape: Vec<usize> =
+        Array::from(&get(i, "shape")).iter().map(|n| n.as_f64().unwrap_or(0.0).max(0.0) as usize).collect();
+    let dt = dtype(&get(i, "dtype").as_string().unwrap_or_default())?;
+    let data = Uint8Array::new(&get(i, "data")).to_vec();
+    let bad = |e: Error| Error::Input { name: name.clone(), what: e.to_string() };
+    let t = HostTensor::new(dt, shape, data).map_err(bad)?;
+    Ok((name, t))
+}

@@ -1,0 +1,309 @@
+//! Tensor ops by name. Operands are tensors; every other argument is a number: axes, sizes, flags (0 or 1), dtypes (their
+//! index in [`DType::ALL`]). The TypeScript package is the only caller and spells them out.
+
+use gradloom_core::tensor::{Attention, ConvOpts, ConvTransposeOpts, Interpolate, PadMode, PoolOpts, Session, Slice, Tensor};
+use gradloom_core::{DType, Error, Result};
+
+/// Numbers, read one after another.
+struct Nums<'a> {
+    left: &'a [f64],
+    op: &'a str,
+}
+
+impl Nums<'_> {
+    fn next(&mut self) -> Result<f64> {
+        let (first, rest) = self.left.split_first().ok_or_else(|| bad(self.op, "an argument is missing"))?;
+        self.left = rest;
+        Ok(*first)
+    }
+
+    fn int(&mut self) -> Result<i64> {
+        Ok(self.next()? as i64)
+    }
+
+    fn size(&mut self) -> Result<usize> {
+        Ok(self.next()?.max(0.0) as usize)
+    }
+
+    fn flag(&mut self) -> Result<bool> {
+        Ok(self.next()? != 0.0)
+    }
+
+    fn dtype(&mut self) -> Result<DType> {
+        let i = self.size()?;
+        DType::ALL.get(i).copied().ok_or_else(|| bad(self.op, "there is no such dtype"))
+    }
+
+    /// All that is left, as integers.
+    fn ints(&mut self) -> Vec<i64> {
+        std::mem::take(&mut self.left).iter().map(|&x| x as i64).collect()
+    }
+
+    fn sizes(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.left).iter().map(|&x| x.max(0.0) as usize).collect()
+    }
+
+    /// The next `n` numbers.
+    fn take(&mut self, n: usize) -> Result<Vec<usize>> {
+        (0..n).map(|_| self.size()).collect()
+    }
+}
+
+fn bad(op: &str, what: &str) -> Error {
+    Error::value("op", format!("{op}: {what}"))
+}
+
+/// Runs an op. Most give one tensor; split, sort, topk and grad give several.
+pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result<Vec<Tensor>> {
+    let mut n = Nums { left: nums, op: name };
+    let at = |i: usize| x.get(i).ok_or_else(|| bad(name, "an operand is missing"));
+    if let Some(t) = create(s, name, &mut n)? {
+        return Ok(vec![t]);
+    }
+    let a = at(0)?;
+    let several = match name {
+        "split" => Some(a.split(&n.take(nums.len() - 1)?, n.int()?)?),
+        "sort" => Some(pair(a.sort(n.int()?, n.flag()?)?)),
+        "topk" => Some(pair(a.topk(n.size()?, n.int()?, n.flag()?)?)),
+        "grad" => Some(a.grad(&x[1..].iter().collect::<Vec<_>>())?),
+        _ => None,
+    };
+    if let Some(out) = several {
+        return Ok(out);
+    }
+    if let Some(t) = unary(name, a)? {
+        return Ok(vec![t]);
+    }
+    if let Some(t) = binary(name, a, x.get(1), &mut n)? {
+        return Ok(vec![t]);
+    }
+    let out = match name {
+        "assign" => {
+            a.assign(at(1)?)?;
+            a.clone()
+        }
+        "clone" => a.clone(),
+        "detach" => a.detach(),
+        "contiguous" => a.contiguous(),
+        "cast" => a.cast(n.dtype()?)?,
+        "bitcast" => a.bitcast(n.dtype()?)?,
+        "reshape" => a.reshape(&n.ints())?,
+        "permute" => a.permute(&n.ints())?,
+        "transpose" => a.transpose(n.int()?, n.int()?)?,
+        "flatten" => a.flatten(n.int()?, n.int()?)?,
+        "squeeze" => a.squeeze(n.int()?)?,
+        "unsqueeze" => a.unsqueeze(n.int()?)?,
+        "expand" => a.expand(&n.sizes())?,
+        "flip" => a.flip(&n.ints())?,
+        "repeat" => a.repeat(&n.sizes())?,
+        "narrow" => a.narrow(n.int()?, n.size()?, n.size()?)?,
+        "pad" => {
+            let mode = match n.size()? {
+                1 => PadMode::Reflect,
+                2 => PadMode::Replicate,
+                3 => PadMode::Circular,
+                _ => PadMode::Constant,
+            };
+            let value = n.next()?;
+            let pairs: Vec<(i64, i64)> = n.ints().chunks_exact(2).map(|p| (p[0], p[1])).collect();
+            a.pad(&pairs, mode, value)?
+        }
+        "slice" => {
+            // start, end, step for each axis; NaN for an open end
+            let mut slices = Vec::new();
+            for c in nums.chunks_exact(3) {
+                let open = |v: f64| (!v.is_nan()).then_some(v as i64);
+                slices.push(Slice::step(open(c[0]), open(c[1]), c[2] as i64));
+            }
+            a.slice(&slices)?
+        }
+        "cat" => Tensor::cat(&x.iter().collect::<Vec<_>>(), n.int()?)?,
+        "stack" => Tensor::stack(&x.iter().collect::<Vec<_>>(), n.int()?)?,
+        "roll" => a.roll(n.int()?, n.int()?)?,
+        "gather" => a.gather(n.int()?, at(1)?)?,
+        "index_select" => a.index_select(n.int()?, at(1)?)?,
+        "embedding" => a.embedding(at(1)?)?,
+        "one_hot" => a.one_hot(n.size()?)?,
+        "where" => a.select(at(1)?, at(2)?)?,
+        "clamp" => a.clamp(n.next()?, n.next()?)?,
+        "leaky_relu" => a.leaky_relu(n.next()?)?,
+        "elu" => a.elu(n.next()?)?,
+        "softplus" => a.softplus(n.next()?)?,
+        "softmax" => a.softmax(n.int()?)?,
+        "log_softmax" => a.log_softmax(n.int()?)?,
+        "argmax" => a.argmax(n.int()?, n.flag()?)?,
+        "argmin" => a.argmin(n.int()?, n.flag()?)?,
+        "cumsum" => a.cumsum(n.int()?)?,
+        "sum" | "prod" | "max" | "min" | "mean" | "any" | "all" | "logsumexp" => {
+            let keep = n.flag()?;
+            let axes = n.ints();
+            match name {
+                "sum" => a.sum(&axes, keep)?,
+                "prod" => a.prod(&axes, keep)?,
+                "max" => a.max(&axes, keep)?,
+                "min" => a.min(&axes, keep)?,
+                "mean" => a.mean(&axes, keep)?,
+                "any" => a.any(&axes, keep)?,
+                "all" => a.all(&axes, keep)?,
+                _ => a.logsumexp(&axes, keep)?,
+            }
+        }
+        "var" | "std" => {
+            let (correction, keep) = (n.size()?, n.flag()?);
+            let axes = n.ints();
+            if name == "var" { a.var(&axes, correction, keep)? } else { a.std(&axes, correction, keep)? }
+        }
+        "linear" => a.linear(at(1)?, x.get(2))?,
+        "conv" => {
+            let opts = conv_opts(&mut n)?;
+            a.conv(at(1)?, x.get(2), &opts)?
+        }
+        "conv_transpose" => {
+            let rank = n.left.first().copied().unwrap_or(0.0) as usize;
+            let conv = conv_opts(&mut n)?;
+            let output_padding = n.take(rank)?;
+            a.conv_transpose(at(1)?, x.get(2), &ConvTransposeOpts { conv, output_padding })?
+        }
+        "max_pool" | "avg_pool" => {
+            let rank = n.size()?;
+            let kernel = n.take(rank)?;
+            let stride = n.take(rank)?;
+            let padding = n.take(rank)?;
+            let opts = PoolOpts::new(&kernel).stride(&stride).padding(&padding);
+            if name == "max_pool" { a.max_pool(&opts)? } else { a.avg_pool(&opts)? }
+        }
+        "layer_norm" => a.layer_norm(n.size()?, x.get(1), x.get(2), n.next()?)?,
+        "rms_norm" => a.rms_norm(n.size()?, x.get(1), n.next()?)?,
+        "group_norm" => a.group_norm(n.size()?, x.get(1), x.get(2), n.next()?)?,
+        "instance_norm" => a.instance_norm(x.get(1), x.get(2), n.next()?)?,
+        "attention" => {
+            let causal = n.flag()?;
+            a.attention(at(1)?, at(2)?, &Attention { causal, mask: x.get(3), ..Attention::default() })?
+        }
+        "interpolate" => {
+            let (linear, align) = (n.flag()?, n.flag()?);
+            let how = if linear { Interpolate::Linear } else { Interpolate::Nearest };
+            a.interpolate(&n.sizes(), how, align)?
+        }
+        "dropout" => a.dropout(n.next()?)?,
+        "cross_entropy" => a.cross_entropy(at(1)?, None, n.next()?)?,
+        "mse_loss" => a.mse_loss(at(1)?)?,
+        "l1_loss" => a.l1_loss(at(1)?)?,
+        "bce_with_logits" => a.bce_with_logits(at(1)?)?,
+        _ => return Err(bad(name, "there is no such op")),
+    };
+    Ok(vec![out])
+}
+
+fn pair((a, b): (Tensor, Tensor)) -> Vec<Tensor> {
+    vec![a, b]
+}
+
+fn conv_opts(n: &mut Nums<'_>) -> Result<ConvOpts> {
+    let rank = n.size()?;
+    let opts = ConvOpts::new().stride(&n.take(rank)?).padding(&n.take(rank)?);
+    Ok(opts.dilation(&n.take(rank)?).groups(n.size()?))
+}
+
+fn create(s: &Session, name: &str, n: &mut Nums<'_>) -> Result<Option<Tensor>> {
+    Ok(Some(match name {
+        "full" => {
+            let (v, dt) = (n.next()?, n.dtype()?);
+            Tensor::full(s, v, dt, &n.sizes())?
+        }
+        "arange" => Tensor::arange(s, n.next()?, n.next()?, n.next()?, n.dtype()?)?,
+        "linspace" => Tensor::linspace(s, n.next()?, n.next()?, n.size()?, DType::F32)?,
+        "eye" => Tensor::eye(s, n.size()?, n.size()?, DType::F32)?,
+        "rand" => Tensor::rand(s, &n.sizes())?,
+        "randn" => Tensor::randn(s, &n.sizes())?,
+        "uniform" => {
+            let (lo, hi) = (n.next()?, n.next()?);
+            Tensor::uniform(s, lo, hi, &n.sizes())?
+        }
+        "randint" => {
+            let (lo, hi) = (n.int()? as i32, n.int()? as i32);
+            Tensor::randint(s, lo, hi, &n.sizes())?
+        }
+        "kaiming_uniform" => {
+            let a = n.next()?;
+            Tensor::kaiming_uniform(s, a, &n.sizes())?
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn unary(name: &str, a: &Tensor) -> Result<Option<Tensor>> {
+    let out = match name {
+        "neg" => a.neg(),
+        "abs" => a.abs(),
+        "sign" => a.sign(),
+        "floor" => a.floor(),
+        "ceil" => a.ceil(),
+        "round" => a.round(),
+        "trunc" => a.trunc(),
+        "square" => a.square(),
+        "sqrt" => a.sqrt(),
+        "rsqrt" => a.rsqrt(),
+        "reciprocal" => a.reciprocal(),
+        "exp" => a.exp(),
+        "exp2" => a.exp2(),
+        "log" => a.log(),
+        "log2" => a.log2(),
+        "sin" => a.sin(),
+        "cos" => a.cos(),
+        "tan" => a.tan(),
+        "tanh" => a.tanh(),
+        "erf" => a.erf(),
+        "relu" => a.relu(),
+        "relu6" => a.relu6(),
+        "sigmoid" => a.sigmoid(),
+        "silu" => a.silu(),
+        "gelu" => a.gelu(),
+        "gelu_tanh" => a.gelu_tanh(),
+        "mish" => a.mish(),
+        "hard_swish" => a.hard_swish(),
+        "logical_not" => a.logical_not(),
+        "isnan" => a.isnan(),
+        "isinf" => a.isinf(),
+        _ => return Ok(None),
+    };
+    out.map(Some)
+}
+
+/// Two tensors, or a tensor and a number.
+fn binary(name: &str, a: &Tensor, b: Option<&Tensor>, n: &mut Nums<'_>) -> Result<Option<Tensor>> {
+    macro_rules! either {
+        ($f:ident) => {
+            match b {
+                Some(b) => a.$f(b),
+                None => a.$f(n.next()?),
+            }
+        };
+    }
+    let out = match name {
+        "add" => either!(add),
+        "sub" => either!(sub),
+        "mul" => either!(mul),
+        "div" => either!(div),
+        "mod" => either!(modulo),
+        "floor_div" => either!(floor_div),
+        "pow" => either!(pow),
+        "maximum" => either!(maximum),
+        "minimum" => either!(minimum),
+        "lt" => either!(lt),
+        "le" => either!(le),
+        "gt" => either!(gt),
+        "ge" => either!(ge),
+        "eq" => either!(eq),
+        "ne" => either!(ne),
+        "logical_and" => either!(logical_and),
+        "logical_or" => either!(logical_or),
+        "logical_xor" => either!(logical_xor),
+        "matmul" => match b {
+            Some(b) => a.matmul(b),
+            None => return Err(bad(name, "an operand is missing")),
+        },
+        _ => return Ok(None),
+    };
+    out.map(Some)
+}
