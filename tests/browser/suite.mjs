@@ -20,6 +20,7 @@ export function mounts(gradloom) {
   return {
     "/": join(root, "tests/browser"),
     "/lib": join(root, "tests/lib"),
+    "/conformance": join(root, "tests/web/pkg"),
     "/models": join(root, "tests/models"),
     "/cache": join(root, ".cache"),
     "/gradloom": gradloom,

@@ -1,7 +1,7 @@
 //! Small helpers over JavaScript values.
 
 use js_sys::{Object, Reflect};
-use wasm_bindgen::{JsCast, JsValue};
+use wasm_bindgen::JsValue;
 
 /// `{key: value, ..}`.
 pub(crate) fn object(entries: &[(&str, JsValue)]) -> Object {
@@ -22,12 +22,10 @@ pub(crate) fn get(o: &JsValue, key: &str) -> JsValue {
     Reflect::get(o, &key.into()).unwrap_or(JsValue::UNDEFINED)
 }
 
-/// What a thrown value says.
+/// What a thrown value says: the message of an Error or a GPUError, or the value itself.
 pub(crate) fn text(e: &JsValue) -> String {
-    match e.dyn_ref::<js_sys::Error>() {
-        Some(e) => String::from(e.message()),
-        None => e.as_string().unwrap_or_else(|| format!("{e:?}")),
-    }
+    let message = get(e, "message").as_string();
+    message.or_else(|| e.as_string()).unwrap_or_else(|| format!("{e:?}"))
 }
 
 /// Is this a page's own thread, which must not wait?

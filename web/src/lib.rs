@@ -5,8 +5,11 @@
 
 mod js;
 mod probe;
+pub mod signal;
 mod threads;
 pub mod wasm_device;
+pub mod webgpu_device;
+mod webgpu_memory;
 
 use wasm_bindgen::prelude::wasm_bindgen;
 

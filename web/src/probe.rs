@@ -7,7 +7,7 @@ use wasm_bindgen_futures::JsFuture;
 use web_sys::{Gpu, GpuAdapter, GpuDevice};
 
 /// `navigator.gpu`, or nothing where the host has no WebGPU.
-fn gpu() -> Option<Gpu> {
+pub(crate) fn gpu() -> Option<Gpu> {
     let navigator = Reflect::get(&js_sys::global(), &"navigator".into()).ok()?;
     let gpu = Reflect::get(&navigator, &"gpu".into()).ok()?;
     gpu.is_object().then(|| gpu.unchecked_into())

@@ -3,8 +3,10 @@
 #![allow(missing_docs, reason = "exports of a test module")]
 
 use gradloom_core::render::wasm::Wasm;
-use gradloom_tests::runner::run_samples;
+use gradloom_core::render::wgsl::WgslRenderer;
+use gradloom_tests::runner::{run_samples, run_samples_async};
 use gradloom_web::wasm_device::WasmDevice;
+use gradloom_web::webgpu_device::WebGpuDevice;
 use js_sys::Array;
 use wasm_bindgen::JsError;
 use wasm_bindgen::prelude::wasm_bindgen;
@@ -21,4 +23,13 @@ pub fn samples_on_wasm(workers: &Array) -> Result<u32, JsError> {
         device.add_threads(workers).map_err(js)?;
     }
     Ok(run_samples(&mut device, &Wasm) as u32)
+}
+
+/// All samples on WebGPU; how many there were, or nothing where there is no adapter.
+#[wasm_bindgen(js_name = samplesOnWebGpu)]
+pub async fn samples_on_web_gpu() -> Result<Option<u32>, JsError> {
+    let Some(mut device) = WebGpuDevice::request().await.map_err(js)? else { return Ok(None) };
+    let signal = device.watch().signal();
+    let n = run_samples_async(&mut device, &WgslRenderer, || signal.wait()).await;
+    Ok(Some(n as u32))
 }

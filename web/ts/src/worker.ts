@@ -2,7 +2,7 @@
 // The same file works in a page's worker and in Node. What the messages mean is in web/src/threads.rs.
 
 interface Message {
-  kind: "start" | "load" | "scratch" | "serve" | "stop";
+  kind: "hello" | "start" | "load" | "scratch" | "serve" | "stop";
   driver: WebAssembly.Module;
   module: WebAssembly.Module;
   memory: WebAssembly.Memory;
@@ -21,9 +21,13 @@ let sync = 0;
 let thread = 0;
 let scratch = 0;
 let last = 0;
+let answer: (message: string) => void;
 
 function take(message: Message, stop: () => void): void {
   switch (message.kind) {
+    case "hello":
+      answer("here");
+      return;
     case "start": {
       table = new WebAssembly.Table({ element: "anyfunc", initial: 64 });
       const s = new WebAssembly.Global({ value: "i32", mutable: true }, 0);
@@ -58,12 +62,13 @@ const host = globalThis as unknown as {
 
 if (host.process?.versions?.node === undefined) {
   host.onmessage = ({ data }) => take(data, () => host.close());
-  host.postMessage("ready");
+  answer = (message) => host.postMessage(message);
 } else {
   const name = "node:worker_threads";
   const { parentPort } = await import(/* @vite-ignore */ name);
   parentPort.on("message", (data: Message) => take(data, () => parentPort.close()));
-  parentPort.postMessage("ready");
+  answer = (message) => parentPort.postMessage(message);
 }
+answer("ready");
 
 export {};

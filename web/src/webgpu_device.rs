@@ -1,0 +1,636 @@
+//! The WebGPU device through web-sys: pipelines made asynchronously and in parallel, bind group layouts by signature, bind
+//! groups by what they bind, one pass and one submit per plan (bounded, so that no submit holds the GPU for long), launch
+//! scalars in one uniform buffer with dynamic offsets, readbacks in flight. Buffers are in `webgpu_memory`.
+//!
+//! Errors that WebGPU reports later (out of memory, a shader that does not compile, a lost device) come out of the next call.
+
+use crate::js::{self, object, text};
+use crate::signal::Signal;
+use crate::webgpu_memory::{Buffers, scoped};
+use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
+use gradloom_core::render::{Code, Source};
+use gradloom_core::target::Target;
+use gradloom_core::{Error, Result};
+use js_sys::{Array, Function, Object, Reflect, Uint8Array};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use wasm_bindgen::closure::Closure;
+use wasm_bindgen::{JsCast, JsValue};
+use wasm_bindgen_futures::{JsFuture, spawn_local};
+use web_sys::{
+    GpuBindGroup, GpuBindGroupLayout, GpuBuffer, GpuCommandEncoder, GpuComputePassEncoder, GpuComputePipeline,
+    GpuDevice, GpuErrorFilter, GpuPipelineLayout, GpuQueue, gpu_buffer_usage as usage, gpu_map_mode, gpu_shader_stage,
+};
+
+/// Work of one submit: beyond this many bytes moved, or launches, the queue gets what there is.
+const SUBMIT_BYTES: usize = 64 << 20;
+const SUBMIT_LAUNCHES: usize = 256;
+/// Bytes of the uniform buffer.
+const UNIFORM_BYTES: usize = 256 << 10;
+/// Bind groups kept before all are forgotten.
+const MAX_GROUPS: usize = 8192;
+
+/// What later events write and the device reads.
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub(crate) signal: Signal,
+    compiling: Cell<usize>,
+    error: RefCell<Option<Error>>,
+    lost: RefCell<Option<String>>,
+    pipelines: RefCell<Vec<Option<GpuComputePipeline>>>,
+    reads: RefCell<BTreeMap<u32, Option<Result<Vec<u8>>>>>,
+    staging: RefCell<Vec<(usize, GpuBuffer)>>,
+}
+
+impl Shared {
+    /// Keeps the first error until a call returns it.
+    pub(crate) fn fail(&self, e: Error) {
+        self.error.borrow_mut().get_or_insert(e);
+        self.signal.fire();
+    }
+
+    fn check(&self) -> Result<()> {
+        if let Some(why) = &*self.lost.borrow() {
+            return Err(failed(format!("the device is lost: {why}")));
+        }
+        match self.error.borrow_mut().take() {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Says whether the device is lost, and wakes who waits for it.
+#[derive(Clone)]
+pub struct Watch(Rc<Shared>);
+
+impl Watch {
+    /// Fires when a pipeline, a readback or an error has arrived.
+    pub fn signal(&self) -> Signal {
+        self.0.signal.clone()
+    }
+
+    /// Why the device is lost, if it is.
+    pub fn lost(&self) -> Option<String> {
+        self.0.lost.borrow().clone()
+    }
+}
+
+/// Bind group layouts and the pipeline layout of a signature.
+struct Layout {
+    buffers: GpuBindGroupLayout,
+    pipeline: GpuPipelineLayout,
+}
+
+struct Kernel {
+    name: String,
+    code: String,
+    written: Vec<bool>,
+    vars: usize,
+    layout: usize,
+    /// For launches that read and write one buffer: everything is declared as written.
+    alias: Option<(usize, GpuComputePipeline)>,
+}
+
+/// A WebGPU device.
+pub struct WebGpuDevice {
+    target: Target,
+    device: GpuDevice,
+    queue: GpuQueue,
+    shared: Rc<Shared>,
+    buffers: Buffers,
+    kernels: Vec<Option<Kernel>>,
+    layouts: Vec<Layout>,
+    layout_ids: HashMap<(Vec<bool>, usize), usize>,
+    groups: HashMap<(usize, Vec<(u32, usize, usize)>), GpuBindGroup>,
+    uniform: GpuBuffer,
+    uniform_layouts: HashMap<usize, (GpuBindGroupLayout, GpuBindGroup)>,
+    uniform_align: usize,
+    next_ticket: u32,
+    _on_error: Closure<dyn FnMut(JsValue)>,
+}
+
+pub(crate) fn failed(what: impl Into<String>) -> Error {
+    Error::Device { device: "webgpu".into(), what: what.into() }
+}
+
+fn limit(limits: &JsValue, name: &str, default: usize) -> usize {
+    js::get(limits, name).as_f64().map_or(default, |v| v.min(usize::MAX as f64) as usize)
+}
+
+/// Limits that we want as large as the adapter has them.
+const LIMITS: [&str; 11] = [
+    "maxBufferSize",
+    "maxStorageBufferBindingSize",
+    "maxStorageBuffersPerShaderStage",
+    "maxComputeWorkgroupStorageSize",
+    "maxComputeInvocationsPerWorkgroup",
+    "maxComputeWorkgroupSizeX",
+    "maxComputeWorkgroupSizeY",
+    "maxComputeWorkgroupSizeZ",
+    "maxComputeWorkgroupsPerDimension",
+    "minStorageBufferOffsetAlignment",
+    "minUniformBufferOffsetAlignment",
+];
+
+/// Features that we use where they are.
+const FEATURES: [&str; 3] = ["shader-f16", "subgroups", "timestamp-query"];
+
+impl WebGpuDevice {
+    /// Asks the host for an adapter and a device. `None` where there is no WebGPU or no adapter.
+    pub async fn request() -> Result<Option<WebGpuDevice>> {
+        let Some(gpu) = crate::probe::gpu() else { return Ok(None) };
+        let options = object(&[("powerPreference", "high-performance".into())]);
+        let adapter = call(&gpu, "requestAdapter", &options).await?;
+        if !adapter.is_object() {
+            return Ok(None);
+        }
+        let (limits, features) = (js::get(&adapter, "limits"), js::get(&adapter, "features"));
+        let wanted = Object::new();
+        for name in LIMITS {
+            let v = js::get(&limits, name);
+            if v.as_f64().is_some() {
+                js::set(&wanted, name, &v);
+            }
+        }
+        let has: Function = js::get(&features, "has").unchecked_into();
+        let list: Array = FEATURES
+            .iter()
+            .map(|&f| JsValue::from(f))
+            .filter(|f| has.call1(&features, f).is_ok_and(|v| v.is_truthy()))
+            .collect();
+        let descriptor = object(&[("requiredLimits", wanted.into()), ("requiredFeatures", list.into())]);
+        let device: GpuDevice = call(&adapter, "requestDevice", &descriptor).await?.unchecked_into();
+        let info = js::get(&adapter, "info");
+        let fallback =
+            js::get(&info, "isFallbackAdapter").is_truthy() || js::get(&adapter, "isFallbackAdapter").is_truthy();
+        let name = format!("{} {}", word(&info, "vendor"), word(&info, "architecture"));
+        Ok(Some(WebGpuDevice::new(device, fallback || name.contains("swiftshader"))?))
+    }
+
+    fn new(device: GpuDevice, software: bool) -> Result<WebGpuDevice> {
+        let limits: JsValue = device.limits().into();
+        let target = target(&limits, software);
+        let shared = Rc::new(Shared::default());
+        let lost = shared.clone();
+        let promise = device.lost();
+        spawn_local(async move {
+            let why = match JsFuture::from(promise).await {
+                Ok(info) => js::get(&info, "message").as_string().unwrap_or_default(),
+                Err(e) => text(&e),
+            };
+            *lost.lost.borrow_mut() = Some(if why.is_empty() { "no reason given".into() } else { why });
+            lost.signal.fire();
+        });
+        let errors = shared.clone();
+        let on_error = Closure::new(move |event: JsValue| {
+            errors.fail(failed(text(&js::get(&event, "error"))));
+        });
+        js::set(&device, "onuncapturederror", on_error.as_ref());
+        let descriptor =
+            object(&[("size", (UNIFORM_BYTES as u32).into()), ("usage", (usage::UNIFORM | usage::COPY_DST).into())]);
+        let uniform = device.create_buffer(descriptor.unchecked_ref()).map_err(|e| failed(text(&e)))?;
+        let queue = device.queue();
+        let buffers = Buffers::new(device.clone(), queue.clone(), shared.clone(), target.max_buffer_bytes);
+        Ok(WebGpuDevice {
+            target,
+            queue,
+            shared,
+            buffers,
+            kernels: Vec::new(),
+            layouts: Vec::new(),
+            layout_ids: HashMap::new(),
+            groups: HashMap::new(),
+            uniform,
+            uniform_layouts: HashMap::new(),
+            uniform_align: limit(&limits, "minUniformBufferOffsetAlignment", 256),
+            next_ticket: 0,
+            _on_error: on_error,
+            device,
+        })
+    }
+
+    /// For whoever drives the device once it is boxed away.
+    pub fn watch(&self) -> Watch {
+        Watch(self.shared.clone())
+    }
+
+    /// The layout of a signature: which slots are written, how many vec4 of launch scalars.
+    fn layout(&mut self, written: &[bool], vars: usize) -> usize {
+        let words = vars.div_ceil(4);
+        let key = (written.to_vec(), words);
+        if let Some(&i) = self.layout_ids.get(&key) {
+            return i;
+        }
+        let entries: Array = written
+            .iter()
+            .enumerate()
+            .map(|(i, &w)| {
+                let kind = if w { "storage" } else { "read-only-storage" };
+                binding(i as u32, &[("type", kind.into())])
+            })
+            .collect();
+        let buffers = self.device.create_bind_group_layout(object(&[("entries", entries.into())]).unchecked_ref());
+        let buffers = match buffers {
+            Ok(l) => l,
+            Err(e) => {
+                self.shared.fail(failed(text(&e)));
+                return 0;
+            }
+        };
+        let groups = Array::of1(&buffers);
+        if words > 0 {
+            groups.push(&self.uniform_group(words).0);
+        }
+        let pipeline =
+            self.device.create_pipeline_layout(object(&[("bindGroupLayouts", groups.into())]).unchecked_ref());
+        self.layouts.push(Layout { buffers, pipeline });
+        self.layout_ids.insert(key, self.layouts.len() - 1);
+        self.layouts.len() - 1
+    }
+
+    /// Layout and bind group of the uniform buffer seen as `words` vec4 at a dynamic offset.
+    fn uniform_group(&mut self, words: usize) -> (GpuBindGroupLayout, GpuBindGroup) {
+        if let Some(g) = self.uniform_layouts.get(&words) {
+            return g.clone();
+        }
+        let entry = binding(0, &[("type", "uniform".into()), ("hasDynamicOffset", true.into())]);
+        let layout: GpuBindGroupLayout = match self
+            .device
+            .create_bind_group_layout(object(&[("entries", Array::of1(&entry).into())]).unchecked_ref())
+        {
+            Ok(l) => l,
+            Err(e) => {
+                self.shared.fail(failed(text(&e)));
+                JsValue::UNDEFINED.unchecked_into()
+            }
+        };
+        let resource = object(&[("buffer", self.uniform.clone().into()), ("size", (words as u32 * 16).into())]);
+        let entry = object(&[("binding", 0.into()), ("resource", resource.into())]);
+        let descriptor = object(&[("layout", layout.clone().into()), ("entries", Array::of1(&entry).into())]);
+        let group = self.device.create_bind_group(descriptor.unchecked_ref());
+        self.uniform_layouts.insert(words, (layout, group));
+        self.uniform_layouts[&words].clone()
+    }
+
+    fn pipeline_descriptor(&self, name: &str, code: &str, layout: usize) -> Object {
+        let module = self.device.create_shader_module(object(&[("code", code.into())]).unchecked_ref());
+        let compute = object(&[("module", module.into()), ("entryPoint", "main".into())]);
+        object(&[
+            ("label", name.into()),
+            ("layout", self.layouts[layout].pipeline.clone().into()),
+            ("compute", compute.into()),
+        ])
+    }
+
+    /// The bind group of these views under a layout.
+    fn group(&mut self, layout: usize, args: &[View]) -> Result<GpuBindGroup> {
+        let mut key = Vec::with_capacity(args.len());
+        for v in args {
+            let (id, _, bytes) = self.buffers.view(v)?;
+            key.push((id, v.offset, bytes));
+        }
+        let key = (layout, key);
+        if let Some(g) = self.groups.get(&key) {
+            return Ok(g.clone());
+        }
+        let entries = Array::new();
+        for (i, v) in args.iter().enumerate() {
+            let (_, buffer, bytes) = self.buffers.view(v)?;
+            let resource = object(&[
+                ("buffer", buffer.into()),
+                ("offset", (v.offset as f64).into()),
+                ("size", (bytes as f64).into()),
+            ]);
+            entries.push(&object(&[("binding", (i as u32).into()), ("resource", resource.into())]));
+        }
+        let layout = self.layouts[layout].buffers.clone();
+        let descriptor = object(&[("layout", layout.into()), ("entries", entries.into())]);
+        let group = self.device.create_bind_group(descriptor.unchecked_ref());
+        if self.groups.len() >= MAX_GROUPS {
+            self.groups.clear();
+        }
+        self.groups.insert(key, group.clone());
+        Ok(group)
+    }
+
+    /// Pipeline and layout of a launch. WebGPU forbids that a buffer is read-only in one binding of a dispatch and written in
+    /// another; such a launch gets a pipeline that declares all of them as written.
+    fn pipeline(&mut self, kernel: KernelId, args: &[View]) -> Result<(GpuComputePipeline, usize, usize)> {
+        let i = kernel.0 as usize;
+        let Some(Some(k)) = self.kernels.get(i) else { return Err(failed(format!("{kernel:?} is not compiled"))) };
+        if k.written.len() != args.len() {
+            return Err(failed(format!("{} takes {} buffers, not {}", k.name, k.written.len(), args.len())));
+        }
+        let mut alias = false;
+        for (a, _) in args.iter().zip(&k.written).filter(|(_, w)| **w) {
+            for (b, _) in args.iter().zip(&k.written).filter(|(_, w)| !**w) {
+                if a.buf == b.buf {
+                    if a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes {
+                        return Err(failed(format!("{} reads and writes {a:?}", k.name)));
+                    }
+                    alias = true;
+                }
+            }
+        }
+        let vars = k.vars;
+        if !alias {
+            let p = self.shared.pipelines.borrow()[i].clone();
+            let layout = k.layout;
+            return p.map(|p| (p, layout, vars)).ok_or_else(|| failed("submitted before the kernels are compiled"));
+        }
+        if let Some((layout, p)) = &k.alias {
+            return Ok((p.clone(), *layout, vars));
+        }
+        let (name, code) = (k.name.clone(), k.code.replace("var<storage, read>", "var<storage, read_write>"));
+        let layout = self.layout(&vec![true; args.len()], vars);
+        let descriptor = self.pipeline_descriptor(&name, &code, layout);
+        let p = self.device.create_compute_pipeline(descriptor.unchecked_ref());
+        if let Some(Some(k)) = self.kernels.get_mut(i) {
+            k.alias = Some((layout, p.clone()));
+        }
+        Ok((p, layout, vars))
+    }
+
+    fn finish(&self, open: &mut Open) {
+        if let Some(p) = open.pass.take() {
+            p.end();
+        }
+        if let Some(e) = open.encoder.take() {
+            if !open.scalars.is_empty() {
+                let _ = self.queue.write_buffer_with_u32_and_u8_slice(&self.uniform, 0, &open.scalars);
+                open.scalars.clear();
+            }
+            self.queue.submit(&[e.finish()]);
+        }
+        (open.bytes, open.launches) = (0, 0);
+    }
+}
+
+/// Commands that are not submitted yet.
+#[derive(Default)]
+struct Open {
+    encoder: Option<GpuCommandEncoder>,
+    pass: Option<GpuComputePassEncoder>,
+    scalars: Vec<u8>,
+    bytes: usize,
+    launches: usize,
+}
+
+impl Open {
+    fn encoder(&mut self, device: &GpuDevice) -> GpuCommandEncoder {
+        self.encoder.get_or_insert_with(|| device.create_command_encoder()).clone()
+    }
+}
+
+fn binding(i: u32, buffer: &[(&str, JsValue)]) -> Object {
+    object(&[
+        ("binding", i.into()),
+        ("visibility", gpu_shader_stage::COMPUTE.into()),
+        ("buffer", object(buffer).into()),
+    ])
+}
+
+fn word(o: &JsValue, key: &str) -> String {
+    js::get(o, key).as_string().unwrap_or_default()
+}
+
+async fn call(o: &JsValue, name: &str, arg: &JsValue) -> Result<JsValue> {
+    let f: Function = js::get(o, name).unchecked_into();
+    let promise = f.call1(o, arg).map_err(|e| failed(text(&e)))?;
+    JsFuture::from(js_sys::Promise::resolve(&promise)).await.map_err(|e| failed(text(&e)))
+}
+
+fn target(limits: &JsValue, software: bool) -> Target {
+    let mut t = Target::wgsl("webgpu");
+    let n = |name, default| limit(limits, name, default);
+    let side = n("maxComputeWorkgroupsPerDimension", 65535) as u32;
+    t.max_grid = [side; 3];
+    t.max_local = ["maxComputeWorkgroupSizeX", "maxComputeWorkgroupSizeY", "maxComputeWorkgroupSizeZ"]
+        .map(|name| n(name, 64) as u32);
+    t.max_local_total = n("maxComputeInvocationsPerWorkgroup", 256) as u32;
+    t.workgroup_bytes = n("maxComputeWorkgroupStorageSize", 16384);
+    t.max_buffers = n("maxStorageBuffersPerShaderStage", 8);
+    t.max_buffer_bytes = n("maxStorageBufferBindingSize", 128 << 20).min(n("maxBufferSize", 256 << 20));
+    t.offset_alignment = n("minStorageBufferOffsetAlignment", 256);
+    t.software = software;
+    t
+}
+
+impl Device for WebGpuDevice {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn alloc(&mut self, bytes: usize) -> Result<BufId> {
+        self.shared.check()?;
+        self.buffers.alloc(bytes)
+    }
+
+    fn free(&mut self, buf: BufId) {
+        if let Some(id) = self.buffers.free(buf) {
+            self.groups.retain(|key, _| key.1.iter().all(|v| v.0 != id));
+        }
+    }
+
+    fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
+        self.shared.check()?;
+        self.buffers.upload(buf, offset, data)
+    }
+
+    fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {
+        self.shared.check()?;
+        let mut ids = Vec::with_capacity(sources.len());
+        for s in sources {
+            let Code::Text(code) = &s.code else { return Err(failed(format!("{} is not WGSL", s.name))) };
+            let written: Vec<bool> = s.params.iter().map(|p| p.written).collect();
+            let layout = self.layout(&written, s.vars.len());
+            // a bad shader makes the pipeline's promise fail; the module's own report would only repeat it
+            self.device.push_error_scope(GpuErrorFilter::Validation);
+            let descriptor = self.pipeline_descriptor(&s.name, code, layout);
+            let promise = self.device.create_compute_pipeline_async(descriptor.unchecked_ref());
+            let scope = self.device.pop_error_scope();
+            let id = self.kernels.len();
+            self.shared.pipelines.borrow_mut().push(None);
+            self.shared.compiling.set(self.shared.compiling.get() + 1);
+            let (shared, name) = (self.shared.clone(), s.name.clone());
+            spawn_local(async move {
+                let reported = JsFuture::from(scope).await.ok().map(JsValue::from).filter(JsValue::is_object);
+                let result = JsFuture::from(promise).await;
+                shared.compiling.set(shared.compiling.get() - 1);
+                match result {
+                    Ok(p) => shared.pipelines.borrow_mut()[id] = Some(p.unchecked_into()),
+                    Err(e) => {
+                        let why = reported.map_or_else(|| text(&e), |r| text(&r));
+                        shared.fail(failed(format!("kernel {name} does not compile: {why}")));
+                    }
+                }
+                shared.signal.fire();
+            });
+            let (name, code) = (s.name.clone(), code.clone());
+            self.kernels.push(Some(Kernel { name, code, written, vars: s.vars.len(), layout, alias: None }));
+            ids.push(KernelId(id as u32));
+        }
+        Ok(ids)
+    }
+
+    fn ready(&mut self) -> Result<bool> {
+        self.shared.check()?;
+        Ok(self.shared.compiling.get() == 0)
+    }
+
+    fn release(&mut self, kernel: KernelId) {
+        if let Some(k) = self.kernels.get_mut(kernel.0 as usize) {
+            *k = None;
+            self.shared.pipelines.borrow_mut()[kernel.0 as usize] = None;
+        }
+    }
+
+    fn submit(&mut self, steps: &[Step]) -> Result<()> {
+        self.shared.check()?;
+        self.buffers.flush();
+        let mut open = Open::default();
+        for step in steps {
+            match step {
+                Step::Launch { kernel, args, grid, vars } => {
+                    if grid.contains(&0) {
+                        continue;
+                    }
+                    let (pipeline, layout, n_vars) = self.pipeline(*kernel, args)?;
+                    if vars.len() != n_vars {
+                        return Err(failed(format!("{kernel:?} takes {n_vars} scalars, not {}", vars.len())));
+                    }
+                    let group = self.group(layout, args)?;
+                    let words = n_vars.div_ceil(4);
+                    if open.scalars.len() + words * 16 + self.uniform_align > UNIFORM_BYTES {
+                        self.finish(&mut open);
+                    }
+                    let encoder = open.encoder(&self.device);
+                    let pass = open.pass.get_or_insert_with(|| encoder.begin_compute_pass()).clone();
+                    pass.set_pipeline(&pipeline);
+                    pass.set_bind_group(0, Some(&group));
+                    if words > 0 {
+                        let at = open.scalars.len().next_multiple_of(self.uniform_align);
+                        open.scalars.resize(at, 0);
+                        open.scalars.extend(vars.iter().flat_map(|v| v.to_le_bytes()));
+                        open.scalars.resize(at + words * 16, 0);
+                        let group = self.uniform_group(words).1;
+                        set_dynamic(&pass, &group, at as u32)?;
+                    }
+                    pass.dispatch_workgroups_with_workgroup_count_y_and_workgroup_count_z(grid[0], grid[1], grid[2]);
+                    open.launches += 1;
+                    open.bytes += args.iter().map(|a| a.bytes).sum::<usize>();
+                }
+                Step::Copy { src, dst } => {
+                    let encoder = open.encoder(&self.device);
+                    if let Some(p) = open.pass.take() {
+                        p.end();
+                    }
+                    let ((_, from, bytes), (_, to, room)) = (self.buffers.view(src)?, self.buffers.view(dst)?);
+                    if src.bytes != dst.bytes || room < bytes {
+                        return Err(failed(format!("copy of {} bytes to {}", src.bytes, dst.bytes)));
+                    }
+                    encoder
+                        .copy_buffer_to_buffer_with_f64_and_f64_and_f64(
+                            &from,
+                            src.offset as f64,
+                            &to,
+                            dst.offset as f64,
+                            bytes as f64,
+                        )
+                        .map_err(|e| failed(text(&e)))?;
+                    open.bytes += 2 * bytes;
+                }
+            }
+            if open.bytes > SUBMIT_BYTES || open.launches >= SUBMIT_LAUNCHES {
+                self.finish(&mut open);
+            }
+        }
+        self.finish(&mut open);
+        Ok(())
+    }
+
+    fn read(&mut self, view: View) -> Result<Ticket> {
+        self.shared.check()?;
+        self.buffers.flush();
+        let (_, buffer, bytes) = self.buffers.view(&view)?;
+        let staging = self.staging(bytes)?;
+        let encoder = self.device.create_command_encoder();
+        encoder
+            .copy_buffer_to_buffer_with_f64_and_f64_and_f64(&buffer, view.offset as f64, &staging.1, 0.0, bytes as f64)
+            .map_err(|e| failed(text(&e)))?;
+        self.queue.submit(&[encoder.finish()]);
+        let promise = staging.1.map_async_with_f64_and_f64(gpu_map_mode::READ, 0.0, bytes as f64);
+        self.next_ticket += 1;
+        let ticket = self.next_ticket;
+        self.shared.reads.borrow_mut().insert(ticket, None);
+        let shared = self.shared.clone();
+        spawn_local(async move {
+            let mapped = JsFuture::from(promise).await;
+            let out = mapped
+                .and_then(|_| staging.1.get_mapped_range_with_f64_and_f64(0.0, bytes as f64))
+                .map(|range| {
+                    let mut out = vec![0; view.bytes];
+                    Uint8Array::new(&range).subarray(0, view.bytes as u32).copy_to(&mut out);
+                    staging.1.unmap();
+                    out
+                })
+                .map_err(|e| failed(format!("readback: {}", text(&e))));
+            if out.is_ok() {
+                shared.staging.borrow_mut().push(staging);
+            }
+            shared.reads.borrow_mut().insert(ticket, Some(out));
+            shared.signal.fire();
+        });
+        Ok(Ticket(ticket))
+    }
+
+    fn poll(&mut self, ticket: Ticket) -> Result<Option<Vec<u8>>> {
+        let mut reads = self.shared.reads.borrow_mut();
+        match reads.get_mut(&ticket.0) {
+            None => Err(failed(format!("{ticket:?} is not a readback"))),
+            Some(slot) => match slot.take() {
+                Some(r) => {
+                    reads.remove(&ticket.0);
+                    // numbers that came from a plan that went wrong are no result
+                    self.shared.check()?;
+                    r.map(Some)
+                }
+                None => self.shared.check().map(|()| None),
+            },
+        }
+    }
+}
+
+impl WebGpuDevice {
+    /// A mappable buffer of at least this size, one that is free if there is one.
+    fn staging(&mut self, bytes: usize) -> Result<(usize, GpuBuffer)> {
+        let size = bytes.next_power_of_two().max(256);
+        let mut free = self.shared.staging.borrow_mut();
+        if let Some(i) = free.iter().position(|s| s.0 == size) {
+            return Ok(free.swap_remove(i));
+        }
+        // few sizes are in use at a time; the others need not stay
+        if free.len() > 8 {
+            free.drain(..4).for_each(|(_, b)| b.destroy());
+        }
+        drop(free);
+        let d = object(&[("size", (size as f64).into()), ("usage", (usage::MAP_READ | usage::COPY_DST).into())]);
+        let b = scoped(&self.device, &self.shared, size, || self.device.create_buffer(d.unchecked_ref()))?;
+        Ok((size, b))
+    }
+}
+
+impl Drop for WebGpuDevice {
+    fn drop(&mut self) {
+        self.device.set_onuncapturederror(None);
+        self.device.destroy();
+    }
+}
+
+fn set_dynamic(pass: &GpuComputePassEncoder, group: &GpuBindGroup, offset: u32) -> Result<()> {
+    let f = Reflect::get(pass, &"setBindGroup".into()).map(|f| f.unchecked_into::<Function>());
+    let set = f.and_then(|f| f.call3(pass, &1.into(), group, &Array::of1(&offset.into())));
+    set.map(|_| ()).map_err(|e| failed(text(&e)))
+}

@@ -1,0 +1,172 @@
+//! Buffers of the WebGPU device: sizes padded to whole words, freed ones kept for the next allocation of their size, and
+//! error scopes around creation, since out of memory is reported later.
+
+use crate::js::{self, object, text};
+use crate::webgpu_device::{Shared, failed};
+use gradloom_core::device::{BufId, View};
+use gradloom_core::{Error, Result};
+use js_sys::Uint8Array;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use wasm_bindgen::{JsCast, JsValue};
+use wasm_bindgen_futures::{JsFuture, spawn_local};
+use web_sys::{GpuBuffer, GpuDevice, GpuErrorFilter, GpuQueue, gpu_buffer_usage as usage};
+
+/// Freed bytes kept for reuse.
+const KEEP_BYTES: usize = 256 << 20;
+
+struct Buffer {
+    /// Identity of the GPU buffer, for caches: ids of allocations are reused.
+    id: u32,
+    gpu: GpuBuffer,
+    /// Bytes asked for.
+    bytes: usize,
+    /// Bytes of the GPU buffer.
+    size: usize,
+}
+
+/// Allocations and what is kept of freed ones.
+pub(crate) struct Buffers {
+    device: GpuDevice,
+    queue: GpuQueue,
+    shared: Rc<Shared>,
+    max: usize,
+    live: Vec<Option<Buffer>>,
+    kept: BTreeMap<usize, Vec<(u32, GpuBuffer)>>,
+    kept_bytes: usize,
+    /// Reused buffers that must be zeroed before anything else is done.
+    stale: Vec<GpuBuffer>,
+    next: u32,
+}
+
+impl Buffers {
+    pub(crate) fn new(device: GpuDevice, queue: GpuQueue, shared: Rc<Shared>, max: usize) -> Buffers {
+        let (live, kept, stale) = (Vec::new(), BTreeMap::new(), Vec::new());
+        Buffers { device, queue, shared, max, live, kept, kept_bytes: 0, stale, next: 0 }
+    }
+
+    pub(crate) fn alloc(&mut self, bytes: usize) -> Result<BufId> {
+        let size = bytes.max(16).checked_next_multiple_of(16).filter(|&s| s <= self.max);
+        let Some(size) = size else {
+            return Err(Error::OutOfMemory { device: "webgpu".into(), bytes: bytes as u64 });
+        };
+        let reused = self.kept.get_mut(&size).and_then(Vec::pop);
+        let (id, gpu) = match reused {
+            Some(b) => {
+                self.kept_bytes -= size;
+                self.stale.push(b.1.clone());
+                b
+            }
+            None => {
+                let d = object(&[
+                    ("size", (size as f64).into()),
+                    ("usage", (usage::STORAGE | usage::COPY_SRC | usage::COPY_DST).into()),
+                ]);
+                self.next += 1;
+                let make = || self.device.create_buffer(d.unchecked_ref());
+                (self.next, scoped(&self.device, &self.shared, bytes, make)?)
+            }
+        };
+        let buffer = Some(Buffer { id, gpu, bytes, size });
+        let slot = match self.live.iter().position(Option::is_none) {
+            Some(i) => {
+                self.live[i] = buffer;
+                i
+            }
+            None => {
+                self.live.push(buffer);
+                self.live.len() - 1
+            }
+        };
+        Ok(BufId(slot as u32))
+    }
+
+    /// Frees an allocation; the id of the GPU buffer if it is gone.
+    pub(crate) fn free(&mut self, buf: BufId) -> Option<u32> {
+        let b = self.live.get_mut(buf.0 as usize).and_then(Option::take)?;
+        self.stale.retain(|s| *s != b.gpu);
+        if self.kept_bytes + b.size <= KEEP_BYTES {
+            self.kept_bytes += b.size;
+            self.kept.entry(b.size).or_default().push((b.id, b.gpu));
+            return None;
+        }
+        b.gpu.destroy();
+        Some(b.id)
+    }
+
+    /// The GPU buffer of a view: its identity, itself, and the view's bytes as whole words.
+    pub(crate) fn view(&self, v: &View) -> Result<(u32, GpuBuffer, usize)> {
+        let Some(Some(b)) = self.live.get(v.buf.0 as usize) else {
+            return Err(failed(format!("{:?} is not allocated", v.buf)));
+        };
+        match v.offset.checked_add(v.bytes) {
+            Some(end) if end <= b.bytes && v.offset % 4 == 0 => {
+                Ok((b.id, b.gpu.clone(), v.bytes.max(4).next_multiple_of(4)))
+            }
+            _ => Err(failed(format!("{v:?} is not in the {} bytes of its buffer", b.bytes))),
+        }
+    }
+
+    /// Zeroes reused buffers, ahead of the commands that follow.
+    pub(crate) fn flush(&mut self) {
+        if self.stale.is_empty() {
+            return;
+        }
+        let encoder = self.device.create_command_encoder();
+        for b in self.stale.drain(..) {
+            encoder.clear_buffer(&b);
+        }
+        self.queue.submit(&[encoder.finish()]);
+    }
+
+    pub(crate) fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
+        let (_, gpu, _) = self.view(&View { buf, offset, bytes: data.len() })?;
+        if self.stale.contains(&gpu) {
+            self.flush();
+        }
+        // whole words, then the rest in one padded with what may be lost: nothing else lives in a buffer's last word
+        let whole = data.len() / 4 * 4;
+        let write = |at: usize, bytes: &[u8]| {
+            let array = Uint8Array::from(bytes);
+            self.queue.write_buffer_with_f64_and_u8_array(&gpu, at as f64, &array).map_err(|e| failed(text(&e)))
+        };
+        if whole > 0 {
+            self.queue
+                .write_buffer_with_f64_and_u8_slice(&gpu, offset as f64, &data[..whole])
+                .map_err(|e| failed(text(&e)))?;
+        }
+        if whole < data.len() {
+            let mut last = [0u8; 4];
+            last[..data.len() - whole].copy_from_slice(&data[whole..]);
+            write(offset + whole, &last)?;
+        }
+        Ok(())
+    }
+}
+
+/// Creates something under error scopes; what they catch is kept for the next call.
+pub(crate) fn scoped<T>(
+    device: &GpuDevice,
+    shared: &Rc<Shared>,
+    bytes: usize,
+    make: impl FnOnce() -> std::result::Result<T, JsValue>,
+) -> Result<T> {
+    device.push_error_scope(GpuErrorFilter::OutOfMemory);
+    device.push_error_scope(GpuErrorFilter::Validation);
+    let made = make();
+    for memory in [false, true] {
+        let (promise, shared) = (device.pop_error_scope(), shared.clone());
+        spawn_local(async move {
+            match JsFuture::from(promise).await {
+                Ok(e) if e.is_object() && memory => {
+                    shared.fail(Error::OutOfMemory { device: "webgpu".into(), bytes: bytes as u64 });
+                }
+                Ok(e) if e.is_object() => shared.fail(failed(js::text(&e))),
+                // a lost device rejects; that is reported elsewhere
+                _ => {}
+            }
+        });
+    }
+    // a RangeError: the host itself has no room
+    made.map_err(|_| Error::OutOfMemory { device: "webgpu".into(), bytes: bytes as u64 })
+}

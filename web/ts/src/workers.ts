@@ -1,0 +1,52 @@
+// Starting worker threads for the WASM device, in a page and in Node.
+
+/** What the wasm module needs of a worker. */
+export interface WorkerLike {
+  postMessage(message: unknown): void;
+  terminate(): unknown;
+}
+
+type NodeWorker = WorkerLike & { on(event: string, listener: (value: unknown) => void): void; unref(): void };
+type PageWorker = WorkerLike & {
+  onmessage: ((event: { data: unknown }) => void) | null;
+  onerror: ((event: { message?: string }) => void) | null;
+};
+
+/**
+ * Starts `n` workers. Each has answered a message when this resolves: Chromium keeps what is posted to a young worker until
+ * the page's own thread is idle once, and the device does not idle.
+ */
+export async function startWorkers(n: number): Promise<WorkerLike[]> {
+  const node = (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node;
+  const start = node === undefined ? startInPage : await starterInNode();
+  return Promise.all(Array.from({ length: n }, start));
+}
+
+function startInPage(): Promise<WorkerLike> {
+  const worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" }) as unknown as PageWorker;
+  return new Promise((done, fail) => {
+    worker.onerror = ({ message }) => fail(new Error(`a worker did not start: ${message ?? "no reason given"}`));
+    worker.onmessage = ({ data }) => {
+      if (data === "ready") worker.postMessage({ kind: "hello" });
+      else done(worker);
+    };
+  });
+}
+
+async function starterInNode(): Promise<() => Promise<WorkerLike>> {
+  // The name is in a variable so that bundlers for the browser leave the import alone.
+  const name = "node:worker_threads";
+  const { Worker: Thread } = await import(/* @vite-ignore */ name);
+  return () => {
+    const worker: NodeWorker = new Thread(new URL("./worker.js", import.meta.url));
+    // a program that is done should not wait for its threads
+    worker.unref();
+    return new Promise((done, fail) => {
+      worker.on("error", fail);
+      worker.on("message", (data) => {
+        if (data === "ready") worker.postMessage({ kind: "hello" });
+        else done(worker);
+      });
+    });
+  };
+}
