@@ -1,8 +1,10 @@
 //! Program -> text or bytes. Pure: no device handles, no rewriting of tensor ops. One renderer per language.
 
-pub mod wasm;
 mod cstyle;
+pub mod wasm;
 pub mod wgsl;
+#[cfg(feature = "x86")]
+pub mod x86;
 
 use crate::codegen::Program;
 use crate::target::{Lang, Target};
@@ -58,6 +60,8 @@ pub fn render(p: &Program, t: &Target) -> Result<Code> {
     match t.lang {
         Lang::Wgsl => wgsl::WgslRenderer.render(p, t),
         Lang::Wasm => wasm::Wasm.render(p, t),
+        #[cfg(feature = "x86")]
+        Lang::X86 => x86::X86.render(p, t),
         Lang::Eval => Ok(Code::Program(std::sync::Arc::new(p.clone()))),
         lang => Err(Error::Unsupported { what: format!("renderer for {lang:?}"), context: p.name.clone() }),
     }

@@ -1,0 +1,319 @@
+//! Linear-scan register allocation. An interval is one stretch of the linear order, extended to the end of every loop that
+//! uses a register from outside it. What does not fit lives in a stack slot for all of its life: each use becomes a
+//! memory operand where the instruction has one, else a reload into a register of one instruction's life; then the scan
+//! runs again.
+
+use super::mir::{Base, Func, Inst, Item, Mem, Opnd, Size, VReg, each_reg};
+use crate::{Error, Result};
+use iced_x86::{Code, Register};
+
+/// General registers in the order they are given out: caller-saved first. rsp, rax and rdx are never given.
+const GPRS: [u8; 13] = [1, 6, 7, 8, 9, 10, 11, 3, 5, 12, 13, 14, 15];
+
+#[derive(Clone, Copy)]
+struct Interval {
+    reg: VReg,
+    /// Twice the item's index; plus one for what it writes.
+    start: u32,
+    end: u32,
+    weight: f32,
+    hint: Option<VReg>,
+}
+
+/// Gives every virtual register a number. Adds spill code to `f`. `wide` allows registers 16..32 to zmm values.
+pub(super) fn allocate(f: &mut Func, wide: bool) -> Result<Vec<u8>> {
+    // registers made for spill code must never be spilled themselves
+    let mut first_tiny = u32::MAX;
+    for _ in 0..12 {
+        let intervals = intervals(f, first_tiny);
+        match scan(f, &intervals, wide)? {
+            (numbers, spilled) if spilled.is_empty() => return Ok(numbers),
+            (_, spilled) => {
+                first_tiny = first_tiny.min(f.regs.len() as u32);
+                rewrite(f, &spilled);
+            }
+        }
+    }
+    Err(Error::Internal("register allocation does not settle".into()))
+}
+
+fn intervals(f: &Func, first_tiny: u32) -> Vec<Interval> {
+    let mut ends = vec![0u32; f.items.len()]; // of the loop that begins here
+    let mut open = Vec::new();
+    for (i, item) in f.items.iter().enumerate() {
+        match item {
+            Item::LoopBegin => open.push(i),
+            Item::LoopEnd => ends[open.pop().expect("loops nest")] = i as u32,
+            _ => {}
+        }
+    }
+    let none = Interval { reg: VReg(0), start: u32::MAX, end: 0, weight: 0.0, hint: None };
+    let mut table = vec![none; f.regs.len()];
+    let mut loops: Vec<(u32, u32)> = Vec::new();
+    let mut scale = 1.0f32;
+    for (i, item) in f.items.iter().enumerate() {
+        let at = i as u32;
+        match item {
+            Item::LoopBegin => {
+                loops.push((at, ends[i]));
+                scale *= 8.0;
+            }
+            Item::LoopEnd => {
+                loops.pop();
+                scale /= 8.0;
+            }
+            Item::Op(inst) => {
+                each_reg(inst, |r, read, written| {
+                    let t = &mut table[r.0 as usize];
+                    if t.start == u32::MAX {
+                        *t = Interval { reg: r, start: 2 * at + written as u32, ..none };
+                    }
+                    t.weight += scale * (read as u32 + written as u32) as f32;
+                    t.end = t.end.max(2 * at + written as u32);
+                    if let Some(l) = loops.iter().find(|l| 2 * l.0 > t.start) {
+                        t.end = t.end.max(2 * l.1);
+                    }
+                });
+                if let (true, Opnd::R(d, _), Opnd::R(s, _)) = (inst.copy, inst.ops[0], inst.ops[1]) {
+                    table[d.0 as usize].hint.get_or_insert(s);
+                    table[s.0 as usize].hint.get_or_insert(d);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut out: Vec<Interval> = table.into_iter().filter(|t| t.start != u32::MAX).collect();
+    for t in &mut out {
+        t.weight = if t.reg.0 >= first_tiny { f32::INFINITY } else { t.weight / (t.end - t.start + 8) as f32 };
+    }
+    out.sort_by_key(|t| (t.start, t.reg.0));
+    out
+}
+
+/// Physical registers read at the start (the arguments) may not be given out before they were read.
+fn argument_limits(f: &Func) -> Vec<(u8, u32)> {
+    let mut out = Vec::new();
+    for (i, item) in f.items.iter().enumerate().take(16) {
+        if let Item::Op(inst) = item {
+            for (k, o) in inst.ops.iter().enumerate() {
+                if let Opnd::P(r) = o
+                    && inst.def >> k & 1 == 0
+                    && r.is_gpr()
+                {
+                    let first = if r.is_gpr64() { Register::RAX } else { Register::EAX };
+                    out.push((*r as u8 - first as u8, 2 * i as u32));
+                }
+            }
+        }
+    }
+    out
+}
+
+fn scan(f: &Func, intervals: &[Interval], wide: bool) -> Result<(Vec<u8>, Vec<VReg>)> {
+    let limits = argument_limits(f);
+    let mut numbers = vec![u8::MAX; f.regs.len()];
+    let mut spilled = Vec::new();
+    let gprs = GPRS.iter().fold(0u32, |m, r| m | 1 << r);
+    let mut free = [gprs, if wide { u32::MAX } else { 0xffff }];
+    let mut active: [Vec<Interval>; 2] = [Vec::new(), Vec::new()];
+    for cur in intervals {
+        let size = f.regs[cur.reg.0 as usize];
+        let class = size.is_vec() as usize;
+        active[class].retain(|a| {
+            let live = a.end >= cur.start;
+            if !live {
+                free[class] |= 1 << numbers[a.reg.0 as usize];
+            }
+            live
+        });
+        let mut allowed = match size {
+            Size::Z => u32::MAX,
+            s if s.is_vec() => 0xffff,
+            _ => gprs,
+        };
+        if class == 0 {
+            for &(r, limit) in &limits {
+                if cur.start < limit {
+                    allowed &= !(1 << r);
+                }
+            }
+        }
+        let candidates = free[class] & allowed;
+        let hinted = cur.hint.map(|h| numbers[h.0 as usize]).filter(|&n| n < 32 && candidates >> n & 1 == 1);
+        let number = if candidates == 0 {
+            let victim = active[class]
+                .iter()
+                .enumerate()
+                .filter(|(_, a)| allowed >> numbers[a.reg.0 as usize] & 1 == 1)
+                .min_by(|a, b| a.1.weight.total_cmp(&b.1.weight));
+            match victim {
+                Some((k, v)) if v.weight < cur.weight => {
+                    let (n, reg) = (numbers[v.reg.0 as usize], v.reg);
+                    active[class].remove(k);
+                    spilled.push(reg);
+                    n
+                }
+                _ if cur.weight.is_infinite() => {
+                    return Err(Error::Internal("an instruction needs more registers than there are".into()));
+                }
+                _ => {
+                    spilled.push(cur.reg);
+                    continue;
+                }
+            }
+        } else if let Some(n) = hinted {
+            n
+        } else if class == 0 {
+            *GPRS.iter().find(|&&r| candidates >> r & 1 == 1).expect("a candidate")
+        } else if size == Size::Z {
+            31 - candidates.leading_zeros() as u8
+        } else {
+            candidates.trailing_zeros() as u8
+        };
+        numbers[cur.reg.0 as usize] = number;
+        free[class] &= !(1 << number);
+        active[class].push(*cur);
+    }
+    Ok((numbers, spilled))
+}
+
+/// Moves the spilled registers to stack slots.
+fn rewrite(f: &mut Func, spilled: &[VReg]) {
+    let mut slot_of = vec![u32::MAX; f.regs.len()];
+    for r in spilled {
+        slot_of[r.0 as usize] = f.slot(f.regs[r.0 as usize].bytes());
+    }
+    let slot = |r: VReg| slot_of.get(r.0 as usize).copied().filter(|&s| s != u32::MAX);
+    let items = std::mem::take(&mut f.items);
+    let mut out = Vec::with_capacity(items.len() * 2);
+    for item in items {
+        let Item::Op(mut i) = item else {
+            out.push(item);
+            continue;
+        };
+        let mut touched = false;
+        each_reg(&i, |r, _, _| touched |= slot(r).is_some());
+        if touched {
+            spill_inst(f, &mut i, slot, &mut out);
+        } else {
+            out.push(item);
+        }
+    }
+    f.items = out;
+}
+
+fn spill_inst(f: &mut Func, i: &mut Inst, slot: impl Fn(VReg) -> Option<u32>, out: &mut Vec<Item>) {
+    let in_slot = |s: u32| Mem::at(Base::Slot(s), 0);
+    if i.copy
+        && let (Opnd::R(d, _), Opnd::R(s, _)) = (i.ops[0], i.ops[1])
+        && let (Some(sd), None) = (slot(d), slot(s))
+    {
+        out.push(store(f.regs[d.0 as usize], in_slot(sd), s));
+        return;
+    }
+    let has_mem = i.ops.iter().any(|o| matches!(o, Opnd::M(_)));
+    let twice = |r: VReg| {
+        let mut n = 0;
+        each_reg(i, |x, _, _| n += (x == r) as u32);
+        n > 1
+    };
+    if i.rm < 4
+        && !has_mem
+        && let Opnd::R(r, size) = i.ops[i.rm as usize]
+        && let Some(s) = slot(r)
+        && size != Size::B
+        && size != Size::W
+        && !twice(r)
+    {
+        i.ops[i.rm as usize] = Opnd::M(in_slot(s));
+    }
+    let mut loaded: Vec<(VReg, VReg)> = Vec::new();
+    let mut after = Vec::new();
+    let mut reload = |f: &mut Func, r: VReg, read: bool, written: bool, out: &mut Vec<Item>| -> VReg {
+        let Some(s) = slot(r) else { return r };
+        let t = match loaded.iter().find(|l| l.0 == r) {
+            Some(l) => l.1,
+            None => {
+                let size = f.regs[r.0 as usize];
+                let t = f.reg(size);
+                loaded.push((r, t));
+                if read {
+                    out.push(load(size, t, in_slot(s)));
+                }
+                t
+            }
+        };
+        if written {
+            after.push(store(f.regs[r.0 as usize], in_slot(s), t));
+        }
+        t
+    };
+    // reads before writes, so that a register that is both is loaded
+    for pass in 0..2 {
+        for k in 0..4 {
+            let def = i.def >> k & 1 == 1;
+            match i.ops[k] {
+                Opnd::R(r, size) if def == (pass == 1) => {
+                    let read = !def || i.uses >> k & 1 == 1;
+                    i.ops[k] = Opnd::R(reload(f, r, read, def, out), size);
+                }
+                Opnd::M(mut m) if pass == 0 => {
+                    if let Base::Reg(r) = m.base {
+                        m.base = Base::Reg(reload(f, r, true, false, out));
+                    }
+                    m.index = m.index.map(|r| reload(f, r, true, false, out));
+                    i.ops[k] = Opnd::M(m);
+                }
+                _ => {}
+            }
+        }
+    }
+    i.copy &= !matches!(i.ops[1], Opnd::M(_));
+    out.push(Item::Op(*i));
+    out.extend(after);
+}
+
+fn plain(code: Code, a: Opnd, b: Opnd, def: u8) -> Item {
+    let ops = [a, b, Opnd::None, Opnd::None];
+    Item::Op(Inst { code, ops, def, uses: !def, rm: 9, masked: false, zeroing: false, copy: false })
+}
+
+fn load(size: Size, r: VReg, m: Mem) -> Item {
+    let (code, size) = match size {
+        Size::X => (Code::VEX_Vmovups_xmm_xmmm128, size),
+        Size::Y => (Code::VEX_Vmovups_ymm_ymmm256, size),
+        Size::Z => (Code::EVEX_Vmovups_zmm_k1z_zmmm512, size),
+        _ => (Code::Mov_r64_rm64, Size::Q),
+    };
+    plain(code, Opnd::R(r, size), Opnd::M(m), 1)
+}
+
+fn store(size: Size, m: Mem, r: VReg) -> Item {
+    let (code, size) = match size {
+        Size::X => (Code::VEX_Vmovups_xmmm128_xmm, size),
+        Size::Y => (Code::VEX_Vmovups_ymmm256_ymm, size),
+        Size::Z => (Code::EVEX_Vmovups_zmmm512_k1z_zmm, size),
+        _ => (Code::Mov_rm64_r64, Size::Q),
+    };
+    plain(code, Opnd::M(m), Opnd::R(r, size), 0)
+}
+
+/// The physical register with a number.
+pub(super) fn physical(number: u8, size: Size) -> Register {
+    let base = match size {
+        Size::B => {
+            const BYTE: [Register; 16] = {
+                use Register::*;
+                [AL, CL, DL, BL, SPL, BPL, SIL, DIL, R8L, R9L, R10L, R11L, R12L, R13L, R14L, R15L]
+            };
+            return BYTE[number as usize];
+        }
+        Size::W => Register::AX,
+        Size::D => Register::EAX,
+        Size::Q => Register::RAX,
+        Size::X => Register::XMM0,
+        Size::Y => Register::YMM0,
+        Size::Z => Register::ZMM0,
+    };
+    base + number as u32
+}

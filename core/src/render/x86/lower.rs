@@ -1,0 +1,617 @@
+//! Program -> machine code over virtual registers. Memory effects, loops and accumulators are emitted where the order
+//! has them. A pure value is computed when it is first asked for, element by element, unless another loop level uses it:
+//! then where the order has it. So an epilogue needs the registers of one element of the tile, not of all.
+//!
+//! An element of a value is a [`Point`] on its register axes and a part `(offset, width)` of its lane axis. Values of 32
+//! bits or less live in 32-bit lanes (narrow integers extended, f16 and bf16 as f32, bool as masks); 64-bit values are
+//! scalars, one per lane.
+
+use super::mir::{Base, Func, Item, Mem, Opnd, Size, VReg};
+use super::table::{self, V2};
+use crate::codegen::Program;
+use crate::dtype::Scalar;
+use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
+use crate::{DType, Error, Result};
+use iced_x86::{Code, Register};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Tile axes a program may have.
+const MAX_TILES: usize = 16;
+
+/// A value of one element: in a register, in memory (constants, loads used once), or a scalar integer constant.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Val {
+    R(VReg),
+    M(Mem),
+    I(i64),
+}
+
+/// An index per tile axis, by position in `Program::tiles`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(super) struct Point(pub(super) [u16; MAX_TILES]);
+
+/// The tile axes of a value.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Tile {
+    /// Register axes, outermost first: position in `Program::tiles` and extent.
+    pub(super) regs: SmallVec<[(u8, u16); 4]>,
+    /// Extent of the lane axis, 0 if the value has none.
+    pub(super) lane: usize,
+}
+
+impl Tile {
+    /// The element's number in row-major order.
+    pub(super) fn elem(&self, pt: &Point) -> u32 {
+        self.regs.iter().fold(0, |n, &(a, len)| n * len as u32 + pt.0[a as usize] as u32)
+    }
+
+    /// All elements, the first axis outermost.
+    pub(super) fn points(&self) -> Vec<Point> {
+        points(&self.regs, Point::default())
+    }
+}
+
+/// All points over `axes` that agree with `base` elsewhere.
+pub(super) fn points(axes: &[(u8, u16)], base: Point) -> Vec<Point> {
+    let mut out = vec![base];
+    for &(a, len) in axes {
+        out = out
+            .into_iter()
+            .flat_map(|p| {
+                (0..len).map(move |i| {
+                    let mut q = p;
+                    q.0[a as usize] = i;
+                    q
+                })
+            })
+            .collect();
+    }
+    out
+}
+
+/// What the cache is keyed by: node, element, lane offset, width (0 for the 64-bit index form).
+type Key = (UOp, u32, u16, u8);
+
+pub(super) struct Lower<'a> {
+    pub(super) p: &'a Program,
+    pub(super) g: &'a Graph,
+    pub(super) f: Func,
+    /// Most 32-bit lanes of a register.
+    pub(super) max_w: usize,
+    /// Position in `order`, `u32::MAX` if it has none.
+    pub(super) place: Vec<u32>,
+    /// The straight stretch of code the node is placed in.
+    block: Vec<u32>,
+    pub(super) tiles: Vec<Tile>,
+    users: Vec<SmallVec<[UOp; 4]>>,
+    pub(super) eager: Vec<bool>,
+    cache: FxHashMap<Key, Val>,
+    journal: Vec<Vec<Key>>,
+    pub(super) params: FxHashMap<u32, VReg>,
+    pub(super) scratch: FxHashMap<UOp, u32>,
+    pub(super) accs: FxHashMap<UOp, Vec<Vec<VReg>>>,
+    /// Last place where an accumulator changes.
+    pub(super) last_change: FxHashMap<UOp, u32>,
+    loops: Vec<Loop>,
+    grid: Option<Slice>,
+}
+
+/// An open loop.
+struct Loop {
+    range: UOp,
+    counter: VReg,
+    /// The limit, where it is no constant.
+    limit: Option<VReg>,
+    top: u32,
+    end: u32,
+}
+
+/// The arguments `lo` and `hi`.
+#[derive(Clone, Copy)]
+struct Slice {
+    lo: VReg,
+    hi: VReg,
+    end: u32,
+}
+
+/// Lowers a program for registers of `max_w` 32-bit lanes.
+pub(super) fn lower(p: &Program, max_w: usize) -> Result<Func> {
+    if p.tiles.len() > MAX_TILES {
+        return Err(unsupported(format!("{} tile axes", p.tiles.len()), p));
+    }
+    let g = &p.g;
+    let tiles = g
+        .iter()
+        .map(|u| {
+            let mut t = Tile::default();
+            for a in p.tile(u) {
+                let at = p.tiles.iter().position(|x| x.id == a.id).expect("a tile axis of the program");
+                match a.lane {
+                    true => t.lane = a.len,
+                    false => t.regs.push((at as u8, a.len as u16)),
+                }
+            }
+            t
+        })
+        .collect();
+    let n = g.len();
+    let mut l = Lower {
+        p,
+        g,
+        f: Func::default(),
+        max_w,
+        place: vec![u32::MAX; n],
+        block: vec![u32::MAX; n],
+        tiles,
+        users: vec![SmallVec::new(); n],
+        eager: vec![false; n],
+        cache: FxHashMap::default(),
+        journal: vec![Vec::new()],
+        params: FxHashMap::default(),
+        scratch: FxHashMap::default(),
+        accs: FxHashMap::default(),
+        last_change: FxHashMap::default(),
+        loops: Vec::new(),
+        grid: None,
+    };
+    l.analyse();
+    l.run()?;
+    Ok(l.f)
+}
+
+pub(super) fn unsupported(what: String, p: &Program) -> Error {
+    Error::Unsupported { what, context: format!("kernel {}, x86", p.name) }
+}
+
+/// Values of this dtype fill 64 bits and are not vectorised.
+pub(super) fn wide(dt: DType) -> bool {
+    dt.size() == 8
+}
+
+impl Lower<'_> {
+    fn analyse(&mut self) {
+        let g = self.g;
+        let mut block = 0;
+        for (i, &u) in self.p.order.iter().enumerate() {
+            let k = u.0 as usize;
+            let opens = g.op(u) == Op::Range && !g.kind(u).is_tile();
+            block += (opens || g.op(u) == Op::End) as u32;
+            self.place[k] = i as u32;
+            self.block[k] = block;
+            for s in self.value_sources(u) {
+                if !self.users[s.0 as usize].contains(&u) {
+                    self.users[s.0 as usize].push(u);
+                }
+            }
+            if matches!(g.op(u), Op::Acc | Op::AccUpdate | Op::AccMulAdd) {
+                let acc = if g.op(u) == Op::Acc { u } else { g.src_at(u, 0) };
+                self.last_change.insert(acc, i as u32);
+            }
+        }
+        for &u in &self.p.order {
+            let k = u.0 as usize;
+            let elsewhere = self.users[k].iter().any(|x| self.block[x.0 as usize] != self.block[k]);
+            self.eager[k] = match g.op(u) {
+                Op::Const | Op::Param | Op::Scratch => false,
+                Op::Load => elsewhere || self.is_written(g.src_at(u, 0)),
+                Op::AccRead => elsewhere || self.last_change.get(&g.src_at(u, 0)) > Some(&self.place[k]),
+                op => elsewhere && (op.is_alu() || matches!(op, Op::Index | Op::Fold | Op::Var | Op::After)),
+            };
+        }
+    }
+
+    /// Sources whose value is used (not order or ranges alone).
+    fn value_sources(&self, u: UOp) -> SmallVec<[UOp; 4]> {
+        let mut src = self.g.srcs(u);
+        match self.g.op(u) {
+            Op::End => src.clear(),
+            Op::AccRead | Op::Acc | Op::Fold | Op::After => src.truncate(1),
+            _ => {}
+        }
+        src
+    }
+
+    /// May the memory an Index points to change while the kernel runs?
+    fn is_written(&self, index: UOp) -> bool {
+        match self.p.slot(index) {
+            Some(s) => self.p.params.get(s as usize).is_none_or(|p| p.written),
+            None => true,
+        }
+    }
+
+    fn run(&mut self) -> Result<()> {
+        self.prologue()?;
+        let order = &self.p.order;
+        for &u in order {
+            match self.g.op(u) {
+                Op::Range if !self.g.kind(u).is_tile() => self.open(u)?,
+                Op::End => self.close(self.g.src_at(u, 0))?,
+                Op::Store => self.store(u)?,
+                Op::Acc => self.acc(u)?,
+                Op::AccUpdate => self.acc_update(u)?,
+                Op::AccMulAdd => self.acc_mul_add(u)?,
+                _ if self.eager[u.0 as usize] => self.materialise(u)?,
+                _ => {}
+            }
+        }
+        while let Some(range) = self.loops.last().map(|l| l.range) {
+            self.close(range)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the arguments: pointers, scalars, the grid slice.
+    fn prologue(&mut self) -> Result<()> {
+        let regs = [Register::RDI, Register::RSI].map(|p| (p, self.f.reg(Size::Q)));
+        for (p, r) in regs {
+            self.f.copy(Code::Mov_r64_rm64, Opnd::R(r, Size::Q), Opnd::P(p));
+        }
+        if self.p.launch_range(AxisKind::Grid(0)).is_some() {
+            let [lo, hi] = [Register::EDX, Register::ECX].map(|p| {
+                let r = self.f.reg(Size::Q);
+                self.f.copy(Code::Mov_r32_rm32, Opnd::R(r, Size::D), Opnd::P(p));
+                r
+            });
+            let end = self.f.new_label();
+            self.f.read(Code::Cmp_r32_rm32, &[Opnd::R(lo, Size::D), Opnd::R(hi, Size::D)]);
+            self.f.jump(Code::Jae_rel32_64, end);
+            self.grid = Some(Slice { lo, hi, end });
+        }
+        let (bufs, vars) = (regs[0].1, regs[1].1);
+        let mut slots: Vec<u32> = self.g.iter().filter_map(|u| self.p.slot_of_param(u)).collect();
+        slots.sort();
+        slots.dedup();
+        for s in slots {
+            let r = self.f.reg(Size::Q);
+            let m = Mem::at(Base::Reg(bufs), s as i32 * 8);
+            self.f.def(Code::Mov_r64_rm64, &[Opnd::R(r, Size::Q), Opnd::M(m)]);
+            self.params.insert(s, r);
+        }
+        for u in self.g.iter() {
+            match self.g.arg(u) {
+                Arg::Var { name, .. } if !self.users[u.0 as usize].is_empty() => {
+                    let Some(at) = self.p.vars.iter().position(|v| v.name == *name) else {
+                        return Err(Error::Internal(format!("variable {name} is not in the kernel's list")));
+                    };
+                    let m = Mem::at(Base::Reg(vars), at as i32 * 4);
+                    let v = self.load_scalar(self.g.dtype(u), m);
+                    self.remember((u, 0, 0, 1), v);
+                }
+                Arg::Scratch { len, .. } => {
+                    let bytes = len.saturating_mul(self.g.dtype(u).size()).min(u32::MAX as usize) as u32;
+                    let s = self.f.slot(bytes.max(8));
+                    self.scratch.insert(u, s);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, range: UOp) -> Result<()> {
+        let g = self.g;
+        let (counter, limit, end) = match g.kind(range) {
+            AxisKind::Grid(0) => {
+                let s = self.grid.take().ok_or_else(|| Error::Internal("two grid ranges".into()))?;
+                (s.lo, Some(s.hi), s.end)
+            }
+            k if k.is_loop() => {
+                let counter = self.f.reg(Size::Q);
+                self.f.def(Code::Mov_r32_imm32, &[Opnd::R(counter, Size::D), Opnd::I32(0)]);
+                let end = self.f.new_label();
+                let limit = match g.const_int(g.src_at(range, 0)) {
+                    Some(n) if (1..=i32::MAX as i64).contains(&n) => None,
+                    _ => {
+                        let limit = self.index64(g.src_at(range, 0), &Point::default(), 0)?;
+                        let limit = self.reg(limit, DType::I64, 1)?;
+                        self.f.read(Code::Cmp_r64_rm64, &[Opnd::R(counter, Size::Q), Opnd::R(limit, Size::Q)]);
+                        self.f.jump(Code::Jge_rel32_64, end);
+                        Some(limit)
+                    }
+                };
+                (counter, limit, end)
+            }
+            k => return Err(unsupported(format!("a {k:?} range"), self.p)),
+        };
+        let top = self.f.new_label();
+        self.loops.push(Loop { range, counter, limit, top, end });
+        self.f.items.push(Item::LoopBegin);
+        self.f.label(top);
+        self.journal.push(Vec::new());
+        self.remember((range, 0, 0, 1), Val::R(counter));
+        if self.users[range.0 as usize].iter().any(|x| self.block[x.0 as usize] != self.block[range.0 as usize]) {
+            self.materialise(range)?;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, range: UOp) -> Result<()> {
+        let Some(l) = self.loops.pop().filter(|l| l.range == range) else {
+            return Err(Error::Internal("loops of the program do not nest".into()));
+        };
+        let counter = Opnd::R(l.counter, Size::Q);
+        self.f.update(Code::Inc_rm64, &[counter]);
+        match (l.limit, self.g.const_int(self.g.src_at(range, 0))) {
+            (Some(r), _) => self.f.read(Code::Cmp_r64_rm64, &[counter, Opnd::R(r, Size::Q)]),
+            (None, n) => self.f.read(Code::Cmp_rm64_imm32, &[counter, Opnd::Q32(n.unwrap_or(1) as i32)]),
+        }
+        self.f.jump(Code::Jl_rel32_64, l.top);
+        self.f.items.push(Item::LoopEnd);
+        self.f.label(l.end);
+        for k in self.journal.pop().unwrap_or_default() {
+            self.cache.remove(&k);
+        }
+        Ok(())
+    }
+
+    pub(super) fn remember(&mut self, key: Key, v: Val) {
+        if self.cache.insert(key, v).is_none()
+            && let Some(j) = self.journal.last_mut()
+        {
+            j.push(key);
+        }
+    }
+
+    pub(super) fn cached(&self, key: Key) -> Option<Val> {
+        self.cache.get(&key).copied()
+    }
+
+    /// The parts of a lane axis of `len` (0: none) for values of `dt`.
+    pub(super) fn parts(&self, len: usize, dt: DType) -> SmallVec<[(usize, usize); 4]> {
+        let mut out = SmallVec::new();
+        let mut off = 0;
+        while off < len.max(1) {
+            let left = len.max(1) - off;
+            let w = [16, 8, 4].into_iter().find(|&w| w <= left && w <= self.max_w && !wide(dt)).unwrap_or(1);
+            out.push((off, w));
+            off += w;
+        }
+        out
+    }
+
+    /// Computes all elements of a value now, in the forms that its users will ask for.
+    fn materialise(&mut self, u: UOp) -> Result<()> {
+        let (tile, dt) = (self.tiles[u.0 as usize].clone(), self.g.dtype(u));
+        if self.g.op(u) == Op::Index {
+            let offset = self.g.src_at(u, 1);
+            let t = self.tiles[offset.0 as usize].clone();
+            if t.lane == 0 {
+                for pt in t.points() {
+                    self.offset(offset, &pt, 0)?;
+                }
+            } else {
+                self.all(offset, &t)?;
+            }
+            return Ok(());
+        }
+        if tile.lane > 0 {
+            return self.all(u, &tile);
+        }
+        let mut widths: SmallVec<[usize; 4]> = SmallVec::new();
+        for x in self.users[u.0 as usize].clone() {
+            let at = |i: usize| self.g.src(x).get(i) == Some(&u);
+            let (lane, xt) = match self.g.op(x) {
+                Op::Store => (if at(1) { self.tiles[x.0 as usize].lane } else { 0 }, dt),
+                Op::AccUpdate | Op::AccMulAdd | Op::Acc => (self.tiles[self.acc_of(x).0 as usize].lane, dt),
+                op if op.is_alu() => (self.tiles[x.0 as usize].lane, self.g.dtype(x)),
+                Op::Load if at(1) => (self.tiles[x.0 as usize].lane, dt),
+                _ => (0, dt),
+            };
+            let narrow = !wide(dt) && !wide(xt);
+            for (_, w) in self.parts(lane, if narrow { dt } else { DType::I64 }) {
+                if !widths.contains(&w) {
+                    widths.push(w);
+                }
+            }
+        }
+        for pt in tile.points() {
+            for &w in &widths {
+                self.demand(u, &pt, 0, w)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn acc_of(&self, x: UOp) -> UOp {
+        if self.g.op(x) == Op::Acc { x } else { self.g.src_at(x, 0) }
+    }
+
+    fn all(&mut self, u: UOp, tile: &Tile) -> Result<()> {
+        for pt in tile.points() {
+            for (off, w) in self.parts(tile.lane, self.g.dtype(u)) {
+                self.demand(u, &pt, off, w)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of `u` at an element: lanes `off..off+w`, or the same scalar in all `w` lanes if it has no lane axis.
+    pub(super) fn demand(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
+        let (op, dt) = (self.g.op(u), self.g.dtype(u));
+        if let Some(c) = self.g.const_val(u) {
+            return Ok(self.constant(c, dt, w));
+        }
+        let tile = &self.tiles[u.0 as usize];
+        let lane = tile.lane;
+        let off = if lane == 0 { 0 } else { off };
+        if op == Op::Range && self.g.kind(u).is_tile() {
+            return Ok(self.iota(u, pt, off, w));
+        }
+        let key = (u, tile.elem(pt), off as u16, w as u8);
+        if let Some(v) = self.cached(key) {
+            return Ok(v);
+        }
+        let v = if lane == 0 && w > 1 {
+            self.broadcast(u, pt, w)?
+        } else if lane > 0 && w == 1 && !wide(dt) {
+            let (po, pw) = *self.parts(lane, dt).iter().rev().find(|p| p.0 <= off).expect("parts cover the axis");
+            match pw {
+                1 => self.compute(u, pt, off, 1)?,
+                _ => {
+                    let v = self.demand(u, pt, po, pw)?;
+                    self.extract(u, pt, v, (po, pw), off - po)?
+                }
+            }
+        } else {
+            self.compute(u, pt, off, w)?
+        };
+        self.remember(key, v);
+        Ok(v)
+    }
+
+    /// Like `demand`, in a register.
+    pub(super) fn demand_reg(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<VReg> {
+        let v = self.demand(u, pt, off, w)?;
+        self.reg(v, self.g.dtype(u), w)
+    }
+
+    fn compute(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
+        match self.g.op(u) {
+            Op::Load => self.load(u, pt, off, w),
+            Op::AccRead => self.acc_read(u, pt, off, w),
+            Op::Fold => self.fold(u, pt, off, w),
+            Op::After => self.demand(self.g.src_at(u, 0), pt, off, w),
+            op if op.is_alu() => self.alu(u, pt, off, w),
+            op => Err(unsupported(format!("op {} in a program", op.name()), self.p)),
+        }
+    }
+
+    fn iota(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Val {
+        if self.tiles[u.0 as usize].lane == 0 {
+            let at = self.tiles[u.0 as usize].regs[0].0;
+            return self.constant(Scalar::Int(pt.0[at as usize] as i64), self.g.dtype(u), w);
+        }
+        if w == 1 {
+            return Val::I(off as i64);
+        }
+        let bytes: Vec<u8> = (0..w).flat_map(|i| ((off + i) as i32).to_le_bytes()).collect();
+        self.pool(&bytes)
+    }
+
+    fn broadcast(&mut self, u: UOp, pt: &Point, w: usize) -> Result<Val> {
+        let elem = self.tiles[u.0 as usize].elem(pt);
+        let dt = self.g.dtype(u);
+        if self.g.op(u) == Op::Load && self.cached((u, elem, 0, 1)).is_none() && !self.eager_scalar(u) {
+            if let Some(v) = self.load_broadcast(u, pt, w)? {
+                return Ok(v);
+            }
+        }
+        let s = self.demand_reg(u, pt, 0, 1)?;
+        Ok(Val::R(self.splat(s, dt, w)))
+    }
+
+    /// Does some user take the scalar itself?
+    fn eager_scalar(&self, u: UOp) -> bool {
+        self.users[u.0 as usize].iter().any(|x| {
+            let t = self.tiles[x.0 as usize].lane;
+            t == 0 && !matches!(self.g.op(*x), Op::AccUpdate | Op::AccMulAdd)
+        })
+    }
+
+    /// May this load be a memory operand of its only user? Then no register is spent on it.
+    pub(super) fn used_once(&self, u: UOp, by: UOp) -> bool {
+        let k = u.0 as usize;
+        let same = |a: &Tile, b: &Tile| a.regs.len() == b.regs.len() && a.lane == b.lane;
+        !self.eager[k]
+            && self.users[k].as_slice() == [by]
+            && self.g.src(by).iter().filter(|&&s| s == u).count() == 1
+            && same(&self.tiles[k], &self.tiles[by.0 as usize])
+    }
+
+    pub(super) fn pool(&mut self, bytes: &[u8]) -> Val {
+        let at = self.f.pool.put(bytes);
+        Val::M(Mem::at(Base::Pool, at))
+    }
+
+    /// A pool constant: `bits` in each of `w` lanes (at least 4).
+    pub(super) fn lanes_of(&mut self, bits: u32, w: usize) -> Val {
+        let bytes = bits.to_le_bytes().repeat(w.max(4));
+        self.pool(&bytes)
+    }
+
+    pub(super) fn constant(&mut self, c: Scalar, dt: DType, w: usize) -> Val {
+        let bits = match dt {
+            DType::F64 => return self.pool(&c.as_f64().to_le_bytes()),
+            _ if dt.is_float() => (c.as_f64() as f32).to_bits(),
+            DType::Bool => (c.as_bool() as u32).wrapping_neg(),
+            _ => c.as_i64() as u32,
+        };
+        match (w, dt.is_float()) {
+            (1, false) => Val::I(c.as_i64()),
+            (1, true) => self.pool(&bits.to_le_bytes()),
+            _ => self.lanes_of(bits, w),
+        }
+    }
+
+    /// A fresh register for `w` lanes of `dt`.
+    pub(super) fn fresh(&mut self, dt: DType, w: usize) -> VReg {
+        let size = match (w, dt.is_float()) {
+            (1, false) => Size::Q,
+            (1, true) => Size::X,
+            _ => vec_size(w),
+        };
+        self.f.reg(size)
+    }
+
+    /// The value in a register.
+    pub(super) fn reg(&mut self, v: Val, dt: DType, w: usize) -> Result<VReg> {
+        if let Val::R(r) = v {
+            return Ok(r);
+        }
+        let r = self.fresh(dt, w);
+        self.put(r, v, dt, w);
+        Ok(r)
+    }
+
+    /// Copies a value into a register.
+    pub(super) fn put(&mut self, r: VReg, v: Val, dt: DType, w: usize) {
+        let scalar_int = w == 1 && !dt.is_float();
+        match v {
+            Val::I(i) => match (u32::try_from(i), i32::try_from(i)) {
+                (Ok(i), _) => self.f.def(Code::Mov_r32_imm32, &[Opnd::R(r, Size::D), Opnd::I32(i as i32)]),
+                (_, Ok(i)) if !wide(dt) => self.f.def(Code::Mov_r32_imm32, &[Opnd::R(r, Size::D), Opnd::I32(i)]),
+                _ => self.f.def(Code::Mov_r64_imm64, &[Opnd::R(r, Size::Q), Opnd::I64(i)]),
+            },
+            Val::R(s) if scalar_int => {
+                self.f.copy(Code::Mov_r64_rm64, Opnd::R(r, Size::Q), Opnd::R(s, Size::Q));
+            }
+            Val::R(s) => {
+                let size = vec_size(w);
+                self.f.copy(table::copy(w), Opnd::R(r, size), Opnd::R(s, size));
+            }
+            Val::M(m) if scalar_int => self.f.def(
+                if wide(dt) { Code::Mov_r64_rm64 } else { Code::Mov_r32_rm32 },
+                &[Opnd::R(r, if wide(dt) { Size::Q } else { Size::D }), Opnd::M(m)],
+            ),
+            Val::M(m) if w == 1 => {
+                let code = if wide(dt) { Code::VEX_Vmovsd_xmm_m64 } else { Code::VEX_Vmovss_xmm_m32 };
+                self.f.def(code, &[Opnd::R(r, Size::X), Opnd::M(m)]);
+            }
+            Val::M(m) if m.bcst => {
+                let m = Mem { bcst: false, ..m };
+                let code = Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32;
+                self.f.def(code, &[Opnd::R(r, Size::Z), Opnd::M(m)]);
+            }
+            Val::M(m) => self.f.def(table::v2(V2::Load, w), &[Opnd::R(r, vec_size(w)), Opnd::M(m)]),
+        }
+    }
+}
+
+/// The register size of `w` 32-bit lanes; scalar floats are xmm.
+pub(super) fn vec_size(w: usize) -> Size {
+    match w {
+        16 => Size::Z,
+        8 => Size::Y,
+        _ => Size::X,
+    }
+}
+
+impl Program {
+    fn slot_of_param(&self, u: UOp) -> Option<u32> {
+        match self.g.arg(u) {
+            Arg::Param { slot, .. } => Some(*slot),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! Addresses, loads and stores. Contiguous lanes are one instruction, gated 32-bit lanes a masked one; other lanes go
+//! through scalars. A gate that is one scalar is a branch.
+
+use super::lower::{Lower, Point, Val, unsupported, vec_size, wide};
+use super::mir::{Base, Mem, Opnd, Size, VReg};
+use super::table::{self, ShiftImm, V2, V3};
+use crate::uop::{Arg, Op, UOp};
+use crate::{DType, Result};
+use iced_x86::Code;
+use smallvec::SmallVec;
+
+fn words(dt: DType) -> bool {
+    matches!(dt, DType::F32 | DType::I32 | DType::U32)
+}
+
+impl Lower<'_> {
+    /// A scalar index at an element, as a 64-bit register or a constant.
+    pub(super) fn index64(&mut self, u: UOp, pt: &Point, off: usize) -> Result<Val> {
+        let dt = self.g.dtype(u);
+        let off = if self.tiles[u.0 as usize].lane == 0 { 0 } else { off };
+        let key = (u, self.tiles[u.0 as usize].elem(pt), off as u16, 0);
+        if let Some(v) = self.cached(key) {
+            return Ok(v);
+        }
+        let v = self.demand(u, pt, off, 1)?;
+        if matches!(v, Val::I(_)) || wide(dt) || dt.is_unsigned() || self.g.bounds(u).0 >= 0 {
+            return Ok(v);
+        }
+        let (s, r) = (self.reg(v, dt, 1)?, self.f.reg(Size::Q));
+        self.f.def(Code::Movsxd_r64_rm32, &[Opnd::R(r, Size::Q), Opnd::R(s, Size::D)]);
+        self.remember(key, Val::R(r));
+        Ok(Val::R(r))
+    }
+
+    /// An offset as register plus constant, in elements.
+    pub(super) fn offset(&mut self, mut u: UOp, pt: &Point, off: usize) -> Result<(Option<VReg>, i64)> {
+        let mut more = 0i64;
+        // an addend that cannot change the sign or overflow folds into the displacement
+        while self.g.op(u) == Op::Add
+            && let [x, c] = *self.g.src(u)
+            && let (Some(c), (lo, hi)) = (self.g.const_int(c), self.g.bounds(x))
+            && lo >= 0
+            && hi.saturating_add(c) <= i32::MAX as i64
+            && lo + c >= i32::MIN as i64
+        {
+            more += c;
+            u = x;
+        }
+        Ok(match self.index64(u, pt, off)? {
+            Val::I(v) => (None, more + v),
+            Val::R(r) => (Some(r), more),
+            v => (Some(self.reg(v, DType::I64, 1)?), more),
+        })
+    }
+
+    /// The address of lane `off`.
+    fn address(&mut self, index: UOp, pt: &Point, off: usize) -> Result<Mem> {
+        let g = self.g;
+        let mut ptr = g.src_at(index, 0);
+        while g.op(ptr) == Op::After {
+            ptr = g.src_at(ptr, 0);
+        }
+        let size = g.dtype(index).size() as i64;
+        let (mut reg, mut disp) = self.offset(g.src_at(index, 1), pt, off)?;
+        if let Arg::Strides(list) = g.arg(index) {
+            for (id, stride) in list {
+                let at = self.p.tiles.iter().position(|t| t.id == *id).expect("a tile axis of the program");
+                let i = if self.p.tiles[at].lane { off as i64 } else { pt.0[at] as i64 };
+                disp += stride * i;
+            }
+        }
+        let mut bytes = disp * size;
+        if i32::try_from(bytes).is_err() {
+            let r = self.f.reg(Size::Q);
+            self.put(r, Val::I(disp), DType::I64, 1);
+            if let Some(i) = reg {
+                self.f.update(Code::Add_r64_rm64, &[Opnd::R(r, Size::Q), Opnd::R(i, Size::Q)]);
+            }
+            (reg, bytes) = (Some(r), 0);
+        }
+        let base = match g.arg(ptr) {
+            Arg::Param { slot, .. } => Base::Reg(self.params[slot]),
+            Arg::Scratch { .. } => Base::Slot(self.scratch[&ptr]),
+            _ => return Err(unsupported(format!("an address from {}", g.op(ptr).name()), self.p)),
+        };
+        Ok(Mem { base, index: reg, scale: size as u8, disp: bytes as i32, bcst: false })
+    }
+
+    /// Do neighbouring lanes lie side by side?
+    fn contiguous(&self, index: UOp) -> bool {
+        let offset = self.g.src_at(index, 1);
+        let lane = self.p.tiles.iter().find(|t| t.lane);
+        self.tiles[offset.0 as usize].lane == 0 && lane.is_some_and(|t| self.p.stride(index, t.id) == 1)
+    }
+
+    /// The memory operand of an ungated load of contiguous 32-bit lanes.
+    pub(super) fn plain_load(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Option<Mem>> {
+        let index = self.g.src_at(u, 0);
+        if self.g.src(u).len() > 1 || w == 1 || !words(self.g.dtype(u)) || !self.contiguous(index) {
+            return Ok(None);
+        }
+        self.address(index, pt, off).map(Some)
+    }
+
+    pub(super) fn load(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
+        let (index, dt) = (self.g.src_at(u, 0), self.g.dtype(u));
+        if w == 1 {
+            return self.load_lane(u, pt, off, false);
+        }
+        let gate = self.g.src(u).get(2).copied();
+        let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
+        if !self.contiguous(index) || lane_gate && !words(dt) {
+            return self.pack(dt, w, |l, i| l.load_lane(u, pt, off + i, true));
+        }
+        let m = self.address(index, pt, off)?;
+        let Some(gate) = gate else {
+            return Ok(Val::R(self.load_vector(dt, w, m)?));
+        };
+        let alt_node = self.g.src_at(u, 1);
+        let alt = self.demand(alt_node, pt, off, w)?;
+        if !lane_gate {
+            let r = self.fresh(dt, w);
+            self.put(r, alt, dt, w);
+            let skip = self.unless(gate, pt, off)?;
+            let v = self.load_vector(dt, w, m)?;
+            self.put(r, Val::R(v), dt, w);
+            self.f.label(skip);
+            return Ok(Val::R(r));
+        }
+        let mask = self.demand_reg(gate, pt, off, w)?;
+        let (r, size) = (self.f.reg(vec_size(w)), vec_size(w));
+        match w {
+            16 => {
+                self.mask_to_k1(mask);
+                let ops = [Opnd::R(r, size), Opnd::M(m)];
+                let i = self.f.emit(Code::EVEX_Vmovups_zmm_k1z_zmmm512, &ops, 1, !1, 9);
+                (i.masked, i.zeroing) = (true, true);
+            }
+            8 => self.f.def(Code::VEX_Vmaskmovps_ymm_ymm_m256, &[Opnd::R(r, size), Opnd::R(mask, size), Opnd::M(m)]),
+            _ => self.f.def(Code::VEX_Vmaskmovps_xmm_xmm_m128, &[Opnd::R(r, size), Opnd::R(mask, size), Opnd::M(m)]),
+        }
+        if self.g.const_val(alt_node).is_some_and(|c| c.is(0)) {
+            return Ok(Val::R(r));
+        }
+        let alt = self.reg(alt, dt, w)?;
+        Ok(Val::R(self.blend(mask, Val::R(r), alt, w)))
+    }
+
+    /// Tests a scalar gate; the label to put after what it guards. Everything that is used inside must exist before.
+    fn unless(&mut self, gate: UOp, pt: &Point, off: usize) -> Result<u32> {
+        let g = self.demand_reg(gate, pt, off, 1)?;
+        let skip = self.f.new_label();
+        self.f.read(Code::Test_rm32_r32, &[Opnd::R(g, Size::D), Opnd::R(g, Size::D)]);
+        self.f.jump(Code::Je_rel32_64, skip);
+        Ok(skip)
+    }
+
+    /// One lane. With `fold` an ungated 32-bit element may stay in memory.
+    fn load_lane(&mut self, u: UOp, pt: &Point, off: usize, fold: bool) -> Result<Val> {
+        let (index, dt) = (self.g.src_at(u, 0), self.g.dtype(u));
+        let m = self.address(index, pt, off)?;
+        let Some(&gate) = self.g.src(u).get(2) else {
+            return Ok(if fold && words(dt) { Val::M(m) } else { self.load_scalar(dt, m) });
+        };
+        let alt = self.demand(self.g.src_at(u, 1), pt, off, 1)?;
+        let r = self.fresh(dt, 1);
+        self.put(r, alt, dt, 1);
+        let skip = self.unless(gate, pt, off)?;
+        let v = self.load_scalar(dt, m);
+        self.put(r, v, dt, 1);
+        self.f.label(skip);
+        Ok(Val::R(r))
+    }
+
+    /// One element from memory.
+    pub(super) fn load_scalar(&mut self, dt: DType, m: Mem) -> Val {
+        let r = self.fresh(dt, 1);
+        let (size, code) = match dt {
+            DType::Bool => {
+                self.f.def(Code::Mov_r32_imm32, &[Opnd::R(r, Size::D), Opnd::I32(0)]);
+                self.f.read(Code::Cmp_rm8_imm8, &[Opnd::M(m), Opnd::I8(0)]);
+                self.f.update(Code::Setne_rm8, &[Opnd::R(r, Size::B)]);
+                return Val::R(r);
+            }
+            DType::I8 => (Size::D, Code::Movsx_r32_rm8),
+            DType::U8 => (Size::D, Code::Movzx_r32_rm8),
+            DType::I16 => (Size::D, Code::Movsx_r32_rm16),
+            DType::U16 => (Size::D, Code::Movzx_r32_rm16),
+            DType::F32 => (Size::X, Code::VEX_Vmovss_xmm_m32),
+            DType::F64 => (Size::X, Code::VEX_Vmovsd_xmm_m64),
+            DType::F16 | DType::BF16 => {
+                let bits = self.f.reg(Size::Q);
+                self.f.def(Code::Movzx_r32_rm16, &[Opnd::R(bits, Size::D), Opnd::M(m)]);
+                if dt == DType::BF16 {
+                    self.f.update(Code::Shl_rm32_imm8, &[Opnd::R(bits, Size::D), Opnd::I8(16)]);
+                }
+                self.f.def(Code::VEX_Vmovd_xmm_rm32, &[Opnd::R(r, Size::X), Opnd::R(bits, Size::D)]);
+                if dt == DType::F16 {
+                    let t = self.f.reg(Size::X);
+                    self.f.def(Code::VEX_Vcvtph2ps_xmm_xmmm64, &[Opnd::R(t, Size::X), Opnd::R(r, Size::X)]);
+                    return Val::R(t);
+                }
+                return Val::R(r);
+            }
+            _ if wide(dt) => (Size::Q, Code::Mov_r64_rm64),
+            _ => (Size::D, Code::Mov_r32_rm32),
+        };
+        self.f.def(code, &[Opnd::R(r, size), Opnd::M(m)]);
+        Val::R(r)
+    }
+
+    /// Contiguous lanes from memory.
+    fn load_vector(&mut self, dt: DType, w: usize, m: Mem) -> Result<VReg> {
+        let r = self.f.reg(vec_size(w));
+        let op = match dt {
+            DType::Bool | DType::U8 => V2::LoadU8,
+            DType::I8 => V2::LoadI8,
+            DType::U16 | DType::BF16 => V2::LoadU16,
+            DType::I16 => V2::LoadI16,
+            DType::F16 => V2::LoadF16,
+            _ => V2::Load,
+        };
+        self.v2(op, w, r, Val::M(m));
+        match dt {
+            DType::Bool => {
+                let zero = self.lanes_of(0, w);
+                self.binary_vector(Op::CmpNe, DType::I32, w, Val::R(r), zero, None)
+            }
+            DType::BF16 => {
+                let t = self.f.reg(vec_size(w));
+                self.shift(ShiftImm::Shl, w, t, r, 16);
+                Ok(t)
+            }
+            _ => Ok(r),
+        }
+    }
+
+    /// One 32-bit element in all lanes, straight from memory; `None` if it needs more than that.
+    pub(super) fn load_broadcast(&mut self, u: UOp, pt: &Point, w: usize) -> Result<Option<Val>> {
+        if self.g.src(u).len() > 1 || !words(self.g.dtype(u)) {
+            return Ok(None);
+        }
+        let m = self.address(self.g.src_at(u, 0), pt, 0)?;
+        let r = self.f.reg(vec_size(w));
+        let code = match w {
+            16 => Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32,
+            8 => Code::VEX_Vbroadcastss_ymm_m32,
+            _ => Code::VEX_Vbroadcastss_xmm_m32,
+        };
+        self.f.def(code, &[Opnd::R(r, vec_size(w)), Opnd::M(m)]);
+        Ok(Some(Val::R(r)))
+    }
+
+    pub(super) fn store(&mut self, u: UOp) -> Result<()> {
+        let src: SmallVec<[UOp; 4]> = self.g.srcs(u);
+        let (index, value, gate) = (src[0], src[1], src.get(2).copied());
+        let dt = self.g.dtype(value);
+        let tile = self.tiles[u.0 as usize].clone();
+        if tile.lane > 0 && self.tiles[index.0 as usize].lane == 0 {
+            return Err(unsupported("a store of lanes to one address".into(), self.p));
+        }
+        let contiguous = self.contiguous(index);
+        let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
+        for pt in tile.points() {
+            for (off, w) in self.parts(tile.lane, dt) {
+                if w == 1 || !contiguous || lane_gate && !words(dt) {
+                    for i in off..off + w {
+                        self.store_lane(dt, index, value, gate, &pt, i)?;
+                    }
+                    continue;
+                }
+                let v = self.demand_reg(value, &pt, off, w)?;
+                let m = self.address(index, &pt, off)?;
+                match gate {
+                    None => self.store_vector(dt, w, m, v),
+                    Some(g) if !lane_gate => {
+                        let skip = self.unless(g, &pt, off)?;
+                        self.store_vector(dt, w, m, v);
+                        self.f.label(skip);
+                    }
+                    Some(g) => {
+                        let mask = self.demand_reg(g, &pt, off, w)?;
+                        let size = vec_size(w);
+                        let (m, v, mask_) = (Opnd::M(m), Opnd::R(v, size), Opnd::R(mask, size));
+                        match w {
+                            16 => {
+                                self.mask_to_k1(mask);
+                                self.f.emit(table::store(16), &[m, v], 0, !0, 9).masked = true;
+                            }
+                            8 => self.f.read(Code::VEX_Vmaskmovps_m256_ymm_ymm, &[m, mask_, v]),
+                            _ => self.f.read(Code::VEX_Vmaskmovps_m128_xmm_xmm, &[m, mask_, v]),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn store_lane(
+        &mut self,
+        dt: DType,
+        index: UOp,
+        value: UOp,
+        gate: Option<UOp>,
+        pt: &Point,
+        off: usize,
+    ) -> Result<()> {
+        let v = self.demand_reg(value, pt, off, 1)?;
+        let m = self.address(index, pt, off)?;
+        let skip = gate.map(|g| self.unless(g, pt, off)).transpose()?;
+        self.store_scalar(dt, m, v);
+        if let Some(l) = skip {
+            self.f.label(l);
+        }
+        Ok(())
+    }
+
+    fn store_scalar(&mut self, dt: DType, m: Mem, v: VReg) {
+        let to = Opnd::M(m);
+        match dt {
+            DType::F32 => self.f.read(Code::VEX_Vmovss_m32_xmm, &[to, Opnd::R(v, Size::X)]),
+            DType::F64 => self.f.read(Code::VEX_Vmovsd_m64_xmm, &[to, Opnd::R(v, Size::X)]),
+            DType::F16 | DType::BF16 => {
+                let (mut x, r) = (v, self.f.reg(Size::Q));
+                if dt == DType::F16 {
+                    x = self.f.reg(Size::X);
+                    let ops = [Opnd::R(x, Size::X), Opnd::R(v, Size::X), Opnd::I8(0)];
+                    self.f.emit(Code::VEX_Vcvtps2ph_xmmm64_xmm_imm8, &ops, 1, !1, 9);
+                }
+                self.f.emit(Code::VEX_Vmovd_rm32_xmm, &[Opnd::R(r, Size::D), Opnd::R(x, Size::X)], 1, !1, 9);
+                if dt == DType::BF16 {
+                    self.f.update(Code::Shr_rm32_imm8, &[Opnd::R(r, Size::D), Opnd::I8(16)]);
+                }
+                self.f.read(Code::Mov_rm16_r16, &[to, Opnd::R(r, Size::W)]);
+            }
+            _ => {
+                let (code, size) = match dt.size() {
+                    1 => (Code::Mov_rm8_r8, Size::B),
+                    2 => (Code::Mov_rm16_r16, Size::W),
+                    4 => (Code::Mov_rm32_r32, Size::D),
+                    _ => (Code::Mov_rm64_r64, Size::Q),
+                };
+                self.f.read(code, &[to, Opnd::R(v, size)]);
+            }
+        }
+    }
+
+    fn store_vector(&mut self, dt: DType, w: usize, m: Mem, v: VReg) {
+        let size = vec_size(w);
+        match dt {
+            DType::F16 => {
+                self.f.read(table::to_f16(w), &[Opnd::M(m), Opnd::R(v, size), Opnd::I8(0)]);
+            }
+            DType::BF16 => {
+                let t = self.f.reg(size);
+                self.shift(ShiftImm::Shr, w, t, v, 16);
+                self.store_narrow(2, false, w, m, t);
+            }
+            DType::Bool => {
+                let (t, one) = (self.f.reg(size), self.lanes_of(1, w));
+                self.v3(V3::And, w, t, v, one);
+                self.store_narrow(1, false, w, m, t);
+            }
+            _ if dt.size() < 4 => self.store_narrow(dt.size(), dt.is_signed(), w, m, v),
+            _ => self.f.read(table::store(w), &[Opnd::M(m), Opnd::R(v, size)]),
+        }
+    }
+
+    /// Stores the low 8 or 16 bits of each lane. The lanes hold values of that type, so saturating packs keep them.
+    fn store_narrow(&mut self, bytes: usize, signed: bool, w: usize, m: Mem, v: VReg) {
+        if w == 16 {
+            let code = if bytes == 1 { Code::EVEX_Vpmovdb_xmmm128_k1z_zmm } else { Code::EVEX_Vpmovdw_ymmm256_k1z_zmm };
+            self.f.read(code, &[Opnd::M(m), Opnd::R(v, Size::Z)]);
+            return;
+        }
+        let x = |r| Opnd::R(r, Size::X);
+        let high = if w == 8 { self.quad(v, 8, 1) } else { v };
+        let h = self.f.reg(Size::X);
+        let (half, byte) = match signed {
+            true => (Code::VEX_Vpackssdw_xmm_xmm_xmmm128, Code::VEX_Vpacksswb_xmm_xmm_xmmm128),
+            false => (Code::VEX_Vpackusdw_xmm_xmm_xmmm128, Code::VEX_Vpackuswb_xmm_xmm_xmmm128),
+        };
+        self.f.def(half, &[x(h), x(v), x(high)]);
+        let mut out = h;
+        if bytes == 1 {
+            out = self.f.reg(Size::X);
+            self.f.def(byte, &[x(out), x(h), x(h)]);
+        }
+        let code = match bytes * w {
+            16 => Code::VEX_Vmovups_xmmm128_xmm,
+            8 => Code::VEX_Vmovq_xmmm64_xmm,
+            _ => Code::VEX_Vmovd_rm32_xmm,
+        };
+        self.f.read(code, &[Opnd::M(m), x(out)]);
+    }
+}
