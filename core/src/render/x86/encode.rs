@@ -51,10 +51,8 @@ pub(super) fn instructions(f: &Func, numbers: &[u8]) -> Result<Vec<Instruction>>
     }
     let saved = bytes.next_multiple_of(64);
     let mut e = Emit { numbers, frame, list: Vec::with_capacity(f.items.len() + 24), pending: None };
-    let used: Vec<u8> = KEPT
-        .into_iter()
-        .filter(|k| f.regs.iter().zip(numbers).any(|(s, n)| !s.is_vec() && n == k))
-        .collect();
+    let used: Vec<u8> =
+        KEPT.into_iter().filter(|k| f.regs.iter().zip(numbers).any(|(s, n)| !s.is_vec() && n == k)).collect();
     for &k in &used {
         e.add(reg_inst(Code::Push_r64, &[Register::RAX + k as u32]));
     }

@@ -14,8 +14,6 @@ mod mir;
 mod reduce;
 mod scalar;
 mod table;
-#[cfg(test)]
-mod tests;
 mod vector;
 
 use super::{Code, Renderer};

@@ -238,4 +238,3 @@ impl Lower<'_> {
         Ok(Val::R(r))
     }
 }
-

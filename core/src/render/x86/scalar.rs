@@ -228,8 +228,12 @@ impl Lower<'_> {
             Ok(())
         };
         match op {
-            Op::Add | Op::Or | Op::Max if flag => two(self, Code::Or_rm32_imm32, Code::Or_rm64_imm32, Code::Or_r32_rm32, Code::Or_r64_rm64)?,
-            Op::Mul | Op::And | Op::Min if flag => two(self, Code::And_rm32_imm32, Code::And_rm64_imm32, Code::And_r32_rm32, Code::And_r64_rm64)?,
+            Op::Add | Op::Or | Op::Max if flag => {
+                two(self, Code::Or_rm32_imm32, Code::Or_rm64_imm32, Code::Or_r32_rm32, Code::Or_r64_rm64)?
+            }
+            Op::Mul | Op::And | Op::Min if flag => {
+                two(self, Code::And_rm32_imm32, Code::And_rm64_imm32, Code::And_r32_rm32, Code::And_r64_rm64)?
+            }
             Op::Add => match b {
                 Val::R(b) => {
                     let m = Mem { base: Base::Reg(a), index: Some(b), scale: 1, disp: 0, bcst: false };

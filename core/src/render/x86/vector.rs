@@ -151,14 +151,12 @@ impl Lower<'_> {
                 self.f.emit(code, &[Opnd::P(Register::K1), Opnd::R(a, size), b, Opnd::I8(pred)], 1, !1, 2);
                 self.f.def(Code::EVEX_Vpmovm2d_zmm_kr, &[Opnd::R(d, size), Opnd::P(Register::K1)]);
             }
-            8 => self.f.def(
-                Code::VEX_Vcmpps_ymm_ymm_ymmm256_imm8,
-                &[Opnd::R(d, size), Opnd::R(a, size), b, Opnd::I8(pred)],
-            ),
-            _ => self.f.def(
-                Code::VEX_Vcmpps_xmm_xmm_xmmm128_imm8,
-                &[Opnd::R(d, size), Opnd::R(a, size), b, Opnd::I8(pred)],
-            ),
+            8 => self
+                .f
+                .def(Code::VEX_Vcmpps_ymm_ymm_ymmm256_imm8, &[Opnd::R(d, size), Opnd::R(a, size), b, Opnd::I8(pred)]),
+            _ => self
+                .f
+                .def(Code::VEX_Vcmpps_xmm_xmm_xmmm128_imm8, &[Opnd::R(d, size), Opnd::R(a, size), b, Opnd::I8(pred)]),
         }
         d
     }
@@ -475,14 +473,7 @@ impl Lower<'_> {
     }
 
     /// Lane `i` of a part, as a scalar.
-    pub(super) fn extract(
-        &mut self,
-        u: UOp,
-        pt: &Point,
-        v: Val,
-        (off, w): (usize, usize),
-        i: usize,
-    ) -> Result<Val> {
+    pub(super) fn extract(&mut self, u: UOp, pt: &Point, v: Val, (off, w): (usize, usize), i: usize) -> Result<Val> {
         let dt = self.g.dtype(u);
         let v = self.reg(v, dt, w)?;
         let key = (u, self.tiles[u.0 as usize].elem(pt), (off + i / 4 * 4) as u16, 4);

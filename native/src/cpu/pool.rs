@@ -1,0 +1,201 @@
+//! Threads that share out slices of a kernel's grid. The caller takes part; a worker that wakes too late simply misses the
+//! job, so a launch never waits for a sleeping thread. Workers spin a little between jobs, then sleep.
+
+use gradloom_core::{Error, Result};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+
+type Entry = unsafe extern "sysv64" fn(*const *mut u8, *const u32, u32, u32);
+
+/// Spins before a worker goes to sleep.
+const SPINS: u32 = 2000;
+/// Kernels keep their local storage on the stack.
+const STACK: usize = 8 << 20;
+
+/// One launch. Copies share the same slices counter only inside the pool.
+#[derive(Clone, Copy)]
+pub(super) struct Job {
+    entry: Entry,
+    bufs: *const *mut u8,
+    vars: *const u32,
+    grid: u32,
+    slice: u32,
+}
+
+impl Job {
+    /// # Safety
+    /// `entry` is the start of a kernel with the renderer's calling convention; `bufs` and `vars` outlive the job.
+    pub(super) unsafe fn new(entry: *const u8, bufs: &[*mut u8], vars: &[u32], grid: u32) -> Job {
+        // SAFETY: by contract `entry` is code of exactly this signature.
+        let entry = unsafe { std::mem::transmute::<*const u8, Entry>(entry) };
+        Job { entry, bufs: bufs.as_ptr(), vars: vars.as_ptr(), grid, slice: grid }
+    }
+}
+
+/// Bit 0: the job may be joined. Bits 1..32: workers inside. Bits 32..64: number of the job.
+const OPEN: u64 = 1;
+const INSIDE: u64 = 2;
+const NUMBER: u64 = 1 << 32;
+
+struct Shared {
+    state: AtomicU64,
+    job: UnsafeCell<Option<Job>>,
+    next: AtomicU32,
+    /// Workers that a job may have besides the caller.
+    wanted: AtomicUsize,
+    asleep: Mutex<usize>,
+    wake: Condvar,
+    stop: AtomicBool,
+}
+
+// SAFETY: `job` is written only by the one caller while the state is closed with nobody inside, and read only by workers
+// that have entered an open state (their entry acquires what the opening released). Its pointers are valid as long as the
+// job is open or somebody is inside, because `run` returns only after that.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+/// A fixed set of threads.
+pub(super) struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    /// `threads` in all, the caller included.
+    pub(super) fn new(threads: usize) -> Result<Pool> {
+        let shared = Arc::new(Shared {
+            state: AtomicU64::new(0),
+            job: UnsafeCell::new(None),
+            next: AtomicU32::new(0),
+            wanted: AtomicUsize::new(0),
+            asleep: Mutex::new(0),
+            wake: Condvar::new(),
+            stop: AtomicBool::new(false),
+        });
+        let mut pool = Pool { shared, workers: Vec::new() };
+        for i in 1..threads.clamp(1, 1 << 10) {
+            let shared = pool.shared.clone();
+            let handle = std::thread::Builder::new()
+                .name(format!("gradloom-{i}"))
+                .stack_size(STACK)
+                .spawn(move || work(&shared))
+                .map_err(|e| Error::Device { device: "cpu".into(), what: format!("no thread: {e}") })?;
+            pool.workers.push(handle);
+        }
+        Ok(pool)
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Runs a job on up to `threads` threads; returns when it is done.
+    ///
+    /// # Safety
+    /// The job's kernel may run on its buffers now, on several slices of its grid at a time.
+    pub(super) unsafe fn run(&self, job: &Job, threads: usize) {
+        if threads <= 1 || self.workers.is_empty() {
+            // SAFETY: by contract.
+            unsafe { (job.entry)(job.bufs, job.vars, 0, job.grid) };
+            return;
+        }
+        let s = &*self.shared;
+        // some slices more than threads, so that a slow thread does not hold up the rest
+        let job = Job { slice: job.grid.div_ceil(threads as u32 * 4).max(1), ..*job };
+        // SAFETY: the state is closed and nobody is inside: nobody reads `job`.
+        unsafe { *s.job.get() = Some(job) };
+        s.next.store(0, Ordering::Relaxed);
+        s.wanted.store(threads - 1, Ordering::Relaxed);
+        let number = (s.state.load(Ordering::Relaxed) / NUMBER + 1) * NUMBER;
+        s.state.store(number | OPEN, Ordering::Release);
+        if *lock(&s.asleep) > 0 {
+            s.wake.notify_all();
+        }
+        // SAFETY: by contract; slices are disjoint.
+        unsafe { slices(s, &job) };
+        s.state.fetch_and(!OPEN, Ordering::AcqRel);
+        let mut spins = 0u32;
+        while s.state.load(Ordering::Acquire) % NUMBER != 0 {
+            pause(&mut spins);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        drop(lock(&self.shared.asleep));
+        self.shared.wake.notify_all();
+        for w in self.workers.drain(..) {
+            // a worker only ends by returning; a panic in it has nothing left to harm
+            let _ = w.join();
+        }
+    }
+}
+
+fn lock(m: &Mutex<usize>) -> std::sync::MutexGuard<'_, usize> {
+    m.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+fn pause(spins: &mut u32) {
+    *spins += 1;
+    if *spins % 64 == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+}
+
+/// Takes slices until none is left.
+///
+/// # Safety
+/// The job's kernel may run on its buffers now.
+unsafe fn slices(s: &Shared, job: &Job) {
+    loop {
+        let lo = s.next.fetch_add(job.slice, Ordering::Relaxed);
+        // the counter may pass the end by one slice per thread, far below wrapping: grids have at most 31 bits
+        if lo >= job.grid {
+            return;
+        }
+        let hi = lo.saturating_add(job.slice).min(job.grid);
+        // SAFETY: by contract.
+        unsafe { (job.entry)(job.bufs, job.vars, lo, hi) };
+    }
+}
+
+fn work(s: &Shared) {
+    let mut seen = 0;
+    let mut spins = 0;
+    while !s.stop.load(Ordering::Acquire) {
+        let state = s.state.load(Ordering::Acquire);
+        let inside = state % NUMBER / INSIDE;
+        if state & OPEN != 0 && state / NUMBER != seen && inside < s.wanted.load(Ordering::Relaxed) as u64 {
+            if s.state.compare_exchange(state, state + INSIDE, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            seen = state / NUMBER;
+            // SAFETY: entered while open, so the caller waits for us and does not write `job`.
+            let job = unsafe { *s.job.get() };
+            if let Some(job) = job {
+                // SAFETY: the caller of `run` vouches for the job while it is open or somebody is inside.
+                unsafe { slices(s, &job) };
+            }
+            s.state.fetch_sub(INSIDE, Ordering::AcqRel);
+            spins = 0;
+            continue;
+        }
+        if spins < SPINS {
+            pause(&mut spins);
+            continue;
+        }
+        let mut asleep = lock(&s.asleep);
+        // a job that opened since is seen here: its caller looks at `asleep` only after opening it
+        let state = s.state.load(Ordering::Acquire);
+        if !s.stop.load(Ordering::Acquire) && (state & OPEN == 0 || state / NUMBER == seen) {
+            *asleep += 1;
+            asleep = s.wake.wait(asleep).unwrap_or_else(|e| e.into_inner());
+            *asleep -= 1;
+        }
+        drop(asleep);
+        spins = 0;
+    }
+}
