@@ -4,10 +4,13 @@
 use super::axes::Kernel;
 use crate::DType;
 use crate::rewrite::substitute1;
+use crate::rules::simplify_with;
 use crate::target::Target;
 use crate::uop::{Arg, Axes, AxisKind, Graph, Op, RangeSet, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+
+type Ranges = SmallVec<[UOp; 4]>;
 
 /// Where each reduce loop nests: its parent loop in the same reduction, and the ranges open around the reduction.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +31,7 @@ pub fn lower(k: &mut Kernel, t: &Target) -> FxHashMap<u8, LoopInfo> {
         let v = match (k.g.op(u), k.g.arg(u)) {
             (Op::Reduce, Arg::Reduce(op, _)) => {
                 let op = *op;
-                one(&mut k.g, op, src[0], &src[1..], t, &mut n_accs, &mut loops)
+                one(k, op, src[0], &src[1..], t, &mut n_accs, &mut loops)
             }
             _ => k.g.with_src(u, &src),
         };
@@ -39,7 +42,7 @@ pub fn lower(k: &mut Kernel, t: &Target) -> FxHashMap<u8, LoopInfo> {
 }
 
 fn one(
-    g: &mut Graph,
+    k: &mut Kernel,
     op: ReduceOp,
     x: UOp,
     ranges: &[UOp],
@@ -47,28 +50,28 @@ fn one(
     n_accs: &mut u32,
     loops: &mut FxHashMap<u8, LoopInfo>,
 ) -> UOp {
+    let Kernel { g, memo, .. } = k;
     let dt = g.dtype(x);
-    let of_kind = |g: &Graph, kind: AxisKind| -> SmallVec<[UOp; 4]> {
-        ranges.iter().copied().filter(|&r| g.kind(r) == kind).collect()
-    };
-    let (mut around_loops, unrolled, accums) =
-        (of_kind(g, AxisKind::Reduce), of_kind(g, AxisKind::Unroll), of_kind(g, AxisKind::Accum));
     // 16-bit floats accumulate in f32
     let acc_dt = if matches!(dt, DType::F16 | DType::BF16) { DType::F32 } else { dt };
     let x = g.cast(x, acc_dt);
+    let depends = |g: &Graph, r: UOp| g.ranges(x) >> g.range_arg(r).id & 1 == 1;
+    let (ranges, unused): (Ranges, Ranges) = ranges.iter().copied().partition(|&r| depends(g, r));
+    let of_kind = |g: &Graph, kind: AxisKind| -> SmallVec<[UOp; 4]> {
+        ranges.iter().copied().filter(|&r| g.kind(r) == kind).collect()
+    };
+    let (around_loops, unrolled, accums) =
+        (of_kind(g, AxisKind::Reduce), of_kind(g, AxisKind::Unroll), of_kind(g, AxisKind::Accum));
     let mut bodies: Vec<UOp> = vec![x];
     for &r in &unrolled {
-        if g.ranges(x) >> g.range_arg(r).id & 1 == 0 {
-            around_loops.push(as_loop(g, r)); // equal bodies would be one node: count them with a loop
-            continue;
-        }
         let n = g.range_len(r) as i64;
         let mut next = Vec::with_capacity(bodies.len() * n as usize);
         for &b in &bodies {
             for i in 0..n {
                 let c = g.int(i, g.dtype(r));
                 let map = [(r, c)].into_iter().collect();
-                next.push(substitute1(g, b, &map));
+                let body = substitute1(g, b, &map);
+                next.push(simplify_with(g, body, memo));
             }
         }
         bodies = next;
@@ -91,7 +94,7 @@ fn one(
         }
         let acc = g.node(Op::Acc, acc_dt, &src, Arg::Acc(*n_accs));
         *n_accs += 1;
-        let mut deps: SmallVec<[UOp; 4]> = bodies.iter().map(|&b| update(g, op, acc, b, t)).collect();
+        let mut deps: SmallVec<[UOp; 4]> = bodies.iter().enumerate().map(|(i, &b)| update(g, op, acc, b, i, t)).collect();
         let around = open & !accums.iter().fold(0, |m: RangeSet, &r| m | 1 << g.range_arg(r).id);
         for (i, &r) in around_loops.iter().enumerate() {
             let parent = i.checked_sub(1).map(|p| g.range_arg(around_loops[p]).id);
@@ -112,21 +115,50 @@ fn one(
         src.extend_from_slice(&accums);
         out = g.node(Op::Fold, acc_dt, &src, Arg::Reduce(op, Axes::new()));
     }
+    for r in unused {
+        out = repeated(g, op, out, r);
+    }
     g.cast(out, dt)
 }
 
-fn as_loop(g: &mut Graph, r: UOp) -> UOp {
-    let mut arg = g.range_arg(r);
-    arg.kind = AxisKind::Reduce;
-    let n = g.range_len(r);
-    g.range_with(n, arg)
-}
-
-fn update(g: &mut Graph, op: ReduceOp, acc: UOp, x: UOp, t: &Target) -> UOp {
+/// Update number `i` of one pass: numbered, because two bodies that later simplify to one value still count twice.
+fn update(g: &mut Graph, op: ReduceOp, acc: UOp, x: UOp, i: usize, t: &Target) -> UOp {
     let product = op == ReduceOp::Add && g.op(x) == Op::Mul && g.dtype(x).is_float();
     if product && t.fma {
         let (a, b) = (g.src_at(x, 0), g.src_at(x, 1));
-        return g.node(Op::AccMulAdd, DType::Void, &[acc, a, b], Arg::None);
+        let arg = if i == 0 { Arg::None } else { Arg::Acc(i as u32) };
+        return g.node(Op::AccMulAdd, DType::Void, &[acc, a, b], arg);
     }
-    g.node(Op::AccUpdate, DType::Void, &[acc, x], Arg::Reduce(op, Axes::new()))
+    let digits: Axes = (i as u32).to_le_bytes().into_iter().collect();
+    let arg = Arg::Reduce(op, if i == 0 { Axes::new() } else { digits });
+    g.node(Op::AccUpdate, DType::Void, &[acc, x], arg)
+}
+
+/// `x` reduced over `r`, which it does not depend on, without a loop.
+fn repeated(g: &mut Graph, op: ReduceOp, x: UOp, r: UOp) -> UOp {
+    let (dt, n) = (g.dtype(x), g.src_at(r, 0));
+    if g.const_int(n) == Some(0) {
+        return g.constant(op.identity(dt), dt);
+    }
+    match op {
+        ReduceOp::Max | ReduceOp::Min => x,
+        _ if dt == DType::Bool => x,
+        ReduceOp::Add => {
+            let n = g.cast(n, dt);
+            g.binary(Op::Mul, x, n)
+        }
+        ReduceOp::Mul => {
+            // by squaring
+            let mut n = g.range_len(r);
+            let (mut power, mut out) = (x, None);
+            while n > 0 {
+                if n & 1 == 1 {
+                    out = Some(out.map_or(power, |o| g.binary(Op::Mul, o, power)));
+                }
+                power = g.binary(Op::Mul, power, power);
+                n >>= 1;
+            }
+            out.unwrap_or(x)
+        }
+    }
 }

@@ -121,12 +121,13 @@ pub enum Op {
     Index,
     /// KP `Load(index)` or `Load(index, alt, gate)`: where gate is false memory is not touched and the value is alt.
     Load,
-    /// P `Acc(init, ranges..)[Acc id]`: declares a register tile over the tile ranges among these and sets every element
-    /// to init; loops and launch ranges say within which it starts afresh.
+    /// P `Acc(init, ranges..)[Acc id]`: declares a register tile over the tile ranges among these and sets every
+    /// element to init; loops and launch ranges say within which it starts afresh.
     Acc,
-    /// P `AccUpdate(acc, x)[Reduce(op, [])]`: `acc = acc op x`; axes of x that acc lacks are folded in order. Void.
+    /// P `AccUpdate(acc, x)[Reduce(op, [n..])]`: `acc = acc op x`; axes of x that acc lacks are folded in order. Void.
+    /// The numbers mean nothing; they keep equal updates of one accumulator from being one node.
     AccUpdate,
-    /// P `AccMulAdd(acc, a, b)`: `acc += a*b`, fused or not, folding as AccUpdate. Void.
+    /// P `AccMulAdd(acc, a, b)[None or Acc n]`: `acc += a*b`, fused or not, folding as AccUpdate; n as there. Void.
     AccMulAdd,
     /// P `AccRead(acc, deps..)`: the tile's value once deps (an `End`, updates) have happened.
     AccRead,

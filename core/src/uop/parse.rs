@@ -207,7 +207,7 @@ impl<'a> Cursor<'a> {
                 Arg::Range(RangeArg { id, kind, lane: self.eat("lane") })
             }
             Op::Index => Arg::Strides(self.list(Self::pair)?),
-            Op::Acc => Arg::Acc(self.field("id")?),
+            Op::Acc | Op::AccMulAdd => Arg::Acc(self.field("id")?),
             Op::Scratch => {
                 let (id, len) = (self.field("id")?, self.field("len")?);
                 let spaces = [Space::Workgroup, Space::Private];

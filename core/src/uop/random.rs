@@ -65,6 +65,8 @@ pub struct Options<'a> {
     pub dtypes: &'a [DType],
     /// Also infinities, NaN and extreme integers.
     pub special: bool,
+    /// Float ops that lose nothing on small values only (sums, max, min, neg, trunc), so that no reassociation shows.
+    pub exact: bool,
     /// No tensor has more elements.
     pub max_elems: usize,
 }
@@ -191,6 +193,7 @@ impl Maker<'_> {
         use Op::*;
         let op = match dt {
             DType::Bool => return None,
+            dt if dt.is_float() && self.o.exact => self.rng.pick(&[Neg, Trunc]),
             dt if dt.is_float() => self.rng.pick(&[Neg, Exp2, Log2, Sin, Sqrt, Recip, Trunc]),
             _ => Neg,
         };
@@ -201,6 +204,7 @@ impl Maker<'_> {
         use Op::*;
         let op = match dt {
             DType::Bool => self.rng.pick(&[Add, Mul, And, Or, Xor, Max, Min]),
+            dt if dt.is_float() && self.o.exact => self.rng.pick(&[Add, Sub, Max, Min]),
             dt if dt.is_float() => self.rng.pick(&[Add, Sub, Mul, Div, Max, Min]),
             _ => self
                 .rng
@@ -280,7 +284,8 @@ impl Maker<'_> {
         use ReduceOp::*;
         let rank = self.g.shape(x).len();
         let axes: Vec<u8> = (0..rank as u8).filter(|_| self.rng.once_in(2)).collect();
-        let op = self.rng.pick(&[Add, Add, Add, Mul, Max, Min]);
+        let product = if self.o.exact && self.g.dtype(x).is_float() { Add } else { Mul };
+        let op = self.rng.pick(&[Add, Add, Add, product, Max, Min]);
         (!axes.is_empty()).then(|| self.g.reduce(x, op, &axes))
     }
 

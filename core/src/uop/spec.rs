@@ -114,8 +114,8 @@ impl Node<'_> {
             Index      => self.in_kp()?.sources(2)?.keeps_dtype()?.index(),
             Load       => self.in_kp()?.keeps_dtype()?.address()?.load()?.no_arg(),
             Acc        => self.in_p()?.keeps_dtype()?.values_first()?.ranges()?.acc(),
-            AccUpdate  => self.in_p()?.sources(2)?.dtype(DType::Void)?.accumulates()?.reduces_tiles(),
-            AccMulAdd  => self.in_p()?.sources(3)?.dtype(DType::Void)?.accumulates()?.no_arg(),
+            AccUpdate  => self.in_p()?.sources(2)?.dtype(DType::Void)?.accumulates()?.update(),
+            AccMulAdd  => self.in_p()?.sources(3)?.dtype(DType::Void)?.accumulates()?.update(),
             AccRead    => self.in_p()?.keeps_dtype()?.reads_acc()?.no_arg(),
             Fold       => self.in_p()?.keeps_dtype()?.values_first()?.tile_ranges()?.reduces_tiles(),
             End        => self.in_kp()?.dtype(DType::Void)?.ends_loop()?.no_arg(),
@@ -479,6 +479,13 @@ impl Node<'_> {
         let dt = self.g.dtype(self.src[0]);
         self.reads_acc()?;
         self.src[1..].iter().enumerate().try_fold(self, |c, (i, &s)| c.source(i + 1, dt)?.value(s))
+    }
+
+    fn update(&self) -> Check<'_> {
+        match (self.op, self.arg) {
+            (Op::AccUpdate, Arg::Reduce(..)) | (Op::AccMulAdd, Arg::None | Arg::Acc(_)) => Ok(self),
+            _ => self.bad_arg(),
+        }
     }
 
     fn reduces_tiles(&self) -> Check<'_> {

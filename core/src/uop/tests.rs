@@ -11,7 +11,7 @@ mod spec_tests;
 mod text_tests;
 
 fn options(ops: usize) -> Options<'static> {
-    Options { ops, dtypes: &DType::ALL, special: true, max_elems: 2000 }
+    Options { ops, dtypes: &DType::ALL, special: true, exact: false, max_elems: 2000 }
 }
 
 #[test]

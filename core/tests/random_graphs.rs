@@ -1,0 +1,187 @@
+//! Random tensor graphs through scheduler, codegen and the interpreter of programs (which checks every memory access),
+//! compared with the interpreter of tensor graphs.
+
+use gradloom_core::codegen::axes::Kernel;
+use gradloom_core::codegen::{Opt, OptOp, compile};
+use gradloom_core::dtype::Scalar;
+use gradloom_core::schedule::{Ast, Origin, schedule};
+use gradloom_core::target::Target;
+use gradloom_core::uop::eval::{HostValue, eval_program, eval_tensor};
+use gradloom_core::uop::random::{Options, RandomGraph, Rng, tensor_graph};
+use gradloom_core::uop::{Arg, Graph, Op, ReduceOp, UOp, print};
+use gradloom_core::{DType, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Targets whose opts and tiles are tried, all run by the interpreter.
+fn targets() -> Vec<(&'static str, Target)> {
+    let eval = Target::eval();
+    let cpu = Target { lanes: 8, threads: 2, fma: true, ..eval.clone() };
+    let gpu = Target {
+        lanes: 4,
+        has_local: true,
+        max_local: [256, 256, 64],
+        max_local_total: 256,
+        fma: true,
+        ..eval.clone()
+    };
+    vec![("plain", eval), ("cpu", cpu), ("gpu", gpu)]
+}
+
+/// The graph with its buffers as parameters: what the scheduler takes.
+fn closed(r: &RandomGraph) -> (Graph, Vec<UOp>) {
+    let mut g = Graph::new();
+    let roots = g.import(&r.g, &r.roots, |g, u| match r.g.arg(u) {
+        Arg::Buffer { id, len } if r.g.op(u) == Op::Buffer => Some(g.param(*id, r.g.dtype(u), *len)),
+        _ => None,
+    });
+    (g, roots)
+}
+
+/// Some opts that fit a kernel: the heuristic would never choose most of them.
+fn random_opts(ast: &Ast, t: &Target, rng: &mut Rng) -> Vec<Opt> {
+    use OptOp::*;
+    let mut k = Kernel::new(ast);
+    k.merge_axes();
+    let mut opts = Vec::new();
+    for _ in 0..12 {
+        let op = rng.pick(&[Upcast, Upcast, Lane, Accum, Unroll, Unroll, Local, PadTo]);
+        let opt = Opt { op, axis: rng.below(8) as u8, amount: rng.pick(&[2, 3, 4, 5, 8]) };
+        if opts.len() < 5 && k.apply(&opt, t).is_ok() {
+            opts.push(opt);
+        }
+    }
+    opts
+}
+
+/// Runs with the heuristic's opts, or with random ones.
+fn run(r: &RandomGraph, t: &Target, mut rng: Option<Rng>) -> Result<Vec<Vec<u8>>> {
+    let (g, roots) = closed(r);
+    let s = schedule(&g, &roots, r.buffers.len(), t)?;
+    let mut bufs: Vec<Vec<u8>> = s
+        .buffers
+        .iter()
+        .map(|b| match b.origin {
+            Origin::External(slot) => r.buffers[slot as usize].clone(),
+            _ => vec![0xFF; b.len * b.dtype.size()],
+        })
+        .collect();
+    for k in &s.kernels {
+        let opts = rng.as_mut().map(|rng| random_opts(&k.ast, t, rng));
+        let p = compile(&k.ast, t, opts.as_deref())?;
+        let mut args: Vec<Vec<u8>> = k.args.iter().map(|&b| bufs[b].clone()).collect();
+        eval_program(&p.g, &p.order, &mut args, &[], p.grid)?;
+        for (i, &b) in k.args.iter().enumerate() {
+            if p.params.get(i).is_some_and(|p| p.written) {
+                bufs[b] = args[i].clone();
+            }
+        }
+    }
+    Ok(s.roots.iter().map(|&b| bufs[b].clone()).collect())
+}
+
+/// The first difference, if any.
+fn difference(got: &[u8], want: &HostValue) -> Option<String> {
+    let (dt, size) = (want.dtype, want.dtype.size());
+    if got.len() != want.data.len() {
+        return Some(format!("{} bytes, {} wanted", got.len(), want.data.len()));
+    }
+    let read = |b: &[u8]| -> Vec<Scalar> { b.chunks(size).map(|c| Scalar::read(dt, c)).collect() };
+    let (got, want) = (read(got), read(&want.data));
+    let scale = want.iter().map(|v| v.as_f64().abs()).filter(|v| v.is_finite()).fold(1e-3, f64::max);
+    let tol = match dt {
+        DType::F16 => 2e-3,
+        DType::BF16 => 2e-2,
+        _ => 1e-5,
+    };
+    got.iter().zip(&want).enumerate().find_map(|(i, (g, w))| {
+        let same = g == w
+            || dt.is_float() && {
+                let (g, w) = (g.as_f64(), w.as_f64());
+                g == w || g.is_nan() && w.is_nan() || (g - w).abs() <= tol * scale
+            };
+        (!same).then(|| format!("[{i}] {g:?}, {w:?} wanted"))
+    })
+}
+
+fn check(seed: u64, o: Options<'_>) -> std::result::Result<(), String> {
+    let r = tensor_graph(seed, o);
+    let want = eval_tensor(&r.g, &r.roots, &mut |id| r.buffers.get(id as usize).cloned(), &|_| None)
+        .map_err(|e| format!("seed {seed}: {e}"))?;
+    let plain = targets().into_iter().map(|t| (t, None));
+    let opted = targets().into_iter().map(|t| (t, Some(Rng(seed))));
+    for ((name, t), rng) in plain.chain(opted) {
+        let how = if rng.is_some() { "random opts" } else { "heuristic" };
+        let fail = |what: String| format!("seed {seed} on {name}, {how}: {what}\n{}", print::print(&r.g, &r.roots));
+        let got = match catch_unwind(AssertUnwindSafe(|| run(&r, &t, rng))) {
+            Ok(Ok(got)) => got,
+            Ok(Err(e)) => return Err(fail(e.to_string())),
+            Err(p) => {
+                let text = p.downcast_ref::<String>().cloned();
+                return Err(fail(format!("panic: {}", text.unwrap_or_default())));
+            }
+        };
+        for (i, (g, w)) in got.iter().zip(&want).enumerate() {
+            if let Some(d) = difference(g, w) {
+                return Err(fail(format!("root {i}: {d}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks many seeds; the smallest failing graph is the message.
+fn check_all(seeds: std::ops::Range<u64>, o: impl Fn(u64) -> Options<'static>) {
+    let total = seeds.end - seeds.start;
+    let failures: Vec<String> = seeds.filter_map(|seed| check(seed, o(seed)).err()).collect();
+    if let Some(least) = failures.iter().min_by_key(|f| f.lines().count()) {
+        let kinds: Vec<&str> = failures.iter().map(|f| f.lines().next().unwrap_or_default()).take(20).collect();
+        panic!("{} of {total} fail:\n{}\n\nsmallest: {least}", failures.len(), kinds.join("\n"));
+    }
+}
+
+#[test]
+fn integers_are_exact() {
+    use DType::*;
+    check_all(0..250, |seed| Options {
+        ops: 3 + seed as usize % 16,
+        dtypes: &[Bool, I8, I16, I32, I64, U8, U16, U32, U64],
+        special: true,
+        exact: true,
+        max_elems: 300,
+    });
+}
+
+#[test]
+fn floats_agree() {
+    use DType::*;
+    check_all(10_000..10_250, |seed| Options {
+        ops: 3 + seed as usize % 12,
+        dtypes: &[F32, F32, F32, F64, I32, Bool],
+        special: false,
+        exact: true,
+        max_elems: 300,
+    });
+}
+
+/// The sum of a doubled vector, unrolled by four: two bodies of the unrolled loop are the same load.
+#[test]
+fn equal_bodies_of_an_unrolled_loop_all_count() {
+    for fma in [false, true] {
+        let t = Target { fma, ..Target::eval() };
+        let mut g = Graph::new();
+        let x = g.param(0, DType::F32, 8);
+        let x = g.reshape(x, &[8, 1]);
+        let x = g.expand(x, &[8, 2]);
+        let x = g.reshape(x, &[16]);
+        let x = g.binary(Op::Mul, x, x);
+        let sum = g.reduce(x, ReduceOp::Add, &[0]);
+        let s = schedule(&g, &[sum], 1, &t).unwrap();
+        let k = &s.kernels[0];
+        let axis = k.ast.g.iter().find(|&u| k.ast.g.op(u) == Op::Range).map(|u| k.ast.g.range_arg(u).id).unwrap();
+        let p = compile(&k.ast, &t, Some(&[Opt { op: OptOp::Unroll, axis, amount: 4 }])).unwrap();
+        let data: Vec<u8> = (0..8).flat_map(|i| (i as f32).to_le_bytes()).collect();
+        let mut args = [vec![0; 4], data];
+        eval_program(&p.g, &p.order, &mut args, &[], p.grid).unwrap();
+        assert_eq!(args[0], 280f32.to_le_bytes(), "{}", print::print_program(&p.g, &p.order));
+    }
+}
