@@ -33,6 +33,8 @@ impl Threads {
     pub(crate) fn start(workers: &Array, driver: &Module, memory: &Memory, sync: usize) -> Result<Threads> {
         let list: Vec<JsValue> = workers.iter().collect();
         let inner = Inner { workers: list, memory: memory.clone(), sync, serving: false };
+        // the worker may read this after the next job is posted, so it is told which was the last
+        let last = Atomics::load(&inner.words(), (Sync::JOB / 4) as u32).unwrap_or(0);
         for (i, w) in inner.workers.iter().enumerate() {
             let message = js::object(&[
                 ("kind", "start".into()),
@@ -40,6 +42,7 @@ impl Threads {
                 ("memory", memory.clone().into()),
                 ("sync", (sync as u32).into()),
                 ("thread", (i as u32 + 1).into()),
+                ("last", last.into()),
             ]);
             post(w, &message)?;
         }

@@ -10,6 +10,7 @@ interface Message {
   thread: number;
   entries: number;
   scratch: number;
+  last: number;
 }
 
 type Serve = (sync: number, thread: number, scratch: number, last: number) => number;
@@ -33,9 +34,7 @@ function take(message: Message, stop: () => void): void {
       const s = new WebAssembly.Global({ value: "i32", mutable: true }, 0);
       imports = { e: { m: message.memory, t: table, s } };
       serve = new WebAssembly.Instance(message.driver, imports).exports.serve as Serve;
-      ({ sync, thread } = message);
-      // the number of jobs posted so far is word 2 of the shared block
-      last = Atomics.load(new Int32Array(message.memory.buffer, sync, 16), 2);
+      ({ sync, thread, last } = message);
       return;
     }
     case "load":

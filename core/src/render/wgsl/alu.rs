@@ -106,7 +106,8 @@ fn float(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {
         Op::CmpEq if a.same => format!("!{}({})", w.is_nan(lanes), x[0]),
         Op::CmpNe if a.same => format!("{}({})", w.is_nan(lanes), x[0]),
         Op::CmpEq => format!("{} == {}", x[0], x[1]),
-        Op::CmpNe => format!("{} != {}", x[0], x[1]),
+        // SwiftShader takes `!=` as false where there is a NaN
+        Op::CmpNe => format!("!({} == {})", x[0], x[1]),
         _ => return None,
     })
 }
