@@ -140,15 +140,35 @@ impl<'a> Lower<'a> {
         let store = self.k.store(index, value);
         let sink = self.k.sink(&[store]);
         let sink = simplify_with(&mut self.k, sink, &mut self.memo);
-        // a graph numbered by structure alone, whatever was tried on the way
+        // a graph numbered by structure alone, whatever was tried on the way, with the buffers that are left in it
+        let used: Vec<u32> = self.slots_of(sink);
         let mut clean = Graph::new();
-        let sink = clean.import(&self.k, &[sink], |_, _| None)[0];
+        let k = &self.k;
+        let sink = clean.import(k, &[sink], |clean, u| match k.arg(u) {
+            Arg::Param { slot, len } => {
+                let at = used.iter().position(|s| s == slot).unwrap_or(0);
+                Some(clean.param(at as u32, k.dtype(u), *len))
+            }
+            _ => None,
+        })[0];
+        self.args = used.iter().map(|&s| self.args[s as usize]).collect();
         let version = if g.op(u) == Op::Store { self.versions[&u] } else { 0 };
         Ok(Pending {
             kernel: Kernel { ast: Ast { g: clean, sink }, args: self.args },
             reads: self.reads,
             writes: (buffer, version),
         })
+    }
+
+    /// Slots of the parameters in use, in order; slot 0 is always the target.
+    fn slots_of(&self, sink: UOp) -> Vec<u32> {
+        let slot = |u: &UOp| match self.k.arg(*u) {
+            Arg::Param { slot, .. } => Some(*slot),
+            _ => None,
+        };
+        let mut used: Vec<u32> = self.k.reachable(&[sink]).iter().filter_map(slot).collect();
+        used.sort_unstable();
+        used
     }
 
     fn range(&mut self, len: usize, kind: AxisKind) -> Result<UOp> {
