@@ -15,9 +15,16 @@ fn net(s: &Session) -> Result<Tensor> {
     let mut c = 3;
     for (stage, (width, blocks)) in [(64, 3), (128, 4), (256, 6), (512, 3)].into_iter().enumerate() {
         for b in 0..blocks {
-            let stride = if b == 0 && stage > 0 { 2 } else if b == 0 { 4 } else { 1 };
+            let stride = if b == 0 && stage > 0 {
+                2
+            } else if b == 0 {
+                4
+            } else {
+                1
+            };
             let o = ConvOpts::new().padding(&[1, 1]);
-            let y = x.conv(&w(&[width, c, 3, 3])?, Some(&w(&[width])?), &o.clone().stride(&[stride, stride]))?.relu()?;
+            let y =
+                x.conv(&w(&[width, c, 3, 3])?, Some(&w(&[width])?), &o.clone().stride(&[stride, stride]))?.relu()?;
             let y = y.conv(&w(&[width, width, 3, 3])?, Some(&w(&[width])?), &o)?;
             let skip = match (b, c == width) {
                 (0, _) => x.conv(&w(&[width, c, 1, 1])?, None, &ConvOpts::new().stride(&[stride, stride]))?,

@@ -11,7 +11,14 @@ use gradloom_core::{DType, Result};
 fn targets() -> Vec<Target> {
     let eval = Target::eval();
     let cpu = Target { lanes: 8, threads: 2, fma: true, ..eval.clone() };
-    let gpu = Target { lanes: 4, has_local: true, max_local: [256, 256, 64], max_local_total: 256, fma: true, ..eval.clone() };
+    let gpu = Target {
+        lanes: 4,
+        has_local: true,
+        max_local: [256, 256, 64],
+        max_local_total: 256,
+        fma: true,
+        ..eval.clone()
+    };
     vec![eval, cpu, gpu]
 }
 
@@ -58,7 +65,10 @@ fn check(name: &str, f: impl Fn(&Session) -> Result<Tensor>) {
             let (a, b) = (floats(&got), floats(&want));
             let scale = b.iter().fold(1e-3f32, |m, x| m.max(x.abs()));
             for (i, (x, y)) in a.iter().zip(&b).enumerate() {
-                assert!((x - y).abs() <= 2e-5 * scale || x == y || (x.is_nan() && y.is_nan()), "{name} [{i}]: {x} != {y} on {target:?}");
+                assert!(
+                    (x - y).abs() <= 2e-5 * scale || x == y || (x.is_nan() && y.is_nan()),
+                    "{name} [{i}]: {x} != {y} on {target:?}"
+                );
             }
         } else {
             assert_eq!(got, want, "{name}");

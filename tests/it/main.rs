@@ -2,6 +2,8 @@
 
 mod arch;
 mod cpu;
+mod devices;
 mod frontend;
+mod samples;
 mod wasm;
 mod wgsl;

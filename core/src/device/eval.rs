@@ -26,13 +26,7 @@ impl Default for EvalDevice {
 impl EvalDevice {
     /// An interpreter that poses as `target` (its `lang` must be Eval): limits and dtypes are the target's.
     pub fn new(target: Target) -> EvalDevice {
-        EvalDevice {
-            target,
-            buffers: FxHashMap::default(),
-            kernels: Vec::new(),
-            reads: FxHashMap::default(),
-            next: 0,
-        }
+        EvalDevice { target, buffers: FxHashMap::default(), kernels: Vec::new(), reads: FxHashMap::default(), next: 0 }
     }
 
     fn bad(&self, what: impl Into<String>) -> Error {

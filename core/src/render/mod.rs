@@ -1,5 +1,6 @@
 //! Program -> text or bytes. Pure: no device handles, no rewriting of tensor ops. One renderer per language.
 
+pub mod c;
 mod cstyle;
 pub mod wasm;
 pub mod wgsl;

@@ -203,7 +203,8 @@ impl Target {
             _ => &[],
         };
         let found = std::iter::once(&dt).chain(wider).copied().find(|&d| self.storage.has(d));
-        found.ok_or_else(|| Error::Unsupported { what: format!("dtype {dt}"), context: format!("device {}", self.name) })
+        found
+            .ok_or_else(|| Error::Unsupported { what: format!("dtype {dt}"), context: format!("device {}", self.name) })
     }
 
     /// Does the target compute `op` on `dt` itself?

@@ -34,7 +34,7 @@ fn lane_value(b: &mut Build, axis: &[(UOp, i64)]) -> UOp {
 
 /// One row padded left and right: the gate differs per lane.
 fn pad_lanes(t: &Target) -> Sample {
-    let (n, before) = (lanes(t) * 6, 3usize);
+    let (n, before) = (lanes(t).max(2) * 6, 3usize);
     let src = Data::new(F32, n - before - 5, noise);
     let want = Data::new(F32, n, |i| if i >= before && i < n - 5 { src.f(i - before) } else { -0.25 });
     let len = src.values.len() as i64;

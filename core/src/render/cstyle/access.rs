@@ -1,6 +1,14 @@
-//! What is known about addresses: divisors of an offset.
+//! What is known about addresses: the pointers in use, divisors of an offset.
 
+use crate::codegen::Program;
 use crate::uop::{Graph, Op, UOp};
+
+/// The pointer nodes that the program's addresses go through.
+pub(in crate::render) fn pointers(p: &Program) -> Vec<UOp> {
+    let mut found: Vec<UOp> = p.g.reachable(&p.order);
+    found.retain(|&u| matches!(p.g.op(u), Op::Param | Op::Scratch));
+    found
+}
 
 /// Is the integer `u` provably a multiple of `n`, a power of two? Wrapping at 32 or 64 bits keeps that.
 pub(in crate::render) fn divisible(g: &Graph, u: UOp, n: i64) -> bool {

@@ -8,7 +8,7 @@ mod access;
 mod value;
 mod walk;
 
-pub(super) use access::divisible;
+pub(super) use access::{divisible, pointers};
 pub(super) use walk::Walk;
 
 use crate::dtype::Scalar;

@@ -15,7 +15,7 @@ mod dialect;
 mod helpers;
 mod long;
 
-use super::cstyle::{Ptr, Walk, divisible};
+use super::cstyle::{Ptr, Walk, divisible, pointers};
 use super::{Code, Renderer};
 use crate::codegen::Program;
 use crate::target::Target;
@@ -37,7 +37,7 @@ impl Renderer for WgslRenderer {
             let (name, access) = (format!("b{slot}"), if info.written { "read_write" } else { "read" });
             let element = dialect::memory_type(info.dtype, width);
             let _ = writeln!(head, "@group(0) @binding({slot}) var<storage, {access}> {name}: array<{element}>;");
-            if let Some(&node) = pointers(p).find(|&&u| p.slot(u) == Some(slot as u32)) {
+            if let Some(node) = pointers(p).into_iter().find(|&u| p.slot(u) == Some(slot as u32)) {
                 w.ptrs.insert(node, Ptr { name, dt: info.dtype, width });
             }
         }
@@ -46,7 +46,7 @@ impl Renderer for WgslRenderer {
             let _ = writeln!(head, "@group(1) @binding(0) var<uniform> vars: array<vec4<u32>, {n}>;");
         }
         let mut private = String::new();
-        for &u in pointers(p) {
+        for u in pointers(p) {
             if let Arg::Scratch { id, len, space } = *p.g.arg(u) {
                 let (name, dt) = (format!("s{id}"), p.g.dtype(u));
                 let element = dialect::memory_type(dt, 1);
@@ -89,24 +89,6 @@ impl Renderer for WgslRenderer {
         );
         Ok(Code::Text(text))
     }
-}
-
-/// The pointer nodes that the program's addresses go through.
-fn pointers(p: &Program) -> impl Iterator<Item = &UOp> {
-    let mut found: Vec<&UOp> = Vec::new();
-    for u in &p.order {
-        for s in p.g.src(*u) {
-            if matches!(p.g.op(*s), Op::Index | Op::After) {
-                found.extend(p.g.src(*s).first());
-            }
-            found.push(s);
-        }
-        found.push(u);
-    }
-    found.retain(|&&u| matches!(p.g.op(u), Op::Param | Op::Scratch));
-    found.sort();
-    found.dedup();
-    found.into_iter()
 }
 
 fn check(p: &Program) -> Result<()> {

@@ -1,0 +1,186 @@
+//! How C spells types, constants, memory and loops.
+
+use super::super::cstyle::{Alu, At, Dialect, Ptr};
+use super::alu;
+use crate::dtype::Scalar;
+use crate::{DType, Error, Result};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// The language, and the vector types in use.
+#[derive(Default)]
+pub(super) struct C {
+    vectors: BTreeSet<(DType, usize)>,
+}
+
+/// The type in memory, and of every scalar value.
+pub(super) fn memory_type(dt: DType) -> &'static str {
+    match dt {
+        DType::Bool => "u8",
+        DType::F16 | DType::BF16 => "u16",
+        DType::Void => "void",
+        _ => dt.name(),
+    }
+}
+
+/// The element dtype of a vector value: bools are masks.
+pub(super) fn element(dt: DType) -> DType {
+    match dt {
+        DType::Bool => DType::I32,
+        DType::F16 | DType::BF16 => DType::U16,
+        _ => dt,
+    }
+}
+
+impl C {
+    /// The name of the vector type of `lanes` values of a number dtype.
+    pub(super) fn vec(&mut self, dt: DType, lanes: usize) -> String {
+        let dt = element(dt);
+        self.vectors.insert((dt, lanes));
+        format!("{}x{lanes}", dt.name())
+    }
+
+    /// A launch scalar.
+    pub(super) fn launch_scalar(&self, dt: DType, i: usize) -> String {
+        if dt == DType::F32 { format!("gl_f32_bits(vars[{i}])") } else { format!("((i32)vars[{i}])") }
+    }
+
+    /// Declarations of the vector types.
+    pub(super) fn types(&self) -> String {
+        let mut out = String::new();
+        for &(dt, n) in &self.vectors {
+            let (e, v, bytes) = (dt.name(), format!("{}x{n}", dt.name()), dt.size() * n);
+            let xs = vec!["x"; n].join(", ");
+            let _ = write!(
+                out,
+                "#ifndef GL_{v}\n#define GL_{v}\n\
+                 typedef {e} {v} __attribute__((vector_size({bytes})));\n\
+                 typedef {e} {v}u __attribute__((vector_size({bytes}), aligned({}), may_alias));\n\
+                 static inline {v} gl_splat_{v}({e} x) {{ return ({v}){{{xs}}}; }}\n#endif\n",
+                dt.size()
+            );
+        }
+        out
+    }
+
+    /// An i32 mask from a comparison of vectors with elements of `from`.
+    pub(super) fn mask(&mut self, e: &str, from: DType, lanes: usize) -> String {
+        let to = self.vec(DType::I32, lanes);
+        if element(from).size() == 4 { format!("({to})({e})") } else { format!("__builtin_convertvector({e}, {to})") }
+    }
+}
+
+fn index(at: &At) -> String {
+    match at.plus {
+        0 => at.base.clone(),
+        c if at.base == "0" => c.to_string(),
+        c => format!("{} + {c}", at.base),
+    }
+}
+
+impl Dialect for C {
+    fn vector(&self, _dt: DType, lanes: usize) -> bool {
+        lanes.is_power_of_two() && (2..=64).contains(&lanes)
+    }
+
+    fn ty(&mut self, dt: DType, lanes: usize) -> String {
+        if lanes == 1 { memory_type(dt).to_string() } else { self.vec(dt, lanes) }
+    }
+
+    fn literal(&mut self, v: Scalar, dt: DType) -> String {
+        let f = v.as_f64();
+        match dt {
+            DType::I64 if v.as_i64() == i64::MIN => "(-9223372036854775807LL - 1)".into(),
+            DType::I64 => format!("{}LL", v.as_i64()),
+            DType::U64 => format!("{}ULL", v.as_i64() as u64),
+            DType::I32 if v.as_i64() == i32::MIN as i64 => "(-2147483647 - 1)".into(),
+            DType::U32 => format!("{}U", v.as_i64() as u32),
+            DType::F16 => half::f16::from_f64(f).to_bits().to_string(),
+            DType::BF16 => half::bf16::from_f64(f).to_bits().to_string(),
+            DType::F32 | DType::F64 => {
+                let suffix = if dt == DType::F32 { "f" } else { "" };
+                match f {
+                    _ if f.is_nan() => format!("__builtin_nan{suffix}(\"\")"),
+                    _ if f == f64::INFINITY => format!("__builtin_inf{suffix}()"),
+                    _ if f == f64::NEG_INFINITY => format!("(-__builtin_inf{suffix}())"),
+                    _ if dt == DType::F32 => format!("({:?}f)", f as f32),
+                    _ => format!("({f:?})"),
+                }
+            }
+            _ if v.as_i64() < 0 => format!("({})", v.as_i64()),
+            _ => v.as_i64().to_string(),
+        }
+    }
+
+    fn splat(&mut self, x: &str, dt: DType, lanes: usize) -> String {
+        let v = self.vec(dt, lanes);
+        if dt == DType::Bool { format!("gl_splat_{v}(-(i32)({x}))") } else { format!("gl_splat_{v}({x})") }
+    }
+
+    fn pack(&mut self, xs: &[String], dt: DType) -> String {
+        let v = self.vec(dt, xs.len());
+        let xs: Vec<String> = match dt {
+            DType::Bool => xs.iter().map(|x| format!("-(i32)({x})")).collect(),
+            _ => xs.to_vec(),
+        };
+        format!("({v}){{{}}}", xs.join(", "))
+    }
+
+    fn lane(&mut self, x: &str, dt: DType, i: usize) -> String {
+        if dt == DType::Bool { format!("((u8)({x}[{i}] & 1))") } else { format!("{x}[{i}]") }
+    }
+
+    fn alu(&mut self, a: Alu, x: &[String], lanes: usize) -> Result<Option<String>> {
+        Ok(if lanes == 1 { alu::scalar(a, x) } else { alu::vector(self, a, x, lanes) })
+    }
+
+    fn bind(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> String {
+        format!("const {} {name} = {expr};", self.ty(dt, lanes))
+    }
+
+    fn variable(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> String {
+        format!("{} {name} = {expr};", self.ty(dt, lanes))
+    }
+
+    fn loop_head(&mut self, name: &str, dt: DType, bound: &str) -> String {
+        format!("for ({} {name} = 0; {name} < {bound}; {name}++)", dt.name())
+    }
+
+    fn load(&mut self, p: &Ptr, at: &At, lanes: usize) -> String {
+        let i = index(at);
+        if lanes == 1 {
+            return format!("{}[{i}]", p.name);
+        }
+        if p.dt == DType::Bool {
+            let (bytes, mask) = (self.vec(DType::U8, lanes), self.vec(DType::I32, lanes));
+            return format!("-__builtin_convertvector(*(const {bytes}u*)({} + {i}), {mask})", p.name);
+        }
+        let v = self.vec(p.dt, lanes);
+        format!("*(const {v}u*)({} + {i})", p.name)
+    }
+
+    fn load_gated(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> String {
+        format!("{gate} ? {} : {alt}", self.load(p, at, lanes))
+    }
+
+    fn load_masked(&mut self, _p: &Ptr, _at: &At, _lanes: usize, _gate: &str, _alt: &str) -> Option<String> {
+        None
+    }
+
+    fn store(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str) -> String {
+        let i = index(at);
+        if lanes == 1 {
+            return format!("{}[{i}] = {value};", p.name);
+        }
+        if p.dt == DType::Bool {
+            let bytes = self.vec(DType::U8, lanes);
+            return format!("*({bytes}u*)({} + {i}) = __builtin_convertvector(-{value}, {bytes});", p.name);
+        }
+        let v = self.vec(p.dt, lanes);
+        format!("*({v}u*)({} + {i}) = {value};", p.name)
+    }
+
+    fn barrier(&mut self) -> Result<&'static str> {
+        Err(Error::Unsupported { what: "barrier".into(), context: "c".into() })
+    }
+}

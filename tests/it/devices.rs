@@ -1,0 +1,75 @@
+//! The conformance suite, once per device.
+
+use gradloom_core::Result;
+use gradloom_core::device::{Device, EvalDevice};
+use gradloom_core::render::Renderer;
+use gradloom_tests::{conformance, runner};
+
+/// Makes a module of tests for a device. `make` gives the device and its renderer, or an error if this machine has none.
+macro_rules! device_suite {
+    ($name:ident, $make:expr) => {
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn samples_give_known_results() {
+                let Some((mut dev, renderer)) = available(stringify!($name), $make) else { return };
+                let n = runner::run_samples(&mut *dev, &*renderer);
+                assert!(n > 300, "only {n} samples");
+            }
+
+            #[test]
+            fn memory_keeps_its_promises() {
+                let Some((mut dev, renderer)) = available(stringify!($name), $make) else { return };
+                conformance::memory(&mut *dev, &*renderer);
+            }
+
+            #[test]
+            fn misuse_is_an_error() {
+                let Some((mut dev, renderer)) = available(stringify!($name), $make) else { return };
+                conformance::misuse(&mut *dev, &*renderer);
+            }
+        }
+    };
+}
+
+type Pair = (Box<dyn Device>, Box<dyn Renderer>);
+
+/// The device, or a note why its tests do nothing. With `GRADLOOM_DEVICES=all` a missing device is a failure.
+fn available(name: &str, made: Result<Pair>) -> Option<Pair> {
+    match made {
+        Ok(pair) => Some(pair),
+        Err(e) if std::env::var("GRADLOOM_DEVICES").as_deref() == Ok("all") => panic!("{name}: {e}"),
+        Err(e) => {
+            eprintln!("{name} is not tested here: {e}");
+            None
+        }
+    }
+}
+
+device_suite!(eval, eval_device());
+device_suite!(c, c_device());
+#[cfg(all(unix, target_arch = "x86_64"))]
+device_suite!(cpu, cpu_device());
+#[cfg(feature = "wgpu")]
+device_suite!(wgpu, wgpu_device());
+
+fn eval_device() -> Result<Pair> {
+    Ok((Box::new(EvalDevice::default()), Box::new(conformance::EvalRenderer)))
+}
+
+#[cfg(all(unix, target_arch = "x86_64"))]
+fn cpu_device() -> Result<Pair> {
+    let none = || gradloom_core::Error::Device { device: "cpu".into(), what: "no AVX2".into() };
+    let isa = gradloom::cpu::detect().ok_or_else(none)?;
+    Ok((Box::new(gradloom::cpu::CpuDevice::with_isa(isa, 2)?), Box::new(gradloom_core::render::x86::X86)))
+}
+
+fn c_device() -> Result<Pair> {
+    Ok((Box::new(gradloom::c::CDevice::new()?), Box::new(gradloom_core::render::c::CRenderer)))
+}
+
+#[cfg(feature = "wgpu")]
+fn wgpu_device() -> Result<Pair> {
+    Ok((Box::new(gradloom::wgpu::WgpuDevice::new()?), Box::new(gradloom_core::render::wgsl::WgslRenderer)))
+}
