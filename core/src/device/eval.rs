@@ -79,8 +79,12 @@ impl Device for EvalDevice {
     }
 
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {
+        let mut data = Vec::new();
+        let refused = |_| Error::OutOfMemory { device: self.target.name.clone(), bytes: bytes as u64 };
+        data.try_reserve_exact(bytes).map_err(refused)?;
+        data.resize(bytes, 0);
         self.next += 1;
-        self.buffers.insert(self.next, vec![0; bytes]);
+        self.buffers.insert(self.next, data);
         Ok(BufId(self.next))
     }
 

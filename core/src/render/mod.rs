@@ -61,9 +61,11 @@ pub fn render(p: &Program, t: &Target) -> Result<Code> {
     match t.lang {
         Lang::Wgsl => wgsl::WgslRenderer.render(p, t),
         Lang::Wasm => wasm::Wasm.render(p, t),
+        Lang::C => c::CRenderer.render(p, t),
         #[cfg(feature = "x86")]
         Lang::X86 => x86::X86.render(p, t),
         Lang::Eval => Ok(Code::Program(std::sync::Arc::new(p.clone()))),
+        #[cfg(not(feature = "x86"))]
         lang => Err(Error::Unsupported { what: format!("renderer for {lang:?}"), context: p.name.clone() }),
     }
 }

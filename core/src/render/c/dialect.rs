@@ -156,7 +156,7 @@ impl Dialect for C {
             return format!("-__builtin_convertvector(*(const {bytes}u*)({} + {i}), {mask})", p.name);
         }
         let v = self.vec(p.dt, lanes);
-        format!("*(const {v}u*)({} + {i})", p.name)
+        format!("({v})*(const {v}u*)({} + {i})", p.name)
     }
 
     fn load_gated(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> String {
