@@ -94,7 +94,8 @@ fn one(
         }
         let acc = g.node(Op::Acc, acc_dt, &src, Arg::Acc(*n_accs));
         *n_accs += 1;
-        let mut deps: SmallVec<[UOp; 4]> = bodies.iter().enumerate().map(|(i, &b)| update(g, op, acc, b, i, t)).collect();
+        let mut deps: SmallVec<[UOp; 4]> =
+            bodies.iter().enumerate().map(|(i, &b)| update(g, op, acc, b, i, t)).collect();
         let around = open & !accums.iter().fold(0, |m: RangeSet, &r| m | 1 << g.range_arg(r).id);
         for (i, &r) in around_loops.iter().enumerate() {
             let parent = i.checked_sub(1).map(|p| g.range_arg(around_loops[p]).id);

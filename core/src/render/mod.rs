@@ -7,9 +7,11 @@ pub mod wgsl;
 #[cfg(feature = "x86")]
 pub mod x86;
 
+#[cfg(not(feature = "x86"))]
+use crate::Error;
 use crate::codegen::Program;
 use crate::target::{Lang, Target};
-use crate::{DType, Error, Result};
+use crate::{DType, Result};
 
 /// What a device compiles.
 #[derive(Clone)]

@@ -19,7 +19,7 @@ use super::cstyle::{Ptr, Walk, divisible, pointers};
 use super::{Code, Renderer};
 use crate::codegen::Program;
 use crate::target::Target;
-use crate::uop::{Arg, AxisKind, Op, Space, UOp};
+use crate::uop::{Arg, AxisKind, Op, Space};
 use crate::{DType, Error, Result};
 use dialect::Wgsl;
 use std::fmt::Write as _;
