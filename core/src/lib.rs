@@ -9,6 +9,8 @@ pub mod engine;
 pub mod error;
 pub mod grad;
 pub mod io;
+pub mod nn;
+pub mod optim;
 pub mod render;
 pub mod rewrite;
 pub mod rules;

@@ -263,34 +263,6 @@ impl State {
             .collect()
     }
 
-    // ---- replacement
-
-    /// Rewrites every live root so that it uses `to` wherever it used `from`: after a realize, values computed from a
-    /// realized tensor read its buffer instead of computing it again, and its gradient still finds it.
-    pub fn replace(&mut self, map: &[(UOp, UOp)]) {
-        if map.is_empty() {
-            return;
-        }
-        let map: BTreeMap<UOp, UOp> = map.iter().copied().collect();
-        let live: Vec<(RootId, UOp)> = self.live_roots().collect();
-        let nodes: Vec<UOp> = live.iter().map(|&(_, u)| u).collect();
-        let g = &mut self.graph;
-        let mut image: Vec<UOp> = g.iter().collect();
-        for u in g.reachable(&nodes) {
-            let src = g.srcs(u);
-            if src.iter().any(|s| image[s.0 as usize] != *s) {
-                let moved: smallvec::SmallVec<[UOp; 4]> = src.iter().map(|s| image[s.0 as usize]).collect();
-                image[u.0 as usize] = g.with_src(u, &moved);
-            }
-            if let Some(&to) = map.get(&u) {
-                image[u.0 as usize] = to;
-            }
-        }
-        for (id, u) in live {
-            self.set_node(id, image[u.0 as usize]);
-        }
-    }
-
     // ---- compaction
 
     /// True when the graph has grown past twice what the last compaction left alive.

@@ -84,5 +84,5 @@ pub(crate) fn realize(tensors: &[&Tensor]) {
             }
         }
     }
-    s.replace(&map);
+    s.substitute(&map.into_iter().collect());
 }

@@ -1,0 +1,56 @@
+//! Multi-head attention with its four projections.
+
+use super::{Linear, Module, Role, bias_init, each, join};
+use crate::tensor::{Attention, Session, Tensor};
+use crate::{Error, Result};
+
+/// Attention of several heads, laid out as torch's `MultiheadAttention` with `batch_first`.
+pub struct MultiHeadAttention {
+    /// Query, key and value projections on top of each other: `[3 * width, width]`.
+    pub in_proj_weight: Tensor,
+    /// `[3 * width]`.
+    pub in_proj_bias: Option<Tensor>,
+    /// Output projection.
+    pub out_proj: Linear,
+    /// Number of heads.
+    pub heads: usize,
+}
+
+impl MultiHeadAttention {
+    /// `width` must be a multiple of `heads`.
+    pub fn new(session: &Session, width: usize, heads: usize) -> Result<MultiHeadAttention> {
+        if heads == 0 || width % heads != 0 {
+            return Err(Error::value("attention", format!("{heads} heads do not divide width {width}")));
+        }
+        Ok(MultiHeadAttention {
+            in_proj_weight: Tensor::xavier_uniform(session, 1.0, &[3 * width, width])?.to_storage()?,
+            in_proj_bias: Some(bias_init(session, width, &[3 * width])?),
+            out_proj: Linear::new(session, width, width)?,
+            heads,
+        })
+    }
+
+    /// Queries `[batch, n, width]`, keys and values `[batch, m, width]` give `[batch, n, width]`. A mask broadcasts to
+    /// `[batch, heads, n, m]`.
+    pub fn forward(&self, q: &Tensor, k: &Tensor, v: &Tensor, opts: &Attention<'_>) -> Result<Tensor> {
+        let width = self.in_proj_weight.dim(1)?;
+        let weights = self.in_proj_weight.chunk(3, 0)?;
+        let biases = self.in_proj_bias.as_ref().map(|b| b.chunk(3, 0)).transpose()?;
+        let project = |x: &Tensor, i: usize| -> Result<Tensor> {
+            let shape = x.want_rank("attention", 3)?;
+            let y = x.linear(&weights[i], biases.as_ref().map(|b| &b[i]))?;
+            y.reshape(&[shape[0], shape[1], self.heads, width / self.heads])?.transpose(1, 2)
+        };
+        let (q, k, v) = (project(q, 0)?, project(k, 1)?, project(v, 2)?);
+        let y = q.attention(&k, &v, opts)?.transpose(1, 2)?.flatten(2, 3)?;
+        self.out_proj.forward(&y)
+    }
+}
+
+impl Module for MultiHeadAttention {
+    fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
+        let own = [("in_proj_weight", Some(&self.in_proj_weight)), ("in_proj_bias", self.in_proj_bias.as_ref())];
+        each(prefix, Role::Parameter, f, &own);
+        self.out_proj.visit(&join(prefix, "out_proj"), f);
+    }
+}

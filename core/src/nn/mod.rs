@@ -1,0 +1,135 @@
+//! Layers with parameters. Names, shapes and initial distributions are torch's, so that a torch state dict loads as it is.
+//!
+//! | layer | input -> output |
+//! |---|---|
+//! | [`Linear`] | `[.., in] -> [.., out]` |
+//! | [`Conv`], [`ConvTranspose`] | `[batch, in, n..] -> [batch, out, o..]`, 1 to any number of axes |
+//! | [`BatchNorm`], [`GroupNorm`], [`InstanceNorm`] | `[batch, channels, ..]`, same shape |
+//! | [`LayerNorm`], [`RmsNorm`] | normalise the last axes, same shape |
+//! | [`Embedding`] | integers `[..] -> [.., width]` |
+//! | [`Lstm`], [`Gru`] | `[batch, time, in] -> [batch, time, hidden * directions]` |
+//! | [`MultiHeadAttention`] | queries `[batch, n, width]`, keys and values `[batch, m, width]` |
+//! | [`Dropout`], [`Sequential`] | |
+//!
+//! A parameter is a tensor with storage of its own: loading and optimiser steps assign to it, and every clone of it sees
+//! that. Nothing runs until the engine realizes [`Module::tensors`].
+
+mod attention;
+mod basic;
+mod conv;
+mod norm;
+mod recurrent;
+
+pub use attention::MultiHeadAttention;
+pub use basic::{Dropout, Embedding, Linear, Sequential};
+pub use conv::{Conv, ConvTranspose};
+pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm};
+pub use recurrent::{Gru, Lstm, LstmState};
+
+use crate::tensor::{Session, Tensor};
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+
+/// Named tensors, as in a safetensors file or a torch state dict.
+pub type StateDict = BTreeMap<String, Tensor>;
+
+/// Is a model being trained or used? Dropout and batch norm differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Drop, and take statistics of the batch.
+    Train,
+    /// Keep, and use the running statistics.
+    Eval,
+}
+
+/// What a named tensor of a module is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Trained by an optimiser.
+    Parameter,
+    /// State that training changes in passing: running statistics.
+    Buffer,
+}
+
+/// Something that has named tensors.
+pub trait Module {
+    /// Calls `f` with the name (`prefix` before it), role and tensor of everything inside, in a fixed order.
+    fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor));
+
+    /// The tensors that an optimiser trains.
+    fn parameters(&self) -> Vec<Tensor> {
+        let mut out = Vec::new();
+        self.visit("", &mut |_, role, t| {
+            if role == Role::Parameter {
+                out.push(t.clone());
+            }
+        });
+        out
+    }
+
+    /// Every tensor: what to realize after loading or a training step.
+    fn tensors(&self) -> Vec<Tensor> {
+        let mut out = Vec::new();
+        self.visit("", &mut |_, _, t| out.push(t.clone()));
+        out
+    }
+
+    /// Every tensor by name.
+    fn state_dict(&self) -> StateDict {
+        let mut out = StateDict::new();
+        self.visit("", &mut |name, _, t| {
+            out.insert(name.to_string(), t.clone());
+        });
+        out
+    }
+
+    /// Assigns every tensor from `dict`, casting to the module's dtypes. A missing name or another shape is an error, and
+    /// then nothing is assigned; names that nothing takes are returned.
+    fn load_state_dict(&self, dict: &StateDict) -> Result<Vec<String>> {
+        let own = self.state_dict();
+        for (name, t) in &own {
+            let Some(new) = dict.get(name) else {
+                return Err(Error::Input { name: name.clone(), what: "missing from the state dict".into() });
+            };
+            if new.shape() != t.shape() {
+                let what = format!("has shape {:?}, the module wants {:?}", new.shape(), t.shape());
+                return Err(Error::Input { name: name.clone(), what });
+            }
+        }
+        for (name, t) in &own {
+            t.assign(&dict[name])?;
+        }
+        Ok(dict.keys().filter(|k| !own.contains_key(*k)).cloned().collect())
+    }
+}
+
+/// A module that maps one tensor to one tensor.
+pub trait Layer: Module {
+    /// The layer's output.
+    fn apply(&self, x: &Tensor, mode: Mode) -> Result<Tensor>;
+}
+
+/// `prefix.name`, or `name` alone.
+pub(crate) fn join(prefix: &str, name: &str) -> String {
+    if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") }
+}
+
+/// Calls a visitor with a list of `(name, tensor)` of one role.
+pub(crate) fn each(
+    prefix: &str,
+    role: Role,
+    f: &mut dyn FnMut(&str, Role, &Tensor),
+    tensors: &[(&str, Option<&Tensor>)],
+) {
+    for (name, t) in tensors {
+        if let Some(t) = t {
+            f(&join(prefix, name), role, t);
+        }
+    }
+}
+
+/// Uniform within `1/sqrt(fan_in)` of 0, with storage: torch's default for biases.
+pub(crate) fn bias_init(session: &Session, fan_in: usize, shape: &[usize]) -> Result<Tensor> {
+    let limit = 1.0 / (fan_in.max(1) as f64).sqrt();
+    Tensor::uniform(session, -limit, limit, shape)?.to_storage()
+}
