@@ -3,5 +3,10 @@
 pub mod c;
 #[cfg(all(unix, target_arch = "x86_64"))]
 pub mod cpu;
+pub mod devices;
+pub mod disasm;
+pub mod model;
 
+pub use devices::open;
 pub use gradloom_core::*;
+pub use model::OnnxModel;

@@ -2,8 +2,10 @@
 //! other way (native readback), never awaits.
 
 pub mod eval;
+pub mod null;
 
 pub use eval::EvalDevice;
+pub use null::NullDevice;
 
 use crate::Result;
 use crate::render::Source;

@@ -118,7 +118,7 @@ impl Pool {
         unsafe { slices(s, &job) };
         s.state.fetch_and(!OPEN, Ordering::AcqRel);
         let mut spins = 0u32;
-        while s.state.load(Ordering::Acquire) % NUMBER != 0 {
+        while !s.state.load(Ordering::Acquire).is_multiple_of(NUMBER) {
             pause(&mut spins);
         }
     }
@@ -142,7 +142,7 @@ fn lock(m: &Mutex<usize>) -> std::sync::MutexGuard<'_, usize> {
 
 fn pause(spins: &mut u32) {
     *spins += 1;
-    if *spins % 64 == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+    if spins.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
 }
 
 /// Takes slices until none is left.

@@ -492,10 +492,12 @@ impl Lower<'_> {
     fn broadcast(&mut self, u: UOp, pt: &Point, w: usize) -> Result<Val> {
         let elem = self.tiles[u.0 as usize].elem(pt);
         let dt = self.g.dtype(u);
-        if self.g.op(u) == Op::Load && self.cached((u, elem, 0, 1)).is_none() && !self.eager_scalar(u) {
-            if let Some(v) = self.load_broadcast(u, pt, w)? {
-                return Ok(v);
-            }
+        if self.g.op(u) == Op::Load
+            && self.cached((u, elem, 0, 1)).is_none()
+            && !self.eager_scalar(u)
+            && let Some(v) = self.load_broadcast(u, pt, w)?
+        {
+            return Ok(v);
         }
         let s = self.demand_reg(u, pt, 0, 1)?;
         Ok(Val::R(self.splat(s, dt, w)))

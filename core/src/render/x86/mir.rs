@@ -69,10 +69,6 @@ impl Mem {
         Mem { base, index: None, scale: 1, disp, bcst: false }
     }
 
-    pub(super) fn plus(mut self, bytes: i32) -> Mem {
-        self.disp += bytes;
-        self
-    }
 }
 
 /// An operand.

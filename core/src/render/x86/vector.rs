@@ -286,7 +286,7 @@ impl Lower<'_> {
                     return Ok(self.into(into, r, w));
                 }
                 Op::Shl | Op::Shr => {
-                    let (n, mask) = (self.reg(b, dt, w)?, self.lanes_of(dt.bits() as u32 - 1, w));
+                    let (n, mask) = (self.reg(b, dt, w)?, self.lanes_of(dt.bits() - 1, w));
                     let c = self.f.reg(vec_size(w));
                     self.v3(V3::And, w, c, n, mask);
                     let v = match op {

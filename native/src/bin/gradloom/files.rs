@@ -1,0 +1,70 @@
+//! Inputs from .npy and .npz files, outputs to .npz.
+
+use super::{Failure, Job, Outcome, Progress};
+use gradloom::io::onnx::Model;
+use gradloom::io::onnx::proto::Dim;
+use gradloom::io::{HostTensor, npy, npz};
+use gradloom::model::read_file;
+use std::path::Path;
+
+/// The inputs the user named, checked against the model's.
+pub(crate) fn inputs(job: &Job, model: &Model) -> Outcome<Vec<(String, HostTensor)>> {
+    let mut given = Vec::new();
+    if let Some(path) = &job.inputs {
+        given = npz::read(&read_file(path)?).map_err(|e| Failure(format!("{}: {e}", path.display())))?;
+    }
+    for arg in &job.input {
+        let Some((name, file)) = arg.split_once('=') else {
+            return Err(Failure(format!("--input {arg}: NAME=FILE.npy is wanted")));
+        };
+        let t = npy::read(&read_file(Path::new(file))?).map_err(|e| Failure(format!("{file}: {e}")))?;
+        given.push((name.to_string(), t));
+    }
+    let known: Vec<&str> = model.inputs().iter().map(|p| p.name.as_str()).collect();
+    if let Some((name, _)) = given.iter().find(|(n, _)| !known.contains(&n.as_str())) {
+        return Err(Failure(format!("the model has no input `{name}`; it has {}", known.join(", "))));
+    }
+    let mut out = Vec::new();
+    for p in model.inputs() {
+        let Some(i) = given.iter().position(|(n, _)| *n == p.name) else {
+            return Err(Failure(format!("input `{}` is missing (see --input and --inputs)", p.name)));
+        };
+        p.accepts(given[i].1.dtype, &given[i].1.shape)?;
+        out.push(given.swap_remove(i));
+    }
+    Ok(out)
+}
+
+/// The inputs the user named or, where there are none, zeros of the declared shapes (1 where a size is open).
+pub(crate) fn inputs_or_zeros(job: &Job, model: &Model, progress: Progress) -> Outcome<Vec<(String, HostTensor)>> {
+    if job.inputs.is_some() || !job.input.is_empty() {
+        return inputs(job, model);
+    }
+    progress.say("no inputs given: zeros");
+    let mut out = Vec::new();
+    for p in model.inputs() {
+        let (Some(dtype), Some(dims)) = (p.dtype, &p.dims) else {
+            return Err(Failure(format!("input `{}` has no declared shape: give inputs", p.name)));
+        };
+        let size = |d: &Dim| match d {
+            Dim::Value(v) if *v > 0 => *v as usize,
+            _ => 1,
+        };
+        let shape: Vec<usize> = dims.iter().map(size).collect();
+        let bytes = gradloom::io::byte_count(dtype, &shape).filter(|b| *b < 1 << 32);
+        let bytes = bytes.ok_or_else(|| Failure(format!("input `{}` of {shape:?} is too large", p.name)))?;
+        out.push((p.name.clone(), HostTensor::new(dtype, shape, vec![0; bytes])?));
+    }
+    Ok(out)
+}
+
+/// As the engine takes them.
+pub(crate) fn borrowed(inputs: &[(String, HostTensor)]) -> Vec<(&str, HostTensor)> {
+    inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect()
+}
+
+/// Writes arrays to an .npz file.
+pub(crate) fn write(path: &Path, arrays: &[(String, HostTensor)]) -> Outcome<()> {
+    let list: Vec<(&str, &HostTensor)> = arrays.iter().map(|(n, t)| (n.as_str(), t)).collect();
+    std::fs::write(path, npz::write(&list)?).map_err(|e| Failure(format!("{}: {e}", path.display())))
+}

@@ -1,0 +1,64 @@
+//! `gradloom kernels`.
+
+use super::json::Json;
+use super::{Job, Outcome, Progress, files};
+use gradloom::device::{Device, Step, View};
+use gradloom::engine::Compiled;
+use gradloom::render::Code;
+use std::time::Instant;
+
+pub(crate) fn kernels(job: &Job, source: bool, time: bool, progress: Progress) -> Outcome<Json> {
+    let mut model = job.open(progress)?;
+    let inputs = files::inputs_or_zeros(job, model.model(), progress)?;
+    let plan = model.plan(&files::borrowed(&inputs))?.unwrap_or_default();
+    let mut rows = Vec::new();
+    for c in &plan.calls {
+        let Some(p) = model.engine().program(c.program).cloned() else { continue };
+        let mut row = vec![
+            ("name", Json::text(&p.source.name)),
+            ("grid", Json::count(p.grid.iter().map(|&g| g as usize).product())),
+            ("flops", Json::Int(p.flops as i64)),
+            ("bytes", Json::Int(p.bytes as i64)),
+        ];
+        if time {
+            let us = measure(model.engine().device(), &p)?;
+            row.push(("us", Json::Num(us, 1)));
+            row.push(("gflops", Json::Num(p.flops as f64 / us / 1e3, 1)));
+        }
+        if source {
+            row.push(("source", Json::Text(text(&p))));
+        }
+        rows.push(Json::from(row));
+    }
+    Ok(Json::from(vec![("kernels", Json::count(rows.len())), ("list", Json::List(rows))]))
+}
+
+fn text(p: &Compiled) -> String {
+    match &p.source.code {
+        Code::Text(t) => t.clone(),
+        Code::Bytes(b) => gradloom::disasm::disassemble(b),
+        Code::Program(_) => String::new(),
+    }
+}
+
+/// The least time of some launches on buffers of zeros, in microseconds.
+fn measure(dev: &mut dyn Device, p: &Compiled) -> gradloom::Result<f64> {
+    let kernel = dev.compile(std::slice::from_ref(&p.source))?[0];
+    while !dev.ready()? {}
+    let mut args = Vec::new();
+    for info in &p.source.params {
+        let bytes = info.len * info.dtype.size();
+        args.push(View { buf: dev.alloc(bytes.max(4))?, offset: 0, bytes });
+    }
+    let step = Step::Launch { kernel, args: args.clone(), grid: p.grid, vars: vec![0; p.vars.len()] };
+    let mut best = f64::INFINITY;
+    for _ in 0..8 {
+        let start = Instant::now();
+        dev.submit(std::slice::from_ref(&step))?;
+        dev.sync()?;
+        best = best.min(start.elapsed().as_secs_f64() * 1e6);
+    }
+    args.iter().for_each(|a| dev.free(a.buf));
+    dev.release(kernel);
+    Ok(best)
+}

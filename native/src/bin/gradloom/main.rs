@@ -1,0 +1,151 @@
+//! The command line. stdout is data alone, progress goes to stderr; exit codes: 0 done, 1 failed, 2 wrong usage.
+
+mod bench;
+mod files;
+mod inspect;
+mod json;
+mod kernels;
+mod run;
+
+use clap::{Args, Parser, Subcommand};
+use json::Json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Runs neural networks: compiles ONNX models for this machine's devices.
+#[derive(Parser)]
+#[command(name = "gradloom", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Print one JSON object on stdout
+    #[arg(long, global = true)]
+    json: bool,
+    /// No progress on stderr
+    #[arg(long, short, global = true)]
+    quiet: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a model on inputs and write its outputs
+    Run {
+        #[command(flatten)]
+        job: Job,
+        /// Where the outputs go: a .npz file
+        #[arg(long)]
+        outputs: Option<PathBuf>,
+    },
+    /// Time a model
+    Bench {
+        #[command(flatten)]
+        job: Job,
+        /// Timed runs
+        #[arg(long, default_value_t = 20)]
+        runs: usize,
+        /// Untimed runs before them
+        #[arg(long, default_value_t = 2)]
+        warmup: usize,
+    },
+    /// List the devices of this machine
+    Devices,
+    /// Show a model's inputs, outputs and operators
+    Inspect {
+        /// An ONNX file
+        model: PathBuf,
+    },
+    /// List the kernels of a model, in order
+    Kernels {
+        #[command(flatten)]
+        job: Job,
+        /// Print the code of each kernel
+        #[arg(long)]
+        source: bool,
+        /// Time each kernel on its own
+        #[arg(long)]
+        time: bool,
+    },
+}
+
+/// A model with inputs on a device.
+#[derive(Args)]
+struct Job {
+    /// An ONNX file
+    model: PathBuf,
+    /// cpu, eval ... (`gradloom devices` lists them)
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Threads of a CPU device, 0 for one per core
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// NAME=FILE.npy, once per input
+    #[arg(long, value_name = "NAME=FILE")]
+    input: Vec<String>,
+    /// All inputs in one .npz file
+    #[arg(long, value_name = "FILE", conflicts_with = "input")]
+    inputs: Option<PathBuf>,
+}
+
+/// What ends a command early: text for the user.
+#[derive(Debug)]
+struct Failure(String);
+
+impl From<gradloom::Error> for Failure {
+    fn from(e: gradloom::Error) -> Failure {
+        Failure(format!("{e} [{}]", e.code()))
+    }
+}
+
+type Outcome<T> = Result<T, Failure>;
+
+/// Says what happens, on stderr.
+#[derive(Clone, Copy)]
+struct Progress(bool);
+
+impl Progress {
+    fn say(self, text: impl std::fmt::Display) {
+        if self.0 {
+            eprintln!("{text}");
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let progress = Progress(!cli.quiet);
+    let result = match cli.command {
+        Command::Run { job, outputs } => run::run(&job, outputs.as_deref(), progress),
+        Command::Bench { job, runs, warmup } => bench::bench(&job, runs, warmup, progress),
+        Command::Devices => Ok(inspect::devices()),
+        Command::Inspect { model } => inspect::inspect(&model),
+        Command::Kernels { job, source, time } => kernels::kernels(&job, source, time, progress),
+    };
+    match result {
+        Ok(data) => {
+            use std::io::Write;
+            let text = if cli.json { data.to_string() } else { data.to_text() };
+            // a closed pipe is the reader's choice, not an error
+            let _ = writeln!(std::io::stdout().lock(), "{}", text.trim_end());
+            ExitCode::SUCCESS
+        }
+        Err(Failure(text)) => {
+            eprintln!("error: {text}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+impl Job {
+    /// Opens the device and loads the model onto it.
+    fn open(&self, progress: Progress) -> Outcome<gradloom::OnnxModel> {
+        let device = gradloom::open(&self.device, self.threads)?;
+        progress.say(format_args!("{} on {}", self.model.display(), device.target().name));
+        Ok(gradloom::OnnxModel::load(&self.model, device)?)
+    }
+}
+
+impl From<Vec<(&str, Json)>> for Json {
+    fn from(fields: Vec<(&str, Json)>) -> Json {
+        Json::Object(fields.into_iter().map(|(k, v)| (k.to_string(), v)).collect())
+    }
+}

@@ -1,0 +1,50 @@
+//! Devices by name. Each back end adds its line to [`open`] and to [`available`].
+
+use gradloom_core::device::{Device, EvalDevice, NullDevice};
+use gradloom_core::target::{Isa, Target};
+use gradloom_core::{Error, Result};
+
+/// Every name that [`open`] knows, the preferred first, with what it is.
+pub const NAMES: &[(&str, &str)] = &[
+    ("cpu", "machine code for this processor"),
+    ("cpu:avx2", "the same, held to AVX2"),
+    ("c", "C through the system's compiler"),
+    ("eval", "reference interpreter"),
+    ("null", "compiles for the processor and runs nothing"),
+];
+
+/// Opens a device. `auto` is the first that opens. `threads` is for CPUs; 0 means one per core.
+pub fn open(name: &str, threads: usize) -> Result<Box<dyn Device>> {
+    match name {
+        "auto" => open_cpu(None, threads).or_else(|_| Ok(Box::new(EvalDevice::default()))),
+        "cpu" => open_cpu(None, threads),
+        "cpu:avx2" => open_cpu(Some(Isa::Avx2), threads),
+        "c" => Ok(Box::new(crate::c::CDevice::new()?)),
+        "eval" => Ok(Box::new(EvalDevice::default())),
+        "null" => Ok(Box::new(NullDevice::new(Target::x86(Isa::Avx2, threads.max(1))))),
+        _ => {
+            let known: Vec<&str> = NAMES.iter().map(|n| n.0).collect();
+            let what = format!("no device `{name}`; there are auto, {}", known.join(", "));
+            Err(Error::Device { device: name.into(), what })
+        }
+    }
+}
+
+/// Which of [`NAMES`] open here, with why not.
+pub fn available() -> Vec<(&'static str, &'static str, Result<()>)> {
+    NAMES.iter().map(|&(name, what)| (name, what, open(name, 1).map(|_| ()))).collect()
+}
+
+#[cfg(all(unix, target_arch = "x86_64"))]
+fn open_cpu(isa: Option<Isa>, threads: usize) -> Result<Box<dyn Device>> {
+    use crate::cpu::CpuDevice;
+    Ok(match isa {
+        Some(isa) => Box::new(CpuDevice::with_isa(isa, threads)?),
+        None => Box::new(CpuDevice::new(threads)?),
+    })
+}
+
+#[cfg(not(all(unix, target_arch = "x86_64")))]
+fn open_cpu(_isa: Option<Isa>, _threads: usize) -> Result<Box<dyn Device>> {
+    Err(Error::Unsupported { what: "a processor other than x86-64 on unix".into(), context: "device cpu".into() })
+}

@@ -1,0 +1,144 @@
+//! Models from files, run to their end: the blocking face of [`onnx::Runner`].
+
+use gradloom_core::device::Device;
+use gradloom_core::engine::{Counters, Engine, Plan};
+use gradloom_core::io::HostTensor;
+use gradloom_core::io::onnx::{self, ExternalData, Model, Runner};
+use gradloom_core::tensor::{Session, Tensor};
+use gradloom_core::{Error, Result};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// An ONNX model on a device.
+pub struct OnnxModel {
+    engine: Engine,
+    runner: Runner,
+    compile: Duration,
+}
+
+/// Reads a whole file; the error names it.
+pub fn read_file(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|e| Error::Input { name: path.display().to_string(), what: e.to_string() })
+}
+
+/// Parses a model file, with weights in other files of its folder if it has such.
+pub fn parse(path: &Path) -> Result<Model> {
+    let bytes = read_file(path)?;
+    let folder = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+    Model::parse_with(bytes, Arc::new(Folder(folder)))
+}
+
+impl OnnxModel {
+    /// Loads a model file onto a device.
+    pub fn load(path: &Path, device: Box<dyn Device>) -> Result<OnnxModel> {
+        Ok(OnnxModel::new(parse(path)?, device))
+    }
+
+    /// A parsed model on a device.
+    pub fn new(model: Model, device: Box<dyn Device>) -> OnnxModel {
+        OnnxModel { engine: Engine::new(device), runner: Runner::new(Arc::new(model), &Session::new()), compile: Duration::ZERO }
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        self.runner.model()
+    }
+
+    /// The engine: counters, programs.
+    pub fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// What the engine did so far.
+    pub fn counters(&self) -> Counters {
+        self.engine.counters()
+    }
+
+    /// Time spent so far on everything but running the whole model: graphs, plans, kernels, constants.
+    pub fn compile_time(&self) -> Duration {
+        self.compile
+    }
+
+    /// Runs the model; outputs in the order of the file.
+    pub fn run(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Vec<(String, HostTensor)>> {
+        let outputs = self.submit(inputs)?;
+        let values = outputs.iter().map(|(n, t)| Ok((n.clone(), self.read(t)?))).collect();
+        drop(outputs);
+        self.runner.collect(&mut self.engine);
+        values
+    }
+
+    /// The plan for inputs of these shapes. Runs it once.
+    pub fn plan(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Option<Plan>> {
+        let outputs = self.submit(inputs)?;
+        drop(outputs);
+        Ok(self.runner.replay(inputs).map(|r| r.plan().clone()))
+    }
+
+    fn submit(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Vec<(String, Tensor)>> {
+        let mut start = Instant::now();
+        let mut run = self.runner.begin(&mut self.engine, inputs)?;
+        loop {
+            while !self.engine.ready()? {
+                std::thread::yield_now();
+            }
+            self.compile += start.elapsed();
+            start = Instant::now();
+            if let Some(out) = self.runner.step(&mut self.engine, &mut run)? {
+                return Ok(out);
+            }
+        }
+    }
+
+    fn read(&mut self, t: &Tensor) -> Result<HostTensor> {
+        let (ticket, dtype, _) = self.engine.read(&mut self.runner.session().state(), t.root())?;
+        self.engine.device().sync()?;
+        loop {
+            if let Some(data) = self.engine.poll(ticket, dtype)? {
+                return HostTensor::new(dtype, t.shape(), data);
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Weights in other files, none of them outside of the model's folder.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn open(&self, location: &str) -> Result<File> {
+        let bad = |what: String| Error::Input { name: location.to_string(), what };
+        let folder = if self.0.as_os_str().is_empty() { Path::new(".") } else { &self.0 };
+        let root = folder.canonicalize().map_err(|e| bad(e.to_string()))?;
+        let path = root.join(location).canonicalize().map_err(|e| bad(e.to_string()))?;
+        if !path.starts_with(&root) {
+            return Err(bad("external data outside of the model's folder".into()));
+        }
+        File::open(path).map_err(|e| bad(e.to_string()))
+    }
+}
+
+impl ExternalData for Folder {
+    fn size(&self, location: &str) -> Result<u64> {
+        let bad = |e: std::io::Error| Error::Input { name: location.to_string(), what: e.to_string() };
+        self.open(location)?.metadata().map(|m| m.len()).map_err(bad)
+    }
+
+    fn read(&self, location: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
+        let bad = |e: std::io::Error| Error::Input { name: location.to_string(), what: e.to_string() };
+        let mut file = self.open(location)?;
+        file.seek(SeekFrom::Start(offset)).map_err(bad)?;
+        let mut out = Vec::new();
+        file.take(len).read_to_end(&mut out).map_err(bad)?;
+        if out.len() as u64 != len {
+            return Err(Error::format("onnx", format!("`{location}` ends before byte {}", offset + len), None));
+        }
+        Ok(out)
+    }
+}
+
+#[doc(no_inline)]
+pub use onnx::Port;
