@@ -6,9 +6,11 @@
 //! | [`SYMBOLIC`] | simplification and canonical forms | exact |
 //! | [`INVALID`] | masks move outwards, what they guard is simplified under their condition | exact where valid |
 //! | [`GATES`] | masks at addresses become gated loads and stores | exact |
+//! | [`decomp`] | ops and dtypes that a target lacks | as each says |
 //! | [`LATE`] | floor division, subtraction, fused multiply-add as a program has them; never with `SYMBOLIC` | fma |
 
 mod cmp;
+pub mod decomp;
 mod divmod;
 mod fold;
 mod invalid;

@@ -49,7 +49,7 @@ pub(crate) fn eval(g: &Graph, u: UOp, env: &Env) -> Option<Scalar> {
                 .iter()
                 .map(|&s| memo[&s].map(|v| (v, g.dtype(s))))
                 .collect::<Option<Vec<_>>>()
-                .and_then(|src| fold(op, g.dtype(n), &src).or_else(|| libm(op, &src))),
+                .and_then(|src| fold(op, g.dtype(n), &src).or_else(|| inexact(op, g.dtype(n), &src))),
             Op::Index => memo[&src[1]],
             Op::Load if src.len() == 3 && memo[&src[2]].is_some_and(|c| !c.as_bool()) => memo[&src[1]],
             Op::Load => memo[&src[0]].map(|i| Scalar::from_i64(i.as_i64().wrapping_mul(7919) % 101, g.dtype(n))),
@@ -60,14 +60,25 @@ pub(crate) fn eval(g: &Graph, u: UOp, env: &Env) -> Option<Scalar> {
     memo[&u]
 }
 
-fn libm(op: Op, src: &[(Scalar, DType)]) -> Option<Scalar> {
+/// What [`fold`] leaves alone: NaN payloads and the host's f64 library.
+fn inexact(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
     let x = src[0].0.as_f64();
+    if op == Op::Bitcast {
+        return Some(reinterpret(src[0].0, src[0].1, dt));
+    }
     Some(Scalar::float(match op {
         Op::Exp2 => x.exp2(),
         Op::Log2 => x.log2(),
         Op::Sin => x.sin(),
         _ => return None,
     }))
+}
+
+/// The same bits as another dtype; NaN is the quiet one.
+pub(crate) fn reinterpret(x: Scalar, from: DType, to: DType) -> Scalar {
+    let mut bytes = [0; 8];
+    x.write(from, &mut bytes);
+    Scalar::read(to, &bytes)
 }
 
 fn is_leaf(g: &Graph, u: UOp) -> bool {

@@ -16,7 +16,7 @@ use crate::uop::{Arg, Op, UOp};
 
 /// Rewrites what the target cannot do into what it can. Fails with `Unsupported` where nothing is left to do.
 pub fn decompose(k: &mut Kernel, t: &Target) -> Result<()> {
-    let _ = (k, t); // decompositions land with rules::decomp
+    k.sink = crate::rules::decomp::decompose(&mut k.g, k.sink, t)?;
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the rule sets: golden collapses, exhaustive small integers, random expressions, speed.
 
+mod decomp;
 mod every;
 mod golden;
 mod masks;

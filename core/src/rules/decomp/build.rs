@@ -1,0 +1,156 @@
+//! Builds float code in one dtype, with the integer type of its bits.
+
+use crate::DType;
+use crate::uop::{Graph, Op, UOp};
+
+/// What bit tricks need to know of a float dtype.
+#[derive(Clone, Copy)]
+pub(super) struct Format {
+    pub(super) float: DType,
+    pub(super) bits: DType,
+    pub(super) signed: DType,
+    /// Explicit mantissa bits.
+    pub(super) mantissa: u32,
+    pub(super) bias: i64,
+    /// 1.5 * 2^mantissa: adding it rounds to an integer, which then is in the low bits.
+    pub(super) magic: f64,
+    pub(super) magic_bits: i64,
+}
+
+/// binary32.
+pub(super) const F32: Format = Format {
+    float: DType::F32,
+    bits: DType::U32,
+    signed: DType::I32,
+    mantissa: 23,
+    bias: 127,
+    magic: 12_582_912.0,
+    magic_bits: 0x4B40_0000,
+};
+
+/// binary64.
+pub(super) const F64: Format = Format {
+    float: DType::F64,
+    bits: DType::U64,
+    signed: DType::I64,
+    mantissa: 52,
+    bias: 1023,
+    magic: 6_755_399_441_055_744.0,
+    magic_bits: 0x4338_0000_0000_0000,
+};
+
+impl Format {
+    /// The format of a dtype that polynomials are written for.
+    pub(super) fn of(dt: DType) -> Option<Format> {
+        match dt {
+            DType::F32 => Some(F32),
+            DType::F64 => Some(F64),
+            _ => None,
+        }
+    }
+}
+
+/// A graph and a format. Float methods are named for what they compute; `u*` ones work on the bits, wrapping.
+pub(super) struct Build<'a> {
+    pub(super) g: &'a mut Graph,
+    pub(super) f: Format,
+}
+
+impl Build<'_> {
+    pub(super) fn c(&mut self, v: f64) -> UOp {
+        self.g.float(v, self.f.float)
+    }
+    pub(super) fn add(&mut self, x: UOp, y: UOp) -> UOp {
+        self.g.binary(Op::Add, x, y)
+    }
+    pub(super) fn sub(&mut self, x: UOp, y: UOp) -> UOp {
+        self.g.binary(Op::Sub, x, y)
+    }
+    pub(super) fn mul(&mut self, x: UOp, y: UOp) -> UOp {
+        self.g.binary(Op::Mul, x, y)
+    }
+    pub(super) fn addc(&mut self, x: UOp, c: f64) -> UOp {
+        let c = self.c(c);
+        self.add(x, c)
+    }
+    pub(super) fn mulc(&mut self, x: UOp, c: f64) -> UOp {
+        let c = self.c(c);
+        self.mul(x, c)
+    }
+    /// `x * c + y`: a product and a sum that may fuse.
+    pub(super) fn muladdc(&mut self, x: UOp, c: f64, y: UOp) -> UOp {
+        let m = self.mulc(x, c);
+        self.add(m, y)
+    }
+    pub(super) fn less(&mut self, x: UOp, y: UOp) -> UOp {
+        self.g.binary(Op::CmpLt, x, y)
+    }
+    pub(super) fn select(&mut self, c: UOp, x: UOp, y: UOp) -> UOp {
+        self.g.select(c, x, y)
+    }
+    /// `coeffs[0] + x*coeffs[1] + ..` by Horner's rule.
+    pub(super) fn poly(&mut self, x: UOp, coeffs: &[f64]) -> UOp {
+        let (&last, rest) = coeffs.split_last().expect("a polynomial has coefficients");
+        let mut acc = self.c(last);
+        for &k in rest.iter().rev() {
+            let m = self.mul(acc, x);
+            acc = self.addc(m, k);
+        }
+        acc
+    }
+    /// `lo` if x is below it, `hi` if above; NaN stays.
+    pub(super) fn clamp(&mut self, x: UOp, lo: f64, hi: f64) -> UOp {
+        let (lo, hi) = (self.c(lo), self.c(hi));
+        let below = self.less(x, lo);
+        let y = self.select(below, lo, x);
+        let above = self.less(hi, x);
+        self.select(above, hi, y)
+    }
+
+    pub(super) fn bits(&mut self, x: UOp) -> UOp {
+        self.g.bitcast(x, self.f.bits)
+    }
+    pub(super) fn float(&mut self, x: UOp) -> UOp {
+        self.g.bitcast(x, self.f.float)
+    }
+    pub(super) fn uc(&mut self, v: i64) -> UOp {
+        self.g.int(v, self.f.bits)
+    }
+    pub(super) fn uadd(&mut self, x: UOp, v: i64) -> UOp {
+        let c = self.uc(v);
+        self.g.binary(Op::Add, x, c)
+    }
+    pub(super) fn uand(&mut self, x: UOp, v: i64) -> UOp {
+        let c = self.uc(v);
+        self.g.binary(Op::And, x, c)
+    }
+    pub(super) fn shl(&mut self, x: UOp, n: u32) -> UOp {
+        let c = self.uc(n as i64);
+        self.g.binary(Op::Shl, x, c)
+    }
+    pub(super) fn shr(&mut self, x: UOp, n: u32) -> UOp {
+        let c = self.uc(n as i64);
+        self.g.binary(Op::Shr, x, c)
+    }
+
+    /// Rounds to the nearest integer, |x| < 2^(mantissa - 1): the bits of `x + magic`, and the integer as a float.
+    pub(super) fn round(&mut self, x: UOp) -> (UOp, UOp) {
+        let t = self.addc(x, self.f.magic);
+        let bits = self.bits(t);
+        let rounded = if self.f.float == DType::F32 {
+            // not `t - magic`: a shader compiler may simplify that to x
+            let n = self.uadd(bits, -self.f.magic_bits);
+            self.int_to_float(n)
+        } else {
+            // conversions of 64-bit integers are slow where they are not missing
+            self.addc(t, -self.f.magic)
+        };
+        (bits, rounded)
+    }
+
+    /// Two's complement bits as a float (32-bit only).
+    pub(super) fn int_to_float(&mut self, n: UOp) -> UOp {
+        let n = self.g.bitcast(n, self.f.signed);
+        self.g.cast(n, self.f.float)
+    }
+}

@@ -1,0 +1,53 @@
+//! Capability-driven lowering: what the [`Target`] cannot do becomes what it can.
+//!
+//! - [`dtype`]: arithmetic on a dtype that the target lacks is done in a wider one and converted back;
+//! - [`ops`]: small ops (trunc) in terms of others;
+//! - [`transcendental`]: exp2, log2 and sin as polynomials, without branches.
+//!
+//! Storage is not decided here: a kernel's parameters already have the target's stored dtypes (`Target::stored_as`).
+
+mod build;
+pub mod dtype;
+pub mod ops;
+pub mod transcendental;
+
+use crate::rewrite::rewrite1;
+use crate::target::Target;
+use crate::uop::{Graph, Op, UOp};
+use crate::{DType, Error, Result};
+pub use dtype::WIDEN;
+pub use ops::OPS;
+pub use transcendental::TRANSCENDENTAL;
+
+/// Decomposes everything under `sink` for the target. Run before `LATE`. Fails with `Unsupported` where an op on a dtype
+/// has no lowering (f64 on a device without it).
+pub fn decompose(g: &mut Graph, sink: UOp, t: &Target) -> Result<UOp> {
+    let needed = |g: &Graph, u: UOp| lacks(g, u, t) || dtype::converts_narrow_float(g, u, t);
+    if !g.reachable(&[sink]).into_iter().any(|u| needed(g, u)) {
+        return Ok(sink);
+    }
+    let out = rewrite1(g, sink, &[&WIDEN, &OPS, &TRANSCENDENTAL], &mut t.clone());
+    match g.reachable(&[out]).into_iter().find(|&u| lacks(g, u, t)) {
+        None => Ok(out),
+        Some(u) => Err(Error::Unsupported {
+            what: format!("{} on {}", g.op(u).name(), operand_dtype(g, u)),
+            context: format!("device {}", t.name),
+        }),
+    }
+}
+
+/// The dtype that an elementwise op computes on.
+fn operand_dtype(g: &Graph, u: UOp) -> DType {
+    g.src(u).last().map_or(DType::Void, |&s| g.dtype(s))
+}
+
+/// Is this arithmetic that the target cannot do?
+fn lacks(g: &Graph, u: UOp, t: &Target) -> bool {
+    let op = g.op(u);
+    let moves = matches!(op, Op::Where | Op::Bitcast) && operand_dtype(g, u) != DType::F64;
+    let converts = op == Op::Cast && ![g.dtype(u), operand_dtype(g, u)].contains(&DType::F64);
+    op.is_alu() && !moves && !converts && {
+        let dt = operand_dtype(g, u);
+        !t.has_op(op, dt) || (op == Op::Cast && !t.arithmetic.has(g.dtype(u)) && g.dtype(u) == DType::F64)
+    }
+}

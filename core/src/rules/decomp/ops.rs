@@ -1,0 +1,31 @@
+//! Small ops in terms of others.
+
+use super::build::{Build, Format};
+use crate::rewrite::rules;
+use crate::target::Target;
+use crate::uop::{Graph, Op, UOp};
+
+rules! {
+    /// Ops that a target may lack although it has their dtype.
+    pub static OPS(g, u, t: Target) = {
+        trunc: (Trunc x) if { t.arithmetic.has(g.dtype(x)) && !t.has_op(Op::Trunc, g.dtype(x)) } => { trunc(g, x) };
+    }
+}
+
+/// Through an integer where that is exact, with x's sign; larger values (and NaN) are whole already.
+fn trunc(g: &mut Graph, x: UOp) -> Option<UOp> {
+    let f = Format::of(g.dtype(x))?;
+    let b = &mut Build { g, f };
+    let sign = -1i64 << (f.bits.bits() - 1);
+    let all = b.bits(x);
+    let magnitude = b.uand(all, !sign);
+    let (sign, magnitude) = (b.uand(all, sign), b.float(magnitude));
+    let limit = b.c((1u64 << f.mantissa) as f64);
+    let small = b.less(magnitude, limit);
+    let whole = b.g.cast(x, f.signed);
+    let whole = b.g.cast(whole, f.float);
+    let whole = b.bits(whole);
+    let signed = b.g.binary(Op::Or, whole, sign);
+    let signed = b.float(signed);
+    Some(b.select(small, signed, x))
+}

@@ -1,0 +1,326 @@
+//! exp2, log2 and sin without branches or tables, for f32 (2 ulp or better) and f64 (about 1e-15).
+//!
+//! Polynomials are minimax fits (Remez, 60 digits) of the stated form; the comment gives the largest relative error of the
+//! exact polynomial. Everything holds whether or not products and sums fuse.
+//! f32 sin keeps 2 ulp for |x| < 2e6 (f64 its 1e-15 for |x| < 2e8), also next to multiples of pi; beyond, it stays in
+//! [-1, 1] but means little.
+
+use super::build::{Build, Format};
+use crate::DType;
+use crate::dtype::Scalar;
+use crate::rewrite::rules;
+use crate::target::Target;
+use crate::uop::{Graph, Op, UOp};
+use std::f64::consts::{FRAC_1_PI, FRAC_2_PI, LOG2_E};
+
+rules! {
+    /// Polynomial forms of what the target does not compute itself.
+    pub static TRANSCENDENTAL(g, u, t: Target) = {
+        // exp(x) is written exp2(x * log2(e)): the product's rounding would cost up to 40 ulp
+        exp:  (Exp2 (x * (# c))) if { wanted(g, u, t) } => { exp_of(g, x, c) };
+        exp2: (Exp2 x) if { wanted(g, u, t) }           => { with(g, x, exp2) };
+        log2: (Log2 x) if { wanted(g, u, t) }           => { with(g, x, log2) };
+        sin:  (Sin x) if { wanted(g, u, t) }            => { with(g, x, sin) };
+    }
+}
+
+fn wanted(g: &Graph, u: UOp, t: &Target) -> bool {
+    t.arithmetic.has(g.dtype(u)) && !t.has_op(g.op(u), g.dtype(u))
+}
+
+fn with(g: &mut Graph, x: UOp, f: fn(&mut Build<'_>, UOp) -> UOp) -> Option<UOp> {
+    let format = Format::of(g.dtype(x))?;
+    Some(f(&mut Build { g, f: format }, x))
+}
+
+/// `2^f = 1 + f*C(f)` on |f| <= 1/2: 2^-28.9, 2^-64.
+const EXP2_F32: [f64; 6] = [
+    0.6931471824645996,
+    0.24022647738456726,
+    0.055503323674201965,
+    0.00961843691766262,
+    0.0013398875016719103,
+    0.0001535336341476068,
+];
+const EXP2_F64: [f64; 12] = [
+    0.6931471805599453,
+    0.24022650695910072,
+    0.05550410866482169,
+    0.00961812910762833,
+    0.0013333558146392695,
+    0.00015403530393640557,
+    1.5252733854314516e-05,
+    1.3215486595041493e-06,
+    1.0178051943573073e-07,
+    7.054974431188168e-09,
+    4.4565702630559693e-10,
+    2.5625485147197482e-11,
+];
+/// `e^r = 1 + r + r^2*Q(r)` on |r| <= log(2)/2: 2^-28.3, 2^-64.
+const EXP_F32: [f64; 5] =
+    [0.4999999403953552, 0.1666652113199234, 0.04166838899254799, 0.008368715643882751, 0.0013814597623422742];
+const EXP_F64: [f64; 11] = [
+    0.5,
+    0.16666666666666682,
+    0.041666666666666095,
+    0.008333333333317042,
+    0.001388888888911565,
+    0.00019841269896365358,
+    2.4801586926526672e-05,
+    2.755723488022067e-06,
+    2.755758198031068e-07,
+    2.5112030537481355e-08,
+    2.08265762077132e-09,
+];
+/// `log(1+f) = f - f^2/2 + f^3*P(f)` on sqrt(1/2) <= 1+f < sqrt(2): 2^-27.4.
+const LOG_F32: [f64; 8] = [
+    0.3333333134651184,
+    -0.2500081956386566,
+    0.20001225173473358,
+    -0.1662335842847824,
+    0.14201787114143372,
+    -0.13160204887390137,
+    0.1276138722896576,
+    -0.07634197920560837,
+];
+/// `2*atanh(s) = 2s + s^3*R(s^2)` with s = f/(2+f): 2^-58.
+const LOG_F64: [f64; 7] = [
+    0.6666666666666734,
+    0.39999999999414654,
+    0.28571428742391847,
+    0.22222198572815374,
+    0.18183564343338965,
+    0.15314050141982863,
+    0.14795953620869226,
+];
+/// `sin(r) = r + r^3*S(r^2)`, `cos(r) = 1 - r^2/2 + r^4*C(r^2)` on |r| <= 0.92 (f32 may round |x|*2/pi to the next integer):
+/// 2^-26.1, 2^-30.6.
+const SIN_F32: [f64; 3] = [-0.16666635870933533, 0.008331121876835823, -0.00019394226546864957];
+const COS_F32: [f64; 3] = [0.04166661202907562, -0.001388589502312243, 2.4294149625347927e-05];
+/// `sin(r) = r + r^3*S(r^2)` on |r| <= pi/2: 2^-61.6.
+const SIN_F64: [f64; 8] = [
+    -0.16666666666666666,
+    0.008333333333333193,
+    -0.00019841269841208478,
+    2.7557319211006692e-06,
+    -2.5052106860550328e-08,
+    1.6058939075826952e-10,
+    -7.642974738979751e-13,
+    2.7209950284941643e-15,
+];
+/// pi/2 in parts of 13 bits (and the rest): products with 11-bit integers are exact.
+const HALF_PI_F32: [f64; 4] = [1.570556640625, 0.0002396702766418457, 1.5890691429376602e-08, 2.563344151594519e-12];
+/// pi in parts of 27 bits (and the rest).
+const PI_F64: [f64; 3] = [3.141592651605606, 1.9841871479187034e-09, 1.1442377452219664e-17];
+/// log(2) in a part with enough zero bits for exact products with exponents, and the rest.
+const LN2_F32: [f64; 2] = [0.693359375, -0.00021219444005469057];
+const LN2_F64: [f64; 2] = [0.6931471803691238, 1.9082149292705877e-10];
+
+fn is_f32(b: &Build<'_>) -> bool {
+    b.f.float == DType::F32
+}
+
+/// `p * 2^n` for n given as the bits of `n + magic`: in two steps, so that results below the normal range round once.
+fn scale(b: &mut Build<'_>, p: UOp, bits: UOp) -> UOp {
+    // with a = (n + 4096) >> 1: n = (a - 2048) + (n - a + 2048)
+    let a = b.uadd(bits, 4096 - b.f.magic_bits);
+    let a = b.shr(a, 1);
+    let rest = b.g.binary(Op::Sub, bits, a);
+    let (e1, e2) = (b.uadd(a, b.f.bias - 2048), b.uadd(rest, b.f.bias + 2048 - b.f.magic_bits));
+    let (e1, e2) = (b.shl(e1, b.f.mantissa), b.shl(e2, b.f.mantissa));
+    let (s1, s2) = (b.float(e1), b.float(e2));
+    let p = b.mul(p, s1);
+    b.mul(p, s2)
+}
+
+fn exp2(b: &mut Build<'_>, x: UOp) -> UOp {
+    let (lo, hi) = if is_f32(b) { (-151.0, 129.0) } else { (-1076.0, 1025.0) };
+    let x = b.clamp(x, lo, hi);
+    let (bits, n) = b.round(x);
+    let f = b.sub(x, n);
+    let c = if is_f32(b) { b.poly(f, &EXP2_F32) } else { b.poly(f, &EXP2_F64) };
+    let p = b.mul(f, c);
+    let p = b.addc(p, 1.0);
+    scale(b, p, bits)
+}
+
+/// exp2 of a product: exp if the factor is log2(e) or its negative.
+fn exp_of(g: &mut Graph, x: UOp, c: UOp) -> Option<UOp> {
+    let dt = g.dtype(x);
+    let f = Format::of(dt)?;
+    let c = g.const_val(c)?;
+    let x = match c {
+        _ if c == Scalar::from_f64(LOG2_E, dt) => x,
+        _ if c == Scalar::from_f64(-LOG2_E, dt) => g.unary(Op::Neg, x),
+        _ => return None,
+    };
+    Some(exp(&mut Build { g, f }, x))
+}
+
+fn exp(b: &mut Build<'_>, x: UOp) -> UOp {
+    let (lo, hi) = if is_f32(b) { (-105.0, 89.0) } else { (-746.0, 710.0) };
+    let x = b.clamp(x, lo, hi);
+    let y = b.mulc(x, LOG2_E);
+    let (bits, n) = b.round(y);
+    let ln2 = if is_f32(b) { LN2_F32 } else { LN2_F64 };
+    let r = b.muladdc(n, -ln2[0], x);
+    let r = b.muladdc(n, -ln2[1], r);
+    let q = if is_f32(b) { b.poly(r, &EXP_F32) } else { b.poly(r, &EXP_F64) };
+    let r2 = b.mul(r, r);
+    let q = b.mul(q, r2);
+    let p = b.add(q, r);
+    let p = b.addc(p, 1.0);
+    scale(b, p, bits)
+}
+
+fn log2(b: &mut Build<'_>, x: UOp) -> UOp {
+    let f = b.f;
+    // denormals are scaled into the normal range
+    let tiny = b.c(2f64.powi(1 - f.bias as i32));
+    let small = b.less(x, tiny);
+    let scaled = b.mulc(x, (1u64 << f.mantissa) as f64);
+    let y = b.select(small, scaled, x);
+    // y = m * 2^e with sqrt(1/2) <= m < sqrt(2)
+    let half_root = if is_f32(b) { 0x3F35_04F3 } else { 0x3FE6_A09E_667F_3BCD };
+    let bits = b.bits(y);
+    let j = b.uadd(bits, (f.bias << f.mantissa) - half_root);
+    let fraction = b.uand(j, (1i64 << f.mantissa) - 1);
+    let m = b.uadd(fraction, half_root);
+    let m = b.float(m);
+    let e = b.shr(j, f.mantissa);
+    let e = if is_f32(b) {
+        let e = b.uadd(e, -f.bias);
+        b.int_to_float(e)
+    } else {
+        let e = b.uadd(e, f.magic_bits);
+        let e = b.float(e);
+        b.addc(e, -(f.magic + f.bias as f64))
+    };
+    let (down, zero) = (b.c(-(f.mantissa as f64)), b.c(0.0));
+    let shift = b.select(small, down, zero);
+    let e = b.add(e, shift);
+    let d = b.addc(m, -1.0);
+    let log = if is_f32(b) { log2_near_one_f32(b, d, e) } else { log2_near_one_f64(b, d, e) };
+    // inf stays inf; 0 gives -inf, negatives NaN, NaN itself
+    let inf = b.c(f64::INFINITY);
+    let finite = b.less(x, inf);
+    let log = b.select(finite, log, x);
+    let (minus_inf, nan) = (b.c(f64::NEG_INFINITY), b.c(f64::NAN));
+    let is_zero = b.g.binary(Op::CmpEq, x, zero);
+    let odd = b.select(is_zero, minus_inf, nan);
+    let positive = b.less(zero, x);
+    b.select(positive, log, odd)
+}
+
+/// `log2(1 + d) + e`, the largest terms added last.
+fn log2_near_one_f32(b: &mut Build<'_>, d: UOp, e: UOp) -> UOp {
+    let d2 = b.mul(d, d);
+    let d3 = b.mul(d2, d);
+    let p = b.poly(d, &LOG_F32);
+    let p = b.mul(p, d3);
+    let y = b.muladdc(d2, -0.5, p);
+    let z = b.mulc(y, LOG2_E - 1.0);
+    let z = b.muladdc(d, LOG2_E - 1.0, z);
+    let z = b.add(z, y);
+    let z = b.add(z, d);
+    b.add(z, e)
+}
+
+/// As fdlibm: `log(1 + d) = d - (d^2/2 - s*(d^2/2 + R))`.
+fn log2_near_one_f64(b: &mut Build<'_>, d: UOp, e: UOp) -> UOp {
+    let two_d = b.addc(d, 2.0);
+    let s = b.g.binary(Op::Div, d, two_d);
+    let z = b.mul(s, s);
+    let r = b.poly(z, &LOG_F64);
+    let r = b.mul(r, z);
+    let half = b.mulc(d, 0.5);
+    let half = b.mul(half, d);
+    let t = b.add(half, r);
+    let t = b.mul(s, t);
+    let t = b.sub(half, t);
+    let log = b.sub(d, t);
+    b.muladdc(log, LOG2_E, e)
+}
+
+fn sin(b: &mut Build<'_>, x: UOp) -> UOp {
+    let sign = -1i64 << (b.f.bits.bits() - 1);
+    let all = b.bits(x);
+    let magnitude = b.uand(all, !sign);
+    let magnitude = b.float(magnitude);
+    // of |x|, as bits: its own sign is `odd`
+    let (v, odd) = if is_f32(b) { sin_f32(b, magnitude) } else { sin_f64(b, magnitude) };
+    let sign = b.uand(all, sign);
+    let v = b.bits(v);
+    let v = b.g.binary(Op::Xor, v, odd);
+    let v = b.g.binary(Op::Xor, v, sign);
+    b.float(v)
+}
+
+/// Beyond the range that can be reduced r is arbitrary: 0 then, but inf and NaN give NaN.
+fn within(b: &mut Build<'_>, r: UOp) -> UOp {
+    let r2 = b.mul(r, r);
+    let four = b.c(4.0);
+    let reduced = b.less(r2, four);
+    let nothing = b.mulc(r, 0.0);
+    b.select(reduced, r, nothing)
+}
+
+/// `|sin(x)|` up to the sign returned (in the top bit), from `x = r + n*pi/2`.
+fn sin_f32(b: &mut Build<'_>, x: UOp) -> (UOp, UOp) {
+    let y = b.mulc(x, FRAC_2_PI);
+    let (bits, n) = b.round(y);
+    // n = high + low: the products with parts of pi/2 are exact, and so are the differences as long as they cancel
+    let int = b.uadd(bits, -b.f.magic_bits);
+    let (high, low) = (b.uand(int, !1023), b.uand(int, 1023));
+    let (high, low) = (b.int_to_float(high), b.int_to_float(low));
+    let r = b.muladdc(high, -HALF_PI_F32[0], x);
+    let r = b.muladdc(low, -HALF_PI_F32[0], r);
+    let mut r = b.muladdc(high, -HALF_PI_F32[1], r);
+    // from here on what a rounding loses is kept
+    let [_, p2, p3, p4] = HALF_PI_F32;
+    let mut error = b.c(0.0);
+    for (i, (k, p)) in [(low, p2), (high, p3), (low, p3), (n, p4)].into_iter().enumerate() {
+        let next = b.muladdc(k, -p, r);
+        let lost = b.sub(r, next);
+        let lost = b.muladdc(k, -p, lost);
+        error = if i == 0 { lost } else { b.add(error, lost) };
+        r = next;
+    }
+    let r = within(b, r);
+    let r2 = b.mul(r, r);
+    // sin(r + e) = r + (r^3*S + e)
+    let s = b.poly(r2, &SIN_F32);
+    let s = b.mul(s, r2);
+    let s = b.mul(s, r);
+    let s = b.add(s, error);
+    let s = b.add(s, r);
+    // cos(r + e) = 1 + (r^4*C - r*e - r^2/2)
+    let c = b.poly(r2, &COS_F32);
+    let c = b.mul(c, r2);
+    let c = b.addc(c, -0.5);
+    let c = b.mul(c, r2);
+    let re = b.mul(r, error);
+    let c = b.sub(c, re);
+    let c = b.addc(c, 1.0);
+    let (one, zero) = (b.uand(bits, 1), b.uc(0));
+    let even = b.g.binary(Op::CmpEq, one, zero);
+    let v = b.select(even, s, c);
+    let two = b.uand(bits, 2);
+    let odd = b.shl(two, 30);
+    (v, odd)
+}
+
+/// As [`sin_f32`], from `x = r + n*pi`.
+fn sin_f64(b: &mut Build<'_>, x: UOp) -> (UOp, UOp) {
+    let y = b.mulc(x, FRAC_1_PI);
+    let (bits, n) = b.round(y);
+    let r = PI_F64.iter().fold(x, |r, &p| b.muladdc(n, -p, r));
+    let r = within(b, r);
+    let r2 = b.mul(r, r);
+    let s = b.poly(r2, &SIN_F64);
+    let q = b.mul(r2, s);
+    let q = b.mul(q, r);
+    let v = b.add(q, r);
+    let odd = b.shl(bits, 63);
+    (v, odd)
+}

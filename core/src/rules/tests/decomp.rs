@@ -1,0 +1,257 @@
+//! Decompositions: accuracy of the polynomials against f64, and equality of widened arithmetic.
+
+use crate::DType;
+use crate::dtype::Scalar;
+use crate::rewrite::rewrite1;
+use crate::rules::decomp::decompose;
+use crate::rules::testing::{Rng, check_equal, reinterpret, var};
+use crate::rules::{LATE, fold};
+use crate::target::{DTypeSet, Isa, Target};
+use crate::uop::{Graph, Op, UOp};
+
+/// A scalar function as a list of nodes, run quickly on many points; multiply-adds are fused.
+struct Compiled {
+    g: Graph,
+    order: Vec<UOp>,
+    vals: Vec<Scalar>,
+    x: UOp,
+    out: UOp,
+}
+
+impl Compiled {
+    fn new(dt: DType, t: &Target, f: impl FnOnce(&mut Graph, UOp) -> UOp) -> Compiled {
+        let mut g = Graph::new();
+        let x = var(&mut g, "x", dt, 0, 0);
+        let u = f(&mut g, x);
+        let out = decompose(&mut g, u, t).expect("it has a lowering");
+        let out = rewrite1(&mut g, out, &[&LATE], &mut t.clone());
+        let order = g.reachable(&[out]);
+        for &u in &order {
+            assert!(!matches!(g.op(u), Op::Exp2 | Op::Log2 | Op::Sin), "{:?} is left", g.op(u));
+        }
+        let vals = vec![Scalar::Int(0); g.len()];
+        Compiled { g, order, vals, x, out }
+    }
+
+    fn at(&mut self, v: f64) -> f64 {
+        for &u in &self.order {
+            let (op, dt) = (self.g.op(u), self.g.dtype(u));
+            let src: Vec<(Scalar, DType)> =
+                self.g.src(u).iter().map(|s| (self.vals[s.0 as usize], self.g.dtype(*s))).collect();
+            self.vals[u.0 as usize] = match op {
+                Op::Const => self.g.const_val(u).expect("a constant"),
+                _ if u == self.x => Scalar::from_f64(v, dt),
+                Op::MulAdd => {
+                    let [a, b, c] = [0, 1, 2].map(|i| src[i].0.as_f64());
+                    // a*b is exact in f64 for f32 operands
+                    let fused =
+                        if dt == DType::F32 { (a as f32).mul_add(b as f32, c as f32) as f64 } else { a.mul_add(b, c) };
+                    Scalar::from_f64(fused, dt)
+                }
+                Op::Bitcast => reinterpret(src[0].0, src[0].1, dt),
+                _ => fold(op, dt, &src).unwrap_or_else(|| panic!("{op:?} on {src:?}")),
+            };
+        }
+        self.vals[self.out.0 as usize].as_f64()
+    }
+}
+
+/// Distance in units of the last place of the f32 nearest to `want`.
+fn ulp32(got: f64, want: f64) -> f64 {
+    let w = want as f32;
+    if got.is_nan() || w.is_nan() || w.is_infinite() || got.is_infinite() {
+        let same = (got.is_nan() && w.is_nan()) || got == w as f64;
+        return if same { 0.0 } else { f64::INFINITY };
+    }
+    let exp = (w.abs().max(f32::MIN_POSITIVE).to_bits() >> 23) as i32 - 127;
+    (got - want).abs() / 2f64.powi(exp - 23)
+}
+
+/// Both a target that fuses and one that does not.
+fn targets() -> [Target; 2] {
+    [Target::x86(Isa::Avx2, 1), Target::wasm(false, 1)]
+}
+
+/// Worst error over f32 patterns `from..to` (and their negatives) taken with a stride.
+fn worst(c: &mut Compiled, range: (f32, f32), both: bool, f: impl Fn(f64) -> f64) -> (f64, f64) {
+    let (a, b) = (range.0.to_bits(), range.1.to_bits());
+    let stride = ((b - a) / 40_000).max(1);
+    let mut worst = (0.0, 0.0);
+    for bits in (a..b).step_by(stride as usize).chain([b]) {
+        let x = f32::from_bits(bits) as f64;
+        for x in if both { vec![x, -x] } else { vec![x] } {
+            let e = ulp32(c.at(x), f(x));
+            if e > worst.0 {
+                worst = (e, x);
+            }
+        }
+    }
+    worst
+}
+
+#[test]
+fn exp2_f32_is_within_two_ulp() {
+    for t in targets() {
+        let mut c = Compiled::new(DType::F32, &t, |g, x| g.unary(Op::Exp2, x));
+        let w = worst(&mut c, (0.0, 160.0), true, f64::exp2);
+        println!("exp2 {}: {w:?}, {} nodes", t.name, c.order.len());
+        assert!(w.0 <= 2.0, "{w:?}");
+        for x in [
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            f64::NAN,
+            0.0,
+            -0.0,
+            128.0,
+            127.9999,
+            -126.5,
+            -149.0,
+            -149.9,
+            1e30,
+            -1e30,
+        ] {
+            assert!(ulp32(c.at(x), (x as f32 as f64).exp2()) <= 1.0, "exp2({x}) = {}", c.at(x));
+        }
+    }
+}
+
+#[test]
+fn exp_f32_is_within_two_ulp_of_the_true_exponential() {
+    for (t, sign) in targets().iter().zip([1.0, -1.0]) {
+        let mut c = Compiled::new(DType::F32, t, |g, x| {
+            let k = g.float(sign * std::f64::consts::LOG2_E, DType::F32);
+            let m = g.binary(Op::Mul, x, k);
+            g.unary(Op::Exp2, m)
+        });
+        let w = worst(&mut c, (0.0, 110.0), true, |x| (x * sign).exp());
+        println!("exp {}: {w:?}, {} nodes", t.name, c.order.len());
+        assert!(w.0 <= 2.0, "{w:?}");
+        for x in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, 88.72283, -103.9, 1e30] {
+            assert!(ulp32(c.at(x), (x as f32 as f64 * sign).exp()) <= 1.0, "exp({x}) = {}", c.at(x));
+        }
+    }
+}
+
+#[test]
+fn log2_f32_is_within_two_ulp() {
+    for t in targets() {
+        let mut c = Compiled::new(DType::F32, &t, |g, x| g.unary(Op::Log2, x));
+        let all = worst(&mut c, (1e-45, f32::MAX), false, f64::log2);
+        let near = worst(&mut c, (0.7, 1.5), false, f64::log2);
+        println!("log2 {}: {all:?} {near:?}, {} nodes", t.name, c.order.len());
+        assert!(all.0 <= 2.0 && near.0 <= 2.0, "{all:?} {near:?}");
+        for x in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, -0.0, -1.0, 1.0, 1e-45, -1e-45] {
+            assert!(ulp32(c.at(x), (x as f32 as f64).log2()) <= 1.0, "log2({x}) = {}", c.at(x));
+        }
+    }
+}
+
+#[test]
+fn sin_f32_is_within_two_ulp() {
+    for t in targets() {
+        let mut c = Compiled::new(DType::F32, &t, |g, x| g.unary(Op::Sin, x));
+        let small = worst(&mut c, (0.0, 10.0), true, f64::sin);
+        let mid = worst(&mut c, (1.0, 5e4), true, f64::sin);
+        let large = worst(&mut c, (5e4, 2e6), true, f64::sin);
+        println!("sin {}: {small:?} {mid:?} {large:?}, {} nodes", t.name, c.order.len());
+        assert!(small.0.max(mid.0) <= 2.0 && large.0 <= 2.0, "{small:?} {mid:?} {large:?}");
+        // the floats nearest to multiples of pi, where the reduction cancels most
+        for n in 1..3000 {
+            let x = (n as f64 * std::f64::consts::PI) as f32 as f64;
+            assert!(ulp32(c.at(x), x.sin()) <= 2.0, "sin({x}) = {} not {}", c.at(x), x.sin());
+        }
+        for x in [0.0, -0.0, 1e-30, 1e-45, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
+            assert!(ulp32(c.at(x), (x as f32 as f64).sin()) <= 1.0, "sin({x}) = {}", c.at(x));
+        }
+        for x in [1e8, 1e20, 3e38] {
+            assert!(c.at(x).abs() <= 1.0, "sin({x}) = {}", c.at(x));
+        }
+    }
+}
+
+#[test]
+fn f64_functions_are_good_to_fifteen_digits() {
+    let mut rng = Rng(4);
+    for t in targets() {
+        for (op, lo, hi, f) in [
+            (Op::Exp2, -1000.0, 1000.0, f64::exp2 as fn(f64) -> f64),
+            (Op::Log2, 0.0, 4.0, f64::log2),
+            (Op::Log2, 0.0, 1e300, f64::log2),
+            (Op::Sin, -10.0, 10.0, f64::sin),
+            (Op::Sin, -1e8, 1e8, f64::sin),
+        ] {
+            let mut c = Compiled::new(DType::F64, &t, |g, x| g.unary(op, x));
+            let mut worst = (0.0, 0.0);
+            for _ in 0..20_000 {
+                let x = lo + (hi - lo) * (rng.below(1 << 40) as f64 / (1u64 << 40) as f64);
+                let (got, want) = (c.at(x), f(x));
+                let e = ((got - want) / want).abs();
+                if e > worst.0 {
+                    worst = (e, x);
+                }
+            }
+            println!("{op:?} f64 {}: {worst:?}", t.name);
+            assert!(worst.0 < 2e-15, "{op:?} on {lo}..{hi}: {worst:?}");
+            for x in [0.0, 1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -1.0, 5e-324, 1e-310] {
+                let (got, want) = (c.at(x), f(x));
+                let same = got == want || (got.is_nan() && want.is_nan()) || ((got - want) / want).abs() < 1e-15;
+                assert!(same, "{op:?}({x}) = {got}, not {want}");
+            }
+        }
+    }
+}
+
+#[test]
+fn arithmetic_of_missing_dtypes_is_widened() {
+    use DType::*;
+    let mut t = Target::wgsl("wgpu");
+    t.arithmetic = DTypeSet::of(&[Bool, I32, U32, F32]);
+    let mut rng = Rng(8);
+    for dt in [F16, BF16, I8, I16, U8, U16] {
+        let ints = [Op::Idiv, Op::Imod, Op::And, Op::Or, Op::Xor, Op::Shl, Op::Shr];
+        let both = [Op::Add, Op::Sub, Op::Mul, Op::Max, Op::Min, Op::CmpLt, Op::CmpEq, Op::CmpNe];
+        let floats = [Op::Div];
+        for op in both.iter().chain(if dt.is_float() { &floats[..] } else { &ints[..] }) {
+            let g = &mut Graph::new();
+            let (lo, hi) = dt.int_range().map_or((0, 0), |(a, b)| (a as i64, b as i64));
+            let (x, y) = (var(g, "x", dt, lo, hi), var(g, "y", dt, lo, hi));
+            let u = g.binary(*op, x, y);
+            let n = if dt.is_float() { g.unary(Op::Sqrt, y) } else { g.unary(Op::Neg, y) };
+            let u = if g.dtype(u) == Bool { g.select(u, n, x) } else { g.binary(Op::Add, u, n) };
+            let out = decompose(g, u, &t).expect("a lowering");
+            for v in g.reachable(&[out]) {
+                let arithmetic = g.op(v).is_alu() && !matches!(g.op(v), Op::Cast | Op::Where);
+                assert!(!arithmetic || t.arithmetic.has(g.dtype(g.src_at(v, 0))), "{op:?} {dt} left");
+            }
+            check_equal(g, u, out, 3000, &mut rng, "widened");
+        }
+    }
+}
+
+#[test]
+fn trunc_through_integers_is_exact() {
+    let mut t = Target::wasm(false, 1);
+    t.native_math.clear();
+    let mut rng = Rng(12);
+    for dt in [DType::F32, DType::F64] {
+        let g = &mut Graph::new();
+        let x = var(g, "x", dt, 0, 0);
+        let u = g.unary(Op::Trunc, x);
+        let out = rewrite1(g, u, &[&crate::rules::decomp::OPS], &mut t);
+        assert_ne!(out, u);
+        check_equal(g, u, out, 5000, &mut rng, "trunc");
+    }
+}
+
+#[test]
+fn missing_f64_is_a_typed_error() {
+    let g = &mut Graph::new();
+    let (x, y) = (var(g, "x", DType::F64, 0, 0), var(g, "y", DType::F32, 0, 0));
+    let s = g.binary(Op::Add, x, x);
+    let t = Target::wgsl("webgpu");
+    assert_eq!(decompose(g, s, &t).expect_err("no f64 there").code(), "E_UNSUPPORTED");
+    let c = g.cast(y, DType::F64);
+    assert_eq!(decompose(g, c, &t).expect_err("no f64 there").code(), "E_UNSUPPORTED");
+    let s = g.binary(Op::Add, y, y);
+    assert_eq!(decompose(g, s, &t), Ok(s));
+}
