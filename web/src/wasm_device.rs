@@ -2,6 +2,7 @@
 //! driver per plan. What a kernel and the driver are is said in the core's `render::wasm`; worker threads are in `threads`.
 
 use crate::js::{self, text};
+use crate::signal::Signal;
 use crate::threads::Threads;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::wasm::{
@@ -64,6 +65,7 @@ struct Entry {
 struct Compiling {
     running: usize,
     failed: Option<String>,
+    signal: Signal,
 }
 
 fn failed(what: impl Into<String>) -> Error {
@@ -134,6 +136,11 @@ impl WasmDevice {
         let bytes = self.scratch.1;
         self.scratch = (0, 0);
         self.reserve_scratch(bytes)
+    }
+
+    /// Fires when a module has been compiled.
+    pub fn signal(&self) -> Signal {
+        self.compiling.borrow().signal.clone()
     }
 
     /// Bytes handed out now, and the most there ever were.
@@ -424,6 +431,7 @@ impl WasmDevice {
             if let Err(e) = result {
                 s.failed = Some(text(&e));
             }
+            s.signal.fire();
         });
         Ok(())
     }

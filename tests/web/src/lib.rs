@@ -2,9 +2,13 @@
 #![cfg(target_arch = "wasm32")]
 #![allow(missing_docs, reason = "exports of a test module")]
 
+mod engine;
+
+use engine::Host;
 use gradloom_core::render::wasm::Wasm;
 use gradloom_core::render::wgsl::WgslRenderer;
 use gradloom_tests::runner::{run_samples, run_samples_async};
+use gradloom_web::signal::Signal;
 use gradloom_web::wasm_device::WasmDevice;
 use gradloom_web::webgpu_device::WebGpuDevice;
 use js_sys::Array;
@@ -15,14 +19,18 @@ fn js(e: gradloom_core::Error) -> JsError {
     JsError::new(&format!("{}: {e}", e.code()))
 }
 
-/// All samples on the WASM device; how many there were. With workers on their threads too.
-#[wasm_bindgen(js_name = samplesOnWasm)]
-pub fn samples_on_wasm(workers: &Array) -> Result<u32, JsError> {
+fn wasm(workers: &Array) -> Result<WasmDevice, JsError> {
     let mut device = WasmDevice::new(workers.length() > 0).map_err(js)?;
     if workers.length() > 0 {
         device.add_threads(workers).map_err(js)?;
     }
-    Ok(run_samples(&mut device, &Wasm) as u32)
+    Ok(device)
+}
+
+/// All samples on the WASM device; how many there were. With workers on their threads too.
+#[wasm_bindgen(js_name = samplesOnWasm)]
+pub fn samples_on_wasm(workers: &Array) -> Result<u32, JsError> {
+    Ok(run_samples(&mut wasm(workers)?, &Wasm) as u32)
 }
 
 /// All samples on WebGPU; how many there were, or nothing where there is no adapter.
@@ -32,4 +40,41 @@ pub async fn samples_on_web_gpu() -> Result<Option<u32>, JsError> {
     let signal = device.watch().signal();
     let n = run_samples_async(&mut device, &WgslRenderer, || signal.wait()).await;
     Ok(Some(n as u32))
+}
+
+/// An engine on a device of this host.
+#[wasm_bindgen]
+pub struct TestEngine(Host);
+
+#[wasm_bindgen]
+impl TestEngine {
+    #[wasm_bindgen(js_name = onWasm)]
+    pub fn on_wasm(workers: &Array) -> Result<TestEngine, JsError> {
+        let device = wasm(workers)?;
+        let signal: Signal = device.signal();
+        Ok(TestEngine(Host::new(Box::new(device), signal)))
+    }
+
+    #[wasm_bindgen(js_name = onWebGpu)]
+    pub async fn on_web_gpu() -> Result<Option<TestEngine>, JsError> {
+        let Some(device) = WebGpuDevice::request().await.map_err(js)? else { return Ok(None) };
+        let signal = device.watch().signal();
+        Ok(Some(TestEngine(Host::new(Box::new(device), signal))))
+    }
+
+    /// Runs a model on its input, compares with what is expected, and reports as JSON.
+    pub async fn model(
+        &mut self,
+        file: Vec<u8>,
+        input: Vec<u8>,
+        expected: Vec<u8>,
+        repeat: u32,
+    ) -> Result<String, JsError> {
+        self.0.model(file, &input, &expected, repeat).await.map_err(js)
+    }
+
+    /// GFLOP/s of a square matmul.
+    pub async fn matmul(&mut self, n: u32, repeat: u32) -> Result<f64, JsError> {
+        self.0.matmul(n as usize, repeat).await.map_err(js)
+    }
 }
