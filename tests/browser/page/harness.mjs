@@ -82,8 +82,13 @@ export async function loadCase(name) {
 
 async function runTest({ body, timeoutMs }) {
   let timer;
+  // A panic inside a future leaves its promise open for ever: an uncaught error ends the test, not the clock.
+  const uncaught = new AbortController();
   const late = new Promise((_, fail) => {
     timer = setTimeout(() => fail(new AssertionError(`no end after ${timeoutMs} ms`)), timeoutMs);
+    const end = () => fail(new AssertionError("ended by an uncaught error"));
+    addEventListener("error", end, { signal: uncaught.signal });
+    addEventListener("unhandledrejection", end, { signal: uncaught.signal });
   });
   try {
     await Promise.race([body(), late]);
@@ -94,6 +99,7 @@ async function runTest({ body, timeoutMs }) {
     return error instanceof AssertionError ? message : `${message}\n${stack}`;
   } finally {
     clearTimeout(timer);
+    uncaught.abort();
   }
 }
 
