@@ -5,5 +5,6 @@ mod cpu;
 mod devices;
 mod frontend;
 mod samples;
+mod spec;
 mod wasm;
 mod wgsl;

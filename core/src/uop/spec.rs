@@ -464,7 +464,7 @@ impl Node<'_> {
 
     fn tile_ranges(&self) -> Check<'_> {
         let ok = self.src[1..].iter().all(|&r| self.g.op(r) == Op::Range && self.g.kind(r).is_tile());
-        self.want(ok && self.src.len() > 1, "sources after the first are tile ranges")
+        self.want(ok, "sources after the first are tile ranges")
     }
 
     fn acc(&self) -> Check<'_> {

@@ -161,7 +161,7 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (AccUpdate, Void, vec![acc, i], red(&[]), None),
         (AccMulAdd, Void, vec![acc, f], none(), None),
         (AccRead, F32, vec![f], none(), None),
-        (Fold, F32, vec![f], red(&[]), None),
+        (Fold, F32, vec![f, reg], red(&[]), None),
         (End, Void, vec![unroll], none(), None),
         (Scratch, Void, vec![], Arg::Scratch { id: 0, len: 8, space: Space::Private }, None),
         (Barrier, F32, vec![], none(), None),
