@@ -12,7 +12,8 @@ use crate::webgpu_device::WebGpuDevice;
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Bytes, Engine, RootId};
 use gradloom_core::io::HostTensor;
-use gradloom_core::io::onnx::{Model, Runner, show_dims};
+use gradloom_core::io::onnx::proto::Dim;
+use gradloom_core::io::onnx::{Model, Runner};
 use gradloom_core::io::safetensors;
 use gradloom_core::tensor::{Session, Tensor};
 use gradloom_core::{DType, Error, Result};
@@ -116,7 +117,12 @@ impl Inner {
         let _turn = self.turn().await;
         let pending = self.engine.borrow_mut().start(&mut self.session.state(), &roots)?;
         self.compiled().await?;
-        self.engine.borrow_mut().finish(&mut self.session.state(), pending)?;
+        let mut engine = self.engine.borrow_mut();
+        let mut state = self.session.state();
+        engine.finish(&mut state, pending)?;
+        if state.wants_compaction() {
+            engine.collect(&mut state);
+        }
         Ok(())
     }
 
@@ -253,6 +259,17 @@ impl Runtime {
         Ok(self.inner.tensor(id).map_err(throw)?.dtype().name().to_string())
     }
 
+    /// For each of `ids`, 1 if `of` is computed from it: what a gradient reaches.
+    pub fn depends(&self, of: u32, ids: &[u32]) -> std::result::Result<Vec<u8>, JsValue> {
+        let find = || -> Result<Vec<u8>> {
+            let of = self.inner.tensor(of)?.node();
+            let nodes = ids.iter().map(|&i| Ok(self.inner.tensor(i)?.node())).collect::<Result<Vec<_>>>()?;
+            let below = self.inner.session.state().graph.reachable(&[of]);
+            Ok(nodes.iter().map(|n| u8::from(below.contains(n))).collect())
+        };
+        find().map_err(throw)
+    }
+
     /// Restarts the random stream.
     pub fn seed(&self, seed: f64) {
         self.inner.session.manual_seed(seed as u64);
@@ -309,9 +326,9 @@ impl Runtime {
         let m = runner.model();
         let ports = |list: &[gradloom_core::io::onnx::Port]| -> JsValue {
             let one = |p: &gradloom_core::io::onnx::Port| -> JsValue {
-                let dims = p.dims.as_ref().map_or("?".to_string(), |d| show_dims(d));
-                let dt = p.dtype.map_or("?", DType::name);
-                object(&[("name", (&p.name).into()), ("dtype", dt.into()), ("shape", dims.into())]).into()
+                let dims = p.dims.as_ref().map_or(JsValue::NULL, |d| d.iter().map(dimension).collect::<Array>().into());
+                let dt = p.dtype.map_or(JsValue::NULL, |dt| dt.name().into());
+                object(&[("name", (&p.name).into()), ("dtype", dt), ("shape", dims)]).into()
             };
             list.iter().map(one).collect::<Array>().into()
         };
@@ -376,6 +393,15 @@ impl Runtime {
             Ok(out)
         };
         load().map_err(throw)
+    }
+}
+
+/// A number, a symbol's name, or null for a dimension that the file leaves open.
+fn dimension(d: &Dim) -> JsValue {
+    match d {
+        Dim::Value(v) if *v >= 0 => (*v as f64).into(),
+        Dim::Param(name) => name.into(),
+        _ => JsValue::NULL,
     }
 }
 

@@ -3,7 +3,9 @@
 #![cfg(target_arch = "wasm32")]
 #![allow(unreachable_pub, reason = "wasm-bindgen exports are public items of private modules")]
 
+mod face;
 mod js;
+mod ops;
 mod probe;
 pub mod signal;
 mod threads;

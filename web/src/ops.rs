@@ -185,7 +185,14 @@ pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result
             let how = if linear { Interpolate::Linear } else { Interpolate::Nearest };
             a.interpolate(&n.sizes(), how, align)?
         }
-        "dropout" => a.dropout(n.next()?)?,
+        // a key (two u32) makes the same plan good for every step; without one the session's stream is used
+        "dropout" => match x.get(1) {
+            Some(key) => a.dropout_with(&Tensor::rand_bits_keyed(key, 0, &a.shape())?, n.next()?)?,
+            None => a.dropout(n.next()?)?,
+        },
+        "to_storage" => a.to_storage()?,
+        "tril" => a.tril(n.int()?)?,
+        "triu" => a.triu(n.int()?)?,
         "cross_entropy" => a.cross_entropy(at(1)?, None, n.next()?)?,
         "mse_loss" => a.mse_loss(at(1)?)?,
         "l1_loss" => a.l1_loss(at(1)?)?,

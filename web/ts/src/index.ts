@@ -1,25 +1,17 @@
 // The npm package `gradloom`: a typed, thin face over the wasm module. No tensor logic here.
-import loadModule, { probeWebGpu, version } from "./pkg/gradloom_web.js";
+import * as nn from "./nn.js";
+import * as optim from "./optim.js";
 
-let ready: Promise<void> | undefined;
-
-/** Loads the WebAssembly module once; every other function needs it. In Node the file is read from the package. */
-export function init(): Promise<void> {
-  ready ??= start();
-  return ready;
-}
-
-async function start(): Promise<void> {
-  const node = (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node;
-  if (node === undefined) {
-    await loadModule();
-    return;
-  }
-  // The name is in a variable so that bundlers for the browser leave the import alone.
-  const fs = "node:fs/promises";
-  const { readFile } = await import(/* @vite-ignore */ fs);
-  const bytes = await readFile(new URL("./pkg/gradloom_web_bg.wasm", import.meta.url));
-  await loadModule({ module_or_path: bytes });
-}
-
-export { probeWebGpu, version };
+export { type Device, type DeviceKind, type DeviceReport, type InitOptions, type Memory } from "./device.js";
+export { devices, init, memory } from "./device.js";
+export type { DType, DataOf, Nested, TypedArray } from "./dtype.js";
+export {
+  DTypeError, DeviceError, FetchError, FormatError, GradloomError, InputError, InternalError, ModelError, OutOfMemoryError,
+  ShapeError, StateError, UnsupportedError, ValueError,
+} from "./errors.js";
+export { type LoadOptions, type Model, type ModelInput, type Port, type RunOptions, load, loadWeights } from "./model.js";
+export { probeWebGpu, version } from "./pkg/gradloom_web.js";
+export type { FetchOptions, FileSource, OnProgress, Progress } from "./progress.js";
+export { type Axes, type ConvOptions, type Operand, type PoolOptions, type SliceRange, type TensorOptions } from "./tensor.js";
+export { Tensor, grad, realize, tidy } from "./tensor.js";
+export { nn, optim };

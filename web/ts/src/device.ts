@@ -1,0 +1,173 @@
+// Devices: which there are, starting one, and the one that new tensors use.
+import { type Runtime, probeWebGpu, wasmRuntime, webgpuRuntime } from "./pkg/gradloom_web.js";
+import { DeviceError, StateError, guard, guardAsync } from "./errors.js";
+import { type ModuleOptions, inNode, loadWasm } from "./module.js";
+import { startWorkers } from "./workers.js";
+
+/** The devices by name. */
+export type DeviceKind = "webgpu" | "wasm";
+
+/** A started device. */
+export interface Device {
+  readonly kind: DeviceKind;
+  /** Threads it computes with. */
+  readonly threads: number;
+  /** True for WebGPU that a processor emulates. */
+  readonly software: boolean;
+  readonly relaxedSimd: boolean;
+  readonly maxBufferBytes: number;
+}
+
+/** What is known of a device before it is started. */
+export interface DeviceReport {
+  kind: DeviceKind;
+  available: boolean;
+  /** True for WebGPU that a processor emulates: `auto` prefers wasm to it. */
+  software: boolean;
+  /** Threads the device would use. */
+  threads: number;
+  /** Why it is not there, or works below its best. */
+  reason: string | undefined;
+}
+
+/** What `init` takes. */
+export interface InitOptions extends ModuleOptions {
+  /** The device new tensors use. `auto`, the default, is WebGPU where there is a real one, else WebAssembly. */
+  device?: DeviceKind | "auto";
+  /** Threads of the wasm device: by default one for each core, up to 8, where memory may be shared. */
+  threads?: number;
+  signal?: AbortSignal;
+}
+
+/** Memory and work of a device since it started. */
+export interface Memory {
+  device: DeviceKind;
+  /** Bytes the device holds, and the most it ever held. */
+  bytes: number;
+  peakBytes: number;
+  /** Live tensor handles. */
+  tensors: number;
+  /** Plans made, plans found in the cache, kernels compiled and launched. */
+  plans: number;
+  planHits: number;
+  programs: number;
+  launches: number;
+}
+
+/** A device with the wasm module's object behind it. Only for this package's own files. */
+export interface Host extends Device {
+  readonly raw: Runtime;
+}
+
+const started = new Map<DeviceKind, Promise<Host>>();
+let current: Host | undefined;
+let threadsWanted: number | undefined;
+
+/** Can threads share memory here? */
+function shares(): boolean {
+  if (typeof SharedArrayBuffer === "undefined") return false;
+  return inNode || globalThis.crossOriginIsolated === true;
+}
+
+function threadCount(): number {
+  if (!shares()) return 1;
+  const cores = globalThis.navigator?.hardwareConcurrency ?? 4;
+  return Math.max(1, Math.min(threadsWanted ?? Math.min(cores, 8), 64));
+}
+
+function host(raw: Runtime): Host {
+  const info = raw.info() as Device;
+  const device = {
+    kind: info.kind,
+    threads: info.threads,
+    software: info.software,
+    relaxedSimd: info.relaxedSimd,
+    maxBufferBytes: info.maxBufferBytes,
+  };
+  return Object.freeze(Object.defineProperty(device, "raw", { value: raw }) as Host);
+}
+
+async function startWasm(): Promise<Host> {
+  const threads = threadCount();
+  // A host that forbids workers (a strict policy, a sandbox) still computes, on one thread.
+  const workers = threads > 1 ? await startWorkers(threads - 1).catch(() => []) : [];
+  return host(guard(() => wasmRuntime(workers.length > 0, workers)));
+}
+
+async function startWebGpu(): Promise<Host> {
+  const raw = await guardAsync(() => webgpuRuntime());
+  if (raw) return host(raw);
+  const hint = 'use device "auto" or "wasm"';
+  throw new DeviceError("E_DEVICE", `WebGPU is not available: ${noWebGpu()}`, { hint });
+}
+
+function noWebGpu(): string {
+  if (inNode) return "Node has none";
+  if (globalThis.isSecureContext === false) return "the page is not a secure context (https or localhost)";
+  return (globalThis.navigator as { gpu?: unknown } | undefined)?.gpu
+    ? "the browser gives no adapter"
+    : "this browser does not have it";
+}
+
+/** Starts a device, once. */
+export async function open(kind: DeviceKind | "auto"): Promise<Host> {
+  await loadWasm();
+  if (kind === "auto") {
+    const gpu = await open("webgpu").catch(() => undefined);
+    return gpu && !gpu.software ? gpu : open("wasm");
+  }
+  if (kind !== "webgpu" && kind !== "wasm") {
+    throw new DeviceError("E_DEVICE", `there is no device \`${String(kind)}\`; there are webgpu and wasm`);
+  }
+  let device = started.get(kind);
+  if (!device) {
+    device = kind === "wasm" ? startWasm() : startWebGpu();
+    started.set(kind, device);
+    device.catch(() => started.delete(kind));
+  }
+  return device;
+}
+
+/** Loads the wasm module and starts a device, which new tensors then use. Call it again to change that device. */
+export async function init(options: InitOptions = {}): Promise<Device> {
+  const { signal } = options;
+  if (options.threads !== undefined) threadsWanted = options.threads;
+  return guardAsync(async () => {
+    await loadWasm(options);
+    current = await open(options.device ?? "auto");
+    return current;
+  }, signal);
+}
+
+/** Uses a device for new tensors unless there is one in use already. */
+export function useByDefault(device: Host): void {
+  current ??= device;
+}
+
+/** The device of new tensors. */
+export function defaultHost(): Host {
+  if (current) return current;
+  throw new StateError("E_STATE", "no device is started", { hint: "call `await init()` before computing with tensors" });
+}
+
+/** Which devices are here, and why one is not. Starts none. */
+export async function devices(): Promise<DeviceReport[]> {
+  await loadWasm();
+  const gpu = (await probeWebGpu().catch(() => null)) as { fallback?: boolean; vendor?: string } | null;
+  const software = gpu?.fallback === true || gpu?.vendor === "google";
+  const slow = software ? "a processor emulates it, so `auto` uses wasm" : undefined;
+  const alone = "one thread: memory is shared only with pages that are cross-origin isolated";
+  const threads = threadCount();
+  return [
+    { kind: "webgpu", available: gpu !== null, software, threads: 1, reason: gpu ? slow : noWebGpu() },
+    { kind: "wasm", available: true, software: false, threads, reason: shares() ? undefined : alone },
+  ];
+}
+
+/** What the started devices hold. */
+export async function memory(): Promise<Memory[]> {
+  const hosts = await Promise.all([...started.values()].map((device) => device.catch(() => undefined)));
+  const live = hosts.filter((each) => each !== undefined);
+  await Promise.all(live.map((each) => each.raw.collect()));
+  return live.map((each) => ({ device: each.kind, ...(each.raw.counters() as Omit<Memory, "device">) }));
+}

@@ -1,0 +1,214 @@
+// Element types: their names, the typed arrays that hold them, and the two half-precision formats JavaScript lacks.
+import { DTypeError, ShapeError, ValueError } from "./errors.js";
+
+/** In the order of the core's `DType::ALL`: an op's dtype argument is the index here. */
+const NAMES = ["bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64"] as const;
+
+/** An element type. */
+export type DType = (typeof NAMES)[number];
+
+/** The typed arrays that tensors are made of and read into. */
+export type TypedArray =
+  | Float32Array
+  | Float64Array
+  | Int8Array
+  | Int16Array
+  | Int32Array
+  | Uint8Array
+  | Uint8ClampedArray
+  | Uint16Array
+  | Uint32Array
+  | BigInt64Array
+  | BigUint64Array;
+
+/** What `data()` gives for each dtype: f16 and bf16 come as f32, bool as bytes of 0 and 1. */
+export interface DataOf {
+  bool: Uint8Array;
+  i8: Int8Array;
+  i16: Int16Array;
+  i32: Int32Array;
+  i64: BigInt64Array;
+  u8: Uint8Array;
+  u16: Uint16Array;
+  u32: Uint32Array;
+  u64: BigUint64Array;
+  f16: Float32Array;
+  bf16: Float32Array;
+  f32: Float32Array;
+  f64: Float64Array;
+}
+
+/** Numbers in arrays in arrays. */
+export type Nested = number | bigint | boolean | readonly Nested[];
+
+type Store = new (buffer: ArrayBuffer) => TypedArray;
+
+const STORES: Record<DType, Store> = {
+  bool: Uint8Array,
+  i8: Int8Array,
+  i16: Int16Array,
+  i32: Int32Array,
+  i64: BigInt64Array,
+  u8: Uint8Array,
+  u16: Uint16Array,
+  u32: Uint32Array,
+  u64: BigUint64Array,
+  f16: Uint16Array,
+  bf16: Uint16Array,
+  f32: Float32Array,
+  f64: Float64Array,
+};
+
+const SIZES: Record<DType, number> = {
+  bool: 1, i8: 1, i16: 2, i32: 4, i64: 8, u8: 1, u16: 2, u32: 4, u64: 8, f16: 2, bf16: 2, f32: 4, f64: 8,
+};
+
+/** The number the core knows a dtype by. */
+export function dtypeIndex(dtype: DType): number {
+  const at = NAMES.indexOf(dtype);
+  if (at < 0) throw new DTypeError("E_DTYPE", `there is no dtype \`${String(dtype)}\`; there are ${NAMES.join(", ")}`);
+  return at;
+}
+
+/** The dtype whose elements a typed array holds. */
+export function dtypeOf(array: TypedArray): DType {
+  if (array instanceof Float32Array) return "f32";
+  if (array instanceof Float64Array) return "f64";
+  if (array instanceof Int32Array) return "i32";
+  if (array instanceof BigInt64Array) return "i64";
+  if (array instanceof Uint8Array || array instanceof Uint8ClampedArray) return "u8";
+  if (array instanceof Int8Array) return "i8";
+  if (array instanceof Int16Array) return "i16";
+  if (array instanceof Uint16Array) return "u16";
+  if (array instanceof Uint32Array) return "u32";
+  if (array instanceof BigUint64Array) return "u64";
+  throw new DTypeError("E_DTYPE", `${Object.prototype.toString.call(array)} holds no dtype of ours`);
+}
+
+/** Is this one of the arrays that tensors are made of? */
+export function isTypedArray(value: unknown): value is TypedArray {
+  return ArrayBuffer.isView(value) && !(value instanceof DataView);
+}
+
+/** How many elements a shape has; throws where it is not one. */
+export function sizeOf(shape: readonly number[]): number {
+  for (const n of shape) {
+    if (!Number.isSafeInteger(n) || n < 0 || n > 0xffffffff) {
+      throw new ShapeError("E_SHAPE", `[${shape.join(", ")}] is not a shape: ${n} is not a whole number of elements`);
+    }
+  }
+  return shape.reduce((product, n) => product * n, 1);
+}
+
+/** The elements as little-endian bytes of a dtype. A typed array that already holds them is not copied. */
+export function encode(values: TypedArray | readonly (number | bigint | boolean)[], dtype: DType): Uint8Array {
+  dtypeIndex(dtype);
+  const half = dtype === "f16" || dtype === "bf16";
+  if (isTypedArray(values) && !half) {
+    const same = dtypeOf(values) === dtype || (dtype === "bool" && dtypeOf(values) === "u8");
+    if (same && dtype !== "bool") return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+  }
+  const out = new STORES[dtype](new ArrayBuffer(values.length * SIZES[dtype]));
+  if (out instanceof BigInt64Array || out instanceof BigUint64Array) {
+    for (let at = 0; at < values.length; at += 1) out[at] = whole(values[at] as number | bigint | boolean);
+  } else if (half) {
+    const put = dtype === "f16" ? toHalf : toBrain;
+    for (let at = 0; at < values.length; at += 1) out[at] = put(Number(values[at]));
+  } else if (dtype === "bool") {
+    for (let at = 0; at < values.length; at += 1) out[at] = values[at] ? 1 : 0;
+  } else {
+    for (let at = 0; at < values.length; at += 1) out[at] = Number(values[at]);
+  }
+  return new Uint8Array(out.buffer, out.byteOffset, out.byteLength);
+}
+
+function whole(value: number | bigint | boolean): bigint {
+  if (typeof value === "number" && !Number.isInteger(value)) {
+    throw new ValueError("E_VALUE", `${value} is not a whole number`);
+  }
+  return BigInt(value);
+}
+
+/** The elements of little-endian bytes. */
+export function decode<D extends DType>(bytes: Uint8Array, dtype: D): DataOf[D] {
+  const own = bytes.byteOffset === 0 && bytes.byteLength === bytes.buffer.byteLength;
+  const buffer = (own ? bytes.buffer : bytes.slice().buffer) as ArrayBuffer;
+  const raw = new STORES[dtype](buffer);
+  if (dtype === "f16") return Float32Array.from(raw as Uint16Array, fromHalf) as DataOf[D];
+  if (dtype === "bf16") return Float32Array.from(raw as Uint16Array, fromBrain) as DataOf[D];
+  return raw as DataOf[D];
+}
+
+/** Nested arrays as a flat list and a shape. */
+export function flatten(nested: Nested): { values: (number | bigint | boolean)[]; shape: number[] } {
+  const shape: number[] = [];
+  for (let level = nested; Array.isArray(level); level = level[0] as Nested) {
+    shape.push(level.length);
+    if (level.length === 0) break;
+  }
+  const values: (number | bigint | boolean)[] = [];
+  const walk = (value: Nested, depth: number): void => {
+    if (!Array.isArray(value)) {
+      if (depth !== shape.length) throw new ShapeError("E_SHAPE", "the nested arrays are not all equally deep");
+      const kind = typeof value;
+      if (kind !== "number" && kind !== "bigint" && kind !== "boolean") {
+        throw new ValueError("E_VALUE", `a tensor holds numbers, not ${value === null ? "null" : kind}`);
+      }
+      values.push(value as number | bigint | boolean);
+      return;
+    }
+    if (value.length !== shape[depth]) throw new ShapeError("E_SHAPE", "the nested arrays are not all equally long");
+    for (const each of value) walk(each as Nested, depth + 1);
+  };
+  walk(nested, 0);
+  return { values, shape };
+}
+
+/** The other way. */
+export function nest(values: ArrayLike<number | bigint>, shape: readonly number[]): Nested {
+  let at = 0;
+  const build = (depth: number): Nested => {
+    if (depth === shape.length) return values[at++] as number | bigint;
+    return Array.from({ length: shape[depth] as number }, () => build(depth + 1));
+  };
+  return build(0);
+}
+
+const float = new Float32Array(1);
+const bits = new Uint32Array(float.buffer);
+
+function toBrain(value: number): number {
+  float[0] = value;
+  const b = bits[0] as number;
+  if (Number.isNaN(value)) return 0x7fc0;
+  return ((b + 0x7fff + ((b >>> 16) & 1)) >>> 16) & 0xffff;
+}
+
+function fromBrain(b: number): number {
+  bits[0] = b << 16;
+  return float[0] as number;
+}
+
+function fromHalf(h: number): number {
+  const sign = h & 0x8000 ? -1 : 1;
+  const exponent = (h >>> 10) & 31;
+  const fraction = h & 1023;
+  if (exponent === 0) return sign * fraction * 2 ** -24;
+  if (exponent === 31) return fraction ? Number.NaN : sign * Number.POSITIVE_INFINITY;
+  return sign * (1024 + fraction) * 2 ** (exponent - 25);
+}
+
+/** Rounds to nearest, ties to even. */
+function toHalf(value: number): number {
+  if (Number.isNaN(value)) return 0x7e00;
+  const sign = value < 0 || Object.is(value, -0) ? 0x8000 : 0;
+  const x = Math.abs(value);
+  if (x >= 65520) return sign | 0x7c00;
+  const exponent = Math.max(-14, Math.floor(Math.log2(x || 2 ** -30)));
+  const scaled = x / 2 ** (exponent - 10);
+  let n = Math.floor(scaled);
+  const rest = scaled - n;
+  if (rest > 0.5 || (rest === 0.5 && n & 1)) n += 1;
+  // a carry out of the fraction runs into the exponent, as it should; below 1024 the number is subnormal
+  return sign | (n < 1024 ? n : ((exponent + 14) << 10) + n);
+}

@@ -1,0 +1,102 @@
+// Every error the package throws: a class for `instanceof`, and a stable `code` for programs. No messages are made here.
+
+/** What all errors of this package are. `code` is stable; `hint` says what to do where that is known. */
+export class GradloomError extends Error {
+  readonly code: string;
+  readonly hint: string | undefined;
+
+  constructor(code: string, message: string, options: { cause?: unknown; hint?: string } = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.name = new.target.name;
+    this.code = code;
+    this.hint = options.hint;
+  }
+}
+
+/** Shapes or axes that do not fit (`E_SHAPE`, `E_AXIS`). */
+export class ShapeError extends GradloomError {}
+/** A dtype an op does not take (`E_DTYPE`). */
+export class DTypeError extends GradloomError {}
+/** A bad argument (`E_VALUE`). */
+export class ValueError extends GradloomError {}
+/** Something this build or device cannot do (`E_UNSUPPORTED`). */
+export class UnsupportedError extends GradloomError {}
+/** A file that is not what it should be (`E_FORMAT`). */
+export class FormatError extends GradloomError {}
+/** A model that cannot be run (`E_MODEL`). */
+export class ModelError extends GradloomError {}
+/** A model input that is missing, unknown or of the wrong kind (`E_INPUT`). */
+export class InputError extends GradloomError {}
+/** A device that is not there, or failed (`E_DEVICE`). */
+export class DeviceError extends GradloomError {}
+/** Memory was refused (`E_OUT_OF_MEMORY`). */
+export class OutOfMemoryError extends GradloomError {}
+/** A file that could not be fetched or read (`E_FETCH`). */
+export class FetchError extends GradloomError {}
+/** Something used before `init`, or after `dispose` (`E_STATE`). */
+export class StateError extends GradloomError {}
+/** A bug in this package (`E_INTERNAL`). */
+export class InternalError extends GradloomError {}
+
+const CLASSES: Record<string, typeof GradloomError> = {
+  E_SHAPE: ShapeError,
+  E_AXIS: ShapeError,
+  E_DTYPE: DTypeError,
+  E_VALUE: ValueError,
+  E_UNSUPPORTED: UnsupportedError,
+  E_FORMAT: FormatError,
+  E_MODEL: ModelError,
+  E_INPUT: InputError,
+  E_DEVICE: DeviceError,
+  E_OUT_OF_MEMORY: OutOfMemoryError,
+};
+
+/** The error the wasm module threw, as one of ours. */
+export function wrap(error: unknown): unknown {
+  if (error instanceof GradloomError) return error;
+  const { code, message } = error as { code?: unknown; message?: unknown };
+  if (typeof code === "string" && code.startsWith("E_")) {
+    const Class = CLASSES[code] ?? InternalError;
+    return new Class(code, String(message), { cause: error });
+  }
+  if (error instanceof WebAssembly.RuntimeError) {
+    return new InternalError("E_INTERNAL", `the wasm module stopped: ${error.message}`, { cause: error });
+  }
+  return error;
+}
+
+/** Runs a call into the wasm module; what it throws is one of our errors. */
+export function guard<T>(body: () => T): T {
+  try {
+    return body();
+  } catch (error) {
+    throw wrap(error);
+  }
+}
+
+/** The same for one that waits. With a signal the wait ends at once when it fires; `late` gets what still arrives. */
+export function guardAsync<T>(body: () => Promise<T>, signal?: AbortSignal, late?: (value: T) => void): Promise<T> {
+  if (signal?.aborted) return Promise.reject(signal.reason);
+  let work: Promise<T>;
+  try {
+    work = body();
+  } catch (error) {
+    return Promise.reject(wrap(error));
+  }
+  if (!signal) return work.catch((error) => Promise.reject(wrap(error)));
+  return new Promise((done, fail) => {
+    const stop = (): void => fail(signal.reason);
+    signal.addEventListener("abort", stop, { once: true });
+    work.then(
+      (value) => {
+        signal.removeEventListener("abort", stop);
+        if (signal.aborted) late?.(value);
+        else done(value);
+      },
+      (error) => {
+        signal.removeEventListener("abort", stop);
+        fail(wrap(error));
+      },
+    );
+  });
+}

@@ -1,0 +1,175 @@
+// Models: loading an ONNX file and running it; weights from safetensors.
+import { type Device, type DeviceKind, type Host, open, useByDefault } from "./device.js";
+import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "./dtype.js";
+import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
+import { type FetchOptions, type FileSource, type OnProgress, type Progress, readSource } from "./progress.js";
+import { Tensor, bind, made, source } from "./tensor.js";
+
+/** How a model is loaded. */
+export interface LoadOptions extends FetchOptions {
+  /** `auto`, the default, is WebGPU where there is a real one, else WebAssembly. */
+  device?: DeviceKind | "auto" | Device;
+}
+
+/** An input or output as the model file declares it. */
+export interface Port {
+  name: string;
+  /** null where the file does not say. */
+  dtype: DType | null;
+  /** A size, a symbol's name, or null for what is open; the whole is null where the file does not even say how many. */
+  shape: (number | string | null)[] | null;
+}
+
+/** How a model is run. */
+export interface RunOptions {
+  signal?: AbortSignal;
+  onProgress?: OnProgress;
+}
+
+/** What a model takes: without a tensor's shape, the declared one is used. */
+export type ModelInput = Tensor | TypedArray | Nested;
+
+interface RawInput {
+  name: string;
+  dtype: DType;
+  shape: readonly number[];
+  data: Uint8Array;
+}
+
+interface Info {
+  inputs: Port[];
+  outputs: Port[];
+  nodes: number;
+  parameters: number;
+  opset: number;
+}
+
+const lost = new FinalizationRegistry<{ host: Host; id: number }>(({ host, id }) => host.raw.freeModel(id));
+
+/** A loaded model. `load` makes it. */
+export class Model {
+  readonly inputs: readonly Port[];
+  readonly outputs: readonly Port[];
+  /** Nodes of its graph, numbers in its weights, version of its operators. */
+  readonly nodes: number;
+  readonly parameters: number;
+  readonly opset: number;
+  readonly #host: Host;
+  #id: number | undefined;
+
+  /** @internal */
+  constructor(host: Host, id: number) {
+    const info = guard(() => host.raw.modelInfo(id)) as Info;
+    this.inputs = info.inputs;
+    this.outputs = info.outputs;
+    this.nodes = info.nodes;
+    this.parameters = info.parameters;
+    this.opset = info.opset;
+    this.#host = host;
+    this.#id = id;
+    lost.register(this, { host, id }, this);
+  }
+
+  get device(): Device {
+    return this.#host;
+  }
+
+  /** Runs it. The first run with new input shapes compiles. Gives the outputs by name. */
+  async run(inputs: Record<string, ModelInput>, options: RunOptions = {}): Promise<Record<string, Tensor>> {
+    const { signal, onProgress } = options;
+    signal?.throwIfAborted();
+    const id = this.#live();
+    if (typeof inputs !== "object" || inputs === null || inputs instanceof Tensor || ArrayBuffer.isView(inputs)) {
+      throw new ValueError("E_VALUE", "run takes an object of inputs by name");
+    }
+    const given = await Promise.all(Object.entries(inputs).map(([name, value]) => this.#input(name, value, signal)));
+    this.#live();
+    const tell = onProgress && ((phase: Progress["phase"]) => onProgress({ phase, loaded: 0, total: 0 }));
+    const run = (): Promise<{ name: string; id: number }[]> => this.#host.raw.runModel(id, given, tell);
+    const out = await guardAsync(run, signal, (late) => late.forEach((o) => this.#host.raw.free(o.id)));
+    return Object.fromEntries(out.map((o) => [o.name, made(this.#host, o.id)]));
+  }
+
+  #live(): number {
+    if (this.#id === undefined) throw new StateError("E_STATE", "this model was disposed");
+    return this.#id;
+  }
+
+  async #input(name: string, value: ModelInput, signal?: AbortSignal): Promise<RawInput> {
+    if (value instanceof Tensor) {
+      const { dtype, shape } = value;
+      const host = source(value);
+      if (host) return { name, dtype, shape, data: host.bytes };
+      const { host: device, id } = bind(value);
+      return { name, dtype, shape, data: await guardAsync(() => device.raw.data(id), signal) };
+    }
+    const port = this.inputs.find((each) => each.name === name);
+    if (isTypedArray(value)) {
+      const dtype = port?.dtype === "bool" ? "bool" : dtypeOf(value);
+      return { name, dtype, shape: fill(name, port, value.length), data: encode(value, dtype) };
+    }
+    const { values, shape } = flatten(value);
+    const dtype = port?.dtype ?? "f32";
+    const whole = shape.length === 1 || (shape.length === 0 && port?.shape?.length) ? fill(name, port, values.length) : shape;
+    return { name, dtype, shape: whole, data: encode(values, dtype) };
+  }
+
+  /** Frees it. Outputs of earlier runs stay good. */
+  dispose(): void {
+    if (this.#id === undefined) return;
+    lost.unregister(this);
+    this.#host.raw.freeModel(this.#id);
+    this.#id = undefined;
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}
+
+/** The declared shape with its one open size worked out from the number of elements. */
+function fill(name: string, port: Port | undefined, length: number): number[] {
+  const dims = port?.shape;
+  if (!dims) return [length];
+  const open = dims.flatMap((d, at) => (typeof d === "number" ? [] : [at]));
+  const known = dims.reduce<number>((product, d) => (typeof d === "number" ? product * d : product), 1);
+  const shape = dims.map((d) => (typeof d === "number" ? d : length / known));
+  if (open.length > 1 || shape.some((n) => !Number.isInteger(n)) || sizeOf(shape) !== length) {
+    const declared = dims.map((d) => d ?? "?").join(", ");
+    const what = `${length} elements do not say which shape they have in [${declared}]; give a Tensor`;
+    throw new InputError("E_INPUT", `input \`${name}\`: ${what}`);
+  }
+  return shape;
+}
+
+async function hostOf(device: LoadOptions["device"]): Promise<Host> {
+  return typeof device === "object" ? (device as Host) : open(device ?? "auto");
+}
+
+/** Loads an ONNX model. Everything the build cannot run is reported here, by node. */
+export async function load(from: FileSource, options: LoadOptions = {}): Promise<Model> {
+  const { signal, onProgress } = options;
+  // One may fail while the other is still under way; that one's end is of no interest then.
+  const file = readSource(from, options);
+  const started = hostOf(options.device);
+  started.catch(() => {});
+  file.catch(() => {});
+  onProgress?.({ phase: "device", loaded: 0, total: 0 });
+  const host = await guardAsync(() => started, signal);
+  const bytes = await file;
+  signal?.throwIfAborted();
+  onProgress?.({ phase: "parse", loaded: 0, total: bytes.length });
+  const model = new Model(host, guard(() => host.raw.onnx(bytes)));
+  useByDefault(host);
+  return model;
+}
+
+/** The tensors of a safetensors file, by name. */
+export async function loadWeights(from: FileSource, options: LoadOptions = {}): Promise<Record<string, Tensor>> {
+  const bytes = await readSource(from, options);
+  const host = await hostOf(options.device);
+  options.signal?.throwIfAborted();
+  const list = guard(() => host.raw.safetensors(bytes)) as { name: string; id: number }[];
+  useByDefault(host);
+  return Object.fromEntries(list.map(({ name, id }) => [name, made(host, id)]));
+}

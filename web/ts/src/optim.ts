@@ -1,0 +1,195 @@
+// Optimisers. A step builds all updates lazily and computes them, the gradients and the loss in one go. Rates come in as
+// launch variables, so that every step is the same plan.
+import type { Host } from "./device.js";
+import { ValueError, guard } from "./errors.js";
+import { type Operand, Tensor, bind, lossOf, made, realize, tidy } from "./tensor.js";
+
+let count = 0;
+
+/** What all optimisers do. */
+export abstract class Optimizer {
+  readonly parameters: readonly Tensor[];
+  /** The learning rate; it may be changed between steps. */
+  learningRate: number;
+  readonly #name = `opt${(count += 1)}`;
+  readonly #variables = new Map<string, Tensor>();
+  readonly #host: Host;
+  protected readonly state: Tensor[][] = [];
+
+  constructor(parameters: Iterable<Tensor>, learningRate: number) {
+    this.parameters = [...parameters];
+    if (this.parameters.length === 0) throw new ValueError("E_VALUE", "an optimiser needs parameters");
+    const fixed = this.parameters.find((t) => !t.requiresGrad);
+    if (fixed) throw new ValueError("E_VALUE", `${fixed} does not require a gradient`);
+    this.#host = bind(this.parameters[0] as Tensor).host;
+    this.learningRate = learningRate;
+  }
+
+  /** The new values of one parameter and of its state, in the order of `state`. */
+  protected abstract update(p: Tensor, gradient: Tensor, state: readonly Tensor[]): [Tensor, ...Tensor[]];
+
+  /** How many tensors of state a parameter has. */
+  protected abstract stateSize(): number;
+
+  /** Sets the launch variables of this step. */
+  protected abstract rates(): Record<string, number>;
+
+  /** A rate by name, as `rates` gave it. */
+  protected rate(name: string): Tensor {
+    return this.#variables.get(name) as Tensor;
+  }
+
+  #setRates(): void {
+    for (const [name, value] of Object.entries(this.rates())) {
+      const full = `${this.#name}_${name}`;
+      if (!this.#variables.has(name)) {
+        // Outside any `tidy` of the caller's: it stays for the optimiser's whole life.
+        this.#variables.set(name, made(this.#host, guard(() => this.#host.raw.variable(full, true, 0, 0))));
+      }
+      this.#host.raw.setVar(full, value, true);
+    }
+  }
+
+  /** Applies the gradients. The losses they came from are computed too, so that `await loss.item()` is free afterwards. */
+  async step(options: { signal?: AbortSignal } = {}): Promise<void> {
+    const ready = this.parameters.map((p, at) => ({ p, at })).filter(({ p }) => p.grad);
+    if (ready.length === 0) throw new ValueError("E_VALUE", "step: no parameter has a gradient", { hint: "call loss.backward() first" });
+    options.signal?.throwIfAborted();
+    this.#setRates();
+    const wanted = new Set<Tensor>();
+    for (const { p, at } of ready) {
+      const device = this.#host;
+      this.state[at] ??= Array.from({ length: this.stateSize() }, () => storage(Tensor.zeros(p.shape, { dtype: p.dtype, device })));
+    }
+    tidy(() => {
+      const updates = ready.map(({ p, at }) => {
+        const loss = lossOf(p.grad as Tensor);
+        if (loss) wanted.add(loss);
+        return { p, state: this.state[at] as Tensor[], next: this.update(p, p.grad as Tensor, this.state[at] as Tensor[]) };
+      });
+      for (const { p, state, next: [value, ...rest] } of updates) {
+        p.assign(value);
+        wanted.add(p);
+        state.forEach((t, i) => {
+          t.assign(rest[i] as Tensor);
+          wanted.add(t);
+        });
+      }
+    });
+    await realize([...wanted], options);
+  }
+
+  /** Forgets the gradients. */
+  zeroGrad(): void {
+    for (const p of this.parameters) {
+      p.grad?.dispose();
+      p.grad = null;
+    }
+  }
+
+  dispose(): void {
+    for (const t of [...this.state.flat(), ...this.#variables.values()]) t.dispose();
+    this.state.length = 0;
+    this.#variables.clear();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}
+
+/** A tensor's value in storage of its own, which later steps overwrite. */
+function storage(t: Tensor): Tensor {
+  const out = t.clone();
+  t.dispose();
+  const { host, id } = bind(out);
+  const own = made(host, guard(() => host.raw.op("to_storage", [id], []))[0] as number);
+  out.dispose();
+  return own;
+}
+
+/** Stochastic gradient descent, with momentum (Nesterov's if asked) and L2 weight decay. */
+export class SGD extends Optimizer {
+  readonly momentum: number;
+  readonly nesterov: boolean;
+  readonly weightDecay: number;
+
+  constructor(parameters: Iterable<Tensor>, options: { learningRate: number; momentum?: number; nesterov?: boolean; weightDecay?: number }) {
+    super(parameters, options.learningRate);
+    this.momentum = options.momentum ?? 0;
+    this.nesterov = options.nesterov ?? false;
+    this.weightDecay = options.weightDecay ?? 0;
+    if (this.nesterov && this.momentum <= 0) throw new ValueError("E_VALUE", "SGD: nesterov needs a momentum");
+  }
+
+  protected stateSize(): number {
+    return this.momentum > 0 ? 1 : 0;
+  }
+
+  protected rates(): Record<string, number> {
+    return { lr: this.learningRate };
+  }
+
+  protected update(p: Tensor, gradient: Tensor, [velocity]: readonly Tensor[]): [Tensor, ...Tensor[]] {
+    const g = this.weightDecay ? gradient.add(p.mul(this.weightDecay)) : gradient;
+    const move = (by: Operand): Tensor => p.sub(this.rate("lr").mul(by));
+    if (!velocity) return [move(g)];
+    const v = velocity.mul(this.momentum).add(g);
+    return [move(this.nesterov ? g.add(v.mul(this.momentum)) : v), v];
+  }
+}
+
+/** What Adam takes. */
+export interface AdamOptions {
+  learningRate?: number;
+  betas?: readonly [number, number];
+  eps?: number;
+  weightDecay?: number;
+}
+
+/** Adam. Weight decay is L2, added to the gradient. */
+export class Adam extends Optimizer {
+  readonly betas: readonly [number, number];
+  readonly eps: number;
+  readonly weightDecay: number;
+  protected readonly decoupled: boolean = false;
+  #steps = 0;
+
+  constructor(parameters: Iterable<Tensor>, options: AdamOptions = {}) {
+    super(parameters, options.learningRate ?? 1e-3);
+    this.betas = options.betas ?? [0.9, 0.999];
+    this.eps = options.eps ?? 1e-8;
+    this.weightDecay = options.weightDecay ?? 0;
+  }
+
+  protected stateSize(): number {
+    return 2;
+  }
+
+  protected rates(): Record<string, number> {
+    this.#steps += 1;
+    const [a, b] = this.betas;
+    const second = 1 / Math.sqrt(1 - b ** this.#steps);
+    return { lr: this.learningRate, move: this.learningRate / (1 - a ** this.#steps), second };
+  }
+
+  protected update(p: Tensor, gradient: Tensor, [m, v]: readonly Tensor[]): [Tensor, ...Tensor[]] {
+    const [a, b] = this.betas;
+    const decay = this.weightDecay;
+    const g = decay && !this.decoupled ? gradient.add(p.mul(decay)) : gradient;
+    const mean = (m as Tensor).mul(a).add(g.mul(1 - a));
+    const square = (v as Tensor).mul(b).add(g.square().mul(1 - b));
+    const move = mean.mul(this.rate("move")).div(square.sqrt().mul(this.rate("second")).add(this.eps));
+    const from = decay && this.decoupled ? p.sub(p.mul(this.rate("lr").mul(decay))) : p;
+    return [from.sub(move), mean, square];
+  }
+}
+
+/** Adam with decoupled weight decay. */
+export class AdamW extends Adam {
+  protected override readonly decoupled = true;
+
+  constructor(parameters: Iterable<Tensor>, options: AdamOptions = {}) {
+    super(parameters, { weightDecay: 1e-2, ...options });
+  }
+}

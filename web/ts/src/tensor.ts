@@ -1,0 +1,638 @@
+// The lazy tensor: a handle on a value in the wasm module. Every method only names an op; shapes, dtypes, gradients and
+// kernels are the core's. Internal helpers for the package's own files are at the end.
+import { type Host, type Device, defaultHost, useByDefault } from "./device.js";
+import { type DType, type DataOf, type Nested, type TypedArray } from "./dtype.js";
+import { decode, dtypeIndex, dtypeOf, encode, flatten, isTypedArray, nest, sizeOf } from "./dtype.js";
+import { DTypeError, DeviceError, StateError, ValueError, guard, guardAsync } from "./errors.js";
+
+/** How a tensor is made. */
+export interface TensorOptions {
+  dtype?: DType;
+  /** A device that `init` returned; by default the one in use when the tensor is first computed with. */
+  device?: Device;
+  /** Whether `backward` fills `grad`. */
+  requiresGrad?: boolean;
+}
+
+/** A tensor or a number. */
+export type Operand = Tensor | number;
+
+/** Which axes an op works on: one, several, or all when left out. */
+export type Axes = number | readonly number[];
+
+/** What convolutions take; a number counts for every axis. */
+export interface ConvOptions {
+  stride?: number | readonly number[];
+  padding?: number | readonly number[];
+  dilation?: number | readonly number[];
+  groups?: number;
+}
+
+/** What pooling takes. The stride is the kernel where it is left out. */
+export interface PoolOptions {
+  stride?: number | readonly number[];
+  padding?: number | readonly number[];
+}
+
+/** One axis of a slice: an index range `[start, end, step]`; `null` is an open end. */
+export type SliceRange = readonly [start?: number | null, end?: number | null, step?: number];
+
+const PAD_MODES = ["constant", "reflect", "replicate", "circular"] as const;
+
+interface Source {
+  bytes: Uint8Array;
+  dtype: DType;
+  shape: number[];
+}
+
+interface Handle {
+  host: Host;
+  id: number;
+}
+
+const lost = new FinalizationRegistry<Handle>(({ host, id }) => host.raw.free(id));
+const trainable = new Map<Host, Set<WeakRef<Tensor>>>();
+const scopes: Set<Tensor>[] = [];
+
+/** A tensor: values of one dtype in a shape, computed when `data`, `item`, `tolist` or `realize` asks for them. */
+export class Tensor {
+  /** The gradient that `backward` left here. */
+  grad: Tensor | null = null;
+  #handle: Handle | undefined;
+  #source: Source | undefined;
+  #device: Host | undefined;
+  #shape: readonly number[] | undefined;
+  #dtype: DType | undefined;
+  #requiresGrad = false;
+  #disposed = false;
+
+  /** A tensor of a typed array with a shape, or of nested arrays. The array is not copied before it is computed with. */
+  constructor(data: TypedArray | Nested, shape?: readonly number[] | null, options: TensorOptions = {}) {
+    // An internal call: the value is there already.
+    if ((data as unknown) instanceof Made) {
+      this.#handle = (data as unknown as Made).handle;
+      lost.register(this, this.#handle, this);
+    } else {
+      let values: TypedArray | readonly (number | bigint | boolean)[];
+      let own: number[];
+      if (isTypedArray(data)) [values, own] = [data, [data.length]];
+      else ({ values, shape: own } = flatten(data));
+      const wanted = shape ? [...shape] : own;
+      if (sizeOf(wanted) !== values.length) {
+        throw new ValueError("E_VALUE", `${values.length} elements do not fill shape [${wanted.join(", ")}]`);
+      }
+      const natural = isTypedArray(values) ? dtypeOf(values) : guess(values);
+      const dtype = options.dtype ?? natural;
+      this.#source = { bytes: encode(values, dtype), dtype, shape: wanted };
+      this.#device = options.device as Host | undefined;
+      if (options.requiresGrad) this.requiresGrad = true;
+    }
+    scopes.at(-1)?.add(this);
+  }
+
+  get shape(): readonly number[] {
+    this.#live();
+    this.#shape ??= Object.freeze(
+      this.#source ? this.#source.shape : (guard(() => this.#handle!.host.raw.shape(this.#handle!.id)) as number[]),
+    );
+    return this.#shape;
+  }
+
+  get dtype(): DType {
+    this.#live();
+    this.#dtype ??= this.#source
+      ? this.#source.dtype
+      : (guard(() => this.#handle!.host.raw.dtype(this.#handle!.id)) as DType);
+    return this.#dtype;
+  }
+
+  get rank(): number {
+    return this.shape.length;
+  }
+
+  /** How many elements there are. */
+  get size(): number {
+    return sizeOf(this.shape);
+  }
+
+  /** The device that holds it; undefined while it is on no device yet. */
+  get device(): Device | undefined {
+    return this.#handle?.host ?? this.#device;
+  }
+
+  get requiresGrad(): boolean {
+    return this.#requiresGrad;
+  }
+
+  set requiresGrad(wanted: boolean) {
+    if (wanted && !this.dtype.includes("f")) {
+      throw new DTypeError("E_DTYPE", `gradients need a float dtype, not ${this.dtype}`);
+    }
+    if (wanted && !this.#requiresGrad) {
+      const { host } = bind(this);
+      let list = trainable.get(host);
+      if (!list) trainable.set(host, (list = new Set()));
+      list.add(new WeakRef(this));
+    }
+    this.#requiresGrad = wanted;
+  }
+
+  get disposed(): boolean {
+    return this.#disposed;
+  }
+
+  /** Lets the value go. Tensors computed from it stay good. */
+  dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    lost.unregister(this);
+    if (this.#handle) this.#handle.host.raw.free(this.#handle.id);
+    this.#handle = undefined;
+    this.#source = undefined;
+    this.grad?.dispose();
+    this.grad = null;
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+
+  #live(): void {
+    if (this.#disposed) throw new StateError("E_STATE", "this tensor was disposed");
+  }
+
+  /** @internal */
+  static bind(t: Tensor, on?: Host): Handle {
+    t.#live();
+    if (!t.#handle) {
+      const host = t.#device ?? on ?? defaultHost();
+      const { bytes, dtype, shape } = t.#source as Source;
+      const id = guard(() => host.raw.tensor(dtype, Uint32Array.from(shape), bytes));
+      t.#shape ??= shape;
+      t.#dtype ??= dtype;
+      t.#handle = { host, id };
+      t.#source = undefined;
+      lost.register(t, t.#handle, t);
+      useByDefault(host);
+    }
+    return t.#handle;
+  }
+
+  /** @internal The bytes of a tensor that no device has yet. */
+  static source(t: Tensor): Source | undefined {
+    t.#live();
+    return t.#source;
+  }
+
+  // ---- values
+
+  /** Computes it. */
+  async realize(options: { signal?: AbortSignal } = {}): Promise<this> {
+    await realize([this], options);
+    return this;
+  }
+
+  /** The elements in row-major order, as the dtype's typed array (f16 and bf16 as Float32Array). Naming the dtype checks it. */
+  async data<D extends DType = "f32">(dtype?: D, options: { signal?: AbortSignal } = {}): Promise<DataOf[D]> {
+    if (dtype !== undefined && dtype !== this.dtype) {
+      throw new DTypeError("E_DTYPE", `the tensor holds ${this.dtype}, not ${dtype}`);
+    }
+    const bytes = this.#source?.bytes.slice() ?? (await this.#read(options.signal));
+    return decode(bytes, this.dtype) as DataOf[D];
+  }
+
+  #read(signal?: AbortSignal): Promise<Uint8Array> {
+    const { host, id } = bind(this);
+    return guardAsync(() => host.raw.data(id), signal);
+  }
+
+  /** The value of a tensor with one element. */
+  async item(): Promise<number> {
+    if (this.size !== 1) throw new ValueError("E_VALUE", `shape [${this.shape.join(", ")}] has not exactly one element`);
+    return Number((await this.data<DType>())[0]);
+  }
+
+  /** The elements as nested arrays; a scalar as a number. */
+  async tolist(): Promise<Nested> {
+    const { shape } = this;
+    return nest(await this.data<DType>(), shape);
+  }
+
+  toString(): string {
+    return this.#disposed ? "Tensor(disposed)" : `Tensor(${this.dtype}, [${this.shape.join(", ")}])`;
+  }
+
+  // ---- creation
+
+  static full(shape: readonly number[], value: number, options: TensorOptions = {}): Tensor {
+    return create("full", [value, dtypeIndex(options.dtype ?? "f32"), ...checked(shape)], options);
+  }
+  static zeros(shape: readonly number[], options: TensorOptions = {}): Tensor {
+    return Tensor.full(shape, 0, options);
+  }
+  static ones(shape: readonly number[], options: TensorOptions = {}): Tensor {
+    return Tensor.full(shape, 1, options);
+  }
+  /** `start`, `start + step`, .. up to `stop`, without it. */
+  static arange(start: number, stop: number, step = 1, options: TensorOptions = {}): Tensor {
+    const whole = [start, stop, step].every(Number.isInteger);
+    return create("arange", [start, stop, step, dtypeIndex(options.dtype ?? (whole ? "i32" : "f32"))], options);
+  }
+  static linspace(start: number, stop: number, steps: number, options: TensorOptions = {}): Tensor {
+    return create("linspace", [start, stop, steps], options);
+  }
+  static eye(n: number, m = n, options: TensorOptions = {}): Tensor {
+    return create("eye", [n, m], options);
+  }
+  /** Uniform in `[0, 1)`. */
+  static rand(shape: readonly number[], options: TensorOptions = {}): Tensor {
+    return create("rand", checked(shape), options);
+  }
+  static randn(shape: readonly number[], options: TensorOptions = {}): Tensor {
+    return create("randn", checked(shape), options);
+  }
+  static uniform(shape: readonly number[], low: number, high: number, options: TensorOptions = {}): Tensor {
+    return create("uniform", [low, high, ...checked(shape)], options);
+  }
+  /** Integers in `[low, high)`, i32. */
+  static randint(shape: readonly number[], low: number, high: number, options: TensorOptions = {}): Tensor {
+    return create("randint", [low, high, ...checked(shape)], options);
+  }
+  static kaimingUniform(shape: readonly number[], a = Math.sqrt(5), options: TensorOptions = {}): Tensor {
+    return create("kaiming_uniform", [a, ...checked(shape)], options);
+  }
+  /** Restarts the random numbers of a device: the same seed gives the same numbers, on every device. */
+  static manualSeed(seed: number, device?: Device): void {
+    ((device as Host | undefined) ?? defaultHost()).raw.seed(seed);
+  }
+  static cat(tensors: readonly Tensor[], axis = 0): Tensor {
+    return op("cat", tensors, [axis]);
+  }
+  static stack(tensors: readonly Tensor[], axis = 0): Tensor {
+    return op("stack", tensors, [axis]);
+  }
+
+  // ---- elementwise
+
+  neg(): Tensor { return op("neg", [this]); }
+  abs(): Tensor { return op("abs", [this]); }
+  sign(): Tensor { return op("sign", [this]); }
+  floor(): Tensor { return op("floor", [this]); }
+  ceil(): Tensor { return op("ceil", [this]); }
+  round(): Tensor { return op("round", [this]); }
+  trunc(): Tensor { return op("trunc", [this]); }
+  square(): Tensor { return op("square", [this]); }
+  sqrt(): Tensor { return op("sqrt", [this]); }
+  rsqrt(): Tensor { return op("rsqrt", [this]); }
+  reciprocal(): Tensor { return op("reciprocal", [this]); }
+  exp(): Tensor { return op("exp", [this]); }
+  exp2(): Tensor { return op("exp2", [this]); }
+  log(): Tensor { return op("log", [this]); }
+  log2(): Tensor { return op("log2", [this]); }
+  sin(): Tensor { return op("sin", [this]); }
+  cos(): Tensor { return op("cos", [this]); }
+  tan(): Tensor { return op("tan", [this]); }
+  tanh(): Tensor { return op("tanh", [this]); }
+  erf(): Tensor { return op("erf", [this]); }
+  relu(): Tensor { return op("relu", [this]); }
+  relu6(): Tensor { return op("relu6", [this]); }
+  leakyRelu(slope = 0.01): Tensor { return op("leaky_relu", [this], [slope]); }
+  elu(alpha = 1): Tensor { return op("elu", [this], [alpha]); }
+  softplus(beta = 1): Tensor { return op("softplus", [this], [beta]); }
+  sigmoid(): Tensor { return op("sigmoid", [this]); }
+  silu(): Tensor { return op("silu", [this]); }
+  gelu(): Tensor { return op("gelu", [this]); }
+  /** The tanh approximation. */
+  geluTanh(): Tensor { return op("gelu_tanh", [this]); }
+  mish(): Tensor { return op("mish", [this]); }
+  hardSwish(): Tensor { return op("hard_swish", [this]); }
+  logicalNot(): Tensor { return op("logical_not", [this]); }
+  isNaN(): Tensor { return op("isnan", [this]); }
+  isInf(): Tensor { return op("isinf", [this]); }
+  clamp(min: number, max: number): Tensor { return op("clamp", [this], [min, max]); }
+
+  add(other: Operand): Tensor { return binary("add", this, other); }
+  sub(other: Operand): Tensor { return binary("sub", this, other); }
+  mul(other: Operand): Tensor { return binary("mul", this, other); }
+  div(other: Operand): Tensor { return binary("div", this, other); }
+  mod(other: Operand): Tensor { return binary("mod", this, other); }
+  floorDiv(other: Operand): Tensor { return binary("floor_div", this, other); }
+  pow(other: Operand): Tensor { return binary("pow", this, other); }
+  maximum(other: Operand): Tensor { return binary("maximum", this, other); }
+  minimum(other: Operand): Tensor { return binary("minimum", this, other); }
+  lt(other: Operand): Tensor { return binary("lt", this, other); }
+  le(other: Operand): Tensor { return binary("le", this, other); }
+  gt(other: Operand): Tensor { return binary("gt", this, other); }
+  ge(other: Operand): Tensor { return binary("ge", this, other); }
+  eq(other: Operand): Tensor { return binary("eq", this, other); }
+  ne(other: Operand): Tensor { return binary("ne", this, other); }
+  logicalAnd(other: Operand): Tensor { return binary("logical_and", this, other); }
+  logicalOr(other: Operand): Tensor { return binary("logical_or", this, other); }
+  logicalXor(other: Operand): Tensor { return binary("logical_xor", this, other); }
+  /** Where this is true `yes`, elsewhere `no`. */
+  where(yes: Operand, no: Operand): Tensor {
+    const dtype = [yes, no].find((each) => each instanceof Tensor)?.dtype ?? "f32";
+    const device = bind(this).host;
+    const lift = (x: Operand): Tensor => (x instanceof Tensor ? x : Tensor.full([], x, { dtype, device }));
+    return op("where", [this, lift(yes), lift(no)]);
+  }
+
+  // ---- shape
+
+  cast(dtype: DType): Tensor { return op("cast", [this], [dtypeIndex(dtype)]); }
+  bitcast(dtype: DType): Tensor { return op("bitcast", [this], [dtypeIndex(dtype)]); }
+  /** One size may be -1: what is left. */
+  reshape(shape: readonly number[]): Tensor { return op("reshape", [this], shape); }
+  permute(axes: readonly number[]): Tensor { return op("permute", [this], axes); }
+  transpose(a = -2, b = -1): Tensor { return op("transpose", [this], [a, b]); }
+  flatten(start = 0, end = -1): Tensor { return op("flatten", [this], [start, end]); }
+  squeeze(axis: number): Tensor { return op("squeeze", [this], [axis]); }
+  unsqueeze(axis: number): Tensor { return op("unsqueeze", [this], [axis]); }
+  expand(shape: readonly number[]): Tensor { return op("expand", [this], checked(shape)); }
+  flip(axes: Axes): Tensor { return op("flip", [this], list(axes)); }
+  repeat(counts: readonly number[]): Tensor { return op("repeat", [this], checked(counts)); }
+  roll(shift: number, axis: number): Tensor { return op("roll", [this], [shift, axis]); }
+  narrow(axis: number, start: number, length: number): Tensor { return op("narrow", [this], [axis, start, length]); }
+  tril(diagonal = 0): Tensor { return op("tril", [this], [diagonal]); }
+  triu(diagonal = 0): Tensor { return op("triu", [this], [diagonal]); }
+  /** Ranges of the first axes, as in Python: negative indices count from the end. */
+  slice(...ranges: readonly SliceRange[]): Tensor {
+    const nums = ranges.flatMap(([start, end, step]) => [start ?? Number.NaN, end ?? Number.NaN, step ?? 1]);
+    return op("slice", [this], nums);
+  }
+  /** Elements added before and after, for each axis. */
+  pad(pairs: readonly (readonly [number, number])[], mode: (typeof PAD_MODES)[number] = "constant", value = 0): Tensor {
+    const at = PAD_MODES.indexOf(mode);
+    if (at < 0) throw new ValueError("E_VALUE", `pad: there is no mode \`${mode}\`; there are ${PAD_MODES.join(", ")}`);
+    return op("pad", [this], [at, value, ...pairs.flat()]);
+  }
+  split(sizes: readonly number[], axis = 0): Tensor[] { return ops("split", [this], [...sizes, axis]); }
+  gather(axis: number, index: Tensor): Tensor { return op("gather", [this, index], [axis]); }
+  indexSelect(axis: number, index: Tensor): Tensor { return op("index_select", [this, index], [axis]); }
+  /** Rows of this table. */
+  embedding(ids: Tensor): Tensor { return op("embedding", [this, ids]); }
+  oneHot(classes: number): Tensor { return op("one_hot", [this], [classes]); }
+
+  // ---- reductions
+
+  sum(axes?: Axes, keep = false): Tensor { return reduce("sum", this, axes, keep); }
+  prod(axes?: Axes, keep = false): Tensor { return reduce("prod", this, axes, keep); }
+  max(axes?: Axes, keep = false): Tensor { return reduce("max", this, axes, keep); }
+  min(axes?: Axes, keep = false): Tensor { return reduce("min", this, axes, keep); }
+  mean(axes?: Axes, keep = false): Tensor { return reduce("mean", this, axes, keep); }
+  any(axes?: Axes, keep = false): Tensor { return reduce("any", this, axes, keep); }
+  all(axes?: Axes, keep = false): Tensor { return reduce("all", this, axes, keep); }
+  logsumexp(axes?: Axes, keep = false): Tensor { return reduce("logsumexp", this, axes, keep); }
+  var(axes?: Axes, keep = false, correction = 1): Tensor { return op("var", [this], [correction, flag(keep), ...spread(this, axes)]); }
+  std(axes?: Axes, keep = false, correction = 1): Tensor { return op("std", [this], [correction, flag(keep), ...spread(this, axes)]); }
+  softmax(axis = -1): Tensor { return op("softmax", [this], [axis]); }
+  logSoftmax(axis = -1): Tensor { return op("log_softmax", [this], [axis]); }
+  argmax(axis = -1, keep = false): Tensor { return op("argmax", [this], [axis, flag(keep)]); }
+  argmin(axis = -1, keep = false): Tensor { return op("argmin", [this], [axis, flag(keep)]); }
+  cumsum(axis = 0): Tensor { return op("cumsum", [this], [axis]); }
+  /** Sorted values and where they were. */
+  sort(axis = -1, descending = false): [values: Tensor, indices: Tensor] {
+    return ops("sort", [this], [axis, flag(descending)]) as [Tensor, Tensor];
+  }
+  topk(k: number, axis = -1, largest = true): [values: Tensor, indices: Tensor] {
+    return ops("topk", [this], [k, axis, flag(largest)]) as [Tensor, Tensor];
+  }
+
+  // ---- networks
+
+  matmul(other: Tensor): Tensor { return op("matmul", [this, other]); }
+  /** `this @ weight.T + bias`; the weight is `[out, in]`. */
+  linear(weight: Tensor, bias?: Tensor | null): Tensor { return op("linear", given(this, weight, bias)); }
+  /** Any number of spatial axes: `[batch, in, ..]` with a weight `[out, in / groups, ..]`. */
+  conv(weight: Tensor, bias?: Tensor | null, options: ConvOptions = {}): Tensor {
+    return op("conv", given(this, weight, bias), convolution(weight.rank - 2, options));
+  }
+  convTranspose(weight: Tensor, bias?: Tensor | null, options: ConvOptions & { outputPadding?: number | readonly number[] } = {}): Tensor {
+    const rank = weight.rank - 2;
+    return op("conv_transpose", given(this, weight, bias), [...convolution(rank, options), ...each(options.outputPadding ?? 0, rank)]);
+  }
+  maxPool(kernel: readonly number[], options: PoolOptions = {}): Tensor { return pool("max_pool", this, kernel, options); }
+  avgPool(kernel: readonly number[], options: PoolOptions = {}): Tensor { return pool("avg_pool", this, kernel, options); }
+  /** Over the last `dims` axes. */
+  layerNorm(dims = 1, weight?: Tensor | null, bias?: Tensor | null, eps = 1e-5): Tensor { return op("layer_norm", given(this, weight, bias), [dims, eps]); }
+  rmsNorm(dims = 1, weight?: Tensor | null, eps = 1e-6): Tensor { return op("rms_norm", given(this, weight), [dims, eps]); }
+  groupNorm(groups: number, weight?: Tensor | null, bias?: Tensor | null, eps = 1e-5): Tensor { return op("group_norm", given(this, weight, bias), [groups, eps]); }
+  instanceNorm(weight?: Tensor | null, bias?: Tensor | null, eps = 1e-5): Tensor { return op("instance_norm", given(this, weight, bias), [eps]); }
+  /** Scaled dot-product attention with this as the queries. */
+  attention(keys: Tensor, values: Tensor, options: { causal?: boolean; mask?: Tensor } = {}): Tensor {
+    return op("attention", given(this, keys, values, options.mask), [flag(options.causal ?? false)]);
+  }
+  /** New sizes for the last axes. */
+  interpolate(sizes: readonly number[], options: { mode?: "nearest" | "linear"; alignCorners?: boolean } = {}): Tensor {
+    return op("interpolate", [this], [flag(options.mode === "linear"), flag(options.alignCorners ?? false), ...checked(sizes)]);
+  }
+  /** Zeros with probability `p`. With a key (two u32) the choice is the key's, and one plan serves every key. */
+  dropout(p = 0.5, key?: Tensor): Tensor { return op("dropout", given(this, key), [p]); }
+  /** The mean over the batch; `target` holds classes as integers. */
+  crossEntropy(target: Tensor, smoothing = 0): Tensor { return op("cross_entropy", [this, target], [smoothing]); }
+  mseLoss(target: Tensor): Tensor { return op("mse_loss", [this, target]); }
+  l1Loss(target: Tensor): Tensor { return op("l1_loss", [this, target]); }
+  bceWithLogits(target: Tensor): Tensor { return op("bce_with_logits", [this, target]); }
+
+  // ---- storage and gradients
+
+  /** The same values, through which no gradient flows. */
+  detach(): Tensor { return op("detach", [this]); }
+  /** The same values in memory of their own, once computed. */
+  contiguous(): Tensor { return op("contiguous", [this]); }
+  /** Another handle on the same value. */
+  clone(): Tensor { return op("clone", [this]); }
+  /** Overwrites this tensor's storage with a value, when next computed. */
+  assign(value: Tensor): this {
+    op("assign", [this, value]).dispose();
+    return this;
+  }
+  /** Adds d(this)/d(t) to the `grad` of every tensor `t` with `requiresGrad` that this scalar was computed from. */
+  backward(): void { backward(this); }
+}
+
+// ---- helpers
+
+class Made {
+  constructor(readonly handle: Handle) {}
+}
+
+/** What `new Tensor` makes of plain arrays: integers stay f32, as in networks they nearly always mean that. */
+function guess(values: readonly (number | bigint | boolean)[]): DType {
+  if (values.length > 0 && values.every((v) => typeof v === "boolean")) return "bool";
+  return values.length > 0 && values.every((v) => typeof v === "bigint") ? "i64" : "f32";
+}
+
+const flag = (on: boolean): number => (on ? 1 : 0);
+const list = (axes: Axes): readonly number[] => (typeof axes === "number" ? [axes] : axes);
+
+function checked(shape: readonly number[]): readonly number[] {
+  sizeOf(shape);
+  return shape;
+}
+
+function each(value: number | readonly number[], rank: number): readonly number[] {
+  if (typeof value === "number") return new Array<number>(rank).fill(value);
+  if (value.length !== rank) throw new ValueError("E_VALUE", `${value.length} numbers where ${rank} axes need one each`);
+  return value;
+}
+
+/** Operands in order; only the last ones may be missing. */
+function given(...operands: (Tensor | null | undefined)[]): Tensor[] {
+  const found = operands.filter((t) => t !== null && t !== undefined);
+  if (operands.slice(0, found.length).some((t) => !t)) {
+    throw new ValueError("E_VALUE", "an operand is given where the one before it is missing");
+  }
+  return found;
+}
+
+function convolution(rank: number, { stride = 1, padding = 0, dilation = 1, groups = 1 }: ConvOptions): number[] {
+  if (rank < 1) throw new ValueError("E_VALUE", "conv: the weight needs at least three axes");
+  return [rank, ...each(stride, rank), ...each(padding, rank), ...each(dilation, rank), groups];
+}
+
+function pool(name: string, t: Tensor, kernel: readonly number[], { stride = kernel, padding = 0 }: PoolOptions): Tensor {
+  const rank = kernel.length;
+  return op(name, [t], [rank, ...kernel, ...each(stride, rank), ...each(padding, rank)]);
+}
+
+function spread(t: Tensor, axes: Axes | undefined): readonly number[] {
+  return axes === undefined ? t.shape.map((_, axis) => axis) : list(axes);
+}
+
+function reduce(name: string, t: Tensor, axes: Axes | undefined, keep: boolean): Tensor {
+  return op(name, [t], [flag(keep), ...spread(t, axes)]);
+}
+
+function binary(name: string, a: Tensor, b: Operand): Tensor {
+  return typeof b === "number" ? op(name, [a], [b]) : op(name, [a, b]);
+}
+
+function create(name: string, nums: readonly number[], options: TensorOptions): Tensor {
+  const host = (options.device as Host | undefined) ?? defaultHost();
+  let t = made(host, guard(() => host.raw.op(name, [], nums as number[]))[0] as number);
+  if (options.dtype && t.dtype !== options.dtype) t = t.cast(options.dtype);
+  if (options.requiresGrad) {
+    // Storage of its own: the value is computed once, and an optimiser can overwrite it.
+    t = op("to_storage", [t]);
+    t.requiresGrad = true;
+  }
+  return t;
+}
+
+/** A handle that the wasm module gave, as a tensor. */
+export function made(host: Host, id: number): Tensor {
+  return new Tensor(new Made({ host, id }) as unknown as Nested);
+}
+
+/** The handle of a tensor, which goes to a device first if it is on none. */
+export function bind(t: Tensor, on?: Host): Handle {
+  if (!(t instanceof Tensor)) throw new ValueError("E_VALUE", "an operand is not a tensor");
+  return Tensor.bind(t, on);
+}
+
+/** The bytes of a tensor that is on no device yet. */
+export function source(t: Tensor): Source | undefined {
+  return Tensor.source(t);
+}
+
+/** The device of some operands: the one that any of them is on. */
+function hostOf(operands: readonly Tensor[]): Host {
+  for (const t of operands) {
+    if (!(t instanceof Tensor)) throw new ValueError("E_VALUE", "an operand is not a tensor");
+    if (t.device) return t.device as Host;
+  }
+  return defaultHost();
+}
+
+/** Runs an op that gives several tensors. */
+export function ops(name: string, operands: readonly Tensor[], nums: readonly number[] = []): Tensor[] {
+  const host = hostOf(operands);
+  const ids = operands.map((t) => {
+    const handle = bind(t, host);
+    if (handle.host !== host) {
+      throw new DeviceError("E_DEVICE", `${name}: the operands are on ${host.kind} and ${handle.host.kind}`);
+    }
+    return handle.id;
+  });
+  return Array.from(guard(() => host.raw.op(name, ids, nums as number[])), (id) => made(host, id));
+}
+
+/** Runs an op that gives one. */
+export function op(name: string, operands: readonly Tensor[], nums?: readonly number[]): Tensor {
+  return ops(name, operands, nums)[0] as Tensor;
+}
+
+/** Computes several tensors at once. */
+export async function realize(tensors: readonly Tensor[], options: { signal?: AbortSignal } = {}): Promise<void> {
+  if (tensors.length === 0) return;
+  const host = hostOf(tensors);
+  const ids = tensors.map((t) => bind(t, host).id);
+  await guardAsync(() => host.raw.realize(ids), options.signal);
+}
+
+/**
+ * Runs `body` and disposes the tensors it made, except those it returns (a tensor, or an array or object of them), and
+ * gradients. `body` must not wait.
+ */
+export function tidy<T>(body: () => T): T {
+  const scope = new Set<Tensor>();
+  scopes.push(scope);
+  let kept: Iterable<unknown> = [];
+  try {
+    const result = body();
+    if (result instanceof Promise) throw new ValueError("E_VALUE", "tidy: the function must not be asynchronous");
+    kept = result instanceof Tensor ? [result] : result && typeof result === "object" ? Object.values(result) : [];
+    return result;
+  } finally {
+    scopes.pop();
+    const stay = new Set(kept);
+    const outer = scopes.at(-1);
+    for (const t of scope) {
+      if (!stay.has(t)) t.dispose();
+      else outer?.add(t);
+    }
+  }
+}
+
+/** Keeps a tensor out of the running `tidy`. */
+export function keep(t: Tensor): Tensor {
+  for (const scope of scopes) scope.delete(t);
+  return t;
+}
+
+/** d(loss)/d(t) for each of `targets`, the very tensors the scalar `loss` was computed from. */
+export function grad(loss: Tensor, targets: readonly Tensor[]): Tensor[] {
+  return ops("grad", [loss, ...targets]);
+}
+
+const cameFrom = new WeakMap<Tensor, WeakRef<Tensor>>();
+
+/** The loss a gradient was made from, while it lives. */
+export function lossOf(gradient: Tensor): Tensor | undefined {
+  const loss = cameFrom.get(gradient)?.deref();
+  return loss?.disposed ? undefined : loss;
+}
+
+function backward(loss: Tensor): void {
+  const { host, id } = bind(loss);
+  const refs = trainable.get(host) ?? new Set();
+  const live: Tensor[] = [];
+  for (const ref of refs) {
+    const t = ref.deref();
+    if (!t || t.disposed) refs.delete(ref);
+    else if (t.requiresGrad) live.push(t);
+  }
+  const reached = guard(() => host.raw.depends(id, live.map((t) => bind(t).id)));
+  const targets = live.filter((_, at) => reached[at]);
+  if (targets.length === 0) {
+    const hint = "set requiresGrad on the parameters, and call backward() before computing the loss's value";
+    throw new ValueError("E_VALUE", "backward: no tensor with requiresGrad leads to this loss", { hint });
+  }
+  grad(loss, targets).forEach((gradient, at) => {
+    const t = targets[at] as Tensor;
+    const sum = t.grad ? t.grad.add(gradient) : gradient;
+    t.grad = keep(sum);
+    cameFrom.set(sum, new WeakRef(loss));
+  });
+}
