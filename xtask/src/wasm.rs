@@ -122,9 +122,9 @@ fn sysroot_file(file: &str) -> PathBuf {
 /// Builds `web/pkg`. `--dev` leaves wasm-opt out; `--tests` builds the test module instead, into `tests/web/pkg`.
 pub(crate) fn build(root: &Path, args: &[&str]) -> Result<(), String> {
     if args.contains(&"--tests") {
-        return bind(root, "gradloom-web-tests", "gradloom_web_tests", "tests/web/pkg").map(|_| ());
+        return bind(root, "gradloom-web-tests", "gradloom_web_tests", "wasm-tests", "tests/web/pkg").map(|_| ());
     }
-    let module = bind(root, "gradloom-web", OUT_NAME, "web/pkg")?;
+    let module = bind(root, "gradloom-web", OUT_NAME, "wasm", "web/pkg")?;
     if !args.contains(&"--dev") {
         optimise(&module)?;
     }
@@ -132,20 +132,20 @@ pub(crate) fn build(root: &Path, args: &[&str]) -> Result<(), String> {
 }
 
 /// Compiles a package and writes its bindings to a folder; the module's path.
-fn bind(root: &Path, package: &str, name: &str, folder: &str) -> Result<PathBuf, String> {
+fn bind(root: &Path, package: &str, name: &str, profile: &str, folder: &str) -> Result<PathBuf, String> {
     let toolchain = Toolchain::find().map_err(|why| format!("{why}\nrun `cargo xtask setup`"))?;
     println!("wasm: compiling with {}", toolchain.describe());
     let start = Instant::now();
     let out = root.join(toolchain.target_dir());
     let mut cargo = toolchain.cargo();
-    cargo.args(["--package", package, "--profile", "wasm", "--target-dir"]).arg(&out);
+    cargo.args(["--package", package, "--profile", profile, "--target-dir"]).arg(&out);
     // Set by the cargo that runs xtask; they would send the inner cargo to the wrong compiler.
     cargo.env_remove("CARGO").env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     if toolchain == Toolchain::Debian {
         cargo.env_remove("RUSTUP_TOOLCHAIN");
     }
     sh::run(cargo.current_dir(root))?;
-    let input = out.join(TARGET).join("wasm").join(format!("{name}.wasm"));
+    let input = out.join(TARGET).join(profile).join(format!("{name}.wasm"));
     println!("wasm: compiled in {:.1} s, {}", start.elapsed().as_secs_f64(), size_of(&input)?);
 
     let pkg = root.join(folder);
