@@ -3,8 +3,8 @@
 
 use gradloom::cpu::CpuDevice;
 use gradloom_core::engine::Engine;
-use gradloom_core::tensor::{Session, Tensor};
 use gradloom_core::target::Isa;
+use gradloom_core::tensor::{Session, Tensor};
 use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -8,6 +8,7 @@ use gradloom_core::{Error, Result};
 pub const NAMES: &[(&str, &str)] = &[
     ("cpu", "machine code for this processor"),
     ("cpu:avx2", "the same, held to AVX2"),
+    ("wgpu", "GPU through Vulkan, Metal or Direct3D 12"),
     ("c", "C through the system's compiler"),
     ("eval", "reference interpreter"),
     ("null", "compiles for the processor and runs nothing"),
@@ -19,6 +20,7 @@ pub fn open(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "auto" => open_cpu(None, threads).or_else(|_| Ok(Box::new(EvalDevice::default()))),
         "cpu" => open_cpu(None, threads),
         "cpu:avx2" => open_cpu(Some(Isa::Avx2), threads),
+        "wgpu" => open_wgpu(),
         "c" => Ok(Box::new(crate::c::CDevice::new()?)),
         "eval" => Ok(Box::new(EvalDevice::default())),
         "null" => Ok(Box::new(NullDevice::new(Target::x86(Isa::Avx2, threads.max(1))))),
@@ -47,4 +49,17 @@ fn open_cpu(isa: Option<Isa>, threads: usize) -> Result<Box<dyn Device>> {
 #[cfg(not(all(unix, target_arch = "x86_64")))]
 fn open_cpu(_isa: Option<Isa>, _threads: usize) -> Result<Box<dyn Device>> {
     Err(Error::Unsupported { what: "a processor other than x86-64 on unix".into(), context: "device cpu".into() })
+}
+
+#[cfg(feature = "wgpu")]
+fn open_wgpu() -> Result<Box<dyn Device>> {
+    Ok(Box::new(crate::wgpu::WgpuDevice::new()?))
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn open_wgpu() -> Result<Box<dyn Device>> {
+    Err(Error::Unsupported {
+        what: "GPUs in this build: it lacks the feature `wgpu`".into(),
+        context: "device wgpu".into(),
+    })
 }

@@ -6,6 +6,8 @@ pub mod cpu;
 pub mod devices;
 pub mod disasm;
 pub mod model;
+#[cfg(feature = "wgpu")]
+pub mod wgpu;
 
 pub use devices::open;
 pub use gradloom_core::*;

@@ -39,7 +39,11 @@ impl OnnxModel {
 
     /// A parsed model on a device.
     pub fn new(model: Model, device: Box<dyn Device>) -> OnnxModel {
-        OnnxModel { engine: Engine::new(device), runner: Runner::new(Arc::new(model), &Session::new()), compile: Duration::ZERO }
+        OnnxModel {
+            engine: Engine::new(device),
+            runner: Runner::new(Arc::new(model), &Session::new()),
+            compile: Duration::ZERO,
+        }
     }
 
     /// The model.

@@ -35,7 +35,9 @@ fn main() -> gradloom_core::Result<()> {
         let start = Instant::now();
         let code = X86.render(&program, &t)?;
         let us = start.elapsed().as_secs_f64() * 1e6;
-        if args.len() > 2 && let Code::Bytes(b) = &code {
+        if args.len() > 2
+            && let Code::Bytes(b) = &code
+        {
             print!("{}", gradloom::disasm::disassemble(b));
         }
         let mut dev = CpuDevice::with_isa(isa, 1)?;

@@ -68,7 +68,6 @@ impl Mem {
     pub(super) fn at(base: Base, disp: i32) -> Mem {
         Mem { base, index: None, scale: 1, disp, bcst: false }
     }
-
 }
 
 /// An operand.

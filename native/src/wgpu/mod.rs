@@ -1,0 +1,278 @@
+//! GPUs through wgpu (Vulkan, Metal, Direct3D 12): the WGSL renderer's programs on this machine's adapter.
+//!
+//! Limits are the adapter's. Pipelines and bind groups are cached, a submission is one command buffer, launch scalars of a
+//! submission lie in one uniform buffer with dynamic offsets. Reading blocks in `poll` and `sync` only.
+//!
+//! WebGPU does not let one dispatch use a buffer both read-only and writable, and arenas do just that: such launches take a
+//! second pipeline of the same program whose bindings are all writable.
+
+mod memory;
+mod pipeline;
+
+use ::wgpu as gpu;
+use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
+use gradloom_core::render::Source;
+use gradloom_core::target::Target;
+use gradloom_core::{Error, Result};
+use memory::Memory;
+use pipeline::{Kernels, Variant};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+/// A GPU, or a software Vulkan driver.
+pub struct WgpuDevice {
+    target: Target,
+    info: gpu::AdapterInfo,
+    gpu: Gpu,
+    memory: Memory,
+    kernels: Kernels,
+    uniforms: gpu::Buffer,
+    uniform_step: usize,
+}
+
+/// The handles that everything is made with, and the first error that no scope caught.
+pub(crate) struct Gpu {
+    device: gpu::Device,
+    queue: gpu::Queue,
+    stray: Arc<Mutex<Option<String>>>,
+}
+
+impl Gpu {
+    /// Runs `f`; what went wrong in it is the error.
+    fn scoped<T>(&self, filter: gpu::ErrorFilter, f: impl FnOnce(&gpu::Device) -> T) -> (T, Option<gpu::Error>) {
+        let scope = self.device.push_error_scope(filter);
+        let value = f(&self.device);
+        (value, block_on(scope.pop()))
+    }
+
+    /// The first error since the last call that came outside of a scope.
+    fn check(&self) -> Result<()> {
+        let mut stray = self.stray.lock().unwrap_or_else(|e| e.into_inner());
+        match stray.take() {
+            Some(what) => Err(error(what)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until all submitted work is done.
+    fn wait(&self) -> Result<()> {
+        self.device.poll(gpu::PollType::wait_indefinitely()).map_err(|e| error(e.to_string()))?;
+        self.check()
+    }
+}
+
+impl WgpuDevice {
+    /// Opens the adapter that the system prefers for speed. Fails if there is no driver.
+    pub fn new() -> Result<WgpuDevice> {
+        let instance = gpu::Instance::new(gpu::InstanceDescriptor::new_without_display_handle());
+        let wish = gpu::RequestAdapterOptions {
+            power_preference: gpu::PowerPreference::HighPerformance,
+            ..Default::default()
+        };
+        let adapter = block_on(instance.request_adapter(&wish)).map_err(|e| error(format!("no adapter: {e}")))?;
+        WgpuDevice::open(&adapter)
+    }
+
+    /// Opens one adapter.
+    fn open(adapter: &gpu::Adapter) -> Result<WgpuDevice> {
+        let limits = adapter.limits();
+        let info = adapter.get_info();
+        let wish = gpu::DeviceDescriptor { required_limits: limits.clone(), ..Default::default() };
+        let (device, queue) = block_on(adapter.request_device(&wish)).map_err(|e| error(e.to_string()))?;
+        let stray = Arc::new(Mutex::new(None));
+        let sink = stray.clone();
+        let keep = move |what: String| {
+            let mut first = sink.lock().unwrap_or_else(|e| e.into_inner());
+            first.get_or_insert(what);
+        };
+        let lost = keep.clone();
+        device.on_uncaptured_error(Arc::new(move |e: gpu::Error| keep(e.to_string())));
+        device.set_device_lost_callback(move |reason, text| {
+            if reason != gpu::DeviceLostReason::Destroyed {
+                lost(format!("device lost: {text}"));
+            }
+        });
+        let uniform_step = (limits.min_uniform_buffer_offset_alignment as usize).max(64);
+        let gpu = Gpu { device, queue, stray };
+        let uniforms = uniform_buffer(&gpu, 256 * uniform_step);
+        let target = target(&limits, &info);
+        Ok(WgpuDevice {
+            memory: Memory::new(limits.max_buffer_size),
+            kernels: Kernels::default(),
+            uniforms,
+            uniform_step,
+            target,
+            info,
+            gpu,
+        })
+    }
+
+    /// The adapter's name and driver, for people.
+    pub fn description(&self) -> String {
+        format!("{} ({:?}, {})", self.info.name, self.info.backend, self.info.driver_info)
+    }
+
+    /// Checks a launch against its kernel and finds the pipeline and bind group.
+    fn prepare(&mut self, kernel: KernelId, args: &[View], grid: [u32; 3], vars: &[u32]) -> Result<Variant> {
+        let k = self.kernels.get(kernel)?;
+        k.check(args, vars)?;
+        if (0..3).any(|d| grid[d] > self.target.max_grid[d]) {
+            return Err(error(format!("grid {grid:?} is over the adapter's limit")));
+        }
+        for v in args {
+            self.memory.check(v)?;
+        }
+        let shared = k.conflict(args);
+        let variant = self.kernels.variant(&self.gpu, kernel, shared)?;
+        self.kernels.bind(&self.gpu, &self.memory, kernel, &variant, args)?;
+        Ok(variant)
+    }
+
+    /// Packs the scalars of all launches, one slot each, and returns their offsets.
+    fn put_scalars(&mut self, steps: &[Step]) -> Vec<u32> {
+        let mut bytes: Vec<u8> = Vec::new();
+        let mut offsets = Vec::new();
+        for step in steps {
+            let vars: &[u32] = if let Step::Launch { vars, .. } = step { vars } else { &[] };
+            offsets.push(bytes.len() as u32);
+            if !vars.is_empty() {
+                bytes.extend(vars.iter().flat_map(|v| v.to_le_bytes()));
+                bytes.resize(bytes.len().next_multiple_of(self.uniform_step), 0);
+            }
+        }
+        if bytes.len() as u64 > self.uniforms.size() {
+            self.uniforms = uniform_buffer(&self.gpu, bytes.len().next_power_of_two());
+            self.kernels.forget_uniforms();
+        }
+        if !bytes.is_empty() {
+            self.gpu.queue.write_buffer(&self.uniforms, 0, &bytes);
+        }
+        offsets
+    }
+}
+
+impl Device for WgpuDevice {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn alloc(&mut self, bytes: usize) -> Result<BufId> {
+        self.memory.alloc(&self.gpu, bytes)
+    }
+
+    fn free(&mut self, buf: BufId) {
+        self.kernels.forget_buffer(buf);
+        self.memory.free(buf);
+    }
+
+    fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
+        self.memory.upload(&self.gpu, View { buf, offset, bytes: data.len() }, data)?;
+        self.gpu.check()
+    }
+
+    fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {
+        sources.iter().map(|s| self.kernels.compile(&self.gpu, s)).collect()
+    }
+
+    fn release(&mut self, kernel: KernelId) {
+        self.kernels.release(kernel);
+    }
+
+    fn submit(&mut self, steps: &[Step]) -> Result<()> {
+        self.kernels.trim();
+        // everything that can fail comes first, so that a bad step leaves nothing half done
+        let mut ready = Vec::with_capacity(steps.len());
+        for step in steps {
+            ready.push(match step {
+                Step::Launch { kernel, args, grid, vars } => Some(self.prepare(*kernel, args, *grid, vars)?),
+                Step::Copy { src, dst } => {
+                    self.memory.check(src)?;
+                    self.memory.check(dst)?;
+                    None
+                }
+            });
+        }
+        let offsets = self.put_scalars(steps);
+        let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
+        let mut at = 0;
+        while at < steps.len() {
+            if let Step::Copy { src, dst } = &steps[at] {
+                self.memory.copy(&self.gpu, &mut encoder, src, dst)?;
+                at += 1;
+                continue;
+            }
+            let mut pass = encoder.begin_compute_pass(&Default::default());
+            while at < steps.len()
+                && let (Step::Launch { kernel, args, grid, vars }, Some(variant)) = (&steps[at], &ready[at])
+            {
+                pass.set_pipeline(&variant.pipeline);
+                pass.set_bind_group(0, self.kernels.bound(*kernel, variant, args)?, &[]);
+                if !vars.is_empty() {
+                    let group = self.kernels.uniform_group(&self.gpu, &self.uniforms, vars.len());
+                    pass.set_bind_group(1, &group, &[offsets[at]]);
+                }
+                pass.dispatch_workgroups(grid[0], grid[1], grid[2]);
+                at += 1;
+            }
+        }
+        self.gpu.queue.submit([encoder.finish()]);
+        self.gpu.check()
+    }
+
+    fn read(&mut self, view: View) -> Result<Ticket> {
+        let ticket = self.memory.read(&self.gpu, view)?;
+        self.gpu.check()?;
+        Ok(ticket)
+    }
+
+    fn poll(&mut self, ticket: Ticket) -> Result<Option<Vec<u8>>> {
+        self.memory.poll(&self.gpu, ticket)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.gpu.wait()
+    }
+}
+
+fn uniform_buffer(gpu: &Gpu, bytes: usize) -> gpu::Buffer {
+    gpu.device.create_buffer(&gpu::BufferDescriptor {
+        label: None,
+        size: bytes as u64,
+        usage: gpu::BufferUsages::UNIFORM | gpu::BufferUsages::COPY_DST,
+        mapped_at_creation: false,
+    })
+}
+
+fn target(l: &gpu::Limits, info: &gpu::AdapterInfo) -> Target {
+    let largest = l.max_buffer_size.min(l.max_storage_buffer_binding_size);
+    Target {
+        max_grid: [l.max_compute_workgroups_per_dimension; 3],
+        max_local: [l.max_compute_workgroup_size_x, l.max_compute_workgroup_size_y, l.max_compute_workgroup_size_z],
+        max_local_total: l.max_compute_invocations_per_workgroup,
+        workgroup_bytes: l.max_compute_workgroup_storage_size as usize,
+        max_buffers: l.max_storage_buffers_per_shader_stage.min(l.max_bindings_per_bind_group) as usize,
+        max_buffer_bytes: usize::try_from(largest).unwrap_or(usize::MAX),
+        // 16 so that a view of vec4 elements starts at one
+        offset_alignment: (l.min_storage_buffer_offset_alignment as usize).max(16),
+        software: info.device_type == gpu::DeviceType::Cpu,
+        ..Target::wgsl("wgpu")
+    }
+}
+
+pub(crate) fn error(what: impl Into<String>) -> Error {
+    Error::Device { device: "wgpu".into(), what: what.into() }
+}
+
+/// Runs a future to its end. wgpu's futures on native platforms are ready at once, or become so without help.
+fn block_on<T>(f: impl Future<Output = T>) -> T {
+    let mut f = pin!(f);
+    let mut cx = Context::from_waker(Waker::noop());
+    loop {
+        match f.as_mut().poll(&mut cx) {
+            Poll::Ready(v) => return v,
+            Poll::Pending => std::thread::yield_now(),
+        }
+    }
+}
