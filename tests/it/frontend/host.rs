@@ -1,10 +1,10 @@
 //! Evaluation on the host by the reference interpreter, and the numbers that the fixtures are made of.
 
 use gradloom_core::dtype::Scalar;
-use gradloom_core::engine::Bytes;
+use gradloom_core::engine::{Bytes, Engine, RootId};
 use gradloom_core::uop::eval::eval_graph;
 use gradloom_core::uop::{Op, UOp};
-use gradloom_core::{DType, Tensor};
+use gradloom_core::{DType, Result, Tensor};
 
 /// A value read back.
 pub(crate) struct Value {
@@ -46,6 +46,32 @@ pub(crate) fn eval(tensors: &[&Tensor]) -> Vec<Value> {
         .into_iter()
         .map(|v| Value { dtype: v.dtype, shape: v.shape.to_vec(), values: read(v.dtype, &v.data) })
         .collect()
+}
+
+/// The tensors' values by way of an engine: scheduled, compiled and run on its device.
+pub(crate) fn eval_on(engine: &mut Engine, tensors: &[&Tensor]) -> Result<Vec<Value>> {
+    let Some(first) = tensors.first() else { return Ok(Vec::new()) };
+    let mut s = first.session().state();
+    let roots: Vec<RootId> = tensors.iter().map(|t| t.root()).collect();
+    engine.set_var("n", Scalar::Int(3), DType::I32);
+    let pending = engine.start(&mut s, &roots)?;
+    while !engine.ready()? {}
+    engine.finish(&mut s, pending)?;
+    let mut out = Vec::new();
+    for &root in &roots {
+        let shape = s.graph.shape(s.node(root)).to_vec();
+        let (ticket, dtype, len) = engine.read(&mut s, root)?;
+        let bytes = loop {
+            if let Some(bytes) = engine.poll(ticket, dtype)? {
+                break bytes;
+            }
+        };
+        let values: Vec<f64> =
+            bytes.chunks_exact(dtype.size()).map(|c| Scalar::read(dtype, c).as_f64_of(dtype)).collect();
+        assert_eq!(values.len(), len);
+        out.push(Value { dtype, shape, values });
+    }
+    Ok(out)
 }
 
 /// Runs the tensors as an engine does: computes them with every other live value that reads what they overwrite, keeps

@@ -7,8 +7,11 @@ mod layers;
 mod random;
 mod state;
 
+use gradloom_core::device::EvalDevice;
+use gradloom_core::dtype::Scalar;
+use gradloom_core::engine::{Bytes, Engine};
 use gradloom_core::{DType, Session, Tensor};
-use host::{data, eval};
+use host::{Value, data, eval};
 use std::collections::BTreeMap;
 
 /// One recorded case.
@@ -59,11 +62,20 @@ fn recorded() -> BTreeMap<String, Case> {
 }
 
 fn input(session: &Session, r: &Recorded, float: DType) -> Tensor {
-    let t = Tensor::new(session, &r.values, &r.shape).expect("the values fill the shape");
-    t.cast(if r.dtype.is_float() { float } else { r.dtype }).expect("a storage dtype")
+    let dtype = if r.dtype.is_float() { float } else { r.dtype };
+    tensor(session, &r.values, &r.shape, dtype)
 }
 
-fn compare(what: &str, got: &[f64], want: &[f64], rtol: f64, atol: f64, errors: &mut Vec<String>) {
+/// A tensor of `dtype` with storage; devices need not know f64.
+fn tensor(session: &Session, values: &[f64], shape: &[usize], dtype: DType) -> Tensor {
+    let mut bytes = vec![0; values.len() * dtype.size()];
+    for (v, out) in values.iter().zip(bytes.chunks_exact_mut(dtype.size())) {
+        Scalar::from_f64(*v, dtype).write(dtype, out);
+    }
+    Tensor::from_bytes(session, dtype, shape, Bytes::new(bytes)).expect("the values fill the shape")
+}
+
+fn compare(what: &str, got: &[f64], want: &[f64], (rtol, atol): (f64, f64), errors: &mut Vec<String>) {
     if got.len() != want.len() {
         return errors.push(format!("{what}: {} elements, not {}", got.len(), want.len()));
     }
@@ -76,15 +88,26 @@ fn compare(what: &str, got: &[f64], want: &[f64], rtol: f64, atol: f64, errors: 
     }
 }
 
-/// Values and gradients in f32 against torch's in f64.
-#[test]
-fn values_and_gradients_are_torchs() {
+/// How far results may be from torch's: relative to the value, and to the largest value.
+struct Tolerance {
+    value: (f64, f64),
+    grad: (f64, f64),
+}
+
+/// The values and gradients of one case in `every`, in f32, computed by `run`, against torch's in f64. Returns what
+/// differs. The environment variable GRADLOOM_CASE picks cases by a part of their name.
+fn differences(
+    session: &Session,
+    every: usize,
+    tolerance: &Tolerance,
+    run: &mut dyn FnMut(&str, &[&Tensor]) -> Result<Vec<Value>, String>,
+) -> Vec<String> {
     let cases = recorded();
+    let only = std::env::var("GRADLOOM_CASE").unwrap_or_default();
     let mut errors = Vec::new();
-    for (name, case) in &cases {
-        let session = Session::new();
-        let inputs: Vec<Tensor> = case.inputs.iter().map(|r| input(&session, r, DType::F32)).collect();
-        let outs = match cases::run(name, &session, &inputs) {
+    for (name, case) in cases.iter().filter(|(name, _)| name.contains(&only)).step_by(every) {
+        let inputs: Vec<Tensor> = case.inputs.iter().map(|r| input(session, r, DType::F32)).collect();
+        let outs = match cases::run(name, session, &inputs) {
             Ok(outs) => outs,
             Err(e) => {
                 errors.push(format!("{name}: {e}"));
@@ -98,25 +121,74 @@ fn values_and_gradients_are_torchs() {
         let grads = match case.grads.is_empty() {
             true => Vec::new(),
             false => {
-                let w = Tensor::new(&session, &data(999, outs[0].numel(), -1.0, 1.0), &outs[0].shape()).unwrap();
+                let seed = data(999, outs[0].numel(), -1.0, 1.0);
+                let w = tensor(session, &seed, &outs[0].shape(), outs[0].dtype());
                 let wanted: Vec<&Tensor> = case.grads.keys().map(|&i| &inputs[i]).collect();
                 outs[0].grad_from(&w, &wanted).unwrap_or_else(|e| panic!("{name}: {e}"))
             }
         };
         all.extend(&grads);
-        let values = eval(&all);
+        let values = match run(name, &all) {
+            Ok(values) => values,
+            Err(e) => {
+                errors.push(format!("{name}: {e}"));
+                continue;
+            }
+        };
         for (i, (v, want)) in values.iter().zip(&case.outs).enumerate() {
             if v.shape != want.shape || v.dtype.is_float() != want.dtype.is_float() {
                 errors.push(format!("{name}: {} {:?}, not {} {:?}", v.dtype, v.shape, want.dtype, want.shape));
                 continue;
             }
-            compare(&format!("{name} out{i}"), &v.values, &want.values, 4e-6, 1e-6, &mut errors);
+            compare(&format!("{name} out{i}"), &v.values, &want.values, tolerance.value, &mut errors);
         }
         for ((i, want), v) in case.grads.iter().zip(&values[outs.len()..]) {
-            compare(&format!("{name} grad{i}"), &v.values, &want.values, 2e-5, 4e-6, &mut errors);
+            compare(&format!("{name} grad{i}"), &v.values, &want.values, tolerance.grad, &mut errors);
         }
     }
-    assert!(errors.is_empty(), "{} of {} cases:\n{}", errors.len(), cases.len(), errors.join("\n"));
+    errors
+}
+
+#[test]
+fn values_and_gradients_are_torchs() {
+    let tolerance = Tolerance { value: (4e-6, 1e-6), grad: (2e-5, 4e-6) };
+    let errors = differences(&Session::new(), 1, &tolerance, &mut |_, t| Ok(eval(t)));
+    assert!(errors.is_empty(), "{} differ:\n{}", errors.len(), errors.join("\n"));
+}
+
+/// The same through the scheduler, the code generator and a device.
+fn values_are_torchs_on(engine: &mut Engine, every: usize) {
+    let tolerance = Tolerance { value: (1e-5, 4e-6), grad: (5e-5, 1e-5) };
+    // buffers are known to an engine by number: one session an engine
+    let session = Session::new();
+    let errors = differences(&session, every, &tolerance, &mut |_, t| {
+        let run = std::panic::AssertUnwindSafe(|| host::eval_on(engine, t));
+        match std::panic::catch_unwind(run) {
+            Ok(values) => values.map_err(|e| e.to_string()),
+            Err(_) => Err("a panic".into()),
+        }
+    });
+    assert!(errors.is_empty(), "{} differ:\n{}", errors.len(), errors.join("\n"));
+}
+
+#[test]
+fn values_are_torchs_on_the_program_interpreter() {
+    values_are_torchs_on(&mut Engine::new(Box::new(EvalDevice::default())), 1);
+}
+
+#[cfg(all(unix, target_arch = "x86_64"))]
+#[test]
+fn values_are_torchs_on_the_cpu() {
+    let Some(isa) = gradloom::cpu::detect() else { return };
+    let device = gradloom::cpu::CpuDevice::with_isa(isa, 2).expect("a device");
+    values_are_torchs_on(&mut Engine::new(Box::new(device)), 1);
+}
+
+/// A compiler process per kernel is slow: a sample.
+#[test]
+fn values_are_torchs_through_the_c_compiler() {
+    let Ok(device) = gradloom::c::CDevice::new() else { return };
+    values_are_torchs_on(&mut Engine::new(Box::new(device)), 12);
 }
 
 /// Gradients against central differences along a random direction, in f64.
