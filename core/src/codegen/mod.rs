@@ -29,6 +29,7 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
     k.map_launch(t)?;
     late::decompose(&mut k, t)?;
     let loops = reduce::lower(&mut k, t);
+    late::decompose(&mut k, t)?; // simplified loop bodies may compare in narrow dtypes again
     late::split_addresses(&mut k);
     late::finish(&mut k, t);
     let order = late::linearize(&mut k, &loops);

@@ -52,8 +52,7 @@ fn one(
 ) -> UOp {
     let Kernel { g, memo, .. } = k;
     let dt = g.dtype(x);
-    // 16-bit floats accumulate in f32
-    let acc_dt = if matches!(dt, DType::F16 | DType::BF16) { DType::F32 } else { dt };
+    let acc_dt = accumulator(dt, t);
     let x = g.cast(x, acc_dt);
     let depends = |g: &Graph, r: UOp| g.ranges(x) >> g.range_arg(r).id & 1 == 1;
     let (ranges, unused): (Ranges, Ranges) = ranges.iter().copied().partition(|&r| depends(g, r));
@@ -120,6 +119,17 @@ fn one(
         out = repeated(g, op, out, r);
     }
     g.cast(out, dt)
+}
+
+/// 16-bit floats accumulate in f32; integers that the target does not compute in 32 bits, wrapped at the end.
+fn accumulator(dt: DType, t: &Target) -> DType {
+    match dt {
+        DType::F16 | DType::BF16 => DType::F32,
+        _ if t.arithmetic.has(dt) => dt,
+        DType::I8 | DType::I16 => DType::I32,
+        DType::U8 | DType::U16 => DType::U32,
+        _ => dt,
+    }
 }
 
 /// Update number `i` of one pass: numbered, because two bodies that later simplify to one value still count twice.

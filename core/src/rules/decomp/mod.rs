@@ -30,7 +30,10 @@ pub fn decompose(g: &mut Graph, sink: UOp, t: &Target) -> Result<UOp> {
     match g.reachable(&[out]).into_iter().find(|&u| lacks(g, u, t)) {
         None => Ok(out),
         Some(u) => Err(Error::Unsupported {
-            what: format!("{} on {}", g.op(u).name(), operand_dtype(g, u)),
+            what: match g.op(u) {
+                Op::Cast => format!("cast of {} to {}", operand_dtype(g, u), g.dtype(u)),
+                op => format!("{} on {}", op.name(), operand_dtype(g, u)),
+            },
             context: format!("device {}", t.name),
         }),
     }
