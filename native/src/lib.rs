@@ -8,7 +8,10 @@ pub mod disasm;
 pub mod model;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;
+pub mod runtime;
 
 pub use devices::open;
 pub use gradloom_core::*;
 pub use model::OnnxModel;
+pub use runtime::Runtime;
+pub use tensor::{Session, Tensor};

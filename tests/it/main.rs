@@ -4,6 +4,8 @@ mod arch;
 mod cpu;
 mod devices;
 mod frontend;
+mod minilm;
+mod models;
 mod samples;
 mod spec;
 mod wasm;

@@ -1,0 +1,87 @@
+//! Tensors on a device, the blocking way: a [`Runtime`] is one device with one session.
+//!
+//! ```
+//! use gradloom::{Runtime, Tensor};
+//! let mut rt = Runtime::open("eval", 1)?;
+//! let x = Tensor::new(rt.session(), &[1.0f32, 2.0, 3.0], &[3])?;
+//! let y = x.mul(2.0)?.sum(&[], false)?;
+//! assert_eq!(rt.to_vec::<f32>(&y)?, [12.0]);
+//! # Ok::<(), gradloom::Error>(())
+//! ```
+
+use gradloom_core::device::Device;
+use gradloom_core::engine::{Counters, Engine, Replay};
+use gradloom_core::io::HostTensor;
+use gradloom_core::tensor::{Element, Session, Tensor};
+use gradloom_core::{Error, Result};
+
+/// One device with one session.
+pub struct Runtime {
+    engine: Engine,
+    session: Session,
+}
+
+impl Runtime {
+    /// Opens a device by name (see [`crate::devices`]) with this many threads; 0 takes all.
+    pub fn open(name: &str, threads: usize) -> Result<Runtime> {
+        Ok(Runtime::on(crate::open(name, threads)?))
+    }
+
+    /// On a device made by the caller.
+    pub fn on(device: Box<dyn Device>) -> Runtime {
+        Runtime { engine: Engine::new(device), session: Session::new() }
+    }
+
+    /// The session that tensors are made in.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The engine: counters, variables, programs.
+    pub fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        self.engine.counters()
+    }
+
+    /// Computes tensors, all in one plan. The result can be replayed on other inputs.
+    pub fn realize(&mut self, tensors: &[&Tensor]) -> Result<Replay> {
+        let roots: Vec<_> = tensors.iter().map(|t| t.root()).collect();
+        let pending = self.engine.start(&mut self.session.state(), &roots)?;
+        while !self.engine.ready()? {
+            std::thread::yield_now();
+        }
+        self.engine.finish(&mut self.session.state(), pending)
+    }
+
+    /// Computes a tensor and reads it.
+    pub fn read(&mut self, t: &Tensor) -> Result<HostTensor> {
+        self.realize(&[t])?;
+        let (ticket, dtype, _) = self.engine.read(&mut self.session.state(), t.root())?;
+        self.engine.device().sync()?;
+        loop {
+            if let Some(data) = self.engine.poll(ticket, dtype)? {
+                return HostTensor::new(dtype, t.shape(), data);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Computes a tensor and reads its elements. The type must be the tensor's dtype.
+    pub fn to_vec<T: Element>(&mut self, t: &Tensor) -> Result<Vec<T>> {
+        if t.dtype() != T::DTYPE {
+            let why = format!("the tensor is {}, {} was asked for", t.dtype(), T::DTYPE);
+            return Err(Error::DType { op: "to_vec", dtype: t.dtype(), why });
+        }
+        let host = self.read(t)?;
+        Ok(host.data.chunks_exact(T::DTYPE.size()).map(T::get).collect())
+    }
+
+    /// Frees device memory that no tensor needs any more.
+    pub fn collect(&mut self) {
+        self.engine.collect(&mut self.session.state());
+    }
+}

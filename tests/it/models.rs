@@ -1,0 +1,85 @@
+//! Real models on every native device: each output within 1e-3 of the largest expected value.
+
+use gradloom::OnnxModel;
+use gradloom::io::{HostTensor, npz};
+use std::path::{Path, PathBuf};
+
+/// The committed models.
+const MODELS: [&str; 9] = [
+    "magika",
+    "style_multistyle26",
+    "silero_vad_op15",
+    "silero_vad_sequence",
+    "silero_vad_op18_ifless",
+    "ppocr_cls",
+    "ppocrv4_det",
+    "esrgan_slim_x2",
+    "hibari_oov",
+];
+
+pub(crate) fn folder(model: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("models").join(model)
+}
+
+pub(crate) fn arrays(path: &Path) -> Vec<(String, HostTensor)> {
+    npz::read(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// The largest difference over the largest expected value; every value must be there and finite.
+pub(crate) fn error(got: &HostTensor, want: &HostTensor) -> f64 {
+    assert_eq!(got.shape, want.shape);
+    let (a, b) = (got.to_f64(), want.to_f64());
+    assert!(a.iter().all(|x| x.is_finite()));
+    let scale = b.iter().fold(0f64, |m, x| m.max(x.abs())).max(1e-30);
+    a.iter().zip(&b).fold(0f64, |m, (x, y)| m.max((x - y).abs())) / scale
+}
+
+fn check(device: &str, models: &[&str]) {
+    for model in models {
+        let dir = folder(model);
+        let opened = gradloom::open(device, 2).unwrap_or_else(|e| panic!("{device}: {e}"));
+        let mut m = OnnxModel::load(&dir.join("model.onnx"), opened).unwrap_or_else(|e| panic!("{model}: {e}"));
+        let inputs = arrays(&dir.join("input.npz"));
+        let inputs: Vec<(&str, HostTensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+        let expected = arrays(&dir.join("expected.npz"));
+        // the second run replays the plan
+        for round in 0..2 {
+            let out = m.run(&inputs).unwrap_or_else(|e| panic!("{model} on {device}: {e}"));
+            assert_eq!(out.len(), expected.len(), "{model}");
+            for (name, want) in &expected {
+                let got = &out.iter().find(|o| o.0 == *name).unwrap_or_else(|| panic!("{model} has no output {name}")).1;
+                let e = error(got, want);
+                assert!(e <= 1e-3, "{model} on {device}, run {round}, `{name}`: off by {e:.1e}");
+            }
+        }
+    }
+}
+
+#[test]
+#[cfg(all(unix, target_arch = "x86_64"))]
+fn models_run_on_the_processor() {
+    check("cpu", &MODELS);
+}
+
+#[test]
+#[cfg(all(unix, target_arch = "x86_64"))]
+fn models_run_on_avx2() {
+    check("cpu:avx2", &MODELS);
+}
+
+#[test]
+fn models_run_through_the_c_compiler() {
+    // one of each kind: a compiler process is slow
+    check("c", &["silero_vad_op18_ifless", "ppocr_cls", "hibari_oov"]);
+}
+
+#[test]
+fn models_run_in_the_interpreter() {
+    check("eval", &["silero_vad_op15", "hibari_oov"]);
+}
+
+#[test]
+#[cfg(feature = "wgpu")]
+fn models_run_on_wgpu() {
+    check("wgpu", &MODELS);
+}
