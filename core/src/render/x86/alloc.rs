@@ -211,6 +211,23 @@ fn spill_inst(f: &mut Func, i: &mut Inst, slot: impl Fn(VReg) -> Option<u32>, ou
         out.push(store(f.regs[d.0 as usize], in_slot(sd), s));
         return;
     }
+    if let (Opnd::R(r, size), false) = (i.ops[0], i.ops.iter().any(|o| matches!(o, Opnd::M(_))))
+        && let Some(s) = slot(r)
+        && (in_memory(i.code) && size != Size::B || i.code == Code::Mov_r32_imm32)
+        && i.ops[1] != Opnd::R(r, size)
+    {
+        if i.code == Code::Mov_r32_imm32
+            && let Opnd::I32(v) = i.ops[1]
+            && v >= 0
+        {
+            (i.code, i.ops[1]) = (Code::Mov_rm64_imm32, Opnd::Q32(v));
+        }
+        if i.code != Code::Mov_r32_imm32 {
+            (i.ops[0], i.def) = (Opnd::M(in_slot(s)), 0);
+            out.push(Item::Op(*i));
+            return;
+        }
+    }
     let has_mem = i.ops.iter().any(|o| matches!(o, Opnd::M(_)));
     let twice = |r: VReg| {
         let mut n = 0;
@@ -271,6 +288,24 @@ fn spill_inst(f: &mut Func, i: &mut Inst, slot: impl Fn(VReg) -> Option<u32>, ou
     i.copy &= !matches!(i.ops[1], Opnd::M(_));
     out.push(Item::Op(*i));
     out.extend(after);
+}
+
+/// Instructions with an immediate or no second operand whose first may be memory.
+fn in_memory(code: Code) -> bool {
+    use Code::*;
+    let words = matches!(
+        code,
+        Add_rm32_imm32 | And_rm32_imm32 | Or_rm32_imm32 | Xor_rm32_imm32 | Sub_rm32_imm32 | Cmp_rm32_imm32
+    );
+    let full = matches!(
+        code,
+        Add_rm64_imm32 | And_rm64_imm32 | Or_rm64_imm32 | Xor_rm64_imm32 | Sub_rm64_imm32 | Cmp_rm64_imm32
+    );
+    let shifts = matches!(
+        code,
+        Shl_rm32_imm8 | Shr_rm32_imm8 | Sar_rm32_imm8 | Shl_rm64_imm8 | Shr_rm64_imm8 | Sar_rm64_imm8
+    );
+    words || full || shifts || matches!(code, Inc_rm64 | Neg_rm32 | Neg_rm64)
 }
 
 fn plain(code: Code, a: Opnd, b: Opnd, def: u8) -> Item {

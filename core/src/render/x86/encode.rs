@@ -168,7 +168,7 @@ impl Emit<'_> {
         };
         out.set_memory_base(base);
         if let Some(r) = m.index {
-            out.set_memory_index(physical(self.numbers[r.0 as usize], Size::Q));
+            out.set_memory_index(physical(self.numbers[r.0 as usize], m.vector.unwrap_or(Size::Q)));
             out.set_memory_index_scale(m.scale as u32);
         }
         out.set_memory_displacement64(disp as u64);

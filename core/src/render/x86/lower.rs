@@ -446,13 +446,12 @@ impl Lower<'_> {
             self.broadcast(u, pt, w)?
         } else if lane > 0 && w == 1 && !wide(dt) {
             let (po, pw) = *self.parts(lane, dt).iter().rev().find(|p| p.0 <= off).expect("parts cover the axis");
-            match pw {
-                1 => self.compute(u, pt, off, 1)?,
-                _ => {
-                    let v = self.demand(u, pt, po, pw)?;
-                    self.extract(u, pt, v, (po, pw), off - po)?
-                }
+            if pw > 1 {
+                // not remembered: taking it again is cheaper than keeping it
+                let v = self.demand(u, pt, po, pw)?;
+                return self.extract(u, pt, v, (po, pw), off - po);
             }
+            self.compute(u, pt, off, 1)?
         } else {
             self.compute(u, pt, off, w)?
         };
@@ -594,6 +593,15 @@ impl Lower<'_> {
                 let m = Mem { bcst: false, ..m };
                 let code = Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32;
                 self.f.def(code, &[Opnd::R(r, Size::Z), Opnd::M(m)]);
+            }
+            Val::M(m) if self.f.pool.is_zero(&m, vec_size(w).bytes()) => {
+                let x = Opnd::R(r, Size::X);
+                if vec_size(w) == Size::Z {
+                    let z = Opnd::R(r, Size::Z);
+                    self.f.emit(table::v3(table::V3::Xor, 16), &[z, z, z], 7, 0, 9);
+                } else {
+                    self.f.emit(Code::VEX_Vxorps_xmm_xmm_xmmm128, &[x, x, x], 7, 0, 9);
+                }
             }
             Val::M(m) => self.f.def(table::v2(V2::Load, w), &[Opnd::R(r, vec_size(w)), Opnd::M(m)]),
         }

@@ -6,7 +6,7 @@ use super::mir::{Base, Mem, Opnd, Size, VReg};
 use super::table::{self, ShiftImm, V2, V3};
 use crate::uop::{Arg, Op, UOp};
 use crate::{DType, Result};
-use iced_x86::Code;
+use iced_x86::{Code, Register};
 use smallvec::SmallVec;
 
 fn words(dt: DType) -> bool {
@@ -28,7 +28,9 @@ impl Lower<'_> {
         }
         let (s, r) = (self.reg(v, dt, 1)?, self.f.reg(Size::Q));
         self.f.def(Code::Movsxd_r64_rm32, &[Opnd::R(r, Size::Q), Opnd::R(s, Size::D)]);
-        self.remember(key, Val::R(r));
+        if self.tiles[u.0 as usize].lane == 0 {
+            self.remember(key, Val::R(r));
+        }
         Ok(Val::R(r))
     }
 
@@ -55,13 +57,25 @@ impl Lower<'_> {
 
     /// The address of lane `off`.
     fn address(&mut self, index: UOp, pt: &Point, off: usize) -> Result<Mem> {
+        let (reg, disp) = self.offset(self.g.src_at(index, 1), pt, off)?;
+        self.fixed_address(index, pt, off, reg, disp)
+    }
+
+    /// The address of lane `off` when the offset is `reg + disp` elements.
+    fn fixed_address(
+        &mut self,
+        index: UOp,
+        pt: &Point,
+        off: usize,
+        mut reg: Option<VReg>,
+        mut disp: i64,
+    ) -> Result<Mem> {
         let g = self.g;
         let mut ptr = g.src_at(index, 0);
         while g.op(ptr) == Op::After {
             ptr = g.src_at(ptr, 0);
         }
         let size = g.dtype(index).size() as i64;
-        let (mut reg, mut disp) = self.offset(g.src_at(index, 1), pt, off)?;
         if let Arg::Strides(list) = g.arg(index) {
             for (id, stride) in list {
                 let at = self.p.tiles.iter().position(|t| t.id == *id).expect("a tile axis of the program");
@@ -83,7 +97,7 @@ impl Lower<'_> {
             Arg::Scratch { .. } => Base::Slot(self.scratch[&ptr]),
             _ => return Err(unsupported(format!("an address from {}", g.op(ptr).name()), self.p)),
         };
-        Ok(Mem { base, index: reg, scale: size as u8, disp: bytes as i32, bcst: false })
+        Ok(Mem { index: reg, scale: size as u8, ..Mem::at(base, bytes as i32) })
     }
 
     /// Do neighbouring lanes lie side by side?
@@ -110,6 +124,11 @@ impl Lower<'_> {
         let gate = self.g.src(u).get(2).copied();
         let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
         if !self.contiguous(index) || lane_gate && !words(dt) {
+            let offset = self.g.src_at(index, 1);
+            let vector = self.tiles[offset.0 as usize].lane > 0;
+            if words(dt) && (vector || gate.is_some()) && !wide(self.g.dtype(offset)) {
+                return self.gather(u, pt, off, w);
+            }
             return self.pack(dt, w, |l, i| l.load_lane(u, pt, off + i, true));
         }
         let m = self.address(index, pt, off)?;
@@ -144,6 +163,61 @@ impl Lower<'_> {
         }
         let alt = self.reg(alt, dt, w)?;
         Ok(Val::R(self.blend(mask, Val::R(r), alt, w)))
+    }
+
+    /// 32-bit lanes from anywhere, through a gather instruction.
+    fn gather(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
+        let (g, size) = (self.g, vec_size(w));
+        let (index, dt) = (g.src_at(u, 0), g.dtype(u));
+        let offset = g.src_at(index, 1);
+        let lane = self.p.tiles.iter().find(|t| t.lane).map_or(0, |t| self.p.stride(index, t.id));
+        let steps: Vec<u8> = (0..w).flat_map(|i| ((lane * i as i64) as i32).to_le_bytes()).collect();
+        let steps = self.pool(&steps);
+        let mut m;
+        let lanes = if self.tiles[offset.0 as usize].lane > 0 {
+            let v = self.demand_reg(offset, pt, off, w)?;
+            m = self.fixed_address(index, pt, off, None, 0)?;
+            match lane {
+                0 => v,
+                _ => self.binary_vector(Op::Add, DType::I32, w, Val::R(v), steps, None)?,
+            }
+        } else {
+            let at = self.address(index, pt, off)?;
+            let r = self.f.reg(Size::Q);
+            self.f.def(Code::Lea_r64_m, &[Opnd::R(r, Size::Q), Opnd::M(at)]);
+            m = Mem { scale: 4, ..Mem::at(Base::Reg(r), 0) };
+            self.reg(steps, DType::I32, w)?
+        };
+        (m.index, m.vector) = (Some(lanes), Some(size));
+        let gate = g.src(u).get(2).copied();
+        let (r, alt) = (self.f.reg(size), g.src(u).get(1).copied());
+        let init = match alt {
+            Some(a) => self.demand(a, pt, off, w)?,
+            None => self.lanes_of(0, w),
+        };
+        let mask = gate.map(|g| self.demand_reg(g, pt, off, w)).transpose()?;
+        self.put(r, init, dt, w);
+        if w == 16 {
+            match mask {
+                Some(mask) => self.mask_to_k1(mask),
+                None => {
+                    let k = Opnd::P(Register::K1);
+                    self.f.emit(Code::VEX_Kxnorw_kr_kr_kr, &[k, k, k], 1, 0, 9);
+                }
+            }
+            let ops = [Opnd::R(r, size), Opnd::M(m)];
+            self.f.emit(Code::EVEX_Vgatherdps_zmm_k1_vm32z, &ops, 1, !0, 9).masked = true;
+            return Ok(Val::R(r));
+        }
+        let k = self.f.reg(size); // the instruction clears its mask
+        let mask = match mask {
+            Some(m) => Val::R(m),
+            None => self.lanes_of(u32::MAX, w),
+        };
+        self.put(k, mask, DType::I32, w);
+        let code = if w == 8 { Code::VEX_Vgatherdps_ymm_vm32y_ymm } else { Code::VEX_Vgatherdps_xmm_vm32x_xmm };
+        self.f.emit(code, &[Opnd::R(r, size), Opnd::M(m), Opnd::R(k, size)], 0b101, !0, 9);
+        Ok(Val::R(r))
     }
 
     /// Tests a scalar gate; the label to put after what it guards. Everything that is used inside must exist before.

@@ -58,6 +58,8 @@ pub(super) enum Base {
 pub(super) struct Mem {
     pub(super) base: Base,
     pub(super) index: Option<VReg>,
+    /// The index is a vector of this size: a gather.
+    pub(super) vector: Option<Size>,
     pub(super) scale: u8,
     pub(super) disp: i32,
     /// AVX-512 embedded broadcast of one 32-bit element.
@@ -66,7 +68,7 @@ pub(super) struct Mem {
 
 impl Mem {
     pub(super) fn at(base: Base, disp: i32) -> Mem {
-        Mem { base, index: None, scale: 1, disp, bcst: false }
+        Mem { base, index: None, vector: None, scale: 1, disp, bcst: false }
     }
 }
 
@@ -134,6 +136,14 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Does this operand name a constant of zeros?
+    pub(super) fn is_zero(&self, m: &Mem, bytes: u32) -> bool {
+        let at = m.disp as usize;
+        m.base == Base::Pool && self.bytes.get(at..at + bytes as usize).is_some_and(|b| b.iter().all(|x| *x == 0))
+    }
+}
+
 /// A function under construction.
 #[derive(Default)]
 pub(super) struct Func {
@@ -193,6 +203,11 @@ impl Func {
         if let Some(Item::Op(i)) = self.items.last_mut() {
             i.copy = matches!(src, Opnd::R(..));
         }
+    }
+
+    /// Two registers are compared; the second may be memory.
+    pub(super) fn compare(&mut self, code: Code, a: Opnd, b: Opnd) {
+        self.emit(code, &[a, b], 0, !0, 1);
     }
 
     /// With all roles given.

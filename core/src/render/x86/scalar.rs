@@ -236,7 +236,7 @@ impl Lower<'_> {
             }
             Op::Add => match b {
                 Val::R(b) => {
-                    let m = Mem { base: Base::Reg(a), index: Some(b), scale: 1, disp: 0, bcst: false };
+                    let m = Mem { index: Some(b), ..Mem::at(Base::Reg(a), 0) };
                     self.f.def(form(dt, Code::Lea_r32_m, Code::Lea_r64_m), &[sized(r, dt), Opnd::M(m)]);
                 }
                 Val::I(v) if i32::try_from(v).is_ok() => {
@@ -271,7 +271,7 @@ impl Lower<'_> {
             Op::Max | Op::Min => {
                 let b = self.reg(b, dt, 1)?;
                 self.put(r, Val::R(a), dt, 1);
-                self.f.read(form(dt, Code::Cmp_r32_rm32, Code::Cmp_r64_rm64), &[sized(a, dt), sized(b, dt)]);
+                self.f.compare(form(dt, Code::Cmp_r32_rm32, Code::Cmp_r64_rm64), sized(a, dt), sized(b, dt));
                 let code = match (op == Op::Max, dt.is_signed()) {
                     (true, true) => form(dt, Code::Cmovl_r32_rm32, Code::Cmovl_r64_rm64),
                     (true, false) => form(dt, Code::Cmovb_r32_rm32, Code::Cmovb_r64_rm64),
@@ -317,10 +317,9 @@ impl Lower<'_> {
             Val::I(v) if i32::try_from(v).is_ok() => Ok(Opnd::Q32(v as i32)),
             v => Err(self.reg(v, dt, 1)?),
         };
-        self.f.def(Code::Mov_r32_imm32, &[d(r), Opnd::I32(0)]);
         match b {
             Ok(i) => self.f.read(form(dt, Code::Cmp_rm32_imm32, Code::Cmp_rm64_imm32), &[sized(a, dt), i]),
-            Err(b) => self.f.read(form(dt, Code::Cmp_r32_rm32, Code::Cmp_r64_rm64), &[sized(a, dt), sized(b, dt)]),
+            Err(b) => self.f.compare(form(dt, Code::Cmp_r32_rm32, Code::Cmp_r64_rm64), sized(a, dt), sized(b, dt)),
         }
         let code = match (op, dt.is_signed()) {
             (Op::CmpEq, _) => Code::Sete_rm8,
@@ -328,7 +327,9 @@ impl Lower<'_> {
             (_, true) => Code::Setl_rm8,
             _ => Code::Setb_rm8,
         };
-        self.f.update(code, &[Opnd::R(r, Size::B)]);
+        let flag = self.f.reg(Size::Q);
+        self.f.def(code, &[Opnd::R(flag, Size::B)]);
+        self.f.emit(Code::Movzx_r32_rm8, &[d(r), Opnd::R(flag, Size::B)], 1, !1, 9);
         Ok(r)
     }
 

@@ -1,0 +1,99 @@
+//! The command line from outside: data on stdout, progress on stderr, exit codes 0, 1, 2.
+
+use gradloom::io::npz;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn gradloom(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gradloom")).args(args).output().expect("the binary runs")
+}
+
+fn model(name: &str, file: &str) -> String {
+    let p = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models").join(name).join(file);
+    p.to_str().expect("a plain path").to_string()
+}
+
+fn scratch(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a committed model and compares with what onnxruntime gave.
+fn run_model(name: &str, device: &str, tolerance: f64) {
+    let out = scratch(&format!("{name}-{}.npz", device.replace(':', "-")));
+    let (m, i, o) = (model(name, "model.onnx"), model(name, "input.npz"), out.to_str().expect("a plain path"));
+    let r = gradloom(&["run", &m, "--inputs", &i, "--outputs", o, "--device", device, "--threads", "2", "--json"]);
+    assert!(r.status.success(), "{name}: {}", text(&r.stderr));
+    assert!(text(&r.stdout).starts_with("{\"device\""), "{}", text(&r.stdout));
+    assert!(text(&r.stderr).contains("compiled"), "progress belongs on stderr");
+    let read = |p: &Path| npz::read(&std::fs::read(p).expect("the file is there")).expect("an npz");
+    let (got, want) = (read(&out), read(Path::new(&model(name, "expected.npz"))));
+    assert_eq!(got.len(), want.len());
+    for (key, w) in &want {
+        let g = &got.iter().find(|g| g.0 == *key).unwrap_or_else(|| panic!("output {key}")).1;
+        assert_eq!((g.dtype, &g.shape), (w.dtype, &w.shape), "{name} {key}");
+        let (g, w) = (g.to_f64(), w.to_f64());
+        let scale = w.iter().fold(0f64, |m, x| m.max(x.abs()));
+        let worst = g.iter().zip(&w).fold(0f64, |m, (a, b)| m.max((a - b).abs()));
+        assert!(worst <= tolerance * scale, "{name} {key}: off by {worst} of {scale}");
+    }
+}
+
+#[cfg(all(unix, target_arch = "x86_64"))]
+#[test]
+fn runs_models_on_the_cpu() {
+    for name in ["silero_vad_op18_ifless", "silero_vad_op15", "ppocr_cls", "hibari_oov"] {
+        for device in ["cpu", "cpu:avx2"] {
+            run_model(name, device, 1e-3);
+        }
+    }
+}
+
+#[test]
+fn lists_devices_as_json() {
+    let r = gradloom(&["devices", "--json"]);
+    assert!(r.status.success());
+    assert!(text(&r.stdout).contains("{\"name\":\"eval\",\"available\":true"), "{}", text(&r.stdout));
+}
+
+#[test]
+fn inspects_a_model() {
+    let r = gradloom(&["inspect", &model("magika", "model.onnx"), "--json"]);
+    let out = text(&r.stdout);
+    assert!(r.status.success(), "{}", text(&r.stderr));
+    for part in ["\"opset\":15", "\"name\":\"bytes\",\"dtype\":\"i32\"", "\"name\":\"target_label\"", "\"op\":\"Conv\""] {
+        assert!(out.contains(part), "no {part} in {out}");
+    }
+}
+
+#[test]
+fn failures_exit_with_1_and_name_what_is_wrong() {
+    let m = model("silero_vad_op15", "model.onnx");
+    let npz = model("magika", "input.npz");
+    let junk = scratch("junk.onnx");
+    std::fs::write(&junk, b"not a model").expect("scratch is writable");
+    let junk = junk.to_str().expect("a plain path");
+    let cases: [(&[&str], &str); 5] = [
+        (&["run", "nowhere.onnx", "--inputs", &npz], "nowhere.onnx"),
+        (&["run", junk, "--inputs", &npz], "onnx"),
+        (&["run", &m, "--inputs", &npz], "bytes"),
+        (&["run", &m, "--device", "eval"], "missing"),
+        (&["run", &m, "--device", "toaster"], "toaster"),
+    ];
+    for (args, part) in cases {
+        let r = gradloom(args);
+        assert_eq!(r.status.code(), Some(1), "{args:?}: {}", text(&r.stderr));
+        assert!(r.stdout.is_empty(), "{args:?} wrote data: {}", text(&r.stdout));
+        assert!(text(&r.stderr).contains(part), "{args:?}: no `{part}` in {}", text(&r.stderr));
+    }
+}
+
+#[test]
+fn wrong_usage_exits_with_2() {
+    for args in [&["fly"][..], &["run"], &["bench", "x.onnx", "--runs", "many"]] {
+        assert_eq!(gradloom(args).status.code(), Some(2), "{args:?}");
+    }
+}
