@@ -11,7 +11,7 @@
 //! | [`MultiHeadAttention`] | queries `[batch, n, width]`, keys and values `[batch, m, width]` |
 //! | [`Dropout`], [`Sequential`] | |
 //!
-//! A parameter is a tensor with storage of its own: loading and optimiser steps assign to it, and every clone of it sees
+//! A parameter is a tensor with storage of its own: optimiser steps assign to it, and every clone of it sees
 //! that. Nothing runs until the engine realizes [`Module::tensors`].
 
 mod attention;
@@ -83,8 +83,8 @@ pub trait Module {
         out
     }
 
-    /// Assigns every tensor from `dict`, casting to the module's dtypes. A missing name or another shape is an error, and
-    /// then nothing is assigned; names that nothing takes are returned.
+    /// Takes every tensor from `dict`, cast to the module's dtypes, without a copy. A missing name or another shape is an
+    /// error, and then nothing changes; names that nothing takes are returned.
     fn load_state_dict(&self, dict: &StateDict) -> Result<Vec<String>> {
         let own = self.state_dict();
         for (name, t) in &own {
@@ -97,7 +97,7 @@ pub trait Module {
             }
         }
         for (name, t) in &own {
-            t.assign(&dict[name])?;
+            t.set(&dict[name])?;
         }
         Ok(dict.keys().filter(|k| !own.contains_key(*k)).cloned().collect())
     }

@@ -64,6 +64,24 @@ impl Tensor {
         Ok(t)
     }
 
+    /// Makes this tensor, and every clone of it, denote `value` from now on; nothing is copied. Values computed from it
+    /// before stay as they were. Loading weights is this: what was there before is never computed.
+    pub fn set(&self, value: &Tensor) -> Result<()> {
+        Tensor::same_session("set", self, value)?;
+        if value.shape() != self.shape() {
+            return Err(Error::Shape { op: "set", lhs: self.shape(), rhs: value.shape() });
+        }
+        let value = match value.dtype() == self.dtype() {
+            true => value.clone(),
+            false => value.cast(self.dtype())?.to_storage()?,
+        };
+        let mut s = self.session().state();
+        let node = s.node(value.root());
+        s.set_node(self.root(), node);
+        drop(s);
+        Ok(())
+    }
+
     // ---- gradients
 
     /// Gradients of this scalar with respect to each of `targets`: the very tensors it was computed from. A target it

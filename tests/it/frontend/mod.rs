@@ -11,7 +11,7 @@ use gradloom_core::device::EvalDevice;
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Bytes, Engine};
 use gradloom_core::{DType, Session, Tensor};
-use host::{Value, data, eval};
+use host::{Value, data, eval, eval_on};
 use std::collections::BTreeMap;
 
 /// One recorded case.
@@ -162,7 +162,7 @@ fn values_are_torchs_on(engine: &mut Engine, every: usize) {
     // buffers are known to an engine by number: one session an engine
     let session = Session::new();
     let errors = differences(&session, every, &tolerance, &mut |_, t| {
-        let run = std::panic::AssertUnwindSafe(|| host::eval_on(engine, t));
+        let run = std::panic::AssertUnwindSafe(|| eval_on(engine, t));
         match std::panic::catch_unwind(run) {
             Ok(values) => values.map_err(|e| e.to_string()),
             Err(_) => Err("a panic".into()),
