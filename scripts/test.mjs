@@ -11,7 +11,7 @@ import { setup } from "./lib/system.mjs";
 const stages = {
   setup: () => setup(),
   fetch: () => fetchData(),
-  rust: () => run("cargo", ["test", "--workspace", "--no-fail-fast"]),
+  rust: () => run("cargo", ["test", "--workspace", "--no-fail-fast", "--features", "gradloom-tests/wgpu"]),
   wasm: () => {
     buildWasm();
     run("cargo", ["xtask", "wasm", "--tests"]);

@@ -4,3 +4,8 @@
 pub mod conformance;
 pub mod programs;
 pub mod runner;
+
+/// The Rust in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+mod readme {}
