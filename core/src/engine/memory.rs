@@ -21,8 +21,8 @@ pub struct Layout {
 }
 
 /// Places temporaries greedily, largest first, at the lowest free offset; opens a new arena where one would outgrow
-/// `max_bytes`. Offsets are multiples of `align`.
-pub fn plan(lives: &[Life], align: usize, max_bytes: usize) -> Layout {
+/// `max_bytes`, and for pairs that must be `apart`. Offsets are multiples of `align`.
+pub fn plan(lives: &[Life], align: usize, max_bytes: usize, apart: impl Fn(usize, usize) -> bool) -> Layout {
     let round = |n: usize| n.next_multiple_of(align.max(1));
     let mut by_size: Vec<usize> = (0..lives.len()).collect();
     by_size.sort_by_key(|&i| (std::cmp::Reverse(lives[i].bytes), lives[i].first, i));
@@ -36,6 +36,10 @@ pub fn plan(lives: &[Life], align: usize, max_bytes: usize) -> Layout {
             if arena == placed.len() {
                 placed.push(Vec::new());
                 out.arenas.push(0);
+            }
+            if placed[arena].iter().any(|&j| apart(i, j)) {
+                arena += 1;
+                continue;
             }
             let mut busy: Vec<(usize, usize)> = placed[arena]
                 .iter()
@@ -80,9 +84,12 @@ mod tests {
     #[test]
     fn a_chain_needs_two_places() {
         let lives: Vec<Life> = (0..10).map(|i| Life { bytes: 1000, first: i, last: i + 1 }).collect();
-        let l = plan(&lives, 256, usize::MAX);
+        let l = plan(&lives, 256, usize::MAX, |_, _| false);
         assert!(!overlap(&lives, &l));
         assert_eq!(l.arenas, vec![2048]);
+        let l = plan(&lives, 256, usize::MAX, |i, j| i.abs_diff(j) == 1);
+        assert!(l.places.windows(2).all(|p| p[0].0 != p[1].0));
+        assert_eq!(l.arenas, vec![1024, 1024]);
     }
 
     #[test]
@@ -99,7 +106,7 @@ mod tests {
                     Life { bytes: 1 + rnd(5000), first, last: first + rnd(8) }
                 })
                 .collect();
-            let l = plan(&lives, 64, 8192);
+            let l = plan(&lives, 64, 8192, |_, _| false);
             assert!(!overlap(&lives, &l));
             assert!(l.arenas.iter().all(|&a| a <= 8192));
         }

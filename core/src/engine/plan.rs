@@ -3,12 +3,12 @@
 use super::memory::{self, Life};
 use crate::codegen::{self, Opt, Program};
 use crate::render::{Code, Source};
-use crate::schedule::{Ast, Origin, schedule};
+use crate::schedule::{Ast, Kernel, Origin, schedule};
 use crate::target::{Lang, Target};
 use crate::uop::hash;
 use crate::uop::{Graph, UOp};
 use crate::{DType, Error, Result};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
 /// Where an argument of a kernel call lives.
@@ -104,6 +104,17 @@ pub fn render(p: &Arc<Program>, t: &Target) -> Result<Code> {
     }
 }
 
+/// Pairs of buffers of which one kernel reads one and writes the other. WebGPU forbids that both are parts of one
+/// allocation, unless the shader declares the read one as written too.
+fn read_and_written(kernels: &[Kernel]) -> FxHashSet<(usize, usize)> {
+    let mut pairs = FxHashSet::default();
+    for k in kernels {
+        let Some((&written, read)) = k.args.split_first() else { continue };
+        pairs.extend(read.iter().map(|&r| (written, r)));
+    }
+    pairs
+}
+
 /// Plans the computation of `roots`. New programs are compiled with `compile_one` unless `known` has them.
 pub fn plan(
     g: &Graph,
@@ -142,7 +153,11 @@ pub fn plan(
         }
     }
     let lives: Vec<Life> = temps.iter().map(|t| t.1).collect();
-    let layout = memory::plan(&lives, t.offset_alignment, t.max_buffer_bytes);
+    let apart = if t.lang == Lang::Wgsl { read_and_written(&s.kernels) } else { FxHashSet::default() };
+    let layout = memory::plan(&lives, t.offset_alignment, t.max_buffer_bytes, |i, j| {
+        let pair = (temps[i].0, temps[j].0);
+        apart.contains(&pair) || apart.contains(&(pair.1, pair.0))
+    });
     for ((i, life), (arena, offset)) in temps.iter().zip(&layout.places) {
         places[*i] = Some(Place::Arena { arena: *arena, offset: *offset, bytes: life.bytes });
     }
