@@ -288,6 +288,12 @@ fn sin_f32(b: &mut Build<'_>, x: UOp) -> (UOp, UOp) {
     }
     let r = within(b, r);
     let r2 = b.mul(r, r);
+    // out of range the error means nothing either, and may be large
+    let bound = b.c(1e-8);
+    let magnitude = b.mul(error, error);
+    let known = b.less(magnitude, bound);
+    let nothing = b.c(0.0);
+    let error = b.select(known, error, nothing);
     // sin(r + e) = r + (r^3*S + e)
     let s = b.poly(r2, &SIN_F32);
     let s = b.mul(s, r2);
