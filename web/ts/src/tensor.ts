@@ -416,7 +416,9 @@ export class Tensor {
   /** Over the last `dims` axes. */
   layerNorm(dims = 1, weight?: Tensor | null, bias?: Tensor | null, eps = 1e-5): Tensor { return op("layer_norm", given(this, weight, bias), [dims, eps]); }
   rmsNorm(dims = 1, weight?: Tensor | null, eps = 1e-6): Tensor { return op("rms_norm", given(this, weight), [dims, eps]); }
-  groupNorm(groups: number, weight?: Tensor | null, bias?: Tensor | null, eps = 1e-5): Tensor { return op("group_norm", given(this, weight, bias), [groups, eps]); }
+  groupNorm(groups: number, weight?: Tensor | null, bias?: Tensor | null, eps = 1e-5): Tensor {
+    return op("group_norm", given(this, weight, bias), [groups, eps]);
+  }
   instanceNorm(weight?: Tensor | null, bias?: Tensor | null, eps = 1e-5): Tensor { return op("instance_norm", given(this, weight, bias), [eps]); }
   /** Scaled dot-product attention with this as the queries. */
   attention(keys: Tensor, values: Tensor, options: { causal?: boolean; mask?: Tensor } = {}): Tensor {
