@@ -1,11 +1,43 @@
 // The demo site's build. The headers make the page cross-origin isolated, which gives the wasm device its threads.
+// Models and data go into the built site from the repository's test models and from the cache of fetched data.
+import { readFileSync, readdirSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
+import { readNpz } from "../tests/lib/npz.mjs";
 
 const headers = { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" };
+const root = fileURLToPath(new URL("..", import.meta.url));
+const MODELS = ["style_multistyle26", "magika", "silero_vad_op18_ifless"];
+
+/** Every file the page fetches, by its path in the site. */
+async function data() {
+  const files = {};
+  for (const name of MODELS) files[`models/${name}.onnx`] = readFileSync(`${root}/tests/models/${name}/model.onnx`);
+  for (const name of readdirSync(`${root}/tests/models/LICENSES`)) {
+    files[`licenses/${name}`] = readFileSync(`${root}/tests/models/LICENSES/${name}`);
+  }
+  // images and labels, train and test, as bytes one after another
+  const mnist = await readNpz(readFileSync(`${root}/.cache/datasets/mnist.npz`));
+  files["data/mnist.bin"] = Buffer.concat(["x_train", "y_train", "x_test", "y_test"].map((name) => mnist[name].data));
+  // the speech that the detector's test model is tested with: frames of 64 samples seen before and 512 new ones
+  const { input } = await readNpz(readFileSync(`${root}/tests/models/silero_vad_sequence/input.npz`));
+  const frames = Array.from({ length: input.shape[0] }, (_, at) => input.data.subarray(at * 576 + 64, (at + 1) * 576));
+  files["data/speech.f32"] = Buffer.concat(frames.map((f) => Buffer.from(f.buffer, f.byteOffset, f.byteLength)));
+  return files;
+}
+
+const siteData = {
+  name: "site-data",
+  async generateBundle() {
+    for (const [fileName, source] of Object.entries(await data())) this.emitFile({ type: "asset", fileName, source });
+  },
+};
 
 export default defineConfig({
   base: "./",
   build: { target: "es2022", outDir: "dist", assetsInlineLimit: 0 },
+  worker: { format: "es" },
+  plugins: [siteData],
   optimizeDeps: { exclude: ["gradloom"] },
   server: { headers },
   preview: { headers },

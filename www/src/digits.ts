@@ -1,0 +1,145 @@
+// The digit reader: training with a live curve, then reading what is drawn.
+import { ask } from "./protocol";
+import { el, isBusy, measure, plot, say, timing, work } from "./ui";
+
+const SIDE = 28;
+const pad = el<HTMLCanvasElement>("pad");
+const pen = pad.getContext("2d", { willReadFrequently: true }) as CanvasRenderingContext2D;
+const result = el("digit");
+let trained = false;
+
+function clear(): void {
+  pen.fillStyle = "#000";
+  pen.fillRect(0, 0, pad.width, pad.height);
+  result.textContent = trained ? "Draw a digit." : "Train first, then draw a digit.";
+}
+
+/** The drawing as the training data has it: 20 by 20 around the ink, centred by mass in 28 by 28. */
+function pixels(): Float32Array | null {
+  const { width, height } = pad;
+  const ink = pen.getImageData(0, 0, width, height).data;
+  let [left, top, right, bottom] = [width, height, -1, -1];
+  for (let y = 0; y < height; y += 1) {
+    for (let x = 0; x < width; x += 1) {
+      if ((ink[4 * (y * width + x)] as number) < 40) continue;
+      [left, right, top, bottom] = [Math.min(left, x), Math.max(right, x), Math.min(top, y), Math.max(bottom, y)];
+    }
+  }
+  if (right < 0) return null;
+  const [w, h] = [right - left + 1, bottom - top + 1];
+  const scale = 20 / Math.max(w, h);
+  const draw = (dx: number, dy: number): Uint8ClampedArray => {
+    const small = new OffscreenCanvas(SIDE, SIDE).getContext("2d") as OffscreenCanvasRenderingContext2D;
+    small.fillRect(0, 0, SIDE, SIDE);
+    small.imageSmoothingQuality = "high";
+    small.drawImage(pad, left, top, w, h, (SIDE - w * scale) / 2 + dx, (SIDE - h * scale) / 2 + dy, w * scale, h * scale);
+    return small.getImageData(0, 0, SIDE, SIDE).data;
+  };
+  const first = draw(0, 0);
+  let [mass, mx, my] = [0, 0, 0];
+  for (let at = 0; at < SIDE * SIDE; at += 1) {
+    const v = first[4 * at] as number;
+    mass += v;
+    mx += v * (at % SIDE);
+    my += v * Math.floor(at / SIDE);
+  }
+  const middle = (SIDE - 1) / 2;
+  const moved = draw(Math.round(middle - mx / mass), Math.round(middle - my / mass));
+  return Float32Array.from({ length: SIDE * SIDE }, (_, at) => (moved[4 * at] as number) / 255);
+}
+
+let reading = false;
+
+async function read(): Promise<void> {
+  if (!trained || isBusy() || reading) return;
+  const image = pixels();
+  if (!image) return;
+  reading = true;
+  try {
+    const { probabilities } = await ask<"digit">({ kind: "digit", pixels: image });
+    const best = probabilities.indexOf(Math.max(...probabilities));
+    result.textContent = `That is a ${best} (${Math.round(100 * (probabilities[best] as number))} %).`;
+  } catch (error) {
+    result.textContent = `That failed: ${(error as Error).message}`;
+  } finally {
+    reading = false;
+  }
+}
+
+let at: [number, number] | null = null;
+
+function line(to: [number, number]): void {
+  const [x, y] = at ?? to;
+  pen.strokeStyle = "#fff";
+  pen.lineWidth = 22;
+  pen.lineCap = pen.lineJoin = "round";
+  pen.beginPath();
+  pen.moveTo(x, y);
+  pen.lineTo(...to);
+  pen.stroke();
+  at = to;
+}
+
+function where(event: PointerEvent): [number, number] {
+  const box = pad.getBoundingClientRect();
+  return [((event.clientX - box.left) / box.width) * pad.width, ((event.clientY - box.top) / box.height) * pad.height];
+}
+
+function keyboard(): void {
+  let [x, y, down] = [140, 50, false];
+  pad.addEventListener("keydown", (event) => {
+    const moves: Record<string, [number, number]> = { ArrowLeft: [-14, 0], ArrowRight: [14, 0], ArrowUp: [0, -14], ArrowDown: [0, 14] };
+    const move = moves[event.key];
+    if (move) [x, y] = [Math.min(266, Math.max(14, x + move[0])), Math.min(266, Math.max(14, y + move[1]))];
+    else if (event.key === " ") {
+      down = !down;
+      at = null;
+      result.textContent = down ? "The pen is down: arrows draw, space lifts it." : "The pen is up.";
+    } else return;
+    event.preventDefault();
+    if (down) line([x, y]);
+    else if (!move) void read();
+  });
+}
+
+/** Training starts from scratch on another device. */
+export function forget(): void {
+  trained = false;
+  clear();
+}
+
+export function digits(): void {
+  clear();
+  keyboard();
+  el("clear").addEventListener("click", clear);
+  pad.addEventListener("pointerdown", (event) => {
+    pad.setPointerCapture(event.pointerId);
+    at = null;
+    line(where(event));
+  });
+  pad.addEventListener("pointermove", (event) => {
+    if (pad.hasPointerCapture(event.pointerId)) line(where(event));
+  });
+  pad.addEventListener("pointerup", () => void read());
+  el("train").addEventListener("click", () => {
+    const losses: number[] = [];
+    const curve = el<HTMLCanvasElement>("loss");
+    void work("Compiling the training step", async (signal) => {
+      const done = await ask<"train">({ kind: "train" }, {
+        signal,
+        onEvent: (event) => {
+          if (event.kind !== "loss") return;
+          losses.push(event.loss);
+          measure(event.step / event.steps);
+          plot(curve, losses, 2.4, event.steps);
+          el("loss-text").textContent = `Step ${event.step} of ${event.steps}: loss ${event.loss.toFixed(3)}`;
+          if (event.step % 50 === 1) say(`Training: step ${event.step} of ${event.steps}`);
+        },
+      });
+      trained = true;
+      clear();
+      timing("digits-timing", done.timing, "step");
+      return `Trained ${done.steps} steps in ${done.seconds.toFixed(1)} s: reads ${(100 * done.accuracy).toFixed(1)} % of the test digits right.`;
+    });
+  });
+}
