@@ -1,20 +1,193 @@
-// The built demo page in headless Chromium: it opens, and says what it found.
+// The built demo page in headless Chromium, driven as a person would: every demo on both devices with its results checked,
+// on a narrow screen, and without WebGPU.
+// usage: node tests/browser/demo.mjs [wasm] [webgpu] [narrow] [no-webgpu]
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { launch } from "../../scripts/lib/chromium.mjs";
 import { Failure, main, root } from "../../scripts/lib/run.mjs";
 import { serve } from "../../scripts/serve.mjs";
 
+const MINUTES = 60_000;
+
+function check(holds, what) {
+  if (!holds) throw new Failure(`demo: ${what}`);
+}
+
+/** Opens the page; a console error, an exception or a request to another place fails the test. */
+async function open(browser, url, query = "", options = {}) {
+  const page = await browser.newPage(options);
+  const problems = [];
+  page.on("console", (message) => message.type() === "error" && problems.push(message.text()));
+  page.on("pageerror", (error) => problems.push(String(error)));
+  page.on("request", (request) => {
+    const to = request.url();
+    if (!to.startsWith(url) && !/^(data|blob):/.test(to)) problems.push(`a request left the page: ${to}`);
+  });
+  await page.goto(`${url}/${query}`);
+  const status = async (pattern, limit = 2 * MINUTES) => {
+    const until = Date.now() + limit;
+    for (;;) {
+      const text = await page.textContent("#status");
+      check(problems.length === 0, problems.join("\n"));
+      if (pattern.test(text)) return text;
+      check(!/failed|could not/.test(text), `the page says: ${text}`);
+      check(Date.now() < until, `no ${pattern} after ${limit} ms; the page says: ${text}`);
+      await page.waitForTimeout(50);
+    }
+  };
+  await status(/^Ready: /);
+  return { page, status };
+}
+
+/** The pixels of a canvas, without alpha. */
+function canvasPixels(page, id) {
+  return page.evaluate((name) => {
+    const canvas = document.getElementById(name);
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    return Array.from(data.filter((_, at) => at % 4 !== 3));
+  }, id);
+}
+
+const difference = (a, b) => a.reduce((sum, v, at) => sum + Math.abs(v - b[at]), 0) / a.length;
+
+async function digits({ page, status }) {
+  const start = Date.now();
+  await page.click("#train");
+  const text = await status(/^Trained /, 6 * MINUTES);
+  const accuracy = Number(/reads ([\d.]+) %/.exec(text)[1]);
+  check(accuracy >= 97, `${accuracy} % of the test digits is too few`);
+  check(/Step 500 of 500: loss \d/.test(await page.textContent("#loss-text")), "the curve did not reach the end");
+  check((await canvasPixels(page, "loss")).some((v) => v > 0), "the loss curve is empty");
+  // a one and a zero, by mouse
+  const box = await page.locator("#pad").boundingBox();
+  const draw = async (points) => {
+    await page.click("#clear");
+    const at = ([x, y]) => [box.x + x * box.width, box.y + y * box.height];
+    await page.locator("#pad").scrollIntoViewIfNeeded();
+    Object.assign(box, await page.locator("#pad").boundingBox());
+    await page.mouse.move(...at(points[0]));
+    await page.mouse.down();
+    for (const point of points) await page.mouse.move(...at(point), { steps: 4 });
+    await page.mouse.up();
+    await page.waitForFunction(() => /That is a \d/.test(document.querySelector("#digit").textContent), null, { timeout: 30_000 });
+    return (await page.textContent("#digit")).slice(10, 11);
+  };
+  const ring = Array.from({ length: 25 }, (_, at) => [0.5 + 0.22 * Math.sin(at / 4), 0.5 - 0.32 * Math.cos(at / 4)]);
+  check((await draw([[0.55, 0.15], [0.5, 0.5], [0.45, 0.85]])) === "1", "a drawn 1 was not read");
+  check((await draw(ring)) === "0", "a drawn 0 was not read");
+  return `${text} ${await page.textContent("#digits-timing")} (${((Date.now() - start) / 1000).toFixed(0)} s in all)`;
+}
+
+async function picture({ page, status }) {
+  await page.click("#style-run");
+  await status(/^Painted\./);
+  const [before, after] = [await canvasPixels(page, "source"), await canvasPixels(page, "painted")];
+  check(difference(before, after) > 10, "the painted picture is the picture");
+  check(new Set(after).size > 60, "the painted picture is flat");
+  return { after, text: await page.textContent("#style-timing") };
+}
+
+async function fileKinds({ page, status }) {
+  const files = [
+    ["script.txt", readFileSync(join(root, "tests/fixtures/make_io.py")), /Python/],
+    ["noname", readFileSync(join(root, "web/ts/package.json")), /JSON/],
+    ["model.bin", readFileSync(join(root, "tests/models/magika/model.onnx")), /Open Neural Network Exchange|ONNX/i],
+    ["archive", readFileSync(join(root, "tests/fixtures/io/small.zip")), /Zip/i],
+  ];
+  for (const [name, buffer, kind] of files) {
+    await page.setInputFiles("#file", { name, mimeType: "application/octet-stream", buffer });
+    const text = await status(new RegExp(`^${name.replace(".", "\\.")}: `));
+    check(kind.test(text), `${kind} was expected where the page says: ${text}`);
+    check((await page.locator("#kinds li").count()) === 3, "three kinds are listed");
+  }
+  await page.setInputFiles("#file", { name: "tiny", mimeType: "text/plain", buffer: Buffer.from("ab") });
+  await status(/^tiny is too small/);
+  return page.textContent("#files-timing");
+}
+
+async function speech({ page, status }) {
+  await page.click("#speech-sample");
+  const text = await status(/^Speech in /);
+  const [spoken, all] = /([\d.]+) of ([\d.]+) s/.exec(text).slice(1).map(Number);
+  check(all === 3 && spoken > 2 && spoken < 2.9, text);
+  // a second of silence as a sound file
+  const wav = Buffer.alloc(44 + 32_000);
+  wav.write("RIFF\0\0\0\0WAVEfmt ", 0, "latin1");
+  wav.writeUInt32LE(36 + 32_000, 4);
+  [[16, 16, 4], [20, 1, 2], [22, 1, 2], [24, 16_000, 4], [28, 32_000, 4], [32, 2, 2], [34, 16, 2]].forEach(([at, v, n]) => wav.writeUIntLE(v, at, n));
+  wav.write("data", 36, "latin1");
+  wav.writeUInt32LE(32_000, 40);
+  await page.setInputFiles("#sound", { name: "silence.wav", mimeType: "audio/wav", buffer: wav });
+  await status(/^Speech in 0\.0 of 1\.0 s/);
+  return `${text} ${await page.textContent("#speech-timing")}`;
+}
+
+const painted = {};
+
+async function onDevice(browser, url, device) {
+  const opened = await open(browser, url, `?device=${device}`);
+  const { page, status } = opened;
+  check(await page.isChecked(`#device [value=${device}]`), `${device} is not the device in use`);
+  const say = (text) => console.log(`demo: ${device}: ${text}`);
+  say(await speech(opened));
+  say(await fileKinds(opened));
+  const style = await picture(opened);
+  say(style.text);
+  painted[device] = style.after;
+  say(await digits(opened));
+  // Stop ends training early, and the page goes on
+  await page.click("#train");
+  await page.waitForFunction(() => /Step \d+/.test(document.querySelector("#loss-text").textContent));
+  await page.click("#stop");
+  await status(/^Trained \d+ steps/, 1 * MINUTES);
+  check(!/500 steps/.test(await page.textContent("#status")), "Stop did not stop the training");
+  await page.close();
+}
+
+const parts = {
+  wasm: (browser, url) => onDevice(browser, url, "wasm"),
+  webgpu: (browser, url) => onDevice(browser, url, "webgpu"),
+  async narrow(browser, url) {
+    const { page } = await open(browser, url, "?device=wasm", { viewport: { width: 360, height: 740 }, colorScheme: "dark" });
+    check((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360, "the page scrolls sideways at 360 px");
+    const small = await page.evaluate(() => [...document.querySelectorAll("button, select, nav a, label")].filter((e) => e.offsetParent && e.getBoundingClientRect().height < 43.5).map((e) => e.textContent));
+    check(small.length === 0, `too small to touch: ${small}`);
+    // the keyboard alone reaches the training button and starts it
+    await page.focus("#train");
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => /Step \d+/.test(document.querySelector("#loss-text").textContent));
+    await page.focus("#stop");
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => document.querySelector("#status").textContent.startsWith("Trained"));
+    await page.close();
+    console.log("demo: narrow: ok");
+  },
+};
+
+async function withoutWebGpu(url) {
+  const browser = await launch({ webgpu: false });
+  try {
+    const opened = await open(browser, url);
+    check(/There is no WebGPU here/.test(await opened.page.textContent("#device-note")), "the page does not say that WebGPU is missing");
+    check(await opened.page.isDisabled("#device [value=webgpu]"), "WebGPU can be picked where there is none");
+    console.log(`demo: no-webgpu: ${await speech(opened)}`);
+  } finally {
+    await browser.close();
+  }
+}
+
 main(async () => {
+  const wanted = process.argv.slice(2);
+  const chosen = (name) => wanted.length === 0 || wanted.includes(name);
   const server = await serve({ "/": join(root, "www/dist") });
   const browser = await launch();
   try {
-    const page = await browser.newPage();
-    const problems = [];
-    page.on("console", (message) => message.type() === "error" && problems.push(message.text()));
-    page.on("pageerror", (error) => problems.push(String(error)));
-    await page.goto(server.url);
-    await page.waitForFunction(() => document.querySelector("#status")?.textContent?.includes("WebGPU is here"), null, { timeout: 30_000 });
-    if (problems.length > 0) throw new Failure(`demo: ${problems.join("\n")}`);
+    for (const [name, body] of Object.entries(parts)) if (chosen(name)) await body(browser, server.url);
+    if (painted.wasm && painted.webgpu) {
+      const apart = difference(painted.wasm, painted.webgpu);
+      check(apart < 0.5, `the two devices paint differently: ${apart} of 255 on average`);
+    }
+    if (chosen("no-webgpu")) await withoutWebGpu(server.url);
     console.log("demo: ok");
   } finally {
     await browser.close();
