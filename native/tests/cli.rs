@@ -64,7 +64,8 @@ fn inspects_a_model() {
     let r = gradloom(&["inspect", &model("magika", "model.onnx"), "--json"]);
     let out = text(&r.stdout);
     assert!(r.status.success(), "{}", text(&r.stderr));
-    for part in ["\"opset\":15", "\"name\":\"bytes\",\"dtype\":\"i32\"", "\"name\":\"target_label\"", "\"op\":\"Conv\""] {
+    for part in ["\"opset\":15", "\"name\":\"bytes\",\"dtype\":\"i32\"", "\"name\":\"target_label\"", "\"op\":\"Conv\""]
+    {
         assert!(out.contains(part), "no {part} in {out}");
     }
 }

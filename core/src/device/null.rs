@@ -136,3 +136,24 @@ impl Device for NullDevice {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_checks() {
+        let mut d = NullDevice::new(Target::eval());
+        let a = d.alloc(64).unwrap();
+        d.upload(a, 32, &[1; 32]).unwrap();
+        assert!(d.upload(a, 33, &[1; 32]).is_err());
+        let v = View { buf: a, offset: 0, bytes: 32 };
+        d.submit(&[Step::Copy { src: v, dst: View { offset: 32, ..v } }]).unwrap();
+        assert_eq!(d.counts(), Counts { copies: 1, uploaded: 32, ..Counts::default() });
+        let t = d.read(v).unwrap();
+        assert_eq!(d.poll(t).unwrap(), Some(vec![0; 32]));
+        assert!(d.poll(t).is_err());
+        d.free(a);
+        assert!(d.read(v).is_err());
+    }
+}

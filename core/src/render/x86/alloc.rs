@@ -301,10 +301,8 @@ fn in_memory(code: Code) -> bool {
         code,
         Add_rm64_imm32 | And_rm64_imm32 | Or_rm64_imm32 | Xor_rm64_imm32 | Sub_rm64_imm32 | Cmp_rm64_imm32
     );
-    let shifts = matches!(
-        code,
-        Shl_rm32_imm8 | Shr_rm32_imm8 | Sar_rm32_imm8 | Shl_rm64_imm8 | Shr_rm64_imm8 | Sar_rm64_imm8
-    );
+    let shifts =
+        matches!(code, Shl_rm32_imm8 | Shr_rm32_imm8 | Sar_rm32_imm8 | Shl_rm64_imm8 | Shr_rm64_imm8 | Sar_rm64_imm8);
     words || full || shifts || matches!(code, Inc_rm64 | Neg_rm32 | Neg_rm64)
 }
 

@@ -19,6 +19,9 @@ use smallvec::SmallVec;
 /// Tile axes a program may have.
 const MAX_TILES: usize = 16;
 
+/// Asking for a value asks for its sources: longer chains are computed in steps, so that the stack stays small.
+const MAX_DEPTH: u32 = 40;
+
 /// A value of one element: in a register, in memory (constants, loads used once), or a scalar integer constant.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Val {
@@ -79,6 +82,8 @@ pub(super) struct Lower<'a> {
     pub(super) f: Func,
     /// Most 32-bit lanes of a register.
     pub(super) max_w: usize,
+    /// The nodes of the order and their sources.
+    used: Vec<UOp>,
     /// Position in `order`, `u32::MAX` if it has none.
     pub(super) place: Vec<u32>,
     /// The straight stretch of code the node is placed in.
@@ -121,26 +126,30 @@ pub(super) fn lower(p: &Program, max_w: usize) -> Result<Func> {
         return Err(unsupported(format!("{} tile axes", p.tiles.len()), p));
     }
     let g = &p.g;
-    let tiles = g
-        .iter()
-        .map(|u| {
-            let mut t = Tile::default();
-            for a in p.tile(u) {
-                let at = p.tiles.iter().position(|x| x.id == a.id).expect("a tile axis of the program");
-                match a.lane {
-                    true => t.lane = a.len,
-                    false => t.regs.push((at as u8, a.len as u16)),
-                }
-            }
-            t
-        })
-        .collect();
     let n = g.len();
+    // the graph may hold nodes that the program does not use
+    let mut tiles = vec![Tile::default(); n];
+    let mut seen = vec![false; n];
+    let mut used = Vec::new();
+    for u in p.order.iter().flat_map(|u| g.src(*u).iter().chain([u])) {
+        if std::mem::replace(&mut seen[u.0 as usize], true) {
+            continue;
+        }
+        used.push(*u);
+        for a in p.tile(*u) {
+            let at = p.tiles.iter().position(|x| x.id == a.id).expect("a tile axis of the program");
+            match a.lane {
+                true => tiles[u.0 as usize].lane = a.len,
+                false => tiles[u.0 as usize].regs.push((at as u8, a.len as u16)),
+            }
+        }
+    }
     let mut l = Lower {
         p,
         g,
         f: Func::default(),
         max_w,
+        used,
         place: vec![u32::MAX; n],
         block: vec![u32::MAX; n],
         tiles,
@@ -189,6 +198,7 @@ impl Lower<'_> {
                 self.last_change.insert(acc, i as u32);
             }
         }
+        let mut depth = vec![0u32; g.len()];
         for &u in &self.p.order {
             let k = u.0 as usize;
             let elsewhere = self.users[k].iter().any(|x| self.block[x.0 as usize] != self.block[k]);
@@ -198,6 +208,12 @@ impl Lower<'_> {
                 Op::AccRead => elsewhere || self.last_change.get(&g.src_at(u, 0)) > Some(&self.place[k]),
                 op => elsewhere && (op.is_alu() || matches!(op, Op::Index | Op::Fold | Op::Var | Op::After)),
             };
+            if !self.eager[k] && (g.op(u).is_alu() || matches!(g.op(u), Op::Load | Op::Index | Op::Fold)) {
+                depth[k] = 1 + g.src(u).iter().map(|s| depth[s.0 as usize]).max().unwrap_or(0);
+                if depth[k] >= MAX_DEPTH {
+                    (self.eager[k], depth[k]) = (true, 0);
+                }
+            }
         }
     }
 
@@ -259,7 +275,8 @@ impl Lower<'_> {
             self.grid = Some(Slice { lo, hi, end });
         }
         let (bufs, vars) = (regs[0].1, regs[1].1);
-        let mut slots: Vec<u32> = self.g.iter().filter_map(|u| self.p.slot_of_param(u)).collect();
+        let used = std::mem::take(&mut self.used);
+        let mut slots: Vec<u32> = used.iter().filter_map(|&u| self.p.slot_of_param(u)).collect();
         slots.sort();
         slots.dedup();
         for s in slots {
@@ -268,9 +285,9 @@ impl Lower<'_> {
             self.f.def(Code::Mov_r64_rm64, &[Opnd::R(r, Size::Q), Opnd::M(m)]);
             self.params.insert(s, r);
         }
-        for u in self.g.iter() {
+        for u in used {
             match self.g.arg(u) {
-                Arg::Var { name, .. } if !self.users[u.0 as usize].is_empty() => {
+                Arg::Var { name, .. } => {
                     let Some(at) = self.p.vars.iter().position(|v| v.name == *name) else {
                         return Err(Error::Internal(format!("variable {name} is not in the kernel's list")));
                     };
