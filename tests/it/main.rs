@@ -5,6 +5,7 @@ mod cpu;
 mod devices;
 mod frontend;
 mod minilm;
+mod mnist;
 mod models;
 mod samples;
 mod spec;
