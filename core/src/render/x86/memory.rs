@@ -171,6 +171,21 @@ impl Lower<'_> {
         let (index, dt) = (g.src_at(u, 0), g.dtype(u));
         let offset = g.src_at(index, 1);
         let lane = self.p.tiles.iter().find(|t| t.lane).map_or(0, |t| self.p.stride(index, t.id));
+        if w == 16
+            && lane == 0
+            && self.tiles[offset.0 as usize].lane == 0
+            && let [_, alt, gate] = *g.src(u)
+        {
+            // one address: a masked broadcast touches it only if some lane wants it
+            let m = self.address(index, pt, off)?;
+            let (alt, mask) = (self.demand(alt, pt, off, w)?, self.demand_reg(gate, pt, off, w)?);
+            let r = self.f.reg(size);
+            self.put(r, alt, dt, w);
+            self.mask_to_k1(mask);
+            let ops = [Opnd::R(r, size), Opnd::M(m)];
+            self.f.emit(Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32, &ops, 1, !0, 9).masked = true;
+            return Ok(Val::R(r));
+        }
         let steps: Vec<u8> = (0..w).flat_map(|i| ((lane * i as i64) as i32).to_le_bytes()).collect();
         let steps = self.pool(&steps);
         let mut m;

@@ -44,6 +44,17 @@ impl Lower<'_> {
                 let (b, c) = (self.demand(src[1], pt, off, w)?, self.demand(src[2], pt, off, w)?);
                 Val::R(self.mul_add(dt, w, a, b, c)?)
             }
+            Op::Shl | Op::Shr if g.const_int(src[1]).is_some() => {
+                let n = g.const_int(src[1]).unwrap_or(0) & (dt.bits() as i64 - 1);
+                let (a, d) = (self.reg(a, dt, w)?, self.f.reg(vec_size(w)));
+                let shift = match op {
+                    Op::Shl => ShiftImm::Shl,
+                    _ if dt.is_signed() => ShiftImm::Sar,
+                    _ => ShiftImm::Shr,
+                };
+                self.shift(shift, w, d, a, n as u8);
+                Val::R(if op == Op::Shl { self.normal(dt, w, d) } else { d })
+            }
             _ => {
                 let b = self.demand_mem(src[1], u, pt, off, w)?;
                 let number = |s: UOp| g.const_val(s).is_some_and(|c| !c.as_f64().is_nan());
