@@ -150,7 +150,11 @@ const parts = {
   async narrow(browser, url) {
     const { page } = await open(browser, url, "?device=wasm", { viewport: { width: 360, height: 740 }, colorScheme: "dark" });
     check((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360, "the page scrolls sideways at 360 px");
-    const small = await page.evaluate(() => [...document.querySelectorAll("button, select, nav a, label")].filter((e) => e.offsetParent && e.getBoundingClientRect().height < 43.5).map((e) => e.textContent));
+    const small = await page.evaluate(() =>
+      [...document.querySelectorAll("button, select, nav a, label")]
+        .filter((e) => e.offsetParent && e.getBoundingClientRect().height < 43.5)
+        .map((e) => e.textContent),
+    );
     check(small.length === 0, `too small to touch: ${small}`);
     // the keyboard alone reaches the training button and starts it
     await page.focus("#train");

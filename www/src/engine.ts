@@ -33,7 +33,12 @@ function model(name: string, tell: (answer: Answer) => void): Promise<Model> {
 }
 
 /** Runs a model and reads its outputs; the first run compiles. */
-async function run(name: string, feeds: Record<string, Tensor>, signal: AbortSignal, tell: (answer: Answer) => void): Promise<{ outputs: Record<string, Output>; timing: Timing }> {
+async function run(
+  name: string,
+  feeds: Record<string, Tensor>,
+  signal: AbortSignal,
+  tell: (answer: Answer) => void,
+): Promise<{ outputs: Record<string, Output>; timing: Timing }> {
   const net = await model(name, tell);
   const key = `${device.kind}/${name}`;
   const past = times.get(key) ?? [];
