@@ -157,7 +157,9 @@ fn attempt(g: &mut Graph, best: &mut UOp, there: &FxHashMap<UOp, UOp>, back: &Fx
     let after = substitute1(g, inside, back);
     let after = simplify(g, after);
     // a solved term may still stand next to its stand-in: then nothing was gained
-    if cost(g, after) < cost(g, *best) && (no_wrap(g, after) || !no_wrap(g, *best)) {
+    // and an address must not come to depend on a range that it did not
+    let same_ranges = g.ranges(after) & !g.ranges(*best) == 0;
+    if same_ranges && cost(g, after) < cost(g, *best) && (no_wrap(g, after) || !no_wrap(g, *best)) {
         *best = after;
     }
 }

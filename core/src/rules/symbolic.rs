@@ -8,6 +8,7 @@
 use super::cmp::{as_power, compare, conjunction, conjuncts, is_index};
 use super::divmod::{div, modulo, recombine};
 use super::fold::fold_node;
+use super::invalid::simplify_under;
 use super::linear::{Linear, no_wrap, order};
 use crate::DType;
 use crate::dtype::Scalar;
@@ -115,6 +116,10 @@ rules! {
         where_binary:   (any BINARY)              => do where_binary;
         where_cast:     (Cast (Where c (# x) (# y))) => { let dt = g.dtype(u); let (x, y) = (g.cast(x, dt), g.cast(y, dt)); g.select(c, x, y) };
         where_closure:  (Where c x y)             => do where_closure;
+        // gated memory: the address matters only where the gate is true
+        load_under:     (Load (i @ (Index p x)) a c) => { let i = address_under(g, i, p, x, c)?; g.load_gated(i, a, c) };
+        store_under:    (Store (i @ (Index p x)) v c) => { let i = address_under(g, i, p, x, c)?; g.with_src(u, &[i, v, c]) };
+        where_load:     (Where c (l @ (Load _ a d)) {a}) if { implies(g, d, c) } => l;
         // casts
         cast_same:      (Cast x) if { g.dtype(x) == g.dtype(u) } => x;
         cast_cast:      (Cast (Cast x))           => do cast_cast;
@@ -274,6 +279,33 @@ fn assume(g: &mut Graph, u: UOp, known: &FxHashMap<UOp, UOp>, depth: usize) -> U
     }
     let src: smallvec::SmallVec<[UOp; 4]> = g.srcs(u).iter().map(|&s| assume(g, s, known, depth - 1)).collect();
     g.with_src(u, &src)
+}
+
+/// The address, simplified under its gate; only where it divides or selects, the rest has nothing to gain.
+fn address_under(g: &mut Graph, at: UOp, p: UOp, x: UOp, gate: UOp) -> Option<UOp> {
+    let mut stack: smallvec::SmallVec<[UOp; 16]> = smallvec::smallvec![x];
+    let mut budget = 64;
+    loop {
+        let u = stack.pop()?;
+        if matches!(g.op(u), Op::FloorDiv | Op::FloorMod | Op::Where | Op::Max | Op::Min) {
+            break;
+        }
+        budget -= 1;
+        if budget == 0 {
+            return None;
+        }
+        if g.op(u).is_alu() {
+            stack.extend_from_slice(g.src(u));
+        }
+    }
+    let y = simplify_under(g, gate, x);
+    (y != x).then(|| g.with_src(at, &[p, y]))
+}
+
+/// Does each clause of `weak` stand in `strong`?
+fn implies(g: &Graph, strong: UOp, weak: UOp) -> bool {
+    let have = conjuncts(g, strong);
+    conjuncts(g, weak).iter().all(|c| have.contains(c))
 }
 
 /// `cast(cast(x, b), c) = cast(x, c)` where b holds every value of x.

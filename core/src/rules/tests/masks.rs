@@ -64,6 +64,32 @@ fn masks_move_out_and_become_gates() {
     assert!(g.reachable(&[out]).iter().all(|&u| g.op(u) != Op::Invalid));
 }
 
+/// The address of a gated load is simplified under its gate, and a selection that repeats the gate goes.
+#[test]
+fn gates_simplify_addresses() {
+    for (ranges, gate, index, want) in [
+        // a transposed convolution's row
+        (&[32, 3][..], "0 < r0*3 + r1", "((r0*3 + r1 + 1) // 2 + 47) % 48 * 160", "r0*160 + (r0 + r1 + -1)//2*160"),
+        // upsampling under reflection padding
+        (&[130], "0 < r0 & r0 < 129", "((r0 + 1) // 2 + 63) % 64", "(r0 + -1) // 2"),
+        (&[130], "r0 < 1", "((r0 + 1) // 2 + 63) % 64", "63"),
+    ] {
+        let g = &mut Graph::new();
+        let rs = setup(g, ranges);
+        let (c, i) = (parse(g, gate, &rs), parse(g, index, &rs));
+        let (p, z) = (g.param(0, DType::F32, 10_000), g.float(0.0, DType::F32));
+        let at = g.index(p, i);
+        let load = g.load_gated(at, z, c);
+        let u = g.select(c, load, z);
+        let out = validated(g, u, &[&SYMBOLIC], 300, &mut Rng(17)).0;
+        assert_eq!(g.op(out), Op::Load);
+        let got = g.src_at(g.src_at(out, 0), 1);
+        let want = parse(g, want, &rs);
+        let want = crate::rules::simplify(g, want);
+        assert_eq!(show(g, got), show(g, want), "{index} where {gate}");
+    }
+}
+
 #[test]
 fn random_masked_expressions_keep_their_value() {
     let mut rng = Rng(11);
