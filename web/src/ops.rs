@@ -1,7 +1,9 @@
 //! Tensor ops by name. Operands are tensors; every other argument is a number: axes, sizes, flags (0 or 1), dtypes (their
 //! index in [`DType::ALL`]). The TypeScript package is the only caller and spells them out.
 
-use gradloom_core::tensor::{Attention, ConvOpts, ConvTransposeOpts, Interpolate, PadMode, PoolOpts, Session, Slice, Tensor};
+use gradloom_core::tensor::{
+    Attention, ConvOpts, ConvTransposeOpts, Interpolate, PadMode, PoolOpts, Session, Slice, Tensor,
+};
 use gradloom_core::{DType, Error, Result};
 
 /// Numbers, read one after another.

@@ -2,9 +2,6 @@
 //!
 //! Limits are the adapter's. Pipelines and bind groups are cached, a submission is one command buffer, launch scalars of a
 //! submission lie in one uniform buffer with dynamic offsets. Reading blocks in `poll` and `sync` only.
-//!
-//! WebGPU does not let one dispatch use a buffer both read-only and writable, and arenas do just that: such launches take a
-//! second pipeline of the same program whose bindings are all writable.
 
 mod memory;
 mod pipeline;
@@ -15,7 +12,7 @@ use gradloom_core::render::Source;
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
 use memory::Memory;
-use pipeline::{Kernels, Variant};
+use pipeline::Kernels;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -114,8 +111,8 @@ impl WgpuDevice {
         format!("{} ({:?}, {})", self.info.name, self.info.backend, self.info.driver_info)
     }
 
-    /// Checks a launch against its kernel and finds the pipeline and bind group.
-    fn prepare(&mut self, kernel: KernelId, args: &[View], grid: [u32; 3], vars: &[u32]) -> Result<Variant> {
+    /// Checks a launch against its kernel and makes its bind group.
+    fn prepare(&mut self, kernel: KernelId, args: &[View], grid: [u32; 3], vars: &[u32]) -> Result<()> {
         let k = self.kernels.get(kernel)?;
         k.check(args, vars)?;
         if (0..3).any(|d| grid[d] > self.target.max_grid[d]) {
@@ -124,10 +121,7 @@ impl WgpuDevice {
         for v in args {
             self.memory.check(v)?;
         }
-        let shared = k.conflict(args);
-        let variant = self.kernels.variant(&self.gpu, kernel, shared)?;
-        self.kernels.bind(&self.gpu, &self.memory, kernel, &variant, args)?;
-        Ok(variant)
+        self.kernels.bind(&self.gpu, &self.memory, kernel, args)
     }
 
     /// Packs the scalars of all launches, one slot each, and returns their offsets.
@@ -173,7 +167,7 @@ impl Device for WgpuDevice {
     }
 
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {
-        sources.iter().map(|s| self.kernels.compile(&self.gpu, s)).collect()
+        self.kernels.compile(&self.gpu, sources)
     }
 
     fn release(&mut self, kernel: KernelId) {
@@ -183,16 +177,14 @@ impl Device for WgpuDevice {
     fn submit(&mut self, steps: &[Step]) -> Result<()> {
         self.kernels.trim();
         // everything that can fail comes first, so that a bad step leaves nothing half done
-        let mut ready = Vec::with_capacity(steps.len());
         for step in steps {
-            ready.push(match step {
-                Step::Launch { kernel, args, grid, vars } => Some(self.prepare(*kernel, args, *grid, vars)?),
+            match step {
+                Step::Launch { kernel, args, grid, vars } => self.prepare(*kernel, args, *grid, vars)?,
                 Step::Copy { src, dst } => {
                     self.memory.check(src)?;
                     self.memory.check(dst)?;
-                    None
                 }
-            });
+            }
         }
         let offsets = self.put_scalars(steps);
         let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
@@ -204,11 +196,9 @@ impl Device for WgpuDevice {
                 continue;
             }
             let mut pass = encoder.begin_compute_pass(&Default::default());
-            while at < steps.len()
-                && let (Step::Launch { kernel, args, grid, vars }, Some(variant)) = (&steps[at], &ready[at])
-            {
-                pass.set_pipeline(&variant.pipeline);
-                pass.set_bind_group(0, self.kernels.bound(*kernel, variant, args)?, &[]);
+            while let Some(Step::Launch { kernel, args, grid, vars }) = steps.get(at) {
+                pass.set_pipeline(&self.kernels.get(*kernel)?.pipeline);
+                pass.set_bind_group(0, self.kernels.bound(*kernel, args)?, &[]);
                 if !vars.is_empty() {
                     let group = self.kernels.uniform_group(&self.gpu, &self.uniforms, vars.len());
                     pass.set_bind_group(1, &group, &[offsets[at]]);

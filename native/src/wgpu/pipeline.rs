@@ -1,4 +1,7 @@
-//! Kernels: shader modules, their pipelines in two variants, and the caches of bind groups.
+//! Kernels: pipelines, and the caches of layouts and bind groups.
+//!
+//! WebGPU does not let one dispatch use a buffer both read-only and writable, and arenas do just that. So every binding is
+//! declared writable, which is always allowed as long as written ranges do not overlap others.
 
 use super::memory::Memory;
 use super::{Gpu, error};
@@ -11,25 +14,14 @@ use std::collections::HashMap;
 /// Bind groups kept before the cache is emptied; a plan has a few hundred.
 const MAX_GROUPS: usize = 8192;
 
-/// A compiled pipeline and the layout of its buffers.
-#[derive(Clone)]
-pub(super) struct Variant {
-    pub(super) pipeline: gpu::ComputePipeline,
-    layout: gpu::BindGroupLayout,
-    /// All bindings are writable.
-    shared: bool,
-}
-
 /// What is kept of a source.
 pub(super) struct Kernel {
     name: String,
-    text: String,
+    pub(super) pipeline: gpu::ComputePipeline,
+    layout: gpu::BindGroupLayout,
     /// Bytes that each buffer must have.
     needs: Vec<usize>,
-    written: Vec<bool>,
     vars: usize,
-    exact: Option<Variant>,
-    shared: Option<Variant>,
 }
 
 impl Kernel {
@@ -40,20 +32,14 @@ impl Kernel {
         }
         Err(error(format!("{} wants buffers of {:?} bytes and {} scalars", self.name, self.needs, self.vars)))
     }
-
-    /// Is a buffer both written and read through another binding?
-    pub(super) fn conflict(&self, args: &[View]) -> bool {
-        let written = |b: BufId| args.iter().zip(&self.written).any(|(v, &w)| w && v.buf == b);
-        args.iter().zip(&self.written).any(|(v, &w)| !w && written(v.buf))
-    }
 }
 
 /// All kernels of a device.
 #[derive(Default)]
 pub(super) struct Kernels {
     kernels: HashMap<KernelId, Kernel>,
-    groups: HashMap<(KernelId, bool, Vec<View>), gpu::BindGroup>,
-    layouts: HashMap<Vec<bool>, gpu::BindGroupLayout>,
+    groups: HashMap<(KernelId, Vec<View>), gpu::BindGroup>,
+    layouts: HashMap<usize, gpu::BindGroupLayout>,
     uniform_layouts: HashMap<usize, gpu::BindGroupLayout>,
     uniform_groups: HashMap<usize, gpu::BindGroup>,
     next: u32,
@@ -64,26 +50,39 @@ impl Kernels {
         self.kernels.get(&id).ok_or_else(|| error(format!("{id:?} is not compiled")))
     }
 
-    /// Compiles the variant that a launch with separate buffers takes.
-    pub(super) fn compile(&mut self, gpu: &Gpu, s: &Source) -> Result<KernelId> {
-        let Code::Text(text) = &s.code else { return Err(error(format!("{} is not WGSL", s.name))) };
-        let id = KernelId(self.next);
-        self.next += 1;
-        let kernel = Kernel {
-            name: s.name.clone(),
-            text: text.clone(),
-            needs: s.params.iter().map(|p| p.len * p.dtype.size()).collect(),
-            written: s.params.iter().map(|p| p.written).collect(),
-            vars: s.vars.len(),
-            exact: None,
-            shared: None,
-        };
-        self.kernels.insert(id, kernel);
-        if let Err(e) = self.variant(gpu, id, false) {
-            self.kernels.remove(&id);
-            return Err(e);
+    /// Compiles a batch on all cores: drivers take milliseconds to tens of them for a pipeline.
+    pub(super) fn compile(&mut self, gpu: &Gpu, sources: &[Source]) -> Result<Vec<KernelId>> {
+        let mut jobs = Vec::new();
+        for s in sources {
+            let Code::Text(text) = &s.code else { return Err(error(format!("{} is not WGSL", s.name))) };
+            let text = text.replace("var<storage, read>", "var<storage, read_write>");
+            let layout = self.layout(gpu, s.params.len());
+            let uniforms = (!s.vars.is_empty()).then(|| self.uniform_layout(gpu, s.vars.len()));
+            jobs.push((s, text, layout, uniforms));
         }
-        Ok(id)
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(jobs.len()).max(1);
+        let made: Vec<Vec<Result<Kernel>>> = std::thread::scope(|scope| {
+            let part = jobs.len().div_ceil(threads).max(1);
+            let workers: Vec<_> = jobs
+                .chunks(part)
+                .map(|jobs| {
+                    scope.spawn(move || jobs.iter().map(|(s, t, l, u)| build(gpu, s, t, l, u.as_ref())).collect())
+                })
+                .collect();
+            workers
+                .into_iter()
+                .map(|w| w.join().unwrap_or_else(|_| vec![Err(error("the driver's compiler panicked"))]))
+                .collect()
+        });
+        let made = made.into_iter().flatten().collect::<Result<Vec<Kernel>>>()?;
+        let mut out = Vec::new();
+        for kernel in made {
+            let id = KernelId(self.next);
+            self.next += 1;
+            self.kernels.insert(id, kernel);
+            out.push(id);
+        }
+        Ok(out)
     }
 
     pub(super) fn release(&mut self, id: KernelId) {
@@ -92,77 +91,20 @@ impl Kernels {
     }
 
     pub(super) fn forget_buffer(&mut self, buf: BufId) {
-        self.groups.retain(|k, _| k.2.iter().all(|v| v.buf != buf));
+        self.groups.retain(|k, _| k.1.iter().all(|v| v.buf != buf));
     }
 
     pub(super) fn forget_uniforms(&mut self) {
         self.uniform_groups.clear();
     }
 
-    /// The pipeline for launches whose bindings do or do not share buffers, compiled when first needed.
-    pub(super) fn variant(&mut self, gpu: &Gpu, id: KernelId, shared: bool) -> Result<Variant> {
-        let k = self.get(id)?;
-        if let Some(v) = if shared { &k.shared } else { &k.exact } {
-            return Ok(v.clone());
-        }
-        let (mut text, mut written, vars) = (k.text.clone(), k.written.clone(), k.vars);
-        if shared {
-            text = text.replace("var<storage, read>", "var<storage, read_write>");
-            written.fill(true);
-        }
-        let name = k.name.clone();
-        let (variant, e) =
-            gpu.scoped(gpu::ErrorFilter::Validation, |_| self.build(gpu, &name, &text, &written, vars, shared));
-        if let Some(e) = e {
-            return Err(error(format!("{name}: {e}")));
-        }
-        if let Some(k) = self.kernels.get_mut(&id) {
-            *(if shared { &mut k.shared } else { &mut k.exact }) = Some(variant.clone());
-        }
-        Ok(variant)
-    }
-
-    fn build(&mut self, gpu: &Gpu, name: &str, text: &str, written: &[bool], vars: usize, shared: bool) -> Variant {
-        let layout = self.layout(gpu, written);
-        let uniforms = (vars > 0).then(|| self.uniform_layout(gpu, vars));
-        let d = &gpu.device;
-        let source = gpu::ShaderSource::Wgsl(text.into());
-        // SAFETY: the only check that is off is the bound on loop counts, and our loops count to a constant or to a launch
-        // scalar; accesses stay checked
-        let module = unsafe {
-            d.create_shader_module_trusted(
-                gpu::ShaderModuleDescriptor { label: Some(name), source },
-                gpu::ShaderRuntimeChecks { force_loop_bounding: false, ..gpu::ShaderRuntimeChecks::checked() },
-            )
-        };
-        let pipeline_layout = d.create_pipeline_layout(&gpu::PipelineLayoutDescriptor {
-            label: None,
-            bind_group_layouts: &[Some(&layout), uniforms.as_ref()][..1 + uniforms.is_some() as usize],
-            immediate_size: 0,
-        });
-        let compilation_options =
-            gpu::PipelineCompilationOptions { zero_initialize_workgroup_memory: false, ..Default::default() };
-        let pipeline = d.create_compute_pipeline(&gpu::ComputePipelineDescriptor {
-            label: Some(name),
-            layout: Some(&pipeline_layout),
-            module: &module,
-            entry_point: Some("main"),
-            compilation_options,
-            cache: None,
-        });
-        Variant { pipeline, layout, shared }
-    }
-
-    fn layout(&mut self, gpu: &Gpu, written: &[bool]) -> gpu::BindGroupLayout {
+    fn layout(&mut self, gpu: &Gpu, buffers: usize) -> gpu::BindGroupLayout {
         let make = || {
-            let entries: Vec<_> = written
-                .iter()
-                .enumerate()
-                .map(|(i, &w)| entry(i as u32, gpu::BufferBindingType::Storage { read_only: !w }, false))
-                .collect();
+            let kind = gpu::BufferBindingType::Storage { read_only: false };
+            let entries: Vec<_> = (0..buffers as u32).map(|i| entry(i, kind, false)).collect();
             gpu.device.create_bind_group_layout(&gpu::BindGroupLayoutDescriptor { label: None, entries: &entries })
         };
-        self.layouts.entry(written.to_vec()).or_insert_with(make).clone()
+        self.layouts.entry(buffers).or_insert_with(make).clone()
     }
 
     fn uniform_layout(&mut self, gpu: &Gpu, vars: usize) -> gpu::BindGroupLayout {
@@ -193,15 +135,8 @@ impl Kernels {
     }
 
     /// Makes the bind group of a launch, unless it is there.
-    pub(super) fn bind(
-        &mut self,
-        gpu: &Gpu,
-        memory: &Memory,
-        id: KernelId,
-        variant: &Variant,
-        args: &[View],
-    ) -> Result<()> {
-        let key = (id, variant.shared, args.to_vec());
+    pub(super) fn bind(&mut self, gpu: &Gpu, memory: &Memory, id: KernelId, args: &[View]) -> Result<()> {
+        let key = (id, args.to_vec());
         if self.groups.contains_key(&key) {
             return Ok(());
         }
@@ -211,7 +146,7 @@ impl Kernels {
             let binding = gpu::BufferBinding { buffer: memory.buffer(v.buf)?, offset: v.offset as u64, size };
             entries.push(gpu::BindGroupEntry { binding: i as u32, resource: gpu::BindingResource::Buffer(binding) });
         }
-        let what = gpu::BindGroupDescriptor { label: None, layout: &variant.layout, entries: &entries };
+        let what = gpu::BindGroupDescriptor { label: None, layout: &self.get(id)?.layout, entries: &entries };
         let (group, e) = gpu.scoped(gpu::ErrorFilter::Validation, |d| d.create_bind_group(&what));
         if let Some(e) = e {
             return Err(error(e.to_string()));
@@ -221,10 +156,56 @@ impl Kernels {
     }
 
     /// The bind group that `bind` made.
-    pub(super) fn bound(&self, id: KernelId, variant: &Variant, args: &[View]) -> Result<&gpu::BindGroup> {
-        let key = (id, variant.shared, args.to_vec());
+    pub(super) fn bound(&self, id: KernelId, args: &[View]) -> Result<&gpu::BindGroup> {
+        let key = (id, args.to_vec());
         self.groups.get(&key).ok_or_else(|| error("bind group is gone"))
     }
+}
+
+fn build(
+    gpu: &Gpu,
+    s: &Source,
+    text: &str,
+    layout: &gpu::BindGroupLayout,
+    uniforms: Option<&gpu::BindGroupLayout>,
+) -> Result<Kernel> {
+    let source = gpu::ShaderSource::Wgsl(text.into());
+    let make = |d: &gpu::Device| {
+        // SAFETY: the only check that is off is the bound on loop counts, and our loops count to a constant or to a launch
+        // scalar; accesses stay checked
+        let module = unsafe {
+            d.create_shader_module_trusted(
+                gpu::ShaderModuleDescriptor { label: Some(&s.name), source },
+                gpu::ShaderRuntimeChecks { force_loop_bounding: false, ..gpu::ShaderRuntimeChecks::checked() },
+            )
+        };
+        let groups = [Some(layout), uniforms];
+        let pipeline_layout = d.create_pipeline_layout(&gpu::PipelineLayoutDescriptor {
+            label: None,
+            bind_group_layouts: &groups[..1 + uniforms.is_some() as usize],
+            immediate_size: 0,
+        });
+        let options = gpu::PipelineCompilationOptions { zero_initialize_workgroup_memory: false, ..Default::default() };
+        d.create_compute_pipeline(&gpu::ComputePipelineDescriptor {
+            label: Some(&s.name),
+            layout: Some(&pipeline_layout),
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: options,
+            cache: None,
+        })
+    };
+    let (pipeline, e) = gpu.scoped(gpu::ErrorFilter::Validation, make);
+    if let Some(e) = e {
+        return Err(error(format!("{}: {e}", s.name)));
+    }
+    Ok(Kernel {
+        name: s.name.clone(),
+        pipeline,
+        layout: layout.clone(),
+        needs: s.params.iter().map(|p| p.len * p.dtype.size()).collect(),
+        vars: s.vars.len(),
+    })
 }
 
 fn entry(binding: u32, ty: gpu::BufferBindingType, has_dynamic_offset: bool) -> gpu::BindGroupLayoutEntry {

@@ -191,6 +191,14 @@ fn values_are_torchs_through_the_c_compiler() {
     values_are_torchs_on(&mut Engine::new(Box::new(device)), 12);
 }
 
+/// On a GPU or a software driver.
+#[cfg(feature = "wgpu")]
+#[test]
+fn values_are_torchs_on_wgpu() {
+    let Ok(device) = gradloom::wgpu::WgpuDevice::new() else { return };
+    values_are_torchs_on(&mut Engine::new(Box::new(device)), 1);
+}
+
 /// Gradients against central differences along a random direction, in f64.
 #[test]
 fn gradients_are_finite_differences() {
