@@ -6,9 +6,9 @@ pub mod cpu;
 pub mod devices;
 pub mod disasm;
 pub mod model;
+pub mod runtime;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;
-pub mod runtime;
 
 pub use devices::open;
 pub use gradloom_core::*;

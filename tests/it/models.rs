@@ -47,7 +47,8 @@ fn check(device: &str, models: &[&str]) {
             let out = m.run(&inputs).unwrap_or_else(|e| panic!("{model} on {device}: {e}"));
             assert_eq!(out.len(), expected.len(), "{model}");
             for (name, want) in &expected {
-                let got = &out.iter().find(|o| o.0 == *name).unwrap_or_else(|| panic!("{model} has no output {name}")).1;
+                let got =
+                    &out.iter().find(|o| o.0 == *name).unwrap_or_else(|| panic!("{model} has no output {name}")).1;
                 let e = error(got, want);
                 assert!(e <= 1e-3, "{model} on {device}, run {round}, `{name}`: off by {e:.1e}");
             }

@@ -28,3 +28,32 @@ fn shaders_of_all_samples_validate() {
     failures.truncate(5);
     assert!(n == 0, "{n} of {} shaders are not valid:\n{}", all.len(), failures.join("\n"));
 }
+
+/// The shader of one sample.
+fn shader(name: &str) -> String {
+    let t = Target::wgsl("wgpu");
+    let s = samples(&t).into_iter().find(|s| s.program.name == name).expect("the sample is there");
+    match WgslRenderer.render(&s.program, &t).unwrap() {
+        Code::Text(text) => text,
+        _ => panic!("WGSL is text"),
+    }
+}
+
+#[test]
+fn whole_aligned_vectors_are_loaded_and_stored_at_once() {
+    let text = shader("matmul_4_64_64");
+    for declaration in ["read> b0: array<f32>", "read> b1: array<vec4<f32>>", "read_write> b2: array<vec4<f32>>"] {
+        assert!(text.contains(declaration), "{declaration} in\n{text}");
+    }
+    assert_eq!(text.matches("= fma(").count(), 8, "4 rows of 2 vectors:\n{text}");
+    assert_eq!(text.matches("= b1[").count(), 2, "each vector is loaded once a step:\n{text}");
+    // an offset of one element is no multiple of four
+    assert!(shader("unaligned").contains("read> b0: array<f32>"));
+}
+
+#[test]
+fn constants_that_no_expression_may_make_come_from_bits() {
+    let text = shader("row_max");
+    assert!(text.contains("var<private> neg_inf_bits: u32 = 0xff800000u;"), "{text}");
+    assert!(text.contains("bitcast<f32>(neg_inf_bits)") && !text.contains("inf)"), "{text}");
+}
