@@ -1,12 +1,20 @@
 // The packed tarball in three kinds of project, each in a temporary folder far from the repository so that nothing of the
 // workspace is found by accident: a Node program, a plain page, a Vite application with strict types.
-import { cpSync, mkdtempSync, rmSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { launch } from "../../scripts/lib/chromium.mjs";
 import { tarball } from "../../scripts/lib/package.mjs";
 import { Failure, main, output, root } from "../../scripts/lib/run.mjs";
 import { serve } from "../../scripts/serve.mjs";
+import { readNpz } from "../lib/npz.mjs";
+
+const model = join(root, "tests/models/silero_vad_op18_ifless");
+
+const arrays = await readNpz(readFileSync(join(model, "input.npz")));
+const inputs = { input: Array.from(arrays.input.data), state: Array.from(arrays.state.data) };
+const [speech] = (await readNpz(readFileSync(join(model, "expected.npz")))).output.data;
+const heard = (value) => Math.abs(value - speech) < 1e-3 * Math.abs(speech);
 
 const bin = (name) => join(root, "node_modules/.bin", name);
 
@@ -16,6 +24,11 @@ function project(name, parent) {
   cpSync(join(root, "tests/consumers", name), folder, { recursive: true });
   const args = ["install", "--offline", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", tarball];
   output("npm", args, { cwd: folder });
+  // Vite serves what is in `public`.
+  const files = name === "vite" ? join(folder, "public") : folder;
+  mkdirSync(files, { recursive: true });
+  cpSync(join(model, "model.onnx"), join(files, "model.onnx"));
+  writeFileSync(join(files, "inputs.json"), JSON.stringify(inputs));
   return folder;
 }
 
@@ -55,16 +68,32 @@ main(async () => {
     const version = JSON.parse(output("npm", ["pkg", "get", "version", "--workspace", "gradloom", "--loglevel=error"])).gradloom;
 
     const node = JSON.parse(output("node", ["main.mjs"], { cwd: project("node", parent) }));
-    expect("node", node, { "the version": node.version === version, "no WebGPU in Node": node.webgpu === null });
+    expect("node", node, {
+      "the version": node.version === version,
+      "wasm in Node": node.device === "wasm",
+      "the model's output": heard(node.speech),
+      "tensor sums": node.sum === 12,
+      progress: node.phases.join() === "device,download,parse",
+    });
 
     const page = await resultOf(browser, { "/": project("page", parent) });
-    expect("page", page, { "the version": page.version === version, WebGPU: page.webgpu });
+    expect("page", page, {
+      "the version": page.version === version,
+      WebGPU: page.webgpu,
+      "the model's output": heard(page.speech),
+      "tensor sums": page.sum === 12,
+    });
 
     const app = project("vite", parent);
     output(bin("tsc"), ["-p", app]);
     output(bin("vite"), ["build", "--logLevel", "warn"], { cwd: app });
     const vite = await resultOf(browser, { "/": join(app, "dist") });
-    expect("vite", vite, { "the version": vite.version === version, WebGPU: vite.webgpu });
+    expect("vite", vite, {
+      "the version": vite.version === version,
+      WebGPU: vite.webgpu,
+      "the model's output": heard(vite.speech),
+      training: vite.losses[1] < vite.losses[0] / 4,
+    });
   } finally {
     await browser.close();
     rmSync(parent, { recursive: true, force: true });

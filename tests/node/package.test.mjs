@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";
-import { init, probeWebGpu, version } from "gradloom";
+import { GradloomError, Tensor, devices, init, load, memory, probeWebGpu, version } from "gradloom";
 
 const folder = new URL("../node_modules/gradloom/", import.meta.url);
 const manifest = JSON.parse(readFileSync(new URL("package.json", folder), "utf8"));
@@ -31,4 +31,37 @@ test("it starts in Node and says that there is no WebGPU", async () => {
   await init();
   assert.equal(version(), manifest.version);
   assert.equal(await probeWebGpu(), null);
+});
+
+test("in Node auto is wasm, and devices() says why", async () => {
+  assert.equal((await init()).kind, "wasm");
+  const [gpu, wasm] = await devices();
+  assert.deepEqual([gpu.kind, gpu.available, gpu.reason], ["webgpu", false, "Node has none"]);
+  assert.deepEqual([wasm.kind, wasm.available], ["wasm", true]);
+  await assert.rejects(init({ device: "webgpu" }), { code: "E_DEVICE" });
+});
+
+test("a model is loaded from a path, a URL and bytes, and a wrong path is an error", async () => {
+  const path = new URL("../models/silero_vad_op15/model.onnx", import.meta.url);
+  for (const from of [path, path.pathname, readFileSync(path)]) {
+    const model = await load(from);
+    assert.deepEqual(model.inputs.map(({ name }) => name).sort(), ["input", "sr", "state"]);
+    model.dispose();
+  }
+  await assert.rejects(load("/no/such/model.onnx"), (error) => error instanceof GradloomError && error.code === "E_FETCH");
+  await assert.rejects(load(path, { signal: AbortSignal.abort() }), { name: "AbortError" });
+});
+
+test("what is disposed is freed", async () => {
+  const tensors = async () => (await memory())[0].tensors;
+  const before = await tensors();
+  {
+    const a = Tensor.ones([3]);
+    const b = a.add(1);
+    assert.equal(await tensors(), before + 2);
+    assert.deepEqual(await b.tolist(), [2, 2, 2]);
+    a.dispose();
+    b.dispose();
+  }
+  assert.equal(await tensors(), before);
 });

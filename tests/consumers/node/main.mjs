@@ -1,5 +1,15 @@
 // A program in Node that uses the package as its users do.
-import { init, probeWebGpu, version } from "gradloom";
+import { readFile } from "node:fs/promises";
+import { Tensor, init, load, version } from "gradloom";
 
-await init();
-console.log(JSON.stringify({ version: version(), webgpu: await probeWebGpu() }));
+const device = await init();
+const phases = new Set();
+const model = await load("model.onnx", { onProgress: ({ phase }) => phases.add(phase) });
+const inputs = JSON.parse(await readFile("inputs.json", "utf8"));
+const { output } = await model.run({
+  input: new Tensor(inputs.input, [1, 576]),
+  state: new Tensor(inputs.state, [2, 1, 128]),
+  sr: BigInt64Array.of(16000n),
+});
+const sum = await new Tensor([1, 2, 3]).mul(2).sum().item();
+console.log(JSON.stringify({ version: version(), device: device.kind, speech: await output.item(), sum, phases: [...phases] }));

@@ -1,6 +1,44 @@
 // A Vite application in strict TypeScript that uses the package as its users do.
-import { init, probeWebGpu, version } from "gradloom";
+import { type Device, type Model, Tensor, init, load, nn, optim, probeWebGpu, tidy, version } from "gradloom";
 
-await init();
-const result: { version: string; webgpu: boolean } = { version: version(), webgpu: (await probeWebGpu()) !== null };
+interface Result {
+  version: string;
+  webgpu: boolean;
+  speech: number;
+  threads: number;
+  losses: number[];
+}
+
+const device: Device = await init({ device: "wasm" });
+using model: Model = await load("model.onnx", { device: "wasm" });
+const inputs: { input: number[]; state: number[] } = await (await fetch("inputs.json")).json();
+const { output } = await model.run({
+  input: new Tensor(inputs.input, [1, 576]),
+  state: new Tensor(inputs.state, [2, 1, 128]),
+  sr: BigInt64Array.of(16000n),
+});
+
+const net = new nn.Sequential(new nn.Linear(2, 8), (x) => x.tanh(), new nn.Linear(8, 1));
+const optimizer = new optim.Adam(net.parameters(), { learningRate: 0.05 });
+const x = new Tensor([[0, 0], [0, 1], [1, 0], [1, 1]]);
+const y = new Tensor([[0], [1], [1], [0]]);
+const losses: number[] = [];
+for (let step = 0; step < 100; step += 1) {
+  const loss = tidy(() => {
+    const value = net.forward(x).mseLoss(y);
+    value.backward();
+    return value;
+  });
+  await optimizer.step();
+  optimizer.zeroGrad();
+  losses.push(await loss.item());
+}
+
+const result: Result = {
+  version: version(),
+  webgpu: (await probeWebGpu()) !== null,
+  speech: (await output?.data())?.[0] ?? Number.NaN,
+  threads: device.threads,
+  losses: [losses[0] ?? 0, losses.at(-1) ?? 0],
+};
 Object.assign(globalThis, { result });
