@@ -75,6 +75,7 @@ const TEST = 1000;
 const STEPS = 500;
 const BATCH = 64;
 const RATE = 4e-3;
+const SEED = 2;
 
 let digits: { net: nn.Sequential; kind: DeviceKind } | undefined;
 
@@ -89,9 +90,15 @@ function network(): nn.Sequential {
   );
 }
 
+/** Numbers in `[0, 1)`: the same every time, so that every visitor sees the same training. */
+function generator(seed: number): () => number {
+  let state = seed;
+  return () => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0) / 2 ** 32;
+}
+
 /** An image moved by up to one pixel each way: 4,000 digits are few. */
-function shifted(from: Uint8Array, to: Float32Array, at: number): void {
-  const [dx, dy] = [Math.floor(Math.random() * 3) - 1, Math.floor(Math.random() * 3) - 1];
+function shifted(from: Uint8Array, to: Float32Array, at: number, random: () => number): void {
+  const [dx, dy] = [Math.floor(random() * 3) - 1, Math.floor(random() * 3) - 1];
   for (let y = 0; y < SIDE; y += 1) {
     for (let x = 0; x < SIDE; x += 1) {
       const [u, v] = [x - dx, y - dy];
@@ -124,7 +131,8 @@ async function train(signal: AbortSignal, tell: (answer: Answer) => void): Promi
   digits?.net.dispose();
   digits = undefined;
   const start = performance.now();
-  Tensor.manualSeed(Math.floor(Math.random() * 2 ** 31));
+  Tensor.manualSeed(SEED);
+  const random = generator(SEED);
   const net = await network().realize();
   const optimizer = new optim.Adam(net.parameters(), { learningRate: RATE });
   const stepMs: number[] = [];
@@ -135,9 +143,9 @@ async function train(signal: AbortSignal, tell: (answer: Answer) => void): Promi
       const x = new Float32Array(BATCH * PIXELS);
       const y = new Int32Array(BATCH);
       for (let i = 0; i < BATCH; i += 1) {
-        const pick = Math.floor(Math.random() * TRAIN);
+        const pick = Math.floor(random() * TRAIN);
         y[i] = labels[pick] as number;
-        shifted(images.subarray(pick * PIXELS, (pick + 1) * PIXELS), x, i * PIXELS);
+        shifted(images.subarray(pick * PIXELS, (pick + 1) * PIXELS), x, i * PIXELS, random);
       }
       optimizer.learningRate = RATE * Math.min(1, 2 * (1 - done / STEPS));
       using loss = tidy(() => {

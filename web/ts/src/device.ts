@@ -69,9 +69,17 @@ function shares(): boolean {
   return inNode || globalThis.crossOriginIsolated === true;
 }
 
-function threadCount(): number {
+async function coreCount(): Promise<number> {
+  const known = globalThis.navigator?.hardwareConcurrency;
+  if (known !== undefined || !inNode) return known ?? 1;
+  // Node 20 has no navigator. The name is in a variable so that bundlers for the browser leave the import alone.
+  const name = "node:os";
+  return (await import(/* @vite-ignore */ name)).availableParallelism();
+}
+
+async function threadCount(): Promise<number> {
   if (!shares()) return 1;
-  const cores = globalThis.navigator?.hardwareConcurrency ?? 4;
+  const cores = await coreCount();
   return Math.max(1, Math.min(threadsWanted ?? Math.min(cores, 8), 64));
 }
 
@@ -88,7 +96,7 @@ function host(raw: Runtime): Host {
 }
 
 async function startWasm(): Promise<Host> {
-  const threads = threadCount();
+  const threads = await threadCount();
   // A host that forbids workers (a strict policy, a sandbox) still computes, on one thread.
   const workers = threads > 1 ? await startWorkers(threads - 1).catch(() => []) : [];
   return host(guard(() => wasmRuntime(workers.length > 0, workers)));
@@ -157,7 +165,7 @@ export async function devices(): Promise<DeviceReport[]> {
   const software = gpu?.fallback === true || gpu?.vendor === "google";
   const slow = software ? "a processor emulates it, so `auto` uses wasm" : undefined;
   const alone = "one thread: memory is shared only with pages that are cross-origin isolated";
-  const threads = threadCount();
+  const threads = await threadCount();
   return [
     { kind: "webgpu", available: gpu !== null, software, threads: 1, reason: gpu ? slow : noWebGpu() },
     { kind: "wasm", available: true, software: false, threads, reason: shares() ? undefined : alone },

@@ -62,12 +62,15 @@ const host = globalThis as unknown as {
 if (host.process?.versions?.node === undefined) {
   host.onmessage = ({ data }) => take(data, () => host.close());
   answer = (message) => host.postMessage(message);
+  answer("ready");
 } else {
+  // No await here: Vite turns workers into classic scripts unless told otherwise.
   const name = "node:worker_threads";
-  const { parentPort } = await import(/* @vite-ignore */ name);
-  parentPort.on("message", (data: Message) => take(data, () => parentPort.close()));
-  answer = (message) => parentPort.postMessage(message);
+  void import(/* @vite-ignore */ name).then(({ parentPort }) => {
+    parentPort.on("message", (data: Message) => take(data, () => parentPort.close()));
+    answer = (message) => parentPort.postMessage(message);
+    answer("ready");
+  });
 }
-answer("ready");
 
 export {};

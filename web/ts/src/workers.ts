@@ -39,13 +39,13 @@ async function starterInNode(): Promise<() => Promise<WorkerLike>> {
   const { Worker: Thread } = await import(/* @vite-ignore */ name);
   return () => {
     const worker: NodeWorker = new Thread(new URL("./worker.js", import.meta.url));
-    // a program that is done should not wait for its threads
-    worker.unref();
     return new Promise((done, fail) => {
       worker.on("error", fail);
       worker.on("message", (data) => {
-        if (data === "ready") worker.postMessage({ kind: "hello" });
-        else done(worker);
+        if (data === "ready") return worker.postMessage({ kind: "hello" });
+        // A program that is done should not wait for its threads. Earlier than this, Node forgets it.
+        worker.unref();
+        done(worker);
       });
     });
   };
