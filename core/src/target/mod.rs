@@ -134,7 +134,8 @@ impl Target {
             lang: Lang::Wasm,
             isa: None,
             lanes: 4,
-            vector_registers: 16,
+            // of the engine's sixteen one is its own and one holds a product or a broadcast
+            vector_registers: 14,
             fma: relaxed_simd,
             relaxed_simd,
             max_buffer_bytes: u32::MAX as usize - 0xffff,
