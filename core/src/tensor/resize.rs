@@ -98,8 +98,12 @@ impl Tensor {
         let rank = self.rank();
         let mut shape = vec![1; rank];
         shape[super::check_axis("resample", axis, rank)?] = values.len();
-        let dtype = if self.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-        Tensor::new(self.session(), values, &shape)?.cast(dtype)?.cast(self.dtype())
+        if self.dtype() == DType::F64 {
+            return Tensor::new(self.session(), values, &shape);
+        }
+        // rounded here: a device may have no f64
+        let values: Vec<f32> = values.iter().map(|&v| v as f32).collect();
+        Tensor::new(self.session(), &values, &shape)?.cast(self.dtype())
     }
 }
 
