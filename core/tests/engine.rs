@@ -203,3 +203,43 @@ fn replay_takes_new_inputs_and_variables_and_never_aliases() {
     assert_eq!(values(&mut e, &y), [2.0, 4.0, 6.0]);
     assert_eq!(values(&mut e, &z), [30.0, 60.0, 90.0]);
 }
+
+/// A page keeps gradients alive beside the parameters, and roots' numbers are reused as tensors come and go.
+#[test]
+fn a_training_step_with_live_gradients_is_planned_once() {
+    use gradloom_core::optim::{Adam, AdamOpts, Optimizer};
+    let s = Session::new();
+    let mut e = Engine::new(Box::new(EvalDevice::default()));
+    let mut params: Vec<Tensor> = Vec::new();
+    for (i, shape) in [[6, 8], [8, 8], [8, 8], [8, 3]].iter().enumerate() {
+        params.push(seeded(&s, shape, i as u32).to_storage().unwrap());
+        params.push(seeded(&s, &[shape[1]], i as u32 + 9).to_storage().unwrap());
+    }
+    let mut adam = Adam::new(params.clone(), 0.01, AdamOpts::default()).unwrap();
+    let mut odd: Vec<Tensor> = Vec::new();
+    let mut plans = Vec::new();
+    for step in 0..120u32 {
+        let x = seeded(&s, &[4, 6], step + 50);
+        let mut h = x.clone();
+        for (i, p) in params.chunks(2).enumerate() {
+            let y = h.matmul(&p[0]).unwrap().add(&p[1]).unwrap();
+            h = if i == 1 { y.relu().unwrap().add(&h).unwrap() } else { y.tanh().unwrap() };
+        }
+        let loss = h.square().unwrap().mean(&[], false).unwrap();
+        let grads = loss.grad(&params.iter().collect::<Vec<_>>()).unwrap();
+        if step % 7 == 3 {
+            odd.push(seeded(&s, &[2], step)); // takes a root number away
+        }
+        if step % 11 == 10 {
+            odd.clear();
+        }
+        adam.step(&grads).unwrap();
+        let mut roots: Vec<&Tensor> = vec![&loss];
+        let state = adam.tensors();
+        roots.extend(state.iter());
+        run(&mut e, &s, &roots);
+        plans.push(e.counters().plans);
+    }
+    // the first step starts from other storage than the later ones
+    assert!(e.counters().plans <= 3, "{plans:?}");
+}

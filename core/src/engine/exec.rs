@@ -105,9 +105,10 @@ impl Engine {
             }
         }
         let wanted: Vec<UOp> = roots.iter().map(|&r| state.node(r)).collect();
-        let also = state.readers_of_overwritten(&wanted);
+        let mut also: Vec<UOp> = state.readers_of_overwritten(&wanted).into_iter().map(|r| state.node(r)).collect();
+        also.sort_unstable(); // as they were computed: roots' numbers depend on which tensors came and went before
         let mut nodes: Vec<UOp> = Vec::new();
-        for u in wanted.into_iter().chain(also.into_iter().map(|r| state.node(r))) {
+        for u in wanted.into_iter().chain(also) {
             if !is_whole_buffer(&state.graph, u) && !nodes.contains(&u) {
                 nodes.push(u);
             }
