@@ -149,7 +149,14 @@ fn stand_in(g: &mut Graph, k: &Clause, n: usize) -> UOp {
 }
 
 fn attempt(g: &mut Graph, best: &mut UOp, there: &FxHashMap<UOp, UOp>, back: &FxHashMap<UOp, UOp>) {
-    let inside = substitute1(g, *best, there);
+    // a load is done whether the condition holds or not, so nothing in its address or gate may count on it
+    let mut there = there.clone();
+    for u in g.reachable(&[*best]) {
+        if g.op(u) == Op::Load {
+            there.entry(u).or_insert(u);
+        }
+    }
+    let inside = substitute1(g, *best, &there);
     if inside == *best {
         return;
     }
