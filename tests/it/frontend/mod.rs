@@ -10,6 +10,7 @@ mod state;
 use gradloom_core::device::EvalDevice;
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Bytes, Engine};
+use gradloom_core::target::{Isa, Lang, Target};
 use gradloom_core::{DType, Session, Tensor};
 use host::{Value, data, eval, eval_on};
 use std::collections::BTreeMap;
@@ -174,6 +175,20 @@ fn values_are_torchs_on(engine: &mut Engine, every: usize) {
 #[test]
 fn values_are_torchs_on_the_program_interpreter() {
     values_are_torchs_on(&mut Engine::new(Box::new(EvalDevice::default())), 1);
+}
+
+/// Programs as shaders and vector CPUs get them, run by the interpreter, which checks every address: a driver that clamps
+/// would hide an access without its gate.
+#[test]
+fn values_are_torchs_with_a_shaders_capabilities() {
+    let target = Target { lang: Lang::Eval, ..Target::wgsl("shader") };
+    values_are_torchs_on(&mut Engine::new(Box::new(EvalDevice::new(target))), 1);
+}
+
+#[test]
+fn values_are_torchs_with_a_vector_cpus_capabilities() {
+    let target = Target { lang: Lang::Eval, ..Target::x86(Isa::Avx2, 2) };
+    values_are_torchs_on(&mut Engine::new(Box::new(EvalDevice::new(target))), 1);
 }
 
 #[cfg(all(unix, target_arch = "x86_64"))]
