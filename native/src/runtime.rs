@@ -83,5 +83,6 @@ impl Runtime {
     /// Frees device memory that no tensor needs any more.
     pub fn collect(&mut self) {
         self.engine.collect(&mut self.session.state());
+        self.engine.trim();
     }
 }

@@ -307,7 +307,9 @@ impl Runtime {
     pub async fn collect(&self) {
         let inner = self.inner.clone();
         let _turn = inner.turn().await;
-        inner.engine.borrow_mut().collect(&mut inner.session.state());
+        let mut engine = inner.engine.borrow_mut();
+        engine.collect(&mut inner.session.state());
+        engine.trim();
     }
 
     /// Parses an ONNX model. Throws with all that is unsupported, by node.

@@ -2,6 +2,7 @@
 //! starts compilation, [`Engine::ready`] says when it is done, [`Engine::finish`] submits. A driver loops or awaits.
 
 use super::plan::{self, Compiled, Place, Plan};
+use super::pool::Pool;
 use super::state::{RootId, State};
 use crate::device::{BufId, Device, KernelId, Step, Ticket, View};
 use crate::dtype::Scalar;
@@ -41,6 +42,7 @@ pub struct Engine {
     programs: FxHashMap<u128, Loaded>,
     buffers: FxHashMap<u32, (BufId, usize)>,
     arenas: Vec<(BufId, usize)>,
+    pool: Pool,
     vars: BTreeMap<String, u32>,
     counters: Counters,
 }
@@ -71,6 +73,7 @@ impl Engine {
             programs: FxHashMap::default(),
             buffers: FxHashMap::default(),
             arenas: Vec::new(),
+            pool: Pool::default(),
             vars: BTreeMap::new(),
             counters: Counters::default(),
         }
@@ -194,10 +197,23 @@ impl Engine {
         self.device.upload(buf, 0, &convert(data, dtype, stored))
     }
 
-    /// Frees the device memory of session buffers that nothing reaches any more.
+    /// Drops session buffers that nothing reaches any more. Their memory serves the next runs; [`Engine::trim`] gives it back.
     pub fn collect(&mut self, state: &mut State) {
         for dead in state.compact() {
             self.drop_buffer(dead);
+        }
+    }
+
+    /// Gives device memory that is kept for the next runs back.
+    pub fn trim(&mut self) {
+        let all = self.pool.clear();
+        self.free(all);
+    }
+
+    fn free(&mut self, buffers: Vec<(BufId, usize)>) {
+        for (buf, bytes) in buffers {
+            self.device.free(buf);
+            self.counters.bytes -= bytes;
         }
     }
 
@@ -281,6 +297,8 @@ impl Engine {
         }
         self.counters.launches += steps.len() as u64;
         self.device.submit(&steps)?;
+        let old = self.pool.age();
+        self.free(old);
         Ok(outputs)
     }
 
@@ -311,7 +329,16 @@ impl Engine {
         if bytes > max {
             return Err(Error::OutOfMemory { device: self.device.target().name.clone(), bytes: bytes as u64 });
         }
-        let buf = self.device.alloc(bytes.max(4))?;
+        if let Some(buf) = self.pool.take(bytes) {
+            return Ok(buf);
+        }
+        let buf = match self.device.alloc(bytes.max(4)) {
+            Err(Error::OutOfMemory { .. }) => {
+                self.trim();
+                self.device.alloc(bytes.max(4))?
+            }
+            buf => buf?,
+        };
         self.counters.bytes += bytes;
         self.counters.peak_bytes = self.counters.peak_bytes.max(self.counters.bytes);
         Ok(buf)
@@ -335,8 +362,7 @@ impl Engine {
 
     fn drop_buffer(&mut self, id: u32) {
         if let Some((buf, bytes)) = self.buffers.remove(&id) {
-            self.device.free(buf);
-            self.counters.bytes -= bytes;
+            self.pool.put(buf, bytes);
         }
     }
 }

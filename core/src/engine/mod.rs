@@ -5,6 +5,7 @@ pub mod exec;
 pub mod fold;
 pub mod memory;
 pub mod plan;
+mod pool;
 pub mod state;
 
 pub use exec::{Counters, Engine, Pending, Replay, close};
