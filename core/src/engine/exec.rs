@@ -168,6 +168,26 @@ impl Engine {
         Ok(out)
     }
 
+    /// Runs a captured computation kernel by kernel, each to its end: seconds per call of the plan, by the given clock.
+    pub fn time_calls(
+        &mut self,
+        state: &mut State,
+        r: &Replay,
+        swap: &FxHashMap<u32, u32>,
+        clock: &mut dyn FnMut() -> f64,
+    ) -> Result<Vec<f64>> {
+        let externals: Vec<u32> = r.externals.iter().map(|b| swap.get(b).copied().unwrap_or(*b)).collect();
+        let (steps, _) = self.bind(state, &r.plan, &externals)?;
+        let mut times = Vec::with_capacity(steps.len());
+        for step in &steps {
+            let start = clock();
+            self.device.submit(std::slice::from_ref(step))?;
+            self.device.sync()?;
+            times.push(clock() - start);
+        }
+        Ok(times)
+    }
+
     /// Starts reading a realized value back.
     pub fn read(&mut self, state: &mut State, root: RootId) -> Result<(Ticket, DType, usize)> {
         let u = state.node(root);
@@ -250,8 +270,18 @@ impl Engine {
         Ok(plan)
     }
 
-    /// Allocates outputs, binds, submits. Returns the output buffers' nodes.
+    /// Submits a plan. Returns the output buffers' nodes.
     fn run(&mut self, state: &mut State, plan: &Plan, externals: &[u32]) -> Result<Vec<UOp>> {
+        let (steps, outputs) = self.bind(state, plan, externals)?;
+        self.counters.launches += steps.len() as u64;
+        self.device.submit(&steps)?;
+        let old = self.pool.age();
+        self.free(old);
+        Ok(outputs)
+    }
+
+    /// Allocates a plan's outputs and gives every call its buffers. Returns the output buffers' nodes too.
+    fn bind(&mut self, state: &mut State, plan: &Plan, externals: &[u32]) -> Result<(Vec<Step>, Vec<UOp>)> {
         let target = self.device.target().clone();
         for (i, &bytes) in plan.arenas.iter().enumerate() {
             self.arena(i, bytes)?;
@@ -295,11 +325,7 @@ impl Engine {
                 .collect::<Result<_>>()?;
             steps.push(Step::Launch { kernel: loaded.kernel, args, grid: loaded.compiled.grid, vars });
         }
-        self.counters.launches += steps.len() as u64;
-        self.device.submit(&steps)?;
-        let old = self.pool.age();
-        self.free(old);
-        Ok(outputs)
+        Ok((steps, outputs))
     }
 
     /// The device buffer of a session buffer, uploaded if it was only on the host.
