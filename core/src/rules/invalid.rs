@@ -114,25 +114,36 @@ pub fn simplify_under(g: &mut Graph, cond: UOp, x: UOp) -> UOp {
         }
     }
     attempt(g, &mut best, &there, &back);
-    // one bounded sum at a time, solved for a term
+    // one bounded sum at a time, solved for a term, and all of them at once
+    let mut solved_there = there;
+    let mut taken: SmallVec<[UOp; 8]> = SmallVec::new();
     for (n, k) in known.iter().enumerate() {
         let form = Linear::of(g, k.x);
         if form.terms.len() < 2 && form.konst == 0 {
             continue;
         }
+        let v = stand_in(g, k, n);
+        if g.op(v) == Op::Const {
+            continue;
+        }
+        let mut joint = false;
         for &(t, c) in form.terms.iter().filter(|t| t.1.abs() == 1) {
-            let v = stand_in(g, k, n);
-            if g.op(v) == Op::Const {
-                break;
-            }
             // k.x = v, so t = c*(v - (k.x - c*t)), since c is 1 or -1
             let mut solved = Linear::term(v, c);
             solved.add(&form, -c);
             solved.add(&Linear::term(t, 1), 1);
             solved.sort(g);
             let Some(solved) = solved.build(g, g.dtype(t)) else { continue };
+            if !joint && !form.terms.iter().any(|f| taken.contains(&f.0)) {
+                joint = true;
+                solved_there.insert(t, solved);
+            }
             attempt(g, &mut best, &FxHashMap::from_iter([(t, solved)]), &FxHashMap::from_iter([(v, k.x)]));
         }
+        taken.extend(form.terms.iter().map(|t| t.0));
+    }
+    if known.len() > 1 {
+        attempt(g, &mut best, &solved_there, &back);
     }
     best
 }

@@ -36,6 +36,10 @@ fn a_condition_simplifies_what_it_guards() {
     under(&[8, 3, 4], "0 < r0 + r1 & r0 + r1 < 9", "((r0 + r1 - 1)*4 + r2) // 32", "0");
     under(&[8, 3, 4], "0 < r0 + r1 & r0 + r1 < 9", "((r0 + r1 - 1)*4 + r2) // 4 % 8", "r0 + r1 + -1");
     under(&[8, 3], "0 < r0*2 + r1 & r0*2 + r1 < 9", "(r0*2 + r1 + 7) % 8 * 3", "r0*6 + r1*3 + -3");
+    // a padded row and column in one address
+    let (rows, cols) = ("0 < r0 + r1 & r0 + r1 < 9", "0 < r2 + r3 & r2 + r3 < 5");
+    let want = "r0*4 + r1*4 + r2 + r3 + -5";
+    under(&[8, 3, 4, 3], &format!("{rows} & {cols}"), "((r0 + r1 - 1)*4 + r2 + r3 - 1) % 32", want);
 }
 
 #[test]
