@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-type Kernel = unsafe extern "C" fn(*const *mut u8, *const u32, u32, u32);
+type Kernel = unsafe extern "C" fn(*const *mut u8, *const u32, u32, u32, *mut u8);
 
 /// Allocations start at multiples of this.
 const ALIGN: usize = 64;
@@ -28,6 +28,7 @@ pub struct CDevice {
     bufs: BTreeMap<BufId, Memory>,
     kernels: BTreeMap<KernelId, Loaded>,
     reads: BTreeMap<Ticket, Vec<u8>>,
+    scratch: Memory,
     next: u32,
 }
 
@@ -37,6 +38,7 @@ struct Loaded {
     /// Bytes that each buffer must have.
     needs: Vec<usize>,
     vars: usize,
+    scratch: usize,
     _library: Rc<Library>,
 }
 
@@ -79,6 +81,7 @@ impl CDevice {
             bufs: BTreeMap::new(),
             kernels: BTreeMap::new(),
             reads: BTreeMap::new(),
+            scratch: Memory { words: Vec::new(), bytes: 0 },
             next: 0,
         })
     }
@@ -102,16 +105,22 @@ impl CDevice {
         if !fits || k.vars != vars.len() {
             return Err(error(format!("{kernel:?} wants buffers of {:?} bytes, {} scalars", k.needs, k.vars)));
         }
-        let function = k.function;
+        let (function, scratch) = (k.function, k.scratch);
+        if self.scratch.bytes < scratch {
+            let refused = || Error::OutOfMemory { device: "c".into(), bytes: scratch as u64 };
+            self.scratch = Memory::new(scratch).ok_or_else(refused)?;
+        }
         let mut pointers: Vec<*mut u8> = Vec::with_capacity(args.len());
         for v in args {
             self.buffer(v)?;
             let m = self.bufs.get_mut(&v.buf).ok_or_else(|| error("buffer is gone"))?;
             pointers.push(m.slice_mut()[v.offset..].as_mut_ptr());
         }
+        let scratch = self.scratch.words.as_mut_ptr().cast::<u8>();
         // SAFETY: the code was rendered from a checked program whose accesses stay inside its parameters, each view holds as
-        // many bytes as the engine planned for its parameter and is inside its allocation, and nothing else runs meanwhile
-        unsafe { function(pointers.as_ptr(), vars.as_ptr(), 0, grid) };
+        // many bytes as the engine planned for its parameter and is inside its allocation, the scratch memory is as large as the
+        // kernel asked for, and nothing else runs meanwhile
+        unsafe { function(pointers.as_ptr(), vars.as_ptr(), 0, grid, scratch) };
         Ok(())
     }
 }
@@ -158,7 +167,7 @@ impl Device for CDevice {
             let function = *symbol.map_err(|e| error(format!("{}: {e}", s.name)))?;
             let id = KernelId(self.id());
             let needs = s.params.iter().map(|p| p.len * p.dtype.size()).collect();
-            let k = Loaded { function, needs, vars: s.vars.len(), _library: library.clone() };
+            let k = Loaded { function, needs, vars: s.vars.len(), scratch: s.scratch, _library: library.clone() };
             self.kernels.insert(id, k);
             out.push(id);
         }

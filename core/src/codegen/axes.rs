@@ -126,7 +126,7 @@ impl Kernel {
         self.sink = simplify_with(&mut self.g, sink, &mut self.memo);
     }
 
-    fn new_range(&mut self, len: usize, kind: AxisKind, lane: bool) -> Result<UOp> {
+    pub(super) fn new_range(&mut self, len: usize, kind: AxisKind, lane: bool) -> Result<UOp> {
         if self.next_id as usize >= MAX_RANGES {
             return Err(Error::Unsupported {
                 what: "a kernel with more than 128 axes".into(),
@@ -248,14 +248,23 @@ impl Kernel {
     /// Applies one opt. An opt that does not fit the kernel is an error: opts come from caches and from users too.
     pub fn apply(&mut self, o: &Opt, t: &Target) -> Result<()> {
         let bad = |what: &str| Error::value("opt", format!("{o:?}: {what}"));
+        if o.op == OptOp::Stage {
+            return if t.has_local { Err(bad("not on a GPU yet")) } else { self.stage(o.axis, o.amount) };
+        }
         let r = self.range_by_id(o.axis).ok_or_else(|| bad("no such axis"))?;
         let (kind, reduce) = (self.g.kind(r), self.g.kind(r).is_reduce());
-        if !kind.is_loop() {
+        if !matches!(kind, AxisKind::Loop | AxisKind::Reduce) {
             return Err(bad("the axis is not a loop"));
         }
         let lane_taken = || self.ranges().iter().any(|&x| self.g.range_arg(x).lane);
         match o.op {
             OptOp::PadTo => return self.pad_to(r, o.amount as usize, t),
+            OptOp::Swap => {
+                let other = u8::try_from(o.amount).ok().and_then(|id| self.range_by_id(id));
+                let other = other.filter(|&x| x != r && self.g.kind(x) == kind).ok_or_else(|| bad("no such axis"))?;
+                self.swap(r, other);
+                return Ok(());
+            }
             OptOp::Lane if lane_taken() => return Err(bad("there is a lane axis already")),
             OptOp::Local if reduce || !t.has_local => return Err(bad("only output axes of a GPU kernel can be local")),
             OptOp::Upcast if reduce => return Err(bad("a reduced axis cannot be upcast")),
@@ -268,15 +277,77 @@ impl Kernel {
             OptOp::Accum => (AxisKind::Accum, false),
             OptOp::Unroll => (AxisKind::Unroll, false),
             OptOp::Local => (AxisKind::Local(0), false),
-            OptOp::PadTo => unreachable!("handled above"),
+            OptOp::Split => (kind, false),
+            OptOp::PadTo | OptOp::Swap | OptOp::Stage => unreachable!("handled above"),
         };
-        self.split(r, o.amount as usize, inner, lane).ok_or_else(|| bad("the amount does not divide the axis"))?
+        let overlap = !reduce && !t.has_local && self.repeatable();
+        self.split(r, o.amount as usize, inner, lane, overlap).ok_or_else(|| bad("the amount does not divide the axis"))?
+    }
+
+    /// May an element be computed and stored twice? Not if the kernel reads what it writes.
+    pub(super) fn repeatable(&self) -> bool {
+        let nodes = self.nodes();
+        let slots = |op: Op| {
+            let of = nodes.iter().filter(move |u| self.g.op(**u) == op);
+            of.filter_map(|&u| self.slot_below(self.g.src_at(u, 0))).collect::<Vec<_>>()
+        };
+        let read = slots(Op::Load);
+        !slots(Op::Store).iter().any(|s| read.contains(s))
+    }
+
+    /// Two loops of one kind change places: output loops nest in the order of their ids, those of a reduction as it lists them.
+    fn swap(&mut self, a: UOp, b: UOp) {
+        if self.g.kind(a).is_reduce() {
+            let other = |s: UOp| if s == a { Some(b) } else { (s == b).then_some(a) };
+            return self.rebuild(FxHashMap::default(), |_, _, s| other(s).map(|x| SmallVec::from_iter([x])));
+        }
+        let (x, y) = (self.g.range_arg(a), self.g.range_arg(b));
+        let to_a = self.g.range_with(self.g.range_len(a), y);
+        let to_b = self.g.range_with(self.g.range_len(b), x);
+        let image: FxHashMap<UOp, UOp> = [(a, to_a), (b, to_b)].into_iter().collect();
+        // one pass over all nodes: the new ranges may be equal to old ones
+        self.rebuild(image, |_, _, _| None);
+    }
+
+    /// `outer * w + inner`, as an index below `n`; the last piece overlaps the one before if `w` does not divide `n`.
+    pub(super) fn cut(&mut self, outer: UOp, n: usize, w: usize, inner: UOp) -> UOp {
+        let f = self.g.idx(w as i64);
+        let mut start = self.g.binary(Op::Mul, outer, f);
+        if n % w != 0 {
+            let last = self.g.idx((n - w) as i64);
+            start = self.g.binary(Op::Min, start, last);
+        }
+        self.g.binary(Op::Add, start, inner)
+    }
+
+    /// Rebuilds the kernel on top of `image`. `ranges(kernel, user, range)` may list what takes a closed range's place.
+    fn rebuild(
+        &mut self,
+        mut image: FxHashMap<UOp, UOp>,
+        closed: impl Fn(&Kernel, UOp, UOp) -> Option<SmallVec<[UOp; 2]>>,
+    ) {
+        for u in self.nodes() {
+            if image.contains_key(&u) {
+                continue;
+            }
+            let mut src: SmallVec<[UOp; 4]> = SmallVec::new();
+            for (i, &s) in self.g.srcs(u).iter().enumerate() {
+                match closed(self, u, s).filter(|_| self.g.op(u) == Op::Reduce && i > 0) {
+                    Some(list) => src.extend(list),
+                    None => src.push(image.get(&s).copied().unwrap_or(s)),
+                }
+            }
+            let v = self.g.with_src(u, &src);
+            image.insert(u, v);
+        }
+        let sink = image[&self.sink];
+        self.sink = simplify_with(&mut self.g, sink, &mut self.memo);
     }
 
     /// `r -> outer * amount + inner`.
-    fn split(&mut self, r: UOp, amount: usize, kind: AxisKind, lane: bool) -> Option<Result<()>> {
+    fn split(&mut self, r: UOp, amount: usize, kind: AxisKind, lane: bool, overlap: bool) -> Option<Result<()>> {
         let n = self.g.range_len(r);
-        if amount < 2 || n % amount != 0 {
+        if amount < 2 || amount > n || (n % amount != 0 && !overlap) {
             return None;
         }
         let arg = self.g.range_arg(r);
@@ -290,28 +361,10 @@ impl Kernel {
             Ok(i) => i,
             Err(e) => return Some(Err(e)),
         };
-        let outer = self.g.range_with(n / amount, arg);
-        let f = self.g.idx(amount as i64);
-        let wide = self.g.binary(Op::Mul, outer, f);
-        let whole = self.g.binary(Op::Add, wide, inner);
-        let mut image: FxHashMap<UOp, UOp> = [(r, whole)].into_iter().collect();
-        for u in self.nodes() {
-            if image.contains_key(&u) {
-                continue;
-            }
-            let mut src: SmallVec<[UOp; 4]> = SmallVec::new();
-            for (i, &s) in self.g.srcs(u).iter().enumerate() {
-                if self.g.op(u) == Op::Reduce && i > 0 && s == r {
-                    src.extend_from_slice(&[outer, inner]);
-                } else {
-                    src.push(image.get(&s).copied().unwrap_or(s));
-                }
-            }
-            let v = self.g.with_src(u, &src);
-            image.insert(u, v);
-        }
-        let sink = image[&self.sink];
-        self.sink = simplify_with(&mut self.g, sink, &mut self.memo);
+        let outer = self.g.range_with(n.div_ceil(amount), arg);
+        let whole = self.cut(outer, n, amount, inner);
+        let image = [(r, whole)].into_iter().collect();
+        self.rebuild(image, |_, _, s| (s == r).then(|| SmallVec::from_buf([outer, inner])));
         Some(Ok(()))
     }
 

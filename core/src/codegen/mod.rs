@@ -7,6 +7,7 @@ pub mod late;
 pub mod opt;
 pub mod program;
 pub mod reduce;
+mod stage;
 
 pub use opt::{Opt, OptOp};
 pub use program::{ParamInfo, Program, TileAxis, VarInfo};
@@ -28,7 +29,9 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
     k.apply_all(&opts, t)?;
     k.map_launch(t)?;
     late::decompose(&mut k, t)?;
-    let loops = reduce::lower(&mut k, t);
+    let mut loops = Default::default();
+    stage::lower(&mut k, &mut loops)?;
+    reduce::lower(&mut k, t, &mut loops);
     late::decompose(&mut k, t)?; // simplified loop bodies may compare in narrow dtypes again
     late::split_addresses(&mut k);
     late::finish(&mut k, t);

@@ -14,6 +14,8 @@
 //!   itself (gather) or scalar. If the lane axis has stride 1 and the offset does not depend on it, lanes are contiguous.
 //!   Loads and stores without a gate are in bounds, for every point of their tile. A gated one touches memory only where the
 //!   gate is true.
+//! - **Scratch.** Private arrays are filled by the program and read after the fill, through `After(scratch, end)`. The memory
+//!   for them is given by the caller ([`Program::scratch`]) and starts undefined.
 //! - **Accumulators.** `Acc` declares mutable registers, re-initialised each time control reaches it; `AccUpdate` and
 //!   `AccMulAdd` change them; `AccRead` is their value then.
 //! - Only ops and dtypes the target has; no Invalid, no FloorDiv/FloorMod, no tensor ops.
@@ -100,6 +102,28 @@ impl Program {
             Arg::Strides(s) => s.iter().find(|(id, _)| *id == axis).map_or(0, |s| s.1),
             _ => 0,
         }
+    }
+
+    /// Is it storage rather than a value?
+    pub fn is_pointer(&self, mut u: UOp) -> bool {
+        while self.g.op(u) == Op::After {
+            u = self.g.src_at(u, 0);
+        }
+        matches!(self.g.op(u), Op::Param | Op::Scratch)
+    }
+
+    /// Where each scratch array begins in the memory that a kernel gets for them (aligned to a cache line), and how many
+    /// bytes that memory has. Every thread that runs the kernel has its own.
+    pub fn scratch(&self) -> (Vec<(UOp, usize)>, usize) {
+        let mut at = 0usize;
+        let mut list = Vec::new();
+        for u in self.g.reachable(&self.order) {
+            if let Arg::Scratch { len, .. } = self.g.arg(u) {
+                list.push((u, at));
+                at = at.saturating_add(len.saturating_mul(self.g.dtype(u).size())).saturating_add(63) & !63;
+            }
+        }
+        (list, at)
     }
 
     /// The slot of the parameter an Index, Load or Store addresses, `None` for scratch.

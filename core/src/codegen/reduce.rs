@@ -21,24 +21,22 @@ pub struct LoopInfo {
     pub around: RangeSet,
 }
 
-/// Lowers every Reduce of the kernel. Returns the nesting of the reduce loops by range id.
-pub fn lower(k: &mut Kernel, t: &Target) -> FxHashMap<u8, LoopInfo> {
+/// Lowers every Reduce of the kernel. The nesting of the reduce loops goes to `loops`, by range id.
+pub fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>) {
     let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
-    let mut loops = FxHashMap::default();
     let mut n_accs = 0;
     for u in k.nodes() {
         let src: SmallVec<[UOp; 4]> = k.g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
         let v = match (k.g.op(u), k.g.arg(u)) {
             (Op::Reduce, Arg::Reduce(op, _)) => {
                 let op = *op;
-                one(k, op, src[0], &src[1..], t, &mut n_accs, &mut loops)
+                one(k, op, src[0], &src[1..], t, &mut n_accs, loops)
             }
             _ => k.g.with_src(u, &src),
         };
         image.insert(u, v);
     }
     k.sink = image[&k.sink];
-    loops
 }
 
 fn one(

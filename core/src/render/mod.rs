@@ -26,6 +26,8 @@ pub struct Source {
     pub params: Vec<crate::codegen::ParamInfo>,
     /// Launch scalars, in the order they are passed.
     pub vars: Vec<DType>,
+    /// Bytes of scratch memory that each thread gives the kernel, aligned to 64.
+    pub scratch: usize,
 }
 
 /// Rendered code.
@@ -54,6 +56,7 @@ impl Source {
             local: p.local,
             params: p.params.clone(),
             vars: p.vars.iter().map(|v| v.dtype).collect(),
+            scratch: p.scratch().1,
         }
     }
 }

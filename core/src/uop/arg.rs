@@ -28,6 +28,8 @@ pub enum AxisKind {
     Unroll,
     /// Tile axis of a reduction with accumulators of its own, folded pairwise after the loops.
     Accum,
+    /// A loop of a [`super::Op::Stage`], over an axis of its array.
+    Fill,
 }
 
 impl AxisKind {
@@ -38,7 +40,7 @@ impl AxisKind {
 
     /// Is it rendered as a counted loop with an `End`?
     pub const fn is_loop(self) -> bool {
-        matches!(self, AxisKind::Loop | AxisKind::Reduce)
+        matches!(self, AxisKind::Loop | AxisKind::Reduce | AxisKind::Fill)
     }
 
     /// Is it a launch index (workgroup, thread, grid slice)?

@@ -288,9 +288,13 @@ impl Graph {
         let of = |s: &[UOp]| s.iter().fold(0, |m, s| m | self.ranges[s.0 as usize]);
         match self.op(u) {
             Op::Range => of(src) | 1 << self.range_arg(u).id,
-            Op::Reduce | Op::Fold if src.len() > 1 => of(src) & !of(&src[1..]),
+            Op::Reduce | Op::Fold | Op::Stage if src.len() > 1 => of(src) & !of(&src[1..]),
             Op::End => of(src) & !(1 << self.range_arg(src[0]).id),
-            Op::AccRead | Op::After => self.ranges[src[0].0 as usize],
+            Op::AccRead => self.ranges[src[0].0 as usize],
+            Op::After => {
+                let ranges = src[1..].iter().filter(|s| self.op(**s) == Op::Range);
+                ranges.fold(self.ranges[src[0].0 as usize], |m, s| m | self.ranges[s.0 as usize])
+            }
             Op::Index => match self.arg(u) {
                 Arg::Strides(s) => of(src) | s.iter().fold(0, |m, (id, _)| m | 1 << id),
                 _ => of(src),

@@ -109,14 +109,15 @@ pub enum Op {
     Detach,
     /// T `Store(target, value)`: target is a Buffer under movement ops. KP `Store(index, value[, gate])`. Void.
     Store,
-    /// T `After(x, deps..)`: x, once deps have happened. `After(buf, Store(view of buf, v))` is an assign.
+    /// TKP `After(x, deps..)`: x, once deps have happened. `After(buf, Store(view of buf, v))` is an assign. In K and P the
+    /// ranges among deps are open in it.
     After,
     /// TK `Sink(roots..)`. Void.
     Sink,
     // ---- kernel
     /// KP `Range(bound)[Range]`: an index `0..bound`, i32 (i64 only if the bound needs it).
     Range,
-    /// KP `Index(param or scratch, offset)[None or Strides]`: an address, in elements. With `Strides` (P) the tile axes
+    /// KP `Index(param, scratch or stage, offset)[None or Strides]`: an address, in elements. With `Strides` (P) the tile axes
     /// listed add `stride * axis` to the offset.
     Index,
     /// KP `Load(index)` or `Load(index, alt, gate)`: where gate is false memory is not touched and the value is alt.
@@ -139,6 +140,9 @@ pub enum Op {
     Scratch,
     /// KP `Barrier(deps..)`: workgroup barrier. Void.
     Barrier,
+    /// K `Stage(value, ranges..)`: a local array with an axis per listed range, whose element is the value there; a pointer,
+    /// row-major. It closes the ranges; the loops of its open ranges are where it is filled.
+    Stage,
 }
 
 use Op::*;
@@ -190,7 +194,7 @@ impl Op {
         Const, Buffer, Param, Var, Iota, Invalid, Reshape, Permute, Expand, Pad, Shrink, Flip, Gather, Reduce,
         Cast, Bitcast, Neg, Exp2, Log2, Sin, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Idiv, Imod, FloorDiv, FloorMod,
         Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, Contiguous, Detach, Store, After, Sink,
-        Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, End, Scratch, Barrier,
+        Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, End, Scratch, Barrier, Stage,
     ];
 
     /// One source, elementwise.

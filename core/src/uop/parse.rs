@@ -201,8 +201,10 @@ impl<'a> Cursor<'a> {
             Op::Range => {
                 use AxisKind::*;
                 let id = self.field("id")?;
-                let kinds =
-                    [Grid(0), Grid(1), Grid(2), Local(0), Local(1), Local(2), Loop, Reduce, Upcast, Unroll, Accum];
+                #[rustfmt::skip]
+                let kinds = [
+                    Grid(0), Grid(1), Grid(2), Local(0), Local(1), Local(2), Loop, Reduce, Upcast, Unroll, Accum, Fill,
+                ];
                 let kind = self.one_of("range kind", &kinds, kind_name)?;
                 Arg::Range(RangeArg { id, kind, lane: self.eat("lane") })
             }

@@ -131,5 +131,6 @@ pub(super) fn kind_name(kind: AxisKind) -> String {
         AxisKind::Upcast => "upcast".into(),
         AxisKind::Unroll => "unroll".into(),
         AxisKind::Accum => "accum".into(),
+        AxisKind::Fill => "fill".into(),
     }
 }

@@ -121,6 +121,7 @@ impl Node<'_> {
             End        => self.in_kp()?.dtype(DType::Void)?.ends_loop()?.no_arg(),
             Scratch    => self.in_kp()?.sources(0)?.has_value()?.scratch(),
             Barrier    => self.in_kp()?.dtype(DType::Void)?.no_arg(),
+            Stage      => self.in_k()?.keeps_dtype()?.values_first()?.ranges()?.no_arg(),
         }
     }
 
@@ -241,7 +242,7 @@ impl Node<'_> {
 
     fn value(&self, s: UOp) -> Check<'_> {
         let pointer = match self.g.op(s) {
-            Op::Index | Op::Scratch | Op::Acc => true,
+            Op::Index | Op::Scratch | Op::Stage | Op::Acc => true,
             Op::Param => self.stage.is_some_and(|s| s != Stage::Tensor),
             _ => false,
         };
@@ -418,7 +419,7 @@ impl Node<'_> {
         while self.g.op(p) == Op::After {
             p = self.g.src_at(p, 0);
         }
-        self.want(matches!(self.g.op(p), Op::Param | Op::Scratch), "source 0 is no parameter or scratch")
+        self.want(matches!(self.g.op(p), Op::Param | Op::Scratch | Op::Stage), "source 0 is no parameter or scratch")
     }
 
     fn index(&self) -> Check<'_> {

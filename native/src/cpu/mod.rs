@@ -44,6 +44,8 @@ struct Kernel {
     /// Bytes each buffer must have.
     params: Vec<usize>,
     vars: usize,
+    /// Bytes of scratch memory per thread.
+    scratch: usize,
     /// Nanoseconds of all threads together, from earlier launches.
     cost: Option<f32>,
 }
@@ -55,6 +57,8 @@ pub struct CpuDevice {
     buffers: HashMap<BufId, Block>,
     kernels: HashMap<KernelId, Kernel>,
     reads: HashMap<Ticket, Vec<u8>>,
+    /// Of the calling thread.
+    scratch: Option<Block>,
     next: u32,
 }
 
@@ -83,6 +87,7 @@ impl CpuDevice {
             buffers: HashMap::new(),
             kernels: HashMap::new(),
             reads: HashMap::new(),
+            scratch: None,
             next: 0,
         })
     }
@@ -117,6 +122,11 @@ impl CpuDevice {
             }
             pointers.push(self.pointer(v)?);
         }
+        if self.scratch.as_ref().is_none_or(|b| b.len() < k.scratch) {
+            let refused = Error::OutOfMemory { device: self.target.name.clone(), bytes: k.scratch as u64 };
+            self.scratch = Some(Block::zeroed(k.scratch).ok_or(refused)?);
+        }
+        let scratch = self.scratch.as_ref().map_or(std::ptr::null_mut(), |b| b.at(0));
         let parallel = match k.cost {
             Some(nanos) => nanos > PARALLEL_NANOS,
             None => k.params.iter().sum::<usize>() > PARALLEL_BYTES,
@@ -124,10 +134,10 @@ impl CpuDevice {
         let threads = if parallel { self.pool.threads().min(grid[0] as usize) } else { 1 };
         let begin = Instant::now();
         // SAFETY: the code was made by the x86-64 renderer for these parameters and this instruction set; the pointers
-        // are to live buffers of at least the sizes it was compiled for, and `code` outlives the call.
+        // are to live buffers of at least the sizes it was compiled for, so is `scratch`, and `code` outlives the call.
         unsafe {
-            let job = Job::new(k.code.at(k.entry), &pointers, vars, grid[0]);
-            self.pool.run(&job, threads);
+            let job = Job::new(k.code.at(k.entry), &pointers, vars, grid[0], k.scratch);
+            self.pool.run(&job, threads, scratch);
         }
         let nanos = begin.elapsed().as_nanos() as f32 * threads as f32;
         if let Some(k) = self.kernels.get_mut(&id) {
@@ -176,7 +186,7 @@ impl Device for CpuDevice {
         for (s, entry) in sources.iter().zip(entries) {
             let id = KernelId(self.id());
             let params = s.params.iter().map(|p| p.len * p.dtype.size()).collect();
-            let kernel = Kernel { code: code.clone(), entry, params, vars: s.vars.len(), cost: None };
+            let kernel = Kernel { code: code.clone(), entry, params, vars: s.vars.len(), scratch: s.scratch, cost: None };
             self.kernels.insert(id, kernel);
             ids.push(id);
         }

@@ -1,18 +1,19 @@
 //! Threads that share out slices of a kernel's grid. The caller takes part; a worker that wakes too late simply misses the
 //! job, so a launch never waits for a sleeping thread. Workers spin a little between jobs, then sleep.
 
+use super::memory::Block;
 use gradloom_core::{Error, Result};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
-type Entry = unsafe extern "sysv64" fn(*const *mut u8, *const u32, u32, u32);
+type Entry = unsafe extern "sysv64" fn(*const *mut u8, *const u32, u32, u32, *mut u8);
 
 /// Spins before a worker goes to sleep.
 const SPINS: u32 = 2000;
-/// Kernels keep their local storage on the stack.
-const STACK: usize = 8 << 20;
+/// Kernels spill registers to the stack; their arrays are in scratch memory.
+const STACK: usize = 4 << 20;
 
 /// One launch. Copies share the same slices counter only inside the pool.
 #[derive(Clone, Copy)]
@@ -22,15 +23,17 @@ pub(super) struct Job {
     vars: *const u32,
     grid: u32,
     slice: u32,
+    scratch: usize,
 }
 
 impl Job {
     /// # Safety
-    /// `entry` is the start of a kernel with the renderer's calling convention; `bufs` and `vars` outlive the job.
-    pub(super) unsafe fn new(entry: *const u8, bufs: &[*mut u8], vars: &[u32], grid: u32) -> Job {
+    /// `entry` is the start of a kernel with the renderer's calling convention that needs `scratch` bytes of scratch memory;
+    /// `bufs` and `vars` outlive the job.
+    pub(super) unsafe fn new(entry: *const u8, bufs: &[*mut u8], vars: &[u32], grid: u32, scratch: usize) -> Job {
         // SAFETY: by contract `entry` is code of exactly this signature.
         let entry = unsafe { std::mem::transmute::<*const u8, Entry>(entry) };
-        Job { entry, bufs: bufs.as_ptr(), vars: vars.as_ptr(), grid, slice: grid }
+        Job { entry, bufs: bufs.as_ptr(), vars: vars.as_ptr(), grid, slice: grid, scratch }
     }
 }
 
@@ -95,11 +98,12 @@ impl Pool {
     /// Runs a job on up to `threads` threads; returns when it is done.
     ///
     /// # Safety
-    /// The job's kernel may run on its buffers now, on several slices of its grid at a time.
-    pub(super) unsafe fn run(&self, job: &Job, threads: usize) {
+    /// The job's kernel may run on its buffers now, on several slices of its grid at a time; `scratch` has the bytes it needs
+    /// and is the caller's alone.
+    pub(super) unsafe fn run(&self, job: &Job, threads: usize, scratch: *mut u8) {
         if threads <= 1 || self.workers.is_empty() {
             // SAFETY: by contract.
-            unsafe { (job.entry)(job.bufs, job.vars, 0, job.grid) };
+            unsafe { (job.entry)(job.bufs, job.vars, 0, job.grid, scratch) };
             return;
         }
         let s = &*self.shared;
@@ -115,7 +119,7 @@ impl Pool {
             s.wake.notify_all();
         }
         // SAFETY: by contract; slices are disjoint.
-        unsafe { slices(s, &job) };
+        unsafe { slices(s, &job, scratch) };
         s.state.fetch_and(!OPEN, Ordering::AcqRel);
         let mut spins = 0u32;
         while !s.state.load(Ordering::Acquire).is_multiple_of(NUMBER) {
@@ -148,8 +152,8 @@ fn pause(spins: &mut u32) {
 /// Takes slices until none is left.
 ///
 /// # Safety
-/// The job's kernel may run on its buffers now.
-unsafe fn slices(s: &Shared, job: &Job) {
+/// The job's kernel may run on its buffers now; `scratch` has the bytes it needs and is this thread's alone.
+unsafe fn slices(s: &Shared, job: &Job, scratch: *mut u8) {
     loop {
         let lo = s.next.fetch_add(job.slice, Ordering::Relaxed);
         // the counter may pass the end by one slice per thread, far below wrapping: grids have at most 31 bits
@@ -158,13 +162,14 @@ unsafe fn slices(s: &Shared, job: &Job) {
         }
         let hi = lo.saturating_add(job.slice).min(job.grid);
         // SAFETY: by contract.
-        unsafe { (job.entry)(job.bufs, job.vars, lo, hi) };
+        unsafe { (job.entry)(job.bufs, job.vars, lo, hi, scratch) };
     }
 }
 
 fn work(s: &Shared) {
     let mut seen = 0;
     let mut spins = 0;
+    let mut own: Option<Block> = None;
     while !s.stop.load(Ordering::Acquire) {
         let state = s.state.load(Ordering::Acquire);
         let inside = state % NUMBER / INSIDE;
@@ -176,8 +181,14 @@ fn work(s: &Shared) {
             // SAFETY: entered while open, so the caller waits for us and does not write `job`.
             let job = unsafe { *s.job.get() };
             if let Some(job) = job {
-                // SAFETY: the caller of `run` vouches for the job while it is open or somebody is inside.
-                unsafe { slices(s, &job) };
+                if own.as_ref().is_none_or(|b| b.len() < job.scratch) {
+                    own = Block::zeroed(job.scratch);
+                }
+                // without memory for it this worker leaves the job to the others
+                if let Some(own) = &own {
+                    // SAFETY: the caller of `run` vouches for the job while it is open or somebody is inside.
+                    unsafe { slices(s, &job, own.at(0)) };
+                }
             }
             s.state.fetch_sub(INSIDE, Ordering::AcqRel);
             spins = 0;

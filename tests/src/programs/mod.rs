@@ -7,6 +7,7 @@ pub mod alu;
 mod build;
 mod kernels;
 mod ops;
+mod stages;
 mod tiles;
 
 pub use build::{Build, Data, stored};
@@ -98,5 +99,6 @@ pub fn samples(t: &Target) -> Vec<Sample> {
     ops::add(t, &mut out);
     tiles::add(t, &mut out);
     kernels::add(t, &mut out);
+    stages::add(t, &mut out);
     out
 }

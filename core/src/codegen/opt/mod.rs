@@ -3,7 +3,8 @@
 pub mod heuristic;
 pub mod launch;
 
-/// What an opt does to an axis.
+/// What an opt does to an axis. An output axis that `amount` does not divide is cut so that its last piece overlaps the one
+/// before, where the kernel may compute an element twice (on a CPU, in kernels that do not read what they write).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum OptOp {
     /// The inner `amount` of an output axis becomes tile registers.
@@ -18,7 +19,17 @@ pub enum OptOp {
     Local,
     /// The axis is rounded up to a multiple of `amount`.
     PadTo,
+    /// The inner `amount` of an axis becomes an inner loop.
+    Split,
+    /// The axis and the axis `amount` change places in the loop nest.
+    Swap,
+    /// What is loaded from parameter `amount & 0xffff` (its load number `amount >> 16` there) is first copied to a local
+    /// array, inside of the loop `axis` ([`OUTSIDE`] for none) and outside of all loops below that.
+    Stage,
 }
+
+/// The level of [`OptOp::Stage`] outside of all loops.
+pub const OUTSIDE: u8 = u8::MAX;
 
 /// One action on the axis with range id `axis`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

@@ -1,7 +1,7 @@
 //! C99 with GCC vector extensions: the portable CPU fallback and a second opinion on the machine-code emitters.
 //!
-//! Interface, as on x86: `void NAME(void* const* bufs, const unsigned* vars, unsigned lo, unsigned hi)`; Grid(0) is the loop
-//! `lo..hi`. To be compiled with `-fwrapv -fno-math-errno` and without `-ffast-math`.
+//! Interface, as on x86: `void NAME(void* const* bufs, const unsigned* vars, unsigned lo, unsigned hi,
+//! unsigned char* scratch)`; Grid(0) is the loop `lo..hi`. To be compiled with `-fwrapv -fno-math-errno` and without `-ffast-math`.
 //!
 //! A value over the lane axis is a GCC vector if the lane count is a power of two. A bool vector is an i32 vector of 0 and
 //! -1. f16 and bf16 values are their bits (`u16`); only casts touch them. The text of each type and function is guarded by
@@ -31,12 +31,14 @@ impl Renderer for CRenderer {
             let (name, constant) = (format!("b{slot}"), if info.written { "" } else { "const " });
             w.line(&format!("{constant}{ty}* {name} = ({constant}{ty}*)bufs[{slot}];"));
         }
+        let (scratch, _) = p.scratch();
         for u in super::cstyle::pointers(p) {
             let dt = p.g.dtype(u);
             match *p.g.arg(u) {
                 Arg::Param { slot, .. } => w.ptrs.insert(u, Ptr { name: format!("b{slot}"), dt, width: 1 }),
-                Arg::Scratch { id, len, .. } => {
-                    w.line(&format!("{} s{id}[{len}] __attribute__((aligned(64)));", dialect::memory_type(dt)));
+                Arg::Scratch { id, .. } => {
+                    let (ty, at) = (dialect::memory_type(dt), scratch.iter().find(|s| s.0 == u).map_or(0, |s| s.1));
+                    w.line(&format!("{ty}* s{id} = ({ty}*)(scratch + {at});"));
                     w.ptrs.insert(u, Ptr { name: format!("s{id}"), dt, width: 1 })
                 }
                 _ => None,
@@ -65,8 +67,8 @@ impl Renderer for CRenderer {
         text.push_str(&w.d.types());
         let _ = write!(
             text,
-            "void {}(void* const* bufs, const unsigned* vars, unsigned lo, unsigned hi) {{\n  \
-             (void)bufs; (void)vars; (void)lo; (void)hi;\n{}}}\n",
+            "void {}(void* const* bufs, const unsigned* vars, unsigned lo, unsigned hi, unsigned char* scratch) {{\n  \
+             (void)bufs; (void)vars; (void)lo; (void)hi; (void)scratch;\n{}}}\n",
             p.name, w.body
         );
         Ok(Code::Text(text))

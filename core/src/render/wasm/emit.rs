@@ -140,6 +140,7 @@ impl<'a> Emit<'a> {
             Op::AccUpdate | Op::AccMulAdd => self.update(u),
             Op::Store => self.store(u),
             Op::Barrier | Op::Const | Op::Param | Op::Scratch | Op::Var | Op::Sink => Ok(()),
+            Op::After if self.p.is_pointer(u) => Ok(()),
             _ if g.dtype(u) == DType::Void => Err(unsupported(format!("op {}", g.op(u).name()), self.p)),
             _ => {
                 self.top().pending.push(u);

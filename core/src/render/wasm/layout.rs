@@ -114,6 +114,7 @@ fn place(p: &Program, lane_axis: Option<u8>, u: UOp) -> Info {
     let inline = match g.op(u) {
         Op::Const | Op::Param | Op::Scratch | Op::Index => true,
         Op::Range => g.kind(u).is_tile(),
+        Op::After => p.is_pointer(u),
         _ => g.dtype(u) == DType::Void,
     };
     let form = match (inline, lane) {

@@ -13,7 +13,7 @@ use crate::dtype::Scalar;
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 use iced_x86::{Code, Register};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 /// Tile axes a program may have.
@@ -90,11 +90,14 @@ pub(super) struct Lower<'a> {
     block: Vec<u32>,
     pub(super) tiles: Vec<Tile>,
     users: Vec<SmallVec<[UOp; 4]>>,
+    /// Stretches of code with a store to scratch.
+    stored_in: FxHashSet<u32>,
     pub(super) eager: Vec<bool>,
     cache: FxHashMap<Key, Val>,
     journal: Vec<Vec<Key>>,
     pub(super) params: FxHashMap<u32, VReg>,
-    pub(super) scratch: FxHashMap<UOp, u32>,
+    /// Where each scratch array begins, and the register of the memory it is in.
+    pub(super) scratch: FxHashMap<UOp, (VReg, i32)>,
     pub(super) accs: FxHashMap<UOp, Vec<Vec<VReg>>>,
     /// Last place where an accumulator changes.
     pub(super) last_change: FxHashMap<UOp, u32>,
@@ -154,6 +157,7 @@ pub(super) fn lower(p: &Program, max_w: usize) -> Result<Func> {
         block: vec![u32::MAX; n],
         tiles,
         users: vec![SmallVec::new(); n],
+        stored_in: FxHashSet::default(),
         eager: vec![false; n],
         cache: FxHashMap::default(),
         journal: vec![Vec::new()],
@@ -188,6 +192,9 @@ impl Lower<'_> {
             block += (opens || g.op(u) == Op::End) as u32;
             self.place[k] = i as u32;
             self.block[k] = block;
+            if g.op(u) == Op::Store && self.p.slot(u).is_none() {
+                self.stored_in.insert(block);
+            }
             for s in self.value_sources(u) {
                 if !self.users[s.0 as usize].contains(&u) {
                     self.users[s.0 as usize].push(u);
@@ -203,8 +210,9 @@ impl Lower<'_> {
             let k = u.0 as usize;
             let elsewhere = self.users[k].iter().any(|x| self.block[x.0 as usize] != self.block[k]);
             self.eager[k] = match g.op(u) {
-                Op::Const | Op::Param | Op::Scratch => false,
-                Op::Load => elsewhere || self.is_written(g.src_at(u, 0)),
+                _ if self.p.is_pointer(u) => false,
+                Op::Const => false,
+                Op::Load => elsewhere || self.is_written(g.src_at(u, 0), self.block[k]),
                 Op::AccRead => elsewhere || self.last_change.get(&g.src_at(u, 0)) > Some(&self.place[k]),
                 op => elsewhere && (op.is_alu() || matches!(op, Op::Index | Op::Fold | Op::Var | Op::After)),
             };
@@ -228,11 +236,11 @@ impl Lower<'_> {
         src
     }
 
-    /// May the memory an Index points to change while the kernel runs?
-    fn is_written(&self, index: UOp) -> bool {
+    /// May the memory an Index points to change: a parameter while the kernel runs, scratch in this stretch of code?
+    fn is_written(&self, index: UOp, block: u32) -> bool {
         match self.p.slot(index) {
             Some(s) => self.p.params.get(s as usize).is_none_or(|p| p.written),
-            None => true,
+            None => self.stored_in.contains(&block),
         }
     }
 
@@ -263,6 +271,11 @@ impl Lower<'_> {
         for (p, r) in regs {
             self.f.copy(Code::Mov_r64_rm64, Opnd::R(r, Size::Q), Opnd::P(p));
         }
+        let scratch = (!self.p.scratch().0.is_empty()).then(|| {
+            let r = self.f.reg(Size::Q);
+            self.f.copy(Code::Mov_r64_rm64, Opnd::R(r, Size::Q), Opnd::P(Register::R8));
+            r
+        });
         if self.p.launch_range(AxisKind::Grid(0)).is_some() {
             let [lo, hi] = [Register::EDX, Register::ECX].map(|p| {
                 let r = self.f.reg(Size::Q);
@@ -295,12 +308,16 @@ impl Lower<'_> {
                     let v = self.load_scalar(self.g.dtype(u), m);
                     self.remember((u, 0, 0, 1), v);
                 }
-                Arg::Scratch { len, .. } => {
-                    let bytes = len.saturating_mul(self.g.dtype(u).size()).min(u32::MAX as usize) as u32;
-                    let s = self.f.slot(bytes.max(8));
-                    self.scratch.insert(u, s);
-                }
                 _ => {}
+            }
+        }
+        let (arrays, bytes) = self.p.scratch();
+        if bytes > i32::MAX as usize / 2 {
+            return Err(unsupported(format!("scratch memory of {bytes} bytes"), self.p));
+        }
+        for (u, at) in arrays {
+            if let Some(r) = scratch {
+                self.scratch.insert(u, (r, at as i32));
             }
         }
         Ok(())

@@ -84,7 +84,7 @@ impl Lower<'_> {
             }
         }
         let mut bytes = disp * size;
-        if i32::try_from(bytes).is_err() {
+        if i32::try_from(bytes.abs() + i32::MAX as i64 / 2).is_err() {
             let r = self.f.reg(Size::Q);
             self.put(r, Val::I(disp), DType::I64, 1);
             if let Some(i) = reg {
@@ -94,7 +94,11 @@ impl Lower<'_> {
         }
         let base = match g.arg(ptr) {
             Arg::Param { slot, .. } => Base::Reg(self.params[slot]),
-            Arg::Scratch { .. } => Base::Slot(self.scratch[&ptr]),
+            Arg::Scratch { .. } => {
+                let (r, at) = self.scratch[&ptr];
+                bytes += at as i64;
+                Base::Reg(r)
+            }
             _ => return Err(unsupported(format!("an address from {}", g.op(ptr).name()), self.p)),
         };
         Ok(Mem { index: reg, scale: size as u8, ..Mem::at(base, bytes as i32) })

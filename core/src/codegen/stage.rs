@@ -1,0 +1,202 @@
+//! Staging: an operand's tile is copied to a local array where the loop nest says so, and read from there. Packing for a
+//! matmul and a halo tile for a convolution are this. What is awkward about an access (strides, gates) is paid in the copy.
+//!
+//! [`Kernel::stage`] makes the [`Op::Stage`] node; [`lower`] makes storage, a loop nest and ordered loads of it.
+
+use super::axes::{Kernel, affine};
+use super::opt::OUTSIDE;
+use super::reduce::LoopInfo;
+use crate::rewrite::substitute1;
+use crate::rules::simplify_with;
+use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, Space, UOp};
+use crate::{DType, Error, Result};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Elements that a stage may have.
+const MAX_ELEMS: usize = 1 << 26;
+/// Rows that a transposing copy keeps in registers.
+const ROWS: usize = 8;
+
+impl Kernel {
+    /// Stages one load inside the loop `level`: see [`super::OptOp::Stage`].
+    pub(super) fn stage(&mut self, level: u8, which: u32) -> Result<()> {
+        let bad = |what: &str| Error::value("opt", format!("stage of {which:#x} at {level}: {what}"));
+        let load = self.load_of(which).ok_or_else(|| bad("no such load"))?;
+        let closed = self.closed_by(load, level).ok_or_else(|| bad("no such loop"))?;
+        if closed.is_empty() {
+            return Err(bad("nothing to copy"));
+        }
+        let mut elems = 1usize;
+        let (mut map, mut own) = (FxHashMap::default(), SmallVec::<[UOp; 4]>::new());
+        for &r in &closed {
+            let n = self.g.range_len(r);
+            elems = elems.checked_mul(n).filter(|&e| e <= MAX_ELEMS).ok_or_else(|| bad("too large"))?;
+            let tile = matches!(self.g.kind(r), AxisKind::Upcast | AxisKind::Accum);
+            own.push(if tile { r } else { self.new_range(n, AxisKind::Fill, false)? });
+            map.insert(r, own[own.len() - 1]);
+        }
+        let dt = self.g.dtype(load);
+        let value = substitute1(&mut self.g, load, &map);
+        let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[value]);
+        src.extend_from_slice(&own);
+        let stage = self.g.node(Op::Stage, dt, &src, Arg::None);
+        let at = row_major(&mut self.g, &closed);
+        let index = self.g.index(stage, at);
+        let from_stage = self.g.load(index);
+        self.replace(&[(load, from_stage)].into_iter().collect());
+        Ok(())
+    }
+
+    /// The load that [`super::OptOp::Stage`] means by `which`.
+    fn load_of(&self, which: u32) -> Option<UOp> {
+        let loads = self.nodes().into_iter().filter(|&u| {
+            let from = |s: &u32| *s == which & 0xffff;
+            self.g.op(u) == Op::Load && self.slot_below(self.g.src_at(u, 0)).as_ref().is_some_and(from)
+        });
+        loads.into_iter().nth((which >> 16) as usize)
+    }
+
+    /// The slot of the parameter that an Index addresses.
+    pub(super) fn slot_below(&self, index: UOp) -> Option<u32> {
+        match self.g.arg(self.g.src_at(index, 0)) {
+            Arg::Param { slot, .. } => Some(*slot),
+            _ => None,
+        }
+    }
+
+    /// The ranges of a value that lie inside of the loop `level`, outermost first: loops, reduced loops, tiles, the lanes.
+    fn closed_by(&self, value: UOp, level: u8) -> Option<Vec<UOp>> {
+        let g = &self.g;
+        let mut reduced: Vec<UOp> = Vec::new();
+        for r in self.reduces() {
+            reduced.extend(g.src(r)[1..].iter().filter(|x| !reduced.contains(x)).collect::<Vec<_>>());
+        }
+        let place = |r: UOp| {
+            let a = g.range_arg(r);
+            let at = reduced.iter().position(|&x| x == r).unwrap_or(0);
+            match a.kind {
+                _ if a.lane => (4, 0),
+                AxisKind::Upcast | AxisKind::Accum => (3, a.id as usize),
+                AxisKind::Reduce | AxisKind::Unroll => (2, at),
+                _ => (1, a.id as usize),
+            }
+        };
+        let limit = match level {
+            OUTSIDE => (0, 0),
+            _ => place(self.range_by_id(level).filter(|&r| matches!(g.kind(r), AxisKind::Loop | AxisKind::Reduce))?),
+        };
+        let mut out: Vec<UOp> = self.ranges();
+        out.retain(|&r| g.ranges(value) >> g.range_arg(r).id & 1 == 1 && place(r) > limit);
+        out.sort_by_key(|&r| place(r));
+        Some(out)
+    }
+}
+
+/// The row-major number of the point of `axes`.
+fn row_major(g: &mut Graph, axes: &[UOp]) -> UOp {
+    let mut at = g.idx(0);
+    for &r in axes {
+        let n = g.idx(g.range_len(r) as i64);
+        let r = if g.dtype(r) == DType::I32 { r } else { g.cast(r, DType::I32) };
+        at = g.binary(Op::Mul, at, n);
+        at = g.binary(Op::Add, at, r);
+    }
+    at
+}
+
+/// Lowers every Stage: scratch memory, filled by a loop nest. The loops are added to `loops`.
+pub(super) fn lower(k: &mut Kernel, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<()> {
+    if !k.nodes().iter().any(|&u| k.g.op(u) == Op::Stage) {
+        return Ok(());
+    }
+    let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
+    let mut n = 0;
+    for u in k.nodes() {
+        let src: SmallVec<[UOp; 4]> = k.g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
+        let mut v = k.g.with_src(u, &src);
+        if k.g.op(v) == Op::Stage {
+            v = fill(k, v, n, loops)?;
+            n += 1;
+        }
+        image.insert(u, v);
+    }
+    k.sink = image[&k.sink];
+    k.sink = simplify_with(&mut k.g, k.sink, &mut k.memo);
+    Ok(())
+}
+
+/// Storage for a Stage once it is filled.
+fn fill(k: &mut Kernel, stage: UOp, id: u32, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<UOp> {
+    let open = k.g.ranges(stage);
+    let dt = k.g.dtype(stage);
+    let mut value = k.g.src_at(stage, 0);
+    let axes: Vec<UOp> = k.g.src(stage)[1..].to_vec();
+    let len = axes.iter().map(|&r| k.g.range_len(r)).product();
+    let scratch = k.g.node(Op::Scratch, dt, &[], Arg::Scratch { id, len, space: Space::Private });
+    let mut at = row_major(&mut k.g, &axes);
+    let mut nest: Vec<(i64, UOp)> = Vec::new();
+    let stride = |k: &Kernel, r: UOp| match k.g.op(value) {
+        Op::Load => affine(&k.g, k.g.src_at(k.g.src_at(value, 0), 1)).stride(&k.g, r),
+        _ => None,
+    };
+    let lane = k.ranges().into_iter().find(|&r| k.g.range_arg(r).lane);
+    for &r in axes.iter().filter(|&&r| k.g.kind(r) == AxisKind::Fill) {
+        nest.push((stride(k, r).map_or(0, i64::abs), r));
+    }
+    // vectors along the axis that is contiguous in memory
+    let along = axes.iter().copied().find(|&r| stride(k, r) == Some(1));
+    if let (Some(lane), Some(r)) = (lane, along)
+        && !k.g.range_arg(r).lane
+        && k.g.kind(r) == AxisKind::Fill
+        && k.g.range_len(r) >= k.g.range_len(lane)
+    {
+        let mut map = FxHashMap::default();
+        if axes.contains(&lane) {
+            // what are lanes for the reader are rows here
+            let n = k.g.range_len(lane);
+            let rows = if n.is_multiple_of(ROWS) { ROWS } else { 1 };
+            let mut row = k.g.idx(0);
+            if n > rows {
+                row = k.new_range(n / rows, AxisKind::Fill, false)?;
+                nest.push((stride(k, lane).unwrap_or(0) * rows as i64, row));
+            }
+            if rows > 1 {
+                let inner = k.new_range(rows, AxisKind::Upcast, false)?;
+                let f = k.g.idx(rows as i64);
+                row = k.g.binary(Op::Mul, row, f);
+                row = k.g.binary(Op::Add, row, inner);
+            }
+            map.insert(lane, row);
+        }
+        let (n, w) = (k.g.range_len(r), k.g.range_len(lane));
+        let arg = k.g.range_arg(r);
+        let outer = k.g.range_with(n.div_ceil(w), RangeArg { id: arg.id, kind: AxisKind::Fill, lane: false });
+        let whole = k.cut(outer, n, w, lane);
+        map.insert(r, whole);
+        value = substitute1(&mut k.g, value, &map);
+        at = substitute1(&mut k.g, at, &map);
+        if let Some(x) = nest.iter_mut().find(|x| x.1 == r) {
+            x.1 = outer;
+        }
+    }
+    // neighbours in memory innermost
+    nest.sort_by_key(|x| std::cmp::Reverse(x.0));
+    let index = k.g.index(scratch, at);
+    let mut done = k.g.store(index, value);
+    done = simplify_with(&mut k.g, done, &mut k.memo);
+    let around = k.g.ranges(done) & open;
+    let inside = k.g.ranges(done);
+    nest.retain(|x| inside >> k.g.range_arg(x.1).id & 1 == 1);
+    for (i, &(_, r)) in nest.iter().enumerate() {
+        let parent = i.checked_sub(1).map(|p| k.g.range_arg(nest[p].1).id);
+        loops.insert(k.g.range_arg(r).id, LoopInfo { parent, around });
+    }
+    for &(_, r) in nest.iter().rev() {
+        done = k.g.node(Op::End, DType::Void, &[r, done], Arg::None);
+    }
+    let mut deps: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[done]);
+    let is_open = |u: &UOp| k.g.op(*u) == Op::Range && around >> k.g.range_arg(*u).id & 1 == 1;
+    deps.extend(k.g.reachable(&[done]).into_iter().filter(is_open));
+    Ok(k.g.after(scratch, &deps))
+}

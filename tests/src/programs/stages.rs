@@ -1,0 +1,167 @@
+//! Kernels with staged operands, through the whole of code generation: tiles of a matmul and of convolutions, blocked and
+//! packed in different ways, of lengths that nothing divides.
+
+use super::build::noise;
+use super::{Data, Sample, Tol};
+use gradloom_core::DType::{self, F32};
+use gradloom_core::codegen::opt::OUTSIDE;
+use gradloom_core::codegen::{Opt, OptOp, compile};
+use gradloom_core::schedule::Ast;
+use gradloom_core::target::Target;
+use gradloom_core::uop::{AxisKind, Graph, Op, ReduceOp, UOp};
+
+pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
+    if t.has_local {
+        return;
+    }
+    out.extend([false, true].map(|transposed| panels(t, transposed)));
+    out.push(whole(t));
+    out.push(short(t));
+    out.extend([(1, AxisKind::Loop), (2, AxisKind::Reduce)].map(|(stride, kind)| conv(t, stride, kind)));
+}
+
+fn opt(op: OptOp, axis: u8, amount: usize) -> Opt {
+    Opt { op, axis, amount: amount as u32 }
+}
+
+fn lanes(t: &Target) -> usize {
+    t.lanes.max(2)
+}
+
+fn linear(g: &mut Graph, terms: &[(UOp, usize)]) -> UOp {
+    let mut at = g.idx(0);
+    for &(r, stride) in terms {
+        let stride = g.idx(stride as i64);
+        let x = g.binary(Op::Mul, r, stride);
+        at = g.binary(Op::Add, at, x);
+    }
+    at
+}
+
+fn sample(name: &str, t: &Target, ast: &Ast, opts: &[Opt], inputs: Vec<Data>, want: Data) -> Sample {
+    let mut program = compile(ast, t, Some(opts)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    program.name = name.into();
+    let mut data = vec![Data::new(want.dt, want.values.len(), |_| -7.0)];
+    let mut wants = vec![Some(want.values)];
+    wants.extend(inputs.iter().map(|_| None));
+    data.extend(inputs);
+    Sample { program, data, want: wants, vars: Vec::new(), tol: Tol::Rel { rel: 1e-5, floor: 1.0 } }
+}
+
+/// `y[i, j] = sum_k a[i, k] * b[k, j]`, or `b[j, k]`; ranges 0, 1, 2.
+fn matmul(t: &Target, name: &str, [m, n, k]: [usize; 3], transposed: bool, dt: DType, opts: &[Opt]) -> Sample {
+    let mut g = Graph::new();
+    let (i, j) = (g.range(m, 0, AxisKind::Loop), g.range(n, 1, AxisKind::Loop));
+    let r = g.range(k, 2, AxisKind::Reduce);
+    let (sk, sj) = if transposed { (1, k) } else { (n, 1) };
+    let load = |g: &mut Graph, slot: u32, len: usize, terms: &[(UOp, usize)]| {
+        let (p, at) = (g.param(slot, dt, len), linear(g, terms));
+        let index = g.index(p, at);
+        let v = g.load(index);
+        g.cast(v, F32)
+    };
+    let a = load(&mut g, 1, m * k, &[(i, k), (r, 1)]);
+    let b = load(&mut g, 2, n * k, &[(r, sk), (j, sj)]);
+    let x = g.binary(Op::Mul, a, b);
+    let sum = g.reduce_over(x, ReduceOp::Add, &[r]);
+    let (p, at) = (g.param(0, F32, m * n), linear(&mut g, &[(i, n), (j, 1)]));
+    let index = g.index(p, at);
+    let store = g.store(index, sum);
+    let sink = g.sink(&[store]);
+    let (a, b) = (Data::new(dt, m * k, noise), Data::new(dt, n * k, |i| noise(i + 11)));
+    let want = Data::new(F32, m * n, |e| {
+        let (i, j) = (e / n, e % n);
+        (0..k).map(|q| a.f(i * k + q) * b.f(q * sk + j * sj)).sum()
+    });
+    sample(name, t, &Ast { g, sink }, opts, vec![a, b], want)
+}
+
+/// A panel of each operand, at levels of their own, under loops that changed places.
+fn panels(t: &Target, transposed: bool) -> Sample {
+    use OptOp::*;
+    let l = lanes(t);
+    let dt = if transposed { F32 } else { DType::I16 };
+    let opts = [
+        opt(Upcast, 0, 3),
+        opt(Lane, 1, 2 * l),
+        opt(Split, 1, 2),
+        opt(Swap, 0, 1),
+        opt(Unroll, 2, 2),
+        opt(Stage, 0, 2),
+        opt(Stage, 1, 1),
+    ];
+    let name = if transposed { "stage_panels_t" } else { "stage_panels" };
+    matmul(t, name, [11, 7 * l + 3, 4 * l + 6], transposed, dt, &opts)
+}
+
+/// One operand as a whole, the other a row at a time.
+fn whole(t: &Target) -> Sample {
+    use OptOp::*;
+    let l = lanes(t);
+    let opts = [opt(Lane, 1, l), opt(Stage, OUTSIDE, 2), opt(Stage, 0, 1)];
+    matmul(t, "stage_whole", [5, 3 * l + 1, 2 * l + 1], true, F32, &opts)
+}
+
+/// Axes shorter than a vector, and a reduction in two loops with a stage between them.
+fn short(t: &Target) -> Sample {
+    use OptOp::*;
+    let opts = [opt(Upcast, 0, 2), opt(Split, 2, 3), opt(Stage, 2, 2), opt(Stage, 0, 1)];
+    matmul(t, "stage_short", [4, 5, 12], false, F32, &opts)
+}
+
+/// A padded convolution whose input is staged inside of `level`: `[co, y, x, ci, ky, kx]` are ranges 0 to 5.
+fn conv(t: &Target, stride: usize, level: AxisKind) -> Sample {
+    use OptOp::*;
+    let l = lanes(t);
+    let (co, ci, h, w, k) = (5usize, 3usize, 6usize, 2 * l + 5, 3usize);
+    let (oh, ow) = ((h - 1) / stride + 1, (w - 1) / stride + 1);
+    let mut g = Graph::new();
+    let lens = [co, oh, ow, ci, k, k];
+    let r: Vec<UOp> = (0..6u8)
+        .map(|i| g.range(lens[i as usize], i, if i < 3 { AxisKind::Loop } else { AxisKind::Reduce }))
+        .collect();
+    let mut inside = g.bool(true);
+    let mut coord = |g: &mut Graph, out: UOp, tap: UOp, n: usize| {
+        let at = linear(g, &[(out, stride), (tap, 1)]);
+        let minus = g.idx(-1);
+        let at = g.binary(Op::Add, at, minus);
+        let (n, below) = (g.idx(n as i64), g.binary(Op::CmpLt, minus, at));
+        let fits = g.binary(Op::CmpLt, at, n);
+        let both = g.binary(Op::And, below, fits);
+        inside = g.binary(Op::And, inside, both);
+        at
+    };
+    let (y, x) = (coord(&mut g, r[1], r[4], h), coord(&mut g, r[2], r[5], w));
+    let at = linear(&mut g, &[(r[3], h * w), (y, w), (x, 1)]);
+    let p = g.param(1, F32, ci * h * w);
+    let index = g.index(p, at);
+    let zero = g.float(0.0, F32);
+    let input = g.load_gated(index, zero, inside);
+    let at = linear(&mut g, &[(r[0], ci * k * k), (r[3], k * k), (r[4], k), (r[5], 1)]);
+    let p = g.param(2, F32, co * ci * k * k);
+    let index = g.index(p, at);
+    let weight = g.load(index);
+    let product = g.binary(Op::Mul, weight, input);
+    let sum = g.reduce_over(product, ReduceOp::Add, &[r[3], r[4], r[5]]);
+    let at = linear(&mut g, &[(r[0], oh * ow), (r[1], ow), (r[2], 1)]);
+    let p = g.param(0, F32, co * oh * ow);
+    let index = g.index(p, at);
+    let store = g.store(index, sum);
+    let sink = g.sink(&[store]);
+    let (xs, ws) = (Data::new(F32, ci * h * w, noise), Data::new(F32, co * ci * k * k, |i| noise(i + 5)));
+    let want = Data::new(F32, co * oh * ow, |e| {
+        let (o, y, x) = (e / (oh * ow), e / ow % oh, e % ow);
+        let tap = |i: usize| {
+            let (c, dy, dx) = (i / (k * k), i / k % k, i % k);
+            let (iy, ix) = ((y * stride + dy).wrapping_sub(1), (x * stride + dx).wrapping_sub(1));
+            if iy < h && ix < w { xs.f((c * h + iy) * w + ix) * ws.f(o * ci * k * k + i) } else { 0.0 }
+        };
+        (0..ci * k * k).map(tap).sum()
+    });
+    let mut opts = vec![opt(Upcast, 0, 2), opt(Lane, 2, if ow > l { l } else { 2 })];
+    match level {
+        AxisKind::Loop => opts.extend([opt(Swap, 0, 1), opt(Stage, 0, 1), opt(Stage, OUTSIDE, 2)]),
+        _ => opts.extend([opt(Stage, 3, 1), opt(Stage, 3, 2)]),
+    }
+    sample(&format!("stage_conv{stride}"), t, &Ast { g, sink }, &opts, vec![xs, ws], want)
+}
