@@ -281,7 +281,8 @@ impl Kernel {
             OptOp::PadTo | OptOp::Swap | OptOp::Stage => unreachable!("handled above"),
         };
         let overlap = !reduce && !t.has_local && self.repeatable();
-        self.split(r, o.amount as usize, inner, lane, overlap).ok_or_else(|| bad("the amount does not divide the axis"))?
+        self.split(r, o.amount as usize, inner, lane, overlap)
+            .ok_or_else(|| bad("the amount does not divide the axis"))?
     }
 
     /// May an element be computed and stored twice? Not if the kernel reads what it writes.

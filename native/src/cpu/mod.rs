@@ -186,7 +186,8 @@ impl Device for CpuDevice {
         for (s, entry) in sources.iter().zip(entries) {
             let id = KernelId(self.id());
             let params = s.params.iter().map(|p| p.len * p.dtype.size()).collect();
-            let kernel = Kernel { code: code.clone(), entry, params, vars: s.vars.len(), scratch: s.scratch, cost: None };
+            let kernel =
+                Kernel { code: code.clone(), entry, params, vars: s.vars.len(), scratch: s.scratch, cost: None };
             self.kernels.insert(id, kernel);
             ids.push(id);
         }

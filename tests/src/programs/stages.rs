@@ -117,9 +117,8 @@ fn conv(t: &Target, stride: usize, level: AxisKind) -> Sample {
     let (oh, ow) = ((h - 1) / stride + 1, (w - 1) / stride + 1);
     let mut g = Graph::new();
     let lens = [co, oh, ow, ci, k, k];
-    let r: Vec<UOp> = (0..6u8)
-        .map(|i| g.range(lens[i as usize], i, if i < 3 { AxisKind::Loop } else { AxisKind::Reduce }))
-        .collect();
+    let r: Vec<UOp> =
+        (0..6u8).map(|i| g.range(lens[i as usize], i, if i < 3 { AxisKind::Loop } else { AxisKind::Reduce })).collect();
     let mut inside = g.bool(true);
     let mut coord = |g: &mut Graph, out: UOp, tap: UOp, n: usize| {
         let at = linear(g, &[(out, stride), (tap, 1)]);

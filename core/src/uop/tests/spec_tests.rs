@@ -105,6 +105,7 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (End, Void, vec![reg], none(), program),
         (Scratch, F32, vec![], Arg::Scratch { id: 0, len: 8, space: Space::Private }, kernel),
         (Barrier, Void, vec![], none(), program),
+        (Stage, F32, vec![f, reg], none(), kernel),
     ];
     let mut bad: Vec<Case> = vec![
         (Const, F32, vec![], Arg::Const(Scalar::float(0.1)), None), // not an f32
@@ -165,6 +166,8 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (End, Void, vec![unroll], none(), None),
         (Scratch, Void, vec![], Arg::Scratch { id: 0, len: 8, space: Space::Private }, None),
         (Barrier, F32, vec![], none(), None),
+        (Stage, F32, vec![f, f], none(), None),
+        (Stage, F32, vec![f, reg], none(), program),
     ];
     for op in [Exp2, Log2, Sin, Sqrt, Recip, Trunc] {
         good.push((op, F32, vec![t], none(), tensor));
