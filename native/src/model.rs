@@ -3,7 +3,7 @@
 use gradloom_core::device::Device;
 use gradloom_core::engine::{Counters, Engine, Plan};
 use gradloom_core::io::HostTensor;
-use gradloom_core::io::onnx::{self, ExternalData, Model, Runner};
+use gradloom_core::io::onnx::{self, ExternalData, Inputs, Model, Runner};
 use gradloom_core::tensor::{Session, Tensor};
 use gradloom_core::{Error, Result};
 use std::fs::File;
@@ -68,23 +68,42 @@ impl OnnxModel {
 
     /// Runs the model; outputs in the order of the file.
     pub fn run(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Vec<(String, HostTensor)>> {
-        let outputs = self.submit(inputs)?;
+        let inputs = self.runner.inputs(inputs)?;
+        let outputs = self.submit(&inputs)?;
+        drop(inputs);
         let values = outputs.iter().map(|(n, t)| Ok((n.clone(), self.read(t)?))).collect();
         drop(outputs);
         self.runner.collect(&mut self.engine);
         values
     }
 
+    /// Inputs as tensors on the device, for [`OnnxModel::run_on`].
+    pub fn inputs(&self, inputs: &[(&str, HostTensor)]) -> Result<Inputs> {
+        self.runner.inputs(inputs)
+    }
+
+    /// Runs the model on inputs that stay on the device, to the end; the outputs stay there too.
+    pub fn run_on(&mut self, inputs: &Inputs) -> Result<Vec<(String, Tensor)>> {
+        let outputs = self.submit(inputs)?;
+        self.engine.device().sync()?;
+        Ok(outputs)
+    }
+
+    /// Frees the device memory of outputs that were dropped.
+    pub fn collect(&mut self) {
+        self.runner.collect(&mut self.engine);
+    }
+
     /// The plan for inputs of these shapes. Runs it once.
     pub fn plan(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Option<Plan>> {
-        let outputs = self.submit(inputs)?;
-        drop(outputs);
+        let tensors = self.runner.inputs(inputs)?;
+        drop(self.submit(&tensors)?);
         Ok(self.runner.replay(inputs).map(|r| r.plan().clone()))
     }
 
-    fn submit(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Vec<(String, Tensor)>> {
+    fn submit(&mut self, inputs: &Inputs) -> Result<Vec<(String, Tensor)>> {
         let mut start = Instant::now();
-        let mut run = self.runner.begin(&mut self.engine, inputs)?;
+        let mut run = self.runner.begin_on(&mut self.engine, inputs)?;
         loop {
             while !self.engine.ready()? {
                 std::thread::yield_now();
@@ -97,7 +116,8 @@ impl OnnxModel {
         }
     }
 
-    fn read(&mut self, t: &Tensor) -> Result<HostTensor> {
+    /// The value of an output.
+    pub fn read(&mut self, t: &Tensor) -> Result<HostTensor> {
         let (ticket, dtype, _) = self.engine.read(&mut self.runner.session().state(), t.root())?;
         self.engine.device().sync()?;
         loop {

@@ -29,7 +29,7 @@ mod value;
 pub use build::{Bound, Feed};
 pub use model::{Model, Port, show_dims};
 pub use ops::supported;
-pub use runner::{Run, Runner};
+pub use runner::{Inputs, Run, Runner};
 pub use tensor::{ExternalData, NoExternalData};
 
 #[cfg(test)]

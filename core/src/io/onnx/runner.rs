@@ -38,6 +38,14 @@ struct Ready {
     _held: Vec<Tensor>,
 }
 
+/// Inputs as tensors: uploaded by the first run that uses them, and there for every later one.
+#[derive(Clone)]
+pub struct Inputs {
+    key: Vec<u8>,
+    names: Vec<String>,
+    feeds: Vec<Feed>,
+}
+
 /// A run under way.
 pub struct Run {
     key: Vec<u8>,
@@ -102,29 +110,38 @@ impl Runner {
         key
     }
 
+    /// Makes tensors of host data, for any number of runs.
+    pub fn inputs(&self, inputs: &[(&str, HostTensor)]) -> Result<Inputs> {
+        let feed = |(name, t): &(&str, HostTensor)| match self.is_value(name) {
+            true => Ok(Feed::Known(t.clone())),
+            false => Tensor::from_bytes(&self.session, t.dtype, &t.shape, Bytes::new(t.data.clone())).map(Feed::Tensor),
+        };
+        Ok(Inputs {
+            key: self.signature(inputs),
+            names: inputs.iter().map(|(n, _)| n.to_string()).collect(),
+            feeds: inputs.iter().map(feed).collect::<Result<_>>()?,
+        })
+    }
+
     /// Starts a run: builds and plans the graph, or finds the plan made before.
     pub fn begin(&mut self, engine: &mut Engine, inputs: &[(&str, HostTensor)]) -> Result<Run> {
-        let key = self.signature(inputs);
-        let tensors: Vec<Option<Tensor>> = inputs
-            .iter()
-            .map(|(name, t)| {
-                if self.is_value(name) {
-                    return Ok(None);
-                }
-                Tensor::from_bytes(&self.session, t.dtype, &t.shape, Bytes::new(t.data.clone())).map(Some)
-            })
-            .collect::<Result<_>>()?;
+        let inputs = self.inputs(inputs)?;
+        self.begin_on(engine, &inputs)
+    }
+
+    /// The same on inputs that are tensors already.
+    pub fn begin_on(&mut self, engine: &mut Engine, inputs: &Inputs) -> Result<Run> {
+        let tensor = |f: &Feed| match f {
+            Feed::Tensor(t) => Some(t.clone()),
+            Feed::Known(_) => None,
+        };
+        let tensors = inputs.feeds.iter().map(tensor).collect();
+        let key = inputs.key.clone();
         if self.ready.contains_key(&key) {
             return Ok(Run { key, inputs: tensors, outputs: Vec::new(), stage: Stage::Replay });
         }
-        let feeds: Vec<(&str, Feed)> = inputs
-            .iter()
-            .zip(&tensors)
-            .map(|((name, host), t)| match t {
-                Some(t) => (*name, Feed::Tensor(t.clone())),
-                None => (*name, Feed::Known(host.clone())),
-            })
-            .collect();
+        let feeds: Vec<(&str, Feed)> =
+            inputs.names.iter().map(String::as_str).zip(inputs.feeds.iter().cloned()).collect();
         let outputs = self.bound.build(&feeds)?;
         let mut run = Run { key, inputs: tensors, outputs, stage: Stage::Done };
         run.stage = self.first_stage(engine, &run)?;

@@ -1,47 +1,141 @@
-//! `gradloom bench`.
+//! `gradloom bench`. Times are of runs whose inputs and outputs stay on the device; `io_ms` has both copies in it.
 
 use super::json::Json;
-use super::{Job, Outcome, Progress, files};
+use super::{Failure, Job, Outcome, Progress, files};
+use gradloom::io::{HostTensor, npz};
+use gradloom::model::read_file;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-pub(crate) fn bench(job: &Job, runs: usize, warmup: usize, progress: Progress) -> Outcome<Json> {
+/// Without `--runs`: as many as the time allows, within these bounds.
+const LEAST_RUNS: usize = 5;
+const MOST_RUNS: usize = 300;
+
+/// What `gradloom bench` takes beside the job.
+#[derive(clap::Args)]
+pub(crate) struct Bench {
+    /// Timed runs; without it, as many as fit into the time
+    #[arg(long)]
+    runs: Option<usize>,
+    /// Seconds of timed runs
+    #[arg(long, default_value_t = 1.2)]
+    seconds: f64,
+    /// Untimed runs before them
+    #[arg(long, default_value_t = 2)]
+    warmup: usize,
+    /// The outputs wanted, in a .npz file: `relerr` is then the largest difference relative to the largest value
+    #[arg(long, value_name = "FILE")]
+    expect: Option<PathBuf>,
+}
+
+pub(crate) fn bench(job: &Job, how: &Bench, progress: Progress) -> Outcome<Json> {
     let start = Instant::now();
     let mut model = job.open(progress)?;
-    let load = start.elapsed().as_secs_f64() * 1e3;
-    let inputs = files::inputs_or_zeros(job, model.model(), progress)?;
-    let inputs = files::borrowed(&inputs);
+    let load = ms(start);
+    let hosts = files::inputs_or_zeros(job, model.model(), progress)?;
+    let hosts = files::borrowed(&hosts);
     let start = Instant::now();
-    model.run(&inputs)?;
-    let first = start.elapsed().as_secs_f64() * 1e3;
+    let outputs = model.run(&hosts)?;
+    let first = ms(start);
     let compile = model.compile_time().as_secs_f64() * 1e3;
     progress.say(format_args!("first run {first:.1} ms, of it {compile:.1} ms to compile"));
-    for _ in 0..warmup {
-        model.run(&inputs)?;
-    }
-    let mut times = Vec::with_capacity(runs.max(1));
-    for _ in 0..runs.max(1) {
+    let relerr = how.expect.as_deref().map(|path| difference(&outputs, path)).transpose()?;
+    drop(outputs);
+    let mut io = Vec::new();
+    for _ in 0..2 {
         let start = Instant::now();
-        model.run(&inputs)?;
-        times.push(start.elapsed().as_secs_f64() * 1e3);
+        model.run(&hosts)?;
+        io.push(ms(start));
+    }
+    let inputs = model.inputs(&hosts)?;
+    for _ in 0..how.warmup {
+        model.run_on(&inputs)?;
+        model.collect();
+    }
+    let (mut times, mut cpu) = (Vec::new(), None::<f64>);
+    let begin = Instant::now();
+    loop {
+        let enough = match how.runs {
+            Some(n) => times.len() >= n.max(1),
+            None => {
+                times.len() >= LEAST_RUNS && (times.len() >= MOST_RUNS || begin.elapsed().as_secs_f64() > how.seconds)
+            }
+        };
+        if enough {
+            break;
+        }
+        let (busy, start) = (cpu_ms(), Instant::now());
+        let outputs = model.run_on(&inputs)?;
+        times.push(ms(start));
+        if let (Some(a), Some(b)) = (busy, cpu_ms()) {
+            cpu = Some(cpu.map_or(b - a, |c| c.min(b - a)));
+        }
+        drop(outputs);
+        model.collect();
     }
     times.sort_by(f64::total_cmp);
-    let p50 = times[times.len() / 2];
-    let plan = model.plan(&inputs)?.unwrap_or_default();
+    io.sort_by(f64::total_cmp);
+    let plan = model.plan(&hosts)?.unwrap_or_default();
     let engine = model.engine();
     let flops: u64 = plan.calls.iter().map(|c| engine.program(c.program).map_or(0, |p| p.flops)).sum();
+    let bytes: u64 = plan.calls.iter().map(|c| engine.program(c.program).map_or(0, |p| p.bytes)).sum();
     let target = model.engine().device().target().clone();
     Ok(Json::from(vec![
-        ("model", Json::text(job.model.display())),
-        ("device", Json::text(target.name)),
+        ("peer", Json::text(format_args!("gradloom {}", target.name))),
+        ("model", Json::text(job.model.file_stem().unwrap_or_default().display())),
+        ("device", Json::text(&target.name)),
         ("threads", Json::count(target.threads)),
         ("load_ms", Json::Num(load, 3)),
         ("compile_ms", Json::Num(compile, 3)),
         ("first_run_ms", Json::Num(first, 3)),
-        ("p50_ms", Json::Num(p50, 3)),
-        ("min_ms", Json::Num(times[0], 3)),
+        ("p50_ms", Json::Num(times[times.len() / 2], 4)),
+        ("min_ms", Json::Num(times[0], 4)),
+        // the names that other runners of benchmarks know
+        ("ms_min", Json::Num(times[0], 4)),
+        ("ms_med", Json::Num(times[times.len() / 2], 4)),
+        ("first_ms", Json::Num(first, 3)),
+        ("cpu_ms", cpu.map_or(Json::Null, |c| Json::Num(c, 4))),
+        ("io_ms", Json::Num(io[0], 3)),
         ("runs", Json::count(times.len())),
+        ("relerr", relerr.map_or(Json::Null, |e| Json::Num(e, 9))),
         ("kernels", Json::count(plan.calls.len())),
-        ("gflops", Json::Num(flops as f64 / p50 / 1e6, 3)),
+        ("gflops", Json::Num(flops as f64 / times[0] / 1e6, 3)),
+        ("gbytes_s", Json::Num(bytes as f64 / times[0] / 1e6, 3)),
         ("peak_bytes", Json::count(model.counters().peak_bytes)),
     ]))
+}
+
+fn ms(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+/// Processor time of all threads so far, where the system tells: unlike wall time it has no waiting for a busy core in it.
+fn cpu_ms() -> Option<f64> {
+    let mut nanos = 0u64;
+    for task in std::fs::read_dir("/proc/self/task").ok()? {
+        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        nanos += text.split(' ').next()?.parse::<u64>().ok()?;
+    }
+    Some(nanos as f64 / 1e6)
+}
+
+/// The largest difference of any output, relative to the largest value wanted of it. Infinite where one is not finite.
+fn difference(outputs: &[(String, HostTensor)], path: &Path) -> Outcome<f64> {
+    let wanted = npz::read(&read_file(path)?).map_err(|e| Failure(format!("{}: {e}", path.display())))?;
+    let mut worst = 0.0f64;
+    for (name, want) in &wanted {
+        let Some((_, got)) = outputs.iter().find(|(n, _)| n == name) else {
+            return Err(Failure(format!("the model has no output `{name}`")));
+        };
+        let (got, want) = (got.to_f64(), want.to_f64());
+        if got.len() != want.len() {
+            return Err(Failure(format!("output `{name}` has {} elements, {} are wanted", got.len(), want.len())));
+        }
+        let scale = want.iter().fold(0.0f64, |m, v| m.max(v.abs())) + 1e-9;
+        for (g, w) in got.iter().zip(&want) {
+            let d = (g - w).abs() / scale;
+            worst = if d.is_nan() { f64::INFINITY } else { worst.max(d) };
+        }
+    }
+    Ok(worst)
 }

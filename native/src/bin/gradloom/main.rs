@@ -40,12 +40,8 @@ enum Command {
     Bench {
         #[command(flatten)]
         job: Job,
-        /// Timed runs
-        #[arg(long, default_value_t = 20)]
-        runs: usize,
-        /// Untimed runs before them
-        #[arg(long, default_value_t = 2)]
-        warmup: usize,
+        #[command(flatten)]
+        how: bench::Bench,
     },
     /// List the devices of this machine
     Devices,
@@ -115,7 +111,7 @@ fn main() -> ExitCode {
     let progress = Progress(!cli.quiet);
     let result = match cli.command {
         Command::Run { job, outputs } => run::run(&job, outputs.as_deref(), progress),
-        Command::Bench { job, runs, warmup } => bench::bench(&job, runs, warmup, progress),
+        Command::Bench { job, how } => bench::bench(&job, &how, progress),
         Command::Devices => Ok(inspect::devices()),
         Command::Inspect { model } => inspect::inspect(&model),
         Command::Kernels { job, source, time } => kernels::kernels(&job, source, time, progress),
