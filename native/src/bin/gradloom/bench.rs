@@ -13,7 +13,7 @@ const MOST_RUNS: usize = 300;
 
 /// What `gradloom bench` takes beside the job.
 #[derive(clap::Args)]
-pub(crate) struct Bench {
+pub(crate) struct Timing {
     /// Timed runs; without it, as many as fit into the time
     #[arg(long)]
     runs: Option<usize>,
@@ -28,7 +28,7 @@ pub(crate) struct Bench {
     expect: Option<PathBuf>,
 }
 
-pub(crate) fn bench(job: &Job, how: &Bench, progress: Progress) -> Outcome<Json> {
+pub(crate) fn bench(job: &Job, how: &Timing, progress: Progress) -> Outcome<Json> {
     let start = Instant::now();
     let mut model = job.open(progress)?;
     let load = ms(start);

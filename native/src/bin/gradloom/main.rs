@@ -41,7 +41,7 @@ enum Command {
         #[command(flatten)]
         job: Job,
         #[command(flatten)]
-        how: bench::Bench,
+        how: bench::Timing,
     },
     /// List the devices of this machine
     Devices,
