@@ -8,7 +8,7 @@ use gradloom::io::{HostTensor, npz};
 use gradloom::tensor::{Attention, ConvOpts, Session, Tensor};
 use gradloom::{Error, OnnxModel, Result, Runtime};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
-use gradloom_core::render::wasm::{DriverStep, Kernel, MAX_PAGES, SYNC_BYTES, driver, link};
+use gradloom_core::render::wasm::{DriverStep, Kernel, MAX_PAGES, SLACK, SYNC_BYTES, driver, link};
 use gradloom_core::render::{Code, Source};
 use gradloom_core::target::Target;
 use gradloom_core::uop::print::print_program;
@@ -42,7 +42,7 @@ impl Device for Recorder {
     }
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {
         let mut r = self.1.borrow_mut();
-        let start = r.memory.len().next_multiple_of(64).max(1024);
+        let start = r.memory.len().next_multiple_of(64).max(SLACK);
         r.memory.resize(start + bytes, 0);
         r.buffers.push((start, bytes));
         Ok(BufId(r.buffers.len() as u32 - 1))

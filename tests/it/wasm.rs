@@ -1,7 +1,7 @@
 //! The WASM renderer: every sample program is rendered, validated, linked into one module, and run by node.
 
 use gradloom_core::render::wasm::{
-    DriverStep, Kernel, MAX_PAGES, SYNC_BYTES, driver, link, relaxed_simd_probe, render,
+    DriverStep, Kernel, MAX_PAGES, SLACK, SYNC_BYTES, driver, link, relaxed_simd_probe, render,
 };
 use gradloom_core::target::Target;
 use gradloom_tests::programs::{Sample, samples};
@@ -21,7 +21,7 @@ struct Image {
 
 /// A memory image with the samples' data, and a step per sample that runs kernel `i`.
 fn image(samples: &[&Sample], kernels: &[Kernel], threads: usize) -> Image {
-    let mut bytes = vec![0; 64];
+    let mut bytes = vec![0xAA; SLACK];
     let mut put = |data: &[u8]| {
         let at = bytes.len();
         bytes.extend_from_slice(data);
@@ -43,6 +43,7 @@ fn image(samples: &[&Sample], kernels: &[Kernel], threads: usize) -> Image {
     let sync = put(&[0; SYNC_BYTES]);
     let scratch_bytes = kernels.iter().map(|k| k.scratch as usize).max().unwrap_or(0);
     let scratch = put(&vec![0xFF; scratch_bytes * threads]);
+    bytes.extend([0xAA; SLACK]);
     Image { bytes, steps, scratch, scratch_bytes, sync, bufs }
 }
 

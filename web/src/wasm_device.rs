@@ -6,7 +6,7 @@ use crate::signal::Signal;
 use crate::threads::Threads;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::wasm::{
-    DriverStep, Kernel, MAX_PAGES, STEP_BYTES, SYNC_BYTES, driver, link, relaxed_simd_probe,
+    DriverStep, Kernel, MAX_PAGES, SLACK, STEP_BYTES, SYNC_BYTES, driver, link, relaxed_simd_probe,
 };
 use gradloom_core::render::{Code, Source};
 use gradloom_core::target::Target;
@@ -21,8 +21,8 @@ use wasm_bindgen::{JsCast, JsValue};
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 
 const PAGE: usize = 65536;
-/// Nothing lives below: a null pointer stays recognisable.
-const BASE: usize = 1024;
+/// Nothing lives below: kernels may read a bit before a buffer, and a null pointer stays recognisable.
+const BASE: usize = SLACK;
 /// A module larger than this is compiled asynchronously where a page's own thread would wait for it.
 const SYNC_BYTES_MAX: usize = 256 << 10;
 /// A launch that moves fewer bytes than this is not worth waking threads for.
@@ -158,7 +158,7 @@ impl WasmDevice {
 
     /// Memory at a new address; the memory grows if it must.
     fn take(&mut self, bytes: usize) -> Result<usize> {
-        let reach = self.heap.reach(bytes).ok_or_else(|| oom(bytes))?;
+        let reach = self.heap.reach(bytes).ok_or_else(|| oom(bytes))? + SLACK;
         let have = self.bytes().byte_length() as usize;
         if reach > have {
             // grow by a quarter at least, so that many small allocations are few calls

@@ -28,8 +28,6 @@ rules! {
             let at = g.index(p, i);
             g.load_gated(at, alt, c)
         };
-        load_always:    (Load i _ true)            => { g.load(i) };
-        load_gated_never: (Load _ alt false)       => alt;
         load_where:     (Where c (Load i alt d) {alt}) => { let cd = g.binary(Op::And, c, d); g.load_gated(i, alt, cd) };
         load_where_alt: (Where c (Load i _ {c}) (# k)) => { g.load_gated(i, k, c) };
         store_masked:   (any STORE)                => do store_masked;

@@ -117,6 +117,8 @@ rules! {
         where_cast:     (Cast (Where c (# x) (# y))) => { let dt = g.dtype(u); let (x, y) = (g.cast(x, dt), g.cast(y, dt)); g.select(c, x, y) };
         where_closure:  (Where c x y)             => do where_closure;
         // gated memory: the address matters only where the gate is true
+        load_always:    (Load i _ true)            => { g.load(i) };
+        load_gated_never: (Load _ alt false)       => alt;
         load_under:     (Load (i @ (Index p x)) a c) => { let i = address_under(g, i, p, x, c)?; g.load_gated(i, a, c) };
         store_under:    (Store (i @ (Index p x)) v c) => { let i = address_under(g, i, p, x, c)?; g.with_src(u, &[i, v, c]) };
         where_load:     (Where c (l @ (Load _ a d)) {a}) if { implies(g, d, c) } => l;

@@ -3,7 +3,7 @@
 use super::func::fits_lane;
 use crate::DType;
 use crate::codegen::Program;
-use crate::uop::{Op, UOp};
+use crate::uop::{Arg, Op, UOp};
 use smallvec::SmallVec;
 
 /// What the locals of a value are.
@@ -76,6 +76,34 @@ pub(super) fn lane_by_lane(p: &Program, lane_of: &dyn Fn(UOp) -> bool, u: UOp) -
         || (matches!(op, Op::Shl | Op::Shr) && lane_of(g.src_at(u, 1)))
 }
 
+/// Bytes before and after every buffer that may be read.
+pub const SLACK: usize = 64 << 10;
+
+/// Does an access stay near its buffer at every point of its tile, whether its gate holds or not? Then it may be loaded
+/// without a branch and masked afterwards.
+pub(super) fn near(p: &Program, index: UOp) -> bool {
+    let g = &p.g;
+    let (mut lo, mut hi) = g.bounds(g.src_at(index, 1));
+    if let Arg::Strides(strides) = g.arg(index) {
+        for &(id, stride) in strides {
+            let last = p.tiles.iter().find(|t| t.id == id).map_or(0, |t| t.len as i64 - 1);
+            lo = lo.saturating_add((stride * last).min(0));
+            hi = hi.saturating_add((stride * last).max(0));
+        }
+    }
+    let mut ptr = g.src_at(index, 0);
+    while g.op(ptr) == Op::After {
+        ptr = g.src_at(ptr, 0);
+    }
+    let len = match g.arg(ptr) {
+        Arg::Param { len, .. } | Arg::Scratch { len, .. } => *len as i64,
+        _ => return false,
+    };
+    // half of it, so that an address may be held with a bias; the last access may be of 16 bytes
+    let room = SLACK as i64 / 2 / g.dtype(index).size() as i64 - 16;
+    lo >= -room && hi < len + room
+}
+
 impl Layout {
     pub(super) fn new(p: &Program) -> Layout {
         let lane = p.tiles.iter().find(|t| t.lane && t.len % 4 == 0).map(|t| (t.id, t.len as u32 / 4));
@@ -138,7 +166,8 @@ fn uses(p: &Program, info: &mut [Info]) {
         };
         for (i, &s) in g.src(u).iter().enumerate() {
             let scalar_operand = match g.op(u) {
-                Op::Load | Op::Store => i == 2,
+                Op::Load => i == 2 && !near(p, g.src_at(u, 0)),
+                Op::Store => i == 2,
                 Op::Shl | Op::Shr => i == 1,
                 _ => false,
             };

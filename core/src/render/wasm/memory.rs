@@ -2,10 +2,15 @@
 
 use super::emit::Emit;
 use super::func::{at, fits_lane, val_type};
+use super::layout::{SLACK, near};
 use super::unsupported;
+use super::vector::scalar_bits;
 use crate::uop::{Arg, Op, UOp};
 use crate::{DType, Result};
 use wasm_encoder::{BlockType, MemArg, ValType};
+
+/// What a biased address is less than the true one, so that constants from `-BIAS` on fit an instruction's offset.
+const BIAS: i64 = SLACK as i64 / 2;
 
 /// Largest constant that is left to the instruction.
 const MAX_OFFSET: i64 = 1 << 30;
@@ -48,31 +53,34 @@ impl Emit<'_> {
                 return Ok(Addr { local: pointer, add: 0, offset: offset as u64 });
             }
         }
-        if g.op(x) == Op::Add {
-            let (a, b) = (g.src_at(x, 0), g.src_at(x, 1));
-            if let Some(c) = g.const_int(b)
-                && c >= 0
-                && g.bounds(a).0 >= 0
-            {
-                here += c;
-                x = a;
-            }
-        }
-        // an instruction's offset does not wrap, so it may only be used on top of a true address
-        let simple = (!gated || g.bounds(x).0 + least >= 0) && (0..MAX_OFFSET).contains(&((here - least) * size));
-        let (add, offset) = match simple {
-            true => (0, ((here - least) * size) as u64),
-            false => {
-                least = 0;
-                ((here * size) as i32, 0)
-            }
+        // accesses whose addresses differ by constants share a local; a bias lets the constants be negative
+        let (a, c) = match g.const_int(g.src(x).last().copied().unwrap_or(x)) {
+            Some(c) if g.op(x) == Op::Add => (g.src_at(x, 0), c),
+            _ => (x, 0),
         };
+        let above = |v: i64| v.saturating_mul(size) >= -BIAS;
+        let whole = c.saturating_add(here).saturating_mul(size);
+        let shared = above(g.bounds(a).0) && above(c.saturating_add(least)) && whole < MAX_OFFSET;
+        if shared {
+            x = a;
+        }
         let n = {
             let i = self.info(x);
             let n = self.number(&i.axes);
             if i.lane { (n * self.chunks() + self.chunk) * 4 + lane as u32 } else { n }
         };
-        let key = (ptr, x, n, least);
+        // an instruction's offset does not wrap, so it may only be used on top of a true address
+        let (below, add, offset) = if shared {
+            let biased = c + least < 0 || self.addrs.contains_key(&(ptr, x, n, -BIAS));
+            let bias = if biased { BIAS } else { 0 };
+            (-bias, 0, whole + bias)
+        } else if (!gated || g.bounds(x).0 + least >= 0) && (here - least) * size < MAX_OFFSET {
+            (least * size, 0, (here - least) * size)
+        } else {
+            (0, (here * size) as i32, 0)
+        };
+        let offset = offset as u64;
+        let key = (ptr, x, n, below);
         if let Some(&local) = self.addrs.get(&key) {
             return Ok(Addr { local, add, offset });
         }
@@ -85,8 +93,8 @@ impl Emit<'_> {
             w.i32_const(size.trailing_zeros() as i32).i32_shl();
         }
         w.local_get(pointer).i32_add();
-        if least != 0 {
-            w.i32_const((least * size) as i32).i32_add();
+        if below != 0 {
+            w.i32_const(below as i32).i32_add();
         }
         let local = self.f.local(ValType::I32);
         self.f.w().local_set(local);
@@ -161,6 +169,18 @@ impl Emit<'_> {
             return self.load_lanes(src[0], dt, false);
         }
         let (index, alt, gate) = (src[0], src[1], src[2]);
+        if near(self.p, index) {
+            self.load_lanes(index, dt, false)?;
+            if g.const_val(alt).is_some_and(|v| scalar_bits(v, dt) == 0) {
+                self.vec(gate)?;
+                self.f.w().v128_and();
+            } else {
+                self.vec(alt)?;
+                self.vec(gate)?;
+                self.f.w().v128_bitselect();
+            }
+            return Ok(());
+        }
         self.ready_vec(alt)?;
         if !self.info(gate).lane {
             self.ready_addr(index)?;

@@ -2,7 +2,8 @@
 //!
 //! A kernel is a function `(bufs, vars, lo, hi)` of four i32: the address of a table of buffer addresses by slot, the address
 //! of its 4-byte launch scalars, and the slice of the grid to run. Its only other inputs are memory 0 and global 0, the
-//! address of this thread's scratch memory. `link` makes a module out of bodies, `driver` one that runs them.
+//! address of this thread's scratch memory. Memory must be readable for [`SLACK`] bytes before and after every buffer: masked
+//! loads at edges have no branches. `link` makes a module out of bodies, `driver` one that runs them.
 //!
 //! How a tile is held: a lane axis whose extent is a multiple of 4 is a row of v128 if an element has at most 32 bits
 //! (bool as masks, narrow integers widened, f16 and bf16 as their bits), else four locals a chunk; any other axis is one
@@ -23,6 +24,7 @@ mod value;
 mod vector;
 
 pub use driver::{DriverStep, LEAVE, STEP_BYTES, SYNC_BYTES, Sync, driver};
+pub use layout::SLACK;
 pub use link::{MAX_PAGES, link, relaxed_simd_probe};
 
 use super::{Code, Renderer};
