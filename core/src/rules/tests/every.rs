@@ -235,6 +235,13 @@ fn bools(b: &mut Bench) {
         g.select(c, x, x)
     });
     // gates
+    for gate in [true, false] {
+        b.run(|g| {
+            let (ptr, x, alt, c) = (g.param(0, DType::I32, 10), var(g, "x", DType::I32, 0, 9), g.idx(0), g.bool(gate));
+            let at = g.index(ptr, x);
+            g.load_gated(at, alt, c)
+        });
+    }
     b.run(|g| {
         let (x, four) = (var(g, "x", DType::I32, 0, 9), g.idx(4));
         let (c, m) = (g.binary(CmpLt, x, four), g.binary(FloorMod, x, four));
