@@ -127,7 +127,10 @@ fn difference(got: &[u8], want: &HostValue) -> Option<String> {
 }
 
 fn check(seed: u64, o: Options<'_>) -> std::result::Result<(), String> {
-    let r = tensor_graph(seed, o);
+    check_graph(seed, tensor_graph(seed, o))
+}
+
+fn check_graph(seed: u64, r: RandomGraph) -> std::result::Result<(), String> {
     let want = eval_tensor(&r.g, &r.roots, &mut |id| r.buffers.get(id as usize).cloned(), &|_| None)
         .map_err(|e| format!("seed {seed}: {e}"))?;
     let plain = targets().into_iter().map(|t| (t, None));
@@ -232,5 +235,141 @@ fn equal_bodies_of_an_unrolled_loop_all_count() {
         let mut args = [vec![0; 4], data];
         eval_program(&p.g, &p.order, &mut args, &[], p.grid).unwrap();
         assert_eq!(args[0], 280f32.to_le_bytes(), "{}", print::print_program(&p.g, &p.order));
+    }
+}
+
+/// A chain of norms: reductions of a tensor over some axes, read back over them, sometimes through reshapes that group
+/// axes, sometimes reduced again at the end. Special values are left out: sums of them depend on order.
+fn row_graph(seed: u64) -> RandomGraph {
+    let mut rng = Rng(seed);
+    let mut g = Graph::new();
+    let rank = 1 + rng.below(4);
+    let mut shape: Vec<usize> = (0..rank).map(|_| rng.pick(&[1, 2, 3, 4, 6, 8, 17, 24])).collect();
+    // long sums differ by their order
+    while shape.iter().product::<usize>() > 1000 {
+        *shape.iter_mut().max().unwrap() /= 2;
+    }
+    let n: usize = shape.iter().product();
+    let mut buffers = Vec::new();
+    let mut buffer = |g: &mut Graph, rng: &mut Rng, shape: &[usize]| {
+        let n = shape.iter().product::<usize>();
+        let data = (0..n).flat_map(|_| ((rng.below(65) as f32 - 32.0) / 16.0).to_le_bytes()).collect();
+        buffers.push(data);
+        let arg = Arg::Buffer { id: buffers.len() as u32 - 1, len: n };
+        let b = g.node(Op::Buffer, DType::F32, &[], arg);
+        g.reshape(b, shape)
+    };
+    let mut x = buffer(&mut g, &mut rng, &shape);
+    for _ in 0..1 + rng.below(2) {
+        // as it is, or with an axis split or two joined
+        let mut view = shape.clone();
+        match rng.below(4) {
+            0 if rank > 1 => {
+                let last = view.pop().unwrap();
+                *view.last_mut().unwrap() *= last;
+            }
+            1 if shape[0].is_multiple_of(2) => {
+                view[0] /= 2;
+                view.insert(0, 2);
+            }
+            _ => {}
+        }
+        let mut axes: Vec<u8> = (0..view.len() as u8).filter(|_| rng.once_in(2)).collect();
+        if axes.is_empty() {
+            axes.push(view.len() as u8 - 1);
+        }
+        let mut y = g.reshape(x, &view);
+        for _ in 0..1 + rng.below(3) {
+            let op = rng.pick(&[ReduceOp::Add, ReduceOp::Max, ReduceOp::Min]);
+            let z = g.binary(Op::Mul, y, y);
+            let of = rng.pick(&[y, z]);
+            let stat = g.reduce(of, op, &axes);
+            let count = axes.iter().map(|&a| view[a as usize]).product::<usize>() as f64;
+            let c = g.float(1.0 / count, DType::F32);
+            let stat = g.binary(Op::Mul, stat, c);
+            let stat = g.expand(stat, &view);
+            y = g.binary(rng.pick(&[Op::Sub, Op::Add, Op::Max]), y, stat);
+        }
+        x = g.reshape(y, &shape);
+        if rng.once_in(2) {
+            let w = buffer(&mut g, &mut rng, &shape[rank - 1..]);
+            let mut ones = vec![1; rank];
+            ones[rank - 1] = shape[rank - 1];
+            let w = g.reshape(w, &ones);
+            let w = g.expand(w, &shape);
+            x = g.binary(Op::Mul, x, w);
+        }
+    }
+    if n > 1 && rng.once_in(3) {
+        let axis = rng.below(rank) as u8;
+        x = g.reduce(x, ReduceOp::Add, &[axis]);
+    }
+    RandomGraph { g, roots: vec![x], buffers }
+}
+
+#[test]
+fn rows_agree() {
+    let failures: Vec<String> = (0..300).filter_map(|seed| check_graph(seed, row_graph(seed)).err()).collect();
+    let least = failures.iter().min_by_key(|f| f.lines().count());
+    assert!(least.is_none(), "{} of 300 fail, smallest: {}", failures.len(), least.unwrap());
+}
+
+/// Layer norm over the last axis, group norm through a reshape, softmax over the first axis: one kernel each. A matrix
+/// product before a softmax stays a kernel of its own.
+#[test]
+fn norms_are_one_kernel() {
+    let one = |t: &Target, make: &dyn Fn(&mut Graph) -> UOp| {
+        let mut g = Graph::new();
+        let root = make(&mut g);
+        schedule(&g, &[root], 2, t).unwrap().kernels.len()
+    };
+    let spread = |g: &mut Graph, x: UOp, op: ReduceOp, axis: u8, shape: &[usize]| {
+        let r = g.reduce(x, op, &[axis]);
+        g.expand(r, shape)
+    };
+    let norm = |g: &mut Graph, x: UOp, axis: u8, shape: &[usize]| {
+        let mean = spread(g, x, ReduceOp::Add, axis, shape);
+        let d = g.binary(Op::Sub, x, mean);
+        let sq = g.binary(Op::Mul, d, d);
+        let var = spread(g, sq, ReduceOp::Add, axis, shape);
+        let root = g.unary(Op::Sqrt, var);
+        g.binary(Op::Div, d, root)
+    };
+    let softmax = |g: &mut Graph, x: UOp, axis: u8, shape: &[usize]| {
+        let max = spread(g, x, ReduceOp::Max, axis, shape);
+        let d = g.binary(Op::Sub, x, max);
+        let e = g.unary(Op::Exp2, d);
+        let sum = spread(g, e, ReduceOp::Add, axis, shape);
+        g.binary(Op::Div, e, sum)
+    };
+    for t in [Target::x86(Isa::Avx2, 2), Target::wasm(true, 1)] {
+        let input = |g: &mut Graph, shape: &[usize]| {
+            let x = g.param(0, DType::F32, shape.iter().product());
+            g.reshape(x, shape)
+        };
+        let layer = one(&t, &|g| {
+            let x = input(g, &[256, 512]);
+            norm(g, x, 1, &[256, 512])
+        });
+        let group = one(&t, &|g| {
+            let x = input(g, &[4, 32, 16, 16]);
+            let x = g.reshape(x, &[4, 8, 1024]);
+            let y = norm(g, x, 2, &[4, 8, 1024]);
+            g.reshape(y, &[4, 32, 16, 16])
+        });
+        let columns = one(&t, &|g| {
+            let x = input(g, &[512, 256]);
+            softmax(g, x, 0, &[512, 256])
+        });
+        let scores = one(&t, &|g| {
+            let (a, b) = (input(g, &[256, 1, 64]), g.param(1, DType::F32, 256 * 64));
+            let b = g.reshape(b, &[1, 256, 64]);
+            let (a, b) = (g.expand(a, &[256, 256, 64]), g.expand(b, &[256, 256, 64]));
+            let ab = g.binary(Op::Mul, a, b);
+            let s = g.reduce(ab, ReduceOp::Add, &[2]);
+            let s = g.reshape(s, &[256, 256]);
+            softmax(g, s, 1, &[256, 256])
+        });
+        assert_eq!((layer, group, columns, scores), (1, 1, 1, 2), "on {}", t.name);
     }
 }

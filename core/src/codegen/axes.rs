@@ -105,6 +105,12 @@ impl Kernel {
         self.ranges().into_iter().filter(|&r| self.g.kind(r) == kind).collect()
     }
 
+    /// The output loops that every reduction is inside of, and those that read whole reductions (of a row kernel).
+    pub fn row_loops(&self) -> (Vec<UOp>, Vec<UOp>) {
+        let inside = self.reduces().into_iter().fold(!0, |m: RangeSet, r| m & self.g.ranges(r));
+        self.ranges_of(AxisKind::Loop).into_iter().partition(|&r| inside >> self.g.range_arg(r).id & 1 == 1)
+    }
+
     /// Reductions in use, inner ones first.
     pub fn reduces(&self) -> Vec<UOp> {
         self.nodes().into_iter().filter(|&u| self.g.op(u) == Op::Reduce).collect()
@@ -223,20 +229,25 @@ impl Kernel {
             lens.iter().filter(|(id, _)| set >> **id & 1 == 1).fold(1u64, |p, (_, n)| p.saturating_mul(*n))
         };
         let mut s = Stats::default();
+        let mut touched: std::collections::BTreeMap<(u32, bool), u64> = Default::default();
         for u in self.nodes() {
             match g.op(u) {
                 Op::Reduce => s.flops = s.flops.saturating_add(points(g.ranges(g.src_at(u, 0)) | g.ranges(u))),
                 op if op.is_alu() && g.dtype(u).is_float() && !matches!(op, Op::Cast | Op::Bitcast | Op::Where) => {
                     s.flops = s.flops.saturating_add(points(g.ranges(u)));
                 }
-                Op::Index => {
-                    let Arg::Param { len, .. } = g.arg(g.src_at(u, 0)) else { continue };
-                    let touched = points(g.ranges(u)).min(*len as u64);
-                    s.bytes = s.bytes.saturating_add(touched * g.dtype(u).size() as u64);
+                Op::Load | Op::Store => {
+                    let index = g.src_at(u, 0);
+                    let Arg::Param { len, slot } = g.arg(g.src_at(index, 0)) else { continue };
+                    let bytes = points(g.ranges(index)).min(*len as u64) * g.dtype(index).size() as u64;
+                    // what is read twice is in a cache the second time
+                    let most = touched.entry((*slot, g.op(u) == Op::Store)).or_default();
+                    *most = bytes.max(*most);
                 }
                 _ => {}
             }
         }
+        s.bytes = touched.values().fold(0, |n: u64, b| n.saturating_add(*b));
         s
     }
 
@@ -256,7 +267,6 @@ impl Kernel {
         if !matches!(kind, AxisKind::Loop | AxisKind::Reduce) {
             return Err(bad("the axis is not a loop"));
         }
-        let lane_taken = || self.ranges().iter().any(|&x| self.g.range_arg(x).lane);
         match o.op {
             OptOp::PadTo => return self.pad_to(r, o.amount as usize, t),
             OptOp::Swap => {
@@ -265,7 +275,7 @@ impl Kernel {
                 self.swap(r, other);
                 return Ok(());
             }
-            OptOp::Lane if lane_taken() => return Err(bad("there is a lane axis already")),
+            OptOp::Lane if !self.lane_fits(r, o.amount as usize) => return Err(bad("there is a lane axis already")),
             OptOp::Local if reduce || !t.has_local => return Err(bad("only output axes of a GPU kernel can be local")),
             OptOp::Upcast if reduce => return Err(bad("a reduced axis cannot be upcast")),
             OptOp::Unroll | OptOp::Accum if !reduce => return Err(bad("an output axis cannot be unrolled")),
@@ -343,6 +353,18 @@ impl Kernel {
         }
         let sink = image[&self.sink];
         self.sink = simplify_with(&mut self.g, sink, &mut self.memo);
+    }
+
+    /// May `r` have lanes? All lane axes have one length, and no value has two.
+    fn lane_fits(&self, r: UOp, len: usize) -> bool {
+        let (mut lanes, mut same) = (0, true);
+        for x in self.ranges().into_iter().filter(|&x| self.g.range_arg(x).lane) {
+            lanes |= 1 << self.g.range_arg(x).id;
+            same &= self.g.range_len(x) == len;
+        }
+        let id = self.g.range_arg(r).id;
+        same && (lanes == 0
+            || self.nodes().iter().all(|&u| self.g.ranges(u) >> id & 1 == 0 || self.g.ranges(u) & lanes == 0))
     }
 
     /// `r -> outer * amount + inner`.

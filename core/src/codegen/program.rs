@@ -9,7 +9,8 @@
 //! - **Loops.** A `Range` of kind Loop or Reduce opens a loop `0..bound` at its place; its `End` closes it. Well nested.
 //! - **Tiles.** A node's tile axes are its open ranges of tile kind ([`Program::tile`]), outermost first, the lane axis (if
 //!   the value has it) last. A value without tile axes is one scalar. Two operands need not have the same axes: a missing
-//!   axis broadcasts. A tile range used as a value is the iota along its axis.
+//!   axis broadcasts. A tile range used as a value is the iota along its axis. A program may have several lane axes, all
+//!   of one length; no value depends on two.
 //! - **Memory.** `Index(ptr, offset)[Strides]` addresses element `offset + sum(stride * axis)`. The offset may be a tile
 //!   itself (gather) or scalar. If the lane axis has stride 1 and the offset does not depend on it, lanes are contiguous.
 //!   Loads and stores without a gate are in bounds, for every point of their tile. A gated one touches memory only where the
@@ -21,7 +22,7 @@
 //! - Only ops and dtypes the target has; no Invalid, no FloorDiv/FloorMod, no tensor ops.
 
 use crate::DType;
-use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
+use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
 use smallvec::SmallVec;
 
 /// A buffer argument of a kernel.
@@ -124,6 +125,12 @@ impl Program {
             }
         }
         (list, at)
+    }
+
+    /// Element stride of an Index along the lane axis it has among `lanes` (0 if it has none).
+    pub fn lane_stride(&self, index: UOp, lanes: RangeSet) -> i64 {
+        let mut lane = self.tiles.iter().filter(|t| t.lane && lanes >> t.id & 1 == 1);
+        lane.find_map(|t| Some(self.stride(index, t.id)).filter(|&s| s != 0)).unwrap_or(0)
     }
 
     /// The slot of the parameter an Index, Load or Store addresses, `None` for scratch.

@@ -4,8 +4,10 @@
 //!    id of the index path to it. A compute node used in two contexts, or under an expansion, becomes a candidate cut.
 //! 2. Forward: a candidate that holds no reduction and is cheap is computed again instead. A kernel keeps one reduction
 //!    (the largest; siblings are cut) and at most the target's number of buffers.
+//! 3. Reductions that are read back over their rows join their reader's kernel after all ([`super::rows`]).
 
 use super::Buffers;
+use super::rows::{self, Loops};
 use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
 use rustc_hash::FxHashMap;
@@ -19,12 +21,25 @@ const CHEAP_OPERAND_OPS: u32 = 1;
 /// Which nodes are cuts.
 pub struct Cuts {
     cut: Vec<bool>,
+    forced: Vec<bool>,
+    /// Loops of the row kernels, by the node they compute.
+    pub rows: FxHashMap<UOp, Loops>,
 }
 
 impl Cuts {
     /// Is the node materialised?
     pub fn is_cut(&self, u: UOp) -> bool {
         self.cut[u.0 as usize]
+    }
+
+    /// Must the node be materialised?
+    pub fn is_forced(&self, u: UOp) -> bool {
+        self.forced[u.0 as usize]
+    }
+
+    /// Materialises the node, or computes it in its users' kernels.
+    pub fn set(&mut self, u: UOp, cut: bool) {
+        self.cut[u.0 as usize] = cut;
     }
 
     /// The buffer that holds a root.
@@ -75,7 +90,9 @@ pub fn choose(g: &Graph, roots: &[UOp], t: &Target) -> Cuts {
     let forced = forced_cuts(g, roots, &nodes);
     let (mut cut, flags) = candidates(g, &nodes, &forced);
     settle(g, &nodes, &forced, &mut cut, &flags, t.max_buffers.saturating_sub(1).max(2));
-    Cuts { cut }
+    let mut cuts = Cuts { cut, forced, rows: FxHashMap::default() };
+    rows::merge(g, roots, &nodes, &mut cuts, t);
+    cuts
 }
 
 fn is_compute(op: Op) -> bool {

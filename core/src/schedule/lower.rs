@@ -7,6 +7,7 @@
 use super::collapse;
 use super::fuse::{self, Cuts};
 use super::order::Pending;
+use super::rows::Part;
 use super::{Ast, BufferInfo, Buffers, Kernel, Origin};
 use crate::dtype::Scalar;
 use crate::rewrite::Memo;
@@ -116,7 +117,10 @@ impl<'a> Lower<'a> {
             _ => (u, u),
         };
         let shape = g.shape(target).clone();
-        let idx: Tuple = shape.iter().map(|&n| self.range(n, AxisKind::Loop)).collect::<Result<_>>()?;
+        let idx: Tuple = match self.cuts.rows.get(&u) {
+            Some(loops) => self.row_index(shape.len(), loops)?,
+            None => shape.iter().map(|&n| self.range(n, AxisKind::Loop)).collect::<Result<_>>()?,
+        };
         let stored = if g.op(u) == Op::Store { fuse::storage(g, fuse::base(g, target)) } else { u };
         let buffer = self.buffers.of[&stored];
         let info = self.buffers.list[buffer];
@@ -184,6 +188,19 @@ impl<'a> Lower<'a> {
         let id = self.n_ranges as u8;
         self.n_ranges += 1;
         Ok(self.k.range_with(len, RangeArg { id, kind, lane: false }))
+    }
+
+    /// Indices of a row kernel's result: its loops in order, put together per axis.
+    fn row_index(&mut self, rank: usize, loops: &[Part]) -> Result<Tuple> {
+        let mut idx: Tuple = SmallVec::from_elem(self.k.idx(0), rank);
+        for p in loops {
+            let r = self.range(p.len, AxisKind::Loop)?;
+            let stride = self.k.idx(p.stride as i64);
+            let step = self.mul_idx(r, stride);
+            let sum = self.add_idx(idx[p.axis], step);
+            idx[p.axis] = self.simp(sum);
+        }
+        Ok(idx)
     }
 
     fn simp(&mut self, u: UOp) -> UOp {

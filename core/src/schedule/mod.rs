@@ -9,6 +9,7 @@ pub mod early;
 pub mod fuse;
 pub mod lower;
 pub mod order;
+pub mod rows;
 
 use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};

@@ -61,7 +61,7 @@ pub struct RangeArg {
     pub id: u8,
     /// What it becomes.
     pub kind: AxisKind,
-    /// The vector axis: at most one tile range of a kernel has it.
+    /// A vector axis: at most one tile range of a value has it, and all in a kernel are of one length.
     pub lane: bool,
 }
 

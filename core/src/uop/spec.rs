@@ -4,7 +4,7 @@
 //! node printed.
 
 use super::graph::MAX_RANGES;
-use super::{Arg, AxisKind, Graph, Op, UOp};
+use super::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
@@ -513,17 +513,23 @@ type Found = std::result::Result<(), (UOp, String)>;
 
 /// Every range id is one range.
 fn check_range_ids(g: &Graph, nodes: &[UOp]) -> Found {
-    let (mut by_id, mut lane) = (FxHashMap::<u8, UOp>::default(), None);
+    let (mut by_id, mut lane, mut lanes) = (FxHashMap::<u8, UOp>::default(), None, 0 as RangeSet);
     for &u in nodes.iter().filter(|&&u| g.op(u) == Op::Range) {
         let r = g.range_arg(u);
         if let Some(other) = by_id.insert(r.id, u).filter(|o| *o != u) {
             return Err((u, format!("{other:?} has the same id")));
         }
-        if r.lane && lane.replace(u).is_some_and(|o| o != u) {
-            return Err((u, "a second lane axis".into()));
+        if r.lane {
+            lanes |= 1 << r.id;
+            if *lane.get_or_insert(g.src_at(u, 0)) != g.src_at(u, 0) {
+                return Err((u, "lane axes of two lengths".into()));
+            }
         }
     }
-    Ok(())
+    match nodes.iter().find(|&&u| g.dtype(u) != DType::Void && (g.ranges(u) & lanes).count_ones() > 1) {
+        Some(&u) => Err((u, "has two lane axes".into())),
+        None => Ok(()),
+    }
 }
 
 fn check_kernel(g: &Graph, roots: &[UOp]) -> Found {

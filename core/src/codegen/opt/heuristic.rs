@@ -1,10 +1,10 @@
 //! Opts at once, from the target's data: a vector axis that makes the inner loads contiguous, and a register tile that
 //! loads least per multiply-add and still fits the vector file.
 
-use super::{Opt, OptOp};
+use super::{Opt, OptOp, rows};
 use crate::codegen::axes::{Affine, Kernel, affine};
 use crate::target::{Lang, Target};
-use crate::uop::{AxisKind, Op, RangeSet, UOp};
+use crate::uop::{Op, RangeSet, UOp};
 use smallvec::SmallVec;
 
 /// A memory access as the cost model sees it.
@@ -32,7 +32,9 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let v = View::new(k, t);
     let mut opts = Vec::new();
     let vector = v.vectorisable();
-    if !v.reds.is_empty() {
+    if rows::is_row_kernel(k) {
+        opts = rows::choose(k, t);
+    } else if !v.reds.is_empty() {
         v.contraction(vector, &mut opts);
     } else if vector {
         v.elementwise(&mut opts);
@@ -54,7 +56,7 @@ struct Tile {
 impl<'a> View<'a> {
     fn new(k: &'a Kernel, t: &'a Target) -> View<'a> {
         let g = &k.g;
-        let outs = k.ranges_of(AxisKind::Loop);
+        let outs = k.row_loops().0;
         let mut main: Option<(UOp, usize)> = None;
         for r in k.reduces() {
             let work: usize = g.src(r)[1..].iter().map(|&x| g.range_len(x)).product();

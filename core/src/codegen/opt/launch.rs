@@ -11,7 +11,7 @@ const SLICES_PER_THREAD: usize = 4;
 
 /// CPU, WASM: the outermost output loops become the grid loop that threads share.
 pub fn cpu(k: &mut Kernel, t: &Target) -> Result<()> {
-    let loops = k.ranges_of(AxisKind::Loop);
+    let loops = k.row_loops().0;
     let Some(&first) = loops.first() else { return Ok(()) };
     let want = if t.threads > 1 { t.threads * SLICES_PER_THREAD } else { 1 };
     let mut take = 1;
@@ -41,7 +41,7 @@ pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
             fuse(k, &[r], AxisKind::Local(d as u8));
         }
     }
-    let mut groups: Vec<Vec<UOp>> = k.ranges_of(AxisKind::Loop).into_iter().map(|r| vec![r]).collect();
+    let mut groups: Vec<Vec<UOp>> = k.row_loops().0.into_iter().map(|r| vec![r]).collect();
     let size = |k: &Kernel, g: &[UOp]| g.iter().map(|&r| k.g.range_len(r)).product::<usize>();
     while groups.len() > 3 {
         // join the two neighbours with the smallest product

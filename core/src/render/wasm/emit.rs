@@ -317,7 +317,7 @@ impl<'a> Emit<'a> {
 
     /// v128s in a row of lanes.
     pub(super) fn chunks(&self) -> u32 {
-        self.layout.lane.map_or(1, |l| l.1)
+        self.layout.chunks
     }
 
     /// Sets the place to element `n` of these axes, outermost first.

@@ -3,7 +3,7 @@
 use super::func::fits_lane;
 use crate::DType;
 use crate::codegen::Program;
-use crate::uop::{Arg, Op, UOp};
+use crate::uop::{Arg, Op, RangeSet, UOp};
 use smallvec::SmallVec;
 
 /// What the locals of a value are.
@@ -61,8 +61,10 @@ pub(super) struct Layout {
     pub(super) info: Vec<Info>,
     /// Number of slots in all.
     pub(super) slots: u32,
-    /// The vectorised axis: id and number of v128 it takes.
-    pub(super) lane: Option<(u8, u32)>,
+    /// The vectorised axes by range id; no value has two.
+    pub(super) lanes: RangeSet,
+    /// Number of v128 that each of them takes.
+    pub(super) chunks: u32,
 }
 
 /// Must this node be computed lane by lane?
@@ -106,11 +108,12 @@ pub(super) fn near(p: &Program, index: UOp) -> bool {
 
 impl Layout {
     pub(super) fn new(p: &Program) -> Layout {
-        let lane = p.tiles.iter().find(|t| t.lane && t.len % 4 == 0).map(|t| (t.id, t.len as u32 / 4));
-        let chunks = lane.map_or(1, |l| l.1);
+        let vectors = || p.tiles.iter().filter(|t| t.lane && t.len % 4 == 0);
+        let lanes = vectors().fold(0, |m: RangeSet, t| m | 1 << t.id);
+        let chunks = vectors().next().map_or(1, |t| t.len as u32 / 4);
         let mut info = vec![Info::default(); p.g.len()];
         for u in p.g.reachable(&p.order) {
-            info[u.0 as usize] = place(p, lane.map(|l| l.0), u);
+            info[u.0 as usize] = place(p, lanes, u);
         }
         uses(p, &mut info);
         let mut slots = 0;
@@ -128,16 +131,16 @@ impl Layout {
                 slots += i.count;
             }
         }
-        Layout { info, slots, lane }
+        Layout { info, slots, lanes, chunks }
     }
 }
 
-fn place(p: &Program, lane_axis: Option<u8>, u: UOp) -> Info {
+fn place(p: &Program, lanes: RangeSet, u: UOp) -> Info {
     let g = &p.g;
     let tile = p.tile(u);
-    let lane = tile.iter().any(|t| Some(t.id) == lane_axis);
+    let lane = tile.iter().any(|t| lanes >> t.id & 1 == 1);
     let axes: SmallVec<[(u8, u32); 4]> =
-        tile.iter().filter(|t| Some(t.id) != lane_axis).map(|t| (t.id, t.len as u32)).collect();
+        tile.iter().filter(|t| lanes >> t.id & 1 == 0).map(|t| (t.id, t.len as u32)).collect();
     let count = axes.iter().map(|a| a.1).product();
     let inline = match g.op(u) {
         Op::Const | Op::Param | Op::Scratch | Op::Index => true,

@@ -41,7 +41,7 @@ impl Emit<'_> {
         if let Arg::Strides(strides) = g.arg(index) {
             for &(id, stride) in strides {
                 let Some(axis) = p.tiles.iter().find(|t| t.id == id) else { continue };
-                let is_lane = self.layout.lane.is_some_and(|l| l.0 == id);
+                let is_lane = self.layout.lanes >> id & 1 == 1;
                 let coord = if is_lane { self.chunk as i64 * 4 + lane as i64 } else { self.env[id as usize] as i64 };
                 here += stride * coord;
                 least += (stride * (axis.len as i64 - 1)).min(0);
@@ -127,8 +127,7 @@ impl Emit<'_> {
 
     /// Are the lanes of an access next to each other?
     fn contiguous(&self, index: UOp) -> bool {
-        let Some((lane, _)) = self.layout.lane else { return false };
-        self.p.stride(index, lane) == 1 && !self.info(self.p.g.src_at(index, 1)).lane
+        self.p.lane_stride(index, self.layout.lanes) == 1 && !self.info(self.p.g.src_at(index, 1)).lane
     }
 
     /// Pushes one element in every lane, from memory. 4-byte elements.

@@ -246,12 +246,11 @@ impl Emit<'_> {
             Arg::Reduce(r, _) => r.op(),
             _ => return Err(unsupported("fold without a reduction", self.p)),
         };
-        let lane_axis = self.layout.lane.map(|l| l.0);
         let mut axes: SmallVec<[(u8, u32); 4]> = SmallVec::new();
         let mut lane_folded = false;
         for &r in &src[1..] {
             let id = g.range_arg(r).id;
-            if Some(id) == lane_axis {
+            if self.layout.lanes >> id & 1 == 1 {
                 lane_folded = true;
             } else {
                 axes.push((id, g.range_len(r) as u32));

@@ -109,8 +109,8 @@ fn check(p: &Program) -> Result<()> {
 /// How many elements one array element of a parameter may hold: the lane count if every access is of whole aligned vectors.
 fn vector_width(p: &Program, slot: u32) -> usize {
     let info = &p.params[slot as usize];
-    let Some(lane) = p.tiles.iter().find(|t| t.lane && dialect::vector(info.dtype, t.len)) else { return 1 };
-    let n = lane.len as i64;
+    let lanes = || p.tiles.iter().filter(|t| t.lane && dialect::vector(info.dtype, t.len));
+    let Some(n) = lanes().next().map(|t| t.len as i64) else { return 1 };
     let mut seen = false;
     for &u in &p.order {
         if !matches!(p.g.op(u), Op::Load | Op::Store) || p.slot(u) != Some(slot) {
@@ -119,6 +119,7 @@ fn vector_width(p: &Program, slot: u32) -> usize {
         seen = true;
         let index = p.g.src_at(u, 0);
         let offset = p.g.src_at(index, 1);
+        let Some(lane) = lanes().find(|t| p.stride(index, t.id) == 1) else { return 1 };
         let others = match p.g.arg(index) {
             Arg::Strides(s) => s.iter().filter(|s| s.0 != lane.id).all(|s| s.1 % n == 0),
             _ => true,
@@ -126,9 +127,9 @@ fn vector_width(p: &Program, slot: u32) -> usize {
         let per_lane = p.g.ranges(offset) >> lane.id & 1 == 1;
         let gated_store =
             p.g.op(u) == Op::Store && p.g.src(u).len() > 2 && { p.g.ranges(p.g.src_at(u, 2)) >> lane.id & 1 == 1 };
-        if per_lane || gated_store || !others || p.stride(index, lane.id) != 1 || !divisible(&p.g, offset, n) {
+        if per_lane || gated_store || !others || !divisible(&p.g, offset, n) {
             return 1;
         }
     }
-    if seen && info.len.is_multiple_of(lane.len) { lane.len } else { 1 }
+    if seen && info.len.is_multiple_of(n as usize) { n as usize } else { 1 }
 }

@@ -107,8 +107,7 @@ impl Lower<'_> {
     /// Do neighbouring lanes lie side by side?
     fn contiguous(&self, index: UOp) -> bool {
         let offset = self.g.src_at(index, 1);
-        let lane = self.p.tiles.iter().find(|t| t.lane);
-        self.tiles[offset.0 as usize].lane == 0 && lane.is_some_and(|t| self.p.stride(index, t.id) == 1)
+        self.tiles[offset.0 as usize].lane == 0 && self.p.lane_stride(index, !0) == 1
     }
 
     /// The memory operand of an ungated load of contiguous 32-bit lanes.
@@ -174,7 +173,7 @@ impl Lower<'_> {
         let (g, size) = (self.g, vec_size(w));
         let (index, dt) = (g.src_at(u, 0), g.dtype(u));
         let offset = g.src_at(index, 1);
-        let lane = self.p.tiles.iter().find(|t| t.lane).map_or(0, |t| self.p.stride(index, t.id));
+        let lane = self.p.lane_stride(index, !0);
         if w == 16
             && lane == 0
             && self.tiles[offset.0 as usize].lane == 0

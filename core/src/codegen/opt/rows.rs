@@ -1,0 +1,136 @@
+//! Opts for row kernels: reductions over a row one after the other, then loops over the same row.
+//!
+//! Either each reduction and the loops at the end get lanes of their own (rows that are contiguous in memory), or one
+//! output loop around all of them does (reduced columns, many short rows).
+
+use super::{Opt, OptOp};
+use crate::codegen::axes::{Affine, Kernel, affine};
+use crate::target::{Lang, Target};
+use crate::uop::{Op, RangeSet, UOp};
+use smallvec::SmallVec;
+
+/// A reduction that others read, or several: whole rows, not tiles.
+pub fn is_row_kernel(k: &Kernel) -> bool {
+    k.reduces().len() > 1 || !k.row_loops().1.is_empty()
+}
+
+/// A node as the cost model sees it.
+struct Work {
+    ranges: RangeSet,
+    /// Elements computed in all.
+    points: f64,
+    /// Loads and stores: how the address depends on ranges.
+    address: Option<Affine>,
+    /// Instructions.
+    ops: f64,
+}
+
+/// Instructions after a reduction over lanes: shuffles and adds that wait for each other.
+const FOLD: f64 = 20.0;
+
+/// Picks opts for a row kernel.
+pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
+    if t.lanes < 2 {
+        return Vec::new();
+    }
+    let work = survey(k);
+    let (outer, row) = k.row_loops();
+    let mut parts: Vec<Vec<UOp>> = k.reduces().iter().map(|&r| k.g.src(r)[1..].to_vec()).collect();
+    if !row.is_empty() {
+        parts.push(row);
+    }
+    let own: SmallVec<[UOp; 4]> = parts.iter().filter_map(|p| best(k, t, &work, p)).collect();
+    let rows: usize = outer.iter().map(|&r| k.g.range_len(r)).product();
+    let folds = rows as f64 * FOLD * k.reduces().len() as f64;
+    let along = cost(k, t, &work, &own) + folds;
+    let across = best(k, t, &work, &outer).filter(|&r| cost(k, t, &work, &[r]) < along);
+    match across {
+        Some(r) => lanes(k, t, &[r]),
+        None => lanes(k, t, &own),
+    }
+}
+
+fn survey(k: &Kernel) -> Vec<Work> {
+    let g = &k.g;
+    let all = k.ranges();
+    let mut out = Vec::new();
+    for u in k.nodes() {
+        let ranges = match g.op(u) {
+            Op::Reduce => g.ranges(g.src_at(u, 0)),
+            _ => g.ranges(u),
+        };
+        let (address, ops) = match g.op(u) {
+            Op::Load | Op::Store => (Some(affine(g, g.src_at(g.src_at(u, 0), 1))), 1.0),
+            Op::Exp2 | Op::Log2 => (None, 14.0),
+            Op::Sin => (None, 30.0),
+            Op::Div | Op::Recip | Op::Sqrt => (None, 6.0),
+            Op::Reduce => (None, 1.0),
+            // integer arithmetic on indices is mostly addresses
+            op if op.is_alu() && !g.dtype(u).is_int() => (None, 1.0),
+            _ => continue,
+        };
+        let points = all.iter().filter(|&&r| ranges >> g.range_arg(r).id & 1 == 1);
+        let points = points.map(|&r| g.range_len(r) as f64).product();
+        out.push(Work { ranges, points, address, ops });
+    }
+    out
+}
+
+/// Instructions of the kernel if these ranges have lanes.
+fn cost(k: &Kernel, t: &Target, work: &[Work], lanes: &[UOp]) -> f64 {
+    let n = t.lanes as f64;
+    let one = |w: &Work| {
+        let lane = lanes.iter().find(|&&r| w.ranges >> k.g.range_arg(r).id & 1 == 1);
+        let Some(&r) = lane else { return w.points * w.ops };
+        let len = k.g.range_len(r);
+        let waste = len.next_multiple_of(t.lanes) as f64 / len as f64;
+        let each = match w.address.as_ref().map(|a| a.stride(&k.g, r)) {
+            None | Some(Some(1)) => 1.0 / n,
+            Some(_) => 1.5,
+        };
+        w.points * w.ops * waste * each
+    };
+    work.iter().map(one).sum()
+}
+
+/// The range that is best to have lanes.
+fn best(k: &Kernel, t: &Target, work: &[Work], ranges: &[UOp]) -> Option<UOp> {
+    let fits = ranges.iter().copied().filter(|&r| k.g.range_len(r) > 1 && may_vectorise(k, t, r));
+    let costs = fits.map(|r| (cost(k, t, work, &[r]), r));
+    // of equals the inner one
+    costs.reduce(|a, b| if b.0 <= a.0 { b } else { a }).map(|c| c.1)
+}
+
+/// Vectors hold 32-bit lanes; narrow types may be moved and converted.
+fn may_vectorise(k: &Kernel, t: &Target, r: UOp) -> bool {
+    let g = &k.g;
+    let id = g.range_arg(r).id;
+    k.nodes().into_iter().filter(|&u| g.ranges(u) >> id & 1 == 1).all(|u| {
+        let dt = g.dtype(u);
+        let moved = matches!(g.op(u), Op::Load | Op::Store | Op::Index | Op::Param | Op::Cast);
+        match dt.size() {
+            0 | 4 => true,
+            1 | 2 => dt == crate::DType::Bool || moved && t.lang != Lang::Wgsl,
+            _ => false,
+        }
+    })
+}
+
+/// The same lanes for each of the ranges.
+fn lanes(k: &Kernel, t: &Target, ranges: &[UOp]) -> Vec<Opt> {
+    let len = |r: UOp| k.g.range_len(r);
+    // several vectors at once hide the latency of accumulators; those that round the axes up least
+    let most = if t.has_local { 1 } else { (t.vector_registers / 8).clamp(1, 4) };
+    let padded = |v: usize| -> usize { ranges.iter().map(|&r| len(r).next_multiple_of(t.lanes * v)).sum() };
+    let vectors = (1..=most).min_by_key(|&v| (padded(v), std::cmp::Reverse(v))).unwrap_or(1);
+    let width = t.lanes * vectors;
+    let mut opts = Vec::new();
+    for &r in ranges {
+        let (axis, amount) = (k.g.range_arg(r).id, width as u32);
+        if !len(r).is_multiple_of(width) {
+            opts.push(Opt { op: OptOp::PadTo, axis, amount });
+        }
+        opts.push(Opt { op: OptOp::Lane, axis, amount });
+    }
+    opts
+}

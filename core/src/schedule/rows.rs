@@ -1,0 +1,374 @@
+//! Row kernels: a reduction that is read back over the axes it reduced stays in its reader's kernel.
+//!
+//! softmax, layer norm and their kin reduce rows, spread the result over the same rows and go on. Each element of the
+//! result depends on one row, so one kernel does it all, with the row in cache: loops over rows, in them the reductions one
+//! after the other, last the loops over the row. This holds when every reduction of the kernel is wanted at exactly one
+//! place per row: its kept axes are (digits of) output axes, the same ones for all reductions.
+//!
+//! To see that through reshapes, each axis of a node is a list of *digits*: output axes, or parts of them.
+
+use super::fuse::{Cuts, base, storage};
+use crate::target::Target;
+use crate::uop::{Arg, Graph, Op, UOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Where a digit comes from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum From {
+    /// An axis of the kernel's result.
+    Out(u8),
+    /// A reduced axis, or an index that is no digit of anything.
+    Other(u32),
+}
+
+/// `index / stride % len` of an axis.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Digit {
+    from: From,
+    stride: usize,
+    len: usize,
+}
+
+/// Digits of one axis, most significant first; none if the axis has one element.
+type Axis = SmallVec<[Digit; 2]>;
+type View = SmallVec<[Axis; 4]>;
+
+/// A part of an output axis, as a loop of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// Axis of the kernel's result.
+    pub axis: usize,
+    /// The part counts in steps of this many.
+    pub stride: usize,
+    /// Its length.
+    pub len: usize,
+}
+
+/// The loops of a row kernel, outermost first: those over rows, then those over a row.
+pub type Loops = Vec<Part>;
+
+/// Views per node beyond which a kernel is left alone.
+const MAX_VIEWS: usize = 4;
+/// Nodes of a kernel beyond which it is left alone.
+const MAX_NODES: usize = 2000;
+/// A kernel of so few elements is never worth a second one.
+const SMALL: usize = 1 << 14;
+
+/// Moves reductions into the kernels of their only readers, last kernels first.
+pub fn merge(g: &Graph, roots: &[UOp], nodes: &[UOp], cuts: &mut Cuts, t: &Target) {
+    let mut readers = Readers::new(g, roots, nodes, cuts);
+    let mut reduces = vec![false; g.len()];
+    for &u in nodes {
+        let below = g.src(u).iter().any(|s| reduces[s.0 as usize] && !cuts.is_cut(*s));
+        reduces[u.0 as usize] = g.op(u) == Op::Reduce || below;
+    }
+    for &u in nodes.iter().rev() {
+        if cuts.is_cut(u)
+            && !cuts.is_forced(u)
+            && reduces[u.0 as usize]
+            && let Some(owner) = readers.only(u)
+        {
+            cuts.set(u, false);
+            match plan(g, owner, cuts, t) {
+                Some(loops) => drop(cuts.rows.insert(owner, loops)),
+                None => cuts.set(u, true),
+            }
+        }
+        readers.visit(g, u, cuts);
+    }
+}
+
+/// Which kernels compute a node (a cut: read it).
+struct Readers {
+    of: Vec<SmallVec<[UOp; 2]>>,
+    kept: Vec<bool>,
+}
+
+impl Readers {
+    fn new(g: &Graph, roots: &[UOp], nodes: &[UOp], cuts: &Cuts) -> Readers {
+        let mut r = Readers { of: vec![SmallVec::new(); g.len()], kept: vec![false; g.len()] };
+        for &u in roots {
+            r.kept[storage(g, u).0 as usize] = true;
+        }
+        for &u in nodes.iter().filter(|&&u| matches!(g.op(u), Op::After | Op::Sink) && !cuts.is_cut(u)) {
+            g.src(u).iter().for_each(|&s| r.kept[base(g, s).0 as usize] = true);
+        }
+        r
+    }
+
+    /// Tells the sources of `u` who uses them.
+    fn visit(&mut self, g: &Graph, u: UOp, cuts: &Cuts) {
+        if matches!(g.op(u), Op::After | Op::Sink) {
+            return;
+        }
+        let owners = if cuts.is_cut(u) { SmallVec::from_elem(u, 1) } else { self.of[u.0 as usize].clone() };
+        for &s in g.src(u) {
+            let list = &mut self.of[s.0 as usize];
+            for &o in &owners {
+                // two are as good as many
+                if list.len() < 2 && !list.contains(&o) {
+                    list.push(o);
+                }
+            }
+        }
+    }
+
+    fn only(&self, u: UOp) -> Option<UOp> {
+        match self.of[u.0 as usize][..] {
+            [owner] if !self.kept[u.0 as usize] => Some(owner),
+            _ => None,
+        }
+    }
+}
+
+/// The loops of `owner`'s kernel, if it is a row kernel that the target runs well.
+fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Loops> {
+    let (target, value) = match g.op(owner) {
+        Op::Store => (g.src_at(owner, 0), g.src_at(owner, 1)),
+        Op::Contiguous => (owner, g.src_at(owner, 0)),
+        _ => (owner, owner),
+    };
+    let shape = g.shape(target);
+    if shape.contains(&0) {
+        return None;
+    }
+    let mut walk = Walk { g, cuts, fresh: 0, outer: None, buffers: SmallVec::new(), row_work: 0 };
+    let view = shape.iter().enumerate().map(|(a, &n)| walk.whole(From::Out(a as u8), n)).collect();
+    walk.run(owner, value, view)?;
+    if walk.buffers.len() >= t.max_buffers {
+        return None;
+    }
+    let outer = walk.outer?;
+    let rows: usize = outer.iter().map(|d| d.len).product();
+    let loops = loops(shape, &outer)?;
+    let row: usize = loops[outer.len()..].iter().map(|p| p.len).product();
+    pays(rows, row.max(walk.row_work), row > 1, t).then_some(loops)
+}
+
+/// Is one kernel over whole rows faster than one for each reduction and one for the rest?
+fn pays(rows: usize, row: usize, spreads: bool, t: &Target) -> bool {
+    if rows.saturating_mul(row) <= SMALL {
+        return true;
+    }
+    match (t.has_local, t.software) {
+        // rows are what threads share
+        (false, _) => rows >= 2 * t.threads || t.threads == 1 || !spreads,
+        (true, true) => rows >= 64,
+        // a thread walks its row alone: many rows, and short ones, or nothing but reductions
+        (true, false) => rows >= 1024 && (row <= 256 || !spreads),
+    }
+}
+
+/// Splits the result's axes into loops: the digits in `outer`, then the others.
+fn loops(shape: &[usize], outer: &[Digit]) -> Option<Loops> {
+    let mut inner = Loops::new();
+    for (axis, &n) in shape.iter().enumerate() {
+        let mut own: SmallVec<[Digit; 4]> = outer.iter().copied().filter(|d| d.from == From::Out(axis as u8)).collect();
+        own.sort_unstable_by_key(|d| std::cmp::Reverse(d.stride));
+        let mut above = n;
+        for d in own.iter().chain(&[Digit { from: From::Other(0), stride: 0, len: 0 }]) {
+            // what lies between the digit above and this one
+            let top = if d.len == 0 { 1 } else { d.stride * d.len };
+            if top > above || above % top != 0 {
+                return None;
+            }
+            if above > top {
+                inner.push(Part { axis, stride: top, len: above / top });
+            }
+            above = d.stride;
+        }
+    }
+    let part = |d: &Digit| match d.from {
+        From::Out(a) => Some(Part { axis: a as usize, stride: d.stride, len: d.len }),
+        From::Other(_) => None,
+    };
+    let mut all: Loops = outer.iter().map(part).collect::<Option<_>>()?;
+    all.extend(inner);
+    Some(all)
+}
+
+/// Is every operand of the reduction repeated in it, as in a matrix product? Those are tiled, not streamed.
+fn contracts(g: &Graph, reduce: UOp, cuts: &Cuts) -> bool {
+    let mut stack: SmallVec<[UOp; 8]> = SmallVec::from_elem(g.src_at(reduce, 0), 1);
+    let mut seen = rustc_hash::FxHashSet::default();
+    while let Some(u) = stack.pop() {
+        if !seen.insert(u) || seen.len() > MAX_NODES {
+            continue;
+        }
+        if cuts.is_cut(u) || matches!(g.op(u), Op::Param | Op::After) {
+            return false;
+        }
+        let whole = |s: &UOp| g.op(u) == Op::Reduce || g.numel(*s) >= g.numel(u);
+        stack.extend(g.src(u).iter().copied().filter(whole));
+    }
+    true
+}
+
+struct Walk<'a> {
+    g: &'a Graph,
+    cuts: &'a Cuts,
+    fresh: u32,
+    /// The digits that every reduction of the kernel keeps.
+    outer: Option<SmallVec<[Digit; 4]>>,
+    buffers: SmallVec<[UOp; 8]>,
+    /// Elements of the longest reduction.
+    row_work: usize,
+}
+
+impl Walk<'_> {
+    fn whole(&self, from: From, len: usize) -> Axis {
+        if len == 1 { Axis::new() } else { Axis::from_elem(Digit { from, stride: 1, len }, 1) }
+    }
+
+    fn other(&mut self, len: usize) -> Axis {
+        self.fresh += 1;
+        self.whole(From::Other(self.fresh), len)
+    }
+
+    /// Goes through the kernel, users first. `None` if it is no row kernel.
+    fn run(&mut self, owner: UOp, value: UOp, view: View) -> Option<()> {
+        let g = self.g;
+        let mut views: FxHashMap<UOp, SmallVec<[View; 2]>> = FxHashMap::default();
+        let mut pending = std::collections::BTreeSet::from([value]);
+        views.insert(value, SmallVec::from_elem(view, 1));
+        let mut visited = 0;
+        while let Some(u) = pending.pop_last() {
+            visited += 1;
+            if visited > MAX_NODES {
+                return None;
+            }
+            let leaf = self.cuts.is_cut(u) && u != owner;
+            if leaf || matches!(g.op(u), Op::Param | Op::After) {
+                let b = if leaf { u } else { storage(g, u) };
+                if !self.buffers.contains(&b) {
+                    self.buffers.push(b);
+                }
+                continue;
+            }
+            let here = views.remove(&u).unwrap_or_default();
+            if g.op(u) == Op::Reduce {
+                self.reduction(u, &here)?;
+            }
+            for view in &here {
+                for (k, &s) in g.src(u).iter().enumerate() {
+                    let down = self.down(u, k, s, view);
+                    let list = views.entry(s).or_default();
+                    if !list.contains(&down) {
+                        if list.len() == MAX_VIEWS {
+                            return None;
+                        }
+                        list.push(down);
+                        pending.insert(s);
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// A reduction is wanted at one place of each row.
+    fn reduction(&mut self, u: UOp, views: &[View]) -> Option<()> {
+        let [view] = views else { return None };
+        let mut kept: SmallVec<[Digit; 4]> = view.iter().flatten().copied().collect();
+        if kept.iter().any(|d| matches!(d.from, From::Other(_))) {
+            return None;
+        }
+        kept.sort_unstable();
+        // neighbouring digits are one
+        let mut joined: SmallVec<[Digit; 4]> = SmallVec::new();
+        for d in kept {
+            match joined.last_mut() {
+                Some(l) if l.from == d.from && l.stride * l.len == d.stride => l.len *= d.len,
+                Some(l) if l.from == d.from && l.stride * l.len > d.stride => return None,
+                _ => joined.push(d),
+            }
+        }
+        if contracts(self.g, u, self.cuts) {
+            return None;
+        }
+        joined.sort_unstable_by_key(|d| (d.from, std::cmp::Reverse(d.stride)));
+        let len = self.g.numel(self.g.src_at(u, 0)) / self.g.numel(u).max(1);
+        self.row_work = self.row_work.max(len);
+        match &self.outer {
+            Some(o) if *o != joined => None,
+            _ => {
+                self.outer = Some(joined);
+                Some(())
+            }
+        }
+    }
+
+    /// The view of a source of `u`.
+    fn down(&mut self, u: UOp, k: usize, s: UOp, view: &View) -> View {
+        let g = self.g;
+        let inner = g.shape(s).clone();
+        match (g.op(u), g.arg(u)) {
+            (Op::Reshape, _) => self.reshape(view, &inner),
+            (Op::Permute, Arg::Axes(axes)) => {
+                let mut out: View = SmallVec::from_elem(Axis::new(), inner.len());
+                for (i, &a) in axes.iter().enumerate() {
+                    out[a as usize] = view[i].clone();
+                }
+                out
+            }
+            (Op::Expand, _) => {
+                view.iter().zip(&inner).map(|(d, &n)| if n == 1 { Axis::new() } else { d.clone() }).collect()
+            }
+            (Op::Reduce, Arg::Reduce(_, axes)) => {
+                let mut out = view.clone();
+                for &a in axes {
+                    out[a as usize] = self.other(inner[a as usize]);
+                }
+                out
+            }
+            (Op::Shrink | Op::Pad, Arg::Pairs(pairs)) => {
+                let moved = |i: usize| match g.op(u) {
+                    Op::Pad => pairs[i] != (0, 0),
+                    _ => pairs[i] != (0, inner[i]),
+                };
+                (0..inner.len()).map(|i| if moved(i) { self.other(inner[i]) } else { view[i].clone() }).collect()
+            }
+            (Op::Flip, Arg::Axes(axes)) => (0..inner.len())
+                .map(|i| if axes.contains(&(i as u8)) { self.other(inner[i]) } else { view[i].clone() })
+                .collect(),
+            (Op::Gather, Arg::Axes(axes)) if k == 0 => {
+                let mut out = view.clone();
+                out[axes[0] as usize] = self.other(inner[axes[0] as usize]);
+                out
+            }
+            _ if inner.is_empty() => View::new(),
+            _ => view.clone(),
+        }
+    }
+
+    /// Digits dealt to other axes, from the last one on.
+    fn reshape(&mut self, view: &View, inner: &[usize]) -> View {
+        if inner.contains(&0) {
+            return self.opaque(inner);
+        }
+        let mut digits: SmallVec<[Digit; 8]> = view.iter().flatten().copied().collect();
+        let mut out: View = SmallVec::from_elem(Axis::new(), inner.len());
+        for (a, &n) in inner.iter().enumerate().rev() {
+            let mut left = n;
+            while left > 1 {
+                let Some(d) = digits.pop() else { return self.opaque(inner) };
+                if left % d.len == 0 {
+                    out[a].insert(0, d);
+                    left /= d.len;
+                } else if d.len % left == 0 {
+                    out[a].insert(0, Digit { len: left, ..d });
+                    digits.push(Digit { stride: d.stride * left, len: d.len / left, ..d });
+                    left = 1;
+                } else {
+                    return self.opaque(inner);
+                }
+            }
+        }
+        out
+    }
+
+    fn opaque(&mut self, shape: &[usize]) -> View {
+        shape.iter().map(|&n| self.other(n)).collect()
+    }
+}
