@@ -104,7 +104,7 @@ fn run(r: &RandomGraph, t: &Target, mut rng: Option<Rng>) -> Result<Vec<Vec<u8>>
 }
 
 /// The first difference, if any.
-fn difference(got: &[u8], want: &HostValue) -> Option<String> {
+fn difference(got: &[u8], want: &HostValue, loose: f64) -> Option<String> {
     let (dt, size) = (want.dtype, want.dtype.size());
     if got.len() != want.data.len() {
         return Some(format!("{} bytes, {} wanted", got.len(), want.data.len()));
@@ -114,7 +114,7 @@ fn difference(got: &[u8], want: &HostValue) -> Option<String> {
     let tol = match dt {
         DType::F16 => 2e-3,
         DType::BF16 => 2e-2,
-        _ => 1e-5,
+        _ => 1e-5 * loose,
     };
     got.iter().zip(&want).enumerate().find_map(|(i, (g, w))| {
         let same = g == w
@@ -127,10 +127,10 @@ fn difference(got: &[u8], want: &HostValue) -> Option<String> {
 }
 
 fn check(seed: u64, o: Options<'_>) -> std::result::Result<(), String> {
-    check_graph(seed, tensor_graph(seed, o))
+    check_graph(seed, tensor_graph(seed, o), 1.0)
 }
 
-fn check_graph(seed: u64, r: RandomGraph) -> std::result::Result<(), String> {
+fn check_graph(seed: u64, r: RandomGraph, loose: f64) -> std::result::Result<(), String> {
     let want = eval_tensor(&r.g, &r.roots, &mut |id| r.buffers.get(id as usize).cloned(), &|_| None)
         .map_err(|e| format!("seed {seed}: {e}"))?;
     let plain = targets().into_iter().map(|t| (t, None));
@@ -149,7 +149,7 @@ fn check_graph(seed: u64, r: RandomGraph) -> std::result::Result<(), String> {
             }
         };
         for (i, (g, w)) in got.iter().zip(&want).enumerate() {
-            if let Some(d) = difference(g, w) {
+            if let Some(d) = difference(g, w, loose) {
                 return Err(fail(format!("root {i}: {d}")));
             }
         }
@@ -239,7 +239,7 @@ fn equal_bodies_of_an_unrolled_loop_all_count() {
 }
 
 /// A chain of norms: reductions of a tensor over some axes, read back over them, sometimes through reshapes that group
-/// axes, sometimes reduced again at the end. Special values are left out: sums of them depend on order.
+/// axes, sometimes reduced again at the end. Special values are left out; sums that nearly cancel still depend on order.
 fn row_graph(seed: u64) -> RandomGraph {
     let mut rng = Rng(seed);
     let mut g = Graph::new();
@@ -309,7 +309,7 @@ fn row_graph(seed: u64) -> RandomGraph {
 
 #[test]
 fn rows_agree() {
-    let failures: Vec<String> = (0..300).filter_map(|seed| check_graph(seed, row_graph(seed)).err()).collect();
+    let failures: Vec<String> = (0..300).filter_map(|seed| check_graph(seed, row_graph(seed), 30.0).err()).collect();
     let least = failures.iter().min_by_key(|f| f.lines().count());
     assert!(least.is_none(), "{} of 300 fail, smallest: {}", failures.len(), least.unwrap());
 }

@@ -127,7 +127,9 @@ fn lanes(k: &Kernel, t: &Target, ranges: &[UOp]) -> Vec<Opt> {
     let mut opts = Vec::new();
     for &r in ranges {
         let (axis, amount) = (k.g.range_arg(r).id, width as u32);
-        if !len(r).is_multiple_of(width) {
+        // the last vector of a row may overlap the one before
+        let overlap = !t.has_local && !k.g.kind(r).is_reduce() && len(r) > width && k.repeatable();
+        if !len(r).is_multiple_of(width) && !overlap {
             opts.push(Opt { op: OptOp::PadTo, axis, amount });
         }
         opts.push(Opt { op: OptOp::Lane, axis, amount });
