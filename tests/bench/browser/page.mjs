@@ -1,0 +1,87 @@
+// Runs cases through one adapter inside the page. The query names the adapter, its options, the cases and the time for each.
+const query = new URLSearchParams(location.search);
+const TYPES = { float32: Float32Array, int32: Int32Array, int64: BigInt64Array };
+const say = (kind, value) => console.log(`@@${kind} ${JSON.stringify(value)}`);
+
+async function load(name) {
+  const file = async (path) => (await fetch(`/data/${name}/${path}`)).arrayBuffer();
+  const spec = await (await fetch(`/data/${name}/case.json`)).json();
+  const inputs = {};
+  for (const t of spec.inputs) inputs[t.name] = { ...t, data: new TYPES[t.dtype](await file(t.file)) };
+  const onnx = spec.onnx ? new Uint8Array(await file("model.onnx")) : undefined;
+  return { spec, inputs, onnx, ref: new Float32Array(await file("ref.bin")) };
+}
+
+/** The largest difference relative to the largest value; infinite where something is not finite or missing. */
+function difference(got, want) {
+  if (got.length !== want.length) return Infinity;
+  let [worst, scale] = [0, 0];
+  for (let i = 0; i < want.length; i += 1) {
+    const d = Math.abs(Number(got[i]) - want[i]);
+    if (!(d <= worst)) worst = Number.isNaN(d) ? Infinity : d;
+    scale = Math.max(scale, Math.abs(want[i]));
+  }
+  return worst / (scale || 1);
+}
+
+async function measure(adapter, name, budget) {
+  const made = await load(name);
+  const row = { name, flops: made.spec.flops, bytes: made.spec.bytes };
+  const start = performance.now();
+  const job = await adapter.prepare(made);
+  await job.run();
+  const got = await job.read();
+  row.first_ms = performance.now() - start;
+  row.relerr = difference(got, made.ref);
+  row.ok = row.relerr <= made.spec.rtol;
+  const once = async () => {
+    const begin = performance.now();
+    await job.run();
+    await job.sync();
+    return performance.now() - begin;
+  };
+  const slow = row.first_ms > 6000;
+  if (!slow) for (let i = 0; i < 2; i += 1) await once();
+  const times = [];
+  const until = performance.now() + budget;
+  while (times.length < (slow ? 1 : 4) || (performance.now() < until && times.length < 100)) times.push(await once());
+  row.ms = Math.min(...times);
+  // what is too short for the clock, and for a wait each time: many runs, one wait
+  if (row.ms < 40) {
+    const n = Math.max(4, Math.min(64, Math.floor(budget / 4 / Math.max(row.ms, 0.02))));
+    for (let round = 0; round < 3; round += 1) {
+      const begin = performance.now();
+      for (let i = 0; i < n; i += 1) await job.run();
+      await job.sync();
+      row.ms = Math.min(row.ms, (performance.now() - begin) / n);
+    }
+  }
+  // processor time of all the browser's threads, which does not count waiting for a busy core
+  const n = Math.max(1, Math.min(100, Math.ceil((budget * 0.5) / Math.max(row.ms, 0.02))));
+  for (let round = 0; round < (slow ? 1 : 3); round += 1) {
+    const before = await window.__cpu();
+    for (let i = 0; i < n; i += 1) await once();
+    row.cpu_ms = Math.min(row.cpu_ms ?? Infinity, ((await window.__cpu()) - before) / n);
+  }
+  await job.dispose();
+  return row;
+}
+
+async function main() {
+  const adapter = await import(`/bench/adapters/${query.get("adapter")}.mjs`);
+  const begin = performance.now();
+  const info = await adapter.init(JSON.parse(query.get("opts")));
+  const ready = performance.now();
+  const tiny = await measure(adapter, "tiny", 20);
+  say("start", { info, init_ms: ready - begin, first_ms: ready - begin + tiny.first_ms, isolated: crossOriginIsolated });
+  for (const name of query.get("cases").split(",")) {
+    say("begin", { name });
+    try {
+      say("case", await measure(adapter, name, Number(query.get("ms"))));
+    } catch (error) {
+      say("case", { name, error: String(error?.message ?? error).slice(0, 200) });
+    }
+  }
+}
+
+main().catch((error) => say("fatal", { error: String(error?.stack ?? error).slice(0, 500) })).finally(() => say("done", {}));

@@ -1,0 +1,224 @@
+// Times gradloom in a headless Chromium beside other libraries of the browser: the same cases, every result checked.
+// usage: node tests/bench/browser/run.mjs [--only COLUMN,..] [--cases NAME,..] [--ms 300] [--rounds 2] [--json FILE] [--table FILE..]
+// Peers are installed on demand into .cache/bench/peers. Columns take turns, and the least time of each is kept.
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { launch } from "../../../scripts/lib/chromium.mjs";
+import { tarball } from "../../../scripts/lib/package.mjs";
+import { Failure, main, output, root, run } from "../../../scripts/lib/run.mjs";
+import { serve } from "../../../scripts/serve.mjs";
+import { names, write } from "./cases.mjs";
+
+const cache = join(root, ".cache/bench");
+
+/** A column: an adapter with its options; `isolated` pages may share memory between threads. */
+const COLUMNS = [
+  { name: "gradloom-wasm", adapter: "gradloom", opts: { device: "wasm", threads: 1 } },
+  { name: "ort-wasm", adapter: "ort", opts: { device: "wasm" } },
+  { name: "tfjs-wasm", adapter: "tfjs", opts: { device: "wasm" } },
+  { name: "jax-wasm", adapter: "jax", opts: { device: "wasm" } },
+  { name: "gradloom-wasm-2t", adapter: "gradloom", opts: { device: "wasm", threads: 2 }, isolated: true },
+  { name: "ort-wasm-2t", adapter: "ort", opts: { device: "wasm", threads: 2 }, isolated: true },
+  { name: "gradloom-webgpu", adapter: "gradloom", opts: { device: "webgpu" } },
+  { name: "jax-webgpu", adapter: "jax", opts: { device: "webgpu" } },
+  { name: "tfjs-webgpu", adapter: "tfjs", opts: { device: "webgpu" } },
+  { name: "ort-webgpu", adapter: "ort", opts: { device: "webgpu" } },
+];
+
+/** What peers need, exactly. */
+const PEERS = {
+  "onnxruntime-web": "1.30.0",
+  "@tensorflow/tfjs-core": "4.22.0",
+  "@tensorflow/tfjs-backend-wasm": "4.22.0",
+  "@tensorflow/tfjs-backend-webgpu": "4.22.0",
+  "@jax-js/jax": "0.1.25",
+  esbuild: "0.28.2",
+};
+
+/** Modules that a page can load as they are. */
+const TFJS = `export * from "@tensorflow/tfjs-core"; import "@tensorflow/tfjs-core/dist/register_all_gradients.js";
+import "@tensorflow/tfjs-core/dist/public/chained_ops/register_all_chained_ops.js";`;
+const VENDOR = {
+  "tfjs-wasm": `${TFJS} export * from "@tensorflow/tfjs-backend-wasm";`,
+  "tfjs-webgpu": `${TFJS} import "@tensorflow/tfjs-backend-webgpu";`,
+  jax: `export * from "@jax-js/jax";`,
+};
+
+function options(argv) {
+  const found = { only: "", cases: names.join(","), ms: "300", rounds: "2", json: join(cache, "browser.json"), table: [] };
+  for (let at = 0; at < argv.length; at += 1) {
+    const key = argv[at].replace(/^--/, "");
+    if (key === "table") found.table = argv.slice(at + 1);
+    if (key === "table") break;
+    if (!(key in found) || argv[at] === key) throw new Failure(`bench: there is no option ${argv[at]}`);
+    found[key] = argv[(at += 1)];
+  }
+  return found;
+}
+
+/** The packages of the peers, and bundles of those that are no single module. */
+function installPeers() {
+  const folder = join(cache, "peers");
+  mkdirSync(join(folder, "vendor"), { recursive: true });
+  const stamp = join(folder, "installed.json");
+  const wanted = JSON.stringify(PEERS);
+  if (!existsSync(stamp) || readFileSync(stamp, "utf8") !== wanted) {
+    writeFileSync(join(folder, "package.json"), JSON.stringify({ private: true, type: "module" }));
+    const list = Object.entries(PEERS).map(([name, version]) => `${name}@${version}`);
+    run("npm", ["install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", ...list], { cwd: folder });
+    run("node", ["install.js"], { cwd: join(folder, "node_modules/esbuild") });
+    writeFileSync(stamp, wanted);
+  }
+  for (const [name, text] of Object.entries(VENDOR)) {
+    const to = join(folder, `vendor/${name}.js`);
+    if (existsSync(to)) continue;
+    const from = join(folder, `${name}.js`);
+    writeFileSync(from, text);
+    const flags = ["--bundle", "--minify", "--format=esm", "--platform=browser", "--external:fs", "--external:path"];
+    output(join(folder, "node_modules/.bin/esbuild"), [from, ...flags, "--external:os", "--external:worker_threads",
+      "--external:perf_hooks", `--outfile=${to}`, "--log-level=error"], { cwd: folder });
+  }
+  return folder;
+}
+
+/** The package as a page would get it: from the tarball. */
+function unpack() {
+  if (!existsSync(tarball)) throw new Failure("bench: there is no dist/gradloom.tgz; run `npm run build` first");
+  const folder = join(cache, "package");
+  mkdirSync(folder, { recursive: true });
+  execFileSync("tar", ["xzf", tarball, "-C", folder, "--strip-components=1"]);
+  return join(folder, "dist");
+}
+
+/** Processor milliseconds so far of the browser's renderer and GPU processes. */
+async function cpuOf(session) {
+  const { processInfo } = await session.send("SystemInfo.getProcessInfo");
+  let nanos = 0;
+  for (const { id } of processInfo.filter(({ type }) => type === "renderer" || type === "GPU")) {
+    try {
+      for (const task of readdirSync(`/proc/${id}/task`)) {
+        nanos += Number(readFileSync(`/proc/${id}/task/${task}/schedstat`, "utf8").split(" ")[0]);
+      }
+    } catch {
+      // a thread that ended meanwhile
+    }
+  }
+  return nanos / 1e6;
+}
+
+/** One column in a fresh browser: {start, cases: {name: row}}. */
+async function column({ adapter, opts, isolated = false }, list, ms, mounts) {
+  const server = await serve(mounts, { isolation: isolated });
+  const browser = await launch({ flags: ["--enable-features=WebAssemblyRelaxedSIMD"] });
+  const got = { cases: {} };
+  try {
+    const page = await browser.newPage();
+    const session = await browser.newBrowserCDPSession();
+    await page.exposeFunction("__cpu", () => cpuOf(session));
+    let finish;
+    let current = null;
+    const finished = new Promise((done) => (finish = done));
+    let watchdog = setTimeout(finish, 120_000);
+    page.on("console", (message) => {
+      const match = /^@@(\w+) (.*)$/s.exec(message.text());
+      if (process.env.VERBOSE) console.error(`  | ${message.text().slice(0, 300)}`);
+      if (!match) return;
+      clearTimeout(watchdog);
+      watchdog = setTimeout(() => {
+        if (current) got.cases[current] = { error: "no answer in 120 s" };
+        finish();
+      }, 120_000);
+      const value = JSON.parse(match[2]);
+      if (match[1] === "start") got.start = value;
+      if (match[1] === "begin") current = value.name;
+      if (match[1] === "case") got.cases[value.name] = value;
+      if (match[1] === "fatal") got.error = value.error;
+      if (match[1] === "done") finish();
+    });
+    page.on("crash", finish);
+    const query = new URLSearchParams({ adapter, opts: JSON.stringify(opts), cases: list, ms });
+    await page.goto(`${server.url}/bench/page.html?${query}`);
+    await finished;
+    clearTimeout(watchdog);
+  } finally {
+    await browser.close();
+    await server.close();
+  }
+  return got;
+}
+
+/** The best of two measurements of one column. */
+function merge(old, fresh) {
+  if (!old) return fresh;
+  const out = { ...fresh, start: fresh.start ?? old.start, cases: { ...old.cases } };
+  for (const [name, row] of Object.entries(fresh.cases)) {
+    const before = old.cases[name];
+    if (!before || before.error) out.cases[name] = row;
+    else if (!row.error) {
+      const least = (key) => Math.min(before[key] ?? Infinity, row[key] ?? Infinity);
+      out.cases[name] = { ...row, ok: row.ok && before.ok, ms: least("ms"), cpu_ms: least("cpu_ms"), first_ms: least("first_ms") };
+    }
+  }
+  if (fresh.start && old.start) out.start.first_ms = Math.min(fresh.start.first_ms, old.start.first_ms);
+  return out;
+}
+
+const number = (v) => (v >= 100 ? v.toFixed(0) : v >= 10 ? v.toFixed(1) : v >= 1 ? v.toFixed(2) : v.toFixed(3));
+
+/** Markdown: wall / processor ms, and gradloom's ratio to the best peer of the same kind (processor time). */
+export function table(results) {
+  const text = [];
+  for (const [title, ours, kind] of [["WASM, one thread", "gradloom-wasm", /-wasm$/], ["WASM, two threads", "gradloom-wasm-2t", /-2t$/],
+    ["WebGPU", "gradloom-webgpu", /-webgpu$/]]) {
+    const columns = Object.keys(results).filter((name) => kind.test(name));
+    if (!columns.includes(ours)) continue;
+    const peers = columns.filter((name) => name !== ours);
+    text.push(`\n${title}: wall ms / processor ms\n`, `| case | ${ours} | rate | ${peers.join(" | ")} | ratio | first ms |`,
+      `|${"---|".repeat(peers.length + 5)}`);
+    const cell = (row) => (!row ? "" : row.error ? "fails" : `${row.ok ? "" : "WRONG "}${number(row.ms)} / ${number(row.cpu_ms)}`);
+    for (const name of Object.keys(results[ours].cases)) {
+      const row = results[ours].cases[name];
+      const others = peers.map((peer) => results[peer].cases[name]);
+      const best = Math.min(...others.filter((r) => r && !r.error && r.ok).map((r) => Math.min(r.ms, r.cpu_ms)));
+      const own = row.error ? Infinity : Math.min(row.ms, row.cpu_ms);
+      const ratio = Number.isFinite(best) && row.ok ? `**${(best / own).toFixed(2)}**` : "";
+      const work = row.flops > 4 * row.bytes ? row.flops : row.bytes;
+      const rate = row.error || !work ? "" : `${number(work / own / 1e6)} ${work === row.flops ? "GFLOP/s" : "GB/s"}`;
+      text.push(`| ${name} | ${cell(row)} | ${rate} | ${others.map(cell).join(" | ")} | ${ratio} | ${row.first_ms ? number(row.first_ms) : ""} |`);
+    }
+    const starts = columns.map((name) => `${name} ${number(results[name].start?.first_ms ?? 0)}`).join(", ");
+    text.push("", `From import to the first result of a 4x4 addition, ms: ${starts}`);
+  }
+  return text.join("\n");
+}
+
+main(async () => {
+  const chosen = options(process.argv.slice(2));
+  if (chosen.table.length > 0) {
+    console.log(table(Object.assign({}, ...chosen.table.map((file) => JSON.parse(readFileSync(file, "utf8"))))));
+    return;
+  }
+  const only = chosen.only ? chosen.only.split(",") : COLUMNS.map(({ name }) => name);
+  const unknown = only.filter((name) => !COLUMNS.some((each) => each.name === name));
+  if (unknown.length > 0) throw new Failure(`bench: there is no column ${unknown.join(", ")}; there are ${COLUMNS.map((c) => c.name).join(", ")}`);
+  const columns = COLUMNS.filter(({ name }) => only.includes(name));
+  const peers = columns.some(({ adapter }) => adapter !== "gradloom") ? installPeers() : join(cache, "peers");
+  const data = join(cache, "browser");
+  for (const name of ["tiny", ...chosen.cases.split(",")]) await write(name, data);
+  const mounts = { "/bench": join(root, "tests/bench/browser"), "/data": data, "/gradloom": unpack(),
+    "/peers": join(peers, "node_modules"), "/vendor": join(peers, "vendor") };
+  const results = {};
+  for (let round = 0; round < Number(chosen.rounds); round += 1) {
+    for (const each of columns) {
+      const got = await column(each, chosen.cases, chosen.ms, mounts);
+      if (got.error) console.error(`${each.name}: ${got.error}`);
+      results[each.name] = merge(results[each.name], got);
+      const rows = Object.entries(got.cases).map(([name, row]) => `${name} ${row.error ?? `${number(row.ms)}/${number(row.cpu_ms)}${row.ok ? "" : " WRONG"}`}`);
+      console.error(`${each.name}: ${rows.join(", ")}`);
+      mkdirSync(dirname(chosen.json), { recursive: true });
+      writeFileSync(chosen.json, JSON.stringify(results, null, 1));
+    }
+  }
+  console.log(table(results));
+});
