@@ -8,23 +8,27 @@ use crate::uop::{Op, RangeSet, UOp};
 use smallvec::SmallVec;
 
 /// A memory access as the cost model sees it.
-struct Access {
-    affine: Affine,
+pub(super) struct Access {
+    pub(super) affine: Affine,
     /// Ranges the address depends on.
-    ranges: RangeSet,
-    gated: RangeSet,
+    pub(super) ranges: RangeSet,
+    pub(super) gated: RangeSet,
+    /// The parameter, if this is the only load from it.
+    pub(super) slot: Option<u32>,
     store: bool,
 }
 
 /// The kernel as the cost model sees it.
-struct View<'a> {
-    k: &'a Kernel,
-    t: &'a Target,
-    outs: Vec<UOp>,
+pub(super) struct View<'a> {
+    pub(super) k: &'a Kernel,
+    pub(super) t: &'a Target,
+    pub(super) outs: Vec<UOp>,
     /// Loops of the reduction with the most work.
-    reds: Vec<UOp>,
-    inner: Vec<Access>,
+    pub(super) reds: Vec<UOp>,
+    pub(super) inner: Vec<Access>,
     store: Option<Access>,
+    /// Tiles may overlap, operands may be staged.
+    pub(super) blocks: bool,
 }
 
 /// Picks opts for a kernel.
@@ -46,10 +50,12 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Tile {
-    lane: Option<UOp>,
+pub(super) struct Tile {
+    pub(super) lane: Option<UOp>,
+    /// Elements along the lane axis, and registers for them.
+    pub(super) width: usize,
     vectors: usize,
-    ups: [(Option<UOp>, usize); 2],
+    pub(super) ups: [(Option<UOp>, usize); 2],
     cost: f64,
 }
 
@@ -66,10 +72,13 @@ impl<'a> View<'a> {
         }
         let reds: Vec<UOp> = main.map_or(Vec::new(), |(r, _)| g.src(r)[1..].to_vec());
         let inside = main.map(|(r, _)| g.reachable(&[g.src_at(r, 0)])).unwrap_or_else(|| k.nodes());
+        let all: Vec<UOp> = k.nodes().into_iter().filter(|&u| g.op(u) == Op::Load).collect();
+        let only = |s: &u32| all.iter().filter(|&&u| k.slot_below(g.src_at(u, 0)) == Some(*s)).count() == 1;
         let access = |index: UOp, gate: Option<UOp>, store: bool| Access {
             affine: affine(g, g.src_at(index, 1)),
-            ranges: g.ranges(index),
+            ranges: g.ranges(index) | gate.map_or(0, |x| g.ranges(x)),
             gated: gate.map_or(0, |x| g.ranges(x)),
+            slot: k.slot_below(index).filter(only),
             store,
         };
         let inner = inside
@@ -79,14 +88,15 @@ impl<'a> View<'a> {
             .collect();
         let st = k.store();
         let store = (g.op(st) == Op::Store).then(|| access(g.src_at(st, 0), g.src(st).get(2).copied(), true));
-        View { k, t, outs, reds, inner, store }
+        let blocks = !t.has_local && t.lanes > 1 && k.repeatable();
+        View { k, t, outs, reds, inner, store, blocks }
     }
 
-    fn len(&self, r: UOp) -> usize {
+    pub(super) fn len(&self, r: UOp) -> usize {
         self.k.g.range_len(r)
     }
 
-    fn id(&self, r: UOp) -> u8 {
+    pub(super) fn id(&self, r: UOp) -> u8 {
         self.k.g.range_arg(r).id
     }
 
@@ -116,6 +126,9 @@ impl<'a> View<'a> {
                 n *= f as f64;
             }
         }
+        if a.gated != 0 && self.blocks && tile.lane.is_none_or(|l| a.ranges >> self.id(l) & 1 == 0) {
+            return n * 4.0; // a branch each
+        }
         let Some(lane) = tile.lane else { return n };
         let id = g.range_arg(lane).id;
         let gate_cost = if a.gated >> id & 1 == 1 { 2.0 } else { 1.0 };
@@ -126,22 +139,54 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Cost of reading an access where it is, each step.
+    pub(super) fn plain_cost(&self, a: &Access, tile: &Tile) -> f64 {
+        let cost = self.access_cost(a, tile, self.t.lanes);
+        if self.blocks && self.thrashes(a, tile) { cost * 3.0 } else { cost }
+    }
+
+    /// Cost of reading it from a panel, each step, the copy to the panel shared out.
+    pub(super) fn staged_cost(&self, a: &Access, tile: &Tile) -> Option<f64> {
+        let copy = self.copy_cost(a, tile)?;
+        let rows = tile.ups.iter().filter(|u| u.0.is_some_and(|r| a.ranges >> self.id(r) & 1 == 1));
+        let vectors = rows.map(|u| u.1).product::<usize>() * tile.vectors;
+        Some(vectors as f64 * (1.0 + 2.0 * copy / self.reuse(a, tile) as f64))
+    }
+
+    /// Registers beside the accumulators: multiply-adds run over the tile with its first axis outermost, and a value stays
+    /// until no axis outside of it repeats it.
+    fn held(&self, tile: &Tile) -> usize {
+        let mut axes: SmallVec<[(usize, UOp, usize); 2]> = SmallVec::new();
+        for (i, &(r, f)) in tile.ups.iter().enumerate() {
+            if let Some(r) = r.filter(|_| f > 1) {
+                // an axis that is a tile as a whole keeps its place, others get new ones
+                axes.push((if f == self.len(r) { self.id(r) as usize } else { 1000 + i }, r, f));
+            }
+        }
+        axes.sort_unstable();
+        let one = |a: &Access| {
+            let has = |r: UOp| a.ranges >> self.id(r) & 1 == 1;
+            let vectors = if tile.lane.is_some_and(has) { tile.vectors } else { 1 };
+            let Some(first) = axes.iter().position(|x| !has(x.1)) else { return 1 };
+            axes[first..].iter().filter(|x| has(x.1)).map(|x| x.2).product::<usize>() * vectors
+        };
+        self.inner.iter().map(one).sum()
+    }
+
     /// Estimated cycles per output lane-vector and step of the reduction.
     fn tile_cost(&self, tile: &Tile) -> Option<f64> {
         let lanes = self.t.lanes;
         let rows: usize = tile.ups.iter().map(|u| u.1).product();
         let accs = rows * tile.vectors;
-        let loads: f64 = self.inner.iter().map(|a| self.access_cost(a, tile, lanes)).sum();
-        // the widest operand must sit in registers beside the accumulators; broadcasts fold into instructions
-        let held: f64 = self
-            .inner
-            .iter()
-            .map(|a| match tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) {
-                Some(1) => self.access_cost(a, tile, lanes).min(tile.vectors as f64),
-                _ => 1.0,
-            })
-            .sum::<f64>();
-        if accs as f64 + held > self.t.vector_registers as f64 {
+        if accs >= self.t.vector_registers {
+            return None;
+        }
+        let cost = |a: &Access| {
+            let plain = self.plain_cost(a, tile);
+            self.staged_cost(a, tile).map_or((plain, false), |s| if s < plain { (s, true) } else { (plain, false) })
+        };
+        let loads: f64 = self.inner.iter().map(|a| cost(a).0).sum();
+        if accs + self.held(tile) > self.t.vector_registers {
             return None;
         }
         let work = accs as f64;
@@ -155,11 +200,16 @@ impl<'a> View<'a> {
         let mut per = cycles / work + store / steps as f64;
         if let Some(l) = tile.lane {
             // waste of rounding the axis up
-            let n = self.len(l);
-            let unit = lanes * tile.vectors;
-            per *= n.div_ceil(unit) as f64 * unit as f64 / n as f64;
+            let (n, unit) = (self.len(l), tile.vectors * lanes);
+            per *= (n.div_ceil(tile.width) * unit) as f64 / n as f64;
+            if self.blocks && tile.width * 4 % 64 != 0 && n > tile.width {
+                per *= 1.04; // rows of a panel straddle cache lines
+            }
         } else {
             per *= lanes as f64;
+        }
+        for (r, f) in tile.ups.iter().filter_map(|&(r, f)| r.map(|r| (r, f))) {
+            per *= (self.len(r).div_ceil(f) * f) as f64 / self.len(r) as f64;
         }
         Some(per)
     }
@@ -174,8 +224,10 @@ impl<'a> View<'a> {
                 }
             }
         };
-        let rows =
-            |r: UOp| -> SmallVec<[usize; 8]> { (1..=8usize).filter(|&f| self.len(r).is_multiple_of(f)).collect() };
+        let rows = |r: UOp| -> SmallVec<[usize; 8]> {
+            let n = self.len(r);
+            (1..=8usize).filter(|&f| n.is_multiple_of(f) || self.blocks && f <= n).collect()
+        };
         let mut lane_options: Vec<Option<UOp>> = vec![None];
         if vector {
             lane_options.extend(self.outs.iter().copied().filter(|&r| self.len(r) > 1).map(Some));
@@ -189,8 +241,19 @@ impl<'a> View<'a> {
                 _ => 1,
             };
             let others: Vec<UOp> = self.outs.iter().copied().filter(|&r| Some(r) != lane && useful(r)).collect();
-            for vectors in 1..=max_vectors {
-                let base = Tile { lane, vectors, ups: [(None, 1), (None, 1)], cost: 0.0 };
+            let mut widths: Vec<(usize, usize)> = (1..=max_vectors).map(|v| (v * lanes, v)).collect();
+            if let Some(n) = lane.filter(|l| self.outs.contains(l)).map(|l| self.len(l))
+                && self.blocks
+                && n > lanes
+                && n <= 4 * lanes
+                && n % 8 == 0
+                && n % lanes != 0
+            {
+                widths.retain(|w| w.0 < n);
+                widths.push((n, n.div_ceil(lanes))); // the last register is not full
+            }
+            for (width, vectors) in widths {
+                let base = Tile { lane, width, vectors, ups: [(None, 1), (None, 1)], cost: 0.0 };
                 consider(base);
                 for (i, &a) in others.iter().enumerate() {
                     for fa in rows(a) {
@@ -198,6 +261,7 @@ impl<'a> View<'a> {
                         for &b in &others[i + 1..] {
                             for fb in rows(b) {
                                 consider(Tile { ups: [(Some(a), fa), (Some(b), fb)], ..base });
+                                consider(Tile { ups: [(Some(b), fb), (Some(a), fa)], ..base });
                             }
                         }
                     }
@@ -209,14 +273,19 @@ impl<'a> View<'a> {
             opts.push(Opt { op: OptOp::Upcast, axis: self.id(r), amount: f as u32 });
         }
         if let Some(l) = tile.lane {
-            self.lane(l, tile.vectors, opts);
+            self.lane(l, tile.width, opts);
         }
         self.unroll(&tile, opts);
+        if self.blocks {
+            self.block(&tile, opts);
+        }
     }
 
-    fn lane(&self, l: UOp, vectors: usize, opts: &mut Vec<Opt>) {
-        let width = (self.t.lanes * vectors) as u32;
-        if !self.len(l).is_multiple_of(width as usize) {
+    fn lane(&self, l: UOp, width: usize, opts: &mut Vec<Opt>) {
+        let vectors = width / self.t.lanes;
+        let overlaps = self.blocks && self.outs.contains(&l) && self.len(l) >= width;
+        let width = width as u32;
+        if !self.len(l).is_multiple_of(width as usize) && !overlaps {
             opts.push(Opt { op: OptOp::PadTo, axis: self.id(l), amount: width });
         }
         if !self.t.has_local {
@@ -276,7 +345,7 @@ impl<'a> View<'a> {
         } else {
             1
         };
-        self.lane(best, vectors, opts);
+        self.lane(best, vectors * lanes, opts);
     }
 
     /// Threads of a workgroup: from the innermost output axis outwards, up to 64 or so.

@@ -16,7 +16,8 @@ pub fn cpu(k: &mut Kernel, t: &Target) -> Result<()> {
     let want = if t.threads > 1 { t.threads * SLICES_PER_THREAD } else { 1 };
     let mut take = 1;
     let mut len = k.g.range_len(first);
-    while len < want && take < loops.len() {
+    let limit = staged_inside(k, &loops);
+    while len < want && take < limit {
         len *= k.g.range_len(loops[take]);
         take += 1;
     }
@@ -26,6 +27,13 @@ pub fn cpu(k: &mut Kernel, t: &Target) -> Result<()> {
     fuse(k, &loops[..take], AxisKind::Grid(0));
     k.grid = [len as u32, 1, 1];
     Ok(())
+}
+
+/// How many loops may join the grid so that no stage is filled more often than the loop nest says.
+fn staged_inside(k: &Kernel, loops: &[UOp]) -> usize {
+    let stages = k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Stage);
+    let deepest = |s: UOp| loops.iter().rposition(|&r| k.g.ranges(s) >> k.g.range_arg(r).id & 1 == 1);
+    stages.filter_map(deepest).map(|i| i + 1).min().unwrap_or(loops.len())
 }
 
 /// GPU: local axes get thread dimensions (the innermost is x), loops become at most three grid dimensions.

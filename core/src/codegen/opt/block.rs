@@ -1,0 +1,135 @@
+//! Blocking for contractions on a CPU: which operand is staged, in what order the loops run, and how large a panel is.
+//!
+//! The operand with the lanes is copied to a packed panel that the tiles of all rows then read: its own loops go outermost,
+//! the loops that reuse it inside of the panel, the vectors of the panel innermost.
+
+use super::heuristic::{Access, Tile, View};
+use super::{OUTSIDE, Opt, OptOp};
+use crate::uop::UOp;
+
+/// Bytes of a panel: most of a second-level cache.
+const PANEL: usize = 768 << 10;
+/// Lines of a first-level cache way by way: 64 sets of 8.
+const SETS: usize = 64;
+const WAYS: usize = 8;
+/// Tasks wanted per thread, for balance.
+const TASKS: usize = 3;
+
+impl View<'_> {
+    /// How many tiles read the same elements of `a`.
+    pub(super) fn reuse(&self, a: &Access, tile: &Tile) -> usize {
+        let outside = |r: &&UOp| a.ranges >> self.id(**r) & 1 == 0 && Some(**r) != tile.lane;
+        self.outs.iter().filter(outside).map(|&r| self.tiles_of(r, tile)).product()
+    }
+
+    /// Iterations that the tile leaves of an output axis.
+    pub(super) fn tiles_of(&self, r: UOp, tile: &Tile) -> usize {
+        let up = tile.ups.iter().find(|u| u.0 == Some(r)).map_or(1, |u| u.1);
+        let f = if Some(r) == tile.lane { tile.width } else { up };
+        self.len(r).div_ceil(f)
+    }
+
+    /// Cycles to copy one vector of `a` to a panel, `None` if it cannot be staged.
+    pub(super) fn copy_cost(&self, a: &Access, tile: &Tile) -> Option<f64> {
+        let lane = tile.lane.filter(|l| self.outs.contains(l))?;
+        if !self.blocks || a.ranges >> self.id(lane) & 1 == 0 || a.slot.is_none() {
+            return None;
+        }
+        let stride = |r: UOp| a.affine.stride(&self.k.g, r);
+        let lanes = self.t.lanes as f64;
+        Some(match stride(lane) {
+            Some(1) if a.gated == 0 => 2.0,
+            Some(1) => 5.0,
+            _ if self.reds.iter().any(|&r| stride(r) == Some(1)) => lanes * 1.3,
+            _ => lanes * 3.0,
+        })
+    }
+
+    /// Does a column of tiles of `a` keep falling out of the first-level cache?
+    pub(super) fn thrashes(&self, a: &Access, tile: &Tile) -> bool {
+        if tile.lane.is_none_or(|l| a.ranges >> self.id(l) & 1 == 0) {
+            return false; // rows along the reduction: a few streams
+        }
+        let inside = self.reds.iter().filter(|&&r| a.ranges >> self.id(r) & 1 == 1);
+        let steps: usize = inside.clone().map(|&r| self.len(r)).product();
+        let lines = steps * (tile.width * 4).div_ceil(64);
+        let bytes = |r: UOp| a.affine.stride(&self.k.g, r).map_or(64, |s| s.unsigned_abs() as usize * 4);
+        // the longest loop says over which sets the lines spread
+        let Some(longest) = inside.copied().max_by_key(|&r| self.len(r)) else { return false };
+        let step = bytes(longest);
+        let sets = if step.is_multiple_of(64) && step > 0 { SETS / gcd(SETS, step / 64) } else { SETS };
+        lines > sets.max((tile.width * 4).div_ceil(64)) * WAYS / 2
+    }
+
+    /// Stages the operand that gains most, after the tile's own opts.
+    pub(super) fn block(&self, tile: &Tile, opts: &mut Vec<Opt>) {
+        let gain = |a: &Access| self.plain_cost(a, tile) - self.staged_cost(a, tile).unwrap_or(f64::INFINITY);
+        let best = self.inner.iter().filter(|a| gain(a) > 0.0).max_by(|a, b| gain(a).total_cmp(&gain(b)));
+        let (Some(a), Some(lane)) = (best, tile.lane) else { return };
+        let own = |r: UOp| r == lane || a.ranges >> self.id(r) & 1 == 1;
+        let loops: Vec<UOp> = self.outs.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();
+        let steps: usize =
+            self.reds.iter().filter(|&&r| a.ranges >> self.id(r) & 1 == 1).map(|&r| self.len(r)).product();
+        let ups: usize = tile.ups.iter().filter(|u| u.0.is_some_and(own)).map(|u| u.1).product();
+        let bytes = steps * tile.width * ups * 4;
+        // vectors of the lane axis that share a panel
+        let columns = self.tiles_of(lane, tile);
+        let others: usize = loops.iter().filter(|&&r| own(r) && r != lane).map(|&r| self.tiles_of(r, tile)).product();
+        let tasks = if self.t.threads > 1 { self.t.threads * TASKS } else { 1 };
+        let least = columns.div_ceil((PANEL / bytes.max(1)).max(1)).max(tasks.div_ceil(others.max(1)).min(columns));
+        let panels = even(columns, least);
+        let together = columns.div_ceil(panels);
+        // the loops that reuse the panel are cut only if there is too little to share out otherwise
+        let mut order: Vec<UOp> = Vec::new();
+        let rows = loops.iter().copied().filter(|&r| !own(r)).max_by_key(|&r| self.tiles_of(r, tile));
+        let mut cut = None;
+        if let Some(r) = rows.filter(|_| panels * others < tasks) {
+            let n = self.tiles_of(r, tile);
+            let pieces = even(n, tasks.div_ceil(panels * others).min(n.div_ceil(2)));
+            if pieces > 1 && n.div_ceil(pieces) > 1 {
+                cut = Some((r, n.div_ceil(pieces)));
+            }
+        }
+        order.extend(cut.map(|c| c.0));
+        order.extend(loops.iter().copied().filter(|&r| own(r) && (r != lane || panels > 1)));
+        let inside: Vec<UOp> = loops.iter().copied().filter(|r| !order.contains(r)).collect();
+        if order.is_empty() || (cut.is_some() && order.len() == 1) {
+            // one panel is all there is: it is filled once a call
+            order.extend(inside.iter().filter(|&&r| r == lane));
+        }
+        let level = order.len();
+        order.extend(inside.iter().copied().filter(|r| !order[..level].contains(r)).collect::<Vec<_>>());
+        // positions are ids: the ranges take them in the order wanted
+        let places: Vec<u8> = loops.iter().map(|&r| self.id(r)).collect();
+        let mut now = loops.clone();
+        for i in 0..places.len() {
+            let Some(j) = now.iter().position(|&r| r == order[i]) else { return };
+            if i != j {
+                opts.push(Opt { op: OptOp::Swap, axis: places[i], amount: places[j] as u32 });
+                now.swap(i, j);
+            }
+        }
+        let place = |r: UOp| order.iter().position(|&x| x == r).map(|i| places[i]);
+        if let Some((r, n)) = cut
+            && let Some(axis) = place(r)
+        {
+            opts.push(Opt { op: OptOp::Split, axis, amount: n as u32 });
+        }
+        if let Some(axis) = place(lane).filter(|_| together > 1 && panels > 1) {
+            opts.push(Opt { op: OptOp::Split, axis, amount: together as u32 });
+        }
+        let axis = level.checked_sub(1).map_or(OUTSIDE, |i| places[i]);
+        opts.push(Opt { op: OptOp::Stage, axis, amount: a.slot.unwrap_or(0) });
+    }
+}
+
+/// A number of pieces of `n`, from `least` to twice that, that wastes least.
+fn even(n: usize, least: usize) -> usize {
+    let least = least.clamp(1, n.max(1));
+    let waste = |p: usize| n.div_ceil(p) * p - n;
+    (least..=(2 * least).min(n)).min_by_key(|&p| waste(p)).unwrap_or(least)
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
