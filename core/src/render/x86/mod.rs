@@ -1,9 +1,9 @@
 //! x86-64 machine code through iced-x86: AVX2, FMA and F16C, or AVX-512 with 16 lanes. Own instruction selection
 //! (`lower`, `vector`, `scalar`, `cast`, `memory`, `reduce`), linear-scan registers (`alloc`), encoding (`encode`).
 //!
-//! A kernel is `extern "sysv64" fn(bufs: *const *mut u8, vars: *const u32, lo: u32, hi: u32,
-//! scratch: *mut u8)`: pointers by slot, launch scalars, the slice of the grid, memory for scratch arrays. The bytes are position independent with the entry at their start; they hold their
-//! constants, so they need no relocation and can be kept.
+//! A kernel is `extern "sysv64" fn(bufs: *const *mut u8, vars: *const u32, lo: u32, hi: u32, scratch: *mut u8)`: pointers
+//! by slot, launch scalars, the slice of the grid, memory for scratch arrays. The bytes are position independent with the
+//! entry at their start; they hold their constants, so they need no relocation and can be kept.
 
 mod alloc;
 mod cast;
