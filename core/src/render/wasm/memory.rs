@@ -176,7 +176,7 @@ impl Emit<'_> {
             } else {
                 self.vec(alt)?;
                 self.vec(gate)?;
-                self.f.w().v128_bitselect();
+                self.vec_select();
             }
             return Ok(());
         }

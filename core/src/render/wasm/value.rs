@@ -152,10 +152,15 @@ impl Emit<'_> {
                 self.vec_shift(op, dt)
             }
             Op::Where => {
+                if dt == DType::F32
+                    && let Some(op) = self.extreme(u)
+                {
+                    return self.vec_pick(op, src[2], src[1]);
+                }
                 self.vec(src[1])?;
                 self.vec(src[2])?;
                 self.vec(src[0])?;
-                self.f.w().v128_bitselect();
+                self.vec_select();
                 Ok(())
             }
             Op::MulAdd => {
@@ -189,6 +194,17 @@ impl Emit<'_> {
                 self.vec(src[1])?;
                 self.vec_binary_of(op, dt, g.dtype(src[0]))
             }
+        }
+    }
+
+    /// `x < y ? y : x` and `y < x ? y : x` are one instruction each: the pseudo-maximum and minimum of x and y.
+    fn extreme(&self, u: UOp) -> Option<Op> {
+        let g = &self.p.g;
+        let &[c, y, x] = g.src(u) else { return None };
+        match g.src(c) {
+            &[a, b] if g.op(c) == Op::CmpLt && (a, b) == (x, y) => Some(Op::Max),
+            &[a, b] if g.op(c) == Op::CmpLt && (a, b) == (y, x) => Some(Op::Min),
+            _ => None,
         }
     }
 

@@ -169,16 +169,36 @@ impl Emit<'_> {
     pub(super) fn vec_max(&mut self, op: Op, a: UOp, b: UOp) -> Result<()> {
         let number = |u: UOp| self.p.g.const_val(u).is_some_and(|v| !v.as_f64().is_nan());
         let (x, y) = if number(a) { (b, a) } else { (a, b) };
-        let easy = number(y);
+        if number(y) {
+            return self.vec_pick(op, x, y);
+        }
         self.vec(x)?;
         self.vec(y)?;
-        match (op, easy) {
-            (Op::Max, true) => self.f.w().f32x4_pmax(),
-            (Op::Max, false) => self.f.w().f32x4_max(),
-            (_, true) => self.f.w().f32x4_pmin(),
-            (_, false) => self.f.w().f32x4_min(),
+        match op {
+            Op::Max => self.f.w().f32x4_max(),
+            _ => self.f.w().f32x4_min(),
         };
         Ok(())
+    }
+
+    /// `x < y ? y : x` or `y < x ? y : x`: x if either is NaN.
+    pub(super) fn vec_pick(&mut self, op: Op, x: UOp, y: UOp) -> Result<()> {
+        self.vec(x)?;
+        self.vec(y)?;
+        match op {
+            Op::Max => self.f.w().f32x4_pmax(),
+            _ => self.f.w().f32x4_pmin(),
+        };
+        Ok(())
+    }
+
+    /// The lanes of the first of three operands where the mask on top is set, else of the second.
+    pub(super) fn vec_select(&mut self) {
+        // masks are all ones or zeros, where the relaxed instruction does the same and may be one
+        match self.fma {
+            true => self.f.w().i32x4_relaxed_laneselect(),
+            false => self.f.w().v128_bitselect(),
+        };
     }
 
     /// `a * b + c`, a and b on the stack, c pushed by `push`.

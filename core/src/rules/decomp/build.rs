@@ -54,6 +54,8 @@ impl Format {
 pub(super) struct Build<'a> {
     pub(super) g: &'a mut Graph,
     pub(super) f: Format,
+    /// Is it for a compiler that may reassociate?
+    pub(super) shader: bool,
 }
 
 impl Build<'_> {
@@ -133,17 +135,17 @@ impl Build<'_> {
         self.g.binary(Op::Shr, x, c)
     }
 
-    /// Rounds to the nearest integer, |x| < 2^(mantissa - 1): the bits of `x + magic`, and the integer as a float.
-    pub(super) fn round(&mut self, x: UOp) -> (UOp, UOp) {
-        let t = self.addc(x, self.f.magic);
+    /// Rounds to the nearest integer n, |x| < 2^(mantissa - 1): bits that hold `n + add` in their low half, and n as a float.
+    pub(super) fn round(&mut self, x: UOp, add: i64) -> (UOp, UOp) {
+        let magic = self.f.magic + add as f64;
+        let t = self.addc(x, magic);
         let bits = self.bits(t);
-        let rounded = if self.f.float == DType::F32 {
+        let rounded = if self.shader {
             // not `t - magic`: a shader compiler may simplify that to x
-            let n = self.uadd(bits, -self.f.magic_bits);
+            let n = self.uadd(bits, -self.f.magic_bits - add);
             self.int_to_float(n)
         } else {
-            // conversions of 64-bit integers are slow where they are not missing
-            self.addc(t, -self.f.magic)
+            self.addc(t, -magic)
         };
         (bits, rounded)
     }

@@ -15,7 +15,7 @@ rules! {
 /// Through an integer where that is exact, with x's sign; larger values (and NaN) are whole already.
 fn trunc(g: &mut Graph, x: UOp) -> Option<UOp> {
     let f = Format::of(g.dtype(x))?;
-    let b = &mut Build { g, f };
+    let b = &mut Build { g, f, shader: true };
     let sign = -1i64 << (f.bits.bits() - 1);
     let all = b.bits(x);
     let magnitude = b.uand(all, !sign);

@@ -9,7 +9,7 @@ use super::build::{Build, Format};
 use crate::DType;
 use crate::dtype::Scalar;
 use crate::rewrite::rules;
-use crate::target::Target;
+use crate::target::{Lang, Target};
 use crate::uop::{Graph, Op, UOp};
 use std::f64::consts::{FRAC_1_PI, FRAC_2_PI, LOG2_E};
 
@@ -17,10 +17,10 @@ rules! {
     /// Polynomial forms of what the target does not compute itself.
     pub static TRANSCENDENTAL(g, u, t: Target) = {
         // exp(x) is written exp2(x * log2(e)): the product's rounding would cost up to 40 ulp
-        exp:  (Exp2 (x * (# c))) if { wanted(g, u, t) } => { exp_of(g, x, c) };
-        exp2: (Exp2 x) if { wanted(g, u, t) }           => { with(g, x, exp2) };
-        log2: (Log2 x) if { wanted(g, u, t) }           => { with(g, x, log2) };
-        sin:  (Sin x) if { wanted(g, u, t) }            => { with(g, x, sin) };
+        exp:  (Exp2 (x * (# c))) if { wanted(g, u, t) } => { exp_of(g, x, c, t) };
+        exp2: (Exp2 x) if { wanted(g, u, t) }           => { with(g, x, t, exp2) };
+        log2: (Log2 x) if { wanted(g, u, t) }           => { with(g, x, t, log2) };
+        sin:  (Sin x) if { wanted(g, u, t) }            => { with(g, x, t, sin) };
     }
 }
 
@@ -28,9 +28,9 @@ fn wanted(g: &Graph, u: UOp, t: &Target) -> bool {
     t.arithmetic.has(g.dtype(u)) && !t.has_op(g.op(u), g.dtype(u))
 }
 
-fn with(g: &mut Graph, x: UOp, f: fn(&mut Build<'_>, UOp) -> UOp) -> Option<UOp> {
+fn with(g: &mut Graph, x: UOp, t: &Target, f: fn(&mut Build<'_>, UOp) -> UOp) -> Option<UOp> {
     let format = Format::of(g.dtype(x))?;
-    Some(f(&mut Build { g, f: format }, x))
+    Some(f(&mut Build { g, f: format, shader: t.lang == Lang::Wgsl }, x))
 }
 
 /// `2^f = 1 + f*C(f)` on |f| <= 1/2: 2^-28.9, 2^-64.
@@ -120,14 +120,13 @@ fn is_f32(b: &Build<'_>) -> bool {
     b.f.float == DType::F32
 }
 
-/// `p * 2^n` for n given as the bits of `n + magic`: in two steps, so that results below the normal range round once.
+/// `p * 2^n` for n given as bits with `n + 2*bias` in their low half: in two steps, so that results below the normal range
+/// round once.
 fn scale(b: &mut Build<'_>, p: UOp, bits: UOp) -> UOp {
-    // with a = (n + 4096) >> 1: n = (a - 2048) + (n - a + 2048)
-    let a = b.uadd(bits, 4096 - b.f.magic_bits);
-    let a = b.shr(a, 1);
-    let rest = b.g.binary(Op::Sub, bits, a);
-    let (e1, e2) = (b.uadd(a, b.f.bias - 2048), b.uadd(rest, b.f.bias + 2048 - b.f.magic_bits));
-    let (e1, e2) = (b.shl(e1, b.f.mantissa), b.shl(e2, b.f.mantissa));
+    // two biased exponents with that sum; what else is in the bits is shifted out
+    let half = b.shr(bits, 1);
+    let rest = b.g.binary(Op::Sub, bits, half);
+    let (e1, e2) = (b.shl(half, b.f.mantissa), b.shl(rest, b.f.mantissa));
     let (s1, s2) = (b.float(e1), b.float(e2));
     let p = b.mul(p, s1);
     b.mul(p, s2)
@@ -136,7 +135,7 @@ fn scale(b: &mut Build<'_>, p: UOp, bits: UOp) -> UOp {
 fn exp2(b: &mut Build<'_>, x: UOp) -> UOp {
     let (lo, hi) = if is_f32(b) { (-151.0, 129.0) } else { (-1076.0, 1025.0) };
     let x = b.clamp(x, lo, hi);
-    let (bits, n) = b.round(x);
+    let (bits, n) = b.round(x, 2 * b.f.bias);
     let f = b.sub(x, n);
     let c = if is_f32(b) { b.poly(f, &EXP2_F32) } else { b.poly(f, &EXP2_F64) };
     let p = b.mul(f, c);
@@ -145,7 +144,7 @@ fn exp2(b: &mut Build<'_>, x: UOp) -> UOp {
 }
 
 /// exp2 of a product: exp if the factor is log2(e) or its negative.
-fn exp_of(g: &mut Graph, x: UOp, c: UOp) -> Option<UOp> {
+fn exp_of(g: &mut Graph, x: UOp, c: UOp, t: &Target) -> Option<UOp> {
     let dt = g.dtype(x);
     let f = Format::of(dt)?;
     let c = g.const_val(c)?;
@@ -154,14 +153,14 @@ fn exp_of(g: &mut Graph, x: UOp, c: UOp) -> Option<UOp> {
         _ if c == Scalar::from_f64(-LOG2_E, dt) => g.unary(Op::Neg, x),
         _ => return None,
     };
-    Some(exp(&mut Build { g, f }, x))
+    Some(exp(&mut Build { g, f, shader: t.lang == Lang::Wgsl }, x))
 }
 
 fn exp(b: &mut Build<'_>, x: UOp) -> UOp {
     let (lo, hi) = if is_f32(b) { (-105.0, 89.0) } else { (-746.0, 710.0) };
     let x = b.clamp(x, lo, hi);
     let y = b.mulc(x, LOG2_E);
-    let (bits, n) = b.round(y);
+    let (bits, n) = b.round(y, 2 * b.f.bias);
     let ln2 = if is_f32(b) { LN2_F32 } else { LN2_F64 };
     let r = b.muladdc(n, -ln2[0], x);
     let r = b.muladdc(n, -ln2[1], r);
@@ -268,7 +267,7 @@ fn within(b: &mut Build<'_>, r: UOp) -> UOp {
 /// `|sin(x)|` up to the sign returned (in the top bit), from `x = r + n*pi/2`.
 fn sin_f32(b: &mut Build<'_>, x: UOp) -> (UOp, UOp) {
     let y = b.mulc(x, FRAC_2_PI);
-    let (bits, n) = b.round(y);
+    let (bits, n) = b.round(y, 0);
     // n = high + low: the products with parts of pi/2 are exact, and so are the differences as long as they cancel
     let int = b.uadd(bits, -b.f.magic_bits);
     let (high, low) = (b.uand(int, !1023), b.uand(int, 1023));
@@ -319,7 +318,7 @@ fn sin_f32(b: &mut Build<'_>, x: UOp) -> (UOp, UOp) {
 /// As [`sin_f32`], from `x = r + n*pi`.
 fn sin_f64(b: &mut Build<'_>, x: UOp) -> (UOp, UOp) {
     let y = b.mulc(x, FRAC_1_PI);
-    let (bits, n) = b.round(y);
+    let (bits, n) = b.round(y, 0);
     let r = PI_F64.iter().fold(x, |r, &p| b.muladdc(n, -p, r));
     let r = within(b, r);
     let r2 = b.mul(r, r);
