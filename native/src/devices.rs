@@ -9,6 +9,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("cpu", "machine code for this processor"),
     ("cpu:avx2", "the same, held to AVX2"),
     ("wgpu", "GPU through Vulkan, Metal or Direct3D 12"),
+    ("llvm", "LLVM, if it is installed (libLLVM 15 to 22)"),
     ("c", "C through the system's compiler"),
     ("eval", "reference interpreter"),
     ("null", "compiles for the processor and runs nothing"),
@@ -21,6 +22,7 @@ pub fn open(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "cpu" => open_cpu(None, threads),
         "cpu:avx2" => open_cpu(Some(Isa::Avx2), threads),
         "wgpu" => open_wgpu(),
+        "llvm" => open_llvm(threads),
         "c" => Ok(Box::new(crate::c::CDevice::new()?)),
         "eval" => Ok(Box::new(EvalDevice::default())),
         "null" => Ok(Box::new(NullDevice::new(Target::x86(Isa::Avx2, threads.max(1))))),
@@ -49,6 +51,16 @@ fn open_cpu(isa: Option<Isa>, threads: usize) -> Result<Box<dyn Device>> {
 #[cfg(not(all(unix, target_arch = "x86_64")))]
 fn open_cpu(_isa: Option<Isa>, _threads: usize) -> Result<Box<dyn Device>> {
     Err(Error::Unsupported { what: "a processor other than x86-64 on unix".into(), context: "device cpu".into() })
+}
+
+#[cfg(unix)]
+fn open_llvm(threads: usize) -> Result<Box<dyn Device>> {
+    Ok(Box::new(crate::llvm::open(threads)?))
+}
+
+#[cfg(not(unix))]
+fn open_llvm(_threads: usize) -> Result<Box<dyn Device>> {
+    Err(Error::Unsupported { what: "a system that is no unix".into(), context: "device llvm".into() })
 }
 
 #[cfg(feature = "wgpu")]

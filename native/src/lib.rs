@@ -1,10 +1,12 @@
 //! gradloom natively: devices, a blocking API, and everything of the core crate.
 
 pub mod c;
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(unix)]
 pub mod cpu;
 pub mod devices;
 pub mod disasm;
+#[cfg(unix)]
+pub mod llvm;
 pub mod model;
 pub mod runtime;
 #[cfg(feature = "wgpu")]

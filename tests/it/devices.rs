@@ -49,6 +49,8 @@ fn available(name: &str, made: Result<Pair>) -> Option<Pair> {
 
 device_suite!(eval, eval_device());
 device_suite!(c, c_device());
+#[cfg(unix)]
+device_suite!(llvm, llvm_device());
 #[cfg(all(unix, target_arch = "x86_64"))]
 device_suite!(cpu, cpu_device());
 #[cfg(feature = "wgpu")]
@@ -67,6 +69,11 @@ fn cpu_device() -> Result<Pair> {
 
 fn c_device() -> Result<Pair> {
     Ok((Box::new(gradloom::c::CDevice::new()?), Box::new(gradloom_core::render::c::CRenderer)))
+}
+
+#[cfg(unix)]
+fn llvm_device() -> Result<Pair> {
+    Ok((Box::new(gradloom::llvm::open(2)?), Box::new(gradloom_core::render::llvm::LlvmRenderer)))
 }
 
 #[cfg(feature = "wgpu")]

@@ -75,6 +75,14 @@ fn models_run_through_the_c_compiler() {
 }
 
 #[test]
+fn models_run_through_llvm() {
+    if let Err(e) = gradloom::open("llvm", 1) {
+        return eprintln!("llvm is not tested here: {e}");
+    }
+    check("llvm", &MODELS);
+}
+
+#[test]
 fn models_run_in_the_interpreter() {
     check("eval", &["silero_vad_op15", "hibari_oov"]);
 }

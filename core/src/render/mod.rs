@@ -2,6 +2,7 @@
 
 pub mod c;
 mod cstyle;
+pub mod llvm;
 pub mod wasm;
 pub mod wgsl;
 #[cfg(feature = "x86")]
@@ -33,7 +34,7 @@ pub struct Source {
 /// Rendered code.
 #[derive(Clone)]
 pub enum Code {
-    /// WGSL or C.
+    /// WGSL, C or LLVM IR.
     Text(String),
     /// Machine code (position independent), or an encoded WebAssembly function body.
     Bytes(Vec<u8>),
@@ -67,6 +68,7 @@ pub fn render(p: &Program, t: &Target) -> Result<Code> {
         Lang::Wgsl => wgsl::WgslRenderer.render(p, t),
         Lang::Wasm => wasm::Wasm.render(p, t),
         Lang::C => c::CRenderer.render(p, t),
+        Lang::Llvm => llvm::LlvmRenderer.render(p, t),
         #[cfg(feature = "x86")]
         Lang::X86 => x86::X86.render(p, t),
         Lang::Eval => Ok(Code::Program(std::sync::Arc::new(p.clone()))),

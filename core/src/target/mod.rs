@@ -15,6 +15,8 @@ pub enum Lang {
     X86,
     /// C99 with GCC vector extensions.
     C,
+    /// LLVM IR.
+    Llvm,
     /// The program itself, interpreted.
     Eval,
 }
@@ -31,7 +33,7 @@ pub enum Isa {
 /// Plain description of a device.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Target {
-    /// Device name as users write it: `cpu`, `wgpu`, `webgpu`, `wasm`, `c`, `eval`, `null`.
+    /// Device name as users write it: `cpu`, `wgpu`, `webgpu`, `wasm`, `c`, `llvm`, `eval`, `null`.
     pub name: String,
     /// What its renderer prints.
     pub lang: Lang,
@@ -123,6 +125,18 @@ impl Target {
             isa: None,
             lanes: 8,
             vector_registers: 16,
+            ..Target::x86(Isa::Avx2, threads)
+        }
+    }
+
+    /// A processor through LLVM, with `registers` vector registers of `lanes` f32.
+    pub fn llvm(lanes: usize, registers: usize, threads: usize) -> Target {
+        Target {
+            name: "llvm".into(),
+            lang: Lang::Llvm,
+            isa: None,
+            lanes,
+            vector_registers: registers,
             ..Target::x86(Isa::Avx2, threads)
         }
     }

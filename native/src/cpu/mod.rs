@@ -1,17 +1,22 @@
-//! The CPU device: machine code from the x86-64 renderer in executable pages, run by a thread pool over slices of the
-//! grid. Buffers are host memory. Everything is synchronous.
+//! The processor as a device: functions run by a thread pool over slices of the grid. Buffers are host memory. Everything is
+//! synchronous. A [`Maker`] makes the functions: [`machine`] from the x86-64 renderer's code, `crate::llvm` through LLVM.
 
+#[cfg(target_arch = "x86_64")]
 mod code;
+#[cfg(target_arch = "x86_64")]
+mod machine;
 mod memory;
 mod pool;
 
-use code::Code;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
-use gradloom_core::render::{self, Source};
-use gradloom_core::target::{Isa, Target};
+use gradloom_core::render::Source;
+use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
+#[cfg(target_arch = "x86_64")]
+pub use machine::detect;
 use memory::Block;
 use pool::{Job, Pool};
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,26 +26,33 @@ const PARALLEL_NANOS: f32 = 20_000.0;
 /// The same, before a kernel has been timed: bytes of its buffers.
 const PARALLEL_BYTES: usize = 64 << 10;
 
-/// The best instruction set of this machine, `None` if it has no AVX2 with FMA and F16C.
-pub fn detect() -> Option<Isa> {
-    let avx2 = is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("fma")
-        && is_x86_feature_detected!("f16c")
-        && is_x86_feature_detected!("bmi2");
-    let avx512 = is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl");
-    match (avx2, avx512) {
-        (true, true) => Some(Isa::Avx512),
-        (true, false) => Some(Isa::Avx2),
-        _ => None,
+/// The threads that are meant: 0 is one per core.
+pub(crate) fn threads(wanted: usize) -> usize {
+    match wanted {
+        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        n => n,
     }
 }
 
+/// A compiled function: where it is, and what keeps it there.
+pub(crate) struct Function {
+    /// Its start, in the calling convention of kernels.
+    pub entry: *const u8,
+    /// Dropped when the kernel is released.
+    pub _code: Arc<dyn Any>,
+}
+
+/// Makes functions of rendered kernels.
+///
+/// # Safety
+/// Each function does what its source says and is callable as `fn(bufs, vars, lo, hi, scratch)`, as long as its `_code` lives.
+pub(crate) unsafe trait Maker {
+    /// One function per source.
+    fn make(&mut self, sources: &[Source]) -> Result<Vec<Function>>;
+}
+
 struct Kernel {
-    code: Arc<Code>,
-    entry: usize,
+    function: Function,
     /// Bytes each buffer must have.
     params: Vec<usize>,
     vars: usize,
@@ -53,6 +65,7 @@ struct Kernel {
 /// The native CPU.
 pub struct CpuDevice {
     target: Target,
+    maker: Box<dyn Maker>,
     pool: Pool,
     buffers: HashMap<BufId, Block>,
     kernels: HashMap<KernelId, Kernel>,
@@ -63,27 +76,12 @@ pub struct CpuDevice {
 }
 
 impl CpuDevice {
-    /// This machine with `threads` threads (0: one per core). Fails where the instruction set is too old.
-    pub fn new(threads: usize) -> Result<CpuDevice> {
-        let isa = detect().ok_or_else(|| Error::Unsupported {
-            what: "CPU without AVX2, FMA, F16C and BMI2".into(),
-            context: "device cpu".into(),
-        })?;
-        CpuDevice::with_isa(isa, threads)
-    }
-
-    /// The same, held to an instruction set that the machine must have.
-    pub fn with_isa(isa: Isa, threads: usize) -> Result<CpuDevice> {
-        if detect().is_none_or(|have| have < isa) {
-            return Err(Error::Unsupported { what: format!("instruction set {isa:?}"), context: "device cpu".into() });
-        }
-        let threads = match threads {
-            0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
-            n => n,
-        };
+    /// A device of what `maker` makes for `target`, with the target's number of threads.
+    pub(crate) fn made(target: Target, maker: Box<dyn Maker>) -> Result<CpuDevice> {
         Ok(CpuDevice {
-            target: Target::x86(isa, threads),
-            pool: Pool::new(threads)?,
+            pool: Pool::new(target.threads)?,
+            target,
+            maker,
             buffers: HashMap::new(),
             kernels: HashMap::new(),
             reads: HashMap::new(),
@@ -133,10 +131,10 @@ impl CpuDevice {
         };
         let threads = if parallel { self.pool.threads().min(grid[0] as usize) } else { 1 };
         let begin = Instant::now();
-        // SAFETY: the code was made by the x86-64 renderer for these parameters and this instruction set; the pointers
-        // are to live buffers of at least the sizes it was compiled for, so is `scratch`, and `code` outlives the call.
+        // SAFETY: the maker made the function of a program with these parameters for this processor; the pointers are to
+        // live buffers of at least the sizes it was compiled for, so is `scratch`, and the code outlives the call.
         unsafe {
-            let job = Job::new(k.code.at(k.entry), &pointers, vars, grid[0], k.scratch);
+            let job = Job::new(k.function.entry, &pointers, vars, grid[0], k.scratch);
             self.pool.run(&job, threads, scratch);
         }
         let nanos = begin.elapsed().as_nanos() as f32 * threads as f32;
@@ -173,21 +171,12 @@ impl Device for CpuDevice {
     }
 
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {
-        let mut parts = Vec::with_capacity(sources.len());
-        for s in sources {
-            match &s.code {
-                render::Code::Bytes(b) => parts.push(b.as_slice()),
-                _ => return Err(self.bad(format!("kernel {} is not machine code", s.name))),
-            }
-        }
-        let (code, entries) = Code::new(&parts).map_err(|e| self.bad(format!("executable memory: {e}")))?;
-        let code = Arc::new(code);
+        let functions = self.maker.make(sources)?;
         let mut ids = Vec::with_capacity(sources.len());
-        for (s, entry) in sources.iter().zip(entries) {
+        for (s, function) in sources.iter().zip(functions) {
             let id = KernelId(self.id());
             let params = s.params.iter().map(|p| p.len * p.dtype.size()).collect();
-            let kernel =
-                Kernel { code: code.clone(), entry, params, vars: s.vars.len(), scratch: s.scratch, cost: None };
+            let kernel = Kernel { function, params, vars: s.vars.len(), scratch: s.scratch, cost: None };
             self.kernels.insert(id, kernel);
             ids.push(id);
         }

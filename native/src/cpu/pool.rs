@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
+#[cfg(target_arch = "x86_64")]
 type Entry = unsafe extern "sysv64" fn(*const *mut u8, *const u32, u32, u32, *mut u8);
+#[cfg(not(target_arch = "x86_64"))]
+type Entry = unsafe extern "C" fn(*const *mut u8, *const u32, u32, u32, *mut u8);
 
 /// Spins before a worker goes to sleep.
 const SPINS: u32 = 2000;

@@ -206,6 +206,16 @@ fn values_are_torchs_through_the_c_compiler() {
     values_are_torchs_on(&mut Engine::new(Box::new(device)), 12);
 }
 
+/// Milliseconds of compiling a kernel: a sample.
+#[cfg(unix)]
+#[test]
+fn values_are_torchs_through_llvm() {
+    match gradloom::llvm::open(2) {
+        Ok(device) => values_are_torchs_on(&mut Engine::new(Box::new(device)), 3),
+        Err(e) => eprintln!("llvm is not tested here: {e}"),
+    }
+}
+
 /// On a GPU or a software driver.
 #[cfg(feature = "wgpu")]
 #[test]

@@ -126,7 +126,7 @@ impl Dialect for C {
         format!("({v}){{{}}}", xs.join(", "))
     }
 
-    fn lane(&mut self, x: &str, dt: DType, i: usize) -> String {
+    fn lane(&mut self, x: &str, dt: DType, _lanes: usize, i: usize) -> String {
         if dt == DType::Bool { format!("((u8)({x}[{i}] & 1))") } else { format!("{x}[{i}]") }
     }
 
@@ -134,8 +134,8 @@ impl Dialect for C {
         Ok(if lanes == 1 { alu::scalar(a, x) } else { alu::vector(self, a, x, lanes) })
     }
 
-    fn bind(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> String {
-        format!("const {} {name} = {expr};", self.ty(dt, lanes))
+    fn bind(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> Option<String> {
+        Some(format!("const {} {name} = {expr};", self.ty(dt, lanes)))
     }
 
     fn variable(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> String {
@@ -143,7 +143,7 @@ impl Dialect for C {
     }
 
     fn loop_head(&mut self, name: &str, dt: DType, bound: &str) -> String {
-        format!("for ({} {name} = 0; {name} < {bound}; {name}++)", dt.name())
+        format!("for ({} {name} = 0; {name} < {bound}; {name}++) {{", dt.name())
     }
 
     fn load(&mut self, p: &Ptr, at: &At, lanes: usize) -> String {

@@ -46,7 +46,7 @@ impl Renderer for CRenderer {
         }
         for &u in &p.order {
             if w.launch(u).is_some() {
-                w.open("for (unsigned g = lo; g < hi; g++)");
+                w.open("for (unsigned g = lo; g < hi; g++) {");
                 w.line("const i32 g0 = (i32)g;");
                 w.name(u, "g0");
             }

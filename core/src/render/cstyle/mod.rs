@@ -3,6 +3,9 @@
 //!
 //! Every value becomes a named constant in execution order; nothing is inlined, so expressions stay shallow and each is
 //! printed once. Never: decisions about what to compute.
+//!
+//! A language without nested expressions prints its instructions as it is asked for expressions, which are then names, and
+//! returns empty statements.
 
 mod access;
 mod value;
@@ -27,6 +30,15 @@ pub(super) struct Alu {
     pub same: bool,
     /// The second source is known to be above zero.
     pub positive: bool,
+    /// An i32 or i64 sum, difference or product that is known not to wrap.
+    pub exact: bool,
+}
+
+impl Alu {
+    /// `op` on one dtype, of which nothing more is known.
+    pub(super) fn plain(op: Op, dt: DType) -> Alu {
+        Alu { op, from: dt, to: dt, same: false, positive: false, exact: false }
+    }
 }
 
 /// A pointer as the language sees it.
@@ -67,16 +79,28 @@ pub(super) trait Dialect {
     fn splat(&mut self, x: &str, dt: DType, lanes: usize) -> String;
     /// Scalars to a vector.
     fn pack(&mut self, xs: &[String], dt: DType) -> String;
-    /// One lane of a vector.
-    fn lane(&mut self, x: &str, dt: DType, i: usize) -> String;
+    /// One lane of a vector of `lanes`.
+    fn lane(&mut self, x: &str, dt: DType, lanes: usize, i: usize) -> String;
     /// An elementwise op; `None` if it has no vector form here (the walk then goes lane by lane).
     fn alu(&mut self, a: Alu, x: &[String], lanes: usize) -> Result<Option<String>>;
-    /// A named constant.
-    fn bind(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> String;
+    /// A named constant; `None` if every expression is a name.
+    fn bind(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> Option<String>;
     /// A named variable.
     fn variable(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> String;
-    /// The head of a loop over `0..bound`, up to the open brace.
+    /// A variable's value.
+    fn get(&mut self, name: &str, _dt: DType, _lanes: usize) -> String {
+        name.to_string()
+    }
+    /// Statement that changes a variable.
+    fn set(&mut self, name: &str, _dt: DType, _lanes: usize, expr: &str) -> String {
+        format!("{name} = {expr};")
+    }
+    /// The head of a loop over `0..bound`, with the open brace.
     fn loop_head(&mut self, name: &str, dt: DType, bound: &str) -> String;
+    /// The end of the innermost open block.
+    fn close(&mut self) -> String {
+        "}".into()
+    }
     /// `lanes` elements at `at`.
     fn load(&mut self, p: &Ptr, at: &At, lanes: usize) -> String;
     /// The same where the scalar `gate` holds, else `alt`, without touching memory outside the array.
@@ -85,6 +109,14 @@ pub(super) trait Dialect {
     fn load_masked(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> Option<String>;
     /// Statement that stores `lanes` elements.
     fn store(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str) -> String;
+    /// The same where the scalar `gate` holds.
+    fn store_gated(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str, gate: &str) -> String {
+        format!("if ({gate}) {{ {} }}", self.store(p, at, lanes, value))
+    }
+    /// The same with a gate per lane; `None` if it must go lane by lane.
+    fn store_masked(&mut self, _p: &Ptr, _at: &At, _lanes: usize, _value: &str, _gate: &str) -> Option<String> {
+        None
+    }
     /// Workgroup barrier statement.
     fn barrier(&mut self) -> Result<&'static str>;
 }

@@ -4,7 +4,7 @@ use super::value::{Point, Val, coordinate, points, with};
 use super::{Alu, At, Dialect, Ptr};
 use crate::codegen::{Program, TileAxis};
 use crate::dtype::Scalar;
-use crate::uop::{Arg, AxisKind, Op, ReduceOp, UOp};
+use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, UOp};
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -29,6 +29,9 @@ impl<'p, D: Dialect> Walk<'p, D> {
 
     /// Adds a statement.
     pub(in crate::render) fn line(&mut self, s: &str) {
+        if s.is_empty() {
+            return;
+        }
         for _ in 0..self.depth {
             self.body.push_str("  ");
         }
@@ -38,7 +41,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
 
     /// Opens a block with this head.
     pub(in crate::render) fn open(&mut self, head: &str) {
-        self.line(&format!("{head} {{"));
+        self.line(head);
         self.depth += 1;
     }
 
@@ -51,7 +54,8 @@ impl<'p, D: Dialect> Walk<'p, D> {
 
     fn close(&mut self) {
         self.depth -= 1;
-        self.line("}");
+        let s = self.d.close();
+        self.line(&s);
     }
 
     /// Gives a scalar node its expression: launch indices and launch scalars.
@@ -105,7 +109,8 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let bound = self.scalar(g.src_at(u, 0), &Point::new())?;
         let head = self.d.loop_head(&name, g.dtype(u), &bound);
         self.open(&head);
-        self.name(u, &name);
+        let e = self.d.get(&name, g.dtype(u), 1);
+        self.name(u, &e);
         Ok(())
     }
 
@@ -144,10 +149,11 @@ impl<'p, D: Dialect> Walk<'p, D> {
     /// One element of a value as a scalar expression.
     fn scalar(&mut self, u: UOp, point: &Point) -> Result<String> {
         let v = self.val(u)?;
-        let name = v.at(point).to_string();
-        Ok(match v.lane() {
-            Some(a) if v.vector => self.d.lane(&name, self.p.g.dtype(u), coordinate(point, a.id)),
-            _ => name,
+        let lane = v.lane().filter(|_| v.vector);
+        let name = self.current(u, v.at(point), lane.map_or(1, |a| a.len));
+        Ok(match lane {
+            Some(a) => self.d.lane(&name, self.p.g.dtype(u), a.len, coordinate(point, a.id)),
+            None => name,
         })
     }
 
@@ -156,13 +162,22 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let v = self.val(u)?;
         let dt = self.p.g.dtype(u);
         if v.lane().is_none() {
-            return Ok(self.d.splat(v.at(point), dt, lane.len));
+            let x = self.current(u, v.at(point), 1);
+            return Ok(self.d.splat(&x, dt, lane.len));
         }
         if v.vector {
-            return Ok(v.at(point).to_string());
+            return Ok(self.current(u, v.at(point), lane.len));
         }
-        let xs: Vec<String> = (0..lane.len).map(|i| v.at(&with(point, lane.id, i)).to_string()).collect();
+        let xs: Vec<String> = (0..lane.len).map(|i| self.current(u, v.at(&with(point, lane.id, i)), 1)).collect();
         Ok(self.d.pack(&xs, dt))
+    }
+
+    /// The expression for a register of `u`: accumulators are variables.
+    fn current(&mut self, u: UOp, name: &str, lanes: usize) -> String {
+        match self.p.g.op(u) {
+            Op::Acc => self.d.get(name, self.p.g.dtype(u), lanes),
+            _ => name.to_string(),
+        }
     }
 
     // ---- definitions
@@ -176,7 +191,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
     }
 
     fn bind(&mut self, name: String, dt: DType, lanes: usize, expr: &str) -> String {
-        let s = self.d.bind(&name, dt, lanes, expr);
+        let Some(s) = self.d.bind(&name, dt, lanes, expr) else { return expr.to_string() };
         self.line(&s);
         name
     }
@@ -235,6 +250,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
             to: g.dtype(u),
             same: src.len() == 2 && src[0] == src[1],
             positive: src.len() == 2 && !g.dtype(src[1]).is_float() && g.bounds(src[1]).0 > 0,
+            exact: matches!(g.dtype(u), DType::I32 | DType::I64) && exact(g, u),
         }
     }
 
@@ -259,9 +275,10 @@ impl<'p, D: Dialect> Walk<'p, D> {
                     if constant || (zero_divisor && i == 1 && w.p.g.op(src[1]) == Op::Const) {
                         w.temps += 1;
                         let name = format!("t{}", w.temps);
-                        let s = w.d.variable(&name, w.p.g.dtype(src[i]), 1, x);
+                        let dt = w.p.g.dtype(src[i]);
+                        let s = w.d.variable(&name, dt, 1, x);
                         w.line(&s);
-                        *x = name;
+                        *x = w.d.get(&name, dt, 1);
                     }
                 }
                 w.one(a, &xs)
@@ -362,35 +379,58 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let axes = self.p.tile(u);
         let (regs, lane, vector) = self.layout(&axes, self.p.g.dtype(value));
         for point in &regs {
-            let whole =
-                lane.filter(|&a| vector && self.contiguous(index, a) && gate.is_none_or(|c| !self.depends(c, a)));
-            if let Some(lane) = whole {
-                let (p, at) = self.address(index, point, Some(lane))?;
-                let x = self.vector(value, point, lane)?;
-                let s = self.d.store(&p, &at, lane.len, &x);
-                self.guarded(gate, point, &s)?;
+            if let Some(lane) = lane.filter(|&a| vector && self.contiguous(index, a))
+                && self.store_whole(index, value, gate, point, lane)?
+            {
                 continue;
             }
             for i in 0..lane.map_or(1, |a| a.len) {
                 let point = lane.map_or_else(|| point.clone(), |a| with(point, a.id, i));
                 let (p, at) = self.address(index, &point, None)?;
                 let x = self.scalar(value, &point)?;
-                let s = self.d.store(&p, &at, 1, &x);
-                self.guarded(gate, &point, &s)?;
+                let gate = gate.map(|c| self.scalar(c, &point)).transpose()?;
+                let s = match gate {
+                    Some(c) => self.d.store_gated(&p, &at, 1, &x, &c),
+                    None => self.d.store(&p, &at, 1, &x),
+                };
+                self.line(&s);
             }
         }
         Ok(())
     }
 
-    fn guarded(&mut self, gate: Option<UOp>, point: &Point, s: &str) -> Result<()> {
-        match gate {
-            None => self.line(s),
-            Some(c) => {
-                let c = self.scalar(c, point)?;
-                self.line(&format!("if ({c}) {{ {s} }}"));
+    /// Stores neighbouring lanes as one vector, unless the language cannot under this gate.
+    fn store_whole(
+        &mut self,
+        index: UOp,
+        value: UOp,
+        gate: Option<UOp>,
+        point: &Point,
+        lane: TileAxis,
+    ) -> Result<bool> {
+        let (p, at) = self.address(index, point, Some(lane))?;
+        let s = match gate {
+            None => {
+                let x = self.vector(value, point, lane)?;
+                self.d.store(&p, &at, lane.len, &x)
             }
-        }
-        Ok(())
+            Some(c) if self.depends(c, lane) => {
+                if !self.d.vector(DType::Bool, lane.len) {
+                    return Ok(false);
+                }
+                let (x, m) = (self.vector(value, point, lane)?, self.vector(c, point, lane)?);
+                match self.d.store_masked(&p, &at, lane.len, &x, &m) {
+                    Some(s) => s,
+                    None => return Ok(false),
+                }
+            }
+            Some(c) => {
+                let (x, c) = (self.vector(value, point, lane)?, self.scalar(c, point)?);
+                self.d.store_gated(&p, &at, lane.len, &x, &c)
+            }
+        };
+        self.line(&s);
+        Ok(true)
     }
 
     // ---- accumulators
@@ -426,7 +466,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
             (Op::AccUpdate, Arg::Reduce(op, _)) => op.op(),
             _ => Op::MulAdd,
         };
-        let a = Alu { op, from: dt, to: dt, same: false, positive: false };
+        let a = Alu::plain(op, dt);
         let target = self.val(acc)?;
         let open = operands.iter().fold(0, |m, &x| m | self.p.g.ranges(x));
         let extra: Vec<TileAxis> = self
@@ -450,9 +490,11 @@ impl<'p, D: Dialect> Walk<'p, D> {
                         });
                     }
                     let at = if op == Op::MulAdd { xs.len() } else { 0 };
-                    xs.insert(at, name.clone());
-                    let e = self.combine(a, &xs, lane.filter(|_| vector).map_or(1, |a| a.len))?;
-                    self.line(&format!("{name} = {e};"));
+                    let lanes = lane.filter(|_| vector).map_or(1, |a| a.len);
+                    xs.insert(at, self.d.get(&name, dt, lanes));
+                    let e = self.combine(a, &xs, lanes)?;
+                    let s = self.d.set(&name, dt, lanes, &e);
+                    self.line(&s);
                 }
             }
         }
@@ -469,7 +511,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         }
         let mut parts = Vec::new();
         for i in 0..lanes {
-            let one: Vec<String> = xs.iter().map(|x| self.d.lane(x, a.from, i)).collect();
+            let one: Vec<String> = xs.iter().map(|x| self.d.lane(x, a.from, lanes, i)).collect();
             parts.push(self.one(a, &one)?);
         }
         Ok(self.d.pack(&parts, a.to))
@@ -489,7 +531,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
             _ => ReduceOp::Add,
         };
         let dt = g.dtype(u);
-        let a = Alu { op: op.op(), from: dt, to: dt, same: false, positive: false };
+        let a = Alu::plain(op.op(), dt);
         let val = self.val(x)?;
         let folded: Vec<TileAxis> = val.axes.iter().copied().filter(|t| ids.contains(&t.id)).collect();
         let regs: Vec<TileAxis> = folded.iter().copied().filter(|t| !t.lane).collect();
@@ -511,7 +553,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
                     }
                     let whole = w.tree(a, xs, lane.len)?;
                     let whole = w.temp(dt, lane.len, &whole);
-                    let parts = (0..lane.len).map(|i| w.d.lane(&whole, dt, i)).collect();
+                    let parts = (0..lane.len).map(|i| w.d.lane(&whole, dt, lane.len, i)).collect();
                     return w.tree(a, parts, 1);
                 }
                 let mut xs = Vec::new();
@@ -544,5 +586,29 @@ impl<'p, D: Dialect> Walk<'p, D> {
     /// The launch axis and dimension of a range, if it is one.
     pub(in crate::render) fn launch(&self, u: UOp) -> Option<AxisKind> {
         (self.p.g.op(u) == Op::Range).then(|| self.p.g.kind(u)).filter(|k| k.is_launch())
+    }
+}
+
+/// Is the integer result of `u` in its dtype for all values of its sources within their bounds?
+fn exact(g: &Graph, u: UOp) -> bool {
+    let of = |i: usize| {
+        let (lo, hi) = g.bounds(g.src_at(u, i));
+        (lo as i128, hi as i128)
+    };
+    let product = |a: (i128, i128), b: (i128, i128)| {
+        let all = [a.0 * b.0, a.0 * b.1, a.1 * b.0, a.1 * b.1];
+        (all.iter().copied().fold(i128::MAX, i128::min), all.iter().copied().fold(i128::MIN, i128::max))
+    };
+    let inside =
+        |r: (i128, i128)| g.dtype(u).int_range().is_some_and(|(lo, hi)| lo as i128 <= r.0 && r.1 <= hi as i128);
+    match g.op(u) {
+        Op::Add => inside((of(0).0 + of(1).0, of(0).1 + of(1).1)),
+        Op::Sub => inside((of(0).0 - of(1).1, of(0).1 - of(1).0)),
+        Op::Mul => inside(product(of(0), of(1))),
+        Op::MulAdd => {
+            let p = product(of(0), of(1));
+            inside(p) && inside((p.0 + of(2).0, p.1 + of(2).1))
+        }
+        _ => false,
     }
 }

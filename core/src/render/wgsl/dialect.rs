@@ -101,7 +101,7 @@ impl Dialect for Wgsl {
         format!("{}({})", memory_type(dt, xs.len()), xs.join(", "))
     }
 
-    fn lane(&mut self, x: &str, _dt: DType, i: usize) -> String {
+    fn lane(&mut self, x: &str, _dt: DType, _lanes: usize, i: usize) -> String {
         format!("{x}.{}", ["x", "y", "z", "w"][i])
     }
 
@@ -109,8 +109,8 @@ impl Dialect for Wgsl {
         alu::print(self, a, x, lanes).map(Some)
     }
 
-    fn bind(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> String {
-        format!("let {name}: {} = {expr};", memory_type(dt, lanes))
+    fn bind(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> Option<String> {
+        Some(format!("let {name}: {} = {expr};", memory_type(dt, lanes)))
     }
 
     fn variable(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> String {
@@ -119,7 +119,7 @@ impl Dialect for Wgsl {
 
     fn loop_head(&mut self, name: &str, dt: DType, bound: &str) -> String {
         let bound = if dt == DType::I64 { format!("bitcast<i32>({bound}.x)") } else { bound.to_string() };
-        format!("for (var {name}: i32 = 0; {name} < {bound}; {name}++)")
+        format!("for (var {name}: i32 = 0; {name} < {bound}; {name}++) {{")
     }
 
     fn load(&mut self, p: &Ptr, at: &At, lanes: usize) -> String {
@@ -152,7 +152,7 @@ impl Dialect for Wgsl {
         let xs: Vec<String> = (0..lanes)
             .map(|i| {
                 let at = index(p, &at.plus(i as i64));
-                format!("{}[select(0, {at}, {})]", p.name, self.lane(gate, DType::Bool, i))
+                format!("{}[select(0, {at}, {})]", p.name, self.lane(gate, DType::Bool, lanes, i))
             })
             .collect();
         Some(format!("select({alt}, {}, {gate})", self.pack(&xs, p.dt)))
@@ -165,7 +165,7 @@ impl Dialect for Wgsl {
         let each: Vec<String> = (0..lanes)
             .map(|i| {
                 let to = index(p, &at.plus(i as i64));
-                format!("{}[{to}] = {};", p.name, self.lane(value, p.dt, i))
+                format!("{}[{to}] = {};", p.name, self.lane(value, p.dt, lanes, i))
             })
             .collect();
         each.join(" ")

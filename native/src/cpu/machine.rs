@@ -1,0 +1,64 @@
+//! The device of the x86-64 renderer: its bytes in executable pages.
+
+use super::code::Code;
+use super::{CpuDevice, Function, Maker};
+use gradloom_core::render::{self, Source};
+use gradloom_core::target::{Isa, Target};
+use gradloom_core::{Error, Result};
+use std::sync::Arc;
+
+/// The best instruction set of this machine, `None` if it has no AVX2 with FMA and F16C.
+pub fn detect() -> Option<Isa> {
+    let avx2 = is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c")
+        && is_x86_feature_detected!("bmi2");
+    let avx512 = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl");
+    match (avx2, avx512) {
+        (true, true) => Some(Isa::Avx512),
+        (true, false) => Some(Isa::Avx2),
+        _ => None,
+    }
+}
+
+impl CpuDevice {
+    /// This machine with `threads` threads (0: one per core). Fails where the instruction set is too old.
+    pub fn new(threads: usize) -> Result<CpuDevice> {
+        let isa = detect().ok_or_else(|| Error::Unsupported {
+            what: "CPU without AVX2, FMA, F16C and BMI2".into(),
+            context: "device cpu".into(),
+        })?;
+        CpuDevice::with_isa(isa, threads)
+    }
+
+    /// The same, held to an instruction set that the machine must have.
+    pub fn with_isa(isa: Isa, threads: usize) -> Result<CpuDevice> {
+        if detect().is_none_or(|have| have < isa) {
+            return Err(Error::Unsupported { what: format!("instruction set {isa:?}"), context: "device cpu".into() });
+        }
+        CpuDevice::made(Target::x86(isa, super::threads(threads)), Box::new(Machine))
+    }
+}
+
+/// Puts machine code where it can run.
+struct Machine;
+
+// SAFETY: the bytes are the renderer's, copied as a whole to pages that live as long as `Code`.
+unsafe impl Maker for Machine {
+    fn make(&mut self, sources: &[Source]) -> Result<Vec<Function>> {
+        let bad = |what: String| Error::Device { device: "cpu".into(), what };
+        let mut parts = Vec::with_capacity(sources.len());
+        for s in sources {
+            match &s.code {
+                render::Code::Bytes(b) => parts.push(b.as_slice()),
+                _ => return Err(bad(format!("kernel {} is not machine code", s.name))),
+            }
+        }
+        let (code, entries) = Code::new(&parts).map_err(|e| bad(format!("executable memory: {e}")))?;
+        let code = Arc::new(code);
+        Ok(entries.into_iter().map(|at| Function { entry: code.at(at), _code: code.clone() }).collect())
+    }
+}
