@@ -7,6 +7,7 @@ mod frontend;
 mod minilm;
 mod mnist;
 mod models;
+mod random;
 mod samples;
 mod spec;
 mod wasm;
