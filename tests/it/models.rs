@@ -79,7 +79,8 @@ fn models_run_through_llvm() {
     if let Err(e) = gradloom::open("llvm", 1) {
         return eprintln!("llvm is not tested here: {e}");
     }
-    check("llvm", &MODELS);
+    // compiling takes LLVM a hundred times as long as the emitter: not the models of many kernels
+    check("llvm", &["magika", "silero_vad_op18_ifless", "ppocr_cls", "hibari_oov"]);
 }
 
 #[test]
