@@ -18,7 +18,7 @@ const TASKS: usize = 3;
 impl View<'_> {
     /// How many tiles read the same elements of `a`.
     pub(super) fn reuse(&self, a: &Access, tile: &Tile) -> usize {
-        let outside = |r: &&UOp| a.ranges >> self.id(**r) & 1 == 0 && Some(**r) != tile.lane;
+        let outside = |r: &&UOp| !a.has(self.id(**r)) && Some(**r) != tile.lane;
         self.outs.iter().filter(outside).map(|&r| self.tiles_of(r, tile)).product()
     }
 
@@ -32,7 +32,7 @@ impl View<'_> {
     /// Cycles to copy one vector of `a` to a panel, `None` if it cannot be staged.
     pub(super) fn copy_cost(&self, a: &Access, tile: &Tile) -> Option<f64> {
         let lane = tile.lane.filter(|l| self.outs.contains(l))?;
-        if !self.blocks || a.ranges >> self.id(lane) & 1 == 0 || a.slot.is_none() {
+        if !self.blocks || !a.has(self.id(lane)) || a.slot.is_none() {
             return None;
         }
         let stride = |r: UOp| a.affine.stride(&self.k.g, r);
@@ -47,10 +47,10 @@ impl View<'_> {
 
     /// Does a column of tiles of `a` keep falling out of the first-level cache?
     pub(super) fn thrashes(&self, a: &Access, tile: &Tile) -> bool {
-        if tile.lane.is_none_or(|l| a.ranges >> self.id(l) & 1 == 0) {
+        if tile.lane.is_none_or(|l| !a.has(self.id(l))) {
             return false; // rows along the reduction: a few streams
         }
-        let inside = self.reds.iter().filter(|&&r| a.ranges >> self.id(r) & 1 == 1);
+        let inside = self.reds.iter().filter(|&&r| a.has(self.id(r)));
         let steps: usize = inside.clone().map(|&r| self.len(r)).product();
         let lines = steps * (tile.width * 4).div_ceil(64);
         let bytes = |r: UOp| a.affine.stride(&self.k.g, r).map_or(64, |s| s.unsigned_abs() as usize * 4);
@@ -66,10 +66,9 @@ impl View<'_> {
         let gain = |a: &Access| self.plain_cost(a, tile) - self.staged_cost(a, tile).unwrap_or(f64::INFINITY);
         let best = self.inner.iter().filter(|a| gain(a) > 0.0).max_by(|a, b| gain(a).total_cmp(&gain(b)));
         let (Some(a), Some(lane)) = (best, tile.lane) else { return };
-        let own = |r: UOp| r == lane || a.ranges >> self.id(r) & 1 == 1;
+        let own = |r: UOp| r == lane || a.has(self.id(r));
         let loops: Vec<UOp> = self.outs.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();
-        let steps: usize =
-            self.reds.iter().filter(|&&r| a.ranges >> self.id(r) & 1 == 1).map(|&r| self.len(r)).product();
+        let steps: usize = self.reds.iter().filter(|&&r| a.has(self.id(r))).map(|&r| self.len(r)).product();
         let ups: usize = tile.ups.iter().filter(|u| u.0.is_some_and(own)).map(|u| u.1).product();
         let bytes = steps * tile.width * ups * 4;
         // vectors of the lane axis that share a panel

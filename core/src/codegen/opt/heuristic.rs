@@ -18,6 +18,13 @@ pub(super) struct Access {
     store: bool,
 }
 
+impl Access {
+    /// Does the value depend on this range?
+    pub(super) fn has(&self, id: u8) -> bool {
+        (self.ranges | self.gated) >> id & 1 == 1
+    }
+}
+
 /// The kernel as the cost model sees it.
 pub(super) struct View<'a> {
     pub(super) k: &'a Kernel,
@@ -76,7 +83,7 @@ impl<'a> View<'a> {
         let only = |s: &u32| all.iter().filter(|&&u| k.slot_below(g.src_at(u, 0)) == Some(*s)).count() == 1;
         let access = |index: UOp, gate: Option<UOp>, store: bool| Access {
             affine: affine(g, g.src_at(index, 1)),
-            ranges: g.ranges(index) | gate.map_or(0, |x| g.ranges(x)),
+            ranges: g.ranges(index),
             gated: gate.map_or(0, |x| g.ranges(x)),
             slot: k.slot_below(index).filter(only),
             store,
@@ -126,7 +133,7 @@ impl<'a> View<'a> {
                 n *= f as f64;
             }
         }
-        if a.gated != 0 && self.blocks && tile.lane.is_none_or(|l| a.ranges >> self.id(l) & 1 == 0) {
+        if a.gated != 0 && self.blocks && tile.lane.is_none_or(|l| !a.has(self.id(l))) {
             return n * 4.0; // a branch each
         }
         let Some(lane) = tile.lane else { return n };
@@ -135,6 +142,7 @@ impl<'a> View<'a> {
         match a.affine.stride(g, lane) {
             Some(0) if a.ranges >> id & 1 == 0 => n,
             Some(1) => n * tile.vectors as f64 * gate_cost,
+            Some(2) if self.t.lang == Lang::X86 => n * tile.vectors as f64 * 2.5 * gate_cost,
             _ => n * (tile.vectors * lanes) as f64 * 1.5 * gate_cost,
         }
     }
@@ -148,7 +156,7 @@ impl<'a> View<'a> {
     /// Cost of reading it from a panel, each step, the copy to the panel shared out.
     pub(super) fn staged_cost(&self, a: &Access, tile: &Tile) -> Option<f64> {
         let copy = self.copy_cost(a, tile)?;
-        let rows = tile.ups.iter().filter(|u| u.0.is_some_and(|r| a.ranges >> self.id(r) & 1 == 1));
+        let rows = tile.ups.iter().filter(|u| u.0.is_some_and(|r| a.has(self.id(r))));
         let vectors = rows.map(|u| u.1).product::<usize>() * tile.vectors;
         Some(vectors as f64 * (1.0 + 2.0 * copy / self.reuse(a, tile) as f64))
     }
@@ -165,7 +173,7 @@ impl<'a> View<'a> {
         }
         axes.sort_unstable();
         let one = |a: &Access| {
-            let has = |r: UOp| a.ranges >> self.id(r) & 1 == 1;
+            let has = |r: UOp| a.has(self.id(r));
             let vectors = if tile.lane.is_some_and(has) { tile.vectors } else { 1 };
             let Some(first) = axes.iter().position(|x| !has(x.1)) else { return 1 };
             axes[first..].iter().filter(|x| has(x.1)).map(|x| x.2).product::<usize>() * vectors

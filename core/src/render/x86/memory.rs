@@ -126,7 +126,8 @@ impl Lower<'_> {
         }
         let gate = self.g.src(u).get(2).copied();
         let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
-        if !self.contiguous(index) || lane_gate && !words(dt) {
+        let pairs = words(dt) && self.lane_stride(index) == Some(2) && (gate.is_none() || lane_gate);
+        if !pairs && !self.contiguous(index) || lane_gate && !words(dt) {
             let offset = self.g.src_at(index, 1);
             let vector = self.tiles[offset.0 as usize].lane > 0;
             if words(dt) && (vector || gate.is_some()) && !wide(self.g.dtype(offset)) {
@@ -136,7 +137,7 @@ impl Lower<'_> {
         }
         let m = self.address(index, pt, off)?;
         let Some(gate) = gate else {
-            return Ok(Val::R(self.load_vector(dt, w, m)?));
+            return Ok(Val::R(if pairs { self.load_pairs(w, m, None) } else { self.load_vector(dt, w, m)? }));
         };
         let alt_node = self.g.src_at(u, 1);
         let alt = self.demand(alt_node, pt, off, w)?;
@@ -150,6 +151,16 @@ impl Lower<'_> {
             return Ok(Val::R(r));
         }
         let mask = self.demand_reg(gate, pt, off, w)?;
+        let r = if pairs { self.load_pairs(w, m, Some(mask)) } else { self.load_masked(w, m, mask) };
+        if self.g.const_val(alt_node).is_some_and(|c| c.is(0)) {
+            return Ok(Val::R(r));
+        }
+        let alt = self.reg(alt, dt, w)?;
+        Ok(Val::R(self.blend(mask, Val::R(r), alt, w)))
+    }
+
+    /// Contiguous lanes where the mask is set, zeros elsewhere.
+    fn load_masked(&mut self, w: usize, m: Mem, mask: VReg) -> VReg {
         let (r, size) = (self.f.reg(vec_size(w)), vec_size(w));
         match w {
             16 => {
@@ -161,11 +172,70 @@ impl Lower<'_> {
             8 => self.f.def(Code::VEX_Vmaskmovps_ymm_ymm_m256, &[Opnd::R(r, size), Opnd::R(mask, size), Opnd::M(m)]),
             _ => self.f.def(Code::VEX_Vmaskmovps_xmm_xmm_m128, &[Opnd::R(r, size), Opnd::R(mask, size), Opnd::M(m)]),
         }
-        if self.g.const_val(alt_node).is_some_and(|c| c.is(0)) {
-            return Ok(Val::R(r));
+        r
+    }
+
+    /// Every other element from `m` on. Two vectors hold them, the second of which begins an element early, so that nothing
+    /// behind the last element is touched.
+    fn load_pairs(&mut self, w: usize, m: Mem, mask: Option<VReg>) -> VReg {
+        let size = vec_size(w);
+        let halves = [0usize, 1].map(|h| {
+            let m = Mem { disp: m.disp + (h * (w - 1) * 4) as i32, ..m };
+            let Some(mask) = mask else {
+                let r = self.f.reg(size);
+                self.v2(V2::Load, w, r, Val::M(m));
+                return r;
+            };
+            // each lane's mask twice, then only where its element is
+            let (twice, own) = (self.f.reg(size), self.f.reg(size));
+            if w == 4 {
+                let ops = [Opnd::R(twice, size), Opnd::R(mask, size), Opnd::I8([0x50, 0xfa][h])];
+                self.f.def(Code::VEX_Vpshufd_xmm_xmmm128_imm8, &ops);
+            } else {
+                let lanes: Vec<u8> = (0..w).flat_map(|i| ((h * w + i) as u32 / 2).to_le_bytes()).collect();
+                let lanes = self.pool(&lanes);
+                let lanes = self.put_fresh(lanes, w);
+                let wide = Code::EVEX_Vpermd_zmm_k1z_zmm_zmmm512b32;
+                let code = if w == 16 { wide } else { Code::VEX_Vpermd_ymm_ymm_ymmm256 };
+                self.f.def(code, &[Opnd::R(twice, size), Opnd::R(lanes, size), Opnd::R(mask, size)]);
+            }
+            let keep: Vec<u8> = (0..w).flat_map(|i| (((i % 2 == h) as u32).wrapping_neg()).to_le_bytes()).collect();
+            let keep = self.pool(&keep);
+            self.v3(V3::And, w, own, twice, keep);
+            self.load_masked(w, m, own)
+        });
+        let (a, b, r) = (Opnd::R(halves[0], size), Opnd::R(halves[1], size), self.f.reg(size));
+        let d = Opnd::R(r, size);
+        match w {
+            16 => {
+                let order: Vec<u8> =
+                    (0..16u32).flat_map(|i| if i < 8 { 2 * i } else { 2 * i + 1 }.to_le_bytes()).collect();
+                let order = self.pool(&order);
+                self.put(r, order, DType::I32, w);
+                // the indices are overwritten by the result
+                self.f.update(Code::EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32, &[d, a, b]);
+            }
+            8 => {
+                let t = Opnd::R(self.f.reg(size), size);
+                self.f.def(Code::VEX_Vshufps_ymm_ymm_ymmm256_imm8, &[t, a, b, Opnd::I8(0xd8)]);
+                self.f.def(Code::VEX_Vpermpd_ymm_ymmm256_imm8, &[d, t, Opnd::I8(0xd8)]);
+            }
+            _ => self.f.def(Code::VEX_Vshufps_xmm_xmm_xmmm128_imm8, &[d, a, b, Opnd::I8(0xd8)]),
         }
-        let alt = self.reg(alt, dt, w)?;
-        Ok(Val::R(self.blend(mask, Val::R(r), alt, w)))
+        r
+    }
+
+    fn put_fresh(&mut self, v: Val, w: usize) -> VReg {
+        let r = self.f.reg(vec_size(w));
+        self.put(r, v, DType::I32, w);
+        r
+    }
+
+    /// The distance of neighbouring lanes in memory, where it is the same for all.
+    fn lane_stride(&self, index: UOp) -> Option<i64> {
+        let offset = self.g.src_at(index, 1);
+        let lane = self.p.tiles.iter().find(|t| t.lane)?;
+        (self.tiles[offset.0 as usize].lane == 0).then(|| self.p.stride(index, lane.id))
     }
 
     /// 32-bit lanes from anywhere, through a gather instruction.
