@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 pub const OVERREAD_ELEMS: usize = 64;
 
 /// A kernel graph being optimised.
+#[derive(Clone)]
 pub struct Kernel {
     /// Scratch graph.
     pub g: Graph,
@@ -267,7 +268,15 @@ impl Kernel {
         if !matches!(kind, AxisKind::Loop | AxisKind::Reduce) {
             return Err(bad("the axis is not a loop"));
         }
+        let in_stage = |k: &Kernel| {
+            let id = k.g.range_arg(r).id;
+            k.nodes().into_iter().any(|u| k.g.op(u) == Op::Stage && k.g.ranges(u) >> id & 1 == 1)
+        };
         match o.op {
+            OptOp::Keep => return self.keep(r),
+            OptOp::Lane | OptOp::Upcast | OptOp::Accum | OptOp::Unroll if in_stage(self) => {
+                return Err(bad("a local array is made in this loop"));
+            }
             OptOp::PadTo => return self.pad_to(r, o.amount as usize, t),
             OptOp::Swap => {
                 let other = u8::try_from(o.amount).ok().and_then(|id| self.range_by_id(id));
@@ -288,7 +297,7 @@ impl Kernel {
             OptOp::Unroll => (AxisKind::Unroll, false),
             OptOp::Local => (AxisKind::Local(0), false),
             OptOp::Split => (kind, false),
-            OptOp::PadTo | OptOp::Swap | OptOp::Stage => unreachable!("handled above"),
+            OptOp::PadTo | OptOp::Swap | OptOp::Stage | OptOp::Keep => unreachable!("handled above"),
         };
         let overlap = !reduce && !t.has_local && self.repeatable();
         self.split(r, o.amount as usize, inner, lane, overlap)

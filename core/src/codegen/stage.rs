@@ -15,6 +15,8 @@ use smallvec::SmallVec;
 
 /// Elements that a stage may have.
 const MAX_ELEMS: usize = 1 << 26;
+/// Values that are compared with others, of one reduction.
+const MAX_LOOK: usize = 64;
 /// Rows that a transposing copy keeps in registers.
 const ROWS: usize = 8;
 
@@ -93,6 +95,73 @@ impl Kernel {
     }
 }
 
+/// A value that is computed along several axes of one length.
+pub(super) struct Repeated {
+    /// The value, and the axis it is computed along.
+    pub(super) first: (UOp, UOp),
+    /// The same value along other axes.
+    pub(super) others: Vec<(UOp, UOp)>,
+}
+
+impl Kernel {
+    /// Applies [`super::OptOp::Keep`].
+    pub(super) fn keep(&mut self, r: UOp) -> Result<()> {
+        let id = self.g.range_arg(r).id;
+        let bad = |what: &str| Error::value("opt", format!("keep {id}: {what}"));
+        let found = self.repeated(r).ok_or_else(|| bad("nothing is computed twice"))?;
+        let n = self.g.range_len(r);
+        if n > MAX_ELEMS {
+            return Err(bad("too large"));
+        }
+        let own = self.new_range(n, AxisKind::Fill, false)?;
+        let (value, dt) = (found.first.0, self.g.dtype(found.first.0));
+        let map = [(r, own)].into_iter().collect();
+        let value = substitute1(&mut self.g, value, &map);
+        let stage = self.g.node(Op::Stage, dt, &[value, own], Arg::None);
+        let mut map = FxHashMap::default();
+        for (v, along) in found.others.into_iter().chain([found.first]) {
+            let index = self.g.index(stage, along);
+            map.insert(v, self.g.load(index));
+        }
+        self.replace(&map);
+        Ok(())
+    }
+
+    /// The largest part of the reduction over `r` alone that is computed along other axes too.
+    pub(super) fn repeated(&mut self, r: UOp) -> Option<Repeated> {
+        let nodes = self.nodes();
+        let of = nodes.iter().copied().find(|&u| self.g.op(u) == Op::Reduce && self.g.src(u)[1..] == [r])?;
+        let mut live = vec![false; self.g.len()];
+        nodes.iter().for_each(|u| live[u.0 as usize] = true);
+        let (id, n, dt) = (self.g.range_arg(r).id, self.g.range_len(r), self.g.dtype(r));
+        let axes: Vec<UOp> = self.ranges();
+        let same = |k: &Kernel, x: UOp| x != r && k.g.range_len(x) == n && k.g.dtype(x) == dt;
+        let axes: Vec<UOp> = axes.into_iter().filter(|&x| same(self, x)).collect();
+        let inside = |g: &Graph, u: UOp| g.ranges(u) >> id & 1 == 1;
+        let mut inner = self.g.reachable(&[self.g.src_at(of, 0)]);
+        inner.retain(|&u| inside(&self.g, u) && self.g.op(u).is_alu() && !self.g.dtype(u).is_int());
+        for &v in inner.iter().rev().take(MAX_LOOK) {
+            let mut others = Vec::new();
+            for &x in &axes {
+                // a value that has both axes is no row of one
+                if self.g.ranges(v) >> self.g.range_arg(x).id & 1 == 1 {
+                    continue;
+                }
+                let map = [(r, x)].into_iter().collect();
+                let there = substitute1(&mut self.g, v, &map);
+                let there = simplify_with(&mut self.g, there, &mut self.memo);
+                if live.get(there.0 as usize) == Some(&true) {
+                    others.push((there, x));
+                }
+            }
+            if !others.is_empty() {
+                return Some(Repeated { first: (v, r), others });
+            }
+        }
+        None
+    }
+}
+
 /// The row-major number of the point of `axes`.
 fn row_major(g: &mut Graph, axes: &[UOp]) -> UOp {
     let mut at = g.idx(0);
@@ -146,6 +215,8 @@ fn fill(k: &mut Kernel, stage: UOp, id: u32, loops: &mut FxHashMap<u8, LoopInfo>
     }
     // vectors along the axis that is contiguous in memory
     let along = axes.iter().copied().find(|&r| stride(k, r) == Some(1));
+    // what is computed: along the last axis, where it is stored
+    let along = along.or_else(|| axes.last().copied().filter(|_| k.g.op(value) != Op::Load));
     if let (Some(lane), Some(r)) = (lane, along)
         && !k.g.range_arg(r).lane
         && k.g.kind(r) == AxisKind::Fill

@@ -118,7 +118,7 @@ impl Tensor {
     pub fn softmax(&self, axis: i64) -> Result<Tensor> {
         let x = self.to_float()?;
         let e = x.sub(x.max(&[axis], true)?.detach())?.exp()?;
-        e.div(e.sum(&[axis], true)?)
+        e.mul(e.sum(&[axis], true)?.reciprocal()?)
     }
 
     /// `ln(softmax(x))` along an axis.

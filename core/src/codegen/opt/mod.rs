@@ -28,6 +28,9 @@ pub enum OptOp {
     /// What is loaded from parameter `amount & 0xffff` (its load number `amount >> 16` there) is first copied to a local
     /// array, inside of the loop `axis` ([`OUTSIDE`] for none) and outside of all loops below that.
     Stage,
+    /// What the reduction over the axis computes and others compute again, each along an axis of its own, is computed once,
+    /// into a local array. Comes before opts that give such values tile axes.
+    Keep,
 }
 
 /// The level of [`OptOp::Stage`] outside of all loops.

@@ -6,7 +6,7 @@
 use super::{Opt, OptOp};
 use crate::codegen::axes::{Affine, Kernel, affine};
 use crate::target::{Lang, Target};
-use crate::uop::{Op, RangeSet, UOp};
+use crate::uop::{AxisKind, Op, RangeSet, UOp};
 use smallvec::SmallVec;
 
 /// A reduction that others read, or several: whole rows, not tiles.
@@ -28,6 +28,11 @@ struct Work {
 /// Instructions after a reduction over lanes: shuffles and adds that wait for each other.
 const FOLD: f64 = 20.0;
 
+/// A value of so many instructions is cheaper to store and load than to compute again.
+const KEPT_OPS: f64 = 8.0;
+/// The longest row that is kept: its bytes stay in the second level cache.
+const KEPT_ELEMS: usize = 1 << 16;
+
 /// Picks opts for a row kernel.
 pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     if t.lanes < 2 {
@@ -44,10 +49,39 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let folds = rows as f64 * FOLD * k.reduces().len() as f64;
     let along = cost(k, t, &work, &own) + folds;
     let across = best(k, t, &work, &outer).filter(|&r| cost(k, t, &work, &[r]) < along);
-    match across {
-        Some(r) => lanes(k, t, &[r]),
-        None => lanes(k, t, &own),
+    if let Some(r) = across {
+        return lanes(k, t, &[r]);
     }
+    let vectors = lanes(k, t, &own);
+    let width = vectors.iter().find(|o| o.op == OptOp::Lane).map_or(1, |o| o.amount as usize);
+    let mut opts = kept(k, t, width);
+    opts.extend(vectors);
+    opts
+}
+
+/// What is expensive is computed once per row and kept, if the row stays in the nearest caches.
+fn kept(k: &Kernel, t: &Target, width: usize) -> Vec<Opt> {
+    if t.has_local {
+        return Vec::new();
+    }
+    let mut k = k.clone();
+    let mut opts = Vec::new();
+    for r in k.ranges_of(AxisKind::Reduce) {
+        let n = k.g.range_len(r);
+        if n < width || n > KEPT_ELEMS {
+            continue;
+        }
+        let Some(found) = k.repeated(r) else { continue };
+        let id = k.g.range_arg(r).id;
+        let own = |u: &UOp| k.g.ranges(*u) >> id & 1 == 1 && k.g.dtype(*u).size() == 4;
+        let parts = k.g.reachable(&[found.first.0]);
+        let ops: f64 = parts.into_iter().filter(own).map(|u| instructions(&k, u)).sum();
+        let opt = Opt { op: OptOp::Keep, axis: id, amount: n as u32 };
+        if ops >= KEPT_OPS && k.apply(&opt, t).is_ok() {
+            opts.push(opt);
+        }
+    }
+    opts
 }
 
 fn survey(k: &Kernel) -> Vec<Work> {
@@ -59,21 +93,30 @@ fn survey(k: &Kernel) -> Vec<Work> {
             Op::Reduce => g.ranges(g.src_at(u, 0)),
             _ => g.ranges(u),
         };
-        let (address, ops) = match g.op(u) {
-            Op::Load | Op::Store => (Some(affine(g, g.src_at(g.src_at(u, 0), 1))), 1.0),
-            Op::Exp2 | Op::Log2 => (None, 14.0),
-            Op::Sin => (None, 30.0),
-            Op::Div | Op::Recip | Op::Sqrt => (None, 6.0),
-            Op::Reduce => (None, 1.0),
-            // integer arithmetic on indices is mostly addresses
-            op if op.is_alu() && !g.dtype(u).is_int() => (None, 1.0),
-            _ => continue,
-        };
+        let memory = matches!(g.op(u), Op::Load | Op::Store);
+        let address = memory.then(|| affine(g, g.src_at(g.src_at(u, 0), 1)));
+        let ops = instructions(k, u);
+        if ops == 0.0 {
+            continue;
+        }
         let points = all.iter().filter(|&&r| ranges >> g.range_arg(r).id & 1 == 1);
         let points = points.map(|&r| g.range_len(r) as f64).product();
         out.push(Work { ranges, points, address, ops });
     }
     out
+}
+
+/// Instructions of a node, for one vector or scalar.
+fn instructions(k: &Kernel, u: UOp) -> f64 {
+    match k.g.op(u) {
+        Op::Exp2 | Op::Log2 => 14.0,
+        Op::Sin => 30.0,
+        Op::Div | Op::Recip | Op::Sqrt => 6.0,
+        Op::Load | Op::Store | Op::Reduce => 1.0,
+        // integer arithmetic is mostly addresses
+        op if op.is_alu() && !k.g.dtype(u).is_int() => 1.0,
+        _ => 0.0,
+    }
 }
 
 /// Instructions of the kernel if these ranges have lanes.

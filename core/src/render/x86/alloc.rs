@@ -90,6 +90,30 @@ fn intervals(f: &Func, first_tiny: u32) -> Vec<Interval> {
     out
 }
 
+/// Most vector registers in use at once between two items: of all sizes, and of those below zmm.
+pub(super) fn pressure(f: &Func, begin: usize, end: usize) -> (usize, usize) {
+    let mut events: Vec<(u32, i32, bool)> = Vec::new();
+    for t in intervals(f, u32::MAX) {
+        let size = f.regs[t.reg.0 as usize];
+        if size.is_vec() && t.end >= 2 * begin as u32 && t.start <= 2 * end as u32 {
+            events.push((t.start, 1, size != Size::Z));
+            events.push((t.end + 1, -1, size != Size::Z));
+        }
+    }
+    events.sort_unstable();
+    let (mut now, mut most) = ([0i32; 2], [0i32; 2]);
+    for (at, by, small) in events {
+        now[0] += by;
+        now[1] += if small { by } else { 0 };
+        if at >= 2 * begin as u32 {
+            most = [most[0].max(now[0]), most[1].max(now[1])];
+        } else {
+            most = now;
+        }
+    }
+    (most[0] as usize, most[1] as usize)
+}
+
 /// Physical registers read at the start (the arguments) may not be given out before they were read.
 fn argument_limits(f: &Func) -> Vec<(u8, u32)> {
     let mut out = Vec::new();

@@ -120,6 +120,7 @@ pub(super) enum Item {
 pub(super) struct Pool {
     pub(super) bytes: Vec<u8>,
     known: FxHashMap<Vec<u8>, i32>,
+    lens: FxHashMap<i32, usize>,
 }
 
 impl Pool {
@@ -132,11 +133,17 @@ impl Pool {
         self.bytes.resize(at, 0);
         self.bytes.extend_from_slice(data);
         self.known.insert(data.to_vec(), at as i32);
+        self.lens.insert(at as i32, data.len());
         at as i32
     }
 }
 
 impl Pool {
+    /// Bytes of the constant at an offset.
+    pub(super) fn len_at(&self, at: i32) -> Option<usize> {
+        self.lens.get(&at).copied()
+    }
+
     /// Does this operand name a constant of zeros?
     pub(super) fn is_zero(&self, m: &Mem, bytes: u32) -> bool {
         let at = m.disp as usize;

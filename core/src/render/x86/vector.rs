@@ -24,6 +24,12 @@ impl Lower<'_> {
         if !vectors {
             return self.pack(dt, w, |l, i| l.alu_scalar(u, pt, off + i));
         }
+        if let Some((max, first, second)) = self.picks(u) {
+            let b = self.demand(second, pt, off, w)?;
+            let (a, d) = (self.demand_reg(first, pt, off, w)?, self.fresh(dt, w));
+            self.v3(if max { V3::MaxPs } else { V3::MinPs }, w, d, a, b);
+            return Ok(Val::R(d));
+        }
         let a = self.demand(src[0], pt, off, w)?;
         Ok(match op {
             Op::Cast => self.cast_vector(sdt, dt, w, a)?,
@@ -67,6 +73,18 @@ impl Lower<'_> {
                 Val::R(self.binary_vector(op, sdt, w, a, b, None)?)
             }
         })
+    }
+
+    /// Is `u` one of `a < b ? b : a` (a maximum) and `a < b ? a : b`? The instruction's operands: it gives the second unless
+    /// the first compares as wanted.
+    fn picks(&self, u: UOp) -> Option<(bool, UOp, UOp)> {
+        let g = self.g;
+        let [cond, x, y] = *g.src(u) else { return None };
+        if g.op(u) != Op::Where || g.dtype(u) != DType::F32 || g.op(cond) != Op::CmpLt {
+            return None;
+        }
+        let (a, b) = (g.src_at(cond, 0), g.src_at(cond, 1));
+        ((x, y) == (b, a) || (x, y) == (a, b)).then_some((x == b, x, y))
     }
 
     /// A vector operand: a memory operand if it is a load with no other use.

@@ -105,7 +105,7 @@ impl Build<'_> {
         let (lo, hi) = (self.c(lo), self.c(hi));
         let below = self.less(x, lo);
         let y = self.select(below, lo, x);
-        let above = self.less(hi, x);
+        let above = self.less(hi, y);
         self.select(above, hi, y)
     }
 
