@@ -273,7 +273,7 @@ impl Kernel {
             k.nodes().into_iter().any(|u| k.g.op(u) == Op::Stage && k.g.ranges(u) >> id & 1 == 1)
         };
         match o.op {
-            OptOp::Keep => return self.keep(r),
+            OptOp::Keep => return if t.has_local { Err(bad("not on a GPU yet")) } else { self.keep(r) },
             OptOp::Lane | OptOp::Upcast | OptOp::Accum | OptOp::Unroll if in_stage(self) => {
                 return Err(bad("a local array is made in this loop"));
             }

@@ -113,6 +113,10 @@ impl Kernel {
         if n > MAX_ELEMS {
             return Err(bad("too large"));
         }
+        let open = self.g.ranges(found.first.0);
+        if self.ranges().iter().any(|&x| self.g.kind(x).is_tile() && open >> self.g.range_arg(x).id & 1 == 1) {
+            return Err(bad("the value is a tile"));
+        }
         let own = self.new_range(n, AxisKind::Fill, false)?;
         let (value, dt) = (found.first.0, self.g.dtype(found.first.0));
         let map = [(r, own)].into_iter().collect();
