@@ -197,13 +197,22 @@ impl Emit<'_> {
         }
     }
 
-    /// `x < y ? y : x` and `y < x ? y : x` are one instruction each: the pseudo-maximum and minimum of x and y.
+    /// `x < y ? y : x` and `y < x ? y : x` are one instruction each: the pseudo-maximum and minimum of x and y. In
+    /// `high < z ? high : x` with x the larger of z and a lower constant, z may stand for x.
     fn extreme(&self, u: UOp) -> Option<Op> {
         let g = &self.p.g;
         let &[c, y, x] = g.src(u) else { return None };
-        match g.src(c) {
-            &[a, b] if g.op(c) == Op::CmpLt && (a, b) == (x, y) => Some(Op::Max),
-            &[a, b] if g.op(c) == Op::CmpLt && (a, b) == (y, x) => Some(Op::Min),
+        let &[a, b] = g.src(c) else { return None };
+        let number = |u: UOp| g.const_val(u).map(|v| v.as_f64());
+        let raised = |z: UOp| match g.src(x) {
+            &[_, low, from] => from == z && self.extreme(x) == Some(Op::Max) && number(low) < number(y),
+            _ => false,
+        };
+        match g.op(c) {
+            Op::CmpLt if (a, b) == (x, y) => Some(Op::Max),
+            Op::CmpLt if a == y && (b == x || g.op(x) == Op::Where && number(y).is_some() && raised(b)) => {
+                Some(Op::Min)
+            }
             _ => None,
         }
     }

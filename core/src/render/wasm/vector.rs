@@ -113,8 +113,10 @@ impl Emit<'_> {
                 Op::Sub => w.f32x4_sub(),
                 Op::Mul => w.f32x4_mul(),
                 Op::Div => w.f32x4_div(),
-                Op::Max => w.f32x4_max(),
-                Op::Min => w.f32x4_min(),
+                Op::Max | Op::Min => {
+                    self.vec_extreme(op);
+                    return Ok(());
+                }
                 Op::CmpLt => w.f32x4_lt(),
                 Op::CmpEq => w.f32x4_eq(),
                 Op::CmpNe => w.f32x4_ne(),
@@ -174,11 +176,24 @@ impl Emit<'_> {
         }
         self.vec(x)?;
         self.vec(y)?;
-        match op {
-            Op::Max => self.f.w().f32x4_max(),
-            _ => self.f.w().f32x4_min(),
-        };
+        self.vec_extreme(op);
         Ok(())
+    }
+
+    /// Larger or smaller of the two f32 vectors on the stack, NaN if either is. Engines take eight instructions for theirs.
+    fn vec_extreme(&mut self, op: Op) {
+        let (x, y) = (self.f.local(ValType::V128), self.f.local(ValType::V128));
+        self.f.w().local_set(y).local_set(x);
+        // x where x is NaN; the pseudo-extreme of y and x is y where y is
+        self.f.w().local_get(x).local_get(y).local_get(x);
+        match op {
+            Op::Max => self.f.w().f32x4_pmax(),
+            _ => self.f.w().f32x4_pmin(),
+        };
+        self.f.w().local_get(x).local_get(x).f32x4_ne();
+        self.vec_select();
+        self.f.release(x);
+        self.f.release(y);
     }
 
     /// `x < y ? y : x` or `y < x ? y : x`: x if either is NaN.

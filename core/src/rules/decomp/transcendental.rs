@@ -165,9 +165,9 @@ fn exp(b: &mut Build<'_>, x: UOp) -> UOp {
     let r = b.muladdc(n, -ln2[0], x);
     let r = b.muladdc(n, -ln2[1], r);
     let q = if is_f32(b) { b.poly(r, &EXP_F32) } else { b.poly(r, &EXP_F64) };
-    let r2 = b.mul(r, r);
-    let q = b.mul(q, r2);
-    let p = b.add(q, r);
+    let q = b.mul(q, r);
+    let q = b.addc(q, 1.0);
+    let p = b.mul(q, r);
     let p = b.addc(p, 1.0);
     scale(b, p, bits)
 }
