@@ -222,6 +222,25 @@ impl Runner {
         }
     }
 
+    /// Seconds per call of the plan for these inputs, each kernel run to its end. `None` before their first run.
+    pub fn time_calls(
+        &mut self,
+        engine: &mut Engine,
+        inputs: &Inputs,
+        clock: &mut dyn FnMut() -> f64,
+    ) -> Result<Option<(Plan, Vec<f64>)>> {
+        let Some(Ready { replay: Some(replay), inputs: old, .. }) = self.ready.get(&inputs.key) else {
+            return Ok(None);
+        };
+        let mut swap: FxHashMap<u32, u32> = FxHashMap::default();
+        for (old, feed) in old.iter().zip(&inputs.feeds) {
+            let Feed::Tensor(t) = feed else { continue };
+            swap.extend(old.zip(buffer_of(t)));
+        }
+        let times = engine.time_calls(&mut self.session.state(), replay, &swap, clock)?;
+        Ok(Some((replay.plan().clone(), times)))
+    }
+
     fn again(&mut self, engine: &mut Engine, run: &mut Run) -> Result<Vec<(String, Tensor)>> {
         let ready = &self.ready[&run.key];
         let mut swap: FxHashMap<u32, u32> = FxHashMap::default();

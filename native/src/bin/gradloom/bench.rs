@@ -2,6 +2,8 @@
 
 use super::json::Json;
 use super::{Failure, Job, Outcome, Progress, files};
+use gradloom::OnnxModel;
+use gradloom::io::onnx::Inputs;
 use gradloom::io::{HostTensor, npz};
 use gradloom::model::read_file;
 use std::path::{Path, PathBuf};
@@ -26,6 +28,9 @@ pub(crate) struct Timing {
     /// The outputs wanted, in a .npz file: `relerr` is then the largest difference relative to the largest value
     #[arg(long, value_name = "FILE")]
     expect: Option<PathBuf>,
+    /// Time every kernel on its own; the most costly come first on stderr
+    #[arg(long)]
+    profile: bool,
 }
 
 pub(crate) fn bench(job: &Job, how: &Timing, progress: Progress) -> Outcome<Json> {
@@ -73,6 +78,9 @@ pub(crate) fn bench(job: &Job, how: &Timing, progress: Progress) -> Outcome<Json
         drop(outputs);
         model.collect();
     }
+    if how.profile {
+        profile(&mut model, &inputs)?;
+    }
     times.sort_by(f64::total_cmp);
     io.sort_by(f64::total_cmp);
     let plan = model.plan(&hosts)?.unwrap_or_default();
@@ -103,6 +111,29 @@ pub(crate) fn bench(job: &Job, how: &Timing, progress: Progress) -> Outcome<Json
         ("gbytes_s", Json::Num(bytes as f64 / times[0] / 1e6, 3)),
         ("peak_bytes", Json::count(model.counters().peak_bytes)),
     ]))
+}
+
+/// One line for each program of the plan: share, milliseconds of all its launches, launches, rates, name.
+fn profile(model: &mut OnnxModel, inputs: &Inputs) -> Outcome<()> {
+    let Some((plan, times)) = model.profile(inputs, 5)? else { return Ok(()) };
+    let mut rows: Vec<(u128, f64, usize)> = Vec::new();
+    for (call, t) in plan.calls.iter().zip(&times) {
+        match rows.iter_mut().find(|r| r.0 == call.program) {
+            Some(r) => (r.1, r.2) = (r.1 + t, r.2 + 1),
+            None => rows.push((call.program, *t, 1)),
+        }
+    }
+    rows.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let all: f64 = times.iter().sum();
+    eprintln!("share       ms  launches  GFLOP/s     GB/s  kernel");
+    for (key, t, n) in rows {
+        let Some(p) = model.engine().program(key) else { continue };
+        let rate = |work: u64| work as f64 * n as f64 / t / 1e9;
+        let (flops, bytes) = (rate(p.flops), rate(p.bytes));
+        let (share, ms) = (t / all * 100.0, t * 1e3);
+        eprintln!("{share:4.1}% {ms:8.3} {n:9} {flops:8.1} {bytes:8.1}  {}", p.source.name);
+    }
+    Ok(())
 }
 
 fn ms(since: Instant) -> f64 {
