@@ -50,6 +50,9 @@ impl View<'_> {
         if tile.lane.is_none_or(|l| !a.has(self.id(l))) {
             return false; // rows along the reduction: a few streams
         }
+        if !matches!(tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)), Some(1 | 2)) {
+            return false; // gathers cost more than the cache
+        }
         let inside = self.reds.iter().filter(|&&r| a.has(self.id(r)));
         let steps: usize = inside.clone().map(|&r| self.len(r)).product();
         let lines = steps * (tile.width * 4).div_ceil(64);

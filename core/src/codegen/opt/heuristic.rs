@@ -163,7 +163,7 @@ impl<'a> View<'a> {
 
     /// Registers beside the accumulators: multiply-adds run over the tile with its first axis outermost, and a value stays
     /// until no axis outside of it repeats it.
-    fn held(&self, tile: &Tile) -> usize {
+    fn held(&self, tile: &Tile, cheaper: impl Fn(&Access) -> bool) -> usize {
         let mut axes: SmallVec<[(usize, UOp, usize); 2]> = SmallVec::new();
         for (i, &(r, f)) in tile.ups.iter().enumerate() {
             if let Some(r) = r.filter(|_| f > 1) {
@@ -175,8 +175,11 @@ impl<'a> View<'a> {
         let one = |a: &Access| {
             let has = |r: UOp| a.has(self.id(r));
             let vectors = if tile.lane.is_some_and(has) { tile.vectors } else { 1 };
-            let Some(first) = axes.iter().position(|x| !has(x.1)) else { return 1 };
-            axes[first..].iter().filter(|x| has(x.1)).map(|x| x.2).product::<usize>() * vectors
+            // gates of lanes that are not paid in a copy wait in registers, one a tap
+            let masks = self.blocks && tile.lane.is_some_and(|l| a.gated >> self.id(l) & 1 == 1);
+            let masks = if masks && !cheaper(a) { 3 * tile.vectors } else { 0 };
+            let Some(first) = axes.iter().position(|x| !has(x.1)) else { return 1 + masks };
+            masks + axes[first..].iter().filter(|x| has(x.1)).map(|x| x.2).product::<usize>() * vectors
         };
         self.inner.iter().map(one).sum()
     }
@@ -194,7 +197,7 @@ impl<'a> View<'a> {
             self.staged_cost(a, tile).map_or((plain, false), |s| if s < plain { (s, true) } else { (plain, false) })
         };
         let loads: f64 = self.inner.iter().map(|a| cost(a).0).sum();
-        if accs + self.held(tile) > self.t.vector_registers {
+        if accs + self.held(tile, |a| cost(a).1) > self.t.vector_registers {
             return None;
         }
         let work = accs as f64;
@@ -244,7 +247,12 @@ impl<'a> View<'a> {
         let useful = |r: UOp| self.inner.iter().any(|a| a.ranges >> self.id(r) & 1 == 0);
         for lane in lane_options {
             let max_vectors = match lane {
-                Some(l) if self.len(l) >= lanes => (self.len(l).div_ceil(lanes)).min(4),
+                Some(l) if self.len(l) >= lanes => {
+                    // nothing to reuse: long runs of memory instead
+                    let wide = self.blocks && self.outs.iter().all(|&r| r == l || !useful(r));
+                    let most = if wide && self.outs.contains(&l) { self.t.vector_registers / 2 } else { 4 };
+                    (self.len(l).div_ceil(lanes)).min(most)
+                }
                 Some(l) if self.len(l) * 2 <= lanes && !self.t.has_local => continue,
                 _ => 1,
             };
@@ -277,6 +285,9 @@ impl<'a> View<'a> {
             }
         }
         let Some(tile) = best else { return };
+        if self.streams(&tile, opts) {
+            return;
+        }
         for (r, f) in tile.ups.iter().filter_map(|&(r, f)| r.map(|r| (r, f))).filter(|x| x.1 > 1) {
             opts.push(Opt { op: OptOp::Upcast, axis: self.id(r), amount: f as u32 });
         }
@@ -306,6 +317,23 @@ impl<'a> View<'a> {
             let op = if self.k.g.kind(l).is_reduce() { OptOp::Accum } else { OptOp::Upcast };
             opts.push(Opt { op, axis: self.id(l), amount: vectors as u32 });
         }
+    }
+
+    /// A long sum of memory that is read once: several streams, which the processor fetches ahead one by one.
+    fn streams(&self, tile: &Tile, opts: &mut Vec<Opt>) -> bool {
+        const STREAMS: usize = 4;
+        let Some(r) = tile.lane.filter(|r| self.reds.contains(r) && tile.ups.iter().all(|u| u.1 == 1)) else {
+            return false;
+        };
+        let width = (tile.width / 2).max(self.t.lanes);
+        let n = self.len(r);
+        if !self.blocks || n < 1 << 16 || !n.is_multiple_of(STREAMS * width) || self.inner.len() != 1 {
+            return false;
+        }
+        opts.push(Opt { op: OptOp::Split, axis: self.id(r), amount: (n / STREAMS) as u32 });
+        opts.push(Opt { op: OptOp::Accum, axis: self.id(r), amount: STREAMS as u32 });
+        opts.push(Opt { op: OptOp::Lane, axis: self.k.next_id, amount: width as u32 });
+        true
     }
 
     /// Repeats short innermost reduction loops, so that small windows cost no loop control.
@@ -340,6 +368,9 @@ impl<'a> View<'a> {
             let waste = self.len(r).div_ceil(lanes) as f64 * lanes as f64 / self.len(r) as f64;
             self.inner.iter().chain(&self.store).map(at).sum::<f64>() * waste
         };
+        if self.turn(opts) {
+            return;
+        }
         let options = self.outs.iter().copied().filter(|&r| self.len(r) > 1);
         let Some(best) = options.min_by(|&a, &b| cost(a).total_cmp(&cost(b))) else { return };
         if cost(best) >= (lanes * (self.inner.len() + 1)) as f64 {
@@ -354,6 +385,35 @@ impl<'a> View<'a> {
             1
         };
         self.lane(best, vectors * lanes, opts);
+    }
+
+    /// A transposition: lanes along what is contiguous in what is read, registers along what is contiguous in what is written,
+    /// in squares that few pages hold.
+    fn turn(&self, opts: &mut Vec<Opt>) -> bool {
+        const ROWS: usize = 8;
+        const PAGES: usize = 256;
+        let stride = |a: &Access, r: UOp| a.affine.stride(&self.k.g, r);
+        let Some(store) = self.store.as_ref().filter(|a| self.blocks && self.t.lang == Lang::X86 && a.gated == 0)
+        else {
+            return false;
+        };
+        let long = |r: &UOp| self.len(*r) >= 2 * ROWS;
+        let to = self.outs.iter().copied().filter(long).find(|&r| stride(store, r) == Some(1));
+        let from = self.outs.iter().copied().filter(long).find(|&r| {
+            Some(r) != to
+                && self.inner.iter().all(|a| stride(a, r) == Some(1) || a.ranges >> self.id(r) & 1 == 0)
+                && self.inner.iter().any(|a| stride(a, r) == Some(1) && to.is_some_and(|t| stride(a, t) != Some(0)))
+        });
+        let (Some(to), Some(from)) = (to, from) else { return false };
+        let width = if self.len(from) >= 16 { 16 } else { 8 };
+        opts.push(Opt { op: OptOp::Upcast, axis: self.id(to), amount: ROWS as u32 });
+        opts.push(Opt { op: OptOp::Lane, axis: self.id(from), amount: width });
+        let rows = self.len(to).div_ceil(ROWS);
+        if rows > 2 * PAGES / ROWS && self.id(from) < self.id(to) && self.outs.len() == 2 {
+            opts.push(Opt { op: OptOp::Split, axis: self.id(to), amount: (PAGES / ROWS) as u32 });
+            opts.push(Opt { op: OptOp::Swap, axis: self.id(from), amount: self.id(to) as u32 });
+        }
+        true
     }
 
     /// Threads of a workgroup: from the innermost output axis outwards, up to 64 or so.
