@@ -234,8 +234,7 @@ impl Lower<'_> {
     /// The distance of neighbouring lanes in memory, where it is the same for all.
     fn lane_stride(&self, index: UOp) -> Option<i64> {
         let offset = self.g.src_at(index, 1);
-        let lane = self.p.tiles.iter().find(|t| t.lane)?;
-        (self.tiles[offset.0 as usize].lane == 0).then(|| self.p.stride(index, lane.id))
+        (self.tiles[offset.0 as usize].lane == 0).then(|| self.p.lane_stride(index, !0))
     }
 
     /// 32-bit lanes from anywhere, through a gather instruction.
@@ -467,7 +466,7 @@ impl Lower<'_> {
     fn turned(&self, u: UOp) -> Option<(u8, u16)> {
         let [index, value] = *self.g.src(u) else { return None };
         let (tile, offset) = (&self.tiles[u.0 as usize], self.g.src_at(index, 1));
-        let apart = self.lane_stride(index).is_some_and(|s| s != 1);
+        let apart = self.lane_stride(index).is_some_and(|s| s > 1);
         if !apart || !tile.lane.is_multiple_of(8) || !words(self.g.dtype(value)) || !self.narrows(value) {
             return None;
         }
