@@ -373,3 +373,58 @@ fn norms_are_one_kernel() {
         assert_eq!((layer, group, columns, scores), (1, 1, 1, 2), "on {}", t.name);
     }
 }
+
+/// Assigns of tensors that depend on each other at the same place are one kernel; a permuted read is not, and neither is a
+/// reader of the old state.
+#[test]
+fn steps_are_one_kernel() {
+    let n = 24;
+    let kernels = |make: &dyn Fn(&mut Graph, [UOp; 3]) -> Vec<UOp>| {
+        let mut g = Graph::new();
+        let x = [0, 1, 2].map(|i| g.param(i, DType::F32, n));
+        let roots = make(&mut g, x);
+        schedule(&g, &roots, 3, &Target::x86(Isa::Avx2, 1)).unwrap()
+    };
+    let assign = |g: &mut Graph, x: UOp, v: UOp| {
+        let store = g.store(x, v);
+        g.after(x, &[store])
+    };
+    let step = kernels(&|g, [p, m, d]| {
+        let half = g.float(0.5, DType::F32);
+        let scaled = g.binary(Op::Mul, m, half);
+        let v = g.binary(Op::Add, scaled, d);
+        let m = assign(g, m, v);
+        let v = g.binary(Op::Sub, p, m);
+        vec![m, assign(g, p, v)]
+    });
+    assert_eq!(step.kernels.len(), 1);
+    let (written, read) = step.kernels[0].split_args();
+    assert_eq!((written.len(), read.len()), (2, 1), "{:?}", step.kernels[0].args);
+    let p = compile(&step.kernels[0].ast, &Target::x86(Isa::Avx2, 1), None).unwrap();
+    let bytes = |v: f32| (0..n).flat_map(|i| (v + i as f32).to_le_bytes()).collect::<Vec<u8>>();
+    let start = [bytes(100.0), bytes(10.0), bytes(1.0)];
+    let mut args: Vec<Vec<u8>> = step.kernels[0].args.iter().map(|&b| start[b].clone()).collect();
+    eval_program(&p.g, &p.order, &mut args, &[], p.grid).unwrap();
+    let result = |b: usize| {
+        let at = step.kernels[0].args.iter().position(|&x| x == b).unwrap();
+        f32::from_le_bytes(args[at][4..8].try_into().unwrap())
+    };
+    assert_eq!((result(1), result(0)), (0.5 * 11.0 + 2.0, 101.0 - 7.5));
+
+    let flipped = kernels(&|g, [p, m, d]| {
+        let v = g.binary(Op::Add, m, d);
+        let m = assign(g, m, v);
+        let back = g.node(Op::Flip, DType::F32, &[m], Arg::Axes([0].into_iter().collect()));
+        let v = g.binary(Op::Sub, p, back);
+        vec![m, assign(g, p, v)]
+    });
+    assert_eq!(flipped.kernels.len(), 2);
+    let overwritten = kernels(&|g, [p, m, d]| {
+        let back = g.node(Op::Flip, DType::F32, &[d], Arg::Axes([0].into_iter().collect()));
+        let v = g.binary(Op::Add, m, back);
+        let m = assign(g, m, v);
+        let v = g.binary(Op::Sub, d, p);
+        vec![m, assign(g, d, v)]
+    });
+    assert_eq!(overwritten.kernels.len(), 2);
+}

@@ -19,7 +19,7 @@ pub const OVERREAD_ELEMS: usize = 64;
 pub struct Kernel {
     /// Scratch graph.
     pub g: Graph,
-    /// Sink of one Store.
+    /// Sink of Stores over the same loops.
     pub sink: UOp,
     /// First free range id.
     pub next_id: u8,
@@ -117,7 +117,7 @@ impl Kernel {
         self.nodes().into_iter().filter(|&u| self.g.op(u) == Op::Reduce).collect()
     }
 
-    /// The one Store.
+    /// The first Store: all are at one place of their buffers.
     pub fn store(&self) -> UOp {
         self.g.src_at(self.sink, 0)
     }

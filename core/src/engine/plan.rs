@@ -109,8 +109,8 @@ pub fn render(p: &Arc<Program>, t: &Target) -> Result<Code> {
 fn read_and_written(kernels: &[Kernel]) -> FxHashSet<(usize, usize)> {
     let mut pairs = FxHashSet::default();
     for k in kernels {
-        let Some((&written, read)) = k.args.split_first() else { continue };
-        pairs.extend(read.iter().map(|&r| (written, r)));
+        let (written, read) = k.split_args();
+        pairs.extend(written.iter().flat_map(|&w| read.iter().map(move |&r| (w, r))));
     }
     pairs
 }

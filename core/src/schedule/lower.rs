@@ -160,7 +160,7 @@ impl<'a> Lower<'a> {
         Ok(Pending {
             kernel: Kernel { ast: Ast { g: clean, sink }, args: self.args },
             reads: self.reads,
-            writes: (buffer, version),
+            writes: SmallVec::from_elem((buffer, version), 1),
         })
     }
 

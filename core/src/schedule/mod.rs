@@ -9,13 +9,14 @@ pub mod early;
 pub mod fuse;
 pub mod lower;
 pub mod order;
+pub mod outputs;
 pub mod rows;
 
 use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
 use crate::{DType, Result};
 
-/// A kernel graph: `Sink(Store(Index(Param 0, ..), value))` over open ranges of kind Loop.
+/// A kernel graph: `Sink(Store(Index(Param 0, ..), value), ..)` over open ranges of kind Loop.
 #[derive(Clone)]
 pub struct Ast {
     /// Its own graph, numbered canonically.
@@ -29,8 +30,15 @@ pub struct Ast {
 pub struct Kernel {
     /// What to compute.
     pub ast: Ast,
-    /// Index into [`Schedule::buffers`] per parameter slot; slot 0 is written.
+    /// Index into [`Schedule::buffers`] per parameter slot; those written come first.
     pub args: Vec<usize>,
+}
+
+impl Kernel {
+    /// The arguments that the kernel writes, and those that it only reads.
+    pub fn split_args(&self) -> (&[usize], &[usize]) {
+        self.args.split_at(self.ast.g.src(self.ast.sink).len().min(self.args.len()))
+    }
 }
 
 /// Where a buffer of a schedule comes from.
@@ -72,7 +80,7 @@ pub fn schedule(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Result
     let cuts = fuse::choose(&g, &roots, t);
     let mut buffers = external_buffers(&g, &roots, n_params);
     let kernels = lower::kernels(&g, &roots, &cuts, &mut buffers, t)?;
-    let kernels = order::order(kernels);
+    let kernels = order::order(outputs::merge(kernels, t));
     let roots = roots.iter().map(|&r| cuts.buffer_of(&g, r, &buffers)).collect();
     Ok(Schedule { kernels, buffers: buffers.list, roots })
 }

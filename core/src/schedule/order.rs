@@ -2,6 +2,7 @@
 
 use super::Kernel;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::collections::BTreeSet;
 
 /// A buffer at a version; each assign into it makes the next one.
@@ -13,17 +14,17 @@ pub struct Pending {
     pub kernel: Kernel,
     /// States read.
     pub reads: Vec<State>,
-    /// State written.
-    pub writes: State,
+    /// States written.
+    pub writes: SmallVec<[State; 1]>,
 }
 
-/// Sorts kernels topologically, keeping the given order among independent ones.
-pub fn order(pending: Vec<Pending>) -> Vec<Kernel> {
+/// Which kernels must run after each kernel.
+pub fn edges(pending: &[Pending]) -> Vec<BTreeSet<usize>> {
     let n = pending.len();
     let mut writers: FxHashMap<State, Vec<usize>> = FxHashMap::default();
     let mut readers: FxHashMap<State, Vec<usize>> = FxHashMap::default();
     for (i, p) in pending.iter().enumerate() {
-        writers.entry(p.writes).or_default().push(i);
+        p.writes.iter().for_each(|&w| writers.entry(w).or_default().push(i));
         for &r in &p.reads {
             readers.entry(r).or_default().push(i);
         }
@@ -35,17 +36,25 @@ pub fn order(pending: Vec<Pending>) -> Vec<Kernel> {
                 then[w].insert(i);
             }
         }
-        let (buffer, version) = p.writes;
-        if version > 0 {
+        for &(buffer, version) in p.writes.iter().filter(|w| w.1 > 0) {
             let before = (buffer, version - 1);
             for &b in readers.get(&before).into_iter().chain(writers.get(&before)).flatten() {
                 then[b].insert(i);
             }
         }
     }
-    let mut waits = vec![0usize; n];
     for (i, set) in then.iter_mut().enumerate() {
         set.remove(&i);
+    }
+    then
+}
+
+/// Sorts kernels topologically, keeping the given order among independent ones.
+pub fn order(pending: Vec<Pending>) -> Vec<Kernel> {
+    let n = pending.len();
+    let then = edges(&pending);
+    let mut waits = vec![0usize; n];
+    for set in &then {
         for &j in set.iter() {
             waits[j] += 1;
         }

@@ -1,0 +1,191 @@
+//! Kernels with several results: elementwise kernels over the same loops become one, where they share what they read or
+//! one reads what another writes at the same place. An optimiser's step is one kernel per parameter this way.
+
+use super::order::{Pending, edges};
+use super::{Ast, Kernel};
+use crate::target::Target;
+use crate::uop::{Arg, Graph, Op, UOp};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+
+/// Earlier kernels that a kernel is compared with.
+const LOOK_BACK: usize = 4;
+/// Nodes of a kernel that is not made larger.
+const MAX_NODES: usize = 400;
+
+/// Joins kernels into groups; the others stay as they are.
+pub fn merge(mut pending: Vec<Pending>, t: &Target) -> Vec<Pending> {
+    let then = edges(&pending);
+    // where a kernel went; groups are named by their first kernel
+    let mut group: Vec<usize> = (0..pending.len()).collect();
+    let mut members: Vec<Vec<usize>> = (0..pending.len()).map(|i| vec![i]).collect();
+    let mut by_loops: FxHashMap<Vec<usize>, Vec<usize>> = FxHashMap::default();
+    for i in 0..pending.len() {
+        let Some(loops) = elementwise(&pending[i].kernel.ast) else { continue };
+        let list = by_loops.entry(loops).or_default();
+        let found = list.iter().rev().take(LOOK_BACK).copied().find_map(|a| {
+            let order = Order { then: &then, group: &group, members: &members };
+            if !related(&pending[a], &pending[i]) || order.reaches(i, a, false) || order.reaches(a, i, true) {
+                return None;
+            }
+            joined(&pending[a], &pending[i], t).map(|p| (a, p))
+        });
+        match found {
+            Some((a, p)) => {
+                pending[a] = p;
+                group[i] = a;
+                members[a].push(i);
+                members[i].clear();
+            }
+            None => list.push(i),
+        }
+    }
+    pending.into_iter().enumerate().filter(|(i, _)| group[*i] == *i).map(|(_, p)| p).collect()
+}
+
+/// Lengths of the loops of a kernel without reductions.
+fn elementwise(ast: &Ast) -> Option<Vec<usize>> {
+    let g = &ast.g;
+    if g.len() > MAX_NODES || g.iter().any(|u| g.op(u) == Op::Reduce) {
+        return None;
+    }
+    let mut loops: Vec<(u8, usize)> =
+        g.iter().filter(|&u| g.op(u) == Op::Range).map(|u| (g.range_arg(u).id, g.range_len(u))).collect();
+    loops.sort_unstable();
+    Some(loops.into_iter().map(|l| l.1).collect())
+}
+
+/// Do two kernels read the same, or one what the other writes?
+fn related(a: &Pending, b: &Pending) -> bool {
+    b.reads.iter().any(|r| a.writes.contains(r) || a.reads.contains(r))
+}
+
+struct Order<'a> {
+    then: &'a [BTreeSet<usize>],
+    group: &'a [usize],
+    members: &'a [Vec<usize>],
+}
+
+impl Order<'_> {
+    /// Must group `to` come after group `from`? With `around`, only paths through other groups count.
+    fn reaches(&self, from: usize, to: usize, around: bool) -> bool {
+        let mut seen = FxHashSet::default();
+        let mut stack = vec![(from, true)];
+        while let Some((x, first)) = stack.pop() {
+            for &j in self.members[x].iter().flat_map(|m| &self.then[*m]) {
+                let y = self.group[j];
+                if y == to && !(first && around) {
+                    return true;
+                }
+                if y != to && y != from && seen.insert(y) {
+                    stack.push((y, false));
+                }
+            }
+        }
+        false
+    }
+}
+
+/// Both kernels as one; `None` if one reads elsewhere what the other writes, or there are too many buffers.
+fn joined(a: &Pending, b: &Pending, t: &Target) -> Option<Pending> {
+    let written = |p: &Pending| p.writes.iter().map(|s| s.0).collect::<Vec<_>>();
+    let (wa, wb) = (written(a), written(b));
+    if wa.iter().any(|x| wb.contains(x)) {
+        return None;
+    }
+    // results first, then what is read
+    let mut args: Vec<usize> = wa.iter().chain(&wb).copied().collect();
+    for x in a.kernel.args.iter().chain(&b.kernel.args) {
+        if !args.contains(x) {
+            args.push(*x);
+        }
+    }
+    if args.len() > t.max_buffers {
+        return None;
+    }
+    let mut g = Graph::new();
+    let mut bring = |p: &Pending| -> UOp {
+        let from = &p.kernel.ast.g;
+        g.import(from, &[p.kernel.ast.sink], |g, u| match from.arg(u) {
+            Arg::Param { slot, len } => {
+                let at = args.iter().position(|x| *x == p.kernel.args[*slot as usize])?;
+                Some(g.param(at as u32, from.dtype(u), *len))
+            }
+            _ => None,
+        })[0]
+    };
+    let (sa, sb) = (bring(a), bring(b));
+    let stores: Vec<UOp> = g.srcs(sa).into_iter().collect();
+    // what `b` reads of `a`'s results it takes from where it was computed
+    let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
+    for u in g.reachable(&[sb]) {
+        let src: SmallVec<[UOp; 4]> = g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
+        let mut v = g.with_src(u, &src);
+        if g.op(v) == Op::Load
+            && let Some(slot) = slot(&g, v).filter(|s| *s < wa.len())
+        {
+            let store = stores.iter().copied().find(|&s| self::slot(&g, s) == Some(slot))?;
+            let same = g.src_at(store, 0) == g.src_at(v, 0) && g.src(store).len() == 2 && g.src(v).len() == 1;
+            v = if same { g.src_at(store, 1) } else { return None };
+        }
+        image.insert(u, v);
+    }
+    let mut all = stores;
+    let last = g.srcs(image[&sb]);
+    // what `a` reads of what `b` overwrites it reads at the same place
+    let own = g.reachable(&[sa]);
+    for u in own.into_iter().filter(|&u| g.op(u) == Op::Load) {
+        let over = last.iter().copied().find(|&s| slot(&g, s) == slot(&g, u));
+        if over.is_some_and(|s| g.src_at(s, 0) != g.src_at(u, 0)) {
+            return None;
+        }
+    }
+    all.extend(last);
+    let sink = g.sink(&all);
+    let mut clean = Graph::new();
+    let sink = clean.import(&g, &[sink], |_, _| None)[0];
+    let mut reads = a.reads.clone();
+    reads.extend(b.reads.iter().filter(|r| !a.reads.contains(r) && !a.writes.contains(r)));
+    let writes = a.writes.iter().chain(&b.writes).copied().collect();
+    // a buffer that is no longer read has no parameter left
+    let used: FxHashSet<usize> = clean.iter().filter_map(|u| param(&clean, u)).collect();
+    if used.len() != args.len() {
+        return renumbered(clean, sink, args, &used, reads, writes);
+    }
+    Some(Pending { kernel: Kernel { ast: Ast { g: clean, sink }, args }, reads, writes })
+}
+
+/// Slots without gaps.
+fn renumbered(
+    g: Graph,
+    sink: UOp,
+    args: Vec<usize>,
+    used: &FxHashSet<usize>,
+    reads: Vec<(usize, u32)>,
+    writes: SmallVec<[(usize, u32); 1]>,
+) -> Option<Pending> {
+    let kept: Vec<usize> = (0..args.len()).filter(|i| used.contains(i)).collect();
+    let mut out = Graph::new();
+    let sink = out.import(&g, &[sink], |out, u| match g.arg(u) {
+        Arg::Param { slot, len } => {
+            let at = kept.iter().position(|k| *k == *slot as usize)?;
+            Some(out.param(at as u32, g.dtype(u), *len))
+        }
+        _ => None,
+    })[0];
+    let args = kept.into_iter().map(|i| args[i]).collect();
+    Some(Pending { kernel: Kernel { ast: Ast { g: out, sink }, args }, reads, writes })
+}
+
+fn param(g: &Graph, u: UOp) -> Option<usize> {
+    match g.arg(u) {
+        Arg::Param { slot, .. } if g.op(u) == Op::Param => Some(*slot as usize),
+        _ => None,
+    }
+}
+
+/// The slot that a Load or Store addresses.
+fn slot(g: &Graph, u: UOp) -> Option<usize> {
+    param(g, g.src_at(g.src_at(u, 0), 0))
+}
