@@ -57,8 +57,7 @@ fn check(name: &str, f: impl Fn(&Session) -> Result<Tensor>) {
         let p = e.start(&mut s.state(), &[t.root()]).unwrap_or_else(|e| panic!("{name}: {e}"));
         let n = p.plan().calls.len();
         for c in &p.plan().calls {
-            let p = &e.program(c.program).unwrap().program;
-            println!("{name} {} {}", target.lanes, p.name);
+            println!("{name} {} {}", target.lanes, e.program(c.program).unwrap().source.name);
         }
         e.finish(&mut s.state(), p).unwrap_or_else(|e| panic!("{name} ({n} kernels): {e}"));
         let (ticket, dt, _) = e.read(&mut s.state(), t.root()).unwrap();

@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let c = a.matmul(&b)?;
             let mut e = Engine::new(Box::new(CpuDevice::with_isa(isa, 1)?));
             let p = e.start(&mut s.state(), &[c.root()])?;
-            let name = e.program(p.plan().calls[0].program).map(|c| c.program.name.clone());
+            let name = e.program(p.plan().calls[0].program).map(|c| c.source.name.clone());
             let r = e.finish(&mut s.state(), p)?;
             let mut best = f64::MAX;
             for _ in 0..30 {

@@ -1,6 +1,7 @@
 //! gradloom natively: devices, a blocking API, and everything of the core crate.
 
 pub mod c;
+pub mod cache;
 #[cfg(unix)]
 pub mod cpu;
 pub mod devices;
@@ -12,6 +13,7 @@ pub mod runtime;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;
 
+pub use cache::NativeHost;
 pub use devices::open;
 pub use gradloom_core::*;
 pub use model::OnnxModel;

@@ -1,5 +1,6 @@
 //! Models from files, run to their end: the blocking face of [`onnx::Runner`].
 
+use crate::NativeHost;
 use gradloom_core::device::Device;
 use gradloom_core::engine::{Counters, Engine, Plan};
 use gradloom_core::io::HostTensor;
@@ -39,8 +40,13 @@ impl OnnxModel {
 
     /// A parsed model on a device.
     pub fn new(model: Model, device: Box<dyn Device>) -> OnnxModel {
+        OnnxModel::with_host(model, device, NativeHost::new())
+    }
+
+    /// The same, with a cache of the caller's choice.
+    pub fn with_host(model: Model, device: Box<dyn Device>, host: NativeHost) -> OnnxModel {
         OnnxModel {
-            engine: Engine::new(device),
+            engine: Engine::with_host(device, Box::new(host)),
             runner: Runner::new(Arc::new(model), &Session::new()),
             compile: Duration::ZERO,
         }

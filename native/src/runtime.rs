@@ -9,6 +9,7 @@
 //! # Ok::<(), gradloom::Error>(())
 //! ```
 
+use crate::NativeHost;
 use gradloom_core::device::Device;
 use gradloom_core::engine::{Counters, Engine, Replay};
 use gradloom_core::io::HostTensor;
@@ -29,7 +30,12 @@ impl Runtime {
 
     /// On a device made by the caller.
     pub fn on(device: Box<dyn Device>) -> Runtime {
-        Runtime { engine: Engine::new(device), session: Session::new() }
+        Runtime::with_host(device, NativeHost::new())
+    }
+
+    /// The same, with a cache of the caller's choice.
+    pub fn with_host(device: Box<dyn Device>, host: NativeHost) -> Runtime {
+        Runtime { engine: Engine::with_host(device, Box::new(host)), session: Session::new() }
     }
 
     /// The session that tensors are made in.

@@ -167,8 +167,8 @@ fn programs(engine: &Engine, plan: &Plan) -> Vec<Program> {
     let found = plan.calls.iter().filter_map(|c| engine.program(c.program));
     found
         .map(|c| Program {
-            text: print_program(&c.program.g, &c.program.order),
-            name: c.program.name.clone(),
+            text: c.program.as_ref().map_or(String::new(), |p| print_program(&p.g, &p.order)),
+            name: c.source.name.clone(),
             flops: c.flops,
             bytes: c.bytes,
         })

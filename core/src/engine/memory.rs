@@ -20,44 +20,108 @@ pub struct Layout {
     pub arenas: Vec<usize>,
 }
 
-/// Places temporaries greedily, largest first, at the lowest free offset; opens a new arena where one would outgrow
-/// `max_bytes`, and for pairs that must be `apart`. Offsets are multiples of `align`.
+/// Lives are listed by blocks of this many steps, so that only neighbours in time are compared.
+const BLOCK: usize = 32;
+
+/// What no layout can go below: the most bytes that live at one step, each rounded up to `align`.
+pub fn lower_bound(lives: &[Life], align: usize) -> usize {
+    let mut changes: Vec<(usize, bool, usize)> = Vec::with_capacity(lives.len() * 2);
+    for l in lives {
+        let size = l.bytes.max(1).next_multiple_of(align.max(1));
+        // at one step those that end are still there when others begin
+        changes.extend([(l.first, false, size), (l.last, true, size)]);
+    }
+    changes.sort_unstable();
+    let (mut now, mut most) = (0usize, 0);
+    for (_, ends, size) in changes {
+        now = if ends { now - size } else { now.saturating_add(size) };
+        most = most.max(now);
+    }
+    most
+}
+
+/// Places temporaries. Opens a new arena where one would outgrow `max_bytes`, and for pairs of one step that must be
+/// `apart`. Offsets are multiples of `align`. Tries a few orders and keeps the best, unless the first reaches the bound.
 pub fn plan(lives: &[Life], align: usize, max_bytes: usize, apart: impl Fn(usize, usize) -> bool) -> Layout {
+    type Rank = fn(&Life) -> (std::cmp::Reverse<usize>, usize);
+    let orders: [Rank; 3] = [
+        |l| (std::cmp::Reverse(l.bytes), l.first),
+        |l| (std::cmp::Reverse(l.bytes.saturating_mul(l.last - l.first + 1)), l.first),
+        |l| (std::cmp::Reverse(l.last - l.first), l.first),
+    ];
+    let bound = lower_bound(lives, align);
+    let total = |l: &Layout| l.arenas.iter().sum::<usize>();
+    let mut best: Option<Layout> = None;
+    for rank in orders {
+        let mut order: Vec<usize> = (0..lives.len()).collect();
+        order.sort_by_key(|&i| (rank(&lives[i]), i));
+        let layout = place(lives, &order, align, max_bytes, &apart);
+        if best.as_ref().is_none_or(|b| total(&layout) < total(b)) {
+            best = Some(layout);
+        }
+        if best.as_ref().is_some_and(|b| total(b) <= bound) {
+            break;
+        }
+    }
+    best.unwrap_or_default()
+}
+
+/// Places temporaries greedily in this order, each at the lowest free offset.
+fn place(
+    lives: &[Life],
+    order: &[usize],
+    align: usize,
+    max_bytes: usize,
+    apart: &impl Fn(usize, usize) -> bool,
+) -> Layout {
     let round = |n: usize| n.next_multiple_of(align.max(1));
-    let mut by_size: Vec<usize> = (0..lives.len()).collect();
-    by_size.sort_by_key(|&i| (std::cmp::Reverse(lives[i].bytes), lives[i].first, i));
     let mut out = Layout { places: vec![(0, 0); lives.len()], arenas: Vec::new() };
-    let mut placed: Vec<Vec<usize>> = Vec::new();
-    for &i in &by_size {
+    let blocks = lives.iter().map(|l| l.last / BLOCK + 1).max().unwrap_or(0);
+    // lives placed in each arena, by the blocks they touch
+    let mut placed: Vec<Vec<Vec<usize>>> = Vec::new();
+    let mut busy: Vec<(usize, usize)> = Vec::new();
+    for &i in order {
         let life = lives[i];
         let size = round(life.bytes.max(1));
+        let span = life.first / BLOCK..life.last / BLOCK + 1;
         let mut arena = 0;
         loop {
             if arena == placed.len() {
-                placed.push(Vec::new());
+                placed.push(vec![Vec::new(); blocks]);
                 out.arenas.push(0);
             }
-            if placed[arena].iter().any(|&j| apart(i, j)) {
+            busy.clear();
+            let mut conflict = false;
+            for block in span.clone() {
+                for &j in &placed[arena][block] {
+                    let other = lives[j];
+                    // one that spans several of our blocks counts in the first
+                    if block != span.start.max(other.first / BLOCK) {
+                        continue;
+                    }
+                    conflict |= apart(i, j);
+                    if other.first <= life.last && life.first <= other.last {
+                        let at = out.places[j].1;
+                        busy.push((at, at + round(other.bytes.max(1))));
+                    }
+                }
+            }
+            if conflict {
                 arena += 1;
                 continue;
             }
-            let mut busy: Vec<(usize, usize)> = placed[arena]
-                .iter()
-                .filter(|&&j| lives[j].first <= life.last && life.first <= lives[j].last)
-                .map(|&j| (out.places[j].1, out.places[j].1 + round(lives[j].bytes.max(1))))
-                .collect();
             busy.sort_unstable();
             let mut at = 0;
-            for (start, end) in busy {
+            for &(start, end) in &busy {
                 if at + size <= start {
                     break;
                 }
                 at = at.max(end);
             }
-            if at + size <= max_bytes || placed[arena].is_empty() {
+            if at + size <= max_bytes || out.arenas[arena] == 0 {
                 out.places[i] = (arena, at);
                 out.arenas[arena] = out.arenas[arena].max(at + size);
-                placed[arena].push(i);
+                span.for_each(|block| placed[arena][block].push(i));
                 break;
             }
             arena += 1;
@@ -87,6 +151,7 @@ mod tests {
         let l = plan(&lives, 256, usize::MAX, |_, _| false);
         assert!(!overlap(&lives, &l));
         assert_eq!(l.arenas, vec![2048]);
+        assert_eq!(lower_bound(&lives, 256), 2048);
         let l = plan(&lives, 256, usize::MAX, |i, j| i.abs_diff(j) == 1);
         assert!(l.places.windows(2).all(|p| p[0].0 != p[1].0));
         assert_eq!(l.arenas, vec![1024, 1024]);
@@ -109,6 +174,9 @@ mod tests {
             let l = plan(&lives, 64, 8192, |_, _| false);
             assert!(!overlap(&lives, &l));
             assert!(l.arenas.iter().all(|&a| a <= 8192));
+            let l = plan(&lives, 64, usize::MAX, |_, _| false);
+            let bound = lower_bound(&lives, 64);
+            assert!(!overlap(&lives, &l) && bound <= l.arenas[0] && l.arenas[0] <= bound * 5 / 4, "{l:?} over {bound}");
         }
     }
 }

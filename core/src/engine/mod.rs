@@ -1,6 +1,7 @@
 //! From a tensor graph to a plan of plain steps, and the state that survives between runs.
 //! Never: waiting, clocks, threads, device handles.
 
+pub mod cache;
 pub mod exec;
 pub mod fold;
 pub mod memory;
@@ -8,6 +9,7 @@ pub mod plan;
 mod pool;
 pub mod state;
 
+pub use cache::Host;
 pub use exec::{Counters, Engine, Pending, Replay, close};
 pub use plan::{Compiled, Place, Plan};
 pub use state::{BufferInfo, Bytes, RootId, State};

@@ -1,4 +1,5 @@
-//! Closed graph -> [`Plan`]: schedule, compile each distinct kernel once, place temporaries.
+//! Closed graph -> [`Plan`]: schedule, list each distinct kernel once, place temporaries. Compiling the kernels is a pure
+//! function of each [`Job`], so that whoever has threads may do it on them.
 
 use super::memory::{self, Life};
 use crate::codegen::{self, Opt, Program};
@@ -30,7 +31,7 @@ pub enum Place {
 }
 
 /// One kernel call of a plan.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Structural key of the program: names it in the engine's cache.
     pub program: u128,
@@ -48,12 +49,14 @@ pub struct OutputInfo {
 }
 
 /// A computation ready to run on any buffers of the right sizes. Plain data.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Kernel calls in order.
     pub calls: Vec<Call>,
     /// Bytes of each arena.
     pub arenas: Vec<usize>,
+    /// Bytes that the temporaries need at least: the most that live at once.
+    pub arena_bound: usize,
     /// Buffers to make for the caller.
     pub outputs: Vec<OutputInfo>,
     /// Where each root is: an output, or an external buffer (assigns).
@@ -73,8 +76,16 @@ pub struct Compiled {
     pub flops: u64,
     /// Bytes moved at least.
     pub bytes: u64,
-    /// The opts it was compiled with are the heuristic's unless given.
-    pub program: Arc<Program>,
+    /// What was rendered, unless it came out of a cache.
+    pub program: Option<Arc<Program>>,
+}
+
+/// A kernel of a plan that is to be compiled.
+pub struct Job {
+    /// Structural key.
+    pub key: u128,
+    /// What to compute.
+    pub ast: Ast,
 }
 
 /// Structural key of a kernel on a target.
@@ -92,7 +103,7 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Compiled> 
         vars: program.vars.iter().map(|v| v.name.clone()).collect(),
         flops: program.flops,
         bytes: program.bytes,
-        program,
+        program: Some(program),
     })
 }
 
@@ -115,15 +126,8 @@ fn read_and_written(kernels: &[Kernel]) -> FxHashSet<(usize, usize)> {
     pairs
 }
 
-/// Plans the computation of `roots`. New programs are compiled with `compile_one` unless `known` has them.
-pub fn plan(
-    g: &Graph,
-    roots: &[UOp],
-    n_params: usize,
-    t: &Target,
-    programs: &mut FxHashMap<u128, Compiled>,
-    mut known: impl FnMut(u128) -> bool,
-) -> Result<Plan> {
+/// Plans the computation of `roots`. Also returns each kernel of the plan once, in order of first use.
+pub fn plan(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Result<(Plan, Vec<Job>)> {
     let s = schedule(g, roots, n_params, t)?;
     let mut first_last: FxHashMap<usize, (usize, usize)> = FxHashMap::default();
     for (i, k) in s.kernels.iter().enumerate() {
@@ -153,6 +157,7 @@ pub fn plan(
         }
     }
     let lives: Vec<Life> = temps.iter().map(|t| t.1).collect();
+    let arena_bound = memory::lower_bound(&lives, t.offset_alignment);
     let apart = if t.lang == Lang::Wgsl { read_and_written(&s.kernels) } else { FxHashSet::default() };
     let layout = memory::plan(&lives, t.offset_alignment, t.max_buffer_bytes, |i, j| {
         let pair = (temps[i].0, temps[j].0);
@@ -162,15 +167,17 @@ pub fn plan(
         places[*i] = Some(Place::Arena { arena: *arena, offset: *offset, bytes: life.bytes });
     }
     let place = |b: usize| places[b].ok_or_else(|| Error::Internal(format!("buffer {b} of a schedule has no place")));
+    let roots = s.roots.iter().map(|&b| place(b)).collect::<Result<_>>()?;
     let mut calls = Vec::with_capacity(s.kernels.len());
-    for k in &s.kernels {
+    let mut jobs = Vec::new();
+    let mut seen = FxHashSet::default();
+    for k in s.kernels {
         let key = kernel_key(&k.ast);
-        if !known(key) && !programs.contains_key(&key) {
-            programs.insert(key, compile(&k.ast, t, None)?);
-        }
         let args = k.args.iter().map(|&b| place(b)).collect::<Result<_>>()?;
         calls.push(Call { program: key, args });
+        if seen.insert(key) {
+            jobs.push(Job { key, ast: k.ast });
+        }
     }
-    let roots = s.roots.iter().map(|&b| place(b)).collect::<Result<_>>()?;
-    Ok(Plan { calls, arenas: layout.arenas, outputs, roots })
+    Ok((Plan { calls, arenas: layout.arenas, arena_bound, outputs, roots }, jobs))
 }

@@ -1,5 +1,6 @@
 //! Optimisation as data: a kernel's schedule is a short list of [`Opt`]s, whoever found it.
 
+pub mod actions;
 mod block;
 pub mod heuristic;
 pub mod launch;

@@ -196,7 +196,8 @@ impl Lower<'_> {
                 self.stored_in.insert(block);
             }
             for s in self.value_sources(u) {
-                if !self.users[s.0 as usize].contains(&u) {
+                // each user's sources come together, so a repeated user is the last one
+                if self.users[s.0 as usize].last() != Some(&u) {
                     self.users[s.0 as usize].push(u);
                 }
             }

@@ -1,7 +1,7 @@
 //! `gradloom bench`. Times are of runs whose inputs and outputs stay on the device; `io_ms` has both copies in it.
 
 use super::json::Json;
-use super::{Failure, Job, Outcome, Progress, files};
+use super::{Cache, Failure, Job, Outcome, Progress, files};
 use gradloom::OnnxModel;
 use gradloom::io::onnx::Inputs;
 use gradloom::io::{HostTensor, npz};
@@ -33,9 +33,9 @@ pub(crate) struct Timing {
     profile: bool,
 }
 
-pub(crate) fn bench(job: &Job, how: &Timing, progress: Progress) -> Outcome<Json> {
+pub(crate) fn bench(job: &Job, how: &Timing, cache: &Cache, progress: Progress) -> Outcome<Json> {
     let start = Instant::now();
-    let mut model = job.open(progress)?;
+    let mut model = job.open(cache, progress)?;
     let load = ms(start);
     let hosts = files::inputs_or_zeros(job, model.model(), progress)?;
     let hosts = files::borrowed(&hosts);
@@ -43,7 +43,12 @@ pub(crate) fn bench(job: &Job, how: &Timing, progress: Progress) -> Outcome<Json
     let outputs = model.run(&hosts)?;
     let first = ms(start);
     let compile = model.compile_time().as_secs_f64() * 1e3;
-    progress.say(format_args!("first run {first:.1} ms, of it {compile:.1} ms to compile"));
+    let cold = model.counters();
+    let origin = match (cold.programs, cold.cache_hits) {
+        (0, 1..) => "all of it from the cache".to_string(),
+        (n, hits) => format!("{n} kernels compiled, {hits} entries from the cache"),
+    };
+    progress.say(format_args!("first run {first:.1} ms, of it {compile:.1} ms to compile: {origin}"));
     let relerr = how.expect.as_deref().map(|path| difference(&outputs, path)).transpose()?;
     drop(outputs);
     let mut io = Vec::new();
@@ -110,6 +115,11 @@ pub(crate) fn bench(job: &Job, how: &Timing, progress: Progress) -> Outcome<Json
         ("gflops", Json::Num(flops as f64 / times[0] / 1e6, 3)),
         ("gbytes_s", Json::Num(bytes as f64 / times[0] / 1e6, 3)),
         ("peak_bytes", Json::count(model.counters().peak_bytes)),
+        ("arena_bytes", Json::count(plan.arenas.iter().sum())),
+        ("arena_bound_bytes", Json::count(plan.arena_bound)),
+        ("compiled", Json::count(cold.programs as usize)),
+        ("cache_hits", Json::count(cold.cache_hits as usize)),
+        ("cache_misses", Json::count(cold.cache_misses as usize)),
     ]))
 }
 

@@ -1,14 +1,14 @@
 //! `gradloom kernels`.
 
 use super::json::Json;
-use super::{Job, Outcome, Progress, files};
+use super::{Cache, Job, Outcome, Progress, files};
 use gradloom::device::{Device, Step, View};
 use gradloom::engine::Compiled;
 use gradloom::render::Code;
 use std::time::Instant;
 
-pub(crate) fn kernels(job: &Job, source: bool, time: bool, progress: Progress) -> Outcome<Json> {
-    let mut model = job.open(progress)?;
+pub(crate) fn kernels(job: &Job, source: bool, time: bool, cache: &Cache, progress: Progress) -> Outcome<Json> {
+    let mut model = job.open(cache, progress)?;
     let inputs = files::inputs_or_zeros(job, model.model(), progress)?;
     let plan = model.plan(&files::borrowed(&inputs))?.unwrap_or_default();
     let mut rows = Vec::new();

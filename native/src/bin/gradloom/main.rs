@@ -8,6 +8,7 @@ mod kernels;
 mod run;
 
 use clap::{Args, Parser, Subcommand};
+use gradloom::NativeHost;
 use json::Json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,6 +22,12 @@ struct Cli {
     /// Print one JSON object on stdout
     #[arg(long, global = true)]
     json: bool,
+    /// Keep nothing on disk and use nothing from there
+    #[arg(long, global = true)]
+    no_cache: bool,
+    /// Where compiled kernels are kept (default: GRADLOOM_CACHE, or the user's cache folder)
+    #[arg(long, global = true, value_name = "FOLDER", conflicts_with = "no_cache")]
+    cache_dir: Option<PathBuf>,
     /// No progress on stderr
     #[arg(long, short, global = true)]
     quiet: bool,
@@ -94,6 +101,23 @@ impl From<gradloom::Error> for Failure {
 
 type Outcome<T> = Result<T, Failure>;
 
+/// Where compiled code is kept.
+enum Cache {
+    Default,
+    At(PathBuf),
+    Off,
+}
+
+impl Cache {
+    fn host(&self) -> NativeHost {
+        match self {
+            Cache::Default => NativeHost::new(),
+            Cache::At(folder) => NativeHost::with_cache(folder, gradloom::cache::LIMIT),
+            Cache::Off => NativeHost::without_cache(),
+        }
+    }
+}
+
 /// Says what happens, on stderr.
 #[derive(Clone, Copy)]
 struct Progress(bool);
@@ -109,12 +133,17 @@ impl Progress {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let progress = Progress(!cli.quiet);
+    let cache = match (cli.no_cache, cli.cache_dir) {
+        (true, _) => Cache::Off,
+        (false, Some(folder)) => Cache::At(folder),
+        (false, None) => Cache::Default,
+    };
     let result = match cli.command {
-        Command::Run { job, outputs } => run::run(&job, outputs.as_deref(), progress),
-        Command::Bench { job, how } => bench::bench(&job, &how, progress),
+        Command::Run { job, outputs } => run::run(&job, outputs.as_deref(), &cache, progress),
+        Command::Bench { job, how } => bench::bench(&job, &how, &cache, progress),
         Command::Devices => Ok(inspect::devices()),
         Command::Inspect { model } => inspect::inspect(&model),
-        Command::Kernels { job, source, time } => kernels::kernels(&job, source, time, progress),
+        Command::Kernels { job, source, time } => kernels::kernels(&job, source, time, &cache, progress),
     };
     match result {
         Ok(data) => {
@@ -133,10 +162,10 @@ fn main() -> ExitCode {
 
 impl Job {
     /// Opens the device and loads the model onto it.
-    fn open(&self, progress: Progress) -> Outcome<gradloom::OnnxModel> {
+    fn open(&self, cache: &Cache, progress: Progress) -> Outcome<gradloom::OnnxModel> {
         let device = gradloom::open(&self.device, self.threads)?;
         progress.say(format_args!("{} on {}", self.model.display(), device.target().name));
-        Ok(gradloom::OnnxModel::load(&self.model, device)?)
+        Ok(gradloom::OnnxModel::with_host(gradloom::model::parse(&self.model)?, device, cache.host()))
     }
 }
 

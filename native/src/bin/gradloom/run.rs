@@ -1,7 +1,7 @@
 //! `gradloom run`.
 
 use super::json::Json;
-use super::{Job, Outcome, Progress, files};
+use super::{Cache, Job, Outcome, Progress, files};
 use gradloom::io::HostTensor;
 use std::path::Path;
 use std::time::Instant;
@@ -9,8 +9,8 @@ use std::time::Instant;
 /// Values shown of an output that is not written to a file.
 const SHOWN: usize = 8;
 
-pub(crate) fn run(job: &Job, outputs: Option<&Path>, progress: Progress) -> Outcome<Json> {
-    let mut model = job.open(progress)?;
+pub(crate) fn run(job: &Job, outputs: Option<&Path>, cache: &Cache, progress: Progress) -> Outcome<Json> {
+    let mut model = job.open(cache, progress)?;
     let inputs = files::inputs(job, model.model())?;
     let start = Instant::now();
     let out = model.run(&files::borrowed(&inputs))?;

@@ -1,0 +1,108 @@
+//! The opts a search may try, as data: which axes each takes and in which amounts. A new opt joins with a row.
+
+use super::{Opt, OptOp};
+use crate::target::Target;
+use crate::uop::AxisKind;
+
+/// Axes that an opt applies to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Axes {
+    Output,
+    Reduced,
+    Any,
+}
+
+/// One row: the op, its axes, and its amounts, some of them in vectors of the target.
+struct Action {
+    op: OptOp,
+    axes: Axes,
+    amounts: &'static [u32],
+    /// Amounts count vectors.
+    vectors: bool,
+    gpu_only: bool,
+}
+
+const fn action(op: OptOp, axes: Axes, amounts: &'static [u32]) -> Action {
+    Action { op, axes, amounts, vectors: false, gpu_only: false }
+}
+
+const ACTIONS: &[Action] = &[
+    Action { vectors: true, ..action(OptOp::PadTo, Axes::Any, &[1, 2, 4]) },
+    Action { vectors: true, ..action(OptOp::Lane, Axes::Any, &[1, 2, 3, 4]) },
+    action(OptOp::Upcast, Axes::Output, &[2, 3, 4, 5, 6, 7, 8, 12]),
+    action(OptOp::Unroll, Axes::Reduced, &[2, 3, 4, 5, 7, 8, 9, 16]),
+    action(OptOp::Accum, Axes::Reduced, &[2, 4, 8]),
+    action(OptOp::Split, Axes::Any, &[8, 16, 32, 64, 128, 256]),
+    Action { gpu_only: true, ..action(OptOp::Local, Axes::Output, &[2, 4, 8, 16, 32, 64]) },
+];
+
+impl OptOp {
+    /// Every opt.
+    pub const ALL: [OptOp; 6] = [OptOp::Upcast, OptOp::Lane, OptOp::Accum, OptOp::Unroll, OptOp::Local, OptOp::PadTo];
+
+    /// Its name, for caches that outlive a build.
+    pub const fn name(self) -> &'static str {
+        match self {
+            OptOp::Upcast => "upcast",
+            OptOp::Lane => "lane",
+            OptOp::Accum => "accum",
+            OptOp::Unroll => "unroll",
+            OptOp::Local => "local",
+            OptOp::PadTo => "padto",
+            OptOp::Split => "split",
+            OptOp::Swap => "swap",
+            OptOp::Stage => "stage",
+            OptOp::Keep => "keep",
+        }
+    }
+
+    /// The opt of that name.
+    pub fn from_name(name: &str) -> Option<OptOp> {
+        OptOp::ALL.into_iter().find(|op| op.name() == name)
+    }
+}
+
+/// Every single opt worth trying on an axis of this id, kind and length. Not all of them fit: applying one may fail.
+pub fn on_axis(id: u8, kind: AxisKind, len: usize, t: &Target) -> Vec<Opt> {
+    let mut out = Vec::new();
+    for a in ACTIONS {
+        let here = match a.axes {
+            Axes::Output => kind == AxisKind::Loop,
+            Axes::Reduced => kind == AxisKind::Reduce,
+            Axes::Any => kind.is_loop(),
+        };
+        if !here || a.gpu_only && !t.has_local || a.vectors && t.lanes < 2 {
+            continue;
+        }
+        for &n in a.amounts {
+            let amount = n * if a.vectors { t.lanes as u32 } else { 1 };
+            let fits = match a.op {
+                OptOp::PadTo => !len.is_multiple_of(amount as usize) && len * 2 > amount as usize,
+                // a GPU's vector is one vec4
+                OptOp::Lane if t.has_local && n > 1 => false,
+                _ => amount as usize <= len && len.is_multiple_of(amount as usize),
+            };
+            if fits {
+                out.push(Opt { op: a.op, axis: id, amount });
+            }
+        }
+        // all of a short axis at once
+        if a.op == OptOp::Unroll && len > 1 && len <= 32 && !a.amounts.contains(&(len as u32)) {
+            out.push(Opt { op: a.op, axis: id, amount: len as u32 });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_distinct_and_lead_back() {
+        for op in OptOp::ALL {
+            assert_eq!(OptOp::from_name(op.name()), Some(op));
+        }
+        assert!(ACTIONS.iter().all(|a| OptOp::ALL.contains(&a.op)));
+    }
+}

@@ -1,0 +1,384 @@
+//! What outlives a process: plans, compiled kernels and tuned opts as bytes, and the [`Host`] that keeps them.
+//!
+//! An entry is an envelope (magic, key, length, checksum) around plain fields. Reading one back trusts nothing: an entry
+//! that is cut off, changed or of another build is no entry. Keys hold the sources of this crate, the whole target and the
+//! structure of what was compiled, so nothing is ever out of date; it only falls out of use.
+
+use super::plan::{Call, Compiled, OutputInfo, Place, Plan};
+use crate::DType;
+use crate::codegen::{Opt, OptOp, ParamInfo};
+use crate::render::{Code, Source};
+use crate::target::Target;
+use crate::uop::hash::key_bytes;
+
+/// What an engine may ask of the process around it. The defaults do without: one thread, no memory.
+pub trait Host {
+    /// Calls `job` with each of `0..n`, in any order and on any threads, and returns when all are done.
+    fn each(&self, n: usize, job: &(dyn Fn(usize) + Sync)) {
+        (0..n).for_each(job);
+    }
+
+    /// The bytes saved under a key, by this process or another.
+    fn load(&mut self, _key: u128) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Keeps bytes under a key. May forget them at any time.
+    fn save(&mut self, _key: u128, _bytes: Vec<u8>) {}
+}
+
+/// The host of an engine that was given none.
+pub struct Alone;
+
+impl Host for Alone {}
+
+/// Kinds of entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A [`Plan`], by the key of its closed graph.
+    Plan,
+    /// A [`Compiled`] kernel, by the key of its graph and opts.
+    Kernel,
+    /// Tuned opts, by the key of the kernel's graph.
+    Opts,
+}
+
+/// The part of all keys that this build and a target have in common.
+pub fn space(t: &Target) -> u128 {
+    let text = format!("{} {} {t:?}", env!("CARGO_PKG_VERSION"), env!("GRADLOOM_SOURCES"));
+    key_bytes(text.as_bytes())
+}
+
+/// The same for tuned opts, which are about hardware and not about this build or exact limits.
+pub fn opts_space(t: &Target) -> u128 {
+    let Target { lang, lanes, isa, storage, has_local, threads, max_local_total, software, relaxed_simd, .. } = t;
+    let family = (lang, lanes, isa, storage, has_local, threads.min(&2), max_local_total, software, relaxed_simd);
+    key_bytes(format!("opts {} {family:?}", crate::uop::hash::VERSION).as_bytes())
+}
+
+/// The key an entry is kept under.
+pub fn entry_key(space: u128, kind: Kind, key: u128) -> u128 {
+    let mut bytes = [0; 33];
+    bytes[0] = kind as u8;
+    bytes[1..17].copy_from_slice(&space.to_le_bytes());
+    bytes[17..].copy_from_slice(&key.to_le_bytes());
+    key_bytes(&bytes)
+}
+
+/// The key of a kernel compiled with given opts.
+pub fn with_opts(key: u128, opts: Option<&[Opt]>) -> u128 {
+    let Some(opts) = opts else { return key };
+    let mut bytes = key.to_le_bytes().to_vec();
+    put_opts(opts, &mut bytes);
+    key_bytes(&bytes)
+}
+
+const MAGIC: [u8; 8] = *b"gradloom";
+
+/// Wraps the fields of an entry.
+fn seal(key: u128, payload: Vec<u8>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(payload.len() + 48);
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&key.to_le_bytes());
+    out.extend_from_slice(&(payload.len() as u64).to_le_bytes());
+    out.extend_from_slice(&key_bytes(&payload).to_le_bytes());
+    out.extend_from_slice(&payload);
+    out
+}
+
+/// The fields of an entry that is whole and was saved under this key.
+fn open(key: u128, bytes: &[u8]) -> Option<&[u8]> {
+    let mut r = Reader(bytes);
+    let whole = r.take(8)? == MAGIC && r.u128()? == key && r.u64()? == (bytes.len() as u64).checked_sub(48)?;
+    let sum = r.u128()?;
+    (whole && key_bytes(r.0) == sum).then_some(r.0)
+}
+
+/// A plan as an entry.
+pub fn save_plan(key: u128, p: &Plan) -> Vec<u8> {
+    let Plan { calls, arenas, arena_bound, outputs, roots } = p;
+    let mut w = Vec::new();
+    put(&mut w, calls.len());
+    for Call { program, args } in calls {
+        w.extend_from_slice(&program.to_le_bytes());
+        put_places(&mut w, args);
+    }
+    put(&mut w, arenas.len());
+    arenas.iter().for_each(|&n| put(&mut w, n));
+    put(&mut w, *arena_bound);
+    put(&mut w, outputs.len());
+    for OutputInfo { dtype, len } in outputs {
+        w.push(*dtype as u8);
+        put(&mut w, *len);
+    }
+    put_places(&mut w, roots);
+    seal(key, w)
+}
+
+/// The plan of an entry, if it is one for a graph with this many parameters.
+pub fn load_plan(key: u128, bytes: &[u8], n_params: usize) -> Option<Plan> {
+    let mut r = Reader(open(key, bytes)?);
+    let calls = r.list(|r| Some(Call { program: r.u128()?, args: r.places()? }))?;
+    let arenas = r.list(Reader::size)?;
+    let arena_bound = r.size()?;
+    let outputs = r.list(|r| Some(OutputInfo { dtype: r.dtype()?, len: r.size()? }))?;
+    let roots = r.places()?;
+    let known = |p: &Place| match *p {
+        Place::External(slot) => (slot as usize) < n_params,
+        Place::Output(o) => (o as usize) < outputs.len(),
+        Place::Arena { arena, offset, bytes } => {
+            let end = offset.checked_add(bytes);
+            arenas.get(arena).zip(end).is_some_and(|(&have, end)| end <= have)
+        }
+    };
+    let sound = r.0.is_empty() && calls.iter().flat_map(|c| &c.args).chain(&roots).all(known);
+    sound.then_some(Plan { calls, arenas, arena_bound, outputs, roots })
+}
+
+/// A kernel as an entry; `None` if it holds no code that can be kept.
+pub fn save_kernel(key: u128, c: &Compiled) -> Option<Vec<u8>> {
+    let Compiled { source, grid, vars, flops, bytes, program: _ } = c;
+    let Source { name, code, local, params, vars: var_types, scratch } = source;
+    let mut w = Vec::new();
+    put_bytes(&mut w, name.as_bytes());
+    match code {
+        Code::Text(t) => {
+            w.push(0);
+            put_bytes(&mut w, t.as_bytes());
+        }
+        Code::Bytes(b) => {
+            w.push(1);
+            put_bytes(&mut w, b);
+        }
+        Code::Program(_) => return None,
+    }
+    local.iter().chain(grid).for_each(|n| w.extend_from_slice(&n.to_le_bytes()));
+    put(&mut w, params.len());
+    for ParamInfo { dtype, len, read, written } in params {
+        w.extend_from_slice(&[*dtype as u8, *read as u8, *written as u8]);
+        put(&mut w, *len);
+    }
+    put(&mut w, vars.len());
+    for (name, dtype) in vars.iter().zip(var_types) {
+        w.push(*dtype as u8);
+        put_bytes(&mut w, name.as_bytes());
+    }
+    put(&mut w, *scratch);
+    w.extend_from_slice(&flops.to_le_bytes());
+    w.extend_from_slice(&bytes.to_le_bytes());
+    Some(seal(key, w))
+}
+
+/// The kernel of an entry.
+pub fn load_kernel(key: u128, bytes: &[u8]) -> Option<Compiled> {
+    let mut r = Reader(open(key, bytes)?);
+    let name = r.text()?;
+    let code = match r.u8()? {
+        0 => Code::Text(r.text()?),
+        1 => Code::Bytes(r.bytes()?.to_vec()),
+        _ => return None,
+    };
+    let local = [r.u32()?, r.u32()?, r.u32()?];
+    let grid = [r.u32()?, r.u32()?, r.u32()?];
+    let params =
+        r.list(|r| Some(ParamInfo { dtype: r.dtype()?, read: r.u8()? == 1, written: r.u8()? == 1, len: r.size()? }))?;
+    let (types, vars): (Vec<DType>, Vec<Box<str>>) =
+        r.list(|r| Some((r.dtype()?, r.text()?.into_boxed_str())))?.into_iter().unzip();
+    let (scratch, flops, moved) = (r.size()?, r.u64()?, r.u64()?);
+    let source = Source { name, code, local, params, vars: types, scratch };
+    r.0.is_empty().then_some(Compiled { source, grid, vars, flops, bytes: moved, program: None })
+}
+
+/// Opts as an entry.
+pub fn save_opts(key: u128, opts: &[Opt]) -> Vec<u8> {
+    let mut w = Vec::new();
+    put_opts(opts, &mut w);
+    seal(key, w)
+}
+
+/// The opts of an entry.
+pub fn load_opts(key: u128, bytes: &[u8]) -> Option<Vec<Opt>> {
+    let mut r = Reader(open(key, bytes)?);
+    let opts = r.list(|r| {
+        let op = OptOp::from_name(&r.text()?)?;
+        Some(Opt { op, axis: r.u8()?, amount: r.u32()? })
+    })?;
+    r.0.is_empty().then_some(opts)
+}
+
+fn put_opts(opts: &[Opt], w: &mut Vec<u8>) {
+    put(w, opts.len());
+    for Opt { op, axis, amount } in opts {
+        // by name: opts outlive a build
+        put_bytes(w, op.name().as_bytes());
+        w.push(*axis);
+        w.extend_from_slice(&amount.to_le_bytes());
+    }
+}
+
+fn put(w: &mut Vec<u8>, n: usize) {
+    w.extend_from_slice(&(n as u64).to_le_bytes());
+}
+
+fn put_bytes(w: &mut Vec<u8>, b: &[u8]) {
+    put(w, b.len());
+    w.extend_from_slice(b);
+}
+
+fn put_places(w: &mut Vec<u8>, places: &[Place]) {
+    put(w, places.len());
+    for p in places {
+        match *p {
+            Place::External(slot) => {
+                w.push(0);
+                put(w, slot as usize);
+            }
+            Place::Arena { arena, offset, bytes } => {
+                w.push(1);
+                [arena, offset, bytes].into_iter().for_each(|n| put(w, n));
+            }
+            Place::Output(o) => {
+                w.push(2);
+                put(w, o as usize);
+            }
+        }
+    }
+}
+
+/// Fields read off the front; `None` once they run out.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(n)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.array::<1>().map(|b| b[0])
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn u128(&mut self) -> Option<u128> {
+        self.array().map(u128::from_le_bytes)
+    }
+
+    fn size(&mut self) -> Option<usize> {
+        usize::try_from(self.u64()?).ok()
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let n = self.size()?;
+        self.take(n)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        String::from_utf8(self.bytes()?.to_vec()).ok()
+    }
+
+    fn dtype(&mut self) -> Option<DType> {
+        let code = self.u8()?;
+        DType::ALL.iter().copied().find(|&d| d as u8 == code)
+    }
+
+    fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let n = self.size()?;
+        // every item takes a byte at least
+        if n > self.0.len() {
+            return None;
+        }
+        (0..n).map(|_| item(self)).collect()
+    }
+
+    fn places(&mut self) -> Option<Vec<Place>> {
+        self.list(|r| {
+            Some(match r.u8()? {
+                0 => Place::External(u32::try_from(r.u64()?).ok()?),
+                1 => Place::Arena { arena: r.size()?, offset: r.size()?, bytes: r.size()? },
+                2 => Place::Output(u32::try_from(r.u64()?).ok()?),
+                _ => return None,
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        let arena = Place::Arena { arena: 0, offset: 64, bytes: 16 };
+        Plan {
+            calls: vec![Call { program: 7 << 100, args: vec![Place::Output(0), Place::External(1), arena] }],
+            arenas: vec![80],
+            arena_bound: 70,
+            outputs: vec![OutputInfo { dtype: DType::F16, len: 3 }],
+            roots: vec![Place::Output(0)],
+        }
+    }
+
+    fn kernel() -> Compiled {
+        let params = vec![ParamInfo { dtype: DType::F32, len: 9, read: false, written: true }];
+        let source = Source {
+            name: "e_9".into(),
+            code: Code::Bytes(vec![1, 2, 3]),
+            local: [1, 2, 3],
+            params,
+            vars: vec![DType::I32],
+            scratch: 64,
+        };
+        Compiled { source, grid: [4, 5, 6], vars: vec!["n".into()], flops: 10, bytes: 11, program: None }
+    }
+
+    #[test]
+    fn entries_come_back_as_they_were() {
+        let p = plan();
+        assert_eq!(load_plan(1, &save_plan(1, &p), 2), Some(p));
+        let k = kernel();
+        let saved = save_kernel(2, &k).unwrap();
+        let back = load_kernel(2, &saved).unwrap();
+        assert_eq!(save_kernel(2, &back).unwrap(), saved);
+        assert_eq!((back.grid, &back.vars, back.source.local), (k.grid, &k.vars, k.source.local));
+        let opts = vec![Opt { op: OptOp::Lane, axis: 3, amount: 16 }, Opt { op: OptOp::PadTo, axis: 0, amount: 2 }];
+        assert_eq!(load_opts(3, &save_opts(3, &opts)), Some(opts));
+    }
+
+    #[test]
+    fn damaged_or_foreign_entries_are_none() {
+        let saved = save_plan(1, &plan());
+        assert!(load_plan(2, &saved, 2).is_none(), "another key");
+        assert!(load_plan(1, &saved, 1).is_none(), "a parameter that is not there");
+        let kernel = save_kernel(1, &kernel()).unwrap();
+        assert!(load_plan(1, &kernel, 2).is_none(), "another kind");
+        for entry in [saved, kernel] {
+            for n in 0..entry.len() {
+                assert!(open(1, &entry[..n]).is_none(), "cut to {n}");
+                let mut bad = entry.clone();
+                bad[n] ^= 0x10;
+                assert!(open(1, &bad).is_none(), "byte {n} changed");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_tell_targets_kinds_and_opts_apart() {
+        let (a, b) = (Target::x86(crate::target::Isa::Avx2, 1), Target::x86(crate::target::Isa::Avx2, 2));
+        assert_ne!(space(&a), space(&b));
+        assert_ne!(entry_key(1, Kind::Plan, 1), entry_key(1, Kind::Kernel, 1));
+        let opts = [Opt { op: OptOp::Lane, axis: 3, amount: 16 }];
+        assert_ne!(with_opts(1, Some(&opts)), with_opts(1, None));
+        assert_ne!(with_opts(1, Some(&[])), with_opts(1, None));
+    }
+}

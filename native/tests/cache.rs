@@ -1,0 +1,106 @@
+//! The cache on disk as processes see it: a second start compiles nothing, damage and rivals do no harm.
+
+#![cfg(all(unix, target_arch = "x86_64"))]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cache-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Folder(path)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<_> = std::fs::read_dir(&self.0).unwrap().flatten().map(|e| e.path()).collect();
+        files.sort();
+        files
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn start(folder: &Path, out: &Path, device: &str) -> Child {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models/magika");
+    Command::new(env!("CARGO_BIN_EXE_gradloom"))
+        .args(["bench", "--json", "--runs", "1", "--warmup", "0", "--device", device, "--threads", "2"])
+        .arg(model.join("model.onnx"))
+        .arg("--inputs")
+        .arg(model.join("input.npz"))
+        .arg("--cache-dir")
+        .arg(folder)
+        .stdout(std::fs::File::create(out).unwrap())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap()
+}
+
+/// Fields of the report of one run.
+struct Report(String);
+
+impl Report {
+    fn count(&self, field: &str) -> usize {
+        let (_, rest) = self.0.split_once(&format!("\"{field}\":")).unwrap_or_else(|| panic!("{field} in {}", self.0));
+        let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap()
+    }
+}
+
+fn bench(folder: &Folder, device: &str) -> Report {
+    let out = folder.0.with_extension("json");
+    assert!(start(&folder.0, &out, device).wait().unwrap().success());
+    let text = std::fs::read_to_string(&out).unwrap();
+    std::fs::remove_file(out).unwrap();
+    Report(text)
+}
+
+#[test]
+fn a_second_start_compiles_nothing() {
+    let folder = Folder::new("second");
+    let cold = bench(&folder, "cpu");
+    assert!(cold.count("compiled") > 5 && cold.count("cache_hits") == 0);
+    let warm = bench(&folder, "cpu");
+    assert_eq!((warm.count("compiled"), warm.count("cache_misses")), (0, 0), "{}", warm.0);
+    assert!(warm.count("cache_hits") > cold.count("compiled"));
+    // another target shares nothing
+    assert_eq!(bench(&folder, "cpu:avx2").count("compiled"), cold.count("compiled"));
+}
+
+#[test]
+fn damaged_entries_are_made_again() {
+    let folder = Folder::new("damaged");
+    let cold = bench(&folder, "cpu");
+    for (i, file) in folder.files().iter().enumerate() {
+        let mut bytes = std::fs::read(file).unwrap();
+        match i % 3 {
+            0 => bytes.truncate(bytes.len() / 2),
+            1 => bytes.last_mut().into_iter().for_each(|b| *b ^= 1),
+            _ => bytes.clear(),
+        }
+        std::fs::write(file, bytes).unwrap();
+    }
+    let again = bench(&folder, "cpu");
+    assert_eq!((again.count("compiled"), again.count("cache_hits")), (cold.count("compiled"), 0));
+    assert_eq!(bench(&folder, "cpu").count("compiled"), 0);
+}
+
+#[test]
+fn processes_share_a_folder() {
+    let folder = Folder::new("shared");
+    let outs: Vec<PathBuf> = (0..4).map(|i| folder.0.with_extension(format!("{i}"))).collect();
+    let runs: Vec<Child> = outs.iter().map(|out| start(&folder.0, out, "cpu")).collect();
+    for mut run in runs {
+        assert!(run.wait().unwrap().success());
+    }
+    outs.iter().for_each(|out| std::fs::remove_file(out).unwrap());
+    assert_eq!(bench(&folder, "cpu").count("compiled"), 0);
+    let left: Vec<_> = folder.files().into_iter().filter(|f| f.to_string_lossy().contains("tmp-")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
