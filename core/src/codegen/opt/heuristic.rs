@@ -268,6 +268,11 @@ impl<'a> View<'a> {
                 widths.retain(|w| w.0 < n);
                 widths.push((n, n.div_ceil(lanes))); // the last register is not full
             }
+            let wide = |l: UOp| self.outs.contains(&l) && self.len(l) >= 256 * lanes;
+            if self.t.lang == Lang::Wasm && others.is_empty() && lane.is_some_and(wide) {
+                // nothing is reused: whole lines of a matrix at once, as many as there are registers for
+                widths.extend([8, 12].map(|v| (v * lanes, v)));
+            }
             for (width, vectors) in widths {
                 let base = Tile { lane, width, vectors, ups: [(None, 1), (None, 1)], cost: 0.0 };
                 consider(base);
