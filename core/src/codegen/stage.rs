@@ -4,7 +4,7 @@
 //! [`Kernel::stage`] makes the [`Op::Stage`] node; [`lower`] makes storage, a loop nest and ordered loads of it.
 
 use super::axes::{Kernel, affine};
-use super::opt::OUTSIDE;
+use super::opt::{APART, OUTSIDE};
 use super::reduce::LoopInfo;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
@@ -29,21 +29,34 @@ impl Kernel {
         if closed.is_empty() {
             return Err(bad("nothing to copy"));
         }
+        let axes = axes_of(&self.g, load, &closed, which & APART == 0);
         let mut elems = 1usize;
         let (mut map, mut own) = (FxHashMap::default(), SmallVec::<[UOp; 4]>::new());
-        for &r in &closed {
-            let n = self.g.range_len(r);
-            elems = elems.checked_mul(n).filter(|&e| e <= MAX_ELEMS).ok_or_else(|| bad("too large"))?;
-            let tile = matches!(self.g.kind(r), AxisKind::Upcast | AxisKind::Accum);
-            own.push(if tile { r } else { self.new_range(n, AxisKind::Fill, false)? });
+        let mut at = self.g.idx(0);
+        for axis in &axes {
+            elems = elems.checked_mul(axis.len).filter(|&e| e <= MAX_ELEMS).ok_or_else(|| bad("too large"))?;
+            let r = axis.members[0].0;
+            let tile = axis.members.len() == 1 && matches!(self.g.kind(r), AxisKind::Upcast | AxisKind::Accum);
+            own.push(if tile { r } else { self.new_range(axis.len, AxisKind::Fill, false)? });
+            for &(m, _) in &axis.members[1..] {
+                let zero = self.g.int(0, self.g.dtype(m));
+                map.insert(m, zero);
+            }
             map.insert(r, own[own.len() - 1]);
+            let n = self.g.idx(axis.len as i64);
+            at = self.g.binary(Op::Mul, at, n);
+            for &(m, times) in &axis.members {
+                let x = self.g.cast(m, DType::I32);
+                let times = self.g.idx(times);
+                let x = self.g.binary(Op::Mul, x, times);
+                at = self.g.binary(Op::Add, at, x);
+            }
         }
         let dt = self.g.dtype(load);
         let value = substitute1(&mut self.g, load, &map);
         let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[value]);
         src.extend_from_slice(&own);
         let stage = self.g.node(Op::Stage, dt, &src, Arg::None);
-        let at = row_major(&mut self.g, &closed);
         let index = self.g.index(stage, at);
         let from_stage = self.g.load(index);
         self.replace(&[(load, from_stage)].into_iter().collect());
@@ -53,7 +66,7 @@ impl Kernel {
     /// The load that [`super::OptOp::Stage`] means by `which`.
     fn load_of(&self, which: u32) -> Option<UOp> {
         let loads = self.nodes().into_iter().filter(|&u| {
-            let from = |s: &u32| *s == which & 0xffff;
+            let from = |s: &u32| *s == which & 0x7fff;
             self.g.op(u) == Op::Load && self.slot_below(self.g.src_at(u, 0)).as_ref().is_some_and(from)
         });
         loads.into_iter().nth((which >> 16) as usize)
@@ -164,6 +177,88 @@ impl Kernel {
         }
         None
     }
+}
+
+/// An axis of a staged array: one range, or several that the value depends on through one sum, like `2*y + ky`.
+struct StageAxis {
+    /// Ranges with their factors in the sum; the first has factor 1.
+    members: SmallVec<[(UOp, i64); 2]>,
+    /// Values of the sum.
+    len: usize,
+}
+
+/// The axes of an array that holds `value` for all points of `closed`. Ranges are joined where their sum has fewer values
+/// than there are points: the overlapping windows of a convolution.
+fn axes_of(g: &Graph, value: UOp, closed: &[UOp], join: bool) -> Vec<StageAxis> {
+    let sums = if join { sums(g, value) } else { Vec::new() };
+    let one = |&r: &UOp| Some(StageAxis { members: SmallVec::from_iter([(r, 1)]), len: g.range_len(r) });
+    let mut axes: Vec<Option<StageAxis>> = closed.iter().map(one).collect();
+    let factor = |sum: &[(UOp, i64)], r: UOp| sum.iter().filter(|t| t.0 == r).map(|t| t.1).sum::<i64>();
+    for sum in &sums {
+        let mut terms: Vec<(i64, usize)> = Vec::new();
+        for (i, &r) in closed.iter().enumerate() {
+            terms.push((factor(sum, r), i));
+        }
+        terms.retain(|t| t.0 > 0);
+        terms.sort_unstable();
+        for pair in 1..terms.len() {
+            let ((small, i), (large, j)) = (terms[pair - 1], terms[pair]);
+            // where the members went so far
+            let home = |axes: &[Option<StageAxis>], i: usize| {
+                axes.iter().position(|a| a.as_ref().is_some_and(|a| a.members.iter().any(|m| m.0 == closed[i])))
+            };
+            let (Some(a), Some(b)) = (home(&axes, i), home(&axes, j)) else { continue };
+            let (Some(x), Some(y)) = (&axes[a], &axes[b]) else { continue };
+            // factors in this sum of what has factor 1 in its axis
+            let (fx, fy) = (factor(sum, x.members[0].0), factor(sum, y.members[0].0));
+            if a == b || fx <= 0 || fy % fx != 0 || fy / fx >= x.len as i64 || small <= 0 || large <= 0 {
+                continue;
+            }
+            let mut members = x.members.clone();
+            members.extend(y.members.iter().map(|m| (m.0, m.1 * (fy / fx))));
+            let joined = sums.iter().all(|s| {
+                let unit = factor(s, members[0].0);
+                members.iter().all(|m| factor(s, m.0) == unit * m.1)
+            });
+            if joined {
+                let len = x.len + (fy / fx) as usize * (y.len - 1);
+                // the place of the inner one of the two
+                let (keep, drop) = (a.max(b), a.min(b));
+                axes[keep] = Some(StageAxis { members, len });
+                axes[drop] = None;
+            }
+        }
+    }
+    axes.into_iter().flatten().collect()
+}
+
+/// Every largest sum of multiples of ranges that a value is computed from.
+fn sums(g: &Graph, value: UOp) -> Vec<Vec<(UOp, i64)>> {
+    let mut out: Vec<Vec<(UOp, i64)>> = Vec::new();
+    let mut seen = rustc_hash::FxHashSet::default();
+    let mut roots = vec![value];
+    while let Some(root) = roots.pop() {
+        if !seen.insert(root) {
+            continue;
+        }
+        let mut terms = Vec::new();
+        let mut stack: SmallVec<[(UOp, i64); 8]> = SmallVec::from_slice(&[(root, 1)]);
+        while let Some((u, c)) = stack.pop() {
+            let int = g.dtype(u).is_int();
+            match g.op(u) {
+                Op::Add if int => stack.extend(g.src(u).iter().map(|&s| (s, c))),
+                Op::Mul if int && g.const_int(g.src_at(u, 1)).is_some() => {
+                    stack.push((g.src_at(u, 0), c * g.const_int(g.src_at(u, 1)).unwrap_or(1)));
+                }
+                Op::Range => terms.push((u, c)),
+                _ => roots.extend_from_slice(g.src(u)),
+            }
+        }
+        if !terms.is_empty() {
+            out.push(terms);
+        }
+    }
+    out
 }
 
 /// The row-major number of the point of `axes`.

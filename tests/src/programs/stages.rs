@@ -4,7 +4,7 @@
 use super::build::noise;
 use super::{Data, Sample, Tol};
 use gradloom_core::DType::{self, F32};
-use gradloom_core::codegen::opt::OUTSIDE;
+use gradloom_core::codegen::opt::{APART, OUTSIDE};
 use gradloom_core::codegen::{Opt, OptOp, compile};
 use gradloom_core::schedule::Ast;
 use gradloom_core::target::Target;
@@ -17,7 +17,9 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     out.extend([false, true].map(|transposed| panels(t, transposed)));
     out.push(whole(t));
     out.push(short(t));
-    out.extend([(1, AxisKind::Loop), (2, AxisKind::Reduce)].map(|(stride, kind)| conv(t, stride, kind)));
+    for (stride, kind) in [(1, AxisKind::Loop), (2, AxisKind::Loop), (2, AxisKind::Reduce)] {
+        out.extend([0, APART].map(|apart| conv(t, stride, kind, apart as usize)));
+    }
 }
 
 fn opt(op: OptOp, axis: u8, amount: usize) -> Opt {
@@ -110,7 +112,7 @@ fn short(t: &Target) -> Sample {
 }
 
 /// A padded convolution whose input is staged inside of `level`: `[co, y, x, ci, ky, kx]` are ranges 0 to 5.
-fn conv(t: &Target, stride: usize, level: AxisKind) -> Sample {
+fn conv(t: &Target, stride: usize, level: AxisKind, apart: usize) -> Sample {
     use OptOp::*;
     let l = lanes(t);
     let (co, ci, h, w, k) = (5usize, 3usize, 6usize, 2 * l + 5, 3usize);
@@ -159,8 +161,9 @@ fn conv(t: &Target, stride: usize, level: AxisKind) -> Sample {
     });
     let mut opts = vec![opt(Upcast, 0, 2), opt(Lane, 2, if ow > l { l } else { 2 })];
     match level {
-        AxisKind::Loop => opts.extend([opt(Swap, 0, 1), opt(Stage, 0, 1), opt(Stage, OUTSIDE, 2)]),
-        _ => opts.extend([opt(Stage, 3, 1), opt(Stage, 3, 2)]),
+        AxisKind::Loop => opts.extend([opt(Swap, 0, 1), opt(Stage, 0, 1 | apart), opt(Stage, OUTSIDE, 2)]),
+        _ => opts.extend([opt(Upcast, 1, 3), opt(Stage, 3, 1 | apart), opt(Stage, 3, 2)]),
     }
-    sample(&format!("stage_conv{stride}"), t, &Ast { g, sink }, &opts, vec![xs, ws], want)
+    let name = format!("stage_conv{stride}_{}{}", if level == AxisKind::Loop { "loop" } else { "reduce" }, apart);
+    sample(&name, t, &Ast { g, sink }, &opts, vec![xs, ws], want)
 }

@@ -4,7 +4,7 @@
 //! the loops that reuse it inside of the panel, the vectors of the panel innermost.
 
 use super::heuristic::{Access, Tile, View};
-use super::{OUTSIDE, Opt, OptOp};
+use super::{APART, OUTSIDE, Opt, OptOp};
 use crate::uop::UOp;
 
 /// Bytes of a panel: most of a second-level cache.
@@ -30,7 +30,7 @@ impl View<'_> {
     }
 
     /// Cycles to copy one vector of `a` to a panel, `None` if it cannot be staged.
-    pub(super) fn copy_cost(&self, a: &Access, tile: &Tile) -> Option<f64> {
+    fn copy_cost(&self, a: &Access, tile: &Tile, joined: bool) -> Option<f64> {
         let lane = tile.lane.filter(|l| self.outs.contains(l))?;
         if !self.blocks || !a.has(self.id(lane)) || a.slot.is_none() {
             return None;
@@ -38,11 +38,60 @@ impl View<'_> {
         let stride = |r: UOp| a.affine.stride(&self.k.g, r);
         let lanes = self.t.lanes as f64;
         Some(match stride(lane) {
-            Some(1) if a.gated == 0 => 2.0,
-            Some(1) => 5.0,
+            Some(s) if s == 1 || s == 2 && joined => [2.0, 5.0][(a.gated != 0) as usize],
             _ if self.reds.iter().any(|&r| stride(r) == Some(1)) => lanes * 1.3,
             _ => lanes * 3.0,
         })
+    }
+
+    /// Cost of reading `a` from a panel, each step, the copy to the panel shared out; and whether overlapping windows are
+    /// better copied apart.
+    pub(super) fn staged_cost(&self, a: &Access, tile: &Tile) -> Option<(f64, bool)> {
+        let rows = tile.ups.iter().filter(|u| u.0.is_some_and(|r| a.has(self.id(r))));
+        let vectors = (rows.map(|u| u.1).product::<usize>() * tile.vectors) as f64;
+        let (points, elems) = self.panel(a, tile);
+        let reuse = self.reuse(a, tile) as f64;
+        let far = if points * 4 > PANEL { 1.5 } else { 1.0 };
+        let apart = vectors * far * (1.0 + 1.5 * self.copy_cost(a, tile, false)? / reuse);
+        if elems >= points {
+            return Some((apart, false));
+        }
+        let read = match tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) {
+            Some(2) => 3.0,
+            // windows that overlap are read across cache lines
+            _ => 1.0 + (self.t.lanes * 4) as f64 / 64.0,
+        };
+        let once = elems as f64 / points as f64;
+        let joined = vectors * (read + 1.5 * self.copy_cost(a, tile, true)? * once / reuse);
+        Some(if apart < joined { (apart, true) } else { (joined, false) })
+    }
+
+    /// Points of a tile and of all reduction steps at which `a` is read, and elements of an array for them: overlapping
+    /// windows share elements.
+    pub(super) fn panel(&self, a: &Access, tile: &Tile) -> (usize, usize) {
+        let mut axes: Vec<(i64, usize)> = Vec::new();
+        let (mut points, mut elems) = (1usize, 1usize);
+        let ups = tile.ups.iter().filter_map(|u| Some((u.0?, u.1)));
+        let all = self.reds.iter().map(|&r| (r, self.len(r))).chain(ups).chain(tile.lane.map(|l| (l, tile.width)));
+        for (r, n) in all.filter(|x| a.has(self.id(x.0))) {
+            points = points.saturating_mul(n);
+            match a.affine.stride(&self.k.g, r).filter(|&s| s > 0) {
+                Some(s) => axes.push((s, n)),
+                None => elems = elems.saturating_mul(n),
+            }
+        }
+        axes.sort_unstable();
+        let mut i = 0;
+        while i < axes.len() {
+            let (step, mut len) = axes[i];
+            i += 1;
+            while i < axes.len() && axes[i].0 % step == 0 && axes[i].0 / step < len as i64 {
+                len += (axes[i].0 / step) as usize * (axes[i].1 - 1);
+                i += 1;
+            }
+            elems = elems.saturating_mul(len);
+        }
+        (points.max(1), elems)
     }
 
     /// Does a column of tiles of `a` keep falling out of the first-level cache?
@@ -66,14 +115,14 @@ impl View<'_> {
 
     /// Stages the operand that gains most, after the tile's own opts.
     pub(super) fn block(&self, tile: &Tile, opts: &mut Vec<Opt>) {
-        let gain = |a: &Access| self.plain_cost(a, tile) - self.staged_cost(a, tile).unwrap_or(f64::INFINITY);
+        let gain = |a: &Access| self.plain_cost(a, tile) - self.staged_cost(a, tile).map_or(f64::INFINITY, |s| s.0);
         let best = self.inner.iter().filter(|a| gain(a) > 0.0).max_by(|a, b| gain(a).total_cmp(&gain(b)));
         let (Some(a), Some(lane)) = (best, tile.lane) else { return };
         let own = |r: UOp| r == lane || a.has(self.id(r));
         let loops: Vec<UOp> = self.outs.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();
-        let steps: usize = self.reds.iter().filter(|&&r| a.has(self.id(r))).map(|&r| self.len(r)).product();
-        let ups: usize = tile.ups.iter().filter(|u| u.0.is_some_and(own)).map(|u| u.1).product();
-        let bytes = steps * tile.width * ups * 4;
+        let apart = self.staged_cost(a, tile).is_some_and(|s| s.1);
+        let (points, elems) = self.panel(a, tile);
+        let bytes = if apart { points } else { elems }.saturating_mul(4);
         // vectors of the lane axis that share a panel
         let columns = self.tiles_of(lane, tile);
         let others: usize = loops.iter().filter(|&&r| own(r) && r != lane).map(|&r| self.tiles_of(r, tile)).product();
@@ -121,7 +170,7 @@ impl View<'_> {
             opts.push(Opt { op: OptOp::Split, axis, amount: together as u32 });
         }
         let axis = level.checked_sub(1).map_or(OUTSIDE, |i| places[i]);
-        opts.push(Opt { op: OptOp::Stage, axis, amount: a.slot.unwrap_or(0) });
+        opts.push(Opt { op: OptOp::Stage, axis, amount: a.slot.unwrap_or(0) | if apart { APART } else { 0 } });
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) struct Tile {
     pub(super) lane: Option<UOp>,
     /// Elements along the lane axis, and registers for them.
     pub(super) width: usize,
-    vectors: usize,
+    pub(super) vectors: usize,
     pub(super) ups: [(Option<UOp>, usize); 2],
     cost: f64,
 }
@@ -134,15 +134,15 @@ impl<'a> View<'a> {
             }
         }
         if a.gated != 0 && self.blocks && tile.lane.is_none_or(|l| !a.has(self.id(l))) {
-            return n * 4.0; // a branch each
+            return n * 6.0; // a branch each
         }
         let Some(lane) = tile.lane else { return n };
         let id = g.range_arg(lane).id;
-        let gate_cost = if a.gated >> id & 1 == 1 { 2.0 } else { 1.0 };
+        let gate_cost = if a.gated >> id & 1 == 0 { 1.0 } else { if self.blocks { 3.0 } else { 2.0 } };
         match a.affine.stride(g, lane) {
             Some(0) if a.ranges >> id & 1 == 0 => n,
             Some(1) => n * tile.vectors as f64 * gate_cost,
-            Some(2) if self.t.lang == Lang::X86 => n * tile.vectors as f64 * 2.5 * gate_cost,
+            Some(2) if self.t.lang == Lang::X86 => n * tile.vectors as f64 * if gate_cost > 1.0 { 12.0 } else { 2.5 },
             _ => n * (tile.vectors * lanes) as f64 * 1.5 * gate_cost,
         }
     }
@@ -151,14 +151,6 @@ impl<'a> View<'a> {
     pub(super) fn plain_cost(&self, a: &Access, tile: &Tile) -> f64 {
         let cost = self.access_cost(a, tile, self.t.lanes);
         if self.blocks && self.thrashes(a, tile) { cost * 3.0 } else { cost }
-    }
-
-    /// Cost of reading it from a panel, each step, the copy to the panel shared out.
-    pub(super) fn staged_cost(&self, a: &Access, tile: &Tile) -> Option<f64> {
-        let copy = self.copy_cost(a, tile)?;
-        let rows = tile.ups.iter().filter(|u| u.0.is_some_and(|r| a.has(self.id(r))));
-        let vectors = rows.map(|u| u.1).product::<usize>() * tile.vectors;
-        Some(vectors as f64 * (1.0 + 2.0 * copy / self.reuse(a, tile) as f64))
     }
 
     /// Registers beside the accumulators: multiply-adds run over the tile with its first axis outermost, and a value stays
@@ -189,20 +181,26 @@ impl<'a> View<'a> {
         let lanes = self.t.lanes;
         let rows: usize = tile.ups.iter().map(|u| u.1).product();
         let accs = rows * tile.vectors;
-        if accs >= self.t.vector_registers {
+        // half registers have sixteen names
+        let registers = if tile.width < lanes { 16.min(self.t.vector_registers) } else { self.t.vector_registers };
+        if accs >= registers {
             return None;
         }
         let cost = |a: &Access| {
             let plain = self.plain_cost(a, tile);
-            self.staged_cost(a, tile).map_or((plain, false), |s| if s < plain { (s, true) } else { (plain, false) })
+            self.staged_cost(a, tile)
+                .map_or((plain, false), |(s, _)| if s < plain { (s, true) } else { (plain, false) })
         };
         let loads: f64 = self.inner.iter().map(|a| cost(a).0).sum();
-        if accs + self.held(tile, |a| cost(a).1) > self.t.vector_registers {
+        if accs + self.held(tile, |a| cost(a).1) > registers {
             return None;
         }
         let work = accs as f64;
         let latency = 4.0; // of a multiply-add: that many steps an accumulator must rest
-        let cycles = (work / 2.0).max(loads / 2.0).max(if self.t.has_local { 0.0 } else { latency }) + 0.7;
+        // of a register's multiply-adds: the widest registers count twice on many processors
+        let issue = if self.blocks && lanes == 16 && tile.width >= lanes { 1.0 } else { 0.5 };
+        let cycles =
+            (work * issue).max(loads / 2.0).max(if self.t.has_local { 0.0 } else { latency }) + 0.7 + 0.02 * loads;
         let store = self.store.as_ref().map_or(0.0, |a| match tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) {
             Some(1) | None => 1.0,
             _ => lanes as f64,
@@ -244,6 +242,8 @@ impl<'a> View<'a> {
             lane_options.extend(self.outs.iter().copied().filter(|&r| self.len(r) > 1).map(Some));
             lane_options.extend(self.reds.iter().copied().filter(|&r| self.len(r) >= lanes).map(Some));
         }
+        // half registers, where a whole one would be mostly empty
+        let halves = self.blocks && self.t.lang == Lang::X86 && lanes == 16;
         let useful = |r: UOp| self.inner.iter().any(|a| a.ranges >> self.id(r) & 1 == 0);
         for lane in lane_options {
             let max_vectors = match lane {
@@ -253,11 +253,14 @@ impl<'a> View<'a> {
                     let most = if wide && self.outs.contains(&l) { self.t.vector_registers / 2 } else { 4 };
                     (self.len(l).div_ceil(lanes)).min(most)
                 }
-                Some(l) if self.len(l) * 2 <= lanes && !self.t.has_local => continue,
+                Some(l) if self.len(l) * 2 <= lanes && !self.t.has_local && !(halves && self.len(l) > 4) => continue,
                 _ => 1,
             };
             let others: Vec<UOp> = self.outs.iter().copied().filter(|&r| Some(r) != lane && useful(r)).collect();
             let mut widths: Vec<(usize, usize)> = (1..=max_vectors).map(|v| (v * lanes, v)).collect();
+            if lane.is_some_and(|l| halves && self.len(l) <= 8) {
+                widths = vec![(8, 1)];
+            }
             if let Some(n) = lane.filter(|l| self.outs.contains(l)).map(|l| self.len(l))
                 && self.blocks
                 && n > lanes

@@ -26,8 +26,9 @@ pub enum OptOp {
     Split,
     /// The axis and the axis `amount` change places in the loop nest.
     Swap,
-    /// What is loaded from parameter `amount & 0xffff` (its load number `amount >> 16` there) is first copied to a local
-    /// array, inside of the loop `axis` ([`OUTSIDE`] for none) and outside of all loops below that.
+    /// What is loaded from parameter `amount & 0x7fff` (its load number `amount >> 16` there) is first copied to a local
+    /// array, inside of the loop `axis` ([`OUTSIDE`] for none) and outside of all loops below that. Overlapping windows
+    /// share elements, unless `amount` has the bit [`APART`].
     Stage,
     /// What the reduction over the axis computes and others compute again, each along an axis of its own, is computed once,
     /// into a local array. Comes before opts that give such values tile axes.
@@ -36,6 +37,8 @@ pub enum OptOp {
 
 /// The level of [`OptOp::Stage`] outside of all loops.
 pub const OUTSIDE: u8 = u8::MAX;
+/// With [`OptOp::Stage`]: each window has elements of its own.
+pub const APART: u32 = 0x8000;
 
 /// One action on the axis with range id `axis`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
