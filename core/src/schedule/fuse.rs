@@ -84,6 +84,9 @@ const OPERAND: u8 = 4;
 /// Read through padding.
 const PADDED: u8 = 8;
 
+/// Read in several contexts.
+const SHARED: u8 = 16;
+
 /// Chooses the cuts for computing `roots`.
 pub fn choose(g: &Graph, roots: &[UOp], t: &Target) -> Cuts {
     let nodes = g.reachable(roots);
@@ -167,6 +170,9 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool]) -> (Vec<bool>, Vec<u8>)
             }
             seen.len()
         };
+        if contexts > 1 {
+            flags[i] |= SHARED;
+        }
         let splits = contexts > 1 || all & EXPANDED != 0 || (has_reduce[i] && all & (REDUCED | PADDED) != 0);
         cut[i] = forced[i] || (is_compute(g.op(u)) && splits);
         let below: SmallVec<[Use; 2]> = match (cut[i], g.op(u)) {
@@ -289,8 +295,10 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], flags: &[
             here.reduces.push(u.0);
         }
         if cut[i] && !forced[i] {
+            // what one reader reads once is never computed twice: it was a candidate for a reduction below, cut by now
+            let once = flags[i] & (EXPANDED | SHARED) == 0;
             let limit = if flags[i] & OPERAND != 0 { CHEAP_OPERAND_OPS } else { CHEAP_OPS };
-            if here.reduces.is_empty() && here.ops <= limit && here.buffers.len() <= 4 {
+            if here.reduces.is_empty() && (once || here.ops <= limit && here.buffers.len() <= 4) {
                 cut[i] = false;
             }
         }

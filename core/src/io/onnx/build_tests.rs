@@ -367,3 +367,26 @@ fn mutated_models_never_panic() {
         }
     });
 }
+
+/// Results that do not overlap are computed another way; one group and two.
+#[test]
+fn transposed_convolutions_with_the_kernel_of_their_stride() {
+    let x = f32s(&[1, 2, 2, 1], &[1.0, 2.0, 10.0, 20.0]);
+    let w: Vec<f32> = (1..=12).map(|v| v as f32).collect();
+    for (groups, outs) in [(1, 3), (2, 6)] {
+        let parts = [
+            node("ConvTranspose", "x w", "y", &[ints("strides", &[2, 1]), int("group", groups)]),
+            constant("w", &f32s(&[2, 3, 2, 1], &w)),
+            port(11, "x", 1, &[1, 2, 2, 1]),
+            port(12, "y", 1, &[1, outs, 4, 1]),
+        ];
+        let mut want = vec![0.0; outs as usize * 4];
+        for c in 0..2 {
+            for (o, y, k) in (0..12).map(|i| (i / 4, i / 2 % 2, i % 2)) {
+                let to = if groups == 1 { o } else { c * 3 + o };
+                want[to * 4 + y * 2 + k] += [1.0, 2.0, 10.0, 20.0][c * 2 + y] * w[(c * 3 + o) * 2 + k];
+            }
+        }
+        run(&parts, &[("x", x.clone())], &[f32s(&[1, outs as usize, 4, 1], &want)]);
+    }
+}

@@ -382,6 +382,10 @@ impl Cx<'_> {
 
     /// The transpose of [`Cx::conv`] in x: [n, c, ..] with [c, o / groups, ..]; output padding is done by the caller.
     pub(super) fn conv_transpose(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
+        let apart = win.kernel == win.stride && win.dilation.iter().all(|&d| d == 1);
+        if apart && win.pads.iter().all(|&p| p == (0, 0)) {
+            return self.conv_transpose_apart(x, w, win, groups);
+        }
         // zeros between the elements, then a convolution with the flipped kernel
         let spatial = win.kernel.len();
         let x = self.dilate(x, &win.stride)?;
@@ -405,6 +409,24 @@ impl Cx<'_> {
         }
         let x = self.slice(&x, &start, &len, &vec![1; x.rank()])?;
         self.conv(&x, &w, &inner, groups)
+    }
+
+    /// A transposed convolution whose results do not overlap: a product over the channels gives every tap of every place.
+    fn conv_transpose_apart(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
+        let (c, o, spatial) = (w.shape()[0], w.shape()[1], win.kernel.len());
+        let taps: usize = win.kernel.iter().product();
+        let w = self.reshape(w, &[groups, c / groups, o * taps])?;
+        let w = self.swap(&w, 1, 2)?;
+        let w = self.reshape(&w, &[&[groups * o * taps, c / groups][..], &vec![1; spatial]].concat())?;
+        let one = vec![1; spatial];
+        let point = Window { kernel: one.clone(), stride: one.clone(), dilation: one, pads: vec![(0, 0); spatial] };
+        let y = self.conv(x, &w, &point, groups)?;
+        let (n, places) = (y.shape()[0], x.shape()[2..].to_vec());
+        let y = self.reshape(&y, &[&[n, groups * o][..], &win.kernel, &places].concat())?;
+        let pairs = (0..spatial).flat_map(|i| [2 + spatial + i, 2 + i]);
+        let y = self.permute(&y, &[0, 1].into_iter().chain(pairs).collect::<Vec<_>>())?;
+        let out: Vec<usize> = places.iter().zip(&win.kernel).map(|(p, k)| p * k).collect();
+        self.reshape(&y, &[&[n, groups * o][..], &out].concat())
     }
 
     /// Puts `stride - 1` zeros between elements of the spatial axes.
