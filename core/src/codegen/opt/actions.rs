@@ -38,7 +38,18 @@ const ACTIONS: &[Action] = &[
 
 impl OptOp {
     /// Every opt.
-    pub const ALL: [OptOp; 6] = [OptOp::Upcast, OptOp::Lane, OptOp::Accum, OptOp::Unroll, OptOp::Local, OptOp::PadTo];
+    pub const ALL: [OptOp; 10] = [
+        OptOp::Upcast,
+        OptOp::Lane,
+        OptOp::Accum,
+        OptOp::Unroll,
+        OptOp::Local,
+        OptOp::PadTo,
+        OptOp::Split,
+        OptOp::Swap,
+        OptOp::Stage,
+        OptOp::Keep,
+    ];
 
     /// Its name, for caches that outlive a build.
     pub const fn name(self) -> &'static str {
