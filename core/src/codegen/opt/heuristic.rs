@@ -138,12 +138,14 @@ impl<'a> View<'a> {
         }
         let Some(lane) = tile.lane else { return n };
         let id = g.range_arg(lane).id;
-        let gate_cost = if a.gated >> id & 1 == 0 { 1.0 } else { if self.blocks { 3.0 } else { 2.0 } };
+        // where there are mask registers a mask is cheap
+        let masked = if self.blocks && lanes < 16 { 3.0 } else { 2.0 };
+        let gate_cost = if a.gated >> id & 1 == 0 { 1.0 } else { masked };
         match a.affine.stride(g, lane) {
             Some(0) if a.ranges >> id & 1 == 0 => n,
             Some(1) => n * tile.vectors as f64 * gate_cost,
             Some(2) if self.t.lang == Lang::X86 => n * tile.vectors as f64 * if gate_cost > 1.0 { 12.0 } else { 2.5 },
-            _ => n * (tile.vectors * lanes) as f64 * 1.5 * gate_cost,
+            _ => n * (tile.vectors * lanes) as f64 * if self.blocks && gate_cost > 1.0 { 5.0 } else { 1.5 * gate_cost },
         }
     }
 
