@@ -7,6 +7,7 @@ pub mod alu;
 mod build;
 mod kernels;
 mod ops;
+mod rows;
 mod stages;
 mod tiles;
 
@@ -99,6 +100,7 @@ pub fn samples(t: &Target) -> Vec<Sample> {
     ops::add(t, &mut out);
     tiles::add(t, &mut out);
     kernels::add(t, &mut out);
+    rows::add(t, &mut out);
     stages::add(t, &mut out);
     out
 }

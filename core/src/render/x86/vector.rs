@@ -8,6 +8,9 @@ use crate::uop::{Op, UOp};
 use crate::{DType, Result};
 use iced_x86::{Code, Register};
 
+/// What exponentials add to round to an integer: 1.5 * 2^23, and twice the exponent's bias.
+const EXP_MAGIC: f32 = 12_583_166.0;
+
 impl Lower<'_> {
     /// An elementwise op at one element.
     pub(super) fn alu(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
@@ -29,6 +32,24 @@ impl Lower<'_> {
             let (a, d) = (self.demand_reg(first, pt, off, w)?, self.fresh(dt, w));
             self.v3(if max { V3::MaxPs } else { V3::MinPs }, w, d, a, b);
             return Ok(Val::R(d));
+        }
+        if w == 16
+            && matches!(op, Op::Mul | Op::MulAdd)
+            && let Some((p, t)) = self.scaled(src[0], src[1])
+        {
+            let (p, t) = (self.demand_reg(p, pt, off, w)?, self.demand_reg(t, pt, off, w)?);
+            let (n, d) = (self.fresh(dt, w), self.fresh(dt, w));
+            let magic = self.lanes_of(EXP_MAGIC.to_bits(), w);
+            self.v3(V3::SubPs, w, n, t, magic);
+            let ops = [d, p, n].map(|r| Opnd::R(r, Size::Z));
+            self.f.def(Code::EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er, &ops);
+            if op == Op::Mul {
+                return Ok(Val::R(d));
+            }
+            let c = self.demand(src[2], pt, off, w)?;
+            let sum = self.fresh(dt, w);
+            self.v3(V3::AddPs, w, sum, d, c);
+            return Ok(Val::R(sum));
         }
         let a = self.demand(src[0], pt, off, w)?;
         Ok(match op {
@@ -73,6 +94,31 @@ impl Lower<'_> {
                 Val::R(self.binary_vector(op, sdt, w, a, b, None)?)
             }
         })
+    }
+
+    /// `a * b` as `p * 2^n`, n given by `t = n + EXP_MAGIC`: how exponentials scale without such an instruction, by two factors
+    /// with the halves of n as exponents.
+    fn scaled(&self, a: UOp, b: UOp) -> Option<(UOp, UOp)> {
+        let g = self.g;
+        let power = |u: UOp| -> Option<UOp> {
+            let shifted = (g.op(u) == Op::Bitcast && g.dtype(u) == DType::F32).then(|| g.src_at(u, 0))?;
+            let shl = g.op(shifted) == Op::Shl && g.const_int(g.src_at(shifted, 1)) == Some(23);
+            shl.then(|| g.src_at(shifted, 0))
+        };
+        let either = |x: UOp, y: UOp| power(y).map(|e| (x, e)).or_else(|| power(x).map(|e| (y, e)));
+        let (inner, rest) = either(a, b)?;
+        if g.op(inner) != Op::Mul || g.op(rest) != Op::Sub {
+            return None;
+        }
+        let (p, half) = either(g.src_at(inner, 0), g.src_at(inner, 1))?;
+        let bits = g.src_at(rest, 0);
+        let halves = g.src_at(rest, 1) == half && g.op(half) == Op::Shr && g.src_at(half, 0) == bits;
+        if !halves || g.const_int(g.src_at(half, 1)) != Some(1) || g.op(bits) != Op::Bitcast {
+            return None;
+        }
+        let t = g.src_at(bits, 0);
+        let magic = |u: &UOp| g.const_val(*u).is_some_and(|c| c.as_f64() == EXP_MAGIC as f64);
+        (matches!(g.op(t), Op::Add | Op::MulAdd) && g.src(t).last().is_some_and(magic)).then_some((p, t))
     }
 
     /// Is `u` one of `a < b ? b : a` (a maximum) and `a < b ? a : b`? The instruction's operands: it gives the second unless
