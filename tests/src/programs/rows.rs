@@ -15,7 +15,7 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
         out.push(norm(t, rows, row));
     }
     out.push(softmax(t, 33, 40, 0));
-    out.push(step(t, 100));
+    out.push(step(t, 96));
 }
 
 fn sample(name: String, t: &Target, g: &Graph, roots: &[UOp], inputs: Vec<Data>, want: Vec<Data>) -> Sample {
@@ -108,7 +108,7 @@ fn norm(t: &Target, rows: usize, row: usize) -> Sample {
 /// Two assigns, the second of what the first made.
 fn step(t: &Target, n: usize) -> Sample {
     let mut g = Graph::new();
-    let [p, m, d] = [0, 1, 2].map(|i| input(&mut g, i, n));
+    let [p, m, d] = [0, 1, 2].map(|i| g.param(i, F32, n));
     let assign = |g: &mut Graph, x: UOp, v: UOp| {
         let store = g.store(x, v);
         g.after(x, &[store])
@@ -119,10 +119,8 @@ fn step(t: &Target, n: usize) -> Sample {
     let m = assign(&mut g, m, v);
     let v = g.binary(Op::Sub, p, m);
     let p = assign(&mut g, p, v);
-    let x: Vec<Data> = (0..3).map(|k| data(n, |i| noise(i + 31 * k))).collect();
+    let x: Vec<Data> = (0..3).map(|k| Data::new(F32, n, |i| noise(i + 31 * k))).collect();
     let moved = |i: usize| 0.5 * x[1].f(i) + x[2].f(i);
-    let m_after = data(n, |i| if i < n { moved(i) } else { x[1].f(i) });
-    let p_after = data(n, |i| x[0].f(i) - if i < n { moved(i) } else { 0.0 });
-    let want = vec![m_after, p_after];
+    let want = vec![Data::new(F32, n, moved), Data::new(F32, n, |i| x[0].f(i) - moved(i))];
     sample("rows_step".into(), t, &g, &[m, p], x, want)
 }
