@@ -59,11 +59,51 @@ fn less(g: &mut Graph, mut form: Linear, dt: DType) -> Option<UOp> {
             form.konst = 0;
             continue;
         }
+        if let Some(both) = remainder_below(g, &form, k, dt) {
+            return Some(both);
+        }
         if !drop_inner(g, &mut form, &mut k) {
             break;
         }
     }
     write(g, Op::CmpLt, &form, k, dt)
+}
+
+/// `e % b < k` is `0 <= d < k` for some d that differs from e by a multiple of b, if d stays between `k - b` and b: a window
+/// that was spread over steps of its length less one.
+fn remainder_below(g: &mut Graph, form: &Linear, k: i128, dt: DType) -> Option<UOp> {
+    let [(t, 1)] = form.terms[..] else { return None };
+    let b = Some(t).filter(|&t| g.op(t) == Op::FloorMod).and_then(|t| g.const_int(g.src_at(t, 1)))? as i128;
+    if k <= 0 || k >= b || dt.is_unsigned() {
+        return None;
+    }
+    let least = |c: i128| {
+        let c = c.rem_euclid(b);
+        if 2 * c > b { c - b } else { c }
+    };
+    let e = Linear::of(g, g.src_at(t, 0));
+    let mut d = Linear { konst: least(e.konst), ..Linear::default() };
+    d.terms.extend(e.terms.iter().map(|&(t, c)| (t, least(c))));
+    d.sort(g);
+    let (lo, hi) = d.bounds(g);
+    if lo < k - b || hi >= b {
+        return None;
+    }
+    // -d < 1 and d < k
+    let (mut from, mut to) = (Linear::default(), d.clone());
+    from.add(&d, -1);
+    from.konst -= 1;
+    to.konst -= k;
+    let parts = [from, to].map(|f| {
+        let (lo, hi) = f.bounds(g);
+        if hi < 0 || lo >= 0 {
+            return Some(g.bool(hi < 0));
+        }
+        let k = -f.konst;
+        write(g, Op::CmpLt, &Linear { konst: 0, ..f }, k, dt)
+    });
+    let [Some(from), Some(to)] = parts else { return None };
+    Some(g.binary(Op::And, from, to))
 }
 
 /// `f*A + R < k` is `A < q` for some q if R is too small to matter; true if so.

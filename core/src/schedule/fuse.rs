@@ -9,7 +9,7 @@
 use super::Buffers;
 use super::rows::{self, Loops};
 use crate::target::Target;
-use crate::uop::{Graph, Op, UOp};
+use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -17,6 +17,9 @@ use smallvec::SmallVec;
 const CHEAP_OPS: u32 = 12;
 /// An operand of a contraction is loaded many times: only this much may be computed at each load.
 const CHEAP_OPERAND_OPS: u32 = 1;
+
+/// A sum of this many sums is computed at once.
+const SHORT_SUM: usize = 32;
 
 /// Which nodes are cuts.
 pub struct Cuts {
@@ -153,6 +156,7 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool]) -> (Vec<bool>, Vec<u8>)
     for &u in nodes {
         has_reduce[u.0 as usize] = g.op(u) == Op::Reduce || g.src(u).iter().any(|s| has_reduce[s.0 as usize]);
     }
+    let users = only_users(g, nodes);
     let mut uses: Vec<SmallVec<[Use; 2]>> = vec![SmallVec::new(); n];
     let mut cut = vec![false; n];
     let mut flags = vec![0u8; n];
@@ -173,7 +177,8 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool]) -> (Vec<bool>, Vec<u8>)
         if contexts > 1 {
             flags[i] |= SHARED;
         }
-        let splits = contexts > 1 || all & EXPANDED != 0 || (has_reduce[i] && all & (REDUCED | PADDED) != 0);
+        let reduced = has_reduce[i] && all & (REDUCED | PADDED) != 0 && summed(g, u, &users).is_none();
+        let splits = contexts > 1 || all & EXPANDED != 0 || reduced;
         cut[i] = forced[i] || (is_compute(g.op(u)) && splits);
         let below: SmallVec<[Use; 2]> = match (cut[i], g.op(u)) {
             (_, Op::Sink | Op::After) => SmallVec::new(),
@@ -191,6 +196,37 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool]) -> (Vec<bool>, Vec<u8>)
         }
     }
     (cut, flags)
+}
+
+/// The user of each node that has just one.
+fn only_users(g: &Graph, nodes: &[UOp]) -> Vec<Option<UOp>> {
+    let mut users = vec![None; g.len()];
+    let mut several = vec![false; g.len()];
+    for &u in nodes {
+        for s in g.src(u) {
+            let i = s.0 as usize;
+            several[i] |= users[i].replace(u).is_some();
+        }
+    }
+    users.iter_mut().zip(several).filter(|x| x.1).for_each(|x| *x.0 = None);
+    users
+}
+
+/// The short sum that a sum goes into, moved but not repeated: a sum of sums is one sum. The gradient of a convolution is
+/// such a one; as two kernels it would store every product of a window.
+fn summed(g: &Graph, u: UOp, users: &[Option<UOp>]) -> Option<UOp> {
+    let sum = |u: UOp| matches!(g.arg(u), Arg::Reduce(ReduceOp::Add, _)) && g.op(u) == Op::Reduce;
+    let mut above = users[u.0 as usize].filter(|_| sum(u))?;
+    while g.op(above).is_movement() {
+        if g.op(above) == Op::Expand && g.numel(above) > g.numel(g.src_at(above, 0)) {
+            return None;
+        }
+        above = users[above.0 as usize]?;
+    }
+    let whole = g.numel(g.src_at(above, 0));
+    let short = whole <= SHORT_SUM * g.numel(above);
+    // what padding adds is computed too
+    (sum(above) && short && 2 * whole <= 3 * g.numel(u)).then_some(above)
 }
 
 /// How a use of `u` becomes a use of its source `s`.
@@ -292,6 +328,8 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], flags: &[
         }
         here.ops = here.ops.saturating_add(op_cost(g, u));
         if g.op(u) == Op::Reduce {
+            // sums inside of it are parts of it
+            here.reduces.clear();
             here.reduces.push(u.0);
         }
         if cut[i] && !forced[i] {

@@ -13,7 +13,7 @@ use crate::dtype::Scalar;
 use crate::rewrite::Memo;
 use crate::rules::simplify_with;
 use crate::target::Target;
-use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, UOp, graph::MAX_RANGES};
+use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, ReduceOp, UOp, graph::MAX_RANGES};
 use crate::{DType, Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -335,6 +335,9 @@ impl<'a> Lower<'a> {
                 }
                 let mut x = self.simp(srcs[0]);
                 let mut ranges = r.extra.clone();
+                if *op == ReduceOp::Add {
+                    x = self.flattened(x, &mut ranges);
+                }
                 while let Some((i, v)) = ranges
                     .iter()
                     .enumerate()
@@ -352,6 +355,80 @@ impl<'a> Lower<'a> {
             (op, _) if op.is_movement() || op == Op::Contiguous => srcs[0],
             (op, arg) => self.k.node(op, g.dtype(u), srcs, arg.clone()),
         }
+    }
+
+    /// A sum of sums as one: the terms of the inner one, whose ranges join `ranges`.
+    fn flattened(&mut self, mut x: UOp, ranges: &mut SmallVec<[UOp; 4]>) -> UOp {
+        let mut cond: Option<UOp> = None;
+        loop {
+            let k = &self.k;
+            match (k.op(x), k.src(x), k.arg(x)) {
+                (Op::Reduce, src, Arg::Reduce(ReduceOp::Add, _)) => {
+                    ranges.extend_from_slice(&src[1..]);
+                    x = src[0];
+                }
+                (Op::Where, &[c, y, zero], _) if k.const_val(zero).is_some_and(|z| z.is(0)) && self.is_sum(y) => {
+                    cond = self.both(cond, c);
+                    x = y;
+                }
+                _ => break,
+            }
+        }
+        match cond {
+            Some(c) => self.masked_product(c, x),
+            None => x,
+        }
+    }
+
+    /// Is it a sum, maybe masked?
+    fn is_sum(&self, mut x: UOp) -> bool {
+        while self.k.op(x) == Op::Where {
+            x = self.k.src_at(x, 1);
+        }
+        matches!(self.k.arg(x), Arg::Reduce(ReduceOp::Add, _)) && self.k.op(x) == Op::Reduce
+    }
+
+    /// `cond ? x : 0`. Of a product of which one factor is a load under the condition, the product itself: the other
+    /// factor may then be loaded whatever the condition says, if that is inside its buffer (it differs only where that one
+    /// is Inf or NaN).
+    fn masked_product(&mut self, cond: UOp, x: UOp) -> UOp {
+        let gate = |k: &Graph, u: UOp| (k.op(u) == Op::Load && k.src(u).len() == 3).then(|| k.src_at(u, 2));
+        if self.k.op(x) != Op::Mul {
+            return self.masked(cond, x);
+        }
+        let factors = [self.k.src_at(x, 0), self.k.src_at(x, 1)];
+        let gates = factors.map(|f| gate(&self.k, f));
+        let implies = |gate: UOp| {
+            let mut have: SmallVec<[UOp; 8]> = SmallVec::new();
+            let mut want: SmallVec<[UOp; 8]> = SmallVec::new();
+            for (root, list) in [(gate, &mut have), (cond, &mut want)] {
+                let mut stack = vec![root];
+                while let Some(u) = stack.pop() {
+                    if self.k.op(u) == Op::And {
+                        stack.extend_from_slice(self.k.src(u));
+                    } else {
+                        list.push(u);
+                    }
+                }
+            }
+            want.iter().all(|c| have.contains(c))
+        };
+        for i in 0..2 {
+            let (Some(here), other) = (gates[i], factors[1 - i]) else { continue };
+            if !implies(here) {
+                continue;
+            }
+            let Some(there) = gates[1 - i] else { return x };
+            let index = self.k.src_at(other, 0);
+            let Arg::Param { len, .. } = *self.k.arg(self.k.src_at(index, 0)) else { return x };
+            let (lo, hi) = self.k.bounds(self.k.src_at(index, 1));
+            let foreign = self.k.ranges(there) & !self.k.ranges(index) != 0;
+            if there == here && foreign && lo >= 0 && (hi as usize) < len {
+                let free = self.k.load(index);
+                return self.k.binary(Op::Mul, factors[i], free);
+            }
+        }
+        if gates.iter().flatten().any(|&g| implies(g)) { x } else { self.masked(cond, x) }
     }
 
     /// `cond ? x : 0`, or x itself if it is a load already gated by a condition that includes `cond`.
