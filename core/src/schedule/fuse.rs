@@ -86,6 +86,8 @@ const REDUCED: u8 = 2;
 const OPERAND: u8 = 4;
 /// Read through padding.
 const PADDED: u8 = 8;
+/// Read by a product that a reduction reads.
+const FACTOR: u8 = 16;
 
 /// Read in several contexts.
 const SHARED: u8 = 16;
@@ -182,7 +184,12 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool]) -> (Vec<bool>, Vec<u8>)
         cut[i] = forced[i] || (is_compute(g.op(u)) && splits);
         let below: SmallVec<[Use; 2]> = match (cut[i], g.op(u)) {
             (_, Op::Sink | Op::After) => SmallVec::new(),
-            (true, _) => SmallVec::from_elem(Use { owner: u.0, path: 0, flags: 0 }, 1),
+            (true, op) => {
+                // a product under a reduction may well end up in its kernel
+                let product = op == Op::Mul && !forced[i] && all & REDUCED != 0;
+                let flags = if product { FACTOR } else { 0 };
+                SmallVec::from_elem(Use { owner: u.0, path: 0, flags }, 1)
+            }
             _ => std::mem::take(&mut uses[i]),
         };
         for x in below {
@@ -233,7 +240,7 @@ fn summed(g: &Graph, u: UOp, users: &[Option<UOp>]) -> Option<UOp> {
 fn step(g: &Graph, u: UOp, k: usize, s: UOp, x: Use, paths: &mut FxHashMap<(u32, u32, u32), u32>) -> Use {
     let mut flags = x.flags;
     let grows = g.numel(s) < g.numel(u);
-    let expand = |f: u8| f | EXPANDED | if f & REDUCED != 0 { OPERAND } else { 0 };
+    let expand = |f: u8| f | EXPANDED | if f & (REDUCED | FACTOR) != 0 { OPERAND } else { 0 };
     let moved = match g.op(u) {
         Op::Expand => {
             if grows {
