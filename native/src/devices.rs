@@ -13,6 +13,9 @@ pub const NAMES: &[(&str, &str)] = &[
     ("c", "C through the system's compiler"),
     ("eval", "reference interpreter"),
     ("null", "compiles for the processor and runs nothing"),
+    ("null:wgsl", "writes shaders for a GPU with WebGPU's least limits, and runs nothing"),
+    ("null:wgsl-software", "the same for a GPU that a processor emulates"),
+    ("null:wasm", "compiles to WebAssembly and runs nothing"),
 ];
 
 /// Opens a device. `auto` is the first that opens. `threads` is for CPUs; 0 means one per core.
@@ -26,6 +29,11 @@ pub fn open(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "c" => Ok(Box::new(crate::c::CDevice::new()?)),
         "eval" => Ok(Box::new(EvalDevice::default())),
         "null" => Ok(Box::new(NullDevice::new(Target::x86(Isa::Avx2, threads.max(1))))),
+        "null:wgsl" => Ok(Box::new(NullDevice::new(Target::wgsl(name)))),
+        "null:wgsl-software" => Ok(Box::new(NullDevice::new(Target { software: true, ..Target::wgsl(name) }))),
+        "null:wasm" => {
+            Ok(Box::new(NullDevice::new(Target { name: name.into(), ..Target::wasm(true, threads.max(1)) })))
+        }
         _ => {
             let known: Vec<&str> = NAMES.iter().map(|n| n.0).collect();
             let what = format!("no device `{name}`; there are auto, {}", known.join(", "));
