@@ -286,6 +286,9 @@ impl Kernel {
             }
             OptOp::Lane if !self.lane_fits(r, o.amount as usize) => return Err(bad("there is a lane axis already")),
             OptOp::Local if reduce || !t.has_local => return Err(bad("only output axes of a GPU kernel can be local")),
+            OptOp::Group if !t.has_local || !self.can_share(r) => {
+                return Err(bad("only the one reduction of a GPU kernel can be shared"));
+            }
             OptOp::Upcast if reduce => return Err(bad("a reduced axis cannot be upcast")),
             OptOp::Unroll | OptOp::Accum if !reduce => return Err(bad("an output axis cannot be unrolled")),
             _ => {}
@@ -295,7 +298,7 @@ impl Kernel {
             OptOp::Lane => (if reduce { AxisKind::Accum } else { AxisKind::Upcast }, true),
             OptOp::Accum => (AxisKind::Accum, false),
             OptOp::Unroll => (AxisKind::Unroll, false),
-            OptOp::Local => (AxisKind::Local(0), false),
+            OptOp::Local | OptOp::Group => (AxisKind::Local(0), false),
             OptOp::Split => (kind, false),
             OptOp::PadTo | OptOp::Swap | OptOp::Stage | OptOp::Keep => unreachable!("handled above"),
         };
@@ -313,6 +316,12 @@ impl Kernel {
         };
         let read = slots(Op::Load);
         !slots(Op::Store).iter().any(|s| read.contains(s))
+    }
+
+    /// Can threads share the reduction over `r`? Only where it is the kernel's one: it is outside of all loops then.
+    fn can_share(&self, r: UOp) -> bool {
+        let reduces = self.reduces();
+        reduces.len() == 1 && self.g.src(reduces[0])[1..].contains(&r)
     }
 
     /// Two loops of one kind change places: output loops nest in the order of their ids, those of a reduction as it lists them.

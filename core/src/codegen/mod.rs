@@ -3,6 +3,7 @@
 //! Never: tensors, plans, renderers. What it must know of a backend it reads from the [`Target`].
 
 pub mod axes;
+pub mod count;
 pub mod late;
 pub mod opt;
 pub mod program;
@@ -31,7 +32,7 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
     late::decompose(&mut k, t)?;
     let mut loops = Default::default();
     stage::lower(&mut k, &mut loops)?;
-    reduce::lower(&mut k, t, &mut loops);
+    reduce::lower(&mut k, t, &mut loops)?;
     late::decompose(&mut k, t)?; // simplified loop bodies may compare in narrow dtypes again
     late::split_addresses(&mut k);
     late::finish(&mut k, t);

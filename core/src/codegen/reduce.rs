@@ -2,11 +2,12 @@
 //! read after them; tile axes of the reduction with accumulators of their own are folded at the end.
 
 use super::axes::Kernel;
-use crate::DType;
+use super::stage::row_major;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
 use crate::target::Target;
-use crate::uop::{Arg, Axes, AxisKind, Graph, Op, RangeSet, ReduceOp, UOp};
+use crate::uop::{Arg, Axes, AxisKind, Graph, Op, RangeSet, ReduceOp, Space, UOp};
+use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -22,7 +23,8 @@ pub struct LoopInfo {
 }
 
 /// Lowers every Reduce of the kernel. The nesting of the reduce loops goes to `loops`, by range id.
-pub fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>) {
+pub fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<()> {
+    let threads = shared_ranges(k);
     let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
     let mut n_accs = 0;
     for u in k.nodes() {
@@ -30,13 +32,92 @@ pub fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>) {
         let v = match (k.g.op(u), k.g.arg(u)) {
             (Op::Reduce, Arg::Reduce(op, _)) => {
                 let op = *op;
-                one(k, op, src[0], &src[1..], t, &mut n_accs, loops)
+                one(k, op, src[0], &src[1..], t, &mut n_accs, loops)?
             }
             _ => k.g.with_src(u, &src),
         };
         image.insert(u, v);
     }
     k.sink = image[&k.sink];
+    store_once(k, &threads);
+    Ok(())
+}
+
+/// The threads that share reductions.
+fn shared_ranges(k: &Kernel) -> Ranges {
+    let mut out = Ranges::new();
+    for u in k.reduces() {
+        for &r in &k.g.src(u)[1..] {
+            if k.g.kind(r).is_launch() && !out.contains(&r) {
+                out.push(r);
+            }
+        }
+    }
+    out
+}
+
+/// Of the threads that share a reduction all know the result: one stores it.
+fn store_once(k: &mut Kernel, threads: &[UOp]) {
+    let g = &mut k.g;
+    let stores = g.srcs(k.sink);
+    let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
+    for &st in &stores {
+        if g.op(st) != Op::Store {
+            continue;
+        }
+        let mut src: SmallVec<[UOp; 4]> = g.srcs(st);
+        for &r in threads {
+            if g.ranges(src[0]) >> g.range_arg(r).id & 1 == 1 {
+                continue;
+            }
+            let one = g.int(1, g.dtype(r));
+            let first = g.binary(Op::CmpLt, r, one);
+            let gate = if src.len() == 3 { g.binary(Op::And, first, src[2]) } else { first };
+            src.truncate(2);
+            src.push(gate);
+        }
+        let gated = g.with_src(st, &src);
+        image.insert(st, gated);
+    }
+    let stores: SmallVec<[UOp; 4]> = stores.iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
+    k.sink = k.g.sink(&stores);
+}
+
+/// Partial results of threads -> the result, in each of them: through workgroup memory, behind a barrier.
+fn share(
+    k: &mut Kernel,
+    op: ReduceOp,
+    part: UOp,
+    threads: UOp,
+    t: &Target,
+    n_accs: &mut u32,
+    loops: &mut FxHashMap<u8, LoopInfo>,
+) -> Result<UOp> {
+    let all = k.new_range(k.g.range_len(threads), AxisKind::Reduce, false)?;
+    let locals: Ranges = k.ranges().into_iter().filter(|&r| matches!(k.g.kind(r), AxisKind::Local(_))).collect();
+    let Kernel { g, .. } = k;
+    let dt = g.dtype(part);
+    let is_tile =
+        |u: &UOp| g.op(*u) == Op::Range && g.kind(*u).is_tile() && g.ranges(part) >> g.range_arg(*u).id & 1 == 1;
+    let tiles: Ranges = g.reachable(&[part]).into_iter().filter(is_tile).collect();
+    let axes: Ranges = locals.iter().chain(&tiles).copied().collect();
+    let len = axes.iter().map(|&r| g.range_len(r)).product::<usize>();
+    if len * dt.size().max(4) > t.workgroup_bytes {
+        let what = format!("{len} partial results of a workgroup");
+        return Err(Error::Unsupported { what, context: t.name.clone() });
+    }
+    let scratch = g.node(Op::Scratch, dt, &[], Arg::Scratch { id: *n_accs, len, space: Space::Workgroup });
+    *n_accs += 1;
+    let own = row_major(g, &axes);
+    let others: Ranges = axes.iter().map(|&r| if r == threads { all } else { r }).collect();
+    let others = row_major(g, &others);
+    let to = g.index(scratch, own);
+    let store = g.store(to, part);
+    let barrier = g.node(Op::Barrier, DType::Void, &[store], Arg::None);
+    let filled = g.after(scratch, &[barrier]);
+    let from = g.index(filled, others);
+    let load = g.load(from);
+    one(k, op, load, &[all], t, n_accs, loops)
 }
 
 fn one(
@@ -47,12 +128,14 @@ fn one(
     t: &Target,
     n_accs: &mut u32,
     loops: &mut FxHashMap<u8, LoopInfo>,
-) -> UOp {
+) -> Result<UOp> {
     let Kernel { g, memo, .. } = k;
     let dt = g.dtype(x);
     let acc_dt = accumulator(dt, t);
     let x = g.cast(x, acc_dt);
     let depends = |g: &Graph, r: UOp| g.ranges(x) >> g.range_arg(r).id & 1 == 1;
+    let (threads, ranges): (Ranges, Ranges) =
+        ranges.iter().copied().partition(|&r| g.kind(r).is_launch() && depends(g, r));
     let (ranges, unused): (Ranges, Ranges) = ranges.iter().copied().partition(|&r| depends(g, r));
     let of_kind = |g: &Graph, kind: AxisKind| -> SmallVec<[UOp; 4]> {
         ranges.iter().copied().filter(|&r| g.kind(r) == kind).collect()
@@ -113,10 +196,13 @@ fn one(
         src.extend_from_slice(&accums);
         out = g.node(Op::Fold, acc_dt, &src, Arg::Reduce(op, Axes::new()));
     }
-    for r in unused {
-        out = repeated(g, op, out, r);
+    for &r in &threads {
+        out = share(k, op, out, r, t, n_accs, loops)?;
     }
-    g.cast(out, dt)
+    for r in unused {
+        out = repeated(&mut k.g, op, out, r);
+    }
+    Ok(k.g.cast(out, dt))
 }
 
 /// 16-bit floats accumulate in f32; integers that the target does not compute in 32 bits, wrapped at the end.

@@ -262,7 +262,7 @@ fn sums(g: &Graph, value: UOp) -> Vec<Vec<(UOp, i64)>> {
 }
 
 /// The row-major number of the point of `axes`.
-fn row_major(g: &mut Graph, axes: &[UOp]) -> UOp {
+pub(super) fn row_major(g: &mut Graph, axes: &[UOp]) -> UOp {
     let mut at = g.idx(0);
     for &r in axes {
         let n = g.idx(g.range_len(r) as i64);

@@ -33,17 +33,19 @@ const ACTIONS: &[Action] = &[
     action(OptOp::Unroll, Axes::Reduced, &[2, 3, 4, 5, 7, 8, 9, 16]),
     action(OptOp::Accum, Axes::Reduced, &[2, 4, 8]),
     action(OptOp::Split, Axes::Any, &[8, 16, 32, 64, 128, 256]),
+    Action { gpu_only: true, ..action(OptOp::Group, Axes::Reduced, &[4, 8, 16, 32, 64]) },
     Action { gpu_only: true, ..action(OptOp::Local, Axes::Output, &[2, 4, 8, 16, 32, 64]) },
 ];
 
 impl OptOp {
     /// Every opt.
-    pub const ALL: [OptOp; 10] = [
+    pub const ALL: [OptOp; 11] = [
         OptOp::Upcast,
         OptOp::Lane,
         OptOp::Accum,
         OptOp::Unroll,
         OptOp::Local,
+        OptOp::Group,
         OptOp::PadTo,
         OptOp::Split,
         OptOp::Swap,
@@ -59,6 +61,7 @@ impl OptOp {
             OptOp::Accum => "accum",
             OptOp::Unroll => "unroll",
             OptOp::Local => "local",
+            OptOp::Group => "group",
             OptOp::PadTo => "padto",
             OptOp::Split => "split",
             OptOp::Swap => "swap",

@@ -51,7 +51,7 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
         v.elementwise(&mut opts);
     }
     if t.has_local {
-        v.local(&mut opts);
+        v.launch(&mut opts);
     }
     opts
 }
@@ -184,7 +184,7 @@ impl<'a> View<'a> {
         let rows: usize = tile.ups.iter().map(|u| u.1).product();
         let accs = rows * tile.vectors;
         // half registers have sixteen names
-        let registers = if tile.width < lanes { 16.min(self.t.vector_registers) } else { self.t.vector_registers };
+        let registers = if tile.width < lanes { 16.min(self.registers()) } else { self.registers() };
         if accs >= registers {
             return None;
         }
@@ -349,7 +349,7 @@ impl<'a> View<'a> {
     /// Repeats short innermost reduction loops, so that small windows cost no loop control.
     fn unroll(&self, tile: &Tile, opts: &mut Vec<Opt>) {
         let accs: usize = tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors;
-        let mut budget = (96 / accs.max(1)).clamp(1, 9);
+        let mut budget = (self.body() / accs.max(1)).clamp(1, 9);
         for &r in self.reds.iter().rev() {
             let n = self.len(r);
             if Some(r) == tile.lane {
@@ -424,41 +424,5 @@ impl<'a> View<'a> {
             opts.push(Opt { op: OptOp::Swap, axis: self.id(from), amount: self.id(to) as u32 });
         }
         true
-    }
-
-    /// Threads of a workgroup: from the innermost output axis outwards, up to 64 or so.
-    fn local(&self, opts: &mut Vec<Opt>) {
-        let mut left: Vec<(UOp, usize)> = Vec::new();
-        for &r in &self.outs {
-            let mut n = self.len(r);
-            for o in opts.iter().filter(|o| o.axis == self.id(r)) {
-                match o.op {
-                    OptOp::PadTo => n = n.next_multiple_of(o.amount as usize),
-                    _ => n /= o.amount as usize,
-                }
-            }
-            if n > 1 {
-                left.push((r, n));
-            }
-        }
-        let mut budget = if self.t.software { 32 } else { 64 }.min(self.t.max_local_total as usize);
-        let mut dims = 0;
-        for &(r, n) in left.iter().rev() {
-            if dims == 3 || budget < 2 {
-                break;
-            }
-            let limit = budget.min(self.t.max_local[dims] as usize).min(if dims == 0 { 64 } else { 16 });
-            let mut f = (2..=limit).rev().find(|f| n.is_multiple_of(*f)).unwrap_or(1);
-            if f < limit / 4 && n > limit {
-                // an awkward length: round it up, the last workgroup is partly idle
-                f = limit.min(32);
-                opts.push(Opt { op: OptOp::PadTo, axis: self.id(r), amount: f as u32 });
-            }
-            if f > 1 {
-                opts.push(Opt { op: OptOp::Local, axis: self.id(r), amount: f as u32 });
-                budget /= f;
-                dims += 1;
-            }
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod actions;
 mod block;
+mod gpu;
 pub mod heuristic;
 pub mod launch;
 pub mod rows;
@@ -20,6 +21,9 @@ pub enum OptOp {
     Unroll,
     /// The inner `amount` of an output axis becomes threads of the workgroup.
     Local,
+    /// The inner `amount` of a reduced axis becomes threads of the workgroup, which share the reduction: each reduces its
+    /// part, and all read the parts of all from workgroup memory.
+    Group,
     /// The axis is rounded up to a multiple of `amount`.
     PadTo,
     /// The inner `amount` of an axis becomes an inner loop.

@@ -1,0 +1,105 @@
+//! What only GPUs need: how large a kernel's code may be, reductions that the threads of a workgroup share, the workgroup.
+
+use super::heuristic::View;
+use super::{Opt, OptOp};
+use crate::uop::UOp;
+
+/// Multiply-adds in the body of a reduction's loop.
+const BODY: usize = 96;
+/// The same for a software adapter: its compiler takes as long for a line as the adapter for thousands of them.
+const SOFTWARE_BODY: usize = 32;
+/// Float operations below which a software adapter spends its time on compiling.
+const SMALL_FLOPS: u64 = 8 << 20;
+/// Threads that keep a GPU busy; with fewer, several share a reduction.
+const BUSY: usize = 32 << 10;
+/// Threads of a workgroup that work on one reduction each, and most that share one.
+const GROUP: usize = 64;
+/// Most threads that share a reduction whose neighbours in memory belong to other outputs.
+const SPLIT: usize = 16;
+
+impl View<'_> {
+    /// Vector registers that a tile may take.
+    pub(super) fn registers(&self) -> usize {
+        match self.t.has_local && self.t.software {
+            true if self.k.stats().flops < SMALL_FLOPS => 10,
+            true => 20,
+            false => self.t.vector_registers,
+        }
+    }
+
+    /// Multiply-adds that the body of a reduction's loop may have.
+    pub(super) fn body(&self) -> usize {
+        if self.t.has_local && self.t.software { SOFTWARE_BODY } else { BODY }
+    }
+
+    /// Threads: those that share a reduction, then those of the outputs.
+    pub(super) fn launch(&self, opts: &mut Vec<Opt>) {
+        let most = if self.t.software { 32 } else { 64 }.min(self.t.max_local_total as usize);
+        let shared = if self.t.software { 1 } else { self.group(opts) };
+        self.local(most / shared, opts);
+    }
+
+    /// What opts leave of an axis.
+    fn left(&self, r: UOp, opts: &[Opt]) -> usize {
+        let mut n = self.len(r);
+        for o in opts.iter().filter(|o| o.axis == self.id(r)) {
+            match o.op {
+                OptOp::PadTo => n = n.next_multiple_of(o.amount as usize),
+                _ => n /= o.amount as usize,
+            }
+        }
+        n
+    }
+
+    /// Shares the reduction between threads where there are too few outputs for the GPU, or where its neighbours in memory
+    /// are steps of the reduction: then threads side by side read side by side. Returns how many share it.
+    fn group(&self, opts: &mut Vec<Opt>) -> usize {
+        if self.k.reduces().len() != 1 {
+            return 1;
+        }
+        let threads: usize = self.outs.iter().map(|&r| self.left(r, opts)).product();
+        let lane =
+            self.reds.iter().copied().find(|&r| opts.iter().any(|o| o.op == OptOp::Lane && o.axis == self.id(r)));
+        let Some(r) = lane.or_else(|| self.reds.iter().copied().max_by_key(|&r| self.left(r, opts))) else { return 1 };
+        let (steps, most) = (self.left(r, opts), if lane.is_some() { GROUP } else { SPLIT });
+        let fits = |f: &usize| {
+            let rest = if lane.is_some() { 1 } else { 8 };
+            steps.is_multiple_of(*f) && steps / f >= rest && (lane.is_some() || threads * f <= 2 * BUSY)
+        };
+        let Some(f) = (2..=6).rev().map(|bits| 1usize << bits).filter(|f| *f <= most).find(fits) else { return 1 };
+        let tile: usize = self.outs.iter().map(|&r| self.len(r).div_ceil(self.left(r, opts).max(1))).product();
+        if threads >= BUSY && lane.is_none() || tile * GROUP * 8 > self.t.workgroup_bytes {
+            return 1;
+        }
+        let at = match lane {
+            // before the axis is cut further
+            Some(_) => opts.iter().position(|o| o.op == OptOp::Lane).map_or(opts.len(), |i| i + 1),
+            None => opts.len(),
+        };
+        opts.insert(at, Opt { op: OptOp::Group, axis: self.id(r), amount: f as u32 });
+        f
+    }
+
+    /// Threads of a workgroup: from the innermost output axis outwards.
+    fn local(&self, mut budget: usize, opts: &mut Vec<Opt>) {
+        let left = self.outs.iter().map(|&r| (r, self.left(r, opts))).filter(|x| x.1 > 1).collect::<Vec<_>>();
+        let mut dims = 0;
+        for &(r, n) in left.iter().rev() {
+            if dims == 3 || budget < 2 {
+                break;
+            }
+            let limit = budget.min(self.t.max_local[dims] as usize).min(if dims == 0 { 64 } else { 16 });
+            let mut f = (2..=limit).rev().find(|f| n.is_multiple_of(*f)).unwrap_or(1);
+            if f < limit / 4 && n > limit {
+                // an awkward length: round it up, the last workgroup is partly idle
+                f = limit.min(32);
+                opts.push(Opt { op: OptOp::PadTo, axis: self.id(r), amount: f as u32 });
+            }
+            if f > 1 {
+                opts.push(Opt { op: OptOp::Local, axis: self.id(r), amount: f as u32 });
+                budget /= f;
+                dims += 1;
+            }
+        }
+    }
+}
