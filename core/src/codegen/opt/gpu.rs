@@ -9,7 +9,7 @@ const BODY: usize = 96;
 /// The same for a software adapter: its compiler takes as long for a line as the adapter for thousands of them.
 const SOFTWARE_BODY: usize = 32;
 /// Float operations below which a software adapter spends its time on compiling.
-const SMALL_FLOPS: u64 = 8 << 20;
+pub(super) const SMALL_FLOPS: u64 = 8 << 20;
 /// Threads that keep a GPU busy; with fewer, several share a reduction.
 const BUSY: usize = 32 << 10;
 /// Threads of a workgroup that work on one reduction each, and most that share one.
@@ -21,7 +21,7 @@ impl View<'_> {
     /// Vector registers that a tile may take.
     pub(super) fn registers(&self) -> usize {
         match self.t.has_local && self.t.software {
-            true if self.k.stats().flops < SMALL_FLOPS => 10,
+            true if self.small => 10,
             true => 20,
             false => self.t.vector_registers,
         }

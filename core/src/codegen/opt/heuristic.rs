@@ -1,7 +1,7 @@
 //! Opts at once, from the target's data: a vector axis that makes the inner loads contiguous, and a register tile that
 //! loads least per multiply-add and still fits the vector file.
 
-use super::{Opt, OptOp, rows};
+use super::{Opt, OptOp, gpu, rows};
 use crate::codegen::axes::{Affine, Kernel, affine};
 use crate::target::{Lang, Target};
 use crate::uop::{Op, RangeSet, UOp};
@@ -36,6 +36,8 @@ pub(super) struct View<'a> {
     store: Option<Access>,
     /// Tiles may overlap, operands may be staged.
     pub(super) blocks: bool,
+    /// Too little work for a software adapter to pay for compiling a large tile.
+    pub(super) small: bool,
 }
 
 /// Picks opts for a kernel.
@@ -96,7 +98,8 @@ impl<'a> View<'a> {
         let st = k.store();
         let store = (g.op(st) == Op::Store).then(|| access(g.src_at(st, 0), g.src(st).get(2).copied(), true));
         let blocks = !t.has_local && t.lanes > 1 && k.repeatable();
-        View { k, t, outs, reds, inner, store, blocks }
+        let small = t.software && k.stats().flops < gpu::SMALL_FLOPS;
+        View { k, t, outs, reds, inner, store, blocks, small }
     }
 
     pub(super) fn len(&self, r: UOp) -> usize {
