@@ -10,6 +10,7 @@ pub mod disasm;
 pub mod llvm;
 pub mod model;
 pub mod runtime;
+pub mod tune;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;
 

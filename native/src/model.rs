@@ -1,6 +1,7 @@
 //! Models from files, run to their end: the blocking face of [`onnx::Runner`].
 
 use crate::NativeHost;
+use crate::tune::Tuned;
 use gradloom_core::device::Device;
 use gradloom_core::engine::{Counters, Engine, Plan};
 use gradloom_core::io::HostTensor;
@@ -123,6 +124,26 @@ impl OnnxModel {
             }
         }
         Ok(best)
+    }
+
+    /// Searches for faster kernels for inputs of these shapes, for so long, and uses them from then on; so do later
+    /// processes that share the cache. The model must not have been run before.
+    pub fn tune(
+        &mut self,
+        inputs: &[(&str, HostTensor)],
+        budget: Duration,
+        report: impl FnMut(&Tuned),
+    ) -> Result<Vec<Tuned>> {
+        self.engine.keep_kernels();
+        let plan = self.plan(inputs)?.unwrap_or_default();
+        let mut kernels: Vec<(u128, usize)> = Vec::new();
+        for c in &plan.calls {
+            match kernels.iter_mut().find(|k| k.0 == c.program) {
+                Some(k) => k.1 += 1,
+                None => kernels.push((c.program, 1)),
+            }
+        }
+        crate::tune::tune(&mut self.engine, &kernels, budget, report)
     }
 
     fn submit(&mut self, inputs: &Inputs) -> Result<Vec<(String, Tensor)>> {

@@ -104,3 +104,25 @@ fn processes_share_a_folder() {
     let left: Vec<_> = folder.files().into_iter().filter(|f| f.to_string_lossy().contains("tmp-")).collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+#[test]
+fn tuned_kernels_are_right_and_kept() {
+    let folder = Folder::new("tuned");
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models/hibari_oov");
+    let gradloom = |command: &str, more: &[&str]| {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_gradloom"));
+        c.args([command, "--json", "--device", "cpu", "--threads", "1"]).args(more).arg(model.join("model.onnx"));
+        c.arg("--inputs").arg(model.join("input.npz")).arg("--cache-dir").arg(&folder.0);
+        let out = c.output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        Report(String::from_utf8_lossy(&out.stdout).into_owned())
+    };
+    let tuned = gradloom("tune", &["--budget", "4"]);
+    assert!(tuned.count("kernels") > 0, "{}", tuned.0);
+    let expected = model.join("expected.npz");
+    let run = gradloom("bench", &["--runs", "1", "--expect", expected.to_str().unwrap()]);
+    assert_eq!(run.count("compiled"), 0, "{}", run.0);
+    let (_, relerr) = run.0.split_once("\"relerr\":").unwrap();
+    let relerr: f64 = relerr.split(',').next().unwrap().trim().parse().unwrap();
+    assert!(relerr < 1e-3, "{relerr}");
+}

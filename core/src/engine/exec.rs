@@ -1,23 +1,24 @@
 //! The engine: plans, their cache, and the buffers of a session on one device. It never waits: [`Engine::start`] plans and
 //! starts compilation, [`Engine::ready`] says when it is done, [`Engine::finish`] submits. A driver loops or awaits.
 
-use super::cache::{self, Alone, Host, Kind};
-use super::plan::{self, Compiled, Job, Place, Plan};
+use super::cache::{self, Alone, Host};
+use super::plan::{Compiled, Place, Plan};
 use super::pool::Pool;
 use super::state::{RootId, State};
 use crate::device::{BufId, Device, KernelId, Step, Ticket, View};
 use crate::dtype::Scalar;
-use crate::target::{Lang, Target};
-use crate::uop::{Arg, Graph, Op, UOp, hash};
+use crate::schedule::Ast;
+use crate::target::Lang;
+use crate::uop::{Arg, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// A program on the device.
-struct Loaded {
-    kernel: KernelId,
-    compiled: Compiled,
+pub(super) struct Loaded {
+    pub(super) kernel: KernelId,
+    pub(super) compiled: Compiled,
 }
 
 /// What happened since the engine was made, for reports.
@@ -43,17 +44,19 @@ pub struct Counters {
 
 /// One device with everything compiled and stored on it.
 pub struct Engine {
-    device: Box<dyn Device>,
-    host: Box<dyn Host>,
+    pub(super) device: Box<dyn Device>,
+    pub(super) host: Box<dyn Host>,
     /// What this build and target put into keys of the host's cache.
-    space: u128,
-    plans: FxHashMap<u128, Arc<Plan>>,
-    programs: FxHashMap<u128, Loaded>,
+    pub(super) space: u128,
+    /// Kernel graphs by key, if they are kept for tuning.
+    pub(super) kernels: Option<FxHashMap<u128, Ast>>,
+    pub(super) plans: FxHashMap<u128, Arc<Plan>>,
+    pub(super) programs: FxHashMap<u128, Loaded>,
     buffers: FxHashMap<u32, (BufId, usize)>,
     arenas: Vec<(BufId, usize)>,
     pool: Pool,
     vars: BTreeMap<String, u32>,
-    counters: Counters,
+    pub(super) counters: Counters,
 }
 
 /// Roots on their way to being realized.
@@ -87,6 +90,7 @@ impl Engine {
             space: cache::space(device.target()),
             device,
             host,
+            kernels: None,
             plans: FxHashMap::default(),
             programs: FxHashMap::default(),
             buffers: FxHashMap::default(),
@@ -253,115 +257,6 @@ impl Engine {
             self.device.free(buf);
             self.counters.bytes -= bytes;
         }
-    }
-
-    /// The plan for a closed graph: one this engine has, one the host remembers, or one made now.
-    pub fn plan_for(&mut self, g: &Graph, roots: &[UOp], n_params: usize) -> Result<Arc<Plan>> {
-        let key = hash::key(g, roots);
-        if let Some(p) = self.plans.get(&key) {
-            self.counters.plan_hits += 1;
-            return Ok(p.clone());
-        }
-        let plan = match self.remembered(key, n_params)? {
-            Some(plan) => plan,
-            None => {
-                self.counters.cache_misses += 1;
-                let target = self.device.target().clone();
-                let (plan, jobs) = plan::plan(g, roots, n_params, &target)?;
-                self.compile(jobs, &target)?;
-                let entry = cache::entry_key(self.space, Kind::Plan, key);
-                self.host.save(entry, cache::save_plan(entry, &plan));
-                plan
-            }
-        };
-        self.counters.plans += 1;
-        let plan = Arc::new(plan);
-        self.plans.insert(key, plan.clone());
-        Ok(plan)
-    }
-
-    /// The plan as the host remembers it, with all of its programs on the device.
-    fn remembered(&mut self, key: u128, n_params: usize) -> Result<Option<Plan>> {
-        let entry = cache::entry_key(self.space, Kind::Plan, key);
-        let found = self.host.load(entry).and_then(|b| cache::load_plan(entry, &b, n_params));
-        let Some(plan) = found else { return Ok(None) };
-        let mut fresh: Vec<(u128, Compiled)> = Vec::new();
-        let mut params: FxHashMap<u128, usize> = FxHashMap::default();
-        for c in &plan.calls {
-            if let std::collections::hash_map::Entry::Vacant(slot) = params.entry(c.program) {
-                let known = self.programs.get(&c.program).map(|l| l.compiled.source.params.len());
-                slot.insert(match known {
-                    Some(n) => n,
-                    None => {
-                        // without one of its kernels the plan is made again
-                        let Some(compiled) = self.remembered_kernel(c.program) else { return Ok(None) };
-                        let n = compiled.source.params.len();
-                        fresh.push((c.program, compiled));
-                        n
-                    }
-                });
-            }
-            if params[&c.program] != c.args.len() {
-                return Ok(None);
-            }
-        }
-        self.counters.cache_hits += 1 + fresh.len() as u64;
-        self.put_on_device(fresh)?;
-        Ok(Some(plan))
-    }
-
-    fn remembered_kernel(&mut self, key: u128) -> Option<Compiled> {
-        let entry = cache::entry_key(self.space, Kind::Kernel, key);
-        self.host.load(entry).and_then(|b| cache::load_kernel(entry, &b))
-    }
-
-    /// Compiles the kernels that neither this engine nor the host has, all at once.
-    fn compile(&mut self, jobs: Vec<Job>, target: &Target) -> Result<()> {
-        let mut ready: Vec<Option<Compiled>> = Vec::new();
-        let mut todo: Vec<Job> = Vec::new();
-        let mut keys = Vec::new();
-        for job in jobs {
-            if self.programs.contains_key(&job.key) {
-                continue;
-            }
-            keys.push(job.key);
-            let known = self.remembered_kernel(job.key);
-            if known.is_none() {
-                todo.push(job);
-            }
-            ready.push(known);
-        }
-        self.counters.cache_hits += (ready.len() - todo.len()) as u64;
-        self.counters.cache_misses += todo.len() as u64;
-        self.counters.programs += todo.len() as u64;
-        let made: Vec<OnceLock<Result<Compiled>>> = todo.iter().map(|_| OnceLock::new()).collect();
-        self.host.each(todo.len(), &|i| {
-            let _ = made[i].set(plan::compile(&todo[i].ast, target, None));
-        });
-        let mut made = todo.iter().zip(made);
-        for slot in ready.iter_mut().filter(|s| s.is_none()) {
-            let (job, result) = made.next().ok_or_else(|| Error::Internal("a kernel was not compiled".into()))?;
-            let compiled =
-                result.into_inner().unwrap_or_else(|| Err(Error::Internal("a kernel was not compiled".into())))?;
-            let entry = cache::entry_key(self.space, Kind::Kernel, job.key);
-            if let Some(bytes) = cache::save_kernel(entry, &compiled) {
-                self.host.save(entry, bytes);
-            }
-            *slot = Some(compiled);
-        }
-        self.put_on_device(keys.into_iter().zip(ready).filter_map(|(k, c)| Some((k, c?))).collect())
-    }
-
-    fn put_on_device(&mut self, fresh: Vec<(u128, Compiled)>) -> Result<()> {
-        if fresh.is_empty() {
-            return Ok(());
-        }
-        let sources: Vec<_> = fresh.iter().map(|f| f.1.source.clone()).collect();
-        let ids = self.device.compile(&sources)?;
-        for ((key, compiled), kernel) in fresh.into_iter().zip(ids) {
-            self.programs.insert(key, Loaded { kernel, compiled });
-        }
-        Ok(())
     }
 
     /// Submits a plan. Returns the output buffers' nodes.

@@ -7,6 +7,8 @@ pub mod fold;
 pub mod memory;
 pub mod plan;
 mod pool;
+mod prepare;
+pub mod search;
 pub mod state;
 
 pub use cache::Host;

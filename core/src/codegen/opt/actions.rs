@@ -1,8 +1,9 @@
 //! The opts a search may try, as data: which axes each takes and in which amounts. A new opt joins with a row.
 
-use super::{Opt, OptOp};
+use super::{OUTSIDE, Opt, OptOp};
+use crate::codegen::axes::Kernel;
 use crate::target::Target;
-use crate::uop::AxisKind;
+use crate::uop::{Arg, AxisKind, Op, UOp};
 
 /// Axes that an opt applies to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,8 +77,42 @@ impl OptOp {
     }
 }
 
-/// Every single opt worth trying on an axis of this id, kind and length. Not all of them fit: applying one may fail.
-pub fn on_axis(id: u8, kind: AxisKind, len: usize, t: &Target) -> Vec<Opt> {
+/// Every single opt worth trying next on a kernel. Not all of them fit: applying one may fail.
+pub fn next(k: &Kernel, t: &Target) -> Vec<Opt> {
+    let g = &k.g;
+    let loops: Vec<UOp> = k.ranges().into_iter().filter(|&r| g.kind(r).is_loop()).collect();
+    let id = |r: UOp| g.range_arg(r).id;
+    let mut out: Vec<Opt> = loops.iter().flat_map(|&r| on_axis(id(r), g.kind(r), g.range_len(r), t)).collect();
+    for (i, &a) in loops.iter().enumerate() {
+        let others = loops[i + 1..].iter().filter(|&&b| g.kind(b) == g.kind(a));
+        out.extend(others.map(|&b| Opt { op: OptOp::Swap, axis: id(a), amount: u32::from(id(b)) }));
+    }
+    if !t.has_local && !k.reduces().is_empty() {
+        let mut slots: Vec<u32> = Vec::new();
+        for u in k.nodes().into_iter().filter(|&u| g.op(u) == Op::Load) {
+            if let Arg::Param { slot, .. } = g.arg(g.src_at(g.src_at(u, 0), 0)) {
+                slots.push(*slot);
+            }
+        }
+        slots.sort_unstable();
+        slots.dedup();
+        let levels: Vec<u8> = loops.iter().map(|&r| id(r)).chain([OUTSIDE]).collect();
+        for amount in slots {
+            out.extend(levels.iter().map(|&axis| Opt { op: OptOp::Stage, axis, amount }));
+        }
+    }
+    out
+}
+
+/// The same opt in other amounts.
+pub fn variants(o: &Opt, t: &Target) -> Vec<Opt> {
+    let rows = ACTIONS.iter().filter(|a| a.op == o.op);
+    let amounts = rows.flat_map(|a| a.amounts.iter().map(move |&n| n * if a.vectors { t.lanes as u32 } else { 1 }));
+    amounts.filter(|&n| n != o.amount).map(|amount| Opt { amount, ..*o }).collect()
+}
+
+/// Opts on one axis of this id, kind and length.
+fn on_axis(id: u8, kind: AxisKind, len: usize, t: &Target) -> Vec<Opt> {
     let mut out = Vec::new();
     for a in ACTIONS {
         let here = match a.axes {

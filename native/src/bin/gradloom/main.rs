@@ -6,6 +6,7 @@ mod inspect;
 mod json;
 mod kernels;
 mod run;
+mod tune;
 
 use clap::{Args, Parser, Subcommand};
 use gradloom::NativeHost;
@@ -49,6 +50,14 @@ enum Command {
         job: Job,
         #[command(flatten)]
         how: bench::Timing,
+    },
+    /// Search for faster kernels on this machine; what is found is kept in the cache and used from then on
+    Tune {
+        #[command(flatten)]
+        job: Job,
+        /// Seconds to spend
+        #[arg(long, default_value_t = 60.0)]
+        budget: f64,
     },
     /// List the devices of this machine
     Devices,
@@ -141,6 +150,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Run { job, outputs } => run::run(&job, outputs.as_deref(), &cache, progress),
         Command::Bench { job, how } => bench::bench(&job, &how, &cache, progress),
+        Command::Tune { job, budget } => tune::tune(&job, budget, &cache, progress),
         Command::Devices => Ok(inspect::devices()),
         Command::Inspect { model } => inspect::inspect(&model),
         Command::Kernels { job, source, time } => kernels::kernels(&job, source, time, &cache, progress),

@@ -1,0 +1,181 @@
+//! From a closed graph to a plan whose programs are on the device: out of this engine, out of the host's cache, or made now.
+//! And the exchange of single programs by faster ones, which tuning does while a model is in use.
+
+use super::cache::{self, Kind};
+use super::exec::{Engine, Loaded};
+use super::plan::{self, Compiled, Job, Plan};
+use crate::codegen::Opt;
+use crate::schedule::Ast;
+use crate::target::Target;
+use crate::uop::{Graph, UOp, hash};
+use crate::{Error, Result};
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, OnceLock};
+
+impl Engine {
+    /// The plan for a closed graph: one this engine has, one the host remembers, or one made now.
+    pub fn plan_for(&mut self, g: &Graph, roots: &[UOp], n_params: usize) -> Result<Arc<Plan>> {
+        let key = hash::key(g, roots);
+        if let Some(p) = self.plans.get(&key) {
+            self.counters.plan_hits += 1;
+            return Ok(p.clone());
+        }
+        let plan = match self.remembered(key, n_params)? {
+            Some(plan) => plan,
+            None => {
+                self.counters.cache_misses += 1;
+                let target = self.device.target().clone();
+                let (plan, jobs) = plan::plan(g, roots, n_params, &target)?;
+                self.compile(jobs, &target)?;
+                let entry = cache::entry_key(self.space, Kind::Plan, key);
+                self.host.save(entry, cache::save_plan(entry, &plan));
+                plan
+            }
+        };
+        self.counters.plans += 1;
+        let plan = Arc::new(plan);
+        self.plans.insert(key, plan.clone());
+        Ok(plan)
+    }
+
+    /// The plan as the host remembers it, with all of its programs on the device.
+    fn remembered(&mut self, key: u128, n_params: usize) -> Result<Option<Plan>> {
+        if self.kernels.is_some() {
+            return Ok(None);
+        }
+        let entry = cache::entry_key(self.space, Kind::Plan, key);
+        let found = self.host.load(entry).and_then(|b| cache::load_plan(entry, &b, n_params));
+        let Some(plan) = found else { return Ok(None) };
+        let mut fresh: Vec<(u128, Compiled)> = Vec::new();
+        let mut params: FxHashMap<u128, usize> = FxHashMap::default();
+        for c in &plan.calls {
+            if let std::collections::hash_map::Entry::Vacant(slot) = params.entry(c.program) {
+                let known = self.programs.get(&c.program).map(|l| l.compiled.source.params.len());
+                slot.insert(match known {
+                    Some(n) => n,
+                    None => {
+                        // without one of its kernels the plan is made again
+                        let Some(compiled) = self.remembered_kernel(c.program) else { return Ok(None) };
+                        let n = compiled.source.params.len();
+                        fresh.push((c.program, compiled));
+                        n
+                    }
+                });
+            }
+            if params[&c.program] != c.args.len() {
+                return Ok(None);
+            }
+        }
+        self.counters.cache_hits += 1 + fresh.len() as u64;
+        self.put_on_device(fresh)?;
+        Ok(Some(plan))
+    }
+
+    /// A kernel with its tuned opts, if there are such, as the host remembers it.
+    fn remembered_kernel(&mut self, key: u128) -> Option<Compiled> {
+        let opts = self.tuned(key);
+        self.stored_kernel(cache::with_opts(key, opts.as_deref()))
+    }
+
+    fn stored_kernel(&mut self, key: u128) -> Option<Compiled> {
+        let entry = cache::entry_key(self.space, Kind::Kernel, key);
+        self.host.load(entry).and_then(|b| cache::load_kernel(entry, &b))
+    }
+
+    fn save_kernel(&mut self, key: u128, compiled: &Compiled) {
+        let entry = cache::entry_key(self.space, Kind::Kernel, key);
+        if let Some(bytes) = cache::save_kernel(entry, compiled) {
+            self.host.save(entry, bytes);
+        }
+    }
+
+    fn opts_entry(&mut self, key: u128) -> u128 {
+        cache::entry_key(cache::opts_space(self.device.target()), Kind::Opts, key)
+    }
+
+    /// The opts that a search found for a kernel.
+    pub fn tuned(&mut self, key: u128) -> Option<Vec<Opt>> {
+        let entry = self.opts_entry(key);
+        self.host.load(entry).and_then(|b| cache::load_opts(entry, &b))
+    }
+
+    /// Compiles the kernels that neither this engine nor the host has, all at once.
+    fn compile(&mut self, jobs: Vec<Job>, target: &Target) -> Result<()> {
+        let mut ready: Vec<(u128, Option<Compiled>)> = Vec::new();
+        let mut todo: Vec<(Job, Option<Vec<Opt>>)> = Vec::new();
+        for job in jobs {
+            if let Some(kept) = &mut self.kernels {
+                kept.insert(job.key, job.ast.clone());
+            }
+            if self.programs.contains_key(&job.key) {
+                continue;
+            }
+            let opts = self.tuned(job.key);
+            let known = self.stored_kernel(cache::with_opts(job.key, opts.as_deref()));
+            let missing = known.is_none();
+            ready.push((job.key, known));
+            if missing {
+                todo.push((job, opts));
+            }
+        }
+        self.counters.cache_hits += (ready.len() - todo.len()) as u64;
+        self.counters.cache_misses += todo.len() as u64;
+        self.counters.programs += todo.len() as u64;
+        let made: Vec<OnceLock<Result<Compiled>>> = todo.iter().map(|_| OnceLock::new()).collect();
+        self.host.each(todo.len(), &|i| {
+            let (job, opts) = &todo[i];
+            let mut result = plan::compile(&job.ast, target, opts.as_deref());
+            if opts.is_some() && result.is_err() {
+                // opts found by another release may no longer fit
+                result = plan::compile(&job.ast, target, None);
+            }
+            let _ = made[i].set(result);
+        });
+        let none = || Error::Internal("a kernel was not compiled".into());
+        let mut made = todo.into_iter().zip(made);
+        for (_, slot) in ready.iter_mut().filter(|r| r.1.is_none()) {
+            let ((job, opts), result) = made.next().ok_or_else(none)?;
+            let compiled = result.into_inner().ok_or_else(none)??;
+            self.save_kernel(cache::with_opts(job.key, opts.as_deref()), &compiled);
+            *slot = Some(compiled);
+        }
+        self.put_on_device(ready.into_iter().filter_map(|(k, c)| Some((k, c?))).collect())
+    }
+
+    fn put_on_device(&mut self, fresh: Vec<(u128, Compiled)>) -> Result<()> {
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let sources: Vec<_> = fresh.iter().map(|f| f.1.source.clone()).collect();
+        let ids = self.device.compile(&sources)?;
+        for ((key, compiled), kernel) in fresh.into_iter().zip(ids) {
+            self.programs.insert(key, Loaded { kernel, compiled });
+        }
+        Ok(())
+    }
+
+    /// From now on kernel graphs are kept, so that they can be tuned. Plans the host remembers are made again for that.
+    pub fn keep_kernels(&mut self) {
+        self.kernels.get_or_insert_default();
+        self.plans.clear();
+    }
+
+    /// The graph of a kernel of a plan made since [`Engine::keep_kernels`].
+    pub fn kernel(&self, key: u128) -> Option<&Ast> {
+        self.kernels.as_ref()?.get(&key)
+    }
+
+    /// Runs a kernel with other opts from now on, here and wherever the host's cache is used. The device must be ready
+    /// before the next run, as after a start.
+    pub fn adopt(&mut self, key: u128, opts: &[Opt], compiled: Compiled) -> Result<()> {
+        let kernel = self.device.compile(std::slice::from_ref(&compiled.source))?;
+        let &[kernel] = kernel.as_slice() else { return Err(Error::Internal("one source, one kernel".into())) };
+        let entry = self.opts_entry(key);
+        self.host.save(entry, cache::save_opts(entry, opts));
+        self.save_kernel(cache::with_opts(key, Some(opts)), &compiled);
+        if let Some(old) = self.programs.insert(key, Loaded { kernel, compiled }) {
+            self.device.release(old.kernel);
+        }
+        Ok(())
+    }
+}

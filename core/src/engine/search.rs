@@ -1,0 +1,333 @@
+//! Search over opts: a beam that asks to have candidates timed and is told how long they took. It has no clock and no
+//! device; whoever drives it has both, and stops asking when the time is up.
+//!
+//! It starts from the heuristic's opts and from none. A round takes the best lists not yet grown, adds each opt that may
+//! come next, drops and changes each they have, and keeps one of those that lead to the same program. A cost model decides
+//! which are worth timing.
+
+use super::plan::{self, Compiled};
+use crate::codegen::opt::{actions, heuristic};
+use crate::codegen::{self, Opt, Program, axes::Kernel};
+use crate::render::Source;
+use crate::schedule::Ast;
+use crate::target::Target;
+use crate::uop::{AxisKind, Op, hash};
+use crate::{Error, Result};
+use rustc_hash::FxHashSet;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Lists grown in a round.
+const BEAM: usize = 4;
+/// Candidates of one list that are timed.
+const TIMED: usize = 10;
+/// A list slower than the best by this factor is not grown.
+const HOPELESS: f64 = 1.6;
+/// Rounds without a better list that end the search.
+const PATIENCE: usize = 2;
+
+/// A candidate to be timed.
+pub struct Trial {
+    /// Its opts.
+    pub opts: Vec<Opt>,
+    /// The program, ready for a device.
+    pub compiled: Compiled,
+}
+
+struct Candidate {
+    opts: Vec<Opt>,
+    program: Program,
+}
+
+struct Timed {
+    opts: Vec<Opt>,
+    seconds: f64,
+    grown: bool,
+}
+
+/// The search for one kernel.
+pub struct Search {
+    ast: Ast,
+    target: Target,
+    seen: FxHashSet<u128>,
+    queue: VecDeque<Candidate>,
+    asked: Option<Vec<Opt>>,
+    timed: Vec<Timed>,
+    /// The best time when the round began, and rounds since it fell.
+    before: f64,
+    idle: usize,
+    first: Option<f64>,
+    trials: usize,
+}
+
+impl Search {
+    /// Begins with the heuristic's opts and with none.
+    pub fn new(ast: &Ast, target: &Target) -> Result<Search> {
+        let mut k = Kernel::new(ast);
+        k.merge_axes();
+        let chosen = heuristic::choose(&k, target);
+        let mut s = Search {
+            ast: ast.clone(),
+            target: target.clone(),
+            seen: FxHashSet::default(),
+            queue: VecDeque::new(),
+            asked: None,
+            timed: Vec::new(),
+            before: f64::INFINITY,
+            idle: 0,
+            first: None,
+            trials: 0,
+        };
+        let first = s.candidate(chosen).ok_or_else(|| Error::Internal("the heuristic's opts do not fit".into()))?;
+        s.queue.push_back(first);
+        if let Some(plain) = s.candidate(Vec::new()) {
+            s.queue.push_back(plain);
+        }
+        Ok(s)
+    }
+
+    /// The program without any opts: what candidates' results are compared with.
+    pub fn reference(&self) -> Result<Compiled> {
+        plan::compile(&self.ast, &self.target, Some(&[]))
+    }
+
+    /// The next candidate; `None` when the search is over. The first is the heuristic's.
+    pub fn ask(&mut self) -> Option<Trial> {
+        loop {
+            while let Some(c) = self.queue.pop_front() {
+                let program = Arc::new(c.program);
+                // what cannot be rendered is no candidate
+                let Ok(code) = plan::render(&program, &self.target) else { continue };
+                self.asked = Some(c.opts.clone());
+                let compiled = Compiled {
+                    source: Source::new(&program, code),
+                    grid: program.grid,
+                    vars: program.vars.iter().map(|v| v.name.clone()).collect(),
+                    flops: program.flops,
+                    bytes: program.bytes,
+                    program: Some(program),
+                };
+                return Some(Trial { opts: c.opts, compiled });
+            }
+            if !self.grow() {
+                return None;
+            }
+        }
+    }
+
+    /// How long the last candidate took; `None` if it failed or gave wrong results.
+    pub fn tell(&mut self, seconds: Option<f64>) {
+        let Some(opts) = self.asked.take() else { return };
+        self.trials += 1;
+        let Some(seconds) = seconds else { return };
+        if self.trials == 1 {
+            self.first = Some(seconds);
+        }
+        self.timed.push(Timed { opts, seconds, grown: false });
+    }
+
+    /// The fastest opts so far and their time.
+    pub fn best(&self) -> Option<(&[Opt], f64)> {
+        let best = self.timed.iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
+        Some((&best.opts, best.seconds))
+    }
+
+    /// The time of the heuristic's opts.
+    pub fn heuristic(&self) -> Option<f64> {
+        self.first
+    }
+
+    /// Candidates timed.
+    pub fn trials(&self) -> usize {
+        self.trials
+    }
+
+    /// Begins a round; false if there is nothing left worth trying.
+    fn grow(&mut self) -> bool {
+        let Some((_, best)) = self.best() else { return false };
+        self.idle = if best < self.before * 0.99 { 0 } else { self.idle + 1 };
+        self.before = best;
+        if self.idle > PATIENCE {
+            return false;
+        }
+        self.timed.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        let plain_too = |t: &Timed| t.seconds < best * HOPELESS || t.opts.len() < 3;
+        let states: Vec<Vec<Opt>> = self
+            .timed
+            .iter_mut()
+            .filter(|t| !t.grown && plain_too(t))
+            .take(BEAM)
+            .map(|t| {
+                t.grown = true;
+                t.opts.clone()
+            })
+            .collect();
+        for opts in &states {
+            let mut made: Vec<(f64, Candidate)> = Vec::new();
+            for list in self.neighbours(opts) {
+                if let Some(c) = self.candidate(list) {
+                    made.push((cost(&c.program, &self.target), c));
+                }
+            }
+            made.sort_by(|a, b| a.0.total_cmp(&b.0));
+            self.queue.extend(made.into_iter().take(TIMED).map(|m| m.1));
+        }
+        !states.is_empty()
+    }
+
+    /// Lists one step away.
+    fn neighbours(&self, opts: &[Opt]) -> Vec<Vec<Opt>> {
+        let mut out = Vec::new();
+        for i in 0..opts.len() {
+            let mut less = opts.to_vec();
+            less.remove(i);
+            out.push(less);
+            for other in actions::variants(&opts[i], &self.target) {
+                let mut changed = opts.to_vec();
+                changed[i] = other;
+                out.push(changed);
+            }
+        }
+        let mut k = Kernel::new(&self.ast);
+        k.merge_axes();
+        if k.apply_all(opts, &self.target).is_ok() {
+            for next in actions::next(&k, &self.target) {
+                let mut more = opts.to_vec();
+                more.push(next);
+                out.push(more);
+            }
+        }
+        out
+    }
+
+    /// Compiles a list, unless it does not fit or its program was there before.
+    fn candidate(&mut self, opts: Vec<Opt>) -> Option<Candidate> {
+        let program = codegen::compile(&self.ast, &self.target, Some(&opts)).ok()?;
+        let t = &self.target;
+        let threads: u64 = program.local.iter().map(|&n| u64::from(n)).product();
+        let within = |have: [u32; 3], most: [u32; 3]| have.iter().zip(most).all(|(&h, m)| h <= m);
+        let fits = !t.has_local
+            || within(program.grid, t.max_grid)
+                && within(program.local, t.max_local)
+                && threads <= u64::from(t.max_local_total);
+        let registers =
+            |p: &Program| p.order.iter().filter(|&&u| p.g.op(u) == Op::Acc).map(|&u| vectors(p, u, t)).sum::<f64>();
+        if !fits || registers(&program) > 4.0 * t.vector_registers as f64 {
+            return None;
+        }
+        self.seen.insert(hash::key(&program.g, &program.order)).then_some(Candidate { opts, program })
+    }
+}
+
+/// Registers that a value fills.
+fn vectors(p: &Program, u: crate::uop::UOp, t: &Target) -> f64 {
+    p.tile(u).iter().map(|a| if a.lane { a.len.div_ceil(t.lanes) } else { a.len }).product::<usize>() as f64
+}
+
+/// Rough cycles of a program: what its instructions cost, times how often its loops repeat them. Only good to compare
+/// programs of one kernel.
+pub fn cost(p: &Program, t: &Target) -> f64 {
+    let g = &p.g;
+    let mut times = vec![1.0f64];
+    let mut total = 0.0;
+    let accs: f64 = p.order.iter().filter(|&&u| g.op(u) == Op::Acc).map(|&u| vectors(p, u, t)).sum();
+    let spilled = (accs - t.vector_registers as f64 + 2.0).max(0.0);
+    for &u in &p.order {
+        let now = times.last().copied().unwrap_or(1.0);
+        let n = vectors(p, u, t);
+        let memory = |index: crate::uop::UOp| {
+            let lane = p.tile(u).iter().find(|a| a.lane).copied();
+            match lane {
+                Some(a) if p.stride(index, a.id) != 1 && g.ranges(index) >> a.id & 1 == 1 => n * t.lanes as f64 * 0.8,
+                _ => n,
+            }
+        };
+        total += now
+            * match g.op(u) {
+                Op::Range if matches!(g.kind(u), AxisKind::Loop | AxisKind::Reduce | AxisKind::Grid(0)) => {
+                    let len = match g.const_int(g.src_at(u, 0)) {
+                        _ if t.has_local && !g.kind(u).is_loop() => 1.0,
+                        Some(len) => len as f64,
+                        None => 1.0,
+                    };
+                    times.push(now * len);
+                    len
+                }
+                Op::End => {
+                    if times.len() > 1 {
+                        times.pop();
+                    }
+                    0.0
+                }
+                Op::Load => 0.6 * memory(g.src_at(u, 0)),
+                Op::Store => 1.2 * memory(g.src_at(u, 0)),
+                Op::AccMulAdd | Op::AccUpdate => 0.5 * vectors(p, g.src_at(u, 0), t).max(8.0 / 2.0) + 2.0 * spilled,
+                Op::Div | Op::Recip | Op::Sqrt => 4.0 * n,
+                Op::Idiv | Op::Imod => 10.0 * n,
+                Op::Fold => 4.0 * n,
+                op if op.is_alu() => 0.5 * n,
+                _ => 0.0,
+            };
+    }
+    if !t.has_local {
+        return total;
+    }
+    let product = |a: [u32; 3]| a.iter().map(|&n| f64::from(n)).product::<f64>();
+    let (threads, group) = (product(p.grid) * product(p.local), product(p.local));
+    // a device is idle with few threads, and wastes the rest of a partly filled warp
+    total * threads.max(4096.0) * (32.0 / group.min(32.0)).max(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType::F32;
+    use crate::schedule::schedule;
+    use crate::target::Isa;
+    use crate::uop::{Graph, ReduceOp};
+
+    fn matmul(n: usize, t: &Target) -> Ast {
+        let mut g = Graph::new();
+        let (a, b) = (g.param(0, F32, n * n), g.param(1, F32, n * n));
+        let (a, b) = (g.reshape(a, &[n, n, 1]), g.reshape(b, &[1, n, n]));
+        let (a, b) = (g.expand(a, &[n, n, n]), g.expand(b, &[n, n, n]));
+        let product = g.binary(Op::Mul, a, b);
+        let sum = g.reduce(product, ReduceOp::Add, &[1]);
+        schedule(&g, &[sum], 2, t).unwrap().kernels.remove(0).ast
+    }
+
+    #[test]
+    fn a_search_ends_and_finds_what_the_times_say() {
+        let t = Target::x86(Isa::Avx2, 1);
+        let ast = matmul(64, &t);
+        let mut s = Search::new(&ast, &t).unwrap();
+        let mut programs = FxHashSet::default();
+        let mut fastest = f64::INFINITY;
+        while let Some(trial) = s.ask() {
+            let p = trial.compiled.program.as_ref().unwrap();
+            assert!(programs.insert(hash::key(&p.g, &p.order)), "each program once");
+            // a clock that runs by the cost model
+            let seconds = cost(p, &t);
+            fastest = fastest.min(seconds);
+            s.tell(Some(seconds));
+            assert!(s.trials() < 2000, "it comes to an end");
+        }
+        let (opts, best) = s.best().unwrap();
+        assert_eq!(best, fastest);
+        assert!(best <= s.heuristic().unwrap());
+        assert!(codegen::compile(&ast, &t, Some(opts)).is_ok());
+    }
+
+    #[test]
+    fn failures_are_not_chosen() {
+        let t = Target::x86(Isa::Avx2, 1);
+        let mut s = Search::new(&matmul(32, &t), &t).unwrap();
+        let first = s.ask().unwrap().opts;
+        s.tell(Some(1.0));
+        for _ in 0..5 {
+            s.ask().unwrap();
+            s.tell(None);
+        }
+        assert_eq!(s.best().unwrap(), (first.as_slice(), 1.0));
+    }
+}
