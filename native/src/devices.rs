@@ -8,8 +8,10 @@ use gradloom_core::{Error, Result};
 pub const NAMES: &[(&str, &str)] = &[
     ("cpu", "machine code for this processor"),
     ("cpu:avx2", "the same, held to AVX2"),
+    ("cpu:avx512", "the same, held to AVX-512 without dot products"),
     ("wgpu", "GPU through Vulkan, Metal or Direct3D 12"),
     ("llvm", "LLVM, if it is installed (libLLVM 15 to 22)"),
+    ("inkwell", "LLVM 22, linked into this build"),
     ("c", "C through the system's compiler"),
     ("eval", "reference interpreter"),
     ("null", "compiles for the processor and runs nothing"),
@@ -24,8 +26,10 @@ pub fn open(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "auto" => open_cpu(None, threads).or_else(|_| Ok(Box::new(EvalDevice::default()))),
         "cpu" => open_cpu(None, threads),
         "cpu:avx2" => open_cpu(Some(Isa::Avx2), threads),
+        "cpu:avx512" => open_cpu(Some(Isa::Avx512), threads),
         "wgpu" => open_wgpu(),
         "llvm" => open_llvm(threads),
+        "inkwell" => open_inkwell(threads),
         "c" => Ok(Box::new(crate::c::CDevice::new()?)),
         "eval" => Ok(Box::new(EvalDevice::default())),
         "null" => Ok(Box::new(NullDevice::new(Target::x86(Isa::Avx2, threads.max(1))))),
@@ -69,6 +73,19 @@ fn open_llvm(threads: usize) -> Result<Box<dyn Device>> {
 #[cfg(not(unix))]
 fn open_llvm(_threads: usize) -> Result<Box<dyn Device>> {
     Err(Error::Unsupported { what: "a system that is no unix".into(), context: "device llvm".into() })
+}
+
+#[cfg(all(unix, feature = "inkwell"))]
+fn open_inkwell(threads: usize) -> Result<Box<dyn Device>> {
+    Ok(Box::new(crate::llvm::open_linked(threads)?))
+}
+
+#[cfg(not(all(unix, feature = "inkwell")))]
+fn open_inkwell(_threads: usize) -> Result<Box<dyn Device>> {
+    Err(Error::Unsupported {
+        what: "linked LLVM in this build: it lacks the feature `inkwell`".into(),
+        context: "device inkwell".into(),
+    })
 }
 
 #[cfg(feature = "wgpu")]

@@ -2,8 +2,11 @@
 #![cfg(all(unix, target_arch = "x86_64"))]
 
 use gradloom::cpu::{CpuDevice, detect};
+use gradloom_core::DType;
+use gradloom_core::device::Device;
 use gradloom_core::render::x86::X86;
-use gradloom_core::target::Isa;
+use gradloom_core::render::{Code, Renderer, Source};
+use gradloom_core::target::{Isa, Target};
 use gradloom_tests::runner::run_samples;
 
 fn conformance(isa: Isa, threads: usize) {
@@ -26,6 +29,12 @@ fn samples_avx512() {
 }
 
 #[test]
+fn samples_with_dot_products() {
+    conformance(Isa::Avx512Vnni, 1);
+    conformance(Isa::Avx512Bf16, 1);
+}
+
+#[test]
 fn samples_threads() {
     conformance(Isa::Avx2, 3);
 }
@@ -33,8 +42,6 @@ fn samples_threads() {
 /// A matmul tile of `rows` x `regs` vectors: the kernel's text and its result against the sum.
 fn tile(isa: Isa, rows: usize, regs: usize) -> String {
     use gradloom_core::DType::F32;
-    use gradloom_core::render::{Code, Renderer, Source};
-    use gradloom_core::target::Target;
     use gradloom_core::uop::AxisKind;
     use gradloom_tests::programs::{Build, Data};
 
@@ -65,24 +72,91 @@ fn tile(isa: Isa, rows: usize, regs: usize) -> String {
         return text;
     }
     let mut dev = CpuDevice::with_isa(isa, 1).expect("the device opens");
-    let kernel = gradloom::device::Device::compile(&mut dev, &[Source::new(&s.program, code)]).expect("compiles")[0];
+    let kernel = Device::compile(&mut dev, &[Source::new(&s.program, code)]).expect("compiles")[0];
     let got = gradloom_tests::runner::run_one(&mut dev, &s, kernel).expect("runs");
     s.check(&got).unwrap_or_else(|e| panic!("{rows}x{regs} {isa:?}: {e}"));
     text
 }
 
+/// Compares with a file of `golden`, or writes it.
+fn golden(name: &str, text: &str) {
+    let path = format!("{}/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, text).expect("the golden file is writable");
+        return;
+    }
+    let want = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, want, "{name}: run with BLESS=1 if the change is meant");
+}
+
 #[test]
 fn matmul_tile_stays_in_registers() {
     let text = tile(Isa::Avx2, 6, 2);
-    let golden = include_str!("../golden/x86_tile_6x16.txt");
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/x86_tile_6x16.txt");
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(path, &text).expect("the golden file is writable");
-        return;
-    }
+    golden("x86_tile_6x16", &text);
     assert!(!text.contains("[rsp"), "spills:\n{text}");
     assert_eq!(text.matches("vfmadd231ps").count(), 12, "{text}");
-    assert_eq!(text, golden, "run with BLESS=1 if the change is meant");
+    let text = tile(Isa::Avx512, 6, 2);
+    golden("x86_tile_6x32_avx512", &text);
+    assert!(!text.contains("[rsp") && text.contains("zmm"), "{text}");
+}
+
+/// The text of a kernel of dot products of three rows and two vectors.
+fn dot(isa: Isa, a: DType, b: DType, group: usize) -> String {
+    let t = Target::x86(isa, 1);
+    let s = gradloom_tests::programs::dot(&t, a, b, group);
+    match X86.render(&s.program, &t).expect("the kernel renders") {
+        Code::Bytes(bytes) => gradloom::disasm::disassemble(&bytes),
+        _ => panic!("machine code is bytes"),
+    }
+}
+
+#[test]
+fn narrow_products_are_dot_products() {
+    use DType::*;
+    for (a, b, group, isa) in
+        [(BF16, BF16, 2, Isa::Avx512Bf16), (U8, I8, 4, Isa::Avx512Vnni), (I8, I8, 4, Isa::Avx512Vnni)]
+    {
+        let text = dot(isa, a, b, group);
+        golden(&format!("x86_dot_{a}_{b}"), &text);
+        let (dots, products) = (text.matches("vdpbf16ps").count(), text.matches("vpdpbusd").count());
+        // three rows by two vectors; the sum of each vector if no factor is unsigned
+        let want = if a == BF16 { (6, 0) } else { (0, if a == b { 8 } else { 6 }) };
+        assert_eq!((dots, products), want, "{text}");
+        assert!(!text.contains("[rsp"), "spills:\n{text}");
+        // held to less, the same program has none
+        for isa in [Isa::Avx2, Isa::Avx512] {
+            let text = dot(isa, a, b, group);
+            assert!(!text.contains("vdpbf16ps") && !text.contains("vpdpbusd"), "{text}");
+            assert_eq!(text.contains("zmm"), isa == Isa::Avx512, "{text}");
+        }
+    }
+}
+
+/// Of all pages of the process, with code of both kinds in it.
+#[cfg(target_os = "linux")]
+#[test]
+fn no_page_is_writable_and_executable() {
+    use gradloom_core::render::llvm::LlvmRenderer;
+    fn kernel(dev: &mut dyn Device, renderer: &dyn Renderer) {
+        let t = dev.target().clone();
+        let s = gradloom_tests::programs::matmul(&t, 8, 2 * t.lanes, 8);
+        let code = renderer.render(&s.program, &t).expect("the program renders");
+        let k = dev.compile(&[Source::new(&s.program, code)]).expect("it compiles")[0];
+        s.check(&gradloom_tests::runner::run_one(dev, &s, k).expect("it runs")).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("linux has maps");
+        let has =
+            |line: &str, what: &[char]| what.iter().all(|c| line.split(' ').nth(1).is_some_and(|p| p.contains(*c)));
+        let own = maps.lines().filter(|l| has(l, &['x']) && !l.contains('/') && !l.contains('['));
+        assert!(own.count() > 0, "code is in pages without a file:\n{maps}");
+        let bad: Vec<&str> = maps.lines().filter(|l| has(l, &['w', 'x'])).collect();
+        assert!(bad.is_empty(), "writable and executable: {bad:?}");
+    }
+    let Some(isa) = detect() else { return };
+    kernel(&mut CpuDevice::with_isa(isa, 1).expect("the device opens"), &X86);
+    match gradloom::llvm::open(1) {
+        Ok(mut dev) => kernel(&mut dev, &LlvmRenderer),
+        Err(e) => eprintln!("llvm is not tested here: {e}"),
+    }
 }
 
 #[test]

@@ -51,6 +51,8 @@ device_suite!(eval, eval_device());
 device_suite!(c, c_device());
 #[cfg(unix)]
 device_suite!(llvm, llvm_device());
+#[cfg(all(unix, feature = "inkwell"))]
+device_suite!(inkwell, inkwell_device());
 #[cfg(all(unix, target_arch = "x86_64"))]
 device_suite!(cpu, cpu_device());
 #[cfg(feature = "wgpu")]
@@ -74,6 +76,11 @@ fn c_device() -> Result<Pair> {
 #[cfg(unix)]
 fn llvm_device() -> Result<Pair> {
     Ok((Box::new(gradloom::llvm::open(2)?), Box::new(gradloom_core::render::llvm::LlvmRenderer)))
+}
+
+#[cfg(all(unix, feature = "inkwell"))]
+fn inkwell_device() -> Result<Pair> {
+    Ok((Box::new(gradloom::llvm::open_linked(2)?), Box::new(gradloom_core::render::llvm::LlvmRenderer)))
 }
 
 #[cfg(feature = "wgpu")]

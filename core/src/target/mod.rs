@@ -28,6 +28,10 @@ pub enum Isa {
     Avx2,
     /// AVX-512 F/BW/DQ/VL: 32 registers of 16 f32.
     Avx512,
+    /// The same with dot products of bytes (VNNI).
+    Avx512Vnni,
+    /// The same with dot products of bf16.
+    Avx512Bf16,
 }
 
 /// Plain description of a device.
@@ -106,8 +110,8 @@ impl Target {
         Target {
             name: "cpu".into(),
             lang: Lang::X86,
-            lanes: if isa == Isa::Avx512 { 16 } else { 8 },
-            vector_registers: if isa == Isa::Avx512 { 32 } else { 16 },
+            lanes: if isa >= Isa::Avx512 { 16 } else { 8 },
+            vector_registers: if isa >= Isa::Avx512 { 32 } else { 16 },
             isa: Some(isa),
             arithmetic: DTypeSet::of(&[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64]),
             fma: true,

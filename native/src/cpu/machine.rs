@@ -5,7 +5,7 @@ use super::{CpuDevice, Function, Maker};
 use gradloom_core::render::{self, Source};
 use gradloom_core::target::{Isa, Target};
 use gradloom_core::{Error, Result};
-use std::sync::Arc;
+use std::rc::Rc;
 
 /// The best instruction set of this machine, `None` if it has no AVX2 with FMA and F16C.
 pub fn detect() -> Option<Isa> {
@@ -17,10 +17,12 @@ pub fn detect() -> Option<Isa> {
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl");
-    match (avx2, avx512) {
-        (true, true) => Some(Isa::Avx512),
-        (true, false) => Some(Isa::Avx2),
-        _ => None,
+    match () {
+        _ if !avx2 => None,
+        _ if !avx512 => Some(Isa::Avx2),
+        _ if !is_x86_feature_detected!("avx512vnni") => Some(Isa::Avx512),
+        _ if !is_x86_feature_detected!("avx512bf16") => Some(Isa::Avx512Vnni),
+        _ => Some(Isa::Avx512Bf16),
     }
 }
 
@@ -58,7 +60,7 @@ unsafe impl Maker for Machine {
             }
         }
         let (code, entries) = Code::new(&parts).map_err(|e| bad(format!("executable memory: {e}")))?;
-        let code = Arc::new(code);
+        let code = Rc::new(code);
         Ok(entries.into_iter().map(|at| Function { entry: code.at(at), _code: code.clone() }).collect())
     }
 }

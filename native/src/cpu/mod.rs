@@ -18,7 +18,7 @@ use memory::Block;
 use pool::{Job, Pool};
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::time::Instant;
 
 /// Work below this is not worth waking threads for.
@@ -39,7 +39,7 @@ pub(crate) struct Function {
     /// Its start, in the calling convention of kernels.
     pub entry: *const u8,
     /// Dropped when the kernel is released.
-    pub _code: Arc<dyn Any>,
+    pub _code: Rc<dyn Any>,
 }
 
 /// Makes functions of rendered kernels.

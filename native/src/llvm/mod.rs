@@ -6,6 +6,8 @@
 
 mod api;
 mod jit;
+#[cfg(feature = "inkwell")]
+mod linked;
 
 use crate::cpu::{CpuDevice, Function, Maker};
 use api::Api;
@@ -14,6 +16,9 @@ use gradloom_core::Result;
 use gradloom_core::render::{Code, Source};
 use gradloom_core::target::Target;
 use jit::{Host, Jit, error};
+#[cfg(feature = "inkwell")]
+pub use linked::open as open_linked;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -68,7 +73,7 @@ unsafe impl Maker for Llvm {
             Ok((symbol.clone(), jit::compile(api, host, text, name, symbol)?))
         })?;
         let (linked, entries) = self.jit.link(&objects)?;
-        let code = Arc::new(linked);
+        let code = Rc::new(linked);
         Ok(entries.into_iter().map(|entry| Function { entry, _code: code.clone() }).collect())
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod alu;
 mod build;
+mod dots;
 mod kernels;
 mod ops;
 mod rows;
@@ -12,6 +13,7 @@ mod stages;
 mod tiles;
 
 pub use build::{Build, Data, stored};
+pub use dots::dot;
 pub use kernels::matmul;
 
 use gradloom_core::DType;
@@ -101,6 +103,7 @@ pub fn samples(t: &Target) -> Vec<Sample> {
     tiles::add(t, &mut out);
     kernels::add(t, &mut out);
     rows::add(t, &mut out);
+    dots::add(t, &mut out);
     stages::add(t, &mut out);
     out
 }

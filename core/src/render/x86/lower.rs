@@ -10,6 +10,7 @@ use super::mir::{Base, Func, Item, Mem, Opnd, Size, VReg};
 use super::table::{self, V2};
 use crate::codegen::Program;
 use crate::dtype::Scalar;
+use crate::target::Isa;
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 use iced_x86::{Code, Register};
@@ -82,6 +83,7 @@ pub(super) struct Lower<'a> {
     pub(super) f: Func,
     /// Most 32-bit lanes of a register.
     pub(super) max_w: usize,
+    pub(super) isa: Isa,
     /// The nodes of the order and their sources.
     used: Vec<UOp>,
     /// Position in `order`, `u32::MAX` if it has none.
@@ -123,8 +125,8 @@ struct Slice {
     end: u32,
 }
 
-/// Lowers a program for registers of `max_w` 32-bit lanes.
-pub(super) fn lower(p: &Program, max_w: usize) -> Result<Func> {
+/// Lowers a program for an instruction set.
+pub(super) fn lower(p: &Program, isa: Isa) -> Result<Func> {
     if p.tiles.len() > MAX_TILES {
         return Err(unsupported(format!("{} tile axes", p.tiles.len()), p));
     }
@@ -151,7 +153,8 @@ pub(super) fn lower(p: &Program, max_w: usize) -> Result<Func> {
         p,
         g,
         f: Func::default(),
-        max_w,
+        max_w: if isa >= Isa::Avx512 { 16 } else { 8 },
+        isa,
         used,
         place: vec![u32::MAX; n],
         block: vec![u32::MAX; n],
@@ -243,6 +246,12 @@ impl Lower<'_> {
             Some(s) => self.p.params.get(s as usize).is_none_or(|p| p.written),
             None => self.stored_in.contains(&block),
         }
+    }
+
+    /// May the memory of a load have changed where `u` is?
+    pub(super) fn changed_since(&self, load: UOp, u: UOp) -> bool {
+        let (there, here) = (self.block[load.0 as usize], self.block[u.0 as usize]);
+        self.is_written(self.g.src_at(load, 0), there) || self.p.slot(load).is_none() && there != here
     }
 
     fn run(&mut self) -> Result<()> {

@@ -56,7 +56,7 @@ impl Lower<'_> {
     }
 
     /// The address of lane `off`.
-    fn address(&mut self, index: UOp, pt: &Point, off: usize) -> Result<Mem> {
+    pub(super) fn address(&mut self, index: UOp, pt: &Point, off: usize) -> Result<Mem> {
         let (reg, disp) = self.offset(self.g.src_at(index, 1), pt, off)?;
         self.fixed_address(index, pt, off, reg, disp)
     }

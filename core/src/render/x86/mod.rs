@@ -1,6 +1,6 @@
-//! x86-64 machine code through iced-x86: AVX2, FMA and F16C, or AVX-512 with 16 lanes. Own instruction selection
-//! (`lower`, `vector`, `scalar`, `cast`, `memory`, `reduce`), constants out of loops (`hoist`), linear-scan registers
-//! (`alloc`), encoding (`encode`).
+//! x86-64 machine code through iced-x86: AVX2, FMA and F16C, or AVX-512 with 16 lanes and, where there are, its dot
+//! products. Own instruction selection (`lower`, `vector`, `scalar`, `cast`, `memory`, `reduce`, `dot`), constants out of
+//! loops (`hoist`), linear-scan registers (`alloc`), encoding (`encode`).
 //!
 //! A kernel is `extern "sysv64" fn(bufs: *const *mut u8, vars: *const u32, lo: u32, hi: u32, scratch: *mut u8)`: pointers
 //! by slot, launch scalars, the slice of the grid, memory for scratch arrays. The bytes are position independent with the
@@ -8,6 +8,7 @@
 
 mod alloc;
 mod cast;
+mod dot;
 mod encode;
 mod hoist;
 mod lower;
@@ -36,8 +37,8 @@ impl Renderer for X86 {
 }
 
 fn build(p: &Program, isa: Isa) -> Result<(mir::Func, Vec<u8>)> {
-    let mut f = lower::lower(p, if isa == Isa::Avx512 { 16 } else { 8 })?;
-    hoist::constants(&mut f, isa == Isa::Avx512);
-    let numbers = alloc::allocate(&mut f, isa == Isa::Avx512)?;
+    let mut f = lower::lower(p, isa)?;
+    hoist::constants(&mut f, isa >= Isa::Avx512);
+    let numbers = alloc::allocate(&mut f, isa >= Isa::Avx512)?;
     Ok((f, numbers))
 }

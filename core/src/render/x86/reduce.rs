@@ -27,7 +27,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    fn acc_regs(&self, acc: UOp, pt: &Point) -> Result<Vec<VReg>> {
+    pub(super) fn acc_regs(&self, acc: UOp, pt: &Point) -> Result<Vec<VReg>> {
         let elem = self.tiles[acc.0 as usize].elem(pt) as usize;
         let all = self.accs.get(&acc).ok_or_else(|| Error::Internal("accumulator used before its Acc".into()))?;
         Ok(all[elem].clone())
@@ -47,7 +47,7 @@ impl Lower<'_> {
     }
 
     /// Axes of `from` that `acc` lacks, outermost first.
-    fn folded(&self, acc: UOp, from: &[UOp]) -> SmallVec<[(u8, u16); 4]> {
+    pub(super) fn folded(&self, acc: UOp, from: &[UOp]) -> SmallVec<[(u8, u16); 4]> {
         let have = &self.tiles[acc.0 as usize].regs;
         let mut out: SmallVec<[(u8, u16); 4]> = SmallVec::new();
         for f in from {
@@ -91,6 +91,9 @@ impl Lower<'_> {
         let [acc, a, b] = *self.g.src(u) else {
             return Err(Error::Internal("AccMulAdd takes three sources".into()));
         };
+        if let Some(d) = self.dot(u) {
+            return self.acc_dot(u, &d);
+        }
         let (dt, tile) = (self.g.dtype(acc), self.tiles[acc.0 as usize].clone());
         let lane = self.tiles[a.0 as usize].lane.max(self.tiles[b.0 as usize].lane);
         let parts = self.parts(tile.lane.max(lane), dt);

@@ -1,13 +1,19 @@
 //! `gradloom kernels`.
 
 use super::json::Json;
-use super::{Cache, Job, Outcome, Progress, files};
+use super::{Cache, Failure, Job, Outcome, Progress, files};
 use gradloom::device::{Device, Step, View};
 use gradloom::engine::Compiled;
 use gradloom::render::Code;
 use std::time::Instant;
 
-pub(crate) fn kernels(job: &Job, source: bool, time: bool, cache: &Cache, progress: Progress) -> Outcome<Json> {
+/// What to print of each kernel.
+pub(crate) struct Show {
+    pub(crate) source: bool,
+    pub(crate) asm: bool,
+}
+
+pub(crate) fn kernels(job: &Job, show: Show, time: bool, cache: &Cache, progress: Progress) -> Outcome<Json> {
     let mut model = job.open(cache, progress)?;
     let inputs = files::inputs_or_zeros(job, model.model(), progress)?;
     let plan = model.plan(&files::borrowed(&inputs))?.unwrap_or_default();
@@ -25,7 +31,13 @@ pub(crate) fn kernels(job: &Job, source: bool, time: bool, cache: &Cache, progre
             row.push(("us", Json::Num(us, 1)));
             row.push(("gflops", Json::Num(p.flops as f64 / us / 1e3, 1)));
         }
-        if source {
+        if show.asm {
+            let Code::Bytes(b) = &p.source.code else {
+                return Err(Failure(format!("device {} has no machine code of ours; see --source", job.device)));
+            };
+            row.push(("asm", Json::Text(gradloom::disasm::disassemble(b))));
+        }
+        if show.source {
             row.push(("source", Json::Text(text(&p))));
         }
         rows.push(Json::from(row));

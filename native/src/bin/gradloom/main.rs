@@ -73,6 +73,9 @@ enum Command {
         /// Print the code of each kernel
         #[arg(long)]
         source: bool,
+        /// Print the machine code of each kernel as assembly
+        #[arg(long)]
+        asm: bool,
         /// Time each kernel on its own
         #[arg(long)]
         time: bool,
@@ -153,7 +156,9 @@ fn main() -> ExitCode {
         Command::Tune { job, budget } => tune::tune(&job, budget, &cache, progress),
         Command::Devices => Ok(inspect::devices()),
         Command::Inspect { model } => inspect::inspect(&model),
-        Command::Kernels { job, source, time } => kernels::kernels(&job, source, time, &cache, progress),
+        Command::Kernels { job, source, asm, time } => {
+            kernels::kernels(&job, kernels::Show { source, asm }, time, &cache, progress)
+        }
     };
     match result {
         Ok(data) => {
