@@ -283,7 +283,6 @@ mod tests {
     use super::*;
     use crate::DType::F32;
     use crate::schedule::schedule;
-    use crate::target::Isa;
     use crate::uop::{Graph, ReduceOp};
 
     fn matmul(n: usize, t: &Target) -> Ast {
@@ -298,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_search_ends_and_finds_what_the_times_say() {
-        let t = Target::x86(Isa::Avx2, 1);
+        let t = Target::c(1);
         let ast = matmul(64, &t);
         let mut s = Search::new(&ast, &t).unwrap();
         let mut programs = FxHashSet::default();
@@ -320,7 +319,7 @@ mod tests {
 
     #[test]
     fn failures_are_not_chosen() {
-        let t = Target::x86(Isa::Avx2, 1);
+        let t = Target::c(1);
         let mut s = Search::new(&matmul(32, &t), &t).unwrap();
         let first = s.ask().unwrap().opts;
         s.tell(Some(1.0));
