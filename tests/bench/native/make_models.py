@@ -262,6 +262,8 @@ def make(name, folder):
     session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     results = session.run(outputs, feeds)
     np.savez(os.path.join(folder, f"{name}.in.npz"), **feeds)
+    if name == "sum16m":  # of 16 million floats onnxruntime's sum keeps three digits
+        results = [np.float32(feeds["x"].sum(dtype=np.float64)).reshape(np.shape(results[0]))]
     np.savez(os.path.join(folder, f"{name}.out.npz"), **dict(zip(outputs, results)))
     print(f"{name}: {os.path.getsize(path) / 1e6:.1f} MB, {len(g.nodes)} nodes", file=sys.stderr, flush=True)
 
