@@ -5,12 +5,15 @@ use super::{Cache, Failure, Job, Outcome, Progress, files};
 use gradloom::device::{Device, Step, View};
 use gradloom::engine::Compiled;
 use gradloom::render::Code;
+use gradloom_core::codegen::count::{Counts, count};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// What to print of each kernel.
 pub(crate) struct Show {
     pub(crate) source: bool,
     pub(crate) asm: bool,
+    pub(crate) counts: bool,
 }
 
 pub(crate) fn kernels(job: &Job, show: Show, time: bool, cache: &Cache, progress: Progress) -> Outcome<Json> {
@@ -31,6 +34,12 @@ pub(crate) fn kernels(job: &Job, show: Show, time: bool, cache: &Cache, progress
             row.push(("us", Json::Num(us, 1)));
             row.push(("gflops", Json::Num(p.flops as f64 / us / 1e3, 1)));
         }
+        if show.counts {
+            let Some(program) = &p.program else {
+                return Err(Failure("a kernel from the cache on disk has no counts; see --no-cache".into()));
+            };
+            row.extend(counts(&count(program)));
+        }
         if show.asm {
             let Code::Bytes(b) = &p.source.code else {
                 return Err(Failure(format!("device {} has no machine code of ours; see --source", job.device)));
@@ -43,6 +52,19 @@ pub(crate) fn kernels(job: &Job, show: Show, time: bool, cache: &Cache, progress
         rows.push(Json::from(row));
     }
     Ok(Json::from(vec![("kernels", Json::count(rows.len())), ("list", Json::List(rows))]))
+}
+
+/// Accesses by the elements each moves, as `width:count`; float operations, barriers and bytes of one launch.
+fn counts(c: &Counts) -> Vec<(&'static str, Json)> {
+    let widths = |m: &BTreeMap<usize, u64>| m.iter().map(|(w, n)| format!("{w}:{n}")).collect::<Vec<_>>().join(" ");
+    vec![
+        ("loads", Json::Text(widths(&c.loads))),
+        ("stores", Json::Text(widths(&c.stores))),
+        ("local", Json::Int(c.local as i64)),
+        ("counted_flops", Json::Int(c.flops as i64)),
+        ("barriers", Json::Int(c.barriers as i64)),
+        ("moved_bytes", Json::Int(c.bytes as i64)),
+    ]
 }
 
 fn text(p: &Compiled) -> String {

@@ -76,6 +76,9 @@ enum Command {
         /// Print the machine code of each kernel as assembly
         #[arg(long)]
         asm: bool,
+        /// Count the accesses by width, operations and barriers of each kernel (with --no-cache)
+        #[arg(long)]
+        counts: bool,
         /// Time each kernel on its own
         #[arg(long)]
         time: bool,
@@ -156,8 +159,8 @@ fn main() -> ExitCode {
         Command::Tune { job, budget } => tune::tune(&job, budget, &cache, progress),
         Command::Devices => Ok(inspect::devices()),
         Command::Inspect { model } => inspect::inspect(&model),
-        Command::Kernels { job, source, asm, time } => {
-            kernels::kernels(&job, kernels::Show { source, asm }, time, &cache, progress)
+        Command::Kernels { job, source, asm, counts, time } => {
+            kernels::kernels(&job, kernels::Show { source, asm, counts }, time, &cache, progress)
         }
     };
     match result {
