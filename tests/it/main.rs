@@ -10,6 +10,7 @@ mod models;
 mod random;
 mod samples;
 mod spec;
+mod textgenrnn;
 mod wasm;
 mod wgsl;
 mod whisper;

@@ -234,11 +234,13 @@ fn zip64_fields(extra: &[u8], at: u64) -> Result<Cursor<'_>> {
     }
 }
 
-/// A path must stay inside and read the same everywhere.
+/// A path must stay inside and read the same everywhere. A colon after more than a drive's letter is allowed: Keras' tensors
+/// are named `kernel:0`.
 fn check_name(name: &str, at: u64) -> Result<()> {
     let bad = name.is_empty()
         || name.starts_with('/')
-        || name.contains(['\\', ':', '\0'])
+        || name.contains(['\\', '\0'])
+        || name.as_bytes().get(1) == Some(&b':')
         || name.split('/').any(|part| part == "..");
     if bad { Err(err(format!("the name {name:?} is not allowed"), at)) } else { Ok(()) }
 }
