@@ -27,7 +27,10 @@ fn outcome(case: &Case, device: &str) -> (&'static str, String) {
         Ok(Err(e)) => {
             let typed = matches!(
                 e,
-                Error::Unsupported { .. } | Error::Model { node: Some(_), .. } | Error::Input { .. } | Error::Format { .. }
+                Error::Unsupported { .. }
+                    | Error::Model { node: Some(_), .. }
+                    | Error::Input { .. }
+                    | Error::Format { .. }
             );
             (if typed { "refused" } else { "BROKEN" }, format!("{e} [{}]", e.code()))
         }

@@ -155,6 +155,14 @@ impl DType {
         }
     }
 
+    /// What products that are summed are taken in: f32 for 16-bit floats, the accumulator of narrow integers.
+    pub const fn product_dtype(self) -> DType {
+        match self {
+            F16 | BF16 => F32,
+            d => d.sum_dtype(),
+        }
+    }
+
     /// The type a sum over this type accumulates in and returns: f16/bf16 keep their type (codegen accumulates in f32).
     pub const fn sum_dtype(self) -> DType {
         match self {

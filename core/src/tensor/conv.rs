@@ -83,7 +83,8 @@ impl Tensor {
         let dtype = self.dtype().promote(weight.dtype());
         let mut pairs = vec![(0, 0), (0, 0)];
         pairs.extend_from_slice(&padding);
-        let padded = self.cast(dtype)?.pad(&pairs, PadMode::Constant, 0)?;
+        let wide = |t: &Tensor| t.cast(dtype)?.cast(dtype.product_dtype());
+        let padded = wide(self)?.pad(&pairs, PadMode::Constant, 0)?;
         // [b, g*ci, o.., k..]
         let win = padded.windows(kernel, &stride, &dilation)?;
         let out: Vec<usize> = win.shape()[2..2 + d].to_vec();
@@ -100,11 +101,11 @@ impl Tensor {
         wshape.extend(std::iter::repeat_n(1, d));
         wshape.push(ci);
         wshape.extend_from_slice(kernel);
-        let weight = weight.cast(dtype)?.reshape(&wshape)?;
+        let weight = wide(weight)?.reshape(&wshape)?;
         let axes: Vec<i64> = (1..=d as i64 + 1).map(|i| -i).collect();
         let mut result = vec![batch, groups * co];
         result.extend_from_slice(&out);
-        let y = win.mul(weight)?.sum(&axes, false)?.reshape(&result)?;
+        let y = win.mul(weight)?.sum(&axes, false)?.reshape(&result)?.cast(dtype.sum_dtype())?;
         y.add_channel_bias("conv", bias)
     }
 

@@ -27,8 +27,9 @@ impl Tensor {
         let lead = broadcast_shape("matmul", &a[..a.len() - 2], &b[..b.len() - 2]).map_err(|_| misfit())?;
         let dtype = self.dtype().promote(rhs.dtype());
         // one more axis on each side: [.., m, 1, k] x [.., 1, n, k]
-        let x = self.cast(dtype)?.unsqueeze(-2)?;
-        let y = rhs.cast(dtype)?.transpose(-1, -2)?.unsqueeze(-3)?;
+        let wide = |t: &Tensor| t.cast(dtype)?.cast(dtype.product_dtype());
+        let x = wide(self)?.unsqueeze(-2)?;
+        let y = wide(rhs)?.transpose(-1, -2)?.unsqueeze(-3)?;
         let mut out = lead.to_vec();
         out.extend([m, n]);
         x.mul(y)?.sum(&[-1], false)?.reshape(&out)?.cast(dtype.sum_dtype())

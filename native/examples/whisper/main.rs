@@ -30,7 +30,8 @@ fn main() -> Result<()> {
     let folder = Path::new(folder);
     let mut rt = Runtime::open(&device, 0)?;
     let session = rt.session().clone();
-    let dict: StateDict = safetensors::tensors(&session, Arc::new(read(&folder.join("model.safetensors"))?))?.into_iter().collect();
+    let dict: StateDict =
+        safetensors::tensors(&session, Arc::new(read(&folder.join("model.safetensors"))?))?.into_iter().collect();
     let whisper = model::Whisper::new(&session, &dict)?;
     let words = model::Words::read(&read(&folder.join("vocabulary.txt"))?);
     for path in sounds {
@@ -41,7 +42,12 @@ fn main() -> Result<()> {
         let heard = start.elapsed();
         let said = whisper.transcribe(&mut rt, &sound)?;
         println!("{path}:{}", words.text(&said));
-        eprintln!("  {:.1} s of sound: encoder {heard:.2?}, {} tokens {:.2?}", samples.len() as f64 / 16e3, said.len(), start.elapsed() - heard);
+        eprintln!(
+            "  {:.1} s of sound: encoder {heard:.2?}, {} tokens {:.2?}",
+            samples.len() as f64 / 16e3,
+            said.len(),
+            start.elapsed() - heard
+        );
         rt.collect();
     }
     Ok(())

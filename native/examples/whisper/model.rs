@@ -1,9 +1,9 @@
 //! Whisper: an encoder of sound and a decoder of text, from `nn` modules. The decoder keeps the keys and values of the
 //! tokens so far in tensors of fixed size that each step updates in place, so that every step is the same compiled plan.
 
+use gradloom::dtype::Scalar;
 use gradloom::nn::{LayerNorm, Linear, StateDict};
 use gradloom::tensor::{Attention, ConvOpts, Session};
-use gradloom::dtype::Scalar;
 use gradloom::{DType, Error, Result, Runtime, Tensor};
 
 /// Begins every transcript.
@@ -209,7 +209,15 @@ impl Whisper {
     }
 
     /// One token in, the most likely next one out; keys and values go to their place `at`.
-    fn step(&self, rt: &mut Runtime, at: usize, token: i64, own: &[Memory], heard: &[Memory], first: bool) -> Result<i64> {
+    fn step(
+        &self,
+        rt: &mut Runtime,
+        at: usize,
+        token: i64,
+        own: &[Memory],
+        heard: &[Memory],
+        first: bool,
+    ) -> Result<i64> {
         let limit = self.positions.dim(0)?;
         let place = Tensor::variable(&self.session, "place", 0, limit as i32 - 1)?;
         rt.engine().set_var("place", Scalar::Int(at as i64), DType::I32);

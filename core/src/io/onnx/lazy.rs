@@ -28,7 +28,23 @@ pub(super) fn constant(s: &Session, dtype: DType, shape: &[usize], bytes: Bytes)
     Tensor::from_bytes(s, dtype, shape, bytes)
 }
 
+/// Does the frontend make this of steps that would each round to a 16-bit type? Such are taken in f32 and rounded once, as the
+/// operator sets mean it.
+fn is_composed(op: Un) -> bool {
+    !matches!(
+        op,
+        Un::Neg | Un::Abs | Un::Floor | Un::Ceil | Un::Round | Un::Sign | Un::IsNan | Un::Not | Un::Sqrt | Un::Recip
+    )
+}
+
+fn is_half(t: &Tensor) -> bool {
+    matches!(t.dtype(), DType::F16 | DType::BF16)
+}
+
 pub(super) fn unary(op: Un, t: &Tensor) -> Result<Tensor> {
+    if is_half(t) && is_composed(op) {
+        return unary(op, &t.cast(DType::F32)?)?.cast(t.dtype());
+    }
     match op {
         Un::Neg => t.neg(),
         Un::Abs => t.abs(),
@@ -55,6 +71,9 @@ pub(super) fn unary(op: Un, t: &Tensor) -> Result<Tensor> {
 }
 
 pub(super) fn binary(op: Bin, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    if is_half(a) && matches!(op, Bin::Div | Bin::Pow | Bin::Rem) {
+        return binary(op, &a.cast(DType::F32)?, &b.cast(DType::F32)?)?.cast(a.dtype());
+    }
     let bools = a.dtype() == DType::Bool;
     match op {
         Bin::Add => a.add(b),
@@ -81,6 +100,9 @@ pub(super) fn binary(op: Bin, a: &Tensor, b: &Tensor) -> Result<Tensor> {
 
 /// A power whose exponent is known.
 pub(super) fn pow(t: &Tensor, exponent: f64) -> Result<Tensor> {
+    if is_half(t) {
+        return t.cast(DType::F32)?.pow(exponent)?.cast(t.dtype());
+    }
     if t.dtype().is_float() { t.pow(exponent) } else { t.pow(exponent as i64) }
 }
 

@@ -1,8 +1,10 @@
 //! The operator table, and what every operator reads: its inputs, attributes and operator set version.
 
+mod attention;
 mod control;
 mod elementwise;
 mod index;
+mod loss;
 mod nn;
 mod norm;
 mod quant;
@@ -36,7 +38,7 @@ const fn op(name: &'static str, known: u32, build: Build) -> OpDef {
 }
 
 /// The operators of one file each.
-static TABLES: [&[OpDef]; 10] = [
+static TABLES: [&[OpDef]; 12] = [
     elementwise::OPS,
     shape::OPS,
     index::OPS,
@@ -47,6 +49,8 @@ static TABLES: [&[OpDef]; 10] = [
     quant::OPS,
     resize::OPS,
     control::OPS,
+    attention::OPS,
+    loss::OPS,
 ];
 
 /// Every operator that is supported: (domain, name).
