@@ -26,6 +26,7 @@ const stages = {
   browser: () => {
     run("node", ["tests/browser/run.mjs", "--selftest"]);
     run("node", ["tests/browser/run.mjs"]);
+    run("node", ["tests/browser/visits.mjs"]);
   },
   site: () => buildSite(),
   demo: () => run("node", ["tests/browser/demo.mjs"]),

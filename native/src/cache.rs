@@ -6,6 +6,7 @@
 //! when the folder outgrows its limit.
 
 use gradloom_core::engine::Host;
+use gradloom_core::engine::cache::Kind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -88,11 +89,11 @@ impl Host for NativeHost {
         });
     }
 
-    fn load(&mut self, key: u128) -> Option<Vec<u8>> {
+    fn load(&mut self, _kind: Kind, key: u128) -> Option<Vec<u8>> {
         self.store.as_ref()?.load(key)
     }
 
-    fn save(&mut self, key: u128, bytes: Vec<u8>) {
+    fn save(&mut self, _kind: Kind, key: u128, bytes: Vec<u8>) {
         if let Some(store) = &mut self.store {
             store.save(key, bytes);
         }

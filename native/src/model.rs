@@ -134,15 +134,11 @@ impl OnnxModel {
         budget: Duration,
         report: impl FnMut(&Tuned),
     ) -> Result<Vec<Tuned>> {
-        self.engine.keep_kernels();
+        self.engine.keep_graphs();
         let plan = self.plan(inputs)?.unwrap_or_default();
-        let mut kernels: Vec<(u128, usize)> = Vec::new();
-        for c in &plan.calls {
-            match kernels.iter_mut().find(|k| k.0 == c.program) {
-                Some(k) => k.1 += 1,
-                None => kernels.push((c.program, 1)),
-            }
-        }
+        let calls = |key: u128| plan.calls.iter().filter(|c| c.program == key).count();
+        let kernels: Vec<_> = self.engine.kernels()?.into_iter().map(|(key, ast, _)| (key, ast, calls(key))).collect();
+        let kernels: Vec<_> = kernels.into_iter().filter(|k| k.2 > 0).collect();
         crate::tune::tune(&mut self.engine, &kernels, budget, report)
     }
 

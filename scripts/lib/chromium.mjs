@@ -32,3 +32,9 @@ export async function launch({ flags = [], webgpu = true } = {}) {
   const args = webgpu ? FLAGS : [...FLAGS.filter((flag) => !flag.includes("webgpu")), "--disable-features=WebGPU"];
   return chromium.launch({ executablePath: chromiumPath(), headless: true, args: [...args, ...flags] });
 }
+
+/** Starts it with the profile in a folder, which stays. */
+export async function launchProfile(folder, { flags = [] } = {}) {
+  const { chromium } = await import("playwright-core");
+  return chromium.launchPersistentContext(folder, { executablePath: chromiumPath(), headless: true, args: [...FLAGS, ...flags] });
+}

@@ -3,6 +3,7 @@
 // SUITE is a file name in tests/browser/suites without `.mjs`. VERBOSE=1 shows the page's console.
 import { mkdirSync, readFileSync, readdirSync } from "node:fs";
 import { basename, join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { unpackInto } from "../../scripts/lib/package.mjs";
 import { Failure, main, root } from "../../scripts/lib/run.mjs";
 import { CONFIGS, runSuite } from "./suite.mjs";
@@ -74,7 +75,7 @@ async function selftest() {
   console.log("browser: self-test: every way to fail is seen");
 }
 
-main(async () => {
+if (process.argv[1] === fileURLToPath(import.meta.url)) main(async () => {
   const chosen = options(process.argv.slice(2));
   await (chosen.selftest ? selftest() : suites(chosen));
 });

@@ -4,20 +4,23 @@
 //! Work that waits is asynchronous and runs one at a time: a graph must not be compacted while another part of the page
 //! is between planning and running.
 
-use crate::js::{get, object, set};
+use crate::js::{get, now, object, set};
 use crate::ops;
 use crate::signal::Signal;
+use crate::store::{self, Store, WebHost};
+use crate::tune::{Tuned, Tuner};
 use crate::wasm_device::WasmDevice;
 use crate::webgpu_device::WebGpuDevice;
+use gradloom_core::device::{Device, Ticket};
 use gradloom_core::dtype::Scalar;
-use gradloom_core::engine::{Bytes, Engine, RootId};
+use gradloom_core::engine::{Bytes, Counters, Engine, RootId};
 use gradloom_core::io::HostTensor;
 use gradloom_core::io::onnx::proto::Dim;
 use gradloom_core::io::onnx::{Model, Runner};
 use gradloom_core::io::safetensors;
 use gradloom_core::tensor::{Session, Tensor};
 use gradloom_core::{DType, Error, Result};
-use js_sys::{Array, Uint8Array};
+use js_sys::{Array, Object, Uint8Array};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,16 +32,34 @@ pub struct Runtime {
     inner: Rc<Inner>,
 }
 
-struct Inner {
-    engine: RefCell<Engine>,
+pub(crate) struct Inner {
+    pub(crate) engine: RefCell<Engine>,
     session: Session,
     tensors: RefCell<Slab<Tensor>>,
     models: RefCell<Slab<Rc<RefCell<Runner>>>>,
-    /// Fires when the device got further; `None` for a device that never makes one wait.
-    signal: Option<Signal>,
+    /// Fires when the device got further.
+    signal: Signal,
+    /// Milliseconds that the device compiled in calls of its own.
+    device_ms: Rc<Cell<f64>>,
+    times: Cell<Times>,
+    groups: Array,
     busy: Cell<bool>,
     freed: Signal,
     kind: &'static str,
+}
+
+/// Milliseconds spent: planning and generating code, waiting for the device to compile that, running.
+#[derive(Clone, Copy, Default)]
+struct Times {
+    plan: f64,
+    device: f64,
+    run: f64,
+}
+
+impl Times {
+    fn minus(self, t: Times) -> Times {
+        Times { plan: self.plan - t.plan, device: self.device - t.device, run: self.run - t.run }
+    }
 }
 
 /// Values by number; numbers of freed values are used again.
@@ -85,7 +106,7 @@ pub(crate) fn throw(e: Error) -> JsValue {
 }
 
 /// The turn of one asynchronous piece of work; dropping it lets the next one go.
-struct Turn(Rc<Inner>);
+pub(crate) struct Turn(Rc<Inner>);
 
 impl Drop for Turn {
     fn drop(&mut self) {
@@ -95,7 +116,7 @@ impl Drop for Turn {
 }
 
 impl Inner {
-    async fn turn(self: &Rc<Inner>) -> Turn {
+    pub(crate) async fn turn(self: &Rc<Inner>) -> Turn {
         while self.busy.replace(true) {
             self.freed.wait().await;
         }
@@ -103,23 +124,53 @@ impl Inner {
     }
 
     /// Until every kernel is compiled.
-    async fn compiled(&self) -> Result<()> {
+    pub(crate) async fn compiled(&self) -> Result<()> {
+        let start = now();
         while !self.engine.borrow_mut().ready()? {
-            match &self.signal {
-                Some(s) => s.wait().await,
-                None => return Err(Error::Internal("a synchronous device is not ready".into())),
-            }
+            self.signal.wait().await;
         }
+        self.spend(Times { device: now() - start, ..Times::default() });
         Ok(())
+    }
+
+    /// The bytes of a readback, once they are there.
+    pub(crate) async fn arrived(&self, ticket: Ticket) -> Result<Vec<u8>> {
+        loop {
+            if let Some(b) = self.engine.borrow_mut().device().poll(ticket)? {
+                return Ok(b);
+            }
+            self.signal.wait().await;
+        }
+    }
+
+    fn spend(&self, t: Times) {
+        let Times { plan, device, run } = self.times.get();
+        self.times.set(Times { plan: plan + t.plan, device: device + t.device, run: run + t.run });
+    }
+
+    /// A piece of planning; what the device compiled meanwhile is the device's time.
+    fn planning<T>(&self, work: impl FnOnce() -> T) -> T {
+        let (start, before) = (now(), self.device_ms.get());
+        let out = work();
+        let device = self.device_ms.get() - before;
+        self.spend(Times { plan: now() - start - device, device, run: 0.0 });
+        out
+    }
+
+    fn running<T>(&self, work: impl FnOnce() -> T) -> T {
+        let start = now();
+        let out = work();
+        self.spend(Times { run: now() - start, ..Times::default() });
+        out
     }
 
     async fn realize(self: &Rc<Inner>, roots: Vec<RootId>) -> Result<()> {
         let _turn = self.turn().await;
-        let pending = self.engine.borrow_mut().start(&mut self.session.state(), &roots)?;
+        let pending = self.planning(|| self.engine.borrow_mut().start(&mut self.session.state(), &roots))?;
         self.compiled().await?;
         let mut engine = self.engine.borrow_mut();
         let mut state = self.session.state();
-        engine.finish(&mut state, pending)?;
+        self.running(|| engine.finish(&mut state, pending))?;
         if state.wants_compaction() {
             engine.collect(&mut state);
         }
@@ -133,10 +184,7 @@ impl Inner {
             if let Some(b) = self.engine.borrow_mut().poll(ticket, dtype)? {
                 return Ok(b);
             }
-            match &self.signal {
-                Some(s) => s.wait().await,
-                None => return Err(Error::Internal("a synchronous device has no data".into())),
-            }
+            self.signal.wait().await;
         }
     }
 
@@ -149,7 +197,22 @@ impl Inner {
     }
 }
 
-fn runtime(engine: Engine, kind: &'static str, signal: Option<Signal>) -> Runtime {
+fn runtime(
+    device: Box<dyn Device>,
+    kind: &'static str,
+    signal: Signal,
+    device_ms: Rc<Cell<f64>>,
+    store: Option<Store>,
+) -> Runtime {
+    let groups = store::group_names(device.target());
+    let mut engine = match store {
+        Some(s) => {
+            let host = WebHost::new(s, device.target());
+            Engine::with_host(device, Box::new(host))
+        }
+        None => Engine::new(device),
+    };
+    engine.keep_graphs();
     Runtime {
         inner: Rc::new(Inner {
             engine: RefCell::new(engine),
@@ -157,6 +220,9 @@ fn runtime(engine: Engine, kind: &'static str, signal: Option<Signal>) -> Runtim
             tensors: RefCell::new(Slab::new()),
             models: RefCell::new(Slab::new()),
             signal,
+            device_ms,
+            times: Cell::default(),
+            groups,
             busy: Cell::new(false),
             freed: Signal::default(),
             kind,
@@ -164,22 +230,40 @@ fn runtime(engine: Engine, kind: &'static str, signal: Option<Signal>) -> Runtim
     }
 }
 
-/// The WebGPU device of this browser, or undefined where there is none.
+/// The WebGPU device of this browser, or undefined where there is none. What it compiles is kept in the store, if there is
+/// one.
 #[wasm_bindgen(js_name = webgpuRuntime)]
-pub async fn webgpu_runtime() -> std::result::Result<Option<Runtime>, JsValue> {
+pub async fn webgpu_runtime(store: Option<Store>) -> std::result::Result<Option<Runtime>, JsValue> {
     let Some(device) = WebGpuDevice::request().await.map_err(throw)? else { return Ok(None) };
     let signal = device.watch().signal();
-    Ok(Some(runtime(Engine::new(Box::new(device)), "webgpu", Some(signal))))
+    Ok(Some(runtime(Box::new(device), "webgpu", signal, Rc::default(), store)))
 }
 
 /// The WebAssembly device, with the workers given (it is single-threaded without, or if memory cannot be shared).
 #[wasm_bindgen(js_name = wasmRuntime)]
-pub fn wasm_runtime(shared: bool, workers: &Array) -> std::result::Result<Runtime, JsValue> {
+pub fn wasm_runtime(shared: bool, workers: &Array, store: Option<Store>) -> std::result::Result<Runtime, JsValue> {
     let mut device = WasmDevice::new(shared).map_err(throw)?;
     if shared && workers.length() > 0 {
         device.add_threads(workers).map_err(throw)?;
     }
-    Ok(runtime(Engine::new(Box::new(device)), "wasm", None))
+    let (signal, meter) = (device.signal(), device.meter());
+    Ok(runtime(Box::new(device), "wasm", signal, meter, store))
+}
+
+/// `{planMs, deviceMs, runMs, ..}` of some work: times and counters at its end, less those at its beginning.
+fn timing(t: Times, from: Counters, to: Counters) -> Object {
+    let n = |f: fn(&Counters) -> u64| JsValue::from((f(&to) - f(&from)) as f64);
+    let hits = |c: &Counters| c.cache_hits - c.programs_cached;
+    let made = |c: &Counters| c.plans - (c.cache_hits - c.programs_cached);
+    object(&[
+        ("planMs", t.plan.into()),
+        ("deviceMs", t.device.into()),
+        ("runMs", t.run.into()),
+        ("plansMade", n(made)),
+        ("plansCached", n(hits)),
+        ("kernelsCompiled", n(|c| c.programs)),
+        ("kernelsCached", n(|c| c.programs_cached)),
+    ])
 }
 
 fn dtype(name: &str) -> Result<DType> {
@@ -221,6 +305,38 @@ impl Runtime {
             ("tensors", (live as f64).into()),
         ])
         .into()
+    }
+
+    /// `{planMs, deviceMs, runMs, plansMade, plansCached, kernelsCompiled, kernelsCached, kernelsTuned}` since the start.
+    pub fn stats(&self) -> JsValue {
+        let c = self.inner.engine.borrow().counters();
+        let out = timing(self.inner.times.get(), Counters::default(), c);
+        set(&out, "kernelsTuned", &(c.adopted as f64).into());
+        out.into()
+    }
+
+    /// The groups of entries that this device reads and writes.
+    #[wasm_bindgen(js_name = cacheGroups)]
+    pub fn cache_groups(&self) -> Array {
+        self.inner.groups.clone()
+    }
+
+    /// Searches for faster kernels among those launched so far, for so many milliseconds of work. `slot` is called before
+    /// each piece and resolves when there is time for it, to false if tuning should end.
+    pub async fn tune(&self, ms: f64, slot: js_sys::Function) -> std::result::Result<Array, JsValue> {
+        let list = Tuner::new(self.inner.clone(), slot, ms).run().await.map_err(throw)?;
+        let one = |t: &Tuned| -> JsValue {
+            object(&[
+                ("name", (&t.name).into()),
+                ("launches", (t.launches as f64).into()),
+                ("beforeMs", t.before.into()),
+                ("afterMs", t.after.into()),
+                ("tried", (t.trials as f64).into()),
+                ("wrong", (t.wrong as f64).into()),
+            ])
+            .into()
+        };
+        Ok(list.iter().map(one).collect())
     }
 
     /// A tensor of host bytes (little-endian elements).
@@ -350,14 +466,15 @@ impl Runtime {
         drop(gone);
     }
 
-    /// Runs a model on `[{name, dtype, shape, data}]`. Gives `[{name, id}]`. `progress(phase)` is told `compile` and `run`.
+    /// Runs a model on `[{name, dtype, shape, data}]`. Gives `{outputs: [{name, id}], timing}`. `progress(phase)` is told
+    /// `compile` and `run`.
     #[wasm_bindgen(js_name = runModel)]
     pub async fn run_model(
         &self,
         id: u32,
         inputs: Array,
         progress: Option<js_sys::Function>,
-    ) -> std::result::Result<Array, JsValue> {
+    ) -> std::result::Result<JsValue, JsValue> {
         let inner = self.inner.clone();
         let runner = inner.models.borrow().get(id, "model").map_err(throw)?;
         let named = inputs.iter().map(|i| host_input(&i)).collect::<Result<Vec<_>>>().map_err(throw)?;
@@ -369,16 +486,23 @@ impl Runtime {
         };
         let _turn = inner.turn().await;
         tell("compile");
-        let mut run = runner.borrow_mut().begin(&mut inner.engine.borrow_mut(), &inputs).map_err(throw)?;
+        let (times, counters) = (inner.times.get(), inner.engine.borrow().counters());
+        let begin = || runner.borrow_mut().begin(&mut inner.engine.borrow_mut(), &inputs);
+        let mut run = inner.planning(begin).map_err(throw)?;
         loop {
             inner.compiled().await.map_err(throw)?;
             tell("run");
-            let out = runner.borrow_mut().step(&mut inner.engine.borrow_mut(), &mut run).map_err(throw)?;
-            let Some(out) = out else { continue };
+            // a step that is not the last one runs little and plans the rest
+            let plans = run.folds();
+            let step = || runner.borrow_mut().step(&mut inner.engine.borrow_mut(), &mut run);
+            let out = if plans { inner.planning(step) } else { inner.running(step) };
+            let Some(out) = out.map_err(throw)? else { continue };
             let one = |(name, t): (String, Tensor)| -> JsValue {
                 object(&[("name", name.into()), ("id", (inner.keep(t) as f64).into())]).into()
             };
-            return Ok(out.into_iter().map(one).collect());
+            let outputs: Array = out.into_iter().map(one).collect();
+            let timing = timing(inner.times.get().minus(times), counters, inner.engine.borrow().counters());
+            return Ok(object(&[("outputs", outputs.into()), ("timing", timing.into())]).into());
         }
     }
 

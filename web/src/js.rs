@@ -1,7 +1,7 @@
 //! Small helpers over JavaScript values.
 
 use js_sys::{Object, Reflect};
-use wasm_bindgen::JsValue;
+use wasm_bindgen::{JsCast, JsValue};
 
 /// `{key: value, ..}`.
 pub(crate) fn object(entries: &[(&str, JsValue)]) -> Object {
@@ -31,4 +31,11 @@ pub(crate) fn text(e: &JsValue) -> String {
 /// Is this a page's own thread, which must not wait?
 pub(crate) fn is_page() -> bool {
     get(&js_sys::global(), "document").is_object()
+}
+
+/// Milliseconds of a clock that only goes forward.
+pub(crate) fn now() -> f64 {
+    let clock = get(&js_sys::global(), "performance");
+    let now = get(&clock, "now").dyn_into::<js_sys::Function>();
+    now.ok().and_then(|f| f.call0(&clock).ok()).and_then(|v| v.as_f64()).unwrap_or_else(js_sys::Date::now)
 }

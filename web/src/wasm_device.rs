@@ -14,7 +14,7 @@ use gradloom_core::util::heap::Heap;
 use gradloom_core::{Error, Result};
 use js_sys::WebAssembly::{Global, Instance, Memory, Module, Table};
 use js_sys::{Array, Function, Object, Reflect, Uint8Array};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use wasm_bindgen::{JsCast, JsValue};
@@ -66,6 +66,8 @@ struct Compiling {
     running: usize,
     failed: Option<String>,
     signal: Signal,
+    /// Milliseconds spent in calls that compiled at once.
+    spent_ms: Rc<Cell<f64>>,
 }
 
 fn failed(what: impl Into<String>) -> Error {
@@ -141,6 +143,11 @@ impl WasmDevice {
     /// Fires when a module has been compiled.
     pub fn signal(&self) -> Signal {
         self.compiling.borrow().signal.clone()
+    }
+
+    /// Milliseconds that went into compiling modules while the caller waited.
+    pub fn meter(&self) -> Rc<Cell<f64>> {
+        self.compiling.borrow().spent_ms.clone()
     }
 
     /// Bytes handed out now, and the most there ever were.
@@ -406,8 +413,11 @@ impl WasmDevice {
     fn load(&mut self, module: &[u8], entries: u32) -> Result<()> {
         let bytes = Uint8Array::from(module);
         if module.len() <= SYNC_BYTES_MAX || !js::is_page() {
+            let start = js::now();
             let module = Module::new(&bytes).map_err(|e| failed(text(&e)))?;
             Instance::new(&module, &self.imports).map_err(|e| failed(text(&e)))?;
+            let spent = self.meter();
+            spent.set(spent.get() + js::now() - start);
             if let Some(t) = &mut self.threads {
                 t.load(&module, entries)?;
             }

@@ -85,6 +85,12 @@ pub trait Device {
     /// Runs the steps in order, as if one after the other. Returns before they are done where the platform allows.
     fn submit(&mut self, steps: &[Step]) -> Result<()>;
 
+    /// The same, timed by the device's own clock. The ticket's bytes are two little-endian u64: nanoseconds at the beginning
+    /// and at the end. `None` where it has none: the steps were submitted all the same.
+    fn submit_timed(&mut self, steps: &[Step]) -> Result<Option<Ticket>> {
+        self.submit(steps).map(|()| None)
+    }
+
     /// Starts reading bytes back, ordered after everything submitted.
     fn read(&mut self, view: View) -> Result<Ticket>;
 

@@ -18,13 +18,13 @@ pub trait Host {
         (0..n).for_each(job);
     }
 
-    /// The bytes saved under a key, by this process or another.
-    fn load(&mut self, _key: u128) -> Option<Vec<u8>> {
+    /// The bytes saved under a key, by this process or another. The kind is no part of the key, only a hint.
+    fn load(&mut self, _kind: Kind, _key: u128) -> Option<Vec<u8>> {
         None
     }
 
     /// Keeps bytes under a key. May forget them at any time.
-    fn save(&mut self, _key: u128, _bytes: Vec<u8>) {}
+    fn save(&mut self, _kind: Kind, _key: u128, _bytes: Vec<u8>) {}
 }
 
 /// The host of an engine that was given none.
@@ -41,6 +41,8 @@ pub enum Kind {
     Kernel,
     /// Tuned opts, by the key of the kernel's graph.
     Opts,
+    /// That a search for opts came to its end, by the key of the kernel's graph.
+    Searched,
 }
 
 /// The part of all keys that this build and a target have in common.

@@ -4,10 +4,10 @@
 use super::cache::{self, Alone, Host};
 use super::plan::{Compiled, Place, Plan};
 use super::pool::Pool;
+use super::prepare::Kept;
 use super::state::{RootId, State};
 use crate::device::{BufId, Device, KernelId, Step, Ticket, View};
 use crate::dtype::Scalar;
-use crate::schedule::Ast;
 use crate::target::Lang;
 use crate::uop::{Arg, Graph, Op, UOp};
 use crate::{DType, Error, Result};
@@ -19,6 +19,7 @@ use std::sync::Arc;
 pub(super) struct Loaded {
     pub(super) kernel: KernelId,
     pub(super) compiled: Compiled,
+    pub(super) launches: u64,
 }
 
 /// What happened since the engine was made, for reports.
@@ -32,8 +33,12 @@ pub struct Counters {
     pub programs: u64,
     /// Plans and programs that the host remembered.
     pub cache_hits: u64,
+    /// The programs of those.
+    pub programs_cached: u64,
     /// Plans and programs that it did not.
     pub cache_misses: u64,
+    /// Programs exchanged for faster ones.
+    pub adopted: u64,
     /// Kernel launches submitted.
     pub launches: u64,
     /// Bytes in device buffers now.
@@ -48,8 +53,8 @@ pub struct Engine {
     pub(super) host: Box<dyn Host>,
     /// What this build and target put into keys of the host's cache.
     pub(super) space: u128,
-    /// Kernel graphs by key, if they are kept for tuning.
-    pub(super) kernels: Option<FxHashMap<u128, Ast>>,
+    /// The graphs of plans, if they are kept for tuning.
+    pub(super) kept: Option<FxHashMap<u128, Kept>>,
     pub(super) plans: FxHashMap<u128, Arc<Plan>>,
     pub(super) programs: FxHashMap<u128, Loaded>,
     buffers: FxHashMap<u32, (BufId, usize)>,
@@ -90,7 +95,7 @@ impl Engine {
             space: cache::space(device.target()),
             device,
             host,
-            kernels: None,
+            kept: None,
             plans: FxHashMap::default(),
             programs: FxHashMap::default(),
             buffers: FxHashMap::default(),
@@ -293,7 +298,9 @@ impl Engine {
         }
         let mut steps = Vec::with_capacity(plan.calls.len());
         for c in &plan.calls {
-            let loaded = &self.programs[&c.program];
+            let lost = || Error::Internal("a plan's program is not on the device".into());
+            let loaded = self.programs.get_mut(&c.program).ok_or_else(lost)?;
+            loaded.launches += 1;
             let args = c
                 .args
                 .iter()

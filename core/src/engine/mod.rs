@@ -1,6 +1,7 @@
 //! From a tensor graph to a plan of plain steps, and the state that survives between runs.
 //! Never: waiting, clocks, threads, device handles.
 
+pub mod bench;
 pub mod cache;
 pub mod exec;
 pub mod fold;
@@ -11,6 +12,7 @@ mod prepare;
 pub mod search;
 pub mod state;
 
+pub use bench::Bench;
 pub use cache::Host;
 pub use exec::{Counters, Engine, Pending, Replay, close};
 pub use plan::{Compiled, Place, Plan};

@@ -9,8 +9,15 @@ use crate::schedule::Ast;
 use crate::target::Target;
 use crate::uop::{Graph, UOp, hash};
 use crate::{Error, Result};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::{Arc, OnceLock};
+
+/// What a plan was made from.
+pub(super) struct Kept {
+    graph: Graph,
+    roots: Vec<UOp>,
+    n_params: usize,
+}
 
 impl Engine {
     /// The plan for a closed graph: one this engine has, one the host remembers, or one made now.
@@ -28,11 +35,14 @@ impl Engine {
                 let (plan, jobs) = plan::plan(g, roots, n_params, &target)?;
                 self.compile(jobs, &target)?;
                 let entry = cache::entry_key(self.space, Kind::Plan, key);
-                self.host.save(entry, cache::save_plan(entry, &plan));
+                self.host.save(Kind::Plan, entry, cache::save_plan(entry, &plan));
                 plan
             }
         };
         self.counters.plans += 1;
+        if let Some(kept) = &mut self.kept {
+            kept.insert(key, Kept { graph: g.clone(), roots: roots.to_vec(), n_params });
+        }
         let plan = Arc::new(plan);
         self.plans.insert(key, plan.clone());
         Ok(plan)
@@ -40,11 +50,8 @@ impl Engine {
 
     /// The plan as the host remembers it, with all of its programs on the device.
     fn remembered(&mut self, key: u128, n_params: usize) -> Result<Option<Plan>> {
-        if self.kernels.is_some() {
-            return Ok(None);
-        }
         let entry = cache::entry_key(self.space, Kind::Plan, key);
-        let found = self.host.load(entry).and_then(|b| cache::load_plan(entry, &b, n_params));
+        let found = self.host.load(Kind::Plan, entry).and_then(|b| cache::load_plan(entry, &b, n_params));
         let Some(plan) = found else { return Ok(None) };
         let mut fresh: Vec<(u128, Compiled)> = Vec::new();
         let mut params: FxHashMap<u128, usize> = FxHashMap::default();
@@ -67,6 +74,7 @@ impl Engine {
             }
         }
         self.counters.cache_hits += 1 + fresh.len() as u64;
+        self.counters.programs_cached += fresh.len() as u64;
         self.put_on_device(fresh)?;
         Ok(Some(plan))
     }
@@ -79,13 +87,13 @@ impl Engine {
 
     fn stored_kernel(&mut self, key: u128) -> Option<Compiled> {
         let entry = cache::entry_key(self.space, Kind::Kernel, key);
-        self.host.load(entry).and_then(|b| cache::load_kernel(entry, &b))
+        self.host.load(Kind::Kernel, entry).and_then(|b| cache::load_kernel(entry, &b))
     }
 
     fn save_kernel(&mut self, key: u128, compiled: &Compiled) {
         let entry = cache::entry_key(self.space, Kind::Kernel, key);
         if let Some(bytes) = cache::save_kernel(entry, compiled) {
-            self.host.save(entry, bytes);
+            self.host.save(Kind::Kernel, entry, bytes);
         }
     }
 
@@ -96,7 +104,7 @@ impl Engine {
     /// The opts that a search found for a kernel.
     pub fn tuned(&mut self, key: u128) -> Option<Vec<Opt>> {
         let entry = self.opts_entry(key);
-        self.host.load(entry).and_then(|b| cache::load_opts(entry, &b))
+        self.host.load(Kind::Opts, entry).and_then(|b| cache::load_opts(entry, &b))
     }
 
     /// Compiles the kernels that neither this engine nor the host has, all at once.
@@ -104,9 +112,6 @@ impl Engine {
         let mut ready: Vec<(u128, Option<Compiled>)> = Vec::new();
         let mut todo: Vec<(Job, Option<Vec<Opt>>)> = Vec::new();
         for job in jobs {
-            if let Some(kept) = &mut self.kernels {
-                kept.insert(job.key, job.ast.clone());
-            }
             if self.programs.contains_key(&job.key) {
                 continue;
             }
@@ -118,7 +123,9 @@ impl Engine {
                 todo.push((job, opts));
             }
         }
-        self.counters.cache_hits += (ready.len() - todo.len()) as u64;
+        let cached = (ready.len() - todo.len()) as u64;
+        self.counters.cache_hits += cached;
+        self.counters.programs_cached += cached;
         self.counters.cache_misses += todo.len() as u64;
         self.counters.programs += todo.len() as u64;
         let made: Vec<OnceLock<Result<Compiled>>> = todo.iter().map(|_| OnceLock::new()).collect();
@@ -149,20 +156,45 @@ impl Engine {
         let sources: Vec<_> = fresh.iter().map(|f| f.1.source.clone()).collect();
         let ids = self.device.compile(&sources)?;
         for ((key, compiled), kernel) in fresh.into_iter().zip(ids) {
-            self.programs.insert(key, Loaded { kernel, compiled });
+            self.programs.insert(key, Loaded { kernel, compiled, launches: 0 });
         }
         Ok(())
     }
 
-    /// From now on kernel graphs are kept, so that they can be tuned. Plans the host remembers are made again for that.
-    pub fn keep_kernels(&mut self) {
-        self.kernels.get_or_insert_default();
-        self.plans.clear();
+    /// From now on the graphs of plans are kept, so that their kernels can be tuned. To be called before the first plan.
+    pub fn keep_graphs(&mut self) {
+        self.kept.get_or_insert_default();
     }
 
-    /// The graph of a kernel of a plan made since [`Engine::keep_kernels`].
-    pub fn kernel(&self, key: u128) -> Option<&Ast> {
-        self.kernels.as_ref()?.get(&key)
+    /// The distinct kernels of all plans whose graphs were kept, with the number of their launches so far. Schedules the
+    /// plans again.
+    pub fn kernels(&mut self) -> Result<Vec<(u128, Ast, u64)>> {
+        let target = self.device.target().clone();
+        let mut keys: Vec<u128> = self.kept.iter().flatten().map(|k| *k.0).collect();
+        keys.sort_unstable();
+        let mut list: Vec<(u128, Ast, u64)> = Vec::new();
+        let mut seen = FxHashSet::default();
+        for k in keys.iter().filter_map(|k| self.kept.as_ref()?.get(k)) {
+            let (_, jobs) = plan::plan(&k.graph, &k.roots, k.n_params, &target)?;
+            for job in jobs.into_iter().filter(|j| seen.insert(j.key)) {
+                if let Some(loaded) = self.programs.get(&job.key) {
+                    list.push((job.key, job.ast, loaded.launches));
+                }
+            }
+        }
+        Ok(list)
+    }
+
+    /// Was the search for a kernel's opts brought to its end, by this build?
+    pub fn searched(&mut self, key: u128) -> bool {
+        let entry = cache::entry_key(self.space, Kind::Searched, key);
+        self.host.load(Kind::Searched, entry).is_some_and(|b| cache::load_opts(entry, &b).is_some())
+    }
+
+    /// Notes that the search for a kernel's opts came to its end.
+    pub fn note_searched(&mut self, key: u128) {
+        let entry = cache::entry_key(self.space, Kind::Searched, key);
+        self.host.save(Kind::Searched, entry, cache::save_opts(entry, &[]));
     }
 
     /// Runs a kernel with other opts from now on, here and wherever the host's cache is used. The device must be ready
@@ -171,11 +203,13 @@ impl Engine {
         let kernel = self.device.compile(std::slice::from_ref(&compiled.source))?;
         let &[kernel] = kernel.as_slice() else { return Err(Error::Internal("one source, one kernel".into())) };
         let entry = self.opts_entry(key);
-        self.host.save(entry, cache::save_opts(entry, opts));
+        self.host.save(Kind::Opts, entry, cache::save_opts(entry, opts));
         self.save_kernel(cache::with_opts(key, Some(opts)), &compiled);
-        if let Some(old) = self.programs.insert(key, Loaded { kernel, compiled }) {
+        let launches = self.programs.get(&key).map_or(0, |l| l.launches);
+        if let Some(old) = self.programs.insert(key, Loaded { kernel, compiled, launches }) {
             self.device.release(old.kernel);
         }
+        self.counters.adopted += 1;
         Ok(())
     }
 }

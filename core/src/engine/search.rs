@@ -45,6 +45,16 @@ struct Timed {
     grown: bool,
 }
 
+/// What a search does next.
+pub enum Next {
+    /// Time this and [`Search::tell`].
+    Trial(Box<Trial>),
+    /// It worked on candidates for a while and is not done with that: call again.
+    Working,
+    /// There is nothing left worth trying.
+    Done,
+}
+
 /// The search for one kernel.
 pub struct Search {
     ast: Ast,
@@ -52,6 +62,9 @@ pub struct Search {
     seen: FxHashSet<u128>,
     queue: VecDeque<Candidate>,
     asked: Option<Vec<Opt>>,
+    /// Lists of this round that are not compiled yet, by the list they grew from, and what came of the compiled ones.
+    growing: VecDeque<VecDeque<Vec<Opt>>>,
+    made: Vec<(f64, Candidate)>,
     timed: Vec<Timed>,
     /// The best time when the round began, and rounds since it fell.
     before: f64,
@@ -61,8 +74,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// Begins with the heuristic's opts and with none.
-    pub fn new(ast: &Ast, target: &Target) -> Result<Search> {
+    /// Begins with the heuristic's opts, with none, and with those that an earlier search found.
+    pub fn new(ast: &Ast, target: &Target, known: Option<&[Opt]>) -> Result<Search> {
         let mut k = Kernel::new(ast);
         k.merge_axes();
         let chosen = heuristic::choose(&k, target);
@@ -72,6 +85,8 @@ impl Search {
             seen: FxHashSet::default(),
             queue: VecDeque::new(),
             asked: None,
+            growing: VecDeque::new(),
+            made: Vec::new(),
             timed: Vec::new(),
             before: f64::INFINITY,
             idle: 0,
@@ -80,8 +95,10 @@ impl Search {
         };
         let first = s.candidate(chosen).ok_or_else(|| Error::Internal("the heuristic's opts do not fit".into()))?;
         s.queue.push_back(first);
-        if let Some(plain) = s.candidate(Vec::new()) {
-            s.queue.push_back(plain);
+        for opts in [Some(Vec::new()), known.map(<[Opt]>::to_vec)].into_iter().flatten() {
+            if let Some(c) = s.candidate(opts) {
+                s.queue.push_back(c);
+            }
         }
         Ok(s)
     }
@@ -94,25 +111,47 @@ impl Search {
     /// The next candidate; `None` when the search is over. The first is the heuristic's.
     pub fn ask(&mut self) -> Option<Trial> {
         loop {
-            while let Some(c) = self.queue.pop_front() {
-                let program = Arc::new(c.program);
-                // what cannot be rendered is no candidate
-                let Ok(code) = plan::render(&program, &self.target) else { continue };
-                self.asked = Some(c.opts.clone());
-                let compiled = Compiled {
-                    source: Source::new(&program, code),
-                    grid: program.grid,
-                    vars: program.vars.iter().map(|v| v.name.clone()).collect(),
-                    flops: program.flops,
-                    bytes: program.bytes,
-                    program: Some(program),
-                };
-                return Some(Trial { opts: c.opts, compiled });
-            }
-            if !self.grow() {
-                return None;
+            match self.poll() {
+                Next::Trial(t) => return Some(*t),
+                Next::Working => {}
+                Next::Done => return None,
             }
         }
+    }
+
+    /// The same in small pieces, for hosts that must not be kept busy: none is longer than compiling one kernel.
+    pub fn poll(&mut self) -> Next {
+        if let Some(c) = self.queue.pop_front() {
+            let program = Arc::new(c.program);
+            // what cannot be rendered is no candidate
+            let Ok(code) = plan::render(&program, &self.target) else { return Next::Working };
+            self.asked = Some(c.opts.clone());
+            let compiled = Compiled {
+                source: Source::new(&program, code),
+                grid: program.grid,
+                vars: program.vars.iter().map(|v| v.name.clone()).collect(),
+                flops: program.flops,
+                bytes: program.bytes,
+                program: Some(program),
+            };
+            return Next::Trial(Box::new(Trial { opts: c.opts, compiled }));
+        }
+        match self.growing.front_mut().map(VecDeque::pop_front) {
+            Some(Some(list)) => {
+                if let Some(c) = self.candidate(list) {
+                    self.made.push((cost(&c.program, &self.target), c));
+                }
+            }
+            Some(None) => {
+                self.growing.pop_front();
+                let mut made = std::mem::take(&mut self.made);
+                made.sort_by(|a, b| a.0.total_cmp(&b.0));
+                self.queue.extend(made.into_iter().take(TIMED).map(|m| m.1));
+            }
+            None if self.grow() => {}
+            None => return Next::Done,
+        }
+        Next::Working
     }
 
     /// How long the last candidate took; `None` if it failed or gave wrong results.
@@ -163,14 +202,8 @@ impl Search {
             })
             .collect();
         for opts in &states {
-            let mut made: Vec<(f64, Candidate)> = Vec::new();
-            for list in self.neighbours(opts) {
-                if let Some(c) = self.candidate(list) {
-                    made.push((cost(&c.program, &self.target), c));
-                }
-            }
-            made.sort_by(|a, b| a.0.total_cmp(&b.0));
-            self.queue.extend(made.into_iter().take(TIMED).map(|m| m.1));
+            let lists = self.neighbours(opts);
+            self.growing.push_back(lists.into());
         }
         !states.is_empty()
     }
@@ -299,7 +332,7 @@ mod tests {
     fn a_search_ends_and_finds_what_the_times_say() {
         let t = Target::c(1);
         let ast = matmul(64, &t);
-        let mut s = Search::new(&ast, &t).unwrap();
+        let mut s = Search::new(&ast, &t, None).unwrap();
         let mut programs = FxHashSet::default();
         let mut fastest = f64::INFINITY;
         while let Some(trial) = s.ask() {
@@ -320,7 +353,7 @@ mod tests {
     #[test]
     fn failures_are_not_chosen() {
         let t = Target::c(1);
-        let mut s = Search::new(&matmul(32, &t), &t).unwrap();
+        let mut s = Search::new(&matmul(32, &t), &t, None).unwrap();
         let first = s.ask().unwrap().opts;
         s.tell(Some(1.0));
         for _ in 0..5 {

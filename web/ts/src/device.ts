@@ -2,6 +2,8 @@
 import { type Runtime, probeWebGpu, wasmRuntime, webgpuRuntime } from "./pkg/gradloom_web.js";
 import { DeviceError, StateError, guard, guardAsync } from "./errors.js";
 import { type ModuleOptions, inNode, loadWasm } from "./module.js";
+import { Cache, type CacheOptions, type CacheState, deleteEntries } from "./cache.js";
+import { type TuneOptions, type TunedKernel, slots } from "./tune.js";
 import { startWorkers } from "./workers.js";
 
 /** The devices by name. */
@@ -16,6 +18,11 @@ export interface Device {
   readonly software: boolean;
   readonly relaxedSimd: boolean;
   readonly maxBufferBytes: number;
+  /**
+   * Searches for faster kernels among those that were launched so far, between two runs. Runs that follow use what it
+   * finds, and so do later visits. Results stay the same up to the order of sums.
+   */
+  tune(options?: TuneOptions): Promise<TunedKernel[]>;
 }
 
 /** What is known of a device before it is started. */
@@ -36,6 +43,8 @@ export interface InitOptions extends ModuleOptions {
   device?: DeviceKind | "auto";
   /** Threads of the wasm device: by default one for each core, up to 8, where memory may be shared. */
   threads?: number;
+  /** False keeps nothing across visits. Settled by the first call that starts the device. */
+  cache?: boolean | CacheOptions;
   signal?: AbortSignal;
 }
 
@@ -54,14 +63,39 @@ export interface Memory {
   launches: number;
 }
 
+/** What was compiled, where it came from, and how long it took. */
+export interface Timing {
+  /** Milliseconds of planning and generating code. */
+  planMs: number;
+  /** Milliseconds until the browser had compiled that. */
+  deviceMs: number;
+  /** Milliseconds of running; on WebGPU, of handing the work over. */
+  runMs: number;
+  /** Plans and kernels made now, and those that an earlier visit left behind. */
+  plansMade: number;
+  plansCached: number;
+  kernelsCompiled: number;
+  kernelsCached: number;
+}
+
+/** The timing of everything a device did since it started. */
+export interface Stats extends Timing {
+  device: DeviceKind;
+  /** Kernels that tuning exchanged for faster ones. */
+  kernelsTuned: number;
+  cache: CacheState;
+}
+
 /** A device with the wasm module's object behind it. Only for this package's own files. */
 export interface Host extends Device {
   readonly raw: Runtime;
+  readonly cache: Cache;
 }
 
 const started = new Map<DeviceKind, Promise<Host>>();
 let current: Host | undefined;
 let threadsWanted: number | undefined;
+let cacheWanted: InitOptions["cache"];
 
 /** Can threads share memory here? */
 function shares(): boolean {
@@ -83,7 +117,16 @@ async function threadCount(): Promise<number> {
   return Math.max(1, Math.min(threadsWanted ?? Math.min(cores, 8), 64));
 }
 
-function host(raw: Runtime): Host {
+/** Whether workers can be started here was seen when the device was. */
+let workersFailed: string | undefined;
+
+function newCache(): Cache {
+  return new Cache(typeof cacheWanted === "object" ? cacheWanted : {});
+}
+
+async function host(raw: Runtime, cache: Cache): Promise<Host> {
+  if (cacheWanted === false) cache.state.reason = "it was switched off";
+  else await cache.readAhead(raw.cacheGroups() as string[]);
   const info = raw.info() as Device;
   const device = {
     kind: info.kind,
@@ -92,19 +135,30 @@ function host(raw: Runtime): Host {
     relaxedSimd: info.relaxedSimd,
     maxBufferBytes: info.maxBufferBytes,
   };
-  return Object.freeze(Object.defineProperty(device, "raw", { value: raw }) as Host);
+  const tune = (options: TuneOptions = {}): Promise<TunedKernel[]> => {
+    const { ms = options.idle ? 10_000 : 5_000, signal } = options;
+    return guardAsync(() => raw.tune(ms, slots(ms, options)) as Promise<TunedKernel[]>, signal);
+  };
+  const hidden = { raw: { value: raw }, cache: { value: cache }, tune: { value: tune } };
+  return Object.freeze(Object.defineProperties(device, hidden) as Host);
 }
 
 async function startWasm(): Promise<Host> {
   const threads = await threadCount();
   // A host that forbids workers (a strict policy, a sandbox) still computes, on one thread.
-  const workers = threads > 1 ? await startWorkers(threads - 1).catch(() => []) : [];
-  return host(guard(() => wasmRuntime(workers.length > 0, workers)));
+  const failed = (error: unknown): [] => {
+    workersFailed = error instanceof Error ? error.message : String(error);
+    return [];
+  };
+  const workers = threads > 1 ? await startWorkers(threads - 1).catch(failed) : [];
+  const cache = newCache();
+  return host(guard(() => wasmRuntime(workers.length > 0, workers, cache)), cache);
 }
 
 async function startWebGpu(): Promise<Host> {
-  const raw = await guardAsync(() => webgpuRuntime());
-  if (raw) return host(raw);
+  const cache = newCache();
+  const raw = await guardAsync(() => webgpuRuntime(cache));
+  if (raw) return host(raw, cache);
   const hint = 'use device "auto" or "wasm"';
   throw new DeviceError("E_DEVICE", `WebGPU is not available: ${noWebGpu()}`, { hint });
 }
@@ -140,6 +194,7 @@ export async function open(kind: DeviceKind | "auto"): Promise<Host> {
 export async function init(options: InitOptions = {}): Promise<Device> {
   const { signal } = options;
   if (options.threads !== undefined) threadsWanted = options.threads;
+  if (options.cache !== undefined) cacheWanted = options.cache;
   return guardAsync(async () => {
     await loadWasm(options);
     current = await open(options.device ?? "auto");
@@ -164,18 +219,45 @@ export async function devices(): Promise<DeviceReport[]> {
   const gpu = (await probeWebGpu().catch(() => null)) as { fallback?: boolean; vendor?: string } | null;
   const software = gpu?.fallback === true || gpu?.vendor === "google";
   const slow = software ? "a processor emulates it, so `auto` uses wasm" : undefined;
-  const alone = "one thread: memory is shared only with pages that are cross-origin isolated";
   const threads = await threadCount();
   return [
     { kind: "webgpu", available: gpu !== null, software, threads: 1, reason: gpu ? slow : noWebGpu() },
-    { kind: "wasm", available: true, software: false, threads, reason: shares() ? undefined : alone },
+    { kind: "wasm", available: true, software: false, threads: workersFailed ? 1 : threads, reason: whyOneThread() },
   ];
+}
+
+/** Why the wasm device has no threads, if it could have some. */
+function whyOneThread(): string | undefined {
+  if (!shares()) return "one thread: memory is shared only with pages that are cross-origin isolated";
+  return workersFailed && `one thread: ${workersFailed}`;
+}
+
+async function live(): Promise<Host[]> {
+  const hosts = await Promise.all([...started.values()].map((device) => device.catch(() => undefined)));
+  return hosts.filter((each) => each !== undefined);
+}
+
+/** What the started devices compiled and ran, and what they found in the cache of earlier visits. */
+export async function stats(): Promise<Stats[]> {
+  return (await live()).map(({ kind, raw, cache }) => {
+    return { device: kind, ...(raw.stats() as Omit<Stats, "device" | "cache">), cache: { ...cache.state } };
+  });
+}
+
+/** Writes what is not yet written to the cache; a page need not call it. */
+export async function flushCache(): Promise<void> {
+  await Promise.all((await live()).map(({ cache }) => cache.flush()));
+}
+
+/** Deletes compiled plans, kernels and tuned opts of earlier visits and of this one. What is loaded goes on. */
+export async function clearCache(): Promise<void> {
+  (await live()).forEach(({ cache }) => cache.forget());
+  await deleteEntries();
 }
 
 /** What the started devices hold. */
 export async function memory(): Promise<Memory[]> {
-  const hosts = await Promise.all([...started.values()].map((device) => device.catch(() => undefined)));
-  const live = hosts.filter((each) => each !== undefined);
-  await Promise.all(live.map((each) => each.raw.collect()));
-  return live.map((each) => ({ device: each.kind, ...(each.raw.counters() as Omit<Memory, "device">) }));
+  const hosts = await live();
+  await Promise.all(hosts.map((each) => each.raw.collect()));
+  return hosts.map((each) => ({ device: each.kind, ...(each.raw.counters() as Omit<Memory, "device">) }));
 }

@@ -2,8 +2,9 @@
 import * as nn from "./nn.js";
 import * as optim from "./optim.js";
 
-export { type Device, type DeviceKind, type DeviceReport, type InitOptions, type Memory } from "./device.js";
-export { devices, init, memory } from "./device.js";
+export type { CacheOptions, CacheState } from "./cache.js";
+export type { Device, DeviceKind, DeviceReport, InitOptions, Memory, Stats, Timing } from "./device.js";
+export { clearCache, devices, flushCache, init, memory, stats } from "./device.js";
 export type { DType, DataOf, Nested, TypedArray } from "./dtype.js";
 export {
   DTypeError, DeviceError, FetchError, FormatError, GradloomError, InputError, InternalError, ModelError, OutOfMemoryError,
@@ -14,4 +15,5 @@ export { probeWebGpu, version } from "./pkg/gradloom_web.js";
 export type { FetchOptions, FileSource, OnProgress, Progress } from "./progress.js";
 export { type Axes, type ConvOptions, type Operand, type PoolOptions, type SliceRange, type TensorOptions } from "./tensor.js";
 export { Tensor, grad, realize, tidy } from "./tensor.js";
+export type { TuneOptions, TunedKernel } from "./tune.js";
 export { nn, optim };

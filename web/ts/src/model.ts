@@ -1,5 +1,5 @@
 // Models: loading an ONNX file and running it; weights from safetensors.
-import { type Device, type DeviceKind, type Host, open, useByDefault } from "./device.js";
+import { type Device, type DeviceKind, type Host, type Timing, open, useByDefault } from "./device.js";
 import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "./dtype.js";
 import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
 import { type FetchOptions, type FileSource, type OnProgress, type Progress, readSource } from "./progress.js";
@@ -36,6 +36,11 @@ interface RawInput {
   data: Uint8Array;
 }
 
+interface RawOutputs {
+  outputs: { name: string; id: number }[];
+  timing: Timing;
+}
+
 interface Info {
   inputs: Port[];
   outputs: Port[];
@@ -56,6 +61,7 @@ export class Model {
   readonly opset: number;
   readonly #host: Host;
   #id: number | undefined;
+  #timing: Timing | undefined;
 
   /** @internal */
   constructor(host: Host, id: number) {
@@ -74,6 +80,11 @@ export class Model {
     return this.#host;
   }
 
+  /** What the last run compiled, what it found in the cache of earlier visits, and how long it took. */
+  get timing(): Timing | undefined {
+    return this.#timing;
+  }
+
   /** Runs it. The first run with new input shapes compiles. Gives the outputs by name. */
   async run(inputs: Record<string, ModelInput>, options: RunOptions = {}): Promise<Record<string, Tensor>> {
     const { signal, onProgress } = options;
@@ -85,9 +96,10 @@ export class Model {
     const given = await Promise.all(Object.entries(inputs).map(([name, value]) => this.#input(name, value, signal)));
     this.#live();
     const tell = onProgress && ((phase: Progress["phase"]) => onProgress({ phase, loaded: 0, total: 0 }));
-    const run = (): Promise<{ name: string; id: number }[]> => this.#host.raw.runModel(id, given, tell);
-    const out = await guardAsync(run, signal, (late) => late.forEach((o) => this.#host.raw.free(o.id)));
-    return Object.fromEntries(out.map((o) => [o.name, made(this.#host, o.id)]));
+    const run = (): Promise<RawOutputs> => this.#host.raw.runModel(id, given, tell);
+    const out = await guardAsync(run, signal, (late) => late.outputs.forEach((o) => this.#host.raw.free(o.id)));
+    this.#timing = out.timing;
+    return Object.fromEntries(out.outputs.map((o) => [o.name, made(this.#host, o.id)]));
   }
 
   #live(): number {

@@ -61,6 +61,13 @@ enum Stage {
     Done,
 }
 
+impl Run {
+    /// Does the next step compute constants, and then plan the rest?
+    pub fn folds(&self) -> bool {
+        matches!(self.stage, Stage::Fold(_))
+    }
+}
+
 impl Runner {
     /// A runner of a parsed model. Its tensors live in `session`, which must be the one session of the engine it runs on.
     pub fn new(model: Arc<Model>, session: &Session) -> Runner {

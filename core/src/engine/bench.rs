@@ -1,0 +1,119 @@
+//! Trying one kernel on a device: buffers with the same random data for every candidate, and whether two candidates agree.
+//! No clock, and no waiting: whoever drives a search has both.
+
+use super::plan::Compiled;
+use crate::device::{Device, KernelId, Step, View};
+use crate::dtype::Scalar;
+use crate::{DType, Error, Result};
+
+/// Buffers for one kernel.
+pub struct Bench {
+    args: Vec<View>,
+    types: Vec<(DType, bool)>,
+    data: Vec<Vec<u8>>,
+    vars: usize,
+}
+
+impl Bench {
+    /// Buffers for the parameters of a kernel, filled; the candidates for it have the same.
+    pub fn new(dev: &mut dyn Device, c: &Compiled) -> Result<Bench> {
+        let mut b = Bench { args: Vec::new(), types: Vec::new(), data: Vec::new(), vars: c.vars.len() };
+        match b.fill(dev, c) {
+            Ok(()) => Ok(b),
+            Err(e) => {
+                b.free(dev);
+                Err(e)
+            }
+        }
+    }
+
+    fn fill(&mut self, dev: &mut dyn Device, c: &Compiled) -> Result<()> {
+        let mut seed = 0x9E37_79B9_7F4A_7C15u64;
+        for p in &c.source.params {
+            let bytes = p.len * p.dtype.size();
+            let buf = dev.alloc(bytes.max(4))?;
+            self.args.push(View { buf, offset: 0, bytes });
+            self.types.push((p.dtype, p.written));
+            self.data.push(random(p.dtype, p.len, &mut seed));
+        }
+        self.args.iter().zip(&self.data).try_for_each(|(view, data)| dev.upload(view.buf, 0, data))
+    }
+
+    /// Frees the buffers.
+    pub fn free(&self, dev: &mut dyn Device) {
+        self.args.iter().for_each(|a| dev.free(a.buf));
+    }
+
+    /// Bytes of all buffers.
+    pub fn bytes(&self) -> usize {
+        self.args.iter().map(|a| a.bytes).sum()
+    }
+
+    /// Starts compiling a candidate.
+    pub fn compile(&self, dev: &mut dyn Device, c: &Compiled) -> Result<KernelId> {
+        if c.source.params.len() != self.args.len() {
+            return Err(Error::Internal("a candidate has other parameters".into()));
+        }
+        let ids = dev.compile(std::slice::from_ref(&c.source))?;
+        ids.first().copied().ok_or_else(|| Error::Internal("one source, one kernel".into()))
+    }
+
+    /// A launch of a candidate.
+    pub fn step(&self, kernel: KernelId, c: &Compiled) -> Step {
+        Step::Launch { kernel, args: self.args.clone(), grid: c.grid, vars: vec![1; self.vars] }
+    }
+
+    /// Puts the first data back where a candidate wrote.
+    pub fn reset(&self, dev: &mut dyn Device) -> Result<()> {
+        let written = self.args.iter().zip(&self.types).zip(&self.data).filter(|((_, t), _)| t.1);
+        written.map(|((view, _), data)| dev.upload(view.buf, 0, data)).collect()
+    }
+
+    /// Where candidates write.
+    pub fn written(&self) -> Vec<View> {
+        self.args.iter().zip(&self.types).filter(|(_, t)| t.1).map(|(view, _)| *view).collect()
+    }
+
+    /// Are the bytes that two candidates wrote the same, up to the order of sums?
+    pub fn agree(&self, want: &[Vec<u8>], got: &[Vec<u8>]) -> bool {
+        let types = self.types.iter().filter(|t| t.1).map(|t| t.0);
+        want.len() == got.len() && types.zip(want.iter().zip(got)).all(|(dtype, (want, got))| same(dtype, want, got))
+    }
+}
+
+fn same(dtype: DType, want: &[u8], got: &[u8]) -> bool {
+    if !dtype.is_float() {
+        return want == got;
+    }
+    let tolerance = match dtype {
+        DType::F64 => 1e-10,
+        DType::F32 => 1e-4,
+        _ => 2e-2,
+    };
+    let value = |b: &[u8], i: usize| Scalar::read(dtype, &b[i * dtype.size()..]).as_f64();
+    let n = want.len() / dtype.size();
+    let scale = (0..n).map(|i| value(want, i).abs()).filter(|v| v.is_finite()).fold(0.0, f64::max).max(1e-30);
+    want.len() == got.len()
+        && (0..n).all(|i| {
+            let (a, b) = (value(want, i), value(got, i));
+            a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= tolerance * scale
+        })
+}
+
+/// Numbers of modest size: floats within 1, whole numbers below 4.
+fn random(dtype: DType, len: usize, seed: &mut u64) -> Vec<u8> {
+    let mut out = vec![0; len * dtype.size()];
+    for bytes in out.chunks_exact_mut(dtype.size()) {
+        *seed ^= *seed << 13;
+        *seed ^= *seed >> 7;
+        *seed ^= *seed << 17;
+        let bits = *seed >> 40;
+        let value = match dtype {
+            DType::Bool => Scalar::Int((bits & 1) as i64),
+            d if d.is_float() => Scalar::float(bits as f64 / (1 << 23) as f64 - 1.0),
+            _ => Scalar::Int((bits & 3) as i64),
+        };
+        value.write(dtype, bytes);
+    }
+    out
+}

@@ -1,0 +1,306 @@
+//! Tuning while a page is in use: drives the core's search with the host's clock, in pieces of some milliseconds, and has
+//! the engine adopt what is faster between two runs. Every candidate must give the results of the kernel it would replace.
+
+use crate::face::Inner;
+use crate::js::{now, text};
+use gradloom_core::device::{KernelId, Step};
+use gradloom_core::engine::search::{Next, Search, cost};
+use gradloom_core::engine::{Bench, Compiled, plan};
+use gradloom_core::schedule::Ast;
+use gradloom_core::target::Target;
+use gradloom_core::{Error, Result};
+use js_sys::{Function, Promise};
+use std::rc::Rc;
+use wasm_bindgen::JsValue;
+use wasm_bindgen_futures::JsFuture;
+
+/// Clocks of pages are coarse: what is timed takes this long at least, by repetition.
+const GRAIN_MS: f64 = 2.0;
+const MAX_REPEATS: f64 = 256.0;
+/// A candidate is timed so often, unless it is clearly slower.
+const ROUNDS: usize = 3;
+/// Faster by less than this is noise.
+const GAIN: f64 = 0.97;
+/// The longest that the search works on candidates without a pause.
+const PIECE_MS: f64 = 4.0;
+/// A candidate that the cost model takes for this much slower is not run where that would be felt.
+const HOPELESS: f64 = 10.0;
+const FELT_MS: f64 = 20.0;
+/// Kernels with more bytes of buffers are left alone: they would be there twice.
+const MAX_BYTES: usize = 256 << 20;
+
+/// What came of one kernel. Times in milliseconds.
+pub(crate) struct Tuned {
+    pub(crate) name: String,
+    pub(crate) launches: u64,
+    pub(crate) before: f64,
+    pub(crate) after: f64,
+    pub(crate) trials: usize,
+    pub(crate) wrong: usize,
+}
+
+/// A tuning under way.
+pub(crate) struct Tuner {
+    inner: Rc<Inner>,
+    target: Target,
+    /// Asked before each piece of work: resolves when there is time for it, to false if it should end.
+    slot: Function,
+    budget_ms: f64,
+    spent_ms: f64,
+}
+
+impl Tuner {
+    pub(crate) fn new(inner: Rc<Inner>, slot: Function, budget_ms: f64) -> Tuner {
+        let target = inner.engine.borrow_mut().device().target().clone();
+        Tuner { inner, target, slot, budget_ms, spent_ms: 0.0 }
+    }
+
+    /// Tunes the kernels that were launched so far and not searched before: the longer one takes in all, the more of the
+    /// budget it gets.
+    pub(crate) async fn run(mut self) -> Result<Vec<Tuned>> {
+        let kernels = {
+            let _turn = self.inner.turn().await;
+            let mut engine = self.inner.engine.borrow_mut();
+            let kernels = engine.kernels()?;
+            kernels.into_iter().filter(|k| !engine.searched(k.0)).collect::<Vec<_>>()
+        };
+        let mut shares = Vec::new();
+        for (key, ast, launches) in kernels {
+            if !self.go_on(self.budget_ms / 4.0).await? {
+                break;
+            }
+            if let Some(ms) = self.current(key).await? {
+                shares.push((ms * launches as f64, key, ast, launches));
+            }
+        }
+        shares.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let mut left: f64 = shares.iter().map(|s| s.0).sum();
+        let mut out = Vec::new();
+        for (share, key, ast, launches) in shares {
+            let part = (share / left.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
+            left -= share;
+            let stop = self.spent_ms + (self.budget_ms - self.spent_ms) * part;
+            if !self.go_on(stop).await? {
+                break;
+            }
+            // one that cannot be tried stays as it is
+            if let Ok(Some(done)) = self.kernel(key, &ast, launches, stop).await {
+                out.push(done);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Waits until there is time; false if the budget is spent or the caller gave up.
+    async fn go_on(&self, stop: f64) -> Result<bool> {
+        if self.spent_ms >= stop.min(self.budget_ms) {
+            return Ok(false);
+        }
+        let fail = |e: JsValue| Error::Internal(format!("tuning: {}", text(&e)));
+        let promise = self.slot.call0(&JsValue::NULL).map_err(fail)?;
+        Ok(JsFuture::from(Promise::resolve(&promise)).await.map_err(fail)?.is_truthy())
+    }
+
+    /// Milliseconds of a kernel as it is now.
+    async fn current(&mut self, key: u128) -> Result<Option<f64>> {
+        let start = now();
+        let turn = self.inner.turn().await;
+        let compiled = self.inner.engine.borrow().program(key).cloned();
+        let Some(compiled) = compiled else { return Ok(None) };
+        let Some(bench) = self.bench(&compiled)? else { return Ok(None) };
+        let ms = self.time(&bench, &compiled, f64::INFINITY, 1).await;
+        bench.free(self.inner.engine.borrow_mut().device());
+        drop(turn);
+        self.spent_ms += now() - start;
+        Ok(ms.ok())
+    }
+
+    fn bench(&self, c: &Compiled) -> Result<Option<Bench>> {
+        let bytes: usize = c.source.params.iter().map(|p| p.len * p.dtype.size()).sum();
+        if bytes > MAX_BYTES {
+            return Ok(None);
+        }
+        Bench::new(self.inner.engine.borrow_mut().device(), c).map(Some)
+    }
+
+    /// Tunes one kernel until so much is spent.
+    async fn kernel(&mut self, key: u128, ast: &Ast, launches: u64, stop: f64) -> Result<Option<Tuned>> {
+        let known = self.inner.engine.borrow_mut().tuned(key);
+        let search = Search::new(ast, &self.target, known.as_deref())?;
+        let first = plan::compile(ast, &self.target, None)?;
+        let Some(bench) = self.bench(&first)? else { return Ok(None) };
+        let done = self.search(search, &bench, first, key, stop).await;
+        bench.free(self.inner.engine.borrow_mut().device());
+        Ok(done?.map(|t| Tuned { launches, ..t }))
+    }
+
+    async fn search(
+        &mut self,
+        mut search: Search,
+        bench: &Bench,
+        first: Compiled,
+        key: u128,
+        stop: f64,
+    ) -> Result<Option<Tuned>> {
+        let wanted = {
+            let _turn = self.inner.turn().await;
+            self.results(bench, &first).await?
+        };
+        let rough = |c: &Compiled| c.program.as_ref().map_or(0.0, |p| cost(p, &self.target));
+        let rough_first = rough(&first).max(1.0);
+        let mut best: Option<(f64, Compiled)> = None;
+        let mut wrong = 0;
+        let mut over = false;
+        while self.go_on(stop).await? {
+            let start = now();
+            let next = loop {
+                match search.poll() {
+                    Next::Working if now() - start < PIECE_MS => {}
+                    next => break next,
+                }
+            };
+            let trial = match next {
+                Next::Done => {
+                    over = true;
+                    break;
+                }
+                Next::Working => {
+                    self.spent_ms += now() - start;
+                    continue;
+                }
+                Next::Trial(t) => t.compiled,
+            };
+            let slower = rough(&trial) / rough_first;
+            let guess_ms = search.heuristic().unwrap_or(0.0) * slower;
+            let ms = if slower > HOPELESS && guess_ms > FELT_MS {
+                None
+            } else {
+                let _turn = self.inner.turn().await;
+                let limit = best.as_ref().map_or(f64::INFINITY, |b| b.0);
+                match self.results(bench, &trial).await {
+                    Ok(got) if bench.agree(&wanted, &got) => self.time(bench, &trial, limit, ROUNDS).await.ok(),
+                    Ok(_) => {
+                        wrong += 1;
+                        None
+                    }
+                    Err(_) => None,
+                }
+            };
+            if let Some(ms) = ms.filter(|&ms| best.as_ref().is_none_or(|b| ms < b.0)) {
+                best = Some((ms, trial));
+            }
+            search.tell(ms);
+            self.spent_ms += now() - start;
+        }
+        let (Some((after, compiled)), Some(before)) = (best, search.heuristic()) else { return Ok(None) };
+        let opts = search.best().map(|b| b.0.to_vec()).unwrap_or_default();
+        let (mut before, mut after) = (before, after);
+        let mut name = first.source.name.clone();
+        let start = now();
+        let _turn = self.inner.turn().await;
+        if after < before * GAIN {
+            // noise favours the last of many: the two that matter are timed again, in turn
+            (before, after) = (f64::INFINITY, f64::INFINITY);
+            for _ in 0..2 {
+                before = before.min(self.time(bench, &first, f64::INFINITY, ROUNDS).await?);
+                after = after.min(self.time(bench, &compiled, f64::INFINITY, ROUNDS).await?);
+            }
+        }
+        if after < before * GAIN {
+            name = compiled.source.name.clone();
+            self.inner.engine.borrow_mut().adopt(key, &opts, compiled)?;
+            self.inner.compiled().await?;
+        } else {
+            after = before;
+        }
+        if over {
+            self.inner.engine.borrow_mut().note_searched(key);
+        }
+        self.spent_ms += now() - start;
+        Ok(Some(Tuned { name, launches: 0, before, after, trials: search.trials(), wrong }))
+    }
+
+    async fn compile(&self, bench: &Bench, c: &Compiled) -> Result<KernelId> {
+        let kernel = bench.compile(self.inner.engine.borrow_mut().device(), c)?;
+        match self.inner.compiled().await {
+            Ok(()) => Ok(kernel),
+            Err(e) => {
+                self.release(kernel);
+                Err(e)
+            }
+        }
+    }
+
+    fn release(&self, kernel: KernelId) {
+        self.inner.engine.borrow_mut().device().release(kernel);
+    }
+
+    /// What a program writes, starting from the same data each time.
+    async fn results(&self, bench: &Bench, c: &Compiled) -> Result<Vec<Vec<u8>>> {
+        let kernel = self.compile(bench, c).await?;
+        let out = self.written(bench, &[bench.step(kernel, c)]).await;
+        self.release(kernel);
+        out
+    }
+
+    async fn written(&self, bench: &Bench, steps: &[Step]) -> Result<Vec<Vec<u8>>> {
+        let tickets = {
+            let mut engine = self.inner.engine.borrow_mut();
+            let dev = engine.device();
+            bench.reset(dev)?;
+            dev.submit(steps)?;
+            bench.written().into_iter().map(|view| dev.read(view)).collect::<Result<Vec<_>>>()?
+        };
+        let mut out = Vec::new();
+        for ticket in tickets {
+            out.push(self.inner.arrived(ticket).await?);
+        }
+        Ok(out)
+    }
+
+    /// The least milliseconds of some rounds; of one if it is far above `limit`.
+    async fn time(&self, bench: &Bench, c: &Compiled, limit: f64, rounds: usize) -> Result<f64> {
+        let kernel = self.compile(bench, c).await?;
+        let step = bench.step(kernel, c);
+        let measured = async {
+            let once = self.measure(bench, std::slice::from_ref(&step)).await?;
+            if once > 4.0 * limit.max(GRAIN_MS) {
+                return Ok(once);
+            }
+            let n = (GRAIN_MS / once.max(1e-3)).ceil().clamp(1.0, MAX_REPEATS);
+            let steps = vec![step; n as usize];
+            let mut best = f64::INFINITY;
+            for _ in 0..rounds {
+                best = best.min(self.measure(bench, &steps).await? / n);
+                if best > limit * 2.0 {
+                    break;
+                }
+            }
+            Ok(best)
+        };
+        let out = measured.await;
+        self.release(kernel);
+        out
+    }
+
+    /// Milliseconds until steps are done: by the device's own clock where it has one.
+    async fn measure(&self, bench: &Bench, steps: &[Step]) -> Result<f64> {
+        let start = now();
+        let timed = self.inner.engine.borrow_mut().device().submit_timed(steps)?;
+        if let Some(ticket) = timed {
+            let words = self.inner.arrived(ticket).await?;
+            let at = |i: usize| words.get(i * 8..i * 8 + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+            if let (Some(from), Some(to)) = (at(0), at(1))
+                && to > from
+            {
+                return Ok((to - from) as f64 / 1e6);
+            }
+            return Ok(now() - start);
+        }
+        let Some(view) = bench.written().first().copied() else { return Ok(now() - start) };
+        let little = gradloom_core::device::View { bytes: view.bytes.min(4), ..view };
+        let ticket = self.inner.engine.borrow_mut().device().read(little)?;
+        self.inner.arrived(ticket).await?;
+        Ok(now() - start)
+    }
+}

@@ -1,0 +1,235 @@
+// What outlives a visit: plans, compiled kernels and tuned opts in IndexedDB. Read ahead when a device starts, written behind
+// when the page has time. What the entries mean, and whether they are whole, is the wasm module's affair; a storage that is
+// blocked, full or broken only means that things are compiled again.
+
+/** How compiled plans and kernels are kept across visits. */
+export interface CacheOptions {
+  /** Bytes of all entries; those unused for longest go first. 32 MiB unless told otherwise. */
+  limitBytes?: number;
+}
+
+/** What the cache of a device did in this visit. */
+export interface CacheState {
+  /** `on`; `off` where it was switched off or there is no IndexedDB; `failed` where the browser refuses. */
+  state: "on" | "off" | "failed";
+  reason: string | undefined;
+  /** Entries that were read ahead, and their bytes. */
+  entries: number;
+  bytes: number;
+  /** Milliseconds that took. */
+  readMs: number;
+}
+
+const NAME = "gradloom";
+const LAYOUT = 1;
+const LIMIT = 32 * 2 ** 20;
+/** A storage that does not answer for so long is done without. */
+const PATIENCE_MS = 3000;
+/** Entries are marked as used at most this often. */
+const TOUCH_MS = 6 * 3600_000;
+const WRITE_AFTER_MS = 100;
+
+interface Row {
+  bytes: number;
+  used: number;
+}
+
+const settled = <T>(request: IDBRequest<T>): Promise<T> =>
+  new Promise((done, fail) => {
+    request.onsuccess = () => done(request.result);
+    request.onerror = () => fail(request.error);
+  });
+
+const ended = (transaction: IDBTransaction): Promise<void> =>
+  new Promise((done, fail) => {
+    transaction.oncomplete = () => done();
+    transaction.onabort = () => fail(transaction.error);
+  });
+
+function patient<T>(work: Promise<T>): Promise<T> {
+  const late = new Promise<never>((_, fail) => setTimeout(() => fail(new Error("the storage does not answer")), PATIENCE_MS));
+  return Promise.race([work, late]);
+}
+
+function openDatabase(): Promise<IDBDatabase> {
+  const request = indexedDB.open(NAME, LAYOUT);
+  request.onupgradeneeded = () => {
+    request.result.createObjectStore("entries");
+    request.result.createObjectStore("index");
+  };
+  return settled(request);
+}
+
+/** The entries of one device. The wasm module calls `get` and `put`. */
+export class Cache {
+  readonly #known = new Map<string, Uint8Array>();
+  readonly #rows = new Map<string, Row>();
+  readonly #touched = new Set<string>();
+  #unwritten = new Map<string, Uint8Array>();
+  #database: IDBDatabase | undefined;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #writing: Promise<void> = Promise.resolve();
+  readonly #limit: number;
+  readonly state: CacheState = { state: "off", reason: undefined, entries: 0, bytes: 0, readMs: 0 };
+
+  constructor(options: CacheOptions = {}) {
+    this.#limit = options.limitBytes ?? LIMIT;
+  }
+
+  /** Reads the entries of these groups into memory. Never fails: without a storage there are none. */
+  async readAhead(groups: readonly string[]): Promise<void> {
+    const start = performance.now();
+    try {
+      if (typeof indexedDB === "undefined") {
+        this.state.reason = "there is no IndexedDB here";
+        return;
+      }
+      const opening = openDatabase();
+      opening.catch(() => {});
+      const database = await patient(opening);
+      // Another tab with a newer package may want to change the layout.
+      database.onversionchange = () => this.#fail("another tab changed it");
+      database.onclose = () => this.#fail("the browser closed it");
+      this.#database = database;
+      await patient(Promise.all(groups.map((group) => this.#readGroup(database, group))));
+      this.state.state = "on";
+      addEventListener?.("pagehide", () => void this.flush());
+    } catch (error) {
+      this.#fail(error instanceof Error ? error.message : String(error));
+    } finally {
+      this.state.readMs = performance.now() - start;
+    }
+  }
+
+  async #readGroup(database: IDBDatabase, group: string): Promise<void> {
+    // "0" follows "/"
+    const range = IDBKeyRange.bound(`${group}/`, `${group}0`, false, true);
+    const transaction = database.transaction(["entries", "index"], "readonly");
+    const [entries, index] = [transaction.objectStore("entries"), transaction.objectStore("index")];
+    const [keys, values, rowKeys, rows] = await Promise.all([
+      settled(entries.getAllKeys(range)),
+      settled(entries.getAll(range)),
+      settled(index.getAllKeys(range)),
+      settled(index.getAll(range)),
+    ]);
+    keys.forEach((key, at) => {
+      const value: unknown = values[at];
+      if (!(value instanceof Uint8Array)) return;
+      this.#known.set(String(key), value);
+      this.state.entries += 1;
+      this.state.bytes += value.length;
+    });
+    rowKeys.forEach((key, at) => this.#rows.set(String(key), rows[at] as Row));
+  }
+
+  /** The bytes of an entry. */
+  get(group: string, key: string): Uint8Array | undefined {
+    const name = `${group}/${key}`;
+    const found = this.#known.get(name);
+    if (found && this.#database && !this.#touched.has(name)) {
+      this.#touched.add(name);
+      if (Date.now() - (this.#rows.get(name)?.used ?? 0) > TOUCH_MS) this.#later();
+    }
+    return found;
+  }
+
+  /** Keeps an entry. */
+  put(group: string, key: string, bytes: Uint8Array): void {
+    if (!this.#database || bytes.length > this.#limit / 4) return;
+    const name = `${group}/${key}`;
+    this.#known.set(name, bytes);
+    this.#unwritten.set(name, bytes);
+    this.#later();
+  }
+
+  #later(): void {
+    this.#timer ??= setTimeout(() => void this.flush(), WRITE_AFTER_MS);
+  }
+
+  /** Writes what is not written yet. */
+  flush(): Promise<void> {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    // One after the other, and each begins at once if there is none under way: a page that is left has no later.
+    this.#writing = this.#writing.then(() => this.#write());
+    return this.#writing;
+  }
+
+  async #write(): Promise<void> {
+    const database = this.#database;
+    const now = Date.now();
+    const fresh = this.#unwritten;
+    const used = [...this.#touched].filter((name) => now - (this.#rows.get(name)?.used ?? 0) > TOUCH_MS);
+    if (!database || (fresh.size === 0 && used.length === 0)) return;
+    this.#unwritten = new Map();
+    try {
+      const transaction = database.transaction(["entries", "index"], "readwrite", { durability: "relaxed" });
+      const [entries, index] = [transaction.objectStore("entries"), transaction.objectStore("index")];
+      const note = (name: string, bytes: number): void => {
+        const row = { bytes, used: now };
+        this.#rows.set(name, row);
+        index.put(row, name);
+      };
+      for (const [name, bytes] of fresh) {
+        entries.put(bytes, name);
+        note(name, bytes.length);
+      }
+      for (const name of used) if (!fresh.has(name)) note(name, this.#known.get(name)?.length ?? 0);
+      await ended(transaction);
+      if (fresh.size > 0) await this.#sweep(database, this.#limit);
+    } catch (error) {
+      // Full: other entries make room for those of the next visit, and this one writes no more.
+      await this.#sweep(database, this.#limit / 4).catch(() => {});
+      this.#fail(error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  /** Deletes what was not used for longest, until three quarters of the limit are left. */
+  async #sweep(database: IDBDatabase, limit: number): Promise<void> {
+    const transaction = database.transaction(["entries", "index"], "readwrite", { durability: "relaxed" });
+    const [entries, index] = [transaction.objectStore("entries"), transaction.objectStore("index")];
+    const [keys, rows] = await Promise.all([settled(index.getAllKeys()), settled(index.getAll() as IDBRequest<Row[]>)]);
+    let total = rows.reduce((sum, row) => sum + row.bytes, 0);
+    if (total > limit) {
+      const oldest = keys.map((key, at) => ({ key, row: rows[at]! })).sort((a, b) => a.row.used - b.row.used);
+      for (const { key, row } of oldest) {
+        if (total <= (limit * 3) / 4) break;
+        total -= row.bytes;
+        entries.delete(key);
+        index.delete(key);
+      }
+    }
+    await ended(transaction);
+  }
+
+  #fail(reason: string): void {
+    this.state.state = "failed";
+    this.state.reason = reason;
+    this.#database?.close();
+    this.#database = undefined;
+    this.#unwritten.clear();
+  }
+
+  /** Forgets what is in memory and not written. */
+  forget(): void {
+    this.#known.clear();
+    this.#rows.clear();
+    this.#touched.clear();
+    this.#unwritten.clear();
+  }
+}
+
+/** Deletes everything that was kept, of all versions of this package. */
+export async function deleteEntries(): Promise<void> {
+  if (typeof indexedDB === "undefined") return;
+  try {
+    const database = await patient(openDatabase());
+    const transaction = database.transaction(["entries", "index"], "readwrite");
+    transaction.objectStore("entries").clear();
+    transaction.objectStore("index").clear();
+    await ended(transaction);
+    database.close();
+  } catch {
+    // nothing is kept where nothing can be opened
+  }
+}
