@@ -97,8 +97,14 @@ pub(super) fn vjp(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
             let dz = g.unary(Op::Neg, dz);
             Ok(smallvec![(x, dx), (src[1], dz)])
         }
-        (Op::Max, _) => Ok(smallvec![(x, less(g, src[1], x, dy)), (src[1], less(g, x, src[1], dy))]),
-        (Op::Min, _) => Ok(smallvec![(x, less(g, x, src[1], dy)), (src[1], less(g, src[1], x, dy))]),
+        (Op::Max, _) => {
+            let (a, b) = (beyond(g, x, src[1], u), beyond(g, src[1], x, u));
+            Ok(smallvec![(x, less(g, src[1], a, dy)), (src[1], less(g, x, b, dy))])
+        }
+        (Op::Min, _) => {
+            let (a, b) = (beyond(g, x, src[1], u), beyond(g, src[1], x, u));
+            Ok(smallvec![(x, less(g, a, src[1], dy)), (src[1], less(g, b, x, dy))])
+        }
         // ---- ternary
         (Op::Where, _) => {
             let zero = constant(g, 0.0, u);
@@ -138,6 +144,12 @@ fn cosine(g: &mut Graph, x: UOp) -> UOp {
     let s = g.binary(Op::Mul, s, s);
     let s = g.binary(Op::Mul, s, two);
     g.binary(Op::Sub, one, s)
+}
+
+/// What tells whether `x` won against `other`: against a constant the result `u` does as well, so that nothing has to
+/// keep what relu was applied to.
+fn beyond(g: &Graph, x: UOp, other: UOp, u: UOp) -> UOp {
+    if g.const_val(other).is_some() { u } else { x }
 }
 
 /// `dy` where `low < high`. Equal values share it; against a constant (relu, clamp) a tie gives nothing.
