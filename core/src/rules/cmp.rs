@@ -185,6 +185,30 @@ pub(super) fn clause(g: &Graph, u: UOp) -> Option<Clause> {
     }
 }
 
+/// What `a < b` says of the difference of two sums.
+pub(super) fn difference(g: &mut Graph, u: UOp) -> Option<Clause> {
+    let &[a, b] = g.src(u) else { return None };
+    let dt = g.dtype(a);
+    if g.op(u) != Op::CmpLt || !dt.is_int() || dt.is_unsigned() || !g.shape(a).is_empty() {
+        return None;
+    }
+    let mut form = Linear::of(g, a);
+    form.add(&Linear::of(g, b), -1);
+    form.sort(g);
+    // form + k < 0
+    let k = std::mem::take(&mut form.konst);
+    let negative = form.terms.first()?.1 < 0;
+    if form.terms.len() < 2 {
+        return None;
+    }
+    if negative {
+        form.terms.iter_mut().for_each(|t| t.1 = -t.1);
+    }
+    let x = form.build(g, dt)?;
+    let (lo, hi) = bounds(g, x);
+    Some(Clause { x, range: if negative { (lo.max(k + 1), hi) } else { (lo, hi.min(-k - 1)) } })
+}
+
 /// The clauses of a conjunction.
 pub(super) fn conjuncts(g: &Graph, cond: UOp) -> SmallVec<[UOp; 8]> {
     let mut out: SmallVec<[UOp; 8]> = SmallVec::new();

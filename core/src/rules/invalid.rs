@@ -1,7 +1,7 @@
 //! Masks. `Where(cond, x, Invalid)` is the only one: [`INVALID`] moves operations inside it and simplifies what it guards
 //! under its condition; [`GATES`] turns masked addresses into gated loads and stores.
 
-use super::cmp::{Clause, clause, conjuncts};
+use super::cmp::{Clause, clause, conjuncts, difference};
 use super::linear::{Linear, bounds, no_wrap};
 use super::simplify;
 use crate::rewrite::{rules, substitute1};
@@ -91,7 +91,8 @@ fn store_masked(g: &mut Graph, u: UOp) -> Option<UOp> {
 pub fn simplify_under(g: &mut Graph, cond: UOp, x: UOp) -> UOp {
     let mut known: SmallVec<[Clause; 8]> = SmallVec::new();
     for c in conjuncts(g, cond) {
-        let Some(c) = clause(g, c).filter(|c| g.shape(c.x).is_empty()) else { continue };
+        let known_of = clause(g, c).or_else(|| difference(g, c));
+        let Some(c) = known_of.filter(|c| g.shape(c.x).is_empty()) else { continue };
         match known.iter_mut().find(|k| k.x == c.x) {
             Some(k) => k.range = (k.range.0.max(c.range.0), k.range.1.min(c.range.1)),
             None => known.push(c),

@@ -15,6 +15,7 @@ mod divmod;
 mod fold;
 mod invalid;
 mod late;
+mod limits;
 mod linear;
 mod symbolic;
 #[cfg(test)]
@@ -25,6 +26,7 @@ mod tests;
 pub use fold::{fold, fold_node};
 pub use invalid::{GATES, INVALID, simplify_under};
 pub use late::LATE;
+pub use limits::{limits, runs_down};
 pub use symbolic::SYMBOLIC;
 
 use crate::rewrite::{Memo, rewrite_with};

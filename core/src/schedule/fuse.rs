@@ -233,7 +233,7 @@ fn summed(g: &Graph, u: UOp, users: &[Option<UOp>]) -> Option<UOp> {
     let whole = g.numel(g.src_at(above, 0));
     let short = whole <= SHORT_SUM * g.numel(above);
     // what padding adds is computed too
-    (sum(above) && short && 2 * whole <= 3 * g.numel(u)).then_some(above)
+    (sum(above) && short && whole <= 2 * g.numel(u)).then_some(above)
 }
 
 /// How a use of `u` becomes a use of its source `s`.

@@ -10,8 +10,8 @@ use super::order::Pending;
 use super::rows::Part;
 use super::{Ast, BufferInfo, Buffers, Kernel, Origin};
 use crate::dtype::Scalar;
-use crate::rewrite::Memo;
-use crate::rules::simplify_with;
+use crate::rewrite::{Memo, substitute1};
+use crate::rules::{limits, runs_down, simplify_with};
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, ReduceOp, UOp, graph::MAX_RANGES};
 use crate::{DType, Error, Result};
@@ -337,6 +337,7 @@ impl<'a> Lower<'a> {
                 let mut ranges = r.extra.clone();
                 if *op == ReduceOp::Add {
                     x = self.flattened(x, &mut ranges);
+                    x = self.forwards(x, &ranges);
                 }
                 while let Some((i, v)) = ranges
                     .iter()
@@ -374,10 +375,85 @@ impl<'a> Lower<'a> {
                 _ => break,
             }
         }
+        let (cond, x) = self.trimmed(cond, x, ranges);
         match cond {
             Some(c) => self.masked_product(c, x),
             None => x,
         }
+    }
+
+    /// `cond ? x : 0`, summed over no more values of each range than may be other than zero.
+    fn trimmed(&mut self, cond: Option<UOp>, x: UOp, ranges: &mut SmallVec<[UOp; 4]>) -> (Option<UOp>, UOp) {
+        let Some(all) = self.nonzero_if(x).into_iter().chain(cond).reduce(|a, b| self.k.binary(Op::And, a, b)) else {
+            return (cond, x);
+        };
+        let mut map = FxHashMap::default();
+        for r in ranges.iter_mut() {
+            let (lo, hi) = limits(&self.k, all, *r);
+            let n = self.k.range_len(*r) as i64;
+            if lo > hi || hi - lo + 1 == n {
+                continue;
+            }
+            let Ok(short) = self.range((hi - lo + 1) as usize, AxisKind::Reduce) else { continue };
+            let there = self.shift(short, lo);
+            map.insert(*r, there);
+            *r = short;
+        }
+        if map.is_empty() {
+            return (cond, x);
+        }
+        ranges.retain(|r| self.k.op(*r) == Op::Range);
+        let mut there = |u: UOp| {
+            let v = substitute1(&mut self.k, u, &map);
+            simplify_with(&mut self.k, v, &mut self.memo)
+        };
+        (cond.map(&mut there), there(x))
+    }
+
+    /// A condition without which `x` is zero.
+    fn nonzero_if(&mut self, x: UOp) -> Option<UOp> {
+        let mut out: Option<UOp> = None;
+        let mut stack: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[x]);
+        while let Some(u) = stack.pop() {
+            let zero = |alt: UOp| self.k.const_val(alt).is_some_and(|c| c.is(0));
+            let cond = match (self.k.op(u), self.k.src(u)) {
+                (Op::Mul, &[a, b]) => {
+                    stack.extend([a, b]);
+                    continue;
+                }
+                (Op::Cast, &[a]) => {
+                    stack.push(a);
+                    continue;
+                }
+                (Op::Load, &[_, alt, gate]) if zero(alt) => gate,
+                (Op::Where, &[c, y, alt]) if zero(alt) => {
+                    stack.push(y);
+                    c
+                }
+                _ => continue,
+            };
+            out = Some(out.map_or(cond, |o| self.k.binary(Op::And, o, cond)));
+        }
+        out
+    }
+
+    /// Ranges along which masked addresses run down are run through from their end: overlapping windows run up.
+    fn forwards(&mut self, x: UOp, ranges: &[UOp]) -> UOp {
+        let mut map = FxHashMap::default();
+        for &r in ranges {
+            if !runs_down(&self.k, x, r) {
+                continue;
+            }
+            let minus = self.k.idx(-1);
+            let back = self.mul_idx(r, minus);
+            let from_end = self.shift(back, self.k.range_len(r) as i64 - 1);
+            map.insert(r, from_end);
+        }
+        if map.is_empty() {
+            return x;
+        }
+        let x = substitute1(&mut self.k, x, &map);
+        self.simp(x)
     }
 
     /// Is it a sum, maybe masked?

@@ -15,6 +15,23 @@ const WAYS: usize = 8;
 /// Tasks wanted per thread, for balance.
 const TASKS: usize = 3;
 
+/// What an operand costs that is read from a panel.
+#[derive(Clone, Copy)]
+pub(super) struct Staged {
+    /// Reading it, each step.
+    pub(super) read: f64,
+    /// The copy to the panel, shared out.
+    pub(super) copy: f64,
+    /// Overlapping windows are better copied apart.
+    pub(super) apart: bool,
+}
+
+impl Staged {
+    pub(super) fn all(&self) -> f64 {
+        self.read + self.copy
+    }
+}
+
 impl View<'_> {
     /// How many tiles read the same elements of `a`.
     pub(super) fn reuse(&self, a: &Access, tile: &Tile) -> usize {
@@ -44,17 +61,17 @@ impl View<'_> {
         })
     }
 
-    /// Cost of reading `a` from a panel, each step, the copy to the panel shared out; and whether overlapping windows are
-    /// better copied apart.
-    pub(super) fn staged_cost(&self, a: &Access, tile: &Tile) -> Option<(f64, bool)> {
+    /// Cost of reading `a` from a panel, each step.
+    pub(super) fn staged_cost(&self, a: &Access, tile: &Tile) -> Option<Staged> {
         let rows = tile.ups.iter().filter(|u| u.0.is_some_and(|r| a.has(self.id(r))));
         let vectors = (rows.map(|u| u.1).product::<usize>() * tile.vectors) as f64;
         let (points, elems) = self.panel(a, tile);
         let reuse = self.reuse(a, tile) as f64;
         let far = if points * 4 > PANEL { 1.5 } else { 1.0 };
-        let apart = vectors * far * (1.0 + 1.5 * self.copy_cost(a, tile, false)? / reuse);
+        let cycles = |joined: bool| Some(1.5 * vectors * self.copy_cost(a, tile, joined)? / reuse);
+        let apart = Staged { read: vectors * far, copy: far * cycles(false)?, apart: true };
         if elems >= points {
-            return Some((apart, false));
+            return Some(Staged { apart: false, ..apart });
         }
         let read = match tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) {
             Some(2) => 3.0,
@@ -62,8 +79,8 @@ impl View<'_> {
             _ => 1.0 + (self.t.lanes * 4) as f64 / 64.0,
         };
         let once = elems as f64 / points as f64;
-        let joined = vectors * (read + 1.5 * self.copy_cost(a, tile, true)? * once / reuse);
-        Some(if apart < joined { (apart, true) } else { (joined, false) })
+        let joined = Staged { read: vectors * read, copy: cycles(true)? * once, apart: false };
+        Some(if apart.all() < joined.all() { apart } else { joined })
     }
 
     /// Points of a tile and of all reduction steps at which `a` is read, and elements of an array for them: overlapping
@@ -115,12 +132,12 @@ impl View<'_> {
 
     /// Stages the operand that gains most, after the tile's own opts.
     pub(super) fn block(&self, tile: &Tile, opts: &mut Vec<Opt>) {
-        let gain = |a: &Access| self.plain_cost(a, tile) - self.staged_cost(a, tile).map_or(f64::INFINITY, |s| s.0);
+        let gain = |a: &Access| self.plain_cost(a, tile) - self.staged_cost(a, tile).map_or(f64::INFINITY, |s| s.all());
         let best = self.inner.iter().filter(|a| gain(a) > 0.0).max_by(|a, b| gain(a).total_cmp(&gain(b)));
         let (Some(a), Some(lane)) = (best, tile.lane) else { return };
         let own = |r: UOp| r == lane || a.has(self.id(r));
         let loops: Vec<UOp> = self.outs.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();
-        let apart = self.staged_cost(a, tile).is_some_and(|s| s.1);
+        let apart = self.staged_cost(a, tile).is_some_and(|s| s.apart);
         let (points, elems) = self.panel(a, tile);
         let bytes = if apart { points } else { elems }.saturating_mul(4);
         // vectors of the lane axis that share a panel

@@ -137,7 +137,8 @@ impl<'a> View<'a> {
             }
         }
         if a.gated != 0 && self.blocks && tile.lane.is_none_or(|l| !a.has(self.id(l))) {
-            return n * 6.0; // a branch each
+            // a branch each
+            return n * if self.t.lang == Lang::X86 { 3.5 } else { 6.0 };
         }
         let Some(lane) = tile.lane else { return n };
         let id = g.range_arg(lane).id;
@@ -191,13 +192,15 @@ impl<'a> View<'a> {
         if accs >= registers {
             return None;
         }
-        let cost = |a: &Access| {
+        let staged = |a: &Access, plain: f64| self.staged_cost(a, tile).filter(|s| s.all() < plain);
+        let (mut loads, mut copies) = (0.0, 0.0);
+        for a in &self.inner {
             let plain = self.plain_cost(a, tile);
-            self.staged_cost(a, tile)
-                .map_or((plain, false), |(s, _)| if s < plain { (s, true) } else { (plain, false) })
-        };
-        let loads: f64 = self.inner.iter().map(|a| cost(a).0).sum();
-        if accs + self.held(tile, |a| cost(a).1) > registers {
+            let s = staged(a, plain);
+            loads += s.map_or(plain, |s| s.read);
+            copies += s.map_or(0.0, |s| s.copy / 1.5);
+        }
+        if accs + self.held(tile, |a| staged(a, self.plain_cost(a, tile)).is_some()) > registers {
             return None;
         }
         let work = accs as f64;
@@ -206,6 +209,8 @@ impl<'a> View<'a> {
         let issue = if self.blocks && lanes == 16 && tile.width >= lanes { 1.0 } else { 0.5 };
         let cycles =
             (work * issue).max(loads / 2.0).max(if self.t.has_local { 0.0 } else { latency }) + 0.7 + 0.02 * loads;
+        // the copy is a loop of its own
+        let cycles = cycles + copies;
         let store = self.store.as_ref().map_or(0.0, |a| match tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) {
             Some(1) | None => 1.0,
             _ => lanes as f64,

@@ -1,0 +1,83 @@
+//! What conditions leave of a range, and the direction in which addresses run along it. Analyses only.
+
+use super::cmp::conjuncts;
+use super::linear::{Linear, bounds};
+use crate::dtype::DType;
+use crate::uop::{Graph, Op, UOp};
+use smallvec::SmallVec;
+
+/// The least and the largest value of the range `r` at which `cond` may hold, as far as its comparisons tell: each alone,
+/// and each with another one that takes a term out of it. Empty (`lo > hi`) if it never holds.
+pub fn limits(g: &Graph, cond: UOp, r: UOp) -> (i64, i64) {
+    // forms that are at most 0
+    let mut forms: SmallVec<[Linear; 8]> = SmallVec::new();
+    for c in conjuncts(g, cond) {
+        let &[a, b] = g.src(c) else { continue };
+        let int = g.dtype(a).is_int() && g.dtype(a) != DType::U64 && g.shape(c).is_empty();
+        if !int || !matches!(g.op(c), Op::CmpLt | Op::CmpEq) {
+            continue;
+        }
+        let mut form = Linear::of(g, a);
+        form.add(&Linear::of(g, b), -1);
+        form.sort(g);
+        if g.op(c) == Op::CmpEq {
+            let mut back = Linear::default();
+            back.add(&form, -1);
+            back.sort(g);
+            forms.push(back);
+        } else {
+            form.konst += 1;
+        }
+        forms.push(form);
+    }
+    let mut range = bounds(g, r);
+    for (i, f) in forms.iter().enumerate() {
+        narrow(g, f, r, &mut range);
+        for (j, other) in forms.iter().enumerate().filter(|x| x.0 != i) {
+            for &(t, c) in f.terms.iter().filter(|t| t.0 != r) {
+                let d = other.factor(t);
+                if d == 0 || (c > 0) == (d > 0) || (j < i && other.factor(r) != 0 && f.factor(r) == 0) {
+                    continue;
+                }
+                let mut sum = Linear::default();
+                sum.add(f, d.abs());
+                sum.add(other, c.abs());
+                sum.sort(g);
+                narrow(g, &sum, r, &mut range);
+            }
+        }
+    }
+    (range.0 as i64, range.1 as i64)
+}
+
+/// Narrows what is known of `r` by `form <= 0`.
+fn narrow(g: &Graph, form: &Linear, r: UOp, range: &mut (i128, i128)) {
+    let c = form.factor(r);
+    if c == 0 {
+        return;
+    }
+    let mut rest = form.clone();
+    rest.terms.retain(|t| t.0 != r);
+    // c*r <= -least
+    let least = rest.bounds(g).0;
+    if c > 0 {
+        range.1 = range.1.min((-least).div_euclid(c));
+    } else {
+        range.0 = range.0.max(-((-least).div_euclid(-c)));
+    }
+}
+
+/// Do the addresses of gated loads in `x` run down as `r` runs up? The windows of a gradient do.
+pub fn runs_down(g: &Graph, x: UOp, r: UOp) -> bool {
+    let id = g.range_arg(r).id;
+    let gated = |u: &UOp| g.op(*u) == Op::Load && g.src(*u).len() == 3 && g.ranges(*u) >> id & 1 == 1;
+    let mut down = false;
+    for u in g.reachable(&[x]).into_iter().filter(gated) {
+        let c = Linear::of(g, g.src_at(g.src_at(u, 0), 1)).factor(r);
+        if c >= 0 {
+            return false;
+        }
+        down = true;
+    }
+    down
+}
