@@ -7,7 +7,7 @@ use super::check;
 use super::model::Model;
 use super::ops::{self, Op};
 use super::proto::{AttrValue, Attribute, Dim, GraphProto, NodeProto};
-use super::tensor::{TensorData, TensorProto};
+use super::tensor::{TensorData, TensorProto, elem_name, is_narrow};
 use super::value::{Constants, Cx, Value};
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
@@ -94,6 +94,7 @@ pub(super) fn run_model(cx: &mut Cx<'_>, feeds: &[(&str, Feed)]) -> Result<Vec<(
             Feed::Known(t) => Value::known(t.clone()),
         };
         port.accepts(value.dtype(), value.shape())?;
+        let value = value.with_narrow(if is_narrow(port.elem) { port.elem } else { 0 });
         for (d, &n) in port.dims.iter().flatten().zip(value.shape()) {
             let Dim::Param(symbol) = d else { continue };
             let (first, by) = *symbols.entry(symbol).or_insert((n, &port.name));
@@ -174,9 +175,7 @@ fn run_node(cx: &mut Cx<'_>, node: &NodeProto, scope: &Scope<'_>, opset: i64, de
         .iter()
         .map(|name| if name.is_empty() { Ok(None) } else { lookup(scope, name).map(Some) })
         .collect::<Result<Vec<_>>>()?;
-    if node.op_type != "DequantizeLinear" && args.iter().flatten().any(Value::is_nibbles) {
-        return Err(Error::Unsupported { what: "4-bit integers".to_owned(), context: String::new() });
-    }
+    let narrow = args.iter().flatten().map(Value::narrow).find(|&n| n != 0).unwrap_or(0);
     let model = cx.model;
     if let Some(f) = check::function(&model.proto.functions, node) {
         if depth >= check::MAX_CALLS {
@@ -191,8 +190,49 @@ fn run_node(cx: &mut Cx<'_>, node: &NodeProto, scope: &Scope<'_>, opset: i64, de
     }
     let def = ops::find(&node.domain, &node.op_type)
         .ok_or_else(|| Error::Unsupported { what: format!("operator {}", node.op_type), context: String::new() })?;
-    (def.build)(&mut Op { cx, node, args, opset, scope, depth })
+    if narrow != 0 && !NARROW.contains(&def.name) {
+        let what = format!("{} on {}", elem_name(narrow), def.name);
+        return Err(Error::Unsupported { what, context: String::new() });
+    }
+    let moves = narrow != 0 && !NARROW[..READ].contains(&def.name);
+    let outputs = (def.build)(&mut Op { cx, node, args, opset, scope, depth })?;
+    Ok(if moves { outputs.into_iter().map(|v| v.with_narrow(narrow)).collect() } else { outputs })
 }
+
+/// Operators that take codes of types which no device has: first those that know what to make of them, then those that move
+/// elements without looking at them.
+const NARROW: [&str; 29] = [
+    "Cast",
+    "CastLike",
+    "BitCast",
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "Shape",
+    "Size",
+    "If",
+    "Loop",
+    "Scan",
+    "SequenceConstruct",
+    "SequenceInsert",
+    "Optional",
+    "MatMulNBits",
+    "Identity",
+    "Reshape",
+    "Transpose",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Slice",
+    "Concat",
+    "Expand",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "Split",
+    "Tile",
+    "DepthToSpace",
+];
+const READ: usize = 14;
 
 /// A function's node with the caller's attributes in place of references.
 fn with_attributes(n: &NodeProto, caller: &NodeProto, defaults: &[Attribute]) -> NodeProto {

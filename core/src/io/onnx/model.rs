@@ -25,8 +25,11 @@ pub struct Model {
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// Element type; `None` where the file does not say.
+    /// Element type; `None` where the file does not say. Types that no device has (8-bit floats, 2 and 4 bits) are fed and read
+    /// as codes of one byte.
     pub dtype: Option<DType>,
+    /// ONNX's own number of the element type, 0 where the file does not say.
+    pub elem: i32,
     /// Dimensions; `None` where the file does not even say how many.
     pub dims: Option<Vec<Dim>>,
     /// True for an input whose value decides shapes or branches: it must be given as [`super::Feed::Known`], and a plan is
@@ -144,20 +147,20 @@ impl Model {
 }
 
 fn port(info: &ValueInfo) -> Result<Port> {
-    let (dtype, dims) = match &info.ty {
-        TypeProto::Unknown => (None, None),
-        TypeProto::Tensor { elem: 0, dims } => (None, dims.clone()),
+    let (elem, dtype, dims) = match &info.ty {
+        TypeProto::Unknown => (0, None, None),
+        TypeProto::Tensor { elem: 0, dims } => (0, None, dims.clone()),
         TypeProto::Tensor { elem, dims } => {
-            let dtype = dtype_of(*elem).filter(|_| *elem < 17).ok_or_else(|| Error::Unsupported {
+            let dtype = dtype_of(*elem).ok_or_else(|| Error::Unsupported {
                 what: format!("element type {}", elem_name(*elem)),
                 context: format!("`{}`", info.name),
             })?;
-            (Some(dtype), dims.clone())
+            (*elem, Some(dtype), dims.clone())
         }
         TypeProto::Other(kind) => {
             let context = format!("`{}`", info.name);
             return Err(Error::Unsupported { what: format!("values of type {kind}"), context });
         }
     };
-    Ok(Port { name: info.name.clone(), dtype, dims, is_value: false })
+    Ok(Port { name: info.name.clone(), dtype, elem, dims, is_value: false })
 }

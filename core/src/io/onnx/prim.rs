@@ -108,6 +108,18 @@ impl Cx<'_> {
         lazy::cast(&self.lazy(v)?, to).map(Value::lazy)
     }
 
+    /// The same bits as another dtype of the same size.
+    pub(super) fn bitcast(&self, v: &Value, to: DType) -> Result<Value> {
+        if v.dtype() == to {
+            return Ok(v.clone());
+        }
+        if let Some(mut t) = self.fold(&[v], v.len()) {
+            t[0].dtype = to;
+            return Ok(Value::known(t.swap_remove(0)));
+        }
+        self.lazy(v)?.bitcast(to).map(Value::lazy)
+    }
+
     pub(super) fn reshape(&self, v: &Value, shape: &[usize]) -> Result<Value> {
         if v.shape() == shape {
             return Ok(v.clone());

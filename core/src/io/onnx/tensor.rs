@@ -96,11 +96,30 @@ pub fn dtype_of(elem: i32) -> Option<DType> {
         12 => DType::U32,
         13 => DType::U64,
         16 => DType::BF16,
-        // 4-bit integers are unpacked to bytes
-        21 => DType::U8,
-        22 => DType::I8,
+        // 8-bit floats are codes; what is narrower is unpacked to bytes
+        17..=21 | 23..=25 => DType::U8,
+        22 | 26 => DType::I8,
         _ => return None,
     })
+}
+
+/// Is it a type that no device has, kept as codes of one byte?
+pub fn is_narrow(elem: i32) -> bool {
+    (17..=26).contains(&elem)
+}
+
+/// Bits of an element of a type that is packed in files.
+pub fn packed_bits(elem: i32) -> Option<u32> {
+    match elem {
+        21..=23 => Some(4),
+        25 | 26 => Some(2),
+        _ => None,
+    }
+}
+
+/// Bytes of so many elements in a file.
+fn stored_bytes(elem: i32, count: usize, size: usize) -> usize {
+    packed_bits(elem).map_or(size, |bits| count.div_ceil(8 / bits as usize))
 }
 
 /// ONNX's own name of an element type.
@@ -164,6 +183,9 @@ impl TensorProto {
                     let what = format!("tensor `{}`: {} bytes came, not {}", self.name, bytes.len(), r.len);
                     return Err(Error::format("onnx", what, None));
                 }
+                if packed_bits(self.elem).is_some() {
+                    return Ok(Cow::Owned(unpack(&bytes, element_count(&self.shape).unwrap_or(0), self.elem)));
+                }
                 if self.dtype()? == DType::Bool && bytes.iter().any(|&b| b > 1) {
                     return Err(Error::format(
                         "onnx",
@@ -214,25 +236,15 @@ pub(super) fn parse_tensor(m: Message<'_>, b: &mut Budget) -> Result<TensorProto
     };
     let size = byte_count(dtype, &tensor.shape)
         .ok_or_else(|| fail(format!("tensor `{name}`: the size of {:?} overflows", tensor.shape)))?;
-    let nibbles = matches!(elem, 21 | 22);
+    let stored = stored_bytes(elem, count, size);
     if is_external {
-        tensor.data = if nibbles {
-            TensorData::Unsupported
-        } else {
-            TensorData::External(external_ref(&name, &external, size as u64).map_err(fail)?)
-        };
+        tensor.data = TensorData::External(external_ref(&name, &external, stored as u64).map_err(fail)?);
         return Ok(tensor);
     }
     let wrong = |got: usize| fail(format!("tensor `{name}`: {got} bytes for {} {:?}", elem_name(elem), tensor.shape));
     tensor.data = match raw {
-        Some(span) if nibbles => {
-            let packed = m.slice(span)?;
-            if packed.len() != count.div_ceil(2) {
-                return Err(wrong(packed.len()));
-            }
-            TensorData::Owned(unpack(packed, count, elem == 22))
-        }
-        Some(span) if span.len != size => return Err(wrong(span.len)),
+        Some(span) if span.len != stored => return Err(wrong(span.len)),
+        Some(span) if packed_bits(elem).is_some() => TensorData::Owned(unpack(m.slice(span)?, count, elem)),
         Some(span) => {
             if dtype == DType::Bool && m.slice(span)?.iter().any(|&v| v > 1) {
                 return Err(fail(format!("tensor `{name}`: a bool that is not 0 or 1")));
@@ -339,11 +351,11 @@ fn typed(mut m: Message<'_>, elem: i32, dtype: DType, count: usize, name: &str, 
     if let Some(span) = packed {
         return if span.len == count * size { Ok(TensorData::File(span)) } else { Err(wrong(span.len / size)) };
     }
-    if matches!(elem, 21 | 22) {
-        if out.len() != count.div_ceil(2) {
-            return Err(wrong(out.len() * 2));
+    if packed_bits(elem).is_some() {
+        if out.len() != stored_bytes(elem, count, count) {
+            return Err(wrong(out.len()));
         }
-        return Ok(TensorData::Owned(unpack(&out, count, elem == 22)));
+        return Ok(TensorData::Owned(unpack(&out, count, elem)));
     }
     if out.len() != count * size { Err(wrong(out.len() / size)) } else { Ok(TensorData::Owned(out)) }
 }
@@ -367,7 +379,7 @@ fn element_varints(
             DType::I64 | DType::U64 => true,
             DType::U32 => v <= u64::from(u32::MAX),
             DType::F16 | DType::BF16 => v <= 0xffff,
-            _ if matches!(elem, 21 | 22) => v <= 0xff,
+            _ if is_narrow(elem) => v <= 0xff,
             d => {
                 // a negative int32 takes ten bytes, or five in some writers
                 let v = if v <= u64::from(u32::MAX) { i128::from(v as i32) } else { i128::from(v as i64) };
@@ -382,10 +394,13 @@ fn element_varints(
     })
 }
 
-/// Two 4-bit elements a byte, the low half first.
-fn unpack(packed: &[u8], count: usize, signed: bool) -> Vec<u8> {
-    let halves = packed.iter().flat_map(|&p| [p & 15, p >> 4]).take(count);
-    halves.map(|h| if signed { (((h << 4) as i8) >> 4) as u8 } else { h }).collect()
+/// Elements of two or four bits, the low ones of a byte first.
+fn unpack(packed: &[u8], count: usize, elem: i32) -> Vec<u8> {
+    let bits = packed_bits(elem).unwrap_or(8);
+    let signed = matches!(elem, 22 | 26);
+    let parts = packed.iter().flat_map(|&p| (0..8 / bits).map(move |i| p << (8 - bits - i * bits))).take(count);
+    // the element is at the top of its byte now
+    parts.map(|p| if signed { (p as i8 >> (8 - bits)) as u8 } else { p >> (8 - bits) }).collect()
 }
 
 fn external_ref(name: &str, pairs: &[(String, String)], size: u64) -> Result<ExternalRef, String> {

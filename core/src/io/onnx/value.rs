@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::host;
 use super::lazy;
 use super::model::Model;
-use super::tensor::TensorProto;
+use super::tensor::{TensorProto, is_narrow};
 use crate::dtype::{DType, Scalar};
 use crate::engine::Bytes;
 use crate::error::{Error, Result};
@@ -30,12 +30,15 @@ pub(super) struct Value(Arc<Inner>);
 struct Inner {
     dtype: DType,
     shape: Vec<usize>,
+    /// ONNX's number of an element type that is kept as codes, or 0.
+    narrow: i32,
     host: Host,
     lazy: OnceLock<Tensor>,
     /// The same as weights of a convolution.
     outputs_last: OnceLock<Tensor>,
 }
 
+#[derive(Clone)]
 enum Host {
     /// Only a device knows it.
     No,
@@ -47,7 +50,7 @@ enum Host {
 
 impl Value {
     fn make(dtype: DType, shape: Vec<usize>, host: Host) -> Value {
-        Value(Arc::new(Inner { dtype, shape, host, lazy: OnceLock::new(), outputs_last: OnceLock::new() }))
+        Value(Arc::new(Inner { dtype, shape, narrow: 0, host, lazy: OnceLock::new(), outputs_last: OnceLock::new() }))
     }
 
     /// A value known now.
@@ -64,7 +67,23 @@ impl Value {
 
     /// A constant of the model.
     pub(super) fn constant(t: &TensorProto) -> Result<Value> {
-        Ok(Value::make(t.dtype()?, t.shape.clone(), Host::File(t.clone())))
+        let v = Value::make(t.dtype()?, t.shape.clone(), Host::File(t.clone()));
+        Ok(if is_narrow(t.elem) { v.with_narrow(t.elem) } else { v })
+    }
+
+    /// The same elements as codes of a narrow type, or (0) as plain numbers.
+    pub(super) fn with_narrow(&self, narrow: i32) -> Value {
+        if self.narrow() == narrow {
+            return self.clone();
+        }
+        let Inner { dtype, shape, host, lazy, .. } = &*self.0;
+        let (shape, host, lazy) = (shape.clone(), host.clone(), lazy.clone());
+        Value(Arc::new(Inner { dtype: *dtype, shape, narrow, host, lazy, outputs_last: OnceLock::new() }))
+    }
+
+    /// ONNX's number of the element type if the elements are codes of one that no device has, else 0.
+    pub(super) fn narrow(&self) -> i32 {
+        self.0.narrow
     }
 
     pub(super) fn dtype(&self) -> DType {
@@ -86,11 +105,6 @@ impl Value {
     /// The elements, if they are at hand without reading the file.
     fn data(&self) -> Option<&HostTensor> {
         if let Host::Data(t) = &self.0.host { Some(t) } else { None }
-    }
-
-    /// Is it an unpacked 4-bit constant? Only dequantisation may use it: its arithmetic would not be that of 4 bits.
-    pub(super) fn is_nibbles(&self) -> bool {
-        matches!(&self.0.host, Host::File(t) if matches!(t.elem, 21 | 22))
     }
 
     pub(super) fn is_known(&self) -> bool {

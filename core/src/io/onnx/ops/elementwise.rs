@@ -61,11 +61,6 @@ pub(super) static OPS: &[OpDef] = &[
         one(o.cx.with(Bin::Div, &sum, o.args.len() as f64))
     }),
     op("Where", 0, |o| one(o.cx.select(&o.arg(0)?, &o.arg(1)?, &o.arg(2)?))),
-    op("Cast", 0, |o| {
-        let to = o.dtype_attr("to", DType::F32)?;
-        one(o.cx.cast(&o.arg(0)?, to))
-    }),
-    op("CastLike", 0, |o| one(o.cx.cast(&o.arg(0)?, o.arg(1)?.dtype()))),
     op("Identity", 0, |o| one(o.arg(0))),
     op("Dropout", 4, dropout),
     op("Clip", 0, clip),

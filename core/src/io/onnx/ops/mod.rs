@@ -1,6 +1,7 @@
 //! The operator table, and what every operator reads: its inputs, attributes and operator set version.
 
 mod attention;
+mod cast;
 mod control;
 mod elementwise;
 mod index;
@@ -38,7 +39,7 @@ const fn op(name: &'static str, known: u32, build: Build) -> OpDef {
 }
 
 /// The operators of one file each.
-static TABLES: [&[OpDef]; 12] = [
+static TABLES: [&[OpDef]; 13] = [
     elementwise::OPS,
     shape::OPS,
     index::OPS,
@@ -50,6 +51,7 @@ static TABLES: [&[OpDef]; 12] = [
     resize::OPS,
     control::OPS,
     attention::OPS,
+    cast::OPS,
     loss::OPS,
 ];
 

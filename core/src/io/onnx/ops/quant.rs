@@ -1,7 +1,9 @@
 //! Quantisation and integer products.
 
 use super::super::host::{Bin, Red, Un};
+use super::super::tensor::{is_narrow, packed_bits};
 use super::super::value::Value;
+use super::cast::{decode, encode, narrow_range};
 use super::elementwise::one;
 use super::nn::conv;
 use super::{Op, OpDef, op};
@@ -92,37 +94,62 @@ fn spread(o: &Op<'_, '_>, x: &Value, v: &Value) -> Result<Value> {
     o.cx.narrow(&o.cx.reshape(&wide, &shape)?, axis, 0, n)
 }
 
-/// round(x / scale) + zero, saturated to `to`.
-fn quantize(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>, to: DType) -> Result<Value> {
+/// round(x / scale) + zero, saturated to the range.
+fn rounded(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>, (lo, hi): (i128, i128)) -> Result<Value> {
     let x = o.cx.cast(x, DType::F32)?;
     let q = o.cx.unary(Un::Round, &o.cx.div(&x, &o.cx.cast(scale, DType::F32)?)?)?;
     let q = match zero {
         Some(z) => o.cx.add(&q, &o.cx.cast(z, DType::F32)?)?,
         None => q,
     };
-    let Some((lo, hi)) = to.int_range() else { return o.lacks(format!("quantisation to {to}")) };
-    o.cx.cast(&o.cx.clamp(&q, lo as f64, hi as f64)?, to)
+    o.cx.clamp(&q, lo as f64, hi as f64)
+}
+
+/// The same in a dtype.
+fn quantize(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>, to: DType) -> Result<Value> {
+    let Some(range) = to.int_range() else { return o.lacks(format!("quantisation to {to}")) };
+    o.cx.cast(&rounded(o, x, scale, zero, range)?, to)
 }
 
 fn quantize_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, scale) = (o.arg(0)?, o.arg(1)?);
     let zero = o.opt(2);
-    let to = match &zero {
-        Some(z) => z.dtype(),
-        None => o.dtype_attr("output_dtype", DType::U8)?,
+    let narrow = match &zero {
+        Some(z) => z.narrow(),
+        None => o.int("output_dtype", 0)? as i32,
     };
     let scale = spread(o, &x, &scale)?;
-    let zero = zero.map(|z| spread(o, &x, &z)).transpose()?;
-    one(quantize(o, &x, &scale, zero.as_ref(), to))
+    let to = match &zero {
+        Some(z) => z.dtype(),
+        None if is_narrow(narrow) => DType::U8,
+        None => o.dtype_attr("output_dtype", DType::U8)?,
+    };
+    let zero = zero.map(|z| spread(o, &x, &decode(o.cx, &z)?)).transpose()?;
+    if !is_narrow(narrow) {
+        return one(quantize(o, &x, &scale, zero.as_ref(), to));
+    }
+    let codes = match narrow_range(narrow) {
+        Some(range) => rounded(o, &x, &scale, zero.as_ref(), range)?,
+        None => {
+            let q = o.cx.div(&o.cx.cast(&x, DType::F32)?, &o.cx.cast(&scale, DType::F32)?)?;
+            // of the float types only that of 4 bits has a zero point
+            match zero.filter(|_| packed_bits(narrow).is_some()) {
+                Some(z) => o.cx.add(&q, &o.cx.cast(&z, DType::F32)?)?,
+                None => q,
+            }
+        }
+    };
+    one(encode(o, &codes, narrow, o.flag("saturate", true)?))
 }
 
 fn dequantize_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
-    let (x, scale) = (o.arg(0)?, o.arg(1)?);
+    let (x, scale) = (decode(o.cx, &o.arg(0)?)?, o.arg(1)?);
     let dtype = scale.dtype();
     // integers up to 16 bits and their differences are exact in f32
-    let work = if x.dtype().size() > 2 { DType::I32 } else { DType::F32 };
+    let work = if x.dtype().size() > 2 && !x.dtype().is_float() { DType::I32 } else { DType::F32 };
     let mut y = o.cx.cast(&x, work)?;
     if let Some(z) = o.opt(2) {
+        let z = decode(o.cx, &z)?;
         y = o.cx.sub(&y, &o.cx.cast(&spread(o, &x, &z)?, work)?)?;
     }
     let y = o.cx.mul(&o.cx.cast(&y, DType::F32)?, &o.cx.cast(&spread(o, &x, &scale)?, DType::F32)?)?;
