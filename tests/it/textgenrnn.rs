@@ -66,6 +66,8 @@ fn check(device: &str) {
     let logits = model.forward(&ids).unwrap().flatten(0, -1).unwrap();
     let e = error(&rt.read(&logits).unwrap(), &arrays(&dir.join("expected.npz"))[0].1);
     assert!(e <= 1e-3, "textgenrnn on {device}: off by {e:.1e}");
+    let c = rt.counters();
+    assert!(c.launches >= 160 && c.programs <= 20, "80 steps share kernels: {c:?}");
 }
 
 #[test]

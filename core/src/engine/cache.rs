@@ -101,9 +101,11 @@ pub fn save_plan(key: u128, p: &Plan) -> Vec<u8> {
     let Plan { calls, arenas, arena_bound, outputs, roots } = p;
     let mut w = Vec::new();
     put(&mut w, calls.len());
-    for Call { program, args } in calls {
+    for Call { program, args, scalars } in calls {
         w.extend_from_slice(&program.to_le_bytes());
         put_places(&mut w, args);
+        put(&mut w, scalars.len());
+        scalars.iter().for_each(|s| w.extend_from_slice(&s.to_le_bytes()));
     }
     put(&mut w, arenas.len());
     arenas.iter().for_each(|&n| put(&mut w, n));
@@ -120,7 +122,11 @@ pub fn save_plan(key: u128, p: &Plan) -> Vec<u8> {
 /// The plan of an entry, if it is one for a graph with this many parameters.
 pub fn load_plan(key: u128, bytes: &[u8], n_params: usize) -> Option<Plan> {
     let mut r = Reader(open(key, bytes)?);
-    let calls = r.list(|r| Some(Call { program: r.u128()?, args: r.places()? }))?;
+    let calls = r.list(|r| {
+        let (program, args) = (r.u128()?, r.places()?);
+        let scalars = r.list(|r| r.array().map(i32::from_le_bytes))?;
+        Some(Call { program, args, scalars })
+    })?;
     let arenas = r.list(Reader::size)?;
     let arena_bound = r.size()?;
     let outputs = r.list(|r| Some(OutputInfo { dtype: r.dtype()?, len: r.size()? }))?;
@@ -323,7 +329,11 @@ mod tests {
     fn plan() -> Plan {
         let arena = Place::Arena { arena: 0, offset: 64, bytes: 16 };
         Plan {
-            calls: vec![Call { program: 7 << 100, args: vec![Place::Output(0), Place::External(1), arena] }],
+            calls: vec![Call {
+                program: 7 << 100,
+                args: vec![Place::Output(0), Place::External(1), arena],
+                scalars: vec![5],
+            }],
             arenas: vec![80],
             arena_bound: 70,
             outputs: vec![OutputInfo { dtype: DType::F16, len: 3 }],

@@ -8,6 +8,7 @@ use super::prepare::Kept;
 use super::state::{RootId, State};
 use crate::device::{BufId, Device, KernelId, Step, Ticket, View};
 use crate::dtype::Scalar;
+use crate::schedule::share::scalar_number;
 use crate::target::Lang;
 use crate::uop::{Arg, Graph, Op, UOp};
 use crate::{DType, Error, Result};
@@ -316,7 +317,8 @@ impl Engine {
                 .iter()
                 .map(|v| {
                     let missing = || Error::Input { name: v.to_string(), what: "variable has no value".into() };
-                    self.vars.get(&**v).copied().ok_or_else(missing)
+                    let own = scalar_number(v).and_then(|i| c.scalars.get(i)).map(|s| *s as u32);
+                    own.or_else(|| self.vars.get(&**v).copied()).ok_or_else(missing)
                 })
                 .collect::<Result<_>>()?;
             steps.push(Step::Launch { kernel: loaded.kernel, args, grid: loaded.compiled.grid, vars });

@@ -37,6 +37,8 @@ pub struct Call {
     pub program: u128,
     /// Argument per slot.
     pub args: Vec<Place>,
+    /// Values of the program's own launch scalars (see [`crate::schedule::share`]).
+    pub scalars: Vec<i32>,
 }
 
 /// A buffer that a plan hands to its caller.
@@ -174,7 +176,7 @@ pub fn plan(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Result<(Pl
     for k in s.kernels {
         let key = kernel_key(&k.ast);
         let args = k.args.iter().map(|&b| place(b)).collect::<Result<_>>()?;
-        calls.push(Call { program: key, args });
+        calls.push(Call { program: key, args, scalars: k.scalars });
         if seen.insert(key) {
             jobs.push(Job { key, ast: k.ast });
         }

@@ -11,6 +11,7 @@ pub mod lower;
 pub mod order;
 pub mod outputs;
 pub mod rows;
+pub mod share;
 
 use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
@@ -32,6 +33,8 @@ pub struct Kernel {
     pub ast: Ast,
     /// Index into [`Schedule::buffers`] per parameter slot; those written come first.
     pub args: Vec<usize>,
+    /// Values of the launch scalars that [`share`] made.
+    pub scalars: Vec<i32>,
 }
 
 impl Kernel {
@@ -80,7 +83,8 @@ pub fn schedule(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Result
     let cuts = fuse::choose(&g, &roots, t);
     let mut buffers = external_buffers(&g, &roots, n_params);
     let kernels = lower::kernels(&g, &roots, &cuts, &mut buffers, t)?;
-    let kernels = order::order(outputs::merge(kernels, t));
+    let mut kernels = order::order(outputs::merge(kernels, t));
+    share::share(&mut kernels);
     let roots = roots.iter().map(|&r| cuts.buffer_of(&g, r, &buffers)).collect();
     Ok(Schedule { kernels, buffers: buffers.list, roots })
 }

@@ -153,7 +153,7 @@ fn joined(a: &Pending, b: &Pending, t: &Target) -> Option<Pending> {
     if used.len() != args.len() {
         return renumbered(clean, sink, args, &used, reads, writes);
     }
-    Some(Pending { kernel: Kernel { ast: Ast { g: clean, sink }, args }, reads, writes })
+    Some(Pending { kernel: Kernel { ast: Ast { g: clean, sink }, args, scalars: Vec::new() }, reads, writes })
 }
 
 /// Slots without gaps.
@@ -175,7 +175,7 @@ fn renumbered(
         _ => None,
     })[0];
     let args = kept.into_iter().map(|i| args[i]).collect();
-    Some(Pending { kernel: Kernel { ast: Ast { g: out, sink }, args }, reads, writes })
+    Some(Pending { kernel: Kernel { ast: Ast { g: out, sink }, args, scalars: Vec::new() }, reads, writes })
 }
 
 fn param(g: &Graph, u: UOp) -> Option<usize> {

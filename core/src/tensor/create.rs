@@ -210,6 +210,9 @@ impl Tensor {
         if min > max {
             return Err(Error::value("variable", format!("{name}: empty range {min}..={max}")));
         }
+        if name.starts_with('@') {
+            return Err(Error::value("variable", format!("{name}: names with @ are the compiler's own")));
+        }
         let arg = Arg::Var { name: name.into(), min: min as i64, max: max as i64 };
         Ok(Tensor::make(session, |g| g.node(Op::Var, DType::I32, &[], arg)))
     }

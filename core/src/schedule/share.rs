@@ -1,0 +1,132 @@
+//! Kernels that differ only in where they read or write become one kernel with launch scalars: the steps of an unrolled
+//! recurrence take slice after slice of one buffer, and each would be compiled on its own otherwise.
+
+use super::{Ast, Kernel};
+use crate::DType;
+use crate::uop::{Arg, Graph, Op, UOp, hash};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Distinct kernels that are worth a common one: it has less to simplify with than each of them.
+const MEMBERS: usize = 4;
+/// Powers of two beyond this say nothing more about alignment.
+const MAX_STEP: i64 = 64;
+
+/// What becomes of the constant part of an address.
+#[derive(Clone, Copy)]
+enum Offset {
+    /// It stays.
+    Constant(i64),
+    /// `step` times launch scalar `scalar`, which is at most `max`.
+    Scalar { scalar: usize, step: i64, max: i64 },
+}
+
+/// The name of a kernel's launch scalar; [`crate::tensor::Tensor::variable`] refuses such names.
+pub fn scalar_name(i: usize) -> String {
+    format!("@{i}")
+}
+
+/// The number in a name that [`scalar_name`] made.
+pub fn scalar_number(name: &str) -> Option<usize> {
+    name.strip_prefix('@')?.parse().ok()
+}
+
+/// Gives groups of such kernels one graph, and each call its scalars.
+pub fn share(kernels: &mut [Kernel]) {
+    let mut groups: FxHashMap<u128, Vec<(usize, Vec<i64>)>> = FxHashMap::default();
+    for (i, k) in kernels.iter().enumerate() {
+        let offsets: Vec<i64> =
+            addresses(&k.ast.g).filter_map(|u| constant_part(&k.ast.g, u)).map(|(_, c)| c).collect();
+        if !offsets.is_empty() {
+            let any: Vec<Offset> =
+                (0..offsets.len()).map(|scalar| Offset::Scalar { scalar, step: 1, max: 0 }).collect();
+            let open = with_offsets(&k.ast, &any);
+            groups.entry(hash::key(&open.g, &[open.sink])).or_default().push((i, offsets));
+        }
+    }
+    for members in groups.into_values() {
+        let mut distinct: Vec<&Vec<i64>> = members.iter().map(|m| &m.1).collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        if distinct.len() < MEMBERS {
+            continue;
+        }
+        // offsets that move together share a scalar
+        let mut scalars: Vec<Vec<i64>> = Vec::new();
+        let column = |c: usize| members.iter().map(|m| m.1[c]).collect::<Vec<i64>>();
+        let offsets: Vec<Offset> = (0..members[0].1.len())
+            .map(|c| {
+                let values = column(c);
+                if values.iter().all(|v| *v == values[0]) {
+                    return Offset::Constant(values[0]);
+                }
+                let step = values.iter().fold(MAX_STEP, |step, v| step.min(v & v.wrapping_neg()));
+                let values: Vec<i64> = values.iter().map(|v| v / step).collect();
+                let max = values.iter().copied().max().unwrap_or(0);
+                let scalar = scalars.iter().position(|s| *s == values).unwrap_or_else(|| {
+                    scalars.push(values);
+                    scalars.len() - 1
+                });
+                Offset::Scalar { scalar, step, max }
+            })
+            .collect();
+        let common = with_offsets(&kernels[members[0].0].ast, &offsets);
+        for (at, (kernel, _)) in members.iter().enumerate() {
+            kernels[*kernel].ast = common.clone();
+            kernels[*kernel].scalars = scalars.iter().map(|s| s[at] as i32).collect();
+        }
+    }
+}
+
+/// The addresses of a kernel, in order.
+fn addresses(g: &Graph) -> impl Iterator<Item = UOp> {
+    g.iter().filter(|&u| g.op(u) == Op::Index && *g.arg(u) == Arg::None)
+}
+
+/// An address of the form `rest + c` with positive `c`.
+fn constant_part(g: &Graph, index: UOp) -> Option<(UOp, i64)> {
+    let offset = g.src_at(index, 1);
+    if g.op(offset) != Op::Add {
+        return None;
+    }
+    let c = g.const_int(g.src_at(offset, 1)).filter(|c| (1..=i32::MAX as i64).contains(c))?;
+    Some((g.src_at(offset, 0), c))
+}
+
+/// The kernel with the constant parts of its addresses exchanged, in order.
+fn with_offsets(ast: &Ast, offsets: &[Offset]) -> Ast {
+    let (from, mut g, mut left) = (&ast.g, Graph::new(), offsets.iter());
+    let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
+    for u in from.iter() {
+        let mut src: SmallVec<[UOp; 4]> = from.src(u).iter().map(|s| image[s]).collect();
+        if from.op(u) == Op::Index
+            && *from.arg(u) == Arg::None
+            && let Some((rest, _)) = constant_part(from, u)
+            && let Some(offset) = left.next()
+        {
+            let dt = from.dtype(rest);
+            let c = offset.node(&mut g, dt);
+            src[1] = g.binary(Op::Add, image[&rest], c);
+        }
+        let copy = g.node(from.op(u), from.dtype(u), &src, from.arg(u).clone());
+        image.insert(u, copy);
+    }
+    // numbered canonically, without what nothing uses now
+    let mut clean = Graph::new();
+    let sink = clean.import(&g, &[image[&ast.sink]], |_, _| None)[0];
+    Ast { g: clean, sink }
+}
+
+impl Offset {
+    fn node(self, g: &mut Graph, dt: DType) -> UOp {
+        match self {
+            Offset::Constant(c) => g.int(c, dt),
+            Offset::Scalar { scalar, step, max } => {
+                let arg = Arg::Var { name: scalar_name(scalar).into(), min: 0, max };
+                let var = g.node(Op::Var, DType::I32, &[], arg);
+                let (var, step) = (g.cast(var, dt), g.int(step, dt));
+                g.binary(Op::Mul, var, step)
+            }
+        }
+    }
+}
