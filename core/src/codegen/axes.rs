@@ -5,7 +5,7 @@ use crate::rewrite::{Memo, substitute1};
 use crate::rules::simplify_with;
 use crate::schedule::Ast;
 use crate::target::{Lang, Target};
-use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, RangeSet, UOp, graph::MAX_RANGES};
+use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, RangeSet, ReduceOp, UOp, graph::MAX_RANGES};
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -261,7 +261,7 @@ impl Kernel {
     pub fn apply(&mut self, o: &Opt, t: &Target) -> Result<()> {
         let bad = |what: &str| Error::value("opt", format!("{o:?}: {what}"));
         if o.op == OptOp::Stage {
-            return if t.has_local { Err(bad("not on a GPU yet")) } else { self.stage(o.axis, o.amount) };
+            return self.stage(o.axis, o.amount, t.has_local);
         }
         let r = self.range_by_id(o.axis).ok_or_else(|| bad("no such axis"))?;
         let (kind, reduce) = (self.g.kind(r), self.g.kind(r).is_reduce());
@@ -432,9 +432,11 @@ impl Kernel {
             let depends = |k: &Kernel, s: UOp| k.g.ranges(s) >> arg.id & 1 == 1;
             match self.g.op(u) {
                 Op::Reduce if old[1..].contains(&r) => {
-                    let Arg::Reduce(op, _) = self.g.arg(u).clone() else { unreachable!("reduce has its arg") };
-                    let neutral = self.g.constant(op.identity(self.g.dtype(u)), self.g.dtype(u));
-                    src[0] = self.g.select(inside, src[0], neutral);
+                    let &Arg::Reduce(op, _) = self.g.arg(u) else { unreachable!("reduce has its arg") };
+                    if op != ReduceOp::Add || !self.zero_outside(src[0], inside) {
+                        let neutral = self.g.constant(op.identity(self.g.dtype(u)), self.g.dtype(u));
+                        src[0] = self.g.select(inside, src[0], neutral);
+                    }
                 }
                 Op::Load if depends(self, src[0]) && !self.overread_ok(src[0], slack) => {
                     let alt = if src.len() == 3 { src[1] } else { self.g.int(0, self.g.dtype(u)) };
@@ -453,6 +455,20 @@ impl Kernel {
         let sink = image[&self.sink];
         self.sink = simplify_with(&mut self.g, sink, &mut self.memo);
         Ok(())
+    }
+
+    /// Is `x` a product of two values that are zero where `gate` does not hold?
+    fn zero_outside(&self, x: UOp, gate: UOp) -> bool {
+        let g = &self.g;
+        let zero = |mut u: UOp| {
+            while g.op(u) == Op::Cast && g.dtype(u).is_float() {
+                u = g.src_at(u, 0);
+            }
+            let src = g.src(u);
+            let part = |c: UOp| c == gate || g.op(c) == Op::And && g.src(c).contains(&gate);
+            g.op(u) == Op::Load && src.len() == 3 && part(src[2]) && g.const_val(src[1]).is_some_and(|c| c.as_f64() == 0.0)
+        };
+        g.op(x) == Op::Mul && g.dtype(x).is_float() && g.src(x).iter().all(|&s| zero(s))
     }
 
     fn overread_ok(&self, index: UOp, slack: usize) -> bool {

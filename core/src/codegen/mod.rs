@@ -8,6 +8,7 @@ pub mod late;
 pub mod opt;
 pub mod program;
 pub mod reduce;
+mod shared;
 mod stage;
 
 pub use opt::{Opt, OptOp};
@@ -31,7 +32,11 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
     k.map_launch(t)?;
     late::decompose(&mut k, t)?;
     let mut loops = Default::default();
-    stage::lower(&mut k, &mut loops)?;
+    if t.has_local {
+        shared::lower(&mut k, t, &mut loops)?;
+    } else {
+        stage::lower(&mut k, &mut loops)?;
+    }
     reduce::lower(&mut k, t, &mut loops)?;
     late::decompose(&mut k, t)?; // simplified loop bodies may compare in narrow dtypes again
     late::split_addresses(&mut k);

@@ -133,6 +133,24 @@ impl Program {
         lane.find_map(|t| Some(self.stride(index, t.id)).filter(|&s| s != 0)).unwrap_or(0)
     }
 
+    /// The storage that an Index, Load, Store or pointer is about.
+    pub fn base(&self, mut u: UOp) -> UOp {
+        while matches!(self.g.op(u), Op::After | Op::Index | Op::Load | Op::Store) {
+            u = self.g.src_at(u, 0);
+        }
+        u
+    }
+
+    /// The register axis along which a load without lanes reads neighbours, `n` at a time.
+    pub fn quad_axis(&self, load: UOp, n: usize) -> Option<TileAxis> {
+        let index = self.g.src_at(load, 0);
+        let axes = self.tile(load);
+        if self.g.op(load) != Op::Load || axes.iter().any(|a| a.lane) {
+            return None;
+        }
+        axes.into_iter().find(|a| self.stride(index, a.id) == 1 && a.len.is_multiple_of(n))
+    }
+
     /// The slot of the parameter an Index, Load or Store addresses, `None` for scratch.
     pub fn slot(&self, u: UOp) -> Option<u32> {
         match (self.g.op(u), self.g.arg(u)) {

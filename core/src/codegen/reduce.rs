@@ -1,7 +1,8 @@
 //! Reductions -> accumulators. `Reduce(x, ranges)` becomes a register tile, initialised outside the loops, updated inside,
 //! read after them; tile axes of the reduction with accumulators of their own are folded at the end.
 
-use super::axes::Kernel;
+use super::axes::{Kernel, affine};
+use super::shared::next_scratch;
 use super::stage::row_major;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
@@ -106,8 +107,7 @@ fn share(
         let what = format!("{len} partial results of a workgroup");
         return Err(Error::Unsupported { what, context: t.name.clone() });
     }
-    let scratch = g.node(Op::Scratch, dt, &[], Arg::Scratch { id: *n_accs, len, space: Space::Workgroup });
-    *n_accs += 1;
+    let scratch = g.node(Op::Scratch, dt, &[], Arg::Scratch { id: next_scratch(g), len, space: Space::Workgroup });
     let own = row_major(g, &axes);
     let others: Ranges = axes.iter().map(|&r| if r == threads { all } else { r }).collect();
     let others = row_major(g, &others);
@@ -142,6 +142,8 @@ fn one(
     };
     let (around_loops, unrolled, accums) =
         (of_kind(g, AxisKind::Reduce), of_kind(g, AxisKind::Unroll), of_kind(g, AxisKind::Accum));
+    // steps that differ in addresses alone are a tile, so that neighbours can be loaded at once
+    let (steps, unrolled): (Ranges, Ranges) = unrolled.into_iter().partition(|&r| t.has_local && addresses_alone(g, x, r));
     let mut bodies: Vec<UOp> = vec![x];
     for &r in &unrolled {
         let n = g.range_len(r) as i64;
@@ -156,7 +158,7 @@ fn one(
         }
         bodies = next;
     }
-    let folded = if around_loops.is_empty() && bodies.len() == 1 {
+    let folded = if around_loops.is_empty() && bodies.len() == 1 && steps.is_empty() {
         bodies[0]
     } else {
         let closed =
@@ -203,6 +205,30 @@ fn one(
         out = repeated(&mut k.g, op, out, r);
     }
     Ok(k.g.cast(out, dt))
+}
+
+/// Does `x` depend on `r` only through addresses that have a stride along it?
+fn addresses_alone(g: &Graph, x: UOp, r: UOp) -> bool {
+    let id = g.range_arg(r).id;
+    let depends = |u: UOp| g.ranges(u) >> id & 1 == 1;
+    let mut stack = vec![x];
+    let mut seen = rustc_hash::FxHashSet::default();
+    while let Some(u) = stack.pop() {
+        if !seen.insert(u) || !depends(u) {
+            continue;
+        }
+        if g.op(u) == Op::Load {
+            let at = g.src_at(g.src_at(u, 0), 1);
+            if affine(g, at).stride(g, r).is_none() || g.src(u)[1..].iter().any(|&s| depends(s)) {
+                return false;
+            }
+        } else if u == r || !g.op(u).is_alu() {
+            return false;
+        } else {
+            stack.extend_from_slice(g.src(u));
+        }
+    }
+    true
 }
 
 /// 16-bit floats accumulate in f32; integers that the target does not compute in 32 bits, wrapped at the end.

@@ -21,11 +21,11 @@ const MAX_LOOK: usize = 64;
 const ROWS: usize = 8;
 
 impl Kernel {
-    /// Stages one load inside the loop `level`: see [`super::OptOp::Stage`].
-    pub(super) fn stage(&mut self, level: u8, which: u32) -> Result<()> {
+    /// Stages one load inside the loop `level`: see [`super::OptOp::Stage`]. The `threads` of a workgroup share the array.
+    pub(super) fn stage(&mut self, level: u8, which: u32, threads: bool) -> Result<()> {
         let bad = |what: &str| Error::value("opt", format!("stage of {which:#x} at {level}: {what}"));
         let load = self.load_of(which).ok_or_else(|| bad("no such load"))?;
-        let closed = self.closed_by(load, level).ok_or_else(|| bad("no such loop"))?;
+        let closed = self.closed_by(load, level, threads).ok_or_else(|| bad("no such loop"))?;
         if closed.is_empty() {
             return Err(bad("nothing to copy"));
         }
@@ -37,7 +37,7 @@ impl Kernel {
             elems = elems.checked_mul(axis.len).filter(|&e| e <= MAX_ELEMS).ok_or_else(|| bad("too large"))?;
             let r = axis.members[0].0;
             let tile = axis.members.len() == 1 && matches!(self.g.kind(r), AxisKind::Upcast | AxisKind::Accum);
-            own.push(if tile { r } else { self.new_range(axis.len, AxisKind::Fill, false)? });
+            own.push(if tile && !threads { r } else { self.new_range(axis.len, AxisKind::Fill, false)? });
             for &(m, _) in &axis.members[1..] {
                 let zero = self.g.int(0, self.g.dtype(m));
                 map.insert(m, zero);
@@ -81,7 +81,8 @@ impl Kernel {
     }
 
     /// The ranges of a value that lie inside of the loop `level`, outermost first: loops, reduced loops, tiles, the lanes.
-    fn closed_by(&self, value: UOp, level: u8) -> Option<Vec<UOp>> {
+    /// Threads that share the array are inside of every loop.
+    fn closed_by(&self, value: UOp, level: u8, threads: bool) -> Option<Vec<UOp>> {
         let g = &self.g;
         let mut reduced: Vec<UOp> = Vec::new();
         for r in self.reduces() {
@@ -92,12 +93,14 @@ impl Kernel {
             let at = reduced.iter().position(|&x| x == r).unwrap_or(0);
             match a.kind {
                 _ if a.lane => (4, 0),
+                AxisKind::Local(_) if threads => (2, usize::from(u8::MAX) + a.id as usize),
                 AxisKind::Upcast | AxisKind::Accum => (3, a.id as usize),
                 AxisKind::Reduce | AxisKind::Unroll => (2, at),
                 _ => (1, a.id as usize),
             }
         };
         let limit = match level {
+            OUTSIDE if threads => (1, usize::MAX),
             OUTSIDE => (0, 0),
             _ => place(self.range_by_id(level).filter(|&r| matches!(g.kind(r), AxisKind::Loop | AxisKind::Reduce))?),
         };

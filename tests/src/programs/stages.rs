@@ -12,6 +12,9 @@ use gradloom_core::uop::{AxisKind, Graph, Op, ReduceOp, UOp};
 
 pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     if t.has_local {
+        out.extend([false, true].map(|transposed| shared(t, transposed)));
+        out.extend([true, false].map(|transposed| shared_edges(t, transposed)));
+        out.extend([1, 2].map(|stride| shared_halo(t, stride)));
         return;
     }
     out.extend([false, true].map(|transposed| panels(t, transposed)));
@@ -96,6 +99,61 @@ fn panels(t: &Target, transposed: bool) -> Sample {
     matmul(t, name, [11, 7 * l + 3, 4 * l + 6], transposed, dt, &opts)
 }
 
+/// Tiles of both operands in workgroup memory, step by step.
+fn shared(t: &Target, transposed: bool) -> Sample {
+    use OptOp::*;
+    let opts = [
+        opt(Lane, 1, 4),
+        opt(Local, 1, 8),
+        opt(Upcast, 0, 4),
+        opt(Local, 0, 4),
+        opt(Split, 2, 8),
+        opt(Unroll, 7, 4),
+        opt(Stage, 2, 1),
+        opt(Stage, 2, 2),
+    ];
+    let name = if transposed { "shared_tiles_t" } else { "shared_tiles" };
+    matmul(t, name, [32, 64, 24], transposed, F32, &opts)
+}
+
+/// Lengths that nothing divides: padded outputs, a padded reduction, more threads than there is to copy.
+fn shared_edges(t: &Target, transposed: bool) -> Sample {
+    use OptOp::*;
+    let opts = [
+        opt(PadTo, 0, 16),
+        opt(PadTo, 1, 32),
+        opt(PadTo, 2, 6),
+        opt(Lane, 1, 4),
+        opt(Upcast, 1, 2),
+        opt(Local, 1, 4),
+        opt(Upcast, 0, 2),
+        opt(Local, 0, 8),
+        opt(Split, 2, 6),
+        opt(Stage, 2, 1),
+        opt(Stage, if transposed { 2 } else { OUTSIDE }, 2),
+    ];
+    let name = if transposed { "shared_edges_t" } else { "shared_edges" };
+    matmul(t, name, [29, 33, 21], transposed, F32, &opts)
+}
+
+/// Windows of a convolution that threads share, over all input channels or one at a time.
+fn shared_halo(t: &Target, stride: usize) -> Sample {
+    use OptOp::*;
+    let opts = [
+        opt(PadTo, 2, 8),
+        opt(Lane, 2, 4),
+        opt(Local, 2, 2),
+        opt(Upcast, 1, 3),
+        opt(PadTo, 0, 8),
+        opt(Upcast, 0, 2),
+        opt(Local, 0, 2),
+        opt(Unroll, 5, 3),
+        opt(Stage, if stride == 1 { 3 } else { OUTSIDE }, 1),
+        opt(Stage, if stride == 1 { 3 } else { OUTSIDE }, 2),
+    ];
+    padded_conv(t, &format!("shared_halo_{stride}"), stride, 13, &opts)
+}
+
 /// One operand as a whole, the other a row at a time.
 fn whole(t: &Target) -> Sample {
     use OptOp::*;
@@ -111,11 +169,24 @@ fn short(t: &Target) -> Sample {
     matmul(t, "stage_short", [4, 5, 12], false, F32, &opts)
 }
 
-/// A padded convolution whose input is staged inside of `level`: `[co, y, x, ci, ky, kx]` are ranges 0 to 5.
+/// A padded convolution whose input is staged inside of `level`.
 fn conv(t: &Target, stride: usize, level: AxisKind, apart: usize) -> Sample {
     use OptOp::*;
     let l = lanes(t);
-    let (co, ci, h, w, k) = (5usize, 3usize, 6usize, 2 * l + 5, 3usize);
+    let w = 2 * l + 5;
+    let ow = (w - 1) / stride + 1;
+    let mut opts = vec![opt(Upcast, 0, 2), opt(Lane, 2, if ow > l { l } else { 2 })];
+    match level {
+        AxisKind::Loop => opts.extend([opt(Swap, 0, 1), opt(Stage, 0, 1 | apart), opt(Stage, OUTSIDE, 2)]),
+        _ => opts.extend([opt(Upcast, 1, 3), opt(Stage, 3, 1 | apart), opt(Stage, 3, 2)]),
+    }
+    let name = format!("stage_conv{stride}_{}{}", if level == AxisKind::Loop { "loop" } else { "reduce" }, apart);
+    padded_conv(t, &name, stride, w, &opts)
+}
+
+/// A padded convolution of rows of `w`: `[co, y, x, ci, ky, kx]` are ranges 0 to 5.
+fn padded_conv(t: &Target, name: &str, stride: usize, w: usize, opts: &[Opt]) -> Sample {
+    let (co, ci, h, k) = (5usize, 3usize, 6usize, 3usize);
     let (oh, ow) = ((h - 1) / stride + 1, (w - 1) / stride + 1);
     let mut g = Graph::new();
     let lens = [co, oh, ow, ci, k, k];
@@ -159,11 +230,5 @@ fn conv(t: &Target, stride: usize, level: AxisKind, apart: usize) -> Sample {
         };
         (0..ci * k * k).map(tap).sum()
     });
-    let mut opts = vec![opt(Upcast, 0, 2), opt(Lane, 2, if ow > l { l } else { 2 })];
-    match level {
-        AxisKind::Loop => opts.extend([opt(Swap, 0, 1), opt(Stage, 0, 1 | apart), opt(Stage, OUTSIDE, 2)]),
-        _ => opts.extend([opt(Upcast, 1, 3), opt(Stage, 3, 1 | apart), opt(Stage, 3, 2)]),
-    }
-    let name = format!("stage_conv{stride}_{}{}", if level == AxisKind::Loop { "loop" } else { "reduce" }, apart);
-    sample(&name, t, &Ast { g, sink }, &opts, vec![xs, ws], want)
+    sample(name, t, &Ast { g, sink }, opts, vec![xs, ws], want)
 }

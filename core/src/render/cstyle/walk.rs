@@ -332,10 +332,47 @@ impl<'p, D: Dialect> Walk<'p, D> {
         self.p.stride(index, lane.id) == 1 && !self.depends(self.p.g.src_at(index, 1), lane)
     }
 
+    /// A load of neighbours along a register axis, from an array of vectors: a vector each.
+    fn load_quads(&mut self, u: UOp, width: usize, along: TileAxis) -> Result<()> {
+        let src = self.p.g.srcs(u);
+        let (axes, dt) = (self.p.tile(u), self.p.g.dtype(u));
+        let mut names = Vec::new();
+        let all = points(&Point::new(), &axes);
+        let mut whole: FxHashMap<Point, String> = FxHashMap::default();
+        for (k, point) in all.iter().enumerate() {
+            let at = coordinate(point, along.id);
+            let first = with(point, along.id, at / width * width);
+            let name = match whole.get(&first) {
+                Some(name) => name.clone(),
+                None => {
+                    let (p, at) = self.address(src[0], &first, None)?;
+                    let e = match (src.get(1), src.get(2)) {
+                        (Some(&alt), Some(&gate)) => {
+                            let (c, x) = (self.scalar(gate, &first)?, self.scalar(alt, &first)?);
+                            let x = self.d.splat(&x, dt, width);
+                            self.d.load_gated(&p, &at, width, &c, &x)
+                        }
+                        _ => self.d.load(&p, &at, width),
+                    };
+                    let name = self.bind(format!("v{}_{k}", u.0), dt, width, &e);
+                    whole.insert(first, name.clone());
+                    name
+                }
+            };
+            names.push(self.d.lane(&name, dt, width, at % width));
+        }
+        self.vals.insert(u, Val { axes, vector: false, names });
+        Ok(())
+    }
+
     fn load(&mut self, u: UOp) -> Result<()> {
         let src = self.p.g.srcs(u);
         let index = src[0];
         let (alt, gate) = (src.get(1).copied(), src.get(2).copied());
+        let width = self.ptrs.get(&self.p.base(u)).map_or(1, |p| p.width);
+        if width > 1 && let Some(along) = self.p.quad_axis(u, width) {
+            return self.load_quads(u, width, along);
+        }
         self.define(
             u,
             |w, point, lane| {

@@ -17,9 +17,9 @@ mod long;
 
 use super::cstyle::{Ptr, Walk, divisible, pointers};
 use super::{Code, Renderer};
-use crate::codegen::Program;
+use crate::codegen::{Program, TileAxis};
 use crate::target::Target;
-use crate::uop::{Arg, AxisKind, Op, Space};
+use crate::uop::{Arg, AxisKind, Op, Space, UOp};
 use crate::{DType, Error, Result};
 use dialect::Wgsl;
 use std::fmt::Write as _;
@@ -33,11 +33,12 @@ impl Renderer for WgslRenderer {
         let mut w = Walk::new(p, Wgsl::default());
         let mut head = String::new();
         for (slot, info) in p.params.iter().enumerate() {
-            let width = vector_width(p, slot as u32);
+            let node = pointers(p).into_iter().find(|&u| p.slot(u) == Some(slot as u32));
+            let width = node.map_or(1, |u| vector_width(p, u, info.len));
             let (name, access) = (format!("b{slot}"), if info.written { "read_write" } else { "read" });
             let element = dialect::memory_type(info.dtype, width);
             let _ = writeln!(head, "@group(0) @binding({slot}) var<storage, {access}> {name}: array<{element}>;");
-            if let Some(node) = pointers(p).into_iter().find(|&u| p.slot(u) == Some(slot as u32)) {
+            if let Some(node) = node {
                 w.ptrs.insert(node, Ptr { name, dt: info.dtype, width });
             }
         }
@@ -49,12 +50,13 @@ impl Renderer for WgslRenderer {
         for u in pointers(p) {
             if let Arg::Scratch { id, len, space } = *p.g.arg(u) {
                 let (name, dt) = (format!("s{id}"), p.g.dtype(u));
-                let element = dialect::memory_type(dt, 1);
+                let width = vector_width(p, u, len);
+                let (element, len) = (dialect::memory_type(dt, width), len / width);
                 let _ = match space {
                     Space::Workgroup => writeln!(head, "var<workgroup> {name}: array<{element}, {len}>;"),
                     Space::Private => writeln!(private, "  var {name}: array<{element}, {len}>;"),
                 };
-                w.ptrs.insert(u, Ptr { name, dt, width: 1 });
+                w.ptrs.insert(u, Ptr { name, dt, width });
             }
         }
         for &u in &p.order {
@@ -106,30 +108,42 @@ fn check(p: &Program) -> Result<()> {
     Ok(())
 }
 
-/// How many elements one array element of a parameter may hold: the lane count if every access is of whole aligned vectors.
-fn vector_width(p: &Program, slot: u32) -> usize {
-    let info = &p.params[slot as usize];
-    let lanes = || p.tiles.iter().filter(|t| t.lane && dialect::vector(info.dtype, t.len));
-    let Some(n) = lanes().next().map(|t| t.len as i64) else { return 1 };
+/// How many elements one array element of a buffer or local array may hold: the lane count if every access is of whole
+/// aligned vectors, along the lanes or (loads) along registers.
+fn vector_width(p: &Program, base: UOp, len: usize) -> usize {
+    let dt = p.g.dtype(base);
+    let lanes = p.tiles.iter().filter(|t| t.lane).map(|t| t.len).next();
+    let n = lanes.unwrap_or(4);
+    if !dialect::vector(dt, n) || !len.is_multiple_of(n) {
+        return 1;
+    }
     let mut seen = false;
     for &u in &p.order {
-        if !matches!(p.g.op(u), Op::Load | Op::Store) || p.slot(u) != Some(slot) {
+        if !matches!(p.g.op(u), Op::Load | Op::Store) || p.base(u) != base {
             continue;
         }
         seen = true;
         let index = p.g.src_at(u, 0);
-        let offset = p.g.src_at(index, 1);
-        let Some(lane) = lanes().find(|t| p.stride(index, t.id) == 1) else { return 1 };
-        let others = match p.g.arg(index) {
-            Arg::Strides(s) => s.iter().filter(|s| s.0 != lane.id).all(|s| s.1 % n == 0),
-            _ => true,
+        let gate_of = |id: u8| p.g.src(u).get(2).is_some_and(|&c| p.g.ranges(c) >> id & 1 == 1);
+        let whole = |axis: &TileAxis| {
+            let offset = p.g.src_at(index, 1);
+            let others = match p.g.arg(index) {
+                Arg::Strides(s) => s.iter().filter(|s| s.0 != axis.id).all(|s| s.1 % n as i64 == 0),
+                _ => true,
+            };
+            // a load along lanes may have a gate for each
+            let one_gate = axis.lane && p.g.op(u) == Op::Load || !gate_of(axis.id);
+            let one_offset = p.g.ranges(offset) >> axis.id & 1 == 0;
+            p.stride(index, axis.id) == 1 && others && one_gate && one_offset && divisible(&p.g, offset, n as i64)
         };
-        let per_lane = p.g.ranges(offset) >> lane.id & 1 == 1;
-        let gated_store =
-            p.g.op(u) == Op::Store && p.g.src(u).len() > 2 && { p.g.ranges(p.g.src_at(u, 2)) >> lane.id & 1 == 1 };
-        if per_lane || gated_store || !others || !divisible(&p.g, offset, n) {
+        let lane = p.tiles.iter().find(|t| t.lane && p.g.ranges(index) >> t.id & 1 == 1);
+        let fits = match lane {
+            Some(lane) => whole(lane),
+            None => p.g.op(u) == Op::Load && p.quad_axis(u, n).is_some_and(|a| whole(&a)),
+        };
+        if !fits {
             return 1;
         }
     }
-    if seen && info.len.is_multiple_of(n as usize) { n as usize } else { 1 }
+    if seen { n } else { 1 }
 }

@@ -1,0 +1,233 @@
+//! Stages in workgroup memory: the threads of a workgroup fill an array together, then all of them read it. A barrier
+//! lies between the fill and the reads, and one between the reads and the next fill, where a loop comes round again.
+
+use super::axes::{Kernel, affine};
+use super::reduce::LoopInfo;
+use super::stage::row_major;
+use crate::rewrite::substitute1;
+use crate::rules::simplify_with;
+use crate::target::Target;
+use crate::uop::{Arg, AxisKind, Graph, Op, Space, UOp};
+use crate::{DType, Error, Result};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Copies of a thread that are written out one by one; more are a loop.
+const UNROLLED: usize = 8;
+
+/// The number of a new local array.
+pub(super) fn next_scratch(g: &Graph) -> u32 {
+    g.iter().filter(|&u| g.op(u) == Op::Scratch).count() as u32
+}
+
+/// Elements of a Stage.
+pub(super) fn elems(g: &Graph, stage: UOp) -> usize {
+    g.src(stage)[1..].iter().map(|&r| g.range_len(r)).fold(1, usize::saturating_mul)
+}
+
+/// One array about to be filled.
+struct Fill {
+    stage: UOp,
+    scratch: UOp,
+    /// Where each copy goes, and what it is.
+    at: UOp,
+    value: UOp,
+    gate: Option<UOp>,
+    /// The loop over the copies of a thread.
+    nest: Option<UOp>,
+}
+
+/// Lowers every Stage of a GPU kernel.
+pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<()> {
+    let mut groups: Vec<Vec<UOp>> = Vec::new();
+    let mut bytes = 0usize;
+    for u in k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Stage) {
+        bytes = bytes.saturating_add(elems(&k.g, u).saturating_mul(k.g.dtype(u).size().max(4)));
+        // those filled in the same loops share barriers
+        match groups.iter_mut().find(|x| k.g.ranges(x[0]) == k.g.ranges(u)) {
+            Some(group) => group.push(u),
+            None => groups.push(vec![u]),
+        }
+    }
+    if bytes > t.workgroup_bytes {
+        let what = format!("{bytes} bytes of workgroup memory");
+        return Err(Error::Unsupported { what, context: t.name.clone() });
+    }
+    let mut map = FxHashMap::default();
+    for group in groups {
+        let fills = group.into_iter().map(|u| fill(k, t, u)).collect::<Result<Vec<_>>>()?;
+        together(k, &fills, loops, &mut map);
+    }
+    if !map.is_empty() {
+        k.replace(&map);
+    }
+    Ok(())
+}
+
+/// Stores, barriers, and the pointers to read from.
+fn together(k: &mut Kernel, fills: &[Fill], loops: &mut FxHashMap<u8, LoopInfo>, map: &mut FxHashMap<UOp, UOp>) {
+    let open = k.g.ranges(fills[0].stage);
+    let g = &mut k.g;
+    let is_loop = |g: &Graph, u: UOp| g.op(u) == Op::Range && open >> g.range_arg(u).id & 1 == 1 && g.kind(u).is_loop();
+    let around: Vec<UOp> = g.reachable(&[fills[0].stage]).into_iter().filter(|&u| is_loop(g, u)).collect();
+    let mut ready: Option<UOp> = None;
+    if !around.is_empty() {
+        // what is on its way from memory need not wait
+        let early = fills.iter().filter(|f| f.nest.is_none()).map(|f| f.value);
+        let src: SmallVec<[UOp; 4]> = around.iter().copied().chain(early).collect();
+        ready = Some(g.node(Op::Barrier, DType::Void, &src, Arg::None));
+    }
+    let mut done: SmallVec<[UOp; 4]> = SmallVec::new();
+    for f in fills {
+        let to = match ready {
+            Some(b) => {
+                let deps: SmallVec<[UOp; 4]> = [b].into_iter().chain(around.iter().copied()).collect();
+                g.after(f.scratch, &deps)
+            }
+            None => f.scratch,
+        };
+        let index = g.index(to, f.at);
+        let mut store = g.store(index, f.value);
+        if let Some(gate) = f.gate {
+            store = g.with_src(store, &[index, f.value, gate]);
+        }
+        if let Some(r) = f.nest {
+            let around = around.iter().fold(0, |m, &x| m | 1 << g.range_arg(x).id);
+            loops.insert(g.range_arg(r).id, LoopInfo { parent: None, around });
+            store = g.node(Op::End, DType::Void, &[r, store], Arg::None);
+        }
+        done.push(store);
+    }
+    let filled = g.node(Op::Barrier, DType::Void, &done, Arg::None);
+    let deps: SmallVec<[UOp; 4]> = [filled].into_iter().chain(around.iter().copied()).collect();
+    for f in fills {
+        map.insert(f.stage, g.after(f.scratch, &deps));
+    }
+}
+
+/// The copies of one thread.
+fn fill(k: &mut Kernel, t: &Target, stage: UOp) -> Result<Fill> {
+    let (dt, len) = (k.g.dtype(stage), elems(&k.g, stage));
+    let axes: Vec<UOp> = k.g.src(stage)[1..].to_vec();
+    let value = k.g.src_at(stage, 0);
+    let id = next_scratch(&k.g);
+    let scratch = k.g.node(Op::Scratch, dt, &[], Arg::Scratch { id, len, space: Space::Workgroup });
+    let along = contiguous(k, value, &axes, t.lanes);
+    let width = if along.is_some() { t.lanes } else { 1 };
+    let lane = match along {
+        Some(_) => Some(lane_axis(k, width)?),
+        None => None,
+    };
+    // threads side by side copy what lies side by side
+    let mut order: Vec<(i64, UOp, usize)> = Vec::new();
+    for &r in &axes {
+        let n = k.g.range_len(r);
+        let n = if Some(r) == along { n / width } else { n };
+        order.push((stride(&k.g, value, r).map_or(i64::MAX, i64::abs), r, n));
+    }
+    order.sort_by_key(|x| x.0);
+    let (units, threads) = (len / width, k.local.iter().map(|&n| n as usize).product::<usize>());
+    let each = units.div_ceil(threads);
+    let mut nest = None;
+    let mut q = thread_number(k);
+    if each > 1 {
+        let kind = if each <= UNROLLED { AxisKind::Upcast } else { AxisKind::Fill };
+        let s = k.new_range(each, kind, false)?;
+        nest = Some(s).filter(|_| kind == AxisKind::Fill);
+        let n = k.g.idx(threads as i64);
+        let first = k.g.binary(Op::Mul, s, n);
+        q = k.g.binary(Op::Add, first, q);
+    }
+    let mut gate = None;
+    if units % threads != 0 {
+        let n = k.g.idx(units as i64);
+        gate = Some(k.g.binary(Op::CmpLt, q, n));
+        let last = k.g.idx(units as i64 - 1);
+        q = k.g.binary(Op::Min, q, last);
+    }
+    let mut map = FxHashMap::default();
+    let mut rest = q;
+    for (i, &(_, r, n)) in order.iter().enumerate() {
+        let n_op = k.g.idx(n as i64);
+        let mut digit = rest;
+        if i + 1 < order.len() {
+            digit = k.g.binary(Op::FloorMod, rest, n_op);
+            rest = k.g.binary(Op::FloorDiv, rest, n_op);
+        }
+        if let Some(lane) = lane.filter(|_| Some(r) == along) {
+            let w = k.g.idx(width as i64);
+            digit = k.g.binary(Op::Mul, digit, w);
+            digit = k.g.binary(Op::Add, digit, lane);
+        }
+        map.insert(r, digit);
+    }
+    let at = row_major(&mut k.g, &axes);
+    let tidy = |k: &mut Kernel, u: UOp| {
+        let u = substitute1(&mut k.g, u, &map);
+        simplify_with(&mut k.g, u, &mut k.memo)
+    };
+    let (at, value) = (tidy(k, at), tidy(k, value));
+    Ok(Fill { stage, scratch, at, value, gate, nest })
+}
+
+/// The number of a thread in its workgroup.
+fn thread_number(k: &mut Kernel) -> UOp {
+    let mut at = k.g.idx(0);
+    let mut times = 1i64;
+    for d in 0..3u8 {
+        let n = k.local[d as usize];
+        if let Some(&l) = k.ranges_of(AxisKind::Local(d)).first() {
+            let f = k.g.idx(times);
+            let x = k.g.binary(Op::Mul, l, f);
+            at = k.g.binary(Op::Add, at, x);
+        }
+        times *= n as i64;
+    }
+    simplify_with(&mut k.g, at, &mut k.memo)
+}
+
+/// The kernel's lane axis, or a new one.
+fn lane_axis(k: &mut Kernel, width: usize) -> Result<UOp> {
+    match k.ranges().into_iter().find(|&r| k.g.range_arg(r).lane) {
+        Some(r) => Ok(r),
+        None => k.new_range(width, AxisKind::Upcast, true),
+    }
+}
+
+/// Element stride in memory of a loaded value along an axis.
+fn stride(g: &Graph, value: UOp, r: UOp) -> Option<i64> {
+    match g.op(value) {
+        Op::Load => affine(g, g.src_at(g.src_at(value, 0), 1)).stride(g, r),
+        _ => None,
+    }
+}
+
+/// The axis along which memory can be read in whole aligned vectors.
+fn contiguous(k: &mut Kernel, value: UOp, axes: &[UOp], lanes: usize) -> Option<UOp> {
+    if k.g.op(value) != Op::Load || k.g.dtype(value).size() != 4 || lanes < 2 {
+        return None;
+    }
+    if k.ranges().into_iter().any(|r| k.g.range_arg(r).lane && k.g.range_len(r) != lanes) {
+        return None;
+    }
+    let at = k.g.src_at(k.g.src_at(value, 0), 1);
+    let a = affine(&k.g, at);
+    let r = axes.iter().copied().find(|&r| a.stride(&k.g, r) == Some(1))?;
+    let n = lanes as i64;
+    let others = a.tangled == 0 && a.terms.iter().all(|&(x, c)| x == r || c % n == 0);
+    let gate = k.g.src(value).get(2).is_some_and(|&c| k.g.ranges(c) >> k.g.range_arg(r).id & 1 == 1);
+    if !k.g.range_len(r).is_multiple_of(lanes) || !others || gate {
+        return None;
+    }
+    let mut zeros = FxHashMap::default();
+    for x in k.g.reachable(&[at]) {
+        if k.g.op(x) != Op::Range {
+            continue;
+        }
+        let zero = k.g.int(0, k.g.dtype(x));
+        zeros.insert(x, zero);
+    }
+    let start = substitute1(&mut k.g, at, &zeros);
+    let start = simplify_with(&mut k.g, start, &mut k.memo);
+    k.g.const_int(start).filter(|c| c % n == 0).map(|_| r)
+}
