@@ -10,6 +10,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("cpu:avx2", "the same, held to AVX2"),
     ("cpu:avx512", "the same, held to AVX-512 without dot products"),
     ("wgpu", "GPU through Vulkan, Metal or Direct3D 12"),
+    ("wgpu:hardware", "the same, with kernels as for hardware even if a processor emulates the GPU"),
     ("llvm", "LLVM, if it is installed (libLLVM 15 to 22)"),
     ("inkwell", "LLVM 22, linked into this build"),
     ("c", "C through the system's compiler"),
@@ -27,7 +28,8 @@ pub fn open(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "cpu" => open_cpu(None, threads),
         "cpu:avx2" => open_cpu(Some(Isa::Avx2), threads),
         "cpu:avx512" => open_cpu(Some(Isa::Avx512), threads),
-        "wgpu" => open_wgpu(),
+        "wgpu" => open_wgpu(false),
+        "wgpu:hardware" => open_wgpu(true),
         "llvm" => open_llvm(threads),
         "inkwell" => open_inkwell(threads),
         "c" => Ok(Box::new(crate::c::CDevice::new()?)),
@@ -89,12 +91,16 @@ fn open_inkwell(_threads: usize) -> Result<Box<dyn Device>> {
 }
 
 #[cfg(feature = "wgpu")]
-fn open_wgpu() -> Result<Box<dyn Device>> {
-    Ok(Box::new(crate::wgpu::WgpuDevice::new()?))
+fn open_wgpu(hardware: bool) -> Result<Box<dyn Device>> {
+    let mut device = crate::wgpu::WgpuDevice::new()?;
+    if hardware {
+        device.as_hardware();
+    }
+    Ok(Box::new(device))
 }
 
 #[cfg(not(feature = "wgpu"))]
-fn open_wgpu() -> Result<Box<dyn Device>> {
+fn open_wgpu(_hardware: bool) -> Result<Box<dyn Device>> {
     Err(Error::Unsupported {
         what: "GPUs in this build: it lacks the feature `wgpu`".into(),
         context: "device wgpu".into(),

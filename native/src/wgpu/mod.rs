@@ -106,6 +106,11 @@ impl WgpuDevice {
         })
     }
 
+    /// Kernels are made as for a GPU of hardware, so that a software driver can test them.
+    pub fn as_hardware(&mut self) {
+        self.target.software = false;
+    }
+
     /// The adapter's name and driver, for people.
     pub fn description(&self) -> String {
         format!("{} ({:?}, {})", self.info.name, self.info.backend, self.info.driver_info)

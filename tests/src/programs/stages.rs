@@ -15,6 +15,10 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
         out.extend([false, true].map(|transposed| shared(t, transposed)));
         out.extend([true, false].map(|transposed| shared_edges(t, transposed)));
         out.extend([1, 2].map(|stride| shared_halo(t, stride)));
+        // the heuristic's choice
+        out.push(matmul(t, "tiled_128", [128, 128, 40], false, F32, None));
+        out.push(matmul(t, "tiled_edges", [130, 67, 33], true, F32, None));
+        out.push(padded_conv(t, "tiled_conv", 1, 64, None));
         return;
     }
     out.extend([false, true].map(|transposed| panels(t, transposed)));
@@ -43,8 +47,8 @@ fn linear(g: &mut Graph, terms: &[(UOp, usize)]) -> UOp {
     at
 }
 
-fn sample(name: &str, t: &Target, ast: &Ast, opts: &[Opt], inputs: Vec<Data>, want: Data) -> Sample {
-    let mut program = compile(ast, t, Some(opts)).unwrap_or_else(|e| panic!("{name}: {e}"));
+fn sample(name: &str, t: &Target, ast: &Ast, opts: Option<&[Opt]>, inputs: Vec<Data>, want: Data) -> Sample {
+    let mut program = compile(ast, t, opts).unwrap_or_else(|e| panic!("{name}: {e}"));
     program.name = name.into();
     let mut data = vec![Data::new(want.dt, want.values.len(), |_| -7.0)];
     let mut wants = vec![Some(want.values)];
@@ -54,7 +58,7 @@ fn sample(name: &str, t: &Target, ast: &Ast, opts: &[Opt], inputs: Vec<Data>, wa
 }
 
 /// `y[i, j] = sum_k a[i, k] * b[k, j]`, or `b[j, k]`; ranges 0, 1, 2.
-fn matmul(t: &Target, name: &str, [m, n, k]: [usize; 3], transposed: bool, dt: DType, opts: &[Opt]) -> Sample {
+fn matmul(t: &Target, name: &str, [m, n, k]: [usize; 3], transposed: bool, dt: DType, opts: Option<&[Opt]>) -> Sample {
     let mut g = Graph::new();
     let (i, j) = (g.range(m, 0, AxisKind::Loop), g.range(n, 1, AxisKind::Loop));
     let r = g.range(k, 2, AxisKind::Reduce);
@@ -96,7 +100,7 @@ fn panels(t: &Target, transposed: bool) -> Sample {
         opt(Stage, 1, 1),
     ];
     let name = if transposed { "stage_panels_t" } else { "stage_panels" };
-    matmul(t, name, [11, 7 * l + 3, 4 * l + 6], transposed, dt, &opts)
+    matmul(t, name, [11, 7 * l + 3, 4 * l + 6], transposed, dt, Some(&opts))
 }
 
 /// Tiles of both operands in workgroup memory, step by step.
@@ -113,7 +117,7 @@ fn shared(t: &Target, transposed: bool) -> Sample {
         opt(Stage, 2, 2),
     ];
     let name = if transposed { "shared_tiles_t" } else { "shared_tiles" };
-    matmul(t, name, [32, 64, 24], transposed, F32, &opts)
+    matmul(t, name, [32, 64, 24], transposed, F32, Some(&opts))
 }
 
 /// Lengths that nothing divides: padded outputs, a padded reduction, more threads than there is to copy.
@@ -133,7 +137,7 @@ fn shared_edges(t: &Target, transposed: bool) -> Sample {
         opt(Stage, if transposed { 2 } else { OUTSIDE }, 2),
     ];
     let name = if transposed { "shared_edges_t" } else { "shared_edges" };
-    matmul(t, name, [29, 33, 21], transposed, F32, &opts)
+    matmul(t, name, [29, 33, 21], transposed, F32, Some(&opts))
 }
 
 /// Windows of a convolution that threads share, over all input channels or one at a time.
@@ -151,7 +155,7 @@ fn shared_halo(t: &Target, stride: usize) -> Sample {
         opt(Stage, if stride == 1 { 3 } else { OUTSIDE }, 1),
         opt(Stage, if stride == 1 { 3 } else { OUTSIDE }, 2),
     ];
-    padded_conv(t, &format!("shared_halo_{stride}"), stride, 13, &opts)
+    padded_conv(t, &format!("shared_halo_{stride}"), stride, 13, Some(&opts))
 }
 
 /// One operand as a whole, the other a row at a time.
@@ -159,14 +163,14 @@ fn whole(t: &Target) -> Sample {
     use OptOp::*;
     let l = lanes(t);
     let opts = [opt(Lane, 1, l), opt(Stage, OUTSIDE, 2), opt(Stage, 0, 1)];
-    matmul(t, "stage_whole", [5, 3 * l + 1, 2 * l + 1], true, F32, &opts)
+    matmul(t, "stage_whole", [5, 3 * l + 1, 2 * l + 1], true, F32, Some(&opts))
 }
 
 /// Axes shorter than a vector, and a reduction in two loops with a stage between them.
 fn short(t: &Target) -> Sample {
     use OptOp::*;
     let opts = [opt(Upcast, 0, 2), opt(Split, 2, 3), opt(Stage, 2, 2), opt(Stage, 0, 1)];
-    matmul(t, "stage_short", [4, 5, 12], false, F32, &opts)
+    matmul(t, "stage_short", [4, 5, 12], false, F32, Some(&opts))
 }
 
 /// A padded convolution whose input is staged inside of `level`.
@@ -181,11 +185,11 @@ fn conv(t: &Target, stride: usize, level: AxisKind, apart: usize) -> Sample {
         _ => opts.extend([opt(Upcast, 1, 3), opt(Stage, 3, 1 | apart), opt(Stage, 3, 2)]),
     }
     let name = format!("stage_conv{stride}_{}{}", if level == AxisKind::Loop { "loop" } else { "reduce" }, apart);
-    padded_conv(t, &name, stride, w, &opts)
+    padded_conv(t, &name, stride, w, Some(&opts))
 }
 
 /// A padded convolution of rows of `w`: `[co, y, x, ci, ky, kx]` are ranges 0 to 5.
-fn padded_conv(t: &Target, name: &str, stride: usize, w: usize, opts: &[Opt]) -> Sample {
+fn padded_conv(t: &Target, name: &str, stride: usize, w: usize, opts: Option<&[Opt]>) -> Sample {
     let (co, ci, h, k) = (5usize, 3usize, 6usize, 3usize);
     let (oh, ow) = ((h - 1) / stride + 1, (w - 1) / stride + 1);
     let mut g = Graph::new();

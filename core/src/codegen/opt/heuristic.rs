@@ -47,6 +47,8 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let vector = v.vectorisable();
     if rows::is_row_kernel(k) {
         opts = rows::choose(k, t);
+    } else if let Some(tiled) = v.tiled(vector) {
+        return tiled;
     } else if !v.reds.is_empty() {
         v.contraction(vector, &mut opts);
     } else if vector {
@@ -100,6 +102,11 @@ impl<'a> View<'a> {
         let blocks = !t.has_local && t.lanes > 1 && k.repeatable();
         let small = t.software && k.stats().flops < gpu::SMALL_FLOPS;
         View { k, t, outs, reds, inner, store, blocks, small }
+    }
+
+    /// Element stride of the result along an axis.
+    pub(super) fn store_stride(&self, r: UOp) -> Option<i64> {
+        self.store.as_ref().and_then(|a| a.affine.stride(&self.k.g, r))
     }
 
     pub(super) fn len(&self, r: UOp) -> usize {

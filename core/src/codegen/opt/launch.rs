@@ -1,6 +1,6 @@
 //! Output loops -> launch dimensions, within the target's real limits.
 
-use crate::codegen::axes::Kernel;
+use crate::codegen::axes::{Kernel, affine};
 use crate::target::Target;
 use crate::uop::{AxisKind, Op, RangeArg, UOp};
 use crate::{Error, Result};
@@ -36,9 +36,15 @@ fn staged_inside(k: &Kernel, loops: &[UOp]) -> usize {
     stages.filter_map(deepest).map(|i| i + 1).min().unwrap_or(loops.len())
 }
 
-/// GPU: local axes get thread dimensions (the innermost is x), loops become at most three grid dimensions.
+/// GPU: local axes get thread dimensions (x is the one along which results are neighbours), loops become at most three grid dimensions.
 pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
-    let locals = k.ranges_of(AxisKind::Local(0));
+    let mut locals = k.ranges_of(AxisKind::Local(0));
+    let to = match k.g.op(k.store()) {
+        Op::Store => Some(affine(&k.g, k.g.src_at(k.g.src_at(k.store(), 0), 1))),
+        _ => None,
+    };
+    let stride = |r: &UOp| to.as_ref().and_then(|a| a.stride(&k.g, *r)).map_or(i64::MAX, i64::abs);
+    locals.sort_by_key(|r| std::cmp::Reverse(stride(r)));
     if locals.len() > 3 {
         return Err(Error::value("opt", "more than three local axes"));
     }

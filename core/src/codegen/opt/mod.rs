@@ -6,6 +6,7 @@ mod gpu;
 pub mod heuristic;
 pub mod launch;
 pub mod rows;
+mod tiled;
 
 /// What an opt does to an axis. An output axis that `amount` does not divide is cut so that its last piece overlaps the one
 /// before, where the kernel may compute an element twice (on a CPU, in kernels that do not read what they write).

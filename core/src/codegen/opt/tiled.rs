@@ -1,0 +1,223 @@
+//! Contractions on GPUs of hardware: a workgroup computes a tile of rows and columns, whose operands go through workgroup
+//! memory a block of the reduction at a time. On software adapters a barrier costs more than it saves.
+
+use super::heuristic::{Access, View};
+use super::{OUTSIDE, Opt, OptOp};
+use crate::codegen::axes::Kernel;
+use crate::codegen::shared;
+use crate::uop::{Op, UOp};
+
+/// Threads that keep a GPU busy.
+const BUSY: f64 = 16384.0;
+/// Fewer threads than this leave the GPU empty: they share reductions instead.
+const LEAST: usize = 1024;
+/// Elements of the reduction copied at a time.
+const BLOCK: usize = 16;
+/// Bytes of workgroup memory that leave room for other workgroups beside it.
+const ROOM: usize = 12 << 10;
+/// Most multiply-adds of vectors in the body of a loop.
+const BODY: usize = 96;
+
+/// How a workgroup divides its tile.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    /// Rows and vectors of columns of a thread.
+    rows: usize,
+    vectors: usize,
+    /// Threads along the rows, the columns, and a second axis of columns.
+    down: usize,
+    across: usize,
+    deep: usize,
+    cost: f64,
+}
+
+/// The axes of a contraction: `a` has the rows, `b` the columns.
+struct Axes<'a> {
+    a: &'a Access,
+    b: &'a Access,
+    row: UOp,
+    col: UOp,
+    second: Option<UOp>,
+}
+
+impl View<'_> {
+    /// Opts that tile the kernel, if it is a contraction that is large enough.
+    pub(super) fn tiled(&self, vector: bool) -> Option<Vec<Opt>> {
+        let steps: usize = self.reds.iter().map(|&r| self.len(r)).product();
+        if self.t.software || !vector || self.t.lanes != 4 || self.k.reduces().len() != 1 || steps < BLOCK / 2 {
+            return None;
+        }
+        let axes = self.operands()?;
+        let plan = self.plan(&axes)?;
+        // the longest block that fits
+        [4 * BLOCK, 2 * BLOCK, BLOCK, BLOCK / 2, BLOCK / 4, 1].into_iter().find_map(|block| self.opts(&axes, plan, block))
+    }
+
+    /// Two operands, each with an axis that the other lacks.
+    fn operands(&self) -> Option<Axes<'_>> {
+        let staged: Vec<&Access> = self.inner.iter().filter(|a| a.slot.is_some()).collect();
+        let own = |x: &Access, y: &Access| -> Vec<UOp> {
+            self.outs.iter().copied().filter(|&r| x.has(self.id(r)) && !y.has(self.id(r)) && self.len(r) > 1).collect()
+        };
+        let mut best: Option<(i64, Axes)> = None;
+        for &a in &staged {
+            for &b in &staged {
+                let (rows, cols) = (own(a, b), own(b, a));
+                let longest = |list: &[UOp], but: Option<UOp>| {
+                    list.iter().copied().filter(|&r| Some(r) != but).max_by_key(|&r| self.len(r))
+                };
+                let Some(row) = longest(&rows, None) else { continue };
+                // the lanes: neighbours in the result, or else in the operand
+                let near = |r: UOp| {
+                    let store = self.store_stride(r).map_or(2, |s| i64::from(s != 1));
+                    (store, i64::from(b.affine.stride(&self.k.g, r) != Some(1)))
+                };
+                let Some(col) = cols.iter().copied().filter(|&r| self.len(r) >= 4).min_by_key(|&r| near(r)) else {
+                    continue;
+                };
+                let order = near(col).0 * 2 + near(col).1;
+                if best.as_ref().is_none_or(|x| order < x.0) {
+                    best = Some((order, Axes { a, b, row, col, second: longest(&cols, Some(col)) }));
+                }
+            }
+        }
+        best.map(|x| x.1)
+    }
+
+    fn plan(&self, x: &Axes) -> Option<Plan> {
+        let (nr, nc) = (self.len(x.row), self.len(x.col));
+        let ns = x.second.map_or(1, |r| self.len(r));
+        let rest: usize =
+            self.outs.iter().filter(|&&r| r != x.row && r != x.col && Some(r) != x.second).map(|&r| self.len(r)).product();
+        let most = (self.t.max_local_total as usize).min(256);
+        let aligned = x.b.gated >> self.id(x.col) & 1 == 0 && nc % 4 == 0;
+        let read = if aligned { 1.0 } else { 2.5 };
+        let divisors = |n: usize, most: usize| (1..=most).filter(move |&f| n.is_multiple_of(f) || f.is_power_of_two());
+        let mut best: Option<Plan> = None;
+        for (rows, vectors) in [(8, 2), (8, 1), (4, 2), (4, 1), (2, 1), (1, 1)] {
+            for across in divisors(nc.div_ceil(4 * vectors), 16) {
+                for deep in divisors(ns, 8) {
+                    for down in [2, 4, 8, 16, 32] {
+                        let threads = down * across * deep;
+                        let dims = self.t.max_local;
+                        if threads < 32 || threads > most || [across, deep, down].iter().zip(dims).any(|(&n, m)| n > m as usize)
+                        {
+                            continue;
+                        }
+                        let (tr, tc) = (rows * down, 4 * vectors * across);
+                        let pieces = nr.div_ceil(tr) * nc.div_ceil(tc) * ns.div_ceil(deep) * rest;
+                        let done = (pieces * tr * tc * deep) as f64 / (nr * nc * ns * rest) as f64;
+                        let warps = threads.next_multiple_of(32) as f64 / threads as f64;
+                        let work = (4 * rows * vectors) as f64;
+                        let local = 4.0 * ((rows as f64 / 4.0).max(1.0) + vectors as f64 * read);
+                        let copied = 3.0 * (tr + tc * deep) as f64 / threads as f64;
+                        let idle = (BUSY / (pieces * threads) as f64).max(1.0);
+                        let cost = done * warps * idle * (work + local + copied) / work;
+                        if pieces * threads >= LEAST && best.is_none_or(|b| cost < b.cost) {
+                            best = Some(Plan { rows, vectors, down, across, deep, cost });
+                        }
+                    }
+                }
+            }
+        }
+        best
+    }
+
+    fn opts(&self, x: &Axes, p: Plan, block: usize) -> Option<Vec<Opt>> {
+        let mut trial = self.k.clone();
+        let mut opts = Vec::new();
+        let mut put = |trial: &mut Kernel, op: OptOp, r: u8, amount: usize| -> Option<()> {
+            if amount > 1 || op == OptOp::Stage {
+                let opt = Opt { op, axis: r, amount: amount as u32 };
+                trial.apply(&opt, self.t).ok()?;
+                opts.push(opt);
+            }
+            Some(())
+        };
+        let (row, col) = (self.id(x.row), self.id(x.col));
+        let len = |k: &Kernel, id: u8| k.range_by_id(id).map_or(1, |r| k.g.range_len(r));
+        // rows side by side in a thread
+        if !self.len(x.row).is_multiple_of(p.rows) {
+            put(&mut trial, OptOp::PadTo, row, p.rows * p.down)?;
+        }
+        put(&mut trial, OptOp::Upcast, row, p.rows)?;
+        put(&mut trial, OptOp::PadTo, row, p.down)?;
+        put(&mut trial, OptOp::Local, row, p.down)?;
+        if let Some(second) = x.second {
+            put(&mut trial, OptOp::PadTo, self.id(second), p.deep)?;
+            put(&mut trial, OptOp::Local, self.id(second), p.deep)?;
+        }
+        // vectors side by side in the workgroup
+        if !self.len(x.col).is_multiple_of(4) {
+            put(&mut trial, OptOp::PadTo, col, 4 * p.across * p.vectors)?;
+        }
+        put(&mut trial, OptOp::Lane, col, 4)?;
+        put(&mut trial, OptOp::PadTo, col, p.across * p.vectors)?;
+        if p.across > 1 && len(&trial, col) == p.across {
+            put(&mut trial, OptOp::Local, col, p.across)?;
+        } else {
+            put(&mut trial, OptOp::Local, col, p.across)?;
+            put(&mut trial, OptOp::Upcast, col, p.vectors)?;
+        }
+        let level = self.blocked(&mut trial, p, block, &mut put)?;
+        for a in [x.a, x.b] {
+            put(&mut trial, OptOp::Stage, level, a.slot? as usize)?;
+        }
+        let stages = trial.nodes().into_iter().filter(|&u| trial.g.op(u) == Op::Stage);
+        let bytes: usize = stages.map(|u| shared::elems(&trial.g, u) * 4).sum();
+        (bytes <= self.t.workgroup_bytes.min(ROOM)).then_some(opts)
+    }
+
+    /// Cuts the reduction into blocks of about so many steps; the loop over them.
+    fn blocked(
+        &self,
+        trial: &mut Kernel,
+        p: Plan,
+        block: usize,
+        put: &mut impl FnMut(&mut Kernel, OptOp, u8, usize) -> Option<()>,
+    ) -> Option<u8> {
+        let mut axes = self.reds.iter().copied();
+        let first = axes.next()?;
+        let inner: usize = axes.map(|r| self.len(r)).product();
+        let n = self.len(first);
+        let want = block.div_ceil(inner);
+        let mut id = self.id(first);
+        let mut level = OUTSIDE;
+        let mut steps = n;
+        if n > want {
+            let fits = (want.div_ceil(2)..=want).rev().find(|f| n.is_multiple_of(*f));
+            steps = match fits {
+                Some(f) => f,
+                None => {
+                    put(trial, OptOp::PadTo, id, want)?;
+                    want
+                }
+            };
+            level = id;
+            if steps > 1 {
+                let next = trial.next_id;
+                put(trial, OptOp::Split, id, steps)?;
+                id = next;
+            }
+        }
+        // short windows, or a few steps, without a loop
+        let mut budget = (BODY / (p.rows * p.vectors)).clamp(1, 9);
+        let last = self.reds.len() - 1;
+        for (i, &r) in self.reds.iter().enumerate().rev() {
+            let (axis, n) = if i == 0 { (id, steps) } else { (self.id(r), self.len(r)) };
+            if i == 0 && level == id {
+                break; // the loop over blocks itself
+            }
+            if n <= budget {
+                put(trial, OptOp::Unroll, axis, n)?;
+                budget /= n;
+                continue;
+            }
+            if let Some(f) = [4, 2].into_iter().find(|&f| i == last && f <= budget && n.is_multiple_of(f)) {
+                put(trial, OptOp::Unroll, axis, f)?;
+            }
+            break;
+        }
+        Some(level)
+    }
+}
