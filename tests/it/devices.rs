@@ -57,6 +57,8 @@ device_suite!(inkwell, inkwell_device());
 device_suite!(cpu, cpu_device());
 #[cfg(feature = "wgpu")]
 device_suite!(wgpu, wgpu_device());
+#[cfg(feature = "wgpu")]
+device_suite!(wgpu_hardware, wgpu_as_hardware());
 
 fn eval_device() -> Result<Pair> {
     Ok((Box::new(EvalDevice::default()), Box::new(conformance::EvalRenderer)))
@@ -81,6 +83,13 @@ fn llvm_device() -> Result<Pair> {
 #[cfg(all(unix, feature = "inkwell"))]
 fn inkwell_device() -> Result<Pair> {
     Ok((Box::new(gradloom::llvm::open_linked(2)?), Box::new(gradloom_core::render::llvm::LlvmRenderer)))
+}
+
+#[cfg(feature = "wgpu")]
+fn wgpu_as_hardware() -> Result<Pair> {
+    let mut device = gradloom::wgpu::WgpuDevice::new()?;
+    device.as_hardware();
+    Ok((Box::new(device), Box::new(gradloom_core::render::wgsl::WgslRenderer)))
 }
 
 #[cfg(feature = "wgpu")]

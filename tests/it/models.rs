@@ -91,3 +91,10 @@ fn models_run_in_the_interpreter() {
 fn models_run_on_wgpu() {
     check("wgpu", &[]);
 }
+
+/// A software driver runs what is made for hardware: workgroup tiles, reductions that threads share.
+#[test]
+#[cfg(feature = "wgpu")]
+fn models_run_as_on_a_gpu_of_hardware() {
+    check("wgpu:hardware", &["silero_vad_op15", "style_multistyle26", "ppocr_cls"]);
+}

@@ -466,7 +466,10 @@ impl Kernel {
             }
             let src = g.src(u);
             let part = |c: UOp| c == gate || g.op(c) == Op::And && g.src(c).contains(&gate);
-            g.op(u) == Op::Load && src.len() == 3 && part(src[2]) && g.const_val(src[1]).is_some_and(|c| c.as_f64() == 0.0)
+            g.op(u) == Op::Load
+                && src.len() == 3
+                && part(src[2])
+                && g.const_val(src[1]).is_some_and(|c| c.as_f64() == 0.0)
         };
         g.op(x) == Op::Mul && g.dtype(x).is_float() && g.src(x).iter().all(|&s| zero(s))
     }

@@ -143,7 +143,8 @@ fn one(
     let (around_loops, unrolled, accums) =
         (of_kind(g, AxisKind::Reduce), of_kind(g, AxisKind::Unroll), of_kind(g, AxisKind::Accum));
     // steps that differ in addresses alone are a tile, so that neighbours can be loaded at once
-    let (steps, unrolled): (Ranges, Ranges) = unrolled.into_iter().partition(|&r| t.has_local && addresses_alone(g, x, r));
+    let (steps, unrolled): (Ranges, Ranges) =
+        unrolled.into_iter().partition(|&r| t.has_local && addresses_alone(g, x, r));
     let mut bodies: Vec<UOp> = vec![x];
     for &r in &unrolled {
         let n = g.range_len(r) as i64;

@@ -44,7 +44,7 @@ pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopIn
     for u in k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Stage) {
         bytes = bytes.saturating_add(elems(&k.g, u).saturating_mul(k.g.dtype(u).size().max(4)));
         // those filled in the same loops share barriers
-        match groups.iter_mut().find(|x| k.g.ranges(x[0]) == k.g.ranges(u)) {
+        match groups.iter_mut().find(|x| loops_of(&k.g, x[0]) == loops_of(&k.g, u)) {
             Some(group) => group.push(u),
             None => groups.push(vec![u]),
         }
@@ -64,12 +64,17 @@ pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopIn
     Ok(())
 }
 
+/// The loops that a value is inside of.
+fn loops_of(g: &Graph, u: UOp) -> Vec<UOp> {
+    let open = g.ranges(u);
+    let is_loop = |u: &UOp| g.op(*u) == Op::Range && open >> g.range_arg(*u).id & 1 == 1 && g.kind(*u).is_loop();
+    g.reachable(&[u]).into_iter().filter(is_loop).collect()
+}
+
 /// Stores, barriers, and the pointers to read from.
 fn together(k: &mut Kernel, fills: &[Fill], loops: &mut FxHashMap<u8, LoopInfo>, map: &mut FxHashMap<UOp, UOp>) {
-    let open = k.g.ranges(fills[0].stage);
     let g = &mut k.g;
-    let is_loop = |g: &Graph, u: UOp| g.op(u) == Op::Range && open >> g.range_arg(u).id & 1 == 1 && g.kind(u).is_loop();
-    let around: Vec<UOp> = g.reachable(&[fills[0].stage]).into_iter().filter(|&u| is_loop(g, u)).collect();
+    let around = loops_of(g, fills[0].stage);
     let mut ready: Option<UOp> = None;
     if !around.is_empty() {
         // what is on its way from memory need not wait
@@ -112,7 +117,7 @@ fn fill(k: &mut Kernel, t: &Target, stage: UOp) -> Result<Fill> {
     let value = k.g.src_at(stage, 0);
     let id = next_scratch(&k.g);
     let scratch = k.g.node(Op::Scratch, dt, &[], Arg::Scratch { id, len, space: Space::Workgroup });
-    let along = contiguous(k, value, &axes, t.lanes);
+    let along = vectors_along(k, value, &axes, t.lanes);
     let width = if along.is_some() { t.lanes } else { 1 };
     let lane = match along {
         Some(_) => Some(lane_axis(k, width)?),
@@ -202,13 +207,19 @@ fn stride(g: &Graph, value: UOp, r: UOp) -> Option<i64> {
     }
 }
 
-/// The axis along which memory can be read in whole aligned vectors.
-fn contiguous(k: &mut Kernel, value: UOp, axes: &[UOp], lanes: usize) -> Option<UOp> {
+/// The axis along which a thread copies a vector: the array's last, so that it is read in vectors too, or else one along which
+/// memory can be read in whole aligned vectors.
+fn vectors_along(k: &mut Kernel, value: UOp, axes: &[UOp], lanes: usize) -> Option<UOp> {
     if k.g.op(value) != Op::Load || k.g.dtype(value).size() != 4 || lanes < 2 {
         return None;
     }
     if k.ranges().into_iter().any(|r| k.g.range_arg(r).lane && k.g.range_len(r) != lanes) {
         return None;
+    }
+    if let Some(&last) = axes.last()
+        && k.g.range_len(last).is_multiple_of(lanes)
+    {
+        return Some(last);
     }
     let at = k.g.src_at(k.g.src_at(value, 0), 1);
     let a = affine(&k.g, at);

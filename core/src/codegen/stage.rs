@@ -80,6 +80,15 @@ impl Kernel {
         }
     }
 
+    /// Is a value without lanes read along the reduction, whole vectors at a time, as it lies in memory?
+    fn reads_steps(&self, load: UOp, closed: &[UOp]) -> bool {
+        let g = &self.g;
+        let a = affine(g, g.src_at(g.src_at(load, 0), 1));
+        let next = |&&r: &&UOp| a.stride(g, r) == Some(1) && g.kind(r) == AxisKind::Unroll;
+        let lane = closed.iter().any(|&r| g.range_arg(r).lane);
+        !lane && closed.iter().find(next).is_some_and(|&r| g.range_len(r).is_multiple_of(4))
+    }
+
     /// The ranges of a value that lie inside of the loop `level`, outermost first: loops, reduced loops, tiles, the lanes.
     /// Threads that share the array are inside of every loop.
     fn closed_by(&self, value: UOp, level: u8, threads: bool) -> Option<Vec<UOp>> {
@@ -107,6 +116,9 @@ impl Kernel {
         let mut out: Vec<UOp> = self.ranges();
         out.retain(|&r| g.ranges(value) >> g.range_arg(r).id & 1 == 1 && place(r) > limit);
         out.sort_by_key(|&r| place(r));
+        if threads && self.reads_steps(value, &out) {
+            out.sort_by_key(|&r| g.kind(r).is_reduce());
+        }
         Some(out)
     }
 }

@@ -50,7 +50,9 @@ impl View<'_> {
         let axes = self.operands()?;
         let plan = self.plan(&axes)?;
         // the longest block that fits
-        [4 * BLOCK, 2 * BLOCK, BLOCK, BLOCK / 2, BLOCK / 4, 1].into_iter().find_map(|block| self.opts(&axes, plan, block))
+        [4 * BLOCK, 2 * BLOCK, BLOCK, BLOCK / 2, BLOCK / 4, 1]
+            .into_iter()
+            .find_map(|block| self.opts(&axes, plan, block))
     }
 
     /// Two operands, each with an axis that the other lacks.
@@ -87,8 +89,12 @@ impl View<'_> {
     fn plan(&self, x: &Axes) -> Option<Plan> {
         let (nr, nc) = (self.len(x.row), self.len(x.col));
         let ns = x.second.map_or(1, |r| self.len(r));
-        let rest: usize =
-            self.outs.iter().filter(|&&r| r != x.row && r != x.col && Some(r) != x.second).map(|&r| self.len(r)).product();
+        let rest: usize = self
+            .outs
+            .iter()
+            .filter(|&&r| r != x.row && r != x.col && Some(r) != x.second)
+            .map(|&r| self.len(r))
+            .product();
         let most = (self.t.max_local_total as usize).min(256);
         let aligned = x.b.gated >> self.id(x.col) & 1 == 0 && nc % 4 == 0;
         let read = if aligned { 1.0 } else { 2.5 };
@@ -100,7 +106,9 @@ impl View<'_> {
                     for down in [2, 4, 8, 16, 32] {
                         let threads = down * across * deep;
                         let dims = self.t.max_local;
-                        if threads < 32 || threads > most || [across, deep, down].iter().zip(dims).any(|(&n, m)| n > m as usize)
+                        if threads < 32
+                            || threads > most
+                            || [across, deep, down].iter().zip(dims).any(|(&n, m)| n > m as usize)
                         {
                             continue;
                         }

@@ -103,6 +103,10 @@ pub(super) trait Dialect {
     }
     /// `lanes` elements at `at`.
     fn load(&mut self, p: &Ptr, at: &At, lanes: usize) -> String;
+    /// Is that one load for each element?
+    fn gathers(&self, _p: &Ptr, _lanes: usize) -> bool {
+        false
+    }
     /// The same where the scalar `gate` holds, else `alt`, without touching memory outside the array.
     fn load_gated(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> String;
     /// The same with a gate per lane; `None` if it must go lane by lane.

@@ -370,9 +370,17 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let index = src[0];
         let (alt, gate) = (src.get(1).copied(), src.get(2).copied());
         let width = self.ptrs.get(&self.p.base(u)).map_or(1, |p| p.width);
-        if width > 1 && let Some(along) = self.p.quad_axis(u, width) {
+        if width > 1
+            && let Some(along) = self.p.quad_axis(u, width)
+        {
             return self.load_quads(u, width, along);
         }
+        // windows that overlap load an element once
+        let overlaps = match self.p.g.arg(index) {
+            Arg::Strides(s) => s.iter().any(|x| x.1.abs() < 4 && self.p.tiles.iter().any(|t| t.id == x.0 && !t.lane)),
+            _ => false,
+        };
+        let mut seen: FxHashMap<(String, i64), String> = FxHashMap::default();
         self.define(
             u,
             |w, point, lane| {
@@ -385,6 +393,19 @@ impl<'p, D: Dialect> Walk<'p, D> {
                     if spread {
                         let x = w.d.load(&p, &at, 1);
                         return Ok(Some(w.d.splat(&x, p.dt, lane.len)));
+                    }
+                    if overlaps && w.d.gathers(&p, lane.len) {
+                        let mut parts = Vec::new();
+                        for at in (0..lane.len as i64).map(|i| at.plus(i)) {
+                            let key = (at.base.clone(), at.plus);
+                            if !seen.contains_key(&key) {
+                                let x = w.d.load(&p, &at, 1);
+                                let name = w.temp(p.dt, 1, &x);
+                                seen.insert(key.clone(), name);
+                            }
+                            parts.push(seen[&key].clone());
+                        }
+                        return Ok(Some(w.d.pack(&parts, p.dt)));
                     }
                     return Ok(Some(w.d.load(&p, &at, lane.len)));
                 };

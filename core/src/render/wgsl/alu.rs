@@ -77,6 +77,10 @@ fn integer(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {
         Op::Xor => format!("{} ^ {}", x[0], x[1]),
         Op::Shl | Op::Shr => {
             let sign = if a.op == Op::Shl { "<<" } else { ">>" };
+            let by = x[1].trim_end_matches(['i', 'u']).parse::<u32>();
+            if let Some(by) = by.ok().filter(|&n| lanes == 1 && n < a.from.bits() as u32) {
+                return Some(format!("{} {sign} {by}u", x[0]));
+            }
             format!("{} {sign} ({unsigned}({}) & {unsigned}({}u))", x[0], x[1], a.from.bits() - 1)
         }
         Op::CmpLt => format!("{} < {}", x[0], x[1]),

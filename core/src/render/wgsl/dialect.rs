@@ -130,6 +130,10 @@ impl Dialect for Wgsl {
         self.pack(&xs, p.dt)
     }
 
+    fn gathers(&self, p: &Ptr, lanes: usize) -> bool {
+        lanes != p.width
+    }
+
     fn load_gated(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> String {
         let safe = |plus: i64| {
             let i = index(p, &at.plus(plus));
