@@ -74,8 +74,8 @@ def main():
     p.add_argument("--device", default="null:wgsl")
     p.add_argument("--models", default=os.path.join(ROOT, ".cache/bench/models"))
     p.add_argument("--json", help="the counts of each kernel")
-    p.add_argument("names", nargs="*", default=["matmul1024", "conv56", "matvec4096", "softmax", "layernorm", "mobilenetv2",
-                                                "resnet50", "minilm", "gpt2step"])
+    p.add_argument("names", nargs="*", default=["wmatmul1024", "conv56", "matvec4096", "matvec4096t", "softmax4096",
+                                                "layernorm4096", "mobilenetv2", "resnet50", "minilm", "gpt2step"])
     a = p.parse_args()
     maker = os.path.join(ROOT, "tests/bench/native/make_models.py")
     missing = [n for n in a.names if not os.path.exists(os.path.join(a.models, f"{n}.onnx"))]
