@@ -125,7 +125,7 @@ impl Mask {
     }
 
     /// All of it as one summand of the scores.
-    fn summand(&self, cx: &Cx<'_>, dtype: DType) -> Result<Option<Value>> {
+    pub(super) fn summand(&self, cx: &Cx<'_>, dtype: DType) -> Result<Option<Value>> {
         let Some(allowed) = &self.allowed else {
             return self.bias.as_ref().map(|b| cx.cast(b, dtype)).transpose();
         };

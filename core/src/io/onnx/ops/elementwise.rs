@@ -328,19 +328,27 @@ pub(super) fn softplus(cx: &Cx<'_>, x: &Value) -> Result<Value> {
     cx.add(&cx.with(Bin::Max, x, 0.0)?, &log)
 }
 
+/// x / 2 * (1 + erf(x / sqrt 2))
+pub(super) fn gelu_erf(cx: &Cx<'_>, x: &Value) -> Result<Value> {
+    let inner = cx.unary(Un::Erf, &cx.with(Bin::Mul, x, std::f64::consts::FRAC_1_SQRT_2)?)?;
+    cx.mul(&cx.with(Bin::Mul, x, 0.5)?, &cx.with(Bin::Add, &inner, 1.0)?)
+}
+
+/// The same with tanh in place of erf.
+pub(super) fn gelu_tanh(cx: &Cx<'_>, x: &Value) -> Result<Value> {
+    let cube = cx.mul(&cx.mul(x, x)?, x)?;
+    let sum = cx.add(x, &cx.with(Bin::Mul, &cube, 0.044_715)?)?;
+    let inner = cx.unary(Un::Tanh, &cx.with(Bin::Mul, &sum, (2.0 / std::f64::consts::PI).sqrt())?)?;
+    cx.mul(&cx.with(Bin::Mul, x, 0.5)?, &cx.with(Bin::Add, &inner, 1.0)?)
+}
+
 fn gelu(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
-    let cx = &o.cx;
-    let inner = match o.str("approximate", "none")?.as_str() {
-        "none" => cx.unary(Un::Erf, &cx.with(Bin::Mul, &x, std::f64::consts::FRAC_1_SQRT_2)?)?,
-        "tanh" => {
-            let cube = cx.mul(&cx.mul(&x, &x)?, &x)?;
-            let sum = cx.add(&x, &cx.with(Bin::Mul, &cube, 0.044_715)?)?;
-            cx.unary(Un::Tanh, &cx.with(Bin::Mul, &sum, (2.0 / std::f64::consts::PI).sqrt())?)?
-        }
-        other => return o.fail(format!("the approximation `{other}` is unknown")),
-    };
-    one(cx.mul(&cx.with(Bin::Mul, &x, 0.5)?, &cx.with(Bin::Add, &inner, 1.0)?))
+    match o.str("approximate", "none")?.as_str() {
+        "none" => one(gelu_erf(o.cx, &x)),
+        "tanh" => one(gelu_tanh(o.cx, &x)),
+        other => o.fail(format!("the approximation `{other}` is unknown")),
+    }
 }
 
 fn shrink(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {

@@ -2,6 +2,7 @@
 
 mod attention;
 mod cast;
+mod contrib;
 mod control;
 mod elementwise;
 mod index;
@@ -39,7 +40,7 @@ const fn op(name: &'static str, known: u32, build: Build) -> OpDef {
 }
 
 /// The operators of one file each.
-static TABLES: [&[OpDef]; 13] = [
+static TABLES: [&[OpDef]; 14] = [
     elementwise::OPS,
     shape::OPS,
     index::OPS,
@@ -52,6 +53,7 @@ static TABLES: [&[OpDef]; 13] = [
     control::OPS,
     attention::OPS,
     cast::OPS,
+    contrib::OPS,
     loss::OPS,
 ];
 

@@ -17,6 +17,16 @@ pub(super) static OPS: &[OpDef] = &[
         let y = conv(o, &x, &w)?;
         one(bias(o, y, 2))
     }),
+    super::contrib::ms("FusedConv", 0, |o| {
+        let (x, w) = (o.arg(0)?, o.arg(1)?);
+        let y = conv(o, &x, &w)?;
+        let mut y = bias(o, y, 2)?;
+        if let Some(z) = o.opt(3) {
+            y = o.cx.add(&y, &z)?;
+        }
+        let (name, params) = (o.str("activation", "")?, o.floats_opt("activation_params")?.unwrap_or_default());
+        one(super::contrib::activation(o, &y, &name, &params))
+    }),
     op("ConvTranspose", 0, conv_transpose),
     op("MaxPool", 0, max_pool),
     op("AveragePool", 0, average_pool),

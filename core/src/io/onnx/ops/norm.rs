@@ -113,17 +113,30 @@ fn wide(cx: &Cx<'_>, x: &Value) -> Result<Value> {
     if matches!(x.dtype(), DType::F16 | DType::BF16) { cx.cast(x, DType::F32) } else { Ok(x.clone()) }
 }
 
+/// (x - mean) / sqrt(variance + eps) over the axes from `axis` on, in f32 at least; the mean and the divisor's inverse too.
+pub(super) fn normalized(cx: &Cx<'_>, x: &Value, axis: usize, eps: f64) -> Result<(Value, Value, Value)> {
+    let axes: Vec<usize> = (axis..x.rank()).collect();
+    let wide = wide(cx, x)?;
+    let mean = cx.mean(&wide, &axes, true)?;
+    let centred = cx.sub(&wide, &mean)?;
+    let inverse = inverse(cx, &cx.mean(&cx.mul(&centred, &centred)?, &axes, true)?, eps)?;
+    Ok((cx.cast(&cx.mul(&centred, &inverse)?, x.dtype())?, mean, inverse))
+}
+
+/// x / sqrt(mean of squares + eps) over the axes from `axis` on.
+pub(super) fn scaled_by_rms(cx: &Cx<'_>, x: &Value, axis: usize, eps: f64) -> Result<Value> {
+    let axes: Vec<usize> = (axis..x.rank()).collect();
+    let wide = wide(cx, x)?;
+    let inverse = inverse(cx, &cx.mean(&cx.mul(&wide, &wide)?, &axes, true)?, eps)?;
+    cx.cast(&cx.mul(&wide, &inverse)?, x.dtype())
+}
+
 fn layer_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     o.want_float(&x)?;
     let axis = o.axis(o.int("axis", -1)?, x.rank())?;
-    let axes: Vec<usize> = (axis..x.rank()).collect();
     let (eps, cx) = (o.float("epsilon", 1e-5)?, &o.cx);
-    let wide = wide(cx, &x)?;
-    let mean = cx.mean(&wide, &axes, true)?;
-    let centred = cx.sub(&wide, &mean)?;
-    let inverse = inverse(cx, &cx.mean(&cx.mul(&centred, &centred)?, &axes, true)?, eps)?;
-    let mut y = cx.cast(&cx.mul(&centred, &inverse)?, x.dtype())?;
+    let (mut y, mean, inverse) = normalized(cx, &x, axis, eps)?;
     if let Some(scale) = o.opt(1) {
         y = cx.mul(&y, &scale)?;
     }
@@ -137,12 +150,8 @@ fn rms_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     o.want_float(&x)?;
     let axis = o.axis(o.int("axis", -1)?, x.rank())?;
-    let axes: Vec<usize> = (axis..x.rank()).collect();
-    let (eps, cx) = (o.float("epsilon", 1e-5)?, &o.cx);
-    let wide = wide(cx, &x)?;
-    let inverse = inverse(cx, &cx.mean(&cx.mul(&wide, &wide)?, &axes, true)?, eps)?;
-    let y = cx.cast(&cx.mul(&wide, &inverse)?, x.dtype())?;
-    one(cx.mul(&y, &o.arg(1)?))
+    let y = scaled_by_rms(o.cx, &x, axis, o.float("epsilon", 1e-5)?)?;
+    one(o.cx.mul(&y, &o.arg(1)?))
 }
 
 fn group_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {

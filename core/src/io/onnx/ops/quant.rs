@@ -2,9 +2,10 @@
 
 use super::super::host::{Bin, Red, Un};
 use super::super::tensor::{is_narrow, packed_bits};
-use super::super::value::Value;
+use super::super::value::{Cx, Value};
 use super::cast::{decode, encode, narrow_range};
-use super::elementwise::one;
+use super::contrib::ms;
+use super::elementwise::{leaky, one};
 use super::nn::conv;
 use super::{Op, OpDef, op};
 use crate::dtype::DType;
@@ -13,7 +14,10 @@ use crate::error::Result;
 pub(super) static OPS: &[OpDef] = &[
     op("QuantizeLinear", 0, quantize_op),
     op("DequantizeLinear", 0, dequantize_op),
-    op("DynamicQuantizeLinear", 0, dynamic_quantize),
+    op("DynamicQuantizeLinear", 0, |o| {
+        let (y, scale, zero) = dynamic(o.cx, &o.arg(0)?)?;
+        Ok(vec![y, scale, zero])
+    }),
     op("MatMulInteger", 0, |o| {
         let (a, b) = (shifted(o, 0, 2, Side::Row)?, shifted(o, 1, 3, Side::Column)?);
         one(o.cx.matmul(&a, &b))
@@ -24,7 +28,132 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     op("QLinearMatMul", 0, qlinear_matmul),
     op("QLinearConv", 0, qlinear_conv),
+    ms("QuantizeLinear", 0, quantize_op),
+    ms("DequantizeLinear", 0, dequantize_op),
+    ms("MatMulNBits", 0, matmul_bits),
+    ms("MatMulIntegerToFloat", 0, |o| {
+        let y = o.cx.matmul(&shifted(o, 0, 4, Side::Row)?, &shifted(o, 1, 5, Side::Column)?)?;
+        let (a, b) = (along(o, &o.arg(2)?, 2, Side::Row)?, along(o, &o.arg(3)?, 2, Side::Column)?);
+        one(scaled_sum(o, &y, &a, &b, 6))
+    }),
+    ms("DynamicQuantizeMatMul", 0, |o| {
+        let x = o.arg(0)?;
+        let (q, scale, zero) = dynamic(o.cx, &x)?;
+        let wide = |v: &Value| o.cx.cast(v, DType::I32);
+        let y = o.cx.matmul(&o.cx.sub(&wide(&q)?, &wide(&zero)?)?, &shifted(o, 1, 3, Side::Column)?)?;
+        let b = along(o, &o.arg(2)?, 2, Side::Column)?;
+        one(scaled_sum(o, &y, &scale, &b, 4))
+    }),
+    ms("QLinearAdd", 0, |o| qlinear(o, Bin::Add)),
+    ms("QLinearMul", 0, |o| qlinear(o, Bin::Mul)),
+    ms("QLinearSigmoid", 0, |o| qlinear_map(o, |o, x| o.cx.unary(Un::Sigmoid, x))),
+    ms("QLinearLeakyRelu", 0, |o| {
+        qlinear_map(o, |o, x| {
+            let slope = o.float("alpha", 0.01)?;
+            leaky(o.cx, x, &o.cx.scalar_like(x, slope))
+        })
+    }),
+    ms("QLinearGlobalAveragePool", 0, |o| {
+        if o.flag("channels_last", false)? {
+            return o.lacks("channels last");
+        }
+        qlinear_map(o, |o, x| o.cx.mean(x, &(2..x.rank()).collect::<Vec<_>>(), true))
+    }),
+    ms("QLinearConcat", 0, qlinear_concat),
 ];
+
+/// Float of an input of codes with its scale and zero point.
+fn real(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>) -> Result<Value> {
+    let mut wide = o.cx.cast(x, DType::F32)?;
+    if let Some(z) = zero {
+        wide = o.cx.sub(&wide, &o.cx.cast(&o.cx.reshape(z, &[])?, DType::F32)?)?;
+    }
+    o.cx.mul(&wide, &o.cx.reshape(scale, &[])?)
+}
+
+/// a scale zero, b scale zero, then scale and zero of the result.
+fn qlinear(o: &mut Op<'_, '_>, f: Bin) -> Result<Vec<Value>> {
+    let side = |i: usize| real(o, &o.arg(i)?, &o.arg(i + 1)?, o.opt(i + 2).as_ref());
+    let y = o.cx.binary(f, &side(0)?, &side(3)?)?;
+    let dtype = o.arg(0)?.dtype();
+    one(quantize(o, &y, &o.arg(6)?, o.opt(7).as_ref(), dtype))
+}
+
+fn qlinear_map(o: &mut Op<'_, '_>, f: fn(&Op<'_, '_>, &Value) -> Result<Value>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let y = f(o, &real(o, &x, &o.arg(1)?, o.opt(2).as_ref())?)?;
+    one(quantize(o, &y, &o.arg(3)?, o.opt(4).as_ref(), x.dtype()))
+}
+
+fn qlinear_concat(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let mut parts = Vec::new();
+    for i in (2..o.args.len()).step_by(3) {
+        parts.push(real(o, &o.arg(i)?, &o.arg(i + 1)?, o.opt(i + 2).as_ref())?);
+    }
+    let axis = o.axis(o.int("axis", 0)?, parts.first().map_or(0, Value::rank))?;
+    let (y, zero) = (o.cx.concat(&parts, axis)?, o.arg(1)?);
+    one(quantize(o, &y, &o.arg(0)?, Some(&zero), zero.dtype()))
+}
+
+/// An integer product as floats, plus the bias that input `bias` is.
+fn scaled_sum(o: &Op<'_, '_>, y: &Value, a: &Value, b: &Value, bias: usize) -> Result<Value> {
+    let y = o.cx.mul(&o.cx.cast(y, a.dtype())?, &o.cx.mul(a, b)?)?;
+    o.opt(bias).map_or(Ok(y.clone()), |b| o.cx.add(&y, &b))
+}
+
+/// A product with weights `[n, blocks, bytes]` of few bits, a scale a block.
+fn matmul_bits(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (x, packed, scales) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
+    let (k, n) = (o.size(o.int("K", 0)?)?, o.size(o.int("N", 0)?)?);
+    let (bits, block) = (o.size(o.int("bits", 4)?)?, o.size(o.int("block_size", 0)?)?);
+    if !matches!(bits, 2 | 4 | 8) || block == 0 || k == 0 || n == 0 {
+        return o.lacks(format!("{bits} bits in blocks of {block}"));
+    }
+    if o.opt(4).is_some() {
+        return o.lacks("reordered groups");
+    }
+    let blocks = k.div_ceil(block);
+    let own = match packed.narrow() {
+        0 => packed.len() == n * blocks * block * bits / 8 && packed.dtype() == DType::U8,
+        _ => false,
+    };
+    if !own || scales.len() != n * blocks || x.shape().last() != Some(&k) {
+        return o.fail(format!("weights {:?} and scales {:?} for {k} x {n}", packed.shape(), scales.shape()));
+    }
+    let codes = unpacked(o.cx, &packed, bits, &[n, blocks, block])?;
+    let zero = match o.opt(3) {
+        None => o.cx.scalar(DType::F32, (1 << (bits - 1)) as f64),
+        Some(z) if z.dtype() == DType::U8 => {
+            let row = z.len() / n * 8 / bits;
+            if row < blocks {
+                return o.fail(format!("zero points {:?} for {blocks} blocks", z.shape()));
+            }
+            let all = unpacked(o.cx, &z, bits, &[n, row, 1])?;
+            o.cx.cast(&o.cx.narrow(&all, 1, 0, blocks)?, DType::F32)?
+        }
+        Some(z) if z.len() == n * blocks => o.cx.cast(&o.cx.reshape(&z, &[n, blocks, 1])?, DType::F32)?,
+        Some(z) => return o.fail(format!("zero points {:?}", z.shape())),
+    };
+    let scales = o.cx.cast(&o.cx.reshape(&scales, &[n, blocks, 1])?, DType::F32)?;
+    let w = o.cx.mul(&o.cx.sub(&o.cx.cast(&codes, DType::F32)?, &zero)?, &scales)?;
+    let w = o.cx.narrow(&o.cx.reshape(&w, &[n, blocks * block])?, 1, 0, k)?;
+    let y = o.cx.matmul(&o.cx.cast(&x, DType::F32)?, &o.cx.swap(&w, 0, 1)?)?;
+    let y = match o.opt(5) {
+        Some(b) => o.cx.add(&y, &o.cx.cast(&b, DType::F32)?)?,
+        None => y,
+    };
+    one(o.cx.cast(&y, x.dtype()))
+}
+
+/// The elements of bytes, the low bits first.
+fn unpacked(cx: &Cx<'_>, bytes: &Value, bits: usize, shape: &[usize]) -> Result<Value> {
+    let column = cx.reshape(bytes, &[bytes.len(), 1])?;
+    let mask = ((1u32 << bits) - 1) as f64;
+    let part = |i: usize| cx.with(Bin::And, &cx.with(Bin::Shr, &column, (i * bits) as f64)?, mask);
+    let parts = (0..8 / bits).map(part).collect::<Result<Vec<_>>>()?;
+    cx.reshape(&cx.concat(&parts, 1)?, shape)
+}
+
 
 /// Which axis a vector of zero points or scales runs along.
 #[derive(Clone, Copy, PartialEq)]
@@ -156,17 +285,17 @@ fn dequantize_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(o.cx.cast(&y, dtype))
 }
 
-fn dynamic_quantize(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
-    let x = o.arg(0)?;
+/// The codes, scale and zero point that a tensor's own range gives.
+fn dynamic(cx: &Cx<'_>, x: &Value) -> Result<(Value, Value, Value)> {
     let axes: Vec<usize> = (0..x.rank()).collect();
-    let cx = &o.cx;
-    let lo = cx.with(Bin::Min, &cx.reduce(Red::Min, &x, &axes, false)?, 0.0)?;
-    let hi = cx.with(Bin::Max, &cx.reduce(Red::Max, &x, &axes, false)?, 0.0)?;
+    let lo = cx.with(Bin::Min, &cx.reduce(Red::Min, x, &axes, false)?, 0.0)?;
+    let hi = cx.with(Bin::Max, &cx.reduce(Red::Max, x, &axes, false)?, 0.0)?;
     let scale = cx.with(Bin::Div, &cx.sub(&hi, &lo)?, 255.0)?;
     let zero = cx.div(&cx.unary(Un::Neg, &lo)?, &scale)?;
-    let zero = cx.cast(&cx.clamp(&cx.unary(Un::Round, &zero)?, 0.0, 255.0)?, DType::U8)?;
-    let y = quantize(o, &x, &scale, Some(&zero), DType::U8)?;
-    Ok(vec![y, scale, zero])
+    let zero = cx.clamp(&cx.unary(Un::Round, &zero)?, 0.0, 255.0)?;
+    let y = cx.add(&cx.unary(Un::Round, &cx.div(x, &scale)?)?, &zero)?;
+    let codes = cx.cast(&cx.clamp(&y, 0.0, 255.0)?, DType::U8)?;
+    Ok((codes, scale, cx.cast(&zero, DType::U8)?))
 }
 
 fn qlinear_matmul(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {

@@ -1,0 +1,348 @@
+//! Operators of `com.microsoft` that exported and optimised transformers use: attention with caches, fused norms and embeddings.
+//! Meaning: ContribOperators.md of onnxruntime.
+
+use super::super::host::{Bin, Red, Un};
+use super::super::value::{Cx, Value};
+use super::attention::{Mask, at_most, join_heads, probabilities, rotary_op, rotate, soft_cap, split_heads, spread_heads, steps};
+use super::elementwise::{gelu_erf, gelu_tanh, one};
+use super::norm::{normalized, scaled_by_rms};
+use super::{Op, OpDef};
+use crate::dtype::{DType, Scalar};
+use crate::error::Result;
+
+pub(super) const fn ms(name: &'static str, known: u32, build: super::Build) -> OpDef {
+    OpDef { domain: "com.microsoft", name, known, build }
+}
+
+pub(super) static OPS: &[OpDef] = &[
+    ms("Attention", 0, packed_attention),
+    ms("MultiHeadAttention", 0, multi_head),
+    ms("GroupQueryAttention", 64, group_query),
+    ms("RotaryEmbedding", 0, |o| {
+        let (x, at, cos, sin) = (o.arg(0)?, o.arg(1)?, o.arg(2)?, o.arg(3)?);
+        let seq = x.shape().get(x.rank().saturating_sub(2)).copied().unwrap_or(0);
+        // one number is where the sequence starts
+        let at = if at.len() == 1 && seq != 1 {
+            let run = o.cx.add(&steps(o.cx, seq, 1, 2)?, &o.cx.cast(&o.cx.reshape(&at, &[1, 1])?, DType::I64)?)?;
+            o.cx.expand(&run, &[x.shape()[0], seq])?
+        } else {
+            o.cx.expand(&o.cx.reshape(&at, &[at.len() / seq.max(1), seq])?, &[x.shape()[0], seq])?
+        };
+        one(rotary_op(o, &x, Some(&at), &cos, &sin))
+    }),
+    ms("SkipLayerNormalization", 0, |o| {
+        let sum = skip_sum(o, 4)?;
+        let y = normalized(o.cx, &sum, sum.rank() - 1, o.float("epsilon", 1e-12)?)?;
+        let y = affine(o, y.0, 2, Some(3))?;
+        Ok(vec![y, sum.clone(), sum.clone(), sum])
+    }),
+    ms("SkipSimplifiedLayerNormalization", 0, |o| {
+        let sum = skip_sum(o, 3)?;
+        let y = scaled_by_rms(o.cx, &sum, sum.rank() - 1, o.float("epsilon", 1e-12)?)?;
+        Ok(vec![affine(o, y, 2, None)?, sum.clone(), sum.clone(), sum])
+    }),
+    ms("EmbedLayerNormalization", 0, embed),
+    ms("BiasGelu", 0, |o| {
+        let x = o.cx.add(&o.arg(0)?, &o.arg(1)?)?;
+        one(gelu_erf(o.cx, &x))
+    }),
+    ms("FastGelu", 0, |o| {
+        let mut x = o.arg(0)?;
+        if let Some(bias) = o.opt(1) {
+            x = o.cx.add(&x, &bias)?;
+        }
+        one(gelu_tanh(o.cx, &x))
+    }),
+    ms("FusedMatMul", 0, |o| {
+        let side = |i: usize, name: &str, batch: &str| -> Result<Value> {
+            let mut v = o.arg(i)?;
+            if o.flag(batch, false)? {
+                return o.lacks(format!("`{batch}`"));
+            }
+            if o.flag(name, false)? && v.rank() > 1 {
+                v = o.cx.swap(&v, v.rank() - 2, v.rank() - 1)?;
+            }
+            Ok(v)
+        };
+        let (a, b) = (side(0, "transA", "transBatchA")?, side(1, "transB", "transBatchB")?);
+        let (y, alpha) = (o.cx.matmul(&a, &b)?, o.float("alpha", 1.0)?);
+        one(if alpha == 1.0 { Ok(y) } else { o.cx.with(Bin::Mul, &y, alpha) })
+    }),
+];
+
+/// input + skip + bias
+fn skip_sum(o: &Op<'_, '_>, bias: usize) -> Result<Value> {
+    o.want_rank(&o.arg(0)?, 1)?;
+    let sum = o.cx.add(&o.arg(0)?, &o.arg(1)?)?;
+    o.opt(bias).map_or(Ok(sum.clone()), |b| o.cx.add(&sum, &b))
+}
+
+fn affine(o: &Op<'_, '_>, x: Value, scale: usize, shift: Option<usize>) -> Result<Value> {
+    let y = o.cx.mul(&x, &o.arg(scale)?)?;
+    shift.and_then(|i| o.opt(i)).map_or(Ok(y.clone()), |b| o.cx.add(&y, &b))
+}
+
+fn embed(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (ids, words, places) = (o.arg(0)?, o.arg(2)?, o.arg(3)?);
+    let [b, s] = *ids.shape() else { return o.fail(format!("ids of {:?}, not [batch, seq]", ids.shape())) };
+    let mut sum = o.cx.gather(&words, &ids, 0)?;
+    let at = match o.opt(8) {
+        Some(at) => at,
+        None => steps(o.cx, s, 1, 2)?,
+    };
+    sum = o.cx.add(&sum, &o.cx.gather(&places, &at, 0)?)?;
+    if let (Some(kinds), Some(table)) = (o.opt(1), o.opt(4)) {
+        sum = o.cx.add(&sum, &o.cx.gather(&table, &kinds, 0)?)?;
+    }
+    let y = normalized(o.cx, &sum, 2, o.float("epsilon", 1e-12)?)?.0;
+    let y = affine(o, y, 5, Some(6))?;
+    let lens = match o.opt(7) {
+        Some(mask) => o.cx.reduce(Red::Sum, &o.cx.cast(&mask, DType::I32)?, &[1], false)?,
+        None => o.cx.full(DType::I32, &[b], Scalar::Int(0))?,
+    };
+    Ok(vec![y, lens, sum])
+}
+
+/// A mask as onnxruntime has it: lengths `[batch]`, or ones and zeros `[batch, keys]` or `[batch, queries, keys]`.
+fn add_padding(o: &Op<'_, '_>, mask: &mut Mask, m: &Value, (batch, keys): (usize, usize), dtype: DType) -> Result<()> {
+    let cx = &o.cx;
+    let shape = match *m.shape() {
+        [b] if b == batch => vec![b, 1, 1, 1],
+        [b, k] if k == keys => vec![b, 1, 1, k],
+        [b, q, k] if k == keys => vec![b, 1, q, k],
+        _ => return o.lacks(format!("a mask of shape {:?}", m.shape())),
+    };
+    let m4 = cx.reshape(&cx.cast(m, DType::I64)?, &shape)?;
+    let seen = if m.rank() == 1 {
+        cx.binary(Bin::Lt, &steps(cx, keys, 3, 4)?, &m4)?
+    } else {
+        cx.cast(&m4, DType::Bool)?
+    };
+    let hidden = o.float("mask_filter_value", -10000.0)?;
+    mask.add(cx, &cx.select(&seen, &cx.scalar(dtype, 0.0), &cx.scalar(dtype, hidden))?)
+}
+
+/// What attends what, `[batch, heads, seq, size]` each.
+struct Heads {
+    q: Value,
+    k: Value,
+    v: Value,
+}
+
+/// `[batch, seq, heads * size]` of attention with a mask.
+fn attend(o: &Op<'_, '_>, h: &Heads, mask: &Mask, cap: f64) -> Result<Value> {
+    let cx = &o.cx;
+    let heads = h.q.shape()[1];
+    let (k, v) = (spread_heads(o, &h.k, heads)?, spread_heads(o, &h.v, heads)?);
+    let scale = o.float("scale", 0.0)?;
+    let scale = if scale == 0.0 { 1.0 / (h.q.shape()[3] as f64).sqrt() } else { scale };
+    let scores = cx.with(Bin::Mul, &cx.matmul(&h.q, &cx.swap(&k, 2, 3)?)?, scale)?;
+    let scores = soft_cap(cx, scores, cap)?;
+    let bias = mask.summand(cx, scores.dtype())?;
+    let masked = bias.as_ref().map_or(Ok(scores.clone()), |b| cx.add(&scores, b))?;
+    let wide = if matches!(scores.dtype(), DType::F16 | DType::BF16) { DType::F32 } else { scores.dtype() };
+    let p = cx.cast(&probabilities(cx, &masked, bias.as_ref(), wide)?, v.dtype())?;
+    join_heads(cx, &cx.matmul(&p, &v)?)
+}
+
+fn causal(cx: &Cx<'_>, mask: &mut Mask, queries: usize, keys: usize) -> Result<()> {
+    let offset = cx.scalar(DType::I64, keys as f64 - queries as f64);
+    mask.positions(cx, (queries, keys), &offset, (-1, 0))
+}
+
+/// Queries, keys and values from one product.
+fn packed_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let heads = o.size(o.int("num_heads", 0)?)?;
+    let mut all = o.cx.matmul(&o.arg(0)?, &o.arg(1)?)?;
+    if let Some(bias) = o.opt(2) {
+        all = o.cx.add(&all, &bias)?;
+    }
+    let [b, s, n] = *all.shape() else { return o.fail(format!("a product of {:?}", all.shape())) };
+    let sizes = match o.ints_opt("qkv_hidden_sizes")? {
+        Some(v) => o.sizes(&v)?,
+        None => vec![n / 3; 3],
+    };
+    if sizes.len() != 3 || sizes.iter().sum::<usize>() != n {
+        return o.fail(format!("parts of {sizes:?} in {n}"));
+    }
+    let part = |i: usize| {
+        let from = sizes[..i].iter().sum();
+        split_heads(o, &o.cx.narrow(&all, 2, from, sizes[i])?, heads)
+    };
+    let mut h = Heads { q: part(0)?, k: part(1)?, v: part(2)? };
+    if let Some(past) = o.opt(4) {
+        if past.rank() != 5 || past.shape()[0] != 2 {
+            return o.fail(format!("a past of {:?}", past.shape()));
+        }
+        let half = |i: usize| o.cx.reshape(&o.cx.narrow(&past, 0, i, 1)?, &past.shape()[1..]);
+        h.k = o.cx.concat(&[half(0)?, h.k], 2)?;
+        h.v = o.cx.concat(&[half(1)?, h.v], 2)?;
+    }
+    let keys = h.k.shape()[2];
+    let mut mask = Mask::default();
+    if let Some(m) = o.opt(3) {
+        add_padding(o, &mut mask, &m, (b, keys), all.dtype())?;
+    }
+    if let Some(bias) = o.opt(5) {
+        mask.add(o.cx, &bias)?;
+    }
+    if o.flag("unidirectional", false)? {
+        causal(o.cx, &mut mask, s, keys)?;
+    }
+    let y = attend(o, &h, &mask, 0.0)?;
+    if h.k.shape() != h.v.shape() {
+        return Ok(vec![y]);
+    }
+    let stack = [&[1], h.k.shape()].concat();
+    let present = o.cx.concat(&[o.cx.reshape(&h.k, &stack)?, o.cx.reshape(&h.v, &stack)?], 0)?;
+    Ok(vec![y, present])
+}
+
+fn multi_head(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let heads = o.size(o.int("num_heads", 0)?)?;
+    let q = o.arg(0)?;
+    let (Some(k), Some(v), 3) = (o.opt(1), o.opt(2), q.rank()) else { return o.lacks("packed inputs") };
+    let hidden = q.shape()[2];
+    let mut at = 0;
+    let mut split = |x: &Value| -> Result<Value> {
+        if x.rank() == 4 {
+            return Ok(x.clone());
+        }
+        let n = *x.shape().last().unwrap_or(&0);
+        at += n;
+        let x = match o.opt(3) {
+            Some(b) => o.cx.add(x, &o.cx.narrow(&b, 0, at - n, n)?)?,
+            None => x.clone(),
+        };
+        split_heads(o, &x, heads)
+    };
+    if o.opt(3).is_some_and(|b| b.rank() != 1 || b.len() < 2 * hidden) {
+        return o.fail("the bias does not fit");
+    }
+    let mut h = Heads { q: split(&q)?, k: split(&k)?, v: split(&v)? };
+    for (i, new) in [(6, &mut h.k), (7, &mut h.v)] {
+        if let Some(old) = o.opt(i) {
+            *new = o.cx.concat(&[old, new.clone()], 2)?;
+        }
+    }
+    let (b, s, keys) = (q.shape()[0], q.shape()[1], h.k.shape()[2]);
+    let mut mask = Mask::default();
+    if let Some(m) = o.opt(4) {
+        add_padding(o, &mut mask, &m, (b, keys), q.dtype())?;
+    }
+    if let Some(bias) = o.opt(5) {
+        mask.add(o.cx, &bias)?;
+    }
+    if o.flag("unidirectional", false)? {
+        causal(o.cx, &mut mask, s, keys)?;
+    }
+    let y = attend(o, &h, &mask, 0.0)?;
+    Ok(vec![y, h.k, h.v])
+}
+
+/// Attention of a decoder with a cache whose length differs by batch: `seqlens_k` is one less than what is valid after this step.
+fn group_query(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (heads, kv) = (o.size(o.int("num_heads", 0)?)?, o.size(o.int("kv_num_heads", 0)?)?);
+    let x = o.arg(0)?;
+    let [b, s, n] = *x.shape() else { return o.fail(format!("queries of {:?}", x.shape())) };
+    for (i, what) in [(11, "head sinks"), (12, "scaled caches"), (13, "scaled caches")] {
+        if o.opt(i).is_some() {
+            return o.lacks(what);
+        }
+    }
+    if o.flag("smooth_softmax", false)? {
+        return o.lacks("smooth_softmax");
+    }
+    if heads == 0 || kv == 0 {
+        return o.fail("num_heads or kv_num_heads is missing");
+    }
+    let mut h = match (o.opt(1), o.opt(2)) {
+        (Some(k), Some(v)) => {
+            Heads { q: split_heads(o, &x, heads)?, k: split_heads(o, &k, kv)?, v: split_heads(o, &v, kv)? }
+        }
+        _ => {
+            let all = split_heads(o, &x, heads + 2 * kv)?;
+            let part = |from: usize, n: usize| o.cx.narrow(&all, 1, from, n);
+            Heads { q: part(0, heads)?, k: part(heads, kv)?, v: part(heads + kv, kv)? }
+        }
+    };
+    let size = h.q.shape()[3];
+    if n == 0 || size == 0 {
+        return o.fail("empty heads");
+    }
+    let total = o.size(o.known_ints(6)?.first().copied().unwrap_or(0))?;
+    let lens = o.arg(5)?;
+    let lens = o.cx.reshape(&o.cx.cast(&lens, DType::I64)?, &[lens.len(), 1, 1, 1])?;
+    // how many keys came before; a first step has none, even if its rows are padded
+    let before = if total <= s {
+        o.cx.full(DType::I64, &[1, 1, 1, 1], Scalar::Int(0))?
+    } else {
+        o.cx.with(Bin::Sub, &lens, s as f64 - 1.0)?
+    };
+    if o.flag("do_rotary", false)? {
+        let at = match o.opt(9) {
+            Some(at) => at,
+            None => {
+                let first = o.cx.reshape(&before, &[before.len(), 1])?;
+                let run = o.cx.add(&steps(o.cx, s, 1, 2)?, &first)?;
+                o.cx.expand(&run, &[b, s])?
+            }
+        };
+        let (cos, sin) = (o.cx.gather(&o.arg(7)?, &at, 0)?, o.cx.gather(&o.arg(8)?, &at, 0)?);
+        let interleaved = o.flag("rotary_interleaved", false)?;
+        for x in [&mut h.q, &mut h.k] {
+            let wide = o.cx.permute(x, &[0, 2, 1, 3])?;
+            *x = o.cx.permute(&rotate(o.cx, &wide, &cos, &sin, interleaved)?, &[0, 2, 1, 3])?;
+        }
+    }
+    if let (Some(k), Some(v)) = (o.opt(3), o.opt(4)) {
+        h.k = cached(o, &k, &h.k, &before, total)?;
+        h.v = cached(o, &v, &h.v, &before, total)?;
+    }
+    let window = o.int("local_window_size", -1)?;
+    let mut mask = Mask::default();
+    let left = if window > 0 { window - 1 } else { -1 };
+    mask.positions(o.cx, (s, h.k.shape()[2]), &before, (left, 0))?;
+    if let Some(bias) = o.opt(10) {
+        mask.add(o.cx, &bias)?;
+    }
+    let y = attend(o, &h, &mask, o.float("softcap", 0.0)?)?;
+    Ok(vec![y, h.k, h.v])
+}
+
+/// A cache with new rows after the valid ones of each batch.
+fn cached(o: &Op<'_, '_>, past: &Value, new: &Value, before: &Value, total: usize) -> Result<Value> {
+    let cx = &o.cx;
+    if past.rank() != 4 || (0..4).any(|a| a != 2 && past.shape()[a] != new.shape()[a]) {
+        return o.fail(format!("a cache of {:?} for {:?}", past.shape(), new.shape()));
+    }
+    let (old, more) = (past.shape()[2], new.shape()[2]);
+    if old == 0 {
+        return Ok(new.clone());
+    }
+    let n = old.max(total);
+    let mut after = [0; 4];
+    after[2] = n - old;
+    let past = cx.pad(past, &[0; 4], &after, Scalar::from_f64(0.0, past.dtype()))?;
+    let from = cx.sub(&steps(cx, n, 2, 4)?, before)?;
+    let fresh = at_most(cx, &cx.scalar_like(&from, 0.0), &from)?;
+    let fresh = cx.binary(Bin::And, &fresh, &cx.binary(Bin::Lt, &from, &cx.scalar_like(&from, more as f64))?)?;
+    let index = cx.expand(&cx.clamp(&from, 0.0, more as f64 - 1.0)?, past.shape())?;
+    cx.select(&fresh, &cx.gather_elements(new, &index, 2)?, &past)
+}
+
+/// The activation of a fused operator, by name.
+pub(super) fn activation(o: &Op<'_, '_>, x: &Value, name: &str, params: &[f32]) -> Result<Value> {
+    let cx = &o.cx;
+    let p = |i: usize, default: f64| params.get(i).map_or(default, |&v| f64::from(v));
+    match name {
+        "" => Ok(x.clone()),
+        "Relu" => cx.with(Bin::Max, x, 0.0),
+        "Tanh" => cx.unary(Un::Tanh, x),
+        "Sigmoid" => cx.unary(Un::Sigmoid, x),
+        "LeakyRelu" => super::elementwise::leaky(cx, x, &cx.scalar_like(x, p(0, 0.01))),
+        "Clip" => cx.clamp(x, p(0, f64::MIN), p(1, f64::MAX)),
+        "HardSigmoid" => super::elementwise::hard_sigmoid(cx, x, p(0, 0.2), p(1, 0.5)),
+        other => o.lacks(format!("the activation `{other}`")),
+    }
+}

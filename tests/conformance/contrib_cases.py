@@ -1,0 +1,118 @@
+"""Writes small cases of `com.microsoft` operators in the format of `onnx_cases.py`, with onnxruntime's results: `contrib_cases.py OUT.zip`."""
+import sys, zipfile
+
+import numpy as np
+import onnxruntime as ort
+from onnx import helper, numpy_helper
+
+rng = np.random.default_rng(7)
+WHEN = (1980, 1, 1, 0, 0, 0)
+f32 = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+u8 = lambda *shape: rng.integers(0, 256, shape).astype(np.uint8)
+i8 = lambda *shape: rng.integers(-128, 128, shape).astype(np.int8)
+CASES = []
+
+
+def case(name, op, inputs, outputs=1, domain="com.microsoft", tolerance=(1e-3, 2e-5), **attributes):
+    """`inputs` in the operator's order, None where one is left out; a tuple marks a constant."""
+    names, feeds, constants = [], {}, []
+    for i, v in enumerate(inputs):
+        if v is None:
+            names.append("")
+            continue
+        names.append(f"x{i}")
+        if isinstance(v, tuple):
+            constants.append(numpy_helper.from_array(v[0], f"x{i}"))
+        else:
+            feeds[f"x{i}"] = v
+    outs = [f"y{i}" for i in range(outputs)] if isinstance(outputs, int) else outputs
+    node = helper.make_node(op, names, outs, domain=domain, **attributes)
+    info = lambda n, v: helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+    wanted = [o for o in outs if o]
+    graph = helper.make_graph([node], name, [info(n, v) for n, v in feeds.items()], [helper.make_empty_tensor_value_info(o) for o in wanted], constants)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    results = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feeds)
+    CASES.append((name, model, feeds, dict(zip(wanted, results)), tolerance))
+
+
+def main():
+    b, s, h, n = 2, 5, 4, 32
+    x, w = f32(b, s, n), f32(n, 3 * n) / 4
+    case("attention", "Attention", [x, (w,), (f32(3 * n),)], num_heads=h)
+    case("attention_lengths", "Attention", [x, (w,), (f32(3 * n),), np.array([5, 3], np.int32)], num_heads=h)
+    mask = np.array([[1] * 5, [1] * 3 + [0] * 2], np.int32)
+    case("attention_mask", "Attention", [x, (w,), (f32(3 * n),), mask], num_heads=h)
+    case("attention_causal_past", "Attention", [x, (w,), (f32(3 * n),), None, f32(2, b, h, 3, n // h)], 2, num_heads=h, unidirectional=1)
+    case("attention_bias", "Attention", [x, (w,), (f32(3 * n),), None, None, f32(b, h, s, s)], num_heads=h, scale=0.2)
+    case("mha", "MultiHeadAttention", [x, f32(b, 6, n), f32(b, 6, n)], num_heads=h)
+    case("mha_bias_mask", "MultiHeadAttention", [x, f32(b, s, n), f32(b, s, n), (f32(3 * n),), mask], num_heads=h)
+    case("mha_rel", "MultiHeadAttention", [x, f32(b, s, n), f32(b, s, n), None, None, f32(1, h, s, s)], num_heads=h)
+    case("mha_causal", "MultiHeadAttention", [x, f32(b, s, n), f32(b, s, n)], num_heads=h, unidirectional=1)
+    case("mha_cache", "MultiHeadAttention", [f32(b, 1, n), f32(b, 1, n), f32(b, 1, n), None, None, None, f32(b, h, 3, 8), f32(b, h, 3, 8)], 3, num_heads=h)
+    cos, sin = np.cos(f32(16, 4)), np.sin(f32(16, 4))
+    wide_cos, wide_sin = np.cos(f32(16, 8)), np.sin(f32(16, 8))
+    past = lambda n: [f32(b, 2, n, 16), f32(b, 2, n, 16)]
+    gqa = dict(num_heads=h, kv_num_heads=2)
+    lens = lambda *v: np.array(v, np.int32)
+    total = lambda v: (np.array(v, np.int32),)
+    case("gqa_prompt", "GroupQueryAttention", [f32(b, s, 64), f32(b, s, 32), f32(b, s, 32), *past(0), lens(4, 4), total(5)], 3, **gqa)
+    case("gqa_rotary", "GroupQueryAttention", [f32(b, s, 64), f32(b, s, 32), f32(b, s, 32), *past(0), lens(4, 4), total(5), (wide_cos,), (wide_sin,)], 3, do_rotary=1, **gqa)
+    one = [f32(b, 1, 64), f32(b, 1, 32), f32(b, 1, 32)]
+    case("gqa_step", "GroupQueryAttention", [*one, *past(6), lens(6, 6), total(7), (wide_cos,), (wide_sin,)], 3, do_rotary=1, **gqa)
+    case("gqa_interleaved", "GroupQueryAttention", [*one, *past(6), lens(6, 6), total(7), (wide_cos,), (wide_sin,)], 3, do_rotary=1, rotary_interleaved=1, **gqa)
+    case("gqa_window", "GroupQueryAttention", [*one, *past(6), lens(6, 6), total(7)], 3, local_window_size=3, **gqa)
+    case("gqa_softcap", "GroupQueryAttention", [*one, *past(6), lens(6, 6), total(7)], 3, softcap=2.0, **gqa)
+    case("gqa_packed", "GroupQueryAttention", [f32(b, s, 128), None, None, *past(0), lens(4, 4), total(5), (wide_cos,), (wide_sin,)], 3, do_rotary=1, **gqa)
+    ids = np.array([[0, 1, 2, 3, 4], [3, 4, 5, 6, 7]], np.int64)
+    case("rotary", "RotaryEmbedding", [x, ids, (cos,), (sin,)])
+    case("rotary_4d", "RotaryEmbedding", [f32(b, h, s, 8), np.array([2], np.int64), (cos,), (sin,)], interleaved=1)
+    gamma, beta, bias = (f32(n),), (f32(n),), (f32(n),)
+    case("skip_norm", "SkipLayerNormalization", [x, f32(b, s, n), gamma, beta, bias], ["y0", "", "", "y3"], epsilon=1e-5)
+    case("skip_norm_plain", "SkipLayerNormalization", [x, f32(b, s, n), gamma])
+    case("skip_rms", "SkipSimplifiedLayerNormalization", [x, f32(b, s, n), gamma], ["y0", "", "", "y3"], epsilon=1e-5)
+    case("rms", "SimplifiedLayerNormalization", [x, gamma], domain="", axis=-1, epsilon=1e-5)
+    tables = [(f32(20, n),), (f32(10, n),), (f32(2, n),)]
+    words = rng.integers(0, 20, (b, s)).astype(np.int32)
+    kinds = rng.integers(0, 2, (b, s)).astype(np.int32)
+    case("embed", "EmbedLayerNormalization", [words, kinds, *tables, gamma, beta, mask], 2)
+    case("embed_plain", "EmbedLayerNormalization", [words, None, tables[0], tables[1], None, gamma, beta], 2)
+    case("gelu", "Gelu", [x])
+    case("bias_gelu", "BiasGelu", [x, bias])
+    case("fast_gelu", "FastGelu", [x, bias])
+    case("quick_gelu", "QuickGelu", [x], alpha=1.5)
+    case("fused_matmul", "FusedMatMul", [f32(2, 6, 4), f32(2, 3, 6)], transA=1, transB=1, alpha=0.5)
+    case("fused_conv", "FusedConv", [f32(1, 3, 8, 8), (f32(4, 3, 3, 3),), (f32(4),), f32(1, 4, 6, 6)], activation="Relu", tolerance=(1e-3, 1e-4))
+    case("fused_conv_clip", "FusedConv", [f32(1, 3, 8, 8), (f32(4, 3, 3, 3),)], activation="Clip", activation_params=[-1.0, 2.0], tolerance=(1e-3, 1e-4))
+    for bits in (4, 8):
+        k, m, block = 40, 6, 16
+        blob = lambda rows: u8(m, rows, block * bits // 8)
+        scales = (np.abs(f32(m * 3)) / 8,)
+        case(f"nbits_{bits}", "MatMulNBits", [f32(2, 3, k), (blob(3),), scales], K=k, N=m, bits=bits, block_size=block, tolerance=(1e-3, 1e-3))
+        zero = (u8(m * ((3 * bits + 7) // 8)),)
+        case(f"nbits_{bits}_zero", "MatMulNBits", [f32(3, k), (blob(3),), scales, zero], K=k, N=m, bits=bits, block_size=block, tolerance=(1e-3, 1e-3))
+    case("integer_to_float", "MatMulIntegerToFloat", [u8(3, 8), (i8(8, 5),), np.array(0.02, np.float32), (np.abs(f32(5)),), np.array(120, np.uint8), None, (f32(5),)])
+    case("dynamic_matmul", "DynamicQuantizeMatMul", [f32(3, 8), (i8(8, 5),), (np.array(0.03, np.float32),), None, (f32(5),)], tolerance=(1e-3, 1e-3))
+    q = lambda scale, zero, dtype=np.uint8: [np.array(scale, np.float32), np.array(zero, dtype)]
+    case("qlinear_add", "QLinearAdd", [u8(2, 9), *q(0.02, 100), u8(2, 9), *q(0.05, 130), *q(0.07, 120)])
+    case("qlinear_mul", "QLinearMul", [i8(2, 9), *q(0.02, 3, np.int8), i8(9), *q(0.05, -7, np.int8), *q(0.07, 1, np.int8)])
+    case("qlinear_sigmoid", "QLinearSigmoid", [u8(4, 9), *q(0.05, 128), *q(1 / 256, 0)])
+    case("qlinear_leaky", "QLinearLeakyRelu", [u8(4, 9), *q(0.05, 128), *q(0.04, 30)], alpha=0.1)
+    case("qlinear_pool", "QLinearGlobalAveragePool", [u8(1, 3, 4, 4), *q(0.05, 128), *q(0.02, 120)])
+    case("qlinear_concat", "QLinearConcat", [*q(0.06, 110), u8(2, 3), *q(0.05, 128), u8(2, 4), *q(0.02, 120)], axis=1)
+    case("quantize", "QuantizeLinear", [f32(3, 4), *q(0.02, 120)])
+    case("dequantize", "DequantizeLinear", [u8(3, 4), *q(0.02, 120)])
+    with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
+        put = lambda name, data: z.writestr(zipfile.ZipInfo(name, WHEN), data, zipfile.ZIP_DEFLATED)
+        for name, model, feeds, results, tolerance in CASES:
+            put(f"contrib/{name}/model.onnx", model.SerializeToString())
+            put(f"contrib/{name}/tolerance", f"{tolerance[0]} {tolerance[1]}")
+            for side, values in (("in", feeds), ("out", results)):
+                for i, (n_, v) in enumerate(values.items()):
+                    put(f"contrib/{name}/0/{side}_{i}.pb", numpy_helper.from_array(np.asarray(v), n_).SerializeToString())
+    print(len(CASES), "cases")
+
+
+main()
