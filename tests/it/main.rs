@@ -7,6 +7,7 @@ mod frontend;
 mod minilm;
 mod mnist;
 mod models;
+mod onnx_suite;
 mod random;
 mod samples;
 mod spec;

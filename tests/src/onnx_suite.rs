@@ -26,6 +26,9 @@ pub struct Case {
 const RANDOM: [&[u8]; 6] =
     [b"Bernoulli", b"RandomUniform", b"RandomUniformLike", b"RandomNormal", b"RandomNormalLike", b"Multinomial"];
 
+/// Cases whose expected values hold the rounding noise of an f32 transform where zero is right, and the noise to allow.
+const NOISE: [(&str, f64); 2] = [("node/test_dft_inverse", 1e-6), ("node/test_dft_inverse_opset19", 1e-6)];
+
 impl Case {
     /// Are the outputs random?
     pub fn is_random(&self) -> bool {
@@ -38,12 +41,14 @@ impl Case {
         if got.len() != want.len() {
             return Err(format!("{} outputs, not {}", got.len(), want.len()));
         }
+        let noise = NOISE.iter().find(|n| n.0 == self.name).map_or(0.0, |n| n.1);
+        let tolerance = (self.tolerance.0, self.tolerance.1.max(noise));
         for ((name, g), (_, w)) in got.iter().zip(want) {
             if (g.dtype, &g.shape) != (w.dtype, &w.shape) {
                 return Err(format!("`{name}` is {} {:?}, not {} {:?}", g.dtype, g.shape, w.dtype, w.shape));
             }
             if !self.is_random() {
-                close(g, w, self.tolerance).map_err(|e| format!("`{name}`{e}"))?;
+                close(g, w, tolerance).map_err(|e| format!("`{name}`{e}"))?;
             }
         }
         Ok(())

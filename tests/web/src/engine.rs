@@ -6,6 +6,7 @@ use gradloom_core::io::onnx::{Model, Runner};
 use gradloom_core::io::{HostTensor, npz};
 use gradloom_core::tensor::{Session, Tensor};
 use gradloom_core::{Error, Result};
+use gradloom_tests::onnx_suite::Case;
 use gradloom_web::signal::Signal;
 use js_sys::{Date, Function, Reflect};
 use std::fmt::Write as _;
@@ -121,6 +122,19 @@ impl Host {
             c.peak_bytes as f64 / 1e6
         );
         Ok(out)
+    }
+
+    /// Runs a case of the ONNX suite; nothing if its outputs are right, else what is wrong.
+    pub(crate) async fn case(&mut self, case: &Case) -> Result<Option<String>> {
+        let mut runner = Runner::new(Arc::new(Model::parse(case.model.clone())?), &Session::new());
+        for set in &case.sets {
+            let (inputs, want) = set.clone()?;
+            let inputs: Vec<(&str, HostTensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+            if let Err(what) = case.check(&self.run(&mut runner, &inputs).await?.0, &want) {
+                return Ok(Some(what));
+            }
+        }
+        Ok(None)
     }
 
     /// GFLOP/s of an n x n x n f32 matmul, the best of `repeat`.

@@ -7,6 +7,7 @@ mod engine;
 use engine::Host;
 use gradloom_core::render::wasm::Wasm;
 use gradloom_core::render::wgsl::WgslRenderer;
+use gradloom_tests::onnx_suite::{self, Case};
 use gradloom_tests::runner::{run_samples, run_samples_async};
 use gradloom_web::signal::Signal;
 use gradloom_web::wasm_device::WasmDevice;
@@ -76,5 +77,31 @@ impl TestEngine {
     /// GFLOP/s of a square matmul.
     pub async fn matmul(&mut self, n: u32, repeat: u32) -> Result<f64, JsError> {
         self.0.matmul(n as usize, repeat).await.map_err(js)
+    }
+}
+
+/// Cases of the ONNX backend suite, each on a fresh WASM device.
+#[wasm_bindgen]
+pub struct OnnxSuite(Vec<Case>);
+
+#[wasm_bindgen]
+impl OnnxSuite {
+    /// Reads the cases of a zip file.
+    #[wasm_bindgen(constructor)]
+    pub fn new(file: &[u8]) -> Result<OnnxSuite, JsError> {
+        onnx_suite::read(file).map(OnnxSuite).map_err(js)
+    }
+
+    /// The names of all cases.
+    pub fn names(&self) -> Vec<String> {
+        self.0.iter().map(|c| c.name.clone()).collect()
+    }
+
+    /// Runs a case: nothing if it passes, else what is wrong. A refusal is an error.
+    pub async fn run(&self, i: usize) -> Result<Option<String>, JsError> {
+        let device = wasm(&Array::new())?;
+        let signal: Signal = device.signal();
+        let case = self.0.get(i).ok_or_else(|| JsError::new("there is no such case"))?;
+        Host::new(Box::new(device), signal).case(case).await.map_err(js)
     }
 }

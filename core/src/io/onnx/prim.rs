@@ -289,6 +289,11 @@ impl Cx<'_> {
         lazy::cumsum(&self.lazy(v)?, axis).map(Value::lazy)
     }
 
+    /// Product of all elements up to each.
+    pub(super) fn cumprod(&self, v: &Value, axis: usize) -> Result<Value> {
+        self.lazy(v)?.cumprod(axis as i64)?.cast(v.dtype()).map(Value::lazy)
+    }
+
     pub(super) fn top_k(&self, v: &Value, axis: usize, k: usize, largest: bool) -> Result<(Value, Value)> {
         if let Some(t) = self.fold(&[v], v.len()) {
             let (a, b) = host::top_k(&t[0], axis, k, largest);

@@ -3,7 +3,9 @@
 
 use super::super::host::{Bin, Red, Un};
 use super::super::value::{Cx, Value};
-use super::attention::{Mask, at_most, join_heads, probabilities, rotary_op, rotate, soft_cap, split_heads, spread_heads, steps};
+use super::attention::{
+    Mask, at_most, join_heads, probabilities, rotary_op, rotate, soft_cap, split_heads, spread_heads, steps,
+};
 use super::elementwise::{gelu_erf, gelu_tanh, one};
 use super::norm::{normalized, scaled_by_rms};
 use super::{Op, OpDef};
@@ -113,11 +115,8 @@ fn add_padding(o: &Op<'_, '_>, mask: &mut Mask, m: &Value, (batch, keys): (usize
         _ => return o.lacks(format!("a mask of shape {:?}", m.shape())),
     };
     let m4 = cx.reshape(&cx.cast(m, DType::I64)?, &shape)?;
-    let seen = if m.rank() == 1 {
-        cx.binary(Bin::Lt, &steps(cx, keys, 3, 4)?, &m4)?
-    } else {
-        cx.cast(&m4, DType::Bool)?
-    };
+    let seen =
+        if m.rank() == 1 { cx.binary(Bin::Lt, &steps(cx, keys, 3, 4)?, &m4)? } else { cx.cast(&m4, DType::Bool)? };
     let hidden = o.float("mask_filter_value", -10000.0)?;
     mask.add(cx, &cx.select(&seen, &cx.scalar(dtype, 0.0), &cx.scalar(dtype, hidden))?)
 }

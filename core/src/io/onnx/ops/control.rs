@@ -1,4 +1,4 @@
-//! If and Loop.
+//! If, Loop and Scan.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
 
-pub(super) static OPS: &[OpDef] = &[op("If", 0, if_), op("Loop", 3, loop_)];
+pub(super) static OPS: &[OpDef] = &[op("If", 0, if_), op("Loop", 3, loop_), op("Scan", 0, scan)];
 
 fn run(o: &mut Op<'_, '_>, graph: &GraphProto, values: BTreeMap<String, Value>) -> Result<Vec<Value>> {
     run_graph(o.cx, graph, o.scope, values, o.depth, o.opset)
@@ -102,4 +102,101 @@ fn loop_(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         state.push(o.cx.concat(&list, 0)?);
     }
     Ok(state)
+}
+
+/// Unrolls a scan: one turn for each slice of its inputs.
+fn scan(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let node = o.node;
+    let body = node.attributes.iter().find_map(|a| match &a.value {
+        super::AttrValue::Graph(g) if a.name == "body" => Some(&**g),
+        _ => None,
+    });
+    let Some(body) = body else { return o.fail("the body is missing") };
+    // operator set 8 has a batch axis and lengths
+    if o.opset < 9 {
+        return scan_batches(o, body);
+    }
+    let args = (0..o.args.len()).map(|i| o.arg(i)).collect::<Result<Vec<_>>>()?;
+    scan_once(o, body, args)
+}
+
+/// Each batch on its own, then stacked.
+fn scan_batches(o: &mut Op<'_, '_>, body: &GraphProto) -> Result<Vec<Value>> {
+    if o.opt(0).is_some() {
+        return o.lacks("sequence lengths");
+    }
+    let args = (1..o.args.len()).map(|i| o.arg(i)).collect::<Result<Vec<_>>>()?;
+    let batch = args.first().and_then(|a| a.shape().first().copied()).unwrap_or(0);
+    if batch == 0 || args.iter().any(|a| a.shape().first() != Some(&batch)) {
+        return o.fail("the inputs differ in batches");
+    }
+    let mut out: Vec<Vec<Value>> = Vec::new();
+    for b in 0..batch {
+        let one =
+            args.iter().map(|a| o.cx.reshape(&o.cx.narrow(a, 0, b, 1)?, &a.shape()[1..])).collect::<Result<_>>()?;
+        for (i, v) in scan_once(o, body, one)?.into_iter().enumerate() {
+            let wide = o.cx.reshape(&v, &[&[1], v.shape()].concat())?;
+            if b == 0 {
+                out.push(Vec::new());
+            }
+            out[i].push(wide);
+        }
+    }
+    out.iter().map(|parts| o.cx.concat(parts, 0)).collect()
+}
+
+fn scan_once(o: &mut Op<'_, '_>, body: &GraphProto, mut args: Vec<Value>) -> Result<Vec<Value>> {
+    let scans = o.size(o.int("num_scan_inputs", 0)?)?;
+    let Some(states) = args.len().checked_sub(scans).filter(|_| scans > 0) else {
+        return o.fail(format!("{scans} of {} inputs are scanned", args.len()));
+    };
+    if body.inputs.len() != args.len() || body.outputs.len() < states {
+        return o.fail("the body's inputs and outputs do not fit");
+    }
+    let inputs = args.split_off(states);
+    let results = body.outputs.len() - states;
+    let list = |name: &str, n: usize| -> Result<Vec<i64>> {
+        let old = if name == "scan_input_directions" && o.has("directions") { "directions" } else { name };
+        let v = o.ints_opt(old)?.unwrap_or_else(|| vec![0; n]);
+        if v.len() == n { Ok(v) } else { o.fail(format!("`{name}` has {} numbers for {n}", v.len())) }
+    };
+    let (in_axes, in_back) = (list("scan_input_axes", scans)?, list("scan_input_directions", scans)?);
+    let (out_axes, out_back) = (list("scan_output_axes", results)?, list("scan_output_directions", results)?);
+    let axes = inputs.iter().zip(&in_axes).map(|(v, &a)| o.axis(a, v.rank())).collect::<Result<Vec<_>>>()?;
+    let turns = inputs[0].shape()[axes[0]];
+    if inputs.iter().zip(&axes).any(|(v, &a)| v.shape()[a] != turns) {
+        return o.fail("the scanned inputs differ in length");
+    }
+    let mut found: Vec<Vec<Value>> = vec![Vec::new(); results];
+    for i in 0..turns {
+        o.cx.step()?;
+        let mut values = args;
+        for ((v, &a), &back) in inputs.iter().zip(&axes).zip(&in_back) {
+            let mut shape = v.shape().to_vec();
+            shape.remove(a);
+            let at = if back != 0 { turns - 1 - i } else { i };
+            values.push(o.cx.reshape(&o.cx.narrow(v, a, at, 1)?, &shape)?);
+        }
+        let named = body.inputs.iter().map(|i| i.name.clone()).zip(values).collect();
+        let mut out = run(o, body, named)?;
+        for (list, v) in found.iter_mut().zip(out.split_off(states)) {
+            list.push(v);
+        }
+        args = out;
+    }
+    for (mut list, (&axis, &back)) in found.into_iter().zip(out_axes.iter().zip(&out_back)) {
+        let Some(first) = list.first() else { return o.lacks("a scan output of no turns") };
+        let axis = o.axis(axis, first.rank() + 1)?;
+        if back != 0 {
+            list.reverse();
+        }
+        let wide = |v: &Value| {
+            let mut shape = v.shape().to_vec();
+            shape.insert(axis, 1);
+            o.cx.reshape(v, &shape)
+        };
+        let parts = list.iter().map(wide).collect::<Result<Vec<_>>>()?;
+        args.push(o.cx.concat(&parts, axis)?);
+    }
+    Ok(args)
 }

@@ -13,7 +13,9 @@ mod quant;
 mod reduce;
 mod resize;
 mod rnn;
+mod sample;
 mod shape;
+mod signal;
 
 use super::build::Scope;
 use super::check::describe;
@@ -40,7 +42,7 @@ const fn op(name: &'static str, known: u32, build: Build) -> OpDef {
 }
 
 /// The operators of one file each.
-static TABLES: [&[OpDef]; 14] = [
+static TABLES: [&[OpDef]; 16] = [
     elementwise::OPS,
     shape::OPS,
     index::OPS,
@@ -54,6 +56,8 @@ static TABLES: [&[OpDef]; 14] = [
     attention::OPS,
     cast::OPS,
     contrib::OPS,
+    sample::OPS,
+    signal::OPS,
     loss::OPS,
 ];
 

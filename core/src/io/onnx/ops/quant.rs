@@ -154,7 +154,6 @@ fn unpacked(cx: &Cx<'_>, bytes: &Value, bits: usize, shape: &[usize]) -> Result<
     cx.reshape(&cx.concat(&parts, 1)?, shape)
 }
 
-
 /// Which axis a vector of zero points or scales runs along.
 #[derive(Clone, Copy, PartialEq)]
 enum Side {

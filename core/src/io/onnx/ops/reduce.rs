@@ -5,7 +5,7 @@ use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::index::arg_best;
 use super::{Op, OpDef, op};
-use crate::dtype::DType;
+use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 
 pub(super) static OPS: &[OpDef] = &[
@@ -21,7 +21,8 @@ pub(super) static OPS: &[OpDef] = &[
     op("ReduceLogSumExp", 2, |o| reduce(o, log_sum_exp)),
     op("ArgMax", 0, |o| arg_best(o, true)),
     op("ArgMin", 0, |o| arg_best(o, false)),
-    op("CumSum", 2, cumsum),
+    op("CumSum", 2, |o| cumulate(o, 0.0, |cx, x, a| cx.cumsum(x, a))),
+    op("CumProd", 2, |o| cumulate(o, 1.0, |cx, x, a| cx.cumprod(x, a))),
     op("Softmax", 0, |o| soft(o, false)),
     op("LogSoftmax", 0, |o| soft(o, true)),
     op("Hardmax", 0, hardmax),
@@ -65,15 +66,19 @@ fn log_sum_exp(cx: &Cx<'_>, x: &Value, axes: &[usize], keep: bool) -> Result<Val
     cx.reshape(&out, &shape)
 }
 
-fn cumsum(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+/// Everything up to each element; exclusive: everything before it, and `first` where there is nothing.
+fn cumulate(o: &mut Op<'_, '_>, first: f64, f: fn(&Cx<'_>, &Value, usize) -> Result<Value>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     let axis = o.known_ints(1)?.first().copied().unwrap_or(0);
     let axis = o.axis(axis, x.rank())?;
     let reverse = o.flag("reverse", false)?;
     let from = if reverse { o.cx.flip(&x, axis)? } else { x.clone() };
-    let mut y = o.cx.cumsum(&from, axis)?;
-    if o.flag("exclusive", false)? {
-        y = o.cx.sub(&y, &from)?;
+    let mut y = f(o.cx, &from, axis)?;
+    if o.flag("exclusive", false)? && x.len() > 0 {
+        let mut before = vec![0; x.rank()];
+        before[axis] = 1;
+        let kept = o.cx.narrow(&y, axis, 0, x.shape()[axis] - 1)?;
+        y = o.cx.pad(&kept, &before, &vec![0; x.rank()], Scalar::from_f64(first, x.dtype()))?;
     }
     one(if reverse { o.cx.flip(&y, axis) } else { Ok(y) })
 }
