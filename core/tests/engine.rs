@@ -262,3 +262,42 @@ fn padded_axes_are_gated() {
         }
     }
 }
+
+#[test]
+fn states_of_an_optimiser_may_be_assigned_in_any_order() {
+    // both new values read both old ones; the shared part is no kernel of its own
+    for first in [true, false] {
+        let s = Session::new();
+        let mut e = Engine::new(Box::new(EvalDevice::default()));
+        let new = |d: &[f32]| Tensor::new(&s, d, &[d.len()]).unwrap().to_storage().unwrap();
+        let (p, v, g) = (new(&[1.0, -2.0, 0.5]), new(&[0.0, 1.0, 2.0]), new(&[2.0, -2.0, 4.0]));
+        run(&mut e, &s, &[&p, &v, &g]);
+        let next_v = v.mul(0.5).unwrap().add(&g.add(&p.mul(0.25).unwrap()).unwrap()).unwrap();
+        let next_p = p.sub(&next_v.mul(0.5).unwrap()).unwrap();
+        if first {
+            p.assign(&next_p).unwrap();
+            v.assign(&next_v).unwrap();
+        } else {
+            v.assign(&next_v).unwrap();
+            p.assign(&next_p).unwrap();
+        }
+        drop((next_p, next_v));
+        run(&mut e, &s, &[&p, &v]);
+        assert_eq!(values(&mut e, &v), [2.25, -2.0, 5.125], "{first}");
+        assert_eq!(values(&mut e, &p), [-0.125, -1.0, -2.0625], "{first}");
+    }
+}
+
+#[test]
+fn a_value_may_read_a_storage_before_and_after_an_assign() {
+    let s = Session::new();
+    let mut e = Engine::new(Box::new(EvalDevice::default()));
+    let p = Tensor::new(&s, &[1.0f32, 2.0, 3.0], &[3]).unwrap().to_storage().unwrap();
+    run(&mut e, &s, &[&p]);
+    let old = p.mul(10.0).unwrap();
+    p.assign(&p.add(1.0).unwrap()).unwrap();
+    let both = old.add(&p).unwrap();
+    run(&mut e, &s, &[&both, &p]);
+    assert_eq!(values(&mut e, &both), [12.0, 23.0, 34.0]);
+    assert_eq!(values(&mut e, &p), [2.0, 3.0, 4.0]);
+}

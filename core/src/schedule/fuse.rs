@@ -92,10 +92,11 @@ const FACTOR: u8 = 16;
 /// Read in several contexts.
 const SHARED: u8 = 16;
 
-/// Chooses the cuts for computing `roots`.
-pub fn choose(g: &Graph, roots: &[UOp], t: &Target) -> Cuts {
+/// Chooses the cuts for computing `roots`. The values of the Stores in `knots` are computed before anything is stored.
+pub fn choose(g: &Graph, roots: &[UOp], knots: &[UOp], t: &Target) -> Cuts {
     let nodes = g.reachable(roots);
-    let forced = forced_cuts(g, roots, &nodes);
+    let mut forced = forced_cuts(g, roots, &nodes);
+    knots.iter().for_each(|&u| forced[g.src_at(u, 1).0 as usize] = true);
     let (mut cut, flags) = candidates(g, &nodes, &forced);
     settle(g, &nodes, &forced, &mut cut, &flags, t.max_buffers.saturating_sub(1).max(2));
     let mut cuts = Cuts { cut, forced, rows: FxHashMap::default() };

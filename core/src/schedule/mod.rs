@@ -15,7 +15,7 @@ pub mod share;
 
 use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
-use crate::{DType, Result};
+use crate::{DType, Error, Result};
 
 /// A kernel graph: `Sink(Store(Index(Param 0, ..), value), ..)` over open ranges of kind Loop.
 #[derive(Clone)]
@@ -80,9 +80,20 @@ pub struct Schedule {
 /// Schedules the computation of `roots`, each to a whole buffer. `Store` roots (assigns) write in place.
 pub fn schedule(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Result<Schedule> {
     let (g, roots) = early::simplify(g, roots);
-    let cuts = fuse::choose(&g, &roots, t);
-    let mut buffers = external_buffers(&g, &roots, n_params);
-    let kernels = lower::kernels(&g, &roots, &cuts, &mut buffers, t)?;
+    let mut knots = Vec::new();
+    let (cuts, buffers, kernels) = loop {
+        let cuts = fuse::choose(&g, &roots, &knots, t);
+        let mut buffers = external_buffers(&g, &roots, n_params);
+        let kernels = lower::kernels(&g, &roots, &cuts, &mut buffers, t)?;
+        let found = order::knots(&kernels);
+        if found.is_empty() {
+            break (cuts, buffers, kernels);
+        }
+        if found.iter().any(|k| knots.contains(k)) {
+            return Err(Error::Internal("kernels wait for each other".into()));
+        }
+        knots.extend(found);
+    };
     let mut kernels = order::order(outputs::merge(kernels, t));
     share::share(&mut kernels);
     let roots = roots.iter().map(|&r| cuts.buffer_of(&g, r, &buffers)).collect();

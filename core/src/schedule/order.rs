@@ -1,6 +1,7 @@
 //! Execution order: a kernel runs after those that make what it reads, and before those that overwrite it.
 
 use super::Kernel;
+use crate::uop::UOp;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -10,6 +11,8 @@ pub type State = (usize, u32);
 
 /// A kernel with what orders it.
 pub struct Pending {
+    /// The node it computes; a Store for an assign.
+    pub node: UOp,
     /// The kernel.
     pub kernel: Kernel,
     /// States read.
@@ -47,6 +50,46 @@ pub fn edges(pending: &[Pending]) -> Vec<BTreeSet<usize>> {
         set.remove(&i);
     }
     then
+}
+
+/// Assigns that cannot run as they are, because each reads what another one of them overwrites: with the values of these
+/// computed into memory of their own first, the others are in no circle.
+pub fn knots(pending: &[Pending]) -> Vec<UOp> {
+    let then = edges(pending);
+    let mut before: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); pending.len()];
+    for (i, set) in then.iter().enumerate() {
+        for &j in set {
+            before[j].insert(i);
+        }
+    }
+    let mut ready: Vec<usize> = (0..pending.len()).filter(|&i| before[i].is_empty()).collect();
+    let mut left: BTreeSet<usize> = (0..pending.len()).filter(|&i| !before[i].is_empty()).collect();
+    let mut found = Vec::new();
+    loop {
+        while let Some(i) = ready.pop() {
+            for &j in &then[i] {
+                if before[j].remove(&i) && before[j].is_empty() && left.remove(&j) {
+                    ready.push(j);
+                }
+            }
+        }
+        // back from any that still waits, until one comes twice: that one is in a circle, and a circle has an assign
+        let Some(&first) = left.first() else { return found };
+        let mut path = vec![first];
+        let circle = loop {
+            let waits_for = before[path[path.len() - 1]].iter().copied().find(|i| left.contains(i));
+            let Some(next) = waits_for else { return found };
+            if let Some(at) = path.iter().position(|&p| p == next) {
+                break &path[at..];
+            }
+            path.push(next);
+        };
+        let assigns = |i: usize| pending[i].writes.iter().any(|w| w.1 > 0);
+        let Some(&i) = circle.iter().find(|&&i| assigns(i)) else { return found };
+        found.push(pending[i].node);
+        left.remove(&i);
+        ready.push(i);
+    }
 }
 
 /// Sorts kernels topologically, keeping the given order among independent ones.

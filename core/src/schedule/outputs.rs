@@ -151,13 +151,19 @@ fn joined(a: &Pending, b: &Pending, t: &Target) -> Option<Pending> {
     // a buffer that is no longer read has no parameter left
     let used: FxHashSet<usize> = clean.iter().filter_map(|u| param(&clean, u)).collect();
     if used.len() != args.len() {
-        return renumbered(clean, sink, args, &used, reads, writes);
+        return renumbered(a.node, clean, sink, args, &used, reads, writes);
     }
-    Some(Pending { kernel: Kernel { ast: Ast { g: clean, sink }, args, scalars: Vec::new() }, reads, writes })
+    Some(Pending {
+        node: a.node,
+        kernel: Kernel { ast: Ast { g: clean, sink }, args, scalars: Vec::new() },
+        reads,
+        writes,
+    })
 }
 
 /// Slots without gaps.
 fn renumbered(
+    node: UOp,
     g: Graph,
     sink: UOp,
     args: Vec<usize>,
@@ -175,7 +181,7 @@ fn renumbered(
         _ => None,
     })[0];
     let args = kept.into_iter().map(|i| args[i]).collect();
-    Some(Pending { kernel: Kernel { ast: Ast { g: out, sink }, args, scalars: Vec::new() }, reads, writes })
+    Some(Pending { node, kernel: Kernel { ast: Ast { g: out, sink }, args, scalars: Vec::new() }, reads, writes })
 }
 
 fn param(g: &Graph, u: UOp) -> Option<usize> {
