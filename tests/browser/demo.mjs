@@ -1,6 +1,6 @@
 // The built demo page in headless Chromium, driven as a person would: every demo on both devices with its results checked,
 // on a narrow screen, and without WebGPU.
-// usage: node tests/browser/demo.mjs [wasm] [webgpu] [narrow] [no-webgpu]
+// usage: node tests/browser/demo.mjs [wasm] [webgpu] [narrow] [media] [no-webgpu]
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { launch } from "../../scripts/lib/chromium.mjs";
@@ -122,6 +122,79 @@ async function speech({ page, status }) {
   return `${text} ${await page.textContent("#speech-timing")}`;
 }
 
+/** Drops a file on an element, as the browser would report it. */
+function drop(page, selector, name, type, bytes) {
+  return page.evaluate(([to, ...file]) => {
+    const [called, mime, data] = file;
+    const dataTransfer = new DataTransfer();
+    dataTransfer.items.add(new File([Uint8Array.from(data)], called, { type: mime }));
+    const target = document.querySelector(to);
+    const left = target.dispatchEvent(new DragEvent("dragover", { dataTransfer, bubbles: true, cancelable: true }));
+    const taken = target.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+    return [left, taken];
+  }, [selector, name, type, [...bytes]]);
+}
+
+/** Files that are dropped, the camera and the microphone, which Chromium plays the part of. */
+async function media(url) {
+  const flags = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"];
+  const browser = await launch({ flags });
+  try {
+    const opened = await open(browser, url, "?device=wasm");
+    const { page, status } = opened;
+    const dropped = await drop(page, "#file-drop", "dropped", "", readFileSync(join(root, "tests/fixtures/make_io.py")));
+    check(dropped.every((ours) => ours === false), "a dropped file is left to the browser, which would leave the page");
+    check(/Python/.test(await status(/^dropped: /)), "a dropped file is not looked at");
+
+    const before = await canvasPixels(page, "source");
+    const png = await page.evaluate(async () => {
+      const canvas = new OffscreenCanvas(64, 32);
+      const pen = canvas.getContext("2d");
+      pen.fillStyle = "#f00";
+      pen.fillRect(0, 0, 64, 32);
+      return [...new Uint8Array(await (await canvas.convertToBlob()).arrayBuffer())];
+    });
+    await drop(page, "#picture-drop", "red.png", "image/png", png);
+    await status(/^Painted\./);
+    const red = await canvasPixels(page, "source");
+    check(red.every((v, at) => (at % 3 === 0 ? v === 255 : v === 0)), "the dropped picture is not the one painted");
+    check(difference(before, red) > 10, "the dropped picture does not replace the sample");
+
+    await page.click("#camera");
+    const rate = await status(/^Camera: [\d.]+ frames/);
+    check(difference(red, await canvasPixels(page, "source")) > 10, "the camera's picture does not come");
+    await page.click("#stop");
+    await status(/^The camera is off/);
+
+    await page.click("#microphone");
+    await page.waitForFunction(() => /of [1-9][\d.]* s/.test(document.querySelector("#voice-text").textContent), null, { timeout: MINUTES });
+    const heard = await page.textContent("#voice-text");
+    check((await canvasPixels(page, "voice")).some((v) => v > 0), "the curve of speech is empty");
+    await page.click("#stop");
+    await status(/^The microphone is off/);
+    await page.close();
+    console.log(`demo: media: ${rate} ${heard}`);
+  } finally {
+    await browser.close();
+  }
+  const refusing = await launch();
+  try {
+    const context = await refusing.newContext({ permissions: [] });
+    const page = await context.newPage();
+    await page.goto(`${url}/?device=wasm`);
+    await page.waitForFunction(() => /^Ready: /.test(document.querySelector("#status").textContent));
+    for (const [button, words] of [["#camera", /camera/], ["#microphone", /microphone/]]) {
+      await page.click(button);
+      await page.waitForFunction(() => /failed|could not|not allowed|no /i.test(document.querySelector("#status").textContent), null, { timeout: 30_000 });
+      const text = await page.textContent("#status");
+      check(words.test(text), `a refused ${button} is told as: ${text}`);
+      await page.waitForFunction((id) => !document.querySelector(id).disabled, button);
+    }
+  } finally {
+    await refusing.close();
+  }
+}
+
 const painted = {};
 
 async function onDevice(browser, url, device) {
@@ -192,6 +265,7 @@ main(async () => {
       const apart = difference(painted.wasm, painted.webgpu);
       check(apart < 0.5, `the two devices paint differently: ${apart} of 255 on average`);
     }
+    if (chosen("media")) await media(server.url);
     if (chosen("no-webgpu")) await withoutWebGpu(server.url);
     console.log("demo: ok");
   } finally {

@@ -1,0 +1,47 @@
+// The programs in the READMEs run as they stand, with the names they leave open defined before them.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { model } from "../bench/browser/onnx.mjs";
+
+const root = new URL("../../", import.meta.url);
+// below tests/, where `gradloom` is the packed package
+const folder = new URL("../tmp/readme/", import.meta.url);
+
+/** A model as the READMEs assume one: `image` [1, 3, 224, 224] to `logits`, the means of the channels. */
+function logits() {
+  const nodes = [["GlobalAveragePool", ["image"], "mean"], ["Flatten", ["mean"], "logits"]];
+  return model({ image: { shape: [1, 3, 224, 224], dtype: "float32" } }, {}, nodes, [1, 3]);
+}
+
+const PRELUDE = `
+  import { Tensor as GivenTensor } from "gradloom";
+  const pixels = new Float32Array(3 * 224 * 224).map((_, at) => Math.floor(at / (224 * 224)) + 1);
+  const batches = [0, 1].map(() => ({ x: new GivenTensor(new Float32Array(4 * 784).fill(0.1), [4, 784]), y: new GivenTensor(Int32Array.of(1, 2, 3, 4)) }));
+`;
+
+function snippets(file) {
+  return [...readFileSync(new URL(file, root), "utf8").matchAll(/```ts\n([\s\S]*?)```/g)].map((found) => found[1]);
+}
+
+for (const file of ["README.md", "web/ts/README.md"]) {
+  snippets(file).forEach((source, at) => {
+    test(`${file}, program ${at + 1}`, () => {
+      rmSync(folder, { recursive: true, force: true });
+      mkdirSync(folder, { recursive: true });
+      writeFileSync(new URL("model.onnx", folder), logits());
+      // what a program found is printed where it has a name for it
+      const after = /const values = /.test(source) ? "\nconsole.log(values);" : "";
+      writeFileSync(new URL("program.mjs", folder), PRELUDE + source + after);
+      const text = execFileSync(process.execPath, ["program.mjs"], { cwd: fileURLToPath(folder), encoding: "utf8" });
+      if (source.includes("logits")) assert.match(text, /Float32Array\(3\) \[ 1, 2, 3 \]/);
+      else assert.ok(text.trim().split("\n").every((line) => Number(line) > 0 && Number(line) < 10), text);
+    });
+  });
+}
+
+test("both READMEs have programs", () => {
+  assert.ok(snippets("README.md").length >= 1 && snippets("web/ts/README.md").length >= 2);
+});
