@@ -8,6 +8,7 @@
 //! parsing (a tensor is a range of its file until somebody asks for its elements).
 
 pub(crate) mod bytes;
+pub mod gguf;
 pub mod json;
 pub mod npy;
 pub mod npz;

@@ -1,0 +1,267 @@
+//! Blocks of ggml's quantised types, decoded on the host: the reference for the graphs of [`super::graph`], and the way of
+//! types that need tables too large for a kernel.
+//!
+//! Each function reads one whole block of its type and writes all of the block's elements: lengths come from
+//! [`Kind`] and indices from masked bits, so nothing here depends on what a file says. Every product of a scale and a
+//! quant is exact in f32; the order of the others is that of ggml.
+
+use super::kinds::Kind;
+use half::{bf16, f16};
+
+/// The values of a 4-bit code of IQ4_NL and IQ4_XS.
+pub(super) const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+/// The values of a 4-bit float (e2m1), doubled.
+pub(super) const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// The code books of the IQ types, 2 or 4 bits a value; `tests/fixtures/make_gguf.py` writes them.
+static GRIDS: &[u8; 9216] = include_bytes!("grids.bin");
+const IQ2_XXS: usize = 0;
+const IQ2_XS: usize = 512;
+const IQ2_S: usize = 1536;
+const IQ1: usize = 3584;
+const IQ3_XXS: usize = 7680;
+const IQ3_S: usize = 8192;
+
+/// Elements of whole blocks. Nothing if the kind has plain elements that are no floats.
+pub(super) fn dequantize(kind: Kind, bytes: &[u8]) -> Vec<f32> {
+    let elems = kind.block_elems();
+    let mut out = vec![0f32; bytes.len() / kind.block_bytes() * elems];
+    for (b, y) in bytes.chunks_exact(kind.block_bytes()).zip(out.chunks_exact_mut(elems)) {
+        block(kind, b, y);
+    }
+    out
+}
+
+fn block(kind: Kind, b: &[u8], y: &mut [f32]) {
+    match kind {
+        Kind::F32 => y[0] = f32::from_le_bytes([b[0], b[1], b[2], b[3]]),
+        Kind::F16 => y[0] = half(b, 0),
+        Kind::BF16 => y[0] = bf16::from_le_bytes([b[0], b[1]]).to_f32(),
+        Kind::F64 | Kind::I8 | Kind::I16 | Kind::I32 | Kind::I64 => {}
+        Kind::Q4_0 => fill(y, |i| half(b, 0) * f32::from(nibble(&b[2..], i, 16) as i8 - 8)),
+        Kind::Q4_1 => fill(y, |i| half(b, 0) * f32::from(nibble(&b[4..], i, 16)) + half(b, 2)),
+        Kind::Q5_0 => fill(y, |i| {
+            let q = nibble(&b[6..], i, 16) | bit(&b[2..], i) << 4;
+            half(b, 0) * f32::from(q as i8 - 16)
+        }),
+        Kind::Q5_1 => fill(y, |i| {
+            let q = nibble(&b[8..], i, 16) | bit(&b[4..], i) << 4;
+            half(b, 0) * f32::from(q) + half(b, 2)
+        }),
+        Kind::Q8_0 => fill(y, |i| f32::from(b[2 + i] as i8) * half(b, 0)),
+        Kind::Q8_1 => fill(y, |i| f32::from(b[4 + i] as i8) * half(b, 0)),
+        Kind::Q8_K => {
+            let d = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+            fill(y, |i| d * f32::from(b[4 + i] as i8));
+        }
+        Kind::Q2_K => fill(y, |i| {
+            let (d, min, s) = (half(b, 80), half(b, 82), b[i / 16]);
+            let q = b[16 + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+            d * f32::from(s & 15) * f32::from(q) - min * f32::from(s >> 4)
+        }),
+        Kind::Q3_K => {
+            let scales = q3_scales(&b[96..]);
+            fill(y, |i| {
+                let low = b[32 + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+                let high = b[i % 32] >> (i / 32) & 1;
+                half(b, 108) * f32::from(scales[i / 16]) * f32::from(low as i8 - 4 * (1 - high as i8))
+            });
+        }
+        Kind::Q4_K => {
+            let (scales, mins) = q4_scales(&b[4..]);
+            fill(y, |i| {
+                let q = nibble(&b[16 + i / 64 * 32..], i % 64, 32);
+                half(b, 0) * f32::from(scales[i / 32]) * f32::from(q) - half(b, 2) * f32::from(mins[i / 32])
+            });
+        }
+        Kind::Q5_K => {
+            let (scales, mins) = q4_scales(&b[4..]);
+            fill(y, |i| {
+                let q = nibble(&b[48 + i / 64 * 32..], i % 64, 32) | (b[16 + i % 32] >> (i / 32) & 1) << 4;
+                half(b, 0) * f32::from(scales[i / 32]) * f32::from(q) - half(b, 2) * f32::from(mins[i / 32])
+            });
+        }
+        Kind::Q6_K => fill(y, |i| {
+            let low = nibble(&b[i / 128 * 64..], i % 128, 64);
+            let high = b[128 + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+            half(b, 208) * f32::from(b[192 + i / 16] as i8) * f32::from((low | high << 4) as i8 - 32)
+        }),
+        Kind::TQ1_0 => fill(y, |i| {
+            const POW: [u8; 5] = [1, 3, 9, 27, 81];
+            let q = match i {
+                0..160 => b[i % 32].wrapping_mul(POW[i / 32]),
+                160..240 => b[32 + i % 16].wrapping_mul(POW[(i - 160) / 16]),
+                _ => b[48 + i % 4].wrapping_mul(POW[(i - 240) / 4]),
+            };
+            half(b, 52) * (f32::from((u16::from(q) * 3) >> 8) - 1.0)
+        }),
+        Kind::TQ2_0 => fill(y, |i| {
+            let q = b[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+            half(b, 64) * (f32::from(q) - 1.0)
+        }),
+        Kind::IQ4_NL => fill(y, |i| half(b, 0) * code(&IQ4, nibble(&b[2..], i, 16))),
+        Kind::IQ4_XS => {
+            let scales = iq4_scales(b);
+            fill(y, |i| {
+                let q = nibble(&b[8 + i / 32 * 16..], i % 32, 16);
+                half(b, 0) * f32::from(scales[i / 32]) * code(&IQ4, q)
+            });
+        }
+        Kind::MXFP4 => {
+            let d = e8m0_half(b[0]).to_f32();
+            fill(y, |i| d * code(&E2M1, nibble(&b[1..], i, 16)));
+        }
+        Kind::NVFP4 => fill(y, |i| {
+            let g = i / 16;
+            e4m3_half(b[g]) * code(&E2M1, nibble(&b[4 + g * 8..], i % 16, 8))
+        }),
+        Kind::IQ2_XXS => fill(y, |i| {
+            let at = 2 + i / 32 * 8;
+            let s = word(b, at + 4);
+            let d = half(b, 0) * (0.5 + (s >> 28) as f32) * 0.25;
+            d * iq2(IQ2_XXS, b[at + i % 32 / 8].into(), i % 8) * sign(packed_signs(s, i % 32 / 8), i % 8)
+        }),
+        Kind::IQ2_XS => fill(y, |i| {
+            let q = short(b, 2 + i / 8 * 2);
+            let d = half(b, 0) * (0.5 + f32::from(b[66 + i / 32] >> (i / 16 % 2 * 4) & 15)) * 0.25;
+            d * iq2(IQ2_XS, (q & 511).into(), i % 8) * sign(with_parity((q >> 9) as u8), i % 8)
+        }),
+        Kind::IQ2_S => fill(y, |i| {
+            let k = i / 8;
+            let q = usize::from(b[2 + k]) | usize::from(b[66 + k / 4] >> (k % 4 * 2) & 3) << 8;
+            let d = half(b, 0) * (0.5 + f32::from(b[74 + i / 32] >> (i / 16 % 2 * 4) & 15)) * 0.25;
+            d * iq2(IQ2_S, q, i % 8) * sign(b[34 + k], i % 8)
+        }),
+        Kind::IQ3_XXS => fill(y, |i| {
+            const VALUES: [u8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
+            let s = word(b, 66 + i / 32 * 4);
+            let d = half(b, 0) * (0.5 + (s >> 28) as f32) * 0.5;
+            let v = VALUES[iq3(IQ3_XXS, b[2 + i / 4].into(), i % 4)];
+            d * f32::from(v) * sign(packed_signs(s, i % 32 / 8), i % 8)
+        }),
+        Kind::IQ3_S => fill(y, |i| {
+            let k = i / 4;
+            let q = usize::from(b[2 + k]) | usize::from(b[66 + k / 8] >> (k % 8) & 1) << 8;
+            let d = half(b, 0) * f32::from(1 + 2 * (b[106 + i / 64] >> (i / 32 % 2 * 4) & 15));
+            d * (1.0 + 2.0 * iq3(IQ3_S, q, i % 4) as f32) * sign(b[74 + i / 8], i % 8)
+        }),
+        Kind::IQ1_S => fill(y, |i| {
+            let (k, h) = (i / 8, short(b, 34 + i / 32 * 2));
+            let d = half(b, 0) * f32::from(2 * (h >> 12 & 7) + 1);
+            let delta = if h & 0x8000 == 0 { 0.125 } else { -0.125 };
+            let q = usize::from(b[2 + k]) | usize::from(h >> (k % 4 * 3) & 7) << 8;
+            d * (iq1(q, i % 8) + delta)
+        }),
+        Kind::IQ1_M => {
+            let s = [short(b, 48), short(b, 50), short(b, 52), short(b, 54)];
+            let d = s[0] >> 12 | (s[1] & 0xf000) >> 8 | (s[2] & 0xf000) >> 4 | (s[3] & 0xf000);
+            let d = f16::from_bits(d).to_f32();
+            fill(y, |i| {
+                let k = i / 8;
+                let d = d * f32::from(2 * (s[i / 64] >> (i / 16 % 4 * 3) & 7) + 1);
+                let h = b[32 + k / 2] >> (k % 2 * 4) & 15;
+                let delta = if h & 8 == 0 { 0.125 } else { -0.125 };
+                d * (iq1(usize::from(b[k]) | usize::from(h & 7) << 8, i % 8) + delta)
+            });
+        }
+    }
+}
+
+fn fill(y: &mut [f32], f: impl Fn(usize) -> f32) {
+    y.iter_mut().enumerate().for_each(|(i, y)| *y = f(i));
+}
+
+fn half(b: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([b[at], b[at + 1]]).to_f32()
+}
+
+fn short(b: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([b[at], b[at + 1]])
+}
+
+fn word(b: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
+}
+
+/// Element `i` of `2n`: low halves of `n` bytes, then their high halves.
+fn nibble(b: &[u8], i: usize, n: usize) -> u8 {
+    b[i % n] >> (i / n * 4) & 15
+}
+
+fn bit(b: &[u8], i: usize) -> u8 {
+    b[i / 8] >> (i % 8) & 1
+}
+
+fn code(table: &[i8; 16], q: u8) -> f32 {
+    f32::from(table[usize::from(q & 15)])
+}
+
+/// The 16 scales of Q3_K: low 4 bits in 8 bytes, high 2 bits in 4.
+pub(super) fn q3_scales(s: &[u8]) -> [i8; 16] {
+    std::array::from_fn(|j| {
+        let high = s[8 + j % 4] >> (j / 4 * 2) & 3;
+        (nibble(s, j, 8) | high << 4) as i8 - 32
+    })
+}
+
+/// The 8 scales and 8 minima of Q4_K and Q5_K, 6 bits each.
+pub(super) fn q4_scales(s: &[u8]) -> ([u8; 8], [u8; 8]) {
+    let six = |at: usize, shift: usize| {
+        move |j: usize| match j {
+            0..4 => s[at + j] & 63,
+            _ => s[4 + j] >> shift & 15 | (s[at + j - 4] >> 2) & 48,
+        }
+    };
+    (std::array::from_fn(six(0, 0)), std::array::from_fn(six(4, 4)))
+}
+
+/// The 8 scales of a block of IQ4_XS.
+pub(super) fn iq4_scales(b: &[u8]) -> [i8; 8] {
+    let high = short(b, 2);
+    std::array::from_fn(|j| {
+        let low = b[4 + j / 2] >> (j % 2 * 4) & 15;
+        (low | ((high >> (2 * j)) & 3) as u8 * 16) as i8 - 32
+    })
+}
+
+/// Half of `2^(e-127)`: bf16 has every one of them.
+pub(super) fn e8m0_half(e: u8) -> bf16 {
+    bf16::from_bits(if e < 2 { 0x20 << e } else { u16::from(e - 1) << 7 })
+}
+
+/// Half of an unsigned e4m3.
+fn e4m3_half(x: u8) -> f32 {
+    let (e, m) = (i32::from(x >> 3 & 15), f32::from(x & 7));
+    match (x, e) {
+        (0 | 0x7f, _) => 0.0,
+        (_, 0) => m * 2f32.powi(-10),
+        _ => (1.0 + m / 8.0) * 2f32.powi(e - 8),
+    }
+}
+
+/// Seven signs; the eighth makes their number even.
+fn with_parity(s: u8) -> u8 {
+    s & 127 | ((s & 127).count_ones() as u8 & 1) << 7
+}
+
+fn packed_signs(word: u32, k: usize) -> u8 {
+    with_parity((word >> (7 * k)) as u8)
+}
+
+fn sign(signs: u8, i: usize) -> f32 {
+    if signs >> i & 1 == 0 { 1.0 } else { -1.0 }
+}
+
+/// Value `j` of entry `q` of a code book of IQ2.
+fn iq2(book: usize, q: usize, j: usize) -> f32 {
+    const VALUES: [u8; 4] = [8, 25, 43, 0];
+    f32::from(VALUES[usize::from(GRIDS[book + q * 2 + j / 4] >> (j % 4 * 2) & 3)])
+}
+
+fn iq1(q: usize, j: usize) -> f32 {
+    f32::from(GRIDS[IQ1 + q * 2 + j / 4] >> (j % 4 * 2) & 3) - 1.0
+}
+
+fn iq3(book: usize, q: usize, j: usize) -> usize {
+    usize::from(GRIDS[book + q * 2 + j / 2] >> (j % 2 * 4) & 7)
+}

@@ -1,0 +1,213 @@
+//! Quantised tensors as graphs: the blocks of a tensor are sorted into planes (scales, low bits, high bits) when it is loaded,
+//! which takes no more memory than the file, and elements are made of them by shifts and products in the kernels that read
+//! them. What needs larger tables is decoded at load.
+#![deny(clippy::unwrap_used)]
+
+use super::blocks::{self, E2M1, IQ4, e8m0_half};
+use super::{Gguf, Kind, decode};
+use crate::dtype::DType;
+use crate::engine::Bytes;
+use crate::error::Result;
+use crate::tensor::{Session, Tensor};
+use std::sync::Arc;
+
+/// The tensors of a whole file in a session, by name in file order. Plain elements have their dtype and share the file's
+/// bytes; blocks are f32 that is computed where it is read. Realize one to have its elements in memory.
+pub fn tensors(session: &Session, file: &Arc<Vec<u8>>) -> Result<Vec<(String, Tensor)>> {
+    let index = Gguf::parse(file)?;
+    let mut out = Vec::with_capacity(index.entries.len());
+    for e in index.entries {
+        let raw = e.bytes(file)?;
+        let t = match e.kind.plain() {
+            Some(dtype) => {
+                let range = e.range.start as usize..e.range.end as usize;
+                let bytes = Bytes::slice_of(file.clone(), range).unwrap_or_else(|| Bytes::new(raw.to_vec()));
+                Tensor::from_bytes(session, dtype, &e.shape, bytes)?
+            }
+            None => tensor(session, e.kind, &e.shape, raw)?,
+        };
+        out.push((e.name, t));
+    }
+    Ok(out)
+}
+
+/// One quantised tensor from its bytes.
+pub(super) fn tensor(session: &Session, kind: Kind, shape: &[usize], raw: &[u8]) -> Result<Tensor> {
+    let row = shape.last().copied().unwrap_or(1);
+    if planes(kind).is_empty() || raw.is_empty() {
+        let host = decode(kind, shape, raw)?;
+        return Tensor::from_bytes(session, host.dtype, shape, Bytes::new(host.data));
+    }
+    let count = raw.len() / kind.block_bytes();
+    let per_row = row / kind.block_elems();
+    let mut parts: Vec<Vec<u8>> =
+        planes(kind).iter().map(|(dt, n)| Vec::with_capacity(count * n * dt.size())).collect();
+    for b in raw.chunks_exact(kind.block_bytes()) {
+        sort(kind, b, &mut parts);
+    }
+    let mut p = Vec::with_capacity(parts.len());
+    for ((dtype, n), bytes) in planes(kind).iter().zip(parts) {
+        p.push(Tensor::from_bytes(session, *dtype, &[count / per_row, per_row, *n], Bytes::new(bytes))?);
+    }
+    let dims: Vec<i64> = shape.iter().map(|&d| d as i64).collect();
+    elements(kind, &p)?.reshape(&dims)
+}
+
+const F16: DType = DType::F16;
+const U8: DType = DType::U8;
+const I8: DType = DType::I8;
+
+/// Dtype and elements of each plane of a block; none for a kind that is decoded at load.
+fn planes(kind: Kind) -> &'static [(DType, usize)] {
+    match kind {
+        Kind::Q4_0 | Kind::IQ4_NL => &[(F16, 1), (U8, 16)],
+        Kind::Q4_1 => &[(F16, 1), (F16, 1), (U8, 16)],
+        Kind::Q5_0 => &[(F16, 1), (U8, 4), (U8, 16)],
+        Kind::Q5_1 => &[(F16, 1), (F16, 1), (U8, 4), (U8, 16)],
+        Kind::Q8_0 => &[(F16, 1), (I8, 32)],
+        Kind::Q2_K => &[(F16, 1), (F16, 1), (U8, 16), (U8, 16), (U8, 64)],
+        Kind::Q3_K => &[(F16, 1), (I8, 16), (U8, 32), (U8, 64)],
+        Kind::Q4_K => &[(F16, 1), (F16, 1), (U8, 8), (U8, 8), (U8, 128)],
+        Kind::Q5_K => &[(F16, 1), (F16, 1), (U8, 8), (U8, 8), (U8, 32), (U8, 128)],
+        Kind::Q6_K => &[(F16, 1), (I8, 16), (U8, 64), (U8, 128)],
+        Kind::TQ2_0 => &[(F16, 1), (U8, 64)],
+        Kind::IQ4_XS => &[(F16, 1), (I8, 8), (U8, 128)],
+        Kind::MXFP4 => &[(DType::BF16, 1), (U8, 16)],
+        _ => &[],
+    }
+}
+
+/// Appends a block to the planes of its kind.
+fn sort(kind: Kind, b: &[u8], p: &mut [Vec<u8>]) {
+    let signed = |s: i8| s as u8;
+    match kind {
+        Kind::Q2_K => {
+            p[0].extend(&b[80..82]);
+            p[1].extend(&b[82..84]);
+            p[2].extend(b[..16].iter().map(|s| s & 15));
+            p[3].extend(b[..16].iter().map(|s| s >> 4));
+            p[4].extend(&b[16..80]);
+        }
+        Kind::Q3_K => {
+            p[0].extend(&b[108..110]);
+            p[1].extend(blocks::q3_scales(&b[96..]).map(signed));
+            p[2].extend(&b[..32]);
+            p[3].extend(&b[32..96]);
+        }
+        Kind::Q4_K | Kind::Q5_K => {
+            let (scales, mins) = blocks::q4_scales(&b[4..]);
+            p[0].extend(&b[..2]);
+            p[1].extend(&b[2..4]);
+            p[2].extend(scales);
+            p[3].extend(mins);
+            p[4].extend(&b[16..if kind == Kind::Q4_K { 144 } else { 48 }]);
+            if kind == Kind::Q5_K {
+                p[5].extend(&b[48..]);
+            }
+        }
+        Kind::Q6_K => {
+            p[0].extend(&b[208..]);
+            p[1].extend(&b[192..208]);
+            p[2].extend(&b[128..192]);
+            p[3].extend(&b[..128]);
+        }
+        Kind::TQ2_0 => {
+            p[0].extend(&b[64..]);
+            p[1].extend(&b[..64]);
+        }
+        Kind::IQ4_XS => {
+            p[0].extend(&b[..2]);
+            p[1].extend(blocks::iq4_scales(b).map(signed));
+            p[2].extend(&b[8..]);
+        }
+        Kind::MXFP4 => {
+            p[0].extend(e8m0_half(b[0]).to_le_bytes());
+            p[1].extend(&b[1..]);
+        }
+        // scales, then bits, as they lie in the file
+        _ => {
+            let mut at = 0;
+            for ((dt, n), p) in planes(kind).iter().zip(p) {
+                p.extend(&b[at..at + n * dt.size()]);
+                at += n * dt.size();
+            }
+        }
+    }
+}
+
+/// Elements `[rows, blocks, ..]` as f32 from planes `[rows, blocks, n]`.
+fn elements(kind: Kind, p: &[Tensor]) -> Result<Tensor> {
+    let last = &p[p.len() - 1];
+    match kind {
+        Kind::Q8_0 => scaled(last, &p[0], &[32]),
+        Kind::Q4_0 => scaled(&less(&fields(last, 16, 4)?, 8)?, &p[0], &[32]),
+        Kind::Q4_1 => scaled(&fields(last, 16, 4)?, &p[0], &[32])?.add(p[1].cast(DType::F32)?),
+        Kind::Q5_0 => scaled(&less(&five(last, &p[1])?, 16)?, &p[0], &[32]),
+        Kind::Q5_1 => scaled(&five(last, &p[2])?, &p[0], &[32])?.add(p[1].cast(DType::F32)?),
+        Kind::IQ4_NL => scaled(&coded(&fields(last, 16, 4)?, &IQ4)?, &p[0], &[32]),
+        Kind::MXFP4 => scaled(&coded(&fields(last, 16, 4)?, &E2M1)?, &p[0], &[32]),
+        Kind::IQ4_XS => scaled(&coded(&fields(last, 16, 4)?, &IQ4)?, &sub_scales(&p[0], &p[1])?, &[8, 32]),
+        Kind::TQ2_0 => scaled(&less(&fields(last, 32, 2)?, 1)?, &p[0], &[256]),
+        Kind::Q2_K => with_minimum(&fields(last, 32, 2)?, p, &[16, 16]),
+        Kind::Q4_K => with_minimum(&fields(last, 32, 4)?, p, &[8, 32]),
+        Kind::Q5_K => with_minimum(&join(&fields(last, 32, 4)?, &fields(&p[4], 32, 1)?, 4)?, p, &[8, 32]),
+        Kind::Q3_K => {
+            let q = join(&fields(last, 32, 2)?, &fields(&p[2], 32, 1)?, 2)?;
+            scaled(&less(&q, 4)?, &sub_scales(&p[0], &p[1])?, &[16, 16])
+        }
+        _ => {
+            let q = join(&fields(last, 64, 4)?, &fields(&p[2], 32, 2)?, 4)?;
+            scaled(&less(&q, 32)?, &sub_scales(&p[0], &p[1])?, &[16, 16])
+        }
+    }
+}
+
+/// Fields of `bits` in bytes, `[.., g*n] -> [.., g*f*n]` with `f` fields a byte: of each `n` bytes first all lowest fields.
+fn fields(bytes: &Tensor, n: i64, bits: i64) -> Result<Tensor> {
+    let shape = bytes.shape();
+    let (r, b) = (shape[0] as i64, shape[1] as i64);
+    let count = 8 / bits;
+    let shifts = Tensor::arange(bytes.session(), 0.0, 8.0, bits as f64, U8)?.reshape(&[count, 1])?;
+    let all = bytes.reshape(&[r, b, -1, 1, n])?.shift_right(&shifts)?;
+    all.bit_and((1 << bits) - 1)?.reshape(&[r, b, -1])
+}
+
+/// The five bits of Q5_0 and Q5_1: the fifth of element `i` is bit `i` of 4 bytes.
+fn five(low: &Tensor, high: &Tensor) -> Result<Tensor> {
+    join(&fields(low, 16, 4)?, &fields(high, 1, 1)?, 4)
+}
+
+fn join(low: &Tensor, high: &Tensor, bits: i64) -> Result<Tensor> {
+    low.bit_or(high.shift_left(bits)?)
+}
+
+fn less(q: &Tensor, by: i64) -> Result<Tensor> {
+    q.cast(I8)?.sub(by)
+}
+
+/// The values that 4-bit codes stand for.
+fn coded(q: &Tensor, table: &[i8; 16]) -> Result<Tensor> {
+    let t = Tensor::new(q.session(), table, &[16])?;
+    let shape: Vec<i64> = q.shape().iter().map(|&d| d as i64).collect();
+    t.index_select(0, &q.flatten(0, -1)?.cast(DType::I32)?)?.reshape(&shape)
+}
+
+fn sub_scales(d: &Tensor, scales: &Tensor) -> Result<Tensor> {
+    d.cast(DType::F32)?.mul(scales.cast(DType::F32)?)
+}
+
+/// `q * d`, where a block has the shape `split` and `d` one value for each part: `[rows, blocks, ..split]`.
+fn scaled(q: &Tensor, d: &Tensor, split: &[i64]) -> Result<Tensor> {
+    let d = d.cast(DType::F32)?;
+    parts(q, split)?.cast(DType::F32)?.mul(if split.len() > 1 { d.unsqueeze(-1)? } else { d })
+}
+
+/// `q * d * s - min * m` of planes d, min, s, m.
+fn with_minimum(q: &Tensor, p: &[Tensor], split: &[i64]) -> Result<Tensor> {
+    scaled(q, &sub_scales(&p[0], &p[2])?, split)?.sub(sub_scales(&p[1], &p[3])?.unsqueeze(-1)?)
+}
+
+fn parts(q: &Tensor, split: &[i64]) -> Result<Tensor> {
+    let shape = q.shape();
+    q.reshape(&[&[shape[0] as i64, shape[1] as i64], split].concat())
+}
