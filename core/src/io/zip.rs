@@ -44,6 +44,14 @@ pub struct Entry {
     crc: u32,
 }
 
+impl Entry {
+    /// Where the content lies in the archive, if it is stored as it is.
+    pub fn stored_range(&self) -> Option<std::ops::Range<usize>> {
+        let range = usize::try_from(self.start).ok()?..usize::try_from(self.start.checked_add(self.packed)?).ok()?;
+        (!self.deflated).then_some(range)
+    }
+}
+
 fn err(what: impl Into<String>, at: u64) -> Error {
     Error::format("zip", what, Some(at))
 }
