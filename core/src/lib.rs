@@ -17,6 +17,7 @@ pub mod rules;
 pub mod schedule;
 pub mod target;
 pub mod tensor;
+pub mod text;
 pub mod uop;
 pub mod util;
 

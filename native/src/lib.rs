@@ -10,7 +10,9 @@ pub mod disasm;
 pub mod llvm;
 pub mod model;
 pub mod runtime;
+pub mod text;
 pub mod tune;
+pub mod weights;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;
 

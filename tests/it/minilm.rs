@@ -126,3 +126,33 @@ fn minilm_runs_on_the_processor() {
 fn minilm_runs_on_wgpu() {
     check("wgpu");
 }
+
+#[test]
+#[cfg(all(unix, target_arch = "x86_64"))]
+fn sentences_go_from_text_to_embedding() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.cache/models/minilm_l6_v2");
+    let Ok(bytes) = std::fs::read(model.join("model.safetensors")) else {
+        assert!(std::env::var_os("GRADLOOM_MODELS").is_none(), "{} is missing", model.display());
+        return;
+    };
+    let tokenizer = gradloom::text::load(&model.join("tokenizer.json")).unwrap();
+    let mut rt = Runtime::open("cpu", 2).unwrap();
+    let dict: StateDict = safetensors::tensors(rt.session(), Arc::new(bytes)).unwrap().into_iter().collect();
+    let net = MiniLm::new(&dict);
+    let mut embed = |text: &str| -> Vec<f32> {
+        let ids: Vec<i64> = tokenizer.encode(text).unwrap().into_iter().map(i64::from).collect();
+        let shape = [1, ids.len()];
+        let ids = Tensor::new(rt.session(), &ids, &shape).unwrap();
+        let mask = Tensor::ones(rt.session(), DType::I64, &shape).unwrap();
+        rt.to_vec(&net.forward(&ids, &mask).unwrap().1).unwrap()
+    };
+    let want = arrays(&folder("minilm_l6_v2").join("expected.npz")).into_iter().find(|a| a.0 == "embedding").unwrap().1;
+    let texts = ["A cat sits on the mat.", "A kitten is resting on a rug.", "The stock market fell sharply today."]
+        .map(&mut embed);
+    for (got, want) in texts.iter().zip(want.to_f64().chunks(384)) {
+        let cosine: f64 = got.iter().zip(want).map(|(x, y)| f64::from(*x) * y).sum();
+        assert!((cosine - 1.0).abs() < 1e-4, "a cosine of {cosine} with what onnxruntime gives");
+    }
+    let cosine = |x: &[f32], y: &[f32]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f32>();
+    assert!((cosine(&texts[0], &texts[1]) - 0.655).abs() < 1e-3 && (cosine(&texts[0], &texts[2]) - 0.091).abs() < 1e-3);
+}

@@ -16,7 +16,7 @@ const FLOORS: [&[&str]; 9] = [
     &["render", "device"],
     &["engine"],
     &["tensor", "nn", "optim"],
-    &["io"],
+    &["io", "text"],
 ];
 
 /// What core must not reach: it has no IO, clock, environment, threads or async.

@@ -16,6 +16,7 @@ pub mod onnx;
 pub mod protobuf;
 pub mod safetensors;
 pub mod torch;
+pub mod weights;
 pub mod zip;
 
 use crate::dtype::{DType, Scalar};

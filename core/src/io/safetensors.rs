@@ -132,6 +132,21 @@ impl SafeTensors {
     }
 }
 
+/// The index of a model in several files (`model.safetensors.index.json`): each tensor's name, and the file that has it.
+/// A file's name never leaves the folder of the index.
+pub fn shards(index: &[u8]) -> Result<Vec<(String, String)>> {
+    let json = Json::parse(index)?;
+    let map = json.get("weight_map").and_then(Json::as_object).ok_or_else(|| err("an index without `weight_map`"))?;
+    let one = |(name, file): &(String, Json)| {
+        let file = file.as_str().unwrap_or_default();
+        if file.is_empty() || file.starts_with('.') || file.contains(['/', '\\', ':', '%', '?', '#', '\0']) {
+            return Err(err(format!("the index has the file name {file:?} for `{name}`")));
+        }
+        Ok((name.clone(), file.to_owned()))
+    };
+    map.iter().map(one).collect()
+}
+
 impl Entry {
     /// This tensor's bytes in `file`.
     pub fn bytes<'a>(&self, file: &'a [u8]) -> Result<&'a [u8]> {
@@ -316,6 +331,17 @@ mod tests {
         let mut huge = with_header("{}", 0);
         huge[..8].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(SafeTensors::parse(&huge).is_err());
+    }
+
+    #[test]
+    fn an_index_names_files_of_its_folder() {
+        let index = |file: &str| shards(format!(r#"{{"weight_map":{{"a":"{file}","b":"x.safetensors"}}}}"#).as_bytes());
+        let want = [("a".to_owned(), "m-1.safetensors".to_owned()), ("b".to_owned(), "x.safetensors".to_owned())];
+        assert_eq!(index("m-1.safetensors").unwrap(), want);
+        for bad in ["", "../m", "/m", "a/b", "..", "c:m", "http://x", "%2e%2e", "m?x"] {
+            assert!(index(bad).is_err(), "{bad}");
+        }
+        assert!(shards(b"{}").is_err());
     }
 
     #[test]

@@ -103,6 +103,9 @@ impl Torch {
 
     /// Where an entry's elements lie in the file, if they lie in C order.
     fn contiguous(&self, e: &Entry) -> Option<Range<usize>> {
+        if e.view.shape.contains(&0) {
+            return Some(0..0);
+        }
         let mut expected = 1u64;
         for (&d, &s) in e.view.shape.iter().zip(&e.view.strides).rev() {
             if d != 1 && s != expected {

@@ -1,0 +1,177 @@
+//! Byte pair encoding: neighbours are merged, the best pair first, until no pair has a merge. A pair's rank is its place in
+//! a list of merges, or the score of the token that it becomes (SentencePiece's models in GGUF).
+
+use super::config::{Config, err};
+use super::vocab::Vocab;
+use crate::error::Result;
+use crate::io::json::Json;
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+#[derive(Clone, Debug)]
+pub(super) struct Bpe {
+    pub vocab: Vocab,
+    pub merges: Merges,
+    pub unk: Option<u32>,
+    pub prefix: String,
+    pub suffix: String,
+    pub fuse_unk: bool,
+    pub byte_fallback: bool,
+    /// A word that is a token is that token.
+    pub ignore_merges: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Merges {
+    /// Rank and result of each pair.
+    List(FxHashMap<(u32, u32), (u32, u32)>),
+    /// The rank of each token: the higher its score, the lower its rank.
+    Scores(Vec<u32>),
+}
+
+impl Bpe {
+    pub(super) fn new(c: &Config<'_>, vocab: Vocab) -> Result<Bpe> {
+        let prefix = c.text_or("continuing_subword_prefix", "")?.to_owned();
+        let list = c.get("merges").and_then(Json::as_array).ok_or_else(|| err("`merges` is no list"))?;
+        let pairs = list.iter().map(|m| match m {
+            Json::Str(s) => s.split_once(' ').ok_or_else(|| err(format!("the merge `{s}` is no pair"))),
+            Json::Array(p) => match p.as_slice() {
+                [Json::Str(a), Json::Str(b)] => Ok((a.as_str(), b.as_str())),
+                _ => Err(err("a merge is no pair")),
+            },
+            _ => Err(err("a merge is no pair")),
+        });
+        let merges = Merges::list(&vocab, pairs, &prefix)?;
+        let unk = match c.get("unk_token") {
+            Some(t) => vocab.id(t.as_str().unwrap_or_default()),
+            None => None,
+        };
+        Ok(Bpe {
+            vocab,
+            merges,
+            unk,
+            prefix,
+            suffix: c.text_or("end_of_word_suffix", "")?.to_owned(),
+            fuse_unk: c.flag("fuse_unk", false)?,
+            byte_fallback: c.flag("byte_fallback", false)?,
+            ignore_merges: c.flag("ignore_merges", false)?,
+        })
+    }
+
+    pub(super) fn encode(&self, word: &str, out: &mut Vec<u32>) {
+        if self.ignore_merges
+            && let Some(id) = self.vocab.id(word)
+        {
+            out.push(id);
+            return;
+        }
+        let symbols = self.symbols(word);
+        self.merge(symbols, out);
+    }
+
+    /// The tokens of single characters.
+    fn symbols(&self, word: &str) -> Vec<u32> {
+        let mut symbols = Vec::with_capacity(word.len());
+        let mut unknown = None;
+        let mut buffer = String::new();
+        for (i, c) in word.char_indices() {
+            let end = i + c.len_utf8();
+            let (first, last) = (i == 0, end == word.len());
+            let plain = &word[i..end];
+            let s = if !first && !self.prefix.is_empty() || last && !self.suffix.is_empty() {
+                buffer.clear();
+                buffer.push_str(if first { "" } else { &self.prefix });
+                buffer.push_str(plain);
+                buffer.push_str(if last { &self.suffix } else { "" });
+                &buffer
+            } else {
+                plain
+            };
+            if let Some(id) = self.vocab.id(s) {
+                symbols.extend(unknown.take());
+                symbols.push(id);
+                continue;
+            }
+            if let Some(bytes) = self.byte_fallback.then(|| self.vocab.bytes(s)).flatten() {
+                symbols.extend(bytes);
+            } else if self.unk.is_some() {
+                if !self.fuse_unk {
+                    symbols.extend(unknown);
+                }
+                unknown = self.unk;
+            }
+        }
+        symbols.extend(unknown);
+        symbols
+    }
+
+    fn rank(&self, a: u32, b: u32, buffer: &mut String) -> Option<(u32, u32)> {
+        match &self.merges {
+            Merges::List(map) => map.get(&(a, b)).copied(),
+            Merges::Scores(ranks) => {
+                buffer.clear();
+                buffer.push_str(self.vocab.token(a)?);
+                buffer.push_str(self.vocab.token(b)?);
+                let id = self.vocab.id(buffer)?;
+                Some((*ranks.get(id as usize)?, id))
+            }
+        }
+    }
+
+    fn merge(&self, mut symbols: Vec<u32>, out: &mut Vec<u32>) {
+        // a list through the symbols; a merged one's neighbour is gone
+        let n = symbols.len();
+        let mut next: Vec<usize> = (1..=n).collect();
+        let mut before: Vec<usize> = (0..n).map(|i| i.wrapping_sub(1)).collect();
+        let mut gone = vec![false; n];
+        let mut buffer = String::new();
+        let mut queue = BinaryHeap::new();
+        for i in 1..n {
+            if let Some((rank, id)) = self.rank(symbols[i - 1], symbols[i], &mut buffer) {
+                queue.push(Reverse((rank, i - 1, id)));
+            }
+        }
+        while let Some(Reverse((rank, i, id))) = queue.pop() {
+            let j = next[i];
+            // what the entry was made for may be merged by now
+            if gone[i] || j >= n || self.rank(symbols[i], symbols[j], &mut buffer) != Some((rank, id)) {
+                continue;
+            }
+            symbols[i] = id;
+            gone[j] = true;
+            next[i] = next[j];
+            if next[i] < n {
+                before[next[i]] = i;
+                if let Some((rank, id)) = self.rank(id, symbols[next[i]], &mut buffer) {
+                    queue.push(Reverse((rank, i, id)));
+                }
+            }
+            if before[i] < n
+                && let Some((rank, id)) = self.rank(symbols[before[i]], id, &mut buffer)
+            {
+                queue.push(Reverse((rank, before[i], id)));
+            }
+        }
+        out.extend(symbols.iter().zip(&gone).filter(|s| !s.1).map(|s| s.0));
+    }
+}
+
+impl Merges {
+    /// Pairs in order of their rank. `prefix` marks tokens inside of a word and is cut off the right one.
+    pub(super) fn list<'a>(
+        vocab: &Vocab,
+        pairs: impl Iterator<Item = Result<(&'a str, &'a str)>>,
+        prefix: &str,
+    ) -> Result<Merges> {
+        let mut map = FxHashMap::default();
+        for (rank, pair) in pairs.enumerate() {
+            let (a, b) = pair?;
+            let id =
+                |t: &str| vocab.id(t).ok_or_else(|| err(format!("the merge of `{a}` and `{b}` lacks the token `{t}`")));
+            let whole = format!("{a}{}", b.strip_prefix(prefix).unwrap_or(b));
+            map.insert((id(a)?, id(b)?), (rank as u32, id(&whole)?));
+        }
+        Ok(Merges::List(map))
+    }
+}

@@ -1,0 +1,163 @@
+//! Normalizers: what is done to a text before it is cut.
+
+use super::config::{Config, unknown};
+use super::regex::Regex;
+use super::split::byte_char;
+use super::unicode::Categories;
+use crate::error::Result;
+
+/// A Unicode normalization form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// Canonical composition.
+    Nfc,
+    /// Canonical decomposition.
+    Nfd,
+    /// Compatibility composition.
+    Nfkc,
+    /// Compatibility decomposition.
+    Nfkd,
+}
+
+/// Normalizes a text. The host gives it (`String.prototype.normalize`, a crate), so that core carries no tables for it.
+pub type Normalize = fn(Form, &str) -> String;
+
+#[derive(Clone, Debug)]
+pub(super) enum Normalizer {
+    Bert { clean: bool, chinese: bool, accents: bool, lower: bool },
+    Form(Form),
+    Lowercase,
+    Strip { left: bool, right: bool },
+    StripAccents,
+    Replace(Regex, String),
+    Prepend(String),
+    Nmt,
+    ByteLevel,
+    Sequence(Vec<Normalizer>),
+}
+
+impl Normalizer {
+    pub(super) fn new(c: &Config<'_>) -> Result<Normalizer> {
+        Ok(match c.kind()? {
+            "BertNormalizer" => {
+                let lower = c.flag("lowercase", true)?;
+                Normalizer::Bert {
+                    clean: c.flag("clean_text", true)?,
+                    chinese: c.flag("handle_chinese_chars", true)?,
+                    accents: c.flag("strip_accents", lower)?,
+                    lower,
+                }
+            }
+            "NFC" => Normalizer::Form(Form::Nfc),
+            "NFD" => Normalizer::Form(Form::Nfd),
+            "NFKC" => Normalizer::Form(Form::Nfkc),
+            "NFKD" => Normalizer::Form(Form::Nfkd),
+            "Lowercase" => Normalizer::Lowercase,
+            "Strip" => Normalizer::Strip { left: c.flag("strip_left", true)?, right: c.flag("strip_right", true)? },
+            "StripAccents" => Normalizer::StripAccents,
+            "Replace" => Normalizer::Replace(c.pattern()?, c.text("content")?.to_owned()),
+            "Prepend" => Normalizer::Prepend(c.text("prepend")?.to_owned()),
+            "Nmt" => Normalizer::Nmt,
+            "ByteLevel" => Normalizer::ByteLevel,
+            "Sequence" => Normalizer::Sequence(c.list("normalizers", Normalizer::new)?),
+            kind => return Err(unknown("normalizer", kind)),
+        })
+    }
+
+    /// The text normalized. `first` becomes false when its first character goes.
+    pub(super) fn run(&self, text: String, host: Normalize, first: &mut bool) -> Result<String> {
+        // what is ASCII has all four forms
+        let form = |f: Form, t: String| if t.is_ascii() { t } else { host(f, &t) };
+        let mut keep = |t: &str, f: &dyn Fn(char) -> bool| -> String {
+            *first &= t.chars().next().is_none_or(f);
+            t.chars().filter(|&c| f(c)).collect()
+        };
+        Ok(match self {
+            Normalizer::Bert { clean, chinese, accents, lower } => {
+                let mut t = text;
+                if *clean {
+                    t = keep(&t, &|c| !is_control(c))
+                        .chars()
+                        .map(|c| if c.is_whitespace() { ' ' } else { c })
+                        .collect();
+                }
+                if *chinese {
+                    t = spaced(&t);
+                }
+                if *accents {
+                    t = keep(&form(Form::Nfd, t), &|c| !Categories::NONSPACING.has(c));
+                }
+                if *lower { lowercase(&t) } else { t }
+            }
+            Normalizer::Form(f) => form(*f, text),
+            Normalizer::Lowercase => lowercase(&text),
+            Normalizer::Strip { left, right } => {
+                let t = if *left { text.trim_start() } else { &text };
+                *first &= t.len() == text.len() || !*left;
+                if *right { t.trim_end().to_owned() } else { t.to_owned() }
+            }
+            Normalizer::StripAccents => keep(&text, &|c| !Categories::MARK.has(c)),
+            Normalizer::Replace(pattern, content) => replace(pattern, content, &text)?,
+            Normalizer::Prepend(p) => {
+                if text.is_empty() {
+                    text
+                } else {
+                    format!("{p}{text}")
+                }
+            }
+            Normalizer::Nmt => keep(&text, &|c| !is_nmt_control(c)).chars().map(nmt_space).collect(),
+            Normalizer::ByteLevel => text.bytes().map(byte_char).collect(),
+            Normalizer::Sequence(list) => list.iter().try_fold(text, |t, n| n.run(t, host, first))?,
+        })
+    }
+}
+
+pub(super) fn replace(pattern: &Regex, content: &str, text: &str) -> Result<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut end = 0;
+    for (a, b) in pattern.find_all(text)? {
+        out.push_str(&text[end..a]);
+        out.push_str(content);
+        end = b;
+    }
+    out.push_str(&text[end..]);
+    Ok(out)
+}
+
+fn lowercase(t: &str) -> String {
+    t.chars().flat_map(char::to_lowercase).collect()
+}
+
+/// BERT's control characters; tab and line ends are white space.
+fn is_control(c: char) -> bool {
+    matches!(c, '\0' | '\u{fffd}') || !matches!(c, '\t' | '\n' | '\r') && Categories::OTHER.has(c)
+}
+
+/// Blanks around ideographs.
+fn spaced(t: &str) -> String {
+    let mut out = String::with_capacity(t.len());
+    for c in t.chars() {
+        if is_ideograph(c) {
+            out.extend([' ', c, ' ']);
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// The blocks that BERT takes for Chinese.
+fn is_ideograph(c: char) -> bool {
+    matches!(c as u32, 0x4e00..=0x9fff | 0x3400..=0x4dbf | 0x20000..=0x2a6df | 0x2a700..=0x2b73f | 0x2b740..=0x2b81f
+        | 0x2b920..=0x2ceaf | 0xf900..=0xfaff | 0x2f800..=0x2fa1f)
+}
+
+fn is_nmt_control(c: char) -> bool {
+    matches!(c as u32, 1..=8 | 0xb | 0xe..=0x1f | 0x7f | 0x8f | 0x9f)
+}
+
+fn nmt_space(c: char) -> char {
+    let blank =
+        matches!(c as u32, 9 | 0xa | 0xc | 0xd | 0x1680 | 0x200b..=0x200f | 0x2028 | 0x2029 | 0x2581 | 0xfeff | 0xfffd);
+    if blank { ' ' } else { c }
+}

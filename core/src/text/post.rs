@@ -1,0 +1,231 @@
+//! What surrounds the tokens of a text (post-processors), and how tokens become text again (decoders).
+
+use super::config::{Config, err, id, unknown};
+use super::normalize::replace;
+use super::regex::Regex;
+use super::split::{Metaspace, Prepend, char_byte};
+use crate::error::Result;
+use crate::io::json::Json;
+
+/// A part of a template.
+#[derive(Clone, Debug)]
+pub(super) enum Part {
+    /// The text (0), or the second one (1), with this type.
+    Text(usize, u32),
+    Special(Vec<u32>, u32),
+}
+
+/// Templates for one text and for two.
+#[derive(Clone, Debug)]
+pub(super) struct Template {
+    pub single: Vec<Part>,
+    pub pair: Vec<Part>,
+}
+
+impl Template {
+    /// None when the post-processor adds no tokens.
+    pub(super) fn new(c: &Config<'_>) -> Result<Option<Template>> {
+        let special = |key: &str| -> Result<u32> {
+            match c.get(key).and_then(Json::as_array) {
+                Some([_, n]) => id(n),
+                _ => Err(err(format!("`{key}` is no token with its number"))),
+            }
+        };
+        Ok(match c.kind()? {
+            "ByteLevel" => None,
+            "BertProcessing" | "RobertaProcessing" => {
+                let (sep, cls) = (special("sep")?, special("cls")?);
+                let roberta = c.kind()? == "RobertaProcessing";
+                let one = |id, t| Part::Special(vec![id], t);
+                let single = vec![one(cls, 0), Part::Text(0, 0), one(sep, 0)];
+                let second = u32::from(!roberta);
+                let mut pair = single.clone();
+                pair.extend(roberta.then(|| one(sep, 0)));
+                pair.extend([Part::Text(1, second), one(sep, second)]);
+                Some(Template { single, pair })
+            }
+            "TemplateProcessing" => Some(Template { single: template(c, "single")?, pair: template(c, "pair")? }),
+            "Sequence" => {
+                let mut list = c.list("processors", Template::new)?.into_iter().flatten();
+                let first = list.next();
+                if list.next().is_some() {
+                    return Err(unknown("post-processor", "Sequence of several templates"));
+                }
+                first
+            }
+            kind => return Err(unknown("post-processor", kind)),
+        })
+    }
+}
+
+fn template(c: &Config<'_>, key: &str) -> Result<Vec<Part>> {
+    let parts = c.get(key).and_then(Json::as_array).ok_or_else(|| err(format!("the template `{key}` is no list")))?;
+    let bad = || err(format!("the template `{key}` has a part that is none"));
+    let mut out = Vec::with_capacity(parts.len());
+    for p in parts {
+        let (kind, p) = p.as_object().and_then(|o| o.first()).ok_or_else(bad)?;
+        let name = p.get("id").and_then(Json::as_str).ok_or_else(bad)?;
+        let type_id = p.get("type_id").map(id).transpose()?.unwrap_or(0);
+        out.push(match (kind.as_str(), name) {
+            ("Sequence", "A") => Part::Text(0, type_id),
+            ("Sequence", "B") => Part::Text(1, type_id),
+            ("SpecialToken", name) => {
+                let token = c.get("special_tokens").and_then(|t| t.get(name)).ok_or_else(bad)?;
+                let ids = token.get("ids").and_then(Json::as_array).ok_or_else(bad)?;
+                Part::Special(ids.iter().map(id).collect::<Result<_>>()?, type_id)
+            }
+            _ => return Err(bad()),
+        });
+    }
+    Ok(out)
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Decoder {
+    ByteLevel,
+    WordPiece { prefix: String, cleanup: bool },
+    Metaspace(Metaspace),
+    ByteFallback,
+    Fuse,
+    Strip { content: char, start: usize, stop: usize },
+    Replace(Regex, String),
+    Bpe(String),
+    Ctc { pad: String, delimiter: String, cleanup: bool },
+    Sequence(Vec<Decoder>),
+}
+
+impl Decoder {
+    pub(super) fn new(c: &Config<'_>) -> Result<Decoder> {
+        Ok(match c.kind()? {
+            "ByteLevel" => Decoder::ByteLevel,
+            "WordPiece" => {
+                Decoder::WordPiece { prefix: c.text_or("prefix", "##")?.to_owned(), cleanup: c.flag("cleanup", true)? }
+            }
+            "Metaspace" => Decoder::Metaspace(Metaspace::new(c)?),
+            "ByteFallback" => Decoder::ByteFallback,
+            "Fuse" => Decoder::Fuse,
+            "Strip" => {
+                let (start, stop) = (c.size("start", 0)?, c.size("stop", 0)?);
+                Decoder::Strip { content: c.character("content", ' ')?, start, stop }
+            }
+            "Replace" => Decoder::Replace(c.pattern()?, c.text("content")?.to_owned()),
+            "BPEDecoder" => Decoder::Bpe(c.text_or("suffix", "</w>")?.to_owned()),
+            "CTC" => Decoder::Ctc {
+                pad: c.text_or("pad_token", "<pad>")?.to_owned(),
+                delimiter: c.text_or("word_delimiter_token", "|")?.to_owned(),
+                cleanup: c.flag("cleanup", true)?,
+            },
+            "Sequence" => Decoder::Sequence(c.list("decoders", Decoder::new)?),
+            kind => return Err(unknown("decoder", kind)),
+        })
+    }
+
+    pub(super) fn run(&self, tokens: Vec<String>) -> Result<Vec<String>> {
+        Ok(match self {
+            Decoder::ByteLevel => {
+                let mut bytes = Vec::new();
+                for t in &tokens {
+                    match t.chars().map(char_byte).collect::<Option<Vec<u8>>>() {
+                        Some(raw) => bytes.extend(raw),
+                        None => bytes.extend(t.as_bytes()),
+                    }
+                }
+                vec![String::from_utf8_lossy(&bytes).into_owned()]
+            }
+            Decoder::WordPiece { prefix, cleanup } => {
+                let one = |(i, t): (usize, String)| {
+                    let t = match t.strip_prefix(prefix.as_str()) {
+                        _ if i == 0 => t,
+                        Some(rest) => rest.to_owned(),
+                        None => format!(" {t}"),
+                    };
+                    if *cleanup { clean(&t) } else { t }
+                };
+                tokens.into_iter().enumerate().map(one).collect()
+            }
+            Decoder::Metaspace(m) => {
+                let one = |(i, t): (usize, String)| {
+                    let drop = i == 0 && m.prepend != Prepend::Never;
+                    t.chars().filter(|c| !drop || *c != m.mark).map(|c| if c == m.mark { ' ' } else { c }).collect()
+                };
+                tokens.into_iter().enumerate().map(one).collect()
+            }
+            Decoder::ByteFallback => from_bytes(tokens),
+            Decoder::Fuse => vec![tokens.concat()],
+            Decoder::Strip { content, start, stop } => {
+                let one = |t: String| {
+                    let mut t = t.as_str();
+                    (0..*start).try_for_each(|_| t.strip_prefix(*content).map(|rest| t = rest));
+                    (0..*stop).try_for_each(|_| t.strip_suffix(*content).map(|rest| t = rest));
+                    t.to_owned()
+                };
+                tokens.into_iter().map(one).collect()
+            }
+            Decoder::Replace(p, content) => tokens.iter().map(|t| replace(p, content, t)).collect::<Result<_>>()?,
+            Decoder::Bpe(suffix) => {
+                let last = tokens.len().saturating_sub(1);
+                let one = |(i, t): (usize, &String)| t.replace(suffix.as_str(), if i == last { "" } else { " " });
+                tokens.iter().enumerate().map(one).collect()
+            }
+            Decoder::Ctc { pad, delimiter, cleanup } => {
+                let mut tokens = tokens;
+                tokens.dedup();
+                let one = |t: String| {
+                    let t = t.replace(pad.as_str(), "");
+                    if *cleanup { clean(&t).replace(delimiter.as_str(), " ") } else { t }
+                };
+                tokens.into_iter().map(one).filter(|t| !t.is_empty()).collect()
+            }
+            Decoder::Sequence(list) => list.iter().try_fold(tokens, |t, d| d.run(t))?,
+        })
+    }
+}
+
+/// Takes back the blanks before punctuation.
+fn clean(t: &str) -> String {
+    let pairs = [
+        (" .", "."),
+        (" ?", "?"),
+        (" !", "!"),
+        (" ,", ","),
+        (" ' ", "'"),
+        (" n't", "n't"),
+        (" 'm", "'m"),
+        (" do not", " don't"),
+        (" 's", "'s"),
+        (" 've", "'ve"),
+        (" 're", "'re"),
+    ];
+    if !t.contains(' ') {
+        return t.to_owned();
+    }
+    pairs.iter().fold(t.to_owned(), |t, (from, to)| t.replace(from, to))
+}
+
+/// Runs of `<0x..>` become text; a run that is none becomes one replacement character a byte.
+fn from_bytes(tokens: Vec<String>) -> Vec<String> {
+    let byte = |t: &str| {
+        let hex = t.strip_prefix("<0x")?.strip_suffix('>').filter(|h| h.len() == 2)?;
+        u8::from_str_radix(hex, 16).ok()
+    };
+    let flush = |run: &mut Vec<u8>, out: &mut Vec<String>| {
+        let n = run.len();
+        match String::from_utf8(std::mem::take(run)) {
+            Ok(t) if n > 0 => out.push(t),
+            Ok(_) => {}
+            Err(_) => out.extend(std::iter::repeat_n("\u{fffd}".to_owned(), n)),
+        }
+    };
+    let (mut run, mut out) = (Vec::new(), Vec::with_capacity(tokens.len()));
+    for t in tokens {
+        match byte(&t) {
+            Some(b) => run.push(b),
+            None => {
+                flush(&mut run, &mut out);
+                out.push(t);
+            }
+        }
+    }
+    flush(&mut run, &mut out);
+    out
+}

@@ -1,0 +1,45 @@
+//! Tokens and their numbers.
+
+use super::config::err;
+use crate::error::Result;
+use rustc_hash::FxHashMap;
+use std::rc::Rc;
+
+/// The largest number of a token.
+const MAX_ID: u32 = 1 << 24;
+
+/// Tokens by number and numbers by token.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Vocab {
+    ids: FxHashMap<Rc<str>, u32>,
+    tokens: FxHashMap<u32, Rc<str>>,
+}
+
+impl Vocab {
+    pub(super) fn add(&mut self, token: &str, id: u32) -> Result<()> {
+        if id > MAX_ID {
+            return Err(err(format!("a token with the number {id}")));
+        }
+        let token: Rc<str> = token.into();
+        self.tokens.insert(id, token.clone());
+        self.ids.insert(token, id);
+        Ok(())
+    }
+
+    pub(super) fn id(&self, token: &str) -> Option<u32> {
+        self.ids.get(token).copied()
+    }
+
+    pub(super) fn token(&self, id: u32) -> Option<&str> {
+        self.tokens.get(&id).map(|t| &**t)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// The tokens `<0x00>` .. `<0xFF>` of the bytes of a text, if all of them exist.
+    pub(super) fn bytes(&self, text: &str) -> Option<Vec<u32>> {
+        text.bytes().map(|b| self.id(&format!("<0x{b:02X}>"))).collect()
+    }
+}

@@ -1,0 +1,199 @@
+//! Every parser on mutated files: nothing panics, hangs or allocates more than 4 times the file and 64 MiB.
+//!
+//! A run is repeatable: it depends on the seed alone. `GRADLOOM_FUZZ_ROUNDS` (files of each parser) and `GRADLOOM_FUZZ_SEED`
+//! make it longer and another; a failure names the file that it wrote, and such a file belongs into `fixtures/fuzz/PARSER`,
+//! where every run replays it.
+
+use gradloom::io::gguf::Gguf;
+use gradloom::io::json::Json;
+use gradloom::io::onnx::Model;
+use gradloom::io::safetensors::SafeTensors;
+use gradloom::io::torch::Torch;
+use gradloom::io::{npy, npz, safetensors};
+use gradloom::text::{Tokenizer, normalize};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use std::alloc::System;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Files of each parser in an ordinary run.
+const ROUNDS: usize = 1500;
+/// Bytes that reading any file may take, besides a multiple of its length.
+const FREE_BYTES: usize = 64 << 20;
+/// Far longer than any of these files takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+struct Parser {
+    name: &'static str,
+    run: fn(&[u8]),
+    /// Good files, below `tests/`.
+    seeds: &'static [&'static str],
+}
+
+const PARSERS: [Parser; 9] = [
+    Parser { name: "safetensors", run: safetensors_file, seeds: &["fixtures/io/small.safetensors"] },
+    Parser { name: "shards", run: |f| drop(safetensors::shards(f)), seeds: &["fixtures/fuzz/shards.json"] },
+    Parser { name: "json", run: |f| drop(Json::parse(f)), seeds: &["models/models.json", "models/magika/meta.json"] },
+    Parser { name: "gguf", run: gguf_file, seeds: &["fixtures/io/quants.gguf"] },
+    Parser {
+        name: "npy",
+        run: |f| drop(npy::read(f)),
+        seeds: &["fixtures/io/c_f32.npy", "fixtures/io/fortran_i16_v2.npy", "fixtures/io/big_f64_v3.npy"],
+    },
+    Parser { name: "npz", run: |f| drop(npz::read(f)), seeds: &["fixtures/io/stored.npz", "fixtures/io/packed.npz"] },
+    Parser { name: "torch", run: torch_file, seeds: &["fixtures/io/torch_zip.pt", "fixtures/io/torch_old.pt"] },
+    Parser { name: "onnx", run: |f| drop(Model::parse(f.to_vec())), seeds: &["fixtures/io/parts.onnx"] },
+    Parser {
+        name: "tokenizer",
+        run: tokenizer_file,
+        seeds: &[
+            "fixtures/text/llama3.json",
+            "fixtures/text/llama.json",
+            "fixtures/text/bert.json",
+            "fixtures/text/unigram.json",
+            "fixtures/text/prefix.json",
+        ],
+    },
+];
+
+fn safetensors_file(f: &[u8]) {
+    if let Ok(index) = SafeTensors::parse(f) {
+        index.entries.iter().for_each(|e| drop(e.to_host(f).expect("what was checked is there")));
+    }
+}
+
+fn gguf_file(f: &[u8]) {
+    let Ok(index) = Gguf::parse(f) else { return };
+    let _ = Tokenizer::from_gguf(&index, normalize);
+    index.entries.iter().for_each(|e| drop(e.to_host(f).expect("what was checked is there")));
+}
+
+fn torch_file(f: &[u8]) {
+    if let Ok(index) = Torch::parse(f) {
+        index.entries.iter().for_each(|e| drop(index.to_host(f, e).expect("what was checked is there")));
+    }
+}
+
+fn tokenizer_file(f: &[u8]) {
+    if let Ok(t) = Tokenizer::from_json(f, normalize) {
+        let ids = t.encode("Hello <s> wörld, 123 the\u{3000}café Word!  don't").unwrap_or_default();
+        let _ = t.decode(&ids);
+    }
+}
+
+/// xorshift64*
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+}
+
+/// One to eight changes of a file; pieces of others may come in.
+fn mutate(r: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
+    let mut f = seeds[r.below(seeds.len())].clone();
+    for _ in 0..1 + r.below(8) {
+        if f.is_empty() {
+            break;
+        }
+        let at = r.below(f.len());
+        let piece = at..(at + 1 + r.below(32)).min(f.len());
+        match r.below(12) {
+            0 => f[at] ^= 1 << r.below(8),
+            1 => f[at] = r.next() as u8,
+            2 => drop(f.drain(piece)),
+            3 => {
+                let copy = f[piece].to_vec();
+                f.splice(at..at, copy.repeat(1 + r.below(3)));
+            }
+            4 => f.truncate(at),
+            // a number that is at the edge of something
+            5 | 6 => {
+                let wide = 1 << r.below(4);
+                let edges =
+                    [0, 1, u64::MAX, u64::MAX >> 1, 1 << 31, 1 << 32, 1 << 62, f.len() as u64, f.len() as u64 + 1];
+                let v = edges[r.below(edges.len())].to_le_bytes();
+                let end = (at + wide).min(f.len());
+                f[at..end].copy_from_slice(&v[..end - at]);
+            }
+            // a digit, a bracket, a quote
+            7 => {
+                let texts: [&[u8]; 8] = [b"9", b"-", b"99999999999", b"[", b"]", b"\"", b"{", b"e9"];
+                f.splice(at..at, texts[r.below(texts.len())].iter().copied());
+            }
+            8 => {
+                let other = &seeds[r.below(seeds.len())];
+                let from = r.below(other.len());
+                let to = (from + r.below(64)).min(other.len());
+                f.splice(at..at, other[from..to].iter().copied());
+            }
+            // a letter or digit becomes another: texts stay well-formed
+            9 | 10 => {
+                let near = (at..f.len()).find(|&i| f[i].is_ascii_alphanumeric()).unwrap_or(at);
+                f[near] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[r.below(62)];
+            }
+            // a piece goes elsewhere
+            _ => {
+                let cut: Vec<u8> = f.drain(piece).collect();
+                let to = r.below(f.len() + 1);
+                f.splice(to..to, cut);
+            }
+        }
+    }
+    f
+}
+
+/// Why a file is a finding.
+fn finding(p: &Parser, file: &[u8]) -> Option<String> {
+    let region = Region::new(ALLOCATOR);
+    let start = Instant::now();
+    if catch_unwind(AssertUnwindSafe(|| (p.run)(file))).is_err() {
+        return Some("a panic".into());
+    }
+    // all that was ever asked for, which is more than was ever held
+    let bytes = region.change().bytes_allocated;
+    if bytes > FREE_BYTES + file.len() * 4 {
+        return Some(format!("{bytes} bytes for a file of {}", file.len()));
+    }
+    let time = start.elapsed();
+    (time > PATIENCE).then(|| format!("{time:?}"))
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn parsers_survive_mutated_files() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (rounds, seed) = (number("GRADLOOM_FUZZ_ROUNDS", ROUNDS as u64), number("GRADLOOM_FUZZ_SEED", 1));
+    for p in &PARSERS {
+        let seeds: Vec<Vec<u8>> = p.seeds.iter().map(|s| std::fs::read(tests.join(s)).unwrap()).collect();
+        let corpus = std::fs::read_dir(tests.join("fixtures/fuzz").join(p.name)).into_iter().flatten().flatten();
+        for file in corpus.map(|e| e.path()) {
+            let found = finding(p, &std::fs::read(&file).unwrap());
+            assert_eq!(found, None, "{} on {}", p.name, file.display());
+        }
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        for round in 0..rounds {
+            let file = mutate(&mut random, &seeds);
+            if let Some(what) = finding(p, &file) {
+                let path: PathBuf = std::env::temp_dir().join(format!("gradloom-fuzz-{}-{seed}-{round}", p.name));
+                std::fs::write(&path, &file).unwrap();
+                panic!("{}: {what}; the file is {}", p.name, path.display());
+            }
+        }
+    }
+}

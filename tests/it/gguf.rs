@@ -1,0 +1,55 @@
+//! Quantised weights on devices: the same numbers as decoded on the host, in small memory.
+
+use gradloom::Runtime;
+use gradloom::io::gguf::{self, Data, Kind, quantize_q8_0};
+use gradloom::io::{HostTensor, npz, weights};
+use std::path::Path;
+use std::sync::Arc;
+
+fn fixture(name: &str) -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/io").join(name)).unwrap()
+}
+
+fn blocks_decode_on(device: &str) {
+    let mut rt = Runtime::open(device, 2).unwrap();
+    let want = npz::read(&fixture("quants.npz")).unwrap();
+    for (name, t) in weights::tensors(rt.session(), Arc::new(fixture("quants.gguf"))).unwrap() {
+        let Some(want) = want.iter().find(|w| w.0 == name) else { continue };
+        let t = t.cast(gradloom::DType::F32).unwrap();
+        assert!(rt.read(&t).unwrap().data == want.1.data, "{name} on {device}");
+    }
+}
+
+#[test]
+fn blocks_decode_to_the_same_bits() {
+    blocks_decode_on("eval");
+    #[cfg(all(unix, target_arch = "x86_64"))]
+    blocks_decode_on("cpu");
+}
+
+#[test]
+#[cfg(all(unix, target_arch = "x86_64"))]
+fn a_product_with_packed_weights_keeps_them_packed() {
+    let (n, k) = (1024, 2048);
+    let w: Vec<f32> = (0..n * k).map(|i| ((i * 7919) % 1000) as f32 / 500.0 - 1.0).collect();
+    let blocks = quantize_q8_0(&w).unwrap();
+    let file = gguf::write(&[], &[Data { name: "w", kind: Kind::Q8_0, shape: &[n, k], bytes: &blocks }]).unwrap();
+    let plain = gguf::decode(Kind::Q8_0, &[n, k], &blocks).unwrap().to_f64();
+    let x: Vec<f32> = (0..k).map(|i| (i % 13) as f32 - 6.0).collect();
+    let mut rt = Runtime::open("cpu", 2).unwrap();
+    let list = weights::tensors(rt.session(), Arc::new(file)).unwrap();
+    let x = rt_tensor(&rt, &x, &[1, k]);
+    let y = x.matmul(list[0].1.transpose(0, 1).unwrap()).unwrap();
+    let got = rt.read(&y).unwrap().to_f64();
+    for (row, got) in plain.chunks(k).zip(&got) {
+        let want: f64 = row.iter().enumerate().map(|(i, w)| w * ((i % 13) as f64 - 6.0)).sum();
+        assert!((got - want).abs() < 1e-2, "{got} is not {want}");
+    }
+    let peak = rt.counters().peak_bytes;
+    assert!(peak < n * k * 2, "{peak} bytes: the weights were unpacked");
+}
+
+fn rt_tensor(rt: &Runtime, x: &[f32], shape: &[usize]) -> gradloom::Tensor {
+    let t = HostTensor::from_f32(shape.to_vec(), x).unwrap();
+    gradloom::Tensor::from_bytes(rt.session(), t.dtype, shape, gradloom::engine::Bytes::new(t.data)).unwrap()
+}

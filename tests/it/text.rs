@@ -1,0 +1,120 @@
+//! Tokenizers against what Hugging Face's gives (`tests/fixtures/make_text.py`), and the same tokenizers in GGUF metadata.
+
+use gradloom::DType;
+use gradloom::dtype::Scalar;
+use gradloom::io::HostTensor;
+use gradloom::io::gguf::{self, Gguf, Value};
+use gradloom::io::json::Json;
+use gradloom::text::{Tokenizer, load, normalize};
+use std::path::{Path, PathBuf};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/text")
+}
+
+fn samples() -> Json {
+    Json::parse(&std::fs::read(folder().join("samples.json")).unwrap()).unwrap()
+}
+
+fn texts(list: &Json) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|t| t.as_str().unwrap()).collect()
+}
+
+fn ids(list: &Json) -> Vec<u32> {
+    list.as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as u32).collect()
+}
+
+#[test]
+fn every_kind_of_tokenizer_agrees_with_the_reference() {
+    let samples = samples();
+    let all = texts(samples.get("texts").unwrap());
+    let pair = texts(samples.get("pair").unwrap());
+    for name in ["gpt2", "llama3", "llama", "suffix", "prefix", "bert", "unigram", "unibyte", "words"] {
+        let t = load(&folder().join(format!("{name}.json"))).unwrap();
+        let want = samples.get(name).unwrap();
+        let decoded = texts(want.get("decoded").unwrap());
+        for ((text, want), decoded) in all.iter().zip(want.get("ids").unwrap().as_array().unwrap()).zip(decoded) {
+            let got = t.encode(text).unwrap();
+            assert_eq!(got, ids(want), "{name}: {text:?}");
+            assert_eq!(t.decode(&got).unwrap(), decoded, "{name}: {text:?}");
+        }
+        let got = t.encode_pair(pair[0], pair[1]).unwrap();
+        assert_eq!(got.ids, ids(want.get("pair").unwrap()), "{name}");
+        assert_eq!(got.type_ids, ids(want.get("types").unwrap()), "{name}");
+    }
+}
+
+/// Tokens in order of their numbers.
+fn tokens(json: &Json) -> Vec<String> {
+    let vocab = json.get("model").unwrap().get("vocab").unwrap().as_object().unwrap();
+    let mut list: Vec<(u64, &String)> = vocab.iter().map(|(t, n)| (n.as_u64().unwrap(), t)).collect();
+    list.sort_unstable();
+    list.into_iter().map(|t| t.1.clone()).collect()
+}
+
+fn through_gguf(metadata: &[(&str, Value)]) -> Tokenizer {
+    let file = gguf::write(metadata, &[]).unwrap();
+    Tokenizer::from_gguf(&Gguf::parse(&file).unwrap(), normalize).unwrap()
+}
+
+#[test]
+fn gguf_metadata_gives_the_same_tokens() {
+    let samples = samples();
+    let all = texts(samples.get("texts").unwrap());
+    let read = |name: &str| Json::parse(&std::fs::read(folder().join(format!("{name}.json"))).unwrap()).unwrap();
+    let text = |t: &str| Value::Str(t.into());
+    let number = |n: i64| Value::Scalar(DType::U32, Scalar::Int(n));
+    let same = |name: &str, t: &Tokenizer| {
+        for (text, want) in all.iter().zip(samples.get(name).unwrap().get("ids").unwrap().as_array().unwrap()) {
+            assert_eq!(t.encode(text).unwrap(), ids(want), "{name}: {text:?}");
+        }
+    };
+    // byte-level BPE; the added token is a control token
+    let json = read("gpt2");
+    let merges = json.get("model").unwrap().get("merges").unwrap().as_array().unwrap();
+    let merges = merges.iter().map(|m| texts(m).join(" ")).collect();
+    let list = tokens(&json);
+    let kinds = list.iter().map(|t| if t == "<|endoftext|>" { 3i32 } else { 1 }).flat_map(i32::to_le_bytes).collect();
+    let kinds = HostTensor::new(DType::I32, vec![list.len()], kinds).unwrap();
+    let gpt2 = through_gguf(&[
+        ("tokenizer.ggml.model", text("gpt2")),
+        ("tokenizer.ggml.pre", text("gpt-2")),
+        ("tokenizer.ggml.tokens", Value::Strings(list)),
+        ("tokenizer.ggml.token_type", Value::Array(kinds)),
+        ("tokenizer.ggml.merges", Value::Strings(merges)),
+    ]);
+    same("gpt2", &gpt2);
+    // WordPiece, with words marked instead of what continues them
+    let list: Vec<String> = tokens(&read("bert"))
+        .iter()
+        .map(|t| match t.strip_prefix("##") {
+            Some(rest) => rest.to_owned(),
+            None if t.starts_with('[') && t.len() > 2 => t.clone(),
+            None => format!("▁{t}"),
+        })
+        .collect();
+    let kinds = list.iter().map(|t| if t.starts_with('[') { 3i32 } else { 1 }).flat_map(i32::to_le_bytes).collect();
+    let kinds = HostTensor::new(DType::I32, vec![list.len()], kinds).unwrap();
+    let mut bert = through_gguf(&[
+        ("tokenizer.ggml.model", text("bert")),
+        ("tokenizer.ggml.tokens", Value::Strings(list)),
+        ("tokenizer.ggml.token_type", Value::Array(kinds)),
+        ("tokenizer.ggml.cls_token_id", number(2)),
+        ("tokenizer.ggml.seperator_token_id", number(3)),
+        ("tokenizer.ggml.unknown_token_id", number(1)),
+    ]);
+    bert.set_max_length(Some(40));
+    same("bert", &bert);
+    // SentencePiece: pairs merge by the score of what they become
+    let list = ["<unk>", "<s>", "▁", "a", "b", "c", "ab", "bc", "▁a", "abc", "<0xC3>", "<0xA9>"];
+    let scores = [0.0, 0.0, -9.0, -9.0, -9.0, -9.0, -2.0, -1.0, -3.0, -4.0, 0.0, 0.0];
+    let llama = through_gguf(&[
+        ("tokenizer.ggml.model", text("llama")),
+        ("tokenizer.ggml.tokens", Value::Strings(list.map(str::to_owned).to_vec())),
+        ("tokenizer.ggml.scores", Value::Array(HostTensor::from_f32(vec![12], &scores).unwrap())),
+        ("tokenizer.ggml.bos_token_id", number(1)),
+    ]);
+    // `bc` is the best pair, then `a` goes to the mark
+    assert_eq!(llama.encode("abc é").unwrap(), [1, 8, 7, 2, 10, 11]);
+    assert_eq!(llama.decode(&[8, 7, 2, 10, 11]).unwrap(), "abc é");
+}
