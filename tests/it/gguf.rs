@@ -39,7 +39,7 @@ fn a_product_with_packed_weights_keeps_them_packed() {
     let mut rt = Runtime::open("cpu", 2).unwrap();
     let list = weights::tensors(rt.session(), Arc::new(file)).unwrap();
     let x = rt_tensor(&rt, &x, &[1, k]);
-    let y = x.matmul(list[0].1.transpose(0, 1).unwrap()).unwrap();
+    let y = x.matmul(&list[0].1.transpose(0, 1).unwrap()).unwrap();
     let got = rt.read(&y).unwrap().to_f64();
     for (row, got) in plain.chunks(k).zip(&got) {
         let want: f64 = row.iter().enumerate().map(|(i, w)| w * ((i % 13) as f64 - 6.0)).sum();

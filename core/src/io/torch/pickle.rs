@@ -34,7 +34,7 @@ pub(super) enum Global {
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     None,
-    Bool(bool),
+    Bool,
     Int(i64),
     /// A long that does not fit, by its bytes: the magic number of the old format.
     Long(Rc<[u8]>),
@@ -191,12 +191,10 @@ impl Machine {
                 self.push(top)?;
             }
             b'N' => self.push(Value::None)?,
-            0x88 => self.push(Value::Bool(true))?,
-            0x89 => self.push(Value::Bool(false))?,
+            0x88 | 0x89 => self.push(Value::Bool)?,
             b'I' => {
                 let v = match line(c)? {
-                    "00" => Value::Bool(false),
-                    "01" => Value::Bool(true),
+                    "00" | "01" => Value::Bool,
                     t => Value::Int(t.parse().map_err(|_| c.error("a bad number"))?),
                 };
                 self.push(v)?;
