@@ -3,9 +3,13 @@
 //! torch's. The learning rate is a number or a tensor, for instance a launch variable that a schedule changes.
 
 mod adam;
+mod rule;
+mod schedule;
 mod sgd;
 
 pub use adam::{Adam, AdamOpts};
+pub use rule::{Rule, Tuned, clip_grad_norm, clip_grad_value};
+pub use schedule::Schedule;
 pub use sgd::{Sgd, SgdOpts};
 
 use crate::tensor::Tensor;

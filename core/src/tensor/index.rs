@@ -18,6 +18,8 @@ pub enum ScatterOp {
     Max,
     /// Smallest.
     Min,
+    /// The mean of the updates and the old value: [`Tensor::scatter_values`] only.
+    Mean,
 }
 
 impl Tensor {

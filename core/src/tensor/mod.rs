@@ -12,42 +12,57 @@
 //! | `movement` | reshape, permute, transpose, flatten, unflatten, squeeze, unsqueeze, expand, flip, shrink, slice, repeat |
 //! | `join` | cat, stack, split, chunk, narrow, roll, select, repeat_interleave |
 //! | `pad` | pad: constant, reflect, replicate, circular |
-//! | `elementwise` | arithmetic, comparison, logic, bits, where, clamp, pow |
-//! | `math` | unary mathematics: exp .. atanh, erf, floor, round |
+//! | `arrange` | axes by list, diagonals, grids, stacks, windows of one axis, combinations |
+//! | `elementwise`, `arithmetic` | arithmetic, comparison, logic, bits, where, clamp, pow; atan2, gcd, frexp, igamma .. |
+//! | `math`, `special` | unary mathematics; gamma, error and Bessel functions and their kin |
 //! | `activation` | relu .. gelu, softmax-free activations |
-//! | `reduce` | sum, mean, prod, max, min, var, std, norm, logsumexp, softmax, argmax, any, all |
+//! | `reduce`, `stats` | sum .. argmax; norms of any kind, quantiles, median, searchsorted, histc, cov |
 //! | `scan` | cumsum, cumprod, cummax |
-//! | `index` | gather, index_select, embedding, one_hot, masked_fill, scatter |
+//! | `index`, `select` | gather, embedding, scatter; index, index_put, nonzero, unique, masked_select, bincount |
 //! | `sort` | sort, argsort, topk |
-//! | `linalg` | matmul, dot, outer, linear |
-//! | `pool`, `conv` | windows, max and average pooling, convolution of any rank and its transpose |
-//! | `norm`, `attention`, `loss`, `resize` | layer/batch/group/instance/rms norm, attention, losses, interpolation |
+//! | `linalg`, `product` | matmul, dot, outer, linear; einsum, tensordot, kron, cdist |
+//! | `decomp`, `spectral` | inverse, solve, det, lu, cholesky, qr, eigh, svd; fft, rfft, stft and inverses |
+//! | `pool`, `conv`, `vision` | windows, pooling, convolution; fold, grid_sample, roi_align, nms, pixel_shuffle |
+//! | `norm`, `attention`, `resize` | layer/batch/group/instance/rms norm, attention, interpolation |
+//! | `loss`, `loss_more` | losses, their elementwise forms, ctc, triplet, margins |
+//! | `call` | all of it by torch's names, in one table |
 //!
 //! Axes are `i64`, negative from the end. Scalars are weak: they take the tensor's dtype, except that a float scalar makes
 //! an integer tensor f32 and an integer scalar makes a bool tensor i32.
 
 mod activation;
+mod arithmetic;
+mod arrange;
 mod attention;
+pub mod call;
 mod conv;
 mod create;
+mod decomp;
 mod elementwise;
 mod index;
 mod join;
 mod linalg;
 mod loss;
+mod loss_more;
 mod math;
 mod movement;
 mod norm;
 mod operand;
 mod pad;
 mod pool;
+mod product;
 mod random;
 mod reduce;
 mod resize;
 mod scan;
+mod select;
 mod session;
 mod sort;
+mod special;
+mod spectral;
 mod state;
+mod stats;
+mod vision;
 
 pub use attention::Attention;
 pub use conv::{ConvOpts, ConvTransposeOpts};
@@ -60,6 +75,8 @@ pub use pool::PoolOpts;
 pub use random::threefry2x32;
 pub use resize::Interpolate;
 pub use session::Session;
+pub use spectral::Norm;
+pub use stats::Quantile;
 
 use crate::engine::state::RootId;
 use crate::uop::{Graph, Shape, UOp};
@@ -199,6 +216,11 @@ pub(crate) fn check_axis(op: &'static str, axis: i64, rank: usize) -> Result<usi
 pub(crate) fn check_axes(op: &'static str, axes: &[i64], rank: usize) -> Result<Vec<usize>> {
     if axes.is_empty() {
         return Ok((0..rank).collect());
+    }
+    if rank == 0 {
+        // a scalar reduces over its only element
+        axes.iter().try_for_each(|&a| check_axis(op, a, 1).map(|_| ()))?;
+        return Ok(Vec::new());
     }
     let mut out = axes.iter().map(|&a| check_axis(op, a, rank)).collect::<Result<Vec<_>>>()?;
     out.sort_unstable();

@@ -125,7 +125,12 @@ impl Tensor {
     }
 
     /// The windows of a pooling op, with padding applied; also the padding that was needed.
-    fn pool_windows(&self, op: &'static str, o: &PoolOpts, fill: f64) -> Result<(Tensor, Vec<(usize, usize)>)> {
+    pub(crate) fn pool_windows(
+        &self,
+        op: &'static str,
+        o: &PoolOpts,
+        fill: f64,
+    ) -> Result<(Tensor, Vec<(usize, usize)>)> {
         let shape = self.shape();
         let d = o.kernel.len();
         if d == 0 || d > shape.len() || o.kernel.contains(&0) {

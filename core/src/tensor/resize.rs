@@ -11,6 +11,8 @@ pub enum Interpolate {
     Nearest,
     /// The nearest sample, halves rounding down (ONNX `round_prefer_floor`).
     NearestRound,
+    /// The sample whose pixel holds the source coordinate (torch's nearest-exact).
+    NearestExact,
     /// Linear in each axis.
     Linear,
     /// Cubic convolution with this coefficient (torch -0.75, ONNX default -0.75).
@@ -33,6 +35,7 @@ impl Tensor {
             let scale = n as f64 / out as f64;
             let at = |o: usize| match how {
                 Interpolate::Nearest | Interpolate::NearestRound => o as f64 * scale,
+                Interpolate::NearestExact => (o as f64 + 0.5) * scale,
                 _ if align_corners && out > 1 => o as f64 * (n - 1) as f64 / (out - 1) as f64,
                 _ if align_corners => 0.0,
                 _ => (o as f64 + 0.5) * scale - 0.5,
@@ -65,7 +68,9 @@ impl Tensor {
             t.index_select(axis, &Tensor::new(t.session(), &idx, &[idx.len()])?)
         };
         match how {
-            Interpolate::Nearest => pick(self, at.iter().map(|c| c.floor() as i64).collect()),
+            Interpolate::Nearest | Interpolate::NearestExact => {
+                pick(self, at.iter().map(|c| c.floor() as i64).collect())
+            }
             Interpolate::NearestRound => pick(self, at.iter().map(|c| (c - 0.5).ceil() as i64).collect()),
             Interpolate::Linear => {
                 let x = self.to_float()?;

@@ -30,7 +30,10 @@ impl Tensor {
     }
 
     fn scan(&self, name: &'static str, op: ReduceOp, axis: i64) -> Result<Tensor> {
-        let a = check_axis(name, axis, self.rank())? as i64;
+        let a = check_axis(name, axis, self.rank().max(1))? as i64;
+        if self.rank() == 0 {
+            return Ok(self.clone());
+        }
         let t = self.move_axis(a, -1)?;
         let n = t.dim(-1)?;
         if n <= 1 {

@@ -5,7 +5,7 @@ use gradloom_core::{DType, Result, Session, Tensor};
 
 /// Runs the case `name` on its inputs.
 pub(crate) fn run(name: &str, s: &Session, x: &[Tensor]) -> Result<Vec<Tensor>> {
-    if name.starts_with("nn_") || name.starts_with("opt_") {
+    if name.starts_with("nn_") || name.starts_with("opt") {
         return super::layers::run(name, s, x);
     }
     let one = match name {

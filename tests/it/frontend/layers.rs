@@ -6,7 +6,7 @@ use gradloom_core::nn::{
     BatchNorm, Conv, ConvTranspose, Embedding, GroupNorm, Gru, Layer, LayerNorm, Linear, Lstm, LstmState, Mode, Module,
     MultiHeadAttention, Sequential, StateDict,
 };
-use gradloom_core::optim::{Adam, AdamOpts, Optimizer, Sgd, SgdOpts};
+use gradloom_core::optim::{Adam, AdamOpts, Optimizer, Rule, Sgd, SgdOpts, Tuned};
 use gradloom_core::tensor::{Attention, ConvOpts, ConvTransposeOpts};
 use gradloom_core::{DType, Result, Session, Tensor};
 
@@ -71,6 +71,7 @@ pub(crate) fn run(name: &str, s: &Session, x: &[Tensor]) -> Result<Vec<Tensor>> 
             let y = m.apply(&x[0], Mode::Train)?;
             Ok(vec![y, m.running_mean.clone(), m.running_var.clone()])
         }
+        _ if name.starts_with("opt20_") => twenty(name, x),
         _ => optimise(name, s, x, 5),
     }
 }
@@ -103,6 +104,32 @@ fn optimise(name: &str, s: &Session, x: &[Tensor], steps: usize) -> Result<Vec<T
         if step % 2 == 1 {
             realize(&opt.tensors().iter().collect::<Vec<_>>());
         }
+    }
+    Ok(params)
+}
+
+/// Twenty steps on `sum((tanh(p) q - a)^2)`.
+fn twenty(name: &str, x: &[Tensor]) -> Result<Vec<Tensor>> {
+    let params = vec![x[0].to_storage()?, x[1].to_storage()?];
+    let centered = Rule::RmsProp { alpha: 0.99, eps: 1e-8, momentum: 0.5, centered: true };
+    let (rule, lr, decay) = match name {
+        "opt20_rmsprop" => (Rule::rmsprop(), 0.01, 0.1),
+        "opt20_rmsprop_centered" => (centered, 0.01, 0.0),
+        "opt20_adagrad" => (Rule::Adagrad { lr_decay: 0.01, eps: 1e-10 }, 0.1, 0.0),
+        "opt20_adadelta" => (Rule::adadelta(), 1.0, 0.0),
+        "opt20_adamax" => (Rule::adamax(), 0.05, 0.0),
+        "opt20_adafactor" => (Rule::adafactor(), 0.05, 0.1),
+        "opt20_muon" => (Rule::muon(), 0.02, 0.1),
+        "opt20_lamb" => (Rule::lamb(), 0.05, 0.1),
+        "opt20_lars" => (Rule::lars(), 1.0, 0.1),
+        "opt20_lion" => (Rule::lion(), 0.01, 0.1),
+        _ => panic!("no case {name}"),
+    };
+    let mut opt = Tuned::new(rule, params.clone(), lr, decay)?;
+    for _ in 0..20 {
+        let loss = params[0].tanh()?.matmul(&params[1])?.sub(&x[2])?.square()?.sum(&[], false)?;
+        opt.minimize(&loss)?;
+        realize(&opt.tensors().iter().collect::<Vec<_>>());
     }
     Ok(params)
 }

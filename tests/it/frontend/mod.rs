@@ -4,6 +4,7 @@
 mod cases;
 mod host;
 mod layers;
+mod opinfo;
 mod random;
 mod state;
 

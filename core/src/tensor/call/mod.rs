@@ -1,0 +1,357 @@
+//! Tensor methods by name: one table for everything that calls by name (JavaScript, torch's own operator tests, scripts).
+//! Names, parameters and defaults are PyTorch's. Each row has its typed parameters, so that declarations for other
+//! languages are generated from it and cannot drift. Never: computing anything that a method does not.
+//!
+//! | file | what its rows are |
+//! |---|---|
+//! | `elementwise` | arithmetic, comparison, logic, unary and special functions, activations |
+//! | `reduce` | reductions, scans, statistics, sorting |
+//! | `shape` | creation, movement, joining, indexing, scatter |
+//! | `network` | products, convolution, pooling, norms, attention, losses, resampling |
+//! | `linear` | linear systems, decompositions, Fourier transforms, windows |
+
+mod elementwise;
+mod linear;
+mod network;
+mod reduce;
+mod shape;
+
+use super::{IntoOperand, Operand, Session, Tensor};
+use crate::{DType, Error, Result};
+
+/// An argument of [`call`].
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// Left out: the default.
+    None,
+    /// A tensor.
+    Tensor(Tensor),
+    /// A whole number.
+    Int(i64),
+    /// A number.
+    Float(f64),
+    /// A truth value.
+    Bool(bool),
+    /// A mode or an equation.
+    Text(String),
+    /// An element type.
+    DType(DType),
+    /// Several.
+    List(Vec<Value>),
+}
+
+/// One parameter of an [`Entry`].
+#[derive(Clone, Copy, Debug)]
+pub struct Param {
+    /// torch's name.
+    pub name: &'static str,
+    /// Its type, as TypeScript writes it.
+    pub ty: &'static str,
+    /// The default as Rust writes it; `None` where the argument is required (or its type has its own default).
+    pub default: Option<&'static str>,
+}
+
+/// One op of the table.
+pub struct Entry {
+    /// Its name and other names for it.
+    pub names: &'static [&'static str],
+    /// What it takes.
+    pub params: &'static [Param],
+    run: fn(&Call<'_>) -> Result<Vec<Tensor>>,
+}
+
+/// The arguments of one call.
+pub struct Call<'a> {
+    session: &'a Session,
+    name: &'a str,
+    args: &'a [Value],
+    named: &'a [(&'a str, Value)],
+}
+
+/// Every row.
+pub fn table() -> impl Iterator<Item = &'static Entry> {
+    [elementwise::TABLE, reduce::TABLE, shape::TABLE, network::TABLE, linear::TABLE].into_iter().flatten()
+}
+
+/// Runs the op `name` on positional and named arguments.
+///
+/// # Errors
+/// `E_VALUE` for an unknown name, or an argument that is missing, unknown or of the wrong type; and the op's own.
+pub fn call(session: &Session, name: &str, args: &[Value], named: &[(&str, Value)]) -> Result<Vec<Tensor>> {
+    let entry = table().find(|e| e.names.contains(&name));
+    let entry = entry.ok_or_else(|| Error::value("call", format!("there is no op `{name}`")))?;
+    let known = |n: &str| entry.params.iter().any(|p| p.name == n);
+    if let Some((n, _)) = named.iter().find(|(n, _)| !known(n)) {
+        return Err(Error::value("call", format!("{name} has no parameter `{n}`")));
+    }
+    (entry.run)(&Call { session, name, args, named })
+}
+
+impl<'a> Call<'a> {
+    fn arg<T: FromValue<'a>>(&self, at: &mut usize, name: &str, default: Option<T>) -> Result<T> {
+        let bad = |what: String| Error::value("call", format!("{}: {what}", self.name));
+        if let Some(t) = T::ambient(self) {
+            return Ok(t);
+        }
+        if let Some((t, n)) = T::variadic(self.args.get(*at..).unwrap_or(&[])) {
+            *at += n;
+            return Ok(t);
+        }
+        let v = self.args.get(*at).or_else(|| self.named.iter().find(|n| n.0 == name).map(|n| &n.1));
+        *at += 1;
+        match v {
+            None | Some(Value::None) => {
+                default.or_else(T::absent).ok_or_else(|| bad(format!("argument `{name}` is missing")))
+            }
+            Some(v) => T::from_value(v).ok_or_else(|| bad(format!("argument `{name}` should be {}", T::TYPE))),
+        }
+    }
+}
+
+/// What a parameter can be.
+trait FromValue<'a>: Sized {
+    const TYPE: &'static str;
+    fn from_value(v: &'a Value) -> Option<Self>;
+    /// The value of an argument that is left out.
+    fn absent() -> Option<Self> {
+        None
+    }
+    /// Several arguments at once, and how many.
+    fn variadic(_: &'a [Value]) -> Option<(Self, usize)> {
+        None
+    }
+    /// A value that is no argument.
+    fn ambient(_: &Call<'a>) -> Option<Self> {
+        None
+    }
+}
+
+macro_rules! from_value {
+    ($($ty:ty, $text:literal, $pattern:pat => $e:expr;)*) => {$(
+        impl<'a> FromValue<'a> for $ty {
+            const TYPE: &'static str = $text;
+            fn from_value(v: &'a Value) -> Option<Self> {
+                match v {
+                    $pattern => Some($e),
+                    _ => None,
+                }
+            }
+        }
+    )*};
+}
+from_value! {
+    Tensor, "Tensor", Value::Tensor(t) => t.clone();
+    DType, "DType", Value::DType(d) => *d;
+    &'a str, "string", Value::Text(s) => s.as_str();
+}
+
+impl<'a> FromValue<'a> for &'a Value {
+    const TYPE: &'static str = "unknown";
+    fn from_value(v: &'a Value) -> Option<Self> {
+        Some(v)
+    }
+}
+
+impl<'a> FromValue<'a> for Session {
+    const TYPE: &'static str = "";
+    fn from_value(_: &'a Value) -> Option<Self> {
+        None
+    }
+    fn ambient(c: &Call<'a>) -> Option<Self> {
+        Some(c.session.clone())
+    }
+}
+
+impl FromValue<'_> for bool {
+    const TYPE: &'static str = "boolean";
+    fn from_value(v: &Value) -> Option<Self> {
+        match v {
+            Value::Bool(b) => Some(*b),
+            Value::Int(i) => Some(*i != 0),
+            _ => None,
+        }
+    }
+}
+
+impl FromValue<'_> for i64 {
+    const TYPE: &'static str = "number";
+    fn from_value(v: &Value) -> Option<Self> {
+        match v {
+            Value::Int(i) => Some(*i),
+            Value::Float(f) if f.fract() == 0.0 => Some(*f as i64),
+            Value::Bool(b) => Some(*b as i64),
+            _ => None,
+        }
+    }
+}
+
+impl FromValue<'_> for usize {
+    const TYPE: &'static str = "number";
+    fn from_value(v: &Value) -> Option<Self> {
+        usize::try_from(i64::from_value(v)?).ok()
+    }
+}
+
+impl FromValue<'_> for f64 {
+    const TYPE: &'static str = "number";
+    fn from_value(v: &Value) -> Option<Self> {
+        match v {
+            Value::Int(i) => Some(*i as f64),
+            Value::Float(f) => Some(*f),
+            Value::Bool(b) => Some(*b as i64 as f64),
+            _ => None,
+        }
+    }
+}
+
+impl FromValue<'_> for Operand {
+    const TYPE: &'static str = "Tensor | number | boolean";
+    fn from_value(v: &Value) -> Option<Self> {
+        Some(match v {
+            Value::Tensor(t) => Operand::Tensor(t.clone()),
+            Value::Int(i) => Operand::Int(*i),
+            Value::Float(f) => Operand::Float(*f),
+            Value::Bool(b) => Operand::Bool(*b),
+            _ => return None,
+        })
+    }
+}
+
+macro_rules! lists {
+    ($($ty:ty, $text:literal;)*) => {$(
+        impl<'a> FromValue<'a> for Vec<$ty> {
+            const TYPE: &'static str = $text;
+            fn from_value(v: &'a Value) -> Option<Self> {
+                match v {
+                    Value::List(l) => l.iter().map(<$ty>::from_value).collect(),
+                    one => Some(vec![<$ty>::from_value(one)?]),
+                }
+            }
+        }
+    )*};
+}
+impl FromValue<'_> for Vec<Tensor> {
+    const TYPE: &'static str = "readonly Tensor[]";
+    fn from_value(v: &Value) -> Option<Self> {
+        match v {
+            Value::List(l) => l.iter().map(Tensor::from_value).collect(),
+            v => Some(vec![Tensor::from_value(v)?]),
+        }
+    }
+    fn variadic(args: &[Value]) -> Option<(Self, usize)> {
+        let tensors: Vec<Tensor> = args.iter().map_while(Tensor::from_value).collect();
+        (!tensors.is_empty()).then(|| (tensors.clone(), tensors.len()))
+    }
+}
+
+lists! {
+    i64, "number | readonly number[]";
+    usize, "number | readonly number[]";
+    f64, "number | readonly number[]";
+}
+
+impl<'a, T: FromValue<'a>> FromValue<'a> for Option<T> {
+    const TYPE: &'static str = T::TYPE;
+    fn from_value(v: &'a Value) -> Option<Self> {
+        T::from_value(v).map(Some)
+    }
+    fn absent() -> Option<Self> {
+        Some(None)
+    }
+}
+
+/// Axes to reduce: none named means all.
+struct Axes(Vec<i64>);
+
+impl FromValue<'_> for Axes {
+    const TYPE: &'static str = "number | readonly number[]";
+    fn from_value(v: &Value) -> Option<Self> {
+        Vec::from_value(v).map(Axes)
+    }
+    fn absent() -> Option<Self> {
+        Some(Axes(Vec::new()))
+    }
+}
+
+/// What a row gives.
+trait Outs {
+    fn outs(self) -> Result<Vec<Tensor>>;
+}
+
+impl Outs for Result<Tensor> {
+    fn outs(self) -> Result<Vec<Tensor>> {
+        Ok(vec![self?])
+    }
+}
+
+impl Outs for Result<Vec<Tensor>> {
+    fn outs(self) -> Result<Vec<Tensor>> {
+        self
+    }
+}
+
+impl Outs for Result<(Tensor, Tensor)> {
+    fn outs(self) -> Result<Vec<Tensor>> {
+        self.map(|(a, b)| vec![a, b])
+    }
+}
+
+impl Outs for Result<(Tensor, Tensor, Tensor)> {
+    fn outs(self) -> Result<Vec<Tensor>> {
+        self.map(|(a, b, c)| vec![a, b, c])
+    }
+}
+
+/// `"name" | "other name" (parameter: type = default, ..) expression;`, where the expression is a result of one or more
+/// tensors.
+macro_rules! ops {
+    ($($($name:literal)|+ ($($p:ident: $t:ty $(= $d:expr)?),* $(,)?) $body:expr;)*) => {
+        #[allow(non_snake_case, reason = "torch's names of parameters")]
+        pub(super) static TABLE: &[Entry] = &[$(Entry {
+            names: &[$($name),+],
+            params: &[$(Param {
+                name: stringify!($p),
+                ty: <$t as FromValue<'static>>::TYPE,
+                default: ops!(@text $($d)?),
+            }),*],
+            run: |call| {
+                let mut at = 0;
+                $(let $p: $t = call.arg(&mut at, stringify!($p), ops!(@value $($d)?))?;)*
+                let _ = at;
+                Outs::outs($body)
+            },
+        }),*];
+    };
+    (@text) => { None };
+    (@text $d:expr) => { Some(stringify!($d)) };
+    (@value) => { None };
+    (@value $d:expr) => { Some($d) };
+}
+use ops;
+
+/// An operand as a tensor: scalars get the dtype they have alone.
+fn tensor(s: &Session, o: Operand) -> Result<Tensor> {
+    match o {
+        Operand::Tensor(t) => Ok(t),
+        scalar => Tensor::scalar(s, scalar),
+    }
+}
+
+/// `f(a, b)` where either may be a scalar, which takes the other's dtype.
+fn either(s: &Session, a: Operand, b: Operand, f: fn(&Tensor, Operand) -> Result<Tensor>) -> Result<Tensor> {
+    match (a, b) {
+        (Operand::Tensor(t), b) => f(&t, b),
+        (a, Operand::Tensor(t)) => t.scalar_lhs(a, |l, r| f(l, r.into_operand()?)),
+        (a, b) => f(&Tensor::scalar(s, a)?, b),
+    }
+}
+
+/// The mean, the sum or all of a loss.
+fn reduced(loss: Tensor, reduction: &str) -> Result<Tensor> {
+    match reduction {
+        "mean" => loss.mean(&[], false),
+        "sum" => loss.sum(&[], false),
+        "none" => Ok(loss),
+        other => Err(Error::value("loss", format!("there is no reduction `{other}`; there are mean, sum and none"))),
+    }
+}

@@ -1,0 +1,524 @@
+//! Linear systems and decompositions of small matrices, batched. The algorithms are the classical ones, unrolled over the
+//! matrix' size into graph (so sizes are limited to [`LIMIT`]): elimination with partial pivoting, Cholesky, Householder,
+//! Jacobi. Nothing of that is differentiated: the result, held constant, is corrected by steps of Newton's method whose
+//! derivatives are the exact ones, so gradients of first and second order come out right, and cheap.
+
+use super::Tensor;
+use crate::{DType, Error, Result};
+
+/// Largest matrix that is decomposed: the graph grows with the size.
+const LIMIT: usize = 64;
+
+impl Tensor {
+    /// Sizes of the last two axes.
+    fn matrix(&self, op: &'static str) -> Result<(usize, usize)> {
+        let shape = self.shape();
+        match shape.as_slice() {
+            &[.., n, m] if n.max(m) <= LIMIT => Ok((n, m)),
+            &[.., n, m] => Err(Error::value(op, format!("{n}x{m} is larger than {LIMIT}, to which this is unrolled"))),
+            _ => Err(Error::value(op, format!("a matrix is needed, not shape {shape:?}"))),
+        }
+    }
+
+    fn square_matrix(&self, op: &'static str) -> Result<usize> {
+        let (n, m) = self.matrix(op)?;
+        if n == m { Ok(n) } else { Err(Error::value(op, format!("the matrix is {n}x{m}, not square"))) }
+    }
+
+    fn eye_like(&self, n: usize) -> Result<Tensor> {
+        Tensor::eye(self.session(), n, n, self.dtype())
+    }
+
+    /// Row and column numbers of `n` by `m`.
+    fn places(&self, n: usize, m: usize) -> Result<(Tensor, Tensor)> {
+        let s = self.session();
+        Ok((Tensor::iota(s, n)?.reshape(&[n, 1])?, Tensor::iota(s, m)?.reshape(&[1, m])?))
+    }
+
+    // ---- LU
+
+    /// `P L U` packed: unit lower and upper triangle in one matrix, and the order of rows (i32) that pivoting gave. Not
+    /// differentiable.
+    fn eliminate(&self, pivot: bool) -> Result<(Tensor, Tensor, Tensor)> {
+        let (n, m) = self.matrix("lu")?;
+        let (rows, cols) = self.places(n, m)?;
+        let mut a = self.detach().contiguous();
+        let lead = self.shape()[..self.rank() - 2].to_vec();
+        let mut order = Tensor::iota(self.session(), n)?.expand(&[lead.as_slice(), &[n]].concat())?;
+        let mut sign = Tensor::ones(self.session(), a.dtype(), &lead)?;
+        let place = Tensor::iota(self.session(), n)?;
+        for k in 0..n.min(m) {
+            if pivot && k + 1 < n {
+                let column = a.select_at(-1, k as i64)?.abs()?;
+                let below = place.ge(k)?.select(column, -1.0)?;
+                let p = below.argmax(-1, true)?;
+                // rows k and p change places
+                let source = place.eq(k)?.select(&p, place.eq(&p)?.select(k as i32, &place)?)?;
+                let index = source.unsqueeze(-1)?.expand(&a.shape())?;
+                a = a.gather(-2, &index)?;
+                order = order.gather(-1, &source)?;
+                sign = p.squeeze(-1)?.ne(k as i32)?.select(sign.neg()?, &sign)?;
+            }
+            let top = a.narrow(-2, k, 1)?;
+            let d = top.narrow(-1, k, 1)?;
+            let safe = d.eq(0)?.select(1, &d)?;
+            let factor = rows.gt(k)?.select(a.narrow(-1, k, 1)?.div(safe)?, 0)?;
+            let reduced = a.sub(factor.mul(&top)?)?;
+            let column = cols.eq(k)?.logical_and(rows.gt(k)?)?;
+            a = column.select(factor, cols.gt(k)?.select(reduced, &a)?)?.contiguous();
+        }
+        Ok((a, order, sign))
+    }
+
+    /// The permutation matrix `P` of `A = P L U`.
+    fn row_permutation(&self, n: usize, dtype: DType) -> Result<Tensor> {
+        // column j of P has its one in row order[j]
+        let rows = Tensor::iota(self.session(), n)?.reshape(&[n, 1])?;
+        rows.eq(self.unsqueeze(-2)?)?.cast(dtype)
+    }
+
+    /// `(P, L, U)` with `A = P L U`; `[.., n, m]` gives `[.., n, n]`, `[.., n, k]`, `[.., k, m]` with k the smaller.
+    pub fn lu(&self, pivot: bool) -> Result<(Tensor, Tensor, Tensor)> {
+        let (n, m) = self.matrix("lu")?;
+        let k = n.min(m);
+        if self.numel() == 0 {
+            let z = |a: usize, b: usize| self.zeros_shaped(a, b);
+            return Ok((z(n, n)?, z(n, k)?, z(k, m)?));
+        }
+        let (_, order, _) = self.eliminate(pivot)?;
+        let p = order.row_permutation(n, self.dtype())?;
+        let ordered = self.gather(-2, &order.unsqueeze(-1)?.expand(&self.shape())?)?;
+        // without pivoting there are no choices: the elimination itself is differentiated
+        let (l, u) = ordered.eliminated()?;
+        Ok((p, l, u))
+    }
+
+    /// `(L, U)` without pivoting, differentiable through the elimination.
+    fn eliminated(&self) -> Result<(Tensor, Tensor)> {
+        let (n, m) = self.matrix("lu")?;
+        let k = n.min(m);
+        let (rows, cols) = self.places(n, m)?;
+        let mut a = self.clone();
+        let mut columns = Vec::new();
+        for i in 0..k {
+            let top = a.narrow(-2, i, 1)?;
+            let d = top.narrow(-1, i, 1)?;
+            let column = a.narrow(-1, i, 1)?.div(&d)?;
+            let at = Tensor::iota(self.session(), n)?.reshape(&[n, 1])?;
+            let l = at.lt(i)?.select(0, at.eq(i)?.select(1, &column)?)?;
+            columns.push(l);
+            let below = rows.gt(i)?;
+            let reduced = a.sub(below.select(column, 0)?.mul(&top)?)?;
+            a = below.select(cols.le(i)?.select(0, reduced)?, &a)?;
+        }
+        let l = Tensor::cat(&columns.iter().collect::<Vec<_>>(), -1)?;
+        Ok((l, a.narrow(-2, 0, k)?.triu(0)?))
+    }
+
+    fn zeros_shaped(&self, n: usize, m: usize) -> Result<Tensor> {
+        let shape = self.shape();
+        Tensor::zeros(self.session(), self.dtype(), &[&shape[..shape.len() - 2], &[n, m]].concat())
+    }
+
+    /// Solves with a triangular matrix by substitution, row by row; not differentiated.
+    fn substitute(&self, b: &Tensor, upper: bool, unit: bool) -> Result<Tensor> {
+        let n = self.square_matrix("solve_triangular")?;
+        let rows = Tensor::iota(self.session(), n)?.reshape(&[n, 1])?;
+        let mut x = b.clone();
+        for i in 0..n {
+            let k = if upper { n - 1 - i } else { i };
+            let mut row = x.narrow(-2, k, 1)?;
+            if !unit {
+                row = row.div(self.narrow(-2, k, 1)?.narrow(-1, k, 1)?)?;
+            }
+            let rest = if upper { rows.lt(k)? } else { rows.gt(k)? };
+            let moved = x.sub(self.narrow(-1, k, 1)?.mul(&row)?)?;
+            x = rows.eq(k)?.select(&row, rest.select(moved, &x)?)?.contiguous();
+        }
+        Ok(x)
+    }
+
+    // ---- systems
+
+    /// The inverse of square matrices. A singular matrix gives infinities or NaN.
+    pub fn inverse(&self) -> Result<Tensor> {
+        let n = self.square_matrix("inv")?;
+        let a = self.to_float()?;
+        if a.numel() == 0 {
+            return Ok(a);
+        }
+        let (lu, order, _) = a.eliminate(true)?;
+        let start = a.eye_like(n)?.expand(&a.shape())?;
+        let permuted = start.gather(-2, &order.unsqueeze(-1)?.expand(&a.shape())?)?;
+        let y = lu.substitute(&permuted, false, true)?;
+        let x = lu.substitute(&y, true, false)?;
+        a.newton_inverse(&x, n)
+    }
+
+    /// Two of Newton's steps `X (2 - A X)` from an inverse held constant: derivatives of up to third order are exact.
+    fn newton_inverse(&self, start: &Tensor, n: usize) -> Result<Tensor> {
+        let two = self.eye_like(n)?.mul(2)?;
+        let mut x = start.detach().contiguous();
+        for _ in 0..2 {
+            x = x.matmul(&two.sub(self.matmul(&x)?)?)?.contiguous();
+        }
+        Ok(x)
+    }
+
+    /// `X` with `A X = B` (`left`) or `X A = B`. B may be a vector per matrix where its shape is that of a batch of such.
+    pub fn solve(&self, b: &Tensor, left: bool) -> Result<Tensor> {
+        let (sa, sb) = (self.shape(), b.shape());
+        let vector = sb.len() == 1 || sb.len() + 1 == sa.len() && sb[..] == sa[..sa.len() - 1];
+        if vector {
+            return self.solve(&b.unsqueeze(-1)?, true)?.squeeze(-1);
+        }
+        let x = self.inverse()?;
+        if left { x.matmul(b) } else { b.matmul(&x) }
+    }
+
+    /// [`Tensor::solve`] for a triangular matrix, of which only that triangle is read.
+    pub fn solve_triangular(&self, b: &Tensor, upper: bool, left: bool, unit: bool) -> Result<Tensor> {
+        let n = self.square_matrix("solve_triangular")?;
+        let mut a = if upper { self.triu(0)? } else { self.tril(0)? }.to_float()?;
+        let eye = a.eye_like(n)?;
+        if unit {
+            a = eye.ne(0)?.select(1, a)?;
+        }
+        if a.numel() == 0 || b.numel() == 0 {
+            return if left { a.matmul(b) } else { b.matmul(&a) };
+        }
+        let x = a.detach().substitute(&eye.expand(&a.shape())?, upper, unit)?;
+        let x = a.newton_inverse(&x, n)?;
+        if left { x.matmul(b) } else { b.matmul(&x) }
+    }
+
+    /// The determinant of square matrices.
+    pub fn det(&self) -> Result<Tensor> {
+        let (sign, log) = self.det_parts()?;
+        sign.mul(log)
+    }
+
+    /// The sign of the permutation, and the product of the pivots.
+    fn det_parts(&self) -> Result<(Tensor, Tensor)> {
+        let a = self.to_float()?;
+        let n = a.square_matrix("det")?;
+        let lead = a.shape()[..a.rank() - 2].to_vec();
+        let one = Tensor::ones(a.session(), a.dtype(), &lead)?;
+        if a.numel() == 0 {
+            return Ok((one.clone(), one));
+        }
+        let (_, order, sign) = a.eliminate(true)?;
+        let ordered = a.gather(-2, &order.unsqueeze(-1)?.expand(&a.shape())?)?;
+        let u = ordered.pivots(n)?;
+        Ok((sign, u.prod(&[-1], false)?))
+    }
+
+    /// The pivots of an elimination without choices, differentiable.
+    fn pivots(&self, n: usize) -> Result<Tensor> {
+        let mut a = self.clone();
+        let mut out = Vec::new();
+        for k in 0..n {
+            let d = a.narrow(-2, 0, 1)?.narrow(-1, 0, 1)?;
+            out.push(d.squeeze(-1)?);
+            let left = n - k - 1;
+            if left == 0 {
+                break;
+            }
+            let safe = d.eq(0)?.select(1, &d)?;
+            let factor = a.narrow(-2, 1, left)?.narrow(-1, 0, 1)?.div(safe)?;
+            let top = a.narrow(-2, 0, 1)?.narrow(-1, 1, left)?;
+            a = a.narrow(-2, 1, left)?.narrow(-1, 1, left)?.sub(factor.mul(top)?)?;
+        }
+        Tensor::cat(&out.iter().collect::<Vec<_>>(), -1)
+    }
+
+    /// Sign and logarithm of the absolute value of the determinant.
+    pub fn slogdet(&self) -> Result<(Tensor, Tensor)> {
+        let a = self.to_float()?;
+        let n = a.square_matrix("slogdet")?;
+        let lead = a.shape()[..a.rank() - 2].to_vec();
+        if a.numel() == 0 {
+            let z = Tensor::zeros(a.session(), a.dtype(), &lead)?;
+            return Ok((z.add(1)?, z));
+        }
+        let (_, order, sign) = a.eliminate(true)?;
+        let u = a.gather(-2, &order.unsqueeze(-1)?.expand(&a.shape())?)?.pivots(n)?;
+        Ok((u.detach().sign()?.prod(&[-1], false)?.mul(sign)?, u.abs()?.log()?.sum(&[-1], false)?))
+    }
+
+    /// A matrix to a whole power; negative ones by the inverse.
+    pub fn matrix_power(&self, power: i64) -> Result<Tensor> {
+        let n = self.square_matrix("matrix_power")?;
+        let mut base = if power < 0 { self.inverse()? } else { self.clone() };
+        let (mut left, mut out) = (power.unsigned_abs(), None::<Tensor>);
+        while left > 0 {
+            if left & 1 == 1 {
+                out = Some(out.map_or(Ok(base.clone()), |o| o.matmul(&base))?);
+            }
+            left >>= 1;
+            if left > 0 {
+                base = base.matmul(&base)?.contiguous();
+            }
+        }
+        out.map_or_else(|| self.eye_like(n)?.expand(&self.shape()), Ok)
+    }
+
+    /// The exponential of square matrices: a Taylor polynomial of the matrix over 2^8, squared 8 times.
+    pub fn matrix_exp(&self) -> Result<Tensor> {
+        let n = self.square_matrix("matrix_exp")?;
+        let a = self.to_float()?;
+        if a.numel() == 0 {
+            return Ok(a);
+        }
+        const SQUARINGS: u32 = 4;
+        let x = a.mul(0.5f64.powi(SQUARINGS as i32))?;
+        let eye = a.eye_like(n)?;
+        let mut sum = eye.clone().expand(&a.shape())?;
+        for k in (1..=14).rev() {
+            sum = eye.add(x.matmul(&sum)?.div(k as f64)?)?.contiguous();
+        }
+        for _ in 0..SQUARINGS {
+            sum = sum.matmul(&sum)?.contiguous();
+        }
+        Ok(sum)
+    }
+
+    // ---- Cholesky
+
+    /// The lower triangle `L` with `A = L L^T`, of symmetric positive matrices (the lower triangle is read).
+    pub fn cholesky(&self, upper: bool) -> Result<Tensor> {
+        let n = self.square_matrix("cholesky")?;
+        let a = self.to_float()?;
+        if a.numel() == 0 {
+            return Ok(a);
+        }
+        let a = a.symmetric(upper, n)?;
+        let (rows, cols) = a.places(n, n)?;
+        let mut rest = a.clone();
+        let mut columns = Vec::new();
+        for k in 0..n {
+            let d = rest.narrow(-2, k, 1)?.narrow(-1, k, 1)?.sqrt()?;
+            let at = Tensor::iota(a.session(), n)?.reshape(&[n, 1])?;
+            let column = at.lt(k)?.select(0, rest.narrow(-1, k, 1)?.div(&d)?)?;
+            let update = column.mul(column.t()?)?;
+            rest = rows.gt(k)?.logical_and(cols.gt(k)?)?.select(rest.sub(update)?, &rest)?;
+            columns.push(column);
+        }
+        let l = Tensor::cat(&columns.iter().collect::<Vec<_>>(), -1)?;
+        if upper { l.t() } else { Ok(l) }
+    }
+
+    // ---- orthogonal
+
+    /// `(Q, R)` with `A = Q R`: reduced (`[.., n, k]`, `[.., k, m]`) or complete (`[.., n, n]`, `[.., n, m]`), by
+    /// Householder's reflections.
+    pub fn qr(&self, complete: bool) -> Result<(Tensor, Tensor)> {
+        let (n, m) = self.matrix("qr")?;
+        let k = n.min(m);
+        let a = self.to_float()?;
+        let mut q = a.eye_like(n)?.expand(&a.zeros_shaped(n, n)?.shape())?;
+        let mut r = a.clone();
+        let at = Tensor::iota(a.session(), n)?.reshape(&[n, 1])?;
+        for i in 0..if a.numel() == 0 { 0 } else { k.min(n - 1) } {
+            let x = at.ge(i)?.select(r.narrow(-1, i, 1)?, 0)?;
+            let head = r.narrow(-2, i, 1)?.narrow(-1, i, 1)?;
+            let tail = at.gt(i)?.select(&x, 0)?.square()?.sum(&[-2], true)?;
+            // a column that is zero below needs no reflection
+            let flat = tail.eq(0)?;
+            let norm = flat.select(1, head.square()?.add(&tail)?)?.sqrt()?;
+            let beta = head.lt(0)?.select(&norm, norm.neg()?)?;
+            let v = at.eq(i)?.select(head.sub(&beta)?, x)?;
+            let vv = flat.select(1, v.square()?.sum(&[-2], true)?)?;
+            let scale = flat.select(0, vv.reciprocal()?.mul(2)?)?;
+            let reflect = |t: &Tensor| -> Result<Tensor> {
+                let along = v.t()?.matmul(t)?;
+                Ok(t.sub(v.mul(&scale)?.mul(along)?)?.contiguous())
+            };
+            r = reflect(&r)?;
+            q = q.sub(q.matmul(&v)?.mul(v.t()?.mul(&scale)?)?)?.contiguous();
+        }
+        if complete {
+            return Ok((q, r.triu(0)?));
+        }
+        Ok((q.narrow(-1, 0, k)?, r.narrow(-2, 0, k)?.triu(0)?))
+    }
+
+    /// The product of Householder's reflections `1 - tau v v^T` stored below the diagonal, its first columns.
+    pub fn householder_product(&self, tau: &Tensor) -> Result<Tensor> {
+        let (n, m) = self.matrix("householder_product")?;
+        let mut q = self.eye_like(n)?.narrow(-1, 0, m)?.expand(&self.shape())?;
+        if self.numel() == 0 {
+            return Ok(q);
+        }
+        let at = Tensor::iota(self.session(), n)?.reshape(&[n, 1])?;
+        for i in (0..tau.dim(-1)?).rev() {
+            let column = self.narrow(-1, i, 1)?;
+            let v = at.lt(i)?.select(0, at.eq(i)?.select(1, column)?)?;
+            let t = tau.narrow(-1, i, 1)?.unsqueeze(-1)?;
+            q = q.sub(v.mul(t)?.matmul(&v.t()?.matmul(&q)?)?)?;
+        }
+        Ok(q)
+    }
+
+    /// Eigenvalues in ascending order and eigenvectors (columns) of symmetric matrices, by Jacobi's rotations.
+    pub fn eigh(&self, upper: bool) -> Result<(Tensor, Tensor)> {
+        let n = self.square_matrix("eigh")?;
+        let x = self.to_float()?;
+        if x.numel() == 0 {
+            let shape = x.shape();
+            return Ok((Tensor::zeros(x.session(), x.dtype(), &shape[..shape.len() - 1])?, x));
+        }
+        let a = x.symmetric(upper, n)?;
+        let vectors = a.detach().jacobi(n)?;
+        a.newton_eigen(vectors, n)
+    }
+
+    /// The symmetric matrix that one triangle stands for. Both triangles get half of the gradient, as torch.
+    fn symmetric(&self, upper: bool, n: usize) -> Result<Tensor> {
+        let x = self.detach();
+        let half = if upper { x.triu(1)?.t()? } else { x.tril(-1)? };
+        let diagonal = x.eye_like(n)?.ne(0)?.select(&x, 0)?;
+        let both = self.add(self.t()?)?.mul(0.5)?;
+        half.add(half.t()?)?.add(diagonal)?.add(both.sub(both.detach())?)
+    }
+
+    /// Cyclic Jacobi: all pairs of a round-robin round at once. Orthogonal matrices that nearly diagonalise.
+    fn jacobi(&self, n: usize) -> Result<Tensor> {
+        let size = n + n % 2;
+        let eye = self.eye_like(n)?;
+        let mut v = eye.expand(&self.shape())?;
+        if n < 2 {
+            return Ok(v);
+        }
+        let sweeps = 6 + (n > 8) as usize * 2;
+        let mut a = self.contiguous();
+        for _ in 0..sweeps {
+            for round in 0..size - 1 {
+                // who meets whom: the circle method
+                let mut partner: Vec<i32> = (0..n as i32).collect();
+                for i in 0..size / 2 {
+                    let seat = |p: usize| if p == 0 { 0 } else { (p - 1 + round) % (size - 1) + 1 };
+                    let (p, q) = (seat(i), seat(size - 1 - i));
+                    if p < n && q < n {
+                        (partner[p], partner[q]) = (q as i32, p as i32);
+                    }
+                }
+                let partner = Tensor::new(self.session(), &partner, &[n])?;
+                let (rows, cols) = self.places(n, n)?;
+                let meets = partner.unsqueeze(1)?.eq(&cols)?.logical_and(rows.ne(&cols)?)?;
+                let d = a.diagonal()?;
+                let off = meets.select(&a, 0)?.sum(&[-1], false)?;
+                let other = d.index_select(-1, &partner)?;
+                // t = sgn(theta) / (|theta| + sqrt(theta^2 + 1)), theta = (other - own) / (2 off)
+                let still = off.eq(0)?;
+                let theta = other.sub(&d)?.div(still.select(1, off.mul(2)?)?)?;
+                let limited = theta.clamp(-1e15, 1e15)?;
+                let t = limited.abs()?.add(limited.square()?.add(1)?.sqrt()?)?.reciprocal()?;
+                let first = partner.gt(Tensor::iota(self.session(), n)?)?;
+                // at a tie both must turn in opposite directions
+                let positive = theta.gt(0)?.logical_or(theta.eq(0)?.logical_and(&first)?)?;
+                let t = still.select(0, positive.select(&t, t.neg()?)?)?;
+                let c = t.square()?.add(1)?.rsqrt()?;
+                let s = t.mul(&c)?;
+                // column p of the rotation: c at p, -s at its partner
+                let turn = rows.eq(&cols)?.select(c.unsqueeze(-2)?, meets.select(s.unsqueeze(-2)?.neg()?, 0)?)?;
+                let turn = turn.contiguous();
+                a = turn.t()?.matmul(&a)?.contiguous().matmul(&turn)?.contiguous();
+                v = v.matmul(&turn)?.contiguous();
+            }
+        }
+        Ok(v)
+    }
+
+    /// Eigenvalues, sorted, and vectors from constant nearly right vectors, by perturbation theory: two steps, whose
+    /// derivatives are exact to second order.
+    fn newton_eigen(&self, start: Tensor, n: usize) -> Result<(Tensor, Tensor)> {
+        let rough = start.t()?.matmul(&self.detach())?.matmul(&start)?.diagonal()?;
+        let order = rough.argsort(-1, false)?;
+        let index = order.unsqueeze(-2)?.expand(&start.shape())?;
+        let mut v = start.gather(-1, &index)?.detach().contiguous();
+        let off = self.eye_like(n)?.eq(0)?;
+        for _ in 0..2 {
+            let b = v.t()?.matmul(self)?.matmul(&v)?;
+            let gram = v.t()?.matmul(&v)?;
+            let d = b.diagonal()?.div(gram.diagonal()?)?;
+            // gap[i, j] = d_j - d_i; equal values get no rotation
+            let gap = d.unsqueeze(-2)?.sub(d.unsqueeze(-1)?)?;
+            let scale = d.detach().abs()?.max(&[-1], true)?.unsqueeze(-1)?.add(1e-30)?;
+            let apart = off.logical_and(gap.detach().abs()?.gt(scale.mul(3e-7)?)?)?;
+            let error = self.eye_like(n)?.sub(&gram)?;
+            // Ogita and Aishima's refinement: E = (B + R D) / gap off the diagonal, R/2 on it
+            let turn = b.add(error.mul(d.unsqueeze(-2)?)?)?.div(apart.select(gap, 1)?)?;
+            let e = apart.select(turn, error.mul(0.5)?)?;
+            v = v.add(v.matmul(&e)?)?.contiguous();
+        }
+        let b = v.t()?.matmul(self)?.matmul(&v)?.diagonal()?;
+        Ok((b.div(v.square()?.sum(&[-2], false)?)?, v))
+    }
+
+    /// `(U, S, Vh)` with `A = U diag(S) Vh`, singular values descending. By the eigenvectors of the smaller Gram matrix, so
+    /// values below `1e-3` of the largest lose digits in f32.
+    pub fn svd(&self, full: bool) -> Result<(Tensor, Tensor, Tensor)> {
+        let (n, m) = self.matrix("svd")?;
+        let a = self.to_float()?;
+        let k = n.min(m);
+        if a.numel() == 0 {
+            let eye = |n: usize, k: usize| a.eye_like(n)?.narrow(-1, 0, k)?.expand(&a.zeros_shaped(n, k)?.shape());
+            let shape = a.shape();
+            let s = Tensor::zeros(a.session(), a.dtype(), &[&shape[..shape.len() - 2], &[k]].concat())?;
+            let (ku, kv) = if full { (n, m) } else { (k, k) };
+            return Ok((eye(n, ku)?, s, eye(m, kv)?.t()?));
+        }
+        if n < m {
+            let (u, s, vh) = a.t()?.svd(full)?;
+            return Ok((vh.t()?, s, u.t()?));
+        }
+        // A^T A = V S^2 V^T; then A V = U S by its QR, whose R is diagonal up to rounding
+        let scale = a.detach().abs()?.max(&[-1, -2], true)?.maximum(1e-30)?;
+        let w = a.div(&scale)?;
+        let (_, v) = w.t()?.matmul(&w)?.eigh(false)?;
+        let v = v.flip(&[-1])?;
+        let us = a.matmul(&v)?;
+        let s = us.square()?.sum(&[-2], false)?.sqrt_or_zero()?;
+        let tiny = s.le(s.detach().max(&[-1], true)?.mul(1e-6)?)?;
+        let quotient = us.div(tiny.select(1, &s)?.unsqueeze(-2)?)?;
+        let u = match full || n == 0 {
+            // an orthogonal basis that starts with these columns
+            true => {
+                let (q, r) = quotient.qr(true)?;
+                let d = r.narrow(-2, 0, k)?.diagonal()?.lt(0)?;
+                let mut sign = d.select(d.cast(a.dtype())?.neg()?, 1.0)?;
+                if n > k {
+                    let mut lead = sign.shape();
+                    *lead.last_mut().expect("it has an axis") = n - k;
+                    sign = Tensor::cat(&[&sign, &Tensor::ones(a.session(), a.dtype(), &lead)?], -1)?;
+                }
+                q.mul(sign.unsqueeze(-2)?)?
+            }
+            false => quotient,
+        };
+        Ok((u, s, v.t()?))
+    }
+
+    /// Singular values, descending.
+    pub fn svdvals(&self) -> Result<Tensor> {
+        Ok(self.svd(false)?.1)
+    }
+
+    /// The solution of least squares (and least norm) of `A X = B`.
+    pub fn lstsq(&self, b: &Tensor) -> Result<Tensor> {
+        let (n, m) = self.matrix("lstsq")?;
+        let at = self.t()?;
+        match n >= m {
+            // (Q R) X = B
+            true => {
+                let (q, r) = self.qr(false)?;
+                r.solve_triangular(&q.t()?.matmul(b)?, true, true, false)
+            }
+            false => {
+                let (q, r) = at.qr(false)?;
+                q.matmul(&r.t()?.solve_triangular(b, false, true, false)?)
+            }
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! Images and feature maps: adaptive and inverse pooling, patches, pixel shuffling, sampling at computed places.
+
+use super::pool::per_axis;
+use super::{Interpolate, PadMode, ScatterOp, Tensor};
+use crate::{DType, Error, Result};
+
+impl Tensor {
+    /// Largest element of each region of a grid over the last axes, and its flat index there.
+    pub fn adaptive_max_pool(&self, sizes: &[usize]) -> Result<(Tensor, Tensor)> {
+        let (shape, d) = (self.shape(), sizes.len());
+        if d > shape.len() || sizes.contains(&0) || shape[shape.len() - d..].contains(&0) {
+            return Err(Error::value("adaptive_max_pool", format!("sizes {sizes:?} for shape {shape:?}")));
+        }
+        let spatial = &shape[shape.len() - d..];
+        // regions as gathers of the longest region, whose surplus repeats its last element
+        let mut flat = Tensor::zeros(self.session(), DType::I32, &[])?;
+        for (i, (&n, &o)) in spatial.iter().zip(sizes).enumerate() {
+            let start = |j: usize| j * n / o;
+            let end = |j: usize| ((j + 1) * n).div_ceil(o);
+            let k = (0..o).map(|j| end(j) - start(j)).max().unwrap_or(1);
+            let index: Vec<i32> =
+                (0..o).flat_map(|j| (0..k).map(move |r| (start(j) + r).min(end(j) - 1) as i32)).collect();
+            let mut own = vec![1; 2 * d];
+            (own[i], own[d + i]) = (o, k);
+            flat = flat.mul(n)?.add(Tensor::new(self.session(), &index, &[o, k])?.reshape(&own)?)?;
+        }
+        let lead = shape.len() - d;
+        let count: usize = sizes.iter().product();
+        let flat = flat.reshape(&[count as i64, -1])?;
+        let x = self.flatten(lead as i64, -1)?;
+        let best = x.index_select(-1, &flat)?.argmax(-1, false)?;
+        let mut wide = shape[..lead].to_vec();
+        wide.push(count);
+        let index =
+            flat.expand(&[&shape[..lead], &flat.shape()].concat())?.gather(-1, &best.unsqueeze(-1)?)?.reshape(&wide)?;
+        let mut out = shape[..lead].to_vec();
+        out.extend(sizes);
+        Ok((x.gather(-1, &index)?.reshape(&out)?, index.reshape(&out)?))
+    }
+
+    /// The inverse of max pooling with indices: values at their places, zeros elsewhere.
+    pub fn max_unpool(
+        &self,
+        indices: &Tensor,
+        rank: usize,
+        kernel: &[usize],
+        stride: Option<&[usize]>,
+        padding: &[usize],
+        size: Option<&[usize]>,
+    ) -> Result<Tensor> {
+        let op = "max_unpool";
+        let (shape, d) = (self.shape(), rank);
+        if indices.shape() != shape || shape.len() < d {
+            return Err(Error::Shape { op, lhs: shape, rhs: indices.shape() });
+        }
+        let lead = shape.len() - d;
+        let kernel = per_axis(op, "kernel", kernel, d, 1)?;
+        let stride = per_axis(op, "stride", stride.unwrap_or(&kernel), d, 1)?;
+        let padding = per_axis(op, "padding", padding, d, 0)?;
+        let sizes = match size {
+            Some(s) if s.len() >= d => s[s.len() - d..].to_vec(),
+            Some(s) => return Err(Error::value(op, format!("bad size {s:?}"))),
+            None => (0..d)
+                .map(|i| ((shape[lead + i].max(1) - 1) * stride[i] + kernel[i]).saturating_sub(2 * padding[i]))
+                .collect(),
+        };
+        let n: usize = sizes.iter().product();
+        let mut flat = shape[..lead].to_vec();
+        flat.push(n);
+        let zeros = Tensor::zeros(self.session(), self.dtype(), &flat)?;
+        let (at, values) = (indices.flatten(lead as i64, -1)?, self.flatten(lead as i64, -1)?);
+        let out = zeros.scatter(-1, &at, &values.detach(), ScatterOp::Set)?;
+        // every value gets the gradient of its place, also where several share one
+        let sum = zeros.scatter(-1, &at, &values, ScatterOp::Add)?;
+        let out = out.add(sum.sub(sum.detach())?)?;
+        let mut shape = shape[..lead].to_vec();
+        shape.extend(sizes);
+        out.reshape(&shape)
+    }
+
+    /// Patches of `[batch, channels, h, w]` as columns: `[batch, channels * kernel, places]` (im2col).
+    pub fn unfold(&self, kernel: &[usize], dilation: &[usize], padding: &[usize], stride: &[usize]) -> Result<Tensor> {
+        let op = "unfold";
+        let shape = self.want_rank(op, 4)?;
+        let (k, p) = (per_axis(op, "kernel", kernel, 2, 1)?, per_axis(op, "padding", padding, 2, 0)?);
+        let t = self.pad_zeros(&[(0, 0), (0, 0), (p[0], p[0]), (p[1], p[1])])?;
+        let w = t.windows(&k, &per_axis(op, "stride", stride, 2, 1)?, &per_axis(op, "dilation", dilation, 2, 1)?)?;
+        let places = w.shape()[2] * w.shape()[3];
+        w.permute(&[0, 1, 4, 5, 2, 3])?.reshape(&[shape[0], shape[1] * k[0] * k[1], places])
+    }
+
+    /// The transpose of [`Tensor::unfold`]: columns summed back to `[batch, channels, h, w]` (col2im).
+    pub fn fold(
+        &self,
+        size: &[usize],
+        kernel: &[usize],
+        dilation: &[usize],
+        padding: &[usize],
+        stride: &[usize],
+    ) -> Result<Tensor> {
+        if self.rank() == 2 {
+            return self.unsqueeze(0)?.fold(size, kernel, dilation, padding, stride)?.squeeze(0);
+        }
+        let shape = self.want_rank("fold", 3)?;
+        let k: usize = per_axis("fold", "kernel", kernel, 2, 1)?.iter().product();
+        let size = per_axis("fold", "size", size, 2, 1)?;
+        if k == 0 || shape[1] % k != 0 {
+            return Err(Error::value("fold", format!("{} rows are not whole patches of {k}", shape[1])));
+        }
+        // unfold is linear, so its transpose is the gradient of its product with the columns
+        let zeros = Tensor::zeros(self.session(), self.dtype(), &[shape[0], shape[1] / k, size[0], size[1]])?;
+        let image = zeros.contiguous();
+        let columns = image.unfold(kernel, dilation, padding, stride)?;
+        if columns.shape() != shape {
+            return Err(Error::Shape { op: "fold", lhs: shape, rhs: columns.shape() });
+        }
+        Ok(columns.grad_from(self, &[&image])?.swap_remove(0))
+    }
+
+    /// `[.., c*r*r, h, w] -> [.., c, h*r, w*r]`.
+    pub fn pixel_shuffle(&self, r: usize) -> Result<Tensor> {
+        let shape = self.shape();
+        let &[ref lead @ .., c, h, w] = shape.as_slice() else {
+            return Err(Error::value("pixel_shuffle", format!("shape {shape:?} has no channels and two axes")));
+        };
+        if r == 0 || c % (r * r) != 0 {
+            return Err(Error::value("pixel_shuffle", format!("{c} channels by a factor of {r}")));
+        }
+        let n = lead.len() as i64;
+        let mut order: Vec<i64> = (0..=n).collect();
+        order.extend([n + 3, n + 1, n + 4, n + 2]);
+        let t = self.reshape(&[lead, &[c / (r * r), r, r, h, w]].concat())?.permute(&order)?;
+        t.reshape(&[lead, &[c / (r * r), h * r, w * r]].concat())
+    }
+
+    /// The inverse of [`Tensor::pixel_shuffle`].
+    pub fn pixel_unshuffle(&self, r: usize) -> Result<Tensor> {
+        let shape = self.shape();
+        let &[ref lead @ .., c, h, w] = shape.as_slice() else {
+            return Err(Error::value("pixel_unshuffle", format!("shape {shape:?} has no channels and two axes")));
+        };
+        if r == 0 || h % r != 0 || w % r != 0 {
+            return Err(Error::value("pixel_unshuffle", format!("{h}x{w} by a factor of {r}")));
+        }
+        let n = lead.len() as i64;
+        let mut order: Vec<i64> = (0..=n).collect();
+        order.extend([n + 2, n + 4, n + 1, n + 3]);
+        let t = self.reshape(&[lead, &[c, h / r, r, w / r, r]].concat())?.permute(&order)?;
+        t.reshape(&[lead, &[c * r * r, h / r, w / r]].concat())
+    }
+
+    /// Channels dealt out over groups: `[batch, g*k, ..]` as `[batch, k*g, ..]`.
+    pub fn channel_shuffle(&self, groups: usize) -> Result<Tensor> {
+        let c = self.dim(1)?;
+        if groups == 0 || c % groups != 0 {
+            return Err(Error::value("channel_shuffle", format!("{c} channels in {groups} groups")));
+        }
+        self.unflatten(1, &[groups, c / groups])?.transpose(1, 2)?.flatten(1, 2)
+    }
+
+    /// `x / (k + alpha * mean of squares over size channels)^beta`.
+    pub fn local_response_norm(&self, size: usize, alpha: f64, beta: f64, k: f64) -> Result<Tensor> {
+        if size == 0 || self.rank() < 2 {
+            return Err(Error::value("local_response_norm", "a size and a channel axis are needed"));
+        }
+        let t = self.square()?.move_axis(1, -1)?;
+        let mut pad = vec![(0, 0); t.rank()];
+        pad[t.rank() - 1] = (size / 2, (size - 1) / 2);
+        let mean = t.pad_zeros(&pad)?.windows(&[size], &[1], &[1])?.mean(&[-1], false)?.move_axis(-1, 1)?;
+        self.div(mean.mul(alpha)?.add(k)?.pow(beta)?)
+    }
+
+    /// [`Tensor::interpolate`] with torch's scale factors: coordinates use a factor that is given, not the quotient of the
+    /// sizes.
+    pub fn interpolate_by(
+        &self,
+        sizes: &[usize],
+        factors: Option<&[f64]>,
+        how: Interpolate,
+        align: bool,
+    ) -> Result<Tensor> {
+        let (shape, d) = (self.shape(), sizes.len());
+        if d > shape.len() || sizes.contains(&0) || shape[shape.len() - d..].contains(&0) {
+            return Err(Error::value("interpolate", format!("sizes {sizes:?} for shape {shape:?}")));
+        }
+        let mut t = self.clone();
+        for (i, &out) in sizes.iter().enumerate() {
+            let axis = shape.len() - d + i;
+            let n = shape[axis];
+            let scale = factors.and_then(|f| f.get(i)).map_or(n as f64 / out as f64, |f| 1.0 / f);
+            // torch computes coordinates in f32
+            let single = |o: usize, shift: f32| ((o as f32 + shift) * scale as f32) as f64;
+            let at = |o: usize| match how {
+                Interpolate::Nearest | Interpolate::NearestRound => single(o, 0.0),
+                Interpolate::NearestExact => single(o, 0.5),
+                _ if align && out > 1 => o as f64 * (n - 1) as f64 / (out - 1) as f64,
+                _ if align => 0.0,
+                _ => (o as f64 + 0.5) * scale - 0.5,
+            };
+            let clamp_low = matches!(how, Interpolate::Linear);
+            t = t.resample(axis as i64, &(0..out).map(at).collect::<Vec<_>>(), how, clamp_low)?;
+        }
+        Ok(t)
+    }
+
+    /// The grid of places that `theta` `[batch, d, d+1]` maps an output of `size` `[batch, channels, ..]` to, for
+    /// [`Tensor::grid_sample`].
+    pub fn affine_grid(&self, size: &[usize], align_corners: bool) -> Result<Tensor> {
+        let shape = self.want_rank("affine_grid", 3)?;
+        let d = shape[1];
+        if shape[2] != d + 1 || size.len() != d + 2 || size[0] != shape[0] {
+            return Err(Error::Shape { op: "affine_grid", lhs: shape, rhs: size.to_vec() });
+        }
+        let spatial = &size[2..];
+        let axis = |n: usize| -> Result<Tensor> {
+            let place = |i: usize| match (align_corners, n) {
+                (true, 1) => 0.0,
+                (true, _) => 2.0 * i as f32 / (n - 1) as f32 - 1.0,
+                (false, _) => (2 * i + 1) as f32 / n as f32 - 1.0,
+            };
+            Tensor::new(self.session(), &(0..n).map(place).collect::<Vec<f32>>(), &[n])
+        };
+        let grids = Tensor::meshgrid(&spatial.iter().map(|&n| axis(n)).collect::<Result<Vec<_>>>()?, false)?;
+        // x is the last axis
+        let mut parts: Vec<&Tensor> = grids.iter().rev().collect();
+        let one = grids[0].ones_like()?;
+        parts.push(&one);
+        let base = Tensor::stack(&parts, -1)?.reshape(&[-1, d as i64 + 1])?.cast(self.dtype())?;
+        let mut out = vec![size[0]];
+        out.extend(spatial);
+        out.push(d);
+        base.matmul(&self.t()?)?.reshape(&out)
+    }
+
+    /// `[batch, channels, ..]` sampled at places `[batch, out.., d]` whose coordinates (x first) run from -1 to 1 over each
+    /// axis. Modes: bilinear, nearest, bicubic (two axes); outside: zeros, border, reflection.
+    pub fn grid_sample(&self, grid: &Tensor, mode: &str, padding: &str, align_corners: bool) -> Result<Tensor> {
+        let (shape, gshape) = (self.shape(), grid.shape());
+        let d = shape.len().saturating_sub(2);
+        if d == 0 || gshape.len() != shape.len() || gshape[d + 1] != d || gshape[0] != shape[0] {
+            return Err(Error::Shape { op: "grid_sample", lhs: shape, rhs: gshape });
+        }
+        if !["zeros", "border", "reflection"].contains(&padding) || shape[2..].contains(&0) {
+            return Err(Error::value("grid_sample", format!("padding `{padding}` for shape {shape:?}")));
+        }
+        let grid = grid.reshape(&[gshape[0] as i64, -1, d as i64])?;
+        let spatial = &shape[2..];
+        // coordinates in samples, in the order of the axes
+        let mut at = Vec::new();
+        for (i, &n) in spatial.iter().enumerate() {
+            let c = grid.select_at(-1, (d - 1 - i) as i64)?;
+            let half = (n as f64 - 1.0) / 2.0;
+            let c = match align_corners {
+                true => c.add(1)?.mul(half)?,
+                false => c.add(1)?.mul(n as f64 / 2.0)?.sub(0.5)?,
+            };
+            // bicubic taps are limited one by one
+            at.push(if mode == "bicubic" { c } else { c.inside(n, padding, align_corners)? });
+        }
+        let taps: Vec<Vec<(Tensor, Tensor)>> = at
+            .iter()
+            .map(|c| {
+                let low = c.floor()?.detach();
+                let f = c.sub(&low)?;
+                match mode {
+                    "nearest" => Ok(vec![(c.round()?.detach(), c.zeros_like()?.add(1)?)]),
+                    "bilinear" => Ok(vec![(low.clone(), f.neg()?.add(1)?), (low.add(1)?, f)]),
+                    "bicubic" => (-1..=2).map(|k| Ok((low.add(k)?, f.sub(k)?.cubic_weight(-0.75)?))).collect(),
+                    _ => Err(Error::value("grid_sample", format!("there is no mode `{mode}`"))),
+                }
+            })
+            .collect::<Result<_>>()?;
+        let flat = self.flatten(2, -1)?;
+        let (batch, channels, places) = (shape[0], shape[1], grid.shape()[1]);
+        let mut sum = None::<Tensor>;
+        for pick in 0..taps.iter().map(Vec::len).product::<usize>() {
+            let (mut left, mut index, mut weight, mut ok) = (pick, None::<Tensor>, None::<Tensor>, None::<Tensor>);
+            for (axis, (&n, taps)) in spatial.iter().zip(&taps).enumerate() {
+                let (place, w) = &taps[left % taps.len()];
+                left /= taps.len();
+                let place =
+                    if mode == "bicubic" { place.inside(n, padding, align_corners)?.round()? } else { place.clone() };
+                let valid = place.ge(0)?.logical_and(place.le((n - 1) as f64)?)?;
+                let i = place.clamp(0, n as i64 - 1)?.cast(DType::I32)?;
+                let _ = axis;
+                index = Some(match index {
+                    Some(x) => x.mul(n)?.add(&i)?,
+                    None => i,
+                });
+                weight = Some(match weight {
+                    Some(x) => x.mul(w)?,
+                    None => w.clone(),
+                });
+                ok = Some(match ok {
+                    Some(x) => x.logical_and(&valid)?,
+                    None => valid,
+                });
+            }
+            let (Some(index), Some(weight), Some(ok)) = (index, weight, ok) else { continue };
+            let index = index.unsqueeze(1)?.expand(&[batch, channels, places])?;
+            let value = flat.gather(2, &index)?.mul(ok.select(weight, 0)?.unsqueeze(1)?)?;
+            sum = Some(match sum {
+                Some(s) => s.add(value)?,
+                None => value,
+            });
+        }
+        let mut out = vec![batch, channels];
+        out.extend(&gshape[1..=d]);
+        sum.ok_or_else(|| Error::Internal("a sample has taps".into()))?.reshape(&out)
+    }
+
+    /// Coordinates moved inside an axis of `n` samples as the padding mode says.
+    fn inside(&self, n: usize, padding: &str, align_corners: bool) -> Result<Tensor> {
+        let top = (n - 1) as f64;
+        match padding {
+            "border" => self.clamp(0.0, top),
+            "reflection" => {
+                // between -0.5 and n-0.5, or 0 and n-1, as a triangle wave
+                let (low, span) = if align_corners { (0.0, top) } else { (-0.5, n as f64) };
+                if span == 0.0 {
+                    return self.mul(0);
+                }
+                let x = self.sub(low)?.abs()?;
+                let turns = x.div(span)?.floor()?.detach();
+                let extra = x.sub(turns.mul(span)?)?;
+                let odd = turns.modulo(2)?.ne(0)?;
+                let r = odd.select(extra.neg()?.add(span)?, extra)?.add(low)?;
+                r.clamp(0.0, top)
+            }
+            _ => Ok(self.clone()),
+        }
+    }
+
+    /// Keys' cubic kernel of a distance.
+    fn cubic_weight(&self, a: f64) -> Result<Tensor> {
+        let x = self.abs()?;
+        let near = x.mul(a + 2.0)?.sub(a + 3.0)?.mul(&x)?.mul(&x)?.add(1)?;
+        let far = x.sub(5)?.mul(&x)?.add(8)?.mul(&x)?.sub(4)?.mul(a)?;
+        x.le(1)?.select(near, x.lt(2)?.select(far, 0)?)
+    }
+
+    /// Mean of bilinear samples over a grid of bins in each box (RoIAlign). Boxes are `[n, 5]`: batch index, x1, y1, x2, y2.
+    pub fn roi_align(
+        &self,
+        boxes: &Tensor,
+        output: (usize, usize),
+        scale: f64,
+        samples: usize,
+        aligned: bool,
+    ) -> Result<Tensor> {
+        let shape = self.want_rank("roi_align", 4)?;
+        let n = boxes.want_rank("roi_align", 2)?[0];
+        if boxes.shape()[1] != 5 || samples == 0 {
+            return Err(Error::Shape { op: "roi_align", lhs: shape, rhs: boxes.shape() });
+        }
+        let column = |i: i64| boxes.select_at(1, i);
+        let shift = if aligned { 0.5 } else { 0.0 };
+        let (h, w) = (shape[2], shape[3]);
+        let axis = |lo: i64, hi: i64, bins: usize| -> Result<Tensor> {
+            let (a, b) = (column(lo)?.mul(scale)?.sub(shift)?, column(hi)?.mul(scale)?.sub(shift)?);
+            let size = b.sub(&a)?;
+            let size = if aligned { size } else { size.maximum(1)? };
+            let count = bins * samples;
+            let at = Tensor::iota(self.session(), count)?.cast(DType::F32)?.add(0.5)?.div(count as f64)?;
+            a.unsqueeze(1)?.add(size.unsqueeze(1)?.mul(at.unsqueeze(0)?)?)
+        };
+        // [n, oh*s] and [n, ow*s]
+        let (ys, xs) = (axis(2, 4, output.0)?, axis(1, 3, output.1)?);
+        let weights = |at: &Tensor, size: usize| -> Result<(Tensor, Tensor, Tensor, Tensor)> {
+            let ok = at.ge(-1)?.logical_and(at.le(size as f64)?)?;
+            let c = at.clamp(0, size as i64 - 1)?;
+            let low = c.floor()?.detach();
+            let f = c.sub(&low)?;
+            let high = low.add(1)?.minimum(size as f64 - 1.0)?.cast(DType::I32)?;
+            Ok((low.cast(DType::I32)?, high, ok.select(&f, 0)?, ok.cast(DType::F32)?))
+        };
+        let (y0, y1, fy, oky) = weights(&ys, h)?;
+        let (x0, x1, fx, okx) = weights(&xs, w)?;
+        let image = self.index_select(0, &column(0)?.cast(DType::I32)?)?.flatten(2, -1)?;
+        let (ny, nx) = (ys.shape()[1], xs.shape()[1]);
+        let sample = |y: &Tensor, x: &Tensor, wy: Tensor, wx: Tensor| -> Result<Tensor> {
+            let index = y.unsqueeze(2)?.mul(w)?.add(x.unsqueeze(1)?)?.reshape(&[n, 1, ny * nx])?;
+            let value = image.gather(2, &index.expand(&[n, shape[1], ny * nx])?)?;
+            let weight = wy.unsqueeze(2)?.mul(wx.unsqueeze(1)?)?.reshape(&[n, 1, ny * nx])?;
+            value.mul(weight)
+        };
+        let (gy, gx) = (oky.sub(&fy)?, okx.sub(&fx)?);
+        let sum = sample(&y0, &x0, gy.clone(), gx.clone())?
+            .add(sample(&y0, &x1, gy, fx.clone())?)?
+            .add(sample(&y1, &x0, fy.clone(), gx)?)?
+            .add(sample(&y1, &x1, fy, fx)?)?;
+        sum.reshape(&[n, shape[1], output.0, samples, output.1, samples])?.mean(&[3, 5], false)
+    }
+
+    /// Non-maximum suppression of boxes `[n, 4]` (x1, y1, x2, y2) by score: true for those kept. Greedy as everywhere: a
+    /// box goes if one kept before it overlaps it by more than `threshold`; as many steps as boxes.
+    pub fn nms(&self, scores: &Tensor, threshold: f64) -> Result<Tensor> {
+        let shape = self.want_rank("nms", 2)?;
+        let n = shape[0];
+        if shape[1] != 4 || scores.shape() != [n] {
+            return Err(Error::Shape { op: "nms", lhs: shape, rhs: scores.shape() });
+        }
+        let order = scores.argsort(0, true)?;
+        let b = self.index_select(0, &order)?;
+        let c = |i: i64| b.select_at(1, i);
+        let (x1, y1, x2, y2) = (c(0)?, c(1)?, c(2)?, c(3)?);
+        let area = x2.sub(&x1)?.mul(y2.sub(&y1)?)?;
+        let meet = |lo: &Tensor, hi: &Tensor| -> Result<Tensor> {
+            let (l, h) = (lo.unsqueeze(1)?.maximum(lo.unsqueeze(0)?)?, hi.unsqueeze(1)?.minimum(hi.unsqueeze(0)?)?);
+            h.sub(l)?.maximum(0)
+        };
+        let common = meet(&x1, &x2)?.mul(meet(&y1, &y2)?)?;
+        let union = area.unsqueeze(1)?.add(area.unsqueeze(0)?)?.sub(&common)?;
+        let place = Tensor::iota(self.session(), n)?;
+        let later = place.unsqueeze(0)?.gt(place.unsqueeze(1)?)?;
+        // over[i, j]: i comes before j and overlaps it too much
+        let over = common.gt(union.mul(threshold)?)?.logical_and(later)?.contiguous();
+        // a fixed point: kept are those that nothing kept suppresses; each round settles at least one more
+        let mut keep = Tensor::ones(self.session(), DType::Bool, &[n])?;
+        for i in 0..n {
+            let row = over.select_at(0, i as i64)?.logical_and(keep.select_at(0, i as i64)?)?;
+            keep = keep.logical_and(row.logical_not()?)?.contiguous();
+        }
+        // back to the given order
+        let back = order.argsort(0, false)?;
+        keep.index_select(0, &back)
+    }
+
+    /// Reflects, replicates .. the last axes: [`Tensor::pad_last`] by name of the mode.
+    pub fn pad_by_name(&self, pads: &[i64], mode: &str, value: f64) -> Result<Tensor> {
+        let mode = match mode {
+            "constant" => PadMode::Constant,
+            "reflect" => PadMode::Reflect,
+            "replicate" | "edge" => PadMode::Replicate,
+            "circular" | "wrap" => PadMode::Circular,
+            _ => return Err(Error::value("pad", format!("there is no mode `{mode}`"))),
+        };
+        self.pad_last(pads, mode, value)
+    }
+}
