@@ -265,7 +265,8 @@ impl Kernel {
         }
         let r = self.range_by_id(o.axis).ok_or_else(|| bad("no such axis"))?;
         let (kind, reduce) = (self.g.kind(r), self.g.kind(r).is_reduce());
-        if !matches!(kind, AxisKind::Loop | AxisKind::Reduce) {
+        let filled = kind == AxisKind::Fill && o.op == OptOp::Lane;
+        if !matches!(kind, AxisKind::Loop | AxisKind::Reduce) && !filled {
             return Err(bad("the axis is not a loop"));
         }
         let in_stage = |k: &Kernel| {
@@ -274,7 +275,7 @@ impl Kernel {
         };
         match o.op {
             OptOp::Keep => return if t.has_local { Err(bad("not on a GPU yet")) } else { self.keep(r) },
-            OptOp::Lane | OptOp::Upcast | OptOp::Accum | OptOp::Unroll if in_stage(self) => {
+            OptOp::Lane | OptOp::Accum | OptOp::Unroll if in_stage(self) => {
                 return Err(bad("a local array is made in this loop"));
             }
             OptOp::PadTo => return self.pad_to(r, o.amount as usize, t),
@@ -302,7 +303,7 @@ impl Kernel {
             OptOp::Split => (kind, false),
             OptOp::PadTo | OptOp::Swap | OptOp::Stage | OptOp::Keep => unreachable!("handled above"),
         };
-        let overlap = !reduce && !t.has_local && self.repeatable();
+        let overlap = filled || !reduce && !t.has_local && self.repeatable();
         self.split(r, o.amount as usize, inner, lane, overlap)
             .ok_or_else(|| bad("the amount does not divide the axis"))?
     }
@@ -396,7 +397,7 @@ impl Kernel {
             let whole = self.g.range_with(n, RangeArg { id: arg.id, kind, lane });
             let map = [(r, whole)].into_iter().collect();
             self.replace(&map);
-            return Some(Ok(()));
+            return Some(if kind == AxisKind::Upcast { self.widen(whole) } else { Ok(()) });
         }
         let inner = match self.new_range(amount, kind, lane) {
             Ok(i) => i,
@@ -406,7 +407,7 @@ impl Kernel {
         let whole = self.cut(outer, n, amount, inner);
         let image = [(r, whole)].into_iter().collect();
         self.rebuild(image, |_, _, s| (s == r).then(|| SmallVec::from_buf([outer, inner])));
-        Some(Ok(()))
+        Some(if kind == AxisKind::Upcast { self.widen(inner) } else { Ok(()) })
     }
 
     /// Rounds an axis up to a multiple of `m`. Stores are gated, reductions masked; loads are gated unless they stay within

@@ -123,6 +123,65 @@ impl Kernel {
     }
 }
 
+impl Kernel {
+    /// Local arrays that are made inside of the tile axis `r` get it as their first axis: a product is computed for a whole
+    /// tile, anything else for one point of the axis after the other.
+    pub(super) fn widen(&mut self, r: UOp) -> Result<()> {
+        let id = self.g.range_arg(r).id;
+        let inside = |g: &Graph, u: UOp| g.ranges(u) >> id & 1 == 1;
+        let n = self.g.range_len(r);
+        let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
+        let mut wide: FxHashMap<UOp, UOp> = FxHashMap::default();
+        for u in self.nodes() {
+            let src: SmallVec<[UOp; 4]> = self.g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
+            let mut v = self.g.with_src(u, &src);
+            if self.g.op(v) == Op::Stage && inside(&self.g, v) {
+                let (mut value, mut own) = (src[0], r);
+                if !self.stages_product(v) {
+                    own = self.new_range(n, AxisKind::Fill, false)?;
+                    let mut map = wide.clone();
+                    map.insert(r, own);
+                    value = substitute1(&mut self.g, value, &map);
+                }
+                let mut places: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[value, own]);
+                places.extend_from_slice(&src[1..]);
+                v = self.g.node(Op::Stage, self.g.dtype(u), &places, Arg::None);
+                wide.insert(v, v);
+            }
+            if self.g.op(v) == Op::Index && wide.contains_key(&src[0]) {
+                let len = self.g.src(src[0])[2..].iter().map(|&p| self.g.bounds(p).1 + 1).product();
+                let len = self.g.idx(len);
+                let row = self.g.cast(r, DType::I32);
+                let row = self.g.binary(Op::Mul, row, len);
+                let at = self.g.binary(Op::Add, row, src[1]);
+                v = self.g.index(src[0], at);
+            }
+            image.insert(u, v);
+        }
+        if !wide.is_empty() {
+            self.sink = simplify_with(&mut self.g, image[&self.sink], &mut self.memo);
+        }
+        Ok(())
+    }
+
+    /// Is what a Stage holds a product of its own, not only made from reductions of the row?
+    pub(super) fn stages_product(&self, stage: UOp) -> bool {
+        let g = &self.g;
+        let own = g.src(stage)[1..].iter().fold(0, |m, &p| m | g.ranges(p));
+        let mut stack: SmallVec<[UOp; 8]> = SmallVec::from_elem(g.src_at(stage, 0), 1);
+        let mut seen = rustc_hash::FxHashSet::default();
+        while let Some(u) = stack.pop() {
+            if g.op(u) == Op::Reduce && g.ranges(u) & own != 0 {
+                return true;
+            }
+            if g.op(u) != Op::Stage && seen.insert(u) {
+                stack.extend_from_slice(g.src(u));
+            }
+        }
+        false
+    }
+}
+
 /// A value that is computed along several axes of one length.
 pub(super) struct Repeated {
     /// The value, and the axis it is computed along.
@@ -280,7 +339,7 @@ fn sums(g: &Graph, value: UOp) -> Vec<Vec<(UOp, i64)>> {
 pub(super) fn row_major(g: &mut Graph, axes: &[UOp]) -> UOp {
     let mut at = g.idx(0);
     for &r in axes {
-        let n = g.idx(g.range_len(r) as i64);
+        let n = g.idx(g.bounds(r).1 + 1);
         let r = if g.dtype(r) == DType::I32 { r } else { g.cast(r, DType::I32) };
         at = g.binary(Op::Mul, at, n);
         at = g.binary(Op::Add, at, r);
@@ -294,12 +353,19 @@ pub(super) fn lower(k: &mut Kernel, loops: &mut FxHashMap<u8, LoopInfo>) -> Resu
         return Ok(());
     }
     let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
+    let mut homes: FxHashMap<UOp, UOp> = FxHashMap::default();
     let mut n = 0;
     for u in k.nodes() {
         let src: SmallVec<[UOp; 4]> = k.g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
         let mut v = k.g.with_src(u, &src);
         if k.g.op(v) == Op::Stage {
-            v = fill(k, v, n, loops)?;
+            let home = in_place(k, u).and_then(|other| homes.get(&other).copied());
+            let scratch = home.unwrap_or_else(|| {
+                let len = k.g.src(u)[1..].iter().map(|&r| k.g.bounds(r).1 as usize + 1).product();
+                k.g.node(Op::Scratch, k.g.dtype(u), &[], Arg::Scratch { id: n, len, space: Space::Private })
+            });
+            homes.insert(u, scratch);
+            v = fill(k, v, scratch, loops)?;
             n += 1;
         }
         image.insert(u, v);
@@ -309,28 +375,62 @@ pub(super) fn lower(k: &mut Kernel, loops: &mut FxHashMap<u8, LoopInfo>) -> Resu
     Ok(())
 }
 
+/// The array whose place another one can take element by element: nothing reads it any more then.
+fn in_place(k: &mut Kernel, stage: UOp) -> Option<UOp> {
+    let places: Vec<UOp> = k.g.src(stage)[1..].to_vec();
+    let own = row_major(&mut k.g, &places);
+    let own = simplify_with(&mut k.g, own, &mut k.memo);
+    let g = &k.g;
+    // pieces that overlap are computed twice, copies may turn their loops
+    if g.op(g.src_at(stage, 0)) == Op::Load || g.reachable(&places).into_iter().any(|u| g.op(u) == Op::Min) {
+        return None;
+    }
+    let inside = g.reachable(&[g.src_at(stage, 0)]);
+    let reads = |u: UOp| g.op(u) == Op::Index && g.op(g.src_at(u, 0)) == Op::Stage;
+    let here = inside.iter().copied().find(|&u| reads(u) && g.src_at(u, 1) == own)?;
+    let other = g.src_at(here, 0);
+    let len = |s: UOp| g.src(s)[1..].iter().map(|&r| g.bounds(r).1 + 1).product::<i64>();
+    let last = k.nodes().into_iter().filter(|&u| reads(u) && g.src_at(u, 0) == other).all(|u| inside.contains(&u));
+    let apart = |u: UOp| !reads(u) || g.src_at(u, 0) != other || u == here || before(g, &places, own, g.src_at(u, 1));
+    (last && len(other) == len(stage) && g.dtype(other) == g.dtype(stage) && inside.iter().all(|&u| apart(u)))
+        .then_some(other)
+}
+
+/// Is `at` read before the loop over the last place of an array, and in the row of the array that `own` is in?
+fn before(g: &Graph, places: &[UOp], own: UOp, at: UOp) -> bool {
+    let Some((&last, rows)) = places.split_last() else { return false };
+    let (mine, theirs) = (affine(g, own), affine(g, at));
+    let rows: Vec<UOp> = g.reachable(rows).into_iter().filter(|&r| g.op(r) == Op::Range).collect();
+    let same = rows.iter().all(|&r| mine.stride(g, r).is_some() && mine.stride(g, r) == theirs.stride(g, r));
+    let others = theirs.terms.iter().filter(|t| !rows.contains(&t.0));
+    let most: i64 = others.map(|&(r, c)| if c < 0 { i64::MAX / 256 } else { c * (g.range_len(r) as i64 - 1) }).sum();
+    same && theirs.tangled == 0 && g.ranges(at) & g.ranges(last) == 0 && g.bounds(at).0 == 0 && most <= g.bounds(last).1
+}
+
 /// Storage for a Stage once it is filled.
-fn fill(k: &mut Kernel, stage: UOp, id: u32, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<UOp> {
+fn fill(k: &mut Kernel, stage: UOp, scratch: UOp, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<UOp> {
     let open = k.g.ranges(stage);
-    let dt = k.g.dtype(stage);
     let mut value = k.g.src_at(stage, 0);
-    let axes: Vec<UOp> = k.g.src(stage)[1..].to_vec();
-    let len = axes.iter().map(|&r| k.g.range_len(r)).product();
-    let scratch = k.g.node(Op::Scratch, dt, &[], Arg::Scratch { id, len, space: Space::Private });
-    let mut at = row_major(&mut k.g, &axes);
+    let places: Vec<UOp> = k.g.src(stage)[1..].to_vec();
+    // the first place is the outermost loop
+    let ranges_in = |p: &UOp| k.g.reachable(&[*p]).into_iter().filter(|&r| k.g.op(r) == Op::Range);
+    let axes: Vec<UOp> = places.iter().flat_map(ranges_in).collect();
+    let mut at = row_major(&mut k.g, &places);
     let mut nest: Vec<(i64, UOp)> = Vec::new();
     let stride = |k: &Kernel, r: UOp| match k.g.op(value) {
         Op::Load => affine(&k.g, k.g.src_at(k.g.src_at(value, 0), 1)).stride(&k.g, r),
         _ => None,
     };
-    let lane = k.ranges().into_iter().find(|&r| k.g.range_arg(r).lane);
+    let is_lane = |r: &UOp| k.g.range_arg(*r).lane;
+    let lane = axes.iter().copied().find(is_lane).or_else(|| k.ranges().into_iter().find(is_lane));
     for &r in axes.iter().filter(|&&r| k.g.kind(r) == AxisKind::Fill) {
         nest.push((stride(k, r).map_or(0, i64::abs), r));
     }
     // vectors along the axis that is contiguous in memory
     let along = axes.iter().copied().find(|&r| stride(k, r) == Some(1));
     // what is computed: along the last axis, where it is stored
-    let along = along.or_else(|| axes.last().copied().filter(|_| k.g.op(value) != Op::Load));
+    let last = places.last().copied().filter(|&r| k.g.op(r) == Op::Range && k.g.op(value) != Op::Load);
+    let along = along.or(last);
     if let (Some(lane), Some(r)) = (lane, along)
         && !k.g.range_arg(r).lane
         && k.g.kind(r) == AxisKind::Fill

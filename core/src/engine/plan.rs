@@ -161,10 +161,15 @@ pub fn plan(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Result<(Pl
     let lives: Vec<Life> = temps.iter().map(|t| t.1).collect();
     let arena_bound = memory::lower_bound(&lives, t.offset_alignment);
     let apart = if t.lang == Lang::Wgsl { read_and_written(&s.kernels) } else { FxHashSet::default() };
-    let layout = memory::plan(&lives, t.offset_alignment, t.max_buffer_bytes, |i, j| {
-        let pair = (temps[i].0, temps[j].0);
-        apart.contains(&pair) || apart.contains(&(pair.1, pair.0))
-    });
+    let at: FxHashMap<usize, usize> = temps.iter().enumerate().map(|(i, t)| (t.0, i)).collect();
+    let mut others = vec![Vec::new(); if apart.is_empty() { 0 } else { temps.len() }];
+    for (a, b) in apart {
+        if let (Some(&i), Some(&j)) = (at.get(&a), at.get(&b)) {
+            others[i].push(j);
+            others[j].push(i);
+        }
+    }
+    let layout = memory::plan(&lives, t.offset_alignment, t.max_buffer_bytes, &others);
     for ((i, life), (arena, offset)) in temps.iter().zip(&layout.places) {
         places[*i] = Some(Place::Arena { arena: *arena, offset: *offset, bytes: life.bytes });
     }

@@ -7,7 +7,8 @@
 //! 3. Reductions that are read back over their rows join their reader's kernel after all ([`super::rows`]).
 
 use super::Buffers;
-use super::rows::{self, Loops};
+use super::chain;
+use super::rows::{self, Rows};
 use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
@@ -25,8 +26,8 @@ const SHORT_SUM: usize = 32;
 pub struct Cuts {
     cut: Vec<bool>,
     forced: Vec<bool>,
-    /// Loops of the row kernels, by the node they compute.
-    pub rows: FxHashMap<UOp, Loops>,
+    /// The row kernels, by the node they compute.
+    pub rows: FxHashMap<UOp, Rows>,
 }
 
 impl Cuts {
@@ -101,6 +102,7 @@ pub fn choose(g: &Graph, roots: &[UOp], knots: &[UOp], t: &Target) -> Cuts {
     settle(g, &nodes, &forced, &mut cut, &flags, t.max_buffers.saturating_sub(1).max(2));
     let mut cuts = Cuts { cut, forced, rows: FxHashMap::default() };
     rows::merge(g, roots, &nodes, &mut cuts, t);
+    chain::merge(g, roots, &nodes, &mut cuts, t);
     cuts
 }
 
@@ -395,7 +397,7 @@ pub fn base(g: &Graph, mut u: UOp) -> UOp {
     u
 }
 
-fn op_cost(g: &Graph, u: UOp) -> u32 {
+pub(super) fn op_cost(g: &Graph, u: UOp) -> u32 {
     match g.op(u) {
         Op::Cast | Op::Bitcast => 0,
         Op::Exp2 | Op::Log2 | Op::Sin => 8,

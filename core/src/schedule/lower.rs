@@ -7,7 +7,7 @@
 use super::collapse;
 use super::fuse::{self, Cuts};
 use super::order::Pending;
-use super::rows::Part;
+use super::rows::{Part, Rows};
 use super::{Ast, BufferInfo, Buffers, Kernel, Origin};
 use crate::dtype::Scalar;
 use crate::rewrite::{Memo, substitute1};
@@ -70,6 +70,14 @@ struct Request {
     srcs: SmallVec<[usize; 3]>,
     /// Reduce: its ranges. Pad, Gather: the condition of this node alone.
     extra: SmallVec<[UOp; 4]>,
+    /// Of a node that is kept for the row: the request that fills the array.
+    fills: bool,
+}
+
+impl Request {
+    fn new(node: UOp, idx: Tuple, valid: Option<UOp>) -> Request {
+        Request { node, idx, valid, srcs: SmallVec::new(), extra: SmallVec::new(), fills: false }
+    }
 }
 
 struct Lower<'a> {
@@ -83,6 +91,10 @@ struct Lower<'a> {
     args: Vec<usize>,
     reads: Vec<(usize, u32)>,
     n_ranges: usize,
+    /// The row kernel that this is.
+    rows: Option<&'a Rows>,
+    /// Local arrays of the nodes that it keeps.
+    stages: FxHashMap<UOp, UOp>,
     values: FxHashMap<(UOp, Tuple, Option<UOp>), UOp>,
 }
 
@@ -105,6 +117,8 @@ impl<'a> Lower<'a> {
             args: Vec::new(),
             reads: Vec::new(),
             n_ranges: 0,
+            rows: None,
+            stages: FxHashMap::default(),
             values: FxHashMap::default(),
         }
     }
@@ -117,8 +131,9 @@ impl<'a> Lower<'a> {
             _ => (u, u),
         };
         let shape = g.shape(target).clone();
-        let idx: Tuple = match self.cuts.rows.get(&u) {
-            Some(loops) => self.row_index(shape.len(), loops)?,
+        self.rows = self.cuts.rows.get(&u);
+        let idx: Tuple = match self.rows {
+            Some(rows) => self.row_index(shape.len(), &rows.loops)?,
             None => shape.iter().map(|&n| self.range(n, AxisKind::Loop)).collect::<Result<_>>()?,
         };
         let stored = if g.op(u) == Op::Store { fuse::storage(g, fuse::base(g, target)) } else { u };
@@ -214,12 +229,19 @@ impl<'a> Lower<'a> {
     }
 
     fn evaluate_under(&mut self, root: UOp, idx: Tuple, valid: Option<UOp>, open: bool) -> Result<UOp> {
-        let mut requests = vec![Request { node: root, idx, valid, srcs: SmallVec::new(), extra: SmallVec::new() }];
+        let mut requests = vec![Request::new(root, idx, valid)];
         let mut known: FxHashMap<(UOp, Tuple, Option<UOp>), usize> = FxHashMap::default();
         let mut pending: BTreeMap<UOp, Vec<usize>> = BTreeMap::new();
         pending.insert(root, vec![0]);
         let mut done = Vec::new();
-        while let Some((node, ids)) = pending.pop_last() {
+        while let Some((node, mut ids)) = pending.pop_last() {
+            if self.kept(node).is_some() {
+                done.append(&mut ids);
+                if !self.stages.contains_key(&node) {
+                    ids.push(requests.len());
+                    requests.push(self.fill(&requests[done[done.len() - 1]])?);
+                }
+            }
             for r in ids {
                 done.push(r);
                 if self.is_leaf(node) && !(open && r == 0) {
@@ -231,13 +253,7 @@ impl<'a> Lower<'a> {
                         Some(&id) => id,
                         None => {
                             let id = requests.len();
-                            requests.push(Request {
-                                node: src,
-                                idx: key.1.clone(),
-                                valid,
-                                srcs: SmallVec::new(),
-                                extra: SmallVec::new(),
-                            });
+                            requests.push(Request::new(src, key.1.clone(), valid));
                             known.insert(key, id);
                             pending.entry(src).or_default().push(id);
                             id
@@ -250,6 +266,10 @@ impl<'a> Lower<'a> {
         let mut values = vec![UOp(u32::MAX); requests.len()];
         for r in done.into_iter().rev() {
             let req = &requests[r];
+            if let (Some(row), false) = (self.kept(req.node), req.fills) {
+                values[r] = self.read_kept(req, row);
+                continue;
+            }
             let key = (req.node, req.idx.clone(), req.valid);
             if let (Some(&v), true) = (self.values.get(&key), r != 0) {
                 values[r] = v;
@@ -261,10 +281,50 @@ impl<'a> Lower<'a> {
             } else {
                 self.compute(req, &srcs)
             };
+            if req.fills {
+                self.store_kept(req, v);
+                continue;
+            }
             values[r] = v;
             self.values.insert(key, v);
         }
         Ok(values[0])
+    }
+
+    /// For each axis of a node that is kept for the row: does the row say where?
+    fn kept(&self, u: UOp) -> Option<&'a [bool]> {
+        self.rows.and_then(|r| r.kept.get(&u)).map(|k| &k[..])
+    }
+
+    /// What computes all of a row that `r` wants an element of.
+    fn fill(&mut self, r: &Request) -> Result<Request> {
+        let mut idx = r.idx.clone();
+        for (a, _) in self.kept(r.node).unwrap_or_default().iter().enumerate().filter(|x| !x.1) {
+            idx[a] = self.range(self.g.shape(r.node)[a], AxisKind::Fill)?;
+        }
+        Ok(Request { fills: true, ..Request::new(r.node, idx, None) })
+    }
+
+    fn store_kept(&mut self, r: &Request, value: UOp) {
+        let mut src: SmallVec<[UOp; 4]> = SmallVec::from_elem(self.simp(value), 1);
+        src.extend(r.idx.iter().copied().filter(|&i| self.k.op(i) == Op::Range && self.k.kind(i) == AxisKind::Fill));
+        let stage = self.k.node(Op::Stage, self.g.dtype(r.node), &src, Arg::None);
+        self.stages.insert(r.node, stage);
+    }
+
+    fn read_kept(&mut self, r: &Request, row: &[bool]) -> UOp {
+        let own = |a: &usize| !row[*a];
+        let shape: SmallVec<[usize; 6]> = (0..row.len()).filter(own).map(|a| self.g.shape(r.node)[a]).collect();
+        let idx: Tuple = (0..row.len()).filter(own).map(|a| r.idx[a]).collect();
+        let at = self.flat(&shape, &idx);
+        let index = self.k.index(self.stages[&r.node], at);
+        match r.valid {
+            None => self.k.load(index),
+            Some(gate) => {
+                let zero = self.k.constant(Scalar::Int(0), self.g.dtype(r.node));
+                self.k.load_gated(index, zero, gate)
+            }
+        }
     }
 
     fn is_leaf(&self, u: UOp) -> bool {
@@ -348,7 +408,13 @@ impl<'a> Lower<'a> {
                     ranges.remove(i);
                     x = self.simp(v);
                 }
-                self.k.reduce_over(x, *op, &ranges)
+                match self.rows.is_some_and(|r| r.scaled == Some(u)).then(|| self.scaled(x, &ranges)).flatten() {
+                    Some((x, how, factor)) => {
+                        let sum = self.k.reduce_over(x, *op, &ranges);
+                        self.k.binary(how, sum, factor)
+                    }
+                    None => self.k.reduce_over(x, *op, &ranges),
+                }
             }
             (Op::Pad | Op::Gather, _) => match r.extra.first() {
                 Some(&cond) => self.masked(cond, srcs[0]),
@@ -357,6 +423,27 @@ impl<'a> Lower<'a> {
             (op, _) if op.is_movement() || op == Op::Contiguous => srcs[0],
             (op, arg) => self.k.node(op, g.dtype(u), srcs, arg.clone()),
         }
+    }
+
+    /// A product without a factor that does not change over `ranges`, and how to apply the factor.
+    fn scaled(&mut self, x: UOp, ranges: &[UOp]) -> Option<(UOp, Op, UOp)> {
+        let k = &self.k;
+        let set = ranges.iter().fold(0, |m, &r| m | k.ranges(r));
+        let fixed = |u: UOp| k.ranges(u) & set == 0;
+        let (a, b) = (k.op(x) == Op::Mul).then(|| (k.src_at(x, 0), k.src_at(x, 1)))?;
+        for (f, other) in [(a, b), (b, a)] {
+            let (how, y, factor) = match (k.op(f), k.src(f)) {
+                (Op::Mul | Op::Div, &[y, c]) if fixed(c) => (k.op(f), y, c),
+                (Op::Mul, &[c, y]) if fixed(c) => (Op::Mul, y, c),
+                _ => continue,
+            };
+            if fixed(y) {
+                continue;
+            }
+            let product = self.k.binary(Op::Mul, y, other);
+            return Some((product, how, factor));
+        }
+        None
     }
 
     /// A sum of sums as one: the terms of the inner one, whose ranges join `ranges`.

@@ -4,6 +4,7 @@
 //! The input is closed: concrete buffers have become numbered `Param`s, so equal computations give equal schedules
 //! whatever buffers they run on. Never: renderers, devices.
 
+pub mod chain;
 pub mod collapse;
 pub mod early;
 pub mod fuse;

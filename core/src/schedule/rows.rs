@@ -9,13 +9,13 @@
 
 use super::fuse::{Cuts, base, storage};
 use crate::target::Target;
-use crate::uop::{Arg, Graph, Op, UOp};
+use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// Where a digit comes from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum From {
+pub(super) enum From {
     /// An axis of the kernel's result.
     Out(u8),
     /// A reduced axis, or an index that is no digit of anything.
@@ -24,15 +24,15 @@ enum From {
 
 /// `index / stride % len` of an axis.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Digit {
-    from: From,
-    stride: usize,
-    len: usize,
+pub(super) struct Digit {
+    pub(super) from: From,
+    pub(super) stride: usize,
+    pub(super) len: usize,
 }
 
 /// Digits of one axis, most significant first; none if the axis has one element.
-type Axis = SmallVec<[Digit; 2]>;
-type View = SmallVec<[Axis; 4]>;
+pub(super) type Axis = SmallVec<[Digit; 2]>;
+pub(super) type View = SmallVec<[Axis; 4]>;
 
 /// A part of an output axis, as a loop of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +47,16 @@ pub struct Part {
 
 /// The loops of a row kernel, outermost first: those over rows, then those over a row.
 pub type Loops = Vec<Part>;
+
+/// How a row kernel runs.
+pub struct Rows {
+    /// Its loops.
+    pub loops: Loops,
+    /// Nodes that are computed once per row, into a local array, and for each of their axes: does the row say where?
+    pub kept: FxHashMap<UOp, SmallVec<[bool; 6]>>,
+    /// A sum of products whose factor for the row is applied to the sum.
+    pub scaled: Option<UOp>,
+}
 
 /// Views per node beyond which a kernel is left alone.
 const MAX_VIEWS: usize = 4;
@@ -71,7 +81,7 @@ pub fn merge(g: &Graph, roots: &[UOp], nodes: &[UOp], cuts: &mut Cuts, t: &Targe
         {
             cuts.set(u, false);
             match plan(g, owner, cuts, t) {
-                Some(loops) => drop(cuts.rows.insert(owner, loops)),
+                Some(loops) => drop(cuts.rows.insert(owner, Rows { loops, kept: FxHashMap::default(), scaled: None })),
                 None => cuts.set(u, true),
             }
         }
@@ -80,14 +90,16 @@ pub fn merge(g: &Graph, roots: &[UOp], nodes: &[UOp], cuts: &mut Cuts, t: &Targe
 }
 
 /// Which kernels compute a node (a cut: read it).
-struct Readers {
+pub(super) struct Readers {
     of: Vec<SmallVec<[UOp; 2]>>,
     kept: Vec<bool>,
+    moved: FxHashMap<UOp, UOp>,
 }
 
 impl Readers {
-    fn new(g: &Graph, roots: &[UOp], nodes: &[UOp], cuts: &Cuts) -> Readers {
-        let mut r = Readers { of: vec![SmallVec::new(); g.len()], kept: vec![false; g.len()] };
+    pub(super) fn new(g: &Graph, roots: &[UOp], nodes: &[UOp], cuts: &Cuts) -> Readers {
+        let mut r =
+            Readers { of: vec![SmallVec::new(); g.len()], kept: vec![false; g.len()], moved: FxHashMap::default() };
         for &u in roots {
             r.kept[storage(g, u).0 as usize] = true;
         }
@@ -98,7 +110,7 @@ impl Readers {
     }
 
     /// Tells the sources of `u` who uses them.
-    fn visit(&mut self, g: &Graph, u: UOp, cuts: &Cuts) {
+    pub(super) fn visit(&mut self, g: &Graph, u: UOp, cuts: &Cuts) {
         if matches!(g.op(u), Op::After | Op::Sink) {
             return;
         }
@@ -106,39 +118,40 @@ impl Readers {
         for &s in g.src(u) {
             let list = &mut self.of[s.0 as usize];
             for &o in &owners {
-                // two are as good as many
-                if list.len() < 2 && !list.contains(&o) {
+                // several are as good as many
+                if list.len() < 3 && !list.contains(&o) {
                     list.push(o);
                 }
             }
         }
     }
 
-    fn only(&self, u: UOp) -> Option<UOp> {
-        match self.of[u.0 as usize][..] {
-            [owner] if !self.kept[u.0 as usize] => Some(owner),
-            _ => None,
-        }
+    /// The kernel of `from` is now part of the kernel of `to`.
+    pub(super) fn moved(&mut self, from: UOp, to: UOp) {
+        self.moved.insert(from, to);
+    }
+
+    pub(super) fn only(&self, u: UOp) -> Option<UOp> {
+        let mut owners = self.of[u.0 as usize].iter().map(|o| self.moved.get(o).copied().unwrap_or(*o));
+        let first = owners.next().filter(|_| !self.kept[u.0 as usize])?;
+        owners.all(|o| o == first).then_some(first)
+    }
+}
+
+/// What a kernel stores to, and the value.
+pub(super) fn stored(g: &Graph, owner: UOp) -> (UOp, UOp) {
+    match g.op(owner) {
+        Op::Store => (g.src_at(owner, 0), g.src_at(owner, 1)),
+        Op::Contiguous => (owner, g.src_at(owner, 0)),
+        _ => (owner, owner),
     }
 }
 
 /// The loops of `owner`'s kernel, if it is a row kernel that the target runs well.
 fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Loops> {
-    let (target, value) = match g.op(owner) {
-        Op::Store => (g.src_at(owner, 0), g.src_at(owner, 1)),
-        Op::Contiguous => (owner, g.src_at(owner, 0)),
-        _ => (owner, owner),
-    };
-    let shape = g.shape(target);
-    if shape.contains(&0) {
-        return None;
-    }
-    let mut walk = Walk { g, cuts, fresh: 0, outer: None, buffers: SmallVec::new(), row_work: 0 };
-    let view = shape.iter().enumerate().map(|(a, &n)| walk.whole(From::Out(a as u8), n)).collect();
-    walk.run(owner, value, view)?;
-    if walk.buffers.len() >= t.max_buffers {
-        return None;
-    }
+    let shape = g.shape(stored(g, owner).0);
+    let mut walk = Walk::new(g, cuts);
+    walk.run(owner, t)?;
     let outer = walk.outer?;
     let rows: usize = outer.iter().map(|d| d.len).product();
     let loops = loops(shape, &outer)?;
@@ -161,7 +174,7 @@ fn pays(rows: usize, row: usize, spreads: bool, t: &Target) -> bool {
 }
 
 /// Splits the result's axes into loops: the digits in `outer`, then the others.
-fn loops(shape: &[usize], outer: &[Digit]) -> Option<Loops> {
+pub(super) fn loops(shape: &[usize], outer: &[Digit]) -> Option<Loops> {
     let mut inner = Loops::new();
     for (axis, &n) in shape.iter().enumerate() {
         let mut own: SmallVec<[Digit; 4]> = outer.iter().copied().filter(|d| d.from == From::Out(axis as u8)).collect();
@@ -205,18 +218,35 @@ fn contracts(g: &Graph, reduce: UOp, cuts: &Cuts) -> bool {
     true
 }
 
-struct Walk<'a> {
+/// Is it a sum of products of repeated operands?
+pub(super) fn is_product(g: &Graph, reduce: UOp) -> bool {
+    let x = g.src_at(reduce, 0);
+    let smaller = |s: UOp| g.numel(base(g, s)) < g.numel(x);
+    matches!(g.arg(reduce), Arg::Reduce(ReduceOp::Add, _)) && g.op(x) == Op::Mul && g.src(x).iter().all(|&s| smaller(s))
+}
+
+/// A kernel walked from its result down.
+pub(super) struct Walk<'a> {
     g: &'a Graph,
     cuts: &'a Cuts,
     fresh: u32,
     /// The digits that every reduction of the kernel keeps.
-    outer: Option<SmallVec<[Digit; 4]>>,
+    pub(super) outer: Option<SmallVec<[Digit; 4]>>,
+    /// Contractions with rows of their own are no reason to give up.
+    pub(super) chains: bool,
+    /// Every node of the kernel and everything it reads, users first, with the views it is wanted at.
+    pub(super) seen: Vec<(UOp, SmallVec<[View; 2]>)>,
     buffers: SmallVec<[UOp; 8]>,
     /// Elements of the longest reduction.
     row_work: usize,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    pub(super) fn new(g: &'a Graph, cuts: &'a Cuts) -> Walk<'a> {
+        let (buffers, seen) = (SmallVec::new(), Vec::new());
+        Walk { g, cuts, fresh: 0, outer: None, chains: false, seen, buffers, row_work: 0 }
+    }
+
     fn whole(&self, from: From, len: usize) -> Axis {
         if len == 1 { Axis::new() } else { Axis::from_elem(Digit { from, stride: 1, len }, 1) }
     }
@@ -227,8 +257,14 @@ impl Walk<'_> {
     }
 
     /// Goes through the kernel, users first. `None` if it is no row kernel.
-    fn run(&mut self, owner: UOp, value: UOp, view: View) -> Option<()> {
+    pub(super) fn run(&mut self, owner: UOp, t: &Target) -> Option<()> {
         let g = self.g;
+        let (target, value) = stored(g, owner);
+        let shape = g.shape(target);
+        if shape.contains(&0) {
+            return None;
+        }
+        let view = shape.iter().enumerate().map(|(a, &n)| self.whole(From::Out(a as u8), n)).collect();
         let mut views: FxHashMap<UOp, SmallVec<[View; 2]>> = FxHashMap::default();
         let mut pending = std::collections::BTreeSet::from([value]);
         views.insert(value, SmallVec::from_elem(view, 1));
@@ -244,10 +280,11 @@ impl Walk<'_> {
                 if !self.buffers.contains(&b) {
                     self.buffers.push(b);
                 }
+                self.seen.push((u, views.remove(&u).unwrap_or_default()));
                 continue;
             }
             let here = views.remove(&u).unwrap_or_default();
-            if g.op(u) == Op::Reduce {
+            if g.op(u) == Op::Reduce && !(self.chains && is_product(g, u)) {
                 self.reduction(u, &here)?;
             }
             for view in &here {
@@ -263,8 +300,9 @@ impl Walk<'_> {
                     }
                 }
             }
+            self.seen.push((u, here));
         }
-        Some(())
+        (self.buffers.len() < t.max_buffers).then_some(())
     }
 
     /// A reduction is wanted at one place of each row.
@@ -284,7 +322,7 @@ impl Walk<'_> {
                 _ => joined.push(d),
             }
         }
-        if contracts(self.g, u, self.cuts) {
+        if !self.chains && contracts(self.g, u, self.cuts) {
             return None;
         }
         joined.sort_unstable_by_key(|d| (d.from, std::cmp::Reverse(d.stride)));

@@ -140,8 +140,8 @@ pub enum Op {
     Scratch,
     /// KP `Barrier(deps..)`: workgroup barrier. Void.
     Barrier,
-    /// K `Stage(value, ranges..)`: a local array with an axis per listed range, whose element is the value there; a pointer,
-    /// row-major. It closes the ranges; the loops of its open ranges are where it is filled.
+    /// K `Stage(value, indices..)`: a local array with an axis per listed index, whose element there is the value; a pointer,
+    /// row-major. It closes the ranges of its indices; the loops of its open ranges are where it is filled.
     Stage,
 }
 

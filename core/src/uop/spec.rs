@@ -121,7 +121,7 @@ impl Node<'_> {
             End        => self.in_kp()?.dtype(DType::Void)?.ends_loop()?.no_arg(),
             Scratch    => self.in_kp()?.sources(0)?.has_value()?.scratch(),
             Barrier    => self.in_kp()?.dtype(DType::Void)?.no_arg(),
-            Stage      => self.in_k()?.keeps_dtype()?.values_first()?.ranges()?.no_arg(),
+            Stage      => self.in_k()?.keeps_dtype()?.values_first()?.places()?.no_arg(),
         }
     }
 
@@ -461,6 +461,11 @@ impl Node<'_> {
 
     fn ranges(&self) -> Check<'_> {
         self.want(self.src[1..].iter().all(|&r| self.g.op(r) == Op::Range), "sources after the first are ranges")
+    }
+
+    fn places(&self) -> Check<'_> {
+        let place = |&r: &UOp| matches!(self.g.dtype(r), DType::I32 | DType::I64) && self.value(r).is_ok();
+        self.want(self.src[1..].iter().all(place), "sources after the first are indices")
     }
 
     fn tile_ranges(&self) -> Check<'_> {

@@ -16,6 +16,12 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     }
     out.push(softmax(t, 33, 40, 0));
     out.push(step(t, 96));
+    if !t.has_local && t.threads == 1 {
+        // rows and keys that tiles divide, and that they do not
+        for (rows, keys, width) in [(32, 64, 32), (7, 37, 20), (19, 130, 48)] {
+            out.push(attention(t, rows, keys, width));
+        }
+    }
 }
 
 fn sample(name: String, t: &Target, g: &Graph, roots: &[UOp], inputs: Vec<Data>, want: Vec<Data>) -> Sample {
@@ -123,4 +129,45 @@ fn step(t: &Target, n: usize) -> Sample {
     let moved = |i: usize| 0.5 * x[1].f(i) + x[2].f(i);
     let want = vec![Data::new(F32, n, moved), Data::new(F32, n, |i| x[0].f(i) - moved(i))];
     sample("rows_step".into(), t, &g, &[m, p], x, want)
+}
+
+/// Two heads that share keys and values, with a mask: scores, softmax, product in one kernel.
+fn attention(t: &Target, rows: usize, keys: usize, width: usize) -> Sample {
+    const HEADS: usize = 2;
+    let mut g = Graph::new();
+    let [q, k, v, mask] = [HEADS * rows * width, keys * width, keys * width, rows * keys];
+    let lens = [q, k, v, mask];
+    let [q, k, v, mask] = [0, 1, 2, 3].map(|i| input(&mut g, i as u32, lens[i]));
+    let product = [HEADS, rows, keys, width];
+    let q = g.reshape(q, &[HEADS, rows, 1, width]);
+    let k = g.reshape(k, &[1, 1, keys, width]);
+    let (q, k) = (g.expand(q, &product), g.expand(k, &product));
+    let s = g.binary(Op::Mul, q, k);
+    let s = g.reduce(s, ReduceOp::Add, &[3]);
+    let shape = [HEADS, rows, keys, 1];
+    let mask = g.reshape(mask, &[1, rows, keys, 1]);
+    let mask = g.expand(mask, &shape);
+    let s = g.binary(Op::Add, s, mask);
+    let max = spread(&mut g, s, ReduceOp::Max, 2, &shape);
+    let d = g.binary(Op::Sub, s, max);
+    let c = g.float(std::f64::consts::LOG2_E, F32);
+    let d = g.binary(Op::Mul, d, c);
+    let e = g.unary(Op::Exp2, d);
+    let sum = spread(&mut g, e, ReduceOp::Add, 2, &shape);
+    let p = g.binary(Op::Div, e, sum);
+    let (p, v) = (g.expand(p, &product), g.reshape(v, &[1, 1, keys, width]));
+    let v = g.expand(v, &product);
+    let y = g.binary(Op::Mul, p, v);
+    let y = g.reduce(y, ReduceOp::Add, &[2]);
+    let causal = |i: usize| if i % keys > i / keys + keys.saturating_sub(rows) { f64::NEG_INFINITY } else { noise(i) };
+    let x: Vec<Data> = (0..4).map(|k| data(lens[k], |i| if k == 3 { causal(i) } else { noise(i + 31 * k) })).collect();
+    let want = Data::new(F32, HEADS * rows * width, |i| {
+        let (row, at) = (i / width, i % width);
+        let dot = |k: usize| (0..width).map(|j| x[0].f(row * width + j) * x[1].f(k * width + j)).sum::<f64>();
+        let scores: Vec<f64> = (0..keys).map(|k| dot(k) + x[3].f(row % rows * keys + k)).collect();
+        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+        scores.iter().enumerate().map(|(k, s)| (s - max).exp() / sum * x[2].f(k * width + at)).sum()
+    });
+    sample(format!("rows_attention_{rows}_{keys}_{width}"), t, &g, &[y], x, vec![want])
 }

@@ -1,7 +1,7 @@
 //! Opts at once, from the target's data: a vector axis that makes the inner loads contiguous, and a register tile that
 //! loads least per multiply-add and still fits the vector file.
 
-use super::{Opt, OptOp, gpu, rows};
+use super::{Opt, OptOp, chain, gpu, rows};
 use crate::codegen::axes::{Affine, Kernel, affine};
 use crate::target::{Lang, Target};
 use crate::uop::{Op, RangeSet, UOp};
@@ -45,7 +45,9 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let v = View::new(k, t);
     let mut opts = Vec::new();
     let vector = v.vectorisable();
-    if rows::is_row_kernel(k) {
+    if chain::is_chain(k) {
+        opts = chain::choose(k, t);
+    } else if rows::is_row_kernel(k) {
         opts = rows::choose(k, t);
     } else if let Some(tiled) = v.tiled(vector) {
         return tiled;

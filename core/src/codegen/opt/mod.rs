@@ -2,6 +2,7 @@
 
 pub mod actions;
 mod block;
+mod chain;
 mod gpu;
 pub mod heuristic;
 pub mod launch;

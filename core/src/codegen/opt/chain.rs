@@ -1,0 +1,139 @@
+//! Opts for kernels whose rows are kept in local arrays between contractions (attention): several rows at once, so that
+//! the contractions have register tiles; lanes along each array, each reduction of a row and the result.
+
+use super::{APART, OUTSIDE, Opt, OptOp};
+use crate::codegen::axes::{Kernel, affine};
+use crate::target::{Lang, Target};
+use crate::uop::{AxisKind, Op, UOp};
+
+/// Multiply-adds in the body of a loop.
+const BODY: usize = 96;
+/// Steps that a multiply-add takes.
+const LATENCY: f64 = 4.0;
+/// Tiles that read an operand before a copy of it pays.
+const REUSE: usize = 4;
+
+/// Does the kernel come with local arrays?
+pub(super) fn is_chain(k: &Kernel) -> bool {
+    k.nodes().into_iter().any(|u| k.g.op(u) == Op::Stage)
+}
+
+/// Picks opts for such a kernel.
+pub(super) fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
+    let (outer, row) = k.row_loops();
+    let Some(&rows) = outer.last() else { return Vec::new() };
+    let len = |r: UOp| k.g.range_len(r);
+    let Some(&wide) = row.iter().max_by_key(|&&r| len(r)) else { return Vec::new() };
+    let (products, sums): (Vec<UOp>, Vec<UOp>) = k.reduces().into_iter().partition(|&r| is_product(k, r));
+    // what gets lanes: arrays, reductions of a row, the result
+    let mut along: Vec<UOp> = k.ranges_of(AxisKind::Fill);
+    along.extend(sums.iter().filter_map(|&r| k.g.src(r).get(1).copied()));
+    along.push(wide);
+    let Some((height, width)) = tile(t, len(rows), &along.iter().map(|&r| len(r)).collect::<Vec<_>>()) else {
+        return Vec::new();
+    };
+    let mut out = Picked { k: k.clone(), t, opts: Vec::new() };
+    let id = |r: UOp| k.g.range_arg(r).id;
+    if height > 1 {
+        out.push(OptOp::Upcast, id(rows), height);
+    }
+    let body = BODY / (height * width / t.lanes).max(1);
+    for &r in products.iter().flat_map(|&p| k.g.src(p)[1..].last()) {
+        if let Some(f) = [4, 2].into_iter().find(|&f| f <= body && len(r).is_multiple_of(f)) {
+            out.push(OptOp::Unroll, id(r), f);
+        }
+    }
+    for &r in &along {
+        if k.g.kind(r).is_reduce() && !len(r).is_multiple_of(width) {
+            out.push(OptOp::PadTo, id(r), width);
+        }
+        // the loops of arrays have new numbers where rows became a tile
+        out.push(OptOp::Lane, id(r), width);
+    }
+    if len(rows) >= REUSE * height {
+        out.panels(id(rows));
+    }
+    out.opts
+}
+
+/// Is it a sum of products with both factors read from memory?
+fn is_product(k: &Kernel, r: UOp) -> bool {
+    let x = k.g.src_at(r, 0);
+    k.g.op(x) == Op::Mul && k.g.src(x).iter().all(|&s| k.g.ranges(s) != k.g.ranges(x))
+}
+
+/// Rows and lanes of the tile.
+fn tile(t: &Target, rows: usize, along: &[usize]) -> Option<(usize, usize)> {
+    let short = *along.iter().min()?;
+    let issue = if t.lang == Lang::X86 && t.lanes == 16 { 1.0 } else { 0.5 };
+    let waste = |n: usize, f: usize| (n.div_ceil(f) * f) as f64 / n as f64;
+    let mut best: Option<(f64, usize, usize)> = None;
+    for vectors in (1..=4).filter(|v| v * t.lanes <= short) {
+        for height in (1..=8usize).filter(|&h| h <= rows) {
+            let accs = height * vectors;
+            if accs + vectors + 1 > t.vector_registers {
+                continue;
+            }
+            let cycles = (accs as f64 * issue).max((height + vectors) as f64 / 2.0).max(LATENCY) + 0.7;
+            let wasted: f64 = along.iter().map(|&n| waste(n, vectors * t.lanes)).sum::<f64>() / along.len() as f64;
+            let cost = cycles / accs as f64 * wasted * waste(rows, height);
+            if best.is_none_or(|b| cost < b.0) {
+                best = Some((cost, height, vectors * t.lanes));
+            }
+        }
+    }
+    best.map(|b| (b.1, b.2))
+}
+
+/// Opts so far, and the kernel they make.
+struct Picked<'a> {
+    k: Kernel,
+    t: &'a Target,
+    opts: Vec<Opt>,
+}
+
+impl Picked<'_> {
+    fn push(&mut self, op: OptOp, axis: u8, amount: usize) {
+        let opt = Opt { op, axis, amount: amount as u32 };
+        let mut k = self.k.clone();
+        if k.apply(&opt, self.t).is_ok() {
+            self.k = k;
+            self.opts.push(opt);
+        }
+    }
+
+    /// Copies the operands that all rows share to packed panels, outside of the loop over rows.
+    fn panels(&mut self, rows: u8) {
+        let k = self.k.clone();
+        let mut number: std::collections::BTreeMap<u32, u32> = Default::default();
+        let mut found = Vec::new();
+        for u in k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Load) {
+            let index = k.g.src_at(u, 0);
+            let Some(slot) = k.slot_below(index) else { continue };
+            let n = number.entry(slot).or_default();
+            found.push((u, index, slot | *n << 16));
+            *n += 1;
+        }
+        // what is staged is no longer among the loads of its parameter: later ones first
+        for (u, index, which) in found.into_iter().rev() {
+            let has = |r: UOp| k.g.ranges(u) >> k.g.range_arg(r).id & 1 == 1;
+            let all = k.ranges();
+            let Some(lane) = all.iter().copied().find(|&r| k.g.range_arg(r).lane && has(r)) else { continue };
+            let step =
+                all.iter().copied().filter(|&r| k.g.kind(r).is_reduce() && has(r)).max_by_key(|&r| k.g.range_len(r));
+            let (Some(step), false) = (step, has_id(&k, u, rows)) else { continue };
+            let address = affine(&k.g, k.g.src_at(index, 1));
+            let packed =
+                address.stride(&k.g, lane) == Some(1) && address.stride(&k.g, step).is_some_and(|s| s.abs() <= 64);
+            if packed {
+                continue;
+            }
+            let around = k.row_loops().0.into_iter().filter(|&r| has(r)).map(|r| k.g.range_arg(r).id).max();
+            self.push(OptOp::Stage, around.unwrap_or(OUTSIDE), (which | APART) as usize);
+        }
+    }
+}
+
+fn has_id(k: &Kernel, u: UOp, id: u8) -> bool {
+    k.g.ranges(u) >> id & 1 == 1
+}

@@ -1,0 +1,242 @@
+//! Chains: a contraction, a row kernel over its result, and a contraction over that one's result, as one kernel. This is
+//! attention: scores, softmax, product with the values.
+//!
+//! A row of such a kernel computes its scores into a local array, reduces them, computes from them what the last
+//! contraction reads, and contracts. Nothing of a row's length goes to memory; code generation computes several rows at once.
+
+use super::fuse::{Cuts, base, op_cost};
+use super::rows::{self, Digit, From, Readers, Rows, View, Walk, is_product, stored};
+use crate::DType;
+use crate::target::Target;
+use crate::uop::{Graph, Op, UOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Keeping a value that is wanted at several places costs about this many operations.
+const KEPT_COST: u32 = 8;
+/// Bytes that one row may keep: several rows stay in a second-level cache.
+const ROW_BYTES: usize = 32 << 10;
+/// Bytes of the contracted operands that all rows of a group share: they stay in a cache between rows.
+const SHARED_BYTES: usize = 2 << 20;
+
+/// Joins contractions and row kernels where the target has local arrays.
+pub fn merge(g: &Graph, roots: &[UOp], nodes: &[UOp], cuts: &mut Cuts, t: &Target) {
+    if t.has_local || cuts.rows.is_empty() {
+        return;
+    }
+    let mut readers = Readers::new(g, roots, nodes, cuts);
+    let free = |cuts: &Cuts, u: UOp| cuts.is_cut(u) && !cuts.is_forced(u);
+    for &u in nodes.iter().rev() {
+        if free(cuts, u)
+            && g.op(base(g, u)) != Op::Contiguous
+            && let Some(row) = readers.only(u).filter(|&r| cuts.rows.get(&r).is_some_and(|r| r.kept.is_empty()))
+            && free(cuts, row)
+            && let Some(owner) = readers.only(row).filter(|o| !cuts.rows.contains_key(o))
+        {
+            cuts.set(u, false);
+            cuts.set(row, false);
+            match plan(g, owner, cuts, t) {
+                Some(rows) => {
+                    cuts.rows.remove(&row);
+                    cuts.rows.insert(owner, rows);
+                    readers.moved(row, owner);
+                }
+                None => {
+                    cuts.set(u, true);
+                    cuts.set(row, true);
+                }
+            }
+        }
+        readers.visit(g, u, cuts);
+    }
+}
+
+/// How the kernel of `owner` runs, if it is a chain.
+fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Rows> {
+    let shape = g.shape(stored(g, owner).0);
+    let mut walk = Walk::new(g, cuts);
+    walk.chains = true;
+    walk.run(owner, t)?;
+    let outer = walk.outer.take()?;
+    let seen = std::mem::take(&mut walk.seen);
+    let mut chain = Chain { g, cuts, owner, outer, seen, kept: FxHashMap::default(), scaled: None };
+    let last = chain.contractions()?;
+    chain.values(last)?;
+    chain.unmoved()?;
+    let rows: usize = chain.outer.iter().map(|d| d.len).product();
+    let row_elems: usize = chain.kept.keys().map(|&u| g.numel(u) / rows).sum();
+    let least = |u: &UOp| g.shape(*u).iter().copied().max().unwrap_or(0) >= t.lanes;
+    let width = rows::loops(shape, &chain.outer)?[chain.outer.len()..].iter().map(|p| p.len).max()?;
+    if row_elems * 4 > ROW_BYTES || !chain.kept.keys().all(least) || width < t.lanes {
+        return None;
+    }
+    let order = chain.order(t)?;
+    Some(Rows { loops: rows::loops(shape, &order)?, kept: chain.kept, scaled: chain.scaled })
+}
+
+struct Chain<'a> {
+    g: &'a Graph,
+    cuts: &'a Cuts,
+    owner: UOp,
+    outer: SmallVec<[Digit; 4]>,
+    seen: Vec<(UOp, SmallVec<[View; 2]>)>,
+    kept: FxHashMap<UOp, SmallVec<[bool; 6]>>,
+    scaled: Option<UOp>,
+}
+
+impl Chain<'_> {
+    fn is_leaf(&self, u: UOp) -> bool {
+        matches!(self.g.op(u), Op::Param | Op::After) || self.cuts.is_cut(u) && u != self.owner
+    }
+
+    /// Is the digit (part of) one that says which row it is?
+    fn in_row(&self, d: &Digit) -> bool {
+        self.outer.iter().any(|o| o.from == d.from && d.stride >= o.stride && d.stride * d.len <= o.stride * o.len)
+    }
+
+    /// Keeps a node, if in all its views the same axes say which row it is, and each row has its own.
+    fn keep(&mut self, u: UOp, views: &[View]) -> Option<()> {
+        if self.g.dtype(u) != DType::F32 {
+            return None;
+        }
+        let rows: usize = self.outer.iter().map(|d| d.len).product();
+        let first = views.first()?;
+        let mut axes: SmallVec<[bool; 6]> = SmallVec::new();
+        for (a, axis) in first.iter().enumerate() {
+            let inside = axis.iter().filter(|d| self.in_row(d)).count();
+            if inside != 0 && inside != axis.len() {
+                return None;
+            }
+            let is_row = axis.is_empty() || inside > 0;
+            let same = |v: &View| if is_row { v[a] == *axis } else { v[a].iter().all(|d| !self.in_row(d)) };
+            if !views.iter().all(same) {
+                return None;
+            }
+            axes.push(is_row);
+        }
+        let lens = first.iter().zip(&axes).filter(|x| *x.1).flat_map(|x| x.0).map(|d| d.len);
+        if lens.product::<usize>() != rows || self.g.numel(u) <= rows {
+            return None;
+        }
+        self.kept.insert(u, axes);
+        Some(())
+    }
+
+    /// The contraction at the end; the others are kept.
+    fn contractions(&mut self) -> Option<UOp> {
+        let mut last = None;
+        for (u, views) in self.seen.clone() {
+            if self.g.op(u) != Op::Reduce || self.is_leaf(u) || !is_product(self.g, u) {
+                continue;
+            }
+            let whole = |v: &View| v.iter().flatten().all(|d| matches!(d.from, From::Out(_)));
+            match views[..] {
+                [ref v] if whole(v) && last.is_none() => last = Some(u),
+                _ => {
+                    let top = self.climbed(u);
+                    let views = self.seen.iter().find(|s| s.0 == top)?.1.clone();
+                    self.keep(top, &views)?;
+                }
+            }
+        }
+        last.filter(|_| !self.kept.is_empty())
+    }
+
+    /// What is made of a node, element by element, before others use it.
+    fn climbed(&self, u: UOp) -> UOp {
+        let (mut top, mut at) = (u, u);
+        loop {
+            let inside = self.seen.iter().map(|s| s.0).filter(|&s| !self.is_leaf(s));
+            let mut users = inside.filter(|&s| self.g.src(s).contains(&at));
+            let (Some(user), None) = (users.next(), users.next()) else { return top };
+            let op = self.g.op(user);
+            let same = self.g.numel(user) == self.g.numel(u) && (op.is_alu() || op.is_movement());
+            if !same || self.g.dtype(user) != DType::F32 {
+                return top;
+            }
+            at = user;
+            top = if op.is_alu() { user } else { top };
+        }
+    }
+
+    /// Keeps what is expensive and wanted at several places, and what the last contraction reads of the row.
+    fn values(&mut self, last: UOp) -> Option<()> {
+        let g = self.g;
+        let product = g.src_at(last, 0);
+        if g.op(product) != Op::Mul {
+            return None;
+        }
+        let mut operands: SmallVec<[UOp; 2]> = g.src(product).iter().map(|&s| base(g, s)).collect();
+        for o in &mut operands {
+            if let Some(x) = self.unscaled(*o) {
+                self.scaled = Some(last);
+                *o = x;
+            }
+        }
+        let mut cost: FxHashMap<UOp, u32> = FxHashMap::default();
+        // sources first
+        let mut all = self.seen.clone();
+        all.reverse();
+        for (u, views) in all.into_iter().filter(|(u, _)| *u < last) {
+            if self.is_leaf(u) || self.kept.contains_key(&u) || g.op(u) == Op::Reduce {
+                continue;
+            }
+            let below = g.src(u).iter().map(|s| cost.get(s).copied().unwrap_or(0)).sum::<u32>();
+            let own = below.saturating_add(op_cost(g, u));
+            let several = views.len() > 1 && own >= KEPT_COST;
+            let read = operands.contains(&u) && own > 0;
+            let kept = g.op(u).is_alu() && (several || read) && self.keep(u, &views).is_some();
+            cost.insert(u, if kept { 0 } else { own });
+        }
+        // at least one operand is a row's own
+        operands.iter().any(|o| self.kept.contains_key(o)).then_some(())
+    }
+
+    /// What is scaled by one number for the whole row (a softmax by its sum).
+    fn unscaled(&self, u: UOp) -> Option<UOp> {
+        let (g, rows) = (self.g, self.outer.iter().map(|d| d.len).product::<usize>());
+        let one = |s: UOp| g.numel(base(g, s)) == rows && !self.is_leaf(base(g, s));
+        let whole = |s: UOp| g.numel(base(g, s)) == g.numel(u) && g.numel(u) > rows && !self.is_leaf(base(g, s));
+        match (g.op(u), g.src(u)) {
+            _ if self.is_leaf(u) => None,
+            (Op::Mul | Op::Div, &[x, y]) if whole(x) && one(y) => Some(base(g, x)),
+            (Op::Mul, &[y, x]) if whole(x) && one(y) => Some(base(g, x)),
+            _ => None,
+        }
+    }
+
+    /// Padding and gathers may ask for elements that are not there: none of that above what is kept.
+    fn unmoved(&self) -> Option<()> {
+        let mut stack: Vec<UOp> = self.seen.iter().map(|s| s.0).filter(|&u| !self.is_leaf(u)).collect();
+        stack.retain(|&u| matches!(self.g.op(u), Op::Pad | Op::Gather));
+        let mut seen = rustc_hash::FxHashSet::default();
+        while let Some(u) = stack.pop() {
+            if self.kept.contains_key(&u) {
+                return None;
+            }
+            if !self.is_leaf(u) && seen.insert(u) {
+                stack.extend_from_slice(self.g.src(u));
+            }
+        }
+        Some(())
+    }
+
+    /// The digits of a row's number; innermost those over which most of what is read stays the same.
+    fn order(&self, t: &Target) -> Option<SmallVec<[Digit; 4]>> {
+        let has = |v: &View, o: &Digit| {
+            let meets = |d: &Digit| d.from == o.from && d.stride < o.stride * o.len && o.stride < d.stride * d.len;
+            v.iter().flatten().any(meets)
+        };
+        let read = |o: &Digit| -> usize {
+            let leaves = self.seen.iter().filter(|(u, views)| self.is_leaf(*u) && !views.iter().any(|v| has(v, o)));
+            leaves.map(|(u, _)| self.g.numel(*u)).sum()
+        };
+        let mut order = self.outer.clone();
+        order.sort_by_key(read);
+        let inner = *order.last()?;
+        let groups: usize = order[..order.len() - 1].iter().map(|d| d.len).product();
+        // one row a group: vectors times matrices, bound by what they read
+        let shared = read(&inner) * 4 / groups;
+        (inner.len > 1 && groups >= t.threads && shared <= SHARED_BYTES).then_some(order)
+    }
+}
