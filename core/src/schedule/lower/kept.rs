@@ -1,0 +1,66 @@
+//! Nodes that a row kernel keeps: local arrays with an axis per index that the row does not give.
+
+use super::{Lower, Request, Tuple};
+use crate::Result;
+use crate::dtype::Scalar;
+use crate::uop::{Arg, AxisKind, Op, UOp};
+use smallvec::SmallVec;
+
+impl<'a> Lower<'a> {
+    /// For each axis of a node that is kept for the row: does the row say where?
+    pub(super) fn kept(&self, u: UOp) -> Option<&'a [bool]> {
+        self.rows.and_then(|r| r.kept.get(&u)).map(|k| &k[..])
+    }
+
+    /// What computes all of a row that `r` wants an element of.
+    pub(super) fn fill(&mut self, r: &Request) -> Result<Request> {
+        let mut idx = r.idx.clone();
+        for (a, _) in self.kept(r.node).unwrap_or_default().iter().enumerate().filter(|x| !x.1) {
+            idx[a] = self.range(self.g.shape(r.node)[a], AxisKind::Fill)?;
+        }
+        Ok(Request { fills: true, ..Request::new(r.node, idx, None) })
+    }
+
+    pub(super) fn store_kept(&mut self, r: &Request, value: UOp) {
+        let mut src: SmallVec<[UOp; 4]> = SmallVec::from_elem(self.simp(value), 1);
+        src.extend(r.idx.iter().copied().filter(|&i| self.k.op(i) == Op::Range && self.k.kind(i) == AxisKind::Fill));
+        let stage = self.k.node(Op::Stage, self.g.dtype(r.node), &src, Arg::None);
+        self.stages.insert(r.node, stage);
+    }
+
+    pub(super) fn read_kept(&mut self, r: &Request, row: &[bool]) -> UOp {
+        let own = |a: &usize| !row[*a];
+        let shape: SmallVec<[usize; 6]> = (0..row.len()).filter(own).map(|a| self.g.shape(r.node)[a]).collect();
+        let idx: Tuple = (0..row.len()).filter(own).map(|a| r.idx[a]).collect();
+        let at = self.flat(&shape, &idx);
+        let index = self.k.index(self.stages[&r.node], at);
+        match r.valid {
+            None => self.k.load(index),
+            Some(gate) => {
+                let zero = self.k.constant(Scalar::Int(0), self.g.dtype(r.node));
+                self.k.load_gated(index, zero, gate)
+            }
+        }
+    }
+
+    /// A product without a factor that does not change over `ranges`, and how to apply the factor.
+    pub(super) fn scaled(&mut self, x: UOp, ranges: &[UOp]) -> Option<(UOp, Op, UOp)> {
+        let k = &self.k;
+        let set = ranges.iter().fold(0, |m, &r| m | k.ranges(r));
+        let fixed = |u: UOp| k.ranges(u) & set == 0;
+        let (a, b) = (k.op(x) == Op::Mul).then(|| (k.src_at(x, 0), k.src_at(x, 1)))?;
+        for (f, other) in [(a, b), (b, a)] {
+            let (how, y, factor) = match (k.op(f), k.src(f)) {
+                (Op::Mul | Op::Div, &[y, c]) if fixed(c) => (k.op(f), y, c),
+                (Op::Mul, &[c, y]) if fixed(c) => (Op::Mul, y, c),
+                _ => continue,
+            };
+            if fixed(y) {
+                continue;
+            }
+            let product = self.k.binary(Op::Mul, y, other);
+            return Some((product, how, factor));
+        }
+        None
+    }
+}
