@@ -1,7 +1,7 @@
 //! Tensor expressions through scheduler, codegen and the interpreter of programs, compared with the interpreter of tensors.
 
 use gradloom_core::device::EvalDevice;
-use gradloom_core::engine::Engine;
+use gradloom_core::engine::{Bytes, Engine};
 use gradloom_core::target::{Isa, Lang, Target};
 use gradloom_core::tensor::{ConvOpts, PadMode, PoolOpts, Session, Tensor};
 use gradloom_core::uop::eval::eval_tensor;
@@ -288,6 +288,69 @@ fn states_of_an_optimiser_may_be_assigned_in_any_order() {
     }
 }
 
+/// Products with a weight [in, out] and one [out, in], neither a multiple of any tile.
+fn two_layers(s: &Session, a: &Tensor, b: &Tensor, rows: usize) -> Tensor {
+    let x = seeded(s, &[rows, 37], 3);
+    x.matmul(a).unwrap().relu().unwrap().linear(b, None).unwrap()
+}
+
+fn buffer(t: &Tensor) -> u32 {
+    let state = t.session().state();
+    state.storage(state.node(t.root())).and_then(|b| state.buffer_id(b)).unwrap()
+}
+
+#[test]
+fn frozen_weights_are_packed_once_and_kept_once() {
+    let bytes = |t: &Tensor| Bytes::new(reference(t));
+    for target in targets() {
+        let s = Session::new();
+        let mut e = Engine::new(Box::new(EvalDevice::new(target.clone())));
+        let (da, db) = (bytes(&seeded(&s, &[37, 53], 1)), bytes(&seeded(&s, &[41, 53], 2)));
+        // the test holds the bytes too, as a model holds its file
+        let a = Tensor::from_bytes(&s, DType::F32, &[37, 53], da.clone()).unwrap();
+        let b = Tensor::from_bytes(&s, DType::F32, &[41, 53], db.clone()).unwrap();
+        let want = reference(&two_layers(&s, &a, &b, 5));
+        a.freeze();
+        b.freeze();
+        let close = |got: &[f32], what: &str| {
+            let want = floats(&want);
+            let worst = got.iter().zip(&want).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+            assert!(got.len() == want.len() && worst < 1e-4, "{what} on {}: off by {worst}", target.name);
+        };
+        let y = two_layers(&s, &a, &b, 5);
+        let replay = run(&mut e, &s, &[&y]);
+        close(&values(&mut e, &y), "first");
+        let (first, calls) = (e.counters().launches, replay.plan().calls.len() as u64);
+        // threads of a workgroup share blocks of the operands instead
+        assert!(target.has_local || first > calls, "something was packed on {}", target.name);
+        let nodes = e.replay(&mut s.state(), &replay, &Default::default()).unwrap();
+        assert_eq!(e.counters().launches, first + calls, "but only once");
+        close(&values(&mut e, &Tensor::from_node(&s, nodes[0])), "again");
+        // another plan, and one more than may have copies
+        for rows in [1, 9] {
+            let y = two_layers(&s, &a, &b, rows);
+            let want = reference(&two_layers(&s, &seeded(&s, &[37, 53], 1), &seeded(&s, &[41, 53], 2), rows));
+            run(&mut e, &s, &[&y]);
+            let worst = values(&mut e, &y).iter().zip(floats(&want)).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+            assert!(worst < 1e-4, "{rows} rows: off by {worst}");
+        }
+        // contents that change after all
+        let other = seeded(&s, &[37, 53], 7);
+        let want = reference(&two_layers(&s, &other, &seeded(&s, &[41, 53], 2), 5));
+        let (id, data) = (buffer(&a), reference(&other));
+        e.write(&mut s.state(), id, &data).unwrap();
+        let nodes = e.replay(&mut s.state(), &replay, &Default::default()).unwrap();
+        let got = values(&mut e, &Tensor::from_node(&s, nodes[0]));
+        let worst = got.iter().zip(floats(&want)).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max);
+        assert!(worst < 1e-4, "written: off by {worst}");
+        a.assign(&a.mul(0.0).unwrap()).unwrap();
+        run(&mut e, &s, &[&a]);
+        let nodes = e.replay(&mut s.state(), &replay, &Default::default()).unwrap();
+        let got = values(&mut e, &Tensor::from_node(&s, nodes[0]));
+        assert!(got.iter().all(|&v| v == 0.0), "assigned on {}", target.name);
+    }
+}
+
 #[test]
 fn a_value_may_read_a_storage_before_and_after_an_assign() {
     let s = Session::new();
@@ -300,4 +363,20 @@ fn a_value_may_read_a_storage_before_and_after_an_assign() {
     run(&mut e, &s, &[&both, &p]);
     assert_eq!(values(&mut e, &both), [12.0, 23.0, 34.0]);
     assert_eq!(values(&mut e, &p), [2.0, 3.0, 4.0]);
+}
+
+fn a_packed_weight_of_a_file_is_on_the_device_once() {
+    for target in targets() {
+        let s = Session::new();
+        let mut e = Engine::new(Box::new(EvalDevice::new(target.clone())));
+        let file = Bytes::new(vec![0x3d; 4 * 64 * 256]);
+        let w = Tensor::from_bytes(&s, DType::F32, &[256, 64], file.clone()).unwrap();
+        w.freeze();
+        let y = seeded(&s, &[4, 64], 1).linear(&w, None).unwrap();
+        run(&mut e, &s, &[&y]);
+        e.trim();
+        let rest = e.counters().bytes - 4 * (4 * 64 + 4 * 256);
+        // a copy may be rounded up to whole tiles
+        assert!(rest < file.len() * 5 / 4, "{rest} bytes on {}", target.name);
+    }
 }

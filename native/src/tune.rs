@@ -2,9 +2,9 @@
 //! faster. Every candidate runs once on random data and is compared with the program without opts before it counts.
 
 use gradloom_core::Result;
-use gradloom_core::device::{Device, KernelId};
+use gradloom_core::device::Device;
 use gradloom_core::engine::search::Search;
-use gradloom_core::engine::{Bench, Compiled, Engine};
+use gradloom_core::engine::{Bench, Compiled, Engine, Trying};
 use gradloom_core::schedule::Ast;
 use std::time::{Duration, Instant};
 
@@ -128,20 +128,20 @@ fn one(engine: &mut Engine, key: u128, ast: &Ast, calls: usize, stop: Instant) -
     Ok(result)
 }
 
-fn compile(bench: &Bench, dev: &mut dyn Device, c: &Compiled) -> Result<KernelId> {
-    let kernel = bench.compile(dev, c)?;
+fn compile(bench: &Bench, dev: &mut dyn Device, c: &Compiled) -> Result<Trying> {
+    let trying = bench.compile(dev, c)?;
     while !dev.ready()? {
         std::thread::yield_now();
     }
-    Ok(kernel)
+    Ok(trying)
 }
 
 /// What a program writes, starting from the same data each time.
 fn results(bench: &Bench, dev: &mut dyn Device, c: &Compiled) -> Result<Vec<Vec<u8>>> {
-    let kernel = compile(bench, dev, c)?;
+    let trying = compile(bench, dev, c)?;
     let mut run = || -> Result<Vec<Vec<u8>>> {
         bench.reset(dev)?;
-        dev.submit(&[bench.step(kernel, c)])?;
+        dev.submit(trying.first())?;
         let mut out = Vec::new();
         for view in bench.written() {
             let ticket = dev.read(view)?;
@@ -155,21 +155,20 @@ fn results(bench: &Bench, dev: &mut dyn Device, c: &Compiled) -> Result<Vec<Vec<
         Ok(out)
     };
     let out = run();
-    dev.release(kernel);
+    trying.free(dev);
     out
 }
 
 /// The least seconds of some runs; of few if it is far above `limit`.
 fn time(bench: &Bench, dev: &mut dyn Device, c: &Compiled, limit: f64) -> Result<f64> {
-    let kernel = compile(bench, dev, c)?;
-    let step = bench.step(kernel, c);
+    let trying = compile(bench, dev, c)?;
     let begin = Instant::now();
     let mut best = f64::INFINITY;
     let mut runs = 0;
-    let mut failed = None;
-    while runs < LEAST_RUNS || begin.elapsed() < RUN_TIME {
+    let mut failed = dev.submit(trying.first()).err();
+    while failed.is_none() && (runs < LEAST_RUNS || begin.elapsed() < RUN_TIME) {
         let start = Instant::now();
-        if let Err(e) = dev.submit(std::slice::from_ref(&step)).and_then(|()| dev.sync()) {
+        if let Err(e) = dev.submit(trying.again()).and_then(|()| dev.sync()) {
             failed = Some(e);
             break;
         }
@@ -180,6 +179,6 @@ fn time(bench: &Bench, dev: &mut dyn Device, c: &Compiled, limit: f64) -> Result
             break;
         }
     }
-    dev.release(kernel);
+    trying.free(dev);
     failed.map_or(Ok(best), Err)
 }

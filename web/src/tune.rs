@@ -3,9 +3,9 @@
 
 use crate::face::Inner;
 use crate::js::{now, text};
-use gradloom_core::device::{KernelId, Step};
+use gradloom_core::device::Step;
 use gradloom_core::engine::search::{Next, Search, cost};
-use gradloom_core::engine::{Bench, Compiled, plan};
+use gradloom_core::engine::{Bench, Compiled, Trying, plan};
 use gradloom_core::schedule::Ast;
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
@@ -220,26 +220,26 @@ impl Tuner {
         Ok(Some(Tuned { name, launches: 0, before, after, trials: search.trials(), wrong }))
     }
 
-    async fn compile(&self, bench: &Bench, c: &Compiled) -> Result<KernelId> {
-        let kernel = bench.compile(self.inner.engine.borrow_mut().device(), c)?;
+    async fn compile(&self, bench: &Bench, c: &Compiled) -> Result<Trying> {
+        let trying = bench.compile(self.inner.engine.borrow_mut().device(), c)?;
         match self.inner.compiled().await {
-            Ok(()) => Ok(kernel),
+            Ok(()) => Ok(trying),
             Err(e) => {
-                self.release(kernel);
+                self.free(trying);
                 Err(e)
             }
         }
     }
 
-    fn release(&self, kernel: KernelId) {
-        self.inner.engine.borrow_mut().device().release(kernel);
+    fn free(&self, trying: Trying) {
+        trying.free(self.inner.engine.borrow_mut().device());
     }
 
     /// What a program writes, starting from the same data each time.
     async fn results(&self, bench: &Bench, c: &Compiled) -> Result<Vec<Vec<u8>>> {
-        let kernel = self.compile(bench, c).await?;
-        let out = self.written(bench, &[bench.step(kernel, c)]).await;
-        self.release(kernel);
+        let trying = self.compile(bench, c).await?;
+        let out = self.written(bench, trying.first()).await;
+        self.free(trying);
         out
     }
 
@@ -260,15 +260,15 @@ impl Tuner {
 
     /// The least milliseconds of some rounds; of one if it is far above `limit`.
     async fn time(&self, bench: &Bench, c: &Compiled, limit: f64, rounds: usize) -> Result<f64> {
-        let kernel = self.compile(bench, c).await?;
-        let step = bench.step(kernel, c);
+        let trying = self.compile(bench, c).await?;
         let measured = async {
-            let once = self.measure(bench, std::slice::from_ref(&step)).await?;
+            self.measure(bench, trying.first()).await?;
+            let once = self.measure(bench, trying.again()).await?;
             if once > 4.0 * limit.max(GRAIN_MS) {
                 return Ok(once);
             }
             let n = (GRAIN_MS / once.max(1e-3)).ceil().clamp(1.0, MAX_REPEATS);
-            let steps = vec![step; n as usize];
+            let steps = trying.again().repeat(n as usize);
             let mut best = f64::INFINITY;
             for _ in 0..rounds {
                 best = best.min(self.measure(bench, &steps).await? / n);
@@ -279,7 +279,7 @@ impl Tuner {
             Ok(best)
         };
         let out = measured.await;
-        self.release(kernel);
+        self.free(trying);
         out
     }
 

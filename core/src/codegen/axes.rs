@@ -1,6 +1,7 @@
 //! The kernel under optimisation: its graph, and its ranges as a list that opts act on.
 
 use super::opt::{Opt, OptOp};
+use super::pack::Pack;
 use crate::rewrite::{Memo, substitute1};
 use crate::rules::simplify_with;
 use crate::schedule::Ast;
@@ -31,6 +32,10 @@ pub struct Kernel {
     pub tiles: Vec<UOp>,
     /// Simplification results, kept across passes: nodes never change.
     pub memo: Memo,
+    /// Slots of operands that may be packed.
+    pub constants: Vec<u32>,
+    /// Operands that are packed.
+    pub packs: Vec<Pack>,
 }
 
 /// Work of a kernel, counted before optimisation.
@@ -86,7 +91,8 @@ impl Kernel {
         let mut g = Graph::new();
         let sink = g.import(&ast.g, &[ast.sink], |_, _| None)[0];
         let next_id = g.iter().filter(|&u| g.op(u) == Op::Range).map(|u| g.range_arg(u).id + 1).max().unwrap_or(0);
-        Kernel { g, sink, next_id, grid: [1; 3], local: [1; 3], tiles: Vec::new(), memo: Memo::new() }
+        let (tiles, memo, packs) = (Vec::new(), Memo::new(), Vec::new());
+        Kernel { g, sink, next_id, grid: [1; 3], local: [1; 3], tiles, memo, constants: ast.constants.clone(), packs }
     }
 
     /// Nodes in use, sources first.

@@ -114,7 +114,7 @@ mod tests {
         let to = at(&mut g, 0, r[0], r[1]);
         let store = g.store(to, sum);
         let sink = g.sink(&[store]);
-        Ast { g, sink }
+        Ast::new(g, sink)
     }
 
     #[test]

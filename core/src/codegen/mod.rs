@@ -6,6 +6,7 @@ pub mod axes;
 pub mod count;
 pub mod late;
 pub mod opt;
+pub mod pack;
 pub mod program;
 pub mod reduce;
 mod shared;

@@ -21,6 +21,7 @@
 //!   `AccMulAdd` change them; `AccRead` is their value then.
 //! - Only ops and dtypes the target has; no Invalid, no FloorDiv/FloorMod, no tensor ops.
 
+use super::pack::Pack;
 use crate::DType;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
 use smallvec::SmallVec;
@@ -81,6 +82,8 @@ pub struct Program {
     pub flops: u64,
     /// Bytes a launch moves at least (each buffer element it touches once).
     pub bytes: u64,
+    /// Parameters that it reads packed.
+    pub packs: Vec<Pack>,
 }
 
 impl Program {

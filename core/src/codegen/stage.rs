@@ -25,6 +25,13 @@ impl Kernel {
     pub(super) fn stage(&mut self, level: u8, which: u32, threads: bool) -> Result<()> {
         let bad = |what: &str| Error::value("opt", format!("stage of {which:#x} at {level}: {what}"));
         let load = self.load_of(which).ok_or_else(|| bad("no such load"))?;
+        let slot = which & 0x7fff;
+        // threads of a workgroup may share a block of it instead, outside of all loops too
+        let packed = level == OUTSIDE && self.constants.contains(&slot) && (!threads || which & APART != 0);
+        if packed && self.load_of(slot | 1 << 16).is_none() {
+            let closed = self.closed_by(load, level, false).ok_or_else(|| bad("no such loop"))?;
+            return self.pack(load, slot, &closed);
+        }
         let closed = self.closed_by(load, level, threads).ok_or_else(|| bad("no such loop"))?;
         if closed.is_empty() {
             return Err(bad("nothing to copy"));
@@ -105,6 +112,8 @@ impl Kernel {
                 AxisKind::Local(_) if threads => (2, usize::from(u8::MAX) + a.id as usize),
                 AxisKind::Upcast | AxisKind::Accum => (3, a.id as usize),
                 AxisKind::Reduce | AxisKind::Unroll => (2, at),
+                // threads side by side read side by side
+                AxisKind::Local(_) => (3, usize::MAX),
                 _ => (1, a.id as usize),
             }
         };

@@ -2,7 +2,7 @@
 //! No clock, and no waiting: whoever drives a search has both.
 
 use super::plan::Compiled;
-use crate::device::{Device, KernelId, Step, View};
+use crate::device::{BufId, Device, KernelId, Step, View};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
 
@@ -12,6 +12,31 @@ pub struct Bench {
     types: Vec<(DType, bool)>,
     data: Vec<Vec<u8>>,
     vars: usize,
+}
+
+/// A candidate on the device, with packed operands of its own.
+pub struct Trying {
+    steps: Vec<Step>,
+    kernels: Vec<KernelId>,
+    packed: Vec<BufId>,
+}
+
+impl Trying {
+    /// Packs its operands, then runs it.
+    pub fn first(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Runs it on operands packed before.
+    pub fn again(&self) -> &[Step] {
+        &self.steps[self.steps.len().saturating_sub(1)..]
+    }
+
+    /// Frees it.
+    pub fn free(self, dev: &mut dyn Device) {
+        self.kernels.into_iter().for_each(|k| dev.release(k));
+        self.packed.into_iter().for_each(|b| dev.free(b));
+    }
 }
 
 impl Bench {
@@ -29,11 +54,14 @@ impl Bench {
 
     fn fill(&mut self, dev: &mut dyn Device, c: &Compiled) -> Result<()> {
         let mut seed = 0x9E37_79B9_7F4A_7C15u64;
-        for p in &c.source.params {
+        for (slot, p) in (0u32..).zip(&c.source.params) {
+            // what is packed is given as it was before
+            let original = c.packs.iter().find(|x| x.slot == slot).and_then(|x| x.compiled.source.params.get(1));
+            let p = original.unwrap_or(p);
             let bytes = p.len * p.dtype.size();
             let buf = dev.alloc(bytes.max(4))?;
             self.args.push(View { buf, offset: 0, bytes });
-            self.types.push((p.dtype, p.written));
+            self.types.push((p.dtype, p.written && original.is_none()));
             self.data.push(random(p.dtype, p.len, &mut seed));
         }
         self.args.iter().zip(&self.data).try_for_each(|(view, data)| dev.upload(view.buf, 0, data))
@@ -49,18 +77,37 @@ impl Bench {
         self.args.iter().map(|a| a.bytes).sum()
     }
 
-    /// Starts compiling a candidate.
-    pub fn compile(&self, dev: &mut dyn Device, c: &Compiled) -> Result<KernelId> {
+    /// Starts compiling a candidate, and makes room for what it wants packed.
+    pub fn compile(&self, dev: &mut dyn Device, c: &Compiled) -> Result<Trying> {
         if c.source.params.len() != self.args.len() {
             return Err(Error::Internal("a candidate has other parameters".into()));
         }
-        let ids = dev.compile(std::slice::from_ref(&c.source))?;
-        ids.first().copied().ok_or_else(|| Error::Internal("one source, one kernel".into()))
+        let packs = c.packs.iter().map(|p| &p.compiled.source);
+        let kernels = dev.compile(&[&c.source].into_iter().chain(packs).cloned().collect::<Vec<_>>())?;
+        let mut trying = Trying { steps: Vec::new(), kernels, packed: Vec::new() };
+        match self.steps(dev, c, &mut trying) {
+            Ok(()) => Ok(trying),
+            Err(e) => {
+                trying.free(dev);
+                Err(e)
+            }
+        }
     }
 
-    /// A launch of a candidate.
-    pub fn step(&self, kernel: KernelId, c: &Compiled) -> Step {
-        Step::Launch { kernel, args: self.args.clone(), grid: c.grid, vars: vec![1; self.vars] }
+    fn steps(&self, dev: &mut dyn Device, c: &Compiled, trying: &mut Trying) -> Result<()> {
+        let mut args = self.args.clone();
+        let mut kernels = trying.kernels.clone().into_iter();
+        let kernel = kernels.next().ok_or_else(|| Error::Internal("one source, one kernel".into()))?;
+        for (p, kernel) in c.packs.iter().zip(kernels) {
+            let bytes = p.compiled.source.params.first().map_or(0, |to| to.len * to.dtype.size());
+            let to = View { buf: dev.alloc(bytes.max(4))?, offset: 0, bytes };
+            trying.packed.push(to.buf);
+            let Some(arg) = args.get_mut(p.slot as usize) else { continue };
+            let args = vec![to, std::mem::replace(arg, to)];
+            trying.steps.push(Step::Launch { kernel, args, grid: p.compiled.grid, vars: Vec::new() });
+        }
+        trying.steps.push(Step::Launch { kernel, args, grid: c.grid, vars: vec![1; self.vars] });
+        Ok(())
     }
 
     /// Puts the first data back where a candidate wrote.

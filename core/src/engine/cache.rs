@@ -4,7 +4,7 @@
 //! that is cut off, changed or of another build is no entry. Keys hold the sources of this crate, the whole target and the
 //! structure of what was compiled, so nothing is ever out of date; it only falls out of use.
 
-use super::plan::{Call, Compiled, OutputInfo, Place, Plan};
+use super::plan::{Call, Compiled, OutputInfo, Packed, Place, Plan};
 use crate::DType;
 use crate::codegen::{Opt, OptOp, ParamInfo};
 use crate::render::{Code, Source};
@@ -145,7 +145,7 @@ pub fn load_plan(key: u128, bytes: &[u8], n_params: usize) -> Option<Plan> {
 
 /// A kernel as an entry; `None` if it holds no code that can be kept.
 pub fn save_kernel(key: u128, c: &Compiled) -> Option<Vec<u8>> {
-    let Compiled { source, grid, vars, flops, bytes, program: _ } = c;
+    let Compiled { source, grid, vars, flops, bytes, packs, program: _ } = c;
     let Source { name, code, local, params, vars: var_types, scratch } = source;
     let mut w = Vec::new();
     put_bytes(&mut w, name.as_bytes());
@@ -174,11 +174,21 @@ pub fn save_kernel(key: u128, c: &Compiled) -> Option<Vec<u8>> {
     put(&mut w, *scratch);
     w.extend_from_slice(&flops.to_le_bytes());
     w.extend_from_slice(&bytes.to_le_bytes());
+    put(&mut w, packs.len());
+    for Packed { slot, key, compiled } in packs {
+        w.extend_from_slice(&slot.to_le_bytes());
+        w.extend_from_slice(&key.to_le_bytes());
+        put_bytes(&mut w, &save_kernel(*key, compiled)?);
+    }
     Some(seal(key, w))
 }
 
 /// The kernel of an entry.
 pub fn load_kernel(key: u128, bytes: &[u8]) -> Option<Compiled> {
+    load_nested(key, bytes, 0)
+}
+
+fn load_nested(key: u128, bytes: &[u8], depth: usize) -> Option<Compiled> {
     let mut r = Reader(open(key, bytes)?);
     let name = r.text()?;
     let code = match r.u8()? {
@@ -193,8 +203,15 @@ pub fn load_kernel(key: u128, bytes: &[u8]) -> Option<Compiled> {
     let (types, vars): (Vec<DType>, Vec<Box<str>>) =
         r.list(|r| Some((r.dtype()?, r.text()?.into_boxed_str())))?.into_iter().unzip();
     let (scratch, flops, moved) = (r.size()?, r.u64()?, r.u64()?);
+    let packs = r.list(|r| {
+        let (slot, key, entry) = (r.u32()?, r.u128()?, r.bytes()?);
+        // copies are made from one buffer to another, and no copy has operands to be packed
+        let compiled = Box::new((depth == 0).then(|| load_nested(key, entry, 1))??);
+        let sound = (slot as usize) < params.len() && compiled.source.params.len() == 2;
+        sound.then_some(Packed { slot, key, compiled })
+    })?;
     let source = Source { name, code, local, params, vars: types, scratch };
-    r.0.is_empty().then_some(Compiled { source, grid, vars, flops, bytes: moved, program: None })
+    r.0.is_empty().then_some(Compiled { source, grid, vars, flops, bytes: moved, packs, program: None })
 }
 
 /// Opts as an entry.
@@ -351,7 +368,19 @@ mod tests {
             vars: vec![DType::I32],
             scratch: 64,
         };
-        Compiled { source, grid: [4, 5, 6], vars: vec!["n".into()], flops: 10, bytes: 11, program: None }
+        let plain = Compiled {
+            source,
+            grid: [4, 5, 6],
+            vars: vec!["n".into()],
+            flops: 10,
+            bytes: 11,
+            packs: vec![],
+            program: None,
+        };
+        let mut copy = plain.clone();
+        copy.source.params.push(copy.source.params[0].clone());
+        let packs = vec![Packed { slot: 0, key: 5, compiled: Box::new(copy) }];
+        Compiled { packs, ..plain }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::cache::{self, Alone, Host};
 use super::plan::{Compiled, Place, Plan};
 use super::pool::Pool;
 use super::prepare::Kept;
-use super::state::{RootId, State};
+use super::state::{Bytes, RootId, State};
 use crate::device::{BufId, Device, KernelId, Step, Ticket, View};
 use crate::dtype::Scalar;
 use crate::schedule::share::scalar_number;
@@ -15,6 +15,9 @@ use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Packed copies that one buffer may have before further plans do without.
+const MAX_COPIES: usize = 2;
 
 /// A program on the device.
 pub(super) struct Loaded {
@@ -59,6 +62,8 @@ pub struct Engine {
     pub(super) plans: FxHashMap<u128, Arc<Plan>>,
     pub(super) programs: FxHashMap<u128, Loaded>,
     buffers: FxHashMap<u32, (BufId, usize)>,
+    /// Packed copies, by session buffer and the kernel that makes them.
+    packed: BTreeMap<(u32, u128), (BufId, usize)>,
     arenas: Vec<(BufId, usize)>,
     pool: Pool,
     vars: BTreeMap<String, u32>,
@@ -100,6 +105,7 @@ impl Engine {
             plans: FxHashMap::default(),
             programs: FxHashMap::default(),
             buffers: FxHashMap::default(),
+            packed: BTreeMap::new(),
             arenas: Vec::new(),
             pool: Pool::default(),
             vars: BTreeMap::new(),
@@ -145,7 +151,14 @@ impl Engine {
             }
         }
         let (closed, closed_roots, externals) = close(&state.graph, &nodes);
-        let plan = self.plan_for(&closed, &closed_roots, externals.len())?;
+        let mut constant: Vec<bool> =
+            externals.iter().map(|id| state.buffer(*id).is_some_and(|b| b.constant)).collect();
+        if !self.plans.contains_key(&super::prepare::plan_key(&closed, &closed_roots, &constant)) {
+            // each plan may want other copies
+            let crowded = |id: u32| self.copies_of(id).count() >= MAX_COPIES;
+            constant.iter_mut().zip(&externals).for_each(|(c, &id)| *c &= !crowded(id));
+        }
+        let plan = self.plan_for(&closed, &closed_roots, &constant)?;
         Ok(Pending { plan, externals, nodes })
     }
 
@@ -242,7 +255,58 @@ impl Engine {
         let buf = self.buffer(state, id)?;
         let dtype = state.buffer(id).map_or(DType::U8, |b| b.dtype);
         let stored = self.device.target().stored_as(dtype)?;
+        self.changed(state, id);
         self.device.upload(buf, 0, &convert(data, dtype, stored))
+    }
+
+    /// Forgets what was known of a buffer's contents.
+    fn changed(&mut self, state: &mut State, id: u32) {
+        if let Some(info) = state.buffer_mut(id) {
+            (info.host, info.constant) = (None, false);
+        }
+        self.drop_copies(id);
+    }
+
+    fn copies_of(&self, id: u32) -> impl Iterator<Item = (u32, u128)> + '_ {
+        self.packed.range((id, 0)..=(id, u128::MAX)).map(|c| *c.0)
+    }
+
+    fn drop_copies(&mut self, id: u32) {
+        for at in self.copies_of(id).collect::<Vec<_>>() {
+            if let Some((buf, bytes)) = self.packed.remove(&at) {
+                self.pool.put(buf, bytes);
+            }
+        }
+    }
+
+    /// The packed copy of a session buffer that the kernel `key` makes; made now if it is not there. An original that
+    /// can be uploaded again does not stay on the device beside it.
+    fn packed(&mut self, state: &mut State, id: u32, key: u128) -> Result<View> {
+        if let Some(&(buf, bytes)) = self.packed.get(&(id, key)) {
+            return Ok(View { buf, offset: 0, bytes });
+        }
+        let from = self.whole(state, id)?;
+        let lost = || Error::Internal("a copying program is not on the device".into());
+        let Loaded { kernel, compiled, .. } = self.programs.get(&key).ok_or_else(lost)?;
+        let (kernel, grid, to) = (*kernel, compiled.grid, &compiled.source.params[0]);
+        let bytes = to.len * to.dtype.size();
+        let buf = self.alloc(bytes)?;
+        let to = View { buf, offset: 0, bytes };
+        self.device.submit(&[Step::Launch { kernel, args: vec![to, from], grid, vars: Vec::new() }])?;
+        self.counters.launches += 1;
+        self.packed.insert((id, key), (buf, bytes));
+        if state.buffer(id).is_some_and(|b| b.host.is_some())
+            && let Some(old) = self.buffers.remove(&id)
+        {
+            self.free(vec![old]);
+        }
+        Ok(to)
+    }
+
+    /// All of a session buffer, on the device.
+    fn whole(&mut self, state: &mut State, id: u32) -> Result<View> {
+        let buf = self.buffer(state, id)?;
+        Ok(View { buf, offset: 0, bytes: self.buffers[&id].1 })
     }
 
     /// Drops session buffers that nothing reaches any more. Their memory serves the next runs; [`Engine::trim`] gives it back.
@@ -292,25 +356,19 @@ impl Engine {
             outputs.push(node);
             out_views.push(View { buf, offset: 0, bytes });
         }
-        let mut ext_views = Vec::new();
-        for &id in externals {
-            let buf = self.buffer(state, id)?;
-            ext_views.push(View { buf, offset: 0, bytes: self.buffers[&id].1 });
-        }
         let mut steps = Vec::with_capacity(plan.calls.len());
         for c in &plan.calls {
+            let mut args = Vec::with_capacity(c.args.len());
+            for (i, a) in (0u32..).zip(&c.args) {
+                args.push(match *a {
+                    Place::External(slot) => self.external(state, externals[slot as usize], c.program, i)?,
+                    Place::Output(o) => out_views[o as usize],
+                    Place::Arena { arena, offset, bytes } => View { buf: self.arenas[arena].0, offset, bytes },
+                });
+            }
             let lost = || Error::Internal("a plan's program is not on the device".into());
             let loaded = self.programs.get_mut(&c.program).ok_or_else(lost)?;
             loaded.launches += 1;
-            let args = c
-                .args
-                .iter()
-                .map(|a| match *a {
-                    Place::External(slot) => ext_views[slot as usize],
-                    Place::Output(o) => out_views[o as usize],
-                    Place::Arena { arena, offset, bytes } => View { buf: self.arenas[arena].0, offset, bytes },
-                })
-                .collect();
             let vars = loaded
                 .compiled
                 .vars
@@ -326,6 +384,21 @@ impl Engine {
         Ok((steps, outputs))
     }
 
+    /// What a program gets of a session buffer as its argument `slot`.
+    fn external(&mut self, state: &mut State, id: u32, program: u128, slot: u32) -> Result<View> {
+        let lost = || Error::Internal("a plan's program is not on the device".into());
+        let compiled = &self.programs.get(&program).ok_or_else(lost)?.compiled;
+        if let Some(key) = compiled.packs.iter().find(|p| p.slot == slot).map(|p| p.key) {
+            return self.packed(state, id, key);
+        }
+        let written = compiled.source.params.get(slot as usize).is_some_and(|p| p.written);
+        let view = self.whole(state, id)?;
+        if written {
+            self.changed(state, id);
+        }
+        Ok(view)
+    }
+
     /// The device buffer of a session buffer, uploaded if it was only on the host.
     fn buffer(&mut self, state: &mut State, id: u32) -> Result<BufId> {
         if let Some(&(buf, _)) = self.buffers.get(&id) {
@@ -333,7 +406,9 @@ impl Engine {
         }
         let info = state.buffer_mut(id).ok_or_else(|| Error::Internal(format!("buffer {id} is gone")))?;
         let (dtype, len) = (info.dtype, info.len);
-        let host = info.host.take();
+        // where somebody holds the bytes anyway, the buffer can be uploaded again
+        let again = info.constant && info.host.as_ref().is_some_and(Bytes::is_shared);
+        let host = if again { info.host.clone() } else { info.host.take() };
         let stored = self.device.target().stored_as(dtype)?;
         let bytes = len * stored.size();
         let buf = self.alloc(bytes)?;
@@ -388,6 +463,7 @@ impl Engine {
         if let Some((buf, bytes)) = self.buffers.remove(&id) {
             self.pool.put(buf, bytes);
         }
+        self.drop_copies(id);
     }
 }
 

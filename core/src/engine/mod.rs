@@ -12,7 +12,7 @@ mod prepare;
 pub mod search;
 pub mod state;
 
-pub use bench::Bench;
+pub use bench::{Bench, Trying};
 pub use cache::Host;
 pub use exec::{Counters, Engine, Pending, Replay, close};
 pub use plan::{Compiled, Place, Plan};

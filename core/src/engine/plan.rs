@@ -2,15 +2,19 @@
 //! function of each [`Job`], so that whoever has threads may do it on them.
 
 use super::memory::{self, Life};
+use crate::codegen::pack::Pack;
 use crate::codegen::{self, Opt, Program};
 use crate::render::{Code, Source};
-use crate::schedule::{Ast, Kernel, Origin, schedule};
+use crate::schedule::{Ast, BufferInfo, Kernel, Origin, Schedule, schedule};
 use crate::target::{Lang, Target};
 use crate::uop::hash;
 use crate::uop::{Graph, UOp};
 use crate::{DType, Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
+
+/// Elements of the smallest constant that is worth packing.
+const LEAST_CONSTANT: usize = 1024;
 
 /// Where an argument of a kernel call lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,8 +82,42 @@ pub struct Compiled {
     pub flops: u64,
     /// Bytes moved at least.
     pub bytes: u64,
+    /// Parameters that it reads packed.
+    pub packs: Vec<Packed>,
     /// What was rendered, unless it came out of a cache.
     pub program: Option<Arc<Program>>,
+}
+
+/// A parameter that a kernel reads from a packed copy.
+#[derive(Clone)]
+pub struct Packed {
+    /// Its slot.
+    pub slot: u32,
+    /// Structural key of the kernel that makes the copy.
+    pub key: u128,
+    /// That kernel: parameter 0 is the copy, parameter 1 the original.
+    pub compiled: Box<Compiled>,
+}
+
+impl Compiled {
+    /// Renders a program for a target.
+    pub fn new(program: Program, t: &Target) -> Result<Compiled> {
+        let program = Arc::new(program);
+        let code = render(&program, t)?;
+        let pack = |p: &Pack| {
+            let compiled = Box::new(compile(&p.ast, t, None)?);
+            Ok(Packed { slot: p.slot, key: kernel_key(&p.ast), compiled })
+        };
+        Ok(Compiled {
+            source: Source::new(&program, code),
+            grid: program.grid,
+            vars: program.vars.iter().map(|v| v.name.clone()).collect(),
+            flops: program.flops,
+            bytes: program.bytes,
+            packs: program.packs.iter().map(pack).collect::<Result<_>>()?,
+            program: Some(program),
+        })
+    }
 }
 
 /// A kernel of a plan that is to be compiled.
@@ -92,21 +130,20 @@ pub struct Job {
 
 /// Structural key of a kernel on a target.
 pub fn kernel_key(ast: &Ast) -> u128 {
-    hash::key(&ast.g, &[ast.sink])
+    let key = hash::key(&ast.g, &[ast.sink]);
+    if ast.constants.is_empty() { key } else { with_numbers(key, ast.constants.iter().copied()) }
+}
+
+/// A key that holds numbers too.
+pub fn with_numbers(key: u128, numbers: impl Iterator<Item = u32>) -> u128 {
+    let mut bytes = key.to_le_bytes().to_vec();
+    numbers.for_each(|n| bytes.extend_from_slice(&n.to_le_bytes()));
+    hash::key_bytes(&bytes)
 }
 
 /// Compiles and renders one kernel.
 pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Compiled> {
-    let program = Arc::new(codegen::compile(ast, t, opts)?);
-    let code = render(&program, t)?;
-    Ok(Compiled {
-        source: Source::new(&program, code),
-        grid: program.grid,
-        vars: program.vars.iter().map(|v| v.name.clone()).collect(),
-        flops: program.flops,
-        bytes: program.bytes,
-        program: Some(program),
-    })
+    Compiled::new(codegen::compile(ast, t, opts)?, t)
 }
 
 /// Renders a program in the target's language.
@@ -128,9 +165,42 @@ fn read_and_written(kernels: &[Kernel]) -> FxHashSet<(usize, usize)> {
     pairs
 }
 
-/// Plans the computation of `roots`. Also returns each kernel of the plan once, in order of first use.
-pub fn plan(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Result<(Plan, Vec<Job>)> {
-    let s = schedule(g, roots, n_params, t)?;
+/// Tells each kernel which of its operands are constant: large external buffers that no kernel of the plan writes. One that
+/// kernels use in different ways is none: each would have a copy of its own.
+fn mark_constants(s: &mut Schedule, constant: &[bool]) {
+    let large = |b: &BufferInfo| b.len >= LEAST_CONSTANT;
+    let mut use_of: FxHashMap<usize, Option<(u128, usize)>> = FxHashMap::default();
+    for (i, b) in s.buffers.iter().enumerate() {
+        if matches!(b.origin, Origin::External(slot) if constant.get(slot as usize) == Some(&true)) && large(b) {
+            use_of.insert(i, None);
+        }
+    }
+    if use_of.is_empty() {
+        return;
+    }
+    let keys: Vec<u128> = s.kernels.iter().map(|k| kernel_key(&k.ast)).collect();
+    for (k, &key) in s.kernels.iter().zip(&keys) {
+        for (slot, b) in k.args.iter().enumerate() {
+            let is_written = slot < k.split_args().0.len();
+            let other = |u: &Option<(u128, usize)>| u.is_some_and(|u| u != (key, slot));
+            if use_of.get(b).is_some_and(|u| is_written || other(u)) {
+                use_of.remove(b);
+            } else if let Some(u) = use_of.get_mut(b) {
+                *u = Some((key, slot));
+            }
+        }
+    }
+    for k in &mut s.kernels {
+        let constants = (0u32..).zip(&k.args).filter(|(_, b)| use_of.contains_key(b)).map(|(slot, _)| slot);
+        k.ast.constants = constants.collect();
+    }
+}
+
+/// Plans the computation of `roots`. Also returns each kernel of the plan once, in order of first use. `constant` says of
+/// parameters that their contents stay the same from run to run.
+pub fn plan(g: &Graph, roots: &[UOp], constant: &[bool], t: &Target) -> Result<(Plan, Vec<Job>)> {
+    let mut s = schedule(g, roots, constant.len(), t)?;
+    mark_constants(&mut s, constant);
     let mut first_last: FxHashMap<usize, (usize, usize)> = FxHashMap::default();
     for (i, k) in s.kernels.iter().enumerate() {
         for &b in &k.args {

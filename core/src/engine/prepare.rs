@@ -3,7 +3,7 @@
 
 use super::cache::{self, Kind};
 use super::exec::{Engine, Loaded};
-use super::plan::{self, Compiled, Job, Plan};
+use super::plan::{self, Compiled, Job, Packed, Plan};
 use crate::codegen::Opt;
 use crate::schedule::Ast;
 use crate::target::Target;
@@ -16,13 +16,15 @@ use std::sync::{Arc, OnceLock};
 pub(super) struct Kept {
     graph: Graph,
     roots: Vec<UOp>,
-    n_params: usize,
+    constant: Vec<bool>,
 }
 
 impl Engine {
     /// The plan for a closed graph: one this engine has, one the host remembers, or one made now.
-    pub fn plan_for(&mut self, g: &Graph, roots: &[UOp], n_params: usize) -> Result<Arc<Plan>> {
-        let key = hash::key(g, roots);
+    /// `constant` says of each parameter if its contents stay the same from run to run.
+    pub fn plan_for(&mut self, g: &Graph, roots: &[UOp], constant: &[bool]) -> Result<Arc<Plan>> {
+        let n_params = constant.len();
+        let key = plan_key(g, roots, constant);
         if let Some(p) = self.plans.get(&key) {
             self.counters.plan_hits += 1;
             return Ok(p.clone());
@@ -32,7 +34,7 @@ impl Engine {
             None => {
                 self.counters.cache_misses += 1;
                 let target = self.device.target().clone();
-                let (plan, jobs) = plan::plan(g, roots, n_params, &target)?;
+                let (plan, jobs) = plan::plan(g, roots, constant, &target)?;
                 self.compile(jobs, &target)?;
                 let entry = cache::entry_key(self.space, Kind::Plan, key);
                 self.host.save(Kind::Plan, entry, cache::save_plan(entry, &plan));
@@ -41,7 +43,7 @@ impl Engine {
         };
         self.counters.plans += 1;
         if let Some(kept) = &mut self.kept {
-            kept.insert(key, Kept { graph: g.clone(), roots: roots.to_vec(), n_params });
+            kept.insert(key, Kept { graph: g.clone(), roots: roots.to_vec(), constant: constant.to_vec() });
         }
         let plan = Arc::new(plan);
         self.plans.insert(key, plan.clone());
@@ -153,10 +155,15 @@ impl Engine {
         if fresh.is_empty() {
             return Ok(());
         }
-        let sources: Vec<_> = fresh.iter().map(|f| f.1.source.clone()).collect();
+        let copies: Vec<Packed> = fresh.iter().flat_map(|f| &f.1.packs).cloned().collect();
+        let mut seen = FxHashSet::default();
+        let copies = copies.into_iter().filter(|p| seen.insert(p.key) && !self.programs.contains_key(&p.key));
+        let all: Vec<(u128, Compiled)> = copies.map(|p| (p.key, *p.compiled)).chain(fresh).collect();
+        let sources: Vec<_> = all.iter().map(|f| f.1.source.clone()).collect();
         let ids = self.device.compile(&sources)?;
-        for ((key, compiled), kernel) in fresh.into_iter().zip(ids) {
-            self.programs.insert(key, Loaded { kernel, compiled, launches: 0 });
+        for ((key, compiled), kernel) in all.into_iter().zip(ids) {
+            let launches = self.programs.get(&key).map_or(0, |l| l.launches);
+            self.programs.insert(key, Loaded { kernel, compiled, launches });
         }
         Ok(())
     }
@@ -175,7 +182,7 @@ impl Engine {
         let mut list: Vec<(u128, Ast, u64)> = Vec::new();
         let mut seen = FxHashSet::default();
         for k in keys.iter().filter_map(|k| self.kept.as_ref()?.get(k)) {
-            let (_, jobs) = plan::plan(&k.graph, &k.roots, k.n_params, &target)?;
+            let (_, jobs) = plan::plan(&k.graph, &k.roots, &k.constant, &target)?;
             for job in jobs.into_iter().filter(|j| seen.insert(j.key)) {
                 if let Some(loaded) = self.programs.get(&job.key) {
                     list.push((job.key, job.ast, loaded.launches));
@@ -200,16 +207,22 @@ impl Engine {
     /// Runs a kernel with other opts from now on, here and wherever the host's cache is used. The device must be ready
     /// before the next run, as after a start.
     pub fn adopt(&mut self, key: u128, opts: &[Opt], compiled: Compiled) -> Result<()> {
-        let kernel = self.device.compile(std::slice::from_ref(&compiled.source))?;
-        let &[kernel] = kernel.as_slice() else { return Err(Error::Internal("one source, one kernel".into())) };
         let entry = self.opts_entry(key);
         self.host.save(Kind::Opts, entry, cache::save_opts(entry, opts));
         self.save_kernel(cache::with_opts(key, Some(opts)), &compiled);
-        let launches = self.programs.get(&key).map_or(0, |l| l.launches);
-        if let Some(old) = self.programs.insert(key, Loaded { kernel, compiled, launches }) {
-            self.device.release(old.kernel);
+        let old = self.programs.get(&key).map(|l| l.kernel);
+        self.put_on_device(vec![(key, compiled)])?;
+        if let Some(old) = old {
+            self.device.release(old);
         }
         self.counters.adopted += 1;
         Ok(())
     }
+}
+
+/// The key of a plan.
+pub(super) fn plan_key(g: &Graph, roots: &[UOp], constant: &[bool]) -> u128 {
+    let slots = (0u32..).zip(constant).filter(|x| *x.1).map(|x| x.0);
+    let key = hash::key(g, roots);
+    if constant.contains(&true) { plan::with_numbers(key, slots) } else { key }
 }

@@ -8,14 +8,12 @@
 use super::plan::{self, Compiled};
 use crate::codegen::opt::{actions, heuristic};
 use crate::codegen::{self, Opt, Program, axes::Kernel};
-use crate::render::Source;
 use crate::schedule::Ast;
 use crate::target::Target;
 use crate::uop::{AxisKind, Op, hash};
 use crate::{Error, Result};
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// Lists grown in a round.
 const BEAM: usize = 4;
@@ -122,18 +120,9 @@ impl Search {
     /// The same in small pieces, for hosts that must not be kept busy: none is longer than compiling one kernel.
     pub fn poll(&mut self) -> Next {
         if let Some(c) = self.queue.pop_front() {
-            let program = Arc::new(c.program);
             // what cannot be rendered is no candidate
-            let Ok(code) = plan::render(&program, &self.target) else { return Next::Working };
+            let Ok(compiled) = Compiled::new(c.program, &self.target) else { return Next::Working };
             self.asked = Some(c.opts.clone());
-            let compiled = Compiled {
-                source: Source::new(&program, code),
-                grid: program.grid,
-                vars: program.vars.iter().map(|v| v.name.clone()).collect(),
-                flops: program.flops,
-                bytes: program.bytes,
-                program: Some(program),
-            };
             return Next::Trial(Box::new(Trial { opts: c.opts, compiled }));
         }
         match self.growing.front_mut().map(VecDeque::pop_front) {

@@ -32,6 +32,13 @@ impl Bytes {
     }
 }
 
+impl Bytes {
+    /// Does anybody else hold the same bytes? Then holding them too costs nothing.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.data) > 1
+    }
+}
+
 impl std::ops::Deref for Bytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
@@ -55,6 +62,9 @@ pub struct BufferInfo {
     /// Little-endian contents given by the user and not (only) on the device yet. The engine uploads them before the first
     /// use and may then take them out.
     pub host: Option<Bytes>,
+    /// The contents are expected to stay as they are: a weight. Engines may keep copies in other orders, which they forget
+    /// when the contents change after all.
+    pub constant: bool,
 }
 
 /// Handle of a live value: what a tensor holds.
@@ -161,7 +171,7 @@ impl State {
     pub fn add_buffer(&mut self, dtype: DType, len: usize, host: Option<Bytes>) -> UOp {
         let id = self.next_buffer;
         self.next_buffer += 1;
-        self.buffers.insert(id, BufferInfo { dtype, len, host });
+        self.buffers.insert(id, BufferInfo { dtype, len, host, constant: false });
         self.graph.node(Op::Buffer, dtype, &[], Arg::Buffer { id, len })
     }
 
@@ -173,6 +183,17 @@ impl State {
     /// The same, to set or take the host bytes.
     pub fn buffer_mut(&mut self, id: u32) -> Option<&mut BufferInfo> {
         self.buffers.get_mut(&id)
+    }
+
+    /// Takes all buffers that nodes read for constant, but for those listed.
+    pub fn freeze(&mut self, nodes: &[UOp], except: &[u32]) {
+        for u in self.graph.reachable(nodes) {
+            if let Some(id) = self.buffer_id(u).filter(|id| !except.contains(id))
+                && let Some(b) = self.buffers.get_mut(&id)
+            {
+                b.constant = true;
+            }
+        }
     }
 
     /// Every buffer, by id.

@@ -176,7 +176,7 @@ impl<'a> Lower<'a> {
         let version = if g.op(u) == Op::Store { self.versions[&u] } else { 0 };
         Ok(Pending {
             node: u,
-            kernel: Kernel { ast: Ast { g: clean, sink }, args: self.args, scalars: Vec::new() },
+            kernel: Kernel { ast: Ast::new(clean, sink), args: self.args, scalars: Vec::new() },
             reads: self.reads,
             writes: SmallVec::from_elem((buffer, version), 1),
         })

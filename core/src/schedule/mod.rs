@@ -25,6 +25,15 @@ pub struct Ast {
     pub g: Graph,
     /// The Sink.
     pub sink: UOp,
+    /// Slots whose contents are the same in every run, and which no other kernel of the plan reads: they may be packed.
+    pub constants: Vec<u32>,
+}
+
+impl Ast {
+    /// A kernel without constant operands.
+    pub fn new(g: Graph, sink: UOp) -> Ast {
+        Ast { g, sink, constants: Vec::new() }
+    }
 }
 
 /// One kernel call.

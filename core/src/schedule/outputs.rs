@@ -155,7 +155,7 @@ fn joined(a: &Pending, b: &Pending, t: &Target) -> Option<Pending> {
     }
     Some(Pending {
         node: a.node,
-        kernel: Kernel { ast: Ast { g: clean, sink }, args, scalars: Vec::new() },
+        kernel: Kernel { ast: Ast::new(clean, sink), args, scalars: Vec::new() },
         reads,
         writes,
     })
@@ -181,7 +181,7 @@ fn renumbered(
         _ => None,
     })[0];
     let args = kept.into_iter().map(|i| args[i]).collect();
-    Some(Pending { node, kernel: Kernel { ast: Ast { g: out, sink }, args, scalars: Vec::new() }, reads, writes })
+    Some(Pending { node, kernel: Kernel { ast: Ast::new(out, sink), args, scalars: Vec::new() }, reads, writes })
 }
 
 fn param(g: &Graph, u: UOp) -> Option<usize> {

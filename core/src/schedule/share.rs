@@ -114,7 +114,7 @@ fn with_offsets(ast: &Ast, offsets: &[Offset]) -> Ast {
     // numbered canonically, without what nothing uses now
     let mut clean = Graph::new();
     let sink = clean.import(&g, &[image[&ast.sink]], |_, _| None)[0];
-    Ast { g: clean, sink }
+    Ast::new(clean, sink)
 }
 
 impl Offset {

@@ -63,6 +63,17 @@ impl Tensor {
         Ok(Tensor::over_buffer(session, dtype, shape, Some(bytes)))
     }
 
+    /// Says that the values are weights: they are expected to stay as they are from run to run. Kernels may then read them from
+    /// packed copies, made once. Writing to them stays possible and costs new copies. Values that are not computed yet, or
+    /// not in storage of their own, stay as they are.
+    pub fn freeze(&self) {
+        let mut s = self.session().state();
+        let node = s.node(self.root());
+        if let Some(flat) = s.storage(node) {
+            s.freeze(&[flat], &[]);
+        }
+    }
+
     /// Storage with undefined contents, for the engine to fill (model inputs).
     pub fn empty(session: &Session, dtype: DType, shape: &[usize]) -> Result<Tensor> {
         check_numel("empty", shape)?;

@@ -321,6 +321,7 @@ impl<'a> Build<'a> {
             tiles: self.tiles,
             flops: 0,
             bytes,
+            packs: Vec::new(),
         };
         Sample { program, data: self.data, want: self.want, vars: self.var_values, tol: self.tol }
     }

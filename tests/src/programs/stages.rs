@@ -82,7 +82,7 @@ fn matmul(t: &Target, name: &str, [m, n, k]: [usize; 3], transposed: bool, dt: D
         let (i, j) = (e / n, e % n);
         (0..k).map(|q| a.f(i * k + q) * b.f(q * sk + j * sj)).sum()
     });
-    sample(name, t, &Ast { g, sink }, opts, vec![a, b], want)
+    sample(name, t, &Ast::new(g, sink), opts, vec![a, b], want)
 }
 
 /// A panel of each operand, at levels of their own, under loops that changed places.
@@ -234,5 +234,5 @@ fn padded_conv(t: &Target, name: &str, stride: usize, w: usize, opts: Option<&[O
         };
         (0..ci * k * k).map(tap).sum()
     });
-    sample(name, t, &Ast { g, sink }, opts, vec![xs, ws], want)
+    sample(name, t, &Ast::new(g, sink), opts, vec![xs, ws], want)
 }

@@ -59,6 +59,7 @@ pub fn package(k: Kernel, order: Vec<UOp>, stats: Stats) -> Program {
         tiles,
         flops: stats.flops,
         bytes: stats.bytes,
+        packs: k.packs,
         g: k.g,
     };
     for &u in &p.order {

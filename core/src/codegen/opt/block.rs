@@ -49,7 +49,7 @@ impl View<'_> {
     /// Cycles to copy one vector of `a` to a panel, `None` if it cannot be staged.
     fn copy_cost(&self, a: &Access, tile: &Tile, joined: bool) -> Option<f64> {
         let lane = tile.lane.filter(|l| self.outs.contains(l))?;
-        if !self.blocks || !a.has(self.id(lane)) || a.slot.is_none() {
+        if !self.blocks || a.constant || !a.has(self.id(lane)) || a.slot.is_none() {
             return None;
         }
         let stride = |r: UOp| a.affine.stride(&self.k.g, r);
@@ -67,7 +67,7 @@ impl View<'_> {
         let vectors = (rows.map(|u| u.1).product::<usize>() * tile.vectors) as f64;
         let (points, elems) = self.panel(a, tile);
         let reuse = self.reuse(a, tile) as f64;
-        let far = if points * 4 > PANEL { 1.5 } else { 1.0 };
+        let far = self.far(points);
         let cycles = |joined: bool| Some(1.5 * vectors * self.copy_cost(a, tile, joined)? / reuse);
         let apart = Staged { read: vectors * far, copy: far * cycles(false)?, apart: true };
         if elems >= points {
@@ -81,6 +81,11 @@ impl View<'_> {
         let once = elems as f64 / points as f64;
         let joined = Staged { read: vectors * read, copy: cycles(true)? * once, apart: false };
         Some(if apart.all() < joined.all() { apart } else { joined })
+    }
+
+    /// How much more a panel of so many elements costs to read for being far away.
+    pub(super) fn far(&self, points: usize) -> f64 {
+        if points.saturating_mul(4) > PANEL { 1.5 } else { 1.0 }
     }
 
     /// Points of a tile and of all reduction steps at which `a` is read, and elements of an array for them: overlapping
@@ -132,12 +137,19 @@ impl View<'_> {
 
     /// Stages the operand that gains most, after the tile's own opts.
     pub(super) fn block(&self, tile: &Tile, opts: &mut Vec<Opt>) {
-        let gain = |a: &Access| self.plain_cost(a, tile) - self.staged_cost(a, tile).map_or(f64::INFINITY, |s| s.all());
+        // a packed panel is there already: what is left to gain is that it stays near
+        let near = |a: &Access| {
+            self.reuse(a, tile) > 1 && tile.lane.is_some_and(|l| self.outs.contains(&l) && a.has(self.id(l)))
+        };
+        let gain = |a: &Access| match () {
+            _ if a.constant && near(a) => f64::INFINITY,
+            _ => self.plain_cost(a, tile) - self.staged_cost(a, tile).map_or(f64::INFINITY, |s| s.all()),
+        };
         let best = self.inner.iter().filter(|a| gain(a) > 0.0).max_by(|a, b| gain(a).total_cmp(&gain(b)));
         let (Some(a), Some(lane)) = (best, tile.lane) else { return };
         let own = |r: UOp| r == lane || a.has(self.id(r));
         let loops: Vec<UOp> = self.outs.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();
-        let apart = self.staged_cost(a, tile).is_some_and(|s| s.apart);
+        let apart = a.constant || self.staged_cost(a, tile).is_some_and(|s| s.apart);
         let (points, elems) = self.panel(a, tile);
         let bytes = if apart { points } else { elems }.saturating_mul(4);
         // vectors of the lane axis that share a panel
@@ -185,6 +197,9 @@ impl View<'_> {
         }
         if let Some(axis) = place(lane).filter(|_| together > 1 && panels > 1) {
             opts.push(Opt { op: OptOp::Split, axis, amount: together as u32 });
+        }
+        if a.constant {
+            return;
         }
         let axis = level.checked_sub(1).map_or(OUTSIDE, |i| places[i]);
         opts.push(Opt { op: OptOp::Stage, axis, amount: a.slot.unwrap_or(0) | if apart { APART } else { 0 } });

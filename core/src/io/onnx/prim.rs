@@ -394,7 +394,7 @@ impl Cx<'_> {
         {
             return Ok(Value::known(super::host_nn::conv(&t[0], &t[1], win, groups)));
         }
-        lazy::conv(&self.lazy(x)?, &self.lazy_outputs_last(w)?, win, groups).map(Value::lazy)
+        lazy::conv(&self.lazy(x)?, &self.lazy(w)?, win, groups).map(Value::lazy)
     }
 
     /// The transpose of [`Cx::conv`] in x: [n, c, ..] with [c, o / groups, ..]; output padding is done by the caller.

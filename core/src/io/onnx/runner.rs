@@ -184,6 +184,12 @@ impl Runner {
     fn main_stage(&self, engine: &mut Engine, run: &Run) -> Result<Stage> {
         let roots: Vec<_> = run.outputs.iter().map(|(_, t)| t.root()).collect();
         let buffers = self.input_buffers(run);
+        {
+            let mut state = self.session.state();
+            let nodes: Vec<_> = roots.iter().map(|&r| state.node(r)).collect();
+            let inputs: Vec<u32> = buffers.iter().flatten().copied().collect();
+            state.freeze(&nodes, &inputs);
+        }
         let pending = engine.start(&mut self.session.state(), &roots)?;
         let mut outputs = Vec::new();
         for (name, t) in &run.outputs {

@@ -34,8 +34,6 @@ struct Inner {
     narrow: i32,
     host: Host,
     lazy: OnceLock<Tensor>,
-    /// The same as weights of a convolution.
-    outputs_last: OnceLock<Tensor>,
 }
 
 #[derive(Clone)]
@@ -50,7 +48,7 @@ enum Host {
 
 impl Value {
     fn make(dtype: DType, shape: Vec<usize>, host: Host) -> Value {
-        Value(Arc::new(Inner { dtype, shape, narrow: 0, host, lazy: OnceLock::new(), outputs_last: OnceLock::new() }))
+        Value(Arc::new(Inner { dtype, shape, narrow: 0, host, lazy: OnceLock::new() }))
     }
 
     /// A value known now.
@@ -78,7 +76,7 @@ impl Value {
         }
         let Inner { dtype, shape, host, lazy, .. } = &*self.0;
         let (shape, host, lazy) = (shape.clone(), host.clone(), lazy.clone());
-        Value(Arc::new(Inner { dtype: *dtype, shape, narrow, host, lazy, outputs_last: OnceLock::new() }))
+        Value(Arc::new(Inner { dtype: *dtype, shape, narrow, host, lazy }))
     }
 
     /// ONNX's number of the element type if the elements are codes of one that no device has, else 0.
@@ -171,25 +169,6 @@ impl<'m> Cx<'m> {
         Ok(v.0.lazy.get_or_init(|| t).clone())
     }
 
-    /// Weights `[out, in, ..]` as [`Cx::lazy`] gives them, but constants are stored with the outputs innermost: neighbouring
-    /// outputs then read neighbouring weights, as vectors or as runs of broadcasts.
-    pub(super) fn lazy_outputs_last(&self, v: &Value) -> Result<Tensor> {
-        if let Some(t) = v.0.outputs_last.get() {
-            return Ok(t.clone());
-        }
-        let bytes = match &v.0.host {
-            _ if v.0.lazy.get().is_some() || v.len() == 0 => return self.lazy(v),
-            Host::No => return self.lazy(v),
-            Host::Data(t) => Bytes::new(t.data.clone()),
-            Host::File(t) => self.model.shared(t)?,
-        };
-        let (dtype, shape) = (v.dtype(), v.shape());
-        let t = self.lift(dtype, &[&shape[1..], &shape[..1]].concat(), transposed(&bytes, dtype.size(), shape[0]))?;
-        let back: Vec<i64> = std::iter::once(-1).chain(0..shape.len() as i64 - 1).collect();
-        let t = t.permute(&back)?;
-        Ok(v.0.outputs_last.get_or_init(|| t).clone())
-    }
-
     fn lift(&self, dtype: DType, shape: &[usize], bytes: Bytes) -> Result<Tensor> {
         let size = dtype.size();
         match bytes.get(..size) {
@@ -241,45 +220,5 @@ impl<'m> Cx<'m> {
     /// A vector of i64.
     pub(super) fn ints(&self, v: &[i64]) -> Result<Value> {
         HostTensor::from_i64(vec![v.len()], v).map(Value::known)
-    }
-}
-
-/// The columns of a matrix of `rows` rows as rows.
-fn transposed(data: &[u8], size: usize, rows: usize) -> Bytes {
-    fn go<const N: usize>(data: &[u8], rows: usize, out: &mut [u8]) {
-        let cols = data.len() / N / rows;
-        // a cache line of outputs at a time, written while its rows are read as so many streams
-        for first in (0..rows).step_by(16) {
-            let lines: Vec<&[u8]> = (first..rows.min(first + 16)).map(|r| &data[r * cols * N..][..cols * N]).collect();
-            for c in 0..cols {
-                let to = &mut out[(c * rows + first) * N..][..lines.len() * N];
-                for (o, line) in to.chunks_exact_mut(N).zip(&lines) {
-                    o.copy_from_slice(&line[c * N..][..N]);
-                }
-            }
-        }
-    }
-    let mut out = vec![0; data.len()];
-    match size {
-        1 => go::<1>(data, rows, &mut out),
-        2 => go::<2>(data, rows, &mut out),
-        4 => go::<4>(data, rows, &mut out),
-        _ => go::<8>(data, rows, &mut out),
-    }
-    Bytes::new(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn weights_are_transposed() {
-        let (rows, cols) = (19, 5);
-        let data: Vec<u8> = (0..rows * cols).flat_map(|i| (i as u16).to_le_bytes()).collect();
-        let out = transposed(&data, 2, rows);
-        for (i, c) in out.chunks_exact(2).enumerate() {
-            assert_eq!(u16::from_le_bytes([c[0], c[1]]) as usize, i % rows * cols + i / rows);
-        }
     }
 }

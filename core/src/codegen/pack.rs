@@ -1,0 +1,77 @@
+//! Packing: an operand that does not change from run to run (a weight) is staged outside of the kernel. A kernel of its own
+//! copies it once, in the order in which the loop nest reads it; the kernel itself then reads one stream.
+//!
+//! When the copy is made, and for how long it is kept, is the engine's affair.
+
+use super::axes::Kernel;
+use super::stage::row_major;
+use crate::rewrite::Memo;
+use crate::rules::simplify_with;
+use crate::schedule::Ast;
+use crate::target::Target;
+use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
+use crate::{Error, Result};
+
+/// Elements that a packed operand may have.
+pub const MAX_ELEMS: usize = 1 << 30;
+
+/// A parameter that a program wants packed.
+#[derive(Clone)]
+pub struct Pack {
+    /// Which.
+    pub slot: u32,
+    /// The copy: parameter 0 is the packed operand, parameter 1 what the parameter was.
+    pub ast: Ast,
+}
+
+impl Kernel {
+    /// May what is read at `index`, by the only load from parameter `slot`, be packed?
+    pub(super) fn packable(&self, slot: u32, index: UOp, t: &Target) -> bool {
+        let Arg::Param { len, .. } = self.g.arg(self.g.src_at(index, 0)) else { return false };
+        let bytes = len.saturating_mul(2).saturating_mul(self.g.dtype(index).size());
+        let direct = !self.g.reachable(&[index]).into_iter().any(|u| matches!(self.g.op(u), Op::Load | Op::Var));
+        self.constants.contains(&slot) && direct && bytes <= t.max_buffer_bytes.min(MAX_ELEMS)
+    }
+
+    /// Makes `load`, which is the only one from parameter `slot`, read a packed copy. `axes` are all ranges it depends on, in
+    /// the order of the loop nest.
+    pub(super) fn pack(&mut self, load: UOp, slot: u32, axes: &[UOp]) -> Result<()> {
+        let bad = |what: &str| Error::value("opt", format!("packing of parameter {slot}: {what}"));
+        let inside = self.g.reachable(&[load]);
+        if inside.iter().any(|&u| u != load && matches!(self.g.op(u), Op::Load | Op::Var)) {
+            return Err(bad("where it is read depends on the run"));
+        }
+        let elems = axes.iter().try_fold(1usize, |n, &r| n.checked_mul(self.g.range_len(r)));
+        let elems = elems.filter(|&n| n <= MAX_ELEMS).ok_or_else(|| bad("too large"))?;
+        let at = row_major(&mut self.g, axes);
+        let at = simplify_with(&mut self.g, at, &mut self.memo);
+        if at == self.g.src_at(self.g.src_at(load, 0), 1) {
+            return Ok(()); // that is its order already
+        }
+        self.packs.push(Pack { slot, ast: copy(&self.g, load, axes) });
+        let ptr = self.g.param(slot, self.g.dtype(load), elems);
+        let index = self.g.index(ptr, at);
+        let packed = self.g.load(index);
+        self.replace(&[(load, packed)].into_iter().collect());
+        Ok(())
+    }
+}
+
+/// The kernel that stores what `load` gives at each point of `axes`, row-major.
+fn copy(from: &Graph, load: UOp, axes: &[UOp]) -> Ast {
+    let mut g = Graph::new();
+    let own: Vec<UOp> = axes.iter().zip(0u8..).map(|(&r, id)| g.range(from.range_len(r), id, AxisKind::Loop)).collect();
+    let value = g.import(from, &[load], |g, u| match from.arg(u) {
+        Arg::Param { len, .. } => Some(g.param(1, from.dtype(u), *len)),
+        _ => axes.iter().position(|&r| r == u).map(|i| own[i]),
+    })[0];
+    let elems = own.iter().map(|&r| g.range_len(r)).product();
+    let (to, at) = (g.param(0, g.dtype(value), elems), row_major(&mut g, &own));
+    let index = g.index(to, at);
+    let store = g.store(index, value);
+    let sink = g.sink(&[store]);
+    let sink = simplify_with(&mut g, sink, &mut Memo::new());
+    let mut clean = Graph::new();
+    let sink = clean.import(&g, &[sink], |_, _| None)[0];
+    Ast::new(clean, sink)
+}
