@@ -166,3 +166,57 @@ fn tiles_beyond_the_registers_spill_and_are_right() {
         assert!(text.contains("[rsp"), "{rows}x{regs} {isa:?} was to spill:\n{text}");
     }
 }
+
+/// What training a small convolutional network asks for: results, and gradients of input and weight.
+fn convolutions(device: &str, threads: usize) -> Vec<f32> {
+    use gradloom::tensor::{ConvOpts, PoolOpts};
+    use gradloom::{Runtime, Tensor};
+    let mut rt = Runtime::open(device, threads).expect("the device opens");
+    let s = rt.session().clone();
+    let mut out = Vec::new();
+    for (shape, k, stride) in [([2usize, 3, 14, 24], 5usize, 1), ([3, 2, 10, 11], 3, 1), ([2, 2, 13, 23], 3, 2)] {
+        let numbers = |n: usize, m: i64| (0..n as i64).map(|i| (i * i % m - m / 2) as f32 * 0.125).collect::<Vec<_>>();
+        let x = Tensor::new(&s, &numbers(shape.iter().product(), 23), &shape).expect("x");
+        let w = Tensor::new(&s, &numbers(4 * shape[1] * k * k, 19), &[4, shape[1], k, k]).expect("w");
+        let y = x.conv(&w, None, &ConvOpts::new().stride(&[stride])).and_then(|y| y.relu()).expect("conv");
+        let p = y.max_pool(&PoolOpts::new(&[2, 2])).expect("pool");
+        let loss = p.mul(&p).and_then(|p| p.sum(&[], false)).expect("loss");
+        for t in loss.grad(&[&x, &w]).expect("gradients").iter().chain([&y]) {
+            out.extend(rt.to_vec::<f32>(t).expect("values"));
+        }
+    }
+    out
+}
+
+#[test]
+fn gradients_of_convolutions_are_those_of_the_evaluator() {
+    let want = convolutions("eval", 1);
+    for (device, threads) in [("cpu:avx2", 1), ("cpu", 1), ("cpu", 2)] {
+        let got = convolutions(device, threads);
+        assert_eq!(got.len(), want.len());
+        for (i, (a, b)) in got.iter().zip(&want).enumerate() {
+            assert!((a - b).abs() <= 1e-4 * (1.0 + b.abs()), "{device} x{threads}: element {i} is {a}, wanted {b}");
+        }
+    }
+}
+
+/// Sums that are cut into pieces, exactly.
+#[test]
+fn long_sums_are_exact() {
+    use gradloom::{Runtime, Tensor};
+    const N: usize = 16_384;
+    for threads in [1, 2] {
+        let mut rt = Runtime::open("cpu", threads).expect("the device opens");
+        let s = rt.session().clone();
+        let [a, b]: [Vec<f32>; 2] = [7, 5].map(|m| (0..N * 16).map(|i| (i / 3 % m) as f32 - 2.0).collect());
+        let (x, y) = (Tensor::new(&s, &a, &[N, 16]).expect("x"), Tensor::new(&s, &b, &[N, 16]).expect("y"));
+        let product = x.t().and_then(|x| x.matmul(&y)).expect("product");
+        let all = x.sum(&[], false).expect("sum");
+        let got = rt.to_vec::<f32>(&product).expect("values");
+        for (at, v) in got.iter().enumerate() {
+            let want: f32 = (0..N).map(|r| a[r * 16 + at / 16] * b[r * 16 + at % 16]).sum();
+            assert_eq!(*v, want, "element {at}, {threads} threads");
+        }
+        assert_eq!(rt.to_vec::<f32>(&all).expect("values"), [a.iter().sum::<f32>()]);
+    }
+}

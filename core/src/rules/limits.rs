@@ -81,3 +81,28 @@ pub fn runs_down(g: &Graph, x: UOp, r: UOp) -> bool {
     }
     down
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::testing::{parse, range};
+
+    #[test]
+    fn conditions_limit_ranges() {
+        let g = &mut Graph::new();
+        let rs = [("r0", range(g, 0, 24)), ("r1", range(g, 1, 6))];
+        for (cond, want) in [
+            ("r1 < 3", (0, 2)),
+            ("2 < r1", (3, 5)),
+            ("r1 == 4", (4, 4)),
+            ("r0 + r1 < 30", (0, 5)),
+            // only together
+            ("r0 + r1*24 < 125 & r1 < r0 + 1", (0, 4)),
+            ("r0 + r1*24 < 125", (0, 5)),
+            ("r1 < 2 & 3 < r1", (4, 1)),
+        ] {
+            let c = parse(g, cond, &rs);
+            assert_eq!(limits(g, c, rs[1].1), want, "{cond}");
+        }
+    }
+}

@@ -1,21 +1,24 @@
 //! Tensor-graph clean-up before scheduling: what needs no index math. One forward pass, since sources come first.
+//! Long sums are cut into pieces here ([`super::split`]).
 
-use crate::uop::{Arg, Graph, Op, UOp};
+use super::split;
+use crate::target::Target;
+use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use smallvec::SmallVec;
 
 /// Copies what `roots` need into a fresh graph, simplified.
-pub fn simplify(g: &Graph, roots: &[UOp]) -> (Graph, Vec<UOp>) {
+pub fn simplify(g: &Graph, roots: &[UOp], t: &Target) -> (Graph, Vec<UOp>) {
     let mut out = Graph::new();
     let mut map = vec![UOp(u32::MAX); g.len()];
     for u in g.reachable(roots) {
         let src: SmallVec<[UOp; 4]> = g.src(u).iter().map(|s| map[s.0 as usize]).collect();
-        map[u.0 as usize] = rebuild(&mut out, g, u, &src);
+        map[u.0 as usize] = rebuild(&mut out, g, u, &src, t);
     }
     let roots = roots.iter().map(|r| map[r.0 as usize]).collect();
     (out, roots)
 }
 
-fn rebuild(out: &mut Graph, g: &Graph, u: UOp, src: &[UOp]) -> UOp {
+fn rebuild(out: &mut Graph, g: &Graph, u: UOp, src: &[UOp], t: &Target) -> UOp {
     match (g.op(u), g.arg(u)) {
         (Op::Detach, _) => src[0],
         // a constant looks the same from everywhere
@@ -40,6 +43,10 @@ fn rebuild(out: &mut Graph, g: &Graph, u: UOp, src: &[UOp]) -> UOp {
             let x = if out.op(src[0]) == Op::Expand { out.src_at(src[0], 0) } else { src[0] };
             out.expand(x, s)
         }
+        (Op::Reduce, Arg::Reduce(ReduceOp::Add, axes)) => match split::pieces(out, src[0], axes, t) {
+            Some((axis, n)) => split::in_pieces(out, src[0], axes, axis, n),
+            None => out.node(Op::Reduce, g.dtype(u), src, g.arg(u).clone()),
+        },
         (Op::Cast, _) => out.cast(src[0], g.dtype(u)),
         (Op::Contiguous, _) if matches!(out.op(src[0]), Op::Contiguous | Op::Param) => src[0],
         (op, arg) => out.node(op, g.dtype(u), src, arg.clone()),

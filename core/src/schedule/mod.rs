@@ -13,6 +13,7 @@ pub mod order;
 pub mod outputs;
 pub mod rows;
 pub mod share;
+mod split;
 
 use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
@@ -89,7 +90,7 @@ pub struct Schedule {
 
 /// Schedules the computation of `roots`, each to a whole buffer. `Store` roots (assigns) write in place.
 pub fn schedule(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Result<Schedule> {
-    let (g, roots) = early::simplify(g, roots);
+    let (g, roots) = early::simplify(g, roots, t);
     let mut knots = Vec::new();
     let (cuts, buffers, kernels) = loop {
         let cuts = fuse::choose(&g, &roots, &knots, t);

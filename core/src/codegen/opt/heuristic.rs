@@ -4,7 +4,7 @@
 use super::{APART, OUTSIDE, Opt, OptOp, chain, gpu, rows};
 use crate::codegen::axes::{Affine, Kernel, affine};
 use crate::target::{Lang, Target};
-use crate::uop::{Arg, Op, RangeSet, UOp};
+use crate::uop::{Arg, Graph, Op, RangeSet, UOp};
 use smallvec::SmallVec;
 
 /// A memory access as the cost model sees it.
@@ -13,6 +13,8 @@ pub(super) struct Access {
     /// Ranges the address depends on.
     pub(super) ranges: RangeSet,
     pub(super) gated: RangeSet,
+    /// Ranges that the address depends on through a division by a small constant alone: neighbours read the same elements.
+    pub(super) near: RangeSet,
     /// The parameter, if this is the only load from it.
     pub(super) slot: Option<u32>,
     /// It can be packed outside of the kernel.
@@ -42,6 +44,19 @@ pub(super) struct View<'a> {
     pub(super) blocks: bool,
     /// Too little work for a software adapter to pay for compiling a large tile.
     pub(super) small: bool,
+}
+
+/// See [`Access::near`].
+fn near(g: &Graph, at: UOp) -> RangeSet {
+    let (mut divided, mut other): (RangeSet, RangeSet) = (0, 0);
+    for u in g.reachable(&[at]) {
+        let small = matches!(g.op(u), Op::FloorDiv | Op::Idiv | Op::Shr)
+            && g.const_int(g.src_at(u, 1)).is_some_and(|c| (1..=8).contains(&c));
+        for &r in g.src(u).iter().filter(|&&s| g.op(s) == Op::Range) {
+            *(if small { &mut divided } else { &mut other }) |= g.ranges(r);
+        }
+    }
+    divided & !other
 }
 
 /// Picks opts for a kernel.
@@ -100,7 +115,8 @@ impl<'a> View<'a> {
             let (affine, ranges, gated) =
                 (affine(g, g.src_at(index, 1)), g.ranges(index), gate.map_or(0, |x| g.ranges(x)));
             let len = if let Arg::Param { len, .. } = g.arg(g.src_at(index, 0)) { *len } else { 0 };
-            Access { affine, ranges, gated, slot, constant, bytes: len.saturating_mul(g.dtype(index).size()), store }
+            let near = near(g, g.src_at(index, 1));
+            Access { affine, ranges, near, gated, slot, constant, bytes: len.saturating_mul(g.dtype(index).size()), store }
         };
         let inner = inside
             .iter()
@@ -165,12 +181,20 @@ impl<'a> View<'a> {
         // where there are mask registers a mask is cheap
         let masked = if self.blocks && lanes < 16 { 3.0 } else { 2.0 };
         let gate_cost = if a.gated >> id & 1 == 0 { 1.0 } else { masked };
+        let wide = self.blocks && lanes == 16 && tile.width >= lanes;
         match a.affine.stride(g, lane) {
-            Some(0) if a.ranges >> id & 1 == 0 => n,
+            // a repeated element fills the widest registers at half the rate
+            Some(0) if a.ranges >> id & 1 == 0 => n * if wide { 2.0 } else { 1.0 },
             Some(1) => n * tile.vectors as f64 * gate_cost,
             Some(2) if self.t.lang == Lang::X86 => n * tile.vectors as f64 * if gate_cost > 1.0 { 12.0 } else { 2.5 },
+            None if self.permutes(a, lane) && gate_cost == 1.0 => n * tile.vectors as f64 * 2.5,
             _ => n * (tile.vectors * lanes) as f64 * if self.blocks && gate_cost > 1.0 { 5.0 } else { 1.5 * gate_cost },
         }
+    }
+
+    /// Are the lanes of a load vectors of neighbours, put in place by a permutation?
+    fn permutes(&self, a: &Access, lane: UOp) -> bool {
+        self.t.lang == Lang::X86 && !a.store && a.near >> self.id(lane) & 1 == 1
     }
 
     /// Cost of reading an access where it is, each step.
@@ -427,6 +451,7 @@ impl<'a> View<'a> {
             let at = |a: &Access| match a.affine.stride(&self.k.g, r) {
                 Some(0) if a.ranges >> self.id(r) & 1 == 0 => 0.1,
                 Some(1) => 1.0,
+                None if self.permutes(a, r) => 2.0,
                 _ => lanes as f64 * if a.store { 2.0 } else { 1.0 },
             };
             let waste = self.len(r).div_ceil(lanes) as f64 * lanes as f64 / self.len(r) as f64;

@@ -241,6 +241,9 @@ impl Lower<'_> {
     fn gather(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
         let (g, size) = (self.g, vec_size(w));
         let (index, dt) = (g.src_at(u, 0), g.dtype(u));
+        if let Some(v) = self.permuted(u, pt, off, w)? {
+            return Ok(v);
+        }
         let offset = g.src_at(index, 1);
         let lane = self.p.lane_stride(index, !0);
         if w == 16

@@ -14,6 +14,7 @@ mod hoist;
 mod lower;
 mod memory;
 mod mir;
+mod near;
 mod reduce;
 mod scalar;
 mod table;

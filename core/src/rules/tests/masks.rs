@@ -76,6 +76,8 @@ fn gates_simplify_addresses() {
         (&[32, 3][..], "0 < r0*3 + r1", "((r0*3 + r1 + 1) // 2 + 47) % 48 * 160", "r0*160 + (r0 + r1 + -1)//2*160"),
         // upsampling under reflection padding
         (&[130], "0 < r0 & r0 < 129", "((r0 + 1) // 2 + 63) % 64", "(r0 + -1) // 2"),
+        // a window that was spread over steps of its length less one
+        (&[24, 5], "r1 < r0 + 1 & r0 < r1 + 20", "(r0 + r1*24) // 25 * 7 + (r0 + r1*24) % 25", "r0 + r1*6"),
         (&[130], "r0 < 1", "((r0 + 1) // 2 + 63) % 64", "63"),
     ] {
         let g = &mut Graph::new();

@@ -1,0 +1,133 @@
+//! Loads whose lanes lie apart, but at known distances within two vectors: one or two vectors are read and their elements
+//! put in place. The repeated elements of an upsampled row and reversed rows are such.
+
+use super::lower::{Lower, Point, Val, vec_size};
+use super::mir::Opnd;
+use crate::codegen::axes::OVERREAD_ELEMS;
+use crate::uop::{Arg, Op, UOp};
+use crate::{DType, Result};
+use iced_x86::Code;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// What is known of an integer in each lane: `k + lanes[i]`, where k is an unknown multiple of `unit` that all lanes share;
+/// 0 if there is no such part.
+#[derive(Clone)]
+struct Known {
+    lanes: SmallVec<[i64; 16]>,
+    unit: i64,
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a.abs() } else { gcd(b, a % b) }
+}
+
+impl Known {
+    fn scalar(unit: i64, w: usize) -> Known {
+        Known { lanes: SmallVec::from_elem(0, w), unit }
+    }
+
+    fn constant(&self) -> Option<i64> {
+        let first = *self.lanes.first()?;
+        (self.unit == 0 && self.lanes.iter().all(|&v| v == first)).then_some(first)
+    }
+
+    /// What all lanes are a multiple of, if they are one scalar.
+    fn multiple(&self) -> Option<i64> {
+        let first = *self.lanes.first()?;
+        self.lanes.iter().all(|&v| v == first).then(|| gcd(self.unit, first))
+    }
+
+    fn map(&self, unit: i64, f: impl Fn(i64) -> i64) -> Known {
+        Known { lanes: self.lanes.iter().map(|&v| f(v)).collect(), unit }
+    }
+}
+
+impl Lower<'_> {
+    /// The load through vectors of neighbours, if its lanes are near enough.
+    pub(super) fn permuted(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Option<Val>> {
+        let (g, size) = (self.g, vec_size(w));
+        let index = g.src_at(u, 0);
+        let (offset, stride) = (g.src_at(index, 1), self.p.lane_stride(index, !0));
+        let Arg::Param { len, .. } = *g.arg(g.src_at(index, 0)) else { return Ok(None) };
+        if g.src(u).len() > 1 || w < 8 {
+            return Ok(None);
+        }
+        let Some(at) = self.distances(offset, off, w) else { return Ok(None) };
+        let at: SmallVec<[i64; 16]> = at.iter().enumerate().map(|(i, v)| v + stride * i as i64).collect();
+        let (first, &least) = at.iter().enumerate().min_by_key(|x| x.1).expect("lanes");
+        let span = at.iter().map(|v| v - least).max().unwrap_or(0);
+        let vectors = if span < w as i64 { 1 } else { 2 };
+        // what is read beyond the last lane must exist
+        let last = g.bounds(offset).1.saturating_add(stride.abs() * (off + w) as i64 + (vectors * w) as i64);
+        if span >= 2 * w as i64 || vectors == 2 && w != 16 || last > (len + OVERREAD_ELEMS) as i64 {
+            return Ok(None);
+        }
+        let m = self.address(index, pt, off + first)?;
+        let order: Vec<u8> = at.iter().flat_map(|v| ((v - least) as u32).to_le_bytes()).collect();
+        let order = self.pool(&order);
+        let r = self.f.reg(size);
+        let (d, memory) = (Opnd::R(r, size), Opnd::M(m));
+        if vectors == 2 {
+            let far = super::mir::Mem { disp: m.disp + 64, ..m };
+            let a = self.f.reg(size);
+            self.v2(super::table::V2::Load, w, a, Val::M(m));
+            self.put(r, order, DType::I32, w);
+            // the indices are overwritten by the result
+            let code = Code::EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32;
+            self.f.update(code, &[d, Opnd::R(a, size), Opnd::M(far)]);
+            return Ok(Some(Val::R(r)));
+        }
+        let lanes = self.f.reg(size);
+        self.put(lanes, order, DType::I32, w);
+        let code = if w == 16 { Code::EVEX_Vpermps_zmm_k1z_zmm_zmmm512b32 } else { Code::VEX_Vpermps_ymm_ymm_ymmm256 };
+        self.f.def(code, &[d, Opnd::R(lanes, size), memory]);
+        Ok(Some(Val::R(r)))
+    }
+
+    /// `x` in lanes `off..off+w`, up to a part that all of them share.
+    fn distances(&self, x: UOp, off: usize, w: usize) -> Option<SmallVec<[i64; 16]>> {
+        let g = self.g;
+        let mut known: FxHashMap<UOp, Known> = FxHashMap::default();
+        for u in g.reachable(&[x]) {
+            let of = |i: usize| known.get(&g.src_at(u, i));
+            let divisor = |i: usize| of(i).and_then(Known::constant).filter(|&d| d > 0);
+            let power = |i: usize| of(i).and_then(Known::constant).filter(|c| (0..31).contains(c)).map(|c| 1i64 << c);
+            let scalar = self.tiles.get(u.0 as usize).is_some_and(|t| t.lane == 0);
+            let divide = |d: i64| of(0).filter(|k| k.unit % d == 0).map(|k| k.map(k.unit / d, |v| v.div_euclid(d)));
+            let positive = || g.bounds(g.src_at(u, 0)).0 >= 0;
+            let found = match g.op(u) {
+                Op::Const => g.const_int(u).map(|c| Known { lanes: SmallVec::from_elem(c, w), unit: 0 }),
+                Op::Range if g.range_arg(u).lane => {
+                    Some(Known { lanes: (off..off + w).map(|i| i as i64).collect(), unit: 0 })
+                }
+                Op::Add => of(0).zip(of(1)).map(|(a, b)| Known {
+                    lanes: a.lanes.iter().zip(&b.lanes).map(|(x, y)| x + y).collect(),
+                    unit: gcd(a.unit, b.unit),
+                }),
+                Op::Mul => of(0).zip(of(1).and_then(Known::constant)).map(|(a, c)| a.map(a.unit * c, |v| v * c)),
+                Op::Shl => of(0).zip(power(1)).map(|(a, c)| a.map(a.unit * c, |v| v * c)),
+                Op::Shr => power(1).and_then(divide),
+                Op::FloorDiv => divisor(1).and_then(divide),
+                Op::Idiv if positive() => divisor(1).and_then(divide),
+                Op::FloorMod => {
+                    divisor(1).and_then(|d| of(0).filter(|k| k.unit % d == 0).map(|k| k.map(0, |v| v.rem_euclid(d))))
+                }
+                Op::Min | Op::Max if scalar => of(0)
+                    .and_then(Known::multiple)
+                    .zip(of(1).and_then(Known::multiple))
+                    .map(|(a, b)| Known::scalar(gcd(a, b), w)),
+                Op::Cast if g.dtype(g.src_at(u, 0)).is_int() && g.bounds(u) == g.bounds(g.src_at(u, 0)) => {
+                    of(0).cloned()
+                }
+                _ => None,
+            };
+            match found.or_else(|| scalar.then(|| Known::scalar(1, w))) {
+                Some(k) => drop(known.insert(u, k)),
+                None if u == x => return None,
+                None => {}
+            }
+        }
+        known.remove(&x).map(|k| k.lanes)
+    }
+}

@@ -1,0 +1,62 @@
+//! Long sums in two stages: the sums of pieces, then their sum. Threads share the pieces of a sum with few results, and what
+//! a piece of a long contraction reads stays in a cache while all of its results are made.
+
+use super::fuse::base;
+use crate::target::Target;
+use crate::uop::{Graph, Op, ReduceOp, Shape, UOp};
+use smallvec::SmallVec;
+
+/// Elements of each operand's row in a piece of a contraction: a few vectors of them fit a second-level cache.
+const PIECE: usize = 4096;
+/// Contractions shorter than this stay whole.
+const LONG: usize = 16_384;
+/// Results of a contraction that are worth partial results.
+const RESULTS: usize = 256;
+/// A sum with few results has at least so many terms in all if it is shared out.
+const SHARED: usize = 1 << 18;
+/// Pieces per thread.
+const PER_THREAD: usize = 4;
+
+/// The axis of a sum of `x` to cut and the number of pieces, if it is better cut.
+pub(super) fn pieces(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> Option<(usize, usize)> {
+    if t.has_local || t.lanes < 2 {
+        return None;
+    }
+    let shape = g.shape(x);
+    let terms: usize = axes.iter().map(|&a| shape[a as usize]).product();
+    let results = g.numel(x) / terms.max(1);
+    let axis = axes.iter().map(|&a| a as usize).find(|&a| shape[a] > 1)?;
+    let n = shape[axis];
+    let most = |want: usize| (2..=want.min(n)).rev().find(|&p| n.is_multiple_of(p)).map(|p| (axis, p));
+    if is_contraction(g, x) {
+        let long = terms >= LONG && results >= RESULTS;
+        return if long { most(terms / PIECE) } else { None };
+    }
+    let wanted = t.threads * PER_THREAD;
+    if t.threads < 2 || results >= t.threads || g.numel(x) < SHARED {
+        return None;
+    }
+    most(wanted)
+}
+
+/// Is it a product whose factors each repeat?
+fn is_contraction(g: &Graph, x: UOp) -> bool {
+    g.op(x) == Op::Mul && g.src(x).iter().all(|&s| g.numel(base(g, s)) < g.numel(x))
+}
+
+/// The sum of `x` over `axes`, as a sum of `n` stored sums along `axis`.
+pub(super) fn in_pieces(g: &mut Graph, x: UOp, axes: &[u8], axis: usize, n: usize) -> UOp {
+    let shape: Shape = g.shape(x).clone();
+    let mut cut = shape.clone();
+    cut[axis] /= n;
+    cut.insert(axis, n);
+    let x = g.reshape(x, &cut);
+    let inner: SmallVec<[u8; 8]> = axes.iter().map(|&a| if a as usize >= axis { a + 1 } else { a }).collect();
+    let parts = g.reduce(x, ReduceOp::Add, &inner);
+    let dt = g.dtype(parts);
+    let parts = g.node(Op::Contiguous, dt, &[parts], crate::uop::Arg::None);
+    let whole = g.reduce(parts, ReduceOp::Add, &[axis as u8]);
+    let mut out = shape;
+    axes.iter().for_each(|&a| out[a as usize] = 1);
+    g.reshape(whole, &out)
+}
