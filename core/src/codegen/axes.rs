@@ -294,7 +294,7 @@ impl Kernel {
             OptOp::Lane if !self.lane_fits(r, o.amount as usize) => return Err(bad("there is a lane axis already")),
             OptOp::Local if reduce || !t.has_local => return Err(bad("only output axes of a GPU kernel can be local")),
             OptOp::Group if !t.has_local || !self.can_share(r) => {
-                return Err(bad("only the one reduction of a GPU kernel can be shared"));
+                return Err(bad("only reductions outside of all loops can be shared"));
             }
             OptOp::Upcast if reduce => return Err(bad("a reduced axis cannot be upcast")),
             OptOp::Unroll | OptOp::Accum if !reduce => return Err(bad("an output axis cannot be unrolled")),
@@ -309,6 +309,9 @@ impl Kernel {
             OptOp::Split => (kind, false),
             OptOp::PadTo | OptOp::Swap | OptOp::Stage | OptOp::Keep => unreachable!("handled above"),
         };
+        if let Some(threads) = self.common_threads(o, r) {
+            return self.share_axis(r, threads).ok_or_else(|| bad("the amount does not divide the axis"))?;
+        }
         let overlap = filled || !reduce && !t.has_local && self.repeatable();
         self.split(r, o.amount as usize, inner, lane, overlap)
             .ok_or_else(|| bad("the amount does not divide the axis"))?
@@ -325,10 +328,48 @@ impl Kernel {
         !slots(Op::Store).iter().any(|s| read.contains(s))
     }
 
-    /// Can threads share the reduction over `r`? Only where it is the kernel's one: it is outside of all loops then.
+    /// Can threads share the reduction over `r`? All of a workgroup must get there together: outside of all loops.
     fn can_share(&self, r: UOp) -> bool {
-        let reduces = self.reduces();
-        reduces.len() == 1 && self.g.src(reduces[0])[1..].contains(&r)
+        let inner = self.ranges_of(AxisKind::Reduce).into_iter().chain(self.row_loops().1);
+        let loops = inner.fold(0, |m: RangeSet, x| m | 1 << self.g.range_arg(x).id);
+        let of: Vec<UOp> = self.reduces().into_iter().filter(|&u| self.g.src(u)[1..].contains(&r)).collect();
+        let threads = |u: UOp| self.g.src(u)[1..].iter().any(|&x| matches!(self.g.kind(x), AxisKind::Local(_)));
+        !of.is_empty() && of.iter().all(|&u| self.g.ranges(u) & loops == 0 && !threads(u))
+    }
+
+    /// Threads that share another reduction already, which may share this one too, or the loop that reads both.
+    fn common_threads(&self, o: &Opt, r: UOp) -> Option<UOp> {
+        let reads = || self.row_loops().1.contains(&r);
+        if o.op != OptOp::Group && !(o.op == OptOp::Local && reads()) {
+            return None;
+        }
+        let of = self.reduces().into_iter().flat_map(|u| self.g.srcs(u).into_iter().skip(1).collect::<Vec<_>>());
+        let mut shared = of.filter(|&x| matches!(self.g.kind(x), AxisKind::Local(_)));
+        let apart = |x: UOp| {
+            let uses = self.reduces().into_iter().filter(|&u| self.g.src(u)[1..].contains(&r));
+            uses.fold(0, |m: RangeSet, u| m | self.g.ranges(u)) >> self.g.range_arg(x).id & 1 == 0
+        };
+        shared.find(|&x| self.g.range_len(x) == o.amount as usize && apart(x))
+    }
+
+    /// `r -> outer * threads + thread`, for threads that there are.
+    fn share_axis(&mut self, r: UOp, threads: UOp) -> Option<Result<()>> {
+        let (n, f) = (self.g.range_len(r), self.g.range_len(threads));
+        if n % f != 0 {
+            return None;
+        }
+        let mut closed: SmallVec<[UOp; 2]> = SmallVec::new();
+        let mut whole = threads;
+        if n > f {
+            let arg = self.g.range_arg(r);
+            let outer = self.g.range_with(n / f, arg);
+            whole = self.cut(outer, n, f, threads);
+            closed.push(outer);
+        }
+        closed.push(threads);
+        let image = [(r, whole)].into_iter().collect();
+        self.rebuild(image, |_, _, s| (s == r).then(|| closed.clone()));
+        Some(Ok(()))
     }
 
     /// Two loops of one kind change places: output loops nest in the order of their ids, those of a reduction as it lists them.

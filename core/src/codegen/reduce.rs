@@ -94,9 +94,28 @@ fn share(
     n_accs: &mut u32,
     loops: &mut FxHashMap<u8, LoopInfo>,
 ) -> Result<UOp> {
-    let all = k.new_range(k.g.range_len(threads), AxisKind::Reduce, false)?;
+    let n = k.g.range_len(threads);
+    // in two rounds: each sums the parts of its neighbours, then the sums of all neighbourhoods
+    let near = if n >= 32 && n.is_power_of_two() { 1 << (n.ilog2() / 2) } else { n };
+    let (at, all) = (k.new_range(near, AxisKind::Reduce, false)?, k.g.idx(near as i64));
+    let first = k.g.binary(Op::FloorDiv, threads, all);
+    let first = k.g.binary(Op::Mul, first, all);
+    let first = if near < n { k.g.binary(Op::Add, first, at) } else { at };
+    let part = exchange(k, part, threads, first, t)?;
+    let part = one(k, op, part, &[at], t, n_accs, loops)?;
+    if near == n {
+        return Ok(part);
+    }
+    let at = k.new_range(n / near, AxisKind::Reduce, false)?;
+    let first = k.g.binary(Op::Mul, at, all);
+    let part = exchange(k, part, threads, first, t)?;
+    one(k, op, part, &[at], t, n_accs, loops)
+}
+
+/// What the thread `from` of those along `threads` has for `part`, through workgroup memory.
+fn exchange(k: &mut Kernel, part: UOp, threads: UOp, from: UOp, t: &Target) -> Result<UOp> {
     let locals: Ranges = k.ranges().into_iter().filter(|&r| matches!(k.g.kind(r), AxisKind::Local(_))).collect();
-    let Kernel { g, .. } = k;
+    let g = &mut k.g;
     let dt = g.dtype(part);
     let is_tile =
         |u: &UOp| g.op(*u) == Op::Range && g.kind(*u).is_tile() && g.ranges(part) >> g.range_arg(*u).id & 1 == 1;
@@ -109,15 +128,13 @@ fn share(
     }
     let scratch = g.node(Op::Scratch, dt, &[], Arg::Scratch { id: next_scratch(g), len, space: Space::Workgroup });
     let own = row_major(g, &axes);
-    let others: Ranges = axes.iter().map(|&r| if r == threads { all } else { r }).collect();
-    let others = row_major(g, &others);
+    let other = substitute1(g, own, &[(threads, from)].into_iter().collect());
     let to = g.index(scratch, own);
     let store = g.store(to, part);
     let barrier = g.node(Op::Barrier, DType::Void, &[store], Arg::None);
     let filled = g.after(scratch, &[barrier]);
-    let from = g.index(filled, others);
-    let load = g.load(from);
-    one(k, op, load, &[all], t, n_accs, loops)
+    let index = g.index(filled, other);
+    Ok(g.load(index))
 }
 
 fn one(

@@ -10,7 +10,7 @@ use gradloom_core::target::Target;
 use gradloom_core::uop::{Graph, Op, ReduceOp, UOp};
 
 pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
-    for (rows, row) in [(5, 100), (3, 256), (70, 12), (2, 1000)] {
+    for (rows, row) in [(5, 100), (3, 256), (70, 12), (2, 1000), (3, 333)] {
         out.push(softmax(t, rows, row, 1));
         out.push(norm(t, rows, row));
     }

@@ -35,8 +35,13 @@ impl View<'_> {
     /// Threads: those that share a reduction, then those of the outputs.
     pub(super) fn launch(&self, opts: &mut Vec<Opt>) {
         let most = if self.t.software { 32 } else { 64 }.min(self.t.max_local_total as usize);
-        let shared = if self.t.software { 1 } else { self.group(opts) };
-        self.local(most / shared, opts);
+        let grouped = opts.iter().find(|o| o.op == OptOp::Group).map(|o| o.amount as usize);
+        let shared = match grouped {
+            Some(n) => n,
+            None if self.t.software => 1,
+            None => self.group(opts),
+        };
+        self.local(most / shared.min(most), opts);
     }
 
     /// What opts leave of an axis.

@@ -38,6 +38,9 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     if t.lanes < 2 {
         return Vec::new();
     }
+    if let Some(opts) = workgroup(k, t) {
+        return opts;
+    }
     let work = survey(k);
     let (outer, row) = k.row_loops();
     let mut parts: Vec<Vec<UOp>> = k.reduces().iter().map(|&r| k.g.src(r)[1..].to_vec()).collect();
@@ -57,6 +60,49 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let mut opts = kept(k, t, width);
     opts.extend(vectors);
     opts
+}
+
+/// On a GPU of hardware: the threads of a workgroup share each reduction over a long row, and the loop that reads them.
+fn workgroup(k: &Kernel, t: &Target) -> Option<Vec<Opt>> {
+    const SHORT: usize = 64;
+    let g = &k.g;
+    let (outer, mut ranges) = k.row_loops();
+    for u in k.reduces() {
+        ranges.extend(g.src(u)[1..].iter().copied().filter(|r| !ranges.contains(r)).collect::<Vec<_>>());
+    }
+    let n = g.range_len(*ranges.first()?);
+    if t.software || !t.has_local || n < SHORT || ranges.iter().any(|&r| g.range_len(r) != n) {
+        return None;
+    }
+    let along = |r: UOp| {
+        let id = g.range_arg(r).id;
+        let memory = k.nodes().into_iter().filter(|&u| matches!(g.op(u), Op::Load | Op::Store));
+        let mut strides = memory.map(|u| g.src_at(u, 0)).filter(|&i| g.ranges(i) >> id & 1 == 1);
+        may_vectorise(k, t, r) && strides.all(|i| affine(g, g.src_at(i, 1)).stride(g, r) == Some(1))
+    };
+    if !ranges.iter().all(|&r| along(r)) {
+        return None;
+    }
+    let lanes = if n.is_multiple_of(t.lanes) { t.lanes } else { 1 };
+    let units = n / lanes;
+    let rows: usize = outer.iter().map(|&r| g.range_len(r)).product();
+    // many threads for few rows
+    let most = if rows < 1024 { 256 } else { 64 }.min(t.max_local_total as usize);
+    let waste = |f: usize| units.next_multiple_of(f) * 8 <= units * 9;
+    let f = [256, 128, 64, 32, 16].into_iter().filter(|&f| f <= most && f * 2 <= units.max(32)).find(|&f| waste(f))?;
+    let mut trial = k.clone();
+    let mut opts = Vec::new();
+    for &r in &ranges {
+        let op = if g.kind(r).is_reduce() { OptOp::Group } else { OptOp::Local };
+        let axis = g.range_arg(r).id;
+        let cut = [(OptOp::Lane, lanes), (OptOp::PadTo, if units.is_multiple_of(f) { 1 } else { f }), (op, f)];
+        opts.extend(cut.into_iter().filter(|c| c.1 > 1).map(|(op, n)| Opt { op, axis, amount: n as u32 }));
+    }
+    // reductions before the loops that read them
+    opts.sort_by_key(|o| {
+        !g.kind(ranges[ranges.iter().position(|&r| g.range_arg(r).id == o.axis).unwrap_or(0)]).is_reduce()
+    });
+    trial.apply_all(&opts, t).ok().map(|()| opts)
 }
 
 /// What is expensive is computed once per row and kept, if the row stays in the nearest caches.
