@@ -124,7 +124,7 @@ mod tests {
         assert_eq!((c.loads[&1], c.stores[&1]), (2 * 4096, 256));
         assert_eq!(c.bytes, 4 * (2 * 4096 + 256));
         let c = count(&compile(&matmul(), &Target::wgsl("webgpu"), None).unwrap());
-        assert_eq!(c.flops, 2 * 4096);
+        assert_eq!(c.flops, 2 * 4096, "{:?}", compile(&matmul(), &Target::wgsl("webgpu"), None).map(|p| (p.name.clone(), p.grid, p.local)));
         assert_eq!(c.stores.iter().map(|(w, n)| *w as u64 * n).sum::<u64>(), 256);
         assert!(c.loads.contains_key(&4) && c.bytes < 4 * 8192, "a tile loads less: {c:?}");
     }

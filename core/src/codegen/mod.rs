@@ -42,7 +42,7 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
     late::decompose(&mut k, t)?; // simplified loop bodies may compare in narrow dtypes again
     late::split_addresses(&mut k);
     late::finish(&mut k, t);
-    let order = late::linearize(&mut k, &loops);
+    let order = late::linearize(&mut k, &loops)?;
     let p = late::package(k, order, stats);
     if cfg!(debug_assertions) {
         spec::verify(&p.g, &p.order, Stage::Program)?;

@@ -7,10 +7,13 @@
 use crate::codegen::axes::Kernel;
 use crate::codegen::reduce::LoopInfo;
 use crate::uop::{AxisKind, Graph, Op, RangeSet, UOp};
+use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 const ROOT: usize = usize::MAX;
+/// The depth of a loop that is being found out.
+const OPEN: u32 = u32::MAX;
 
 struct Lin<'a> {
     g: &'a Graph,
@@ -25,7 +28,7 @@ struct Lin<'a> {
 }
 
 /// Orders the kernel's nodes for execution; closes the output loops.
-pub fn linearize(k: &mut Kernel, loops: &FxHashMap<u8, LoopInfo>) -> Vec<UOp> {
+pub fn linearize(k: &mut Kernel, loops: &FxHashMap<u8, LoopInfo>) -> Result<Vec<UOp>> {
     let ranges = k.ranges();
     let outs: Vec<UOp> = ranges.iter().copied().filter(|&r| k.g.kind(r) == AxisKind::Loop).collect();
     let has_threads = ranges.iter().any(|&r| matches!(k.g.kind(r), AxisKind::Local(_) | AxisKind::Grid(1..)));
@@ -43,7 +46,9 @@ pub fn linearize(k: &mut Kernel, loops: &FxHashMap<u8, LoopInfo>) -> Vec<UOp> {
         depth.insert(g.range_arg(*r).id, d as u32 + 1);
     }
     for &id in loops.keys() {
-        depth_of(id, loops, &mut depth);
+        if depth_of(id, loops, &mut depth).is_none() {
+            return Err(Error::value("opts", format!("loop {id} would have to be inside of itself")));
+        }
     }
     let n = k.sink.0 as usize + 1;
     let mut lin =
@@ -64,22 +69,24 @@ pub fn linearize(k: &mut Kernel, loops: &FxHashMap<u8, LoopInfo>) -> Vec<UOp> {
         Some(r) => lin.open(r, &body, ROOT, None),
         None => body.iter().for_each(|&u| lin.emit(u, ROOT)),
     }
-    lin.order
+    Ok(lin.order)
 }
 
-fn depth_of(id: u8, loops: &FxHashMap<u8, LoopInfo>, depth: &mut FxHashMap<u8, u32>) -> u32 {
+/// Depth of a loop; `None` if loops are around each other, which opts of a search can ask for.
+fn depth_of(id: u8, loops: &FxHashMap<u8, LoopInfo>, depth: &mut FxHashMap<u8, u32>) -> Option<u32> {
     if let Some(&d) = depth.get(&id) {
-        return d;
+        return (d != OPEN).then_some(d);
     }
-    let Some(info) = loops.get(&id) else { return 0 };
-    let mut d = info.parent.map_or(0, |p| depth_of(p, loops, depth));
+    let Some(info) = loops.get(&id) else { return Some(0) };
+    depth.insert(id, OPEN);
+    let mut d = info.parent.map_or(Some(0), |p| depth_of(p, loops, depth))?;
     for other in 0..128u8 {
         if info.around >> other & 1 == 1 {
-            d = d.max(depth_of(other, loops, depth));
+            d = d.max(depth_of(other, loops, depth)?);
         }
     }
     depth.insert(id, d + 1);
-    d + 1
+    Some(d + 1)
 }
 
 impl Lin<'_> {
