@@ -365,6 +365,7 @@ fn a_value_may_read_a_storage_before_and_after_an_assign() {
     assert_eq!(values(&mut e, &p), [2.0, 3.0, 4.0]);
 }
 
+#[test]
 fn a_packed_weight_of_a_file_is_on_the_device_once() {
     for target in targets() {
         let s = Session::new();

@@ -162,6 +162,7 @@ impl Whisper {
     }
 
     /// The logits `[1, time, words]` of all tokens `[1, time]` at once, as in training.
+    #[allow(dead_code)] // the test's, not the program's
     pub(crate) fn logits(&self, tokens: &Tensor, sound: &Tensor) -> Result<Tensor> {
         let time = tokens.dim(1)?;
         let mut x = self.words.embedding(tokens)?.add(&self.positions.narrow(0, 0, time)?)?;

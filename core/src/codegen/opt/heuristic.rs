@@ -116,7 +116,16 @@ impl<'a> View<'a> {
                 (affine(g, g.src_at(index, 1)), g.ranges(index), gate.map_or(0, |x| g.ranges(x)));
             let len = if let Arg::Param { len, .. } = g.arg(g.src_at(index, 0)) { *len } else { 0 };
             let near = near(g, g.src_at(index, 1));
-            Access { affine, ranges, near, gated, slot, constant, bytes: len.saturating_mul(g.dtype(index).size()), store }
+            Access {
+                affine,
+                ranges,
+                near,
+                gated,
+                slot,
+                constant,
+                bytes: len.saturating_mul(g.dtype(index).size()),
+                store,
+            }
         };
         let inner = inside
             .iter()
