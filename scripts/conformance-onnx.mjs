@@ -1,8 +1,9 @@
 // `npm run conformance:onnx`: the whole ONNX backend suite on a device of this machine.
-// usage: node scripts/conformance-onnx.mjs [--device cpu] [--filter TEXT] [--onnxruntime] [--wasm]
+// usage: node scripts/conformance-onnx.mjs [--device cpu] [--filter TEXT] [--onnxruntime] [--wasm] [--features]
 // The cases come from PyPI's `onnx`, installed into .cache; --onnxruntime counts what onnxruntime passes of the same cases,
-// --wasm runs them in node (after `npm test -- --only wasm`).
-import { existsSync, mkdirSync } from "node:fs";
+// --wasm runs them in node (after `npm test -- --only wasm`), --features writes FEATURES.md from both.
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { main, root, run } from "./lib/run.mjs";
 
@@ -24,6 +25,18 @@ main(async () => {
   if (!existsSync(cases)) run(python, ["tests/conformance/onnx_cases.py", cases]);
   if (args.includes("--onnxruntime")) {
     run(python, ["tests/conformance/onnxruntime_suite.py", cases, filter]);
+  } else if (args.includes("--features")) {
+    const suites = {
+      CPU: ["cargo", ["run", "-p", "gradloom-tests", "--example", "onnx_suite", "--", cases, "cpu"]],
+      WASM: ["node", ["tests/lib/onnx_suite.mjs", cases]],
+    };
+    const lines = (program, rest) => spawnSync(program, rest, { cwd: root, encoding: "utf8", maxBuffer: 1 << 28 }).stdout;
+    const results = Object.entries(suites).map(([device, [program, rest]]) => {
+      const file = join(cache, `${device}.txt`);
+      writeFileSync(file, lines(program, rest));
+      return `${device}=${file}`;
+    });
+    writeFileSync(join(root, "FEATURES.md"), lines(python, ["tests/conformance/features.py", cases, ...results]));
   } else if (args.includes("--wasm")) {
     run("node", ["tests/lib/onnx_suite.mjs", cases, filter]);
   } else {
