@@ -268,7 +268,7 @@ impl Tuner {
                 return Ok(once);
             }
             let n = (GRAIN_MS / once.max(1e-3)).ceil().clamp(1.0, MAX_REPEATS);
-            let steps = trying.again().repeat(n as usize);
+            let steps = vec![trying.again(); n as usize].concat();
             let mut best = f64::INFINITY;
             for _ in 0..rounds {
                 best = best.min(self.measure(bench, &steps).await? / n);
