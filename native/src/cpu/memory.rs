@@ -7,6 +7,10 @@ use std::ptr::NonNull;
 /// Alignment of every buffer.
 const ALIGN: usize = 64;
 
+/// Readable bytes after the end. Kernels take every second element of whole vectors, of which the last may begin inside of the
+/// buffer and end outside; what is read there is not used.
+const SLACK: usize = 64;
+
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
 /// Bytes of a page: no smaller than any system's.
@@ -29,7 +33,7 @@ impl Block {
         {
             return Some(Block { start, len, layout: None });
         }
-        let layout = Layout::from_size_align(len.checked_next_multiple_of(ALIGN)?.max(ALIGN), ALIGN).ok()?;
+        let layout = Layout::from_size_align(len.checked_next_multiple_of(ALIGN)?.checked_add(SLACK)?, ALIGN).ok()?;
         // SAFETY: the layout's size is not zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         Some(Block { start, len, layout: Some(layout) })
@@ -68,11 +72,17 @@ impl Drop for Block {
     }
 }
 
+/// Bytes of the whole pages that `len` bytes and the slack take.
+#[cfg(target_os = "linux")]
+fn pages(len: usize) -> Option<usize> {
+    len.checked_add(SLACK)?.checked_next_multiple_of(PAGE)
+}
+
 /// Zero pages for `len` bytes that begin at a huge page; `None` where the system has no such.
 #[cfg(target_os = "linux")]
 fn huge_pages(len: usize) -> Option<NonNull<u8>> {
     let (read_write, own) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    let whole = len.checked_next_multiple_of(PAGE)?.checked_add(HUGE)?;
+    let whole = pages(len)?.checked_add(HUGE)?;
     // SAFETY: a fresh private mapping; no existing memory is touched.
     let base = unsafe { libc::mmap(std::ptr::null_mut(), whole, read_write, own, -1, 0) };
     if base == libc::MAP_FAILED {
@@ -80,7 +90,7 @@ fn huge_pages(len: usize) -> Option<NonNull<u8>> {
     }
     let base = base as usize;
     let (start, end) = (base.next_multiple_of(HUGE), base + whole);
-    let used = (start + len).next_multiple_of(PAGE);
+    let used = start + pages(len)?;
     // SAFETY: both parts, and what is advised about, lie in the mapping made above, which nobody else knows.
     unsafe {
         if start > base {
@@ -103,7 +113,7 @@ fn huge_pages(_len: usize) -> Option<NonNull<u8>> {
 #[cfg(target_os = "linux")]
 fn unmap(start: NonNull<u8>, len: usize) {
     // SAFETY: mapped in `huge_pages` for this many bytes, and the block that owns it is going.
-    unsafe { libc::munmap(start.as_ptr().cast(), len.next_multiple_of(PAGE)) };
+    unsafe { libc::munmap(start.as_ptr().cast(), pages(len).unwrap_or(len)) };
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -115,12 +125,15 @@ mod tests {
 
     #[test]
     fn blocks_of_every_size_are_zero_aligned_and_whole() {
-        for len in [0, 1, 4096, HUGE - 1, HUGE, HUGE + 1, 3 * HUGE + 12_345] {
+        for len in [0, 1, 4096, HUGE - 1, HUGE, HUGE + 1, HUGE + 65_536, 3 * HUGE + 12_345] {
             let mut b = Block::zeroed(len).unwrap();
             assert!(b.bytes().iter().all(|&x| x == 0));
             assert_eq!(b.at(0) as usize % ALIGN, 0);
             b.bytes_mut().fill(7);
             assert_eq!(b.bytes().iter().map(|&x| usize::from(x)).sum::<usize>(), 7 * len);
+            // SAFETY: the slack is readable.
+            let after: u8 = (0..SLACK).map(|i| unsafe { b.at(len).add(i).read_volatile() }).fold(0, |a, x| a | x);
+            assert!(after == 0 || after == 7);
         }
     }
 }
