@@ -4,7 +4,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 struct Folder(PathBuf);
 
@@ -118,14 +117,10 @@ fn tunes(device: &str) {
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         Report(String::from_utf8_lossy(&out.stdout).into_owned())
     };
-    // what is compiled before the search begins is no part of its budget
-    let begin = Instant::now();
-    gradloom("bench", &["--runs", "1"]);
-    let without = begin.elapsed();
-    let begin = Instant::now();
+    // without time, one candidate of one kernel is tried: what is left over ends, whatever it costs
+    let none = gradloom("tune", &["--budget", "0"]);
+    assert_eq!((none.count("kernels"), none.count("tried")), (1, 1), "{}", none.0);
     let tuned = gradloom("tune", &["--budget", "3"]);
-    let took = begin.elapsed().saturating_sub(without);
-    assert!(took < Duration::from_secs(9), "a budget of 3 s took {took:?}");
     assert!(tuned.count("kernels") > 0, "{}", tuned.0);
     assert!(!tuned.0.contains("\"wrong\": 1") && !tuned.0.contains("\"wrong\":1"), "{}", tuned.0);
     let expected = model.join("expected.npz");

@@ -7,7 +7,7 @@ import { launch } from "../../scripts/lib/chromium.mjs";
 import { Failure, main, root } from "../../scripts/lib/run.mjs";
 import { serve } from "../../scripts/serve.mjs";
 
-const MINUTES = 60_000;
+const MINUTE = 60_000;
 
 function check(holds, what) {
   if (!holds) throw new Failure(`demo: ${what}`);
@@ -24,7 +24,7 @@ async function open(browser, url, query = "", options = {}) {
     if (!to.startsWith(url) && !/^(data|blob):/.test(to)) problems.push(`a request left the page: ${to}`);
   });
   await page.goto(`${url}/${query}`);
-  const status = async (pattern, limit = 2 * MINUTES) => {
+  const status = async (pattern, limit = 4 * MINUTE) => {
     const until = Date.now() + limit;
     for (;;) {
       const text = await page.textContent("#status");
@@ -53,7 +53,7 @@ const difference = (a, b) => a.reduce((sum, v, at) => sum + Math.abs(v - b[at]),
 async function digits({ page, status }) {
   const start = Date.now();
   await page.click("#train");
-  const text = await status(/^Trained /, 6 * MINUTES);
+  const text = await status(/^Trained /, 12 * MINUTE);
   const accuracy = Number(/reads ([\d.]+) %/.exec(text)[1]);
   check(accuracy >= 97, `${accuracy} % of the test digits is too few`);
   check(/Step 500 of 500: loss \d/.test(await page.textContent("#loss-text")), "the curve did not reach the end");
@@ -69,7 +69,7 @@ async function digits({ page, status }) {
     await page.mouse.down();
     for (const point of points) await page.mouse.move(...at(point), { steps: 4 });
     await page.mouse.up();
-    await page.waitForFunction(() => /That is a \d/.test(document.querySelector("#digit").textContent), null, { timeout: 30_000 });
+    await page.waitForFunction(() => /That is a \d/.test(document.querySelector("#digit").textContent), null, { timeout: 2 * MINUTE });
     return (await page.textContent("#digit")).slice(10, 11);
   };
   const ring = Array.from({ length: 25 }, (_, at) => [0.5 + 0.22 * Math.sin(at / 4), 0.5 - 0.32 * Math.cos(at / 4)]);
@@ -167,7 +167,7 @@ async function media(url) {
     await status(/^The camera is off/);
 
     await page.click("#microphone");
-    await page.waitForFunction(() => /of [1-9][\d.]* s/.test(document.querySelector("#voice-text").textContent), null, { timeout: MINUTES });
+    await page.waitForFunction(() => /of [1-9][\d.]* s/.test(document.querySelector("#voice-text").textContent), null, { timeout: 2 * MINUTE });
     const heard = await page.textContent("#voice-text");
     check((await canvasPixels(page, "voice")).some((v) => v > 0), "the curve of speech is empty");
     await page.click("#stop");
@@ -185,7 +185,7 @@ async function media(url) {
     await page.waitForFunction(() => /^Ready: /.test(document.querySelector("#status").textContent));
     for (const [button, words] of [["#camera", /camera/], ["#microphone", /microphone/]]) {
       await page.click(button);
-      await page.waitForFunction(() => /failed|could not|not allowed|no /i.test(document.querySelector("#status").textContent), null, { timeout: 30_000 });
+      await page.waitForFunction(() => /failed|could not|not allowed|no /i.test(document.querySelector("#status").textContent), null, { timeout: 2 * MINUTE });
       const text = await page.textContent("#status");
       check(words.test(text), `a refused ${button} is told as: ${text}`);
       await page.waitForFunction((id) => !document.querySelector(id).disabled, button);
@@ -213,7 +213,7 @@ async function onDevice(browser, url, device) {
   // the text of the training before stays until the first step of this one
   await page.waitForFunction(() => /Step (?!500 )\d+ /.test(document.querySelector("#loss-text").textContent));
   await page.click("#stop");
-  await status(/^Trained \d+ steps/, 1 * MINUTES);
+  await status(/^Trained \d+ steps/, 4 * MINUTE);
   check(!/500 steps/.test(await page.textContent("#status")), "Stop did not stop the training");
   await page.close();
 }

@@ -13,7 +13,7 @@ export const CONFIGS = {
 };
 
 /** Beyond a test's own limit: a page that blocks its thread cannot report that it is late. */
-const GRACE_MS = 20_000;
+const GRACE_MS = 40_000;
 
 /** What the page may load, by URL prefix. */
 export function mounts(gradloom) {

@@ -5,7 +5,7 @@ import { readNpz } from "npz";
 const tests = [];
 
 /** Names a test. `body` gets nothing and throws to fail. */
-export function test(name, body, { timeoutMs = 120_000 } = {}) {
+export function test(name, body, { timeoutMs = 300_000 } = {}) {
   tests.push({ name, body, timeoutMs });
 }
 
