@@ -1,0 +1,29 @@
+// A thousand training steps hold no more than a hundred: the device's buffers and the tensor handles.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Tensor, init, memory, nn, optim, tidy } from "gradloom";
+
+const WARM = 100;
+const STEPS = 1000;
+
+test("a thousand training steps hold no more than a hundred", async () => {
+  await init({ device: "wasm" });
+  const net = new nn.Sequential(new nn.Linear(8, 16), (x) => x.tanh(), new nn.Linear(16, 1));
+  const optimizer = new optim.Adam(net.parameters(), { learningRate: 1e-3 });
+  const held = async () => (await memory()).map(({ bytes, tensors }) => ({ bytes, tensors }));
+  let before;
+  for (let step = 0; step < WARM + STEPS; step += 1) {
+    if (step === WARM) before = await held();
+    const data = Float32Array.from({ length: 32 }, (_, at) => (at * 7 + step) % 13);
+    const loss = tidy(() => {
+      const value = net.forward(new Tensor(data, [4, 8])).mul(0.1).mean();
+      value.backward();
+      return value;
+    });
+    await optimizer.step();
+    optimizer.zeroGrad();
+    assert.ok(Number.isFinite(await loss.item()));
+    loss.dispose();
+  }
+  assert.deepEqual(await held(), before);
+});
