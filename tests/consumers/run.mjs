@@ -16,6 +16,11 @@ const inputs = { input: Array.from(arrays.input.data), state: Array.from(arrays.
 const [speech] = (await readNpz(readFileSync(join(model, "expected.npz")))).output.data;
 const heard = (value) => Math.abs(value - speech) < 1e-3 * Math.abs(speech);
 
+// what the modules that are loaded on first use should give
+const words = JSON.parse(readFileSync(join(root, "tests/fixtures/text/samples.json"), "utf8"));
+const greeting = words.texts[2];
+const same = (tokens) => JSON.stringify(tokens) === JSON.stringify(words.bert.ids[2]);
+
 const bin = (name) => join(root, "node_modules/.bin", name);
 
 /** A copy of a consumer's files with the tarball installed by npm, offline: the package has no dependencies. */
@@ -28,7 +33,9 @@ function project(name, parent) {
   const files = name === "vite" ? join(folder, "public") : folder;
   mkdirSync(files, { recursive: true });
   cpSync(join(model, "model.onnx"), join(files, "model.onnx"));
-  writeFileSync(join(files, "inputs.json"), JSON.stringify(inputs));
+  cpSync(join(root, "tests/fixtures/text/bert.json"), join(files, "tokenizer.json"));
+  cpSync(join(root, "tests/fixtures/io/torch_zip.pt"), join(files, "weights.pt"));
+  writeFileSync(join(files, "inputs.json"), JSON.stringify({ ...inputs, greeting }));
   return folder;
 }
 
@@ -72,6 +79,8 @@ main(async () => {
       "the version": node.version === version,
       "wasm in Node": node.device === "wasm",
       "the model's output": heard(node.speech),
+      "tokens, by a module of their own": same(node.tokens),
+      "weights of torch.save": node.weights.join() === "0,6,12",
       "tensor sums": node.sum === 12,
       progress: node.phases.join() === "device,download,parse",
     });
@@ -81,6 +90,8 @@ main(async () => {
       "the version": page.version === version,
       WebGPU: page.webgpu,
       "the model's output": heard(page.speech),
+      "tokens, by a module of their own": same(page.tokens),
+      "weights of torch.save": page.weights.join() === "0,6,12",
       "tensor sums": page.sum === 12,
     });
 
@@ -92,6 +103,8 @@ main(async () => {
       "the version": vite.version === version,
       WebGPU: vite.webgpu,
       "the model's output": heard(vite.speech),
+      "tokens, by a module of their own": same(vite.tokens),
+      "weights of torch.save": vite.weights.join() === "0,6,12",
       training: vite.losses[1] < vite.losses[0] / 4,
     });
   } finally {

@@ -17,7 +17,7 @@ use gradloom_core::engine::{Bytes, Counters, Engine, RootId};
 use gradloom_core::io::HostTensor;
 use gradloom_core::io::onnx::proto::Dim;
 use gradloom_core::io::onnx::{Model, Runner};
-use gradloom_core::io::{safetensors, weights};
+use gradloom_core::io::{gguf, safetensors};
 use gradloom_core::tensor::{Session, Tensor};
 use gradloom_core::{DType, Error, Result};
 use js_sys::{Array, Object, Uint8Array};
@@ -506,13 +506,17 @@ impl Runtime {
         }
     }
 
-    /// Tensors of a file of any format: `[{name, id}]`. Nothing is copied to the device before it is used.
+    /// Tensors of a safetensors or GGUF file: `[{name, id}]`. Nothing is copied to the device before it is used.
     pub fn weights(&self, file: Vec<u8>) -> std::result::Result<Array, JsValue> {
-        let list = weights::tensors(&self.inner.session, Arc::new(file)).map_err(throw)?;
+        let (session, file) = (&self.inner.session, Arc::new(file));
+        let list = match file.starts_with(b"GGUF") {
+            true => gguf::tensors(session, &file),
+            false => safetensors::tensors(session, file),
+        };
         let one = |(name, t): (String, Tensor)| -> JsValue {
             object(&[("name", name.into()), ("id", (self.inner.keep(t) as f64).into())]).into()
         };
-        Ok(list.into_iter().map(one).collect())
+        Ok(list.map_err(throw)?.into_iter().map(one).collect())
     }
 
     /// The files of an index: `[[tensor, file]]`.
@@ -521,17 +525,10 @@ impl Runtime {
         Ok(list.into_iter().map(|(name, file)| Array::of2(&name.into(), &file.into())).collect())
     }
 
-    /// The bytes of a file with these tensors.
+    /// The bytes of a safetensors file with these tensors.
     #[wasm_bindgen(js_name = saveWeights)]
-    pub async fn save_weights(
-        &self,
-        format: String,
-        names: Vec<String>,
-        ids: Vec<u32>,
-    ) -> std::result::Result<Uint8Array, JsValue> {
+    pub async fn save_weights(&self, names: Vec<String>, ids: Vec<u32>) -> std::result::Result<Uint8Array, JsValue> {
         let inner = self.inner.clone();
-        let unknown = || Error::value("saveWeights", format!("there is no format `{format}`"));
-        let format = weights::Format::of_name(&format!(".{format}")).ok_or_else(unknown).map_err(throw)?;
         let mut hosts = Vec::with_capacity(ids.len());
         for id in ids {
             let t = inner.tensor(id).map_err(throw)?;
@@ -539,8 +536,8 @@ impl Runtime {
             let data = inner.bytes(t).await.map_err(throw)?;
             hosts.push(HostTensor::new(dtype, shape, data).map_err(throw)?);
         }
-        let list: Vec<(&str, &HostTensor)> = names.iter().map(String::as_str).zip(&hosts).collect();
-        Ok(Uint8Array::from(&*weights::write(format, &list).map_err(throw)?))
+        let list: Vec<_> = names.iter().zip(&hosts).map(|(n, t)| (n.as_str(), t.dtype, &*t.shape, &*t.data)).collect();
+        Ok(Uint8Array::from(&*safetensors::write(&list, &[]).map_err(throw)?))
     }
 }
 

@@ -9,7 +9,6 @@ mod ops;
 mod probe;
 pub mod signal;
 mod store;
-mod text;
 mod threads;
 mod tune;
 pub mod wasm_device;

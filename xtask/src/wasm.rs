@@ -11,8 +11,8 @@ use wasm_bindgen_cli_support::Bindgen;
 /// The target triple of the web build.
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
-/// What the generated files are called.
-const OUT_NAME: &str = "gradloom_web";
+/// The features of `gradloom-web-extra`: each is a module that the package loads on first use.
+const EXTRAS: [&str; 2] = ["text", "files"];
 
 /// Older ones mix up a module's two tables, and the result does not start; Debian 12 ships 108.
 const WASM_OPT_OLDEST: u32 = 120;
@@ -122,34 +122,48 @@ fn sysroot_file(file: &str) -> PathBuf {
 /// Builds `web/pkg`. `--dev` leaves wasm-opt out; `--tests` builds the test module instead, into `tests/web/pkg`.
 pub(crate) fn build(root: &Path, args: &[&str]) -> Result<(), String> {
     if args.contains(&"--tests") {
-        return bind(root, "gradloom-web-tests", "gradloom_web_tests", "wasm-tests", "tests/web/pkg").map(|_| ());
+        let tests = Part { package: "gradloom-web-tests", feature: "", name: "gradloom_web_tests" };
+        return bind(root, &tests, "wasm-tests", "tests/web/pkg").map(|_| ());
     }
-    let module = bind(root, "gradloom-web", OUT_NAME, "wasm", "web/pkg")?;
-    if !args.contains(&"--dev") {
-        optimise(&module)?;
+    let _ = std::fs::remove_dir_all(root.join("web/pkg"));
+    let main = Part { package: "gradloom-web", feature: "", name: "gradloom_web" };
+    let names = EXTRAS.map(|feature| format!("gradloom_{feature}"));
+    let extras = EXTRAS.iter().zip(&names).map(|(feature, name)| Part { package: "gradloom-web-extra", feature, name });
+    for part in std::iter::once(main).chain(extras) {
+        let module = bind(root, &part, "wasm", "web/pkg")?;
+        if !args.contains(&"--dev") {
+            optimise(&module)?;
+        }
     }
     sh::node(root, "scripts/size.mjs", &["web/pkg"])
 }
 
-/// Compiles a package and writes its bindings to a folder; the module's path.
-fn bind(root: &Path, package: &str, name: &str, profile: &str, folder: &str) -> Result<PathBuf, String> {
+/// One wasm module: a package compiled with a feature (or none), and what its files are called.
+struct Part<'a> {
+    package: &'a str,
+    feature: &'a str,
+    name: &'a str,
+}
+
+/// Compiles a module and writes its bindings to a folder; the module's path.
+fn bind(root: &Path, part: &Part<'_>, profile: &str, folder: &str) -> Result<PathBuf, String> {
+    let Part { package, feature, name } = *part;
     let toolchain = Toolchain::find().map_err(|why| format!("{why}\nrun `cargo xtask setup`"))?;
     println!("wasm: compiling with {}", toolchain.describe());
     let start = Instant::now();
     let out = root.join(toolchain.target_dir());
     let mut cargo = toolchain.cargo();
-    cargo.args(["--package", package, "--profile", profile, "--target-dir"]).arg(&out);
+    cargo.args(["--package", package, "--features", feature, "--profile", profile, "--target-dir"]).arg(&out);
     // Set by the cargo that runs xtask; they would send the inner cargo to the wrong compiler.
     cargo.env_remove("CARGO").env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     if toolchain == Toolchain::Debian {
         cargo.env_remove("RUSTUP_TOOLCHAIN");
     }
     sh::run(cargo.current_dir(root))?;
-    let input = out.join(TARGET).join(profile).join(format!("{name}.wasm"));
-    println!("wasm: compiled in {:.1} s, {}", start.elapsed().as_secs_f64(), size_of(&input)?);
+    let input = out.join(TARGET).join(profile).join(format!("{}.wasm", package.replace('-', "_")));
+    println!("wasm: {name} compiled in {:.1} s, {}", start.elapsed().as_secs_f64(), size_of(&input)?);
 
     let pkg = root.join(folder);
-    let _ = std::fs::remove_dir_all(&pkg);
     std::fs::create_dir_all(&pkg).map_err(|error| format!("{}: {error}", pkg.display()))?;
     Bindgen::new()
         .input_path(&input)

@@ -1,6 +1,6 @@
 // A program in Node that uses the package as its users do.
 import { readFile } from "node:fs/promises";
-import { Tensor, init, load, version } from "gradloom";
+import { Tensor, Tokenizer, init, load, loadWeights, version } from "gradloom";
 
 const device = await init();
 const phases = new Set();
@@ -12,4 +12,7 @@ const { output } = await model.run({
   sr: BigInt64Array.of(16000n),
 });
 const sum = await new Tensor([1, 2, 3]).mul(2).sum().item();
-console.log(JSON.stringify({ version: version(), device: device.kind, speech: await output.item(), sum, phases: [...phases] }));
+const tokens = (await Tokenizer.load("tokenizer.json")).encode(inputs.greeting);
+const weights = [...(await (await loadWeights("weights.pt"))["shared.1"].data())].slice(0, 3);
+const speech = await output.item();
+console.log(JSON.stringify({ version: version(), device: device.kind, speech, sum, phases: [...phases], tokens, weights }));

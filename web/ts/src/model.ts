@@ -2,6 +2,7 @@
 import { type Device, type DeviceKind, type Host, type Timing, open, useByDefault } from "./device.js";
 import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "./dtype.js";
 import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
+import { filesModule } from "./extras.js";
 import { type FetchOptions, type FileSource, type OnProgress, type Progress, readSource } from "./progress.js";
 import { Tensor, bind, made, source } from "./tensor.js";
 
@@ -194,7 +195,8 @@ export async function loadWeights(from: FileSource, options: LoadOptions = {}): 
   options.signal?.throwIfAborted();
   const out: Record<string, Tensor> = {};
   for (const { bytes, names } of files) {
-    for (const { name, id } of guard(() => host.raw.weights(bytes)) as { name: string; id: number }[]) {
+    const file = await readable(bytes);
+    for (const { name, id } of guard(() => host.raw.weights(file)) as { name: string; id: number }[]) {
       const tensor = made(host, id);
       if (names && !names.delete(name)) tensor.dispose();
       else out[name] = tensor;
@@ -203,6 +205,14 @@ export async function loadWeights(from: FileSource, options: LoadOptions = {}): 
   }
   useByDefault(host);
   return out;
+}
+
+/** The file as it is, or as safetensors where the main module does not read its format: zip archives and pickles. */
+async function readable(file: Uint8Array): Promise<Uint8Array> {
+  const [a, b] = file;
+  if (!(a === 0x50 && b === 0x4b) && a !== 0x80) return file;
+  const { toSafetensors } = await filesModule();
+  return guard(() => toSafetensors(file));
 }
 
 /** A file in the folder of another. */
@@ -219,5 +229,8 @@ export async function saveWeights(
   const list = Object.values(tensors);
   const host = (list.find((t) => t.device)?.device as Host | undefined) ?? (await hostOf(undefined));
   const ids = Uint32Array.from(list, (t) => bind(t, host).id);
-  return guardAsync(() => host.raw.saveWeights(format, names, ids) as Promise<Uint8Array>);
+  const file = await guardAsync(() => host.raw.saveWeights(names, ids) as Promise<Uint8Array>);
+  if (format === "safetensors") return file;
+  const { fromSafetensors } = await filesModule();
+  return guard(() => fromSafetensors(file, format));
 }

@@ -4,7 +4,7 @@ import { DeviceError, FetchError } from "./errors.js";
 
 /** Where the wasm module comes from; by default the file next to this one. */
 export interface ModuleOptions {
-  /** A URL that serves `gradloom_web_bg.wasm`. */
+  /** A URL that serves `gradloom_web_bg.wasm`; the modules that are loaded on first use are looked for beside it. */
   wasmUrl?: string | URL;
   /** A compiled module. */
   module?: WebAssembly.Module;
@@ -17,6 +17,10 @@ export const inNode =
   (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node !== undefined;
 
 let ready: Promise<void> | undefined;
+let folder: URL | undefined;
+
+/** What the other modules' names are relative to, if not to the package's own files. */
+export const wasmFolder = (): URL | undefined => folder;
 
 /** Loads the module; all but the first call just wait. After a failure the next call tries again. */
 export function loadWasm(options: ModuleOptions = {}): Promise<void> {
@@ -34,8 +38,10 @@ async function start({ wasmUrl, module, bytes }: ModuleOptions): Promise<void> {
     if (given !== undefined) await loadModule({ module_or_path: given });
     else if (inNode && wasmUrl === undefined) {
       await loadModule({ module_or_path: await readFile(new URL("./pkg/gradloom_web_bg.wasm", import.meta.url)) });
-    } else if (wasmUrl !== undefined) await loadModule({ module_or_path: wasmUrl });
-    else await loadModule();
+    } else if (wasmUrl !== undefined) {
+      await loadModule({ module_or_path: wasmUrl });
+      folder = new URL(wasmUrl, (globalThis as { location?: { href: string } }).location?.href);
+    } else await loadModule();
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
     const hint = "serve gradloom_web_bg.wasm, or name it with init({ wasmUrl })";

@@ -1,7 +1,7 @@
 // Tokenizers: text to tokens and back.
-import { RawTokenizer } from "./pkg/gradloom_web.js";
+import type { RawTokenizer } from "./pkg/gradloom_text.js";
 import { StateError, guard } from "./errors.js";
-import { loadWasm } from "./module.js";
+import { textModule } from "./extras.js";
 import { type FetchOptions, type FileSource, readSource } from "./progress.js";
 
 /** The tokens of a text, or of two. */
@@ -29,15 +29,17 @@ export class Tokenizer {
 
   /** Reads a tokenizer.json, or a GGUF file's metadata. */
   static async load(from: FileSource, options: FetchOptions = {}): Promise<Tokenizer> {
-    const bytes = await readSource(from, options);
-    await loadWasm();
-    return new Tokenizer(guard(() => new RawTokenizer(bytes)));
+    return Tokenizer.#of(readSource(from, options));
   }
 
-  /** The same from bytes or text at hand. The wasm module must be loaded: `await init()` did that. */
-  static fromJson(json: Uint8Array | string): Tokenizer {
-    const bytes = typeof json === "string" ? new TextEncoder().encode(json) : json;
-    return new Tokenizer(guard(() => new RawTokenizer(bytes)));
+  /** The same from bytes or text at hand. */
+  static fromJson(json: Uint8Array | string): Promise<Tokenizer> {
+    return Tokenizer.#of(typeof json === "string" ? new TextEncoder().encode(json) : json);
+  }
+
+  static async #of(file: Uint8Array | Promise<Uint8Array>): Promise<Tokenizer> {
+    const [bytes, { RawTokenizer: Raw }] = await Promise.all([file, textModule()]);
+    return new Tokenizer(guard(() => new Raw(bytes)));
   }
 
   get #live(): RawTokenizer {

@@ -1,5 +1,5 @@
 // A Vite application in strict TypeScript that uses the package as its users do.
-import { type Device, type Model, Tensor, init, load, nn, optim, probeWebGpu, tidy, version } from "gradloom";
+import { type Device, type Model, Tensor, Tokenizer, init, load, loadWeights, nn, optim, probeWebGpu, tidy, version } from "gradloom";
 
 interface Result {
   version: string;
@@ -7,11 +7,13 @@ interface Result {
   speech: number;
   threads: number;
   losses: number[];
+  tokens: number[];
+  weights: number[];
 }
 
 const device: Device = await init({ device: "wasm" });
 using model: Model = await load("model.onnx", { device: "wasm" });
-const inputs: { input: number[]; state: number[] } = await (await fetch("inputs.json")).json();
+const inputs: { input: number[]; state: number[]; greeting: string } = await (await fetch("inputs.json")).json();
 const { output } = await model.run({
   input: new Tensor(inputs.input, [1, 576]),
   state: new Tensor(inputs.state, [2, 1, 128]),
@@ -34,11 +36,16 @@ for (let step = 0; step < 100; step += 1) {
   losses.push(await loss.item());
 }
 
+using tokenizer: Tokenizer = await Tokenizer.load("tokenizer.json");
+const weights = await loadWeights("weights.pt");
+
 const result: Result = {
   version: version(),
   webgpu: (await probeWebGpu()) !== null,
   speech: (await output?.data())?.[0] ?? Number.NaN,
   threads: device.threads,
   losses: [losses[0] ?? 0, losses.at(-1) ?? 0],
+  tokens: tokenizer.encode(inputs.greeting),
+  weights: [...((await weights["shared.1"]?.data()) ?? [])].slice(0, 3),
 };
 Object.assign(globalThis, { result });

@@ -1,6 +1,6 @@
 //! Tokenizers for JavaScript. Unicode normalization is the host's own.
 
-use crate::face::throw;
+use crate::throw;
 use gradloom_core::io::gguf::Gguf;
 use gradloom_core::text::{Form, Tokenizer};
 use js_sys::JsString;

@@ -1,0 +1,47 @@
+//! Files of weights that few pages read or write, by way of safetensors, which the main module reads and writes itself.
+
+use crate::throw;
+use gradloom_core::io::torch::Torch;
+use gradloom_core::io::weights::{self, Format};
+use gradloom_core::io::{HostTensor, npz, safetensors};
+use gradloom_core::{Error, Result};
+use wasm_bindgen::prelude::*;
+
+/// The tensors of a file of torch.save or of an npz, as a safetensors file.
+#[wasm_bindgen(js_name = toSafetensors)]
+pub fn to_safetensors(file: &[u8]) -> std::result::Result<Vec<u8>, JsValue> {
+    let convert = || -> Result<Vec<u8>> {
+        let list: Vec<(String, HostTensor)> = match Format::of(file)? {
+            Format::Npz => npz::read(file)?,
+            Format::Torch => {
+                let index = Torch::parse(file)?;
+                index.entries.iter().map(|e| Ok((e.name.clone(), index.to_host(file, e)?))).collect::<Result<_>>()?
+            }
+            Format::SafeTensors | Format::Gguf => {
+                return Err(Error::value("weights", "the main module reads this file"));
+            }
+        };
+        write(Format::SafeTensors, &list)
+    };
+    convert().map_err(throw)
+}
+
+/// The tensors of a safetensors file, as a file of another format.
+#[wasm_bindgen(js_name = fromSafetensors)]
+pub fn from_safetensors(file: &[u8], format: &str) -> std::result::Result<Vec<u8>, JsValue> {
+    let convert = || -> Result<Vec<u8>> {
+        let unknown = || Error::value("saveWeights", format!("there is no format `{format}`"));
+        let format = Format::of_name(&format!(".{format}")).ok_or_else(unknown)?;
+        let index = safetensors::SafeTensors::parse(file)?;
+        let mut list = Vec::with_capacity(index.entries.len());
+        for e in &index.entries {
+            list.push((e.name.clone(), e.to_host(file)?));
+        }
+        write(format, &list)
+    };
+    convert().map_err(throw)
+}
+
+fn write(format: Format, list: &[(String, HostTensor)]) -> Result<Vec<u8>> {
+    weights::write(format, &list.iter().map(|(n, t)| (n.as_str(), t)).collect::<Vec<_>>())
+}

@@ -1,0 +1,29 @@
+//! What few pages need. `cargo xtask wasm` compiles this crate once for each feature, to a wasm module that the npm package
+//! loads when it is first used, so that the module every page downloads stays small. A module shares nothing with it but
+//! bytes. The crate is empty on every target but wasm32.
+#![cfg(target_arch = "wasm32")]
+#![allow(unreachable_pub, reason = "wasm-bindgen exports are public items of private modules")]
+
+#[cfg(feature = "files")]
+mod files;
+#[cfg(feature = "text")]
+mod text;
+
+use gradloom_core::Error;
+use wasm_bindgen::JsValue;
+use wasm_bindgen::prelude::wasm_bindgen;
+
+/// Runs once when the module starts: a panic becomes a console error with its message and place.
+#[wasm_bindgen(start)]
+pub fn start() {
+    console_error_panic_hook::set_once();
+}
+
+/// An error as JavaScript sees it: an Error with a stable `code`.
+#[allow(dead_code, reason = "every feature uses it")]
+fn throw(e: Error) -> JsValue {
+    let js: JsValue = js_sys::Error::new(&e.to_string()).into();
+    // an Error takes any property
+    let _ = js_sys::Reflect::set(&js, &"code".into(), &e.code().into());
+    js
+}
