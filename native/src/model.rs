@@ -6,6 +6,7 @@ use gradloom_core::device::Device;
 use gradloom_core::engine::{Counters, Engine, Plan};
 use gradloom_core::io::HostTensor;
 use gradloom_core::io::onnx::{self, ExternalData, Inputs, Model, Runner};
+use gradloom_core::io::tflite;
 use gradloom_core::tensor::{Session, Tensor};
 use gradloom_core::{Error, Result};
 use std::fs::File;
@@ -26,9 +27,12 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|e| Error::Input { name: path.display().to_string(), what: e.to_string() })
 }
 
-/// Parses a model file, with weights in other files of its folder if it has such.
+/// Parses a model file, ONNX or TensorFlow Lite, with weights in other files of its folder if it has such.
 pub fn parse(path: &Path) -> Result<Model> {
-    let bytes = read_file(path)?;
+    let mut bytes = read_file(path)?;
+    if tflite::is_tflite(&bytes) {
+        bytes = tflite::to_onnx(&bytes)?;
+    }
     let folder = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
     Model::parse_with(bytes, Arc::new(Folder(folder)))
 }

@@ -15,6 +15,7 @@ pub mod npz;
 pub mod onnx;
 pub mod protobuf;
 pub mod safetensors;
+pub mod tflite;
 pub mod torch;
 pub mod weights;
 pub mod zip;

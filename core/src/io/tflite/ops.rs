@@ -1,0 +1,365 @@
+//! The operators, by their numbers in the schema; each reads its inputs as real numbers unless it is about integers.
+
+use super::flat::Table;
+use super::write::Attr;
+use super::{Cx, Tensor};
+use crate::error::{Error, Result};
+
+const TO_FIRST: [usize; 4] = [0, 3, 1, 2];
+const TO_LAST: [i64; 4] = [0, 2, 3, 1];
+
+/// One operator with its inputs, the tensor it makes and its options.
+struct Op<'a> {
+    code: i32,
+    inputs: Vec<i32>,
+    outputs: Vec<i32>,
+    out: Tensor,
+    options: Option<Table<'a>>,
+    /// Stride of rows and columns in the custom options, which are a C structure.
+    custom: &'a [u8],
+}
+
+impl Op<'_> {
+    fn int(&self, slot: usize, default: i32) -> Result<i64> {
+        self.options.map_or(Ok(default), |o| o.i32(slot, default)).map(i64::from)
+    }
+
+    fn byte(&self, slot: usize) -> Result<i8> {
+        self.options.map_or(Ok(0), |o| o.i8(slot))
+    }
+
+    fn bool(&self, slot: usize) -> Result<bool> {
+        self.options.map_or(Ok(false), |o| o.bool(slot))
+    }
+
+    fn float(&self, slot: usize) -> Result<f32> {
+        self.options.map_or(Ok(0.0), |o| o.f32(slot))
+    }
+
+    fn refuse<T>(&self, what: impl Into<String>) -> Result<T> {
+        let context = format!("operator {} that makes `{}`", self.code, self.out.name);
+        Err(Error::Unsupported { what: what.into(), context })
+    }
+
+    fn input(&self, i: usize) -> Option<usize> {
+        self.inputs.get(i).and_then(|&t| usize::try_from(t).ok())
+    }
+
+    fn want(&self, i: usize) -> Result<usize> {
+        let missing = || Error::format("tflite", format!("an operator for `{}` lacks input {i}", self.out.name), None);
+        self.input(i).ok_or_else(missing)
+    }
+}
+
+/// Translates one operator.
+pub(super) fn translate(cx: &mut Cx<'_>, t: Table<'_>) -> Result<()> {
+    let code = cx.codes.table(t.i32(0, 0)? as u32 as usize)?;
+    let number = code.i32(3, 0)?.max(i32::from(code.i8(0)?));
+    if t.list(1, 4)?.len > 4096 {
+        return Err(Error::format("tflite", "an operator has more than 4096 inputs", None));
+    }
+    let outputs = t.i32s(2)?;
+    let nothing = || Error::format("tflite", format!("operator {number} makes nothing"), None);
+    let out = cx.tensor(*outputs.first().ok_or_else(nothing)?)?.clone();
+    let op = Op { code: number, inputs: t.i32s(1)?, outputs, out, options: t.table(4)?, custom: t.bytes(5)? };
+    if number == 32 {
+        return match code.text(1)? {
+            "Convolution2DTransposeBias" => transpose_conv_bias(cx, &op),
+            other => op.refuse(format!("the custom operator `{other}`")),
+        };
+    }
+    let made = one(cx, &op)?;
+    cx.set(op.out.index, made)
+}
+
+fn real(cx: &mut Cx<'_>, op: &Op<'_>, i: usize) -> Result<String> {
+    cx.real(op.want(i)?, &[])
+}
+
+/// The values of a constant of 32- or 64-bit integers.
+fn known(cx: &Cx<'_>, op: &Op<'_>, i: usize) -> Result<Vec<i64>> {
+    let t = cx.tensor(op.want(i)? as i32)?;
+    let Some(data) = cx.data(t)? else { return op.refuse(format!("`{}`, which is not constant,", t.name)) };
+    if data.len() > 1 << 12 {
+        return op.refuse(format!("`{}` of so many elements", t.name));
+    }
+    let wide = |b: &[u8]| b.try_into().map_or(0, i64::from_le_bytes);
+    let narrow = |b: &[u8]| b.try_into().map_or(0, i32::from_le_bytes).into();
+    match t.kind {
+        2 => Ok(data.chunks_exact(4).map(narrow).collect()),
+        4 => Ok(data.chunks_exact(8).map(wide).collect()),
+        kind => op.refuse(format!("integers of type {kind}")),
+    }
+}
+
+/// The operator's activation.
+fn activate(cx: &mut Cx<'_>, op: &Op<'_>, x: String, slot: usize) -> Result<String> {
+    let name = &op.out.name;
+    let (low, high) = match op.byte(slot)? {
+        0 => return Ok(x),
+        1 => return Ok(cx.node("Relu", &[x], &[], name)),
+        4 => return Ok(cx.node("Tanh", &[x], &[], name)),
+        2 => (-1.0, 1.0),
+        3 => (0.0, 6.0),
+        other => return op.refuse(format!("activation {other}")),
+    };
+    clip(cx, op, x, low, high)
+}
+
+fn clip(cx: &mut Cx<'_>, op: &Op<'_>, x: String, low: f32, high: f32) -> Result<String> {
+    let bounds = [cx.float(low)?, cx.float(high)?];
+    let [low, high] = bounds;
+    Ok(cx.node("Clip", &[x, low, high], &[], &op.out.name))
+}
+
+fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
+    if let Some(unary) = unary(op.code) {
+        let x = real(cx, op, 0)?;
+        return Ok(cx.node(unary, &[x], &[], &op.out.name));
+    }
+    match op.code {
+        0 | 18 | 41 | 42 => {
+            let kind = [(0, "Add"), (18, "Mul"), (41, "Sub"), (42, "Div")].into_iter().find(|k| k.0 == op.code);
+            let inputs = [real(cx, op, 0)?, real(cx, op, 1)?];
+            let y = cx.node(kind.map_or("Add", |k| k.1), &inputs, &[], &op.out.name);
+            activate(cx, op, y, 0)
+        }
+        55 | 57 | 78 | 54 | 123 | 64 => {
+            let kind = match op.code {
+                55 => "Max",
+                57 => "Min",
+                78 => "Pow",
+                54 => "PRelu",
+                _ => "Where",
+            };
+            let inputs = (0..op.inputs.len()).map(|i| real(cx, op, i)).collect::<Result<Vec<_>>>()?;
+            Ok(cx.node(kind, &inputs, &[], &op.out.name))
+        }
+        1 | 17 => pool(cx, op),
+        2 => {
+            let inputs = (0..op.inputs.len()).map(|i| real(cx, op, i)).collect::<Result<Vec<_>>>()?;
+            let axis = op.int(0, 0)?;
+            let y = cx.node("Concat", &inputs, &[("axis", Attr::Int(axis))], &op.out.name);
+            activate(cx, op, y, 1)
+        }
+        3 | 4 => conv(cx, op),
+        9 => fully_connected(cx, op),
+        20 | 21 => {
+            let x = real(cx, op, 0)?;
+            let (low, high) = if op.code == 20 { (-1.0, 1.0) } else { (0.0, 6.0) };
+            clip(cx, op, x, low, high)
+        }
+        22 | 43 | 70 => {
+            // what these make is known from the file, but for one open axis
+            let open = op.out.open.iter().filter(|&&d| d < 0).count();
+            if open > 1 {
+                return op.refuse("a reshape to more than one open axis");
+            }
+            let inputs = [real(cx, op, 0)?, cx.ints(&op.out.open)?];
+            Ok(cx.node("Reshape", &inputs, &[("allowzero", Attr::Int(i64::from(open == 0)))], &op.out.name))
+        }
+        23 | 97 => resize(cx, op),
+        25 => {
+            let mut x = real(cx, op, 0)?;
+            let beta = op.float(0)?;
+            if beta != 1.0 {
+                let beta = cx.float(beta)?;
+                x = cx.node("Mul", &[x, beta], &[], &op.out.name);
+            }
+            Ok(cx.node("Softmax", &[x], &[("axis", Attr::Int(-1))], &op.out.name))
+        }
+        34 | 60 => pad(cx, op),
+        39 => {
+            let perm = known(cx, op, 1)?;
+            let x = real(cx, op, 0)?;
+            Ok(cx.node("Transpose", &[x], &[("perm", Attr::Ints(perm))], &op.out.name))
+        }
+        40 | 74 | 82 | 89 => {
+            let kind = match op.code {
+                40 => "ReduceMean",
+                74 => "ReduceSum",
+                82 => "ReduceMax",
+                _ => "ReduceMin",
+            };
+            let axes = known(cx, op, 1)?;
+            let inputs = [real(cx, op, 0)?, cx.ints(&axes)?];
+            let keep = i64::from(op.bool(0)?);
+            Ok(cx.node(kind, &inputs, &[("keepdims", Attr::Int(keep))], &op.out.name))
+        }
+        98 => {
+            let x = real(cx, op, 0)?;
+            let alpha = op.float(0)?;
+            Ok(cx.node("LeakyRelu", &[x], &[("alpha", Attr::Float(alpha))], &op.out.name))
+        }
+        // the rounding is in reading and writing the tensors
+        6 | 114 => real(cx, op, 0),
+        67 => transpose_conv(cx, op),
+        _ => op.refuse(format!("operator {} of TensorFlow Lite with {} outputs", op.code, op.outputs.len())),
+    }
+}
+
+/// Operators of one input and no options.
+fn unary(code: i32) -> Option<&'static str> {
+    Some(match code {
+        8 => "Floor",
+        14 => "Sigmoid",
+        19 => "Relu",
+        28 => "Tanh",
+        47 => "Exp",
+        59 => "Neg",
+        66 => "Sin",
+        73 => "Log",
+        75 => "Sqrt",
+        101 => "Abs",
+        104 => "Ceil",
+        108 => "Cos",
+        111 => "Elu",
+        116 => "Round",
+        117 => "HardSwish",
+        _ => return None,
+    })
+}
+
+fn padding(op: &Op<'_>) -> Result<Attr<'static>> {
+    match op.byte(0)? {
+        0 => Ok(Attr::Text("SAME_UPPER")),
+        1 => Ok(Attr::Text("VALID")),
+        other => op.refuse(format!("padding {other}")),
+    }
+}
+
+/// Back to channels last.
+fn last(cx: &mut Cx<'_>, op: &Op<'_>, x: String) -> String {
+    cx.node("Transpose", &[x], &[("perm", Attr::Ints(TO_LAST.to_vec()))], &op.out.name)
+}
+
+fn rank_four(cx: &Cx<'_>, op: &Op<'_>, i: usize) -> Result<[usize; 4]> {
+    let t = cx.tensor(op.want(i)? as i32)?;
+    let wrong = || Error::format("tflite", format!("`{}` has the shape {:?}, not four axes", t.name, t.shape), None);
+    <[usize; 4]>::try_from(&t.shape[..]).ok().filter(|s| !s.contains(&0)).ok_or_else(wrong)
+}
+
+fn conv(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
+    let ([_, _, _, channels], weight) = (rank_four(cx, op, 0)?, rank_four(cx, op, 1)?);
+    let deep = op.code == 4;
+    // [o, h, w, i] or [1, h, w, o] -> [o, i / groups, h, w]
+    let order = if deep { [3, 0, 1, 2] } else { [0, 3, 1, 2] };
+    let groups = if deep { channels } else { channels / weight[3].min(channels) };
+    let mut inputs = vec![cx.real(op.want(0)?, &TO_FIRST)?, cx.real(op.want(1)?, &order)?];
+    if let Some(bias) = op.input(2) {
+        inputs.push(cx.real(bias, &[])?);
+    }
+    let (activation, wide, high) = if deep { (4, 5, 6) } else { (3, 4, 5) };
+    let attrs = [
+        ("auto_pad", padding(op)?),
+        ("strides", Attr::Ints(vec![op.int(2, 0)?, op.int(1, 0)?])),
+        ("dilations", Attr::Ints(vec![op.int(high, 1)?, op.int(wide, 1)?])),
+        ("group", Attr::Int(groups as i64)),
+    ];
+    let y = cx.node("Conv", &inputs, &attrs, &op.out.name);
+    let y = activate(cx, op, y, activation)?;
+    Ok(last(cx, op, y))
+}
+
+fn pool(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
+    let x = cx.real(op.want(0)?, &TO_FIRST)?;
+    let attrs = [
+        ("auto_pad", padding(op)?),
+        ("strides", Attr::Ints(vec![op.int(2, 0)?, op.int(1, 0)?])),
+        ("kernel_shape", Attr::Ints(vec![op.int(4, 0)?, op.int(3, 0)?])),
+    ];
+    let y = cx.node(if op.code == 1 { "AveragePool" } else { "MaxPool" }, &[x], &attrs, &op.out.name);
+    let y = activate(cx, op, y, 5)?;
+    Ok(last(cx, op, y))
+}
+
+/// A transposed convolution from input `x` and weights `w`, [o, h, w, i], to the size of the output tensor.
+fn conv_back(cx: &mut Cx<'_>, op: &Op<'_>, x: usize, w: usize, bias: Option<usize>, stride: [i64; 2]) -> Result<String> {
+    let ([_, h, wide, _], [_, kh, kw, _]) = (rank_four(cx, op, x)?, rank_four(cx, op, w)?);
+    let &[_, oh, ow, _] = &op.out.shape[..] else { return op.refuse("a transposed convolution of another rank") };
+    let (mut before, mut after, mut more) = (vec![], vec![], vec![]);
+    for (n, k, s, out) in [(h, kh, stride[0], oh), (wide, kw, stride[1], ow)] {
+        let full = (n as i64 - 1).checked_mul(s).and_then(|v| v.checked_add(k as i64));
+        let Some(cut) = full.and_then(|f| f.checked_sub(out as i64)) else { return op.refuse("such a stride") };
+        before.push(cut.max(0) / 2);
+        after.push(cut.max(0) - cut.max(0) / 2);
+        more.push((-cut).max(0));
+    }
+    let mut inputs = vec![cx.real(op.want(x)?, &TO_FIRST)?, cx.real(op.want(w)?, &[3, 0, 1, 2])?];
+    if let Some(bias) = bias {
+        inputs.push(cx.real(bias, &[])?);
+    }
+    before.extend(after);
+    let attrs =
+        [("strides", Attr::Ints(stride.to_vec())), ("pads", Attr::Ints(before)), ("output_padding", Attr::Ints(more))];
+    Ok(cx.node("ConvTranspose", &inputs, &attrs, &op.out.name))
+}
+
+fn transpose_conv(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
+    let y = conv_back(cx, op, 2, 1, op.input(3), [op.int(2, 0)?, op.int(1, 0)?])?;
+    let y = activate(cx, op, y, 3)?;
+    Ok(last(cx, op, y))
+}
+
+/// MediaPipe's operator: padding, stride of columns and of rows as three 32-bit integers.
+fn transpose_conv_bias(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<()> {
+    let value = |i: usize| op.custom.get(4 * i..4 * i + 4).and_then(|b| b.try_into().ok()).map(i32::from_le_bytes);
+    let (Some(wide), Some(high)) = (value(1), value(2)) else { return op.refuse("custom options of this length") };
+    let y = conv_back(cx, op, 0, 1, op.input(2), [i64::from(high), i64::from(wide)])?;
+    let y = last(cx, op, y);
+    cx.set(op.out.index, y)
+}
+
+fn fully_connected(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
+    let weight = cx.tensor(op.want(1)? as i32)?;
+    let &[_, depth] = &weight.shape[..] else { return op.refuse(format!("weights of shape {:?}", weight.shape)) };
+    if op.byte(1)? != 0 {
+        return op.refuse("shuffled weights");
+    }
+    let rows = cx.ints(&[-1, depth as i64])?;
+    let x = real(cx, op, 0)?;
+    let x = cx.node("Reshape", &[x, rows], &[], &op.out.name);
+    let mut inputs = vec![x, real(cx, op, 1)?];
+    if let Some(bias) = op.input(2) {
+        inputs.push(cx.real(bias, &[])?);
+    }
+    let mut y = cx.node("Gemm", &inputs, &[("transB", Attr::Int(1))], &op.out.name);
+    if op.out.shape.len() != 2 {
+        let shape = cx.ints(&op.out.open)?;
+        y = cx.node("Reshape", &[y, shape], &[], &op.out.name);
+    }
+    activate(cx, op, y, 0)
+}
+
+fn resize(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
+    let linear = op.code == 23;
+    // the schema keeps two places of former fields
+    let first = if linear { 2 } else { 0 };
+    let (corners, half) = (op.bool(first)?, op.bool(first + 1)?);
+    let (coordinates, nearest) = match (corners, half) {
+        (true, _) => ("align_corners", "round_prefer_ceil"),
+        (_, true) => ("half_pixel", "round_prefer_ceil"),
+        _ => ("asymmetric", "floor"),
+    };
+    let sizes = known(cx, op, 1)?;
+    let x = cx.real(op.want(0)?, &TO_FIRST)?;
+    let inputs = [x, String::new(), String::new(), cx.ints(&sizes)?];
+    let attrs = [
+        ("mode", Attr::Text(if linear { "linear" } else { "nearest" })),
+        ("coordinate_transformation_mode", Attr::Text(coordinates)),
+        ("nearest_mode", Attr::Text(nearest)),
+        ("axes", Attr::Ints(vec![2, 3])),
+    ];
+    let y = cx.node("Resize", &inputs, &attrs, &op.out.name);
+    Ok(last(cx, op, y))
+}
+
+fn pad(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
+    let pairs = known(cx, op, 1)?;
+    let pads: Vec<i64> = pairs.iter().step_by(2).chain(pairs.iter().skip(1).step_by(2)).copied().collect();
+    let mut inputs = vec![real(cx, op, 0)?, cx.ints(&pads)?];
+    if op.code == 60 {
+        inputs.push(real(cx, op, 2)?);
+    }
+    Ok(cx.node("Pad", &inputs, &[], &op.out.name))
+}
