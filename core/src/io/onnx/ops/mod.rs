@@ -4,6 +4,7 @@ mod attention;
 mod cast;
 mod contrib;
 mod control;
+mod detect;
 mod elementwise;
 mod index;
 mod loss;
@@ -42,7 +43,7 @@ const fn op(name: &'static str, known: u32, build: Build) -> OpDef {
 }
 
 /// The operators of one file each.
-static TABLES: [&[OpDef]; 16] = [
+static TABLES: [&[OpDef]; 17] = [
     elementwise::OPS,
     shape::OPS,
     index::OPS,
@@ -59,6 +60,7 @@ static TABLES: [&[OpDef]; 16] = [
     sample::OPS,
     signal::OPS,
     loss::OPS,
+    detect::OPS,
 ];
 
 /// Every operator that is supported: (domain, name).

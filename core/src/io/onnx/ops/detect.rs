@@ -1,0 +1,265 @@
+//! Operators of detectors and of classical pipelines. Those whose results have a size that depends on the data are computed on the
+//! host, of values that are known when the graph is built.
+
+use super::super::host::Bin;
+use super::super::value::Value;
+use super::elementwise::one;
+use super::{Op, OpDef, op};
+use crate::dtype::{DType, Scalar};
+use crate::error::Result;
+use crate::io::HostTensor;
+use std::collections::BTreeMap;
+
+pub(super) static OPS: &[OpDef] = &[
+    op("NonMaxSuppression", 31, suppress),
+    op("Unique", 1, unique),
+    op("RoiAlign", 0, roi_align),
+    op("MelWeightMatrix", 31, mel_weights),
+    op("TfIdfVectorizer", 1, tf_idf),
+    op("Det", 0, |o| {
+        let x = o.arg(0)?;
+        o.want_float(&x)?;
+        o.want_rank(&x, 2)?;
+        one(o.cx.lazy(&x)?.det().map(Value::lazy))
+    }),
+    OpDef {
+        domain: "ai.onnx.ml",
+        name: "Binarizer",
+        known: 0,
+        build: |o| {
+            let x = o.arg(0)?;
+            let over = o.cx.binary(Bin::Lt, &o.cx.scalar_like(&x, o.float("threshold", 0.0)?), &x)?;
+            one(o.cx.cast(&over, x.dtype()))
+        },
+    },
+    OpDef {
+        domain: "ai.onnx.ml",
+        name: "ArrayFeatureExtractor",
+        known: 0,
+        build: |o| {
+            let (x, at) = (o.arg(0)?, o.arg(1)?);
+            o.want_rank(&x, 1)?;
+            let at = o.cx.reshape(&at, &[at.len()])?;
+            let x = if x.rank() == 1 { o.cx.reshape(&x, &[1, x.len()])? } else { x };
+            one(o.cx.gather(&x, &at, x.rank() - 1))
+        },
+    },
+];
+
+/// An input that must be known, as floats.
+fn floats(o: &Op<'_, '_>, i: usize) -> Result<Vec<f32>> {
+    match o.cx.host(&o.arg(i)?)? {
+        Some(t) => Ok(t.to_f64().into_iter().map(|v| v as f32).collect()),
+        None => o.unknown(i),
+    }
+}
+
+/// Corners `[y1, x1, y2, x2]`, ordered, of a box in either form.
+fn corners(b: &[f32], centered: bool) -> [f32; 4] {
+    if centered {
+        let (x, y, w, h) = (b[0], b[1], b[2] / 2.0, b[3] / 2.0);
+        return [y - h, x - w, y + h, x + w];
+    }
+    [b[0].min(b[2]), b[1].min(b[3]), b[0].max(b[2]), b[1].max(b[3])]
+}
+
+fn overlap(a: &[f32; 4], b: &[f32; 4]) -> f32 {
+    let side = |i: usize| (a[i + 2].min(b[i + 2]) - a[i].max(b[i])).max(0.0);
+    let area = |c: &[f32; 4]| (c[2] - c[0]) * (c[3] - c[1]);
+    let (both, all) = (side(0) * side(1), area(a) + area(b));
+    if both <= 0.0 { 0.0 } else { both / (all - both) }
+}
+
+/// Boxes `[batches, n, 4]`, scores `[batches, classes, n]` -> rows of batch, class and box, the best of a class first.
+fn suppress(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (boxes, scores) = (o.arg(0)?, o.arg(1)?);
+    let (&[batches, n, 4], &[b, classes, m]) = (boxes.shape(), scores.shape()) else {
+        return o.fail(format!("boxes {:?} with scores {:?}", boxes.shape(), scores.shape()));
+    };
+    if b != batches || m != n {
+        return o.fail(format!("boxes {:?} do not fit scores {:?}", boxes.shape(), scores.shape()));
+    }
+    let (boxes, scores) = (floats(o, 0)?, floats(o, 1)?);
+    let most = o.known_ints_opt(2)?.and_then(|v| v.first().copied()).unwrap_or(0);
+    let number = |i: usize| Ok(o.known_floats_opt(i)?.and_then(|v| v.first().map(|&v| v as f32)));
+    let (iou, least) = (number(3)?.unwrap_or(0.0), number(4)?);
+    let centered = o.flag("center_point_box", false)?;
+    let mut rows: Vec<i64> = Vec::new();
+    for (batch, class) in (0..batches).flat_map(|b| (0..classes).map(move |c| (b, c))) {
+        let score = &scores[(batch * classes + class) * n..][..n];
+        let mut order: Vec<usize> = (0..n).filter(|&i| least.is_none_or(|l| score[i] > l)).collect();
+        order.sort_by(|&a, &b| score[b].total_cmp(&score[a]));
+        let mut kept: Vec<[f32; 4]> = Vec::new();
+        for i in order {
+            if kept.len() as i64 >= most {
+                break;
+            }
+            let own = corners(&boxes[(batch * n + i) * 4..][..4], centered);
+            if kept.iter().all(|k| overlap(k, &own) <= iou) {
+                kept.push(own);
+                rows.extend([batch as i64, class as i64, i as i64]);
+            }
+        }
+    }
+    one(HostTensor::from_i64(vec![rows.len() / 3, 3], &rows).map(Value::known))
+}
+
+/// A number whose order is the element's own.
+fn rank_of(s: Scalar, dtype: DType) -> i128 {
+    if dtype.is_float() {
+        // -0 and 0 are one value
+        let bits = (s.as_f64() + 0.0).to_bits() as i64;
+        return i128::from(bits ^ ((bits >> 63) as u64 >> 1) as i64);
+    }
+    if dtype == DType::U64 { i128::from(s.as_i64() as u64) } else { i128::from(s.as_i64()) }
+}
+
+/// Distinct elements, or distinct slices along an axis: they, where each is first, which one each was, how often each is.
+fn unique(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let mut x = o.arg(0)?;
+    let axis = match o.int_opt("axis")? {
+        Some(a) => o.axis(a, x.rank())?,
+        None => {
+            x = o.cx.reshape(&x, &[x.len()])?;
+            0
+        }
+    };
+    let Some(t) = o.cx.host(&x)? else { return o.unknown(0) };
+    let n = x.shape()[axis];
+    let (outer, inner): (usize, usize) = (x.shape()[..axis].iter().product(), x.shape()[axis + 1..].iter().product());
+    let ranks: Vec<i128> = t.scalars().map(|s| rank_of(s, t.dtype)).collect();
+    let slice =
+        |i: usize| -> Vec<i128> { (0..outer).flat_map(|a| &ranks[(a * n + i) * inner..][..inner]).copied().collect() };
+    // a slice's first place and the places of all that are equal
+    let mut groups: BTreeMap<Vec<i128>, Vec<usize>> = BTreeMap::new();
+    (0..n).for_each(|i| groups.entry(slice(i)).or_default().push(i));
+    let mut groups: Vec<Vec<usize>> = groups.into_values().collect();
+    if !o.flag("sorted", true)? {
+        groups.sort_by_key(|g| g[0]);
+    }
+    let mut inverse = vec![0; n];
+    for (k, g) in groups.iter().enumerate() {
+        g.iter().for_each(|&i| inverse[i] = k as i64);
+    }
+    let first = o.cx.ints(&groups.iter().map(|g| g[0] as i64).collect::<Vec<_>>())?;
+    let counts = o.cx.ints(&groups.iter().map(|g| g.len() as i64).collect::<Vec<_>>())?;
+    Ok(vec![o.cx.gather(&x, &first, axis)?, first, o.cx.ints(&inverse)?, counts])
+}
+
+fn roi_align(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (x, boxes, batch) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
+    o.want_float(&x)?;
+    let (&[n, 4], true) = (boxes.shape(), x.rank() == 4 && batch.len() == boxes.shape()[0]) else {
+        return o.fail(format!("boxes {:?} for {:?}", boxes.shape(), x.shape()));
+    };
+    if o.str("mode", "avg")? != "avg" {
+        return o.lacks("the largest sample");
+    }
+    let samples = o.size(o.int("sampling_ratio", 0)?)?;
+    if samples == 0 {
+        return o.lacks("a number of samples that depends on the boxes");
+    }
+    let form =
+        o.str("coordinate_transformation_mode", if o.opset < 16 { "output_half_pixel" } else { "half_pixel" })?;
+    let size = |name: &str| o.size(o.int(name, 1)?);
+    let batch = o.cx.cast(&o.cx.reshape(&batch, &[n, 1])?, DType::F32)?;
+    let boxes = o.cx.concat(&[batch, o.cx.cast(&boxes, DType::F32)?], 1)?;
+    let (output, scale) = ((size("output_height")?, size("output_width")?), o.float("spatial_scale", 1.0)?);
+    let image = o.cx.lazy(&o.cx.cast(&x, DType::F32)?)?;
+    let out = image.roi_align(&o.cx.lazy(&boxes)?, output, scale, samples, form == "half_pixel")?;
+    one(o.cx.cast(&Value::lazy(out), x.dtype()))
+}
+
+/// Triangles over the bins of a spectrum, evenly spaced in mels: `[dft / 2 + 1, bands]`.
+fn mel_weights(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let mut numbers = [0.0; 5];
+    for (i, v) in numbers.iter_mut().enumerate() {
+        *v = o.known_floats_opt(i)?.and_then(|t| t.first().copied()).unwrap_or(-1.0);
+    }
+    let [bands, dft, rate, low, high] = numbers;
+    let dtype = o.dtype_attr("output_datatype", DType::F32)?;
+    let (bands, rows) = (o.size(bands as i64)?, o.size(dft as i64)? / 2 + 1);
+    let count = o.cx.check_shape(&[rows, bands])?;
+    if rate <= 0.0 || low < 0.0 || high < low {
+        return o.fail(format!("frequencies {low} to {high} at a rate of {rate}"));
+    }
+    let mel = |f: f64| 2595.0 * (1.0 + f / 700.0).log10();
+    let step = (mel(high) - mel(low)) / (bands + 2) as f64;
+    let hertz = |i: usize| 700.0 * (10f64.powf((i as f64 * step + mel(low)) / 2595.0) - 1.0);
+    let bin = |i: usize| ((dft + 1.0) * hertz(i) / rate).floor() as usize;
+    let mut out = vec![0.0; count];
+    for band in 0..bands {
+        let (from, peak, to) = (bin(band), bin(band + 1), bin(band + 2));
+        for row in from..to.max(peak + 1).min(rows) {
+            let v = if row < peak {
+                (row - from) as f64 / (peak - from) as f64
+            } else if row == peak {
+                1.0
+            } else {
+                (to - row) as f64 / (to - peak) as f64
+            };
+            out[row * bands + band] = v;
+        }
+    }
+    let list: Vec<Scalar> = out.into_iter().map(|v| Scalar::from_f64(v, dtype)).collect();
+    one(HostTensor::from_scalars(dtype, vec![rows, bands], &list).map(Value::known))
+}
+
+/// How often each n-gram of a pool is in each row, with gaps of up to `max_skip_count` between its items.
+fn tf_idf(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (x, items) = (o.arg(0)?, o.known_ints(0)?);
+    let need = |name: &str| match o.ints_opt(name)? {
+        Some(v) => Ok(v),
+        None => o.lacks(format!("`{name}` that is not given")),
+    };
+    let (pool, starts, places) = (need("pool_int64s")?, need("ngram_counts")?, need("ngram_indexes")?);
+    let (shortest, longest) = (o.size(o.int("min_gram_length", 1)?)?, o.size(o.int("max_gram_length", 1)?)?);
+    let skips = o.size(o.int("max_skip_count", 0)?)?;
+    let mode = o.str("mode", "TF")?;
+    let weights = o.floats_opt("weights")?;
+    let (width, rows) = match *x.shape() {
+        [n] => (n, 1),
+        [rows, n] => (n, rows),
+        _ => return o.fail(format!("items {:?}", x.shape())),
+    };
+    // each n-gram's number in the pool
+    let starts = o.sizes(&starts)?;
+    let ends = starts.iter().skip(1).copied().chain([pool.len()]);
+    let mut grams: BTreeMap<&[i64], usize> = BTreeMap::new();
+    let mut count = 0;
+    for (i, (&from, to)) in starts.iter().zip(ends).enumerate() {
+        let Some(list) = pool.get(from..to) else { return o.fail("`ngram_counts` do not fit the pool") };
+        for gram in list.chunks_exact(i + 1) {
+            grams.insert(gram, count);
+            count += 1;
+        }
+    }
+    let places = o.sizes(&places)?;
+    if places.len() != count || weights.as_ref().is_some_and(|w| w.len() != count) {
+        return o.fail(format!("{} indices for {count} n-grams", places.len()));
+    }
+    let size = places.iter().max().map_or(0, |m| m + 1);
+    let lead = if x.rank() == 1 { vec![size] } else { vec![rows, size] };
+    let mut out = vec![0f32; o.cx.check_shape(&lead)?];
+    for row in 0..rows {
+        let (items, out) = (&items[row * width..][..width], &mut out[row * size..][..size]);
+        for n in shortest.max(1)..=longest.min(width) {
+            // an item alone has no gaps
+            for step in 1..=if n == 1 { 1 } else { (skips + 1).min(width) } {
+                for from in 0..width.saturating_sub((n - 1) * step) {
+                    let gram: Vec<i64> = (0..n).map(|k| items[from + k * step]).collect();
+                    if let Some(&at) = grams.get(&gram[..]) {
+                        let weight = weights.as_ref().map_or(1.0, |w| w[at]);
+                        let slot = &mut out[places[at]];
+                        *slot = match mode.as_str() {
+                            "TF" => *slot + 1.0,
+                            "IDF" => weight,
+                            _ => *slot + weight,
+                        };
+                    }
+                }
+            }
+        }
+    }
+    one(HostTensor::from_f32(lead, &out).map(Value::known))
+}
