@@ -13,16 +13,17 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Operators whose gradients differ from torch's by design: it gives one to the triangle that is not read.
 const OTHER_GRADIENT: &[&str] = &["cholesky_inverse", "cholesky_solve"];
 
-struct Case {
-    line: usize,
-    name: &'static str,
+pub(super) struct Case {
+    pub(super) line: usize,
+    pub(super) name: &'static str,
     tolerance: (f64, f64),
-    args: Vec<Value>,
-    named: Vec<(&'static str, Value)>,
+    pub(super) args: Vec<Value>,
+    pub(super) named: Vec<(&'static str, Value)>,
     outs: Vec<Wanted>,
     /// One entry a float tensor among the arguments; none where torch has none.
     grads: Vec<Option<Wanted>>,
-    inputs: Vec<Tensor>,
+    /// The float tensors among the arguments, in order.
+    pub(super) inputs: Vec<Tensor>,
 }
 
 struct Wanted {
@@ -74,6 +75,7 @@ impl Reader<'_> {
                 Value::List(split(inner, ',').into_iter().map(|t| self.value(t)).collect())
             }
             b'"' => Value::Text(text[1..text.len() - 1].to_string()),
+            b'.' if text == ".f32" => Value::DType(self.float),
             b'.' => Value::DType(DType::from_name(&text[1..]).expect("a dtype")),
             b'n' if text == "none" => Value::None,
             b't' if text == "true" => Value::Bool(true),
@@ -126,7 +128,7 @@ fn complete(item: &str) -> bool {
     item.as_bytes().get(1) != Some(&b':') || item.contains('@')
 }
 
-fn cases(session: &Session, float: DType) -> Vec<Case> {
+pub(super) fn cases(session: &Session, float: DType) -> Vec<Case> {
     let mut out = Vec::new();
     for (line, text) in include_str!("../../fixtures/opinfo/cases.txt").lines().enumerate() {
         let f: Vec<&'static str> = text.split('\t').collect();
@@ -172,12 +174,13 @@ fn canonical(name: &str, outs: Vec<Tensor>) -> Result<Vec<Tensor>> {
     })
 }
 
-/// The outputs and gradients of a case as tensors.
-fn build(session: &Session, c: &Case) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
-    let outs = canonical(c.name, call(session, c.name, &c.args, &c.named)?)?;
-    if c.grads.iter().all(Option::is_none) {
-        return Ok((outs, Vec::new()));
-    }
+/// The outputs of a call, such that they are unique.
+pub(super) fn outputs(s: &Session, name: &str, args: &[Value], named: &[(&str, Value)]) -> Result<Vec<Tensor>> {
+    canonical(name, call(s, name, args, named)?)
+}
+
+/// A weighted sum of the float outputs in `dtype`, where torch's are finite; none if there is nothing to sum.
+pub(super) fn loss(session: &Session, c: &Case, outs: &[Tensor], dtype: DType) -> Result<Option<Tensor>> {
     let mut loss = None::<Tensor>;
     for (i, (o, w)) in outs.iter().zip(&c.outs).enumerate() {
         // where torch's result is not finite its gradient was left out of the sum
@@ -189,13 +192,31 @@ fn build(session: &Session, c: &Case) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
         let finite: Vec<f64> = w.values.iter().map(|v| v.is_finite() as u8 as f64).collect();
         let seed = tensor(session, &seed, &o.shape(), o.dtype());
         let finite = tensor(session, &finite, &o.shape(), DType::Bool);
-        let part = finite.select(o, 0)?.mul(seed)?.sum(&[], false)?.cast(DType::F32)?;
+        let part = finite.select(o, 0)?.mul(seed)?.sum(&[], false)?.cast(dtype)?;
         loss = Some(match loss {
             Some(l) => l.add(part)?,
             None => part,
         });
     }
-    let Some(loss) = loss else { return Ok((outs, Vec::new())) };
+    Ok(loss)
+}
+
+/// The value with its float tensors replaced by the next ones.
+pub(super) fn substitute(v: &Value, new: &mut std::slice::Iter<'_, Tensor>) -> Value {
+    match v {
+        Value::Tensor(t) if t.dtype().is_float() => Value::Tensor(new.next().expect("as many as there were").clone()),
+        Value::List(l) => Value::List(l.iter().map(|v| substitute(v, new)).collect()),
+        v => v.clone(),
+    }
+}
+
+/// The outputs and gradients of a case as tensors.
+fn build(session: &Session, c: &Case) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+    let outs = outputs(session, c.name, &c.args, &c.named)?;
+    if c.grads.iter().all(Option::is_none) {
+        return Ok((outs, Vec::new()));
+    }
+    let Some(loss) = loss(session, c, &outs, DType::F32)? else { return Ok((outs, Vec::new())) };
     let targets: Vec<&Tensor> = c.inputs.iter().collect();
     let grads = loss.grad(&targets)?;
     Ok((outs, grads))
@@ -230,7 +251,7 @@ fn close(got: &Got, want: &Wanted, tolerance: f64, base: f64, kind: Kind) -> Res
 }
 
 /// Names of the table that the samples use, as the environment variable GRADLOOM_OP picks them by a part of their name.
-fn picked() -> impl Fn(&str) -> bool {
+pub(super) fn picked() -> impl Fn(&str) -> bool {
     let only = std::env::var("GRADLOOM_OP").unwrap_or_default();
     let known: BTreeSet<&str> = table().flat_map(|e| e.names.iter().copied()).collect();
     move |name: &str| known.contains(name) && name.contains(&only)
