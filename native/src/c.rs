@@ -3,6 +3,7 @@
 //! The compiler is found on PATH and started without a shell, with fixed arguments; the source goes to its standard input.
 //! Output lands in a folder that only this user can read, and is removed as soon as it is loaded.
 
+use crate::memory::{Block, Guard};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::{Code, Source};
 use gradloom_core::target::Target;
@@ -18,17 +19,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 type Kernel = unsafe extern "C" fn(*const *mut u8, *const u32, u32, u32, *mut u8);
 
-/// Allocations start at multiples of this.
-const ALIGN: usize = 64;
-
 /// A CPU whose kernels a C compiler makes.
 pub struct CDevice {
     target: Target,
     compiler: PathBuf,
-    bufs: BTreeMap<BufId, Memory>,
+    bufs: BTreeMap<BufId, Block>,
     kernels: BTreeMap<KernelId, Loaded>,
     reads: BTreeMap<Ticket, Vec<u8>>,
-    scratch: Memory,
+    scratch: Option<Block>,
+    guard: Guard,
     next: u32,
 }
 
@@ -40,32 +39,6 @@ struct Loaded {
     vars: usize,
     scratch: usize,
     _library: Rc<Library>,
-}
-
-/// Zeroed, aligned bytes.
-struct Memory {
-    words: Vec<[u64; ALIGN / 8]>,
-    bytes: usize,
-}
-
-impl Memory {
-    fn new(bytes: usize) -> Option<Memory> {
-        let n = bytes.div_ceil(ALIGN).max(1);
-        let mut words = Vec::new();
-        words.try_reserve_exact(n).ok()?;
-        words.resize(n, [0; ALIGN / 8]);
-        Some(Memory { words, bytes })
-    }
-
-    fn slice(&self) -> &[u8] {
-        // SAFETY: `words` owns at least `bytes` initialised bytes; u8 has no alignment or validity needs
-        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.bytes) }
-    }
-
-    fn slice_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `slice`, and the borrow is exclusive
-        unsafe { std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.bytes) }
-    }
 }
 
 impl CDevice {
@@ -81,9 +54,15 @@ impl CDevice {
             bufs: BTreeMap::new(),
             kernels: BTreeMap::new(),
             reads: BTreeMap::new(),
-            scratch: Memory { words: Vec::new(), bytes: 0 },
+            scratch: None,
+            guard: Guard::None,
             next: 0,
         })
+    }
+
+    /// The same, with buffers that are made in another way.
+    pub fn with_guard(self, guard: Guard) -> CDevice {
+        CDevice { guard, ..self }
     }
 
     fn id(&mut self) -> u32 {
@@ -91,11 +70,11 @@ impl CDevice {
         self.next - 1
     }
 
-    fn buffer(&self, view: &View) -> Result<&Memory> {
+    fn buffer(&self, view: &View) -> Result<&Block> {
         let m = self.bufs.get(&view.buf).ok_or_else(|| error(format!("{:?} is not allocated", view.buf)))?;
         match view.offset.checked_add(view.bytes) {
-            Some(end) if end <= m.bytes => Ok(m),
-            _ => Err(error(format!("{view:?} is outside its {} bytes", m.bytes))),
+            Some(end) if end <= m.len() => Ok(m),
+            _ => Err(error(format!("{view:?} is outside its {} bytes", m.len()))),
         }
     }
 
@@ -106,17 +85,15 @@ impl CDevice {
             return Err(error(format!("{kernel:?} wants buffers of {:?} bytes, {} scalars", k.needs, k.vars)));
         }
         let (function, scratch) = (k.function, k.scratch);
-        if self.scratch.bytes < scratch {
+        if self.scratch.as_ref().is_none_or(|b| b.len() < scratch) {
             let refused = || Error::OutOfMemory { device: "c".into(), bytes: scratch as u64 };
-            self.scratch = Memory::new(scratch).ok_or_else(refused)?;
+            self.scratch = Some(Block::new(scratch, self.guard).ok_or_else(refused)?);
         }
         let mut pointers: Vec<*mut u8> = Vec::with_capacity(args.len());
         for v in args {
-            self.buffer(v)?;
-            let m = self.bufs.get_mut(&v.buf).ok_or_else(|| error("buffer is gone"))?;
-            pointers.push(m.slice_mut()[v.offset..].as_mut_ptr());
+            pointers.push(self.buffer(v)?.at(v.offset));
         }
-        let scratch = self.scratch.words.as_mut_ptr().cast::<u8>();
+        let scratch = self.scratch.as_ref().map_or(std::ptr::null_mut(), |b| b.at(0));
         // SAFETY: the code was rendered from a checked program whose accesses stay inside its parameters, each view holds as
         // many bytes as the engine planned for its parameter and is inside its allocation, the scratch memory is as large as the
         // kernel asked for, and nothing else runs meanwhile
@@ -132,7 +109,7 @@ impl Device for CDevice {
 
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {
         let refused = || Error::OutOfMemory { device: "c".into(), bytes: bytes as u64 };
-        let m = Memory::new(bytes).ok_or_else(refused)?;
+        let m = Block::new(bytes, self.guard).ok_or_else(refused)?;
         let id = BufId(self.id());
         self.bufs.insert(id, m);
         Ok(id)
@@ -145,7 +122,7 @@ impl Device for CDevice {
     fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
         self.buffer(&View { buf, offset, bytes: data.len() })?;
         let m = self.bufs.get_mut(&buf).ok_or_else(|| error("buffer is gone"))?;
-        m.slice_mut()[offset..offset + data.len()].copy_from_slice(data);
+        m.bytes_mut()[offset..offset + data.len()].copy_from_slice(data);
         Ok(())
     }
 
@@ -183,7 +160,7 @@ impl Device for CDevice {
             match step {
                 Step::Launch { kernel, args, grid, vars } => self.launch(*kernel, args, grid[0], vars)?,
                 Step::Copy { src, dst } => {
-                    let data = self.buffer(src)?.slice()[src.offset..src.offset + src.bytes].to_vec();
+                    let data = self.buffer(src)?.bytes()[src.offset..src.offset + src.bytes].to_vec();
                     self.upload(dst.buf, dst.offset, &data)?;
                 }
             }
@@ -192,7 +169,7 @@ impl Device for CDevice {
     }
 
     fn read(&mut self, view: View) -> Result<Ticket> {
-        let data = self.buffer(&view)?.slice()[view.offset..view.offset + view.bytes].to_vec();
+        let data = self.buffer(&view)?.bytes()[view.offset..view.offset + view.bytes].to_vec();
         let t = Ticket(self.id());
         self.reads.insert(t, data);
         Ok(t)

@@ -9,6 +9,10 @@ pub const NAMES: &[(&str, &str)] = &[
     ("cpu", "machine code for this processor"),
     ("cpu:avx2", "the same, held to AVX2"),
     ("cpu:avx512", "the same, held to AVX-512 without dot products"),
+    (
+        "cpu:guarded",
+        "the same, with a page that nobody may touch behind each buffer, to find kernels that leave theirs",
+    ),
     ("wgpu", "GPU through Vulkan, Metal or Direct3D 12"),
     ("wgpu:hardware", "the same, with kernels as for hardware even if a processor emulates the GPU"),
     ("llvm", "LLVM, if it is installed (libLLVM 15 to 22)"),
@@ -28,6 +32,7 @@ pub fn open(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "cpu" => open_cpu(None, threads),
         "cpu:avx2" => open_cpu(Some(Isa::Avx2), threads),
         "cpu:avx512" => open_cpu(Some(Isa::Avx512), threads),
+        "cpu:guarded" => open_guarded(threads),
         "wgpu" => open_wgpu(false),
         "wgpu:hardware" => open_wgpu(true),
         "llvm" => open_llvm(threads),
@@ -65,6 +70,16 @@ fn open_cpu(isa: Option<Isa>, threads: usize) -> Result<Box<dyn Device>> {
 #[cfg(not(all(unix, target_arch = "x86_64")))]
 fn open_cpu(_isa: Option<Isa>, _threads: usize) -> Result<Box<dyn Device>> {
     Err(Error::Unsupported { what: "a processor other than x86-64 on unix".into(), context: "device cpu".into() })
+}
+
+#[cfg(all(unix, target_arch = "x86_64"))]
+fn open_guarded(threads: usize) -> Result<Box<dyn Device>> {
+    Ok(Box::new(crate::cpu::CpuDevice::new(threads)?.with_guard(crate::memory::Guard::After)))
+}
+
+#[cfg(not(all(unix, target_arch = "x86_64")))]
+fn open_guarded(threads: usize) -> Result<Box<dyn Device>> {
+    open_cpu(None, threads)
 }
 
 #[cfg(unix)]

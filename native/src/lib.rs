@@ -8,6 +8,7 @@ pub mod devices;
 pub mod disasm;
 #[cfg(unix)]
 pub mod llvm;
+pub mod memory;
 pub mod model;
 pub mod runtime;
 pub mod text;

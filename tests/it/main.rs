@@ -5,6 +5,7 @@ mod cpu;
 mod devices;
 mod frontend;
 mod gguf;
+mod guard;
 mod minilm;
 mod mnist;
 mod models;

@@ -5,15 +5,11 @@ use super::pack::Pack;
 use crate::rewrite::{Memo, substitute1};
 use crate::rules::simplify_with;
 use crate::schedule::Ast;
-use crate::target::{Lang, Target};
+use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, RangeSet, ReduceOp, UOp, graph::MAX_RANGES};
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-
-/// Elements that a load may touch beyond the end of a buffer on CPU and WASM: devices allocate that much more. Lanes past
-/// the end of a padded axis read them; nothing is stored from there.
-pub const OVERREAD_ELEMS: usize = 64;
 
 /// A kernel graph being optimised.
 #[derive(Clone)]
@@ -284,7 +280,7 @@ impl Kernel {
             OptOp::Lane | OptOp::Accum | OptOp::Unroll if in_stage(self) => {
                 return Err(bad("a local array is made in this loop"));
             }
-            OptOp::PadTo => return self.pad_to(r, o.amount as usize, t),
+            OptOp::PadTo => return self.pad_to(r, o.amount as usize),
             OptOp::Swap => {
                 let other = u8::try_from(o.amount).ok().and_then(|id| self.range_by_id(id));
                 let other = other.filter(|&x| x != r && self.g.kind(x) == kind).ok_or_else(|| bad("no such axis"))?;
@@ -457,9 +453,8 @@ impl Kernel {
         Some(if kind == AxisKind::Upcast { self.widen(inner) } else { Ok(()) })
     }
 
-    /// Rounds an axis up to a multiple of `m`. Stores are gated, reductions masked; loads are gated unless they stay within
-    /// what the target lets them overread.
-    fn pad_to(&mut self, r: UOp, m: usize, t: &Target) -> Result<()> {
+    /// Rounds an axis up to a multiple of `m`. Loads and stores are gated, reductions masked.
+    fn pad_to(&mut self, r: UOp, m: usize) -> Result<()> {
         let n = self.g.range_len(r);
         let padded = n.div_ceil(m.max(1)) * m.max(1);
         if padded == n {
@@ -469,7 +464,6 @@ impl Kernel {
         let wide = self.g.range_with(padded, arg);
         let limit = self.g.idx(n as i64);
         let inside = self.g.binary(Op::CmpLt, wide, limit);
-        let slack = if t.has_local || t.lang == Lang::Eval { 0 } else { OVERREAD_ELEMS };
         let mut image: FxHashMap<UOp, UOp> = [(r, wide)].into_iter().collect();
         for u in self.nodes() {
             if image.contains_key(&u) {
@@ -486,7 +480,7 @@ impl Kernel {
                         src[0] = self.g.select(inside, src[0], neutral);
                     }
                 }
-                Op::Load if depends(self, src[0]) && !self.overread_ok(src[0], slack) => {
+                Op::Load if depends(self, src[0]) => {
                     let alt = if src.len() == 3 { src[1] } else { self.g.int(0, self.g.dtype(u)) };
                     let gate = if src.len() == 3 { self.g.binary(Op::And, inside, src[2]) } else { inside };
                     src = SmallVec::from_slice(&[src[0], alt, gate]);
@@ -520,13 +514,6 @@ impl Kernel {
                 && g.const_val(src[1]).is_some_and(|c| c.as_f64() == 0.0)
         };
         g.op(x) == Op::Mul && g.dtype(x).is_float() && g.src(x).iter().all(|&s| zero(s))
-    }
-
-    fn overread_ok(&self, index: UOp, slack: usize) -> bool {
-        let (ptr, at) = (self.g.src_at(index, 0), self.g.src_at(index, 1));
-        let Arg::Param { len, .. } = self.g.arg(ptr) else { return false };
-        let (lo, hi) = self.g.bounds(at);
-        slack > 0 && lo >= 0 && (hi as i128) < (len + slack) as i128
     }
 
     /// Gives output loops their place in the launch: `Grid`/`Local` dimensions on a GPU, the grid loop on a CPU.

@@ -5,16 +5,15 @@
 mod code;
 #[cfg(target_arch = "x86_64")]
 mod machine;
-mod memory;
 mod pool;
 
+use crate::memory::{Block, Guard};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::Source;
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
 #[cfg(target_arch = "x86_64")]
 pub use machine::detect;
-use memory::Block;
 use pool::{Job, Pool};
 use std::any::Any;
 use std::collections::HashMap;
@@ -72,6 +71,7 @@ pub struct CpuDevice {
     reads: HashMap<Ticket, Vec<u8>>,
     /// Of the calling thread.
     scratch: Option<Block>,
+    guard: Guard,
     next: u32,
 }
 
@@ -86,8 +86,14 @@ impl CpuDevice {
             kernels: HashMap::new(),
             reads: HashMap::new(),
             scratch: None,
+            guard: Guard::None,
             next: 0,
         })
+    }
+
+    /// The same, with buffers that are made in another way.
+    pub fn with_guard(self, guard: Guard) -> CpuDevice {
+        CpuDevice { guard, ..self }
     }
 
     fn id(&mut self) -> u32 {
@@ -122,7 +128,7 @@ impl CpuDevice {
         }
         if self.scratch.as_ref().is_none_or(|b| b.len() < k.scratch) {
             let refused = Error::OutOfMemory { device: self.target.name.clone(), bytes: k.scratch as u64 };
-            self.scratch = Some(Block::zeroed(k.scratch).ok_or(refused)?);
+            self.scratch = Some(Block::new(k.scratch, self.guard).ok_or(refused)?);
         }
         let scratch = self.scratch.as_ref().map_or(std::ptr::null_mut(), |b| b.at(0));
         let parallel = match k.cost {
@@ -151,7 +157,7 @@ impl Device for CpuDevice {
     }
 
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {
-        let block = Block::zeroed(bytes)
+        let block = Block::new(bytes, self.guard)
             .ok_or_else(|| Error::OutOfMemory { device: self.target.name.clone(), bytes: bytes as u64 })?;
         let id = BufId(self.id());
         self.buffers.insert(id, block);

@@ -1,7 +1,7 @@
 //! Threads that share out slices of a kernel's grid. The caller takes part; a worker that wakes too late simply misses the
 //! job, so a launch never waits for a sleeping thread. Workers spin a little between jobs, then sleep.
 
-use super::memory::Block;
+use crate::memory::Block;
 use gradloom_core::{Error, Result};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};

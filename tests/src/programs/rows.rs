@@ -41,17 +41,14 @@ fn sample(name: String, t: &Target, g: &Graph, roots: &[UOp], inputs: Vec<Data>,
     Sample { program, data, want, vars: Vec::new(), tol: Tol::Rel { rel: 1e-5, floor: 0.1 } }
 }
 
-/// Elements after each input: devices have them, and kernels may read them; here the interpreter watches.
-const SLACK: usize = 64;
-
-/// The parameter in a slot, without its slack.
+/// The parameter in a slot.
 fn input(g: &mut Graph, slot: u32, n: usize) -> UOp {
-    let x = g.param(slot, F32, n + SLACK);
-    g.shrink(x, &[(0, n)])
+    let x = g.param(slot, F32, n);
+    g.reshape(x, &[n])
 }
 
 fn data(n: usize, of: impl Fn(usize) -> f64) -> Data {
-    Data::new(F32, n + SLACK, of)
+    Data::new(F32, n, of)
 }
 
 fn spread(g: &mut Graph, x: UOp, op: ReduceOp, axis: u8, shape: &[usize]) -> UOp {

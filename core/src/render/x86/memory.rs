@@ -160,7 +160,7 @@ impl Lower<'_> {
     }
 
     /// Contiguous lanes where the mask is set, zeros elsewhere.
-    fn load_masked(&mut self, w: usize, m: Mem, mask: VReg) -> VReg {
+    pub(super) fn load_masked(&mut self, w: usize, m: Mem, mask: VReg) -> VReg {
         let (r, size) = (self.f.reg(vec_size(w)), vec_size(w));
         match w {
             16 => {
@@ -225,7 +225,7 @@ impl Lower<'_> {
         r
     }
 
-    fn put_fresh(&mut self, v: Val, w: usize) -> VReg {
+    pub(super) fn put_fresh(&mut self, v: Val, w: usize) -> VReg {
         let r = self.f.reg(vec_size(w));
         self.put(r, v, DType::I32, w);
         r

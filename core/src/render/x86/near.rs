@@ -1,9 +1,9 @@
 //! Loads whose lanes lie apart, but at known distances within two vectors: one or two vectors are read and their elements
-//! put in place. The repeated elements of an upsampled row and reversed rows are such.
+//! put in place. The repeated elements of an upsampled row and reversed rows are such. Nothing outside of the buffer is read:
+//! what may lie behind its end is masked.
 
 use super::lower::{Lower, Point, Val, vec_size};
 use super::mir::Opnd;
-use crate::codegen::axes::OVERREAD_ELEMS;
 use crate::uop::{Arg, Op, UOp};
 use crate::{DType, Result};
 use iced_x86::Code;
@@ -58,31 +58,55 @@ impl Lower<'_> {
         let (first, &least) = at.iter().enumerate().min_by_key(|x| x.1).expect("lanes");
         let span = at.iter().map(|v| v - least).max().unwrap_or(0);
         let vectors = if span < w as i64 { 1 } else { 2 };
-        // what is read beyond the last lane must exist
-        let last = g.bounds(offset).1.saturating_add(stride.abs() * (off + w) as i64 + (vectors * w) as i64);
-        if span >= 2 * w as i64 || vectors == 2 && w != 16 || last > (len + OVERREAD_ELEMS) as i64 {
+        if span >= 2 * w as i64 || vectors == 2 && w != 16 {
             return Ok(None);
         }
-        let m = self.address(index, pt, off + first)?;
+        // the last vector ends behind the last lane: is that still the buffer?
+        let last = self.last_element(index).saturating_sub(span).saturating_add((vectors * w) as i64);
+        let inside = last <= len as i64;
+        let mut m = self.address(index, pt, off + first)?;
         let order: Vec<u8> = at.iter().flat_map(|v| ((v - least) as u32).to_le_bytes()).collect();
         let order = self.pool(&order);
         let r = self.f.reg(size);
-        let (d, memory) = (Opnd::R(r, size), Opnd::M(m));
-        if vectors == 2 {
-            let far = super::mir::Mem { disp: m.disp + 64, ..m };
+        let d = Opnd::R(r, size);
+        let near = (vectors == 2).then(|| {
             let a = self.f.reg(size);
             self.v2(super::table::V2::Load, w, a, Val::M(m));
+            m.disp += 64;
+            a
+        });
+        let far = if inside {
+            Opnd::M(m)
+        } else {
+            let kept = span - ((vectors - 1) * w) as i64;
+            let mask: Vec<u8> = (0..w as i64).flat_map(|i| ((i <= kept) as u32).wrapping_neg().to_le_bytes()).collect();
+            let mask = self.pool(&mask);
+            let mask = self.put_fresh(mask, w);
+            Opnd::R(self.load_masked(w, m, mask), size)
+        };
+        if let Some(a) = near {
             self.put(r, order, DType::I32, w);
             // the indices are overwritten by the result
-            let code = Code::EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32;
-            self.f.update(code, &[d, Opnd::R(a, size), Opnd::M(far)]);
+            self.f.update(Code::EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32, &[d, Opnd::R(a, size), far]);
             return Ok(Some(Val::R(r)));
         }
         let lanes = self.f.reg(size);
         self.put(lanes, order, DType::I32, w);
         let code = if w == 16 { Code::EVEX_Vpermps_zmm_k1z_zmm_zmmm512b32 } else { Code::VEX_Vpermps_ymm_ymm_ymmm256 };
-        self.f.def(code, &[d, Opnd::R(lanes, size), memory]);
+        self.f.def(code, &[d, Opnd::R(lanes, size), far]);
         Ok(Some(Val::R(r)))
+    }
+
+    /// The largest element that an access may touch, in any lane of any tile.
+    fn last_element(&self, index: UOp) -> i64 {
+        let mut last = self.g.bounds(self.g.src_at(index, 1)).1;
+        if let Arg::Strides(list) = self.g.arg(index) {
+            for &(id, stride) in list {
+                let len = self.p.tiles.iter().find(|t| t.id == id).map_or(1, |t| t.len as i64);
+                last = last.saturating_add((stride * (len - 1)).max(0));
+            }
+        }
+        last
     }
 
     /// `x` in lanes `off..off+w`, up to a part that all of them share.

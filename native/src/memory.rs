@@ -1,0 +1,180 @@
+//! Zeroed allocations aligned to a cache line. Large ones ask for huge pages: one that is streamed through would else wait
+//! for the translation of each of its pages (measured on 500 MB: 33 instead of 21 GB/s). Guarded ones end where a page ends,
+//! before one that nobody may touch: a kernel that reads or writes past its buffer dies there.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+/// Alignment of every buffer.
+const ALIGN: usize = 64;
+
+/// Bytes of a huge page.
+const HUGE: usize = 2 << 20;
+/// Bytes of a page: no smaller than any system's.
+#[cfg(unix)]
+const PAGE: usize = 64 << 10;
+
+/// How a device allocates its buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Guard {
+    /// Aligned to a cache line.
+    #[default]
+    None,
+    /// Ending at a page that nobody may touch; aligned only as its length is.
+    After,
+}
+
+/// Where an allocation goes back to.
+enum Kind {
+    Heap(Layout),
+    /// Pages of its own.
+    #[cfg(unix)]
+    Pages {
+        base: NonNull<u8>,
+        bytes: usize,
+    },
+}
+
+/// One allocation.
+pub(crate) struct Block {
+    start: NonNull<u8>,
+    len: usize,
+    kind: Kind,
+}
+
+impl Block {
+    /// `None` if the system has no such memory.
+    pub(crate) fn new(len: usize, guard: Guard) -> Option<Block> {
+        match guard {
+            Guard::None => Block::zeroed(len),
+            Guard::After => Block::guarded(len),
+        }
+    }
+
+    /// The same, without a guard.
+    pub(crate) fn zeroed(len: usize) -> Option<Block> {
+        #[cfg(target_os = "linux")]
+        if len >= HUGE
+            && let Some(block) = huge_pages(len)
+        {
+            return Some(block);
+        }
+        let layout = Layout::from_size_align(len.max(1).checked_next_multiple_of(ALIGN)?, ALIGN).ok()?;
+        // SAFETY: the layout's size is not zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Block { start, len, kind: Kind::Heap(layout) })
+    }
+
+    #[cfg(unix)]
+    fn guarded(len: usize) -> Option<Block> {
+        let whole = len.max(1).checked_next_multiple_of(PAGE)?;
+        let bytes = whole.checked_add(PAGE)?;
+        let base = map(bytes)?;
+        // SAFETY: the last page of the mapping made above, which nobody else knows; `len` bytes before it are its own.
+        let start = unsafe {
+            let guard = base.as_ptr().add(whole);
+            if libc::mprotect(guard.cast(), PAGE, libc::PROT_NONE) != 0 {
+                libc::munmap(base.as_ptr().cast(), bytes);
+                return None;
+            }
+            NonNull::new(guard.sub(len))?
+        };
+        Some(Block { start, len, kind: Kind::Pages { base, bytes } })
+    }
+
+    #[cfg(not(unix))]
+    fn guarded(_len: usize) -> Option<Block> {
+        None
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Address of a byte inside (or one past the end).
+    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
+        assert!(offset <= self.len, "offset outside of its buffer");
+        // SAFETY: checked to be inside of the allocation.
+        unsafe { self.start.as_ptr().add(offset) }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: `len` initialised bytes are owned by this block; no kernel runs while it is borrowed, because the
+        // device runs kernels to their end inside `submit`, which borrows the device mutably.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `bytes`, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        match self.kind {
+            // SAFETY: allocated with this layout in `zeroed`.
+            Kind::Heap(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
+            #[cfg(unix)]
+            // SAFETY: a mapping of this many bytes that belongs to this block, which is going.
+            Kind::Pages { base, bytes } => unsafe {
+                libc::munmap(base.as_ptr().cast(), bytes);
+            },
+        }
+    }
+}
+
+/// Fresh zero pages.
+#[cfg(unix)]
+fn map(bytes: usize) -> Option<NonNull<u8>> {
+    let (read_write, own) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANON);
+    // SAFETY: a fresh private mapping; no existing memory is touched.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, read_write, own, -1, 0) };
+    if base == libc::MAP_FAILED { None } else { NonNull::new(base.cast()) }
+}
+
+/// Zero pages for `len` bytes that begin at a huge page; `None` where the system has no such.
+#[cfg(target_os = "linux")]
+fn huge_pages(len: usize) -> Option<Block> {
+    let bytes = len.checked_next_multiple_of(PAGE)?;
+    let whole = bytes.checked_add(HUGE)?;
+    let base = map(whole)?.as_ptr();
+    let before = (base as usize).next_multiple_of(HUGE) - base as usize;
+    // SAFETY: both parts, and what is advised about, lie in the mapping made above, which nobody else knows.
+    let start = unsafe {
+        let start = base.add(before);
+        if before > 0 {
+            libc::munmap(base.cast(), before);
+        }
+        if whole > before + bytes {
+            libc::munmap(start.add(bytes).cast(), whole - before - bytes);
+        }
+        libc::madvise(start.cast(), len, libc::MADV_HUGEPAGE);
+        NonNull::new(start)?
+    };
+    Some(Block { start, len, kind: Kind::Pages { base: start, bytes } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_every_size_are_zero_aligned_and_whole() {
+        for len in [0, 1, 4096, HUGE - 1, HUGE, HUGE + 1, HUGE + 65_536, 3 * HUGE + 12_345] {
+            for guard in [Guard::None, Guard::After] {
+                let Some(mut b) = Block::new(len, guard) else {
+                    assert!(cfg!(not(unix)), "{len} bytes, {guard:?}");
+                    continue;
+                };
+                assert!(b.bytes().iter().all(|&x| x == 0));
+                match guard {
+                    Guard::None => assert_eq!(b.at(0) as usize % ALIGN, 0),
+                    Guard::After => assert_eq!(b.at(len) as usize % 4096, 0),
+                }
+                b.bytes_mut().fill(7);
+                assert_eq!(b.bytes().iter().map(|&x| usize::from(x)).sum::<usize>(), 7 * len);
+            }
+        }
+    }
+}
