@@ -176,7 +176,8 @@ struct Cx<'a> {
 
 impl<'a> Cx<'a> {
     fn tensor(&self, index: i32) -> Result<&Tensor> {
-        let bad = || Error::format("tflite", format!("tensor {index} is out of range for {}", self.tensors.len()), None);
+        let bad =
+            || Error::format("tflite", format!("tensor {index} is out of range for {}", self.tensors.len()), None);
         usize::try_from(index).ok().and_then(|at| self.tensors.get(at)).ok_or_else(bad)
     }
 
@@ -203,9 +204,10 @@ impl<'a> Cx<'a> {
     }
 
     fn charge(&mut self, bytes: usize) -> Result<()> {
-        self.left = self.left.checked_sub(bytes).ok_or_else(|| {
-            Error::format("tflite", "constants are more than twice the size of the file", None)
-        })?;
+        self.left = self
+            .left
+            .checked_sub(bytes)
+            .ok_or_else(|| Error::format("tflite", "constants are more than twice the size of the file", None))?;
         Ok(())
     }
 
@@ -235,7 +237,8 @@ impl<'a> Cx<'a> {
         let mut data = b.bytes(0)?;
         let (offset, size) = (b.u64(1)?, b.u64(2)?);
         if offset > 1 {
-            let range = usize::try_from(offset).ok().zip(offset.checked_add(size).and_then(|e| usize::try_from(e).ok()));
+            let range =
+                usize::try_from(offset).ok().zip(offset.checked_add(size).and_then(|e| usize::try_from(e).ok()));
             let outside = || Error::format("tflite", format!("the data of `{}` lies outside the file", t.name), None);
             data = range.and_then(|(from, to)| self.file.get(from..to)).ok_or_else(outside)?;
         }

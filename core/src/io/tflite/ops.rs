@@ -274,7 +274,14 @@ fn pool(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
 }
 
 /// A transposed convolution from input `x` and weights `w`, [o, h, w, i], to the size of the output tensor.
-fn conv_back(cx: &mut Cx<'_>, op: &Op<'_>, x: usize, w: usize, bias: Option<usize>, stride: [i64; 2]) -> Result<String> {
+fn conv_back(
+    cx: &mut Cx<'_>,
+    op: &Op<'_>,
+    x: usize,
+    w: usize,
+    bias: Option<usize>,
+    stride: [i64; 2],
+) -> Result<String> {
     let ([_, h, wide, _], [_, kh, kw, _]) = (rank_four(cx, op, x)?, rank_four(cx, op, w)?);
     let &[_, oh, ow, _] = &op.out.shape[..] else { return op.refuse("a transposed convolution of another rank") };
     let (mut before, mut after, mut more) = (vec![], vec![], vec![]);
