@@ -1,6 +1,8 @@
-//! Files of weights that few pages read or write, by way of safetensors, which the main module reads and writes itself.
+//! Files that few pages read or write, by way of those that the main module reads and writes itself: weights as safetensors,
+//! models as ONNX.
 
 use crate::throw;
+use gradloom_core::io::tflite;
 use gradloom_core::io::torch::Torch;
 use gradloom_core::io::weights::{self, Format};
 use gradloom_core::io::{HostTensor, npz, safetensors};
@@ -24,6 +26,12 @@ pub fn to_safetensors(file: &[u8]) -> std::result::Result<Vec<u8>, JsValue> {
         write(Format::SafeTensors, &list)
     };
     convert().map_err(throw)
+}
+
+/// A model of TensorFlow Lite as an ONNX file.
+#[wasm_bindgen(js_name = tfliteToOnnx)]
+pub fn tflite_to_onnx(file: &[u8]) -> std::result::Result<Vec<u8>, JsValue> {
+    tflite::to_onnx(file).map_err(throw)
 }
 
 /// The tensors of a safetensors file, as a file of another format.

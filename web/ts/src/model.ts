@@ -159,7 +159,7 @@ async function hostOf(device: LoadOptions["device"]): Promise<Host> {
   return typeof device === "object" ? (device as Host) : open(device ?? "auto");
 }
 
-/** Loads an ONNX model. Everything the build cannot run is reported here, by node. */
+/** Loads an ONNX or TensorFlow Lite model. Everything the build cannot run is reported here, by node. */
 export async function load(from: FileSource, options: LoadOptions = {}): Promise<Model> {
   const { signal, onProgress } = options;
   // One may fail while the other is still under way; that one's end is of no interest then.
@@ -169,12 +169,19 @@ export async function load(from: FileSource, options: LoadOptions = {}): Promise
   file.catch(() => {});
   onProgress?.({ phase: "device", loaded: 0, total: 0 });
   const host = await guardAsync(() => started, signal);
-  const bytes = await file;
+  const bytes = await asOnnx(await file);
   signal?.throwIfAborted();
   onProgress?.({ phase: "parse", loaded: 0, total: bytes.length });
   const model = new Model(host, guard(() => host.raw.onnx(bytes)));
   useByDefault(host);
   return model;
+}
+
+/** The file as it is, or as ONNX if it is TensorFlow Lite's: those say so after four bytes. */
+async function asOnnx(file: Uint8Array): Promise<Uint8Array> {
+  if (String.fromCharCode(...file.subarray(4, 8)) !== "TFL3") return file;
+  const { tfliteToOnnx } = await filesModule();
+  return guard(() => tfliteToOnnx(file));
 }
 
 /**
