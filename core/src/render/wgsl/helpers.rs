@@ -19,7 +19,8 @@ impl Wgsl {
     /// An f32 constant. Inf and NaN come from bits that the compiler can not see as constants.
     pub(super) fn float(&mut self, v: f32) -> String {
         if v.is_finite() {
-            let s = format!("{v:?}");
+            // the shortest digits of the largest number are above it, which Tint refuses; as an f64 it is exact
+            let s = if v.abs() == f32::MAX { format!("{:?}", f64::from(v)) } else { format!("{v:?}") };
             return if v.is_sign_negative() { format!("({s}f)") } else { format!("{s}f") };
         }
         let (name, bits) = match v {
