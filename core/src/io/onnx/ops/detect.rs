@@ -190,7 +190,7 @@ fn mel_weights(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let mut out = vec![0.0; count];
     for band in 0..bands {
         let (from, peak, to) = (bin(band), bin(band + 1), bin(band + 2));
-        for row in from..to.max(peak + 1).min(rows) {
+        for row in from..to.max(peak.saturating_add(1)).min(rows) {
             let v = if row < peak {
                 (row - from) as f64 / (peak - from) as f64
             } else if row == peak {
@@ -243,7 +243,7 @@ fn tf_idf(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let mut out = vec![0f32; o.cx.check_shape(&lead)?];
     for row in 0..rows {
         let (items, out) = (&items[row * width..][..width], &mut out[row * size..][..size]);
-        for n in shortest.max(1)..=longest.min(width) {
+        for n in shortest.max(1)..=longest.min(width).min(starts.len()) {
             // an item alone has no gaps
             for step in 1..=if n == 1 { 1 } else { (skips + 1).min(width) } {
                 for from in 0..width.saturating_sub((n - 1) * step) {
