@@ -86,6 +86,13 @@ pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result
         }
         "clone" => a.clone(),
         "detach" => a.detach(),
+        "gradient_place" => a.gradient_place()?,
+        // the value, the place, then as many inputs as gradients
+        "with_gradients" => {
+            let (inputs, grads) = x.get(2..).unwrap_or_default().split_at(x.len().saturating_sub(2) / 2);
+            a.with_gradients(at(1)?, &inputs.iter().collect::<Vec<_>>(), grads)?
+        }
+        "checkpointed" => a.checkpointed(&x[1..].iter().collect::<Vec<_>>())?,
         "contiguous" => a.contiguous(),
         "cast" => a.cast(n.dtype()?)?,
         "bitcast" => a.bitcast(n.dtype()?)?,

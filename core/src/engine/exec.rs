@@ -182,7 +182,7 @@ impl Engine {
             map.insert(u, whole);
         }
         // every assign that ran is done: its After is the buffer itself from now on
-        for u in state.graph.reachable(&p.nodes) {
+        for u in state.graph.needed(&p.nodes) {
             if state.graph.op(u) == Op::After
                 && let Some(b) = state.buffer_below(u)
             {
@@ -517,7 +517,7 @@ pub fn close(g: &Graph, roots: &[UOp]) -> (Graph, Vec<UOp>, Vec<u32>) {
         }
         if !ready {
             stack.push((u, true));
-            stack.extend(g.src(u).iter().rev().map(|&s| (s, false)));
+            stack.extend(g.value_src(u).iter().rev().map(|&s| (s, false)));
             continue;
         }
         let image = match (g.op(u), g.arg(u)) {
@@ -526,7 +526,7 @@ pub fn close(g: &Graph, roots: &[UOp]) -> (Graph, Vec<UOp>, Vec<u32>) {
                 out.param(externals.len() as u32 - 1, g.dtype(u), *len)
             }
             (op, arg) => {
-                let src: smallvec::SmallVec<[UOp; 4]> = g.src(u).iter().map(|s| map[s]).collect();
+                let src: smallvec::SmallVec<[UOp; 4]> = g.value_src(u).iter().map(|s| map[s]).collect();
                 out.node(op, g.dtype(u), &src, arg.clone())
             }
         };

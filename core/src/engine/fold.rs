@@ -5,7 +5,7 @@ use crate::uop::{Arg, Graph, Op, UOp};
 /// The largest constant nodes worth keeping: computed (not just moved) from buffers other than `inputs`, used by something
 /// that is not constant, and not blown up to more than a few times what they were computed from.
 pub fn constant_nodes(g: &Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
-    let nodes = g.reachable(roots);
+    let nodes = g.needed(roots);
     let mut constant = vec![false; g.len()];
     let mut elements = vec![0usize; g.len()];
     let mut computes = vec![false; g.len()];

@@ -187,7 +187,7 @@ impl State {
 
     /// Takes all buffers that nodes read for constant, but for those listed.
     pub fn freeze(&mut self, nodes: &[UOp], except: &[u32]) {
-        for u in self.graph.reachable(nodes) {
+        for u in self.graph.needed(nodes) {
             if let Some(id) = self.buffer_id(u).filter(|id| !except.contains(id))
                 && let Some(b) = self.buffers.get_mut(&id)
             {
@@ -255,7 +255,7 @@ impl State {
     /// realized in the same run (before the overwriting store), else they would later see the new contents.
     pub fn readers_of_overwritten(&self, roots: &[UOp]) -> Vec<RootId> {
         let g = &self.graph;
-        let run = g.reachable(roots);
+        let run = g.needed(roots);
         // superseded[s]: a store of this run overwrites the buffer state s
         let mut superseded = vec![false; g.len()];
         for &u in &run {

@@ -25,7 +25,7 @@ pub fn gradient(g: &mut Graph, loss: UOp, seed: UOp, targets: &[UOp]) -> Result<
     let mut on_path = vec![false; loss.0 as usize + 1];
     for &u in &order {
         let through = match g.op(u) {
-            Op::Detach => false,
+            Op::Detach => g.src(u).len() > 1,
             op => g.dtype(u).is_float() || op == Op::Store,
         };
         let from_source = through && g.src(u).iter().any(|s| on_path[s.0 as usize]);

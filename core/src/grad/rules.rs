@@ -6,12 +6,14 @@
 //! | Trunc, comparisons | piecewise constant: zero almost everywhere |
 //! | Idiv, Imod, FloorDiv, FloorMod, And, Or, Xor, Shl, Shr | defined on integers only |
 //! | Bitcast, casts from or to integers | not a function of real numbers |
-//! | Detach | that is its meaning |
+//! | Detach | that is its meaning, unless it has a gradient of its own |
 //! | Gather's index, Where's condition | integers |
 
 use super::{Flow, constant, spread};
+use crate::rewrite::substitute;
 use crate::uop::{Arg, Axes, Graph, Op, Pairs, ReduceOp, Shape, UOp};
 use crate::{Error, Result};
+use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 use std::f64::consts::LN_2;
 
@@ -110,6 +112,15 @@ pub(super) fn vjp(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
             let zero = constant(g, 0.0, u);
             let (a, b) = (g.select(x, dy, zero), g.select(x, zero, dy));
             Ok(smallvec![(src[1], a), (src[2], b)])
+        }
+        // ---- a gradient of its own
+        (Op::Detach, _) if src.len() > 1 => {
+            let n = g.numel(dy);
+            let flat = g.reshape(dy, &[n]);
+            let pairs: Vec<(UOp, UOp)> = src[2..].chunks_exact(2).map(|p| (p[0], p[1])).collect();
+            let rules: Vec<UOp> = pairs.iter().map(|p| p.1).collect();
+            let grads = substitute(g, &rules, &FxHashMap::from_iter([(src[1], flat)]));
+            Ok(pairs.iter().zip(grads).map(|(p, dx)| (p.0, dx)).collect())
         }
         // ---- state: an assign of the whole storage hides what was there
         (Op::After, _) => after(g, u, dy),

@@ -48,7 +48,7 @@ fn rebuild(out: &mut Graph, g: &Graph, u: UOp, src: &[UOp], t: &Target) -> UOp {
             None => out.node(Op::Reduce, g.dtype(u), src, g.arg(u).clone()),
         },
         (Op::Cast, _) => out.cast(src[0], g.dtype(u)),
-        (Op::Contiguous, _) if matches!(out.op(src[0]), Op::Contiguous | Op::Param) => src[0],
+        (Op::Contiguous, _) if src.len() == 1 && matches!(out.op(src[0]), Op::Contiguous | Op::Param) => src[0],
         (op, arg) => out.node(op, g.dtype(u), src, arg.clone()),
     }
 }

@@ -119,7 +119,13 @@ fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
     }
     for &u in nodes {
         match g.op(u) {
-            Op::Contiguous => forced[u.0 as usize] = true,
+            Op::Contiguous => {
+                forced[u.0 as usize] = true;
+                // what it waits for has to be there as a whole
+                for b in g.src(u)[1..].iter().map(|&s| base(g, s)).filter(|&b| is_compute(g.op(b))) {
+                    forced[b.0 as usize] = true;
+                }
+            }
             Op::Store => forced[u.0 as usize] = true,
             _ => {}
         }

@@ -156,6 +156,9 @@ impl<'a> Lower<'a> {
         let offset = self.flat(&at_shape, &place);
         let is_whole = value == u; // the cut itself: look through the cut to its op
         let value = self.evaluate(value, idx, is_whole)?;
+        if g.op(u) == Op::Contiguous {
+            self.wait_for(&g.src(u)[1..]);
+        }
         let value = self.k.cast(value, self.t.stored_as(info.dtype)?);
         let index = self.k.index(ptr, offset);
         let store = self.k.store(index, value);
@@ -180,6 +183,15 @@ impl<'a> Lower<'a> {
             reads: self.reads,
             writes: SmallVec::from_elem((buffer, version), 1),
         })
+    }
+
+    /// Orders the kernel after those that make these values.
+    fn wait_for(&mut self, deps: &[UOp]) {
+        for b in deps.iter().map(|&d| fuse::base(self.g, d)) {
+            if let Some(&buffer) = self.buffers.of.get(&fuse::storage(self.g, b)) {
+                self.reads.push((buffer, self.versions.get(&b).copied().unwrap_or(0)));
+            }
+        }
     }
 
     /// Slots of the parameters in use, in order; slot 0 is always the target.

@@ -105,7 +105,11 @@ pub fn schedule(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Result
         }
         knots.extend(found);
     };
-    let mut kernels = order::order(outputs::merge(kernels, t));
+    let temp_bytes = |b: usize| match buffers.list[b] {
+        BufferInfo { dtype, len, origin: Origin::Temp } => len.saturating_mul(dtype.size()),
+        _ => 0,
+    };
+    let mut kernels = order::order(outputs::merge(kernels, t), temp_bytes);
     share::share(&mut kernels);
     let roots = roots.iter().map(|&r| cuts.buffer_of(&g, r, &buffers)).collect();
     Ok(Schedule { kernels, buffers: buffers.list, roots })

@@ -92,8 +92,10 @@ pub fn knots(pending: &[Pending]) -> Vec<UOp> {
     }
 }
 
-/// Sorts kernels topologically, keeping the given order among independent ones.
-pub fn order(pending: Vec<Pending>) -> Vec<Kernel> {
+/// Sorts kernels topologically, keeping the given order among independent ones, except that a kernel goes first which lets go
+/// of as much temporary memory as it takes, or more: the gradient of a weight follows the gradient of its layer, and what the layer
+/// kept is free again. `temp_bytes` says what a buffer takes while it is needed: nothing unless it is temporary.
+pub fn order(pending: Vec<Pending>, temp_bytes: impl Fn(usize) -> usize) -> Vec<Kernel> {
     let n = pending.len();
     let then = edges(&pending);
     let mut waits = vec![0usize; n];
@@ -102,10 +104,13 @@ pub fn order(pending: Vec<Pending>) -> Vec<Kernel> {
             waits[j] += 1;
         }
     }
+    let mut memory = Memory::new(&pending, temp_bytes);
     let mut ready: BTreeSet<usize> = (0..n).filter(|&i| waits[i] == 0).collect();
     let mut order = Vec::with_capacity(n);
-    while let Some(i) = ready.pop_first() {
+    while let Some(i) = memory.next(&ready).or_else(|| ready.first().copied()) {
+        ready.remove(&i);
         order.push(i);
+        memory.ran(i, &pending[i]);
         for &j in &then[i] {
             waits[j] -= 1;
             if waits[j] == 0 {
@@ -116,4 +121,65 @@ pub fn order(pending: Vec<Pending>) -> Vec<Kernel> {
     debug_assert_eq!(order.len(), n, "kernels form a cycle");
     let mut slots: Vec<Option<Kernel>> = pending.into_iter().map(|p| Some(p.kernel)).collect();
     order.into_iter().filter_map(|i| slots[i].take()).collect()
+}
+
+/// Which kernels would free memory if they ran next.
+struct Memory<F> {
+    temp_bytes: F,
+    /// Of each buffer, how many kernels still read it, and the sum of their numbers: the last one is known.
+    left: FxHashMap<usize, (usize, usize)>,
+    /// What each kernel takes.
+    takes: Vec<usize>,
+    /// What it is the last to read.
+    frees: Vec<usize>,
+    /// Those that free what they take, ready or not.
+    good: BTreeSet<usize>,
+}
+
+impl<F: Fn(usize) -> usize> Memory<F> {
+    fn new(pending: &[Pending], temp_bytes: F) -> Memory<F> {
+        let mut left: FxHashMap<usize, (usize, usize)> = FxHashMap::default();
+        for (i, p) in pending.iter().enumerate() {
+            for b in buffers_read(p) {
+                let at = left.entry(b).or_default();
+                *at = (at.0 + 1, at.1 + i);
+            }
+        }
+        let takes = pending.iter().map(|p| p.writes.iter().map(|w| temp_bytes(w.0)).sum()).collect();
+        let frees = vec![0; pending.len()];
+        let mut m = Memory { temp_bytes, left, takes, frees, good: BTreeSet::new() };
+        let single: Vec<(usize, usize)> = m.left.iter().filter(|l| l.1.0 == 1).map(|(b, l)| (*b, l.1)).collect();
+        single.into_iter().for_each(|(b, last)| m.last_reader(b, last));
+        m
+    }
+
+    fn last_reader(&mut self, buffer: usize, i: usize) {
+        let bytes = (self.temp_bytes)(buffer);
+        self.frees[i] += bytes;
+        if bytes > 0 && self.frees[i] >= self.takes[i] {
+            self.good.insert(i);
+        }
+    }
+
+    /// The first kernel that is ready and frees memory.
+    fn next(&self, ready: &BTreeSet<usize>) -> Option<usize> {
+        let (few, many) = if ready.len() < self.good.len() { (ready, &self.good) } else { (&self.good, ready) };
+        few.iter().copied().find(|i| many.contains(i))
+    }
+
+    fn ran(&mut self, i: usize, p: &Pending) {
+        self.good.remove(&i);
+        for b in buffers_read(p) {
+            let Some(at) = self.left.get_mut(&b) else { continue };
+            *at = (at.0 - 1, at.1 - i);
+            if let (1, last) = *at {
+                self.last_reader(b, last);
+            }
+        }
+    }
+}
+
+/// Each buffer that a kernel reads, once.
+fn buffers_read(p: &Pending) -> impl Iterator<Item = usize> {
+    p.reads.iter().map(|r| r.0).collect::<BTreeSet<_>>().into_iter()
 }

@@ -9,6 +9,7 @@
 //! | `create` | from host data, full, zeros, ones, arange, linspace, eye, tril, triu, variables |
 //! | `random` | threefry2x32: bits, rand, uniform, randn, normal, randint, xavier, kaiming, bernoulli, randperm |
 //! | `state` | detach, contiguous, assign |
+//! | `custom` | gradients of your own, checkpoints |
 //! | `movement` | reshape, permute, transpose, flatten, unflatten, squeeze, unsqueeze, expand, flip, shrink, slice, repeat |
 //! | `join` | cat, stack, split, chunk, narrow, roll, select, repeat_interleave |
 //! | `pad` | pad: constant, reflect, replicate, circular |
@@ -37,6 +38,7 @@ mod attention;
 pub mod call;
 mod conv;
 mod create;
+mod custom;
 mod decomp;
 mod elementwise;
 mod index;

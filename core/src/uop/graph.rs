@@ -222,6 +222,10 @@ impl Graph {
 
     /// Every node that `roots` need, in index (topological) order.
     pub fn reachable(&self, roots: &[UOp]) -> Vec<UOp> {
+        self.below(roots, Graph::src)
+    }
+
+    fn below(&self, roots: &[UOp], src: fn(&Graph, UOp) -> &[UOp]) -> Vec<UOp> {
         let Some(top) = roots.iter().max() else { return Vec::new() };
         let mut seen = vec![false; top.0 as usize + 1];
         for r in roots {
@@ -229,12 +233,23 @@ impl Graph {
         }
         for i in (0..seen.len()).rev() {
             if seen[i] {
-                for s in self.src(UOp(i as u32)) {
+                for s in src(self, UOp(i as u32)) {
                     seen[s.0 as usize] = true;
                 }
             }
         }
         (0..seen.len() as u32).filter(|&i| seen[i as usize]).map(UOp).collect()
+    }
+
+    /// The sources that a node's value is made of: of a Detach with a gradient of its own, the first.
+    pub fn value_src(&self, u: UOp) -> &[UOp] {
+        let src = self.src(u);
+        if self.op(u) == Op::Detach { &src[..1] } else { src }
+    }
+
+    /// What the values of `roots` are made of, in order: [`Graph::reachable`] without what only gradients need.
+    pub fn needed(&self, roots: &[UOp]) -> Vec<UOp> {
+        self.below(roots, Graph::value_src)
     }
 
     /// Copies `roots` and all they need from `other` in order, offering each node first to `leaf` (return `Some` to

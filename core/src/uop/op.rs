@@ -103,9 +103,10 @@ pub enum Op {
     /// P `MulAdd(a, b, c)` = a*b+c, fused or not.
     MulAdd,
     // ---- state and order
-    /// T `Contiguous(x)`: x, materialised.
+    /// T `Contiguous(x, deps..)`: x, materialised, once the values deps are there.
     Contiguous,
-    /// T `Detach(x)`: x, without gradient.
+    /// T `Detach(x)`: x, without gradient. `Detach(x, seed, y1, dy1, ..)`: x, whose gradient for each value y is dy with the
+    /// buffer `seed` replaced by the gradient of x (whose elements it has).
     Detach,
     /// T `Store(target, value)`: target is a Buffer under movement ops. KP `Store(index, value[, gate])`. Void.
     Store,

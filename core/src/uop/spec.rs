@@ -105,8 +105,8 @@ impl Node<'_> {
             CmpNe      => self.in_tkp()?.compare(),
             Where      => self.in_tkp()?.sources(3)?.values()?.source(0, DType::Bool)?.sources_are_dt(1)?.no_arg(),
             MulAdd     => self.in_p()?.alu(3)?.numeric(),
-            Contiguous => self.in_t()?.sources(1)?.keeps_dtype()?.no_arg(),
-            Detach     => self.in_t()?.sources(1)?.keeps_dtype()?.no_arg(),
+            Contiguous => self.in_t()?.some_sources()?.keeps_dtype()?.no_arg(),
+            Detach     => self.in_t()?.some_sources()?.keeps_dtype()?.gradients()?.no_arg(),
             Store      => self.in_tkp()?.dtype(DType::Void)?.no_arg()?.store(),
             After      => self.in_tkp()?.some_sources()?.keeps_dtype()?.no_arg(),
             Sink       => self.in_tk()?.dtype(DType::Void)?.no_arg(),
@@ -174,6 +174,17 @@ impl Node<'_> {
 
     fn some_sources(&self) -> Check<'_> {
         self.want(!self.src.is_empty(), "no source")
+    }
+
+    /// Pairs of a value and its gradient after a seed.
+    fn gradients(&self) -> Check<'_> {
+        let [x, rest @ ..] = self.src else { return Ok(self) };
+        let [seed, pairs @ ..] = rest else { return Ok(self) };
+        let g = self.g;
+        let like = |a: UOp, b: UOp| g.dtype(a) == g.dtype(b) && g.shape(a) == g.shape(b);
+        let seeded = g.op(*seed) == Op::Buffer && g.dtype(*seed) == g.dtype(*x) && g.numel(*seed) == g.numel(*x);
+        let fits = pairs.len() % 2 == 0 && pairs.chunks_exact(2).all(|p| like(p[0], p[1]));
+        self.want(seeded && fits, "gradients that do not fit")
     }
 
     fn no_arg(&self) -> Check<'_> {

@@ -2,6 +2,7 @@
 //! computed by the reference interpreter; gradients also against finite differences in f64.
 
 mod cases;
+mod custom;
 mod gradcheck;
 mod host;
 mod layers;

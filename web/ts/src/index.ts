@@ -14,7 +14,7 @@ export { type LoadOptions, type Model, type ModelInput, type Port, type RunOptio
 export { probeWebGpu, version } from "./pkg/gradloom_web.js";
 export type { FetchOptions, FileSource, OnProgress, Progress } from "./progress.js";
 export { type Axes, type ConvOptions, type Operand, type PoolOptions, type SliceRange, type TensorOptions } from "./tensor.js";
-export { Tensor, grad, realize, tidy } from "./tensor.js";
+export { Tensor, checkpoint, grad, realize, tidy } from "./tensor.js";
 export type { TuneOptions, TunedKernel } from "./tune.js";
 export { type EncodeOptions, type Encoding, Tokenizer } from "./tokenizer.js";
 export { nn, optim };

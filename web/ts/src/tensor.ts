@@ -440,6 +440,18 @@ export class Tensor {
 
   /** The same values, through which no gradient flows. */
   detach(): Tensor { return op("detach", [this]); }
+  /**
+   * This value with a gradient of your own: `backward` is called at once with a stand-in for the gradient of this value, and
+   * gives those of `inputs`, in order and shape. No gradient flows to anything else that the value was computed from.
+   */
+  customGrad(inputs: readonly Tensor[], backward: (gradient: Tensor) => readonly Tensor[]): Tensor {
+    const place = op("gradient_place", [this]);
+    const grads = backward(place);
+    if (grads.length !== inputs.length) {
+      throw new ValueError("E_VALUE", `customGrad: ${grads.length} gradients for ${inputs.length} inputs`);
+    }
+    return op("with_gradients", [this, place, ...inputs, ...grads]);
+  }
   /** The same values in memory of their own, once computed. */
   contiguous(): Tensor { return op("contiguous", [this]); }
   /** Another handle on the same value. */
@@ -606,6 +618,14 @@ export function keep(t: Tensor): Tensor {
 /** d(loss)/d(t) for each of `targets`, the very tensors the scalar `loss` was computed from. */
 export function grad(loss: Tensor, targets: readonly Tensor[]): Tensor[] {
   return ops("grad", [loss, ...targets]);
+}
+
+/**
+ * `f(...inputs)`, of which training keeps the inputs alone: what is between them and the result is computed again when the
+ * gradient needs it. The values and gradients are the same.
+ */
+export function checkpoint(inputs: readonly Tensor[], f: (...inputs: Tensor[]) => Tensor): Tensor {
+  return op("checkpointed", [f(...inputs), ...inputs]);
 }
 
 const cameFrom = new WeakMap<Tensor, WeakRef<Tensor>>();

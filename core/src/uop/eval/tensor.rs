@@ -57,7 +57,7 @@ pub fn eval_graph(
     vars: &dyn Fn(&str) -> Option<Scalar>,
 ) -> Result<Evaluated> {
     spec::verify(g, roots, Stage::Tensor)?;
-    let order = g.reachable(roots);
+    let order = g.needed(roots);
     let mut ev = Eval::new(g, &order, roots);
     for &u in &order {
         ev.step(u, buffers, vars)?;
@@ -110,7 +110,7 @@ impl<'a> Eval<'a> {
         let n = order.last().map_or(0, |u| u.0 as usize + 1);
         let (mut uses, mut user) = (vec![0; n], vec![None; n]);
         for &u in order {
-            for s in g.src(u) {
+            for s in g.value_src(u) {
                 uses[s.0 as usize] += 1;
                 user[s.0 as usize] = Some(u);
             }
@@ -188,7 +188,7 @@ impl<'a> Eval<'a> {
     fn finish(&mut self, u: UOp, view: View, taken: &[UOp]) {
         self.vals[u.0 as usize] = Some(Value::View(view));
         for &t in taken {
-            for s in self.g.src(t) {
+            for s in self.g.value_src(t) {
                 let n = &mut self.uses[s.0 as usize];
                 *n -= 1;
                 // storage stays: a later store may start from it
