@@ -195,16 +195,24 @@ fn reduce(g: &mut Graph, u: UOp, x: UOp, dy: UOp, op: ReduceOp, axes: &[u8]) -> 
             g.select(hit, part, zero)
         }
         ReduceOp::Mul => {
-            // the product of the others: y/x, except that a zero gets the product of the rest if it is the only one
-            let (zero, one) = (constant(g, 0.0, u), constant(g, 1.0, u));
+            // the product of the others: y/x where x is not zero. One zero gets the product of the rest; each of two zeros the
+            // other one times the rest, which is zero too but has a gradient
+            let (zero, one, two) = (constant(g, 0.0, u), constant(g, 1.0, u), constant(g, 2.0, u));
             let is_zero = g.binary(Op::CmpEq, x, zero);
             let safe = g.select(is_zero, one, x);
             let rest = g.reduce(safe, ReduceOp::Mul, axes);
             let zeros = g.select(is_zero, one, zero);
             let zeros = g.reduce(zeros, ReduceOp::Add, axes);
             let single = g.binary(Op::CmpEq, zeros, one);
-            let rest = g.select(single, rest, zero);
-            let (rest, y) = (wide(g, rest), wide(g, u));
+            let pair = g.binary(Op::CmpEq, zeros, two);
+            let small = g.select(is_zero, x, zero);
+            let small = g.reduce(small, ReduceOp::Add, axes);
+            let (single, pair, rest, small) = (wide(g, single), wide(g, pair), wide(g, rest), wide(g, small));
+            let other = g.binary(Op::Sub, small, x);
+            let other = g.select(pair, other, zero);
+            let factor = g.select(single, one, other);
+            let rest = g.binary(Op::Mul, factor, rest);
+            let y = wide(g, u);
             let quotient = g.binary(Op::Div, y, safe);
             let others = g.select(is_zero, rest, quotient);
             g.binary(Op::Mul, dy, others)

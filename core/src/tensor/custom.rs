@@ -115,7 +115,9 @@ impl Tensor {
                 pairs.push((x, crate::grad::spread(g, dx, &g.shape(x).clone())));
             }
         }
-        let Some(seed) = place_below(g, seed, out) else { return Err(Error::Internal("a place without a buffer".into())) };
+        let Some(seed) = place_below(g, seed, out) else {
+            return Err(Error::Internal("a place without a buffer".into()));
+        };
         let node = with_gradient(g, out, seed, pairs);
         let root = s.add_root(node);
         drop(s);

@@ -288,16 +288,21 @@ impl Tensor {
 
     /// `e^-|x| I0(x)`.
     pub fn i0e(&self) -> Result<Tensor> {
-        self.to_float()?.near_far(
+        let x = self.to_float()?;
+        let y = x.near_far(
             8.0,
             |x| x.fitted(0.0, 8.0, &I0E_NEAR),
             |x| x.reciprocal()?.mul(8)?.fitted(1e-6, 1.0, &I0E_FAR)?.mul(x.rsqrt()?),
-        )
+        )?;
+        // the fit has a slope of its own at 0
+        y.custom_grad(&[&x], |dy| Ok(vec![dy.mul(x.i1e()?.sub(x.sign()?.mul(&y)?)?)?]))
     }
 
     /// The modified Bessel function of the first kind, order 0.
     pub fn i0(&self) -> Result<Tensor> {
-        self.i0e()?.mul(self.to_float()?.abs()?.exp()?)
+        let x = self.to_float()?;
+        let y = x.i0e()?.mul(x.abs()?.exp()?)?;
+        y.custom_grad(&[&x], |dy| Ok(vec![dy.mul(x.i1()?)?]))
     }
 
     /// `e^-|x| I1(x)`.
