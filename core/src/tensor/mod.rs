@@ -8,6 +8,7 @@
 //! | `operand` | [`Operand`]: tensor or weak scalar; `+ - * /` for tensors, scalars and `Result<Tensor>` |
 //! | `create` | from host data, full, zeros, ones, arange, linspace, eye, tril, triu, variables |
 //! | `random` | threefry2x32: bits, rand, uniform, randn, normal, randint, xavier, kaiming, bernoulli, randperm |
+//! | `distributions`, `sampling` | exponential, gamma, poisson, multinomial ..; a token from logits: top-k, top-p, min-p |
 //! | `state` | detach, contiguous, assign |
 //! | `custom` | gradients of your own, checkpoints |
 //! | `movement` | reshape, permute, transpose, flatten, unflatten, squeeze, unsqueeze, expand, flip, shrink, slice, repeat |
@@ -40,6 +41,7 @@ mod conv;
 mod create;
 mod custom;
 mod decomp;
+mod distributions;
 mod elementwise;
 mod index;
 mod join;
@@ -56,6 +58,7 @@ mod product;
 mod random;
 mod reduce;
 mod resize;
+mod sampling;
 mod scan;
 mod select;
 mod session;
@@ -76,6 +79,7 @@ pub use pad::PadMode;
 pub use pool::PoolOpts;
 pub use random::threefry2x32;
 pub use resize::Interpolate;
+pub use sampling::Sampling;
 pub use session::Session;
 pub use spectral::Norm;
 pub use stats::Quantile;

@@ -1,0 +1,155 @@
+//! Choosing a token from logits: penalties, temperature, the most likely ones, and the draw. All in the graph, without a sort:
+//! what is kept lies above a threshold, which is found digit by digit.
+
+use super::{Session, Tensor};
+use crate::{DType, Error, Result};
+
+/// How [`Tensor::sample`] chooses; the defaults draw from the distribution as it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Divides the logits; 0 takes the most likely token.
+    pub temperature: f64,
+    /// Only so many of the most likely tokens; 0 for all.
+    pub top_k: usize,
+    /// Only the most likely tokens that together have this probability; 1 for all.
+    pub top_p: f64,
+    /// Only tokens with at least this share of the most likely one's probability; 0 for all.
+    pub min_p: f64,
+    /// Makes tokens that were there less likely if above 1, see [`Tensor::repetition_penalty`].
+    pub repetition_penalty: f64,
+}
+
+impl Default for Sampling {
+    fn default() -> Sampling {
+        Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, repetition_penalty: 1.0 }
+    }
+}
+
+/// Bits of a threshold found at once.
+const DIGIT: u32 = 4;
+
+impl Tensor {
+    /// Tokens for logits `[.., vocabulary] -> [..]`, i32. `seen` are the tokens that are there already, `[.., n]` (negative
+    /// ones count for nothing). With a `key` (two u32) the draw is the key's, and one plan serves every step; without one
+    /// it is the session's next.
+    ///
+    /// # Errors
+    /// `E_VALUE` for options out of range, `E_DTYPE` unless the logits are floats.
+    pub fn sample(&self, how: &Sampling, seen: Option<&Tensor>, key: Option<&Tensor>) -> Result<Tensor> {
+        self.want_float("sample")?;
+        let mut x = self.cast(DType::F32)?;
+        if let Some(seen) = seen.filter(|_| how.repetition_penalty != 1.0) {
+            x = x.repetition_penalty(seen, how.repetition_penalty)?;
+        }
+        if how.temperature == 0.0 {
+            return x.argmax(-1, false);
+        }
+        x = x.temperature(how.temperature)?;
+        if how.top_k > 0 {
+            x = x.keep_top_k(how.top_k)?;
+        }
+        if how.top_p < 1.0 {
+            x = x.keep_top_p(how.top_p)?;
+        }
+        if how.min_p > 0.0 {
+            x = x.keep_min_p(how.min_p)?;
+        }
+        match key {
+            None => x.categorical(),
+            Some(key) => x.add(Tensor::rand_bits_keyed(key, 0, &x.shape())?.bits_to_gumbel()?)?.argmax(-1, false),
+        }
+    }
+
+    /// Logits divided by a temperature above 0.
+    pub fn temperature(&self, t: f64) -> Result<Tensor> {
+        if !(t > 0.0 && t.is_finite()) {
+            return Err(Error::value("temperature", format!("{t} is not positive")));
+        }
+        self.mul(1.0 / t)
+    }
+
+    /// Logits of tokens in `seen` `[.., n]` divided by the penalty where positive, multiplied where negative (Keskar et al.
+    /// 2019). Negative tokens count for nothing.
+    pub fn repetition_penalty(&self, seen: &Tensor, penalty: f64) -> Result<Tensor> {
+        if !(penalty > 0.0 && penalty.is_finite()) {
+            return Err(Error::value("repetition_penalty", format!("{penalty} is not positive")));
+        }
+        if !seen.dtype().is_int() {
+            return Err(Error::DType {
+                op: "repetition_penalty",
+                dtype: seen.dtype(),
+                why: "tokens are integers".into(),
+            });
+        }
+        let token = Tensor::iota(self.session(), self.dim(-1)?)?.cast(seen.dtype())?;
+        let was = seen.unsqueeze(-1)?.eq(token)?.any(&[-2], false)?;
+        was.select(self.gt(0)?.select(self.div(penalty)?, self.mul(penalty)?)?, self)
+    }
+
+    /// The `k` largest logits of the last axis, and those equal to the least of them; the others become minus infinity.
+    pub fn keep_top_k(&self, k: usize) -> Result<Tensor> {
+        let n = self.dim(-1)?;
+        if k == 0 {
+            return Err(Error::value("keep_top_k", "k is 0"));
+        }
+        if k >= n {
+            return Ok(self.clone());
+        }
+        let order = self.want_float("keep_top_k").and_then(|_| self.cast(DType::F32)?.ordered())?;
+        let one = Tensor::full(self.session(), 1, DType::I32, &[])?;
+        let least = order.threshold(&one, &Tensor::full(self.session(), k as i32, DType::I32, &[])?)?;
+        order.ge(least)?.select(self, f64::NEG_INFINITY)
+    }
+
+    /// The fewest of the most likely tokens whose probabilities sum to `p` (Holtzman et al. 2019), of logits along the last
+    /// axis; equally likely ones stay together. The others become minus infinity.
+    pub fn keep_top_p(&self, p: f64) -> Result<Tensor> {
+        if !(p > 0.0 && p <= 1.0) {
+            return Err(Error::value("keep_top_p", format!("{p} is not in (0, 1]")));
+        }
+        self.want_float("keep_top_p")?;
+        let chance = self.cast(DType::F32)?.softmax(-1)?.contiguous();
+        let order = chance.ordered()?;
+        let least = order.threshold(&chance, &Tensor::full(self.session(), p, DType::F32, &[])?)?;
+        order.ge(least)?.select(self, f64::NEG_INFINITY)
+    }
+
+    /// Tokens with at least `p` times the probability of the most likely one, of logits along the last axis; the others
+    /// become minus infinity.
+    pub fn keep_min_p(&self, p: f64) -> Result<Tensor> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(Error::value("keep_min_p", format!("{p} is not in [0, 1]")));
+        }
+        let least = self.max(&[-1], true)?.add(p.ln())?;
+        self.ge(least)?.select(self, f64::NEG_INFINITY)
+    }
+
+    /// f32 as u32 in the same order.
+    fn ordered(&self) -> Result<Tensor> {
+        // adding 0 makes -0 of equal rank
+        let bits = self.add(0)?.bitcast(DType::U32)?;
+        let negative = bits.shift_right(31)?.ne(0)?;
+        bits.bit_xor(negative.select(
+            Tensor::full(self.session(), u32::MAX, DType::U32, &[])?,
+            Tensor::full(self.session(), 0x8000_0000u32, DType::U32, &[])?,
+        )?)
+    }
+
+    /// Per row of the last axis of u32 keys, the largest threshold with which the weights of keys not below it sum to
+    /// `wanted` at least; 0 if none does.
+    fn threshold(&self, weights: &Tensor, wanted: &Tensor) -> Result<Tensor> {
+        let s: &Session = self.session();
+        let keys = self.contiguous().unsqueeze(-2)?;
+        let weights = if weights.rank() == 0 { weights.clone() } else { weights.unsqueeze(-2)? };
+        let digits = Tensor::iota(s, 1 << DIGIT)?.cast(DType::U32)?;
+        let mut found = Tensor::full(s, 0, DType::U32, &[1])?;
+        for shift in (0..u32::BITS / DIGIT).rev().map(|i| i * DIGIT) {
+            // one sum for each digit; as a threshold grows its sum falls
+            let tried = found.bit_or(digits.shift_left(shift)?)?;
+            let sums = keys.ge(tried.unsqueeze(-1)?)?.select(&weights, 0)?.sum(&[-1], false)?;
+            let fit = sums.ge(wanted)?.cast(DType::I32)?.sum(&[-1], true)?.sub(1)?.maximum(0)?;
+            found = found.bit_or(fit.cast(DType::U32)?.shift_left(shift)?)?.contiguous();
+        }
+        Ok(found)
+    }
+}
