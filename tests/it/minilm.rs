@@ -40,7 +40,8 @@ fn norm(d: &StateDict, name: &str) -> LayerNorm {
 
 impl MiniLm {
     fn new(d: &StateDict) -> MiniLm {
-        let embedding = |name: &str| Embedding { weight: d[&format!("embeddings.{name}.weight")].clone() };
+        let embedding =
+            |name: &str| Embedding { weight: d[&format!("embeddings.{name}.weight")].clone(), padding: None };
         let layer = |i: usize| {
             let at = |name: &str| format!("encoder.layer.{i}.{name}");
             Layer {

@@ -38,7 +38,7 @@ impl CharacterModel {
             Ok(layer)
         };
         Ok(CharacterModel {
-            embedding: Embedding { weight: get("embedding.embeddings")? },
+            embedding: Embedding { weight: get("embedding.embeddings")?, padding: None },
             layers: [lstm("rnn_1")?, lstm("rnn_2")?],
             attention: get("attention.attention_W")?,
             output: Linear { weight: get("output.kernel")?.t()?, bias: Some(get("output.bias")?) },

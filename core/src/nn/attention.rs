@@ -1,8 +1,8 @@
 //! Multi-head attention with its four projections.
 
-use super::{Linear, Module, Role, bias_init, each, join};
+use super::{Linear, Module, Role, each, join};
 use crate::tensor::{Attention, Session, Tensor};
-use crate::{Error, Result};
+use crate::{DType, Error, Result};
 
 /// Attention of several heads, laid out as torch's `MultiheadAttention` with `batch_first`.
 pub struct MultiHeadAttention {
@@ -22,10 +22,12 @@ impl MultiHeadAttention {
         if heads == 0 || width % heads != 0 {
             return Err(Error::value("attention", format!("{heads} heads do not divide width {width}")));
         }
+        let zeros = |n: usize| Tensor::zeros(session, DType::F32, &[n])?.to_storage();
+        let out_proj = Linear { bias: Some(zeros(width)?), ..Linear::new(session, width, width)? };
         Ok(MultiHeadAttention {
             in_proj_weight: Tensor::xavier_uniform(session, 1.0, &[3 * width, width])?.to_storage()?,
-            in_proj_bias: Some(bias_init(session, width, &[3 * width])?),
-            out_proj: Linear::new(session, width, width)?,
+            in_proj_bias: Some(zeros(3 * width)?),
+            out_proj,
             heads,
         })
     }

@@ -1,8 +1,8 @@
-//! Linear, embedding, dropout, and layers in a row.
+//! Linear and bilinear maps, PReLU, dropout, and layers in a row.
 
 use super::{Layer, Mode, Module, Role, bias_init, each, join};
-use crate::Result;
 use crate::tensor::{Session, Tensor};
+use crate::{DType, Error, Result};
 
 /// `x W^T + b`.
 pub struct Linear {
@@ -43,36 +43,6 @@ impl Layer for Linear {
     }
 }
 
-/// A table of vectors, looked up by number.
-pub struct Embedding {
-    /// `[vocabulary, width]`.
-    pub weight: Tensor,
-}
-
-impl Embedding {
-    /// Normally distributed vectors.
-    pub fn new(session: &Session, vocabulary: usize, width: usize) -> Result<Embedding> {
-        Ok(Embedding { weight: Tensor::randn(session, &[vocabulary, width])?.to_storage()? })
-    }
-
-    /// Integers `[..] -> [.., width]`; out of range gives zeros.
-    pub fn forward(&self, index: &Tensor) -> Result<Tensor> {
-        self.weight.embedding(index)
-    }
-}
-
-impl Module for Embedding {
-    fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
-        each(prefix, Role::Parameter, f, &[("weight", Some(&self.weight))]);
-    }
-}
-
-impl Layer for Embedding {
-    fn apply(&self, x: &Tensor, _: Mode) -> Result<Tensor> {
-        self.forward(x)
-    }
-}
-
 /// Zeroes elements with probability `p` in training.
 pub struct Dropout {
     /// Probability in `[0, 1)`.
@@ -89,6 +59,121 @@ impl Layer for Dropout {
     }
 }
 
+/// Zeroes whole channels of `[batch, channels, ..]` with probability `p` in training: torch's `Dropout1d`, `2d` and `3d`.
+pub struct ChannelDropout {
+    /// Probability in `[0, 1)`.
+    pub p: f64,
+}
+
+impl Module for ChannelDropout {
+    fn visit(&self, _: &str, _: &mut dyn FnMut(&str, Role, &Tensor)) {}
+}
+
+impl Layer for ChannelDropout {
+    fn apply(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        if mode == Mode::Eval {
+            return Ok(x.clone());
+        }
+        let mut shape = x.shape();
+        shape.iter_mut().skip(2).for_each(|n| *n = 1);
+        let keep = Tensor::ones(x.session(), x.want_float("dropout")?, &shape)?.dropout(self.p)?;
+        x.mul(keep)
+    }
+}
+
+/// Dropout that keeps mean and variance, for networks of SELU (Klambauer et al. 2017).
+pub struct AlphaDropout {
+    /// Probability in `[0, 1)`.
+    pub p: f64,
+}
+
+impl Module for AlphaDropout {
+    fn visit(&self, _: &str, _: &mut dyn FnMut(&str, Role, &Tensor)) {}
+}
+
+impl Layer for AlphaDropout {
+    fn apply(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        if !(0.0..1.0).contains(&self.p) {
+            return Err(Error::value("dropout", format!("probability {} is not in [0, 1)", self.p)));
+        }
+        if mode == Mode::Eval || self.p == 0.0 {
+            return Ok(x.clone());
+        }
+        // what a dropped element becomes: the limit of SELU at minus infinity
+        let low = -1.0507009873554805 * 1.6732632423543772;
+        let a = 1.0 / ((1.0 - self.p) * (1.0 + self.p * low * low)).sqrt();
+        let kept = Tensor::bernoulli(x.session(), 1.0 - self.p, &x.shape())?;
+        kept.select(x, low)?.mul(a)?.sub(a * low * self.p)
+    }
+}
+
+/// `max(x, 0) + w min(x, 0)` with a learned slope for all channels, or one each.
+pub struct PRelu {
+    /// `[1]` or `[channels]`.
+    pub weight: Tensor,
+}
+
+impl PRelu {
+    /// Slopes of 1/4.
+    pub fn new(session: &Session, count: usize) -> Result<PRelu> {
+        Ok(PRelu { weight: Tensor::full(session, 0.25, DType::F32, &[count])?.to_storage()? })
+    }
+
+    /// Same shape out; channels are axis 1.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let channels = self.weight.numel();
+        let slope = match x.rank() {
+            0 | 1 => self.weight.clone(),
+            rank if channels > 1 => {
+                let mut shape = vec![1i64; rank];
+                shape[1] = channels as i64;
+                self.weight.reshape(&shape)?
+            }
+            _ => self.weight.clone(),
+        };
+        x.prelu(&slope)
+    }
+}
+
+impl Module for PRelu {
+    fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
+        each(prefix, Role::Parameter, f, &[("weight", Some(&self.weight))]);
+    }
+}
+
+impl Layer for PRelu {
+    fn apply(&self, x: &Tensor, _: Mode) -> Result<Tensor> {
+        self.forward(x)
+    }
+}
+
+/// `x^T W_k y + b_k` for each output k.
+pub struct Bilinear {
+    /// `[out, left, right]`.
+    pub weight: Tensor,
+    /// `[out]`.
+    pub bias: Option<Tensor>,
+}
+
+impl Bilinear {
+    /// With torch's initial distribution: uniform within `1/sqrt(left)`.
+    pub fn new(session: &Session, left: usize, right: usize, outputs: usize) -> Result<Bilinear> {
+        let weight = bias_init(session, left, &[outputs, left, right])?;
+        Ok(Bilinear { weight, bias: Some(bias_init(session, left, &[outputs])?) })
+    }
+
+    /// `[.., left]` and `[.., right]` to `[.., out]`.
+    pub fn forward(&self, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+        x.bilinear(y, &self.weight, self.bias.as_ref())
+    }
+}
+
+impl Module for Bilinear {
+    fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
+        each(prefix, Role::Parameter, f, &[("weight", Some(&self.weight)), ("bias", self.bias.as_ref())]);
+    }
+}
+
 /// Layers one after another, named by their position; functions without parameters count as positions too.
 #[derive(Default)]
 pub struct Sequential {
@@ -97,7 +182,7 @@ pub struct Sequential {
 
 enum Item {
     Layer(Box<dyn Layer + Send + Sync>),
-    Function(fn(&Tensor) -> Result<Tensor>),
+    Function(Box<dyn Fn(&Tensor) -> Result<Tensor> + Send + Sync>),
 }
 
 impl Sequential {
@@ -112,9 +197,9 @@ impl Sequential {
         self
     }
 
-    /// One more function: `.function(Tensor::relu)`.
-    pub fn function(mut self, f: fn(&Tensor) -> Result<Tensor>) -> Sequential {
-        self.layers.push(Item::Function(f));
+    /// One more function: `.function(Tensor::relu)`, `.function(|x| x.max_pool(&PoolOpts::new(&[2, 2])))`.
+    pub fn function(mut self, f: impl Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static) -> Sequential {
+        self.layers.push(Item::Function(Box::new(f)));
         self
     }
 }

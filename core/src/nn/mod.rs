@@ -6,10 +6,18 @@
 //! | [`Conv`], [`ConvTranspose`] | `[batch, in, n..] -> [batch, out, o..]`, 1 to any number of axes |
 //! | [`BatchNorm`], [`GroupNorm`], [`InstanceNorm`] | `[batch, channels, ..]`, same shape |
 //! | [`LayerNorm`], [`RmsNorm`] | normalise the last axes, same shape |
-//! | [`Embedding`] | integers `[..] -> [.., width]` |
-//! | [`Lstm`], [`Gru`] | `[batch, time, in] -> [batch, time, hidden * directions]` |
+//! | [`Embedding`], [`EmbeddingBag`] | integers `[..] -> [.., width]`, `[bags, n] -> [bags, width]` |
+//! | [`Rnn`], [`Lstm`], [`Gru`] | `[batch, time, in] -> [batch, time, hidden * directions]` |
+//! | [`RnnCell`], [`LstmCell`], [`GruCell`] | one step of these: `[batch, in]` and a state to a state |
 //! | [`MultiHeadAttention`] | queries `[batch, n, width]`, keys and values `[batch, m, width]` |
-//! | [`Dropout`], [`Sequential`] | |
+//! | [`Transformer`] and its parts | `[batch, n, width]`, same shape |
+//! | [`Bilinear`], [`PRelu`] | |
+//! | [`Dropout`], [`ChannelDropout`], [`AlphaDropout`], [`Sequential`] | |
+//!
+//! What has no parameters in torch's list (activations, pools, padding, upsampling, shuffles, losses) is a method of
+//! [`Tensor`], and a layer of a [`Sequential`] by [`Sequential::function`]. Initial values of torch's `nn.init`: [`init`].
+//! Not here: lazy modules, parametrizations (weight and spectral norm), the adaptive softmax, `FractionalMaxPool`,
+//! `proj_size` of LSTM, `kdim`, `vdim`, `bias_kv` and `zero_attn` of attention, `max_norm` of embeddings.
 //!
 //! A parameter is a tensor with storage of its own: optimiser steps assign to it, and every clone of it sees
 //! that. Nothing runs until the engine realizes [`Module::tensors`].
@@ -17,14 +25,22 @@
 mod attention;
 mod basic;
 mod conv;
+mod embedding;
+pub mod init;
 mod norm;
 mod recurrent;
+mod transformer;
 
 pub use attention::MultiHeadAttention;
-pub use basic::{Dropout, Embedding, Linear, Sequential};
+pub use basic::{AlphaDropout, Bilinear, ChannelDropout, Dropout, Linear, PRelu, Sequential};
 pub use conv::{Conv, ConvTranspose};
+pub use embedding::{Bag, Embedding, EmbeddingBag};
 pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm};
-pub use recurrent::{Gru, Lstm, LstmState};
+pub use recurrent::{Gru, GruCell, Lstm, LstmCell, LstmState, Nonlinearity, RecurrentOpts, Rnn, RnnCell};
+pub use transformer::{
+    Seen, Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer,
+    TransformerOpts,
+};
 
 use crate::tensor::{Session, Tensor};
 use crate::{Error, Result};

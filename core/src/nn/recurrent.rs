@@ -1,104 +1,172 @@
-//! LSTM and GRU, unrolled over time. The input's share of all gates is one product over the whole sequence; each step adds
-//! the state's share. Weights are laid out as in torch (gates i f g o, and r z n).
+//! RNN, LSTM and GRU, unrolled over time, and their cells. The input's share of all gates is one product over the whole
+//! sequence; each step adds the state's share. Weights are named and laid out as in torch (gates i f g o, and r z n).
 
-use super::{Module, Role, bias_init, join};
+use super::{Mode, Module, Role, bias_init, each};
 use crate::tensor::{Session, Tensor};
 use crate::{DType, Error, Result};
 
+/// How a recurrent module is built; the defaults are one layer, one direction, biases, no dropout, batch first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RecurrentOpts {
+    /// Layers on top of each other.
+    pub layers: usize,
+    /// Both directions; the outputs are joined.
+    pub bidirectional: bool,
+    /// Whether the gates have biases.
+    pub bias: bool,
+    /// Probability of dropping what goes from one layer to the next in training.
+    pub dropout: f64,
+    /// Sequences `[batch, time, ..]` rather than `[time, batch, ..]`.
+    pub batch_first: bool,
+}
+
+impl Default for RecurrentOpts {
+    fn default() -> RecurrentOpts {
+        RecurrentOpts { layers: 1, bidirectional: false, bias: true, dropout: 0.0, batch_first: true }
+    }
+}
+
 /// Weights of one layer in one direction.
 struct Cell {
-    /// `weight_ih_l0`, or `weight_ih_l1_reverse` ...: what comes after the tensor's name.
+    /// `_l0`, or `_l1_reverse` ...: what comes after the tensors' names.
     suffix: String,
     weight_ih: Tensor,
     weight_hh: Tensor,
-    bias_ih: Tensor,
-    bias_hh: Tensor,
+    bias_ih: Option<Tensor>,
+    bias_hh: Option<Tensor>,
 }
 
-/// What LSTM and GRU share: a stack of layers, each with one or two directions.
-struct Stack {
-    cells: Vec<Cell>,
-    hidden: usize,
-    directions: usize,
-}
-
-impl Stack {
-    fn new(
-        session: &Session,
-        gates: usize,
-        input: usize,
-        hidden: usize,
-        layers: usize,
-        directions: usize,
-    ) -> Result<Stack> {
-        if hidden == 0 || layers == 0 {
-            return Err(Error::value("recurrent", format!("{layers} layers of {hidden}")));
-        }
-        let mut cells = Vec::new();
-        for layer in 0..layers {
-            let width = if layer == 0 { input } else { hidden * directions };
-            for direction in 0..directions {
-                let suffix = format!("_l{layer}{}", if direction == 1 { "_reverse" } else { "" });
-                let init = |shape: &[usize]| bias_init(session, hidden, shape);
-                cells.push(Cell {
-                    suffix,
-                    weight_ih: init(&[gates * hidden, width])?,
-                    weight_hh: init(&[gates * hidden, hidden])?,
-                    bias_ih: init(&[gates * hidden])?,
-                    bias_hh: init(&[gates * hidden])?,
-                });
-            }
-        }
-        Ok(Stack { cells, hidden, directions })
+impl Cell {
+    fn new(s: &Session, suffix: String, rows: usize, input: usize, hidden: usize, bias: bool) -> Result<Cell> {
+        let init = |shape: &[usize]| bias_init(s, hidden, shape);
+        let weight_ih = init(&[rows, input])?;
+        let weight_hh = init(&[rows, hidden])?;
+        let (bias_ih, bias_hh) = if bias { (Some(init(&[rows])?), Some(init(&[rows])?)) } else { (None, None) };
+        Ok(Cell { suffix, weight_ih, weight_hh, bias_ih, bias_hh })
     }
 
     fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
-        for c in &self.cells {
-            let tensors = [
-                ("weight_ih", &c.weight_ih),
-                ("weight_hh", &c.weight_hh),
-                ("bias_ih", &c.bias_ih),
-                ("bias_hh", &c.bias_hh),
-            ];
-            for (name, t) in tensors {
-                f(&join(prefix, &format!("{name}{}", c.suffix)), Role::Parameter, t);
-            }
+        let tensors = [
+            ("weight_ih", Some(&self.weight_ih)),
+            ("weight_hh", Some(&self.weight_hh)),
+            ("bias_ih", self.bias_ih.as_ref()),
+            ("bias_hh", self.bias_hh.as_ref()),
+        ];
+        for (name, t) in tensors {
+            each(prefix, Role::Parameter, f, &[(&format!("{name}{}", self.suffix), t)]);
         }
     }
 
-    /// Runs every layer over `x` `[batch, time, in]`. `step(cell, gates from the input [batch, gates], state)` gives the
-    /// next state, whose first tensor is the output. States are `[batch, hidden]` per cell.
+    /// The input's share of the gates.
+    fn input(&self, x: &Tensor) -> Result<Tensor> {
+        x.linear(&self.weight_ih, self.bias_ih.as_ref())
+    }
+
+    /// The state's share of the gates.
+    fn state(&self, h: &Tensor) -> Result<Tensor> {
+        h.linear(&self.weight_hh, self.bias_hh.as_ref())
+    }
+}
+
+/// The next state from the input's share of the gates and the state; the first tensor of a state is the output.
+type Step = fn(&Cell, &Tensor, &[Tensor]) -> Result<Vec<Tensor>>;
+
+fn rnn_tanh(cell: &Cell, gates: &Tensor, state: &[Tensor]) -> Result<Vec<Tensor>> {
+    Ok(vec![gates.add(cell.state(&state[0])?)?.tanh()?.contiguous()])
+}
+
+fn rnn_relu(cell: &Cell, gates: &Tensor, state: &[Tensor]) -> Result<Vec<Tensor>> {
+    Ok(vec![gates.add(cell.state(&state[0])?)?.relu()?.contiguous()])
+}
+
+fn lstm(cell: &Cell, gates: &Tensor, state: &[Tensor]) -> Result<Vec<Tensor>> {
+    let parts = gates.add(cell.state(&state[0])?)?.chunk(4, -1)?;
+    let (i, f, g, o) = (parts[0].sigmoid()?, parts[1].sigmoid()?, parts[2].tanh()?, parts[3].sigmoid()?);
+    let c = f.mul(&state[1])?.add(i.mul(g)?)?.contiguous();
+    Ok(vec![o.mul(c.tanh()?)?.contiguous(), c])
+}
+
+fn gru(cell: &Cell, gates: &Tensor, state: &[Tensor]) -> Result<Vec<Tensor>> {
+    let h = &state[0];
+    let own = cell.state(h)?.chunk(3, -1)?;
+    let input = gates.chunk(3, -1)?;
+    let (r, z) = (input[0].add(&own[0])?.sigmoid()?, input[1].add(&own[1])?.sigmoid()?);
+    let n = input[2].add(r.mul(&own[2])?)?.tanh()?;
+    Ok(vec![n.add(z.mul(h.sub(&n)?)?)?.contiguous()])
+}
+
+/// What the recurrent modules share: a stack of layers, each with one or two directions.
+struct Stack {
+    cells: Vec<Cell>,
+    hidden: usize,
+    opts: RecurrentOpts,
+}
+
+impl Stack {
+    fn new(session: &Session, gates: usize, input: usize, hidden: usize, opts: RecurrentOpts) -> Result<Stack> {
+        if hidden == 0 || opts.layers == 0 || !(0.0..1.0).contains(&opts.dropout) {
+            let what = format!("{} layers of {hidden}, dropout {}", opts.layers, opts.dropout);
+            return Err(Error::value("recurrent", what));
+        }
+        let directions = 1 + usize::from(opts.bidirectional);
+        let mut cells = Vec::new();
+        for layer in 0..opts.layers {
+            let width = if layer == 0 { input } else { hidden * directions };
+            for direction in 0..directions {
+                let suffix = format!("_l{layer}{}", if direction == 1 { "_reverse" } else { "" });
+                cells.push(Cell::new(session, suffix, gates * hidden, width, hidden, opts.bias)?);
+            }
+        }
+        Ok(Stack { cells, hidden, opts })
+    }
+
+    fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
+        self.cells.iter().for_each(|c| c.visit(prefix, f));
+    }
+
+    /// Runs every layer over a sequence, from `states`: of each kind one `[layers * directions, batch, hidden]` tensor, or
+    /// none for zeros. Gives the outputs and the final states.
     fn run(
         &self,
         op: &'static str,
         x: &Tensor,
-        mut states: Vec<Vec<Tensor>>,
-        step: impl Fn(&Cell, &Tensor, &[Tensor]) -> Result<Vec<Tensor>>,
-    ) -> Result<(Tensor, Vec<Vec<Tensor>>)> {
-        let shape = x.want_rank(op, 3)?;
-        let mut sequence = x.clone();
-        for (layer, cells) in self.cells.chunks(self.directions).enumerate() {
+        states: &[Option<&Tensor>],
+        mode: Mode,
+        step: Step,
+    ) -> Result<(Tensor, Vec<Tensor>)> {
+        x.want_rank(op, 3)?;
+        let mut sequence = if self.opts.batch_first { x.clone() } else { x.transpose(0, 1)? };
+        let (batch, time) = (sequence.dim(0)?, sequence.dim(1)?);
+        let kinds = states.iter().map(|s| self.cut(&sequence, *s)).collect::<Result<Vec<_>>>()?;
+        let mut last: Vec<Vec<Tensor>> = Vec::new();
+        for (layer, cells) in self.cells.chunks(1 + usize::from(self.opts.bidirectional)).enumerate() {
+            if layer > 0 && mode == Mode::Train {
+                sequence = sequence.dropout(self.opts.dropout)?;
+            }
             let mut sides = Vec::new();
             for (direction, cell) in cells.iter().enumerate() {
-                let gates = sequence.linear(&cell.weight_ih, Some(&cell.bias_ih))?;
-                let state = &mut states[layer * self.directions + direction];
-                let mut outputs = Vec::with_capacity(shape[1]);
-                for i in 0..shape[1] {
-                    let t = if direction == 1 { shape[1] - 1 - i } else { i };
-                    *state = step(cell, &gates.select_at(1, t as i64)?, state)?;
+                let gates = cell.input(&sequence)?;
+                let mut state: Vec<Tensor> = kinds.iter().map(|k| k[last.len()].clone()).collect();
+                let mut outputs = Vec::with_capacity(time);
+                for i in 0..time {
+                    let t = if direction == 1 { time - 1 - i } else { i };
+                    state = step(cell, &gates.select_at(1, t as i64)?, &state)?;
                     outputs.push(state[0].clone());
                 }
                 if direction == 1 {
                     outputs.reverse();
                 }
                 sides.push(match outputs.is_empty() {
-                    true => Tensor::zeros(x.session(), x.dtype(), &[shape[0], 0, self.hidden])?,
+                    true => Tensor::zeros(x.session(), x.dtype(), &[batch, 0, self.hidden])?,
                     false => Tensor::stack(&outputs.iter().collect::<Vec<_>>(), 1)?,
                 });
+                last.push(state);
             }
             sequence = Tensor::cat(&sides.iter().collect::<Vec<_>>(), 2)?;
         }
-        Ok((sequence, states))
+        let y = if self.opts.batch_first { sequence } else { sequence.transpose(0, 1)? };
+        let stacked = |i: usize| Tensor::stack(&last.iter().map(|s| &s[i]).collect::<Vec<_>>(), 0);
+        Ok((y, (0..states.len()).map(stacked).collect::<Result<_>>()?))
     }
 
     /// One `[layers * directions, batch, hidden]` tensor cut into the cells' states; zeros if there is none.
@@ -114,10 +182,6 @@ impl Stack {
         }
         (0..self.cells.len()).map(|i| state.select_at(0, i as i64)).collect()
     }
-}
-
-fn stacked(states: &[Vec<Tensor>], i: usize) -> Result<Tensor> {
-    Tensor::stack(&states.iter().map(|s| &s[i]).collect::<Vec<_>>(), 0)
 }
 
 /// The state of an LSTM between calls: `[layers * directions, batch, hidden]` each.
@@ -137,28 +201,32 @@ pub struct Lstm {
 impl Lstm {
     /// One direction.
     pub fn new(session: &Session, input: usize, hidden: usize, layers: usize) -> Result<Lstm> {
-        Ok(Lstm { stack: Stack::new(session, 4, input, hidden, layers, 1)? })
+        Lstm::with(session, input, hidden, RecurrentOpts { layers, ..RecurrentOpts::default() })
     }
 
     /// Both directions; the outputs are joined.
     pub fn bidirectional(session: &Session, input: usize, hidden: usize, layers: usize) -> Result<Lstm> {
-        Ok(Lstm { stack: Stack::new(session, 4, input, hidden, layers, 2)? })
+        let opts = RecurrentOpts { layers, bidirectional: true, ..RecurrentOpts::default() };
+        Lstm::with(session, input, hidden, opts)
+    }
+
+    /// With options.
+    pub fn with(session: &Session, input: usize, hidden: usize, opts: RecurrentOpts) -> Result<Lstm> {
+        Ok(Lstm { stack: Stack::new(session, 4, input, hidden, opts)? })
     }
 
     /// `[batch, time, in] -> [batch, time, hidden * directions]` and the final state; starts from `state` or zeros.
     pub fn forward(&self, x: &Tensor, state: Option<&LstmState>) -> Result<(Tensor, LstmState)> {
-        x.want_rank("lstm", 3)?;
-        let h = self.stack.cut(x, state.map(|s| &s.h))?;
-        let c = self.stack.cut(x, state.map(|s| &s.c))?;
-        let states = h.into_iter().zip(c).map(|(h, c)| vec![h, c]).collect();
-        let (y, states) = self.stack.run("lstm", x, states, |cell, gates, state| {
-            let gates = gates.add(state[0].linear(&cell.weight_hh, Some(&cell.bias_hh))?)?;
-            let parts = gates.chunk(4, -1)?;
-            let (i, f, g, o) = (parts[0].sigmoid()?, parts[1].sigmoid()?, parts[2].tanh()?, parts[3].sigmoid()?);
-            let c = f.mul(&state[1])?.add(i.mul(g)?)?.contiguous();
-            Ok(vec![o.mul(c.tanh()?)?.contiguous(), c])
-        })?;
-        Ok((y, LstmState { h: stacked(&states, 0)?, c: stacked(&states, 1)? }))
+        self.forward_in(x, state, Mode::Eval)
+    }
+
+    /// The same in training or use: with dropout between layers or without.
+    pub fn forward_in(&self, x: &Tensor, state: Option<&LstmState>, mode: Mode) -> Result<(Tensor, LstmState)> {
+        let (y, mut last) = self.stack.run("lstm", x, &[state.map(|s| &s.h), state.map(|s| &s.c)], mode, lstm)?;
+        let (Some(c), Some(h)) = (last.pop(), last.pop()) else {
+            return Err(Error::Internal("an LSTM without a state".into()));
+        };
+        Ok((y, LstmState { h, c }))
     }
 }
 
@@ -166,6 +234,32 @@ impl Module for Lstm {
     fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
         self.stack.visit(prefix, f);
     }
+}
+
+/// What an RNN applies to the sum of its shares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Nonlinearity {
+    /// tanh.
+    #[default]
+    Tanh,
+    /// max(0, x).
+    Relu,
+}
+
+impl Nonlinearity {
+    fn step(self) -> Step {
+        match self {
+            Nonlinearity::Tanh => rnn_tanh,
+            Nonlinearity::Relu => rnn_relu,
+        }
+    }
+}
+
+/// Elman's network: `h' = tanh(W x + U h)`.
+pub struct Rnn {
+    stack: Stack,
+    /// tanh or relu.
+    pub nonlinearity: Nonlinearity,
 }
 
 /// Gated recurrent unit (the reset gate is applied after the product, as in torch and cuDNN).
@@ -176,33 +270,152 @@ pub struct Gru {
 impl Gru {
     /// One direction.
     pub fn new(session: &Session, input: usize, hidden: usize, layers: usize) -> Result<Gru> {
-        Ok(Gru { stack: Stack::new(session, 3, input, hidden, layers, 1)? })
+        Gru::with(session, input, hidden, RecurrentOpts { layers, ..RecurrentOpts::default() })
     }
 
     /// Both directions; the outputs are joined.
     pub fn bidirectional(session: &Session, input: usize, hidden: usize, layers: usize) -> Result<Gru> {
-        Ok(Gru { stack: Stack::new(session, 3, input, hidden, layers, 2)? })
+        Gru::with(session, input, hidden, RecurrentOpts { layers, bidirectional: true, ..RecurrentOpts::default() })
     }
 
-    /// `[batch, time, in] -> [batch, time, hidden * directions]` and the final state
-    /// `[layers * directions, batch, hidden]`; starts from `state` or zeros.
-    pub fn forward(&self, x: &Tensor, state: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
-        x.want_rank("gru", 3)?;
-        let states = self.stack.cut(x, state)?.into_iter().map(|h| vec![h]).collect();
-        let (y, states) = self.stack.run("gru", x, states, |cell, gates, state| {
-            let h = &state[0];
-            let own = h.linear(&cell.weight_hh, Some(&cell.bias_hh))?.chunk(3, -1)?;
-            let input = gates.chunk(3, -1)?;
-            let (r, z) = (input[0].add(&own[0])?.sigmoid()?, input[1].add(&own[1])?.sigmoid()?);
-            let n = input[2].add(r.mul(&own[2])?)?.tanh()?;
-            Ok(vec![n.add(z.mul(h.sub(&n)?)?)?.contiguous()])
-        })?;
-        Ok((y, stacked(&states, 0)?))
+    /// With options.
+    pub fn with(session: &Session, input: usize, hidden: usize, opts: RecurrentOpts) -> Result<Gru> {
+        Ok(Gru { stack: Stack::new(session, 3, input, hidden, opts)? })
+    }
+
+    fn step(&self) -> Step {
+        gru
     }
 }
 
-impl Module for Gru {
-    fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
-        self.stack.visit(prefix, f);
+impl Rnn {
+    /// tanh, with options.
+    pub fn with(session: &Session, input: usize, hidden: usize, opts: RecurrentOpts) -> Result<Rnn> {
+        let stack = Stack::new(session, 1, input, hidden, opts)?;
+        Ok(Rnn { stack, nonlinearity: Nonlinearity::Tanh })
+    }
+
+    /// The same with relu.
+    pub fn relu(mut self) -> Rnn {
+        self.nonlinearity = Nonlinearity::Relu;
+        self
+    }
+
+    fn step(&self) -> Step {
+        self.nonlinearity.step()
     }
 }
+
+macro_rules! one_state {
+    ($($module:ident $name:literal),*) => {$(
+        impl $module {
+            /// `[batch, time, in] -> [batch, time, hidden * directions]` and the final state
+            /// `[layers * directions, batch, hidden]`; starts from `state` or zeros.
+            pub fn forward(&self, x: &Tensor, state: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
+                self.forward_in(x, state, Mode::Eval)
+            }
+
+            /// The same in training or use: with dropout between layers or without.
+            pub fn forward_in(&self, x: &Tensor, state: Option<&Tensor>, mode: Mode) -> Result<(Tensor, Tensor)> {
+                let (y, mut last) = self.stack.run($name, x, &[state], mode, self.step())?;
+                Ok((y, last.swap_remove(0)))
+            }
+        }
+
+        impl Module for $module {
+            fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
+                self.stack.visit(prefix, f);
+            }
+        }
+    )*};
+}
+one_state!(Rnn "rnn", Gru "gru");
+
+/// One step of [`Rnn`].
+pub struct RnnCell {
+    cell: Cell,
+    hidden: usize,
+    /// tanh or relu.
+    pub nonlinearity: Nonlinearity,
+}
+
+/// One step of [`Lstm`].
+pub struct LstmCell {
+    cell: Cell,
+    hidden: usize,
+}
+
+/// One step of [`Gru`].
+pub struct GruCell {
+    cell: Cell,
+    hidden: usize,
+}
+
+fn single(session: &Session, gates: usize, input: usize, hidden: usize) -> Result<Cell> {
+    if hidden == 0 {
+        return Err(Error::value("recurrent", "a cell of width 0"));
+    }
+    Cell::new(session, String::new(), gates * hidden, input, hidden, true)
+}
+
+/// The state given, or zeros, for the rows of `x` `[batch, in]`.
+fn started(op: &'static str, x: &Tensor, state: Option<&Tensor>, hidden: usize) -> Result<Tensor> {
+    let wanted = [x.want_rank(op, 2)?[0], hidden];
+    match state {
+        None => Tensor::zeros(x.session(), DType::F32, &wanted),
+        Some(s) if s.shape() == wanted => Ok(s.clone()),
+        Some(s) => Err(Error::Shape { op, lhs: s.shape(), rhs: wanted.to_vec() }),
+    }
+}
+
+impl RnnCell {
+    /// tanh.
+    pub fn new(session: &Session, input: usize, hidden: usize) -> Result<RnnCell> {
+        Ok(RnnCell { cell: single(session, 1, input, hidden)?, hidden, nonlinearity: Nonlinearity::Tanh })
+    }
+
+    /// `[batch, in]` and a state `[batch, hidden]` (or zeros) to the next state.
+    pub fn forward(&self, x: &Tensor, state: Option<&Tensor>) -> Result<Tensor> {
+        let h = started("rnn_cell", x, state, self.hidden)?;
+        Ok(self.nonlinearity.step()(&self.cell, &self.cell.input(x)?, &[h])?.swap_remove(0))
+    }
+}
+
+impl LstmCell {
+    /// With torch's initial distribution.
+    pub fn new(session: &Session, input: usize, hidden: usize) -> Result<LstmCell> {
+        Ok(LstmCell { cell: single(session, 4, input, hidden)?, hidden })
+    }
+
+    /// `[batch, in]` and a state (`[batch, hidden]` each, or zeros) to the next state.
+    pub fn forward(&self, x: &Tensor, state: Option<&LstmState>) -> Result<LstmState> {
+        let h = started("lstm_cell", x, state.map(|s| &s.h), self.hidden)?;
+        let c = started("lstm_cell", x, state.map(|s| &s.c), self.hidden)?;
+        let next = lstm(&self.cell, &self.cell.input(x)?, &[h, c])?;
+        Ok(LstmState { h: next[0].clone(), c: next[1].clone() })
+    }
+}
+
+impl GruCell {
+    /// With torch's initial distribution.
+    pub fn new(session: &Session, input: usize, hidden: usize) -> Result<GruCell> {
+        Ok(GruCell { cell: single(session, 3, input, hidden)?, hidden })
+    }
+
+    /// `[batch, in]` and a state `[batch, hidden]` (or zeros) to the next state.
+    pub fn forward(&self, x: &Tensor, state: Option<&Tensor>) -> Result<Tensor> {
+        let h = started("gru_cell", x, state, self.hidden)?;
+        Ok(gru(&self.cell, &self.cell.input(x)?, &[h])?.swap_remove(0))
+    }
+}
+
+macro_rules! cells {
+    ($($cell:ident),*) => {$(
+        impl Module for $cell {
+            fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
+                self.cell.visit(prefix, f);
+            }
+        }
+    )*};
+}
+cells!(RnnCell, LstmCell, GruCell);

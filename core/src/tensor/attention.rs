@@ -12,6 +12,8 @@ pub struct Attention<'a> {
     pub causal: bool,
     /// Factor on the scores; default `1/sqrt(width)`.
     pub scale: Option<f64>,
+    /// Probability with which a weight is dropped; for training.
+    pub dropout: f64,
 }
 
 impl Tensor {
@@ -51,6 +53,8 @@ impl Tensor {
                 _ => scores.add(mask)?,
             };
         }
-        scores.softmax(-1)?.matmul(&v)
+        let weights = scores.softmax(-1)?;
+        let weights = if opts.dropout == 0.0 { weights } else { weights.dropout(opts.dropout)? };
+        weights.matmul(&v)
     }
 }

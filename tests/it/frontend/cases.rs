@@ -280,7 +280,7 @@ fn norm(name: &str, x: &[Tensor]) -> Result<Tensor> {
 
 fn attend(name: &str, x: &[Tensor]) -> Result<Tensor> {
     let causal = name == "attention_causal";
-    x[0].attention(&x[1], &x[2], &Attention { mask: x.get(3), causal, scale: None })
+    x[0].attention(&x[1], &x[2], &Attention { mask: x.get(3), causal, ..Attention::default() })
 }
 
 fn several(name: &str, s: &Session, x: &[Tensor]) -> Result<Vec<Tensor>> {

@@ -3,8 +3,9 @@
 
 use super::host::{eval, realize};
 use gradloom_core::nn::{
-    BatchNorm, Conv, ConvTranspose, Embedding, GroupNorm, Gru, Layer, LayerNorm, Linear, Lstm, LstmState, Mode, Module,
-    MultiHeadAttention, Sequential, StateDict,
+    Bag, BatchNorm, Bilinear, Conv, ConvTranspose, Embedding, EmbeddingBag, GroupNorm, Gru, GruCell, Layer, LayerNorm,
+    Linear, Lstm, LstmCell, LstmState, Mode, Module, MultiHeadAttention, PRelu, RecurrentOpts, Rnn, RnnCell, Seen,
+    Sequential, StateDict, Transformer, TransformerDecoderLayer, TransformerEncoderLayer, TransformerOpts, init,
 };
 use gradloom_core::optim::{Adam, AdamOpts, Optimizer, Rule, Sgd, SgdOpts, Tuned};
 use gradloom_core::tensor::{Attention, ConvOpts, ConvTransposeOpts};
@@ -71,9 +72,103 @@ pub(crate) fn run(name: &str, s: &Session, x: &[Tensor]) -> Result<Vec<Tensor>> 
             let y = m.apply(&x[0], Mode::Train)?;
             Ok(vec![y, m.running_mean.clone(), m.running_var.clone()])
         }
+        _ if name.starts_with("nn_rnn") || name.starts_with("nn_gru") || name.ends_with("_cell") => {
+            recurrent(name, s, x)
+        }
+        _ if name.starts_with("nn_bag") => bag(name, s, x),
+        _ if name.starts_with("nn_") => transformer(name, s, x),
         _ if name.starts_with("opt20_") => twenty(name, x),
         _ => optimise(name, s, x, 5),
     }
+}
+
+fn recurrent(name: &str, s: &Session, x: &[Tensor]) -> Result<Vec<Tensor>> {
+    let opts = RecurrentOpts::default();
+    match name {
+        "nn_rnn_deep" => {
+            let m = Rnn::with(s, 2, 3, RecurrentOpts { layers: 2, bidirectional: true, ..opts })?;
+            load(&m, &x[1..])?;
+            let (y, h) = m.forward_in(&x[0], None, Mode::Train)?;
+            Ok(vec![y, h])
+        }
+        "nn_rnn_relu" | "nn_gru_time_first" => {
+            let opts = RecurrentOpts { bias: false, batch_first: false, ..opts };
+            let (y, h) = if name == "nn_rnn_relu" {
+                let m = Rnn::with(s, 2, 3, opts)?.relu();
+                load(&m, &x[2..])?;
+                m.forward(&x[0], Some(&x[1]))?
+            } else {
+                let m = Gru::with(s, 3, 2, RecurrentOpts { layers: 2, ..opts })?;
+                load(&m, &x[2..])?;
+                m.forward(&x[0], Some(&x[1]))?
+            };
+            Ok(vec![y, h])
+        }
+        "nn_rnn_cell" => {
+            let m = RnnCell::new(s, 3, 4)?;
+            load(&m, &x[2..])?;
+            Ok(vec![m.forward(&x[0], Some(&x[1]))?])
+        }
+        "nn_gru_cell" => {
+            let m = GruCell::new(s, 3, 4)?;
+            load(&m, &x[2..])?;
+            Ok(vec![m.forward(&x[0], Some(&x[1]))?])
+        }
+        _ => {
+            let m = LstmCell::new(s, 3, 4)?;
+            load(&m, &x[3..])?;
+            let next = m.forward(&x[0], Some(&LstmState { h: x[1].clone(), c: x[2].clone() }))?;
+            Ok(vec![next.h, next.c])
+        }
+    }
+}
+
+fn bag(name: &str, s: &Session, x: &[Tensor]) -> Result<Vec<Tensor>> {
+    let mode = match name {
+        "nn_bag_mean" => Bag::Mean,
+        "nn_bag_max" => Bag::Max,
+        _ => Bag::Sum,
+    };
+    let mut m = EmbeddingBag::new(s, 7, 3, mode)?;
+    m.padding = (mode == Bag::Mean).then_some(2);
+    load(&m, &x[x.len() - 1..])?;
+    let y = if mode == Bag::Sum { m.forward_offsets(&x[0], &x[1], Some(&x[2]))? } else { m.forward(&x[0], None)? };
+    Ok(vec![y])
+}
+
+fn transformer(name: &str, s: &Session, x: &[Tensor]) -> Result<Vec<Tensor>> {
+    let opts = TransformerOpts { feed_forward: 5, dropout: 0.0, ..TransformerOpts::default() };
+    let (all, later) = (Seen::default(), Seen { causal: true, ..Seen::default() });
+    let y = match name {
+        "nn_encoder_layer" => {
+            let m = TransformerEncoderLayer::new(s, 4, 2, opts)?;
+            load(&m, &x[1..])?;
+            m.forward(&x[0], &all, Mode::Train)?
+        }
+        "nn_encoder_layer_pre" => {
+            let opts = TransformerOpts { activation: Tensor::gelu, norm_first: true, ..opts };
+            let m = TransformerEncoderLayer::new(s, 4, 2, opts)?;
+            load(&m, &x[1..])?;
+            m.forward(&x[0], &later, Mode::Train)?
+        }
+        "nn_decoder_layer" => {
+            let m = TransformerDecoderLayer::new(s, 4, 2, opts)?;
+            load(&m, &x[2..])?;
+            m.forward(&x[0], &x[1], &later, &all, Mode::Train)?
+        }
+        "nn_transformer" => {
+            let m = Transformer::new(s, 4, 2, (1, 2), opts)?;
+            load(&m, &x[2..])?;
+            m.forward(&x[0], &x[1], [&all; 3], Mode::Eval)?
+        }
+        "nn_prelu" => return layer(PRelu::new(s, 3)?, x),
+        _ => {
+            let m = Bilinear::new(s, 3, 2, 4)?;
+            load(&m, &x[2..])?;
+            m.forward(&x[0], &x[1])?
+        }
+    };
+    Ok(vec![y])
 }
 
 /// Steps on `sum((p*q*a - b)^2) + sum(q^2)`; every other step is realized at once, the others stay lazy.
@@ -132,6 +227,114 @@ fn twenty(name: &str, x: &[Tensor]) -> Result<Vec<Tensor>> {
         realize(&opt.tensors().iter().collect::<Vec<_>>());
     }
     Ok(params)
+}
+
+/// The names that torch's modules give.
+#[test]
+fn names_are_torchs() {
+    let s = Session::new();
+    let names = |m: &dyn Module| m.state_dict().into_keys().collect::<Vec<_>>().join(" ");
+    let opts = RecurrentOpts { bidirectional: true, bias: false, ..RecurrentOpts::default() };
+    let gru = Gru::with(&s, 1, 1, opts).unwrap();
+    assert_eq!(names(&gru), "weight_hh_l0 weight_hh_l0_reverse weight_ih_l0 weight_ih_l0_reverse");
+    assert_eq!(names(&LstmCell::new(&s, 1, 1).unwrap()), "bias_hh bias_ih weight_hh weight_ih");
+    let m = Transformer::new(&s, 2, 1, (1, 1), TransformerOpts { feed_forward: 1, ..Default::default() }).unwrap();
+    let dict = m.state_dict();
+    for name in [
+        "encoder.layers.0.self_attn.in_proj_weight",
+        "encoder.layers.0.linear1.weight",
+        "encoder.layers.0.norm2.bias",
+        "encoder.norm.weight",
+        "decoder.layers.0.self_attn.out_proj.weight",
+        "decoder.layers.0.multihead_attn.in_proj_bias",
+        "decoder.layers.0.norm3.weight",
+        "decoder.norm.bias",
+    ] {
+        assert!(dict.contains_key(name), "{name} is not in {:?}", dict.keys());
+    }
+    assert_eq!(dict.len(), 12 + 18 + 4);
+}
+
+#[test]
+fn dropout_is_for_training() {
+    let s = Session::new();
+    let opts = TransformerOpts { feed_forward: 8, dropout: 0.5, ..TransformerOpts::default() };
+    let m = TransformerEncoderLayer::new(&s, 4, 2, opts).unwrap();
+    let x = Tensor::randn(&s, &[1, 3, 4]).unwrap().to_storage().unwrap();
+    let y = |mode| m.forward(&x, &Seen::default(), mode).unwrap();
+    let v = eval(&[&y(Mode::Eval), &y(Mode::Eval), &y(Mode::Train), &y(Mode::Train)]);
+    assert_eq!(v[0].values, v[1].values);
+    assert_ne!(v[2].values, v[3].values);
+    let gru = Gru::with(&s, 4, 64, RecurrentOpts { layers: 2, dropout: 0.5, ..Default::default() }).unwrap();
+    let y = |mode| gru.forward_in(&x, None, mode).unwrap().0;
+    let v = eval(&[&y(Mode::Eval), &y(Mode::Eval), &y(Mode::Train), &y(Mode::Train)]);
+    assert_eq!(v[0].values, v[1].values);
+    assert_ne!(v[2].values, v[3].values);
+}
+
+#[test]
+fn initial_values_have_their_distributions() {
+    let s = Session::new();
+    s.manual_seed(5);
+    let moments = |t: &Tensor| {
+        let v = &eval(&[t])[0].values;
+        let mean = v.iter().sum::<f64>() / v.len() as f64;
+        (mean, (v.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / v.len() as f64).sqrt())
+    };
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 0.03 * b.abs(), "{a} is not near {b}");
+    let t = Tensor::zeros(&s, DType::F32, &[120, 40, 3]).unwrap().to_storage().unwrap();
+    init::kaiming_normal(&t, init::Fan::Out, init::Gain::Relu).unwrap();
+    near(moments(&t).1, (2.0 / 360.0f64).sqrt());
+    init::kaiming_uniform(&t, init::Fan::In, init::Gain::LeakyRelu(0.2)).unwrap();
+    near(moments(&t).1, (2.0 / 1.04 / 120.0f64).sqrt());
+    init::xavier_normal(&t, 2.0).unwrap();
+    near(moments(&t).1, 2.0 * (2.0 / 480.0f64).sqrt());
+    init::trunc_normal(&t, 1.0, 2.0, 0.0, 2.0).unwrap();
+    let v = eval(&[&t]).swap_remove(0).values;
+    assert!(v.iter().all(|x| (0.0..=2.0).contains(x)));
+    // the deviation of a normal number that is within half a deviation of its mean
+    near(moments(&t).1, 2.0 * 0.283995);
+    init::constant(&t, 0.5).unwrap();
+    assert_eq!(moments(&t), (0.5, 0.0));
+    let t = Tensor::zeros(&s, DType::F32, &[10, 8]).unwrap().to_storage().unwrap();
+    init::sparse(&t, 0.3, 1.0).unwrap();
+    assert_eq!(eval(&[&t])[0].values.iter().filter(|x| **x == 0.0).count(), 3 * 8);
+    init::eye(&t).unwrap();
+    assert_eq!(eval(&[&t])[0].values.iter().sum::<f64>(), 8.0);
+    let c = Tensor::zeros(&s, DType::F32, &[4, 2, 3]).unwrap().to_storage().unwrap();
+    init::dirac(&c, 2).unwrap();
+    let ones: Vec<usize> = eval(&[&c])[0].values.iter().enumerate().filter(|v| *v.1 == 1.0).map(|v| v.0).collect();
+    // out 0 and 2 pass channel 0, out 1 and 3 channel 1, at the middle of the kernel
+    assert_eq!(ones, [1, 10, 13, 22]);
+}
+
+#[test]
+fn orthogonal_rows_are() {
+    let s = Session::new();
+    s.manual_seed(1);
+    for (shape, n) in [(vec![40, 40], 40), (vec![8, 3, 3, 3], 8), (vec![20, 6], 6)] {
+        let t = Tensor::zeros(&s, DType::F32, &shape).unwrap().to_storage().unwrap();
+        init::orthogonal(&t, 3.0).unwrap();
+        let m = t.reshape(&[shape[0] as i64, -1]).unwrap();
+        let m = if shape[0] == n { m } else { m.t().unwrap() };
+        let v = eval(&[&m.matmul(&m.t().unwrap()).unwrap()]).swap_remove(0).values;
+        for (i, x) in v.iter().enumerate() {
+            let wanted = if i / n == i % n { 9.0 } else { 0.0 };
+            assert!((x - wanted).abs() < 1e-4, "{shape:?}: {x} at {i}");
+        }
+    }
+}
+
+#[test]
+fn a_padding_row_gets_no_gradient() {
+    let s = Session::new();
+    let m = Embedding::new(&s, 4, 2).unwrap().padding(1).unwrap();
+    let index = Tensor::new(&s, &[0i32, 1, 1, 3], &[4]).unwrap();
+    let y = m.forward(&index).unwrap();
+    let g = y.sum(&[], false).unwrap().grad(&[&m.weight]).unwrap().swap_remove(0);
+    let v = eval(&[&y, &g]);
+    assert_eq!(v[0].values[2..6], [0.0; 4]);
+    assert_eq!(v[1].values, [1., 1., 0., 0., 0., 0., 1., 1.]);
 }
 
 #[test]

@@ -178,7 +178,7 @@ ops! {
         if dropout_p != 0.0 { return Err(Error::value("attention", "dropout is not done here: apply it to the weights")); }
         let groups = if enable_gqa { query.dim(-3)? / key.dim(-3)?.max(1) } else { 1 };
         let (key, value) = if groups > 1 { (key.repeat_interleave(groups, -3)?, value.repeat_interleave(groups, -3)?) } else { (key, value) };
-        query.attention(&key, &value, &Attention { mask: attn_mask.as_ref(), causal: is_causal, scale })
+        query.attention(&key, &value, &Attention { mask: attn_mask.as_ref(), causal: is_causal, scale, ..Attention::default() })
     };
     "_softmax_backward_data" (grad_output: Tensor, output: Tensor, dim: i64, input_dtype: Option<DType>) { let _ = input_dtype;
         grad_output.sub(grad_output.mul(&output)?.sum(&[dim], true)?)?.mul(output) };

@@ -1,0 +1,291 @@
+//! Transformers (Vaswani et al. 2017) as torch builds them, batch first.
+
+use super::{Dropout, Layer, LayerNorm, Linear, Mode, Module, MultiHeadAttention, Role, init, join};
+use crate::tensor::{Attention, Session, Tensor};
+use crate::{Error, Result};
+
+/// How the layers of a transformer are built. The defaults are torch's but for the batch, which comes first.
+#[derive(Clone, Copy, Debug)]
+pub struct TransformerOpts {
+    /// Width between the two maps that follow attention.
+    pub feed_forward: usize,
+    /// Probability of dropping in training: attention, and what each part adds.
+    pub dropout: f64,
+    /// Between the two maps.
+    pub activation: fn(&Tensor) -> Result<Tensor>,
+    /// Of the norms.
+    pub eps: f64,
+    /// Norms before attention and maps rather than after them.
+    pub norm_first: bool,
+}
+
+impl Default for TransformerOpts {
+    fn default() -> TransformerOpts {
+        TransformerOpts { feed_forward: 2048, dropout: 0.1, activation: Tensor::relu, eps: 1e-5, norm_first: false }
+    }
+}
+
+/// Which keys a query may see; all by default. Masks broadcast to `[batch, heads, queries, keys]`; true means that it may
+/// look (torch's boolean masks say the opposite).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen<'a> {
+    /// Bool, or floats that are added to the scores.
+    pub mask: Option<&'a Tensor>,
+    /// A query sees no later key.
+    pub causal: bool,
+}
+
+/// The two maps after attention.
+struct FeedForward {
+    linear1: Linear,
+    linear2: Linear,
+    opts: TransformerOpts,
+}
+
+impl FeedForward {
+    fn new(s: &Session, width: usize, opts: TransformerOpts) -> Result<FeedForward> {
+        let (linear1, linear2) = (Linear::new(s, width, opts.feed_forward)?, Linear::new(s, opts.feed_forward, width)?);
+        Ok(FeedForward { linear1, linear2, opts })
+    }
+
+    fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        let inner = (self.opts.activation)(&self.linear1.forward(x)?)?;
+        self.linear2.forward(&dropped(&inner, &self.opts, mode)?)
+    }
+
+    fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
+        self.linear1.visit(&join(prefix, "linear1"), f);
+        self.linear2.visit(&join(prefix, "linear2"), f);
+    }
+}
+
+fn dropped(x: &Tensor, opts: &TransformerOpts, mode: Mode) -> Result<Tensor> {
+    Dropout { p: opts.dropout }.apply(x, mode)
+}
+
+fn norm(s: &Session, width: usize, opts: &TransformerOpts) -> Result<LayerNorm> {
+    Ok(LayerNorm { eps: opts.eps, ..LayerNorm::new(s, &[width])? })
+}
+
+/// `x` and what a part adds to it, normalised before or after.
+fn part(
+    x: &Tensor,
+    norm: &LayerNorm,
+    opts: &TransformerOpts,
+    mode: Mode,
+    f: impl FnOnce(&Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    if opts.norm_first {
+        return x.add(dropped(&f(&norm.forward(x)?)?, opts, mode)?);
+    }
+    norm.forward(&x.add(dropped(&f(x)?, opts, mode)?)?)
+}
+
+fn attend(
+    m: &MultiHeadAttention,
+    q: &Tensor,
+    kv: &Tensor,
+    seen: &Seen<'_>,
+    opts: &TransformerOpts,
+    mode: Mode,
+) -> Result<Tensor> {
+    let dropout = if mode == Mode::Train { opts.dropout } else { 0.0 };
+    m.forward(q, kv, kv, &Attention { mask: seen.mask, causal: seen.causal, dropout, ..Attention::default() })
+}
+
+/// Attention of a sequence to itself, and a network at each place.
+pub struct TransformerEncoderLayer {
+    self_attn: MultiHeadAttention,
+    maps: FeedForward,
+    norm1: LayerNorm,
+    norm2: LayerNorm,
+    opts: TransformerOpts,
+}
+
+impl TransformerEncoderLayer {
+    /// `width` must be a multiple of `heads`.
+    pub fn new(s: &Session, width: usize, heads: usize, opts: TransformerOpts) -> Result<TransformerEncoderLayer> {
+        Ok(TransformerEncoderLayer {
+            self_attn: MultiHeadAttention::new(s, width, heads)?,
+            maps: FeedForward::new(s, width, opts)?,
+            norm1: norm(s, width, &opts)?,
+            norm2: norm(s, width, &opts)?,
+            opts,
+        })
+    }
+
+    /// `[batch, n, width]`, same shape out.
+    pub fn forward(&self, x: &Tensor, seen: &Seen<'_>, mode: Mode) -> Result<Tensor> {
+        let o = &self.opts;
+        let x = part(x, &self.norm1, o, mode, |x| attend(&self.self_attn, x, x, seen, o, mode))?;
+        part(&x, &self.norm2, o, mode, |x| self.maps.forward(x, mode))
+    }
+}
+
+impl Module for TransformerEncoderLayer {
+    fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
+        self.self_attn.visit(&join(prefix, "self_attn"), f);
+        self.maps.visit(prefix, f);
+        self.norm1.visit(&join(prefix, "norm1"), f);
+        self.norm2.visit(&join(prefix, "norm2"), f);
+    }
+}
+
+/// Attention of a sequence to itself and to a memory, and a network at each place.
+pub struct TransformerDecoderLayer {
+    self_attn: MultiHeadAttention,
+    multihead_attn: MultiHeadAttention,
+    maps: FeedForward,
+    norms: [LayerNorm; 3],
+    opts: TransformerOpts,
+}
+
+impl TransformerDecoderLayer {
+    /// `width` must be a multiple of `heads`.
+    pub fn new(s: &Session, width: usize, heads: usize, opts: TransformerOpts) -> Result<TransformerDecoderLayer> {
+        Ok(TransformerDecoderLayer {
+            self_attn: MultiHeadAttention::new(s, width, heads)?,
+            multihead_attn: MultiHeadAttention::new(s, width, heads)?,
+            maps: FeedForward::new(s, width, opts)?,
+            norms: [norm(s, width, &opts)?, norm(s, width, &opts)?, norm(s, width, &opts)?],
+            opts,
+        })
+    }
+
+    /// `[batch, n, width]` with a memory `[batch, m, width]`, same shape out.
+    pub fn forward(&self, x: &Tensor, memory: &Tensor, own: &Seen<'_>, of: &Seen<'_>, mode: Mode) -> Result<Tensor> {
+        let o = &self.opts;
+        let x = part(x, &self.norms[0], o, mode, |x| attend(&self.self_attn, x, x, own, o, mode))?;
+        let x = part(&x, &self.norms[1], o, mode, |x| attend(&self.multihead_attn, x, memory, of, o, mode))?;
+        part(&x, &self.norms[2], o, mode, |x| self.maps.forward(x, mode))
+    }
+}
+
+impl Module for TransformerDecoderLayer {
+    fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
+        self.self_attn.visit(&join(prefix, "self_attn"), f);
+        self.multihead_attn.visit(&join(prefix, "multihead_attn"), f);
+        self.maps.visit(prefix, f);
+        for (i, n) in self.norms.iter().enumerate() {
+            n.visit(&join(prefix, &format!("norm{}", i + 1)), f);
+        }
+    }
+}
+
+/// Encoder layers one after another.
+pub struct TransformerEncoder {
+    /// From the first to the last.
+    pub layers: Vec<TransformerEncoderLayer>,
+    /// After the last one.
+    pub norm: Option<LayerNorm>,
+}
+
+impl TransformerEncoder {
+    /// `depth` layers, without a norm after them.
+    pub fn new(
+        s: &Session,
+        width: usize,
+        heads: usize,
+        depth: usize,
+        opts: TransformerOpts,
+    ) -> Result<TransformerEncoder> {
+        let layer = |_| TransformerEncoderLayer::new(s, width, heads, opts);
+        Ok(TransformerEncoder { layers: (0..depth).map(layer).collect::<Result<_>>()?, norm: None })
+    }
+
+    /// `[batch, n, width]`, same shape out.
+    pub fn forward(&self, x: &Tensor, seen: &Seen<'_>, mode: Mode) -> Result<Tensor> {
+        let y = self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x, seen, mode))?;
+        self.norm.as_ref().map_or(Ok(y.clone()), |n| n.forward(&y))
+    }
+}
+
+/// Decoder layers one after another.
+pub struct TransformerDecoder {
+    /// From the first to the last.
+    pub layers: Vec<TransformerDecoderLayer>,
+    /// After the last one.
+    pub norm: Option<LayerNorm>,
+}
+
+impl TransformerDecoder {
+    /// `depth` layers, without a norm after them.
+    pub fn new(
+        s: &Session,
+        width: usize,
+        heads: usize,
+        depth: usize,
+        opts: TransformerOpts,
+    ) -> Result<TransformerDecoder> {
+        let layer = |_| TransformerDecoderLayer::new(s, width, heads, opts);
+        Ok(TransformerDecoder { layers: (0..depth).map(layer).collect::<Result<_>>()?, norm: None })
+    }
+
+    /// `[batch, n, width]` with a memory `[batch, m, width]`, same shape out.
+    pub fn forward(&self, x: &Tensor, memory: &Tensor, own: &Seen<'_>, of: &Seen<'_>, mode: Mode) -> Result<Tensor> {
+        let y = self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x, memory, own, of, mode))?;
+        self.norm.as_ref().map_or(Ok(y.clone()), |n| n.forward(&y))
+    }
+}
+
+macro_rules! stacks {
+    ($($stack:ident),*) => {$(
+        impl Module for $stack {
+            fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
+                for (i, layer) in self.layers.iter().enumerate() {
+                    layer.visit(&join(prefix, &format!("layers.{i}")), f);
+                }
+                if let Some(n) = &self.norm {
+                    n.visit(&join(prefix, "norm"), f);
+                }
+            }
+        }
+    )*};
+}
+stacks!(TransformerEncoder, TransformerDecoder);
+
+/// An encoder and a decoder, each with a norm at the end.
+pub struct Transformer {
+    /// Of the source.
+    pub encoder: TransformerEncoder,
+    /// Of the target, with the encoded source as memory.
+    pub decoder: TransformerDecoder,
+}
+
+impl Transformer {
+    /// `depth` layers on each side.
+    pub fn new(
+        s: &Session,
+        width: usize,
+        heads: usize,
+        depth: (usize, usize),
+        opts: TransformerOpts,
+    ) -> Result<Transformer> {
+        if depth.0 == 0 || depth.1 == 0 {
+            return Err(Error::value("transformer", "no layers"));
+        }
+        let mut encoder = TransformerEncoder::new(s, width, heads, depth.0, opts)?;
+        let mut decoder = TransformerDecoder::new(s, width, heads, depth.1, opts)?;
+        encoder.norm = Some(norm(s, width, &opts)?);
+        decoder.norm = Some(norm(s, width, &opts)?);
+        let t = Transformer { encoder, decoder };
+        for p in t.parameters().iter().filter(|p| p.rank() > 1) {
+            init::xavier_uniform(p, 1.0)?;
+        }
+        Ok(t)
+    }
+
+    /// Source `[batch, n, width]` and target `[batch, m, width]` give `[batch, m, width]`. What the source's places, the
+    /// target's places, and the target's places of the source may see.
+    pub fn forward(&self, source: &Tensor, target: &Tensor, seen: [&Seen<'_>; 3], mode: Mode) -> Result<Tensor> {
+        let memory = self.encoder.forward(source, seen[0], mode)?;
+        self.decoder.forward(target, &memory, seen[1], seen[2], mode)
+    }
+}
+
+impl Module for Transformer {
+    fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
+        self.encoder.visit(&join(prefix, "encoder"), f);
+        self.decoder.visit(&join(prefix, "decoder"), f);
+    }
+}
