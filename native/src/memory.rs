@@ -20,7 +20,7 @@ pub enum Guard {
     /// Aligned to a cache line.
     #[default]
     None,
-    /// Ending at a page that nobody may touch; aligned only as its length is.
+    /// Ending at a page that nobody may touch; aligned only as its length is, unless it is large.
     After,
 }
 
@@ -77,7 +77,9 @@ impl Block {
                 libc::munmap(base.as_ptr().cast(), bytes);
                 return None;
             }
-            NonNull::new(guard.sub(len))?
+            // what kernels may write past the caches is aligned like any other buffer
+            let room = if len >= HUGE { len.next_multiple_of(ALIGN) } else { len };
+            NonNull::new(guard.sub(room))?
         };
         Some(Block { start, len, kind: Kind::Pages { base, bytes } })
     }

@@ -220,3 +220,76 @@ fn long_sums_are_exact() {
         assert_eq!(rt.to_vec::<f32>(&all).expect("values"), [a.iter().sum::<f32>()]);
     }
 }
+
+/// The text of the last kernel that computes a tensor.
+fn text_of(isa: Isa, make: impl Fn(&gradloom::Session) -> gradloom::Result<gradloom::Tensor>) -> String {
+    let dev = gradloom_core::device::NullDevice::new(Target::x86(isa, 1));
+    let mut rt = gradloom::Runtime::on(Box::new(dev));
+    let t = make(&rt.session().clone()).expect("a graph");
+    let replay = rt.realize(&[&t]).expect("compiles");
+    let last = replay.plan().calls.last().expect("a kernel").program;
+    match &rt.engine().program(last).expect("it was compiled").source.code {
+        Code::Bytes(bytes) => gradloom::disasm::disassemble(bytes),
+        _ => panic!("machine code is bytes"),
+    }
+}
+
+#[test]
+fn results_beyond_the_caches_are_written_past_them() {
+    use gradloom::Tensor;
+    for isa in [Isa::Avx2, Isa::Avx512] {
+        let double = |rows: usize| text_of(isa, |s| Tensor::empty(s, DType::F32, &[rows, 1024])?.mul(2.0));
+        let (small, large) = (double(1 << 10), double(1 << 14));
+        assert!(!small.contains("vmovnt") && !small.contains("sfence"), "{small}");
+        assert!(large.contains("vmovntps") && large.contains("sfence"), "{large}");
+    }
+}
+
+#[test]
+fn rows_that_are_read_again_are_fetched_ahead() {
+    use gradloom::Tensor;
+    let rows = |n: usize| text_of(Isa::Avx512, |s| Tensor::empty(s, DType::F32, &[n, 1024])?.softmax(-1));
+    // one line a vector of the last pass, of which there are four side by side; small tensors stay in the caches
+    assert_eq!(rows(1 << 10).matches("prefetcht1").count(), 4);
+    assert_eq!(rows(16).matches("prefetcht1").count(), 0);
+}
+
+/// Only the last step of a row that no vector divides is masked.
+#[test]
+fn rows_are_masked_at_their_end_alone() {
+    use gradloom::Tensor;
+    let sums = |n: usize| text_of(Isa::Avx512, |s| Tensor::empty(s, DType::F32, &[64, n])?.sum(&[1], false));
+    let (even, odd) = (sums(1024), sums(1000));
+    assert_eq!((even.matches("{k1}").count(), odd.matches("{k1}").count()), (0, 4), "{odd}");
+    assert_eq!(even.matches("vaddps zmm").count() + 4, odd.matches("vaddps zmm").count(), "{odd}");
+}
+
+/// Statistics of rows of lengths around those of vectors, with a NaN and infinities among them.
+fn row_statistics(device: &str) -> Vec<f32> {
+    use gradloom::{Runtime, Tensor};
+    let mut rt = Runtime::open(device, 1).expect("the device opens");
+    let s = rt.session().clone();
+    let mut out = Vec::new();
+    for n in [5, 15, 16, 17, 33, 63, 65, 129, 197, 1000] {
+        let mut x: Vec<f32> = (0..n * 4).map(|i| (i * i % 37) as f32 * 0.25 - 4.0).collect();
+        (x[n + n / 2], x[3 * n - 1], x[3 * n]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
+        let x = Tensor::new(&s, &x, &[4, n]).expect("x");
+        let product = x.mul(0.01).and_then(|x| x.add(1.0)).and_then(|x| x.prod(&[1], false));
+        let all = [x.sum(&[1], false), x.max(&[1], false), x.min(&[1], false), x.softmax(-1), product];
+        for t in all {
+            out.extend(rt.to_vec::<f32>(&t.expect("a graph")).expect("values"));
+        }
+    }
+    out
+}
+
+#[test]
+fn statistics_of_rows_are_those_of_the_evaluator() {
+    let want = row_statistics("eval");
+    for device in ["cpu:avx2", "cpu"] {
+        for (i, (a, b)) in row_statistics(device).iter().zip(&want).enumerate() {
+            let same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-5 * (1.0 + b.abs());
+            assert!(same, "{device}: element {i} is {a}, wanted {b}");
+        }
+    }
+}

@@ -4,7 +4,7 @@
 use super::axes::{Kernel, affine};
 use super::shared::next_scratch;
 use super::stage::row_major;
-use crate::rewrite::substitute1;
+use crate::rewrite::{Memo, substitute1};
 use crate::rules::simplify_with;
 use crate::target::Target;
 use crate::uop::{Arg, Axes, AxisKind, Graph, Op, RangeSet, ReduceOp, Space, UOp};
@@ -176,7 +176,17 @@ fn one(
         }
         bodies = next;
     }
-    let folded = if around_loops.is_empty() && bodies.len() == 1 && steps.is_empty() {
+    let peeled = match around_loops.as_slice() {
+        [r] if !t.has_local => peel(g, memo, &bodies, *r),
+        _ => None,
+    };
+    let mut around_loops = around_loops;
+    let mut tail = Vec::new();
+    if let Some(p) = peeled {
+        around_loops = p.rest.into_iter().collect();
+        (bodies, tail) = (p.bodies, p.last);
+    }
+    let folded = if around_loops.is_empty() && bodies.len() == 1 && steps.is_empty() && tail.is_empty() {
         bodies[0]
     } else {
         let closed =
@@ -206,6 +216,8 @@ fn one(
             end.extend_from_slice(&deps);
             deps = SmallVec::from_elem(g.node(Op::End, DType::Void, &end, Arg::None), 1);
         }
+        let first = bodies.len();
+        deps.extend(tail.iter().enumerate().map(|(i, &b)| update(g, op, acc, b, first + i, t)));
         let mut read: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[acc]);
         read.extend_from_slice(&deps);
         g.node(Op::AccRead, acc_dt, &read, Arg::None)
@@ -223,6 +235,45 @@ fn one(
         out = repeated(&mut k.g, op, out, r);
     }
     Ok(k.g.cast(out, dt))
+}
+
+/// A loop whose last step is done apart.
+struct Peeled {
+    /// The loop of the other steps, unless there is just one.
+    rest: Option<UOp>,
+    bodies: Vec<UOp>,
+    /// The last step.
+    last: Vec<UOp>,
+}
+
+/// Does the last step apart if all others need no mask then: what rounded the axis up costs nothing before the end.
+fn peel(g: &mut Graph, memo: &mut Memo, bodies: &[UOp], r: UOp) -> Option<Peeled> {
+    let n = g.const_int(g.src_at(r, 0)).filter(|&n| n >= 2)?;
+    let id = g.range_arg(r).id;
+    let masks = |g: &Graph, list: &[UOp]| {
+        let is = |u: &UOp| g.op(*u) == Op::CmpLt && g.ranges(*u) >> id & 1 == 1;
+        g.reachable(list).iter().filter(|u| is(u)).count()
+    };
+    let before = masks(g, bodies);
+    if before == 0 {
+        return None;
+    }
+    let arg = g.range_arg(r);
+    let rest = (n > 2).then(|| g.range_with(n as usize - 1, arg));
+    let (zero, end) = (g.int(0, g.dtype(r)), g.int(n - 1, g.dtype(r)));
+    let mut at = |g: &mut Graph, to: UOp| -> Vec<UOp> {
+        let map = [(r, to)].into_iter().collect();
+        let mut one = |b: &UOp| {
+            let b = substitute1(g, *b, &map);
+            simplify_with(g, b, memo)
+        };
+        bodies.iter().map(&mut one).collect()
+    };
+    let most = at(g, rest.unwrap_or(zero));
+    if masks(g, &most) >= before {
+        return None;
+    }
+    Some(Peeled { rest, bodies: most, last: at(g, end) })
 }
 
 /// Does `x` depend on `r` only through addresses that have a stride along it?

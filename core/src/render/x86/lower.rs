@@ -103,6 +103,8 @@ pub(super) struct Lower<'a> {
     pub(super) accs: FxHashMap<UOp, Vec<Vec<VReg>>>,
     /// Last place where an accumulator changes.
     pub(super) last_change: FxHashMap<UOp, u32>,
+    /// Loads that fetch ahead what the next step of the grid reads first, and how many bytes ahead.
+    pub(super) ahead: FxHashMap<UOp, i32>,
     loops: Vec<Loop>,
     grid: Option<Slice>,
 }
@@ -168,6 +170,7 @@ pub(super) fn lower(p: &Program, isa: Isa) -> Result<Func> {
         scratch: FxHashMap::default(),
         accs: FxHashMap::default(),
         last_change: FxHashMap::default(),
+        ahead: super::stream::find(p),
         loops: Vec::new(),
         grid: None,
     };
@@ -271,6 +274,11 @@ impl Lower<'_> {
         }
         while let Some(range) = self.loops.last().map(|l| l.range) {
             self.close(range)?;
+        }
+        let past = |i: &Item| matches!(i, Item::Op(i) if table::is_past_caches(i.code));
+        if self.f.items.iter().any(past) {
+            // other threads see what was written before they are told that it is done
+            self.f.read(Code::Sfence, &[]);
         }
         Ok(())
     }

@@ -116,7 +116,9 @@ impl Lower<'_> {
         if self.g.src(u).len() > 1 || w == 1 || !words(self.g.dtype(u)) || !self.contiguous(index) {
             return Ok(None);
         }
-        self.address(index, pt, off).map(Some)
+        let m = self.address(index, pt, off)?;
+        self.fetch_ahead(u, m, off, w);
+        Ok(Some(m))
     }
 
     pub(super) fn load(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
@@ -137,6 +139,7 @@ impl Lower<'_> {
         }
         let m = self.address(index, pt, off)?;
         let Some(gate) = gate else {
+            self.fetch_ahead(u, m, off, w);
             return Ok(Val::R(if pairs { self.load_pairs(w, m, None) } else { self.load_vector(dt, w, m)? }));
         };
         let alt_node = self.g.src_at(u, 1);
@@ -428,6 +431,7 @@ impl Lower<'_> {
         }
         let contiguous = self.contiguous(index);
         let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
+        let past = self.past_caches(index);
         for pt in tile.points() {
             for (off, w) in self.parts(tile.lane, dt) {
                 if w == 1 || !contiguous || lane_gate && !words(dt) {
@@ -439,6 +443,9 @@ impl Lower<'_> {
                 let v = self.demand_reg(value, &pt, off, w)?;
                 let m = self.address(index, &pt, off)?;
                 match gate {
+                    None if past.is_some_and(|unit| w > 4 && self.on_line(index, unit, &pt, off, w)) => {
+                        self.f.read(table::store_past_caches(w), &[Opnd::M(m), Opnd::R(v, vec_size(w))]);
+                    }
                     None => self.store_vector(dt, w, m, v),
                     Some(g) if !lane_gate => {
                         let skip = self.unless(g, &pt, off)?;

@@ -17,6 +17,7 @@ mod mir;
 mod near;
 mod reduce;
 mod scalar;
+mod stream;
 mod table;
 mod vector;
 

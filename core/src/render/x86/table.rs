@@ -118,6 +118,17 @@ pub(super) fn store(w: usize) -> Code {
     by_width!(w, VEX_Vmovups_xmmm128_xmm, VEX_Vmovups_ymmm256_ymm, EVEX_Vmovups_zmmm512_k1z_zmm)
 }
 
+/// The same, past the caches, to memory that is aligned to the register's size.
+#[rustfmt::skip]
+pub(super) fn store_past_caches(w: usize) -> Code {
+    by_width!(w, VEX_Vmovntps_m128_xmm, VEX_Vmovntps_m256_ymm, EVEX_Vmovntps_m512_zmm)
+}
+
+/// Is it one of them?
+pub(super) fn is_past_caches(code: Code) -> bool {
+    [4, 8, 16].into_iter().any(|w| store_past_caches(w) == code)
+}
+
 /// Copy of a whole register.
 #[rustfmt::skip]
 pub(super) fn copy(w: usize) -> Code {

@@ -236,6 +236,13 @@ impl Lower<'_> {
         d
     }
 
+    /// Where a register of 16 floats holds NaN, in k1.
+    fn unordered_to_k1(&mut self, a: VReg) {
+        let a = Opnd::R(a, Size::Z);
+        let ops = [Opnd::P(Register::K1), a, a, Opnd::I8(cmp::UNORDERED)];
+        self.f.emit(Code::EVEX_Vcmpps_kr_k1_zmm_zmmm512b32_imm8_sae, &ops, 1, !1, 9);
+    }
+
     /// A mask of an integer comparison: `a == b` or `a > b`, signed.
     fn compare_ints(&mut self, equal: bool, w: usize, a: VReg, b: Val) -> VReg {
         let (d, size) = (self.f.reg(vec_size(w)), vec_size(w));
@@ -353,11 +360,22 @@ impl Lower<'_> {
         } else {
             match op {
                 Op::Max | Op::Min => {
-                    // `max(a, b)` gives b where either is NaN: a's own NaN must be put back
+                    // `max(b, a)` gives a where either is NaN: b's own NaN must be put back. An accumulator is `a`, so that
+                    // no step waits for the comparison of the one before
+                    let v = if op == Op::Max { V3::MaxPs } else { V3::MinPs };
+                    let b = self.reg(b, dt, w)?;
+                    if w == 16 {
+                        let size = vec_size(w);
+                        self.unordered_to_k1(b);
+                        self.v3(v, w, d, b, Val::R(a));
+                        let ops = [Opnd::R(d, size), Opnd::R(b, size)];
+                        self.f.emit(table::copy(w), &ops, 1, !0, 1).masked = true;
+                        return Ok(self.into(into, d, w));
+                    }
                     let t = self.f.reg(vec_size(w));
-                    let nan = self.compare_floats(cmp::UNORDERED, w, a, Val::R(a));
-                    self.v3(if op == Op::Max { V3::MaxPs } else { V3::MinPs }, w, t, a, b);
-                    let r = self.blend(nan, Val::R(a), t, w);
+                    let nan = self.compare_floats(cmp::UNORDERED, w, b, Val::R(b));
+                    self.v3(v, w, t, b, Val::R(a));
+                    let r = self.blend(nan, Val::R(b), t, w);
                     return Ok(self.into(into, r, w));
                 }
                 Op::Shl | Op::Shr => {

@@ -86,7 +86,7 @@ fn cumulate(o: &mut Op<'_, '_>, first: f64, f: fn(&Cx<'_>, &Value, usize) -> Res
 /// Softmax over some axes.
 pub(super) fn softmax(cx: &Cx<'_>, x: &Value, axes: &[usize]) -> Result<Value> {
     let e = cx.unary(Un::Exp, &cx.sub(x, &cx.reduce(Red::Max, x, axes, true)?)?)?;
-    cx.div(&e, &cx.reduce(Red::Sum, &e, axes, true)?)
+    cx.mul(&e, &cx.unary(Un::Recip, &cx.reduce(Red::Sum, &e, axes, true)?)?)
 }
 
 /// One axis since operator set 13, all from that axis on before.
