@@ -9,6 +9,7 @@ use gradloom_core::io::onnx::{self, ExternalData, Inputs, Model, Runner};
 use gradloom_core::io::tflite;
 use gradloom_core::tensor::{Session, Tensor};
 use gradloom_core::{Error, Result};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -27,14 +28,25 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|e| Error::Input { name: path.display().to_string(), what: e.to_string() })
 }
 
-/// Parses a model file, ONNX or TensorFlow Lite, with weights in other files of its folder if it has such.
-pub fn parse(path: &Path) -> Result<Model> {
+/// The bytes of a model file as ONNX, and where its other files are.
+fn open(path: &Path) -> Result<(Vec<u8>, Arc<Folder>)> {
     let mut bytes = read_file(path)?;
     if tflite::is_tflite(&bytes) {
         bytes = tflite::to_onnx(&bytes)?;
     }
-    let folder = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
-    Model::parse_with(bytes, Arc::new(Folder(folder)))
+    Ok((bytes, Arc::new(Folder(path.parent().map_or_else(PathBuf::new, Path::to_path_buf)))))
+}
+
+/// Parses a model file, ONNX or TensorFlow Lite, with weights in other files of its folder if it has such.
+pub fn parse(path: &Path) -> Result<Model> {
+    let (bytes, folder) = open(path)?;
+    Model::parse_with(bytes, folder)
+}
+
+/// What is supported of a model file, before any run; open dimensions have the sizes given for their names, or 1.
+pub fn inspect(path: &Path, sizes: &BTreeMap<String, usize>) -> Result<onnx::Report> {
+    let (bytes, folder) = open(path)?;
+    onnx::inspect(bytes, folder, sizes)
 }
 
 impl OnnxModel {
@@ -150,7 +162,10 @@ impl OnnxModel {
         let mut start = Instant::now();
         let mut run = self.runner.begin_on(&mut self.engine, inputs)?;
         loop {
-            while !self.engine.ready()? {
+            while !self.runner.ready(&mut self.engine, &mut run)? {
+                if run.reads() {
+                    self.engine.device().sync()?;
+                }
                 std::thread::yield_now();
             }
             self.compile += start.elapsed();

@@ -1,4 +1,5 @@
-//! A slice of the ONNX backend suite, and operators of `com.microsoft` against onnxruntime, on native devices. The whole suite:
+//! A slice of the ONNX backend suite, and operators of `com.microsoft` and `ai.onnx.ml` and graphs whose sizes depend on the data
+//! against onnxruntime, on native devices. The whole suite:
 //! `npm run conformance:onnx`.
 
 use gradloom::{NativeHost, OnnxModel};
@@ -19,11 +20,11 @@ fn run(case: &Case, device: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// All cases of both files.
+/// All cases of all files.
 fn check(device: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/onnx");
     let mut wrong = Vec::new();
-    for (file, least) in [("slice.zip", 150), ("contrib.zip", 40)] {
+    for (file, least) in [("slice.zip", 150), ("contrib.zip", 40), ("dynamic.zip", 15), ("ml.zip", 40)] {
         let cases = read(&std::fs::read(folder.join(file)).unwrap()).unwrap();
         assert!(cases.len() >= least, "{file} has {} cases", cases.len());
         wrong.extend(cases.iter().filter_map(|c| run(c, device).err().map(|e| format!("{}: {e}", c.name))));

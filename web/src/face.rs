@@ -16,7 +16,7 @@ use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Bytes, Counters, Engine, RootId};
 use gradloom_core::io::HostTensor;
 use gradloom_core::io::onnx::proto::Dim;
-use gradloom_core::io::onnx::{Model, Runner};
+use gradloom_core::io::onnx::{Drift, Model, Run, Runner};
 use gradloom_core::io::{gguf, safetensors};
 use gradloom_core::tensor::{Session, Tensor};
 use gradloom_core::{DType, Error, Result};
@@ -130,6 +130,17 @@ impl Inner {
             self.signal.wait().await;
         }
         self.spend(Times { device: now() - start, ..Times::default() });
+        Ok(())
+    }
+
+    /// Until a run can go on: its kernels are compiled, and what it reads is there.
+    async fn prepared(&self, runner: &RefCell<Runner>, run: &mut Run) -> Result<()> {
+        let start = now();
+        while !runner.borrow().ready(&mut self.engine.borrow_mut(), run)? {
+            self.signal.wait().await;
+        }
+        let waited = now() - start;
+        self.spend(if run.reads() { Times { run: waited, ..Times::default() } } else { Times { device: waited, ..Times::default() } });
         Ok(())
     }
 
@@ -428,14 +439,17 @@ impl Runtime {
         engine.trim();
     }
 
-    /// Parses an ONNX model. Throws with all that is unsupported, by node.
-    pub fn onnx(&self, file: Vec<u8>) -> std::result::Result<u32, JsValue> {
-        let model = Model::parse(file).map_err(throw)?;
+    /// Parses an ONNX model, if wanted with the values of all nodes as outputs. Throws with all that is unsupported, by node.
+    pub fn onnx(&self, file: Vec<u8>, every_value: bool) -> std::result::Result<u32, JsValue> {
+        let mut model = Model::parse(file).map_err(throw)?;
+        if every_value {
+            model = model.with_every_value();
+        }
         let runner = Runner::new(Arc::new(model), &self.inner.session);
         Ok(self.inner.models.borrow_mut().add(Rc::new(RefCell::new(runner))))
     }
 
-    /// `{inputs: [{name, dtype, shape}], outputs, nodes, parameters, opset}`.
+    /// `{inputs: [{name, dtype, shape, sequence, optional}], outputs, nodes, parameters, opset}`.
     #[wasm_bindgen(js_name = modelInfo)]
     pub fn model_info(&self, id: u32) -> std::result::Result<JsValue, JsValue> {
         let runner = self.inner.models.borrow().get(id, "model").map_err(throw)?;
@@ -445,7 +459,14 @@ impl Runtime {
             let one = |p: &gradloom_core::io::onnx::Port| -> JsValue {
                 let dims = p.dims.as_ref().map_or(JsValue::NULL, |d| d.iter().map(dimension).collect::<Array>().into());
                 let dt = p.dtype.map_or(JsValue::NULL, |dt| dt.name().into());
-                object(&[("name", (&p.name).into()), ("dtype", dt), ("shape", dims)]).into()
+                object(&[
+                    ("name", (&p.name).into()),
+                    ("dtype", dt),
+                    ("shape", dims),
+                    ("sequence", p.is_sequence.into()),
+                    ("optional", p.is_optional.into()),
+                ])
+                .into()
             };
             list.iter().map(one).collect::<Array>().into()
         };
@@ -457,6 +478,34 @@ impl Runtime {
             ("opset", (m.opset() as f64).into()),
         ])
         .into())
+    }
+
+    /// How far the values of one run are from those of another, `[{name, dtype, shape, data}]` each:
+    /// `[{value, node, maxAbs, maxRel, index, got, want, drifts}]` in the order of the model's nodes.
+    pub fn drifts(
+        &self,
+        id: u32,
+        got: Array,
+        want: Array,
+        tolerance: f64,
+    ) -> std::result::Result<Array, JsValue> {
+        let runner = self.inner.models.borrow().get(id, "model").map_err(throw)?;
+        let read = |list: Array| list.iter().map(|i| host_input(&i)).collect::<Result<Vec<_>>>().map_err(throw);
+        let list = runner.borrow().model().drifts(&read(got)?, &read(want)?, tolerance);
+        let one = |d: Drift| -> JsValue {
+            object(&[
+                ("value", d.value.into()),
+                ("node", d.node.map_or(JsValue::NULL, Into::into)),
+                ("maxAbs", d.max_abs.into()),
+                ("maxRel", d.max_rel.into()),
+                ("index", (d.at.0 as f64).into()),
+                ("got", d.at.1.into()),
+                ("want", d.at.2.into()),
+                ("drifts", d.drifts.into()),
+            ])
+            .into()
+        };
+        Ok(list.into_iter().map(one).collect())
     }
 
     /// Lets a model go.
@@ -490,7 +539,7 @@ impl Runtime {
         let begin = || runner.borrow_mut().begin(&mut inner.engine.borrow_mut(), &inputs);
         let mut run = inner.planning(begin).map_err(throw)?;
         loop {
-            inner.compiled().await.map_err(throw)?;
+            inner.prepared(&runner, &mut run).await.map_err(throw)?;
             tell("run");
             // a step that is not the last one runs little and plans the rest
             let plans = run.folds();

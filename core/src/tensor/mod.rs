@@ -68,6 +68,7 @@ mod spectral;
 mod state;
 mod stats;
 mod vision;
+pub(crate) use vision::RoiGrid;
 
 pub use attention::Attention;
 pub use conv::{ConvOpts, ConvTransposeOpts};

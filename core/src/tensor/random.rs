@@ -31,7 +31,7 @@ pub fn threefry2x32(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
 
 impl Session {
     /// The key of the next draw.
-    fn next_key(&self) -> [u32; 2] {
+    pub(crate) fn next_key(&self) -> [u32; 2] {
         let mut s = self.state();
         let key = threefry2x32([(s.seed >> 32) as u32, s.seed as u32], [0, s.draws]);
         s.draws = s.draws.wrapping_add(1);
@@ -113,10 +113,16 @@ impl Tensor {
     pub fn randn(session: &Session, shape: &[usize]) -> Result<Tensor> {
         let mut both = vec![2];
         both.extend_from_slice(shape);
-        let u = Tensor::rand(session, &both)?;
+        Tensor::rand_bits(session, &both)?.bits_to_normal()
+    }
+
+    /// Normal with mean 0 and deviation 1 from random bits `[2, ..]`, by Box and Muller.
+    pub(crate) fn bits_to_normal(&self) -> Result<Tensor> {
+        let u = self.bits_to_unit()?;
         let angle = u.select_at(0, 0)?.mul(2.0 * PI)?;
         // 1 - u lies in (0, 1]: its logarithm is finite
-        let radius = Tensor::full(session, 1, DType::F32, &[])?.sub(u.select_at(0, 1)?)?.log2()?.mul(-2.0 * LN_2)?;
+        let radius =
+            Tensor::full(self.session(), 1, DType::F32, &[])?.sub(u.select_at(0, 1)?)?.log2()?.mul(-2.0 * LN_2)?;
         angle.cos()?.mul(radius.sqrt()?)
     }
 

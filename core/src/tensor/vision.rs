@@ -4,6 +4,30 @@ use super::pool::per_axis;
 use super::{Interpolate, PadMode, ScatterOp, Tensor};
 use crate::{DType, Error, Result};
 
+/// The samples of a RoIAlign.
+pub(crate) struct RoiGrid {
+    /// Bins, rows and columns.
+    pub(crate) output: (usize, usize),
+    /// Of box coordinates.
+    pub(crate) scale: f64,
+    /// Whether coordinates lie half a pixel off.
+    pub(crate) aligned: bool,
+    /// Samples a bin, rows and columns; at most, if it is adaptive.
+    pub(crate) samples: (usize, usize),
+    /// A sample a pixel: as many as the bin is high and wide.
+    pub(crate) adaptive: bool,
+}
+
+impl RoiGrid {
+    /// Begin and size along an axis of boxes.
+    pub(crate) fn span(&self, lo: &Tensor, hi: &Tensor) -> Result<(Tensor, Tensor)> {
+        let shift = if self.aligned { 0.5 } else { 0.0 };
+        let (a, b) = (lo.mul(self.scale)?.sub(shift)?, hi.mul(self.scale)?.sub(shift)?);
+        let size = b.sub(&a)?;
+        Ok((a, if self.aligned { size } else { size.maximum(1)? }))
+    }
+}
+
 impl Tensor {
     /// Largest element of each region of a grid over the last axes, and its flat index there.
     pub fn adaptive_max_pool(&self, sizes: &[usize]) -> Result<(Tensor, Tensor)> {
@@ -348,48 +372,72 @@ impl Tensor {
         samples: usize,
         aligned: bool,
     ) -> Result<Tensor> {
+        let grid = RoiGrid { output, scale, aligned, samples: (samples, samples), adaptive: false };
+        self.roi_pool(boxes, &grid, false)
+    }
+
+    /// The same on any grid; `largest` takes the largest weighted tap of each bin, as ONNX's mode `max` does.
+    pub(crate) fn roi_pool(&self, boxes: &Tensor, grid: &RoiGrid, largest: bool) -> Result<Tensor> {
         let shape = self.want_rank("roi_align", 4)?;
         let n = boxes.want_rank("roi_align", 2)?[0];
-        if boxes.shape()[1] != 5 || samples == 0 {
+        let (rows, columns) = grid.samples;
+        if boxes.shape()[1] != 5 || rows == 0 || columns == 0 {
             return Err(Error::Shape { op: "roi_align", lhs: shape, rhs: boxes.shape() });
         }
         let column = |i: i64| boxes.select_at(1, i);
-        let shift = if aligned { 0.5 } else { 0.0 };
         let (h, w) = (shape[2], shape[3]);
-        let axis = |lo: i64, hi: i64, bins: usize| -> Result<Tensor> {
-            let (a, b) = (column(lo)?.mul(scale)?.sub(shift)?, column(hi)?.mul(scale)?.sub(shift)?);
-            let size = b.sub(&a)?;
-            let size = if aligned { size } else { size.maximum(1)? };
-            let count = bins * samples;
-            let at = Tensor::iota(self.session(), count)?.cast(DType::F32)?.add(0.5)?.div(count as f64)?;
-            a.unsqueeze(1)?.add(size.unsqueeze(1)?.mul(at.unsqueeze(0)?)?)
+        // positions and whether they count, [n, bins * samples], and how many count in each bin, [n, 1]
+        let axis = |lo: i64, hi: i64, bins: usize, samples: usize| -> Result<(Tensor, Tensor, Tensor)> {
+            let (a, size) = grid.span(&column(lo)?, &column(hi)?)?;
+            let (a, size) = (a.unsqueeze(1)?, size.unsqueeze(1)?);
+            let count = match grid.adaptive {
+                true => size.div(bins as f64)?.ceil()?.clamp(0, samples as i64)?,
+                false => Tensor::full(self.session(), samples as f64, DType::F32, &[n, 1])?,
+            };
+            let i = Tensor::iota(self.session(), bins * samples)?;
+            let (bin, k) = (i.floor_div(samples as i32)?.cast(DType::F32)?, i.modulo(samples as i32)?.cast(DType::F32)?);
+            let part = k.add(0.5)?.unsqueeze(0)?.div(count.maximum(1)?)?;
+            let at = a.add(size.div(bins as f64)?.mul(bin.unsqueeze(0)?.add(part)?)?)?;
+            Ok((at, k.unsqueeze(0)?.lt(&count)?, count))
         };
-        // [n, oh*s] and [n, ow*s]
-        let (ys, xs) = (axis(2, 4, output.0)?, axis(1, 3, output.1)?);
-        let weights = |at: &Tensor, size: usize| -> Result<(Tensor, Tensor, Tensor, Tensor)> {
-            let ok = at.ge(-1)?.logical_and(at.le(size as f64)?)?;
+        let (ys, use_y, count_y) = axis(2, 4, grid.output.0, rows)?;
+        let (xs, use_x, count_x) = axis(1, 3, grid.output.1, columns)?;
+        let weights = |at: &Tensor, used: &Tensor, size: usize| -> Result<(Tensor, Tensor, Tensor, Tensor)> {
+            let ok = at.ge(-1)?.logical_and(at.le(size as f64)?)?.logical_and(used)?;
             let c = at.clamp(0, size as i64 - 1)?;
             let low = c.floor()?.detach();
             let f = c.sub(&low)?;
             let high = low.add(1)?.minimum(size as f64 - 1.0)?.cast(DType::I32)?;
             Ok((low.cast(DType::I32)?, high, ok.select(&f, 0)?, ok.cast(DType::F32)?))
         };
-        let (y0, y1, fy, oky) = weights(&ys, h)?;
-        let (x0, x1, fx, okx) = weights(&xs, w)?;
+        let (y0, y1, fy, oky) = weights(&ys, &use_y, h)?;
+        let (x0, x1, fx, okx) = weights(&xs, &use_x, w)?;
         let image = self.index_select(0, &column(0)?.cast(DType::I32)?)?.flatten(2, -1)?;
         let (ny, nx) = (ys.shape()[1], xs.shape()[1]);
-        let sample = |y: &Tensor, x: &Tensor, wy: Tensor, wx: Tensor| -> Result<Tensor> {
+        let sample = |y: &Tensor, x: &Tensor, wy: &Tensor, wx: &Tensor| -> Result<Tensor> {
             let index = y.unsqueeze(2)?.mul(w)?.add(x.unsqueeze(1)?)?.reshape(&[n, 1, ny * nx])?;
             let value = image.gather(2, &index.expand(&[n, shape[1], ny * nx])?)?;
             let weight = wy.unsqueeze(2)?.mul(wx.unsqueeze(1)?)?.reshape(&[n, 1, ny * nx])?;
             value.mul(weight)
         };
         let (gy, gx) = (oky.sub(&fy)?, okx.sub(&fx)?);
-        let sum = sample(&y0, &x0, gy.clone(), gx.clone())?
-            .add(sample(&y0, &x1, gy, fx.clone())?)?
-            .add(sample(&y1, &x0, fy.clone(), gx)?)?
-            .add(sample(&y1, &x1, fy, fx)?)?;
-        sum.reshape(&[n, shape[1], output.0, samples, output.1, samples])?.mean(&[3, 5], false)
+        let parts = [
+            sample(&y0, &x0, &gy, &gx)?,
+            sample(&y0, &x1, &gy, &fx)?,
+            sample(&y1, &x0, &fy, &gx)?,
+            sample(&y1, &x1, &fy, &fx)?,
+        ];
+        let bins = [n, shape[1], grid.output.0, rows, grid.output.1, columns];
+        let [a, b, c, d] = &parts;
+        if largest {
+            let used = use_y.unsqueeze(2)?.logical_and(use_x.unsqueeze(1)?)?.reshape(&[n, 1, ny * nx])?;
+            let best = a.maximum(b)?.maximum(c)?.maximum(d)?;
+            let best = used.select(best, f64::NEG_INFINITY)?.reshape(&bins)?.max(&[3, 5], false)?;
+            // a bin without samples is empty
+            return best.eq(f64::NEG_INFINITY)?.select(0, best);
+        }
+        let sum = a.add(b)?.add(c)?.add(d)?.reshape(&bins)?.sum(&[3, 5], false)?;
+        sum.div(count_y.mul(count_x)?.maximum(1)?.reshape(&[n, 1, 1, 1])?)
     }
 
     /// Non-maximum suppression of boxes `[n, 4]` (x1, y1, x2, y2) by score: true for those kept. Greedy as everywhere: a

@@ -53,7 +53,9 @@ impl Host {
         let start = now();
         let mut run = r.begin(&mut self.engine, inputs)?;
         let (outputs, compiled) = loop {
-            self.compiled().await?;
+            while !r.ready(&mut self.engine, &mut run)? {
+                self.signal.wait().await;
+            }
             let compiled = now() - start;
             if let Some(out) = r.step(&mut self.engine, &mut run)? {
                 break (out, compiled);

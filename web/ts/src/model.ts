@@ -10,6 +10,24 @@ import { Tensor, bind, made, source } from "./tensor.js";
 export interface LoadOptions extends FetchOptions {
   /** `auto`, the default, is WebGPU where there is a real one, else WebAssembly. */
   device?: DeviceKind | "auto" | Device;
+  /** Have the values of all nodes as outputs: for `compare`. */
+  everyValue?: boolean;
+}
+
+/** How far a value is from that of another device. */
+export interface Drift {
+  value: string;
+  /** The node that gives it; null if none does. */
+  node: string | null;
+  /** The largest difference, and the largest in parts of the right element. */
+  maxAbs: number;
+  maxRel: number;
+  /** The element that is furthest off. */
+  index: number;
+  got: number;
+  want: number;
+  /** Is that more than the tolerance? */
+  drifts: boolean;
 }
 
 /** An input or output as the model file declares it. */
@@ -19,6 +37,10 @@ export interface Port {
   dtype: DType | null;
   /** A size, a symbol's name, or null for what is open; the whole is null where the file does not even say how many. */
   shape: (number | string | null)[] | null;
+  /** A sequence: its elements are given and read as `name[0]`, `name[1]` .. */
+  sequence: boolean;
+  /** It may be left out. */
+  optional: boolean;
 }
 
 /** How a model is run. */
@@ -103,6 +125,26 @@ export class Model {
     return Object.fromEntries(out.outputs.map((o) => [o.name, made(this.#host, o.id)]));
   }
 
+  /**
+   * Runs this model and the same one on another device, both loaded with `everyValue`, and tells how far each value is from the
+   * other's, in the order of the nodes: the first with `drifts` is where they part. A value may be off by `tolerance` parts of
+   * the right element, or of the mean size of all.
+   */
+  async compare(
+    reference: Model,
+    inputs: Record<string, ModelInput>,
+    options: RunOptions & { tolerance?: number } = {},
+  ): Promise<Drift[]> {
+    const { tolerance = 1e-3, ...how } = options;
+    const values = async (model: Model): Promise<RawInput[]> => {
+      const out = Object.entries(await model.run(inputs, how));
+      const read = out.map(([name, value]) => model.#input(name, value, how.signal));
+      return Promise.all(read).finally(() => out.forEach(([, value]) => value.dispose()));
+    };
+    const [got, want] = [await values(this), await values(reference)];
+    return guard(() => this.#host.raw.drifts(this.#live(), got, want, tolerance)) as Drift[];
+  }
+
   #live(): number {
     if (this.#id === undefined) throw new StateError("E_STATE", "this model was disposed");
     return this.#id;
@@ -116,7 +158,8 @@ export class Model {
       const { host: device, id } = bind(value);
       return { name, dtype, shape, data: await guardAsync(() => device.raw.data(id), signal) };
     }
-    const port = this.inputs.find((each) => each.name === name);
+    const base = name.replace(/\[\d+\]$/, "");
+    const port = this.inputs.find((each) => each.name === (each.sequence ? base : name));
     if (isTypedArray(value)) {
       const dtype = port?.dtype === "bool" ? "bool" : dtypeOf(value);
       return { name, dtype, shape: fill(name, port, value.length), data: encode(value, dtype) };
@@ -172,7 +215,7 @@ export async function load(from: FileSource, options: LoadOptions = {}): Promise
   const bytes = await asOnnx(await file);
   signal?.throwIfAborted();
   onProgress?.({ phase: "parse", loaded: 0, total: bytes.length });
-  const model = new Model(host, guard(() => host.raw.onnx(bytes)));
+  const model = new Model(host, guard(() => host.raw.onnx(bytes, options.everyValue ?? false)));
   useByDefault(host);
   return model;
 }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::check;
-use super::model::Model;
+use super::model::{Model, Port};
 use super::ops::{self, Op};
 use super::proto::{AttrValue, Attribute, Dim, GraphProto, NodeProto};
 use super::tensor::{TensorData, TensorProto, elem_name, is_narrow};
+use super::stage::{Build, Frame, Step};
 use super::value::{Constants, Cx, Value};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
 use crate::tensor::{Session, Tensor};
@@ -52,11 +54,19 @@ impl Bound {
         &self.model
     }
 
-    /// Builds the graph for the shapes of these inputs: one lazy tensor for each output, in the model's order.
+    /// Builds the graph for the shapes of these inputs: one lazy tensor for each output, in the model's order. An error
+    /// where the graph depends on values that only a device can compute; [`super::Runner`] has them computed.
     pub fn build(&self, feeds: &[(&str, Feed)]) -> Result<Vec<(String, Tensor)>> {
-        let mut cx = Cx::new(&self.model, &self.constants, self.session.clone());
-        let outputs = run_model(&mut cx, feeds)?;
-        outputs.into_iter().map(|(name, v)| Ok((name, cx.lazy(&v)?))).collect()
+        let feeds = feeds.iter().map(|(n, f)| (n.to_string(), f.clone())).collect();
+        match self.go(&mut Build::new(feeds, None))? {
+            Step::Done(out) => Ok(out),
+            Step::Ask(ask) => Err(ask.error),
+        }
+    }
+
+    /// Goes on with a build.
+    pub(super) fn go(&self, build: &mut Build) -> Result<Step> {
+        build.go(&self.model, &self.constants, &self.session)
     }
 }
 
@@ -82,11 +92,13 @@ impl Model {
 pub(super) fn run_model(cx: &mut Cx<'_>, feeds: &[(&str, Feed)]) -> Result<Vec<(String, Value)>> {
     let model = cx.model;
     let mut values = BTreeMap::new();
+    let mut lists: BTreeMap<&str, BTreeMap<usize, Value>> = BTreeMap::new();
     let mut symbols: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
     for (name, feed) in feeds {
         let bad = |what: String| Error::Input { name: (*name).to_owned(), what };
-        let Some(port) = model.inputs().iter().find(|p| p.name == *name) else {
-            let names: Vec<&str> = model.inputs().iter().map(|p| p.name.as_str()).collect();
+        let Some((port, place)) = model.place(name) else {
+            let show = |p: &Port| format!("{}{}", p.name, if p.is_sequence { "[0..]" } else { "" });
+            let names: Vec<String> = model.inputs().iter().map(show).collect();
             return Err(bad(format!("the model has no such input; it has {}", names.join(", "))));
         };
         let value = match feed {
@@ -95,7 +107,7 @@ pub(super) fn run_model(cx: &mut Cx<'_>, feeds: &[(&str, Feed)]) -> Result<Vec<(
         };
         port.accepts(value.dtype(), value.shape())?;
         let value = value.with_narrow(if is_narrow(port.elem) { port.elem } else { 0 });
-        for (d, &n) in port.dims.iter().flatten().zip(value.shape()) {
+        for (d, &n) in port.dims.iter().flatten().zip(value.shape()).filter(|_| place.is_none()) {
             let Dim::Param(symbol) = d else { continue };
             let (first, by) = *symbols.entry(symbol).or_insert((n, &port.name));
             // `?` and the like are no names
@@ -103,16 +115,42 @@ pub(super) fn run_model(cx: &mut Cx<'_>, feeds: &[(&str, Feed)]) -> Result<Vec<(
                 return Err(bad(format!("dimension `{symbol}` is {n} here and {first} in `{by}`")));
             }
         }
-        if values.insert((*name).to_owned(), value).is_some() {
+        let old = match place {
+            None => values.insert(port.name.clone(), value),
+            Some(i) => lists.entry(&port.name).or_default().insert(i, value),
+        };
+        if old.is_some() {
             return Err(bad("it was given twice".to_owned()));
         }
     }
-    if let Some(p) = model.inputs().iter().find(|p| !values.contains_key(&p.name)) {
-        return Err(Error::Input { name: p.name.clone(), what: "it is missing".to_owned() });
+    for p in model.inputs().iter().filter(|p| !values.contains_key(&p.name)).collect::<Vec<_>>() {
+        let value = match lists.remove(p.name.as_str()) {
+            Some(list) => {
+                if list.last_key_value().is_some_and(|(&last, _)| last + 1 != list.len()) {
+                    let what = "elements of the sequence are missing".to_owned();
+                    return Err(Error::Input { name: p.name.clone(), what });
+                }
+                Value::sequence(list[&0].dtype(), list.into_values().collect())
+            }
+            None if p.is_optional => Value::absent(),
+            None if p.is_sequence => Value::sequence(p.dtype.unwrap_or(DType::F32), Vec::new()),
+            None => return Err(Error::Input { name: p.name.clone(), what: "it is missing".to_owned() }),
+        };
+        values.insert(p.name.clone(), value);
     }
     let scope = Scope { values: BTreeMap::new(), parent: None };
     let out = run_graph(cx, &model.proto.graph, &scope, values, 0, model.opset())?;
-    Ok(model.outputs().iter().map(|p| p.name.clone()).zip(out).collect())
+    let mut named = Vec::with_capacity(out.len());
+    for (p, v) in model.outputs().iter().zip(out) {
+        match v.items() {
+            Some(items) => {
+                named.extend(items.iter().enumerate().map(|(i, v)| (format!("{}[{i}]", p.name), v.clone())));
+            }
+            None if v.is_absent() => {}
+            None => named.push((p.name.clone(), v)),
+        }
+    }
+    Ok(named)
 }
 
 /// Runs a graph whose inputs are in `values`.
@@ -129,8 +167,9 @@ pub(super) fn run_graph(
         values.entry(t.name.clone()).or_insert(v);
     }
     let mut scope = Scope { values, parent: Some(outer) };
-    run_nodes(cx, &graph.nodes, &mut scope, opset, depth)?;
-    graph.outputs.iter().map(|o| lookup(&scope, &o.name)).collect()
+    let outputs: Vec<&str> = graph.outputs.iter().map(|o| o.name.as_str()).collect();
+    run_nodes(cx, &graph.nodes, &outputs, &mut scope, opset, depth)?;
+    outputs.iter().map(|o| lookup(&scope, o)).collect()
 }
 
 fn lookup(scope: &Scope<'_>, name: &str) -> Result<Value> {
@@ -138,38 +177,52 @@ fn lookup(scope: &Scope<'_>, name: &str) -> Result<Value> {
     scope.get(name).cloned().ok_or_else(missing)
 }
 
-fn run_nodes(cx: &mut Cx<'_>, nodes: &[NodeProto], scope: &mut Scope<'_>, opset: i64, depth: usize) -> Result<()> {
-    // values die after their last use, so that loops and long chains keep little alive
-    for node in nodes {
+/// Runs nodes in order, or goes on where they stopped.
+fn run_nodes(
+    cx: &mut Cx<'_>,
+    nodes: &[NodeProto],
+    outputs: &[&str],
+    scope: &mut Scope<'_>,
+    opset: i64,
+    depth: usize,
+) -> Result<()> {
+    let mut at = 0;
+    if let Some(frame) = cx.frames.pop() {
+        let Frame::Nodes { values, at: next, found } = frame else {
+            return Err(Error::Internal("a graph was resumed as something else".to_owned()));
+        };
+        (scope.values, at, cx.found) = (values, next, found);
+    }
+    while let Some(node) = nodes.get(at) {
         cx.step()?;
-        let outputs = run_node(cx, node, scope, opset, depth).map_err(|e| name_node(e, node))?;
+        let made = match run_node(cx, node, scope, opset, depth) {
+            Ok(made) => made,
+            Err(e) => {
+                let found = std::mem::take(&mut cx.found);
+                cx.save(|| {
+                    let used = check::used(&nodes[at..], outputs);
+                    let mut values = std::mem::take(&mut scope.values);
+                    values.retain(|name, _| used.contains(name));
+                    Frame::Nodes { values, at, found }
+                });
+                return Err(check::name_node(e, node));
+            }
+        };
+        cx.found.clear();
         let wanted = node.outputs.iter().rposition(|o| !o.is_empty()).map_or(0, |i| i + 1);
-        if outputs.len() < wanted {
+        if made.len() < wanted {
             let what = format!("output {wanted} of {} is not supported", node.op_type);
             return Err(Error::Unsupported { what, context: format!("node {}", check::describe(node)) });
         }
-        for (name, v) in node.outputs.iter().zip(outputs).filter(|(n, _)| !n.is_empty()) {
+        for (name, v) in node.outputs.iter().zip(made).filter(|(n, _)| !n.is_empty()) {
             scope.values.insert(name.clone(), v);
         }
+        at += 1;
     }
     Ok(())
 }
 
-/// Errors of shapes, dtypes and values get the node's name.
-fn name_node(e: Error, node: &NodeProto) -> Error {
-    match e {
-        Error::Shape { .. } | Error::Axis { .. } | Error::DType { .. } | Error::Value { .. } => {
-            Error::Model { what: e.to_string(), node: Some(check::describe(node)) }
-        }
-        Error::Model { what, node: None } => Error::Model { what, node: Some(check::describe(node)) },
-        Error::Unsupported { what, context } if context.is_empty() => {
-            Error::Unsupported { what, context: format!("node {}", check::describe(node)) }
-        }
-        e => e,
-    }
-}
-
-fn run_node(cx: &mut Cx<'_>, node: &NodeProto, scope: &Scope<'_>, opset: i64, depth: usize) -> Result<Vec<Value>> {
+pub(super) fn run_node(cx: &mut Cx<'_>, node: &NodeProto, scope: &Scope<'_>, opset: i64, depth: usize) -> Result<Vec<Value>> {
     let args = node
         .inputs
         .iter()
@@ -185,8 +238,9 @@ fn run_node(cx: &mut Cx<'_>, node: &NodeProto, scope: &Scope<'_>, opset: i64, de
         let mut inner = Scope { values, parent: None };
         let opset = f.opsets.iter().find(|o| o.domain.is_empty()).map_or(opset, |o| o.version);
         let nodes = f.nodes.iter().map(|n| with_attributes(n, node, &f.defaults)).collect::<Vec<_>>();
-        run_nodes(cx, &nodes, &mut inner, opset, depth + 1)?;
-        return f.outputs.iter().map(|o| lookup(&inner, o)).collect();
+        let outputs: Vec<&str> = f.outputs.iter().map(String::as_str).collect();
+        run_nodes(cx, &nodes, &outputs, &mut inner, opset, depth + 1)?;
+        return outputs.iter().map(|o| lookup(&inner, o)).collect();
     }
     let def = ops::find(&node.domain, &node.op_type)
         .ok_or_else(|| Error::Unsupported { what: format!("operator {}", node.op_type), context: String::new() })?;
@@ -194,14 +248,20 @@ fn run_node(cx: &mut Cx<'_>, node: &NodeProto, scope: &Scope<'_>, opset: i64, de
         let what = format!("{} on {}", elem_name(narrow), def.name);
         return Err(Error::Unsupported { what, context: String::new() });
     }
+    if args.iter().flatten().any(|v| !v.is_tensor()) && !ops::takes_any_value(def) {
+        let what = format!("{} takes tensors, not sequences or optionals without a value", def.name);
+        return Err(Error::Model { what, node: None });
+    }
+    let mut op = Op { cx, node, args, opset, scope, depth };
+    op.ask_for_inputs(def)?;
     let moves = narrow != 0 && !NARROW[..READ].contains(&def.name);
-    let outputs = (def.build)(&mut Op { cx, node, args, opset, scope, depth })?;
+    let outputs = (def.build)(&mut op)?;
     Ok(if moves { outputs.into_iter().map(|v| v.with_narrow(narrow)).collect() } else { outputs })
 }
 
 /// Operators that take codes of types which no device has: first those that know what to make of them, then those that move
 /// elements without looking at them.
-const NARROW: [&str; 29] = [
+const NARROW: [&str; 31] = [
     "Cast",
     "CastLike",
     "BitCast",
@@ -215,6 +275,8 @@ const NARROW: [&str; 29] = [
     "SequenceConstruct",
     "SequenceInsert",
     "Optional",
+    "SequenceMap",
+    "OptionalHasElement",
     "MatMulNBits",
     "Identity",
     "Reshape",
@@ -232,7 +294,7 @@ const NARROW: [&str; 29] = [
     "Tile",
     "DepthToSpace",
 ];
-const READ: usize = 14;
+const READ: usize = 16;
 
 /// A function's node with the caller's attributes in place of references.
 fn with_attributes(n: &NodeProto, caller: &NodeProto, defaults: &[Attribute]) -> NodeProto {

@@ -12,24 +12,24 @@ use crate::tensor::{Session, Tensor};
 use crate::uop::eval::eval_tensor;
 
 /// An attribute: name, type number, value field.
-fn attr(name: &str, kind: u64, value: Vec<u8>) -> Vec<u8> {
+pub(super) fn attr(name: &str, kind: u64, value: Vec<u8>) -> Vec<u8> {
     field(5, &[field(1, name.as_bytes()), number(20, kind), value].concat())
 }
 
-fn int(name: &str, v: i64) -> Vec<u8> {
+pub(super) fn int(name: &str, v: i64) -> Vec<u8> {
     attr(name, 2, number(3, v as u64))
 }
 
-fn ints(name: &str, v: &[i64]) -> Vec<u8> {
+pub(super) fn ints(name: &str, v: &[i64]) -> Vec<u8> {
     attr(name, 7, v.iter().flat_map(|&v| number(8, v as u64)).collect())
 }
 
-fn subgraph(name: &str, g: &[u8]) -> Vec<u8> {
+pub(super) fn subgraph(name: &str, g: &[u8]) -> Vec<u8> {
     attr(name, 5, field(6, g))
 }
 
 /// `node("Add", "a b", "c", &[])`; `_` is an omitted input.
-fn node(op: &str, inputs: &str, outputs: &str, attrs: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn node(op: &str, inputs: &str, outputs: &str, attrs: &[Vec<u8>]) -> Vec<u8> {
     let list = |n: u32, names: &str| -> Vec<u8> {
         names.split_whitespace().flat_map(|s| field(n, s.trim_matches('_').as_bytes())).collect()
     };
@@ -39,32 +39,32 @@ fn node(op: &str, inputs: &str, outputs: &str, attrs: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// A typed value: `port(11, "x", 1, &[2, -1])` is an input, 12 an output; negative dimensions are symbols.
-fn port(which: u32, name: &str, elem: u64, dims: &[i64]) -> Vec<u8> {
+pub(super) fn port(which: u32, name: &str, elem: u64, dims: &[i64]) -> Vec<u8> {
     let dim = |&d: &i64| field(1, &if d < 0 { field(2, format!("d{}", -d).as_bytes()) } else { number(1, d as u64) });
     let shape: Vec<u8> = dims.iter().flat_map(dim).collect();
     let ty = field(2, &field(1, &[number(1, elem), field(2, &shape)].concat()));
     field(which, &[field(1, name.as_bytes()), ty].concat())
 }
 
-fn constant(name: &str, t: &HostTensor) -> Vec<u8> {
+pub(super) fn constant(name: &str, t: &HostTensor) -> Vec<u8> {
     let elem = if t.dtype == DType::I64 { 7 } else { 1 };
     let dims: Vec<u8> = t.shape.iter().flat_map(|&d| number(1, d as u64)).collect();
     field(5, &[dims, number(2, elem), field(8, name.as_bytes()), field(9, &t.data)].concat())
 }
 
-fn f32s(shape: &[usize], v: &[f32]) -> HostTensor {
+pub(super) fn f32s(shape: &[usize], v: &[f32]) -> HostTensor {
     HostTensor::from_f32(shape.to_vec(), v).unwrap()
 }
 
-fn i64s(shape: &[usize], v: &[i64]) -> HostTensor {
+pub(super) fn i64s(shape: &[usize], v: &[i64]) -> HostTensor {
     HostTensor::from_i64(shape.to_vec(), v).unwrap()
 }
 
-fn file(parts: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn file(parts: &[Vec<u8>]) -> Vec<u8> {
     [number(1, 8), field(8, &number(2, 17)), field(7, &parts.concat())].concat()
 }
 
-fn parse(parts: &[Vec<u8>]) -> Result<Model> {
+pub(super) fn parse(parts: &[Vec<u8>]) -> Result<Model> {
     Model::parse(file(parts))
 }
 

@@ -17,6 +17,20 @@ fn fail(what: String, node: &NodeProto) -> Error {
     Error::Model { what, node: Some(describe(node)) }
 }
 
+/// Errors of shapes, dtypes and values get the node's name.
+pub(super) fn name_node(e: Error, node: &NodeProto) -> Error {
+    match e {
+        Error::Shape { .. } | Error::Axis { .. } | Error::DType { .. } | Error::Value { .. } => {
+            Error::Model { what: e.to_string(), node: Some(describe(node)) }
+        }
+        Error::Model { what, node: None } => Error::Model { what, node: Some(describe(node)) },
+        Error::Unsupported { what, context } if context.is_empty() => {
+            Error::Unsupported { what, context: format!("node {}", describe(node)) }
+        }
+        e => e,
+    }
+}
+
 /// The subgraphs of a node.
 pub(super) fn subgraphs(n: &NodeProto) -> impl Iterator<Item = &GraphProto> {
     n.attributes.iter().flat_map(|a| match &a.value {
@@ -49,14 +63,8 @@ impl Names<'_> {
 
 /// Sorts all graphs and drops nodes that nothing needs; errors for what can not be built.
 pub(super) fn check_model(m: &mut ModelProto) -> Result<()> {
-    sort_graph(&mut m.graph, None)?;
-    for f in &mut m.functions {
-        let names = Names { own: f.inputs.iter().cloned().collect(), outer: None };
-        f.nodes = sort_nodes(std::mem::take(&mut f.nodes), names, &f.outputs)?;
-    }
-    let mut missing = BTreeMap::new();
-    let mut state = vec![Visit::New; m.functions.len()];
-    unsupported(&m.graph.nodes, &m.functions, &mut state, &mut missing)?;
+    sort(m)?;
+    let missing = missing(m)?;
     if missing.is_empty() {
         return Ok(());
     }
@@ -67,6 +75,24 @@ pub(super) fn check_model(m: &mut ModelProto) -> Result<()> {
         list.push(format!("{op} (node {}{more})", some.join(", ")));
     }
     Err(Error::Unsupported { what: format!("operators: {}", list.join("; ")), context: "ONNX model".to_owned() })
+}
+
+/// Sorts all graphs and drops nodes that nothing needs.
+pub(super) fn sort(m: &mut ModelProto) -> Result<()> {
+    sort_graph(&mut m.graph, None)?;
+    for f in &mut m.functions {
+        let names = Names { own: f.inputs.iter().cloned().collect(), outer: None };
+        f.nodes = sort_nodes(std::mem::take(&mut f.nodes), names, &f.outputs)?;
+    }
+    Ok(())
+}
+
+/// Operators that are not supported, and their nodes.
+pub(super) fn missing(m: &ModelProto) -> Result<BTreeMap<String, Vec<String>>> {
+    let mut missing = BTreeMap::new();
+    let mut state = vec![Visit::New; m.functions.len()];
+    unsupported(&m.graph.nodes, &m.functions, &mut state, &mut missing)?;
+    Ok(missing)
 }
 
 fn sort_graph(g: &mut GraphProto, outer: Option<&Names<'_>>) -> Result<()> {
@@ -85,7 +111,7 @@ fn sort_graph(g: &mut GraphProto, outer: Option<&Names<'_>>) -> Result<()> {
 fn free_names(g: &GraphProto, out: &mut BTreeSet<String>) {
     let mut used = BTreeSet::new();
     for n in &g.nodes {
-        used.extend(n.inputs.iter().cloned());
+        used.extend(reads(n));
         subgraphs(n).for_each(|s| free_names(s, &mut used));
     }
     used.extend(g.outputs.iter().map(|o| o.name.clone()));
@@ -94,6 +120,36 @@ fn free_names(g: &GraphProto, out: &mut BTreeSet<String>) {
         used.remove(name);
     }
     out.append(&mut used);
+}
+
+/// The names that a node reads itself: its inputs, and what a Gradient differentiates.
+fn reads(n: &NodeProto) -> impl Iterator<Item = String> + '_ {
+    let graph = n.attributes.iter().filter(|_| n.op_type == "Gradient").flat_map(|a| match &a.value {
+        AttrValue::Str(y) if a.name == "y" => vec![String::from_utf8_lossy(y).into_owned()],
+        AttrValue::Strings(xs) if a.name == "xs" || a.name == "zs" => {
+            xs.iter().map(|x| String::from_utf8_lossy(x).into_owned()).collect()
+        }
+        _ => Vec::new(),
+    });
+    n.inputs.iter().cloned().chain(graph)
+}
+
+/// Is there such a node anywhere in the model?
+pub(super) fn any_node(m: &ModelProto, is: &dyn Fn(&NodeProto) -> bool) -> bool {
+    fn inside(nodes: &[NodeProto], is: &dyn Fn(&NodeProto) -> bool) -> bool {
+        nodes.iter().any(|n| is(n) || subgraphs(n).any(|g| inside(&g.nodes, is)))
+    }
+    inside(&m.graph.nodes, is) || m.functions.iter().any(|f| inside(&f.nodes, is))
+}
+
+/// Names that nodes read, with those that are `also` wanted.
+pub(super) fn used(nodes: &[NodeProto], also: &[&str]) -> BTreeSet<String> {
+    let mut names: BTreeSet<String> = also.iter().map(|n| n.to_string()).collect();
+    for n in nodes {
+        names.extend(reads(n));
+        subgraphs(n).for_each(|g| free_names(g, &mut names));
+    }
+    names
 }
 
 /// Topological order, stable where the file's order is one already; only nodes that `outputs` need.
@@ -108,7 +164,7 @@ fn sort_nodes(mut nodes: Vec<NodeProto>, mut known: Names<'_>, outputs: &[String
     }
     let mut needs: Vec<Vec<usize>> = Vec::with_capacity(nodes.len());
     for n in &nodes {
-        let mut names: BTreeSet<String> = n.inputs.iter().cloned().collect();
+        let mut names: BTreeSet<String> = reads(n).collect();
         subgraphs(n).for_each(|g| free_names(g, &mut names));
         names.remove("");
         let mut from = BTreeSet::new();

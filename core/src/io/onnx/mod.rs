@@ -5,9 +5,12 @@
 //! | `proto`, `tensor` | the file's messages; constants as ranges of the file; external data |
 //! | `model`, `check` | [`Model`]: order of nodes, cycles, unknown operators, which inputs must be known |
 //! | `build` | [`Bound`]: a model in a session, built for concrete input shapes |
+//! | `stage` | builds that stop for values which a device has to compute, and go on |
 //! | `value`, `prim` | values known on the host or lazy; the primitives that fold or become lazy tensors |
 //! | `host`, `host_nn` | the primitives on the host |
 //! | `lazy` | the primitives as lazy tensors: the only door to the frontend |
+//! | `inspect` | what a build would make of each node, before any run |
+//! | `compare` | where the values of two runs part |
 //! | `ops` | the operators, a table a file |
 //! | `runner` | [`Runner`]: plans per input signature, replayed |
 //!
@@ -15,18 +18,23 @@
 
 mod build;
 mod check;
+mod compare;
 mod host;
 mod host_nn;
+mod inspect;
 mod lazy;
 mod model;
 mod ops;
 mod prim;
 pub mod proto;
 mod runner;
+mod stage;
 pub mod tensor;
 mod value;
 
 pub use build::{Bound, Feed};
+pub use compare::Drift;
+pub use inspect::{NodeReport, Report, State, inspect};
 pub use model::{Model, Port, show_dims};
 pub use ops::supported;
 pub use runner::{Inputs, Run, Runner};
@@ -34,5 +42,7 @@ pub use tensor::{ExternalData, NoExternalData};
 
 #[cfg(test)]
 mod build_tests;
+#[cfg(test)]
+mod run_tests;
 #[cfg(test)]
 mod tests;

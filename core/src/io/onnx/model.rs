@@ -4,12 +4,16 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::check;
+use super::ops;
 use super::proto::{Dim, ModelProto, NodeProto, TypeProto, ValueInfo, parse_model};
 use super::tensor::{ExternalData, NoExternalData, TensorData, TensorProto, dtype_of, elem_name};
 use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
+
+/// An input of at most so many integers is worth a plan for each of its values.
+const MOST_VALUES: usize = 16;
 
 /// A parsed and checked model. It keeps the file's bytes, which hold the weights.
 pub struct Model {
@@ -18,6 +22,7 @@ pub struct Model {
     pub(super) proto: ModelProto,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
+    is_random: bool,
 }
 
 /// An input or output of a model.
@@ -32,8 +37,12 @@ pub struct Port {
     pub elem: i32,
     /// Dimensions; `None` where the file does not even say how many.
     pub dims: Option<Vec<Dim>>,
-    /// True for an input whose value decides shapes or branches: it must be given as [`super::Feed::Known`], and a plan is
-    /// good for one value of it.
+    /// A sequence of tensors, each given and read under the name `name[i]`; the type is that of an element.
+    pub is_sequence: bool,
+    /// It may be left out.
+    pub is_optional: bool,
+    /// True for a small input whose value decides shapes or branches: it is best given as [`super::Feed::Known`], and a
+    /// plan is then good for one value of it.
     pub is_value: bool,
 }
 
@@ -75,26 +84,60 @@ impl Model {
         let mut proto = parse_model(&file)?;
         check::check_model(&mut proto)?;
         let constants: Vec<&str> = proto.graph.initializers.iter().map(|t| t.name.as_str()).collect();
-        let demand = check::demand(&proto);
-        let mut inputs = Vec::new();
-        for (i, info) in proto.graph.inputs.iter().enumerate() {
-            // old files list initializers as inputs
-            if constants.contains(&info.name.as_str()) {
-                continue;
-            }
-            let mut port = port(info)?;
-            let flag = port.dims.as_ref().is_some_and(|d| d.iter().all(|d| *d == Dim::Value(1)))
-                && port.dtype.is_some_and(|d| !d.is_float());
-            port.is_value = demand.hard.contains(&i) || flag && demand.soft.contains(&i);
-            inputs.push(port);
-        }
+        // old files list initializers as inputs
+        let given = proto.graph.inputs.iter().filter(|i| !constants.contains(&i.name.as_str()));
+        let inputs = given.map(port).collect::<Result<Vec<_>>>()?;
         let outputs = proto.graph.outputs.iter().map(port).collect::<Result<_>>()?;
-        Ok(Model { file, external, inputs, outputs, proto })
+        Ok(Model::of(file, external, proto, inputs, outputs))
+    }
+
+    /// A model of a checked graph.
+    pub(super) fn of(
+        file: Arc<Vec<u8>>,
+        external: Arc<dyn ExternalData + Send + Sync>,
+        proto: ModelProto,
+        mut inputs: Vec<Port>,
+        outputs: Vec<Port>,
+    ) -> Model {
+        let demand = check::demand(&proto);
+        for port in &mut inputs {
+            // a few integers, not what a model computes with
+            let small = |d: &Dim| if let Dim::Value(n) = d { usize::try_from(*n).ok() } else { None };
+            let count = |d: &Vec<Dim>| d.iter().map(small).try_fold(1, |n: usize, d| n.checked_mul(d?));
+            let few = port.dims.as_ref().and_then(count).is_some_and(|n| n <= MOST_VALUES)
+                && port.dtype.is_some_and(|d| !d.is_float())
+                && !port.is_sequence
+                && !port.is_optional;
+            let at = proto.graph.inputs.iter().position(|i| i.name == port.name);
+            port.is_value = few && at.is_some_and(|i| demand.hard.contains(&i) || demand.soft.contains(&i));
+        }
+        let is_random = check::any_node(&proto, &|n| ops::random::draws(n));
+        Model { file, external, inputs, outputs, is_random, proto }
+    }
+
+    /// This model with another graph.
+    pub(super) fn with_graph(&self, proto: ModelProto, outputs: Vec<Port>) -> Model {
+        Model::of(self.file.clone(), self.external.clone(), proto, self.inputs.clone(), outputs)
     }
 
     /// The inputs a caller gives.
     pub fn inputs(&self) -> &[Port] {
         &self.inputs
+    }
+
+    /// The input that a name feeds: its own, or that of an element, `name[i]`.
+    pub fn input(&self, name: &str) -> Option<&Port> {
+        self.place(name).map(|p| p.0)
+    }
+
+    /// The input that a name feeds, and the place in its sequence.
+    pub(super) fn place(&self, name: &str) -> Option<(&Port, Option<usize>)> {
+        let find = |name: &str, sequence: bool| self.inputs.iter().find(|p| p.name == name && p.is_sequence == sequence);
+        if let Some(p) = find(name, false) {
+            return Some((p, None));
+        }
+        let (base, at) = name.strip_suffix(']')?.rsplit_once('[')?;
+        Some((find(base, true)?, Some(at.parse().ok()?)))
     }
 
     /// The outputs.
@@ -116,6 +159,11 @@ impl Model {
     /// The nodes that will run, in order, without those of subgraphs.
     pub fn nodes(&self) -> &[NodeProto] {
         &self.proto.graph.nodes
+    }
+
+    /// Does it draw random numbers?
+    pub(super) fn is_random(&self) -> bool {
+        self.is_random
     }
 
     /// Parameters: elements of all initializers of the main graph.
@@ -146,8 +194,22 @@ impl Model {
     }
 }
 
-fn port(info: &ValueInfo) -> Result<Port> {
-    let (elem, dtype, dims) = match &info.ty {
+pub(super) fn port(info: &ValueInfo) -> Result<Port> {
+    let (mut ty, mut is_sequence, mut is_optional) = (&info.ty, false, false);
+    loop {
+        ty = match ty {
+            TypeProto::Optional(inner) if !is_optional && !is_sequence => {
+                is_optional = true;
+                inner
+            }
+            TypeProto::Sequence(inner) if !is_sequence => {
+                is_sequence = true;
+                inner
+            }
+            _ => break,
+        }
+    }
+    let (elem, dtype, dims) = match ty {
         TypeProto::Unknown => (0, None, None),
         TypeProto::Tensor { elem: 0, dims } => (0, None, dims.clone()),
         TypeProto::Tensor { elem, dims } => {
@@ -157,10 +219,15 @@ fn port(info: &ValueInfo) -> Result<Port> {
             })?;
             (*elem, Some(dtype), dims.clone())
         }
-        TypeProto::Other(kind) => {
+        other => {
+            let kind = match other {
+                TypeProto::Other(kind) => kind,
+                TypeProto::Sequence(_) => "sequence of sequences",
+                _ => "sequence of optionals",
+            };
             let context = format!("`{}`", info.name);
             return Err(Error::Unsupported { what: format!("values of type {kind}"), context });
         }
     };
-    Ok(Port { name: info.name.clone(), dtype, elem, dims, is_value: false })
+    Ok(Port { name: info.name.clone(), dtype, elem, dims, is_sequence, is_optional, is_value: false })
 }

@@ -131,7 +131,11 @@ pub enum TypeProto {
         /// Its dimensions, if even the rank is known.
         dims: Option<Vec<Dim>>,
     },
-    /// `sequence`, `map`, `optional` or `sparse_tensor`.
+    /// A list of values of one type.
+    Sequence(Box<TypeProto>),
+    /// A value or none.
+    Optional(Box<TypeProto>),
+    /// `map` or `sparse tensor`.
     Other(&'static str),
 }
 
@@ -497,11 +501,22 @@ fn type_proto(mut m: Message<'_>, b: &mut Budget) -> Result<TypeProto> {
     while let Some(f) = m.next_field()? {
         match f.number {
             1 => ty = tensor_type(f.message()?, b)?,
-            4 => ty = TypeProto::Other("sequence"),
+            4 => ty = TypeProto::Sequence(Box::new(element_type(f.message()?, b)?)),
             5 => ty = TypeProto::Other("map"),
             8 => ty = TypeProto::Other("sparse tensor"),
-            9 => ty = TypeProto::Other("optional"),
+            9 => ty = TypeProto::Optional(Box::new(element_type(f.message()?, b)?)),
             _ => {}
+        }
+    }
+    Ok(ty)
+}
+
+/// The type of what a sequence or an optional holds. Recursion ends at the depth limit of [`Message`].
+fn element_type(mut m: Message<'_>, b: &mut Budget) -> Result<TypeProto> {
+    let mut ty = TypeProto::Unknown;
+    while let Some(f) = m.next_field()? {
+        if f.number == 1 {
+            ty = type_proto(f.message()?, b)?;
         }
     }
     Ok(ty)

@@ -1,41 +1,68 @@
 //! A model ready to run again and again on one engine: graphs are built once per input signature, then replayed.
 //!
-//! Nothing here waits: [`Runner::begin`], then [`Runner::step`] whenever the engine is ready, until there are outputs.
+//! Where a build stops for values that only a device can compute ([`super::stage`]), a run has stages: each computes what the
+//! next one has to know, and which plan comes next is looked up by what was read. So every class of values is built and
+//! compiled once, as every shape is.
+//!
+//! Nothing here waits: [`Runner::begin`], then [`Runner::step`] whenever [`Runner::ready`] says so, until there are outputs.
 
 use super::build::{Bound, Feed};
 use super::model::Model;
+use super::stage::{Answer, Ask, Build, Call, Fed, Step, Then};
+use crate::device::Ticket;
+use crate::dtype::DType;
 use crate::engine::{Bytes, Engine, Pending, Plan, Replay, fold};
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
 use crate::tensor::{Session, Tensor};
-use rustc_hash::FxHashMap;
+use crate::uop::UOp;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
+
+/// Plans that are kept, counting every stage of every class of values.
+const MOST_PLANS: usize = 1 << 13;
+/// An input of so few elements is looked at on the host, where a stage has to know it.
+const SMALL: usize = 64;
 
 /// A model, its session, and what it has compiled.
 pub struct Runner {
     bound: Bound,
     session: Session,
     ready: FxHashMap<Vec<u8>, Ready>,
+    /// The last stage got this number.
+    stages: u64,
 }
 
-/// Where an output of a replay comes from.
+/// Where a value of a replay comes from.
 enum Source {
     /// A root of the replay.
     Computed(usize),
-    /// An input handed through.
-    Input(usize),
+    /// An input, or a value of the stage before it, handed through in this shape.
+    Input(usize, Vec<usize>),
     /// The same value every time.
     Constant(Tensor),
 }
 
+/// A plan and what it is for.
 struct Ready {
-    /// `None` if every output is a constant or an input.
+    number: u64,
+    /// `None` if there is nothing to compute.
     replay: Option<Replay>,
-    /// Buffers of the inputs it was captured with, in feed order; `None` for values built in.
-    inputs: Vec<Option<u32>>,
-    outputs: Vec<(String, Source)>,
+    /// Buffers that it was captured with, of inputs or of the stage before it, and their places.
+    inputs: Vec<(usize, u32)>,
+    sources: Vec<Source>,
+    end: End,
     /// Keeps the constants alive.
     _held: Vec<Tensor>,
+}
+
+/// What a stage's values are.
+#[derive(Clone)]
+enum End {
+    /// The outputs, by name.
+    Outputs(Arc<Vec<String>>),
+    /// What the build has to know, and then what it goes on with: these of its live values.
+    Ask { wanted: usize, live: Arc<Vec<usize>>, then: Then },
 }
 
 /// Inputs as tensors: uploaded by the first run that uses them, and there for every later one.
@@ -44,34 +71,77 @@ pub struct Inputs {
     key: Vec<u8>,
     names: Vec<String>,
     feeds: Vec<Feed>,
+    given: Vec<Given>,
 }
 
 /// A run under way.
 pub struct Run {
     key: Vec<u8>,
-    inputs: Vec<Option<Tensor>>,
-    outputs: Vec<(String, Tensor)>,
+    feeds: Vec<(String, Feed)>,
+    /// What the plan of a stage may use: the inputs, or all that is left of them after the stage before it.
+    given: Vec<Given>,
+    random: Option<Tensor>,
+    /// The answers of earlier stages, and the values that the last one left to the build.
+    answers: Vec<Answer>,
+    live: Vec<(usize, Tensor)>,
+    /// There once a plan is missing.
+    build: Option<Build>,
     stage: Stage,
 }
 
+/// A tensor that is another one in every run; `None` for a value built in.
+#[derive(Clone)]
+struct Given {
+    tensor: Option<Tensor>,
+    /// Its value, if it is small and at hand.
+    small: Option<HostTensor>,
+}
+
 enum Stage {
-    Fold(Pending),
-    Main(Pending, Vec<(String, Source)>, Vec<Option<u32>>, Vec<Tensor>),
+    Fold(Pending, Vec<Tensor>, End),
+    Main(Pending, Planned),
     Replay,
+    Read(Vec<Reading>, Vec<Tensor>, End, u64),
     Done,
 }
 
+/// What is known of a plan before it ran.
+struct Planned {
+    values: Vec<Tensor>,
+    sources: Vec<Source>,
+    inputs: Vec<(usize, u32)>,
+    held: Vec<Tensor>,
+    end: End,
+}
+
+/// A value on its way to the host.
+enum Reading {
+    Waits(Ticket, DType, Vec<usize>),
+    Here(HostTensor),
+}
+
 impl Run {
-    /// Does the next step compute constants, and then plan the rest?
+    /// Does the next step compute constants or values that the rest depends on, and then plan that?
     pub fn folds(&self) -> bool {
-        matches!(self.stage, Stage::Fold(_))
+        matches!(self.stage, Stage::Fold(..) | Stage::Read(..))
+    }
+
+    /// Does the next step wait for values on their way back?
+    pub fn reads(&self) -> bool {
+        matches!(self.stage, Stage::Read(..))
+    }
+
+    /// The key of random numbers is the last thing that a plan may use.
+    fn give_key(&mut self) {
+        self.given.extend(self.random.clone().map(|t| Given { tensor: Some(t), small: None }));
     }
 }
 
 impl Runner {
     /// A runner of a parsed model. Its tensors live in `session`, which must be the one session of the engine it runs on.
     pub fn new(model: Arc<Model>, session: &Session) -> Runner {
-        Runner { bound: Bound::new(model, session), session: session.clone(), ready: FxHashMap::default() }
+        let (bound, session) = (Bound::new(model, session), session.clone());
+        Runner { bound, session, ready: FxHashMap::default(), stages: 0 }
     }
 
     /// The model.
@@ -84,7 +154,7 @@ impl Runner {
         &self.session
     }
 
-    /// The plan for the signature that was run last with these inputs, if it was.
+    /// The plan for the signature that was run last with these inputs, if it was: its first stage, where it has several.
     pub fn replay(&self, inputs: &[(&str, HostTensor)]) -> Option<&Replay> {
         self.ready.get(&self.signature(inputs)).and_then(|r| r.replay.as_ref())
     }
@@ -92,9 +162,9 @@ impl Runner {
     /// The plan that a run is about to execute.
     pub fn plan_of<'a>(&'a self, run: &'a Run) -> Option<&'a Plan> {
         match &run.stage {
-            Stage::Fold(p) | Stage::Main(p, ..) => Some(p.plan()),
+            Stage::Fold(p, ..) | Stage::Main(p, ..) => Some(p.plan()),
             Stage::Replay => self.ready.get(&run.key).and_then(|r| r.replay.as_ref()).map(Replay::plan),
-            Stage::Done => None,
+            Stage::Read(..) | Stage::Done => None,
         }
     }
 
@@ -107,9 +177,7 @@ impl Runner {
         for (name, t) in inputs {
             key.extend_from_slice(name.as_bytes());
             key.push(0);
-            key.push(t.dtype as u8);
-            key.extend((t.shape.len() as u32).to_le_bytes());
-            t.shape.iter().for_each(|n| key.extend((*n as u64).to_le_bytes()));
+            sign_shape(&mut key, t);
             if self.is_value(name) {
                 key.extend_from_slice(&t.data);
             }
@@ -119,15 +187,20 @@ impl Runner {
 
     /// Makes tensors of host data, for any number of runs.
     pub fn inputs(&self, inputs: &[(&str, HostTensor)]) -> Result<Inputs> {
-        let feed = |(name, t): &(&str, HostTensor)| match self.is_value(name) {
-            true => Ok(Feed::Known(t.clone())),
-            false => Tensor::from_bytes(&self.session, t.dtype, &t.shape, Bytes::new(t.data.clone())).map(Feed::Tensor),
-        };
-        Ok(Inputs {
-            key: self.signature(inputs),
-            names: inputs.iter().map(|(n, _)| n.to_string()).collect(),
-            feeds: inputs.iter().map(feed).collect::<Result<_>>()?,
-        })
+        let mut out = Inputs { key: self.signature(inputs), names: vec![], feeds: vec![], given: vec![] };
+        for (name, t) in inputs {
+            let small = (t.len() <= SMALL).then(|| t.clone());
+            let (feed, tensor) = if self.is_value(name) {
+                (Feed::Known(t.clone()), None)
+            } else {
+                let t = Tensor::from_bytes(&self.session, t.dtype, &t.shape, Bytes::new(t.data.clone()))?;
+                (Feed::Tensor(t.clone()), Some(t))
+            };
+            out.names.push(name.to_string());
+            out.feeds.push(feed);
+            out.given.push(Given { tensor, small });
+        }
+        Ok(out)
     }
 
     /// Starts a run: builds and plans the graph, or finds the plan made before.
@@ -138,101 +211,303 @@ impl Runner {
 
     /// The same on inputs that are tensors already.
     pub fn begin_on(&mut self, engine: &mut Engine, inputs: &Inputs) -> Result<Run> {
-        let tensor = |f: &Feed| match f {
-            Feed::Tensor(t) => Some(t.clone()),
-            Feed::Known(_) => None,
-        };
-        let tensors = inputs.feeds.iter().map(tensor).collect();
-        let key = inputs.key.clone();
-        if self.ready.contains_key(&key) {
-            return Ok(Run { key, inputs: tensors, outputs: Vec::new(), stage: Stage::Replay });
+        if self.ready.len() > MOST_PLANS {
+            self.ready.clear();
         }
-        let feeds: Vec<(&str, Feed)> =
-            inputs.names.iter().map(String::as_str).zip(inputs.feeds.iter().cloned()).collect();
-        let outputs = self.bound.build(&feeds)?;
-        let mut run = Run { key, inputs: tensors, outputs, stage: Stage::Done };
-        run.stage = self.first_stage(engine, &run)?;
+        let random = self.model().is_random().then(|| self.random_key()).transpose()?;
+        let mut run = Run {
+            key: inputs.key.clone(),
+            feeds: inputs.names.iter().cloned().zip(inputs.feeds.iter().cloned()).collect(),
+            given: inputs.given.clone(),
+            random,
+            answers: Vec::new(),
+            live: Vec::new(),
+            build: None,
+            stage: Stage::Done,
+        };
+        run.give_key();
+        self.enter(engine, &mut run)?;
         Ok(run)
     }
 
-    fn input_buffers(&self, run: &Run) -> Vec<Option<u32>> {
-        run.inputs.iter().map(|t| t.as_ref().and_then(buffer_of)).collect()
+    /// Two new random words.
+    fn random_key(&self) -> Result<Tensor> {
+        let words = self.session.next_key();
+        let bytes = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        Tensor::from_bytes(&self.session, DType::U32, &[2], Bytes::new(bytes))
     }
 
-    fn first_stage(&self, engine: &mut Engine, run: &Run) -> Result<Stage> {
+    /// Finds the plan of the stage that comes next, or makes it.
+    fn enter(&mut self, engine: &mut Engine, run: &mut Run) -> Result<()> {
+        if run.build.is_none() && self.ready.contains_key(&run.key) {
+            run.stage = Stage::Replay;
+            return Ok(());
+        }
+        let mut build = match run.build.take() {
+            Some(build) => build,
+            None => self.rebuild(run)?,
+        };
+        let step = self.bound.go(&mut build)?;
+        run.build = Some(build);
+        let (values, end) = match step {
+            Step::Done(outputs) => {
+                let (names, values) = outputs.into_iter().unzip();
+                (values, End::Outputs(Arc::new(names)))
+            }
+            Step::Ask(Ask { mut wanted, live, then, .. }) => {
+                let n = wanted.len();
+                let own = self.depends(run, &live);
+                wanted.extend(own.iter().map(|&i| live[i].clone()));
+                (wanted, End::Ask { wanted: n, live: Arc::new(own), then })
+            }
+        };
+        run.stage = self.first_stage(engine, run, values, end)?;
+        Ok(())
+    }
+
+    /// A build that is where this run is, its earlier stages answered.
+    fn rebuild(&self, run: &Run) -> Result<Build> {
+        let mut build = Build::new(run.feeds.clone(), run.random.clone());
+        for (i, answer) in run.answers.iter().enumerate() {
+            self.bound.go(&mut build)?;
+            // what came before the last stage is never computed again
+            let live = if i + 1 == run.answers.len() { &run.live[..] } else { &[] };
+            build.answer(answer.clone(), live)?;
+        }
+        Ok(build)
+    }
+
+    /// The places of the values that depend on inputs or on earlier stages.
+    fn depends(&self, run: &Run, values: &[Tensor]) -> Vec<usize> {
+        let buffers: FxHashSet<u32> = self.input_buffers(run).into_iter().flatten().collect();
+        let state = self.session.state();
+        let nodes: Vec<UOp> = values.iter().map(|t| state.node(t.root())).collect();
+        let mut found: FxHashSet<UOp> = FxHashSet::default();
+        for u in state.graph.reachable(&nodes) {
+            let own = state.buffer_id(u).is_some_and(|id| buffers.contains(&id));
+            if own || state.graph.src(u).iter().any(|s| found.contains(s)) {
+                found.insert(u);
+            }
+        }
+        (0..values.len()).filter(|&i| found.contains(&nodes[i])).collect()
+    }
+
+    fn input_buffers(&self, run: &Run) -> Vec<Option<u32>> {
+        run.given.iter().map(|g| g.tensor.as_ref().and_then(buffer_of)).collect()
+    }
+
+    fn first_stage(&self, engine: &mut Engine, run: &Run, values: Vec<Tensor>, end: End) -> Result<Stage> {
         let inputs: Vec<u32> = self.input_buffers(run).into_iter().flatten().collect();
-        let roots: Vec<_> = run.outputs.iter().map(|(_, t)| t.root()).collect();
         let constants = {
             let mut state = self.session.state();
-            let nodes: Vec<_> = roots.iter().map(|&r| state.node(r)).collect();
+            let nodes: Vec<_> = values.iter().map(|t| state.node(t.root())).collect();
             fold::constant_nodes(&state.graph, &nodes, &inputs)
                 .into_iter()
                 .map(|n| state.add_root(n))
                 .collect::<Vec<_>>()
         };
         if constants.is_empty() {
-            return self.main_stage(engine, run);
+            return self.main_stage(engine, run, values, end);
         }
         let mut state = self.session.state();
         let pending = engine.start(&mut state, &constants)?;
         for r in constants {
             state.release(r);
         }
-        Ok(Stage::Fold(pending))
+        Ok(Stage::Fold(pending, values, end))
     }
 
-    fn main_stage(&self, engine: &mut Engine, run: &Run) -> Result<Stage> {
-        let roots: Vec<_> = run.outputs.iter().map(|(_, t)| t.root()).collect();
-        let buffers = self.input_buffers(run);
+    fn main_stage(&self, engine: &mut Engine, run: &Run, values: Vec<Tensor>, end: End) -> Result<Stage> {
+        let roots: Vec<_> = values.iter().map(Tensor::root).collect();
+        let inputs = self.input_buffers(run);
         {
             let mut state = self.session.state();
             let nodes: Vec<_> = roots.iter().map(|&r| state.node(r)).collect();
-            let inputs: Vec<u32> = buffers.iter().flatten().copied().collect();
-            state.freeze(&nodes, &inputs);
+            let swapped: Vec<u32> = inputs.iter().flatten().copied().collect();
+            state.freeze(&nodes, &swapped);
         }
         let pending = engine.start(&mut self.session.state(), &roots)?;
-        let mut outputs = Vec::new();
-        for (name, t) in &run.outputs {
+        let mut sources = Vec::new();
+        for t in &values {
             let node = t.node();
-            let source = match pending.nodes().iter().position(|&n| n == node) {
+            sources.push(match pending.nodes().iter().position(|&n| n == node) {
                 Some(i) => Source::Computed(i),
-                None => match buffers.iter().position(|b| b.is_some() && *b == buffer_of(t)) {
-                    Some(i) => Source::Input(i),
+                None => match inputs.iter().position(|b| b.is_some() && *b == buffer_of(t)) {
+                    Some(i) => Source::Input(i, t.shape()),
                     None => Source::Constant(t.clone()),
                 },
-            };
-            outputs.push((name.clone(), source));
+            });
         }
         let held = pending
             .externals()
             .iter()
-            .filter(|b| !buffers.contains(&Some(**b)))
+            .filter(|b| !inputs.contains(&Some(**b)))
             .map(|&b| {
                 let node = self.session.state().buffer_node(b);
                 Tensor::from_node(&self.session, node)
             })
             .collect();
-        Ok(Stage::Main(pending, outputs, buffers, held))
+        let mut used: Vec<(usize, u32)> = Vec::new();
+        for (i, b) in inputs.iter().enumerate().filter_map(|(i, b)| Some((i, (*b)?))) {
+            if pending.externals().contains(&b) && used.iter().all(|u| u.1 != b) {
+                used.push((i, b));
+            }
+        }
+        Ok(Stage::Main(pending, Planned { values, sources, inputs: used, held, end }))
     }
 
-    /// Goes on with a run once the engine is ready. `Some` when the outputs are computed (or submitted).
+    /// Is the device ready for the next step: everything compiled, and what it reads there? Ask again when the device got
+    /// further.
+    pub fn ready(&self, engine: &mut Engine, run: &mut Run) -> Result<bool> {
+        let Stage::Read(list, ..) = &mut run.stage else { return engine.ready() };
+        for r in list.iter_mut() {
+            let Reading::Waits(ticket, dtype, shape) = r else { continue };
+            match engine.poll(*ticket, *dtype)? {
+                Some(data) => *r = Reading::Here(HostTensor::new(*dtype, std::mem::take(shape), data)?),
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Goes on with a run once it is ready. `Some` when the outputs are computed (or submitted).
     pub fn step(&mut self, engine: &mut Engine, run: &mut Run) -> Result<Option<Vec<(String, Tensor)>>> {
         match std::mem::replace(&mut run.stage, Stage::Done) {
-            Stage::Fold(pending) => {
+            Stage::Fold(pending, values, end) => {
                 engine.finish(&mut self.session.state(), pending)?;
-                run.stage = self.main_stage(engine, run)?;
+                run.stage = self.main_stage(engine, run, values, end)?;
                 Ok(None)
             }
-            Stage::Main(pending, outputs, inputs, held) => {
+            Stage::Main(pending, p) => {
                 let computes = !pending.nodes().is_empty();
                 let replay = engine.finish(&mut self.session.state(), pending)?;
                 let replay = computes.then_some(replay);
-                self.ready.insert(run.key.clone(), Ready { replay, inputs, outputs, _held: held });
-                Ok(Some(std::mem::take(&mut run.outputs)))
+                self.stages += 1;
+                let number = self.stages;
+                let Planned { values, sources, inputs, held, end } = p;
+                let ready = Ready { number, replay, inputs, sources, end: end.clone(), _held: held };
+                self.ready.insert(run.key.clone(), ready);
+                self.computed(engine, run, values, end, number)
             }
-            Stage::Replay => self.again(engine, run).map(Some),
+            Stage::Replay => {
+                let (values, end, number) = self.again(engine, run)?;
+                self.computed(engine, run, values, end, number)
+            }
+            Stage::Read(list, values, end, number) => {
+                let here = |r| match r {
+                    Reading::Here(t) => Ok(t),
+                    Reading::Waits(..) => Err(Error::Internal("a run was stepped before it was ready".into())),
+                };
+                let read = list.into_iter().map(here).collect::<Result<Vec<_>>>()?;
+                self.answered(engine, run, read, values, end, number)?;
+                Ok(None)
+            }
             Stage::Done => Err(Error::Internal("a finished run was stepped".into())),
         }
+    }
+
+    /// The values of a stage are computed: they are the outputs, or some of them are read.
+    fn computed(
+        &mut self,
+        engine: &mut Engine,
+        run: &mut Run,
+        values: Vec<Tensor>,
+        end: End,
+        number: u64,
+    ) -> Result<Option<Vec<(String, Tensor)>>> {
+        let wanted = match &end {
+            End::Outputs(names) => {
+                run.build = None;
+                if self.session.state().wants_compaction() {
+                    engine.collect(&mut self.session.state());
+                }
+                return Ok(Some(names.iter().cloned().zip(values).collect()));
+            }
+            End::Ask { wanted, .. } => *wanted,
+        };
+        let inputs = self.input_buffers(run);
+        let mut list = Vec::with_capacity(wanted);
+        for t in values.iter().take(wanted) {
+            let buffer = buffer_of(t);
+            let at = inputs.iter().position(|b| b.is_some() && *b == buffer);
+            list.push(match at.and_then(|i| run.given.get(i)?.small.clone()) {
+                Some(small) => Reading::Here(HostTensor { shape: t.shape(), ..small }),
+                None => {
+                    let (ticket, dtype, _) = engine.read(&mut self.session.state(), t.root())?;
+                    Reading::Waits(ticket, dtype, t.shape())
+                }
+            });
+        }
+        run.stage = Stage::Read(list, values, end, number);
+        Ok(None)
+    }
+
+    /// What a stage asked for was read: goes on to the stage of its class.
+    fn answered(
+        &mut self,
+        engine: &mut Engine,
+        run: &mut Run,
+        read: Vec<HostTensor>,
+        values: Vec<Tensor>,
+        end: End,
+        number: u64,
+    ) -> Result<()> {
+        let End::Ask { wanted, live, then } = end else {
+            return Err(Error::Internal("outputs were read".into()));
+        };
+        let mut key = number.to_le_bytes().to_vec();
+        let inputs = self.input_buffers(run);
+        // nothing of earlier stages is used by later ones, but through these
+        let carry = |t: &Tensor| {
+            let buffer = buffer_of(t);
+            let at = inputs.iter().position(|b| b.is_some() && *b == buffer);
+            let small = at.and_then(|i| run.given.get(i)?.small.clone()).map(|s| HostTensor { shape: t.shape(), ..s });
+            Given { tensor: Some(t.clone()), small }
+        };
+        let mut given: Vec<Given> = values.iter().skip(wanted).map(carry).collect();
+        let answer = match then {
+            Then::Call(call) => Answer::Results(self.call(&call, read, &mut key, &mut given)?),
+            Then::Know | Then::Tell(_) => {
+                for t in &read {
+                    sign_shape(&mut key, t);
+                    key.extend_from_slice(&t.data);
+                }
+                Answer::Known(read)
+            }
+        };
+        run.given = given;
+        run.give_key();
+        run.live = live.iter().copied().zip(values.into_iter().skip(wanted)).collect();
+        if let Some(build) = &mut run.build {
+            build.answer(answer.clone(), &run.live)?;
+        }
+        run.answers.push(answer);
+        run.key = key;
+        self.enter(engine, run)
+    }
+
+    /// Runs an operator on the host; its results become inputs of the next stage.
+    fn call(
+        &self,
+        call: &Call,
+        read: Vec<HostTensor>,
+        key: &mut Vec<u8>,
+        given: &mut Vec<Given>,
+    ) -> Result<Vec<Fed>> {
+        let mut out = Vec::new();
+        for t in call.run(self.model(), &self.session, read)? {
+            sign_shape(key, &t);
+            if t.is_empty() {
+                given.push(Given { tensor: None, small: None });
+                out.push(Fed::Empty(t));
+                continue;
+            }
+            let small = (t.len() <= SMALL).then(|| t.clone());
+            let t = Tensor::from_bytes(&self.session, t.dtype, &t.shape, Bytes::new(t.data))?;
+            given.push(Given { tensor: Some(t.clone()), small });
+            out.push(Fed::Tensor(t));
+        }
+        Ok(out)
     }
 
     /// Seconds per call of the plan for these inputs, each kernel run to its end. `None` before their first run.
@@ -245,23 +520,15 @@ impl Runner {
         let Some(Ready { replay: Some(replay), inputs: old, .. }) = self.ready.get(&inputs.key) else {
             return Ok(None);
         };
-        let mut swap: FxHashMap<u32, u32> = FxHashMap::default();
-        for (old, feed) in old.iter().zip(&inputs.feeds) {
-            let Feed::Tensor(t) = feed else { continue };
-            swap.extend(old.zip(buffer_of(t)));
-        }
+        let swap = swaps(old, &inputs.given);
         let times = engine.time_calls(&mut self.session.state(), replay, &swap, clock)?;
         Ok(Some((replay.plan().clone(), times)))
     }
 
-    fn again(&mut self, engine: &mut Engine, run: &mut Run) -> Result<Vec<(String, Tensor)>> {
+    /// Runs a plan again on this run's values.
+    fn again(&mut self, engine: &mut Engine, run: &Run) -> Result<(Vec<Tensor>, End, u64)> {
         let ready = &self.ready[&run.key];
-        let mut swap: FxHashMap<u32, u32> = FxHashMap::default();
-        for (old, t) in ready.inputs.iter().zip(&run.inputs) {
-            if let (Some(old), Some(new)) = (old, t.as_ref().and_then(buffer_of)) {
-                swap.insert(*old, new);
-            }
-        }
+        let swap = swaps(&ready.inputs, &run.given);
         let mut computed = Vec::new();
         if let Some(replay) = &ready.replay {
             let nodes = engine.replay(&mut self.session.state(), replay, &swap)?;
@@ -269,14 +536,14 @@ impl Runner {
         }
         let value = |s: &Source| match s {
             Source::Computed(i) => Ok(computed[*i].clone()),
-            Source::Input(i) => run.inputs[*i].clone().ok_or_else(|| Error::Internal("an input is gone".into())),
+            Source::Input(i, shape) => {
+                let t = run.given.get(*i).and_then(|g| g.tensor.as_ref());
+                t.ok_or_else(|| Error::Internal("an input is gone".into()))?.reshape(shape)
+            }
             Source::Constant(t) => Ok(t.clone()),
         };
-        let out = ready.outputs.iter().map(|(n, s)| Ok((n.clone(), value(s)?))).collect();
-        if self.session.state().wants_compaction() {
-            engine.collect(&mut self.session.state());
-        }
-        out
+        let values = ready.sources.iter().map(value).collect::<Result<_>>()?;
+        Ok((values, ready.end.clone(), ready.number))
     }
 
     /// Frees the device memory of values that nobody holds any more.
@@ -285,8 +552,20 @@ impl Runner {
     }
 }
 
+/// Which buffers stand for those that a plan was captured with.
+fn swaps(captured: &[(usize, u32)], given: &[Given]) -> FxHashMap<u32, u32> {
+    let now = |i: usize| given.get(i).and_then(|g| g.tensor.as_ref()).and_then(buffer_of);
+    captured.iter().filter_map(|&(i, old)| Some((old, now(i)?))).collect()
+}
+
 fn buffer_of(t: &Tensor) -> Option<u32> {
     let state = t.session().state();
     let flat = state.storage(state.node(t.root()))?;
     state.buffer_id(flat)
+}
+
+fn sign_shape(key: &mut Vec<u8>, t: &HostTensor) {
+    key.push(t.dtype as u8);
+    key.extend((t.shape.len() as u32).to_le_bytes());
+    t.shape.iter().for_each(|n| key.extend((*n as u64).to_le_bytes()));
 }

@@ -3,12 +3,14 @@
 //! Shapes are static integers in a build, so everything that a graph computes from shapes and small constants folds on
 //! the host; everything else becomes lazy tensors. A constant is lifted to a lazy tensor once and then shared.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::host;
 use super::lazy;
 use super::model::Model;
+use super::stage::{Frame, Stop};
 use super::tensor::{TensorProto, is_narrow};
 use crate::dtype::{DType, Scalar};
 use crate::engine::Bytes;
@@ -44,6 +46,10 @@ enum Host {
     Data(HostTensor),
     /// A tensor of the model's files: read when it is asked for.
     File(TensorProto),
+    /// No tensor but a sequence of values; the dtype is that of its elements.
+    Seq(Vec<Value>),
+    /// An optional without a value.
+    Absent,
 }
 
 impl Value {
@@ -56,11 +62,50 @@ impl Value {
         Value::make(t.dtype, t.shape.clone(), Host::Data(t))
     }
 
+    /// A sequence of values of this dtype.
+    pub(super) fn sequence(dtype: DType, items: Vec<Value>) -> Value {
+        Value::make(dtype, vec![], Host::Seq(items))
+    }
+
+    /// An optional without a value.
+    pub(super) fn absent() -> Value {
+        Value::make(DType::U8, vec![], Host::Absent)
+    }
+
+    /// The elements of a sequence.
+    pub(super) fn items(&self) -> Option<&[Value]> {
+        if let Host::Seq(items) = &self.0.host { Some(items) } else { None }
+    }
+
+    /// Is it an optional without a value?
+    pub(super) fn is_absent(&self) -> bool {
+        matches!(self.0.host, Host::Absent)
+    }
+
+    /// Is it neither a sequence nor an optional without a value?
+    pub(super) fn is_tensor(&self) -> bool {
+        !matches!(self.0.host, Host::Seq(_) | Host::Absent)
+    }
+
     /// A value that a device computes.
     pub(super) fn lazy(t: Tensor) -> Value {
         let v = Value::make(t.dtype(), t.shape(), Host::No);
         let _ = v.0.lazy.set(t);
         v
+    }
+
+    /// A number that this value has as long as it lives.
+    pub(super) fn id(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
+    /// Another value where `now` has one for it or for an element of it.
+    pub(super) fn replaced(&self, now: &BTreeMap<usize, Value>) -> Value {
+        match (now.get(&self.id()), self.items()) {
+            (Some(v), _) => v.clone(),
+            (None, Some(items)) => Value::sequence(self.dtype(), items.iter().map(|v| v.replaced(now)).collect()),
+            (None, None) => self.clone(),
+        }
     }
 
     /// A constant of the model.
@@ -105,8 +150,13 @@ impl Value {
         if let Host::Data(t) = &self.0.host { Some(t) } else { None }
     }
 
+    /// Does only a device know it?
+    pub(super) fn is_lazy(&self) -> bool {
+        matches!(self.0.host, Host::No)
+    }
+
     pub(super) fn is_known(&self) -> bool {
-        !matches!(self.0.host, Host::No)
+        matches!(self.0.host, Host::Data(_) | Host::File(_))
     }
 }
 
@@ -130,12 +180,55 @@ pub(super) struct Cx<'m> {
     pub(super) constants: &'m Constants,
     pub(super) session: Session,
     pub(super) fold_limit: usize,
+    /// Where a build that goes on was, the innermost first.
+    pub(super) frames: Vec<Frame>,
+    /// What was computed for the node that runs next, beyond its inputs.
+    pub(super) found: Vec<(&'static str, HostTensor)>,
+    /// Depth of branches that are only tried.
+    pub(super) trials: usize,
+    /// Has the build stopped before? Then values do not reach back to what they were computed from.
+    pub(super) resumed: bool,
+    /// The key of random numbers, two u32.
+    pub(super) key: Option<Tensor>,
+    draws: u32,
     steps: usize,
+    stop: RefCell<Option<Stop>>,
 }
 
 impl<'m> Cx<'m> {
     pub(super) fn new(model: &'m Model, constants: &'m Constants, session: Session) -> Cx<'m> {
-        Cx { model, constants, session, fold_limit: FOLD_LIMIT, steps: 0 }
+        let (frames, found) = (Vec::new(), Vec::new());
+        let (stop, draws, steps) = (RefCell::new(None), 0, 0);
+        Cx { model, constants, session, fold_limit: FOLD_LIMIT, frames, found, trials: 0, resumed: false, key: None, draws, steps, stop }
+    }
+
+    /// Goes on counting where a build stopped.
+    pub(super) fn resume(&mut self, steps: usize, draws: u32) {
+        (self.steps, self.draws, self.resumed) = (steps, draws, !self.frames.is_empty());
+    }
+
+    /// Nodes and random draws so far.
+    pub(super) fn progress(&self) -> (usize, u32) {
+        (self.steps, self.draws)
+    }
+
+    /// The number of the next random draw.
+    pub(super) fn draw(&mut self) -> u32 {
+        self.draws = self.draws.wrapping_add(1);
+        self.draws
+    }
+
+    pub(super) fn set_stop(&self, stop: Stop) {
+        self.stop.replace(Some(stop));
+    }
+
+    pub(super) fn take_stop(&self) -> Option<Stop> {
+        self.stop.take()
+    }
+
+    /// Is the build on its way out, to have values computed?
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.borrow().is_some()
     }
 
     /// Counts one node.
@@ -150,7 +243,7 @@ impl<'m> Cx<'m> {
     /// The elements on the host, if they are known at build time.
     pub(super) fn host(&self, v: &Value) -> Result<Option<HostTensor>> {
         match &v.0.host {
-            Host::No => Ok(None),
+            Host::No | Host::Seq(_) | Host::Absent => Ok(None),
             Host::Data(t) => Ok(Some(t.clone())),
             Host::File(t) => self.model.tensor(t).map(Some),
         }
@@ -164,7 +257,7 @@ impl<'m> Cx<'m> {
         let t = match &v.0.host {
             Host::Data(t) => self.lift(t.dtype, &t.shape, Bytes::new(t.data.clone()))?,
             Host::File(t) => self.lift(t.dtype()?, &t.shape, self.model.shared(t)?)?,
-            Host::No => return Err(Error::Internal("a value that is nowhere".to_owned())),
+            Host::No | Host::Seq(_) | Host::Absent => return Err(Error::Internal("a value that is no tensor".to_owned())),
         };
         Ok(v.0.lazy.get_or_init(|| t).clone())
     }

@@ -20,19 +20,19 @@ pub(crate) fn inputs(job: &Job, model: &Model) -> Outcome<Vec<(String, HostTenso
         let t = npy::read(&read_file(Path::new(file))?).map_err(|e| Failure(format!("{file}: {e}")))?;
         given.push((name.to_string(), t));
     }
-    let known: Vec<&str> = model.inputs().iter().map(|p| p.name.as_str()).collect();
-    if let Some((name, _)) = given.iter().find(|(n, _)| !known.contains(&n.as_str())) {
-        return Err(Failure(format!("the model has no input `{name}`; it has {}", known.join(", "))));
-    }
-    let mut out = Vec::new();
-    for p in model.inputs() {
-        let Some(i) = given.iter().position(|(n, _)| *n == p.name) else {
-            return Err(Failure(format!("input `{}` is missing (see --input and --inputs)", p.name)));
+    for (name, t) in &given {
+        let Some(port) = model.input(name) else {
+            let known: Vec<&str> = model.inputs().iter().map(|p| p.name.as_str()).collect();
+            return Err(Failure(format!("the model has no input `{name}`; it has {}", known.join(", "))));
         };
-        p.accepts(given[i].1.dtype, &given[i].1.shape)?;
-        out.push(given.swap_remove(i));
+        port.accepts(t.dtype, &t.shape)?;
     }
-    Ok(out)
+    for p in model.inputs().iter().filter(|p| !p.is_sequence && !p.is_optional) {
+        if !given.iter().any(|(n, _)| *n == p.name) {
+            return Err(Failure(format!("input `{}` is missing (see --input and --inputs)", p.name)));
+        }
+    }
+    Ok(given)
 }
 
 /// The inputs the user named or, where there are none, zeros of the declared shapes (1 where a size is open).
@@ -42,7 +42,7 @@ pub(crate) fn inputs_or_zeros(job: &Job, model: &Model, progress: Progress) -> O
     }
     progress.say("no inputs given: zeros");
     let mut out = Vec::new();
-    for p in model.inputs() {
+    for p in model.inputs().iter().filter(|p| !p.is_sequence && !p.is_optional) {
         let (Some(dtype), Some(dims)) = (p.dtype, &p.dims) else {
             return Err(Failure(format!("input `{}` has no declared shape: give inputs", p.name)));
         };

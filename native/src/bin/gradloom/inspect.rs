@@ -1,36 +1,95 @@
 //! `gradloom inspect` and `gradloom devices`.
 
 use super::json::Json;
-use super::{Outcome, inspect};
-use gradloom::io::onnx::{Port, show_dims};
-use std::collections::BTreeMap;
+use super::{Failure, Outcome};
+use gradloom::io::onnx::{NodeReport, Port, State, show_dims};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-pub(crate) fn inspect(path: &Path) -> Outcome<Json> {
-    let m = gradloom::model::parse(path)?;
-    let mut ops: BTreeMap<String, usize> = BTreeMap::new();
-    for n in m.nodes() {
-        let name = if n.domain.is_empty() { n.op_type.clone() } else { format!("{}.{}", n.domain, n.op_type) };
-        *ops.entry(name).or_default() += 1;
+pub(crate) fn inspect(path: &Path, sizes: &[String], every: bool) -> Outcome<Json> {
+    let mut known = BTreeMap::new();
+    for arg in sizes {
+        let size = arg.split_once('=').and_then(|(name, n)| Some((name.to_string(), n.parse().ok()?)));
+        let (name, n) = size.ok_or_else(|| Failure(format!("--size {arg}: NAME=SIZE is wanted")))?;
+        known.insert(name, n);
     }
-    let ops = ops.into_iter().map(|(k, n)| Json::from(vec![("op", Json::Text(k)), ("nodes", Json::count(n))]));
-    Ok(Json::from(vec![
+    let report = gradloom::model::inspect(path, &known)?;
+    let m = &report.model;
+    let refused = |n: &NodeReport| matches!(n.state, State::Refused(_));
+    // by operator: nodes, and how many are refused
+    let mut ops: BTreeMap<&str, (usize, usize, BTreeSet<&str>)> = BTreeMap::new();
+    for n in &report.nodes {
+        let row = ops.entry(&n.op).or_default();
+        row.0 += 1;
+        row.1 += usize::from(refused(n));
+        row.2.extend(n.outputs.iter().filter_map(|o| Some(o.1.as_ref()?.0.as_str())));
+    }
+    let ops = ops.into_iter().map(|(op, (nodes, refused, dtypes))| {
+        Json::from(vec![
+            ("op", Json::text(op)),
+            ("nodes", Json::count(nodes)),
+            ("refused", Json::count(refused)),
+            ("dtypes", Json::Text(dtypes.into_iter().collect::<Vec<_>>().join(" "))),
+        ])
+    });
+    let mut why: Vec<Json> = Vec::new();
+    for p in &report.problems {
+        why.push(Json::from(vec![("node", Json::text("-")), ("why", Json::text(p))]));
+    }
+    for n in &report.nodes {
+        if let State::Refused(text) = &n.state {
+            why.push(Json::from(vec![("node", Json::text(&n.node)), ("why", Json::text(text))]));
+        }
+    }
+    let sizes = report.sizes.iter().map(|(i, d, n)| Json::Text(format!("{d} of {i} = {n}")));
+    let mut fields = vec![
         ("model", Json::text(path.display())),
         ("producer", Json::text(m.producer())),
         ("opset", Json::Int(m.opset())),
         ("parameters", Json::Int(m.parameters() as i64)),
-        ("inputs", Json::List(m.inputs().iter().map(inspect::port).collect())),
-        ("outputs", Json::List(m.outputs().iter().map(inspect::port).collect())),
+        ("supported", Json::Bool(report.is_supported())),
+        ("sizes", Json::List(sizes.collect())),
+        ("inputs", Json::List(m.inputs().iter().map(port).collect())),
+        ("outputs", Json::List(m.outputs().iter().map(port).collect())),
         ("ops", Json::List(ops.collect())),
-    ]))
+        ("refused", Json::List(why)),
+    ];
+    if every {
+        fields.push(("nodes", Json::List(report.nodes.iter().map(node).collect())));
+    }
+    Ok(Json::from(fields))
+}
+
+fn node(n: &NodeReport) -> Json {
+    let state = match &n.state {
+        State::Supported => "supported",
+        State::AtRunTime => "supported, built at run time",
+        State::Follows => "follows",
+        State::Refused(_) => "refused",
+    };
+    let output = |(name, what): &(String, Option<(String, Vec<usize>)>)| match what {
+        Some((dtype, shape)) => Json::Text(format!("{name}: {dtype} {shape:?}")),
+        None => Json::text(name),
+    };
+    Json::from(vec![
+        ("node", Json::text(&n.node)),
+        ("state", Json::text(state)),
+        ("outputs", Json::List(n.outputs.iter().map(output).collect())),
+    ])
 }
 
 fn port(p: &Port) -> Json {
-    Json::from(vec![
+    let mut fields = vec![
         ("name", Json::text(&p.name)),
         ("dtype", p.dtype.map_or(Json::Null, Json::text)),
         ("shape", p.dims.as_ref().map_or(Json::Null, |d| Json::Text(show_dims(d)))),
-    ])
+    ];
+    for (is, name) in [(p.is_sequence, "sequence"), (p.is_optional, "optional")] {
+        if is {
+            fields.push((name, Json::Bool(true)));
+        }
+    }
+    Json::from(fields)
 }
 
 pub(crate) fn devices() -> Json {

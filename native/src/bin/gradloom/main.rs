@@ -43,6 +43,12 @@ enum Command {
         /// Where the outputs go: a .npz file
         #[arg(long)]
         outputs: Option<PathBuf>,
+        /// Run it on this device too (eval is the reference), compare the values of all nodes, and name the first that drifts
+        #[arg(long, value_name = "DEVICE")]
+        compare: Option<String>,
+        /// How far a value may be off before it counts as drift, in parts of the right one
+        #[arg(long, default_value_t = 1e-3, requires = "compare")]
+        tolerance: f64,
     },
     /// Time a model
     Bench {
@@ -61,10 +67,16 @@ enum Command {
     },
     /// List the devices of this machine
     Devices,
-    /// Show a model's inputs, outputs and operators
+    /// Show a model's inputs, outputs and operators, what is supported, and what is refused and why
     Inspect {
         /// An ONNX file
         model: PathBuf,
+        /// NAME=SIZE for an open dimension (1 otherwise)
+        #[arg(long, value_name = "NAME=SIZE")]
+        size: Vec<String>,
+        /// List every node
+        #[arg(long)]
+        nodes: bool,
     },
     /// List the kernels of a model, in order
     Kernels {
@@ -154,11 +166,14 @@ fn main() -> ExitCode {
         (false, None) => Cache::Default,
     };
     let result = match cli.command {
-        Command::Run { job, outputs } => run::run(&job, outputs.as_deref(), &cache, progress),
+        Command::Run { job, outputs, compare, tolerance } => {
+            let compare = compare.as_deref().map(|device| run::Reference { device, tolerance });
+            run::run(&job, outputs.as_deref(), compare, &cache, progress)
+        }
         Command::Bench { job, how } => bench::bench(&job, &how, &cache, progress),
         Command::Tune { job, budget } => tune::tune(&job, budget, &cache, progress),
         Command::Devices => Ok(inspect::devices()),
-        Command::Inspect { model } => inspect::inspect(&model),
+        Command::Inspect { model, size, nodes } => inspect::inspect(&model, &size, nodes),
         Command::Kernels { job, source, asm, counts, time } => {
             kernels::kernels(&job, kernels::Show { source, asm, counts }, time, &cache, progress)
         }

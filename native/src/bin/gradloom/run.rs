@@ -3,13 +3,27 @@
 use super::json::Json;
 use super::{Cache, Job, Outcome, Progress, files};
 use gradloom::io::HostTensor;
+use gradloom::io::onnx::{Drift, Model};
+use gradloom::{NativeHost, OnnxModel};
 use std::path::Path;
 use std::time::Instant;
 
 /// Values shown of an output that is not written to a file.
 const SHOWN: usize = 8;
 
-pub(crate) fn run(job: &Job, outputs: Option<&Path>, cache: &Cache, progress: Progress) -> Outcome<Json> {
+/// The device to compare with.
+pub(crate) struct Reference<'a> {
+    pub(crate) device: &'a str,
+    pub(crate) tolerance: f64,
+}
+
+pub(crate) fn run(
+    job: &Job,
+    outputs: Option<&Path>,
+    compare: Option<Reference<'_>>,
+    cache: &Cache,
+    progress: Progress,
+) -> Outcome<Json> {
     let mut model = job.open(cache, progress)?;
     let inputs = files::inputs(job, model.model())?;
     let start = Instant::now();
@@ -22,12 +36,65 @@ pub(crate) fn run(job: &Job, outputs: Option<&Path>, cache: &Cache, progress: Pr
         progress.say(format_args!("wrote {}", path.display()));
     }
     let list = out.iter().map(|(name, t)| describe(name, t)).collect();
-    Ok(Json::from(vec![
+    let mut fields = vec![
         ("device", Json::text(&model.engine().device().target().name)),
         ("compile_ms", Json::Num(compile, 3)),
         ("total_ms", Json::Num(ms, 3)),
         ("outputs", Json::List(list)),
-    ]))
+    ];
+    if let Some(reference) = compare {
+        fields.extend(against(job, &reference, model.model(), &inputs, &out, progress)?);
+    }
+    Ok(Json::from(fields))
+}
+
+/// The outputs, and the values of all nodes, against those of another device. Nodes run one by one here, so that what drifts
+/// only where several are one kernel shows in the outputs alone.
+fn against(
+    job: &Job,
+    reference: &Reference<'_>,
+    model: &Model,
+    inputs: &[(String, HostTensor)],
+    out: &[(String, HostTensor)],
+    progress: Progress,
+) -> Outcome<Vec<(&'static str, Json)>> {
+    let values = |device: &str, threads| -> Outcome<Vec<(String, HostTensor)>> {
+        progress.say(format_args!("every value on {device}"));
+        let device = gradloom::open(device, threads)?;
+        let mut every = OnnxModel::with_host(model.with_every_value(), device, NativeHost::without_cache());
+        Ok(every.run(&files::borrowed(inputs))?)
+    };
+    let want = values(reference.device, 1)?;
+    let whole = model.drifts(out, &want, reference.tolerance);
+    let nodes = model.drifts(&values(&job.device, job.threads)?, &want, reference.tolerance);
+    let first = nodes.iter().find(|d| d.drifts);
+    let worst = nodes.iter().max_by(|a, b| a.max_abs.total_cmp(&b.max_abs));
+    let verdict = match (first, whole.iter().any(|d| d.drifts)) {
+        (Some(d), _) => format!("{} is the first to drift", d.node.as_deref().unwrap_or(&d.value)),
+        (None, true) => "outputs drift, but no node that runs alone".to_string(),
+        (None, false) => format!("all {} values agree", nodes.len()),
+    };
+    Ok(vec![
+        ("compared_with", Json::text(reference.device)),
+        ("verdict", Json::Text(verdict)),
+        ("first_drift", first.map_or(Json::Null, drift)),
+        ("worst", worst.map_or(Json::Null, drift)),
+        ("output_errors", Json::List(whole.iter().map(drift).collect())),
+    ])
+}
+
+fn drift(d: &Drift) -> Json {
+    let (at, got, want) = d.at;
+    let number = |v: f64| if v.is_finite() { Json::Text(format!("{v:.6e}")) } else { Json::text(v) };
+    Json::from(vec![
+        ("value", Json::text(&d.value)),
+        ("node", d.node.as_ref().map_or(Json::Null, Json::text)),
+        ("max_abs", number(d.max_abs)),
+        ("max_rel", number(d.max_rel)),
+        ("at", Json::count(at)),
+        ("got", number(got)),
+        ("want", number(want)),
+    ])
 }
 
 fn describe(name: &str, t: &HostTensor) -> Json {

@@ -28,7 +28,7 @@ pub(super) static OPS: &[OpDef] = &[
         let gate = o.cx.unary(Un::Sigmoid, &o.cx.with(Bin::Mul, &a, alpha)?)?;
         one(o.cx.mul(&o.cx.mul(&a, &gate)?, &b))
     }),
-    OpDef { domain: "ai.onnx.preview", name: "FlexAttention", known: 0, build: flex_attention },
+    OpDef { domain: "ai.onnx.preview", name: "FlexAttention", known: 0, host: false, build: flex_attention },
 ];
 
 /// `[batch, seq, heads * size] -> [batch, heads, seq, size]`

@@ -13,7 +13,7 @@ use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 
 pub(super) const fn ms(name: &'static str, known: u32, build: super::Build) -> OpDef {
-    OpDef { domain: "com.microsoft", name, known, build }
+    OpDef { domain: "com.microsoft", name, known, host: false, build }
 }
 
 pub(super) static OPS: &[OpDef] = &[

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::super::build::run_graph;
-use super::super::proto::GraphProto;
+use super::super::proto::{Dim, GraphProto, NodeProto, TypeProto, ValueInfo};
+use super::super::stage::{Frame, Turns};
+use super::super::tensor::dtype_of;
 use super::super::value::Value;
-use super::{Op, OpDef, op};
+use super::{AttrValue, Op, OpDef, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
@@ -16,102 +18,129 @@ fn run(o: &mut Op<'_, '_>, graph: &GraphProto, values: BTreeMap<String, Value>) 
     run_graph(o.cx, graph, o.scope, values, o.depth, o.opset)
 }
 
-/// A known condition takes one branch; otherwise both run and each output is selected.
+/// The graph that an attribute holds.
+pub(super) fn body<'n>(o: &Op<'n, '_>, name: &str) -> Result<&'n GraphProto> {
+    let node: &'n NodeProto = o.node;
+    let found = node.attributes.iter().find_map(|a| match &a.value {
+        AttrValue::Graph(g) if a.name == name => Some(&**g),
+        _ => None,
+    });
+    found.map_or_else(|| o.fail(format!("the graph `{name}` is missing")), Ok)
+}
+
+/// One turn of a body. If the build stops inside of it, it goes on at this turn.
+pub(super) fn turn(
+    o: &mut Op<'_, '_>,
+    body: &GraphProto,
+    inputs: Vec<Value>,
+    turns: &mut Turns,
+) -> Result<Vec<Value>> {
+    o.cx.step()?;
+    let values = body.inputs.iter().map(|i| i.name.clone()).zip(inputs).collect();
+    let out = run(o, body, values);
+    if out.is_err() {
+        o.cx.save(|| Frame::Turns(std::mem::take(turns)));
+    }
+    out
+}
+
+/// A known condition takes one branch. Otherwise both run and each output is selected, or, where they do not fit each other,
+/// the build stops until the condition is known.
 fn if_(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let cond = o.arg(0)?;
-    if cond.len() != 1 || cond.dtype() != DType::Bool {
+    if cond.len() != 1 || cond.dtype() != DType::Bool || !cond.is_tensor() {
         return o.fail(format!("the condition is {} {:?}, not one bool", cond.dtype(), cond.shape()));
     }
-    let node = o.node;
-    let _ = (o.graph("then_branch")?, o.graph("else_branch")?);
-    let branch = |name: &str| {
-        node.attributes.iter().find_map(|a| match &a.value {
-            super::AttrValue::Graph(g) if a.name == name => Some(&**g),
-            _ => None,
-        })
-    };
-    let (Some(then), Some(other)) = (branch("then_branch"), branch("else_branch")) else {
-        return o.fail("a branch is missing");
-    };
+    let (then, other) = (body(o, "then_branch")?, body(o, "else_branch")?);
     if let Some(known) = o.cx.host(&cond)? {
         let taken = if known.data.first().is_some_and(|&b| b != 0) { then } else { other };
         return run(o, taken, BTreeMap::new());
     }
-    let a = run(o, then, BTreeMap::new())?;
-    let b = run(o, other, BTreeMap::new())?;
+    o.cx.trials += 1;
+    let both = run(o, then, BTreeMap::new()).and_then(|a| Ok((a, run(o, other, BTreeMap::new())?)));
+    o.cx.trials -= 1;
+    let fits = |a: &Value, b: &Value| {
+        a.is_tensor() && b.is_tensor() && (a.shape(), a.dtype(), a.narrow()) == (b.shape(), b.dtype(), b.narrow())
+    };
+    let Some((a, b)) = both.ok().filter(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| fits(a, b))) else {
+        return o.unknown(0);
+    };
     let cond = o.cx.reshape(&cond, &[])?;
-    if a.len() != b.len() {
-        return o.fail("the branches differ in outputs");
+    let pick = |(a, b): (&Value, &Value)| Ok(o.cx.select(&cond, a, b)?.with_narrow(a.narrow()));
+    a.iter().zip(&b).map(pick).collect()
+}
+
+/// Unrolls a loop. A condition that only a device knows is computed and read after every turn.
+fn loop_(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let body = body(o, "body")?;
+    let trips = o.known_ints_opt(0)?.and_then(|t| t.first().copied()).unwrap_or(i64::MAX);
+    let n = o.args.len().saturating_sub(2);
+    if body.inputs.len() != n + 2 || body.outputs.len() < n + 1 {
+        return o.fail("the body's inputs and outputs do not fit");
     }
-    let mut out = Vec::with_capacity(a.len());
-    for (a, b) in a.iter().zip(&b) {
-        if a.shape() != b.shape() || a.dtype() != b.dtype() {
-            return o.fail(format!(
-                "the condition depends on the data, and the branches give {} {:?} and {} {:?}",
-                a.dtype(),
-                a.shape(),
-                b.dtype(),
-                b.shape()
-            ));
+    let mut t = o.cx.turns().unwrap_or_else(|| Turns {
+        done: 0,
+        state: (2..o.args.len()).map(|i| o.opt(i).unwrap_or_else(Value::absent)).collect(),
+        lists: vec![Vec::new(); body.outputs.len() - n - 1],
+        go: o.opt(1),
+    });
+    while (t.done as i64) < trips {
+        if let Some(go) = &t.go {
+            let Some(go) = o.cx.host(go)? else {
+                let e = o.unknown_value(go);
+                o.cx.save(|| Frame::Turns(t));
+                return e;
+            };
+            if go.data.iter().all(|&b| b == 0) {
+                break;
+            }
         }
-        out.push(o.cx.select(&cond, a, b)?);
+        let number = Value::known(HostTensor::from_i64(vec![], &[t.done as i64])?);
+        let yes = o.cx.full(DType::Bool, &[], Scalar::Int(1))?;
+        let inputs = [number, yes].into_iter().chain(t.state.iter().cloned()).collect();
+        let mut out = turn(o, body, inputs, &mut t)?;
+        for (list, v) in t.lists.iter_mut().zip(out.split_off(n + 1)) {
+            list.push(v);
+        }
+        t.state = out.split_off(1);
+        t.go = out.pop();
+        t.done += 1;
+    }
+    let mut out = t.state;
+    for (list, info) in t.lists.iter().zip(&body.outputs[n + 1..]) {
+        out.push(stack(o, list, 0, info)?);
     }
     Ok(out)
 }
 
-/// Unrolls a loop whose trip count and condition are known.
-fn loop_(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
-    let node = o.node;
-    let body = node.attributes.iter().find_map(|a| match &a.value {
-        super::AttrValue::Graph(g) if a.name == "body" => Some(&**g),
-        _ => None,
-    });
-    let Some(body) = body else { return o.fail("the body is missing") };
-    let trips = o.known_ints_opt(0)?.and_then(|t| t.first().copied()).unwrap_or(i64::MAX);
-    let mut go = o.known_ints_opt(1)?.and_then(|c| c.first().copied()).unwrap_or(1) != 0;
-    let mut state = (2..o.args.len()).map(|i| o.arg(i)).collect::<Result<Vec<_>>>()?;
-    let n = state.len();
-    if body.inputs.len() != n + 2 || body.outputs.len() < n + 1 {
-        return o.fail("the body's inputs and outputs do not fit");
-    }
-    let mut scans: Vec<Vec<Value>> = vec![Vec::new(); body.outputs.len() - n - 1];
-    let mut i = 0;
-    while go && i < trips {
-        o.cx.step()?;
-        let turn = Value::known(HostTensor::from_i64(vec![], &[i])?);
-        let yes = o.cx.full(DType::Bool, &[], Scalar::Int(1))?;
-        let values = body.inputs.iter().map(|i| i.name.clone()).zip([turn, yes].into_iter().chain(state)).collect();
-        let mut out = run(o, body, values)?;
-        let rest = out.split_off(1);
-        let Some(cond) = o.cx.host(&out[0])? else {
-            return o.fail("the loop's condition depends on the data");
+/// Values side by side along a new axis; of none, what the body says of them.
+fn stack(o: &Op<'_, '_>, list: &[Value], axis: i64, info: &ValueInfo) -> Result<Value> {
+    let Some(first) = list.first() else {
+        let TypeProto::Tensor { elem, dims: Some(dims) } = &info.ty else {
+            return o.lacks("a scan output of no turns whose shape the body does not say");
         };
-        go = cond.data.first().is_some_and(|&b| b != 0);
-        let (next, found) = rest.split_at(n);
-        for (list, v) in scans.iter_mut().zip(found) {
-            let shape = [&[1], v.shape()].concat();
-            list.push(o.cx.reshape(v, &shape)?);
-        }
-        state = next.to_vec();
-        i += 1;
+        let Some(dtype) = dtype_of(*elem) else { return o.lacks("a scan output of no turns") };
+        let size = |d: &Dim| if let Dim::Value(n) = d { usize::try_from(*n).unwrap_or(0) } else { 0 };
+        let mut shape: Vec<usize> = dims.iter().map(size).collect();
+        shape.insert(o.axis(axis, dims.len() + 1)?, 0);
+        return o.cx.full(dtype, &shape, Scalar::from_i64(0, dtype));
+    };
+    if list.iter().any(|v| !v.is_tensor()) {
+        return o.fail("a scan output is no tensor");
     }
-    for list in scans {
-        if list.is_empty() {
-            return o.lacks("a scan output of no turns");
-        }
-        state.push(o.cx.concat(&list, 0)?);
-    }
-    Ok(state)
+    let axis = o.axis(axis, first.rank() + 1)?;
+    let wide = |v: &Value| {
+        let mut shape = v.shape().to_vec();
+        shape.insert(axis, 1);
+        o.cx.reshape(v, &shape)
+    };
+    let parts = list.iter().map(wide).collect::<Result<Vec<_>>>()?;
+    Ok(o.cx.concat(&parts, axis)?.with_narrow(first.narrow()))
 }
 
 /// Unrolls a scan: one turn for each slice of its inputs.
 fn scan(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
-    let node = o.node;
-    let body = node.attributes.iter().find_map(|a| match &a.value {
-        super::AttrValue::Graph(g) if a.name == "body" => Some(&**g),
-        _ => None,
-    });
-    let Some(body) = body else { return o.fail("the body is missing") };
+    let body = body(o, "body")?;
     // operator set 8 has a batch axis and lengths
     if o.opset < 9 {
         return scan_batches(o, body);
@@ -130,19 +159,24 @@ fn scan_batches(o: &mut Op<'_, '_>, body: &GraphProto) -> Result<Vec<Value>> {
     if batch == 0 || args.iter().any(|a| a.shape().first() != Some(&batch)) {
         return o.fail("the inputs differ in batches");
     }
-    let mut out: Vec<Vec<Value>> = Vec::new();
-    for b in 0..batch {
-        let one =
-            args.iter().map(|a| o.cx.reshape(&o.cx.narrow(a, 0, b, 1)?, &a.shape()[1..])).collect::<Result<_>>()?;
-        for (i, v) in scan_once(o, body, one)?.into_iter().enumerate() {
-            let wide = o.cx.reshape(&v, &[&[1], v.shape()].concat())?;
-            if b == 0 {
-                out.push(Vec::new());
-            }
-            out[i].push(wide);
+    let mut t = o.cx.turns().unwrap_or_default();
+    while t.done < batch {
+        let one = args
+            .iter()
+            .map(|a| o.cx.reshape(&o.cx.narrow(a, 0, t.done, 1)?, &a.shape()[1..]))
+            .collect::<Result<_>>()?;
+        let out = scan_once(o, body, one);
+        if out.is_err() {
+            o.cx.save(|| Frame::Turns(std::mem::take(&mut t)));
         }
+        let out = out?;
+        t.lists.resize(out.len(), Vec::new());
+        for (list, v) in t.lists.iter_mut().zip(out) {
+            list.push(v);
+        }
+        t.done += 1;
     }
-    out.iter().map(|parts| o.cx.concat(parts, 0)).collect()
+    t.lists.iter().zip(&body.outputs).map(|(list, info)| stack(o, list, 0, info)).collect()
 }
 
 fn scan_once(o: &mut Op<'_, '_>, body: &GraphProto, mut args: Vec<Value>) -> Result<Vec<Value>> {
@@ -167,36 +201,32 @@ fn scan_once(o: &mut Op<'_, '_>, body: &GraphProto, mut args: Vec<Value>) -> Res
     if inputs.iter().zip(&axes).any(|(v, &a)| v.shape()[a] != turns) {
         return o.fail("the scanned inputs differ in length");
     }
-    let mut found: Vec<Vec<Value>> = vec![Vec::new(); results];
-    for i in 0..turns {
-        o.cx.step()?;
-        let mut values = args;
+    let mut t = o.cx.turns().unwrap_or_else(|| Turns {
+        state: args,
+        lists: vec![Vec::new(); results],
+        ..Turns::default()
+    });
+    while t.done < turns {
+        let mut values = t.state.clone();
         for ((v, &a), &back) in inputs.iter().zip(&axes).zip(&in_back) {
             let mut shape = v.shape().to_vec();
             shape.remove(a);
-            let at = if back != 0 { turns - 1 - i } else { i };
+            let at = if back != 0 { turns - 1 - t.done } else { t.done };
             values.push(o.cx.reshape(&o.cx.narrow(v, a, at, 1)?, &shape)?);
         }
-        let named = body.inputs.iter().map(|i| i.name.clone()).zip(values).collect();
-        let mut out = run(o, body, named)?;
-        for (list, v) in found.iter_mut().zip(out.split_off(states)) {
+        let mut out = turn(o, body, values, &mut t)?;
+        for (list, v) in t.lists.iter_mut().zip(out.split_off(states)) {
             list.push(v);
         }
-        args = out;
+        t.state = out;
+        t.done += 1;
     }
-    for (mut list, (&axis, &back)) in found.into_iter().zip(out_axes.iter().zip(&out_back)) {
-        let Some(first) = list.first() else { return o.lacks("a scan output of no turns") };
-        let axis = o.axis(axis, first.rank() + 1)?;
-        if back != 0 {
+    let mut out = t.state;
+    for (i, list) in t.lists.iter_mut().enumerate() {
+        if out_back[i] != 0 {
             list.reverse();
         }
-        let wide = |v: &Value| {
-            let mut shape = v.shape().to_vec();
-            shape.insert(axis, 1);
-            o.cx.reshape(v, &shape)
-        };
-        let parts = list.iter().map(wide).collect::<Result<Vec<_>>>()?;
-        args.push(o.cx.concat(&parts, axis)?);
+        out.push(stack(o, list, out_axes[i], &body.outputs[states + i])?);
     }
-    Ok(args)
+    Ok(out)
 }

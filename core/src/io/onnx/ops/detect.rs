@@ -1,49 +1,41 @@
 //! Operators of detectors and of classical pipelines. Those whose results have a size that depends on the data are computed on the
 //! host, of values that are known when the graph is built.
 
-use super::super::host::Bin;
+use super::super::host::{Bin, Red, Un};
 use super::super::value::Value;
 use super::elementwise::one;
-use super::{Op, OpDef, op};
+use super::{Op, OpDef, host_op, ml, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
+use crate::tensor::{RoiGrid, Tensor};
 use std::collections::BTreeMap;
 
 pub(super) static OPS: &[OpDef] = &[
-    op("NonMaxSuppression", 31, suppress),
-    op("Unique", 1, unique),
+    host_op("NonMaxSuppression", suppress),
+    host_op("Unique", unique),
     op("RoiAlign", 0, roi_align),
+    op("MaxRoiPool", 0, max_roi_pool),
     op("MelWeightMatrix", 31, mel_weights),
-    op("TfIdfVectorizer", 1, tf_idf),
+    host_op("TfIdfVectorizer", tf_idf),
     op("Det", 0, |o| {
         let x = o.arg(0)?;
         o.want_float(&x)?;
         o.want_rank(&x, 2)?;
         one(o.cx.lazy(&x)?.det().map(Value::lazy))
     }),
-    OpDef {
-        domain: "ai.onnx.ml",
-        name: "Binarizer",
-        known: 0,
-        build: |o| {
+    ml("Binarizer", |o| {
             let x = o.arg(0)?;
             let over = o.cx.binary(Bin::Lt, &o.cx.scalar_like(&x, o.float("threshold", 0.0)?), &x)?;
             one(o.cx.cast(&over, x.dtype()))
-        },
-    },
-    OpDef {
-        domain: "ai.onnx.ml",
-        name: "ArrayFeatureExtractor",
-        known: 0,
-        build: |o| {
+    }),
+    ml("ArrayFeatureExtractor", |o| {
             let (x, at) = (o.arg(0)?, o.arg(1)?);
             o.want_rank(&x, 1)?;
             let at = o.cx.reshape(&at, &[at.len()])?;
             let x = if x.rank() == 1 { o.cx.reshape(&x, &[1, x.len()])? } else { x };
             one(o.cx.gather(&x, &at, x.rank() - 1))
-        },
-    },
+    }),
 ];
 
 /// An input that must be known, as floats.
@@ -152,22 +144,87 @@ fn roi_align(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (&[n, 4], true) = (boxes.shape(), x.rank() == 4 && batch.len() == boxes.shape()[0]) else {
         return o.fail(format!("boxes {:?} for {:?}", boxes.shape(), x.shape()));
     };
-    if o.str("mode", "avg")? != "avg" {
-        return o.lacks("the largest sample");
-    }
-    let samples = o.size(o.int("sampling_ratio", 0)?)?;
-    if samples == 0 {
-        return o.lacks("a number of samples that depends on the boxes");
-    }
+    let largest = match o.str("mode", "avg")?.as_str() {
+        "avg" => false,
+        "max" => true,
+        other => return o.fail(format!("the mode `{other}` is unknown")),
+    };
     let form =
         o.str("coordinate_transformation_mode", if o.opset < 16 { "output_half_pixel" } else { "half_pixel" })?;
     let size = |name: &str| o.size(o.int(name, 1)?);
+    let samples = o.size(o.int("sampling_ratio", 0)?)?;
+    let mut grid = RoiGrid {
+        output: (size("output_height")?, size("output_width")?),
+        scale: o.float("spatial_scale", 1.0)?,
+        aligned: form == "half_pixel",
+        samples: (samples, samples),
+        adaptive: samples == 0,
+    };
+    if n == 0 || grid.output.0 == 0 || grid.output.1 == 0 {
+        return one(o.cx.full(x.dtype(), &[n, x.shape()[1], grid.output.0, grid.output.1], Scalar::float(0.0)));
+    }
     let batch = o.cx.cast(&o.cx.reshape(&batch, &[n, 1])?, DType::F32)?;
-    let boxes = o.cx.concat(&[batch, o.cx.cast(&boxes, DType::F32)?], 1)?;
-    let (output, scale) = ((size("output_height")?, size("output_width")?), o.float("spatial_scale", 1.0)?);
+    let boxes = o.cx.lazy(&o.cx.concat(&[batch, o.cx.cast(&boxes, DType::F32)?], 1)?)?;
+    if grid.adaptive {
+        let most = o.computed("largest box", |_| {
+            let side = |lo: i64, hi: i64, bins: usize| {
+                let size = grid.span(&boxes.select_at(1, lo)?, &boxes.select_at(1, hi)?)?.1;
+                size.div(bins as f64)?.ceil()?.max(&[0], true)
+            };
+            let both = Tensor::cat(&[&side(2, 4, grid.output.0)?, &side(1, 3, grid.output.1)?], 0)?;
+            Ok(Value::lazy(both))
+        })?;
+        let most: Vec<usize> = most.to_f64().into_iter().map(|v| v.clamp(1.0, 4096.0) as usize).collect();
+        let &[rows, columns] = &most[..] else { return o.fail("no boxes") };
+        grid.samples = (rows, columns);
+        o.cx.check_shape(&[n, x.shape()[1], grid.output.0, rows, grid.output.1, columns])?;
+    }
     let image = o.cx.lazy(&o.cx.cast(&x, DType::F32)?)?;
-    let out = image.roi_align(&o.cx.lazy(&boxes)?, output, scale, samples, form == "half_pixel")?;
-    one(o.cx.cast(&Value::lazy(out), x.dtype()))
+    one(o.cx.cast(&Value::lazy(image.roi_pool(&boxes, &grid, largest)?), x.dtype()))
+}
+
+/// The largest element of each bin of boxes `[n, 5]`: batch, x1, y1, x2, y2, in whole pixels.
+fn max_roi_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (x, boxes) = (o.arg(0)?, o.arg(1)?);
+    o.want_float(&x)?;
+    let (&[_, c, h, w], &[n, 5]) = (x.shape(), boxes.shape()) else {
+        return o.fail(format!("boxes {:?} for {:?}", boxes.shape(), x.shape()));
+    };
+    let pooled = o.sizes(&o.ints_opt("pooled_shape")?.unwrap_or_default())?;
+    let (&[rows, columns], scale) = (&pooled[..], o.float("spatial_scale", 1.0)?) else {
+        return o.fail("`pooled_shape` is not two sizes");
+    };
+    let cx = &o.cx;
+    let boxes = cx.cast(&boxes, DType::F32)?;
+    // whether a bin has a place of the axis: [n, bins, size]
+    let inside = |lo: usize, hi: usize, bins: usize, size: usize| -> Result<Value> {
+        // halves round up
+        let pixel = |i: usize| {
+            let v = cx.with(Bin::Mul, &cx.narrow(&boxes, 1, i, 1)?, scale)?;
+            cx.unary(Un::Floor, &cx.with(Bin::Add, &v, 0.5)?)
+        };
+        let (start, end) = (pixel(lo)?, pixel(hi)?);
+        let span = cx.with(Bin::Max, &cx.with(Bin::Add, &cx.sub(&end, &start)?, 1.0)?, 1.0)?;
+        let bin = cx.with(Bin::Div, &span, bins as f64)?;
+        let steps = |n: usize| cx.cast(&cx.ints(&(0..n as i64).collect::<Vec<_>>())?, DType::F32);
+        let i = cx.reshape(&steps(bins)?, &[1, bins])?;
+        let from = cx.add(&cx.unary(Un::Floor, &cx.mul(&i, &bin)?)?, &start)?;
+        let to = cx.add(&cx.unary(Un::Ceil, &cx.mul(&cx.with(Bin::Add, &i, 1.0)?, &bin)?)?, &start)?;
+        let (from, to) = (cx.reshape(&from, &[n, bins, 1])?, cx.reshape(&to, &[n, bins, 1])?);
+        let at = steps(size)?;
+        let early = cx.binary(Bin::Lt, &at, &from)?;
+        cx.binary(Bin::And, &cx.not(&early)?, &cx.binary(Bin::Lt, &at, &to)?)
+    };
+    let least = cx.scalar_like(&x, f64::NEG_INFINITY);
+    let image = cx.gather(&x, &cx.cast(&cx.reshape(&cx.narrow(&boxes, 1, 0, 1)?, &[n])?, DType::I32)?, 0)?;
+    let image = cx.reshape(&image, &[n, c, h, 1, w])?;
+    let across = cx.reshape(&inside(1, 3, columns, w)?, &[n, 1, 1, columns, w])?;
+    let wide = cx.reduce(Red::Max, &cx.select(&across, &image, &least)?, &[4], false)?; // [n, c, h, columns]
+    let wide = cx.reshape(&wide, &[n, c, 1, h, columns])?;
+    let down = cx.reshape(&inside(2, 4, rows, h)?, &[n, 1, rows, h, 1])?;
+    let best = cx.reduce(Red::Max, &cx.select(&down, &wide, &least)?, &[3], false)?;
+    let none = cx.binary(Bin::Eq, &best, &least)?;
+    one(cx.select(&none, &cx.scalar_like(&best, 0.0), &best))
 }
 
 /// Triangles over the bins of a spectrum, evenly spaced in mels: `[dft / 2 + 1, bands]`.

@@ -62,7 +62,6 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     op("Where", 0, |o| one(o.cx.select(&o.arg(0)?, &o.arg(1)?, &o.arg(2)?))),
     op("Identity", 0, |o| one(o.arg(0))),
-    op("Dropout", 4, dropout),
     op("Clip", 0, clip),
     op("Relu", 0, |o| one(o.cx.with(Bin::Max, &o.arg(0)?, 0.0))),
     op("LeakyRelu", 0, |o| {
@@ -112,11 +111,12 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     op("Gelu", 0, gelu),
     op("Shrink", 0, shrink),
-    OpDef { domain: "com.microsoft", name: "Gelu", known: 0, build: gelu },
+    OpDef { domain: "com.microsoft", name: "Gelu", known: 0, host: false, build: gelu },
     OpDef {
         domain: "com.microsoft",
         name: "QuickGelu",
         known: 0,
+        host: false,
         build: |o| {
             let (x, a) = (o.arg(0)?, o.float("alpha", 1.702)?);
             let gate = o.cx.unary(Un::Sigmoid, &o.cx.with(Bin::Mul, &x, a)?)?;
@@ -263,19 +263,6 @@ fn modulo(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let signs = o.cx.binary(Bin::Xor, &o.cx.binary(Bin::Lt, &rem, &zero)?, &o.cx.binary(Bin::Lt, &b, &zero)?)?;
     let some = o.cx.not(&o.cx.binary(Bin::Eq, &rem, &zero)?)?;
     one(o.cx.select(&o.cx.binary(Bin::And, &signs, &some)?, &o.cx.add(&rem, &b)?, &rem))
-}
-
-fn dropout(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
-    let x = o.arg(0)?;
-    if let Some(t) = o.opt(2) {
-        match o.cx.host(&t)? {
-            Some(t) if t.to_f64().first().is_some_and(|&v| v != 0.0) => return o.lacks("training mode"),
-            Some(_) => {}
-            None => return o.unknown(2),
-        }
-    }
-    let mask = o.cx.full(DType::Bool, x.shape(), crate::dtype::Scalar::Int(1))?;
-    Ok(vec![x, mask])
 }
 
 fn clip(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {

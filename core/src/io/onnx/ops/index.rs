@@ -26,8 +26,8 @@ pub(super) static OPS: &[OpDef] = &[
     op("ScatterND", 0, scatter_nd),
     op("OneHot", 2, one_hot),
     op("TopK", 2, top_k),
-    op("NonZero", 1, non_zero),
-    op("Compress", 2, compress),
+    op("NonZero", 0, non_zero),
+    op("Compress", 0, compress),
     op("ReverseSequence", 2, reverse_sequence),
 ];
 
@@ -164,18 +164,36 @@ fn top_k(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 
 fn non_zero(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
-    let Some(t) = o.cx.host(&x)? else { return o.unknown(0) };
-    let hits: Vec<usize> = t.scalars().enumerate().filter(|(_, s)| s.as_bool()).map(|(i, _)| i).collect();
-    let strides = host::strides(x.shape());
-    let mut out = Vec::with_capacity(hits.len() * x.rank());
-    for (&s, &d) in strides.iter().zip(x.shape()) {
-        out.extend(hits.iter().map(|&i| (i / s as usize % d) as i64));
+    if let Some(t) = o.cx.host(&x)? {
+        let hits: Vec<usize> = t.scalars().enumerate().filter(|(_, s)| s.as_bool()).map(|(i, _)| i).collect();
+        let strides = host::strides(x.shape());
+        let mut out = Vec::with_capacity(hits.len() * x.rank());
+        for (&s, &d) in strides.iter().zip(x.shape()) {
+            out.extend(hits.iter().map(|&i| (i / s as usize % d) as i64));
+        }
+        return one(HostTensor::from_i64(vec![x.rank(), hits.len()], &out).map(Value::known));
     }
-    one(HostTensor::from_i64(vec![x.rank(), hits.len()], &out).map(Value::known))
+    let (n, rank) = (how_many(o, &x)?, x.rank());
+    if n == 0 {
+        return one(o.cx.full(DType::I64, &[rank, 0], Scalar::Int(0)));
+    }
+    let at = Value::lazy(o.cx.lazy(&x)?.nonzero_static(n, 0)?);
+    one(o.cx.cast(&o.cx.swap(&at, 0, 1)?, DType::I64))
+}
+
+/// How many elements are not zero.
+fn how_many(o: &mut Op<'_, '_>, x: &Value) -> Result<usize> {
+    let count = o.computed("count", |o| {
+        let zero = o.cx.scalar_like(x, 0.0);
+        let is = o.cx.not(&o.cx.binary(Bin::Eq, x, &zero)?)?;
+        let axes: Vec<usize> = (0..x.rank()).collect();
+        o.cx.reduce(host::Red::Sum, &o.cx.cast(&is, DType::I32)?, &axes, false)
+    })?;
+    o.size(count.to_i64().first().copied().unwrap_or(0))
 }
 
 fn compress(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
-    let mut x = o.arg(0)?;
+    let (mut x, picks) = (o.arg(0)?, o.arg(1)?);
     let axis = match o.int_opt("axis")? {
         Some(a) => o.axis(a, x.rank())?,
         None => {
@@ -183,8 +201,17 @@ fn compress(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             0
         }
     };
-    let picks: Vec<i64> = (0..).zip(o.known_ints(1)?).filter(|(_, c)| *c != 0).map(|(i, _)| i).collect();
-    one(o.cx.gather(&x, &o.cx.ints(&picks)?, axis))
+    if picks.rank() != 1 || picks.len() > x.shape()[axis] {
+        return o.fail(format!("{:?} conditions for axis {axis} of {:?}", picks.shape(), x.shape()));
+    }
+    let index = match o.cx.host(&picks)? {
+        Some(t) => o.cx.ints(&(0..).zip(t.to_i64()).filter(|(_, c)| *c != 0).map(|(i, _)| i).collect::<Vec<_>>())?,
+        None => match how_many(o, &picks)? {
+            0 => o.cx.ints(&[])?,
+            n => Value::lazy(o.cx.lazy(&picks)?.nonzero_static(n, 0)?.reshape(&[n])?),
+        },
+    };
+    one(o.cx.gather(&x, &index, axis))
 }
 
 fn reverse_sequence(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {

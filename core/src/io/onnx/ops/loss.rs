@@ -8,6 +8,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 
 pub(super) static OPS: &[OpDef] = &[
+    OpDef { domain: "ai.onnx.preview.training", name: "Gradient", known: 0, host: false, build: gradient },
     op("NegativeLogLikelihoodLoss", 0, |o| {
         let x = o.arg(0)?;
         one(likelihood(o, &x))
@@ -19,9 +20,9 @@ pub(super) static OPS: &[OpDef] = &[
         let log = log_softmax(o.cx, &x, &[1])?;
         Ok(vec![likelihood(o, &log)?, log])
     }),
-    OpDef { domain: "ai.onnx.preview.training", name: "Momentum", known: 0, build: |o| each(o, 2, momentum) },
-    OpDef { domain: "ai.onnx.preview.training", name: "Adagrad", known: 0, build: |o| each(o, 2, adagrad) },
-    OpDef { domain: "ai.onnx.preview.training", name: "Adam", known: 0, build: |o| each(o, 3, adam) },
+    OpDef { domain: "ai.onnx.preview.training", name: "Momentum", known: 0, host: false, build: |o| each(o, 2, momentum) },
+    OpDef { domain: "ai.onnx.preview.training", name: "Adagrad", known: 0, host: false, build: |o| each(o, 2, adagrad) },
+    OpDef { domain: "ai.onnx.preview.training", name: "Adam", known: 0, host: false, build: |o| each(o, 3, adam) },
 ];
 
 /// Logarithms of a softmax over some axes.
@@ -142,4 +143,26 @@ fn adam(o: &Op<'_, '_>, rate: &Value, count: &Value, v: &[Value]) -> Result<Vec<
     let moved = cx.sub(&v[0], &cx.div(&cx.mul(&rate, &mean)?, &size)?)?;
     let kept = 1.0 - o.float("norm_coefficient_post", 0.0)?;
     Ok(vec![cx.with(Bin::Mul, &moved, kept)?, mean, square])
+}
+
+/// Gradients of a value of this graph with respect to values that it was computed from.
+fn gradient(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (xs, zs, y) = (o.strs("xs")?, o.strs("zs")?, o.str("y", "")?);
+    if o.cx.resumed {
+        return o.lacks("a value behind one that depends on the data");
+    }
+    for (i, name) in xs.iter().chain(&zs).enumerate() {
+        if o.scope.get(name).map(Value::id) != o.opt(i).map(|v| v.id()) {
+            return o.lacks(format!("other values than `{name}` has"));
+        }
+    }
+    let Some(y) = o.scope.get(&y).cloned() else { return o.fail(format!("there is no value `{y}`")) };
+    let targets = (0..xs.len()).map(|i| o.arg(i)).collect::<Result<Vec<_>>>()?;
+    if let Some(i) = targets.iter().chain([&y]).position(|v| !v.is_lazy()) {
+        return o.lacks(format!("the constant `{}`", xs.get(i).map_or("y", |n| n.as_str())));
+    }
+    let targets = targets.iter().map(|v| o.cx.lazy(v)).collect::<Result<Vec<_>>>()?;
+    let y = o.cx.lazy(&y)?;
+    let grads = y.grad_from(&y.full_like(1)?, &targets.iter().collect::<Vec<_>>())?;
+    Ok(grads.into_iter().map(Value::lazy).collect())
 }

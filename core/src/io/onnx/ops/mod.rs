@@ -8,23 +8,30 @@ mod detect;
 mod elementwise;
 mod index;
 mod loss;
+mod ml;
 mod nn;
 mod norm;
 mod quant;
+pub(super) mod random;
 mod reduce;
 mod resize;
 mod rnn;
 mod sample;
+mod sequence;
 mod shape;
 mod signal;
+mod trees;
 
 use super::build::Scope;
 use super::check::describe;
-use super::proto::{AttrValue, GraphProto, NodeProto};
+use super::proto::{AttrValue, NodeProto};
 use super::tensor::TensorProto;
+use super::stage::{Call, Then};
 use super::value::{Cx, Value};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::io::HostTensor;
+use std::sync::Arc;
 
 /// Builds one node: its outputs in order.
 pub(super) type Build = fn(&mut Op<'_, '_>) -> Result<Vec<Value>>;
@@ -33,17 +40,36 @@ pub(super) type Build = fn(&mut Op<'_, '_>) -> Result<Vec<Value>>;
 pub(super) struct OpDef {
     pub(super) domain: &'static str,
     pub(super) name: &'static str,
-    /// A bit for each input whose value must be known when the graph is built.
+    /// A bit for each input whose value must be known when the graph is built: where it is not, the build stops for it.
     pub(super) known: u32,
+    /// Does it run on the host, on values that are all known? Then the build goes on with its results, whatever they are, and
+    /// only their shapes matter.
+    pub(super) host: bool,
     pub(super) build: Build,
 }
 
 const fn op(name: &'static str, known: u32, build: Build) -> OpDef {
-    OpDef { domain: "", name, known, build }
+    OpDef { domain: "", name, known, host: false, build }
+}
+
+/// An operator that runs on the host.
+const fn host_op(name: &'static str, build: Build) -> OpDef {
+    OpDef { domain: "", name, known: u32::MAX, host: true, build }
+}
+
+/// An operator of classical machine learning.
+const fn ml(name: &'static str, build: Build) -> OpDef {
+    OpDef { domain: "ai.onnx.ml", name, known: 0, host: false, build }
+}
+
+/// Does it take sequences and optionals without a value?
+pub(super) fn takes_any_value(def: &OpDef) -> bool {
+    let own = [control::OPS, sequence::OPS].iter().any(|t| t.iter().any(|d| d.name == def.name));
+    def.domain.is_empty() && (own || def.name == "Identity")
 }
 
 /// The operators of one file each.
-static TABLES: [&[OpDef]; 17] = [
+static TABLES: [&[OpDef]; 21] = [
     elementwise::OPS,
     shape::OPS,
     index::OPS,
@@ -61,6 +87,10 @@ static TABLES: [&[OpDef]; 17] = [
     signal::OPS,
     loss::OPS,
     detect::OPS,
+    sequence::OPS,
+    random::OPS,
+    ml::OPS,
+    trees::OPS,
 ];
 
 /// Every operator that is supported: (domain, name).
@@ -183,13 +213,6 @@ impl Op<'_, '_> {
         }
     }
 
-    pub(super) fn graph(&self, name: &str) -> Result<&GraphProto> {
-        match self.attr(name) {
-            Some(AttrValue::Graph(g)) => Ok(g),
-            _ => self.kind(name, "a graph"),
-        }
-    }
-
     pub(super) fn has(&self, name: &str) -> bool {
         self.attr(name).is_some()
     }
@@ -214,9 +237,51 @@ impl Op<'_, '_> {
         }
     }
 
+    /// Stops the build until an input is known.
     pub(super) fn unknown<T>(&self, i: usize) -> Result<T> {
+        self.cx.stop(vec![self.arg(i)?], Then::Know);
         let name = self.node.inputs.get(i).map_or("", |n| n.as_str());
         self.fail(format!("input {i} (`{name}`) depends on the data, but must be known when the graph is built"))
+    }
+
+    /// Stops the build until a value of a node with a body is known.
+    pub(super) fn unknown_value<T>(&self, v: &Value) -> Result<T> {
+        self.cx.stop(vec![v.clone()], Then::Know);
+        self.fail("the condition depends on the data, but must be known when the graph is built")
+    }
+
+    /// A value that the operator computes, known: the build stops for it unless that has happened already.
+    pub(super) fn computed(
+        &mut self,
+        name: &'static str,
+        make: impl FnOnce(&mut Op<'_, '_>) -> Result<Value>,
+    ) -> Result<HostTensor> {
+        if let Some((_, t)) = self.cx.found.iter().find(|f| f.0 == name) {
+            return Ok(t.clone());
+        }
+        let v = make(self)?;
+        if let Some(t) = self.cx.host(&v)? {
+            return Ok(t);
+        }
+        self.cx.stop(vec![v], Then::Tell(name));
+        self.fail(format!("the {name} depends on the data, but must be known when the graph is built"))
+    }
+
+    /// Stops the build if inputs must be known and are not: for all of them at once.
+    pub(super) fn ask_for_inputs(&self, def: &'static OpDef) -> Result<()> {
+        let must = |i: usize| def.known & (1 << i.min(31)) != 0;
+        let is_missing = |(i, v): &(usize, &Option<Value>)| must(*i) && v.as_ref().is_some_and(Value::is_lazy);
+        let Some((first, _)) = self.args.iter().enumerate().find(is_missing) else { return Ok(()) };
+        let wanted = self.args.iter().enumerate().filter(is_missing).filter_map(|(_, v)| v.clone()).collect();
+        let then = if def.host {
+            let args = self.args.iter().map(|v| v.clone().map(|v| (!v.is_lazy()).then_some(v))).collect();
+            Then::Call(Arc::new(Call { node: self.node.clone(), def, opset: self.opset, args }))
+        } else {
+            Then::Know
+        };
+        self.cx.stop(wanted, then);
+        let name = self.node.inputs.get(first).map_or("", |n| n.as_str());
+        self.fail(format!("input {first} (`{name}`) depends on the data, but must be known when the graph is built"))
     }
 
     pub(super) fn known_ints_opt(&self, i: usize) -> Result<Option<Vec<i64>>> {

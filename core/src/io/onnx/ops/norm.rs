@@ -18,7 +18,7 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     op("LayerNormalization", 0, layer_norm),
     op("RMSNormalization", 0, rms_norm),
-    OpDef { domain: "com.microsoft", name: "SimplifiedLayerNormalization", known: 0, build: rms_norm },
+    OpDef { domain: "com.microsoft", name: "SimplifiedLayerNormalization", known: 0, host: false, build: rms_norm },
     op("SimplifiedLayerNormalization", 0, rms_norm),
     op("GroupNormalization", 0, group_norm),
     op("MeanVarianceNormalization", 0, |o| {

@@ -1,0 +1,105 @@
+//! Where the values of two runs part: every value of a model as an output, and the first node whose values differ.
+
+use super::check;
+use super::model::Model;
+use super::proto::ValueInfo;
+use crate::dtype::DType;
+use crate::io::HostTensor;
+use std::collections::BTreeMap;
+
+/// How far a value is from what it should be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drift {
+    /// The node that gives it; `None` for a value that no node gives.
+    pub node: Option<String>,
+    /// The value's name.
+    pub value: String,
+    /// The largest difference; infinite where one is no number, or the types or shapes differ.
+    pub max_abs: f64,
+    /// The largest difference, in parts of the element that is right.
+    pub max_rel: f64,
+    /// The element that is furthest off, and what it is and should be.
+    pub at: (usize, f64, f64),
+    /// Is that more than the tolerance?
+    pub drifts: bool,
+}
+
+impl Model {
+    /// The same model with the values of all nodes of its main graph as outputs, in the order in which they are computed, before
+    /// its own.
+    pub fn with_every_value(&self) -> Model {
+        let mut proto = self.proto.clone();
+        let own: Vec<ValueInfo> = std::mem::take(&mut proto.graph.outputs);
+        let info = |name: &String| ValueInfo { name: name.clone(), ..ValueInfo::default() };
+        for n in proto.graph.nodes.iter().filter(|n| n.op_type != "Constant") {
+            let new = n.outputs.iter().filter(|o| !o.is_empty() && own.iter().all(|p| p.name != **o));
+            proto.graph.outputs.extend(new.map(info));
+        }
+        let mut outputs: Vec<_> = proto.graph.outputs.iter().filter_map(|o| super::model::port(o).ok()).collect();
+        outputs.extend(self.outputs().iter().cloned());
+        proto.graph.outputs.extend(own);
+        self.with_graph(proto, outputs)
+    }
+
+    /// How far each value of `got` is from the value of that name in `want`, in the order of the nodes. A value drifts if an
+    /// element is off by more than `tolerance` parts of the right one, or of the mean size of all where that is larger; numbers of
+    /// 16 bits may be off by their own precision.
+    pub fn drifts(&self, got: &[(String, HostTensor)], want: &[(String, HostTensor)], tolerance: f64) -> Vec<Drift> {
+        let want: BTreeMap<&str, &HostTensor> = want.iter().map(|(n, t)| (n.as_str(), t)).collect();
+        let mut place: BTreeMap<&str, usize> = BTreeMap::new();
+        for (i, n) in self.nodes().iter().enumerate() {
+            place.extend(n.outputs.iter().map(|o| (o.as_str(), i)));
+        }
+        // elements of a sequence have their own names
+        let node = |name: &str| place.get(name).or_else(|| place.get(name.rsplit_once('[')?.0)).copied();
+        let mut list: Vec<(usize, Drift)> = Vec::new();
+        for (name, g) in got {
+            let at = node(name);
+            let drift = |max_abs, max_rel, element, drifts| Drift {
+                node: at.map(|i| check::describe(&self.nodes()[i])),
+                value: name.clone(),
+                max_abs,
+                max_rel,
+                at: element,
+                drifts,
+            };
+            let d = match want.get(name.as_str()) {
+                Some(w) if (w.dtype, &w.shape) == (g.dtype, &g.shape) => {
+                    let (abs, rel, element, drifts) = distance(g, w, tolerance);
+                    drift(abs, rel, element, drifts)
+                }
+                _ => drift(f64::INFINITY, f64::INFINITY, (0, 0.0, 0.0), true),
+            };
+            list.push((at.unwrap_or(usize::MAX), d));
+        }
+        list.sort_by_key(|d| d.0);
+        list.into_iter().map(|d| d.1).collect()
+    }
+}
+
+/// Largest absolute and relative difference, the element furthest off, and whether any is out of the tolerance.
+fn distance(got: &HostTensor, want: &HostTensor, tolerance: f64) -> (f64, f64, (usize, f64, f64), bool) {
+    let (g, w) = (got.to_f64(), want.to_f64());
+    let finite: Vec<f64> = w.iter().filter(|v| v.is_finite()).map(|v| v.abs()).collect();
+    let mean = finite.iter().sum::<f64>() / finite.len().max(1) as f64;
+    let parts = match want.dtype {
+        DType::F16 => tolerance.max(1.0 / 512.0),
+        DType::BF16 => tolerance.max(1.0 / 64.0),
+        d if d.is_float() => tolerance,
+        _ => 0.0,
+    };
+    let (mut abs, mut rel, mut at, mut drifts) = (0.0, 0.0, (0, 0.0, 0.0), false);
+    for (i, (&g, &w)) in g.iter().zip(&w).enumerate() {
+        if g == w || g.is_nan() && w.is_nan() {
+            continue;
+        }
+        let d = (g - w).abs();
+        let d = if d.is_nan() { f64::INFINITY } else { d };
+        if d > abs {
+            (abs, at) = (d, (i, g, w));
+        }
+        rel = f64::max(rel, d / w.abs().max(f64::MIN_POSITIVE));
+        drifts |= d > parts * w.abs().max(mean);
+    }
+    (abs, rel, at, drifts)
+}

@@ -1,0 +1,186 @@
+//! What a build would make of each node of a model: a dry run without a device that goes on after a node that is refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::build::{Scope, run_node};
+use super::check;
+use super::model::{Model, Port, port};
+use super::proto::{Dim, TypeProto, ValueInfo, parse_model};
+use super::tensor::{ExternalData, dtype_of, elem_name, is_narrow};
+use super::value::{Constants, Cx, Value};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::tensor::{Session, Tensor};
+
+/// What is known of a model before any run.
+pub struct Report {
+    /// The model. Inputs of refused types are missing.
+    pub model: Model,
+    /// Its nodes in the order in which they run.
+    pub nodes: Vec<NodeReport>,
+    /// What is refused and is no node: types of inputs and outputs, operators inside of subgraphs and functions.
+    pub problems: Vec<String>,
+    /// Sizes that were taken for open dimensions: input, dimension, size.
+    pub sizes: Vec<(String, String, usize)>,
+}
+
+/// One node.
+pub struct NodeReport {
+    /// Its name and operator.
+    pub node: String,
+    /// `Conv`, `com.microsoft.Attention` ..
+    pub op: String,
+    /// Names, types and shapes of what it gives, if that is known.
+    pub outputs: Vec<(String, Option<(String, Vec<usize>)>)>,
+    /// Whether it is supported.
+    pub state: State,
+}
+
+/// Whether a node is supported.
+#[derive(Clone, Debug, PartialEq)]
+pub enum State {
+    /// It was built.
+    Supported,
+    /// It is supported; what it gives is known when the values that it depends on are.
+    AtRunTime,
+    /// Its operator is supported. Nothing more is known: its inputs come from a node that is refused, or that is only built at
+    /// run time.
+    Follows,
+    /// Why it is refused.
+    Refused(String),
+}
+
+impl Report {
+    /// Is nothing refused?
+    pub fn is_supported(&self) -> bool {
+        self.problems.is_empty() && !self.nodes.iter().any(|n| matches!(n.state, State::Refused(_)))
+    }
+}
+
+/// Looks at a model file. Open dimensions get the sizes given for their names (`batch`) or 1. An error if the file is no model,
+/// or its graph is none.
+pub fn inspect(
+    file: impl Into<Arc<Vec<u8>>>,
+    external: Arc<dyn ExternalData + Send + Sync>,
+    sizes: &BTreeMap<String, usize>,
+) -> Result<Report> {
+    let file = file.into();
+    let mut proto = parse_model(&file)?;
+    check::sort(&mut proto)?;
+    let mut problems = Vec::new();
+    let constants: BTreeSet<&str> = proto.graph.initializers.iter().map(|t| t.name.as_str()).collect();
+    let mut ports = |list: &[ValueInfo]| -> Vec<Port> {
+        let (good, bad): (Vec<_>, Vec<_>) = list.iter().map(port).partition(Result::is_ok);
+        problems.extend(bad.into_iter().filter_map(Result::err).map(|e| e.to_string()));
+        good.into_iter().filter_map(Result::ok).collect()
+    };
+    let given: Vec<ValueInfo> =
+        proto.graph.inputs.iter().filter(|i| !constants.contains(i.name.as_str())).cloned().collect();
+    let (inputs, outputs) = (ports(&given), ports(&proto.graph.outputs));
+    let missing = check::missing(&proto)?;
+    let own: BTreeSet<String> = proto.graph.nodes.iter().map(check::describe).collect();
+    for (op, nodes) in &missing {
+        problems.extend(nodes.iter().filter(|n| !own.contains(*n)).map(|n| format!("operator {op} (node {n})")));
+    }
+    let model = Model::of(file, external, proto, inputs, outputs);
+    let (nodes, sizes) = dry_run(&model, sizes)?;
+    Ok(Report { model, nodes, problems, sizes })
+}
+
+fn dry_run(model: &Model, sizes: &BTreeMap<String, usize>) -> Result<(Vec<NodeReport>, Vec<(String, String, usize)>)> {
+    let (constants, session) = (Constants::default(), Session::new());
+    let mut cx = Cx::new(model, &constants, session.clone());
+    let mut scope = Scope { values: BTreeMap::new(), parent: None };
+    let mut taken = Vec::new();
+    for t in &model.proto.graph.initializers {
+        if let Ok(v) = cx.constant(t) {
+            scope.values.insert(t.name.clone(), v);
+        }
+    }
+    for p in model.inputs() {
+        let (Some(dtype), Some(dims)) = (p.dtype, &p.dims) else { continue };
+        let mut shape = Vec::new();
+        for (i, d) in dims.iter().enumerate() {
+            shape.push(match d {
+                Dim::Value(n) if *n >= 0 => usize::try_from(*n).unwrap_or(usize::MAX),
+                Dim::Param(name) => {
+                    let n = sizes.get(name).copied().unwrap_or(1);
+                    taken.push((p.name.clone(), name.clone(), n));
+                    n
+                }
+                _ => {
+                    taken.push((p.name.clone(), format!("axis {i}"), 1));
+                    1
+                }
+            });
+        }
+        let one = unknown(&cx, dtype, p.elem, &shape)?;
+        scope.values.insert(p.name.clone(), if p.is_sequence { Value::sequence(dtype, vec![one]) } else { one });
+    }
+    let mut nodes = Vec::new();
+    for n in model.nodes() {
+        let dot = if n.domain.is_empty() { "" } else { "." };
+        let mut report = NodeReport {
+            node: check::describe(n),
+            op: format!("{}{dot}{}", n.domain, n.op_type),
+            outputs: n.outputs.iter().filter(|o| !o.is_empty()).map(|o| (o.clone(), None)).collect(),
+            state: State::Follows,
+        };
+        let known = check::used(std::slice::from_ref(n), &[]).iter().all(|i| i.is_empty() || scope.get(i).is_some());
+        let is_op = check::function(&model.proto.functions, n).is_some() || super::ops::find(&n.domain, &n.op_type).is_some();
+        if !is_op {
+            report.state = State::Refused(format!("operator {} is not supported", report.op));
+        } else if known {
+            match run_node(&mut cx, n, &scope, model.opset(), 0) {
+                Ok(made) => {
+                    report.state = State::Supported;
+                    for (name, v) in n.outputs.iter().zip(made).filter(|(o, _)| !o.is_empty()) {
+                        scope.values.insert(name.clone(), v);
+                    }
+                }
+                Err(e) => {
+                    let stopped = cx.take_stop().is_some();
+                    report.state = if stopped { State::AtRunTime } else { State::Refused(plain(e, n)) };
+                    cx.frames.clear();
+                    cx.found.clear();
+                }
+            }
+        }
+        for (name, what) in &mut report.outputs {
+            if let (None, Some((dtype, elem, shape))) = (scope.get(name), declared(model, name)) {
+                let v = unknown(&cx, dtype, elem, &shape)?;
+                scope.values.insert(name.clone(), v);
+            }
+            *what = scope.get(name).filter(|v| v.is_tensor()).map(|v| (type_name(v), v.shape().to_vec()));
+        }
+        nodes.push(report);
+    }
+    Ok((nodes, taken))
+}
+
+/// The error without the node's name.
+fn plain(e: Error, n: &super::proto::NodeProto) -> String {
+    let text = check::name_node(e, n).to_string();
+    let own = [format!(" (node {})", check::describe(n))];
+    own.iter().fold(text, |t, o| t.replace(o.as_str(), ""))
+}
+
+fn type_name(v: &Value) -> String {
+    if v.narrow() != 0 { elem_name(v.narrow()).to_owned() } else { v.dtype().name().to_owned() }
+}
+
+/// A value that only a device could know.
+fn unknown(cx: &Cx<'_>, dtype: DType, elem: i32, shape: &[usize]) -> Result<Value> {
+    cx.check_shape(shape)?;
+    let v = Value::lazy(Tensor::over_buffer(&cx.session, dtype, shape, None));
+    Ok(if is_narrow(elem) { v.with_narrow(elem) } else { v })
+}
+
+/// What the file says of an inner value, if it says everything.
+fn declared(model: &Model, name: &str) -> Option<(DType, i32, Vec<usize>)> {
+    let info = model.proto.graph.value_info.iter().find(|i| i.name == name)?;
+    let TypeProto::Tensor { elem, dims: Some(dims) } = &info.ty else { return None };
+    let size = |d: &Dim| if let Dim::Value(n) = d { usize::try_from(*n).ok() } else { None };
+    Some((dtype_of(*elem)?, *elem, dims.iter().map(size).collect::<Option<Vec<_>>>()?))
+}

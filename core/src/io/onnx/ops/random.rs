@@ -1,0 +1,135 @@
+//! Operators that draw random numbers. A run has a key of its own, which is an input of its plan, so that a replay draws other
+//! numbers; a node with a `seed` draws the same ones in every run.
+
+use super::super::host::{Bin, Un};
+use super::super::proto::NodeProto;
+use super::super::value::Value;
+use super::elementwise::one;
+use super::{Op, OpDef, op};
+use crate::dtype::{DType, Scalar};
+use crate::engine::Bytes;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+pub(super) static OPS: &[OpDef] = &[
+    op("RandomUniform", 0, |o| shaped(o, uniform)),
+    op("RandomUniformLike", 0, |o| like(o, uniform)),
+    op("RandomNormal", 0, |o| shaped(o, normal)),
+    op("RandomNormalLike", 0, |o| like(o, normal)),
+    op("Bernoulli", 0, |o| {
+        let p = o.arg(0)?;
+        o.want_float(&p)?;
+        let dtype = o.dtype_attr("dtype", p.dtype())?;
+        let draw = unit(o, p.shape())?;
+        let hit = o.cx.binary(Bin::Lt, &draw, &o.cx.cast(&p, DType::F32)?)?;
+        one(o.cx.cast(&hit, dtype))
+    }),
+    op("Multinomial", 0, multinomial),
+    op("Dropout", 4, dropout),
+];
+
+/// Does the node draw random numbers?
+pub(in super::super) fn draws(n: &NodeProto) -> bool {
+    n.domain.is_empty() && OPS.iter().any(|d| d.name == n.op_type)
+}
+
+/// Random words.
+fn bits(o: &mut Op<'_, '_>, shape: &[usize]) -> Result<Tensor> {
+    o.cx.check_shape(shape)?;
+    let seed = match (o.float_opt("seed"), o.int_opt("seed")) {
+        (Ok(v), _) => v.map(f64::to_bits),
+        (_, Ok(v)) => v.map(|v| v as u64),
+        (Err(e), _) => return Err(e),
+    };
+    let words = |n: u64| Tensor::from_bytes(&o.cx.session, DType::U32, &[2], Bytes::new(n.to_le_bytes().to_vec()));
+    let key = match (seed, &o.cx.key) {
+        (Some(seed), _) => words(seed)?,
+        (None, Some(key)) => key.clone(),
+        (None, None) => words(0)?,
+    };
+    Tensor::rand_bits_keyed(&key, o.cx.draw(), shape)
+}
+
+/// Uniform in `[0, 1)`, f32.
+fn unit(o: &mut Op<'_, '_>, shape: &[usize]) -> Result<Value> {
+    if o.cx.check_shape(shape)? == 0 {
+        return o.cx.full(DType::F32, shape, Scalar::float(0.0));
+    }
+    bits(o, shape)?.bits_to_unit().map(Value::lazy)
+}
+
+fn uniform(o: &mut Op<'_, '_>, shape: &[usize]) -> Result<Value> {
+    let (low, high) = (o.float("low", 0.0)?, o.float("high", 1.0)?);
+    let u = unit(o, shape)?;
+    o.cx.with(Bin::Add, &o.cx.with(Bin::Mul, &u, high - low)?, low)
+}
+
+fn normal(o: &mut Op<'_, '_>, shape: &[usize]) -> Result<Value> {
+    let (mean, scale) = (o.float("mean", 0.0)?, o.float("scale", 1.0)?);
+    if o.cx.check_shape(shape)? == 0 {
+        return o.cx.full(DType::F32, shape, Scalar::float(0.0));
+    }
+    let n = bits(o, &[&[2], shape].concat())?.bits_to_normal().map(Value::lazy)?;
+    o.cx.with(Bin::Add, &o.cx.with(Bin::Mul, &n, scale)?, mean)
+}
+
+type Draw = fn(&mut Op<'_, '_>, &[usize]) -> Result<Value>;
+
+fn shaped(o: &mut Op<'_, '_>, draw: Draw) -> Result<Vec<Value>> {
+    let Some(shape) = o.ints_opt("shape")? else { return o.fail("the attribute `shape` is missing") };
+    let (shape, dtype) = (o.sizes(&shape)?, o.dtype_attr("dtype", DType::F32)?);
+    let v = draw(o, &shape)?;
+    one(o.cx.cast(&v, dtype))
+}
+
+fn like(o: &mut Op<'_, '_>, draw: Draw) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let dtype = o.dtype_attr("dtype", x.dtype())?;
+    let v = draw(o, x.shape())?;
+    one(o.cx.cast(&v, dtype))
+}
+
+/// Class numbers drawn from unnormalised log-probabilities `[batch, classes]`: `[batch, samples]`.
+fn multinomial(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let &[batch, classes] = x.shape() else { return o.fail(format!("log-probabilities {:?}", x.shape())) };
+    o.want_float(&x)?;
+    let samples = o.size(o.int("sample_size", 1)?)?;
+    let dtype = o.dtype_attr("dtype", DType::I32)?;
+    if classes == 0 {
+        return o.fail("there are no classes");
+    }
+    o.cx.check_shape(&[batch, samples, classes])?;
+    let x = o.cx.cast(&x, DType::F32)?;
+    let top = o.cx.reduce(super::super::host::Red::Max, &x, &[1], true)?;
+    let sums = o.cx.cumsum(&o.cx.unary(Un::Exp, &o.cx.sub(&x, &top)?)?, 1)?;
+    let total = o.cx.narrow(&sums, 1, classes - 1, 1)?;
+    let draw = unit(o, &[batch, samples])?;
+    let draw = o.cx.mul(&draw, &total)?;
+    // as many classes as end at or before the draw
+    let draw = o.cx.reshape(&draw, &[batch, samples, 1])?;
+    let over = o.cx.not(&o.cx.binary(Bin::Lt, &draw, &o.cx.reshape(&sums, &[batch, 1, classes])?)?)?;
+    let at = o.cx.reduce(super::super::host::Red::Sum, &o.cx.cast(&over, DType::I32)?, &[2], false)?;
+    one(o.cx.cast(&o.cx.with(Bin::Min, &at, (classes - 1) as f64)?, dtype))
+}
+
+/// The data itself and a mask of ones, but while training.
+fn dropout(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    let trains = o.known_floats_opt(2)?.is_some_and(|t| t.first().is_some_and(|&v| v != 0.0));
+    let ratio = match o.opt(1).filter(|_| trains) {
+        Some(r) if r.len() != 1 => return o.fail(format!("a ratio {:?}", r.shape())),
+        Some(r) => o.cx.reshape(&o.cx.cast(&r, DType::F32)?, &[])?,
+        None => o.cx.scalar(DType::F32, if trains { 0.5 } else { 0.0 }),
+    };
+    if !trains || o.cx.host(&ratio)?.is_some_and(|r| r.to_f64().iter().all(|&v| v == 0.0)) {
+        let mask = o.cx.full(DType::Bool, x.shape(), Scalar::Int(1))?;
+        return Ok(vec![x, mask]);
+    }
+    o.want_float(&x)?;
+    let draw = unit(o, x.shape())?;
+    let mask = o.cx.not(&o.cx.binary(Bin::Lt, &draw, &ratio)?)?;
+    let rest = o.cx.cast(&o.cx.sub(&o.cx.scalar(DType::F32, 1.0), &ratio)?, x.dtype())?;
+    let kept = o.cx.div(&x, &rest)?;
+    Ok(vec![o.cx.select(&mask, &kept, &o.cx.scalar_like(&x, 0.0))?, mask])
+}

@@ -1,0 +1,168 @@
+//! Tests of whole runs on the reference device: builds that stop for values, random numbers; and of reports and comparisons.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::build_tests::{constant, f32s, file, i64s, int, node, parse, port, subgraph};
+use super::tensor::NoExternalData;
+use super::*;
+use crate::device::eval::EvalDevice;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::io::HostTensor;
+use crate::tensor::Session;
+
+/// A model on the reference device.
+struct Ran {
+    engine: Engine,
+    runner: Runner,
+}
+
+impl Ran {
+    fn new(parts: &[Vec<u8>]) -> Ran {
+        let runner = Runner::new(Arc::new(parse(parts).unwrap()), &Session::new());
+        Ran { engine: Engine::new(Box::new(EvalDevice::default())), runner }
+    }
+
+    fn run(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Vec<HostTensor>> {
+        let mut run = self.runner.begin(&mut self.engine, inputs)?;
+        let outputs = loop {
+            while !self.runner.ready(&mut self.engine, &mut run)? {}
+            if let Some(out) = self.runner.step(&mut self.engine, &mut run)? {
+                break out;
+            }
+        };
+        let mut list = Vec::new();
+        for (_, t) in &outputs {
+            let (ticket, dtype, _) = self.engine.read(&mut t.session().state(), t.root())?;
+            let data = self.engine.poll(ticket, dtype)?.expect("this device does not wait");
+            list.push(HostTensor::new(dtype, t.shape(), data)?);
+        }
+        Ok(list)
+    }
+}
+
+/// Doubles `x` until its sum reaches 50, or (with a condition that is always true) for ever.
+fn doubling(go: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let body = [
+        vec![port(11, "i", 7, &[]), port(11, "c", 9, &[]), port(11, "s", 1, &[2]), node("Add", "s s", "t", &[])],
+        go.to_vec(),
+        vec![port(12, "go", 9, &[]), port(12, "t", 1, &[2])],
+    ]
+    .concat();
+    vec![
+        port(11, "x", 1, &[2]),
+        port(12, "y", 1, &[2]),
+        constant("top", &f32s(&[], &[50.])),
+        node("Loop", "_ _ x", "y", &[subgraph("body", &body.concat())]),
+    ]
+}
+
+#[test]
+fn a_loop_runs_until_its_values_say_so() {
+    let go = [node("ReduceSum", "t", "sum", &[int("keepdims", 0)]), node("Less", "sum top", "go", &[])];
+    let mut ran = Ran::new(&doubling(&go));
+    let mut check = |x: [f32; 2], y: [f32; 2]| {
+        assert_eq!(ran.run(&[("x", f32s(&[2], &x))]).unwrap(), [f32s(&[2], &y)]);
+        ran.engine.counters().plans
+    };
+    let plans = check([1., 2.], [32., 64.]);
+    // another one that takes as many turns: nothing is built
+    assert_eq!(check([1., 1.5], [32., 48.]), plans);
+    check([30., 40.], [60., 80.]);
+    check([1., 2.], [32., 64.]);
+}
+
+#[test]
+fn a_loop_without_an_end_is_an_error() {
+    let always = [node("Abs", "t", "a", &[]), node("ReduceSum", "a", "sum", &[int("keepdims", 0)])];
+    let always = [&always[..], &[constant("less", &f32s(&[], &[-1.])), node("Less", "less sum", "go", &[])]].concat();
+    let e = Ran::new(&doubling(&always)).run(&[("x", f32s(&[2], &[1., 2.]))]).unwrap_err();
+    assert!(matches!(&e, Error::Model { .. }) && e.to_string().contains("more than 64 times"), "{e}");
+}
+
+#[test]
+fn random_numbers_differ_from_run_to_run() {
+    let parts = [port(11, "x", 1, &[8]), port(12, "y", 1, &[8]), node("RandomUniformLike", "x", "y", &[])];
+    let mut ran = Ran::new(&parts);
+    let x = [("x", f32s(&[8], &[0.; 8]))];
+    let runs: Vec<Vec<f64>> = (0..3).map(|_| ran.run(&x).unwrap()[0].to_f64()).collect();
+    assert!(runs.iter().flatten().all(|v| (0.0..1.0).contains(v)), "{runs:?}");
+    assert!(runs[0] != runs[1] && runs[1] != runs[2], "{runs:?}");
+}
+
+#[test]
+fn an_input_is_handed_through_in_the_shape_of_the_output() {
+    let parts = [
+        port(11, "x", 1, &[2, 2]),
+        port(12, "y", 1, &[4]),
+        constant("s", &i64s(&[1], &[4])),
+        node("Reshape", "x s", "y", &[]),
+    ];
+    let mut ran = Ran::new(&parts);
+    for v in [1., 2.] {
+        assert_eq!(ran.run(&[("x", f32s(&[2, 2], &[v; 4]))]).unwrap(), [f32s(&[4], &[v; 4])]);
+    }
+}
+
+#[test]
+fn a_report_lists_all_that_is_refused() {
+    let inner = [node("Foo", "x", "r", &[]), port(12, "r", 1, &[2])].concat();
+    let parts = [
+        port(11, "x", 1, &[-1, 2]),
+        port(11, "text", 8, &[1]),
+        port(12, "y", 1, &[]),
+        port(12, "z", 1, &[]),
+        constant("odd", &i64s(&[1], &[3])),
+        node("Relu", "x", "a", &[]),
+        node("Bar", "a", "b", &[]),
+        node("Neg", "b", "c", &[]),
+        node("Reshape", "a odd", "d", &[]),
+        node("ReduceMax", "a", "m", &[int("keepdims", 0)]),
+        node("Cast", "m", "n", &[int("to", 7)]),
+        node("Unsqueeze", "n axes", "s", &[]),
+        constant("axes", &i64s(&[1], &[0])),
+        node("Reshape", "a s", "e", &[]),
+        node("Less", "m m", "cond", &[]),
+        node("If", "cond", "f", &[subgraph("then_branch", &inner), subgraph("else_branch", &inner)]),
+        node("Concat", "c d e f", "y", &[int("axis", 0)]),
+        node("Identity", "a", "z", &[]),
+    ];
+    let sizes = BTreeMap::from([("d1".to_owned(), 5)]);
+    let r = inspect(file(&parts), Arc::new(NoExternalData), &sizes).unwrap();
+    assert!(!r.is_supported());
+    let state = |name: &str| r.nodes.iter().find(|n| n.node.contains(name)).unwrap();
+    assert_eq!(state("n_a").state, State::Supported);
+    assert_eq!(state("n_a").outputs, [("a".to_owned(), Some(("f32".to_owned(), vec![5, 2])))]);
+    assert!(matches!(&state("n_b").state, State::Refused(why) if why.contains("Bar")));
+    assert!(matches!(&state("n_d").state, State::Refused(why) if why.contains("reshape")), "{:?}", state("n_d").state);
+    assert_eq!(state("n_c").state, State::Follows);
+    assert_eq!(state("n_e").state, State::AtRunTime);
+    assert_eq!(state("n_z").state, State::Supported);
+    assert_eq!(r.problems.len(), 3, "{:?}", r.problems);
+    assert!(r.problems[0].contains("string") && r.problems[1].contains("Foo"), "{:?}", r.problems);
+    assert_eq!(r.sizes, [("x".to_owned(), "d1".to_owned(), 5)]);
+}
+
+#[test]
+fn the_first_node_that_drifts_is_named() {
+    let parts = [
+        port(11, "x", 1, &[2]),
+        port(12, "y", 1, &[2]),
+        node("Relu", "x", "a", &[]),
+        node("Add", "a x", "b", &[]),
+        node("Neg", "b", "y", &[]),
+    ];
+    let every = parse(&parts).unwrap().with_every_value();
+    let want = every.evaluate(&[("x", f32s(&[2], &[1., -2.]))]).unwrap();
+    assert_eq!(want.iter().map(|w| w.0.as_str()).collect::<Vec<_>>(), ["a", "b", "y"]);
+    let drifts = |got: &[(String, HostTensor)]| every.drifts(got, &want, 1e-3);
+    assert!(drifts(&want).iter().all(|d| !d.drifts && d.max_abs == 0.0));
+    let mut got = want.clone();
+    got[1].1 = f32s(&[2], &[2.0, -2.5]);
+    got[2].1 = f32s(&[2], &[-2.0, f32::NAN]);
+    let d = drifts(&got);
+    assert_eq!(d.iter().map(|d| d.drifts).collect::<Vec<_>>(), [false, true, true]);
+    assert_eq!((d[1].node.as_deref(), d[1].max_abs, d[1].max_rel, d[1].at), (Some("`n_b` (Add)"), 0.5, 0.25, (1, -2.5, -2.0)));
+    assert_eq!(d[2].max_abs, f64::INFINITY);
+}

@@ -1,0 +1,289 @@
+//! Builds that stop for values which a device has to compute, and go on once somebody has read them.
+//!
+//! A node that needs to know a value calls [`Cx::stop`] and fails; on the way out every graph and every node with a body saves
+//! where it is as a [`Frame`]. The caller computes what the [`Ask`] wants, together with everything that the frames still
+//! need, hands both to [`Build::answer`], and the build goes on where it stopped, on what has been computed. So a loop whose
+//! end depends on the data runs each turn once, and what follows a value that was read is built for that value.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::build::{Feed, Scope, run_model};
+use super::check;
+use super::model::Model;
+use super::ops::{Op, OpDef};
+use super::proto::NodeProto;
+use super::value::{Constants, Cx, Value};
+use crate::error::{Error, Result};
+use crate::io::HostTensor;
+use crate::tensor::{Session, Tensor};
+
+/// A run may stop this often: a loop whose condition never turns false ends here.
+const MOST_STOPS: usize = if cfg!(test) { 64 } else { 1 << 12 };
+
+/// Where something stopped.
+pub(super) enum Frame {
+    /// A graph, at a node.
+    Nodes {
+        /// The values that the rest of it uses.
+        values: BTreeMap<String, Value>,
+        /// The node that runs next.
+        at: usize,
+        /// What was computed for this node beyond its inputs.
+        found: Vec<(&'static str, HostTensor)>,
+    },
+    /// A node that runs a body again and again.
+    Turns(Turns),
+}
+
+/// What a node with a body has after some turns.
+#[derive(Default)]
+pub(super) struct Turns {
+    pub(super) done: usize,
+    /// Carried from turn to turn.
+    pub(super) state: Vec<Value>,
+    /// Collected, a list for each result.
+    pub(super) lists: Vec<Vec<Value>>,
+    /// Whether there is another turn.
+    pub(super) go: Option<Value>,
+}
+
+/// What becomes of values that were read.
+#[derive(Clone)]
+pub(super) enum Then {
+    /// The build goes on knowing them.
+    Know,
+    /// The build goes on knowing one that the node asked for under this name.
+    Tell(&'static str),
+    /// An operator runs on them on the host; only the shapes of its results decide how the build goes on.
+    Call(Arc<Call>),
+}
+
+/// A node that runs on the host.
+pub(super) struct Call {
+    pub(super) node: NodeProto,
+    pub(super) def: &'static OpDef,
+    pub(super) opset: i64,
+    /// Its inputs: those to be read are `None` inside.
+    pub(super) args: Vec<Option<Option<Value>>>,
+}
+
+/// A stop as the node sees it.
+pub(super) struct Stop {
+    pub(super) wanted: Vec<Value>,
+    pub(super) then: Then,
+}
+
+/// A stop as the runner sees it.
+pub(super) struct Ask {
+    /// To be computed and read.
+    pub(super) wanted: Vec<Tensor>,
+    /// Used by the rest of the build: to be computed with them.
+    pub(super) live: Vec<Tensor>,
+    pub(super) then: Then,
+    /// What to say where nobody can answer.
+    pub(super) error: Error,
+}
+
+/// What reading gave.
+#[derive(Clone)]
+pub(super) enum Answer {
+    /// The values that were asked for.
+    Known(Vec<HostTensor>),
+    /// The results of the call.
+    Results(Vec<Fed>),
+}
+
+/// A result of a call: on the device, or, where there is nothing to put there, here.
+#[derive(Clone)]
+pub(super) enum Fed {
+    Tensor(Tensor),
+    Empty(HostTensor),
+}
+
+/// How far a build got.
+pub(super) enum Step {
+    Done(Vec<(String, Tensor)>),
+    Ask(Ask),
+}
+
+/// A build under way.
+pub(super) struct Build {
+    feeds: Vec<(String, Feed)>,
+    key: Option<Tensor>,
+    /// The innermost first.
+    frames: Vec<Frame>,
+    wanted: Vec<Value>,
+    live: Vec<Value>,
+    then: Then,
+    steps: usize,
+    draws: u32,
+    stops: usize,
+}
+
+fn lost() -> Error {
+    Error::Internal("a build lost its place".to_owned())
+}
+
+impl Build {
+    /// A build for these inputs. Random operators draw from `key`, two u32.
+    pub(super) fn new(feeds: Vec<(String, Feed)>, key: Option<Tensor>) -> Build {
+        let (frames, wanted, live) = (Vec::new(), Vec::new(), Vec::new());
+        Build { feeds, key, frames, wanted, live, then: Then::Know, steps: 0, draws: 0, stops: 0 }
+    }
+
+    /// Builds until it is done or has to know something.
+    pub(super) fn go(&mut self, model: &Model, constants: &Constants, session: &Session) -> Result<Step> {
+        let mut cx = Cx::new(model, constants, session.clone());
+        cx.frames = std::mem::take(&mut self.frames);
+        cx.key = self.key.clone();
+        cx.resume(self.steps, self.draws);
+        let feeds: Vec<(&str, Feed)> = self.feeds.iter().map(|(n, f)| (n.as_str(), f.clone())).collect();
+        let out = run_model(&mut cx, &feeds);
+        (self.steps, self.draws) = cx.progress();
+        let (error, stop) = match (out, cx.take_stop()) {
+            (Ok(outputs), _) => {
+                let lazy = outputs.into_iter().map(|(name, v)| Ok((name, cx.lazy(&v)?)));
+                return lazy.collect::<Result<_>>().map(Step::Done);
+            }
+            (Err(e), None) => return Err(e),
+            (Err(e), Some(stop)) => (e, stop),
+        };
+        self.stops += 1;
+        if self.stops > MOST_STOPS {
+            let what = format!("a run stops for computed values more than {MOST_STOPS} times; a loop may have no end");
+            return Err(Error::Model { what, node: None });
+        }
+        self.frames = std::mem::take(&mut cx.frames);
+        self.wanted = stop.wanted;
+        // what will be known is not left to a device
+        let known = if matches!(stop.then, Then::Know) { &self.wanted[..] } else { &[] };
+        self.live = live_values(&self.frames, known);
+        self.then = stop.then.clone();
+        let lazy = |list: &[Value]| list.iter().map(|v| cx.lazy(v)).collect::<Result<Vec<_>>>();
+        Ok(Step::Ask(Ask { wanted: lazy(&self.wanted)?, live: lazy(&self.live)?, then: stop.then, error }))
+    }
+
+    /// What the last ask wanted, and those of its live values that were computed, by their place.
+    pub(super) fn answer(&mut self, answer: Answer, live: &[(usize, Tensor)]) -> Result<()> {
+        let mut now: BTreeMap<usize, Value> = BTreeMap::new();
+        for (i, t) in live {
+            let old = self.live.get(*i).ok_or_else(lost)?;
+            now.insert(old.id(), Value::lazy(t.clone()).with_narrow(old.narrow()));
+        }
+        if let Answer::Known(hosts) = &answer {
+            for (old, host) in self.wanted.iter().zip(hosts) {
+                now.insert(old.id(), Value::known(host.clone()).with_narrow(old.narrow()));
+            }
+        }
+        for frame in &mut self.frames {
+            frame.replace(&now);
+        }
+        match (answer, &self.then, self.frames.first_mut()) {
+            (Answer::Known(_), Then::Know, _) => {}
+            (Answer::Known(mut hosts), Then::Tell(name), Some(Frame::Nodes { found, .. })) if hosts.len() == 1 => {
+                found.push((name, hosts.swap_remove(0)));
+            }
+            (Answer::Results(results), Then::Call(call), Some(Frame::Nodes { values, at, .. })) => {
+                for (name, r) in call.node.outputs.iter().zip(results).filter(|(n, _)| !n.is_empty()) {
+                    let v = match r {
+                        Fed::Tensor(t) => Value::lazy(t),
+                        Fed::Empty(t) => Value::known(t),
+                    };
+                    values.insert(name.clone(), v);
+                }
+                *at += 1;
+            }
+            _ => return Err(lost()),
+        }
+        (self.wanted, self.live) = (Vec::new(), Vec::new());
+        Ok(())
+    }
+}
+
+impl Frame {
+    fn each(&self, mut f: impl FnMut(&Value)) {
+        match self {
+            Frame::Nodes { values, .. } => values.values().for_each(&mut f),
+            Frame::Turns(t) => t.state.iter().chain(t.lists.iter().flatten()).chain(&t.go).for_each(&mut f),
+        }
+    }
+
+    fn replace(&mut self, now: &BTreeMap<usize, Value>) {
+        let change = |v: &mut Value| *v = v.replaced(now);
+        match self {
+            Frame::Nodes { values, .. } => values.values_mut().for_each(change),
+            Frame::Turns(t) => {
+                t.state.iter_mut().chain(t.lists.iter_mut().flatten()).chain(&mut t.go).for_each(change);
+            }
+        }
+    }
+}
+
+/// Everything in the frames that only a device knows, each once, without what will be `known`.
+fn live_values(frames: &[Frame], known: &[Value]) -> Vec<Value> {
+    let mut seen: BTreeSet<usize> = known.iter().map(Value::id).collect();
+    let mut out = Vec::new();
+    let mut add = |v: &Value| {
+        if v.is_lazy() && seen.insert(v.id()) {
+            out.push(v.clone());
+        }
+    };
+    for frame in frames.iter().rev() {
+        frame.each(|v| match v.items() {
+            Some(items) => items.iter().for_each(&mut add),
+            None => add(v),
+        });
+    }
+    out
+}
+
+impl Call {
+    /// Runs it on what was read, in the order of its unknown inputs.
+    pub(super) fn run(&self, model: &Model, session: &Session, read: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
+        let constants = Constants::default();
+        let mut cx = Cx::new(model, &constants, session.clone());
+        cx.fold_limit = usize::MAX;
+        let mut read = read.into_iter();
+        let mut args = Vec::with_capacity(self.args.len());
+        for arg in &self.args {
+            args.push(match arg {
+                Some(Some(v)) => Some(v.clone()),
+                Some(None) => Some(Value::known(read.next().ok_or_else(lost)?)),
+                None => None,
+            });
+        }
+        let scope = Scope { values: BTreeMap::new(), parent: None };
+        let mut op = Op { cx: &mut cx, node: &self.node, args, opset: self.opset, scope: &scope, depth: 0 };
+        let out = (self.def.build)(&mut op).map_err(|e| check::name_node(e, &self.node))?;
+        out.iter().map(|v| cx.host(v)?.ok_or_else(lost)).collect()
+    }
+}
+
+impl Cx<'_> {
+    /// Stops the build until these values are known; the caller returns an error at once. In a trial it stays an error.
+    pub(super) fn stop(&self, wanted: Vec<Value>, then: Then) {
+        if self.trials == 0 {
+            self.set_stop(Stop { wanted, then });
+        }
+    }
+
+    /// Saves where something was, on the way out of a stop.
+    pub(super) fn save(&mut self, frame: impl FnOnce() -> Frame) {
+        if self.is_stopped() {
+            self.frames.push(frame());
+        }
+    }
+
+    /// Where a node with a body was when the build stopped inside of it.
+    pub(super) fn turns(&mut self) -> Option<Turns> {
+        match self.frames.pop() {
+            Some(Frame::Turns(t)) => Some(t),
+            Some(other) => {
+                self.frames.push(other);
+                None
+            }
+            None => None,
+        }
+    }
+}
