@@ -376,6 +376,11 @@ impl Runtime {
         drop(gone);
     }
 
+    /// Takes a tensor for a weight: kernels may read a packed copy of it.
+    pub fn freeze(&self, id: u32) -> std::result::Result<(), JsValue> {
+        self.inner.tensor(id).map(|t| t.freeze()).map_err(throw)
+    }
+
     /// The tensor's shape.
     pub fn shape(&self, id: u32) -> std::result::Result<Array, JsValue> {
         Ok(shape_array(&self.inner.tensor(id).map_err(throw)?.shape()))

@@ -27,11 +27,15 @@ function difference(got, want) {
 async function measure(adapter, name, budget) {
   const made = await load(name);
   const row = { name, flops: made.spec.flops, bytes: made.spec.bytes };
-  const start = performance.now();
+  const [start, onCpu] = [performance.now(), await window.__cpu()];
+  const before = await adapter.phases?.();
   const job = await adapter.prepare(made);
   await job.run();
   const got = await job.read();
   row.first_ms = performance.now() - start;
+  row.first_cpu_ms = (await window.__cpu()) - onCpu;
+  const after = await adapter.phases?.();
+  if (after) row.phases = Object.fromEntries(Object.entries(after).map(([key, v]) => [key, v - before[key]]));
   row.relerr = difference(got, made.ref);
   row.ok = row.relerr <= made.spec.rtol;
   const once = async () => {

@@ -157,7 +157,8 @@ function merge(old, fresh) {
     if (!before || before.error) out.cases[name] = row;
     else if (!row.error) {
       const least = (key) => Math.min(before[key] ?? Infinity, row[key] ?? Infinity);
-      out.cases[name] = { ...row, ok: row.ok && before.ok, ms: least("ms"), cpu_ms: least("cpu_ms"), first_ms: least("first_ms") };
+      out.cases[name] = { ...row, ok: row.ok && before.ok, ms: least("ms"), cpu_ms: least("cpu_ms"), first_ms: least("first_ms"),
+        first_cpu_ms: least("first_cpu_ms") };
     }
   }
   if (fresh.start && old.start) out.start.first_ms = Math.min(fresh.start.first_ms, old.start.first_ms);
@@ -174,7 +175,7 @@ export function table(results) {
     const columns = Object.keys(results).filter((name) => kind.test(name));
     if (!columns.includes(ours)) continue;
     const peers = columns.filter((name) => name !== ours);
-    text.push(`\n${title}: wall ms / processor ms\n`, `| case | ${ours} | rate | ${peers.join(" | ")} | ratio | first ms |`,
+    text.push(`\n${title}: wall ms / processor ms\n`, `| case | ${ours} | rate | ${peers.join(" | ")} | ratio | first |`,
       `|${"---|".repeat(peers.length + 5)}`);
     const cell = (row) => (!row ? "" : row.error ? "fails" : `${row.ok ? "" : "WRONG "}${number(row.ms)} / ${number(row.cpu_ms)}`);
     for (const name of Object.keys(results[ours].cases)) {
@@ -185,7 +186,7 @@ export function table(results) {
       const ratio = Number.isFinite(best) && row.ok ? `**${(best / own).toFixed(2)}**` : "";
       const work = row.flops > 4 * row.bytes ? row.flops : row.bytes;
       const rate = row.error || !work ? "" : `${number(work / own / 1e6)} ${work === row.flops ? "GFLOP/s" : "GB/s"}`;
-      text.push(`| ${name} | ${cell(row)} | ${rate} | ${others.map(cell).join(" | ")} | ${ratio} | ${row.first_ms ? number(row.first_ms) : ""} |`);
+      text.push(`| ${name} | ${cell(row)} | ${rate} | ${others.map(cell).join(" | ")} | ${ratio} | ${row.first_ms ? `${number(row.first_ms)} / ${number(row.first_cpu_ms)}` : ""} |`);
     }
     const starts = columns.map((name) => `${name} ${number(results[name].start?.first_ms ?? 0)}`).join(", ");
     text.push("", `From import to the first result of a 4x4 addition, ms: ${starts}`);

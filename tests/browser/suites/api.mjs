@@ -67,6 +67,21 @@ for (const device of kinds) {
     assertEqual(await x.conv(Tensor.ones([1, 1, 3, 3]), null, { padding: 1 }).slice([], [], [0, 1]).tolist(), [[[[10, 18, 24, 18]]]]);
   });
 
+  test(`frozen weights give the same numbers, and new ones once written to, on ${device}`, async () => {
+    await init({ device });
+    const [k, n] = [37, 70];
+    const w = new Tensor(Float32Array.from({ length: k * n }, (_, at) => (at % 11) - 5), [k, n]).freeze();
+    const x = new Tensor(Float32Array.from({ length: k }, (_, at) => (at % 7) - 3), [1, k]);
+    const product = (scale) => Array.from({ length: n }, (_, j) => {
+      let sum = 0;
+      for (let i = 0; i < k; i += 1) sum += ((i % 7) - 3) * (((i * n + j) % 11) - 5) * scale;
+      return sum;
+    });
+    for (let run = 0; run < 2; run += 1) assertEqual(Array.from(await x.matmul(w).data()), product(1));
+    await realize([w.assign(w.mul(2))]);
+    for (let run = 0; run < 2; run += 1) assertEqual(Array.from(await x.matmul(w).data()), product(2));
+  });
+
   test(`dtypes go in and come back on ${device}`, async () => {
     await init({ device });
     const cases = [

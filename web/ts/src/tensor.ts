@@ -192,6 +192,16 @@ export class Tensor {
     return this;
   }
 
+  /**
+   * Says that the values are weights, which stay as they are from run to run: kernels may then read them from packed copies,
+   * made once. Writing to them stays possible and costs new copies. What is not computed yet stays as it is.
+   */
+  freeze(): this {
+    const { host, id } = bind(this);
+    guard(() => host.raw.freeze(id));
+    return this;
+  }
+
   /** The elements in row-major order, as the dtype's typed array (f16 and bf16 as Float32Array). Naming the dtype checks it. */
   async data<D extends DType = "f32">(dtype?: D, options: { signal?: AbortSignal } = {}): Promise<DataOf[D]> {
     if (dtype !== undefined && dtype !== this.dtype) {

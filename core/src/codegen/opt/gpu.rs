@@ -1,15 +1,11 @@
 //! What only GPUs need: how large a kernel's code may be, reductions that the threads of a workgroup share, the workgroup.
 
 use super::heuristic::View;
-use super::{Opt, OptOp};
+use super::{Opt, OptOp, software};
 use crate::uop::UOp;
 
 /// Multiply-adds in the body of a reduction's loop.
 const BODY: usize = 96;
-/// The same for a software adapter: its compiler takes as long for a line as the adapter for thousands of them.
-const SOFTWARE_BODY: usize = 32;
-/// Float operations below which a software adapter spends its time on compiling.
-pub(super) const SMALL_FLOPS: u64 = 8 << 20;
 /// Threads that keep a GPU busy; with fewer, several share a reduction.
 const BUSY: usize = 32 << 10;
 /// Threads of a workgroup that work on one reduction each, and most that share one.
@@ -20,16 +16,12 @@ const SPLIT: usize = 16;
 impl View<'_> {
     /// Vector registers that a tile may take.
     pub(super) fn registers(&self) -> usize {
-        match self.t.has_local && self.t.software {
-            true if self.small => 10,
-            true => 20,
-            false => self.t.vector_registers,
-        }
+        self.t.vector_registers
     }
 
     /// Multiply-adds that the body of a reduction's loop may have.
     pub(super) fn body(&self) -> usize {
-        if self.t.has_local && self.t.software { SOFTWARE_BODY } else { BODY }
+        if self.emulated() { software::BODY } else { BODY }
     }
 
     /// Threads: those that share a reduction, then those of the outputs.

@@ -1,7 +1,7 @@
 //! Opts at once, from the target's data: a vector axis that makes the inner loads contiguous, and a register tile that
 //! loads least per multiply-add and still fits the vector file.
 
-use super::{APART, OUTSIDE, Opt, OptOp, chain, gpu, rows};
+use super::{APART, OUTSIDE, Opt, OptOp, chain, rows};
 use crate::codegen::axes::{Affine, Kernel, affine};
 use crate::target::{Lang, Target};
 use crate::uop::{Arg, Graph, Op, RangeSet, UOp};
@@ -42,8 +42,8 @@ pub(super) struct View<'a> {
     store: Option<Access>,
     /// Tiles may overlap, operands may be staged.
     pub(super) blocks: bool,
-    /// Too little work for a software adapter to pay for compiling a large tile.
-    pub(super) small: bool,
+    /// Operations on what the reduction gives.
+    pub(super) after: usize,
 }
 
 /// See [`Access::near`].
@@ -78,7 +78,8 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     if t.has_local {
         v.launch(&mut opts);
     }
-    if !rows::is_row_kernel(k) && !v.reds.is_empty() {
+    // where every component is fetched on its own its place does not matter, and a copy is one more kernel to compile
+    if !rows::is_row_kernel(k) && !v.reds.is_empty() && !v.emulated() {
         v.pack(&mut opts);
     }
     opts
@@ -135,8 +136,8 @@ impl<'a> View<'a> {
         let st = k.store();
         let store = (g.op(st) == Op::Store).then(|| access(g.src_at(st, 0), g.src(st).get(2).copied(), true));
         let blocks = !t.has_local && t.lanes > 1 && k.repeatable();
-        let small = t.software && k.stats().flops < gpu::SMALL_FLOPS;
-        View { k, t, outs, reds, inner, store, blocks, small }
+        let after = if t.software { View::count_after(k, &inside) } else { 0 };
+        View { k, t, outs, reds, inner, store, blocks, after }
     }
 
     /// Element stride of the result along an axis.
@@ -256,6 +257,9 @@ impl<'a> View<'a> {
 
     /// Estimated cycles per output lane-vector and step of the reduction.
     fn tile_cost(&self, tile: &Tile) -> Option<f64> {
+        if self.emulated() {
+            return self.emulated_cost(tile);
+        }
         let lanes = self.t.lanes;
         let rows: usize = tile.ups.iter().map(|u| u.1).product();
         let accs = rows * tile.vectors;

@@ -7,6 +7,7 @@ mod gpu;
 pub mod heuristic;
 pub mod launch;
 pub mod rows;
+mod software;
 mod tiled;
 
 /// What an opt does to an axis. An output axis that `amount` does not divide is cut so that its last piece overlaps the one

@@ -9,6 +9,12 @@ export async function init(opts) {
   return { device: device.kind, threads: device.threads, software: device.software, relaxedSimd: device.relaxedSimd };
 }
 
+/** Milliseconds so far of planning, of the device compiling, of running. */
+export async function phases() {
+  const { planMs, deviceMs, runMs } = (await G.stats())[0];
+  return { planMs, deviceMs, runMs };
+}
+
 /** The operation of a case on its inputs by name. */
 function operation({ op, params: p = {} }, x) {
   switch (op) {
@@ -43,6 +49,8 @@ export async function prepare({ spec, inputs, onnx }) {
   if (spec.op === "onnx") return prepareModel(spec, inputs, onnx);
   const x = Object.fromEntries(Object.entries(inputs).map(([name, t]) => [name, tensor(t)]));
   await G.realize(Object.values(x));
+  // what a library that loads the case's model takes for its weights; a training step writes to its own
+  if (spec.op !== "mlp_train") spec.const.forEach((name) => x[name].freeze());
   const compute = operation(spec, x);
   let last = [];
   const drop = () => last.forEach((t) => t.dispose());

@@ -1,0 +1,86 @@
+//! What a tile costs on a GPU that a processor emulates (SwiftShader, lavapipe). Such an adapter fetches every component of
+//! a vector on its own, wherever it lies, and its compiler takes about as long for one as for four multiply-adds of
+//! vectors: a kernel's length counts beside its speed.
+
+use super::heuristic::{Access, Tile, View};
+use crate::uop::Op;
+
+/// Milliseconds to compile a load or store of one component, an operation on vectors, and one more gate.
+const COMPILE_ACCESS: f64 = 0.6;
+const COMPILE_OP: f64 = 0.17;
+/// Nanoseconds of a thread for the same, when it runs, and for a turn of a loop.
+const RUN_ACCESS: f64 = 2.5;
+const RUN_OP: f64 = 1.6;
+const RUN_LOOP: f64 = 10.0;
+/// Runs that a kernel is compiled for: a page waits for the first one longest.
+const RUNS: f64 = 8.0;
+/// How much more a gated access is.
+const GATED: f64 = 1.4;
+/// Milliseconds to take a component out of a vector.
+const COMPILE_PART: f64 = 0.05;
+/// Vectors of a tile: more are slower to compile and not faster.
+const TILE: usize = 16;
+/// Vectors in the body of a loop beyond which it is not repeated.
+pub(super) const BODY: usize = 8;
+
+impl View<'_> {
+    /// Is the target a GPU that a processor emulates?
+    pub(super) fn emulated(&self) -> bool {
+        self.t.has_local && self.t.software
+    }
+
+    /// Components that a thread loads from `a` each step.
+    fn components(&self, a: &Access, tile: &Tile) -> f64 {
+        let ups = tile.ups.iter().filter(|u| u.0.is_some_and(|r| a.ranges >> self.id(r) & 1 == 1));
+        let rows: usize = ups.map(|u| u.1).product();
+        let along = tile.lane.is_some_and(|l| a.ranges >> self.id(l) & 1 == 1);
+        let lanes = if along { self.t.lanes * tile.vectors } else { 1 };
+        (rows * lanes) as f64 * if a.gated == 0 { 1.0 } else { GATED }
+    }
+
+    /// Milliseconds of compiling the kernel and running it some times.
+    pub(super) fn emulated_cost(&self, tile: &Tile) -> Option<f64> {
+        let lanes = self.t.lanes;
+        let accs = tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors;
+        if accs > TILE {
+            return None;
+        }
+        let loads: f64 = self.inner.iter().map(|a| self.components(a, tile)).sum();
+        let steps: usize = self.reds.iter().map(|&r| self.len(r)).product();
+        let outs: usize = self.outs.iter().map(|&r| self.len(r)).product();
+        let reduced = tile.lane.is_some_and(|l| self.reds.contains(&l));
+        let (stored, turns) = match (tile.lane, reduced) {
+            (None, _) => (accs, steps),
+            (Some(_), true) => (accs, steps.div_ceil(lanes * tile.vectors)),
+            (Some(_), false) => (accs * lanes, steps),
+        };
+        // what is done with the sums: on whole vectors only where the lanes are results
+        let after = self.after as f64 * if reduced { (accs / tile.vectors) as f64 + 3.0 } else { accs as f64 };
+        let threads = outs.div_ceil(if reduced { stored / tile.vectors } else { stored }.max(1)) as f64;
+        let stored = (if reduced { stored / tile.vectors } else { stored }) as f64;
+        let parts = tile.lane.is_some_and(|l| self.store_stride(l).is_some_and(|s| s != 1));
+        let parts = if parts { stored * COMPILE_PART } else { 0.0 };
+        let compile = (loads + stored) * COMPILE_ACCESS + (accs as f64 + after) * COMPILE_OP + parts;
+        let each = turns as f64 * (loads * RUN_ACCESS + accs as f64 * RUN_OP + RUN_LOOP);
+        let run = threads * (each + stored * RUN_ACCESS + after * RUN_OP) / 1e6;
+        Some(compile + RUNS * run)
+    }
+
+    /// Operations after the reduction.
+    pub(super) fn count_after(k: &crate::codegen::axes::Kernel, inside: &[crate::uop::UOp]) -> usize {
+        let g = &k.g;
+        let inside: rustc_hash::FxHashSet<_> = inside.iter().copied().collect();
+        let own = |u: &crate::uop::UOp| !inside.contains(u) && g.op(*u).is_alu() && g.dtype(*u).is_float();
+        k.nodes()
+            .into_iter()
+            .filter(own)
+            .map(|u| match g.op(u) {
+                // tests for NaN around them, or long approximations
+                Op::Max | Op::Min => 8,
+                Op::Exp2 | Op::Log2 => 22,
+                Op::Sin => 60,
+                _ => 1,
+            })
+            .sum()
+    }
+}
