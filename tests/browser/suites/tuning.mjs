@@ -1,0 +1,93 @@
+// Tuning while a page is in use: runs go on beside it and give the same numbers, before, during and after kernels are exchanged.
+// configs: default, not-isolated
+import { Tensor, init, load, stats } from "gradloom";
+import { assert, assertClose, errorOf, fetchBytes, note, test } from "harness";
+import { readNpz } from "/lib/npz.mjs";
+
+const array = async (file) => Object.entries(await readNpz(await fetchBytes(`/models/ppocr_cls/${file}`)));
+
+async function network(device) {
+  const [feeds, [[, want]]] = [await array("input.npz"), await array("expected.npz")];
+  const model = await load(await fetchBytes("/models/ppocr_cls/model.onnx"), { device });
+  const inputs = Object.fromEntries(feeds.map(([name, t]) => [name, new Tensor(t.data, t.shape)]));
+  return async () => {
+    const [output] = Object.values(await model.run(inputs));
+    assertClose(await output.data(), [...want.data], { tolerance: 1e-3 });
+    output.dispose();
+  };
+}
+
+/** A product whose result is known exactly. */
+function product(n) {
+  const a = new Tensor(Float32Array.from({ length: n * n }, (_, i) => (i % 7) - 3), [n, n]);
+  const b = new Tensor(Float32Array.from({ length: n * n }, (_, i) => (i % 5) - 2), [n, n]);
+  const want = Float32Array.from({ length: n * n }, (_, at) => {
+    let sum = 0;
+    for (let k = 0; k < n; k += 1) sum += (((Math.floor(at / n) * n + k) % 7) - 3) * (((k * n + (at % n)) % 5) - 2);
+    return sum;
+  });
+  return async () => {
+    const c = a.matmul(b);
+    assertClose(await c.data(), [...want], { tolerance: 0 });
+    c.dispose();
+  };
+}
+
+/** Runs `work` again and again until `tuning` is done; how often. */
+async function beside(tuning, work) {
+  let [runs, done] = [0, false];
+  const over = tuning.finally(() => (done = true));
+  while (!done) {
+    await work();
+    runs += 1;
+  }
+  return [await over, runs];
+}
+
+const tunedOn = async (kind) => (await stats()).find((each) => each.device === kind).kernelsTuned;
+
+test("a model runs on while its kernels are exchanged in idle time", async () => {
+  const device = await init({ device: "wasm" });
+  const [run, multiply] = [await network("wasm"), product(96)];
+  await run();
+  await multiply();
+  const before = await tunedOn("wasm");
+  const [list, runs] = await beside(device.tune({ ms: 2500, idle: true }), async () => {
+    await run();
+    await multiply();
+    // a page that computes all the time is never idle
+    await new Promise((done) => setTimeout(done, 20));
+  });
+  const faster = list.filter((kernel) => kernel.afterMs < kernel.beforeMs);
+  note(`${runs} runs beside it, ${list.length} kernels tried, ${faster.length} exchanged`);
+  assert(list.length > 0 && runs > 0, "kernels were tried while the model ran");
+  assert(list.every((kernel) => kernel.wrong === 0), "no candidate gave other numbers");
+  assert((await tunedOn("wasm")) - before === faster.length, "what was faster is in use");
+  await run();
+  await multiply();
+});
+
+test("tuning that is aborted leaves kernels that work", async () => {
+  const device = await init({ device: "wasm" });
+  const [run, multiply] = [await network("wasm"), product(96)];
+  await run();
+  await multiply();
+  const stop = new AbortController();
+  const ended = errorOf(() => device.tune({ ms: 60_000, signal: stop.signal }));
+  for (let i = 0; i < 3; i += 1) await run();
+  stop.abort();
+  await ended;
+  for (let i = 0; i < 2; i += 1) await run();
+  await multiply();
+});
+
+test("the same for shaders", async () => {
+  const device = await init({ device: "webgpu" });
+  const multiply = product(64);
+  await multiply();
+  const [list, runs] = await beside(device.tune({ ms: 1500 }), multiply);
+  note(`${runs} runs beside it, ${list.length} kernels tried`);
+  assert(list.length > 0 && runs > 0);
+  assert(list.every((kernel) => kernel.wrong === 0), "no candidate gave other numbers");
+  await multiply();
+});
