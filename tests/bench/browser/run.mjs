@@ -186,7 +186,8 @@ export function table(results) {
       const ratio = Number.isFinite(best) && row.ok ? `**${(best / own).toFixed(2)}**` : "";
       const work = row.flops > 4 * row.bytes ? row.flops : row.bytes;
       const rate = row.error || !work ? "" : `${number(work / own / 1e6)} ${work === row.flops ? "GFLOP/s" : "GB/s"}`;
-      text.push(`| ${name} | ${cell(row)} | ${rate} | ${others.map(cell).join(" | ")} | ${ratio} | ${row.first_ms ? `${number(row.first_ms)} / ${number(row.first_cpu_ms)}` : ""} |`);
+      const first = row.first_ms ? `${number(row.first_ms)} / ${number(row.first_cpu_ms)}` : "";
+      text.push(`| ${name} | ${cell(row)} | ${rate} | ${others.map(cell).join(" | ")} | ${ratio} | ${first} |`);
     }
     const starts = columns.map((name) => `${name} ${number(results[name].start?.first_ms ?? 0)}`).join(", ");
     text.push("", `From import to the first result of a 4x4 addition, ms: ${starts}`);
