@@ -260,7 +260,8 @@ fn rows_are_masked_at_their_end_alone() {
     use gradloom::Tensor;
     let sums = |n: usize| text_of(Isa::Avx512, |s| Tensor::empty(s, DType::F32, &[64, n])?.sum(&[1], false));
     let (even, odd) = (sums(1024), sums(1000));
-    assert_eq!((even.matches("{k1}").count(), odd.matches("{k1}").count()), (0, 4), "{odd}");
+    // of the four vectors of the last step two are whole, one is masked and one is empty
+    assert_eq!((even.matches("{k1}").count(), odd.matches("{k1}").count()), (0, 1), "{odd}");
     assert_eq!(even.matches("vaddps zmm").count() + 4, odd.matches("vaddps zmm").count(), "{odd}");
 }
 

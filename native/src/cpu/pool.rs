@@ -7,14 +7,20 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 #[cfg(target_arch = "x86_64")]
 type Entry = unsafe extern "sysv64" fn(*const *mut u8, *const u32, u32, u32, *mut u8);
 #[cfg(not(target_arch = "x86_64"))]
 type Entry = unsafe extern "C" fn(*const *mut u8, *const u32, u32, u32, *mut u8);
 
-/// Spins before a worker goes to sleep.
-const SPINS: u32 = 2000;
+/// How long a worker waits for the next job before it goes to sleep: longer than the kernels between that run on one thread
+/// and what happens between two runs. Waking it takes as long as a small kernel.
+const PATIENCE: Duration = Duration::from_micros(200);
+/// Spins between two looks at the clock.
+const SPINS: u32 = 64;
+/// The last slices are this small a part of each thread's share, so that all end together.
+const LAST: u32 = 32;
 /// Kernels spill registers to the stack; their arrays are in scratch memory.
 const STACK: usize = 4 << 20;
 
@@ -25,7 +31,7 @@ pub(super) struct Job {
     bufs: *const *mut u8,
     vars: *const u32,
     grid: u32,
-    slice: u32,
+    threads: u32,
     scratch: usize,
 }
 
@@ -36,7 +42,7 @@ impl Job {
     pub(super) unsafe fn new(entry: *const u8, bufs: &[*mut u8], vars: &[u32], grid: u32, scratch: usize) -> Job {
         // SAFETY: by contract `entry` is code of exactly this signature.
         let entry = unsafe { std::mem::transmute::<*const u8, Entry>(entry) };
-        Job { entry, bufs: bufs.as_ptr(), vars: vars.as_ptr(), grid, slice: grid, scratch }
+        Job { entry, bufs: bufs.as_ptr(), vars: vars.as_ptr(), grid, threads: 1, scratch }
     }
 }
 
@@ -110,8 +116,7 @@ impl Pool {
             return;
         }
         let s = &*self.shared;
-        // some slices more than threads, so that a slow thread does not hold up the rest
-        let job = Job { slice: job.grid.div_ceil(threads as u32 * 4).max(1), ..*job };
+        let job = Job { threads: threads as u32, ..*job };
         // SAFETY: the state is closed and nobody is inside: nobody reads `job`.
         unsafe { *s.job.get() = Some(job) };
         s.next.store(0, Ordering::Relaxed);
@@ -152,26 +157,31 @@ fn pause(spins: &mut u32) {
     if spins.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
 }
 
-/// Takes slices until none is left.
+/// Takes slices until none is left: half of each thread's share of what is left at a time, so that there are few calls and
+/// none of them is long when the others are done.
 ///
 /// # Safety
 /// The job's kernel may run on its buffers now; `scratch` has the bytes it needs and is this thread's alone.
 unsafe fn slices(s: &Shared, job: &Job, scratch: *mut u8) {
-    loop {
-        let lo = s.next.fetch_add(job.slice, Ordering::Relaxed);
-        // the counter may pass the end by one slice per thread, far below wrapping: grids have at most 31 bits
-        if lo >= job.grid {
-            return;
+    let least = (job.grid / (job.threads * LAST)).max(1);
+    let mut lo = s.next.load(Ordering::Relaxed);
+    while lo < job.grid {
+        let hi = (lo + ((job.grid - lo) / (job.threads * 2)).max(least)).min(job.grid);
+        match s.next.compare_exchange_weak(lo, hi, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => {
+                // SAFETY: by contract.
+                unsafe { (job.entry)(job.bufs, job.vars, lo, hi, scratch) };
+                lo = s.next.load(Ordering::Relaxed);
+            }
+            Err(now) => lo = now,
         }
-        let hi = lo.saturating_add(job.slice).min(job.grid);
-        // SAFETY: by contract.
-        unsafe { (job.entry)(job.bufs, job.vars, lo, hi, scratch) };
     }
 }
 
 fn work(s: &Shared) {
     let mut seen = 0;
-    let mut spins = 0;
+    let mut spins = 0u32;
+    let mut idle: Option<Instant> = None;
     let mut own: Option<Block> = None;
     while !s.stop.load(Ordering::Acquire) {
         let state = s.state.load(Ordering::Acquire);
@@ -194,11 +204,12 @@ fn work(s: &Shared) {
                 }
             }
             s.state.fetch_sub(INSIDE, Ordering::AcqRel);
-            spins = 0;
+            idle = None;
             continue;
         }
-        if spins < SPINS {
-            pause(&mut spins);
+        spins = spins.wrapping_add(1);
+        if !spins.is_multiple_of(SPINS) || idle.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
+            std::hint::spin_loop();
             continue;
         }
         let mut asleep = lock(&s.asleep);
@@ -210,6 +221,6 @@ fn work(s: &Shared) {
             *asleep -= 1;
         }
         drop(asleep);
-        spins = 0;
+        idle = None;
     }
 }

@@ -183,18 +183,19 @@ impl<'a> View<'a> {
             // a branch each
             return n * if self.t.lang == Lang::X86 { 3.5 } else { 6.0 };
         }
+        // a repeated element fills the widest registers at half the rate
+        let wide = self.blocks && lanes == 16 && tile.width >= lanes;
+        let repeated = if wide { 2.0 } else { 1.0 };
         if a.constant {
-            return n * if tile.lane.is_some_and(|l| a.has(self.id(l))) { tile.vectors as f64 } else { 1.0 };
+            return n * if tile.lane.is_some_and(|l| a.has(self.id(l))) { tile.vectors as f64 } else { repeated };
         }
         let Some(lane) = tile.lane else { return n };
         let id = g.range_arg(lane).id;
         // where there are mask registers a mask is cheap
         let masked = if self.blocks && lanes < 16 { 3.0 } else { 2.0 };
         let gate_cost = if a.gated >> id & 1 == 0 { 1.0 } else { masked };
-        let wide = self.blocks && lanes == 16 && tile.width >= lanes;
         match a.affine.stride(g, lane) {
-            // a repeated element fills the widest registers at half the rate
-            Some(0) if a.ranges >> id & 1 == 0 => n * if wide { 2.0 } else { 1.0 },
+            Some(0) if a.ranges >> id & 1 == 0 => n * repeated,
             Some(1) => n * tile.vectors as f64 * gate_cost,
             Some(2) if self.t.lang == Lang::X86 => n * tile.vectors as f64 * if gate_cost > 1.0 { 12.0 } else { 2.5 },
             None if self.permutes(a, lane) && gate_cost == 1.0 => n * tile.vectors as f64 * 2.5,

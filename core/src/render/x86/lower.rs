@@ -494,6 +494,15 @@ impl Lower<'_> {
         if let Some(v) = self.cached(key) {
             return Ok(v);
         }
+        if matches!(op, Op::CmpLt | Op::And) && dt == DType::Bool {
+            if let Some(c) = self.settled(u, pt, off, if lane == 0 { 1 } else { w }) {
+                return Ok(self.constant(Scalar::Int(c as i64), dt, w));
+            }
+            let rest = self.unsettled(u, pt, off, if lane == 0 { 1 } else { w });
+            if rest != u {
+                return self.demand(rest, pt, off, w);
+            }
+        }
         let v = if lane == 0 && w > 1 {
             self.broadcast(u, pt, w)?
         } else if lane > 0 && w == 1 && !wide(dt) {

@@ -1,6 +1,7 @@
 //! Addresses, loads and stores. Contiguous lanes are one instruction, gated 32-bit lanes a masked one; other lanes go
 //! through scalars. A gate that is one scalar is a branch.
 
+use super::gate::Gate;
 use super::lower::{Lower, Point, Val, unsupported, vec_size, wide};
 use super::mir::{Base, Mem, Opnd, Size, VReg};
 use super::table::{self, ShiftImm, V2, V3};
@@ -113,7 +114,8 @@ impl Lower<'_> {
     /// The memory operand of an ungated load of contiguous 32-bit lanes.
     pub(super) fn plain_load(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Option<Mem>> {
         let index = self.g.src_at(u, 0);
-        if self.g.src(u).len() > 1 || w == 1 || !words(self.g.dtype(u)) || !self.contiguous(index) {
+        let open = self.gate(u, pt, off, w) == Gate::Open;
+        if !open || w == 1 || !words(self.g.dtype(u)) || !self.contiguous(index) {
             return Ok(None);
         }
         let m = self.address(index, pt, off)?;
@@ -126,14 +128,18 @@ impl Lower<'_> {
         if w == 1 {
             return self.load_lane(u, pt, off, false);
         }
-        let gate = self.g.src(u).get(2).copied();
+        let gate = match self.gate(u, pt, off, w) {
+            Gate::Open => None,
+            Gate::Shut => return self.demand(self.g.src_at(u, 1), pt, off, w),
+            Gate::If(gate) => Some(gate),
+        };
         let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
         let pairs = words(dt) && self.lane_stride(index) == Some(2) && (gate.is_none() || lane_gate);
         if !pairs && !self.contiguous(index) || lane_gate && !words(dt) {
             let offset = self.g.src_at(index, 1);
             let vector = self.tiles[offset.0 as usize].lane > 0;
             if words(dt) && (vector || gate.is_some()) && !wide(self.g.dtype(offset)) {
-                return self.gather(u, pt, off, w);
+                return self.gather(u, gate, pt, off, w);
             }
             return self.pack(dt, w, |l, i| l.load_lane(u, pt, off + i, true));
         }
@@ -241,7 +247,7 @@ impl Lower<'_> {
     }
 
     /// 32-bit lanes from anywhere, through a gather instruction.
-    fn gather(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
+    fn gather(&mut self, u: UOp, gate: Option<UOp>, pt: &Point, off: usize, w: usize) -> Result<Val> {
         let (g, size) = (self.g, vec_size(w));
         let (index, dt) = (g.src_at(u, 0), g.dtype(u));
         if let Some(v) = self.permuted(u, pt, off, w)? {
@@ -252,7 +258,7 @@ impl Lower<'_> {
         if w == 16
             && lane == 0
             && self.tiles[offset.0 as usize].lane == 0
-            && let [_, alt, gate] = *g.src(u)
+            && let (Some(gate), &[_, alt, _]) = (gate, g.src(u))
         {
             // one address: a masked broadcast touches it only if some lane wants it
             let m = self.address(index, pt, off)?;
@@ -282,7 +288,6 @@ impl Lower<'_> {
             self.reg(steps, DType::I32, w)?
         };
         (m.index, m.vector) = (Some(lanes), Some(size));
-        let gate = g.src(u).get(2).copied();
         let (r, alt) = (self.f.reg(size), g.src(u).get(1).copied());
         let init = match alt {
             Some(a) => self.demand(a, pt, off, w)?,
@@ -325,8 +330,13 @@ impl Lower<'_> {
     /// One lane. With `fold` an ungated 32-bit element may stay in memory.
     fn load_lane(&mut self, u: UOp, pt: &Point, off: usize, fold: bool) -> Result<Val> {
         let (index, dt) = (self.g.src_at(u, 0), self.g.dtype(u));
+        let gate = match self.gate(u, pt, off, 1) {
+            Gate::Open => None,
+            Gate::Shut => return self.demand(self.g.src_at(u, 1), pt, off, 1),
+            Gate::If(gate) => Some(gate),
+        };
         let m = self.address(index, pt, off)?;
-        let Some(&gate) = self.g.src(u).get(2) else {
+        let Some(gate) = gate else {
             return Ok(if fold && words(dt) { Val::M(m) } else { self.load_scalar(dt, m) });
         };
         let alt = self.demand(self.g.src_at(u, 1), pt, off, 1)?;
@@ -404,7 +414,7 @@ impl Lower<'_> {
 
     /// One 32-bit element in all lanes, straight from memory; `None` if it needs more than that.
     pub(super) fn load_broadcast(&mut self, u: UOp, pt: &Point, w: usize) -> Result<Option<Val>> {
-        if self.g.src(u).len() > 1 || !words(self.g.dtype(u)) {
+        if self.gate(u, pt, 0, 1) != Gate::Open || !words(self.g.dtype(u)) {
             return Ok(None);
         }
         let m = self.address(self.g.src_at(u, 0), pt, 0)?;

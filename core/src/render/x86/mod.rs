@@ -10,6 +10,7 @@ mod alloc;
 mod cast;
 mod dot;
 mod encode;
+mod gate;
 mod hoist;
 mod lower;
 mod memory;

@@ -1,0 +1,90 @@
+//! What is known of a condition at one element of a tile: of a padded window most elements lie inside wherever the tile is,
+//! so only those at the rim of the tile are loaded under a gate.
+
+use super::lower::{Lower, Point};
+use crate::uop::{Op, UOp};
+
+/// Terms of an index that are looked into.
+const DEPTH: u32 = 24;
+
+/// The gate of a load at one element.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Gate {
+    Open,
+    Shut,
+    If(UOp),
+}
+
+impl Lower<'_> {
+    /// What is left of the gate of a load, in lanes `off..off+w`.
+    pub(super) fn gate(&self, load: UOp, pt: &Point, off: usize, w: usize) -> Gate {
+        let Some(&gate) = self.g.src(load).get(2) else { return Gate::Open };
+        match self.settled(gate, pt, off, w) {
+            Some(true) => Gate::Open,
+            Some(false) => Gate::Shut,
+            None => Gate::If(self.unsettled(gate, pt, off, w)),
+        }
+    }
+
+    /// The value of a condition, if it is the same in lanes `off..off+w` of every iteration.
+    pub(super) fn settled(&self, u: UOp, pt: &Point, off: usize, w: usize) -> Option<bool> {
+        let g = self.g;
+        if let Some(c) = g.const_val(u) {
+            return Some(c.as_bool());
+        }
+        let of = |i: usize| self.settled(g.src_at(u, i), pt, off, w);
+        match g.op(u) {
+            Op::CmpLt if g.dtype(g.src_at(u, 0)).is_int() => {
+                let [a, b] = [0, 1].map(|i| self.interval(g.src_at(u, i), pt, off, w, DEPTH));
+                (a.1 < b.0).then_some(true).or_else(|| (a.0 >= b.1).then_some(false))
+            }
+            Op::And => match (of(0), of(1)) {
+                (Some(false), _) | (_, Some(false)) => Some(false),
+                (Some(true), Some(true)) => Some(true),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// A condition without the parts that hold anyway.
+    pub(super) fn unsettled(&self, mut u: UOp, pt: &Point, off: usize, w: usize) -> UOp {
+        while self.g.op(u) == Op::And {
+            let (a, b) = (self.g.src_at(u, 0), self.g.src_at(u, 1));
+            match (self.settled(a, pt, off, w), self.settled(b, pt, off, w)) {
+                (Some(true), _) => u = b,
+                (_, Some(true)) => u = a,
+                _ => return u,
+            }
+        }
+        u
+    }
+
+    /// The least and the largest value of an integer.
+    fn interval(&self, u: UOp, pt: &Point, off: usize, w: usize, depth: u32) -> (i64, i64) {
+        let g = self.g;
+        let whole = g.bounds(u);
+        let tile = &self.tiles[u.0 as usize];
+        if depth == 0 || tile.regs.is_empty() && tile.lane == 0 {
+            return whole;
+        }
+        let of = |i: usize| self.interval(g.src_at(u, i), pt, off, w, depth - 1);
+        let (lo, hi) = match g.op(u) {
+            Op::Range if g.range_arg(u).lane => (off as i64, (off + w) as i64 - 1),
+            Op::Range => tile.regs.first().map_or(whole, |&(a, _)| (pt.0[a as usize] as i64, pt.0[a as usize] as i64)),
+            Op::Add => {
+                let (a, b) = (of(0), of(1));
+                (a.0.saturating_add(b.0), a.1.saturating_add(b.1))
+            }
+            Op::Mul if g.const_int(g.src_at(u, 1)).is_some() => {
+                let (a, c) = (of(0), g.const_int(g.src_at(u, 1)).unwrap_or(1));
+                let (x, y) = (a.0.saturating_mul(c), a.1.saturating_mul(c));
+                (x.min(y), x.max(y))
+            }
+            Op::Cast if g.dtype(g.src_at(u, 0)).is_int() && g.bounds(g.src_at(u, 0)) == whole => of(0),
+            _ => return whole,
+        };
+        // sums that wrap around are not followed
+        if lo < whole.0 || hi > whole.1 { whole } else { (lo, hi) }
+    }
+}
