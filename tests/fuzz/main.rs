@@ -10,7 +10,7 @@ use gradloom::io::onnx::Model;
 use gradloom::io::safetensors::SafeTensors;
 use gradloom::io::torch::Torch;
 use gradloom::io::{npy, npz, safetensors};
-use gradloom::text::{Tokenizer, normalize};
+use gradloom::text::{Tokenizer, UNICODE};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -68,7 +68,7 @@ fn safetensors_file(f: &[u8]) {
 
 fn gguf_file(f: &[u8]) {
     let Ok(index) = Gguf::parse(f) else { return };
-    let _ = Tokenizer::from_gguf(&index, normalize);
+    let _ = Tokenizer::from_gguf(&index, UNICODE);
     index.entries.iter().for_each(|e| drop(e.to_host(f).expect("what was checked is there")));
 }
 
@@ -79,7 +79,7 @@ fn torch_file(f: &[u8]) {
 }
 
 fn tokenizer_file(f: &[u8]) {
-    if let Ok(t) = Tokenizer::from_json(f, normalize) {
+    if let Ok(t) = Tokenizer::from_json(f, UNICODE) {
         let ids = t.encode("Hello <s> wörld, 123 the\u{3000}café Word!  don't").unwrap_or_default();
         let _ = t.decode(&ids);
     }

@@ -5,7 +5,7 @@ use gradloom::dtype::Scalar;
 use gradloom::io::HostTensor;
 use gradloom::io::gguf::{self, Gguf, Value};
 use gradloom::io::json::Json;
-use gradloom::text::{Tokenizer, load, normalize};
+use gradloom::text::{Tokenizer, UNICODE, load};
 use std::path::{Path, PathBuf};
 
 fn folder() -> PathBuf {
@@ -29,7 +29,7 @@ fn every_kind_of_tokenizer_agrees_with_the_reference() {
     let samples = samples();
     let all = texts(samples.get("texts").unwrap());
     let pair = texts(samples.get("pair").unwrap());
-    for name in ["gpt2", "llama3", "llama", "suffix", "prefix", "bert", "unigram", "unibyte", "words"] {
+    for name in ["gpt2", "llama3", "llama", "suffix", "prefix", "bert", "unigram", "unibyte", "words", "sentence"] {
         let t = load(&folder().join(format!("{name}.json"))).unwrap();
         let want = samples.get(name).unwrap();
         let decoded = texts(want.get("decoded").unwrap());
@@ -54,7 +54,7 @@ fn tokens(json: &Json) -> Vec<String> {
 
 fn through_gguf(metadata: &[(&str, Value)]) -> Tokenizer {
     let file = gguf::write(metadata, &[]).unwrap();
-    Tokenizer::from_gguf(&Gguf::parse(&file).unwrap(), normalize).unwrap()
+    Tokenizer::from_gguf(&Gguf::parse(&file).unwrap(), UNICODE).unwrap()
 }
 
 #[test]

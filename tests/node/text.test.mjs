@@ -9,7 +9,7 @@ const fixture = (name) => new URL(`../fixtures/${name}`, import.meta.url);
 const samples = JSON.parse(readFileSync(fixture("text/samples.json"), "utf8"));
 
 test("every kind of tokenizer agrees with the reference", async () => {
-  for (const name of ["gpt2", "llama3", "llama", "suffix", "prefix", "bert", "unigram", "unibyte", "words"]) {
+  for (const name of ["gpt2", "llama3", "llama", "suffix", "prefix", "bert", "unigram", "unibyte", "words", "sentence"]) {
     const t = await Tokenizer.load(fixture(`text/${name}.json`));
     samples.texts.forEach((text, i) => {
       const ids = t.encode(text);

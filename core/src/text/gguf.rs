@@ -2,8 +2,9 @@
 
 use super::added::Added;
 use super::bpe::{Bpe, Merges};
+use super::charsmap::CharsMap;
 use super::config::{err, unknown};
-use super::normalize::{Normalize, Normalizer};
+use super::normalize::{Normalizer, Unicode};
 use super::post::{Decoder, Part, Template};
 use super::regex::Regex;
 use super::split::{Behavior, GPT2, Metaspace, Prepend, Split};
@@ -23,7 +24,7 @@ const QWEN2: &str =
 
 impl Tokenizer {
     /// Reads the tokenizer in a GGUF file's metadata.
-    pub fn from_gguf(file: &Gguf, host: Normalize) -> Result<Tokenizer> {
+    pub fn from_gguf(file: &Gguf, host: Unicode) -> Result<Tokenizer> {
         let get = |key: &str| file.get(&format!("tokenizer.ggml.{key}"));
         let kind = get("model").and_then(Value::as_str).ok_or_else(|| err("the file has no tokenizer"))?;
         let tokens = get("tokens").and_then(Value::as_strings).ok_or_else(|| err("the file has no tokens"))?;
@@ -113,9 +114,15 @@ impl Tokenizer {
                 model = TokenModel::WordPiece(WordPiece { vocab, unk, prefix: "##".into(), max_chars: 100 });
             }
             "t5" => {
-                if get("precompiled_charsmap").is_some() {
-                    return Err(unknown("normalizer", "precompiled_charsmap"));
+                let mut steps = Vec::new();
+                if let Some(map) = get("precompiled_charsmap").and_then(Value::as_array) {
+                    steps.push(Normalizer::Precompiled(CharsMap::new(&map.data)?));
                 }
+                if flag("remove_extra_whitespaces", false) {
+                    steps.push(Normalizer::Strip { left: true, right: true });
+                    steps.push(Normalizer::Replace(Regex::new(" {2,}")?, " ".into()));
+                }
+                normalizer = Some(Normalizer::Sequence(steps));
                 let scored: Vec<(&str, f64)> = tokens.iter().enumerate().map(|(i, t)| (t.as_str(), score(i))).collect();
                 split = Split::Metaspace(metaspace(true));
                 decoder = sentences;

@@ -3,22 +3,28 @@
 //!
 //! | file | what it has |
 //! |---|---|
-//! | `normalize` | what is done to the text first |
+//! | `normalize`, `charsmap` | what is done to the text first |
 //! | `split`, `regex`, `unicode` | how it is cut into words |
 //! | `bpe`, `words`, `vocab` | the models |
 //! | `post` | special tokens around the text; decoders |
 //! | `gguf` | tokenizers of GGUF files |
+//! | `chat`, `pystr` | templates of chats (feature `chat`) |
 //!
-//! Never here: files, padding to batches (tensors do that). Unicode normalization comes from the host as a function. Files are
+//! Never here: files, padding to batches (tensors do that). What Unicode knows comes from the host as functions. Files are
 //! untrusted: patterns have a limit of steps, and nothing recurses deeper than a stated limit.
 #![deny(clippy::unwrap_used)]
 
 mod added;
 mod bpe;
+mod charsmap;
+#[cfg(feature = "chat")]
+mod chat;
 mod config;
 mod gguf;
 mod normalize;
 mod post;
+#[cfg(feature = "chat")]
+mod pystr;
 mod regex;
 mod split;
 #[cfg(test)]
@@ -27,7 +33,9 @@ mod unicode;
 mod vocab;
 mod words;
 
-pub use normalize::{Form, Normalize};
+#[cfg(feature = "chat")]
+pub use chat::{ChatOptions, ChatTemplate, DateTime};
+pub use normalize::{Form, Unicode};
 
 use crate::error::Result;
 use crate::io::json::Json;
@@ -58,7 +66,7 @@ pub struct Tokenizer {
     template: Option<Template>,
     decoder: Option<Decoder>,
     max_length: Option<usize>,
-    host: Normalize,
+    host: Unicode,
 }
 
 /// The tokens of a text, or of two.
@@ -72,7 +80,7 @@ pub struct Encoding {
 
 impl Tokenizer {
     /// Reads a `tokenizer.json`. Its truncation is kept, its padding is not.
-    pub fn from_json(file: &[u8], host: Normalize) -> Result<Tokenizer> {
+    pub fn from_json(file: &[u8], host: Unicode) -> Result<Tokenizer> {
         let json = Json::parse(file)?;
         let model = Config::member(&json, "model").ok_or_else(|| err("there is no model"))?;
         let model = read_model(&model)?;

@@ -1,5 +1,6 @@
 //! Normalizers: what is done to a text before it is cut.
 
+use super::charsmap::{CharsMap, base64};
 use super::config::{Config, unknown};
 use super::regex::Regex;
 use super::split::byte_char;
@@ -19,8 +20,14 @@ pub enum Form {
     Nfkd,
 }
 
-/// Normalizes a text. The host gives it (`String.prototype.normalize`, a crate), so that core carries no tables for it.
-pub type Normalize = fn(Form, &str) -> String;
+/// What the host knows of Unicode (`String.prototype.normalize` and `Intl.Segmenter`, or crates), so that core carries no tables.
+#[derive(Clone, Copy, Debug)]
+pub struct Unicode {
+    /// Normalizes a text.
+    pub normalize: fn(Form, &str) -> String,
+    /// The ends of a text's extended grapheme clusters, in bytes (UAX 29).
+    pub clusters: fn(&str) -> Vec<usize>,
+}
 
 #[derive(Clone, Debug)]
 pub(super) enum Normalizer {
@@ -33,6 +40,7 @@ pub(super) enum Normalizer {
     Prepend(String),
     Nmt,
     ByteLevel,
+    Precompiled(CharsMap),
     Sequence(Vec<Normalizer>),
 }
 
@@ -59,15 +67,16 @@ impl Normalizer {
             "Prepend" => Normalizer::Prepend(c.text("prepend")?.to_owned()),
             "Nmt" => Normalizer::Nmt,
             "ByteLevel" => Normalizer::ByteLevel,
+            "Precompiled" => Normalizer::Precompiled(CharsMap::new(&base64(c.text("precompiled_charsmap")?)?)?),
             "Sequence" => Normalizer::Sequence(c.list("normalizers", Normalizer::new)?),
             kind => return Err(unknown("normalizer", kind)),
         })
     }
 
     /// The text normalized. `first` becomes false when its first character goes.
-    pub(super) fn run(&self, text: String, host: Normalize, first: &mut bool) -> Result<String> {
+    pub(super) fn run(&self, text: String, host: Unicode, first: &mut bool) -> Result<String> {
         // what is ASCII has all four forms
-        let form = |f: Form, t: String| if t.is_ascii() { t } else { host(f, &t) };
+        let form = |f: Form, t: String| if t.is_ascii() { t } else { (host.normalize)(f, &t) };
         let mut keep = |t: &str, f: &dyn Fn(char) -> bool| -> String {
             *first &= t.chars().next().is_none_or(f);
             t.chars().filter(|&c| f(c)).collect()
@@ -107,6 +116,12 @@ impl Normalizer {
             }
             Normalizer::Nmt => keep(&text, &|c| !is_nmt_control(c)).chars().map(nmt_space).collect(),
             Normalizer::ByteLevel => text.bytes().map(byte_char).collect(),
+            Normalizer::Precompiled(map) => {
+                // ASCII has one cluster of two characters, the end of a line
+                let plain = text.is_ascii() && !text.contains('\r');
+                let ends = if plain { (1..=text.len()).collect() } else { (host.clusters)(&text) };
+                map.run(&text, &ends)
+            }
             Normalizer::Sequence(list) => list.iter().try_fold(text, |t, n| n.run(t, host, first))?,
         })
     }

@@ -11,16 +11,17 @@ const FILES: [&[u8]; 5] = [
     include_bytes!("../../../tests/fixtures/text/prefix.json"),
 ];
 
-fn plain(_: Form, t: &str) -> String {
-    t.to_owned()
-}
+const PLAIN: Unicode = Unicode {
+    normalize: |_, t| t.to_owned(),
+    clusters: |t| t.char_indices().map(|(i, c)| i + c.len_utf8()).collect(),
+};
 
 #[test]
 fn hostile_tokenizers_are_errors() {
     let wordlevel = |more: &str| {
         let file =
             format!(r#"{{"model":{{"type":"WordLevel","vocab":{{"a":0,"<unk>":1}},"unk_token":"<unk>"}}{more}}}"#);
-        Tokenizer::from_json(file.as_bytes(), plain)
+        Tokenizer::from_json(file.as_bytes(), PLAIN)
     };
     assert_eq!(wordlevel("").unwrap().encode("b").unwrap(), [1]);
     let nested =
@@ -50,7 +51,7 @@ fn hostile_tokenizers_are_errors() {
         r#"{"type":"Unheard","vocab":{}}"#,
         "{}",
     ] {
-        assert!(Tokenizer::from_json(format!(r#"{{"model":{model}}}"#).as_bytes(), plain).is_err(), "{model}");
+        assert!(Tokenizer::from_json(format!(r#"{{"model":{model}}}"#).as_bytes(), PLAIN).is_err(), "{model}");
     }
 }
 
@@ -58,14 +59,14 @@ fn hostile_tokenizers_are_errors() {
 fn a_pattern_that_takes_too_long_is_an_error() {
     let file = br#"{"model":{"type":"WordLevel","vocab":{"<unk>":0},"unk_token":"<unk>"},
         "pre_tokenizer":{"type":"Split","pattern":{"Regex":"(?:(?:a|a)+)+b"},"behavior":"Isolated","invert":false}}"#;
-    let t = Tokenizer::from_json(file, plain).unwrap();
+    let t = Tokenizer::from_json(file, PLAIN).unwrap();
     assert!(t.encode("ab").is_ok());
     assert_eq!(t.encode(&"a".repeat(80)).unwrap_err().code(), "E_VALUE");
 }
 
 #[test]
 fn unknown_numbers_are_passed_over() {
-    let t = Tokenizer::from_json(FILES[2], plain).unwrap();
+    let t = Tokenizer::from_json(FILES[2], PLAIN).unwrap();
     assert_eq!(t.decode(&[u32::MAX, 1 << 20]).unwrap(), "");
     assert_eq!(t.token(2), Some("[CLS]"));
     assert_eq!(t.id("[SEP]"), Some(3));
@@ -76,7 +77,7 @@ fn unknown_numbers_are_passed_over() {
 fn mutations_never_panic() {
     for file in FILES {
         mutate(file, 150, |m| {
-            if let Ok(t) = Tokenizer::from_json(m, plain) {
+            if let Ok(t) = Tokenizer::from_json(m, PLAIN) {
                 let ids = t.encode("Hello <s> wörld, 123 the\u{3000}café Word!").unwrap_or_default();
                 drop(t.decode(&ids));
             }

@@ -4,6 +4,8 @@
 #![cfg(target_arch = "wasm32")]
 #![allow(unreachable_pub, reason = "wasm-bindgen exports are public items of private modules")]
 
+#[cfg(feature = "chat")]
+mod chat;
 #[cfg(feature = "files")]
 mod files;
 #[cfg(feature = "text")]

@@ -1,9 +1,9 @@
-//! Tokenizers for JavaScript. Unicode normalization is the host's own.
+//! Tokenizers for JavaScript. What Unicode knows is the host's own.
 
 use crate::throw;
 use gradloom_core::io::gguf::Gguf;
-use gradloom_core::text::{Form, Tokenizer};
-use js_sys::JsString;
+use gradloom_core::text::{Form, Tokenizer, Unicode};
+use js_sys::{Array, Intl, JsString};
 use wasm_bindgen::prelude::*;
 
 /// A tokenizer of a `tokenizer.json` or of a GGUF file.
@@ -20,14 +20,26 @@ fn normalize(form: Form, text: &str) -> String {
     String::from(JsString::from(text).normalize(form))
 }
 
+fn clusters(text: &str) -> Vec<usize> {
+    thread_local!(static SEGMENTER: Intl::Segmenter = Intl::Segmenter::default());
+    let segments = SEGMENTER.with(|s| Array::from(&s.segment(text)));
+    let ends = segments.iter().scan(0, |end, one| {
+        *end += String::from(one.unchecked_into::<Intl::SegmentData>().segment()).len();
+        Some(*end)
+    });
+    ends.collect()
+}
+
+const UNICODE: Unicode = Unicode { normalize, clusters };
+
 #[wasm_bindgen]
 impl RawTokenizer {
     /// Reads a file.
     #[wasm_bindgen(constructor)]
     pub fn new(file: &[u8]) -> Result<RawTokenizer, JsValue> {
         let t = match file.starts_with(b"GGUF") {
-            true => Gguf::parse(file).and_then(|g| Tokenizer::from_gguf(&g, normalize)),
-            false => Tokenizer::from_json(file, normalize),
+            true => Gguf::parse(file).and_then(|g| Tokenizer::from_gguf(&g, UNICODE)),
+            false => Tokenizer::from_json(file, UNICODE),
         };
         t.map(RawTokenizer).map_err(throw)
     }

@@ -33,5 +33,8 @@ function once<T extends { default: unknown }>(name: string, glue: () => Promise<
 /** Tokenizers. */
 export const textModule = once("text", () => import("./pkg/gradloom_text.js"));
 
+/** Chat templates. */
+export const chatModule = once("chat", () => import("./pkg/gradloom_chat.js"));
+
 /** Files of torch.save, npz and TensorFlow Lite; writing of npz and GGUF. */
 export const filesModule = once("files", () => import("./pkg/gradloom_files.js"));

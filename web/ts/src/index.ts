@@ -2,6 +2,7 @@
 import * as nn from "./nn.js";
 import * as optim from "./optim.js";
 
+export { type ChatMessage, type ChatOptions, ChatTemplate } from "./chat.js";
 export type { CacheOptions, CacheState } from "./cache.js";
 export type { Device, DeviceKind, DeviceReport, InitOptions, Memory, Stats, Timing } from "./device.js";
 export { clearCache, devices, flushCache, init, memory, stats } from "./device.js";

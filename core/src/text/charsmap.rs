@@ -1,0 +1,131 @@
+//! `Precompiled`: the character map that SentencePiece compiles into a model, a Darts double-array trie over UTF-8 and the
+//! texts that its leaves name (sentencepiece, src/normalizer.cc; the trie: darts-clone).
+
+use super::config::err;
+use crate::error::Result;
+
+/// Characters, some of them pairs, and what stands for each.
+#[derive(Clone, Debug)]
+pub(super) struct CharsMap {
+    trie: Vec<u32>,
+    texts: String,
+}
+
+/// Longer clusters are looked up a character at a time.
+const LONGEST_CLUSTER: usize = 5;
+
+impl CharsMap {
+    /// Reads the map as it stands in a file: the trie's size in bytes, the trie, the texts, each ended by a zero.
+    pub(super) fn new(bytes: &[u8]) -> Result<CharsMap> {
+        let cut = || err("the map of characters is cut off");
+        let (size, rest) = bytes.split_first_chunk::<4>().ok_or_else(cut)?;
+        let (trie, texts) = rest.split_at_checked(u32::from_le_bytes(*size) as usize).ok_or_else(cut)?;
+        let (units, []) = trie.as_chunks::<4>() else { return Err(err("the map of characters has half a unit")) };
+        Ok(CharsMap {
+            trie: units.iter().map(|&u| u32::from_le_bytes(u)).collect(),
+            texts: String::from_utf8(texts.to_vec()).map_err(|_| err("the map of characters holds what is no text"))?,
+        })
+    }
+
+    /// The text with every character replaced that the map names; `ends` are the ends of its grapheme clusters.
+    pub(super) fn run(&self, text: &str, ends: &[usize]) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut start = 0;
+        for &end in ends {
+            let cluster = &text[start..end];
+            start = end;
+            let whole = if cluster.len() <= LONGEST_CLUSTER { self.find(cluster) } else { None };
+            match whole {
+                Some(t) => out.push_str(t),
+                None => {
+                    for (i, c) in cluster.char_indices() {
+                        let c = &cluster[i..i + c.len_utf8()];
+                        out.push_str(self.find(c).unwrap_or(c));
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    /// What stands for the shortest start of a text that the map has. Shortest, and yet for the whole text: so do the
+    /// tokenizers that models were trained with.
+    fn find(&self, text: &str) -> Option<&str> {
+        let unit = |at: u32| self.trie.get(at as usize).copied();
+        let mut at = children(unit(0)?);
+        for byte in text.bytes().take_while(|&b| b != 0) {
+            at ^= u32::from(byte);
+            let u = unit(at)?;
+            if u & LABEL != u32::from(byte) {
+                return None;
+            }
+            at ^= children(u);
+            if u & LEAF != 0 {
+                let text = self.texts.get((unit(at)? & VALUE) as usize..)?;
+                return Some(text.split('\0').next().unwrap_or_default());
+            }
+        }
+        None
+    }
+}
+
+// a unit of the trie: its label and whether a leaf hangs on it, or a leaf's value
+const LABEL: u32 = 1 << 31 | 0xff;
+const LEAF: u32 = 1 << 8;
+const VALUE: u32 = !(1 << 31);
+
+/// Where a unit's children are, from the unit.
+fn children(unit: u32) -> u32 {
+    (unit >> 10) << ((unit & 1 << 9) >> 6)
+}
+
+/// The bytes that base64 text stands for (RFC 4648, section 4).
+pub(super) fn base64(text: &str) -> Result<Vec<u8>> {
+    let wrong = || err("the map of characters is no base64");
+    let digits = text.trim_end_matches('=').as_bytes();
+    let mut out = Vec::with_capacity(digits.len() / 4 * 3 + 2);
+    for group in digits.chunks(4) {
+        let mut bits = 0u32;
+        for &d in group {
+            let value = match d {
+                b'A'..=b'Z' => d - b'A',
+                b'a'..=b'z' => d - b'a' + 26,
+                b'0'..=b'9' => d - b'0' + 52,
+                b'+' => 62,
+                b'/' => 63,
+                _ => return Err(wrong()),
+            };
+            bits = bits << 6 | u32::from(value);
+        }
+        let bytes = (bits << (6 * (4 - group.len()))).to_be_bytes();
+        if group.len() == 1 {
+            return Err(wrong());
+        }
+        out.extend(&bytes[1..group.len()]);
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_of_the_standard() {
+        for (text, plain) in [("", ""), ("Zg==", "f"), ("Zm8=", "fo"), ("Zm9v", "foo"), ("Zm9vYg==", "foob"), ("Zm9vYmFy", "foobar")] {
+            assert_eq!(base64(text).unwrap(), plain.as_bytes());
+        }
+        assert!(base64("Z").is_err() && base64("Zm9!").is_err());
+    }
+
+    #[test]
+    fn broken_maps_are_errors_or_change_nothing() {
+        assert!(CharsMap::new(&[1, 0]).is_err());
+        assert!(CharsMap::new(&[8, 0, 0, 0, 1, 2, 3, 4]).is_err());
+        assert!(CharsMap::new(&[0, 0, 0, 0, 0xff]).is_err());
+        for unit in [0u32, u32::MAX, LEAF | 97, 1 << 10 | LEAF] {
+            let bytes: Vec<u8> = [4u32, unit].iter().flat_map(|u| u.to_le_bytes()).collect();
+            assert_eq!(CharsMap::new(&bytes).unwrap().run("abc", &[1, 2, 3]), "abc");
+        }
+    }
+}
