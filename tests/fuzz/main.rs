@@ -9,8 +9,8 @@ use gradloom::io::json::Json;
 use gradloom::io::onnx::Model;
 use gradloom::io::safetensors::SafeTensors;
 use gradloom::io::torch::Torch;
-use gradloom::io::{npy, npz, safetensors};
-use gradloom::text::{Tokenizer, UNICODE};
+use gradloom::io::{npy, npz, safetensors, tflite};
+use gradloom::text::{ChatOptions, ChatTemplate, Tokenizer, UNICODE};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +34,7 @@ struct Parser {
     seeds: &'static [&'static str],
 }
 
-const PARSERS: [Parser; 9] = [
+const PARSERS: [Parser; 11] = [
     Parser { name: "safetensors", run: safetensors_file, seeds: &["fixtures/io/small.safetensors"] },
     Parser { name: "shards", run: |f| drop(safetensors::shards(f)), seeds: &["fixtures/fuzz/shards.json"] },
     Parser { name: "json", run: |f| drop(Json::parse(f)), seeds: &["models/models.json", "models/magika/meta.json"] },
@@ -56,8 +56,11 @@ const PARSERS: [Parser; 9] = [
             "fixtures/text/bert.json",
             "fixtures/text/unigram.json",
             "fixtures/text/prefix.json",
+            "fixtures/text/sentence.json",
         ],
     },
+    Parser { name: "chat", run: chat_file, seeds: &["fixtures/fuzz/tokenizer_config.json"] },
+    Parser { name: "tflite", run: |f| drop(tflite::to_onnx(f)), seeds: &["models/selfie_segmentation/model.tflite"] },
 ];
 
 fn safetensors_file(f: &[u8]) {
@@ -82,6 +85,15 @@ fn tokenizer_file(f: &[u8]) {
     if let Ok(t) = Tokenizer::from_json(f, UNICODE) {
         let ids = t.encode("Hello <s> wörld, 123 the\u{3000}café Word!  don't").unwrap_or_default();
         let _ = t.decode(&ids);
+    }
+}
+
+fn chat_file(f: &[u8]) {
+    if let Ok(t) = ChatTemplate::from_config(f, None) {
+        let messages =
+            br#"[{"role":"system","content":"a"},{"role":"user","content":"b"},{"role":"assistant","content":"c"}]"#;
+        let messages = Json::parse(messages).expect("messages are JSON");
+        let _ = t.apply(&messages, &ChatOptions::default());
     }
 }
 

@@ -45,7 +45,9 @@ fn a_config_names_its_template_and_its_tokens() {
     let one = br#"{"bos_token":"<b>","eos_token":{"content":"<e>","lstrip":false},"chat_template":"{{ bos_token }}{{ messages[0].content }}{{ eos_token }}"}"#;
     let several = br#"{"chat_template":[{"name":"default","template":"d"},{"name":"tool_use","template":"t"}]}"#;
     let messages = Json::parse(br#"[{"role":"user","content":"x"}]"#).unwrap();
-    let text = |file: &[u8], name| ChatTemplate::from_config(file, name).unwrap().apply(&messages, &ChatOptions::default()).unwrap();
+    let text = |file: &[u8], name| {
+        ChatTemplate::from_config(file, name).unwrap().apply(&messages, &ChatOptions::default()).unwrap()
+    };
     assert_eq!(text(one, None), "<b>x<e>");
     assert_eq!((text(several, None), text(several, Some("tool_use"))), ("d".into(), "t".into()));
     assert!(ChatTemplate::from_config(several, Some("rag")).is_err());

@@ -112,7 +112,9 @@ mod tests {
 
     #[test]
     fn base64_of_the_standard() {
-        for (text, plain) in [("", ""), ("Zg==", "f"), ("Zm8=", "fo"), ("Zm9v", "foo"), ("Zm9vYg==", "foob"), ("Zm9vYmFy", "foobar")] {
+        for (text, plain) in
+            [("", ""), ("Zg==", "f"), ("Zm8=", "fo"), ("Zm9v", "foo"), ("Zm9vYg==", "foob"), ("Zm9vYmFy", "foobar")]
+        {
             assert_eq!(base64(text).unwrap(), plain.as_bytes());
         }
         assert!(base64("Z").is_err() && base64("Zm9!").is_err());

@@ -128,7 +128,13 @@ impl ChatTemplate {
         let mut out = ChatTemplate::new(source.ok_or_else(|| err("the file has no chat template"))?)?;
         let tokens = file.get("tokenizer.ggml.tokens").and_then(Meta::as_strings).unwrap_or_default();
         for name in ["bos", "eos", "unk", "pad"] {
-            let key = if name == "unk" { "unknown" } else if name == "pad" { "padding" } else { name };
+            let key = if name == "unk" {
+                "unknown"
+            } else if name == "pad" {
+                "padding"
+            } else {
+                name
+            };
             let id = file.get(&format!("tokenizer.ggml.{key}_token_id")).and_then(Meta::as_u64);
             if let Some(text) = id.and_then(|i| tokens.get(usize::try_from(i).ok()?)) {
                 out.tokens.push((format!("{name}_token"), text.clone()));
@@ -178,14 +184,26 @@ impl DateTime {
     /// The date as C's `strftime` writes it, in English. Letters that it does not know stay.
     fn format(&self, format: &str) -> String {
         const MONTHS: [&str; 12] = [
-            "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+            "January",
+            "February",
+            "March",
+            "April",
+            "May",
+            "June",
+            "July",
+            "August",
+            "September",
+            "October",
+            "November",
             "December",
         ];
         const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
         let month = MONTHS[(self.month.clamp(1, 12) - 1) as usize];
         // Zeller's congruence with March as the first month
         let (y, m) = if self.month < 3 { (self.year - 1, self.month + 12) } else { (self.year, self.month) };
-        let day = self.day as i32 + (13 * (m as i32 + 1)) / 5 + y + y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400) - 1;
+        let day = self.day as i32 + (13 * (m as i32 + 1)) / 5 + y + y.div_euclid(4) - y.div_euclid(100)
+            + y.div_euclid(400)
+            - 1;
         let day = DAYS[day.rem_euclid(7) as usize];
         let hour = (self.hour + 11) % 12 + 1;
         let mut out = String::new();
@@ -250,7 +268,9 @@ fn check_sizes(args: &[Value]) -> std::result::Result<(), Fault> {
     for a in args {
         let large = match a.kind() {
             ValueKind::Number => a.as_i64().is_none_or(|n| n > MAX_WIDTH),
-            ValueKind::String => a.as_str().is_some_and(|t| t.as_bytes().windows(5).any(|w| w.iter().all(u8::is_ascii_digit))),
+            ValueKind::String => {
+                a.as_str().is_some_and(|t| t.as_bytes().windows(5).any(|w| w.iter().all(u8::is_ascii_digit)))
+            }
             ValueKind::Map if a.is_kwargs() => {
                 let keys = a.try_iter()?;
                 for k in keys {

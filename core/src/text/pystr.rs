@@ -69,7 +69,13 @@ fn number(v: &Value, out: &mut impl Write) -> fmt::Result {
     }
     let Ok(x) = f64::try_from(v.clone()) else { return write!(out, "{v}") };
     if !x.is_finite() {
-        return out.write_str(if x.is_nan() { "nan" } else if x > 0.0 { "inf" } else { "-inf" });
+        return out.write_str(if x.is_nan() {
+            "nan"
+        } else if x > 0.0 {
+            "inf"
+        } else {
+            "-inf"
+        });
     }
     if x == 0.0 || (1e-4..1e16).contains(&x.abs()) {
         return write!(out, "{x:?}");
@@ -91,7 +97,9 @@ fn quote(s: &str, out: &mut impl Write) -> fmt::Result {
             '\t' => out.write_str("\\t")?,
             '\\' => out.write_str("\\\\")?,
             c if c == mark => write!(out, "\\{c}")?,
-            c if (c as u32) < 0x20 || (0x7f..0xa1).contains(&(c as u32)) || c == '\u{ad}' => write!(out, "\\x{:02x}", c as u32)?,
+            c if (c as u32) < 0x20 || (0x7f..0xa1).contains(&(c as u32)) || c == '\u{ad}' => {
+                write!(out, "\\x{:02x}", c as u32)?
+            }
             c => out.write_char(c)?,
         }
     }

@@ -11,10 +11,8 @@ const FILES: [&[u8]; 5] = [
     include_bytes!("../../../tests/fixtures/text/prefix.json"),
 ];
 
-const PLAIN: Unicode = Unicode {
-    normalize: |_, t| t.to_owned(),
-    clusters: |t| t.char_indices().map(|(i, c)| i + c.len_utf8()).collect(),
-};
+const PLAIN: Unicode =
+    Unicode { normalize: |_, t| t.to_owned(), clusters: |t| t.char_indices().map(|(i, c)| i + c.len_utf8()).collect() };
 
 #[test]
 fn hostile_tokenizers_are_errors() {

@@ -38,7 +38,12 @@ impl RawChatTemplate {
     /// The text of messages (JSON), with tools (JSON) and other variables (a JSON object). `now` is the year, month, day, hour,
     /// minute and second.
     pub fn apply(
-        &self, messages: &str, prompt: bool, tools: Option<String>, variables: &str, now: &[u32],
+        &self,
+        messages: &str,
+        prompt: bool,
+        tools: Option<String>,
+        variables: &str,
+        now: &[u32],
     ) -> std::result::Result<String, JsValue> {
         self.run(messages, prompt, tools, variables, now).map_err(throw)
     }
