@@ -62,7 +62,7 @@ def main():
     p.add_argument("names", nargs="*")
     p.add_argument("--count", type=int, default=1_000_000)
     p.add_argument("--seed", type=int, default=1)
-    a = p.parse_args()
+    a = p.parse_intermixed_args()
     words = " ".join((root / f).read_text() for f in ("README.md", "ARCHITECTURE.md", "STYLE.md")).split()
     files = {f.stem: f for f in sorted((root / "tests/fixtures/text").glob("*.json")) if f.stem not in ("samples", "chat")}
     chosen = [pathlib.Path(n) if n.endswith(".json") else files[n] for n in a.names] or list(files.values())
