@@ -309,8 +309,7 @@ fn without_generation_marks(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(start) = rest.find("{%") {
-        let Some(len) = rest[start..].find("%}") else { break };
-        let tag = &rest[start + 2..start + len];
+        let Some((tag, after)) = rest[start + 2..].split_once("%}") else { break };
         let word = tag.trim_matches(|c: char| c.is_whitespace() || matches!(c, '-' | '+'));
         out.push_str(&rest[..start + 2]);
         match word {
@@ -318,7 +317,8 @@ fn without_generation_marks(source: &str) -> String {
             "endgeneration" => out.push_str(&tag.replace("endgeneration", "endif")),
             _ => out.push_str(tag),
         }
-        rest = &rest[start + len..];
+        out.push_str("%}");
+        rest = after;
     }
     out + rest
 }
