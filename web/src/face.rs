@@ -140,7 +140,11 @@ impl Inner {
             self.signal.wait().await;
         }
         let waited = now() - start;
-        self.spend(if run.reads() { Times { run: waited, ..Times::default() } } else { Times { device: waited, ..Times::default() } });
+        self.spend(if run.reads() {
+            Times { run: waited, ..Times::default() }
+        } else {
+            Times { device: waited, ..Times::default() }
+        });
         Ok(())
     }
 
@@ -487,13 +491,7 @@ impl Runtime {
 
     /// How far the values of one run are from those of another, `[{name, dtype, shape, data}]` each:
     /// `[{value, node, maxAbs, maxRel, index, got, want, drifts}]` in the order of the model's nodes.
-    pub fn drifts(
-        &self,
-        id: u32,
-        got: Array,
-        want: Array,
-        tolerance: f64,
-    ) -> std::result::Result<Array, JsValue> {
+    pub fn drifts(&self, id: u32, got: Array, want: Array, tolerance: f64) -> std::result::Result<Array, JsValue> {
         let runner = self.inner.models.borrow().get(id, "model").map_err(throw)?;
         let read = |list: Array| list.iter().map(|i| host_input(&i)).collect::<Result<Vec<_>>>().map_err(throw);
         let list = runner.borrow().model().drifts(&read(got)?, &read(want)?, tolerance);

@@ -395,7 +395,8 @@ impl Tensor {
                 false => Tensor::full(self.session(), samples as f64, DType::F32, &[n, 1])?,
             };
             let i = Tensor::iota(self.session(), bins * samples)?;
-            let (bin, k) = (i.floor_div(samples as i32)?.cast(DType::F32)?, i.modulo(samples as i32)?.cast(DType::F32)?);
+            let (bin, k) =
+                (i.floor_div(samples as i32)?.cast(DType::F32)?, i.modulo(samples as i32)?.cast(DType::F32)?);
             let part = k.add(0.5)?.unsqueeze(0)?.div(count.maximum(1)?)?;
             let at = a.add(size.div(bins as f64)?.mul(bin.unsqueeze(0)?.add(part)?)?)?;
             Ok((at, k.unsqueeze(0)?.lt(&count)?, count))

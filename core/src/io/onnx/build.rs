@@ -7,8 +7,8 @@ use super::check;
 use super::model::{Model, Port};
 use super::ops::{self, Op};
 use super::proto::{AttrValue, Attribute, Dim, GraphProto, NodeProto};
-use super::tensor::{TensorData, TensorProto, elem_name, is_narrow};
 use super::stage::{Build, Frame, Step};
+use super::tensor::{TensorData, TensorProto, elem_name, is_narrow};
 use super::value::{Constants, Cx, Value};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -222,7 +222,13 @@ fn run_nodes(
     Ok(())
 }
 
-pub(super) fn run_node(cx: &mut Cx<'_>, node: &NodeProto, scope: &Scope<'_>, opset: i64, depth: usize) -> Result<Vec<Value>> {
+pub(super) fn run_node(
+    cx: &mut Cx<'_>,
+    node: &NodeProto,
+    scope: &Scope<'_>,
+    opset: i64,
+    depth: usize,
+) -> Result<Vec<Value>> {
     let args = node
         .inputs
         .iter()

@@ -128,7 +128,8 @@ fn dry_run(model: &Model, sizes: &BTreeMap<String, usize>) -> Result<(Vec<NodeRe
             state: State::Follows,
         };
         let known = check::used(std::slice::from_ref(n), &[]).iter().all(|i| i.is_empty() || scope.get(i).is_some());
-        let is_op = check::function(&model.proto.functions, n).is_some() || super::ops::find(&n.domain, &n.op_type).is_some();
+        let is_op =
+            check::function(&model.proto.functions, n).is_some() || super::ops::find(&n.domain, &n.op_type).is_some();
         if !is_op {
             report.state = State::Refused(format!("operator {} is not supported", report.op));
         } else if known {

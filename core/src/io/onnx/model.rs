@@ -132,7 +132,8 @@ impl Model {
 
     /// The input that a name feeds, and the place in its sequence.
     pub(super) fn place(&self, name: &str) -> Option<(&Port, Option<usize>)> {
-        let find = |name: &str, sequence: bool| self.inputs.iter().find(|p| p.name == name && p.is_sequence == sequence);
+        let find =
+            |name: &str, sequence: bool| self.inputs.iter().find(|p| p.name == name && p.is_sequence == sequence);
         if let Some(p) = find(name, false) {
             return Some((p, None));
         }

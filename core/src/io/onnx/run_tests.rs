@@ -163,6 +163,9 @@ fn the_first_node_that_drifts_is_named() {
     got[2].1 = f32s(&[2], &[-2.0, f32::NAN]);
     let d = drifts(&got);
     assert_eq!(d.iter().map(|d| d.drifts).collect::<Vec<_>>(), [false, true, true]);
-    assert_eq!((d[1].node.as_deref(), d[1].max_abs, d[1].max_rel, d[1].at), (Some("`n_b` (Add)"), 0.5, 0.25, (1, -2.5, -2.0)));
+    assert_eq!(
+        (d[1].node.as_deref(), d[1].max_abs, d[1].max_rel, d[1].at),
+        (Some("`n_b` (Add)"), 0.5, 0.25, (1, -2.5, -2.0))
+    );
     assert_eq!(d[2].max_abs, f64::INFINITY);
 }

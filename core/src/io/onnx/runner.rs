@@ -487,13 +487,7 @@ impl Runner {
     }
 
     /// Runs an operator on the host; its results become inputs of the next stage.
-    fn call(
-        &self,
-        call: &Call,
-        read: Vec<HostTensor>,
-        key: &mut Vec<u8>,
-        given: &mut Vec<Given>,
-    ) -> Result<Vec<Fed>> {
+    fn call(&self, call: &Call, read: Vec<HostTensor>, key: &mut Vec<u8>, given: &mut Vec<Given>) -> Result<Vec<Fed>> {
         let mut out = Vec::new();
         for t in call.run(self.model(), &self.session, read)? {
             sign_shape(key, &t);

@@ -199,7 +199,20 @@ impl<'m> Cx<'m> {
     pub(super) fn new(model: &'m Model, constants: &'m Constants, session: Session) -> Cx<'m> {
         let (frames, found) = (Vec::new(), Vec::new());
         let (stop, draws, steps) = (RefCell::new(None), 0, 0);
-        Cx { model, constants, session, fold_limit: FOLD_LIMIT, frames, found, trials: 0, resumed: false, key: None, draws, steps, stop }
+        Cx {
+            model,
+            constants,
+            session,
+            fold_limit: FOLD_LIMIT,
+            frames,
+            found,
+            trials: 0,
+            resumed: false,
+            key: None,
+            draws,
+            steps,
+            stop,
+        }
     }
 
     /// Goes on counting where a build stopped.
@@ -257,7 +270,9 @@ impl<'m> Cx<'m> {
         let t = match &v.0.host {
             Host::Data(t) => self.lift(t.dtype, &t.shape, Bytes::new(t.data.clone()))?,
             Host::File(t) => self.lift(t.dtype()?, &t.shape, self.model.shared(t)?)?,
-            Host::No | Host::Seq(_) | Host::Absent => return Err(Error::Internal("a value that is no tensor".to_owned())),
+            Host::No | Host::Seq(_) | Host::Absent => {
+                return Err(Error::Internal("a value that is no tensor".to_owned()));
+            }
         };
         Ok(v.0.lazy.get_or_init(|| t).clone())
     }

@@ -29,12 +29,7 @@ pub(super) fn body<'n>(o: &Op<'n, '_>, name: &str) -> Result<&'n GraphProto> {
 }
 
 /// One turn of a body. If the build stops inside of it, it goes on at this turn.
-pub(super) fn turn(
-    o: &mut Op<'_, '_>,
-    body: &GraphProto,
-    inputs: Vec<Value>,
-    turns: &mut Turns,
-) -> Result<Vec<Value>> {
+pub(super) fn turn(o: &mut Op<'_, '_>, body: &GraphProto, inputs: Vec<Value>, turns: &mut Turns) -> Result<Vec<Value>> {
     o.cx.step()?;
     let values = body.inputs.iter().map(|i| i.name.clone()).zip(inputs).collect();
     let out = run(o, body, values);
@@ -201,11 +196,8 @@ fn scan_once(o: &mut Op<'_, '_>, body: &GraphProto, mut args: Vec<Value>) -> Res
     if inputs.iter().zip(&axes).any(|(v, &a)| v.shape()[a] != turns) {
         return o.fail("the scanned inputs differ in length");
     }
-    let mut t = o.cx.turns().unwrap_or_else(|| Turns {
-        state: args,
-        lists: vec![Vec::new(); results],
-        ..Turns::default()
-    });
+    let mut t =
+        o.cx.turns().unwrap_or_else(|| Turns { state: args, lists: vec![Vec::new(); results], ..Turns::default() });
     while t.done < turns {
         let mut values = t.state.clone();
         for ((v, &a), &back) in inputs.iter().zip(&axes).zip(&in_back) {

@@ -25,16 +25,16 @@ pub(super) static OPS: &[OpDef] = &[
         one(o.cx.lazy(&x)?.det().map(Value::lazy))
     }),
     ml("Binarizer", |o| {
-            let x = o.arg(0)?;
-            let over = o.cx.binary(Bin::Lt, &o.cx.scalar_like(&x, o.float("threshold", 0.0)?), &x)?;
-            one(o.cx.cast(&over, x.dtype()))
+        let x = o.arg(0)?;
+        let over = o.cx.binary(Bin::Lt, &o.cx.scalar_like(&x, o.float("threshold", 0.0)?), &x)?;
+        one(o.cx.cast(&over, x.dtype()))
     }),
     ml("ArrayFeatureExtractor", |o| {
-            let (x, at) = (o.arg(0)?, o.arg(1)?);
-            o.want_rank(&x, 1)?;
-            let at = o.cx.reshape(&at, &[at.len()])?;
-            let x = if x.rank() == 1 { o.cx.reshape(&x, &[1, x.len()])? } else { x };
-            one(o.cx.gather(&x, &at, x.rank() - 1))
+        let (x, at) = (o.arg(0)?, o.arg(1)?);
+        o.want_rank(&x, 1)?;
+        let at = o.cx.reshape(&at, &[at.len()])?;
+        let x = if x.rank() == 1 { o.cx.reshape(&x, &[1, x.len()])? } else { x };
+        one(o.cx.gather(&x, &at, x.rank() - 1))
     }),
 ];
 

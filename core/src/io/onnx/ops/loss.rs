@@ -20,8 +20,20 @@ pub(super) static OPS: &[OpDef] = &[
         let log = log_softmax(o.cx, &x, &[1])?;
         Ok(vec![likelihood(o, &log)?, log])
     }),
-    OpDef { domain: "ai.onnx.preview.training", name: "Momentum", known: 0, host: false, build: |o| each(o, 2, momentum) },
-    OpDef { domain: "ai.onnx.preview.training", name: "Adagrad", known: 0, host: false, build: |o| each(o, 2, adagrad) },
+    OpDef {
+        domain: "ai.onnx.preview.training",
+        name: "Momentum",
+        known: 0,
+        host: false,
+        build: |o| each(o, 2, momentum),
+    },
+    OpDef {
+        domain: "ai.onnx.preview.training",
+        name: "Adagrad",
+        known: 0,
+        host: false,
+        build: |o| each(o, 2, adagrad),
+    },
     OpDef { domain: "ai.onnx.preview.training", name: "Adam", known: 0, host: false, build: |o| each(o, 3, adam) },
 ];
 

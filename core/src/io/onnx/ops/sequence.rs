@@ -146,10 +146,8 @@ fn map(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if args.iter().any(|v| v.items().is_some_and(|i| i.len() != n)) || body.inputs.len() != args.len() {
         return o.fail("the inputs differ in length, or do not fit the body");
     }
-    let mut t = o.cx.turns().unwrap_or_else(|| Turns {
-        lists: vec![Vec::new(); body.outputs.len()],
-        ..Turns::default()
-    });
+    let mut t =
+        o.cx.turns().unwrap_or_else(|| Turns { lists: vec![Vec::new(); body.outputs.len()], ..Turns::default() });
     while t.done < n {
         let inputs = args.iter().map(|v| v.items().map_or_else(|| v.clone(), |i| i[t.done].clone())).collect();
         let out = turn(o, body, inputs, &mut t)?;

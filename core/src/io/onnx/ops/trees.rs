@@ -114,7 +114,9 @@ fn leaves(o: &Op<'_, '_>, f: &Forest, x: &Value) -> Result<Value> {
         let mut go: Option<Value> = None;
         for (_, m) in MODES.iter().filter(|m| m.1 != Mode::Leaf && used(m.1)) {
             let is = match m {
-                Mode::LessEqual => cx.binary(Bin::Or, &cx.binary(Bin::Lt, &v, &limit)?, &cx.binary(Bin::Eq, &v, &limit)?)?,
+                Mode::LessEqual => {
+                    cx.binary(Bin::Or, &cx.binary(Bin::Lt, &v, &limit)?, &cx.binary(Bin::Eq, &v, &limit)?)?
+                }
                 Mode::Less => cx.binary(Bin::Lt, &v, &limit)?,
                 Mode::GreaterEqual => {
                     cx.binary(Bin::Or, &cx.binary(Bin::Lt, &limit, &v)?, &cx.binary(Bin::Eq, &v, &limit)?)?
@@ -204,7 +206,8 @@ fn forest(o: &Op<'_, '_>, part: &str, targets: usize) -> Result<Forest> {
     let list = |name: &str| o.ints_opt(name).map(Option::unwrap_or_default);
     let (trees, ids) = (list("nodes_treeids")?, list("nodes_nodeids")?);
     let (features, yes, no) = (list("nodes_featureids")?, list("nodes_truenodeids")?, list("nodes_falsenodeids")?);
-    let (modes, values, nans) = (o.strs("nodes_modes")?, numbers(o, "nodes_values")?, list("nodes_missing_value_tracks_true")?);
+    let (modes, values, nans) =
+        (o.strs("nodes_modes")?, numbers(o, "nodes_values")?, list("nodes_missing_value_tracks_true")?);
     let n = trees.len();
     if n == 0 || [ids.len(), features.len(), yes.len(), no.len(), modes.len(), values.len()].iter().any(|&l| l != n) {
         return o.fail("the attributes of the nodes differ in length");
@@ -330,7 +333,8 @@ fn ensemble(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return o.fail("the attributes of the nodes differ in length");
     }
     let n_targets = o.size(o.int("n_targets", 1)?)?;
-    let mut lists = tensor("membership_values")?.split(|v| v.is_nan()).map(<[f64]>::to_vec).collect::<Vec<_>>().into_iter();
+    let mut lists =
+        tensor("membership_values")?.split(|v| v.is_nan()).map(<[f64]>::to_vec).collect::<Vec<_>>().into_iter();
     let roots = o.sizes(&list("tree_roots")?)?;
     let mut f = Forest { nodes: Vec::new(), roots, weights: Vec::new(), targets: n_targets };
     let next = |i: i64, leaf: i64| o.size(i).map(|i| if leaf != 0 { n.saturating_add(i) } else { i });
