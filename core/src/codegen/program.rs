@@ -158,7 +158,7 @@ impl Program {
     pub fn slot(&self, u: UOp) -> Option<u32> {
         match (self.g.op(u), self.g.arg(u)) {
             (Op::Param, Arg::Param { slot, .. }) => Some(*slot),
-            (Op::Index | Op::Load | Op::Store, _) => self.slot(self.g.src_at(u, 0)),
+            (Op::Index | Op::Load | Op::Store | Op::After, _) => self.slot(self.g.src_at(u, 0)),
             _ => None,
         }
     }

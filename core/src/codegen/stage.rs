@@ -72,8 +72,13 @@ impl Kernel {
 
     /// The load that [`super::OptOp::Stage`] means by `which`.
     fn load_of(&self, which: u32) -> Option<UOp> {
+        let slot = which & 0x7fff;
+        let writes = |&s: &UOp| self.g.op(s) == Op::Store && self.slot_below(self.g.src_at(s, 0)) == Some(slot);
+        if self.g.src(self.sink).iter().any(writes) {
+            return None; // a copy would not see what is stored
+        }
         let loads = self.nodes().into_iter().filter(|&u| {
-            let from = |s: &u32| *s == which & 0x7fff;
+            let from = |s: &u32| *s == slot;
             self.g.op(u) == Op::Load && self.slot_below(self.g.src_at(u, 0)).as_ref().is_some_and(from)
         });
         loads.into_iter().nth((which >> 16) as usize)
@@ -81,7 +86,11 @@ impl Kernel {
 
     /// The slot of the parameter that an Index addresses.
     pub(super) fn slot_below(&self, index: UOp) -> Option<u32> {
-        match self.g.arg(self.g.src_at(index, 0)) {
+        let mut ptr = self.g.src_at(index, 0);
+        while self.g.op(ptr) == Op::After {
+            ptr = self.g.src_at(ptr, 0);
+        }
+        match self.g.arg(ptr) {
             Arg::Param { slot, .. } => Some(*slot),
             _ => None,
         }

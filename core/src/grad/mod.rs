@@ -2,6 +2,7 @@
 //! from the loss down. The result is ordinary graph, so gradients are scheduled, fused and differentiated again like any
 //! other value. Never: the tensor API.
 
+mod ordered;
 mod rules;
 
 use crate::dtype::Scalar;

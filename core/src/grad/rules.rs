@@ -7,11 +7,11 @@
 //! | Idiv, Imod, FloorDiv, FloorMod, And, Or, Xor, Shl, Shr | defined on integers only |
 //! | Bitcast, casts from or to integers | not a function of real numbers |
 //! | Detach | that is its meaning, unless it has a gradient of its own |
-//! | Gather's index, Where's condition | integers |
+//! | indices of Gather and Scatter, Where's condition | integers |
 
-use super::{Flow, constant, spread};
+use super::{Flow, constant, ordered, spread};
 use crate::rewrite::substitute;
-use crate::uop::{Arg, Axes, Graph, Op, Pairs, ReduceOp, Shape, UOp};
+use crate::uop::{Arg, Axes, Graph, Op, Pairs, ReduceOp, UOp};
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
@@ -49,7 +49,9 @@ pub(super) fn vjp(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
         }
         (Op::Flip, Arg::Axes(axes)) => one(g.flip(dy, &axes)),
         (Op::Contiguous, _) => one(dy),
-        (Op::Gather, Arg::Axes(axes)) => one(scatter_add(g, dy, src[1], &shape, axes[0] as usize)),
+        (Op::Gather, Arg::Axes(axes)) => one(ordered::gather(g, dy, src[1], &shape, axes[0])),
+        (Op::Scatter, Arg::Scatter(how, axis)) => Ok(ordered::scatter(g, u, dy, how, axis)),
+        (Op::Scan, Arg::Reduce(op, axes)) => Ok(ordered::scan(g, u, dy, op, axes[0])),
         // ---- reductions
         (Op::Reduce, Arg::Reduce(op, axes)) => one(reduce(g, u, x, dy, op, &axes)),
         // ---- unary
@@ -218,29 +220,6 @@ fn reduce(g: &mut Graph, u: UOp, x: UOp, dy: UOp, op: ReduceOp, axes: &[u8]) -> 
             g.binary(Op::Mul, dy, others)
         }
     }
-}
-
-/// Gradient of `Gather(x, index)`: every row of `x` sums the gradients of the places that read it.
-fn scatter_add(g: &mut Graph, dy: UOp, index: UOp, shape: &Shape, axis: usize) -> UOp {
-    let m = g.shape(index)[axis];
-    // [.., n, m, ..]: one comparison per row and place
-    let (mut flat, mut grid, mut rows) = (shape.clone(), shape.clone(), Shape::from_elem(1, shape.len() + 1));
-    flat[axis] = 1;
-    flat.insert(axis + 1, m);
-    grid.insert(axis + 1, m);
-    rows[axis] = shape[axis];
-    let dt = g.dtype(index);
-    let iota = g.node(Op::Iota, crate::DType::I32, &[], Arg::Shape(smallvec![shape[axis]]));
-    let iota = g.cast(iota, dt);
-    let iota = g.reshape(iota, &rows);
-    let iota = g.expand(iota, &grid);
-    let (index, dy) = (g.reshape(index, &flat), g.reshape(dy, &flat));
-    let (index, dy) = (g.expand(index, &grid), g.expand(dy, &grid));
-    let hit = g.binary(Op::CmpEq, index, iota);
-    let zero = constant(g, 0.0, dy);
-    let part = g.select(hit, dy, zero);
-    let sum = g.reduce(part, ReduceOp::Add, &[axis as u8 + 1]);
-    g.reshape(sum, shape)
 }
 
 /// `After(x, stores..)`: the last store to all of `x` is the value; with no store to it the value is `x`.

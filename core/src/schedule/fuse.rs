@@ -107,7 +107,7 @@ pub fn choose(g: &Graph, roots: &[UOp], knots: &[UOp], t: &Target) -> Cuts {
 }
 
 fn is_compute(op: Op) -> bool {
-    op.is_alu() || matches!(op, Op::Reduce | Op::Gather | Op::Contiguous)
+    op.is_alu() || matches!(op, Op::Reduce | Op::Gather | Op::Scatter | Op::Scan | Op::Contiguous)
 }
 
 fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
@@ -126,6 +126,7 @@ fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
                     forced[b.0 as usize] = true;
                 }
             }
+            Op::Scatter | Op::Scan => forced[u.0 as usize] = true,
             Op::Store => forced[u.0 as usize] = true,
             _ => {}
         }
@@ -155,7 +156,7 @@ fn reads_elsewhere(g: &Graph, target: UOp, value: UOp) -> bool {
         if storage(g, u) == storage(g, base) {
             return true;
         }
-        let moves = g.op(u).is_movement() || matches!(g.op(u), Op::Reduce | Op::Gather);
+        let moves = g.op(u).is_movement() || matches!(g.op(u), Op::Reduce | Op::Gather | Op::Scatter | Op::Scan);
         stack.extend(g.src(u).iter().map(|&s| (s, moved || moves)));
     }
     false
@@ -271,6 +272,12 @@ fn step(g: &Graph, u: UOp, k: usize, s: UOp, x: Use, paths: &mut FxHashMap<(u32,
             }
             true
         }
+        // the old values are a kernel of their own; the loop over the updates, and a scan's, hold no reduction
+        Op::Scatter if k == 0 => true,
+        Op::Scatter | Op::Scan => {
+            flags |= REDUCED;
+            true
+        }
         op if op.is_movement() => true,
         _ if g.shape(s).is_empty() && !g.shape(u).is_empty() => {
             if grows {
@@ -283,6 +290,7 @@ fn step(g: &Graph, u: UOp, k: usize, s: UOp, x: Use, paths: &mut FxHashMap<(u32,
     if !moved {
         return Use { flags, ..x };
     }
+    let k = if matches!(g.op(u), Op::Scatter | Op::Scan) { k.min(1) } else { k };
     let next = paths.len() as u32 + 1;
     let path = *paths.entry((u.0, x.path, k as u32)).or_insert(next);
     Use { owner: x.owner, path, flags }

@@ -5,10 +5,11 @@
 //! node knows all tuples it is wanted at; values are then built going up. No recursion, except into gather indices.
 
 mod kept;
+mod walk;
 
 use super::collapse;
 use super::fuse::{self, Cuts};
-use super::order::Pending;
+use super::order::{Pending, State};
 use super::rows::{Part, Rows};
 use super::{Ast, BufferInfo, Buffers, Kernel, Origin};
 use crate::dtype::Scalar;
@@ -44,7 +45,17 @@ pub fn kernels(g: &Graph, roots: &[UOp], cuts: &Cuts, buffers: &mut Buffers, t: 
         if g.numel(target) == 0 {
             continue;
         }
-        out.push(Lower::new(g, cuts, buffers, &versions, t).kernel(u)?);
+        let lower = || Lower::new(g, cuts, buffers, &versions, t);
+        match g.op(u) {
+            Op::Scan => out.push(lower().scan(u)?),
+            Op::Scatter => {
+                out.push(lower().kernel(u)?);
+                if g.numel(g.src_at(u, 1)) > 0 {
+                    out.push(lower().scatter(u)?);
+                }
+            }
+            _ => out.push(lower().kernel(u)?),
+        }
     }
     Ok(out)
 }
@@ -57,6 +68,7 @@ fn versions(g: &Graph, roots: &[UOp]) -> FxHashMap<UOp, u32> {
         let version = match g.op(u) {
             Op::Store => at(g.src_at(u, 0), &v) + 1,
             Op::After => g.src(u).iter().map(|&s| at(s, &v)).max().unwrap_or(0),
+            Op::Scatter => (g.numel(g.src_at(u, 1)) > 0) as u32,
             op if op.is_movement() => at(g.src_at(u, 0), &v),
             _ => 0,
         };
@@ -129,7 +141,7 @@ impl<'a> Lower<'a> {
         let g = self.g;
         let (target, value) = match g.op(u) {
             Op::Store => (g.src_at(u, 0), g.src_at(u, 1)),
-            Op::Contiguous => (u, g.src_at(u, 0)),
+            Op::Contiguous | Op::Scatter => (u, g.src_at(u, 0)),
             _ => (u, u),
         };
         let shape = g.shape(target).clone();
@@ -162,6 +174,12 @@ impl<'a> Lower<'a> {
         let value = self.k.cast(value, self.t.stored_as(info.dtype)?);
         let index = self.k.index(ptr, offset);
         let store = self.k.store(index, value);
+        let version = if g.op(u) == Op::Store { self.versions[&u] } else { 0 };
+        Ok(self.finished(u, store, (buffer, version)))
+    }
+
+    /// The kernel that stores into `written`.
+    fn finished(mut self, node: UOp, store: UOp, written: State) -> Pending {
         let sink = self.k.sink(&[store]);
         let sink = simplify_with(&mut self.k, sink, &mut self.memo);
         // a graph numbered by structure alone, whatever was tried on the way, with the buffers that are left in it
@@ -176,13 +194,12 @@ impl<'a> Lower<'a> {
             _ => None,
         })[0];
         self.args = used.iter().map(|&s| self.args[s as usize]).collect();
-        let version = if g.op(u) == Op::Store { self.versions[&u] } else { 0 };
-        Ok(Pending {
-            node: u,
+        Pending {
+            node,
             kernel: Kernel { ast: Ast::new(clean, sink), args: self.args, scalars: Vec::new() },
             reads: self.reads,
-            writes: SmallVec::from_elem((buffer, version), 1),
-        })
+            writes: SmallVec::from_elem(written, 1),
+        }
     }
 
     /// Orders the kernel after those that make these values.
@@ -330,14 +347,7 @@ impl<'a> Lower<'a> {
                 let axis = axes[0] as usize;
                 let n = g.shape(src[0])[axis] as i64;
                 let at = self.evaluate_under(src[1], r.idx.clone(), r.valid, false)?;
-                let (lo, hi) = (self.k.idx(0), self.k.idx(n));
-                let (lo, hi) = (self.k.cast(lo, self.k.dtype(at)), self.k.cast(hi, self.k.dtype(at)));
-                let neg = self.k.binary(Op::CmpLt, at, lo);
-                let yes = self.k.bool(true);
-                let not_neg = self.k.binary(Op::Xor, neg, yes);
-                let below = self.k.binary(Op::CmpLt, at, hi);
-                let cond = self.k.binary(Op::And, not_neg, below);
-                let cond = self.simp(cond);
+                let cond = self.inside(at, n);
                 let at = self.k.cast(at, DType::I32);
                 let mut idx = r.idx.clone();
                 idx[axis] = self.simp(at);
@@ -362,6 +372,18 @@ impl<'a> Lower<'a> {
             }
         }
         Ok(out)
+    }
+
+    /// Is `at` an index below `n`?
+    fn inside(&mut self, at: UOp, n: i64) -> UOp {
+        let (lo, hi) = (self.k.idx(0), self.k.idx(n));
+        let (lo, hi) = (self.k.cast(lo, self.k.dtype(at)), self.k.cast(hi, self.k.dtype(at)));
+        let neg = self.k.binary(Op::CmpLt, at, lo);
+        let yes = self.k.bool(true);
+        let not_neg = self.k.binary(Op::Xor, neg, yes);
+        let below = self.k.binary(Op::CmpLt, at, hi);
+        let cond = self.k.binary(Op::And, not_neg, below);
+        self.simp(cond)
     }
 
     fn compute(&mut self, r: &Request, srcs: &[UOp]) -> UOp {

@@ -96,7 +96,7 @@ pub fn schedule(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Result
         let cuts = fuse::choose(&g, &roots, &knots, t);
         let mut buffers = external_buffers(&g, &roots, n_params);
         let kernels = lower::kernels(&g, &roots, &cuts, &mut buffers, t)?;
-        let found = order::knots(&kernels);
+        let found = order::knots(&g, &kernels);
         if found.is_empty() {
             break (cuts, buffers, kernels);
         }

@@ -1,7 +1,7 @@
 //! Execution order: a kernel runs after those that make what it reads, and before those that overwrite it.
 
 use super::Kernel;
-use crate::uop::UOp;
+use crate::uop::{Graph, Op, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -54,7 +54,7 @@ pub fn edges(pending: &[Pending]) -> Vec<BTreeSet<usize>> {
 
 /// Assigns that cannot run as they are, because each reads what another one of them overwrites: with the values of these
 /// computed into memory of their own first, the others are in no circle.
-pub fn knots(pending: &[Pending]) -> Vec<UOp> {
+pub fn knots(g: &Graph, pending: &[Pending]) -> Vec<UOp> {
     let then = edges(pending);
     let mut before: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); pending.len()];
     for (i, set) in then.iter().enumerate() {
@@ -84,7 +84,7 @@ pub fn knots(pending: &[Pending]) -> Vec<UOp> {
             }
             path.push(next);
         };
-        let assigns = |i: usize| pending[i].writes.iter().any(|w| w.1 > 0);
+        let assigns = |i: usize| g.op(pending[i].node) == Op::Store;
         let Some(&i) = circle.iter().find(|&&i| assigns(i)) else { return found };
         found.push(pending[i].node);
         left.remove(&i);

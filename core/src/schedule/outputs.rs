@@ -4,7 +4,7 @@
 use super::order::{Pending, edges};
 use super::{Ast, Kernel};
 use crate::target::Target;
-use crate::uop::{Arg, Graph, Op, UOp};
+use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -47,7 +47,8 @@ pub fn merge(mut pending: Vec<Pending>, t: &Target) -> Vec<Pending> {
 /// Lengths of the loops of a kernel without reductions.
 fn elementwise(ast: &Ast) -> Option<Vec<usize>> {
     let g = &ast.g;
-    if g.len() > MAX_NODES || g.iter().any(|u| g.op(u) == Op::Reduce) {
+    let ordered = |u: UOp| g.op(u) == Op::Reduce || g.op(u) == Op::Range && g.kind(u) == AxisKind::Walk;
+    if g.len() > MAX_NODES || g.iter().any(ordered) {
         return None;
     }
     let mut loops: Vec<(u8, usize)> =

@@ -149,6 +149,9 @@ pub(super) fn stored(g: &Graph, owner: UOp) -> (UOp, UOp) {
 
 /// The loops of `owner`'s kernel, if it is a row kernel that the target runs well.
 fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Loops> {
+    if matches!(g.op(owner), Op::Scatter | Op::Scan) {
+        return None;
+    }
     let shape = g.shape(stored(g, owner).0);
     let mut walk = Walk::new(g, cuts);
     walk.run(owner, t)?;

@@ -1,8 +1,8 @@
 //! Indexing by tensors. Index tensors are of any integer dtype; negative indices count from the end, and an index out of
-//! range reads 0. Scatter is written as a reduction over the updates (or, to set, as a search for the last update).
+//! range reads 0 and writes nothing. The work of a scatter is the number of its updates and the size of its target.
 
-use super::{Tensor, check_axis, lift};
-use crate::uop::{Arg, Axes, Op};
+use super::{Tensor, check_axis, lift, spread};
+use crate::uop::{Arg, Axes, Op, ReduceOp};
 use crate::{DType, Error, Result};
 
 /// What a scatter does where several updates, or an update and the old value, meet.
@@ -148,8 +148,8 @@ impl Tensor {
     }
 
     /// A copy with `src` written at `index` along an axis (torch's scatter): `out[i, index[i, j, k], k] = src[i, j, k]` for
-    /// axis 1. `index` and `src` have one shape, not larger than this tensor's on the other axes. Costs the product of the
-    /// axis' size and the number of updates.
+    /// axis 1. `index` and `src` have one shape, not larger than this tensor's on the other axes. Updates of one place come
+    /// in order.
     pub fn scatter(&self, axis: i64, index: &Tensor, src: &Tensor, how: ScatterOp) -> Result<Tensor> {
         let shape = self.shape();
         let a = check_axis("scatter", axis, shape.len())?;
@@ -166,40 +166,50 @@ impl Tensor {
         if m == 0 || self.numel() == 0 {
             return Ok(self.clone());
         }
-        // updates on a last axis of their own: [.., n, ..] -> [.., n, .., m]
         let index = index.wrapped(shape[a])?;
-        let grow = |t: &Tensor, fill: i64| -> Result<Tensor> {
-            let t = t.unsqueeze(a as i64)?.move_axis(a as i64 + 1, -1)?;
-            let mut pad = vec![(0, 0); t.rank()];
-            for i in (0..shape.len()).filter(|&i| i != a) {
-                pad[i].1 = (shape[i] - ishape[i]) as i64;
-            }
-            t.pad(&pad, super::PadMode::Constant, fill)
+        let op = match how {
+            ScatterOp::Set => None,
+            ScatterOp::Add => Some(ReduceOp::Add),
+            ScatterOp::Mul => Some(ReduceOp::Mul),
+            ScatterOp::Max => Some(ReduceOp::Max),
+            ScatterOp::Min => Some(ReduceOp::Min),
+            ScatterOp::Mean => return Err(Error::value("scatter", "a mean is made by scatter_values")),
         };
-        let index = grow(&index, -1)?;
-        let mut position = vec![1; shape.len() + 1];
-        position[a] = shape[a];
-        let hit = index.eq(Tensor::iota(self.session(), shape[a])?.reshape(&position)?)?;
-        if how == ScatterOp::Set {
-            let order = Tensor::iota(self.session(), m)?;
-            let last = hit.select(order, -1)?.max(&[-1], false)?;
-            // pad src so that it can be gathered along the axis
-            let mut pad: Vec<(usize, usize)> =
-                shape.iter().zip(&ishape).map(|(n, i)| (0, n.saturating_sub(*i))).collect();
-            pad[a] = (0, 0);
-            let picked = src.cast(dtype)?.pad_zeros(&pad)?.gather_node(a, &last.maximum(0)?)?;
-            return last.ge(0)?.select(picked, self);
+        let src = src.cast(dtype)?;
+        if m == 1 && (0..shape.len()).all(|i| i == a || ishape[i] == shape[i]) {
+            // one update a slice: a mask, which fuses
+            let mut position = vec![1; shape.len()];
+            position[a] = shape[a];
+            let hit = index.eq(Tensor::iota(self.session(), shape[a])?.reshape(&position)?)?;
+            let new = match how {
+                ScatterOp::Set => src,
+                ScatterOp::Add => self.add(&src)?,
+                ScatterOp::Mul => self.mul(&src)?,
+                ScatterOp::Max => self.maximum(&src)?,
+                _ => self.minimum(&src)?,
+            };
+            return hit.select(new, self);
         }
-        let src = grow(&src.cast(dtype)?, 0)?;
-        let only =
-            |identity: crate::uop::ReduceOp| hit.select(&src, Tensor::identity(self.session(), identity, dtype, &[]));
-        use crate::uop::ReduceOp;
-        match how {
-            ScatterOp::Add => self.add(only(ReduceOp::Add)?.sum(&[-1], false)?.cast(dtype)?),
-            ScatterOp::Mul => self.mul(only(ReduceOp::Mul)?.prod(&[-1], false)?.cast(dtype)?),
-            ScatterOp::Max => self.maximum(only(ReduceOp::Max)?.max(&[-1], false)?),
-            _ => self.minimum(only(ReduceOp::Min)?.min(&[-1], false)?),
+        let sums = matches!(how, ScatterOp::Add | ScatterOp::Mul);
+        if sums && matches!(dtype, DType::F16 | DType::BF16) {
+            let wide = self.cast(DType::F32)?.scatter_node(a, &index, &src.cast(DType::F32)?, op);
+            return wide.cast(dtype);
         }
+        Ok(self.scatter_node(a, &index, &src, op))
+    }
+
+    /// The Scatter node itself: shapes fit, indices are not negative, one dtype.
+    fn scatter_node(&self, axis: usize, index: &Tensor, src: &Tensor, how: Option<ReduceOp>) -> Tensor {
+        let mut s = self.session().state();
+        let [x, i, v] = [self, index, src].map(|t| s.node(t.root()));
+        let (shape, updates) = (s.graph.shape(x).clone(), s.graph.shape(i).clone());
+        let g = &mut s.graph;
+        let dt = g.dtype(x);
+        let (x, i, v) = (spread(g, x, &shape), spread(g, i, &updates), spread(g, v, &updates));
+        let node = g.node(Op::Scatter, dt, &[x, i, v], Arg::Scatter(how, axis as u8));
+        let root = s.add_root(node);
+        drop(s);
+        Tensor { session: self.session().clone(), root }
     }
 
     /// A copy with rows written along the first `k` axes (ONNX ScatterND): `index` is `[rows.., k]`, `updates` is

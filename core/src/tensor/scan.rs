@@ -1,12 +1,14 @@
-//! Running reductions along an axis. Element i reduces a masked copy of elements 0..=i; long axes go in blocks, so the work
-//! per element is about twice the square root of the length.
+//! Running reductions along an axis, in linear time. A long axis with few others beside it goes in blocks, which threads
+//! share: what comes before a block is added to it afterwards.
 
 use super::{Tensor, check_axis};
-use crate::Result;
-use crate::uop::ReduceOp;
+use crate::uop::{Arg, Axes, Op, ReduceOp};
+use crate::{DType, Result};
 
-/// Longest axis scanned in one block.
-const BLOCK: usize = 256;
+/// Longest axis that is always taken in one go.
+const SHORT: usize = 256;
+/// Rows that are enough to share among threads.
+const ROWS: usize = 512;
 
 impl Tensor {
     /// Running sum along an axis.
@@ -30,59 +32,46 @@ impl Tensor {
     }
 
     fn scan(&self, name: &'static str, op: ReduceOp, axis: i64) -> Result<Tensor> {
-        let a = check_axis(name, axis, self.rank().max(1))? as i64;
-        if self.rank() == 0 {
+        let a = check_axis(name, axis, self.rank().max(1))?;
+        if self.rank() == 0 || self.dim(a as i64)? <= 1 || self.numel() == 0 {
             return Ok(self.clone());
         }
-        let t = self.move_axis(a, -1)?;
-        let n = t.dim(-1)?;
-        if n <= 1 {
-            return Ok(self.clone());
+        let dtype = self.dtype();
+        if matches!(op, ReduceOp::Add | ReduceOp::Mul) && matches!(dtype, DType::F16 | DType::BF16) {
+            return self.cast(DType::F32)?.scan(name, op, axis)?.cast(dtype);
         }
-        t.scan_last(op, false)?.move_axis(-1, a)
-    }
-
-    /// Along the last axis; `exclusive` leaves element i itself out.
-    fn scan_last(&self, op: ReduceOp, exclusive: bool) -> Result<Tensor> {
-        let n = self.dim(-1)?;
-        if n <= BLOCK {
-            return self.scan_block(op, exclusive);
+        let (n, a) = (self.dim(a as i64)?, a as i64);
+        let rows = self.numel() / n;
+        if n <= SHORT || rows >= ROWS {
+            return Ok(self.scan_node(op, a as u8));
         }
-        let blocks = n.div_ceil(BLOCK);
+        let size = ((n as f64).sqrt() as usize).next_power_of_two();
+        let blocks = n.div_ceil(size);
         let mut pad = vec![(0, 0); self.rank()];
-        pad.last_mut().expect("a scanned tensor has an axis").1 = (blocks * BLOCK - n) as i64;
-        let t = self.pad(&pad, super::PadMode::Constant, 0)?.unflatten(-1, &[blocks, BLOCK])?;
-        let within = t.scan_block(op, exclusive)?;
-        // what all earlier blocks come to
-        let totals = t.reduce_last(op)?;
-        let before = totals.scan_last(op, true)?.unsqueeze(-1)?;
-        within.combine(op, &before)?.flatten(-2, -1)?.narrow(-1, 0, n)
+        pad[a as usize].1 = (blocks * size - n) as i64;
+        let t = self.pad(&pad, super::PadMode::Constant, 0)?.unflatten(a, &[blocks, size])?;
+        let within = t.scan_node(op, a as u8 + 1);
+        // what the blocks before come to
+        let before = within.narrow(a + 1, size - 1, 1)?.narrow(a, 0, blocks - 1)?.scan(name, op, a)?;
+        let mut shape = t.shape();
+        shape[a as usize] = 1;
+        shape[a as usize + 1] = 1;
+        let nothing = Tensor::identity(self.session(), op, dtype, &shape);
+        let before = Tensor::cat(&[&nothing, &before], a)?;
+        let whole = match op {
+            ReduceOp::Add => within.add(&before)?,
+            ReduceOp::Mul => within.mul(&before)?,
+            ReduceOp::Max => within.maximum(&before)?,
+            ReduceOp::Min => within.minimum(&before)?,
+        };
+        whole.flatten(a, a + 1)?.narrow(a, 0, n)
     }
 
-    fn scan_block(&self, op: ReduceOp, exclusive: bool) -> Result<Tensor> {
-        let n = self.dim(-1)?;
-        let i = Tensor::iota(self.session(), n)?.unsqueeze(-1)?;
-        let j = Tensor::iota(self.session(), n)?.unsqueeze(0)?;
-        let mask = if exclusive { j.lt(i)? } else { j.le(i)? };
-        let identity = Tensor::identity(self.session(), op, self.dtype(), &[]);
-        mask.select(self.unsqueeze(-2)?, identity)?.reduce_last(op)
-    }
-
-    fn reduce_last(&self, op: ReduceOp) -> Result<Tensor> {
-        match op {
-            ReduceOp::Add => self.sum(&[-1], false),
-            ReduceOp::Mul => self.prod(&[-1], false),
-            ReduceOp::Max => self.max(&[-1], false),
-            ReduceOp::Min => self.min(&[-1], false),
-        }
-    }
-
-    fn combine(&self, op: ReduceOp, other: &Tensor) -> Result<Tensor> {
-        match op {
-            ReduceOp::Add => self.add(other),
-            ReduceOp::Mul => self.mul(other),
-            ReduceOp::Max => self.maximum(other),
-            ReduceOp::Min => self.minimum(other),
-        }
+    fn scan_node(&self, op: ReduceOp, axis: u8) -> Tensor {
+        self.map(|g, u| {
+            let (dt, shape) = (g.dtype(u), g.shape(u).clone());
+            let u = super::spread(g, u, &shape);
+            g.node(Op::Scan, dt, &[u], Arg::Reduce(op, Axes::from_slice(&[axis])))
+        })
     }
 }

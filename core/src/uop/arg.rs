@@ -30,6 +30,8 @@ pub enum AxisKind {
     Accum,
     /// A loop of a [`super::Op::Stage`], over an axis of its array.
     Fill,
+    /// The loop inside of all output loops whose turns run strictly in order: each may read what earlier ones stored.
+    Walk,
 }
 
 impl AxisKind {
@@ -40,7 +42,7 @@ impl AxisKind {
 
     /// Is it rendered as a counted loop with an `End`?
     pub const fn is_loop(self) -> bool {
-        matches!(self, AxisKind::Loop | AxisKind::Reduce | AxisKind::Fill)
+        matches!(self, AxisKind::Loop | AxisKind::Reduce | AxisKind::Fill | AxisKind::Walk)
     }
 
     /// Is it a launch index (workgroup, thread, grid slice)?
@@ -110,12 +112,14 @@ pub enum Arg {
     Axes(Axes),
     /// Pad, Shrink.
     Pairs(Pairs),
-    /// Reduce, AccUpdate, Fold.
+    /// Reduce, Scan, AccUpdate, Fold.
     Reduce(ReduceOp, Axes),
     /// Range.
     Range(RangeArg),
     /// Index after address splitting: element stride per tile range, `(id, stride)` sorted by id.
     Strides(SmallVec<[(u8, i64); 4]>),
+    /// Scatter: how elements combine with what is there (`None`: they replace it), and along which axis.
+    Scatter(Option<ReduceOp>, u8),
     /// Acc: identity.
     Acc(u32),
     /// Scratch: identity, elements, where.

@@ -2,7 +2,7 @@
 //! order of enums. They key every cache, also those that outlive a process, so the mixing is our own and never
 //! changes silently: changing it must change [`VERSION`].
 
-use super::print::{kind_name, reduce_name, space_name};
+use super::print::{kind_name, reduce_name, scatter_name, space_name};
 use super::{Arg, Graph, Op, UOp};
 use crate::DType;
 use crate::dtype::Scalar;
@@ -124,6 +124,10 @@ impl Mixer {
                 self.list(11, s.iter().map(|s| s.1 as u64));
             }
             Arg::Acc(id) => self.list(12, [*id as u64].into_iter()),
+            Arg::Scatter(how, axis) => {
+                self.list(14, [*axis as u64].into_iter());
+                self.text(scatter_name(*how));
+            }
             Arg::Scratch { id, len, space } => {
                 self.list(13, [*id as u64, *len as u64].into_iter());
                 self.text(space_name(*space));

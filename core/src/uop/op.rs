@@ -38,6 +38,13 @@ pub enum Op {
     /// `Gather(x, idx)[Axes([axis])]`: `out[i..] = x[i.. with i[axis] = idx[i..]]`; idx is an integer tensor whose
     /// shape equals x's on every other axis; out of range gives 0.
     Gather,
+    /// T `Scatter(x, idx, src)[Scatter(how, axis)]`: x, into which the elements of src are combined one after the other
+    /// along the axis, each at `out[i.. with i[axis] = idx[i..]]`; idx and src have one shape, at most x's on every other
+    /// axis; an index out of range does nothing.
+    Scatter,
+    /// T `Scan(x)[Reduce(op, [axis])]`: `out[i] = out[i - 1] op x[i]` along the axis. `Scan(x, a)[Reduce(Add, [axis])]`:
+    /// `out[i] = a[i] * out[i - 1] + x[i]`.
+    Scan,
     // ---- reduce
     /// T `Reduce(x)[Reduce(op, axes)]`: axes become size 1. K `Reduce(x, ranges..)[Reduce(op, [])]`: closes the ranges.
     Reduce,
@@ -192,7 +199,7 @@ impl Op {
     /// Every op, in declaration order.
     #[rustfmt::skip]
     pub const ALL: &[Op] = &[
-        Const, Buffer, Param, Var, Iota, Invalid, Reshape, Permute, Expand, Pad, Shrink, Flip, Gather, Reduce,
+        Const, Buffer, Param, Var, Iota, Invalid, Reshape, Permute, Expand, Pad, Shrink, Flip, Gather, Scatter, Scan, Reduce,
         Cast, Bitcast, Neg, Exp2, Log2, Sin, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Idiv, Imod, FloorDiv, FloorMod,
         Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, Contiguous, Detach, Store, After, Sink,
         Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, End, Scratch, Barrier, Stage,

@@ -1,7 +1,7 @@
 //! Reads what [`super::print`] writes. Every node is checked against the spec before it is made, so that no text can
 //! make a graph that panics later. Errors name the line.
 
-use super::print::{kind_name, reduce_name, space_name};
+use super::print::{kind_name, reduce_name, scatter_name, space_name};
 use super::{Arg, AxisKind, Graph, Op, RangeArg, ReduceOp, Space, UOp, spec};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
@@ -193,10 +193,16 @@ impl<'a> Cursor<'a> {
             Op::Reshape | Op::Expand | Op::Iota => Arg::Shape(self.list(Self::number)?),
             Op::Permute | Op::Flip | Op::Gather => Arg::Axes(self.list(Self::number)?),
             Op::Pad | Op::Shrink => Arg::Pairs(self.list(Self::pair)?),
-            Op::Reduce | Op::AccUpdate | Op::Fold => {
+            Op::Reduce | Op::Scan | Op::AccUpdate | Op::Fold => {
                 use ReduceOp::*;
                 let how = self.one_of("reduction", &[Add, Mul, Max, Min], |r| reduce_name(r).to_string())?;
                 Arg::Reduce(how, self.list(Self::number)?)
+            }
+            Op::Scatter => {
+                use ReduceOp::*;
+                let all = [None, Some(Add), Some(Mul), Some(Max), Some(Min)];
+                let how = self.one_of("scatter", &all, |h| scatter_name(h).to_string())?;
+                Arg::Scatter(how, self.number()?)
             }
             Op::Range => {
                 use AxisKind::*;
@@ -204,6 +210,7 @@ impl<'a> Cursor<'a> {
                 #[rustfmt::skip]
                 let kinds = [
                     Grid(0), Grid(1), Grid(2), Local(0), Local(1), Local(2), Loop, Reduce, Upcast, Unroll, Accum, Fill,
+                    Walk,
                 ];
                 let kind = self.one_of("range kind", &kinds, kind_name)?;
                 Arg::Range(RangeArg { id, kind, lane: self.eat("lane") })

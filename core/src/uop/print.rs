@@ -101,6 +101,7 @@ fn write_arg(arg: &Arg, out: &mut String) {
         }
         Arg::Range(r) => write!(out, "[id={} {}{}]", r.id, kind_name(r.kind), if r.lane { " lane" } else { "" }),
         Arg::Strides(s) => return list(s, out, |(id, stride)| format!("{id}:{stride}")),
+        Arg::Scatter(how, axis) => write!(out, "[{} {axis}]", scatter_name(*how)),
         Arg::Acc(id) => write!(out, "[id={id}]"),
         Arg::Scratch { id, len, space } => write!(out, "[id={id} len={len} {}]", space_name(*space)),
     };
@@ -113,6 +114,10 @@ pub(super) fn reduce_name(op: ReduceOp) -> &'static str {
         ReduceOp::Max => "max",
         ReduceOp::Min => "min",
     }
+}
+
+pub(super) fn scatter_name(how: Option<ReduceOp>) -> &'static str {
+    how.map_or("set", reduce_name)
 }
 
 pub(super) fn space_name(space: Space) -> &'static str {
@@ -132,5 +137,6 @@ pub(super) fn kind_name(kind: AxisKind) -> String {
         AxisKind::Unroll => "unroll".into(),
         AxisKind::Accum => "accum".into(),
         AxisKind::Fill => "fill".into(),
+        AxisKind::Walk => "walk".into(),
     }
 }

@@ -159,7 +159,7 @@ impl Maker<'_> {
     fn grow(&mut self) -> Option<UOp> {
         let x = self.any();
         let dt = self.g.dtype(x);
-        match self.rng.below(16) {
+        match self.rng.below(17) {
             0..2 => self.unary(x, dt),
             2..7 => self.binary(x, dt),
             7 => {
@@ -184,6 +184,8 @@ impl Maker<'_> {
             }
             10..13 => self.movement(x),
             13..15 => self.reduce(x),
+            15 if self.rng.once_in(2) => self.scatter(x),
+            15 => self.scan(x),
             _ if self.rng.once_in(3) => Some(self.g.unary(Op::Contiguous, x)),
             _ => self.gather(x),
         }
@@ -289,6 +291,51 @@ impl Maker<'_> {
         (!axes.is_empty()).then(|| self.g.reduce(x, op, &axes))
     }
 
+    /// Indices of an axis of length `len`, from -1 to `len`: one out of range at either end.
+    fn indices(&mut self, shape: &[usize], len: usize) -> UOp {
+        let n = shape.iter().product();
+        let iota = self.g.node(Op::Iota, DType::I32, &[], Arg::Shape(Shape::from_slice(&[n])));
+        let (seven, m, one) = (self.g.idx(7), self.g.idx(len as i64 + 2), self.g.idx(1));
+        let i = self.g.binary(Op::Mul, iota, seven);
+        let i = self.g.binary(Op::Imod, i, m);
+        let i = self.g.binary(Op::Sub, i, one);
+        self.g.reshape(i, shape)
+    }
+
+    /// How results meet, and along which axis.
+    fn combined(&mut self, x: UOp) -> Option<(ReduceOp, u8)> {
+        use ReduceOp::*;
+        let rank = self.g.shape(x).len();
+        let product = if self.o.exact && self.g.dtype(x).is_float() { Add } else { Mul };
+        let op = self.rng.pick(&[Add, Add, product, Max, Min]);
+        (rank > 0 && self.g.numel(x) > 0).then(|| (op, self.rng.below(rank) as u8))
+    }
+
+    fn scatter(&mut self, x: UOp) -> Option<UOp> {
+        let (op, axis) = self.combined(x)?;
+        let (dt, shape) = (self.g.dtype(x), self.g.shape(x).clone());
+        let mut src = self.partner(x);
+        if self.g.shape(src).is_empty() {
+            let ones: Shape = shape.iter().map(|_| 1).collect();
+            src = self.g.reshape(src, &ones);
+            src = self.g.expand(src, &shape);
+        }
+        // fewer elements on an axis, now and then
+        let cut = self.rng.below(shape.len());
+        let keep = shape.iter().enumerate().map(|(a, &n)| (0, n - usize::from(a == cut && n > 1)));
+        src = self.g.shrink(src, &keep.collect::<Vec<_>>());
+        let (updates, len) = (self.g.shape(src).clone(), shape[axis as usize]);
+        let i = self.indices(&updates, len);
+        let how = Some(op).filter(|_| !self.rng.once_in(4));
+        Some(self.g.node(Op::Scatter, dt, &[x, i, src], Arg::Scatter(how, axis)))
+    }
+
+    fn scan(&mut self, x: UOp) -> Option<UOp> {
+        let (op, axis) = self.combined(x)?;
+        let dt = self.g.dtype(x);
+        Some(self.g.node(Op::Scan, dt, &[x], Arg::Reduce(op, Axes::from_slice(&[axis]))))
+    }
+
     fn gather(&mut self, x: UOp) -> Option<UOp> {
         let mut shape = self.g.shape(x).clone();
         if shape.is_empty() {
@@ -301,13 +348,7 @@ impl Maker<'_> {
         if n > self.o.max_elems {
             return None;
         }
-        let iota = self.g.node(Op::Iota, DType::I32, &[], Arg::Shape(Shape::from_slice(&[n])));
-        let (seven, m, one) = (self.g.idx(7), self.g.idx(len as i64 + 2), self.g.idx(1));
-        let i = self.g.binary(Op::Mul, iota, seven);
-        let i = self.g.binary(Op::Imod, i, m);
-        // from -1 to len: one out of range at either end
-        let i = self.g.binary(Op::Sub, i, one);
-        let i = self.g.reshape(i, &shape);
+        let i = self.indices(&shape, len);
         let dt = self.g.dtype(x);
         Some(self.g.node(Op::Gather, dt, &[x, i], Arg::Axes(Axes::from_slice(&[axis as u8]))))
     }

@@ -24,7 +24,7 @@ pub(super) fn infer(g: &Graph, op: Op, src: &[UOp], arg_id: u32) -> Shape {
             }
             s
         }
-        (Op::Flip | Op::Contiguous | Op::Detach | Op::After, _) => first(),
+        (Op::Flip | Op::Scatter | Op::Scan | Op::Contiguous | Op::Detach | Op::After, _) => first(),
         _ if op.is_alu() => src.iter().map(|&s| g.shape(s)).find(|s| !s.is_empty()).cloned().unwrap_or_default(),
         _ => Shape::new(),
     }

@@ -4,7 +4,7 @@
 //! node printed.
 
 use super::graph::MAX_RANGES;
-use super::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
+use super::{Arg, AxisKind, Graph, Op, RangeSet, ReduceOp, UOp};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
@@ -75,6 +75,8 @@ impl Node<'_> {
             Shrink     => self.in_t()?.sources(1)?.keeps_dtype()?.shrink(),
             Flip       => self.in_t()?.sources(1)?.keeps_dtype()?.axes_in_rank(),
             Gather     => self.in_t()?.sources(2)?.keeps_dtype()?.gather(),
+            Scatter    => self.in_t()?.sources(3)?.keeps_dtype()?.source(2, self.dt)?.scatter(),
+            Scan       => self.in_t()?.keeps_dtype()?.values()?.scan(),
             Reduce     => self.in_tk()?.keeps_dtype()?.reduce(),
             Cast       => self.in_tkp()?.sources(1)?.values()?.has_value()?.no_arg(),
             Bitcast    => self.in_tkp()?.sources(1)?.values()?.has_value()?.same_size()?.no_arg(),
@@ -373,6 +375,24 @@ impl Node<'_> {
             && i.len() == x.len()
             && (0..x.len()).all(|a| a == axes[0] as usize || x[a] == i[a]);
         self.want(ok, "one axis, and the shapes equal on every other")
+    }
+
+    fn scatter(&self) -> Check<'_> {
+        let Arg::Scatter(_, axis) = self.arg else { return self.bad_arg() };
+        let (x, i, s) = (self.shape0(), self.g.shape(self.src[1]), self.g.shape(self.src[2]));
+        self.want(self.g.dtype(self.src[1]).is_int(), "indices are integers")?;
+        distinct_below(&[*axis], x.len())?;
+        let fits = i.len() == x.len() && (0..x.len()).all(|a| a == *axis as usize || i[a] <= x[a]);
+        self.want(fits && s == i, "indices and elements have one shape, not larger than the target's on other axes")
+    }
+
+    fn scan(&self) -> Check<'_> {
+        let Arg::Reduce(op, axes) = self.arg else { return self.bad_arg() };
+        distinct_below(axes, self.shape0().len())?;
+        self.want(axes.len() == 1 && self.src.len() <= 2, "one axis, one or two sources")?;
+        let Some(&a) = self.src.get(1) else { return Ok(self) };
+        self.want(*op == ReduceOp::Add && self.dt.is_float(), "only sums of floats have factors")?;
+        self.source(1, self.dt)?.want(self.g.shape(a).as_slice() == self.shape0(), "factors of another shape")
     }
 
     fn reduce(&self) -> Check<'_> {

@@ -4,7 +4,7 @@
 use super::{APART, OUTSIDE, Opt, OptOp, chain, rows};
 use crate::codegen::axes::{Affine, Kernel, affine};
 use crate::target::{Lang, Target};
-use crate::uop::{Arg, Graph, Op, RangeSet, UOp};
+use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
 use smallvec::SmallVec;
 
 /// A memory access as the cost model sees it.
@@ -471,10 +471,13 @@ impl<'a> View<'a> {
             let waste = self.len(r).div_ceil(lanes) as f64 * lanes as f64 / self.len(r) as f64;
             self.inner.iter().chain(&self.store).map(at).sum::<f64>() * waste
         };
-        if self.turn(opts) {
+        let walks = !self.k.ranges_of(AxisKind::Walk).is_empty();
+        if !walks && self.turn(opts) {
             return;
         }
-        let options = self.outs.iter().copied().filter(|&r| self.len(r) > 1);
+        // lanes that go to places of their own one by one are no gain
+        let places = |r: UOp| !walks || self.store_stride(r).is_some();
+        let options = self.outs.iter().copied().filter(|&r| self.len(r) > 1 && places(r));
         let Some(best) = options.min_by(|&a, &b| cost(a).total_cmp(&cost(b))) else { return };
         if cost(best) >= (lanes * (self.inner.len() + 1)) as f64 {
             return;

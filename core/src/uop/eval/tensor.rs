@@ -2,6 +2,8 @@
 //! strides can say it; an elementwise value with one elementwise or reducing user of the same shape is never stored but
 //! computed block by block inside its user, so that a convolution written as expand, multiply, reduce stays small.
 
+mod ordered;
+
 use super::lanes::{Lanes, Reducer, Run, alu};
 use super::view::{Dims, View};
 use crate::dtype::Scalar;
@@ -145,6 +147,8 @@ impl<'a> Eval<'a> {
             (Op::Contiguous | Op::Detach, _) => self.view(g.src_at(u, 0)),
             (op, _) if op.is_movement() => self.view(g.src_at(u, 0)).moved(g, u),
             (Op::Gather, Arg::Axes(axes)) => self.gather(u, axes[0] as usize),
+            (Op::Scatter, Arg::Scatter(how, axis)) => self.scatter(u, *how, *axis as usize),
+            (Op::Scan, Arg::Reduce(op, axes)) => self.scan(u, *op, axes[0] as usize),
             (Op::Reduce, Arg::Reduce(op, axes)) => {
                 let of = Reducer { op: *op, dt };
                 return self.reduce(u, of, axes);

@@ -1,0 +1,112 @@
+//! Kernels whose elements are taken one after the other along an axis ([`AxisKind::Walk`]): Scatter's updates and Scan. What
+//! earlier turns stored is read back from the result itself, through a pointer that depends on the loop, so that no load
+//! leaves it. The other axes are output loops as in any kernel: their elements never meet.
+
+use super::super::order::Pending;
+use super::{Lower, Tuple};
+use crate::dtype::Scalar;
+use crate::uop::{Arg, AxisKind, Op, UOp};
+use crate::{DType, Result};
+use smallvec::SmallVec;
+
+impl Lower<'_> {
+    /// The second kernel of a Scatter: the first one stored what was there before.
+    pub(super) fn scatter(mut self, u: UOp) -> Result<Pending> {
+        let g = self.g;
+        let &Arg::Scatter(how, axis) = g.arg(u) else { unreachable!("scatter has its arg") };
+        let (axis, shape) = (axis as usize, g.shape(u).clone());
+        let (idx, turn) = self.walked(&g.shape(g.src_at(u, 1)).clone(), axis)?;
+        let (buffer, to, ptr) = self.target(u, turn)?;
+        self.reads.push((buffer, 0));
+        let at = self.evaluate(g.src_at(u, 1), idx.clone(), false)?;
+        let value = self.evaluate(g.src_at(u, 2), idx.clone(), false)?;
+        let gate = self.inside(at, shape[axis] as i64);
+        let mut place = idx;
+        place[axis] = self.clamped(at, shape[axis]);
+        let offset = self.flat(&shape, &place);
+        let (stored, dt) = (self.k.dtype(to), g.dtype(u));
+        let value = match how {
+            None => value,
+            Some(op) => {
+                let (zero, from) = (self.k.constant(Scalar::Int(0), stored), self.k.index(ptr, offset));
+                let old = self.k.load_gated(from, zero, gate);
+                let old = self.k.cast(old, dt);
+                self.k.binary(op.op(), old, value)
+            }
+        };
+        let value = self.k.cast(value, stored);
+        let index = self.k.index(to, offset);
+        let always = self.k.const_int(gate) == Some(1);
+        let src: &[UOp] = if always { &[index, value] } else { &[index, value, gate] };
+        let store = self.k.node(Op::Store, DType::Void, src, Arg::None);
+        Ok(self.finished(u, store, (buffer, 1)))
+    }
+
+    pub(super) fn scan(mut self, u: UOp) -> Result<Pending> {
+        let g = self.g;
+        let Arg::Reduce(op, axes) = g.arg(u) else { unreachable!("scan has its arg") };
+        let (axis, shape) = (axes[0] as usize, g.shape(u).clone());
+        let (idx, turn) = self.walked(&shape, axis)?;
+        let (buffer, to, ptr) = self.target(u, turn)?;
+        let mut value = self.evaluate(g.src_at(u, 0), idx.clone(), false)?;
+        let factor = match g.src(u).get(1) {
+            Some(&a) => Some(self.evaluate(a, idx.clone(), false)?),
+            None => None,
+        };
+        let (stored, dt) = (self.k.dtype(to), g.dtype(u));
+        let offset = self.flat(&shape, &idx);
+        if let Some(turn) = turn {
+            let mut before = idx;
+            before[axis] = self.shift(turn, -1);
+            let before = self.flat(&shape, &before);
+            let (one, yes) = (self.k.int(1, self.k.dtype(turn)), self.k.bool(true));
+            let first = self.k.binary(Op::CmpLt, turn, one);
+            let later = self.k.binary(Op::Xor, first, yes);
+            let (zero, from) = (self.k.constant(op.identity(stored), stored), self.k.index(ptr, before));
+            let old = self.k.load_gated(from, zero, later);
+            let mut old = self.k.cast(old, dt);
+            if let Some(a) = factor {
+                old = self.k.binary(Op::Mul, old, a);
+            }
+            value = self.k.binary(op.op(), old, value);
+            if factor.is_some() {
+                // the first element has no product at all, whatever its factor is
+                let own = self.k.src_at(value, 1);
+                value = self.k.select(first, own, value);
+            }
+        }
+        let value = self.k.cast(value, stored);
+        let index = self.k.index(to, offset);
+        let store = self.k.store(index, value);
+        Ok(self.finished(u, store, (buffer, 0)))
+    }
+
+    /// Indices of a kernel that takes `axis` in order, and the loop that does, if it is one.
+    fn walked(&mut self, shape: &[usize], axis: usize) -> Result<(Tuple, Option<UOp>)> {
+        let kind = |a| if a == axis { AxisKind::Walk } else { AxisKind::Loop };
+        let idx: Tuple = shape.iter().enumerate().map(|(a, &n)| self.range(n, kind(a))).collect::<Result<_>>()?;
+        let turn = Some(idx[axis]).filter(|&r| self.k.op(r) == Op::Range);
+        Ok((idx, turn))
+    }
+
+    /// The result's buffer, its pointer, and the pointer through which the loop `turn` reads it.
+    fn target(&mut self, u: UOp, turn: Option<UOp>) -> Result<(usize, UOp, UOp)> {
+        let buffer = self.buffers.of[&u];
+        let info = self.buffers.list[buffer];
+        self.args.push(buffer);
+        let to = self.k.param(0, self.t.stored_as(info.dtype)?, info.len);
+        let deps: SmallVec<[UOp; 1]> = turn.into_iter().collect();
+        let from = if deps.is_empty() { to } else { self.k.after(to, &deps) };
+        Ok((buffer, to, from))
+    }
+
+    /// An index that a gate has checked, as one whose bounds show it.
+    fn clamped(&mut self, at: UOp, n: usize) -> UOp {
+        let dt = if i32::try_from(n).is_ok() { DType::I32 } else { DType::I64 };
+        let at = self.k.cast(at, dt);
+        let (zero, last) = (self.k.int(0, dt), self.k.int(n as i64 - 1, dt));
+        let at = self.k.binary(Op::Max, at, zero);
+        let at = self.k.binary(Op::Min, at, last);
+        self.simp(at)
+    }
+}
