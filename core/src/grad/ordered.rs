@@ -35,14 +35,9 @@ fn counted(g: &mut Graph, shape: &Shape, axis: u8) -> UOp {
     g.expand(iota, shape)
 }
 
-/// A Scatter; sums and products of 16-bit floats are made in f32, as everywhere.
 fn put(g: &mut Graph, how: Option<ReduceOp>, axis: u8, x: UOp, index: UOp, src: UOp) -> UOp {
     let dt = g.dtype(x);
-    let sums = matches!(how, Some(ReduceOp::Add | ReduceOp::Mul));
-    let wide = if sums && dt.is_float() && dt.size() == 2 { crate::DType::F32 } else { dt };
-    let (x, src) = (g.cast(x, wide), g.cast(src, wide));
-    let out = g.node(Op::Scatter, wide, &[x, index, src], Arg::Scatter(how, axis));
-    g.cast(out, dt)
+    g.node(Op::Scatter, dt, &[x, index, src], Arg::Scatter(how, axis))
 }
 
 /// What each update of a Scatter finds in `v`, which has the shape of its target.

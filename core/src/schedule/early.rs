@@ -1,7 +1,7 @@
 //! Tensor-graph clean-up before scheduling: what needs no index math. One forward pass, since sources come first.
-//! Long sums are cut into pieces here ([`super::split`]).
+//! Long sums are cut into pieces here ([`super::split`]), long scans and scatters too ([`super::ordered`]).
 
-use super::split;
+use super::{ordered, split};
 use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use smallvec::SmallVec;
@@ -47,6 +47,8 @@ fn rebuild(out: &mut Graph, g: &Graph, u: UOp, src: &[UOp], t: &Target) -> UOp {
             Some((axis, n)) => split::in_pieces(out, src[0], axes, axis, n),
             None => out.node(Op::Reduce, g.dtype(u), src, g.arg(u).clone()),
         },
+        (Op::Scan, Arg::Reduce(op, axes)) => ordered::scan(out, src, *op, axes[0], t),
+        (Op::Scatter, Arg::Scatter(how, axis)) => ordered::scatter(out, [src[0], src[1], src[2]], *how, *axis, t),
         (Op::Cast, _) => out.cast(src[0], g.dtype(u)),
         (Op::Contiguous, _) if src.len() == 1 && matches!(out.op(src[0]), Op::Contiguous | Op::Param) => src[0],
         (op, arg) => out.node(op, g.dtype(u), src, arg.clone()),

@@ -10,6 +10,7 @@ pub mod early;
 pub mod fuse;
 pub mod lower;
 pub mod order;
+mod ordered;
 pub mod outputs;
 pub mod rows;
 pub mod share;

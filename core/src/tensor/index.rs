@@ -190,11 +190,6 @@ impl Tensor {
             };
             return hit.select(new, self);
         }
-        let sums = matches!(how, ScatterOp::Add | ScatterOp::Mul);
-        if sums && matches!(dtype, DType::F16 | DType::BF16) {
-            let wide = self.cast(DType::F32)?.scatter_node(a, &index, &src.cast(DType::F32)?, op);
-            return wide.cast(dtype);
-        }
         Ok(self.scatter_node(a, &index, &src, op))
     }
 

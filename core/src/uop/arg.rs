@@ -30,7 +30,7 @@ pub enum AxisKind {
     Accum,
     /// A loop of a [`super::Op::Stage`], over an axis of its array.
     Fill,
-    /// The loop inside of all output loops whose turns run strictly in order: each may read what earlier ones stored.
+    /// A loop whose turns run strictly in order: each may read what earlier ones stored.
     Walk,
 }
 

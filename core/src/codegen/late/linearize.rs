@@ -1,7 +1,7 @@
 //! Execution order: each node in the outermost loop it can be in, as late as possible there.
 //!
-//! Loops form a tree: output loops nest in order, a walk inside of them, reduce loops hang below the ranges open around their reduction. A node's
-//! level is the deepest loop among its open ranges. Within a level nodes are emitted on demand, sources that contain a
+//! Loops form a tree: output loops and a walk nest in order, reduce loops hang below the ranges open around their reduction.
+//! A node's level is the deepest loop among its open ranges. Within a level nodes are emitted on demand, sources that contain a
 //! loop first, so that a value needed after a loop is not kept in a register across it.
 
 use crate::codegen::axes::Kernel;
@@ -30,8 +30,8 @@ struct Lin<'a> {
 /// Orders the kernel's nodes for execution; closes the output loops.
 pub fn linearize(k: &mut Kernel, loops: &FxHashMap<u8, LoopInfo>) -> Result<Vec<UOp>> {
     let ranges = k.ranges();
-    let mut outs = k.ranges_of(AxisKind::Loop);
-    outs.extend(k.ranges_of(AxisKind::Walk));
+    let outs: Vec<UOp> =
+        ranges.iter().copied().filter(|&r| matches!(k.g.kind(r), AxisKind::Loop | AxisKind::Walk)).collect();
     let has_threads = ranges.iter().any(|&r| matches!(k.g.kind(r), AxisKind::Local(_) | AxisKind::Grid(1..)));
     let grid = ranges.iter().copied().find(|&r| k.g.kind(r) == AxisKind::Grid(0)).filter(|_| !has_threads);
     let mut body: SmallVec<[UOp; 4]> = k.g.srcs(k.sink);

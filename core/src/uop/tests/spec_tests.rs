@@ -52,6 +52,10 @@ fn pairs(p: &[(usize, usize)]) -> Arg {
     Arg::Pairs(Pairs::from_slice(p))
 }
 
+fn scat(how: Option<ReduceOp>, axis: u8) -> Arg {
+    Arg::Scatter(how, axis)
+}
+
 fn red(a: &[u8]) -> Arg {
     Arg::Reduce(ReduceOp::Add, Axes::from_slice(a))
 }
@@ -79,6 +83,10 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (Shrink, F32, vec![t], pairs(&[(0, 1), (2, 3)]), tensor),
         (Flip, F32, vec![t], axes(&[1]), tensor),
         (Gather, F32, vec![t, ti], axes(&[1]), tensor),
+        (Scatter, F32, vec![t, ti, t], scat(None, 1), tensor),
+        (Scatter, F32, vec![t, ti, t], scat(Some(ReduceOp::Max), 0), tensor),
+        (Scan, F32, vec![t], red(&[1]), tensor),
+        (Scan, F32, vec![t, t], red(&[0]), tensor),
         (Reduce, F32, vec![t], red(&[1]), tensor),
         (Reduce, F32, vec![f, reg], red(&[]), kernel),
         (Cast, I8, vec![t], none(), tensor),
@@ -130,6 +138,16 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (Flip, F32, vec![t], axes(&[2]), None),
         (Gather, F32, vec![t, t], axes(&[1]), None),
         (Gather, F32, vec![t, ti], axes(&[0, 1]), None),
+        (Scatter, F32, vec![t, t, t], scat(None, 1), None),
+        (Scatter, F32, vec![t, ti, ti], scat(None, 1), None),
+        (Scatter, F32, vec![t, ti, t], scat(None, 2), None),
+        (Scatter, F32, vec![t, ti, t], axes(&[1]), None),
+        (Scatter, F32, vec![t, ti, t], scat(None, 1), kernel),
+        (Scan, F32, vec![t], red(&[2]), None),
+        (Scan, F32, vec![t], red(&[0, 1]), None),
+        (Scan, F32, vec![t, ti], red(&[1]), None),
+        (Scan, I32, vec![ti, ti], red(&[1]), None),
+        (Scan, F32, vec![t, t], Arg::Reduce(ReduceOp::Max, Axes::from_slice(&[1])), None),
         (Reduce, F32, vec![t], red(&[2]), None),
         (Reduce, F32, vec![t], red(&[]), None),
         (Reduce, F32, vec![f, reg], red(&[]), tensor),

@@ -1,0 +1,174 @@
+//! Scans and scatters before scheduling. Sums and products of 16-bit floats are made in f32. What one thread would take too
+//! long for is cut into pieces that threads share, where the pieces' results can be combined: the order of elements within a
+//! piece and of pieces is fixed, so that results are the same in every run.
+
+use crate::dtype::Scalar;
+use crate::target::Target;
+use crate::uop::{Arg, Axes, Graph, Op, ReduceOp, Shape, UOp};
+use crate::DType;
+use smallvec::smallvec;
+
+/// A scan shorter than this stays whole on a GPU.
+const SHORT: usize = 1024;
+/// A scan shorter than this stays whole on a processor.
+const LONG: usize = 1 << 16;
+/// Rows that keep a GPU busy.
+const BUSY: usize = 1024;
+/// Updates that a thread of a GPU takes in order at least.
+const TURNS: usize = 256;
+/// Elements of all pieces' results at most.
+const ROOM: usize = 1 << 24;
+
+/// `Scan(src..)` over the axis.
+pub(super) fn scan(g: &mut Graph, src: &[UOp], op: ReduceOp, axis: u8, t: &Target) -> UOp {
+    let dt = g.dtype(src[0]);
+    if let Some(wide) = wider(Some(op), dt) {
+        let src: Vec<UOp> = src.iter().map(|&s| g.cast(s, wide)).collect();
+        let out = scan(g, &src, op, axis, t);
+        return g.cast(out, dt);
+    }
+    let a = axis as usize;
+    let shape = g.shape(src[0]).clone();
+    let n = shape[a];
+    if n <= 1 {
+        return src[0];
+    }
+    let rows = g.numel(src[0]) / n;
+    let blocks = match (src.len() == 1 && regroups(op, dt), t.has_local) {
+        (false, _) => 1,
+        (true, true) if n > SHORT && rows < BUSY => n.div_ceil(((n as f64).sqrt() as usize).next_power_of_two()),
+        (true, false) if n > LONG && rows < t.threads && t.lanes > 1 => 4 * t.threads,
+        _ => 1,
+    };
+    if blocks < 2 {
+        return g.node(Op::Scan, dt, src, Arg::Reduce(op, Axes::from_slice(&[axis])));
+    }
+    let size = n.div_ceil(blocks);
+    let x = cut(g, src[0], a, blocks, size);
+    let within = scan(g, &[x], op, axis + 1, t);
+    // what the blocks before come to
+    let last = window(g, within, a + 1, size - 1, 1);
+    let last = window(g, last, a, 0, blocks - 1);
+    let before = scan(g, &[last], op, axis, t);
+    let before = padded(g, before, a, (1, 0), op.identity(dt));
+    let whole = g.shape(within).clone();
+    let before = g.expand(before, &whole);
+    let out = g.binary(op.op(), before, within);
+    let mut flat = shape;
+    flat[a] = blocks * size;
+    let out = g.reshape(out, &flat);
+    window(g, out, a, 0, n)
+}
+
+/// `Scatter(x, index, src)` over the axis.
+pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Option<ReduceOp>, axis: u8, t: &Target) -> UOp {
+    let [x, index, values] = src;
+    let dt = g.dtype(x);
+    if let Some(wide) = wider(how, dt) {
+        let src = [g.cast(x, wide), index, g.cast(values, wide)];
+        let out = scatter(g, src, how, axis, t);
+        return g.cast(out, dt);
+    }
+    let a = axis as usize;
+    let (shape, updates) = (g.shape(x).clone(), g.shape(index).clone());
+    let (m, others) = (updates[a], g.numel(index) / updates[a].max(1));
+    let share = if t.has_local && others > 0 { (BUSY * 4 / others).min(m / TURNS) } else { 1 };
+    let pieces = share.min(ROOM / g.numel(x).max(1));
+    if pieces < 2 {
+        return g.node(Op::Scatter, dt, &src, Arg::Scatter(how, axis));
+    }
+    match how {
+        Some(op) if regroups(op, dt) => {
+            let size = m.div_ceil(pieces);
+            let nothing = op.identity(dt);
+            let values = padded(g, values, a, (0, pieces * size - m), nothing);
+            let index = padded(g, index, a, (0, pieces * size - m), Scalar::Int(0));
+            let (index, values) = (cut(g, index, a, pieces, size), cut(g, values, a, pieces, size));
+            let mut each = shape.clone();
+            each.insert(a, pieces);
+            let start = splat(g, nothing, dt, &each);
+            let parts = g.node(Op::Scatter, dt, &[start, index, values], Arg::Scatter(how, axis + 1));
+            let all = g.reduce(parts, op, &[axis]);
+            let all = g.reshape(all, &shape);
+            g.binary(op.op(), x, all)
+        }
+        None => {
+            // the last update of each place, by number
+            let order = counted(g, &updates, a);
+            let none = splat(g, Scalar::Int(-1), DType::I32, &shape);
+            let last = scatter(g, [none, index, order], Some(ReduceOp::Max), axis, t);
+            let room: Vec<(usize, usize)> =
+                shape.iter().zip(&updates).enumerate().map(|(i, (n, u))| (0, if i == a { 0 } else { n - u })).collect();
+            let values = g.pad(values, &room);
+            let new = g.node(Op::Gather, dt, &[values, last], Arg::Axes(smallvec![axis]));
+            let least = splat(g, Scalar::Int(0), DType::I32, &shape);
+            let kept = g.binary(Op::CmpLt, last, least);
+            g.select(kept, x, new)
+        }
+        Some(_) => g.node(Op::Scatter, dt, &src, Arg::Scatter(how, axis)),
+    }
+}
+
+/// The dtype in which sums and products are made, if it is another one.
+fn wider(how: Option<ReduceOp>, dt: DType) -> Option<DType> {
+    let sums = matches!(how, Some(ReduceOp::Add | ReduceOp::Mul));
+    (sums && dt.is_float() && dt.size() == 2).then_some(DType::F32)
+}
+
+/// May results of pieces be combined? A product of floats could leave their range in a piece and not as a whole.
+fn regroups(op: ReduceOp, dt: DType) -> bool {
+    op != ReduceOp::Mul || !dt.is_float()
+}
+
+/// An axis as `pieces` times `size`, with zeros at its end.
+fn cut(g: &mut Graph, x: UOp, axis: usize, pieces: usize, size: usize) -> UOp {
+    let mut shape = g.shape(x).clone();
+    let room = pieces * size - shape[axis];
+    let x = padded(g, x, axis, (0, room), Scalar::Int(0));
+    shape[axis] = size;
+    shape.insert(axis, pieces);
+    g.reshape(x, &shape)
+}
+
+fn window(g: &mut Graph, x: UOp, axis: usize, from: usize, len: usize) -> UOp {
+    let mut pairs: Vec<(usize, usize)> = g.shape(x).iter().map(|&n| (0, n)).collect();
+    pairs[axis] = (from, from + len);
+    g.shrink(x, &pairs)
+}
+
+/// Elements of one value before and after an axis.
+fn padded(g: &mut Graph, x: UOp, axis: usize, room: (usize, usize), with: Scalar) -> UOp {
+    if room == (0, 0) {
+        return x;
+    }
+    let (dt, n) = (g.dtype(x), g.shape(x)[axis]);
+    let mut pairs = vec![(0, 0); g.shape(x).len()];
+    pairs[axis] = room;
+    let wide = g.pad(x, &pairs);
+    if with.as_f64() == 0.0 {
+        return wide;
+    }
+    let shape = g.shape(wide).clone();
+    let at = counted(g, &shape, axis);
+    let (from, to) = (room.0 as i64, (room.0 + n) as i64);
+    let (from, to) = (splat(g, Scalar::Int(from), DType::I32, &shape), splat(g, Scalar::Int(to), DType::I32, &shape));
+    let (early, inside) = (g.binary(Op::CmpLt, at, from), g.binary(Op::CmpLt, at, to));
+    let other = splat(g, with, dt, &shape);
+    let wide = g.select(inside, wide, other);
+    g.select(early, other, wide)
+}
+
+/// `0, 1, ..` along an axis of `shape`, i32.
+fn counted(g: &mut Graph, shape: &[usize], axis: usize) -> UOp {
+    let mut ones = Shape::from_elem(1, shape.len());
+    ones[axis] = shape[axis];
+    let iota = g.node(Op::Iota, DType::I32, &[], Arg::Shape(smallvec![shape[axis]]));
+    let iota = g.reshape(iota, &ones);
+    g.expand(iota, shape)
+}
+
+fn splat(g: &mut Graph, value: Scalar, dt: DType, shape: &[usize]) -> UOp {
+    let c = g.constant(value, dt);
+    let c = g.reshape(c, &Shape::from_elem(1, shape.len()));
+    g.expand(c, shape)
+}
