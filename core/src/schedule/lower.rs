@@ -374,18 +374,6 @@ impl<'a> Lower<'a> {
         Ok(out)
     }
 
-    /// Is `at` an index below `n`?
-    fn inside(&mut self, at: UOp, n: i64) -> UOp {
-        let (lo, hi) = (self.k.idx(0), self.k.idx(n));
-        let (lo, hi) = (self.k.cast(lo, self.k.dtype(at)), self.k.cast(hi, self.k.dtype(at)));
-        let neg = self.k.binary(Op::CmpLt, at, lo);
-        let yes = self.k.bool(true);
-        let not_neg = self.k.binary(Op::Xor, neg, yes);
-        let below = self.k.binary(Op::CmpLt, at, hi);
-        let cond = self.k.binary(Op::And, not_neg, below);
-        self.simp(cond)
-    }
-
     fn compute(&mut self, r: &Request, srcs: &[UOp]) -> UOp {
         let (g, u) = (self.g, r.node);
         match (g.op(u), g.arg(u)) {

@@ -2,10 +2,10 @@
 //! long for is cut into pieces that threads share, where the pieces' results can be combined: the order of elements within a
 //! piece and of pieces is fixed, so that results are the same in every run.
 
+use crate::DType;
 use crate::dtype::Scalar;
 use crate::target::Target;
 use crate::uop::{Arg, Axes, Graph, Op, ReduceOp, Shape, UOp};
-use crate::DType;
 use smallvec::smallvec;
 
 /// A scan shorter than this stays whole on a GPU.

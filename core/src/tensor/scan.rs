@@ -1,8 +1,8 @@
 //! Running reductions along an axis, in linear time.
 
 use super::{Tensor, check_axis};
-use crate::uop::{Arg, Axes, Op, ReduceOp};
 use crate::Result;
+use crate::uop::{Arg, Axes, Op, ReduceOp};
 
 impl Tensor {
     /// Running sum along an axis.

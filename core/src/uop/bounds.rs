@@ -46,7 +46,9 @@ fn exact(g: &Graph, u: UOp) -> Option<(i128, i128)> {
         op if op.is_movement() && op != Op::Pad => Some(b(0)),
         Op::Contiguous | Op::Detach | Op::AccRead | Op::After if g.dtype(src[0]) == dt => Some(b(0)),
         Op::Scatter => match g.arg(u) {
-            Arg::Scatter(None | Some(ReduceOp::Max | ReduceOp::Min), _) => Some((b(0).0.min(b(2).0), b(0).1.max(b(2).1))),
+            Arg::Scatter(None | Some(ReduceOp::Max | ReduceOp::Min), _) => {
+                Some((b(0).0.min(b(2).0), b(0).1.max(b(2).1)))
+            }
             _ => None,
         },
         Op::Scan => match g.arg(u) {

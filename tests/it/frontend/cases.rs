@@ -42,6 +42,13 @@ pub(crate) fn run(name: &str, s: &Session, x: &[Tensor]) -> Result<Vec<Tensor>> 
     Ok(vec![one])
 }
 
+/// Every `step`-th element of an axis.
+fn every(step: usize, x: &Tensor, axis: i64) -> Result<Tensor> {
+    let mut slices = vec![Slice::ALL; axis as usize];
+    slices.push(Slice::step(None, None, step as i64));
+    x.slice(&slices)
+}
+
 fn unary(name: &str, x: &[Tensor]) -> Option<Result<Tensor>> {
     let x = x.first()?;
     Some(match name {
@@ -180,8 +187,12 @@ fn other(name: &str, x: &[Tensor]) -> Result<Tensor> {
         "argmax_nan" => x[0].argmax(0, false),
         "cumsum" | "cumsum_long" => x[0].cumsum(1),
         "cumsum_axis0" => x[0].cumsum(0),
-        "cumprod" => x[0].cumprod(1),
-        "cummax" => x[0].cummax(1),
+        "cumsum_longest" => every(41, &x[0].cumsum(0)?, 0),
+        "cumsum_pieces" => every(130, &x[0].cumsum(1)?, 1),
+        "cummax_longest" => every(41, &x[0].cummax(1)?, 1),
+        "cumprod_long" => every(13, &x[0].cumprod(1)?, 1),
+        "cumprod" | "cumprod_zeros" => x[0].cumprod(1),
+        "cummax" | "cummax_ties" => x[0].cummax(1),
         "cummin" => x[0].cummin(0),
         "gather" => x[0].gather(1, &x[1]),
         "gather_axis0" => x[0].gather(0, &x[1]),
@@ -194,6 +205,13 @@ fn other(name: &str, x: &[Tensor]) -> Result<Tensor> {
         "scatter_mul" => x[0].scatter(1, &x[1], &x[2], ScatterOp::Mul),
         "scatter_max" => x[0].scatter(1, &x[1], &x[2], ScatterOp::Max),
         "scatter_min" => x[0].scatter(1, &x[1], &x[2], ScatterOp::Min),
+        "scatter_add_long" => x[0].scatter(0, &x[1], &x[2], ScatterOp::Add),
+        "scatter_add_columns" => x[0].scatter(1, &x[1], &x[2], ScatterOp::Add),
+        "scatter_max_long" => x[0].scatter(0, &x[1], &x[2], ScatterOp::Max),
+        "scatter_set_long" => every(23, &x[0].scatter(0, &x[1], &x[2], ScatterOp::Set)?, 0),
+        "scatter_set_ties" => x[0].scatter(0, &x[1], &x[2], ScatterOp::Set),
+        "scatter_mul_zeros" => x[0].scatter(0, &x[1], &x[2], ScatterOp::Mul),
+        "embedding_many" => x[0].embedding(&x[1])?.square()?.sum(&[0], false),
         "scatter_nd" => x[0].scatter_nd(&x[1], &x[2], ScatterOp::Set),
         "matmul" | "matmul_batch" | "matmul_vec" | "matmul_mat_vec" => x[0].matmul(&x[1]),
         "dot" => x[0].dot(&x[1]),

@@ -100,6 +100,18 @@ impl Lower<'_> {
         Ok((buffer, to, from))
     }
 
+    /// Is `at` an index below `n`?
+    pub(super) fn inside(&mut self, at: UOp, n: i64) -> UOp {
+        let (lo, hi) = (self.k.idx(0), self.k.idx(n));
+        let (lo, hi) = (self.k.cast(lo, self.k.dtype(at)), self.k.cast(hi, self.k.dtype(at)));
+        let neg = self.k.binary(Op::CmpLt, at, lo);
+        let yes = self.k.bool(true);
+        let not_neg = self.k.binary(Op::Xor, neg, yes);
+        let below = self.k.binary(Op::CmpLt, at, hi);
+        let cond = self.k.binary(Op::And, not_neg, below);
+        self.simp(cond)
+    }
+
     /// An index that a gate has checked, as one whose bounds show it.
     fn clamped(&mut self, at: UOp, n: usize) -> UOp {
         let dt = if i32::try_from(n).is_ok() { DType::I32 } else { DType::I64 };
