@@ -1,8 +1,10 @@
 //! Gradients of indexed reads and writes and of scans: each is made of the other, in linear time.
 
 use super::{Flow, constant, spread};
-use crate::uop::{Arg, Axes, Graph, Op, ReduceOp, Shape, UOp};
+use crate::uop::{Arg, Axes, Graph, Meet, Op, ReduceOp, Shape, UOp};
 use smallvec::smallvec;
+
+const ADD: Meet = Meet::With(ReduceOp::Add);
 
 /// Gradient of `Gather(x, index)`: every place of `x` sums the gradients of those that read it.
 pub(super) fn gather(g: &mut Graph, dy: UOp, index: UOp, shape: &Shape, axis: u8) -> UOp {
@@ -14,7 +16,7 @@ pub(super) fn gather(g: &mut Graph, dy: UOp, index: UOp, shape: &Shape, axis: u8
         return g.select(hit, dy, zero);
     }
     let zeros = spread(g, zero, shape);
-    put(g, Some(ReduceOp::Add), axis, zeros, index, dy)
+    put(g, ADD, axis, zeros, index, dy)
 }
 
 /// Where the one index of each slice points.
@@ -35,7 +37,7 @@ fn counted(g: &mut Graph, shape: &Shape, axis: u8) -> UOp {
     g.expand(iota, shape)
 }
 
-fn put(g: &mut Graph, how: Option<ReduceOp>, axis: u8, x: UOp, index: UOp, src: UOp) -> UOp {
+fn put(g: &mut Graph, how: Meet, axis: u8, x: UOp, index: UOp, src: UOp) -> UOp {
     let dt = g.dtype(x);
     g.node(Op::Scatter, dt, &[x, index, src], Arg::Scatter(how, axis))
 }
@@ -50,23 +52,29 @@ fn take(g: &mut Graph, v: UOp, index: UOp, axis: u8) -> UOp {
 }
 
 /// Gradients of the old values and of the updates.
-pub(super) fn scatter(g: &mut Graph, u: UOp, dy: UOp, how: Option<ReduceOp>, axis: u8) -> Flow {
+pub(super) fn scatter(g: &mut Graph, u: UOp, dy: UOp, how: Meet, axis: u8) -> Flow {
     let (x, index, src) = (g.src_at(u, 0), g.src_at(u, 1), g.src_at(u, 2));
     let shape = g.shape(u).clone();
     let (zero, one) = (constant(g, 0.0, dy), constant(g, 1.0, dy));
-    let add = Some(ReduceOp::Add);
     match how {
-        Some(ReduceOp::Add) => {
+        Meet::With(ReduceOp::Add) => {
             let ds = take(g, dy, index, axis);
             smallvec![(x, dy), (src, ds)]
         }
-        None => {
+        Meet::Apart => {
+            let src = g.shape(src).clone();
+            let zeros = spread(g, zero, &src);
+            let dx = put(g, how, axis, dy, index, zeros);
+            let ds = take(g, dy, index, axis);
+            smallvec![(x, dx), (g.src_at(u, 2), ds)]
+        }
+        Meet::Last => {
             // the last update of each place, by number
             let updates = g.shape(index).clone();
             let order = counted(g, &updates, axis);
             let none = g.int(-1, crate::DType::I32);
             let all = spread(g, none, &shape);
-            let last = put(g, None, axis, all, index, order);
+            let last = put(g, how, axis, all, index, order);
             let least = g.int(0, crate::DType::I32);
             let kept = g.binary(Op::CmpLt, last, least);
             let dx = g.select(kept, dy, zero);
@@ -75,25 +83,25 @@ pub(super) fn scatter(g: &mut Graph, u: UOp, dy: UOp, how: Option<ReduceOp>, axi
             let ds = g.select(won, dy, zero);
             smallvec![(x, dx), (src, ds)]
         }
-        Some(ReduceOp::Max | ReduceOp::Min) => {
+        Meet::With(ReduceOp::Max | ReduceOp::Min) => {
             // ties share evenly
             let best = take(g, u, index, axis);
             let (hit_x, hit_s) = (g.binary(Op::CmpEq, x, u), g.binary(Op::CmpEq, src, best));
             let (ones_x, ones_s) = (g.select(hit_x, one, zero), g.select(hit_s, one, zero));
-            let count = put(g, add, axis, ones_x, index, ones_s);
+            let count = put(g, ADD, axis, ones_x, index, ones_s);
             let part = g.binary(Op::Div, dy, count);
             let dx = g.select(hit_x, part, zero);
             let part = take(g, part, index, axis);
             let ds = g.select(hit_s, part, zero);
             smallvec![(x, dx), (src, ds)]
         }
-        Some(ReduceOp::Mul) => {
+        Meet::With(ReduceOp::Mul) => {
             // the product of the others: without zeros, unless the element is the only one
             let (zero_x, zero_s) = (g.binary(Op::CmpEq, x, zero), g.binary(Op::CmpEq, src, zero));
             let (safe_x, safe_s) = (g.select(zero_x, one, x), g.select(zero_s, one, src));
             let product = put(g, how, axis, safe_x, index, safe_s);
             let (ones_x, ones_s) = (g.select(zero_x, one, zero), g.select(zero_s, one, zero));
-            let zeros = put(g, add, axis, ones_x, index, ones_s);
+            let zeros = put(g, ADD, axis, ones_x, index, ones_s);
             let (single, none) = (g.binary(Op::CmpEq, zeros, one), g.binary(Op::CmpEq, zeros, zero));
             let (single, none) = (g.select(single, product, zero), g.select(none, product, zero));
             let part = |g: &mut Graph, is_zero: UOp, single: UOp, none: UOp, safe: UOp, dy: UOp| {
@@ -143,7 +151,7 @@ pub(super) fn scan(g: &mut Graph, u: UOp, dy: UOp, op: ReduceOp, axis: u8) -> Fl
             let from = along(g, &[at], ReduceOp::Max, axis);
             let zero = constant(g, 0.0, dy);
             let zeros = spread(g, zero, &shape);
-            let dx = put(g, Some(ReduceOp::Add), axis, zeros, from, dy);
+            let dx = put(g, ADD, axis, zeros, from, dy);
             smallvec![(x, dx)]
         }
     }

@@ -27,7 +27,7 @@ type Tuple = SmallVec<[UOp; 6]>;
 /// One kernel per cut with elements, in index order.
 pub fn kernels(g: &Graph, roots: &[UOp], cuts: &Cuts, buffers: &mut Buffers, t: &Target) -> Result<Vec<Pending>> {
     let outputs: FxHashSet<UOp> = roots.iter().map(|&r| fuse::storage(g, r)).collect();
-    let versions = versions(g, roots);
+    let versions = versions(g, roots, cuts);
     let mut out = Vec::new();
     for u in g.reachable(roots) {
         if !cuts.is_cut(u) {
@@ -61,7 +61,7 @@ pub fn kernels(g: &Graph, roots: &[UOp], cuts: &Cuts, buffers: &mut Buffers, t: 
 }
 
 /// Version of the storage each node denotes: stores into it so far.
-fn versions(g: &Graph, roots: &[UOp]) -> FxHashMap<UOp, u32> {
+fn versions(g: &Graph, roots: &[UOp], cuts: &Cuts) -> FxHashMap<UOp, u32> {
     let mut v: FxHashMap<UOp, u32> = FxHashMap::default();
     for u in g.reachable(roots) {
         let at = |s: UOp, v: &FxHashMap<UOp, u32>| v.get(&s).copied().unwrap_or(0);
@@ -69,7 +69,8 @@ fn versions(g: &Graph, roots: &[UOp]) -> FxHashMap<UOp, u32> {
             Op::Store => at(g.src_at(u, 0), &v) + 1,
             Op::After => g.src(u).iter().map(|&s| at(s, &v)).max().unwrap_or(0),
             Op::Scatter => (g.numel(g.src_at(u, 1)) > 0) as u32,
-            op if op.is_movement() => at(g.src_at(u, 0), &v),
+            // a copy has storage of its own
+            op if op.is_movement() && !cuts.is_cut(u) => at(g.src_at(u, 0), &v),
             _ => 0,
         };
         v.insert(u, version);

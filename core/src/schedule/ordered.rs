@@ -5,7 +5,7 @@
 use crate::DType;
 use crate::dtype::Scalar;
 use crate::target::Target;
-use crate::uop::{Arg, Axes, Graph, Op, ReduceOp, Shape, UOp};
+use crate::uop::{Arg, Axes, Graph, Meet, Op, ReduceOp, Shape, UOp};
 use smallvec::smallvec;
 
 /// A scan shorter than this stays whole on a GPU.
@@ -22,7 +22,7 @@ const ROOM: usize = 1 << 24;
 /// `Scan(src..)` over the axis.
 pub(super) fn scan(g: &mut Graph, src: &[UOp], op: ReduceOp, axis: u8, t: &Target) -> UOp {
     let dt = g.dtype(src[0]);
-    if let Some(wide) = wider(Some(op), dt) {
+    if let Some(wide) = wider(Meet::With(op), dt) {
         let src: Vec<UOp> = src.iter().map(|&s| g.cast(s, wide)).collect();
         let out = scan(g, &src, op, axis, t);
         return g.cast(out, dt);
@@ -61,7 +61,7 @@ pub(super) fn scan(g: &mut Graph, src: &[UOp], op: ReduceOp, axis: u8, t: &Targe
 }
 
 /// `Scatter(x, index, src)` over the axis.
-pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Option<ReduceOp>, axis: u8, t: &Target) -> UOp {
+pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Meet, axis: u8, t: &Target) -> UOp {
     let [x, index, values] = src;
     let dt = g.dtype(x);
     if let Some(wide) = wider(how, dt) {
@@ -78,7 +78,7 @@ pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Option<ReduceOp>, axis:
         return g.node(Op::Scatter, dt, &src, Arg::Scatter(how, axis));
     }
     match how {
-        Some(op) if regroups(op, dt) => {
+        Meet::With(op) if regroups(op, dt) => {
             let size = m.div_ceil(pieces);
             let nothing = op.identity(dt);
             let values = padded(g, values, a, (0, pieces * size - m), nothing);
@@ -92,11 +92,11 @@ pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Option<ReduceOp>, axis:
             let all = g.reshape(all, &shape);
             g.binary(op.op(), x, all)
         }
-        None => {
+        Meet::Last => {
             // the last update of each place, by number
             let order = counted(g, &updates, a);
             let none = splat(g, Scalar::Int(-1), DType::I32, &shape);
-            let last = scatter(g, [none, index, order], Some(ReduceOp::Max), axis, t);
+            let last = scatter(g, [none, index, order], Meet::With(ReduceOp::Max), axis, t);
             let room: Vec<(usize, usize)> =
                 shape.iter().zip(&updates).enumerate().map(|(i, (n, u))| (0, if i == a { 0 } else { n - u })).collect();
             let values = g.pad(values, &room);
@@ -105,13 +105,13 @@ pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Option<ReduceOp>, axis:
             let kept = g.binary(Op::CmpLt, last, least);
             g.select(kept, x, new)
         }
-        Some(_) => g.node(Op::Scatter, dt, &src, Arg::Scatter(how, axis)),
+        _ => g.node(Op::Scatter, dt, &src, Arg::Scatter(how, axis)),
     }
 }
 
 /// The dtype in which sums and products are made, if it is another one.
-fn wider(how: Option<ReduceOp>, dt: DType) -> Option<DType> {
-    let sums = matches!(how, Some(ReduceOp::Add | ReduceOp::Mul));
+fn wider(how: Meet, dt: DType) -> Option<DType> {
+    let sums = matches!(how, Meet::With(ReduceOp::Add | ReduceOp::Mul));
     (sums && dt.is_float() && dt.size() == 2).then_some(DType::F32)
 }
 

@@ -47,7 +47,12 @@ pub fn merge(mut pending: Vec<Pending>, t: &Target) -> Vec<Pending> {
 /// Lengths of the loops of a kernel without reductions.
 fn elementwise(ast: &Ast) -> Option<Vec<usize>> {
     let g = &ast.g;
-    let ordered = |u: UOp| g.op(u) == Op::Reduce || g.op(u) == Op::Range && g.kind(u) == AxisKind::Walk;
+    let indirect = |u: UOp| g.reachable(&[g.src_at(u, 0)]).iter().any(|&x| g.op(x) == Op::Load);
+    let ordered = |u: UOp| match g.op(u) {
+        Op::Range => g.kind(u) == AxisKind::Walk,
+        Op::Store => indirect(u),
+        op => op == Op::Reduce,
+    };
     if g.len() > MAX_NODES || g.iter().any(ordered) {
         return None;
     }

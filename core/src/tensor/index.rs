@@ -2,7 +2,7 @@
 //! range reads 0 and writes nothing. The work of a scatter is the number of its updates and the size of its target.
 
 use super::{Tensor, check_axis, lift, spread};
-use crate::uop::{Arg, Axes, Op, ReduceOp};
+use crate::uop::{Arg, Axes, Meet, Op, ReduceOp};
 use crate::{DType, Error, Result};
 
 /// What a scatter does where several updates, or an update and the old value, meet.
@@ -168,11 +168,11 @@ impl Tensor {
         }
         let index = index.wrapped(shape[a])?;
         let op = match how {
-            ScatterOp::Set => None,
-            ScatterOp::Add => Some(ReduceOp::Add),
-            ScatterOp::Mul => Some(ReduceOp::Mul),
-            ScatterOp::Max => Some(ReduceOp::Max),
-            ScatterOp::Min => Some(ReduceOp::Min),
+            ScatterOp::Set => Meet::Last,
+            ScatterOp::Add => Meet::With(ReduceOp::Add),
+            ScatterOp::Mul => Meet::With(ReduceOp::Mul),
+            ScatterOp::Max => Meet::With(ReduceOp::Max),
+            ScatterOp::Min => Meet::With(ReduceOp::Min),
             ScatterOp::Mean => return Err(Error::value("scatter", "a mean is made by scatter_values")),
         };
         let src = src.cast(dtype)?;
@@ -194,7 +194,7 @@ impl Tensor {
     }
 
     /// The Scatter node itself: shapes fit, indices are not negative, one dtype.
-    fn scatter_node(&self, axis: usize, index: &Tensor, src: &Tensor, how: Option<ReduceOp>) -> Tensor {
+    fn scatter_node(&self, axis: usize, index: &Tensor, src: &Tensor, how: Meet) -> Tensor {
         let mut s = self.session().state();
         let [x, i, v] = [self, index, src].map(|t| s.node(t.root()));
         let (shape, updates) = (s.graph.shape(x).clone(), s.graph.shape(i).clone());
@@ -205,6 +205,19 @@ impl Tensor {
         let root = s.add_root(node);
         drop(s);
         Tensor { session: self.session().clone(), root }
+    }
+
+    /// A tensor of `n` elements along an axis, to which the elements of this one move: each to a place of its own, or nowhere
+    /// if its index is out of range. Zero where nothing came to.
+    pub(super) fn moved_to(&self, axis: i64, index: &Tensor, n: usize) -> Result<Tensor> {
+        let a = check_axis("scatter", axis, self.rank())?;
+        let mut shape = self.shape();
+        shape[a] = n;
+        let zeros = Tensor::zeros(self.session(), self.dtype(), &shape)?;
+        if n == 0 || self.numel() == 0 {
+            return Ok(zeros);
+        }
+        Ok(zeros.scatter_node(a, index, self, Meet::Apart))
     }
 
     /// A copy with rows written along the first `k` axes (ONNX ScatterND): `index` is `[rows.., k]`, `updates` is

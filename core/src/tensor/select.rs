@@ -118,20 +118,20 @@ impl Tensor {
 
     // ---- as many as there are
 
-    /// Places of true elements first, in order: position of each element's output (i32) and the count.
+    /// Where each of the true elements goes if they go together, in order (i32; out of range for the others), and their count.
     fn compaction(&self) -> Result<(Tensor, Tensor)> {
-        let mask = self.to_bool()?.reshape(&[-1])?.cast(DType::I32)?;
+        let mask = self.to_bool()?.reshape(&[-1])?;
         let n = mask.numel();
-        let rank = mask.cumsum(0)?;
-        let count = mask.sum(&[], false)?;
-        // element number j of the output is the first element whose running count exceeds j
-        let source = rank.searchsorted(&Tensor::iota(self.session(), n)?, true)?;
-        Ok((source, count))
+        let ones = mask.cast(DType::I32)?;
+        let place = mask.select(ones.cumsum(0)?.sub(1)?, n as i32)?;
+        Ok((place, ones.sum(&[], false)?))
     }
 
     /// Indices of the nonzero elements, `[n, rank]` i32 in row-major order (the tail is filler), and how many there are.
     pub fn nonzero_counted(&self) -> Result<(Tensor, Tensor)> {
-        let (source, count) = self.compaction()?;
+        let (place, count) = self.compaction()?;
+        let n = place.numel();
+        let source = Tensor::iota(self.session(), n)?.moved_to(0, &place, n)?;
         Ok((self.unravel(&source)?, count))
     }
 
@@ -167,8 +167,8 @@ impl Tensor {
     /// The elements where `mask` is true, in order (the tail is filler), and how many there are. Both broadcast.
     pub fn masked_select_counted(&self, mask: &Tensor) -> Result<(Tensor, Tensor)> {
         let (x, mask) = self.broadcast_with(mask)?;
-        let (source, count) = mask.compaction()?;
-        Ok((x.reshape(&[-1])?.index_select(0, &source)?, count))
+        let (place, count) = mask.compaction()?;
+        Ok((x.reshape(&[-1])?.moved_to(0, &place, place.numel())?, count))
     }
 
     /// The distinct elements in ascending order (the tail is filler), and how many there are.

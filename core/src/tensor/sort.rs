@@ -1,13 +1,20 @@
 //! Sorting along an axis, stable: equal elements keep their order, NaN counts as largest (as torch).
 //!
-//! Short axes are sorted by rank: an element goes to the place that is the number of elements before it, two kernels with
-//! n^2 comparisons. Long ones go through a bitonic network of `log2(n)^2 / 2` compare-exchange steps that carries indices.
+//! Short axes are sorted by rank: an element goes to the place that is the number of elements before it, with n^2
+//! comparisons. Long ones by the digits of keys of 32 bits, whose order is that of the elements, least digit first: linear.
+//! The largest of many are found digit by digit of the last one of them, and sorted alone.
 
 use super::{Tensor, check_axis};
 use crate::{DType, Error, Result};
 
 /// Longest axis sorted by counting ranks.
-const RANK_LIMIT: usize = 2048;
+const RANK_LIMIT: usize = 1024;
+/// Bits of a digit.
+const BITS: usize = 8;
+/// Elements of a block, whose equal digits are counted pair by pair.
+const BLOCK: usize = 256;
+/// Elements whose digits are counted in order.
+const PIECE: usize = 4096;
 
 impl Tensor {
     /// Sorted values and their indices (i32) along an axis.
@@ -37,12 +44,18 @@ impl Tensor {
         let n = t.dim(-1)?;
         let k = k.unwrap_or(n);
         let t = if t.dtype() == DType::Bool { t.cast(DType::U8)? } else { t };
-        let index = if n <= RANK_LIMIT || k <= 32 && n <= 16 * RANK_LIMIT {
-            t.rank_order(descending, k)?
-        } else {
-            t.bitonic_order(descending)?.narrow(-1, 0, k)?
+        if n <= RANK_LIMIT || t.numel() == 0 || k == 0 {
+            return t.rank_order(descending, k)?.move_axis(-1, a);
+        }
+        let lead = t.shape()[..t.rank() - 1].to_vec();
+        let words = t.reshape(&[t.numel() / n, n])?.sort_keys(descending)?;
+        let index = match words.as_slice() {
+            [(key, bits)] if 4 * k <= n => key.select_order(*bits, k)?,
+            _ => digit_order(&words)?.narrow(-1, 0, k)?,
         };
-        index.move_axis(-1, a)
+        let mut shape = lead;
+        shape.push(k);
+        index.reshape(&shape)?.move_axis(-1, a)
     }
 
     /// Is `self` strictly before `other` in the order?
@@ -58,57 +71,137 @@ impl Tensor {
     fn rank_order(&self, descending: bool, k: usize) -> Result<Tensor> {
         let n = self.dim(-1)?;
         let (x, y) = (self.unsqueeze(-1)?, self.unsqueeze(-2)?);
-        let (i, j) = (Tensor::iota(self.session(), n)?.unsqueeze(-1)?, Tensor::iota(self.session(), n)?.unsqueeze(0)?);
+        let place = Tensor::iota(self.session(), n)?;
+        let (i, j) = (place.unsqueeze(-1)?, place.unsqueeze(0)?);
         // y[j] goes before x[i] if it is smaller, or neither is and j < i
         let first = y.before(&x, descending)?;
         let tied = first.logical_or(x.before(&y, descending)?)?.logical_not()?;
         let ahead = first.logical_or(tied.logical_and(j.lt(&i)?)?)?;
         let rank = ahead.cast(DType::I32)?.sum(&[-1], false)?;
-        // the index whose rank is r
-        let place = Tensor::iota(self.session(), k)?.unsqueeze(-1)?;
-        let hit = rank.unsqueeze(-2)?.eq(place)?;
-        hit.select(Tensor::iota(self.session(), n)?, 0)?.sum(&[-1], false)
+        place.expand(&rank.shape())?.moved_to(-1, &rank, k)
     }
 
-    fn bitonic_order(&self, descending: bool) -> Result<Tensor> {
-        let n = self.dim(-1)?;
-        let size = n.next_power_of_two();
-        let steps = size.trailing_zeros();
-        let mut pad = vec![(0, 0); self.rank()];
-        pad.last_mut().expect("a sorted tensor has an axis").1 = size - n;
-        let mut value = self.pad_zeros(&pad)?;
-        let lead = value.shape()[..self.rank() - 1].to_vec();
-        let mut index = Tensor::iota(self.session(), size)?.expand(&value.shape())?;
-        // the sorted position is decided by (is padding, value, index): padding goes last in either direction
-        for stage in 1..=steps {
-            for sub in (0..stage).rev() {
-                let distance = 1usize << sub;
-                let block = |t: &Tensor| {
-                    let mut shape = lead.clone();
-                    shape.extend([size / (2 * distance), 2, distance]);
-                    t.reshape(&shape)
-                };
-                let (v, ix) = (block(&value)?, block(&index)?);
-                let (v_other, i_other) = (v.flip(&[-2])?, ix.flip(&[-2])?);
-                // ascending blocks of 2^stage alternate with descending ones
-                let position = block(&Tensor::iota(self.session(), size)?.expand(&value.shape())?)?;
-                let upper = position.shift_right(sub)?.bit_and(1)?.ne(0)?;
-                let falling = position.shift_right(stage)?.bit_and(1)?.ne(0)?;
-                let (real, real_other) = (ix.lt(n as i32)?, i_other.lt(n as i32)?);
-                let first = v.before(&v_other, descending)?;
-                let second = v_other.before(&v, descending)?;
-                let tied = first.logical_or(second)?.logical_not()?;
-                let first = first.logical_or(tied.logical_and(ix.lt(&i_other)?)?)?;
-                let first = real.logical_and(real_other.logical_not()?.logical_or(first)?)?;
-                let both_pad = real.logical_or(&real_other)?.logical_not()?;
-                let first = first.logical_or(both_pad.logical_and(ix.lt(&i_other)?)?)?;
-                // the lower place keeps its own if it is first and the block rises
-                let keep = first.logical_xor(upper.logical_xor(falling)?)?;
-                let full = value.shape();
-                value = keep.select(&v, v_other)?.reshape(&full)?.contiguous();
-                index = keep.select(&ix, i_other)?.reshape(&full)?.contiguous();
+    /// Unsigned words of at most 32 bits each, the least one first, that are in the order of the elements, and their bits.
+    fn sort_keys(&self, descending: bool) -> Result<Vec<(Tensor, usize)>> {
+        use DType::*;
+        let words = match self.dtype() {
+            U8 => vec![(self.cast(U32)?, 8)],
+            U16 => vec![(self.cast(U32)?, 16)],
+            U32 => vec![(self.clone(), 32)],
+            I8 => vec![(self.cast(I32)?.add(128)?.cast(U32)?, 8)],
+            I16 => vec![(self.cast(I32)?.add(32768)?.cast(U32)?, 16)],
+            I32 => vec![(self.bitcast(U32)?.bit_xor(1u32 << 31)?, 32)],
+            F16 | BF16 => return self.cast(F32)?.sort_keys(descending),
+            F32 => {
+                // zeros are equal, whatever their sign
+                let bits = self.eq(0.0)?.select(0.0, self)?.bitcast(U32)?;
+                let negative = bits.ge(1u32 << 31)?;
+                let key = bits.bit_xor(negative.select(bits.full_like(u32::MAX)?, 1u32 << 31)?)?;
+                vec![(self.isnan()?.select(u32::MAX, key)?, 32)]
+            }
+            F64 => {
+                let bits = self.eq(0.0)?.select(0.0, self)?.bitcast(I64)?;
+                // those of negative numbers fall
+                let key = bits.lt(0)?.select(bits.bit_xor(i64::MAX)?, &bits)?;
+                let key = self.isnan()?.select(i64::MAX, key)?;
+                return key.sort_keys(descending);
+            }
+            I64 | U64 => {
+                let bits = self.bitcast(U64)?;
+                let (low, high) = (bits.cast(U32)?, bits.shift_right(32)?.cast(U32)?);
+                let sign = if self.dtype() == I64 { 1u32 << 31 } else { 0 };
+                vec![(low, 32), (high.bit_xor(sign)?, 32)]
+            }
+            dtype => return Err(Error::DType { op: "sort", dtype, why: "it has no order".into() }),
+        };
+        let turned = |(key, bits): (Tensor, usize)| {
+            let ones = if bits == 32 { u32::MAX } else { (1u32 << bits) - 1 };
+            Ok((if descending { key.bit_xor(ones)? } else { key }, bits))
+        };
+        words.into_iter().map(turned).collect()
+    }
+
+    /// The digit of a key from bit `shift`, i32.
+    fn digit(&self, shift: usize) -> Result<Tensor> {
+        self.shift_right(shift as u32)?.bit_and((1u32 << BITS) - 1)?.cast(DType::I32)
+    }
+
+    /// How often each digit occurs along the last axis; numbers that are none do not count.
+    fn digit_counts(&self) -> Result<Tensor> {
+        let mut shape = self.shape();
+        *shape.last_mut().expect("digits have an axis") = 1 << BITS;
+        let zeros = Tensor::zeros(self.session(), DType::I32, &shape)?;
+        let ones = Tensor::ones(self.session(), DType::I32, &self.shape())?;
+        zeros.scatter(-1, self, &ones, super::ScatterOp::Add)
+    }
+
+    /// Indices of the `k` smallest keys `[rows, n]`, in their order.
+    fn select_order(&self, bits: usize, k: usize) -> Result<Tensor> {
+        let (rows, n) = (self.dim(0)?, self.dim(1)?);
+        let (s, key) = (self.session(), self.contiguous());
+        let digits = Tensor::iota(s, 1 << BITS)?.unsqueeze(0)?;
+        // the last key of all, from its first digit
+        let mut last = Tensor::zeros(s, DType::U32, &[rows, 1])?;
+        let mut left = Tensor::full(s, k as i64, DType::I32, &[rows, 1])?;
+        for shift in (0..bits).step_by(BITS).rev() {
+            let mut digit = key.digit(shift)?;
+            if shift + BITS < bits {
+                let above = (shift + BITS) as u32;
+                let same = key.shift_right(above)?.eq(last.shift_right(above)?)?;
+                digit = same.select(digit, 1 << BITS)?;
+            }
+            let pieces = n.div_ceil(PIECE);
+            let digit = digit.pad(&[(0, 0), (0, (pieces * PIECE - n) as i64)], super::PadMode::Constant, 1 << BITS)?;
+            let counts = digit.reshape(&[rows, pieces, PIECE])?.digit_counts()?.sum(&[1], false)?;
+            let before = counts.cumsum(1)?.lt(&left)?;
+            let found = before.cast(DType::I32)?.sum(&[1], true)?.cast(DType::I32)?;
+            let below = digits.lt(&found)?.select(&counts, 0)?.sum(&[1], true)?.cast(DType::I32)?;
+            left = left.sub(below)?.contiguous();
+            last = last.bit_or(found.cast(DType::U32)?.shift_left(shift as u32)?)?.contiguous();
+        }
+        // what is smaller, and of what is equal the first
+        let equal = key.eq(&last)?;
+        let early = equal.cast(DType::I32)?.cumsum(1)?.le(&left)?;
+        let taken = key.lt(&last)?.logical_or(equal.logical_and(early)?)?;
+        let place = taken.select(taken.cast(DType::I32)?.cumsum(1)?.sub(1)?, k as i32)?;
+        let index = Tensor::iota(s, n)?.unsqueeze(0)?.expand(&[rows, n])?.moved_to(1, &place, k)?;
+        let chosen = key.moved_to(1, &place, k)?;
+        let order = if k <= RANK_LIMIT { chosen.rank_order(false, k)? } else { digit_order(&[(chosen, bits)])? };
+        index.gather(1, &order)
+    }
+}
+
+/// Indices that sort keys `[rows, n]`, given as words, the least one first.
+fn digit_order(words: &[(Tensor, usize)]) -> Result<Tensor> {
+    let first = &words[0].0;
+    let (s, rows, n) = (first.session(), first.dim(0)?, first.dim(1)?);
+    let blocks = n.div_ceil(BLOCK);
+    let size = blocks * BLOCK;
+    // what fills the last block has the largest key and comes last
+    let fill = |key: &Tensor| key.pad(&[(0, 0), (0, (size - n) as i64)], super::PadMode::Constant, u32::MAX);
+    let place = Tensor::iota(s, BLOCK)?;
+    let earlier = place.unsqueeze(0)?.lt(place.unsqueeze(1)?)?;
+    let block = Tensor::iota(s, blocks)?.unsqueeze(1)?;
+    let mut index = Tensor::iota(s, size)?.unsqueeze(0)?.expand(&[rows, size])?;
+    for (i, (key, bits)) in words.iter().enumerate() {
+        let mut key = fill(key)?;
+        if i > 0 {
+            key = key.gather(1, &index)?;
+        }
+        for shift in (0..*bits).step_by(BITS) {
+            let digit = key.digit(shift)?.reshape(&[rows, blocks, BLOCK])?.contiguous();
+            let same = digit.unsqueeze(-1)?.eq(digit.unsqueeze(-2)?)?.logical_and(&earlier)?;
+            let rank = same.cast(DType::I32)?.sum(&[-1], false)?;
+            // elements with smaller digits, and those of earlier blocks
+            let counts = digit.digit_counts()?.permute(&[0, 2, 1])?.reshape(&[rows, blocks << BITS])?;
+            let start = counts.cumsum(1)?.sub(&counts)?.cast(DType::I32)?;
+            let at = digit.mul(blocks)?.add(&block)?.reshape(&[rows, size])?;
+            let to = start.gather(1, &at)?.add(rank.reshape(&[rows, size])?)?.cast(DType::I32)?.contiguous();
+            index = index.moved_to(1, &to, size)?;
+            if shift + BITS < *bits {
+                key = key.moved_to(1, &to, size)?;
             }
         }
-        index.narrow(-1, 0, n)
     }
+    index.narrow(1, 0, n)
 }

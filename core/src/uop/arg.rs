@@ -1,6 +1,6 @@
 //! What a node carries besides its sources: a real enum, interned once per graph.
 
-use super::ReduceOp;
+use super::{Meet, ReduceOp};
 use crate::dtype::Scalar;
 use smallvec::SmallVec;
 
@@ -118,8 +118,8 @@ pub enum Arg {
     Range(RangeArg),
     /// Index after address splitting: element stride per tile range, `(id, stride)` sorted by id.
     Strides(SmallVec<[(u8, i64); 4]>),
-    /// Scatter: how elements combine with what is there (`None`: they replace it), and along which axis.
-    Scatter(Option<ReduceOp>, u8),
+    /// Scatter: how elements meet what is there, and along which axis.
+    Scatter(Meet, u8),
     /// Acc: identity.
     Acc(u32),
     /// Scratch: identity, elements, where.

@@ -1,7 +1,7 @@
 //! Inclusive integer intervals, computed once per node. An op whose exact interval does not fit the dtype may wrap, and
 //! then has the dtype's whole range: so `bounds` inside a node's dtype is also the proof that it does not overflow.
 
-use super::{Arg, Graph, Op, ReduceOp, UOp};
+use super::{Arg, Graph, Meet, Op, ReduceOp, UOp};
 use crate::DType;
 
 pub(super) fn infer(g: &Graph, u: UOp) -> (i64, i64) {
@@ -46,7 +46,7 @@ fn exact(g: &Graph, u: UOp) -> Option<(i128, i128)> {
         op if op.is_movement() && op != Op::Pad => Some(b(0)),
         Op::Contiguous | Op::Detach | Op::AccRead | Op::After if g.dtype(src[0]) == dt => Some(b(0)),
         Op::Scatter => match g.arg(u) {
-            Arg::Scatter(None | Some(ReduceOp::Max | ReduceOp::Min), _) => {
+            Arg::Scatter(Meet::Apart | Meet::Last | Meet::With(ReduceOp::Max | ReduceOp::Min), _) => {
                 Some((b(0).0.min(b(2).0), b(0).1.max(b(2).1)))
             }
             _ => None,

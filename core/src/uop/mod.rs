@@ -19,7 +19,7 @@ pub mod spec;
 
 pub use arg::{Arg, Axes, AxisKind, Pairs, RangeArg, Shape, Space};
 pub use graph::{Graph, RangeSet, UOp};
-pub use op::{Op, ReduceOp};
+pub use op::{Meet, Op, ReduceOp};
 
 #[cfg(test)]
 mod tests;

@@ -38,7 +38,7 @@ pub enum Op {
     /// `Gather(x, idx)[Axes([axis])]`: `out[i..] = x[i.. with i[axis] = idx[i..]]`; idx is an integer tensor whose
     /// shape equals x's on every other axis; out of range gives 0.
     Gather,
-    /// T `Scatter(x, idx, src)[Scatter(how, axis)]`: x, into which the elements of src are combined one after the other
+    /// T `Scatter(x, idx, src)[Scatter(how, axis)]`: x, into which the elements of src are written one after the other
     /// along the axis, each at `out[i.. with i[axis] = idx[i..]]`; idx and src have one shape, at most x's on every other
     /// axis; an index out of range does nothing.
     Scatter,
@@ -154,6 +154,17 @@ pub enum Op {
 }
 
 use Op::*;
+
+/// What a Scatter's elements do that go to one place.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Meet {
+    /// There are no two: they replace what was there, in any order. Of two after all any one wins.
+    Apart,
+    /// The last one wins.
+    Last,
+    /// Each is combined with what is there.
+    With(ReduceOp),
+}
 
 /// How a reduction combines.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

@@ -2,7 +2,7 @@
 //! make a graph that panics later. Errors name the line.
 
 use super::print::{kind_name, reduce_name, scatter_name, space_name};
-use super::{Arg, AxisKind, Graph, Op, RangeArg, ReduceOp, Space, UOp, spec};
+use super::{Arg, AxisKind, Graph, Meet, Op, RangeArg, ReduceOp, Space, UOp, spec};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
@@ -200,7 +200,7 @@ impl<'a> Cursor<'a> {
             }
             Op::Scatter => {
                 use ReduceOp::*;
-                let all = [None, Some(Add), Some(Mul), Some(Max), Some(Min)];
+                let all = [Meet::Apart, Meet::Last, Meet::With(Add), Meet::With(Mul), Meet::With(Max), Meet::With(Min)];
                 let how = self.one_of("scatter", &all, |h| scatter_name(h).to_string())?;
                 Arg::Scatter(how, self.number()?)
             }

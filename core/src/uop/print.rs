@@ -2,7 +2,7 @@
 //! (shapes, open ranges) as a comment. [`super::parse`] reads it back. Numbers are dense in order of printing, so
 //! that equal structure prints equal text.
 
-use super::{Arg, AxisKind, Graph, Op, ReduceOp, Space, UOp};
+use super::{Arg, AxisKind, Graph, Meet, Op, ReduceOp, Space, UOp};
 use crate::dtype::Scalar;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt::Write;
@@ -116,8 +116,12 @@ pub(super) fn reduce_name(op: ReduceOp) -> &'static str {
     }
 }
 
-pub(super) fn scatter_name(how: Option<ReduceOp>) -> &'static str {
-    how.map_or("set", reduce_name)
+pub(super) fn scatter_name(how: Meet) -> &'static str {
+    match how {
+        Meet::Apart => "apart",
+        Meet::Last => "last",
+        Meet::With(op) => reduce_name(op),
+    }
 }
 
 pub(super) fn space_name(space: Space) -> &'static str {

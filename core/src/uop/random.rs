@@ -1,7 +1,7 @@
 //! Random graphs for property tests: the same seed gives the same graph on every host. Nothing in the compiler uses
 //! this.
 
-use super::{Arg, Axes, Graph, Op, ReduceOp, Shape, UOp};
+use super::{Arg, Axes, Graph, Meet, Op, ReduceOp, Shape, UOp};
 use crate::DType;
 use crate::dtype::Scalar;
 
@@ -326,7 +326,7 @@ impl Maker<'_> {
         src = self.g.shrink(src, &keep.collect::<Vec<_>>());
         let (updates, len) = (self.g.shape(src).clone(), shape[axis as usize]);
         let i = self.indices(&updates, len);
-        let how = Some(op).filter(|_| !self.rng.once_in(4));
+        let how = if self.rng.once_in(4) { Meet::Last } else { Meet::With(op) };
         Some(self.g.node(Op::Scatter, dt, &[x, i, src], Arg::Scatter(how, axis)))
     }
 

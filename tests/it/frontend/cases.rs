@@ -13,6 +13,13 @@ pub(crate) fn run(name: &str, s: &Session, x: &[Tensor]) -> Result<Vec<Tensor>> 
         | "sort_axis0"
         | "sort_descending_ties"
         | "sort_long"
+        | "sort_rows"
+        | "sort_ints"
+        | "topk_long"
+        | "topk_rows"
+        | "nonzero"
+        | "masked"
+        | "unique"
         | "topk"
         | "topk_smallest"
         | "logical"
@@ -306,6 +313,17 @@ fn several(name: &str, s: &Session, x: &[Tensor]) -> Result<Vec<Tensor>> {
     Ok(match name {
         "sort" => pair(x[0].sort(1, false)?),
         "sort_axis0" | "sort_long" => pair(x[0].sort(0, false)?),
+        "sort_rows" => pair(x[0].sort(1, true)?),
+        "sort_ints" => pair(x[0].sort(0, false)?),
+        "topk_long" => pair(x[0].topk(20, 0, true)?),
+        "topk_rows" => pair(x[0].topk(300, 1, false)?),
+        // as many as there are for the fixture's numbers
+        "nonzero" => vec![x[0].nonzero_counted()?.0.narrow(0, 0, x[1].numel())?, x[0].nonzero_counted()?.1],
+        "masked" => vec![x[0].masked_select_counted(&x[1])?.0.narrow(0, 0, x[2].numel())?],
+        "unique" => {
+            let (values, n) = x[0].unique_counted()?;
+            vec![values.narrow(0, 0, x[1].numel())?, n]
+        }
         "sort_descending_ties" => pair(x[0].sort(0, true)?),
         "topk" => pair(x[0].topk(4, 1, true)?),
         "topk_smallest" => pair(x[0].topk(2, 1, false)?),

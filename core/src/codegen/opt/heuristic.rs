@@ -471,17 +471,21 @@ impl<'a> View<'a> {
             let waste = self.len(r).div_ceil(lanes) as f64 * lanes as f64 / self.len(r) as f64;
             self.inner.iter().chain(&self.store).map(at).sum::<f64>() * waste
         };
-        let walks = !self.k.ranges_of(AxisKind::Walk).is_empty();
-        if !walks && self.turn(opts) {
+        let walk = self.k.ranges_of(AxisKind::Walk).first().map(|&w| self.id(w));
+        if walk.is_none() && self.turn(opts) {
             return;
         }
         // lanes that go to places of their own one by one are no gain
-        let places = |r: UOp| !walks || self.store_stride(r).is_some();
+        let to = self.k.g.src_at(self.k.store(), 0);
+        let indirect = walk.is_some() || self.k.g.reachable(&[to]).iter().any(|&u| self.k.g.op(u) == Op::Load);
+        let places = |r: UOp| !indirect || self.store_stride(r).is_some();
         let options = self.outs.iter().copied().filter(|&r| self.len(r) > 1 && places(r));
-        let Some(best) = options.min_by(|&a, &b| cost(a).total_cmp(&cost(b))) else { return };
-        if cost(best) >= (lanes * (self.inner.len() + 1)) as f64 {
-            return;
+        let best = options.min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
+        let best = best.filter(|&r| cost(r) < (lanes * (self.inner.len() + 1)) as f64);
+        if let Some(walk) = walk.filter(|_| !self.t.has_local) {
+            return self.walk(walk, best, opts);
         }
+        let Some(best) = best else { return };
         let n = self.len(best);
         let vectors = if self.t.has_local {
             1
@@ -491,6 +495,28 @@ impl<'a> View<'a> {
             1
         };
         self.lane(best, vectors * lanes, opts);
+    }
+
+    /// A processor's turns one after the other: what is stored in a turn and read in the next takes its time, which other rows
+    /// fill. Inside of the walk there is a row's part, as long as there are parts for all threads.
+    fn walk(&self, walk: u8, lane: Option<UOp>, opts: &mut Vec<Opt>) {
+        const CHAINS: usize = 4;
+        let fits = |n: usize, f: usize| (1..=f).rev().find(|&f| n.is_multiple_of(f)).unwrap_or(1);
+        let Some(lane) = lane else {
+            let rows = self.outs.iter().copied().max_by_key(|&r| self.len(r));
+            let Some((r, f)) = rows.map(|r| (r, fits(self.len(r), CHAINS))).filter(|x| x.1 > 1) else { return };
+            return opts.push(Opt { op: OptOp::Upcast, axis: self.id(r), amount: f as u32 });
+        };
+        let lanes = self.t.lanes;
+        let vectors = self.len(lane).div_ceil(lanes);
+        let wide = if self.len(lane).is_multiple_of(lanes) { fits(vectors, CHAINS) } else { 1 };
+        self.lane(lane, wide * lanes, opts);
+        let (left, rows) = (vectors / wide, self.outs.iter().filter(|&&r| self.id(r) < walk).map(|&r| self.len(r)));
+        let parts = self.t.threads.div_ceil(rows.product::<usize>().max(1));
+        let parts = (parts..=left).find(|&p| left.is_multiple_of(p)).unwrap_or(left).max(1);
+        if self.id(lane) > walk && parts < left && left / parts > 1 {
+            opts.push(Opt { op: OptOp::Split, axis: self.id(lane), amount: (left / parts) as u32 });
+        }
     }
 
     /// A transposition: lanes along what is contiguous in what is read, registers along what is contiguous in what is written,

@@ -13,7 +13,16 @@ const SLICES_PER_THREAD: usize = 4;
 pub fn cpu(k: &mut Kernel, t: &Target) -> Result<()> {
     let loops = k.row_loops().0;
     let Some(&first) = loops.first() else { return Ok(()) };
-    let want = if t.threads > 1 { t.threads * SLICES_PER_THREAD } else { 1 };
+    let walk = k.ranges_of(AxisKind::Walk).first().map(|&w| k.g.range_arg(w).id);
+    if t.threads == 1 && walk.is_some_and(|w| w < k.g.range_arg(first).id) {
+        return Ok(()); // the walk stays outside
+    }
+    let want = match (t.threads, walk) {
+        (1, _) => 1,
+        // parts of a walk are of equal length
+        (n, Some(_)) => n,
+        (n, None) => n * SLICES_PER_THREAD,
+    };
     let mut take = 1;
     let mut len = k.g.range_len(first);
     let limit = staged_inside(k, &loops);

@@ -5,7 +5,7 @@
 use super::super::order::Pending;
 use super::{Lower, Tuple};
 use crate::dtype::Scalar;
-use crate::uop::{Arg, AxisKind, Op, UOp};
+use crate::uop::{Arg, AxisKind, Meet, Op, UOp};
 use crate::{DType, Result};
 use smallvec::SmallVec;
 
@@ -15,7 +15,9 @@ impl Lower<'_> {
         let g = self.g;
         let &Arg::Scatter(how, axis) = g.arg(u) else { unreachable!("scatter has its arg") };
         let (axis, shape) = (axis as usize, g.shape(u).clone());
-        let (idx, turn) = self.walked(&g.shape(g.src_at(u, 1)).clone(), axis)?;
+        let updates = g.shape(g.src_at(u, 1)).clone();
+        let walks = if how == Meet::Apart { updates.len() } else { axis };
+        let (idx, turn) = self.walked(&updates, walks)?;
         let (buffer, to, ptr) = self.target(u, turn)?;
         self.reads.push((buffer, 0));
         let at = self.evaluate(g.src_at(u, 1), idx.clone(), false)?;
@@ -26,8 +28,8 @@ impl Lower<'_> {
         let offset = self.flat(&shape, &place);
         let (stored, dt) = (self.k.dtype(to), g.dtype(u));
         let value = match how {
-            None => value,
-            Some(op) => {
+            Meet::Apart | Meet::Last => value,
+            Meet::With(op) => {
                 let (zero, from) = (self.k.constant(Scalar::Int(0), stored), self.k.index(ptr, offset));
                 let old = self.k.load_gated(from, zero, gate);
                 let old = self.k.cast(old, dt);
@@ -81,11 +83,11 @@ impl Lower<'_> {
         Ok(self.finished(u, store, (buffer, 0)))
     }
 
-    /// Indices of a kernel that takes `axis` in order, and the loop that does, if it is one.
+    /// Indices of a kernel that takes `axis` in order, if there is such an axis, and the loop that does, if it is one.
     fn walked(&mut self, shape: &[usize], axis: usize) -> Result<(Tuple, Option<UOp>)> {
         let kind = |a| if a == axis { AxisKind::Walk } else { AxisKind::Loop };
         let idx: Tuple = shape.iter().enumerate().map(|(a, &n)| self.range(n, kind(a))).collect::<Result<_>>()?;
-        let turn = Some(idx[axis]).filter(|&r| self.k.op(r) == Op::Range);
+        let turn = idx.get(axis).copied().filter(|&r| self.k.op(r) == Op::Range);
         Ok((idx, turn))
     }
 
