@@ -186,7 +186,7 @@ impl Inner {
         let mut engine = self.engine.borrow_mut();
         let mut state = self.session.state();
         self.running(|| engine.finish(&mut state, pending))?;
-        if state.wants_compaction() {
+        if state.wants_compaction() || state.wants_memory() {
             engine.collect(&mut state);
         }
         Ok(())

@@ -77,6 +77,11 @@ struct Root {
     count: u32,
 }
 
+/// Bytes of memory that are worth a node of a compaction: a page costs a microsecond, a node some dozen nanoseconds.
+const BYTES_PER_NODE: usize = 512;
+/// Compactions in vain make the next one wait for twice as much each, up to so often.
+const MOST_IN_VAIN: u32 = 12;
+
 /// The state of a session.
 pub struct State {
     /// The long-lived graph. Nodes may be added freely; handles are only good until the next [`State::compact`].
@@ -90,6 +95,9 @@ pub struct State {
     buffers: BTreeMap<u32, BufferInfo>,
     next_buffer: u32,
     live_at_compact: usize,
+    /// Bytes of the buffers made since the last compaction, and how often those that it found were nearly all alive.
+    fresh_bytes: usize,
+    in_vain: u32,
 }
 
 impl Default for State {
@@ -110,6 +118,8 @@ impl State {
             buffers: BTreeMap::new(),
             next_buffer: 0,
             live_at_compact: 0,
+            fresh_bytes: 0,
+            in_vain: 0,
         }
     }
 
@@ -172,6 +182,7 @@ impl State {
         let id = self.next_buffer;
         self.next_buffer += 1;
         self.buffers.insert(id, BufferInfo { dtype, len, host, constant: false });
+        self.fresh_bytes = self.fresh_bytes.saturating_add(len.saturating_mul(dtype.size()));
         self.graph.node(Op::Buffer, dtype, &[], Arg::Buffer { id, len })
     }
 
@@ -291,6 +302,12 @@ impl State {
         self.graph.len() > 2 * self.live_at_compact.max(4096)
     }
 
+    /// True when the memory that a compaction may find is worth the walk over the graph: pages that are used again need not be
+    /// made again by the system. For hosts that keep no [`Replay`](super::Replay)s, whose inputs may be found too.
+    pub fn wants_memory(&self) -> bool {
+        self.fresh_bytes > self.graph.len().saturating_mul(BYTES_PER_NODE << self.in_vain)
+    }
+
     /// Drops every node that no live root reaches. Every [`UOp`] held outside of the root table dies. Returns the ids of the
     /// buffers that died with them, for the engine to free.
     pub fn compact(&mut self) -> Vec<u32> {
@@ -305,9 +322,10 @@ impl State {
         self.live_at_compact = self.graph.len();
         let kept: std::collections::BTreeSet<u32> = self.graph.iter().filter_map(|u| self.buffer_id(u)).collect();
         let dead: Vec<u32> = self.buffers.keys().copied().filter(|id| !kept.contains(id)).collect();
-        for id in &dead {
-            self.buffers.remove(id);
-        }
+        let gone = dead.iter().filter_map(|id| self.buffers.remove(id));
+        let found = gone.fold(0usize, |n, b| n.saturating_add(b.len.saturating_mul(b.dtype.size())));
+        self.in_vain = if found < self.fresh_bytes / 4 { (self.in_vain + 1).min(MOST_IN_VAIN) } else { 0 };
+        self.fresh_bytes = 0;
         dead
     }
 }
@@ -331,6 +349,33 @@ mod tests {
         s.release(root);
         assert_eq!(s.compact(), vec![0]);
         assert!(s.graph.is_empty());
+    }
+
+    #[test]
+    fn memory_is_looked_for_when_much_was_made_and_less_often_in_vain() {
+        let mut s = State::new();
+        let mut held = Vec::new();
+        let make = |s: &mut State| {
+            let b = s.add_buffer(F32, 1 << 20, None);
+            s.add_root(b)
+        };
+        let first = make(&mut s);
+        assert!(s.wants_memory());
+        s.release(first);
+        assert_eq!(s.compact(), vec![0]);
+        assert!(!s.wants_memory(), "nothing was made since");
+        let mut compactions = 0;
+        for _ in 0..256 {
+            held.push(make(&mut s));
+            if s.wants_memory() {
+                compactions += 1;
+                assert!(s.compact().is_empty());
+            }
+        }
+        assert!((1..64).contains(&compactions), "{compactions} compactions of 256 buffers that live");
+        held.into_iter().for_each(|r| s.release(r));
+        assert_eq!(s.compact().len(), 256);
+        assert!(make(&mut s).0 < 256 && s.wants_memory(), "memory was found: the next look comes early again");
     }
 
     #[test]
