@@ -47,6 +47,8 @@ pub enum State {
     /// Its operator is supported. Nothing more is known: its inputs come from a node that is refused, or that is only built at
     /// run time.
     Follows,
+    /// Why it does not work with the sizes that were taken for open dimensions; it may with others.
+    Unfit(String),
     /// Why it is refused.
     Refused(String),
 }
@@ -92,7 +94,7 @@ fn dry_run(model: &Model, sizes: &BTreeMap<String, usize>) -> Result<(Vec<NodeRe
     let (constants, session) = (Constants::default(), Session::new());
     let mut cx = Cx::new(model, &constants, session.clone());
     let mut scope = Scope { values: BTreeMap::new(), parent: None };
-    let mut taken = Vec::new();
+    let (mut taken, mut guessed) = (Vec::new(), false);
     for t in &model.proto.graph.initializers {
         if let Ok(v) = cx.constant(t) {
             scope.values.insert(t.name.clone(), v);
@@ -105,11 +107,13 @@ fn dry_run(model: &Model, sizes: &BTreeMap<String, usize>) -> Result<(Vec<NodeRe
             shape.push(match d {
                 Dim::Value(n) if *n >= 0 => usize::try_from(*n).unwrap_or(usize::MAX),
                 Dim::Param(name) => {
+                    guessed |= !sizes.contains_key(name);
                     let n = sizes.get(name).copied().unwrap_or(1);
                     taken.push((p.name.clone(), name.clone(), n));
                     n
                 }
                 _ => {
+                    guessed = true;
                     taken.push((p.name.clone(), format!("axis {i}"), 1));
                     1
                 }
@@ -141,8 +145,12 @@ fn dry_run(model: &Model, sizes: &BTreeMap<String, usize>) -> Result<(Vec<NodeRe
                     }
                 }
                 Err(e) => {
-                    let stopped = cx.take_stop().is_some();
-                    report.state = if stopped { State::AtRunTime } else { State::Refused(plain(e, n)) };
+                    let lacks = matches!(e, Error::Unsupported { .. });
+                    report.state = match cx.take_stop() {
+                        Some(_) => State::AtRunTime,
+                        None if guessed && !lacks => State::Unfit(plain(e, n)),
+                        None => State::Refused(plain(e, n)),
+                    };
                     cx.frames.clear();
                     cx.found.clear();
                 }

@@ -142,6 +142,9 @@ fn a_report_lists_all_that_is_refused() {
     assert_eq!(r.problems.len(), 3, "{:?}", r.problems);
     assert!(r.problems[0].contains("string") && r.problems[1].contains("Foo"), "{:?}", r.problems);
     assert_eq!(r.sizes, [("x".to_owned(), "d1".to_owned(), 5)]);
+    // a size that nobody gave is no reason to refuse
+    let r = inspect(file(&parts), Arc::new(NoExternalData), &BTreeMap::new()).unwrap();
+    assert!(r.nodes.iter().any(|n| matches!(&n.state, State::Unfit(why) if why.contains("reshape"))));
 }
 
 #[test]

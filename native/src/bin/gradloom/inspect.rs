@@ -32,13 +32,16 @@ pub(crate) fn inspect(path: &Path, sizes: &[String], every: bool) -> Outcome<Jso
             ("dtypes", Json::Text(dtypes.into_iter().collect::<Vec<_>>().join(" "))),
         ])
     });
-    let mut why: Vec<Json> = Vec::new();
+    let (mut why, mut unfit): (Vec<Json>, Vec<Json>) = (Vec::new(), Vec::new());
     for p in &report.problems {
         why.push(Json::from(vec![("node", Json::text("-")), ("why", Json::text(p))]));
     }
     for n in &report.nodes {
-        if let State::Refused(text) = &n.state {
-            why.push(Json::from(vec![("node", Json::text(&n.node)), ("why", Json::text(text))]));
+        let row = |text: &String| Json::from(vec![("node", Json::text(&n.node)), ("why", Json::text(text))]);
+        match &n.state {
+            State::Refused(text) => why.push(row(text)),
+            State::Unfit(text) => unfit.push(row(text)),
+            _ => {}
         }
     }
     let sizes = report.sizes.iter().map(|(i, d, n)| Json::Text(format!("{d} of {i} = {n}")));
@@ -54,6 +57,9 @@ pub(crate) fn inspect(path: &Path, sizes: &[String], every: bool) -> Outcome<Jso
         ("ops", Json::List(ops.collect())),
         ("refused", Json::List(why)),
     ];
+    if !unfit.is_empty() {
+        fields.push(("not_with_these_sizes", Json::List(unfit)));
+    }
     if every {
         fields.push(("nodes", Json::List(report.nodes.iter().map(node).collect())));
     }
@@ -65,6 +71,7 @@ fn node(n: &NodeReport) -> Json {
         State::Supported => "supported",
         State::AtRunTime => "supported, built at run time",
         State::Follows => "follows",
+        State::Unfit(_) => "not with these sizes",
         State::Refused(_) => "refused",
     };
     let output = |(name, what): &(String, Option<(String, Vec<usize>)>)| match what {
