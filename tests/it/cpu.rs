@@ -294,3 +294,36 @@ fn statistics_of_rows_are_those_of_the_evaluator() {
         }
     }
 }
+
+/// An opt that would make one reduction run over the axis of another is refused.
+#[test]
+fn axes_of_different_reductions_do_not_change_places() {
+    use gradloom_core::codegen::axes::Kernel;
+    use gradloom_core::codegen::{Opt, OptOp};
+    use gradloom_core::schedule::Ast;
+    use gradloom_core::uop::{AxisKind, Graph, Op, ReduceOp};
+    let mut g = Graph::new();
+    let (n, t) = (8, Target::x86(Isa::Avx2, 1));
+    let row = g.range(n, 0, AxisKind::Loop);
+    let steps = [1, 2, 3].map(|id| g.range(n, id, AxisKind::Reduce));
+    let (from, to, c) = (g.param(1, DType::F32, n * n), g.param(0, DType::F32, n), g.idx(n as i64));
+    let [first, second, third] = steps.map(|r| {
+        let start = g.binary(Op::Mul, row, c);
+        let at = g.binary(Op::Add, start, r);
+        let index = g.index(from, at);
+        g.load(index)
+    });
+    let most = g.reduce_over(first, ReduceOp::Max, &steps[..1]);
+    let product = g.binary(Op::Mul, second, third);
+    let product = g.binary(Op::Mul, product, most);
+    let sum = g.reduce_over(product, ReduceOp::Add, &steps[1..]);
+    let index = g.index(to, row);
+    let store = g.store(index, sum);
+    let sink = g.sink(&[store]);
+    let swap = |a: u8, b: u32| {
+        let mut k = Kernel::new(&Ast::new(g.clone(), sink));
+        k.apply(&Opt { op: OptOp::Swap, axis: a, amount: b }, &t)
+    };
+    assert!(swap(1, 2).is_err() && swap(3, 1).is_err());
+    swap(2, 3).expect("two axes of one reduction");
+}

@@ -284,6 +284,9 @@ impl Kernel {
             OptOp::Swap => {
                 let other = u8::try_from(o.amount).ok().and_then(|id| self.range_by_id(id));
                 let other = other.filter(|&x| x != r && self.g.kind(x) == kind).ok_or_else(|| bad("no such axis"))?;
+                if reduce && !self.reduced_together(r, other) {
+                    return Err(bad("the axes are of different reductions"));
+                }
                 self.swap(r, other);
                 return Ok(());
             }
@@ -366,6 +369,12 @@ impl Kernel {
         let image = [(r, whole)].into_iter().collect();
         self.rebuild(image, |_, _, s| (s == r).then(|| closed.clone()));
         Some(Ok(()))
+    }
+
+    /// Is each reduction over one of the axes over the other too? Else their change of place would be one of meaning.
+    fn reduced_together(&self, a: UOp, b: UOp) -> bool {
+        let over = |u: UOp, r: UOp| self.g.src(u)[1..].contains(&r);
+        self.reduces().into_iter().all(|u| over(u, a) == over(u, b))
     }
 
     /// Two loops of one kind change places: output loops nest in the order of their ids, those of a reduction as it lists them.
