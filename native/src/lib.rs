@@ -4,8 +4,11 @@ pub mod c;
 pub mod cache;
 #[cfg(unix)]
 pub mod cpu;
+pub mod data;
 pub mod devices;
 pub mod disasm;
+#[cfg(feature = "images")]
+pub mod image_folder;
 #[cfg(unix)]
 pub mod llvm;
 pub mod memory;

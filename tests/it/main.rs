@@ -3,6 +3,7 @@
 mod arch;
 mod chat;
 mod cpu;
+mod data;
 mod devices;
 mod frontend;
 mod gguf;

@@ -8,7 +8,9 @@
 //! parsing (a tensor is a range of its file until somebody asks for its elements).
 
 pub(crate) mod bytes;
+pub mod dataset;
 pub mod gguf;
+pub mod images;
 pub mod json;
 pub mod npy;
 pub mod npz;

@@ -36,7 +36,9 @@ pub use basic::{AlphaDropout, Bilinear, ChannelDropout, Dropout, Linear, PRelu, 
 pub use conv::{Conv, ConvTranspose};
 pub use embedding::{Bag, Embedding, EmbeddingBag};
 pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm};
-pub use recurrent::{Gru, GruCell, Lstm, LstmCell, LstmState, Nonlinearity, RecurrentOpts, Rnn, RnnCell};
+pub use recurrent::{
+    Gru, GruCell, Lstm, LstmCell, LstmState, Nonlinearity, Recurrent, RecurrentOpts, Rnn, RnnCell, recurrent,
+};
 pub use transformer::{
     Seen, Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer,
     TransformerOpts,

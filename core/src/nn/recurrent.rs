@@ -184,6 +184,55 @@ impl Stack {
     }
 }
 
+/// Which recurrent network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recurrent {
+    /// [`Rnn`] with this nonlinearity.
+    Rnn(Nonlinearity),
+    /// [`Lstm`]: its state is two tensors.
+    Lstm,
+    /// [`Gru`].
+    Gru,
+}
+
+/// A recurrent network of given weights: for each layer and direction `weight_ih`, `weight_hh` and, with `opts.bias`,
+/// `bias_ih`, `bias_hh`. The state has one tensor, an LSTM's two: `[layers * directions, batch, hidden]`; zeros if `None`.
+/// Gives the outputs and the final state. For callers that hold the weights themselves.
+///
+/// # Errors
+/// `E_VALUE` for another number of weights, `E_SHAPE` for weights or states that do not fit.
+pub fn recurrent(
+    kind: Recurrent,
+    x: &Tensor,
+    state: Option<&[Tensor]>,
+    weights: &[Tensor],
+    opts: RecurrentOpts,
+    mode: Mode,
+) -> Result<(Tensor, Vec<Tensor>)> {
+    let (step, kinds): (Step, usize) = match kind {
+        Recurrent::Rnn(n) => (n.step(), 1),
+        Recurrent::Lstm => (lstm, 2),
+        Recurrent::Gru => (gru, 1),
+    };
+    let (each, directions) = (if opts.bias { 4 } else { 2 }, 1 + usize::from(opts.bidirectional));
+    let hidden = weights.get(1).map_or(Ok(0), |w| w.dim(-1))?;
+    let fits = opts.layers > 0 && hidden > 0 && weights.len() == each * opts.layers * directions;
+    if !fits || state.is_some_and(|s| s.len() != kinds) {
+        let what = format!("{} weights for {} layers in {directions} directions", weights.len(), opts.layers);
+        return Err(Error::value("recurrent", what));
+    }
+    let cell = |w: &[Tensor]| Cell {
+        suffix: String::new(),
+        weight_ih: w[0].clone(),
+        weight_hh: w[1].clone(),
+        bias_ih: w.get(2).cloned(),
+        bias_hh: w.get(3).cloned(),
+    };
+    let stack = Stack { cells: weights.chunks(each).map(cell).collect(), hidden, opts };
+    let states: Vec<Option<&Tensor>> = (0..kinds).map(|i| state.map(|s| &s[i])).collect();
+    stack.run("recurrent", x, &states, mode, step)
+}
+
 /// The state of an LSTM between calls: `[layers * directions, batch, hidden]` each.
 #[derive(Clone, Debug)]
 pub struct LstmState {

@@ -1,0 +1,101 @@
+//! Data sets natively: batches fetched ahead on a thread, files of images sets, and folders of images (with the feature
+//! `images`).
+
+use crate::model::read_file;
+use gradloom_core::io::HostTensor;
+use gradloom_core::io::dataset::{Arrays, BatchOpts, Dataset};
+use gradloom_core::io::images::{self, Cifar};
+use gradloom_core::{Error, Result};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::JoinHandle;
+
+/// MNIST, Fashion-MNIST or their kin from a file of images and one of labels, gzipped or not: u8 `[n, 1, rows, columns]`
+/// and `[n]`.
+///
+/// # Errors
+/// `E_INPUT` for a file that cannot be read, `E_FORMAT` for one that is no IDX file, `E_VALUE` if they do not belong together.
+pub fn mnist(images: &Path, labels: &Path) -> Result<Arrays> {
+    let (mut x, y) = (images::idx(&read_file(images)?)?, images::idx(&read_file(labels)?)?);
+    if x.shape.len() != 3 || y.shape.len() != 1 {
+        return Err(Error::value("mnist", format!("images {:?} and labels {:?}", x.shape, y.shape)));
+    }
+    x.shape.insert(1, 1);
+    Arrays::new(vec![x, y])
+}
+
+/// CIFAR-10 or CIFAR-100 from its binary files: u8 `[n, 3, 32, 32]` and `[n]`.
+///
+/// # Errors
+/// `E_INPUT` for a file that cannot be read, `E_FORMAT` for one that is none of CIFAR's.
+pub fn cifar(files: &[&Path], set: Cifar) -> Result<Arrays> {
+    let mut all = Vec::new();
+    for file in files {
+        all.extend_from_slice(&read_file(file)?);
+    }
+    let set = images::cifar(&all, set)?;
+    Arrays::new(vec![set.images, set.labels])
+}
+
+/// Batches of a data set, fetched on a thread while the ones before are worked on.
+pub struct Loader {
+    data: Arc<dyn Dataset + Send + Sync>,
+    /// Sizes and order of the batches.
+    pub opts: BatchOpts,
+    /// Batches that may wait.
+    pub ahead: usize,
+}
+
+impl Loader {
+    /// Two batches ahead.
+    pub fn new(data: impl Dataset + Send + Sync + 'static, opts: BatchOpts) -> Loader {
+        Loader { data: Arc::new(data), opts, ahead: 2 }
+    }
+
+    /// The batches of an epoch. Dropping them early stops the thread.
+    pub fn epoch(&self, epoch: u32) -> Batches {
+        let (data, order) = (self.data.clone(), self.opts.epoch(self.data.len(), epoch));
+        let (send, receive) = sync_channel(self.ahead);
+        let thread = std::thread::spawn(move || {
+            for rows in order {
+                // nobody wants more
+                if send.send(data.batch(&rows)).is_err() {
+                    return;
+                }
+            }
+        });
+        Batches { receive: Some(receive), thread: Some(thread) }
+    }
+}
+
+/// The batches of an epoch, one tensor a part of the examples.
+pub struct Batches {
+    receive: Option<Receiver<Result<Vec<HostTensor>>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Iterator for Batches {
+    type Item = Result<Vec<HostTensor>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.receive.as_ref()?.recv().ok();
+        if batch.is_none() {
+            self.receive = None;
+            // a data set that panics does so here
+            if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        batch
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        self.receive = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
