@@ -3,6 +3,7 @@
 #![cfg(target_arch = "wasm32")]
 #![allow(unreachable_pub, reason = "wasm-bindgen exports are public items of private modules")]
 
+mod data;
 mod face;
 mod js;
 mod ops;
@@ -10,6 +11,7 @@ mod probe;
 pub mod signal;
 mod store;
 mod threads;
+mod train;
 mod tune;
 pub mod wasm_device;
 pub mod webgpu_device;

@@ -7,13 +7,13 @@ use gradloom_core::tensor::{
 use gradloom_core::{DType, Error, Result};
 
 /// Numbers, read one after another.
-struct Nums<'a> {
+pub(crate) struct Nums<'a> {
     left: &'a [f64],
     op: &'a str,
 }
 
 impl Nums<'_> {
-    fn next(&mut self) -> Result<f64> {
+    pub(crate) fn next(&mut self) -> Result<f64> {
         let (first, rest) = self.left.split_first().ok_or_else(|| bad(self.op, "an argument is missing"))?;
         self.left = rest;
         Ok(*first)
@@ -23,11 +23,11 @@ impl Nums<'_> {
         Ok(self.next()? as i64)
     }
 
-    fn size(&mut self) -> Result<usize> {
+    pub(crate) fn size(&mut self) -> Result<usize> {
         Ok(self.next()?.max(0.0) as usize)
     }
 
-    fn flag(&mut self) -> Result<bool> {
+    pub(crate) fn flag(&mut self) -> Result<bool> {
         Ok(self.next()? != 0.0)
     }
 
@@ -41,7 +41,7 @@ impl Nums<'_> {
         std::mem::take(&mut self.left).iter().map(|&x| x as i64).collect()
     }
 
-    fn sizes(&mut self) -> Vec<usize> {
+    pub(crate) fn sizes(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.left).iter().map(|&x| x.max(0.0) as usize).collect()
     }
 
@@ -51,7 +51,7 @@ impl Nums<'_> {
     }
 }
 
-fn bad(op: &str, what: &str) -> Error {
+pub(crate) fn bad(op: &str, what: &str) -> Error {
     Error::value("op", format!("{op}: {what}"))
 }
 
@@ -63,6 +63,9 @@ pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result
         return Ok(vec![t]);
     }
     let a = at(0)?;
+    if let Some(out) = crate::train::run(name, x, &mut n)? {
+        return Ok(out);
+    }
     let several = match name {
         "split" => Some(a.split(&n.take(nums.len() - 1)?, n.int()?)?),
         "sort" => Some(pair(a.sort(n.int()?, n.flag()?)?)),
@@ -86,13 +89,6 @@ pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result
         }
         "clone" => a.clone(),
         "detach" => a.detach(),
-        "gradient_place" => a.gradient_place()?,
-        // the value, the place, then as many inputs as gradients
-        "with_gradients" => {
-            let (inputs, grads) = x.get(2..).unwrap_or_default().split_at(x.len().saturating_sub(2) / 2);
-            a.with_gradients(at(1)?, &inputs.iter().collect::<Vec<_>>(), grads)?
-        }
-        "checkpointed" => a.checkpointed(&x[1..].iter().collect::<Vec<_>>())?,
         "contiguous" => a.contiguous(),
         "cast" => a.cast(n.dtype()?)?,
         "bitcast" => a.bitcast(n.dtype()?)?,
@@ -244,7 +240,7 @@ fn create(s: &Session, name: &str, n: &mut Nums<'_>) -> Result<Option<Tensor>> {
             let a = n.next()?;
             Tensor::kaiming_uniform(s, a, &n.sizes())?
         }
-        _ => return Ok(None),
+        _ => return crate::train::create(s, name, n),
     }))
 }
 

@@ -1,7 +1,8 @@
 //! Files that few pages read or write, by way of those that the main module reads and writes itself: weights as safetensors,
-//! models as ONNX.
+//! models as ONNX; and files of image data sets.
 
 use crate::throw;
+use gradloom_core::io::images::{self, Cifar};
 use gradloom_core::io::tflite;
 use gradloom_core::io::torch::Torch;
 use gradloom_core::io::weights::{self, Format};
@@ -48,6 +49,25 @@ pub fn from_safetensors(file: &[u8], format: &str) -> std::result::Result<Vec<u8
         write(format, &list)
     };
     convert().map_err(throw)
+}
+
+/// An IDX file (MNIST and its kin, gzipped or not): dtype, sizes and little-endian bytes.
+#[wasm_bindgen]
+pub fn idx(file: &[u8]) -> std::result::Result<js_sys::Array, JsValue> {
+    images::idx(file).map(|t| parts(&t)).map_err(throw)
+}
+
+/// A binary file of CIFAR-10 or CIFAR-100: images and classes, each as [`idx`] gives them.
+#[wasm_bindgen]
+pub fn cifar(file: &[u8], classes: u32) -> std::result::Result<js_sys::Array, JsValue> {
+    let set = if classes == 10 { Cifar::Ten } else { Cifar::Hundred };
+    let both = images::cifar(file, set).map_err(throw)?;
+    Ok(js_sys::Array::of2(&parts(&both.images), &parts(&both.labels)))
+}
+
+fn parts(t: &HostTensor) -> js_sys::Array {
+    let shape: js_sys::Array = t.shape.iter().map(|&n| JsValue::from_f64(n as f64)).collect();
+    js_sys::Array::of3(&t.dtype.name().into(), &shape, &js_sys::Uint8Array::from(t.data.as_slice()))
 }
 
 fn write(format: Format, list: &[(String, HostTensor)]) -> Result<Vec<u8>> {

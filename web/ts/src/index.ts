@@ -1,5 +1,6 @@
 // The npm package `gradloom`: a typed, thin face over the wasm module. No tensor logic here.
-import * as nn from "./nn.js";
+import * as data from "./data.js";
+import * as nn from "./networks.js";
 import * as optim from "./optim.js";
 
 export { type ChatMessage, type ChatOptions, ChatTemplate } from "./chat.js";
@@ -14,8 +15,8 @@ export {
 export { type Drift, type LoadOptions, type Model, type ModelInput, type Port, type RunOptions, load, loadWeights, saveWeights } from "./model.js";
 export { probeWebGpu, version } from "./pkg/gradloom_web.js";
 export type { FetchOptions, FileSource, OnProgress, Progress } from "./progress.js";
-export { type Axes, type ConvOptions, type Operand, type PoolOptions, type SliceRange, type TensorOptions } from "./tensor.js";
+export type { Axes, ConvOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./tensor.js";
 export { Tensor, checkpoint, grad, realize, tidy } from "./tensor.js";
 export type { TuneOptions, TunedKernel } from "./tune.js";
 export { type EncodeOptions, type Encoding, Tokenizer } from "./tokenizer.js";
-export { nn, optim };
+export { data, nn, optim };

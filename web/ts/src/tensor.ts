@@ -34,6 +34,24 @@ export interface PoolOptions {
   padding?: number | readonly number[];
 }
 
+/** How `sample` chooses a token. */
+export interface SampleOptions {
+  /** Divides the logits; 0 takes the most likely token. */
+  temperature?: number;
+  /** Only so many of the most likely tokens. */
+  topK?: number;
+  /** Only the most likely tokens that together have this probability. */
+  topP?: number;
+  /** Only tokens with at least this share of the most likely one's probability. */
+  minP?: number;
+  /** Makes the tokens of `seen` less likely if above 1. */
+  repetitionPenalty?: number;
+  /** Tokens that are there already, `[.., n]`; negative ones count for nothing. */
+  seen?: Tensor;
+  /** Two u32: the choice is the key's, and one plan serves every step. */
+  key?: Tensor;
+}
+
 /** One axis of a slice: an index range `[start, end, step]`; `null` is an open end. */
 export type SliceRange = readonly [start?: number | null, end?: number | null, step?: number];
 
@@ -268,6 +286,24 @@ export class Tensor {
   static randint(shape: readonly number[], low: number, high: number, options: TensorOptions = {}): Tensor {
     return create("randint", [low, high, ...checked(shape)], options);
   }
+  static normal(shape: readonly number[], mean: number, std: number, options: TensorOptions = {}): Tensor {
+    return create("normal", [mean, std, ...checked(shape)], options);
+  }
+  /** Normal, but never outside `[low, high]`. */
+  static truncNormal(shape: readonly number[], mean: number, std: number, low: number, high: number, options: TensorOptions = {}): Tensor {
+    return create("trunc_normal", [mean, std, low, high, ...checked(shape)], options);
+  }
+  /** True with probability `p`. */
+  static bernoulli(shape: readonly number[], p: number, options: TensorOptions = {}): Tensor {
+    return create("bernoulli", [p, ...checked(shape)], options);
+  }
+  static exponential(shape: readonly number[], rate = 1, options: TensorOptions = {}): Tensor {
+    return create("exponential", [rate, ...checked(shape)], options);
+  }
+  /** A random order of `[0, n)`, i32. */
+  static randperm(n: number, options: TensorOptions = {}): Tensor {
+    return create("randperm", [n], options);
+  }
   static kaimingUniform(shape: readonly number[], a = Math.sqrt(5), options: TensorOptions = {}): Tensor {
     return create("kaiming_uniform", [a, ...checked(shape)], options);
   }
@@ -406,6 +442,25 @@ export class Tensor {
   }
   topk(k: number, axis = -1, largest = true): [values: Tensor, indices: Tensor] {
     return ops("topk", [this], [k, axis, flag(largest)]) as [Tensor, Tensor];
+  }
+
+  // ---- random choices
+
+  /** Numbers of categories by the weights along the last axis: `[.., k]` to `[.., n]`, i32. */
+  multinomial(n: number, replacement = false): Tensor { return op("multinomial", [this], [n, flag(replacement)]); }
+  /** A category for each row of logits: `[.., k]` to `[..]`, i32. */
+  categorical(): Tensor { return op("categorical", [this]); }
+  /** True with the probability that each element is. */
+  bernoulli(): Tensor { return op("bernoulli_of", [this]); }
+  /** Of each element's Poisson distribution (its rate). */
+  poisson(): Tensor { return op("poisson_of", [this]); }
+  /** Of each element's gamma distribution (its concentration). */
+  gamma(): Tensor { return op("gamma_of", [this]); }
+  /** A token for each row of logits `[.., vocabulary]`, i32. */
+  sample(options: SampleOptions = {}): Tensor {
+    const { temperature = 1, topK = 0, topP = 1, minP = 0, repetitionPenalty = 1, seen, key } = options;
+    const given = [seen, key].filter((t) => t !== undefined);
+    return op("sample", [this, ...given], [temperature, topK, topP, minP, repetitionPenalty, flag(!!seen), flag(!!key)]);
   }
 
   // ---- networks

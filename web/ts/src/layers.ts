@@ -1,0 +1,274 @@
+// More layers. The names of their fields are those of PyTorch's state dicts.
+import { ValueError } from "./errors.js";
+import { Dropout, Embedding, LayerNorm, type LayerOptions, Linear, Module, type StateDict } from "./nn.js";
+import { Tensor, op, ops } from "./tensor.js";
+
+const on = ({ device }: LayerOptions): { device?: NonNullable<LayerOptions["device"]> } => (device ? { device } : {});
+const trained = (options: LayerOptions): { requiresGrad: true } => ({ ...on(options), requiresGrad: true });
+
+/** What recurrent networks take. */
+export interface RecurrentOptions extends LayerOptions {
+  layers?: number;
+  bidirectional?: boolean;
+  /** Probability of dropping what goes from one layer to the next in training. */
+  dropout?: number;
+  /** Sequences `[batch, time, ..]`, as by default, rather than `[time, batch, ..]`. */
+  batchFirst?: boolean;
+}
+
+/** What RNN, LSTM and GRU share: `[batch, time, in]` to `[batch, time, hidden * directions]`. */
+abstract class Recurrent extends Module {
+  readonly #weights: StateDict = {};
+  readonly #numbers: number[];
+  readonly #kind: number;
+
+  constructor(kind: number, gates: number, inputs: number, hidden: number, options: RecurrentOptions) {
+    super();
+    const { layers = 1, bidirectional = false, bias = true, dropout = 0, batchFirst = true } = options;
+    this.#kind = kind;
+    this.#numbers = [layers, Number(bidirectional), Number(bias), dropout, Number(batchFirst)];
+    const bound = 1 / Math.sqrt(hidden);
+    const rows = gates * hidden;
+    for (let layer = 0; layer < layers; layer += 1) {
+      for (const side of bidirectional ? ["", "_reverse"] : [""]) {
+        const width = layer === 0 ? inputs : hidden * (bidirectional ? 2 : 1);
+        const shapes: [string, number[]][] = [["weight_ih", [rows, width]], ["weight_hh", [rows, hidden]]];
+        if (bias) shapes.push(["bias_ih", [rows]], ["bias_hh", [rows]]);
+        for (const [name, shape] of shapes) this.#weights[`${name}_l${layer}${side}`] = Tensor.uniform(shape, -bound, bound, trained(options));
+      }
+    }
+  }
+
+  /** The outputs, then the final state: `[layers * directions, batch, hidden]` each. It starts from zeros or `state`. */
+  run(x: Tensor, state: readonly Tensor[] = []): Tensor[] {
+    const numbers = [this.#kind, state.length, ...this.#numbers, Number(this.training)];
+    return ops("recurrent", [x, ...state, ...Object.values(this.#weights)], numbers);
+  }
+
+  /** The outputs alone. */
+  forward(x: Tensor): Tensor {
+    const [y, ...state] = this.run(x) as [Tensor, ...Tensor[]];
+    for (const t of state) t.dispose();
+    return y;
+  }
+
+  override stateDict(): StateDict {
+    return { ...this.#weights };
+  }
+}
+
+/** Elman's network. */
+export class RNN extends Recurrent {
+  constructor(inputs: number, hidden: number, options: RecurrentOptions & { nonlinearity?: "tanh" | "relu" } = {}) {
+    super(options.nonlinearity === "relu" ? 1 : 0, 1, inputs, hidden, options);
+  }
+}
+
+/** Long short-term memory; its state is two tensors. */
+export class LSTM extends Recurrent {
+  constructor(inputs: number, hidden: number, options: RecurrentOptions = {}) {
+    super(2, 4, inputs, hidden, options);
+  }
+}
+
+/** Gated recurrent unit. */
+export class GRU extends Recurrent {
+  constructor(inputs: number, hidden: number, options: RecurrentOptions = {}) {
+    super(3, 3, inputs, hidden, options);
+  }
+}
+
+/** Normalises each channel of `[batch, channels, ..]` over the batch; keeps running statistics for use. */
+export class BatchNorm extends Module {
+  readonly weight: Tensor;
+  readonly bias: Tensor;
+  readonly running_mean: Tensor;
+  readonly running_var: Tensor;
+  readonly eps: number;
+  readonly momentum: number;
+
+  constructor(channels: number, options: LayerOptions & { eps?: number; momentum?: number } = {}) {
+    super();
+    this.weight = Tensor.ones([channels], trained(options));
+    this.bias = Tensor.zeros([channels], trained(options));
+    this.running_mean = op("to_storage", [Tensor.zeros([channels], on(options))]);
+    this.running_var = op("to_storage", [Tensor.ones([channels], on(options))]);
+    this.eps = options.eps ?? 1e-5;
+    this.momentum = options.momentum ?? 0.1;
+  }
+
+  forward(x: Tensor): Tensor {
+    const { weight, bias, eps, momentum } = this;
+    if (!this.training) return op("batch_norm", [x, this.running_mean, this.running_var, weight, bias], [eps]);
+    const [mean, variance] = ops("batch_stats", [x]) as [Tensor, Tensor];
+    const n = x.size / Math.max(mean.size, 1);
+    const blend = (old: Tensor, value: Tensor): void => void old.assign(old.mul(1 - momentum).add(value.mul(momentum)));
+    blend(this.running_mean, mean.detach());
+    blend(this.running_var, variance.detach().mul(n / Math.max(n - 1, 1)));
+    return op("batch_norm", [x, mean, variance, weight, bias], [eps]);
+  }
+}
+
+/** Normalises groups of channels of each sample. */
+export class GroupNorm extends Module {
+  readonly weight: Tensor;
+  readonly bias: Tensor;
+
+  constructor(readonly groups: number, channels: number, readonly options: LayerOptions & { eps?: number } = {}) {
+    super();
+    this.weight = Tensor.ones([channels], trained(options));
+    this.bias = Tensor.zeros([channels], trained(options));
+  }
+
+  forward(x: Tensor): Tensor {
+    return x.groupNorm(this.groups, this.weight, this.bias, this.options.eps ?? 1e-5);
+  }
+}
+
+/** Divides the last axis by its root mean square. */
+export class RMSNorm extends Module {
+  readonly weight: Tensor;
+
+  constructor(width: number, readonly options: LayerOptions & { eps?: number } = {}) {
+    super();
+    this.weight = Tensor.ones([width], trained(options));
+  }
+
+  forward(x: Tensor): Tensor {
+    return x.rmsNorm(1, this.weight, this.options.eps ?? 1e-6);
+  }
+}
+
+/** A rectifier with a learned slope for negative numbers: one, or one for each channel. */
+export class PReLU extends Module {
+  readonly weight: Tensor;
+
+  constructor(count = 1, options: LayerOptions = {}) {
+    super();
+    this.weight = Tensor.full([count], 0.25, trained(options));
+  }
+
+  forward(x: Tensor): Tensor {
+    const each = this.weight.size > 1 && x.rank > 1;
+    return op("prelu", [x, each ? this.weight.reshape([1, this.weight.size, ...x.shape.slice(2).map(() => 1)]) : this.weight]);
+  }
+}
+
+/** Which keys a query may see. A mask broadcasts to `[batch, heads, queries, keys]`: true lets through, or numbers are added. */
+export interface Seen {
+  mask?: Tensor;
+  causal?: boolean;
+}
+
+/** Attention of several heads, `[batch, n, width]`. */
+export class MultiheadAttention extends Module {
+  readonly in_proj_weight: Tensor;
+  readonly in_proj_bias: Tensor;
+  readonly out_proj: Linear;
+
+  constructor(readonly width: number, readonly heads: number, options: LayerOptions = {}) {
+    super();
+    if (heads < 1 || width % heads !== 0) throw new ValueError("E_VALUE", `${heads} heads do not divide width ${width}`);
+    const bound = Math.sqrt(6 / (4 * width));
+    this.in_proj_weight = Tensor.uniform([3 * width, width], -bound, bound, trained(options));
+    this.in_proj_bias = Tensor.zeros([3 * width], trained(options));
+    this.out_proj = new Linear(width, width, options);
+  }
+
+  /** Of a sequence to itself, or to another. */
+  forward(x: Tensor, to: Tensor = x, seen: Seen = {}): Tensor {
+    const { width, heads } = this;
+    const project = (t: Tensor, i: number): Tensor =>
+      t.linear(this.in_proj_weight.narrow(0, i * width, width), this.in_proj_bias.narrow(0, i * width, width))
+        .reshape([t.shape[0] as number, t.shape[1] as number, heads, width / heads]).transpose(1, 2);
+    const y = project(x, 0).attention(project(to, 1), project(to, 2), seen);
+    return this.out_proj.forward(y.transpose(1, 2).flatten(2, 3));
+  }
+}
+
+/** What the layers of a transformer take. */
+export interface TransformerOptions extends LayerOptions {
+  feedForward?: number;
+  dropout?: number;
+  activation?: (x: Tensor) => Tensor;
+  normFirst?: boolean;
+  eps?: number;
+}
+
+/** Attention of a sequence to itself, and a network at each place; dropout is outside of attention. */
+export class TransformerEncoderLayer extends Module {
+  readonly self_attn: MultiheadAttention;
+  readonly linear1: Linear;
+  readonly linear2: Linear;
+  readonly norm1: LayerNorm;
+  readonly norm2: LayerNorm;
+  readonly dropout: Dropout;
+  readonly options: TransformerOptions;
+
+  constructor(width: number, heads: number, options: TransformerOptions = {}) {
+    super();
+    const inner = options.feedForward ?? 2048;
+    this.self_attn = new MultiheadAttention(width, heads, options);
+    this.linear1 = new Linear(width, inner, options);
+    this.linear2 = new Linear(inner, width, options);
+    this.norm1 = new LayerNorm(width, options);
+    this.norm2 = new LayerNorm(width, options);
+    this.dropout = new Dropout(options.dropout ?? 0.1);
+    this.options = options;
+  }
+
+  forward(x: Tensor, seen: Seen = {}): Tensor {
+    const activation = this.options.activation ?? ((t: Tensor): Tensor => t.relu());
+    const part = (t: Tensor, norm: LayerNorm, f: (t: Tensor) => Tensor): Tensor =>
+      this.options.normFirst ? t.add(this.dropout.forward(f(norm.forward(t)))) : norm.forward(t.add(this.dropout.forward(f(t))));
+    const y = part(x, this.norm1, (t) => this.self_attn.forward(t, t, seen));
+    return part(y, this.norm2, (t) => this.linear2.forward(this.dropout.forward(activation(this.linear1.forward(t)))));
+  }
+}
+
+/** Encoder layers one after another. */
+export class TransformerEncoder extends Module {
+  readonly layers: readonly TransformerEncoderLayer[];
+
+  constructor(width: number, heads: number, depth: number, options: TransformerOptions = {}) {
+    super();
+    this.layers = Array.from({ length: depth }, () => new TransformerEncoderLayer(width, heads, options));
+  }
+
+  forward(x: Tensor, seen: Seen = {}): Tensor {
+    return this.layers.reduce((t, layer) => layer.forward(t, seen), x);
+  }
+}
+
+/** A table of vectors of which each bag of numbers `[bags, n]` gives one. */
+export class EmbeddingBag extends Embedding {
+  constructor(count: number, size: number, readonly mode: "sum" | "mean" | "max" = "mean", options: LayerOptions = {}) {
+    super(count, size, options);
+  }
+
+  override forward(ids: Tensor): Tensor {
+    return super.forward(ids)[this.mode](1);
+  }
+}
+
+/** Initial values, by PyTorch's names; each overwrites a tensor when that is next computed. */
+export const init = {
+  constant: (t: Tensor, value: number): Tensor => put(t, [0, value]),
+  uniform: (t: Tensor, low = 0, high = 1): Tensor => put(t, [1, low, high]),
+  normal: (t: Tensor, mean = 0, std = 1): Tensor => put(t, [2, mean, std]),
+  truncNormal: (t: Tensor, mean = 0, std = 1, low = -2, high = 2): Tensor => put(t, [3, mean, std, low, high]),
+  xavierUniform: (t: Tensor, gain = 1): Tensor => put(t, [4, gain]),
+  xavierNormal: (t: Tensor, gain = 1): Tensor => put(t, [5, gain]),
+  /** `slope` is that of the leaky relu which follows. */
+  kaimingUniform: (t: Tensor, slope = 0, mode: "in" | "out" = "in"): Tensor => put(t, [6, Number(mode === "out"), slope]),
+  kaimingNormal: (t: Tensor, slope = 0, mode: "in" | "out" = "in"): Tensor => put(t, [7, Number(mode === "out"), slope]),
+  orthogonal: (t: Tensor, gain = 1): Tensor => put(t, [8, gain]),
+  eye: (t: Tensor): Tensor => put(t, [9]),
+  dirac: (t: Tensor, groups = 1): Tensor => put(t, [10, groups]),
+  sparse: (t: Tensor, sparsity: number, std = 0.01): Tensor => put(t, [11, sparsity, std]),
+} as const;
+
+function put(t: Tensor, numbers: readonly number[]): Tensor {
+  op("init", [t], numbers).dispose();
+  return t;
+}

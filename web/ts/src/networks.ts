@@ -1,0 +1,3 @@
+// What `nn` holds.
+export * from "./layers.js";
+export * from "./nn.js";
