@@ -11,7 +11,6 @@ use crate::io::json::Json;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error as Fault, ErrorKind, State, Value, filters};
-use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Steps of the template's program.
@@ -241,16 +240,16 @@ impl DateTime {
 /// Where a template writes, up to a limit.
 struct Limited(Vec<u8>);
 
-impl Write for Limited {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+impl std::io::Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if self.0.len() + bytes.len() > MAX_TEXT {
-            return Err(io::Error::other("the text is too long"));
+            return Err(std::io::Error::other("the text is too long"));
         }
         self.0.extend(bytes);
         Ok(bytes.len())
     }
 
-    fn flush(&mut self) -> io::Result<()> {
+    fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
 }
