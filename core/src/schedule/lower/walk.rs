@@ -64,7 +64,9 @@ impl Lower<'_> {
             let (one, yes) = (self.k.int(1, self.k.dtype(turn)), self.k.bool(true));
             let first = self.k.binary(Op::CmpLt, turn, one);
             let later = self.k.binary(Op::Xor, first, yes);
-            let (zero, from) = (self.k.constant(op.identity(stored), stored), self.k.index(ptr, before));
+            // of the logical dtype: the least number of a wider one would be another value after the cast
+            let none = op.identity(dt).cast(dt, stored);
+            let (zero, from) = (self.k.constant(none, stored), self.k.index(ptr, before));
             let old = self.k.load_gated(from, zero, later);
             let mut old = self.k.cast(old, dt);
             if let Some(a) = factor {
