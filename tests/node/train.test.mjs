@@ -6,6 +6,8 @@ import { test } from "node:test";
 import { gzipSync } from "node:zlib";
 import { Tensor, checkpoint, data, grad, init, nn } from "gradloom";
 
+await init();
+
 /** The recorded inputs' pseudo-random numbers. */
 function numbers(seed, n, lo, hi) {
   return Float32Array.from({ length: n }, (_, i) => {
@@ -43,7 +45,6 @@ function close(what, got, want, slack = 2e-5) {
 
 /** Runs a recorded case: the module's tensors in the order of its state dict are the last inputs. */
 async function layer(name, module, run = (m, x) => [m.forward(x)]) {
-  await init();
   const { inputs, outs, grads } = cases.get(name);
   const tensors = inputs.map(({ shape, values, dtype }) => new Tensor(values, shape, { dtype, requiresGrad: dtype === "f32" }));
   const own = Object.entries(module.stateDict());
@@ -81,7 +82,6 @@ test("transformers, bags and slopes", async () => {
 });
 
 test("batch norm trains its statistics and uses them", async () => {
-  await init();
   const m = new nn.BatchNorm(2);
   assert.deepEqual(Object.keys(m.stateDict()), ["weight", "bias", "running_mean", "running_var"]);
   assert.equal(m.parameters().length, 2);
@@ -94,7 +94,6 @@ test("batch norm trains its statistics and uses them", async () => {
 });
 
 test("gradients of one's own, and checkpoints", async () => {
-  await init();
   const x = new Tensor([0.4, 1.6, -2.7], null, { requiresGrad: true });
   const y = x.round().customGrad([x], (g) => [g.mul(2)]);
   assert.deepEqual(await grad(y.sum(), [x])[0].tolist(), [2, 2, 2]);
@@ -104,7 +103,6 @@ test("gradients of one's own, and checkpoints", async () => {
 });
 
 test("initial values", async () => {
-  await init();
   const t = Tensor.zeros([6, 4], { requiresGrad: true });
   nn.init.orthogonal(t, 2);
   close("orthogonal", await t.transpose().matmul(t).data(), [4, 0, 0, 0, 0, 4, 0, 0, 0, 0, 4, 0, 0, 0, 0, 4]);
@@ -113,7 +111,6 @@ test("initial values", async () => {
 });
 
 test("random choices", async () => {
-  await init();
   const p = [0.1, 0.4, 0.05, 0.3, 0.15];
   const logits = new Tensor(p.map(Math.log)).unsqueeze(0).expand([4000, 5]);
   const shares = async (t) => {
@@ -133,7 +130,6 @@ test("random choices", async () => {
 });
 
 test("data sets and loaders", async () => {
-  await init();
   const images = Uint8Array.of(0, 0, 8, 3, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 2, 0, 1, 10, 11, 20, 21, 30, 31, 40, 41);
   const labels = Uint8Array.of(0, 0, 8, 1, 0, 0, 0, 5, 0, 1, 2, 3, 4);
   const set = await data.mnist(new Uint8Array(gzipSync(images)), labels);
