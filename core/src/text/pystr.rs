@@ -1,5 +1,6 @@
 //! Values of templates as Python writes them: `str`, `repr` and `json.dumps`.
 
+use crate::io::json::write_str;
 use minijinja::Value;
 use minijinja::value::ValueKind;
 use std::fmt::{self, Write};
@@ -136,7 +137,7 @@ fn dump(v: &Value, indent: Option<usize>, depth: usize, out: &mut String) -> fmt
     match v.kind() {
         ValueKind::None | ValueKind::Undefined => out.push_str("null"),
         ValueKind::Bool => out.push_str(if v.is_true() { "true" } else { "false" }),
-        ValueKind::String => json_text(v.as_str().unwrap_or_default(), out),
+        ValueKind::String => write_str(out, v.as_str().unwrap_or_default()),
         ValueKind::Seq | ValueKind::Iterable => {
             out.push('[');
             let mut count = 0;
@@ -155,7 +156,7 @@ fn dump(v: &Value, indent: Option<usize>, depth: usize, out: &mut String) -> fmt
             let mut count = 0;
             for key in items(v) {
                 next(out, count);
-                json_text(&text(&key), out);
+                write_str(out, &text(&key));
                 out.push_str(": ");
                 dump(&v.get_item(&key).unwrap_or_default(), indent, depth + 1, out)?;
                 count += 1;
@@ -172,22 +173,4 @@ fn dump(v: &Value, indent: Option<usize>, depth: usize, out: &mut String) -> fmt
         },
     }
     Ok(())
-}
-
-fn json_text(s: &str, out: &mut String) {
-    out.push('"');
-    for c in s.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            c if (c as u32) < 0x20 => out.push_str(&format!("\\u{:04x}", c as u32)),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
 }
