@@ -1,10 +1,11 @@
-//! Threads that share out slices of a kernel's grid. The caller takes part; a worker that wakes too late simply misses the
-//! job, so a launch never waits for a sleeping thread. Workers spin a little between jobs, then sleep.
+//! Threads that share out the grid of a kernel: each has a share and helps others with theirs. The caller takes part; a worker
+//! that wakes too late simply misses the job, so a launch never waits for a sleeping thread. Workers spin a little between
+//! jobs, then sleep.
 
 use crate::memory::Block;
 use gradloom_core::{Error, Result};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -19,7 +20,9 @@ type Entry = unsafe extern "C" fn(*const *mut u8, *const u32, u32, u32, *mut u8)
 const PATIENCE: Duration = Duration::from_micros(200);
 /// Spins between two looks at the clock.
 const SPINS: u32 = 64;
-/// The last slices are this small a part of each thread's share, so that all end together.
+/// A thread takes this part of what is left of its share at a time, so that what others can help with ends with small slices.
+const PART: u32 = 4;
+/// No slice is a smaller part of a share.
 const LAST: u32 = 32;
 /// Kernels spill registers to the stack; their arrays are in scratch memory.
 const STACK: usize = 4 << 20;
@@ -51,12 +54,16 @@ const OPEN: u64 = 1;
 const INSIDE: u64 = 2;
 const NUMBER: u64 = 1 << 32;
 
+/// What is left of a thread's share of the grid: its end in the upper half, its beginning in the lower one. Each has cache
+/// lines of its own.
+#[repr(align(128))]
+struct Share(AtomicU64);
+
 struct Shared {
     state: AtomicU64,
     job: UnsafeCell<Option<Job>>,
-    next: AtomicU32,
-    /// Workers that a job may have besides the caller.
-    wanted: AtomicUsize,
+    /// One for each thread of the pool; the caller's is the first.
+    shares: Vec<Share>,
     asleep: Mutex<usize>,
     wake: Condvar,
     stop: AtomicBool,
@@ -78,22 +85,22 @@ pub(super) struct Pool {
 impl Pool {
     /// `threads` in all, the caller included.
     pub(super) fn new(threads: usize) -> Result<Pool> {
+        let threads = threads.clamp(1, 1 << 10);
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
             job: UnsafeCell::new(None),
-            next: AtomicU32::new(0),
-            wanted: AtomicUsize::new(0),
+            shares: (0..threads).map(|_| Share(AtomicU64::new(0))).collect(),
             asleep: Mutex::new(0),
             wake: Condvar::new(),
             stop: AtomicBool::new(false),
         });
         let mut pool = Pool { shared, workers: Vec::new() };
-        for i in 1..threads.clamp(1, 1 << 10) {
+        for i in 1..threads {
             let shared = pool.shared.clone();
             let handle = std::thread::Builder::new()
                 .name(format!("gradloom-{i}"))
                 .stack_size(STACK)
-                .spawn(move || work(&shared))
+                .spawn(move || work(&shared, i))
                 .map_err(|e| Error::Device { device: "cpu".into(), what: format!("no thread: {e}") })?;
             pool.workers.push(handle);
         }
@@ -119,15 +126,18 @@ impl Pool {
         let job = Job { threads: threads as u32, ..*job };
         // SAFETY: the state is closed and nobody is inside: nobody reads `job`.
         unsafe { *s.job.get() = Some(job) };
-        s.next.store(0, Ordering::Relaxed);
-        s.wanted.store(threads - 1, Ordering::Relaxed);
+        let edge = |i: usize| job.grid as u64 * i as u64 / threads as u64;
+        for (i, share) in s.shares.iter().enumerate() {
+            let (lo, hi) = if i < threads { (edge(i), edge(i + 1)) } else { (0, 0) };
+            share.0.store(hi << 32 | lo, Ordering::Relaxed);
+        }
         let number = (s.state.load(Ordering::Relaxed) / NUMBER + 1) * NUMBER;
         s.state.store(number | OPEN, Ordering::Release);
         if *lock(&s.asleep) > 0 {
             s.wake.notify_all();
         }
         // SAFETY: by contract; slices are disjoint.
-        unsafe { slices(s, &job, scratch) };
+        unsafe { slices(s, &job, 0, scratch) };
         s.state.fetch_and(!OPEN, Ordering::AcqRel);
         let mut spins = 0u32;
         while !s.state.load(Ordering::Acquire).is_multiple_of(NUMBER) {
@@ -157,50 +167,68 @@ fn pause(spins: &mut u32) {
     if spins.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
 }
 
-/// Takes slices until none is left: half of each thread's share of what is left at a time, so that there are few calls and
-/// none of them is long when the others are done.
+/// Runs slices until none is left: first of the thread's own share, from its beginning, then of the others', from their ends.
+/// So a thread has the same part of the grid in every kernel, whose data lie in its core's caches, and none waits for another
+/// that is late.
 ///
 /// # Safety
 /// The job's kernel may run on its buffers now; `scratch` has the bytes it needs and is this thread's alone.
-unsafe fn slices(s: &Shared, job: &Job, scratch: *mut u8) {
+unsafe fn slices(s: &Shared, job: &Job, own: usize, scratch: *mut u8) {
+    let threads = job.threads as usize;
     let least = (job.grid / (job.threads * LAST)).max(1);
-    let mut lo = s.next.load(Ordering::Relaxed);
-    while lo < job.grid {
-        let hi = (lo + ((job.grid - lo) / (job.threads * 2)).max(least)).min(job.grid);
-        match s.next.compare_exchange_weak(lo, hi, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => {
-                // SAFETY: by contract.
-                unsafe { (job.entry)(job.bufs, job.vars, lo, hi, scratch) };
-                lo = s.next.load(Ordering::Relaxed);
+    for i in 0..threads {
+        let share = &s.shares[(own + i) % threads].0;
+        let mut now = share.load(Ordering::Relaxed);
+        loop {
+            let (lo, hi) = (now as u32, (now >> 32) as u32);
+            if lo >= hi {
+                break;
             }
-            Err(now) => lo = now,
+            let (n, left) = match i {
+                0 => {
+                    let n = ((hi - lo) / PART).max(least).min(hi - lo);
+                    (lo..lo + n, lo + n..hi)
+                }
+                _ => {
+                    let n = ((hi - lo) / 2).max(least).min(hi - lo);
+                    (hi - n..hi, lo..hi - n)
+                }
+            };
+            let then = u64::from(left.end) << 32 | u64::from(left.start);
+            match share.compare_exchange_weak(now, then, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => {
+                    // SAFETY: by contract.
+                    unsafe { (job.entry)(job.bufs, job.vars, n.start, n.end, scratch) };
+                    now = share.load(Ordering::Relaxed);
+                }
+                Err(changed) => now = changed,
+            }
         }
     }
 }
 
-fn work(s: &Shared) {
+fn work(s: &Shared, me: usize) {
     let mut seen = 0;
     let mut spins = 0u32;
     let mut idle: Option<Instant> = None;
     let mut own: Option<Block> = None;
     while !s.stop.load(Ordering::Acquire) {
         let state = s.state.load(Ordering::Acquire);
-        let inside = state % NUMBER / INSIDE;
-        if state & OPEN != 0 && state / NUMBER != seen && inside < s.wanted.load(Ordering::Relaxed) as u64 {
+        if state & OPEN != 0 && state / NUMBER != seen {
             if s.state.compare_exchange(state, state + INSIDE, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 continue;
             }
             seen = state / NUMBER;
             // SAFETY: entered while open, so the caller waits for us and does not write `job`.
             let job = unsafe { *s.job.get() };
-            if let Some(job) = job {
+            if let Some(job) = job && (me as u32) < job.threads {
                 if own.as_ref().is_none_or(|b| b.len() < job.scratch) {
                     own = Block::zeroed(job.scratch);
                 }
                 // without memory for it this worker leaves the job to the others
                 if let Some(own) = &own {
                     // SAFETY: the caller of `run` vouches for the job while it is open or somebody is inside.
-                    unsafe { slices(s, &job, own.at(0)) };
+                    unsafe { slices(s, &job, me, own.at(0)) };
                 }
             }
             s.state.fetch_sub(INSIDE, Ordering::AcqRel);
