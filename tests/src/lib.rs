@@ -3,6 +3,7 @@
 
 pub mod conformance;
 pub mod onnx_suite;
+pub mod opinfo;
 pub mod programs;
 pub mod runner;
 

@@ -93,7 +93,7 @@ async fn arrive<F: Future<Output = ()>>(dev: &mut dyn Device, t: Ticket, wait: &
 }
 
 /// Runs a future that is never pending.
-fn block<T>(f: impl Future<Output = T>) -> T {
+pub(crate) fn block<T>(f: impl Future<Output = T>) -> T {
     match std::pin::pin!(f).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(v) => v,
         Poll::Pending => panic!("a device that blocks has nothing to await"),

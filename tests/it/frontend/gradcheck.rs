@@ -3,9 +3,11 @@
 //! every input takes part.
 
 use super::host::{data, eval};
-use super::opinfo::{Case, cases, loss, outputs, picked, substitute};
+use super::opinfo::picked;
 use super::tensor;
+use gradloom_core::tensor::call::Value;
 use gradloom_core::{DType, Result, Session, Tensor};
+use gradloom_tests::opinfo::{Case, Types, outputs, samples};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Step of the differences. Smaller ones drown in what f64 rounds away, larger ones in the third derivative.
@@ -58,12 +60,22 @@ fn product(a: &[Tensor], b: &[Tensor]) -> Result<(Tensor, Tensor)> {
     Ok((sum(dot)?, sum(size)?))
 }
 
+/// The value with its float tensors replaced by the next ones.
+fn substitute(v: &Value, new: &mut std::slice::Iter<'_, Tensor>) -> Value {
+    match v {
+        Value::Tensor(t) if t.dtype().is_float() => Value::Tensor(new.next().expect("as many as there were").clone()),
+        Value::List(l) => Value::List(l.iter().map(|v| substitute(v, new)).collect()),
+        v => v.clone(),
+    }
+}
+
 /// The scalar that is differentiated: the sample's loss, or the slope of it along a direction.
 fn scalar(s: &Session, c: &Case, inputs: &[Tensor], order: usize) -> Result<Option<Tensor>> {
     let mut left = inputs.iter();
     let args: Vec<_> = c.args.iter().map(|v| substitute(v, &mut left)).collect();
     let named: Vec<_> = c.named.iter().map(|(n, v)| (*n, substitute(v, &mut left))).collect();
-    let Some(loss) = loss(s, c, &outputs(s, c.name, &args, &named)?, DType::F64)? else { return Ok(None) };
+    let outs = outputs(s, c.sample.name, &args, &named)?;
+    let Some(loss) = c.loss(s, &outs, DType::F64)? else { return Ok(None) };
     if order == 1 {
         return Ok(Some(loss));
     }
@@ -98,7 +110,7 @@ fn check(s: &Session, c: &Case, order: usize) -> Result<Option<Verdict>> {
     if closer.abs() > 4.0 * quotient.abs() {
         return Ok(Some(Verdict::Kink));
     }
-    Ok(Some(Verdict::Wrong(format!("{}: gradient {slope:e}, differences {quotient:e} (of {size:e})", c.line))))
+    Ok(Some(Verdict::Wrong(format!("{}: gradient {slope:e}, differences {quotient:e} (of {size:e})", c.sample.line))))
 }
 
 /// Checks every sample; the operators with a right one, and what is wrong by operator.
@@ -108,21 +120,23 @@ fn run(order: usize) -> (BTreeSet<&'static str>, BTreeMap<&'static str, Vec<Stri
     let picked = picked();
     let session = Session::new();
     let known: BTreeSet<&str> = BY_RULE.iter().map(|r| r.0).collect();
-    for c in cases(&session, DType::F64)
-        .into_iter()
-        .filter(|c| picked(c.name) && !known.contains(c.name) && !c.inputs.is_empty())
-    {
+    let types = Types { float: DType::F64, int: DType::I32 };
+    for sample in samples().into_iter().filter(|s| picked(s.name) && !known.contains(s.name)) {
+        let c = sample.read(&session, types);
+        if c.inputs.is_empty() {
+            continue;
+        }
         let verdict = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&session, &c, order)));
         session.compact();
         match verdict {
             Ok(Ok(None)) => {}
             Ok(Ok(Some(Verdict::Right))) => {
-                right.insert(c.name);
+                right.insert(sample.name);
             }
-            Ok(Ok(Some(Verdict::Kink))) => *kinks.entry(c.name).or_default() += 1,
-            Ok(Ok(Some(Verdict::Wrong(e)))) => wrong.entry(c.name).or_default().push(e),
-            Ok(Err(e)) => wrong.entry(c.name).or_default().push(format!("{}: {e}", c.line)),
-            Err(_) => wrong.entry(c.name).or_default().push(format!("{}: a panic", c.line)),
+            Ok(Ok(Some(Verdict::Kink))) => *kinks.entry(sample.name).or_default() += 1,
+            Ok(Ok(Some(Verdict::Wrong(e)))) => wrong.entry(sample.name).or_default().push(e),
+            Ok(Err(e)) => wrong.entry(sample.name).or_default().push(format!("{}: {e}", sample.line)),
+            Err(_) => wrong.entry(sample.name).or_default().push(format!("{}: a panic", sample.line)),
         }
     }
     kinks.retain(|name, _| !right.contains(name));

@@ -5,29 +5,7 @@ use gradloom_core::engine::{Bytes, Engine, RootId};
 use gradloom_core::uop::eval::eval_graph;
 use gradloom_core::uop::{Op, UOp};
 use gradloom_core::{DType, Result, Tensor};
-
-/// A value read back.
-pub(crate) struct Value {
-    pub(crate) dtype: DType,
-    pub(crate) shape: Vec<usize>,
-    pub(crate) values: Vec<f64>,
-}
-
-/// `n` numbers in `lo..hi`, the same as in `make.py`.
-pub(crate) fn data(seed: u32, n: usize, lo: f64, hi: f64) -> Vec<f64> {
-    (0..n as u32)
-        .map(|i| {
-            let mut h =
-                i.wrapping_mul(0x9E37_79B1).wrapping_add(seed.wrapping_mul(0x85EB_CA77)).wrapping_add(0x1656_67B1);
-            h ^= h >> 15;
-            h = h.wrapping_mul(0x2C1B_3C6D);
-            h ^= h >> 12;
-            h = h.wrapping_mul(0x297A_2D39);
-            h ^= h >> 15;
-            lo + (hi - lo) * (h as f64 / 4294967296.0)
-        })
-        .collect()
-}
+pub(crate) use gradloom_tests::opinfo::{Got as Value, data, tensor};
 
 /// The tensors' values. All belong to one session; launch variables are 3.
 pub(crate) fn eval(tensors: &[&Tensor]) -> Vec<Value> {

@@ -11,11 +11,10 @@ mod random;
 mod state;
 
 use gradloom_core::device::EvalDevice;
-use gradloom_core::dtype::Scalar;
-use gradloom_core::engine::{Bytes, Engine};
+use gradloom_core::engine::Engine;
 use gradloom_core::target::{Isa, Lang, Target};
 use gradloom_core::{DType, Session, Tensor};
-use host::{Value, data, eval, eval_on};
+use host::{Value, data, eval, eval_on, tensor};
 use std::collections::BTreeMap;
 
 /// One recorded case.
@@ -68,15 +67,6 @@ fn recorded() -> BTreeMap<String, Case> {
 fn input(session: &Session, r: &Recorded, float: DType) -> Tensor {
     let dtype = if r.dtype.is_float() { float } else { r.dtype };
     tensor(session, &r.values, &r.shape, dtype)
-}
-
-/// A tensor of `dtype` with storage; devices need not know f64.
-fn tensor(session: &Session, values: &[f64], shape: &[usize], dtype: DType) -> Tensor {
-    let mut bytes = vec![0; values.len() * dtype.size()];
-    for (v, out) in values.iter().zip(bytes.chunks_exact_mut(dtype.size())) {
-        Scalar::from_f64(*v, dtype).write(dtype, out);
-    }
-    Tensor::from_bytes(session, dtype, shape, Bytes::new(bytes)).expect("the values fill the shape")
 }
 
 fn compare(what: &str, got: &[f64], want: &[f64], (rtol, atol): (f64, f64), errors: &mut Vec<String>) {

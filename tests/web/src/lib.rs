@@ -7,7 +7,9 @@ mod engine;
 use engine::Host;
 use gradloom_core::render::wasm::Wasm;
 use gradloom_core::render::wgsl::WgslRenderer;
+use gradloom_core::{DType, Session};
 use gradloom_tests::onnx_suite::{self, Case};
+use gradloom_tests::opinfo::{self, Sample};
 use gradloom_tests::runner::{run_samples, run_samples_async};
 use gradloom_web::signal::Signal;
 use gradloom_web::wasm_device::WasmDevice;
@@ -80,7 +82,16 @@ impl TestEngine {
     }
 }
 
-/// Cases of the ONNX backend suite, each on a fresh WASM device.
+/// A fresh device of the page or of node.
+async fn host(webgpu: bool) -> Result<Host, JsError> {
+    if webgpu {
+        let none = || JsError::new("E_DEVICE: no WebGPU adapter");
+        return TestEngine::on_web_gpu().await?.map(|e| e.0).ok_or_else(none);
+    }
+    Ok(TestEngine::on_wasm(&Array::new())?.0)
+}
+
+/// Cases of the ONNX backend suite, each on a fresh device.
 #[wasm_bindgen]
 pub struct OnnxSuite(Vec<Case>);
 
@@ -98,10 +109,39 @@ impl OnnxSuite {
     }
 
     /// Runs a case: nothing if it passes, else what is wrong. A refusal is an error.
-    pub async fn run(&self, i: usize) -> Result<Option<String>, JsError> {
-        let device = wasm(&Array::new())?;
-        let signal: Signal = device.signal();
+    pub async fn run(&self, i: usize, webgpu: bool) -> Result<Option<String>, JsError> {
         let case = self.0.get(i).ok_or_else(|| JsError::new("there is no such case"))?;
-        Host::new(Box::new(device), signal).case(case).await.map_err(js)
+        host(webgpu).await?.case(case).await.map_err(js)
+    }
+}
+
+/// Samples of torch's operator tests, on one device until it is renewed.
+#[wasm_bindgen]
+pub struct TorchSuite {
+    samples: Vec<(Sample, DType)>,
+    host: Host,
+    session: Session,
+}
+
+#[wasm_bindgen]
+impl TorchSuite {
+    /// The samples on a fresh device.
+    pub async fn on(webgpu: bool) -> Result<TorchSuite, JsError> {
+        let samples = opinfo::samples().into_iter().flat_map(|s| s.dtypes().iter().map(move |&dt| (s, dt)));
+        Ok(TorchSuite { samples: samples.collect(), host: host(webgpu).await?, session: Session::new() })
+    }
+
+    /// Operator, line and element type of each.
+    pub fn names(&self) -> Vec<String> {
+        self.samples.iter().map(|(s, dt)| format!("{} {} {dt}", s.name, s.line)).collect()
+    }
+
+    /// Runs a sample: a word for the outcome, a space and the reason.
+    pub async fn run(&mut self, i: usize) -> Result<String, JsError> {
+        let &(sample, dtype) = self.samples.get(i).ok_or_else(|| JsError::new("there is no such sample"))?;
+        let signal = &self.host.signal;
+        let outcome = opinfo::run_async(&mut self.host.engine, &self.session, sample, dtype, &|| signal.wait()).await;
+        let (what, why) = outcome.words();
+        Ok(format!("{what} {why}"))
     }
 }

@@ -68,9 +68,20 @@ pub struct Call<'a> {
     named: &'a [(&'a str, Value)],
 }
 
+/// The rows by what they are about.
+pub fn groups() -> [(&'static str, &'static [Entry]); 5] {
+    [
+        ("arithmetic, comparison, logic, special functions, activations", elementwise::TABLE),
+        ("reductions, scans, statistics, sorting", reduce::TABLE),
+        ("creation, movement, joining, indexing, scatter", shape::TABLE),
+        ("products, convolution, pooling, norms, attention, losses, resampling", network::TABLE),
+        ("linear systems, decompositions, Fourier transforms, windows", linear::TABLE),
+    ]
+}
+
 /// Every row.
 pub fn table() -> impl Iterator<Item = &'static Entry> {
-    [elementwise::TABLE, reduce::TABLE, shape::TABLE, network::TABLE, linear::TABLE].into_iter().flatten()
+    groups().into_iter().flat_map(|(_, rows)| rows)
 }
 
 /// Runs the op `name` on positional and named arguments.

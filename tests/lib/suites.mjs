@@ -1,0 +1,61 @@
+// The suites that others wrote, run through the test module: the same in node and in a page. Each calls `report` with
+// { name, what, why } for every case, where what is pass, refused, WRONG or BROKEN, and starts with the `from`-th of them.
+
+const refusal = /^E_(UNSUPPORTED|MODEL|INPUT|FORMAT)/;
+
+/** Cases of the ONNX backend suite whose names hold `filter`, each on a fresh device. */
+export async function onnxCases(OnnxSuite, bytes, { webgpu = false, filter = "", from = 0 } = {}, report = () => {}) {
+  const suite = new OnnxSuite(bytes);
+  const chosen = [...suite.names().entries()].filter(([, name]) => name.includes(filter));
+  for (const [i, name] of chosen.slice(from)) {
+    let result;
+    try {
+      const why = await suite.run(i, webgpu);
+      result = { name, what: why === undefined ? "pass" : "WRONG", why: why ?? "" };
+    } catch (error) {
+      const why = String(error?.message ?? error);
+      result = { name, what: refusal.test(why) ? "refused" : "BROKEN", why };
+    }
+    await report(result);
+  }
+}
+
+/** Every `every`-th sample of torch's operator tests whose name holds `filter`; a device runs `round` of them. */
+export async function torchSamples(TorchSuite, { webgpu = false, filter = "", every = 1, from = 0, round = 400 } = {}, report = () => {}) {
+  let suite = await TorchSuite.on(webgpu);
+  const chosen = [...suite.names().entries()].filter(([, name]) => name.includes(filter)).filter((_, i) => i % every === 0);
+  for (const [at, [i, name]] of chosen.slice(from).entries()) {
+    if (at % round === round - 1) {
+      suite.free();
+      suite = await TorchSuite.on(webgpu);
+    }
+    let result;
+    try {
+      const words = await suite.run(i);
+      const [what] = words.split(" ", 1);
+      result = { name, what, why: words.slice(what.length + 1) };
+    } catch (error) {
+      result = { name, what: "BROKEN", why: String(error?.message ?? error) };
+    }
+    await report(result);
+  }
+}
+
+/** Prints a line for each result and counts by kind; `end` prints the counts and tells whether all is well. */
+export function printer(kindOf) {
+  const count = {};
+  return {
+    report({ name, what, why }) {
+      console.log(what, name, why.replaceAll("\n", " "));
+      const key = `${kindOf(name)}: ${what}`;
+      count[key] = (count[key] ?? 0) + 1;
+    },
+    end() {
+      for (const [key, n] of Object.entries(count).sort()) console.log(`${key} ${n}`);
+      return !Object.keys(count).some((key) => /WRONG|BROKEN/.test(key));
+    },
+  };
+}
+
+/** What a result counts under: an ONNX case's kind, a sample's element type. */
+export const kinds = { onnx: (name) => name.split("/")[0], torch: (name) => name.split(" ")[2] };
