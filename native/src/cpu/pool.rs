@@ -221,7 +221,9 @@ fn work(s: &Shared, me: usize) {
             seen = state / NUMBER;
             // SAFETY: entered while open, so the caller waits for us and does not write `job`.
             let job = unsafe { *s.job.get() };
-            if let Some(job) = job && (me as u32) < job.threads {
+            if let Some(job) = job
+                && (me as u32) < job.threads
+            {
                 if own.as_ref().is_none_or(|b| b.len() < job.scratch) {
                     own = Block::zeroed(job.scratch);
                 }

@@ -135,6 +135,13 @@ impl View<'_> {
         lines > sets.max((tile.width * 4).div_ceil(64)) * WAYS / 2
     }
 
+    /// A number of pieces of `n`, from `least` to twice that, which the threads are done with soonest; of each there are `times`.
+    fn even(&self, n: usize, least: usize, times: usize) -> usize {
+        let least = least.clamp(1, n.max(1));
+        let turns = |p: usize| (p * times.max(1)).div_ceil(self.t.threads.max(1));
+        (least..=(2 * least).min(n)).min_by_key(|&p| n.div_ceil(p) * turns(p)).unwrap_or(least)
+    }
+
     /// Stages the operand that gains most, after the tile's own opts.
     pub(super) fn block(&self, tile: &Tile, opts: &mut Vec<Opt>) {
         // a packed panel is there already: what is left to gain is that it stays near
@@ -157,7 +164,7 @@ impl View<'_> {
         let others: usize = loops.iter().filter(|&&r| own(r) && r != lane).map(|&r| self.tiles_of(r, tile)).product();
         let tasks = if self.t.threads > 1 { self.t.threads * TASKS } else { 1 };
         let least = columns.div_ceil((PANEL / bytes.max(1)).max(1)).max(tasks.div_ceil(others.max(1)).min(columns));
-        let panels = even(columns, least);
+        let panels = self.even(columns, least, others);
         let together = columns.div_ceil(panels);
         // the loops that reuse the panel are cut only if there is too little to share out otherwise
         let mut order: Vec<UOp> = Vec::new();
@@ -165,7 +172,7 @@ impl View<'_> {
         let mut cut = None;
         if let Some(r) = rows.filter(|_| panels * others < tasks) {
             let n = self.tiles_of(r, tile);
-            let pieces = even(n, tasks.div_ceil(panels * others).min(n.div_ceil(2)));
+            let pieces = self.even(n, tasks.div_ceil(panels * others).min(n.div_ceil(2)), panels * others);
             if pieces > 1 && n.div_ceil(pieces) > 1 {
                 cut = Some((r, n.div_ceil(pieces)));
             }
@@ -204,13 +211,6 @@ impl View<'_> {
         let axis = level.checked_sub(1).map_or(OUTSIDE, |i| places[i]);
         opts.push(Opt { op: OptOp::Stage, axis, amount: a.slot.unwrap_or(0) | if apart { APART } else { 0 } });
     }
-}
-
-/// A number of pieces of `n`, from `least` to twice that, that wastes least.
-fn even(n: usize, least: usize) -> usize {
-    let least = least.clamp(1, n.max(1));
-    let waste = |p: usize| n.div_ceil(p) * p - n;
-    (least..=(2 * least).min(n)).min_by_key(|&p| waste(p)).unwrap_or(least)
 }
 
 fn gcd(a: usize, b: usize) -> usize {

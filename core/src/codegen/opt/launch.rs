@@ -7,7 +7,7 @@ use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 
 /// Grid slices worth having per thread, for balance.
-const SLICES_PER_THREAD: usize = 4;
+const SLICES_PER_THREAD: usize = 8;
 
 /// CPU, WASM: the outermost output loops become the grid loop that threads share.
 pub fn cpu(k: &mut Kernel, t: &Target) -> Result<()> {
