@@ -20,6 +20,7 @@ fn targets() -> Vec<(&'static str, Target)> {
         ("cpu", posing(Target::x86(Isa::Avx2, 2))),
         ("wasm", posing(Target::wasm(false, 1))),
         ("gpu", posing(Target::wgsl("gpu"))),
+        ("gpu with all", posing(Target { subgroup: 4, ..Target::wgsl("gpu with all").with_f16() })),
     ]
 }
 

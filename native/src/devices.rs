@@ -21,6 +21,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("eval", "reference interpreter"),
     ("null", "compiles for the processor and runs nothing"),
     ("null:wgsl", "writes shaders for a GPU with WebGPU's least limits, and runs nothing"),
+    ("null:wgsl-hardware", "the same for a common GPU: with subgroups and f16"),
     ("null:wgsl-software", "the same for a GPU that a processor emulates"),
     ("null:wasm", "compiles to WebAssembly and runs nothing"),
 ];
@@ -41,6 +42,11 @@ pub fn open(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "eval" => Ok(Box::new(EvalDevice::default())),
         "null" => Ok(Box::new(NullDevice::new(Target::x86(Isa::Avx2, threads.max(1))))),
         "null:wgsl" => Ok(Box::new(NullDevice::new(Target::wgsl(name)))),
+        "null:wgsl-hardware" => {
+            let large =
+                Target { subgroup: 32, workgroup_bytes: 32 << 10, max_buffer_bytes: 1 << 30, ..Target::wgsl(name) };
+            Ok(Box::new(NullDevice::new(large.with_f16())))
+        }
         "null:wgsl-software" => Ok(Box::new(NullDevice::new(Target { software: true, ..Target::wgsl(name) }))),
         "null:wasm" => {
             Ok(Box::new(NullDevice::new(Target { name: name.into(), ..Target::wasm(true, threads.max(1)) })))

@@ -8,11 +8,22 @@ use naga::valid::{Capabilities, ValidationFlags, Validator};
 
 #[test]
 fn shaders_of_all_samples_validate() {
-    let t = Target::wgsl("wgpu");
+    validate(&Target::wgsl("wgpu"), Capabilities::empty());
+}
+
+#[test]
+fn shaders_for_adapters_with_more_validate() {
+    let t = Target { subgroup: 8, ..Target::wgsl("wgpu").with_f16() };
+    validate(&t, Capabilities::SHADER_FLOAT16 | Capabilities::SUBGROUP);
+}
+
+fn validate(t: &Target, can: Capabilities) {
     let mut failures = Vec::new();
-    let all = samples(&t);
+    let all = samples(t);
     for s in &all {
-        let Code::Text(text) = WgslRenderer.render(&s.program, &t).unwrap() else { panic!("WGSL is text") };
+        let Code::Text(text) = WgslRenderer.render(&s.program, t).unwrap() else { panic!("WGSL is text") };
+        // naga has them without being asked
+        let text = text.replace("enable subgroups;", "");
         let module = match naga::front::wgsl::parse_str(&text) {
             Ok(m) => m,
             Err(e) => {
@@ -20,7 +31,7 @@ fn shaders_of_all_samples_validate() {
                 continue;
             }
         };
-        if let Err(e) = Validator::new(ValidationFlags::all(), Capabilities::empty()).validate(&module) {
+        if let Err(e) = Validator::new(ValidationFlags::all(), can).validate(&module) {
             failures.push(format!("{}: {}\n{text}", s.program.name, e.emit_to_string(&text)));
         }
     }

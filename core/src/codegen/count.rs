@@ -2,7 +2,7 @@
 //! where no hardware is at hand.
 
 use super::Program;
-use crate::uop::{Arg, AxisKind, Op, UOp};
+use crate::uop::{Arg, AxisKind, Op, Space, UOp};
 use std::collections::BTreeMap;
 
 /// Counts of one launch. Loops count as often as they run; gated accesses count as if their gate were true.
@@ -18,6 +18,8 @@ pub struct Counts {
     pub flops: u64,
     /// Workgroup barriers, once a workgroup.
     pub barriers: u64,
+    /// Exchanges within subgroups, in elements.
+    pub shuffles: u64,
     /// Bytes loaded and stored, whatever caches do.
     pub bytes: u64,
 }
@@ -38,7 +40,10 @@ pub fn count(p: &Program) -> Counts {
             Op::Range if g.kind(u).is_loop() => times.push(now * g.range_len(u) as u64),
             Op::Range if g.kind(u) == AxisKind::Grid(0) && !is_gpu => times.push(now * groups),
             Op::End => _ = times.pop(),
+            Op::Barrier if g.src(u).first().is_some_and(|&s| within(p, s)) => {}
             Op::Barrier => c.barriers += now / threads.max(1),
+            Op::Load if within(p, u) => c.shuffles += now * points(p, u),
+            Op::Store if within(p, u) => {}
             Op::Load | Op::Store => access(p, u, now, &mut c),
             Op::AccMulAdd if g.dtype(g.src_at(u, 0)).is_float() => c.flops += 2 * now * points(p, u),
             Op::AccUpdate if g.dtype(g.src_at(u, 0)).is_float() => c.flops += now * points(p, u),
@@ -51,6 +56,11 @@ pub fn count(p: &Program) -> Counts {
         }
     }
     c
+}
+
+/// Is it an exchange in a subgroup?
+fn within(p: &Program, u: UOp) -> bool {
+    matches!(p.g.arg(p.base(u)), Arg::Scratch { space: Space::Subgroup(_), .. })
 }
 
 /// Points of the tile that a node works on.

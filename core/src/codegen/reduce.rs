@@ -96,24 +96,37 @@ fn share(
 ) -> Result<UOp> {
     let n = k.g.range_len(threads);
     // in two rounds: each sums the parts of its neighbours, then the sums of all neighbourhoods
-    let near = if n >= 32 && n.is_power_of_two() { 1 << (n.ilog2() / 2) } else { n };
-    let (at, all) = (k.new_range(near, AxisKind::Reduce, false)?, k.g.idx(near as i64));
-    let first = k.g.binary(Op::FloorDiv, threads, all);
-    let first = k.g.binary(Op::Mul, first, all);
-    let first = if near < n { k.g.binary(Op::Add, first, at) } else { at };
-    let part = exchange(k, part, threads, first, t)?;
-    let part = one(k, op, part, &[at], t, n_accs, loops)?;
+    let mut near = if n >= 32 && n.is_power_of_two() { 1 << (n.ilog2() / 2) } else { n };
+    let whole = n.is_power_of_two() && k.g.kind(threads) == AxisKind::Local(0) && k.g.dtype(part) != DType::Bool;
+    let mut part = part;
+    if whole && t.subgroup > 1 {
+        // neighbours are in one subgroup: they need no memory
+        near = n.min(t.subgroup as usize);
+        for bit in (0..near.ilog2()).map(|i| 1u8 << i) {
+            let b = k.g.int(i64::from(bit), k.g.dtype(threads));
+            let other = k.g.binary(Op::Xor, threads, b);
+            let other = exchange(k, part, threads, other, Space::Subgroup(bit), t)?;
+            part = k.g.binary(op.op(), part, other);
+        }
+    } else {
+        let (at, all) = (k.new_range(near, AxisKind::Reduce, false)?, k.g.idx(near as i64));
+        let first = k.g.binary(Op::FloorDiv, threads, all);
+        let first = k.g.binary(Op::Mul, first, all);
+        let first = if near < n { k.g.binary(Op::Add, first, at) } else { at };
+        part = exchange(k, part, threads, first, Space::Workgroup, t)?;
+        part = one(k, op, part, &[at], t, n_accs, loops)?;
+    }
     if near == n {
         return Ok(part);
     }
-    let at = k.new_range(n / near, AxisKind::Reduce, false)?;
+    let (at, all) = (k.new_range(n / near, AxisKind::Reduce, false)?, k.g.idx(near as i64));
     let first = k.g.binary(Op::Mul, at, all);
-    let part = exchange(k, part, threads, first, t)?;
+    let part = exchange(k, part, threads, first, Space::Workgroup, t)?;
     one(k, op, part, &[at], t, n_accs, loops)
 }
 
-/// What the thread `from` of those along `threads` has for `part`, through workgroup memory.
-fn exchange(k: &mut Kernel, part: UOp, threads: UOp, from: UOp, t: &Target) -> Result<UOp> {
+/// What the thread `from` of those along `threads` has for `part`, through memory of this kind.
+fn exchange(k: &mut Kernel, part: UOp, threads: UOp, from: UOp, space: Space, t: &Target) -> Result<UOp> {
     let locals: Ranges = k.ranges().into_iter().filter(|&r| matches!(k.g.kind(r), AxisKind::Local(_))).collect();
     let g = &mut k.g;
     let dt = g.dtype(part);
@@ -122,12 +135,13 @@ fn exchange(k: &mut Kernel, part: UOp, threads: UOp, from: UOp, t: &Target) -> R
     let tiles: Ranges = g.reachable(&[part]).into_iter().filter(is_tile).collect();
     let axes: Ranges = locals.iter().chain(&tiles).copied().collect();
     let len = axes.iter().map(|&r| g.range_len(r)).product::<usize>();
-    if len * dt.size().max(4) > t.workgroup_bytes {
+    if space == Space::Workgroup && len * dt.size().max(4) > t.workgroup_bytes {
         let what = format!("{len} partial results of a workgroup");
         return Err(Error::Unsupported { what, context: t.name.clone() });
     }
-    let scratch = g.node(Op::Scratch, dt, &[], Arg::Scratch { id: next_scratch(g), len, space: Space::Workgroup });
+    let scratch = g.node(Op::Scratch, dt, &[], Arg::Scratch { id: next_scratch(g), len, space });
     let own = row_major(g, &axes);
+    let own = simplify_with(g, own, &mut k.memo);
     let other = substitute1(g, own, &[(threads, from)].into_iter().collect());
     let to = g.index(scratch, own);
     let store = g.store(to, part);

@@ -210,7 +210,7 @@ fn stride(g: &Graph, value: UOp, r: UOp) -> Option<i64> {
 /// The axis along which a thread copies a vector: the array's last, so that it is read in vectors too, or else one along which
 /// memory can be read in whole aligned vectors.
 fn vectors_along(k: &mut Kernel, value: UOp, axes: &[UOp], lanes: usize) -> Option<UOp> {
-    if k.g.op(value) != Op::Load || k.g.dtype(value).size() != 4 || lanes < 2 {
+    if k.g.op(value) != Op::Load || !matches!(k.g.dtype(value).size(), 2 | 4) || lanes < 2 {
         return None;
     }
     if k.ranges().into_iter().any(|r| k.g.range_arg(r).lane && k.g.range_len(r) != lanes) {

@@ -14,12 +14,17 @@ const LONG: usize = 16_384;
 const RESULTS: usize = 256;
 /// A sum with few results has at least so many terms in all if it is shared out.
 const SHARED: usize = 1 << 18;
+/// On a GPU a contraction with few results, of which each thread makes a tile, leaves most of it idle: partial results that
+/// are worth making at once, the least terms of each, and the most pieces.
+const GPU_RESULTS: usize = 1 << 19;
+const GPU_PIECE: usize = 512;
+const GPU_PIECES: usize = 64;
 /// Pieces per thread.
 const PER_THREAD: usize = 4;
 
 /// The axis of a sum of `x` to cut and the number of pieces, if it is better cut.
 pub(super) fn pieces(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> Option<(usize, usize)> {
-    if t.has_local || t.lanes < 2 {
+    if t.software && t.has_local || t.lanes < 2 {
         return None;
     }
     let shape = g.shape(x);
@@ -28,6 +33,10 @@ pub(super) fn pieces(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> Option<(usiz
     let axis = axes.iter().map(|&a| a as usize).find(|&a| shape[a] > 1)?;
     let n = shape[axis];
     let most = |want: usize| (2..=want.min(n)).rev().find(|&p| n.is_multiple_of(p)).map(|p| (axis, p));
+    if t.has_local {
+        let parts = (terms / GPU_PIECE).min(GPU_RESULTS / results.max(1)).min(GPU_PIECES);
+        return if is_contraction(g, x) && parts >= 4 { most(parts) } else { None };
+    }
     if is_contraction(g, x) {
         let long = terms >= LONG && results >= RESULTS;
         return if long { most(terms / PIECE) } else { None };

@@ -65,6 +65,8 @@ pub struct Target {
     pub max_local: [u32; 3],
     /// Largest workgroup in all.
     pub max_local_total: u32,
+    /// So many threads in a row are in one subgroup and may exchange values there (a power of two); 0 if they may not.
+    pub subgroup: u32,
     /// Workgroup memory.
     pub workgroup_bytes: usize,
     /// Storage buffers per kernel.
@@ -185,6 +187,12 @@ impl Target {
         }
     }
 
+    /// The same where shaders may store f16.
+    pub fn with_f16(mut self) -> Target {
+        self.storage.0 |= DTypeSet::of(&[DType::F16]).0;
+        self
+    }
+
     /// The reference interpreter: everything is native.
     pub fn eval() -> Target {
         Target {
@@ -202,6 +210,7 @@ impl Target {
             max_grid: [u32::MAX >> 1; 3],
             max_local: [1; 3],
             max_local_total: 1,
+            subgroup: 0,
             workgroup_bytes: 0,
             max_buffers: 64,
             max_buffer_bytes: usize::MAX >> 1,

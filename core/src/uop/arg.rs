@@ -74,6 +74,9 @@ pub enum Space {
     Workgroup,
     /// One per invocation (CPU, WASM: per thread).
     Private,
+    /// Shared by a workgroup, but each thread reads only what the thread wrote whose number differs in these bits: within
+    /// a subgroup that is an instruction, with no memory behind it.
+    Subgroup(u8),
 }
 
 /// A node's argument.

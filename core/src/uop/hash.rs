@@ -130,7 +130,7 @@ impl Mixer {
             }
             Arg::Scratch { id, len, space } => {
                 self.list(13, [*id as u64, *len as u64].into_iter());
-                self.text(space_name(*space));
+                self.text(&space_name(*space));
             }
         }
     }

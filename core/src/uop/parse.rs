@@ -219,8 +219,9 @@ impl<'a> Cursor<'a> {
             Op::Acc | Op::AccMulAdd => Arg::Acc(self.field("id")?),
             Op::Scratch => {
                 let (id, len) = (self.field("id")?, self.field("len")?);
-                let spaces = [Space::Workgroup, Space::Private];
-                let space = self.one_of("memory space", &spaces, |s| space_name(s).to_string())?;
+                let mut spaces = vec![Space::Workgroup, Space::Private];
+                spaces.extend((0..7).map(|bit| Space::Subgroup(1 << bit)));
+                let space = self.one_of("memory space", &spaces, space_name)?;
                 Arg::Scratch { id, len, space }
             }
             _ => return Err(format!("{} takes no argument", op.name())),

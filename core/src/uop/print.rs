@@ -124,10 +124,11 @@ pub(super) fn scatter_name(how: Meet) -> &'static str {
     }
 }
 
-pub(super) fn space_name(space: Space) -> &'static str {
+pub(super) fn space_name(space: Space) -> String {
     match space {
-        Space::Workgroup => "workgroup",
-        Space::Private => "private",
+        Space::Workgroup => "workgroup".into(),
+        Space::Private => "private".into(),
+        Space::Subgroup(bits) => format!("subgroup{bits}"),
     }
 }
 

@@ -11,6 +11,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// Freed staging buffers that are kept for later reads.
 const KEPT: usize = 8;
 
+/// Bytes of the words that so many bytes lie in: what follows a buffer's end in its last word is nobody's.
+pub(super) fn words(bytes: usize) -> u64 {
+    (bytes as u64).next_multiple_of(4)
+}
+
 /// Every allocation of a device, and its reads in flight.
 pub(super) struct Memory {
     bufs: HashMap<BufId, gpu::Buffer>,
@@ -82,8 +87,8 @@ impl Memory {
         if v.offset.checked_add(v.bytes).is_none_or(|end| end > size) {
             return Err(error(format!("{v:?} is outside its {size} bytes")));
         }
-        if !v.offset.is_multiple_of(4) || !v.bytes.is_multiple_of(4) {
-            return Err(error(format!("{v:?} is not made of 4-byte words")));
+        if !v.offset.is_multiple_of(4) {
+            return Err(error(format!("{v:?} does not begin at a word")));
         }
         Ok(())
     }
@@ -94,15 +99,21 @@ impl Memory {
 
     pub(super) fn upload(&mut self, gpu: &Gpu, v: View, data: &[u8]) -> Result<()> {
         self.check(&v)?;
-        if !data.is_empty() {
-            gpu.queue.write_buffer(self.buffer(v.buf)?, v.offset as u64, data);
+        let (whole, rest) = data.split_at(data.len() & !3);
+        if !whole.is_empty() {
+            gpu.queue.write_buffer(self.buffer(v.buf)?, v.offset as u64, whole);
+        }
+        if !rest.is_empty() {
+            let mut word = [0; 4];
+            word[..rest.len()].copy_from_slice(rest);
+            gpu.queue.write_buffer(self.buffer(v.buf)?, (v.offset + whole.len()) as u64, &word);
         }
         Ok(())
     }
 
     /// Encodes a copy. Inside one buffer it goes through another, which is all that the API allows.
     pub(super) fn copy(&self, gpu: &Gpu, encoder: &mut gpu::CommandEncoder, src: &View, dst: &View) -> Result<()> {
-        let n = src.bytes.min(dst.bytes) as u64;
+        let n = words(src.bytes.min(dst.bytes));
         if n == 0 {
             return Ok(());
         }
@@ -136,7 +147,7 @@ impl Memory {
         };
         let mut encoder = gpu.device.create_command_encoder(&Default::default());
         if v.bytes > 0 {
-            encoder.copy_buffer_to_buffer(self.buffer(v.buf)?, v.offset as u64, &staging, 0, v.bytes as u64);
+            encoder.copy_buffer_to_buffer(self.buffer(v.buf)?, v.offset as u64, &staging, 0, words(v.bytes));
         }
         gpu.queue.submit([encoder.finish()]);
         let state = Arc::new(AtomicU8::new(0));

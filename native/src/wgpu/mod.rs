@@ -8,7 +8,7 @@ mod pipeline;
 
 use ::wgpu as gpu;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
-use gradloom_core::render::Source;
+use gradloom_core::render::{Source, wgsl};
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
 use memory::Memory;
@@ -76,7 +76,12 @@ impl WgpuDevice {
     fn open(adapter: &gpu::Adapter) -> Result<WgpuDevice> {
         let limits = adapter.limits();
         let info = adapter.get_info();
-        let wish = gpu::DeviceDescriptor { required_limits: limits.clone(), ..Default::default() };
+        let features = adapter.features() & (gpu::Features::SUBGROUP | gpu::Features::SHADER_F16);
+        let wish = gpu::DeviceDescriptor {
+            required_limits: limits.clone(),
+            required_features: features,
+            ..Default::default()
+        };
         let (device, queue) = block_on(adapter.request_device(&wish)).map_err(|e| error(e.to_string()))?;
         let stray = Arc::new(Mutex::new(None));
         let sink = stray.clone();
@@ -95,7 +100,7 @@ impl WgpuDevice {
         let gpu = Gpu { device, queue, stray };
         let uniforms = uniform_buffer(&gpu, 256 * uniform_step);
         let target = target(&limits, &info);
-        Ok(WgpuDevice {
+        let mut device = WgpuDevice {
             memory: Memory::new(limits.max_buffer_size),
             kernels: Kernels::default(),
             uniforms,
@@ -103,12 +108,41 @@ impl WgpuDevice {
             target,
             info,
             gpu,
-        })
+        };
+        if !device.target.software {
+            device.as_hardware();
+        }
+        Ok(device)
     }
 
     /// Kernels are made as for a GPU of hardware, so that a software driver can test them.
     pub fn as_hardware(&mut self) {
         self.target.software = false;
+        if self.gpu.device.features().contains(gpu::Features::SUBGROUP) {
+            // a driver that cannot run the probe has no subgroups for us
+            let found = self.probe().unwrap_or_default();
+            self.target.subgroup = wgsl::subgroup(&found, self.info.subgroup_min_size);
+        }
+        if self.gpu.device.features().contains(gpu::Features::SHADER_F16) {
+            self.target = self.target.clone().with_f16();
+        }
+    }
+
+    /// What the probe of subgroups finds.
+    fn probe(&mut self) -> Result<Vec<u8>> {
+        let kernel = self.compile(&[wgsl::subgroup_probe()])?[0];
+        let bytes = 4 * wgsl::PROBE_THREADS;
+        let view = View { buf: self.alloc(bytes)?, offset: 0, bytes };
+        self.submit(&[Step::Launch { kernel, args: vec![view], grid: [1; 3], vars: Vec::new() }])?;
+        let ticket = self.read(view)?;
+        let found = loop {
+            if let Some(found) = self.poll(ticket)? {
+                break found;
+            }
+        };
+        self.free(view.buf);
+        self.release(kernel);
+        Ok(found)
     }
 
     /// The adapter's name and driver, for people.

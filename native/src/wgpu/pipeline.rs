@@ -3,7 +3,7 @@
 //! WebGPU does not let one dispatch use a buffer both read-only and writable, and arenas do just that. So every binding is
 //! declared writable, which is always allowed as long as written ranges do not overlap others.
 
-use super::memory::Memory;
+use super::memory::{Memory, words};
 use super::{Gpu, error};
 use ::wgpu as gpu;
 use gradloom_core::Result;
@@ -55,7 +55,8 @@ impl Kernels {
         let mut jobs = Vec::new();
         for s in sources {
             let Code::Text(text) = &s.code else { return Err(error(format!("{} is not WGSL", s.name))) };
-            let text = text.replace("var<storage, read>", "var<storage, read_write>");
+            // naga has subgroups without being asked
+            let text = text.replace("var<storage, read>", "var<storage, read_write>").replace("enable subgroups;", "");
             let layout = self.layout(gpu, s.params.len());
             let uniforms = (!s.vars.is_empty()).then(|| self.uniform_layout(gpu, s.vars.len()));
             jobs.push((s, text, layout, uniforms));
@@ -142,7 +143,7 @@ impl Kernels {
         }
         let mut entries = Vec::new();
         for (i, v) in args.iter().enumerate() {
-            let size = std::num::NonZeroU64::new(v.bytes as u64);
+            let size = std::num::NonZeroU64::new(words(v.bytes));
             let binding = gpu::BufferBinding { buffer: memory.buffer(v.buf)?, offset: v.offset as u64, size };
             entries.push(gpu::BindGroupEntry { binding: i as u32, resource: gpu::BindingResource::Buffer(binding) });
         }

@@ -174,7 +174,7 @@ fn values_are_torchs_on_the_program_interpreter() {
 /// would hide an access without its gate.
 #[test]
 fn values_are_torchs_with_a_shaders_capabilities() {
-    let target = Target { lang: Lang::Eval, ..Target::wgsl("shader") };
+    let target = Target { lang: Lang::Eval, subgroup: 8, ..Target::wgsl("shader").with_f16() };
     values_are_torchs_on(&mut Engine::new(Box::new(EvalDevice::new(target))), 1);
 }
 
@@ -215,6 +215,17 @@ fn values_are_torchs_through_llvm() {
 fn values_are_torchs_on_wgpu() {
     let Ok(device) = gradloom::wgpu::WgpuDevice::new() else { return };
     values_are_torchs_on(&mut Engine::new(Box::new(device)), 1);
+}
+
+/// Workgroups that share reductions, exchanges within subgroups, f16 in memory, where the driver has them.
+#[cfg(feature = "wgpu")]
+#[test]
+fn values_are_torchs_as_on_a_gpu_of_hardware() {
+    let Ok(mut device) = gradloom::wgpu::WgpuDevice::new() else { return };
+    device.as_hardware();
+    let t = gradloom_core::device::Device::target(&device);
+    eprintln!("subgroups of {}, f16 in memory: {}", t.subgroup, t.storage.has(DType::F16));
+    values_are_torchs_on(&mut Engine::new(Box::new(device)), 3);
 }
 
 /// Gradients against central differences along a random direction, in f64.

@@ -164,7 +164,9 @@ impl<'a> View<'a> {
             let narrow_memory = matches!(g.op(u), Op::Load | Op::Store | Op::Index | Op::Param | Op::Cast);
             match dt.size() {
                 0 | 4 => true,
-                1 | 2 => dt == crate::DType::Bool || narrow_memory && self.t.lang != Lang::Wgsl,
+                1 | 2 => {
+                    dt == crate::DType::Bool || narrow_memory && !self.t.has_local || rows::in_f32(self.k, u, self.t)
+                }
                 _ => g.ranges(u) == 0,
             }
         })

@@ -1,6 +1,6 @@
 //! Output loops -> launch dimensions, within the target's real limits.
 
-use crate::codegen::axes::{Kernel, affine};
+use crate::codegen::axes::{Affine, Kernel, affine};
 use crate::target::Target;
 use crate::uop::{AxisKind, Op, RangeArg, UOp};
 use crate::{Error, Result};
@@ -52,7 +52,14 @@ pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
         Op::Store => Some(affine(&k.g, k.g.src_at(k.g.src_at(k.store(), 0), 1))),
         _ => None,
     };
-    let stride = |r: &UOp| to.as_ref().and_then(|a| a.stride(&k.g, *r)).map_or(i64::MAX, i64::abs);
+    let shared: Vec<UOp> = k.reduces().iter().flat_map(|&u| k.g.src(u)[1..].to_vec()).collect();
+    let reads = k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Load).map(|u| k.g.src_at(k.g.src_at(u, 0), 1));
+    let reads: Vec<Affine> = reads.map(|at| affine(&k.g, at)).collect();
+    let stride = |r: &UOp| match &to {
+        // threads that share a reduction read side by side if they can
+        _ if shared.contains(r) && reads.iter().any(|a| (1..=4).contains(&a.stride(&k.g, *r).unwrap_or(0))) => 0,
+        to => to.as_ref().and_then(|a| a.stride(&k.g, *r)).map_or(i64::MAX, i64::abs),
+    };
     locals.sort_by_key(|r| std::cmp::Reverse(stride(r)));
     if locals.len() > 3 {
         return Err(Error::value("opt", "more than three local axes"));

@@ -121,6 +121,10 @@ pub(super) trait Dialect {
     fn store_masked(&mut self, _p: &Ptr, _at: &At, _lanes: usize, _value: &str, _gate: &str) -> Option<String> {
         None
     }
+    /// What the thread has for `x` whose number differs in these bits, in one subgroup; where there are subgroups.
+    fn shuffle(&mut self, x: &str, _bits: u8) -> String {
+        x.to_string()
+    }
     /// Workgroup barrier statement.
     fn barrier(&mut self) -> Result<&'static str>;
 }

@@ -4,7 +4,7 @@ use super::value::{Point, Val, coordinate, points, with};
 use super::{Alu, At, Dialect, Ptr};
 use crate::codegen::{Program, TileAxis};
 use crate::dtype::Scalar;
-use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, UOp};
+use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, Space, UOp};
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -80,12 +80,19 @@ impl<'p, D: Dialect> Walk<'p, D> {
                 self.close();
                 Ok(())
             }
-            Op::Load => self.load(u),
+            Op::Load => match self.subgroup(g.src_at(u, 0)) {
+                Some(bits) => self.shuffle(u, bits),
+                None => self.load(u),
+            },
+            Op::Store if self.subgroup(u).is_some() => Ok(()),
             Op::Store => self.store(u),
             Op::Acc => self.acc(u),
             Op::AccUpdate | Op::AccMulAdd => self.update(u),
             Op::AccRead => self.read(u),
             Op::Fold => self.fold(u),
+            Op::Barrier if g.src(u).first().is_some_and(|&s| g.op(s) == Op::Store && self.subgroup(s).is_some()) => {
+                Ok(())
+            }
             Op::Barrier => {
                 let s = self.d.barrier()?;
                 self.line(s);
@@ -427,6 +434,32 @@ impl<'p, D: Dialect> Walk<'p, D> {
                 let (Some(alt), Some(gate)) = (alt, gate) else { return Ok(w.d.load(&p, &at, 1)) };
                 let (c, a) = (w.scalar(gate, point)?, w.scalar(alt, point)?);
                 Ok(w.d.load_gated(&p, &at, 1, &c, &a))
+            },
+        )
+    }
+
+    /// The bits of [`Space::Subgroup`], for what is about such memory.
+    fn subgroup(&self, u: UOp) -> Option<u8> {
+        match self.p.g.arg(self.p.base(u)) {
+            Arg::Scratch { space: Space::Subgroup(bits), .. } => Some(*bits),
+            _ => None,
+        }
+    }
+
+    /// A load of what another thread of the subgroup stored just before: `After(scratch, Barrier(Store(index, value)))`.
+    fn shuffle(&mut self, u: UOp, bits: u8) -> Result<()> {
+        let g = &self.p.g;
+        let barrier = g.src_at(g.src_at(g.src_at(u, 0), 0), 1);
+        let value = g.src_at(g.src_at(barrier, 0), 1);
+        self.define(
+            u,
+            |w, point, lane| {
+                let x = w.vector(value, point, lane)?;
+                Ok(Some(w.d.shuffle(&x, bits)))
+            },
+            |w, point| {
+                let x = w.scalar(value, point)?;
+                Ok(w.d.shuffle(&x, bits))
             },
         )
     }

@@ -4,12 +4,14 @@ use super::super::cstyle::{Alu, At, Dialect, Ptr};
 use super::alu;
 use crate::dtype::Scalar;
 use crate::{DType, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The language, and the helper functions that the shader needs so far.
 #[derive(Default)]
 pub(super) struct Wgsl {
     helpers: BTreeMap<String, String>,
+    /// What the shader enables.
+    pub(super) extensions: BTreeSet<&'static str>,
 }
 
 /// The type that holds one value of `dt`.
@@ -26,6 +28,22 @@ pub(super) fn scalar_type(dt: DType) -> &'static str {
 /// The type of one array element that holds `width` values.
 pub(super) fn memory_type(dt: DType, width: usize) -> String {
     if width == 1 { scalar_type(dt).to_string() } else { format!("vec{width}<{}>", scalar_type(dt)) }
+}
+
+/// The type of one array element in memory: f16 may be stored where nothing is computed in it.
+pub(super) fn element_type(dt: DType, width: usize) -> String {
+    let ty = memory_type(dt, width);
+    if dt == DType::F16 { ty.replace("f32", "f16") } else { ty }
+}
+
+/// A value from memory.
+fn loaded(p: &Ptr, e: String, width: usize) -> String {
+    if p.dt == DType::F16 { format!("{}({e})", memory_type(p.dt, width)) } else { e }
+}
+
+/// A value for memory.
+fn stored(p: &Ptr, e: &str, width: usize) -> String {
+    if p.dt == DType::F16 { format!("{}({e})", element_type(p.dt, width)) } else { e.to_string() }
 }
 
 pub(super) fn vector(dt: DType, lanes: usize) -> bool {
@@ -123,10 +141,11 @@ impl Dialect for Wgsl {
     }
 
     fn load(&mut self, p: &Ptr, at: &At, lanes: usize) -> String {
+        let one = |at: &At, width| loaded(p, format!("{}[{}]", p.name, index(p, at)), width);
         if lanes == p.width {
-            return format!("{}[{}]", p.name, index(p, at));
+            return one(at, lanes);
         }
-        let xs: Vec<String> = (0..lanes as i64).map(|i| format!("{}[{}]", p.name, index(p, &at.plus(i)))).collect();
+        let xs: Vec<String> = (0..lanes as i64).map(|i| one(&at.plus(i), 1)).collect();
         self.pack(&xs, p.dt)
     }
 
@@ -137,7 +156,7 @@ impl Dialect for Wgsl {
     fn load_gated(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> String {
         let safe = |plus: i64| {
             let i = index(p, &at.plus(plus));
-            format!("{}[select(0, {i}, {gate})]", p.name)
+            loaded(p, format!("{}[select(0, {i}, {gate})]", p.name), if lanes == p.width { lanes } else { 1 })
         };
         let x = if lanes == p.width {
             safe(0)
@@ -151,12 +170,14 @@ impl Dialect for Wgsl {
     fn load_masked(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> Option<String> {
         if lanes == p.width {
             // an aligned vector of which one element is inside the array is inside as a whole
-            return Some(format!("select({alt}, {}[select(0, {}, any({gate}))], {gate})", p.name, index(p, at)));
+            let x = loaded(p, format!("{}[select(0, {}, any({gate}))]", p.name, index(p, at)), lanes);
+            return Some(format!("select({alt}, {x}, {gate})"));
         }
         let xs: Vec<String> = (0..lanes)
             .map(|i| {
                 let at = index(p, &at.plus(i as i64));
-                format!("{}[select(0, {at}, {})]", p.name, self.lane(gate, DType::Bool, lanes, i))
+                let gate = self.lane(gate, DType::Bool, lanes, i);
+                loaded(p, format!("{}[select(0, {at}, {gate})]", p.name), 1)
             })
             .collect();
         Some(format!("select({alt}, {}, {gate})", self.pack(&xs, p.dt)))
@@ -164,15 +185,21 @@ impl Dialect for Wgsl {
 
     fn store(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str) -> String {
         if lanes == p.width {
-            return format!("{}[{}] = {value};", p.name, index(p, at));
+            return format!("{}[{}] = {};", p.name, index(p, at), stored(p, value, lanes));
         }
         let each: Vec<String> = (0..lanes)
             .map(|i| {
                 let to = index(p, &at.plus(i as i64));
-                format!("{}[{to}] = {};", p.name, self.lane(value, p.dt, lanes, i))
+                let x = self.lane(value, p.dt, lanes, i);
+                format!("{}[{to}] = {};", p.name, stored(p, &x, 1))
             })
             .collect();
         each.join(" ")
+    }
+
+    fn shuffle(&mut self, x: &str, bits: u8) -> String {
+        self.extensions.insert("subgroups");
+        format!("subgroupShuffleXor({x}, {bits}u)")
     }
 
     fn barrier(&mut self) -> Result<&'static str> {

@@ -4,8 +4,8 @@
 //! only if the program has some; entry point `main`; Grid(d) = workgroup_id, Local(d) = local_invocation_id.
 //!
 //! Values: bool, i32, u32 and f32, as scalars or vec2/vec4 over the lane axis. 8 and 16-bit integers live in i32/u32 and wrap
-//! after each op, f16 and bf16 live in f32 and round after each op, i64/u64 are `vec2<u32>` (low, high) through functions that
-//! are printed when used. f64 is not supported.
+//! after each op, f16 and bf16 live in f32 and round after each op (f16 is stored as such where the adapter has it), i64/u64
+//! are `vec2<u32>` (low, high) through functions that are printed when used. f64 is not supported.
 //!
 //! Nothing relies on out-of-bounds access; no constant expression can overflow or make an Inf or NaN; tests for NaN look at
 //! bits, because a shader compiler may assume there are none.
@@ -16,8 +16,8 @@ mod helpers;
 mod long;
 
 use super::cstyle::{Ptr, Walk, divisible, pointers};
-use super::{Code, Renderer};
-use crate::codegen::{Program, TileAxis};
+use super::{Code, Renderer, Source};
+use crate::codegen::{ParamInfo, Program, TileAxis};
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Op, Space, UOp};
 use crate::{DType, Error, Result};
@@ -28,15 +28,15 @@ use std::fmt::Write as _;
 pub struct WgslRenderer;
 
 impl Renderer for WgslRenderer {
-    fn render(&self, p: &Program, _t: &Target) -> Result<Code> {
-        check(p)?;
+    fn render(&self, p: &Program, t: &Target) -> Result<Code> {
+        check(p, t)?;
         let mut w = Walk::new(p, Wgsl::default());
         let mut head = String::new();
         for (slot, info) in p.params.iter().enumerate() {
             let node = pointers(p).into_iter().find(|&u| p.slot(u) == Some(slot as u32));
             let width = node.map_or(1, |u| vector_width(p, u, info.len));
             let (name, access) = (format!("b{slot}"), if info.written { "read_write" } else { "read" });
-            let element = dialect::memory_type(info.dtype, width);
+            let element = dialect::element_type(info.dtype, width);
             let _ = writeln!(head, "@group(0) @binding({slot}) var<storage, {access}> {name}: array<{element}>;");
             if let Some(node) = node {
                 w.ptrs.insert(node, Ptr { name, dt: info.dtype, width });
@@ -51,9 +51,10 @@ impl Renderer for WgslRenderer {
             if let Arg::Scratch { id, len, space } = *p.g.arg(u) {
                 let (name, dt) = (format!("s{id}"), p.g.dtype(u));
                 let width = vector_width(p, u, len);
-                let (element, len) = (dialect::memory_type(dt, width), len / width);
+                let (element, len) = (dialect::element_type(dt, width), len / width);
                 let _ = match space {
                     Space::Workgroup => writeln!(head, "var<workgroup> {name}: array<{element}, {len}>;"),
+                    Space::Subgroup(_) => continue,
                     Space::Private => writeln!(private, "  var {name}: array<{element}, {len}>;"),
                 };
                 w.ptrs.insert(u, Ptr { name, dt, width });
@@ -81,7 +82,11 @@ impl Renderer for WgslRenderer {
         }
         w.close_all();
         let [x, y, z] = p.local;
-        let mut text = head;
+        if head.contains("f16>") || private.contains("f16>") {
+            w.d.extensions.insert("f16");
+        }
+        let mut text: String = w.d.extensions.iter().map(|e| format!("enable {e};\n")).collect();
+        text.push_str(&head);
         text.push_str(&w.d.helpers());
         let _ = write!(
             text,
@@ -93,7 +98,43 @@ impl Renderer for WgslRenderer {
     }
 }
 
-fn check(p: &Program) -> Result<()> {
+/// A kernel that says how far exchanges within subgroups go: each of [`PROBE_THREADS`] threads of one workgroup writes for
+/// how many bits of its number it found the neighbour that differs in that bit. The language promises no order.
+pub fn subgroup_probe() -> Source {
+    let code = "enable subgroups;
+@group(0) @binding(0) var<storage, read_write> b0: array<u32>;
+@compute @workgroup_size(64)
+fn main(@builtin(local_invocation_index) i: u32, @builtin(subgroup_size) size: u32) {
+  var n = 0u;
+  var right = true;
+  for (var bit = 1u; bit < 64u; bit = bit << 1u) {
+    right = (subgroupShuffleXor(i, bit) == (i ^ bit)) & right & (bit < size);
+    n += u32(right);
+  }
+  b0[i] = n;
+}
+";
+    Source {
+        name: "subgroups".into(),
+        code: Code::Text(code.into()),
+        local: [PROBE_THREADS as u32, 1, 1],
+        params: vec![ParamInfo { dtype: DType::U32, len: PROBE_THREADS, read: false, written: true }],
+        vars: Vec::new(),
+        scratch: 0,
+    }
+}
+
+/// Threads, and results, of [`subgroup_probe`].
+pub const PROBE_THREADS: usize = 64;
+
+/// What [`Target::subgroup`] should be after these results of [`subgroup_probe`], on an adapter whose subgroups have `least`
+/// threads at least.
+pub fn subgroup(results: &[u8], least: u32) -> u32 {
+    let bits = results.chunks_exact(4).map(|b| b[0]).min().unwrap_or(0);
+    (1u32 << bits.min(6)).min(least.checked_ilog2().map_or(0, |bits| 1 << bits))
+}
+
+fn check(p: &Program, t: &Target) -> Result<()> {
     let refuse = |what: String| Err(Error::Unsupported { what, context: format!("wgsl, {}", p.name) });
     for &u in &p.order {
         if p.g.dtype(u) == DType::F64 || p.g.src(u).iter().any(|&s| p.g.dtype(s) == DType::F64) {
@@ -101,7 +142,8 @@ fn check(p: &Program) -> Result<()> {
         }
     }
     for (i, info) in p.params.iter().enumerate() {
-        if !matches!(info.dtype, DType::I32 | DType::U32 | DType::F32 | DType::I64 | DType::U64) {
+        let words = matches!(info.dtype, DType::I32 | DType::U32 | DType::F32 | DType::I64 | DType::U64);
+        if !words && (info.dtype != DType::F16 || !t.storage.has(DType::F16)) {
             return refuse(format!("{} in memory (buffer {i})", info.dtype));
         }
     }

@@ -63,6 +63,7 @@ fn counts(c: &Counts) -> Vec<(&'static str, Json)> {
         ("local", Json::Int(c.local as i64)),
         ("counted_flops", Json::Int(c.flops as i64)),
         ("barriers", Json::Int(c.barriers as i64)),
+        ("shuffles", Json::Int(c.shuffles as i64)),
         ("moved_bytes", Json::Int(c.bytes as i64)),
     ]
 }

@@ -223,10 +223,11 @@ fn storage(g: &Graph, u: UOp, args: &[Vec<u8>], out: &mut Translated) -> Result<
             Ok(Memory { place: Place::Arg(*slot as usize), dt, len: *len })
         }
         Arg::Scratch { len, space, .. } => {
-            let list = if *space == Space::Workgroup { &mut out.workgroup } else { &mut out.private };
+            let own = *space == Space::Private;
+            let list = if own { &mut out.private } else { &mut out.workgroup };
             list.push(len * dt.size());
             let i = list.len() - 1;
-            let place = if *space == Space::Workgroup { Place::Workgroup(i) } else { Place::Private(i) };
+            let place = if own { Place::Private(i) } else { Place::Workgroup(i) };
             Ok(Memory { place, dt, len: *len })
         }
         a => Err(internal(u, g, format!("has argument {a:?}"))),
