@@ -77,8 +77,7 @@ fn opinfo_samples_are_torchs_on_the_cpu() {
 /// Programs as shaders get them, run by the interpreter: a sample.
 #[test]
 fn opinfo_samples_are_torchs_with_a_shaders_capabilities() {
-<<<<<<< HEAD
-    let target = Target { lang: Lang::Eval, ..Target::wgsl("shader") };
+    let target = Target { lang: Lang::Eval, subgroup: 8, ..Target::wgsl("shader").with_f16() };
     on(&mut Engine::new(Box::new(EvalDevice::new(target))), 9, 0);
 }
 
@@ -87,10 +86,6 @@ fn opinfo_samples_are_torchs_with_a_shaders_capabilities() {
 fn opinfo_samples_are_torchs_through_the_c_compiler() {
     let Ok(device) = gradloom::c::CDevice::new() else { return };
     on(&mut Engine::new(Box::new(device)), 61, 0);
-=======
-    let target = Target { lang: Lang::Eval, subgroup: 8, ..Target::wgsl("shader").with_f16() };
-    on(&mut Engine::new(Box::new(EvalDevice::new(target))), 9);
->>>>>>> 374b5db (gpu: subgroups, f16 in memory, long contractions in pieces)
 }
 
 /// On a GPU or a software driver: a sample, as compiling takes long there.
