@@ -18,6 +18,7 @@ mod samples;
 mod spec;
 mod text;
 mod textgenrnn;
+mod tflite;
 mod wasm;
 mod wgsl;
 mod whisper;

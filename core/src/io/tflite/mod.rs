@@ -9,6 +9,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod flat;
+mod moves;
 mod ops;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,9 @@ use crate::io::{MAX_RANK, element_count};
 use flat::{List, Table};
 use std::collections::BTreeMap;
 use write::{Attr, Proto};
+
+/// The schema's number of 4-bit integers.
+const INT4: i8 = 17;
 
 /// The version of the operator set that is written.
 const OPSET: i64 = 21;
@@ -136,6 +140,7 @@ impl Tensor {
             12 => 13,
             15 => 12,
             16 => 4,
+            17 => 22,
             18 => 16,
             other => {
                 let what = format!("element type {other} of TensorFlow Lite");
@@ -153,8 +158,14 @@ impl Tensor {
         }
     }
 
+    /// Bytes of all elements; of 4 bits there are two in a byte.
+    fn byte_count(&self) -> Option<usize> {
+        let n = element_count(&self.shape)?;
+        if self.kind == INT4 { Some(n.div_ceil(2)) } else { n.checked_mul(self.element_size()) }
+    }
+
     fn is_quantised(&self) -> bool {
-        !self.scale.is_empty() && matches!(self.kind, 2 | 3 | 7 | 9)
+        !self.scale.is_empty() && matches!(self.kind, 2 | 3 | 4 | 7 | 9 | INT4)
     }
 }
 
@@ -203,6 +214,14 @@ impl<'a> Cx<'a> {
         out
     }
 
+    /// Adds a node with several outputs and gives their names.
+    fn nodes(&mut self, op: &str, n: usize, inputs: &[String], attrs: &[(&str, Attr<'_>)], stem: &str) -> Vec<String> {
+        let out: Vec<String> = (0..n).map(|_| self.fresh(stem)).collect();
+        let name = out.first().map_or("", String::as_str);
+        self.body.bytes(1, &write::node(op, name, inputs, &out, attrs).0);
+        out
+    }
+
     fn charge(&mut self, bytes: usize) -> Result<()> {
         self.left = self
             .left
@@ -242,8 +261,7 @@ impl<'a> Cx<'a> {
             let outside = || Error::format("tflite", format!("the data of `{}` lies outside the file", t.name), None);
             data = range.and_then(|(from, to)| self.file.get(from..to)).ok_or_else(outside)?;
         }
-        let want = element_count(&t.shape).and_then(|n| n.checked_mul(t.element_size()));
-        match want {
+        match t.byte_count() {
             _ if data.is_empty() => Ok(None),
             Some(n) if n == data.len() => Ok(Some(data)),
             _ => {
@@ -281,10 +299,17 @@ impl<'a> Cx<'a> {
         } else {
             let stored = self.stored(index)?;
             match () {
+                // the bias of 16-bit networks; ONNX has no codes of 64 bits
+                () if t.is_quantised() && t.kind == 4 => {
+                    let wide = self.node("Cast", &[stored], &[("to", Attr::Int(1))], &t.name);
+                    let scale = self.steps(&t)?.swap_remove(0);
+                    self.node("Mul", &[wide, scale], &[], &t.name)
+                }
                 () if t.is_quantised() => {
-                    let [scale, zero] = self.steps(&t)?;
+                    let mut inputs = vec![stored];
+                    inputs.extend(self.steps(&t)?);
                     let axis = [("axis", Attr::Int(i64::from(t.axis)))];
-                    self.node("DequantizeLinear", &[stored, scale, zero], &axis, &t.name)
+                    self.node("DequantizeLinear", &inputs, &axis, &t.name)
                 }
                 () if t.kind == 1 => self.node("Cast", &[stored], &[("to", Attr::Int(1))], &t.name),
                 () => stored,
@@ -294,8 +319,8 @@ impl<'a> Cx<'a> {
         Ok(name)
     }
 
-    /// Scale and zero point of a quantised tensor: scalars, or one for each index of its axis.
-    fn steps(&mut self, t: &Tensor) -> Result<[String; 2]> {
+    /// Scale and zero point (unless that is 0) of a quantised tensor: scalars, or one for each index of its axis.
+    fn steps(&mut self, t: &Tensor) -> Result<Vec<String>> {
         let n = t.scale.len() / 4;
         let axis = usize::try_from(t.axis).ok().and_then(|a| t.shape.get(a)).copied();
         if n != 1 && axis != Some(n) || t.zero.len() > n {
@@ -303,9 +328,12 @@ impl<'a> Cx<'a> {
         }
         let shape = if n == 1 { vec![] } else { vec![n] };
         let scale = self.constant(1, &shape, &t.scale)?;
+        if t.kind == INT4 && t.zero.iter().all(|&z| z == 0) {
+            return Ok(vec![scale]);
+        }
         let zero = (0..n).map(|i| t.zero.get(i).copied().unwrap_or(0));
         let zero: Vec<u8> = zero.flat_map(|z| z.to_le_bytes().into_iter().take(t.element_size())).collect();
-        Ok([scale, self.constant(t.elem()?, &shape, &zero)?])
+        Ok(vec![scale, self.constant(t.elem()?, &shape, &zero)?])
     }
 
     /// Says what real numbers a tensor has: they are rounded if it is quantised.
@@ -313,8 +341,9 @@ impl<'a> Cx<'a> {
         let t = self.tensor(index as i32)?.clone();
         let stored = match () {
             () if t.is_quantised() => {
-                let [scale, zero] = self.steps(&t)?;
-                self.node("QuantizeLinear", &[name, scale, zero], &[("axis", Attr::Int(i64::from(t.axis)))], &t.name)
+                let mut inputs = vec![name];
+                inputs.extend(self.steps(&t)?);
+                self.node("QuantizeLinear", &inputs, &[("axis", Attr::Int(i64::from(t.axis)))], &t.name)
             }
             () if t.kind == 1 => self.node("Cast", &[name], &[("to", Attr::Int(10))], &t.name),
             () => name,

@@ -1,6 +1,7 @@
 //! The operators, by their numbers in the schema; each reads its inputs as real numbers unless it is about integers.
 
 use super::flat::Table;
+use super::moves;
 use super::write::Attr;
 use super::{Cx, Tensor};
 use crate::error::{Error, Result};
@@ -9,26 +10,26 @@ const TO_FIRST: [usize; 4] = [0, 3, 1, 2];
 const TO_LAST: [i64; 4] = [0, 2, 3, 1];
 
 /// One operator with its inputs, the tensor it makes and its options.
-struct Op<'a> {
-    code: i32,
-    inputs: Vec<i32>,
-    outputs: Vec<i32>,
-    out: Tensor,
+pub(super) struct Op<'a> {
+    pub(super) code: i32,
+    pub(super) inputs: Vec<i32>,
+    pub(super) outputs: Vec<i32>,
+    pub(super) out: Tensor,
     options: Option<Table<'a>>,
     /// Stride of rows and columns in the custom options, which are a C structure.
     custom: &'a [u8],
 }
 
 impl Op<'_> {
-    fn int(&self, slot: usize, default: i32) -> Result<i64> {
+    pub(super) fn int(&self, slot: usize, default: i32) -> Result<i64> {
         self.options.map_or(Ok(default), |o| o.i32(slot, default)).map(i64::from)
     }
 
-    fn byte(&self, slot: usize) -> Result<i8> {
+    pub(super) fn byte(&self, slot: usize) -> Result<i8> {
         self.options.map_or(Ok(0), |o| o.i8(slot))
     }
 
-    fn bool(&self, slot: usize) -> Result<bool> {
+    pub(super) fn bool(&self, slot: usize) -> Result<bool> {
         self.options.map_or(Ok(false), |o| o.bool(slot))
     }
 
@@ -36,16 +37,16 @@ impl Op<'_> {
         self.options.map_or(Ok(0.0), |o| o.f32(slot))
     }
 
-    fn refuse<T>(&self, what: impl Into<String>) -> Result<T> {
+    pub(super) fn refuse<T>(&self, what: impl Into<String>) -> Result<T> {
         let context = format!("operator {} that makes `{}`", self.code, self.out.name);
         Err(Error::Unsupported { what: what.into(), context })
     }
 
-    fn input(&self, i: usize) -> Option<usize> {
+    pub(super) fn input(&self, i: usize) -> Option<usize> {
         self.inputs.get(i).and_then(|&t| usize::try_from(t).ok())
     }
 
-    fn want(&self, i: usize) -> Result<usize> {
+    pub(super) fn want(&self, i: usize) -> Result<usize> {
         let missing = || Error::format("tflite", format!("an operator for `{}` lacks input {i}", self.out.name), None);
         self.input(i).ok_or_else(missing)
     }
@@ -68,16 +69,26 @@ pub(super) fn translate(cx: &mut Cx<'_>, t: Table<'_>) -> Result<()> {
             other => op.refuse(format!("the custom operator `{other}`")),
         };
     }
-    let made = one(cx, &op)?;
+    if let Some(made) = moves::several(cx, &op)? {
+        for (&t, name) in op.outputs.iter().zip(made) {
+            let index = cx.tensor(t)?.index;
+            cx.set(index, name)?;
+        }
+        return Ok(());
+    }
+    let made = match moves::one(cx, &op)? {
+        Some(made) => made,
+        None => one(cx, &op)?,
+    };
     cx.set(op.out.index, made)
 }
 
-fn real(cx: &mut Cx<'_>, op: &Op<'_>, i: usize) -> Result<String> {
+pub(super) fn real(cx: &mut Cx<'_>, op: &Op<'_>, i: usize) -> Result<String> {
     cx.real(op.want(i)?, &[])
 }
 
 /// The values of a constant of 32- or 64-bit integers.
-fn known(cx: &Cx<'_>, op: &Op<'_>, i: usize) -> Result<Vec<i64>> {
+pub(super) fn known(cx: &Cx<'_>, op: &Op<'_>, i: usize) -> Result<Vec<i64>> {
     let t = cx.tensor(op.want(i)? as i32)?;
     let Some(data) = cx.data(t)? else { return op.refuse(format!("`{}`, which is not constant,", t.name)) };
     if data.len() > 1 << 12 {
@@ -117,6 +128,11 @@ fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
         let x = real(cx, op, 0)?;
         return Ok(cx.node(unary, &[x], &[], &op.out.name));
     }
+    if let Some((compare, not)) = comparison(op.code) {
+        let inputs = [real(cx, op, 0)?, real(cx, op, 1)?];
+        let y = cx.node(compare, &inputs, &[], &op.out.name);
+        return Ok(if not { cx.node("Not", &[y], &[], &op.out.name) } else { y });
+    }
     match op.code {
         0 | 18 | 41 | 42 => {
             let kind = [(0, "Add"), (18, "Mul"), (41, "Sub"), (42, "Div")].into_iter().find(|k| k.0 == op.code);
@@ -144,9 +160,18 @@ fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
         }
         3 | 4 => conv(cx, op),
         9 => fully_connected(cx, op),
-        20 | 21 => {
+        11 => {
             let x = real(cx, op, 0)?;
-            let (low, high) = if op.code == 20 { (-1.0, 1.0) } else { (0.0, 6.0) };
+            let y = cx.node("LpNormalization", &[x], &[("axis", Attr::Int(-1)), ("p", Attr::Int(2))], &op.out.name);
+            activate(cx, op, y, 0)
+        }
+        20 | 21 | 152 => {
+            let x = real(cx, op, 0)?;
+            let (low, high) = match op.code {
+                20 => (-1.0, 1.0),
+                21 => (0.0, 6.0),
+                _ => (0.0, 1.0),
+            };
             clip(cx, op, x, low, high)
         }
         22 | 43 | 70 => {
@@ -174,10 +199,11 @@ fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
             let x = real(cx, op, 0)?;
             Ok(cx.node("Transpose", &[x], &[("perm", Attr::Ints(perm))], &op.out.name))
         }
-        40 | 74 | 82 | 89 => {
+        40 | 74 | 81 | 82 | 89 => {
             let kind = match op.code {
                 40 => "ReduceMean",
                 74 => "ReduceSum",
+                81 => "ReduceProd",
                 82 => "ReduceMax",
                 _ => "ReduceMin",
             };
@@ -191,11 +217,99 @@ fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
             let alpha = op.float(0)?;
             Ok(cx.node("LeakyRelu", &[x], &[("alpha", Attr::Float(alpha))], &op.out.name))
         }
+        50 => {
+            let x = real(cx, op, 0)?;
+            Ok(cx.node("LogSoftmax", &[x], &[("axis", Attr::Int(-1))], &op.out.name))
+        }
+        53 => {
+            let x = real(cx, op, 0)?;
+            // halves are written from floats
+            let to = if op.out.kind == 1 { 1 } else { op.out.elem()? };
+            Ok(cx.node("Cast", &[x], &[("to", Attr::Int(i64::from(to)))], &op.out.name))
+        }
+        56 | 79 => {
+            let &[axis] = &known(cx, op, 1)?[..] else { return op.refuse("more than one axis") };
+            let x = real(cx, op, 0)?;
+            let kind = if op.code == 56 { "ArgMax" } else { "ArgMin" };
+            let y = cx.node(kind, &[x], &[("axis", Attr::Int(axis)), ("keepdims", Attr::Int(0))], &op.out.name);
+            Ok(cx.node("Cast", &[y], &[("to", Attr::Int(i64::from(op.out.elem()?)))], &op.out.name))
+        }
+        76 => {
+            let x = real(cx, op, 0)?;
+            let root = cx.node("Sqrt", &[x], &[], &op.out.name);
+            Ok(cx.node("Reciprocal", &[root], &[], &op.out.name))
+        }
+        92 => {
+            let x = real(cx, op, 0)?;
+            Ok(cx.node("Mul", &[x.clone(), x], &[], &op.out.name))
+        }
+        99 => {
+            let inputs = [real(cx, op, 0)?, real(cx, op, 1)?];
+            let d = cx.node("Sub", &inputs, &[], &op.out.name);
+            Ok(cx.node("Mul", &[d.clone(), d], &[], &op.out.name))
+        }
+        90 | 95 => floor_division(cx, op),
+        126 => {
+            let mut sides = Vec::new();
+            for side in 0..2 {
+                let x = op.want(side)?;
+                let rank = cx.tensor(x as i32)?.shape.len();
+                let mut order: Vec<usize> = (0..rank).collect();
+                match op.bool(side)? {
+                    true if rank < 2 => return op.refuse("a product of vectors"),
+                    true => order.swap(rank - 2, rank - 1),
+                    false => order.clear(),
+                }
+                sides.push(cx.real(x, &order)?);
+            }
+            Ok(cx.node("MatMul", &sides, &[], &op.out.name))
+        }
+        150 => {
+            let x = real(cx, op, 0)?;
+            let how = if op.bool(0)? { "tanh" } else { "none" };
+            Ok(cx.node("Gelu", &[x], &[("approximate", Attr::Text(how))], &op.out.name))
+        }
         // the rounding is in reading and writing the tensors
         6 | 114 => real(cx, op, 0),
         67 => transpose_conv(cx, op),
         _ => op.refuse(format!("operator {} of TensorFlow Lite with {} outputs", op.code, op.outputs.len())),
     }
+}
+
+/// The operator of a comparison or of logic, and whether its result is inverted.
+fn comparison(code: i32) -> Option<(&'static str, bool)> {
+    Some(match code {
+        58 => ("Less", false),
+        61 => ("Greater", false),
+        62 => ("GreaterOrEqual", false),
+        63 => ("LessOrEqual", false),
+        71 => ("Equal", false),
+        72 => ("Equal", true),
+        84 => ("Or", false),
+        86 => ("And", false),
+        _ => return None,
+    })
+}
+
+/// Quotient or remainder rounded towards minus infinity.
+fn floor_division(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
+    let (x, y) = (real(cx, op, 0)?, real(cx, op, 1)?);
+    let name = &op.out.name;
+    if op.out.kind == 0 {
+        let q = cx.node("Div", &[x.clone(), y.clone()], &[], name);
+        let q = cx.node("Floor", &[q], &[], name);
+        if op.code == 90 {
+            return Ok(q);
+        }
+        let whole = cx.node("Mul", &[q, y], &[], name);
+        return Ok(cx.node("Sub", &[x, whole], &[], name));
+    }
+    let rest = cx.node("Mod", &[x.clone(), y.clone()], &[], name);
+    if op.code == 95 {
+        return Ok(rest);
+    }
+    let whole = cx.node("Sub", &[x, rest], &[], name);
+    Ok(cx.node("Div", &[whole, y], &[], name))
 }
 
 /// Operators of one input and no options.
@@ -210,12 +324,14 @@ fn unary(code: i32) -> Option<&'static str> {
         66 => "Sin",
         73 => "Log",
         75 => "Sqrt",
+        87 => "Not",
         101 => "Abs",
         104 => "Ceil",
         108 => "Cos",
         111 => "Elu",
         116 => "Round",
         117 => "HardSwish",
+        158 => "Sign",
         _ => return None,
     })
 }

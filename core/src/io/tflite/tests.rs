@@ -24,3 +24,16 @@ fn damaged_files_are_errors() {
         assert!(to_onnx(&file[..cut]).is_err());
     }
 }
+
+#[test]
+fn damaged_quantised_files_are_errors() {
+    for file in [
+        &include_bytes!("../../../../tests/fixtures/tflite/pieces_channel.tflite")[..],
+        include_bytes!("../../../../tests/fixtures/tflite/image_nibbles.tflite"),
+    ] {
+        assert!(to_onnx(file).is_ok());
+        mutate(file, 40, |damaged| {
+            let _ = to_onnx(damaged);
+        });
+    }
+}
