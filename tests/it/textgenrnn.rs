@@ -1,65 +1,24 @@
-//! A character language model (textgenrnn: two LSTM layers and an average weighted by attention) from its Keras weights.
+//! A character language model (textgenrnn: two LSTM layers and an average weighted by attention) from its Keras weights: the
+//! example of the `gradloom` crate.
 
 use crate::models::{arrays, error, folder};
 use gradloom::engine::Bytes;
-use gradloom::nn::{Embedding, Linear, Lstm, Module, StateDict};
-use gradloom::{Result, Runtime, Session, Tensor};
-use std::path::Path;
+use gradloom::tensor::Sampling;
+use gradloom::{Runtime, Tensor};
+use model::CharacterModel;
 
-struct CharacterModel {
-    embedding: Embedding,
-    layers: [Lstm; 2],
-    attention: Tensor,
-    output: Linear,
-}
+#[path = "../../native/examples/characters/model.rs"]
+mod model;
 
-impl CharacterModel {
-    fn read(session: &Session, file: &Path) -> Result<CharacterModel> {
-        let get = |name: &str| -> Result<Tensor> {
-            let all = arrays(file);
-            let (_, t) = all.into_iter().find(|a| a.0 == format!("{name}:0")).unwrap();
-            Tensor::from_bytes(session, t.dtype, &t.shape, Bytes::new(t.data))
-        };
-        // cuDNN's numbers in Keras' shapes `[in, 4 * hidden]`: below the shape of a gate's columns lies its matrix [hidden, in]
-        let lstm = |name: &str| -> Result<Lstm> {
-            let matrices = |what: &str| -> Result<Tensor> {
-                let columns = get(&format!("{name}.{what}"))?;
-                let (inputs, gates) = (columns.dim(0)?, columns.dim(1)?);
-                let gates = columns.reshape(&[inputs, 4, gates / 4])?.transpose(0, 1)?;
-                gates.contiguous().reshape(&[gates.numel() / inputs, inputs])
-            };
-            let (ih, hh) = (matrices("kernel")?, matrices("recurrent_kernel")?);
-            let bias = get(&format!("{name}.bias"))?.chunk(2, 0)?;
-            let layer = Lstm::new(session, ih.dim(1)?, hh.dim(1)?, 1)?;
-            let names = ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"];
-            let tensors = [ih, hh, bias[0].clone(), bias[1].clone()];
-            let dict: StateDict = names.into_iter().map(str::to_string).zip(tensors).collect();
-            assert!(layer.load_state_dict(&dict)?.is_empty());
-            Ok(layer)
-        };
-        Ok(CharacterModel {
-            embedding: Embedding { weight: get("embedding.embeddings")?, padding: None },
-            layers: [lstm("rnn_1")?, lstm("rnn_2")?],
-            attention: get("attention.attention_W")?,
-            output: Linear { weight: get("output.kernel")?.t()?, bias: Some(get("output.bias")?) },
-        })
-    }
-
-    /// Characters `[batch, time]` to the logits of the next one, `[batch, characters]`.
-    fn forward(&self, ids: &Tensor) -> Result<Tensor> {
-        let words = self.embedding.forward(ids)?;
-        let first = self.layers[0].forward(&words, None)?.0;
-        let second = self.layers[1].forward(&first, None)?.0;
-        let all = Tensor::cat(&[&words, &first, &second], 2)?;
-        let weight = all.matmul(&self.attention)?.softmax(1)?;
-        self.output.forward(&all.mul(&weight)?.sum(&[1], false)?)
-    }
+fn open(rt: &Runtime) -> CharacterModel {
+    let read = |name: &str| std::fs::read(folder("textgenrnn").join(name)).unwrap();
+    CharacterModel::read(rt.session(), &read("weights.npz"), &read("vocab.json")).unwrap()
 }
 
 fn check(device: &str) {
     let dir = folder("textgenrnn");
     let mut rt = Runtime::open(device, 2).unwrap();
-    let model = CharacterModel::read(rt.session(), &dir.join("weights.npz")).unwrap();
+    let model = open(&rt);
     let ids = arrays(&dir.join("input.npz")).remove(0).1;
     let shape = [1, ids.shape[0]];
     let ids = Tensor::from_bytes(rt.session(), ids.dtype, &shape, Bytes::new(ids.data)).unwrap();
@@ -80,4 +39,24 @@ fn textgenrnn_runs_on_the_processor() {
 #[cfg(feature = "wgpu")]
 fn textgenrnn_runs_on_wgpu() {
     check("wgpu");
+}
+
+#[test]
+#[cfg(all(unix, target_arch = "x86_64"))]
+fn textgenrnn_writes_texts() {
+    let mut rt = Runtime::open("cpu", 2).unwrap();
+    let model = open(&rt);
+    // what numpy gives in f64; the closest two logits of the way are 0.09 apart
+    let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
+    let best = model.write(&mut rt, "What is", &greedy, 0, 40).unwrap();
+    assert_eq!(best, "What is the best state of the state of the stat");
+    let how = Sampling { temperature: 0.7, top_k: 12, ..Sampling::default() };
+    let mut draw = |how: &Sampling, seed: u32| model.write(&mut rt, "What is", how, seed, 24).unwrap();
+    let first = draw(&how, 1);
+    assert_eq!(first, draw(&how, 1), "a seed gives a text");
+    assert!((2..6).any(|seed| draw(&how, seed) != first), "seeds give texts");
+    // one token to choose from is the most likely one
+    assert_eq!(draw(&Sampling { top_k: 1, ..how }, 3), best[..31]);
+    assert_eq!(draw(&Sampling { top_p: 1e-6, ..how }, 3), best[..31]);
+    assert!(model.write(&mut rt, "\u{10ffff}", &how, 1, 1).is_err());
 }
