@@ -1,5 +1,6 @@
 //! The command line from outside: data on stdout, progress on stderr, exit codes 0, 1, 2.
 
+use gradloom::io::json::Json;
 use gradloom::io::npz;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,6 +11,11 @@ fn gradloom(args: &[&str]) -> Output {
 
 fn model(name: &str, file: &str) -> String {
     let p = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models").join(name).join(file);
+    p.to_str().expect("a plain path").to_string()
+}
+
+fn fixture(file: &str) -> String {
+    let p = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/io").join(file);
     p.to_str().expect("a plain path").to_string()
 }
 
@@ -68,6 +74,58 @@ fn inspects_a_model() {
     {
         assert!(out.contains(part), "no {part} in {out}");
     }
+}
+
+#[test]
+fn inspect_lists_every_node_that_is_refused() {
+    let refused = fixture("refused.onnx");
+    let r = gradloom(&["inspect", &refused, "--size", "batch=4", "--nodes", "--json"]);
+    let out = text(&r.stdout);
+    assert!(r.status.success(), "what is refused is the answer, not a failure: {}", text(&r.stderr));
+    let json = Json::parse(out.as_bytes()).expect("JSON");
+    assert!(matches!(json.get("supported"), Some(Json::Bool(false))), "{out}");
+    let list = |name: &str| json.get(name).and_then(Json::as_array).unwrap_or_else(|| panic!("no {name} in {out}"));
+    let names = |name: &str| -> Vec<&str> { list(name).iter().filter_map(|n| n.get("node")?.as_str()).collect() };
+    assert_eq!(names("refused"), ["`tidy` (StringNormalizer)"], "{out}");
+    let why = list("refused")[0].get("why").and_then(Json::as_str).expect("a reason");
+    assert!(why.contains("StringNormalizer"), "{why}");
+    let states: Vec<&str> = list("nodes").iter().filter_map(|n| n.get("state")?.as_str()).collect();
+    assert_eq!(states, ["supported", "refused", "follows", "supported"], "{out}");
+    assert!(out.contains("f32 [4, 3]"), "sizes are known with `batch`: {out}");
+    // the same file is refused when it is run, by the same name
+    let r = gradloom(&["run", &refused, "--device", "eval"]);
+    assert_eq!(r.status.code(), Some(1));
+    assert!(text(&r.stderr).contains("tidy"), "{}", text(&r.stderr));
+
+    let r = gradloom(&["inspect", &model("zoo_mamba", "model.onnx")]);
+    let out = text(&r.stdout);
+    assert!(r.status.success() && out.contains("supported") && !out.contains("follows"), "{out}");
+}
+
+/// `run --compare eval`: every node's value on two devices.
+#[cfg(all(unix, target_arch = "x86_64"))]
+#[test]
+fn compare_names_the_first_node_that_drifts() {
+    let (m, i) = (model("zoo_llama_past", "model.onnx"), model("zoo_llama_past", "input.npz"));
+    let run = |tolerance: &str| {
+        let more = ["--device", "cpu", "--compare", "eval", "--tolerance", tolerance, "--json"];
+        let r = gradloom(&[&["run", &m, "--inputs", &i][..], &more].concat());
+        assert!(r.status.success(), "{}", text(&r.stderr));
+        Json::parse(&r.stdout).expect("JSON")
+    };
+    let verdict = |j: &Json| j.get("verdict").and_then(Json::as_str).expect("a verdict").to_string();
+    let fine = run("1e-3");
+    assert!(verdict(&fine).starts_with("all ") && verdict(&fine).ends_with(" values agree"), "{}", verdict(&fine));
+    assert!(matches!(fine.get("first_drift"), Some(Json::Null)));
+    // sums in another order differ in their last bits: the first such node is named
+    let exact = run("1e-12");
+    let first = exact.get("first_drift").expect("a drift");
+    let (node, got) = (first.get("node").and_then(Json::as_str).expect("its node"), verdict(&exact));
+    assert_eq!(got, format!("{node} is the first to drift"));
+    let number = |name: &str| first.get(name).and_then(Json::as_str).expect(name).parse::<f64>().expect("a number");
+    assert!(number("max_abs") > 0.0 && number("max_abs") < 1e-5, "{got}");
+    let r = gradloom(&["run", &m, "--inputs", &i, "--tolerance", "1"]);
+    assert_eq!(r.status.code(), Some(2), "a tolerance of no comparison");
 }
 
 #[test]
