@@ -8,11 +8,11 @@ use super::{Tensor, check_axis};
 use crate::{DType, Error, Result};
 
 /// Longest axis sorted by counting ranks.
-const RANK_LIMIT: usize = 1024;
+const RANK_LIMIT: usize = 512;
 /// Bits of a digit.
 const BITS: usize = 8;
 /// Elements of a block, whose equal digits are counted pair by pair.
-const BLOCK: usize = 256;
+const BLOCK: usize = 128;
 /// Elements whose digits are counted in order.
 const PIECE: usize = 4096;
 
@@ -77,7 +77,8 @@ impl Tensor {
         let first = y.before(&x, descending)?;
         let tied = first.logical_or(x.before(&y, descending)?)?.logical_not()?;
         let ahead = first.logical_or(tied.logical_and(j.lt(&i)?)?)?;
-        let rank = ahead.cast(DType::I32)?.sum(&[-1], false)?;
+        // counts apart from the scattered write that follows: they are vectors' work
+        let rank = ahead.cast(DType::I32)?.sum(&[-1], false)?.contiguous();
         place.expand(&rank.shape())?.moved_to(-1, &rank, k)
     }
 
@@ -191,7 +192,7 @@ fn digit_order(words: &[(Tensor, usize)]) -> Result<Tensor> {
         for shift in (0..*bits).step_by(BITS) {
             let digit = key.digit(shift)?.reshape(&[rows, blocks, BLOCK])?.contiguous();
             let same = digit.unsqueeze(-1)?.eq(digit.unsqueeze(-2)?)?.logical_and(&earlier)?;
-            let rank = same.cast(DType::I32)?.sum(&[-1], false)?;
+            let rank = same.cast(DType::I32)?.sum(&[-1], false)?.contiguous();
             // elements with smaller digits, and those of earlier blocks
             let counts = digit.digit_counts()?.permute(&[0, 2, 1])?.reshape(&[rows, blocks << BITS])?;
             let start = counts.cumsum(1)?.sub(&counts)?.cast(DType::I32)?;
