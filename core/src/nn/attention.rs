@@ -35,6 +35,17 @@ impl MultiHeadAttention {
     /// Queries `[batch, n, width]`, keys and values `[batch, m, width]` give `[batch, n, width]`. A mask broadcasts to
     /// `[batch, heads, n, m]`.
     pub fn forward(&self, q: &Tensor, k: &Tensor, v: &Tensor, opts: &Attention<'_>) -> Result<Tensor> {
+        Ok(self.forward_weighted(q, k, v, opts)?.0)
+    }
+
+    /// The same, and each head's weights `[batch, heads, n, m]`; their mean over the heads is what torch gives unasked.
+    pub fn forward_weighted(
+        &self,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        opts: &Attention<'_>,
+    ) -> Result<(Tensor, Tensor)> {
         let width = self.in_proj_weight.dim(1)?;
         let weights = self.in_proj_weight.chunk(3, 0)?;
         let biases = self.in_proj_bias.as_ref().map(|b| b.chunk(3, 0)).transpose()?;
@@ -44,8 +55,8 @@ impl MultiHeadAttention {
             y.reshape(&[shape[0], shape[1], self.heads, width / self.heads])?.transpose(1, 2)
         };
         let (q, k, v) = (project(q, 0)?, project(k, 1)?, project(v, 2)?);
-        let y = q.attention(&k, &v, opts)?.transpose(1, 2)?.flatten(2, 3)?;
-        self.out_proj.forward(&y)
+        let (y, seen) = q.attention_weighted(&k, &v, opts)?;
+        Ok((self.out_proj.forward(&y.transpose(1, 2)?.flatten(2, 3)?)?, seen))
     }
 }
 

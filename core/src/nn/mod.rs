@@ -11,31 +11,35 @@
 //! | [`RnnCell`], [`LstmCell`], [`GruCell`] | one step of these: `[batch, in]` and a state to a state |
 //! | [`MultiHeadAttention`] | queries `[batch, n, width]`, keys and values `[batch, m, width]` |
 //! | [`Transformer`] and its parts | `[batch, n, width]`, same shape |
-//! | [`Bilinear`], [`PRelu`] | |
+//! | [`Bilinear`], [`PRelu`], [`AdaptiveLogSoftmax`] | |
+//! | [`WeightNorm`], [`SpectralNorm`] | around a [`Linear`] or a convolution |
 //! | [`Dropout`], [`ChannelDropout`], [`AlphaDropout`], [`Sequential`] | |
 //!
 //! What has no parameters in torch's list (activations, pools, padding, upsampling, shuffles, losses) is a method of
 //! [`Tensor`], and a layer of a [`Sequential`] by [`Sequential::function`]. Initial values of torch's `nn.init`: [`init`].
-//! Not here: lazy modules, parametrizations (weight and spectral norm), the adaptive softmax, `FractionalMaxPool`,
-//! `proj_size` of LSTM, `kdim`, `vdim`, `bias_kv` and `zero_attn` of attention, `max_norm` of embeddings.
+//! Not here: lazy modules, `kdim`, `vdim`, `bias_kv` and `zero_attn` of attention, `max_norm` of embeddings.
 //!
 //! A parameter is a tensor with storage of its own: optimiser steps assign to it, and every clone of it sees
 //! that. Nothing runs until the engine realizes [`Module::tensors`].
 
+mod adaptive;
 mod attention;
 mod basic;
 mod conv;
 mod embedding;
 pub mod init;
 mod norm;
+mod parametrize;
 mod recurrent;
 mod transformer;
 
+pub use adaptive::AdaptiveLogSoftmax;
 pub use attention::MultiHeadAttention;
 pub use basic::{AlphaDropout, Bilinear, ChannelDropout, Dropout, Linear, PRelu, Sequential};
 pub use conv::{Conv, ConvTranspose};
 pub use embedding::{Bag, Embedding, EmbeddingBag};
 pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm};
+pub use parametrize::{SpectralNorm, WeightNorm, Weighted};
 pub use recurrent::{
     Gru, GruCell, Lstm, LstmCell, LstmState, Nonlinearity, Recurrent, RecurrentOpts, Rnn, RnnCell, recurrent,
 };

@@ -149,8 +149,12 @@ pub struct InstanceNorm {
     pub weight: Option<Tensor>,
     /// Shift `[channels]`.
     pub bias: Option<Tensor>,
+    /// Running mean and sample variance `[channels]`, which are used outside of training if there are any.
+    pub running: Option<(Tensor, Tensor)>,
     /// Added to the variance.
     pub eps: f64,
+    /// Weight of a new batch in the running statistics.
+    pub momentum: f64,
 }
 
 impl InstanceNorm {
@@ -159,13 +163,53 @@ impl InstanceNorm {
         Ok(InstanceNorm {
             weight: Some(ones(session, &[channels])?),
             bias: Some(zeros(session, &[channels])?),
+            running: None,
             eps: 1e-5,
+            momentum: 0.1,
         })
     }
 
-    /// Same shape out.
+    /// The same with running statistics: torch's `track_running_stats`.
+    pub fn tracking(mut self, session: &Session, channels: usize) -> Result<InstanceNorm> {
+        self.running = Some((zeros(session, &[channels])?, ones(session, &[channels])?));
+        Ok(self)
+    }
+
+    /// By the running statistics, or each sample's own if none are kept. Same shape out.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.instance_norm(self.weight.as_ref(), self.bias.as_ref(), self.eps)
+        let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
+        match &self.running {
+            Some((mean, var)) => x.batch_norm(mean, var, weight, bias, self.eps),
+            None => x.instance_norm(weight, bias, self.eps),
+        }
+    }
+
+    /// By each sample's own statistics, whose means go into the running ones (realize these with the step).
+    pub fn forward_train(&self, x: &Tensor) -> Result<Tensor> {
+        let y = x.instance_norm(self.weight.as_ref(), self.bias.as_ref(), self.eps)?;
+        if let Some((mean, var)) = &self.running {
+            let axes: Vec<i64> = (2..x.rank() as i64).collect();
+            let x = x.detach();
+            let blend = |running: &Tensor, new: Tensor| running.assign(running.lerp(&new, self.momentum)?);
+            blend(mean, x.mean(&axes, false)?.mean(&[0], false)?)?;
+            blend(var, x.var(&axes, 1, false)?.mean(&[0], false)?)?;
+        }
+        Ok(y)
+    }
+}
+
+impl Module for InstanceNorm {
+    fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
+        each(prefix, Role::Parameter, f, &[("weight", self.weight.as_ref()), ("bias", self.bias.as_ref())]);
+        if let Some((mean, var)) = &self.running {
+            each(prefix, Role::Buffer, f, &[("running_mean", Some(mean)), ("running_var", Some(var))]);
+        }
+    }
+}
+
+impl Layer for InstanceNorm {
+    fn apply(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        if mode == Mode::Train { self.forward_train(x) } else { self.forward(x) }
     }
 }
 
@@ -196,4 +240,4 @@ macro_rules! scaled_and_shifted {
         }
     )*};
 }
-scaled_and_shifted!(LayerNorm, GroupNorm, InstanceNorm);
+scaled_and_shifted!(LayerNorm, GroupNorm);

@@ -18,11 +18,13 @@ pub struct RecurrentOpts {
     pub dropout: f64,
     /// Sequences `[batch, time, ..]` rather than `[time, batch, ..]`.
     pub batch_first: bool,
+    /// Width to which an LSTM projects its hidden state (torch's `proj_size`); 0 for none.
+    pub projection: usize,
 }
 
 impl Default for RecurrentOpts {
     fn default() -> RecurrentOpts {
-        RecurrentOpts { layers: 1, bidirectional: false, bias: true, dropout: 0.0, batch_first: true }
+        RecurrentOpts { layers: 1, bidirectional: false, bias: true, dropout: 0.0, batch_first: true, projection: 0 }
     }
 }
 
@@ -34,15 +36,18 @@ struct Cell {
     weight_hh: Tensor,
     bias_ih: Option<Tensor>,
     bias_hh: Option<Tensor>,
+    /// The projection of the hidden state.
+    weight_hr: Option<Tensor>,
 }
 
 impl Cell {
-    fn new(s: &Session, suffix: String, rows: usize, input: usize, hidden: usize, bias: bool) -> Result<Cell> {
+    fn new(s: &Session, suffix: String, rows: usize, input: usize, hidden: usize, o: &RecurrentOpts) -> Result<Cell> {
         let init = |shape: &[usize]| bias_init(s, hidden, shape);
         let weight_ih = init(&[rows, input])?;
-        let weight_hh = init(&[rows, hidden])?;
-        let (bias_ih, bias_hh) = if bias { (Some(init(&[rows])?), Some(init(&[rows])?)) } else { (None, None) };
-        Ok(Cell { suffix, weight_ih, weight_hh, bias_ih, bias_hh })
+        let weight_hh = init(&[rows, if o.projection > 0 { o.projection } else { hidden }])?;
+        let (bias_ih, bias_hh) = if o.bias { (Some(init(&[rows])?), Some(init(&[rows])?)) } else { (None, None) };
+        let weight_hr = if o.projection > 0 { Some(init(&[o.projection, hidden])?) } else { None };
+        Ok(Cell { suffix, weight_ih, weight_hh, bias_ih, bias_hh, weight_hr })
     }
 
     fn visit(&self, prefix: &str, f: &mut dyn FnMut(&str, Role, &Tensor)) {
@@ -51,6 +56,7 @@ impl Cell {
             ("weight_hh", Some(&self.weight_hh)),
             ("bias_ih", self.bias_ih.as_ref()),
             ("bias_hh", self.bias_hh.as_ref()),
+            ("weight_hr", self.weight_hr.as_ref()),
         ];
         for (name, t) in tensors {
             each(prefix, Role::Parameter, f, &[(&format!("{name}{}", self.suffix), t)]);
@@ -83,7 +89,12 @@ fn lstm(cell: &Cell, gates: &Tensor, state: &[Tensor]) -> Result<Vec<Tensor>> {
     let parts = gates.add(cell.state(&state[0])?)?.chunk(4, -1)?;
     let (i, f, g, o) = (parts[0].sigmoid()?, parts[1].sigmoid()?, parts[2].tanh()?, parts[3].sigmoid()?);
     let c = f.mul(&state[1])?.add(i.mul(g)?)?.contiguous();
-    Ok(vec![o.mul(c.tanh()?)?.contiguous(), c])
+    let h = o.mul(c.tanh()?)?;
+    let h = match &cell.weight_hr {
+        Some(w) => h.linear(w, None)?,
+        None => h,
+    };
+    Ok(vec![h.contiguous(), c])
 }
 
 fn gru(cell: &Cell, gates: &Tensor, state: &[Tensor]) -> Result<Vec<Tensor>> {
@@ -104,17 +115,22 @@ struct Stack {
 
 impl Stack {
     fn new(session: &Session, gates: usize, input: usize, hidden: usize, opts: RecurrentOpts) -> Result<Stack> {
-        if hidden == 0 || opts.layers == 0 || !(0.0..1.0).contains(&opts.dropout) {
-            let what = format!("{} layers of {hidden}, dropout {}", opts.layers, opts.dropout);
+        let projects = opts.projection == 0 || gates == 4 && opts.projection < hidden;
+        if hidden == 0 || opts.layers == 0 || !(0.0..1.0).contains(&opts.dropout) || !projects {
+            let what = format!(
+                "{} layers of {hidden}, dropout {}, projection to {} (an LSTM's, to less)",
+                opts.layers, opts.dropout, opts.projection
+            );
             return Err(Error::value("recurrent", what));
         }
         let directions = 1 + usize::from(opts.bidirectional);
         let mut cells = Vec::new();
         for layer in 0..opts.layers {
-            let width = if layer == 0 { input } else { hidden * directions };
+            let out = if opts.projection > 0 { opts.projection } else { hidden };
+            let width = if layer == 0 { input } else { out * directions };
             for direction in 0..directions {
                 let suffix = format!("_l{layer}{}", if direction == 1 { "_reverse" } else { "" });
-                cells.push(Cell::new(session, suffix, gates * hidden, width, hidden, opts.bias)?);
+                cells.push(Cell::new(session, suffix, gates * hidden, width, hidden, &opts)?);
             }
         }
         Ok(Stack { cells, hidden, opts })
@@ -137,7 +153,11 @@ impl Stack {
         x.want_rank(op, 3)?;
         let mut sequence = if self.opts.batch_first { x.clone() } else { x.transpose(0, 1)? };
         let (batch, time) = (sequence.dim(0)?, sequence.dim(1)?);
-        let kinds = states.iter().map(|s| self.cut(&sequence, *s)).collect::<Result<Vec<_>>>()?;
+        // of several states the first is the output
+        let out = self.cells[0].weight_hh.dim(1)?;
+        let width = |kind: usize| if kind == 0 { out } else { self.hidden };
+        let kinds = states.iter().enumerate().map(|(i, s)| self.cut(&sequence, *s, width(i)));
+        let kinds = kinds.collect::<Result<Vec<_>>>()?;
         let mut last: Vec<Vec<Tensor>> = Vec::new();
         for (layer, cells) in self.cells.chunks(1 + usize::from(self.opts.bidirectional)).enumerate() {
             if layer > 0 && mode == Mode::Train {
@@ -157,7 +177,7 @@ impl Stack {
                     outputs.reverse();
                 }
                 sides.push(match outputs.is_empty() {
-                    true => Tensor::zeros(x.session(), x.dtype(), &[batch, 0, self.hidden])?,
+                    true => Tensor::zeros(x.session(), x.dtype(), &[batch, 0, out])?,
                     false => Tensor::stack(&outputs.iter().collect::<Vec<_>>(), 1)?,
                 });
                 last.push(state);
@@ -169,14 +189,14 @@ impl Stack {
         Ok((y, (0..states.len()).map(stacked).collect::<Result<_>>()?))
     }
 
-    /// One `[layers * directions, batch, hidden]` tensor cut into the cells' states; zeros if there is none.
-    fn cut(&self, x: &Tensor, state: Option<&Tensor>) -> Result<Vec<Tensor>> {
+    /// One `[layers * directions, batch, width]` tensor cut into the cells' states; zeros if there is none.
+    fn cut(&self, x: &Tensor, state: Option<&Tensor>, width: usize) -> Result<Vec<Tensor>> {
         let batch = x.dim(0)?;
         let Some(state) = state else {
-            let zero = Tensor::zeros(x.session(), DType::F32, &[batch, self.hidden])?;
+            let zero = Tensor::zeros(x.session(), DType::F32, &[batch, width])?;
             return Ok(vec![zero; self.cells.len()]);
         };
-        let wanted = [self.cells.len(), batch, self.hidden];
+        let wanted = [self.cells.len(), batch, width];
         if state.shape() != wanted {
             return Err(Error::Shape { op: "recurrent", lhs: state.shape(), rhs: wanted.to_vec() });
         }
@@ -196,7 +216,7 @@ pub enum Recurrent {
 }
 
 /// A recurrent network of given weights: for each layer and direction `weight_ih`, `weight_hh` and, with `opts.bias`,
-/// `bias_ih`, `bias_hh`. The state has one tensor, an LSTM's two: `[layers * directions, batch, hidden]`; zeros if `None`.
+/// `bias_ih`, `bias_hh`, and with a projection `weight_hr`. The state has one tensor, an LSTM's two: `[layers * directions, batch, hidden]`; zeros if `None`.
 /// Gives the outputs and the final state. For callers that hold the weights themselves.
 ///
 /// # Errors
@@ -214,9 +234,12 @@ pub fn recurrent(
         Recurrent::Lstm => (lstm, 2),
         Recurrent::Gru => (gru, 1),
     };
-    let (each, directions) = (if opts.bias { 4 } else { 2 }, 1 + usize::from(opts.bidirectional));
-    let hidden = weights.get(1).map_or(Ok(0), |w| w.dim(-1))?;
-    let fits = opts.layers > 0 && hidden > 0 && weights.len() == each * opts.layers * directions;
+    let (plain, directions) = (if opts.bias { 4 } else { 2 }, 1 + usize::from(opts.bidirectional));
+    let each = plain + usize::from(opts.projection > 0);
+    // the projection's rows are the output, its columns the hidden state
+    let hidden = weights.get(if opts.projection > 0 { plain } else { 1 }).map_or(Ok(0), |w| w.dim(-1))?;
+    let fits = (opts.projection == 0 || kind == Recurrent::Lstm)
+        && opts.layers > 0 && hidden > 0 && weights.len() == each * opts.layers * directions;
     if !fits || state.is_some_and(|s| s.len() != kinds) {
         let what = format!("{} weights for {} layers in {directions} directions", weights.len(), opts.layers);
         return Err(Error::value("recurrent", what));
@@ -225,8 +248,9 @@ pub fn recurrent(
         suffix: String::new(),
         weight_ih: w[0].clone(),
         weight_hh: w[1].clone(),
-        bias_ih: w.get(2).cloned(),
-        bias_hh: w.get(3).cloned(),
+        bias_ih: w[..plain].get(2).cloned(),
+        bias_hh: w[..plain].get(3).cloned(),
+        weight_hr: w.get(plain).cloned(),
     };
     let stack = Stack { cells: weights.chunks(each).map(cell).collect(), hidden, opts };
     let states: Vec<Option<&Tensor>> = (0..kinds).map(|i| state.map(|s| &s[i])).collect();
@@ -236,7 +260,7 @@ pub fn recurrent(
 /// The state of an LSTM between calls: `[layers * directions, batch, hidden]` each.
 #[derive(Clone, Debug)]
 pub struct LstmState {
-    /// Hidden state.
+    /// Hidden state, of the projection's width if there is one.
     pub h: Tensor,
     /// Cell state.
     pub c: Tensor,
@@ -404,7 +428,7 @@ fn single(session: &Session, gates: usize, input: usize, hidden: usize) -> Resul
     if hidden == 0 {
         return Err(Error::value("recurrent", "a cell of width 0"));
     }
-    Cell::new(session, String::new(), gates * hidden, input, hidden, true)
+    Cell::new(session, String::new(), gates * hidden, input, hidden, &RecurrentOpts::default())
 }
 
 /// The state given, or zeros, for the rows of `x` `[batch, in]`.

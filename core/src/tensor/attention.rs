@@ -20,6 +20,11 @@ impl Tensor {
     /// `softmax(self k^T * scale + mask) v` with `self` `[.., heads, queries, width]`, `k` and `v`
     /// `[.., kv_heads, keys, width]`. Fewer kv heads than heads are shared by groups (`heads` a multiple of `kv_heads`).
     pub fn attention(&self, k: &Tensor, v: &Tensor, opts: &Attention<'_>) -> Result<Tensor> {
+        Ok(self.attention_weighted(k, v, opts)?.0)
+    }
+
+    /// The same, and the weights `[.., heads, queries, keys]` that the values were summed with.
+    pub fn attention_weighted(&self, k: &Tensor, v: &Tensor, opts: &Attention<'_>) -> Result<(Tensor, Tensor)> {
         let (q_shape, k_shape, v_shape) = (self.shape(), k.shape(), v.shape());
         let misfit = |rhs: &[usize]| Error::Shape { op: "attention", lhs: q_shape.clone(), rhs: rhs.to_vec() };
         if q_shape.len() < 2 || k_shape.len() != q_shape.len() || v_shape.len() != q_shape.len() {
@@ -55,6 +60,6 @@ impl Tensor {
         }
         let weights = scores.softmax(-1)?;
         let weights = if opts.dropout == 0.0 { weights } else { weights.dropout(opts.dropout)? };
-        weights.matmul(&v)
+        Ok((weights.matmul(&v)?, weights))
     }
 }

@@ -114,6 +114,32 @@ impl Tensor {
         target.xlogy(target)?.sub(target.mul(self)?)
     }
 
+    /// Of each element: itself where the target is 1, `max(0, margin - x)` where it is -1.
+    pub fn hinge_embedding(&self, target: &Tensor, margin: f64) -> Result<Tensor> {
+        let apart = target.ne(1)?.select(self.neg()?.add(margin)?.relu()?, 0)?;
+        target.ne(-1)?.select(self, 0)?.add(apart)
+    }
+
+    /// How far each element is from being above (target 1) or below (-1) the other one by a margin.
+    pub fn margin_ranking(&self, other: &Tensor, target: &Tensor, margin: f64) -> Result<Tensor> {
+        target.neg()?.mul(self.sub(other)?)?.add(margin)?.relu()
+    }
+
+    /// `log(1 + exp(-y x))` of each element under targets of 1 and -1.
+    pub fn soft_margin(&self, target: &Tensor) -> Result<Tensor> {
+        target.neg()?.mul(self)?.softplus(1.0)
+    }
+
+    /// Binary cross entropy of logits `[.., classes] -> [..]`, with class weights.
+    pub fn multilabel_soft_margin(&self, target: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
+        let loss = self.bce_logits_each(target, None)?;
+        match weight {
+            Some(w) => loss.mul(w)?,
+            None => loss,
+        }
+        .mean(&[-1], false)
+    }
+
     /// The Poisson likelihood's loss of each rate.
     pub fn poisson_nll(&self, target: &Tensor, log_input: bool, full: bool, eps: f64) -> Result<Tensor> {
         let loss = match log_input {

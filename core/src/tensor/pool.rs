@@ -227,6 +227,51 @@ impl Tensor {
         sum.div(w.sum(&axes, false)?.cast(x.dtype())?)
     }
 
+    /// `(sum x^p)^(1/p)` of each window over the last `kernel.len()` axes: torch's `lp_pool`.
+    pub fn lp_pool(&self, p: f64, opts: &PoolOpts) -> Result<Tensor> {
+        if p == 0.0 || !p.is_finite() {
+            return Err(Error::value("lp_pool", format!("power {p}")));
+        }
+        let size: usize = opts.kernel.iter().product();
+        // as torch: a last window that hangs over the end counts as a whole one, and negative sums keep their sign
+        let sum = self.pow(p)?.avg_pool(opts)?.mul(size as f64)?;
+        sum.sign()?.mul(sum.abs()?)?.relu()?.pow(1.0 / p)
+    }
+
+    /// Largest element of windows that lie at random places, `sizes` of them along each of the last axes (Graham 2014).
+    /// `samples` has a number of `[0, 1)` for each axis, the last axis first: `[batch, channels, axes]`; drawn if `None`.
+    pub fn fractional_max_pool(&self, kernel: &[usize], sizes: &[usize], samples: Option<&Tensor>) -> Result<Tensor> {
+        let (op, d, shape) = ("fractional_max_pool", kernel.len(), self.shape());
+        if d == 0 || sizes.len() != d || shape.len() != d + 2 || kernel.contains(&0) || sizes.contains(&0) {
+            return Err(Error::value(op, format!("kernel {kernel:?} and sizes {sizes:?} for shape {shape:?}")));
+        }
+        let drawn = [shape[0], shape[1], d];
+        let samples = match samples {
+            Some(s) if s.shape() == drawn => s.clone(),
+            Some(s) => return Err(Error::Shape { op, lhs: s.shape(), rhs: drawn.to_vec() }),
+            None => Tensor::rand(self.session(), &drawn)?,
+        };
+        let mut y = self.max_pool(&PoolOpts::new(kernel).stride(&vec![1; d]))?;
+        for i in 0..d {
+            let (places, count) = (y.dim(2 + i as i64)?, sizes[i]);
+            if count > places {
+                return Err(Error::value(op, format!("{count} windows at {places} places")));
+            }
+            // window j begins at floor((j + s) a) - floor(s a), the last one at the end
+            let sample = samples.select_at(2, (d - 1 - i) as i64)?.unsqueeze(-1)?;
+            let step = if count > 1 { (places - 1) as f64 / (count - 1) as f64 } else { 0.0 };
+            let at = Tensor::iota(self.session(), count)?;
+            let first = at.cast(sample.dtype())?.add(&sample)?.mul(step)?.trunc()?.sub(sample.mul(step)?.trunc()?)?;
+            let first = at.eq(count as i32 - 1)?.select(places as i32 - 1, first.cast(DType::I32)?)?;
+            let mut wide = vec![shape[0], shape[1]];
+            wide.extend((0..d).map(|j| if j == i { count } else { 1 }));
+            let mut all = y.shape();
+            all[2 + i] = count;
+            y = y.gather(2 + i as i64, &first.reshape(&wide)?.expand(&all)?)?;
+        }
+        Ok(y)
+    }
+
     /// Mean over a grid of `sizes` regions of the last axes, as torch: region i is `floor(i*n/o) .. ceil((i+1)*n/o)`.
     pub fn adaptive_avg_pool(&self, sizes: &[usize]) -> Result<Tensor> {
         let d = sizes.len();

@@ -263,6 +263,13 @@ fn convolve(name: &str, x: &[Tensor]) -> Result<Tensor> {
         "conv_transpose1d" => transposed(o().stride(&[2]).padding(&[1]), &[]),
         "conv_transpose2d" => transposed(o().stride(&[2]).padding(&[1]), &[1]),
         "conv_transpose2d_groups" => transposed(o().groups(2).dilation(&[2]).stride(&[1, 3]), &[]),
+        "lp_pool" => x[0].lp_pool(2.0, &pool(&[2, 3]).stride(&[2])),
+        "lp_pool_ceil" => x[0].lp_pool(3.0, &PoolOpts { ceil_mode: ceil, ..pool(&[3]).stride(&[2]) }),
+        "fractional_pool" => x[0].fractional_max_pool(&[3, 2], &[4, 5], Some(&x[1])),
+        "fractional_pool_grad" => {
+            let samples = Tensor::full(x[0].session(), 0.4, x[0].dtype(), &[1, 2, 2])?;
+            x[0].fractional_max_pool(&[2, 2], &[3, 3], Some(&samples))
+        }
         "max_pool2d" => x[0].max_pool(&pool(&[2, 2])),
         "max_pool2d_pad" => x[0].max_pool(&pool(&[3, 3]).stride(&[2]).padding(&[1])),
         "max_pool2d_ceil" => x[0].max_pool(&PoolOpts { ceil_mode: ceil, ..pool(&[3, 3]).stride(&[2]) }),

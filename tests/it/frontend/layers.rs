@@ -3,9 +3,10 @@
 
 use super::host::{eval, realize};
 use gradloom_core::nn::{
-    Bag, BatchNorm, Bilinear, Conv, ConvTranspose, Embedding, EmbeddingBag, GroupNorm, Gru, GruCell, Layer, LayerNorm,
-    Linear, Lstm, LstmCell, LstmState, Mode, Module, MultiHeadAttention, PRelu, RecurrentOpts, Rnn, RnnCell, Seen,
-    Sequential, StateDict, Transformer, TransformerDecoderLayer, TransformerEncoderLayer, TransformerOpts, init,
+    AdaptiveLogSoftmax, Bag, BatchNorm, Bilinear, Conv, ConvTranspose, Embedding, EmbeddingBag, GroupNorm, Gru, GruCell,
+    InstanceNorm, Layer, LayerNorm, Linear, Lstm, LstmCell, LstmState, Mode, Module, MultiHeadAttention, PRelu,
+    RecurrentOpts, Rnn, RnnCell, Seen, Sequential, SpectralNorm, StateDict, Transformer, TransformerDecoderLayer,
+    TransformerEncoderLayer, TransformerOpts, WeightNorm, init,
 };
 use gradloom_core::optim::{Adam, AdamOpts, Optimizer, Rule, Sgd, SgdOpts, Tuned};
 use gradloom_core::tensor::{Attention, ConvOpts, ConvTransposeOpts};
@@ -71,6 +72,44 @@ pub(crate) fn run(name: &str, s: &Session, x: &[Tensor]) -> Result<Vec<Tensor>> 
             load(&m, &[x[3].clone(), x[4].clone(), x[1].clone(), x[2].clone()])?;
             let y = m.apply(&x[0], Mode::Train)?;
             Ok(vec![y, m.running_mean.clone(), m.running_var.clone()])
+        }
+        "nn_attention_weights" => {
+            let m = MultiHeadAttention::new(s, 6, 2)?;
+            load(&m, &x[2..])?;
+            let (y, seen) = m.forward_weighted(&x[0], &x[1], &x[1], &attention)?;
+            Ok(vec![y, seen])
+        }
+        "nn_instance_tracked" | "nn_instance_tracked_use" => {
+            let m = InstanceNorm::new(s, 3)?.tracking(s, 3)?;
+            load(&m, &x[1..])?;
+            let (mean, var) = m.running.clone().expect("it keeps them");
+            let training = name == "nn_instance_tracked";
+            let y = m.apply(&x[0], if training { Mode::Train } else { Mode::Eval })?;
+            Ok(if training { vec![y, mean, var] } else { vec![y] })
+        }
+        "nn_lstm_projected" => {
+            let opts = RecurrentOpts { layers: 2, bidirectional: true, projection: 2, ..RecurrentOpts::default() };
+            let m = Lstm::with(s, 3, 4, opts)?;
+            load(&m, &x[3..])?;
+            let (y, state) = m.forward(&x[0], Some(&LstmState { h: x[1].clone(), c: x[2].clone() }))?;
+            Ok(vec![y, state.h, state.c])
+        }
+        "nn_weight_norm" => layer(WeightNorm::new(Conv::new(s, 2, 4, &[3], ConvOpts::new())?)?, x),
+        "nn_weight_norm_along" => layer(WeightNorm::along(Linear::new(s, 3, 4)?, 1)?, x),
+        "nn_spectral_norm" => {
+            layer(SpectralNorm::new(ConvTranspose::new(s, 2, 3, &[2], ConvTransposeOpts::default())?)?, x)
+        }
+        "nn_spectral_norm_train" => {
+            let m = SpectralNorm::new(Linear::new(s, 3, 4)?)?;
+            load(&m, &x[1..])?;
+            let y = m.apply(&x[0], Mode::Train)?;
+            Ok([y].into_iter().chain(m.vectors).collect())
+        }
+        "nn_adaptive_softmax" => {
+            let m = AdaptiveLogSoftmax::new(s, 6, 12, &[4, 7], 2.0)?;
+            load(&m, &x[2..])?;
+            let (picked, loss) = m.forward(&x[0], &x[1])?;
+            Ok(vec![picked, loss])
         }
         _ if name.starts_with("nn_rnn") || name.starts_with("nn_gru") || name.ends_with("_cell") => {
             recurrent(name, s, x)

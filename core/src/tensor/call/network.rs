@@ -236,20 +236,17 @@ ops! {
     "nn.functional.hinge_embedding_loss" (input: Tensor, target: Tensor, margin: f64 = 1.0, size_average: Option<bool>,
         reduce: Option<bool>, reduction: &str = "mean") {
         let _ = (size_average, reduce);
-        let hinge = input.neg()?.add(margin)?.relu()?;
-        let pos = target.ne(-1)?.select(&input, 0)?;
-        reduced(target.ne(1)?.select(hinge, 0)?.add(pos)?, reduction)
+        reduced(input.hinge_embedding(&target, margin)?, reduction)
     };
     "nn.functional.margin_ranking_loss" (input1: Tensor, input2: Tensor, target: Tensor, margin: f64 = 0.0, size_average: Option<bool>,
         reduce: Option<bool>, reduction: &str = "mean") { let _ = (size_average, reduce);
         reduced(target.neg()?.mul(input1.sub(input2)?)?.add(margin)?.clamp_to(Some(Operand::Int(0)), None)?, reduction) };
     "nn.functional.soft_margin_loss" (input: Tensor, target: Tensor, size_average: Option<bool>, reduce: Option<bool>,
-        reduction: &str = "mean") { let _ = (size_average, reduce); reduced(target.neg()?.mul(input)?.softplus(1.0)?, reduction) };
+        reduction: &str = "mean") { let _ = (size_average, reduce); reduced(input.soft_margin(&target)?, reduction) };
     "nn.functional.multilabel_soft_margin_loss" (input: Tensor, target: Tensor, weight: Option<Tensor>, size_average: Option<bool>,
         reduce: Option<bool>, reduction: &str = "mean") {
         let _ = (size_average, reduce);
-        let loss = input.bce_logits_each(&target, None)?;
-        reduced(match weight { Some(w) => loss.mul(w)?, None => loss }.mean(&[-1], false)?, reduction)
+        reduced(input.multilabel_soft_margin(&target, weight.as_ref())?, reduction)
     };
     "nn.functional.multi_margin_loss" (input: Tensor, target: Tensor, p: f64 = 1.0, margin: f64 = 1.0, weight: Option<Tensor>,
         size_average: Option<bool>, reduce: Option<bool>, reduction: &str = "mean") { let _ = (size_average, reduce);
