@@ -158,12 +158,15 @@ fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Loops> {
     let outer = walk.outer?;
     let rows: usize = outer.iter().map(|d| d.len).product();
     let loops = loops(shape, &outer)?;
-    let row: usize = loops[outer.len()..].iter().map(|p| p.len).product();
-    pays(rows, row.max(walk.row_work), row > 1, t).then_some(loops)
+    let inner = &loops[outer.len()..];
+    let row: usize = inner.iter().map(|p| p.len).product();
+    // one loop along what lies side by side in memory
+    let near = matches!(inner, [p] if p.axis + 1 == shape.len() && p.stride == 1);
+    pays(rows, row.max(walk.row_work), row > 1, near, t).then_some(loops)
 }
 
 /// Is one kernel over whole rows faster than one for each reduction and one for the rest?
-fn pays(rows: usize, row: usize, spreads: bool, t: &Target) -> bool {
+fn pays(rows: usize, row: usize, spreads: bool, near: bool, t: &Target) -> bool {
     if rows.saturating_mul(row) <= SMALL {
         return true;
     }
@@ -171,8 +174,8 @@ fn pays(rows: usize, row: usize, spreads: bool, t: &Target) -> bool {
         // rows are what threads share
         (false, _) => rows >= 2 * t.threads || t.threads == 1 || !spreads,
         (true, true) => rows >= 64,
-        // a thread walks its row alone: many rows, and short ones, or nothing but reductions
-        (true, false) => rows >= 1024 && (row <= 256 || !spreads),
+        // a workgroup shares a long row; else a thread walks its row alone: many rows, and short ones, or nothing but reductions
+        (true, false) => near && rows >= 64 && row >= 128 || rows >= 1024 && (row <= 256 || !spreads),
     }
 }
 

@@ -171,8 +171,9 @@ const BUILD = {
   mlp_train: mlpTrain,
 };
 
-/** Models of the repository, with the inputs and outputs beside them. */
-const MODELS = ["magika", "ppocr_cls"];
+/** Models of the repository, or fetched by its script (`node scripts/fetch-models.mjs yolo`), with their inputs and outputs. */
+const fetched = (name) => join(root, ".cache/models", name, "model.onnx");
+const MODELS = ["magika", "ppocr_cls", ...["yolov8n_nudenet"].filter((name) => existsSync(fetched(name)))];
 
 export const names = [...Object.keys(BUILD).filter((name) => name !== "tiny"), ...MODELS];
 
@@ -182,8 +183,10 @@ async function modelCase(name) {
   const arrays = (map) => [...(map.entries?.() ?? Object.entries(map))];
   const inputs = Object.fromEntries(arrays(await readNpz(file("input.npz"))).map(([key, t]) =>
     [key, { data: t.data, shape: t.shape, dtype: dtypes[t.dtype] }]));
+  const own = join(root, "tests/models", name, "model.onnx");
+  const onnx = readFileSync(existsSync(own) ? own : fetched(name));
   const [output, want] = arrays(await readNpz(file("expected.npz")))[0];
-  return { name, op: "onnx", params: { output }, consts: [], inputs, onnx: file("model.onnx"), ref: want.data, flops: 0, bytes: 0, rtol: 2e-3 };
+  return { name, op: "onnx", params: { output }, consts: [], inputs, onnx, ref: want.data, flops: 0, bytes: 0, rtol: 2e-3 };
 }
 
 /** A case by name; computed once, then kept in `.cache`. */
