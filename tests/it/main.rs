@@ -19,6 +19,7 @@ mod spec;
 mod text;
 mod textgenrnn;
 mod tflite;
+mod torch_ops;
 mod wasm;
 mod wgsl;
 mod whisper;

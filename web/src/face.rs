@@ -18,7 +18,7 @@ use gradloom_core::io::HostTensor;
 use gradloom_core::io::onnx::proto::Dim;
 use gradloom_core::io::onnx::{Drift, Model, Run, Runner};
 use gradloom_core::io::{gguf, safetensors};
-use gradloom_core::tensor::{Session, Tensor};
+use gradloom_core::tensor::{Session, Tensor, wire};
 use gradloom_core::{DType, Error, Result};
 use js_sys::{Array, Object, Uint8Array};
 use std::cell::{Cell, RefCell};
@@ -372,6 +372,22 @@ impl Runtime {
             Ok(out.into_iter().map(|t| self.inner.keep(t)).collect())
         };
         run().map_err(throw)
+    }
+
+    /// `[seed, draws]` of the random stream.
+    pub fn random(&self) -> Vec<f64> {
+        let s = self.inner.session.state();
+        vec![s.seed as f64, f64::from(s.draws)]
+    }
+
+    /// A graph that another module built (see `tensor::wire`), with tensors in the place of its inputs.
+    pub fn graph(&self, bytes: &[u8], ids: &[u32]) -> std::result::Result<Vec<u32>, JsValue> {
+        let read = || -> Result<Vec<u32>> {
+            let inputs = ids.iter().map(|&i| self.inner.tensor(i)).collect::<Result<Vec<_>>>()?;
+            let outs = wire::read(&self.inner.session, bytes, &inputs)?;
+            Ok(outs.into_iter().map(|t| self.inner.keep(t)).collect())
+        };
+        read().map_err(throw)
     }
 
     /// Lets a tensor go.

@@ -12,7 +12,7 @@ use wasm_bindgen_cli_support::Bindgen;
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The features of `gradloom-web-extra`: each is a module that the package loads on first use.
-const EXTRAS: [&str; 3] = ["text", "files", "chat"];
+const EXTRAS: [&str; 4] = ["text", "files", "chat", "ops"];
 
 /// Older ones mix up a module's two tables, and the result does not start; Debian 12 ships 108.
 const WASM_OPT_OLDEST: u32 = 120;

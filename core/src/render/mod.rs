@@ -1,15 +1,16 @@
 //! Program -> text or bytes. Pure: no device handles, no rewriting of tensor ops. One renderer per language.
 
+#[cfg(feature = "c")]
 pub mod c;
+#[cfg_attr(not(all(feature = "c", feature = "llvm")), allow(dead_code, reason = "not every language needs all of it"))]
 mod cstyle;
+#[cfg(feature = "llvm")]
 pub mod llvm;
 pub mod wasm;
 pub mod wgsl;
 #[cfg(feature = "x86")]
 pub mod x86;
 
-#[cfg(not(feature = "x86"))]
-use crate::Error;
 use crate::codegen::Program;
 use crate::target::{Lang, Target};
 use crate::{DType, Result};
@@ -67,12 +68,14 @@ pub fn render(p: &Program, t: &Target) -> Result<Code> {
     match t.lang {
         Lang::Wgsl => wgsl::WgslRenderer.render(p, t),
         Lang::Wasm => wasm::Wasm.render(p, t),
+        #[cfg(feature = "c")]
         Lang::C => c::CRenderer.render(p, t),
+        #[cfg(feature = "llvm")]
         Lang::Llvm => llvm::LlvmRenderer.render(p, t),
         #[cfg(feature = "x86")]
         Lang::X86 => x86::X86.render(p, t),
         Lang::Eval => Ok(Code::Program(std::sync::Arc::new(p.clone()))),
-        #[cfg(not(feature = "x86"))]
-        lang => Err(Error::Unsupported { what: format!("renderer for {lang:?}"), context: p.name.clone() }),
+        #[cfg(not(all(feature = "c", feature = "llvm", feature = "x86")))]
+        lang => Err(crate::Error::Unsupported { what: format!("renderer for {lang:?}"), context: p.name.clone() }),
     }
 }

@@ -28,6 +28,7 @@
 //! | `norm`, `attention`, `resize` | layer/batch/group/instance/rms norm, attention, interpolation |
 //! | `loss`, `loss_more` | losses, their elementwise forms, ctc, triplet, margins |
 //! | `call` | all of it by torch's names, in one table |
+//! | `wire` | graphs as bytes, from a session to another |
 //!
 //! Axes are `i64`, negative from the end. Scalars are weak: they take the tensor's dtype, except that a float scalar makes
 //! an integer tensor f32 and an integer scalar makes a bool tensor i32.
@@ -68,6 +69,7 @@ mod spectral;
 mod state;
 mod stats;
 mod vision;
+pub mod wire;
 pub(crate) use vision::RoiGrid;
 
 pub use attention::Attention;

@@ -94,13 +94,13 @@ impl Tensor {
         self.index_select(axis, &Tensor::new(self.session(), &index, &[len])?)
     }
 
-    /// The values of a tensor that was made of host data and not computed with.
     /// One more than the largest of integers that are host data.
     pub(crate) fn known_size(&self, op: &'static str) -> Result<usize> {
         let host = self.host_ints().ok_or_else(|| Error::value(op, "the number of classes is needed"))?;
         Ok(host.iter().copied().max().map_or(0, |m| m.max(-1) + 1) as usize)
     }
 
+    /// The values of a tensor that was made of host data and not computed with.
     pub(crate) fn host_ints(&self) -> Option<Vec<i64>> {
         let dt = self.dtype();
         let n = self.numel();

@@ -9,6 +9,7 @@ mod layers;
 mod opinfo;
 mod random;
 mod state;
+mod wire;
 
 use gradloom_core::device::EvalDevice;
 use gradloom_core::engine::Engine;

@@ -8,6 +8,8 @@
 mod chat;
 #[cfg(feature = "files")]
 mod files;
+#[cfg(feature = "ops")]
+mod ops;
 #[cfg(feature = "text")]
 mod text;
 

@@ -38,3 +38,6 @@ export const chatModule = once("chat", () => import("./pkg/gradloom_chat.js"));
 
 /** Files of torch.save, npz and TensorFlow Lite; writing of npz and GGUF. */
 export const filesModule = once("files", () => import("./pkg/gradloom_files.js"));
+
+/** Operators by torch's names. */
+export const opsModule = once("ops", () => import("./pkg/gradloom_ops.js"));

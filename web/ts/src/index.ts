@@ -17,6 +17,8 @@ export { probeWebGpu, version } from "./pkg/gradloom_web.js";
 export type { FetchOptions, FileSource, OnProgress, Progress } from "./progress.js";
 export type { Axes, ConvOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./tensor.js";
 export { Tensor, checkpoint, grad, realize, tidy } from "./tensor.js";
+export { torch } from "./torch.js";
+export type { Torch } from "./torch-ops.js";
 export type { TuneOptions, TunedKernel } from "./tune.js";
 export { type EncodeOptions, type Encoding, Tokenizer } from "./tokenizer.js";
 export { data, nn, optim };

@@ -624,17 +624,30 @@ function hostOf(operands: readonly Tensor[]): Host {
   return defaultHost();
 }
 
-/** Runs an op that gives several tensors. */
-export function ops(name: string, operands: readonly Tensor[], nums: readonly number[] = []): Tensor[] {
-  const host = hostOf(operands);
-  const ids = operands.map((t) => {
+/** The numbers of operands on a device. */
+function idsOn(host: Host, name: string, operands: readonly Tensor[]): number[] {
+  return operands.map((t) => {
     const handle = bind(t, host);
     if (handle.host !== host) {
       throw new DeviceError("E_DEVICE", `${name}: the operands are on ${host.kind} and ${handle.host.kind}`);
     }
     return handle.id;
   });
+}
+
+/** Runs an op that gives several tensors. */
+export function ops(name: string, operands: readonly Tensor[], nums: readonly number[] = []): Tensor[] {
+  const host = hostOf(operands);
+  const ids = idsOn(host, name, operands);
   return Array.from(guard(() => host.raw.op(name, ids, nums as number[])), (id) => made(host, id));
+}
+
+/** Tensors of a graph that another module builds, given the state of the random stream. */
+export function graph(name: string, operands: readonly Tensor[], build: (seed: number, draws: number) => Uint8Array): Tensor[] {
+  const host = hostOf(operands);
+  const ids = idsOn(host, name, operands);
+  const [seed, draws] = host.raw.random() as unknown as [number, number];
+  return Array.from(guard(() => host.raw.graph(build(seed, draws), ids as unknown as Uint32Array)), (id) => made(host, id));
 }
 
 /** Runs an op that gives one. */

@@ -57,7 +57,7 @@ ops! {
         if order == "2" || order == "-2" {
             let s = input.svdvals()?;
             let (big, small) = (s.max(&[-1], false)?, s.min(&[-1], false)?);
-            return Ok(vec![if order == "2" { big.div(small)? } else { small.div(big)? }]);
+            return if order == "2" { big.div(small) } else { small.div(big) };
         }
         input.matrix_norm(&order, &[], false)?.mul(input.inverse()?.matrix_norm(&order, &[], false)?)
     };

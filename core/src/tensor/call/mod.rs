@@ -47,8 +47,10 @@ pub struct Param {
     pub name: &'static str,
     /// Its type, as TypeScript writes it.
     pub ty: &'static str,
-    /// The default as Rust writes it; `None` where the argument is required (or its type has its own default).
+    /// The default as Rust writes it.
     pub default: Option<&'static str>,
+    /// Whether it may be left out.
+    pub optional: bool,
 }
 
 /// One op of the table.
@@ -57,6 +59,8 @@ pub struct Entry {
     pub names: &'static [&'static str],
     /// What it takes.
     pub params: &'static [Param],
+    /// The type of what it gives, as TypeScript writes it.
+    pub out: &'static str,
     run: fn(&Call<'_>) -> Result<Vec<Tensor>>,
 }
 
@@ -122,6 +126,8 @@ impl<'a> Call<'a> {
 /// What a parameter can be.
 trait FromValue<'a>: Sized {
     const TYPE: &'static str;
+    /// Whether there is a value for an argument that is left out.
+    const OPTIONAL: bool = false;
     fn from_value(v: &'a Value) -> Option<Self>;
     /// The value of an argument that is left out.
     fn absent() -> Option<Self> {
@@ -152,8 +158,18 @@ macro_rules! from_value {
 }
 from_value! {
     Tensor, "Tensor", Value::Tensor(t) => t.clone();
-    DType, "DType", Value::DType(d) => *d;
     &'a str, "string", Value::Text(s) => s.as_str();
+}
+
+impl FromValue<'_> for DType {
+    const TYPE: &'static str = "DType";
+    fn from_value(v: &Value) -> Option<Self> {
+        match v {
+            Value::DType(d) => Some(*d),
+            Value::Text(name) => DType::from_name(name),
+            _ => None,
+        }
+    }
 }
 
 impl<'a> FromValue<'a> for &'a Value {
@@ -263,6 +279,7 @@ lists! {
 
 impl<'a, T: FromValue<'a>> FromValue<'a> for Option<T> {
     const TYPE: &'static str = T::TYPE;
+    const OPTIONAL: bool = true;
     fn from_value(v: &'a Value) -> Option<Self> {
         T::from_value(v).map(Some)
     }
@@ -276,6 +293,7 @@ struct Axes(Vec<i64>);
 
 impl FromValue<'_> for Axes {
     const TYPE: &'static str = "number | readonly number[]";
+    const OPTIONAL: bool = true;
     fn from_value(v: &Value) -> Option<Self> {
         Vec::from_value(v).map(Axes)
     }
@@ -286,28 +304,38 @@ impl FromValue<'_> for Axes {
 
 /// What a row gives.
 trait Outs {
+    const TYPE: &'static str;
     fn outs(self) -> Result<Vec<Tensor>>;
 }
 
+/// The type of what a row gives; the row is not run.
+const fn type_of<T: Outs>(_: fn(&Call<'_>) -> Result<T>) -> &'static str {
+    T::TYPE
+}
+
 impl Outs for Result<Tensor> {
+    const TYPE: &'static str = "Tensor";
     fn outs(self) -> Result<Vec<Tensor>> {
         Ok(vec![self?])
     }
 }
 
 impl Outs for Result<Vec<Tensor>> {
+    const TYPE: &'static str = "Tensor[]";
     fn outs(self) -> Result<Vec<Tensor>> {
         self
     }
 }
 
 impl Outs for Result<(Tensor, Tensor)> {
+    const TYPE: &'static str = "[Tensor, Tensor]";
     fn outs(self) -> Result<Vec<Tensor>> {
         self.map(|(a, b)| vec![a, b])
     }
 }
 
 impl Outs for Result<(Tensor, Tensor, Tensor)> {
+    const TYPE: &'static str = "[Tensor, Tensor, Tensor]";
     fn outs(self) -> Result<Vec<Tensor>> {
         self.map(|(a, b, c)| vec![a, b, c])
     }
@@ -324,16 +352,21 @@ macro_rules! ops {
                 name: stringify!($p),
                 ty: <$t as FromValue<'static>>::TYPE,
                 default: ops!(@text $($d)?),
+                optional: <$t as FromValue<'static>>::OPTIONAL || ops!(@text $($d)?).is_some(),
             }),*],
-            run: |call| {
-                let mut at = 0;
-                $(let $p: $t = call.arg(&mut at, stringify!($p), ops!(@value $($d)?))?;)*
-                let _ = at;
-                Outs::outs($body)
-            },
+            out: type_of(|call| Ok(ops!(@row call ($($p: $t $(= $d)?),*) $body))),
+            run: |call| Outs::outs(ops!(@row call ($($p: $t $(= $d)?),*) $body)),
         }),*];
     };
-    (@text) => { None };
+    (@row $call:ident ($($p:ident: $t:ty $(= $d:expr)?),*) $body:expr) => {{
+        let mut at = 0;
+        $(let $p: $t = $call.arg(&mut at, stringify!($p), ops!(@value $($d)?))?;)*
+        let _ = at;
+        // of its own, so that a row may return early
+        #[allow(clippy::redundant_closure_call)]
+        (move || $body)()
+    }};
+    (@text) => { None::<&'static str> };
     (@text $d:expr) => { Some(stringify!($d)) };
     (@value) => { None };
     (@value $d:expr) => { Some($d) };

@@ -41,7 +41,7 @@ ops! {
     "cdist" (x1: Tensor, x2: Tensor, p: f64 = 2.0, compute_mode: Option<&str>) { let _ = compute_mode; x1.cdist(&x2, p) };
     "nn.functional.pdist" (input: Tensor, p: f64 = 2.0) input.pdist(p);
     "nn.functional.linear" (input: Tensor, weight: Tensor, bias: Option<Tensor>) {
-        if weight.rank() == 1 { let y = input.matmul(&weight)?; return Ok(vec![match bias { Some(b) => y.add(b)?, None => y }]); }
+        if weight.rank() == 1 { let y = input.matmul(&weight)?; return match bias { Some(b) => y.add(b), None => Ok(y) }; }
         input.linear(&weight, bias.as_ref())
     };
     "nn.functional.bilinear" (input1: Tensor, input2: Tensor, weight: Tensor, bias: Option<Tensor>) input1.bilinear(&input2, &weight, bias.as_ref());
@@ -135,7 +135,7 @@ ops! {
     "nn.functional.batch_norm" (input: Tensor, running_mean: Option<Tensor>, running_var: Option<Tensor>, weight: Option<Tensor>,
         bias: Option<Tensor>, training: bool = false, momentum: f64 = 0.1, eps: f64 = 1e-5) {
         let _ = momentum;
-        if input.numel() == 0 { return Ok(vec![input]); }
+        if input.numel() == 0 { return Ok(input); }
         let (mean, var) = match (running_mean, running_var) { (Some(m), Some(v)) if !training => (m, v), _ => input.batch_stats()? };
         input.batch_norm(&mean, &var, weight.as_ref(), bias.as_ref(), eps)
     };

@@ -181,14 +181,14 @@ ops! {
     "combinations" (input: Tensor, r: usize = 2, with_replacement: bool = false) input.combinations(r, with_replacement);
     // ---- indexing
     "gather" (input: Tensor, dim: i64, index: Tensor) {
-        if index.numel() == 0 { return Ok(vec![Tensor::zeros(input.session(), input.dtype(), &index.shape())?]); }
-        if input.rank() == 0 { return Ok(vec![input.reshape(&[1usize])?.gather(0, &index.reshape(&[-1])?)?.reshape(&index.shape())?]); }
+        if index.numel() == 0 { return Tensor::zeros(input.session(), input.dtype(), &index.shape()); }
+        if input.rank() == 0 { return input.reshape(&[1usize])?.gather(0, &index.reshape(&[-1])?)?.reshape(&index.shape()); }
         input.gather(dim, &index)
     };
     "take_along_dim" (input: Tensor, indices: Tensor, dim: Option<i64>) input.take_along_dim(&indices, dim);
     "take" (input: Tensor, index: Tensor) input.reshape(&[-1])?.index_select(0, &index);
     "index_select" (input: Tensor, dim: i64, index: Tensor) {
-        if input.rank() == 0 { return Ok(vec![input]); }
+        if input.rank() == 0 { return Ok(input); }
         input.index_select(dim, &index.reshape(&[-1])?)
     };
     "__getitem__" (input: Tensor, indices: &Value) input.index(&index_list(&input, indices)?);
@@ -221,8 +221,15 @@ ops! {
     "nonzero" | "argwhere" (input: Tensor) input.nonzero_counted();
     "masked_select" (input: Tensor, mask: Tensor) input.masked_select_counted(&mask);
     "unique" (input: Tensor) input.unique_counted();
-    "bincount" (input: Tensor, weights: Option<Tensor>, minlength: usize = 0) input.bincount(weights.as_ref(),
-        minlength.max(input.known_size("bincount").unwrap_or(0)));
+    "bincount" (input: Tensor, weights: Option<Tensor>, minlength: usize = 0) {
+        // as many places as are asked for, where the values are not at hand
+        let n = match input.known_size("bincount") {
+            Ok(n) => minlength.max(n),
+            Err(_) if minlength > 0 => minlength,
+            Err(e) => return Err(e),
+        };
+        input.bincount(weights.as_ref(), n)
+    };
     // ---- writing by index
     "scatter" (input: Tensor, dim: i64, index: Tensor, src: Operand, reduce: Option<&str>) {
         let how = match reduce { None => ScatterOp::Set, Some("add") => ScatterOp::Add, Some(_) => ScatterOp::Mul };

@@ -1,0 +1,62 @@
+// Operators by torch's names. What an operator is made of is known to a module of its own, which is given shapes and hands over
+// a graph; the values stay where they are.
+import { ValueError, guard } from "./errors.js";
+import { opsModule } from "./extras.js";
+import { Tensor, graph } from "./tensor.js";
+import type { Torch } from "./torch-ops.js";
+
+type Build = Awaited<ReturnType<typeof opsModule>>["graph"];
+type Named = Record<string, unknown>;
+
+let ready: Promise<Torch> | undefined;
+
+/**
+ * Every operator of the tensor library under the name that torch has for it: `const { linalg } = await torch()`, then
+ * `linalg.inv(x)`. Arguments are torch's, in torch's order; those that have a default can be given by name in an object at
+ * the end, `x => fft.rfft(x, { norm: "ortho" })`. Gradients flow through all that torch can differentiate.
+ */
+export function torch(): Promise<Torch> {
+  return (ready ??= load().catch((error: unknown) => {
+    ready = undefined;
+    throw error;
+  }));
+}
+
+async function load(): Promise<Torch> {
+  const module = await opsModule();
+  const all: Named = {};
+  for (const [name, one] of module.names() as [string, boolean][]) {
+    const path = name.split(".");
+    const last = path.pop() as string;
+    const space = path.reduce((at, part) => (at[part] ??= {}) as Named, all);
+    const call = (...args: unknown[]): Tensor | Tensor[] => {
+      const outs = run(module.graph, name, args);
+      return one ? (outs[0] as Tensor) : outs;
+    };
+    // a name may be that of an operator and of a group of others
+    space[last] = Object.assign(call, space[last]);
+  }
+  return all as unknown as Torch;
+}
+
+function run(build: Build, name: string, args: unknown[]): Tensor[] {
+  const tensors: Tensor[] = [];
+  const plain = (v: unknown): unknown => {
+    if (v instanceof Tensor) {
+      const at = tensors.indexOf(v);
+      return { input: at >= 0 ? at : tensors.push(v) - 1 };
+    }
+    if (Array.isArray(v)) return v.map(plain);
+    if (typeof v === "object" && v !== null) throw new ValueError("E_VALUE", `${name}: an argument is no tensor, number or list`);
+    return v;
+  };
+  const last = args.at(-1);
+  const named = typeof last === "object" && last !== null && Object.getPrototypeOf(last) === Object.prototype;
+  const options = Object.entries(named ? (args.pop() as Named) : {}).filter(([, v]) => v !== undefined);
+  const list = args.map(plain);
+  const pairs = options.map(([key, v]) => [key, plain(v)]);
+  return graph(name, tensors, (seed, draws) => {
+    const inputs = tensors.map((t) => [t.dtype, ...t.shape]);
+    return guard(() => build(name, list, pairs, inputs, seed, draws));
+  });
+}
