@@ -42,8 +42,9 @@ fn outcome(case: &Case, device: &str) -> (&'static str, String) {
 fn run(case: &Case, device: &str) -> Result<Result<(), String>> {
     let model = Model::parse(case.model.clone())?;
     let mut model = OnnxModel::with_host(model, gradloom::open(device, 1)?, NativeHost::without_cache());
-    for set in &case.sets {
-        let (inputs, want) = set.clone()?;
+    let sets: Vec<_> = case.sets(model.model()).collect();
+    for set in sets {
+        let (inputs, want) = set?;
         let inputs: Vec<(&str, HostTensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
         if let Err(what) = case.check(&model.run(&inputs)?, &want) {
             return Ok(Err(what));

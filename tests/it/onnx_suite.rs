@@ -12,8 +12,9 @@ fn run(case: &Case, device: &str) -> Result<(), String> {
     let opened = gradloom::open(device, 1).map_err(|e| e.to_string())?;
     let model = Model::parse(case.model.clone()).map_err(|e| e.to_string())?;
     let mut model = OnnxModel::with_host(model, opened, NativeHost::without_cache());
-    for set in &case.sets {
-        let (inputs, want) = set.clone().map_err(|e| e.to_string())?;
+    let sets: Vec<_> = case.sets(model.model()).collect();
+    for set in sets {
+        let (inputs, want) = set.map_err(|e| e.to_string())?;
         let inputs: Vec<(&str, HostTensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
         case.check(&model.run(&inputs).map_err(|e| e.to_string())?, &want)?;
     }

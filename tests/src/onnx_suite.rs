@@ -3,12 +3,31 @@
 //! An output is right if its dtype and shape are the expected ones and every element lies within the case's own tolerance. For
 //! bf16 that is at least 2^-6, as the suite has it, for f16 one unit in the last place.
 
-use gradloom_core::io::onnx::tensor;
+use gradloom_core::io::onnx::Model;
+use gradloom_core::io::onnx::tensor::{self, TensorData};
 use gradloom_core::io::{HostTensor, zip::Zip};
 use gradloom_core::{DType, Error, Result};
 
 /// Tensors by name.
 pub type Named = Vec<(String, HostTensor)>;
+
+/// A tensor of a case: strings become one in the model they are for.
+#[derive(Clone)]
+enum Given {
+    Tensor(HostTensor),
+    Strings(Vec<usize>, Vec<String>),
+}
+
+impl Given {
+    fn on(&self, model: &Model) -> Result<HostTensor> {
+        match self {
+            Given::Tensor(t) => Ok(t.clone()),
+            Given::Strings(shape, texts) => model.strings(shape.clone(), texts),
+        }
+    }
+}
+
+type Set = (Vec<(String, Given)>, Vec<(String, Given)>);
 
 /// One case.
 pub struct Case {
@@ -19,7 +38,7 @@ pub struct Case {
     /// Relative and absolute tolerance.
     pub tolerance: (f64, f64),
     /// Inputs and expected outputs, or why they can not be read.
-    pub sets: Vec<Result<(Named, Named)>>,
+    sets: Vec<Result<Set>>,
 }
 
 /// Operators whose values are random: only dtypes and shapes are compared.
@@ -30,6 +49,17 @@ const RANDOM: [&[u8]; 6] =
 const NOISE: [(&str, f64); 2] = [("node/test_dft_inverse", 1e-6), ("node/test_dft_inverse_opset19", 1e-6)];
 
 impl Case {
+    /// Inputs and expected outputs for the case's model.
+    pub fn sets<'a>(&'a self, model: &'a Model) -> impl Iterator<Item = Result<(Named, Named)>> + 'a {
+        let on = move |list: &[(String, Given)]| -> Result<Named> {
+            list.iter().map(|(n, g)| Ok((n.clone(), g.on(model)?))).collect()
+        };
+        self.sets.iter().map(move |set| {
+            let (inputs, outputs) = set.as_ref().map_err(Clone::clone)?;
+            Ok((on(inputs)?, on(outputs)?))
+        })
+    }
+
     /// Are the outputs random?
     pub fn is_random(&self) -> bool {
         let has = |what: &[u8]| self.model.windows(what.len()).any(|w| w == what);
@@ -107,7 +137,14 @@ pub fn read(file: &[u8]) -> Result<Vec<Case>> {
         }
         let read = || {
             let t = tensor::parse(&data)?;
-            Ok((t.name.clone(), t.to_host(&data, &tensor::NoExternalData)?))
+            let given = match &t.data {
+                TensorData::Strings(list) => {
+                    let texts = list.iter().map(|s| String::from_utf8_lossy(s).into_owned());
+                    Given::Strings(t.shape.clone(), texts.collect())
+                }
+                _ => Given::Tensor(t.to_host(&data, &tensor::NoExternalData)?),
+            };
+            Ok((t.name.clone(), given))
         };
         match (&mut case.sets[set], read()) {
             (Ok((ins, outs)), Ok(t)) => (if file.starts_with("in") { ins } else { outs }).push(t),

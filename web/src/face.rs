@@ -483,7 +483,10 @@ impl Runtime {
         let ports = |list: &[gradloom_core::io::onnx::Port]| -> JsValue {
             let one = |p: &gradloom_core::io::onnx::Port| -> JsValue {
                 let dims = p.dims.as_ref().map_or(JsValue::NULL, |d| d.iter().map(dimension).collect::<Array>().into());
-                let dt = p.dtype.map_or(JsValue::NULL, |dt| dt.name().into());
+                let dt = match p.dtype {
+                    _ if p.is_string() => "string".into(),
+                    dt => dt.map_or(JsValue::NULL, |dt| dt.name().into()),
+                };
                 object(&[
                     ("name", (&p.name).into()),
                     ("dtype", dt),
@@ -503,6 +506,22 @@ impl Runtime {
             ("opset", (m.opset() as f64).into()),
         ])
         .into())
+    }
+
+    /// The codes of strings, as a model takes them.
+    #[wasm_bindgen(js_name = codes)]
+    pub fn codes(&self, id: u32, texts: Vec<String>) -> std::result::Result<Vec<u8>, JsValue> {
+        let runner = self.inner.models.borrow().get(id, "model").map_err(throw)?;
+        let t = runner.borrow().model().strings(vec![texts.len()], &texts).map_err(throw)?;
+        Ok(t.data)
+    }
+
+    /// The strings of such codes.
+    pub fn texts(&self, id: u32, codes: &[u8]) -> std::result::Result<Array, JsValue> {
+        let runner = self.inner.models.borrow().get(id, "model").map_err(throw)?;
+        let codes = HostTensor::new(DType::I32, vec![codes.len() / 4], codes.to_vec()).map_err(throw)?;
+        let list = runner.borrow().model().texts(&codes).map_err(throw)?;
+        Ok(list.iter().map(|t| JsValue::from_str(t)).collect())
     }
 
     /// How far the values of one run are from those of another, `[{name, dtype, shape, data}]` each:

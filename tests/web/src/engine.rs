@@ -128,9 +128,10 @@ impl Host {
 
     /// Runs a case of the ONNX suite; nothing if its outputs are right, else what is wrong.
     pub(crate) async fn case(&mut self, case: &Case) -> Result<Option<String>> {
-        let mut runner = Runner::new(Arc::new(Model::parse(case.model.clone())?), &Session::new());
-        for set in &case.sets {
-            let (inputs, want) = set.clone()?;
+        let model = Arc::new(Model::parse(case.model.clone())?);
+        let mut runner = Runner::new(model.clone(), &Session::new());
+        for set in case.sets(&model) {
+            let (inputs, want) = set?;
             let inputs: Vec<(&str, HostTensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
             if let Err(what) = case.check(&self.run(&mut runner, &inputs).await?.0, &want) {
                 return Ok(Some(what));

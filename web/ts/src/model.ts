@@ -34,7 +34,7 @@ export interface Drift {
 export interface Port {
   name: string;
   /** null where the file does not say. */
-  dtype: DType | null;
+  dtype: DType | "string" | null;
   /** A size, a symbol's name, or null for what is open; the whole is null where the file does not even say how many. */
   shape: (number | string | null)[] | null;
   /** A sequence: its elements are given and read as `name[0]`, `name[1]` .. */
@@ -49,8 +49,11 @@ export interface RunOptions {
   onProgress?: OnProgress;
 }
 
+/** Strings in arrays: a tensor of strings. */
+export type Strings = string | readonly Strings[];
+
 /** What a model takes: without a tensor's shape, the declared one is used. */
-export type ModelInput = Tensor | TypedArray | Nested;
+export type ModelInput = Tensor | TypedArray | Nested | Strings;
 
 interface RawInput {
   name: string;
@@ -145,6 +148,12 @@ export class Model {
     return guard(() => this.#host.raw.drifts(this.#live(), got, want, tolerance)) as Drift[];
   }
 
+  /** The strings of an output whose dtype is `string`, row-major: the tensor holds their numbers. */
+  async strings(output: Tensor): Promise<string[]> {
+    const codes = (await output.data()) as Int32Array;
+    return guard(() => this.#host.raw.texts(this.#live(), new Uint8Array(codes.buffer, codes.byteOffset, codes.byteLength)));
+  }
+
   #live(): number {
     if (this.#id === undefined) throw new StateError("E_STATE", "this model was disposed");
     return this.#id;
@@ -164,7 +173,16 @@ export class Model {
       const dtype = port?.dtype === "bool" ? "bool" : dtypeOf(value);
       return { name, dtype, shape: fill(name, port, value.length), data: encode(value, dtype) };
     }
-    const { values, shape } = flatten(value);
+    if (port?.dtype === "string") {
+      const texts = ([value] as unknown[]).flat(Infinity) as string[];
+      const shape: number[] = [];
+      for (let v: unknown = value; Array.isArray(v); v = v[0]) shape.push(v.length);
+      if (!texts.every((t) => typeof t === "string") || sizeOf(shape) !== texts.length) {
+        throw new ValueError("E_VALUE", `${name} takes strings in arrays of equal lengths`);
+      }
+      return { name, dtype: "i32", shape, data: guard(() => this.#host.raw.codes(this.#live(), texts)) };
+    }
+    const { values, shape } = flatten(value as Nested);
     const dtype = port?.dtype ?? "f32";
     const whole = shape.length === 1 || (shape.length === 0 && port?.shape?.length) ? fill(name, port, values.length) : shape;
     return { name, dtype, shape: whole, data: encode(values, dtype) };

@@ -8,6 +8,7 @@ use super::model::{Model, Port};
 use super::ops::{self, Op};
 use super::proto::{AttrValue, Attribute, Dim, GraphProto, NodeProto};
 use super::stage::{Build, Frame, Step};
+use super::strings::STRING;
 use super::tensor::{TensorData, TensorProto, elem_name, is_narrow};
 use super::value::{Constants, Cx, Value};
 use crate::dtype::DType;
@@ -250,57 +251,43 @@ pub(super) fn run_node(
     }
     let def = ops::find(&node.domain, &node.op_type)
         .ok_or_else(|| Error::Unsupported { what: format!("operator {}", node.op_type), context: String::new() })?;
-    if narrow != 0 && !NARROW.contains(&def.name) {
-        let what = format!("{} on {}", elem_name(narrow), def.name);
-        return Err(Error::Unsupported { what, context: String::new() });
-    }
+    let moves = if narrow == 0 { Some(false) } else { moves_codes(narrow, def.name) };
+    let refused =
+        || Error::Unsupported { what: format!("{} on {}", elem_name(narrow), def.name), context: String::new() };
+    let moves = moves.ok_or_else(refused)?;
     if args.iter().flatten().any(|v| !v.is_tensor()) && !ops::takes_any_value(def) {
         let what = format!("{} takes tensors, not sequences or optionals without a value", def.name);
         return Err(Error::Model { what, node: None });
     }
     let mut op = Op { cx, node, args, opset, scope, depth };
     op.ask_for_inputs(def)?;
-    let moves = narrow != 0 && !NARROW[..READ].contains(&def.name);
     let outputs = (def.build)(&mut op)?;
     Ok(if moves { outputs.into_iter().map(|v| v.with_narrow(narrow)).collect() } else { outputs })
 }
 
-/// Operators that take codes of types which no device has: first those that know what to make of them, then those that move
-/// elements without looking at them.
-const NARROW: [&str; 31] = [
-    "Cast",
-    "CastLike",
-    "BitCast",
-    "QuantizeLinear",
-    "DequantizeLinear",
-    "Shape",
-    "Size",
-    "If",
-    "Loop",
-    "Scan",
-    "SequenceConstruct",
-    "SequenceInsert",
-    "Optional",
-    "SequenceMap",
+/// Operators that know what to make of codes of narrow numbers, of those of strings, and of any.
+const NUMBERS: &[&str] = &["Cast", "CastLike", "BitCast", "QuantizeLinear", "DequantizeLinear", "MatMulNBits"];
+const STRINGS: &[&str] = &["Equal", "StringConcat", "StringNormalizer", "StringSplit", "LabelEncoder"];
+#[rustfmt::skip]
+const ANY: &[&str] = &[
+    "Shape", "Size", "If", "Loop", "Scan", "SequenceConstruct", "SequenceInsert", "Optional", "SequenceMap",
     "OptionalHasElement",
-    "MatMulNBits",
-    "Identity",
-    "Reshape",
-    "Transpose",
-    "Flatten",
-    "Squeeze",
-    "Unsqueeze",
-    "Slice",
-    "Concat",
-    "Expand",
-    "Gather",
-    "GatherElements",
-    "GatherND",
-    "Split",
-    "Tile",
-    "DepthToSpace",
 ];
-const READ: usize = 16;
+/// Operators that move elements without looking at them.
+#[rustfmt::skip]
+const MOVES: &[&str] = &[
+    "Identity", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Concat", "Expand", "Gather",
+    "GatherElements", "GatherND", "Split", "Tile", "DepthToSpace", "Where",
+];
+
+/// Whether what an operator gives for codes are codes again; none if it takes no codes.
+fn moves_codes(narrow: i32, name: &str) -> Option<bool> {
+    let own = if narrow == STRING { STRINGS } else { NUMBERS };
+    match name {
+        _ if own.contains(&name) || ANY.contains(&name) => Some(false),
+        _ => MOVES.contains(&name).then_some(true),
+    }
+}
 
 /// A function's node with the caller's attributes in place of references.
 fn with_attributes(n: &NodeProto, caller: &NodeProto, defaults: &[Attribute]) -> NodeProto {

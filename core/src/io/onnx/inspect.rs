@@ -85,7 +85,7 @@ pub fn inspect(
     for (op, nodes) in &missing {
         problems.extend(nodes.iter().filter(|n| !own.contains(*n)).map(|n| format!("operator {op} (node {n})")));
     }
-    let model = Model::of(file, external, proto, inputs, outputs);
+    let model = Model::of(file, external, proto, inputs, outputs, Default::default());
     let (nodes, sizes) = dry_run(&model, sizes)?;
     Ok(Report { model, nodes, problems, sizes })
 }

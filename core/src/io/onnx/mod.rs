@@ -6,6 +6,7 @@
 //! | `model`, `check` | [`Model`]: order of nodes, cycles, unknown operators, which inputs must be known |
 //! | `build` | [`Bound`]: a model in a session, built for concrete input shapes |
 //! | `stage` | builds that stop for values which a device has to compute, and go on |
+//! | `strings` | tensors of strings, as codes |
 //! | `value`, `prim` | values known on the host or lazy; the primitives that fold or become lazy tensors |
 //! | `host`, `host_nn` | the primitives on the host |
 //! | `lazy` | the primitives as lazy tensors: the only door to the frontend |
@@ -29,6 +30,7 @@ mod prim;
 pub mod proto;
 mod runner;
 mod stage;
+mod strings;
 pub mod tensor;
 mod value;
 

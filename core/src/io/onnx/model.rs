@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::check;
 use super::ops;
 use super::proto::{Dim, ModelProto, NodeProto, TypeProto, ValueInfo, parse_model};
+use super::strings::{STRING, Strings};
 use super::tensor::{ExternalData, NoExternalData, TensorData, TensorProto, dtype_of, elem_name};
 use crate::dtype::DType;
 use crate::engine::Bytes;
@@ -23,6 +24,7 @@ pub struct Model {
     inputs: Vec<Port>,
     outputs: Vec<Port>,
     is_random: bool,
+    strings: Arc<Strings>,
 }
 
 /// An input or output of a model.
@@ -31,7 +33,7 @@ pub struct Port {
     /// Its name.
     pub name: String,
     /// Element type; `None` where the file does not say. Types that no device has (8-bit floats, 2 and 4 bits) are fed and read
-    /// as codes of one byte.
+    /// as codes of one byte, strings as i32 ([`Model::strings`]).
     pub dtype: Option<DType>,
     /// ONNX's own number of the element type, 0 where the file does not say.
     pub elem: i32,
@@ -47,6 +49,11 @@ pub struct Port {
 }
 
 impl Port {
+    /// Is it a tensor of strings, or a sequence of such?
+    pub fn is_string(&self) -> bool {
+        self.elem == STRING
+    }
+
     /// Checks a shape against the declared dimensions.
     pub fn accepts(&self, dtype: DType, shape: &[usize]) -> Result<()> {
         let bad = |what: String| Err(Error::Input { name: self.name.clone(), what });
@@ -88,7 +95,7 @@ impl Model {
         let given = proto.graph.inputs.iter().filter(|i| !constants.contains(&i.name.as_str()));
         let inputs = given.map(port).collect::<Result<Vec<_>>>()?;
         let outputs = proto.graph.outputs.iter().map(port).collect::<Result<_>>()?;
-        Ok(Model::of(file, external, proto, inputs, outputs))
+        Ok(Model::of(file, external, proto, inputs, outputs, Arc::default()))
     }
 
     /// A model of a checked graph.
@@ -98,6 +105,7 @@ impl Model {
         proto: ModelProto,
         mut inputs: Vec<Port>,
         outputs: Vec<Port>,
+        strings: Arc<Strings>,
     ) -> Model {
         let demand = check::demand(&proto);
         for port in &mut inputs {
@@ -106,18 +114,20 @@ impl Model {
             let count = |d: &Vec<Dim>| d.iter().map(small).try_fold(1, |n: usize, d| n.checked_mul(d?));
             let few = port.dims.as_ref().and_then(count).is_some_and(|n| n <= MOST_VALUES)
                 && port.dtype.is_some_and(|d| !d.is_float())
+                && port.elem != STRING
                 && !port.is_sequence
                 && !port.is_optional;
             let at = proto.graph.inputs.iter().position(|i| i.name == port.name);
             port.is_value = few && at.is_some_and(|i| demand.hard.contains(&i) || demand.soft.contains(&i));
         }
         let is_random = check::any_node(&proto, &|n| ops::random::draws(n));
-        Model { file, external, inputs, outputs, is_random, proto }
+        Model { file, external, inputs, outputs, is_random, strings, proto }
     }
 
     /// This model with another graph.
     pub(super) fn with_graph(&self, proto: ModelProto, outputs: Vec<Port>) -> Model {
-        Model::of(self.file.clone(), self.external.clone(), proto, self.inputs.clone(), outputs)
+        let strings = self.strings.clone();
+        Model::of(self.file.clone(), self.external.clone(), proto, self.inputs.clone(), outputs, strings)
     }
 
     /// The inputs a caller gives.
@@ -162,6 +172,11 @@ impl Model {
         &self.proto.graph.nodes
     }
 
+    /// The strings of its tensors.
+    pub(super) fn table(&self) -> &Strings {
+        &self.strings
+    }
+
     /// Does it draw random numbers?
     pub(super) fn is_random(&self) -> bool {
         self.is_random
@@ -175,7 +190,10 @@ impl Model {
 
     /// The bytes of a constant tensor.
     pub(super) fn bytes<'a>(&'a self, t: &'a TensorProto) -> Result<Cow<'a, [u8]>> {
-        t.bytes(&self.file, &*self.external)
+        match &t.data {
+            TensorData::Strings(list) => self.strings.encode(t, list).map(Cow::Owned),
+            _ => t.bytes(&self.file, &*self.external),
+        }
     }
 
     /// The same as a shared range of the file, or of a copy where it is not in the file.

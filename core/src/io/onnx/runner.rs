@@ -489,17 +489,17 @@ impl Runner {
     /// Runs an operator on the host; its results become inputs of the next stage.
     fn call(&self, call: &Call, read: Vec<HostTensor>, key: &mut Vec<u8>, given: &mut Vec<Given>) -> Result<Vec<Fed>> {
         let mut out = Vec::new();
-        for t in call.run(self.model(), &self.session, read)? {
+        for (t, narrow) in call.run(self.model(), &self.session, read)? {
             sign_shape(key, &t);
             if t.is_empty() {
                 given.push(Given { tensor: None, small: None });
-                out.push(Fed::Empty(t));
+                out.push(Fed::Empty(t, narrow));
                 continue;
             }
             let small = (t.len() <= SMALL).then(|| t.clone());
             let t = Tensor::from_bytes(&self.session, t.dtype, &t.shape, Bytes::new(t.data))?;
             given.push(Given { tensor: Some(t.clone()), small });
-            out.push(Fed::Tensor(t));
+            out.push(Fed::Tensor(t, narrow));
         }
         Ok(out)
     }

@@ -94,11 +94,12 @@ pub(super) enum Answer {
     Results(Vec<Fed>),
 }
 
-/// A result of a call: on the device, or, where there is nothing to put there, here.
+/// A result of a call, and ONNX's number of its element type if it is codes: on the device, or, where there is nothing to put
+/// there, here.
 #[derive(Clone)]
 pub(super) enum Fed {
-    Tensor(Tensor),
-    Empty(HostTensor),
+    Tensor(Tensor, i32),
+    Empty(HostTensor, i32),
 }
 
 /// How far a build got.
@@ -187,8 +188,8 @@ impl Build {
             (Answer::Results(results), Then::Call(call), Some(Frame::Nodes { values, at, .. })) => {
                 for (name, r) in call.node.outputs.iter().zip(results).filter(|(n, _)| !n.is_empty()) {
                     let v = match r {
-                        Fed::Tensor(t) => Value::lazy(t),
-                        Fed::Empty(t) => Value::known(t),
+                        Fed::Tensor(t, narrow) => Value::lazy(t).with_narrow(narrow),
+                        Fed::Empty(t, narrow) => Value::known(t).with_narrow(narrow),
                     };
                     values.insert(name.clone(), v);
                 }
@@ -239,8 +240,13 @@ fn live_values(frames: &[Frame], known: &[Value]) -> Vec<Value> {
 }
 
 impl Call {
-    /// Runs it on what was read, in the order of its unknown inputs.
-    pub(super) fn run(&self, model: &Model, session: &Session, read: Vec<HostTensor>) -> Result<Vec<HostTensor>> {
+    /// Runs it on what was read, in the order of its unknown inputs: results, and what codes they are.
+    pub(super) fn run(
+        &self,
+        model: &Model,
+        session: &Session,
+        read: Vec<HostTensor>,
+    ) -> Result<Vec<(HostTensor, i32)>> {
         let constants = Constants::default();
         let mut cx = Cx::new(model, &constants, session.clone());
         cx.fold_limit = usize::MAX;
@@ -256,7 +262,7 @@ impl Call {
         let scope = Scope { values: BTreeMap::new(), parent: None };
         let mut op = Op { cx: &mut cx, node: &self.node, args, opset: self.opset, scope: &scope, depth: 0 };
         let out = (self.def.build)(&mut op).map_err(|e| check::name_node(e, &self.node))?;
-        out.iter().map(|v| cx.host(v)?.ok_or_else(lost)).collect()
+        out.iter().map(|v| Ok((cx.host(v)?.ok_or_else(lost)?, v.narrow()))).collect()
     }
 }
 

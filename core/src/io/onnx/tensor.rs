@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use super::proto::{Budget, as_onnx, bad, string_pair};
+use super::strings::STRING;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::io::protobuf::{Field, Message, Span};
@@ -90,6 +91,8 @@ pub fn dtype_of(elem: i32) -> Option<DType> {
         5 => DType::I16,
         6 => DType::I32,
         7 => DType::I64,
+        // codes of strings
+        8 => DType::I32,
         9 => DType::Bool,
         10 => DType::F16,
         11 => DType::F64,
@@ -103,9 +106,9 @@ pub fn dtype_of(elem: i32) -> Option<DType> {
     })
 }
 
-/// Is it a type that no device has, kept as codes of one byte?
+/// Is it a type that no device has, kept as codes: of one byte, or strings?
 pub fn is_narrow(elem: i32) -> bool {
-    (17..=26).contains(&elem)
+    elem == STRING || (17..=26).contains(&elem)
 }
 
 /// Bits of an element of a type that is packed in files.
@@ -160,7 +163,7 @@ pub fn elem_name(elem: i32) -> &'static str {
 impl TensorProto {
     /// The dtype, or a typed error that names the tensor.
     pub fn dtype(&self) -> Result<DType> {
-        let readable = !matches!(self.data, TensorData::Strings(_) | TensorData::Unsupported);
+        let readable = self.data != TensorData::Unsupported;
         dtype_of(self.elem).filter(|_| readable).ok_or_else(|| Error::Unsupported {
             what: format!("element type {}", elem_name(self.elem)),
             context: format!("tensor `{}`", self.name),
@@ -195,7 +198,10 @@ impl TensorProto {
                 }
                 Ok(Cow::Owned(bytes))
             }
-            TensorData::Strings(_) | TensorData::Unsupported => self.dtype().map(|_| Cow::Borrowed(&[][..])),
+            TensorData::Strings(_) | TensorData::Unsupported => Err(Error::Unsupported {
+                what: format!("bytes of element type {}", elem_name(self.elem)),
+                context: format!("tensor `{}`", self.name),
+            }),
         }
     }
 

@@ -3,6 +3,7 @@
 //! Formats: OCP OFP8 and MX, and the `fnuz` variants, as in ONNX's technical notes on float8 and int4.
 
 use super::super::host::{Bin, Un};
+use super::super::strings::STRING;
 use super::super::tensor::{dtype_of, elem_name, is_narrow, packed_bits};
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
@@ -165,6 +166,9 @@ fn cast(o: &Op<'_, '_>, x: &Value, to: i32) -> Result<Value> {
     if x.narrow() == to {
         return Ok(x.clone());
     }
+    if to == STRING {
+        return o.lacks("strings");
+    }
     let x = decode(o.cx, x)?;
     match dtype_of(to) {
         Some(_) if is_narrow(to) => encode(o, &x, to, o.flag("saturate", true)?),
@@ -175,7 +179,9 @@ fn cast(o: &Op<'_, '_>, x: &Value, to: i32) -> Result<Value> {
 
 fn bit_cast(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, to) = (o.arg(0)?, o.int("to", 0)? as i32);
-    let Some(dtype) = dtype_of(to) else { return o.lacks(format!("element type {}", elem_name(to))) };
+    let Some(dtype) = dtype_of(to).filter(|_| to != STRING) else {
+        return o.lacks(format!("element type {}", elem_name(to)));
+    };
     let bits = |elem: i32, d: DType| packed_bits(elem).unwrap_or(8 * d.size() as u32);
     if bits(x.narrow(), x.dtype()) != bits(to, dtype) {
         return o.fail(format!("{} has not the size of {}", x.dtype(), elem_name(to)));

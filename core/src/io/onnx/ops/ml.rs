@@ -5,7 +5,7 @@
 use super::super::host::{Bin, Red, Un};
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
-use super::{Op, OpDef, ml};
+use super::{Op, OpDef, ml, strings};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
@@ -126,9 +126,11 @@ fn list(o: &Op<'_, '_>, part: &str) -> Result<Option<Value>> {
     if let Some(v) = o.floats_opt(&format!("{part}_floats"))? {
         return table(o, &[v.len()], &v).map(Some);
     }
+    let texts = o.strs(&format!("{part}_strings"))?;
     match o.tensor_opt(&format!("{part}_tensor"))? {
         Some(t) => Value::constant(t).map(Some),
-        None => o.lacks("strings"),
+        None if texts.is_empty() => Ok(None),
+        None => strings::value(o, vec![texts.len()], &texts).map(Some),
     }
 }
 
@@ -139,9 +141,13 @@ fn label_encoder(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if values.len() != n || n == 0 {
         return o.fail(format!("{n} keys for {} values", values.len()));
     }
-    let (keys, values) = (o.cx.reshape(&keys, &[n])?, o.cx.reshape(&values, &[n])?);
+    if x.narrow() != keys.narrow() {
+        return o.fail("keys and elements are of different types");
+    }
+    let (codes, keys, values) = (values.narrow(), o.cx.reshape(&keys, &[n])?, o.cx.reshape(&values, &[n])?);
     let default = match o.tensor_opt("default_tensor")? {
         Some(t) => Value::constant(t)?,
+        None if codes != 0 => strings::value(o, vec![], &[o.str("default_string", "_Unused")?])?,
         None if values.dtype().is_float() => o.cx.scalar(values.dtype(), o.float("default_float", -0.0)?),
         None => Value::known(HostTensor::from_i64(vec![], &[o.int("default_int64", -1)?])?),
     };
@@ -156,7 +162,8 @@ fn label_encoder(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let places = o.cx.ints(&(0..n as i64).collect::<Vec<_>>())?;
     let at = o.cx.select(&hit, &places, &o.cx.scalar_like(&places, n as f64))?;
     let at = o.cx.reduce(Red::Min, &at, &[x.rank()], false)?;
-    one(o.cx.gather(&o.cx.concat(&[values, default], 0)?, &at, 0))
+    let found = o.cx.gather(&o.cx.concat(&[values, default], 0)?, &at, 0)?;
+    Ok(vec![found.with_narrow(codes)])
 }
 
 /// `x coefficients^T + intercepts`: `[n, targets]`.

@@ -20,6 +20,7 @@ mod sample;
 mod sequence;
 mod shape;
 mod signal;
+mod strings;
 mod trees;
 
 use super::build::Scope;
@@ -69,7 +70,7 @@ pub(super) fn takes_any_value(def: &OpDef) -> bool {
 }
 
 /// The operators of one file each.
-static TABLES: [&[OpDef]; 21] = [
+static TABLES: [&[OpDef]; 22] = [
     elementwise::OPS,
     shape::OPS,
     index::OPS,
@@ -91,6 +92,7 @@ static TABLES: [&[OpDef]; 21] = [
     random::OPS,
     ml::OPS,
     trees::OPS,
+    strings::OPS,
 ];
 
 /// Every operator that is supported: (domain, name).
@@ -221,7 +223,7 @@ impl Op<'_, '_> {
     pub(super) fn dtype_attr(&self, name: &str, default: DType) -> Result<DType> {
         let Some(elem) = self.int_opt(name)? else { return Ok(default) };
         let elem = i32::try_from(elem).unwrap_or(-1);
-        match super::tensor::dtype_of(elem).filter(|_| elem < 17) {
+        match super::tensor::dtype_of(elem).filter(|_| !super::tensor::is_narrow(elem)) {
             Some(d) => Ok(d),
             None => self.lacks(format!("element type {}", super::tensor::elem_name(elem))),
         }

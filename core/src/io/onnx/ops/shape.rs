@@ -3,7 +3,7 @@
 use super::super::proto::AttrValue;
 use super::super::value::Value;
 use super::elementwise::one;
-use super::{Op, OpDef, op};
+use super::{Op, OpDef, op, strings};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
@@ -337,6 +337,8 @@ fn constant(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         ("value_int", AttrValue::Int(i)) => HostTensor::from_i64(vec![], &[*i]).map(Value::known),
         ("value_ints", AttrValue::Ints(v)) => o.cx.ints(v),
         ("value_float", AttrValue::Float(v)) => HostTensor::from_f32(vec![], &[*v]).map(Value::known),
+        ("value_string", _) => strings::value(o, vec![], &[o.str("value_string", "")?]),
+        ("value_strings", AttrValue::Strings(v)) => strings::value(o, vec![v.len()], &o.strs("value_strings")?),
         ("value_floats", AttrValue::Floats(v)) => HostTensor::from_f32(vec![v.len()], v).map(Value::known),
         (name, _) => return o.lacks(format!("attribute `{name}`")),
     };

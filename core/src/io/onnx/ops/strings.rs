@@ -1,0 +1,94 @@
+//! Operators that look into strings: they run on the host.
+
+use super::super::host;
+use super::super::strings::STRING;
+use super::super::value::Value;
+use super::{Op, OpDef, host_op};
+use crate::error::Result;
+use crate::io::HostTensor;
+use std::sync::Arc;
+
+pub(super) const OPS: &[OpDef] =
+    &[host_op("StringConcat", concat), host_op("StringNormalizer", normalize), host_op("StringSplit", split)];
+
+/// The strings of an input.
+fn texts(o: &Op<'_, '_>, i: usize) -> Result<(Vec<usize>, Vec<Arc<str>>)> {
+    let Some(codes) = o.cx.host(&o.arg(i)?)? else { return o.unknown(i) };
+    let list = o.cx.model.texts(&codes)?;
+    Ok((codes.shape, list))
+}
+
+/// Strings as a value.
+pub(super) fn value(o: &Op<'_, '_>, shape: Vec<usize>, texts: &[impl AsRef<str>]) -> Result<Value> {
+    Ok(Value::known(o.cx.model.strings(shape, texts)?).with_narrow(STRING))
+}
+
+fn concat(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let both = [0, 1].map(|i| match o.cx.host(&o.arg(i)?)? {
+        Some(t) => Ok(t),
+        None => o.unknown(i),
+    });
+    let [a, b] = both;
+    let (a, b) = (a?, b?);
+    let Some(shape) = host::broadcast(&a.shape, &b.shape) else {
+        return o.fail(format!("shapes {:?} and {:?} do not broadcast", a.shape, b.shape));
+    };
+    o.cx.check_shape(&shape)?;
+    let wide = |t: &HostTensor| o.cx.model.texts(&host::expand(t, &shape));
+    let list: Vec<String> = wide(&a)?.iter().zip(wide(&b)?).map(|(a, b)| format!("{a}{b}")).collect();
+    Ok(vec![value(o, shape, &list)?])
+}
+
+/// Stop words leave, the rest changes its case. Where nothing is left there is one empty string.
+fn normalize(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (shape, list) = texts(o, 0)?;
+    let lead = match *shape {
+        [_] => vec![],
+        [1, _] => vec![1],
+        _ => return o.fail(format!("strings of shape [n] or [1, n] are wanted, not {shape:?}")),
+    };
+    let exact = o.flag("is_case_sensitive", false)?;
+    let same = |s: &str| if exact { s.to_owned() } else { s.to_lowercase() };
+    let stop: Vec<String> = o.strs("stopwords")?.iter().map(|s| same(s)).collect();
+    let change: fn(&str) -> String = match &*o.str("case_change_action", "NONE")? {
+        "NONE" => str::to_owned,
+        "LOWER" => str::to_lowercase,
+        "UPPER" => str::to_uppercase,
+        other => return o.fail(format!("a change of case `{other}`")),
+    };
+    let mut out: Vec<String> = list.iter().filter(|s| !stop.contains(&same(s))).map(|s| change(s)).collect();
+    if out.is_empty() {
+        out.push(String::new());
+    }
+    Ok(vec![value(o, [lead, vec![out.len()]].concat(), &out)?])
+}
+
+/// Pieces along a new last axis, filled up with empty strings, and how many there are.
+fn split(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (shape, list) = texts(o, 0)?;
+    let delimiter = o.str("delimiter", "")?;
+    let most = o.int_opt("maxsplit")?.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    let pieces: Vec<Vec<&str>> = list.iter().map(|s| pieces(s, &delimiter, most)).collect();
+    let width = pieces.iter().map(Vec::len).max().unwrap_or(0);
+    let wide = [&*shape, &[width]].concat();
+    o.cx.check_shape(&wide)?;
+    let filled: Vec<&str> = pieces.iter().flat_map(|p| (0..width).map(|i| p.get(i).copied().unwrap_or(""))).collect();
+    let counts: Vec<i64> = pieces.iter().map(|p| p.len() as i64).collect();
+    Ok(vec![value(o, wide, &filled)?, Value::known(HostTensor::from_i64(shape, &counts)?)])
+}
+
+/// As Python's `str.split`: without a delimiter at runs of white space, of which none is at an end.
+fn pieces<'t>(text: &'t str, delimiter: &str, most: usize) -> Vec<&'t str> {
+    if !delimiter.is_empty() {
+        return text.splitn(most.saturating_add(1), delimiter).collect();
+    }
+    let mut out = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let end = rest.find(char::is_whitespace).filter(|_| out.len() < most);
+        let (piece, left) = rest.split_at(end.unwrap_or(rest.len()));
+        out.push(piece);
+        rest = left.trim_start();
+    }
+    out
+}
