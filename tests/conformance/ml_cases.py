@@ -104,6 +104,13 @@ def main():
     for mode in ("avg", "max"):
         for form in ("half_pixel", "output_half_pixel"):
             case(f"roi_align_{mode}_{form}", "RoiAlign", [image, boxes[:, 1:].copy(), np.array([0, 1, 0, 1], np.int64)], domain="", mode=mode, coordinate_transformation_mode=form, output_height=3, output_width=2, sampling_ratio=0, spatial_scale=0.9)
+    texts = np.array([["red", "green"], ["", "blue"]], dtype=object)
+    case("one_hot_strings", "OneHotEncoder", [texts], cats_strings=["red", "blue"], zeros=1)
+    case("encoder_strings", "LabelEncoder", [texts], keys_strings=["red", "blue"], values_strings=["r", "b"], default_string="none")
+    case("encoder_strings_to_floats", "LabelEncoder", [texts], keys_strings=["red", "", "blue"], values_floats=[0.5, 2.0, 1.5])
+    case("classifier_strings", "LinearClassifier", [x], 2, coefficients=f32(15).tolist(), intercepts=[0.1, 0.2, -0.3], classlabels_strings=["a", "b", "c"], post_transform="SOFTMAX")
+    case("forest_strings", "TreeEnsembleClassifier", [x], 2, classlabels_strings=["no", "yes", "perhaps"], **forest("class", 6, 4, 5, 3))
+    case("svc_strings", "SVMClassifier", [x], 2, coefficients=f32(5).tolist(), support_vectors=f32(25).tolist(), vectors_per_class=[2, 3], rho=[0.2], classlabels_strings=["u", "v"], kernel_type="LINEAR", kernel_params=[0.0, 0.0, 0.0])
     with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
         def put(name, data):
             z.writestr(zipfile.ZipInfo(name, WHEN), data, zipfile.ZIP_DEFLATED)

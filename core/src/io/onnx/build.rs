@@ -267,7 +267,7 @@ pub(super) fn run_node(
 
 /// Operators that know what to make of codes of narrow numbers, of those of strings, and of any.
 const NUMBERS: &[&str] = &["Cast", "CastLike", "BitCast", "QuantizeLinear", "DequantizeLinear", "MatMulNBits"];
-const STRINGS: &[&str] = &["Equal", "StringConcat", "StringNormalizer", "StringSplit", "LabelEncoder"];
+const STRINGS: &[&str] = &["Equal", "StringConcat", "StringNormalizer", "StringSplit", "LabelEncoder", "OneHotEncoder"];
 #[rustfmt::skip]
 const ANY: &[&str] = &[
     "Shape", "Size", "If", "Loop", "Scan", "SequenceConstruct", "SequenceInsert", "Optional", "SequenceMap",

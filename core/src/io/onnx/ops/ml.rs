@@ -1,5 +1,5 @@
-//! Classical machine learning (`ai.onnx.ml`) where it is tensor work: scalers, encoders of numbers, linear models and support
-//! vectors. Labels are integers; models with string labels are refused. Details that the specification leaves open (ties, one
+//! Classical machine learning (`ai.onnx.ml`) where it is tensor work: scalers, encoders, linear models and support vectors.
+//! Details that the specification leaves open (ties, one
 //! score for two classes) are onnxruntime's; what it says is done where onnxruntime does not (a transform of one score).
 
 use super::super::host::{Bin, Red, Un};
@@ -33,9 +33,12 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     ml("OneHotEncoder", |o| {
         let x = o.arg(0)?;
-        let Some(cats) = o.ints_opt("cats_int64s")? else { return o.lacks("categories that are strings") };
-        let x = o.cx.reshape(&o.cx.cast(&x, DType::I64)?, &[x.shape(), &[1]].concat())?;
-        let hit = o.cx.binary(Bin::Eq, &x, &o.cx.ints(&cats)?)?;
+        let cats = labels(o, "cats_int64s", "cats_strings")?;
+        if x.narrow() != cats.narrow() {
+            return o.fail("categories and elements are of different types");
+        }
+        let x = o.cx.reshape(&o.cx.cast(&x, cats.dtype())?, &[x.shape(), &[1]].concat())?;
+        let hit = o.cx.binary(Bin::Eq, &x, &cats)?;
         one(o.cx.cast(&hit, DType::F32))
     }),
     ml("LabelEncoder", label_encoder),
@@ -177,12 +180,13 @@ fn linear(o: &Op<'_, '_>, targets: usize) -> Result<Value> {
     }
 }
 
-/// The integer labels of a classifier.
-pub(super) fn labels(o: &Op<'_, '_>, ints: &str, strings: &str) -> Result<Vec<i64>> {
-    if o.has(strings) {
-        return o.lacks("labels that are strings");
+/// The labels of a classifier: integers or strings.
+pub(super) fn labels(o: &Op<'_, '_>, ints: &str, texts: &str) -> Result<Value> {
+    match (o.ints_opt(ints)?, o.strs(texts)?) {
+        (Some(list), _) if !list.is_empty() => o.cx.ints(&list),
+        (_, list) if !list.is_empty() => strings::value(o, vec![list.len()], &list),
+        _ => o.fail("there are no labels"),
     }
-    o.ints_opt(ints)?.map_or_else(|| o.fail("there are no labels"), Ok)
 }
 
 /// What the other class of two scores where there is one score.
@@ -197,10 +201,10 @@ pub(super) enum Second {
 }
 
 /// Labels and scores of `[n, classes]` scores.
-pub(super) fn classify(o: &mut Op<'_, '_>, scores: &Value, labels: &[i64], second: Second) -> Result<Vec<Value>> {
+pub(super) fn classify(o: &mut Op<'_, '_>, scores: &Value, labels: &Value, second: Second) -> Result<Vec<Value>> {
     let kind = o.str("post_transform", "NONE")?;
     let cx = &o.cx;
-    let list = cx.ints(labels)?;
+    let label = |at: &Value| Ok(cx.gather(labels, at, 0)?.with_narrow(labels.narrow()));
     if scores.shape()[1] == 1 && labels.len() == 2 {
         let limit = if second == Second::Probability { 0.5 } else { 0.0 };
         let wins = cx.binary(Bin::Lt, &cx.scalar_like(scores, limit), scores)?;
@@ -216,14 +220,13 @@ pub(super) fn classify(o: &mut Op<'_, '_>, scores: &Value, labels: &[i64], secon
             }
             _ => return o.lacks(format!("{kind} of one score for two classes")),
         };
-        return Ok(vec![cx.gather(&list, &wins, 0)?, both]);
+        return Ok(vec![label(&wins)?, both]);
     }
     if scores.shape()[1] != labels.len() {
         return o.fail(format!("{} labels for {:?} scores", labels.len(), scores.shape()));
     }
     let best = cx.argmax(scores, 1, false)?;
-    let label = cx.gather(&list, &best, 0)?;
-    Ok(vec![label, post_transform(o, scores, &kind)?])
+    Ok(vec![label(&best)?, post_transform(o, scores, &kind)?])
 }
 
 /// Scores `[n, classes]` as the attribute wants them.
@@ -353,7 +356,7 @@ fn svm_classifier(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let wins = o.cx.matmul(&o.cx.cast(&first, DType::F32)?, &side(0)?)?;
     let losses = o.cx.matmul(&o.cx.cast(&o.cx.not(&first)?, DType::F32)?, &side(1)?)?;
     let best = o.cx.argmax(&o.cx.add(&wins, &losses)?, 1, false)?;
-    let label = o.cx.gather(&o.cx.ints(&labels)?, &best, 0)?;
+    let label = o.cx.gather(&labels, &best, 0)?.with_narrow(labels.narrow());
     let kind = o.str("post_transform", "NONE")?;
     if kind != "NONE" {
         return o.lacks(format!("{kind} of votes"));
