@@ -15,6 +15,8 @@ const BITS: usize = 8;
 const BLOCK: usize = 128;
 /// Elements whose digits are counted in order.
 const PIECE: usize = 4096;
+/// Elements of which only the least one decides whether the others are looked at.
+const GROUP: usize = 256;
 
 impl Tensor {
     /// Sorted values and their indices (i32) along an axis.
@@ -136,8 +138,26 @@ impl Tensor {
         zeros.scatter(-1, self, &ones, super::ScatterOp::Add)
     }
 
+    /// The same for a `k` that is far less than `n`: the smallest keys lie in the `k` groups whose least keys are smallest.
+    fn select_in_groups(&self, bits: usize, k: usize) -> Result<Tensor> {
+        let (rows, n) = (self.dim(0)?, self.dim(1)?);
+        let groups = n.div_ceil(GROUP);
+        let room = [(0, 0), (0, (groups * GROUP - n) as i64)];
+        let key = self.pad(&room, super::PadMode::Constant, u32::MAX)?.reshape(&[rows, groups, GROUP])?.contiguous();
+        let chosen = key.min(&[2], false)?.contiguous().select_order(bits, k)?;
+        // in the order of their elements, which decides between equal ones
+        let chosen = chosen.gather(1, &chosen.rank_order(false, k)?)?.contiguous();
+        let near = key.gather(1, &chosen.unsqueeze(-1)?.expand(&[rows, k, GROUP])?)?.reshape(&[rows, k * GROUP])?;
+        let at = near.contiguous().select_order(bits, k)?;
+        let group = chosen.gather(1, &at.floor_div(GROUP as i32)?)?;
+        group.mul(GROUP as i32)?.add(at.modulo(GROUP as i32)?)
+    }
+
     /// Indices of the `k` smallest keys `[rows, n]`, in their order.
     fn select_order(&self, bits: usize, k: usize) -> Result<Tensor> {
+        if k <= RANK_LIMIT && 4 * k * GROUP <= self.dim(1)? {
+            return self.select_in_groups(bits, k);
+        }
         let (rows, n) = (self.dim(0)?, self.dim(1)?);
         let (s, key) = (self.session(), self.contiguous());
         let digits = Tensor::iota(s, 1 << BITS)?.unsqueeze(0)?;

@@ -17,6 +17,8 @@ pub(crate) fn run(name: &str, s: &Session, x: &[Tensor]) -> Result<Vec<Tensor>> 
         | "sort_ints"
         | "topk_long"
         | "topk_rows"
+        | "topk_groups"
+        | "topk_groups_smallest"
         | "nonzero"
         | "masked"
         | "unique"
@@ -323,6 +325,8 @@ fn several(name: &str, s: &Session, x: &[Tensor]) -> Result<Vec<Tensor>> {
         "sort_rows" => pair(x[0].sort(1, true)?),
         "sort_ints" => pair(x[0].sort(0, false)?),
         "topk_long" => pair(x[0].topk(20, 0, true)?),
+        "topk_groups" => pair(x[0].topk(4, 1, true)?),
+        "topk_groups_smallest" => pair(x[0].topk(9, 0, false)?),
         "topk_rows" => pair(x[0].topk(300, 1, false)?),
         // as many as there are for the fixture's numbers
         "nonzero" => vec![x[0].nonzero_counted()?.0.narrow(0, 0, x[1].numel())?, x[0].nonzero_counted()?.1],
