@@ -86,16 +86,16 @@ fn inspect_lists_every_node_that_is_refused() {
     assert!(matches!(json.get("supported"), Some(Json::Bool(false))), "{out}");
     let list = |name: &str| json.get(name).and_then(Json::as_array).unwrap_or_else(|| panic!("no {name} in {out}"));
     let names = |name: &str| -> Vec<&str> { list(name).iter().filter_map(|n| n.get("node")?.as_str()).collect() };
-    assert_eq!(names("refused"), ["`tidy` (StringNormalizer)"], "{out}");
+    assert_eq!(names("refused"), ["`decode` (ImageDecoder)"], "{out}");
     let why = list("refused")[0].get("why").and_then(Json::as_str).expect("a reason");
-    assert!(why.contains("StringNormalizer"), "{why}");
+    assert!(why.contains("ImageDecoder"), "{why}");
     let states: Vec<&str> = list("nodes").iter().filter_map(|n| n.get("state")?.as_str()).collect();
     assert_eq!(states, ["supported", "refused", "follows", "supported"], "{out}");
     assert!(out.contains("f32 [4, 3]"), "sizes are known with `batch`: {out}");
     // the same file is refused when it is run, by the same name
     let r = gradloom(&["run", &refused, "--device", "eval"]);
     assert_eq!(r.status.code(), Some(1));
-    assert!(text(&r.stderr).contains("tidy"), "{}", text(&r.stderr));
+    assert!(text(&r.stderr).contains("decode"), "{}", text(&r.stderr));
 
     let r = gradloom(&["inspect", &model("zoo_mamba", "model.onnx")]);
     let out = text(&r.stdout);
