@@ -327,3 +327,32 @@ fn axes_of_different_reductions_do_not_change_places() {
     assert!(swap(1, 2).is_err() && swap(3, 1).is_err());
     swap(2, 3).expect("two axes of one reduction");
 }
+
+/// What lies outside of a window is zero, also times infinity; and it costs no branch at each element.
+#[test]
+fn padding_is_read_from_zeros() {
+    use gradloom::tensor::ConvOpts;
+    use gradloom::{Runtime, Tensor};
+    let conv = |x: &Tensor, w: &Tensor| x.conv(w, None, &ConvOpts::new().padding(&[1]));
+    let empty = |s: &gradloom::Session, shape: &[usize]| Tensor::empty(s, DType::F32, shape);
+    let text = text_of(Isa::Avx512, |s| conv(&empty(s, &[1, 32, 14, 14])?, &empty(s, &[32, 32, 3, 3])?));
+    let (loads, branches) = (text.matches("vbroadcastss").count(), text.matches(" je ").count());
+    assert!(text.contains("cmove") && loads > 20 && branches == 0, "{loads} loads, {branches} branches:\n{text}");
+    let run = |device: &str| -> Vec<f32> {
+        let mut rt = Runtime::open(device, 1).expect("the device opens");
+        let s = rt.session().clone();
+        let mut w: Vec<f32> = (0..32 * 32 * 9).map(|i| (i * 7 % 23) as f32 - 11.0).collect();
+        (w[0], w[32 * 9 * 5 + 8]) = (f32::INFINITY, f32::NEG_INFINITY);
+        let x: Vec<f32> = (0..32 * 196).map(|i| (i * 5 % 19) as f32 - 8.5).collect();
+        let x = Tensor::new(&s, &x, &[1, 32, 14, 14]).expect("x");
+        let y = conv(&x, &Tensor::new(&s, &w, &[32, 32, 3, 3]).expect("w")).expect("conv");
+        rt.to_vec::<f32>(&y).expect("values")
+    };
+    let want = run("eval");
+    assert!(want.iter().any(|v| v.is_nan()) && want.iter().any(|v| v.is_finite()));
+    for device in ["cpu:avx2", "cpu"] {
+        for (i, (a, b)) in run(device).iter().zip(&want).enumerate() {
+            assert!(a == b || a.is_nan() && b.is_nan(), "{device}: element {i} is {a}, wanted {b}");
+        }
+    }
+}

@@ -2,11 +2,13 @@
 """Times gradloom beside other libraries on this machine: every contender in turn, several rounds, the least time of each.
 
 usage: run.py [--threads 1,2] [--cases NAME,..|micro|models] [--peers gradloom,onnxruntime,torch,tinygrad] [--rounds 3]
-              [--seconds 0.6] [--json FILE] [--binary PATH] [--python PATH] [--device cpu]
+              [--seconds 0.6] [--json FILE] [--binary PATH] [--python PATH] [--device cpu] [--real-time]
 
 A peer that is not installed is left out, and said so. `--python` names the interpreter that has torch or tinygrad. Results
 are checked against onnxruntime's; a wrong one is marked and has no ratio. A ratio is the peer's time over gradloom's: above
-1 gradloom is faster. Rows of one thread give processor time, rows of more wall time. Needs numpy, onnx and onnxruntime."""
+1 gradloom is faster. Rows of one thread give processor time, rows of more wall time. With `--real-time` (Linux, as root)
+contenders are timed before all other work of the machine, and all rows give wall time: two threads cannot be measured on a
+busy machine otherwise. Needs numpy, onnx and onnxruntime."""
 import argparse
 import json
 import os
@@ -35,6 +37,7 @@ def parse():
     p.add_argument("--binary", default=os.path.join(ROOT, "target/release/gradloom"))
     p.add_argument("--python", default=sys.executable)
     p.add_argument("--device", default="cpu")
+    p.add_argument("--real-time", action="store_true")
     return p.parse_args()
 
 
@@ -51,12 +54,16 @@ def build(args):
 def command(peer, case, threads, args):
     model, inputs, expect = (os.path.join(args.models, case + end) for end in (".onnx", ".in.npz", ".out.npz"))
     env = dict(os.environ, OMP_NUM_THREADS=str(threads))
+    before = []
+    if args.real_time:
+        env["BENCH_REAL_TIME"] = "1"
+        before = ["chrt", "-f", "5"]
     if peer == "gradloom":
         if case == TRAIN:
             beside = os.path.join(os.path.dirname(os.path.abspath(args.binary)), "examples/train_mnist")
-            return [beside, args.device, str(threads), str(args.seconds)], env
+            return [*before, beside, args.device, str(threads), str(args.seconds)], env
         flags = ["--inputs", inputs, "--expect", expect, "--threads", str(threads), "--device", args.device]
-        return [args.binary, "bench", model, *flags, "--seconds", str(args.seconds), "--json", "-q"], env
+        return [*before, args.binary, "bench", model, *flags, "--seconds", str(args.seconds), "--json", "-q"], env
     if peer == "tinygrad":
         env |= {"DEV": "CPU", "CPU": "1", "NUM_CPU_THREADS": str(threads)}
     script = os.path.join(HERE, f"peer_{peer}.py")
@@ -134,7 +141,8 @@ def fits(peer, case, threads):
 
 def best(cell, threads):
     """On one thread processor time, which does not count waiting for a busy core; else wall time."""
-    return cell.get("cpu_ms") or cell["ms_min"] if threads == "1" else cell["ms_min"]
+    busy = threads == "1" and not options.real_time
+    return cell.get("cpu_ms") or cell["ms_min"] if busy else cell["ms_min"]
 
 
 def wrong(cell):

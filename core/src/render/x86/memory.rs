@@ -3,7 +3,7 @@
 
 use super::gate::Gate;
 use super::lower::{Lower, Point, Val, unsupported, vec_size, wide};
-use super::mir::{Base, Mem, Opnd, Size, VReg};
+use super::mir::{Base, Chosen, Mem, Opnd, Size, VReg};
 use super::table::{self, ShiftImm, V2, V3};
 use crate::uop::{Arg, Op, UOp};
 use crate::{DType, Result};
@@ -150,6 +150,11 @@ impl Lower<'_> {
         };
         let alt_node = self.g.src_at(u, 1);
         let alt = self.demand(alt_node, pt, off, w)?;
+        let zero = self.g.const_val(alt_node).is_some_and(|c| c.is(0));
+        if !lane_gate && zero && words(dt) && !pairs {
+            let m = self.choose(gate, pt, off, m)?;
+            return Ok(Val::R(self.load_vector(dt, w, m)?));
+        }
         if !lane_gate {
             let r = self.fresh(dt, w);
             self.put(r, alt, dt, w);
@@ -161,11 +166,33 @@ impl Lower<'_> {
         }
         let mask = self.demand_reg(gate, pt, off, w)?;
         let r = if pairs { self.load_pairs(w, m, Some(mask)) } else { self.load_masked(w, m, mask) };
-        if self.g.const_val(alt_node).is_some_and(|c| c.is(0)) {
+        if zero {
             return Ok(Val::R(r));
         }
         let alt = self.reg(alt, dt, w)?;
         Ok(Val::R(self.blend(mask, Val::R(r), alt, w)))
+    }
+
+    /// An address of zeros where a scalar condition does not hold: no branch, and none of the work that masks cost. Loads near
+    /// each other under one condition share the choice.
+    fn choose(&mut self, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem> {
+        const NEAR: i32 = 224;
+        let holds = self.demand_reg(gate, pt, off, 1)?;
+        let near = |c: &&Chosen| {
+            let alike = Mem { disp: c.mem.disp, ..m } == c.mem;
+            alike && c.holds == holds && (m.disp - c.mem.disp).abs() <= NEAR
+        };
+        if let Some(c) = self.f.chosen.iter().find(near) {
+            return Ok(Mem::at(Base::Reg(c.pointer), m.disp - c.mem.disp));
+        }
+        let zeros = self.f.pool.put(&[0; 2 * NEAR as usize + 64]) + NEAR;
+        let [pointer, other] = [0; 2].map(|_| self.f.reg(Size::Q));
+        self.f.def(Code::Lea_r64_m, &[Opnd::R(pointer, Size::Q), Opnd::M(m)]);
+        self.f.def(Code::Lea_r64_m, &[Opnd::R(other, Size::Q), Opnd::M(Mem::at(Base::Pool, zeros))]);
+        self.f.read(Code::Test_rm32_r32, &[Opnd::R(holds, Size::D), Opnd::R(holds, Size::D)]);
+        self.f.emit(Code::Cmove_r64_rm64, &[Opnd::R(pointer, Size::Q), Opnd::R(other, Size::Q)], 1, !0, 9);
+        self.f.chosen.push(Chosen { holds, mem: m, pointer });
+        Ok(Mem::at(Base::Reg(pointer), 0))
     }
 
     /// Contiguous lanes where the mask is set, zeros elsewhere.
@@ -414,10 +441,16 @@ impl Lower<'_> {
 
     /// One 32-bit element in all lanes, straight from memory; `None` if it needs more than that.
     pub(super) fn load_broadcast(&mut self, u: UOp, pt: &Point, w: usize) -> Result<Option<Val>> {
-        if self.gate(u, pt, 0, 1) != Gate::Open || !words(self.g.dtype(u)) {
-            return Ok(None);
+        let gate = match self.gate(u, pt, 0, 1) {
+            _ if !words(self.g.dtype(u)) => return Ok(None),
+            Gate::Open => None,
+            Gate::If(gate) if self.g.const_val(self.g.src_at(u, 1)).is_some_and(|c| c.is(0)) => Some(gate),
+            _ => return Ok(None),
+        };
+        let mut m = self.address(self.g.src_at(u, 0), pt, 0)?;
+        if let Some(gate) = gate {
+            m = self.choose(gate, pt, 0, m)?;
         }
-        let m = self.address(self.g.src_at(u, 0), pt, 0)?;
         let r = self.f.reg(vec_size(w));
         let code = match w {
             16 => Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32,

@@ -161,6 +161,16 @@ pub(super) struct Func {
     pub(super) slots: Vec<u32>,
     pub(super) pool: Pool,
     labels: u32,
+    /// Addresses that depend on a scalar condition, of this stretch of straight code.
+    pub(super) chosen: Vec<Chosen>,
+}
+
+/// `pointer` is where `mem` is if `holds`, else amid zeros.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chosen {
+    pub(super) holds: VReg,
+    pub(super) mem: Mem,
+    pub(super) pointer: VReg,
 }
 
 impl Func {
@@ -180,6 +190,7 @@ impl Func {
     }
 
     pub(super) fn label(&mut self, l: u32) {
+        self.chosen.clear();
         self.items.push(Item::Label(l));
     }
 
