@@ -1,6 +1,6 @@
-//! torch's operator tests on a device: `torch_suite [DEVICE] [FILTER] [EVERY]`. A line for each sample and element type (pass,
+//! torch's operator tests on a device: `torch_suite [DEVICE] [FILTER] [EVERY] [FROM]`. A line for each sample and element type (pass,
 //! refused, WRONG or BROKEN, the operator, its line among the samples, the type, the reason) and a summary; fails if anything is
-//! wrong or broken. Only every so many-th sample if a number says so. `torch_suite --groups` prints what groups the operators are in.
+//! wrong or broken. Only every so many-th sample, and those from a line on, if numbers say so. `torch_suite --groups` prints what groups the operators are in.
 
 use gradloom::NativeHost;
 use gradloom_core::Session;
@@ -25,9 +25,11 @@ fn main() -> ExitCode {
     }
     let filter = args.get(1).map_or("", String::as_str);
     let every = args.get(2).and_then(|n| n.parse().ok()).unwrap_or(1);
+    let from: usize = args.get(3).and_then(|n| n.parse().ok()).unwrap_or(0);
     std::panic::set_hook(Box::new(|p| eprintln!("{p}")));
     let mut count: BTreeMap<(String, &str), usize> = BTreeMap::new();
-    let picked: Vec<_> = samples().into_iter().filter(|s| s.name.contains(filter)).step_by(every).collect();
+    let picked: Vec<_> =
+        samples().into_iter().filter(|s| s.name.contains(filter) && s.line >= from).step_by(every).collect();
     for round in picked.chunks(ROUND) {
         let opened = match gradloom::open(device, 2) {
             Ok(d) => d,

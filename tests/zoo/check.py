@@ -1,7 +1,7 @@
-"""Runs what make.py made through `gradloom bench --expect` and prints a table: the largest error of any output, in units of its
+"""Runs what make.py made through `gradloom bench --expect` (on the device wasm: in node) and prints a table: the largest error of any output, in units of its
 largest value.
 
-usage: python check.py FOLDER [--gradloom BINARY] [--device cpu] [--limit 1e-3] [NAME..]
+usage: python check.py [--gradloom BINARY] [--device cpu] [--limit 1e-3] FOLDER [NAME..]
 """
 
 import argparse
@@ -11,14 +11,22 @@ import subprocess
 import sys
 
 
+def last_line(p):
+    """Why a process failed."""
+    lines = [line for line in p.stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if "rror" in line or "E_" in line]
+    return (errors or lines or [f"exit {p.returncode}"])[-1].strip()
+
+
 def run(binary, device, folder, suffix):
+    if device == "wasm":
+        files = [f"{folder}/{name}" for name in ("model.onnx", f"input{suffix}.npz", f"expected{suffix}.npz")]
+        p = subprocess.run(["node", os.path.join(os.path.dirname(__file__), "../lib/graph.mjs"), *files], capture_output=True, text=True)
+        return (json.loads(p.stdout), None) if p.returncode == 0 else (None, last_line(p))
     command = [binary, "bench", "--json", "--no-cache", "-q", "--device", device, "--runs", "1", "--warmup", "0", f"{folder}/model.onnx"]
     command += ["--inputs", f"{folder}/input{suffix}.npz", "--expect", f"{folder}/expected{suffix}.npz"]
     p = subprocess.run(command, capture_output=True, text=True)
-    if p.returncode:
-        return None, p.stderr.strip().splitlines()[-1] if p.stderr.strip() else f"exit {p.returncode}"
-    report = json.loads(p.stdout)
-    return report, None
+    return (json.loads(p.stdout), None) if p.returncode == 0 else (None, last_line(p))
 
 
 def main():

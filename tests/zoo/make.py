@@ -1,6 +1,6 @@
 """Whole networks as PyTorch's two exporters write them, with seeded random weights, and what onnxruntime makes of them.
 
-usage: python make.py FOLDER [--size small|real] [--exporter script|dynamo] [NAME..]     (--list: the names)
+usage: python make.py [--size small|real] [--exporter script|dynamo] FOLDER [NAME..]     (--list: the names)
 
 Each case becomes FOLDER/NAME.EXPORTER/ with model.onnx, input.npz and expected.npz, and input2.npz and expected2.npz of other
 lengths where axes are dynamic. Needs torch, torchvision, timm, transformers, onnx, onnxscript, onnxruntime, numpy.
@@ -478,11 +478,14 @@ def reference(path, inputs):
 
 
 def make(folder, name, exporter, real):
+    out = os.path.join(folder, f"{name}.{exporter}")
+    last = os.path.join(out, "made")
+    if os.path.exists(last) and os.path.getmtime(last) > os.path.getmtime(__file__):
+        return None
     try:
         case = CASES[name](real)
     except Exception as e:
         return f"not built: {type(e).__name__}: {e}"
-    out = os.path.join(folder, f"{name}.{exporter}")
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
     path = os.path.join(out, "model.onnx")
@@ -507,6 +510,7 @@ def make(folder, name, exporter, real):
         if os.environ.get("ZOO_TRACE"):
             traceback.print_exc()
         return f"{type(e).__name__}: {(str(e).strip().splitlines() or [''])[0][:200]}"
+    open(last, "w").close()
     return None
 
 

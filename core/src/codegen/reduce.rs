@@ -200,6 +200,16 @@ fn one(
         around_loops = p.rest.into_iter().collect();
         (bodies, tail) = (p.bodies, p.last);
     }
+    // a step that only a mask told apart from its neighbours is the same in every turn now, and is done before the loop
+    for &r in &around_loops {
+        let id = g.range_arg(r).id;
+        for b in &mut bodies {
+            if g.ranges(*b) >> id & 1 == 0 {
+                *b = repeated(g, op, *b, r);
+            }
+        }
+    }
+    around_loops.retain(|r| bodies.iter().any(|&b| g.ranges(b) >> g.range_arg(*r).id & 1 == 1));
     let folded = if around_loops.is_empty() && bodies.len() == 1 && steps.is_empty() && tail.is_empty() {
         bodies[0]
     } else {

@@ -129,10 +129,14 @@ impl Tensor {
         }
         let (mut a, mut b) = self.cast(dt)?.abs()?.broadcast_with(&rhs.cast(dt)?.abs()?)?;
         // consecutive Fibonacci numbers are the worst case: 1.44 steps a bit
-        for _ in 0..(dt.bits() * 3).div_ceil(2) {
+        for step in 1..=(dt.bits() * 3).div_ceil(2) {
             let done = b.eq(0)?;
             let r = a.fmod(done.select(1, &b)?)?;
             (a, b) = (done.select(&a, &b)?, done.select(0, r)?);
+            // a few steps a kernel, which is the same for all of them: a 64-bit division is a page of code on a GPU
+            if step % 8 == 0 {
+                (a, b) = (a.contiguous(), b.contiguous());
+            }
         }
         Ok(a)
     }

@@ -9,9 +9,21 @@ use crate::{DType, Error, Result};
 /// Largest matrix that is decomposed: the graph grows with the size.
 const LIMIT: usize = 64;
 
+/// What [`Tensor::eliminate`] gives.
+pub(super) struct Eliminated {
+    /// Unit lower and upper triangle in one matrix.
+    lu: Tensor,
+    /// The order of rows that pivoting gave; i32.
+    order: Tensor,
+    /// Of that permutation.
+    sign: Tensor,
+    /// The row with which each row changed places, `[.., 1]` i32 each; of the last row, which had no choice, there is none.
+    pub(super) swaps: Vec<Tensor>,
+}
+
 impl Tensor {
     /// Sizes of the last two axes.
-    fn matrix(&self, op: &'static str) -> Result<(usize, usize)> {
+    pub(super) fn matrix(&self, op: &'static str) -> Result<(usize, usize)> {
         let shape = self.shape();
         match shape.as_slice() {
             &[.., n, m] if n.max(m) <= LIMIT => Ok((n, m)),
@@ -20,7 +32,7 @@ impl Tensor {
         }
     }
 
-    fn square_matrix(&self, op: &'static str) -> Result<usize> {
+    pub(super) fn square_matrix(&self, op: &'static str) -> Result<usize> {
         let (n, m) = self.matrix(op)?;
         if n == m { Ok(n) } else { Err(Error::value(op, format!("the matrix is {n}x{m}, not square"))) }
     }
@@ -37,9 +49,8 @@ impl Tensor {
 
     // ---- LU
 
-    /// `P L U` packed: unit lower and upper triangle in one matrix, and the order of rows (i32) that pivoting gave. Not
-    /// differentiable.
-    fn eliminate(&self, pivot: bool) -> Result<(Tensor, Tensor, Tensor)> {
+    /// Elimination with or without choosing pivots; not differentiable.
+    pub(super) fn eliminate(&self, pivot: bool) -> Result<Eliminated> {
         let (n, m) = self.matrix("lu")?;
         let (rows, cols) = self.places(n, m)?;
         let mut a = self.detach().contiguous();
@@ -47,6 +58,7 @@ impl Tensor {
         let mut order = Tensor::iota(self.session(), n)?.expand(&[lead.as_slice(), &[n]].concat())?;
         let mut sign = Tensor::ones(self.session(), a.dtype(), &lead)?;
         let place = Tensor::iota(self.session(), n)?;
+        let mut swaps = Vec::new();
         for k in 0..n.min(m) {
             if pivot && k + 1 < n {
                 let column = a.select_at(-1, k as i64)?.abs()?;
@@ -58,6 +70,7 @@ impl Tensor {
                 a = a.gather(-2, &index)?;
                 order = order.gather(-1, &source)?;
                 sign = p.squeeze(-1)?.ne(k as i32)?.select(sign.neg()?, &sign)?;
+                swaps.push(p);
             }
             let top = a.narrow(-2, k, 1)?;
             let d = top.narrow(-1, k, 1)?;
@@ -67,11 +80,11 @@ impl Tensor {
             let column = cols.eq(k)?.logical_and(rows.gt(k)?)?;
             a = column.select(factor, cols.gt(k)?.select(reduced, &a)?)?.contiguous();
         }
-        Ok((a, order, sign))
+        Ok(Eliminated { lu: a, order, sign, swaps })
     }
 
     /// The permutation matrix `P` of `A = P L U`.
-    fn row_permutation(&self, n: usize, dtype: DType) -> Result<Tensor> {
+    pub(super) fn row_permutation(&self, n: usize, dtype: DType) -> Result<Tensor> {
         // column j of P has its one in row order[j]
         let rows = Tensor::iota(self.session(), n)?.reshape(&[n, 1])?;
         rows.eq(self.unsqueeze(-2)?)?.cast(dtype)
@@ -85,7 +98,7 @@ impl Tensor {
             let z = |a: usize, b: usize| self.zeros_shaped(a, b);
             return Ok((z(n, n)?, z(n, k)?, z(k, m)?));
         }
-        let (_, order, _) = self.eliminate(pivot)?;
+        let order = self.eliminate(pivot)?.order;
         let p = order.row_permutation(n, self.dtype())?;
         let ordered = self.gather(-2, &order.unsqueeze(-1)?.expand(&self.shape())?)?;
         // without pivoting there are no choices: the elimination itself is differentiated
@@ -115,7 +128,7 @@ impl Tensor {
         Ok((l, a.narrow(-2, 0, k)?.triu(0)?))
     }
 
-    fn zeros_shaped(&self, n: usize, m: usize) -> Result<Tensor> {
+    pub(super) fn zeros_shaped(&self, n: usize, m: usize) -> Result<Tensor> {
         let shape = self.shape();
         Tensor::zeros(self.session(), self.dtype(), &[&shape[..shape.len() - 2], &[n, m]].concat())
     }
@@ -147,7 +160,7 @@ impl Tensor {
         if a.numel() == 0 {
             return Ok(a);
         }
-        let (lu, order, _) = a.eliminate(true)?;
+        let Eliminated { lu, order, .. } = a.eliminate(true)?;
         let start = a.eye_like(n)?.expand(&a.shape())?;
         let permuted = start.gather(-2, &order.unsqueeze(-1)?.expand(&a.shape())?)?;
         let y = lu.substitute(&permuted, false, true)?;
@@ -207,7 +220,7 @@ impl Tensor {
         if a.numel() == 0 {
             return Ok((one.clone(), one));
         }
-        let (_, order, sign) = a.eliminate(true)?;
+        let Eliminated { order, sign, .. } = a.eliminate(true)?;
         let ordered = a.gather(-2, &order.unsqueeze(-1)?.expand(&a.shape())?)?;
         let u = ordered.pivots(n)?;
         Ok((sign, u.prod(&[-1], false)?))
@@ -241,7 +254,7 @@ impl Tensor {
             let z = Tensor::zeros(a.session(), a.dtype(), &lead)?;
             return Ok((z.add(1)?, z));
         }
-        let (_, order, sign) = a.eliminate(true)?;
+        let Eliminated { order, sign, .. } = a.eliminate(true)?;
         let u = a.gather(-2, &order.unsqueeze(-1)?.expand(&a.shape())?)?.pivots(n)?;
         Ok((u.detach().sign()?.prod(&[-1], false)?.mul(sign)?, u.abs()?.log()?.sum(&[-1], false)?))
     }

@@ -178,10 +178,19 @@ impl Tensor {
         if n == 0 {
             return Ok((x, Tensor::zeros(self.session(), DType::I32, &[])?));
         }
-        let (sorted, _) = x.sort(0, false)?;
+        x.sort(0, false)?.0.unique_consecutive_counted()
+    }
+
+    /// The elements without repetitions of the one before (the tail is filler), and how many there are.
+    pub fn unique_consecutive_counted(&self) -> Result<(Tensor, Tensor)> {
+        let x = self.reshape(&[-1])?;
+        let n = x.numel();
+        if n == 0 {
+            return Ok((x, Tensor::zeros(self.session(), DType::I32, &[])?));
+        }
         let head = Tensor::ones(self.session(), DType::Bool, &[1])?;
-        let new = sorted.narrow(0, 1, n - 1)?.ne(sorted.narrow(0, 0, n - 1)?)?;
-        sorted.masked_select_counted(&Tensor::cat(&[&head, &new], 0)?)
+        let new = x.narrow(0, 1, n - 1)?.ne(x.narrow(0, 0, n - 1)?)?;
+        x.masked_select_counted(&Tensor::cat(&[&head, &new], 0)?)
     }
 
     /// How often each of `0..minlength` occurs, or the sums of their weights; larger numbers do not count.

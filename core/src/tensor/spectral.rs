@@ -149,7 +149,22 @@ impl Tensor {
 
     /// The transform of a real tensor: the last of the axes keeps frequencies 0 to n/2; complex pairs.
     pub fn rfftn(&self, sizes: Option<&[usize]>, axes: Option<&[i64]>, norm: Norm) -> Result<Tensor> {
-        let full = self.to_complex()?.fftn(sizes, axes, norm, false)?;
+        self.real_transform(sizes, axes, norm, false)
+    }
+
+    /// The inverse transform of a real tensor: the last of the axes keeps frequencies 0 to n/2; complex pairs.
+    pub fn ihfftn(&self, sizes: Option<&[usize]>, axes: Option<&[i64]>, norm: Norm) -> Result<Tensor> {
+        self.real_transform(sizes, axes, norm, true)
+    }
+
+    fn real_transform(
+        &self,
+        sizes: Option<&[usize]>,
+        axes: Option<&[i64]>,
+        norm: Norm,
+        inverse: bool,
+    ) -> Result<Tensor> {
+        let full = self.to_complex()?.fftn(sizes, axes, norm, inverse)?;
         let last = *fft_axes(self.rank(), sizes, axes)?.last().ok_or_else(|| Error::value("rfft", "no axes"))?;
         let n = full.shape()[last];
         full.narrow(last as i64, 0, n / 2 + 1)
@@ -304,13 +319,41 @@ impl Tensor {
 
     /// A sum of cosines as a window: `sum of a_k (-1)^k cos(2 pi k i / n)`, symmetric or periodic.
     pub fn cosine_window(s: &Session, n: usize, sym: bool, a: &[f64]) -> Result<Tensor> {
-        let over = if sym { n.max(2) - 1 } else { n.max(1) } as f64;
-        let value = |i: usize| -> f64 {
-            let at = |k: usize| (2.0 * PI * k as f64 * i as f64 / over).cos() * if k % 2 == 0 { 1.0 } else { -1.0 };
-            if n == 1 { 1.0 } else { a.iter().enumerate().map(|(k, a)| a * at(k)).sum() }
-        };
-        Tensor::new(s, &(0..n).map(|i| value(i) as f32).collect::<Vec<_>>(), &[n])
+        Tensor::window(s, n, sym, None, |i, over| {
+            let at = |k: usize| (2.0 * PI * k as f64 * i / over).cos() * if k % 2 == 0 { 1.0 } else { -1.0 };
+            a.iter().enumerate().map(|(k, a)| a * at(k)).sum()
+        })
     }
+
+    /// A window by its values: `f(i, over)` for each `i` of `n`, where `over` is the length of what it spans, one less than the
+    /// period; symmetric or periodic. In f32 unless told.
+    pub fn window(
+        s: &Session,
+        n: usize,
+        sym: bool,
+        dtype: Option<DType>,
+        f: impl Fn(f64, f64) -> f64,
+    ) -> Result<Tensor> {
+        let over = if sym { n.max(2) - 1 } else { n.max(1) } as f64;
+        let values = (0..n).map(|i| if n == 1 { 1.0 } else { f(i as f64, over) });
+        match dtype {
+            Some(DType::F64) => Tensor::new(s, &values.collect::<Vec<f64>>(), &[n]),
+            dtype => Tensor::new(s, &values.map(|v| v as f32).collect::<Vec<f32>>(), &[n])?.cast(dtype.unwrap_or(DType::F32)),
+        }
+    }
+}
+
+/// The modified Bessel function I0, by its series.
+pub(super) fn bessel_i0(x: f64) -> f64 {
+    let (mut sum, mut term) = (1.0, 1.0);
+    for k in 1..500 {
+        term *= (x / 2.0 / k as f64).powi(2);
+        sum += term;
+        if term < sum * 1e-18 {
+            break;
+        }
+    }
+    sum
 }
 
 fn fft_axes(rank: usize, sizes: Option<&[usize]>, axes: Option<&[i64]>) -> Result<Vec<usize>> {

@@ -1,8 +1,9 @@
 // Every sample program on the devices of a page: WASM on one thread, WASM with workers, WebGPU.
 // configs: default, not-isolated
-import { assert, note, params, test } from "harness";
+import { assert, assertEqual, note, params, test } from "harness";
 import { startWorkers } from "/gradloom/workers.js";
-import start, { samplesOnWasm, samplesOnWebGpu } from "/conformance/gradloom_web_tests.js";
+import start, { TorchSuite, samplesOnWasm, samplesOnWebGpu } from "/conformance/gradloom_web_tests.js";
+import { torchSamples } from "/lib/suites.mjs";
 
 const isolated = params.get("config") !== "not-isolated";
 
@@ -24,4 +25,15 @@ test("all samples on WebGPU", async () => {
   const n = await samplesOnWebGpu();
   assert(n > 100, `${n} samples`);
   await note(`${n} samples`);
+});
+
+test("every 97th of torch's operator samples on WebGPU", async () => {
+  if (!isolated) return;
+  await start();
+  const results = [];
+  await torchSamples(TorchSuite, { webgpu: true, every: 97 }, (result) => void results.push(result));
+  // shaders have no f64
+  const bad = results.filter((r) => r.what !== "pass" && !(r.what === "refused" && r.why.includes("f64")));
+  assertEqual(bad, []);
+  assert(results.length > 50, `${results.length} samples`);
 });

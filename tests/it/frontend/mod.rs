@@ -185,6 +185,31 @@ fn values_are_torchs_with_a_vector_cpus_capabilities() {
     values_are_torchs_on(&mut Engine::new(Box::new(EvalDevice::new(target))), 1);
 }
 
+/// What only a mask tells apart from step to step, in loops of any length with and without a rest.
+#[test]
+fn sums_count_every_one_of_equal_elements() {
+    for target in [Target::x86(Isa::Avx2, 2), Target::x86(Isa::Avx512, 1), Target::wasm(true, 1), Target::wgsl("shader")] {
+        let mut engine = Engine::new(Box::new(EvalDevice::new(Target { lang: Lang::Eval, ..target })));
+        let s = Session::new();
+        let one = tensor(&s, &[3.0], &[], DType::I32);
+        for n in [1, 7, 20, 50, 99, 100, 128, 333, 1000] {
+            let x = one.expand(&[n]).unwrap();
+            let padded = x.pad_zeros(&[(2, 3)]).unwrap();
+            let square = one.expand(&[5, n]).unwrap();
+            let all = [
+                x.sum(&[], false).unwrap(),
+                padded.sum(&[], false).unwrap(),
+                square.sum(&[], false).unwrap(),
+                x.max(&[], false).unwrap(),
+            ];
+            let got = eval_on(&mut engine, &all.iter().collect::<Vec<_>>()).unwrap();
+            let got: Vec<f64> = got.iter().map(|v| v.values[0]).collect();
+            let sum = 3.0 * n as f64;
+            assert_eq!(got, [sum, sum, 5.0 * sum, 3.0], "{n}");
+        }
+    }
+}
+
 #[cfg(all(unix, target_arch = "x86_64"))]
 #[test]
 fn values_are_torchs_on_the_cpu() {

@@ -1,7 +1,7 @@
 //! Storage and order: assign, values that must stay old, gradients across a realize; weak scalars; errors as data.
 
 use super::host::{eval, realize};
-use gradloom_core::tensor::{ConvOpts, PadMode, PoolOpts, Slice};
+use gradloom_core::tensor::{ConvOpts, PadMode, PoolOpts, ScatterOp, Slice};
 use gradloom_core::{DType, Error, Session, Tensor};
 
 fn values(t: &Tensor) -> Vec<f64> {
@@ -232,5 +232,49 @@ fn integer_extremes_wrap_and_long_sorts_are_stable() {
         let mut want: Vec<usize> = (0..n).collect();
         want.sort_by_key(|&i| if descending { -data[i] } else { data[i] });
         assert!(order.iter().zip(&want).all(|(&a, &b)| a == b as f64), "descending {descending}");
+    }
+}
+
+/// What torch gives in i64 is i32 here, and either is taken as an index.
+#[test]
+fn places_are_i32_and_indices_of_any_integer_type() {
+    let s = Session::new();
+    let x = Tensor::new(&s, &[3.0f32, 1.0, 2.0, 2.0, 5.0, 0.0], &[2, 3]).unwrap();
+    let image = x.reshape(&[1, 1, 2, 3]).unwrap();
+    let row = x.reshape(&[6]).unwrap();
+    let edges = Tensor::new(&s, &[0.5f32, 2.5], &[2]).unwrap();
+    let places = [
+        ("argmax", x.argmax(1, false).unwrap()),
+        ("argmin", x.argmin(1, false).unwrap()),
+        ("sort", x.sort(1, false).unwrap().1),
+        ("argsort", x.argsort(1, true).unwrap()),
+        ("topk", x.topk(2, 1, true).unwrap().1),
+        ("max", x.max_along(1, false).unwrap().1),
+        ("kthvalue", x.kthvalue(2, 1, false).unwrap().1),
+        ("median", x.median(1, false).unwrap().1),
+        ("mode", x.mode(1, false).unwrap().1),
+        ("cummax", x.cummax_with_indices(1).unwrap().1),
+        ("nonzero", x.nonzero_counted().unwrap().0),
+        ("count of nonzero", x.nonzero_counted().unwrap().1),
+        ("count of unique", row.unique_counted().unwrap().1),
+        ("count_nonzero", x.count_nonzero(&[], false).unwrap()),
+        ("searchsorted", edges.searchsorted(&row, false).unwrap()),
+        ("max_pool", image.max_pool_with_indices(&PoolOpts::new(&[2, 2])).unwrap().1),
+        ("pivots", x.lu_factor(true).unwrap().1),
+    ];
+    for (name, t) in &places {
+        assert_eq!(t.dtype(), DType::I32, "{name}");
+    }
+    for dtype in [DType::I64, DType::I16, DType::U8] {
+        let index = places[4].1.cast(dtype).unwrap();
+        let got = [
+            x.gather(1, &index).unwrap(),
+            x.index_select(0, &places[0].1.cast(dtype).unwrap().clamp(0, 1).unwrap()).unwrap(),
+            x.zeros_like().unwrap().scatter(1, &index, &x.narrow(1, 0, 2).unwrap(), ScatterOp::Add).unwrap(),
+        ];
+        let values: Vec<Vec<f64>> = eval(&got.iter().collect::<Vec<_>>()).into_iter().map(|v| v.values).collect();
+        assert_eq!(values[0], [3.0, 2.0, 5.0, 2.0], "{dtype}");
+        assert_eq!(values[1], [3.0, 1.0, 2.0, 2.0, 5.0, 0.0], "{dtype}");
+        assert_eq!(values[2], [3.0, 0.0, 1.0, 5.0, 2.0, 0.0], "{dtype}");
     }
 }

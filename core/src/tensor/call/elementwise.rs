@@ -140,6 +140,7 @@ ops! {
     "special.modified_bessel_k1" (input: Tensor) input.k1();
     "special.scaled_modified_bessel_k0" (input: Tensor) input.k0e();
     "special.scaled_modified_bessel_k1" (input: Tensor) input.k1e();
+    "special.airy_ai" (input: Tensor) input.airy_ai();
     "special.bessel_j0" (input: Tensor) input.j0();
     "special.bessel_j1" (input: Tensor) input.j1();
     "special.bessel_y0" (input: Tensor) input.y0();

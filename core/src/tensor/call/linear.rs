@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::tensor::PadMode;
-use crate::tensor::spectral::Norm;
+use crate::tensor::spectral::{Norm, bessel_i0};
+use std::f64::consts::PI;
 
 ops! {
     // ---- systems and decompositions
@@ -50,6 +51,19 @@ ops! {
     };
     "linalg.svdvals" (input: Tensor) input.svdvals();
     "linalg.lu" (input: Tensor, pivot: bool = true) input.lu(pivot);
+    "linalg.lu_factor" (A: Tensor, pivot: bool = true) A.lu_factor(pivot);
+    "linalg.lu_factor_ex" (A: Tensor, pivot: bool = true, check_errors: bool = false) {
+        let _ = check_errors;
+        let (lu, pivots) = A.lu_factor(pivot)?;
+        Ok((lu, pivots, no_error(&A)?))
+    };
+    "lu_unpack" (LU_data: Tensor, LU_pivots: Tensor) LU_data.lu_unpack(&LU_pivots);
+    "linalg.lu_solve" (LU: Tensor, pivots: Tensor, B: Tensor, left: bool = true, adjoint: bool = false)
+        LU.lu_solve(&pivots, &B, left, adjoint);
+    "lu_solve" (b: Tensor, LU_data: Tensor, LU_pivots: Tensor) LU_data.lu_solve(&LU_pivots, &b, true, false);
+    "linalg.matrix_rank" (A: Tensor, atol: Option<Operand>, rtol: Option<Operand>, hermitian: bool = false)
+        A.matrix_rank(atol.as_ref(), rtol.as_ref(), hermitian);
+    "linalg.polar" (A: Tensor) A.polar_factors();
     "linalg.matrix_power" | "matrix_power" (input: Tensor, n: i64) input.matrix_power(n);
     "matrix_exp" | "linalg.matrix_exp" (input: Tensor) input.matrix_exp();
     "linalg.cond" (input: Tensor, p: Option<&Value>) {
@@ -91,6 +105,11 @@ ops! {
         input.to_complex()?.half_spectrum(s.as_deref(), Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?, false);
     "fft.hfftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>)
         input.to_complex()?.half_spectrum(s.as_deref(), dim.as_deref(), Norm::parse(norm)?, false);
+    "fft.ihfft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>) input.ihfftn(one(&n), Some(&[dim]), Norm::parse(norm)?);
+    "fft.ihfft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>) input.ihfftn(s.as_deref(),
+        Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?);
+    "fft.ihfftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>) input.ihfftn(s.as_deref(),
+        dim.as_deref(), Norm::parse(norm)?);
     "fft.fftshift" (input: Tensor, dim: Option<Vec<i64>>) input.fftshift(dim.as_deref(), false);
     "fft.ifftshift" (input: Tensor, dim: Option<Vec<i64>>) input.fftshift(dim.as_deref(), true);
     "stft" (input: Tensor, n_fft: usize, hop_length: Option<usize>, win_length: Option<usize>, window: Option<Tensor>,
@@ -116,6 +135,16 @@ ops! {
         M, sym, &[0.42, 0.5, 0.08]) };
     "signal.windows.nuttall" (s: Session, M: usize, sym: bool = true, dtype: Option<DType>) { let _ = dtype; Tensor::cosine_window(&s,
         M, sym, &[0.3635819, 0.4891775, 0.1365995, 0.0106411]) };
+    "signal.windows.bartlett" (s: Session, M: usize, sym: bool = true, dtype: Option<DType>) Tensor::window(&s, M, sym, dtype,
+        |i, over| 1.0 - (2.0 * i / over - 1.0).abs());
+    "signal.windows.cosine" (s: Session, M: usize, sym: bool = true, dtype: Option<DType>) Tensor::window(&s, M, sym, dtype,
+        |i, over| (PI * (i + 0.5) / (over + 1.0)).sin());
+    "signal.windows.exponential" (s: Session, M: usize, center: Option<f64>, tau: f64 = 1.0, sym: bool = true, dtype: Option<DType>)
+        Tensor::window(&s, M, sym, dtype, |i, over| (-(i - center.unwrap_or(over / 2.0)).abs() / tau).exp());
+    "signal.windows.gaussian" (s: Session, M: usize, std: f64 = 1.0, sym: bool = true, dtype: Option<DType>) Tensor::window(&s, M, sym,
+        dtype, |i, over| (-0.5 * ((i - over / 2.0) / std).powi(2)).exp());
+    "signal.windows.kaiser" (s: Session, M: usize, beta: f64 = 12.0, sym: bool = true, dtype: Option<DType>) Tensor::window(&s, M, sym,
+        dtype, |i, over| bessel_i0(beta * (1.0 - (2.0 * i / over - 1.0).powi(2)).max(0.0).sqrt()) / bessel_i0(beta));
 }
 
 fn one(n: &Option<usize>) -> Option<&[usize]> {

@@ -1,7 +1,7 @@
 //! Rows: products, convolution, pooling, norms, attention, losses, resampling.
 
 use super::*;
-use crate::tensor::{Attention, ConvOpts, ConvTransposeOpts, Interpolate, PoolOpts};
+use crate::tensor::{Attention, ConvOpts, ConvTransposeOpts, Interpolate, PoolOpts, ScatterOp};
 
 ops! {
     // ---- products
@@ -78,6 +78,17 @@ ops! {
     "nn.functional.adaptive_avg_pool3d" (input: Tensor, output_size: &Value) input.adaptive_avg_pool(&adaptive(&input, output_size, 3)?);
     "nn.functional.adaptive_max_pool1d" (input: Tensor, output_size: &Value, return_indices: bool = false)
         one_or_two(input.adaptive_max_pool(&adaptive(&input, output_size, 1)?)?, return_indices);
+    "max_pool2d_with_indices_backward" (grad_output: Tensor, input: Tensor, kernel_size: Vec<usize>, stride: Option<Vec<usize>>,
+        padding: Vec<usize>, dilation: Vec<usize>, ceil_mode: bool, indices: Tensor) {
+        let _ = (kernel_size, stride, padding, dilation, ceil_mode);
+        // every window's gradient goes to its largest element
+        let place = |t: &Tensor| t.flatten(-2, -1);
+        place(&input)?.zeros_like()?.scatter(-1, &place(&indices)?, &place(&grad_output)?, ScatterOp::Add)?.reshape(&input.shape())
+    };
+    "native_dropout_backward" (grad_output: Tensor, mask: Tensor, scale: f64) {
+        let grad = grad_output.to_float()?;
+        grad.mul(mask.cast(grad.dtype())?)?.mul(scale)
+    };
     "nn.functional.adaptive_max_pool2d" (input: Tensor, output_size: &Value, return_indices: bool = false)
         one_or_two(input.adaptive_max_pool(&adaptive(&input, output_size, 2)?)?, return_indices);
     "nn.functional.adaptive_max_pool3d" (input: Tensor, output_size: &Value, return_indices: bool = false)

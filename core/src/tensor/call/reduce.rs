@@ -127,6 +127,25 @@ ops! {
         sorted.searchsorted(&tensor(&s, input)?, right || side == "right")
     };
     "bucketize" (s: Session, input: Operand, boundaries: Tensor, right: bool = false) boundaries.searchsorted(&tensor(&s, input)?, right);
+    "histogram" (input: Tensor, bins: &Value, range: Option<Vec<f64>>, weight: Option<Tensor>, density: bool = false) {
+        let edges = match (bins, range.as_deref()) {
+            (Value::Tensor(t), _) => t.clone(),
+            (n, range) => {
+                let n = usize::from_value(n).ok_or_else(|| Error::value("histogram", "bins are a number or edges"))?;
+                input.histogram_edges(n, range.and_then(|r| Some((*r.first()?, *r.get(1)?))))?
+            }
+        };
+        Ok((input.histogram(&edges, weight.as_ref(), density)?, edges))
+    };
+    "segment_reduce" | "_segment_reduce" (data: Tensor, reduce: &str, lengths: Option<Tensor>, indices: Option<Tensor>, offsets: Option<Tensor>,
+        axis: i64 = 0, initial: Option<f64>) {
+        let _ = indices;
+        match (lengths, offsets) {
+            (Some(l), _) => data.segment_reduce(reduce, &l, axis, initial),
+            (None, Some(o)) => data.segments(reduce, &o, axis, initial),
+            (None, None) => Err(Error::value("segment_reduce", "lengths or offsets are needed")),
+        }
+    };
     "histc" (input: Tensor, bins: usize = 100, min: f64 = 0.0, max: f64 = 0.0) input.histc(bins, min, max);
     "cov" (input: Tensor, correction: f64 = 1.0, fweights: Option<Tensor>, aweights: Option<Tensor>) input.cov(correction,
         fweights.as_ref(), aweights.as_ref());

@@ -221,6 +221,7 @@ ops! {
     "nonzero" | "argwhere" (input: Tensor) input.nonzero_counted();
     "masked_select" (input: Tensor, mask: Tensor) input.masked_select_counted(&mask);
     "unique" (input: Tensor) input.unique_counted();
+    "unique_consecutive" (input: Tensor) input.unique_consecutive_counted();
     "bincount" (input: Tensor, weights: Option<Tensor>, minlength: usize = 0) {
         // as many places as are asked for, where the values are not at hand
         let n = match input.known_size("bincount") {

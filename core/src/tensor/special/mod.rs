@@ -427,6 +427,22 @@ impl Tensor {
         x.on_positive(y, f64::NEG_INFINITY)
     }
 
+    /// Airy's function Ai.
+    pub fn airy_ai(&self) -> Result<Tensor> {
+        let x = self.to_float()?;
+        let phase = |z: &Tensor| z.sqrt()?.mul(z)?.mul(2.0 / 3.0);
+        let (right, left) = (x.maximum(1)?, x.neg()?.maximum(3)?);
+        let z = phase(&right)?;
+        let decay = z.neg()?.exp()?.div(right.sqrt()?.sqrt()?)?;
+        let above = z.reciprocal()?.fitted(1e-3, 1.5, &AIRY_RIGHT)?.mul(decay)?;
+        let z = phase(&left)?;
+        let (u, turn) = (z.reciprocal()?, z.sub(FRAC_PI_4)?);
+        let part = |c: &[f64]| u.square()?.fitted(0.0, 1.0 / 12.0, c);
+        let wave = part(&AIRY_P)?.mul(turn.cos()?)?.add(part(&AIRY_Q)?.mul(&u)?.mul(turn.sin()?)?)?;
+        let below = wave.div(left.sqrt()?.sqrt()?.mul(PI.sqrt())?)?;
+        x.gt(1)?.select(above, x.lt(-3)?.select(below, x.fitted(-3.0, 1.0, &AIRY_MID)?)?)
+    }
+
     // ---- others
 
     /// `ln(2^x + 2^y)` to base 2, without overflow.
