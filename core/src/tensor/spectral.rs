@@ -338,7 +338,9 @@ impl Tensor {
         let values = (0..n).map(|i| if n == 1 { 1.0 } else { f(i as f64, over) });
         match dtype {
             Some(DType::F64) => Tensor::new(s, &values.collect::<Vec<f64>>(), &[n]),
-            dtype => Tensor::new(s, &values.map(|v| v as f32).collect::<Vec<f32>>(), &[n])?.cast(dtype.unwrap_or(DType::F32)),
+            dtype => {
+                Tensor::new(s, &values.map(|v| v as f32).collect::<Vec<f32>>(), &[n])?.cast(dtype.unwrap_or(DType::F32))
+            }
         }
     }
 }

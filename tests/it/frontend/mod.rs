@@ -188,7 +188,9 @@ fn values_are_torchs_with_a_vector_cpus_capabilities() {
 /// What only a mask tells apart from step to step, in loops of any length with and without a rest.
 #[test]
 fn sums_count_every_one_of_equal_elements() {
-    for target in [Target::x86(Isa::Avx2, 2), Target::x86(Isa::Avx512, 1), Target::wasm(true, 1), Target::wgsl("shader")] {
+    for target in
+        [Target::x86(Isa::Avx2, 2), Target::x86(Isa::Avx512, 1), Target::wasm(true, 1), Target::wgsl("shader")]
+    {
         let mut engine = Engine::new(Box::new(EvalDevice::new(Target { lang: Lang::Eval, ..target })));
         let s = Session::new();
         let one = tensor(&s, &[3.0], &[], DType::I32);
