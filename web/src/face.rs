@@ -248,8 +248,8 @@ fn runtime(
 /// The WebGPU device of this browser, or undefined where there is none. What it compiles is kept in the store, if there is
 /// one.
 #[wasm_bindgen(js_name = webgpuRuntime)]
-pub async fn webgpu_runtime(store: Option<Store>) -> std::result::Result<Option<Runtime>, JsValue> {
-    let Some(device) = WebGpuDevice::request().await.map_err(throw)? else { return Ok(None) };
+pub async fn webgpu_runtime(store: Option<Store>, hardware: bool) -> std::result::Result<Option<Runtime>, JsValue> {
+    let Some(device) = WebGpuDevice::request(hardware).await.map_err(throw)? else { return Ok(None) };
     let signal = device.watch().signal();
     Ok(Some(runtime(Box::new(device), "webgpu", signal, Rc::default(), store)))
 }
@@ -337,9 +337,10 @@ impl Runtime {
     }
 
     /// Searches for faster kernels among those launched so far, for so many milliseconds of work. `slot` is called before
-    /// each piece and resolves when there is time for it, to false if tuning should end.
-    pub async fn tune(&self, ms: f64, slot: js_sys::Function) -> std::result::Result<Array, JsValue> {
-        let list = Tuner::new(self.inner.clone(), slot, ms).run().await.map_err(throw)?;
+    /// each piece and resolves when there is time for it, to false if tuning should end. With `plain` kernels first run
+    /// without opts.
+    pub async fn tune(&self, ms: f64, slot: js_sys::Function, plain: bool) -> std::result::Result<Array, JsValue> {
+        let list = Tuner::new(self.inner.clone(), slot, ms, plain).run().await.map_err(throw)?;
         let one = |t: &Tuned| -> JsValue {
             object(&[
                 ("name", (&t.name).into()),

@@ -47,12 +47,14 @@ pub(crate) struct Tuner {
     slot: Function,
     budget_ms: f64,
     spent_ms: f64,
+    /// Kernels first run without opts: for tests, since what is better than those is certain to be found.
+    plain: bool,
 }
 
 impl Tuner {
-    pub(crate) fn new(inner: Rc<Inner>, slot: Function, budget_ms: f64) -> Tuner {
+    pub(crate) fn new(inner: Rc<Inner>, slot: Function, budget_ms: f64, plain: bool) -> Tuner {
         let target = inner.engine.borrow_mut().device().target().clone();
-        Tuner { inner, target, slot, budget_ms, spent_ms: 0.0 }
+        Tuner { inner, target, slot, budget_ms, spent_ms: 0.0, plain }
     }
 
     /// Tunes the kernels that were launched so far and not searched before: the longer one takes in all, the more of the
@@ -127,7 +129,12 @@ impl Tuner {
     async fn kernel(&mut self, key: u128, ast: &Ast, launches: u64, stop: f64) -> Result<Option<Tuned>> {
         let known = self.inner.engine.borrow_mut().tuned(key);
         let search = Search::new(ast, &self.target, known.as_deref())?;
-        let first = plan::compile(ast, &self.target, None)?;
+        let first = plan::compile(ast, &self.target, if self.plain { Some(&[]) } else { None })?;
+        if self.plain {
+            let _turn = self.inner.turn().await;
+            self.inner.engine.borrow_mut().adopt(key, &[], first.clone())?;
+            self.inner.compiled().await?;
+        }
         let Some(bench) = self.bench(&first)? else { return Ok(None) };
         let done = self.search(search, &bench, first, key, stop).await;
         bench.free(self.inner.engine.borrow_mut().device());
@@ -194,7 +201,7 @@ impl Tuner {
         }
         let (Some((after, compiled)), Some(before)) = (best, search.heuristic()) else { return Ok(None) };
         let opts = search.best().map(|b| b.0.to_vec()).unwrap_or_default();
-        let (mut before, mut after) = (before, after);
+        let (mut before, mut after) = (if self.plain { f64::INFINITY } else { before }, after);
         let mut name = first.source.name.clone();
         let start = now();
         let _turn = self.inner.turn().await;

@@ -8,7 +8,7 @@ use crate::js::{self, object, text};
 use crate::signal::Signal;
 use crate::webgpu_memory::{Buffers, scoped};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
-use gradloom_core::render::{Code, Source};
+use gradloom_core::render::{Code, Source, wgsl};
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
 use js_sys::{Array, Function, Object, Reflect, Uint8Array};
@@ -138,8 +138,9 @@ const LIMITS: [&str; 11] = [
 const FEATURES: [&str; 3] = ["shader-f16", "subgroups", "timestamp-query"];
 
 impl WebGpuDevice {
-    /// Asks the host for an adapter and a device. `None` where there is no WebGPU or no adapter.
-    pub async fn request() -> Result<Option<WebGpuDevice>> {
+    /// Asks the host for an adapter and a device. `None` where there is no WebGPU or no adapter. With `hardware` kernels are
+    /// made as for a GPU of hardware, so that a software adapter can test them.
+    pub async fn request(hardware: bool) -> Result<Option<WebGpuDevice>> {
         let Some(gpu) = crate::probe::gpu() else { return Ok(None) };
         let options = object(&[("powerPreference", "high-performance".into())]);
         let adapter = call(&gpu, "requestAdapter", &options).await?;
@@ -155,18 +156,45 @@ impl WebGpuDevice {
             }
         }
         let has: Function = js::get(&features, "has").unchecked_into();
-        let list: Array = FEATURES
-            .iter()
-            .map(|&f| JsValue::from(f))
-            .filter(|f| has.call1(&features, f).is_ok_and(|v| v.is_truthy()))
-            .collect();
+        let has = |f: &str| has.call1(&features, &f.into()).is_ok_and(|v| v.is_truthy());
+        let list: Array = FEATURES.into_iter().filter(|f| has(f)).map(JsValue::from).collect();
         let descriptor = object(&[("requiredLimits", wanted.into()), ("requiredFeatures", list.into())]);
         let device: GpuDevice = call(&adapter, "requestDevice", &descriptor).await?.unchecked_into();
         let info = js::get(&adapter, "info");
         let fallback =
             js::get(&info, "isFallbackAdapter").is_truthy() || js::get(&adapter, "isFallbackAdapter").is_truthy();
         let name = format!("{} {}", word(&info, "vendor"), word(&info, "architecture"));
-        Ok(Some(WebGpuDevice::new(device, fallback || name.contains("swiftshader"))?))
+        let software = !hardware && (fallback || name.contains("swiftshader"));
+        let mut device = WebGpuDevice::new(device, software)?;
+        if !software && has("shader-f16") {
+            device.target = device.target.clone().with_f16();
+        }
+        if !software && has("subgroups") {
+            // a driver that cannot run the probe has no subgroups for us
+            let found = device.probe().await.unwrap_or_default();
+            device.target.subgroup = wgsl::subgroup(&found, limit(&info, "subgroupMinSize", 4) as u32);
+        }
+        Ok(Some(device))
+    }
+
+    /// What the probe of subgroups finds.
+    async fn probe(&mut self) -> Result<Vec<u8>> {
+        let kernel = self.compile(&[wgsl::subgroup_probe()])?[0];
+        while !self.ready()? {
+            self.shared.signal.wait().await;
+        }
+        let bytes = 4 * wgsl::PROBE_THREADS;
+        let view = View { buf: self.alloc(bytes)?, offset: 0, bytes };
+        self.submit(&[Step::Launch { kernel, args: vec![view], grid: [1; 3], vars: Vec::new() }])?;
+        let ticket = self.read(view)?;
+        loop {
+            if let Some(found) = self.poll(ticket)? {
+                self.free(view.buf);
+                self.release(kernel);
+                return Ok(found);
+            }
+            self.shared.signal.wait().await;
+        }
     }
 
     fn new(device: GpuDevice, software: bool) -> Result<WebGpuDevice> {

@@ -22,7 +22,7 @@ test("all samples on WASM, three threads", async () => {
 
 test("all samples on WebGPU", async () => {
   await start();
-  const n = await samplesOnWebGpu();
+  const n = await samplesOnWebGpu(false);
   assert(n > 100, `${n} samples`);
   await note(`${n} samples`);
 });

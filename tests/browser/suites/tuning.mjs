@@ -67,6 +67,25 @@ test("a model runs on while its kernels are exchanged in idle time", async () =>
   await multiply();
 });
 
+for (const kind of ["wasm", "webgpu"]) {
+  test(`a kernel that is poor is exchanged while it is in use, on ${kind}`, async () => {
+    const device = await init({ device: kind });
+    const multiply = product(kind === "wasm" ? 128 : 32);
+    await multiply();
+    const before = await tunedOn(kind);
+    const [list] = await beside(device.tune({ ms: 20_000, fromPlain: true }), async () => {
+      await multiply();
+      await new Promise((done) => setTimeout(done, 1));
+    });
+    const faster = list.filter((kernel) => kernel.afterMs < kernel.beforeMs);
+    note(list.map((kernel) => `${kernel.name}: ${kernel.beforeMs.toFixed(3)} -> ${kernel.afterMs.toFixed(3)} ms`).join(", "));
+    assert(faster.length >= 1, "it was exchanged");
+    // once for the poor one and once for the better one
+    assert((await tunedOn(kind)) - before === list.length + faster.length, "what is better is in use");
+    await multiply();
+  });
+}
+
 test("tuning that is aborted leaves kernels that work", async () => {
   const device = await init({ device: "wasm" });
   const [run, multiply] = [await network("wasm"), product(96)];

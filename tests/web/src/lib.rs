@@ -38,8 +38,8 @@ pub fn samples_on_wasm(workers: &Array) -> Result<u32, JsError> {
 
 /// All samples on WebGPU; how many there were, or nothing where there is no adapter.
 #[wasm_bindgen(js_name = samplesOnWebGpu)]
-pub async fn samples_on_web_gpu() -> Result<Option<u32>, JsError> {
-    let Some(mut device) = WebGpuDevice::request().await.map_err(js)? else { return Ok(None) };
+pub async fn samples_on_web_gpu(hardware: bool) -> Result<Option<u32>, JsError> {
+    let Some(mut device) = WebGpuDevice::request(hardware).await.map_err(js)? else { return Ok(None) };
     let signal = device.watch().signal();
     let n = run_samples_async(&mut device, &WgslRenderer, || signal.wait()).await;
     Ok(Some(n as u32))
@@ -60,7 +60,7 @@ impl TestEngine {
 
     #[wasm_bindgen(js_name = onWebGpu)]
     pub async fn on_web_gpu() -> Result<Option<TestEngine>, JsError> {
-        let Some(device) = WebGpuDevice::request().await.map_err(js)? else { return Ok(None) };
+        let Some(device) = WebGpuDevice::request(false).await.map_err(js)? else { return Ok(None) };
         let signal = device.watch().signal();
         Ok(Some(TestEngine(Host::new(Box::new(device), signal))))
     }

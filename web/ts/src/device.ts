@@ -45,6 +45,8 @@ export interface InitOptions extends ModuleOptions {
   threads?: number;
   /** False keeps nothing across visits. Settled by the first call that starts the device. */
   cache?: boolean | CacheOptions;
+  /** Makes shaders as for a GPU of hardware where a processor emulates it: slower, and how they are tested. */
+  asHardware?: boolean;
   signal?: AbortSignal;
 }
 
@@ -96,6 +98,7 @@ const started = new Map<DeviceKind, Promise<Host>>();
 let current: Host | undefined;
 let threadsWanted: number | undefined;
 let cacheWanted: InitOptions["cache"];
+let asHardware = false;
 
 /** Can threads share memory here? */
 function shares(): boolean {
@@ -137,7 +140,7 @@ async function host(raw: Runtime, cache: Cache): Promise<Host> {
   };
   const tune = (options: TuneOptions = {}): Promise<TunedKernel[]> => {
     const { ms = options.idle ? 10_000 : 5_000, signal } = options;
-    return guardAsync(() => raw.tune(ms, slots(ms, options)) as Promise<TunedKernel[]>, signal);
+    return guardAsync(() => raw.tune(ms, slots(ms, options), options.fromPlain === true) as Promise<TunedKernel[]>, signal);
   };
   const hidden = { raw: { value: raw }, cache: { value: cache }, tune: { value: tune } };
   return Object.freeze(Object.defineProperties(device, hidden) as Host);
@@ -157,7 +160,7 @@ async function startWasm(): Promise<Host> {
 
 async function startWebGpu(): Promise<Host> {
   const cache = newCache();
-  const raw = await guardAsync(() => webgpuRuntime(cache));
+  const raw = await guardAsync(() => webgpuRuntime(cache, asHardware));
   if (raw) return host(raw, cache);
   const hint = 'use device "auto" or "wasm"';
   throw new DeviceError("E_DEVICE", `WebGPU is not available: ${noWebGpu()}`, { hint });
@@ -195,6 +198,7 @@ export async function init(options: InitOptions = {}): Promise<Device> {
   const { signal } = options;
   if (options.threads !== undefined) threadsWanted = options.threads;
   if (options.cache !== undefined) cacheWanted = options.cache;
+  if (options.asHardware !== undefined) asHardware = options.asHardware;
   return guardAsync(async () => {
     await loadWasm(options);
     current = await open(options.device ?? "auto");

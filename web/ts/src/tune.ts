@@ -6,6 +6,8 @@ export interface TuneOptions {
   ms?: number;
   /** Works only while the page is idle (`requestIdleCallback`), and takes as long as that needs. */
   idle?: boolean;
+  /** Starts from kernels that nothing optimised, which are sure to be exchanged: for tests of that. */
+  fromPlain?: boolean;
   /** Ends it early; what was found until then is in use and kept. */
   signal?: AbortSignal;
 }
