@@ -27,6 +27,20 @@ export interface Torch {
       momentum?: number;
       eps?: number },
   ): [Tensor, Tensor, Tensor];
+  _segment_reduce(
+    data: Tensor,
+    reduce: string,
+    lengths?: Tensor,
+    indices?: Tensor,
+    offsets?: Tensor,
+    axis?: number,
+    initial?: number,
+  ): Tensor;
+  _segment_reduce(
+    data: Tensor,
+    reduce: string,
+    named: { lengths?: Tensor; indices?: Tensor; offsets?: Tensor; axis?: number; initial?: number },
+  ): Tensor;
   _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: number, input_dtype?: DType): Tensor;
   _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: number, named: { input_dtype?: DType }): Tensor;
   _unsafe_masked_index(input: Tensor, mask: Tensor, indices: unknown, fill: Tensor | number | boolean): Tensor;
@@ -244,6 +258,12 @@ export interface Torch {
   heaviside(input: Tensor, values: Tensor): Tensor;
   histc(input: Tensor, bins?: number, min?: number, max?: number): Tensor;
   histc(input: Tensor, named: { bins?: number; min?: number; max?: number }): Tensor;
+  histogram(input: Tensor, bins: unknown, range?: number | readonly number[], weight?: Tensor, density?: boolean): [Tensor, Tensor];
+  histogram(
+    input: Tensor,
+    bins: unknown,
+    named: { range?: number | readonly number[]; weight?: Tensor; density?: boolean },
+  ): [Tensor, Tensor];
   hsplit(input: Tensor, indices_or_sections: unknown): Tensor[];
   hstack(tensors: readonly Tensor[]): Tensor;
   hypot(input: Tensor, other: Tensor): Tensor;
@@ -335,6 +355,8 @@ export interface Torch {
   logsumexp(input: Tensor, named: { dim?: number | readonly number[]; keepdim?: boolean }): Tensor;
   long(input: Tensor): Tensor;
   lt(input: Tensor, other: Tensor | number | boolean): Tensor;
+  lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor): Tensor;
+  lu_unpack(LU_data: Tensor, LU_pivots: Tensor): [Tensor, Tensor, Tensor];
   mH(input: Tensor): Tensor;
   mT(input: Tensor): Tensor;
   masked_fill(input: Tensor, mask: Tensor, value: Tensor | number | boolean): Tensor;
@@ -345,6 +367,16 @@ export interface Torch {
   matrix_power(input: Tensor, n: number): Tensor;
   max(input: Tensor, dim?: unknown, keepdim?: boolean): Tensor[];
   max(input: Tensor, named: { dim?: unknown; keepdim?: boolean }): Tensor[];
+  max_pool2d_with_indices_backward(
+    grad_output: Tensor,
+    input: Tensor,
+    kernel_size: number | readonly number[],
+    stride: number | readonly number[] | null,
+    padding: number | readonly number[],
+    dilation: number | readonly number[],
+    ceil_mode: boolean,
+    indices: Tensor,
+  ): Tensor;
   maximum(input: Tensor, other: Tensor | number | boolean): Tensor;
   mean(input: Tensor, dim?: number | readonly number[], keepdim?: boolean, dtype?: DType): Tensor;
   mean(input: Tensor, named: { dim?: number | readonly number[]; keepdim?: boolean; dtype?: DType }): Tensor;
@@ -387,6 +419,7 @@ export interface Torch {
     momentum: number,
     eps: number,
   ): [Tensor, Tensor, Tensor];
+  native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: number): Tensor;
   native_group_norm(
     input: Tensor,
     weight: Tensor | null,
@@ -475,6 +508,20 @@ export interface Torch {
     sorted_sequence: Tensor,
     input: Tensor | number | boolean,
     named: { right?: boolean; side?: string; sorter?: Tensor },
+  ): Tensor;
+  segment_reduce(
+    data: Tensor,
+    reduce: string,
+    lengths?: Tensor,
+    indices?: Tensor,
+    offsets?: Tensor,
+    axis?: number,
+    initial?: number,
+  ): Tensor;
+  segment_reduce(
+    data: Tensor,
+    reduce: string,
+    named: { lengths?: Tensor; indices?: Tensor; offsets?: Tensor; axis?: number; initial?: number },
   ): Tensor;
   select(input: Tensor, dim: number, index: number): Tensor;
   select_scatter(input: Tensor, src: Tensor, dim: number, index: number): Tensor;
@@ -591,6 +638,7 @@ export interface Torch {
   unfold(input: Tensor, dimension: number, size: number, step: number): Tensor;
   unfold_copy(input: Tensor, dimension: number, size: number, step: number): Tensor;
   unique(input: Tensor): [Tensor, Tensor];
+  unique_consecutive(input: Tensor): [Tensor, Tensor];
   unsafe_chunk(input: Tensor, chunks: number, dim?: number): Tensor[];
   unsafe_chunk(input: Tensor, chunks: number, named: { dim?: number }): Tensor[];
   unsafe_split(input: Tensor, split_size: unknown, dim?: number): Tensor[];
@@ -638,6 +686,12 @@ export interface Torch {
     ifftn(input: Tensor, named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string }): Tensor;
     ifftshift(input: Tensor, dim?: number | readonly number[]): Tensor;
     ifftshift(input: Tensor, named: { dim?: number | readonly number[] }): Tensor;
+    ihfft(input: Tensor, n?: number, dim?: number, norm?: string): Tensor;
+    ihfft(input: Tensor, named: { n?: number; dim?: number; norm?: string }): Tensor;
+    ihfft2(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string): Tensor;
+    ihfft2(input: Tensor, named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string }): Tensor;
+    ihfftn(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string): Tensor;
+    ihfftn(input: Tensor, named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string }): Tensor;
     irfft(input: Tensor, n?: number, dim?: number, norm?: string): Tensor;
     irfft(input: Tensor, named: { n?: number; dim?: number; norm?: string }): Tensor;
     irfft2(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string): Tensor;
@@ -673,13 +727,22 @@ export interface Torch {
     inv_ex(input: Tensor, named: { check_errors?: boolean }): [Tensor, Tensor];
     lu(input: Tensor, pivot?: boolean): [Tensor, Tensor, Tensor];
     lu(input: Tensor, named: { pivot?: boolean }): [Tensor, Tensor, Tensor];
+    lu_factor(A: Tensor, pivot?: boolean): [Tensor, Tensor];
+    lu_factor(A: Tensor, named: { pivot?: boolean }): [Tensor, Tensor];
+    lu_factor_ex(A: Tensor, pivot?: boolean, check_errors?: boolean): [Tensor, Tensor, Tensor];
+    lu_factor_ex(A: Tensor, named: { pivot?: boolean; check_errors?: boolean }): [Tensor, Tensor, Tensor];
+    lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, left?: boolean, adjoint?: boolean): Tensor;
+    lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, named: { left?: boolean; adjoint?: boolean }): Tensor;
     matrix_exp(input: Tensor): Tensor;
     matrix_norm(input: Tensor, ord?: unknown, dim?: number | readonly number[], keepdim?: boolean, dtype?: DType): Tensor;
     matrix_norm(input: Tensor, named: { ord?: unknown; dim?: number | readonly number[]; keepdim?: boolean; dtype?: DType }): Tensor;
     matrix_power(input: Tensor, n: number): Tensor;
+    matrix_rank(A: Tensor, atol?: Tensor | number | boolean, rtol?: Tensor | number | boolean, hermitian?: boolean): Tensor;
+    matrix_rank(A: Tensor, named: { atol?: Tensor | number | boolean; rtol?: Tensor | number | boolean; hermitian?: boolean }): Tensor;
     multi_dot(tensors: readonly Tensor[]): Tensor;
     norm(input: Tensor, ord?: unknown, dim?: number | readonly number[], keepdim?: boolean, dtype?: DType): Tensor;
     norm(input: Tensor, named: { ord?: unknown; dim?: number | readonly number[]; keepdim?: boolean; dtype?: DType }): Tensor;
+    polar(A: Tensor): [Tensor, Tensor];
     qr(input: Tensor, mode?: string): [Tensor, Tensor];
     qr(input: Tensor, named: { mode?: string }): [Tensor, Tensor];
     slogdet(input: Tensor): [Tensor, Tensor];
@@ -1504,8 +1567,16 @@ export interface Torch {
   };
   signal: {
     windows: {
+      bartlett(M: number, sym?: boolean, dtype?: DType): Tensor;
+      bartlett(M: number, named: { sym?: boolean; dtype?: DType }): Tensor;
       blackman(M: number, sym?: boolean, dtype?: DType): Tensor;
       blackman(M: number, named: { sym?: boolean; dtype?: DType }): Tensor;
+      cosine(M: number, sym?: boolean, dtype?: DType): Tensor;
+      cosine(M: number, named: { sym?: boolean; dtype?: DType }): Tensor;
+      exponential(M: number, center?: number, tau?: number, sym?: boolean, dtype?: DType): Tensor;
+      exponential(M: number, named: { center?: number; tau?: number; sym?: boolean; dtype?: DType }): Tensor;
+      gaussian(M: number, std?: number, sym?: boolean, dtype?: DType): Tensor;
+      gaussian(M: number, named: { std?: number; sym?: boolean; dtype?: DType }): Tensor;
       general_cosine(M: number, a: number | readonly number[], sym?: boolean, dtype?: DType): Tensor;
       general_cosine(M: number, a: number | readonly number[], named: { sym?: boolean; dtype?: DType }): Tensor;
       general_hamming(M: number, alpha?: number, sym?: boolean, dtype?: DType): Tensor;
@@ -1514,11 +1585,14 @@ export interface Torch {
       hamming(M: number, named: { sym?: boolean; dtype?: DType }): Tensor;
       hann(M: number, sym?: boolean, dtype?: DType): Tensor;
       hann(M: number, named: { sym?: boolean; dtype?: DType }): Tensor;
+      kaiser(M: number, beta?: number, sym?: boolean, dtype?: DType): Tensor;
+      kaiser(M: number, named: { beta?: number; sym?: boolean; dtype?: DType }): Tensor;
       nuttall(M: number, sym?: boolean, dtype?: DType): Tensor;
       nuttall(M: number, named: { sym?: boolean; dtype?: DType }): Tensor;
     };
   };
   special: {
+    airy_ai(input: Tensor): Tensor;
     bessel_j0(input: Tensor): Tensor;
     bessel_j1(input: Tensor): Tensor;
     bessel_y0(input: Tensor): Tensor;
