@@ -150,7 +150,7 @@ export class Model {
 
   /** The strings of an output whose dtype is `string`, row-major: the tensor holds their numbers. */
   async strings(output: Tensor): Promise<string[]> {
-    const codes = (await output.data()) as Int32Array;
+    const codes = await output.data("i32");
     return guard(() => this.#host.raw.texts(this.#live(), new Uint8Array(codes.buffer, codes.byteOffset, codes.byteLength)));
   }
 
