@@ -420,11 +420,12 @@ impl Tensor {
                 let (rows, cols) = self.places(n, n)?;
                 let meets = partner.unsqueeze(1)?.eq(&cols)?.logical_and(rows.ne(&cols)?)?;
                 let d = a.diagonal()?;
-                let off = meets.select(&a, 0)?.sum(&[-1], false)?;
+                // of both triangles, which rounding makes differ: two that meet must turn by the same angle to the last bit
+                let off = meets.select(a.add(a.t()?)?, 0)?.sum(&[-1], false)?;
                 let other = d.index_select(-1, &partner)?;
-                // t = sgn(theta) / (|theta| + sqrt(theta^2 + 1)), theta = (other - own) / (2 off)
+                // t = sgn(theta) / (|theta| + sqrt(theta^2 + 1)), theta = (other - own) / off
                 let still = off.eq(0)?;
-                let theta = other.sub(&d)?.div(still.select(1, off.mul(2)?)?)?;
+                let theta = other.sub(&d)?.div(still.select(1, &off)?)?;
                 let limited = theta.clamp(-1e15, 1e15)?;
                 let t = limited.abs()?.add(limited.square()?.add(1)?.sqrt()?)?.reciprocal()?;
                 let first = partner.gt(Tensor::iota(self.session(), n)?)?;
@@ -453,6 +454,7 @@ impl Tensor {
         let off = self.eye_like(n)?.eq(0)?;
         for _ in 0..2 {
             let b = v.t()?.matmul(self)?.matmul(&v)?;
+            let b = b.add(b.t()?)?.mul(0.5)?;
             let gram = v.t()?.matmul(&v)?;
             let d = b.diagonal()?.div(gram.diagonal()?)?;
             // gap[i, j] = d_j - d_i; equal values get no rotation
@@ -460,9 +462,14 @@ impl Tensor {
             let scale = d.detach().abs()?.max(&[-1], true)?.unsqueeze(-1)?.add(1e-30)?;
             let apart = off.logical_and(gap.detach().abs()?.gt(scale.mul(3e-7)?)?)?;
             let error = self.eye_like(n)?.sub(&gram)?;
-            // Ogita and Aishima's refinement: E = (B + R D) / gap off the diagonal, R/2 on it
-            let turn = b.add(error.mul(d.unsqueeze(-2)?)?)?.div(apart.select(gap, 1)?)?;
-            let e = apart.select(turn, error.mul(0.5)?)?;
+            // Ogita and Aishima's refinement, E = (B + R D) / gap off the diagonal and R/2 on it, as a turn, whose two sides are
+            // opposite to the last bit, and R/2: however small the gap is, the vectors stay at right angles
+            let mean = d.unsqueeze(-2)?.add(d.unsqueeze(-1)?)?.mul(0.5)?;
+            let turn = b.add(error.mul(mean)?)?.div(apart.select(gap, 1)?)?;
+            // a large turn is rounding over a small gap: its derivative alone is of use
+            let fine = turn.detach().abs()?.lt(1e-3)?;
+            let turn = fine.select(&turn, turn.sub(turn.detach())?)?;
+            let e = apart.select(turn, 0)?.add(error.mul(0.5)?)?;
             v = v.add(v.matmul(&e)?)?.contiguous();
         }
         let b = v.t()?.matmul(self)?.matmul(&v)?.diagonal()?;

@@ -3,6 +3,7 @@
 
 mod cases;
 mod custom;
+mod decomp;
 mod gradcheck;
 mod host;
 mod layers;
