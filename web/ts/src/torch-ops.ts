@@ -664,26 +664,44 @@ export interface Torch {
   zeros_like(input: Tensor, dtype?: DType): Tensor;
   zeros_like(input: Tensor, named: { dtype?: DType }): Tensor;
   fft: {
-    fft(input: Tensor, n?: number, dim?: number, norm?: string): Tensor;
-    fft(input: Tensor, named: { n?: number; dim?: number; norm?: string }): Tensor;
-    fft2(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string): Tensor;
-    fft2(input: Tensor, named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string }): Tensor;
-    fftn(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string): Tensor;
-    fftn(input: Tensor, named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string }): Tensor;
+    fft(input: Tensor, n?: number, dim?: number, norm?: string, complex?: boolean): Tensor;
+    fft(input: Tensor, named: { n?: number; dim?: number; norm?: string; complex?: boolean }): Tensor;
+    fft2(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string, complex?: boolean): Tensor;
+    fft2(
+      input: Tensor,
+      named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string; complex?: boolean },
+    ): Tensor;
+    fftn(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string, complex?: boolean): Tensor;
+    fftn(
+      input: Tensor,
+      named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string; complex?: boolean },
+    ): Tensor;
     fftshift(input: Tensor, dim?: number | readonly number[]): Tensor;
     fftshift(input: Tensor, named: { dim?: number | readonly number[] }): Tensor;
-    hfft(input: Tensor, n?: number, dim?: number, norm?: string): Tensor;
-    hfft(input: Tensor, named: { n?: number; dim?: number; norm?: string }): Tensor;
-    hfft2(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string): Tensor;
-    hfft2(input: Tensor, named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string }): Tensor;
-    hfftn(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string): Tensor;
-    hfftn(input: Tensor, named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string }): Tensor;
-    ifft(input: Tensor, n?: number, dim?: number, norm?: string): Tensor;
-    ifft(input: Tensor, named: { n?: number; dim?: number; norm?: string }): Tensor;
-    ifft2(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string): Tensor;
-    ifft2(input: Tensor, named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string }): Tensor;
-    ifftn(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string): Tensor;
-    ifftn(input: Tensor, named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string }): Tensor;
+    hfft(input: Tensor, n?: number, dim?: number, norm?: string, complex?: boolean): Tensor;
+    hfft(input: Tensor, named: { n?: number; dim?: number; norm?: string; complex?: boolean }): Tensor;
+    hfft2(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string, complex?: boolean): Tensor;
+    hfft2(
+      input: Tensor,
+      named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string; complex?: boolean },
+    ): Tensor;
+    hfftn(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string, complex?: boolean): Tensor;
+    hfftn(
+      input: Tensor,
+      named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string; complex?: boolean },
+    ): Tensor;
+    ifft(input: Tensor, n?: number, dim?: number, norm?: string, complex?: boolean): Tensor;
+    ifft(input: Tensor, named: { n?: number; dim?: number; norm?: string; complex?: boolean }): Tensor;
+    ifft2(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string, complex?: boolean): Tensor;
+    ifft2(
+      input: Tensor,
+      named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string; complex?: boolean },
+    ): Tensor;
+    ifftn(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string, complex?: boolean): Tensor;
+    ifftn(
+      input: Tensor,
+      named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string; complex?: boolean },
+    ): Tensor;
     ifftshift(input: Tensor, dim?: number | readonly number[]): Tensor;
     ifftshift(input: Tensor, named: { dim?: number | readonly number[] }): Tensor;
     ihfft(input: Tensor, n?: number, dim?: number, norm?: string): Tensor;
@@ -692,12 +710,18 @@ export interface Torch {
     ihfft2(input: Tensor, named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string }): Tensor;
     ihfftn(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string): Tensor;
     ihfftn(input: Tensor, named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string }): Tensor;
-    irfft(input: Tensor, n?: number, dim?: number, norm?: string): Tensor;
-    irfft(input: Tensor, named: { n?: number; dim?: number; norm?: string }): Tensor;
-    irfft2(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string): Tensor;
-    irfft2(input: Tensor, named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string }): Tensor;
-    irfftn(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string): Tensor;
-    irfftn(input: Tensor, named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string }): Tensor;
+    irfft(input: Tensor, n?: number, dim?: number, norm?: string, complex?: boolean): Tensor;
+    irfft(input: Tensor, named: { n?: number; dim?: number; norm?: string; complex?: boolean }): Tensor;
+    irfft2(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string, complex?: boolean): Tensor;
+    irfft2(
+      input: Tensor,
+      named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string; complex?: boolean },
+    ): Tensor;
+    irfftn(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string, complex?: boolean): Tensor;
+    irfftn(
+      input: Tensor,
+      named: { s?: number | readonly number[]; dim?: number | readonly number[]; norm?: string; complex?: boolean },
+    ): Tensor;
     rfft(input: Tensor, n?: number, dim?: number, norm?: string): Tensor;
     rfft(input: Tensor, named: { n?: number; dim?: number; norm?: string }): Tensor;
     rfft2(input: Tensor, s?: number | readonly number[], dim?: number | readonly number[], norm?: string): Tensor;

@@ -76,35 +76,41 @@ ops! {
         input.matrix_norm(&order, &[], false)?.mul(input.inverse()?.matrix_norm(&order, &[], false)?)
     };
     // ---- Fourier
-    "fft.fft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>) input.to_complex()?.fftn(one(&n), Some(&[dim]),
+    "fft.fft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>, complex: bool = false)
+        pairs(&input, complex)?.fftn(one(&n), Some(&[dim]),
         Norm::parse(norm)?, false);
-    "fft.ifft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>) input.to_complex()?.fftn(one(&n), Some(&[dim]),
+    "fft.ifft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>, complex: bool = false)
+        pairs(&input, complex)?.fftn(one(&n), Some(&[dim]),
         Norm::parse(norm)?, true);
-    "fft.fft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>) input.to_complex()?.fftn(s.as_deref(),
+    "fft.fft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
+        pairs(&input, complex)?.fftn(s.as_deref(),
         Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?, false);
-    "fft.ifft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>)
-        input.to_complex()?.fftn(s.as_deref(), Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?, true);
-    "fft.fftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>) input.to_complex()?.fftn(s.as_deref(),
+    "fft.ifft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
+        pairs(&input, complex)?.fftn(s.as_deref(), Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?, true);
+    "fft.fftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
+        pairs(&input, complex)?.fftn(s.as_deref(),
         dim.as_deref(), Norm::parse(norm)?, false);
-    "fft.ifftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>)
-        input.to_complex()?.fftn(s.as_deref(), dim.as_deref(), Norm::parse(norm)?, true);
+    "fft.ifftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
+        pairs(&input, complex)?.fftn(s.as_deref(), dim.as_deref(), Norm::parse(norm)?, true);
     "fft.rfft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>) input.rfftn(one(&n), Some(&[dim]), Norm::parse(norm)?);
     "fft.rfft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>) input.rfftn(s.as_deref(),
         Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?);
     "fft.rfftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>) input.rfftn(s.as_deref(),
         dim.as_deref(), Norm::parse(norm)?);
-    "fft.irfft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>) input.to_complex()?.irfftn(one(&n), Some(&[dim]),
+    "fft.irfft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>, complex: bool = false)
+        pairs(&input, complex)?.irfftn(one(&n), Some(&[dim]),
         Norm::parse(norm)?);
-    "fft.irfft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>)
-        input.to_complex()?.irfftn(s.as_deref(), Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?);
-    "fft.irfftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>)
-        input.to_complex()?.irfftn(s.as_deref(), dim.as_deref(), Norm::parse(norm)?);
-    "fft.hfft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>) input.to_complex()?.half_spectrum(one(&n),
+    "fft.irfft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
+        pairs(&input, complex)?.irfftn(s.as_deref(), Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?);
+    "fft.irfftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
+        pairs(&input, complex)?.irfftn(s.as_deref(), dim.as_deref(), Norm::parse(norm)?);
+    "fft.hfft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>, complex: bool = false)
+        pairs(&input, complex)?.half_spectrum(one(&n),
         Some(&[dim]), Norm::parse(norm)?, false);
-    "fft.hfft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>)
-        input.to_complex()?.half_spectrum(s.as_deref(), Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?, false);
-    "fft.hfftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>)
-        input.to_complex()?.half_spectrum(s.as_deref(), dim.as_deref(), Norm::parse(norm)?, false);
+    "fft.hfft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
+        pairs(&input, complex)?.half_spectrum(s.as_deref(), Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?, false);
+    "fft.hfftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
+        pairs(&input, complex)?.half_spectrum(s.as_deref(), dim.as_deref(), Norm::parse(norm)?, false);
     "fft.ihfft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>) input.ihfftn(one(&n), Some(&[dim]), Norm::parse(norm)?);
     "fft.ihfft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>) input.ihfftn(s.as_deref(),
         Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?);
@@ -145,6 +151,11 @@ ops! {
         dtype, |i, over| (-0.5 * ((i - over / 2.0) / std).powi(2)).exp());
     "signal.windows.kaiser" (s: Session, M: usize, beta: f64 = 12.0, sym: bool = true, dtype: Option<DType>) Tensor::window(&s, M, sym,
         dtype, |i, over| bessel_i0(beta * (1.0 - (2.0 * i / over - 1.0).powi(2)).max(0.0).sqrt()) / bessel_i0(beta));
+}
+
+/// Complex numbers as pairs along the last axis: a tensor is of real ones unless it is said to hold such pairs.
+fn pairs(x: &Tensor, complex: bool) -> Result<Tensor> {
+    if complex { x.to_float() } else { x.to_complex() }
 }
 
 fn one(n: &Option<usize>) -> Option<&[usize]> {
