@@ -60,7 +60,11 @@ const PARSERS: [Parser; 11] = [
         ],
     },
     Parser { name: "chat", run: chat_file, seeds: &["fixtures/fuzz/tokenizer_config.json"] },
-    Parser { name: "tflite", run: |f| drop(tflite::to_onnx(f)), seeds: &["models/selfie_segmentation/model.tflite", "fixtures/tflite/pieces_channel.tflite"] },
+    Parser {
+        name: "tflite",
+        run: |f| drop(tflite::to_onnx(f)),
+        seeds: &["models/selfie_segmentation/model.tflite", "fixtures/tflite/pieces_channel.tflite"],
+    },
 ];
 
 fn safetensors_file(f: &[u8]) {

@@ -27,7 +27,10 @@ impl AdaptiveLogSoftmax {
         let mut ends = cutoffs.to_vec();
         ends.push(classes);
         if cutoffs.is_empty() || cutoffs[0] == 0 || ends.windows(2).any(|w| w[0] >= w[1]) || divide < 1.0 {
-            return Err(Error::value("adaptive_softmax", format!("cutoffs {cutoffs:?} of {classes}, division {divide}")));
+            return Err(Error::value(
+                "adaptive_softmax",
+                format!("cutoffs {cutoffs:?} of {classes}, division {divide}"),
+            ));
         }
         let cluster = |i: usize| -> Result<[Linear; 2]> {
             let width = ((inputs as f64 / divide.powi(i as i32 + 1)) as usize).max(1);

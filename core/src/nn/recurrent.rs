@@ -239,7 +239,9 @@ pub fn recurrent(
     // the projection's rows are the output, its columns the hidden state
     let hidden = weights.get(if opts.projection > 0 { plain } else { 1 }).map_or(Ok(0), |w| w.dim(-1))?;
     let fits = (opts.projection == 0 || kind == Recurrent::Lstm)
-        && opts.layers > 0 && hidden > 0 && weights.len() == each * opts.layers * directions;
+        && opts.layers > 0
+        && hidden > 0
+        && weights.len() == each * opts.layers * directions;
     if !fits || state.is_some_and(|s| s.len() != kinds) {
         let what = format!("{} weights for {} layers in {directions} directions", weights.len(), opts.layers);
         return Err(Error::value("recurrent", what));

@@ -3,10 +3,10 @@
 
 use super::host::{eval, realize};
 use gradloom_core::nn::{
-    AdaptiveLogSoftmax, Bag, BatchNorm, Bilinear, Conv, ConvTranspose, Embedding, EmbeddingBag, GroupNorm, Gru, GruCell,
-    InstanceNorm, Layer, LayerNorm, Linear, Lstm, LstmCell, LstmState, Mode, Module, MultiHeadAttention, PRelu,
-    RecurrentOpts, Rnn, RnnCell, Seen, Sequential, SpectralNorm, StateDict, Transformer, TransformerDecoderLayer,
-    TransformerEncoderLayer, TransformerOpts, WeightNorm, init,
+    AdaptiveLogSoftmax, Bag, BatchNorm, Bilinear, Conv, ConvTranspose, Embedding, EmbeddingBag, GroupNorm, Gru,
+    GruCell, InstanceNorm, Layer, LayerNorm, Linear, Lstm, LstmCell, LstmState, Mode, Module, MultiHeadAttention,
+    PRelu, RecurrentOpts, Rnn, RnnCell, Seen, Sequential, SpectralNorm, StateDict, Transformer,
+    TransformerDecoderLayer, TransformerEncoderLayer, TransformerOpts, WeightNorm, init,
 };
 use gradloom_core::optim::{Adam, AdamOpts, Optimizer, Rule, Sgd, SgdOpts, Tuned};
 use gradloom_core::tensor::{Attention, ConvOpts, ConvTransposeOpts};

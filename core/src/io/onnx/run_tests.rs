@@ -110,7 +110,7 @@ fn a_report_lists_all_that_is_refused() {
     let inner = [node("Foo", "x", "r", &[]), port(12, "r", 1, &[2])].concat();
     let parts = [
         port(11, "x", 1, &[-1, 2]),
-        port(11, "text", 8, &[1]),
+        port(11, "complex", 14, &[1]),
         port(12, "y", 1, &[]),
         port(12, "z", 1, &[]),
         constant("odd", &i64s(&[1], &[3])),
@@ -140,7 +140,7 @@ fn a_report_lists_all_that_is_refused() {
     assert_eq!(state("n_e").state, State::AtRunTime);
     assert_eq!(state("n_z").state, State::Supported);
     assert_eq!(r.problems.len(), 3, "{:?}", r.problems);
-    assert!(r.problems[0].contains("string") && r.problems[1].contains("Foo"), "{:?}", r.problems);
+    assert!(r.problems[0].contains("complex64") && r.problems[1].contains("Foo"), "{:?}", r.problems);
     assert_eq!(r.sizes, [("x".to_owned(), "d1".to_owned(), 5)]);
     // a size that nobody gave is no reason to refuse
     let r = inspect(file(&parts), Arc::new(NoExternalData), &BTreeMap::new()).unwrap();
