@@ -35,7 +35,7 @@ pub(crate) fn run(
         files::write(path, &out)?;
         progress.say(format_args!("wrote {}", path.display()));
     }
-    let list = out.iter().map(|(name, t)| describe(name, t)).collect();
+    let list = out.iter().map(|(name, t)| describe(model.model(), name, t)).collect::<Outcome<_>>()?;
     let mut fields = vec![
         ("device", Json::text(&model.engine().device().target().name)),
         ("compile_ms", Json::Num(compile, 3)),
@@ -97,13 +97,17 @@ fn drift(d: &Drift) -> Json {
     ])
 }
 
-fn describe(name: &str, t: &HostTensor) -> Json {
+fn describe(model: &Model, name: &str, t: &HostTensor) -> Outcome<Json> {
     let shape = t.shape.iter().map(|&n| Json::count(n)).collect();
-    let first = t.to_f64().into_iter().take(SHOWN).map(|v| Json::Num(v, 6)).collect();
-    Json::from(vec![
+    let (dtype, first) = if model.outputs().iter().any(|p| p.name == name && p.is_string()) {
+        (Json::text("string"), model.texts(t)?.iter().take(SHOWN).map(Json::text).collect())
+    } else {
+        (Json::text(t.dtype), t.to_f64().into_iter().take(SHOWN).map(|v| Json::Num(v, 6)).collect())
+    };
+    Ok(Json::from(vec![
         ("name", Json::text(name)),
-        ("dtype", Json::text(t.dtype)),
+        ("dtype", dtype),
         ("shape", Json::List(shape)),
         ("first", Json::List(first)),
-    ])
+    ]))
 }
