@@ -77,19 +77,15 @@ ops! {
     };
     // ---- Fourier
     "fft.fft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>, complex: bool = false)
-        pairs(&input, complex)?.fftn(one(&n), Some(&[dim]),
-        Norm::parse(norm)?, false);
+        pairs(&input, complex)?.fftn(one(&n), Some(&[dim]), Norm::parse(norm)?, false);
     "fft.ifft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>, complex: bool = false)
-        pairs(&input, complex)?.fftn(one(&n), Some(&[dim]),
-        Norm::parse(norm)?, true);
+        pairs(&input, complex)?.fftn(one(&n), Some(&[dim]), Norm::parse(norm)?, true);
     "fft.fft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
-        pairs(&input, complex)?.fftn(s.as_deref(),
-        Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?, false);
+        pairs(&input, complex)?.fftn(s.as_deref(), Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?, false);
     "fft.ifft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
         pairs(&input, complex)?.fftn(s.as_deref(), Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?, true);
     "fft.fftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
-        pairs(&input, complex)?.fftn(s.as_deref(),
-        dim.as_deref(), Norm::parse(norm)?, false);
+        pairs(&input, complex)?.fftn(s.as_deref(), dim.as_deref(), Norm::parse(norm)?, false);
     "fft.ifftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
         pairs(&input, complex)?.fftn(s.as_deref(), dim.as_deref(), Norm::parse(norm)?, true);
     "fft.rfft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>) input.rfftn(one(&n), Some(&[dim]), Norm::parse(norm)?);
@@ -98,15 +94,13 @@ ops! {
     "fft.rfftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>) input.rfftn(s.as_deref(),
         dim.as_deref(), Norm::parse(norm)?);
     "fft.irfft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>, complex: bool = false)
-        pairs(&input, complex)?.irfftn(one(&n), Some(&[dim]),
-        Norm::parse(norm)?);
+        pairs(&input, complex)?.irfftn(one(&n), Some(&[dim]), Norm::parse(norm)?);
     "fft.irfft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
         pairs(&input, complex)?.irfftn(s.as_deref(), Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?);
     "fft.irfftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
         pairs(&input, complex)?.irfftn(s.as_deref(), dim.as_deref(), Norm::parse(norm)?);
     "fft.hfft" (input: Tensor, n: Option<usize>, dim: i64 = -1, norm: Option<&str>, complex: bool = false)
-        pairs(&input, complex)?.half_spectrum(one(&n),
-        Some(&[dim]), Norm::parse(norm)?, false);
+        pairs(&input, complex)?.half_spectrum(one(&n), Some(&[dim]), Norm::parse(norm)?, false);
     "fft.hfft2" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
         pairs(&input, complex)?.half_spectrum(s.as_deref(), Some(&dim.unwrap_or(vec![-2, -1])), Norm::parse(norm)?, false);
     "fft.hfftn" (input: Tensor, s: Option<Vec<usize>>, dim: Option<Vec<i64>>, norm: Option<&str>, complex: bool = false)
