@@ -6,7 +6,7 @@ export interface TuneOptions {
   ms?: number;
   /** Works only while the page is idle (`requestIdleCallback`), and takes as long as that needs. */
   idle?: boolean;
-  /** Starts from kernels that nothing optimised, which are sure to be exchanged: for tests of that. */
+  /** For tests of the exchange: starts from kernels that nothing optimised and goes by the cost model instead of the clock. */
   fromPlain?: boolean;
   /** Ends it early; what was found until then is in use and kept. */
   signal?: AbortSignal;
