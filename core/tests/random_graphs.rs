@@ -315,6 +315,41 @@ fn rows_agree() {
     assert!(least.is_none(), "{} of 300 fail, smallest: {}", failures.len(), least.unwrap());
 }
 
+/// Reductions of joined parts, each of which varies along some axes alone: steps of an unrolled loop that the others are not
+/// needed for. Numbers whose sums are exact in any order.
+fn joined_graph(seed: u64) -> RandomGraph {
+    let mut rng = Rng(seed);
+    let mut g = Graph::new();
+    let mut shape: Vec<usize> = (0..1 + rng.below(3)).map(|_| rng.pick(&[1, 2, 3, 4, 6])).collect();
+    let (place, parts) = (rng.below(shape.len() + 1), rng.pick(&[2, 3, 4]));
+    shape.insert(place, 1);
+    let mut buffers = Vec::new();
+    let mut whole: Option<UOp> = None;
+    for i in 0..parts {
+        let own: Vec<usize> = shape.iter().map(|&n| if rng.once_in(2) { n } else { 1 }).collect();
+        let n = own.iter().product();
+        buffers.push((0..n).flat_map(|_| (1.0 + rng.below(8) as f32).to_le_bytes()).collect());
+        let b = g.node(Op::Buffer, DType::F32, &[], Arg::Buffer { id: i as u32, len: n });
+        let x = g.reshape(b, &own);
+        let x = g.expand(x, &shape);
+        let pairs: Vec<(usize, usize)> =
+            (0..shape.len()).map(|a| if a == place { (i, parts - 1 - i) } else { (0, 0) }).collect();
+        let x = g.pad(x, &pairs);
+        whole = Some(whole.map_or(x, |w| g.binary(Op::Add, w, x)));
+    }
+    let mut axes: Vec<u8> = (0..shape.len() as u8).filter(|&a| a as usize == place || !rng.once_in(4)).collect();
+    axes.sort_unstable();
+    let x = g.reduce(whole.unwrap(), rng.pick(&[ReduceOp::Add, ReduceOp::Add, ReduceOp::Max]), &axes);
+    RandomGraph { g, roots: vec![x], buffers }
+}
+
+#[test]
+fn joined_parts_all_count() {
+    let failures: Vec<String> = (0..400).filter_map(|seed| check_graph(seed, joined_graph(seed), 1.0).err()).collect();
+    let least = failures.iter().min_by_key(|f| f.lines().count());
+    assert!(least.is_none(), "{} of 400 fail, smallest: {}", failures.len(), least.unwrap());
+}
+
 /// Layer norm over the last axis, group norm through a reshape, softmax over the first axis: one kernel each. A matrix
 /// product before a softmax stays a kernel of its own.
 #[test]

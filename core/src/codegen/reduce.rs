@@ -194,22 +194,24 @@ fn one(
         [r] if !t.has_local => peel(g, memo, &bodies, *r),
         _ => None,
     };
-    let mut around_loops = around_loops;
+    let mut around_loops: Ranges = around_loops;
     let mut tail = Vec::new();
     if let Some(p) = peeled {
         around_loops = p.rest.into_iter().collect();
         (bodies, tail) = (p.bodies, p.last);
     }
-    // a step that only a mask told apart from its neighbours is the same in every turn now, and is done before the loop
-    for &r in &around_loops {
-        let id = g.range_arg(r).id;
-        for b in &mut bodies {
-            if g.ranges(*b) >> id & 1 == 0 {
-                *b = repeated(g, op, *b, r);
-            }
+    // A step that only a mask told apart from its neighbours may be the same in every turn of a loop: it is done once for all
+    // turns, before the loop. Inside an outer loop that it needs no more it still is, since the loop that it needs is there.
+    let needs = |g: &Graph, b: UOp, r: UOp| g.ranges(b) >> g.range_arg(r).id & 1 == 1;
+    let (around_loops, idle): (Ranges, Ranges) =
+        around_loops.into_iter().partition(|&r| bodies.iter().any(|&b| needs(g, b, r)));
+    for b in &mut bodies {
+        let inside = around_loops.iter().rposition(|&r| needs(g, *b, r)).map_or(0, |last| last + 1);
+        let tiles = steps.iter().filter(|&&r| !needs(g, *b, r)).copied().collect::<Ranges>();
+        for &r in idle.iter().chain(&around_loops[inside..]).chain(&tiles) {
+            *b = repeated(g, op, *b, r);
         }
     }
-    around_loops.retain(|r| bodies.iter().any(|&b| g.ranges(b) >> g.range_arg(*r).id & 1 == 1));
     let folded = if around_loops.is_empty() && bodies.len() == 1 && steps.is_empty() && tail.is_empty() {
         bodies[0]
     } else {
