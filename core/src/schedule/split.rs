@@ -2,6 +2,7 @@
 //! a piece of a long contraction reads stays in a cache while all of its results are made.
 
 use super::fuse::base;
+use crate::DType;
 use crate::target::Target;
 use crate::uop::{Graph, Op, ReduceOp, Shape, UOp};
 use smallvec::SmallVec;
@@ -53,18 +54,22 @@ fn is_contraction(g: &Graph, x: UOp) -> bool {
     g.op(x) == Op::Mul && g.src(x).iter().all(|&s| g.numel(base(g, s)) < g.numel(x))
 }
 
-/// The sum of `x` over `axes`, as a sum of `n` stored sums along `axis`.
+/// The sum of `x` over `axes`, as a sum of `n` stored sums along `axis`. Those of 16-bit floats are stored in 32 bits, as a
+/// whole sum would be kept.
 pub(super) fn in_pieces(g: &mut Graph, x: UOp, axes: &[u8], axis: usize, n: usize) -> UOp {
     let shape: Shape = g.shape(x).clone();
     let mut cut = shape.clone();
     cut[axis] /= n;
     cut.insert(axis, n);
     let x = g.reshape(x, &cut);
+    let asked = g.dtype(x);
+    let x = if matches!(asked, DType::F16 | DType::BF16) { g.cast(x, DType::F32) } else { x };
     let inner: SmallVec<[u8; 8]> = axes.iter().map(|&a| if a as usize >= axis { a + 1 } else { a }).collect();
     let parts = g.reduce(x, ReduceOp::Add, &inner);
     let dt = g.dtype(parts);
     let parts = g.node(Op::Contiguous, dt, &[parts], crate::uop::Arg::None);
     let whole = g.reduce(parts, ReduceOp::Add, &[axis as u8]);
+    let whole = g.cast(whole, asked);
     let mut out = shape;
     axes.iter().for_each(|&a| out[a as usize] = 1);
     g.reshape(whole, &out)
