@@ -11,6 +11,7 @@ use crate::codegen::{self, Opt, Program, axes::Kernel};
 use crate::schedule::Ast;
 use crate::target::Target;
 use crate::uop::{AxisKind, Op, hash};
+use crate::util::sort;
 use crate::{Error, Result};
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
@@ -134,7 +135,7 @@ impl Search {
             Some(None) => {
                 self.growing.pop_front();
                 let mut made = std::mem::take(&mut self.made);
-                made.sort_by(|a, b| a.0.total_cmp(&b.0));
+                sort::by(&mut made, |a, b| a.0.total_cmp(&b.0));
                 self.queue.extend(made.into_iter().take(TIMED).map(|m| m.1));
             }
             None if self.grow() => {}
@@ -178,7 +179,7 @@ impl Search {
         if self.idle > PATIENCE {
             return false;
         }
-        self.timed.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        sort::by(&mut self.timed, |a, b| a.seconds.total_cmp(&b.seconds));
         let plain_too = |t: &Timed| t.seconds < best * HOPELESS || t.opts.len() < 3;
         let states: Vec<Vec<Opt>> = self
             .timed
@@ -266,7 +267,7 @@ pub fn cost(p: &Program, t: &Target) -> f64 {
         };
         total += now
             * match g.op(u) {
-                Op::Range if matches!(g.kind(u), AxisKind::Loop | AxisKind::Reduce | AxisKind::Grid(0)) => {
+                Op::Range if g.kind(u).is_loop() || g.kind(u) == AxisKind::Grid(0) => {
                     let len = match g.const_int(g.src_at(u, 0)) {
                         _ if t.has_local && !g.kind(u).is_loop() => 1.0,
                         Some(len) => len as f64,
@@ -337,6 +338,18 @@ mod tests {
         assert_eq!(best, fastest);
         assert!(best <= s.heuristic().unwrap());
         assert!(codegen::compile(&ast, &t, Some(opts)).is_ok());
+    }
+
+    #[test]
+    fn no_program_is_cheaper_than_its_multiplications() {
+        for t in [Target::c(1), Target::wasm(true, 1)] {
+            let mut s = Search::new(&matmul(128, &t), &t, None).unwrap();
+            while let Some(trial) = s.ask() {
+                let cost = cost(trial.compiled.program.as_ref().unwrap(), &t);
+                assert!(cost > 0.4 * 128f64.powi(3) / t.lanes as f64, "{:?}: {cost}", trial.opts);
+                s.tell(Some(cost));
+            }
+        }
     }
 
     #[test]
