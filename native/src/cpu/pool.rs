@@ -27,7 +27,7 @@ const LAST: u32 = 32;
 /// Kernels spill registers to the stack; their arrays are in scratch memory.
 const STACK: usize = 4 << 20;
 
-/// One launch. Copies share the same slices counter only inside the pool.
+/// One launch.
 #[derive(Clone, Copy)]
 pub(super) struct Job {
     entry: Entry,
@@ -49,9 +49,11 @@ impl Job {
     }
 }
 
-/// Bit 0: the job may be joined. Bits 1..32: workers inside. Bits 32..64: number of the job.
+/// Bit 0: the job may be joined. Bits 1..16: workers inside. Bits 16..32: threads that have a share of it, which alone join.
+/// Bits 32..64: number of the job.
 const OPEN: u64 = 1;
 const INSIDE: u64 = 2;
+const THREAD: u64 = 1 << 16;
 const NUMBER: u64 = 1 << 32;
 
 /// What is left of a thread's share of the grid: its end in the upper half, its beginning in the lower one. Each has cache
@@ -132,7 +134,7 @@ impl Pool {
             share.0.store(hi << 32 | lo, Ordering::Relaxed);
         }
         let number = (s.state.load(Ordering::Relaxed) / NUMBER + 1) * NUMBER;
-        s.state.store(number | OPEN, Ordering::Release);
+        s.state.store(number | threads as u64 * THREAD | OPEN, Ordering::Release);
         if *lock(&s.asleep) > 0 {
             s.wake.notify_all();
         }
@@ -140,7 +142,7 @@ impl Pool {
         unsafe { slices(s, &job, 0, scratch) };
         s.state.fetch_and(!OPEN, Ordering::AcqRel);
         let mut spins = 0u32;
-        while !s.state.load(Ordering::Acquire).is_multiple_of(NUMBER) {
+        while s.state.load(Ordering::Acquire) % THREAD != 0 {
             pause(&mut spins);
         }
     }
@@ -212,18 +214,19 @@ fn work(s: &Shared, me: usize) {
     let mut spins = 0u32;
     let mut idle: Option<Instant> = None;
     let mut own: Option<Block> = None;
+    // is it a new job with a share for this thread?
+    let mine =
+        |state: u64, seen: u64| state & OPEN != 0 && state / NUMBER != seen && (me as u64) < state % NUMBER / THREAD;
     while !s.stop.load(Ordering::Acquire) {
         let state = s.state.load(Ordering::Acquire);
-        if state & OPEN != 0 && state / NUMBER != seen {
+        if mine(state, seen) {
             if s.state.compare_exchange(state, state + INSIDE, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 continue;
             }
             seen = state / NUMBER;
             // SAFETY: entered while open, so the caller waits for us and does not write `job`.
             let job = unsafe { *s.job.get() };
-            if let Some(job) = job
-                && (me as u32) < job.threads
-            {
+            if let Some(job) = job {
                 if own.as_ref().is_none_or(|b| b.len() < job.scratch) {
                     own = Block::zeroed(job.scratch);
                 }
@@ -245,7 +248,7 @@ fn work(s: &Shared, me: usize) {
         let mut asleep = lock(&s.asleep);
         // a job that opened since is seen here: its caller looks at `asleep` only after opening it
         let state = s.state.load(Ordering::Acquire);
-        if !s.stop.load(Ordering::Acquire) && (state & OPEN == 0 || state / NUMBER == seen) {
+        if !s.stop.load(Ordering::Acquire) && !mine(state, seen) {
             *asleep += 1;
             asleep = s.wake.wait(asleep).unwrap_or_else(|e| e.into_inner());
             *asleep -= 1;

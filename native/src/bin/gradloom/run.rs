@@ -32,10 +32,18 @@ pub(crate) fn run(
     let (compile, c) = (model.compile_time().as_secs_f64() * 1e3, model.counters());
     progress.say(format_args!("compiled in {compile:.1} ms, {} kernel launches, {ms:.1} ms in all", c.launches));
     if let Some(path) = outputs {
-        files::write(path, &out)?;
+        let (texts, numbers): (Vec<_>, Vec<_>) =
+            out.iter().cloned().partition(|(name, _)| is_text(model.model(), name));
+        files::write(path, &numbers)?;
+        for (name, _) in texts {
+            progress.say(format_args!(
+                "output `{name}` is of strings, which the file cannot hold: they are shown here in full"
+            ));
+        }
         progress.say(format_args!("wrote {}", path.display()));
     }
-    let list = out.iter().map(|(name, t)| describe(model.model(), name, t)).collect::<Outcome<_>>()?;
+    let list =
+        out.iter().map(|(name, t)| describe(model.model(), name, t, outputs.is_some())).collect::<Outcome<_>>()?;
     let mut fields = vec![
         ("device", Json::text(&model.engine().device().target().name)),
         ("compile_ms", Json::Num(compile, 3)),
@@ -97,10 +105,18 @@ fn drift(d: &Drift) -> Json {
     ])
 }
 
-fn describe(model: &Model, name: &str, t: &HostTensor) -> Outcome<Json> {
+/// Is the output, or the sequence that it is an element of (`name[0]`), of strings?
+fn is_text(model: &Model, name: &str) -> bool {
+    let whole = name.split_once('[').map_or(name, |(whole, _)| whole);
+    model.outputs().iter().any(|p| (p.name == name || p.name == whole) && p.is_string())
+}
+
+/// An output in short; strings whole, if asked.
+fn describe(model: &Model, name: &str, t: &HostTensor, whole: bool) -> Outcome<Json> {
     let shape = t.shape.iter().map(|&n| Json::count(n)).collect();
-    let (dtype, first) = if model.outputs().iter().any(|p| p.name == name && p.is_string()) {
-        (Json::text("string"), model.texts(t)?.iter().take(SHOWN).map(Json::text).collect())
+    let (dtype, first) = if is_text(model, name) {
+        let shown = if whole { usize::MAX } else { SHOWN };
+        (Json::text("string"), model.texts(t)?.iter().take(shown).map(Json::text).collect())
     } else {
         (Json::text(t.dtype), t.to_f64().into_iter().take(SHOWN).map(|v| Json::Num(v, 6)).collect())
     };
