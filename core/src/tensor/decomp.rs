@@ -387,7 +387,7 @@ impl Tensor {
     }
 
     /// The symmetric matrix that one triangle stands for. Both triangles get half of the gradient, as torch.
-    fn symmetric(&self, upper: bool, n: usize) -> Result<Tensor> {
+    pub(super) fn symmetric(&self, upper: bool, n: usize) -> Result<Tensor> {
         let x = self.detach();
         let half = if upper { x.triu(1)?.t()? } else { x.tril(-1)? };
         let diagonal = x.eye_like(n)?.ne(0)?.select(&x, 0)?;

@@ -38,9 +38,13 @@ impl Tensor {
         if self.numel() == 0 {
             return Ok((self.zeros_shaped(n, n)?, self.zeros_shaped(n, k)?, self.zeros_shaped(k, m)?));
         }
+        let lead = &self.shape()[..self.rank() - 2];
+        if pivots.shape() != [lead, &[k]].concat() {
+            return Err(crate::Error::Shape { op: "lu_unpack", lhs: self.shape(), rhs: pivots.shape() });
+        }
         let (place, pivots) = (Tensor::iota(self.session(), n)?, pivots.cast(DType::I32)?.sub(1)?);
-        let mut order = place.expand(&[&pivots.shape()[..pivots.rank() - 1], &[n]].concat())?;
-        for i in 0..pivots.dim(-1)? {
+        let mut order = place.expand(&[lead, &[n]].concat())?;
+        for i in 0..k {
             let p = pivots.narrow(-1, i, 1)?;
             let source = place.eq(i as i32)?.select(&p, place.eq(&p)?.select(i as i32, &place)?)?;
             order = order.gather(-1, &source.expand(&order.shape())?)?;
@@ -73,15 +77,16 @@ impl Tensor {
     }
 
     /// Below which singular values count as zero: the larger of `atol` and `rtol` times the largest; by default the rounding of
-    /// that.
-    fn rank_limit(&self, size: usize, atol: Option<&Operand>, rtol: Option<&Operand>) -> Result<Tensor> {
+    /// that, which is a few times LAPACK's for values that come from a Gram matrix.
+    pub(super) fn rank_limit(&self, size: usize, atol: Option<&Operand>, rtol: Option<&Operand>) -> Result<Tensor> {
         let top = self.detach().max(&[-1], false)?;
         let operand = |o: &Operand| self.full_operand(o)?.cast(self.dtype());
         let atol = atol.map(operand).transpose()?;
         let eps = match self.dtype() {
             DType::F64 => f64::EPSILON,
             _ => f32::EPSILON as f64,
-        } * size as f64;
+        } * 4.0
+            * size as f64;
         let rtol = match (rtol, &atol) {
             (Some(r), _) => operand(r)?,
             (None, Some(a)) => a.gt(0)?.select(0.0, Tensor::full(self.session(), eps, self.dtype(), &[])?)?,
@@ -109,7 +114,11 @@ impl Tensor {
 
     /// `(U, P)` with `A = U P`: orthonormal columns, and a symmetric matrix without negative eigenvalues.
     pub fn polar_factors(&self) -> Result<(Tensor, Tensor)> {
-        let (u, s, vh) = self.svd(false)?;
+        let k = self.matrix("polar")?;
+        let k = k.0.min(k.1);
+        // whole bases: the columns of singular values of zero are not zero
+        let (u, s, vh) = self.svd(true)?;
+        let (u, vh) = (u.narrow(-1, 0, k)?, vh.narrow(-2, 0, k)?);
         Ok((u.matmul(&vh)?, vh.t()?.mul(s.unsqueeze(-2)?)?.matmul(&vh)?))
     }
 }

@@ -122,7 +122,7 @@ impl Tensor {
 
     /// How far each element is from being above (target 1) or below (-1) the other one by a margin.
     pub fn margin_ranking(&self, other: &Tensor, target: &Tensor, margin: f64) -> Result<Tensor> {
-        target.neg()?.mul(self.sub(other)?)?.add(margin)?.relu()
+        target.neg()?.mul(self.sub(other)?)?.add(margin)?.clamp_to(Some(Operand::Int(0)), None)
     }
 
     /// `log(1 + exp(-y x))` of each element under targets of 1 and -1.

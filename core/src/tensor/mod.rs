@@ -58,6 +58,7 @@ mod operand;
 mod pad;
 mod pool;
 mod product;
+mod pseudo;
 mod random;
 mod reduce;
 mod resize;
@@ -234,7 +235,7 @@ pub(crate) fn check_axes(op: &'static str, axes: &[i64], rank: usize) -> Result<
         return Ok(Vec::new());
     }
     let mut out = axes.iter().map(|&a| check_axis(op, a, rank)).collect::<Result<Vec<_>>>()?;
-    out.sort_unstable();
+    crate::util::sort::ascending(&mut out);
     match out.windows(2).any(|w| w[0] == w[1]) {
         true => Err(Error::value(op, format!("axes {axes:?} name one axis twice"))),
         false => Ok(out),

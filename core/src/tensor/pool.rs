@@ -232,10 +232,10 @@ impl Tensor {
         if p == 0.0 || !p.is_finite() {
             return Err(Error::value("lp_pool", format!("power {p}")));
         }
-        let size: usize = opts.kernel.iter().product();
+        let size: f64 = opts.kernel.iter().map(|&k| k as f64).product();
         // as torch: a last window that hangs over the end counts as a whole one, and negative sums keep their sign
-        let sum = self.pow(p)?.avg_pool(opts)?.mul(size as f64)?;
-        sum.sign()?.mul(sum.abs()?)?.relu()?.pow(1.0 / p)
+        let sum = self.pow(p)?.avg_pool(opts)?.mul(size)?;
+        sum.sign()?.mul(sum.abs()?.relu()?)?.pow(1.0 / p)
     }
 
     /// Largest element of windows that lie at random places, `sizes` of them along each of the last axes (Graham 2014).

@@ -9,6 +9,12 @@ use std::f64::consts::PI;
 /// Longest transform done as one product with its matrix.
 const DIRECT: usize = 64;
 
+/// Lengths without factors up to this are one matrix product, whose table has the square of the length.
+const PRIME: usize = 512;
+
+/// The longest window, and the longest transform, of whose factors the host makes a table.
+const LONGEST: usize = 1 << 24;
+
 /// How transforms are scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Norm {
@@ -76,8 +82,14 @@ impl Pair {
         if n <= 1 {
             return Ok(self.clone());
         }
+        if n > LONGEST {
+            return Err(Error::value("fft", format!("{n} values: {LONGEST} at most")));
+        }
         let factor = (2..=n).take_while(|p| p * p <= n).filter(|p| n % p == 0).max().filter(|_| n > DIRECT);
         let Some(a) = factor else {
+            if n > PRIME {
+                return self.chirped(sign);
+            }
             let angle = move |i: usize| sign * 2.0 * PI * ((i / n * (i % n)) % n) as f64 / n as f64;
             let (c, d) = roots(&s, dt, (0..n * n).map(angle), &[n, n])?;
             return self.times(&c, &d, |x, m| x.matmul(m));
@@ -89,6 +101,25 @@ impl Pair {
         let (c, d) = roots(&s, dt, (0..n).map(angle), &[b, a])?;
         let turned = rows.times(&c, &d, |x, m| x.mul(m))?.map(|t| Ok(t.transpose(-1, -2)?.contiguous()))?;
         turned.transform(sign)?.map(|t| t.transpose(-1, -2)?.flatten(-2, -1))
+    }
+
+    /// The unscaled transform of an axis whose length has no factors, as a convolution with a chirp (Bluestein, 1970).
+    fn chirped(&self, sign: f64) -> Result<Pair> {
+        let (s, dt) = (self.re.session().clone(), self.re.dtype());
+        let n = self.re.dim(-1)?;
+        let m = (2 * n - 1).next_power_of_two();
+        // j k = (j^2 + k^2 - (k - j)^2) / 2
+        let angle = move |k: usize| sign * PI * ((k as u64).pow(2) % (2 * n as u64)) as f64 / n as f64;
+        let (c, d) = roots(&s, dt, (0..n).map(angle), &[n])?;
+        let around = |t: &Tensor| {
+            let gap = Tensor::zeros(&s, dt, &[m + 1 - 2 * n])?;
+            Tensor::cat(&[t, &gap, &t.narrow(0, 1, n - 1)?.flip(&[0])?], 0)
+        };
+        let chirp = Pair { re: around(&c)?, im: around(&d.neg()?)? }.transform(1.0)?;
+        let long = self.times(&c, &d, |x, y| x.mul(y))?.map(|t| t.sized(t.rank() - 1, m))?;
+        let product = long.transform(1.0)?.times(&chirp.re, &chirp.im, |x, y| x.mul(y))?;
+        let back = product.transform(-1.0)?.map(|t| t.narrow(-1, 0, n)?.div(m as f64))?;
+        back.times(&c, &d, |x, y| x.mul(y))
     }
 
     fn stack(&self) -> Result<Tensor> {
@@ -318,8 +349,8 @@ impl Tensor {
     }
 
     /// A sum of cosines as a window: `sum of a_k (-1)^k cos(2 pi k i / n)`, symmetric or periodic.
-    pub fn cosine_window(s: &Session, n: usize, sym: bool, a: &[f64]) -> Result<Tensor> {
-        Tensor::window(s, n, sym, None, |i, over| {
+    pub fn cosine_window(s: &Session, n: usize, sym: bool, dtype: Option<DType>, a: &[f64]) -> Result<Tensor> {
+        Tensor::window(s, n, sym, dtype, |i, over| {
             let at = |k: usize| (2.0 * PI * k as f64 * i / over).cos() * if k % 2 == 0 { 1.0 } else { -1.0 };
             a.iter().enumerate().map(|(k, a)| a * at(k)).sum()
         })
@@ -334,6 +365,9 @@ impl Tensor {
         dtype: Option<DType>,
         f: impl Fn(f64, f64) -> f64,
     ) -> Result<Tensor> {
+        if n > LONGEST {
+            return Err(Error::value("window", format!("{n} values: {LONGEST} at most")));
+        }
         let over = if sym { n.max(2) - 1 } else { n.max(1) } as f64;
         let values = (0..n).map(|i| if n == 1 { 1.0 } else { f(i as f64, over) });
         match dtype {

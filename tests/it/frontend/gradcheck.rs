@@ -27,6 +27,9 @@ const BY_RULE: &[(&str, &str)] = &[
     ("linalg.cholesky", "a triangle is read, the gradient is symmetric, as in torch"),
     ("linalg.eigh", "a triangle is read, the gradient is symmetric, as in torch"),
     ("linalg.eigvalsh", "a triangle is read, the gradient is symmetric, as in torch"),
+    ("linalg.matrix_sqrth", "a triangle is read, the gradient is symmetric, as in torch"),
+    ("linalg.pinv", "a triangle is read if hermitian, the gradient is of the whole, as in torch; pinverse is without"),
+    ("linalg.lstsq", "the singular values have no gradient, as in torch"),
 ];
 
 /// How a sample's gradient compares.

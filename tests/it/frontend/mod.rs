@@ -4,6 +4,7 @@
 mod cases;
 mod custom;
 mod decomp;
+mod edges;
 mod gradcheck;
 mod host;
 mod layers;

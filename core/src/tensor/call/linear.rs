@@ -63,6 +63,11 @@ ops! {
     "lu_solve" (b: Tensor, LU_data: Tensor, LU_pivots: Tensor) LU_data.lu_solve(&LU_pivots, &b, true, false);
     "linalg.matrix_rank" (A: Tensor, atol: Option<Operand>, rtol: Option<Operand>, hermitian: bool = false)
         A.matrix_rank(atol.as_ref(), rtol.as_ref(), hermitian);
+    "linalg.pinv" (A: Tensor, atol: Option<Operand>, rtol: Option<Operand>, hermitian: bool = false)
+        A.pinv(atol.as_ref(), rtol.as_ref(), hermitian);
+    "pinverse" (input: Tensor, rcond: f64 = 1e-15) input.pinv(None, Some(&Operand::Float(rcond)), false);
+    "linalg.lstsq" (A: Tensor, B: Tensor, rcond: Option<f64>, driver: &str = "gelsy") A.lstsq_by(&B, rcond, driver);
+    "linalg.matrix_sqrth" (A: Tensor) A.matrix_sqrth();
     "linalg.polar" (A: Tensor) A.polar_factors();
     "linalg.matrix_power" | "matrix_power" (input: Tensor, n: i64) input.matrix_power(n);
     "matrix_exp" | "linalg.matrix_exp" (input: Tensor) input.matrix_exp();
@@ -123,18 +128,18 @@ ops! {
         let _ = (win_length, onesided);
         input.istft(n_fft, hop_length, window.as_ref(), center, normalized, length)
     };
-    "signal.windows.general_cosine" (s: Session, M: usize, a: Vec<f64>, sym: bool = true, dtype: Option<DType>) { let _ = dtype;
-        Tensor::cosine_window(&s, M, sym, &a) };
-    "signal.windows.hann" (s: Session, M: usize, sym: bool = true, dtype: Option<DType>) { let _ = dtype; Tensor::cosine_window(&s, M,
-        sym, &[0.5, 0.5]) };
-    "signal.windows.hamming" (s: Session, M: usize, sym: bool = true, dtype: Option<DType>) { let _ = dtype; Tensor::cosine_window(&s,
-        M, sym, &[0.54, 0.46]) };
-    "signal.windows.general_hamming" (s: Session, M: usize, alpha: f64 = 0.54, sym: bool = true, dtype: Option<DType>) { let _ = dtype;
-        Tensor::cosine_window(&s, M, sym, &[alpha, 1.0 - alpha]) };
-    "signal.windows.blackman" (s: Session, M: usize, sym: bool = true, dtype: Option<DType>) { let _ = dtype; Tensor::cosine_window(&s,
-        M, sym, &[0.42, 0.5, 0.08]) };
-    "signal.windows.nuttall" (s: Session, M: usize, sym: bool = true, dtype: Option<DType>) { let _ = dtype; Tensor::cosine_window(&s,
-        M, sym, &[0.3635819, 0.4891775, 0.1365995, 0.0106411]) };
+    "signal.windows.general_cosine" (s: Session, M: usize, a: Vec<f64>, sym: bool = true, dtype: Option<DType>)
+        Tensor::cosine_window(&s, M, sym, dtype, &a);
+    "signal.windows.hann" (s: Session, M: usize, sym: bool = true, dtype: Option<DType>)
+        Tensor::cosine_window(&s, M, sym, dtype, &[0.5, 0.5]);
+    "signal.windows.hamming" (s: Session, M: usize, sym: bool = true, dtype: Option<DType>)
+        Tensor::cosine_window(&s, M, sym, dtype, &[0.54, 0.46]);
+    "signal.windows.general_hamming" (s: Session, M: usize, alpha: f64 = 0.54, sym: bool = true, dtype: Option<DType>)
+        Tensor::cosine_window(&s, M, sym, dtype, &[alpha, 1.0 - alpha]);
+    "signal.windows.blackman" (s: Session, M: usize, sym: bool = true, dtype: Option<DType>)
+        Tensor::cosine_window(&s, M, sym, dtype, &[0.42, 0.5, 0.08]);
+    "signal.windows.nuttall" (s: Session, M: usize, sym: bool = true, dtype: Option<DType>)
+        Tensor::cosine_window(&s, M, sym, dtype, &[0.3635819, 0.4891775, 0.1365995, 0.0106411]);
     "signal.windows.bartlett" (s: Session, M: usize, sym: bool = true, dtype: Option<DType>) Tensor::window(&s, M, sym, dtype,
         |i, over| 1.0 - (2.0 * i / over - 1.0).abs());
     "signal.windows.cosine" (s: Session, M: usize, sym: bool = true, dtype: Option<DType>) Tensor::window(&s, M, sym, dtype,

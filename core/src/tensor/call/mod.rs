@@ -341,6 +341,13 @@ impl Outs for Result<(Tensor, Tensor, Tensor)> {
     }
 }
 
+impl Outs for Result<[Tensor; 4]> {
+    const TYPE: &'static str = "[Tensor, Tensor, Tensor, Tensor]";
+    fn outs(self) -> Result<Vec<Tensor>> {
+        self.map(Vec::from)
+    }
+}
+
 /// `"name" | "other name" (parameter: type = default, ..) expression;`, where the expression is a result of one or more
 /// tensors.
 macro_rules! ops {

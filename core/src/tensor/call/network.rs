@@ -251,7 +251,7 @@ ops! {
     };
     "nn.functional.margin_ranking_loss" (input1: Tensor, input2: Tensor, target: Tensor, margin: f64 = 0.0, size_average: Option<bool>,
         reduce: Option<bool>, reduction: &str = "mean") { let _ = (size_average, reduce);
-        reduced(target.neg()?.mul(input1.sub(input2)?)?.add(margin)?.clamp_to(Some(Operand::Int(0)), None)?, reduction) };
+        reduced(input1.margin_ranking(&input2, &target, margin)?, reduction) };
     "nn.functional.soft_margin_loss" (input: Tensor, target: Tensor, size_average: Option<bool>, reduce: Option<bool>,
         reduction: &str = "mean") { let _ = (size_average, reduce); reduced(input.soft_margin(&target)?, reduction) };
     "nn.functional.multilabel_soft_margin_loss" (input: Tensor, target: Tensor, weight: Option<Tensor>, size_average: Option<bool>,

@@ -132,7 +132,12 @@ ops! {
             (Value::Tensor(t), _) => t.clone(),
             (n, range) => {
                 let n = usize::from_value(n).ok_or_else(|| Error::value("histogram", "bins are a number or edges"))?;
-                input.histogram_edges(n, range.and_then(|r| Some((*r.first()?, *r.get(1)?))))?
+                let range = match range {
+                    None => None,
+                    Some(&[low, high]) if low <= high => Some((low, high)),
+                    Some(r) => return Err(Error::value("histogram", format!("a range of {r:?}"))),
+                };
+                input.histogram_edges(n, range)?
             }
         };
         Ok((input.histogram(&edges, weight.as_ref(), density)?, edges))

@@ -223,13 +223,7 @@ ops! {
     "unique" (input: Tensor) input.unique_counted();
     "unique_consecutive" (input: Tensor) input.unique_consecutive_counted();
     "bincount" (input: Tensor, weights: Option<Tensor>, minlength: usize = 0) {
-        // as many places as are asked for, where the values are not at hand
-        let n = match input.known_size("bincount") {
-            Ok(n) => minlength.max(n),
-            Err(_) if minlength > 0 => minlength,
-            Err(e) => return Err(e),
-        };
-        input.bincount(weights.as_ref(), n)
+        input.bincount(weights.as_ref(), minlength.max(input.known_size("bincount")?))
     };
     // ---- writing by index
     "scatter" (input: Tensor, dim: i64, index: Tensor, src: Operand, reduce: Option<&str>) {

@@ -1,0 +1,88 @@
+//! Operators at the edges of what they take: rare signs and lengths, singular matrices, input that does not fit. Wanted values
+//! are torch's, or follow from the definition.
+
+use super::host::{data, eval};
+use gradloom_core::tensor::{Norm, PoolOpts};
+use gradloom_core::{DType, Error, Session, Tensor};
+
+fn close(got: &Tensor, want: &[f64], limit: f64) {
+    let got = &eval(&[got])[0].values;
+    assert_eq!(got.len(), want.len());
+    for (g, w) in got.iter().zip(want) {
+        assert!((g - w).abs() <= limit || g.is_nan() && w.is_nan(), "{got:?}, {want:?} wanted");
+    }
+}
+
+#[test]
+fn pools_of_powers_keep_the_sign_of_a_sum() {
+    let s = Session::new();
+    let x = Tensor::new(&s, &[-1f32, -2.0, 3.0, -7.0], &[1, 1, 4]).unwrap();
+    let opts = PoolOpts::new(&[2]);
+    close(&x.lp_pool(1.0, &opts).unwrap(), &[-3.0, -4.0], 1e-6);
+    close(&x.lp_pool(3.0, &opts).unwrap(), &[f64::NAN, f64::NAN], 0.0);
+}
+
+#[test]
+fn factors_of_singular_matrices() {
+    let s = Session::new();
+    let a = Tensor::new(&s, &[1f32, 2.0, 2.0, 4.0], &[2, 2]).unwrap();
+    let (u, p) = a.polar_factors().unwrap();
+    close(&u.t().unwrap().matmul(&u).unwrap(), &[1.0, 0.0, 0.0, 1.0], 1e-5);
+    close(&u.matmul(&p).unwrap(), &[1.0, 2.0, 2.0, 4.0], 1e-5);
+    close(&a.pinv(None, None, false).unwrap(), &[0.04, 0.08, 0.08, 0.16], 1e-6);
+    close(&a.pinv(None, None, true).unwrap(), &[0.04, 0.08, 0.08, 0.16], 1e-6);
+    close(&a.matrix_rank(None, None, false).unwrap(), &[1.0], 0.0);
+    for shape in [&[][..], &[3], &[2, 2]] {
+        let pivots = Tensor::ones(&s, DType::I32, shape).unwrap();
+        assert!(matches!(a.lu_unpack(&pivots), Err(Error::Shape { .. })), "pivots {shape:?}");
+    }
+}
+
+/// Against the definition, at lengths that are prime, have large prime factors, or none.
+#[test]
+fn fourier_transforms_of_any_length() {
+    for n in [521usize, 1031, 2 * 523, 3 * 521, 1024] {
+        let s = Session::new();
+        let x = data(7, n, -1.0, 1.0);
+        let t = Tensor::new(&s, &x, &[n]).unwrap();
+        let got = t.rfftn(None, Some(&[-1]), Norm::Backward).unwrap();
+        let back = got.irfftn(Some(&[n]), Some(&[-1]), Norm::Backward).unwrap();
+        let values = eval(&[&got, &back]);
+        for k in [0, 1, 5, n / 3, n / 2] {
+            let (mut re, mut im) = (0.0, 0.0);
+            for (j, x) in x.iter().enumerate() {
+                let angle = -2.0 * std::f64::consts::PI * ((j * k) % n) as f64 / n as f64;
+                (re, im) = (re + x * angle.cos(), im + x * angle.sin());
+            }
+            let (r, i) = (values[0].values[2 * k], values[0].values[2 * k + 1]);
+            assert!((r - re).abs() < 1e-9 && (i - im).abs() < 1e-9, "{n}, {k}: {r} {i}, {re} {im} wanted");
+        }
+        assert!(values[1].values.iter().zip(&x).all(|(a, b)| (a - b).abs() < 1e-11), "{n} and back");
+    }
+}
+
+#[test]
+fn sizes_that_no_memory_holds_are_refused() {
+    let s = Session::new();
+    assert!(matches!(Tensor::cosine_window(&s, 1 << 40, true, None, &[0.5, 0.5]), Err(Error::Value { .. })));
+    let x = Tensor::ones(&s, DType::F32, &[4]).unwrap();
+    assert!(x.rfftn(Some(&[1 << 30]), Some(&[-1]), Norm::Backward).is_err());
+}
+
+/// The halves of the sum are out of f16's range; the whole is not.
+#[test]
+fn long_sums_of_halves_are_kept_in_32_bits() {
+    use gradloom_core::device::EvalDevice;
+    use gradloom_core::engine::Engine;
+    use gradloom_core::target::{Lang, Target};
+    let s = Session::new();
+    let n = 4096;
+    let x: Vec<f32> = (0..2 * n).map(|i| if i % n < n / 2 { 32.0 } else { -32.0 }).collect();
+    let x = Tensor::new(&s, &x, &[2, n, 1]).unwrap().cast(DType::F16).unwrap().contiguous();
+    let w = Tensor::new(&s, &vec![2f32; n * 64], &[1, n, 64]).unwrap().cast(DType::F16).unwrap().contiguous();
+    let sum = x.mul(&w).unwrap().sum(&[1], false).unwrap();
+    let target = Target { lang: Lang::Eval, ..Target::wgsl("gpu").with_f16() };
+    let mut engine = Engine::new(Box::new(EvalDevice::new(target)));
+    let got = super::host::eval_on(&mut engine, &[&sum]).unwrap();
+    assert!(got[0].values.iter().all(|&v| v == 0.0), "{:?}", &got[0].values[..4]);
+}
