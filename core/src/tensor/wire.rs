@@ -28,6 +28,10 @@ pub fn write(session: &Session, outs: &[Tensor], inputs: &[Tensor]) -> Result<Ve
     let s = session.state();
     let mut w = SOURCES.to_vec();
     number(&mut w, u64::from(s.draws));
+    for &u in &inputs {
+        w.push(dtype_number(s.graph.dtype(u)));
+        list(&mut w, s.graph.shape(u).iter().map(|&n| n as u64));
+    }
     let rows: Vec<Option<UOp>> = inputs.iter().map(|&u| s.storage(u)).collect();
     let place = |u: UOp| {
         let whole = inputs.iter().position(|&i| i == u).map(|i| (INPUT, i));
@@ -66,13 +70,27 @@ pub fn write(session: &Session, outs: &[Tensor], inputs: &[Tensor]) -> Result<Ve
 /// random stream taken as the writer's session has.
 ///
 /// # Errors
-/// `E_FORMAT` if the bytes are cut, or of another build; `E_SHAPE` for an input of another size.
+/// `E_FORMAT` if the bytes are cut, or of another build; `E_SHAPE` or `E_VALUE` for an input of
+/// another shape or dtype.
 pub fn read(session: &Session, bytes: &[u8], inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     let bad = || Error::format("graph", "of another build of gradloom, or cut", None);
     let mut r = Reader { rest: bytes.strip_prefix(SOURCES).ok_or_else(bad)? };
     let draws = r.number().ok_or_else(bad)?;
     let inputs: Vec<UOp> = inputs.iter().map(Tensor::node).collect();
     let mut s = session.state();
+    for &u in &inputs {
+        let dtype = r.dtype().ok_or_else(bad)?;
+        let shape: Vec<usize> = r.list().ok_or_else(bad)?.into_iter().map(|n| n as usize).collect();
+        if s.graph.shape(u)[..] != shape[..] {
+            return Err(Error::Shape { op: "graph", lhs: s.graph.shape(u).to_vec(), rhs: shape });
+        }
+        if s.graph.dtype(u) != dtype {
+            return Err(Error::value(
+                "graph",
+                format!("a tensor of {} in the place of one of {dtype}", s.graph.dtype(u)),
+            ));
+        }
+    }
     let mut nodes: Vec<UOp> = Vec::new();
     let roots = loop {
         let node = match r.byte().ok_or_else(bad)? {
