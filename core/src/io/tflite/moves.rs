@@ -153,13 +153,13 @@ fn strided_slice(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     let mut vanish = Vec::new();
     let ranges = begin.iter_mut().zip(&mut end).zip(&step).enumerate();
     for (axis, ((from, to), &step)) in ranges.take(31) {
+        if open_begin >> axis & 1 == 1 {
+            *from = if step < 0 { i64::MAX } else { 0 };
+        }
         if gone >> axis & 1 == 1 {
             vanish.push(axis as i64);
             *to = if *from == -1 { i64::MAX } else { from.saturating_add(1) };
             continue;
-        }
-        if open_begin >> axis & 1 == 1 {
-            *from = if step < 0 { i64::MAX } else { 0 };
         }
         if open_end >> axis & 1 == 1 {
             *to = if step < 0 { i64::MIN } else { i64::MAX };
@@ -205,6 +205,9 @@ fn blocks(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     }
     let each = bh.checked_mul(bw).filter(|&b| n % b == 0).ok_or_else(wrong)?;
     let (rows, columns) = (h.checked_mul(bh).ok_or_else(wrong)?, w.checked_mul(bw).ok_or_else(wrong)?);
+    if top + bottom > rows || left + right > columns {
+        return Err(wrong());
+    }
     let split = cx.ints(&[bh, bw, n / each, h, w, c])?;
     let y = cx.node("Reshape", &[x, split], &[], name);
     let y = cx.node("Transpose", &[y], &[("perm", Attr::Ints(vec![2, 3, 0, 4, 1, 5]))], name);

@@ -162,7 +162,12 @@ fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
         9 => fully_connected(cx, op),
         11 => {
             let x = real(cx, op, 0)?;
-            let y = cx.node("LpNormalization", &[x], &[("axis", Attr::Int(-1)), ("p", Attr::Int(2))], &op.out.name);
+            let axes = cx.ints(&[-1])?;
+            let norm = cx.node("ReduceL2", &[x.clone(), axes], &[], &op.out.name);
+            // TensorFlow Lite's smallest norm
+            let least = cx.constant(1, &[], &1e-6f32.to_le_bytes())?;
+            let norm = cx.node("Max", &[norm, least], &[], &op.out.name);
+            let y = cx.node("Div", &[x, norm], &[], &op.out.name);
             activate(cx, op, y, 0)
         }
         20 | 21 | 152 => {
@@ -222,7 +227,8 @@ fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
             Ok(cx.node("LogSoftmax", &[x], &[("axis", Attr::Int(-1))], &op.out.name))
         }
         53 => {
-            let x = real(cx, op, 0)?;
+            // codes of quantised numbers are cast as they are
+            let x = cx.stored(op.want(0)?)?;
             // halves are written from floats
             let to = if op.out.kind == 1 { 1 } else { op.out.elem()? };
             Ok(cx.node("Cast", &[x], &[("to", Attr::Int(i64::from(to)))], &op.out.name))
@@ -295,14 +301,20 @@ fn comparison(code: i32) -> Option<(&'static str, bool)> {
 fn floor_division(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     let (x, y) = (real(cx, op, 0)?, real(cx, op, 1)?);
     let name = &op.out.name;
-    if op.out.kind == 0 {
-        let q = cx.node("Div", &[x.clone(), y.clone()], &[], name);
-        let q = cx.node("Floor", &[q], &[], name);
+    // i32 and i64 alone are not floats by now
+    if !matches!(op.out.kind, 2 | 4) {
         if op.code == 90 {
-            return Ok(q);
+            let q = cx.node("Div", &[x, y], &[], name);
+            return Ok(cx.node("Floor", &[q], &[], name));
         }
-        let whole = cx.node("Mul", &[q, y], &[], name);
-        return Ok(cx.node("Sub", &[x, whole], &[], name));
+        // what C's fmod leaves, which has the dividend's sign
+        let rest = cx.node("Mod", &[x, y.clone()], &[("fmod", Attr::Int(1))], name);
+        let signs = [&rest, &y].map(|v| cx.node("Sign", std::slice::from_ref(v), &[], name));
+        let zero = cx.constant(1, &[], &0f32.to_le_bytes())?;
+        let product = cx.node("Mul", &signs, &[], name);
+        let apart = cx.node("Less", &[product, zero], &[], name);
+        let other = cx.node("Add", &[rest.clone(), y], &[], name);
+        return Ok(cx.node("Where", &[apart, other, rest], &[], name));
     }
     let rest = cx.node("Mod", &[x.clone(), y.clone()], &[], name);
     if op.code == 95 {

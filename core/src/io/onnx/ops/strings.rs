@@ -23,6 +23,18 @@ pub(super) fn value(o: &Op<'_, '_>, shape: Vec<usize>, texts: &[impl AsRef<str>]
     Ok(Value::known(o.cx.model.strings(shape, texts)?).with_narrow(STRING))
 }
 
+/// Strings that one operator may make, in elements and in bytes: files of some kilobytes could ask for any number.
+const MOST: usize = 1 << 24;
+const MOST_BYTES: usize = 1 << 28;
+
+fn budget(o: &Op<'_, '_>, count: usize, bytes: impl Iterator<Item = usize>) -> Result<()> {
+    let bytes = if count > MOST { usize::MAX } else { bytes.fold(0, usize::saturating_add) };
+    if bytes > MOST_BYTES {
+        return o.fail(format!("more than {MOST} strings or {MOST_BYTES} bytes of them"));
+    }
+    Ok(())
+}
+
 fn concat(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let both = [0, 1].map(|i| match o.cx.host(&o.arg(i)?)? {
         Some(t) => Ok(t),
@@ -33,9 +45,11 @@ fn concat(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let Some(shape) = host::broadcast(&a.shape, &b.shape) else {
         return o.fail(format!("shapes {:?} and {:?} do not broadcast", a.shape, b.shape));
     };
-    o.cx.check_shape(&shape)?;
+    budget(o, o.cx.check_shape(&shape)?, std::iter::empty())?;
     let wide = |t: &HostTensor| o.cx.model.texts(&host::expand(t, &shape));
-    let list: Vec<String> = wide(&a)?.iter().zip(wide(&b)?).map(|(a, b)| format!("{a}{b}")).collect();
+    let (a, b) = (wide(&a)?, wide(&b)?);
+    budget(o, a.len(), a.iter().chain(&b).map(|t| t.len()))?;
+    let list: Vec<String> = a.iter().zip(b).map(|(a, b)| format!("{a}{b}")).collect();
     Ok(vec![value(o, shape, &list)?])
 }
 
@@ -71,7 +85,7 @@ fn split(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let pieces: Vec<Vec<&str>> = list.iter().map(|s| pieces(s, &delimiter, most)).collect();
     let width = pieces.iter().map(Vec::len).max().unwrap_or(0);
     let wide = [&*shape, &[width]].concat();
-    o.cx.check_shape(&wide)?;
+    budget(o, o.cx.check_shape(&wide)?, std::iter::empty())?;
     let filled: Vec<&str> = pieces.iter().flat_map(|p| (0..width).map(|i| p.get(i).copied().unwrap_or(""))).collect();
     let counts: Vec<i64> = pieces.iter().map(|p| p.len() as i64).collect();
     Ok(vec![value(o, wide, &filled)?, Value::known(HostTensor::from_i64(shape, &counts)?)])
