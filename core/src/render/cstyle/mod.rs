@@ -122,8 +122,8 @@ pub(super) trait Dialect {
         None
     }
     /// What the thread has for `x` whose number differs in these bits, in one subgroup; where there are subgroups.
-    fn shuffle(&mut self, x: &str, _bits: u8) -> String {
-        x.to_string()
+    fn shuffle(&mut self, _x: &str, _bits: u8) -> Result<String> {
+        Err(crate::Error::Internal("subgroups in a language without".into()))
     }
     /// Workgroup barrier statement.
     fn barrier(&mut self) -> Result<&'static str>;

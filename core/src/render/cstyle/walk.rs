@@ -455,11 +455,11 @@ impl<'p, D: Dialect> Walk<'p, D> {
             u,
             |w, point, lane| {
                 let x = w.vector(value, point, lane)?;
-                Ok(Some(w.d.shuffle(&x, bits)))
+                w.d.shuffle(&x, bits).map(Some)
             },
             |w, point| {
                 let x = w.scalar(value, point)?;
-                Ok(w.d.shuffle(&x, bits))
+                w.d.shuffle(&x, bits)
             },
         )
     }

@@ -197,9 +197,9 @@ impl Dialect for Wgsl {
         each.join(" ")
     }
 
-    fn shuffle(&mut self, x: &str, bits: u8) -> String {
+    fn shuffle(&mut self, x: &str, bits: u8) -> Result<String> {
         self.extensions.insert("subgroups");
-        format!("subgroupShuffleXor({x}, {bits}u)")
+        Ok(format!("subgroupShuffleXor({x}, {bits}u)"))
     }
 
     fn barrier(&mut self) -> Result<&'static str> {

@@ -103,7 +103,7 @@ impl Renderer for WgslRenderer {
 pub fn subgroup_probe() -> Source {
     let code = "enable subgroups;
 @group(0) @binding(0) var<storage, read_write> b0: array<u32>;
-@compute @workgroup_size(64)
+@compute @workgroup_size(8, 8)
 fn main(@builtin(local_invocation_index) i: u32, @builtin(subgroup_size) size: u32) {
   var n = 0u;
   var right = true;
@@ -117,7 +117,7 @@ fn main(@builtin(local_invocation_index) i: u32, @builtin(subgroup_size) size: u
     Source {
         name: "subgroups".into(),
         code: Code::Text(code.into()),
-        local: [PROBE_THREADS as u32, 1, 1],
+        local: [8, PROBE_THREADS as u32 / 8, 1],
         params: vec![ParamInfo { dtype: DType::U32, len: PROBE_THREADS, read: false, written: true }],
         vars: Vec::new(),
         scratch: 0,
