@@ -6,7 +6,7 @@
 // run. ONNX's cases come from PyPI's `onnx`, installed into .cache; --onnxruntime counts what onnxruntime passes of them. --keep
 // takes results that are in .cache/conformance already, so that a run that was interrupted goes on.
 import { spawnSync } from "node:child_process";
-import { closeSync, existsSync, mkdirSync, openSync, renameSync, writeFileSync } from "node:fs";
+import { closeSync, existsSync, mkdirSync, openSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Failure, main, output, root, run } from "./lib/run.mjs";
 
@@ -50,6 +50,7 @@ function features(keep) {
         const done = spawnSync(...command(suite, device.toLowerCase()), { cwd: root, stdio: ["ignore", out, "inherit"] });
         closeSync(out);
         if (done.signal) throw new Failure(`${suite} on ${device} was ended by ${done.signal}`);
+        if (statSync(begun).size === 0) throw new Failure(`${suite} on ${device} has no results`);
         renameSync(begun, file);
       }
       return `${suite}.${device}=${file}`;

@@ -44,6 +44,7 @@ fn run_model(name: &str, device: &str, tolerance: f64) {
         let (g, w) = (g.to_f64(), w.to_f64());
         let scale = w.iter().fold(0f64, |m, x| m.max(x.abs()));
         let worst = g.iter().zip(&w).fold(0f64, |m, (a, b)| m.max((a - b).abs()));
+        assert!(g.iter().all(|v| v.is_finite()), "{name} {key} is not finite");
         assert!(worst <= tolerance * scale, "{name} {key}: off by {worst} of {scale}");
     }
 }

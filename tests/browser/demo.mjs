@@ -69,7 +69,7 @@ async function digits({ page, status }) {
     await page.mouse.down();
     for (const point of points) await page.mouse.move(...at(point), { steps: 4 });
     await page.mouse.up();
-    await page.waitForFunction(() => /That is a \d/.test(document.querySelector("#digit").textContent), null, { timeout: 2 * MINUTE });
+    await page.waitForFunction(() => /That is a \d/.test(document.querySelector("#digit").textContent), null, { timeout: 10 * MINUTE });
     return (await page.textContent("#digit")).slice(10, 11);
   };
   const ring = Array.from({ length: 25 }, (_, at) => [0.5 + 0.22 * Math.sin(at / 4), 0.5 - 0.32 * Math.cos(at / 4)]);
@@ -167,7 +167,7 @@ async function media(url) {
     await status(/^The camera is off/);
 
     await page.click("#microphone");
-    await page.waitForFunction(() => /of [1-9][\d.]* s/.test(document.querySelector("#voice-text").textContent), null, { timeout: 2 * MINUTE });
+    await page.waitForFunction(() => /of [1-9][\d.]* s/.test(document.querySelector("#voice-text").textContent), null, { timeout: 10 * MINUTE });
     const heard = await page.textContent("#voice-text");
     check((await canvasPixels(page, "voice")).some((v) => v > 0), "the curve of speech is empty");
     await page.click("#stop");
@@ -185,7 +185,7 @@ async function media(url) {
     await page.waitForFunction(() => /^Ready: /.test(document.querySelector("#status").textContent));
     for (const [button, words] of [["#camera", /camera/], ["#microphone", /microphone/]]) {
       await page.click(button);
-      await page.waitForFunction(() => /failed|could not|not allowed|no /i.test(document.querySelector("#status").textContent), null, { timeout: 2 * MINUTE });
+      await page.waitForFunction(() => /failed|could not|not allowed|no /i.test(document.querySelector("#status").textContent), null, { timeout: 10 * MINUTE });
       const text = await page.textContent("#status");
       check(words.test(text), `a refused ${button} is told as: ${text}`);
       await page.waitForFunction((id) => !document.querySelector(id).disabled, button);

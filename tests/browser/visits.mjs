@@ -30,7 +30,9 @@ async function visit({ device, options = {}, tune = 0 }) {
   const x = new Tensor(Array.from({ length: 96 * 96 }, (_, i) => (i % 7) - 3), [96, 96]);
   const product = [...(await x.matmul(x).softmax(-1).data())];
   const before = await stats();
-  const tuned = tune ? await started.tune({ ms: tune }) : [];
+  // a machine so busy that nothing came of it gets more time
+  let tuned = [];
+  for (let ms = tune ?? Infinity; tuned.length === 0 && ms < 100_000; ms *= 4) tuned = await started.tune({ ms });
   const again = await run();
   await flushCache();
   const want = [...Object.values(expected)[0].data];

@@ -48,7 +48,7 @@ async function resultOf(browser, mounts) {
   page.on("pageerror", (error) => problems.push(String(error)));
   try {
     await page.goto(server.url);
-    const until = Date.now() + 120_000;
+    const until = Date.now() + 600_000;
     while (Date.now() < until && problems.length === 0) {
       const result = await page.evaluate(() => globalThis.result);
       if (result !== undefined) return result;
