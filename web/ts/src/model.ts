@@ -177,7 +177,9 @@ export class Model {
       const texts = ([value] as unknown[]).flat(Infinity) as string[];
       const shape: number[] = [];
       for (let v: unknown = value; Array.isArray(v); v = v[0]) shape.push(v.length);
-      if (!texts.every((t) => typeof t === "string") || sizeOf(shape) !== texts.length) {
+      const even = (v: unknown, axis: number): boolean =>
+        axis === shape.length ? typeof v === "string" : Array.isArray(v) && v.length === shape[axis] && v.every((each) => even(each, axis + 1));
+      if (!even(value, 0)) {
         throw new ValueError("E_VALUE", `${name} takes strings in arrays of equal lengths`);
       }
       return { name, dtype: "i32", shape, data: guard(() => this.#host.raw.codes(this.#live(), texts)) };
