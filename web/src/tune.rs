@@ -8,6 +8,7 @@ use gradloom_core::engine::search::{Next, Search, cost};
 use gradloom_core::engine::{Bench, Compiled, Trying, plan};
 use gradloom_core::schedule::Ast;
 use gradloom_core::target::Target;
+use gradloom_core::util::sort;
 use gradloom_core::{Error, Result};
 use js_sys::{Function, Promise};
 use std::rc::Rc;
@@ -76,7 +77,7 @@ impl Tuner {
                 shares.push((ms * launches as f64, key, ast, launches));
             }
         }
-        shares.sort_by(|a, b| b.0.total_cmp(&a.0));
+        sort::by(&mut shares, |a, b| b.0.total_cmp(&a.0));
         let mut left: f64 = shares.iter().map(|s| s.0).sum();
         let mut out = Vec::new();
         for (share, key, ast, launches) in shares {

@@ -7,6 +7,7 @@ use crate::rules::simplify_with;
 use crate::schedule::Ast;
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, RangeSet, ReduceOp, UOp, graph::MAX_RANGES};
+use crate::util::sort;
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -99,7 +100,7 @@ impl Kernel {
     /// All ranges in use, by id.
     pub fn ranges(&self) -> Vec<UOp> {
         let mut r: Vec<UOp> = self.nodes().into_iter().filter(|&u| self.g.op(u) == Op::Range).collect();
-        r.sort_by_key(|&u| self.g.range_arg(u).id);
+        sort::by_key(&mut r, |&u| self.g.range_arg(u).id);
         r
     }
 

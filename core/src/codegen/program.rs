@@ -24,6 +24,7 @@
 use super::pack::Pack;
 use crate::DType;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
+use crate::util::sort;
 use smallvec::SmallVec;
 
 /// A buffer argument of a kernel.
@@ -91,7 +92,7 @@ impl Program {
     pub fn tile(&self, u: UOp) -> SmallVec<[TileAxis; 4]> {
         let open = self.g.ranges(u);
         let mut axes: SmallVec<[TileAxis; 4]> = self.tiles.iter().filter(|t| open >> t.id & 1 == 1).copied().collect();
-        axes.sort_by_key(|t| (t.lane, t.id));
+        sort::by_key(&mut axes, |t| (t.lane, t.id));
         axes
     }
 

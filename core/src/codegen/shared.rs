@@ -8,6 +8,7 @@ use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, Space, UOp};
+use crate::util::sort;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -130,7 +131,7 @@ fn fill(k: &mut Kernel, t: &Target, stage: UOp) -> Result<Fill> {
         let n = if Some(r) == along { n / width } else { n };
         order.push((stride(&k.g, value, r).map_or(i64::MAX, i64::abs), r, n));
     }
-    order.sort_by_key(|x| x.0);
+    sort::by_key(&mut order, |x| x.0);
     let (units, threads) = (len / width, k.local.iter().map(|&n| n as usize).product::<usize>());
     let each = units.div_ceil(threads);
     let mut nest = None;

@@ -9,6 +9,7 @@ use super::reduce::LoopInfo;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, Space, UOp};
+use crate::util::sort;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -133,9 +134,9 @@ impl Kernel {
         };
         let mut out: Vec<UOp> = self.ranges();
         out.retain(|&r| g.ranges(value) >> g.range_arg(r).id & 1 == 1 && place(r) > limit);
-        out.sort_by_key(|&r| place(r));
+        sort::by_key(&mut out, |&r| place(r));
         if threads && self.reads_steps(value, &out) {
-            out.sort_by_key(|&r| g.kind(r).is_reduce());
+            sort::by_key(&mut out, |&r| g.kind(r).is_reduce());
         }
         Some(out)
     }
@@ -292,7 +293,7 @@ fn axes_of(g: &Graph, value: UOp, closed: &[UOp], join: bool) -> Vec<StageAxis> 
             terms.push((factor(sum, r), i));
         }
         terms.retain(|t| t.0 > 0);
-        terms.sort_unstable();
+        sort::ascending(&mut terms);
         for pair in 1..terms.len() {
             let ((small, i), (large, j)) = (terms[pair - 1], terms[pair]);
             // where the members went so far
@@ -484,7 +485,7 @@ fn fill(k: &mut Kernel, stage: UOp, scratch: UOp, loops: &mut FxHashMap<u8, Loop
         }
     }
     // neighbours in memory innermost
-    nest.sort_by_key(|x| std::cmp::Reverse(x.0));
+    sort::by_key(&mut nest, |x| std::cmp::Reverse(x.0));
     let index = k.g.index(scratch, at);
     let mut done = k.g.store(index, value);
     done = simplify_with(&mut k.g, done, &mut k.memo);

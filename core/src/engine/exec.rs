@@ -11,6 +11,7 @@ use crate::dtype::Scalar;
 use crate::schedule::share::scalar_number;
 use crate::target::Lang;
 use crate::uop::{Arg, Graph, Op, UOp};
+use crate::util::sort;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -143,7 +144,7 @@ impl Engine {
         }
         let wanted: Vec<UOp> = roots.iter().map(|&r| state.node(r)).collect();
         let mut also: Vec<UOp> = state.readers_of_overwritten(&wanted).into_iter().map(|r| state.node(r)).collect();
-        also.sort_unstable(); // as they were computed: roots' numbers depend on which tensors came and went before
+        sort::ascending(&mut also); // as they were computed: roots' numbers depend on which tensors came and went before
         let mut nodes: Vec<UOp> = Vec::new();
         for u in wanted.into_iter().chain(also) {
             if !is_whole_buffer(&state.graph, u) && !nodes.contains(&u) {

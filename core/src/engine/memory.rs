@@ -3,6 +3,7 @@
 //! Small plans are placed greedily, in a few orders: near the bound, but quadratic in what lives at once. Large ones are placed
 //! in one sweep over time, with the free pieces sorted by size.
 
+use crate::util::sort;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A temporary: bytes, and the first and last step that touch it.
@@ -36,7 +37,7 @@ pub fn lower_bound(lives: &[Life], align: usize) -> usize {
         // at one step those that end are still there when others begin
         changes.extend([(l.first, false, size), (l.last, true, size)]);
     }
-    changes.sort_unstable();
+    sort::ascending(&mut changes);
     let (mut now, mut most) = (0usize, 0);
     for (_, ends, size) in changes {
         now = if ends { now - size } else { now.saturating_add(size) };
@@ -72,7 +73,7 @@ pub fn plan(lives: &[Life], align: usize, max_bytes: usize, apart: &[Vec<usize>]
     let mut best: Option<Layout> = None;
     for rank in &orders {
         let mut order: Vec<usize> = (0..lives.len()).collect();
-        order.sort_by_key(|&i| (rank(&lives[i]), i));
+        sort::by_key(&mut order, |&i| (rank(&lives[i]), i));
         let layout = place(lives, &order, align, max_bytes, apart);
         if best.as_ref().is_none_or(|b| total(&layout) < total(b)) {
             best = Some(layout);
@@ -121,7 +122,7 @@ fn place(lives: &[Life], order: &[usize], align: usize, max_bytes: usize, apart:
                     }
                 }
             }
-            busy.sort_unstable();
+            sort::ascending(&mut busy);
             let mut at = 0;
             for &(start, end) in &busy {
                 if at + size <= start {
@@ -201,9 +202,9 @@ impl Heap {
 fn sweep(lives: &[Life], align: usize, max_bytes: usize, apart: &[Vec<usize>]) -> Layout {
     let size = |i: usize| lives[i].bytes.max(1).next_multiple_of(align.max(1));
     let mut begin: Vec<usize> = (0..lives.len()).collect();
-    begin.sort_unstable_by_key(|&i| (lives[i].first, std::cmp::Reverse(lives[i].bytes), i));
+    sort::by_key(&mut begin, |&i| (lives[i].first, std::cmp::Reverse(lives[i].bytes), i));
     let mut end: Vec<usize> = (0..lives.len()).collect();
-    end.sort_unstable_by_key(|&i| (lives[i].last, i));
+    sort::by_key(&mut end, |&i| (lives[i].last, i));
     let mut ended = end.into_iter().peekable();
     let mut places: Vec<Option<(usize, usize)>> = vec![None; lives.len()];
     let mut heaps: Vec<Heap> = Vec::new();
@@ -301,7 +302,7 @@ mod tests {
         let bound = lower_bound(&lives, 64);
         assert!(l.arenas[0] <= bound * 11 / 10, "{} over {bound}", l.arenas[0]);
         let mut ends: Vec<usize> = (0..n).collect();
-        ends.sort_by_key(|&i| lives[i].first);
+        sort::by_key(&mut ends, |&i| lives[i].first);
         let mut now: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
         for i in ends {
             now.retain(|_, (_, last)| *last >= lives[i].first);

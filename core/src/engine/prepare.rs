@@ -8,6 +8,7 @@ use crate::codegen::Opt;
 use crate::schedule::Ast;
 use crate::target::Target;
 use crate::uop::{Graph, UOp, hash};
+use crate::util::sort;
 use crate::{Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::{Arc, OnceLock};
@@ -178,7 +179,7 @@ impl Engine {
     pub fn kernels(&mut self) -> Result<Vec<(u128, Ast, u64)>> {
         let target = self.device.target().clone();
         let mut keys: Vec<u128> = self.kept.iter().flatten().map(|k| *k.0).collect();
-        keys.sort_unstable();
+        sort::ascending(&mut keys);
         let mut list: Vec<(u128, Ast, u64)> = Vec::new();
         let mut seen = FxHashSet::default();
         for k in keys.iter().filter_map(|k| self.kept.as_ref()?.get(k)) {

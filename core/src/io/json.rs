@@ -3,6 +3,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use crate::error::{Error, Result};
+use crate::util::sort;
 
 /// The deepest nesting of arrays and objects.
 pub const MAX_DEPTH: usize = 64;
@@ -198,7 +199,7 @@ impl Parser<'_> {
         }
         // by sorting, not hashing: keys that collide on purpose must not cost quadratic time
         let mut keys: Vec<&str> = members.iter().map(|(k, _)| k.as_str()).collect();
-        keys.sort_unstable();
+        sort::ascending(&mut keys);
         if let Some(twice) = keys.windows(2).find(|w| w.first() == w.last()).and_then(|w| w.first()) {
             return Err(self.error(format!("the key `{twice}` appears twice")));
         }

@@ -4,6 +4,7 @@
 use super::zip::Zip;
 use super::{HostTensor, npy, zip};
 use crate::error::{Error, Result};
+use crate::util::sort;
 
 /// Reads every array, in file order, named without `.npy`.
 pub fn read(file: &[u8]) -> Result<Vec<(String, HostTensor)>> {
@@ -26,7 +27,7 @@ pub fn write(arrays: &[(&str, &HostTensor)]) -> Result<Vec<u8>> {
     let files: Vec<(String, Vec<u8>)> =
         arrays.iter().map(|(n, t)| Ok((format!("{n}.npy"), npy::write(t)?))).collect::<Result<_>>()?;
     let mut names: Vec<&str> = arrays.iter().map(|a| a.0).collect();
-    names.sort_unstable();
+    sort::ascending(&mut names);
     if let Some(&[twice, _]) = names.windows(2).find(|w| w.first() == w.last()) {
         return Err(Error::format("npz", format!("the name `{twice}` appears twice"), None));
     }

@@ -5,6 +5,7 @@
 //! Spec: <https://huggingface.co/docs/safetensors>.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use crate::util::sort;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -111,7 +112,7 @@ impl SafeTensors {
                 index.entries.push(entry(name, value, data_start, file_len)?);
             }
         }
-        index.entries.sort_by_key(|e| (e.range.start, e.range.end));
+        sort::by_key(&mut index.entries, |e| (e.range.start, e.range.end));
         let mut end = data_start;
         for e in &index.entries {
             if e.range.start != end {
@@ -197,9 +198,9 @@ fn entry(name: &str, value: &Json, data_start: u64, file_len: u64) -> Result<Ent
 /// file and every tensor is aligned to its element size; the header is padded to 8 bytes.
 pub fn write(tensors: &[(&str, DType, &[usize], &[u8])], metadata: &[(&str, &str)]) -> Result<Vec<u8>> {
     let mut order: Vec<_> = tensors.iter().collect();
-    order.sort_by(|a, b| b.1.size().cmp(&a.1.size()).then_with(|| a.0.cmp(b.0)));
+    sort::by(&mut order, |a, b| b.1.size().cmp(&a.1.size()).then_with(|| a.0.cmp(b.0)));
     let mut names: Vec<&str> = tensors.iter().map(|t| t.0).collect();
-    names.sort_unstable();
+    sort::ascending(&mut names);
     if let Some(&[twice, _]) = names.windows(2).find(|w| w.first() == w.last()) {
         return Err(err(format!("the name `{twice}` appears twice")));
     }

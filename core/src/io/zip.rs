@@ -6,6 +6,7 @@
 //! input's size does not justify. Spec: PKWARE APPNOTE 6.3.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use crate::util::sort;
 use std::borrow::Cow;
 
 use super::bytes::Cursor;
@@ -77,12 +78,12 @@ impl<'a> Zip<'a> {
             return Err(err("the directory's size is wrong", start));
         }
         areas.push((start, start + size));
-        areas.sort_unstable();
+        sort::ascending(&mut areas);
         if let Some(w) = areas.windows(2).find(|w| w.first().map(|a| a.1) > w.last().map(|b| b.0)) {
             return Err(err("two entries overlap", w.last().map_or(0, |b| b.0)));
         }
         let mut names: Vec<&str> = entries.iter().map(|e| e.name.as_str()).collect();
-        names.sort_unstable();
+        sort::ascending(&mut names);
         if let Some(&[twice, _]) = names.windows(2).find(|w| w.first() == w.last()) {
             return Err(err(format!("the name `{twice}` appears twice"), start));
         }

@@ -6,6 +6,7 @@
 
 use super::{Firing, Rules, Trace};
 use crate::uop::{Graph, UOp};
+use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -192,7 +193,7 @@ fn cycle(stack: &[Task], last: Firing) -> Option<String> {
 
 fn report(recent: &[Firing]) -> String {
     let mut names: Vec<String> = recent.iter().map(|f| format!("{}.{}", f.set, f.rule)).collect();
-    names.sort();
+    sort::ascending(&mut names);
     names.dedup();
     format!("rewriting does not end; the last rules to fire: {}", names.join(", "))
 }

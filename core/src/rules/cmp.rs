@@ -6,6 +6,7 @@
 use super::linear::{Interval, Linear, bounds, fits, gcd, no_wrap, order};
 use crate::DType;
 use crate::uop::{Graph, Op, UOp};
+use crate::util::sort;
 use smallvec::SmallVec;
 
 /// `lo <= x <= hi`, known of a node.
@@ -109,7 +110,7 @@ fn remainder_below(g: &mut Graph, form: &Linear, k: i128, dt: DType) -> Option<U
 /// `f*A + R < k` is `A < q` for some q if R is too small to matter; true if so.
 fn drop_inner(g: &Graph, form: &mut Linear, k: &mut i128) -> bool {
     let mut factors: SmallVec<[i128; 8]> = form.terms.iter().map(|t| t.1.abs()).filter(|&f| f > 1).collect();
-    factors.sort();
+    sort::ascending(&mut factors);
     factors.dedup();
     for f in factors.into_iter().rev() {
         let mut inner = Linear::default();
@@ -229,7 +230,7 @@ pub(super) fn conjunction(g: &mut Graph, u: UOp) -> Option<UOp> {
         return None;
     }
     let mut list = conjuncts(g, u);
-    list.sort_by(|&a, &b| order(g, a, b));
+    sort::by(&mut list, |&a, &b| order(g, a, b));
     let negated =
         |g: &Graph, u: UOp| (g.op(u) == Op::CmpNe && g.const_int(g.src_at(u, 1)) == Some(1)).then(|| g.src_at(u, 0));
     let mut i = 0;

@@ -7,6 +7,7 @@
 
 use super::linear::{Interval, Linear, bounds, fits, gcd, no_wrap};
 use crate::uop::{Graph, Op, UOp};
+use crate::util::sort;
 use smallvec::SmallVec;
 
 /// Simplifies `FloorDiv(x, d)`.
@@ -179,7 +180,7 @@ impl Split {
     /// `(f*A + R)//(f*d) = (A + k)//d` where `k*f <= R < (k+1)*f`.
     fn nested(&mut self, g: &Graph) -> bool {
         let mut factors: SmallVec<[i128; 8]> = self.rest.terms.iter().map(|t| gcd(t.1, self.d)).collect();
-        factors.sort_by(|a, b| b.cmp(a));
+        sort::by(&mut factors, |a, b| b.cmp(a));
         factors.dedup();
         for f in factors {
             if f == 1 || f == self.d {

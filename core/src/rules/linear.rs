@@ -3,6 +3,7 @@
 
 use crate::DType;
 use crate::uop::{Arg, Graph, Op, UOp};
+use crate::util::sort;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
@@ -90,7 +91,7 @@ impl Linear {
     /// Drops zero terms and restores canonical order.
     pub(super) fn sort(&mut self, g: &Graph) {
         self.terms.retain(|t| t.1 != 0);
-        self.terms.sort_by(|a, b| order(g, a.0, b.0));
+        sort::by(&mut self.terms, |a, b| order(g, a.0, b.0));
     }
 
     /// The factor of a term, 0 if absent.

@@ -9,6 +9,7 @@ use super::rows::{self, Digit, From, Readers, Rows, View, Walk, is_product, stor
 use crate::DType;
 use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
+use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -235,7 +236,7 @@ impl Chain<'_> {
             leaves.map(|(u, _)| self.g.numel(*u)).sum()
         };
         let mut order = self.outer.clone();
-        order.sort_by_key(read);
+        sort::by_key(&mut order, read);
         let inner = *order.last()?;
         let groups: usize = order[..order.len() - 1].iter().map(|d| d.len).product();
         // one row a group: vectors times matrices, bound by what they read

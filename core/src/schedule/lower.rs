@@ -17,6 +17,7 @@ use crate::rewrite::{Memo, substitute1};
 use crate::rules::{limits, runs_down, simplify_with};
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, ReduceOp, UOp, graph::MAX_RANGES};
+use crate::util::sort;
 use crate::{DType, Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -219,7 +220,7 @@ impl<'a> Lower<'a> {
             _ => None,
         };
         let mut used: Vec<u32> = self.k.reachable(&[sink]).iter().filter_map(slot).collect();
-        used.sort_unstable();
+        sort::ascending(&mut used);
         used
     }
 

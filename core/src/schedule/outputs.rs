@@ -5,6 +5,7 @@ use super::order::{Pending, edges};
 use super::{Ast, Kernel};
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
+use crate::util::sort;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -58,7 +59,7 @@ fn elementwise(ast: &Ast) -> Option<Vec<usize>> {
     }
     let mut loops: Vec<(u8, usize)> =
         g.iter().filter(|&u| g.op(u) == Op::Range).map(|u| (g.range_arg(u).id, g.range_len(u))).collect();
-    loops.sort_unstable();
+    sort::ascending(&mut loops);
     Some(loops.into_iter().map(|l| l.1).collect())
 }
 

@@ -10,6 +10,7 @@
 use super::fuse::{Cuts, base, storage};
 use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
+use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -184,7 +185,7 @@ pub(super) fn loops(shape: &[usize], outer: &[Digit]) -> Option<Loops> {
     let mut inner = Loops::new();
     for (axis, &n) in shape.iter().enumerate() {
         let mut own: SmallVec<[Digit; 4]> = outer.iter().copied().filter(|d| d.from == From::Out(axis as u8)).collect();
-        own.sort_unstable_by_key(|d| std::cmp::Reverse(d.stride));
+        sort::by_key(&mut own, |d| std::cmp::Reverse(d.stride));
         let mut above = n;
         for d in own.iter().chain(&[Digit { from: From::Other(0), stride: 0, len: 0 }]) {
             // what lies between the digit above and this one
@@ -318,7 +319,7 @@ impl<'a> Walk<'a> {
         if kept.iter().any(|d| matches!(d.from, From::Other(_))) {
             return None;
         }
-        kept.sort_unstable();
+        sort::ascending(&mut kept);
         // neighbouring digits are one
         let mut joined: SmallVec<[Digit; 4]> = SmallVec::new();
         for d in kept {
@@ -331,7 +332,7 @@ impl<'a> Walk<'a> {
         if !self.chains && contracts(self.g, u, self.cuts) {
             return None;
         }
-        joined.sort_unstable_by_key(|d| (d.from, std::cmp::Reverse(d.stride)));
+        sort::by_key(&mut joined, |d| (d.from, std::cmp::Reverse(d.stride)));
         let len = self.g.numel(self.g.src_at(u, 0)) / self.g.numel(u).max(1);
         self.row_work = self.row_work.max(len);
         match &self.outer {

@@ -4,6 +4,7 @@
 use super::{Ast, Kernel};
 use crate::DType;
 use crate::uop::{Arg, Graph, Op, UOp, hash};
+use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -46,7 +47,7 @@ pub fn share(kernels: &mut [Kernel]) {
     }
     for members in groups.into_values() {
         let mut distinct: Vec<&Vec<i64>> = members.iter().map(|m| &m.1).collect();
-        distinct.sort_unstable();
+        sort::ascending(&mut distinct);
         distinct.dedup();
         if distinct.len() < MEMBERS {
             continue;

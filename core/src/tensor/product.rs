@@ -1,6 +1,7 @@
 //! Products of tensors over chosen axes: einsum, tensordot, Kronecker, chains, cross products, distances.
 
 use super::{Tensor, check_axis};
+use crate::util::sort;
 use crate::{Error, Result};
 
 impl Tensor {
@@ -55,7 +56,7 @@ impl Tensor {
                 let all: Vec<i32> = labels.iter().flatten().copied().collect();
                 let mut once: Vec<i32> =
                     all.iter().copied().filter(|l| *l > 0 && all.iter().filter(|m| *m == l).count() == 1).collect();
-                once.sort_unstable();
+                sort::ascending(&mut once);
                 (1..=dots as i32).rev().map(|i| -i).chain(once).collect()
             }
         };

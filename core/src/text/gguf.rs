@@ -13,6 +13,7 @@ use super::words::{Unigram, WordPiece};
 use super::{TokenModel, Tokenizer};
 use crate::error::Result;
 use crate::io::gguf::{Gguf, Value};
+use crate::util::sort;
 
 /// Kinds of tokens.
 const CONTROL: i64 = 3;
@@ -79,7 +80,7 @@ impl Tokenizer {
             "llama" => {
                 let vocab = vocab(tokens.iter().map(String::as_str))?;
                 let mut order: Vec<usize> = (0..tokens.len()).collect();
-                order.sort_by(|&a, &b| score(b).total_cmp(&score(a)));
+                sort::by(&mut order, |&a, &b| score(b).total_cmp(&score(a)));
                 // equal scores have equal ranks: of these the leftmost pair wins
                 let mut ranks = vec![0u32; tokens.len()];
                 let mut rank = 0;

@@ -5,6 +5,7 @@ use crate::codegen::axes::{Kernel, affine};
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
 use crate::uop::{Arg, Op, UOp};
+use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -35,7 +36,7 @@ fn split(k: &mut Kernel, ptr: UOp, at: UOp) -> UOp {
             zero_map.insert(r, zero);
         }
     }
-    strides.sort_unstable();
+    sort::ascending(&mut strides);
     let mut base = at;
     if !zero_map.is_empty() {
         base = substitute1(&mut k.g, at, &zero_map);

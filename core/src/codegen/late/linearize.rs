@@ -7,6 +7,7 @@
 use crate::codegen::axes::Kernel;
 use crate::codegen::reduce::LoopInfo;
 use crate::uop::{AxisKind, Graph, Op, RangeSet, UOp};
+use crate::util::sort;
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -145,7 +146,7 @@ impl Lin<'_> {
             let mut src = self.g.srcs(u);
             // popped last to first: those with a loop in them go last here, to be emitted first
             src.reverse();
-            src.sort_by_key(|s| self.has_end[s.0 as usize] && self.level[s.0 as usize] == here);
+            sort::by_key(&mut src, |s| self.has_end[s.0 as usize] && self.level[s.0 as usize] == here);
             for s in src {
                 if !self.emitted[s.0 as usize] {
                     stack.push((s, false));
@@ -196,7 +197,7 @@ impl Lin<'_> {
             }
         }
         out.retain(|&u| !(self.g.op(u) == Op::Range && self.g.kind(u).is_loop()));
-        out.sort_unstable_by_key(|u| (!self.has_end[u.0 as usize], *u));
+        sort::by_key(&mut out, |u| (!self.has_end[u.0 as usize], *u));
         out
     }
 

@@ -13,6 +13,7 @@ use crate::rewrite::rewrite1;
 use crate::rules::LATE;
 use crate::target::Target;
 use crate::uop::{Arg, Op, UOp};
+use crate::util::sort;
 
 /// Rewrites what the target cannot do into what it can. Fails with `Unsupported` where nothing is left to do.
 pub fn decompose(k: &mut Kernel, t: &Target) -> Result<()> {
@@ -48,7 +49,7 @@ pub fn package(k: Kernel, order: Vec<UOp>, stats: Stats) -> Program {
         let r = g.range_arg(u);
         TileAxis { id: r.id, len: g.range_len(u), lane: r.lane }
     }));
-    vars.sort_by(|a, b| a.name.cmp(&b.name));
+    sort::by(&mut vars, |a, b| a.name.cmp(&b.name));
     let mut p = Program {
         name: String::new(),
         order,

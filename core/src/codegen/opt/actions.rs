@@ -4,6 +4,7 @@ use super::{OUTSIDE, Opt, OptOp};
 use crate::codegen::axes::Kernel;
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Op, UOp};
+use crate::util::sort;
 
 /// Axes that an opt applies to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,7 +95,7 @@ pub fn next(k: &Kernel, t: &Target) -> Vec<Opt> {
                 slots.push(*slot);
             }
         }
-        slots.sort_unstable();
+        sort::ascending(&mut slots);
         slots.dedup();
         let levels: Vec<u8> = loops.iter().map(|&r| id(r)).chain([OUTSIDE]).collect();
         for amount in slots {

@@ -6,6 +6,7 @@
 use super::heuristic::{Access, Tile, View};
 use super::{APART, OUTSIDE, Opt, OptOp};
 use crate::uop::UOp;
+use crate::util::sort;
 
 /// Bytes of a panel: most of a second-level cache.
 const PANEL: usize = 768 << 10;
@@ -102,7 +103,7 @@ impl View<'_> {
                 None => elems = elems.saturating_mul(n),
             }
         }
-        axes.sort_unstable();
+        sort::ascending(&mut axes);
         let mut i = 0;
         while i < axes.len() {
             let (step, mut len) = axes[i];

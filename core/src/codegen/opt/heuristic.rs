@@ -5,6 +5,7 @@ use super::{APART, OUTSIDE, Opt, OptOp, chain, rows};
 use crate::codegen::axes::{Affine, Kernel, affine};
 use crate::target::{Lang, Target};
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
+use crate::util::sort;
 use smallvec::SmallVec;
 
 /// A memory access as the cost model sees it.
@@ -245,7 +246,7 @@ impl<'a> View<'a> {
                 axes.push((if f == self.len(r) { self.id(r) as usize } else { 1000 + i }, r, f));
             }
         }
-        axes.sort_unstable();
+        sort::ascending(&mut axes);
         let one = |a: &Access| {
             let has = |r: UOp| a.has(self.id(r));
             let vectors = if tile.lane.is_some_and(has) { tile.vectors } else { 1 };

@@ -3,6 +3,7 @@
 use crate::codegen::axes::{Affine, Kernel, affine};
 use crate::target::Target;
 use crate::uop::{AxisKind, Op, RangeArg, UOp};
+use crate::util::sort;
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 
@@ -60,7 +61,7 @@ pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
         _ if shared.contains(r) && reads.iter().any(|a| (1..=4).contains(&a.stride(&k.g, *r).unwrap_or(0))) => 0,
         to => to.as_ref().and_then(|a| a.stride(&k.g, *r)).map_or(i64::MAX, i64::abs),
     };
-    locals.sort_by_key(|r| std::cmp::Reverse(stride(r)));
+    sort::by_key(&mut locals, |r| std::cmp::Reverse(stride(r)));
     if locals.len() > 3 {
         return Err(Error::value("opt", "more than three local axes"));
     }

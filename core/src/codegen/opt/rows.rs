@@ -8,6 +8,7 @@ use crate::DType::F16;
 use crate::codegen::axes::{Affine, Kernel, affine};
 use crate::target::{Lang, Target};
 use crate::uop::{AxisKind, Op, RangeSet, UOp};
+use crate::util::sort;
 use smallvec::SmallVec;
 
 /// A reduction that others read, or several: whole rows, not tiles.
@@ -100,7 +101,7 @@ fn workgroup(k: &Kernel, t: &Target) -> Option<Vec<Opt>> {
         opts.extend(cut.into_iter().filter(|c| c.1 > 1).map(|(op, n)| Opt { op, axis, amount: n as u32 }));
     }
     // reductions before the loops that read them
-    opts.sort_by_key(|o| {
+    sort::by_key(&mut opts, |o| {
         !g.kind(ranges[ranges.iter().position(|&r| g.range_arg(r).id == o.axis).unwrap_or(0)]).is_reduce()
     });
     trial.apply_all(&opts, t).ok().map(|()| opts)

@@ -21,6 +21,7 @@ use super::bytes::Cursor;
 use super::{HostTensor, element_count};
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
+use crate::util::sort;
 use std::ops::Range;
 
 const MAGIC: &[u8] = b"GGUF";
@@ -209,7 +210,7 @@ fn size(kind: Kind, shape: &[usize]) -> Option<u64> {
 
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Result<()> {
     let mut names: Vec<&str> = names.collect();
-    names.sort_unstable();
+    sort::ascending(&mut names);
     match names.windows(2).find(|w| w.first() == w.last()) {
         Some(&[twice, _]) => Err(err(format!("the name `{twice}` appears twice"))),
         _ => Ok(()),
@@ -335,7 +336,7 @@ fn place(entries: &mut [Entry], data: u64, alignment: u64, file_len: u64) -> Res
         e.range = a..b;
     }
     let mut order: Vec<&Entry> = entries.iter().filter(|e| !e.range.is_empty()).collect();
-    order.sort_by_key(|e| e.range.start);
+    sort::by_key(&mut order, |e| e.range.start);
     match order.windows(2).find(|w| w.first().map(|e| e.range.end) > w.last().map(|e| e.range.start)) {
         Some(w) => Err(err(format!("the tensors {:?} overlap", w.iter().map(|e| &e.name).collect::<Vec<_>>()))),
         None => Ok(()),

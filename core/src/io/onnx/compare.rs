@@ -5,6 +5,7 @@ use super::model::Model;
 use super::proto::ValueInfo;
 use crate::dtype::DType;
 use crate::io::HostTensor;
+use crate::util::sort;
 use std::collections::BTreeMap;
 
 /// How far a value is from what it should be.
@@ -72,7 +73,7 @@ impl Model {
             };
             list.push((at.unwrap_or(usize::MAX), d));
         }
-        list.sort_by_key(|d| d.0);
+        sort::by_key(&mut list, |d| d.0);
         list.into_iter().map(|d| d.1).collect()
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::dtype::{DType, Scalar};
 use crate::io::{HostTensor, element_count};
+use crate::util::sort;
 
 /// Primitive on one operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -511,7 +512,7 @@ pub(super) fn top_k(t: &HostTensor, axis: usize, k: usize, largest: bool) -> (Ho
     let mut picks = Vec::new();
     for r in v.chunks_exact(n.max(1)) {
         let mut at: Vec<usize> = (0..n).collect();
-        at.sort_by(|&a, &b| if largest { r[b].total_cmp(&r[a]) } else { r[a].total_cmp(&r[b]) });
+        sort::by(&mut at, |&a, &b| if largest { r[b].total_cmp(&r[a]) } else { r[a].total_cmp(&r[b]) });
         picks.extend(at.into_iter().take(k).map(|i| i as i64));
     }
     let index = ints(DType::I64, &shape, picks.iter().copied());

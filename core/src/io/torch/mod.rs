@@ -16,6 +16,7 @@ use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::{Error, Result};
 use crate::tensor::{Session, Tensor};
+use crate::util::sort;
 use pickle::{Machine, Value, View, err};
 use std::ops::Range;
 use std::sync::Arc;
@@ -242,7 +243,7 @@ fn finish(file: &[u8], m: &Machine, root: &Value, storages: Vec<Range<usize>>) -
     let mut left = MAX_TENSORS;
     collect(m, root, "", MAX_DEPTH, &mut left, &mut torch.entries)?;
     let mut names: Vec<&str> = torch.entries.iter().map(|e| e.name.as_str()).collect();
-    names.sort_unstable();
+    sort::ascending(&mut names);
     if let Some(&[twice, _]) = names.windows(2).find(|w| w.first() == w.last()) {
         return Err(err(format!("two tensors are named `{twice}`")));
     }

@@ -4,6 +4,7 @@
 //! runs again.
 
 use super::mir::{Base, Func, Inst, Item, Mem, Opnd, Size, VReg, each_reg};
+use crate::util::sort;
 use crate::{Error, Result};
 use iced_x86::{Code, Register};
 
@@ -86,7 +87,7 @@ fn intervals(f: &Func, first_tiny: u32) -> Vec<Interval> {
     for t in &mut out {
         t.weight = if t.reg.0 >= first_tiny { f32::INFINITY } else { t.weight / (t.end - t.start + 8) as f32 };
     }
-    out.sort_by_key(|t| (t.start, t.reg.0));
+    sort::by_key(&mut out, |t| (t.start, t.reg.0));
     out
 }
 
@@ -100,7 +101,7 @@ pub(super) fn pressure(f: &Func, begin: usize, end: usize) -> (usize, usize) {
             events.push((t.end + 1, -1, size != Size::Z));
         }
     }
-    events.sort_unstable();
+    sort::ascending(&mut events);
     let (mut now, mut most) = ([0i32; 2], [0i32; 2]);
     for (at, by, small) in events {
         now[0] += by;

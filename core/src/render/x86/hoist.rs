@@ -3,6 +3,7 @@
 
 use super::alloc::pressure;
 use super::mir::{Base, Func, Item, Mem, Opnd, Size, VReg};
+use crate::util::sort;
 use iced_x86::Code;
 
 /// Registers left for what spill code and later choices may need.
@@ -45,7 +46,7 @@ fn hoist(f: &mut Func, begin: usize, end: usize, wide: bool) -> usize {
     let (all, low) = pressure(f, begin, end);
     let mut free = if wide { 32usize } else { 16 }.saturating_sub(all + SPARE);
     let mut free_low = 16usize.saturating_sub(low + SPARE);
-    uses.sort_by_key(|u| (std::cmp::Reverse(u.2), u.0.disp));
+    sort::by_key(&mut uses, |u| (std::cmp::Reverse(u.2), u.0.disp));
     let mut chosen: Vec<(Mem, Size, VReg)> = Vec::new();
     for (m, size, _) in uses {
         let small = size != Size::Z;

@@ -12,6 +12,7 @@ use crate::codegen::Program;
 use crate::dtype::Scalar;
 use crate::target::Isa;
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
+use crate::util::sort;
 use crate::{DType, Error, Result};
 use iced_x86::{Code, Register};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -308,7 +309,7 @@ impl Lower<'_> {
         let (bufs, vars) = (regs[0].1, regs[1].1);
         let used = std::mem::take(&mut self.used);
         let mut slots: Vec<u32> = used.iter().filter_map(|&u| self.p.slot_of_param(u)).collect();
-        slots.sort();
+        sort::ascending(&mut slots);
         slots.dedup();
         for s in slots {
             let r = self.f.reg(Size::Q);

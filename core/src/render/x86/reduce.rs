@@ -3,6 +3,7 @@
 use super::lower::{Lower, Point, Val, points, wide};
 use super::mir::{Opnd, Size, VReg};
 use crate::uop::{Arg, Op, ReduceOp, UOp};
+use crate::util::sort;
 use crate::{DType, Error, Result};
 use iced_x86::Code;
 use smallvec::SmallVec;
@@ -57,7 +58,7 @@ impl Lower<'_> {
                 }
             }
         }
-        out.sort();
+        sort::ascending(&mut out);
         out
     }
 

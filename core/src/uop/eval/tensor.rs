@@ -9,6 +9,7 @@ use super::view::{Dims, View};
 use crate::dtype::Scalar;
 use crate::uop::spec::{self, Stage};
 use crate::uop::{Arg, Graph, Op, Shape, UOp};
+use crate::util::sort;
 use crate::{DType, Error, Result};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -224,7 +225,7 @@ impl<'a> Eval<'a> {
             }
             i += 1;
         }
-        nodes.sort_unstable();
+        sort::ascending(&mut nodes);
         nodes.dedup();
         let mut steps = Vec::with_capacity(nodes.len());
         let mut taken = Vec::new();

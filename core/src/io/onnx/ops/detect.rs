@@ -9,6 +9,7 @@ use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
 use crate::tensor::{RoiGrid, Tensor};
+use crate::util::sort;
 use std::collections::BTreeMap;
 
 pub(super) static OPS: &[OpDef] = &[
@@ -80,7 +81,7 @@ fn suppress(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     for (batch, class) in (0..batches).flat_map(|b| (0..classes).map(move |c| (b, c))) {
         let score = &scores[(batch * classes + class) * n..][..n];
         let mut order: Vec<usize> = (0..n).filter(|&i| least.is_none_or(|l| score[i] > l)).collect();
-        order.sort_by(|&a, &b| score[b].total_cmp(&score[a]));
+        sort::by(&mut order, |&a, &b| score[b].total_cmp(&score[a]));
         let mut kept: Vec<[f32; 4]> = Vec::new();
         for i in order {
             if kept.len() as i64 >= most {
@@ -127,7 +128,7 @@ fn unique(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     (0..n).for_each(|i| groups.entry(slice(i)).or_default().push(i));
     let mut groups: Vec<Vec<usize>> = groups.into_values().collect();
     if !o.flag("sorted", true)? {
-        groups.sort_by_key(|g| g[0]);
+        sort::by_key(&mut groups, |g| g[0]);
     }
     let mut inverse = vec![0; n];
     for (k, g) in groups.iter().enumerate() {

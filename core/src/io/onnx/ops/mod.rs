@@ -32,6 +32,7 @@ use super::value::{Cx, Value};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
+use crate::util::sort;
 use std::sync::Arc;
 
 /// Builds one node: its outputs in order.
@@ -318,7 +319,7 @@ impl Op<'_, '_> {
 
     pub(super) fn axes(&self, axes: &[i64], rank: usize) -> Result<Vec<usize>> {
         let mut out = axes.iter().map(|&a| self.axis(a, rank)).collect::<Result<Vec<_>>>()?;
-        out.sort_unstable();
+        sort::ascending(&mut out);
         if out.windows(2).any(|w| w[0] == w[1]) {
             return self.fail(format!("axes {axes:?} name one axis twice"));
         }

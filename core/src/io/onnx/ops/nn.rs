@@ -7,6 +7,7 @@ use super::elementwise::one;
 use super::{Op, OpDef, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
+use crate::util::sort;
 
 pub(super) static OPS: &[OpDef] = &[
     op("MatMul", 0, |o| one(o.cx.matmul(&o.arg(0)?, &o.arg(1)?))),
@@ -373,7 +374,7 @@ fn einsum(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         None => {
             let once = |c: &char| c.is_ascii_digit() || left.matches(*c).count() == 1;
             let mut v: Vec<char> = labels.iter().map(|l| l.0).filter(once).collect();
-            v.sort_unstable();
+            sort::ascending(&mut v);
             v
         }
     };

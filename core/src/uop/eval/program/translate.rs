@@ -3,6 +3,7 @@
 use crate::dtype::Scalar;
 use crate::uop::eval::lanes::Lanes;
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, Space, UOp};
+use crate::util::sort;
 use crate::{DType, Error, Result};
 use smallvec::SmallVec;
 
@@ -332,7 +333,7 @@ impl Translator<'_> {
                         self.axes(s).into_iter().filter(|a| !space.contains(a) && !folded.contains(a)).collect();
                     folded.extend(more);
                 }
-                folded.sort_unstable();
+                sort::ascending(&mut folded);
                 let x = self.folded(u, src[1], &space, &folded)?;
                 let steps = if g.op(u) == Op::AccMulAdd {
                     let y = self.folded(u, src[2], &space, &folded)?;
