@@ -459,6 +459,8 @@ export interface Torch {
   outer(input: Tensor, vec2: Tensor): Tensor;
   permute(input: Tensor, dims: number | readonly number[]): Tensor;
   permute_copy(input: Tensor, dims: number | readonly number[]): Tensor;
+  pinverse(input: Tensor, rcond?: number): Tensor;
+  pinverse(input: Tensor, named: { rcond?: number }): Tensor;
   polygamma(input: Tensor, n: number): Tensor;
   positive(input: Tensor): Tensor;
   pow(input: Tensor | number | boolean, exponent: Tensor | number | boolean): Tensor;
@@ -749,6 +751,8 @@ export interface Torch {
     inv(input: Tensor): Tensor;
     inv_ex(input: Tensor, check_errors?: boolean): [Tensor, Tensor];
     inv_ex(input: Tensor, named: { check_errors?: boolean }): [Tensor, Tensor];
+    lstsq(A: Tensor, B: Tensor, rcond?: number, driver?: string): [Tensor, Tensor, Tensor, Tensor];
+    lstsq(A: Tensor, B: Tensor, named: { rcond?: number; driver?: string }): [Tensor, Tensor, Tensor, Tensor];
     lu(input: Tensor, pivot?: boolean): [Tensor, Tensor, Tensor];
     lu(input: Tensor, named: { pivot?: boolean }): [Tensor, Tensor, Tensor];
     lu_factor(A: Tensor, pivot?: boolean): [Tensor, Tensor];
@@ -763,9 +767,12 @@ export interface Torch {
     matrix_power(input: Tensor, n: number): Tensor;
     matrix_rank(A: Tensor, atol?: Tensor | number | boolean, rtol?: Tensor | number | boolean, hermitian?: boolean): Tensor;
     matrix_rank(A: Tensor, named: { atol?: Tensor | number | boolean; rtol?: Tensor | number | boolean; hermitian?: boolean }): Tensor;
+    matrix_sqrth(A: Tensor): Tensor;
     multi_dot(tensors: readonly Tensor[]): Tensor;
     norm(input: Tensor, ord?: unknown, dim?: number | readonly number[], keepdim?: boolean, dtype?: DType): Tensor;
     norm(input: Tensor, named: { ord?: unknown; dim?: number | readonly number[]; keepdim?: boolean; dtype?: DType }): Tensor;
+    pinv(A: Tensor, atol?: Tensor | number | boolean, rtol?: Tensor | number | boolean, hermitian?: boolean): Tensor;
+    pinv(A: Tensor, named: { atol?: Tensor | number | boolean; rtol?: Tensor | number | boolean; hermitian?: boolean }): Tensor;
     polar(A: Tensor): [Tensor, Tensor];
     qr(input: Tensor, mode?: string): [Tensor, Tensor];
     qr(input: Tensor, named: { mode?: string }): [Tensor, Tensor];
