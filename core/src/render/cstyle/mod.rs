@@ -30,6 +30,8 @@ pub(super) struct Alu {
     pub same: bool,
     /// The second source is known to be above zero.
     pub positive: bool,
+    /// The second source is a constant other than NaN.
+    pub number: bool,
     /// An i32 or i64 sum, difference or product that is known not to wrap.
     pub exact: bool,
 }
@@ -37,7 +39,7 @@ pub(super) struct Alu {
 impl Alu {
     /// `op` on one dtype, of which nothing more is known.
     pub(super) fn plain(op: Op, dt: DType) -> Alu {
-        Alu { op, from: dt, to: dt, same: false, positive: false, exact: false }
+        Alu { op, from: dt, to: dt, same: false, positive: false, number: false, exact: false }
     }
 }
 

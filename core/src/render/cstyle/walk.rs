@@ -257,6 +257,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
             to: g.dtype(u),
             same: src.len() == 2 && src[0] == src[1],
             positive: src.len() == 2 && !g.dtype(src[1]).is_float() && g.bounds(src[1]).0 > 0,
+            number: src.len() == 2 && g.const_val(src[1]).is_some_and(|c| !c.as_f64_of(g.dtype(src[1])).is_nan()),
             exact: matches!(g.dtype(u), DType::I32 | DType::I64) && exact(g, u),
         }
     }

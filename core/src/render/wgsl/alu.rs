@@ -77,9 +77,14 @@ fn integer(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {
         Op::Xor => format!("{} ^ {}", x[0], x[1]),
         Op::Shl | Op::Shr => {
             let sign = if a.op == Op::Shl { "<<" } else { ">>" };
-            let by = x[1].trim_end_matches(['i', 'u']).parse::<u32>();
-            if let Some(by) = by.ok().filter(|&n| lanes == 1 && n < a.from.bits() as u32) {
-                return Some(format!("{} {sign} {by}u", x[0]));
+            let whole = |v: &'_ str| Some(v.strip_prefix(&format!("{ty}("))?.strip_suffix(')')?.to_string());
+            let literal = whole(&x[1]).unwrap_or_else(|| x[1].clone());
+            let by = literal.trim_end_matches(['i', 'u']).parse::<u32>();
+            if let Some(by) = by.ok().filter(|&n| n < a.from.bits() as u32) {
+                return Some(match lanes {
+                    1 => format!("{} {sign} {by}u", x[0]),
+                    _ => format!("{} {sign} {unsigned}({by}u)", x[0]),
+                });
             }
             format!("{} {sign} ({unsigned}({}) & {unsigned}({}u))", x[0], x[1], a.from.bits() - 1)
         }
@@ -105,7 +110,7 @@ fn float(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {
         Op::Mul => format!("{} * {}", x[0], x[1]),
         Op::MulAdd => format!("fma({}, {}, {})", x[0], x[1], x[2]),
         Op::Div => format!("{} / {}", x[0], x[1]),
-        Op::Max | Op::Min => format!("{}({}, {})", w.extreme(a.op, lanes), x[0], x[1]),
+        Op::Max | Op::Min => format!("{}({}, {})", w.extreme(a.op, a.number, lanes), x[0], x[1]),
         Op::CmpLt => format!("{} < {}", x[0], x[1]),
         Op::CmpEq if a.same => format!("!{}({})", w.is_nan(lanes), x[0]),
         Op::CmpNe if a.same => format!("{}({})", w.is_nan(lanes), x[0]),

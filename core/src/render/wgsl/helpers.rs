@@ -38,10 +38,14 @@ impl Wgsl {
         self.template(format!("is_nan_{lanes}"), text, lanes)
     }
 
-    /// Maximum or minimum that gives NaN if either is NaN.
-    pub(super) fn extreme(&mut self, op: Op, lanes: usize) -> String {
+    /// Maximum or minimum that gives NaN if either is NaN; of a value and a `number`, if the value is.
+    pub(super) fn extreme(&mut self, op: Op, number: bool, lanes: usize) -> String {
         let nan = self.is_nan(lanes);
         let f = if op == Op::Max { "max" } else { "min" };
+        if number {
+            let text = format!("fn {{name}}(x: {{f}}, y: {{f}}) -> {{f}} {{\n  return select({f}(x, y), x, {nan}(x));\n}}\n");
+            return self.template(format!("{f}_number_{lanes}"), &text, lanes);
+        }
         let text = format!(
             "fn {{name}}(x: {{f}}, y: {{f}}) -> {{f}} {{\n  \
             return select(select({f}(x, y), y, {nan}(y)), x, {nan}(x));\n}}\n"

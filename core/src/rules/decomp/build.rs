@@ -102,9 +102,16 @@ impl Build<'_> {
     }
     /// `lo` if x is below it, `hi` if above; NaN stays.
     pub(super) fn clamp(&mut self, x: UOp, lo: f64, hi: f64) -> UOp {
+        let bounded = self.g.op(x) == Op::Min && {
+            let bound = self.g.const_val(self.g.src_at(x, 1)).map(|c| c.as_f64_of(self.f.float));
+            bound.is_some_and(|c| c <= hi)
+        };
         let (lo, hi) = (self.c(lo), self.c(hi));
         let below = self.less(x, lo);
         let y = self.select(below, lo, x);
+        if bounded {
+            return y;
+        }
         let above = self.less(hi, y);
         self.select(above, hi, y)
     }
