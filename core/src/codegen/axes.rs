@@ -278,7 +278,7 @@ impl Kernel {
         };
         match o.op {
             OptOp::Keep => return if t.has_local { Err(bad("not on a GPU yet")) } else { self.keep(r) },
-            OptOp::Lane | OptOp::Accum | OptOp::Unroll if in_stage(self) => {
+            OptOp::Lane | OptOp::Accum | OptOp::Unroll | OptOp::Dot if in_stage(self) => {
                 return Err(bad("a local array is made in this loop"));
             }
             OptOp::PadTo => return self.pad_to(r, o.amount as usize),
@@ -297,7 +297,7 @@ impl Kernel {
                 return Err(bad("only reductions outside of all loops can be shared"));
             }
             OptOp::Upcast if reduce => return Err(bad("a reduced axis cannot be upcast")),
-            OptOp::Unroll | OptOp::Accum if !reduce => return Err(bad("an output axis cannot be unrolled")),
+            OptOp::Unroll | OptOp::Accum | OptOp::Dot if !reduce => return Err(bad("an output axis cannot be unrolled")),
             _ => {}
         }
         let (inner, lane) = match o.op {
@@ -305,6 +305,7 @@ impl Kernel {
             OptOp::Lane => (if reduce { AxisKind::Accum } else { AxisKind::Upcast }, true),
             OptOp::Accum => (AxisKind::Accum, false),
             OptOp::Unroll => (AxisKind::Unroll, false),
+            OptOp::Dot => (AxisKind::Dot, false),
             OptOp::Local | OptOp::Group => (AxisKind::Local(0), false),
             OptOp::Split => (kind, false),
             OptOp::PadTo | OptOp::Swap | OptOp::Stage | OptOp::Keep => unreachable!("handled above"),

@@ -174,8 +174,10 @@ fn one(
     let (around_loops, unrolled, accums) =
         (of_kind(g, AxisKind::Reduce), of_kind(g, AxisKind::Unroll), of_kind(g, AxisKind::Accum));
     // steps that differ in addresses alone are a tile, so that neighbours can be loaded at once
-    let (steps, unrolled): (Ranges, Ranges) =
+    let (mut steps, unrolled): (Ranges, Ranges) =
         unrolled.into_iter().partition(|&r| t.has_local && addresses_alone(g, x, r));
+    let dots = of_kind(g, AxisKind::Dot);
+    steps.extend_from_slice(&dots);
     let mut bodies: Vec<UOp> = vec![x];
     for &r in &unrolled {
         let n = g.range_len(r) as i64;
@@ -339,7 +341,10 @@ fn accumulator(dt: DType, t: &Target) -> DType {
 
 /// Update number `i` of one pass: numbered, because two bodies that later simplify to one value still count twice.
 fn update(g: &mut Graph, op: ReduceOp, acc: UOp, x: UOp, i: usize, t: &Target) -> UOp {
-    let product = op == ReduceOp::Add && g.op(x) == Op::Mul && g.dtype(x).is_float();
+    let dot = |u: &UOp| g.op(*u) == Op::Range && g.kind(*u) == AxisKind::Dot;
+    let product = op == ReduceOp::Add
+        && g.op(x) == Op::Mul
+        && (g.dtype(x).is_float() || g.dtype(x) == DType::I32 && g.reachable(&[x]).iter().any(dot));
     if product && t.fma {
         let (a, b) = (g.src_at(x, 0), g.src_at(x, 1));
         let arg = if i == 0 { Arg::None } else { Arg::Acc(i as u32) };

@@ -118,6 +118,7 @@ impl Kernel {
             let a = g.range_arg(r);
             let at = reduced.iter().position(|&x| x == r).unwrap_or(0);
             match a.kind {
+                AxisKind::Dot => (5, 0),
                 _ if a.lane => (4, 0),
                 AxisKind::Local(_) if threads => (2, usize::from(u8::MAX) + a.id as usize),
                 AxisKind::Upcast | AxisKind::Accum => (3, a.id as usize),

@@ -41,7 +41,9 @@ pub fn constant_nodes(g: &Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
             continue;
         }
         // look through views: the computed value below is what is kept
-        if g.op(u).is_movement() {
+        // and through wider forms of bytes, which cost nothing to widen
+        let bytes = |s: UOp| g.dtype(s).size() == 1 && g.dtype(s).is_int();
+        if g.op(u).is_movement() || g.op(u) == Op::Cast && bytes(g.src_at(u, 0)) {
             wanted[g.src_at(u, 0).0 as usize] |= constant[g.src_at(u, 0).0 as usize];
             continue;
         }

@@ -13,8 +13,9 @@ use crate::{DType, Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
-/// Elements of the smallest constant that is worth packing.
+/// Elements of the smallest constant that is worth packing, and of the smallest one of bytes.
 const LEAST_CONSTANT: usize = 1024;
+const LEAST_BYTES: usize = 64;
 
 /// Where an argument of a kernel call lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,7 +169,7 @@ fn read_and_written(kernels: &[Kernel]) -> FxHashSet<(usize, usize)> {
 /// Tells each kernel which of its operands are constant: large external buffers that no kernel of the plan writes. One that
 /// kernels use in different ways is none: each would have a copy of its own.
 fn mark_constants(s: &mut Schedule, constant: &[bool]) {
-    let large = |b: &BufferInfo| b.len >= LEAST_CONSTANT;
+    let large = |b: &BufferInfo| b.len >= if b.dtype.size() == 1 { LEAST_BYTES } else { LEAST_CONSTANT };
     let mut use_of: FxHashMap<usize, Option<(u128, usize)>> = FxHashMap::default();
     for (i, b) in s.buffers.iter().enumerate() {
         if matches!(b.origin, Origin::External(slot) if constant.get(slot as usize) == Some(&true)) && large(b) {

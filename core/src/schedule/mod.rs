@@ -8,6 +8,7 @@ pub mod chain;
 pub mod collapse;
 pub mod early;
 pub mod fuse;
+pub mod integers;
 pub mod lower;
 pub mod order;
 mod ordered;

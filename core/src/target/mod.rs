@@ -235,6 +235,12 @@ impl Target {
             .ok_or_else(|| Error::Unsupported { what: format!("dtype {dt}"), context: format!("device {}", self.name) })
     }
 
+    /// How many products of bytes, in i32, one of its instructions adds up in each lane; 0 if it has none.
+    pub fn byte_dot(&self) -> usize {
+        let has = self.lang == Lang::X86 && self.isa >= Some(Isa::Avx512Vnni);
+        if has { 4 } else { 0 }
+    }
+
     /// Does the target compute `op` on `dt` itself?
     pub fn has_op(&self, op: Op, dt: DType) -> bool {
         let transcendental = matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Trunc);

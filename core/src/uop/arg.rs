@@ -28,6 +28,8 @@ pub enum AxisKind {
     Unroll,
     /// Tile axis of a reduction with accumulators of its own, folded pairwise after the loops.
     Accum,
+    /// Tile axis of a reduction: neighbours in memory whose products one instruction adds up.
+    Dot,
     /// A loop of a [`super::Op::Stage`], over an axis of its array.
     Fill,
     /// A loop whose turns run strictly in order: each may read what earlier ones stored.
@@ -37,7 +39,7 @@ pub enum AxisKind {
 impl AxisKind {
     /// Is a value that depends on it a tile (rather than inside a loop)?
     pub const fn is_tile(self) -> bool {
-        matches!(self, AxisKind::Upcast | AxisKind::Unroll | AxisKind::Accum)
+        matches!(self, AxisKind::Upcast | AxisKind::Unroll | AxisKind::Accum | AxisKind::Dot)
     }
 
     /// Is it rendered as a counted loop with an `End`?
@@ -52,7 +54,7 @@ impl AxisKind {
 
     /// Is it reduced over?
     pub const fn is_reduce(self) -> bool {
-        matches!(self, AxisKind::Reduce | AxisKind::Unroll | AxisKind::Accum)
+        matches!(self, AxisKind::Reduce | AxisKind::Unroll | AxisKind::Accum | AxisKind::Dot)
     }
 }
 

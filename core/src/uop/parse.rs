@@ -210,7 +210,7 @@ impl<'a> Cursor<'a> {
                 #[rustfmt::skip]
                 let kinds = [
                     Grid(0), Grid(1), Grid(2), Local(0), Local(1), Local(2), Loop, Reduce, Upcast, Unroll, Accum, Fill,
-                    Walk,
+                    Walk, Dot,
                 ];
                 let kind = self.one_of("range kind", &kinds, kind_name)?;
                 Arg::Range(RangeArg { id, kind, lane: self.eat("lane") })

@@ -140,6 +140,7 @@ pub(super) fn kind_name(kind: AxisKind) -> String {
         AxisKind::Reduce => "reduce".into(),
         AxisKind::Upcast => "upcast".into(),
         AxisKind::Unroll => "unroll".into(),
+        AxisKind::Dot => "dot".into(),
         AxisKind::Accum => "accum".into(),
         AxisKind::Fill => "fill".into(),
         AxisKind::Walk => "walk".into(),

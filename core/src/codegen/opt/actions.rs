@@ -41,11 +41,12 @@ const ACTIONS: &[Action] = &[
 
 impl OptOp {
     /// Every opt.
-    pub const ALL: [OptOp; 11] = [
+    pub const ALL: [OptOp; 12] = [
         OptOp::Upcast,
         OptOp::Lane,
         OptOp::Accum,
         OptOp::Unroll,
+        OptOp::Dot,
         OptOp::Local,
         OptOp::Group,
         OptOp::PadTo,
@@ -62,6 +63,7 @@ impl OptOp {
             OptOp::Lane => "lane",
             OptOp::Accum => "accum",
             OptOp::Unroll => "unroll",
+            OptOp::Dot => "dot",
             OptOp::Local => "local",
             OptOp::Group => "group",
             OptOp::PadTo => "padto",

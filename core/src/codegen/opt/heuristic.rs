@@ -45,6 +45,8 @@ pub(super) struct View<'a> {
     pub(super) blocks: bool,
     /// Operations on what the reduction gives.
     pub(super) after: usize,
+    /// The axes that lanes may run along, where not all of them may.
+    pub(super) lanes: Option<RangeSet>,
 }
 
 /// See [`Access::near`].
@@ -63,6 +65,9 @@ fn near(g: &Graph, at: UOp) -> RangeSet {
 /// Picks opts for a kernel.
 pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let v = View::new(k, t);
+    if let Some(opts) = v.dots() {
+        return opts;
+    }
     let mut opts = Vec::new();
     let vector = v.vectorisable();
     if chain::is_chain(k) {
@@ -97,7 +102,7 @@ pub(super) struct Tile {
 }
 
 impl<'a> View<'a> {
-    fn new(k: &'a Kernel, t: &'a Target) -> View<'a> {
+    pub(super) fn new(k: &'a Kernel, t: &'a Target) -> View<'a> {
         let g = &k.g;
         let outs = k.row_loops().0;
         let mut main: Option<(UOp, usize)> = None;
@@ -107,7 +112,8 @@ impl<'a> View<'a> {
                 main = Some((r, work));
             }
         }
-        let reds: Vec<UOp> = main.map_or(Vec::new(), |(r, _)| g.src(r)[1..].to_vec());
+        let mut reds: Vec<UOp> = main.map_or(Vec::new(), |(r, _)| g.src(r)[1..].to_vec());
+        reds.retain(|&r| g.kind(r) != AxisKind::Dot);
         let inside = main.map(|(r, _)| g.reachable(&[g.src_at(r, 0)])).unwrap_or_else(|| k.nodes());
         let all: Vec<UOp> = k.nodes().into_iter().filter(|&u| g.op(u) == Op::Load).collect();
         let only = |s: &u32| all.iter().filter(|&&u| k.slot_below(g.src_at(u, 0)) == Some(*s)).count() == 1;
@@ -138,7 +144,7 @@ impl<'a> View<'a> {
         let store = (g.op(st) == Op::Store).then(|| access(g.src_at(st, 0), g.src(st).get(2).copied(), true));
         let blocks = !t.has_local && t.lanes > 1 && k.repeatable();
         let after = if t.software { View::count_after(k, &inside) } else { 0 };
-        View { k, t, outs, reds, inner, store, blocks, after }
+        View { k, t, outs, reds, inner, store, blocks, after, lanes: None }
     }
 
     /// Element stride of the result along an axis.
@@ -162,7 +168,7 @@ impl<'a> View<'a> {
         }
         self.k.nodes().into_iter().all(|u| {
             let dt = g.dtype(u);
-            let narrow_memory = matches!(g.op(u), Op::Load | Op::Store | Op::Index | Op::Param | Op::Cast);
+            let narrow_memory = matches!(g.op(u), Op::Load | Op::Store | Op::Index | Op::Param | Op::Cast | Op::Const);
             match dt.size() {
                 0 | 4 => true,
                 1 | 2 => {
@@ -314,7 +320,7 @@ impl<'a> View<'a> {
         Some(per)
     }
 
-    fn contraction(&self, vector: bool, opts: &mut Vec<Opt>) {
+    pub(super) fn contraction(&self, vector: bool, opts: &mut Vec<Opt>) {
         let lanes = self.t.lanes;
         let mut best: Option<Tile> = None;
         let mut consider = |tile: Tile| {
@@ -333,8 +339,11 @@ impl<'a> View<'a> {
             lane_options.extend(self.outs.iter().copied().filter(|&r| self.len(r) > 1).map(Some));
             lane_options.extend(self.reds.iter().copied().filter(|&r| self.len(r) >= lanes).map(Some));
         }
+        if let Some(may) = self.lanes {
+            lane_options.retain(|l| l.is_some_and(|l| may >> self.id(l) & 1 == 1));
+        }
         // half registers, where a whole one would be mostly empty
-        let halves = self.blocks && self.t.lang == Lang::X86 && lanes == 16;
+        let halves = self.blocks && self.t.lang == Lang::X86 && lanes == 16 && self.lanes.is_none();
         let useful = |r: UOp| self.inner.iter().any(|a| a.ranges >> self.id(r) & 1 == 0);
         for lane in lane_options {
             let max_vectors = match lane {
@@ -358,6 +367,7 @@ impl<'a> View<'a> {
                 && n <= 4 * lanes
                 && n % 8 == 0
                 && n % lanes != 0
+                && self.lanes.is_none()
             {
                 widths.retain(|w| w.0 < n);
                 widths.push((n, n.div_ceil(lanes))); // the last register is not full
@@ -400,7 +410,7 @@ impl<'a> View<'a> {
     }
 
     /// Packs constant operands, in the order that the opts so far give the loops.
-    fn pack(&self, opts: &mut Vec<Opt>) {
+    pub(super) fn pack(&self, opts: &mut Vec<Opt>) {
         let constants = self.inner.iter().filter(|a| a.constant).filter_map(|a| a.slot);
         opts.extend(constants.map(|s| Opt { op: OptOp::Stage, axis: OUTSIDE, amount: s | APART }));
     }

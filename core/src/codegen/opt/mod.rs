@@ -3,6 +3,7 @@
 pub mod actions;
 mod block;
 mod chain;
+mod dot;
 mod gpu;
 pub mod heuristic;
 pub mod launch;
@@ -22,6 +23,8 @@ pub enum OptOp {
     Accum,
     /// The loop body is repeated `amount` times.
     Unroll,
+    /// The inner `amount` of a reduced axis are added up at once, for instructions that do so: the innermost axis of copies.
+    Dot,
     /// The inner `amount` of an output axis becomes threads of the workgroup.
     Local,
     /// The inner `amount` of a reduced axis becomes threads of the workgroup, which share the reduction: each reduces its

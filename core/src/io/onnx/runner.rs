@@ -14,6 +14,7 @@ use crate::dtype::DType;
 use crate::engine::{Bytes, Engine, Pending, Plan, Replay, fold};
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
+use crate::schedule::integers;
 use crate::tensor::{Session, Tensor};
 use crate::uop::UOp;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -298,9 +299,14 @@ impl Runner {
 
     fn first_stage(&self, engine: &mut Engine, run: &Run, values: Vec<Tensor>, end: End) -> Result<Stage> {
         let inputs: Vec<u32> = self.input_buffers(run).into_iter().flatten().collect();
+        let target = engine.device().target().clone();
         let constants = {
             let mut state = self.session.state();
-            let nodes: Vec<_> = values.iter().map(|t| state.node(t.root())).collect();
+            let mut nodes: Vec<_> = values.iter().map(|t| state.node(t.root())).collect();
+            if let Some(new) = integers::in_integers(&mut state.graph, &nodes, &inputs, &target) {
+                values.iter().zip(&new).for_each(|(t, &n)| state.set_node(t.root(), n));
+                nodes = new;
+            }
             fold::constant_nodes(&state.graph, &nodes, &inputs)
                 .into_iter()
                 .map(|n| state.add_root(n))

@@ -5,7 +5,8 @@
 //! all lanes. The bf16 instruction takes subnormals for zero; integers wrap as they should.
 
 use super::lower::{Lower, Point, Val, points, vec_size};
-use super::mir::{Mem, Opnd, VReg};
+use super::gate::Gate;
+use super::mir::{Base, Mem, Opnd, VReg};
 use super::table::{self, V2, V3};
 use crate::DType::{self, *};
 use crate::Result;
@@ -74,8 +75,16 @@ impl Lower<'_> {
     fn factor(&self, x: UOp, u: UOp, axis: u8, group: u16) -> Option<Factor> {
         let g = self.g;
         let load = g.src_at(x, 0);
-        if g.op(x) != Op::Cast || g.op(load) != Op::Load || g.src(load).len() > 1 || self.changed_since(load, u) {
+        if g.op(x) != Op::Cast || g.op(load) != Op::Load || self.changed_since(load, u) {
             return None;
+        }
+        if let [_, alt, gate] = *g.src(load) {
+            // all or nothing of a group, and nothing is zeros
+            let gate = &self.tiles[gate.0 as usize];
+            let whole = gate.lane == 0 && gate.regs.iter().all(|r| r.0 != axis);
+            if !whole || self.g.const_val(alt).is_none_or(|c| !c.is(0)) {
+                return None;
+            }
         }
         let (index, tile) = (g.src_at(load, 0), &self.tiles[load.0 as usize]);
         let offset = &self.tiles[g.src_at(index, 1).0 as usize];
@@ -147,7 +156,13 @@ impl Lower<'_> {
 
     /// The address of a factor's group at a point, for the lanes from `off`.
     fn group_at(&mut self, x: Factor, pt: &Point, off: usize) -> Result<Mem> {
-        self.address(self.g.src_at(x.load, 0), pt, if x.lanes { off } else { 0 })
+        let off = if x.lanes { off } else { 0 };
+        let m = self.address(self.g.src_at(x.load, 0), pt, off)?;
+        match self.gate(x.load, pt, off, 1) {
+            Gate::Open => Ok(m),
+            Gate::Shut => Ok(Mem::at(Base::Pool, self.f.pool.put(&[0; 64]))),
+            Gate::If(gate) => self.choose(gate, pt, off, m),
+        }
     }
 
     /// Bytes with the other sign, moved by 128.

@@ -151,7 +151,7 @@ impl Lower<'_> {
         let alt_node = self.g.src_at(u, 1);
         let alt = self.demand(alt_node, pt, off, w)?;
         let zero = self.g.const_val(alt_node).is_some_and(|c| c.is(0));
-        if !lane_gate && zero && words(dt) && !pairs {
+        if !lane_gate && zero && !pairs {
             let m = self.choose(gate, pt, off, m)?;
             return Ok(Val::R(self.load_vector(dt, w, m)?));
         }
@@ -175,7 +175,7 @@ impl Lower<'_> {
 
     /// An address of zeros where a scalar condition does not hold: no branch, and none of the work that masks cost. Loads near
     /// each other under one condition share the choice.
-    fn choose(&mut self, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem> {
+    pub(super) fn choose(&mut self, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem> {
         const NEAR: i32 = 224;
         let holds = self.demand_reg(gate, pt, off, 1)?;
         let near = |c: &&Chosen| {

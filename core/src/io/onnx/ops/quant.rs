@@ -182,9 +182,15 @@ fn along(o: &Op<'_, '_>, v: &Value, rank: usize, side: Side) -> Result<Value> {
     o.cx.reshape(v, &shape)
 }
 
+/// Weights of bytes stay bytes: a device takes them as they are.
+fn weights(o: &Op<'_, '_>, x: Value) -> Result<Value> {
+    let stay = x.is_known() && x.rank() > 1 && x.dtype().size() == 1;
+    if stay { o.cx.lazy(&x).map(Value::lazy) } else { Ok(x) }
+}
+
 /// An operand as i32 minus its zero point.
 fn shifted(o: &Op<'_, '_>, i: usize, zero: usize, side: Side) -> Result<Value> {
-    let x = o.arg(i)?;
+    let x = weights(o, o.arg(i)?)?;
     let wide = o.cx.cast(&x, DType::I32)?;
     match o.opt(zero) {
         None => Ok(wide),
@@ -236,7 +242,25 @@ fn rounded(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>, (lo, 
 /// The same in a dtype.
 fn quantize(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>, to: DType) -> Result<Value> {
     let Some(range) = to.int_range() else { return o.lacks(format!("quantisation to {to}")) };
-    o.cx.cast(&rounded(o, x, scale, zero, range)?, to)
+    if to.size() > 2 {
+        return o.cx.cast(&rounded(o, x, scale, zero, range)?, to);
+    }
+    let x = o.cx.div(&o.cx.cast(x, DType::F32)?, &o.cx.cast(scale, DType::F32)?)?;
+    codes(o.cx, &x, zero, range, to)
+}
+
+/// Scaled values as integers of up to 16 bits: in the range, which is that of the result without its zero point, adding
+/// 1.5 * 2^23 rounds halves to even, and the low bits of the sum are the integer.
+fn codes(cx: &Cx<'_>, x: &Value, zero: Option<&Value>, (lo, hi): (i128, i128), to: DType) -> Result<Value> {
+    const ROUND: f64 = 12_582_912.0;
+    let limit = |n: i128| {
+        let n = cx.scalar(DType::F32, n as f64);
+        zero.map_or(Ok(n.clone()), |z| cx.sub(&n, &cx.cast(z, DType::F32)?))
+    };
+    let x = cx.binary(Bin::Min, &cx.binary(Bin::Max, x, &limit(lo)?)?, &limit(hi)?)?;
+    let bits = cx.bitcast(&cx.with(Bin::Add, &x, ROUND)?, DType::I32)?;
+    let sum = zero.map_or(Ok(bits.clone()), |z| cx.add(&bits, &cx.cast(z, DType::I32)?))?;
+    cx.cast(&sum, to)
 }
 
 fn quantize_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
@@ -271,7 +295,7 @@ fn quantize_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 }
 
 fn dequantize_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
-    let (x, scale) = (decode(o.cx, &o.arg(0)?)?, o.arg(1)?);
+    let (x, scale) = (weights(o, decode(o.cx, &o.arg(0)?)?)?, o.arg(1)?);
     let dtype = scale.dtype();
     // integers up to 16 bits and their differences are exact in f32
     let work = if x.dtype().size() > 2 && !x.dtype().is_float() { DType::I32 } else { DType::F32 };
@@ -292,9 +316,9 @@ fn dynamic(cx: &Cx<'_>, x: &Value) -> Result<(Value, Value, Value)> {
     let scale = cx.with(Bin::Div, &cx.sub(&hi, &lo)?, 255.0)?;
     let zero = cx.div(&cx.unary(Un::Neg, &lo)?, &scale)?;
     let zero = cx.clamp(&cx.unary(Un::Round, &zero)?, 0.0, 255.0)?;
-    let y = cx.add(&cx.unary(Un::Round, &cx.div(x, &scale)?)?, &zero)?;
-    let codes = cx.cast(&cx.clamp(&y, 0.0, 255.0)?, DType::U8)?;
-    Ok((codes, scale, cx.cast(&zero, DType::U8)?))
+    let zero = cx.cast(&zero, DType::U8)?;
+    let codes = codes(cx, &cx.div(x, &scale)?, Some(&zero), (0, 255), DType::U8)?;
+    Ok((codes, scale, zero))
 }
 
 fn qlinear_matmul(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {

@@ -1,0 +1,56 @@
+//! Sums of products of bytes, where an instruction adds up several at once: the reduced axis along which the one operand
+//! lies side by side is cut into such groups, and the other operand, a constant, is packed so that a group's elements are
+//! neighbours in each lane.
+
+use super::heuristic::{Access, View};
+use super::{Opt, OptOp, chain, rows};
+use crate::DType;
+use crate::uop::{Arg, Op, RangeSet, ReduceOp, UOp};
+
+impl View<'_> {
+    /// Opts that lead to such instructions, where the kernel is one for them.
+    pub(super) fn dots(&self) -> Option<Vec<Opt>> {
+        let n = self.t.byte_dot();
+        if n == 0 || !self.blocks || chain::is_chain(self.k) || rows::is_row_kernel(self.k) {
+            return None;
+        }
+        let (axis, lanes) = self.groups(n)?;
+        let mut opts = vec![Opt { op: OptOp::Dot, axis, amount: n as u32 }];
+        let mut k = self.k.clone();
+        k.apply(&opts[0], self.t).ok()?;
+        let mut v = View::new(&k, self.t);
+        v.lanes = Some(lanes);
+        v.contraction(true, &mut opts);
+        v.pack(&mut opts);
+        opts.iter().any(|o| o.op == OptOp::Lane).then_some(opts)
+    }
+
+    /// The axis to cut, and those that lanes may run along.
+    fn groups(&self, n: usize) -> Option<(u8, RangeSet)> {
+        let g = &self.k.g;
+        let [sum] = *self.k.reduces() else { return None };
+        let product = g.src_at(sum, 0);
+        let is_sum = matches!(g.arg(sum), Arg::Reduce(ReduceOp::Add, _));
+        if !is_sum || g.op(product) != Op::Mul || g.dtype(product) != DType::I32 || self.inner.len() != 2 {
+            return None;
+        }
+        let bytes = |u: UOp| {
+            let load = g.src_at(u, 0);
+            let narrow = matches!(g.dtype(load), DType::I8 | DType::U8);
+            (g.op(u) == Op::Cast && g.op(load) == Op::Load && narrow).then(|| self.k.slot_below(g.src_at(load, 0)))?
+        };
+        let [a, b] = [bytes(g.src_at(product, 0))?, bytes(g.src_at(product, 1))?];
+        let of = |slot: u32| self.inner.iter().find(|x| x.slot == Some(slot));
+        let (x, w) = match (of(a)?, of(b)?) {
+            (x, w) if w.constant => (x, w),
+            (w, x) if w.constant => (x, w),
+            _ => return None,
+        };
+        let whole = |r: &&UOp| self.len(**r).is_multiple_of(n) && x.gated >> self.id(**r) & 1 == 0;
+        let next = |a: &Access, r: UOp| a.affine.stride(g, r) == Some(1);
+        let axis = self.reds.iter().filter(whole).find(|&&r| next(x, r) && w.has(self.id(r)))?;
+        let own = self.outs.iter().map(|&r| self.id(r)).filter(|&id| w.has(id) && !x.has(id));
+        let lanes: RangeSet = own.fold(0, |m, id| m | 1 << id);
+        (lanes != 0).then(|| (self.id(*axis), lanes))
+    }
+}

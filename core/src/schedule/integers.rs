@@ -1,0 +1,495 @@
+//! Sums of products of dequantised bytes, in integers: `sum((x - zx) * sx * (w - zw) * sw)` is
+//! `(sum(x * w) - zx * sum(w) - zw * sum(x) + n * zx * zw) * sx * sw`, where scales and zero points are the same for all
+//! terms of a sum. The sum of bytes is exact in i32, and there are instructions for it; so such sums are made of unsigned
+//! bytes that a run computes and signed ones that stay (weights), whose own sums are computed once.
+//!
+//! What a run computes is stored with the axis last that a product is summed over (of a convolution: channels), so that
+//! instructions find neighbours there. Padding puts the zero point outside. Nothing here knows what a graph computes: only
+//! that a value is a scaled and shifted byte.
+
+use crate::DType;
+use crate::target::Target;
+use crate::uop::{Arg, Axes, Graph, Op, ReduceOp, UOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Nodes that are looked at for one operand.
+const MAX_LOOK: usize = 64;
+
+/// How a value made of bytes is stored.
+#[derive(Clone, Copy)]
+struct Storage {
+    /// The axis that goes last.
+    last: usize,
+}
+
+/// `(bytes - zero) * scale`, of one shape; zero (i32) and scale (f32) may be scalars.
+#[derive(Clone, Copy)]
+struct Coded {
+    bytes: UOp,
+    zero: Option<UOp>,
+    scale: Option<UOp>,
+}
+
+/// The same values with such sums computed in integers, if there are any. `inputs` are the buffers that differ from run to run.
+pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> Option<Vec<UOp>> {
+    let group = t.byte_dot();
+    if group == 0 {
+        return None;
+    }
+    let nodes = g.needed(roots);
+    let mut fixed = vec![false; g.len()];
+    for &u in &nodes {
+        fixed[u.0 as usize] = match (g.op(u), g.arg(u)) {
+            (Op::Buffer, Arg::Buffer { id, .. }) => !inputs.contains(id),
+            (Op::Const | Op::Iota, _) => true,
+            (Op::Var | Op::Store | Op::After | Op::Param, _) => false,
+            _ => g.src(u).iter().all(|s| fixed[s.0 as usize]),
+        };
+    }
+    let mut stores: FxHashMap<UOp, Storage> = FxHashMap::default();
+    let mut sums: FxHashMap<UOp, [UOp; 2]> = FxHashMap::default();
+    for &u in &nodes {
+        if let Some((bases, last)) = candidate(g, u, &fixed, group) {
+            stores.entry(bases[0]).or_insert(Storage { last });
+            sums.insert(u, bases);
+        }
+    }
+    if sums.is_empty() {
+        return None;
+    }
+    let mut map = vec![UOp(u32::MAX); g.len()];
+    for u in nodes {
+        let src: SmallVec<[UOp; 4]> = g.srcs(u).iter().map(|s| map[s.0 as usize]).collect();
+        // what a Detach keeps for gradients is not needed here
+        let mut v = if src.contains(&UOp(u32::MAX)) { src[0] } else { g.with_src(u, &src) };
+        if sums.contains_key(&u) {
+            let fixed_first = fixed[g.src_at(g.src_at(u, 0), 0).0 as usize];
+            v = sum(g, v, fixed_first).unwrap_or(v);
+        }
+        if let Some(how) = stores.get(&u) {
+            v = stored(g, v, how);
+        }
+        map[u.0 as usize] = v;
+    }
+    Some(roots.iter().map(|r| map[r.0 as usize]).collect())
+}
+
+/// The bytes that a run computes and those that stay, if `u` is a sum of their products that is worth it, and which axis of
+/// the former goes last.
+fn candidate(g: &Graph, u: UOp, fixed: &[bool], group: usize) -> Option<([UOp; 2], usize)> {
+    let Arg::Reduce(ReduceOp::Add, axes) = g.arg(u) else { return None };
+    let product = g.src_at(u, 0);
+    if g.op(u) != Op::Reduce || g.op(product) != Op::Mul || !matches!(g.dtype(u), DType::F32 | DType::I32) {
+        return None;
+    }
+    let (mut x, mut w) = (g.src_at(product, 0), g.src_at(product, 1));
+    if fixed[x.0 as usize] {
+        (x, w) = (w, x);
+    }
+    if fixed[x.0 as usize] || !fixed[w.0 as usize] {
+        return None;
+    }
+    let shape = g.shape(product).clone();
+    let terms: usize = axes.iter().map(|&a| shape[a as usize]).product();
+    if g.dtype(u) == DType::F32 && terms.checked_mul(255 * 128).is_none_or(|n| n > i32::MAX as usize) {
+        return None;
+    }
+    let (to_x, to_w) = (path(g, x)?, path(g, w)?);
+    let bases = [*to_x.last()?, *to_w.last()?];
+    let plain = |a: usize| Some(()).and_then(|_| follow(g, &to_x, a)).filter(|_| shape[a] > 1);
+    let summed = axes.iter().filter_map(|&a| Some((a as usize, plain(a as usize)?)));
+    let last = match summed.max_by_key(|x| shape[x.0]) {
+        Some((a, at)) => Some(at).filter(|_| shape[a].is_multiple_of(group) && varies(g, w, a)),
+        // each value has weights of its own
+        None => {
+            let own = (0..shape.len()).filter(|&a| !axes.contains(&(a as u8)) && varies(g, w, a));
+            own.filter_map(|a| Some((shape[a], plain(a)?))).max().map(|x| x.1)
+        }
+    };
+    Some((bases, last?))
+}
+
+/// The nodes from an operand to its bytes, which come last.
+fn path(g: &Graph, u: UOp) -> Option<Vec<UOp>> {
+    let mut look = MAX_LOOK;
+    let mut out = Vec::new();
+    descend(g, u, &mut out, &mut look).then_some(out)
+}
+
+fn descend(g: &Graph, mut u: UOp, out: &mut Vec<UOp>, look: &mut usize) -> bool {
+    loop {
+        if *look == 0 {
+            return false;
+        }
+        *look -= 1;
+        out.push(u);
+        let (op, dt) = (g.op(u), g.dtype(u));
+        let byte = matches!(dt, DType::I8 | DType::U8);
+        if byte && is_buffer(g, u) {
+            return true;
+        }
+        if op.is_movement() {
+            u = g.src_at(u, 0);
+            continue;
+        }
+        match op {
+            Op::Cast if !byte && matches!(dt, DType::F32 | DType::I32) => u = g.src_at(u, 0),
+            Op::Cast if dt == DType::I8 && is_moved(g, u) => u = g.src_at(u, 0),
+            Op::Sub if !byte => u = g.src_at(u, 0),
+            Op::Add | Op::Mul if !byte && (op == Op::Add || dt == DType::F32) => {
+                let len = out.len();
+                if descend(g, g.src_at(u, 0), out, look) {
+                    return true;
+                }
+                out.truncate(len);
+                u = g.src_at(u, 1);
+            }
+            _ => return byte && op != Op::Const,
+        }
+    }
+}
+
+/// Is it a buffer as a whole?
+fn is_buffer(g: &Graph, mut u: UOp) -> bool {
+    while g.op(u) == Op::Reshape {
+        u = g.src_at(u, 0);
+    }
+    matches!(g.op(u), Op::Buffer | Op::Contiguous)
+}
+
+/// Is a signed byte an unsigned one that [`stored`] moved?
+fn is_moved(g: &Graph, u: UOp) -> bool {
+    let x = g.src_at(u, 0);
+    let (lo, hi) = g.bounds(x);
+    g.dtype(x) == DType::I32 && lo >= -128 && hi <= 127 && matches!(g.op(x), Op::Sub)
+}
+
+/// The axis of the bytes at the end of a path that is axis `a` of its beginning, with all of its elements.
+fn follow(g: &Graph, path: &[UOp], mut a: usize) -> Option<usize> {
+    for &u in &path[..path.len() - 1] {
+        a = below(g, u, a)?;
+    }
+    Some(a)
+}
+
+/// The axis of the source of a node that is its axis `a` as a whole.
+fn below(g: &Graph, u: UOp, a: usize) -> Option<usize> {
+    let same = |p: &(usize, usize), n: usize| *p == (0, n);
+    Some(match (g.op(u), g.arg(u)) {
+        (Op::Permute, Arg::Axes(axes)) => axes[a] as usize,
+        (Op::Reshape, _) => {
+            let (mine, theirs) = group_of(g.shape(g.src_at(u, 0)), g.shape(u), a);
+            let n = g.shape(u)[a];
+            let long = |shape: &[usize], at: Range<usize>| at.filter(|&i| shape[i] != 1).collect::<Vec<_>>();
+            let inner = long(g.shape(g.src_at(u, 0)), mine);
+            let alone = long(g.shape(u), theirs) == [a] && inner.len() == 1;
+            *inner.first().filter(|&&i| alone && g.shape(g.src_at(u, 0))[i] == n)?
+        }
+        (Op::Expand, _) if g.shape(g.src_at(u, 0))[a] != g.shape(u)[a] => return None,
+        (Op::Pad, Arg::Pairs(p)) => Some(a).filter(|_| p[a] == (0, 0))?,
+        (Op::Shrink, Arg::Pairs(p)) => Some(a).filter(|_| same(&p[a], g.shape(g.src_at(u, 0))[a]))?,
+        (Op::Flip, Arg::Axes(axes)) => Some(a).filter(|_| !axes.contains(&(a as u8)))?,
+        _ => a,
+    })
+}
+
+/// The axes of both sides of a reshape that hold axis `a` of the outer shape, as few as can be.
+fn group_of(inner: &[usize], outer: &[usize], a: usize) -> (Range<usize>, Range<usize>) {
+    let (mut i, mut j) = (0, 0);
+    while i < inner.len() || j < outer.len() {
+        let (i0, j0) = (i, j);
+        let (mut x, mut y) = (1usize, 1usize);
+        let take = |shape: &[usize], at: &mut usize, n: &mut usize| {
+            *n = n.saturating_mul(shape[*at]);
+            *at += 1;
+        };
+        if j < outer.len() {
+            take(outer, &mut j, &mut y);
+        }
+        if i < inner.len() {
+            take(inner, &mut i, &mut x);
+        }
+        while x != y {
+            match (y < x && j < outer.len(), i < inner.len(), j < outer.len()) {
+                (false, true, _) => take(inner, &mut i, &mut x),
+                (true, ..) | (_, _, true) => take(outer, &mut j, &mut y),
+                _ => break,
+            }
+        }
+        if a < j {
+            return (i0..i, j0..j);
+        }
+    }
+    (0..inner.len(), 0..outer.len())
+}
+
+/// Does a value depend on its axis `a`?
+fn varies(g: &Graph, u: UOp, a: usize) -> bool {
+    let mut stack: SmallVec<[(UOp, usize); 8]> = SmallVec::from_elem((u, a), 1);
+    let mut look = MAX_LOOK;
+    while let Some((u, a)) = stack.pop() {
+        if g.shape(u).is_empty() || g.shape(u)[a] == 1 || g.op(u) == Op::Const {
+            continue;
+        }
+        if look == 0 {
+            return true;
+        }
+        look -= 1;
+        match g.op(u) {
+            Op::Expand if g.shape(g.src_at(u, 0))[a] == 1 => {}
+            Op::Reshape if below(g, u, a).is_none() => {
+                let inner = group_of(g.shape(g.src_at(u, 0)), g.shape(u), a).0;
+                stack.extend(inner.map(|i| (g.src_at(u, 0), i)));
+            }
+            Op::Shrink | Op::Flip => stack.push((g.src_at(u, 0), a)),
+            op if op.is_movement() => match below(g, u, a) {
+                Some(a) => stack.push((g.src_at(u, 0), a)),
+                None => return true,
+            },
+            op if op.is_alu() => stack.extend(g.src(u).iter().map(|&s| (s, a))),
+            _ => return true,
+        }
+    }
+    false
+}
+
+/// Stores what a run computes as unsigned bytes, with one axis last; gives the value that it was.
+fn stored(g: &mut Graph, u: UOp, how: &Storage) -> UOp {
+    let rank = g.shape(u).len() as u8;
+    let last = how.last as u8;
+    let order: Axes = (0..rank).filter(|&a| a != last).chain([last]).collect();
+    let mut back: Axes = order.clone();
+    (0..rank).for_each(|i| back[order[i as usize] as usize] = i);
+    let signed = g.dtype(u) == DType::I8;
+    if !signed && is_buffer(g, u) && last + 1 == rank {
+        return u;
+    }
+    let bytes = if signed { moved(g, u, 128, DType::U8) } else { u };
+    let bytes = g.permute(bytes, &order);
+    let bytes = g.node(Op::Contiguous, DType::U8, &[bytes], Arg::None);
+    let bytes = g.permute(bytes, &back);
+    if signed { moved(g, bytes, -128, DType::I8) } else { bytes }
+}
+
+/// Bytes of the other sign, moved by 128.
+fn moved(g: &mut Graph, u: UOp, by: i64, to: DType) -> UOp {
+    // a cast to bytes before takes low bits, as the one after does
+    let cast = g.op(u) == Op::Cast && g.dtype(g.src_at(u, 0)) == DType::I32;
+    let wide = if cast { g.src_at(u, 0) } else { g.cast(u, DType::I32) };
+    let c = g.idx(by.abs());
+    let sum = g.binary(if by < 0 { Op::Sub } else { Op::Add }, wide, c);
+    g.cast(sum, to)
+}
+
+/// What an operand is made of; its bytes are signed ones if they are to be.
+fn coded(g: &mut Graph, u: UOp, signed: bool) -> Option<Coded> {
+    let path = path(g, u)?;
+    let base = *path.last()?;
+    let mut c = Coded { bytes: base, zero: None, scale: None };
+    if signed && g.dtype(base) == DType::U8 {
+        c = Coded { bytes: moved(g, base, -128, DType::I8), zero: Some(g.idx(-128)), scale: None };
+    }
+    for at in path.windows(2).rev() {
+        c = above(g, at[0], at[1], c)?;
+    }
+    Some(c)
+}
+
+/// What `u` is made of, whose source `below` is `c`.
+fn above(g: &mut Graph, u: UOp, below: UOp, c: Coded) -> Option<Coded> {
+    let other = || g.src(u).iter().copied().find(|&s| s != below);
+    let int = g.dtype(u) == DType::I32;
+    Some(match (g.op(u), g.arg(u).clone()) {
+        (Op::Pad, Arg::Pairs(pairs)) => {
+            let mut one = |x: Option<UOp>| x.map_or(Some(None), |x| single(g, x).map(Some));
+            let (zero, scale) = (one(c.zero)?, one(c.scale)?);
+            Coded { bytes: padded(g, c.bytes, &pairs, zero)?, zero, scale }
+        }
+        (op, _) if op.is_movement() => {
+            let mut go = |x: UOp| match g.shape(x).is_empty() {
+                true => x,
+                false => g.node(op, g.dtype(x), &[x], g.arg(u).clone()),
+            };
+            Coded { bytes: go(c.bytes), zero: c.zero.map(&mut go), scale: c.scale.map(&mut go) }
+        }
+        (Op::Cast, _) if c.scale.is_none() || !int => c,
+        (Op::Sub | Op::Add, _) if c.scale.is_none() => {
+            let z = other()?;
+            let z = whole(g, z)?;
+            let more = g.op(u) == Op::Sub;
+            let zero = c.zero.unwrap_or_else(|| g.idx(0));
+            let zero = match (g.const_int(zero), g.const_int(z)) {
+                (Some(a), Some(b)) => g.idx(if more { a + b } else { a - b }),
+                _ => g.binary(if more { Op::Add } else { Op::Sub }, zero, z),
+            };
+            Coded { zero: Some(zero), ..c }
+        }
+        (Op::Mul, _) => {
+            let s = other()?;
+            let scale = c.scale.map_or(s, |own| g.binary(Op::Mul, own, s));
+            Coded { scale: Some(scale), ..c }
+        }
+        _ => return None,
+    })
+}
+
+/// A value that is the same in all elements, as a scalar.
+fn single(g: &mut Graph, mut u: UOp) -> Option<UOp> {
+    while g.numel(u) != 1 && g.op(u).is_movement() && g.op(u) != Op::Pad {
+        u = g.src_at(u, 0);
+    }
+    (g.numel(u) == 1).then(|| if g.op(u) == Op::Const { u } else { g.reshape(u, &[]) })
+}
+
+/// A value of whole numbers as i32.
+fn whole(g: &mut Graph, u: UOp) -> Option<UOp> {
+    let mut path: SmallVec<[UOp; 8]> = SmallVec::new();
+    let mut x = u;
+    while g.op(x).is_movement() || g.op(x) == Op::Cast && !g.dtype(x).is_int() {
+        path.push(x);
+        x = g.src_at(x, 0);
+    }
+    if let Some(c) = g.const_val(x) {
+        let v = c.as_f64();
+        let padded = path.iter().any(|&p| g.op(p) == Op::Pad);
+        return (v.trunc() == v && v.abs() <= 1e6 && !padded).then(|| g.idx(v as i64));
+    }
+    if !g.dtype(x).is_int() || g.dtype(x).size() > 4 || g.dtype(x) == DType::U32 {
+        return None;
+    }
+    let mut out = g.cast(x, DType::I32);
+    for &p in path.iter().rev().filter(|&&p| g.op(p).is_movement()).collect::<SmallVec<[_; 8]>>() {
+        out = g.node(g.op(p), DType::I32, &[out], g.arg(p).clone());
+    }
+    Some(out)
+}
+
+/// Bytes with padding that stands for zero.
+fn padded(g: &mut Graph, bytes: UOp, pairs: &[(usize, usize)], zero: Option<UOp>) -> Option<UOp> {
+    let dt = g.dtype(bytes);
+    let zero = zero.filter(|&z| g.const_int(z) != Some(0));
+    let Some(zero) = zero else { return Some(g.pad(bytes, pairs)) };
+    let (lo, hi) = g.bounds(zero);
+    let range = dt.int_range()?;
+    if (lo as i128) < range.0 || hi as i128 > range.1 {
+        return None;
+    }
+    // as the bytes lie in memory
+    let order = match (g.op(bytes), g.arg(bytes)) {
+        (Op::Permute, Arg::Axes(order)) => order.clone(),
+        _ => (0..pairs.len() as u8).collect(),
+    };
+    let mut inner: SmallVec<[(usize, usize); 6]> = SmallVec::from_slice(pairs);
+    order.iter().zip(pairs).for_each(|(&a, &p)| inner[a as usize] = p);
+    let x = if g.op(bytes) == Op::Permute { g.src_at(bytes, 0) } else { bytes };
+    let zero = match g.const_int(zero) {
+        Some(c) => g.int(c, dt),
+        None => g.cast(zero, dt),
+    };
+    // differences wrap, and wrap back
+    let x = g.binary(Op::Sub, x, zero);
+    let x = g.pad(x, &inner);
+    let x = g.binary(Op::Add, x, zero);
+    let x = g.node(Op::Contiguous, dt, &[x], Arg::None);
+    Some(g.permute(x, &order))
+}
+
+/// A sum of products in integers.
+fn sum(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<UOp> {
+    let Arg::Reduce(_, axes) = g.arg(u).clone() else { return None };
+    let product = g.src_at(u, 0);
+    let (mut x, mut w) = (g.src_at(product, 0), g.src_at(product, 1));
+    if fixed_first {
+        (x, w) = (w, x);
+    }
+    let (x, w) = (coded(g, x, false)?, coded(g, w, true)?);
+    let shape = g.shape(product).clone();
+    let fits = |c: &Coded, dt: DType| g.dtype(c.bytes) == dt && *g.shape(c.bytes) == shape;
+    let parts = [x.zero, x.scale, w.zero, w.scale];
+    let same = |v: UOp| axes.iter().all(|&a| !varies(g, v, a as usize));
+    if !fits(&x, DType::U8) || !fits(&w, DType::I8) || !parts.into_iter().flatten().all(same) {
+        return None;
+    }
+    let n: usize = axes.iter().map(|&a| shape[a as usize]).product();
+    let most = |c: &Coded| {
+        let (b, z) = (g.bounds(c.bytes), c.zero.map_or((0, 0), |z| g.bounds(z)));
+        (b.1 - z.0).abs().max((b.0 - z.1).abs()).min(1 << 31)
+    };
+    let limit = i128::from(most(&x)) * i128::from(most(&w)) * n as i128;
+    if g.dtype(u) == DType::F32 && limit > i128::from(i32::MAX) {
+        return None;
+    }
+    let out = g.shape(u).clone();
+    let [zx, zw] = [x.zero, w.zero].map(|z| z.filter(|&z| g.const_int(z) != Some(0)));
+    let total = |g: &mut Graph, bytes: UOp| {
+        let own = narrowed(g, bytes, &[]);
+        let wide = g.cast(own, DType::I32);
+        let axes: Axes = axes.iter().copied().filter(|&a| g.shape(own)[a as usize] > 1).collect();
+        g.reduce(wide, ReduceOp::Add, &axes)
+    };
+    let [a, b] = [x.bytes, w.bytes].map(|v| g.cast(v, DType::I32));
+    let product = g.binary(Op::Mul, a, b);
+    let mut sum = g.reduce(product, ReduceOp::Add, &axes);
+    let mut less: Option<UOp> = None;
+    if let Some(z) = zx {
+        let (z, all) = (narrowed(g, z, &axes), total(g, w.bytes));
+        less = Some(joined(g, Op::Mul, z, all));
+    }
+    if let Some(z) = zw {
+        let (z, mut all) = (narrowed(g, z, &axes), total(g, x.bytes));
+        if let Some(zx) = zx {
+            let (zx, n) = (narrowed(g, zx, &axes), g.idx(n as i64));
+            let zeros = g.binary(Op::Mul, zx, n);
+            all = joined(g, Op::Sub, all, zeros);
+        }
+        let term = joined(g, Op::Mul, z, all);
+        less = Some(less.map_or(term, |l| joined(g, Op::Add, l, term)));
+    }
+    if let Some(less) = less {
+        let less = spread(g, less, &out);
+        sum = g.binary(Op::Sub, sum, less);
+    }
+    if g.dtype(u) == DType::I32 {
+        return Some(sum);
+    }
+    let sum = g.cast(sum, DType::F32);
+    let [sx, sw] = [x.scale, w.scale].map(|s| s.map(|s| narrowed(g, s, &axes)));
+    let scale = match (sx, sw) {
+        (Some(x), Some(w)) => Some(joined(g, Op::Mul, x, w)),
+        (x, w) => x.or(w),
+    };
+    Some(match scale {
+        Some(s) => {
+            let s = spread(g, s, &out);
+            g.binary(Op::Mul, sum, s)
+        }
+        None => sum,
+    })
+}
+
+/// A value along the axes it depends on alone: other axes, and those of `axes`, have one element.
+fn narrowed(g: &mut Graph, u: UOp, axes: &[u8]) -> UOp {
+    let shape = g.shape(u).clone();
+    let one = |a: usize| axes.contains(&(a as u8)) || !varies(g, u, a);
+    let pairs: SmallVec<[(usize, usize); 6]> =
+        shape.iter().enumerate().map(|(a, &n)| if one(a) { (0, n.min(1)) } else { (0, n) }).collect();
+    g.shrink(u, &pairs)
+}
+
+/// Two narrowed values combined, of the least common shape.
+fn joined(g: &mut Graph, op: Op, x: UOp, y: UOp) -> UOp {
+    let (a, b) = (g.shape(x).clone(), g.shape(y).clone());
+    if a.is_empty() || b.is_empty() {
+        return g.binary(op, x, y);
+    }
+    let shape: SmallVec<[usize; 6]> = a.iter().zip(&b).map(|(&m, &n)| m.max(n)).collect();
+    let (x, y) = (g.expand(x, &shape), g.expand(y, &shape));
+    g.binary(op, x, y)
+}
+
+/// A narrowed value of that shape.
+fn spread(g: &mut Graph, u: UOp, shape: &[usize]) -> UOp {
+    if g.shape(u).is_empty() { u } else { g.expand(u, shape) }
+}
