@@ -9,6 +9,8 @@ mod efficientnet;
 mod frontend;
 mod gguf;
 mod guard;
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod integers;
 mod minilm;
 mod mnist;
 mod models;

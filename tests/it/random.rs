@@ -21,7 +21,7 @@ fn random_opts(ast: &Ast, t: &Target, rng: &mut Rng) -> Vec<Opt> {
     k.merge_axes();
     let mut opts = Vec::new();
     for _ in 0..12 {
-        let op = rng.pick(&[Upcast, Upcast, Lane, Lane, Accum, Unroll, PadTo]);
+        let op = rng.pick(&[Upcast, Upcast, Lane, Lane, Accum, Unroll, Dot, PadTo]);
         let opt = Opt { op, axis: rng.below(8) as u8, amount: rng.pick(&[2, 3, 4, 5, 8, 16]) };
         if opts.len() < 5 && k.apply(&opt, t).is_ok() {
             opts.push(opt);

@@ -297,7 +297,9 @@ impl Kernel {
                 return Err(bad("only reductions outside of all loops can be shared"));
             }
             OptOp::Upcast if reduce => return Err(bad("a reduced axis cannot be upcast")),
-            OptOp::Unroll | OptOp::Accum | OptOp::Dot if !reduce => return Err(bad("an output axis cannot be unrolled")),
+            OptOp::Unroll | OptOp::Accum | OptOp::Dot if !reduce => {
+                return Err(bad("an output axis cannot be unrolled"));
+            }
             _ => {}
         }
         let (inner, lane) = match o.op {

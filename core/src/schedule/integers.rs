@@ -51,7 +51,10 @@ pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> 
     let mut stores: FxHashMap<UOp, Storage> = FxHashMap::default();
     let mut sums: FxHashMap<UOp, [UOp; 2]> = FxHashMap::default();
     for &u in &nodes {
-        if let Some((bases, last)) = candidate(g, u, &fixed, group) {
+        if let Some((bases, last)) = candidate(g, u, &fixed, group)
+            && let first = fixed[g.src_at(g.src_at(u, 0), 0).0 as usize]
+            && operands(g, u, first).is_some()
+        {
             stores.entry(bases[0]).or_insert(Storage { last });
             sums.insert(u, bases);
         }
@@ -98,7 +101,7 @@ fn candidate(g: &Graph, u: UOp, fixed: &[bool], group: usize) -> Option<([UOp; 2
     }
     let (to_x, to_w) = (path(g, x)?, path(g, w)?);
     let bases = [*to_x.last()?, *to_w.last()?];
-    let plain = |a: usize| Some(()).and_then(|_| follow(g, &to_x, a)).filter(|_| shape[a] > 1);
+    let plain = |a: usize| follow(g, &to_x, a).filter(|_| shape[a] > 1);
     let summed = axes.iter().filter_map(|&a| Some((a as usize, plain(a as usize)?)));
     let last = match summed.max_by_key(|x| shape[x.0]) {
         Some((a, at)) => Some(at).filter(|_| shape[a].is_multiple_of(group) && varies(g, w, a)),
@@ -166,7 +169,7 @@ fn is_moved(g: &Graph, u: UOp) -> bool {
     g.dtype(x) == DType::I32 && lo >= -128 && hi <= 127 && matches!(g.op(x), Op::Sub)
 }
 
-/// The axis of the bytes at the end of a path that is axis `a` of its beginning, with all of its elements.
+/// The axis of the bytes at the end of a path that has axis `a` of its beginning.
 fn follow(g: &Graph, path: &[UOp], mut a: usize) -> Option<usize> {
     for &u in &path[..path.len() - 1] {
         a = below(g, u, a)?;
@@ -174,18 +177,16 @@ fn follow(g: &Graph, path: &[UOp], mut a: usize) -> Option<usize> {
     Some(a)
 }
 
-/// The axis of the source of a node that is its axis `a` as a whole.
+/// The axis of the source of a node that has its axis `a`, as a whole or as neighbours.
 fn below(g: &Graph, u: UOp, a: usize) -> Option<usize> {
     let same = |p: &(usize, usize), n: usize| *p == (0, n);
     Some(match (g.op(u), g.arg(u)) {
         (Op::Permute, Arg::Axes(axes)) => axes[a] as usize,
         (Op::Reshape, _) => {
             let (mine, theirs) = group_of(g.shape(g.src_at(u, 0)), g.shape(u), a);
-            let n = g.shape(u)[a];
             let long = |shape: &[usize], at: Range<usize>| at.filter(|&i| shape[i] != 1).collect::<Vec<_>>();
             let inner = long(g.shape(g.src_at(u, 0)), mine);
-            let alone = long(g.shape(u), theirs) == [a] && inner.len() == 1;
-            *inner.first().filter(|&&i| alone && g.shape(g.src_at(u, 0))[i] == n)?
+            *inner.first().filter(|_| inner.len() == 1 && long(g.shape(u), theirs).last() == Some(&a))?
         }
         (Op::Expand, _) if g.shape(g.src_at(u, 0))[a] != g.shape(u)[a] => return None,
         (Op::Pad, Arg::Pairs(p)) => Some(a).filter(|_| p[a] == (0, 0))?,
@@ -396,8 +397,8 @@ fn padded(g: &mut Graph, bytes: UOp, pairs: &[(usize, usize)], zero: Option<UOp>
     Some(g.permute(x, &order))
 }
 
-/// A sum of products in integers.
-fn sum(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<UOp> {
+/// What a run computes and what stays of a sum of products, if it can be computed in integers.
+fn operands(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<(Coded, Coded)> {
     let Arg::Reduce(_, axes) = g.arg(u).clone() else { return None };
     let product = g.src_at(u, 0);
     let (mut x, mut w) = (g.src_at(product, 0), g.src_at(product, 1));
@@ -406,10 +407,10 @@ fn sum(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<UOp> {
     }
     let (x, w) = (coded(g, x, false)?, coded(g, w, true)?);
     let shape = g.shape(product).clone();
-    let fits = |c: &Coded, dt: DType| g.dtype(c.bytes) == dt && *g.shape(c.bytes) == shape;
     let parts = [x.zero, x.scale, w.zero, w.scale];
     let same = |v: UOp| axes.iter().all(|&a| !varies(g, v, a as usize));
-    if !fits(&x, DType::U8) || !fits(&w, DType::I8) || !parts.into_iter().flatten().all(same) {
+    let whole = *g.shape(x.bytes) == shape && *g.shape(w.bytes) == shape;
+    if !whole || g.dtype(w.bytes) != DType::I8 || !parts.into_iter().flatten().all(same) {
         return None;
     }
     let n: usize = axes.iter().map(|&a| shape[a as usize]).product();
@@ -418,10 +419,15 @@ fn sum(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<UOp> {
         (b.1 - z.0).abs().max((b.0 - z.1).abs()).min(1 << 31)
     };
     let limit = i128::from(most(&x)) * i128::from(most(&w)) * n as i128;
-    if g.dtype(u) == DType::F32 && limit > i128::from(i32::MAX) {
-        return None;
-    }
-    let out = g.shape(u).clone();
+    (g.dtype(u) == DType::I32 || limit <= i128::from(i32::MAX)).then_some((x, w))
+}
+
+/// A sum of products in integers.
+fn sum(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<UOp> {
+    let Arg::Reduce(_, axes) = g.arg(u).clone() else { return None };
+    let (x, w) = operands(g, u, fixed_first).filter(|o| g.dtype(o.0.bytes) == DType::U8)?;
+    let (shape, out) = (g.shape(g.src_at(u, 0)).clone(), g.shape(u).clone());
+    let n: usize = axes.iter().map(|&a| shape[a as usize]).product();
     let [zx, zw] = [x.zero, w.zero].map(|z| z.filter(|&z| g.const_int(z) != Some(0)));
     let total = |g: &mut Graph, bytes: UOp| {
         let own = narrowed(g, bytes, &[]);

@@ -5,6 +5,7 @@ computes on one thread). Needs numpy, onnx and onnxruntime alone. The same numbe
 usage: make_models.py FOLDER [NAME..]"""
 import math
 import os
+import shutil
 import sys
 import zlib
 
@@ -12,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-TYPES = {np.dtype("float32"): TensorProto.FLOAT, np.dtype("int64"): TensorProto.INT64}
+TYPES = {np.dtype("float32"): TensorProto.FLOAT, np.dtype("int64"): TensorProto.INT64, np.dtype("uint8"): TensorProto.UINT8}
 
 
 class Graph:
@@ -203,10 +204,40 @@ def conv56(g):
     return [g.op("Conv", g.input("x", g.normal(1, 64, 56, 56)), w, kernel_shape=[3, 3], pads=[1] * 4)]
 
 
+def bytes_of(g, low, high, kind, *shape):
+    return g.rng.integers(low, high, shape).astype(kind)
+
+
+def int8_matmul(n):
+    def build(g):
+        w = g.const(bytes_of(g, -128, 128, np.int8, n, n))
+        return [g.op("MatMulInteger", g.input("a", bytes_of(g, 0, 256, np.uint8, n, n)), w)]
+
+    return build
+
+
+def qdq_matmul(n):
+    """Floats through 8 bits, times weights of 8 bits with a scale a column, through 8 bits again."""
+
+    def build(g):
+        one = lambda scale, zero: (g.scalar(scale), g.const(np.array(zero, np.uint8)))
+        x = g.op("DequantizeLinear", g.op("QuantizeLinear", g.input("a", g.normal(n, n)), *one(0.03, 128)), *one(0.03, 128))
+        scales = g.const((g.rng.random(n) * 0.01 + 0.01).astype(np.float32))
+        w = g.const(bytes_of(g, -128, 128, np.int8, n, n))
+        y = g.op("MatMul", x, g.op("DequantizeLinear", w, scales, g.const(np.zeros(n, np.int8)), axis=1))
+        return [g.op("DequantizeLinear", g.op("QuantizeLinear", y, *one(0.5, 128)), *one(0.5, 128))]
+
+    return build
+
+
 BUILD = {f"matmul{n}": matmul(n) for n in (256, 512, 1024, 2048)} | {
     "wmatmul1024": lambda g: [g.op("MatMul", g.input("a", g.normal(1024, 1024)), g.weight(1024, 1024))],
     "matvec4096": lambda g: [g.op("MatMul", g.input("a", g.normal(1, 4096)), g.weight(4096, 4096))],
     "matvec4096t": lambda g: [g.op("Gemm", g.input("a", g.normal(1, 4096)), g.weight(4096, 4096), transB=1)],
+    "int8_matmul256": int8_matmul(256),
+    "int8_matmul1024": int8_matmul(1024),
+    "qdq_matmul256": qdq_matmul(256),
+    "qdq_matmul1024": qdq_matmul(1024),
     "conv56": conv56,
     "softmax4096": lambda g: [g.op("Softmax", g.input("x", g.normal(4096, 4096)), axis=-1)],
     "layernorm4096": lambda g: [g.norm(g.input("x", g.normal(4096, 4096)), 4096, 1e-5)],
@@ -223,11 +254,20 @@ BUILD = {f"matmul{n}": matmul(n) for n in (256, 512, 1024, 2048)} | {
     "mnist1": mnist(1),
 }
 
+# committed models, with what they give without optimisations
+COMMITTED = ["style_predict_qdq"]
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models")
+
 # what one run must do at least: (Gflop, GB moved), for the bound of a row
 WORK = {f"matmul{n}": (2e-9 * n**3, 12e-9 * n * n) for n in (256, 512, 1024, 2048)} | {
     "wmatmul1024": (2e-9 * 1024**3, 12e-9 * 1024**2),
     "matvec4096": (2e-9 * 4096**2, 4e-9 * 4096**2),
     "matvec4096t": (2e-9 * 4096**2, 4e-9 * 4096**2),
+    "int8_matmul256": (2e-9 * 256**3, 6e-9 * 256**2),
+    "int8_matmul1024": (2e-9 * 1024**3, 6e-9 * 1024**2),
+    "qdq_matmul256": (2e-9 * 256**3, 9e-9 * 256**2),
+    "qdq_matmul1024": (2e-9 * 1024**3, 9e-9 * 1024**2),
+    "style_predict_qdq": (0.8, 0.01),
     "conv56": (2e-9 * 64 * 64 * 9 * 56 * 56, 4e-9 * (2 * 64 * 56 * 56 + 64 * 64 * 9)),
     "softmax4096": (4e-9 * 4096**2, 8e-9 * 4096**2),
     "layernorm4096": (8e-9 * 4096**2, 8e-9 * 4096**2),
@@ -246,11 +286,16 @@ WORK = {f"matmul{n}": (2e-9 * n**3, 12e-9 * n * n) for n in (256, 512, 1024, 204
 
 
 def make(name, folder):
+    if name in COMMITTED:
+        for source, end in (("model.onnx", ".onnx"), ("input.npz", ".in.npz"), ("expected.npz", ".out.npz")):
+            shutil.copyfile(os.path.join(FOLDER, name, source), os.path.join(folder, name + end))
+        return
     g = Graph(name)
     outputs = BUILD[name](g)
     feeds = {k: np.asarray(v) for k, v in g.inputs.items()}
     infos = [helper.make_tensor_value_info(k, TYPES[v.dtype], v.shape) for k, v in feeds.items()]
-    outs = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outputs]
+    kind = TensorProto.INT32 if g.nodes[-1].op_type == "MatMulInteger" else TensorProto.FLOAT
+    outs = [helper.make_tensor_value_info(o, kind, None) for o in outputs]
     graph = helper.make_graph(g.nodes, name, infos, outs, g.weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     path = os.path.join(folder, f"{name}.onnx")

@@ -19,10 +19,12 @@ import make_models
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
-MODELS = ["mobilenetv2", "resnet50", "bertmini", "minilm", "bertbase", "gpt2step", "mnist", "mnist1"]
+MODELS = ["mobilenetv2", "resnet50", "bertmini", "minilm", "bertbase", "gpt2step", "mnist", "mnist1", *make_models.COMMITTED]
 MICRO = [name for name in make_models.BUILD if name not in MODELS]
 TRAIN = "mnist_train512"
 TOLERANCE = 1e-3
+# 8-bit codes round differently: onnxruntime with optimisations is as far from itself without
+TOLERANCES = {"style_predict_qdq": 3e-2}
 
 
 def parse():
@@ -145,8 +147,8 @@ def best(cell, threads):
     return cell.get("cpu_ms") or cell["ms_min"] if busy else cell["ms_min"]
 
 
-def wrong(cell):
-    return (cell.get("relerr") or 0) > TOLERANCE
+def wrong(cell, case):
+    return (cell.get("relerr") or 0) > TOLERANCES.get(case, TOLERANCE)
 
 
 def number(v):
@@ -168,13 +170,13 @@ def table(results, peers):
             ms = best(ours, threads)
             compute = flops > 20 * moved
             rate = f"{flops / ms * 1e3:.0f} GFLOP/s" if compute else f"{moved / ms * 1e3:.1f} GB/s"
-            line += [("WRONG " if wrong(ours) else "") + number(ms), rate if flops or moved else ""]
+            line += [("WRONG " if wrong(ours, case) else "") + number(ms), rate if flops or moved else ""]
         for p in others:
             cell = row.get(p)
             if cell is None or "error" in cell:
                 line.append("" if cell is None else "fails")
-            elif "error" in ours or wrong(ours) or wrong(cell):
-                line.append(number(best(cell, threads)) + (" WRONG" if wrong(cell) else ""))
+            elif "error" in ours or wrong(ours, case) or wrong(cell, case):
+                line.append(number(best(cell, threads)) + (" WRONG" if wrong(cell, case) else ""))
             else:
                 line.append(f"{number(best(cell, threads))} (**{best(cell, threads) / best(ours, threads):.2f}**)")
         line += [number(ours["compile_ms"]) if ours.get("compile_ms") else "", str(ours.get("kernels", ""))]

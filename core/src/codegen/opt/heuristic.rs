@@ -168,7 +168,9 @@ impl<'a> View<'a> {
         }
         self.k.nodes().into_iter().all(|u| {
             let dt = g.dtype(u);
-            let narrow_memory = matches!(g.op(u), Op::Load | Op::Store | Op::Index | Op::Param | Op::Cast | Op::Const);
+            // what a load under a gate gives instead
+            let alt = g.op(u) == Op::Const && self.t.lang == Lang::X86;
+            let narrow_memory = alt || matches!(g.op(u), Op::Load | Op::Store | Op::Index | Op::Param | Op::Cast);
             match dt.size() {
                 0 | 4 => true,
                 1 | 2 => {

@@ -4,9 +4,9 @@
 //! lane of the one (its lanes follow each other, as a packed panel has them), and in the other either too or the same for
 //! all lanes. The bf16 instruction takes subnormals for zero; integers wrap as they should.
 
-use super::lower::{Lower, Point, Val, points, vec_size};
 use super::gate::Gate;
-use super::mir::{Base, Mem, Opnd, VReg};
+use super::lower::{Lower, Point, Val, points, vec_size};
+use super::mir::{Mem, Opnd, VReg};
 use super::table::{self, V2, V3};
 use crate::DType::{self, *};
 use crate::Result;
@@ -125,6 +125,9 @@ impl Lower<'_> {
         once: bool,
         known: &mut FxHashMap<Place, VReg>,
     ) -> Result<()> {
+        if [d.a, d.b].iter().any(|x| self.gate(x.load, pt, if x.lanes { off } else { 0 }, 1) == Gate::Shut) {
+            return Ok(()); // zeros
+        }
         let z = |r| Opnd::R(r, vec_size(LANES));
         let a = self.group(d.a, pt, off, known)?;
         if d.a.dt == BF16 {
@@ -159,9 +162,8 @@ impl Lower<'_> {
         let off = if x.lanes { off } else { 0 };
         let m = self.address(self.g.src_at(x.load, 0), pt, off)?;
         match self.gate(x.load, pt, off, 1) {
-            Gate::Open => Ok(m),
-            Gate::Shut => Ok(Mem::at(Base::Pool, self.f.pool.put(&[0; 64]))),
             Gate::If(gate) => self.choose(gate, pt, off, m),
+            _ => Ok(m),
         }
     }
 

@@ -1,0 +1,202 @@
+//! Sums of products of dequantised bytes are computed in integers: the rewritten graphs give exactly what the graphs as they
+//! were give. All scales are powers of two and all sums small, so that floats are exact too.
+
+use gradloom::tensor::{ConvOpts, Tensor};
+use gradloom::{Result, Runtime, Session};
+use gradloom_core::DType::{self, F32, I8, I32, U8};
+use gradloom_core::schedule::integers::in_integers;
+use gradloom_core::target::{Isa, Target};
+use gradloom_core::uop::{Arg, Op, ReduceOp, UOp};
+
+/// A quantised operand: bytes, and what they stand for.
+struct Coded {
+    bytes: Tensor,
+    value: Tensor,
+}
+
+fn numbers(n: usize, dt: DType, seed: usize) -> Vec<i64> {
+    let low = if dt == U8 { 0 } else { -128 };
+    (0..n).map(|i| ((i * 7919 + seed * 131) ^ (i >> 3)) as i64 % 256 + low).collect()
+}
+
+/// Bytes of a shape, their zero point, and a scale for each element along `axis`, or one for all.
+fn coded(s: &Session, dt: DType, shape: &[usize], zero: i64, axis: Option<usize>, seed: usize) -> Coded {
+    let list = numbers(shape.iter().product(), dt, seed);
+    let bytes = match dt {
+        U8 => Tensor::new(s, &list.iter().map(|&v| v as u8).collect::<Vec<_>>(), shape),
+        _ => Tensor::new(s, &list.iter().map(|&v| v as i8).collect::<Vec<_>>(), shape),
+    };
+    let bytes = bytes.expect("bytes");
+    let wide = bytes.cast(F32).and_then(|b| b.sub(zero as f32)).expect("a difference");
+    let value = match axis {
+        None => wide.mul(0.125),
+        Some(a) => {
+            let mut along = vec![1; shape.len()];
+            along[a] = shape[a];
+            let scales: Vec<f32> = (0..shape[a]).map(|i| [0.5, 0.25, 0.0625][i % 3]).collect();
+            Tensor::new(s, &scales, &along).and_then(|v| wide.mul(&v))
+        }
+    };
+    Coded { bytes, value: value.expect("a product") }
+}
+
+fn buffer(t: &Tensor) -> u32 {
+    let s = t.session().state();
+    s.storage(s.node(t.root())).and_then(|flat| s.buffer_id(flat)).expect("a buffer")
+}
+
+/// The value of `y` on a device as it is, and rewritten; the second on another device. Nothing else than `x` is new in each run.
+fn check(what: &str, make: impl Fn(&Session) -> Result<(Tensor, Tensor)>) {
+    let run = |device: &str, rewritten: bool| -> Option<Vec<f32>> {
+        let mut rt = Runtime::open(device, 1).ok()?;
+        let s = rt.session().clone();
+        let (x, mut y) = make(&s).unwrap_or_else(|e| panic!("{what}: {e}"));
+        if rewritten {
+            let t = Target::x86(Isa::Avx512Vnni, 1);
+            let input = buffer(&x);
+            let node = {
+                let mut state = s.state();
+                let node = state.node(y.root());
+                let new = in_integers(&mut state.graph, &[node], &[input], &t);
+                let new = new.unwrap_or_else(|| panic!("{what}: nothing was rewritten"))[0];
+                let g = &state.graph;
+                let add = |u: UOp| matches!(g.arg(u), Arg::Reduce(ReduceOp::Add, _));
+                let sums = |u: &UOp| g.op(*u) == Op::Reduce && g.dtype(*u) == F32 && add(*u);
+                assert!(!g.needed(&[new]).iter().any(sums), "{what}: a sum of floats is left");
+                state.freeze(&[new], &[input]);
+                new
+            };
+            y = Tensor::from_node(&s, node);
+        }
+        Some(rt.to_vec::<f32>(&y).unwrap_or_else(|e| panic!("{what} on {device}: {e}")))
+    };
+    let want = run("eval", false).expect("the evaluator");
+    assert!(want.iter().any(|v| *v != 0.0), "{what}: only zeros");
+    for device in ["eval", "cpu", "cpu:avx2"] {
+        if let Some(got) = run(device, true) {
+            assert_eq!(got, want, "{what} on {device}");
+        }
+    }
+}
+
+#[test]
+fn products_of_matrices() {
+    // remainders of all tiles; bytes of both signs; zero points inside, at the end, and none
+    for (i, (m, k, n)) in [(1, 4, 5), (7, 12, 17), (3, 64, 48), (33, 20, 100)].into_iter().enumerate() {
+        for (x, zx, w, zw) in [(U8, 7, I8, 0), (I8, -128, I8, -3), (U8, 0, U8, 128), (I8, 5, U8, 77)] {
+            let axis = [None, Some(1)][i % 2];
+            check(&format!("{m}x{k}x{n} of {x} {zx} and {w} {zw}"), |s| {
+                let (a, b) = (coded(s, x, &[m, k], zx, None, 1), coded(s, w, &[k, n], zw, axis, 2));
+                Ok((a.bytes, a.value.matmul(&b.value)?))
+            });
+        }
+    }
+}
+
+#[test]
+fn convolutions_with_padding() {
+    for (shape, out, k, stride, groups) in [
+        ([1usize, 8, 9, 7], 16, 3usize, 1, 1),
+        ([2, 4, 6, 11], 5, 3, 2, 1),
+        ([1, 20, 7, 7], 20, 3, 1, 20),
+        ([1, 8, 5, 6], 12, 1, 2, 2),
+    ] {
+        for (x, zx, w, zw) in [(I8, -128, I8, 0), (I8, 5, I8, 0), (U8, 130, U8, 100)] {
+            check(&format!("{shape:?} to {out} by {k} of {x} {zx} and {w} {zw}"), |s| {
+                let a = coded(s, x, &shape, zx, None, 1);
+                let b = coded(s, w, &[out, shape[1] / groups, k, k], zw, Some(0), 2);
+                let o = ConvOpts::new().stride(&[stride]).padding(&[k / 2]).groups(groups);
+                Ok((a.bytes, a.value.conv(&b.value, None, &o)?))
+            });
+        }
+    }
+}
+
+/// Bytes between two products: stored once, in the order that the second one wants, and read by others too.
+#[test]
+fn bytes_between_products() {
+    check("a chain", |s| {
+        let (a, b) = (coded(s, I8, &[1, 4, 6, 6], -128, None, 1), coded(s, I8, &[8, 4, 3, 3], 0, Some(0), 2));
+        let y = a.value.conv(&b.value, None, &ConvOpts::new().padding(&[1]))?;
+        let code = y.div(64.0)?.trunc()?.clamp(-100.0, 100.0)?.cast(I8)?;
+        let z = code.cast(F32)?.add(3.0)?.mul(0.5)?;
+        let c = coded(s, I8, &[20, 8, 1, 1], 0, Some(0), 3);
+        let (p, q) = (z.conv(&c.value, None, &ConvOpts::new())?, z.max(&[1], true)?);
+        Ok((a.bytes, p.add(&q)?))
+    });
+}
+
+#[test]
+fn integer_products_wrap_as_they_did() {
+    let mut rt = Runtime::open("cpu", 1).expect("the device opens");
+    let s = rt.session().clone();
+    let (x, w) = (coded(&s, U8, &[5, 1024], 0, None, 1).bytes, coded(&s, I8, &[1024, 33], 0, None, 2).bytes);
+    let big = |t: &Tensor, z: i32| t.cast(I32).and_then(|t| t.sub(z)).expect("i32");
+    let y = big(&x, 1 << 19).matmul(&big(&w, 3)).expect("a product");
+    let want = rt.to_vec::<i32>(&y.add(0).expect("a copy")).expect("values");
+    let (input, node) = (buffer(&x), y.node());
+    let new = in_integers(&mut s.state().graph, &[node], &[input], &Target::x86(Isa::Avx512Vnni, 1));
+    let y = Tensor::from_node(&s, new.expect("it is rewritten")[0]);
+    assert_eq!(rt.to_vec::<i32>(&y).expect("values"), want);
+}
+
+/// Ordinary graphs stay as they are, and so do scales along what is summed.
+#[test]
+fn other_sums_are_left_alone() {
+    let s = Session::new();
+    let (x, w) = (coded(&s, U8, &[8, 16], 3, None, 1), coded(&s, I8, &[16, 8], 0, None, 2));
+    let floats = Tensor::new(&s, &[1f32; 128], &[16, 8]).expect("floats");
+    let blocks = coded(&s, I8, &[16, 8], 0, Some(0), 2);
+    let half = x.value.add(0.5).expect("halves");
+    for y in [
+        x.value.matmul(&floats),
+        x.value.matmul(&blocks.value),
+        half.matmul(&w.value),
+        x.value.matmul(&x.value.t().expect("turned")),
+        w.value.t().and_then(|w| w.matmul(&blocks.value)),
+    ] {
+        let (node, input) = (y.expect("a product").node(), buffer(&x.bytes));
+        let t = Target::x86(Isa::Avx512Vnni, 1);
+        assert!(in_integers(&mut s.state().graph, &[node], &[input], &t).is_none());
+    }
+    // nor does a target without the instructions want it
+    let (node, input) = (x.value.matmul(&w.value).expect("a product").node(), buffer(&x.bytes));
+    for t in [Target::x86(Isa::Avx2, 1), Target::wasm(true, 1), Target::wgsl("wgpu"), Target::eval()] {
+        assert!(in_integers(&mut s.state().graph, &[node], &[input], &t).is_none());
+    }
+}
+
+/// The heuristic leads to the instruction: with weights that stay, packed, and with windows.
+#[test]
+fn products_of_bytes_are_one_instruction() {
+    use gradloom_core::device::NullDevice;
+    use gradloom_core::render::Code;
+    let text = |isa: Isa, make: &dyn Fn(&Session) -> Result<(Tensor, Tensor)>| -> String {
+        let mut rt = Runtime::on(Box::new(NullDevice::new(Target::x86(isa, 1))));
+        let s = rt.session().clone();
+        let (x, w) = make(&s).expect("a graph");
+        w.freeze();
+        let replay = rt.realize(&[&x]).expect("compiles");
+        let last = replay.plan().calls.last().expect("a kernel").program;
+        match &rt.engine().program(last).expect("it was compiled").source.code {
+            Code::Bytes(bytes) => gradloom::disasm::disassemble(bytes),
+            _ => panic!("machine code is bytes"),
+        }
+    };
+    let product = |s: &Session| {
+        let (x, w) = (coded(s, U8, &[64, 256], 0, None, 1).bytes, coded(s, I8, &[256, 96], 0, None, 2).bytes);
+        Ok((x.cast(I32)?.matmul(&w.cast(I32)?)?, w))
+    };
+    let windows = |s: &Session| {
+        let x = coded(s, U8, &[1, 8, 8, 32], 0, None, 1).bytes;
+        let w = coded(s, I8, &[48, 32, 3, 3], 0, None, 2).bytes;
+        let o = ConvOpts::new().padding(&[1]);
+        Ok((x.permute(&[0, 3, 1, 2])?.cast(I32)?.conv(&w.cast(I32)?, None, &o)?, w))
+    };
+    for make in [&product as &dyn Fn(&Session) -> Result<(Tensor, Tensor)>, &windows] {
+        let with = text(Isa::Avx512Vnni, make);
+        assert!(with.contains("vpdpbusd") && !with.contains("vpmulld"), "{with}");
+        let without = text(Isa::Avx512, make);
+        assert!(!without.contains("vpdpbusd") && without.contains("vpmulld"), "{without}");
+    }
+}
