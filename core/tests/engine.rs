@@ -386,3 +386,34 @@ fn a_packed_weight_of_a_file_is_on_the_device_once() {
         assert!(rest < file.len() * 5 / 4, "{rest} bytes on {}", target.name);
     }
 }
+
+#[test]
+fn attention_over_parts_of_one_tensor_is_one_kernel() {
+    let s = Session::new();
+    let all = seeded(&s, &[1, 64, 192], 3);
+    let part = |i: usize| all.narrow(2, i * 64, 64)?.reshape(&[1, 64, 2, 32])?.permute(&[0, 2, 1, 3]);
+    let (q, k, v): (Tensor, Tensor, Tensor) = (part(0).unwrap(), part(1).unwrap(), part(2).unwrap());
+    let y = q.matmul(&k.t().unwrap()).unwrap().softmax(-1).unwrap().matmul(&v).unwrap();
+    let want = floats(&reference(&y));
+    let mut e = Engine::new(Box::new(EvalDevice::new(Target { lang: Lang::Eval, ..Target::x86(Isa::Avx512, 1) })));
+    let replay = run(&mut e, &s, &[&y]);
+    assert_eq!(replay.plan().calls.len(), 1);
+    for (a, b) in values(&mut e, &y).iter().zip(&want) {
+        assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{a} instead of {b}");
+    }
+}
+
+#[test]
+fn rows_are_not_reduced_for_each_element_of_what_pads_them() {
+    let s = Session::new();
+    let x = seeded(&s, &[4, 24, 24], 5);
+    let y = x.standardize(&[1, 2], 1e-5).unwrap().pad(&[(0, 0), (3, 3), (3, 3)], PadMode::Reflect, 0).unwrap();
+    let want = floats(&reference(&y));
+    let mut e = Engine::new(Box::new(EvalDevice::new(Target { lang: Lang::Eval, ..Target::x86(Isa::Avx512, 1) })));
+    let replay = run(&mut e, &s, &[&y]);
+    let flops: u64 = replay.plan().calls.iter().map(|c| e.program(c.program).unwrap().flops).sum();
+    assert!(flops < 100 * 4 * 30 * 30, "{flops} operations");
+    for (a, b) in values(&mut e, &y).iter().zip(&want) {
+        assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{a} instead of {b}");
+    }
+}

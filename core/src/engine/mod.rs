@@ -3,12 +3,15 @@
 
 pub mod bench;
 pub mod cache;
+mod constants;
 pub mod exec;
 pub mod fold;
 pub mod memory;
 pub mod plan;
 mod pool;
 mod prepare;
+pub mod scale;
+pub mod siblings;
 pub mod search;
 pub mod state;
 

@@ -63,7 +63,7 @@ fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Rows> {
     walk.run(owner, t)?;
     let outer = walk.outer.take()?;
     let seen = std::mem::take(&mut walk.seen);
-    let mut chain = Chain { g, cuts, owner, outer, seen, kept: FxHashMap::default(), scaled: None };
+    let mut chain = Chain { g, cuts, walk, owner, outer, seen, kept: FxHashMap::default(), scaled: None };
     let last = chain.contractions()?;
     chain.values(last)?;
     chain.unmoved()?;
@@ -81,6 +81,7 @@ fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Rows> {
 struct Chain<'a> {
     g: &'a Graph,
     cuts: &'a Cuts,
+    walk: Walk<'a>,
     owner: UOp,
     outer: SmallVec<[Digit; 4]>,
     seen: Vec<(UOp, SmallVec<[View; 2]>)>,
@@ -227,13 +228,12 @@ impl Chain<'_> {
 
     /// The digits of a row's number; innermost those over which most of what is read stays the same.
     fn order(&self, t: &Target) -> Option<SmallVec<[Digit; 4]>> {
-        let has = |v: &View, o: &Digit| {
-            let meets = |d: &Digit| d.from == o.from && d.stride < o.stride * o.len && o.stride < d.stride * d.len;
-            v.iter().flatten().any(meets)
-        };
         let read = |o: &Digit| -> usize {
-            let leaves = self.seen.iter().filter(|(u, views)| self.is_leaf(*u) && !views.iter().any(|v| has(v, o)));
-            leaves.map(|(u, _)| self.g.numel(*u)).sum()
+            let mut seen = rustc_hash::FxHashSet::default();
+            let leaves = self.seen.iter().filter(|(u, _)| self.is_leaf(*u));
+            let views = leaves.flat_map(|(u, views)| views.iter().map(move |v| (*u, v)));
+            let shared = views.filter(|(_, v)| !self.walk.depends(v, o));
+            shared.filter(|&(u, v)| seen.insert((u, self.walk.outline(v)))).map(|(_, v)| self.walk.elements(v)).sum()
         };
         let mut order = self.outer.clone();
         sort::by_key(&mut order, read);

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// Where a digit comes from.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum From {
     /// An axis of the kernel's result.
     Out(u8),
@@ -24,11 +24,18 @@ pub(super) enum From {
 }
 
 /// `index / stride % len` of an axis.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Digit {
     pub(super) from: From,
     pub(super) stride: usize,
     pub(super) len: usize,
+}
+
+impl Digit {
+    /// The step of what comes above it.
+    fn end(&self) -> usize {
+        self.stride * self.len
+    }
 }
 
 /// Digits of one axis, most significant first; none if the axis has one element.
@@ -61,6 +68,8 @@ pub struct Rows {
 
 /// Views per node beyond which a kernel is left alone.
 const MAX_VIEWS: usize = 4;
+/// The same of what it reads: several parts of one buffer are views of one node.
+const MAX_READS: usize = 16;
 /// Nodes of a kernel beyond which it is left alone.
 const MAX_NODES: usize = 2000;
 /// A kernel of so few elements is never worth a second one.
@@ -236,7 +245,8 @@ pub(super) fn is_product(g: &Graph, reduce: UOp) -> bool {
 pub(super) struct Walk<'a> {
     g: &'a Graph,
     cuts: &'a Cuts,
-    fresh: u32,
+    /// What each index that is no digit is made of, and how many of its values are wanted.
+    others: Vec<(Axis, usize)>,
     /// The digits that every reduction of the kernel keeps.
     pub(super) outer: Option<SmallVec<[Digit; 4]>>,
     /// Contractions with rows of their own are no reason to give up.
@@ -244,6 +254,10 @@ pub(super) struct Walk<'a> {
     /// Every node of the kernel and everything it reads, users first, with the views it is wanted at.
     pub(super) seen: Vec<(UOp, SmallVec<[View; 2]>)>,
     buffers: SmallVec<[UOp; 8]>,
+    /// What says whether a node is wanted at all: padding above it, and gathers.
+    gates: FxHashMap<UOp, Axis>,
+    /// Digits in the gates of reductions.
+    gated: Axis,
     /// Elements of the longest reduction.
     row_work: usize,
 }
@@ -251,16 +265,71 @@ pub(super) struct Walk<'a> {
 impl<'a> Walk<'a> {
     pub(super) fn new(g: &'a Graph, cuts: &'a Cuts) -> Walk<'a> {
         let (buffers, seen) = (SmallVec::new(), Vec::new());
-        Walk { g, cuts, fresh: 0, outer: None, chains: false, seen, buffers, row_work: 0 }
+        Walk {
+            g,
+            cuts,
+            others: Vec::new(),
+            outer: None,
+            chains: false,
+            seen,
+            buffers,
+            gates: FxHashMap::default(),
+            gated: Axis::new(),
+            row_work: 0,
+        }
     }
 
     fn whole(&self, from: From, len: usize) -> Axis {
         if len == 1 { Axis::new() } else { Axis::from_elem(Digit { from, stride: 1, len }, 1) }
     }
 
-    fn other(&mut self, len: usize) -> Axis {
-        self.fresh += 1;
-        self.whole(From::Other(self.fresh), len)
+    /// An index that is no digit, `used` of whose values are wanted.
+    fn other(&mut self, len: usize, of: Axis, used: usize) -> Axis {
+        self.others.push((of, used));
+        self.whole(From::Other(self.others.len() as u32), len)
+    }
+
+    /// Does a view depend on a digit of the result?
+    pub(super) fn depends(&self, view: &View, o: &Digit) -> bool {
+        let mut stack: SmallVec<[Digit; 8]> = view.iter().flatten().copied().collect();
+        let mut seen = rustc_hash::FxHashSet::default();
+        while let Some(d) = stack.pop() {
+            if d.from == o.from && d.stride < o.stride * o.len && o.stride < d.stride * d.len {
+                return true;
+            }
+            if let Some((of, _)) = self.made_of(&d).filter(|_| seen.insert(d.from)) {
+                stack.extend_from_slice(of);
+            }
+        }
+        false
+    }
+
+    /// Elements that are read through a view.
+    pub(super) fn elements(&self, view: &View) -> usize {
+        view.iter().flatten().map(|d| self.made_of(d).map_or(d.len, |x| x.1.min(d.len))).product()
+    }
+
+    /// What tells a view from others, whatever loops it is read in.
+    pub(super) fn outline(&self, view: &View) -> Axis {
+        let mut out = Axis::new();
+        let mut stack: SmallVec<[Digit; 8]> = view.iter().rev().flatten().copied().collect();
+        while let Some(d) = stack.pop() {
+            match self.made_of(&d) {
+                Some((of, used)) if out.len() < MAX_NODES => {
+                    out.push(Digit { from: From::Other(0), stride: *used, len: d.len });
+                    stack.extend(of.iter().rev().copied());
+                }
+                _ => out.push(d),
+            }
+        }
+        out
+    }
+
+    fn made_of(&self, d: &Digit) -> Option<&(Axis, usize)> {
+        match d.from {
+            From::Other(i) => self.others.get((i as usize).wrapping_sub(1)),
+            From::Out(_) => None,
+        }
     }
 
     /// Goes through the kernel, users first. `None` if it is no row kernel.
@@ -296,10 +365,13 @@ impl<'a> Walk<'a> {
             }
             for view in &here {
                 for (k, &s) in g.src(u).iter().enumerate() {
+                    self.gate(u, k, s, view);
                     let down = self.down(u, k, s, view);
                     let list = views.entry(s).or_default();
                     if !list.contains(&down) {
-                        if list.len() == MAX_VIEWS {
+                        let read =
+                            matches!(g.op(s), Op::Param | Op::After) || self.cuts.is_cut(s) || g.op(s).is_movement();
+                        if list.len() == if read { MAX_READS } else { MAX_VIEWS } {
                             return None;
                         }
                         list.push(down);
@@ -309,12 +381,37 @@ impl<'a> Walk<'a> {
             }
             self.seen.push((u, here));
         }
-        (self.buffers.len() < t.max_buffers).then_some(())
+        let outer = self.outer.as_deref().unwrap_or_default();
+        let of_row = |d: &Digit| outer.iter().any(|o| d.from == o.from && d.stride >= o.stride && d.end() <= o.end());
+        (self.buffers.len() < t.max_buffers && self.gated.iter().all(of_row)).then_some(())
+    }
+
+    /// Notes for the source `s` of `u` what says whether it is wanted.
+    fn gate(&mut self, u: UOp, k: usize, s: UOp, view: &View) {
+        let mut all = self.gates.get(&u).cloned().unwrap_or_default();
+        match (self.g.op(u), self.g.arg(u)) {
+            (Op::Pad, Arg::Pairs(pairs)) => {
+                all.extend(view.iter().zip(pairs).filter(|x| *x.1 != (0, 0)).flat_map(|x| x.0.iter().copied()))
+            }
+            (Op::Gather, _) if k == 0 => all.extend(view.iter().flatten().copied()),
+            _ => {}
+        }
+        if all.is_empty() {
+            return;
+        }
+        let list = self.gates.entry(s).or_default();
+        all.into_iter().for_each(|d| {
+            if !list.contains(&d) {
+                list.push(d)
+            }
+        });
     }
 
     /// A reduction is wanted at one place of each row.
     fn reduction(&mut self, u: UOp, views: &[View]) -> Option<()> {
         let [view] = views else { return None };
+        // where the gate differs within a row, each of its elements would be reduced again
+        self.gated.extend(self.gates.get(&u).into_iter().flatten().copied());
         let mut kept: SmallVec<[Digit; 4]> = view.iter().flatten().copied().collect();
         if kept.iter().any(|d| matches!(d.from, From::Other(_))) {
             return None;
@@ -363,7 +460,8 @@ impl<'a> Walk<'a> {
             (Op::Reduce, Arg::Reduce(_, axes)) => {
                 let mut out = view.clone();
                 for &a in axes {
-                    out[a as usize] = self.other(inner[a as usize]);
+                    let n = inner[a as usize];
+                    out[a as usize] = self.other(n, Axis::new(), n);
                 }
                 out
             }
@@ -372,14 +470,22 @@ impl<'a> Walk<'a> {
                     Op::Pad => pairs[i] != (0, 0),
                     _ => pairs[i] != (0, inner[i]),
                 };
-                (0..inner.len()).map(|i| if moved(i) { self.other(inner[i]) } else { view[i].clone() }).collect()
+                let n = |i: usize| inner[i].min(g.shape(u)[i]);
+                (0..inner.len())
+                    .map(|i| if moved(i) { self.other(inner[i], view[i].clone(), n(i)) } else { view[i].clone() })
+                    .collect()
             }
             (Op::Flip, Arg::Axes(axes)) => (0..inner.len())
-                .map(|i| if axes.contains(&(i as u8)) { self.other(inner[i]) } else { view[i].clone() })
+                .map(|i| match axes.contains(&(i as u8)) {
+                    true => self.other(inner[i], view[i].clone(), inner[i]),
+                    false => view[i].clone(),
+                })
                 .collect(),
             (Op::Gather, Arg::Axes(axes)) if k == 0 => {
                 let mut out = view.clone();
-                out[axes[0] as usize] = self.other(inner[axes[0] as usize]);
+                // any of them, wherever the index is wanted
+                let (n, all) = (inner[axes[0] as usize], view.iter().flatten().copied().collect());
+                out[axes[0] as usize] = self.other(n, all, n);
                 out
             }
             _ if inner.is_empty() => View::new(),
@@ -390,14 +496,14 @@ impl<'a> Walk<'a> {
     /// Digits dealt to other axes, from the last one on.
     fn reshape(&mut self, view: &View, inner: &[usize]) -> View {
         if inner.contains(&0) {
-            return self.opaque(inner);
+            return self.opaque(view, inner);
         }
         let mut digits: SmallVec<[Digit; 8]> = view.iter().flatten().copied().collect();
         let mut out: View = SmallVec::from_elem(Axis::new(), inner.len());
         for (a, &n) in inner.iter().enumerate().rev() {
             let mut left = n;
             while left > 1 {
-                let Some(d) = digits.pop() else { return self.opaque(inner) };
+                let Some(d) = digits.pop() else { return self.opaque(view, inner) };
                 if left % d.len == 0 {
                     out[a].insert(0, d);
                     left /= d.len;
@@ -406,14 +512,15 @@ impl<'a> Walk<'a> {
                     digits.push(Digit { stride: d.stride * left, len: d.len / left, ..d });
                     left = 1;
                 } else {
-                    return self.opaque(inner);
+                    return self.opaque(view, inner);
                 }
             }
         }
         out
     }
 
-    fn opaque(&mut self, shape: &[usize]) -> View {
-        shape.iter().map(|&n| self.other(n)).collect()
+    fn opaque(&mut self, view: &View, shape: &[usize]) -> View {
+        let all: Axis = view.iter().flatten().copied().collect();
+        shape.iter().map(|&n| self.other(n, all.clone(), n)).collect()
     }
 }

@@ -11,17 +11,20 @@ use super::model::Model;
 use super::stage::{Answer, Ask, Build, Call, Fed, Step, Then};
 use crate::device::Ticket;
 use crate::dtype::DType;
-use crate::engine::{Bytes, Engine, Pending, Plan, Replay, fold};
+use crate::engine::{Bytes, Engine, Pending, Plan, Replay, close, fold, scale, siblings};
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
 use crate::schedule::integers;
+use crate::target::Target;
 use crate::tensor::{Session, Tensor};
-use crate::uop::UOp;
+use crate::uop::{UOp, hash};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
 /// Plans that are kept, counting every stage of every class of values.
 const MOST_PLANS: usize = 1 << 13;
+/// A constant that large is computed once for all plans.
+const SHARED: usize = 1024;
 /// An input of so few elements is looked at on the host, where a stage has to know it.
 const SMALL: usize = 64;
 
@@ -30,9 +33,14 @@ pub struct Runner {
     bound: Bound,
     session: Session,
     ready: FxHashMap<Vec<u8>, Ready>,
+    /// Large constants that were computed of the model's own, by how and of which: plans share them.
+    folded: FxHashMap<Origin, Tensor>,
     /// The last stage got this number.
     stages: u64,
 }
+
+/// A structure and the buffers it is computed of.
+type Origin = (u128, Vec<u32>);
 
 /// Where a value of a replay comes from.
 enum Source {
@@ -142,7 +150,7 @@ impl Runner {
     /// A runner of a parsed model. Its tensors live in `session`, which must be the one session of the engine it runs on.
     pub fn new(model: Arc<Model>, session: &Session) -> Runner {
         let (bound, session) = (Bound::new(model, session), session.clone());
-        Runner { bound, session, ready: FxHashMap::default(), stages: 0 }
+        Runner { bound, session, ready: FxHashMap::default(), folded: FxHashMap::default(), stages: 0 }
     }
 
     /// The model.
@@ -214,6 +222,7 @@ impl Runner {
     pub fn begin_on(&mut self, engine: &mut Engine, inputs: &Inputs) -> Result<Run> {
         if self.ready.len() > MOST_PLANS {
             self.ready.clear();
+            self.folded.clear();
         }
         let random = self.model().is_random().then(|| self.random_key()).transpose()?;
         let mut run = Run {
@@ -297,30 +306,51 @@ impl Runner {
         run.given.iter().map(|g| g.tensor.as_ref().and_then(buffer_of)).collect()
     }
 
-    fn first_stage(&self, engine: &mut Engine, run: &Run, values: Vec<Tensor>, end: End) -> Result<Stage> {
+    fn first_stage(&mut self, engine: &mut Engine, run: &Run, values: Vec<Tensor>, end: End) -> Result<Stage> {
         let inputs: Vec<u32> = self.input_buffers(run).into_iter().flatten().collect();
         let target = engine.device().target().clone();
-        let constants = {
-            let mut state = self.session.state();
-            let mut nodes: Vec<_> = values.iter().map(|t| state.node(t.root())).collect();
-            if let Some(new) = integers::in_integers(&mut state.graph, &nodes, &inputs, &target) {
-                values.iter().zip(&new).for_each(|(t, &n)| state.set_node(t.root(), n));
-                nodes = new;
-            }
-            fold::constant_nodes(&state.graph, &nodes, &inputs)
-                .into_iter()
-                .map(|n| state.add_root(n))
-                .collect::<Vec<_>>()
-        };
+        let constants = self.constants(&values, &inputs, &target);
         if constants.is_empty() {
             return self.main_stage(engine, run, values, end);
         }
-        let mut state = self.session.state();
-        let pending = engine.start(&mut state, &constants)?;
-        for r in constants {
-            state.release(r);
-        }
+        let roots: Vec<_> = constants.iter().map(Tensor::root).collect();
+        let pending = engine.start(&mut self.session.state(), &roots)?;
         Ok(Stage::Fold(pending, values, end))
+    }
+
+    /// What is computed once for all runs, and not known yet. The values are rewritten so that as much as possible is.
+    fn constants(&mut self, values: &[Tensor], inputs: &[u32], target: &Target) -> Vec<Tensor> {
+        let mut new = Vec::new();
+        {
+            let mut state = self.session.state();
+            let mut nodes: Vec<_> = values.iter().map(|t| state.node(t.root())).collect();
+            if let Some(new) = integers::in_integers(&mut state.graph, &nodes, inputs, target) {
+                nodes = new;
+            }
+            let nodes = scale::into_constants(&mut state.graph, &nodes, inputs);
+            let nodes = siblings::join(&mut state.graph, &nodes, inputs);
+            values.iter().zip(&nodes).for_each(|(t, &n)| state.set_node(t.root(), n));
+            let mut known: FxHashMap<UOp, UOp> = FxHashMap::default();
+            for n in fold::constant_nodes(&state.graph, &nodes, inputs) {
+                let (closed, roots, externals) = close(&state.graph, &[n]);
+                let origin = (hash::key(&closed, &roots), externals);
+                let have = self.folded.get(&origin).map(|t| state.node(t.root()));
+                match have.filter(|&x| state.storage(x).is_some()) {
+                    Some(x) => _ = known.insert(n, x),
+                    None => new.push((n, origin)),
+                }
+            }
+            state.substitute(&known);
+        }
+        let mut out = Vec::new();
+        for (n, origin) in new {
+            let t = Tensor::from_node(&self.session, n);
+            if t.numel() >= SHARED {
+                self.folded.insert(origin, t.clone());
+            }
+            out.push(t);
+        }
+        out
     }
 
     fn main_stage(&self, engine: &mut Engine, run: &Run, values: Vec<Tensor>, end: End) -> Result<Stage> {

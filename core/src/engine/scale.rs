@@ -1,0 +1,302 @@
+//! Factors of results move into the constants that the results are made of: a batch normalisation after a convolution, or
+//! the scale of attention's scores, becomes part of the weights and costs nothing per result.
+//!
+//! A product with a constant is pushed down through sums, movement and contractions, as long as each node on the way has one
+//! reader, until it meets constants on every path. Only floats move: sums of products are reassociated as everywhere
+//! (`ARCHITECTURE.md`), and constants made of integers (quantised weights) stay as they are.
+
+use super::constants::{Constants, Lens};
+use crate::rules::simplify;
+use crate::uop::{Arg, Axes, Graph, Op, ReduceOp, UOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Nodes that one factor may pass.
+const MOST_NODES: usize = 64;
+/// A constant that large is not kept twice.
+const LARGE: usize = 1024;
+
+/// The images of `roots` with as few products as possible. `inputs` are the buffers that are no constants.
+pub fn into_constants(g: &mut Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
+    let nodes = g.needed(roots);
+    let mut users: FxHashMap<UOp, u32> = FxHashMap::default();
+    for &u in &nodes {
+        g.value_src(u).iter().for_each(|&s| *users.entry(s).or_default() += 1);
+    }
+    roots.iter().for_each(|&r| *users.entry(r).or_default() += 1);
+    let mut s = Scales { c: Constants::new(g, inputs), users, left: 0 };
+    let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+    for u in nodes {
+        let src: SmallVec<[UOp; 4]> = s.c.g.value_src(u).iter().map(|x| map[x]).collect();
+        let mut v = match s.c.g.op(u) {
+            Op::Detach if s.c.g.src(u).len() > 1 => src[0],
+            _ => s.c.g.with_src(u, &src),
+        };
+        let n = s.users.get(&u).copied().unwrap_or(1);
+        s.users.entry(v).or_insert(n);
+        s.c.learn(v);
+        if let Some(x) = s.scaled(v) {
+            s.users.insert(x, n);
+            v = x;
+        }
+        map.insert(u, v);
+    }
+    roots.iter().map(|r| map[r]).collect()
+}
+
+struct Scales<'a> {
+    c: Constants<'a>,
+    users: FxHashMap<UOp, u32>,
+    left: usize,
+}
+
+impl Scales<'_> {
+    /// A product or quotient of something and a constant, without it.
+    fn scaled(&mut self, u: UOp) -> Option<UOp> {
+        if !self.c.g.dtype(u).is_float() || self.c.is(u) {
+            return None;
+        }
+        let (x, c) = match (self.c.g.op(u), self.c.g.src(u)) {
+            (Op::Mul | Op::Div, &[x, c]) if self.c.is(c) => (x, c),
+            (Op::Mul, &[c, x]) if self.c.is(c) => (x, c),
+            _ => return None,
+        };
+        if !self.c.is_of_floats(c) || self.c.g.shape(x) != self.c.g.shape(u) {
+            return None;
+        }
+        let factor = match self.c.g.op(u) {
+            Op::Div => {
+                let inverse = self.c.g.unary(Op::Recip, c);
+                self.number(inverse)
+            }
+            _ => c,
+        };
+        self.left = MOST_NODES;
+        self.absorbed(x, factor)
+    }
+
+    /// `x * factor`, of the same operations as `x`. The factor has the shape of `x`, or is a scalar.
+    fn absorbed(&mut self, x: UOp, factor: UOp) -> Option<UOp> {
+        self.left = self.left.checked_sub(1)?;
+        if self.c.is(x) {
+            return self.product(x, factor);
+        }
+        if self.users.get(&x).copied().unwrap_or(1) != 1 || self.c.g.dtype(x) != self.c.g.dtype(factor) {
+            return None;
+        }
+        let src = self.c.g.srcs(x);
+        let shape = |s: &Self, u: UOp| s.c.g.shape(u).clone();
+        let made = match (self.c.g.op(x), self.c.g.arg(x).clone()) {
+            (Op::Reshape, Arg::Shape(s)) => {
+                let down = self.c.reshaped(factor, &shape(self, src[0]));
+                let y = self.absorbed(src[0], down)?;
+                self.c.g.reshape(y, &s)
+            }
+            (Op::Permute, Arg::Axes(axes)) => {
+                let mut back: Axes = axes.clone();
+                axes.iter().enumerate().for_each(|(i, &a)| back[a as usize] = i as u8);
+                let down = if self.c.is_scalar(factor) { factor } else { self.c.g.permute(factor, &back) };
+                self.c.learn(down);
+                let y = self.absorbed(src[0], down)?;
+                self.c.g.permute(y, &axes)
+            }
+            (Op::Flip, Arg::Axes(axes)) => {
+                let down = if self.c.is_scalar(factor) { factor } else { self.c.g.flip(factor, &axes) };
+                self.c.learn(down);
+                let y = self.absorbed(src[0], down)?;
+                self.c.g.flip(y, &axes)
+            }
+            (Op::Expand, Arg::Shape(s)) => {
+                let down = self.c.narrowed(factor, &shape(self, src[0]))?;
+                let y = self.absorbed(src[0], down)?;
+                self.c.g.expand(y, &s)
+            }
+            (Op::Reduce, Arg::Reduce(ReduceOp::Add, _)) => {
+                let down = self.c.expanded(factor, &shape(self, src[0]));
+                let y = self.absorbed(src[0], down)?;
+                self.c.g.with_src(x, &[y])
+            }
+            (Op::Neg, _) => {
+                let y = self.absorbed(src[0], factor)?;
+                self.c.g.unary(Op::Neg, y)
+            }
+            (Op::Add | Op::Sub, _) => {
+                let y = self.absorbed(src[0], factor)?;
+                let z = self.absorbed(src[1], factor)?;
+                self.c.g.with_src(x, &[y, z])
+            }
+            // one factor of a product takes it: a constant, if there is one
+            (Op::Mul, _) => {
+                let first = self.c.is(src[0]) || !self.c.is(src[1]);
+                let (i, j) = if first { (0, 1) } else { (1, 0) };
+                let either = |s: &mut Self, i: usize| Some((i, s.absorbed(src[i], factor)?));
+                let (i, y) = either(self, i).or_else(|| either(self, j))?;
+                let pair = if i == 0 { [y, src[1]] } else { [src[0], y] };
+                self.c.g.with_src(x, &pair)
+            }
+            _ => return None,
+        };
+        Some(self.c.learn(made))
+    }
+
+    /// The product of two constants, made where both are smallest. It is no larger than the larger of them.
+    fn product(&mut self, x: UOp, factor: UOp) -> Option<UOp> {
+        if self.c.g.dtype(x) != self.c.g.dtype(factor) || !self.c.is_of_floats(x) {
+            return None;
+        }
+        if self.c.is_scalar(x) && self.c.is_scalar(factor) {
+            let y = self.c.g.binary(Op::Mul, x, factor);
+            return Some(self.number(y));
+        }
+        let whole = self.c.g.shape(if self.c.is_scalar(x) { factor } else { x }).clone();
+        let (a, b) = (self.c.least(x, &whole), self.c.least(factor, &whole));
+        let both: Lens = a.iter().zip(&b).map(|(x, y)| *x.max(y)).collect();
+        let size = |s: &[usize]| s.iter().product::<usize>();
+        if size(&both) > size(&a).max(size(&b)) || size(&a) >= LARGE && !self.read_once(x) {
+            return None;
+        }
+        let (x, factor) = (self.c.narrowed(x, &a)?, self.c.narrowed(factor, &b)?);
+        let (x, factor) = (self.c.expanded(x, &both), self.c.expanded(factor, &both));
+        let y = self.c.g.binary(Op::Mul, x, factor);
+        self.c.learn(y);
+        Some(self.c.expanded(y, &whole))
+    }
+
+    /// An operation on constants; on numbers it is a number.
+    fn number(&mut self, u: UOp) -> UOp {
+        let all = self.c.g.src(u).iter().all(|&s| self.c.g.op(s) == Op::Const);
+        let u = if all { simplify(self.c.g, u) } else { u };
+        self.c.learn(u)
+    }
+
+    /// Is a constant read here alone, down to what it is computed of?
+    fn read_once(&self, mut u: UOp) -> bool {
+        loop {
+            if self.users.get(&u).copied().unwrap_or(1) != 1 {
+                return false;
+            }
+            if !self.c.g.op(u).is_movement() {
+                return true;
+            }
+            u = self.c.g.src_at(u, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::DType::F32;
+    use crate::uop::eval::eval_tensor;
+
+    /// Buffers hold small numbers that differ; buffer 0 is the input.
+    pub(crate) fn values(g: &Graph, u: UOp) -> Vec<f32> {
+        let lens: FxHashMap<u32, usize> = g
+            .iter()
+            .filter_map(|u| match g.arg(u) {
+                Arg::Buffer { id, len } => Some((*id, *len)),
+                _ => None,
+            })
+            .collect();
+        let bytes = |id: u32| -> Option<Vec<u8>> {
+            let number = |i: usize| ((i * 7 + id as usize * 5) % 11) as f32 * 0.25 + 0.5;
+            Some((0..*lens.get(&id)?).flat_map(|i| number(i).to_le_bytes()).collect())
+        };
+        let out = eval_tensor(g, &[u], &mut { bytes }, &|_| None).unwrap();
+        out[0].data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+
+    pub(crate) fn buffer(g: &mut Graph, id: u32, shape: &[usize]) -> UOp {
+        let b = g.node(Op::Buffer, F32, &[], Arg::Buffer { id, len: shape.iter().product() });
+        g.reshape(b, shape)
+    }
+
+    /// `[rows, n] x [n, cols] -> [rows, cols]`
+    pub(crate) fn matmul(g: &mut Graph, x: UOp, w: UOp) -> UOp {
+        let (m, k, n) = (g.shape(x)[0], g.shape(x)[1], g.shape(w)[1]);
+        let (x, w) = (g.reshape(x, &[m, 1, k]), g.permute(w, &[1, 0]));
+        let w = g.reshape(w, &[1, n, k]);
+        let (x, w) = (g.expand(x, &[m, n, k]), g.expand(w, &[m, n, k]));
+        let p = g.binary(Op::Mul, x, w);
+        let r = g.reduce(p, ReduceOp::Add, &[2]);
+        g.reshape(r, &[m, n])
+    }
+
+    pub(crate) fn channels(g: &mut Graph, v: UOp, rows: usize) -> UOp {
+        let n = g.numel(v);
+        let v = g.reshape(v, &[1, n]);
+        g.expand(v, &[rows, n])
+    }
+
+    /// Products and quotients that are computed in every run.
+    fn products(g: &Graph, u: UOp) -> usize {
+        let mut varying = rustc_hash::FxHashSet::default();
+        for u in g.needed(&[u]) {
+            let input = matches!(g.arg(u), Arg::Buffer { id: 0, .. });
+            if input || g.src(u).iter().any(|s| varying.contains(s)) {
+                varying.insert(u);
+            }
+        }
+        varying.iter().filter(|u| matches!(g.op(**u), Op::Mul | Op::Div)).count()
+    }
+
+    fn check(g: &mut Graph, u: UOp, left: usize) {
+        let want = values(g, u);
+        let new = into_constants(g, &[u], &[0])[0];
+        assert_eq!((g.shape(u), products(g, new)), (g.shape(new), left));
+        for (a, b) in values(g, new).iter().zip(&want) {
+            assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{a} instead of {b}");
+        }
+    }
+
+    #[test]
+    fn the_scale_of_a_normalisation_becomes_part_of_the_weights() {
+        let mut g = Graph::new();
+        let (x, w) = (buffer(&mut g, 0, &[5, 6]), buffer(&mut g, 1, &[6, 4]));
+        let y = matmul(&mut g, x, w);
+        let vectors: Vec<UOp> = (2..6).map(|id| buffer(&mut g, id, &[4])).collect();
+        let vectors: Vec<UOp> = vectors.into_iter().map(|v| channels(&mut g, v, 5)).collect();
+        let y = g.binary(Op::Add, y, vectors[0]);
+        let y = g.binary(Op::Sub, y, vectors[1]);
+        let y = g.binary(Op::Mul, vectors[2], y);
+        let y = g.binary(Op::Add, y, vectors[3]);
+        check(&mut g, y, 1);
+    }
+
+    #[test]
+    fn the_scale_of_scores_goes_through_a_product_of_two_projections() {
+        let mut g = Graph::new();
+        let x = buffer(&mut g, 0, &[5, 6]);
+        let (a, b) = (buffer(&mut g, 1, &[6, 4]), buffer(&mut g, 2, &[6, 4]));
+        let (q, k) = (matmul(&mut g, x, a), matmul(&mut g, x, b));
+        let bias = buffer(&mut g, 3, &[4]);
+        let bias = channels(&mut g, bias, 5);
+        let q = g.binary(Op::Add, q, bias);
+        let k = g.permute(k, &[1, 0]);
+        let scores = matmul(&mut g, q, k);
+        let eight = g.float(8.0, F32);
+        let scores = g.binary(Op::Div, scores, eight);
+        check(&mut g, scores, 3);
+    }
+
+    #[test]
+    fn what_is_read_twice_or_differs_per_row_stays() {
+        let mut g = Graph::new();
+        let (x, w) = (buffer(&mut g, 0, &[5, 6]), buffer(&mut g, 1, &[6, 4]));
+        let y = matmul(&mut g, x, w);
+        let v = buffer(&mut g, 2, &[4]);
+        let v = channels(&mut g, v, 5);
+        let scaled = g.binary(Op::Mul, y, v);
+        let both = g.binary(Op::Add, scaled, y);
+        check(&mut g, both, 2);
+        let rows = buffer(&mut g, 3, &[5, 1]);
+        let rows = g.expand(rows, &[5, 4]);
+        let scaled = g.binary(Op::Mul, y, rows);
+        check(&mut g, scaled, 2);
+        let integers = g.cast(w, crate::DType::I32);
+        let integers = g.cast(integers, F32);
+        let z = matmul(&mut g, x, integers);
+        let scaled = g.binary(Op::Mul, z, v);
+        check(&mut g, scaled, 2);
+    }
+}

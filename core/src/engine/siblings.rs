@@ -1,0 +1,362 @@
+//! Contractions of one value with several constants become one, with the constants side by side: the projections of
+//! attention, branches of 1x1 convolutions. What is done alike to all of the results (biases, activations) is done once,
+//! and each result is a slice.
+//!
+//! Only results that are stored anyway take part: one that its reader would compute on in the same kernel stays alone.
+
+use super::constants::{Constants, Lens};
+use crate::DType;
+use crate::uop::{Arg, Axes, Graph, Op, ReduceOp, UOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Contractions that become one.
+const MOST: usize = 16;
+
+/// What siblings have in common: the value, the axis along which the constants follow each other, the reduced axes, the
+/// lengths of the product but for that axis, those of the constant, and which factor it is.
+#[derive(PartialEq, Eq, Hash, Clone)]
+struct Family {
+    value: UOp,
+    axis: usize,
+    reduced: Axes,
+    product: Lens,
+    constant: Lens,
+    second: bool,
+    dtype: DType,
+}
+
+/// What is done to all results.
+enum Step {
+    /// To this shape but for the axis.
+    Reshape(Lens, usize),
+    /// An operation with constants, one a result, as operand 0 or 1.
+    With(Op, SmallVec<[UOp; 4]>, usize),
+    /// An operation of its own.
+    Alone(Op),
+}
+
+/// Siblings that become one contraction.
+struct Group {
+    family: Family,
+    reduces: Vec<UOp>,
+    lens: Vec<usize>,
+    steps: Vec<Step>,
+    /// The results, and the axis along which they follow each other there.
+    tops: Vec<UOp>,
+    axis: usize,
+}
+
+/// The images of `roots` with siblings joined. `inputs` are the buffers that are no constants.
+pub fn join(g: &mut Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
+    let nodes = g.needed(roots);
+    let mut users: FxHashMap<UOp, SmallVec<[UOp; 2]>> = FxHashMap::default();
+    for &u in &nodes {
+        g.value_src(u).iter().for_each(|&s| users.entry(s).or_default().push(u));
+    }
+    // a root is read from outside too
+    roots.iter().for_each(|&r| users.entry(r).or_default().extend([r, r]));
+    let mut c = Constants::new(g, inputs);
+    let mut families: FxHashMap<Family, usize> = FxHashMap::default();
+    let mut found: Vec<(Family, Vec<UOp>)> = Vec::new();
+    for &u in &nodes {
+        c.learn(u);
+        let Some(f) = family(&c, u) else { continue };
+        let at = *families.entry(f.clone()).or_insert(found.len());
+        if at == found.len() {
+            found.push((f, Vec::new()));
+        }
+        found[at].1.push(u);
+    }
+    let users = Users { of: users };
+    let groups: Vec<Group> = found.into_iter().filter_map(|(f, all)| group(&mut c, &users, f, all)).collect();
+    if groups.is_empty() {
+        return roots.to_vec();
+    }
+    let mut tops: FxHashMap<UOp, (usize, usize)> = FxHashMap::default();
+    for (i, group) in groups.iter().enumerate() {
+        group.tops.iter().enumerate().for_each(|(j, &t)| _ = tops.insert(t, (i, j)));
+    }
+    let mut joined: Vec<Option<UOp>> = groups.iter().map(|_| None).collect();
+    let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+    for u in nodes {
+        let src: SmallVec<[UOp; 4]> = c.g.value_src(u).iter().map(|x| map[x]).collect();
+        let v = match (c.g.op(u), tops.get(&u)) {
+            (_, Some(&(i, j))) => {
+                let value = map[&groups[i].family.value];
+                let whole = *joined[i].get_or_insert_with(|| one(&mut c, &groups[i], value));
+                slice(c.g, whole, &groups[i], j)
+            }
+            (Op::Detach, _) if c.g.src(u).len() > 1 => src[0],
+            _ => c.g.with_src(u, &src),
+        };
+        map.insert(u, v);
+    }
+    roots.iter().map(|r| map[r]).collect()
+}
+
+/// The family of a sum of products with a constant that adds just one axis to the value.
+fn family(c: &Constants<'_>, u: UOp) -> Option<Family> {
+    let g = &*c.g;
+    let Arg::Reduce(ReduceOp::Add, reduced) = g.arg(u) else { return None };
+    let product = g.src_at(u, 0);
+    if g.op(u) != Op::Reduce || g.op(product) != Op::Mul || c.is(product) {
+        return None;
+    }
+    let second = c.is(g.src_at(product, 1));
+    let (value, weight) = (g.src_at(product, !second as usize), g.src_at(product, second as usize));
+    // constants made of integers stay as packed as they are
+    if !c.is_of_floats(weight) || g.op(value) != Op::Expand {
+        return None;
+    }
+    let value = g.src_at(value, 0);
+    let shape = g.shape(product);
+    let mut constant = c.least(weight, shape);
+    let own = |i: &usize| constant[*i] > 1 && g.shape(value)[*i] == 1 && !reduced.contains(&(*i as u8));
+    let axis = (0..shape.len()).find(own)?;
+    if (axis + 1..shape.len()).any(|i| own(&i)) || c.is_scalar(weight) {
+        return None;
+    }
+    let mut product = shape.clone();
+    (product[axis], constant[axis]) = (0, 0);
+    Some(Family { value, axis, reduced: reduced.clone(), product, constant, second, dtype: g.dtype(u) })
+}
+
+struct Users {
+    of: FxHashMap<UOp, SmallVec<[UOp; 2]>>,
+}
+
+impl Users {
+    /// The only user of a node, and its one use of it.
+    fn only(&self, u: UOp) -> Option<UOp> {
+        match self.of.get(&u).map(|l| &l[..]) {
+            Some(&[one]) => Some(one),
+            _ => None,
+        }
+    }
+
+    /// Is a value stored, whoever reads it? It is if several do, or another contraction; else its reader may well go on with
+    /// it in the same kernel.
+    fn is_stored(&self, g: &Graph, u: UOp) -> bool {
+        let below = |mut at: UOp| loop {
+            match self.only(at) {
+                Some(user) if g.op(user).is_movement() => at = user,
+                user => return user,
+            }
+        };
+        match below(u) {
+            Some(user) if g.op(user) == Op::Mul => below(user).is_some_and(|r| g.op(r) == Op::Reduce),
+            Some(user) => !g.op(user).is_alu(),
+            None => true,
+        }
+    }
+}
+
+/// The members of a family that gain by being one.
+fn group(c: &mut Constants<'_>, users: &Users, family: Family, mut all: Vec<UOp>) -> Option<Group> {
+    let weight = |c: &Constants<'_>, u: UOp| c.g.src_at(c.g.src_at(u, 0), family.second as usize);
+    all.retain(|&u| read_once(c.g, users, weight(c, u)));
+    all.truncate(MOST);
+    while all.len() > 1 {
+        let (steps, tops, axis) = climb(c, users, &all, family.axis);
+        let before = all.len();
+        let stored: Vec<bool> = tops.iter().map(|&t| users.is_stored(c.g, t)).collect();
+        let mut keep = stored.iter();
+        all.retain(|_| keep.next().copied().unwrap_or(false));
+        if all.len() == before {
+            let lens = all.iter().map(|&u| c.g.shape(c.g.src_at(u, 0))[family.axis]).collect();
+            return Some(Group { family, reduces: all, lens, steps, tops, axis });
+        }
+    }
+    None
+}
+
+/// Is a constant read by one node alone, down to what it is computed of?
+fn read_once(g: &Graph, users: &Users, mut u: UOp) -> bool {
+    while users.only(u).is_some() {
+        if !g.op(u).is_movement() {
+            return true;
+        }
+        u = g.src_at(u, 0);
+    }
+    false
+}
+
+/// What is done alike to all of the results, and what comes of it.
+fn climb(c: &mut Constants<'_>, users: &Users, all: &[UOp], mut axis: usize) -> (Vec<Step>, Vec<UOp>, usize) {
+    let (mut steps, mut tops) = (Vec::new(), all.to_vec());
+    loop {
+        let next: Option<Vec<UOp>> = tops.iter().map(|&t| users.only(t)).collect();
+        let Some((next, step)) = next.and_then(|n| step(c, &tops, &n, axis).map(|s| (n, s))) else {
+            return (steps, tops, axis);
+        };
+        if let Step::Reshape(_, to) = step {
+            axis = to;
+        }
+        steps.push(step);
+        tops = next;
+    }
+}
+
+/// The step from `tops` to their users, if it is the same for all.
+fn step(c: &mut Constants<'_>, tops: &[UOp], next: &[UOp], axis: usize) -> Option<Step> {
+    let g = &*c.g;
+    let first = next[0];
+    let op = g.op(first);
+    if next.iter().any(|&u| g.op(u) != op || g.dtype(u) != g.dtype(first)) {
+        return None;
+    }
+    if op == Op::Reshape {
+        let mut to: Option<(Lens, usize)> = None;
+        for (&t, &u) in tops.iter().zip(next) {
+            let (old, mut new) = (g.shape(t), g.shape(u).clone());
+            let before: usize = old[..axis].iter().product();
+            let fits = |i: &usize| new[..*i].iter().product::<usize>() == before && new[*i] == old[axis];
+            let at = (0..new.len()).find(fits)?;
+            new[at] = 0;
+            if to.get_or_insert_with(|| (new.clone(), at)) != &(new, at) {
+                return None;
+            }
+        }
+        let (shape, at) = to?;
+        return Some(Step::Reshape(shape, at));
+    }
+    if op.is_unary() {
+        return (!matches!(op, Op::Cast | Op::Bitcast)).then_some(Step::Alone(op));
+    }
+    if !op.is_binary() || tops.iter().zip(next).any(|(&t, &u)| g.shape(t) != g.shape(u)) {
+        return None;
+    }
+    let side = g.src(first).iter().position(|&s| s != tops[0])?;
+    let same = |(&t, &u): (&UOp, &UOp)| g.src_at(u, 1 - side) == t && c.is(g.src_at(u, side));
+    if !tops.iter().zip(next).all(same) {
+        return None;
+    }
+    let with: SmallVec<[UOp; 4]> = next.iter().map(|&u| g.src_at(u, side)).collect();
+    let scalars = with.iter().filter(|&&w| c.is_scalar(w)).count();
+    let equal = scalars == with.len() && with.iter().all(|&w| w == with[0]);
+    (equal || scalars == 0).then_some(Step::With(op, with, side))
+}
+
+/// The one contraction of a group, and what is done to its result.
+fn one(c: &mut Constants<'_>, group: &Group, value: UOp) -> UOp {
+    let f = &group.family;
+    let n: usize = group.lens.iter().sum();
+    let mut shape = f.product.clone();
+    shape[f.axis] = n;
+    let weights: SmallVec<[UOp; 4]> =
+        group.reduces.iter().map(|&u| c.g.src_at(c.g.src_at(u, 0), f.second as usize)).collect();
+    let weight = side_by_side(c, &weights, f.axis, &shape);
+    let value = c.g.expand(value, &shape);
+    let pair = if f.second { [value, weight] } else { [weight, value] };
+    let product = c.g.binary(Op::Mul, pair[0], pair[1]);
+    let mut y = c.g.reduce(product, ReduceOp::Add, &f.reduced);
+    let mut axis = f.axis;
+    for step in &group.steps {
+        y = match step {
+            Step::Reshape(shape, to) => {
+                axis = *to;
+                let mut shape = shape.clone();
+                shape[axis] = n;
+                c.g.reshape(y, &shape)
+            }
+            Step::Alone(op) => c.g.unary(*op, y),
+            Step::With(op, list, side) => {
+                let shape = c.g.shape(y).clone();
+                let with = if c.is_scalar(list[0]) { list[0] } else { side_by_side(c, list, axis, &shape) };
+                let pair = if *side == 1 { [y, with] } else { [with, y] };
+                c.g.binary(*op, pair[0], pair[1])
+            }
+        };
+    }
+    y
+}
+
+/// Constants one after the other along an axis, as small as they are, spread to `shape`.
+fn side_by_side(c: &mut Constants<'_>, list: &[UOp], axis: usize, shape: &[usize]) -> UOp {
+    let mut least: Lens = shape.iter().map(|&n| n.min(1)).collect();
+    for &w in list {
+        let own = c.least(w, c.g.shape(w));
+        least.iter_mut().zip(&own).for_each(|(a, &b)| *a = b.max(*a));
+    }
+    let mut sum: Option<UOp> = None;
+    let mut at = 0;
+    for &w in list {
+        let n = c.g.shape(w)[axis];
+        least[axis] = n;
+        let small = c.narrowed(w, &least).unwrap_or(w);
+        let mut pairs: SmallVec<[(usize, usize); 6]> = least.iter().map(|_| (0, 0)).collect();
+        pairs[axis] = (at, shape[axis] - at - n);
+        let part = c.g.pad(small, &pairs);
+        sum = Some(sum.map_or(part, |s| c.g.binary(Op::Add, s, part)));
+        at += n;
+    }
+    least[axis] = shape[axis];
+    let sum = sum.unwrap_or(list[0]);
+    c.g.expand(sum, shape)
+}
+
+fn slice(g: &mut Graph, whole: UOp, group: &Group, j: usize) -> UOp {
+    let mut pairs: SmallVec<[(usize, usize); 6]> = g.shape(whole).iter().map(|&n| (0, n)).collect();
+    let at: usize = group.lens[..j].iter().sum();
+    pairs[group.axis] = (at, at + group.lens[j]);
+    g.shrink(whole, &pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::scale::tests::{buffer, channels, matmul, values};
+
+    fn contractions(g: &Graph, u: UOp) -> usize {
+        g.needed(&[u]).into_iter().filter(|&u| g.op(u) == Op::Reduce).count()
+    }
+
+    /// Projections of one value, each with a bias, and what reads them: a product of the first two, summed with the third.
+    fn attention(g: &mut Graph, widths: [usize; 3], bias: bool) -> UOp {
+        let x = buffer(g, 0, &[5, 6]);
+        let mut all: SmallVec<[UOp; 3]> = SmallVec::new();
+        for (i, n) in widths.into_iter().enumerate() {
+            let w = buffer(g, 1 + i as u32, &[6, n]);
+            let y = matmul(g, x, w);
+            let b = buffer(g, 4 + i as u32, &[n]);
+            let b = channels(g, b, 5);
+            all.push(if bias { g.binary(Op::Add, b, y) } else { y });
+        }
+        let k = g.permute(all[1], &[1, 0]);
+        let scores = matmul(g, all[0], k);
+        matmul(g, scores, all[2])
+    }
+
+    #[test]
+    fn projections_of_one_value_are_one_contraction() {
+        for bias in [false, true] {
+            let mut g = Graph::new();
+            let y = attention(&mut g, [4, 4, 3], bias);
+            let want = values(&g, y);
+            let new = join(&mut g, &[y], &[0])[0];
+            assert_eq!((contractions(&g, y), contractions(&g, new)), (5, 3));
+            // biases too are added once
+            let adds = |g: &Graph, u: UOp| {
+                let of_input =
+                    |u: &UOp| g.reachable(&[*u]).iter().any(|&x| matches!(g.arg(x), Arg::Buffer { id: 0, .. }));
+                g.needed(&[u]).into_iter().filter(|&u| g.op(u) == Op::Add && of_input(&u)).count()
+            };
+            assert_eq!((adds(&g, y), adds(&g, new)), (3 * bias as usize, bias as usize));
+            assert_eq!(values(&g, new), want);
+        }
+    }
+
+    #[test]
+    fn what_its_reader_goes_on_with_stays_alone() {
+        let mut g = Graph::new();
+        let x = buffer(&mut g, 0, &[5, 6]);
+        let (a, b) = (buffer(&mut g, 1, &[6, 4]), buffer(&mut g, 2, &[6, 4]));
+        let (a, b) = (matmul(&mut g, x, a), matmul(&mut g, x, b));
+        let gated = g.binary(Op::Mul, a, b);
+        assert_eq!(join(&mut g, &[gated], &[0]), [gated]);
+        // weights that are inputs are no constants
+        let y = attention(&mut g, [4, 4, 3], false);
+        assert_eq!(join(&mut g, &[y], &[0, 1, 2, 3]), [y]);
+    }
+}
