@@ -104,6 +104,11 @@ def main():
     case("qlinear_concat", "QLinearConcat", [*q(0.06, 110), u8(2, 3), *q(0.05, 128), u8(2, 4), *q(0.02, 120)], axis=1)
     case("quantize", "QuantizeLinear", [f32(3, 4), *q(0.02, 120)])
     case("dequantize", "DequantizeLinear", [u8(3, 4), *q(0.02, 120)])
+    case("qlinear_softmax", "QLinearSoftmax", [u8(3, 7), *q(0.05, 128), *q(1 / 256, 0)], axis=-1, opset=13)
+    column = [np.array([0.02, 0.03, 0.05, 0.01, 0.04, 0.06], np.float32), np.zeros(6, np.int8)]
+    bias = rng.integers(-500, 500, 6).astype(np.int32)
+    case("qgemm", "QGemm", [u8(5, 9), *q(0.02, 100), (i8(9, 6),), *[(v,) for v in column], (bias,), *q(0.9, 120)])
+    case("qgemm_float", "QGemm", [u8(5, 8), *q(0.02, 100), (i8(6, 8),), *[(v,) for v in q(0.03, 0, np.int8)], (bias,)], transB=1, alpha=0.5)
     with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
         put = lambda name, data: z.writestr(zipfile.ZipInfo(name, WHEN), data, zipfile.ZIP_DEFLATED)
         for name, model, feeds, results, tolerance in CASES:

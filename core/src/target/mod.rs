@@ -237,7 +237,7 @@ impl Target {
 
     /// How many products of bytes, in i32, one of its instructions adds up in each lane; 0 if it has none.
     pub fn byte_dot(&self) -> usize {
-        let has = self.lang == Lang::X86 && self.isa >= Some(Isa::Avx512Vnni);
+        let has = cfg!(feature = "x86") && self.lang == Lang::X86 && self.isa >= Some(Isa::Avx512Vnni);
         if has { 4 } else { 0 }
     }
 

@@ -43,7 +43,8 @@ impl Wgsl {
         let nan = self.is_nan(lanes);
         let f = if op == Op::Max { "max" } else { "min" };
         if number {
-            let text = format!("fn {{name}}(x: {{f}}, y: {{f}}) -> {{f}} {{\n  return select({f}(x, y), x, {nan}(x));\n}}\n");
+            let text =
+                format!("fn {{name}}(x: {{f}}, y: {{f}}) -> {{f}} {{\n  return select({f}(x, y), x, {nan}(x));\n}}\n");
             return self.template(format!("{f}_number_{lanes}"), &text, lanes);
         }
         let text = format!(

@@ -53,6 +53,15 @@ pub(super) static OPS: &[OpDef] = &[
             leaky(o.cx, x, &o.cx.scalar_like(x, slope))
         })
     }),
+    ms("QLinearSoftmax", 0, |o| {
+        qlinear_map(o, |o, x| {
+            let before = o.int("opset", 13)? < 13;
+            let axis = o.axis(o.int("axis", if before { 1 } else { -1 })?, x.rank())?;
+            let axes: Vec<usize> = if before { (axis..x.rank()).collect() } else { vec![axis] };
+            super::reduce::softmax(o.cx, x, &axes)
+        })
+    }),
+    ms("QGemm", 0, qgemm),
     ms("QLinearGlobalAveragePool", 0, |o| {
         if o.flag("channels_last", false)? {
             return o.lacks("channels last");
@@ -329,6 +338,30 @@ fn qlinear_matmul(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let y = o.cx.mul(&y, &scale(4, b.rank(), Side::Column)?)?;
     let zero = along(o, &o.arg(7)?, y.rank(), Side::Row)?;
     one(quantize(o, &y, &scale(6, y.rank(), Side::Row)?, Some(&zero), zero.dtype()))
+}
+
+fn qgemm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (mut a, mut b) = (shifted(o, 0, 2, Side::All)?, shifted(o, 3, 5, Side::Column)?);
+    if a.rank() != 2 || b.rank() != 2 {
+        return o.fail(format!("the factors are {:?} and {:?}, not matrices", a.shape(), b.shape()));
+    }
+    let turned = o.flag("transB", false)?;
+    if o.flag("transA", false)? {
+        a = o.cx.swap(&a, 0, 1)?;
+    }
+    if turned {
+        b = o.cx.swap(&shifted(o, 3, 5, Side::Channel)?, 0, 1)?;
+    }
+    let mut y = o.cx.matmul(&a, &b)?;
+    if let Some(c) = o.opt(6) {
+        y = o.cx.add(&y, &c)?;
+    }
+    let scale = o.cx.mul(&along(o, &o.arg(4)?, 2, Side::Column)?, &o.cx.reshape(&o.arg(1)?, &[])?)?;
+    let scale = o.cx.with(Bin::Mul, &scale, o.float("alpha", 1.0)?)?;
+    let y = o.cx.mul(&o.cx.cast(&y, DType::F32)?, &scale)?;
+    let (Some(scale), Some(zero)) = (o.opt(7), o.opt(8)) else { return one(Ok(y)) };
+    let scale = o.cx.reshape(&scale, &[])?;
+    one(quantize(o, &y, &scale, Some(&o.cx.reshape(&zero, &[])?), zero.dtype()))
 }
 
 fn qlinear_conv(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
