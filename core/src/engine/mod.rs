@@ -11,8 +11,8 @@ pub mod plan;
 mod pool;
 mod prepare;
 pub mod scale;
-pub mod siblings;
 pub mod search;
+pub mod siblings;
 pub mod state;
 
 pub use bench::{Bench, Trying};
