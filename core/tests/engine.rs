@@ -3,7 +3,7 @@
 use gradloom_core::device::EvalDevice;
 use gradloom_core::engine::{Bytes, Engine};
 use gradloom_core::target::{Isa, Lang, Target};
-use gradloom_core::tensor::{ConvOpts, PadMode, PoolOpts, Session, Tensor};
+use gradloom_core::tensor::{Attention, ConvOpts, PadMode, PoolOpts, Session, Tensor};
 use gradloom_core::uop::eval::eval_tensor;
 use gradloom_core::{DType, Result};
 
@@ -413,6 +413,47 @@ fn rows_are_not_reduced_for_each_element_of_what_pads_them() {
     let replay = run(&mut e, &s, &[&y]);
     let flops: u64 = replay.plan().calls.iter().map(|c| e.program(c.program).unwrap().flops).sum();
     assert!(flops < 100 * 4 * 30 * 30, "{flops} operations");
+    for (a, b) in values(&mut e, &y).iter().zip(&want) {
+        assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{a} instead of {b}");
+    }
+}
+
+#[test]
+fn small_states_of_any_shape_are_assigned_in_one_kernel() {
+    for target in targets() {
+        let most = target.max_buffers;
+        let s = Session::new();
+        let mut e = Engine::new(Box::new(EvalDevice::new(target)));
+        let shapes: [&[usize]; 5] = [&[32], &[10], &[1], &[3, 5, 7], &[32]];
+        let make = |seed: u32| -> Vec<Tensor> {
+            (0u32..).zip(shapes).map(|(i, n)| seeded(&s, n, seed + i).to_storage().unwrap()).collect()
+        };
+        let (states, grads) = (make(1), make(9));
+        run(&mut e, &s, &states.iter().chain(&grads).collect::<Vec<_>>());
+        let old: Vec<Vec<f32>> = states.iter().map(|t| values(&mut e, t)).collect();
+        for (p, g) in states.iter().zip(&grads) {
+            p.assign(&p.mul(0.5).unwrap().sub(&g.mul(0.25).unwrap()).unwrap()).unwrap();
+        }
+        let replay = run(&mut e, &s, &states.iter().collect::<Vec<_>>());
+        assert_eq!(replay.plan().calls.len(), 10usize.div_ceil(most));
+        for ((p, g), old) in states.iter().zip(&grads).zip(&old) {
+            let want: Vec<f32> = old.iter().zip(values(&mut e, g)).map(|(p, g)| p * 0.5 - g * 0.25).collect();
+            assert_eq!(values(&mut e, p), want);
+        }
+    }
+}
+
+#[test]
+fn heads_that_share_keys_and_values_are_rows_of_one_kernel() {
+    let s = Session::new();
+    let (q, k, v) = (seeded(&s, &[1, 6, 48, 32], 1), seeded(&s, &[1, 2, 48, 32], 2), seeded(&s, &[1, 2, 48, 32], 3));
+    let y = q.attention(&k, &v, &Attention::default()).unwrap();
+    let want = floats(&reference(&y));
+    let mut e = Engine::new(Box::new(EvalDevice::new(Target { lang: Lang::Eval, ..Target::x86(Isa::Avx512, 1) })));
+    let replay = run(&mut e, &s, &[&y]);
+    assert_eq!(replay.plan().calls.len(), 1);
+    let grid = e.program(replay.plan().calls[0].program).unwrap().grid[0];
+    assert!(grid <= 6, "keys and values are packed {grid} times");
     for (a, b) in values(&mut e, &y).iter().zip(&want) {
         assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{a} instead of {b}");
     }

@@ -226,6 +226,21 @@ impl Chain<'_> {
         Some(())
     }
 
+    /// Where views of what is read cut a digit of the row's number.
+    fn boundaries(&self, o: &Digit) -> SmallVec<[usize; 4]> {
+        let mut out = SmallVec::new();
+        let leaves = self.seen.iter().filter(|(u, _)| self.is_leaf(*u));
+        for d in leaves.flat_map(|(_, views)| views).flatten().flatten().filter(|d| d.from == o.from) {
+            for s in [d.stride, d.end()] {
+                let inside = s > o.stride && s < o.end() && s.is_multiple_of(o.stride) && o.end().is_multiple_of(s);
+                if inside && !out.contains(&s) {
+                    out.push(s);
+                }
+            }
+        }
+        out
+    }
+
     /// The digits of a row's number; innermost those over which most of what is read stays the same.
     fn order(&self, t: &Target) -> Option<SmallVec<[Digit; 4]>> {
         let read = |o: &Digit| -> usize {
@@ -235,7 +250,18 @@ impl Chain<'_> {
             let shared = views.filter(|(_, v)| !self.walk.depends(v, o));
             shared.filter(|&(u, v)| seen.insert((u, self.walk.outline(v)))).map(|(_, v)| self.walk.elements(v)).sum()
         };
-        let mut order = self.outer.clone();
+        let mut order: SmallVec<[Digit; 4]> = SmallVec::new();
+        for &o in &self.outer {
+            // heads that share keys and values are a digit of their own
+            let halves = self.boundaries(&o).into_iter().map(|s| {
+                let low = Digit { len: s / o.stride, ..o };
+                [Digit { stride: s, len: o.end() / s, ..o }, low]
+            });
+            match halves.max_by_key(|h| read(&h[1])).filter(|h| read(&h[1]) > 2 * read(&o)) {
+                Some(halves) => order.extend(halves),
+                None => order.push(o),
+            }
+        }
         sort::by_key(&mut order, read);
         let inner = *order.last()?;
         let groups: usize = order[..order.len() - 1].iter().map(|d| d.len).product();

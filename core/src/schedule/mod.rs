@@ -16,6 +16,7 @@ pub mod outputs;
 pub mod rows;
 pub mod share;
 mod split;
+mod states;
 
 use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
@@ -111,7 +112,7 @@ pub fn schedule(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Result
         BufferInfo { dtype, len, origin: Origin::Temp } => len.saturating_mul(dtype.size()),
         _ => 0,
     };
-    let mut kernels = order::order(outputs::merge(kernels, t), temp_bytes);
+    let mut kernels = order::order(states::merge(outputs::merge(kernels, t), t), temp_bytes);
     share::share(&mut kernels);
     let roots = roots.iter().map(|&r| cuts.buffer_of(&g, r, &buffers)).collect();
     Ok(Schedule { kernels, buffers: buffers.list, roots })

@@ -46,7 +46,7 @@ pub fn merge(mut pending: Vec<Pending>, t: &Target) -> Vec<Pending> {
 }
 
 /// Lengths of the loops of a kernel without reductions.
-fn elementwise(ast: &Ast) -> Option<Vec<usize>> {
+pub(super) fn elementwise(ast: &Ast) -> Option<Vec<usize>> {
     let g = &ast.g;
     let indirect = |u: UOp| g.reachable(&[g.src_at(u, 0)]).iter().any(|&x| g.op(x) == Op::Load);
     let ordered = |u: UOp| match g.op(u) {
@@ -68,15 +68,15 @@ fn related(a: &Pending, b: &Pending) -> bool {
     b.reads.iter().any(|r| a.writes.contains(r) || a.reads.contains(r))
 }
 
-struct Order<'a> {
-    then: &'a [BTreeSet<usize>],
-    group: &'a [usize],
-    members: &'a [Vec<usize>],
+pub(super) struct Order<'a> {
+    pub(super) then: &'a [BTreeSet<usize>],
+    pub(super) group: &'a [usize],
+    pub(super) members: &'a [Vec<usize>],
 }
 
 impl Order<'_> {
     /// Must group `to` come after group `from`? With `around`, only paths through other groups count.
-    fn reaches(&self, from: usize, to: usize, around: bool) -> bool {
+    pub(super) fn reaches(&self, from: usize, to: usize, around: bool) -> bool {
         let mut seen = FxHashSet::default();
         let mut stack = vec![(from, true)];
         while let Some((x, first)) = stack.pop() {
@@ -95,7 +95,7 @@ impl Order<'_> {
 }
 
 /// Both kernels as one; `None` if one reads elsewhere what the other writes, or there are too many buffers.
-fn joined(a: &Pending, b: &Pending, t: &Target) -> Option<Pending> {
+pub(super) fn joined(a: &Pending, b: &Pending, t: &Target) -> Option<Pending> {
     let written = |p: &Pending| p.writes.iter().map(|s| s.0).collect::<Vec<_>>();
     let (wa, wb) = (written(a), written(b));
     if wa.iter().any(|x| wb.contains(x)) {

@@ -33,7 +33,7 @@ pub(super) struct Digit {
 
 impl Digit {
     /// The step of what comes above it.
-    fn end(&self) -> usize {
+    pub(super) fn end(&self) -> usize {
         self.stride * self.len
     }
 }

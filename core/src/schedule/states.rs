@@ -1,0 +1,137 @@
+//! Assigns to small buffers, whatever their shapes, in one kernel: an optimiser's step over biases, scales and their moments.
+//!
+//! Such kernels wait for nothing but what they read, and nothing of the run waits for them, so they go together. Their loops
+//! become one, as long as the longest; the others' loads and stores are gated.
+
+use super::order::{Pending, edges};
+use super::outputs::{Order, elementwise, joined};
+use super::{Ast, Kernel};
+use crate::rewrite::{Memo, substitute1};
+use crate::rules::simplify_with;
+use crate::target::Target;
+use crate::uop::{AxisKind, Graph, Op, RangeArg, UOp};
+use crate::util::sort;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Elements of a buffer that is small.
+const SMALL: usize = 1 << 11;
+/// Nodes of a kernel that is not made larger.
+const MAX_NODES: usize = 1000;
+
+/// Joins kernels that assign to small buffers; the others stay as they are.
+pub(super) fn merge(mut pending: Vec<Pending>, t: &Target) -> Vec<Pending> {
+    let small: Vec<(usize, Vec<usize>)> = (0..pending.len())
+        .filter(|&i| pending[i].writes.iter().any(|w| w.1 > 0))
+        .filter_map(|i| Some((i, elementwise(&pending[i].kernel.ast)?)))
+        .filter(|(_, loops)| loops.iter().product::<usize>() <= SMALL)
+        .collect();
+    if small.len() < 2 {
+        return pending;
+    }
+    let then = edges(&pending);
+    let mut group: Vec<usize> = (0..pending.len()).collect();
+    let mut members: Vec<Vec<usize>> = (0..pending.len()).map(|i| vec![i]).collect();
+    let mut open: Vec<(usize, usize, Pending)> = Vec::new();
+    for (i, loops) in small {
+        let n: usize = loops.iter().product();
+        let own = flat(&pending[i], n);
+        let found = open.iter().enumerate().find_map(|(at, (a, len, so_far))| {
+            let order = Order { then: &then, group: &group, members: &members };
+            if order.reaches(i, *a, false) || order.reaches(*a, i, false) {
+                return None;
+            }
+            // what was gated for a shorter loop is gated again
+            let all = n.max(*len);
+            let both = joined(&longer(so_far, *len, all), &longer(&own, n, all), t)?;
+            (both.kernel.ast.g.len() <= MAX_NODES).then_some((at, *a, all, both))
+        });
+        match found {
+            Some((at, a, all, p)) => {
+                open[at] = (a, all, p);
+                group[i] = a;
+                members[a].push(i);
+                members[i].clear();
+            }
+            None => open.push((i, n, own)),
+        }
+    }
+    for (a, _, p) in open {
+        if members[a].len() > 1 {
+            pending[a] = p;
+        }
+    }
+    pending.into_iter().enumerate().filter(|(i, _)| group[*i] == *i).map(|(_, p)| p).collect()
+}
+
+/// The kernel over one loop of `n` instead of its own.
+fn flat(p: &Pending, n: usize) -> Pending {
+    rebuilt(p, |g, sink, memo| {
+        let mut own = g.reachable(&[sink]);
+        own.retain(|u| g.op(*u) == Op::Range);
+        sort::by_key(&mut own, |&u| std::cmp::Reverse(g.range_arg(u).id));
+        let all = line(g, n);
+        let mut stride = 1;
+        let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+        for r in own {
+            let (step, len) = (g.idx(stride as i64), g.idx(g.range_len(r) as i64));
+            let at = g.binary(Op::FloorDiv, all, step);
+            let at = g.binary(Op::FloorMod, at, len);
+            let at = g.cast(at, g.dtype(r));
+            stride *= g.range_len(r);
+            map.insert(r, at);
+        }
+        // a loop must not stand for itself
+        let sink = if map.contains_key(&all) { sink } else { substitute1(g, sink, &map) };
+        simplify_with(g, sink, memo)
+    })
+}
+
+/// A kernel over one loop of `n` as one over `all`, of which it uses the first `n`.
+fn longer(p: &Pending, n: usize, all: usize) -> Pending {
+    if n == all {
+        return rebuilt(p, |_, sink, _| sink);
+    }
+    rebuilt(p, |g, sink, _| {
+        let (old, new) = (line(g, n), line(g, all));
+        let end = g.idx(n as i64);
+        let gate = g.binary(Op::CmpLt, new, end);
+        let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
+        for u in g.reachable(&[sink]) {
+            let mut src: SmallVec<[UOp; 4]> = g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
+            // each turn of the loop has a place of its own to store to
+            if n == 1 && g.op(u) == Op::Store {
+                let (ptr, at) = (g.src_at(src[0], 0), g.src_at(src[0], 1));
+                let at = g.binary(Op::Add, at, new);
+                src[0] = g.index(ptr, at);
+            }
+            // what is at one place is there for all
+            let moves = g.op(u) == Op::Store || g.ranges(u) != 0;
+            match (g.op(u), src.len()) {
+                _ if !moves => {}
+                (Op::Load, 1) => {
+                    let zero = g.int(0, g.dtype(u));
+                    src.extend([zero, gate]);
+                }
+                (Op::Store, 2) => src.push(gate),
+                (Op::Load | Op::Store, 3) => src[2] = g.binary(Op::And, src[2], gate),
+                _ => {}
+            }
+            let v = if n > 1 && u == old { new } else { g.with_src(u, &src) };
+            image.insert(u, v);
+        }
+        image[&sink]
+    })
+}
+
+/// The one loop of a flat kernel.
+fn line(g: &mut Graph, n: usize) -> UOp {
+    if n == 1 { g.idx(0) } else { g.range_with(n, RangeArg { id: 0, kind: AxisKind::Loop, lane: false }) }
+}
+
+fn rebuilt(p: &Pending, change: impl FnOnce(&mut Graph, UOp, &mut Memo) -> UOp) -> Pending {
+    let mut g = p.kernel.ast.g.clone();
+    let sink = change(&mut g, p.kernel.ast.sink, &mut Memo::sparse());
+    let kernel = Kernel { ast: Ast::new(g, sink), args: p.kernel.args.clone(), scalars: p.kernel.scalars.clone() };
+    Pending { node: p.node, kernel, reads: p.reads.clone(), writes: p.writes.clone() }
+}
