@@ -82,7 +82,9 @@ fn check(what: &str, make: impl Fn(&Session) -> Result<(Tensor, Tensor)>) {
 #[test]
 fn products_of_matrices() {
     // remainders of all tiles; bytes of both signs; zero points inside, at the end, and none
-    for (i, (m, k, n)) in [(1, 4, 5), (7, 12, 17), (3, 64, 48), (33, 20, 100)].into_iter().enumerate() {
+    for (i, (m, k, n)) in
+        [(1, 4, 5), (7, 12, 17), (3, 64, 48), (33, 20, 100), (6, 7, 20), (2, 31, 9)].into_iter().enumerate()
+    {
         for (x, zx, w, zw) in [(U8, 7, I8, 0), (I8, -128, I8, -3), (U8, 0, U8, 128), (I8, 5, U8, 77)] {
             let axis = [None, Some(1)][i % 2];
             check(&format!("{m}x{k}x{n} of {x} {zx} and {w} {zw}"), |s| {
@@ -99,6 +101,8 @@ fn convolutions_with_padding() {
         ([1usize, 8, 9, 7], 16, 3usize, 1, 1),
         ([2, 4, 6, 11], 5, 3, 2, 1),
         ([1, 20, 7, 7], 20, 3, 1, 20),
+        ([1, 3, 11, 8], 16, 3, 2, 1),
+        ([2, 7, 6, 5], 9, 3, 1, 1),
         ([1, 8, 5, 6], 12, 1, 2, 2),
     ] {
         for (x, zx, w, zw) in [(I8, -128, I8, 0), (I8, 5, I8, 0), (U8, 130, U8, 100)] {

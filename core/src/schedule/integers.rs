@@ -9,7 +9,7 @@
 
 use crate::DType;
 use crate::target::Target;
-use crate::uop::{Arg, Axes, Graph, Op, ReduceOp, UOp};
+use crate::uop::{Arg, Axes, Graph, Op, Pairs, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -17,11 +17,25 @@ use std::ops::Range;
 /// Nodes that are looked at for one operand.
 const MAX_LOOK: usize = 64;
 
+/// Rounding an axis up to whole groups may add this many times its own elements, as a fraction.
+const MOST_ADDED: (usize, usize) = (2, 5);
+
 /// How a value made of bytes is stored.
 #[derive(Clone, Copy)]
 struct Storage {
     /// The axis that goes last.
     last: usize,
+    /// Elements of it, zeros at its end among them.
+    len: usize,
+}
+
+/// A sum that can be computed in integers.
+struct Found {
+    /// The bytes that a run computes, and how they are to be stored.
+    base: UOp,
+    how: Storage,
+    /// An axis of the product that is rounded up, and to what.
+    widen: Option<(usize, usize)>,
 }
 
 /// `(bytes - zero) * scale`, of one shape; zero (i32) and scale (f32) may be scalars.
@@ -49,14 +63,14 @@ pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> 
         };
     }
     let mut stores: FxHashMap<UOp, Storage> = FxHashMap::default();
-    let mut sums: FxHashMap<UOp, [UOp; 2]> = FxHashMap::default();
+    let mut sums: FxHashMap<UOp, Option<(usize, usize)>> = FxHashMap::default();
     for &u in &nodes {
-        if let Some((bases, last)) = candidate(g, u, &fixed, group)
+        if let Some(found) = candidate(g, u, &fixed, group)
             && let first = fixed[g.src_at(g.src_at(u, 0), 0).0 as usize]
             && operands(g, u, first).is_some()
         {
-            stores.entry(bases[0]).or_insert(Storage { last });
-            sums.insert(u, bases);
+            stores.entry(found.base).or_insert(found.how);
+            sums.insert(u, found.widen);
         }
     }
     if sums.is_empty() {
@@ -67,9 +81,9 @@ pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> 
         let src: SmallVec<[UOp; 4]> = g.srcs(u).iter().map(|s| map[s.0 as usize]).collect();
         // what a Detach keeps for gradients is not needed here
         let mut v = if src.contains(&UOp(u32::MAX)) { src[0] } else { g.with_src(u, &src) };
-        if sums.contains_key(&u) {
+        if let Some(&widen) = sums.get(&u) {
             let fixed_first = fixed[g.src_at(g.src_at(u, 0), 0).0 as usize];
-            v = sum(g, v, fixed_first).unwrap_or(v);
+            v = sum(g, v, fixed_first, widen).unwrap_or(v);
         }
         if let Some(how) = stores.get(&u) {
             v = stored(g, v, how);
@@ -79,9 +93,8 @@ pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> 
     Some(roots.iter().map(|r| map[r.0 as usize]).collect())
 }
 
-/// The bytes that a run computes and those that stay, if `u` is a sum of their products that is worth it, and which axis of
-/// the former goes last.
-fn candidate(g: &Graph, u: UOp, fixed: &[bool], group: usize) -> Option<([UOp; 2], usize)> {
+/// `u`, if it is a sum of products of bytes that a run computes and others that stay, and is worth it.
+fn candidate(g: &Graph, u: UOp, fixed: &[bool], group: usize) -> Option<Found> {
     let Arg::Reduce(ReduceOp::Add, axes) = g.arg(u) else { return None };
     let product = g.src_at(u, 0);
     if g.op(u) != Op::Reduce || g.op(product) != Op::Mul || !matches!(g.dtype(u), DType::F32 | DType::I32) {
@@ -99,19 +112,25 @@ fn candidate(g: &Graph, u: UOp, fixed: &[bool], group: usize) -> Option<([UOp; 2
     if g.dtype(u) == DType::F32 && terms.checked_mul(255 * 128).is_none_or(|n| n > i32::MAX as usize) {
         return None;
     }
-    let (to_x, to_w) = (path(g, x)?, path(g, w)?);
-    let bases = [*to_x.last()?, *to_w.last()?];
+    path(g, w)?;
+    let to_x = path(g, x)?;
+    let base = *to_x.last()?;
     let plain = |a: usize| follow(g, &to_x, a).filter(|_| shape[a] > 1);
     let summed = axes.iter().filter_map(|&a| Some((a as usize, plain(a as usize)?)));
-    let last = match summed.max_by_key(|x| shape[x.0]) {
-        Some((a, at)) => Some(at).filter(|_| shape[a].is_multiple_of(group) && varies(g, w, a)),
+    let (widen, last) = match summed.max_by_key(|x| shape[x.0]) {
+        Some((a, last)) => {
+            let (n, to) = (shape[a], shape[a].next_multiple_of(group));
+            let few = n == to || g.shape(base)[last] == n && (to - n) * MOST_ADDED.1 <= n * MOST_ADDED.0;
+            (Some((a, to)).filter(|_| n < to), Some(last).filter(|_| few && varies(g, w, a))?)
+        }
         // each value has weights of its own
         None => {
             let own = (0..shape.len()).filter(|&a| !axes.contains(&(a as u8)) && varies(g, w, a));
-            own.filter_map(|a| Some((shape[a], plain(a)?))).max().map(|x| x.1)
+            (None, own.filter_map(|a| Some((shape[a], plain(a)?))).max()?.1)
         }
     };
-    Some((bases, last?))
+    let len = widen.map_or(g.shape(base)[last], |w| w.1);
+    Some(Found { base, how: Storage { last, len }, widen })
 }
 
 /// The nodes from an operand to its bytes, which come last.
@@ -264,12 +283,27 @@ fn stored(g: &mut Graph, u: UOp, how: &Storage) -> UOp {
     let mut back: Axes = order.clone();
     (0..rank).for_each(|i| back[order[i as usize] as usize] = i);
     let signed = g.dtype(u) == DType::I8;
-    if !signed && is_buffer(g, u) && last + 1 == rank {
+    let n = g.shape(u)[how.last];
+    if !signed && is_buffer(g, u) && last + 1 == rank && n == how.len {
         return u;
     }
     let bytes = if signed { moved(g, u, 128, DType::U8) } else { u };
     let bytes = g.permute(bytes, &order);
+    let mut more: Pairs = (0..rank).map(|_| (0, 0)).collect();
+    more[rank as usize - 1].1 = how.len - n;
+    let bytes = match n == how.len {
+        true => bytes,
+        // a choice between zero and a value is one of 32 bits
+        false => {
+            let wide = g.cast(bytes, DType::I32);
+            let wide = g.pad(wide, &more);
+            g.cast(wide, DType::U8)
+        }
+    };
     let bytes = g.node(Op::Contiguous, DType::U8, &[bytes], Arg::None);
+    let mut own: Pairs = g.shape(bytes).iter().map(|&n| (0, n)).collect();
+    own[rank as usize - 1].1 = n;
+    let bytes = g.shrink(bytes, &own);
     let bytes = g.permute(bytes, &back);
     if signed { moved(g, bytes, -128, DType::I8) } else { bytes }
 }
@@ -382,9 +416,14 @@ fn padded(g: &mut Graph, bytes: UOp, pairs: &[(usize, usize)], zero: Option<UOp>
         (Op::Permute, Arg::Axes(order)) => order.clone(),
         _ => (0..pairs.len() as u8).collect(),
     };
-    let mut inner: SmallVec<[(usize, usize); 6]> = SmallVec::from_slice(pairs);
+    let mut inner = Pairs::from_slice(pairs);
     order.iter().zip(pairs).for_each(|(&a, &p)| inner[a as usize] = p);
-    let x = if g.op(bytes) == Op::Permute { g.src_at(bytes, 0) } else { bytes };
+    let mut x = if g.op(bytes) == Op::Permute { g.src_at(bytes, 0) } else { bytes };
+    // what rounds an axis up stays
+    let own: Pairs = g.shape(x).iter().zip(&inner).map(|(&n, p)| (0, n + p.0 + p.1)).collect();
+    if g.op(x) == Op::Shrink && g.op(g.src_at(x, 0)) == Op::Contiguous {
+        x = g.src_at(x, 0);
+    }
     let zero = match g.const_int(zero) {
         Some(c) => g.int(c, dt),
         None => g.cast(zero, dt),
@@ -394,6 +433,7 @@ fn padded(g: &mut Graph, bytes: UOp, pairs: &[(usize, usize)], zero: Option<UOp>
     let x = g.pad(x, &inner);
     let x = g.binary(Op::Add, x, zero);
     let x = g.node(Op::Contiguous, dt, &[x], Arg::None);
+    let x = g.shrink(x, &own);
     Some(g.permute(x, &order))
 }
 
@@ -423,7 +463,7 @@ fn operands(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<(Coded, Coded)> 
 }
 
 /// A sum of products in integers.
-fn sum(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<UOp> {
+fn sum(g: &mut Graph, u: UOp, fixed_first: bool, widen: Option<(usize, usize)>) -> Option<UOp> {
     let Arg::Reduce(_, axes) = g.arg(u).clone() else { return None };
     let (x, w) = operands(g, u, fixed_first).filter(|o| g.dtype(o.0.bytes) == DType::U8)?;
     let (shape, out) = (g.shape(g.src_at(u, 0)).clone(), g.shape(u).clone());
@@ -435,7 +475,19 @@ fn sum(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<UOp> {
         let axes: Axes = axes.iter().copied().filter(|&a| g.shape(own)[a as usize] > 1).collect();
         g.reduce(wide, ReduceOp::Add, &axes)
     };
-    let [a, b] = [x.bytes, w.bytes].map(|v| g.cast(v, DType::I32));
+    let mut bytes = [x.bytes, w.bytes];
+    if let Some((a, to)) = widen {
+        let mut more: Pairs = shape.iter().map(|_| (0, 0)).collect();
+        more[a].1 = to - shape[a];
+        // stored with its zeros, once: under a mask they would be left out
+        let own = narrowed(g, w.bytes, &[]);
+        let own = g.pad(own, &more);
+        let own = g.node(Op::Contiguous, DType::I8, &[own], Arg::None);
+        let mut wide = shape.clone();
+        wide[a] = to;
+        bytes = [widened(g, x.bytes, a, to)?, g.expand(own, &wide)];
+    }
+    let [a, b] = bytes.map(|v| g.cast(v, DType::I32));
     let product = g.binary(Op::Mul, a, b);
     let mut sum = g.reduce(product, ReduceOp::Add, &axes);
     let mut less: Option<UOp> = None;
@@ -475,12 +527,42 @@ fn sum(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<UOp> {
     })
 }
 
+/// Bytes whose axis `a` has `to` elements: those that were stored behind what is read of them.
+fn widened(g: &mut Graph, u: UOp, a: usize, to: usize) -> Option<UOp> {
+    let mut path: SmallVec<[(UOp, usize); 16]> = SmallVec::new();
+    let (mut x, mut at) = (u, a);
+    loop {
+        let n = g.shape(x)[at];
+        if n == to {
+            break;
+        }
+        let inner = match (g.op(x), g.arg(x)) {
+            (Op::Shrink, Arg::Pairs(p)) if p[at] == (0, n) && g.shape(g.src_at(x, 0))[at] == to => at,
+            (op, _) if op.is_movement() => {
+                below(g, x, at).filter(|&i| g.shape(g.src_at(x, 0))[i] == n && path.len() < MAX_LOOK)?
+            }
+            _ => return None,
+        };
+        path.push((x, at));
+        (x, at) = (g.src_at(x, 0), inner);
+    }
+    for (u, a) in path.into_iter().rev() {
+        let mut arg = g.arg(u).clone();
+        match &mut arg {
+            Arg::Shape(s) => s[a] = to,
+            Arg::Pairs(p) if g.op(u) == Op::Shrink => p[a] = (0, to),
+            _ => {}
+        }
+        x = g.node(g.op(u), g.dtype(u), &[x], arg);
+    }
+    Some(x)
+}
+
 /// A value along the axes it depends on alone: other axes, and those of `axes`, have one element.
 fn narrowed(g: &mut Graph, u: UOp, axes: &[u8]) -> UOp {
     let shape = g.shape(u).clone();
     let one = |a: usize| axes.contains(&(a as u8)) || !varies(g, u, a);
-    let pairs: SmallVec<[(usize, usize); 6]> =
-        shape.iter().enumerate().map(|(a, &n)| if one(a) { (0, n.min(1)) } else { (0, n) }).collect();
+    let pairs: Pairs = shape.iter().enumerate().map(|(a, &n)| if one(a) { (0, n.min(1)) } else { (0, n) }).collect();
     g.shrink(u, &pairs)
 }
 
