@@ -24,7 +24,7 @@ pub fn into_constants(g: &mut Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> 
         g.value_src(u).iter().for_each(|&s| *users.entry(s).or_default() += 1);
     }
     roots.iter().for_each(|&r| *users.entry(r).or_default() += 1);
-    let mut s = Scales { c: Constants::new(g, inputs), users, left: 0 };
+    let mut s = Scales { c: Constants::new(g, inputs), users, left: 0, weighted: None };
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for u in nodes {
         let src: SmallVec<[UOp; 4]> = s.c.g.value_src(u).iter().map(|x| map[x]).collect();
@@ -48,6 +48,8 @@ struct Scales<'a> {
     c: Constants<'a>,
     users: FxHashMap<UOp, u32>,
     left: usize,
+    /// A product with weights, under the sum that they make a contraction.
+    weighted: Option<UOp>,
 }
 
 impl Scales<'_> {
@@ -71,7 +73,7 @@ impl Scales<'_> {
             }
             _ => c,
         };
-        self.left = MOST_NODES;
+        (self.left, self.weighted) = (MOST_NODES, None);
         self.absorbed(x, factor)
     }
 
@@ -111,8 +113,9 @@ impl Scales<'_> {
                 let y = self.absorbed(src[0], down)?;
                 self.c.g.expand(y, &s)
             }
-            (Op::Reduce, Arg::Reduce(ReduceOp::Add, _)) => {
+            (Op::Reduce, Arg::Reduce(ReduceOp::Add, axes)) => {
                 let down = self.c.expanded(factor, &shape(self, src[0]));
+                self.weighted = self.is_weighted(src[0], &axes).then_some(src[0]);
                 let y = self.absorbed(src[0], down)?;
                 self.c.g.with_src(x, &[y])
             }
@@ -125,6 +128,8 @@ impl Scales<'_> {
                 let z = self.absorbed(src[1], factor)?;
                 self.c.g.with_src(x, &[y, z])
             }
+            // other products with constants stay as they are: what is rounded after them may depend on their last bit
+            (Op::Mul, _) if (self.c.is(src[0]) || self.c.is(src[1])) && self.weighted != Some(x) => return None,
             // one factor of a product takes it: a constant, if there is one
             (Op::Mul, _) => {
                 let first = self.c.is(src[0]) || !self.c.is(src[1]);
@@ -137,6 +142,13 @@ impl Scales<'_> {
             _ => return None,
         };
         Some(self.c.learn(made))
+    }
+
+    /// Is it a product with a constant that differs along what is summed?
+    fn is_weighted(&self, u: UOp, axes: &Axes) -> bool {
+        let shape = self.c.g.shape(u);
+        let differs = |&c: &UOp| self.c.is(c) && axes.iter().any(|&a| self.c.least(c, shape)[a as usize] > 1);
+        self.c.g.op(u) == Op::Mul && self.c.g.src(u).iter().any(differs)
     }
 
     /// The product of two constants, made where both are smallest. It is no larger than the larger of them.
