@@ -25,6 +25,7 @@ pub fn into_constants(g: &mut Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> 
     }
     roots.iter().for_each(|&r| *users.entry(r).or_default() += 1);
     let mut s = Scales { c: Constants::new(g, inputs), users, left: 0, weighted: None };
+    let rounded = rounded(s.c.g, &nodes);
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
     for u in nodes {
         let src: SmallVec<[UOp; 4]> = s.c.g.value_src(u).iter().map(|x| map[x]).collect();
@@ -35,13 +36,27 @@ pub fn into_constants(g: &mut Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> 
         let n = s.users.get(&u).copied().unwrap_or(1);
         s.users.entry(v).or_insert(n);
         s.c.learn(v);
-        if let Some(x) = s.scaled(v) {
+        if !rounded[u.0 as usize]
+            && let Some(x) = s.scaled(v)
+        {
             s.users.insert(x, n);
             v = x;
         }
         map.insert(u, v);
     }
     roots.iter().map(|r| map[r]).collect()
+}
+
+/// What goes into a rounding without a sum between: its last bit may decide.
+fn rounded(g: &Graph, nodes: &[UOp]) -> Vec<bool> {
+    let mut out = vec![false; g.len()];
+    for &u in nodes.iter().rev() {
+        let rounds = g.op(u) == Op::Trunc || g.op(u) == Op::Cast && !g.dtype(u).is_float();
+        if rounds || out[u.0 as usize] && (g.op(u).is_alu() || g.op(u).is_movement()) {
+            g.value_src(u).iter().for_each(|s| out[s.0 as usize] = true);
+        }
+    }
+    out
 }
 
 struct Scales<'a> {
@@ -135,7 +150,8 @@ impl Scales<'_> {
                 let first = self.c.is(src[0]) || !self.c.is(src[1]);
                 let (i, j) = if first { (0, 1) } else { (1, 0) };
                 let either = |s: &mut Self, i: usize| Some((i, s.absorbed(src[i], factor)?));
-                let (i, y) = either(self, i).or_else(|| either(self, j))?;
+                let alone = self.c.is(src[i]);
+                let (i, y) = either(self, i).or_else(|| if alone { None } else { either(self, j) })?;
                 let pair = if i == 0 { [y, src[1]] } else { [src[0], y] };
                 self.c.g.with_src(x, &pair)
             }
