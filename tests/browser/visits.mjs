@@ -32,7 +32,7 @@ async function visit({ device, options = {}, tune = 0 }) {
   const before = await stats();
   // a machine so busy that nothing came of it gets more time
   let tuned = [];
-  for (let ms = tune ?? Infinity; tuned.length === 0 && ms < 100_000; ms *= 4) tuned = await started.tune({ ms });
+  for (let ms = tune || Infinity; tuned.length === 0 && ms < 100_000; ms *= 4) tuned = await started.tune({ ms });
   const again = await run();
   await flushCache();
   const want = [...Object.values(expected)[0].data];
