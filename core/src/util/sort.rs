@@ -1,5 +1,5 @@
 //! Sorting by a single instance of the standard library's sort. Each type and closure it is given makes another one of
-//! about four kilobytes, and the compiler sorts in some sixty places: in the browser's package that was a fifteenth of
+//! about four kilobytes, and the compiler sorts in some sixty places: in the browser's package that was a seventeenth of
 //! all code. All of these are stable.
 
 use std::cmp::Ordering;
