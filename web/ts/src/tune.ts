@@ -6,7 +6,10 @@ export interface TuneOptions {
   ms?: number;
   /** Works only while the page is idle (`requestIdleCallback`), and takes as long as that needs. */
   idle?: boolean;
-  /** For tests of the exchange: starts from kernels that nothing optimised and goes by the cost model instead of the clock, whose units the results then have. */
+  /**
+   * For tests of the exchange: starts from kernels that nothing optimised and goes by the cost model instead of the clock,
+   * whose units the results then have.
+   */
   fromPlain?: boolean;
   /** Ends it early; what was found until then is in use and kept. */
   signal?: AbortSignal;
