@@ -1,11 +1,12 @@
 //! Prints where compile time goes, cold and on one thread, without a device: `cargo run --release -p gradloom-core
 //! --features x86 --example compile_time [NAME ..]`. `resnet50` and `bert` are networks in their real sizes; `chain:N`,
-//! `wide:N`, `layers:N`, `lstm:N` and `train:N` grow with N, to show how each pass does.
+//! `wide:N`, `layers:N`, `lstm:N`, `train:N` and `step:N` grow with N, to show how each pass does.
 #![allow(missing_docs)]
 
 use gradloom_core::device::NullDevice;
 use gradloom_core::engine::{Engine, close};
 use gradloom_core::nn::Lstm;
+use gradloom_core::optim::{Adam, AdamOpts, Optimizer};
 use gradloom_core::schedule::schedule;
 use gradloom_core::target::{Isa, Target};
 use gradloom_core::tensor::{ConvOpts, PoolOpts, Session, Tensor};
@@ -123,6 +124,14 @@ fn train(s: &Session, n: usize) -> Result<Vec<Tensor>> {
     loss.grad(&refs)
 }
 
+/// A step of Adam over `n` vectors of different lengths.
+fn step(s: &Session, n: usize) -> Result<Vec<Tensor>> {
+    let all = |s: &Session| (0..n).map(|i| weight(s, &[32 + i % 7])).collect::<Result<Vec<_>>>();
+    let mut adam = Adam::new(all(s)?, 1e-3, AdamOpts::default())?;
+    adam.step(&all(s)?)?;
+    Ok(adam.tensors())
+}
+
 fn build(s: &Session, name: &str) -> Result<Vec<Tensor>> {
     let (kind, n) = name.split_once(':').unwrap_or((name, "0"));
     let n: usize = n.parse().unwrap_or(0);
@@ -134,6 +143,7 @@ fn build(s: &Session, name: &str) -> Result<Vec<Tensor>> {
         "layers" => layers(s, n)?,
         "lstm" => lstm(s, n)?,
         "train" => return train(s, n),
+        "step" => return step(s, n),
         _ => panic!("unknown network {name}"),
     }])
 }
@@ -219,6 +229,8 @@ fn main() -> Result<()> {
             "wide:1000",
             "lstm:50",
             "train:1000",
+            "step:100",
+            "step:1000",
         ]
         .map(String::from)
         .to_vec();

@@ -18,6 +18,7 @@ mod onnx_suite;
 mod random;
 mod samples;
 mod spec;
+mod steps;
 mod text;
 mod textgenrnn;
 mod tflite;

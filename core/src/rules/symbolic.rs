@@ -120,7 +120,11 @@ rules! {
         load_always:    (Load i _ true)            => { g.load(i) };
         load_gated_never: (Load _ alt false)       => alt;
         load_under:     (Load (i @ (Index p x)) a c) => { let i = address_under(g, i, p, x, c)?; g.load_gated(i, a, c) };
-        store_under:    (Store (i @ (Index p x)) v c) => { let i = address_under(g, i, p, x, c)?; g.with_src(u, &[i, v, c]) };
+        store_under:    (Store (i @ (Index p x)) v c) => {
+            // lanes and threads keep places of their own, though only one of them stores
+            let i = address_under(g, i, p, x, c).filter(|&y| g.ranges(y) == g.ranges(i))?;
+            g.with_src(u, &[i, v, c])
+        };
         where_load:     (Where c (l @ (Load _ a d)) {a}) if { implies(g, d, c) } => l;
         // casts
         cast_same:      (Cast x) if { g.dtype(x) == g.dtype(u) } => x;

@@ -19,6 +19,15 @@ const SMALL: usize = 1 << 11;
 /// Nodes of a kernel that is not made larger.
 const MAX_NODES: usize = 1000;
 
+/// Kernels that became one so far.
+struct Open {
+    /// The first of them.
+    first: usize,
+    /// Turns of its loop.
+    len: usize,
+    kernel: Pending,
+}
+
 /// Joins kernels that assign to small buffers; the others stay as they are.
 pub(super) fn merge(mut pending: Vec<Pending>, t: &Target) -> Vec<Pending> {
     let small: Vec<(usize, Vec<usize>)> = (0..pending.len())
@@ -32,36 +41,54 @@ pub(super) fn merge(mut pending: Vec<Pending>, t: &Target) -> Vec<Pending> {
     let then = edges(&pending);
     let mut group: Vec<usize> = (0..pending.len()).collect();
     let mut members: Vec<Vec<usize>> = (0..pending.len()).map(|i| vec![i]).collect();
-    let mut open: Vec<(usize, usize, Pending)> = Vec::new();
+    let mut open: Vec<Open> = Vec::new();
+    let mut done: Vec<Open> = Vec::new();
     for (i, loops) in small {
         let n: usize = loops.iter().product();
         let own = flat(&pending[i], n);
-        let found = open.iter().enumerate().find_map(|(at, (a, len, so_far))| {
+        let mut found = None;
+        let mut at = 0;
+        while at < open.len() && found.is_none() {
+            let o = &open[at];
             let order = Order { then: &then, group: &group, members: &members };
-            if order.reaches(i, *a, false) || order.reaches(*a, i, false) {
-                return None;
+            if order.reaches(i, o.first, false) || order.reaches(o.first, i, false) {
+                at += 1;
+                continue;
             }
             // what was gated for a shorter loop is gated again
-            let all = n.max(*len);
-            let both = joined(&longer(so_far, *len, all), &longer(&own, n, all), t)?;
-            (both.kernel.ast.g.len() <= MAX_NODES).then_some((at, *a, all, both))
-        });
-        match found {
-            Some((at, a, all, p)) => {
-                open[at] = (a, all, p);
-                group[i] = a;
-                members[a].push(i);
-                members[i].clear();
+            let all = n.max(o.len);
+            let fits = buffers(&o.kernel, &own) <= t.max_buffers;
+            let both = fits.then(|| joined(&longer(&o.kernel, o.len, all), &longer(&own, n, all), t)).flatten();
+            match both {
+                Some(p) if p.kernel.ast.g.len() <= MAX_NODES => found = Some(Open { first: o.first, len: all, kernel: p }),
+                // too large for one more: it is not tried for each of the rest
+                Some(_) => done.push(open.swap_remove(at)),
+                None if !fits => done.push(open.swap_remove(at)),
+                None => at += 1,
             }
-            None => open.push((i, n, own)),
+        }
+        match found {
+            Some(o) => {
+                group[i] = o.first;
+                members[o.first].push(i);
+                members[i].clear();
+                open[at] = o;
+            }
+            None => open.push(Open { first: i, len: n, kernel: own }),
         }
     }
-    for (a, _, p) in open {
-        if members[a].len() > 1 {
-            pending[a] = p;
+    for o in done.into_iter().chain(open) {
+        if members[o.first].len() > 1 {
+            pending[o.first] = o.kernel;
         }
     }
     pending.into_iter().enumerate().filter(|(i, _)| group[*i] == *i).map(|(_, p)| p).collect()
+}
+
+/// Different buffers that two kernels use.
+fn buffers(a: &Pending, b: &Pending) -> usize {
+    let own = b.kernel.args.iter().filter(|x| !a.kernel.args.contains(x));
+    a.kernel.args.len() + own.count()
 }
 
 /// The kernel over one loop of `n` instead of its own.
