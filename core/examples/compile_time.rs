@@ -4,7 +4,7 @@
 #![allow(missing_docs)]
 
 use gradloom_core::device::NullDevice;
-use gradloom_core::engine::{Engine, close};
+use gradloom_core::engine::{Engine, close, fold, scale, siblings};
 use gradloom_core::nn::Lstm;
 use gradloom_core::optim::{Adam, AdamOpts, Optimizer};
 use gradloom_core::schedule::schedule;
@@ -152,11 +152,23 @@ fn ms(d: Duration) -> f64 {
     d.as_secs_f64() * 1e3
 }
 
+/// What is done to the graph of a model when it is loaded: everything but the first buffer is a weight.
+fn load(s: &Session, outs: &[Tensor]) -> Duration {
+    let mut state = s.state();
+    let nodes: Vec<_> = outs.iter().map(|t| state.node(t.root())).collect();
+    let start = Instant::now();
+    let nodes = scale::into_constants(&mut state.graph, &nodes, &[0]);
+    let nodes = siblings::join(&mut state.graph, &nodes, &[0]);
+    fold::constant_nodes(&state.graph, &nodes, &[0]);
+    start.elapsed()
+}
+
 fn measure(name: &str, target: &Target) -> Result<()> {
     let s = Session::new();
     let start = Instant::now();
     let outs = build(&s, name)?;
     let built = start.elapsed();
+    let load = load(&s, &outs);
     // passes one by one
     let roots: Vec<_> = outs.iter().map(Tensor::node).collect();
     let start = Instant::now();
@@ -197,12 +209,13 @@ fn measure(name: &str, target: &Target) -> Result<()> {
     engine.finish(&mut s.state(), pending)?;
     let finished = start.elapsed();
     println!(
-        "{name:12} {:7} nodes {:6} kernels {:5} distinct | build {:8.2} close {:7.2} schedule {:8.2} key {:6.2} codegen {:8.2} \
+        "{name:12} {:7} nodes {:6} kernels {:5} distinct | build {:8.2} load {:7.2} close {:7.2} schedule {:8.2} key {:6.2} codegen {:8.2} \
          render {:7.2} | engine: start {:8.2} finish {:8.2} ms | slowest {:.2} ms {} [{key:032x}]",
         g.len(),
         plan.kernels.len(),
         seen.len(),
         ms(built),
+        ms(load),
         ms(close_time),
         ms(scheduled),
         ms(hashing),

@@ -24,5 +24,6 @@ mod textgenrnn;
 mod tflite;
 mod torch_ops;
 mod wasm;
+mod weights;
 mod wgsl;
 mod whisper;

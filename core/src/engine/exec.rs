@@ -20,6 +20,9 @@ use std::sync::Arc;
 /// Packed copies that one buffer may have before further plans do without.
 const MAX_COPIES: usize = 2;
 
+/// Bytes of a constant that are kept on the host too.
+const FEW_BYTES: usize = 1 << 14;
+
 /// A program on the device.
 pub(super) struct Loaded {
     pub(super) kernel: KernelId,
@@ -65,6 +68,8 @@ pub struct Engine {
     buffers: FxHashMap<u32, (BufId, usize)>,
     /// Packed copies, by session buffer and the kernel that makes them.
     packed: BTreeMap<(u32, u128), (BufId, usize)>,
+    /// How session buffers that were computed of constants are computed again.
+    recipes: BTreeMap<u32, Arc<Recipe>>,
     arenas: Vec<(BufId, usize)>,
     pool: Pool,
     vars: BTreeMap<String, u32>,
@@ -78,6 +83,14 @@ pub struct Pending {
     externals: Vec<u32>,
     /// The node of each root, aligned with the plan's roots.
     nodes: Vec<UOp>,
+}
+
+/// A plan that computed constants, with what it read.
+struct Recipe {
+    plan: Arc<Plan>,
+    externals: Vec<(DType, usize, Bytes)>,
+    /// The session buffers of its outputs.
+    outputs: Vec<u32>,
 }
 
 /// A captured computation: runs again on other inputs without building a graph.
@@ -107,6 +120,7 @@ impl Engine {
             programs: FxHashMap::default(),
             buffers: FxHashMap::default(),
             packed: BTreeMap::new(),
+            recipes: BTreeMap::new(),
             arenas: Vec::new(),
             pool: Pool::default(),
             vars: BTreeMap::new(),
@@ -170,6 +184,34 @@ impl Engine {
 
     /// Runs what `start` planned, and points every live root that used the computed nodes at the new buffers.
     pub fn finish(&mut self, state: &mut State, p: Pending) -> Result<Replay> {
+        Ok(self.finished(state, p)?.0)
+    }
+
+    /// The same where results are computed of weights alone, and are weights themselves: where all bytes read are at hand, they
+    /// can be computed again, and need not be on the device beside copies of them.
+    pub fn finish_constants(&mut self, state: &mut State, p: Pending) -> Result<Replay> {
+        for &id in &p.externals {
+            state.buffer_mut(id).into_iter().for_each(|b| b.constant = true);
+        }
+        let (replay, outputs) = self.finished(state, p)?;
+        let bytes = |&id: &u32| state.buffer(id).and_then(|b| Some((b.dtype, b.len, b.host.clone()?)));
+        if let Some(externals) = replay.externals.iter().map(bytes).collect() {
+            let outputs: Vec<u32> = outputs.iter().filter_map(|&u| state.buffer_id(u)).collect();
+            let recipe = Arc::new(Recipe { plan: replay.plan.clone(), externals, outputs: outputs.clone() });
+            self.recipes.extend(outputs.into_iter().map(|id| (id, recipe.clone())));
+        }
+        Ok(replay)
+    }
+
+    /// Takes session buffers off the device that can be uploaded again.
+    pub fn let_go(&mut self, state: &State, ids: &[u32]) {
+        for id in ids.iter().filter(|id| state.buffer(**id).is_some_and(|b| b.host.is_some())) {
+            let old = self.buffers.remove(id);
+            self.free(old.into_iter().collect());
+        }
+    }
+
+    fn finished(&mut self, state: &mut State, p: Pending) -> Result<(Replay, Vec<UOp>)> {
         let shapes: Vec<Vec<usize>> = p.nodes.iter().map(|&u| state.graph.shape(u).to_vec()).collect();
         let outputs = self.run(state, &p.plan, &p.externals)?;
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
@@ -191,7 +233,7 @@ impl Engine {
             }
         }
         state.substitute(&map);
-        Ok(Replay { plan: p.plan, externals: p.externals, shapes })
+        Ok((Replay { plan: p.plan, externals: p.externals, shapes }, outputs))
     }
 
     /// Runs a captured computation again, with some of its external buffers exchanged. Every result is a new buffer.
@@ -265,6 +307,7 @@ impl Engine {
         if let Some(info) = state.buffer_mut(id) {
             (info.host, info.constant) = (None, false);
         }
+        self.recipes.remove(&id);
         self.drop_copies(id);
     }
 
@@ -281,7 +324,7 @@ impl Engine {
     }
 
     /// The packed copy of a session buffer that the kernel `key` makes; made now if it is not there. An original that
-    /// can be uploaded again does not stay on the device beside it.
+    /// can be uploaded or computed again does not stay on the device beside it.
     fn packed(&mut self, state: &mut State, id: u32, key: u128) -> Result<View> {
         if let Some(&(buf, bytes)) = self.packed.get(&(id, key)) {
             return Ok(View { buf, offset: 0, bytes });
@@ -296,7 +339,7 @@ impl Engine {
         self.device.submit(&[Step::Launch { kernel, args: vec![to, from], grid, vars: Vec::new() }])?;
         self.counters.launches += 1;
         self.packed.insert((id, key), (buf, bytes));
-        if state.buffer(id).is_some_and(|b| b.host.is_some())
+        if (self.recipes.contains_key(&id) || state.buffer(id).is_some_and(|b| b.host.is_some()))
             && let Some(old) = self.buffers.remove(&id)
         {
             self.free(vec![old]);
@@ -342,6 +385,7 @@ impl Engine {
 
     /// Allocates a plan's outputs and gives every call its buffers. Returns the output buffers' nodes too.
     fn bind(&mut self, state: &mut State, plan: &Plan, externals: &[u32]) -> Result<(Vec<Step>, Vec<UOp>)> {
+        self.restore(state, plan, externals)?;
         let target = self.device.target().clone();
         for (i, &bytes) in plan.arenas.iter().enumerate() {
             self.arena(i, bytes)?;
@@ -385,6 +429,56 @@ impl Engine {
         Ok((steps, outputs))
     }
 
+    /// Computes constants again that a plan reads and that are no longer on the device.
+    fn restore(&mut self, state: &mut State, plan: &Plan, externals: &[u32]) -> Result<()> {
+        if self.recipes.is_empty() {
+            return Ok(());
+        }
+        let mut wanted = Vec::new();
+        for c in &plan.calls {
+            for (i, a) in (0u32..).zip(&c.args) {
+                let &Place::External(slot) = a else { continue };
+                let id = externals[slot as usize];
+                let packs = self.programs.get(&c.program).map(|l| &l.compiled.packs);
+                let copy = packs.and_then(|p| p.iter().find(|p| p.slot == i)).map(|p| (id, p.key));
+                if !copy.is_some_and(|c| self.packed.contains_key(&c)) {
+                    wanted.push(id);
+                }
+            }
+        }
+        self.compute_again(state, &wanted)
+    }
+
+    /// Runs the recipes of buffers that are not on the device, of those that have one.
+    fn compute_again(&mut self, state: &mut State, wanted: &[u32]) -> Result<()> {
+        for id in wanted.iter().filter(|id| self.recipes.contains_key(id)).copied().collect::<Vec<_>>() {
+            if !self.buffers.contains_key(&id) {
+                self.run_recipe(state, id, wanted)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run_recipe(&mut self, state: &mut State, id: u32, wanted: &[u32]) -> Result<()> {
+        let Some(recipe) = self.recipes.get(&id).cloned() else { return Ok(()) };
+        let mut externals = Vec::with_capacity(recipe.externals.len());
+        for (dtype, len, bytes) in &recipe.externals {
+            let node = state.add_buffer(*dtype, *len, Some(bytes.clone()));
+            externals.extend(state.buffer_id(node));
+        }
+        let made = self.run(state, &recipe.plan, &externals)?;
+        externals.into_iter().for_each(|id| self.drop_buffer(id));
+        for (node, id) in made.iter().zip(&recipe.outputs) {
+            let Some(new) = state.buffer_id(*node).and_then(|new| self.buffers.remove(&new)) else { continue };
+            if self.buffers.contains_key(id) || !self.recipes.contains_key(id) || !wanted.contains(id) {
+                self.pool.put(new.0, new.1);
+            } else {
+                self.buffers.insert(*id, new);
+            }
+        }
+        Ok(())
+    }
+
     /// What a program gets of a session buffer as its argument `slot`.
     fn external(&mut self, state: &mut State, id: u32, program: u128, slot: u32) -> Result<View> {
         let lost = || Error::Internal("a plan's program is not on the device".into());
@@ -402,13 +496,14 @@ impl Engine {
 
     /// The device buffer of a session buffer, uploaded if it was only on the host.
     fn buffer(&mut self, state: &mut State, id: u32) -> Result<BufId> {
+        self.compute_again(state, &[id])?;
         if let Some(&(buf, _)) = self.buffers.get(&id) {
             return Ok(buf);
         }
         let info = state.buffer_mut(id).ok_or_else(|| Error::Internal(format!("buffer {id} is gone")))?;
         let (dtype, len) = (info.dtype, info.len);
-        // where somebody holds the bytes anyway, the buffer can be uploaded again
-        let again = info.constant && info.host.as_ref().is_some_and(Bytes::is_shared);
+        // where somebody holds the bytes anyway, or they are few, the buffer can be uploaded again
+        let again = info.constant && info.host.as_ref().is_some_and(|b| b.is_shared() || b.len() <= FEW_BYTES);
         let host = if again { info.host.clone() } else { info.host.take() };
         let stored = self.device.target().stored_as(dtype)?;
         let bytes = len * stored.size();
@@ -464,6 +559,7 @@ impl Engine {
         if let Some((buf, bytes)) = self.buffers.remove(&id) {
             self.pool.put(buf, bytes);
         }
+        self.recipes.remove(&id);
         self.drop_copies(id);
     }
 }

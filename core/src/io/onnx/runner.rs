@@ -410,8 +410,13 @@ impl Runner {
     pub fn step(&mut self, engine: &mut Engine, run: &mut Run) -> Result<Option<Vec<(String, Tensor)>>> {
         match std::mem::replace(&mut run.stage, Stage::Done) {
             Stage::Fold(pending, values, end) => {
-                engine.finish(&mut self.session.state(), pending)?;
-                run.stage = self.main_stage(engine, run, values, end)?;
+                let mut sources = engine.finish_constants(&mut self.session.state(), pending)?.externals().to_vec();
+                let stage = self.main_stage(engine, run, values, end)?;
+                if let Stage::Main(pending, _) = &stage {
+                    sources.retain(|id| !pending.externals().contains(id));
+                    engine.let_go(&self.session.state(), &sources);
+                }
+                run.stage = stage;
                 Ok(None)
             }
             Stage::Main(pending, p) => {

@@ -114,6 +114,7 @@ pub(crate) fn bench(job: &Job, how: &Timing, cache: &Cache, progress: Progress) 
         ("kernels", Json::count(plan.calls.len())),
         ("gflops", Json::Num(flops as f64 / times[0] / 1e6, 3)),
         ("gbytes_s", Json::Num(bytes as f64 / times[0] / 1e6, 3)),
+        ("bytes", Json::count(model.counters().bytes)),
         ("peak_bytes", Json::count(model.counters().peak_bytes)),
         ("arena_bytes", Json::count(plan.arenas.iter().sum())),
         ("arena_bound_bytes", Json::count(plan.arena_bound)),
