@@ -45,19 +45,19 @@ fn buffer(t: &Tensor) -> u32 {
     s.storage(s.node(t.root())).and_then(|flat| s.buffer_id(flat)).expect("a buffer")
 }
 
-/// The value of `y` on a device as it is, and rewritten; the second on another device. Nothing else than `x` is new in each run.
+/// The value of `y` on a device as it is, and rewritten for each target that has such instructions. Nothing else than `x` is
+/// new in each run.
 fn check(what: &str, make: impl Fn(&Session) -> Result<(Tensor, Tensor)>) {
-    let run = |device: &str, rewritten: bool| -> Option<Vec<f32>> {
+    let run = |device: &str, rewritten: Option<&Target>| -> Option<Vec<f32>> {
         let mut rt = Runtime::open(device, 1).ok()?;
         let s = rt.session().clone();
         let (x, mut y) = make(&s).unwrap_or_else(|e| panic!("{what}: {e}"));
-        if rewritten {
-            let t = Target::x86(Isa::Avx512Vnni, 1);
+        if let Some(t) = rewritten {
             let input = buffer(&x);
             let node = {
                 let mut state = s.state();
                 let node = state.node(y.root());
-                let new = in_integers(&mut state.graph, &[node], &[input], &t);
+                let new = in_integers(&mut state.graph, &[node], &[input], t);
                 let new = new.unwrap_or_else(|| panic!("{what}: nothing was rewritten"))[0];
                 let g = &state.graph;
                 let add = |u: UOp| matches!(g.arg(u), Arg::Reduce(ReduceOp::Add, _));
@@ -70,11 +70,14 @@ fn check(what: &str, make: impl Fn(&Session) -> Result<(Tensor, Tensor)>) {
         }
         Some(rt.to_vec::<f32>(&y).unwrap_or_else(|e| panic!("{what} on {device}: {e}")))
     };
-    let want = run("eval", false).expect("the evaluator");
+    let want = run("eval", None).expect("the evaluator");
     assert!(want.iter().any(|v| *v != 0.0), "{what}: only zeros");
-    for device in ["eval", "cpu", "cpu:avx2"] {
-        if let Some(got) = run(device, true) {
-            assert_eq!(got, want, "{what} on {device}");
+    let (bytes, pairs) = (Target::x86(Isa::Avx512Vnni, 1), Target::wasm(true, 1).with_pairs());
+    for (t, devices) in [(bytes, &["eval", "cpu", "cpu:avx2"][..]), (pairs, &["eval", "cpu"])] {
+        for device in devices {
+            if let Some(got) = run(device, Some(&t)) {
+                assert_eq!(got, want, "{what} on {device}, for {:?}", t.dots);
+            }
         }
     }
 }
@@ -130,6 +133,28 @@ fn bytes_between_products() {
     });
 }
 
+/// An operand that is repeated along a summed axis counts as often; what is stored for one sum is padded for another.
+#[test]
+fn repeated_and_padded_operands() {
+    for (a, b) in [(&[8usize][..], &[6usize, 8][..]), (&[6, 8], &[1, 8]), (&[3, 1, 8], &[3, 16, 8])] {
+        check(&format!("the sum of {a:?} by {b:?}"), |s| {
+            let (x, w) = (coded(s, U8, a, 7, None, 1), coded(s, I8, b, 3, None, 2));
+            let y = x.value.mul(&w.value)?;
+            let axes: Vec<i64> = (0..y.rank() as i64).collect();
+            Ok((x.bytes, y.sum(&axes, false)?))
+        });
+    }
+    check("stored with 33 columns, padded to 37", |s| {
+        let x = coded(s, I8, &[1, 12, 4, 33], 5, None, 1);
+        let (w, v) = (coded(s, I8, &[33, 17], 0, None, 2), coded(s, I8, &[12, 12, 1, 1], 0, None, 3));
+        // computed, so that it is stored as the first product wants it
+        let code = x.bytes.cast(I32)?.neg()?.clamp(-100, 100)?.cast(I8)?;
+        let z = code.cast(F32)?.sub(5.0)?.mul(0.5)?;
+        let y = z.conv(&v.value, None, &ConvOpts::new().padding(&[0, 2]))?;
+        Ok((x.bytes, z.matmul(&w.value)?.add(&y.narrow(3, 20, 17)?)?))
+    });
+}
+
 #[test]
 fn integer_products_wrap_as_they_did() {
     let mut rt = Runtime::open("cpu", 1).expect("the device opens");
@@ -174,15 +199,21 @@ fn other_sums_are_left_alone() {
 #[test]
 fn products_of_bytes_are_one_instruction() {
     use gradloom_core::device::NullDevice;
-    use gradloom_core::render::Code;
-    let text = |isa: Isa, make: &dyn Fn(&Session) -> Result<(Tensor, Tensor)>| -> String {
-        let mut rt = Runtime::on(Box::new(NullDevice::new(Target::x86(isa, 1))));
+    use gradloom_core::render::{Code, wasm};
+    let text = |t: Target, make: &dyn Fn(&Session) -> Result<(Tensor, Tensor)>| -> String {
+        let pairs = t.lang == gradloom_core::target::Lang::Wasm;
+        let mut rt = Runtime::on(Box::new(NullDevice::new(t)));
         let s = rt.session().clone();
         let (x, w) = make(&s).expect("a graph");
         w.freeze();
         let replay = rt.realize(&[&x]).expect("compiles");
         let last = replay.plan().calls.last().expect("a kernel").program;
         match &rt.engine().program(last).expect("it was compiled").source.code {
+            Code::Bytes(bytes) if pairs => {
+                let kernel = wasm::Kernel::from_bytes(bytes).expect("a kernel");
+                let module = wasm::link(&[kernel], 0, false, wasm::MAX_PAGES);
+                wasmprinter::print_bytes(&module).expect("a module")
+            }
             Code::Bytes(bytes) => gradloom::disasm::disassemble(bytes),
             _ => panic!("machine code is bytes"),
         }
@@ -198,9 +229,19 @@ fn products_of_bytes_are_one_instruction() {
         Ok((x.permute(&[0, 3, 1, 2])?.cast(I32)?.conv(&w.cast(I32)?, None, &o)?, w))
     };
     for make in [&product as &dyn Fn(&Session) -> Result<(Tensor, Tensor)>, &windows] {
-        let with = text(Isa::Avx512Vnni, make);
+        let with = text(Target::x86(Isa::Avx512Vnni, 1), make);
         assert!(with.contains("vpdpbusd") && !with.contains("vpmulld"), "{with}");
-        let without = text(Isa::Avx512, make);
+        let without = text(Target::x86(Isa::Avx512, 1), make);
         assert!(!without.contains("vpdpbusd") && without.contains("vpmulld"), "{without}");
+    }
+    // bytes of 16 bits, and plain ones
+    for (dt, has) in [(DType::I16, true), (U8, false)] {
+        let product = |s: &Session| {
+            let (x, w) = (coded(s, U8, &[64, 256], 0, None, 1).bytes, coded(s, I8, &[256, 96], 0, None, 2).bytes);
+            let x = x.cast(dt)?.contiguous()?;
+            Ok((x.cast(I32)?.matmul(&w.cast(I32)?)?, w))
+        };
+        let with = text(Target::wasm(true, 1).with_pairs(), &product);
+        assert_eq!(with.contains("i32x4.dot_i16x8_s"), has, "{with}");
     }
 }

@@ -78,6 +78,17 @@ fn oom(bytes: usize) -> Error {
     Error::OutOfMemory { device: "wasm".into(), bytes: bytes as u64 }
 }
 
+/// Is it an x86 processor below? There NaN comes with its sign set.
+fn is_x86() -> bool {
+    let zero = std::hint::black_box(0f32);
+    (zero / zero).to_bits() >> 31 == 1
+}
+
+fn target() -> Target {
+    let t = Target::wasm(has_relaxed_simd(), 1);
+    if is_x86() { t.with_pairs() } else { t }
+}
+
 /// Does the engine have relaxed SIMD?
 pub fn has_relaxed_simd() -> bool {
     let probe = Uint8Array::from(relaxed_simd_probe().as_slice());
@@ -100,7 +111,7 @@ impl WasmDevice {
         let run = Reflect::get(&exports, &"run".into()).map_err(|e| failed(text(&e)))?.unchecked_into();
         let view = Uint8Array::new(&memory.buffer());
         let mut device = WasmDevice {
-            target: Target::wasm(has_relaxed_simd(), 1),
+            target: target(),
             memory,
             view,
             max_pages,

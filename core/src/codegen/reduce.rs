@@ -344,8 +344,8 @@ fn update(g: &mut Graph, op: ReduceOp, acc: UOp, x: UOp, i: usize, t: &Target) -
     let dot = |u: &UOp| g.op(*u) == Op::Range && g.kind(*u) == AxisKind::Dot;
     let product = op == ReduceOp::Add
         && g.op(x) == Op::Mul
-        && (g.dtype(x).is_float() || g.dtype(x) == DType::I32 && g.reachable(&[x]).iter().any(dot));
-    if product && t.fma {
+        && (t.fma && g.dtype(x).is_float() || g.dtype(x) == DType::I32 && g.reachable(&[x]).iter().any(dot));
+    if product {
         let (a, b) = (g.src_at(x, 0), g.src_at(x, 1));
         let arg = if i == 0 { Arg::None } else { Arg::Acc(i as u32) };
         return g.node(Op::AccMulAdd, DType::Void, &[acc, a, b], arg);

@@ -1,14 +1,15 @@
 //! Sums of products of dequantised bytes, in integers: `sum((x - zx) * sx * (w - zw) * sw)` is
 //! `(sum(x * w) - zx * sum(w) - zw * sum(x) + n * zx * zw) * sx * sw`, where scales and zero points are the same for all
-//! terms of a sum. The sum of bytes is exact in i32, and there are instructions for it; so such sums are made of unsigned
-//! bytes that a run computes and signed ones that stay (weights), whose own sums are computed once.
+//! terms of a sum. The sum of bytes is exact in i32, and there are instructions for it; so such sums are made of bytes that
+//! a run computes, stored as the instruction wants them ([`Dots`]), and signed ones that stay (weights), whose own sums are
+//! computed once.
 //!
 //! What a run computes is stored with the axis last that a product is summed over (of a convolution: channels), so that
 //! instructions find neighbours there. Padding puts the zero point outside. Nothing here knows what a graph computes: only
 //! that a value is a scaled and shifted byte.
 
 use crate::DType;
-use crate::target::Target;
+use crate::target::{Dots, Target};
 use crate::uop::{Arg, Axes, Graph, Op, Pairs, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -48,10 +49,7 @@ struct Coded {
 
 /// The same values with such sums computed in integers, if there are any. `inputs` are the buffers that differ from run to run.
 pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> Option<Vec<UOp>> {
-    let group = t.byte_dot();
-    if group == 0 {
-        return None;
-    }
+    let Dots { group, stored: dt } = t.dots?;
     let nodes = g.needed(roots);
     let mut fixed = vec![false; g.len()];
     for &u in &nodes {
@@ -83,10 +81,10 @@ pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> 
         let mut v = if src.contains(&UOp(u32::MAX)) { src[0] } else { g.with_src(u, &src) };
         if let Some(&widen) = sums.get(&u) {
             let fixed_first = fixed[g.src_at(g.src_at(u, 0), 0).0 as usize];
-            v = sum(g, v, fixed_first, widen).unwrap_or(v);
+            v = sum(g, v, fixed_first, widen, dt).unwrap_or(v);
         }
         if let Some(how) = stores.get(&u) {
-            v = stored(g, v, how);
+            v = stored(g, v, how, dt);
         }
         map[u.0 as usize] = v;
     }
@@ -149,7 +147,7 @@ fn descend(g: &Graph, mut u: UOp, out: &mut Vec<UOp>, look: &mut usize) -> bool 
         out.push(u);
         let (op, dt) = (g.op(u), g.dtype(u));
         let byte = matches!(dt, DType::I8 | DType::U8);
-        if byte && is_buffer(g, u) {
+        if (byte || dt == DType::I16) && is_buffer(g, u) {
             return true;
         }
         if op.is_movement() {
@@ -157,8 +155,10 @@ fn descend(g: &Graph, mut u: UOp, out: &mut Vec<UOp>, look: &mut usize) -> bool 
             continue;
         }
         match op {
-            Op::Cast if !byte && matches!(dt, DType::F32 | DType::I32) => u = g.src_at(u, 0),
-            Op::Cast if dt == DType::I8 && is_moved(g, u) => u = g.src_at(u, 0),
+            Op::Cast if byte && is_kept(g, u) => u = g.src_at(u, 0),
+            Op::Cast if matches!(dt, DType::F32 | DType::I32) && g.dtype(g.src_at(u, 0)) != DType::I16 => {
+                u = g.src_at(u, 0)
+            }
             Op::Sub if !byte => u = g.src_at(u, 0),
             Op::Add | Op::Mul if !byte && (op == Op::Add || dt == DType::F32) => {
                 let len = out.len();
@@ -181,11 +181,17 @@ fn is_buffer(g: &Graph, mut u: UOp) -> bool {
     matches!(g.op(u), Op::Buffer | Op::Contiguous)
 }
 
-/// Is a signed byte an unsigned one that [`stored`] moved?
-fn is_moved(g: &Graph, u: UOp) -> bool {
+/// Does a byte have the value that it was cast from, as those have that [`stored`] moved or widened?
+fn is_kept(g: &Graph, u: UOp) -> bool {
     let x = g.src_at(u, 0);
     let (lo, hi) = g.bounds(x);
-    g.dtype(x) == DType::I32 && lo >= -128 && hi <= 127 && matches!(g.op(x), Op::Sub)
+    let fits = g.dtype(u).int_range().is_some_and(|r| i128::from(lo) >= r.0 && i128::from(hi) <= r.1);
+    let whole = match g.dtype(x) {
+        DType::I32 => matches!(g.op(x), Op::Sub | Op::Add),
+        DType::I16 => true,
+        _ => false,
+    };
+    fits && whole
 }
 
 /// The axis of the bytes at the end of a path that has axis `a` of its beginning.
@@ -275,19 +281,24 @@ fn varies(g: &Graph, u: UOp, a: usize) -> bool {
     false
 }
 
-/// Stores what a run computes as unsigned bytes, with one axis last; gives the value that it was.
-fn stored(g: &mut Graph, u: UOp, how: &Storage) -> UOp {
+/// Stores bytes that a run computes in `dt`, with one axis last; gives the value that they were.
+fn stored(g: &mut Graph, u: UOp, how: &Storage, dt: DType) -> UOp {
     let rank = g.shape(u).len() as u8;
     let last = how.last as u8;
     let order: Axes = (0..rank).filter(|&a| a != last).chain([last]).collect();
     let mut back: Axes = order.clone();
     (0..rank).for_each(|i| back[order[i as usize] as usize] = i);
-    let signed = g.dtype(u) == DType::I8;
+    let from = g.dtype(u);
     let n = g.shape(u)[how.last];
-    if !signed && is_buffer(g, u) && last + 1 == rank && n == how.len {
+    if from == dt && is_buffer(g, u) && last + 1 == rank && n == how.len {
         return u;
     }
-    let bytes = if signed { moved(g, u, 128, DType::U8) } else { u };
+    let by = match (from, dt) {
+        (DType::I8, DType::U8) => 128,
+        (DType::U8, DType::I8) => -128,
+        _ => 0,
+    };
+    let bytes = if by == 0 { g.cast(u, dt) } else { moved(g, u, by, dt) };
     let bytes = g.permute(bytes, &order);
     let mut more: Pairs = (0..rank).map(|_| (0, 0)).collect();
     more[rank as usize - 1].1 = how.len - n;
@@ -297,15 +308,15 @@ fn stored(g: &mut Graph, u: UOp, how: &Storage) -> UOp {
         false => {
             let wide = g.cast(bytes, DType::I32);
             let wide = g.pad(wide, &more);
-            g.cast(wide, DType::U8)
+            g.cast(wide, dt)
         }
     };
-    let bytes = g.node(Op::Contiguous, DType::U8, &[bytes], Arg::None);
+    let bytes = g.node(Op::Contiguous, dt, &[bytes], Arg::None);
     let mut own: Pairs = g.shape(bytes).iter().map(|&n| (0, n)).collect();
     own[rank as usize - 1].1 = n;
     let bytes = g.shrink(bytes, &own);
     let bytes = g.permute(bytes, &back);
-    if signed { moved(g, bytes, -128, DType::I8) } else { bytes }
+    if by == 0 { g.cast(bytes, from) } else { moved(g, bytes, -by, from) }
 }
 
 /// Bytes of the other sign, moved by 128.
@@ -422,7 +433,11 @@ fn padded(g: &mut Graph, bytes: UOp, pairs: &[(usize, usize)], zero: Option<UOp>
     // what rounds an axis up stays
     let own: Pairs = g.shape(x).iter().zip(&inner).map(|(&n, p)| (0, n + p.0 + p.1)).collect();
     if g.op(x) == Op::Shrink && g.op(g.src_at(x, 0)) == Op::Contiguous {
-        x = g.src_at(x, 0);
+        let all = g.src_at(x, 0);
+        let mut cut = g.shape(x).iter().zip(g.shape(all)).map(|(a, b)| a != b);
+        if inner.iter().all(|&pad| !cut.next().unwrap_or(true) || pad == (0, 0)) {
+            x = all;
+        }
     }
     let zero = match g.const_int(zero) {
         Some(c) => g.int(c, dt),
@@ -462,18 +477,20 @@ fn operands(g: &mut Graph, u: UOp, fixed_first: bool) -> Option<(Coded, Coded)> 
     (g.dtype(u) == DType::I32 || limit <= i128::from(i32::MAX)).then_some((x, w))
 }
 
-/// A sum of products in integers.
-fn sum(g: &mut Graph, u: UOp, fixed_first: bool, widen: Option<(usize, usize)>) -> Option<UOp> {
+/// A sum of products in integers, of bytes that are stored as `dt`.
+fn sum(g: &mut Graph, u: UOp, fixed_first: bool, widen: Option<(usize, usize)>, dt: DType) -> Option<UOp> {
     let Arg::Reduce(_, axes) = g.arg(u).clone() else { return None };
-    let (x, w) = operands(g, u, fixed_first).filter(|o| g.dtype(o.0.bytes) == DType::U8)?;
+    let (x, w) = operands(g, u, fixed_first).filter(|o| g.dtype(o.0.bytes) == dt)?;
     let (shape, out) = (g.shape(g.src_at(u, 0)).clone(), g.shape(u).clone());
     let n: usize = axes.iter().map(|&a| shape[a as usize]).product();
     let [zx, zw] = [x.zero, w.zero].map(|z| z.filter(|&z| g.const_int(z) != Some(0)));
     let total = |g: &mut Graph, bytes: UOp| {
         let own = narrowed(g, bytes, &[]);
         let wide = g.cast(own, DType::I32);
-        let axes: Axes = axes.iter().copied().filter(|&a| g.shape(own)[a as usize] > 1).collect();
-        g.reduce(wide, ReduceOp::Add, &axes)
+        let (axes, repeated): (Axes, Axes) = axes.iter().copied().partition(|&a| g.shape(own)[a as usize] > 1);
+        let sum = g.reduce(wide, ReduceOp::Add, &axes);
+        let times = g.idx(repeated.iter().map(|&a| shape[a as usize] as i64).product());
+        g.binary(Op::Mul, sum, times)
     };
     let mut bytes = [x.bytes, w.bytes];
     if let Some((a, to)) = widen {

@@ -79,6 +79,17 @@ pub struct Target {
     pub software: bool,
     /// Kernels may use WebAssembly relaxed SIMD.
     pub relaxed_simd: bool,
+    /// Instructions that add up several products of bytes at once.
+    pub dots: Option<Dots>,
+}
+
+/// How sums of products of bytes are made quick: one operand is of signed bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Dots {
+    /// Products, in i32, that one instruction adds up in each lane.
+    pub group: usize,
+    /// What the other operand's bytes are stored as.
+    pub stored: DType,
 }
 
 /// A set of dtypes.
@@ -119,6 +130,7 @@ impl Target {
             fma: true,
             native_math: vec![Op::Sqrt, Op::Trunc],
             threads,
+            dots: (cfg!(feature = "x86") && isa >= Isa::Avx512Vnni).then_some(Dots { group: 4, stored: U8 }),
             ..Target::eval()
         }
     }
@@ -161,6 +173,12 @@ impl Target {
             max_buffer_bytes: u32::MAX as usize - 0xffff,
             ..Target::x86(Isa::Avx2, threads)
         }
+    }
+
+    /// The same where the processor below has one instruction for `i32x4.dot_i16x8_s`: x86 does.
+    pub fn with_pairs(mut self) -> Target {
+        self.dots = Some(Dots { group: 2, stored: DType::I16 });
+        self
     }
 
     /// WGSL with WebGPU's guaranteed limits; drivers raise them to the adapter's.
@@ -217,6 +235,7 @@ impl Target {
             offset_alignment: 64,
             software: false,
             relaxed_simd: false,
+            dots: None,
         }
     }
 
@@ -233,12 +252,6 @@ impl Target {
         let found = std::iter::once(&dt).chain(wider).copied().find(|&d| self.storage.has(d));
         found
             .ok_or_else(|| Error::Unsupported { what: format!("dtype {dt}"), context: format!("device {}", self.name) })
-    }
-
-    /// How many products of bytes, in i32, one of its instructions adds up in each lane; 0 if it has none.
-    pub fn byte_dot(&self) -> usize {
-        let has = cfg!(feature = "x86") && self.lang == Lang::X86 && self.isa >= Some(Isa::Avx512Vnni);
-        if has { 4 } else { 0 }
     }
 
     /// Does the target compute `op` on `dt` itself?

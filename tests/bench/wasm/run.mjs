@@ -2,7 +2,7 @@
 // usage: node --experimental-wasm-relaxed-simd tests/bench/wasm/run.mjs [--in DIR] [--node] [--chromium] [--budget MS] [--kernels] CASE..
 // CASE is a name of tests/examples/wasm_record.rs or a folder with model.onnx, input.npz and expected.npz.
 // Times are minima, of the wall clock and of processor time, the better one first: the machine may be busy.
-// --no-record times what was recorded before; PLAIN=1 records without relaxed SIMD.
+// --no-record times what was recorded before; PLAIN=1 records without relaxed SIMD, FLOATS=1 without products of pairs.
 import { spawnSync } from "node:child_process";
 import { readFileSync, readdirSync } from "node:fs";
 import { basename, join } from "node:path";

@@ -11,6 +11,9 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     for (a, b) in [(U8, I8), (I8, U8), (I8, I8), (U8, U8)] {
         out.push(dot(t, a, b, 4));
     }
+    for (a, b) in [(I16, I8), (I16, U8), (I16, I16)] {
+        out.push(dot(t, a, b, 2));
+    }
 }
 
 /// Values of all magnitudes, the extremes among them.
@@ -18,6 +21,7 @@ fn value(dt: DType, i: usize) -> f64 {
     match dt {
         BF16 => noise(i),
         U8 => (i * 53 % 256) as f64,
+        I16 => ((i * 1237 + 11) % 8192) as f64 - 4096.0,
         _ => (i * 53 % 256) as f64 - 128.0,
     }
 }

@@ -5,16 +5,17 @@
 use super::heuristic::{Access, View};
 use super::{Opt, OptOp, chain, rows};
 use crate::DType;
+use crate::target::Dots;
 use crate::uop::{Arg, Op, RangeSet, ReduceOp, UOp};
 
 impl View<'_> {
     /// Opts that lead to such instructions, where the kernel is one for them.
     pub(super) fn dots(&self) -> Option<Vec<Opt>> {
-        let n = self.t.byte_dot();
-        if n == 0 || !self.blocks || chain::is_chain(self.k) || rows::is_row_kernel(self.k) {
+        let Some(Dots { group: n, stored }) = self.t.dots else { return None };
+        if !self.blocks || chain::is_chain(self.k) || rows::is_row_kernel(self.k) {
             return None;
         }
-        let (axis, lanes) = self.groups(n)?;
+        let (axis, lanes) = self.groups(n, stored)?;
         let mut opts = vec![Opt { op: OptOp::Dot, axis, amount: n as u32 }];
         let mut k = self.k.clone();
         k.apply(&opts[0], self.t).ok()?;
@@ -26,7 +27,7 @@ impl View<'_> {
     }
 
     /// The axis to cut, and those that lanes may run along.
-    fn groups(&self, n: usize) -> Option<(u8, RangeSet)> {
+    fn groups(&self, n: usize, stored: DType) -> Option<(u8, RangeSet)> {
         let g = &self.k.g;
         let [sum] = *self.k.reduces() else { return None };
         let product = g.src_at(sum, 0);
@@ -36,7 +37,7 @@ impl View<'_> {
         }
         let bytes = |u: UOp| {
             let load = g.src_at(u, 0);
-            let narrow = matches!(g.dtype(load), DType::I8 | DType::U8);
+            let narrow = matches!(g.dtype(load), DType::I8 | DType::U8) || g.dtype(load) == stored;
             (g.op(u) == Op::Cast && g.op(load) == Op::Load && narrow).then(|| self.k.slot_below(g.src_at(load, 0)))?
         };
         let [a, b] = [bytes(g.src_at(product, 0))?, bytes(g.src_at(product, 1))?];

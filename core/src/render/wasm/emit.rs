@@ -3,6 +3,7 @@
 //! A value has a home, the scope where it stands in the order. It is written when first asked for; what is still unwritten
 //! and used later is forced before a loop opens, before a store to its memory, and before its accumulator changes.
 
+use super::dot::PairKey;
 use super::func::{BUFS, Func, HI, LO, VARS, at, fits_lane, val_type};
 use super::layout::{Form, Info, Layout};
 use super::{Kernel, unsupported};
@@ -24,6 +25,7 @@ pub(super) type AddrKey = (UOp, UOp, u32, i64);
 struct Scope {
     slots: Vec<u32>,
     addrs: Vec<AddrKey>,
+    pairs: Vec<PairKey>,
     pending: Vec<UOp>,
     range: Option<UOp>,
     guarded: bool,
@@ -42,6 +44,7 @@ pub(super) struct Emit<'a> {
     /// Which v128 of the lane axis is being written.
     pub(super) chunk: u32,
     pub(super) addrs: FxHashMap<AddrKey, u32>,
+    pub(super) pairs: FxHashMap<PairKey, u32>,
     pub(super) consts: FxHashMap<i128, u32>,
     /// Address local of parameters and scratches.
     pub(super) pointers: FxHashMap<UOp, u32>,
@@ -66,6 +69,7 @@ impl<'a> Emit<'a> {
             env: [0; 128],
             chunk: 0,
             addrs: FxHashMap::default(),
+            pairs: FxHashMap::default(),
             consts: FxHashMap::default(),
             pointers: FxHashMap::default(),
             branches: 0,
@@ -173,6 +177,12 @@ impl<'a> Emit<'a> {
         self.top().addrs.push(key);
     }
 
+    /// Remembers the local of pairs until the scope closes.
+    pub(super) fn remember_pair(&mut self, key: PairKey, local: u32) {
+        self.pairs.insert(key, local);
+        self.top().pairs.push(key);
+    }
+
     fn open(&mut self, r: UOp) -> Result<()> {
         let g = &self.p.g;
         let (kind, bound) = (g.kind(r), g.src_at(r, 0));
@@ -238,6 +248,11 @@ impl<'a> Emit<'a> {
         }
         for key in scope.addrs {
             if let Some(l) = self.addrs.remove(&key) {
+                self.f.release(l);
+            }
+        }
+        for key in scope.pairs {
+            if let Some(l) = self.pairs.remove(&key) {
                 self.f.release(l);
             }
         }
@@ -375,6 +390,9 @@ impl<'a> Emit<'a> {
         let g = &self.p.g;
         let (acc, op) = (g.src_at(u, 0), g.op(u));
         self.force_pending(|e, v| e.p.g.op(v) == Op::AccRead && e.p.g.src_at(v, 0) == acc)?;
+        if let Some(axis) = self.pairs_of(u) {
+            return self.update_pairs(u, axis);
+        }
         let (ui, ai) = (self.info(u).clone(), self.info(acc).clone());
         let mut axes: SmallVec<[(u8, u32); 4]> =
             ui.axes.iter().filter(|a| !ai.axes.iter().any(|b| b.0 == a.0)).copied().collect();

@@ -118,6 +118,13 @@ impl Emit<'_> {
         Ok(())
     }
 
+    /// Pushes the address of an Index at the current place, but for what is returned: the instruction's offset.
+    pub(super) fn push_addr(&mut self, index: UOp, gated: bool) -> Result<u64> {
+        let a = self.addr(index, 0, gated)?;
+        self.push(a);
+        Ok(a.offset)
+    }
+
     fn push(&mut self, a: Addr) {
         self.f.w().local_get(a.local);
         if a.add != 0 {

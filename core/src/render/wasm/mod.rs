@@ -13,6 +13,7 @@
 //!
 //! Never: the driver's JavaScript side, allocation, anything of a browser.
 
+mod dot;
 mod driver;
 mod emit;
 mod func;

@@ -56,7 +56,7 @@ pub(super) static OPS: &[OpDef] = &[
     ms("QLinearSoftmax", 0, |o| {
         qlinear_map(o, |o, x| {
             let before = o.int("opset", 13)? < 13;
-            let axis = o.axis(o.int("axis", if before { 1 } else { -1 })?, x.rank())?;
+            let axis = o.axis(o.int("axis", -1)?, x.rank())?;
             let axes: Vec<usize> = if before { (axis..x.rank()).collect() } else { vec![axis] };
             super::reduce::softmax(o.cx, x, &axes)
         })
@@ -341,16 +341,17 @@ fn qlinear_matmul(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 }
 
 fn qgemm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
-    let (mut a, mut b) = (shifted(o, 0, 2, Side::All)?, shifted(o, 3, 5, Side::Column)?);
+    let turned = o.flag("transB", false)?;
+    let (mut a, mut b) =
+        (shifted(o, 0, 2, Side::All)?, shifted(o, 3, 5, if turned { Side::Channel } else { Side::Column })?);
     if a.rank() != 2 || b.rank() != 2 {
         return o.fail(format!("the factors are {:?} and {:?}, not matrices", a.shape(), b.shape()));
     }
-    let turned = o.flag("transB", false)?;
     if o.flag("transA", false)? {
         a = o.cx.swap(&a, 0, 1)?;
     }
     if turned {
-        b = o.cx.swap(&shifted(o, 3, 5, Side::Channel)?, 0, 1)?;
+        b = o.cx.swap(&b, 0, 1)?;
     }
     let mut y = o.cx.matmul(&a, &b)?;
     if let Some(c) = o.opt(6) {

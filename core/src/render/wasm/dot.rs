@@ -1,0 +1,107 @@
+//! Sums of products of pairs: `acc += a * b` is `i32x4.dot_i16x8_s` and an addition if a folded axis of two is contiguous in
+//! both factors: in every lane of the one (its lanes follow each other, as a packed panel has them), and in the other either
+//! too or the same for all lanes.
+
+use super::emit::{Emit, NONE};
+use super::func::at;
+use super::layout::{Form, near};
+use crate::uop::{Op, UOp};
+use crate::{DType, Result};
+use smallvec::SmallVec;
+use wasm_encoder::ValType;
+
+/// Pairs of a load: the load, which of its elements, and the chunk of lanes.
+pub(super) type PairKey = (UOp, u32, u32);
+
+impl Emit<'_> {
+    /// The folded axis of an AccMulAdd that sums products of pairs.
+    pub(super) fn pairs_of(&self, u: UOp) -> Option<u8> {
+        let g = &self.p.g;
+        let [acc, a, b] = *g.src(u) else { return None };
+        if g.op(u) != Op::AccMulAdd || g.dtype(acc) != DType::I32 || self.info(acc).form != Form::Vec {
+            return None;
+        }
+        let own = &self.info(acc).axes;
+        let mut folded = self.info(u).axes.iter().filter(|a| a.1 == 2 && !own.contains(a));
+        folded.find(|f| [a, b].iter().all(|&x| self.has_pairs(x, f.0))).map(|f| f.0)
+    }
+
+    fn has_pairs(&self, x: UOp, axis: u8) -> bool {
+        let g = &self.p.g;
+        let load = g.src_at(x, 0);
+        if g.op(x) != Op::Cast || g.op(load) != Op::Load {
+            return false;
+        }
+        let (index, lane) = (g.src_at(load, 0), self.info(load).lane);
+        let varies = |u: UOp| self.info(u).lane || self.info(u).axes.iter().any(|a| a.0 == axis);
+        if let [_, alt, gate] = *g.src(load) {
+            let whole = self.info(gate).axes.iter().all(|a| a.0 != axis) && (lane || !self.info(gate).lane);
+            if !whole || !near(self.p, index) || g.const_val(alt).is_none_or(|c| !c.is(0)) {
+                return false;
+            }
+        }
+        let info = self.info(load);
+        // what was read before must not be read again: it may have changed
+        let unread = (0..info.count * if lane { self.chunks() } else { 1 })
+            .all(|n| self.vals.get((info.slot + n) as usize).is_none_or(|&v| v == NONE));
+        let narrow = match g.dtype(load) {
+            DType::I16 => true,
+            DType::I8 | DType::U8 => lane,
+            _ => false,
+        };
+        narrow
+            && unread
+            && self.p.stride(index, axis) == 1
+            && !varies(g.src_at(index, 1))
+            && (!lane || self.p.lane_stride(index, self.layout.lanes) == 2)
+    }
+
+    /// Writes it.
+    pub(super) fn update_pairs(&mut self, u: UOp, axis: u8) -> Result<()> {
+        let src = self.p.g.srcs(u);
+        let (ui, ai) = (self.info(u).axes.clone(), self.info(src[0]).axes.clone());
+        let mut axes: SmallVec<[(u8, u32); 4]> =
+            ui.into_iter().filter(|a| a.0 != axis && !ai.iter().any(|b| b.0 == a.0)).collect();
+        axes.extend(ai);
+        for n in 0..axes.iter().map(|a| a.1).product() {
+            self.place(&axes, n);
+            self.env[axis as usize] = 0;
+            for c in 0..self.chunks() {
+                self.chunk = c;
+                let local = self.vals[self.slot(src[0], 0) as usize];
+                self.pair(src[1])?;
+                self.pair(src[2])?;
+                self.f.w().i32x4_dot_i16x8_s().local_get(local).i32x4_add().local_set(local);
+            }
+        }
+        Ok(())
+    }
+
+    /// Pushes the pairs of a factor as i16: those of four lanes, or one in every lane.
+    fn pair(&mut self, x: UOp) -> Result<()> {
+        let g = &self.p.g;
+        let load = g.src_at(x, 0);
+        let (src, dt, info) = (g.srcs(load), g.dtype(load), self.info(load));
+        let lane = info.lane;
+        let key = (load, self.number(&info.axes), if lane { self.chunk } else { 0 });
+        if let Some(&local) = self.pairs.get(&key) {
+            self.f.w().local_get(local);
+            return Ok(());
+        }
+        let offset = self.push_addr(src[0], src.len() > 1)?;
+        match (lane, dt) {
+            (false, _) => self.f.w().v128_load32_splat(at(offset, 2)),
+            (_, DType::I8) => self.f.w().v128_load8x8_s(at(offset, 1)),
+            (_, DType::U8) => self.f.w().v128_load8x8_u(at(offset, 1)),
+            _ => self.f.w().v128_load(at(offset, 2)),
+        };
+        if let Some(&gate) = src.get(2) {
+            self.vec(gate)?;
+            self.f.w().v128_and();
+        }
+        let local = self.f.local(ValType::V128);
+        self.f.w().local_tee(local);
+        self.remember_pair(key, local);
+        Ok(())
+    }
+}
