@@ -25,7 +25,9 @@ fn a_step_over_small_parameters_of_any_lengths() {
     for lens in [&[33, 34][..], &[32, 33, 1, 7], &[1, 2, 3, 5, 17, 40, 100], &[64; 20]] {
         let want = stepped("eval", lens).expect("the evaluator").expect("is there");
         for device in ["cpu", "cpu:avx2", "llvm", "c", "wgpu"] {
-            let Some(got) = stepped(device, lens).unwrap_or_else(|e| panic!("{device}, {lens:?}: {e}")) else { continue };
+            let Some(got) = stepped(device, lens).unwrap_or_else(|e| panic!("{device}, {lens:?}: {e}")) else {
+                continue;
+            };
             for (g, w) in got.iter().flatten().zip(want.iter().flatten()) {
                 assert!((g - w).abs() <= 1e-5 * w.abs().max(1.0), "{device}, {lens:?}: {g} instead of {w}");
             }

@@ -60,7 +60,9 @@ pub(super) fn merge(mut pending: Vec<Pending>, t: &Target) -> Vec<Pending> {
             let fits = buffers(&o.kernel, &own) <= t.max_buffers;
             let both = fits.then(|| joined(&longer(&o.kernel, o.len, all), &longer(&own, n, all), t)).flatten();
             match both {
-                Some(p) if p.kernel.ast.g.len() <= MAX_NODES => found = Some(Open { first: o.first, len: all, kernel: p }),
+                Some(p) if p.kernel.ast.g.len() <= MAX_NODES => {
+                    found = Some(Open { first: o.first, len: all, kernel: p })
+                }
                 // too large for one more: it is not tried for each of the rest
                 Some(_) => done.push(open.swap_remove(at)),
                 None if !fits => done.push(open.swap_remove(at)),

@@ -91,8 +91,11 @@ impl Tensor {
 
     /// One value everywhere. Constants take no storage.
     pub fn full(session: &Session, value: impl IntoOperand, dtype: DType, shape: &[usize]) -> Result<Tensor> {
+        Tensor::filled(session, value.into_operand()?, dtype, shape)
+    }
+
+    fn filled(session: &Session, value: Operand, dtype: DType, shape: &[usize]) -> Result<Tensor> {
         check_numel("full", shape)?;
-        let value = value.into_operand()?;
         if let Operand::Tensor(t) = &value {
             return t.cast(dtype)?.expand(shape);
         }

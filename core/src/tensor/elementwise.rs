@@ -13,8 +13,7 @@ struct Pair {
 }
 
 impl Tensor {
-    fn pair(&self, name: &'static str, rhs: impl IntoOperand) -> Result<Pair> {
-        let rhs = rhs.into_operand()?;
+    fn pair(&self, name: &'static str, rhs: Operand) -> Result<Pair> {
         rhs.check(name, self)?;
         let dtype = rhs.promote(self.dtype());
         let shape = broadcast_shape(name, &self.shape(), &rhs.shape())?;
@@ -22,7 +21,7 @@ impl Tensor {
     }
 
     /// Builds `f(self, rhs)` with both cast to `p.dtype` and broadcast to `p.shape`.
-    fn zip(&self, p: Pair, f: impl FnOnce(&mut Graph, UOp, UOp) -> UOp) -> Tensor {
+    fn zip(&self, p: Pair, f: &dyn Fn(&mut Graph, UOp, UOp) -> UOp) -> Tensor {
         let mut s = self.session().state();
         let x = s.node(self.root());
         let y = match &p.rhs {
@@ -38,106 +37,124 @@ impl Tensor {
         Tensor { session: self.session().clone(), root }
     }
 
-    fn arith(&self, op: Op, name: &'static str, rhs: impl IntoOperand) -> Result<Tensor> {
+    fn arith(&self, op: Op, name: &'static str, rhs: Operand) -> Result<Tensor> {
         let p = self.pair(name, rhs)?;
-        Ok(self.zip(p, |g, x, y| g.binary(op, x, y)))
+        Ok(self.zip(p, &|g, x, y| g.binary(op, x, y)))
     }
 
-    fn integer(&self, op: Op, name: &'static str, rhs: impl IntoOperand, bool_too: bool) -> Result<Tensor> {
+    fn integer(&self, op: Op, name: &'static str, rhs: Operand, bool_too: bool) -> Result<Tensor> {
         let p = self.pair(name, rhs)?;
         if !(p.dtype.is_int() || (bool_too && p.dtype == DType::Bool)) {
             return Err(Error::DType { op: name, dtype: p.dtype, why: "an integer dtype is needed".into() });
         }
-        Ok(self.zip(p, |g, x, y| g.binary(op, x, y)))
+        Ok(self.zip(p, &|g, x, y| g.binary(op, x, y)))
     }
 
     // ---- arithmetic
 
     /// `self + rhs`; `or` for bool.
     pub fn add(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.arith(Op::Add, "add", rhs)
+        self.arith(Op::Add, "add", rhs.into_operand()?)
     }
 
     /// `self - rhs`. Bool operands count as i32.
     pub fn sub(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        let mut p = self.pair("sub", rhs)?;
-        if p.dtype == DType::Bool {
-            p.dtype = DType::I32;
+        fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
+            let mut p = t.pair("sub", rhs)?;
+            if p.dtype == DType::Bool {
+                p.dtype = DType::I32;
+            }
+            Ok(t.zip(p, &|g, x, y| g.binary(Op::Sub, x, y)))
         }
-        Ok(self.zip(p, |g, x, y| g.binary(Op::Sub, x, y)))
+        of(self, rhs.into_operand()?)
     }
 
     /// `self * rhs`; `and` for bool.
     pub fn mul(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.arith(Op::Mul, "mul", rhs)
+        self.arith(Op::Mul, "mul", rhs.into_operand()?)
     }
 
     /// True division; integers give f32.
     pub fn div(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        let mut p = self.pair("div", rhs)?;
-        if !p.dtype.is_float() {
-            p.dtype = DType::F32;
+        fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
+            let mut p = t.pair("div", rhs)?;
+            if !p.dtype.is_float() {
+                p.dtype = DType::F32;
+            }
+            Ok(t.zip(p, &|g, x, y| g.binary(Op::Div, x, y)))
         }
-        Ok(self.zip(p, |g, x, y| g.binary(Op::Div, x, y)))
+        of(self, rhs.into_operand()?)
     }
 
     /// Quotient rounded toward minus infinity.
     pub fn floor_div(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        let p = self.pair("floor_div", rhs)?;
-        match p.dtype.is_float() {
-            true => self.div(p.rhs)?.floor(),
-            false => self.integer(Op::FloorDiv, "floor_div", p.rhs, false),
+        fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
+            let p = t.pair("floor_div", rhs)?;
+            match p.dtype.is_float() {
+                true => t.div(p.rhs)?.floor(),
+                false => t.integer(Op::FloorDiv, "floor_div", p.rhs, false),
+            }
         }
+        of(self, rhs.into_operand()?)
     }
 
     /// Quotient rounded toward zero.
     pub fn trunc_div(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        let p = self.pair("trunc_div", rhs)?;
-        match p.dtype.is_float() {
-            true => self.div(p.rhs)?.trunc(),
-            false => self.integer(Op::Idiv, "trunc_div", p.rhs, false),
+        fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
+            let p = t.pair("trunc_div", rhs)?;
+            match p.dtype.is_float() {
+                true => t.div(p.rhs)?.trunc(),
+                false => t.integer(Op::Idiv, "trunc_div", p.rhs, false),
+            }
         }
+        of(self, rhs.into_operand()?)
     }
 
     /// Remainder with the divisor's sign (Python's `%`).
     pub fn modulo(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        let p = self.pair("modulo", rhs)?;
-        if !p.dtype.is_float() {
-            return self.integer(Op::FloorMod, "modulo", p.rhs, false);
+        fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
+            let p = t.pair("modulo", rhs)?;
+            if !p.dtype.is_float() {
+                return t.integer(Op::FloorMod, "modulo", p.rhs, false);
+            }
+            // fmod, moved by one divisor where the signs differ
+            let r = t.fmod(&p.rhs)?;
+            let y = r.full_operand(&p.rhs)?;
+            let wrong = r.ne(0)?.logical_and(r.lt(0)?.ne(y.lt(0)?)?)?;
+            wrong.select(r.add(&y)?, &r)
         }
-        // fmod, moved by one divisor where the signs differ
-        let r = self.fmod(&p.rhs)?;
-        let y = r.full_operand(&p.rhs)?;
-        let wrong = r.ne(0)?.logical_and(r.lt(0)?.ne(y.lt(0)?)?)?;
-        wrong.select(r.add(&y)?, &r)
+        of(self, rhs.into_operand()?)
     }
 
     /// Remainder with the dividend's sign (C's `fmod`). Exact while the quotient fits the float's mantissa.
     pub fn fmod(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        let p = self.pair("fmod", rhs)?;
-        if !p.dtype.is_float() {
-            return self.integer(Op::Imod, "fmod", p.rhs, false);
+        fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
+            let p = t.pair("fmod", rhs)?;
+            if !p.dtype.is_float() {
+                return t.integer(Op::Imod, "fmod", p.rhs, false);
+            }
+            Ok(t.zip(p, &|g, x, y| {
+                let q = g.binary(Op::Div, x, y);
+                let q = g.unary(Op::Trunc, q);
+                let qy = g.binary(Op::Mul, q, y);
+                let r = g.binary(Op::Sub, x, qy);
+                // x is smaller than y: exactly x, also for infinite y
+                let zero = g.float(0.0, g.dtype(q));
+                let small = g.binary(Op::CmpEq, q, zero);
+                g.select(small, x, r)
+            }))
         }
-        Ok(self.zip(p, |g, x, y| {
-            let q = g.binary(Op::Div, x, y);
-            let q = g.unary(Op::Trunc, q);
-            let qy = g.binary(Op::Mul, q, y);
-            let r = g.binary(Op::Sub, x, qy);
-            // x is smaller than y: exactly x, also for infinite y
-            let zero = g.float(0.0, g.dtype(q));
-            let small = g.binary(Op::CmpEq, q, zero);
-            g.select(small, x, r)
-        }))
+        of(self, rhs.into_operand()?)
     }
 
     /// The larger element; NaN if either is NaN.
     pub fn maximum(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.arith(Op::Max, "maximum", rhs)
+        self.arith(Op::Max, "maximum", rhs.into_operand()?)
     }
 
     /// The smaller element; NaN if either is NaN.
     pub fn minimum(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.arith(Op::Min, "minimum", rhs)
+        self.arith(Op::Min, "minimum", rhs.into_operand()?)
     }
 
     /// Limits to `min..=max`.
@@ -155,18 +172,21 @@ impl Tensor {
     /// `self` to the power `rhs`, as C's `pow`: a negative base is fine with a whole exponent and NaN otherwise.
     /// Integers keep their dtype (wrapping; negative exponents give the truncated value); a float exponent gives floats.
     pub fn pow(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        let mut p = self.pair("pow", rhs)?;
-        if p.dtype == DType::Bool {
-            p.dtype = DType::I32;
+        fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
+            let mut p = t.pair("pow", rhs)?;
+            if p.dtype == DType::Bool {
+                p.dtype = DType::I32;
+            }
+            let x = t.cast(p.dtype)?;
+            match (&p.rhs, p.dtype.is_float()) {
+                (Operand::Int(n), true) => x.pow_const(*n as f64),
+                (Operand::Float(n), true) => x.pow_const(*n),
+                (Operand::Int(n), false) if *n >= 0 => x.pow_whole(*n as u64),
+                (rhs, false) => x.pow_int(&x.full_operand(rhs)?),
+                (rhs, true) => x.pow_float(&x.full_operand(rhs)?),
+            }
         }
-        let x = self.cast(p.dtype)?;
-        match (&p.rhs, p.dtype.is_float()) {
-            (Operand::Int(n), true) => x.pow_const(*n as f64),
-            (Operand::Float(n), true) => x.pow_const(*n),
-            (Operand::Int(n), false) if *n >= 0 => x.pow_whole(*n as u64),
-            (rhs, false) => x.pow_int(&x.full_operand(rhs)?),
-            (rhs, true) => x.pow_float(&x.full_operand(rhs)?),
-        }
+        of(self, rhs.into_operand()?)
     }
 
     /// Whole powers by squaring: exact for ints, a few roundings for floats.
@@ -244,35 +264,44 @@ impl Tensor {
 
     /// `self < rhs`.
     pub fn lt(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.arith(Op::CmpLt, "lt", rhs)
+        self.arith(Op::CmpLt, "lt", rhs.into_operand()?)
     }
 
     /// `self > rhs`.
     pub fn gt(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        let p = self.pair("gt", rhs)?;
-        Ok(self.zip(p, |g, x, y| g.binary(Op::CmpLt, y, x)))
+        fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
+            let p = t.pair("gt", rhs)?;
+            Ok(t.zip(p, &|g, x, y| g.binary(Op::CmpLt, y, x)))
+        }
+        of(self, rhs.into_operand()?)
     }
 
     /// `self <= rhs`; false for NaN.
     pub fn le(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        let p = self.pair("le", rhs)?;
-        Ok(self.zip(p, less_equal))
+        fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
+            let p = t.pair("le", rhs)?;
+            Ok(t.zip(p, &less_equal))
+        }
+        of(self, rhs.into_operand()?)
     }
 
     /// `self >= rhs`; false for NaN.
     pub fn ge(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        let p = self.pair("ge", rhs)?;
-        Ok(self.zip(p, |g, x, y| less_equal(g, y, x)))
+        fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
+            let p = t.pair("ge", rhs)?;
+            Ok(t.zip(p, &|g, x, y| less_equal(g, y, x)))
+        }
+        of(self, rhs.into_operand()?)
     }
 
     /// `self == rhs`; false for NaN.
     pub fn eq(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.arith(Op::CmpEq, "eq", rhs)
+        self.arith(Op::CmpEq, "eq", rhs.into_operand()?)
     }
 
     /// `self != rhs`; true for NaN.
     pub fn ne(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.arith(Op::CmpNe, "ne", rhs)
+        self.arith(Op::CmpNe, "ne", rhs.into_operand()?)
     }
 
     /// `|self - rhs| <= atol + rtol*|rhs|`, or equal (also both infinite).
@@ -290,43 +319,43 @@ impl Tensor {
 
     /// True where both are nonzero.
     pub fn logical_and(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.logic(Op::And, "logical_and", rhs)
+        self.logic(Op::And, "logical_and", rhs.into_operand()?)
     }
 
     /// True where either is nonzero.
     pub fn logical_or(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.logic(Op::Or, "logical_or", rhs)
+        self.logic(Op::Or, "logical_or", rhs.into_operand()?)
     }
 
     /// True where exactly one is nonzero.
     pub fn logical_xor(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.logic(Op::Xor, "logical_xor", rhs)
+        self.logic(Op::Xor, "logical_xor", rhs.into_operand()?)
     }
 
     /// True where zero.
     pub fn logical_not(&self) -> Result<Tensor> {
-        self.to_bool()?.logic(Op::Xor, "logical_not", true)
+        self.to_bool()?.logic(Op::Xor, "logical_not", Operand::Bool(true))
     }
 
-    fn logic(&self, op: Op, name: &'static str, rhs: impl IntoOperand) -> Result<Tensor> {
+    fn logic(&self, op: Op, name: &'static str, rhs: Operand) -> Result<Tensor> {
         let mut p = self.pair(name, rhs)?;
         p.dtype = DType::Bool;
-        Ok(self.zip(p, |g, x, y| g.binary(op, x, y)))
+        Ok(self.zip(p, &|g, x, y| g.binary(op, x, y)))
     }
 
     /// Bitwise and.
     pub fn bit_and(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.integer(Op::And, "bit_and", rhs, true)
+        self.integer(Op::And, "bit_and", rhs.into_operand()?, true)
     }
 
     /// Bitwise or.
     pub fn bit_or(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.integer(Op::Or, "bit_or", rhs, true)
+        self.integer(Op::Or, "bit_or", rhs.into_operand()?, true)
     }
 
     /// Bitwise exclusive or.
     pub fn bit_xor(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.integer(Op::Xor, "bit_xor", rhs, true)
+        self.integer(Op::Xor, "bit_xor", rhs.into_operand()?, true)
     }
 
     /// Bitwise complement.
@@ -336,19 +365,22 @@ impl Tensor {
 
     /// Left shift by `rhs mod bits`.
     pub fn shift_left(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.integer(Op::Shl, "shift_left", rhs, false)
+        self.integer(Op::Shl, "shift_left", rhs.into_operand()?, false)
     }
 
     /// Right shift by `rhs mod bits`; arithmetic for signed dtypes.
     pub fn shift_right(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        self.integer(Op::Shr, "shift_right", rhs, false)
+        self.integer(Op::Shr, "shift_right", rhs.into_operand()?, false)
     }
 
     // ---- selection
 
     /// `x` where this (as bool) is true, else `y`; all three broadcast, `x` and `y` promote.
     pub fn select(&self, x: impl IntoOperand, y: impl IntoOperand) -> Result<Tensor> {
-        let (x, y) = (x.into_operand()?, y.into_operand()?);
+        self.choose(x.into_operand()?, y.into_operand()?)
+    }
+
+    fn choose(&self, x: Operand, y: Operand) -> Result<Tensor> {
         x.check("where", self)?;
         y.check("where", self)?;
         let dtype = match (&x, &y) {

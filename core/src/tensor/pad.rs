@@ -20,6 +20,10 @@ impl Tensor {
     /// Pads (or, with negative counts, crops) axis `i` by `pairs[i] = (before, after)`; `value` is used by
     /// [`PadMode::Constant`] and takes this tensor's dtype.
     pub fn pad(&self, pairs: &[(i64, i64)], mode: PadMode, value: impl IntoOperand) -> Result<Tensor> {
+        self.padded(pairs, mode, value.into_operand()?)
+    }
+
+    fn padded(&self, pairs: &[(i64, i64)], mode: PadMode, value: Operand) -> Result<Tensor> {
         let shape = self.shape();
         if pairs.len() != shape.len() {
             return Err(Error::value("pad", format!("{} pairs for shape {shape:?}", pairs.len())));
@@ -42,7 +46,6 @@ impl Tensor {
             grow.push((before.max(0) as usize, after.max(0) as usize));
         }
         t = t.shrink(&crop)?;
-        let value = value.into_operand()?;
         let zero = match &value {
             Operand::Int(0) | Operand::Bool(false) => true,
             Operand::Float(f) => *f == 0.0 && f.is_sign_positive(),
