@@ -7,7 +7,7 @@ import { setup } from "./lib/system.mjs";
 main(async () => {
   setup({ browser: false });
   buildWasm();
-  buildPackage();
+  await buildPackage();
   await fetchData({ only: ["mnist"] });
-  buildSite();
+  await buildSite();
 });

@@ -23,9 +23,9 @@ async function open() {
 main(async () => {
   setup({ browser: false });
   buildWasm();
-  buildPackage();
+  await buildPackage();
   await fetchData({ only: ["mnist"] });
-  buildSite();
+  await buildSite();
   const server = await open();
   console.log(`\nThe demo is at ${server.url}  (Ctrl-C ends it)`);
 });

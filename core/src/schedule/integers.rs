@@ -35,6 +35,8 @@ struct Found {
     /// The bytes that a run computes, and how they are to be stored.
     base: UOp,
     how: Storage,
+    /// Neighbours are added up, so that there is an instruction for it.
+    together: bool,
     /// An axis of the product that is rounded up, and to what.
     widen: Option<(usize, usize)>,
 }
@@ -68,7 +70,10 @@ pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> 
             && operands(g, u, first).is_some()
         {
             stores.entry(found.base).or_insert(found.how);
-            sums.insert(u, found.widen);
+            // alone, a product of bytes is no quicker than one of floats where the instruction needs pairs
+            if found.together || dt == DType::U8 {
+                sums.insert(u, found.widen);
+            }
         }
     }
     if sums.is_empty() {
@@ -115,7 +120,9 @@ fn candidate(g: &Graph, u: UOp, fixed: &[bool], group: usize) -> Option<Found> {
     let base = *to_x.last()?;
     let plain = |a: usize| follow(g, &to_x, a).filter(|_| shape[a] > 1);
     let summed = axes.iter().filter_map(|&a| Some((a as usize, plain(a as usize)?)));
-    let (widen, last) = match summed.max_by_key(|x| shape[x.0]) {
+    let summed = summed.max_by_key(|x| shape[x.0]);
+    let together = summed.is_some();
+    let (widen, last) = match summed {
         Some((a, last)) => {
             let (n, to) = (shape[a], shape[a].next_multiple_of(group));
             let few = n == to || g.shape(base)[last] == n && (to - n) * MOST_ADDED.1 <= n * MOST_ADDED.0;
@@ -128,7 +135,7 @@ fn candidate(g: &Graph, u: UOp, fixed: &[bool], group: usize) -> Option<Found> {
         }
     };
     let len = widen.map_or(g.shape(base)[last], |w| w.1);
-    Some(Found { base, how: Storage { last, len }, widen })
+    Some(Found { base, how: Storage { last, len }, together, widen })
 }
 
 /// The nodes from an operand to its bytes, which come last.
