@@ -88,6 +88,11 @@ impl Scales<'_> {
             }
             _ => c,
         };
+        // its product with a weight is to stay as far from infinity and zero as the weight is
+        let most = f64::from(1u32 << 30);
+        if self.c.g.const_val(factor).is_some_and(|v| !(most.recip()..=most).contains(&v.as_f64().abs())) {
+            return None;
+        }
         (self.left, self.weighted) = (MOST_NODES, None);
         self.absorbed(x, factor)
     }

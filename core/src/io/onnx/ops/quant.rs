@@ -323,6 +323,8 @@ fn dynamic(cx: &Cx<'_>, x: &Value) -> Result<(Value, Value, Value)> {
     let lo = cx.with(Bin::Min, &cx.reduce(Red::Min, x, &axes, false)?, 0.0)?;
     let hi = cx.with(Bin::Max, &cx.reduce(Red::Max, x, &axes, false)?, 0.0)?;
     let scale = cx.with(Bin::Div, &cx.sub(&hi, &lo)?, 255.0)?;
+    // of zeros alone
+    let scale = cx.select(&cx.with(Bin::Eq, &scale, 0.0)?, &cx.scalar_like(&scale, 1.0), &scale)?;
     let zero = cx.div(&cx.unary(Un::Neg, &lo)?, &scale)?;
     let zero = cx.clamp(&cx.unary(Un::Round, &zero)?, 0.0, 255.0)?;
     let zero = cx.cast(&zero, DType::U8)?;
