@@ -1,5 +1,5 @@
 //! Prints where compile time goes, cold and on one thread, without a device: `cargo run --release -p gradloom-core
-//! --features x86 --example compile_time [NAME ..]`. `resnet50` and `bert` are networks in their real sizes; `chain:N`,
+//! --features x86 --example compile_time [NAME ..]`. `resnet50` and `bert` are networks in their real sizes; `causal:N`, `chain:N`,
 //! `wide:N`, `layers:N`, `lstm:N`, `train:N` and `step:N` grow with N, to show how each pass does.
 #![allow(missing_docs)]
 
@@ -9,7 +9,7 @@ use gradloom_core::nn::Lstm;
 use gradloom_core::optim::{Adam, AdamOpts, Optimizer};
 use gradloom_core::schedule::schedule;
 use gradloom_core::target::{Isa, Target};
-use gradloom_core::tensor::{ConvOpts, PoolOpts, Session, Tensor};
+use gradloom_core::tensor::{Attention, ConvOpts, PoolOpts, Session, Tensor};
 use gradloom_core::uop::hash;
 use gradloom_core::{DType, Result, codegen, render};
 use std::collections::HashSet;
@@ -132,6 +132,12 @@ fn step(s: &Session, n: usize) -> Result<Vec<Tensor>> {
     Ok(adam.tensors())
 }
 
+/// Causal attention, 12 heads, `n` queries and keys.
+fn causal(s: &Session, n: usize) -> Result<Tensor> {
+    let part = || weight(s, &[1, 12, n, 64]);
+    part()?.attention(&part()?, &part()?, &Attention { causal: true, ..Attention::default() })
+}
+
 fn build(s: &Session, name: &str) -> Result<Vec<Tensor>> {
     let (kind, n) = name.split_once(':').unwrap_or((name, "0"));
     let n: usize = n.parse().unwrap_or(0);
@@ -142,6 +148,7 @@ fn build(s: &Session, name: &str) -> Result<Vec<Tensor>> {
         "wide" => wide(s, n)?,
         "layers" => layers(s, n)?,
         "lstm" => lstm(s, n)?,
+        "causal" => causal(s, n)?,
         "train" => return train(s, n),
         "step" => return step(s, n),
         _ => panic!("unknown network {name}"),

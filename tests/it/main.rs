@@ -16,6 +16,7 @@ mod mnist;
 mod models;
 mod onnx_suite;
 mod random;
+mod reach;
 mod samples;
 mod spec;
 mod steps;

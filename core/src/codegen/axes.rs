@@ -33,6 +33,8 @@ pub struct Kernel {
     pub constants: Vec<u32>,
     /// Operands that are packed.
     pub packs: Vec<Pack>,
+    /// Conditions without which turns of a range, by id, do nothing; then the bounds that come of them ([`super::reach`]).
+    pub reach: Vec<(u8, UOp)>,
 }
 
 /// Work of a kernel, counted before optimisation.
@@ -89,7 +91,7 @@ impl Kernel {
         let sink = g.import(&ast.g, &[ast.sink], |_, _| None)[0];
         let next_id = g.iter().filter(|&u| g.op(u) == Op::Range).map(|u| g.range_arg(u).id + 1).max().unwrap_or(0);
         let (tiles, memo, packs) = (Vec::new(), Memo::new(), Vec::new());
-        Kernel { g, sink, next_id, grid: [1; 3], local: [1; 3], tiles, memo, constants: ast.constants.clone(), packs }
+        Kernel { g, sink, next_id, grid: [1; 3], local: [1; 3], tiles, memo, constants: ast.constants.clone(), packs, reach: Vec::new() }
     }
 
     /// Nodes in use, sources first.
@@ -132,8 +134,17 @@ impl Kernel {
 
     /// Replaces nodes everywhere and simplifies.
     pub fn replace(&mut self, map: &FxHashMap<UOp, UOp>) {
+        self.carry(map);
         let sink = substitute1(&mut self.g, self.sink, map);
         self.sink = simplify_with(&mut self.g, sink, &mut self.memo);
+    }
+
+    /// What is known of ranges goes over to what takes their place.
+    fn carry(&mut self, map: &FxHashMap<UOp, UOp>) {
+        for i in 0..self.reach.len() {
+            let cond = substitute1(&mut self.g, self.reach[i].1, map);
+            self.reach[i].1 = simplify_with(&mut self.g, cond, &mut self.memo);
+        }
     }
 
     pub(super) fn new_range(&mut self, len: usize, kind: AxisKind, lane: bool) -> Result<UOp> {
@@ -412,6 +423,7 @@ impl Kernel {
         mut image: FxHashMap<UOp, UOp>,
         closed: impl Fn(&Kernel, UOp, UOp) -> Option<SmallVec<[UOp; 2]>>,
     ) {
+        self.carry(&image);
         for u in self.nodes() {
             if image.contains_key(&u) {
                 continue;
@@ -478,6 +490,7 @@ impl Kernel {
         let limit = self.g.idx(n as i64);
         let inside = self.g.binary(Op::CmpLt, wide, limit);
         let mut image: FxHashMap<UOp, UOp> = [(r, wide)].into_iter().collect();
+        self.carry(&image);
         for u in self.nodes() {
             if image.contains_key(&u) {
                 continue;

@@ -37,7 +37,7 @@ pub fn count(p: &Program) -> Counts {
         let now = times[times.len() - 1];
         let dt = g.dtype(u);
         match g.op(u) {
-            Op::Range if g.kind(u).is_loop() => times.push(now * g.range_len(u) as u64),
+            Op::Range if g.kind(u).is_loop() => times.push(now * (g.bounds(u).1 + 1) as u64),
             Op::Range if g.kind(u) == AxisKind::Grid(0) && !is_gpu => times.push(now * groups),
             Op::End => _ = times.pop(),
             Op::Barrier if g.src(u).first().is_some_and(|&s| within(p, s)) => {}

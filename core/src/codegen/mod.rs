@@ -8,6 +8,7 @@ pub mod late;
 pub mod opt;
 pub mod pack;
 pub mod program;
+pub mod reach;
 pub mod reduce;
 mod shared;
 mod stage;
@@ -29,8 +30,11 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
     k.merge_axes();
     let stats = k.stats();
     let opts = opts.map_or_else(|| opt::heuristic::choose(&k, t), <[Opt]>::to_vec);
+    // threads of a workgroup go through loops together
+    let masked = if t.has_local { Vec::new() } else { reach::find(&mut k) };
     k.apply_all(&opts, t)?;
     k.map_launch(t)?;
+    reach::ends(&mut k, &masked);
     late::decompose(&mut k, t)?;
     let mut loops = Default::default();
     if t.has_local {
@@ -39,6 +43,7 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
         stage::lower(&mut k, &mut loops)?;
     }
     reduce::lower(&mut k, t, &mut loops)?;
+    reach::apply(&mut k);
     late::decompose(&mut k, t)?; // simplified loop bodies may compare in narrow dtypes again
     late::split_addresses(&mut k);
     late::finish(&mut k, t);

@@ -160,7 +160,7 @@ fn one(
     n_accs: &mut u32,
     loops: &mut FxHashMap<u8, LoopInfo>,
 ) -> Result<UOp> {
-    let Kernel { g, memo, .. } = k;
+    let Kernel { g, memo, reach, .. } = k;
     let dt = g.dtype(x);
     let acc_dt = accumulator(dt, t);
     let x = g.cast(x, acc_dt);
@@ -193,7 +193,8 @@ fn one(
         bodies = next;
     }
     let peeled = match around_loops.as_slice() {
-        [r] if !t.has_local => peel(g, memo, &bodies, *r),
+        // the last step of a loop with an end may be none of its steps
+        [r] if !t.has_local && reach.iter().all(|x| x.0 != g.range_arg(*r).id) => peel(g, memo, &bodies, *r),
         _ => None,
     };
     let mut around_loops: Ranges = around_loops;

@@ -268,11 +268,8 @@ pub fn cost(p: &Program, t: &Target) -> f64 {
         total += now
             * match g.op(u) {
                 Op::Range if g.kind(u).is_loop() || g.kind(u) == AxisKind::Grid(0) => {
-                    let len = match g.const_int(g.src_at(u, 0)) {
-                        _ if t.has_local && !g.kind(u).is_loop() => 1.0,
-                        Some(len) => len as f64,
-                        None => 1.0,
-                    };
+                    let alone = t.has_local && !g.kind(u).is_loop();
+                    let len = if alone { 1.0 } else { (g.bounds(u).1 + 1) as f64 };
                     times.push(now * len);
                     len
                 }

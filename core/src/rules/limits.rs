@@ -3,7 +3,7 @@
 use super::cmp::conjuncts;
 use super::linear::{Linear, bounds};
 use crate::dtype::DType;
-use crate::uop::{Graph, Op, UOp};
+use crate::uop::{Graph, Op, RangeSet, UOp};
 use smallvec::SmallVec;
 
 /// The least and the largest value of the range `r` at which `cond` may hold, as far as its comparisons tell: each alone,
@@ -67,6 +67,53 @@ fn narrow(g: &Graph, form: &Linear, r: UOp, range: &mut (i128, i128)) {
     }
 }
 
+/// An upper limit of `r` under `cond`, as `(step, end)`: `step * r < end`, where `end` depends on the ranges in `outer` alone (and is the
+/// largest for all others). `None` if no comparison of the condition gives one.
+pub fn below(g: &mut Graph, cond: UOp, r: UOp, outer: RangeSet) -> Option<(i64, UOp)> {
+    let id = g.range_arg(r).id;
+    'clauses: for c in conjuncts(g, cond) {
+        let &[a, b] = g.src(c) else { continue };
+        let negated = g.op(c) == Op::CmpNe && g.const_int(b) == Some(1) && g.op(a) == Op::CmpLt;
+        let c = if negated { a } else { c };
+        let &[a, b] = g.src(c) else { continue };
+        if g.op(c) != Op::CmpLt || !g.dtype(a).is_int() || g.dtype(a) == DType::U64 || !g.shape(c).is_empty() {
+            continue;
+        }
+        // 0 < form
+        let mut form = Linear::of(g, if negated { a } else { b });
+        form.add(&Linear::of(g, if negated { b } else { a }), -1);
+        form.konst += i128::from(negated);
+        form.sort(g);
+        let (mut step, mut end) = (0, Linear { konst: form.konst, ..Linear::default() });
+        for &(t, k) in &form.terms {
+            let set = g.ranges(t);
+            match pace(g, t, r) {
+                Some(n) => step -= k * n,
+                None if set >> id & 1 == 1 => continue 'clauses,
+                None if set & !outer == 0 => end.add(&Linear::term(t, k), 1),
+                None => end.konst += Linear::term(t, k).bounds(g).1,
+            }
+        }
+        end.sort(g);
+        if let Some(end) = end.build(g, DType::I32).filter(|_| step > 0 && step < 1 << 16) {
+            return Some((step as i64, end));
+        }
+    }
+    None
+}
+
+/// Steps of `t` at each turn of `r`: of the range itself, or of pieces of which the last begins earlier than it would.
+fn pace(g: &Graph, t: UOp, r: UOp) -> Option<i128> {
+    match (g.op(t), g.src(t)) {
+        _ if t == r => Some(1),
+        (Op::Min, &[x, n]) if g.op(n) == Op::Const => match (g.op(x), g.src(x)) {
+            (Op::Mul, &[y, w]) if y == r => g.const_int(w).map(i128::from),
+            _ => (x == r).then_some(1),
+        },
+        _ => None,
+    }
+}
+
 /// Do the addresses of gated loads in `x` run down as `r` runs up? The windows of a gradient do.
 pub fn runs_down(g: &Graph, x: UOp, r: UOp) -> bool {
     let id = g.range_arg(r).id;
@@ -86,6 +133,25 @@ pub fn runs_down(g: &Graph, x: UOp, r: UOp) -> bool {
 mod tests {
     use super::*;
     use crate::rules::testing::{parse, range};
+
+    #[test]
+    fn conditions_end_loops() {
+        let g = &mut Graph::new();
+        let rs = [("r0", range(g, 0, 24)), ("r1", range(g, 1, 6)), ("r2", range(g, 2, 4))];
+        // r0 is outside, r2 a tile inside
+        for (cond, want) in [
+            ("r1 < r0 + 1", Some((1, "r0 + 1"))),
+            ("(r0 < r1) != true", Some((1, "r0 + 1"))),
+            ("r1*4 + r2 < r0", Some((4, "r0"))),
+            ("r1*2 < r0 + r2", Some((2, "r0 + 3"))),
+            ("r0 < r1", None),
+            ("r1 < 3 & r0 < 5", Some((1, "3"))),
+        ] {
+            let c = parse(g, cond, &rs);
+            let want = want.map(|(step, end)| (step, parse(g, end, &rs)));
+            assert_eq!(below(g, c, rs[1].1, 1), want, "{cond}");
+        }
+    }
 
     #[test]
     fn conditions_limit_ranges() {

@@ -26,7 +26,7 @@ mod tests;
 pub use fold::{fold, fold_node};
 pub use invalid::{GATES, INVALID, simplify_under};
 pub use late::LATE;
-pub use limits::{limits, runs_down};
+pub use limits::{below, limits, runs_down};
 pub use symbolic::SYMBOLIC;
 
 use crate::rewrite::{Memo, rewrite_with};

@@ -6,7 +6,7 @@ mod custom;
 mod decomp;
 mod edges;
 mod gradcheck;
-mod host;
+pub(crate) mod host;
 mod layers;
 mod opinfo;
 mod random;

@@ -83,7 +83,7 @@ fn name(p: &Program) -> String {
     }
     for &u in &p.order {
         if p.g.op(u) == Op::Range && p.g.kind(u).is_loop() {
-            out += &format!("_{}", p.g.range_len(u));
+            out += &format!("_{}", p.g.bounds(u).1 + 1);
         }
     }
     for t in &p.tiles {

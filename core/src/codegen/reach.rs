@@ -1,0 +1,318 @@
+//! Loops that end where masks leave nothing to do: the keys after a query in causal attention, the zeros of a triangular
+//! matrix. What a mask takes out of a sum or a maximum is its identity, so the turns after the last one that it leaves need
+//! not run, nor those that fill a local array for these.
+//!
+//! [`find`] looks at the kernel before any opt, where conditions are simple; they follow the opts in `Kernel::reach`.
+//! [`ends`] makes bounds of them, which depend on outer loops alone; [`apply`] gives the finished loops these bounds.
+//!
+//! A term of a sum is taken for zero if one of its factors is, as everywhere (`schedule/lower.rs`). In the softmax of a row
+//! whose largest value is -Inf or NaN every term is NaN, masked or not: one turn at least is run, so that the sum is too.
+
+use super::axes::Kernel;
+use crate::DType;
+use crate::rewrite::substitute1;
+use crate::rules::{below, simplify_with};
+use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, RangeSet, ReduceOp, UOp, graph::MAX_RANGES};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Nodes that one analysis may visit.
+const MOST_NODES: usize = 64;
+/// Elements that the ends of loops over one mask have in common.
+const MOST_COMMON: i64 = 1024;
+
+/// Elements of a loop that is worth an end.
+const LEAST: i64 = 32;
+
+/// Ranges over the same elements under the same mask, by id.
+type Family = Vec<u8>;
+
+/// Finds the loops that masks may end; their conditions go to `k.reach`.
+pub fn find(k: &mut Kernel) -> Vec<Family> {
+    let nodes = k.nodes();
+    let masks = |u: &UOp| k.g.op(*u) == Op::CmpLt;
+    if k.next_id as usize >= MAX_RANGES || !nodes.iter().any(masks) {
+        return Vec::new();
+    }
+    let mut found: Vec<(UOp, Family)> = Vec::new();
+    // by range id: its family, or none if one of its reductions has no mask
+    let mut of: FxHashMap<u8, Option<UOp>> = FxHashMap::default();
+    for &u in &nodes {
+        let (Op::Reduce, &Arg::Reduce(op, _)) = (k.g.op(u), k.g.arg(u)) else { continue };
+        for r in k.g.srcs(u).into_iter().skip(1) {
+            let mut left = MOST_NODES;
+            let x = k.g.src_at(u, 0);
+            let cond = match op {
+                ReduceOp::Add => gone(k, x, r, &mut left),
+                ReduceOp::Max => low(k, x, r, &mut left),
+                _ => None,
+            };
+            let key = cond.map(|c| key(k, c, r));
+            let id = k.g.range_arg(r).id;
+            match of.get(&id) {
+                Some(old) if *old != key => _ = of.insert(id, None),
+                _ => _ = of.insert(id, key),
+            }
+        }
+    }
+    let stages: Vec<UOp> = nodes.iter().rev().copied().filter(|&u| k.g.op(u) == Op::Stage).collect();
+    for s in stages {
+        for (i, p) in k.g.srcs(s).into_iter().skip(1).enumerate() {
+            let read = readers(k, &nodes, s, i);
+            let of_one = |r: &Option<UOp>| of.get(&k.g.range_arg((*r)?).id).copied().flatten();
+            let Some(key) = read.first().and_then(of_one).filter(|_| k.g.op(p) == Op::Range) else { continue };
+            // it must be filled where the mask is known
+            let own = 1 << (MAX_RANGES - 1) | k.g.ranges(s);
+            if read.iter().all(|r| of_one(r) == Some(key)) && k.g.ranges(key) & !own == 0 {
+                of.insert(k.g.range_arg(p).id, Some(key));
+            }
+        }
+    }
+    for r in k.ranges() {
+        let id = k.g.range_arg(r).id;
+        let Some(key) = of.get(&id).copied().flatten() else { continue };
+        let map = [(stand_in(k, r), r)].into_iter().collect();
+        let cond = substitute1(&mut k.g, key, &map);
+        k.reach.push((id, cond));
+        match found.iter_mut().find(|f| f.0 == key) {
+            Some(f) => f.1.push(id),
+            None => found.push((key, vec![id])),
+        }
+    }
+    found.into_iter().map(|f| f.1).collect()
+}
+
+/// The ranges along which a local array is read on axis `i`; none where it is read in another way.
+fn readers(k: &mut Kernel, nodes: &[UOp], stage: UOp, i: usize) -> Vec<Option<UOp>> {
+    let is = |k: &Kernel, u: UOp| k.g.op(u) == Op::Index && k.g.src_at(u, 0) == stage;
+    let reads: Vec<UOp> = nodes.iter().copied().filter(|&u| is(k, u)).collect();
+    let at = |index: UOp| places(k, index)?.get(i).copied().filter(|&r| k.g.op(r) == Op::Range);
+    reads.into_iter().map(at).collect()
+}
+
+/// A range that stands for any of this length.
+fn stand_in(k: &mut Kernel, r: UOp) -> UOp {
+    let n = k.g.range_len(r);
+    k.g.range_with(n, RangeArg { id: MAX_RANGES as u8 - 1, kind: AxisKind::Reduce, lane: false })
+}
+
+/// A condition whatever its range is called.
+fn key(k: &mut Kernel, cond: UOp, r: UOp) -> UOp {
+    let map = [(r, stand_in(k, r))].into_iter().collect();
+    let key = substitute1(&mut k.g, cond, &map);
+    simplify_with(&mut k.g, key, &mut k.memo)
+}
+
+/// A condition on `r` without which `u` is zero, or NaN as all of its row is.
+fn gone(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
+    *left = left.checked_sub(1)?;
+    let zero = |g: &Graph, u: UOp| g.const_val(u).is_some_and(|c| c.as_f64() == 0.0);
+    let src = k.g.srcs(u);
+    match (k.g.op(u), &src[..]) {
+        (Op::Where, &[c, y, alt]) if zero(&k.g, alt) => pick(k, c, r).or_else(|| only_zero(k, y, r, left)),
+        (Op::Where, &[c, y, alt]) if zero(&k.g, y) => {
+            let c = negated(k, c);
+            pick(k, c, r).or_else(|| only_zero(k, alt, r, left))
+        }
+        (Op::Load, &[_, alt, gate]) if zero(&k.g, alt) => pick(k, gate, r),
+        (Op::Load, &[index]) => {
+            let x = held(k, index)?;
+            gone(k, x, r, left)
+        }
+        (Op::Cast, &[c]) if k.g.dtype(c) == DType::Bool => pick(k, c, r),
+        (Op::Cast, &[x]) if k.g.dtype(x).is_float() && k.g.dtype(u).is_float() => gone(k, x, r, left),
+        (Op::Neg, &[x]) => gone(k, x, r, left),
+        (Op::Mul, &[x, y]) => gone(k, x, r, left).or_else(|| gone(k, y, r, left)),
+        (Op::Exp2, &[x]) => shifted(k, x, r, left),
+        _ => None,
+    }
+}
+
+/// The same where it is never NaN instead: under a mask of its own, what is NaN elsewhere may not be chosen.
+fn only_zero(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
+    match k.g.op(u) {
+        Op::Where | Op::Load if k.g.src(u).len() == 3 => gone(k, u, r, left),
+        _ => None,
+    }
+}
+
+/// A condition on `r` without which `u` is -Inf, but for a row whose largest value is -Inf or NaN: all of that is NaN.
+fn shifted(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
+    *left = left.checked_sub(1)?;
+    match (k.g.op(u), &k.g.srcs(u)[..]) {
+        (Op::Mul, &[x, f]) if is_positive(&k.g, f) => shifted(k, x, r, left),
+        (Op::Sub, &[x, most]) => {
+            let cond = low(k, x, r, left)?;
+            let (Op::Reduce, Arg::Reduce(ReduceOp::Max, _), &[body, over]) =
+                (k.g.op(most), k.g.arg(most), &k.g.srcs(most)[..])
+            else {
+                return None;
+            };
+            let map = [(over, r)].into_iter().collect();
+            let here = substitute1(&mut k.g, body, &map);
+            let here = simplify_with(&mut k.g, here, &mut k.memo);
+            (here == x && k.g.range_len(over) == k.g.range_len(r)).then_some(cond)
+        }
+        _ => low(k, u, r, left),
+    }
+}
+
+/// A condition on `r` without which `u` is -Inf.
+fn low(k: &mut Kernel, u: UOp, r: UOp, left: &mut usize) -> Option<UOp> {
+    *left = left.checked_sub(1)?;
+    let least = |g: &Graph, u: UOp| g.const_val(u).is_some_and(|c| c.as_f64() == f64::NEG_INFINITY);
+    let src = k.g.srcs(u);
+    match (k.g.op(u), &src[..]) {
+        _ if !k.g.dtype(u).is_float() => None,
+        (Op::Where, &[c, y, alt]) if least(&k.g, alt) => pick(k, c, r).or_else(|| low(k, y, r, left)),
+        (Op::Where, &[c, y, alt]) if least(&k.g, y) => {
+            let c = negated(k, c);
+            pick(k, c, r).or_else(|| low(k, alt, r, left))
+        }
+        (Op::Load, &[index]) => {
+            let x = held(k, index)?;
+            low(k, x, r, left)
+        }
+        (Op::Cast, &[x]) => low(k, x, r, left),
+        (Op::Mul, &[x, f]) if is_positive(&k.g, f) => low(k, x, r, left),
+        _ => None,
+    }
+}
+
+fn is_positive(g: &Graph, u: UOp) -> bool {
+    g.const_val(u).is_some_and(|c| c.as_f64() > 0.0)
+}
+
+fn negated(k: &mut Kernel, c: UOp) -> UOp {
+    let yes = k.g.bool(true);
+    let not = k.g.binary(Op::CmpNe, c, yes);
+    simplify_with(&mut k.g, not, &mut k.memo)
+}
+
+/// The part of a condition that bounds `r` from above, by what is known outside of its loop.
+fn pick(k: &mut Kernel, cond: UOp, r: UOp) -> Option<UOp> {
+    let mut stack: SmallVec<[UOp; 4]> = SmallVec::from_elem(cond, 1);
+    let outer = outer_ranges(k);
+    while let Some(c) = stack.pop() {
+        match k.g.op(c) {
+            Op::And => stack.extend_from_slice(k.g.src(c)),
+            Op::CmpLt | Op::CmpNe if !reads(&k.g, c) && below(&mut k.g, c, r, outer).is_some() => return Some(c),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn reads(g: &Graph, u: UOp) -> bool {
+    g.reachable(&[u]).iter().any(|&u| g.op(u) == Op::Load)
+}
+
+/// Loops and launch indices of the kernel's results.
+fn outer_ranges(k: &Kernel) -> RangeSet {
+    let is_outer = |r: &UOp| matches!(k.g.kind(*r), AxisKind::Loop | AxisKind::Grid(_));
+    k.ranges().into_iter().filter(is_outer).fold(0, |m, r| m | 1 << k.g.range_arg(r).id)
+}
+
+/// The index of an element of a local array along each of its axes.
+fn places(k: &mut Kernel, index: UOp) -> Option<SmallVec<[UOp; 4]>> {
+    let (stage, at) = (k.g.src_at(index, 0), k.g.src_at(index, 1));
+    let own = k.g.srcs(stage);
+    if own[1..].iter().any(|&p| k.g.op(p) != Op::Range) {
+        return None;
+    }
+    let mut out = SmallVec::from_elem(at, own.len() - 1);
+    let mut stride = 1;
+    for (i, &p) in own[1..].iter().enumerate().rev() {
+        let n = k.g.range_len(p) as i64;
+        let (step, len) = (k.g.idx(stride), k.g.idx(n));
+        let x = k.g.binary(Op::FloorDiv, at, step);
+        let x = if i > 0 { k.g.binary(Op::FloorMod, x, len) } else { x };
+        out[i] = simplify_with(&mut k.g, x, &mut k.memo);
+        stride *= n;
+    }
+    Some(out)
+}
+
+/// What an element of a local array holds.
+fn held(k: &mut Kernel, index: UOp) -> Option<UOp> {
+    let stage = k.g.src_at(index, 0);
+    if k.g.op(index) != Op::Index || k.g.op(stage) != Op::Stage {
+        return None;
+    }
+    let at = places(k, index)?;
+    let own = k.g.srcs(stage);
+    let map = own[1..].iter().copied().zip(at).collect();
+    let value = substitute1(&mut k.g, own[0], &map);
+    Some(simplify_with(&mut k.g, value, &mut k.memo))
+}
+
+/// Makes bounds of the conditions in `k.reach`, once the opts are applied.
+pub fn ends(k: &mut Kernel, families: &[Family]) {
+    let reach = std::mem::take(&mut k.reach);
+    for family in families {
+        let conds: Vec<(u8, UOp)> = reach.iter().copied().filter(|c| family.contains(&c.0)).collect();
+        let found = family_ends(k, &conds);
+        k.reach.extend(found.into_iter().flatten());
+    }
+}
+
+/// All of them end at one element, rounded up to whole turns of each.
+fn family_ends(k: &mut Kernel, conds: &[(u8, UOp)]) -> Option<Vec<(u8, UOp)>> {
+    let outer = outer_ranges(k);
+    let mut turns: Vec<(u8, i64, i64)> = Vec::new();
+    let (mut rest, mut common) = (None, 1);
+    for &(id, cond) in conds {
+        let r = k.range_by_id(id).filter(|&r| k.g.kind(r).is_loop() && k.g.dtype(r) == DType::I32)?;
+        let (step, end) = below(&mut k.g, cond, r, outer)?;
+        if *rest.get_or_insert(end) != end {
+            return None;
+        }
+        let (mut a, mut b) = (common, step);
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        common = common / a * step;
+        turns.push((id, step, k.g.range_len(r) as i64));
+    }
+    let rest = rest.filter(|_| common <= MOST_COMMON)?;
+    let pays = |&(_, step, n): &(u8, i64, i64)| pays(step.saturating_mul(n), k.g.bounds(rest));
+    if !turns.iter().all(pays) {
+        return None;
+    }
+    let (all, above, one) = (k.g.idx(common), k.g.idx(common - 1), k.g.idx(1));
+    let whole = k.g.binary(Op::Add, rest, above);
+    let whole = k.g.binary(Op::FloorDiv, whole, all);
+    let whole = k.g.binary(Op::Max, whole, one);
+    let mut bound = |(id, step, n): (u8, i64, i64)| {
+        let (times, n) = (k.g.idx(common / step), k.g.idx(n));
+        let end = k.g.binary(Op::Mul, whole, times);
+        let end = k.g.binary(Op::Min, end, n);
+        (id, simplify_with(&mut k.g, end, &mut k.memo))
+    };
+    Some(turns.into_iter().map(&mut bound).collect())
+}
+
+/// Does a loop over `n` elements do an eighth less in the mean, if all ends in an interval are as many?
+fn pays(n: i64, (lo, hi): (i64, i64)) -> bool {
+    let left = |end: i64| i128::from(n - end.clamp(0, n));
+    let (all, most) = (left(lo).pow(2) - left(hi).pow(2), i128::from(n) * (i128::from(hi) - i128::from(lo.max(0)) + 1));
+    n >= LEAST && all * 4 >= most
+}
+
+/// Loops get the bounds in `k.reach`.
+pub fn apply(k: &mut Kernel) {
+    let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+    for r in k.ranges() {
+        let arg = k.g.range_arg(r);
+        let end = k.reach.iter().find(|x| x.0 == arg.id && arg.kind.is_loop());
+        let Some(&(_, end)) = end else { continue };
+        let n = k.g.src_at(r, 0);
+        let end = k.g.binary(Op::Min, end, n);
+        let end = simplify_with(&mut k.g, end, &mut k.memo);
+        let short = k.g.node(Op::Range, k.g.dtype(r), &[end], Arg::Range(arg));
+        map.insert(r, short);
+    }
+    if !map.is_empty() {
+        k.sink = substitute1(&mut k.g, k.sink, &map);
+    }
+}
