@@ -68,10 +68,9 @@ fn masked_sums_and_maxima() {
 
 #[test]
 fn long_masked_sums_are_shorter() {
-    let n = 900;
-    let masked = |s: &Session, alt: f64| triangle(s, n, n, 0)?.select(noise(s, &[n, n], 1)?, alt);
-    assert!(check("long sums", |s| masked(s, 0.0)?.sum(&[1], false)));
-    assert!(check("long maxima", |s| masked(s, f64::NEG_INFINITY)?.max(&[1], false)));
+    for shift in [0, 3, -200] {
+        assert!(check("long sums", |s| noise(s, &[900, 900], 1)?.tril(shift)?.sum(&[1], false)));
+    }
 }
 
 #[test]

@@ -262,14 +262,30 @@ impl State {
 
     // ---- order
 
-    /// Live roots outside `roots` that still read a state of a buffer which running `roots` overwrites. They must be
-    /// realized in the same run (before the overwriting store), else they would later see the new contents.
+    /// Live roots outside `roots` that still read a state of a buffer which running `roots` overwrites, assigns among them. They
+    /// must be realized in the same run (before the overwriting store), else they would later see the new contents. What
+    /// they overwrite themselves counts too.
     pub fn readers_of_overwritten(&self, roots: &[UOp]) -> Vec<RootId> {
+        let mut all: std::collections::BTreeSet<UOp> = roots.iter().copied().collect();
+        let mut out = Vec::new();
+        loop {
+            let nodes: Vec<UOp> = all.iter().copied().collect();
+            let before = all.len();
+            out.extend(self.stale_roots(&nodes).into_iter().filter(|&id| all.insert(self.node(id))));
+            if all.len() == before {
+                return out;
+            }
+        }
+    }
+
+    /// Live roots that running `roots` makes stale.
+    fn stale_roots(&self, roots: &[UOp]) -> Vec<RootId> {
         let g = &self.graph;
-        let run = g.needed(roots);
+        let mut run = vec![false; g.len()];
         // superseded[s]: a store of this run overwrites the buffer state s
         let mut superseded = vec![false; g.len()];
-        for &u in &run {
+        for u in g.needed(roots) {
+            run[u.0 as usize] = true;
             if g.op(u) == Op::Store {
                 let mut t = g.src_at(u, 0);
                 while g.op(t).is_movement() {
@@ -281,18 +297,21 @@ impl State {
         if !superseded.contains(&true) {
             return Vec::new();
         }
-        // a value goes stale if it reads a superseded state, except through the After that makes the next one
+        // a value goes stale if it reads a superseded state, except through the After that makes the next one; an assign that
+        // is not run goes stale with the value that it stores
         let mut stale = superseded;
         for u in g.iter() {
-            let through_after = g.op(u) == Op::After;
+            let i = u.0 as usize;
             let reads = |s: &UOp| stale[s.0 as usize];
-            stale[u.0 as usize] |= g.op(u) != Op::Store && !through_after && g.src(u).iter().any(reads);
+            let src = g.src(u);
+            stale[i] |= match g.op(u) {
+                Op::Store => !run[i] && src[1..].iter().any(reads),
+                Op::After => src[1..].iter().any(reads),
+                _ => src.iter().any(reads),
+            };
         }
-        let wanted: std::collections::BTreeSet<UOp> = roots.iter().copied().collect();
-        self.live_roots()
-            .filter(|(_, u)| stale[u.0 as usize] && !wanted.contains(u) && self.storage(*u).is_none())
-            .map(|(id, _)| id)
-            .collect()
+        let waits = |u: UOp| self.storage(u).is_none_or(|s| g.op(s) == Op::After && !run[s.0 as usize]);
+        self.live_roots().filter(|(_, u)| stale[u.0 as usize] && waits(*u)).map(|(id, _)| id).collect()
     }
 
     // ---- compaction
@@ -394,5 +413,26 @@ mod tests {
         assert_eq!(s.readers_of_overwritten(&[after]), vec![reader]);
         assert_eq!(s.readers_of_overwritten(&[s.node(newer)]), vec![reader]);
         assert_eq!(s.readers_of_overwritten(&[s.node(reader)]), vec![]);
+    }
+
+    #[test]
+    fn an_assign_reads_too_and_has_readers_of_its_own() {
+        let mut s = State::new();
+        let (a, b) = (s.add_buffer(F32, 4, None), s.add_buffer(F32, 4, None));
+        let assign = |s: &mut State, to: UOp, value: UOp| {
+            let store = s.graph.store(to, value);
+            s.graph.after(to, &[store])
+        };
+        let twice = s.graph.binary(Op::Add, a, a);
+        let of_b = s.graph.binary(Op::Mul, b, b);
+        let of_b = s.add_root(of_b);
+        let b = assign(&mut s, b, twice);
+        let pending = s.add_root(b);
+        let square = s.graph.binary(Op::Mul, a, a);
+        let a = assign(&mut s, a, square);
+        s.add_root(a);
+        // the assign to b reads what the one to a overwrites, and itself overwrites what the product reads
+        assert_eq!(s.readers_of_overwritten(&[a]), vec![pending, of_b]);
+        assert_eq!(s.readers_of_overwritten(&[b]), vec![of_b]);
     }
 }

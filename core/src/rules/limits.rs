@@ -76,7 +76,7 @@ pub fn below(g: &mut Graph, cond: UOp, r: UOp, outer: RangeSet) -> Option<(i64, 
         let negated = g.op(c) == Op::CmpNe && g.const_int(b) == Some(1) && g.op(a) == Op::CmpLt;
         let c = if negated { a } else { c };
         let &[a, b] = g.src(c) else { continue };
-        if g.op(c) != Op::CmpLt || !g.dtype(a).is_int() || g.dtype(a) == DType::U64 || !g.shape(c).is_empty() {
+        if g.op(c) != Op::CmpLt || g.dtype(a) != DType::I32 || !g.shape(c).is_empty() {
             continue;
         }
         // 0 < form

@@ -70,22 +70,16 @@ pub(crate) fn realize(tensors: &[&Tensor]) {
     for (id, data) in out.writes {
         s.buffer_mut(id).expect("a stored buffer lives").host = Some(Bytes::new(data));
     }
-    let mut map = Vec::new();
+    // every assign that ran is done
+    let ran: Vec<UOp> = s.graph.needed(&nodes).into_iter().filter(|&u| s.graph.op(u) == Op::After).collect();
+    let mut map: Vec<(UOp, UOp)> = ran.into_iter().filter_map(|u| Some((u, s.buffer_below(u)?))).collect();
     for (u, v) in nodes.into_iter().zip(out.values) {
-        match s.storage(u) {
-            // already storage: after the stores it is the buffer itself
-            Some(at) if s.graph.op(at) == Op::After => {
-                let buffer = s.buffer_below(at).expect("an assigned buffer");
-                map.push((at, buffer));
-            }
-            Some(_) => {}
-            None => {
-                let len = s.graph.numel(u);
-                let buffer = s.add_buffer(v.dtype, len, Some(Bytes::new(v.data)));
-                let shape = s.graph.shape(u).clone();
-                let node = s.graph.reshape(buffer, &shape);
-                map.push((u, node));
-            }
+        if s.storage(u).is_none() {
+            let len = s.graph.numel(u);
+            let buffer = s.add_buffer(v.dtype, len, Some(Bytes::new(v.data)));
+            let shape = s.graph.shape(u).clone();
+            let node = s.graph.reshape(buffer, &shape);
+            map.push((u, node));
         }
     }
     s.substitute(&map.into_iter().collect());

@@ -35,6 +35,27 @@ fn assign_changes_every_clone_and_no_value_computed_before() {
 }
 
 #[test]
+fn assigns_that_wait_store_what_they_were_given() {
+    let s = Session::new();
+    let (a, b) = (of(&s, &[1., 2., 3.]), of(&s, &[0., 0., 0.]));
+    b.assign(a.mul(2).unwrap()).unwrap();
+    a.assign(a.add(100).unwrap()).unwrap();
+    realize(&[&a]);
+    assert_eq!(values(&a), [101., 102., 103.]);
+    assert_eq!(values(&b), [2., 4., 6.]);
+    // a reader of what such an assign overwrites
+    let (a, b) = (of(&s, &[1., 2., 3.]), of(&s, &[10., 20., 30.]));
+    let k = b.mul(1.5).unwrap();
+    b.assign(b.add(1).unwrap()).unwrap();
+    let m = a.add(&b).unwrap();
+    a.assign(a.mul(3).unwrap()).unwrap();
+    realize(&[&a]);
+    assert_eq!(values(&k), [15., 30., 45.]);
+    assert_eq!(values(&m), [12., 23., 34.]);
+    assert_eq!((values(&a), values(&b)), (vec![3., 6., 9.], vec![11., 21., 31.]));
+}
+
+#[test]
 fn assign_after_assign_works_in_place() {
     let s = Session::new();
     let x = of(&s, &[1., 2.]);
