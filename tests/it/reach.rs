@@ -32,7 +32,8 @@ fn check(what: &str, make: impl Fn(&Session) -> Result<Tensor>) -> bool {
         let replay = rt.realize(&[&y]).unwrap_or_else(|e| panic!("{what} on {device}: {e}"));
         let got = rt.to_vec::<f32>(&y).expect("values");
         for (i, (&g, &w)) in got.iter().zip(&want).enumerate() {
-            let same = f64::from(g) == w || g.is_nan() && w.is_nan() || (f64::from(g) - w).abs() <= 2e-4 * w.abs().max(1.0);
+            let same =
+                f64::from(g) == w || g.is_nan() && w.is_nan() || (f64::from(g) - w).abs() <= 2e-4 * w.abs().max(1.0);
             assert!(same, "{what} on {device}, element {i}: {g} instead of {w}");
         }
         for c in &replay.plan().calls {
@@ -40,7 +41,8 @@ fn check(what: &str, make: impl Fn(&Session) -> Result<Tensor>) -> bool {
             shorter |= device == "cpu"
                 && program.is_some_and(|p| {
                     let computed = |u: &&gradloom_core::uop::UOp| p.g.const_int(p.g.src_at(**u, 0)).is_none();
-                    let mut loops = p.order.iter().filter(|u| p.g.op(**u) == Op::Range && p.g.kind(**u) != AxisKind::Grid(0));
+                    let mut loops =
+                        p.order.iter().filter(|u| p.g.op(**u) == Op::Range && p.g.kind(**u) != AxisKind::Grid(0));
                     loops.any(|u| computed(&u))
                 });
         }
@@ -75,7 +77,9 @@ fn long_masked_sums_are_shorter() {
 
 #[test]
 fn causal_attention() {
-    for (heads, rows, keys, width) in [(2, 64, 64, 16), (1, 70, 70, 32), (2, 33, 80, 17), (2, 80, 48, 16), (3, 96, 96, 24)] {
+    for (heads, rows, keys, width) in
+        [(2, 64, 64, 16), (1, 70, 70, 32), (2, 33, 80, 17), (2, 80, 48, 16), (3, 96, 96, 24)]
+    {
         let of = format!("{heads} heads, {rows} queries, {keys} keys of {width}");
         let parts = |s: &Session| -> Result<[Tensor; 3]> {
             let key = |seed| noise(s, &[1, heads, keys, width], seed);
@@ -93,7 +97,9 @@ fn causal_attention() {
             q.attention(&k, &v, &Attention { mask: Some(&mask), ..Attention::default() })
         });
         // scores of NaN and Inf where they count, for one query or for all
-        for (value, at) in [(f32::NAN, 0), (f32::INFINITY, 3 * width), (f32::NEG_INFINITY, 0), (f32::NAN, width * (rows - 1))] {
+        for (value, at) in
+            [(f32::NAN, 0), (f32::INFINITY, 3 * width), (f32::NEG_INFINITY, 0), (f32::NAN, width * (rows - 1))]
+        {
             check(&format!("{of}, with {value} at {at}"), |s| {
                 let [q, k, v] = parts(s)?;
                 let mut odd = vec![0f32; heads * rows * width];

@@ -91,7 +91,18 @@ impl Kernel {
         let sink = g.import(&ast.g, &[ast.sink], |_, _| None)[0];
         let next_id = g.iter().filter(|&u| g.op(u) == Op::Range).map(|u| g.range_arg(u).id + 1).max().unwrap_or(0);
         let (tiles, memo, packs) = (Vec::new(), Memo::new(), Vec::new());
-        Kernel { g, sink, next_id, grid: [1; 3], local: [1; 3], tiles, memo, constants: ast.constants.clone(), packs, reach: Vec::new() }
+        Kernel {
+            g,
+            sink,
+            next_id,
+            grid: [1; 3],
+            local: [1; 3],
+            tiles,
+            memo,
+            constants: ast.constants.clone(),
+            packs,
+            reach: Vec::new(),
+        }
     }
 
     /// Nodes in use, sources first.
