@@ -49,8 +49,18 @@ impl Device for Recorder {
     }
     fn free(&mut self, _: BufId) {}
     fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
+        let dst = View { buf, offset, bytes: data.len() };
+        if !self.1.borrow().runs.is_empty() {
+            // what ran before found other values there
+            let src = View { buf: self.alloc(data.len())?, offset: 0, bytes: data.len() };
+            let mut r = self.1.borrow_mut();
+            let start = at(&r, &src);
+            r.memory[start..start + data.len()].copy_from_slice(data);
+            r.runs.push(vec![Step::Copy { src, dst }]);
+            return Ok(());
+        }
         let mut r = self.1.borrow_mut();
-        let start = at(&r, &View { buf, offset, bytes: data.len() });
+        let start = at(&r, &dst);
         r.memory[start..start + data.len()].copy_from_slice(data);
         Ok(())
     }
