@@ -1,5 +1,6 @@
 //! Elementwise ops of two and three operands: arithmetic, comparison, logic, bits, selection, powers; and casts.
-//! Operands promote ([`DType::promote`]) and broadcast.
+//! Operands promote ([`DType::promote`]) and broadcast. A method turns what it is given into an [`Operand`] and has one body for all
+//! kinds of operands: an inner function, where it does more than pass it on.
 
 use super::{IntoOperand, Operand, Tensor, broadcast_shape, lift};
 use crate::uop::{Graph, Op, Shape, UOp};
@@ -50,6 +51,16 @@ impl Tensor {
         Ok(self.zip(p, &|g, x, y| g.binary(op, x, y)))
     }
 
+    /// A quotient rounded as the integer division `op` does it.
+    fn whole_div(&self, op: Op, name: &'static str, rhs: Operand) -> Result<Tensor> {
+        let p = self.pair(name, rhs)?;
+        if !p.dtype.is_float() {
+            return self.integer(op, name, p.rhs, false);
+        }
+        let q = self.div(p.rhs)?;
+        if op == Op::FloorDiv { q.floor() } else { q.trunc() }
+    }
+
     // ---- arithmetic
 
     /// `self + rhs`; `or` for bool.
@@ -88,26 +99,12 @@ impl Tensor {
 
     /// Quotient rounded toward minus infinity.
     pub fn floor_div(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
-            let p = t.pair("floor_div", rhs)?;
-            match p.dtype.is_float() {
-                true => t.div(p.rhs)?.floor(),
-                false => t.integer(Op::FloorDiv, "floor_div", p.rhs, false),
-            }
-        }
-        of(self, rhs.into_operand()?)
+        self.whole_div(Op::FloorDiv, "floor_div", rhs.into_operand()?)
     }
 
     /// Quotient rounded toward zero.
     pub fn trunc_div(&self, rhs: impl IntoOperand) -> Result<Tensor> {
-        fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
-            let p = t.pair("trunc_div", rhs)?;
-            match p.dtype.is_float() {
-                true => t.div(p.rhs)?.trunc(),
-                false => t.integer(Op::Idiv, "trunc_div", p.rhs, false),
-            }
-        }
-        of(self, rhs.into_operand()?)
+        self.whole_div(Op::Idiv, "trunc_div", rhs.into_operand()?)
     }
 
     /// Remainder with the divisor's sign (Python's `%`).

@@ -44,6 +44,7 @@ pub(super) struct Emit<'a> {
     /// Which v128 of the lane axis is being written.
     pub(super) chunk: u32,
     pub(super) addrs: FxHashMap<AddrKey, u32>,
+    /// Local of every pair that was read for a product.
     pub(super) pairs: FxHashMap<PairKey, u32>,
     pub(super) consts: FxHashMap<i128, u32>,
     /// Address local of parameters and scratches.
