@@ -45,7 +45,7 @@ pub fn open(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "null:wgsl-hardware" => {
             let large =
                 Target { subgroup: 32, workgroup_bytes: 32 << 10, max_buffer_bytes: 1 << 30, ..Target::wgsl(name) };
-            Ok(Box::new(NullDevice::new(large.with_f16())))
+            Ok(Box::new(NullDevice::new(large.with_f16().with_words())))
         }
         "null:wgsl-software" => Ok(Box::new(NullDevice::new(Target { software: true, ..Target::wgsl(name) }))),
         "null:wasm" => {

@@ -48,7 +48,11 @@ fn buffer(t: &Tensor) -> u32 {
 /// The value of `y` on a device as it is, and rewritten for each target that has such instructions. Nothing else than `x` is
 /// new in each run.
 fn check(what: &str, make: impl Fn(&Session) -> Result<(Tensor, Tensor)>) {
-    check_for(&[Target::x86(Isa::Avx512Vnni, 1), Target::wasm(true, 1).with_pairs()], what, make);
+    check_for(&targets(), what, make);
+}
+
+fn targets() -> [Target; 3] {
+    [Target::x86(Isa::Avx512Vnni, 1), Target::wasm(true, 1).with_pairs(), Target::wgsl("wgpu").with_words()]
 }
 
 fn check_for(targets: &[Target], what: &str, make: impl Fn(&Session) -> Result<(Tensor, Tensor)>) {
@@ -77,7 +81,7 @@ fn check_for(targets: &[Target], what: &str, make: impl Fn(&Session) -> Result<(
     let want = run("eval", None).expect("the evaluator");
     assert!(want.iter().any(|v| *v != 0.0), "{what}: only zeros");
     for t in targets {
-        for device in ["eval", "cpu", "cpu:avx2"] {
+        for device in if t.has_local { &["eval", "wgpu"][..] } else { &["eval", "cpu", "cpu:avx2"] } {
             if let Some(got) = run(device, Some(t)) {
                 assert_eq!(got, want, "{what} on {device}, for {:?}", t.dots);
             }
@@ -112,7 +116,7 @@ fn convolutions_with_padding() {
         ([1, 8, 5, 6], 12, 1, 2, 2),
     ] {
         for (x, zx, w, zw) in [(I8, -128, I8, 0), (I8, 5, I8, 0), (U8, 130, U8, 100)] {
-            let all = [Target::x86(Isa::Avx512Vnni, 1), Target::wasm(true, 1).with_pairs()];
+            let all = targets();
             // channels on their own stay floats where there are no instructions for single products
             let targets = if groups == shape[1] { &all[..1] } else { &all };
             check_for(targets, &format!("{shape:?} to {out} by {k} of {x} {zx} and {w} {zw}"), |s| {

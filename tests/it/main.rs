@@ -14,6 +14,7 @@ mod integers;
 mod minilm;
 mod mnist;
 mod models;
+mod narrow;
 mod onnx_suite;
 mod random;
 mod reach;

@@ -148,6 +148,7 @@ impl WebGpuDevice {
             return Ok(None);
         }
         let (limits, features) = (js::get(&adapter, "limits"), js::get(&adapter, "features"));
+        let language = js::get(&gpu, "wgslLanguageFeatures");
         let wanted = Object::new();
         for name in LIMITS {
             let v = js::get(&limits, name);
@@ -155,8 +156,11 @@ impl WebGpuDevice {
                 js::set(&wanted, name, &v);
             }
         }
-        let has: Function = js::get(&features, "has").unchecked_into();
-        let has = |f: &str| has.call1(&features, &f.into()).is_ok_and(|v| v.is_truthy());
+        let within = |set: &JsValue, f: &str| {
+            let has = js::get(set, "has").dyn_into::<Function>();
+            has.is_ok_and(|has| has.call1(set, &f.into()).is_ok_and(|v| v.is_truthy()))
+        };
+        let has = |f: &str| within(&features, f);
         let list: Array = FEATURES.into_iter().filter(|f| has(f)).map(JsValue::from).collect();
         let descriptor = object(&[("requiredLimits", wanted.into()), ("requiredFeatures", list.into())]);
         let device: GpuDevice = call(&adapter, "requestDevice", &descriptor).await?.unchecked_into();
@@ -168,6 +172,9 @@ impl WebGpuDevice {
         let mut device = WebGpuDevice::new(device, software)?;
         if !software && has("shader-f16") {
             device.target = device.target.clone().with_f16();
+        }
+        if !software && within(&language, "packed_4x8_integer_dot_product") {
+            device.target = device.target.clone().with_words();
         }
         if !software && has("subgroups") {
             // a driver that cannot run the probe has no subgroups for us

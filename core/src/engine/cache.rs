@@ -54,7 +54,8 @@ pub fn space(t: &Target) -> u128 {
 /// The same for tuned opts, which are about hardware and not about this build or exact limits.
 pub fn opts_space(t: &Target) -> u128 {
     let Target { lang, lanes, isa, storage, has_local, threads, max_local_total, software, relaxed_simd, .. } = t;
-    let family = (lang, lanes, isa, storage, has_local, threads.min(&2), max_local_total, software, relaxed_simd);
+    let memory = (storage, t.f16_arrays);
+    let family = (lang, lanes, isa, memory, has_local, threads.min(&2), max_local_total, software, relaxed_simd);
     key_bytes(format!("opts {} {family:?}", crate::uop::hash::VERSION).as_bytes())
 }
 

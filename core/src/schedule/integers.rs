@@ -70,8 +70,8 @@ pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> 
             && operands(g, u, first).is_some()
         {
             stores.entry(found.base).or_insert(found.how);
-            // alone, a product of bytes is no quicker than one of floats where the instruction needs pairs
-            if found.together || dt == DType::U8 {
+            // alone, a product of bytes is no quicker than one of floats where they are stored wider
+            if found.together || dt != DType::I16 {
                 sums.insert(u, found.widen);
             }
         }

@@ -49,6 +49,8 @@ pub struct Target {
     pub isa: Option<Isa>,
     /// dtypes that can be stored in a buffer and loaded as they are.
     pub storage: DTypeSet,
+    /// Shaders may declare arrays of f16; without, as for all narrow dtypes, they see words that hold several elements.
+    pub f16_arrays: bool,
     /// dtypes that arithmetic can be done in; others are decomposed.
     pub arithmetic: DTypeSet,
     /// Fused (or fusible) multiply-add on floats.
@@ -189,8 +191,9 @@ impl Target {
             lang: Lang::Wgsl,
             lanes: 4,
             vector_registers: 32,
-            storage: DTypeSet::of(&[I32, U32, F32, I64, U64]),
+            storage: DTypeSet::of(&[I8, U8, I16, U16, F16, BF16, I32, U32, F32, I64, U64]),
             arithmetic: DTypeSet::of(&[Bool, I32, U32, F32, I64, U64]),
+            f16_arrays: false,
             fma: true,
             native_math: vec![Op::Sqrt, Op::Trunc],
             has_local: true,
@@ -205,9 +208,15 @@ impl Target {
         }
     }
 
-    /// The same where shaders may store f16.
+    /// The same where shaders have products of words of four bytes (`packed_4x8_integer_dot_product`).
+    pub fn with_words(mut self) -> Target {
+        self.dots = Some(Dots { group: 4, stored: DType::I8 });
+        self
+    }
+
+    /// The same where shaders may declare arrays of f16.
     pub fn with_f16(mut self) -> Target {
-        self.storage.0 |= DTypeSet::of(&[DType::F16]).0;
+        self.f16_arrays = true;
         self
     }
 
@@ -220,6 +229,7 @@ impl Target {
             vector_registers: 16,
             isa: None,
             storage: DTypeSet::ALL,
+            f16_arrays: true,
             arithmetic: DTypeSet::ALL,
             fma: false,
             native_math: vec![Op::Exp2, Op::Log2, Op::Sin, Op::Sqrt, Op::Trunc],

@@ -118,6 +118,8 @@ impl WgpuDevice {
     /// Kernels are made as for a GPU of hardware, so that a software driver can test them.
     pub fn as_hardware(&mut self) {
         self.target.software = false;
+        // the compiler of shaders has them for every driver; one that is emulated computes them byte by byte
+        self.target = self.target.clone().with_words();
         if self.gpu.device.features().contains(gpu::Features::SUBGROUP) {
             // a driver that cannot run the probe has no subgroups for us
             let found = self.probe().unwrap_or_default();

@@ -254,7 +254,7 @@ fn values_are_torchs_as_on_a_gpu_of_hardware() {
     let Ok(mut device) = gradloom::wgpu::WgpuDevice::new() else { return };
     device.as_hardware();
     let t = gradloom_core::device::Device::target(&device);
-    eprintln!("subgroups of {}, f16 in memory: {}", t.subgroup, t.storage.has(DType::F16));
+    eprintln!("subgroups of {}, arrays of f16: {}", t.subgroup, t.f16_arrays);
     values_are_torchs_on(&mut Engine::new(Box::new(device)), 3);
 }
 

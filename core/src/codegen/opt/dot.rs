@@ -12,7 +12,7 @@ impl View<'_> {
     /// Opts that lead to such instructions, where the kernel is one for them.
     pub(super) fn dots(&self) -> Option<Vec<Opt>> {
         let Some(Dots { group: n, stored }) = self.t.dots else { return None };
-        if !self.blocks || chain::is_chain(self.k) || rows::is_row_kernel(self.k) {
+        if !self.blocks && !self.t.has_local || chain::is_chain(self.k) || rows::is_row_kernel(self.k) {
             return None;
         }
         let (axis, lanes) = self.groups(n, stored)?;
@@ -22,8 +22,14 @@ impl View<'_> {
         let mut v = View::new(&k, self.t);
         v.lanes = Some(lanes);
         v.contraction(true, &mut opts);
+        if !opts.iter().any(|o| o.op == OptOp::Lane) {
+            return None;
+        }
+        if self.t.has_local {
+            v.launch(&mut opts);
+        }
         v.pack(&mut opts);
-        opts.iter().any(|o| o.op == OptOp::Lane).then_some(opts)
+        Some(opts)
     }
 
     /// The axis to cut, and those that lanes may run along.

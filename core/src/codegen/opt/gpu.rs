@@ -1,6 +1,6 @@
 //! What only GPUs need: how large a kernel's code may be, reductions that the threads of a workgroup share, the workgroup.
 
-use super::heuristic::View;
+use super::heuristic::{Tile, View};
 use super::{Opt, OptOp, software};
 use crate::uop::UOp;
 
@@ -8,6 +8,8 @@ use crate::uop::UOp;
 const BODY: usize = 96;
 /// Threads that keep a GPU busy; with fewer, several share a reduction.
 const BUSY: usize = 32 << 10;
+/// Threads that fill a small GPU.
+const FULL: usize = 4096;
 /// Threads of a workgroup that work on one reduction each, and most that share one.
 const GROUP: usize = 64;
 /// Most threads that share a reduction whose neighbours in memory belong to other outputs.
@@ -22,6 +24,17 @@ impl View<'_> {
     /// Multiply-adds that the body of a reduction's loop may have.
     pub(super) fn body(&self) -> usize {
         if self.emulated() { software::BODY } else { BODY }
+    }
+
+    /// How much longer a kernel of such tiles takes because there are too few of them.
+    pub(super) fn idle(&self, tile: &Tile) -> f64 {
+        if !self.t.has_local || self.t.software {
+            return 1.0;
+        }
+        let outs: usize = self.outs.iter().map(|&r| self.len(r)).product();
+        let along = tile.lane.is_some_and(|l| self.outs.contains(&l));
+        let each = tile.ups.iter().map(|u| u.1).product::<usize>() * if along { tile.width } else { 1 };
+        (FULL as f64 / outs.div_ceil(each) as f64).max(1.0)
     }
 
     /// Threads: those that share a reduction, then those of the outputs.

@@ -174,7 +174,7 @@ impl<'a> View<'a> {
             match dt.size() {
                 0 | 4 => true,
                 1 | 2 => {
-                    dt == crate::DType::Bool || narrow_memory && !self.t.has_local || rows::in_f32(self.k, u, self.t)
+                    dt == crate::DType::Bool || narrow_memory && !self.t.has_local || rows::widened(self.k, u, self.t)
                 }
                 _ => g.ranges(u) == 0,
             }
@@ -305,7 +305,7 @@ impl<'a> View<'a> {
             _ => lanes as f64,
         });
         let steps: usize = self.reds.iter().map(|&r| self.len(r)).product();
-        let mut per = cycles / work + store / steps as f64;
+        let mut per = (cycles / work + store / steps as f64) * self.idle(tile);
         if let Some(l) = tile.lane {
             // waste of rounding the axis up
             let (n, unit) = (self.len(l), tile.vectors * lanes);

@@ -4,7 +4,7 @@
 //! output loop around all of them does (reduced columns, many short rows).
 
 use super::{Opt, OptOp};
-use crate::DType::F16;
+use crate::DType::Bool;
 use crate::codegen::axes::{Affine, Kernel, affine};
 use crate::target::{Lang, Target};
 use crate::uop::{AxisKind, Op, RangeSet, UOp};
@@ -201,15 +201,15 @@ fn may_vectorise(k: &Kernel, t: &Target, r: UOp) -> bool {
         let moved = matches!(g.op(u), Op::Load | Op::Store | Op::Index | Op::Param | Op::Cast);
         match dt.size() {
             0 | 4 => true,
-            1 | 2 => dt == crate::DType::Bool || moved && !t.has_local || in_f32(k, u, t),
+            1 | 2 => dt == Bool || moved && !t.has_local || widened(k, u, t),
             _ => false,
         }
     })
 }
 
-/// Is it of f16 that a GPU stores, and computes in f32?
-pub(super) fn in_f32(k: &Kernel, u: UOp, t: &Target) -> bool {
-    t.has_local && t.storage.has(F16) && k.g.dtype(u) == F16 && k.g.op(u) != Op::Bitcast
+/// Is it of a narrow dtype that a GPU stores, and computes in 32 bits?
+pub(super) fn widened(k: &Kernel, u: UOp, t: &Target) -> bool {
+    t.has_local && t.storage.has(k.g.dtype(u)) && k.g.op(u) != Op::Bitcast
 }
 
 /// The same lanes for each of the ranges.

@@ -8,10 +8,12 @@
 //! returns empty statements.
 
 mod access;
+mod dot;
 mod value;
 mod walk;
 
 pub(super) use access::{divisible, pointers};
+pub(super) use dot::Dots;
 pub(super) use walk::Walk;
 
 use crate::dtype::Scalar;
@@ -51,6 +53,25 @@ pub(super) struct Ptr {
     pub dt: DType,
     /// Elements per array element: above 1 if declared as an array of vectors.
     pub width: usize,
+    pub memory: Memory,
+}
+
+impl Ptr {
+    /// An array of single elements.
+    pub(super) fn elements(name: String, dt: DType) -> Ptr {
+        Ptr { name, dt, width: 1, memory: Memory::Elements }
+    }
+}
+
+/// What the array elements of a pointer are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Memory {
+    /// Elements, or vectors of them.
+    Elements,
+    /// Words of 32 bits, or vectors of them, that hold several elements each.
+    Words,
+    /// Such words, which threads change an element at a time.
+    Shared,
 }
 
 /// An element address: a scalar expression plus a constant.
@@ -67,6 +88,15 @@ impl At {
     pub(super) fn plus(&self, n: i64) -> At {
         At { plus: self.plus + n, ..self.clone() }
     }
+}
+
+/// Where a load is done.
+#[derive(Clone, Copy)]
+pub(super) enum Gate<'a> {
+    /// In all lanes or in none.
+    One(&'a str),
+    /// By lane.
+    Each(&'a str),
 }
 
 /// What a language says for itself. `lanes` 1 means scalar; a vector is used only where `vector` allows it.
@@ -122,6 +152,14 @@ pub(super) trait Dialect {
     /// The same with a gate per lane; `None` if it must go lane by lane.
     fn store_masked(&mut self, _p: &Ptr, _at: &At, _lanes: usize, _value: &str, _gate: &str) -> Option<String> {
         None
+    }
+    /// `lanes` words of four bytes at `at`; where the gate does not hold, words of four times the byte `alt`.
+    fn words(&mut self, _p: &Ptr, _at: &At, _lanes: usize, _gate: Option<Gate>, _alt: u8) -> Result<String> {
+        Err(crate::Error::Internal("words of bytes in a language without".into()))
+    }
+    /// `acc` and the sum of products of the signed bytes of two words, in each lane.
+    fn dot(&mut self, _acc: &str, _a: &str, _b: &str, _lanes: usize) -> Result<String> {
+        Err(crate::Error::Internal("products of bytes in a language without".into()))
     }
     /// What the thread has for `x` whose number differs in these bits, in one subgroup; where there are subgroups.
     fn shuffle(&mut self, _x: &str, _bits: u8) -> Result<String> {

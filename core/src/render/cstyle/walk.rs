@@ -1,7 +1,7 @@
 //! The walk: program order in, statements out.
 
 use super::value::{Point, Val, coordinate, points, with};
-use super::{Alu, At, Dialect, Ptr};
+use super::{Alu, At, Dialect, Dots, Ptr};
 use crate::codegen::{Program, TileAxis};
 use crate::dtype::Scalar;
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, Space, UOp};
@@ -15,7 +15,9 @@ pub(in crate::render) struct Walk<'p, D> {
     pub(in crate::render) d: D,
     /// Pointers by Param or Scratch node.
     pub(in crate::render) ptrs: FxHashMap<UOp, Ptr>,
-    vals: FxHashMap<UOp, Val>,
+    /// Sums of products of bytes that are printed as such.
+    pub(in crate::render) dots: Dots,
+    pub(super) vals: FxHashMap<UOp, Val>,
     /// Statements so far.
     pub(in crate::render) body: String,
     depth: usize,
@@ -24,7 +26,8 @@ pub(in crate::render) struct Walk<'p, D> {
 
 impl<'p, D: Dialect> Walk<'p, D> {
     pub(in crate::render) fn new(p: &'p Program, d: D) -> Self {
-        Walk { p, d, ptrs: FxHashMap::default(), vals: FxHashMap::default(), body: String::new(), depth: 1, temps: 0 }
+        let (ptrs, vals) = (FxHashMap::default(), FxHashMap::default());
+        Walk { p, d, ptrs, dots: Dots::default(), vals, body: String::new(), depth: 1, temps: 0 }
     }
 
     /// Adds a statement.
@@ -65,6 +68,9 @@ impl<'p, D: Dialect> Walk<'p, D> {
 
     /// Prints one node; launch ranges and Var must have been named before.
     pub(in crate::render) fn node(&mut self, u: UOp) -> Result<()> {
+        if !self.dots.is_empty() && self.dot_node(u)? {
+            return Ok(());
+        }
         let g = &self.p.g;
         match g.op(u) {
             Op::Const | Op::Param | Op::Var | Op::Scratch | Op::Index | Op::Sink => Ok(()),
@@ -124,7 +130,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
     // ---- operands
 
     /// The value of a node, made here for those that have no place in the order.
-    fn val(&mut self, u: UOp) -> Result<Val> {
+    pub(super) fn val(&mut self, u: UOp) -> Result<Val> {
         if let Some(v) = self.vals.get(&u) {
             return Ok(v.clone());
         }
@@ -154,7 +160,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
     }
 
     /// One element of a value as a scalar expression.
-    fn scalar(&mut self, u: UOp, point: &Point) -> Result<String> {
+    pub(super) fn scalar(&mut self, u: UOp, point: &Point) -> Result<String> {
         let v = self.val(u)?;
         let lane = v.lane().filter(|_| v.vector);
         let name = self.current(u, v.at(point), lane.map_or(1, |a| a.len));
@@ -165,7 +171,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
     }
 
     /// A value over the lane axis as one vector expression.
-    fn vector(&mut self, u: UOp, point: &Point, lane: TileAxis) -> Result<String> {
+    pub(super) fn vector(&mut self, u: UOp, point: &Point, lane: TileAxis) -> Result<String> {
         let v = self.val(u)?;
         let dt = self.p.g.dtype(u);
         if v.lane().is_none() {
@@ -190,14 +196,14 @@ impl<'p, D: Dialect> Walk<'p, D> {
     // ---- definitions
 
     /// The registers of a result, its lane axis, and whether it is kept in vectors.
-    fn layout(&self, axes: &[TileAxis], dt: DType) -> (Vec<Point>, Option<TileAxis>, bool) {
+    pub(super) fn layout(&self, axes: &[TileAxis], dt: DType) -> (Vec<Point>, Option<TileAxis>, bool) {
         let lane = axes.last().copied().filter(|a| a.lane);
         let regs = &axes[..axes.len() - lane.is_some() as usize];
         let vector = lane.is_some_and(|a| self.d.vector(dt, a.len));
         (points(&Point::new(), regs), lane, vector)
     }
 
-    fn bind(&mut self, name: String, dt: DType, lanes: usize, expr: &str) -> String {
+    pub(super) fn bind(&mut self, name: String, dt: DType, lanes: usize, expr: &str) -> String {
         let Some(s) = self.d.bind(&name, dt, lanes, expr) else { return expr.to_string() };
         self.line(&s);
         name
@@ -305,7 +311,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
     // ---- memory
 
     /// The pointer, offset and address of an Index at a point, its lane stride left out.
-    fn address(&mut self, index: UOp, point: &Point, lane: Option<TileAxis>) -> Result<(Ptr, At)> {
+    pub(super) fn address(&mut self, index: UOp, point: &Point, lane: Option<TileAxis>) -> Result<(Ptr, At)> {
         let g = &self.p.g;
         let (mut base, offset) = (g.src_at(index, 0), g.src_at(index, 1));
         while g.op(base) == Op::After {
@@ -331,7 +337,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
     }
 
     /// Does a value depend on an axis?
-    fn depends(&self, u: UOp, axis: TileAxis) -> bool {
+    pub(super) fn depends(&self, u: UOp, axis: TileAxis) -> bool {
         self.p.g.ranges(u) >> axis.id & 1 == 1
     }
 

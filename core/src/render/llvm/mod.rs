@@ -32,10 +32,10 @@ impl Renderer for LlvmRenderer {
         for u in super::cstyle::pointers(p) {
             let dt = p.g.dtype(u);
             match *p.g.arg(u) {
-                Arg::Param { slot, .. } => w.ptrs.insert(u, Ptr { name: format!("%b{slot}"), dt, width: 1 }),
+                Arg::Param { slot, .. } => w.ptrs.insert(u, Ptr::elements(format!("%b{slot}"), dt)),
                 Arg::Scratch { id, .. } => {
                     w.d.scratch(id, scratch.iter().find(|s| s.0 == u).map_or(0, |s| s.1));
-                    w.ptrs.insert(u, Ptr { name: format!("%s{id}"), dt, width: 1 })
+                    w.ptrs.insert(u, Ptr::elements(format!("%s{id}"), dt))
                 }
                 _ => None,
             };

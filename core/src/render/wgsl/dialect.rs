@@ -1,7 +1,7 @@
 //! How WGSL spells types, constants, memory and loops.
 
-use super::super::cstyle::{Alu, At, Dialect, Ptr};
-use super::alu;
+use super::super::cstyle::{Alu, At, Dialect, Gate, Ptr};
+use super::{alu, memory};
 use crate::dtype::Scalar;
 use crate::{DType, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +12,8 @@ pub(super) struct Wgsl {
     helpers: BTreeMap<String, String>,
     /// What the shader enables.
     pub(super) extensions: BTreeSet<&'static str>,
+    /// See [`crate::target::Target::f16_arrays`].
+    pub(super) f16_arrays: bool,
 }
 
 /// The type that holds one value of `dt`.
@@ -30,27 +32,15 @@ pub(super) fn memory_type(dt: DType, width: usize) -> String {
     if width == 1 { scalar_type(dt).to_string() } else { format!("vec{width}<{}>", scalar_type(dt)) }
 }
 
-/// The type of one array element in memory: f16 may be stored where nothing is computed in it.
-pub(super) fn element_type(dt: DType, width: usize) -> String {
-    let ty = memory_type(dt, width);
-    if dt == DType::F16 { ty.replace("f32", "f16") } else { ty }
-}
-
-/// A value from memory.
-fn loaded(p: &Ptr, e: String, width: usize) -> String {
-    if p.dt == DType::F16 { format!("{}({e})", memory_type(p.dt, width)) } else { e }
-}
-
-/// A value for memory.
-fn stored(p: &Ptr, e: &str, width: usize) -> String {
-    if p.dt == DType::F16 { format!("{}({e})", element_type(p.dt, width)) } else { e.to_string() }
-}
-
 pub(super) fn vector(dt: DType, lanes: usize) -> bool {
     matches!(lanes, 2 | 4) && !matches!(dt, DType::I64 | DType::U64)
 }
 
 impl Wgsl {
+    pub(super) fn new(f16_arrays: bool) -> Wgsl {
+        Wgsl { f16_arrays, ..Wgsl::default() }
+    }
+
     /// Asks for a helper and returns its name.
     pub(super) fn need(&mut self, name: String, text: impl FnOnce(&mut Self) -> String) -> String {
         if !self.helpers.contains_key(&name) {
@@ -64,24 +54,6 @@ impl Wgsl {
     /// Text of all helpers. WGSL functions may be used before they are declared.
     pub(super) fn helpers(&self) -> String {
         self.helpers.values().map(String::as_str).collect()
-    }
-}
-
-fn index(p: &Ptr, at: &At) -> String {
-    let base = match at.dt {
-        DType::I64 | DType::U64 => format!("bitcast<i32>({}.x)", at.base),
-        _ => at.base.clone(),
-    };
-    let e = match at.plus {
-        c if at.base == "0i" => return (c / p.width as i64).to_string(),
-        0 => base,
-        c if c < 0 => format!("{base} - {}", -c),
-        c => format!("{base} + {c}"),
-    };
-    match p.width {
-        1 => e,
-        2 => format!("({e}) >> 1u"),
-        _ => format!("({e}) >> 2u"),
     }
 }
 
@@ -141,12 +113,7 @@ impl Dialect for Wgsl {
     }
 
     fn load(&mut self, p: &Ptr, at: &At, lanes: usize) -> String {
-        let one = |at: &At, width| loaded(p, format!("{}[{}]", p.name, index(p, at)), width);
-        if lanes == p.width {
-            return one(at, lanes);
-        }
-        let xs: Vec<String> = (0..lanes as i64).map(|i| one(&at.plus(i), 1)).collect();
-        self.pack(&xs, p.dt)
+        self.read(p, at, lanes, |i, _| i)
     }
 
     fn gathers(&self, p: &Ptr, lanes: usize) -> bool {
@@ -154,47 +121,47 @@ impl Dialect for Wgsl {
     }
 
     fn load_gated(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> String {
-        let safe = |plus: i64| {
-            let i = index(p, &at.plus(plus));
-            loaded(p, format!("{}[select(0, {i}, {gate})]", p.name), if lanes == p.width { lanes } else { 1 })
-        };
-        let x = if lanes == p.width {
-            safe(0)
-        } else {
-            let xs: Vec<String> = (0..lanes as i64).map(safe).collect();
-            self.pack(&xs, p.dt)
-        };
+        let x = self.read(p, at, lanes, |i, _| format!("select(0, {i}, {gate})"));
         format!("select({alt}, {x}, {gate})")
     }
 
     fn load_masked(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> Option<String> {
-        if lanes == p.width {
+        let parts: Vec<String> = (0..lanes).map(|i| self.lane(gate, DType::Bool, lanes, i)).collect();
+        let x = self.read(p, at, lanes, |i, lane| match lane {
+            Some(n) => format!("select(0, {i}, {})", parts[n]),
             // an aligned vector of which one element is inside the array is inside as a whole
-            let x = loaded(p, format!("{}[select(0, {}, any({gate}))]", p.name, index(p, at)), lanes);
-            return Some(format!("select({alt}, {x}, {gate})"));
-        }
-        let xs: Vec<String> = (0..lanes)
-            .map(|i| {
-                let at = index(p, &at.plus(i as i64));
-                let gate = self.lane(gate, DType::Bool, lanes, i);
-                loaded(p, format!("{}[select(0, {at}, {gate})]", p.name), 1)
-            })
-            .collect();
-        Some(format!("select({alt}, {}, {gate})", self.pack(&xs, p.dt)))
+            None => format!("select(0, {i}, any({gate}))"),
+        });
+        Some(format!("select({alt}, {x}, {gate})"))
     }
 
     fn store(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str) -> String {
         if lanes == p.width {
-            return format!("{}[{}] = {};", p.name, index(p, at), stored(p, value, lanes));
+            return self.write(p, &memory::element(at), value);
         }
         let each: Vec<String> = (0..lanes)
             .map(|i| {
-                let to = index(p, &at.plus(i as i64));
                 let x = self.lane(value, p.dt, lanes, i);
-                format!("{}[{to}] = {};", p.name, stored(p, &x, 1))
+                self.write(p, &memory::element(&at.plus(i as i64)), &x)
             })
             .collect();
         each.join(" ")
+    }
+
+    fn words(&mut self, p: &Ptr, at: &At, lanes: usize, gate: Option<Gate>, alt: u8) -> Result<String> {
+        Ok(self.packed(p, at, lanes, gate, alt))
+    }
+
+    fn dot(&mut self, acc: &str, a: &str, b: &str, lanes: usize) -> Result<String> {
+        let one = |i: usize| {
+            let part = |x: &str| if lanes == 1 { x.to_string() } else { format!("{x}.{}", ["x", "y", "z", "w"][i]) };
+            format!("dot4I8Packed({}, {})", part(a), part(b))
+        };
+        let sums: Vec<String> = (0..lanes).map(one).collect();
+        Ok(match lanes {
+            1 => format!("{acc} + {}", sums[0]),
+            _ => format!("{acc} + {}({})", memory_type(DType::I32, lanes), sums.join(", ")),
+        })
     }
 
     fn shuffle(&mut self, x: &str, bits: u8) -> Result<String> {

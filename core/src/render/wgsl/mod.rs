@@ -4,8 +4,8 @@
 //! only if the program has some; entry point `main`; Grid(d) = workgroup_id, Local(d) = local_invocation_id.
 //!
 //! Values: bool, i32, u32 and f32, as scalars or vec2/vec4 over the lane axis. 8 and 16-bit integers live in i32/u32 and wrap
-//! after each op, f16 and bf16 live in f32 and round after each op (f16 is stored as such where the adapter has it), i64/u64
-//! are `vec2<u32>` (low, high) through functions that are printed when used. f64 is not supported.
+//! after each op, f16 and bf16 live in f32 and round after each op, i64/u64 are `vec2<u32>` (low, high) through functions
+//! that are printed when used. f64 is not supported. In memory narrow dtypes lie side by side in words ([`memory`]).
 //!
 //! Nothing relies on out-of-bounds access; no constant expression can overflow or make an Inf or NaN; tests for NaN look at
 //! bits, because a shader compiler may assume there are none.
@@ -13,13 +13,15 @@
 mod alu;
 mod dialect;
 mod helpers;
+mod layout;
 mod long;
+mod memory;
 
-use super::cstyle::{Ptr, Walk, divisible, pointers};
+use super::cstyle::{Ptr, Walk, pointers};
 use super::{Code, Renderer, Source};
-use crate::codegen::{ParamInfo, Program, TileAxis};
+use crate::codegen::{ParamInfo, Program};
 use crate::target::Target;
-use crate::uop::{Arg, AxisKind, Op, Space, UOp};
+use crate::uop::{Arg, AxisKind, Space};
 use crate::{DType, Error, Result};
 use dialect::Wgsl;
 use std::fmt::Write as _;
@@ -30,16 +32,18 @@ pub struct WgslRenderer;
 impl Renderer for WgslRenderer {
     fn render(&self, p: &Program, t: &Target) -> Result<Code> {
         check(p, t)?;
-        let mut w = Walk::new(p, Wgsl::default());
+        let mut w = Walk::new(p, Wgsl::new(t.f16_arrays));
+        w.dots = layout::dots(p, t);
         let mut head = String::new();
         for (slot, info) in p.params.iter().enumerate() {
             let node = pointers(p).into_iter().find(|&u| p.slot(u) == Some(slot as u32));
-            let width = node.map_or(1, |u| vector_width(p, u, info.len));
             let (name, access) = (format!("b{slot}"), if info.written { "read_write" } else { "read" });
-            let element = dialect::element_type(info.dtype, width);
-            let _ = writeln!(head, "@group(0) @binding({slot}) var<storage, {access}> {name}: array<{element}>;");
+            let (width, memory) = layout::memory(p, node, info.dtype, info.len, t, &w.dots);
+            let ptr = Ptr { name, dt: info.dtype, width, memory };
+            let element = w.d.element_type(&ptr);
+            let _ = writeln!(head, "@group(0) @binding({slot}) var<storage, {access}> b{slot}: array<{element}>;");
             if let Some(node) = node {
-                w.ptrs.insert(node, Ptr { name, dt: info.dtype, width });
+                w.ptrs.insert(node, ptr);
             }
         }
         if !p.vars.is_empty() {
@@ -50,14 +54,15 @@ impl Renderer for WgslRenderer {
         for u in pointers(p) {
             if let Arg::Scratch { id, len, space } = *p.g.arg(u) {
                 let (name, dt) = (format!("s{id}"), p.g.dtype(u));
-                let width = vector_width(p, u, len);
-                let (element, len) = (dialect::element_type(dt, width), len / width);
+                let (width, memory) = layout::memory(p, Some(u), dt, len, t, &w.dots);
+                let ptr = Ptr { name: name.clone(), dt, width, memory };
+                let (element, len) = (w.d.element_type(&ptr), len / width);
                 let _ = match space {
                     Space::Workgroup => writeln!(head, "var<workgroup> {name}: array<{element}, {len}>;"),
                     Space::Subgroup(_) => continue,
                     Space::Private => writeln!(private, "  var {name}: array<{element}, {len}>;"),
                 };
-                w.ptrs.insert(u, Ptr { name, dt, width });
+                w.ptrs.insert(u, ptr);
             }
         }
         for &u in &p.order {
@@ -82,9 +87,6 @@ impl Renderer for WgslRenderer {
         }
         w.close_all();
         let [x, y, z] = p.local;
-        if head.contains("f16>") || private.contains("f16>") {
-            w.d.extensions.insert("f16");
-        }
         let mut text: String = w.d.extensions.iter().map(|e| format!("enable {e};\n")).collect();
         text.push_str(&head);
         text.push_str(&w.d.helpers());
@@ -142,50 +144,9 @@ fn check(p: &Program, t: &Target) -> Result<()> {
         }
     }
     for (i, info) in p.params.iter().enumerate() {
-        let words = matches!(info.dtype, DType::I32 | DType::U32 | DType::F32 | DType::I64 | DType::U64);
-        if !words && (info.dtype != DType::F16 || !t.storage.has(DType::F16)) {
+        if !t.storage.has(info.dtype) {
             return refuse(format!("{} in memory (buffer {i})", info.dtype));
         }
     }
     Ok(())
-}
-
-/// How many elements one array element of a buffer or local array may hold: the lane count if every access is of whole
-/// aligned vectors, along the lanes or (loads) along registers.
-fn vector_width(p: &Program, base: UOp, len: usize) -> usize {
-    let dt = p.g.dtype(base);
-    let lanes = p.tiles.iter().filter(|t| t.lane).map(|t| t.len).next();
-    let n = lanes.unwrap_or(4);
-    if !dialect::vector(dt, n) || !len.is_multiple_of(n) {
-        return 1;
-    }
-    let mut seen = false;
-    for &u in &p.order {
-        if !matches!(p.g.op(u), Op::Load | Op::Store) || p.base(u) != base {
-            continue;
-        }
-        seen = true;
-        let index = p.g.src_at(u, 0);
-        let gate_of = |id: u8| p.g.src(u).get(2).is_some_and(|&c| p.g.ranges(c) >> id & 1 == 1);
-        let whole = |axis: &TileAxis| {
-            let offset = p.g.src_at(index, 1);
-            let others = match p.g.arg(index) {
-                Arg::Strides(s) => s.iter().filter(|s| s.0 != axis.id).all(|s| s.1 % n as i64 == 0),
-                _ => true,
-            };
-            // a load along lanes may have a gate for each
-            let one_gate = axis.lane && p.g.op(u) == Op::Load || !gate_of(axis.id);
-            let one_offset = p.g.ranges(offset) >> axis.id & 1 == 0;
-            p.stride(index, axis.id) == 1 && others && one_gate && one_offset && divisible(&p.g, offset, n as i64)
-        };
-        let lane = p.tiles.iter().find(|t| t.lane && p.g.ranges(index) >> t.id & 1 == 1);
-        let fits = match lane {
-            Some(lane) => whole(lane),
-            None => p.g.op(u) == Op::Load && p.quad_axis(u, n).is_some_and(|a| whole(&a)),
-        };
-        if !fits {
-            return 1;
-        }
-    }
-    if seen { n } else { 1 }
 }

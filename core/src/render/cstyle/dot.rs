@@ -1,0 +1,209 @@
+//! Sums of products of bytes, four at a time: `acc += a * b` over a folded axis of four whose elements are neighbours in both
+//! factors is one operation on words, in a language that has it. Such loads are of words, and are used for nothing else.
+
+use super::access::divisible;
+use super::value::{Point, Val, points};
+use super::walk::Walk;
+use super::{Dialect, Gate};
+use crate::codegen::{Program, TileAxis};
+use crate::uop::{Arg, Op, UOp};
+use crate::{DType, Result};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Bytes of a word.
+const WORD: usize = 4;
+
+/// Where a program has such sums.
+#[derive(Default)]
+pub(in crate::render) struct Dots {
+    /// The folded axis of an update.
+    updates: FxHashMap<UOp, u8>,
+    /// The axis of a load that is within words.
+    loads: FxHashMap<UOp, u8>,
+    casts: FxHashSet<UOp>,
+}
+
+impl Dots {
+    /// Finds them; `readable` says if an array (a Param or Scratch) can be read by words.
+    pub(in crate::render) fn find(p: &Program, readable: impl Fn(UOp) -> bool) -> Dots {
+        let g = &p.g;
+        let mut uses: FxHashMap<UOp, Vec<UOp>> = FxHashMap::default();
+        for &u in &p.order {
+            g.src(u).iter().for_each(|&s| uses.entry(s).or_default().push(u));
+        }
+        let mut found = Dots::default();
+        for &u in &p.order {
+            if let Some(axis) = folded(p, u)
+                && g.src(u)[1..].iter().all(|&x| is_words(p, x, axis) && readable(p.base(g.src_at(x, 0))))
+            {
+                found.updates.insert(u, axis);
+            }
+        }
+        // what is used otherwise too is not read by words, nor are the factors beside it
+        loop {
+            let other = |x: UOp, axis: u8| {
+                uses[&x].iter().any(|u| found.updates.get(u) != Some(&axis)) || uses[&g.src_at(x, 0)].len() != 1
+            };
+            let bad = |u: &UOp, axis: u8| g.src(*u)[1..].iter().any(|&x| other(x, axis));
+            let drop: Vec<UOp> = found.updates.iter().filter(|x| bad(x.0, *x.1)).map(|x| *x.0).collect();
+            if drop.is_empty() {
+                break;
+            }
+            drop.iter().for_each(|u| drop_update(&mut found, u));
+        }
+        for (&u, &axis) in &found.updates {
+            for &x in &g.src(u)[1..] {
+                found.casts.insert(x);
+                found.loads.insert(g.src_at(x, 0), axis);
+            }
+        }
+        found
+    }
+
+    /// Is it a load of words?
+    pub(in crate::render) fn has(&self, load: UOp) -> bool {
+        self.loads.contains_key(&load)
+    }
+
+    /// Are there any?
+    pub(in crate::render) fn is_empty(&self) -> bool {
+        self.updates.is_empty()
+    }
+}
+
+fn drop_update(found: &mut Dots, u: &UOp) {
+    found.updates.remove(u);
+}
+
+/// The folded axis of four of an update that adds up products in i32.
+fn folded(p: &Program, u: UOp) -> Option<u8> {
+    let g = &p.g;
+    if g.op(u) != Op::AccMulAdd || g.dtype(g.src_at(u, 0)) != DType::I32 {
+        return None;
+    }
+    let own = p.tile(g.src_at(u, 0));
+    let mut axes = p.tile(u).into_iter().filter(|a| a.len == WORD && !a.lane && !own.iter().any(|o| o.id == a.id));
+    axes.find(|a| g.src(u)[1..].iter().all(|&x| is_words(p, x, a.id))).map(|a| a.id)
+}
+
+/// Is it a cast of signed bytes from memory, which are whole words along the axis?
+fn is_words(p: &Program, x: UOp, axis: u8) -> bool {
+    let g = &p.g;
+    if g.op(x) != Op::Cast || g.op(g.src_at(x, 0)) != Op::Load {
+        return false;
+    }
+    let load = g.src_at(x, 0);
+    let index = g.src_at(load, 0);
+    let offset = g.src_at(index, 1);
+    let varies = |u: UOp| g.ranges(u) >> axis & 1 == 1;
+    let gate = match *g.src(load) {
+        [_, alt, gate] => !varies(gate) && g.const_int(alt).is_some(),
+        _ => true,
+    };
+    let others = match g.arg(index) {
+        Arg::Strides(s) => s.iter().all(|s| s.0 == axis || s.1 % WORD as i64 == 0),
+        _ => true,
+    };
+    let whole = p.stride(index, axis) == 1 && others && !varies(offset) && divisible(g, offset, WORD as i64);
+    g.dtype(load) == DType::I8 && gate && whole
+}
+
+impl<D: Dialect> Walk<'_, D> {
+    /// Prints a node that is a part of such a sum; false if it is none.
+    pub(super) fn dot_node(&mut self, u: UOp) -> Result<bool> {
+        if let Some(&axis) = self.dots.loads.get(&u) {
+            self.load_words(u, axis)?;
+        } else if let Some(&axis) = self.dots.updates.get(&u) {
+            self.update_words(u, axis)?;
+        } else {
+            return Ok(self.dots.casts.contains(&u));
+        }
+        Ok(true)
+    }
+
+    fn load_words(&mut self, u: UOp, axis: u8) -> Result<()> {
+        let g = &self.p.g;
+        let src = g.srcs(u);
+        let (index, gate) = (src[0], src.get(2).copied());
+        let alt = src.get(1).and_then(|&a| g.const_int(a)).unwrap_or(0) as u8;
+        let mut axes = self.p.tile(u);
+        axes.retain(|a| a.id != axis);
+        let (regs, lane, vector) = self.layout(&axes, DType::U32);
+        let mut names = Vec::new();
+        for point in &regs {
+            let each = match lane.filter(|_| !vector) {
+                Some(a) => points(point, &[a]),
+                None => vec![point.clone()],
+            };
+            for point in each {
+                let lane = lane.filter(|_| vector);
+                let (p, at) = self.address(index, &point, lane)?;
+                let by_lane = |w: &Self, c: UOp, a: TileAxis| w.depends(c, a);
+                let gate = match gate {
+                    Some(c) if lane.is_some_and(|a| by_lane(self, c, a)) => {
+                        lane.map(|a| self.vector(c, &point, a)).transpose()?.map(|c| (c, true))
+                    }
+                    Some(c) => Some((self.scalar(c, &point)?, false)),
+                    None => None,
+                };
+                let gate = gate.as_ref().map(|(c, each)| if *each { Gate::Each(c) } else { Gate::One(c) });
+                let lanes = lane.map_or(1, |a| a.len);
+                // the lanes of a word that is the same for all of them
+                let spread = lane.is_some_and(|a| !self.depends(index, a));
+                let e = match spread && !matches!(gate, Some(Gate::Each(_))) {
+                    true => {
+                        let x = self.d.words(&p, &at, 1, gate, alt)?;
+                        self.d.splat(&x, DType::U32, lanes)
+                    }
+                    false => self.d.words(&p, &at, lanes, gate, alt)?,
+                };
+                let name = format!("v{}_{}", u.0, names.len());
+                names.push(self.bind(name, DType::U32, lanes, &e));
+            }
+        }
+        self.vals.insert(u, Val { axes, vector, names });
+        Ok(())
+    }
+
+    fn update_words(&mut self, u: UOp, axis: u8) -> Result<()> {
+        let g = &self.p.g;
+        let acc = g.src_at(u, 0);
+        let factors = [1, 2].map(|i| g.src_at(g.src_at(u, i), 0));
+        let target = self.val(acc)?;
+        let mut extra = self.p.tile(u);
+        extra.retain(|t| t.id != axis && !target.axes.iter().any(|a| a.id == t.id));
+        let (regs, lane, vector) = self.layout(&target.axes, DType::I32);
+        for point in &regs {
+            let each = match lane.filter(|_| !vector) {
+                Some(a) => points(point, &[a]),
+                None => vec![point.clone()],
+            };
+            for point in each {
+                let name = target.at(&point).to_string();
+                let lane = lane.filter(|_| vector);
+                let lanes = lane.map_or(1, |a| a.len);
+                for point in points(&point, &extra) {
+                    let [a, b] = factors.map(|x| self.words_of(x, &point, lane));
+                    let sum = self.d.dot(&name, &a?, &b?, lanes)?;
+                    let s = self.d.set(&name, DType::I32, lanes, &sum);
+                    self.line(&s);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The words of a load at a point, of all lanes if there are any.
+    fn words_of(&mut self, load: UOp, point: &Point, lane: Option<TileAxis>) -> Result<String> {
+        let v = self.val(load)?;
+        let name = v.at(point).to_string();
+        Ok(match (lane, v.lane()) {
+            (Some(a), None) => self.d.splat(&name, DType::U32, a.len),
+            (Some(a), Some(_)) if !v.vector => {
+                let xs: Vec<String> = points(point, &[a]).iter().map(|p| v.at(p).to_string()).collect();
+                self.d.pack(&xs, DType::U32)
+            }
+            _ => name,
+        })
+    }
+}
