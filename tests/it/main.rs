@@ -16,6 +16,7 @@ mod mnist;
 mod models;
 mod narrow;
 mod onnx_suite;
+mod places;
 mod random;
 mod reach;
 mod samples;

@@ -522,7 +522,8 @@ impl Kernel {
                     let gate = if src.len() == 3 { self.g.binary(Op::And, inside, src[2]) } else { inside };
                     src = SmallVec::from_slice(&[src[0], alt, gate]);
                 }
-                Op::Store if depends(self, src[0]) => {
+                // where an index of one place was folded away, what is stored there still depends on the axis
+                Op::Store if src.iter().any(|&s| depends(self, s)) => {
                     let gate = if src.len() == 3 { self.g.binary(Op::And, inside, src[2]) } else { inside };
                     src = SmallVec::from_slice(&[src[0], src[1], gate]);
                 }

@@ -123,23 +123,15 @@ impl Tensor {
         of(self, rhs.into_operand()?)
     }
 
-    /// Remainder with the dividend's sign (C's `fmod`). Exact while the quotient fits the float's mantissa.
+    /// Remainder with the dividend's sign (C's `fmod`), below the divisor. As good as a rounded product while the quotient
+    /// fits the float's mantissa; 0 far beyond.
     pub fn fmod(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
             let p = t.pair("fmod", rhs)?;
             if !p.dtype.is_float() {
                 return t.integer(Op::Imod, "fmod", p.rhs, false);
             }
-            Ok(t.zip(p, &|g, x, y| {
-                let q = g.binary(Op::Div, x, y);
-                let q = g.unary(Op::Trunc, q);
-                let qy = g.binary(Op::Mul, q, y);
-                let r = g.binary(Op::Sub, x, qy);
-                // x is smaller than y: exactly x, also for infinite y
-                let zero = g.float(0.0, g.dtype(q));
-                let small = g.binary(Op::CmpEq, q, zero);
-                g.select(small, x, r)
-            }))
+            Ok(t.zip(p, &fmod))
         }
         of(self, rhs.into_operand()?)
     }
@@ -459,4 +451,32 @@ fn less_equal(g: &mut Graph, x: UOp, y: UOp) -> UOp {
     let gt = g.binary(Op::CmpLt, y, x);
     let yes = g.bool(true);
     g.binary(Op::Xor, gt, yes)
+}
+
+/// See [`Tensor::fmod`].
+fn fmod(g: &mut Graph, x: UOp, y: UOp) -> UOp {
+    let zero = g.float(0.0, g.dtype(x));
+    let q = g.binary(Op::Div, x, y);
+    let q = g.unary(Op::Trunc, q);
+    let qy = g.binary(Op::Mul, q, y);
+    let r = g.binary(Op::Sub, x, qy);
+    let length = |g: &mut Graph, v: UOp| {
+        let minus = g.unary(Op::Neg, v);
+        g.binary(Op::Max, v, minus)
+    };
+    let (long, own) = (length(g, y), length(g, r));
+    let [rn, xn] = [r, x].map(|v| g.binary(Op::CmpLt, v, zero));
+    // a quotient that was rounded to the next whole number is one too large
+    let (turned, some) = (g.binary(Op::CmpNe, rn, xn), g.binary(Op::CmpNe, r, zero));
+    let over = g.binary(Op::And, turned, some);
+    let up = g.binary(Op::Add, r, long);
+    let down = g.binary(Op::Sub, r, long);
+    let moved = g.select(xn, down, up);
+    let inside = g.select(over, moved, r);
+    let two = g.binary(Op::Add, long, long);
+    let lost = g.binary(Op::CmpLt, two, own);
+    let r = g.select(lost, zero, inside);
+    // x is smaller than y: exactly x, also for infinite y
+    let small = g.binary(Op::CmpEq, q, zero);
+    g.select(small, x, r)
 }

@@ -234,7 +234,7 @@ impl Tensor {
 
     // ---- circular functions
 
-    /// Sine of radians.
+    /// Sine of radians, of magnitudes up to 6.8e6 (f64: 7e15); beyond that many turns the place in a turn is lost.
     pub fn sin(&self) -> Result<Tensor> {
         self.float_unary(Op::Sin)
     }

@@ -466,13 +466,11 @@ impl Lower<'_> {
         let (index, value, gate) = (src[0], src[1], src.get(2).copied());
         let dt = self.g.dtype(value);
         let tile = self.tiles[u.0 as usize].clone();
-        if tile.lane > 0 && self.tiles[index.0 as usize].lane == 0 {
-            return Err(unsupported("a store of lanes to one address".into(), self.p));
-        }
         if let Some(axis) = self.turned(u) {
             return self.store_turned(index, value, &tile, axis);
         }
-        let contiguous = self.contiguous(index);
+        // lanes may go to one place, one after the other
+        let contiguous = self.tiles[index.0 as usize].lane > 0 && self.contiguous(index);
         let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
         let past = self.past_caches(index);
         for pt in tile.points() {
