@@ -7,6 +7,7 @@ use gradloom_core::engine::{Counters, Engine, Plan};
 use gradloom_core::io::HostTensor;
 use gradloom_core::io::onnx::{self, ExternalData, Inputs, Model, Runner};
 use gradloom_core::io::tflite;
+use gradloom_core::io::weights::Format;
 use gradloom_core::tensor::{Session, Tensor};
 use gradloom_core::{Error, Result};
 use std::collections::BTreeMap;
@@ -33,6 +34,18 @@ fn open(path: &Path) -> Result<(Vec<u8>, Arc<Folder>)> {
     let mut bytes = read_file(path)?;
     if tflite::is_tflite(&bytes) {
         bytes = tflite::to_onnx(&bytes)?;
+    }
+    let weights = match Format::of(&bytes) {
+        Ok(Format::Gguf) => Some("GGUF"),
+        Ok(Format::Torch) => Some("PyTorch"),
+        Ok(Format::Npz) => Some("npz"),
+        // a model may have this byte there by chance, but not zeros before it
+        Ok(Format::SafeTensors) if bytes[4..8] == [0; 4] => Some("safetensors"),
+        _ => None,
+    };
+    if let Some(kind) = weights {
+        let what = format!("it holds weights ({kind}) and no graph: an ONNX or TensorFlow Lite file is wanted");
+        return Err(Error::Input { name: path.display().to_string(), what });
     }
     Ok((bytes, Arc::new(Folder(path.parent().map_or_else(PathBuf::new, Path::to_path_buf)))))
 }

@@ -130,6 +130,29 @@ fn compare_names_the_first_node_that_drifts() {
 }
 
 #[test]
+fn sizes_and_files_that_do_not_fit_are_named() {
+    let refused = fixture("refused.onnx");
+    let r = gradloom(&["inspect", &refused, "--size", "batsh=4"]);
+    assert_eq!(r.status.code(), Some(1));
+    assert!(text(&r.stderr).contains("batsh") && text(&r.stderr).contains("batch"), "{}", text(&r.stderr));
+    let files = [
+        ("quants.gguf", "GGUF"),
+        ("torch_zip.pt", "PyTorch"),
+        ("torch_old.pt", "PyTorch"),
+        ("small.safetensors", "safetensors"),
+        ("stored.npz", "npz"),
+    ];
+    for (file, kind) in files {
+        for command in ["inspect", "run"] {
+            let r = gradloom(&[command, &fixture(file)]);
+            let said = text(&r.stderr);
+            assert_eq!(r.status.code(), Some(1), "{file}: {said}");
+            assert!(said.contains(&format!("it holds weights ({kind})")), "{file}: {said}");
+        }
+    }
+}
+
+#[test]
 fn failures_exit_with_1_and_name_what_is_wrong() {
     let m = model("silero_vad_op15", "model.onnx");
     let npz = model("magika", "input.npz");

@@ -1,4 +1,5 @@
-"""Writes small cases of `com.microsoft` operators in the format of `onnx_cases.py`, with onnxruntime's results: `contrib_cases.py OUT.zip`."""
+"""Writes small cases of `com.microsoft` operators, and of operators of ONNX where its own suite leaves something open, in the format of
+`onnx_cases.py`, with onnxruntime's results: `contrib_cases.py OUT.zip`."""
 import sys, zipfile
 
 import numpy as np
@@ -13,7 +14,7 @@ i8 = lambda *shape: rng.integers(-128, 128, shape).astype(np.int8)
 CASES = []
 
 
-def case(name, op, inputs, outputs=1, domain="com.microsoft", tolerance=(1e-3, 2e-5), **attributes):
+def case(name, op, inputs, outputs=1, domain="com.microsoft", tolerance=(1e-3, 2e-5), version=21, **attributes):
     """`inputs` in the operator's order, None where one is left out; a tuple marks a constant."""
     names, feeds, constants = [], {}, []
     for i, v in enumerate(inputs):
@@ -30,12 +31,81 @@ def case(name, op, inputs, outputs=1, domain="com.microsoft", tolerance=(1e-3, 2
     info = lambda n, v: helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
     wanted = [o for o in outs if o]
     graph = helper.make_graph([node], name, [info(n, v) for n, v in feeds.items()], [helper.make_empty_tensor_value_info(o) for o in wanted], constants)
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    opsets = [helper.make_opsetid("", version), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     options = ort.SessionOptions()
     options.log_severity_level = 4
     results = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feeds)
     CASES.append((name, model, feeds, dict(zip(wanted, results)), tolerance))
+
+
+def more(q):
+    """Later additions: they draw after everything else, so that older cases keep their numbers."""
+    h, n = 4, 32
+    case("mha_causal_fewer", "MultiHeadAttention", [f32(2, 2, n), f32(2, 5, n), f32(2, 5, n)], num_heads=h, unidirectional=1)
+    past = [f32(2, h, 3, 8), f32(2, h, 3, 8)]
+    case("mha_causal_cache", "MultiHeadAttention", [f32(2, 2, n), f32(2, 2, n), f32(2, 2, n), None, None, None, *past], 3, num_heads=h, unidirectional=1)
+    cache = lambda n: [f32(2, 2, n, 16), f32(2, 2, n, 16)]
+    heads = [f32(2, 3, 64), f32(2, 3, 32), f32(2, 3, 32), *cache(0), np.array([2, 2], np.int32), (np.array(3, np.int32),)]
+    case("gqa_smooth", "GroupQueryAttention", heads, 3, num_heads=h, kv_num_heads=2, smooth_softmax=1)
+    step = [f32(2, 1, 64), f32(2, 1, 32), f32(2, 1, 32), *cache(6), np.array([6, 6], np.int32), (np.array(7, np.int32),)]
+    case("gqa_sink", "GroupQueryAttention", [*step, None, None, None, None, (f32(h),)], 3, num_heads=h, kv_num_heads=2)
+    order = (rng.permutation(np.arange(40) // 16).astype(np.int32),)
+    scales = (np.abs(f32(6 * 3)) / 8,)
+    zero = (u8(6 * 2),)
+    case("nbits_groups", "MatMulNBits", [f32(3, 40), (u8(6, 3, 8),), scales, zero, order], K=40, N=6, bits=4, block_size=16, tolerance=(1e-3, 1e-3))
+    # no result lies between two codes with these scales: what rounds it would be chance
+    case("qlinear_average", "QLinearAveragePool", [u8(1, 3, 6, 6), *q(0.0431, 128), *q(0.0217, 120)], kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
+    case("qlinear_average_last", "QLinearAveragePool", [u8(1, 6, 5, 3), *q(0.0431, 128), *q(0.0389, 120)], kernel_shape=[2, 2], pads=[0, 1, 1, 0], count_include_pad=1, channels_last=1)
+    case("qlinear_pool_last", "QLinearGlobalAveragePool", [u8(1, 4, 4, 3), *q(0.0431, 128), *q(0.0217, 120)], channels_last=1)
+    pick = rng.integers(0, 2, (3, 1)).astype(bool)
+    case("qlinear_where", "QLinearWhere", [pick, u8(3, 5), *q(0.0431, 128), u8(5), *q(0.02, 100), *q(0.0613, 110)])
+    case("fused_gemm", "FusedGemm", [f32(3, 4), f32(5, 4), f32(5)], activation="LeakyRelu", activation_alpha=0.3, transB=1, alpha=0.5)
+    case("fused_gemm_plain", "FusedGemm", [f32(3, 4), f32(4, 5)], activation="Sigmoid")
+    case("transpose_matmul", "TransposeMatMul", [f32(6, 4), f32(6, 3)], transA=1, alpha=0.5)
+    case("inverse", "Inverse", [f32(2, 3, 3) + 3 * np.eye(3, dtype=np.float32)])
+    case("trilu", "Trilu", [f32(2, 3, 4), (np.array(1),)], upper=0)
+    case("gather_nd", "GatherND", [f32(3, 4, 2), (np.array([[0, 1], [2, 3]]),)])
+    case("grid_sample", "GridSample", [f32(1, 2, 4, 4), np.tanh(f32(1, 3, 3, 2))], mode="bilinear", padding_mode="border")
+
+
+def onnx_own():
+    own = dict(domain="")
+    ends = np.array([-5, -1, 0, 0.5, 1, 1.5, 300, 1e19, 3e38, np.nan, np.inf], np.float32)
+    small = np.array([1e-8, -1e-8, 0, -0.0, 1e-4, -0.5, 0.99, 1, -1, 2, np.nan], np.float32)
+    half = np.array([1, 200, 300, 1000, 30000, 60000], np.float16)
+    case("acosh_ends", "Acosh", [ends], version=9, **own)
+    case("asinh_ends", "Asinh", [np.concatenate([ends, small])], version=9, **own)
+    case("atanh_ends", "Atanh", [small], tolerance=(1e-5, 0), version=9, **own)
+    case("sinh_small", "Sinh", [small], tolerance=(1e-5, 0), version=9, **own)
+    case("cosh", "Cosh", [np.array([0, -1, 1e-4, 20, -80, 100, np.nan], np.float32)], version=9, **own)
+    case("acosh_half", "Acosh", [half], tolerance=(1e-3, 0), version=22, **own)
+    case("asinh_half", "Asinh", [np.concatenate([half, -half, half / 1000])], tolerance=(2e-3, 0), version=22, **own)
+    x, lens = f32(4, 3, 2), np.array([2, 4, 0], np.int32)
+    for op, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
+        outs = ["y", "h", "c"][: 3 if op == "LSTM" else 2]
+        weights = [(f32(2, gates * 3, 2),), (f32(2, gates * 3, 3),), (f32(2, 2 * gates * 3),)]
+        states = [f32(2, 3, 3) for _ in outs[1:]]
+        case(f"{op.lower()}_lengths", op, [x, *weights, lens, *states], outs, version=14, hidden_size=3, direction="bidirectional", **own)
+        known = [x, *[(w[0][:1],) for w in weights], (np.array([4, 1, 3], np.int32),)]
+        case(f"{op.lower()}_lengths_known", op, known, outs, version=14, hidden_size=3, direction="reverse", **own)
+    weights = [(f32(1, 12, 2),), (f32(1, 12, 3),)]
+    acts = ["Sigmoid", "LeakyRelu", "Affine"]
+    case("lstm_alpha", "LSTM", [x, *weights], ["y"], version=14, hidden_size=3, activations=acts, activation_alpha=[0.3, 0.8], activation_beta=[0.1], **own)
+    # a list as long as the functions is read in the same way
+    case("lstm_alpha_all", "LSTM", [x, *weights], ["y"], version=14, hidden_size=3, activations=["Sigmoid", "LeakyRelu", "Tanh"], activation_alpha=[0.3, 0.8, 0.5], **own)
+    case("gru_threshold", "GRU", [x, (f32(1, 9, 2),), (f32(1, 9, 3),)], ["y"], version=14, hidden_size=3, activations=["HardSigmoid", "ThresholdedRelu"],
+         activation_alpha=[0.3, 0.05], activation_beta=[0.4], **own)
+    line = np.arange(20, dtype=np.float32).reshape(1, 1, 2, 10)
+    for i, s in enumerate((0.6, 0.7, 0.3, 1.2, 2.5)):
+        case(f"resize10_{i}", "Resize", [line, (np.array([1, 1, 1, s], np.float32),)], version=10, mode="nearest", **own)
+    case("upsample9", "Upsample", [line, (np.array([1, 1, 1.5, 1.2], np.float32),)], version=9, mode="nearest", **own)
+    for kind in (np.int32, np.int64):
+        v = np.array([[1, 2, 3], [4, 5, 6], [20, 20, 20]], kind)
+        case(f"reduce_log_sum_{kind.__name__}", "ReduceLogSum", [v], version=13, axes=[1], **own)
+        case(f"reduce_log_sum_exp_{kind.__name__}", "ReduceLogSumExp", [v], version=13, axes=[1], keepdims=0, **own)
+    spots = [(np.abs(f32(2, 3)),) for _ in range(4)]
+    case("batch_norm_spots", "BatchNormalization", [f32(2, 2, 3), *spots], version=7, spatial=0, **own)
 
 
 def main():
@@ -109,6 +179,8 @@ def main():
     bias = rng.integers(-500, 500, 6).astype(np.int32)
     case("qgemm", "QGemm", [u8(5, 9), *q(0.02, 100), (i8(9, 6),), *[(v,) for v in column], (bias,), *q(0.9, 120)])
     case("qgemm_float", "QGemm", [u8(5, 8), *q(0.02, 100), (i8(6, 8),), *[(v,) for v in q(0.03, 0, np.int8)], (bias,)], transB=1, alpha=0.5)
+    more(q)
+    onnx_own()
     with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
         put = lambda name, data: z.writestr(zipfile.ZipInfo(name, WHEN), data, zipfile.ZIP_DEFLATED)
         for name, model, feeds, results, tolerance in CASES:

@@ -206,6 +206,36 @@ fn loops_unroll() {
     assert!(e.to_string().contains("more than"), "{e}");
 }
 
+/// A loop without an end that grows a sequence copies ever more: this counts too.
+#[test]
+fn a_loop_that_grows_a_sequence_ends() {
+    let name = |which: u32, name: &str| field(which, &field(1, name.as_bytes()));
+    let body = [
+        name(11, "i"),
+        name(11, "go"),
+        name(11, "list"),
+        node("SequenceInsert", "list x", "longer", &[]),
+        node("Identity", "go", "again", &[]),
+        name(12, "again"),
+        name(12, "longer"),
+    ]
+    .concat();
+    let parts = |trips: i64| {
+        [
+            port(11, "x", 1, &[2]),
+            port(12, "n", 7, &[]),
+            constant("trips", &i64s(&[], &[trips])),
+            node("SequenceEmpty", "", "none", &[]),
+            node("Loop", "trips _ none", "all", &[subgraph("body", &body)]),
+            node("SequenceLength", "all", "n", &[]),
+        ]
+    };
+    let x = f32s(&[2], &[1., 2.]);
+    run(&parts(1000), &[("x", x.clone())], &[i64s(&[], &[1000])]);
+    let e = parse(&parts(i64::MAX)).unwrap().evaluate(&[("x", x)]).unwrap_err();
+    assert!(e.to_string().contains("more than"), "{e}");
+}
+
 #[test]
 fn functions_of_the_model_are_inlined() {
     let body = [
@@ -326,6 +356,76 @@ fn absurd_sizes_are_errors_and_cost_nothing() {
         let parts = [io, node("MaxPool", "x", "y", &[attrs])];
         assert!(lazy(parse(&parts).unwrap(), &[("x", f32s(&[1, 1, 4], &[1.; 4]))]).is_err());
     }
+}
+
+/// A node of `com.microsoft`.
+fn contrib(op: &str, inputs: &str, outputs: &str) -> Vec<u8> {
+    field(1, &[&node(op, inputs, outputs, &[])[2..], &field(7, b"com.microsoft")].concat())
+}
+
+#[test]
+fn operands_that_do_not_fit_are_errors() {
+    let u8s = |shape: &[usize], v: &[u8]| HostTensor::new(DType::U8, shape.to_vec(), v.to_vec()).unwrap();
+    // a scalar that has a zero point a column
+    let parts = [
+        port(11, "x", 1, &[2, 2]),
+        port(11, "b", 2, &[]),
+        port(11, "z", 2, &[3]),
+        port(12, "y", 1, &[]),
+        constant("s", &f32s(&[], &[1.])),
+        contrib("DynamicQuantizeMatMul", "x b s z", "y"),
+    ];
+    let inputs = [("x", f32s(&[2, 2], &[1.; 4])), ("b", u8s(&[], &[1])), ("z", u8s(&[3], &[1, 2, 3]))];
+    let e = lazy(parse(&parts).unwrap(), &inputs).unwrap_err();
+    assert!(matches!(&e, Error::Model { node: Some(n), .. } if n.contains("n_y")), "{e}");
+    for pooled in [[1 << 40, 2], [2, i64::MAX], [1 << 31, 0]] {
+        let parts = [
+            port(11, "x", 1, &[1, 1, 2, 2]),
+            port(11, "r", 1, &[1, 5]),
+            port(12, "y", 1, &[]),
+            node("MaxRoiPool", "x r", "y", &[ints("pooled_shape", &pooled)]),
+        ];
+        let inputs = [("x", f32s(&[1, 1, 2, 2], &[1.; 4])), ("r", f32s(&[1, 5], &[0., 0., 0., 1., 1.]))];
+        let e = lazy(parse(&parts).unwrap(), &inputs).unwrap_err();
+        assert!(matches!(&e, Error::Model { node: Some(n), .. } if n.contains("n_y")), "{e}");
+    }
+    // a sequence that is longer than the steps
+    for lens in [[3, 1], [1, -1]] {
+        let parts = [
+            port(11, "x", 1, &[2, 2, 1]),
+            port(12, "y", 1, &[]),
+            constant("w", &f32s(&[1, 1, 1], &[1.])),
+            constant("l", &i64s(&[2], &lens)),
+            node("RNN", "x w w _ l", "y", &[]),
+        ];
+        let e = lazy(parse(&parts).unwrap(), &[("x", f32s(&[2, 2, 1], &[1.; 4]))]).unwrap_err();
+        assert!(e.to_string().contains("sequence_lens"), "{e}");
+    }
+}
+
+#[test]
+fn newer_operator_sets_are_refused() {
+    let graph = [port(11, "x", 1, &[2]), port(12, "y", 1, &[2]), node("Neg", "x", "y", &[])].concat();
+    let of = |version: u64| Model::parse([field(8, &number(2, version)), field(7, &graph)].concat());
+    assert_eq!(of(28).unwrap().opset(), 28);
+    let e = of(29).err().unwrap();
+    assert!(e.code() == "E_UNSUPPORTED" && e.to_string().contains("operator set 29"), "{e}");
+}
+
+/// Constants fold by other code than a device runs: the ends of the inverse functions, and where they are nearly straight.
+#[test]
+fn folded_hyperbolic_functions_keep_their_ends() {
+    let of = |op: &str, x: &[f32]| {
+        let parts = [port(12, "y", 1, &[]), constant("x", &f32s(&[x.len()], x)), node(op, "x", "y", &[])];
+        parse(&parts).unwrap().evaluate(&[]).unwrap()[0].1.to_f64()
+    };
+    assert!(of("Acosh", &[-5., -1., 0., 0.5, f32::NAN]).into_iter().all(f64::is_nan));
+    assert_eq!(of("Acosh", &[1., f32::INFINITY]), [0., f64::INFINITY]);
+    for op in ["Asinh", "Atanh", "Sinh"] {
+        assert_eq!(of(op, &[1e-8, -1e-8, 0.]), [f64::from(1e-8f32), f64::from(-1e-8f32), 0.], "{op}");
+    }
+    assert_eq!(of("Asinh", &[3e38]), [f64::from(89.28999f32)]);
+    assert_eq!(of("Cosh", &[0., -1.]), [1., f64::from(1.543_080_7f32)]);
 }
 
 #[test]

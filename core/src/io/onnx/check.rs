@@ -61,8 +61,20 @@ impl Names<'_> {
     }
 }
 
+/// The newest operator set of ONNX whose operators are known here.
+const NEWEST: i64 = 28;
+
+/// Why the model's operator set is refused, if it is: a newer one may mean something else by the same names.
+pub(super) fn too_new(m: &ModelProto) -> Option<String> {
+    let set = m.opsets.iter().find(|o| o.domain.is_empty() && o.version > NEWEST)?;
+    Some(format!("operator set {}: {NEWEST} is the newest that is known", set.version))
+}
+
 /// Sorts all graphs and drops nodes that nothing needs; errors for what can not be built.
 pub(super) fn check_model(m: &mut ModelProto) -> Result<()> {
+    if let Some(what) = too_new(m) {
+        return Err(Error::Unsupported { what, context: "ONNX model".to_owned() });
+    }
     sort(m)?;
     let missing = missing(m)?;
     if missing.is_empty() {

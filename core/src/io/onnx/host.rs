@@ -34,8 +34,18 @@ pub(super) enum Un {
     Acos,
     /// inverse tangent
     Atan,
+    /// hyperbolic sine
+    Sinh,
+    /// hyperbolic cosine
+    Cosh,
     /// hyperbolic tangent
     Tanh,
+    /// inverse hyperbolic sine
+    Asinh,
+    /// inverse hyperbolic cosine
+    Acosh,
+    /// inverse hyperbolic tangent
+    Atanh,
     /// 1/(1+e^-x)
     Sigmoid,
     /// the error function
@@ -302,7 +312,12 @@ fn unary_f(op: Un, x: f64) -> f64 {
         Un::Asin => x.asin(),
         Un::Acos => x.acos(),
         Un::Atan => x.atan(),
+        Un::Sinh => x.sinh(),
+        Un::Cosh => x.cosh(),
         Un::Tanh => x.tanh(),
+        Un::Asinh => x.asinh(),
+        Un::Acosh => x.acosh(),
+        Un::Atanh => x.atanh(),
         Un::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         Un::Erf => erf(x),
         Un::Floor => x.floor(),

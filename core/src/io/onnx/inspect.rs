@@ -70,7 +70,7 @@ pub fn inspect(
     let file = file.into();
     let mut proto = parse_model(&file)?;
     check::sort(&mut proto)?;
-    let mut problems = Vec::new();
+    let mut problems: Vec<String> = check::too_new(&proto).into_iter().collect();
     let constants: BTreeSet<&str> = proto.graph.initializers.iter().map(|t| t.name.as_str()).collect();
     let mut ports = |list: &[ValueInfo]| -> Vec<Port> {
         let (good, bad): (Vec<_>, Vec<_>) = list.iter().map(port).partition(Result::is_ok);

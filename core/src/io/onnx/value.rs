@@ -246,7 +246,12 @@ impl<'m> Cx<'m> {
 
     /// Counts one node.
     pub(super) fn step(&mut self) -> Result<()> {
-        self.steps += 1;
+        self.work(1)
+    }
+
+    /// Counts what costs as much as so many nodes.
+    pub(super) fn work(&mut self, nodes: usize) -> Result<()> {
+        self.steps = self.steps.saturating_add(nodes);
         if self.steps > MAX_STEPS {
             return Err(Error::Model { what: format!("a run takes more than {MAX_STEPS} nodes"), node: None });
         }

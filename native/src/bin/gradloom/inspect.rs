@@ -14,6 +14,11 @@ pub(crate) fn inspect(path: &Path, sizes: &[String], every: bool) -> Outcome<Jso
         known.insert(name, n);
     }
     let report = gradloom::model::inspect(path, &known)?;
+    let open: BTreeSet<&str> = report.sizes.iter().map(|(_, dim, _)| dim.as_str()).collect();
+    if let Some(name) = known.keys().find(|k| !open.contains(k.as_str())) {
+        let names = open.into_iter().collect::<Vec<_>>().join(", ");
+        return Err(Failure(format!("--size {name}: no input has such an open dimension; there are: {names}")));
+    }
     let m = &report.model;
     let refused = |n: &NodeReport| matches!(n.state, State::Refused(_));
     // by operator: nodes, and how many are refused
@@ -88,7 +93,7 @@ fn node(n: &NodeReport) -> Json {
 fn port(p: &Port) -> Json {
     let mut fields = vec![
         ("name", Json::text(&p.name)),
-        ("dtype", p.dtype.map_or(Json::Null, Json::text)),
+        ("dtype", if p.is_string() { Json::text("string") } else { p.dtype.map_or(Json::Null, Json::text) }),
         ("shape", p.dims.as_ref().map_or(Json::Null, |d| Json::Text(show_dims(d)))),
     ];
     for (is, name) in [(p.is_sequence, "sequence"), (p.is_optional, "optional")] {

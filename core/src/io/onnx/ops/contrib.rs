@@ -1,13 +1,15 @@
 //! Operators of `com.microsoft` that exported and optimised transformers use: attention with caches, fused norms and embeddings.
 //! Meaning: ContribOperators.md of onnxruntime.
 
-use super::super::host::{Bin, Red, Un};
+use super::super::host::{Bin, Red};
 use super::super::value::{Cx, Value};
 use super::attention::{
     Mask, at_most, join_heads, probabilities, rotary_op, rotate, soft_cap, split_heads, spread_heads, steps,
 };
 use super::elementwise::{gelu_erf, gelu_tanh, one};
 use super::norm::{normalized, scaled_by_rms};
+use super::reduce::softmax;
+use super::rnn::Act;
 use super::{Op, OpDef};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
@@ -55,22 +57,25 @@ pub(super) static OPS: &[OpDef] = &[
         }
         one(gelu_tanh(o.cx, &x))
     }),
-    ms("FusedMatMul", 0, |o| {
-        let side = |i: usize, name: &str, batch: &str| -> Result<Value> {
-            let mut v = o.arg(i)?;
-            if o.flag(batch, false)? {
-                return o.lacks(format!("`{batch}`"));
-            }
-            if o.flag(name, false)? && v.rank() > 1 {
-                v = o.cx.swap(&v, v.rank() - 2, v.rank() - 1)?;
-            }
-            Ok(v)
-        };
-        let (a, b) = (side(0, "transA", "transBatchA")?, side(1, "transB", "transBatchB")?);
-        let (y, alpha) = (o.cx.matmul(&a, &b)?, o.float("alpha", 1.0)?);
-        one(if alpha == 1.0 { Ok(y) } else { o.cx.with(Bin::Mul, &y, alpha) })
-    }),
+    ms("FusedMatMul", 0, fused_matmul),
+    ms("TransposeMatMul", 0, fused_matmul),
 ];
+
+fn fused_matmul(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let side = |i: usize, name: &str, batch: &str| -> Result<Value> {
+        let mut v = o.arg(i)?;
+        if o.flag(batch, false)? {
+            return o.lacks(format!("`{batch}`"));
+        }
+        if o.flag(name, false)? && v.rank() > 1 {
+            v = o.cx.swap(&v, v.rank() - 2, v.rank() - 1)?;
+        }
+        Ok(v)
+    };
+    let (a, b) = (side(0, "transA", "transBatchA")?, side(1, "transB", "transBatchB")?);
+    let (y, alpha) = (o.cx.matmul(&a, &b)?, o.float("alpha", 1.0)?);
+    one(if alpha == 1.0 { Ok(y) } else { o.cx.with(Bin::Mul, &y, alpha) })
+}
 
 /// input + skip + bias
 fn skip_sum(o: &Op<'_, '_>, bias: usize) -> Result<Value> {
@@ -128,8 +133,8 @@ struct Heads {
     v: Value,
 }
 
-/// `[batch, seq, heads * size]` of attention with a mask.
-fn attend(o: &Op<'_, '_>, h: &Heads, mask: &Mask, cap: f64) -> Result<Value> {
+/// `[batch, seq, heads * size]` of attention with a mask. A sink, a score for each head or for all, takes its part of every row.
+fn attend(o: &Op<'_, '_>, h: &Heads, mask: &Mask, cap: f64, sink: Option<&Value>) -> Result<Value> {
     let cx = &o.cx;
     let heads = h.q.shape()[1];
     let (k, v) = (spread_heads(o, &h.k, heads)?, spread_heads(o, &h.v, heads)?);
@@ -140,12 +145,22 @@ fn attend(o: &Op<'_, '_>, h: &Heads, mask: &Mask, cap: f64) -> Result<Value> {
     let bias = mask.summand(cx, scores.dtype())?;
     let masked = bias.as_ref().map_or(Ok(scores.clone()), |b| cx.add(&scores, b))?;
     let wide = if matches!(scores.dtype(), DType::F16 | DType::BF16) { DType::F32 } else { scores.dtype() };
-    let p = cx.cast(&probabilities(cx, &masked, bias.as_ref(), wide)?, v.dtype())?;
-    join_heads(cx, &cx.matmul(&p, &v)?)
+    let p = match sink {
+        None => probabilities(cx, &masked, bias.as_ref(), wide)?,
+        Some(s) => {
+            let mut column = masked.shape().to_vec();
+            let keys = std::mem::replace(&mut column[3], 1);
+            let s = cx.reshape(&cx.cast(s, masked.dtype())?, &[1, s.len(), 1, 1])?;
+            let all = cx.concat(&[masked, cx.expand(&s, &column)?], 3)?;
+            cx.narrow(&softmax(cx, &cx.cast(&all, wide)?, &[3])?, 3, 0, keys)?
+        }
+    };
+    join_heads(cx, &cx.matmul(&cx.cast(&p, v.dtype())?, &v)?)
 }
 
-fn causal(cx: &Cx<'_>, mask: &mut Mask, queries: usize, keys: usize) -> Result<()> {
-    let offset = cx.scalar(DType::I64, keys as f64 - queries as f64);
+/// The first query stands after what is past, however many keys there are.
+fn causal(cx: &Cx<'_>, mask: &mut Mask, queries: usize, keys: usize, past: usize) -> Result<()> {
+    let offset = cx.scalar(DType::I64, past as f64);
     mask.positions(cx, (queries, keys), &offset, (-1, 0))
 }
 
@@ -186,9 +201,9 @@ fn packed_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         mask.add(o.cx, &bias)?;
     }
     if o.flag("unidirectional", false)? {
-        causal(o.cx, &mut mask, s, keys)?;
+        causal(o.cx, &mut mask, s, keys, keys - s)?;
     }
-    let y = attend(o, &h, &mask, 0.0)?;
+    let y = attend(o, &h, &mask, 0.0, None)?;
     if h.k.shape() != h.v.shape() {
         return Ok(vec![y]);
     }
@@ -219,6 +234,7 @@ fn multi_head(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return o.fail("the bias does not fit");
     }
     let mut h = Heads { q: split(&q)?, k: split(&k)?, v: split(&v)? };
+    let fresh = h.k.shape()[2];
     for (i, new) in [(6, &mut h.k), (7, &mut h.v)] {
         if let Some(old) = o.opt(i) {
             *new = o.cx.concat(&[old, new.clone()], 2)?;
@@ -233,9 +249,9 @@ fn multi_head(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         mask.add(o.cx, &bias)?;
     }
     if o.flag("unidirectional", false)? {
-        causal(o.cx, &mut mask, s, keys)?;
+        causal(o.cx, &mut mask, s, keys, keys - fresh)?;
     }
-    let y = attend(o, &h, &mask, 0.0)?;
+    let y = attend(o, &h, &mask, 0.0, None)?;
     Ok(vec![y, h.k, h.v])
 }
 
@@ -244,13 +260,8 @@ fn group_query(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (heads, kv) = (o.size(o.int("num_heads", 0)?)?, o.size(o.int("kv_num_heads", 0)?)?);
     let x = o.arg(0)?;
     let [b, s, n] = *x.shape() else { return o.fail(format!("queries of {:?}", x.shape())) };
-    for (i, what) in [(11, "head sinks"), (12, "scaled caches"), (13, "scaled caches")] {
-        if o.opt(i).is_some() {
-            return o.lacks(what);
-        }
-    }
-    if o.flag("smooth_softmax", false)? {
-        return o.lacks("smooth_softmax");
+    if o.opt(12).is_some() || o.opt(13).is_some() {
+        return o.lacks("scaled caches");
     }
     if heads == 0 || kv == 0 {
         return o.fail("num_heads or kv_num_heads is missing");
@@ -305,7 +316,11 @@ fn group_query(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if let Some(bias) = o.opt(10) {
         mask.add(o.cx, &bias)?;
     }
-    let y = attend(o, &h, &mask, o.float("softcap", 0.0)?)?;
+    let sink = match o.opt(11) {
+        None if o.flag("smooth_softmax", false)? => Some(o.cx.scalar_like(&h.q, 0.0)),
+        sink => sink,
+    };
+    let y = attend(o, &h, &mask, o.float("softcap", 0.0)?, sink.as_ref())?;
     Ok(vec![y, h.k, h.v])
 }
 
@@ -332,16 +347,13 @@ fn cached(o: &Op<'_, '_>, past: &Value, new: &Value, before: &Value, total: usiz
 
 /// The activation of a fused operator, by name.
 pub(super) fn activation(o: &Op<'_, '_>, x: &Value, name: &str, params: &[f32]) -> Result<Value> {
-    let cx = &o.cx;
     let p = |i: usize, default: f64| params.get(i).map_or(default, |&v| f64::from(v));
     match name {
         "" => Ok(x.clone()),
-        "Relu" => cx.with(Bin::Max, x, 0.0),
-        "Tanh" => cx.unary(Un::Tanh, x),
-        "Sigmoid" => cx.unary(Un::Sigmoid, x),
-        "LeakyRelu" => super::elementwise::leaky(cx, x, &cx.scalar_like(x, p(0, 0.01))),
-        "Clip" => cx.clamp(x, p(0, f64::MIN), p(1, f64::MAX)),
-        "HardSigmoid" => super::elementwise::hard_sigmoid(cx, x, p(0, 0.2), p(1, 0.5)),
-        other => o.lacks(format!("the activation `{other}`")),
+        "Clip" => o.cx.clamp(x, p(0, f64::MIN), p(1, f64::MAX)),
+        _ => {
+            let at = |i: usize| params.iter().skip(i).copied().map(f64::from);
+            Act::new(name, &mut at(0), &mut at(1)).run(o.cx, x)
+        }
     }
 }

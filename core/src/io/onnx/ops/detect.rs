@@ -25,6 +25,12 @@ pub(super) static OPS: &[OpDef] = &[
         o.want_rank(&x, 2)?;
         one(o.cx.lazy(&x)?.det().map(Value::lazy))
     }),
+    super::contrib::ms("Inverse", 0, |o| {
+        let x = o.arg(0)?;
+        o.want_float(&x)?;
+        o.want_rank(&x, 2)?;
+        one(o.cx.lazy(&x)?.inverse().map(Value::lazy))
+    }),
     ml("Binarizer", |o| {
         let x = o.arg(0)?;
         let over = o.cx.binary(Bin::Lt, &o.cx.scalar_like(&x, o.float("threshold", 0.0)?), &x)?;
@@ -178,8 +184,8 @@ fn roi_align(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         let most: Vec<usize> = most.to_f64().into_iter().map(|v| v.clamp(1.0, 4096.0) as usize).collect();
         let &[rows, columns] = &most[..] else { return o.fail("no boxes") };
         grid.samples = (rows, columns);
-        o.cx.check_shape(&[n, x.shape()[1], grid.output.0, rows, grid.output.1, columns])?;
     }
+    o.cx.check_shape(&[n, x.shape()[1], grid.output.0, grid.samples.0, grid.output.1, grid.samples.1])?;
     let image = o.cx.lazy(&o.cx.cast(&x, DType::F32)?)?;
     one(o.cx.cast(&Value::lazy(image.roi_pool(&boxes, &grid, largest)?), x.dtype()))
 }
@@ -196,6 +202,9 @@ fn max_roi_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return o.fail("`pooled_shape` is not two sizes");
     };
     let cx = &o.cx;
+    if rows.max(columns) > 1 << 16 {
+        return o.fail(format!("{rows} x {columns} bins"));
+    }
     let boxes = cx.cast(&boxes, DType::F32)?;
     // whether a bin has a place of the axis: [n, bins, size]
     let inside = |lo: usize, hi: usize, bins: usize, size: usize| -> Result<Value> {

@@ -30,11 +30,11 @@ pub(super) static OPS: &[OpDef] = &[
     op("BitwiseNot", 0, |o| un(o, Un::Not)),
     op("IsNaN", 0, |o| un(o, Un::IsNan)),
     op("IsInf", 0, is_inf),
-    op("Sinh", 0, |o| hyperbolic(o, -1.0)),
-    op("Cosh", 0, |o| hyperbolic(o, 1.0)),
-    op("Asinh", 0, |o| inverse_hyperbolic(o, 1.0)),
-    op("Acosh", 0, |o| inverse_hyperbolic(o, -1.0)),
-    op("Atanh", 0, atanh),
+    op("Sinh", 0, |o| un(o, Un::Sinh)),
+    op("Cosh", 0, |o| un(o, Un::Cosh)),
+    op("Asinh", 0, |o| un(o, Un::Asinh)),
+    op("Acosh", 0, |o| un(o, Un::Acosh)),
+    op("Atanh", 0, |o| un(o, Un::Atanh)),
     op("Add", 0, |o| bin(o, Bin::Add)),
     op("Sub", 0, |o| bin(o, Bin::Sub)),
     op("Mul", 0, |o| bin(o, Bin::Mul)),
@@ -71,8 +71,7 @@ pub(super) static OPS: &[OpDef] = &[
     op("PRelu", 0, prelu),
     op("ThresholdedRelu", 0, |o| {
         let (x, a) = (o.arg(0)?, o.float("alpha", 1.0)?);
-        let above = o.cx.binary(Bin::Lt, &o.cx.scalar_like(&x, a), &x)?;
-        one(o.cx.select(&above, &x, &o.cx.scalar_like(&x, 0.0)))
+        one(thresholded_relu(o.cx, &x, a))
     }),
     op("Elu", 0, |o| {
         let alpha = o.float("alpha", 1.0)?;
@@ -203,30 +202,6 @@ fn is_inf(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
 }
 
-/// (e^x + sign * e^-x) / 2
-fn hyperbolic(o: &mut Op<'_, '_>, sign: f64) -> Result<Vec<Value>> {
-    let x = o.arg(0)?;
-    let up = o.cx.unary(Un::Exp, &x)?;
-    let down = o.cx.with(Bin::Mul, &o.cx.unary(Un::Exp, &o.cx.unary(Un::Neg, &x)?)?, sign)?;
-    one(o.cx.with(Bin::Mul, &o.cx.add(&up, &down)?, 0.5))
-}
-
-/// sign(x) * log(|x| + sqrt(x² + one)); acosh with one = -1
-fn inverse_hyperbolic(o: &mut Op<'_, '_>, one_: f64) -> Result<Vec<Value>> {
-    let x = o.arg(0)?;
-    let a = o.cx.unary(Un::Abs, &x)?;
-    let root = o.cx.unary(Un::Sqrt, &o.cx.with(Bin::Add, &o.cx.mul(&x, &x)?, one_)?)?;
-    let log = o.cx.unary(Un::Log, &o.cx.add(&a, &root)?)?;
-    one(if one_ > 0.0 { o.cx.mul(&o.cx.unary(Un::Sign, &x)?, &log) } else { Ok(log) })
-}
-
-fn atanh(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
-    let x = o.arg(0)?;
-    let one_ = o.cx.scalar_like(&x, 1.0);
-    let ratio = o.cx.div(&o.cx.add(&one_, &x)?, &o.cx.sub(&one_, &x)?)?;
-    one(o.cx.with(Bin::Mul, &o.cx.unary(Un::Log, &ratio)?, 0.5))
-}
-
 fn pow(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (a, b) = operands(o)?;
     // x^2 and x^0.5 are what models use; they need no logarithm
@@ -280,6 +255,11 @@ fn clip(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 pub(super) fn leaky(cx: &Cx<'_>, x: &Value, slope: &Value) -> Result<Value> {
     let below = cx.binary(Bin::Lt, x, &cx.scalar_like(x, 0.0))?;
     cx.select(&below, &cx.mul(x, slope)?, x)
+}
+
+pub(super) fn thresholded_relu(cx: &Cx<'_>, x: &Value, limit: f64) -> Result<Value> {
+    let above = cx.binary(Bin::Lt, &cx.scalar_like(x, limit), x)?;
+    cx.select(&above, x, &cx.scalar_like(x, 0.0))
 }
 
 fn prelu(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {

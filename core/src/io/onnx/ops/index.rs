@@ -21,6 +21,7 @@ pub(super) static OPS: &[OpDef] = &[
         one(o.cx.gather_elements(&x, &index, axis))
     }),
     op("GatherND", 0, gather_nd),
+    super::contrib::ms("GatherND", 0, gather_nd),
     op("ScatterElements", 0, scatter_elements),
     op("Scatter", 0, scatter_elements),
     op("ScatterND", 0, scatter_nd),

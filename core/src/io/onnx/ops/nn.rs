@@ -4,6 +4,7 @@ use super::super::host::{Bin, Red, Un};
 use super::super::prim::Window;
 use super::super::value::Value;
 use super::elementwise::one;
+use super::rnn::Act;
 use super::{Op, OpDef, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
@@ -12,6 +13,15 @@ use crate::util::sort;
 pub(super) static OPS: &[OpDef] = &[
     op("MatMul", 0, |o| one(o.cx.matmul(&o.arg(0)?, &o.arg(1)?))),
     op("Gemm", 0, gemm),
+    super::contrib::ms("FusedGemm", 0, |o| {
+        let y = gemm(o)?.swap_remove(0);
+        let param = |name: &str| -> Result<_> { Ok(o.float_opt(name)?.into_iter()) };
+        let (mut alpha, mut beta) = (param("activation_alpha")?, param("activation_beta")?);
+        one(match o.str("activation", "")?.as_str() {
+            "" => Ok(y),
+            name => Act::new(name, &mut alpha, &mut beta).run(o.cx, &y),
+        })
+    }),
     op("Einsum", 0, einsum),
     op("Conv", 0, |o| {
         let (x, w) = (o.arg(0)?, o.arg(1)?);
@@ -30,7 +40,7 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     op("ConvTranspose", 0, conv_transpose),
     op("MaxPool", 0, max_pool),
-    op("AveragePool", 0, average_pool),
+    op("AveragePool", 0, |o| one(average(o, &o.arg(0)?))),
     op("LpPool", 0, lp_pool),
     op("GlobalAveragePool", 0, |o| {
         let x = o.arg(0)?;
@@ -276,16 +286,16 @@ fn max_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     Ok(vec![y.clone(), o.cx.reshape(&ids, y.shape())?])
 }
 
-fn average_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
-    let x = o.arg(0)?;
-    o.want_float(&x)?;
-    let win = pool_window(o, &x)?;
+/// Average pooling.
+pub(super) fn average(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
+    o.want_float(x)?;
+    let win = pool_window(o, x)?;
     let zero = Scalar::from_f64(0.0, x.dtype());
-    let (w, axes) = pooled(o, &x, &win, zero)?;
+    let (w, axes) = pooled(o, x, &win, zero)?;
     let sum = o.cx.reduce(Red::Sum, &w, &axes, false)?;
     let taps: usize = win.kernel.iter().product();
     if win.pads.iter().all(|p| *p == (0, 0)) {
-        return one(o.cx.with(Bin::Mul, &sum, 1.0 / taps as f64));
+        return o.cx.with(Bin::Mul, &sum, 1.0 / taps as f64);
     }
     // how many elements of each window count: the product of one count an axis
     let include = o.flag("count_include_pad", false)?;
@@ -313,7 +323,7 @@ fn average_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         let counts = Value::known(crate::io::HostTensor::from_scalars(x.dtype(), shape, &counts)?);
         weight = o.cx.mul(&weight, &counts)?;
     }
-    one(o.cx.mul(&sum, &weight))
+    o.cx.mul(&sum, &weight)
 }
 
 fn lp_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {

@@ -96,7 +96,12 @@ fn batch_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let f = |v: &Value| o.cx.cast(v, x.dtype());
     let k = o.cx.mul(&f(&scale)?, &inverse(o.cx, &f(&variance)?, eps)?)?;
     let b = o.cx.sub(&f(&bias)?, &o.cx.mul(&f(&mean)?, &k)?)?;
-    let y = scale_channels(o, &x, &k, Some(&b))?;
+    // before operator set 9, each place of a channel may have its own
+    let y = if o.opset < 9 && !o.flag("spatial", true)? && k.shape() == &x.shape()[1..] {
+        o.cx.add(&o.cx.mul(&x, &k)?, &b)?
+    } else {
+        scale_channels(o, &x, &k, Some(&b))?
+    };
     if !training {
         return Ok(vec![y]);
     }

@@ -6,7 +6,7 @@ use super::super::value::{Cx, Value};
 use super::cast::{decode, encode, narrow_range};
 use super::contrib::ms;
 use super::elementwise::{leaky, one};
-use super::nn::conv;
+use super::nn::{average, conv};
 use super::{Op, OpDef, op};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -63,10 +63,13 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     ms("QGemm", 0, qgemm),
     ms("QLinearGlobalAveragePool", 0, |o| {
-        if o.flag("channels_last", false)? {
-            return o.lacks("channels last");
-        }
-        qlinear_map(o, |o, x| o.cx.mean(x, &(2..x.rank()).collect::<Vec<_>>(), true))
+        qlinear_map(o, |o, x| pooled(o, x, |o, x| o.cx.mean(x, &(2..x.rank()).collect::<Vec<_>>(), true)))
+    }),
+    ms("QLinearAveragePool", 0, |o| qlinear_map(o, |o, x| pooled(o, x, average))),
+    ms("QLinearWhere", 0, |o| {
+        let side = |i: usize| real(o, &o.arg(i)?, &o.arg(i + 1)?, o.opt(i + 2).as_ref());
+        let (y, dtype) = (o.cx.select(&o.arg(0)?, &side(1)?, &side(4)?)?, o.arg(1)?.dtype());
+        one(quantize(o, &y, &o.arg(7)?, o.opt(8).as_ref(), dtype))
     }),
     ms("QLinearConcat", 0, qlinear_concat),
 ];
@@ -94,6 +97,18 @@ fn qlinear_map(o: &mut Op<'_, '_>, f: fn(&Op<'_, '_>, &Value) -> Result<Value>) 
     one(quantize(o, &y, &o.arg(3)?, o.opt(4).as_ref(), x.dtype()))
 }
 
+/// A pooling whose input may have its channels last.
+fn pooled(o: &Op<'_, '_>, x: &Value, f: fn(&Op<'_, '_>, &Value) -> Result<Value>) -> Result<Value> {
+    o.want_rank(x, 2)?;
+    if !o.flag("channels_last", false)? {
+        return f(o, x);
+    }
+    let last = x.rank() - 1;
+    let first = [0, last].into_iter().chain(1..last).collect::<Vec<_>>();
+    let back = [0].into_iter().chain(2..=last).chain([1]).collect::<Vec<_>>();
+    o.cx.permute(&f(o, &o.cx.permute(x, &first)?)?, &back)
+}
+
 fn qlinear_concat(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let mut parts = Vec::new();
     for i in (2..o.args.len()).step_by(3) {
@@ -118,9 +133,6 @@ fn matmul_bits(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if !matches!(bits, 2 | 4 | 8) || block == 0 || k == 0 || n == 0 {
         return o.lacks(format!("{bits} bits in blocks of {block}"));
     }
-    if o.opt(4).is_some() {
-        return o.lacks("reordered groups");
-    }
     let blocks = k.div_ceil(block);
     let own = match packed.narrow() {
         0 => packed.len() == n * blocks * block * bits / 8 && packed.dtype() == DType::U8,
@@ -129,8 +141,8 @@ fn matmul_bits(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if !own || scales.len() != n * blocks || x.shape().last() != Some(&k) {
         return o.fail(format!("weights {:?} and scales {:?} for {k} x {n}", packed.shape(), scales.shape()));
     }
-    let codes = unpacked(o.cx, &packed, bits, &[n, blocks, block])?;
-    let zero = match o.opt(3) {
+    let mut codes = unpacked(o.cx, &packed, bits, &[n, blocks, block])?;
+    let mut zero = match o.opt(3) {
         None => o.cx.scalar(DType::F32, (1 << (bits - 1)) as f64),
         Some(z) if z.dtype() == DType::U8 => {
             let row = z.len() / n * 8 / bits;
@@ -143,9 +155,23 @@ fn matmul_bits(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         Some(z) if z.len() == n * blocks => o.cx.cast(&o.cx.reshape(&z, &[n, blocks, 1])?, DType::F32)?,
         Some(z) => return o.fail(format!("zero points {:?}", z.shape())),
     };
-    let scales = o.cx.cast(&o.cx.reshape(&scales, &[n, blocks, 1])?, DType::F32)?;
+    let mut scales = o.cx.cast(&o.cx.reshape(&scales, &[n, blocks, 1])?, DType::F32)?;
+    let mut wide = blocks * block;
+    // rows in another order: each says which block's scale it has
+    if let Some(groups) = o.opt(4) {
+        if groups.rank() != 1 || groups.len() < k {
+            return o.fail(format!("groups {:?} of {k} rows", groups.shape()));
+        }
+        let groups = o.cx.narrow(&groups, 0, 0, k)?;
+        codes = o.cx.narrow(&o.cx.reshape(&codes, &[n, wide, 1])?, 1, 0, k)?;
+        scales = o.cx.gather(&scales, &groups, 1)?;
+        if zero.rank() > 0 {
+            zero = o.cx.gather(&zero, &groups, 1)?;
+        }
+        wide = k;
+    }
     let w = o.cx.mul(&o.cx.sub(&o.cx.cast(&codes, DType::F32)?, &zero)?, &scales)?;
-    let w = o.cx.narrow(&o.cx.reshape(&w, &[n, blocks * block])?, 1, 0, k)?;
+    let w = o.cx.narrow(&o.cx.reshape(&w, &[n, wide])?, 1, 0, k)?;
     let y = o.cx.matmul(&o.cx.cast(&x, DType::F32)?, &o.cx.swap(&w, 0, 1)?)?;
     let y = match o.opt(5) {
         Some(b) => o.cx.add(&y, &o.cx.cast(&b, DType::F32)?)?,
@@ -187,7 +213,10 @@ fn along(o: &Op<'_, '_>, v: &Value, rank: usize, side: Side) -> Result<Value> {
         Side::Column => rank.saturating_sub(1),
         Side::Channel => 0,
     };
-    shape[axis] = v.len();
+    match shape.get_mut(axis) {
+        Some(n) => *n = v.len(),
+        None => return o.fail(format!("scales or zero points {:?} for a scalar", v.shape())),
+    }
     o.cx.reshape(v, &shape)
 }
 

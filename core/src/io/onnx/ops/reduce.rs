@@ -17,7 +17,7 @@ pub(super) static OPS: &[OpDef] = &[
     op("ReduceL1", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Red::Sum, &cx.unary(Un::Abs, x)?, a, k))),
     op("ReduceL2", 2, |o| reduce(o, l2)),
     op("ReduceSumSquare", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Red::Sum, &cx.mul(x, x)?, a, k))),
-    op("ReduceLogSum", 2, |o| reduce(o, |cx, x, a, k| cx.unary(Un::Log, &cx.reduce(Red::Sum, x, a, k)?))),
+    op("ReduceLogSum", 2, |o| reduce(o, |cx, x, a, k| whole(cx, Un::Log, &cx.reduce(Red::Sum, x, a, k)?))),
     op("ReduceLogSumExp", 2, |o| reduce(o, log_sum_exp)),
     op("ArgMax", 0, |o| arg_best(o, true)),
     op("ArgMin", 0, |o| arg_best(o, false)),
@@ -48,14 +48,21 @@ fn extreme(cx: &Cx<'_>, op: Red, x: &Value, axes: &[usize], keep: bool) -> Resul
 }
 
 fn l2(cx: &Cx<'_>, x: &Value, axes: &[usize], keep: bool) -> Result<Value> {
-    let sum = cx.reduce(Red::Sum, &cx.mul(x, x)?, axes, keep)?;
+    whole(cx, Un::Sqrt, &cx.reduce(Red::Sum, &cx.mul(x, x)?, axes, keep)?)
+}
+
+/// A function of floats; of integers its whole part.
+fn whole(cx: &Cx<'_>, f: Un, x: &Value) -> Result<Value> {
     if x.dtype().is_float() {
-        return cx.unary(Un::Sqrt, &sum);
+        return cx.unary(f, x);
     }
-    cx.cast(&cx.unary(Un::Sqrt, &cx.cast(&sum, DType::F32)?)?, x.dtype())
+    cx.cast(&cx.unary(f, &cx.cast(x, DType::F32)?)?, x.dtype())
 }
 
 fn log_sum_exp(cx: &Cx<'_>, x: &Value, axes: &[usize], keep: bool) -> Result<Value> {
+    if !x.dtype().is_float() {
+        return cx.cast(&log_sum_exp(cx, &cx.cast(x, DType::F32)?, axes, keep)?, x.dtype());
+    }
     let top = cx.reduce(Red::Max, x, axes, true)?;
     let sum = cx.reduce(Red::Sum, &cx.unary(Un::Exp, &cx.sub(x, &top)?)?, axes, true)?;
     let out = cx.add(&cx.unary(Un::Log, &sum)?, &top)?;

@@ -46,7 +46,7 @@ fn upsample(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let mode = Mode {
         kind,
         coordinates: "asymmetric".to_owned(),
-        nearest: "floor".to_owned(),
+        nearest: "simple".to_owned(),
         cubic: -0.75,
         exclude_outside: false,
         extrapolation: 0.0,
@@ -62,7 +62,7 @@ fn resize(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let mode = Mode {
         kind: o.str("mode", "nearest")?,
         coordinates: o.str("coordinate_transformation_mode", if old { "asymmetric" } else { "half_pixel" })?,
-        nearest: o.str("nearest_mode", if old { "floor" } else { "round_prefer_floor" })?,
+        nearest: o.str("nearest_mode", if old { "simple" } else { "round_prefer_floor" })?,
         cubic: o.float("cubic_coeff_a", -0.75)?,
         exclude_outside: o.flag("exclude_outside", false)?,
         extrapolation: o.float("extrapolation_value", 0.0)?,
@@ -124,7 +124,8 @@ fn by_scales(
         let roi = roi_of(roi, i, axes.len());
         let part = if mode.coordinates == "tf_crop_and_resize" { roi.1 - roi.0 } else { 1.0 };
         let exact = from as f64 * part * scale;
-        let to = exact.floor();
+        // scales are f32: ten times 0.7 is 7
+        let to = f64::from((exact as f32).floor());
         // also false for NaN
         if !(scale > 0.0 && to < (1u64 << 31) as f64) {
             return o.fail(format!("a scale of {scale}"));
@@ -205,7 +206,11 @@ fn position(i: usize, axis: &Axis, coordinates: &str) -> Option<f64> {
 
 fn nearest(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], how: &str) -> Result<Value> {
     let pick = |p: f64| {
+        let p = f64::from(p as f32);
         let p = match how {
+            // before operator set 11
+            "simple" if axis.scale < 1.0 => p.ceil(),
+            "simple" => p.floor(),
             "floor" => p.floor(),
             "ceil" => p.ceil(),
             "round_prefer_floor" => (p - 0.5).ceil(),

@@ -1,16 +1,16 @@
-//! Recurrent layers, unrolled over time.
+//! Recurrent layers, unrolled over time. Sequences shorter than the longest keep their state while the others go on.
 
 use super::super::host::{Bin, Un};
 use super::super::value::{Cx, Value};
-use super::elementwise::{elu, hard_sigmoid, leaky, softplus};
+use super::elementwise::{elu, hard_sigmoid, leaky, softplus, thresholded_relu};
 use super::{Op, OpDef, op};
-use crate::dtype::{DType, Scalar};
-use crate::error::Result;
+use crate::dtype::Scalar;
+use crate::error::{Error, Result};
 
 pub(super) static OPS: &[OpDef] = &[
-    op("LSTM", 16, |o| recurrent(o, Kind::Lstm)),
-    op("GRU", 16, |o| recurrent(o, Kind::Gru)),
-    op("RNN", 16, |o| recurrent(o, Kind::Rnn)),
+    op("LSTM", 0, |o| recurrent(o, Kind::Lstm)),
+    op("GRU", 0, |o| recurrent(o, Kind::Gru)),
+    op("RNN", 0, |o| recurrent(o, Kind::Rnn)),
 ];
 
 #[derive(Clone, Copy, PartialEq)]
@@ -39,16 +39,30 @@ impl Kind {
 }
 
 /// An activation with its parameters.
-struct Act {
+pub(super) struct Act {
     name: String,
     alpha: Option<f64>,
     beta: Option<f64>,
 }
 
 impl Act {
-    fn run(&self, cx: &Cx<'_>, x: &Value) -> Result<Value> {
+    /// Takes its parameters, if the function has such, from what is left of the lists.
+    pub(super) fn new(
+        name: &str,
+        alphas: &mut impl Iterator<Item = f64>,
+        betas: &mut impl Iterator<Item = f64>,
+    ) -> Act {
+        let name = name.to_ascii_lowercase();
+        let two = matches!(name.as_str(), "affine" | "scaledtanh" | "hardsigmoid");
+        let one = two || matches!(name.as_str(), "leakyrelu" | "thresholdedrelu" | "elu");
+        let alpha = if one { alphas.next() } else { None };
+        let beta = if two { betas.next() } else { None };
+        Act { name, alpha, beta }
+    }
+
+    pub(super) fn run(&self, cx: &Cx<'_>, x: &Value) -> Result<Value> {
         let (a, b) = (|d: f64| self.alpha.unwrap_or(d), |d: f64| self.beta.unwrap_or(d));
-        match self.name.to_ascii_lowercase().as_str() {
+        match self.name.as_str() {
             "sigmoid" => cx.unary(Un::Sigmoid, x),
             "tanh" => cx.unary(Un::Tanh, x),
             "relu" => cx.with(Bin::Max, x, 0.0),
@@ -59,12 +73,11 @@ impl Act {
                 cx.with(Bin::Mul, &t, a(1.0))
             }
             "hardsigmoid" => hard_sigmoid(cx, x, a(0.2), b(0.5)),
+            "thresholdedrelu" => thresholded_relu(cx, x, a(1.0)),
             "elu" => elu(cx, x, a(1.0), 1.0, 1.0),
             "softplus" => softplus(cx, x),
             "softsign" => cx.div(x, &cx.with(Bin::Add, &cx.unary(Un::Abs, x)?, 1.0)?),
-            other => {
-                Err(crate::error::Error::Unsupported { what: format!("activation {other}"), context: String::new() })
-            }
+            other => Err(Error::Unsupported { what: format!("the activation `{other}`"), context: String::new() }),
         }
     }
 }
@@ -171,11 +184,25 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
         return o.fail(format!("weights {:?} and {:?} do not fit input {:?}", w.shape(), r.shape(), x.shape()));
     }
     o.want_float(&x)?;
-    if let Some(lens) = o.known_ints_opt(4)?
-        && lens.iter().any(|&l| l != steps as i64)
-    {
-        return o.lacks("sequence_lens that differ from the sequence's length");
-    }
+    // [batch, 1], if they are not known to be the whole length
+    let lens = match o.opt(4) {
+        Some(l) if l.shape() != [batch] || !l.dtype().is_int() => {
+            return o.fail(format!("sequence_lens {} {:?} for {batch} sequences", l.dtype(), l.shape()));
+        }
+        Some(l) => match o.cx.host(&l)? {
+            Some(t) if t.to_i64().iter().any(|&n| !(0..=steps as i64).contains(&n)) => {
+                return o.fail(format!("sequence_lens {:?} for {steps} steps", t.to_i64()));
+            }
+            Some(t) if t.to_i64().iter().all(|&n| n == steps as i64) => None,
+            _ => Some(o.cx.reshape(&l, &[batch, 1])?),
+        },
+        None => None,
+    };
+    // `then` for the sequences that have a step `at`
+    let longer = |cx: &Cx<'_>, at: usize, then: &Value, or: &Value| match &lens {
+        Some(l) => cx.select(&cx.binary(Bin::Lt, &cx.scalar_like(l, at as f64), l)?, then, or),
+        None => Ok(then.clone()),
+    };
     let acts = activations(o, kind, n)?;
     let zeros = o.cx.full(x.dtype(), &[n, batch, hidden], Scalar::float(0.0))?;
     let state = |o: &Op<'_, '_>, i: usize| match o.opt(i) {
@@ -223,14 +250,18 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
         }
         let proj = cx.reshape(&proj, &[steps, batch, gates])?;
         let (mut h, mut c) = (pick(&h0)?, pick(&c0)?);
+        let nothing = cx.scalar_like(&x, 0.0);
         let mut outs = Vec::with_capacity(steps);
         for i in 0..steps {
             let at = if reverse { steps - 1 - i } else { i };
             let xt = o.cx.reshape(&o.cx.narrow(&proj, 0, at, 1)?, &[batch, gates])?;
             o.cx.step()?;
-            (h, c) = layer.step(o.cx, &xt, &h, &c)?;
-            outs.push(o.cx.reshape(&h, &[1, 1, batch, hidden])?);
+            let (new, cell) = layer.step(o.cx, &xt, &h, &c)?;
+            outs.push(o.cx.reshape(&longer(o.cx, at, &new, &nothing)?, &[1, 1, batch, hidden])?);
+            (h, c) = (longer(o.cx, at, &new, &h)?, longer(o.cx, at, &cell, &c)?);
         }
+        // an empty sequence ends with zeros, whatever it began with
+        (h, c) = (longer(o.cx, 0, &h, &nothing)?, longer(o.cx, 0, &c, &nothing)?);
         if reverse {
             outs.reverse();
         }
@@ -264,9 +295,7 @@ fn activations(o: &Op<'_, '_>, kind: Kind, directions: usize) -> Result<Vec<Act>
     if names.len() != directions * kind.activations().len() {
         return o.fail(format!("{} activations for {directions} directions", names.len()));
     }
-    let (alpha, beta) = (o.floats_opt("activation_alpha")?, o.floats_opt("activation_beta")?);
-    let at = |v: &Option<Vec<f32>>, i: usize| v.as_ref().and_then(|v| v.get(i)).map(|&v| f64::from(v));
-    let build = |(i, name)| Act { name, alpha: at(&alpha, i), beta: at(&beta, i) };
-    let _ = DType::F32;
-    Ok(names.into_iter().enumerate().map(build).collect())
+    let list = |name: &str| -> Result<_> { Ok(o.floats_opt(name)?.unwrap_or_default().into_iter().map(f64::from)) };
+    let (mut alphas, mut betas) = (list("activation_alpha")?, list("activation_beta")?);
+    Ok(names.iter().map(|name| Act::new(name, &mut alphas, &mut betas)).collect())
 }

@@ -12,6 +12,7 @@ use crate::io::HostTensor;
 
 pub(super) static OPS: &[OpDef] = &[
     op("GridSample", 0, grid_sample),
+    super::contrib::ms("GridSample", 0, grid_sample),
     op("AffineGrid", 2, affine_grid),
     op("DeformConv", 0, deform_conv),
     op("CenterCropPad", 2, center_crop_pad),

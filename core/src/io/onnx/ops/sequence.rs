@@ -16,7 +16,8 @@ pub(super) static OPS: &[OpDef] = &[
         one(sequence(o, items))
     }),
     op("SequenceAt", 2, |o| {
-        let (items, i) = (items(o, 0)?, o.known_ints(1)?);
+        let (list, i) = (list(o, 0)?, o.known_ints(1)?);
+        let items = list.items().unwrap_or_default();
         let i = place(o, &i, items.len())?;
         match items.get(i) {
             Some(v) => Ok(vec![v.clone()]),
@@ -45,7 +46,7 @@ pub(super) static OPS: &[OpDef] = &[
         Ok(vec![Value::sequence(dtype, items)])
     }),
     op("SequenceLength", 0, |o| {
-        let n = items(o, 0)?.len();
+        let n = length(o, 0)?;
         Ok(vec![o.cx.reshape(&o.cx.ints(&[n as i64])?, &[])?])
     }),
     op("SplitToSequence", 2, split),
@@ -62,12 +63,21 @@ pub(super) static OPS: &[OpDef] = &[
     }),
 ];
 
-/// The elements of an input.
-fn items(o: &Op<'_, '_>, i: usize) -> Result<Vec<Value>> {
-    match o.arg(i)?.items() {
-        Some(items) => Ok(items.to_vec()),
-        None => o.fail(format!("input {i} is no sequence")),
-    }
+/// An input that is a sequence.
+fn list(o: &Op<'_, '_>, i: usize) -> Result<Value> {
+    let v = o.arg(i)?;
+    if v.items().is_some() { Ok(v) } else { o.fail(format!("input {i} is no sequence")) }
+}
+
+fn length(o: &Op<'_, '_>, i: usize) -> Result<usize> {
+    Ok(list(o, i)?.items().map_or(0, <[Value]>::len))
+}
+
+/// Its elements, for another sequence. Long ones count as several nodes: a loop without an end that grows one ends soon too.
+fn items(o: &mut Op<'_, '_>, i: usize) -> Result<Vec<Value>> {
+    let items = list(o, i)?.items().unwrap_or_default().to_vec();
+    o.cx.work(items.len() / 64)?;
+    Ok(items)
 }
 
 /// A sequence of tensors, all of one dtype.
@@ -141,7 +151,7 @@ fn concat(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 /// One turn of the body for each element; inputs that are tensors are the same in every turn.
 fn map(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let body = body(o, "body")?;
-    let n = items(o, 0)?.len();
+    let n = length(o, 0)?;
     let args = (0..o.args.len()).map(|i| o.arg(i)).collect::<Result<Vec<_>>>()?;
     if args.iter().any(|v| v.items().is_some_and(|i| i.len() != n)) || body.inputs.len() != args.len() {
         return o.fail("the inputs differ in length, or do not fit the body");

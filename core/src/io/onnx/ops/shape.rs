@@ -51,6 +51,7 @@ pub(super) static OPS: &[OpDef] = &[
     op("DepthToSpace", 0, depth_to_space),
     op("SpaceToDepth", 0, space_to_depth),
     op("Trilu", 2, trilu),
+    super::contrib::ms("Trilu", 2, trilu),
 ];
 
 fn shape(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
