@@ -54,15 +54,64 @@ impl Schedule {
             }
             Schedule::OneCycle { steps, share, div, last } => {
                 let (up, end) = (share * *steps as f64 - 1.0, *steps as f64 - 1.0);
-                match x <= up {
+                match x < up {
                     true => cosine(1.0 / div, 1.0, x / up),
-                    false => cosine(1.0, 1.0 / (div * last), ((x - up) / (end - up)).min(1.0)),
+                    false => cosine(1.0, 1.0 / (div * last), ((x - up) / (end - up).max(f64::MIN_POSITIVE)).min(1.0)),
                 }
             }
             Schedule::Warmup { steps, then } => match t < *steps {
                 true => (x + 1.0) / *steps as f64,
                 false => then.at(t - steps),
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn same(s: &Schedule, want: &[f64]) {
+        for (t, w) in want.iter().enumerate() {
+            assert!((s.at(t) - w).abs() < 1e-6, "{s:?} at {t}: {} instead of {w}", s.at(t));
+        }
+    }
+
+    /// The rates of torch's schedulers for a base rate of 1, step by step, from their recursive definitions.
+    #[test]
+    fn factors_are_those_of_torch() {
+        same(&Schedule::Constant, &[1.0; 4]);
+        same(&Schedule::Step { size: 2, gamma: 0.1 }, &[1.0, 1.0, 0.1, 0.1, 0.01]);
+        same(&Schedule::MultiStep { milestones: vec![1, 3], gamma: 0.5 }, &[1.0, 0.5, 0.5, 0.25, 0.25]);
+        same(&Schedule::Exponential { gamma: 0.9 }, &[1.0, 0.9, 0.81, 0.729]);
+        let linear = Schedule::Linear { start: 1.0 / 3.0, end: 1.0, steps: 4 };
+        same(&linear, &[0.333_333_3, 0.5, 0.666_666_7, 0.833_333_3, 1.0, 1.0]);
+        same(&Schedule::Polynomial { power: 2.0, steps: 4 }, &[1.0, 0.5625, 0.25, 0.0625, 0.0, 0.0]);
+        let cosine = Schedule::Cosine { steps: 4, floor: 0.1 };
+        same(&cosine, &[1.0, 0.868_198_1, 0.55, 0.231_801_9, 0.1, 0.231_801_9]);
+        let restarts = Schedule::CosineRestarts { steps: 2, factor: 2, floor: 0.0 };
+        same(&restarts, &[1.0, 0.5, 1.0, 0.853_553_4, 0.5, 0.146_446_6, 1.0]);
+        let cycle = Schedule::OneCycle { steps: 10, share: 0.3, div: 25.0, last: 1e4 };
+        same(&cycle, &[0.04, 0.52, 1.0, 0.950_484_6, 0.811_745_6, 0.611_262_2, 0.388_741_7]);
+        assert!((cycle.at(9) - 4e-6).abs() < 1e-12 && (cycle.at(99) - 4e-6).abs() < 1e-12);
+        let warm = Schedule::Warmup { steps: 4, then: Box::new(Schedule::Step { size: 1, gamma: 0.5 }) };
+        same(&warm, &[0.25, 0.5, 0.75, 1.0, 1.0, 0.5, 0.25]);
+    }
+
+    /// Lengths of nothing and phases of one step give numbers.
+    #[test]
+    fn no_schedule_divides_by_zero() {
+        for s in [
+            Schedule::Step { size: 0, gamma: 0.5 },
+            Schedule::Linear { start: 0.0, end: 1.0, steps: 0 },
+            Schedule::Polynomial { power: 1.0, steps: 0 },
+            Schedule::Cosine { steps: 0, floor: 0.0 },
+            Schedule::CosineRestarts { steps: 0, factor: 0, floor: 0.0 },
+            Schedule::OneCycle { steps: 10, share: 0.1, div: 25.0, last: 1e4 },
+            Schedule::OneCycle { steps: 5, share: 1.0, div: 25.0, last: 1e4 },
+            Schedule::OneCycle { steps: 0, share: 0.0, div: 25.0, last: 1e4 },
+        ] {
+            assert!((0..12).all(|t| s.at(t).is_finite()), "{s:?}: {:?}", (0..12).map(|t| s.at(t)).collect::<Vec<_>>());
         }
     }
 }
