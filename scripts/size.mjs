@@ -34,7 +34,7 @@ export function sizes(folder) {
 const kilo = (n) => (n / 1000).toFixed(1).padStart(9);
 
 /** The module that a file belongs to, if that is loaded on first use. */
-const extraOf = (file) => /gradloom_(?!web)(\w+?)(_bg)?\.(js|wasm)$/.exec(file)?.[1];
+const extraOf = (file) => (file.startsWith("train/") ? "train" : /gradloom_(?!web)(\w+?)(_bg)?\.(js|wasm)$/.exec(file)?.[1]);
 
 /** Prints the table and returns the brotli totals: of the core, and of each module that is loaded on first use. */
 export function printSizes(rows) {

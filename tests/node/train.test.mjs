@@ -1,66 +1,12 @@
 // Layers, gradients of one's own, random numbers and data sets from JavaScript. Layers against PyTorch's numbers, as recorded
 // for the native tests.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { gzipSync } from "node:zlib";
 import { Tensor, checkpoint, data, grad, init, nn } from "gradloom";
+import { close, layer } from "./cases.mjs";
 
 await init();
-
-/** The recorded inputs' pseudo-random numbers. */
-function numbers(seed, n, lo, hi) {
-  return Float32Array.from({ length: n }, (_, i) => {
-    let h = (Math.imul(i, 0x9e3779b1) + Math.imul(seed, 0x85ebca77) + 0x165667b1) >>> 0;
-    h ^= h >>> 15;
-    h = Math.imul(h, 0x2c1b3c6d);
-    h ^= h >>> 12;
-    h = Math.imul(h, 0x297a2d39);
-    h ^= h >>> 15;
-    return lo + (hi - lo) * ((h >>> 0) / 4294967296);
-  });
-}
-
-const cases = new Map();
-for (const line of readFileSync(new URL("../fixtures/frontend/cases.txt", import.meta.url), "utf8").split("\n")) {
-  const [name, kind, dtype, sizes, text] = line.split("\t");
-  if (!name?.startsWith("nn_")) continue;
-  const shape = sizes === "" ? [] : sizes.split(",").map(Number);
-  const given = (text || "").split(" ").filter(Boolean).map(Number);
-  const n = shape.reduce((a, b) => a * b, 1);
-  const values = kind === "in" ? numbers(given[0], n, given[1], given[2]) : Float32Array.from(given);
-  if (!cases.has(name)) cases.set(name, { inputs: [], outs: [], grads: new Map() });
-  const found = cases.get(name);
-  const entry = { shape, values: dtype === "i32" ? values.map(Math.floor) : values, dtype };
-  if (kind.startsWith("in")) found.inputs.push(entry);
-  else if (kind.startsWith("out")) found.outs.push(entry);
-  else found.grads.set(Number(kind.slice(4)), entry);
-}
-
-function close(what, got, want, slack = 2e-5) {
-  assert.equal(got.length, want.length, what);
-  const scale = Math.max(1e-2, ...want.map(Math.abs));
-  got.forEach((v, i) => assert.ok(Math.abs(v - want[i]) <= slack * scale, `${what}[${i}]: ${v}, torch has ${want[i]}`));
-}
-
-/** Runs a recorded case: the module's tensors in the order of its state dict are the last inputs. */
-async function layer(name, module, run = (m, x) => [m.forward(x)]) {
-  const { inputs, outs, grads } = cases.get(name);
-  const tensors = inputs.map(({ shape, values, dtype }) => new Tensor(values, shape, { dtype, requiresGrad: dtype === "f32" }));
-  const own = Object.entries(module.stateDict());
-  const first = tensors.length - own.length;
-  await module.loadStateDict(Object.fromEntries(own.map(([key], i) => [key, tensors[first + i]])));
-  const results = run(module, ...tensors.slice(0, first));
-  const seed = new Tensor(numbers(999, outs[0].values.length, -1, 1), outs[0].shape);
-  const targets = [...tensors.slice(0, first), ...own.map(([, t]) => t)];
-  const at = [...grads.keys()];
-  const slopes = grad(results[0].mul(seed).sum(), at.map((i) => targets[i]));
-  for (const [i, out] of outs.entries()) {
-    assert.deepEqual(results[i].shape, out.shape, name);
-    close(`${name} out${i}`, await results[i].data(), [...out.values]);
-  }
-  for (const [i, slope] of slopes.entries()) close(`${name} grad${at[i]}`, await slope.data(), [...grads.get(at[i]).values], 1e-4);
-}
 
 const deep = { layers: 2, bidirectional: true };
 const small = { feedForward: 5, dropout: 0 };

@@ -173,6 +173,7 @@ export class MultiheadAttention extends Module {
     this.in_proj_weight = Tensor.uniform([3 * width, width], -bound, bound, trained(options));
     this.in_proj_bias = Tensor.zeros([3 * width], trained(options));
     this.out_proj = new Linear(width, width, options);
+    if (this.out_proj.bias) init.constant(this.out_proj.bias, 0);
   }
 
   /** Of a sequence to itself, or to another. */
@@ -229,6 +230,8 @@ export class TransformerEncoderLayer extends Module {
 /** Encoder layers one after another. */
 export class TransformerEncoder extends Module {
   readonly layers: readonly TransformerEncoderLayer[];
+  /** After the last layer. */
+  norm: LayerNorm | null = null;
 
   constructor(width: number, heads: number, depth: number, options: TransformerOptions = {}) {
     super();
@@ -236,7 +239,8 @@ export class TransformerEncoder extends Module {
   }
 
   forward(x: Tensor, seen: Seen = {}): Tensor {
-    return this.layers.reduce((t, layer) => layer.forward(t, seen), x);
+    const y = this.layers.reduce((t, layer) => layer.forward(t, seen), x);
+    return this.norm?.forward(y) ?? y;
   }
 }
 

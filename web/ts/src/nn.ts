@@ -13,7 +13,7 @@ export abstract class Module {
   /** Whether layers such as Dropout do what they do in training. */
   training = true;
 
-  abstract forward(x: Tensor): Tensor;
+  abstract forward(x: Tensor, ...more: never[]): Tensor;
 
   *#children(): Generator<[string, Module | Tensor]> {
     for (const [name, value] of Object.entries(this)) {
@@ -165,9 +165,13 @@ export class Embedding extends Module {
   }
 }
 
+let dropouts = 0;
+
 /** Zeros a part of its input in training; passes everything otherwise. */
 export class Dropout extends Module {
   readonly p: number;
+  // two layers of a network must not drop the same places
+  readonly #layer = (dropouts += 1);
   #step = 0;
 
   constructor(p = 0.5) {
@@ -179,7 +183,7 @@ export class Dropout extends Module {
     if (!this.training || this.p === 0) return x;
     this.#step += 1;
     // The key comes as data, so that every step is the same plan.
-    return x.dropout(this.p, new Tensor(Uint32Array.of(0x9e3779b9, this.#step)));
+    return x.dropout(this.p, new Tensor(Uint32Array.of(this.#layer, this.#step)));
   }
 }
 

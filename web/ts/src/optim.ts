@@ -2,7 +2,7 @@
 // launch variables, so that every step is the same plan.
 import type { Host } from "./device.js";
 import { ValueError, guard } from "./errors.js";
-import { type Operand, Tensor, bind, lossOf, made, realize, tidy } from "./tensor.js";
+import { type Operand, Tensor, bind, companions, made, realize, tidy } from "./tensor.js";
 
 let count = 0;
 
@@ -28,8 +28,8 @@ export abstract class Optimizer {
   /** The new values of one parameter and of its state, in the order of `state`. */
   protected abstract update(p: Tensor, gradient: Tensor, state: readonly Tensor[]): [Tensor, ...Tensor[]];
 
-  /** How many tensors of state a parameter has. */
-  protected abstract stateSize(): number;
+  /** The shapes of a parameter's state. */
+  protected abstract stateShapes(p: Tensor): readonly (readonly number[])[];
 
   /** Sets the launch variables of this step. */
   protected abstract rates(): Record<string, number>;
@@ -59,12 +59,11 @@ export abstract class Optimizer {
     const wanted = new Set<Tensor>();
     for (const { p, at } of ready) {
       const device = this.#host;
-      this.state[at] ??= Array.from({ length: this.stateSize() }, () => storage(Tensor.zeros(p.shape, { dtype: p.dtype, device })));
+      this.state[at] ??= this.stateShapes(p).map((shape) => storage(Tensor.zeros(shape, { dtype: p.dtype, device })));
     }
     tidy(() => {
       const updates = ready.map(({ p, at }) => {
-        const loss = lossOf(p.grad as Tensor);
-        if (loss) wanted.add(loss);
+        for (const t of companions(p.grad as Tensor)) wanted.add(t);
         return { p, state: this.state[at] as Tensor[], next: this.update(p, p.grad as Tensor, this.state[at] as Tensor[]) };
       });
       for (const { p, state, next: [value, ...rest] } of updates) {
@@ -122,8 +121,8 @@ export class SGD extends Optimizer {
     if (this.nesterov && this.momentum <= 0) throw new ValueError("E_VALUE", "SGD: nesterov needs a momentum");
   }
 
-  protected stateSize(): number {
-    return this.momentum > 0 ? 1 : 0;
+  protected stateShapes(p: Tensor): readonly (readonly number[])[] {
+    return this.momentum > 0 ? [p.shape] : [];
   }
 
   protected rates(): Record<string, number> {
@@ -162,8 +161,8 @@ export class Adam extends Optimizer {
     this.weightDecay = options.weightDecay ?? 0;
   }
 
-  protected stateSize(): number {
-    return 2;
+  protected stateShapes(p: Tensor): readonly (readonly number[])[] {
+    return [p.shape, p.shape];
   }
 
   protected rates(): Record<string, number> {

@@ -706,12 +706,16 @@ export function checkpoint(inputs: readonly Tensor[], f: (...inputs: Tensor[]) =
   return op("checkpointed", [f(...inputs), ...inputs]);
 }
 
-const cameFrom = new WeakMap<Tensor, WeakRef<Tensor>>();
+const along = new WeakMap<Tensor, readonly WeakRef<Tensor>[]>();
 
-/** The loss a gradient was made from, while it lives. */
-export function lossOf(gradient: Tensor): Tensor | undefined {
-  const loss = cameFrom.get(gradient)?.deref();
-  return loss?.disposed ? undefined : loss;
+/** What is to be computed in one go with a gradient, as far as it still lives: the losses it was made from, its norm. */
+export function companions(gradient: Tensor): Tensor[] {
+  return (along.get(gradient) ?? []).map((ref) => ref.deref()).filter((t): t is Tensor => !!t && !t.disposed);
+}
+
+/** Says what is to be computed with a gradient. */
+export function accompany(gradient: Tensor, tensors: readonly Tensor[]): void {
+  along.set(gradient, tensors.map((t) => new WeakRef(t)));
 }
 
 function backward(loss: Tensor): void {
@@ -732,7 +736,7 @@ function backward(loss: Tensor): void {
   grad(loss, targets).forEach((gradient, at) => {
     const t = targets[at] as Tensor;
     const sum = t.grad ? t.grad.add(gradient) : gradient;
+    accompany(sum, [...(t.grad ? companions(t.grad) : []), loss]);
     t.grad = keep(sum);
-    cameFrom.set(sum, new WeakRef(loss));
   });
 }

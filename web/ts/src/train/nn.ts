@@ -1,0 +1,11 @@
+// The entry `gradloom/nn`: every layer.
+export * from "../networks.js";
+export { AdaptiveLogSoftmax, AlphaDropout, Bilinear, ChannelDropout } from "./basic.js";
+export { GRUCell, LSTMCell, RNNCell } from "./cells.js";
+export {
+  Conv, Conv1d, Conv3d, ConvTranspose, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, type ConvTransposeOptions,
+} from "./conv.js";
+export { InstanceNorm, type InstanceNormOptions, SpectralNorm, type Weighted, WeightNorm } from "./norms.js";
+// these two can do more than their namesakes above, which they extend
+export { Embedding, EmbeddingBag, type TableOptions } from "./tables.js";
+export { Transformer, TransformerDecoder, TransformerDecoderLayer } from "./transformer.js";

@@ -1,0 +1,342 @@
+// Optimisers that are one formula a parameter. Formulas and defaults are torch's, or the papers' where torch has no such
+// optimiser. What only depends on the number of the step is computed here and comes in as a launch variable.
+import { ValueError } from "../errors.js";
+import { Optimizer } from "../optim.js";
+import type { Tensor } from "../tensor.js";
+import { vectorNorm } from "./clip.js";
+
+/** What all of them take. */
+export interface RuleOptions {
+  learningRate?: number;
+  weightDecay?: number;
+}
+
+type Updated = [Tensor, ...Tensor[]];
+type State = readonly Tensor[];
+
+abstract class Rule extends Optimizer {
+  readonly weightDecay: number;
+  #steps = 0;
+
+  constructor(parameters: Iterable<Tensor>, options: RuleOptions, learningRate: number, weightDecay = 0) {
+    super(parameters, options.learningRate ?? learningRate);
+    this.weightDecay = options.weightDecay ?? weightDecay;
+  }
+
+  protected rates(): Record<string, number> {
+    this.#steps += 1;
+    return { lr: this.learningRate, ...this.ratesAt(this.#steps) };
+  }
+
+  /** More launch variables of a step, counted from 1. */
+  protected ratesAt(_step: number): Record<string, number> {
+    return {};
+  }
+
+  protected stateShapes(p: Tensor): readonly (readonly number[])[] {
+    return [p.shape];
+  }
+
+  /** The gradient with the L2 penalty's. */
+  protected penalised(p: Tensor, gradient: Tensor): Tensor {
+    return this.weightDecay ? gradient.add(p.mul(this.weightDecay)) : gradient;
+  }
+
+  /** The parameter after its own decay. */
+  protected decayed(p: Tensor): Tensor {
+    return this.weightDecay ? p.sub(p.mul(this.rate("lr").mul(this.weightDecay))) : p;
+  }
+
+  protected scaled(step: Tensor): Tensor {
+    return step.mul(this.rate("lr"));
+  }
+}
+
+/** A running mean with one more value in it. */
+const blend = (mean: Tensor, value: Tensor, beta: number): Tensor => mean.mul(beta).add(value.mul(1 - beta));
+
+/** Root mean square propagation (Hinton), with torch's momentum and centring. Weight decay is L2. */
+export class RMSprop extends Rule {
+  readonly alpha: number;
+  readonly eps: number;
+  readonly momentum: number;
+  readonly centered: boolean;
+
+  constructor(
+    parameters: Iterable<Tensor>,
+    options: RuleOptions & { alpha?: number; eps?: number; momentum?: number; centered?: boolean } = {},
+  ) {
+    super(parameters, options, 1e-2);
+    this.alpha = options.alpha ?? 0.99;
+    this.eps = options.eps ?? 1e-8;
+    this.momentum = options.momentum ?? 0;
+    this.centered = options.centered ?? false;
+  }
+
+  protected override stateShapes({ shape }: Tensor): readonly (readonly number[])[] {
+    return [shape, ...(this.centered ? [shape] : []), ...(this.momentum ? [shape] : [])];
+  }
+
+  protected update(p: Tensor, gradient: Tensor, state: State): Updated {
+    const g = this.penalised(p, gradient);
+    const next = [blend(state[0] as Tensor, g.square(), this.alpha)];
+    let variance = next[0] as Tensor;
+    if (this.centered) {
+      const mean = blend(state[1] as Tensor, g, this.alpha);
+      next.push(mean);
+      variance = variance.sub(mean.square());
+    }
+    let step = g.div(variance.sqrt().add(this.eps));
+    if (this.momentum) {
+      step = (state.at(-1) as Tensor).mul(this.momentum).add(step);
+      next.push(step);
+    }
+    return [p.sub(this.scaled(step)), ...next];
+  }
+}
+
+/** Adagrad (Duchi and others), with a decay of the rate. Weight decay is L2. */
+export class Adagrad extends Rule {
+  readonly lrDecay: number;
+  readonly eps: number;
+
+  constructor(parameters: Iterable<Tensor>, options: RuleOptions & { lrDecay?: number; eps?: number } = {}) {
+    super(parameters, options, 1e-2);
+    this.lrDecay = options.lrDecay ?? 0;
+    this.eps = options.eps ?? 1e-10;
+  }
+
+  protected override ratesAt(step: number): Record<string, number> {
+    return { move: this.learningRate / (1 + (step - 1) * this.lrDecay) };
+  }
+
+  protected update(p: Tensor, gradient: Tensor, [sum]: State): Updated {
+    const g = this.penalised(p, gradient);
+    const next = (sum as Tensor).add(g.square());
+    return [p.sub(g.div(next.sqrt().add(this.eps)).mul(this.rate("move"))), next];
+  }
+}
+
+/** Adadelta (Zeiler). Weight decay is L2. */
+export class Adadelta extends Rule {
+  readonly rho: number;
+  readonly eps: number;
+
+  constructor(parameters: Iterable<Tensor>, options: RuleOptions & { rho?: number; eps?: number } = {}) {
+    super(parameters, options, 1);
+    this.rho = options.rho ?? 0.9;
+    this.eps = options.eps ?? 1e-6;
+  }
+
+  protected override stateShapes({ shape }: Tensor): readonly (readonly number[])[] {
+    return [shape, shape];
+  }
+
+  protected update(p: Tensor, gradient: Tensor, [squares, moves]: State): Updated {
+    const g = this.penalised(p, gradient);
+    const square = blend(squares as Tensor, g.square(), this.rho);
+    const step = (moves as Tensor).add(this.eps).sqrt().div(square.add(this.eps).sqrt()).mul(g);
+    return [p.sub(this.scaled(step)), square, blend(moves as Tensor, step.square(), this.rho)];
+  }
+}
+
+/** What optimisers with two moments take. */
+export interface MomentOptions extends RuleOptions {
+  betas?: readonly [number, number];
+  eps?: number;
+}
+
+/** Adam with the infinity norm (Kingma and Ba). Weight decay is L2. */
+export class Adamax extends Rule {
+  readonly betas: readonly [number, number];
+  readonly eps: number;
+
+  constructor(parameters: Iterable<Tensor>, options: MomentOptions = {}) {
+    super(parameters, options, 2e-3);
+    this.betas = options.betas ?? [0.9, 0.999];
+    this.eps = options.eps ?? 1e-8;
+  }
+
+  protected override stateShapes({ shape }: Tensor): readonly (readonly number[])[] {
+    return [shape, shape];
+  }
+
+  protected override ratesAt(step: number): Record<string, number> {
+    return { move: this.learningRate / (1 - this.betas[0] ** step) };
+  }
+
+  protected update(p: Tensor, gradient: Tensor, [m, u]: State): Updated {
+    const g = this.penalised(p, gradient);
+    const mean = blend(m as Tensor, g, this.betas[0]);
+    const largest = (u as Tensor).mul(this.betas[1]).maximum(g.abs().add(this.eps));
+    return [p.sub(mean.div(largest).mul(this.rate("move"))), mean, largest];
+  }
+}
+
+/** Layerwise adaptive moments for batches (You and others). Weight decay is the parameter's own. */
+export class LAMB extends Rule {
+  readonly betas: readonly [number, number];
+  readonly eps: number;
+
+  constructor(parameters: Iterable<Tensor>, options: MomentOptions = {}) {
+    super(parameters, options, 1e-3);
+    this.betas = options.betas ?? [0.9, 0.999];
+    this.eps = options.eps ?? 1e-6;
+  }
+
+  protected override stateShapes({ shape }: Tensor): readonly (readonly number[])[] {
+    return [shape, shape];
+  }
+
+  protected override ratesAt(step: number): Record<string, number> {
+    const [a, b] = this.betas;
+    return { first: 1 / (1 - a ** step), second: 1 / (1 - b ** step) };
+  }
+
+  protected update(p: Tensor, gradient: Tensor, [m, v]: State): Updated {
+    const mean = blend(m as Tensor, gradient, this.betas[0]);
+    const square = blend(v as Tensor, gradient.square(), this.betas[1]);
+    let step = mean.mul(this.rate("first")).div(square.mul(this.rate("second")).sqrt().add(this.eps));
+    if (this.weightDecay) step = step.add(p.mul(this.weightDecay));
+    const [long, move] = [vectorNorm(p), vectorNorm(step)];
+    const usable = long.gt(0).logicalAnd(move.gt(0));
+    const trust = usable.where(long.div(usable.where(move, 1)), 1);
+    return [p.sub(this.scaled(step.mul(trust))), mean, square];
+  }
+}
+
+/** Layerwise adaptive rate scaling (You and others). Weight decay is L2. */
+export class LARS extends Rule {
+  readonly momentum: number;
+  readonly trust: number;
+  readonly eps: number;
+
+  constructor(
+    parameters: Iterable<Tensor>,
+    options: RuleOptions & { learningRate: number; momentum?: number; trust?: number; eps?: number },
+  ) {
+    super(parameters, options, options.learningRate);
+    this.momentum = options.momentum ?? 0.9;
+    this.trust = options.trust ?? 1e-3;
+    this.eps = options.eps ?? 0;
+  }
+
+  protected update(p: Tensor, gradient: Tensor, [velocity]: State): Updated {
+    const [long, steep] = [vectorNorm(p), vectorNorm(gradient)];
+    const usable = long.gt(0).logicalAnd(steep.gt(0));
+    const size = usable.where(steep.add(long.mul(this.weightDecay)).add(this.eps), 1);
+    const local = usable.where(long.mul(this.trust).div(size), 1);
+    const v = (velocity as Tensor).mul(this.momentum).add(this.scaled(this.penalised(p, gradient).mul(local)));
+    return [p.sub(v), v];
+  }
+}
+
+/** Evolved sign momentum (Chen and others). Weight decay is the parameter's own. */
+export class Lion extends Rule {
+  readonly betas: readonly [number, number];
+
+  constructor(parameters: Iterable<Tensor>, options: RuleOptions & { betas?: readonly [number, number] } = {}) {
+    super(parameters, options, 1e-4);
+    this.betas = options.betas ?? [0.9, 0.99];
+  }
+
+  protected update(p: Tensor, gradient: Tensor, [m]: State): Updated {
+    const step = blend(m as Tensor, gradient, this.betas[0]).sign();
+    return [this.decayed(p).sub(this.scaled(step)), blend(m as Tensor, gradient, this.betas[1])];
+  }
+}
+
+/**
+ * An approximation of the nearest orthogonal matrix: Newton and Schulz's iteration of fifth order with Muon's coefficients
+ * (singular values end between about 0.7 and 1.2).
+ */
+function newtonSchulz(m: Tensor, steps: number): Tensor {
+  const [rows, columns] = m.shape as [number, number];
+  const tall = rows > columns;
+  let x = tall ? m.transpose() : m;
+  x = x.div(vectorNorm(x).maximum(1e-7));
+  for (let i = 0; i < steps; i += 1) {
+    const gram = x.matmul(x.transpose()).contiguous();
+    const mix = gram.mul(-4.775).add(gram.matmul(gram).mul(2.0315)).contiguous();
+    x = x.mul(3.4445).add(mix.matmul(x)).contiguous();
+  }
+  return tall ? x.transpose() : x;
+}
+
+/** Momentum, orthogonalised by Newton and Schulz (Jordan and others); matrices only. Weight decay is the parameter's own. */
+export class Muon extends Rule {
+  readonly momentum: number;
+  readonly nesterov: boolean;
+  /** Of the iteration. */
+  readonly steps: number;
+
+  constructor(parameters: Iterable<Tensor>, options: RuleOptions & { momentum?: number; nesterov?: boolean; steps?: number } = {}) {
+    super(parameters, options, 1e-3, 0.1);
+    const other = this.parameters.find((p) => p.rank !== 2);
+    if (other) throw new ValueError("E_VALUE", `Muon: a parameter of shape [${other.shape.join(", ")}] is no matrix`);
+    this.momentum = options.momentum ?? 0.95;
+    this.nesterov = options.nesterov ?? true;
+    this.steps = options.steps ?? 5;
+  }
+
+  protected update(p: Tensor, gradient: Tensor, [m]: State): Updated {
+    const mean = blend(m as Tensor, gradient, this.momentum);
+    const step = newtonSchulz(this.nesterov ? blend(gradient, mean, 1 - this.momentum) : mean, this.steps);
+    const [rows, columns] = p.shape as [number, number];
+    const ratio = Math.sqrt(Math.max(rows / Math.max(columns, 1), 1));
+    return [this.decayed(p).sub(this.scaled(step).mul(ratio)), mean];
+  }
+}
+
+/** Adafactor (Shazeer and Stern): second moments of matrices by rows and columns. Weight decay is the parameter's own. */
+export class Adafactor extends Rule {
+  readonly beta2Decay: number;
+  /** Least second moment, its root. */
+  readonly eps: number;
+  /** Least root mean square that a parameter is taken to have. */
+  readonly floor: number;
+  /** Root mean square above which a step is scaled down. */
+  readonly clip: number;
+
+  constructor(
+    parameters: Iterable<Tensor>,
+    options: RuleOptions & { beta2Decay?: number; eps?: number; floor?: number; clip?: number } = {},
+  ) {
+    super(parameters, options, 1e-2);
+    this.beta2Decay = options.beta2Decay ?? -0.8;
+    this.eps = options.eps ?? 2 ** -23;
+    this.floor = options.floor ?? 1e-3;
+    this.clip = options.clip ?? 1;
+  }
+
+  protected override stateShapes({ shape }: Tensor): readonly (readonly number[])[] {
+    if (shape.length < 2) return [shape];
+    const [lead, [n, m]] = [shape.slice(0, -2), shape.slice(-2) as [number, number]];
+    return [[...lead, n, 1], [...lead, 1, m]];
+  }
+
+  protected override ratesAt(step: number): Record<string, number> {
+    return { weight: step ** this.beta2Decay, rho: Math.min(this.learningRate, 1 / Math.sqrt(step)) };
+  }
+
+  protected update(p: Tensor, gradient: Tensor, state: State): Updated {
+    const square = gradient.square();
+    const toward = (m: Tensor, x: Tensor): Tensor => m.add(x.sub(m).mul(this.rate("weight")));
+    const rms = (t: Tensor): Tensor => vectorNorm(t).div(Math.sqrt(t.size));
+    const next: Tensor[] = [];
+    let estimate: Tensor;
+    if (state.length === 2) {
+      const rows = toward(state[0] as Tensor, square.mean(-1, true));
+      const columns = toward(state[1] as Tensor, square.mean(-2, true));
+      next.push(rows, columns);
+      estimate = rows.mul(columns).div(rows.mean(-2, true).maximum(this.eps));
+    } else {
+      estimate = toward(state[0] as Tensor, square);
+      next.push(estimate);
+    }
+    const step = estimate.maximum(this.eps * this.eps).rsqrt().mul(gradient);
+    const alpha = rms(p).maximum(this.floor).mul(this.rate("rho"));
+    const size = rms(step).div(this.clip).maximum(1);
+    return [this.decayed(p).sub(step.mul(alpha.div(size))), ...next];
+  }
+}

@@ -1,0 +1,75 @@
+// Tables of vectors with what the plain ones leave out: padding rows, bags by offsets, factors.
+import { ValueError } from "../errors.js";
+import { EmbeddingBag as PlainBag } from "../layers.js";
+import { type LayerOptions, Embedding as PlainEmbedding } from "../nn.js";
+import { Tensor, tidy } from "../tensor.js";
+import { on } from "./parameters.js";
+
+/** What tables take. */
+export interface TableOptions extends LayerOptions {
+  /** A row that training leaves alone: zeros in an `Embedding`, left out of an `EmbeddingBag`. */
+  padding?: number;
+}
+
+function row({ padding }: TableOptions, rows: number): number | undefined {
+  if (padding === undefined || (Number.isInteger(padding) && padding >= 0 && padding < rows)) return padding;
+  throw new ValueError("E_VALUE", `embedding: padding row ${padding} of ${rows}`);
+}
+
+/** A table of vectors, looked up by number; integers out of range give zeros. */
+export class Embedding extends PlainEmbedding {
+  readonly padding: number | undefined;
+
+  constructor(count: number, size: number, options: TableOptions = {}) {
+    super(count, size, options);
+    const padding = row(options, count);
+    this.padding = padding;
+    if (padding === undefined) return;
+    const { weight } = this;
+    tidy(() => void weight.assign(Tensor.arange(0, count, 1, on(weight)).eq(padding).unsqueeze(-1).where(0, weight)));
+  }
+
+  override forward(ids: Tensor): Tensor {
+    const y = super.forward(ids);
+    return this.padding === undefined ? y : ids.eq(this.padding).unsqueeze(-1).where(y.detach(), y);
+  }
+}
+
+/** A table of vectors of which each bag of numbers gives one. Empty bags give zeros. */
+export class EmbeddingBag extends PlainBag {
+  readonly padding: number | undefined;
+
+  constructor(count: number, size: number, mode: "sum" | "mean" | "max" = "mean", options: TableOptions = {}) {
+    super(count, size, mode, options);
+    this.padding = row(options, count);
+  }
+
+  /** Integers `[bags, n]` to `[bags, width]`. Factors of the vectors, `[bags, n]`, are for sums. */
+  override forward(ids: Tensor, factors?: Tensor): Tensor {
+    return this.#bags(ids, ids.eq(ids), factors);
+  }
+
+  /** Integers `[n]` and where each bag begins, `[bags]` (ascending, the first is 0), to `[bags, width]`; factors are `[n]`. */
+  forwardOffsets(ids: Tensor, offsets: Tensor, factors?: Tensor): Tensor {
+    const [n, bags] = [ids.size, offsets.size];
+    const each = (t: Tensor): Tensor => t.reshape([1, n]).expand([bags, n]);
+    const place = Tensor.arange(0, n, 1, { ...on(ids), dtype: "i32" }).unsqueeze(0);
+    const first = offsets.cast("i32").reshape([bags, 1]);
+    const end = Tensor.full([Math.min(bags, 1), 1], n, { ...on(ids), dtype: "i32" });
+    const member = place.ge(first).logicalAnd(place.lt(Tensor.cat([first.slice([1]), end])));
+    return this.#bags(each(ids), member, factors && each(factors));
+  }
+
+  /** The vectors of numbers `[bags, n]` of which the members count. */
+  #bags(ids: Tensor, all: Tensor, factors: Tensor | undefined): Tensor {
+    if (factors && this.mode !== "sum") throw new ValueError("E_VALUE", "EmbeddingBag: factors are for sums");
+    const member = this.padding === undefined ? all : all.logicalAnd(ids.ne(this.padding));
+    const found = this.weight.embedding(ids);
+    const vectors = factors ? found.mul(factors.unsqueeze(-1)) : found;
+    const counted = member.unsqueeze(-1);
+    const count = member.cast(vectors.dtype).sum(1).unsqueeze(-1);
+    if (this.mode === "max") return count.gt(0).where(counted.where(vectors, -Infinity).max(1), 0);
+    const sum = counted.where(vectors, 0).sum(1);
+    return this.mode === "mean" ? sum.div(count.maximum(1)) : sum;
+  }
+}
