@@ -18,7 +18,7 @@ pub use program::{ParamInfo, Program, TileAxis, VarInfo};
 
 use crate::Result;
 use crate::schedule::Ast;
-use crate::target::{Lang, Target};
+use crate::target::Target;
 use crate::uop::spec::{self, Stage};
 
 /// Compiles one kernel for a target, with the given opts or those of the heuristic.
@@ -30,9 +30,8 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
     k.merge_axes();
     let stats = k.stats();
     let opts = opts.map_or_else(|| opt::heuristic::choose(&k, t), <[Opt]>::to_vec);
-    // threads of a workgroup go through loops together; not yet run as WebAssembly
-    let whole = t.has_local || t.lang == Lang::Wasm;
-    let masked = if whole { Vec::new() } else { reach::find(&mut k) };
+    // threads of a workgroup go through loops together
+    let masked = if t.has_local { Vec::new() } else { reach::find(&mut k) };
     k.apply_all(&opts, t)?;
     k.map_launch(t)?;
     reach::ends(&mut k, &masked);

@@ -7,6 +7,7 @@ pub mod alu;
 mod build;
 mod dots;
 mod kernels;
+mod masked;
 mod ops;
 mod rows;
 mod stages;
@@ -103,6 +104,7 @@ pub fn samples(t: &Target) -> Vec<Sample> {
     tiles::add(t, &mut out);
     kernels::add(t, &mut out);
     rows::add(t, &mut out);
+    masked::add(t, &mut out);
     dots::add(t, &mut out);
     stages::add(t, &mut out);
     out

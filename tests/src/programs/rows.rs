@@ -24,7 +24,7 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     }
 }
 
-fn sample(name: String, t: &Target, g: &Graph, roots: &[UOp], inputs: Vec<Data>, want: Vec<Data>) -> Sample {
+pub(super) fn sample(name: String, t: &Target, g: &Graph, roots: &[UOp], inputs: Vec<Data>, want: Vec<Data>) -> Sample {
     let s = schedule(g, roots, inputs.len(), t).unwrap_or_else(|e| panic!("{name}: {e}"));
     assert_eq!(s.kernels.len(), 1, "{name} is one kernel");
     let k = &s.kernels[0];
@@ -42,16 +42,16 @@ fn sample(name: String, t: &Target, g: &Graph, roots: &[UOp], inputs: Vec<Data>,
 }
 
 /// The parameter in a slot.
-fn input(g: &mut Graph, slot: u32, n: usize) -> UOp {
+pub(super) fn input(g: &mut Graph, slot: u32, n: usize) -> UOp {
     let x = g.param(slot, F32, n);
     g.reshape(x, &[n])
 }
 
-fn data(n: usize, of: impl Fn(usize) -> f64) -> Data {
+pub(super) fn data(n: usize, of: impl Fn(usize) -> f64) -> Data {
     Data::new(F32, n, of)
 }
 
-fn spread(g: &mut Graph, x: UOp, op: ReduceOp, axis: u8, shape: &[usize]) -> UOp {
+pub(super) fn spread(g: &mut Graph, x: UOp, op: ReduceOp, axis: u8, shape: &[usize]) -> UOp {
     let r = g.reduce(x, op, &[axis]);
     g.expand(r, shape)
 }
