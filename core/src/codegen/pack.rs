@@ -37,6 +37,9 @@ impl Kernel {
     /// the order of the loop nest.
     pub(super) fn pack(&mut self, load: UOp, slot: u32, axes: &[UOp]) -> Result<()> {
         let bad = |what: &str| Error::value("opt", format!("packing of parameter {slot}: {what}"));
+        if self.packs.iter().any(|p| p.slot == slot) {
+            return Err(bad("it is packed already")); // a copy is made of the operand itself, never of a copy
+        }
         let inside = self.g.reachable(&[load]);
         if inside.iter().any(|&u| u != load && matches!(self.g.op(u), Op::Load | Op::Var)) {
             return Err(bad("where it is read depends on the run"));
@@ -74,4 +77,38 @@ fn copy(from: &Graph, load: UOp, axes: &[UOp]) -> Ast {
     let mut clean = Graph::new();
     let sink = clean.import(&g, &[sink], |_, _| None)[0];
     Ast::new(clean, sink)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::opt::{OUTSIDE, Opt, OptOp, heuristic};
+    use super::super::{axes::Kernel, compile};
+    use crate::DType::F32;
+    use crate::schedule::schedule;
+    use crate::target::{Isa, Target};
+    use crate::uop::{Graph, Op, ReduceOp};
+
+    #[test]
+    fn operands_are_packed_once() {
+        let t = Target::x86(Isa::Avx2, 1);
+        let mut g = Graph::new();
+        let (a, b) = (g.param(0, F32, 48 * 96), g.param(1, F32, 96 * 64));
+        let (a, b) = (g.reshape(a, &[48, 96, 1]), g.reshape(b, &[1, 96, 64]));
+        let (a, b) = (g.expand(a, &[48, 96, 64]), g.expand(b, &[48, 96, 64]));
+        let product = g.binary(Op::Mul, a, b);
+        let sum = g.reduce(product, ReduceOp::Add, &[1]);
+        let mut ast = schedule(&g, &[sum], 2, &t).unwrap().kernels.remove(0).ast;
+        ast.constants.push(2);
+        let mut k = Kernel::new(&ast);
+        k.merge_axes();
+        let mut opts = heuristic::choose(&k, &t);
+        assert_eq!(compile(&ast, &t, Some(&opts)).unwrap().packs.len(), 1, "{opts:?}");
+        // a copy of the copy would be made of the operand by the engine
+        opts.extend([(OptOp::Upcast, 0, 2), (OptOp::Stage, OUTSIDE, 2)].map(|(op, axis, amount)| Opt {
+            op,
+            axis,
+            amount,
+        }));
+        assert!(compile(&ast, &t, Some(&opts)).is_err_and(|e| e.to_string().contains("packed already")));
+    }
 }
