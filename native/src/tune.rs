@@ -2,6 +2,7 @@
 //! faster. Every candidate runs once on random data and is compared with the program without opts before it counts.
 
 use gradloom_core::Result;
+use gradloom_core::codegen::Opt;
 use gradloom_core::device::Device;
 use gradloom_core::engine::search::Search;
 use gradloom_core::engine::{Bench, Compiled, Engine, Trying};
@@ -21,6 +22,8 @@ pub struct Tuned {
     pub key: u128,
     /// The name of the best program.
     pub name: String,
+    /// Its opts; those of the heuristic if nothing is faster.
+    pub opts: Vec<Opt>,
     /// Calls in a run.
     pub calls: usize,
     /// Seconds with the heuristic's opts.
@@ -103,7 +106,7 @@ fn one(engine: &mut Engine, key: u128, ast: &Ast, calls: usize, stop: Instant) -
     // noise favours the last of many: the two that matter are timed again, in turn
     let mut result = None;
     if let (Some((after, compiled)), Some(before)) = (best, search.heuristic()) {
-        let opts = search.best().map(|b| b.0.to_vec()).unwrap_or_default();
+        let mut opts = search.best().map(|b| b.0.to_vec()).unwrap_or_default();
         let (mut before, mut after) = (before, after);
         let mut name = compiled.source.name.clone();
         if after < before * GAIN {
@@ -118,11 +121,13 @@ fn one(engine: &mut Engine, key: u128, ast: &Ast, calls: usize, stop: Instant) -
             } else {
                 name = first.source.name.clone();
                 after = before;
+                opts = search.chosen().to_vec();
             }
         } else {
             after = before;
+            opts = search.chosen().to_vec();
         }
-        result = Some(Tuned { key, name, calls, before, after, trials: search.trials(), wrong });
+        result = Some(Tuned { key, name, opts, calls, before, after, trials: search.trials(), wrong });
     }
     bench.free(engine.device());
     Ok(result)

@@ -58,6 +58,7 @@ pub enum Next {
 pub struct Search {
     ast: Ast,
     target: Target,
+    chosen: Vec<Opt>,
     seen: FxHashSet<u128>,
     queue: VecDeque<Candidate>,
     asked: Option<Vec<Opt>>,
@@ -81,6 +82,7 @@ impl Search {
         let mut s = Search {
             ast: ast.clone(),
             target: target.clone(),
+            chosen: chosen.clone(),
             seen: FxHashSet::default(),
             queue: VecDeque::new(),
             asked: None,
@@ -159,6 +161,11 @@ impl Search {
     pub fn best(&self) -> Option<(&[Opt], f64)> {
         let best = self.timed.iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
         Some((&best.opts, best.seconds))
+    }
+
+    /// The heuristic's opts.
+    pub fn chosen(&self) -> &[Opt] {
+        &self.chosen
     }
 
     /// The time of the heuristic's opts.

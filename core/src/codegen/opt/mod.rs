@@ -60,3 +60,9 @@ pub struct Opt {
     /// How much.
     pub amount: u32,
 }
+
+impl std::fmt::Display for Opt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {}", self.op.name(), self.axis, self.amount)
+    }
+}

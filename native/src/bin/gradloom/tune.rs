@@ -22,6 +22,7 @@ pub(crate) fn tune(job: &Job, budget: f64, cache: &Cache, progress: Progress) ->
         Json::from(vec![
             ("key", Json::Text(format!("{:032x}", t.key))),
             ("name", Json::text(&t.name)),
+            ("opts", Json::Text(t.opts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))),
             ("calls", Json::count(t.calls)),
             ("before_us", Json::Num(t.before * 1e6, 2)),
             ("after_us", Json::Num(t.after * 1e6, 2)),
