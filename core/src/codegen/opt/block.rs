@@ -5,6 +5,7 @@
 
 use super::heuristic::{Access, Tile, View};
 use super::{APART, OUTSIDE, Opt, OptOp};
+use crate::target::Lang;
 use crate::uop::UOp;
 use crate::util::sort;
 
@@ -55,8 +56,21 @@ impl View<'_> {
         }
         let stride = |r: UOp| a.affine.stride(&self.k.g, r);
         let lanes = self.t.lanes as f64;
+        // measured on Zen 4: a vector of 64 bytes takes 6 cycles out of the second level and 8 out of the third; under gates 13
+        // if it is read once and at once, across the lines that were just stored
+        let once = self.reuse(a, tile) == 1;
+        let [plain, gated] = match self.t.lang {
+            Lang::X86 => [0.5 * lanes, if once { 0.8 * lanes } else { 5.0 }],
+            _ => [2.0, 5.0],
+        };
         Some(match stride(lane) {
-            Some(s) if s == 1 || s == 2 && joined => [2.0, 5.0][(a.gated != 0) as usize],
+            Some(s) if s == 1 || s == 2 && joined => {
+                if a.gated != 0 {
+                    gated
+                } else {
+                    plain
+                }
+            }
             _ if self.reds.iter().any(|&r| stride(r) == Some(1)) => lanes * 1.3,
             _ => lanes * 3.0,
         })
@@ -136,11 +150,23 @@ impl View<'_> {
         lines > sets.max((tile.width * 4).div_ceil(64)) * WAYS / 2
     }
 
-    /// A number of pieces of `n`, from `least` to twice that, which the threads are done with soonest; of each there are `times`.
+    /// How much more an access costs that thrashes: loads that multiply-adds do not hide. Measured on 1x1 convolutions and
+    /// products of matrices on Zen 4: a panel pays from 64 tiles on that read it, and from fewer where there are many results,
+    /// which drive out of the caches what is read.
+    pub(super) fn thrashing(&self) -> f64 {
+        match (self.t.lang, self.store.as_ref().map_or(0, |a| a.bytes) >> 20) {
+            (Lang::X86, 0..2) => 1.19,
+            (Lang::X86, 2..4) => 1.5,
+            (Lang::X86, _) => 1.8,
+            _ => 3.0,
+        }
+    }
+
+    /// A number of pieces of `n`, from `least` to four times that, which the threads are done with soonest; of each there are `times`.
     fn even(&self, n: usize, least: usize, times: usize) -> usize {
         let least = least.clamp(1, n.max(1));
         let turns = |p: usize| (p * times.max(1)).div_ceil(self.t.threads.max(1));
-        (least..=(2 * least).min(n)).min_by_key(|&p| n.div_ceil(p) * turns(p)).unwrap_or(least)
+        (least..=(4 * least).min(n)).min_by_key(|&p| n.div_ceil(p) * turns(p)).unwrap_or(least)
     }
 
     /// Stages the operand that gains most, after the tile's own opts.
@@ -154,7 +180,9 @@ impl View<'_> {
             _ => self.plain_cost(a, tile) - self.staged_cost(a, tile).map_or(f64::INFINITY, |s| s.all()),
         };
         let best = self.inner.iter().filter(|a| gain(a) > 0.0).max_by(|a, b| gain(a).total_cmp(&gain(b)));
-        let (Some(a), Some(lane)) = (best, tile.lane) else { return };
+        // without a panel the columns still go outermost, so that the rows read what was read just now
+        let columns_first = |a: &&Access| self.t.lang == Lang::X86 && near(a) && self.thrashes(a, tile);
+        let (Some(a), Some(lane)) = (best.or_else(|| self.inner.iter().find(columns_first)), tile.lane) else { return };
         let own = |r: UOp| r == lane || a.has(self.id(r));
         let loops: Vec<UOp> = self.outs.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();
         let apart = a.constant || self.staged_cost(a, tile).is_some_and(|s| s.apart);
@@ -165,7 +193,7 @@ impl View<'_> {
         let others: usize = loops.iter().filter(|&&r| own(r) && r != lane).map(|&r| self.tiles_of(r, tile)).product();
         let tasks = if self.t.threads > 1 { self.t.threads * TASKS } else { 1 };
         let least = columns.div_ceil((PANEL / bytes.max(1)).max(1)).max(tasks.div_ceil(others.max(1)).min(columns));
-        let panels = self.even(columns, least, others);
+        let panels = if best.is_some() { self.even(columns, least, others) } else { columns };
         let together = columns.div_ceil(panels);
         // the loops that reuse the panel are cut only if there is too little to share out otherwise
         let mut order: Vec<UOp> = Vec::new();
@@ -206,7 +234,7 @@ impl View<'_> {
         if let Some(axis) = place(lane).filter(|_| together > 1 && panels > 1) {
             opts.push(Opt { op: OptOp::Split, axis, amount: together as u32 });
         }
-        if a.constant {
+        if a.constant || best.is_none() {
             return;
         }
         let axis = level.checked_sub(1).map_or(OUTSIDE, |i| places[i]);
@@ -216,4 +244,55 @@ impl View<'_> {
 
 fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::heuristic::choose;
+    use super::super::{Opt, OptOp};
+    use crate::DType::F32;
+    use crate::codegen::axes::Kernel;
+    use crate::schedule::schedule;
+    use crate::target::{Isa, Target};
+    use crate::uop::{Graph, Op, ReduceOp};
+
+    fn matmul(m: usize, k: usize, n: usize, constants: &[u32], t: &Target) -> Vec<Opt> {
+        let mut g = Graph::new();
+        let (a, b) = (g.param(0, F32, m * k), g.param(1, F32, k * n));
+        let (a, b) = (g.reshape(a, &[m, k, 1]), g.reshape(b, &[1, k, n]));
+        let (a, b) = (g.expand(a, &[m, k, n]), g.expand(b, &[m, k, n]));
+        let product = g.binary(Op::Mul, a, b);
+        let sum = g.reduce(product, ReduceOp::Add, &[1]);
+        let mut ast = schedule(&g, &[sum], 2, t).unwrap().kernels.remove(0).ast;
+        ast.constants.extend(constants);
+        let mut k = Kernel::new(&ast);
+        k.merge_axes();
+        choose(&k, t)
+    }
+
+    #[test]
+    fn panels_are_for_many_rows() {
+        let t = Target::x86(Isa::Avx512, 1);
+        let has = |opts: &[Opt], op: OptOp| opts.iter().any(|o| o.op == op);
+        // 43 tiles of rows and fewer read the columns where they are, one strip after the other
+        for (m, k, n) in [(16, 256, 1024), (32, 1024, 1024), (128, 384, 1536), (256, 256, 256)] {
+            let opts = matmul(m, k, n, &[], &t);
+            assert!(has(&opts, OptOp::Swap) && !has(&opts, OptOp::Stage), "{m}x{k}x{n}: {opts:?}");
+        }
+        for n in [768, 1024] {
+            let opts = matmul(n, n, n, &[], &t);
+            assert!(has(&opts, OptOp::Stage), "{n}: {opts:?}");
+        }
+    }
+
+    #[test]
+    fn pieces_overlap_little() {
+        let t = Target::x86(Isa::Avx512, 1);
+        // five strips of 64 columns, of which three would share a panel of the weights: two pieces would compute one twice
+        let opts = matmul(49, 960, 320, &[2], &t);
+        let amount = |op: OptOp| opts.iter().find(|o| o.op == op).map(|o| o.amount as usize);
+        let strips = 320usize.div_ceil(amount(OptOp::Lane).unwrap());
+        let split = amount(OptOp::Split).unwrap_or(1);
+        assert_eq!(strips.div_ceil(split) * split, strips, "{opts:?}");
+    }
 }

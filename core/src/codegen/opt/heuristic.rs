@@ -21,7 +21,7 @@ pub(super) struct Access {
     /// It can be packed outside of the kernel.
     pub(super) constant: bool,
     /// Bytes of the parameter.
-    bytes: usize,
+    pub(super) bytes: usize,
     store: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct View<'a> {
     /// Loops of the reduction with the most work.
     pub(super) reds: Vec<UOp>,
     pub(super) inner: Vec<Access>,
-    store: Option<Access>,
+    pub(super) store: Option<Access>,
     /// Tiles may overlap, operands may be staged.
     pub(super) blocks: bool,
     /// Operations on what the reduction gives.
@@ -208,7 +208,10 @@ impl<'a> View<'a> {
         match a.affine.stride(g, lane) {
             Some(0) if a.ranges >> id & 1 == 0 => n * repeated,
             Some(1) => n * tile.vectors as f64 * gate_cost,
-            Some(2) if self.t.lang == Lang::X86 => n * tile.vectors as f64 * if gate_cost > 1.0 { 12.0 } else { 2.5 },
+            Some(2) if self.t.lang == Lang::X86 => {
+                let gated = if tile.width < lanes { 10.0 } else { 12.0 };
+                n * tile.vectors as f64 * if gate_cost > 1.0 { gated } else { 2.5 }
+            }
             None if self.permutes(a, lane) && gate_cost == 1.0 => n * tile.vectors as f64 * 2.5,
             _ => n * (tile.vectors * lanes) as f64 * if self.blocks && gate_cost > 1.0 { 5.0 } else { 1.5 * gate_cost },
         }
@@ -224,7 +227,7 @@ impl<'a> View<'a> {
         let cost = self.access_cost(a, tile, self.t.lanes);
         match () {
             _ if a.constant => cost * self.far(self.panel(a, tile).0),
-            _ if self.blocks && self.thrashes(a, tile) => cost * 3.0,
+            _ if self.blocks && self.thrashes(a, tile) => cost * self.thrashing(),
             _ => cost,
         }
     }
@@ -288,7 +291,13 @@ impl<'a> View<'a> {
             loads += s.map_or(plain, |s| s.read);
             copies += s.map_or(0.0, |s| s.copy / 1.5);
         }
-        if accs + self.held(tile, |a| a.constant || staged(a, self.plain_cost(a, tile)).is_some()) > registers {
+        let used = accs + self.held(tile, |a| a.constant || staged(a, self.plain_cost(a, tile)).is_some());
+        // of two operands one may stay in memory: seven rows of four of the widest registers take all 32
+        let rows_alone = tile.vectors == 4 && tile.ups[1].1 == 1 && tile.lane.is_some_and(|l| self.outs.contains(&l));
+        let packed = |a: &Access| a.constant || tile.lane.is_none_or(|l| !a.has(self.id(l)));
+        let all = self.t.lang == Lang::X86 && lanes == 16 && rows_alone && used == registers + 1;
+        let all = all && self.inner.iter().all(packed);
+        if used > registers && !all {
             return None;
         }
         let work = accs as f64;
@@ -305,7 +314,7 @@ impl<'a> View<'a> {
             _ => lanes as f64,
         });
         let steps: usize = self.reds.iter().map(|&r| self.len(r)).product();
-        let mut per = (cycles / work + store / steps as f64) * self.idle(tile);
+        let mut per = (cycles / work * if all { 1.02 } else { 1.0 } + store / steps as f64) * self.idle(tile);
         if let Some(l) = tile.lane {
             // waste of rounding the axis up
             let (n, unit) = (self.len(l), tile.vectors * lanes);
@@ -358,7 +367,12 @@ impl<'a> View<'a> {
                 Some(l) if self.len(l) * 2 <= lanes && !self.t.has_local && !(halves && self.len(l) > 4) => continue,
                 _ => 1,
             };
-            let others: Vec<UOp> = self.outs.iter().copied().filter(|&r| Some(r) != lane && useful(r)).collect();
+            let mut others: Vec<UOp> = self.outs.iter().copied().filter(|&r| Some(r) != lane && useful(r)).collect();
+            // windows of one operand share nothing, but the loads of several rows at once wait less for each other
+            let pool = self.t.lang == Lang::X86 && others.is_empty() && self.inner.iter().all(|a| a.gated != 0);
+            if pool && lane.is_some_and(|l| self.outs.contains(&l)) {
+                others.extend(self.outs.iter().copied().rev().find(|&r| Some(r) != lane));
+            }
             let mut widths: Vec<(usize, usize)> = (1..=max_vectors).map(|v| (v * lanes, v)).collect();
             if lane.is_some_and(|l| halves && self.len(l) <= 8) {
                 widths = vec![(8, 1)];
