@@ -266,7 +266,7 @@ impl State {
     /// must be realized in the same run (before the overwriting store), else they would later see the new contents. What
     /// they overwrite themselves counts too.
     pub fn readers_of_overwritten(&self, roots: &[UOp]) -> Vec<RootId> {
-        let mut all: std::collections::BTreeSet<UOp> = roots.iter().copied().collect();
+        let mut all: std::collections::BTreeSet<UOp> = crate::util::gather(roots.iter().copied());
         let mut out = Vec::new();
         loop {
             let nodes: Vec<UOp> = all.iter().copied().collect();
@@ -339,7 +339,8 @@ impl State {
         }
         self.graph = graph;
         self.live_at_compact = self.graph.len();
-        let kept: std::collections::BTreeSet<u32> = self.graph.iter().filter_map(|u| self.buffer_id(u)).collect();
+        let kept: std::collections::BTreeSet<u32> =
+            crate::util::gather(self.graph.iter().filter_map(|u| self.buffer_id(u)));
         let dead: Vec<u32> = self.buffers.keys().copied().filter(|id| !kept.contains(id)).collect();
         let gone = dead.iter().filter_map(|id| self.buffers.remove(id));
         let found = gone.fold(0usize, |n, b| n.saturating_add(b.len.saturating_mul(b.dtype.size())));

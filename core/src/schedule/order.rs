@@ -2,6 +2,7 @@
 
 use super::Kernel;
 use crate::uop::{Graph, Op, UOp};
+use crate::util::gather;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -63,7 +64,7 @@ pub fn knots(g: &Graph, pending: &[Pending]) -> Vec<UOp> {
         }
     }
     let mut ready: Vec<usize> = (0..pending.len()).filter(|&i| before[i].is_empty()).collect();
-    let mut left: BTreeSet<usize> = (0..pending.len()).filter(|&i| !before[i].is_empty()).collect();
+    let mut left: BTreeSet<usize> = gather((0..pending.len()).filter(|&i| !before[i].is_empty()));
     let mut found = Vec::new();
     loop {
         while let Some(i) = ready.pop() {
@@ -105,7 +106,7 @@ pub fn order(pending: Vec<Pending>, temp_bytes: impl Fn(usize) -> usize) -> Vec<
         }
     }
     let mut memory = Memory::new(&pending, temp_bytes);
-    let mut ready: BTreeSet<usize> = (0..n).filter(|&i| waits[i] == 0).collect();
+    let mut ready: BTreeSet<usize> = gather((0..n).filter(|&i| waits[i] == 0));
     let mut order = Vec::with_capacity(n);
     while let Some(i) = memory.next(&ready).or_else(|| ready.first().copied()) {
         ready.remove(&i);
@@ -181,5 +182,5 @@ impl<F: Fn(usize) -> usize> Memory<F> {
 
 /// Each buffer that a kernel reads, once.
 fn buffers_read(p: &Pending) -> impl Iterator<Item = usize> {
-    p.reads.iter().map(|r| r.0).collect::<BTreeSet<_>>().into_iter()
+    gather::<BTreeSet<_>, _>(p.reads.iter().map(|r| r.0)).into_iter()
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::ops;
 use super::proto::{AttrValue, FunctionProto, GraphProto, ModelProto, NodeProto};
 use crate::error::{Error, Result};
+use crate::util::gather;
 
 /// How a node is called in errors.
 pub(super) fn describe(n: &NodeProto) -> String {
@@ -156,7 +157,7 @@ pub(super) fn any_node(m: &ModelProto, is: &dyn Fn(&NodeProto) -> bool) -> bool 
 
 /// Names that nodes read, with those that are `also` wanted.
 pub(super) fn used(nodes: &[NodeProto], also: &[&str]) -> BTreeSet<String> {
-    let mut names: BTreeSet<String> = also.iter().map(|n| n.to_string()).collect();
+    let mut names: BTreeSet<String> = gather(also.iter().map(|n| n.to_string()));
     for n in nodes {
         names.extend(reads(n));
         subgraphs(n).for_each(|g| free_names(g, &mut names));
@@ -176,7 +177,7 @@ fn sort_nodes(mut nodes: Vec<NodeProto>, mut known: Names<'_>, outputs: &[String
     }
     let mut needs: Vec<Vec<usize>> = Vec::with_capacity(nodes.len());
     for n in &nodes {
-        let mut names: BTreeSet<String> = reads(n).collect();
+        let mut names: BTreeSet<String> = gather(reads(n));
         subgraphs(n).for_each(|g| free_names(g, &mut names));
         names.remove("");
         let mut from = BTreeSet::new();
@@ -223,7 +224,7 @@ fn order(needs: &[Vec<usize>], live: &[bool]) -> Result<Vec<usize>, usize> {
     for (i, from) in needs.iter().enumerate().filter(|(i, _)| live[*i]) {
         from.iter().for_each(|&p| users[p].push(i));
     }
-    let mut ready: BTreeSet<usize> = (0..needs.len()).filter(|&i| live[i] && waiting[i] == 0).collect();
+    let mut ready: BTreeSet<usize> = gather((0..needs.len()).filter(|&i| live[i] && waiting[i] == 0));
     let mut out = Vec::new();
     while let Some(i) = ready.pop_first() {
         out.push(i);

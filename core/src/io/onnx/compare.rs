@@ -46,7 +46,7 @@ impl Model {
     /// element is off by more than `tolerance` parts of the right one, or of the mean size of all where that is larger; numbers of
     /// 16 bits may be off by their own precision.
     pub fn drifts(&self, got: &[(String, HostTensor)], want: &[(String, HostTensor)], tolerance: f64) -> Vec<Drift> {
-        let want: BTreeMap<&str, &HostTensor> = want.iter().map(|(n, t)| (n.as_str(), t)).collect();
+        let want: BTreeMap<&str, &HostTensor> = crate::util::gather(want.iter().map(|(n, t)| (n.as_str(), t)));
         let mut place: BTreeMap<&str, usize> = BTreeMap::new();
         for (i, n) in self.nodes().iter().enumerate() {
             place.extend(n.outputs.iter().map(|o| (o.as_str(), i)));

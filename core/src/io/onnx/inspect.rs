@@ -12,6 +12,7 @@ use super::value::{Constants, Cx, Value};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::{Session, Tensor};
+use crate::util::gather;
 
 /// What is known of a model before any run.
 pub struct Report {
@@ -71,7 +72,7 @@ pub fn inspect(
     let mut proto = parse_model(&file)?;
     check::sort(&mut proto)?;
     let mut problems: Vec<String> = check::too_new(&proto).into_iter().collect();
-    let constants: BTreeSet<&str> = proto.graph.initializers.iter().map(|t| t.name.as_str()).collect();
+    let constants: BTreeSet<&str> = gather(proto.graph.initializers.iter().map(|t| t.name.as_str()));
     let mut ports = |list: &[ValueInfo]| -> Vec<Port> {
         let (good, bad): (Vec<_>, Vec<_>) = list.iter().map(port).partition(Result::is_ok);
         problems.extend(bad.into_iter().filter_map(Result::err).map(|e| e.to_string()));
@@ -81,7 +82,7 @@ pub fn inspect(
         proto.graph.inputs.iter().filter(|i| !constants.contains(i.name.as_str())).cloned().collect();
     let (inputs, outputs) = (ports(&given), ports(&proto.graph.outputs));
     let missing = check::missing(&proto)?;
-    let own: BTreeSet<String> = proto.graph.nodes.iter().map(check::describe).collect();
+    let own: BTreeSet<String> = gather(proto.graph.nodes.iter().map(check::describe));
     for (op, nodes) in &missing {
         problems.extend(nodes.iter().filter(|n| !own.contains(*n)).map(|n| format!("operator {op} (node {n})")));
     }

@@ -223,7 +223,7 @@ impl Frame {
 
 /// Everything in the frames that only a device knows, each once, without what will be `known`.
 fn live_values(frames: &[Frame], known: &[Value]) -> Vec<Value> {
-    let mut seen: BTreeSet<usize> = known.iter().map(Value::id).collect();
+    let mut seen: BTreeSet<usize> = crate::util::gather(known.iter().map(Value::id));
     let mut out = Vec::new();
     let mut add = |v: &Value| {
         if v.is_lazy() && seen.insert(v.id()) {

@@ -8,71 +8,68 @@ use super::{Dialect, Gate};
 use crate::codegen::{Program, TileAxis};
 use crate::uop::{Arg, Op, UOp};
 use crate::{DType, Result};
-use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Bytes of a word.
 const WORD: usize = 4;
 
-/// Where a program has such sums.
-#[derive(Default)]
-pub(in crate::render) struct Dots {
-    /// The folded axis of an update.
-    updates: FxHashMap<UOp, u8>,
-    /// The axis of a load that is within words.
-    loads: FxHashMap<UOp, u8>,
-    casts: FxHashSet<UOp>,
+/// What a node is of such a sum: with the axis that is within words.
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    None,
+    Update(u8),
+    Cast,
+    Load(u8),
 }
+
+/// Where a program has such sums: what each node is of one. Empty if there are none.
+#[derive(Default)]
+pub(in crate::render) struct Dots(Vec<Part>);
 
 impl Dots {
     /// Finds them; `readable` says if an array (a Param or Scratch) can be read by words.
     pub(in crate::render) fn find(p: &Program, readable: impl Fn(UOp) -> bool) -> Dots {
         let g = &p.g;
-        let mut uses: FxHashMap<UOp, Vec<UOp>> = FxHashMap::default();
-        for &u in &p.order {
-            g.src(u).iter().for_each(|&s| uses.entry(s).or_default().push(u));
-        }
-        let mut found = Dots::default();
-        for &u in &p.order {
-            if let Some(axis) = folded(p, u)
-                && g.src(u)[1..].iter().all(|&x| is_words(p, x, axis) && readable(p.base(g.src_at(x, 0))))
-            {
-                found.updates.insert(u, axis);
-            }
-        }
+        let factors = |u: UOp| g.src(u)[1..].iter().copied();
+        let fits = |u: UOp, axis: u8| factors(u).all(|x| is_words(p, x, axis) && readable(p.base(g.src_at(x, 0))));
+        let some = |u: UOp| folded(p, u).filter(|&axis| fits(u, axis)).map(|axis| (u, axis));
+        let mut updates: Vec<(UOp, u8)> = p.order.iter().filter_map(|&u| some(u)).collect();
+        let mut uses = vec![0u32; g.len()];
+        p.order.iter().flat_map(|&u| g.src(u)).for_each(|s| uses[s.0 as usize] += 1);
         // what is used otherwise too is not read by words, nor are the factors beside it
         loop {
-            let other = |x: UOp, axis: u8| {
-                uses[&x].iter().any(|u| found.updates.get(u) != Some(&axis)) || uses[&g.src_at(x, 0)].len() != 1
-            };
-            let bad = |u: &UOp, axis: u8| g.src(*u)[1..].iter().any(|&x| other(x, axis));
-            let drop: Vec<UOp> = found.updates.iter().filter(|x| bad(x.0, *x.1)).map(|x| *x.0).collect();
-            if drop.is_empty() {
+            let all = updates.len();
+            let before = updates.clone();
+            updates.retain(|&(u, axis)| {
+                factors(u).all(|x| {
+                    let own: usize =
+                        before.iter().filter(|b| b.1 == axis).map(|b| factors(b.0).filter(|&y| y == x).count()).sum();
+                    uses[x.0 as usize] as usize == own && uses[g.src_at(x, 0).0 as usize] == 1
+                })
+            });
+            if updates.len() == all {
                 break;
             }
-            drop.iter().for_each(|u| drop_update(&mut found, u));
         }
-        for (&u, &axis) in &found.updates {
-            for &x in &g.src(u)[1..] {
-                found.casts.insert(x);
-                found.loads.insert(g.src_at(x, 0), axis);
+        let mut parts = Vec::new();
+        for &(u, axis) in &updates {
+            parts.resize(g.len(), Part::None);
+            parts[u.0 as usize] = Part::Update(axis);
+            for x in factors(u) {
+                parts[x.0 as usize] = Part::Cast;
+                parts[g.src_at(x, 0).0 as usize] = Part::Load(axis);
             }
         }
-        found
+        Dots(parts)
+    }
+
+    fn part(&self, u: UOp) -> Part {
+        self.0.get(u.0 as usize).copied().unwrap_or(Part::None)
     }
 
     /// Is it a load of words?
     pub(in crate::render) fn has(&self, load: UOp) -> bool {
-        self.loads.contains_key(&load)
+        matches!(self.part(load), Part::Load(_))
     }
-
-    /// Are there any?
-    pub(in crate::render) fn is_empty(&self) -> bool {
-        self.updates.is_empty()
-    }
-}
-
-fn drop_update(found: &mut Dots, u: &UOp) {
-    found.updates.remove(u);
 }
 
 /// The folded axis of four of an update that adds up products in i32.
@@ -111,12 +108,11 @@ fn is_words(p: &Program, x: UOp, axis: u8) -> bool {
 impl<D: Dialect> Walk<'_, D> {
     /// Prints a node that is a part of such a sum; false if it is none.
     pub(super) fn dot_node(&mut self, u: UOp) -> Result<bool> {
-        if let Some(&axis) = self.dots.loads.get(&u) {
-            self.load_words(u, axis)?;
-        } else if let Some(&axis) = self.dots.updates.get(&u) {
-            self.update_words(u, axis)?;
-        } else {
-            return Ok(self.dots.casts.contains(&u));
+        match self.dots.part(u) {
+            Part::None => return Ok(false),
+            Part::Load(axis) => self.load_words(u, axis)?,
+            Part::Update(axis) => self.update_words(u, axis)?,
+            Part::Cast => {}
         }
         Ok(true)
     }

@@ -68,7 +68,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
 
     /// Prints one node; launch ranges and Var must have been named before.
     pub(in crate::render) fn node(&mut self, u: UOp) -> Result<()> {
-        if !self.dots.is_empty() && self.dot_node(u)? {
+        if self.dot_node(u)? {
             return Ok(());
         }
         let g = &self.p.g;
