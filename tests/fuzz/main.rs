@@ -4,17 +4,21 @@
 //! make it longer and another; a failure names the file that it wrote, and such a file belongs into `fixtures/fuzz/PARSER`,
 //! where every run replays it.
 
+use gradloom::image_folder;
 use gradloom::io::gguf::Gguf;
 use gradloom::io::json::Json;
-use gradloom::io::onnx::Model;
+use gradloom::io::onnx::{Model, NoExternalData, inspect};
 use gradloom::io::safetensors::SafeTensors;
 use gradloom::io::torch::Torch;
-use gradloom::io::{npy, npz, safetensors, tflite};
+use gradloom::io::zip::Zip;
+use gradloom::io::{images, npy, npz, safetensors, tflite};
 use gradloom::text::{ChatOptions, ChatTemplate, Tokenizer, UNICODE};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[global_allocator]
@@ -30,11 +34,39 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Parser {
     name: &'static str,
     run: fn(&[u8]),
-    /// Good files, below `tests/`.
+    /// Good files, below `tests/`; of a zip file that is named `*`, the small models in it.
     seeds: &'static [&'static str],
 }
 
-const PARSERS: [Parser; 11] = [
+impl Parser {
+    /// What a run may ask for besides a multiple of the file. A graph that is built is many small nodes; a picture has as
+    /// many pixels as its head says, up to a limit.
+    fn free_bytes(&self) -> usize {
+        match self.name {
+            "graphs" | "pictures" => 16 * FREE_BYTES,
+            _ => FREE_BYTES,
+        }
+    }
+
+    fn good_files(&self) -> Vec<Vec<u8>> {
+        let read = |path: &str| std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect(path);
+        let mut all = Vec::new();
+        for path in self.seeds {
+            let Some(path) = path.strip_prefix('*') else {
+                all.push(read(path));
+                continue;
+            };
+            let file = read(path);
+            let zip = Zip::parse(&file).expect(path);
+            let models = zip.entries().iter().filter(|e| e.name.ends_with("model.onnx"));
+            let models = models.map(|e| zip.read(e).expect(path).into_owned());
+            all.extend(models.filter(|m| m.len() < 2000));
+        }
+        all
+    }
+}
+
+const PARSERS: [Parser; 16] = [
     Parser { name: "safetensors", run: safetensors_file, seeds: &["fixtures/io/small.safetensors"] },
     Parser { name: "shards", run: |f| drop(safetensors::shards(f)), seeds: &["fixtures/fuzz/shards.json"] },
     Parser { name: "json", run: |f| drop(Json::parse(f)), seeds: &["models/models.json", "models/magika/meta.json"] },
@@ -65,7 +97,40 @@ const PARSERS: [Parser; 11] = [
         run: |f| drop(tflite::to_onnx(f)),
         seeds: &["models/selfie_segmentation/model.tflite", "fixtures/tflite/pieces_channel.tflite"],
     },
+    Parser { name: "zip", run: zip_file, seeds: &["fixtures/io/stored.npz", "fixtures/io/packed.npz"] },
+    Parser { name: "idx", run: |f| drop(images::idx(f)), seeds: &["fixtures/fuzz/tiny.idx"] },
+    Parser { name: "cifar", run: cifar_file, seeds: &["fixtures/fuzz/tiny_cifar.bin"] },
+    Parser {
+        name: "pictures",
+        run: |f| drop(image_folder::decode(f)),
+        seeds: &[
+            "fixtures/images/bird/palette.png",
+            "fixtures/images/cat/deep.png",
+            "fixtures/images/cat/progressive.jpg",
+        ],
+    },
+    // operators and their attributes: the whole graph is built, with the least sizes
+    Parser {
+        name: "graphs",
+        run: graph_file,
+        seeds: &["*fixtures/onnx/contrib.zip", "*fixtures/onnx/dynamic.zip", "*fixtures/onnx/slice.zip"],
+    },
 ];
+
+fn zip_file(f: &[u8]) {
+    if let Ok(zip) = Zip::parse(f) {
+        zip.entries().iter().for_each(|e| drop(zip.read(e)));
+    }
+}
+
+fn cifar_file(f: &[u8]) {
+    drop(images::cifar(f, images::Cifar::Ten));
+    drop(images::cifar(f, images::Cifar::Hundred));
+}
+
+fn graph_file(f: &[u8]) {
+    drop(inspect(f.to_vec(), Arc::new(NoExternalData), &BTreeMap::new()));
+}
 
 fn safetensors_file(f: &[u8]) {
     if let Ok(index) = SafeTensors::parse(f) {
@@ -180,7 +245,7 @@ fn finding(p: &Parser, file: &[u8]) -> Option<String> {
     }
     // all that was ever asked for, which is more than was ever held
     let bytes = region.change().bytes_allocated;
-    if bytes > FREE_BYTES + file.len() * 4 {
+    if bytes > p.free_bytes() + file.len() * 4 {
         return Some(format!("{bytes} bytes for a file of {}", file.len()));
     }
     let time = start.elapsed();
@@ -196,7 +261,7 @@ fn parsers_survive_mutated_files() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (rounds, seed) = (number("GRADLOOM_FUZZ_ROUNDS", ROUNDS as u64), number("GRADLOOM_FUZZ_SEED", 1));
     for p in &PARSERS {
-        let seeds: Vec<Vec<u8>> = p.seeds.iter().map(|s| std::fs::read(tests.join(s)).unwrap()).collect();
+        let seeds = p.good_files();
         let corpus = std::fs::read_dir(tests.join("fixtures/fuzz").join(p.name)).into_iter().flatten().flatten();
         for file in corpus.map(|e| e.path()) {
             let found = finding(p, &std::fs::read(&file).unwrap());

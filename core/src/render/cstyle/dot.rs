@@ -27,7 +27,7 @@ pub(in crate::render) struct Dots(Vec<Part>);
 
 impl Dots {
     /// Finds them; `readable` says if an array (a Param or Scratch) can be read by words.
-    pub(in crate::render) fn find(p: &Program, readable: impl Fn(UOp) -> bool) -> Dots {
+    pub(in crate::render) fn find(p: &Program, readable: &dyn Fn(UOp) -> bool) -> Dots {
         let g = &p.g;
         let factors = |u: UOp| g.src(u)[1..].iter().copied();
         let fits = |u: UOp, axis: u8| factors(u).all(|x| is_words(p, x, axis) && readable(p.base(g.src_at(x, 0))));

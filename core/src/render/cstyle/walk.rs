@@ -219,8 +219,8 @@ impl<'p, D: Dialect> Walk<'p, D> {
     fn define(
         &mut self,
         u: UOp,
-        mut whole: impl FnMut(&mut Self, &Point, TileAxis) -> Result<Option<String>>,
-        mut one: impl FnMut(&mut Self, &Point) -> Result<String>,
+        whole: &mut dyn FnMut(&mut Self, &Point, TileAxis) -> Result<Option<String>>,
+        one: &mut dyn FnMut(&mut Self, &Point) -> Result<String>,
     ) -> Result<()> {
         let (axes, dt) = (self.p.tile(u), self.p.g.dtype(u));
         let (regs, lane, vector) = self.layout(&axes, dt);
@@ -274,14 +274,14 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let constant = src.iter().all(|&s| self.p.g.op(s) == Op::Const);
         self.define(
             u,
-            |w, point, lane| {
+            &mut |w, point, lane| {
                 if !src.iter().all(|&s| w.d.vector(w.p.g.dtype(s), lane.len)) {
                     return Ok(None);
                 }
                 let xs = src.iter().map(|&s| w.vector(s, point, lane)).collect::<Result<Vec<_>>>()?;
                 w.d.alu(a, &xs, lane.len)
             },
-            |w, point| {
+            &mut |w, point| {
                 let mut xs = src.iter().map(|&s| w.scalar(s, point)).collect::<Result<Vec<_>>>()?;
                 let zero_divisor = matches!(a.op, Op::Idiv | Op::Imod) && !a.positive;
                 for (i, x) in xs.iter_mut().enumerate() {
@@ -397,7 +397,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let mut seen: FxHashMap<(String, i64), String> = FxHashMap::default();
         self.define(
             u,
-            |w, point, lane| {
+            &mut |w, point, lane| {
                 let (p, at) = w.address(index, point, Some(lane))?;
                 let spread = !w.depends(index, lane);
                 if !spread && !w.contiguous(index, lane) {
@@ -436,7 +436,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
                 let (c, a) = (w.scalar(gate, point)?, w.vector(alt, point, lane)?);
                 Ok(Some(w.d.load_gated(&p, &at, lane.len, &c, &a)))
             },
-            |w, point| {
+            &mut |w, point| {
                 let (p, at) = w.address(index, point, None)?;
                 let (Some(alt), Some(gate)) = (alt, gate) else { return Ok(w.d.load(&p, &at, 1)) };
                 let (c, a) = (w.scalar(gate, point)?, w.scalar(alt, point)?);
@@ -460,11 +460,11 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let value = g.src_at(g.src_at(barrier, 0), 1);
         self.define(
             u,
-            |w, point, lane| {
+            &mut |w, point, lane| {
                 let x = w.vector(value, point, lane)?;
                 w.d.shuffle(&x, bits).map(Some)
             },
-            |w, point| {
+            &mut |w, point| {
                 let x = w.scalar(value, point)?;
                 w.d.shuffle(&x, bits)
             },
@@ -617,7 +617,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
 
     fn read(&mut self, u: UOp) -> Result<()> {
         let acc = self.p.g.src_at(u, 0);
-        self.define(u, |w, p, lane| w.vector(acc, p, lane).map(Some), |w, p| w.scalar(acc, p))
+        self.define(u, &mut |w, p, lane| w.vector(acc, p, lane).map(Some), &mut |w, p| w.scalar(acc, p))
     }
 
     fn fold(&mut self, u: UOp) -> Result<()> {
@@ -636,14 +636,14 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let lane = folded.iter().copied().find(|t| t.lane);
         self.define(
             u,
-            |w, point, axis| {
+            &mut |w, point, axis| {
                 let mut xs = Vec::new();
                 for p in points(point, &regs) {
                     xs.push(w.vector(x, &p, axis)?);
                 }
                 w.tree(a, xs, axis.len).map(Some)
             },
-            |w, point| {
+            &mut |w, point| {
                 if let Some(lane) = lane.filter(|_| val.vector) {
                     let mut xs = Vec::new();
                     for p in points(point, &regs) {

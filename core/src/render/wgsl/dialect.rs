@@ -113,7 +113,7 @@ impl Dialect for Wgsl {
     }
 
     fn load(&mut self, p: &Ptr, at: &At, lanes: usize) -> String {
-        self.read(p, at, lanes, |i, _| i)
+        self.read(p, at, lanes, &|i, _| i)
     }
 
     fn gathers(&self, p: &Ptr, lanes: usize) -> bool {
@@ -121,13 +121,13 @@ impl Dialect for Wgsl {
     }
 
     fn load_gated(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> String {
-        let x = self.read(p, at, lanes, |i, _| format!("select(0, {i}, {gate})"));
+        let x = self.read(p, at, lanes, &|i, _| format!("select(0, {i}, {gate})"));
         format!("select({alt}, {x}, {gate})")
     }
 
     fn load_masked(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> Option<String> {
         let parts: Vec<String> = (0..lanes).map(|i| self.lane(gate, DType::Bool, lanes, i)).collect();
-        let x = self.read(p, at, lanes, |i, lane| match lane {
+        let x = self.read(p, at, lanes, &|i, lane| match lane {
             Some(n) => format!("select(0, {i}, {})", parts[n]),
             // an aligned vector of which one element is inside the array is inside as a whole
             None => format!("select(0, {i}, any({gate}))"),

@@ -16,12 +16,12 @@ pub(super) fn dots(p: &Program, t: &Target) -> Dots {
     // what a shader writes too it changes byte by byte, and local arrays hold words where every access is of words
     let whole = |base: UOp| accesses(p, base).all(|u| p.g.op(u) == Op::Load || is_whole(p, u, 4));
     let written = |base: UOp| accesses(p, base).any(|u| p.g.op(u) == Op::Store);
-    let first = Dots::find(p, |base| match p.g.op(base) {
+    let first = Dots::find(p, &|base| match p.g.op(base) {
         Op::Param => !written(base),
         _ => whole(base),
     });
     let only = |base: UOp| accesses(p, base).all(|u| p.g.op(u) == Op::Store || first.has(u));
-    Dots::find(p, |base| if p.g.op(base) == Op::Param { !written(base) } else { whole(base) && only(base) })
+    Dots::find(p, &|base| if p.g.op(base) == Op::Param { !written(base) } else { whole(base) && only(base) })
 }
 
 /// How an array is declared: elements of an array element, and what that is. `base` is its Param or Scratch.

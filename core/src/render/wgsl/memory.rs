@@ -57,7 +57,7 @@ impl Wgsl {
         p: &Ptr,
         at: &At,
         lanes: usize,
-        mut guard: impl FnMut(String, Option<usize>) -> String,
+        guard: &dyn Fn(String, Option<usize>) -> String,
     ) -> String {
         if lanes == p.width {
             let i = guard(element(at), None);
