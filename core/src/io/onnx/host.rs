@@ -6,6 +6,7 @@
 use crate::dtype::{DType, Scalar};
 use crate::io::{HostTensor, element_count};
 use crate::util::sort;
+use std::f64::consts::FRAC_PI_2;
 
 /// Primitive on one operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -298,6 +299,10 @@ pub(super) fn unary(op: Un, t: &HostTensor) -> HostTensor {
     }
 }
 
+fn arcsine(x: f64) -> f64 {
+    (x / ((1.0 - x) * (1.0 + x)).sqrt()).atan()
+}
+
 fn unary_f(op: Un, x: f64) -> f64 {
     match op {
         Un::Neg => -x,
@@ -308,15 +313,19 @@ fn unary_f(op: Un, x: f64) -> f64 {
         Un::Recip => 1.0 / x,
         Un::Sin => x.sin(),
         Un::Cos => x.cos(),
-        Un::Tan => x.tan(),
-        Un::Asin => x.asin(),
-        Un::Acos => x.acos(),
+        // not the standard library's, which bring eight more functions into a page's module; near 0 by their series
+        Un::Tan => x.sin() / x.cos(),
+        Un::Asin => arcsine(x),
+        Un::Acos => FRAC_PI_2 - arcsine(x),
         Un::Atan => x.atan(),
-        // not the standard library's, which bring three more functions into a page's module; near 0 by their series
         Un::Sinh if x.abs() < 1e-4 => x + x * x * x / 6.0,
         Un::Sinh => (x.exp() - (-x).exp()) / 2.0,
         Un::Cosh => (x.exp() + (-x).exp()) / 2.0,
-        Un::Tanh => x.tanh(),
+        Un::Tanh if x.abs() < 1e-4 => x - x * x * x / 3.0,
+        Un::Tanh => {
+            let e = (-2.0 * x.abs()).exp();
+            ((1.0 - e) / (1.0 + e)).copysign(x)
+        }
         Un::Asinh if x.abs() < 1e-4 => x - x * x * x / 6.0,
         Un::Asinh => (x.abs() + (x * x + 1.0).sqrt()).ln().copysign(x),
         Un::Acosh => (x + (x * x - 1.0).sqrt()).ln(),
