@@ -6,13 +6,6 @@ import { join, extname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 
-/** As a server that keeps compressed files makes them: the best quality, the largest window and blocks. */
-const brotli = {
-  [constants.BROTLI_PARAM_QUALITY]: 11,
-  [constants.BROTLI_PARAM_LGWIN]: 24,
-  [constants.BROTLI_PARAM_LGBLOCK]: 24,
-};
-
 /** What every page downloads, brotli, in bytes. */
 const BUDGET_BYTES = 700_000;
 /** One module that is loaded on first use. */
@@ -27,7 +20,7 @@ export function sizes(folder) {
     if (!entry.isFile() || ![".js", ".mjs", ".wasm"].includes(extname(entry.name))) continue;
     const file = join(entry.parentPath, entry.name);
     const bytes = readFileSync(file);
-    const params = { ...brotli, [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length };
+    const params = { [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length };
     rows.push({
       file: file.slice(folder.length).replace(/^\//, ""),
       raw: bytes.length,

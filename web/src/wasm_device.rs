@@ -15,7 +15,6 @@ use gradloom_core::{Error, Result};
 use js_sys::WebAssembly::{Global, Instance, Memory, Module, Table};
 use js_sys::{Array, Function, Object, Reflect, Uint8Array};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use wasm_bindgen::{JsCast, JsValue};
 use wasm_bindgen_futures::{JsFuture, spawn_local};
@@ -43,7 +42,7 @@ pub struct WasmDevice {
     imports: Object,
     run: Function,
     compiling: Rc<RefCell<Compiling>>,
-    tickets: BTreeMap<u32, Vec<u8>>,
+    tickets: Vec<(u32, Vec<u8>)>,
     next_ticket: u32,
     /// Address and size of the area that plans are written to.
     plan: (usize, usize),
@@ -124,7 +123,7 @@ impl WasmDevice {
             imports,
             run,
             compiling: Rc::default(),
-            tickets: BTreeMap::new(),
+            tickets: Vec::new(),
             next_ticket: 0,
             plan: (0, 0),
             scratch: (0, 0),
@@ -407,13 +406,13 @@ impl Device for WasmDevice {
         let mut out = vec![0; view.bytes];
         self.bytes().subarray(at as u32, (at + view.bytes) as u32).copy_to(&mut out);
         self.next_ticket += 1;
-        self.tickets.insert(self.next_ticket, out);
+        self.tickets.push((self.next_ticket, out));
         Ok(Ticket(self.next_ticket))
     }
 
     fn poll(&mut self, ticket: Ticket) -> Result<Option<Vec<u8>>> {
-        match self.tickets.remove(&ticket.0) {
-            Some(b) => Ok(Some(b)),
+        match self.tickets.iter().position(|t| t.0 == ticket.0) {
+            Some(at) => Ok(Some(self.tickets.swap_remove(at).1)),
             None => Err(failed(format!("{ticket:?} is not a readback"))),
         }
     }

@@ -12,8 +12,8 @@ use gradloom_core::render::{Code, Source, wgsl};
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
 use js_sys::{Array, Function, Object, Reflect, Uint8Array};
+use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use wasm_bindgen::closure::Closure;
 use wasm_bindgen::{JsCast, JsValue};
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     error: RefCell<Option<Error>>,
     lost: RefCell<Option<String>>,
     pipelines: RefCell<Vec<Option<GpuComputePipeline>>>,
-    reads: RefCell<BTreeMap<u32, Option<Result<Vec<u8>>>>>,
+    reads: RefCell<FxHashMap<u32, Option<Result<Vec<u8>>>>>,
     staging: RefCell<Vec<(usize, GpuBuffer)>>,
 }
 
@@ -102,10 +102,10 @@ pub struct WebGpuDevice {
     buffers: Buffers,
     kernels: Vec<Option<Kernel>>,
     layouts: Vec<Layout>,
-    layout_ids: HashMap<(Vec<bool>, usize), usize>,
-    groups: HashMap<(usize, Vec<(u32, usize, usize)>), GpuBindGroup>,
+    layout_ids: FxHashMap<(Vec<bool>, usize), usize>,
+    groups: FxHashMap<(usize, Vec<(u32, usize, usize)>), GpuBindGroup>,
     uniform: GpuBuffer,
-    uniform_layouts: HashMap<usize, (GpuBindGroupLayout, GpuBindGroup)>,
+    uniform_layouts: FxHashMap<usize, (GpuBindGroupLayout, GpuBindGroup)>,
     uniform_align: usize,
     next_ticket: u32,
     _on_error: Closure<dyn FnMut(JsValue)>,
@@ -235,10 +235,10 @@ impl WebGpuDevice {
             buffers,
             kernels: Vec::new(),
             layouts: Vec::new(),
-            layout_ids: HashMap::new(),
-            groups: HashMap::new(),
+            layout_ids: FxHashMap::default(),
+            groups: FxHashMap::default(),
             uniform,
-            uniform_layouts: HashMap::new(),
+            uniform_layouts: FxHashMap::default(),
             uniform_align: limit(&limits, "minUniformBufferOffsetAlignment", 256),
             next_ticket: 0,
             _on_error: on_error,

@@ -6,7 +6,6 @@ use crate::webgpu_device::{Shared, failed};
 use gradloom_core::device::{BufId, View};
 use gradloom_core::{Error, Result};
 use js_sys::Uint8Array;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use wasm_bindgen::{JsCast, JsValue};
 use wasm_bindgen_futures::{JsFuture, spawn_local};
@@ -32,7 +31,7 @@ pub(crate) struct Buffers {
     shared: Rc<Shared>,
     max: usize,
     live: Vec<Option<Buffer>>,
-    kept: BTreeMap<usize, Vec<(u32, GpuBuffer)>>,
+    kept: Vec<Buffer>,
     kept_bytes: usize,
     /// Reused buffers that must be zeroed before anything else is done.
     stale: Vec<GpuBuffer>,
@@ -41,7 +40,7 @@ pub(crate) struct Buffers {
 
 impl Buffers {
     pub(crate) fn new(device: GpuDevice, queue: GpuQueue, shared: Rc<Shared>, max: usize) -> Buffers {
-        let (live, kept, stale) = (Vec::new(), BTreeMap::new(), Vec::new());
+        let (live, kept, stale) = (Vec::new(), Vec::new(), Vec::new());
         Buffers { device, queue, shared, max, live, kept, kept_bytes: 0, stale, next: 0 }
     }
 
@@ -50,12 +49,12 @@ impl Buffers {
         let Some(size) = size else {
             return Err(Error::OutOfMemory { device: "webgpu".into(), bytes: bytes as u64 });
         };
-        let reused = self.kept.get_mut(&size).and_then(Vec::pop);
+        let reused = self.kept.iter().rposition(|b| b.size == size).map(|at| self.kept.swap_remove(at));
         let (id, gpu) = match reused {
             Some(b) => {
                 self.kept_bytes -= size;
-                self.stale.push(b.1.clone());
-                b
+                self.stale.push(b.gpu.clone());
+                (b.id, b.gpu)
             }
             None => {
                 let d = object(&[
@@ -87,7 +86,7 @@ impl Buffers {
         self.stale.retain(|s| *s != b.gpu);
         if self.kept_bytes + b.size <= KEEP_BYTES {
             self.kept_bytes += b.size;
-            self.kept.entry(b.size).or_default().push((b.id, b.gpu));
+            self.kept.push(b);
             return None;
         }
         b.gpu.destroy();

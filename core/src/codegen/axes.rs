@@ -255,7 +255,7 @@ impl Kernel {
             lens.iter().filter(|(id, _)| set >> **id & 1 == 1).fold(1u64, |p, (_, n)| p.saturating_mul(*n))
         };
         let mut s = Stats::default();
-        let mut touched: std::collections::BTreeMap<(u32, bool), u64> = Default::default();
+        let mut touched: FxHashMap<(u32, bool), u64> = FxHashMap::default();
         for u in self.nodes() {
             match g.op(u) {
                 Op::Reduce => s.flops = s.flops.saturating_add(points(g.ranges(g.src_at(u, 0)) | g.ranges(u))),

@@ -14,7 +14,6 @@ use crate::uop::{Arg, Graph, Op, UOp};
 use crate::util::sort;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Packed copies that one buffer may have before further plans do without.
@@ -66,14 +65,22 @@ pub struct Engine {
     pub(super) plans: FxHashMap<u128, Arc<Plan>>,
     pub(super) programs: FxHashMap<u128, Loaded>,
     buffers: FxHashMap<u32, (BufId, usize)>,
-    /// Packed copies, by session buffer and the kernel that makes them.
-    packed: BTreeMap<(u32, u128), (BufId, usize)>,
+    /// Packed copies by session buffer.
+    packed: FxHashMap<u32, Vec<Packed>>,
     /// How session buffers that were computed of constants are computed again.
-    recipes: BTreeMap<u32, Arc<Recipe>>,
+    recipes: FxHashMap<u32, Arc<Recipe>>,
     arenas: Vec<(BufId, usize)>,
     pool: Pool,
-    vars: BTreeMap<String, u32>,
+    vars: Vec<(String, u32)>,
     pub(super) counters: Counters,
+}
+
+/// A packed copy of a session buffer.
+struct Packed {
+    /// The kernel that makes it.
+    key: u128,
+    buf: BufId,
+    bytes: usize,
 }
 
 /// Roots on their way to being realized.
@@ -119,11 +126,11 @@ impl Engine {
             plans: FxHashMap::default(),
             programs: FxHashMap::default(),
             buffers: FxHashMap::default(),
-            packed: BTreeMap::new(),
-            recipes: BTreeMap::new(),
+            packed: FxHashMap::default(),
+            recipes: FxHashMap::default(),
             arenas: Vec::new(),
             pool: Pool::default(),
-            vars: BTreeMap::new(),
+            vars: Vec::new(),
             counters: Counters::default(),
         }
     }
@@ -146,7 +153,8 @@ impl Engine {
     /// Sets a launch scalar (`Op::Var`) for the runs that follow.
     pub fn set_var(&mut self, name: &str, value: Scalar, dt: DType) {
         let bits = if dt == DType::F32 { (value.as_f64() as f32).to_bits() } else { value.as_i64() as u32 };
-        self.vars.insert(name.to_string(), bits);
+        self.vars.retain(|(known, _)| known != name);
+        self.vars.push((name.to_string(), bits));
     }
 
     /// Plans what `roots` need and starts compiling it. Nothing is run yet; the graph must not change until `finish`.
@@ -170,7 +178,7 @@ impl Engine {
             externals.iter().map(|id| state.buffer(*id).is_some_and(|b| b.constant)).collect();
         if !self.plans.contains_key(&super::prepare::plan_key(&closed, &closed_roots, &constant)) {
             // each plan may want other copies
-            let crowded = |id: u32| self.copies_of(id).count() >= MAX_COPIES;
+            let crowded = |id: u32| self.packed.get(&id).is_some_and(|copies| copies.len() >= MAX_COPIES);
             constant.iter_mut().zip(&externals).for_each(|(c, &id)| *c &= !crowded(id));
         }
         let plan = self.plan_for(&closed, &closed_roots, &constant)?;
@@ -311,22 +319,20 @@ impl Engine {
         self.drop_copies(id);
     }
 
-    fn copies_of(&self, id: u32) -> impl Iterator<Item = (u32, u128)> + '_ {
-        self.packed.range((id, 0)..=(id, u128::MAX)).map(|c| *c.0)
+    fn copy_of(&self, id: u32, key: u128) -> Option<&Packed> {
+        self.packed.get(&id)?.iter().find(|c| c.key == key)
     }
 
     fn drop_copies(&mut self, id: u32) {
-        for at in self.copies_of(id).collect::<Vec<_>>() {
-            if let Some((buf, bytes)) = self.packed.remove(&at) {
-                self.pool.put(buf, bytes);
-            }
+        for copy in self.packed.remove(&id).unwrap_or_default() {
+            self.pool.put(copy.buf, copy.bytes);
         }
     }
 
     /// The packed copy of a session buffer that the kernel `key` makes; made now if it is not there. An original that
     /// can be uploaded or computed again does not stay on the device beside it.
     fn packed(&mut self, state: &mut State, id: u32, key: u128) -> Result<View> {
-        if let Some(&(buf, bytes)) = self.packed.get(&(id, key)) {
+        if let Some(&Packed { buf, bytes, .. }) = self.copy_of(id, key) {
             return Ok(View { buf, offset: 0, bytes });
         }
         let from = self.whole(state, id)?;
@@ -338,7 +344,7 @@ impl Engine {
         let to = View { buf, offset: 0, bytes };
         self.device.submit(&[Step::Launch { kernel, args: vec![to, from], grid, vars: Vec::new() }])?;
         self.counters.launches += 1;
-        self.packed.insert((id, key), (buf, bytes));
+        self.packed.entry(id).or_default().push(Packed { key, buf, bytes });
         if (self.recipes.contains_key(&id) || state.buffer(id).is_some_and(|b| b.host.is_some()))
             && let Some(old) = self.buffers.remove(&id)
         {
@@ -421,7 +427,7 @@ impl Engine {
                 .map(|v| {
                     let missing = || Error::Input { name: v.to_string(), what: "variable has no value".into() };
                     let own = scalar_number(v).and_then(|i| c.scalars.get(i)).map(|s| *s as u32);
-                    own.or_else(|| self.vars.get(&**v).copied()).ok_or_else(missing)
+                    own.or_else(|| self.vars.iter().find(|(name, _)| **name == **v).map(|v| v.1)).ok_or_else(missing)
                 })
                 .collect::<Result<_>>()?;
             steps.push(Step::Launch { kernel: loaded.kernel, args, grid: loaded.compiled.grid, vars });
@@ -440,8 +446,8 @@ impl Engine {
                 let &Place::External(slot) = a else { continue };
                 let id = externals[slot as usize];
                 let packs = self.programs.get(&c.program).map(|l| &l.compiled.packs);
-                let copy = packs.and_then(|p| p.iter().find(|p| p.slot == i)).map(|p| (id, p.key));
-                if !copy.is_some_and(|c| self.packed.contains_key(&c)) {
+                let copy = packs.and_then(|p| p.iter().find(|p| p.slot == i)).map(|p| p.key);
+                if copy.is_none_or(|key| self.copy_of(id, key).is_none()) {
                     wanted.push(id);
                 }
             }

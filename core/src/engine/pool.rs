@@ -3,12 +3,12 @@
 //! run has taken during a whole further run goes back to the device.
 
 use crate::device::BufId;
-use std::collections::BTreeMap;
+use rustc_hash::FxHashMap;
 
 /// Free buffers by size.
 #[derive(Default)]
 pub(super) struct Pool {
-    free: BTreeMap<usize, Vec<(BufId, u64)>>,
+    free: FxHashMap<usize, Vec<(BufId, u64)>>,
     /// Runs so far.
     now: u64,
 }

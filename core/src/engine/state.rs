@@ -7,8 +7,8 @@
 use crate::DType;
 use crate::rewrite::substitute;
 use crate::uop::{Arg, Graph, Op, UOp};
+use crate::util::sort::ascending;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ pub struct State {
     pub draws: u32,
     roots: Vec<Option<Root>>,
     free: Vec<u32>,
-    buffers: BTreeMap<u32, BufferInfo>,
+    buffers: FxHashMap<u32, BufferInfo>,
     next_buffer: u32,
     live_at_compact: usize,
     /// Bytes of the buffers made since the last compaction, and how often those that it found were nearly all alive.
@@ -115,7 +115,7 @@ impl State {
             draws: 0,
             roots: Vec::new(),
             free: Vec::new(),
-            buffers: BTreeMap::new(),
+            buffers: FxHashMap::default(),
             next_buffer: 0,
             live_at_compact: 0,
             fresh_bytes: 0,
@@ -207,7 +207,7 @@ impl State {
         }
     }
 
-    /// Every buffer, by id.
+    /// Every buffer and its id, in no order.
     pub fn buffers(&self) -> impl Iterator<Item = (u32, &BufferInfo)> {
         self.buffers.iter().map(|(i, b)| (*i, b))
     }
@@ -341,7 +341,8 @@ impl State {
         self.live_at_compact = self.graph.len();
         let kept: std::collections::BTreeSet<u32> =
             crate::util::gather(self.graph.iter().filter_map(|u| self.buffer_id(u)));
-        let dead: Vec<u32> = self.buffers.keys().copied().filter(|id| !kept.contains(id)).collect();
+        let mut dead: Vec<u32> = self.buffers.keys().copied().filter(|id| !kept.contains(id)).collect();
+        ascending(&mut dead);
         let gone = dead.iter().filter_map(|id| self.buffers.remove(id));
         let found = gone.fold(0usize, |n, b| n.saturating_add(b.len.saturating_mul(b.dtype.size())));
         self.in_vain = if found < self.fresh_bytes / 4 { (self.in_vain + 1).min(MOST_IN_VAIN) } else { 0 };

@@ -1,7 +1,7 @@
 //! What a rewrite did: hits per rule, and on demand each firing with both sides. Optional; passed in with the memo.
 
 use crate::uop::UOp;
-use std::collections::BTreeMap;
+use rustc_hash::FxHashMap;
 
 /// One application of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Firing {
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     /// Times each (set, rule) fired.
-    pub hits: BTreeMap<(&'static str, &'static str), u64>,
+    pub hits: FxHashMap<(&'static str, &'static str), u64>,
     /// Every firing in order, if `log` is on.
     pub firings: Vec<Firing>,
     log: bool,

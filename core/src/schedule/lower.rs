@@ -17,11 +17,11 @@ use crate::rewrite::{Memo, substitute1};
 use crate::rules::{limits, runs_down, simplify_with};
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, ReduceOp, UOp, graph::MAX_RANGES};
-use crate::util::sort;
+use crate::util::{gather, sort};
 use crate::{DType, Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 type Tuple = SmallVec<[UOp; 6]>;
 
@@ -264,10 +264,13 @@ impl<'a> Lower<'a> {
     fn evaluate_under(&mut self, root: UOp, idx: Tuple, valid: Option<UOp>, open: bool) -> Result<UOp> {
         let mut requests = vec![Request::new(root, idx, valid)];
         let mut known: FxHashMap<(UOp, Tuple, Option<UOp>), usize> = FxHashMap::default();
-        let mut pending: BTreeMap<UOp, Vec<usize>> = BTreeMap::new();
-        pending.insert(root, vec![0]);
+        // consumers first
+        let mut pending: BTreeSet<UOp> = gather([root]);
+        let mut requested: FxHashMap<UOp, Vec<usize>> = FxHashMap::default();
+        requested.insert(root, vec![0]);
         let mut done = Vec::new();
-        while let Some((node, mut ids)) = pending.pop_last() {
+        while let Some(node) = pending.pop_last() {
+            let mut ids = requested.remove(&node).unwrap_or_default();
             if self.kept(node).is_some() {
                 done.append(&mut ids);
                 if !self.stages.contains_key(&node) {
@@ -288,7 +291,8 @@ impl<'a> Lower<'a> {
                             let id = requests.len();
                             requests.push(Request::new(src, key.1.clone(), valid));
                             known.insert(key, id);
-                            pending.entry(src).or_default().push(id);
+                            pending.insert(src);
+                            requested.entry(src).or_default().push(id);
                             id
                         }
                     };

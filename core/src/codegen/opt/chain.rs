@@ -5,6 +5,7 @@ use super::{APART, OUTSIDE, Opt, OptOp};
 use crate::codegen::axes::{Kernel, affine};
 use crate::target::{Lang, Target};
 use crate::uop::{AxisKind, Op, UOp};
+use rustc_hash::FxHashMap;
 
 /// Multiply-adds in the body of a loop.
 const BODY: usize = 96;
@@ -105,7 +106,7 @@ impl Picked<'_> {
     /// Copies the operands that all rows share to packed panels, outside of the loop over rows.
     fn panels(&mut self, rows: u8) {
         let k = self.k.clone();
-        let mut number: std::collections::BTreeMap<u32, u32> = Default::default();
+        let mut number: FxHashMap<u32, u32> = FxHashMap::default();
         let mut found = Vec::new();
         for u in k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Load) {
             let index = k.g.src_at(u, 0);

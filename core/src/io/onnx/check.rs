@@ -132,7 +132,7 @@ fn free_names(g: &GraphProto, out: &mut BTreeSet<String>) {
     for name in own.chain(g.nodes.iter().flat_map(|n| &n.outputs)) {
         used.remove(name);
     }
-    out.append(&mut used);
+    out.extend(used);
 }
 
 /// The names that a node reads itself: its inputs, and what a Gradient differentiates.
@@ -319,7 +319,7 @@ impl Env<'_> {
 pub(super) fn demand(m: &ModelProto) -> Demand {
     let mut env = Env { values: BTreeMap::new(), parent: None };
     for (i, input) in m.graph.inputs.iter().enumerate() {
-        env.values.insert(input.name.clone(), Set::from([i]));
+        env.values.insert(input.name.clone(), gather([i]));
     }
     let mut d = Demand::default();
     flow(&m.graph.nodes, &mut env, &m.functions, 0, &mut d);
@@ -334,10 +334,10 @@ fn flow(nodes: &[NodeProto], env: &mut Env<'_>, functions: &[FunctionProto], dep
             return;
         }
         let ins: Vec<Set> = n.inputs.iter().map(|i| env.get(i)).collect();
-        let mut all: Set = ins.iter().flatten().copied().collect();
+        let mut all: Set = gather(ins.iter().flatten().copied());
         let mut outs: Option<Vec<Set>> = None;
         if let Some(f) = function(functions, n).filter(|_| depth < MAX_CALLS) {
-            let values = f.inputs.iter().cloned().zip(ins.iter().cloned()).collect();
+            let values = gather(f.inputs.iter().cloned().zip(ins.iter().cloned()));
             let mut inner = Env { values, parent: None };
             flow(&f.nodes, &mut inner, functions, depth + 1, d);
             outs = Some(f.outputs.iter().map(|o| inner.get(o)).collect());

@@ -6,6 +6,7 @@ use super::proto::ValueInfo;
 use crate::dtype::DType;
 use crate::io::HostTensor;
 use crate::util::sort;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
 /// How far a value is from what it should be.
@@ -46,7 +47,7 @@ impl Model {
     /// element is off by more than `tolerance` parts of the right one, or of the mean size of all where that is larger; numbers of
     /// 16 bits may be off by their own precision.
     pub fn drifts(&self, got: &[(String, HostTensor)], want: &[(String, HostTensor)], tolerance: f64) -> Vec<Drift> {
-        let want: BTreeMap<&str, &HostTensor> = crate::util::gather(want.iter().map(|(n, t)| (n.as_str(), t)));
+        let want: FxHashMap<&str, &HostTensor> = want.iter().map(|(n, t)| (n.as_str(), t)).collect();
         let mut place: BTreeMap<&str, usize> = BTreeMap::new();
         for (i, n) in self.nodes().iter().enumerate() {
             place.extend(n.outputs.iter().map(|o| (o.as_str(), i)));

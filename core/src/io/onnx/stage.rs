@@ -5,6 +5,7 @@
 //! need, hands both to [`Build::answer`], and the build goes on where it stopped, on what has been computed. So a loop whose
 //! end depends on the data runs each turn once, and what follows a value that was read is built for that value.
 
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -167,7 +168,7 @@ impl Build {
 
     /// What the last ask wanted, and those of its live values that were computed, by their place.
     pub(super) fn answer(&mut self, answer: Answer, live: &[(usize, Tensor)]) -> Result<()> {
-        let mut now: BTreeMap<usize, Value> = BTreeMap::new();
+        let mut now: FxHashMap<usize, Value> = FxHashMap::default();
         for (i, t) in live {
             let old = self.live.get(*i).ok_or_else(lost)?;
             now.insert(old.id(), Value::lazy(t.clone()).with_narrow(old.narrow()));
@@ -210,7 +211,7 @@ impl Frame {
         }
     }
 
-    fn replace(&mut self, now: &BTreeMap<usize, Value>) {
+    fn replace(&mut self, now: &FxHashMap<usize, Value>) {
         let change = |v: &mut Value| *v = v.replaced(now);
         match self {
             Frame::Nodes { values, .. } => values.values_mut().for_each(change),

@@ -3,8 +3,8 @@
 //! Shapes are static integers in a build, so everything that a graph computes from shapes and small constants folds on
 //! the host; everything else becomes lazy tensors. A constant is lifted to a lazy tensor once and then shared.
 
+use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::host;
@@ -100,7 +100,7 @@ impl Value {
     }
 
     /// Another value where `now` has one for it or for an element of it.
-    pub(super) fn replaced(&self, now: &BTreeMap<usize, Value>) -> Value {
+    pub(super) fn replaced(&self, now: &FxHashMap<usize, Value>) -> Value {
         match (now.get(&self.id()), self.items()) {
             (Some(v), _) => v.clone(),
             (None, Some(items)) => Value::sequence(self.dtype(), items.iter().map(|v| v.replaced(now)).collect()),
@@ -162,7 +162,7 @@ impl Value {
 
 /// Constants that have been met, by place in the file and shape.
 #[derive(Default)]
-pub(super) struct Constants(Mutex<BTreeMap<(usize, Vec<usize>), Value>>);
+pub(super) struct Constants(Mutex<FxHashMap<(usize, Vec<usize>), Value>>);
 
 impl Constants {
     pub(super) fn get(&self, at: &(usize, Vec<usize>)) -> Option<Value> {

@@ -4,12 +4,12 @@ use super::super::cstyle::{Alu, At, Dialect, Gate, Ptr};
 use super::{alu, memory};
 use crate::dtype::Scalar;
 use crate::{DType, Result};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The language, and the helper functions that the shader needs so far.
 #[derive(Default)]
 pub(super) struct Wgsl {
-    helpers: BTreeMap<String, String>,
+    helpers: Vec<(String, String)>,
     /// What the shader enables.
     pub(super) extensions: BTreeSet<&'static str>,
     /// See [`crate::target::Target::f16_arrays`].
@@ -43,17 +43,17 @@ impl Wgsl {
 
     /// Asks for a helper and returns its name.
     pub(super) fn need(&mut self, name: String, text: impl FnOnce(&mut Self) -> String) -> String {
-        if !self.helpers.contains_key(&name) {
-            self.helpers.insert(name.clone(), String::new());
-            let text = text(self);
-            self.helpers.insert(name.clone(), text);
+        if self.helpers.iter().all(|h| h.0 != name) {
+            let at = self.helpers.len();
+            self.helpers.push((name.clone(), String::new()));
+            self.helpers[at].1 = text(self);
         }
         name
     }
 
     /// Text of all helpers. WGSL functions may be used before they are declared.
     pub(super) fn helpers(&self) -> String {
-        self.helpers.values().map(String::as_str).collect()
+        self.helpers.iter().map(|h| h.1.as_str()).collect()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::io::HostTensor;
 use crate::tensor::{RoiGrid, Tensor};
 use crate::util::sort;
-use std::collections::BTreeMap;
+use rustc_hash::FxHashMap;
 
 pub(super) static OPS: &[OpDef] = &[
     host_op("NonMaxSuppression", suppress),
@@ -130,9 +130,10 @@ fn unique(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let slice =
         |i: usize| -> Vec<i128> { (0..outer).flat_map(|a| &ranks[(a * n + i) * inner..][..inner]).copied().collect() };
     // a slice's first place and the places of all that are equal
-    let mut groups: BTreeMap<Vec<i128>, Vec<usize>> = BTreeMap::new();
-    (0..n).for_each(|i| groups.entry(slice(i)).or_default().push(i));
-    let mut groups: Vec<Vec<usize>> = groups.into_values().collect();
+    let mut slices: Vec<(Vec<i128>, usize)> = (0..n).map(|i| (slice(i), i)).collect();
+    sort::ascending(&mut slices);
+    let mut groups: Vec<Vec<usize>> =
+        slices.chunk_by(|a, b| a.0 == b.0).map(|g| g.iter().map(|s| s.1).collect()).collect();
     if !o.flag("sorted", true)? {
         sort::by_key(&mut groups, |g| g[0]);
     }
@@ -292,7 +293,7 @@ fn tf_idf(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     // each n-gram's number in the pool
     let starts = o.sizes(&starts)?;
     let ends = starts.iter().skip(1).copied().chain([pool.len()]);
-    let mut grams: BTreeMap<&[i64], usize> = BTreeMap::new();
+    let mut grams: FxHashMap<&[i64], usize> = FxHashMap::default();
     let mut count = 0;
     for (i, (&from, to)) in starts.iter().zip(ends).enumerate() {
         let Some(list) = pool.get(from..to) else { return o.fail("`ngram_counts` do not fit the pool") };

@@ -9,7 +9,7 @@ use super::{Op, OpDef, ml};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::io::HostTensor;
-use std::collections::BTreeMap;
+use rustc_hash::FxHashMap;
 
 pub(super) static OPS: &[OpDef] =
     &[ml("TreeEnsembleRegressor", regressor), ml("TreeEnsembleClassifier", classifier), ml("TreeEnsemble", ensemble)];
@@ -212,7 +212,7 @@ fn forest(o: &Op<'_, '_>, part: &str, targets: usize) -> Result<Forest> {
     if n == 0 || [ids.len(), features.len(), yes.len(), no.len(), modes.len(), values.len()].iter().any(|&l| l != n) {
         return o.fail("the attributes of the nodes differ in length");
     }
-    let places: BTreeMap<(i64, i64), usize> = crate::util::gather((0..n).map(|i| ((trees[i], ids[i]), i)));
+    let places: FxHashMap<(i64, i64), usize> = (0..n).map(|i| ((trees[i], ids[i]), i)).collect();
     let find = |tree: i64, id: i64| match places.get(&(tree, id)) {
         Some(&i) => Ok(i),
         None => o.fail(format!("tree {tree} has no node {id}")),
