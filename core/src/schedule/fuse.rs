@@ -2,22 +2,18 @@
 //!
 //! 1. Backward, consumers first: each node collects the *contexts* it is used in - the cut that owns the kernel, and an
 //!    id of the index path to it. A compute node used in two contexts, or under an expansion, becomes a candidate cut.
-//! 2. Forward: a candidate that holds no reduction and is cheap is computed again instead. A kernel keeps one reduction
+//! 2. Forward: a candidate that holds no reduction is computed again instead if that is cheaper ([`super::cost`]). A kernel keeps one reduction
 //!    (the largest; siblings are cut) and at most the target's number of buffers.
 //! 3. Reductions that are read back over their rows join their reader's kernel after all ([`super::rows`]).
 
 use super::Buffers;
 use super::chain;
+use super::cost::{Costs, Value};
 use super::rows::{self, Rows};
 use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-
-/// Recomputing up to this many operations per element beats a kernel, a store and a load.
-const CHEAP_OPS: u32 = 12;
-/// An operand of a contraction is loaded many times: only this much may be computed at each load.
-const CHEAP_OPERAND_OPS: u32 = 1;
 
 /// A sum of this many sums is computed at once.
 const SHORT_SUM: usize = 32;
@@ -77,6 +73,16 @@ struct Use {
     owner: u32,
     path: u32,
     flags: u8,
+    /// Elements wanted, as [`Value::wanted`] counts them.
+    wanted: u64,
+}
+
+/// What the contexts of a node have in common, and what they come to.
+#[derive(Clone, Copy, Default)]
+struct Wanted {
+    flags: u8,
+    contexts: usize,
+    elements: u64,
 }
 
 /// Read through an axis that repeats.
@@ -98,8 +104,8 @@ pub fn choose(g: &Graph, roots: &[UOp], knots: &[UOp], t: &Target) -> Cuts {
     let nodes = g.reachable(roots);
     let mut forced = forced_cuts(g, roots, &nodes);
     knots.iter().for_each(|&u| forced[g.src_at(u, 1).0 as usize] = true);
-    let (mut cut, flags) = candidates(g, &nodes, &forced);
-    settle(g, &nodes, &forced, &mut cut, &flags, t.max_buffers.saturating_sub(1).max(2));
+    let (mut cut, wanted) = candidates(g, &nodes, &forced);
+    settle(g, &nodes, &forced, &mut cut, &wanted, t);
     let mut cuts = Cuts { cut, forced, rows: FxHashMap::default() };
     rows::merge(g, roots, &nodes, &mut cuts, t);
     chain::merge(g, roots, &nodes, &mut cuts, t);
@@ -162,7 +168,7 @@ fn reads_elsewhere(g: &Graph, target: UOp, value: UOp) -> bool {
     false
 }
 
-fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool]) -> (Vec<bool>, Vec<u8>) {
+fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool]) -> (Vec<bool>, Vec<Wanted>) {
     let n = g.len();
     let mut has_reduce = vec![false; n];
     for &u in nodes {
@@ -171,24 +177,20 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool]) -> (Vec<bool>, Vec<u8>)
     let users = only_users(g, nodes);
     let mut uses: Vec<SmallVec<[Use; 2]>> = vec![SmallVec::new(); n];
     let mut cut = vec![false; n];
-    let mut flags = vec![0u8; n];
+    let mut wanted = vec![Wanted::default(); n];
     let mut paths: FxHashMap<(u32, u32, u32), u32> = FxHashMap::default();
     for &u in nodes.iter().rev() {
         let i = u.0 as usize;
         let all = uses[i].iter().fold(0, |m, x| m | x.flags);
-        flags[i] = all;
-        let contexts = {
-            let mut seen: SmallVec<[(u32, u32); 4]> = SmallVec::new();
-            for x in &uses[i] {
-                if !seen.contains(&(x.owner, x.path)) {
-                    seen.push((x.owner, x.path));
-                }
+        let mut seen: SmallVec<[Use; 4]> = SmallVec::new();
+        for x in &uses[i] {
+            if !seen.iter().any(|s| (s.owner, s.path) == (x.owner, x.path)) {
+                seen.push(*x);
             }
-            seen.len()
-        };
-        if contexts > 1 {
-            flags[i] |= SHARED;
         }
+        let contexts = seen.len();
+        let elements = seen.iter().fold(0u64, |n, x| n.saturating_add(x.wanted));
+        wanted[i] = Wanted { flags: all | if contexts > 1 { SHARED } else { 0 }, contexts, elements };
         let reduced = has_reduce[i] && all & (REDUCED | PADDED) != 0 && summed(g, u, &users).is_none();
         let splits = contexts > 1 || all & EXPANDED != 0 || reduced;
         cut[i] = forced[i] || (is_compute(g.op(u)) && splits);
@@ -198,7 +200,7 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool]) -> (Vec<bool>, Vec<u8>)
                 // a product under a reduction may well end up in its kernel
                 let product = op == Op::Mul && !forced[i] && all & REDUCED != 0;
                 let flags = if product { FACTOR } else { 0 };
-                SmallVec::from_elem(Use { owner: u.0, path: 0, flags }, 1)
+                SmallVec::from_elem(Use { owner: u.0, path: 0, flags, wanted: g.numel(u) as u64 }, 1)
             }
             _ => std::mem::take(&mut uses[i]),
         };
@@ -212,7 +214,7 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool]) -> (Vec<bool>, Vec<u8>)
             }
         }
     }
-    (cut, flags)
+    (cut, wanted)
 }
 
 /// The user of each node that has just one.
@@ -251,10 +253,12 @@ fn step(g: &Graph, u: UOp, k: usize, s: UOp, x: Use, paths: &mut FxHashMap<(u32,
     let mut flags = x.flags;
     let grows = g.numel(s) < g.numel(u);
     let expand = |f: u8| f | EXPANDED | if f & (REDUCED | FACTOR) != 0 { OPERAND } else { 0 };
+    let mut wanted = x.wanted;
     let moved = match g.op(u) {
         Op::Expand => {
             if grows {
                 flags = expand(flags);
+                wanted /= repeats_inside(g, s, u);
             }
             true
         }
@@ -264,6 +268,7 @@ fn step(g: &Graph, u: UOp, k: usize, s: UOp, x: Use, paths: &mut FxHashMap<(u32,
         }
         Op::Reduce => {
             flags |= REDUCED;
+            wanted = wanted.saturating_mul((g.numel(s) / g.numel(u).max(1)).max(1) as u64);
             true
         }
         Op::Gather => {
@@ -282,6 +287,7 @@ fn step(g: &Graph, u: UOp, k: usize, s: UOp, x: Use, paths: &mut FxHashMap<(u32,
         _ if g.shape(s).is_empty() && !g.shape(u).is_empty() => {
             if grows {
                 flags = expand(flags);
+                wanted = 1;
             }
             true
         }
@@ -293,7 +299,13 @@ fn step(g: &Graph, u: UOp, k: usize, s: UOp, x: Use, paths: &mut FxHashMap<(u32,
     let k = if matches!(g.op(u), Op::Scatter | Op::Scan) { k.min(1) } else { k };
     let next = paths.len() as u32 + 1;
     let path = *paths.entry((u.0, x.path, k as u32)).or_insert(next);
-    Use { owner: x.owner, path, flags }
+    Use { owner: x.owner, path, flags, wanted }
+}
+
+/// How often the innermost loops that `s` does not depend on repeat it: code generation computes it outside of these.
+fn repeats_inside(g: &Graph, s: UOp, u: UOp) -> u64 {
+    let axes = g.shape(s).iter().zip(g.shape(u)).rev();
+    axes.take_while(|(own, _)| **own == 1).map(|(_, all)| *all as u64).product::<u64>().max(1)
 }
 
 /// What computing a node in its consumer's kernel brings along.
@@ -320,7 +332,9 @@ impl Inline {
     }
 }
 
-fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], flags: &[u8], max_inputs: usize) {
+fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &[Wanted], t: &Target) {
+    let max_inputs = t.max_buffers.saturating_sub(1).max(2);
+    let costs = Costs::of(t);
     let mut info: Vec<Inline> = vec![Inline::default(); g.len()];
     let whole = |u: UOp| Inline { buffers: SmallVec::from_elem(u.0, 1), ..Inline::default() };
     for &u in nodes {
@@ -358,13 +372,29 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], flags: &[
         }
         if cut[i] && !forced[i] {
             // what one reader reads once is never computed twice: it was a candidate for a reduction below, cut by now
-            let once = flags[i] & (EXPANDED | SHARED) == 0;
-            let limit = if flags[i] & OPERAND != 0 { CHEAP_OPERAND_OPS } else { CHEAP_OPS };
-            if here.reduces.is_empty() && (once || here.ops <= limit && here.buffers.len() <= 4) {
+            let once = wanted[i].flags & (EXPANDED | SHARED) == 0;
+            if here.reduces.is_empty() && (once || costs.recompute(&value(g, u, &here, &wanted[i]))) {
                 cut[i] = false;
             }
         }
         info[i] = if cut[i] { whole(u) } else { here };
+    }
+}
+
+/// A node as the costs see it.
+fn value(g: &Graph, u: UOp, here: &Inline, wanted: &Wanted) -> Value {
+    let (len, size) = (g.numel(u), g.dtype(u).size());
+    // of a large buffer a view may be read
+    let bytes = |b: &u32| g.numel(UOp(*b)).min(len) * g.dtype(UOp(*b)).size();
+    Value {
+        len,
+        size,
+        ops: here.ops,
+        buffers: here.buffers.len(),
+        read: here.buffers.iter().map(bytes).sum(),
+        readers: wanted.contexts,
+        wanted: wanted.elements,
+        operand: wanted.flags & OPERAND != 0,
     }
 }
 

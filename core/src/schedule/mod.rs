@@ -6,6 +6,7 @@
 
 pub mod chain;
 pub mod collapse;
+mod cost;
 pub mod early;
 pub mod fuse;
 pub mod integers;

@@ -1,0 +1,114 @@
+//! What it costs to compute a value where it is read, and to store it in a kernel of its own: bytes moved, operations and
+//! launches, in nanoseconds of a target. Rough on purpose: what is far from even is decided right, what is even does not matter.
+
+use crate::target::{Lang, Target};
+
+/// More operations than this are not computed twice, however few elements there are: programs would grow without end.
+const MOST_OPS: u32 = 64;
+/// An operand of a contraction is loaded into registers that so many results share.
+const TILE: f64 = 8.0;
+
+/// What a target takes for each, in ns.
+#[derive(Clone, Copy)]
+pub(super) struct Costs {
+    /// A kernel: launch, and on processors the threads that meet.
+    launch: f64,
+    /// A byte from or to memory.
+    byte: f64,
+    /// An operation on an element.
+    op: f64,
+    /// A load of an element from a cache.
+    load: f64,
+}
+
+/// A value that could be computed where it is read.
+pub(super) struct Value {
+    /// Elements, and bytes of each.
+    pub(super) len: usize,
+    pub(super) size: usize,
+    /// Operations of an element, and the buffers that these read.
+    pub(super) ops: u32,
+    pub(super) buffers: usize,
+    /// Elements of those buffers that one pass reads, in bytes.
+    pub(super) read: usize,
+    /// Passes over it: kernels, or places of one that go through it in different ways.
+    pub(super) readers: usize,
+    /// How often an element is wanted in all, but for loops that it does not depend on and that are inside of the others.
+    pub(super) wanted: u64,
+    /// Is it wanted in the innermost loop of a contraction?
+    pub(super) operand: bool,
+}
+
+impl Costs {
+    /// Those of a target. Measured on one of each kind, see docs/performance.md.
+    pub(super) fn of(t: &Target) -> Costs {
+        let vector = |per_lane: f64| per_lane / t.lanes.max(1) as f64;
+        match (t.has_local, t.lang) {
+            (true, _) if t.software => Costs { launch: 100_000.0, byte: 0.1, op: 0.3, load: 2.5 },
+            (true, _) => Costs { launch: 5_000.0, byte: 0.01, op: 0.0005, load: 0.001 },
+            (_, Lang::Wasm) => Costs { launch: 1_000.0, byte: 0.05, op: vector(0.3), load: vector(0.3) },
+            _ => Costs { launch: 2_000.0, byte: 0.03, op: vector(0.25), load: vector(0.25) },
+        }
+    }
+
+    /// Is computing the value where it is read no dearer than storing it once and loading it there?
+    pub(super) fn recompute(&self, v: &Value) -> bool {
+        let (len, wanted) = (v.len as f64, v.wanted as f64 / if v.operand { TILE } else { 1.0 });
+        let once = f64::from(v.ops) * self.op + v.buffers as f64 * self.load;
+        // a reader that is no contraction moves a word for each element, and computes meanwhile
+        let moves = if v.operand { 0.0 } else { 4.0 * self.byte };
+        let passes = |bytes: usize| v.readers as f64 * bytes as f64 * self.byte;
+        let stored = v.len * v.size;
+        let inside = wanted * once.max(moves) + passes(v.read);
+        let kernel = self.launch + (len * once).max((v.read + stored) as f64 * self.byte);
+        v.ops <= MOST_OPS && inside <= kernel + wanted * self.load.max(moves) + passes(stored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Isa;
+
+    /// An elementwise value of `ops` operations over one buffer, with two readers.
+    fn shared(len: usize, ops: u32) -> Value {
+        let (size, buffers, readers, wanted) = (4, 1, 2, 2 * len as u64);
+        Value { len, size, ops, buffers, read: 4 * len, readers, wanted, operand: false }
+    }
+
+    fn targets() -> [Costs; 4] {
+        let (avx512, avx2) = (Target::x86(Isa::Avx512, 1), Target::x86(Isa::Avx2, 1));
+        [avx512, avx2, Target::wasm(true, 1), Target::wgsl("gpu")].map(|t| Costs::of(&t))
+    }
+
+    #[test]
+    fn few_operations_are_cheaper_than_memory_and_many_are_not() {
+        for costs in &targets()[..3] {
+            assert!(costs.recompute(&shared(1 << 22, 2)));
+            assert!(!costs.recompute(&shared(1 << 22, 60)));
+        }
+        // a processor of four lanes computes less in the time of a byte than one of sixteen, and both less than a GPU
+        let most = targets().map(|c| (1..=MOST_OPS).take_while(|&ops| c.recompute(&shared(1 << 22, ops))).count());
+        assert!(most[2] < most[1] && most[1] < most[0] && most[0] < most[3], "{most:?}");
+    }
+
+    #[test]
+    fn small_values_are_not_worth_a_launch() {
+        for costs in targets() {
+            assert!(costs.recompute(&shared(64, MOST_OPS)));
+            assert!(!costs.recompute(&shared(64, MOST_OPS + 1)));
+        }
+    }
+
+    #[test]
+    fn what_many_rows_want_is_stored() {
+        let wide = |rows: u64| Value { wanted: rows << 12, readers: 1, ..shared(1 << 12, 20) };
+        let [avx512, avx2, wasm, _] = targets();
+        for costs in [avx512, avx2, wasm] {
+            assert!(costs.recompute(&wide(1)));
+            assert!(!costs.recompute(&wide(4096)));
+        }
+        let operand = |ops: u32| Value { wanted: 1 << 30, operand: true, readers: 1, ..shared(1 << 20, ops) };
+        assert!(targets().iter().all(|c| !c.recompute(&operand(8))));
+    }
+}
