@@ -1,10 +1,10 @@
-// The suites that others wrote, whole: `npm run conformance:onnx` and `npm run conformance:torch`, and `npm run features`, which
-// writes FEATURES.md from both on every device.
-// usage: node scripts/conformance.mjs onnx|torch [--device cpu] [--filter TEXT] [--every N] [--onnxruntime]
+// The suites that others wrote, whole: `npm run conformance:onnx`, `npm run conformance:opset` (its cases in each operator set) and
+// `npm run conformance:torch`, and `npm run features`, which writes FEATURES.md from all on every device.
+// usage: node scripts/conformance.mjs onnx|opset|torch [--device cpu] [--filter TEXT] [--every N] [--onnxruntime]
 //        node scripts/conformance.mjs features [--keep]
 // Devices: those of `gradloom devices`, and wasm (in node) and webgpu (in Chromium), for which `npm test -- --only wasm` must have
-// run. ONNX's cases come from PyPI's `onnx`, installed into .cache; --onnxruntime counts what onnxruntime passes of them. --keep
-// takes results that are in .cache/conformance already, so that a run that was interrupted goes on.
+// run; for onnx and opset also onnxruntime, for which --onnxruntime is short. The cases come from PyPI's `onnx`, installed into .cache.
+// --every is torch's. --keep takes results that are in .cache/conformance already, so that a run that was interrupted goes on.
 import { spawnSync } from "node:child_process";
 import { closeSync, existsSync, mkdirSync, openSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -14,28 +14,37 @@ const PACKAGES = ["onnx==1.23.2", "ml_dtypes==0.6.0"];
 const RUNTIME = "onnxruntime==1.31.1";
 const cache = join(root, ".cache/conformance");
 const python = join(cache, "venv/bin/python");
-const cases = join(cache, "onnx_cases.zip");
+const archive = (suite) => join(cache, `${suite}_cases.zip`);
 
-/** What FEATURES.md tells. */
-const TABLE = { onnx: ["CPU", "C", "WASM", "WGPU", "WEBGPU"], torch: ["CPU", "C", "WASM", "WGPU", "WEBGPU"] };
+/** What FEATURES.md tells. What an operator set means is read before there is a device. */
+const TABLE = {
+  onnx: ["CPU", "C", "WASM", "WGPU", "WEBGPU", "onnxruntime"],
+  opset: ["CPU"],
+  torch: ["CPU", "C", "WASM", "WGPU", "WEBGPU"],
+};
 
-function prepare(packages) {
+function prepare(suites, packages) {
   mkdirSync(cache, { recursive: true });
   if (!existsSync(python)) run("python3", ["-m", "venv", join(cache, "venv")]);
   run(python, ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", ...packages]);
-  if (!existsSync(cases)) run(python, ["tests/conformance/onnx_cases.py", cases]);
+  for (const suite of suites) {
+    if (existsSync(archive(suite))) continue;
+    run(python, [`tests/conformance/${suite}_cases.py`, `${archive(suite)}.part`]);
+    renameSync(`${archive(suite)}.part`, archive(suite));
+  }
 }
 
 /** The program that runs a suite on a device. */
 function command(suite, device, { filter = "", every = 1 } = {}) {
-  const file = suite === "onnx" ? [cases] : [];
+  const [program, file] = suite === "torch" ? ["torch", []] : ["onnx", [archive(suite)]];
+  if (device === "onnxruntime") return [python, ["tests/conformance/onnxruntime_suite.py", ...file, filter]];
   if (device === "webgpu") {
-    return ["node", ["tests/browser/conformance.mjs", suite, ...file, "--filter", filter, "--every", String(every)]];
+    return ["node", ["tests/browser/conformance.mjs", program, ...file, "--filter", filter, "--every", String(every)]];
   }
-  const rest = suite === "onnx" ? [filter] : [filter, String(every)];
-  if (device === "wasm") return ["node", [`tests/lib/${suite}_suite.mjs`, ...file, ...rest]];
+  const rest = suite === "torch" ? [filter, String(every)] : [filter];
+  if (device === "wasm") return ["node", [`tests/lib/${program}_suite.mjs`, ...file, ...rest]];
   const features = device.startsWith("wgpu") ? ["--features", "gradloom-tests/wgpu"] : [];
-  return ["cargo", ["run", "--quiet", "-p", "gradloom-tests", ...features, "--example", `${suite}_suite`, "--", ...file, device, ...rest]];
+  return ["cargo", ["run", "--quiet", "-p", "gradloom-tests", ...features, "--example", `${program}_suite`, "--", ...file, device, ...rest]];
 }
 
 function features(keep) {
@@ -58,17 +67,20 @@ function features(keep) {
   );
   const groups = join(cache, "groups.txt");
   writeFileSync(groups, output("cargo", ["run", "--quiet", "-p", "gradloom-tests", "--example", "torch_suite", "--", "--groups"]));
-  writeFileSync(join(root, "FEATURES.md"), output(python, ["tests/conformance/features.py", cases, groups, ...results]));
+  writeFileSync(join(root, "FEATURES.md"), output(python, ["tests/conformance/features.py", archive("onnx"), groups, ...results]));
 }
 
 main(() => {
   const [what, ...args] = process.argv.slice(2);
   const value = (name, otherwise) => (args.includes(name) ? args[args.indexOf(name) + 1] : otherwise);
-  const filter = value("--filter", "");
-  const reference = args.includes("--onnxruntime");
-  if (what !== "torch") prepare(reference ? [...PACKAGES, RUNTIME] : PACKAGES);
-  if (what === "features") features(args.includes("--keep"));
-  else if (what === "onnx" && reference) run(python, ["tests/conformance/onnxruntime_suite.py", cases, filter]);
-  else if (what === "onnx" || what === "torch") run(...command(what, value("--device", "cpu"), { filter, every: value("--every", 1) }));
-  else throw new Failure("conformance: name a suite, onnx or torch, or `features`");
+  const device = args.includes("--onnxruntime") ? "onnxruntime" : value("--device", "cpu");
+  if (!["onnx", "opset", "torch", "features"].includes(what)) throw new Failure("conformance: name a suite, onnx, opset or torch, or `features`");
+  if (what === "features") {
+    prepare(["onnx", "opset"], [...PACKAGES, RUNTIME]);
+    features(args.includes("--keep"));
+    return;
+  }
+  // what is expected of the older operator sets is onnxruntime's word too
+  if (what !== "torch") prepare([what], what === "opset" || device === "onnxruntime" ? [...PACKAGES, RUNTIME] : PACKAGES);
+  run(...command(what, device, { filter: value("--filter", ""), every: value("--every", 1) }));
 });

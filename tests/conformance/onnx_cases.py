@@ -63,35 +63,38 @@ def generated():
         yield c.kind, c.name, c.model, c.data_sets or [], c.rtol, c.atol
 
 
+def put(archive, name, data):
+    archive.writestr(zipfile.ZipInfo(name, WHEN), data, zipfile.ZIP_DEFLATED)
+
+
+def write(archive, case, model, sets, rtol, atol):
+    put(archive, f"{case}/model.onnx", model.SerializeToString())
+    put(archive, f"{case}/tolerance", f"{rtol} {atol}")
+    for n, (ins, outs) in enumerate(sets):
+        for side, values, infos in (("in", ins, model.graph.input), ("out", outs, model.graph.output)):
+            flat = [t for v, i in zip(values, infos) for t in tensors(v, i)]
+            for i, t in enumerate(flat):
+                put(archive, f"{case}/{n}/{side}_{i}.pb", t.SerializeToString())
+            if not flat:
+                put(archive, f"{case}/{n}/{side}_none", b"")
+
+
 def main():
     args = argparse.ArgumentParser()
     args.add_argument("out")
     args.add_argument("--only")
     args = args.parse_args()
     only = args.only and set(open(args.only).read().split())
-    count = 0
+    seen = set()
     with zipfile.ZipFile(args.out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
-        def put(name, data):
-            z.writestr(zipfile.ZipInfo(name, WHEN), data, zipfile.ZIP_DEFLATED)
-
-        seen = set()
         sources = [generated(), from_disk("pytorch-converted"), from_disk("pytorch-operator"), from_disk("simple")]
         for kind, name, model, sets, rtol, atol in (c for s in sources for c in s):
             case = f"{kind}/{name}"
-            if case in seen or only and case not in only:
-                continue
-            seen.add(case)
-            count += 1
-            put(f"{case}/model.onnx", model.SerializeToString())
-            put(f"{case}/tolerance", f"{rtol} {atol}")
-            for n, (ins, outs) in enumerate(sets):
-                for side, values, infos in (("in", ins, model.graph.input), ("out", outs, model.graph.output)):
-                    flat = [t for v, i in zip(values, infos) for t in tensors(v, i)]
-                    for i, t in enumerate(flat):
-                        put(f"{case}/{n}/{side}_{i}.pb", t.SerializeToString())
-                    if not flat:
-                        put(f"{case}/{n}/{side}_none", b"")
-    print(count, "cases")
+            if case not in seen and (not only or case in only):
+                seen.add(case)
+                write(z, case, model, sets, rtol, atol)
+    print(len(seen), "cases")
 
 
-main()
+if __name__ == "__main__":
+    main()
