@@ -1,13 +1,16 @@
-"""Writes FEATURES.md from the lines that runs of the suites printed: what ONNX's backend suite says of each operator and element
-type, and what torch's operator tests say, on each device.
+"""Writes FEATURES.md from the lines that runs of the suites printed: what torch's operator tests say of each operator and element
+type, what ONNX's backend suite says of each operator, element type and operator set, on each device, and beside them onnxruntime.
 
     python features.py CASES.zip GROUPS.txt SUITE.DEVICE=RESULTS.txt [SUITE.DEVICE=RESULTS.txt ..] > FEATURES.md
 
-SUITE is onnx or torch; a line of GROUPS.txt is a torch operator's name, a tab, and the group it is in.
+SUITE is onnx, opset or torch; DEVICE may be onnxruntime, of the suite onnx. A line of GROUPS.txt is a torch operator's name, a tab, and
+the group it is in. What was not run is left out.
 """
 import collections, re, sys, zipfile
 
 import onnx
+
+from opset_cases import FIRST, LAST, history
 
 HEAD = """# Features
 
@@ -15,15 +18,17 @@ Generated from test results: `npm run features`.
 
 ## Devices
 
-| | runs | samples of torch's operators | cases of ONNX's operators |
-|---|---|---|---|"""
+| | runs | samples of torch's operators | cases of ONNX's operators | other cases of ONNX's suite |
+|---|---|---|---|---|"""
 
+REFERENCE = "onnxruntime"
 ABOUT = {
     "CPU": "own x86-64 machine code",
     "C": "the system's C compiler",
     "WASM": "in node",
     "WGPU": "natively, on {adapter}",
     "WEBGPU": "in Chromium, on {adapter}",
+    REFERENCE: "not ours, for comparison: {runtime}, its own kernels on the processor, the same cases and tolerances",
 }
 
 TORCH = """
@@ -31,7 +36,8 @@ TORCH = """
 
 {ops} operators by torch's names, on {samples} samples of torch's own operator tests: results, and gradients where torch has them. A
 cell counts operators of which every sample has torch's numbers, of those that the tests have in that element type. On shaders there
-is no f64: what needs it is refused before anything runs. {wrong}
+is no f64: what needs it is refused before anything runs. {wrong} The tables below have the operators one by one, with the element types
+in which every sample has torch's numbers.
 """
 
 ONNX = """
@@ -39,8 +45,12 @@ ONNX = """
 
 The cases of the backend suite of `onnx` {version} (operator set {opset}) in which a tensor of the type goes in or comes out. What
 does not pass is refused with an error that names the node, before anything runs; {wrong}. Types narrower than a byte, and those
-of 8-bit floats, are codes: they are stored, cast and dequantised, not computed with.
+of 8-bit floats, are codes: they are stored, cast and dequantised, not computed with.{runtime}
 """
+
+RUNTIME = """ In the column of
+onnxruntime what does not pass is refused, or has other numbers than the suite's tolerance allows ({bad} of all cases); it has no operators of
+set 28, and StringNormalizer only where the system has the locale en_US."""
 
 OPERATORS = """
 ## ONNX operators
@@ -49,11 +59,23 @@ The same for each operator that has a case of its own. *Expanded* counts the cas
 What a device with f64 refuses is named in the last column; WGPU and WEBGPU refuse f64 too.
 """
 
+OPSETS = """*Versions* are those of the operator that are in force in an operator set from {first} to {last}. Each was checked in the first and in the
+last of these sets, with the suite's cases rewritten as that set has them ({cases} cases, on {devices}): {passed} of {all} versions pass, {wrong}.
+One in parentheses is refused.
+"""
+
+OTHERS = """
+## ONNX graphs
+
+The other cases of the suite: graphs that PyTorch exported, in operator sets of their time, and small graphs.
+"""
+
 # element types in the order of the table
 TYPES = """float double float16 bfloat16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool int4 uint4 int2 uint2 float8e4m3fn
 float8e4m3fnuz float8e5m2 float8e5m2fnuz float4e2m1 float8e8m0 string complex64 complex128""".split()
 SHORT = {"float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16"}
 GOOD = ("pass", "random")
+EXPANDED = "*expanded* and other graphs"
 
 
 def node_of(model):
@@ -92,21 +114,23 @@ def table(head, rows):
 
 def no_wrong(results):
     """What to say of wrong numbers."""
-    bad = sum(what in ("WRONG", "BROKEN") for rows in results.values() for what, _ in rows)
+    bad = sum(what in ("WRONG", "BROKEN") for device, rows in results.items() if device != REFERENCE for what, _ in rows)
     return "nothing gives wrong numbers" if bad == 0 else f"**{bad} give wrong numbers or break**"
 
 
 def torch(results, group_of):
-    """Per device: operators all of whose samples pass, by group and element type."""
-    state, samples = collections.defaultdict(dict), set()
+    """Per device: operators all of whose samples pass, by group and element type, and each operator with its types."""
+    state, samples = collections.defaultdict(dict), collections.defaultdict(set)
     for device, rows in results.items():
         for what, rest in rows:
             name, line, dtype = rest.split(" ")[:3]
             key = group_of.get(name, "other"), dtype, name
             state[key][device] = state[key].get(device, True) and what in GOOD
-            samples.add((name, line))
-    kinds = sorted({(g, d) for g, d, _ in state}, key=lambda k: (list(dict.fromkeys(group_of.values())).index(k[0]), "f32 f64 i32 i64 bool".split().index(k[1])))
-    print(TORCH.format(ops=len({n for _, _, n in state}), samples=len(samples), wrong=no_wrong(results).capitalize() + "."))
+            samples[name].add(line)
+    groups = [*dict.fromkeys(group_of.values()), "other"]
+    order = lambda dtype: "f32 f64 f16 bf16 i32 i64 bool".split().index(dtype)
+    kinds = sorted({(g, d) for g, d, _ in state}, key=lambda k: (groups.index(k[0]), order(k[1])))
+    print(TORCH.format(ops=len(samples), samples=sum(map(len, samples.values())), wrong=no_wrong(results).capitalize() + "."))
     rows, last = [], None
     for group, dtype in kinds:
         of = [by for (g, d, _), by in state.items() if (g, d) == (group, dtype)]
@@ -114,61 +138,126 @@ def torch(results, group_of):
         rows.append([group if group != last else "", dtype, len(of), *counts])
         last = group
     table(["operators", "type", "tested", *results], rows)
+    for group in dict.fromkeys(g for g, _ in kinds):
+        print(f"\n### {group[0].upper()}{group[1:]}\n")
+        dtypes = [d for g, d in kinds if g == group]
+        rows = []
+        for name in sorted({n for g, _, n in state if g == group}):
+            tested = [d for d in dtypes if (group, d, name) in state]
+            cells = [" ".join(d for d in tested if state[group, d, name].get(device)) or "-" for device in results]
+            rows.append([f"`{name}`", len(samples[name]), *cells])
+        table(["operator", "samples", *results], rows)
 
 
-def onnx_tables(cases, results):
-    found = {device: {rest.split(" ", 1)[0]: (what, rest.partition(" ")[2].strip()) for what, rest in rows} for device, rows in results.items()}
-    devices = list(found)
-    total, passed, why = collections.Counter(), collections.Counter(), collections.defaultdict(collections.Counter)
-    typed, typed_passed = collections.Counter(), collections.Counter()
-    with zipfile.ZipFile(cases) as z:
-        for entry in z.namelist():
-            case, file = entry.rsplit("/", 1)
-            if file != "model.onnx" or not case.startswith("node/"):
-                continue
-            model = onnx.load_from_string(z.read(entry))
-            op = node_of(model) or "*expanded* and other graphs"
-            total[op] += 1
-            types = types_of(model)
-            typed.update(types)
-            for device in devices:
-                what, reason = found[device].get(case, ("missing", ""))
-                passed[op, device] += what in GOOD
+def versions_of(results):
+    """Per operator: what became of all cases of each of its versions in force on all devices: pass, refused or WRONG; only those with cases."""
+    found = collections.defaultdict(set)
+    for rows in results.values():
+        for what, rest in rows:
+            op, version = rest.split(" ")[0].removeprefix("opset/").split(".")[:2]
+            found[op, int(version)].add("pass" if what in GOOD else what)
+    worst = lambda whats: next(w for w in ("BROKEN", "WRONG", "refused", "pass") if w in whats)
+    return {op: {v: worst(found[op, v]) for v, _, _ in versions if (op, v) in found} for op, versions in history().items()}
+
+
+def version_text(versions):
+    marks = {"pass": "{}", "refused": "({})"}
+    return " ".join(marks.get(what, "**{}**").format(v) for v, what in sorted(versions.items()))
+
+
+class Cases:
+    """What became of the cases of the suite, by operator, by element type and by kind."""
+
+    def __init__(self, archive, results):
+        self.found = {device: {rest.split(" ", 1)[0]: (what, rest.partition(" ")[2].strip()) for what, rest in rows} for device, rows in results.items()}
+        counters = (collections.Counter() for _ in range(6))
+        self.ops, self.ops_passed, self.types, self.types_passed, self.kinds, self.kinds_passed = counters
+        self.why = collections.defaultdict(collections.Counter)
+        with zipfile.ZipFile(archive) as z:
+            for entry in z.namelist():
+                case, file = entry.rsplit("/", 1)
+                if file == "model.onnx":
+                    self.count(case, onnx.load_from_string(z.read(entry)))
+
+    def count(self, case, model):
+        kind = case.split("/")[0]
+        op, types = node_of(model) or EXPANDED, types_of(model)
+        self.kinds[kind] += 1
+        if kind == "node":
+            self.ops[op] += 1
+            self.types.update(types)
+        for at, device in enumerate(self.found):
+            what, reason = self.found[device].get(case, ("missing", ""))
+            self.kinds_passed[kind, device] += what in GOOD
+            if kind == "node":
+                self.ops_passed[op, device] += what in GOOD
                 for t in types:
-                    typed_passed[t, device] += what in GOOD
-                if what == "refused" and device == devices[0]:
-                    why[op][re.sub(r"\(?node `[^`]*`.*|\[E_.*|\(`[^`]*`\)", "", reason).strip(" :(")] += 1
-    print(ONNX.format(version=onnx.__version__, opset=onnx.defs.onnx_opset_version(), wrong=no_wrong(results)))
+                    self.types_passed[t, device] += what in GOOD
+                if what == "refused" and at == 0:
+                    self.why[op][re.sub(r"\(?node `[^`]*`.*|\[E_.*|\(`[^`]*`\)", "", reason).strip(" :(")] += 1
+
+
+def onnx_tables(archive, results, opsets):
+    cases, devices = Cases(archive, results), list(results)
+    bad = sum(what == "WRONG" for what, rest in results.get(REFERENCE, []) if rest.startswith("node/"))
+    runtime = RUNTIME.format(bad=bad) if REFERENCE in results else ""
+    print(ONNX.format(version=onnx.__version__, opset=onnx.defs.onnx_opset_version(), wrong=no_wrong(results), runtime=runtime))
     order = lambda t: (TYPES.index(t) if t in TYPES else len(TYPES), t)
-    table(["type", "cases", *devices], [[SHORT.get(t, t), typed[t], *[typed_passed[t, d] for d in devices]] for t in sorted(typed, key=order)])
+    by_type = [[SHORT.get(t, t), cases.types[t], *[cases.types_passed[t, d] for d in devices]] for t in sorted(cases.types, key=order)]
+    table(["type", "cases", *devices], by_type)
+
+    versions = versions_of(opsets) if opsets else {}
     print(OPERATORS)
-    rows = []
-    for op in sorted(total, key=lambda op: (op.startswith("*"), "." in op, op)):
-        reasons = "; ".join(r for r, _ in why[op].most_common(2))
-        rows.append([op, total[op], *[passed[op, d] for d in devices], reasons])
-    rows.append(["**all**", f"**{sum(total.values())}**", *[f"**{sum(passed[op, d] for op in total)}**" for d in devices], ""])
-    table(["operator", "cases", *devices, "refused"], rows)
+    if opsets:
+        every = [what for by in versions.values() for what in by.values()]
+        words = {"first": FIRST, "last": LAST, "cases": len(next(iter(opsets.values()))), "devices": " and ".join(opsets)}
+        print(OPSETS.format(**words, passed=every.count("pass"), all=sum(map(len, history().values())), wrong=no_wrong(opsets)))
+    rows, every_op = [], {*cases.ops, *(op for op, by in versions.items() if by)}
+    for op in sorted(every_op, key=lambda op: (op.startswith("*"), "." in op, op)):
+        reasons = "; ".join(r for r, _ in cases.why[op].most_common(2))
+        sets = [version_text(versions.get(op, {}))] if opsets else []
+        rows.append([op, cases.ops[op], *[cases.ops_passed[op, d] for d in devices], *sets, reasons])
+    whole = [f"**{sum(cases.ops_passed[op, d] for op in cases.ops)}**" for d in devices]
+    rows.append(["**all**", f"**{sum(cases.ops.values())}**", *whole, *([""] if opsets else []), ""])
+    table(["operator", "cases", *devices, *(["versions"] if opsets else []), "refused"], rows)
+
+    print(OTHERS)
+    others = [k for k in sorted(cases.kinds) if k != "node"]
+    table(["cases of", "cases", *devices], [[k, cases.kinds[k], *[cases.kinds_passed[k, d] for d in devices]] for k in others])
+
+
+def outcomes(rows):
+    count = collections.Counter("pass" if what in GOOD else "other numbers" if what == "WRONG" else what for what, _ in rows)
+    return ", ".join(f"{n} {w}" for w, n in sorted(count.items(), key=lambda c: (c[0] != "pass", c[0]))) or "not run"
+
+
+def runtime_version():
+    try:
+        import onnxruntime
+    except ImportError:
+        return REFERENCE
+    return f"{REFERENCE} {onnxruntime.__version__}"
 
 
 def main():
     cases, groups, *runs = sys.argv[1:]
     group_of = dict(line.rstrip("\n").split("\t") for line in open(groups))
-    results = {"onnx": {}, "torch": {}}
+    results = {"onnx": {}, "opset": {}, "torch": {}}
     for run in runs:
         key, path = run.split("=", 1)
         suite, device = key.split(".", 1)
         results[suite][device] = lines(path)
     print(HEAD)
-    adapter = "a software driver, or the GPU that there is"
+    words = {"adapter": "a software driver, or the GPU that there is", "runtime": runtime_version()}
     for device in dict.fromkeys([*results["torch"], *results["onnx"]]):
-        cells = []
-        for suite in ("torch", "onnx"):
-            rows = [r for r in results[suite].get(device, []) if suite == "torch" or r[1].startswith("node/")]
-            count = collections.Counter("pass" if what in GOOD else what for what, _ in rows)
-            cells.append(", ".join(f"{n} {w}" for w, n in sorted(count.items())) or "not run")
-        print(f"| {device} | {ABOUT.get(device, '').format(adapter=adapter)} | {' | '.join(cells)} |")
-    torch(results["torch"], group_of)
-    onnx_tables(cases, results["onnx"])
+        onnx_rows = results["onnx"].get(device, [])
+        own, other = ([r for r in onnx_rows if r[1].startswith("node/") == node] for node in (True, False))
+        samples = "" if device == REFERENCE else outcomes(results["torch"].get(device, []))
+        print(f"| {device} | {ABOUT.get(device, '').format(**words)} | {samples} | {outcomes(own)} | {outcomes(other)} |")
+    if results["torch"]:
+        torch(results["torch"], group_of)
+    if results["onnx"]:
+        onnx_tables(cases, results["onnx"], results["opset"])
 
 
 main()
