@@ -67,7 +67,8 @@ One in parentheses is refused.
 OTHERS = """
 ## ONNX graphs
 
-The other cases of the suite: graphs that PyTorch exported, in operator sets of their time, and small graphs.
+The other cases of the suite: graphs that PyTorch exported, in operator sets of their time, small graphs, and whole networks without their
+weights (`light`: AlexNet, DenseNet, Inception, ResNet, ShuffleNet, SqueezeNet, VGG, ZFNet).
 """
 
 # element types in the order of the table

@@ -57,6 +57,18 @@ def from_disk(kind):
         yield kind, os.path.basename(folder), model, sets, 1e-3, 1e-7
 
 
+def light():
+    """Whole networks without their weights, fed with the numbers from 0 to 1 in order, as the suite's own runner does."""
+    for file in sorted(glob.glob(os.path.join(DATA, "light", "*.onnx"))):
+        model = onnx.load(file)
+        weights = {t.name for t in model.graph.initializer}
+        shape_of = lambda v: [d.dim_value for d in v.type.tensor_type.shape.dim]
+        counted = lambda shape: (np.arange(np.prod(shape)) / np.prod(shape)).reshape(shape).astype(np.float32)
+        ins = [None if v.name in weights else counted(shape_of(v)) for v in model.graph.input]
+        outs = [TensorProto.FromString(open(f"{file[:-5]}_output_{i}.pb", "rb").read()) for i in range(len(model.graph.output))]
+        yield "light", os.path.basename(file)[:-5], model, [(ins, outs)], 1e-3, 1e-7
+
+
 def generated():
     cases = list(node_cases.collect_testcases(None)) + [c for c in model_cases.collect_testcases() if c.model is not None]
     for c in cases:
@@ -87,7 +99,7 @@ def main():
     only = args.only and set(open(args.only).read().split())
     seen = set()
     with zipfile.ZipFile(args.out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
-        sources = [generated(), from_disk("pytorch-converted"), from_disk("pytorch-operator"), from_disk("simple")]
+        sources = [generated(), from_disk("pytorch-converted"), from_disk("pytorch-operator"), from_disk("simple"), light()]
         for kind, name, model, sets, rtol, atol in (c for s in sources for c in s):
             case = f"{kind}/{name}"
             if case not in seen and (not only or case in only):
