@@ -1,6 +1,6 @@
 // The suites that others wrote, whole: `npm run conformance:onnx`, `npm run conformance:opset` (its cases in each operator set) and
 // `npm run conformance:torch`, and `npm run features`, which writes FEATURES.md from all on every device.
-// usage: node scripts/conformance.mjs onnx|opset|torch [--device cpu] [--filter TEXT] [--every N] [--onnxruntime]
+// usage: node scripts/conformance.mjs onnx|contrib|ml|opset|torch [--device cpu] [--filter TEXT] [--every N] [--onnxruntime]
 //        node scripts/conformance.mjs features [--keep]
 // Devices: those of `gradloom devices`, and wasm (in node) and webgpu (in Chromium), for which `npm test -- --only wasm` must have
 // run; for onnx and opset also onnxruntime, for which --onnxruntime is short. The cases come from PyPI's `onnx`, installed into .cache.
@@ -14,14 +14,13 @@ const PACKAGES = ["onnx==1.23.2", "ml_dtypes==0.6.0"];
 const RUNTIME = "onnxruntime==1.31.1";
 const cache = join(root, ".cache/conformance");
 const python = join(cache, "venv/bin/python");
-const archive = (suite) => join(cache, `${suite}_cases.zip`);
+const DEVICES = ["CPU", "C", "WASM", "WGPU", "WEBGPU"];
+/** Suites of our own, in the repository: operators of com.microsoft and of ai.onnx.ml. */
+const OWN = ["contrib", "ml"];
+const archive = (suite) => (OWN.includes(suite) ? join(root, `tests/fixtures/onnx/${suite}.zip`) : join(cache, `${suite}_cases.zip`));
 
-/** What FEATURES.md tells. What an operator set means is read before there is a device. */
-const TABLE = {
-  onnx: ["CPU", "C", "WASM", "WGPU", "WEBGPU", "onnxruntime"],
-  opset: ["CPU"],
-  torch: ["CPU", "C", "WASM", "WGPU", "WEBGPU"],
-};
+/** What FEATURES.md tells. What an operator set means does not depend on a shader. */
+const TABLE = { onnx: [...DEVICES, "onnxruntime"], contrib: DEVICES, ml: DEVICES, opset: ["CPU", "WASM"], torch: DEVICES };
 
 function prepare(suites, packages) {
   mkdirSync(cache, { recursive: true });
@@ -67,20 +66,21 @@ function features(keep) {
   );
   const groups = join(cache, "groups.txt");
   writeFileSync(groups, output("cargo", ["run", "--quiet", "-p", "gradloom-tests", "--example", "torch_suite", "--", "--groups"]));
-  writeFileSync(join(root, "FEATURES.md"), output(python, ["tests/conformance/features.py", archive("onnx"), groups, ...results]));
+  const archives = ["onnx", ...OWN].map((suite) => `${suite}=${archive(suite)}`);
+  writeFileSync(join(root, "FEATURES.md"), output(python, ["tests/conformance/features.py", groups, ...archives, ...results]));
 }
 
 main(() => {
   const [what, ...args] = process.argv.slice(2);
   const value = (name, otherwise) => (args.includes(name) ? args[args.indexOf(name) + 1] : otherwise);
   const device = args.includes("--onnxruntime") ? "onnxruntime" : value("--device", "cpu");
-  if (!["onnx", "opset", "torch", "features"].includes(what)) throw new Failure("conformance: name a suite, onnx, opset or torch, or `features`");
+  if (![...Object.keys(TABLE), "features"].includes(what)) throw new Failure(`conformance: name one of ${Object.keys(TABLE).join(", ")}, or features`);
   if (what === "features") {
     prepare(["onnx", "opset"], [...PACKAGES, RUNTIME]);
     features(args.includes("--keep"));
     return;
   }
   // what is expected of the older operator sets is onnxruntime's word too
-  if (what !== "torch") prepare([what], what === "opset" || device === "onnxruntime" ? [...PACKAGES, RUNTIME] : PACKAGES);
+  if (what !== "torch") prepare(OWN.includes(what) ? [] : [what], what === "opset" || device === "onnxruntime" ? [...PACKAGES, RUNTIME] : PACKAGES);
   run(...command(what, device, { filter: value("--filter", ""), every: value("--every", 1) }));
 });

@@ -1,10 +1,10 @@
 """Writes FEATURES.md from the lines that runs of the suites printed: what torch's operator tests say of each operator and element
 type, what ONNX's backend suite says of each operator, element type and operator set, on each device, and beside them onnxruntime.
 
-    python features.py CASES.zip GROUPS.txt SUITE.DEVICE=RESULTS.txt [SUITE.DEVICE=RESULTS.txt ..] > FEATURES.md
+    python features.py GROUPS.txt [SUITE=CASES.zip ..] [SUITE.DEVICE=RESULTS.txt ..] > FEATURES.md
 
-SUITE is onnx, opset or torch; DEVICE may be onnxruntime, of the suite onnx. A line of GROUPS.txt is a torch operator's name, a tab, and
-the group it is in. What was not run is left out.
+SUITE is onnx, contrib, ml, opset or torch; the first three have archives of cases; DEVICE may be onnxruntime, of the suite onnx. A line of
+GROUPS.txt is a torch operator's name, a tab, and the group it is in. What was not run is left out.
 """
 import collections, re, sys, zipfile
 
@@ -71,12 +71,19 @@ The other cases of the suite: graphs that PyTorch exported, in operator sets of 
 weights (`light`: AlexNet, DenseNet, Inception, ResNet, ShuffleNet, SqueezeNet, VGG, ZFNet).
 """
 
+DOMAINS = """
+## Operators of com.microsoft and ai.onnx.ml
+
+Cases of our own, one node each, with the results of onnxruntime; the last line counts those of the default domain. {wrong}
+"""
+
 # element types in the order of the table
 TYPES = """float double float16 bfloat16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool int4 uint4 int2 uint2 float8e4m3fn
 float8e4m3fnuz float8e5m2 float8e5m2fnuz float4e2m1 float8e8m0 string complex64 complex128""".split()
 SHORT = {"float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16"}
 GOOD = ("pass", "random")
 EXPANDED = "*expanded* and other graphs"
+REST = "*of the default domain*"
 
 
 def node_of(model):
@@ -169,7 +176,9 @@ def version_text(versions):
 class Cases:
     """What became of the cases of the suite, by operator, by element type and by kind."""
 
-    def __init__(self, archive, results):
+    def __init__(self, archive, results, counts):
+        """`counts` tells whether cases of a kind are of one operator and count by operator and type."""
+        self.counts = counts
         self.found = {device: {rest.split(" ", 1)[0]: (what, rest.partition(" ")[2].strip()) for what, rest in rows} for device, rows in results.items()}
         counters = (collections.Counter() for _ in range(6))
         self.ops, self.ops_passed, self.types, self.types_passed, self.kinds, self.kinds_passed = counters
@@ -184,13 +193,13 @@ class Cases:
         kind = case.split("/")[0]
         op, types = node_of(model) or EXPANDED, types_of(model)
         self.kinds[kind] += 1
-        if kind == "node":
+        if self.counts(kind):
             self.ops[op] += 1
             self.types.update(types)
         for at, device in enumerate(self.found):
             what, reason = self.found[device].get(case, ("missing", ""))
             self.kinds_passed[kind, device] += what in GOOD
-            if kind == "node":
+            if self.counts(kind):
                 self.ops_passed[op, device] += what in GOOD
                 for t in types:
                     self.types_passed[t, device] += what in GOOD
@@ -199,7 +208,7 @@ class Cases:
 
 
 def onnx_tables(archive, results, opsets):
-    cases, devices = Cases(archive, results), list(results)
+    cases, devices = Cases(archive, results, lambda kind: kind == "node"), list(results)
     bad = sum(what == "WRONG" for what, rest in results.get(REFERENCE, []) if rest.startswith("node/"))
     runtime = RUNTIME.format(bad=bad) if REFERENCE in results else ""
     print(ONNX.format(version=onnx.__version__, opset=onnx.defs.onnx_opset_version(), wrong=no_wrong(results), runtime=runtime))
@@ -217,7 +226,8 @@ def onnx_tables(archive, results, opsets):
     for op in sorted(every_op, key=lambda op: (op.startswith("*"), "." in op, op)):
         reasons = "; ".join(r for r, _ in cases.why[op].most_common(2))
         sets = [version_text(versions.get(op, {}))] if opsets else []
-        rows.append([op, cases.ops[op], *[cases.ops_passed[op, d] for d in devices], *sets, reasons])
+        counts = [cases.ops_passed[op, d] if cases.ops[op] else "" for d in devices]
+        rows.append([op, cases.ops[op] or "", *counts, *sets, reasons])
     whole = [f"**{sum(cases.ops_passed[op, d] for op in cases.ops)}**" for d in devices]
     rows.append(["**all**", f"**{sum(cases.ops.values())}**", *whole, *([""] if opsets else []), ""])
     table(["operator", "cases", *devices, *(["versions"] if opsets else []), "refused"], rows)
@@ -225,6 +235,22 @@ def onnx_tables(archive, results, opsets):
     print(OTHERS)
     others = [k for k in sorted(cases.kinds) if k != "node"]
     table(["cases of", "cases", *devices], [[k, cases.kinds[k], *[cases.kinds_passed[k, d] for d in devices]] for k in others])
+
+
+def domain_table(archives, results):
+    """The operators of other domains, from the suites contrib and ml."""
+    devices = [d for d in dict.fromkeys(d for by in results.values() for d in by) if all(d in by for by in results.values())]
+    total, passed = collections.Counter(), collections.Counter()
+    for suite, by in results.items():
+        cases = Cases(archives[suite], {d: by[d] for d in devices}, lambda _: True)
+        for op, n in cases.ops.items():
+            name = op if "." in op else REST
+            total[name] += n
+            for d in devices:
+                passed[name, d] += cases.ops_passed[op, d]
+    both = {d: [r for by in results.values() for r in by[d]] for d in devices}
+    print(DOMAINS.format(wrong=no_wrong(both).capitalize() + "."))
+    table(["operator", "cases", *devices], [[op, total[op], *[passed[op, d] for d in devices]] for op in sorted(total, key=lambda op: (op == REST, op))])
 
 
 def outcomes(rows):
@@ -241,13 +267,16 @@ def runtime_version():
 
 
 def main():
-    cases, groups, *runs = sys.argv[1:]
+    groups, *runs = sys.argv[1:]
     group_of = dict(line.rstrip("\n").split("\t") for line in open(groups))
-    results = {"onnx": {}, "opset": {}, "torch": {}}
+    results, archives = collections.defaultdict(dict), {}
     for run in runs:
         key, path = run.split("=", 1)
-        suite, device = key.split(".", 1)
-        results[suite][device] = lines(path)
+        suite, _, device = key.partition(".")
+        if device:
+            results[suite][device] = lines(path)
+        else:
+            archives[suite] = path
     print(HEAD)
     words = {"adapter": "a software driver, or the GPU that there is", "runtime": runtime_version()}
     for device in dict.fromkeys([*results["torch"], *results["onnx"]]):
@@ -258,7 +287,10 @@ def main():
     if results["torch"]:
         torch(results["torch"], group_of)
     if results["onnx"]:
-        onnx_tables(cases, results["onnx"], results["opset"])
+        onnx_tables(archives["onnx"], results["onnx"], results["opset"])
+    domains = {suite: results[suite] for suite in ("contrib", "ml") if results[suite]}
+    if domains:
+        domain_table(archives, domains)
 
 
 main()
