@@ -5,6 +5,9 @@ use crate::target::{Lang, Target};
 
 /// More operations than this are not computed twice, however few elements there are: programs would grow without end.
 const MOST_OPS: u32 = 64;
+/// What is summed along a row and read again may stay in one kernel ([`super::rows`]), whose second look at the row is at a cache:
+/// so many operations are computed again rather than cutting it in two.
+const ROW_OPS: u32 = 12;
 /// An operand of a contraction is loaded into registers that so many results share.
 const TILE: f64 = 8.0;
 
@@ -35,6 +38,8 @@ pub(super) struct Value {
     pub(super) readers: usize,
     /// How often an element is wanted in all, but for loops that it does not depend on and that are inside of the others.
     pub(super) wanted: u64,
+    /// Is it reduced, and read besides?
+    pub(super) row: bool,
     /// Is it wanted in the innermost loop of a contraction?
     pub(super) operand: bool,
 }
@@ -61,6 +66,9 @@ impl Costs {
         let stored = v.len * v.size;
         let inside = wanted * once.max(moves) + passes(v.read);
         let kernel = self.launch + (len * once).max((v.read + stored) as f64 * self.byte);
+        if v.row && v.ops <= ROW_OPS {
+            return true;
+        }
         v.ops <= MOST_OPS && inside <= kernel + wanted * self.load.max(moves) + passes(stored)
     }
 }
@@ -73,7 +81,7 @@ mod tests {
     /// An elementwise value of `ops` operations over one buffer, with two readers.
     fn shared(len: usize, ops: u32) -> Value {
         let (size, buffers, readers, wanted) = (4, 1, 2, 2 * len as u64);
-        Value { len, size, ops, buffers, read: 4 * len, readers, wanted, operand: false }
+        Value { len, size, ops, buffers, read: 4 * len, readers, wanted, row: false, operand: false }
     }
 
     fn targets() -> [Costs; 4] {

@@ -394,6 +394,7 @@ fn value(g: &Graph, u: UOp, here: &Inline, wanted: &Wanted) -> Value {
         read: here.buffers.iter().map(bytes).sum(),
         readers: wanted.contexts,
         wanted: wanted.elements,
+        row: wanted.flags & (SHARED | REDUCED | OPERAND) == SHARED | REDUCED,
         operand: wanted.flags & OPERAND != 0,
     }
 }

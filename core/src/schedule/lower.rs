@@ -25,6 +25,9 @@ use std::collections::BTreeSet;
 
 type Tuple = SmallVec<[UOp; 6]>;
 
+/// Nodes of a factor that are looked at.
+const MOST_LOOKED_AT: usize = 32;
+
 /// One kernel per cut with elements, in index order.
 pub fn kernels(g: &Graph, roots: &[UOp], cuts: &Cuts, buffers: &mut Buffers, t: &Target) -> Result<Vec<Pending>> {
     let outputs: FxHashSet<UOp> = roots.iter().map(|&r| fuse::storage(g, r)).collect();
@@ -555,7 +558,9 @@ impl<'a> Lower<'a> {
             if !implies(here) {
                 continue;
             }
-            let Some(there) = gates[1 - i] else { return x };
+            let Some(there) = gates[1 - i] else {
+                return if self.stays_finite(other) { x } else { self.masked(cond, x) };
+            };
             let index = self.k.src_at(other, 0);
             let Arg::Param { len, .. } = *self.k.arg(self.k.src_at(index, 0)) else { return x };
             let (lo, hi) = self.k.bounds(self.k.src_at(index, 1));
@@ -566,6 +571,24 @@ impl<'a> Lower<'a> {
             }
         }
         if gates.iter().flatten().any(|&g| implies(g)) { x } else { self.masked(cond, x) }
+    }
+
+    /// Is `x` a number where all loads under a condition give zero instead? Not if it divides by one of them.
+    fn stays_finite(&self, x: UOp) -> bool {
+        let divides = |op: Op| matches!(op, Op::Div | Op::Recip | Op::Log2);
+        let mut stack: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[x]);
+        let mut left = MOST_LOOKED_AT;
+        while let Some(u) = stack.pop() {
+            let op = self.k.op(u);
+            if divides(op) || left == 0 {
+                return false;
+            }
+            left -= 1;
+            if op.is_alu() || op == Op::Reduce {
+                stack.extend_from_slice(self.k.src(u));
+            }
+        }
+        true
     }
 
     /// `cond ? x : 0`, or x itself if it is a load already gated by a condition that includes `cond`.

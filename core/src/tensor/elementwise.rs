@@ -299,6 +299,12 @@ impl Tensor {
         self.eq(rhs)?.logical_or(near.logical_and(rhs.isfinite()?)?)
     }
 
+    /// Are all elements [close](Tensor::isclose)? A bool of shape `[]`; true for tensors without elements.
+    pub fn allclose(&self, rhs: &Tensor, rtol: f64, atol: f64) -> Result<Tensor> {
+        let axes: Vec<i64> = (0..self.rank().max(rhs.rank()) as i64).collect();
+        self.isclose(rhs, rtol, atol)?.all(&axes, false)
+    }
+
     // ---- logic and bits
 
     /// True where nonzero.

@@ -60,6 +60,7 @@ mod pool;
 mod product;
 mod pseudo;
 mod random;
+mod rearrange;
 mod reduce;
 mod resize;
 mod sampling;

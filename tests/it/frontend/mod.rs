@@ -10,6 +10,7 @@ pub(crate) mod host;
 mod layers;
 mod opinfo;
 mod random;
+mod rearrange;
 mod state;
 mod wire;
 
