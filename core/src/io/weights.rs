@@ -26,13 +26,14 @@ impl Format {
     pub fn of(file: &[u8]) -> Result<Format> {
         if file.starts_with(b"GGUF") {
             Ok(Format::Gguf)
+        } else if file.get(6..9) == Some(b"\0\0{") {
+            // the length before a header may begin with any bytes, another format's too, but it is small
+            Ok(Format::SafeTensors)
         } else if file.starts_with(b"PK") {
             let pickle = Zip::parse(file)?.entries().iter().any(|e| e.name.ends_with("data.pkl"));
             Ok(if pickle { Format::Torch } else { Format::Npz })
         } else if file.starts_with(b"\x80\x02\x8a\x0a") {
             Ok(Format::Torch)
-        } else if file.get(8) == Some(&b'{') {
-            Ok(Format::SafeTensors)
         } else {
             Err(Error::format("weights", "neither safetensors, GGUF, npz nor a file of torch.save", Some(0)))
         }
@@ -107,6 +108,11 @@ mod tests {
         }
         assert_eq!(Format::of(include_bytes!("../../../tests/fixtures/io/torch_zip.pt")).unwrap(), Format::Torch);
         assert_eq!(Format::of(include_bytes!("../../../tests/fixtures/io/torch_old.pt")).unwrap(), Format::Torch);
+        // a header of 0x4b50 bytes: the file begins as a zip archive does
+        let text = "x".repeat(0x4b50 - r#"{"__metadata__":{"k":""}}"#.len());
+        let file = safetensors::write(&[], &[("k", &text)]).unwrap();
+        assert!(file.starts_with(b"PK"));
+        assert_eq!(Format::of(&file).unwrap(), Format::SafeTensors);
         assert!(Format::of(b"").is_err() && Format::of(b"\x93NUMPY").is_err());
     }
 }
