@@ -1,6 +1,7 @@
 // More layers. The names of their fields are those of PyTorch's state dicts.
 import { ValueError } from "./errors.js";
 import { Dropout, Embedding, LayerNorm, type LayerOptions, Linear, Module, type StateDict } from "./nn.js";
+import { around, places } from "./residual.js";
 import { Tensor, op, ops } from "./tensor.js";
 
 const on = ({ device }: LayerOptions): { device?: NonNullable<LayerOptions["device"]> } => (device ? { device } : {});
@@ -219,11 +220,8 @@ export class TransformerEncoderLayer extends Module {
   }
 
   forward(x: Tensor, seen: Seen = {}): Tensor {
-    const activation = this.options.activation ?? ((t: Tensor): Tensor => t.relu());
-    const part = (t: Tensor, norm: LayerNorm, f: (t: Tensor) => Tensor): Tensor =>
-      this.options.normFirst ? t.add(this.dropout.forward(f(norm.forward(t)))) : norm.forward(t.add(this.dropout.forward(f(t))));
-    const y = part(x, this.norm1, (t) => this.self_attn.forward(t, t, seen));
-    return part(y, this.norm2, (t) => this.linear2.forward(this.dropout.forward(activation(this.linear1.forward(t)))));
+    const y = around(this, x, this.norm1, (t) => this.self_attn.forward(t, t, seen));
+    return around(this, y, this.norm2, (t) => places(this, t));
   }
 }
 

@@ -146,19 +146,26 @@ export interface MomentOptions extends RuleOptions {
   eps?: number;
 }
 
-/** Adam with the infinity norm (Kingma and Ba). Weight decay is L2. */
-export class Adamax extends Rule {
+/** Two moments of the gradient. */
+abstract class Moments extends Rule {
   readonly betas: readonly [number, number];
   readonly eps: number;
 
-  constructor(parameters: Iterable<Tensor>, options: MomentOptions = {}) {
-    super(parameters, options, 2e-3);
+  constructor(parameters: Iterable<Tensor>, options: MomentOptions, learningRate: number, eps: number) {
+    super(parameters, options, learningRate);
     this.betas = options.betas ?? [0.9, 0.999];
-    this.eps = options.eps ?? 1e-8;
+    this.eps = options.eps ?? eps;
   }
 
   protected override stateShapes({ shape }: Tensor): readonly (readonly number[])[] {
     return [shape, shape];
+  }
+}
+
+/** Adam with the infinity norm (Kingma and Ba). Weight decay is L2. */
+export class Adamax extends Moments {
+  constructor(parameters: Iterable<Tensor>, options: MomentOptions = {}) {
+    super(parameters, options, 2e-3, 1e-8);
   }
 
   protected override ratesAt(step: number): Record<string, number> {
@@ -174,18 +181,9 @@ export class Adamax extends Rule {
 }
 
 /** Layerwise adaptive moments for batches (You and others). Weight decay is the parameter's own. */
-export class LAMB extends Rule {
-  readonly betas: readonly [number, number];
-  readonly eps: number;
-
+export class LAMB extends Moments {
   constructor(parameters: Iterable<Tensor>, options: MomentOptions = {}) {
-    super(parameters, options, 1e-3);
-    this.betas = options.betas ?? [0.9, 0.999];
-    this.eps = options.eps ?? 1e-6;
-  }
-
-  protected override stateShapes({ shape }: Tensor): readonly (readonly number[])[] {
-    return [shape, shape];
+    super(parameters, options, 1e-3, 1e-6);
   }
 
   protected override ratesAt(step: number): Record<string, number> {

@@ -2,6 +2,7 @@
 import { ValueError } from "../errors.js";
 import { MultiheadAttention, type Seen, TransformerEncoder, type TransformerOptions, init } from "../layers.js";
 import { Dropout, LayerNorm, Linear, Module } from "../nn.js";
+import { around, places } from "../residual.js";
 import type { Tensor } from "../tensor.js";
 
 /** Attention of a sequence to itself and to a memory, and a network at each place; dropout is outside of attention. */
@@ -32,12 +33,9 @@ export class TransformerDecoderLayer extends Module {
 
   /** `[batch, n, width]` with a memory `[batch, m, width]`, same shape out. What the places may see of their own, and of the memory. */
   forward(x: Tensor, memory: Tensor, own: Seen = {}, of: Seen = {}): Tensor {
-    const activation = this.options.activation ?? ((t: Tensor): Tensor => t.relu());
-    const part = (t: Tensor, norm: LayerNorm, f: (t: Tensor) => Tensor): Tensor =>
-      this.options.normFirst ? t.add(this.dropout.forward(f(norm.forward(t)))) : norm.forward(t.add(this.dropout.forward(f(t))));
-    const y = part(x, this.norm1, (t) => this.self_attn.forward(t, t, own));
-    const z = part(y, this.norm2, (t) => this.multihead_attn.forward(t, memory, of));
-    return part(z, this.norm3, (t) => this.linear2.forward(this.dropout.forward(activation(this.linear1.forward(t)))));
+    const y = around(this, x, this.norm1, (t) => this.self_attn.forward(t, t, own));
+    const z = around(this, y, this.norm2, (t) => this.multihead_attn.forward(t, memory, of));
+    return around(this, z, this.norm3, (t) => places(this, t));
   }
 }
 
