@@ -136,14 +136,57 @@ test("initial values", () => {
 
 test("options of layers", () => {
   const source = read("web/ts/src/layers.ts");
-  const both = [["recurrent", "RecurrentOpts", "RecurrentOptions"], ["transformer", "TransformerOpts", "TransformerOptions"]];
-  const reasons = { projection: "the operator `recurrent` of the wasm module does not take it" };
-  for (const [file, rust, script] of both) {
-    const text = block(source, `export interface ${script}`) + block(read("web/ts/src/nn.ts"), "export type LayerOptions");
+  const both = [
+    ["recurrent", "RecurrentOpts", ["RecurrentOptions", "LSTMOptions"]],
+    ["transformer", "TransformerOpts", ["TransformerOptions"]],
+  ];
+  for (const [file, rust, scripts] of both) {
+    const own = scripts.map((script) => block(source, `export interface ${script}`)).join("");
+    const text = own + block(read("web/ts/src/nn.ts"), "export type LayerOptions");
     const names = fields(read(`core/src/nn/${file}.rs`), `pub struct ${rust}`);
     assert.ok(names.length >= 5, rust);
-    const missing = names.filter((name) => !(name in reasons) && !new RegExp(`\\b${camel(name)}\\?:`).test(text));
-    assert.deepEqual(missing, [], rust);
+    assert.deepEqual(names.filter((name) => !new RegExp(`\\b${camel(name)}\\?:`).test(text)), [], rust);
   }
-  assert.ok(fields(read("core/src/nn/recurrent.rs"), "pub struct RecurrentOpts").includes("projection"));
+});
+
+/** The names of all Rust files below a folder, and their text without tests. */
+function sources(folder) {
+  const list = readdirSync(new URL(`../../${folder}`, import.meta.url), { recursive: true }).filter((name) => name.endsWith(".rs"));
+  return list.map((name) => [name, read(`${folder}/${name}`).split("#[cfg(test)]")[0]]);
+}
+
+test("operators of tensors", () => {
+  const core = sources("core/src/tensor").filter(([name]) => !name.startsWith("call"));
+  const names = new Set(core.flatMap(([, text]) => [...text.matchAll(/^ {4}pub fn (\w+)/gm)].map(([, name]) => name)));
+  assert.ok(names.size > 400, "the list is read");
+  // rows of the table that JavaScript has under torch's names, and what its own tensors have
+  const text = [...sources("core/src/tensor/call"), ...sources("web/src")].map(([, each]) => each).join("");
+  const used = new Set(text.match(/\w+/g));
+  const reasons = {
+    bce_loss: "a row of the table takes its parts",
+    beta_of: "two of `gamma` and a division",
+    bits_to_unit: "`rand` of bits",
+    checkpoint: "`checkpoint` of the package calls `checkpointed`",
+    compact: "of the session's graph",
+    custom_grad: "`customGrad` calls its parts",
+    dirichlet_of: "`gamma` and a division",
+    from_node: "of the session's graph",
+    grad_from: "a gradient times a factor",
+    hard_tanh: "`nn.functional.hardtanh` has its bounds",
+    keep_min_p: "an option of `sample`",
+    keep_top_k: "an option of `sample`",
+    keep_top_p: "an option of `sample`",
+    move_axis: "`movedim` takes its parts",
+    pad_by_name: "`nn.functional.pad`",
+    pad_zeros: "`pad`",
+    rand_bits: "`rand` and `randint`",
+    resample: "`nn.functional.interpolate`",
+    shrink: "`slice`",
+    squeeze_all: "`squeeze` of the table",
+    standardize: "of the norms",
+    threefry: "of the random stream",
+  };
+  const missing = [...names].filter((name) => !used.has(name));
+  assert.deepEqual(missing.filter((name) => !(name in reasons)), [], "core has these, JavaScript has not");
+  assert.deepEqual(Object.keys(reasons).filter((name) => !missing.includes(name)), [], "these need no reason");
 });

@@ -55,7 +55,7 @@ pub(crate) fn bad(op: &str, what: &str) -> Error {
     Error::value("op", format!("{op}: {what}"))
 }
 
-/// Runs an op. Most give one tensor; split, sort, topk and grad give several.
+/// Runs an op. Most give one tensor; split, sort, topk, attention and grad give several.
 pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result<Vec<Tensor>> {
     let mut n = Nums { left: nums, op: name };
     let at = |i: usize| x.get(i).ok_or_else(|| bad(name, "an operand is missing"));
@@ -70,6 +70,10 @@ pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result
         "split" => Some(a.split(&n.take(nums.len() - 1)?, n.int()?)?),
         "sort" => Some(pair(a.sort(n.int()?, n.flag()?)?)),
         "topk" => Some(pair(a.topk(n.size()?, n.int()?, n.flag()?)?)),
+        "attention" => {
+            let opts = Attention { causal: n.flag()?, mask: x.get(3), ..Attention::default() };
+            Some(pair(a.attention_weighted(at(1)?, at(2)?, &opts)?))
+        }
         "grad" => Some(a.grad(&x[1..].iter().collect::<Vec<_>>())?),
         _ => None,
     };
@@ -181,10 +185,6 @@ pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result
         "rms_norm" => a.rms_norm(n.size()?, x.get(1), n.next()?)?,
         "group_norm" => a.group_norm(n.size()?, x.get(1), x.get(2), n.next()?)?,
         "instance_norm" => a.instance_norm(x.get(1), x.get(2), n.next()?)?,
-        "attention" => {
-            let causal = n.flag()?;
-            a.attention(at(1)?, at(2)?, &Attention { causal, mask: x.get(3), ..Attention::default() })?
-        }
         "interpolate" => {
             let (linear, align) = (n.flag()?, n.flag()?);
             let how = if linear { Interpolate::Linear } else { Interpolate::Nearest };

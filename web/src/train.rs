@@ -132,7 +132,7 @@ fn recurrent(x: &[Tensor], n: &mut Nums<'_>) -> Result<Vec<Tensor>> {
         bias: n.flag()?,
         dropout: n.next()?,
         batch_first: n.flag()?,
-        projection: 0,
+        projection: n.size()?,
     };
     let mode = if n.flag()? { Mode::Train } else { Mode::Eval };
     if x.len() <= states {

@@ -17,24 +17,33 @@ export interface RecurrentOptions extends LayerOptions {
   batchFirst?: boolean;
 }
 
+/** What an LSTM takes besides. */
+export interface LSTMOptions extends RecurrentOptions {
+  /** Width, less than the hidden state's, to which that is projected at each step: torch's `proj_size`. 0 is none. */
+  projection?: number;
+}
+
 /** What RNN, LSTM and GRU share: `[batch, time, in]` to `[batch, time, hidden * directions]`. */
 abstract class Recurrent extends Module {
   readonly #weights: StateDict = {};
   readonly #numbers: number[];
   readonly #kind: number;
 
-  constructor(kind: number, gates: number, inputs: number, hidden: number, options: RecurrentOptions) {
+  constructor(kind: number, gates: number, inputs: number, hidden: number, options: LSTMOptions) {
     super();
-    const { layers = 1, bidirectional = false, bias = true, dropout = 0, batchFirst = true } = options;
+    const { layers = 1, bidirectional = false, bias = true, dropout = 0, batchFirst = true, projection = 0 } = options;
+    if (!(projection >= 0 && projection < hidden)) throw new ValueError("E_VALUE", `a projection of ${hidden} to ${projection}`);
     this.#kind = kind;
-    this.#numbers = [layers, Number(bidirectional), Number(bias), dropout, Number(batchFirst)];
+    this.#numbers = [layers, Number(bidirectional), Number(bias), dropout, Number(batchFirst), projection];
+    const out = projection || hidden;
     const bound = 1 / Math.sqrt(hidden);
     const rows = gates * hidden;
     for (let layer = 0; layer < layers; layer += 1) {
       for (const side of bidirectional ? ["", "_reverse"] : [""]) {
-        const width = layer === 0 ? inputs : hidden * (bidirectional ? 2 : 1);
-        const shapes: [string, number[]][] = [["weight_ih", [rows, width]], ["weight_hh", [rows, hidden]]];
+        const width = layer === 0 ? inputs : out * (bidirectional ? 2 : 1);
+        const shapes: [string, number[]][] = [["weight_ih", [rows, width]], ["weight_hh", [rows, out]]];
         if (bias) shapes.push(["bias_ih", [rows]], ["bias_hh", [rows]]);
+        if (projection) shapes.push(["weight_hr", [projection, hidden]]);
         for (const [name, shape] of shapes) this.#weights[`${name}_l${layer}${side}`] = Tensor.uniform(shape, -bound, bound, trained(options));
       }
     }
@@ -65,9 +74,9 @@ export class RNN extends Recurrent {
   }
 }
 
-/** Long short-term memory; its state is two tensors. */
+/** Long short-term memory. Its state is two tensors, of which the first, like the outputs, is as wide as the projection, if any. */
 export class LSTM extends Recurrent {
-  constructor(inputs: number, hidden: number, options: RecurrentOptions = {}) {
+  constructor(inputs: number, hidden: number, options: LSTMOptions = {}) {
     super(2, 4, inputs, hidden, options);
   }
 }
@@ -164,7 +173,7 @@ export interface Seen {
 /** Attention of several heads, `[batch, n, width]`. */
 export class MultiheadAttention extends Module {
   readonly in_proj_weight: Tensor;
-  readonly in_proj_bias: Tensor;
+  readonly in_proj_bias: Tensor | null;
   readonly out_proj: Linear;
 
   constructor(readonly width: number, readonly heads: number, options: LayerOptions = {}) {
@@ -172,19 +181,30 @@ export class MultiheadAttention extends Module {
     if (heads < 1 || width % heads !== 0) throw new ValueError("E_VALUE", `${heads} heads do not divide width ${width}`);
     const bound = Math.sqrt(6 / (4 * width));
     this.in_proj_weight = Tensor.uniform([3 * width, width], -bound, bound, trained(options));
-    this.in_proj_bias = Tensor.zeros([3 * width], trained(options));
+    this.in_proj_bias = options.bias === false ? null : Tensor.zeros([3 * width], trained(options));
     this.out_proj = new Linear(width, width, options);
     if (this.out_proj.bias) init.constant(this.out_proj.bias, 0);
   }
 
   /** Of a sequence to itself, or to another. */
   forward(x: Tensor, to: Tensor = x, seen: Seen = {}): Tensor {
+    const [y, weights] = this.run(x, to, to, { ...seen, averageWeights: false });
+    weights.dispose();
+    return y;
+  }
+
+  /**
+   * Queries `[batch, n, width]`, keys and values `[batch, m, width]` to `[batch, n, width]`, and what each query saw of each key:
+   * `[batch, n, m]`, the mean over the heads, or `[batch, heads, n, m]` without `averageWeights`.
+   */
+  run(x: Tensor, keys: Tensor = x, values: Tensor = keys, options: Seen & { averageWeights?: boolean } = {}): [Tensor, Tensor] {
     const { width, heads } = this;
     const project = (t: Tensor, i: number): Tensor =>
-      t.linear(this.in_proj_weight.narrow(0, i * width, width), this.in_proj_bias.narrow(0, i * width, width))
+      t.linear(this.in_proj_weight.narrow(0, i * width, width), this.in_proj_bias?.narrow(0, i * width, width))
         .reshape([t.shape[0] as number, t.shape[1] as number, heads, width / heads]).transpose(1, 2);
-    const y = project(x, 0).attention(project(to, 1), project(to, 2), seen);
-    return this.out_proj.forward(y.transpose(1, 2).flatten(2, 3));
+    const [y, weights] = project(x, 0).attentionWeighted(project(keys, 1), project(values, 2), options);
+    const out = this.out_proj.forward(y.transpose(1, 2).flatten(2, 3));
+    return [out, options.averageWeights === false ? weights : weights.mean(1)];
   }
 }
 

@@ -487,7 +487,13 @@ export class Tensor {
   instanceNorm(weight?: Tensor | null, bias?: Tensor | null, eps = 1e-5): Tensor { return op("instance_norm", given(this, weight, bias), [eps]); }
   /** Scaled dot-product attention with this as the queries. */
   attention(keys: Tensor, values: Tensor, options: { causal?: boolean; mask?: Tensor } = {}): Tensor {
-    return op("attention", given(this, keys, values, options.mask), [flag(options.causal ?? false)]);
+    const [y, weights] = this.attentionWeighted(keys, values, options);
+    weights.dispose();
+    return y;
+  }
+  /** The same, and the weights `[.., queries, keys]` that the values were summed with. */
+  attentionWeighted(keys: Tensor, values: Tensor, options: { causal?: boolean; mask?: Tensor } = {}): [Tensor, Tensor] {
+    return ops("attention", given(this, keys, values, options.mask), [flag(options.causal ?? false)]) as [Tensor, Tensor];
   }
   /** New sizes for the last axes. */
   interpolate(sizes: readonly number[], options: { mode?: "nearest" | "linear"; alignCorners?: boolean } = {}): Tensor {

@@ -26,8 +26,8 @@ abstract class Cell extends Module {
   run(x: Tensor, state: readonly Tensor[] = []): Tensor[] {
     const weights = [this.weight_ih, this.weight_hh, this.bias_ih, this.bias_hh].filter((t) => t !== null);
     const operands = [x.unsqueeze(1), ...state.map((t) => t.unsqueeze(0)), ...weights];
-    // one layer, one direction, no dropout, batch first, in use
-    const numbers = [this.#kind, state.length, 1, 0, Number(this.bias_ih !== null), 0, 1, 0];
+    // one layer, one direction, no dropout, batch first, no projection, in use
+    const numbers = [this.#kind, state.length, 1, 0, Number(this.bias_ih !== null), 0, 1, 0, 0];
     const [y, ...next] = ops("recurrent", operands, numbers) as [Tensor, ...Tensor[]];
     y.dispose();
     return next.map((t) => t.squeeze(0));
