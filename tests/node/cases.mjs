@@ -1,4 +1,4 @@
-// What PyTorch computed, as recorded for the native tests (tests/fixtures/frontend): cases of layers and optimisers.
+// What PyTorch computed, as recorded for the native tests (tests/fixtures/frontend): cases of layers, optimisers and some operators.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { Tensor, grad } from "gradloom";
@@ -20,7 +20,7 @@ export function numbers(seed, n, lo, hi) {
 export const cases = new Map();
 for (const line of readFileSync(new URL("../fixtures/frontend/cases.txt", import.meta.url), "utf8").split("\n")) {
   const [name, kind, dtype, sizes, text] = line.split("\t");
-  if (!/^(nn|opt)/.test(name)) continue;
+  if (!/^(nn|opt|lp_pool|fractional_pool|quick_gelu|gather_nd|scatter_nd)/.test(name)) continue;
   const shape = sizes === "" ? [] : sizes.split(",").map(Number);
   const given = (text || "").split(" ").filter(Boolean).map(Number);
   const n = shape.reduce((a, b) => a * b, 1);

@@ -1,7 +1,7 @@
 // What core has, JavaScript has: the lists of optimisers, schedules, layers, their options and defaults are read from the Rust
 // sources, so that one cannot grow without the other.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";
 import { Tensor, init } from "gradloom";
 import * as nn from "gradloom/nn";

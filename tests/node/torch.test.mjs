@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { Tensor, init, torch } from "gradloom";
+import { Tensor, grad, init, torch } from "gradloom";
+import { cases, close, numbers } from "./cases.mjs";
 
 /** Of so many samples of an operator one is run. */
 const EVERY = 9;
@@ -120,4 +121,130 @@ test("gradients, random streams and errors", async () => {
   assert.throws(() => linalg.det(new Tensor([1, 2])), { code: /^E_/ });
   assert.throws(() => linalg.det(a, { axes: 1 }), /no parameter `axes`/);
   assert.throws(() => linalg.det({ a: 1 }, 3), { code: "E_VALUE" });
+});
+
+/** Runs what PyTorch computed for the native tests: outputs, and the gradients of the first. */
+async function recorded(name, run) {
+  const { inputs, outs, grads } = cases.get(name);
+  const tensors = inputs.map(({ shape, values, dtype }) => {
+    return new Tensor(values, shape, { dtype, requiresGrad: dtype === "f32" });
+  });
+  const results = [run(...tensors)].flat();
+  // before the values, which are no longer computed of anything once they are there
+  const seed = new Tensor(numbers(999, outs[0].values.length, -1, 1), outs[0].shape);
+  const at = [...grads.keys()];
+  const slopes = at.length > 0 ? grad(results[0].mul(seed).sum(), at.map((i) => tensors[i])) : [];
+  for (const [i, out] of outs.entries()) {
+    assert.deepEqual(results[i].shape, out.shape, name);
+    close(`${name} out${i}`, await results[i].data(), [...out.values]);
+  }
+  for (const [i, slope] of slopes.entries()) close(`${name} grad${at[i]}`, await slope.data(), [...grads.get(at[i]).values], 1e-4);
+}
+
+test("pools and indices that torch's samples leave out", async () => {
+  await init();
+  const { nn, gather_nd, scatter_nd, quick_gelu } = await torch();
+  const f = nn.functional;
+  await recorded("lp_pool", (x) => f.lp_pool2d(x, 2, [2, 3], 2));
+  await recorded("lp_pool_ceil", (x) => f.lp_pool1d(x, 3, 3, 2, true));
+  await recorded("fractional_pool", (x, s) => f.fractional_max_pool2d(x, [3, 2], [4, 5], { _random_samples: s }));
+  const samples = Tensor.full([1, 2, 2], 0.4);
+  await recorded("fractional_pool_grad", (x) => f.fractional_max_pool2d(x, 2, { output_size: 3, _random_samples: samples }));
+  await recorded("quick_gelu", quick_gelu);
+  await recorded("gather_nd", (x, at) => gather_nd(x, at));
+  await recorded("scatter_nd", (x, at, updates) => scatter_nd(x, at, updates));
+  const x = Tensor.rand([2, 5, 7, 6]);
+  // drawn: half of each axis, and every value one of the input's
+  const drawn = f.fractional_max_pool2d(x, 2, { output_ratio: 0.5 });
+  assert.deepEqual(drawn.shape, [2, 5, 3, 3]);
+  const all = new Set(await x.data());
+  assert.ok((await drawn.data()).every((v) => all.has(v)));
+  assert.deepEqual(f.fractional_max_pool3d(Tensor.rand([3, 4, 4, 4]), 2, 2).shape, [3, 2, 2, 2]);
+  assert.throws(() => f.fractional_max_pool2d(x, 2, 3, null, true), { code: "E_VALUE" });
+  assert.throws(() => f.fractional_max_pool2d(x, 2), { code: "E_VALUE" });
+  const added = scatter_nd(new Tensor([1, 2, 3]), new Tensor(Int32Array.of(1, 1), [2, 1]), new Tensor([10, 100]), "add");
+  assert.deepEqual(await added.tolist(), [1, 112, 3]);
+});
+
+test("boxes: suppression as everyone does it, and aligned samples of regions", async () => {
+  await init();
+  const { ops } = await torch();
+  const n = 40;
+  const raw = numbers(7, n * 4, 0, 10);
+  const boxes = Float32Array.from(raw, (v, i) => (i % 4 < 2 ? v : raw[i - 2] + 1 + v / 2));
+  const scores = numbers(8, n, 0, 1);
+  const overlap = (a, b) => {
+    const [p, q] = [boxes.subarray(4 * a, 4 * a + 4), boxes.subarray(4 * b, 4 * b + 4)];
+    const common = Math.max(0, Math.min(p[2], q[2]) - Math.max(p[0], q[0])) * Math.max(0, Math.min(p[3], q[3]) - Math.max(p[1], q[1]));
+    return common / ((p[2] - p[0]) * (p[3] - p[1]) + (q[2] - q[0]) * (q[3] - q[1]) - common);
+  };
+  for (const threshold of [0.1, 0.3, 0.5]) {
+    const order = [...scores.keys()].sort((a, b) => scores[b] - scores[a]);
+    const kept = order.reduce((list, i) => (list.some((j) => overlap(i, j) > threshold) ? list : [...list, i]), []);
+    assert.ok(kept.length > 1 && kept.length < n, `${kept.length} of ${n} stay`);
+    const [found, count] = ops.nms(new Tensor(boxes, [n, 4]), new Tensor(scores), threshold);
+    assert.equal(await count.item(), kept.length);
+    assert.deepEqual([...(await found.data())].slice(0, kept.length).map(Number), kept);
+  }
+  assert.throws(() => ops.nms(Tensor.ones([3, 5]), Tensor.ones([3]), 0.5), { code: "E_SHAPE" });
+
+  const [h, w] = [6, 7];
+  const image = numbers(9, 2 * 3 * h * w, -1, 1);
+  const regions = [[0, 0.5, 1, 5, 4.5], [1, -1, -2, 3.25, 6], [1, 2, 2, 2.5, 2.5]];
+  const x = new Tensor(image, [2, 3, h, w]);
+  const at = (b, c, i, j) => image[((b * 3 + c) * h + i) * w + j];
+  const bilinear = (b, c, y, z) => {
+    if (y < -1 || y > h || z < -1 || z > w) return 0;
+    const [i, j] = [Math.min(Math.max(y, 0), h - 1), Math.min(Math.max(z, 0), w - 1)];
+    const [i0, j0] = [Math.floor(i), Math.floor(j)];
+    const [i1, j1] = [Math.min(i0 + 1, h - 1), Math.min(j0 + 1, w - 1)];
+    const [p, q] = [i - i0, j - j0];
+    return (1 - p) * ((1 - q) * at(b, c, i0, j0) + q * at(b, c, i0, j1)) + p * ((1 - q) * at(b, c, i1, j0) + q * at(b, c, i1, j1));
+  };
+  for (const [aligned, scale, ratio, [rows, columns]] of [[true, 1, 2, [2, 3]], [false, 0.5, 1, [3, 3]]]) {
+    const want = regions.flatMap(([b, ...corners]) => {
+      const [x1, y1, x2, y2] = corners.map((v) => v * scale - (aligned ? 0.5 : 0));
+      const size = (v) => (aligned ? v : Math.max(v, 1));
+      const [sy, sx] = [size(y2 - y1) / rows, size(x2 - x1) / columns];
+      const bins = [0, 1, 2].flatMap((c) => Array.from({ length: rows * columns }, (_, k) => [c, Math.floor(k / columns), k % columns]));
+      return bins.map(([c, i, j]) => {
+        let sum = 0;
+        for (let p = 0; p < ratio; p += 1) {
+          for (let q = 0; q < ratio; q += 1) {
+            sum += bilinear(b, c, y1 + sy * (i + (p + 0.5) / ratio), x1 + sx * (j + (q + 0.5) / ratio));
+          }
+        }
+        return sum / ratio ** 2;
+      });
+    });
+    const got = ops.roi_align(x, new Tensor(regions.flat(), [3, 5]), [rows, columns], scale, ratio, aligned);
+    assert.deepEqual(got.shape, [3, 3, rows, columns]);
+    close(`aligned ${aligned}`, await got.data(), want, 1e-5);
+  }
+  assert.throws(() => ops.roi_align(x, Tensor.ones([1, 5]), 2), { code: "E_VALUE" });
+});
+
+test("random numbers by torch's names have their distributions", async () => {
+  await init();
+  const { cauchy, distributions, geometric, log_normal, normal, rand_like, randn_like } = await torch();
+  const like = Tensor.zeros([40_000]);
+  const check = async (name, t, mean, std) => {
+    const [m, s] = [await t.mean().item(), await t.std().item()];
+    assert.ok(Math.abs(m - mean) < 0.05 * std && Math.abs(s - std) < 0.06 * std, `${name}: mean ${m}, deviation ${s}`);
+  };
+  await check("rand_like", rand_like(like), 0.5, Math.sqrt(1 / 12));
+  await check("randn_like", randn_like(like), 0, 1);
+  await check("log_normal", log_normal(like, 0, 0.5), Math.exp(0.125), Math.sqrt((Math.exp(0.25) - 1) * Math.exp(0.25)));
+  await check("geometric", geometric(like, 0.3), 1 / 0.3, Math.sqrt(0.7) / 0.3);
+  await check("gumbel", distributions.gumbel(1, 2, 40_000), 1 + 2 * 0.5772157, (2 * Math.PI) / Math.sqrt(6));
+  await check("laplace", distributions.laplace(1, 2, [200, 200]), 1, Math.sqrt(8));
+  await check("normal", normal(new Tensor([5, -5]).unsqueeze(1).expand([2, 20_000]), 0).add(0), 0, 5);
+  const inside = await cauchy(like, 1, 2).sub(1).abs().lt(2).cast("f32").mean().item();
+  assert.ok(Math.abs(inside - 0.5) < 0.02, `${inside} of Cauchy's lie within the scale`);
+  // the stream moves on, and a seed brings it back
+  Tensor.manualSeed(5);
+  const [a, b] = [await rand_like(like).sum().item(), await rand_like(like).sum().item()];
+  Tensor.manualSeed(5);
+  assert.deepEqual([await rand_like(like).sum().item(), a === b], [a, false]);
+  assert.equal(randn_like(Tensor.zeros([2], { dtype: "f16" })).dtype, "f16");
 });

@@ -20,23 +20,6 @@ pub(crate) fn create(s: &Session, name: &str, n: &mut Nums<'_>) -> Result<Option
             let rate = n.next()?;
             Tensor::exponential(s, rate, &n.sizes())?
         }
-        "gumbel" => Tensor::gumbel(s, &n.sizes())?,
-        "laplace" => {
-            let (mean, scale) = (n.next()?, n.next()?);
-            Tensor::laplace(s, mean, scale, &n.sizes())?
-        }
-        "cauchy" => {
-            let (median, scale) = (n.next()?, n.next()?);
-            Tensor::cauchy(s, median, scale, &n.sizes())?
-        }
-        "log_normal" => {
-            let (mean, std) = (n.next()?, n.next()?);
-            Tensor::log_normal(s, mean, std, &n.sizes())?
-        }
-        "geometric" => {
-            let p = n.next()?;
-            Tensor::geometric(s, p, &n.sizes())?
-        }
         "trunc_normal" => {
             let (mean, std, low, high) = (n.next()?, n.next()?, n.next()?, n.next()?);
             Tensor::trunc_normal(s, mean, std, low, high, &n.sizes())?

@@ -134,6 +134,8 @@ export interface Torch {
   cartesian_prod(tensors: readonly Tensor[]): Tensor;
   cat(tensors: readonly Tensor[], dim?: number): Tensor;
   cat(tensors: readonly Tensor[], named: { dim?: number }): Tensor;
+  cauchy(input: Tensor, median?: number, sigma?: number): Tensor;
+  cauchy(input: Tensor, named: { median?: number; sigma?: number }): Tensor;
   cdist(x1: Tensor, x2: Tensor, p?: number, compute_mode?: string): Tensor;
   cdist(x1: Tensor, x2: Tensor, named: { p?: number; compute_mode?: string }): Tensor;
   ceil(input: Tensor): Tensor;
@@ -246,8 +248,11 @@ export interface Torch {
   full_like(input: Tensor, fill_value: Tensor | number | boolean, dtype?: DType): Tensor;
   full_like(input: Tensor, fill_value: Tensor | number | boolean, named: { dtype?: DType }): Tensor;
   gather(input: Tensor, dim: number, index: Tensor): Tensor;
+  gather_nd(input: Tensor, indices: Tensor, batch_dims?: number): Tensor;
+  gather_nd(input: Tensor, indices: Tensor, named: { batch_dims?: number }): Tensor;
   gcd(input: Tensor, other: Tensor): Tensor;
   ge(input: Tensor, other: Tensor | number | boolean): Tensor;
+  geometric(input: Tensor, p: number): Tensor;
   ger(input: Tensor, vec2: Tensor): Tensor;
   gradient(input: Tensor, spacing?: unknown, dim?: number | readonly number[], edge_order?: number): Tensor[];
   gradient(input: Tensor, named: { spacing?: unknown; dim?: number | readonly number[]; edge_order?: number }): Tensor[];
@@ -332,6 +337,8 @@ export interface Torch {
   log10(input: Tensor): Tensor;
   log1p(input: Tensor): Tensor;
   log2(input: Tensor): Tensor;
+  log_normal(input: Tensor, mean?: number, std?: number): Tensor;
+  log_normal(input: Tensor, named: { mean?: number; std?: number }): Tensor;
   log_softmax(input: Tensor, dim: number, dtype?: DType): Tensor;
   log_softmax(input: Tensor, dim: number, named: { dtype?: DType }): Tensor;
   logaddexp(input: Tensor, other: Tensor): Tensor;
@@ -452,6 +459,8 @@ export interface Torch {
   nonzero_static(input: Tensor, size: number, named: { fill_value?: number }): Tensor;
   norm(input: Tensor, p?: unknown, dim?: number | readonly number[], keepdim?: boolean, dtype?: DType): Tensor;
   norm(input: Tensor, named: { p?: unknown; dim?: number | readonly number[]; keepdim?: boolean; dtype?: DType }): Tensor;
+  normal(mean: Tensor | number | boolean, std: Tensor | number | boolean, size?: number | readonly number[]): Tensor;
+  normal(mean: Tensor | number | boolean, std: Tensor | number | boolean, named: { size?: number | readonly number[] }): Tensor;
   ones(size: number | readonly number[], dtype?: DType): Tensor;
   ones(size: number | readonly number[], named: { dtype?: DType }): Tensor;
   ones_like(input: Tensor, dtype?: DType): Tensor;
@@ -473,7 +482,10 @@ export interface Torch {
   qr(input: Tensor, named: { mode?: string }): [Tensor, Tensor];
   quantile(input: Tensor, q: Tensor | number | boolean, dim?: number, keepdim?: boolean, interpolation?: string): Tensor;
   quantile(input: Tensor, q: Tensor | number | boolean, named: { dim?: number; keepdim?: boolean; interpolation?: string }): Tensor;
+  quick_gelu(input: Tensor): Tensor;
   rad2deg(input: Tensor): Tensor;
+  rand_like(input: Tensor): Tensor;
+  randn_like(input: Tensor): Tensor;
   ravel(input: Tensor): Tensor;
   real(input: Tensor): Tensor;
   reciprocal(input: Tensor): Tensor;
@@ -503,6 +515,8 @@ export interface Torch {
   scatter(input: Tensor, dim: number, index: Tensor, src: Tensor | number | boolean, reduce?: string): Tensor;
   scatter(input: Tensor, dim: number, index: Tensor, src: Tensor | number | boolean, named: { reduce?: string }): Tensor;
   scatter_add(input: Tensor, dim: number, index: Tensor, src: Tensor): Tensor;
+  scatter_nd(input: Tensor, indices: Tensor, updates: Tensor, reduce?: string): Tensor;
+  scatter_nd(input: Tensor, indices: Tensor, updates: Tensor, named: { reduce?: string }): Tensor;
   scatter_reduce(input: Tensor, dim: number, index: Tensor, src: Tensor, reduce: string, include_self?: boolean): Tensor;
   scatter_reduce(input: Tensor, dim: number, index: Tensor, src: Tensor, reduce: string, named: { include_self?: boolean }): Tensor;
   searchsorted(sorted_sequence: Tensor, input: Tensor | number | boolean, right?: boolean, side?: string, sorter?: Tensor): Tensor;
@@ -665,6 +679,10 @@ export interface Torch {
   zeros(size: number | readonly number[], named: { dtype?: DType }): Tensor;
   zeros_like(input: Tensor, dtype?: DType): Tensor;
   zeros_like(input: Tensor, named: { dtype?: DType }): Tensor;
+  distributions: {
+    gumbel(loc: number, scale: number, size: number | readonly number[]): Tensor;
+    laplace(loc: number, scale: number, size: number | readonly number[]): Tensor;
+  };
   fft: {
     fft(input: Tensor, n?: number, dim?: number, norm?: string, complex?: boolean): Tensor;
     fft(input: Tensor, named: { n?: number; dim?: number; norm?: string; complex?: boolean }): Tensor;
@@ -1186,6 +1204,38 @@ export interface Torch {
           padding?: number | readonly number[];
           stride?: number | readonly number[] },
       ): Tensor;
+      fractional_max_pool2d(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        output_size?: number | readonly number[],
+        output_ratio?: number | readonly number[],
+        return_indices?: boolean,
+        _random_samples?: Tensor,
+      ): Tensor;
+      fractional_max_pool2d(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        named: { output_size?: number | readonly number[];
+          output_ratio?: number | readonly number[];
+          return_indices?: boolean;
+          _random_samples?: Tensor },
+      ): Tensor;
+      fractional_max_pool3d(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        output_size?: number | readonly number[],
+        output_ratio?: number | readonly number[],
+        return_indices?: boolean,
+        _random_samples?: Tensor,
+      ): Tensor;
+      fractional_max_pool3d(
+        input: Tensor,
+        kernel_size: number | readonly number[],
+        named: { output_size?: number | readonly number[];
+          output_ratio?: number | readonly number[];
+          return_indices?: boolean;
+          _random_samples?: Tensor },
+      ): Tensor;
       gaussian_nll_loss(
         input: Tensor,
         target: Tensor,
@@ -1297,6 +1347,45 @@ export interface Torch {
       local_response_norm(input: Tensor, size: number, alpha?: number, beta?: number, k?: number): Tensor;
       local_response_norm(input: Tensor, size: number, named: { alpha?: number; beta?: number; k?: number }): Tensor;
       logsigmoid(input: Tensor): Tensor;
+      lp_pool1d(
+        input: Tensor,
+        norm_type: number,
+        kernel_size: number | readonly number[],
+        stride?: number | readonly number[],
+        ceil_mode?: boolean,
+      ): Tensor;
+      lp_pool1d(
+        input: Tensor,
+        norm_type: number,
+        kernel_size: number | readonly number[],
+        named: { stride?: number | readonly number[]; ceil_mode?: boolean },
+      ): Tensor;
+      lp_pool2d(
+        input: Tensor,
+        norm_type: number,
+        kernel_size: number | readonly number[],
+        stride?: number | readonly number[],
+        ceil_mode?: boolean,
+      ): Tensor;
+      lp_pool2d(
+        input: Tensor,
+        norm_type: number,
+        kernel_size: number | readonly number[],
+        named: { stride?: number | readonly number[]; ceil_mode?: boolean },
+      ): Tensor;
+      lp_pool3d(
+        input: Tensor,
+        norm_type: number,
+        kernel_size: number | readonly number[],
+        stride?: number | readonly number[],
+        ceil_mode?: boolean,
+      ): Tensor;
+      lp_pool3d(
+        input: Tensor,
+        norm_type: number,
+        kernel_size: number | readonly number[],
+        named: { stride?: number | readonly number[]; ceil_mode?: boolean },
+      ): Tensor;
       margin_ranking_loss(
         input1: Tensor,
         input2: Tensor,
@@ -1595,6 +1684,23 @@ export interface Torch {
       upsample_nearest(input: Tensor, size?: number | readonly number[], scale_factor?: number | readonly number[]): Tensor;
       upsample_nearest(input: Tensor, named: { size?: number | readonly number[]; scale_factor?: number | readonly number[] }): Tensor;
     };
+  };
+  ops: {
+    nms(boxes: Tensor, scores: Tensor, iou_threshold: number): [Tensor, Tensor];
+    roi_align(
+      input: Tensor,
+      boxes: Tensor,
+      output_size: number | readonly number[],
+      spatial_scale?: number,
+      sampling_ratio?: number,
+      aligned?: boolean,
+    ): Tensor;
+    roi_align(
+      input: Tensor,
+      boxes: Tensor,
+      output_size: number | readonly number[],
+      named: { spatial_scale?: number; sampling_ratio?: number; aligned?: boolean },
+    ): Tensor;
   };
   signal: {
     windows: {

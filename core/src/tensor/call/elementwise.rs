@@ -183,6 +183,8 @@ ops! {
     "nn.functional.silu" (input: Tensor, inplace: bool = false) { let _ = inplace; input.silu() };
     "nn.functional.mish" (input: Tensor, inplace: bool = false) { let _ = inplace; input.mish() };
     "nn.functional.gelu" (input: Tensor, approximate: &str = "none") if approximate == "tanh" { input.gelu_tanh() } else { input.gelu() };
+    // x sigmoid(1.702 x), as models write it out
+    "quick_gelu" (input: Tensor) input.quick_gelu();
     "nn.functional.glu" (input: Tensor, dim: i64 = -1) input.glu(dim);
     "nn.functional.softplus" (input: Tensor, beta: f64 = 1.0, threshold: f64 = 20.0) { let soft = input.softplus(beta)?;
         input.mul(beta)?.gt(threshold)?.select(&input, soft) };

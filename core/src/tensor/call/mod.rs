@@ -9,10 +9,12 @@
 //! | `shape` | creation, movement, joining, indexing, scatter |
 //! | `network` | products, convolution, pooling, norms, attention, losses, resampling |
 //! | `linear` | linear systems, decompositions, Fourier transforms, windows |
+//! | `random` | random numbers |
 
 mod elementwise;
 mod linear;
 mod network;
+mod random;
 mod reduce;
 mod shape;
 
@@ -73,13 +75,14 @@ pub struct Call<'a> {
 }
 
 /// The rows by what they are about.
-pub fn groups() -> [(&'static str, &'static [Entry]); 5] {
+pub fn groups() -> [(&'static str, &'static [Entry]); 6] {
     [
         ("arithmetic, comparison, logic, special functions, activations", elementwise::TABLE),
         ("reductions, scans, statistics, sorting", reduce::TABLE),
         ("creation, movement, joining, indexing, scatter", shape::TABLE),
         ("products, convolution, pooling, norms, attention, losses, resampling", network::TABLE),
         ("linear systems, decompositions, Fourier transforms, windows", linear::TABLE),
+        ("random numbers", random::TABLE),
     ]
 }
 

@@ -78,6 +78,18 @@ ops! {
     "nn.functional.adaptive_avg_pool3d" (input: Tensor, output_size: &Value) input.adaptive_avg_pool(&adaptive(&input, output_size, 3)?);
     "nn.functional.adaptive_max_pool1d" (input: Tensor, output_size: &Value, return_indices: bool = false)
         one_or_two(input.adaptive_max_pool(&adaptive(&input, output_size, 1)?)?, return_indices);
+    "nn.functional.lp_pool1d" (input: Tensor, norm_type: f64, kernel_size: Vec<usize>, stride: Option<Vec<usize>>, ceil_mode: bool = false)
+        input.lp_pool(norm_type, &PoolOpts { ceil_mode, ..pool_opts(1, kernel_size, stride, &[]) });
+    "nn.functional.lp_pool2d" (input: Tensor, norm_type: f64, kernel_size: Vec<usize>, stride: Option<Vec<usize>>, ceil_mode: bool = false)
+        input.lp_pool(norm_type, &PoolOpts { ceil_mode, ..pool_opts(2, kernel_size, stride, &[]) });
+    "nn.functional.lp_pool3d" (input: Tensor, norm_type: f64, kernel_size: Vec<usize>, stride: Option<Vec<usize>>, ceil_mode: bool = false)
+        input.lp_pool(norm_type, &PoolOpts { ceil_mode, ..pool_opts(3, kernel_size, stride, &[]) });
+    "nn.functional.fractional_max_pool2d" (input: Tensor, kernel_size: Vec<usize>, output_size: Option<Vec<usize>>,
+        output_ratio: Option<Vec<f64>>, return_indices: bool = false, _random_samples: Option<Tensor>)
+        fractional_max_pool(&input, 2, kernel_size, output_size, output_ratio, return_indices, _random_samples);
+    "nn.functional.fractional_max_pool3d" (input: Tensor, kernel_size: Vec<usize>, output_size: Option<Vec<usize>>,
+        output_ratio: Option<Vec<f64>>, return_indices: bool = false, _random_samples: Option<Tensor>)
+        fractional_max_pool(&input, 3, kernel_size, output_size, output_ratio, return_indices, _random_samples);
     "max_pool2d_with_indices_backward" (grad_output: Tensor, input: Tensor, kernel_size: Vec<usize>, stride: Option<Vec<usize>>,
         padding: Vec<usize>, dilation: Vec<usize>, ceil_mode: bool, indices: Tensor) {
         let _ = (kernel_size, stride, padding, dilation, ceil_mode);
@@ -127,6 +139,24 @@ ops! {
         input.grid_sample(&grid, mode, pad, align_corners)
     };
     "nn.functional.affine_grid" (theta: Tensor, size: Vec<usize>, align_corners: bool = false) theta.affine_grid(&size, align_corners);
+    // as torchvision: boxes are [n, 5], batch and corners, and the number of samples does not follow from their sizes
+    "ops.roi_align" (input: Tensor, boxes: Tensor, output_size: Vec<usize>, spatial_scale: f64 = 1.0, sampling_ratio: i64 = -1,
+        aligned: bool = false) {
+        let output = match output_size[..] {
+            [n] => (n, n),
+            [rows, columns] => (rows, columns),
+            _ => return Err(Error::value("roi_align", format!("an output of {output_size:?}"))),
+        };
+        let samples = usize::try_from(sampling_ratio).ok().filter(|&n| n > 0);
+        let samples = samples.ok_or_else(|| Error::value("roi_align", "a sampling_ratio above 0 is needed"))?;
+        input.to_float()?.roi_align(&boxes, output, spatial_scale, samples, aligned)
+    };
+    // the boxes that stay by falling score (the tail is filler), and how many these are
+    "ops.nms" (boxes: Tensor, scores: Tensor, iou_threshold: f64) {
+        let kept = boxes.nms(&scores, iou_threshold)?;
+        let order = scores.argsort(0, true)?;
+        order.masked_select_counted(&kept.index_select(0, &order)?)
+    };
     // ---- norms and attention
     "nn.functional.layer_norm" (input: Tensor, normalized_shape: Vec<usize>, weight: Option<Tensor>, bias: Option<Tensor>,
         eps: f64 = 1e-5) input.layer_norm(normalized_shape.len(), weight.as_ref(), bias.as_ref(), eps);
@@ -300,9 +330,14 @@ fn padding_of(v: Option<&Value>, weight: &Tensor, dilation: &[usize]) -> Result<
     })
 }
 
+/// One number counts for all axes.
+fn wide<T: Copy>(v: Vec<T>, rank: usize) -> Vec<T> {
+    if v.len() == 1 { vec![v[0]; rank] } else { v }
+}
+
 fn pool_opts(rank: usize, kernel: Vec<usize>, stride: Option<Vec<usize>>, padding: &[usize]) -> PoolOpts {
-    let wide = |v: Vec<usize>| if v.len() == 1 { vec![v[0]; rank] } else { v };
-    PoolOpts { stride: stride.map(wide).unwrap_or_default(), ..PoolOpts::new(&wide(kernel)) }.padding(padding)
+    let stride = stride.map(|s| wide(s, rank)).unwrap_or_default();
+    PoolOpts { stride, ..PoolOpts::new(&wide(kernel, rank)) }.padding(padding)
 }
 
 #[allow(clippy::too_many_arguments, reason = "torch's parameters")]
@@ -341,6 +376,29 @@ fn avg_pool(
     let Some(d) = divisor else { return x.avg_pool(&opts)?.cast(x.dtype()) };
     let axes: Vec<i64> = (1..=rank as i64).map(|i| -i).collect();
     x.pool_windows("avg_pool", &opts, 0.0)?.0.sum(&axes, false)?.div(d)?.cast(x.dtype())
+}
+
+fn fractional_max_pool(
+    x: &Tensor,
+    rank: usize,
+    kernel: Vec<usize>,
+    sizes: Option<Vec<usize>>,
+    ratio: Option<Vec<f64>>,
+    indices: bool,
+    samples: Option<Tensor>,
+) -> Result<Tensor> {
+    let bad = |what: &str| Error::value("fractional_max_pool", what);
+    if indices {
+        return Err(bad("it does not give indices"));
+    }
+    let (kernel, shape) = (wide(kernel, rank), x.shape());
+    let own = shape.get(shape.len().saturating_sub(rank)..).unwrap_or(&[]);
+    let sizes = match (sizes, ratio) {
+        (Some(n), None) => wide(n, rank),
+        (None, Some(r)) => own.iter().zip(wide(r, rank)).map(|(&n, r)| (n as f64 * r) as usize).collect(),
+        _ => return Err(bad("either a size or a ratio is needed")),
+    };
+    batched(x, rank + 2, |x| x.fractional_max_pool(&kernel, &sizes, samples.as_ref()))
 }
 
 /// Sizes of an adaptive pooling: none keeps an axis.

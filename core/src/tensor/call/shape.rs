@@ -234,6 +234,19 @@ ops! {
         ScatterOp::Add, true);
     "scatter_reduce" (input: Tensor, dim: i64, index: Tensor, src: Tensor, reduce: &str, include_self: bool = true)
         input.scatter_values(dim, &index, &Operand::Tensor(src), scatter_op(reduce)?, include_self);
+    // as ONNX's of these names
+    "gather_nd" (input: Tensor, indices: Tensor, batch_dims: usize = 0) input.gather_nd(&indices, batch_dims);
+    "scatter_nd" (input: Tensor, indices: Tensor, updates: Tensor, reduce: &str = "none") {
+        let how = match reduce {
+            "none" => ScatterOp::Set,
+            "add" => ScatterOp::Add,
+            "mul" => ScatterOp::Mul,
+            "max" => ScatterOp::Max,
+            "min" => ScatterOp::Min,
+            _ => return Err(Error::value("scatter_nd", format!("there is no reduction `{reduce}`"))),
+        };
+        input.scatter_nd(&indices, &updates, how)
+    };
     "index_add" (input: Tensor, dim: i64, index: Tensor, source: Tensor, alpha: Operand = Operand::Int(1)) input.index_write(dim,
         &index, &source.mul(alpha)?, ScatterOp::Add, true);
     "index_copy" (input: Tensor, dim: i64, index: Tensor, source: Tensor) input.index_write(dim, &index, &source, ScatterOp::Set, true);

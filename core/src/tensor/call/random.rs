@@ -1,0 +1,26 @@
+//! Rows: random numbers. All draw from the session's stream, so that a seed settles them.
+
+use super::*;
+
+ops! {
+    "rand_like" (input: Tensor) own(&input, input.rand_like()?);
+    "randn_like" (input: Tensor) own(&input, input.randn_like()?);
+    "cauchy" (input: Tensor, median: f64 = 0.0, sigma: f64 = 1.0)
+        own(&input, Tensor::cauchy(input.session(), median, sigma, &input.shape())?);
+    "log_normal" (input: Tensor, mean: f64 = 1.0, std: f64 = 2.0)
+        own(&input, Tensor::log_normal(input.session(), mean, std, &input.shape())?);
+    "geometric" (input: Tensor, p: f64) own(&input, Tensor::geometric(input.session(), p, &input.shape())?);
+    "normal" (s: Session, mean: Operand, std: Operand, size: Option<Vec<usize>>) {
+        let (mean, std) = (tensor(&s, mean)?, tensor(&s, std)?);
+        let shape = size.map_or_else(|| Ok(mean.broadcast_with(&std)?.0.shape()), Ok)?;
+        Tensor::randn(&s, &shape)?.mul(std)?.add(mean)
+    };
+    // torch.distributions
+    "distributions.gumbel" (s: Session, loc: f64, scale: f64, size: Vec<usize>) Tensor::gumbel(&s, &size)?.mul(scale)?.add(loc);
+    "distributions.laplace" (s: Session, loc: f64, scale: f64, size: Vec<usize>) Tensor::laplace(&s, loc, scale, &size);
+}
+
+/// Drawn numbers in the dtype of the tensor that says their shape, if that is a float.
+fn own(input: &Tensor, drawn: Tensor) -> Result<Tensor> {
+    if input.dtype().is_float() { drawn.cast(input.dtype()) } else { Ok(drawn) }
+}
