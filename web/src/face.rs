@@ -356,10 +356,10 @@ impl Runtime {
     }
 
     /// A tensor of host bytes (little-endian elements).
-    pub fn tensor(&self, dt: &str, shape: &[u32], data: &[u8]) -> std::result::Result<u32, JsValue> {
+    pub fn tensor(&self, dt: &str, shape: &[u32], data: Vec<u8>) -> std::result::Result<u32, JsValue> {
         let shape: Vec<usize> = shape.iter().map(|&n| n as usize).collect();
         let make = || -> Result<Tensor> {
-            let host = HostTensor::new(dtype(dt)?, shape, data.to_vec())?;
+            let host = HostTensor::new(dtype(dt)?, shape, data)?;
             Tensor::from_bytes(&self.inner.session, host.dtype, &host.shape, Bytes::new(host.data))
         };
         Ok(self.inner.keep(make().map_err(throw)?))
@@ -594,17 +594,13 @@ impl Runtime {
         }
     }
 
-    /// Tensors of a safetensors or GGUF file: `[{name, id}]`. Nothing is copied to the device before it is used.
-    pub fn weights(&self, file: Vec<u8>) -> std::result::Result<Array, JsValue> {
-        let (session, file) = (&self.inner.session, Arc::new(file));
-        let list = match file.starts_with(b"GGUF") {
-            true => gguf::tensors(session, &file),
-            false => safetensors::tensors(session, file),
-        };
+    /// Tensors of a GGUF file: `[{name, id}]`. Nothing is copied to the device before it is used.
+    pub fn gguf(&self, file: Vec<u8>) -> std::result::Result<Array, JsValue> {
         let one = |(name, t): (String, Tensor)| -> JsValue {
             object(&[("name", name.into()), ("id", (self.inner.keep(t) as f64).into())]).into()
         };
-        Ok(list.map_err(throw)?.into_iter().map(one).collect())
+        let list = gguf::tensors(&self.inner.session, &Arc::new(file)).map_err(throw)?;
+        Ok(list.into_iter().map(one).collect())
     }
 
     /// The files of an index: `[[tensor, file]]`.
@@ -627,6 +623,19 @@ impl Runtime {
         let list: Vec<_> = names.iter().zip(&hosts).map(|(n, t)| (n.as_str(), t.dtype, &*t.shape, &*t.data)).collect();
         Ok(Uint8Array::from(&*safetensors::write(&list, &[]).map_err(throw)?))
     }
+}
+
+/// The tensors of a safetensors file of `len` bytes, of which at least the header is given: `[name, dtype, shape, start, end]`
+/// each, in the order of their data.
+#[wasm_bindgen(js_name = safetensorsIndex)]
+pub fn safetensors_index(start: &[u8], len: f64) -> std::result::Result<Array, JsValue> {
+    let index = safetensors::SafeTensors::parse_header(start, len as u64).map_err(throw)?;
+    let at = |n: u64| JsValue::from(n as f64);
+    let one = |e: safetensors::Entry| {
+        let (name, dt) = (e.name.into(), e.dtype.name().into());
+        Array::of5(&name, &dt, &shape_array(&e.shape), &at(e.range.start), &at(e.range.end))
+    };
+    Ok(index.entries.into_iter().map(one).collect())
 }
 
 /// A number, a symbol's name, or null for a dimension that the file leaves open.

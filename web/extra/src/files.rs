@@ -6,7 +6,7 @@ use gradloom_core::io::images::{self, Cifar};
 use gradloom_core::io::tflite;
 use gradloom_core::io::torch::Torch;
 use gradloom_core::io::weights::{self, Format};
-use gradloom_core::io::{HostTensor, npz, safetensors};
+use gradloom_core::io::{HostTensor, npy, npz, safetensors};
 use gradloom_core::{Error, Result};
 use wasm_bindgen::prelude::*;
 
@@ -55,6 +55,12 @@ pub fn from_safetensors(file: &[u8], format: &str) -> std::result::Result<Vec<u8
 #[wasm_bindgen]
 pub fn idx(file: &[u8]) -> std::result::Result<js_sys::Array, JsValue> {
     images::idx(file).map(|t| parts(&t)).map_err(throw)
+}
+
+/// An npy file, as [`idx`] gives it.
+#[wasm_bindgen]
+pub fn npy(file: &[u8]) -> std::result::Result<js_sys::Array, JsValue> {
+    npy::read(file).map(|t| parts(&t)).map_err(throw)
 }
 
 /// A binary file of CIFAR-10 or CIFAR-100: images and classes, each as [`idx`] gives them.

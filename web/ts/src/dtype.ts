@@ -63,6 +63,9 @@ const SIZES: Record<DType, number> = {
   bool: 1, i8: 1, i16: 2, i32: 4, i64: 8, u8: 1, u16: 2, u32: 4, u64: 8, f16: 2, bf16: 2, f32: 4, f64: 8,
 };
 
+/** The bytes of an element. */
+export const bytesOf = (dtype: DType): number => SIZES[dtype];
+
 /** The number the core knows a dtype by. */
 export function dtypeIndex(dtype: DType): number {
   const at = NAMES.indexOf(dtype);

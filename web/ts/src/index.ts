@@ -13,12 +13,12 @@ export {
   ShapeError, StateError, UnsupportedError, ValueError,
 } from "./errors.js";
 export type { Drift, LoadOptions, Model, ModelInput, Port, RunOptions, Strings } from "./model.js";
-export { load, loadWeights, saveWeights } from "./model.js";
+export { load } from "./model.js";
+export { type SaveOptions, type WeightOptions, loadWeights, saveWeights, torch } from "./lazy.js";
 export { probeWebGpu, version } from "./pkg/gradloom_web.js";
 export type { FetchOptions, FileSource, OnProgress, Progress } from "./progress.js";
-export type { Axes, ConvOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./tensor.js";
+export type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./tensor.js";
 export { Tensor, checkpoint, grad, realize, tidy } from "./tensor.js";
-export { torch } from "./torch.js";
 export type { Torch } from "./torch-ops.js";
 export type { TuneOptions, TunedKernel } from "./tune.js";
 export { type EncodeOptions, type Encoding, Tokenizer } from "./tokenizer.js";

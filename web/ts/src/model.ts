@@ -1,4 +1,4 @@
-// Models: loading an ONNX file and running it; files of weights.
+// Models: loading an ONNX file and running it.
 import { type Device, type DeviceKind, type Host, type Timing, open, useByDefault } from "./device.js";
 import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "./dtype.js";
 import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
@@ -218,7 +218,8 @@ function fill(name: string, port: Port | undefined, length: number): number[] {
   return shape;
 }
 
-async function hostOf(device: LoadOptions["device"]): Promise<Host> {
+/** The device that is asked for, started. */
+export async function hostOf(device: LoadOptions["device"]): Promise<Host> {
   return typeof device === "object" ? (device as Host) : open(device ?? "auto");
 }
 
@@ -245,62 +246,4 @@ async function asOnnx(file: Uint8Array): Promise<Uint8Array> {
   if (String.fromCharCode(...file.subarray(4, 8)) !== "TFL3") return file;
   const { tfliteToOnnx } = await filesModule();
   return guard(() => tfliteToOnnx(file));
-}
-
-/**
- * The tensors of a file by name: safetensors, GGUF (its blocks stay packed, kernels that read them decode them), npz, or what
- * torch.save wrote (no code of it runs). Of a URL or path that ends in `.index.json`, those of all files it names.
- */
-export async function loadWeights(from: FileSource, options: LoadOptions = {}): Promise<Record<string, Tensor>> {
-  const bytes = await readSource(from, options);
-  const host = await hostOf(options.device);
-  const files: { bytes: Uint8Array; names?: Set<string> }[] = [];
-  if (String(from).split(/[?#]/)[0]?.endsWith(".index.json")) {
-    const index = guard(() => host.raw.shards(bytes)) as [string, string][];
-    for (const file of new Set(index.map(([, file]) => file))) {
-      const names = new Set(index.filter((entry) => entry[1] === file).map(([name]) => name));
-      files.push({ bytes: await readSource(beside(from as string | URL, file), options), names });
-    }
-  } else files.push({ bytes });
-  options.signal?.throwIfAborted();
-  const out: Record<string, Tensor> = {};
-  for (const { bytes, names } of files) {
-    const file = await readable(bytes);
-    for (const { name, id } of guard(() => host.raw.weights(file)) as { name: string; id: number }[]) {
-      const tensor = made(host, id);
-      if (names && !names.delete(name)) tensor.dispose();
-      else out[name] = tensor;
-    }
-    if (names?.size) throw new InputError("E_INPUT", `the files of ${from} lack the tensor ${[...names][0]}`);
-  }
-  useByDefault(host);
-  return out;
-}
-
-/** The file as it is, or as safetensors where the main module does not read its format: zip archives and pickles. */
-async function readable(file: Uint8Array): Promise<Uint8Array> {
-  const [a, b] = file;
-  if (!(a === 0x50 && b === 0x4b) && a !== 0x80) return file;
-  const { toSafetensors } = await filesModule();
-  return guard(() => toSafetensors(file));
-}
-
-/** A file in the folder of another. */
-function beside(index: string | URL, file: string): string | URL {
-  return index instanceof URL ? new URL(file, index) : index.replace(/[^/]*$/, "") + file;
-}
-
-/** The bytes of a file with these tensors: safetensors, npz or GGUF. */
-export async function saveWeights(
-  tensors: Readonly<Record<string, Tensor>>,
-  { format = "safetensors" }: { format?: "safetensors" | "npz" | "gguf" } = {},
-): Promise<Uint8Array> {
-  const names = Object.keys(tensors);
-  const list = Object.values(tensors);
-  const host = (list.find((t) => t.device)?.device as Host | undefined) ?? (await hostOf(undefined));
-  const ids = Uint32Array.from(list, (t) => bind(t, host).id);
-  const file = await guardAsync(() => host.raw.saveWeights(names, ids) as Promise<Uint8Array>);
-  if (format === "safetensors") return file;
-  const { fromSafetensors } = await filesModule();
-  return guard(() => fromSafetensors(file, format));
 }

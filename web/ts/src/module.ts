@@ -16,6 +16,9 @@ export interface ModuleOptions {
 export const inNode =
   (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node !== undefined;
 
+/** One of Node's own modules. The name is a parameter so that bundlers for the browser leave the import alone. */
+export const builtin = (name: string): Promise<any> => import(/* @vite-ignore */ name);
+
 let ready: Promise<void> | undefined;
 let folder: URL | undefined;
 
@@ -51,8 +54,6 @@ async function start({ wasmUrl, module, bytes }: ModuleOptions): Promise<void> {
 
 /** A file's bytes, in Node. */
 export async function readFile(path: string | URL): Promise<Uint8Array<ArrayBuffer>> {
-  // The name is in a variable so that bundlers for the browser leave the import alone.
-  const name = "node:fs/promises";
-  const fs = await import(/* @vite-ignore */ name);
-  return new Uint8Array(await fs.readFile(path));
+  const { readFile: read } = await builtin("node:fs/promises");
+  return new Uint8Array(await read(path));
 }

@@ -1,5 +1,5 @@
 // Progress events, and downloads that tell them.
-import { FetchError, ValueError } from "./errors.js";
+import { FetchError, GradloomError, OutOfMemoryError, ValueError } from "./errors.js";
 import { inNode, readFile } from "./module.js";
 
 /** What is going on. `loaded` and `total` are bytes in `download`; `total` is 0 where it is not known. */
@@ -23,33 +23,40 @@ export interface FetchOptions {
   fetch?: typeof fetch;
 }
 
+/** Fails for what is no source. */
+export function checkSource(source: FileSource): void {
+  const isBlob = typeof Blob !== "undefined" && source instanceof Blob;
+  if (isBlob || typeof source === "string" || source instanceof URL || source instanceof Uint8Array || source instanceof ArrayBuffer) return;
+  throw new ValueError("E_VALUE", "a file comes from a URL, a File or Blob, an ArrayBuffer or a Uint8Array");
+}
+
+/** What Node's file functions take, if the source is a file of its disk. */
+export function pathOf(source: string | URL, options: FetchOptions): string | URL | undefined {
+  const isPath = typeof source === "string" ? !/^[a-z][a-z0-9+.-]+:/i.test(source) : source.protocol === "file:";
+  if (!inNode || options.fetch || !(isPath || String(source).startsWith("file:"))) return undefined;
+  return isPath ? source : new URL(source);
+}
+
 /** The bytes of a source. */
 export async function readSource(source: FileSource, options: FetchOptions): Promise<Uint8Array> {
-  options.signal?.throwIfAborted();
+  const { signal, onProgress } = options;
+  signal?.throwIfAborted();
+  checkSource(source);
   if (source instanceof Uint8Array) return source;
   if (source instanceof ArrayBuffer) return new Uint8Array(source);
-  if (typeof Blob !== "undefined" && source instanceof Blob) {
-    const bytes = new Uint8Array(await source.arrayBuffer());
-    options.signal?.throwIfAborted();
-    options.onProgress?.({ phase: "download", loaded: bytes.length, total: bytes.length });
+  const whole = (bytes: Uint8Array): Uint8Array => {
+    signal?.throwIfAborted();
+    onProgress?.({ phase: "download", loaded: bytes.length, total: bytes.length });
     return bytes;
-  }
-  if (typeof source !== "string" && !(source instanceof URL)) {
-    throw new ValueError("E_VALUE", "a model comes from a URL, a File or Blob, an ArrayBuffer or a Uint8Array");
-  }
-  const isPath = typeof source === "string" ? !/^[a-z][a-z0-9+.-]+:/i.test(source) : source.protocol === "file:";
-  if (inNode && (isPath || String(source).startsWith("file:")) && !options.fetch) {
-    try {
-      const bytes = await readFile(isPath && typeof source === "string" ? source : new URL(source));
-      options.signal?.throwIfAborted();
-      options.onProgress?.({ phase: "download", loaded: bytes.length, total: bytes.length });
-      return bytes;
-    } catch (error) {
-      if (options.signal?.aborted) throw options.signal.reason;
-      throw new FetchError("E_FETCH", `${source} could not be read: ${(error as Error).message}`, { cause: error });
-    }
-  }
-  return download(source, options);
+  };
+  if (typeof source !== "string" && !(source instanceof URL)) return whole(new Uint8Array(await source.arrayBuffer()));
+  const path = pathOf(source, options);
+  if (path === undefined) return download(source, options);
+  const bytes = await readFile(path).catch((error: Error) => {
+    if (signal?.aborted) throw signal.reason;
+    throw new FetchError("E_FETCH", `${source} could not be read: ${error.message}`, { cause: error });
+  });
+  return whole(bytes);
 }
 
 async function download(source: string | URL, { onProgress, signal, fetch: get = fetch }: FetchOptions): Promise<Uint8Array> {
@@ -59,28 +66,62 @@ async function download(source: string | URL, { onProgress, signal, fetch: get =
     // With a content encoding the length is that of the packed bytes, which says nothing here.
     const packed = response.headers.get("content-encoding");
     const total = packed && packed !== "identity" ? 0 : Number(response.headers.get("content-length") ?? 0);
-    if (!response.body) return new Uint8Array(await response.arrayBuffer());
-    const parts: Uint8Array[] = [];
     let loaded = 0;
-    const reader = response.body.getReader();
-    onProgress?.({ phase: "download", loaded, total });
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) break;
-      parts.push(value);
-      loaded += value.length;
+    const tell = (bytes: number): void => {
+      loaded += bytes;
       onProgress?.({ phase: "download", loaded, total });
-    }
-    const bytes = new Uint8Array(loaded);
-    let at = 0;
-    for (const part of parts) {
-      bytes.set(part, at);
-      at += part.length;
-    }
-    return bytes;
+    };
+    tell(0);
+    return await bodyOf(response, tell);
   } catch (error) {
-    if (signal?.aborted) throw signal.reason;
-    if (error instanceof FetchError) throw error;
-    throw new FetchError("E_FETCH", `${source} could not be fetched: ${(error as Error).message}`, { cause: error });
+    throw fetchFailure(source, error, signal);
   }
+}
+
+/** What is thrown when fetching a source failed. */
+export function fetchFailure(source: string | URL, error: unknown, signal?: AbortSignal): unknown {
+  if (signal?.aborted) return signal.reason;
+  if (error instanceof GradloomError) return error;
+  return new FetchError("E_FETCH", `${source} could not be fetched: ${(error as Error).message}`, { cause: error });
+}
+
+/** Memory for so many bytes. */
+export function room(bytes: number): Uint8Array<ArrayBuffer> {
+  try {
+    return new Uint8Array(bytes);
+  } catch (cause) {
+    throw new OutOfMemoryError("E_OUT_OF_MEMORY", `there is no memory for ${bytes} bytes`, { cause });
+  }
+}
+
+/** The body of an answer; `told` hears how many more bytes have come. If a length is given, it must be that. */
+export async function bodyOf(response: Response, told: (bytes: number) => void, length?: number): Promise<Uint8Array> {
+  const parts: Uint8Array[] = [];
+  const whole = room(length ?? 0);
+  let at = 0;
+  const take = (value: Uint8Array): void => {
+    if (length === undefined) parts.push(value);
+    else if (at + value.length <= length) whole.set(value, at);
+    at += value.length;
+    told(value.length);
+  };
+  const reader = response.body?.getReader();
+  if (!reader) take(new Uint8Array(await response.arrayBuffer()));
+  while (reader) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    take(value);
+    if (length !== undefined && at > length) await reader.cancel();
+  }
+  if (length !== undefined) {
+    if (at === length) return whole;
+    throw new FetchError("E_FETCH", `${at < length ? "only" : "as many as"} ${at} bytes came where ${length} were announced`);
+  }
+  const bytes = room(at);
+  at = 0;
+  for (const part of parts) {
+    bytes.set(part, at);
+    at += part.length;
+  }
+  return bytes;
 }

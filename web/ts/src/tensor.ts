@@ -4,6 +4,8 @@ import { type Host, type Device, defaultHost, useByDefault } from "./device.js";
 import { type DType, type DataOf, type Nested, type TypedArray } from "./dtype.js";
 import { decode, dtypeIndex, dtypeOf, encode, flatten, isTypedArray, nest, sizeOf } from "./dtype.js";
 import { DTypeError, DeviceError, StateError, ValueError, guard, guardAsync } from "./errors.js";
+import { weightsModule } from "./lazy.js";
+import type { FetchOptions, FileSource } from "./progress.js";
 
 /** How a tensor is made. */
 export interface TensorOptions {
@@ -12,6 +14,14 @@ export interface TensorOptions {
   device?: Device;
   /** Whether `backward` fills `grad`. */
   requiresGrad?: boolean;
+}
+
+/** How a tensor is read from a file. */
+export interface FileOptions extends TensorOptions {
+  /** Of raw bytes; by default they are one axis. */
+  shape?: readonly number[];
+  /** The file is gzipped. */
+  gunzip?: boolean;
 }
 
 /** A tensor or a number. */
@@ -252,6 +262,13 @@ export class Tensor {
 
   // ---- creation
 
+  /**
+   * The array of an npy file, or else the bytes of a file as they are: u8 unless `dtype` says what they hold. The source is a URL,
+   * in Node also a path, a Blob or bytes.
+   */
+  static async fromUrl(from: FileSource, options: FileOptions & FetchOptions = {}): Promise<Tensor> {
+    return (await weightsModule()).readArray(from, options);
+  }
   static full(shape: readonly number[], value: number, options: TensorOptions = {}): Tensor {
     return create("full", [value, dtypeIndex(options.dtype ?? "f32"), ...checked(shape)], options);
   }

@@ -10,12 +10,7 @@ type Named = Record<string, unknown>;
 
 let ready: Promise<Torch> | undefined;
 
-/**
- * Every operator of the tensor library under the name that torch has for it: `const { linalg } = await torch()`, then
- * `linalg.inv(x)`. Arguments are torch's, in torch's order; those that have a default can be given by name in an object at
- * the end, `x => fft.rfft(x, { norm: "ortho" })`. Gradients flow through all that torch can differentiate. There is no complex
- * dtype: complex results are pairs along a last axis of 2, and transforms take such pairs with `{ complex: true }`.
- */
+/** See the function of this name in `lazy`. */
 export function torch(): Promise<Torch> {
   return (ready ??= load().catch((error: unknown) => {
     ready = undefined;

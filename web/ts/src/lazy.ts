@@ -1,0 +1,51 @@
+// Functions whose code is loaded when they are first called.
+import { FetchError } from "./errors.js";
+import type { LoadOptions } from "./model.js";
+import type { FetchOptions, FileSource } from "./progress.js";
+import type { Tensor } from "./tensor.js";
+import type { Torch } from "./torch-ops.js";
+
+const missing = (cause: Error): never => {
+  throw new FetchError("E_FETCH", `a part of the package did not load: ${cause.message}`, { cause });
+};
+
+/** Files of tensors. */
+export const weightsModule = (): Promise<typeof import("./weights.js")> => import("./weights.js").catch(missing);
+
+/** How a file of weights is read. */
+export interface WeightOptions extends FetchOptions {
+  /** As of `load`. */
+  device?: LoadOptions["device"];
+  /** Only the tensors of these names, all of which must be there, or those whose names it says. */
+  only?: readonly string[] | ((name: string) => boolean);
+}
+
+/**
+ * The tensors of a file by name: safetensors, GGUF (its blocks stay packed, kernels that read them decode them), npz, or what
+ * torch.save wrote (no code of it runs). Of a URL or path that ends in `.index.json`, those of all files it names. Of safetensors
+ * only the tensors that are asked for are read, by ranges, where the server takes such requests.
+ */
+export async function loadWeights(from: FileSource, options: WeightOptions = {}): Promise<Record<string, Tensor>> {
+  return (await weightsModule()).loadWeights(from, options);
+}
+
+/** How a file of weights is written. */
+export interface SaveOptions {
+  format?: "safetensors" | "npz" | "gguf";
+}
+
+/** The bytes of a file with these tensors: safetensors, npz or GGUF. */
+export async function saveWeights(tensors: Readonly<Record<string, Tensor>>, options: SaveOptions = {}): Promise<Uint8Array> {
+  return (await weightsModule()).saveWeights(tensors, options);
+}
+
+/**
+ * Every operator of the tensor library under the name that torch has for it: `const { linalg } = await torch()`, then
+ * `linalg.inv(x)`. Arguments are torch's, in torch's order; those that have a default can be given by name in an object at
+ * the end, `x => fft.rfft(x, { norm: "ortho" })`. Gradients flow through all that torch can differentiate. There is no complex
+ * dtype: complex results are pairs along a last axis of 2, and transforms take such pairs with `{ complex: true }`. What has as many
+ * results as the values say comes with their number.
+ */
+export async function torch(): Promise<Torch> {
+  return (await import("./torch.js").catch(missing)).torch();
+}

@@ -1,0 +1,251 @@
+// Files of tensors, loaded on first use: weights by name, read by ranges where that is possible, and single arrays.
+import { type Host, useByDefault } from "./device.js";
+import { type DType, bytesOf, decode } from "./dtype.js";
+import { FormatError, InputError, ValueError, guard, guardAsync } from "./errors.js";
+import { filesModule } from "./extras.js";
+import type { SaveOptions, WeightOptions } from "./lazy.js";
+import { hostOf } from "./model.js";
+import { safetensorsIndex } from "./pkg/gradloom_web.js";
+import { type FetchOptions, type FileSource, readSource, room } from "./progress.js";
+import { type Ranged, type Told, ofMemory, openRanges } from "./ranges.js";
+import { type FileOptions, Tensor, bind, made } from "./tensor.js";
+
+/** Tensors that lie so close together are read in one request, what is between them too. */
+const GAP_BYTES = 1 << 16;
+/** A request reads tensors of so many bytes, or one. */
+const REQUEST_BYTES = 1 << 23;
+/** Requests under way at once, and the bytes they read, if there is more than one. */
+const PARALLEL = 4;
+const PARALLEL_BYTES = 1 << 26;
+/** A longer header is not fetched; the module does not take it either. */
+const HEADER_BYTES = 100_000_008;
+
+type Entry = [name: string, dtype: DType, shape: number[], start: number, end: number];
+
+/** Tensors of a file that are read at once, and where they go among all. */
+interface Run {
+  file: Ranged;
+  start: number;
+  end: number;
+  entries: { at: number; entry: Entry }[];
+}
+
+/** See the function of this name in `lazy`. */
+export async function loadWeights(from: FileSource, options: WeightOptions): Promise<Record<string, Tensor>> {
+  const { signal, onProgress } = options;
+  const host = await guardAsync(() => hostOf(options.device), signal);
+  // What fails ends all that is under way.
+  const stop = new AbortController();
+  const abort = (): void => stop.abort(signal?.reason);
+  if (signal?.aborted) abort();
+  signal?.addEventListener("abort", abort);
+  let [loaded, total] = [0, 0];
+  const told: Told = (bytes) => {
+    loaded += bytes;
+    onProgress?.({ phase: "download", loaded, total });
+  };
+  const reading = { ...options, signal: stop.signal };
+  const loading = new Loading(host, reading, told, (bytes) => (total = loaded + bytes));
+  try {
+    const out = await loading.all(from);
+    useByDefault(host);
+    return out;
+  } catch (error) {
+    stop.abort();
+    loading.forget();
+    throw signal?.aborted ? signal.reason : error;
+  } finally {
+    signal?.removeEventListener("abort", abort);
+    await loading.close();
+  }
+}
+
+class Loading {
+  readonly #open: Ranged[] = [];
+  /** Names and tensors in the order of the files. */
+  readonly #found: [name: string, tensor: Tensor | undefined][] = [];
+  readonly #runs: Run[] = [];
+
+  constructor(
+    readonly host: Host,
+    readonly options: WeightOptions & { signal: AbortSignal },
+    readonly told: Told,
+    /** Told how many bytes are left to be read, once that is known. */
+    readonly left: (bytes: number) => void,
+  ) {}
+
+  async all(from: FileSource): Promise<Record<string, Tensor>> {
+    const { only } = this.options;
+    const asked = typeof only === "function" || !only ? undefined : new Set(only);
+    const wanted = typeof only === "function" ? only : (name: string) => !asked || asked.has(name);
+    if (isUrl(from) && /^[^?#]*\.index\.json([?#]|$)/.test(String(from))) await this.#shards(from, wanted);
+    else await this.#file(from, wanted);
+    this.left(this.#runs.reduce((sum, { file, start, end }) => sum + (end <= file.head.length ? 0 : end - start), 0));
+    await inTurn(this.#runs, (run) => this.#read(run));
+    const out = Object.fromEntries(this.#found as [string, Tensor][]);
+    const missing = [...(asked ?? [])].find((name) => !Object.hasOwn(out, name));
+    if (missing !== undefined) throw new InputError("E_INPUT", `${isUrl(from) ? from : "the file"} has no tensor ${missing}`);
+    return out;
+  }
+
+  /** The files that an index names, as far as they have tensors that are wanted. */
+  async #shards(from: string | URL, wanted: (name: string) => boolean): Promise<void> {
+    const { onProgress: _, ...quiet } = this.options;
+    const bytes = await readSource(from, quiet);
+    const files = new Map<string, Set<string>>();
+    for (const [name, file] of guard(() => this.host.raw.shards(bytes)) as [string, string][]) {
+      if (!wanted(name)) continue;
+      if (!files.has(file)) files.set(file, new Set());
+      files.get(file)?.add(name);
+    }
+    for (const [file, names] of files) {
+      // what else a file has is no part of the model
+      await this.#file(beside(from, file), (name) => names.delete(name));
+      const [missing] = names;
+      if (missing !== undefined) throw new InputError("E_INPUT", `the files of ${from} lack the tensor ${missing}`);
+    }
+  }
+
+  async #file(from: FileSource, wanted: (name: string) => boolean): Promise<void> {
+    let file = await openRanges(from, this.options, this.told);
+    this.#open.push(file);
+    const [a, b] = file.head;
+    const whole = (): Promise<Uint8Array> => file.read(0, file.size, this.told);
+    if (String.fromCharCode(...file.head.subarray(0, 4)) === "GGUF") return this.#packed(await whole(), wanted);
+    // the length of a safetensors header may begin with any bytes, but it is small, and the header follows
+    const header = file.head[6] === 0 && file.head[7] === 0 && file.head[8] === 0x7b;
+    if (!header && ((a === 0x50 && b === 0x4b) || a === 0x80)) {
+      const { toSafetensors } = await filesModule();
+      const bytes = await whole();
+      file = ofMemory(guard(() => toSafetensors(bytes)));
+    }
+    this.#plan(file, await this.#index(file), wanted);
+  }
+
+  /** The blocks of a GGUF file stay as they are. */
+  #packed(bytes: Uint8Array, wanted: (name: string) => boolean): void {
+    for (const { name, id } of guard(() => this.host.raw.gguf(bytes)) as { name: string; id: number }[]) {
+      const tensor = made(this.host, id);
+      if (wanted(name)) this.#found.push([name, tensor]);
+      else tensor.dispose();
+    }
+  }
+
+  async #index(file: Ranged): Promise<Entry[]> {
+    const { head, size } = file;
+    let header = head.subarray(0, 8);
+    if (header.length === 8) {
+      const length = Number(new DataView(head.buffer, head.byteOffset).getBigUint64(0, true)) + 8;
+      if (length <= head.length) header = head.subarray(0, length);
+      else if (length <= Math.min(size, HEADER_BYTES)) {
+        header = room(length);
+        header.set(head);
+        header.set(await file.read(head.length, length, this.told), head.length);
+      }
+    }
+    // the module says what is wrong with a length that is too small or too large
+    return guard(() => safetensorsIndex(header, size)) as Entry[];
+  }
+
+  /** Puts what is wanted into runs: entries come in the order of their data. */
+  #plan(file: Ranged, index: readonly Entry[], wanted: (name: string) => boolean): void {
+    let run: Run | undefined;
+    for (const entry of index) {
+      const [name, , , start, end] = entry;
+      if (!wanted(name)) continue;
+      if (!run || start - run.end > GAP_BYTES || end - run.start > REQUEST_BYTES) {
+        run = { file, start, end, entries: [] };
+        this.#runs.push(run);
+      }
+      run.end = end;
+      run.entries.push({ at: this.#found.push([name, undefined]) - 1, entry });
+    }
+  }
+
+  async #read({ file, start, end, entries }: Run): Promise<void> {
+    const { head } = file;
+    const bytes = end <= head.length ? head.subarray(start, end) : await file.read(start, end, this.told);
+    this.options.signal.throwIfAborted();
+    for (const { at, entry: [name, dtype, shape, from, to] } of entries) {
+      const part = bytes.subarray(from - start, to - start);
+      const id = guard(() => this.host.raw.tensor(dtype, Uint32Array.from(shape), part));
+      this.#found[at] = [name, made(this.host, id)];
+    }
+  }
+
+  /** Frees what was read. */
+  forget(): void {
+    for (const [, tensor] of this.#found) tensor?.dispose();
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#open.map((file) => file.close()));
+  }
+}
+
+/** Works on runs in order, some at a time. */
+async function inTurn(runs: readonly Run[], work: (run: Run) => Promise<void>): Promise<void> {
+  const under = new Set<Promise<void>>();
+  let held = 0;
+  const failures: unknown[] = [];
+  for (const run of runs) {
+    const bytes = run.end - run.start;
+    while (under.size > 0 && (under.size >= PARALLEL || held + bytes > PARALLEL_BYTES)) await Promise.race(under);
+    if (failures.length > 0) break;
+    held += bytes;
+    const one: Promise<void> = work(run)
+      .catch((error: unknown) => void failures.push(error))
+      .finally(() => {
+        held -= bytes;
+        under.delete(one);
+      });
+    under.add(one);
+  }
+  while (under.size > 0 && failures.length === 0) await Promise.race(under);
+  if (failures.length > 0) throw failures[0];
+}
+
+const isUrl = (source: FileSource): source is string | URL => typeof source === "string" || source instanceof URL;
+
+/** A file in the folder of another. */
+function beside(index: string | URL, file: string): string | URL {
+  return index instanceof URL ? new URL(file, index) : index.replace(/[?#].*$/s, "").replace(/[^/]*$/, "") + file;
+}
+
+/** See the function of this name in `lazy`. */
+export async function saveWeights(
+  tensors: Readonly<Record<string, Tensor>>,
+  { format = "safetensors" }: SaveOptions,
+): Promise<Uint8Array> {
+  const names = Object.keys(tensors);
+  const list = Object.values(tensors);
+  const host = (list.find((t) => t.device)?.device as Host | undefined) ?? (await hostOf(undefined));
+  const ids = Uint32Array.from(list, (t) => bind(t, host).id);
+  const file = await guardAsync(() => host.raw.saveWeights(names, ids) as Promise<Uint8Array>);
+  if (format === "safetensors") return file;
+  const { fromSafetensors } = await filesModule();
+  return guard(() => fromSafetensors(file, format));
+}
+
+/** See `Tensor.fromUrl`. */
+export async function readArray(from: FileSource, options: FileOptions & FetchOptions): Promise<Tensor> {
+  const { dtype = "u8", shape, gunzip, device, requiresGrad } = options;
+  const file = await readSource(from, options);
+  const bytes = gunzip ? await unpacked(file) : file;
+  const on = { ...(device && { device }), ...(requiresGrad && { requiresGrad }) };
+  if (String.fromCharCode(...bytes.subarray(0, 6)) === "\x93NUMPY") {
+    const { npy } = await filesModule();
+    const [own, sizes, data] = guard(() => npy(bytes) as [DType, number[], Uint8Array]);
+    return new Tensor(decode(data, own), sizes, { ...on, dtype: own });
+  }
+  if (bytes.length % bytesOf(dtype) !== 0) throw new ValueError("E_VALUE", `${bytes.length} bytes are no whole number of ${dtype}`);
+  return new Tensor(decode(bytes, dtype), shape, { ...on, dtype });
+}
+
+async function unpacked(file: Uint8Array): Promise<Uint8Array> {
+  const out = new Response(file as Uint8Array<ArrayBuffer>).body?.pipeThrough(new DecompressionStream("gzip"));
+  const bytes = await new Response(out).arrayBuffer().catch((cause: Error) => {
+    throw new FormatError("E_FORMAT", `gzip: ${cause.message}`, { cause });
+  });
+  return new Uint8Array(bytes);
+}
