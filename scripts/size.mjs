@@ -33,8 +33,14 @@ export function sizes(folder) {
 
 const kilo = (n) => (n / 1000).toFixed(1).padStart(9);
 
+/** What every page downloads: the entry, what is behind it, its wasm, and the script of its workers. */
+const CORE = /^(index|core|worker)\.js$|gradloom_web(_bg)?\.(js|wasm)$/;
+
 /** The module that a file belongs to, if that is loaded on first use. */
-const extraOf = (file) => (file.startsWith("train/") ? "train" : /gradloom_(?!web)(\w+?)(_bg)?\.(js|wasm)$/.exec(file)?.[1]);
+const extraOf = (file) => {
+  if (CORE.test(file)) return undefined;
+  return file.startsWith("train/") ? "train" : /(?:gradloom_)?(\w+?)(?:_bg)?\.(?:js|wasm)$/.exec(file)[1];
+};
 
 /** Prints the table and returns the brotli totals: of the core, and of each module that is loaded on first use. */
 export function printSizes(rows) {

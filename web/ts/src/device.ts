@@ -1,7 +1,7 @@
 // Devices: which there are, starting one, and the one that new tensors use.
 import { type Runtime, probeWebGpu, wasmRuntime, webgpuRuntime } from "./pkg/gradloom_web.js";
 import { DeviceError, StateError, guard, guardAsync } from "./errors.js";
-import { type ModuleOptions, inNode, loadWasm } from "./module.js";
+import { type ModuleOptions, builtin, inNode, loadWasm } from "./module.js";
 import { Cache, type CacheOptions, type CacheState, deleteEntries } from "./cache.js";
 import { type TuneOptions, type TunedKernel, slots } from "./tune.js";
 import { startWorkers } from "./workers.js";
@@ -109,9 +109,8 @@ function shares(): boolean {
 async function coreCount(): Promise<number> {
   const known = globalThis.navigator?.hardwareConcurrency;
   if (known !== undefined || !inNode) return known ?? 1;
-  // Node 20 has no navigator. The name is in a variable so that bundlers for the browser leave the import alone.
-  const name = "node:os";
-  return (await import(/* @vite-ignore */ name)).availableParallelism();
+  // Node 20 has no navigator.
+  return (await builtin("node:os")).availableParallelism();
 }
 
 async function threadCount(): Promise<number> {

@@ -7,7 +7,6 @@ export class GradloomError extends Error {
 
   constructor(code: string, message: string, options: { cause?: unknown; hint?: string } = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
-    this.name = new.target.name;
     this.code = code;
     this.hint = options.hint;
   }
@@ -37,6 +36,13 @@ export class FetchError extends GradloomError {}
 export class StateError extends GradloomError {}
 /** A bug in this package (`E_INTERNAL`). */
 export class InternalError extends GradloomError {}
+
+const NAMED = {
+  GradloomError, ShapeError, DTypeError, ValueError, UnsupportedError, FormatError, ModelError, InputError, DeviceError, OutOfMemoryError,
+  FetchError, StateError, InternalError,
+};
+// Not those of the classes, which bundlers shorten.
+for (const [value, Class] of Object.entries(NAMED)) Object.defineProperty(Class.prototype, "name", { value, configurable: true, writable: true });
 
 const CLASSES: Record<string, typeof GradloomError> = {
   E_SHAPE: ShapeError,

@@ -65,8 +65,8 @@ if (host.process?.versions?.node === undefined) {
   answer("ready");
 } else {
   // No await here: Vite turns workers into classic scripts unless told otherwise.
-  const name = "node:worker_threads";
-  void import(/* @vite-ignore */ name).then(({ parentPort }) => {
+  const builtin = (name: string): Promise<any> => import(/* @vite-ignore */ name);
+  void builtin("node:worker_threads").then(({ parentPort }) => {
     parentPort.on("message", (data: Message) => take(data, () => parentPort.close()));
     answer = (message) => parentPort.postMessage(message);
     answer("ready");

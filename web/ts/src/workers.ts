@@ -1,4 +1,5 @@
 // Starting worker threads for the WASM device, in a page and in Node.
+import { builtin, inNode } from "./module.js";
 
 /** What the wasm module needs of a worker. */
 export interface WorkerLike {
@@ -17,8 +18,7 @@ type PageWorker = WorkerLike & {
  * the page's own thread is idle once, and the device does not idle.
  */
 export async function startWorkers(n: number): Promise<WorkerLike[]> {
-  const node = (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node;
-  const start = node === undefined ? startInPage : await starterInNode();
+  const start = inNode ? await starterInNode() : startInPage;
   return Promise.all(Array.from({ length: n }, start));
 }
 
@@ -34,9 +34,7 @@ function startInPage(): Promise<WorkerLike> {
 }
 
 async function starterInNode(): Promise<() => Promise<WorkerLike>> {
-  // The name is in a variable so that bundlers for the browser leave the import alone.
-  const name = "node:worker_threads";
-  const { Worker: Thread } = await import(/* @vite-ignore */ name);
+  const { Worker: Thread } = await builtin("node:worker_threads");
   return () => {
     const worker: NodeWorker = new Thread(new URL("./worker.js", import.meta.url));
     return new Promise((done, fail) => {
