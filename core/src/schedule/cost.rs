@@ -8,8 +8,8 @@ const MOST_OPS: u32 = 64;
 /// What is summed along a row and read again may stay in one kernel ([`super::rows`]), whose second look at the row is at a cache:
 /// so many operations are computed again rather than cutting it in two.
 const ROW_OPS: u32 = 12;
-/// An operand of a contraction is loaded into registers that so many results share.
-const TILE: f64 = 8.0;
+/// An operand of a contraction is loaded many times: so much may be computed at each load, however often that is.
+const OPERAND_OPS: u32 = 1;
 
 /// What a target takes for each, in ns.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ pub(super) struct Value {
     pub(super) read: usize,
     /// Passes over it: kernels, or places of one that go through it in different ways.
     pub(super) readers: usize,
-    /// How often an element is wanted in all, but for loops that it does not depend on and that are inside of the others.
+    /// Elements wanted in all, but for repeats by inner loops that it does not depend on.
     pub(super) wanted: u64,
     /// Is it reduced, and read besides?
     pub(super) row: bool,
@@ -47,7 +47,8 @@ pub(super) struct Value {
 impl Costs {
     /// Those of a target. Measured on one of each kind, see docs/performance.md.
     pub(super) fn of(t: &Target) -> Costs {
-        let vector = |per_lane: f64| per_lane / t.lanes.max(1) as f64;
+        // interpreters have no lanes, nor a speed that matters
+        let vector = |instruction: f64| instruction / t.lanes.max(4) as f64;
         match (t.has_local, t.lang) {
             (true, _) if t.software => Costs { launch: 100_000.0, byte: 0.1, op: 0.3, load: 2.5 },
             (true, _) => Costs { launch: 5_000.0, byte: 0.01, op: 0.0005, load: 0.001 },
@@ -58,17 +59,20 @@ impl Costs {
 
     /// Is computing the value where it is read no dearer than storing it once and loading it there?
     pub(super) fn recompute(&self, v: &Value) -> bool {
-        let (len, wanted) = (v.len as f64, v.wanted as f64 / if v.operand { TILE } else { 1.0 });
+        if v.operand {
+            return v.ops <= OPERAND_OPS;
+        }
+        if v.row && v.ops <= ROW_OPS {
+            return true;
+        }
+        let (len, wanted) = (v.len as f64, v.wanted as f64);
         let once = f64::from(v.ops) * self.op + v.buffers as f64 * self.load;
-        // a reader that is no contraction moves a word for each element, and computes meanwhile
-        let moves = if v.operand { 0.0 } else { 4.0 * self.byte };
+        // a reader moves a word for each element, and computes meanwhile
+        let moves = 4.0 * self.byte;
         let passes = |bytes: usize| v.readers as f64 * bytes as f64 * self.byte;
         let stored = v.len * v.size;
         let inside = wanted * once.max(moves) + passes(v.read);
         let kernel = self.launch + (len * once).max((v.read + stored) as f64 * self.byte);
-        if v.row && v.ops <= ROW_OPS {
-            return true;
-        }
         v.ops <= MOST_OPS && inside <= kernel + wanted * self.load.max(moves) + passes(stored)
     }
 }
@@ -116,7 +120,7 @@ mod tests {
             assert!(costs.recompute(&wide(1)));
             assert!(!costs.recompute(&wide(4096)));
         }
-        let operand = |ops: u32| Value { wanted: 1 << 30, operand: true, readers: 1, ..shared(1 << 20, ops) };
-        assert!(targets().iter().all(|c| !c.recompute(&operand(8))));
+        let operand = |ops: u32| Value { operand: true, ..shared(64, ops) };
+        assert!(targets().iter().all(|c| c.recompute(&operand(1)) && !c.recompute(&operand(2))));
     }
 }
