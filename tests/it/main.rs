@@ -21,6 +21,7 @@ mod random;
 mod reach;
 mod samples;
 mod spec;
+mod specials;
 mod steps;
 mod text;
 mod textgenrnn;

@@ -9,7 +9,7 @@ use crate::uop::{Graph, Op, UOp};
 
 rules! {
     /// Floor division and remainder as shifts, masks, multiplications or truncating ones; subtraction and negation; fused
-    /// multiply-add where the target has it (f32 and f64 only: one rounding less is allowed there).
+    /// multiply-add where the target has it (f32 and f64 only: one rounding less is allowed there); absolute values.
     pub static LATE(g, u, t: Target) = {
         div_shift:      (x / [d]) if { d > 0 && d & (d - 1) == 0 && is_int(g, x) }
                                                    => (x >> { d.trailing_zeros() as i64 });
@@ -25,6 +25,8 @@ rules! {
         neg_add:        ((Neg x) + y) if { is_int(g, x) } => (y - x);
         mul_add:        ((a * b) + c) if { fuses(g, u, t) } => (MulAdd a b c);
         add_mul:        (c + (a * b)) if { fuses(g, u, t) } => (MulAdd a b c);
+        abs:            (Max x (Neg {x}))          => { without_sign(g, x, t) };
+        abs_neg:        (Max (Neg x) {x})          => { without_sign(g, x, t) };
     }
 }
 
@@ -38,6 +40,22 @@ fn nonneg(g: &Graph, u: UOp) -> bool {
 
 fn fuses(g: &Graph, u: UOp, t: &Target) -> bool {
     t.fma && matches!(g.dtype(u), DType::F32 | DType::F64) && t.arithmetic.has(g.dtype(u))
+}
+
+/// Of zeros a maximum may be either: their sign bit says which, and without it the zero is positive.
+fn without_sign(g: &mut Graph, x: UOp, t: &Target) -> Option<UOp> {
+    let dt = g.dtype(x);
+    let (bits, mask) = match dt {
+        DType::F32 => (DType::U32, i64::from(i32::MAX)),
+        DType::F64 => (DType::U64, i64::MAX),
+        _ => return None,
+    };
+    if !t.arithmetic.has(dt) || !t.arithmetic.has(bits) {
+        return None;
+    }
+    let (all, mask) = (g.bitcast(x, bits), g.int(mask, bits));
+    let size = g.binary(Op::And, all, mask);
+    Some(g.bitcast(size, dt))
 }
 
 /// `x // d = x*m >> s` for `0 <= x <= hi` where `m = ceil(2^s / d)`: right if `hi * (m*d - 2^s) < 2^s`, since then the

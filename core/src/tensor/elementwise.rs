@@ -218,18 +218,22 @@ impl Tensor {
         self.pow_float(&self.full_like(n)?)
     }
 
+    /// Special values are those of C99's `pow`.
     fn pow_float(&self, y: &Tensor) -> Result<Tensor> {
-        let magnitude = self.abs()?.log2()?.mul(y)?.exp2()?;
+        let log = self.abs()?.log2()?;
+        let power = log.mul(y)?;
+        // anything to the 0, 1 to anything and -1 to infinities: a zero times what is not finite
+        let (zero, lost) = (log.eq(0)?.logical_or(y.eq(0)?)?, power.ne(&power)?);
+        let magnitude = zero.logical_and(lost)?.select(0, power)?.exp2()?;
         let whole = y.eq(y.trunc()?)?;
         let half = y.mul(0.5)?;
         let odd = whole.logical_and(half.ne(half.trunc()?)?)?;
-        // -0 has the sign bit too, but 1/-0 is -inf for odd y: as numpy
-        let negative = self.lt(0)?;
+        // -0 is not below 0, but its reciprocal is; that of the largest may be a zero
+        let below = self.lt(0)?;
+        let negative = below.logical_or(self.reciprocal()?.lt(0)?)?;
         let signed = negative.logical_and(&odd)?.select(magnitude.neg()?, &magnitude)?;
-        let bad = negative.logical_and(whole.logical_not()?)?.logical_and(self.ne(f64::NEG_INFINITY)?)?;
-        let r = bad.select(f64::NAN, signed)?;
-        // anything to the 0 and 1 to anything are 1, even with NaN
-        y.eq(0)?.logical_or(self.eq(1)?)?.select(1, r)
+        let bad = below.logical_and(whole.logical_not()?)?.logical_and(self.ne(f64::NEG_INFINITY)?)?;
+        bad.select(f64::NAN, signed)
     }
 
     fn pow_int(&self, y: &Tensor) -> Result<Tensor> {

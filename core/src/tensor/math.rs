@@ -94,6 +94,8 @@ impl Tensor {
     pub fn abs(&self) -> Result<Tensor> {
         match self.dtype() {
             dt if dt.is_unsigned() || dt == DType::Bool => Ok(self.clone()),
+            // devices know it by its form, in f32 and f64
+            dt @ (DType::F16 | DType::BF16) => self.cast(DType::F32)?.abs()?.cast(dt),
             _ => self.maximum(self.neg()?),
         }
     }
@@ -302,14 +304,25 @@ impl Tensor {
         let x = self.to_float()?;
         let z = x.clamp(-1, 1)?;
         let small = z.mul(z.square()?.polynomial(&SINH)?)?;
-        let large = x.exp()?.sub(x.neg()?.exp()?)?.mul(0.5)?;
+        let (up, down) = x.half_exps()?;
+        let large = up.sub(down)?;
         x.abs()?.lt(1)?.select(small, large)
     }
 
     /// Hyperbolic cosine.
     pub fn cosh(&self) -> Result<Tensor> {
-        let x = self.to_float()?;
-        x.exp()?.add(x.neg()?.exp()?)?.mul(0.5)
+        let (up, down) = self.to_float()?.half_exps()?;
+        up.add(down)
+    }
+
+    /// `e^self / 2` and `e^-self / 2`, as squares of half the exponent: the power may overflow where its half does not.
+    fn half_exps(&self) -> Result<(Tensor, Tensor)> {
+        let half = |x: &Tensor| {
+            let e = x.exp()?;
+            e.mul(0.5)?.mul(&e)
+        };
+        let x = self.mul(0.5)?;
+        Ok((half(&x)?, half(&x.neg()?)?))
     }
 
     /// Hyperbolic tangent, as `2 sigmoid(2x) - 1`: absolute error about 1e-7 in f32.

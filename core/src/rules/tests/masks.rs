@@ -171,3 +171,21 @@ fn floats_fuse_only_where_the_target_does() {
     assert_eq!((g.op(fused), g.src(fused).to_vec()), (Op::MulAdd, v));
     assert_eq!(rewrite1(g, s, &[&LATE], &mut Target::wasm(false, 1)), s);
 }
+
+#[test]
+fn absolute_values_lose_the_sign_of_zero() {
+    for mut t in [Target::x86(Isa::Avx2, 1), Target::wasm(false, 1), Target::eval()] {
+        for turned in [false, true] {
+            let g = &mut Graph::new();
+            let x = var(g, "x", DType::F32, 0, 0);
+            let minus = g.unary(Op::Neg, x);
+            let u = if turned { g.binary(Op::Max, minus, x) } else { g.binary(Op::Max, x, minus) };
+            let out = rewrite1(g, u, &[&LATE], &mut t);
+            for v in [0.0, -0.0, 1.5, -1.5, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
+                let env = [(x, crate::dtype::Scalar::float(v))].into_iter().collect();
+                let got = crate::rules::testing::eval(g, out, &env).expect("a value").as_f64();
+                assert!(got == v.abs() && got.is_sign_positive() || got.is_nan() && v.is_nan(), "|{v}| is {got}");
+            }
+        }
+    }
+}
