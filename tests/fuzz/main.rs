@@ -4,21 +4,21 @@
 //! make it longer and another; a failure names the file that it wrote, and such a file belongs into `fixtures/fuzz/PARSER`,
 //! where every run replays it.
 
-use gradloom::image_folder;
 use gradloom::io::gguf::Gguf;
 use gradloom::io::json::Json;
 use gradloom::io::onnx::{Model, NoExternalData, inspect};
 use gradloom::io::safetensors::SafeTensors;
 use gradloom::io::torch::Torch;
 use gradloom::io::zip::Zip;
-use gradloom::io::{images, npy, npz, safetensors, tflite};
+use gradloom::io::{HostTensor, images, npy, npz, safetensors, tflite};
 use gradloom::text::{ChatOptions, ChatTemplate, Tokenizer, UNICODE};
+use gradloom::{NativeHost, OnnxModel, image_folder};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 #[global_allocator]
@@ -66,7 +66,7 @@ impl Parser {
     }
 }
 
-const PARSERS: [Parser; 16] = [
+const PARSERS: [Parser; 17] = [
     Parser { name: "safetensors", run: safetensors_file, seeds: &["fixtures/io/small.safetensors"] },
     Parser { name: "shards", run: |f| drop(safetensors::shards(f)), seeds: &["fixtures/fuzz/shards.json"] },
     Parser { name: "json", run: |f| drop(Json::parse(f)), seeds: &["models/models.json", "models/magika/meta.json"] },
@@ -109,6 +109,18 @@ const PARSERS: [Parser; 16] = [
             "fixtures/images/cat/progressive.jpg",
         ],
     },
+    // where a model says that its weights are
+    Parser {
+        name: "external",
+        run: external_data,
+        seeds: &[
+            "fixtures/fuzz/external.txt",
+            "fixtures/fuzz/external/above_inside.txt",
+            "fixtures/fuzz/external/link.txt",
+            "fixtures/fuzz/external/across_the_end.txt",
+            "fixtures/fuzz/external/sum_wraps.txt",
+        ],
+    },
     // operators and their attributes: the whole graph is built, with the least sizes
     Parser {
         name: "graphs",
@@ -130,6 +142,58 @@ fn cifar_file(f: &[u8]) {
 
 fn graph_file(f: &[u8]) {
     drop(inspect(f.to_vec(), Arc::new(NoExternalData), &BTreeMap::new()));
+}
+
+/// A field of a message: its number, and bytes.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let (mut out, mut n) = (vec![number << 3 | 2], bytes.len());
+    while n > 127 {
+        out.push(n as u8 | 128);
+        n >>= 7;
+    }
+    out.push(n as u8);
+    [&out, bytes].concat()
+}
+
+/// A model whose result is a constant of four floats; the lines of the file say where they are: location, offset, length. The
+/// bytes of the result, with those of the files of the model's folder.
+fn external_bytes(f: &[u8]) -> (gradloom::Result<Vec<u8>>, [Vec<u8>; 2]) {
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    let weights: Vec<u8> = (0..64).collect();
+    let root = ROOT.get_or_init(|| {
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("external");
+        std::fs::create_dir_all(root.join("model/weights")).unwrap();
+        std::fs::create_dir_all(root.join("outside")).unwrap();
+        std::fs::write(root.join("model/weights/a.bin"), &weights).unwrap();
+        std::fs::write(root.join("outside/secret.bin"), [0xee; 64]).unwrap();
+        // it may be there already
+        #[cfg(unix)]
+        drop(std::os::unix::fs::symlink("../outside/secret.bin", root.join("model/link.bin")));
+        root
+    });
+    let f = f.strip_suffix(b"\n").unwrap_or(f);
+    let pairs = ["location", "offset", "length"].iter().zip(f.splitn(3, |&c| c == b'\n'));
+    let pairs = pairs.flat_map(|(k, v)| field(13, &[field(1, k.as_bytes()), field(2, v)].concat()));
+    // four floats, external
+    let tensor = [&[0x08, 4, 0x10, 1, 0x70, 1][..], &field(8, b"w"), &pairs.collect::<Vec<u8>>()].concat();
+    let node = [field(1, b"w"), field(2, b"y"), field(4, b"Identity")].concat();
+    let graph = [field(1, &node), field(5, &tensor), field(12, &field(1, b"y"))].concat();
+    let model = [&[0x08, 9][..], &field(8, &[0x10, 17]), &field(7, &graph)].concat();
+    let path = root.join("model/model.onnx");
+    std::fs::write(&path, &model).unwrap();
+    let run = || -> gradloom::Result<HostTensor> {
+        let model = gradloom::model::parse(&path)?;
+        let mut model = OnnxModel::with_host(model, gradloom::open("eval", 1)?, NativeHost::without_cache());
+        Ok(model.run(&[])?.swap_remove(0).1)
+    };
+    (run().map(|t| t.data), [weights, model])
+}
+
+/// What comes is from the model's folder, or nothing does.
+fn external_data(f: &[u8]) {
+    if let (Ok(got), own) = external_bytes(f) {
+        assert!(own.iter().any(|file| file.windows(16).any(|w| w == got)), "bytes from elsewhere: {got:?}");
+    }
 }
 
 fn safetensors_file(f: &[u8]) {
@@ -258,6 +322,11 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[test]
 fn parsers_survive_mutated_files() {
+    let good = external_bytes(b"weights/a.bin\n16\n16\n").0.unwrap();
+    assert_eq!(good, (16..32).collect::<Vec<u8>>());
+    for refused in ["../outside/secret.bin", "link.bin", "weights/b.bin", "weights"] {
+        assert!(external_bytes(format!("{refused}\n0\n16\n").as_bytes()).0.is_err(), "{refused}");
+    }
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (rounds, seed) = (number("GRADLOOM_FUZZ_ROUNDS", ROUNDS as u64), number("GRADLOOM_FUZZ_SEED", 1));
     for p in &PARSERS {
