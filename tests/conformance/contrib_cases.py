@@ -14,7 +14,15 @@ i8 = lambda *shape: rng.integers(-128, 128, shape).astype(np.int8)
 CASES = []
 
 
-def case(name, op, inputs, outputs=1, domain="com.microsoft", tolerance=(1e-3, 2e-5), version=21, **attributes):
+class Packed:
+    """A constant of an element type of 4 bits, two elements a byte, the low bits first."""
+
+    def __init__(self, elem, shape):
+        self.elem, self.shape = elem, shape
+        self.raw = u8((int(np.prod(shape)) + 1) // 2).tobytes()
+
+
+def case(name, op, inputs, outputs=1, domain="com.microsoft", tolerance=(1e-3, 2e-5), version=21, threads=0, **attributes):
     """`inputs` in the operator's order, None where one is left out; a tuple marks a constant."""
     names, feeds, constants = [], {}, []
     for i, v in enumerate(inputs):
@@ -22,7 +30,9 @@ def case(name, op, inputs, outputs=1, domain="com.microsoft", tolerance=(1e-3, 2
             names.append("")
             continue
         names.append(f"x{i}")
-        if isinstance(v, tuple):
+        if isinstance(v, Packed):
+            constants.append(helper.make_tensor(f"x{i}", v.elem, v.shape, v.raw, raw=True))
+        elif isinstance(v, tuple):
             constants.append(numpy_helper.from_array(v[0], f"x{i}"))
         else:
             feeds[f"x{i}"] = v
@@ -35,6 +45,7 @@ def case(name, op, inputs, outputs=1, domain="com.microsoft", tolerance=(1e-3, 2
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = threads
     results = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feeds)
     CASES.append((name, model, feeds, dict(zip(wanted, results)), tolerance))
 
@@ -107,6 +118,110 @@ def onnx_own():
         case(f"reduce_log_sum_exp_{kind.__name__}", "ReduceLogSumExp", [v], version=13, axes=[1], keepdims=0, **own)
     spots = [(np.abs(f32(2, 3)),) for _ in range(4)]
     case("batch_norm_spots", "BatchNormalization", [f32(2, 2, 3), *spots], version=7, spatial=0, **own)
+
+
+def newest(q):
+    """Later ones again."""
+    scale = lambda *shape: (np.abs(f32(*shape)) / 100 + np.float32(0.001),)
+    known = lambda v, dtype: (np.array(v, dtype),)
+    x = f32(5, 3, 6)
+    weights = [(i8(1, 6, 28),), (i8(1, 7, 28),), (f32(1, 56),)]
+    zero = (np.zeros(1, np.int8),)
+    # onnxruntime takes the range of what one thread computes
+    lstm = dict(op="DynamicQuantizeLSTM", hidden_size=7, threads=1)
+    case("dynamic_lstm", inputs=[x, *weights, None, None, None, None, scale(1), zero, scale(1), zero], outputs=3, **lstm)
+    weights = [(u8(2, 6, 28),), (u8(2, 7, 28),)]
+    rest = [f32(2, 3, 7), f32(2, 3, 7), (f32(2, 21),), scale(2), (u8(2),), scale(2), (u8(2),)]
+    case("dynamic_lstm_both", inputs=[x, *weights, None, None, *rest], outputs=3, direction="bidirectional", clip=1.5, **lstm)
+    weights = [(i8(1, 6, 28),), (i8(1, 7, 28),), None, np.array([3], np.int32)]
+    acts = ["HardSigmoid", "Softsign", "LeakyRelu"]
+    case("dynamic_lstm_reverse", inputs=[x[:, :1], *weights, None, None, None, scale(1), zero, scale(1), zero], outputs=["y", "h"], **lstm,
+         direction="reverse", activations=acts, activation_alpha=[0.3, 0.8], activation_beta=[0.4], input_forget=1)
+
+    h, n = 4, 32
+    w, bias = (i8(n, 3 * n),), (f32(3 * n),)
+    one = [known(0.02, np.float32), known(0.005, np.float32)]
+    mask = np.array([[1] * 5, [1] * 3 + [0] * 2], np.int32)
+    case("qattention", "QAttention", [u8(2, 5, n), w, bias, *one, None, known(120, np.uint8), known(3, np.int8)], num_heads=h, tolerance=(1e-3, 1e-4))
+    case("qattention_columns", "QAttention", [u8(2, 5, n), (u8(n, 3 * n),), bias, one[0], scale(3 * n), mask, known(120, np.uint8), (u8(3 * n),)],
+         num_heads=h, scale=0.2, tolerance=(1e-3, 1e-4))
+    past = f32(2, 2, h, 3, n // h)
+    case("qattention_past", "QAttention", [u8(2, 5, n), w, bias, *one, None, None, None, past], 2, num_heads=h, unidirectional=1, tolerance=(1e-3, 1e-4))
+    case("qattention_lengths", "QAttention", [u8(2, 5, n), w, bias, *one, np.array([5, 3], np.int32)], num_heads=h, mask_filter_value=-1000.0,
+         tolerance=(1e-3, 1e-4))
+
+    ids = np.array([[0, 3], [-1, 2]], np.int64)
+    rows = lambda **more: dict(block_size=16, quantize_axis=1, **more)
+    for bits in (2, 4, 8):
+        data, wide = (u8(4, 5 * bits),), -(-40 // 16)
+        case(f"gather_blocks_{bits}", "GatherBlockQuantized", [data, ids, (f32(4, wide),)], **rows(bits=bits))
+        case(f"gather_blocks_{bits}_zero", "GatherBlockQuantized",
+             [data, ids.astype(np.int32), (f32(4, wide).astype(np.float16),), (u8(4, -(-wide * bits // 8)),)], **rows(bits=bits))
+    case("gather_blocks_beyond", "GatherBlockQuantized", [(u8(4, 16),), np.array([4, -5, 1], np.int64), (f32(4, 2),)], **rows())
+    uint4, int4 = 21, 22
+    case("gather_blocks_int4", "GatherBlockQuantized", [Packed(int4, (3, 5, 20)), ids, (f32(3, 5, 2),), Packed(int4, (3, 5, 2))], block_size=16,
+         quantize_axis=-1, gather_axis=1)
+    case("gather_blocks_uint4", "GatherBlockQuantized", [Packed(uint4, (20, 5)), ids + 17, (f32(2, 5),), Packed(uint4, (2, 5))], block_size=16,
+         quantize_axis=0)
+    case("gather_blocks_before", "GatherBlockQuantized", [Packed(int4, (20, 5)), ids, (f32(2, 5),)], block_size=16, quantize_axis=0, gather_axis=-1)
+
+    for name, kind, k, m in (("fp4", 0, 40, 6), ("nf4", 1, 33, 5)):
+        case(f"bnb_{name}", "MatMulBnb4", [f32(2, 3, k), (u8((k * m + 1) // 2),), scale(-(-k * m // 16))], K=k, N=m, block_size=16, quant_type=kind,
+             tolerance=(1e-3, 1e-5))
+
+    def experts(fused=1):
+        return [(f32(4, 6 * fused, 8),), (f32(4, 6 * fused),), (f32(4, 8, 6),), (f32(4, 8),)]
+
+    for act in ("relu", "gelu", "silu", "identity"):
+        case(f"moe_{act}", "MoE", [f32(7, 8), f32(7, 4), *experts()], k=2, activation_type=act, normalize_routing_weights=int(act != "gelu"),
+             tolerance=(1e-3, 1e-4))
+    case("moe_plain", "MoE", [f32(2, 3, 8), f32(6, 4), experts()[0], None, experts()[2]], tolerance=(1e-3, 1e-4))
+    # as many choices as experts: each token reads its own
+    case("moe_few", "MoE", [f32(1, 2, 8), f32(2, 4), *experts(2)], k=2, activation_type="swiglu", swiglu_fusion=1, swiglu_limit=0.7, activation_alpha=1.702,
+         activation_beta=1.0, tolerance=(1e-3, 1e-4))
+    for bits, block, tokens in ((4, 0, 3), (4, 16, 1), (8, 0, 1), (2, 0, 9)):
+        def layer(out, width):
+            blocks = width // block if block else out
+            scales = scale(3, out, blocks) if block else scale(3, out)
+            zeros = (u8(3, out, -(-blocks * bits // 8)),) if block else (u8(3, -(-out * bits // 8)),)
+            return (u8(3, out, width * bits // 8),), scales, (f32(3, out),), zeros
+
+        (w1, s1, b1, z1), (w2, s2, b2, z2) = layer(64, 32), layer(32, 32)
+        more = dict(block_size=block) if block else {}
+        case(f"qmoe_{bits}_{block}", "QMoE", [f32(tokens, 32), f32(tokens, 3), w1, s1, b1, w2, s2, b2, None, None, None, z1, z2], k=2,
+             expert_weight_bits=bits,
+             activation_type="swiglu", swiglu_fusion=1, tolerance=(1e-3, 1e-2), **more)
+        w1, s1, _, _ = layer(32, 32)
+        case(f"qmoe_{bits}_{block}_middle", "QMoE", [f32(tokens, 32), f32(tokens, 3), w1, s1, None, w2, s2], k=1, expert_weight_bits=bits,
+             tolerance=(1e-3, 1e-2), **more)
+
+    table = lambda rows: (u8(rows, 16),)
+    words, kinds = rng.integers(0, 20, (2, 5)).astype(np.int32), rng.integers(0, 2, (2, 5)).astype(np.int32)
+    small = lambda v: known(v, np.float32)
+    point = lambda v: known(v, np.uint8)
+    row = (u8(16),)
+    case("qembed", "QEmbedLayerNormalization",
+         [words, kinds, table(20), table(10), table(2), row, row, mask, *[small(v) for v in (0.01, 0.02, 0.03, 0.02, 0.01)],
+         *[point(v) for v in (120, 128, 100, 90, 110)]], 2, epsilon=1e-5, tolerance=(1e-3, 1e-4))
+    case("qembed_plain", "QEmbedLayerNormalization",
+         [words, None, table(20), table(10), None, row, row, None, small(0.01), small(0.02), None, small(0.02), small(0.01),
+         point(120), point(128), None, point(90), point(110)], 2, tolerance=(1e-3, 1e-4))
+    case("cdist", "CDist", [f32(4, 3), f32(5, 3)], metric="euclidean")
+    case("cdist_square", "CDist", [f32(4, 3), f32(5, 3)], metric="sqeuclidean")
+    case("expand_dims", "ExpandDims", [f32(3, 4), known(-2, np.int32)])
+    case("unique", "Unique", [np.array([2, 1, 1, 3, 4, 3], np.float32)], 3)
+    i16 = lambda *shape: rng.integers(-999, 999, shape).astype(np.int16)
+    case("integer16", "MatMulInteger16", [i16(2, 3, 5), i16(5, 4)])
+    case("pad", "Pad", [f32(3, 4), (np.array([0, 1, 2, -1]),), small(1.5)])
+    case("range", "Range", [small(1.0), (np.array([5], np.float32),)])
+    case("nhwc_max_pool", "NhwcMaxPool", [i8(1, 6, 7, 3)], kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
+    conv = [(i8(4, 3, 3, 2),), scale(4), (np.zeros(4, np.int8),), *q(0.31, 120), (rng.integers(-500, 500, 4).astype(np.int32),)]
+    case("qlinear_conv_last", "QLinearConv", [u8(2, 6, 5, 3), *q(0.0217, 128), *conv], channels_last=1, strides=[2, 1], pads=[1, 0, 1, 1])
+    gamma = (f32(16),)
+    case("skip_norm_row", "SkipLayerNormalization", [f32(2, 5, 16), f32(1, 5, 16), gamma, None, gamma], ["y0", "", "", "y3"])
+    cos, sin = (f32(16, 2),), (f32(16, 2),)
+    case("rotary_part", "RotaryEmbedding", [f32(2, 5, 32), np.array([3], np.int64), cos, sin], num_heads=4, rotary_embedding_dim=4, interleaved=1)
+    case("skip_norm_statistics", "SkipLayerNormalization", [f32(2, 5, 16), f32(2, 5, 16), gamma, gamma], 4)
 
 
 def main():
@@ -182,6 +297,7 @@ def main():
     case("qgemm_float", "QGemm", [u8(5, 8), *q(0.02, 100), (i8(6, 8),), *[(v,) for v in q(0.03, 0, np.int8)], (bias,)], transB=1, alpha=0.5)
     more(q)
     onnx_own()
+    newest(q)
     with zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
         put = lambda name, data: z.writestr(zipfile.ZipInfo(name, WHEN), data, zipfile.ZIP_DEFLATED)
         for name, model, feeds, results, tolerance in CASES:

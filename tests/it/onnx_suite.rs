@@ -26,7 +26,7 @@ fn check(device: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/onnx");
     let mut wrong = Vec::new();
     for (file, least) in
-        [("slice.zip", 150), ("contrib.zip", 85), ("dynamic.zip", 15), ("ml.zip", 40), ("opset.zip", 45)]
+        [("slice.zip", 150), ("contrib.zip", 130), ("dynamic.zip", 15), ("ml.zip", 40), ("opset.zip", 45)]
     {
         let cases = read(&std::fs::read(folder.join(file)).unwrap()).unwrap();
         assert!(cases.len() >= least, "{file} has {} cases", cases.len());

@@ -266,7 +266,10 @@ pub(super) fn run_node(
 }
 
 /// Operators that know what to make of codes of narrow numbers, of those of strings, and of any.
-const NUMBERS: &[&str] = &["Cast", "CastLike", "BitCast", "QuantizeLinear", "DequantizeLinear", "MatMulNBits"];
+#[rustfmt::skip]
+const NUMBERS: &[&str] = &[
+    "Cast", "CastLike", "BitCast", "QuantizeLinear", "DequantizeLinear", "MatMulNBits", "GatherBlockQuantized",
+];
 const STRINGS: &[&str] = &["Equal", "StringConcat", "StringNormalizer", "StringSplit", "LabelEncoder", "OneHotEncoder"];
 #[rustfmt::skip]
 const ANY: &[&str] = &[

@@ -363,6 +363,38 @@ fn contrib(op: &str, inputs: &str, outputs: &str) -> Vec<u8> {
     field(1, &[&node(op, inputs, outputs, &[])[2..], &field(7, b"com.microsoft")].concat())
 }
 
+/// What an operator would not use is refused by the node's name, not left out.
+#[test]
+fn inputs_and_attributes_that_nothing_reads_are_refused() {
+    let cases = [
+        ("MatMulBnb4", "x x x", int("accuracy", 1)),
+        ("MatMulBnb4", "x x x x", vec![]),
+        (
+            "MatMulBnb4",
+            "x x x",
+            [int("transB", 0), int("K", 1), int("N", 1), int("block_size", 16), int("quant_type", 1)].concat(),
+        ),
+        ("GatherBlockQuantized", "x x x x x", vec![]),
+        ("DynamicQuantizeLSTM", "x x x", int("layout", 1)),
+        ("MoE", "x x x _ x _ x", vec![]),
+        ("MoE", "x x x _ x", int("use_sparse_mixer", 1)),
+        ("QMoE", "x x x x _ x x _ x", vec![]),
+        ("QMoE", "x x x x _ x x", int("fc1_expert_weight_bits", 4)),
+        ("QEmbedLayerNormalization", "x x x x x x x", int("mask_index_type", 1)),
+        ("MultiHeadAttention", "x x x _ _ _ _ _ x", int("num_heads", 1)),
+        ("Attention", "x y2", [int("num_heads", 1), int("do_rotary", 1)].concat()),
+        ("SkipSimplifiedLayerNormalization", "x x x", vec![]),
+    ];
+    for (op, inputs, attributes) in cases {
+        let outputs = if op.starts_with("Skip") { "y mean" } else { "y" };
+        let with = field(1, &[&node(op, inputs, outputs, &[])[2..], &field(7, b"com.microsoft"), &attributes].concat());
+        let parts =
+            [port(11, "x", 1, &[1, 1, 1]), port(12, "y", 1, &[]), constant("y2", &f32s(&[1, 3], &[1.; 3])), with];
+        let e = lazy(parse(&parts).unwrap(), &[("x", f32s(&[1, 1, 1], &[1.]))]).unwrap_err();
+        assert!(matches!(&e, Error::Unsupported { context, .. } if context.contains(op)), "{op}: {e}");
+    }
+}
+
 #[test]
 fn operands_that_do_not_fit_are_errors() {
     let u8s = |shape: &[usize], v: &[u8]| HostTensor::new(DType::U8, shape.to_vec(), v.to_vec()).unwrap();

@@ -1,13 +1,14 @@
 //! Operators of `com.microsoft` that exported and optimised transformers use: attention with caches, fused norms and embeddings.
 //! Meaning: ContribOperators.md of onnxruntime.
 
-use super::super::host::{Bin, Red};
+use super::super::host::{Bin, Red, Un};
 use super::super::value::{Cx, Value};
 use super::attention::{
     Mask, at_most, join_heads, probabilities, rotary_op, rotate, soft_cap, split_heads, spread_heads, steps,
 };
 use super::elementwise::{gelu_erf, gelu_tanh, one};
 use super::norm::{normalized, scaled_by_rms};
+use super::quant::{Side, along, real, scaled_sum, shifted};
 use super::reduce::softmax;
 use super::rnn::Act;
 use super::{Op, OpDef};
@@ -20,9 +21,13 @@ pub(super) const fn ms(name: &'static str, known: u32, build: super::Build) -> O
 
 pub(super) static OPS: &[OpDef] = &[
     ms("Attention", 0, packed_attention),
+    ms("QAttention", 0, quantized_attention),
     ms("MultiHeadAttention", 0, multi_head),
     ms("GroupQueryAttention", 64, group_query),
     ms("RotaryEmbedding", 0, |o| {
+        if o.float("scale", 1.0)? != 1.0 {
+            return o.lacks("`scale`");
+        }
         let (x, at, cos, sin) = (o.arg(0)?, o.arg(1)?, o.arg(2)?, o.arg(3)?);
         let seq = x.shape().get(x.rank().saturating_sub(2)).copied().unwrap_or(0);
         // one number is where the sequence starts
@@ -36,16 +41,45 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     ms("SkipLayerNormalization", 0, |o| {
         let sum = skip_sum(o, 4)?;
-        let y = normalized(o.cx, &sum, sum.rank() - 1, o.float("epsilon", 1e-12)?)?;
-        let y = affine(o, y.0, 2, Some(3))?;
-        Ok(vec![y, sum.clone(), sum.clone(), sum])
+        let (y, mean, inverse) = normalized(o.cx, &sum, sum.rank() - 1, o.float("epsilon", 1e-12)?)?;
+        Ok(vec![affine(o, y, 2, Some(3))?, mean, inverse, sum])
     }),
     ms("SkipSimplifiedLayerNormalization", 0, |o| {
         let sum = skip_sum(o, 3)?;
+        if o.gives(1) || o.gives(2) {
+            return o.lacks("statistics");
+        }
         let y = scaled_by_rms(o.cx, &sum, sum.rank() - 1, o.float("epsilon", 1e-12)?)?;
         Ok(vec![affine(o, y, 2, None)?, sum.clone(), sum.clone(), sum])
     }),
-    ms("EmbedLayerNormalization", 0, embed),
+    ms("EmbedLayerNormalization", 0, |o| embed(o, [2, 3, 4, 5, 6].map(|i| o.opt(i)), o.opt(8))),
+    ms("QEmbedLayerNormalization", 0, |o| {
+        o.knows(18, &["epsilon"])?;
+        let mut tables = [const { None }; 5];
+        for (i, table) in tables.iter_mut().enumerate() {
+            if let Some(t) = o.opt(2 + i) {
+                *table = Some(real(o, &t, &o.arg(8 + i)?, o.opt(13 + i).as_ref())?);
+            }
+        }
+        embed(o, tables, None)
+    }),
+    ms("CDist", 0, |o| {
+        let (a, b) = (o.arg(0)?, o.arg(1)?);
+        let (&[m, n], &[k, _]) = (a.shape(), b.shape()) else { return o.fail("two matrices are wanted") };
+        let d = o.cx.sub(&o.cx.reshape(&a, &[m, 1, n])?, &o.cx.reshape(&b, &[1, k, n])?)?;
+        let sum = o.cx.reduce(Red::Sum, &o.cx.mul(&d, &d)?, &[2], false)?;
+        match o.str("metric", "sqeuclidean")?.as_str() {
+            "sqeuclidean" => Ok(vec![sum]),
+            "euclidean" => one(o.cx.unary(Un::Sqrt, &sum)),
+            other => o.lacks(format!("the metric `{other}`")),
+        }
+    }),
+    ms("ExpandDims", 2, |o| {
+        let (x, axis) = (o.arg(0)?, o.known_ints(1)?);
+        let mut shape = x.shape().to_vec();
+        shape.insert(o.axis(axis.first().copied().unwrap_or(0), x.rank() + 1)?, 1);
+        one(o.cx.reshape(&x, &shape))
+    }),
     ms("BiasGelu", 0, |o| {
         let x = o.cx.add(&o.arg(0)?, &o.arg(1)?)?;
         one(gelu_erf(o.cx, &x))
@@ -89,20 +123,24 @@ fn affine(o: &Op<'_, '_>, x: Value, scale: usize, shift: Option<usize>) -> Resul
     shift.and_then(|i| o.opt(i)).map_or(Ok(y.clone()), |b| o.cx.add(&y, &b))
 }
 
-fn embed(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
-    let (ids, words, places) = (o.arg(0)?, o.arg(2)?, o.arg(3)?);
+/// The sum of embeddings of words, places and kinds, normalised; `tables` are theirs, then the scale and the shift.
+fn embed(o: &Op<'_, '_>, tables: [Option<Value>; 5], at: Option<Value>) -> Result<Vec<Value>> {
+    let [Some(words), Some(places), table, Some(scale), Some(shift)] = tables else {
+        return o.fail("a table is missing");
+    };
+    let ids = o.arg(0)?;
     let [b, s] = *ids.shape() else { return o.fail(format!("ids of {:?}, not [batch, seq]", ids.shape())) };
     let mut sum = o.cx.gather(&words, &ids, 0)?;
-    let at = match o.opt(8) {
+    let at = match at {
         Some(at) => at,
         None => steps(o.cx, s, 1, 2)?,
     };
     sum = o.cx.add(&sum, &o.cx.gather(&places, &at, 0)?)?;
-    if let (Some(kinds), Some(table)) = (o.opt(1), o.opt(4)) {
+    if let (Some(kinds), Some(table)) = (o.opt(1), table) {
         sum = o.cx.add(&sum, &o.cx.gather(&table, &kinds, 0)?)?;
     }
     let y = normalized(o.cx, &sum, 2, o.float("epsilon", 1e-12)?)?.0;
-    let y = affine(o, y, 5, Some(6))?;
+    let y = o.cx.add(&o.cx.mul(&y, &scale)?, &shift)?;
     let lens = match o.opt(7) {
         Some(mask) => o.cx.reduce(Red::Sum, &o.cx.cast(&mask, DType::I32)?, &[1], false)?,
         None => o.cx.full(DType::I32, &[b], Scalar::Int(0))?,
@@ -164,13 +202,30 @@ fn causal(cx: &Cx<'_>, mask: &mut Mask, queries: usize, keys: usize, past: usize
     mask.positions(cx, (queries, keys), &offset, (-1, 0))
 }
 
-/// Queries, keys and values from one product.
+/// Attention whose queries, keys and values come from one product.
 fn packed_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
-    let heads = o.size(o.int("num_heads", 0)?)?;
     let mut all = o.cx.matmul(&o.arg(0)?, &o.arg(1)?)?;
     if let Some(bias) = o.opt(2) {
         all = o.cx.add(&all, &bias)?;
     }
+    attend_parts(o, &all, [o.opt(3), o.opt(4), o.opt(5)])
+}
+
+/// The same of bytes.
+fn quantized_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let y = o.cx.matmul(&shifted(o, 0, 6, Side::All)?, &shifted(o, 1, 7, Side::Column)?)?;
+    let (a, b) = (along(o, &o.arg(3)?, 2, Side::All)?, along(o, &o.arg(4)?, 2, Side::Column)?);
+    let all = scaled_sum(o, &y, &a, &b, 2)?;
+    attend_parts(o, &all, [o.opt(5), o.opt(8), None])
+}
+
+fn attend_parts(o: &mut Op<'_, '_>, all: &Value, [mask, past, bias]: [Option<Value>; 3]) -> Result<Vec<Value>> {
+    for name in ["do_rotary", "past_present_share_buffer"] {
+        if o.flag(name, false)? {
+            return o.lacks(format!("`{name}`"));
+        }
+    }
+    let heads = o.size(o.int("num_heads", 0)?)?;
     let [b, s, n] = *all.shape() else { return o.fail(format!("a product of {:?}", all.shape())) };
     let sizes = match o.ints_opt("qkv_hidden_sizes")? {
         Some(v) => o.sizes(&v)?,
@@ -181,10 +236,10 @@ fn packed_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
     let part = |i: usize| {
         let from = sizes[..i].iter().sum();
-        split_heads(o, &o.cx.narrow(&all, 2, from, sizes[i])?, heads)
+        split_heads(o, &o.cx.narrow(all, 2, from, sizes[i])?, heads)
     };
     let mut h = Heads { q: part(0)?, k: part(1)?, v: part(2)? };
-    if let Some(past) = o.opt(4) {
+    if let Some(past) = past {
         if past.rank() != 5 || past.shape()[0] != 2 {
             return o.fail(format!("a past of {:?}", past.shape()));
         }
@@ -193,17 +248,17 @@ fn packed_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         h.v = o.cx.concat(&[half(1)?, h.v], 2)?;
     }
     let keys = h.k.shape()[2];
-    let mut mask = Mask::default();
-    if let Some(m) = o.opt(3) {
-        add_padding(o, &mut mask, &m, (b, keys), all.dtype())?;
+    let mut masks = Mask::default();
+    if let Some(m) = mask {
+        add_padding(o, &mut masks, &m, (b, keys), all.dtype())?;
     }
-    if let Some(bias) = o.opt(5) {
-        mask.add(o.cx, &bias)?;
+    if let Some(bias) = bias {
+        masks.add(o.cx, &bias)?;
     }
     if o.flag("unidirectional", false)? {
-        causal(o.cx, &mut mask, s, keys, keys - s)?;
+        causal(o.cx, &mut masks, s, keys, keys - s)?;
     }
-    let y = attend(o, &h, &mask, 0.0, None)?;
+    let y = attend(o, &h, &masks, 0.0, None)?;
     if h.k.shape() != h.v.shape() {
         return Ok(vec![y]);
     }
@@ -216,6 +271,9 @@ fn multi_head(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let heads = o.size(o.int("num_heads", 0)?)?;
     let q = o.arg(0)?;
     let (Some(k), Some(v), 3) = (o.opt(1), o.opt(2), q.rank()) else { return o.lacks("packed inputs") };
+    if o.opt(8).is_some() || o.opt(9).is_some() {
+        return o.lacks("shared caches");
+    }
     let hidden = q.shape()[2];
     let mut at = 0;
     let mut split = |x: &Value| -> Result<Value> {

@@ -15,6 +15,13 @@ use rustc_hash::FxHashMap;
 pub(super) static OPS: &[OpDef] = &[
     host_op("NonMaxSuppression", suppress),
     host_op("Unique", unique),
+    OpDef {
+        host: true,
+        ..super::contrib::ms("Unique", u32::MAX, |o| {
+            let [y, _, inverse, counts] = &unique(o)?[..] else { return o.fail("no result") };
+            Ok([y, inverse, counts].map(Value::clone).into())
+        })
+    },
     op("RoiAlign", 0, roi_align),
     op("MaxRoiPool", 0, max_roi_pool),
     op("MelWeightMatrix", 31, mel_weights),
@@ -134,7 +141,8 @@ fn unique(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     sort::ascending(&mut slices);
     let mut groups: Vec<Vec<usize>> =
         slices.chunk_by(|a, b| a.0 == b.0).map(|g| g.iter().map(|s| s.1).collect()).collect();
-    if !o.flag("sorted", true)? {
+    // that of com.microsoft keeps the order of first occurrence
+    if !o.flag("sorted", o.node.domain.is_empty())? {
         sort::by_key(&mut groups, |g| g[0]);
     }
     let mut inverse = vec![0; n];

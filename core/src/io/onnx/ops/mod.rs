@@ -9,8 +9,10 @@ mod elementwise;
 mod index;
 mod loss;
 mod ml;
+mod moe;
 mod nn;
 mod norm;
+mod packed;
 mod quant;
 pub(super) mod random;
 mod reduce;
@@ -71,7 +73,7 @@ pub(super) fn takes_any_value(def: &OpDef) -> bool {
 }
 
 /// The operators of one file each.
-static TABLES: [&[OpDef]; 22] = [
+static TABLES: [&[OpDef]; 24] = [
     elementwise::OPS,
     shape::OPS,
     index::OPS,
@@ -80,6 +82,8 @@ static TABLES: [&[OpDef]; 22] = [
     norm::OPS,
     rnn::OPS,
     quant::OPS,
+    packed::OPS,
+    moe::OPS,
     resize::OPS,
     control::OPS,
     attention::OPS,
@@ -138,6 +142,22 @@ impl Op<'_, '_> {
     /// An input that may be omitted.
     pub(super) fn opt(&self, i: usize) -> Option<Value> {
         self.args.get(i).cloned().flatten()
+    }
+
+    /// Is there such an output?
+    pub(super) fn gives(&self, i: usize) -> bool {
+        self.node.outputs.get(i).is_some_and(|n| !n.is_empty())
+    }
+
+    /// Refuses more inputs and other attributes than these: newer files may have some that change the result.
+    pub(super) fn knows(&self, inputs: usize, attributes: &[&str]) -> Result<()> {
+        if let Some(i) = (inputs..self.args.len()).find(|&i| self.args[i].is_some()) {
+            return self.lacks(format!("input {i}"));
+        }
+        match self.node.attributes.iter().find(|a| !attributes.contains(&a.name.as_str())) {
+            Some(a) => self.lacks(format!("`{}`", a.name)),
+            None => Ok(()),
+        }
     }
 
     fn attr(&self, name: &str) -> Option<&AttrValue> {

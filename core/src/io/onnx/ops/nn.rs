@@ -250,7 +250,7 @@ fn lowest(dtype: DType) -> Scalar {
     }
 }
 
-fn max_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+pub(super) fn max_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     let win = pool_window(o, &x)?;
     let (w, axes) = pooled(o, &x, &win, lowest(x.dtype()))?;

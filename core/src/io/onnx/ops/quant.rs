@@ -6,7 +6,7 @@ use super::super::value::{Cx, Value};
 use super::cast::{decode, encode, narrow_range};
 use super::contrib::ms;
 use super::elementwise::{leaky, one};
-use super::nn::{average, conv};
+use super::nn::{average, conv, max_pool};
 use super::{Op, OpDef, op};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -28,9 +28,12 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     op("QLinearMatMul", 0, qlinear_matmul),
     op("QLinearConv", 0, qlinear_conv),
+    ms("MatMulInteger16", 0, |o| {
+        let wide = |i: usize| o.cx.cast(&o.arg(i)?, DType::I32);
+        one(o.cx.matmul(&wide(0)?, &wide(1)?))
+    }),
     ms("QuantizeLinear", 0, quantize_op),
     ms("DequantizeLinear", 0, dequantize_op),
-    ms("MatMulNBits", 0, matmul_bits),
     ms("MatMulIntegerToFloat", 0, |o| {
         let y = o.cx.matmul(&shifted(o, 0, 4, Side::Row)?, &shifted(o, 1, 5, Side::Column)?)?;
         let (a, b) = (along(o, &o.arg(2)?, 2, Side::Row)?, along(o, &o.arg(3)?, 2, Side::Column)?);
@@ -63,9 +66,11 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     ms("QGemm", 0, qgemm),
     ms("QLinearGlobalAveragePool", 0, |o| {
-        qlinear_map(o, |o, x| pooled(o, x, |o, x| o.cx.mean(x, &(2..x.rank()).collect::<Vec<_>>(), true)))
+        either_order(o, |o| qlinear_map(o, |o, x| o.cx.mean(x, &(2..x.rank()).collect::<Vec<_>>(), true)))
     }),
-    ms("QLinearAveragePool", 0, |o| qlinear_map(o, |o, x| pooled(o, x, average))),
+    ms("QLinearAveragePool", 0, |o| either_order(o, |o| qlinear_map(o, average))),
+    ms("QLinearConv", 0, |o| either_order(o, qlinear_conv)),
+    ms("NhwcMaxPool", 0, |o| channels_last(o, max_pool)),
     ms("QLinearWhere", 0, |o| {
         let side = |i: usize| real(o, &o.arg(i)?, &o.arg(i + 1)?, o.opt(i + 2).as_ref());
         let (y, dtype) = (o.cx.select(&o.arg(0)?, &side(1)?, &side(4)?)?, o.arg(1)?.dtype());
@@ -75,7 +80,7 @@ pub(super) static OPS: &[OpDef] = &[
 ];
 
 /// Float of an input of codes with its scale and zero point.
-fn real(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>) -> Result<Value> {
+pub(super) fn real(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>) -> Result<Value> {
     let mut wide = o.cx.cast(x, DType::F32)?;
     if let Some(z) = zero {
         wide = o.cx.sub(&wide, &o.cx.cast(&o.cx.reshape(z, &[])?, DType::F32)?)?;
@@ -97,16 +102,19 @@ fn qlinear_map(o: &mut Op<'_, '_>, f: fn(&Op<'_, '_>, &Value) -> Result<Value>) 
     one(quantize(o, &y, &o.arg(3)?, o.opt(4).as_ref(), x.dtype()))
 }
 
-/// A pooling whose input may have its channels last.
-fn pooled(o: &Op<'_, '_>, x: &Value, f: fn(&Op<'_, '_>, &Value) -> Result<Value>) -> Result<Value> {
-    o.want_rank(x, 2)?;
-    if !o.flag("channels_last", false)? {
-        return f(o, x);
-    }
+/// An operator whose first input may have its channels last.
+fn either_order(o: &mut Op<'_, '_>, f: super::Build) -> Result<Vec<Value>> {
+    if o.flag("channels_last", false)? { channels_last(o, f) } else { f(o) }
+}
+
+fn channels_last(o: &mut Op<'_, '_>, f: super::Build) -> Result<Vec<Value>> {
+    let x = o.arg(0)?;
+    o.want_rank(&x, 2)?;
     let last = x.rank() - 1;
     let first = [0, last].into_iter().chain(1..last).collect::<Vec<_>>();
     let back = [0].into_iter().chain(2..=last).chain([1]).collect::<Vec<_>>();
-    o.cx.permute(&f(o, &o.cx.permute(x, &first)?)?, &back)
+    o.args[0] = Some(o.cx.permute(&x, &first)?);
+    f(o)?.iter().map(|y| o.cx.permute(y, &back)).collect()
 }
 
 fn qlinear_concat(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
@@ -120,78 +128,14 @@ fn qlinear_concat(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 }
 
 /// An integer product as floats, plus the bias that input `bias` is.
-fn scaled_sum(o: &Op<'_, '_>, y: &Value, a: &Value, b: &Value, bias: usize) -> Result<Value> {
+pub(super) fn scaled_sum(o: &Op<'_, '_>, y: &Value, a: &Value, b: &Value, bias: usize) -> Result<Value> {
     let y = o.cx.mul(&o.cx.cast(y, a.dtype())?, &o.cx.mul(a, b)?)?;
     o.opt(bias).map_or(Ok(y.clone()), |b| o.cx.add(&y, &b))
 }
 
-/// A product with weights `[n, blocks, bytes]` of few bits, a scale a block.
-fn matmul_bits(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
-    let (x, packed, scales) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
-    let (k, n) = (o.size(o.int("K", 0)?)?, o.size(o.int("N", 0)?)?);
-    let (bits, block) = (o.size(o.int("bits", 4)?)?, o.size(o.int("block_size", 0)?)?);
-    if !matches!(bits, 2 | 4 | 8) || block == 0 || k == 0 || n == 0 {
-        return o.lacks(format!("{bits} bits in blocks of {block}"));
-    }
-    let blocks = k.div_ceil(block);
-    let own = match packed.narrow() {
-        0 => packed.len() == n * blocks * block * bits / 8 && packed.dtype() == DType::U8,
-        _ => false,
-    };
-    if !own || scales.len() != n * blocks || x.shape().last() != Some(&k) {
-        return o.fail(format!("weights {:?} and scales {:?} for {k} x {n}", packed.shape(), scales.shape()));
-    }
-    let mut codes = unpacked(o.cx, &packed, bits, &[n, blocks, block])?;
-    let mut zero = match o.opt(3) {
-        None => o.cx.scalar(DType::F32, (1 << (bits - 1)) as f64),
-        Some(z) if z.dtype() == DType::U8 => {
-            let row = z.len() / n * 8 / bits;
-            if row < blocks {
-                return o.fail(format!("zero points {:?} for {blocks} blocks", z.shape()));
-            }
-            let all = unpacked(o.cx, &z, bits, &[n, row, 1])?;
-            o.cx.cast(&o.cx.narrow(&all, 1, 0, blocks)?, DType::F32)?
-        }
-        Some(z) if z.len() == n * blocks => o.cx.cast(&o.cx.reshape(&z, &[n, blocks, 1])?, DType::F32)?,
-        Some(z) => return o.fail(format!("zero points {:?}", z.shape())),
-    };
-    let mut scales = o.cx.cast(&o.cx.reshape(&scales, &[n, blocks, 1])?, DType::F32)?;
-    let mut wide = blocks * block;
-    // rows in another order: each says which block's scale it has
-    if let Some(groups) = o.opt(4) {
-        if groups.rank() != 1 || groups.len() < k {
-            return o.fail(format!("groups {:?} of {k} rows", groups.shape()));
-        }
-        let groups = o.cx.narrow(&groups, 0, 0, k)?;
-        codes = o.cx.narrow(&o.cx.reshape(&codes, &[n, wide, 1])?, 1, 0, k)?;
-        scales = o.cx.gather(&scales, &groups, 1)?;
-        if zero.rank() > 0 {
-            zero = o.cx.gather(&zero, &groups, 1)?;
-        }
-        wide = k;
-    }
-    let w = o.cx.mul(&o.cx.sub(&o.cx.cast(&codes, DType::F32)?, &zero)?, &scales)?;
-    let w = o.cx.narrow(&o.cx.reshape(&w, &[n, wide])?, 1, 0, k)?;
-    let y = o.cx.matmul(&o.cx.cast(&x, DType::F32)?, &o.cx.swap(&w, 0, 1)?)?;
-    let y = match o.opt(5) {
-        Some(b) => o.cx.add(&y, &o.cx.cast(&b, DType::F32)?)?,
-        None => y,
-    };
-    one(o.cx.cast(&y, x.dtype()))
-}
-
-/// The elements of bytes, the low bits first.
-fn unpacked(cx: &Cx<'_>, bytes: &Value, bits: usize, shape: &[usize]) -> Result<Value> {
-    let column = cx.reshape(bytes, &[bytes.len(), 1])?;
-    let mask = ((1u32 << bits) - 1) as f64;
-    let part = |i: usize| cx.with(Bin::And, &cx.with(Bin::Shr, &column, (i * bits) as f64)?, mask);
-    let parts = (0..8 / bits).map(part).collect::<Result<Vec<_>>>()?;
-    cx.reshape(&cx.concat(&parts, 1)?, shape)
-}
-
 /// Which axis a vector of zero points or scales runs along.
 #[derive(Clone, Copy, PartialEq)]
-enum Side {
+pub(super) enum Side {
     All,
     Row,
     Column,
@@ -199,7 +143,7 @@ enum Side {
 }
 
 /// Shapes a scale or zero point to broadcast against an operand of that rank.
-fn along(o: &Op<'_, '_>, v: &Value, rank: usize, side: Side) -> Result<Value> {
+pub(super) fn along(o: &Op<'_, '_>, v: &Value, rank: usize, side: Side) -> Result<Value> {
     if v.len() == 1 {
         return o.cx.reshape(v, &[]);
     }
@@ -227,7 +171,7 @@ fn weights(o: &Op<'_, '_>, x: Value) -> Result<Value> {
 }
 
 /// An operand as i32 minus its zero point.
-fn shifted(o: &Op<'_, '_>, i: usize, zero: usize, side: Side) -> Result<Value> {
+pub(super) fn shifted(o: &Op<'_, '_>, i: usize, zero: usize, side: Side) -> Result<Value> {
     let x = weights(o, o.arg(i)?)?;
     let wide = o.cx.cast(&x, DType::I32)?;
     match o.opt(zero) {
@@ -256,7 +200,13 @@ fn spread(o: &Op<'_, '_>, x: &Value, v: &Value) -> Result<Value> {
     if v.rank() != x.rank() || v.shape()[axis] != blocks {
         return o.fail(format!("scales {:?} in blocks of {block} along axis {axis} of {:?}", v.shape(), x.shape()));
     }
+    blocks_along(o, v, axis, block, n)
+}
+
+/// Every element `block` times along an axis, which gets `n` of them.
+pub(super) fn blocks_along(o: &Op<'_, '_>, v: &Value, axis: usize, block: usize, n: usize) -> Result<Value> {
     let mut shape = v.shape().to_vec();
+    let blocks = shape[axis];
     shape.insert(axis + 1, 1);
     let wide = o.cx.reshape(v, &shape)?;
     shape[axis + 1] = block;
@@ -347,7 +297,7 @@ fn dequantize_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 }
 
 /// The codes, scale and zero point that a tensor's own range gives.
-fn dynamic(cx: &Cx<'_>, x: &Value) -> Result<(Value, Value, Value)> {
+pub(super) fn dynamic(cx: &Cx<'_>, x: &Value) -> Result<(Value, Value, Value)> {
     let axes: Vec<usize> = (0..x.rank()).collect();
     let lo = cx.with(Bin::Min, &cx.reduce(Red::Min, x, &axes, false)?, 0.0)?;
     let hi = cx.with(Bin::Max, &cx.reduce(Red::Max, x, &axes, false)?, 0.0)?;

@@ -1,16 +1,34 @@
 //! Recurrent layers, unrolled over time. Sequences shorter than the longest keep their state while the others go on.
 
-use super::super::host::{Bin, Un};
+use super::super::host::{Bin, Red, Un};
 use super::super::value::{Cx, Value};
+use super::contrib::ms;
 use super::elementwise::{elu, hard_sigmoid, leaky, softplus, thresholded_relu};
-use super::{Op, OpDef, op};
-use crate::dtype::Scalar;
+use super::quant::dynamic;
+use super::{Op, OpDef, attention, op};
+use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
 
 pub(super) static OPS: &[OpDef] = &[
     op("LSTM", 0, |o| recurrent(o, Kind::Lstm)),
     op("GRU", 0, |o| recurrent(o, Kind::Gru)),
     op("RNN", 0, |o| recurrent(o, Kind::Rnn)),
+    ms("DynamicQuantizeLSTM", 0, |o| {
+        o.knows(
+            12,
+            &["activations", "activation_alpha", "activation_beta", "clip", "direction", "hidden_size", "input_forget"],
+        )?;
+        // its weights are the transpose of those of LSTM
+        for i in [1, 2] {
+            let w = o.arg(i)?;
+            o.want_rank(&w, 3)?;
+            if w.dtype().size() != 1 {
+                return o.fail(format!("weights are bytes, not {}", w.dtype()));
+            }
+            o.args[i] = Some(o.cx.swap(&w, 1, 2)?);
+        }
+        recurrent(o, Kind::Lstm)
+    }),
 ];
 
 #[derive(Clone, Copy, PartialEq)]
@@ -82,6 +100,24 @@ impl Act {
     }
 }
 
+/// A matrix of weights; of bytes if it has a scale and a zero point, and then what it multiplies becomes bytes too.
+struct Factor {
+    w: Value,
+    scale: Option<(Value, Value)>,
+}
+
+impl Factor {
+    /// `x` times the columns from `at` on.
+    fn product(&self, cx: &Cx<'_>, x: &Value, at: usize, n: usize) -> Result<Value> {
+        let cut = |v: &Value| if v.len() == 1 { Ok(v.clone()) } else { cx.narrow(v, v.rank() - 1, at, n) };
+        let Some((scale, zero)) = &self.scale else { return cx.matmul(x, &cut(&self.w)?) };
+        let (codes, own, middle) = dynamic(cx, x)?;
+        let wide = |v: &Value, zero: &Value| cx.sub(&cx.cast(v, DType::I32)?, &cx.cast(zero, DType::I32)?);
+        let y = cx.matmul(&wide(&codes, &middle)?, &wide(&cut(&self.w)?, &cut(zero)?)?)?;
+        cx.mul(&cx.cast(&y, DType::F32)?, &cx.mul(&cut(scale)?, &own)?)
+    }
+}
+
 /// What one direction needs.
 struct Layer<'a> {
     kind: Kind,
@@ -89,7 +125,7 @@ struct Layer<'a> {
     acts: &'a [Act],
     clip: Option<f64>,
     /// Transposed recurrent weights [hidden, gates * hidden].
-    r: Value,
+    r: Factor,
     /// Recurrent bias [gates * hidden], if any.
     rb: Option<Value>,
     /// Peepholes [3 * hidden], if any.
@@ -155,7 +191,7 @@ impl Layer<'_> {
 
     /// `h` times the recurrent weights of `n` gates from `at`, with their bias.
     fn recur(&self, cx: &Cx<'_>, h: &Value, at: usize, n: usize) -> Result<Value> {
-        let y = cx.matmul(h, &self.gate(cx, &self.r, at, n)?)?;
+        let y = self.r.product(cx, h, at * self.hidden, n * self.hidden)?;
         match &self.rb {
             Some(b) => cx.add(&y, &self.gate(cx, b, at, n)?),
             None => Ok(y),
@@ -198,6 +234,16 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
         },
         None => None,
     };
+    // what no sequence reads has no part in the range of quantised inputs
+    let x = match &lens {
+        Some(l) if o.opt(8).is_some() => {
+            let longest =
+                o.cx.reduce(Red::Max, &o.cx.cast(&o.cx.reshape(l, &[1, batch, 1])?, DType::I64)?, &[1], true)?;
+            let read = o.cx.binary(Bin::Lt, &attention::steps(o.cx, steps, 0, 3)?, &longest)?;
+            o.cx.select(&read, &x, &o.cx.scalar_like(&x, 0.0))?
+        }
+        _ => x,
+    };
     // `then` for the sequences that have a step `at`
     let longer = |cx: &Cx<'_>, at: usize, then: &Value, or: &Value| match &lens {
         Some(l) => cx.select(&cx.binary(Bin::Lt, &cx.scalar_like(l, at as f64), l)?, then, or),
@@ -230,13 +276,22 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
             let b = pick(&b)?;
             (wb, rb) = (Some(cx.narrow(&b, 0, 0, gates)?), Some(cx.narrow(&b, 0, gates, gates)?));
         }
+        let factor = |v: &Value, i: usize| -> Result<Factor> {
+            let w = cx.swap(&pick(v)?, 0, 1)?;
+            let (Some(scale), Some(zero)) = (o.opt(i), o.opt(i + 1)) else { return Ok(Factor { w, scale: None }) };
+            let own = |v: &Value| match v.len() {
+                len if len == n || len == n * gates => cx.narrow(&cx.reshape(v, &[n, len / n])?, 0, d, 1),
+                _ => o.fail(format!("scales or zero points {:?} for {n} directions", v.shape())),
+            };
+            Ok(Factor { w, scale: Some((own(&scale)?, own(&zero)?)) })
+        };
         let peep = if kind == Kind::Lstm { o.opt(7).map(|p| pick(&p)).transpose()? } else { None };
         let layer = Layer {
             kind,
             hidden,
             acts: &acts[d * kind.activations().len()..],
             clip: o.float_opt("clip")?,
-            r: cx.swap(&pick(&r)?, 0, 1)?,
+            r: factor(&r, 10)?,
             rb,
             peep,
             linear_before_reset: o.flag("linear_before_reset", false)?,
@@ -244,7 +299,7 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
         };
         // all steps' inputs are projected by one product
         let flat = cx.reshape(&x, &[steps * batch, input])?;
-        let mut proj = cx.matmul(&flat, &cx.swap(&pick(&w)?, 0, 1)?)?;
+        let mut proj = factor(&w, 8)?.product(cx, &flat, 0, gates)?;
         if let Some(b) = &wb {
             proj = cx.add(&proj, b)?;
         }

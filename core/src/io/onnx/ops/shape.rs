@@ -33,6 +33,7 @@ pub(super) static OPS: &[OpDef] = &[
     op("Split", 2, split),
     op("Slice", 30, slice),
     op("Pad", 14, pad),
+    super::contrib::ms("Pad", 14, pad),
     op("Constant", 0, constant),
     op("ConstantOfShape", 1, |o| {
         let shape = o.sizes(&o.known_ints(0)?)?;
@@ -47,6 +48,7 @@ pub(super) static OPS: &[OpDef] = &[
         one(o.cx.full(dtype, &shape, v))
     }),
     op("Range", 7, range),
+    super::contrib::ms("Range", 7, range),
     op("EyeLike", 0, eye_like),
     op("DepthToSpace", 0, depth_to_space),
     op("SpaceToDepth", 0, space_to_depth),
@@ -350,6 +352,11 @@ fn range(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let mut v = Vec::new();
     let dtype = o.arg(0)?.dtype();
     for i in 0..3 {
+        // that of com.microsoft may leave it out
+        if i == 2 && o.opt(2).is_none() && !o.node.domain.is_empty() {
+            v.push(Scalar::from_i64(1, dtype));
+            continue;
+        }
         let Some(t) = o.cx.host(&o.arg(i)?)? else { return o.unknown(i) };
         match t.scalars().next() {
             Some(s) if t.len() == 1 && t.dtype == dtype => v.push(s),

@@ -1,0 +1,180 @@
+//! Weights of few bits in blocks that share a scale. Formats: ContribOperators.md of onnxruntime; bitsandbytes for FP4 and NF4.
+
+use super::super::host::Bin;
+use super::super::value::{Cx, Value};
+use super::cast::decode;
+use super::contrib::ms;
+use super::elementwise::one;
+use super::quant::blocks_along;
+use super::{Op, OpDef};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::io::HostTensor;
+
+pub(super) static OPS: &[OpDef] = &[
+    ms("MatMulNBits", 0, matmul_bits),
+    ms("MatMulBnb4", 0, matmul_bnb4),
+    ms("GatherBlockQuantized", 0, gather_blocks),
+];
+
+/// A product with weights `[n, blocks, bytes]` of few bits, a scale a block.
+fn matmul_bits(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    let (x, packed, scales) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
+    let (k, n) = (o.size(o.int("K", 0)?)?, o.size(o.int("N", 0)?)?);
+    let (bits, block) = (o.size(o.int("bits", 4)?)?, o.size(o.int("block_size", 0)?)?);
+    if !matches!(bits, 2 | 4 | 8) || block == 0 || k == 0 || n == 0 {
+        return o.lacks(format!("{bits} bits in blocks of {block}"));
+    }
+    let blocks = k.div_ceil(block);
+    let own = match packed.narrow() {
+        0 => packed.len() == n * blocks * block * bits / 8 && packed.dtype() == DType::U8,
+        _ => false,
+    };
+    if !own || scales.len() != n * blocks || x.shape().last() != Some(&k) {
+        return o.fail(format!("weights {:?} and scales {:?} for {k} x {n}", packed.shape(), scales.shape()));
+    }
+    let mut codes = unpacked(o.cx, &packed, bits, &[n, blocks, block])?;
+    let mut zero = match o.opt(3) {
+        None => o.cx.scalar(DType::F32, (1 << (bits - 1)) as f64),
+        Some(z) if z.dtype() == DType::U8 => {
+            let row = z.len() / n * 8 / bits;
+            if row < blocks {
+                return o.fail(format!("zero points {:?} for {blocks} blocks", z.shape()));
+            }
+            let all = unpacked(o.cx, &z, bits, &[n, row, 1])?;
+            o.cx.cast(&o.cx.narrow(&all, 1, 0, blocks)?, DType::F32)?
+        }
+        Some(z) if z.len() == n * blocks => o.cx.cast(&o.cx.reshape(&z, &[n, blocks, 1])?, DType::F32)?,
+        Some(z) => return o.fail(format!("zero points {:?}", z.shape())),
+    };
+    let mut scales = o.cx.cast(&o.cx.reshape(&scales, &[n, blocks, 1])?, DType::F32)?;
+    let mut wide = blocks * block;
+    // rows in another order: each says which block's scale it has
+    if let Some(groups) = o.opt(4) {
+        if groups.rank() != 1 || groups.len() < k {
+            return o.fail(format!("groups {:?} of {k} rows", groups.shape()));
+        }
+        let groups = o.cx.narrow(&groups, 0, 0, k)?;
+        codes = o.cx.narrow(&o.cx.reshape(&codes, &[n, wide, 1])?, 1, 0, k)?;
+        scales = o.cx.gather(&scales, &groups, 1)?;
+        if zero.rank() > 0 {
+            zero = o.cx.gather(&zero, &groups, 1)?;
+        }
+        wide = k;
+    }
+    let w = o.cx.mul(&o.cx.sub(&o.cx.cast(&codes, DType::F32)?, &zero)?, &scales)?;
+    let w = o.cx.narrow(&o.cx.reshape(&w, &[n, wide])?, 1, 0, k)?;
+    let y = o.cx.matmul(&o.cx.cast(&x, DType::F32)?, &o.cx.swap(&w, 0, 1)?)?;
+    let y = match o.opt(5) {
+        Some(b) => o.cx.add(&y, &o.cx.cast(&b, DType::F32)?)?,
+        None => y,
+    };
+    one(o.cx.cast(&y, x.dtype()))
+}
+
+/// The elements of bytes, the low bits first.
+fn unpacked(cx: &Cx<'_>, bytes: &Value, bits: usize, shape: &[usize]) -> Result<Value> {
+    let column = cx.reshape(bytes, &[bytes.len(), 1])?;
+    let mask = ((1u32 << bits) - 1) as f64;
+    let part = |i: usize| cx.with(Bin::And, &cx.with(Bin::Shr, &column, (i * bits) as f64)?, mask);
+    let parts = (0..8 / bits).map(part).collect::<Result<Vec<_>>>()?;
+    cx.reshape(&cx.concat(&parts, 1)?, shape)
+}
+
+/// The first `n` elements of bytes along the last axis.
+pub(super) fn elements(cx: &Cx<'_>, bytes: &Value, bits: usize, n: usize) -> Result<Value> {
+    let (mut shape, last) = (bytes.shape().to_vec(), bytes.rank() - 1);
+    shape[last] = shape[last].saturating_mul(8 / bits);
+    cx.narrow(&unpacked(cx, bytes, bits, &shape)?, last, 0, n)
+}
+
+/// The numbers that the codes 0 .. 15 stand for.
+#[rustfmt::skip]
+const FP4: [f32; 16] = [
+    0.0, 0.005_208_333_5, 2.0 / 3.0, 1.0, 1.0 / 3.0, 0.5, 1.0 / 6.0, 0.25,
+    0.0, -0.005_208_333_5, -2.0 / 3.0, -1.0, -1.0 / 3.0, -0.5, -1.0 / 6.0, -0.25,
+];
+/// Those of a normal distribution's quantiles.
+#[rustfmt::skip]
+const NF4: [f32; 16] = [
+    -1.0, -0.696_192_8, -0.525_073_05, -0.394_917_5, -0.284_441_38, -0.184_773_43, -0.091_050_036, 0.0,
+    0.079_580_3, 0.160_930_2, 0.246_112_3, 0.337_915_24, 0.440_709_83, 0.562_617, 0.722_956_84, 1.0,
+];
+
+/// A product with weights `[n, k]` of 4 bits, the high bits first, in blocks of the flat tensor.
+fn matmul_bnb4(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    o.knows(3, &["K", "N", "block_size", "quant_type", "training_mode", "transB"])?;
+    let (x, packed, scales) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
+    let (k, n, block) = (o.size(o.int("K", 0)?)?, o.size(o.int("N", 0)?)?, o.size(o.int("block_size", 0)?)?);
+    if !o.flag("transB", true)? {
+        return o.lacks("`transB` 0");
+    }
+    let table = match o.int("quant_type", -1)? {
+        0 => &FP4,
+        1 => &NF4,
+        other => return o.lacks(format!("quant_type {other}")),
+    };
+    let size = o.cx.check_shape(&[n, k])?;
+    if block == 0 || size == 0 || packed.len() != size.div_ceil(2) || packed.dtype() != DType::U8 {
+        return o.fail(format!("weights {:?} of {k} x {n} in blocks of {block}", packed.shape()));
+    }
+    let blocks = size.div_ceil(block);
+    if scales.len() != blocks {
+        return o.fail(format!("scales {:?} for {blocks} blocks", scales.shape()));
+    }
+    let codes = o.cx.flip(&unpacked(o.cx, &packed, 4, &[packed.len(), 2])?, 1)?;
+    let codes = o.cx.narrow(&o.cx.reshape(&codes, &[2 * packed.len()])?, 0, 0, size)?;
+    let table = Value::known(HostTensor::from_f32(vec![16], table)?);
+    let w = o.cx.gather(&table, &o.cx.cast(&codes, DType::I32)?, 0)?;
+    let scales = o.cx.reshape(&o.cx.cast(&scales, DType::F32)?, &[blocks])?;
+    let w = o.cx.mul(&w, &blocks_along(o, &scales, 0, block, size)?)?;
+    let w = o.cx.swap(&o.cx.reshape(&w, &[n, k])?, 0, 1)?;
+    let y = o.cx.matmul(&o.cx.cast(&x, DType::F32)?, &w)?;
+    one(o.cx.cast(&y, x.dtype()))
+}
+
+/// Rows of a table of few bits: what is picked is decoded, not the table.
+fn gather_blocks(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
+    o.knows(4, &["bits", "block_size", "gather_axis", "quantize_axis"])?;
+    let (data, index, scales, narrow) = (o.arg(0)?, o.arg(1)?, o.arg(2)?, o.arg(0)?.narrow());
+    let (rank, last) = (data.rank(), data.rank().saturating_sub(1));
+    let (axis, along) = (o.axis(o.int("gather_axis", 0)?, rank)?, o.axis(o.int("quantize_axis", 1)?, rank)?);
+    // bytes hold several elements of the last axis, codes of other types are one each
+    let bits = if narrow == 0 { o.size(o.int("bits", 4)?)? } else { 8 };
+    if !matches!(bits, 2 | 4 | 8) || narrow == 0 && data.dtype() != DType::U8 || bits < 8 && axis == last {
+        return o.lacks(format!("{bits} bits of {} along axis {axis}", data.dtype()));
+    }
+    let per = 8 / bits;
+    let mut shape = data.shape().to_vec();
+    shape[last] = shape[last].saturating_mul(per);
+    let block = match o.size(o.int("block_size", 128)?)? {
+        0 => shape[along].max(1),
+        n => n,
+    };
+    let mut stored = shape.clone();
+    stored[along] = shape[along].div_ceil(block);
+    let fits = scales.shape() == stored;
+    stored[last] = stored[last].div_ceil(per);
+    let zero_fits = |z: Value| z.shape() == stored && z.dtype() == data.dtype() && z.narrow() == narrow;
+    if !fits || !o.opt(3).is_none_or(zero_fits) {
+        return o.fail(format!("scales {:?} in blocks of {block} along axis {along} of {shape:?}", scales.shape()));
+    }
+    let apart = axis != along;
+    let rows = |v: &Value| if apart { o.cx.gather(v, &index, axis) } else { Ok(v.clone()) };
+    // rows as floats, of which the last axis has so many
+    let real = |v: &Value, n: usize| {
+        let v = rows(v)?;
+        let v = if per == 1 { decode(o.cx, &v.with_narrow(narrow))? } else { elements(o.cx, &v, bits, n)? };
+        o.cx.cast(&v, DType::F32)
+    };
+    let at = if apart && along > axis { along + index.rank() - 1 } else { along };
+    let spread = |v: Value| blocks_along(o, &v, at, block, shape[along]);
+    let zero = match o.opt(3) {
+        Some(z) => spread(real(&z, scales.shape()[last])?)?,
+        None => o.cx.scalar(DType::F32, if narrow == 0 { f64::from(1 << (bits - 1)) } else { 0.0 }),
+    };
+    let scale = spread(o.cx.cast(&rows(&scales)?, DType::F32)?)?;
+    let y = o.cx.mul(&o.cx.sub(&real(&data, shape[last])?, &zero)?, &scale)?;
+    let y = o.cx.cast(&y, scales.dtype())?;
+    one(if apart { Ok(y) } else { o.cx.gather(&y, &index, axis) })
+}
