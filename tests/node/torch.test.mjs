@@ -248,3 +248,16 @@ test("random numbers by torch's names have their distributions", async () => {
   assert.deepEqual([await rand_like(like).sum().item(), a === b], [a, false]);
   assert.equal(randn_like(Tensor.zeros([2], { dtype: "f16" })).dtype, "f16");
 });
+
+test("axes by name, lengths at the end, closeness as a whole", async () => {
+  await init();
+  const { rearrange, pad_to, shrink_to, allclose } = await torch();
+  const x = Tensor.arange(12).reshape([2, 6]);
+  const split = rearrange(x, "b (h d) -> d b h", "h", [3]);
+  assert.deepEqual(split.shape, [2, 2, 3]);
+  assert.deepEqual(await split.tolist(), [[[0, 2, 4], [6, 8, 10]], [[1, 3, 5], [7, 9, 11]]]);
+  assert.deepEqual(await shrink_to(pad_to(x, [3, -1]), [-1, 1]).tolist(), [[0], [6], [0]]);
+  assert.deepEqual(await allclose(x, x.add(1e-6)).tolist(), true);
+  assert.deepEqual(await allclose(x, x.add(1)).tolist(), false);
+  assert.throws(() => rearrange(x, "b c -> b"), /missing on the right/);
+});

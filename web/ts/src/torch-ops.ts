@@ -71,6 +71,8 @@ export interface Torch {
   alias_copy(input: Tensor): Tensor;
   all(input: Tensor, dim?: number | readonly number[], keepdim?: boolean): Tensor;
   all(input: Tensor, named: { dim?: number | readonly number[]; keepdim?: boolean }): Tensor;
+  allclose(input: Tensor, other: Tensor, rtol?: number, atol?: number): Tensor;
+  allclose(input: Tensor, other: Tensor, named: { rtol?: number; atol?: number }): Tensor;
   amax(input: Tensor, dim?: number | readonly number[], keepdim?: boolean): Tensor;
   amax(input: Tensor, named: { dim?: number | readonly number[]; keepdim?: boolean }): Tensor;
   amin(input: Tensor, dim?: number | readonly number[], keepdim?: boolean): Tensor;
@@ -466,6 +468,7 @@ export interface Torch {
   ones_like(input: Tensor, dtype?: DType): Tensor;
   ones_like(input: Tensor, named: { dtype?: DType }): Tensor;
   outer(input: Tensor, vec2: Tensor): Tensor;
+  pad_to(input: Tensor, size: number | readonly number[]): Tensor;
   permute(input: Tensor, dims: number | readonly number[]): Tensor;
   permute_copy(input: Tensor, dims: number | readonly number[]): Tensor;
   pinverse(input: Tensor, rcond?: number): Tensor;
@@ -488,6 +491,8 @@ export interface Torch {
   randn_like(input: Tensor): Tensor;
   ravel(input: Tensor): Tensor;
   real(input: Tensor): Tensor;
+  rearrange(input: Tensor, pattern: string, axes?: string, lengths?: number | readonly number[]): Tensor;
+  rearrange(input: Tensor, pattern: string, named: { axes?: string; lengths?: number | readonly number[] }): Tensor;
   reciprocal(input: Tensor): Tensor;
   relu(input: Tensor, inplace?: boolean): Tensor;
   relu(input: Tensor, named: { inplace?: boolean }): Tensor;
@@ -545,6 +550,7 @@ export interface Torch {
   selu(input: Tensor, named: { inplace?: boolean }): Tensor;
   sgn(input: Tensor): Tensor;
   short(input: Tensor): Tensor;
+  shrink_to(input: Tensor, size: number | readonly number[]): Tensor;
   sigmoid(input: Tensor): Tensor;
   sign(input: Tensor): Tensor;
   signbit(input: Tensor): Tensor;

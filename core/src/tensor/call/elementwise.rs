@@ -58,6 +58,7 @@ ops! {
         let near = input.isclose(&other, rtol, atol)?;
         if equal_nan { near.logical_or(input.isnan()?.logical_and(other.isnan()?)?) } else { Ok(near) }
     };
+    "allclose" (input: Tensor, other: Tensor, rtol: f64 = 1e-5, atol: f64 = 1e-8) input.allclose(&other, rtol, atol);
     "logical_and" (input: Tensor, other: Operand) input.logical_and(other);
     "logical_or" (input: Tensor, other: Operand) input.logical_or(other);
     "logical_xor" (input: Tensor, other: Operand) input.logical_xor(other);

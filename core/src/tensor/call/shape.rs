@@ -65,6 +65,17 @@ ops! {
     "squeeze" | "squeeze_copy" (input: Tensor, dim: Option<Vec<i64>>) input.squeeze_axes(dim.as_deref());
     "unsqueeze" | "unsqueeze_copy" (input: Tensor, dim: i64) input.unsqueeze(dim);
     "expand" | "broadcast_to" | "expand_copy" (input: Tensor, size: Vec<i64>) input.expand_to(&size);
+    // axes by name, as einops; the lengths are those of the axes named, with spaces between them
+    "rearrange" (input: Tensor, pattern: &str, axes: &str = "", lengths: Option<Vec<usize>>) {
+        let (names, lengths): (Vec<&str>, _) = (axes.split_whitespace().collect(), lengths.unwrap_or_default());
+        if names.len() != lengths.len() {
+            return Err(Error::value("rearrange", format!("{} lengths for the axes `{axes}`", lengths.len())));
+        }
+        input.rearrange(pattern, &names.into_iter().zip(lengths).collect::<Vec<_>>())
+    };
+    // -1 leaves an axis as it is
+    "pad_to" (input: Tensor, size: Vec<i64>) input.pad_to(&size.iter().map(|&n| usize::try_from(n).ok()).collect::<Vec<_>>());
+    "shrink_to" (input: Tensor, size: Vec<i64>) input.shrink_to(&size.iter().map(|&n| usize::try_from(n).ok()).collect::<Vec<_>>());
     "expand_as" (input: Tensor, other: Tensor) input.expand(&other.shape());
     "sum_to_size" (input: Tensor, size: Vec<usize>) input.sum_to(&size);
     "broadcast_tensors" (tensors: Vec<Tensor>) Tensor::broadcast_all(&tensors);
