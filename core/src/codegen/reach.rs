@@ -5,7 +5,7 @@
 //! [`find`] looks at the kernel before any opt, where conditions are simple; they follow the opts in `Kernel::reach`.
 //! [`ends`] makes bounds of them, which depend on outer loops alone; [`apply`] gives the finished loops these bounds.
 //!
-//! A term of a sum is taken for zero if one of its factors is, as everywhere (`schedule/lower.rs`). In the softmax of a row
+//! A term of a sum is taken for zero if one of its factors is, as everywhere (`schedule/lower/sums.rs`). In the softmax of a row
 //! whose largest value is -Inf or NaN every term is NaN, masked or not: one turn at least is run, so that the sum is too.
 
 use super::axes::Kernel;

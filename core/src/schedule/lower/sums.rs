@@ -1,0 +1,182 @@
+//! Sums: those of sums become one, run over no more than may be other than zero, and forwards through memory; masks of their terms.
+
+use super::Lower;
+use crate::rewrite::substitute1;
+use crate::rules::{limits, runs_down, simplify_with};
+use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, UOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Nodes of a factor that are looked at.
+const MOST_LOOKED_AT: usize = 32;
+
+impl Lower<'_> {
+    /// A sum of sums as one: the terms of the inner one, whose ranges join `ranges`.
+    pub(super) fn flattened(&mut self, mut x: UOp, ranges: &mut SmallVec<[UOp; 4]>) -> UOp {
+        let mut cond: Option<UOp> = None;
+        loop {
+            let k = &self.k;
+            match (k.op(x), k.src(x), k.arg(x)) {
+                (Op::Reduce, src, Arg::Reduce(ReduceOp::Add, _)) => {
+                    ranges.extend_from_slice(&src[1..]);
+                    x = src[0];
+                }
+                (Op::Where, &[c, y, zero], _) if k.const_val(zero).is_some_and(|z| z.is(0)) && self.is_sum(y) => {
+                    cond = self.both(cond, c);
+                    x = y;
+                }
+                _ => break,
+            }
+        }
+        let (cond, x) = self.trimmed(cond, x, ranges);
+        match cond {
+            Some(c) => self.masked_product(c, x),
+            None => x,
+        }
+    }
+
+    /// `cond ? x : 0`, summed over no more values of each range than may be other than zero.
+    fn trimmed(&mut self, cond: Option<UOp>, x: UOp, ranges: &mut SmallVec<[UOp; 4]>) -> (Option<UOp>, UOp) {
+        let Some(all) = self.nonzero_if(x).into_iter().chain(cond).reduce(|a, b| self.k.binary(Op::And, a, b)) else {
+            return (cond, x);
+        };
+        let mut map = FxHashMap::default();
+        for r in ranges.iter_mut() {
+            let (lo, hi) = limits(&self.k, all, *r);
+            let n = self.k.range_len(*r) as i64;
+            if lo > hi || hi - lo + 1 == n {
+                continue;
+            }
+            let Ok(short) = self.range((hi - lo + 1) as usize, AxisKind::Reduce) else { continue };
+            let there = self.shift(short, lo);
+            map.insert(*r, there);
+            *r = short;
+        }
+        if map.is_empty() {
+            return (cond, x);
+        }
+        ranges.retain(|r| self.k.op(*r) == Op::Range);
+        let mut there = |u: UOp| {
+            let v = substitute1(&mut self.k, u, &map);
+            simplify_with(&mut self.k, v, &mut self.memo)
+        };
+        (cond.map(&mut there), there(x))
+    }
+
+    /// A condition without which `x` is zero.
+    fn nonzero_if(&mut self, x: UOp) -> Option<UOp> {
+        let mut out: Option<UOp> = None;
+        let mut stack: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[x]);
+        while let Some(u) = stack.pop() {
+            let zero = |alt: UOp| self.k.const_val(alt).is_some_and(|c| c.is(0));
+            let cond = match (self.k.op(u), self.k.src(u)) {
+                (Op::Mul, &[a, b]) => {
+                    stack.extend([a, b]);
+                    continue;
+                }
+                (Op::Cast, &[a]) => {
+                    stack.push(a);
+                    continue;
+                }
+                (Op::Load, &[_, alt, gate]) if zero(alt) => gate,
+                (Op::Where, &[c, y, alt]) if zero(alt) => {
+                    stack.push(y);
+                    c
+                }
+                _ => continue,
+            };
+            out = Some(out.map_or(cond, |o| self.k.binary(Op::And, o, cond)));
+        }
+        out
+    }
+
+    /// Ranges along which masked addresses run down are run through from their end: overlapping windows run up.
+    pub(super) fn forwards(&mut self, x: UOp, ranges: &[UOp]) -> UOp {
+        let mut map = FxHashMap::default();
+        for &r in ranges {
+            if !runs_down(&self.k, x, r) {
+                continue;
+            }
+            let minus = self.k.idx(-1);
+            let back = self.mul_idx(r, minus);
+            let from_end = self.shift(back, self.k.range_len(r) as i64 - 1);
+            map.insert(r, from_end);
+        }
+        if map.is_empty() {
+            return x;
+        }
+        let x = substitute1(&mut self.k, x, &map);
+        self.simp(x)
+    }
+
+    /// Is it a sum, maybe masked?
+    fn is_sum(&self, mut x: UOp) -> bool {
+        while self.k.op(x) == Op::Where {
+            x = self.k.src_at(x, 1);
+        }
+        matches!(self.k.arg(x), Arg::Reduce(ReduceOp::Add, _)) && self.k.op(x) == Op::Reduce
+    }
+
+    /// `cond ? x : 0`. Of a product of which one factor is a load under the condition, the product itself: the other
+    /// factor may then be loaded whatever the condition says, if that is inside its buffer (it differs only where that one
+    /// is Inf or NaN).
+    fn masked_product(&mut self, cond: UOp, x: UOp) -> UOp {
+        let gate = |k: &Graph, u: UOp| (k.op(u) == Op::Load && k.src(u).len() == 3).then(|| k.src_at(u, 2));
+        if self.k.op(x) != Op::Mul {
+            return self.masked(cond, x);
+        }
+        let factors = [self.k.src_at(x, 0), self.k.src_at(x, 1)];
+        let gates = factors.map(|f| gate(&self.k, f));
+        let implies = |gate: UOp| {
+            let mut have: SmallVec<[UOp; 8]> = SmallVec::new();
+            let mut want: SmallVec<[UOp; 8]> = SmallVec::new();
+            for (root, list) in [(gate, &mut have), (cond, &mut want)] {
+                let mut stack = vec![root];
+                while let Some(u) = stack.pop() {
+                    if self.k.op(u) == Op::And {
+                        stack.extend_from_slice(self.k.src(u));
+                    } else {
+                        list.push(u);
+                    }
+                }
+            }
+            want.iter().all(|c| have.contains(c))
+        };
+        for i in 0..2 {
+            let (Some(here), other) = (gates[i], factors[1 - i]) else { continue };
+            if !implies(here) {
+                continue;
+            }
+            let Some(there) = gates[1 - i] else {
+                return if self.stays_finite(other) { x } else { self.masked(cond, x) };
+            };
+            let index = self.k.src_at(other, 0);
+            let Arg::Param { len, .. } = *self.k.arg(self.k.src_at(index, 0)) else { return x };
+            let (lo, hi) = self.k.bounds(self.k.src_at(index, 1));
+            let foreign = self.k.ranges(there) & !self.k.ranges(index) != 0;
+            if there == here && foreign && lo >= 0 && (hi as usize) < len {
+                let free = self.k.load(index);
+                return self.k.binary(Op::Mul, factors[i], free);
+            }
+        }
+        if gates.iter().flatten().any(|&g| implies(g)) { x } else { self.masked(cond, x) }
+    }
+
+    /// Is `x` a number where all loads under a condition give zero instead? Not if it divides by one of them.
+    fn stays_finite(&self, x: UOp) -> bool {
+        let divides = |op: Op| matches!(op, Op::Div | Op::Recip | Op::Log2);
+        let mut stack: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[x]);
+        let mut left = MOST_LOOKED_AT;
+        while let Some(u) = stack.pop() {
+            let op = self.k.op(u);
+            if divides(op) || left == 0 {
+                return false;
+            }
+            left -= 1;
+            if op.is_alu() || op == Op::Reduce {
+                stack.extend_from_slice(self.k.src(u));
+            }
+        }
+        true
+    }
+}
