@@ -52,6 +52,17 @@ fn same(what: &str, make: impl Fn(&Session, DType) -> Result<Tensor>) {
 }
 
 #[test]
+fn infinite_values() {
+    for n in [1, 2, 4, 9] {
+        same(&format!("{n} infinite values"), |s, dt| {
+            let far = [f32::INFINITY, f32::NEG_INFINITY, 7e4, -1.0];
+            let all: Vec<f32> = (0..n).map(|i| if dt.is_float() { far[i % 4] } else { i as f32 + 1.0 }).collect();
+            Ok(Tensor::new(s, &all, &[n])?.cast(dt)?.contiguous())
+        });
+    }
+}
+
+#[test]
 fn copies_of_any_length() {
     for n in [1, 2, 3, 4, 5, 7, 8, 31, 64, 130, 1003] {
         same(&format!("{n} values"), |s, dt| values(s, dt, &[n], 1));

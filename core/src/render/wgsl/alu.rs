@@ -175,7 +175,7 @@ fn bitcast(w: &mut Wgsl, from: DType, to: DType, x: &str, lanes: usize) -> Resul
     }
     // 16-bit floats: their bits are made from, or become, those of the f32 that holds the value
     let bits = match from {
-        F16 if lanes == 1 => format!("(pack2x16float(vec2<f32>({x}, 0.0)) & 0xffffu)"),
+        F16 => format!("{}({x})", w.f16_bits(lanes)),
         BF16 => format!("(bitcast<{u32v}>({x}) >> {u32v}(16u))"),
         I16 | U16 => format!("({u32v}({x}) & {u32v}(65535u))"),
         _ => return unsupported(from, to, lanes),

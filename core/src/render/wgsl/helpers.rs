@@ -101,6 +101,18 @@ impl Wgsl {
         self.template(format!("round_f16_{lanes}"), text, lanes)
     }
 
+    /// The bits of an f16 that an f32 holds. `pack2x16float` gives NaN for infinities on some drivers, as the language lets it.
+    pub(super) fn f16_bits(&mut self, lanes: usize) -> String {
+        let text = "fn {name}(x: {f}) -> {u} {\n  \
+            let bits = bitcast<{u}>(x);\n  \
+            let a = bits & {u}(0x7fffffffu);\n  \
+            let normal = min((a - {u}(0x38000000u)) >> {u}(13u), {u}(0x7c00u));\n  \
+            let r = select(normal, {u}(abs(x) * {f}(16777216.0)), a < {u}(0x38800000u));\n  \
+            let n = select(r, {u}(0x7e00u), a > {u}(0x7f800000u));\n  \
+            return n | ((bits >> {u}(16u)) & {u}(0x8000u));\n}\n";
+        self.template(format!("f16_bits_{lanes}"), text, lanes)
+    }
+
     /// Rounds f32 to the nearest bf16, ties to even.
     pub(super) fn round_bf16(&mut self, lanes: usize) -> String {
         let text = "fn {name}(x: {f}) -> {f} {\n  \

@@ -140,7 +140,7 @@ impl Wgsl {
     /// The bits of a value, at the bottom of a word.
     fn bits(&mut self, dt: DType, x: &str) -> String {
         match dt {
-            F16 => format!("(pack2x16float(vec2<f32>({x}, 0.0)) & 0xffffu)"),
+            F16 => format!("{}({x})", self.f16_bits(1)),
             BF16 => format!("(bitcast<u32>({x}) >> 16u)"),
             _ => format!("(bitcast<u32>({x}) & {}u)", if dt.size() == 1 { 255 } else { 65535 }),
         }
@@ -194,8 +194,6 @@ impl Wgsl {
         let (from, ty) = (memory_type(dt, lanes), memory_type(U32, lanes / per_word(dt)));
         let u = memory_type(U32, lanes);
         let value = match (dt, lanes) {
-            (F16, 2) => "pack2x16float(x)".into(),
-            (F16, _) => "vec2<u32>(pack2x16float(x.xy), pack2x16float(x.zw))".into(),
             (BF16, 2) => "(b.x >> 16u) | b.y".into(),
             (BF16, _) => "(b.xz >> vec2<u32>(16u)) | b.yw".into(),
             (I8 | U8, _) => "b.x | (b.y << 8u) | (b.z << 16u) | (b.w << 24u)".into(),
@@ -207,7 +205,10 @@ impl Wgsl {
             _ if dt.size() == 1 => "255u",
             _ => "65535u",
         };
-        let bits = if dt == F16 { String::new() } else { format!("  let b = bitcast<{u}>(x) & {u}({mask});\n") };
+        let bits = match dt {
+            F16 => format!("  let b = {}(x);\n", self.f16_bits(lanes)),
+            _ => format!("  let b = bitcast<{u}>(x) & {u}({mask});\n"),
+        };
         let text = format!("fn {name}(x: {from}) -> {ty} {{\n{bits}  return {value};\n}}\n");
         self.need(name, |_| text)
     }
