@@ -9,7 +9,7 @@ import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 /** What every page downloads, brotli, in bytes. */
 const BUDGET_BYTES = 700_000;
 /** One module that is loaded on first use. */
-const EXTRA_BYTES = 265_000;
+const EXTRA_BYTES = 280_000;
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 

@@ -45,7 +45,7 @@ pub(super) struct Value {
 }
 
 impl Costs {
-    /// Those of a target. Measured on one of each kind, see docs/performance.md.
+    /// Those of a target, near the bounds in docs/performance.md; those of GPUs of hardware are a guess, none was measured.
     pub(super) fn of(t: &Target) -> Costs {
         // interpreters have no lanes, nor a speed that matters
         let vector = |instruction: f64| instruction / t.lanes.max(4) as f64;
