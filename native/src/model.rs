@@ -171,6 +171,11 @@ impl OnnxModel {
         crate::tune::tune(&mut self.engine, &kernels, budget, report)
     }
 
+    /// Takes opts that were tuned elsewhere, as the lines of a text ([`Engine::add_tuned`]), for what is compiled from now on.
+    pub fn add_tuned(&mut self, lines: &str) -> Result<usize> {
+        self.engine.add_tuned(lines)
+    }
+
     fn submit(&mut self, inputs: &Inputs) -> Result<Vec<(String, Tensor)>> {
         let mut start = Instant::now();
         let mut run = self.runner.begin_on(&mut self.engine, inputs)?;

@@ -24,6 +24,8 @@ pub struct Tuned {
     pub name: String,
     /// Its opts; those of the heuristic if nothing is faster.
     pub opts: Vec<Opt>,
+    /// The opts as a line for [`Engine::add_tuned`].
+    pub line: String,
     /// Calls in a run.
     pub calls: usize,
     /// Seconds with the heuristic's opts.
@@ -34,6 +36,13 @@ pub struct Tuned {
     pub trials: usize,
     /// Candidates whose results differed from the unoptimised program's.
     pub wrong: usize,
+}
+
+impl Tuned {
+    /// Was something faster found than the heuristic's opts?
+    pub fn gained(&self) -> bool {
+        self.after < self.before
+    }
 }
 
 /// Tunes kernels of an engine, each given with its number of calls, within a wall budget: the longer a kernel takes in
@@ -127,7 +136,8 @@ fn one(engine: &mut Engine, key: u128, ast: &Ast, calls: usize, stop: Instant) -
             after = before;
             opts = search.chosen().to_vec();
         }
-        result = Some(Tuned { key, name, opts, calls, before, after, trials: search.trials(), wrong });
+        let line = engine.tuned_line(key, &opts);
+        result = Some(Tuned { key, name, opts, line, calls, before, after, trials: search.trials(), wrong });
     }
     bench.free(engine.device());
     Ok(result)

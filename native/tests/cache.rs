@@ -146,3 +146,35 @@ fn tuned_kernels_of_the_c_compiler_are_right_and_kept() {
 fn tuned_kernels_of_gpus_are_right_and_kept() {
     tunes("wgpu");
 }
+
+#[test]
+fn opts_that_are_brought_along_are_used() {
+    let folder = Folder::new("brought");
+    std::fs::create_dir_all(&folder.0).unwrap();
+    let (file, model) =
+        (folder.0.join("opts.txt"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models/hibari_oov"));
+    let gradloom = |command: &str, more: &[&str]| {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_gradloom"));
+        c.args([command, "--no-cache", "--device", "cpu", "--threads", "1"]).args(more).arg(model.join("model.onnx"));
+        c.arg("--inputs").arg(model.join("input.npz")).output().unwrap()
+    };
+    let tuned = String::from_utf8(gradloom("tune", &["--json", "--budget", "0"]).stdout).unwrap();
+    let key: String =
+        tuned.split_once("\"line\"").unwrap().1.chars().skip_while(|c| !c.is_ascii_hexdigit()).take(16).collect();
+    // as if nothing had been the best for this kernel
+    std::fs::write(&file, format!("# by hand\n{key}\n")).unwrap();
+    let with = ["--tuned", file.to_str().unwrap()];
+    let (usual, brought) = (gradloom("kernels", &[]), gradloom("kernels", &with));
+    assert!(usual.status.success() && brought.status.success());
+    assert_ne!(usual.stdout, brought.stdout);
+    let expected = model.join("expected.npz");
+    let run =
+        gradloom("bench", &[&with[..], &["--json", "--runs", "1", "--expect", expected.to_str().unwrap()]].concat());
+    let run = String::from_utf8(run.stdout).unwrap();
+    let relerr = run.split_once("\"relerr\":").unwrap().1.split(',').next().unwrap().trim();
+    assert!(relerr.parse::<f64>().unwrap() < 1e-3, "{run}");
+    std::fs::write(&file, "unknown words\n").unwrap();
+    let bad = gradloom("kernels", &with);
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&bad.stderr).contains("line 1"));
+}

@@ -17,6 +17,7 @@ mod models;
 mod narrow;
 mod onnx_suite;
 mod places;
+mod pool;
 mod random;
 mod reach;
 mod samples;

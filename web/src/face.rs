@@ -344,6 +344,7 @@ impl Runtime {
         let one = |t: &Tuned| -> JsValue {
             object(&[
                 ("name", (&t.name).into()),
+                ("line", t.line.as_deref().into()),
                 ("launches", (t.launches as f64).into()),
                 ("beforeMs", t.before.into()),
                 ("afterMs", t.after.into()),
@@ -353,6 +354,12 @@ impl Runtime {
             .into()
         };
         Ok(list.iter().map(one).collect())
+    }
+
+    /// Takes tuned opts for what is compiled from now on: lines of kernels that `tune` gave.
+    #[wasm_bindgen(js_name = addTuned)]
+    pub fn add_tuned(&self, lines: &str) -> std::result::Result<usize, JsValue> {
+        self.inner.engine.borrow_mut().add_tuned(lines).map_err(throw)
     }
 
     /// A tensor of host bytes (little-endian elements).

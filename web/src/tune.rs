@@ -33,6 +33,8 @@ const MAX_BYTES: usize = 256 << 20;
 /// What came of one kernel. Times in milliseconds.
 pub(crate) struct Tuned {
     pub(crate) name: String,
+    /// A line for [`Engine::add_tuned`](gradloom_core::engine::Engine::add_tuned), if something faster was found.
+    pub(crate) line: Option<String>,
     pub(crate) launches: u64,
     pub(crate) before: f64,
     pub(crate) after: f64,
@@ -204,7 +206,7 @@ impl Tuner {
         let (Some((after, compiled)), Some(before)) = (best, search.heuristic()) else { return Ok(None) };
         let opts = search.best().map(|b| b.0.to_vec()).unwrap_or_default();
         let (mut before, mut after) = (if self.plain { f64::INFINITY } else { before }, after);
-        let mut name = first.source.name.clone();
+        let (mut name, mut line) = (first.source.name.clone(), None);
         let start = now();
         let _turn = self.inner.turn().await;
         if after < before * GAIN {
@@ -217,7 +219,10 @@ impl Tuner {
         }
         if after < before * GAIN {
             name = compiled.source.name.clone();
-            self.inner.engine.borrow_mut().adopt(key, &opts, compiled)?;
+            let mut engine = self.inner.engine.borrow_mut();
+            line = Some(engine.tuned_line(key, &opts));
+            engine.adopt(key, &opts, compiled)?;
+            drop(engine);
             self.inner.compiled().await?;
         } else {
             after = before;
@@ -226,7 +231,7 @@ impl Tuner {
             self.inner.engine.borrow_mut().note_searched(key);
         }
         self.spent_ms += now() - start;
-        Ok(Some(Tuned { name, launches: 0, before, after, trials: search.trials(), wrong }))
+        Ok(Some(Tuned { name, line, launches: 0, before, after, trials: search.trials(), wrong }))
     }
 
     async fn compile(&self, bench: &Bench, c: &Compiled) -> Result<Trying> {

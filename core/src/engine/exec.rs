@@ -6,6 +6,7 @@ use super::plan::{Compiled, Place, Plan};
 use super::pool::Pool;
 use super::prepare::Kept;
 use super::state::{Bytes, RootId, State};
+use super::tuned::Tuned;
 use crate::device::{BufId, Device, KernelId, Step, Ticket, View};
 use crate::dtype::Scalar;
 use crate::schedule::share::scalar_number;
@@ -60,6 +61,8 @@ pub struct Engine {
     pub(super) host: Box<dyn Host>,
     /// What this build and target put into keys of the host's cache.
     pub(super) space: u128,
+    /// Opts that came with the release or the application.
+    pub(super) tuned: Tuned,
     /// The graphs of plans, if they are kept for tuning.
     pub(super) kept: Option<FxHashMap<u128, Kept>>,
     pub(super) plans: FxHashMap<u128, Arc<Plan>>,
@@ -122,6 +125,7 @@ impl Engine {
             space: cache::space(device.target()),
             device,
             host,
+            tuned: Tuned::shipped(),
             kept: None,
             plans: FxHashMap::default(),
             programs: FxHashMap::default(),

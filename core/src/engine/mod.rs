@@ -14,6 +14,7 @@ pub mod scale;
 pub mod search;
 pub mod siblings;
 pub mod state;
+mod tuned;
 
 pub use bench::{Bench, Trying};
 pub use cache::Host;

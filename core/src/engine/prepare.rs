@@ -4,6 +4,7 @@
 use super::cache::{self, Kind};
 use super::exec::{Engine, Loaded};
 use super::plan::{self, Compiled, Job, Packed, Plan};
+use super::tuned;
 use crate::codegen::Opt;
 use crate::schedule::Ast;
 use crate::target::Target;
@@ -104,10 +105,26 @@ impl Engine {
         cache::entry_key(cache::opts_space(self.device.target()), Kind::Opts, key)
     }
 
-    /// The opts that a search found for a kernel.
+    /// The opts that a search found for a kernel: on this machine, or elsewhere as [`Engine::add_tuned`] was told, or as
+    /// this release knows.
     pub fn tuned(&mut self, key: u128) -> Option<Vec<Opt>> {
         let entry = self.opts_entry(key);
-        self.host.load(Kind::Opts, entry).and_then(|b| cache::load_opts(entry, &b))
+        let found = self.host.load(Kind::Opts, entry).and_then(|b| cache::load_opts(entry, &b));
+        found.or_else(|| self.tuned.get(entry).map(<[Opt]>::to_vec))
+    }
+
+    /// Takes tuned opts for plans made from now on: lines as [`Engine::tuned_line`] gives them. Returns how many there are.
+    /// Opts that do not fit their kernel are passed over when it is compiled.
+    ///
+    /// # Errors
+    /// [`Error::Format`] that names the first line that is none; then nothing is taken.
+    pub fn add_tuned(&mut self, lines: &str) -> Result<usize> {
+        self.tuned.add(lines)
+    }
+
+    /// Opts of a kernel as a line for [`Engine::add_tuned`], here and on other devices of the same family.
+    pub fn tuned_line(&mut self, key: u128, opts: &[Opt]) -> String {
+        tuned::line(self.opts_entry(key), opts)
     }
 
     /// Compiles the kernels that neither this engine nor the host has, all at once.

@@ -95,9 +95,11 @@ const OPERAND: u8 = 4;
 const PADDED: u8 = 8;
 /// Read by a product that a reduction reads.
 const FACTOR: u8 = 16;
+/// Read with axes in another order than that of the reader's loops.
+const TURNED: u8 = 32;
 
 /// Read in several contexts.
-const SHARED: u8 = 16;
+const SHARED: u8 = 64;
 
 /// Chooses the cuts for computing `roots`. The values of the Stores in `knots` are computed before anything is stored.
 pub fn choose(g: &Graph, roots: &[UOp], knots: &[UOp], t: &Target) -> Cuts {
@@ -258,8 +260,14 @@ fn step(g: &Graph, u: UOp, k: usize, s: UOp, x: Use, paths: &mut FxHashMap<(u32,
         Op::Expand => {
             if grows {
                 flags = expand(flags);
-                wanted /= repeats_inside(g, s, u);
+                if flags & TURNED == 0 {
+                    wanted /= repeats_inside(g, s, u);
+                }
             }
+            true
+        }
+        Op::Permute => {
+            flags |= TURNED;
             true
         }
         Op::Pad => {
@@ -383,7 +391,9 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &
 
 /// A node as the costs see it.
 fn value(g: &Graph, u: UOp, here: &Inline, wanted: &Wanted) -> Value {
-    let (len, size) = (g.numel(u), g.dtype(u).size());
+    // a truth value is a byte in memory, but vectors turn it into a mask and back, which costs as much as a word
+    let size = if g.dtype(u) == crate::DType::Bool { 4 } else { g.dtype(u).size() };
+    let len = g.numel(u);
     // of a large buffer a view may be read
     let bytes = |b: &u32| g.numel(UOp(*b)).min(len) * g.dtype(UOp(*b)).size();
     Value {

@@ -47,6 +47,11 @@ export interface InitOptions extends ModuleOptions {
   cache?: boolean | CacheOptions;
   /** Makes shaders as for a GPU of hardware where a processor emulates it: slower, and how they are tested. */
   asHardware?: boolean;
+  /**
+   * Tuned opts that the application brings along: the `line`s that `tune` gave, one below the other. They are for what is
+   * compiled after this call; a kernel they do not fit is compiled as usual, and what this machine found itself goes first.
+   */
+  tuned?: string;
   signal?: AbortSignal;
 }
 
@@ -200,7 +205,9 @@ export async function init(options: InitOptions = {}): Promise<Device> {
   if (options.asHardware !== undefined) asHardware = options.asHardware;
   return guardAsync(async () => {
     await loadWasm(options);
-    current = await open(options.device ?? "auto");
+    const device = await open(options.device ?? "auto");
+    if (options.tuned !== undefined) guard(() => device.raw.addTuned(String(options.tuned)));
+    current = device;
     return current;
   }, signal);
 }

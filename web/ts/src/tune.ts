@@ -18,6 +18,8 @@ export interface TuneOptions {
 /** What came of one kernel. */
 export interface TunedKernel {
   name: string;
+  /** A line for `init({ tuned })`, here and on other machines with such a device; undefined if nothing faster was found. */
+  line: string | undefined;
   /** Launches before it was tuned. */
   launches: number;
   /** Milliseconds of a launch; equal if nothing faster was found. */

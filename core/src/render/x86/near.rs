@@ -3,7 +3,8 @@
 //! what may lie behind its end is masked.
 
 use super::lower::{Lower, Point, Val, vec_size};
-use super::mir::Opnd;
+use super::mir::{Opnd, VReg};
+use super::table::V3;
 use crate::uop::{Arg, Op, UOp};
 use crate::{DType, Result};
 use iced_x86::Code;
@@ -50,13 +51,18 @@ impl Lower<'_> {
         let index = g.src_at(u, 0);
         let (offset, stride) = (g.src_at(index, 1), self.p.lane_stride(index, !0));
         let Arg::Param { len, .. } = *g.arg(g.src_at(index, 0)) else { return Ok(None) };
-        if g.src(u).len() > 1 || w < 8 {
+        let wanted = match *g.src(u) {
+            [_] => Some(SmallVec::from_elem(true, w)),
+            [_, alt, gate] if g.const_val(alt).is_some_and(|v| v.is(0)) => self.holds(gate, off, w),
+            _ => None,
+        };
+        let (Some(wanted), Some(at)) = (wanted.filter(|_| w >= 8), self.distances(offset, off, w)) else {
             return Ok(None);
-        }
-        let Some(at) = self.distances(offset, off, w) else { return Ok(None) };
-        let at: SmallVec<[i64; 16]> = at.iter().enumerate().map(|(i, v)| v + stride * i as i64).collect();
-        let (first, &least) = at.iter().enumerate().min_by_key(|x| x.1).expect("lanes");
-        let span = at.iter().map(|v| v - least).max().unwrap_or(0);
+        };
+        let at: SmallVec<[i64; 16]> = at.lanes.iter().enumerate().map(|(i, v)| v + stride * i as i64).collect();
+        let near = || at.iter().enumerate().filter(|x| wanted[x.0]);
+        let Some((first, &least)) = near().min_by_key(|x| x.1) else { return Ok(None) };
+        let span = near().map(|x| x.1 - least).max().unwrap_or(0);
         let vectors = if span < w as i64 { 1 } else { 2 };
         if span >= 2 * w as i64 || vectors == 2 && w != 16 {
             return Ok(None);
@@ -65,7 +71,8 @@ impl Lower<'_> {
         let last = self.last_element(index).saturating_sub(span).saturating_add((vectors * w) as i64);
         let inside = last <= len as i64;
         let mut m = self.address(index, pt, off + first)?;
-        let order: Vec<u8> = at.iter().flat_map(|v| ((v - least) as u32).to_le_bytes()).collect();
+        let place = |(i, v): (usize, &i64)| if wanted[i] { (v - least) as u32 } else { 0 };
+        let order: Vec<u8> = at.iter().enumerate().flat_map(|x| place(x).to_le_bytes()).collect();
         let order = self.pool(&order);
         let r = self.f.reg(size);
         let d = Opnd::R(r, size);
@@ -88,13 +95,43 @@ impl Lower<'_> {
             self.put(r, order, DType::I32, w);
             // the indices are overwritten by the result
             self.f.update(Code::EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32, &[d, Opnd::R(a, size), far]);
-            return Ok(Some(Val::R(r)));
+            return Ok(Some(self.only(r, &wanted)));
         }
         let lanes = self.f.reg(size);
         self.put(lanes, order, DType::I32, w);
         let code = if w == 16 { Code::EVEX_Vpermps_zmm_k1z_zmm_zmmm512b32 } else { Code::VEX_Vpermps_ymm_ymm_ymmm256 };
         self.f.def(code, &[d, Opnd::R(lanes, size), far]);
-        Ok(Some(Val::R(r)))
+        Ok(Some(self.only(r, &wanted)))
+    }
+
+    /// A vector with zeros in the lanes that are not wanted.
+    fn only(&mut self, r: VReg, wanted: &[bool]) -> Val {
+        if wanted.iter().all(|&x| x) {
+            return Val::R(r);
+        }
+        let w = wanted.len();
+        let mask: Vec<u8> = wanted.iter().flat_map(|&x| u32::from(x).wrapping_neg().to_le_bytes()).collect();
+        let mask = self.pool(&mask);
+        let kept = self.f.reg(vec_size(w));
+        self.v3(V3::And, w, kept, r, mask);
+        Val::R(kept)
+    }
+
+    /// For which of the lanes `off..off+w` a gate holds, if that is known of each.
+    fn holds(&self, gate: UOp, off: usize, w: usize) -> Option<SmallVec<[bool; 16]>> {
+        let [a, b] = *self.g.src(gate) else { return None };
+        match self.g.op(gate) {
+            Op::And => {
+                let (a, b) = (self.holds(a, off, w)?, self.holds(b, off, w)?);
+                Some(a.iter().zip(&b).map(|(x, y)| *x && *y).collect())
+            }
+            Op::CmpLt => {
+                let of = |x: UOp| self.distances(x, off, w).filter(|k| k.unit == 0);
+                let (a, b) = (of(a)?, of(b)?);
+                Some(a.lanes.iter().zip(&b.lanes).map(|(x, y)| x < y).collect())
+            }
+            _ => None,
+        }
     }
 
     /// The largest element that an access may touch, in any lane of any tile.
@@ -110,7 +147,7 @@ impl Lower<'_> {
     }
 
     /// `x` in lanes `off..off+w`, up to a part that all of them share.
-    fn distances(&self, x: UOp, off: usize, w: usize) -> Option<SmallVec<[i64; 16]>> {
+    fn distances(&self, x: UOp, off: usize, w: usize) -> Option<Known> {
         let g = self.g;
         let mut known: FxHashMap<UOp, Known> = FxHashMap::default();
         for u in g.reachable(&[x]) {
@@ -152,6 +189,6 @@ impl Lower<'_> {
                 None => {}
             }
         }
-        known.remove(&x).map(|k| k.lanes)
+        known.remove(&x)
     }
 }

@@ -64,6 +64,9 @@ enum Command {
         /// Seconds to spend
         #[arg(long, default_value_t = 60.0)]
         budget: f64,
+        /// Append what is found to this file, for --tuned and for other machines with such a device
+        #[arg(long, value_name = "FILE")]
+        save: Option<PathBuf>,
     },
     /// List the devices of this machine
     Devices,
@@ -114,6 +117,9 @@ struct Job {
     /// All inputs in one .npz file
     #[arg(long, value_name = "FILE", conflicts_with = "input")]
     inputs: Option<PathBuf>,
+    /// Tuned opts that `gradloom tune --save` wrote
+    #[arg(long, value_name = "FILE")]
+    tuned: Option<PathBuf>,
 }
 
 /// What ends a command early: text for the user.
@@ -171,7 +177,7 @@ fn main() -> ExitCode {
             run::run(&job, outputs.as_deref(), compare, &cache, progress)
         }
         Command::Bench { job, how } => bench::bench(&job, &how, &cache, progress),
-        Command::Tune { job, budget } => tune::tune(&job, budget, &cache, progress),
+        Command::Tune { job, budget, save } => tune::tune(&job, budget, save.as_deref(), &cache, progress),
         Command::Devices => Ok(inspect::devices()),
         Command::Inspect { model, size, nodes } => inspect::inspect(&model, &size, nodes),
         Command::Kernels { job, source, asm, counts, time } => {
@@ -198,7 +204,13 @@ impl Job {
     fn open(&self, cache: &Cache, progress: Progress) -> Outcome<gradloom::OnnxModel> {
         let device = gradloom::open(&self.device, self.threads)?;
         progress.say(format_args!("{} on {}", self.model.display(), device.target().name));
-        Ok(gradloom::OnnxModel::with_host(gradloom::model::parse(&self.model)?, device, cache.host()))
+        let mut model = gradloom::OnnxModel::with_host(gradloom::model::parse(&self.model)?, device, cache.host());
+        if let Some(file) = &self.tuned {
+            let lines = std::fs::read_to_string(file).map_err(|e| Failure(format!("{}: {e}", file.display())))?;
+            let n = model.add_tuned(&lines)?;
+            progress.say(format_args!("{n} tuned kernels in {}", file.display()));
+        }
+        Ok(model)
     }
 }
 

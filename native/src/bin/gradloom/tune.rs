@@ -2,9 +2,11 @@
 
 use super::json::Json;
 use super::{Cache, Failure, Job, Outcome, Progress, files};
+use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-pub(crate) fn tune(job: &Job, budget: f64, cache: &Cache, progress: Progress) -> Outcome<Json> {
+pub(crate) fn tune(job: &Job, budget: f64, save: Option<&Path>, cache: &Cache, progress: Progress) -> Outcome<Json> {
     let budget = Duration::try_from_secs_f64(budget).map_err(|e| Failure(format!("--budget: {e}")))?;
     let mut model = job.open(cache, progress)?;
     let inputs = files::inputs_or_zeros(job, model.model(), progress)?;
@@ -17,12 +19,14 @@ pub(crate) fn tune(job: &Job, budget: f64, cache: &Cache, progress: Progress) ->
             t.calls, t.trials, t.wrong, t.name
         ));
     })?;
+    if let Some(file) = save {
+        write(file, job, &list).map_err(|e| Failure(format!("{}: {e}", file.display())))?;
+    }
     let sum = |f: fn(&gradloom::tune::Tuned) -> f64| list.iter().map(|t| f(t) * t.calls as f64).sum::<f64>() * 1e3;
     let rows = list.iter().map(|t| {
         Json::from(vec![
-            ("key", Json::Text(format!("{:032x}", t.key))),
+            ("line", Json::text(&t.line)),
             ("name", Json::text(&t.name)),
-            ("opts", Json::Text(t.opts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))),
             ("calls", Json::count(t.calls)),
             ("before_us", Json::Num(t.before * 1e6, 2)),
             ("after_us", Json::Num(t.after * 1e6, 2)),
@@ -39,4 +43,15 @@ pub(crate) fn tune(job: &Job, budget: f64, cache: &Cache, progress: Progress) ->
         ("kernels", Json::count(rows.len())),
         ("list", Json::List(rows)),
     ]))
+}
+
+/// Appends the lines of what became faster, under the name of the model.
+fn write(file: &Path, job: &Job, list: &[gradloom::tune::Tuned]) -> std::io::Result<()> {
+    let lines: Vec<&str> = list.iter().filter(|t| t.gained()).map(|t| t.line.as_str()).collect();
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let mut out = std::fs::OpenOptions::new().append(true).create(true).open(file)?;
+    let name = job.model.file_stem().unwrap_or_default().display();
+    writeln!(out, "# {name}\n{}", lines.join("\n"))
 }
