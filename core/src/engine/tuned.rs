@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 const MAX_OPTS: usize = 64;
 const MAX_COPIES: u64 = 1 << 12;
 
-/// The lines of this release: `cargo run` of `gradloom tune --save`, and `tests/bench/browser/tune.mjs`, wrote them.
+/// The lines of this release: `gradloom tune --save` and `tests/bench/browser/run.mjs --tune` wrote them.
 const SHIPPED: &[&str] = if cfg!(target_arch = "wasm32") {
     &[include_str!("tuned/wasm.txt")]
 } else {

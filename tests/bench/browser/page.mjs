@@ -74,6 +74,15 @@ async function measure(adapter, name, budget) {
   return row;
 }
 
+/** Searches for faster kernels of a case; what was found, as lines for `init({ tuned })` with their gains. */
+async function tune(adapter, name, ms) {
+  const job = await adapter.prepare(await load(name));
+  for (let i = 0; i < 3; i += 1) await job.run();
+  const kernels = await adapter.tune(ms);
+  await job.dispose();
+  return { name, kernels };
+}
+
 async function main() {
   const adapter = await import(`/bench/adapters/${query.get("adapter")}.mjs`);
   const begin = performance.now();
@@ -84,7 +93,8 @@ async function main() {
   for (const name of query.get("cases").split(",")) {
     say("begin", { name });
     try {
-      say("case", await measure(adapter, name, Number(query.get("ms"))));
+      const ms = Number(query.get("ms"));
+      say("case", await (query.get("tune") ? tune : measure)(adapter, name, ms));
     } catch (error) {
       say("case", { name, error: String(error?.message ?? error).slice(0, 200) });
     }

@@ -1,8 +1,10 @@
 // Times gradloom in a headless Chromium beside other libraries of the browser: the same cases, every result checked.
 // usage: node tests/bench/browser/run.mjs [--only COLUMN,..] [--cases NAME,..] [--ms 300] [--rounds 2] [--json FILE] [--table FILE..]
+//        node tests/bench/browser/run.mjs --tune FILE --only gradloom-wasm --ms 20000 [--cases NAME,..]
 // Peers are installed on demand into .cache/bench/peers. Columns take turns, and the least time of each is kept.
+// --tune searches for faster kernels instead, so long for each case, and appends them to a file for `init({ tuned })`.
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { appendFileSync, existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { launch } from "../../../scripts/lib/chromium.mjs";
 import { tarball } from "../../../scripts/lib/package.mjs";
@@ -46,7 +48,7 @@ const VENDOR = {
 };
 
 function options(argv) {
-  const found = { only: "", cases: names.join(","), ms: "300", rounds: "2", json: join(cache, "browser.json"), table: [] };
+  const found = { only: "", cases: names.join(","), ms: "300", rounds: "2", json: join(cache, "browser.json"), tune: "", table: [] };
   for (let at = 0; at < argv.length; at += 1) {
     const key = argv[at].replace(/^--/, "");
     if (key === "table") found.table = argv.slice(at + 1);
@@ -108,7 +110,7 @@ async function cpuOf(session) {
 }
 
 /** One column in a fresh browser: {start, cases: {name: row}}. */
-async function column({ adapter, opts, isolated = false }, list, ms, mounts) {
+async function column({ adapter, opts, isolated = false }, list, ms, mounts, tune = "") {
   const server = await serve(mounts, { isolation: isolated });
   const browser = await launch({ flags: ["--enable-features=WebAssemblyRelaxedSIMD"] });
   const got = { cases: {} };
@@ -118,17 +120,18 @@ async function column({ adapter, opts, isolated = false }, list, ms, mounts) {
     await page.exposeFunction("__cpu", () => cpuOf(session));
     let finish;
     let current = null;
+    const patience = 120_000 + (tune ? 2 * Number(ms) : 0);
     const finished = new Promise((done) => (finish = done));
-    let watchdog = setTimeout(finish, 120_000);
+    let watchdog = setTimeout(finish, patience);
     page.on("console", (message) => {
       const match = /^@@(\w+) (.*)$/s.exec(message.text());
       if (process.env.VERBOSE) console.error(`  | ${message.text().slice(0, 300)}`);
       if (!match) return;
       clearTimeout(watchdog);
       watchdog = setTimeout(() => {
-        if (current) got.cases[current] = { error: "no answer in 120 s" };
+        if (current) got.cases[current] = { error: `no answer in ${patience / 1000} s` };
         finish();
-      }, 120_000);
+      }, patience);
       const value = JSON.parse(match[2]);
       if (match[1] === "start") got.start = value;
       if (match[1] === "begin") current = value.name;
@@ -137,7 +140,7 @@ async function column({ adapter, opts, isolated = false }, list, ms, mounts) {
       if (match[1] === "done") finish();
     });
     page.on("crash", finish);
-    const query = new URLSearchParams({ adapter, opts: JSON.stringify(opts), cases: list, ms });
+    const query = new URLSearchParams({ adapter, opts: JSON.stringify(opts), cases: list, ms, tune });
     await page.goto(`${server.url}/bench/page.html?${query}`);
     await finished;
     clearTimeout(watchdog);
@@ -146,6 +149,18 @@ async function column({ adapter, opts, isolated = false }, list, ms, mounts) {
     await server.close();
   }
   return got;
+}
+
+/** Appends the kernels that became faster to a file. */
+async function tuneCases(each, { cases, ms, tune }, mounts) {
+  const got = await column(each, cases, ms, mounts, tune);
+  if (got.error) throw new Failure(`${each.name}: ${got.error}`);
+  for (const { name, kernels = [], error } of Object.values(got.cases)) {
+    const better = kernels.filter(({ line }) => line);
+    console.log(`${each.name} ${name}: ${error ?? `${kernels.length} kernels, ${better.length} faster`}`);
+    better.forEach((k) => console.log(`  ${(k.beforeMs / k.afterMs).toFixed(2)}  ${k.beforeMs.toFixed(3)} -> ${k.afterMs.toFixed(3)} ms  ${k.name}`));
+    if (better.length > 0) appendFileSync(tune, `# ${name}\n${better.map(({ line }) => line).join("\n")}\n`);
+  }
 }
 
 /** The best of two measurements of one column. */
@@ -210,6 +225,10 @@ main(async () => {
   for (const name of ["tiny", ...chosen.cases.split(",")]) await write(name, data);
   const mounts = { "/bench": join(root, "tests/bench/browser"), "/data": data, "/gradloom": unpack(),
     "/peers": join(peers, "node_modules"), "/vendor": join(peers, "vendor") };
+  if (chosen.tune) {
+    for (const each of columns) await tuneCases(each, chosen, mounts);
+    return;
+  }
   const results = {};
   for (let round = 0; round < Number(chosen.rounds); round += 1) {
     for (const each of columns) {

@@ -84,11 +84,22 @@ for (const kind of ["wasm", "webgpu"]) {
     const faster = list.filter((kernel) => kernel.afterMs < kernel.beforeMs);
     note(list.map((kernel) => `${kernel.name}: cost ${kernel.beforeMs.toFixed()} -> ${kernel.afterMs.toFixed()}`).join(", "));
     assert(faster.length >= 1, "it was exchanged");
+    assert(faster.every(({ line }) => /^[0-9a-f]{16}( [a-z]+ \d+ \d+(, [a-z]+ \d+ \d+)*)?$/.test(line)), "its opts are a line");
+    assert((await init({ device: kind, tuned: faster.map(({ line }) => line).join("\n") })) === device, "which may be brought along");
     // once for the poor one and once for the better one
     assert((await tunedOn(kind)) - before >= list.length + faster.length, "what is better is in use");
     await multiply();
   });
 }
+
+test("lines that are no tuned opts are an error, and the device stays", async () => {
+  const device = await init({ device: "wasm" });
+  const error = await errorOf(() => init({ device: "webgpu", tuned: "0123456789abcdef lane 0 8\nunknown words" }));
+  assert(error.code === "E_FORMAT" && error.message.includes("line 2"), String(error));
+  const sum = new Tensor(Float32Array.of(1, 2)).sum();
+  assertClose(await sum.data(), [3]);
+  assert(device.kind === "wasm");
+});
 
 test("tuning that is aborted leaves kernels that work", async () => {
   const device = await init({ device: "wasm" });

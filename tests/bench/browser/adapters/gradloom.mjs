@@ -15,6 +15,9 @@ export async function phases() {
   return { planMs, deviceMs, runMs };
 }
 
+/** Tunes what ran so far, for so many milliseconds of work. */
+export const tune = (ms) => device.tune({ ms });
+
 /** The operation of a case on its inputs by name. */
 function operation({ op, params: p = {} }, x) {
   switch (op) {
