@@ -385,7 +385,7 @@ pub(super) fn lower(k: &mut Kernel, loops: &mut FxHashMap<u8, LoopInfo>) -> Resu
                 k.g.node(Op::Scratch, k.g.dtype(u), &[], Arg::Scratch { id: n, len, space: Space::Private })
             });
             homes.insert(u, scratch);
-            v = fill(k, v, scratch, loops)?;
+            v = fill(k, v, scratch, home.is_some(), loops)?;
             n += 1;
         }
         image.insert(u, v);
@@ -427,8 +427,20 @@ fn before(g: &Graph, places: &[UOp], own: UOp, at: UOp) -> bool {
     same && theirs.tangled == 0 && g.ranges(at) & g.ranges(last) == 0 && g.bounds(at).0 == 0 && most <= g.bounds(last).1
 }
 
-/// Storage for a Stage once it is filled.
-fn fill(k: &mut Kernel, stage: UOp, scratch: UOp, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<UOp> {
+/// Does a part of `value` depend on both ranges? A reduction with lanes of its own is such.
+fn uses_both(g: &Graph, value: UOp, a: UOp, b: UOp) -> bool {
+    let both = 1 << g.range_arg(a).id | 1 << g.range_arg(b).id;
+    g.reachable(&[value]).into_iter().any(|u| g.ranges(u) & both == both)
+}
+
+/// Storage for a Stage once it is filled; `taken` if it takes another array's place, so that no element may be computed twice.
+fn fill(
+    k: &mut Kernel,
+    stage: UOp,
+    scratch: UOp,
+    taken: bool,
+    loops: &mut FxHashMap<u8, LoopInfo>,
+) -> Result<UOp> {
     let open = k.g.ranges(stage);
     let mut value = k.g.src_at(stage, 0);
     let places: Vec<UOp> = k.g.src(stage)[1..].to_vec();
@@ -455,6 +467,8 @@ fn fill(k: &mut Kernel, stage: UOp, scratch: UOp, loops: &mut FxHashMap<u8, Loop
         && !k.g.range_arg(r).lane
         && k.g.kind(r) == AxisKind::Fill
         && k.g.range_len(r) >= k.g.range_len(lane)
+        && !(taken && !k.g.range_len(r).is_multiple_of(k.g.range_len(lane)))
+        && (axes.contains(&lane) || !uses_both(&k.g, value, r, lane))
     {
         let mut map = FxHashMap::default();
         if axes.contains(&lane) {

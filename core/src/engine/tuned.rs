@@ -9,9 +9,10 @@ use crate::codegen::{Opt, OptOp};
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 
-/// Opts of a line, and how many copies of a kernel's body they may ask for together: programs must stay small, whoever wrote
-/// the line.
+/// Opts of a line, lanes of one, and how many copies of a kernel's body they may ask for together: programs must stay small,
+/// whoever wrote the line.
 const MAX_OPTS: usize = 64;
+const MAX_LANES: u32 = 1 << 10;
 const MAX_COPIES: u64 = 1 << 12;
 
 /// The lines of this release: `gradloom tune --save` and `tests/bench/browser/run.mjs --tune` wrote them.
@@ -72,11 +73,12 @@ fn parse(line: &str) -> Option<(u64, Vec<Opt>)> {
     let key = u64::from_str_radix(key, 16).ok().filter(|_| whole)?;
     let opts = list.split(',').map(str::trim).filter(|o| !o.is_empty()).map(one).collect::<Option<Vec<_>>>()?;
     let copies = |o: &Opt| match o.op {
-        OptOp::Upcast | OptOp::Lane | OptOp::Accum | OptOp::Unroll | OptOp::Dot => u64::from(o.amount.max(1)),
+        OptOp::Upcast | OptOp::Accum | OptOp::Unroll | OptOp::Dot => u64::from(o.amount.max(1)),
         _ => 1,
     };
     let all = opts.iter().try_fold(1u64, |n, o| n.checked_mul(copies(o)).filter(|&n| n <= MAX_COPIES));
-    (opts.len() <= MAX_OPTS && all.is_some()).then_some((key, opts))
+    let wide = opts.iter().any(|o| o.op == OptOp::Lane && o.amount > MAX_LANES);
+    (opts.len() <= MAX_OPTS && all.is_some() && !wide).then_some((key, opts))
 }
 
 fn one(text: &str) -> Option<Opt> {

@@ -151,12 +151,15 @@ async function column({ adapter, opts, isolated = false }, list, ms, mounts, tun
   return got;
 }
 
+/** A gain below this many milliseconds may be the clock's. */
+const LEAST_GAIN = 0.02;
+
 /** Appends the kernels that became faster to a file. */
 async function tuneCases(each, { cases, ms, tune }, mounts) {
   const got = await column(each, cases, ms, mounts, tune);
   if (got.error) throw new Failure(`${each.name}: ${got.error}`);
   for (const { name, kernels = [], error } of Object.values(got.cases)) {
-    const better = kernels.filter(({ line }) => line);
+    const better = kernels.filter(({ line, beforeMs, afterMs }) => line && beforeMs - afterMs > LEAST_GAIN);
     console.log(`${each.name} ${name}: ${error ?? `${kernels.length} kernels, ${better.length} faster`}`);
     better.forEach((k) => console.log(`  ${(k.beforeMs / k.afterMs).toFixed(2)}  ${k.beforeMs.toFixed(3)} -> ${k.afterMs.toFixed(3)} ms  ${k.name}`));
     if (better.length > 0) appendFileSync(tune, `# ${name}\n${better.map(({ line }) => line).join("\n")}\n`);
