@@ -434,13 +434,7 @@ fn uses_both(g: &Graph, value: UOp, a: UOp, b: UOp) -> bool {
 }
 
 /// Storage for a Stage once it is filled; `taken` if it takes another array's place, so that no element may be computed twice.
-fn fill(
-    k: &mut Kernel,
-    stage: UOp,
-    scratch: UOp,
-    taken: bool,
-    loops: &mut FxHashMap<u8, LoopInfo>,
-) -> Result<UOp> {
+fn fill(k: &mut Kernel, stage: UOp, scratch: UOp, taken: bool, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<UOp> {
     let open = k.g.ranges(stage);
     let mut value = k.g.src_at(stage, 0);
     let places: Vec<UOp> = k.g.src(stage)[1..].to_vec();
