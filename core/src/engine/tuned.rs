@@ -9,10 +9,10 @@ use crate::codegen::{Opt, OptOp};
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 
-/// Opts of a line, lanes of one, and how many copies of a kernel's body they may ask for together: programs must stay small,
-/// whoever wrote the line.
+/// Opts of a line, how many lanes or threads one may ask for or pad to, and how many copies of a kernel's body all of them
+/// together: programs and their loops must stay small, whoever wrote the line.
 const MAX_OPTS: usize = 64;
-const MAX_LANES: u32 = 1 << 10;
+const MAX_WIDTH: u32 = 1 << 10;
 const MAX_COPIES: u64 = 1 << 12;
 
 /// The lines of this release: `gradloom tune --save` and `tests/bench/browser/run.mjs --tune` wrote them.
@@ -77,7 +77,8 @@ fn parse(line: &str) -> Option<(u64, Vec<Opt>)> {
         _ => 1,
     };
     let all = opts.iter().try_fold(1u64, |n, o| n.checked_mul(copies(o)).filter(|&n| n <= MAX_COPIES));
-    let wide = opts.iter().any(|o| o.op == OptOp::Lane && o.amount > MAX_LANES);
+    let width = |o: &Opt| matches!(o.op, OptOp::Lane | OptOp::PadTo | OptOp::Local | OptOp::Group);
+    let wide = opts.iter().any(|o| width(o) && o.amount > MAX_WIDTH);
     (opts.len() <= MAX_OPTS && all.is_some() && !wide).then_some((key, opts))
 }
 
@@ -114,6 +115,8 @@ mod tests {
             "0000000000000001 bend 0 8",
             "0000000000000001 lane 0 8 9",
             "0000000000000001 upcast 0 4294967295",
+            "0000000000000001 lane 0 4096",
+            "0000000000000001 padto 0 4294967295",
             "0000000000000001 upcast 0 64, unroll 1 65",
         ] {
             let mut tuned = Tuned(FxHashMap::default());
