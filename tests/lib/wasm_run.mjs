@@ -6,7 +6,9 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { Worker, isMainThread, parentPort, workerData } from "node:worker_threads";
 
 // words of the block that threads share, see core/src/render/wasm/driver.rs
-const [JOB, STEPS, COUNT, THREADS, SERVING] = [2, 3, 4, 5, 6];
+const SERVING = 6;
+/** Steps of the job that ends all threads. */
+const LEAVE = -1;
 
 function instantiate({ module, driver, memory, kernels }) {
   const table = new WebAssembly.Table({ element: "anyfunc", initial: kernels });
@@ -25,7 +27,7 @@ async function main() {
   const start = performance.now();
   const module = new WebAssembly.Module(readFileSync(`${dir}/${name}.wasm`));
   const driver = new WebAssembly.Module(readFileSync(`${dir}/${name}.driver.wasm`));
-  const { run } = instantiate({ module, driver, memory, kernels });
+  const { run, post } = instantiate({ module, driver, memory, kernels });
   const compileMs = performance.now() - start;
   const failed = [];
   let go;
@@ -46,11 +48,7 @@ async function main() {
     }
     while (Atomics.load(words, SERVING) < threads - 1) await new Promise((resolve) => setTimeout(resolve, 1));
     go = () => {
-      words[STEPS] = steps;
-      words[COUNT] = n;
-      words[THREADS] = threads;
-      Atomics.add(words, JOB, 1);
-      Atomics.notify(words, JOB);
+      post(steps, n, threads, sync);
       run(steps, n, 0x80000000 | 0, threads, scratch, sync);
     };
     go();
@@ -64,9 +62,7 @@ async function main() {
   }
   if (threads > 1) {
     const words = new Int32Array(memory.buffer, sync, 16);
-    words[COUNT] = -1;
-    Atomics.add(words, JOB, 1);
-    Atomics.notify(words, JOB);
+    post(0, LEAVE, 0, sync);
     while (Atomics.load(words, SERVING) > 0) await new Promise((resolve) => setTimeout(resolve, 1));
   }
   console.log(JSON.stringify({ failed, ms: repeat ? Math.min(...times) : 0, compileMs }));

@@ -20,6 +20,8 @@ pub(crate) struct Handle(Rc<RefCell<Inner>>);
 struct Inner {
     workers: Vec<JsValue>,
     memory: Memory,
+    /// The driver's `post`.
+    give: Function,
     sync: usize,
     serving: bool,
 }
@@ -30,9 +32,15 @@ fn failed(what: impl Into<String>) -> Error {
 
 impl Threads {
     /// Gives every worker the driver and lets it serve.
-    pub(crate) fn start(workers: &Array, driver: &Module, memory: &Memory, sync: usize) -> Result<Threads> {
+    pub(crate) fn start(
+        workers: &Array,
+        driver: &Module,
+        give: Function,
+        memory: &Memory,
+        sync: usize,
+    ) -> Result<Threads> {
         let list: Vec<JsValue> = workers.iter().collect();
-        let inner = Inner { workers: list, memory: memory.clone(), sync, serving: false };
+        let inner = Inner { workers: list, memory: memory.clone(), give, sync, serving: false };
         // the worker may read this after the next job is posted, so it is told which was the last
         let last = Atomics::load(&inner.words(), (Sync::JOB / 4) as u32).unwrap_or(0);
         for (i, w) in inner.workers.iter().enumerate() {
@@ -103,15 +111,8 @@ impl Inner {
     }
 
     fn job(&self, steps: u32, n: u32, threads: u32) -> Result<()> {
-        let words = self.words();
-        let at = |byte: u64| (byte / 4) as u32;
-        let store = |byte: u64, v: u32| Atomics::store(&words, at(byte), v as i32).map(|_| ());
-        let posted = store(Sync::STEPS, steps)
-            .and_then(|()| store(Sync::COUNT, n))
-            .and_then(|()| store(Sync::THREADS, threads))
-            .and_then(|()| Atomics::add(&words, at(Sync::JOB), 1).map(|_| ()))
-            .and_then(|()| Atomics::notify(&words, at(Sync::JOB)).map(|_| ()));
-        posted.map_err(|e| failed(text(&e)))
+        let args: Array = [steps, n, threads, self.sync as u32].map(JsValue::from).iter().collect();
+        self.give.apply(&JsValue::NULL, &args).map(|_| ()).map_err(|e| failed(text(&e)))
     }
 
     /// Lets workers that are out serve again.

@@ -6,7 +6,7 @@ use crate::signal::Signal;
 use crate::threads::Threads;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::wasm::{
-    DriverStep, Kernel, MAX_PAGES, SLACK, STEP_BYTES, SYNC_BYTES, driver, link, relaxed_simd_probe,
+    DriverStep, Kernel, MAX_PAGES, MAX_THREADS, SLACK, STEP_BYTES, SYNC_BYTES, driver, link, relaxed_simd_probe,
 };
 use gradloom_core::render::{Code, Source};
 use gradloom_core::target::Target;
@@ -41,6 +41,8 @@ pub struct WasmDevice {
     kernels: Vec<Option<Entry>>,
     imports: Object,
     run: Function,
+    /// The driver's `post`, on shared memory.
+    post: Option<Function>,
     compiling: Rc<RefCell<Compiling>>,
     tickets: Vec<(u32, Vec<u8>)>,
     next_ticket: u32,
@@ -107,7 +109,9 @@ impl WasmDevice {
         let module = Module::new(&Uint8Array::from(driver(shared, max_pages).as_slice()))
             .map_err(|e| failed(format!("WebAssembly SIMD is missing: {}", text(&e))))?;
         let exports = Instance::new(&module, &imports).map_err(|e| failed(text(&e)))?.exports();
-        let run = Reflect::get(&exports, &"run".into()).map_err(|e| failed(text(&e)))?.unchecked_into();
+        let export = |name: &str| Reflect::get(&exports, &name.into()).map_err(|e| failed(text(&e)));
+        let run = export("run")?.unchecked_into();
+        let post = if shared { Some(export("post")?.unchecked_into()) } else { None };
         let view = Uint8Array::new(&memory.buffer());
         let mut device = WasmDevice {
             target: target(),
@@ -122,6 +126,7 @@ impl WasmDevice {
             kernels: Vec::new(),
             imports,
             run,
+            post,
             compiling: Rc::default(),
             tickets: Vec::new(),
             next_ticket: 0,
@@ -137,12 +142,15 @@ impl WasmDevice {
     /// Uses worker threads from now on. `workers` are objects with `postMessage` that run `web/ts/src/worker.ts` and have
     /// said that they are there. Only on shared memory.
     pub fn add_threads(&mut self, workers: &Array) -> Result<()> {
-        if !self.shared {
+        let Some(post) = self.post.clone() else {
             return Err(failed("threads need shared memory, which needs a cross-origin isolated page"));
+        };
+        if workers.length() as usize >= MAX_THREADS {
+            return Err(failed(format!("{} threads, but there may be {MAX_THREADS}", workers.length() + 1)));
         }
         let module =
             Module::new(&Uint8Array::from(driver(true, self.max_pages).as_slice())).map_err(|e| failed(text(&e)))?;
-        let threads = Threads::start(workers, &module, &self.memory, self.sync)?;
+        let threads = Threads::start(workers, &module, post, &self.memory, self.sync)?;
         self.target.threads = threads.count();
         self.threads = Some(threads);
         let bytes = self.scratch.1;

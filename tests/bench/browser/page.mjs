@@ -1,28 +1,8 @@
 // Runs cases through one adapter inside the page. The query names the adapter, its options, the cases and the time for each.
+import { difference, load } from "./load.mjs";
+
 const query = new URLSearchParams(location.search);
-const TYPES = { float32: Float32Array, int32: Int32Array, int64: BigInt64Array };
 const say = (kind, value) => console.log(`@@${kind} ${JSON.stringify(value)}`);
-
-async function load(name) {
-  const file = async (path) => (await fetch(`/data/${name}/${path}`)).arrayBuffer();
-  const spec = await (await fetch(`/data/${name}/case.json`)).json();
-  const inputs = {};
-  for (const t of spec.inputs) inputs[t.name] = { ...t, data: new TYPES[t.dtype](await file(t.file)) };
-  const onnx = spec.onnx ? new Uint8Array(await file("model.onnx")) : undefined;
-  return { spec, inputs, onnx, ref: new Float32Array(await file("ref.bin")) };
-}
-
-/** The largest difference relative to the largest value; infinite where something is not finite or missing. */
-function difference(got, want) {
-  if (got.length !== want.length) return Infinity;
-  let [worst, scale] = [0, 0];
-  for (let i = 0; i < want.length; i += 1) {
-    const d = Math.abs(Number(got[i]) - want[i]);
-    if (!(d <= worst)) worst = Number.isNaN(d) ? Infinity : d;
-    scale = Math.max(scale, Math.abs(want[i]));
-  }
-  return worst / (scale || 1);
-}
 
 async function measure(adapter, name, budget) {
   const made = await load(name);

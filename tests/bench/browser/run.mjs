@@ -1,7 +1,9 @@
 // Times gradloom in a headless Chromium beside other libraries of the browser: the same cases, every result checked.
 // usage: node tests/bench/browser/run.mjs [--only COLUMN,..] [--cases NAME,..] [--ms 300] [--rounds 2] [--json FILE] [--table FILE..]
 //        node tests/bench/browser/run.mjs --tune FILE --only gradloom-wasm --ms 20000 [--cases NAME,..]
+//        node tests/bench/browser/run.mjs --scaling yes --ms 5000 [--cases NAME,..]
 // Peers are installed on demand into .cache/bench/peers. Columns take turns, and the least time of each is kept.
+// --scaling compares two threads of WebAssembly with one, and with what two workers that share nothing get of the machine.
 // --tune searches for faster kernels instead, so long for each case, and appends them to a file for `init({ tuned })`.
 import { execFileSync } from "node:child_process";
 import { appendFileSync, existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
@@ -48,7 +50,7 @@ const VENDOR = {
 };
 
 function options(argv) {
-  const found = { only: "", cases: names.join(","), ms: "300", rounds: "2", json: join(cache, "browser.json"), tune: "", table: [] };
+  const found = { only: "", cases: names.join(","), ms: "300", rounds: "2", json: join(cache, "browser.json"), tune: "", scaling: "", table: [] };
   for (let at = 0; at < argv.length; at += 1) {
     const key = argv[at].replace(/^--/, "");
     if (key === "table") found.table = argv.slice(at + 1);
@@ -110,7 +112,7 @@ async function cpuOf(session) {
 }
 
 /** One column in a fresh browser: {start, cases: {name: row}}. */
-async function column({ adapter, opts, isolated = false }, list, ms, mounts, tune = "") {
+async function column({ adapter, opts, isolated = false, page: file = "page" }, list, ms, mounts, tune = "") {
   const server = await serve(mounts, { isolation: isolated });
   const browser = await launch({ flags: ["--enable-features=WebAssemblyRelaxedSIMD"] });
   const got = { cases: {} };
@@ -141,7 +143,7 @@ async function column({ adapter, opts, isolated = false }, list, ms, mounts, tun
     });
     page.on("crash", finish);
     const query = new URLSearchParams({ adapter, opts: JSON.stringify(opts), cases: list, ms, tune });
-    await page.goto(`${server.url}/bench/page.html?${query}`);
+    await page.goto(`${server.url}/bench/${file}.html?${query}`);
     await finished;
     clearTimeout(watchdog);
   } finally {
@@ -163,6 +165,18 @@ async function tuneCases(each, { cases, ms, tune }, mounts) {
     console.log(`${each.name} ${name}: ${error ?? `${kernels.length} kernels, ${better.length} faster`}`);
     better.forEach((k) => console.log(`  ${(k.beforeMs / k.afterMs).toFixed(2)}  ${k.beforeMs.toFixed(3)} -> ${k.afterMs.toFixed(3)} ms  ${k.name}`));
     if (better.length > 0) appendFileSync(tune, `# ${name}\n${better.map(({ line }) => line).join("\n")}\n`);
+  }
+}
+
+/** Two threads beside one, and beside two workers. */
+async function scaling({ cases, ms }, mounts) {
+  const got = await column({ page: "scaling", isolated: true }, cases, ms, mounts);
+  if (got.error || !got.start?.isolated) throw new Failure(`scaling: ${got.error ?? "the page may not share memory"}`);
+  console.log("| case | one thread, ms | two threads | two workers | times: least | median | machine's median | with a free core: times | machine |");
+  console.log(`|${"---|".repeat(9)}`);
+  for (const { name, error, one, two, apart, times, machine, freeTimes, freeMachine } of Object.values(got.cases)) {
+    const ratios = error ? [] : [one / two, times, machine, freeTimes, freeMachine].map((v) => v.toFixed(2));
+    console.log(`| ${name} | ${error ?? [...[one, two, apart].map(number), ...ratios].join(" | ")} |`);
   }
 }
 
@@ -228,6 +242,7 @@ main(async () => {
   for (const name of ["tiny", ...chosen.cases.split(",")]) await write(name, data);
   const mounts = { "/bench": join(root, "tests/bench/browser"), "/data": data, "/gradloom": unpack(),
     "/peers": join(peers, "node_modules"), "/vendor": join(peers, "vendor") };
+  if (chosen.scaling) return scaling(chosen, mounts);
   if (chosen.tune) {
     for (const each of columns) await tuneCases(each, chosen, mounts);
     return;
