@@ -6,6 +6,7 @@
 //! which are worth timing.
 
 use super::plan::{self, Compiled};
+use super::tuned;
 use crate::codegen::opt::{actions, heuristic};
 use crate::codegen::{self, Opt, Program, axes::Kernel};
 use crate::schedule::Ast;
@@ -232,6 +233,9 @@ impl Search {
 
     /// Compiles a list, unless it does not fit or its program was there before.
     fn candidate(&mut self, opts: Vec<Opt>) -> Option<Candidate> {
+        if !tuned::in_bounds(&opts) {
+            return None;
+        }
         let program = codegen::compile(&self.ast, &self.target, Some(&opts)).ok()?;
         let t = &self.target;
         let threads: u64 = program.local.iter().map(|&n| u64::from(n)).product();

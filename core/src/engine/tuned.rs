@@ -72,6 +72,11 @@ fn parse(line: &str) -> Option<(u64, Vec<Opt>)> {
     let whole = key.len() == 16 && key.bytes().all(|b| b.is_ascii_hexdigit());
     let key = u64::from_str_radix(key, 16).ok().filter(|_| whole)?;
     let opts = list.split(',').map(str::trim).filter(|o| !o.is_empty()).map(one).collect::<Option<Vec<_>>>()?;
+    in_bounds(&opts).then_some((key, opts))
+}
+
+/// May a line have these opts? The search takes no others.
+pub(super) fn in_bounds(opts: &[Opt]) -> bool {
     let copies = |o: &Opt| match o.op {
         OptOp::Upcast | OptOp::Accum | OptOp::Unroll | OptOp::Dot => u64::from(o.amount.max(1)),
         _ => 1,
@@ -79,7 +84,7 @@ fn parse(line: &str) -> Option<(u64, Vec<Opt>)> {
     let all = opts.iter().try_fold(1u64, |n, o| n.checked_mul(copies(o)).filter(|&n| n <= MAX_COPIES));
     let width = |o: &Opt| matches!(o.op, OptOp::Lane | OptOp::PadTo | OptOp::Local | OptOp::Group);
     let wide = opts.iter().any(|o| width(o) && o.amount > MAX_WIDTH);
-    (opts.len() <= MAX_OPTS && all.is_some() && !wide).then_some((key, opts))
+    opts.len() <= MAX_OPTS && all.is_some() && !wide
 }
 
 fn one(text: &str) -> Option<Opt> {

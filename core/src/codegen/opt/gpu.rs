@@ -39,7 +39,8 @@ impl View<'_> {
 
     /// Threads: those that share a reduction, then those of the outputs.
     pub(super) fn launch(&self, opts: &mut Vec<Opt>) {
-        let most = if self.t.software { 32 } else { 64 }.min(self.t.max_local_total as usize);
+        // starting a workgroup of a processor costs as much as some threads that need no sums
+        let most = if self.t.software && !self.reds.is_empty() { 32 } else { 64 }.min(self.t.max_local_total as usize);
         let grouped = opts.iter().find(|o| o.op == OptOp::Group).map(|o| o.amount as usize);
         let shared = match grouped {
             Some(n) => n,

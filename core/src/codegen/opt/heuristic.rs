@@ -471,10 +471,14 @@ impl<'a> View<'a> {
     fn unroll(&self, tile: &Tile, opts: &mut Vec<Opt>) {
         let accs: usize = tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors;
         let mut budget = (self.body() / accs.max(1)).clamp(1, 9);
+        let window = self.window(tile);
         for &r in self.reds.iter().rev() {
             let n = self.len(r);
             if Some(r) == tile.lane {
                 break;
+            }
+            if Some(r) == window {
+                budget = (budget / n).max(1) * n;
             }
             if n <= budget {
                 opts.push(Opt { op: OptOp::Unroll, axis: self.id(r), amount: n as u32 });

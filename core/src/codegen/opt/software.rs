@@ -3,7 +3,7 @@
 //! vectors: a kernel's length counts beside its speed.
 
 use super::heuristic::{Access, Tile, View};
-use crate::uop::Op;
+use crate::uop::{Op, UOp};
 
 /// Milliseconds to compile a load or store of one component, an operation on vectors, and one more gate.
 const COMPILE_ACCESS: f64 = 0.6;
@@ -20,6 +20,8 @@ const GATED: f64 = 1.4;
 const COMPILE_PART: f64 = 0.05;
 /// Vectors of a tile: more are slower to compile and not faster.
 const TILE: usize = 16;
+/// Steps of a loop that is repeated for its windows.
+const WINDOW: usize = 4;
 /// Vectors in the body of a loop beyond which it is not repeated.
 pub(super) const BODY: usize = 8;
 
@@ -29,13 +31,33 @@ impl View<'_> {
         self.t.has_local && self.t.software
     }
 
+    /// The innermost short loop, if its windows of some operand overlap along the lanes: repeated as a whole, it loads each
+    /// component once.
+    pub(super) fn window(&self, tile: &Tile) -> Option<UOp> {
+        let (r, lane) = (*self.reds.last()?, tile.lane.filter(|l| self.outs.contains(l))?);
+        let slides = self.inner.iter().any(|a| self.slides(a, lane, r));
+        (self.emulated() && slides && self.len(r) <= WINDOW).then_some(r)
+    }
+
+    fn slides(&self, a: &Access, lane: UOp, r: UOp) -> bool {
+        let stride = |r: UOp| a.affine.stride(&self.k.g, r);
+        stride(lane) == Some(1) && stride(r) == Some(1)
+    }
+
     /// Components that a thread loads from `a` each step.
     fn components(&self, a: &Access, tile: &Tile) -> f64 {
         let ups = tile.ups.iter().filter(|u| u.0.is_some_and(|r| a.ranges >> self.id(r) & 1 == 1));
         let rows: usize = ups.map(|u| u.1).product();
-        let along = tile.lane.is_some_and(|l| a.ranges >> self.id(l) & 1 == 1);
-        let lanes = if along { self.t.lanes * tile.vectors } else { 1 };
-        (rows * lanes) as f64 * if a.gated == 0 { 1.0 } else { GATED }
+        let along = tile.lane.filter(|l| a.ranges >> self.id(*l) & 1 == 1);
+        let lanes = if along.is_some() { self.t.lanes * tile.vectors } else { 1 };
+        let gated = if a.gated == 0 { 1.0 } else { GATED };
+        match self.window(tile) {
+            Some(r) if along.is_some_and(|l| self.slides(a, l, r)) => {
+                let n = self.len(r);
+                (rows * (lanes + n - 1)) as f64 / n as f64 * gated
+            }
+            _ => (rows * lanes) as f64 * gated,
+        }
     }
 
     /// Milliseconds of compiling the kernel and running it some times.
@@ -56,21 +78,24 @@ impl View<'_> {
         };
         // what is done with the sums: on whole vectors only where the lanes are results
         let after = self.after as f64 * if reduced { (accs / tile.vectors) as f64 + 3.0 } else { accs as f64 };
-        let threads = outs.div_ceil(if reduced { stored / tile.vectors } else { stored }.max(1)) as f64;
+        let padded = |l: UOp| (self.len(l).next_multiple_of(lanes * tile.vectors)) as f64 / self.len(l) as f64;
+        let waste = tile.lane.filter(|l| self.outs.contains(l)).map_or(1.0, padded);
+        let threads = waste * outs.div_ceil(if reduced { stored / tile.vectors } else { stored }.max(1)) as f64;
         let stored = (if reduced { stored / tile.vectors } else { stored }) as f64;
         let parts = tile.lane.is_some_and(|l| self.store_stride(l).is_some_and(|s| s != 1));
         let parts = if parts { stored * COMPILE_PART } else { 0.0 };
-        let compile = (loads + stored) * COMPILE_ACCESS + (accs as f64 + after) * COMPILE_OP + parts;
-        let each = turns as f64 * (loads * RUN_ACCESS + accs as f64 * RUN_OP + RUN_LOOP);
+        let taps = self.window(tile).map_or(1.0, |r| self.len(r) as f64);
+        let compile = (loads * taps + stored) * COMPILE_ACCESS + (accs as f64 * taps + after) * COMPILE_OP + parts;
+        let each = turns as f64 * (loads * RUN_ACCESS + accs as f64 * RUN_OP + RUN_LOOP / taps);
         let run = threads * (each + stored * RUN_ACCESS + after * RUN_OP) / 1e6;
         Some(compile + RUNS * run)
     }
 
     /// Operations after the reduction.
-    pub(super) fn count_after(k: &crate::codegen::axes::Kernel, inside: &[crate::uop::UOp]) -> usize {
+    pub(super) fn count_after(k: &crate::codegen::axes::Kernel, inside: &[UOp]) -> usize {
         let g = &k.g;
         let inside: rustc_hash::FxHashSet<_> = inside.iter().copied().collect();
-        let own = |u: &crate::uop::UOp| !inside.contains(u) && g.op(*u).is_alu() && g.dtype(*u).is_float();
+        let own = |u: &UOp| !inside.contains(u) && g.op(*u).is_alu() && g.dtype(*u).is_float();
         k.nodes()
             .into_iter()
             .filter(own)

@@ -11,6 +11,7 @@ mod access;
 mod dot;
 mod value;
 mod walk;
+mod window;
 
 pub(super) use access::{divisible, pointers};
 pub(super) use dot::Dots;
@@ -139,7 +140,12 @@ pub(super) trait Dialect {
     fn gathers(&self, _p: &Ptr, _lanes: usize) -> bool {
         false
     }
-    /// The same where the scalar `gate` holds, else `alt`, without touching memory outside the array.
+    /// The element at `at`, or another one where that is outside of the array, whose last is `last`. Wanted only where
+    /// [`Dialect::gathers`] can hold.
+    fn load_inside(&mut self, _p: &Ptr, _at: &At, _last: usize) -> String {
+        unreachable!("a language that gathers loads inside")
+    }
+    /// `lanes` elements where the scalar `gate` holds, else `alt`, without touching memory outside the array.
     fn load_gated(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> String;
     /// The same with a gate per lane; `None` if it must go lane by lane.
     fn load_masked(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> Option<String>;

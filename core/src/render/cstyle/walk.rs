@@ -1,6 +1,7 @@
 //! The walk: program order in, statements out.
 
 use super::value::{Point, Val, coordinate, points, with};
+use super::window::Windows;
 use super::{Alu, At, Dialect, Dots, Ptr};
 use crate::codegen::{Program, TileAxis};
 use crate::dtype::Scalar;
@@ -20,14 +21,16 @@ pub(in crate::render) struct Walk<'p, D> {
     pub(super) vals: FxHashMap<UOp, Val>,
     /// Statements so far.
     pub(in crate::render) body: String,
-    depth: usize,
+    pub(super) windows: Windows,
+    pub(super) depth: usize,
     temps: usize,
 }
 
 impl<'p, D: Dialect> Walk<'p, D> {
     pub(in crate::render) fn new(p: &'p Program, d: D) -> Self {
         let (ptrs, vals) = (FxHashMap::default(), FxHashMap::default());
-        Walk { p, d, ptrs, dots: Dots::default(), vals, body: String::new(), depth: 1, temps: 0 }
+        let (dots, windows, body) = (Dots::default(), Windows::default(), String::new());
+        Walk { p, d, ptrs, dots, vals, body, windows, depth: 1, temps: 0 }
     }
 
     /// Adds a statement.
@@ -57,6 +60,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
 
     fn close(&mut self) {
         self.depth -= 1;
+        self.windows.close(self.depth);
         let s = self.d.close();
         self.line(&s);
     }
@@ -209,7 +213,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         name
     }
 
-    fn temp(&mut self, dt: DType, lanes: usize, expr: &str) -> String {
+    pub(super) fn temp(&mut self, dt: DType, lanes: usize, expr: &str) -> String {
         self.temps += 1;
         self.bind(format!("t{}", self.temps), dt, lanes, expr)
     }
@@ -389,12 +393,8 @@ impl<'p, D: Dialect> Walk<'p, D> {
         {
             return self.load_quads(u, width, along);
         }
-        // windows that overlap load an element once
-        let overlaps = match self.p.g.arg(index) {
-            Arg::Strides(s) => s.iter().any(|x| x.1.abs() < 4 && self.p.tiles.iter().any(|t| t.id == x.0 && !t.lane)),
-            _ => false,
-        };
-        let mut seen: FxHashMap<(String, i64), String> = FxHashMap::default();
+        let slides = self.slides(u);
+        let last = self.p.slot(index).map(|s| self.p.params[s as usize].len.saturating_sub(1));
         self.define(
             u,
             &mut |w, point, lane| {
@@ -408,21 +408,17 @@ impl<'p, D: Dialect> Walk<'p, D> {
                         let x = w.d.load(&p, &at, 1);
                         return Ok(Some(w.d.splat(&x, p.dt, lane.len)));
                     }
-                    if overlaps && w.d.gathers(&p, lane.len) {
-                        let mut parts = Vec::new();
-                        for at in (0..lane.len as i64).map(|i| at.plus(i)) {
-                            let key = (at.base.clone(), at.plus);
-                            if !seen.contains_key(&key) {
-                                let x = w.d.load(&p, &at, 1);
-                                let name = w.temp(p.dt, 1, &x);
-                                seen.insert(key.clone(), name);
-                            }
-                            parts.push(seen[&key].clone());
-                        }
-                        return Ok(Some(w.d.pack(&parts, p.dt)));
+                    if slides && w.d.gathers(&p, lane.len) {
+                        return w.window(u, point, lane, None).map(Some);
                     }
                     return Ok(Some(w.d.load(&p, &at, lane.len)));
                 };
+                // whether an element counts depends on the window that wants it, so it is read under no gate
+                if slides && !spread && w.d.gathers(&p, lane.len) && last.is_some() {
+                    let (x, a) = (w.window(u, point, lane, last)?, w.vector(alt, point, lane)?);
+                    let m = if w.depends(gate, lane) { w.vector(gate, point, lane)? } else { w.scalar(gate, point)? };
+                    return w.combine(Alu::plain(Op::Where, p.dt), &[m, x, a], lane.len).map(Some);
+                }
                 if w.depends(gate, lane) {
                     if spread {
                         return Ok(None);

@@ -120,6 +120,11 @@ impl Dialect for Wgsl {
         lanes != p.width
     }
 
+    fn load_inside(&mut self, p: &Ptr, at: &At, last: usize) -> String {
+        // an index below zero is a large one without its sign
+        self.read(p, at, 1, &|i, _| format!("i32(min(u32({i}), {last}u))"))
+    }
+
     fn load_gated(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> String {
         let x = self.read(p, at, lanes, &|i, _| format!("select(0, {i}, {gate})"));
         format!("select({alt}, {x}, {gate})")
