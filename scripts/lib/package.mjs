@@ -9,8 +9,8 @@ const source = join(root, "web/ts");
 export const tarball = join(root, "dist/gradloom.tgz");
 
 /** Compiles the web crate and writes its bindings to web/pkg. */
-export function buildWasm({ dev = false } = {}) {
-  run("cargo", ["xtask", "wasm", ...(dev ? ["--dev"] : [])]);
+export function buildWasm() {
+  run("cargo", ["xtask", "wasm"]);
 }
 
 /** Puts the bindings where TypeScript finds their types. */

@@ -63,6 +63,17 @@ fn whole_aligned_vectors_are_loaded_and_stored_at_once() {
 }
 
 #[test]
+fn windows_that_overlap_load_an_element_once() {
+    // two rows of four results, whose windows are six elements wide: a row of taps at a time, and all taps at once
+    for (name, loads) in [("window_12_row", 2 * 6), ("window_12_all", 4 * 6)] {
+        let text = shader(name);
+        assert_eq!(text.matches("= b1[").count(), loads, "{text}");
+        // an index outside of the array is none of its gate's business
+        assert!(text.contains("b1[i32(min(u32("), "{text}");
+    }
+}
+
+#[test]
 fn constants_that_no_expression_may_make_come_from_bits() {
     let text = shader("row_max");
     assert!(text.contains("var<private> neg_inf_bits: u32 = 0xff800000u;"), "{text}");

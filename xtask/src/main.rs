@@ -12,7 +12,7 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask TASK
   setup [native]   install what a build and the tests need; says what it does and what failed
                    (`native` leaves the browser alone)
-  wasm [--dev]     build the web crate and write its JavaScript bindings to web/pkg
+  wasm             build the web crate and write its JavaScript bindings to web/pkg
   wasm --tests     the same for the test module of JavaScript hosts, to tests/web/pkg
   size             sizes of the npm package against its download budget
   tidy             check floors, file length, file heads and forbidden words

@@ -4,6 +4,7 @@
 
 pub mod axes;
 pub mod count;
+mod falling;
 pub mod late;
 pub mod opt;
 pub mod pack;
@@ -35,6 +36,7 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
     k.apply_all(&opts, t)?;
     k.map_launch(t)?;
     reach::ends(&mut k, &masked);
+    falling::lower(&mut k, t);
     late::decompose(&mut k, t)?;
     let mut loops = Default::default();
     if t.has_local {

@@ -15,6 +15,7 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
         out.extend([false, true].map(|transposed| shared(t, transposed)));
         out.extend([true, false].map(|transposed| shared_edges(t, transposed)));
         out.extend([1, 2].map(|stride| shared_halo(t, stride)));
+        out.extend([(12, false), (12, true), (13, true)].map(|(w, all)| window(t, w, all)));
         // the heuristic's choice
         out.push(matmul(t, "tiled_128", [128, 128, 40], false, F32, None));
         out.push(matmul(t, "tiled_edges", [130, 67, 33], true, F32, None));
@@ -156,6 +157,16 @@ fn shared_halo(t: &Target, stride: usize) -> Sample {
         opt(Stage, if stride == 1 { 3 } else { OUTSIDE }, 2),
     ];
     padded_conv(t, &format!("shared_halo_{stride}"), stride, 13, Some(&opts))
+}
+
+/// Windows of a padded convolution side by side, and with `all` their rows too: elements that several of them share.
+fn window(t: &Target, w: usize, all: bool) -> Sample {
+    use OptOp::*;
+    let mut opts = vec![opt(PadTo, 2, 4), opt(Lane, 2, 4), opt(Upcast, 1, 2), opt(Unroll, 5, 3)];
+    if all {
+        opts.push(opt(Unroll, 4, 3));
+    }
+    padded_conv(t, &format!("window_{w}_{}", if all { "all" } else { "row" }), 1, w, Some(&opts))
 }
 
 /// One operand as a whole, the other a row at a time.

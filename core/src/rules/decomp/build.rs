@@ -100,18 +100,23 @@ impl Build<'_> {
         }
         acc
     }
+    /// `lo` if x is below it; NaN stays.
+    pub(super) fn not_below(&mut self, x: UOp, lo: f64) -> UOp {
+        let lo = self.c(lo);
+        let below = self.less(x, lo);
+        self.select(below, lo, x)
+    }
     /// `lo` if x is below it, `hi` if above; NaN stays.
     pub(super) fn clamp(&mut self, x: UOp, lo: f64, hi: f64) -> UOp {
         let bounded = self.g.op(x) == Op::Min && {
             let bound = self.g.const_val(self.g.src_at(x, 1)).map(|c| c.as_f64_of(self.f.float));
             bound.is_some_and(|c| c <= hi)
         };
-        let (lo, hi) = (self.c(lo), self.c(hi));
-        let below = self.less(x, lo);
-        let y = self.select(below, lo, x);
+        let y = self.not_below(x, lo);
         if bounded {
             return y;
         }
+        let hi = self.c(hi);
         let above = self.less(hi, y);
         self.select(above, hi, y)
     }

@@ -116,6 +116,9 @@ const PI_F64: [f64; 3] = [3.141592651605606, 1.9841871479187034e-09, 1.144237745
 const LN2_F32: [f64; 2] = [0.693359375, -0.00021219444005469057];
 const LN2_F64: [f64; 2] = [0.6931471803691238, 1.9082149292705877e-10];
 
+/// By how many powers of two a result is too large at first that may lie below the normal range.
+const LIFT: i64 = 64;
+
 fn is_f32(b: &Build<'_>) -> bool {
     b.f.float == DType::F32
 }
@@ -143,6 +146,28 @@ fn exp2(b: &mut Build<'_>, x: UOp) -> UOp {
     scale(b, p, bits)
 }
 
+/// `p * 2^n` for n <= 0 given as bits with `n + bias + LIFT` in their low half: far above the normal range first, then once
+/// into it or below.
+fn scale_down(b: &mut Build<'_>, p: UOp, bits: UOp) -> UOp {
+    let e = b.shl(bits, b.f.mantissa);
+    let s = b.float(e);
+    let p = b.mul(p, s);
+    b.mulc(p, 2f64.powi(-LIFT as i32))
+}
+
+/// The same as `u`, which is `Exp2(x * log2(e))`, for an x that is known not to be above zero (or is NaN); `None` if it is not
+/// that, or the target does it itself.
+pub fn exp_below_zero(g: &mut Graph, u: UOp, t: &Target) -> Option<UOp> {
+    let product = g.src_at(u, 0);
+    let (x, dt) = (g.src_at(product, 0), g.dtype(u));
+    let c = g.const_val(g.src_at(product, 1))?;
+    if !wanted(g, u, t) || c != Scalar::from_f64(LOG2_E, dt) {
+        return None;
+    }
+    let f = Format::of(dt)?;
+    Some(exp(&mut Build { g, f, shader: t.lang == Lang::Wgsl }, x, true))
+}
+
 /// exp2 of a product: exp if the factor is log2(e) or its negative.
 fn exp_of(g: &mut Graph, x: UOp, c: UOp, t: &Target) -> Option<UOp> {
     let dt = g.dtype(x);
@@ -153,14 +178,14 @@ fn exp_of(g: &mut Graph, x: UOp, c: UOp, t: &Target) -> Option<UOp> {
         _ if c == Scalar::from_f64(-LOG2_E, dt) => g.unary(Op::Neg, x),
         _ => return None,
     };
-    Some(exp(&mut Build { g, f, shader: t.lang == Lang::Wgsl }, x))
+    Some(exp(&mut Build { g, f, shader: t.lang == Lang::Wgsl }, x, false))
 }
 
-fn exp(b: &mut Build<'_>, x: UOp) -> UOp {
+fn exp(b: &mut Build<'_>, x: UOp, below_zero: bool) -> UOp {
     let (lo, hi) = if is_f32(b) { (-105.0, 89.0) } else { (-746.0, 710.0) };
-    let x = b.clamp(x, lo, hi);
+    let x = if below_zero { b.not_below(x, lo) } else { b.clamp(x, lo, hi) };
     let y = b.mulc(x, LOG2_E);
-    let (bits, n) = b.round(y, 2 * b.f.bias);
+    let (bits, n) = b.round(y, b.f.bias + if below_zero { LIFT } else { b.f.bias });
     let ln2 = if is_f32(b) { LN2_F32 } else { LN2_F64 };
     let r = b.muladdc(n, -ln2[0], x);
     let r = b.muladdc(n, -ln2[1], r);
@@ -169,7 +194,7 @@ fn exp(b: &mut Build<'_>, x: UOp) -> UOp {
     let q = b.addc(q, 1.0);
     let p = b.mul(q, r);
     let p = b.addc(p, 1.0);
-    scale(b, p, bits)
+    if below_zero { scale_down(b, p, bits) } else { scale(b, p, bits) }
 }
 
 fn log2(b: &mut Build<'_>, x: UOp) -> UOp {

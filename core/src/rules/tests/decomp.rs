@@ -3,7 +3,7 @@
 use crate::DType;
 use crate::dtype::Scalar;
 use crate::rewrite::rewrite1;
-use crate::rules::decomp::decompose;
+use crate::rules::decomp::{decompose, exp_below_zero};
 use crate::rules::testing::{Rng, check_equal, reinterpret, var};
 use crate::rules::{LATE, fold};
 use crate::target::{DTypeSet, Isa, Target};
@@ -128,6 +128,25 @@ fn exp_f32_is_within_two_ulp_of_the_true_exponential() {
         assert!(w.0 <= 2.0, "{w:?}");
         for x in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, 88.72283, -103.9, 1e30] {
             assert!(ulp32(c.at(x), (x as f32 as f64 * sign).exp()) <= 1.0, "exp({x}) = {}", c.at(x));
+        }
+    }
+}
+
+#[test]
+fn exp_f32_below_zero_is_within_two_ulp_too() {
+    for t in targets() {
+        let mut c = Compiled::new(DType::F32, &t, |g, x| {
+            let k = g.float(std::f64::consts::LOG2_E, DType::F32);
+            // the points are positive
+            let x = g.unary(Op::Neg, x);
+            let m = g.binary(Op::Mul, x, k);
+            let u = g.unary(Op::Exp2, m);
+            exp_below_zero(g, u, &t).expect("the target has no exponential")
+        });
+        let w = worst(&mut c, (0.0, 110.0), false, |x| (-x).exp());
+        assert!(w.0 <= 2.0, "{w:?}");
+        for x in [f64::INFINITY, f64::NAN, 0.0, 87.33655, 87.4, 103.9, 104.1, 1e30] {
+            assert!(ulp32(c.at(x), (-(x as f32 as f64)).exp()) <= 1.0, "exp(-{x}) = {}", c.at(x));
         }
     }
 }

@@ -1,0 +1,122 @@
+//! Exponentials of what cannot be above zero: `exp(x - max(x))` of a softmax never overflows, so that it needs no bound above and
+//! one power of two instead of two.
+
+use super::axes::Kernel;
+use crate::rules::decomp::exp_below_zero;
+use crate::target::Target;
+use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Writes them out, where the target has no exponential itself.
+pub fn lower(k: &mut Kernel, t: &Target) {
+    let mut map = FxHashMap::default();
+    for u in k.nodes() {
+        if k.g.op(u) == Op::Exp2
+            && k.g.op(k.g.src_at(u, 0)) == Op::Mul
+            && is_below_maximum(&k.g, k.g.src_at(k.g.src_at(u, 0), 0))
+            && let Some(e) = exp_below_zero(&mut k.g, u, t)
+        {
+            map.insert(u, e);
+        }
+    }
+    if !map.is_empty() {
+        k.replace(&map);
+    }
+}
+
+/// Is `x` a difference of an element and the maximum of elements among which it is?
+fn is_below_maximum(g: &Graph, x: UOp) -> bool {
+    let (a, m) = match g.op(x) {
+        Op::Sub => (g.src_at(x, 0), g.src_at(x, 1)),
+        Op::Add if g.op(g.src_at(x, 1)) == Op::Neg => (g.src_at(x, 0), g.src_at(g.src_at(x, 1), 0)),
+        Op::Add if g.op(g.src_at(x, 0)) == Op::Neg => (g.src_at(x, 1), g.src_at(g.src_at(x, 0), 0)),
+        _ => return false,
+    };
+    if g.op(m) != Op::Reduce || !matches!(g.arg(m), Arg::Reduce(ReduceOp::Max, _)) {
+        return false;
+    }
+    let b = g.src_at(m, 0);
+    let plain = |u: UOp| g.op(u) == Op::Load && g.src(u).len() == 1;
+    plain(a) && plain(b) && covers(g, g.src_at(b, 0), &g.src(m)[1..], g.src_at(a, 0))
+}
+
+/// Does the address `all`, while `over` take all their values, take every value that `one` can have, the ranges that both
+/// depend on being equal?
+fn covers(g: &Graph, all: UOp, over: &[UOp], one: UOp) -> bool {
+    let base = g.src_at(all, 0);
+    if base != g.src_at(one, 0) || g.op(base) != Op::Param {
+        return false;
+    }
+    let (Some((all, c)), Some((one, d))) = (terms(g, g.src_at(all, 1)), terms(g, g.src_at(one, 1))) else {
+        return false;
+    };
+    let (mut inner, outer): (SmallVec<[_; 6]>, SmallVec<[_; 6]>) = all.into_iter().partition(|x| over.contains(&x.0));
+    let (shared, rest): (SmallVec<[_; 6]>, SmallVec<[_; 6]>) = one.into_iter().partition(|x| outer.contains(x));
+    // each maximum is over steps of the least stride without a gap
+    inner.sort_unstable_by_key(|x: &(UOp, i64)| x.1);
+    let step = inner.first().map_or(1, |x| x.1);
+    let whole = inner.iter().try_fold(step, |n, &(r, stride)| (stride == n).then(|| n * g.range_len(r) as i64));
+    let last: i64 = rest.iter().map(|&(r, stride)| stride * (g.range_len(r) as i64 - 1)).sum();
+    let inside = rest.iter().all(|x| x.1 > 0 && x.1 % step == 0);
+    c == d && step > 0 && shared.len() == outer.len() && inside && whole.is_some_and(|n| last < n)
+}
+
+/// An offset as multiples of ranges and a constant.
+type Terms = (SmallVec<[(UOp, i64); 6]>, i64);
+
+fn terms(g: &Graph, offset: UOp) -> Option<Terms> {
+    let (mut terms, mut c): Terms = Default::default();
+    let mut stack: SmallVec<[(UOp, i64); 8]> = SmallVec::from_slice(&[(offset, 1)]);
+    while let Some((u, times)) = stack.pop() {
+        match g.op(u) {
+            Op::Add => stack.extend(g.src(u).iter().map(|&s| (s, times))),
+            Op::Mul => stack.push((g.src_at(u, 0), times.checked_mul(g.const_int(g.src_at(u, 1))?)?)),
+            Op::Range => terms.push((u, times)),
+            _ => c += times.checked_mul(g.const_int(u)?)?,
+        }
+    }
+    Some((terms, c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType::F32;
+    use crate::uop::AxisKind;
+
+    /// Is an element at `[y, x]` seen to be below the maximum of `n` elements from `y * rows + first` on, `step` apart?
+    fn seen(at: [i64; 2], rows: i64, step: i64, n: usize, first: i64) -> bool {
+        let mut g = Graph::new();
+        let (y, x) = (g.range(8, 0, AxisKind::Loop), g.range(8, 1, AxisKind::Loop));
+        let r = g.range(n, 2, AxisKind::Reduce);
+        let p = g.param(1, F32, 64);
+        let load = |g: &mut Graph, terms: &[(UOp, i64)], c: i64| {
+            let mut sum = g.idx(c);
+            for &(r, stride) in terms {
+                let s = g.idx(stride);
+                let m = g.binary(Op::Mul, r, s);
+                sum = g.binary(Op::Add, sum, m);
+            }
+            let index = g.index(p, sum);
+            g.load(index)
+        };
+        let all = load(&mut g, &[(y, rows), (r, step)], first);
+        let one = load(&mut g, &[(y, at[0]), (x, at[1])], 0);
+        let m = g.reduce_over(all, ReduceOp::Max, &[r]);
+        let d = g.binary(Op::Sub, one, m);
+        is_below_maximum(&g, d)
+    }
+
+    #[test]
+    fn only_maxima_over_the_element_count() {
+        assert!(seen([8, 1], 8, 1, 8, 0), "a row");
+        assert!(seen([1, 8], 1, 8, 8, 0), "a column");
+        assert!(seen([8, 1], 8, 1, 9, 0), "a row and more");
+        assert!(!seen([8, 1], 8, 1, 7, 0), "all but the last");
+        assert!(!seen([8, 1], 8, 2, 8, 0), "every second element");
+        assert!(!seen([8, 1], 8, 1, 8, 1), "from the second element on");
+        assert!(!seen([1, 8], 8, 1, 8, 0), "another row");
+        assert!(!seen([8, 1], 1, 8, 8, 0), "another column");
+    }
+}
