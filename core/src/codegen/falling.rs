@@ -5,11 +5,11 @@ use super::axes::Kernel;
 use crate::rules::decomp::exp_below_zero;
 use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
+use crate::util::sort;
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
 /// Writes them out, where the target has no exponential itself.
-pub fn lower(k: &mut Kernel, t: &Target) {
+pub(super) fn lower(k: &mut Kernel, t: &Target) {
     let mut map = FxHashMap::default();
     for u in k.nodes() {
         if k.g.op(u) == Op::Exp2
@@ -48,29 +48,49 @@ fn covers(g: &Graph, all: UOp, over: &[UOp], one: UOp) -> bool {
     if base != g.src_at(one, 0) || g.op(base) != Op::Param {
         return false;
     }
-    let (Some((all, c)), Some((one, d))) = (terms(g, g.src_at(all, 1)), terms(g, g.src_at(one, 1))) else {
+    let (Some((all, c)), Some((mut one, d))) = (terms(g, g.src_at(all, 1)), terms(g, g.src_at(one, 1))) else {
         return false;
     };
-    let (mut inner, outer): (SmallVec<[_; 6]>, SmallVec<[_; 6]>) = all.into_iter().partition(|x| over.contains(&x.0));
-    let (shared, rest): (SmallVec<[_; 6]>, SmallVec<[_; 6]>) = one.into_iter().partition(|x| outer.contains(x));
-    // each maximum is over steps of the least stride without a gap
-    inner.sort_unstable_by_key(|x: &(UOp, i64)| x.1);
+    let mut inner = Terms::new();
+    for x in all {
+        if over.contains(&x.0) {
+            inner.push(x);
+        } else if let Some(i) = one.iter().position(|&y| y == x) {
+            one.remove(i);
+        } else {
+            return false;
+        }
+    }
+    // what the maximum is over are steps of the least stride without a gap
+    sort::by_key(&mut inner, |x| x.1);
     let step = inner.first().map_or(1, |x| x.1);
-    let whole = inner.iter().try_fold(step, |n, &(r, stride)| (stride == n).then(|| n * g.range_len(r) as i64));
-    let last: i64 = rest.iter().map(|&(r, stride)| stride * (g.range_len(r) as i64 - 1)).sum();
-    let inside = rest.iter().all(|x| x.1 > 0 && x.1 % step == 0);
-    c == d && step > 0 && shared.len() == outer.len() && inside && whole.is_some_and(|n| last < n)
+    let mut n = step;
+    for &(r, stride) in &inner {
+        if stride != n || stride <= 0 {
+            return false;
+        }
+        n *= g.range_len(r) as i64;
+    }
+    let mut last = 0;
+    for &(r, stride) in &one {
+        if stride <= 0 || stride % step != 0 {
+            return false;
+        }
+        last += stride * (g.range_len(r) as i64 - 1);
+    }
+    c == d && last < n
 }
 
-/// An offset as multiples of ranges and a constant.
-type Terms = (SmallVec<[(UOp, i64); 6]>, i64);
+/// Ranges and what they are multiplied with.
+type Terms = Vec<(UOp, i64)>;
 
-fn terms(g: &Graph, offset: UOp) -> Option<Terms> {
-    let (mut terms, mut c): Terms = Default::default();
-    let mut stack: SmallVec<[(UOp, i64); 8]> = SmallVec::from_slice(&[(offset, 1)]);
+/// An offset as multiples of ranges and a constant.
+fn terms(g: &Graph, offset: UOp) -> Option<(Terms, i64)> {
+    let (mut terms, mut c) = (Terms::new(), 0i64);
+    let mut stack = vec![(offset, 1i64)];
     while let Some((u, times)) = stack.pop() {
         match g.op(u) {
-            Op::Add => stack.extend(g.src(u).iter().map(|&s| (s, times))),
+            Op::Add => stack.extend([(g.src_at(u, 0), times), (g.src_at(u, 1), times)]),
             Op::Mul => stack.push((g.src_at(u, 0), times.checked_mul(g.const_int(g.src_at(u, 1))?)?)),
             Op::Range => terms.push((u, times)),
             _ => c += times.checked_mul(g.const_int(u)?)?,

@@ -7,22 +7,29 @@ use super::{At, Dialect};
 use crate::Result;
 use crate::codegen::TileAxis;
 use crate::uop::{Arg, Graph, Op, UOp};
-use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What windows have loaded so far.
 #[derive(Default)]
 pub(super) struct Windows {
-    /// Names of elements by their array (by the load, where somebody may write to the array) and address, with the depth of
-    /// the block that has them.
-    elements: FxHashMap<(UOp, String, i64), (String, usize)>,
-    /// Loads of which another one reads the same places or their neighbours.
-    overlapping: Option<FxHashSet<UOp>>,
+    elements: Vec<Element>,
+    /// Array, offset without its constant, and node of every load of the program.
+    loads: Vec<(UOp, UOp, UOp)>,
+}
+
+/// An element that has a name.
+struct Element {
+    /// The array, or the load where somebody may write to the array.
+    array: UOp,
+    at: (String, i64),
+    name: String,
+    /// Of the block that has the name.
+    depth: usize,
 }
 
 impl Windows {
     /// The block below `depth` has ended.
     pub(super) fn close(&mut self, depth: usize) {
-        self.elements.retain(|_, x| x.1 <= depth);
+        self.elements.retain(|x| x.depth <= depth);
     }
 }
 
@@ -30,20 +37,22 @@ impl<D: Dialect> Walk<'_, D> {
     /// Do several vectors of a load, or those of it and another load, share elements?
     pub(super) fn slides(&mut self, u: UOp) -> bool {
         let (p, g) = (self.p, &self.p.g);
+        let array = p.base(u);
+        if !self.ptrs.get(&array).is_some_and(|ptr| self.d.gathers(ptr, 4)) {
+            return false;
+        }
         let near =
             |list: &[(u8, i64)]| list.iter().any(|x| x.1.abs() < 4 && p.tiles.iter().any(|t| t.id == x.0 && !t.lane));
         if matches!(g.arg(g.src_at(u, 0)), Arg::Strides(s) if near(s)) {
             return true;
         }
-        let overlapping = self.windows.overlapping.get_or_insert_with(|| {
-            let mut found: FxHashMap<(UOp, UOp), Vec<UOp>> = FxHashMap::default();
-            for &u in p.order.iter().filter(|&&u| g.op(u) == Op::Load) {
-                let index = g.src_at(u, 0);
-                found.entry((p.base(u), shifted(g, g.src_at(index, 1)).0)).or_default().push(u);
-            }
-            found.into_values().filter(|list| list.len() > 1).flatten().collect()
-        });
-        overlapping.contains(&u)
+        let root = |u: UOp| shifted(g, g.src_at(g.src_at(u, 0), 1)).0;
+        if self.windows.loads.is_empty() {
+            let all = p.order.iter().filter(|&&u| g.op(u) == Op::Load);
+            self.windows.loads = all.map(|&u| (p.base(u), root(u), u)).collect();
+        }
+        let own = root(u);
+        self.windows.loads.iter().any(|x| x.0 == array && x.1 == own && x.2 != u)
     }
 
     /// A vector of neighbours, each of which is loaded once in the block: from anywhere if it lies beyond the `last` element
@@ -60,16 +69,16 @@ impl<D: Dialect> Walk<'_, D> {
         let array = if read_only { self.p.base(u) } else { u };
         let mut parts = Vec::new();
         for at in (0..lane.len as i64).map(|i| at.plus(i)) {
-            let key = (array, at.base.clone(), at.plus);
-            let name = match self.windows.elements.get(&key) {
-                Some((name, _)) => name.clone(),
+            let key = (at.base.clone(), at.plus);
+            let name = match self.windows.elements.iter().rfind(|x| x.array == array && x.at == key) {
+                Some(x) => x.name.clone(),
                 None => {
                     let x = match last {
                         Some(last) => self.d.load_inside(&p, &at, last),
                         None => self.d.load(&p, &at, 1),
                     };
                     let name = self.temp(p.dt, 1, &x);
-                    self.windows.elements.insert(key, (name.clone(), self.depth));
+                    self.windows.elements.push(Element { array, at: key, name: name.clone(), depth: self.depth });
                     name
                 }
             };
