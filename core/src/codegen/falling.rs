@@ -27,12 +27,10 @@ pub(super) fn lower(k: &mut Kernel, t: &Target) {
 
 /// Is `x` a difference of an element and the maximum of elements among which it is?
 fn is_below_maximum(g: &Graph, x: UOp) -> bool {
-    let (a, m) = match g.op(x) {
-        Op::Sub => (g.src_at(x, 0), g.src_at(x, 1)),
-        Op::Add if g.op(g.src_at(x, 1)) == Op::Neg => (g.src_at(x, 0), g.src_at(g.src_at(x, 1), 0)),
-        Op::Add if g.op(g.src_at(x, 0)) == Op::Neg => (g.src_at(x, 1), g.src_at(g.src_at(x, 0), 0)),
-        _ => return false,
-    };
+    if g.op(x) != Op::Sub {
+        return false;
+    }
+    let (a, m) = (g.src_at(x, 0), g.src_at(x, 1));
     if g.op(m) != Op::Reduce || !matches!(g.arg(m), Arg::Reduce(ReduceOp::Max, _)) {
         return false;
     }

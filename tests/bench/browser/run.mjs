@@ -112,7 +112,7 @@ async function cpuOf(session) {
 }
 
 /** One column in a fresh browser: {start, cases: {name: row}}. */
-async function column({ adapter, opts, isolated = false, page: file = "page" }, list, ms, mounts, tune = "") {
+async function column({ adapter, opts, isolated = false, script = "page" }, list, ms, mounts, tune = "") {
   const server = await serve(mounts, { isolation: isolated });
   const browser = await launch({ flags: ["--enable-features=WebAssemblyRelaxedSIMD"] });
   const got = { cases: {} };
@@ -142,8 +142,8 @@ async function column({ adapter, opts, isolated = false, page: file = "page" }, 
       if (match[1] === "done") finish();
     });
     page.on("crash", finish);
-    const query = new URLSearchParams({ adapter, opts: JSON.stringify(opts), cases: list, ms, tune });
-    await page.goto(`${server.url}/bench/${file}.html?${query}`);
+    const query = new URLSearchParams({ adapter, opts: JSON.stringify(opts), cases: list, ms, tune, script });
+    await page.goto(`${server.url}/bench/page.html?${query}`);
     await finished;
     clearTimeout(watchdog);
   } finally {
@@ -170,7 +170,7 @@ async function tuneCases(each, { cases, ms, tune }, mounts) {
 
 /** Two threads beside one, and beside two workers. */
 async function scaling({ cases, ms }, mounts) {
-  const got = await column({ page: "scaling", isolated: true }, cases, ms, mounts);
+  const got = await column({ script: "scaling", isolated: true }, cases, ms, mounts);
   if (got.error || !got.start?.isolated) throw new Failure(`scaling: ${got.error ?? "the page may not share memory"}`);
   console.log("| case | one thread, ms | two threads | two workers | times: least | median | machine's median | with a free core: times | machine |");
   console.log(`|${"---|".repeat(9)}`);
