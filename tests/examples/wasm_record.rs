@@ -9,7 +9,7 @@ use gradloom::model::parse;
 use gradloom::tensor::{Attention, ConvOpts, Session, Tensor};
 use gradloom::{Error, NativeHost, OnnxModel, Result, Runtime};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
-use gradloom_core::render::wasm::{DriverStep, Kernel, MAX_PAGES, SLACK, SYNC_BYTES, driver, link};
+use gradloom_core::render::wasm::{DriverStep, Kernel, MAX_PAGES, SLACK, driver, link};
 use gradloom_core::render::{Code, Source};
 use gradloom_core::target::Target;
 use gradloom_core::uop::print::print_program;
@@ -263,7 +263,6 @@ fn save(case: &str, dir: &Path, relaxed: bool) -> Result<()> {
         }
         runs.push(format!("[{},{}]", put(&mut image, &encoded), steps.len()));
     }
-    let sync = put(&mut image, &[0; SYNC_BYTES]);
     let scratch = r.kernels.iter().map(|k| k.0.scratch as usize).max().unwrap_or(0);
     let scratch = put(&mut image, &vec![0; scratch]);
     let bodies: Vec<Kernel> = r.kernels.iter().map(|k| k.0.clone()).collect();
@@ -289,7 +288,7 @@ fn save(case: &str, dir: &Path, relaxed: bool) -> Result<()> {
     }
     write("programs.txt", text.as_bytes());
     let json = format!(
-        "{{\"runs\":[{}],\"sync\":{sync},\"scratch\":{scratch},\"kernels\":{},\"outputs\":[{}],\"steps\":[{}]}}",
+        "{{\"runs\":[{}],\"scratch\":{scratch},\"kernels\":{},\"outputs\":[{}],\"steps\":[{}]}}",
         runs.join(","),
         bodies.len(),
         outputs.join(","),

@@ -6,7 +6,7 @@ use gradloom_core::render::wasm::{
 use gradloom_core::target::Target;
 use gradloom_core::uop::{Op, UOp};
 use gradloom_tests::programs::{Sample, samples};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where in the memory image what is.
@@ -48,18 +48,25 @@ fn image(samples: &[&Sample], kernels: &[Kernel], threads: usize) -> Image {
     Image { bytes, steps, scratch, scratch_bytes, sync, bufs }
 }
 
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("wasm")
+}
+
+fn file(name: &str) -> PathBuf {
+    folder().join(name)
+}
+
 /// Runs the image in node; the memory afterwards and what node printed.
 fn node(tag: &str, kernels: &[Kernel], image: &Image, threads: usize, repeat: usize) -> (Vec<u8>, String) {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wasm");
+    let dir = folder();
     std::fs::create_dir_all(&dir).expect("a folder for temporary files");
     let module = link(kernels, 0, threads > 1, MAX_PAGES);
     let driver = driver(threads > 1, MAX_PAGES);
     validate(&module);
     validate(&driver);
-    let file = |suffix: &str| dir.join(format!("{tag}.{suffix}"));
-    std::fs::write(file("wasm"), &module).unwrap();
-    std::fs::write(file("driver.wasm"), &driver).unwrap();
-    std::fs::write(file("in"), &image.bytes).unwrap();
+    std::fs::write(file(&format!("{tag}.wasm")), &module).unwrap();
+    std::fs::write(file(&format!("{tag}.driver.wasm")), &driver).unwrap();
+    std::fs::write(file(&format!("{tag}.in")), &image.bytes).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("lib/wasm_run.mjs");
     let n = kernels.len();
     let numbers = [image.steps, n, image.scratch, image.scratch_bytes, image.sync, n, threads, repeat];
@@ -67,7 +74,7 @@ fn node(tag: &str, kernels: &[Kernel], image: &Image, threads: usize, repeat: us
     command.arg("--experimental-wasm-relaxed-simd").arg(script).arg(&dir).arg(tag);
     let out = command.args(numbers.map(|v| v.to_string())).output().expect("node");
     assert!(out.status.success(), "node: {}", String::from_utf8_lossy(&out.stderr));
-    (std::fs::read(file("out")).unwrap(), String::from_utf8_lossy(&out.stdout).trim().to_string())
+    (std::fs::read(file(&format!("{tag}.out"))).unwrap(), String::from_utf8_lossy(&out.stdout).trim().to_string())
 }
 
 fn validate(module: &[u8]) {
@@ -99,10 +106,18 @@ fn check_all(tag: &str, t: &Target) {
     }
     let image = image(&batch, &kernels, t.threads);
     let (memory, printed) = node(tag, &kernels, &image, t.threads, 0);
-    for (s, bufs) in batch.iter().zip(&image.bufs) {
-        let got: Vec<Vec<u8>> =
-            s.data.iter().zip(bufs).map(|(d, &at)| memory[at..at + d.bytes().len()].to_vec()).collect();
-        failures.extend(s.check(&got).err());
+    let mut memories = vec![("", memory)];
+    if t.threads > 1 {
+        memories.extend(
+            ["alone", "workers"].map(|mode| (mode, std::fs::read(file(&format!("{tag}.{mode}.out"))).unwrap())),
+        );
+    }
+    for (mode, memory) in &memories {
+        for (s, bufs) in batch.iter().zip(&image.bufs) {
+            let got: Vec<Vec<u8>> =
+                s.data.iter().zip(bufs).map(|(d, &at)| memory[at..at + d.bytes().len()].to_vec()).collect();
+            failures.extend(s.check(&got).err().map(|e| format!("{mode} {e}")));
+        }
     }
     assert!(failures.is_empty(), "{} of {} fail ({printed}):\n{}", failures.len(), all.len(), failures.join("\n"));
     assert!(printed.contains("\"failed\":[]"), "{printed}");

@@ -1,14 +1,15 @@
 // Runs steps of a linked kernel module on a memory image, for the Rust tests.
 // node wasm_run.mjs DIR NAME STEPS N SCRATCH SCRATCH_BYTES SYNC KERNELS THREADS REPEAT
 // Reads DIR/NAME.{wasm,driver.wasm,in}, writes DIR/NAME.out and prints JSON {failed: [[step, message]], ms, compileMs}.
-// With one thread each step is a call of its own; with more all steps are one job for the worker threads.
+// With one thread each step is a call of its own; with more all steps are one job, which is done before workers are there
+// (NAME.alone.out), then by them alone (NAME.workers.out), then by all.
 import { readFileSync, writeFileSync } from "node:fs";
 import { Worker, isMainThread, parentPort, workerData } from "node:worker_threads";
 
 // words of the block that threads share, see core/src/render/wasm/driver.rs
+const STATE = 0;
 const SERVING = 6;
-/** Steps of the job that ends all threads. */
-const LEAVE = -1;
+const IDLE = 0;
 
 function instantiate({ module, driver, memory, kernels }) {
   const table = new WebAssembly.Table({ element: "anyfunc", initial: kernels });
@@ -27,30 +28,45 @@ async function main() {
   const start = performance.now();
   const module = new WebAssembly.Module(readFileSync(`${dir}/${name}.wasm`));
   const driver = new WebAssembly.Module(readFileSync(`${dir}/${name}.driver.wasm`));
-  const { run, post } = instantiate({ module, driver, memory, kernels });
+  const { run, post, help, dismiss } = instantiate({ module, driver, memory, kernels });
   const compileMs = performance.now() - start;
   const failed = [];
   let go;
   if (threads === 1) {
     for (let i = 0; i < n; i++) {
       try {
-        run(steps + 16 * i, 1, 0, 1, scratch, sync);
+        run(steps + 16 * i, 1, scratch);
       } catch (error) {
         failed.push([i, String(error)]);
       }
     }
-    go = () => run(steps, n, 0, 1, scratch, sync);
+    go = () => run(steps, n, scratch);
   } else {
     const words = new Int32Array(memory.buffer, sync, 16);
+    const until = async (done) => {
+      while (!done()) await new Promise((resolve) => setTimeout(resolve, 1));
+    };
+    const save = (mode) => {
+      writeFileSync(`${dir}/${name}.${mode}.out`, new Uint8Array(memory.buffer));
+      // but for what threads share, which goes on
+      const all = new Uint8Array(memory.buffer);
+      all.set(image.subarray(0, sync));
+      all.set(image.subarray(scratch), scratch);
+    };
+    go = () => {
+      post(steps, n, threads, scratch, sync);
+      help(0, 0, scratch, sync);
+    };
+    go();
+    save("alone");
     for (let i = 1; i < threads; i++) {
       const data = { module, driver, memory, kernels, sync, thread: i, scratch: scratch + i * scratchBytes };
       new Worker(new URL(import.meta.url), { workerData: data });
     }
-    while (Atomics.load(words, SERVING) < threads - 1) await new Promise((resolve) => setTimeout(resolve, 1));
-    go = () => {
-      post(steps, n, threads, sync);
-      run(steps, n, 0x80000000 | 0, threads, scratch, sync);
-    };
+    await until(() => Atomics.load(words, SERVING) === threads - 1);
+    post(steps, n, threads, scratch, sync);
+    await until(() => Atomics.load(words, STATE) === IDLE);
+    save("workers");
     go();
   }
   writeFileSync(`${dir}/${name}.out`, new Uint8Array(memory.buffer));
@@ -62,7 +78,7 @@ async function main() {
   }
   if (threads > 1) {
     const words = new Int32Array(memory.buffer, sync, 16);
-    post(0, LEAVE, 0, sync);
+    dismiss(sync);
     while (Atomics.load(words, SERVING) > 0) await new Promise((resolve) => setTimeout(resolve, 1));
   }
   console.log(JSON.stringify({ failed, ms: repeat ? Math.min(...times) : 0, compileMs }));
@@ -72,6 +88,6 @@ if (isMainThread) {
   await main();
 } else {
   const { serve } = instantiate(workerData);
-  serve(workerData.sync, workerData.thread, workerData.scratch, 0);
+  serve(workerData.thread, 0, workerData.scratch, workerData.sync);
   parentPort.close();
 }

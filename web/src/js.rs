@@ -1,7 +1,8 @@
 //! Small helpers over JavaScript values.
 
 use js_sys::{Object, Reflect};
-use wasm_bindgen::{JsCast, JsValue};
+use wasm_bindgen::JsValue;
+use wasm_bindgen::prelude::wasm_bindgen;
 
 /// `{key: value, ..}`.
 pub(crate) fn object(entries: &[(&str, JsValue)]) -> Object {
@@ -33,9 +34,9 @@ pub(crate) fn is_page() -> bool {
     get(&js_sys::global(), "document").is_object()
 }
 
-/// Milliseconds of a clock that only goes forward.
-pub(crate) fn now() -> f64 {
-    let clock = get(&js_sys::global(), "performance");
-    let now = get(&clock, "now").dyn_into::<js_sys::Function>();
-    now.ok().and_then(|f| f.call0(&clock).ok()).and_then(|v| v.as_f64()).unwrap_or_else(js_sys::Date::now)
+#[wasm_bindgen]
+extern "C" {
+    /// Milliseconds of a clock that only goes forward.
+    #[wasm_bindgen(js_namespace = performance)]
+    pub(crate) fn now() -> f64;
 }

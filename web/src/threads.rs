@@ -2,13 +2,36 @@
 //! messages: a module to instantiate, another scratch address. See the core's `render::wasm` for the words they share.
 
 use crate::js::{self, text};
-use gradloom_core::render::wasm::{LEAVE, Sync};
 use gradloom_core::{Error, Result};
 use js_sys::WebAssembly::{Memory, Module};
-use js_sys::{Array, Atomics, Function, Int32Array};
+use js_sys::{Array, Function};
 use std::cell::RefCell;
 use std::rc::Rc;
+use wasm_bindgen::prelude::wasm_bindgen;
 use wasm_bindgen::{JsCast, JsValue};
+
+#[wasm_bindgen]
+extern "C" {
+    /// What the driver exports; all but `run` on shared memory only.
+    #[derive(Clone)]
+    pub(crate) type Driver;
+
+    #[wasm_bindgen(method, catch)]
+    pub(crate) fn run(this: &Driver, steps: u32, n: u32, scratch: u32) -> std::result::Result<(), JsValue>;
+    #[wasm_bindgen(method, catch)]
+    fn post(
+        this: &Driver,
+        steps: u32,
+        n: u32,
+        threads: u32,
+        scratch: u32,
+        sync: u32,
+    ) -> std::result::Result<(), JsValue>;
+    #[wasm_bindgen(method, catch)]
+    fn help(this: &Driver, thread: u32, service: u32, scratch: u32, sync: u32) -> std::result::Result<i32, JsValue>;
+    #[wasm_bindgen(method)]
+    fn dismiss(this: &Driver, sync: u32);
+}
 
 /// The workers of a device and the words they share with it.
 pub(crate) struct Threads(Handle);
@@ -19,11 +42,17 @@ pub(crate) struct Handle(Rc<RefCell<Inner>>);
 
 struct Inner {
     workers: Vec<JsValue>,
-    memory: Memory,
-    /// The driver's `post`.
-    give: Function,
-    sync: usize,
+    driver: Driver,
+    sync: u32,
+    /// Where this thread's scratch memory is.
+    scratch: u32,
+    /// Number of the service that workers are in, or else of the next.
+    service: u32,
     serving: bool,
+    /// A job was given to them that may not be done.
+    working: bool,
+    /// A kernel failed, so that a job never ends.
+    broken: bool,
 }
 
 fn failed(what: impl Into<String>) -> Error {
@@ -31,30 +60,35 @@ fn failed(what: impl Into<String>) -> Error {
 }
 
 impl Threads {
-    /// Gives every worker the driver and lets it serve.
+    /// Gives every worker the driver, which `driver` is here.
     pub(crate) fn start(
         workers: &Array,
-        driver: &Module,
-        give: Function,
+        module: &Module,
+        driver: &Driver,
         memory: &Memory,
         sync: usize,
     ) -> Result<Threads> {
-        let list: Vec<JsValue> = workers.iter().collect();
-        let inner = Inner { workers: list, memory: memory.clone(), give, sync, serving: false };
-        // the worker may read this after the next job is posted, so it is told which was the last
-        let last = Atomics::load(&inner.words(), (Sync::JOB / 4) as u32).unwrap_or(0);
-        for (i, w) in inner.workers.iter().enumerate() {
+        let sync = sync as u32;
+        for (i, w) in workers.iter().enumerate() {
             let message = js::object(&[
                 ("kind", "start".into()),
-                ("driver", driver.clone().into()),
+                ("driver", module.clone().into()),
                 ("memory", memory.clone().into()),
-                ("sync", (sync as u32).into()),
+                ("sync", sync.into()),
                 ("thread", (i as u32 + 1).into()),
-                ("last", last.into()),
             ]);
-            post(w, &message)?;
+            send(&w, &message)?;
         }
-        Ok(Threads(Handle(Rc::new(RefCell::new(inner)))))
+        Ok(Threads(Handle(Rc::new(RefCell::new(Inner {
+            workers: workers.iter().collect(),
+            driver: driver.clone(),
+            sync,
+            scratch: 0,
+            service: 0,
+            serving: false,
+            working: false,
+            broken: false,
+        })))))
     }
 
     /// Threads in all, with the caller's.
@@ -72,24 +106,32 @@ impl Threads {
         self.0.load(module, entries)
     }
 
-    /// Tells every worker where its scratch memory is: worker `t` has the `t`-th piece.
+    /// Tells every thread where its scratch memory is: thread `t` has the `t`-th piece.
     pub(crate) fn set_scratch(&mut self, at: usize, bytes: usize) -> Result<()> {
         let mut inner = self.0.0.borrow_mut();
         inner.leave()?;
+        inner.scratch = at as u32;
         for (i, w) in inner.workers.iter().enumerate() {
             let address = (at + (i + 1) * bytes) as u32;
-            post(w, &js::object(&[("kind", "scratch".into()), ("scratch", address.into())]))?;
+            send(w, &js::object(&[("kind", "scratch".into()), ("scratch", address.into())]))?;
         }
         Ok(())
     }
 
-    /// Posts a job to all workers. The caller then runs its own share; how many threads there are comes back.
-    pub(crate) fn post(&mut self, steps: usize, n: usize) -> Result<usize> {
+    /// Begins a job. It goes on while the caller does something else, and what it needs must stay until it is done.
+    pub(crate) fn post(&mut self, steps: usize, n: usize) -> Result<()> {
         let mut inner = self.0.0.borrow_mut();
+        inner.settle()?;
         inner.enter()?;
-        let threads = inner.workers.len() + 1;
-        inner.job(steps as u32, n as u32, threads as u32)?;
-        Ok(threads)
+        let threads = inner.workers.len() as u32 + 1;
+        inner.working = true;
+        let done = inner.driver.post(steps as u32, n as u32, threads, inner.scratch, inner.sync);
+        inner.checked(done)
+    }
+
+    /// Takes part in the job until it is done.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        self.0.0.borrow_mut().settle()
     }
 }
 
@@ -99,44 +141,48 @@ impl Handle {
         inner.leave()?;
         for w in &inner.workers {
             let m = [("kind", "load".into()), ("module", module.clone().into()), ("entries", entries.into())];
-            post(w, &js::object(&m))?;
+            send(w, &js::object(&m))?;
         }
         Ok(())
     }
 }
 
 impl Inner {
-    fn words(&self) -> Int32Array {
-        Int32Array::new_with_byte_offset_and_length(&self.memory.buffer(), self.sync as u32, 16)
+    fn checked<T>(&mut self, done: std::result::Result<T, JsValue>) -> Result<T> {
+        self.broken |= done.is_err();
+        done.map_err(|e| failed(format!("a kernel failed: {}", text(&e))))
     }
 
-    fn job(&self, steps: u32, n: u32, threads: u32) -> Result<()> {
-        let args: Array = [steps, n, threads, self.sync as u32].map(JsValue::from).iter().collect();
-        self.give.apply(&JsValue::NULL, &args).map(|_| ()).map_err(|e| failed(text(&e)))
+    fn settle(&mut self) -> Result<()> {
+        if self.broken {
+            return Err(failed("a kernel failed before"));
+        }
+        if self.working {
+            let done = self.driver.help(0, self.service, self.scratch, self.sync);
+            self.checked(done)?;
+            self.working = false;
+        }
+        Ok(())
     }
 
     /// Lets workers that are out serve again.
     fn enter(&mut self) -> Result<()> {
         if !self.serving {
             for w in &self.workers {
-                post(w, &js::object(&[("kind", "serve".into())]))?;
+                send(w, &js::object(&[("kind", "serve".into()), ("service", self.service.into())]))?;
             }
             self.serving = true;
         }
         Ok(())
     }
 
-    /// Brings workers back to where they take messages. They all are in `serve`: it is entered for a job, and that job's
-    /// last barrier waited for every worker.
+    /// Brings workers back to where they take messages. One that has not begun to serve yet will not.
     fn leave(&mut self) -> Result<()> {
+        self.settle()?;
         if self.serving {
-            self.job(0, LEAVE, 0)?;
+            self.driver.dismiss(self.sync);
+            self.service = self.service.wrapping_add(1);
             self.serving = false;
-            let words = self.words();
-            let serving = || Atomics::load(&words, (Sync::SERVING / 4) as u32).unwrap_or(0);
-            while serving() > 0 {
-                core::hint::spin_loop();
-            }
         }
         Ok(())
     }
@@ -147,12 +193,12 @@ impl Drop for Threads {
         let mut inner = self.0.0.borrow_mut();
         let _ = inner.leave();
         for w in &inner.workers {
-            let _ = post(w, &js::object(&[("kind", "stop".into())]));
+            let _ = send(w, &js::object(&[("kind", "stop".into())]));
         }
     }
 }
 
-fn post(worker: &JsValue, message: &JsValue) -> Result<()> {
+fn send(worker: &JsValue, message: &JsValue) -> Result<()> {
     let f: Function = js::get(worker, "postMessage").unchecked_into();
     f.call1(worker, message).map(|_| ()).map_err(|e| failed(text(&e)))
 }

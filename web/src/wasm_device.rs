@@ -3,7 +3,7 @@
 
 use crate::js::{self, text};
 use crate::signal::Signal;
-use crate::threads::Threads;
+use crate::threads::{Driver, Threads};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::wasm::{
     DriverStep, Kernel, MAX_PAGES, MAX_THREADS, SLACK, STEP_BYTES, SYNC_BYTES, driver, link, relaxed_simd_probe,
@@ -40,9 +40,7 @@ pub struct WasmDevice {
     entries: Heap,
     kernels: Vec<Option<Entry>>,
     imports: Object,
-    run: Function,
-    /// The driver's `post`, on shared memory.
-    post: Option<Function>,
+    driver: Driver,
     compiling: Rc<RefCell<Compiling>>,
     tickets: Vec<(u32, Vec<u8>)>,
     next_ticket: u32,
@@ -109,9 +107,6 @@ impl WasmDevice {
         let module = Module::new(&Uint8Array::from(driver(shared, max_pages).as_slice()))
             .map_err(|e| failed(format!("WebAssembly SIMD is missing: {}", text(&e))))?;
         let exports = Instance::new(&module, &imports).map_err(|e| failed(text(&e)))?.exports();
-        let export = |name: &str| Reflect::get(&exports, &name.into()).map_err(|e| failed(text(&e)));
-        let run = export("run")?.unchecked_into();
-        let post = if shared { Some(export("post")?.unchecked_into()) } else { None };
         let view = Uint8Array::new(&memory.buffer());
         let mut device = WasmDevice {
             target: target(),
@@ -125,8 +120,7 @@ impl WasmDevice {
             entries: Heap::new(0, 1),
             kernels: Vec::new(),
             imports,
-            run,
-            post,
+            driver: exports.unchecked_into(),
             compiling: Rc::default(),
             tickets: Vec::new(),
             next_ticket: 0,
@@ -142,15 +136,15 @@ impl WasmDevice {
     /// Uses worker threads from now on. `workers` are objects with `postMessage` that run `web/ts/src/worker.ts` and have
     /// said that they are there. Only on shared memory.
     pub fn add_threads(&mut self, workers: &Array) -> Result<()> {
-        let Some(post) = self.post.clone() else {
+        if !self.shared {
             return Err(failed("threads need shared memory, which needs a cross-origin isolated page"));
-        };
+        }
         if workers.length() as usize >= MAX_THREADS {
             return Err(failed(format!("{} threads, but there may be {MAX_THREADS}", workers.length() + 1)));
         }
         let module =
             Module::new(&Uint8Array::from(driver(true, self.max_pages).as_slice())).map_err(|e| failed(text(&e)))?;
-        let threads = Threads::start(workers, &module, post, &self.memory, self.sync)?;
+        let threads = Threads::start(workers, &module, &self.driver, &self.memory, self.sync)?;
         self.target.threads = threads.count();
         self.threads = Some(threads);
         let bytes = self.scratch.1;
@@ -168,6 +162,12 @@ impl WasmDevice {
         self.compiling.borrow().spent_ms.clone()
     }
 
+    /// Until the device is done with what was submitted: threads go on with it while the page does something else, but for what
+    /// touches memory or workers.
+    fn settle(&mut self) -> Result<()> {
+        self.threads.as_mut().map_or(Ok(()), Threads::settle)
+    }
+
     /// Bytes handed out now, and the most there ever were.
     pub fn usage(&self) -> (usize, usize) {
         (self.heap.used(), self.heap.peak())
@@ -176,6 +176,7 @@ impl WasmDevice {
     /// Copies from a JavaScript byte array, without a copy in the compiler's memory.
     pub fn upload_js(&mut self, buf: BufId, offset: usize, data: &Uint8Array) -> Result<()> {
         let at = self.range(buf, offset, data.length() as usize)?;
+        self.settle()?;
         self.bytes();
         self.view.set(data, at as u32);
         Ok(())
@@ -196,6 +197,7 @@ impl WasmDevice {
         let block = self.heap.alloc(bytes).ok_or_else(|| oom(bytes))?;
         let dirty = block.stale.min(bytes);
         if dirty > 0 {
+            self.settle()?;
             self.view.fill(0, block.at as u32, (block.at + dirty) as u32);
         }
         Ok(block.at)
@@ -333,6 +335,7 @@ impl Device for WasmDevice {
 
     fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
         let at = self.range(buf, offset, data.len())?;
+        self.settle()?;
         self.bytes().subarray(at as u32, (at + data.len()) as u32).copy_from(data);
         Ok(())
     }
@@ -386,6 +389,7 @@ impl Device for WasmDevice {
         if !self.ready()? {
             return Err(failed("submitted before the kernels are compiled"));
         }
+        self.settle()?;
         let size = self.encode(steps, 0)?.len();
         if size > self.plan.1 {
             if self.plan.1 > 0 {
@@ -398,19 +402,22 @@ impl Device for WasmDevice {
         let at = self.plan.0;
         let plan = self.encode(steps, at)?;
         self.bytes().subarray(at as u32, (at + plan.len()) as u32).copy_from(&plan);
-        let threads = match &mut self.threads {
-            Some(t) => t.post(at, steps.len())?,
-            None => 1,
-        };
-        let (scratch, sync) = (self.scratch.0 as u32, self.sync as u32);
-        let args = [at as u32, steps.len() as u32, 0, threads as u32, scratch, sync].map(JsValue::from);
-        let args: Array = args.iter().collect();
-        self.run.apply(&JsValue::NULL, &args).map_err(|e| failed(format!("a kernel failed: {}", text(&e))))?;
-        Ok(())
+        match &mut self.threads {
+            Some(t) => t.post(at, steps.len()),
+            None => self
+                .driver
+                .run(at as u32, steps.len() as u32, self.scratch.0 as u32)
+                .map_err(|e| failed(format!("a kernel failed: {}", text(&e)))),
+        }
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.settle()
     }
 
     fn read(&mut self, view: View) -> Result<Ticket> {
         let at = self.view(&view)?;
+        self.settle()?;
         let mut out = vec![0; view.bytes];
         self.bytes().subarray(at as u32, (at + view.bytes) as u32).copy_to(&mut out);
         self.next_ticket += 1;

@@ -4,14 +4,14 @@
 use super::cache::{self, Alone, Host};
 use super::plan::{Compiled, Place, Plan};
 use super::pool::Pool;
-use super::prepare::Kept;
+use super::prepare::{Kept, plan_key};
 use super::state::{Bytes, RootId, State};
 use super::tuned::Tuned;
 use crate::device::{BufId, Device, KernelId, Step, Ticket, View};
 use crate::dtype::Scalar;
 use crate::schedule::share::scalar_number;
 use crate::target::Lang;
-use crate::uop::{Arg, Graph, Op, UOp};
+use crate::uop::{Arg, Graph, Op, UOp, hash};
 use crate::util::sort;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
@@ -177,14 +177,17 @@ impl Engine {
                 nodes.push(u);
             }
         }
-        let (closed, closed_roots, externals) = close(&state.graph, &nodes);
+        let (key, externals) = hash::closed_key(&state.graph, &nodes);
         let mut constant: Vec<bool> =
             externals.iter().map(|id| state.buffer(*id).is_some_and(|b| b.constant)).collect();
-        if !self.plans.contains_key(&super::prepare::plan_key(&closed, &closed_roots, &constant)) {
-            // each plan may want other copies
-            let crowded = |id: u32| self.packed.get(&id).is_some_and(|copies| copies.len() >= MAX_COPIES);
-            constant.iter_mut().zip(&externals).for_each(|(c, &id)| *c &= !crowded(id));
+        if let Some(plan) = self.known_plan(plan_key(key, &constant)) {
+            return Ok(Pending { plan, externals, nodes });
         }
+        // each plan may want other copies
+        let crowded = |id: u32| self.packed.get(&id).is_some_and(|copies| copies.len() >= MAX_COPIES);
+        constant.iter_mut().zip(&externals).for_each(|(c, &id)| *c &= !crowded(id));
+        let (closed, closed_roots, _) = close(&state.graph, &nodes);
+        debug_assert_eq!(key, hash::key(&closed, &closed_roots));
         let plan = self.plan_for(&closed, &closed_roots, &constant)?;
         Ok(Pending { plan, externals, nodes })
     }
@@ -611,7 +614,8 @@ fn is_whole_buffer(g: &Graph, mut u: UOp) -> bool {
     g.op(u) == Op::Buffer
 }
 
-/// Replaces buffers by numbered params: the graph that plans are made from and cached by. Returns the buffer per slot.
+/// Replaces buffers by numbered params: the graph that plans are made from. Returns the buffer per slot. What it is cached by
+/// comes of [`hash::closed_key`] too.
 pub fn close(g: &Graph, roots: &[UOp]) -> (Graph, Vec<UOp>, Vec<u32>) {
     let mut out = Graph::new();
     let mut externals: Vec<u32> = Vec::new();

@@ -22,14 +22,20 @@ pub(super) struct Kept {
 }
 
 impl Engine {
+    /// A plan that this engine has.
+    pub(super) fn known_plan(&mut self, key: u128) -> Option<Arc<Plan>> {
+        let plan = self.plans.get(&key)?.clone();
+        self.counters.plan_hits += 1;
+        Some(plan)
+    }
+
     /// The plan for a closed graph: one this engine has, one the host remembers, or one made now.
     /// `constant` says of each parameter if its contents stay the same from run to run.
     pub fn plan_for(&mut self, g: &Graph, roots: &[UOp], constant: &[bool]) -> Result<Arc<Plan>> {
         let n_params = constant.len();
-        let key = plan_key(g, roots, constant);
-        if let Some(p) = self.plans.get(&key) {
-            self.counters.plan_hits += 1;
-            return Ok(p.clone());
+        let key = plan_key(hash::key(g, roots), constant);
+        if let Some(p) = self.known_plan(key) {
+            return Ok(p);
         }
         let plan = match self.remembered(key, n_params)? {
             Some(plan) => plan,
@@ -239,8 +245,7 @@ impl Engine {
 }
 
 /// The key of a plan.
-pub(super) fn plan_key(g: &Graph, roots: &[UOp], constant: &[bool]) -> u128 {
+pub(super) fn plan_key(graph: u128, constant: &[bool]) -> u128 {
     let slots = (0u32..).zip(constant).filter(|x| *x.1).map(|x| x.0);
-    let key = hash::key(g, roots);
-    if constant.contains(&true) { plan::with_numbers(key, slots) } else { key }
+    if constant.contains(&true) { plan::with_numbers(graph, slots) } else { graph }
 }

@@ -281,10 +281,14 @@ impl State {
     /// Live roots that running `roots` makes stale.
     fn stale_roots(&self, roots: &[UOp]) -> Vec<RootId> {
         let g = &self.graph;
+        let needed = g.needed(roots);
+        if needed.iter().all(|&u| g.op(u) != Op::Store) {
+            return Vec::new();
+        }
         let mut run = vec![false; g.len()];
         // superseded[s]: a store of this run overwrites the buffer state s
         let mut superseded = vec![false; g.len()];
-        for u in g.needed(roots) {
+        for u in needed {
             run[u.0 as usize] = true;
             if g.op(u) == Op::Store {
                 let mut t = g.src_at(u, 0);
@@ -293,9 +297,6 @@ impl State {
                 }
                 superseded[t.0 as usize] = true;
             }
-        }
-        if !superseded.contains(&true) {
-            return Vec::new();
         }
         // a value goes stale if it reads a superseded state, except through the After that makes the next one; an assign that
         // is not run goes stale with the value that it stores
@@ -333,6 +334,7 @@ impl State {
         let live: Vec<(RootId, UOp)> = self.live_roots().collect();
         let nodes: Vec<UOp> = live.iter().map(|&(_, u)| u).collect();
         let mut graph = Graph::new();
+        graph.reserve(self.graph.len().min(1 << 12)); // it grows again as it grew, if it is a loop's
         let moved = graph.import(&self.graph, &nodes, |_, _| None);
         for (&(id, _), node) in live.iter().zip(moved) {
             self.set_node(id, node);

@@ -74,6 +74,16 @@ impl Graph {
         g
     }
 
+    /// Makes room for so many more nodes.
+    pub fn reserve(&mut self, nodes: usize) {
+        self.nodes.reserve(nodes);
+        self.srcs.reserve(2 * nodes);
+        self.bounds.reserve(nodes);
+        self.ranges.reserve(nodes);
+        let (old, srcs) = (&self.nodes, &self.srcs);
+        self.table.reserve(nodes, |&i| rehash(old, srcs, i));
+    }
+
     /// Nodes so far.
     pub fn len(&self) -> usize {
         self.nodes.len()
@@ -194,15 +204,13 @@ impl Graph {
         let index = self.nodes.len() as u32;
         debug_assert!(src.iter().all(|s| s.0 < index), "sources come first");
         let shape = shape::infer(self, op, src, arg_id);
-        let shape = self.intern_shape(shape);
+        let like = src.first().map_or(0, |s| self.nodes[s.0 as usize].shape);
+        let shape = if self.shapes[like as usize] == shape { like } else { self.intern_shape(shape) };
         let at = self.srcs.len() as u32;
         self.srcs.extend_from_slice(src);
         self.nodes.push(Node { op, dtype, n_src: src.len() as u32, src: at, arg: arg_id, shape });
         let (nodes, srcs) = (&self.nodes, &self.srcs);
-        self.table.insert_unique(hash, index, |&i| {
-            let n = &nodes[i as usize];
-            node_hash(n.op, n.dtype, &srcs[n.src as usize..(n.src + n.n_src) as usize], n.arg)
-        });
+        self.table.insert_unique(hash, index, |&i| rehash(nodes, srcs, i));
         let u = UOp(index);
         let bounds = bounds::infer(self, u);
         self.bounds.push(bounds);
@@ -279,6 +287,9 @@ impl Graph {
     }
 
     fn intern_arg(&mut self, arg: Arg) -> u32 {
+        if matches!(arg, Arg::None) && !self.args.is_empty() {
+            return 0; // the first one
+        }
         if let Some(&i) = self.arg_ids.get(&arg) {
             return i;
         }
@@ -317,6 +328,11 @@ impl Graph {
             _ => of(src),
         }
     }
+}
+
+fn rehash(nodes: &[Node], srcs: &[UOp], i: u32) -> u64 {
+    let n = &nodes[i as usize];
+    node_hash(n.op, n.dtype, &srcs[n.src as usize..(n.src + n.n_src) as usize], n.arg)
 }
 
 fn node_hash(op: Op, dtype: DType, src: &[UOp], arg: u32) -> u64 {

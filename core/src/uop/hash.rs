@@ -16,16 +16,50 @@ pub fn key(g: &Graph, roots: &[UOp]) -> u128 {
     let nodes = g.reachable(roots);
     let mut keys = vec![0u128; nodes.last().map_or(0, |u| u.0 as usize + 1)];
     for u in nodes {
-        let mut m = Mixer::new();
-        m.word(NAMES.0[g.op(u) as usize]);
-        m.word(NAMES.1[g.dtype(u) as usize]);
-        m.arg(g.arg(u));
-        m.word(g.src(u).len() as u64);
-        for s in g.src(u) {
-            m.wide(keys[s.0 as usize]);
-        }
-        keys[u.0 as usize] = m.finish();
+        keys[u.0 as usize] = node(g.op(u), g.dtype(u), g.arg(u), g.src(u), &keys);
     }
+    all(roots, &keys)
+}
+
+/// The key of some roots with their buffers replaced by params, numbered in the order of a walk from the roots: what
+/// [`key`] is of the graph that `engine::close` makes. With the buffer of each param.
+pub fn closed_key(g: &Graph, roots: &[UOp]) -> (u128, Vec<u32>) {
+    let mut externals: Vec<u32> = Vec::new();
+    let mut keys = vec![0u128; roots.iter().max().map_or(0, |u| u.0 as usize + 1)];
+    let mut stack: Vec<(UOp, bool)> = roots.iter().rev().map(|&r| (r, false)).collect();
+    while let Some((u, ready)) = stack.pop() {
+        if keys[u.0 as usize] != 0 {
+            continue;
+        }
+        let src = g.value_src(u);
+        if !ready && !src.is_empty() {
+            stack.push((u, true));
+            stack.extend(src.iter().rev().map(|&s| (s, false)));
+            continue;
+        }
+        keys[u.0 as usize] = match (g.op(u), g.arg(u)) {
+            (Op::Buffer, Arg::Buffer { id, len }) => {
+                externals.push(*id);
+                let param = Arg::Param { slot: externals.len() as u32 - 1, len: *len };
+                node(Op::Param, g.dtype(u), &param, &[], &keys)
+            }
+            (op, arg) => node(op, g.dtype(u), arg, src, &keys),
+        };
+    }
+    (all(roots, &keys), externals)
+}
+
+fn node(op: Op, dtype: DType, arg: &Arg, src: &[UOp], keys: &[u128]) -> u128 {
+    let mut m = Mixer::new();
+    m.word(NAMES.0[op as usize]);
+    m.word(NAMES.1[dtype as usize]);
+    m.arg(arg);
+    m.word(src.len() as u64);
+    src.iter().for_each(|s| m.wide(keys[s.0 as usize]));
+    m.finish()
+}
+
+fn all(roots: &[UOp], keys: &[u128]) -> u128 {
     let mut m = Mixer::new();
     m.word(roots.len() as u64);
     roots.iter().for_each(|r| m.wide(keys[r.0 as usize]));

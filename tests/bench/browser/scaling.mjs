@@ -29,6 +29,7 @@ async function measure(workers, name, budget) {
   const threads = async (n) => {
     const begin = performance.now();
     for (let i = 0; i < n; i += 1) await job.run();
+    await job.sync();
     return performance.now() - begin;
   };
   for (let i = 0; i < 3; i += 1) await Promise.all([both(1), job.run()]);

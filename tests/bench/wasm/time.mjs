@@ -17,7 +17,7 @@ export async function timeCase(get, cpu, { budget = 1000, perKernel = true } = {
   const { run } = new WebAssembly.Instance(await WebAssembly.compile(await get("driver.wasm")), env).exports;
   const compile = performance.now() - begin;
   const start = performance.now();
-  for (const [steps, n] of info.runs) run(steps, n, 0, 1, info.scratch, info.sync);
+  for (const [steps, n] of info.runs) run(steps, n, info.scratch);
   const first = performance.now() - start;
   let error = 0;
   for (const [at, len, name] of info.outputs) {
@@ -48,19 +48,19 @@ export async function timeCase(get, cpu, { budget = 1000, perKernel = true } = {
     return best;
   };
   const [steps, n] = info.runs.at(-1);
-  const ms = least(budget, () => run(steps, n, 0, 1, info.scratch, info.sync));
+  const ms = least(budget, () => run(steps, n, info.scratch));
   let onCpu = Infinity;
   const times = Math.max(1, Math.ceil(50 / ms));
   for (const until = performance.now() + budget; performance.now() < until; ) {
     const from = await cpu();
-    for (let i = 0; i < times; i += 1) run(steps, n, 0, 1, info.scratch, info.sync);
+    for (let i = 0; i < times; i += 1) run(steps, n, info.scratch);
     onCpu = Math.min(onCpu, ((await cpu()) - from) / times);
   }
   const each = perKernel && n > 1 ? budget / n / 2 : 0;
   const kernels = [];
   for (let i = 0; i < n; i += 1) {
     const [name, flops, bytes] = info.steps[i] ?? ["copy", 0, 0];
-    const one = n === 1 ? ms : each ? least(each, () => run(steps + 16 * i, 1, 0, 1, info.scratch, info.sync)) : 0;
+    const one = n === 1 ? ms : each ? least(each, () => run(steps + 16 * i, 1, info.scratch)) : 0;
     kernels.push({ name, ms: one, flops, bytes });
   }
   return { ms, cpu: onCpu, first, compile, error, kernels };

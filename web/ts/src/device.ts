@@ -76,7 +76,7 @@ export interface Timing {
   planMs: number;
   /** Milliseconds until the browser had compiled that. */
   deviceMs: number;
-  /** Milliseconds of running; on WebGPU, of handing the work over. */
+  /** Milliseconds of running; on WebGPU, of handing the work over; with worker threads, those in which the caller took part. */
   runMs: number;
   /** Plans and kernels made now, and those that an earlier visit left behind. */
   plansMade: number;

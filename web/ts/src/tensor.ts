@@ -214,7 +214,7 @@ export class Tensor {
 
   // ---- values
 
-  /** Computes it. */
+  /** Computes it. WebGPU and worker threads may still be at work when this resolves; what needs the values waits for them. */
   async realize(options: { signal?: AbortSignal } = {}): Promise<this> {
     await realize([this], options);
     return this;
@@ -658,11 +658,18 @@ function idsOn(host: Host, name: string, operands: readonly Tensor[]): number[] 
   });
 }
 
+function madeAll(host: Host, ids: Iterable<number>): Tensor[] {
+  const tensors = [];
+  // a loop: this is called for each op, and Array.from costs a microsecond
+  for (const id of ids) tensors.push(made(host, id));
+  return tensors;
+}
+
 /** Runs an op that gives several tensors. */
 export function ops(name: string, operands: readonly Tensor[], nums: readonly number[] = []): Tensor[] {
   const host = hostOf(operands);
   const ids = idsOn(host, name, operands);
-  return Array.from(guard(() => host.raw.op(name, ids, nums as number[])), (id) => made(host, id));
+  return madeAll(host, guard(() => host.raw.op(name, ids, nums as number[])));
 }
 
 /** Tensors of a graph that another module builds, given the state of the random stream. */
@@ -670,7 +677,7 @@ export function graph(name: string, operands: readonly Tensor[], build: (seed: n
   const host = hostOf(operands);
   const ids = idsOn(host, name, operands);
   const [seed, draws] = host.raw.random() as unknown as [number, number];
-  return Array.from(guard(() => host.raw.graph(build(seed, draws), ids as unknown as Uint32Array)), (id) => made(host, id));
+  return madeAll(host, guard(() => host.raw.graph(build(seed, draws), ids as unknown as Uint32Array)));
 }
 
 /** Runs an op that gives one. */
@@ -678,7 +685,7 @@ export function op(name: string, operands: readonly Tensor[], nums?: readonly nu
   return ops(name, operands, nums)[0] as Tensor;
 }
 
-/** Computes several tensors at once. */
+/** Computes several tensors at once, as `Tensor.realize` does one. */
 export async function realize(tensors: readonly Tensor[], options: { signal?: AbortSignal } = {}): Promise<void> {
   if (tensors.length === 0) return;
   const host = hostOf(tensors);

@@ -10,10 +10,10 @@ interface Message {
   thread: number;
   entries: number;
   scratch: number;
-  last: number;
+  service: number;
 }
 
-type Serve = (sync: number, thread: number, scratch: number, last: number) => number;
+type Serve = (thread: number, service: number, scratch: number, sync: number) => void;
 
 let imports: WebAssembly.Imports;
 let table: WebAssembly.Table;
@@ -21,7 +21,6 @@ let serve: Serve;
 let sync = 0;
 let thread = 0;
 let scratch = 0;
-let last = 0;
 let answer: (message: string) => void;
 
 function take(message: Message, stop: () => void): void {
@@ -34,7 +33,7 @@ function take(message: Message, stop: () => void): void {
       const s = new WebAssembly.Global({ value: "i32", mutable: true }, 0);
       imports = { e: { m: message.memory, t: table, s } };
       serve = new WebAssembly.Instance(message.driver, imports).exports.serve as Serve;
-      ({ sync, thread, last } = message);
+      ({ sync, thread } = message);
       return;
     }
     case "load":
@@ -45,7 +44,7 @@ function take(message: Message, stop: () => void): void {
       scratch = message.scratch;
       return;
     case "serve":
-      last = serve(sync, thread, scratch, last);
+      serve(thread, message.service, scratch, sync);
       return;
     case "stop":
       stop();

@@ -1,15 +1,21 @@
-//! The driver module: walks a table of steps in memory, so that a plan costs one call from outside, and keeps threads in
-//! step. It exports
-//! - `run(steps, n, thread, threads, scratch, sync)`: runs this thread's part of every step. Bit 31 of `thread` says that
-//!   the thread may sleep (a page's main thread may not).
-//! - `post(steps, n, threads, sync)` (shared memory only): gives a job to all threads that serve. The caller runs its own
-//!   part with `run`. With [`LEAVE`] steps they leave `serve` instead.
-//! - `serve(sync, thread, scratch, last) -> last` (shared memory only): waits for jobs newer than `last` and runs them,
-//!   until the job is to leave. Every thread that serves takes part in every job: one that skipped a job could read the
-//!   words of the next twice.
+//! The driver module: walks a table of steps in memory, so that a plan costs one call from outside, and lets threads share
+//! them. It exports
+//! - `run(steps, n, scratch)`: runs steps on one thread.
+//!
+//! and on shared memory
+//! - `post(steps, n, threads, scratch, sync)`: begins a job of steps, the last job being done; runs no kernel that threads
+//!   share.
+//! - `help(thread, service, scratch, sync)`: takes part in the job until it is done. Thread 0 (a page's own) never sleeps.
+//! - `serve(thread, service, scratch, sync)`: takes part in all jobs until the service ends.
+//! - `dismiss(sync)`: ends the service, no job being under way; the next one has the next number, and the first is 0.
 //!
 //! `sync` is the address of [`SYNC_BYTES`] zeroed bytes at a multiple of 8, words as in [`Sync`]. A step is four words, see
 //! [`DriverStep`].
+//!
+//! A step is over when its grid is used up and every thread that came has left. So nobody waits for a thread that sleeps or
+//! comes late, the page's own among them, and a job goes on while the page does something else. Who leaves last closes the
+//! step, runs what only one thread runs, and opens the next. The state has a number that each step increments: a thread enters
+//! by a compare-and-exchange of the whole state, so what it was told of a step is true while it is inside.
 //!
 //! Each thread has a share of a step's grid and takes slices from its beginning; one that is done helps the others from the
 //! ends of theirs. So a thread has the same part of the grid in every kernel, whose data lie in its core's caches, and a core
@@ -30,8 +36,6 @@ pub const MAX_THREADS: usize = 64;
 pub const SYNC_BYTES: usize = LINE * (1 + MAX_THREADS);
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Number of steps in a job that means: leave `serve`.
-pub const LEAVE: u32 = u32::MAX;
 /// Turns of a waiting loop before a thread that may sleep does: about 0.3 ms, longer than what a page does between two runs.
 /// Waking a thread takes as long as a small kernel.
 const SPIN: i32 = 300_000;
@@ -45,29 +49,38 @@ const LAST: i32 = 32;
 pub struct Sync;
 
 impl Sync {
-    /// Threads that have arrived at the barrier.
-    pub const ARRIVED: u64 = 0;
-    /// Barriers passed so far.
-    pub const GENERATION: u64 = 4;
-    /// Jobs posted so far.
-    pub const JOB: u64 = 8;
-    /// Address of the job's steps.
-    pub const STEPS: u64 = 12;
-    /// Number of the job's steps, or [`LEAVE`].
-    pub const COUNT: u64 = 16;
-    /// Threads that take part in the job.
-    pub const THREADS: u64 = 20;
-    /// Threads inside `serve`.
+    /// [`IDLE`], [`CLOSED`], or [`OPEN`] and how many threads are inside; the number of the step in the upper half.
+    const STATE: u64 = 0;
+    /// That number alone, which threads wait for.
+    const NUMBER: u64 = 4;
+    /// Address of the step.
+    const STEP: u64 = 8;
+    /// Where the job's steps end.
+    const END: u64 = 12;
+    /// Threads that have a share.
+    const THREADS: u64 = 16;
+    /// Number of the service.
+    const SERVICE: u64 = 20;
+    /// Threads inside of `serve`.
     pub const SERVING: u64 = 24;
+    /// Threads that sleep or are about to.
+    const SLEEPING: u64 = 28;
     /// What is left of the first thread's share: its beginning and, in the upper half, its end. The others' follow, a line
     /// each.
     const SHARES: u64 = LINE as u64;
 }
 
+/// There is no step.
+const IDLE: i32 = 0;
+/// The step is over, and somebody is about to open the next.
+const CLOSED: i32 = 1;
+/// There is a step, and nobody is inside.
+const OPEN: i32 = 2;
+
 /// One step as the driver reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverStep {
-    /// Table entry to call, or [`DriverStep::COPY`]; with [`DriverStep::SERIAL`] only thread 0 runs it.
+    /// Table entry to call, or [`DriverStep::COPY`]; with [`DriverStep::SERIAL`] one thread runs it.
     pub kernel: u32,
     /// Address of the buffer table; of the destination of a copy.
     pub bufs: u32,
@@ -78,7 +91,7 @@ pub struct DriverStep {
 }
 
 impl DriverStep {
-    /// Bit of a step that is not worth waking others for.
+    /// Bit of a step that is not worth sharing.
     pub const SERIAL: u32 = 1 << 31;
     /// The kernel number of a copy.
     pub const COPY: u32 = u32::MAX;
@@ -93,168 +106,90 @@ impl DriverStep {
     }
 }
 
-const RUN: u32 = 0;
-const BARRIER: u32 = 1;
-const SERVE: u32 = 2;
-const SHARE: u32 = 3;
-const SLICES: u32 = 4;
-const POST: u32 = 5;
+const WHOLE: u32 = 0;
+const RUN: u32 = 1;
+const SHARE: u32 = 2;
+const SLICES: u32 = 3;
+const PUBLISH: u32 = 4;
+const ADVANCE: u32 = 5;
+const WATCH: u32 = 6;
+const HELP: u32 = 7;
+const SERVE: u32 = 8;
+const POST: u32 = 9;
+const DISMISS: u32 = 10;
 
 /// The driver module.
 pub fn driver(shared: bool, max_pages: u32) -> Vec<u8> {
     let mut types = TypeSection::new();
+    // type 0 is that of kernels, type n takes n words, the last one gives one
     types.ty().function([ValType::I32; 4], []);
-    types.ty().function([ValType::I32; 6], []);
-    types.ty().function([ValType::I32; 3], []);
+    for n in 1..=5 {
+        types.ty().function(vec![ValType::I32; n], []);
+    }
     types.ty().function([ValType::I32; 4], [ValType::I32]);
-    types.ty().function([ValType::I32; 5], []);
     let mut functions = FunctionSection::new();
-    functions.function(1);
+    functions.function(1).function(3);
     let mut exports = ExportSection::new();
     exports.export("run", ExportKind::Func, RUN);
     let mut code = CodeSection::new();
-    code.function(&run(shared));
+    code.function(&whole()).function(&run());
     if shared {
-        functions.function(0).function(3).function(2).function(4).function(0);
-        exports.export("serve", ExportKind::Func, SERVE).export("post", ExportKind::Func, POST);
-        code.function(&barrier()).function(&serve()).function(&share()).function(&slices()).function(&post());
+        for (function, params) in [
+            (share(), 2),
+            (slices(), 3),
+            (publish(), 2),
+            (advance(), 2),
+            (watch(), 3),
+            (help(), 6),
+            (serve(), 4),
+            (post(), 5),
+            (dismiss(), 1),
+        ] {
+            functions.function(params);
+            code.function(&function);
+        }
+        let list = [("help", HELP), ("serve", SERVE), ("post", POST), ("dismiss", DISMISS)];
+        list.iter().for_each(|(name, f)| _ = exports.export(name, ExportKind::Func, *f));
     }
     let mut module = Module::new();
     module.section(&types).section(&imports(shared, max_pages)).section(&functions).section(&exports).section(&code);
     module.finish()
 }
 
-fn run(shared: bool) -> Function {
-    let (steps, n, thread, threads, scratch, sync) = (0, 1, 2, 3, 4, 5);
-    let (end, kernel, grid, sleeps, open) = (6, 7, 8, 9, 10);
-    let mut f = Function::new([(5, ValType::I32)]);
+/// `whole(step)`: all of a step.
+fn whole() -> Function {
+    let (step, kernel) = (0, 1);
+    let mut f = Function::new([(1, ValType::I32)]);
+    let mut w = f.instructions();
+    w.local_get(step).i32_load(at(0, 4)).local_tee(kernel).i32_const(DriverStep::COPY as i32).i32_eq();
+    w.if_(BlockType::Empty);
+    w.local_get(step).i32_load(at(4, 4)).local_get(step).i32_load(at(8, 4)).local_get(step).i32_load(at(12, 4));
+    w.memory_copy(0, 0).else_();
+    w.local_get(step).i32_load(at(4, 4)).local_get(step).i32_load(at(8, 4)).i32_const(0);
+    w.local_get(step).i32_load(at(12, 4)).local_get(kernel).i32_const(i32::MAX).i32_and().call_indirect(0, 0);
+    w.end().end();
+    f
+}
+
+fn run() -> Function {
+    let (steps, n, scratch) = (0, 1, 2);
+    let mut f = Function::new([]);
     let mut w = f.instructions();
     w.local_get(scratch).global_set(0);
-    w.local_get(thread).i32_const(31).i32_shr_u().local_set(sleeps);
-    w.local_get(thread).i32_const(i32::MAX).i32_and().local_set(thread);
-    w.local_get(steps).local_get(n).i32_const(STEP_BYTES as i32).i32_mul().i32_add().local_set(end);
     w.block(BlockType::Empty).loop_(BlockType::Empty);
-    w.local_get(steps).local_get(end).i32_ge_u().br_if(1);
-    w.local_get(steps).i32_load(at(0, 4)).local_set(kernel);
-    w.local_get(steps).i32_load(at(12, 4)).local_set(grid);
-    // `open`: steps since the last barrier were serial, so that another serial one may follow at once
-    w.local_get(kernel).i32_const(0).i32_lt_s().if_(BlockType::Empty);
-    {
-        if shared {
-            wait_unless(&mut w, open, |w| _ = w.i32_const(2).i32_eq(), (sync, threads, sleeps, grid));
-            w.i32_const(1).local_set(open);
-        }
-        w.local_get(thread).i32_eqz().if_(BlockType::Empty);
-        w.local_get(kernel).i32_const(DriverStep::COPY as i32).i32_eq().if_(BlockType::Empty);
-        w.local_get(steps).i32_load(at(4, 4)).local_get(steps).i32_load(at(8, 4)).local_get(grid).memory_copy(0, 0);
-        w.else_();
-        w.local_get(steps).i32_load(at(4, 4)).local_get(steps).i32_load(at(8, 4)).i32_const(0).local_get(grid);
-        w.local_get(kernel).i32_const(i32::MAX).i32_and().call_indirect(0, 0);
-        w.end().end();
-    }
-    w.else_();
-    {
-        if shared {
-            wait_unless(&mut w, open, |w| _ = w.i32_const(0).i32_ne(), (sync, threads, sleeps, grid));
-            w.i32_const(2).local_set(open);
-        }
-        let whole = |w: &mut InstructionSink<'_>| {
-            w.local_get(steps).i32_load(at(4, 4)).local_get(steps).i32_load(at(8, 4)).i32_const(0).local_get(grid);
-            w.local_get(kernel).call_indirect(0, 0);
-        };
-        if shared {
-            w.local_get(threads).i32_const(1).i32_gt_u().if_(BlockType::Empty);
-            w.local_get(steps).local_get(grid).local_get(thread).local_get(threads).local_get(sync).call(SLICES);
-            w.else_();
-            whole(&mut w);
-            w.end();
-        } else {
-            whole(&mut w);
-        }
-    }
-    w.end();
-    w.local_get(steps).i32_const(STEP_BYTES as i32).i32_add().local_set(steps).br(0).end().end();
-    if shared {
-        w.local_get(threads).i32_const(1).i32_gt_u().if_(BlockType::Empty);
-        w.local_get(sync).local_get(threads).local_get(sleeps).i32_const(0).call(BARRIER).end();
-    }
-    w.end();
+    w.local_get(n).i32_eqz().br_if(1);
+    w.local_get(steps).call(WHOLE);
+    w.local_get(steps).i32_const(STEP_BYTES as i32).i32_add().local_set(steps);
+    w.local_get(n).i32_const(1).i32_sub().local_set(n).br(0).end().end().end();
     f
 }
 
-/// A barrier if there are several threads and `when(open)`.
-fn wait_unless(
-    w: &mut InstructionSink<'_>,
-    open: u32,
-    when: impl Fn(&mut InstructionSink<'_>),
-    (sync, threads, sleeps, grid): (u32, u32, u32, u32),
-) {
-    w.local_get(threads).i32_const(1).i32_gt_u().local_get(open);
-    when(w);
-    w.i32_and().if_(BlockType::Empty);
-    w.local_get(sync).local_get(threads).local_get(sleeps).local_get(grid).call(BARRIER).end();
-}
-
-/// `barrier(sync, threads, sleeps, grid)`: the last to arrive clears the count, shares out the grid of the next step and
-/// starts the next generation; the others watch the generation.
-fn barrier() -> Function {
-    let (sync, threads, sleeps, grid, generation, turns) = (0, 1, 2, 3, 4, 5);
+/// `share(grid, sync)`: thread t of m gets grid*t/m .. grid*(t+1)/m.
+fn share() -> Function {
+    let (grid, sync, t, threads) = (0, 1, 2, 3);
     let mut f = Function::new([(2, ValType::I32)]);
     let mut w = f.instructions();
-    w.local_get(sync).i32_atomic_load(at(Sync::GENERATION, 4)).local_set(generation);
-    w.local_get(sync).i32_const(1).i32_atomic_rmw_add(at(Sync::ARRIVED, 4)).i32_const(1).i32_add();
-    w.local_get(threads).i32_eq().if_(BlockType::Empty);
-    w.local_get(grid).local_get(threads).local_get(sync).call(SHARE);
-    w.local_get(sync).i32_const(0).i32_atomic_store(at(Sync::ARRIVED, 4));
-    w.local_get(sync).i32_const(1).i32_atomic_rmw_add(at(Sync::GENERATION, 4)).drop();
-    w.local_get(sync).i32_const(-1).memory_atomic_notify(at(Sync::GENERATION, 4)).drop();
-    w.return_().end();
-    watch(&mut w, sync, Sync::GENERATION, generation, turns, |w| _ = w.local_get(sleeps));
-    w.end();
-    f
-}
-
-/// Until the word differs from `old`: spins, then sleeps if `sleeps` gives 1.
-fn watch(
-    w: &mut InstructionSink<'_>,
-    sync: u32,
-    word: u64,
-    old: u32,
-    turns: u32,
-    sleeps: impl Fn(&mut InstructionSink<'_>),
-) {
-    w.i32_const(0).local_set(turns);
-    w.block(BlockType::Empty).loop_(BlockType::Empty);
-    w.local_get(sync).i32_atomic_load(at(word, 4)).local_get(old).i32_ne().br_if(1);
-    w.local_get(turns).i32_const(1).i32_add().local_tee(turns).i32_const(SPIN).i32_gt_u();
-    sleeps(w);
-    w.i32_and().if_(BlockType::Empty);
-    w.local_get(sync).local_get(old).i64_const(-1).memory_atomic_wait32(at(word, 4)).drop().end();
-    w.br(0).end().end();
-}
-
-fn serve() -> Function {
-    let (sync, thread, scratch, last, turns) = (0, 1, 2, 3, 4);
-    let mut f = Function::new([(1, ValType::I32)]);
-    let mut w = f.instructions();
-    w.local_get(sync).i32_const(1).i32_atomic_rmw_add(at(Sync::SERVING, 4)).drop();
-    w.block(BlockType::Empty).loop_(BlockType::Empty);
-    watch(&mut w, sync, Sync::JOB, last, turns, |w| _ = w.i32_const(1));
-    w.local_get(sync).i32_atomic_load(at(Sync::JOB, 4)).local_set(last);
-    w.local_get(sync).i32_atomic_load(at(Sync::COUNT, 4)).i32_const(LEAVE as i32).i32_eq().br_if(1);
-    w.local_get(sync).i32_atomic_load(at(Sync::STEPS, 4)).local_get(sync).i32_atomic_load(at(Sync::COUNT, 4));
-    w.local_get(thread).i32_const(i32::MIN).i32_or().local_get(sync).i32_atomic_load(at(Sync::THREADS, 4));
-    w.local_get(scratch).local_get(sync).call(RUN).br(0).end().end();
-    w.local_get(sync).i32_const(1).i32_atomic_rmw_sub(at(Sync::SERVING, 4)).drop();
-    w.local_get(last).end();
-    f
-}
-
-/// `share(grid, threads, sync)`: thread t of m gets grid*t/m .. grid*(t+1)/m.
-fn share() -> Function {
-    let (grid, threads, sync, t) = (0, 1, 2, 3);
-    let mut f = Function::new([(1, ValType::I32)]);
-    let mut w = f.instructions();
+    w.local_get(sync).i32_load(at(Sync::THREADS, 4)).local_set(threads);
     w.block(BlockType::Empty).loop_(BlockType::Empty);
     w.local_get(t).local_get(threads).i32_ge_u().br_if(1);
     w.local_get(sync).local_get(t).i32_const(LINE as i32).i32_mul().i32_add();
@@ -267,15 +202,16 @@ fn share() -> Function {
     f
 }
 
-/// `slices(step, grid, thread, threads, sync)`: runs slices until none is left: first of the thread's own share, from its
-/// beginning, then of the others', from their ends.
+/// `slices(step, thread, sync)`: runs slices until none is left: first of the thread's own share, from its beginning, then of
+/// the others', from their ends.
 fn slices() -> Function {
-    let (step, grid, thread, threads, sync) = (0, 1, 2, 3, 4);
-    let (i, word, least, lo, hi, n, now) = (5, 6, 7, 8, 9, 10, 11);
-    let mut f = Function::new([(6, ValType::I32), (1, ValType::I64)]);
+    let (step, thread, sync) = (0, 1, 2);
+    let (i, word, least, lo, hi, n, threads, now) = (3, 4, 5, 6, 7, 8, 9, 10);
+    let mut f = Function::new([(7, ValType::I32), (1, ValType::I64)]);
     let mut w = f.instructions();
-    w.local_get(grid).local_get(threads).i32_div_u().i32_const(LAST).i32_div_u().local_tee(least).i32_eqz();
-    w.if_(BlockType::Empty).i32_const(1).local_set(least).end();
+    w.local_get(sync).i32_load(at(Sync::THREADS, 4)).local_set(threads);
+    w.local_get(step).i32_load(at(12, 4)).local_get(threads).i32_div_u().i32_const(LAST).i32_div_u();
+    w.local_tee(least).i32_eqz().if_(BlockType::Empty).i32_const(1).local_set(least).end();
     w.block(BlockType::Empty).loop_(BlockType::Empty);
     w.local_get(i).local_get(threads).i32_ge_u().br_if(1);
     w.local_get(thread).local_get(i).i32_add().local_get(threads).i32_rem_u();
@@ -304,17 +240,129 @@ fn slices() -> Function {
     f
 }
 
-/// `post(steps, n, threads, sync)`. The first step's grid is shared out here, since no barrier comes before it.
-fn post() -> Function {
-    let (steps, n, threads, sync) = (0, 1, 2, 3);
+/// `publish(state, sync)`: the next number with this state. Only for who closed the step.
+fn publish() -> Function {
+    let (state, sync) = (0, 1);
     let mut f = Function::new([]);
     let mut w = f.instructions();
-    w.local_get(sync).local_get(steps).i32_store(at(Sync::STEPS, 4));
-    w.local_get(sync).local_get(n).i32_store(at(Sync::COUNT, 4));
+    w.local_get(sync);
+    w.local_get(sync).i32_atomic_load(at(Sync::NUMBER, 4)).i32_const(1).i32_add().i64_extend_i32_u();
+    w.i64_const(32).i64_shl().local_get(state).i64_extend_i32_u().i64_or();
+    w.i64_atomic_store(at(Sync::STATE, 8));
+    // who goes to sleep counts itself first and looks at the number then: one of us sees the other
+    w.local_get(sync).i32_atomic_load(at(Sync::SLEEPING, 4)).if_(BlockType::Empty);
+    w.local_get(sync).i32_const(-1).memory_atomic_notify(at(Sync::NUMBER, 4)).drop().end().end();
+    f
+}
+
+/// `advance(step, sync)`: opens the next step from this one on that threads share, or ends the job. What only one thread runs
+/// is run here.
+fn advance() -> Function {
+    let (step, sync) = (0, 1);
+    let mut f = Function::new([]);
+    let mut w = f.instructions();
+    w.loop_(BlockType::Empty);
+    w.local_get(step).local_get(sync).i32_load(at(Sync::END, 4)).i32_ne().if_(BlockType::Empty);
+    {
+        w.local_get(step).i32_load(at(0, 4)).i32_const(0).i32_lt_s().if_(BlockType::Empty);
+        w.local_get(step).call(WHOLE);
+        w.local_get(step).i32_const(STEP_BYTES as i32).i32_add().local_set(step).br(2).end();
+        w.local_get(step).i32_load(at(12, 4)).local_get(sync).call(SHARE);
+        w.local_get(sync).local_get(step).i32_store(at(Sync::STEP, 4));
+        w.i32_const(OPEN).local_get(sync).call(PUBLISH).return_();
+    }
+    w.end().end();
+    // a job that no thread could share was never opened: nobody needs to know of its end
+    w.local_get(sync).i32_atomic_load(at(Sync::STATE, 4)).i32_const(IDLE).i32_ne().if_(BlockType::Empty);
+    w.i32_const(IDLE).local_get(sync).call(PUBLISH).end().end();
+    f
+}
+
+/// `watch(number, thread, sync)`: until the number is another one. Threads of their own sleep after a while.
+fn watch() -> Function {
+    let (number, thread, sync, turns) = (0, 1, 2, 3);
+    let mut f = Function::new([(1, ValType::I32)]);
+    let mut w = f.instructions();
+    w.block(BlockType::Empty).loop_(BlockType::Empty);
+    w.local_get(sync).i32_atomic_load(at(Sync::NUMBER, 4)).local_get(number).i32_ne().br_if(1);
+    w.local_get(turns).i32_const(1).i32_add().local_tee(turns).i32_const(SPIN).i32_gt_u();
+    w.local_get(thread).i32_const(0).i32_ne().i32_and().if_(BlockType::Empty);
+    w.local_get(sync).i32_const(1).i32_atomic_rmw_add(at(Sync::SLEEPING, 4)).drop();
+    w.local_get(sync).local_get(number).i64_const(-1).memory_atomic_wait32(at(Sync::NUMBER, 4)).drop();
+    w.local_get(sync).i32_const(1).i32_atomic_rmw_sub(at(Sync::SLEEPING, 4)).drop().end();
+    w.br(0).end().end().end();
+    f
+}
+
+/// `help(thread, service, scratch, sync) -> number`: that of the state in which there was nothing to do any more.
+fn help() -> Function {
+    let (thread, service, scratch, sync, state) = (0, 1, 2, 3, 4);
+    let number = |w: &mut InstructionSink<'_>| _ = w.local_get(state).i64_const(32).i64_shr_u().i32_wrap_i64();
+    let wait = |w: &mut InstructionSink<'_>| {
+        number(w);
+        w.local_get(thread).local_get(sync).call(WATCH);
+    };
+    let mut f = Function::new([(1, ValType::I64)]);
+    let mut w = f.instructions();
+    w.local_get(scratch).global_set(0);
+    w.block(BlockType::Empty).loop_(BlockType::Empty);
+    w.local_get(sync).i64_atomic_load(at(Sync::STATE, 8)).local_set(state);
+    // after the state: steps that are opened after the end of this service are not entered
+    w.local_get(sync).i32_atomic_load(at(Sync::SERVICE, 4)).local_get(service).i32_ne().br_if(1);
+    w.local_get(state).i32_wrap_i64().i32_const(IDLE).i32_eq().br_if(1);
+    w.local_get(state).i32_wrap_i64().i32_const(CLOSED).i32_eq().if_(BlockType::Empty);
+    wait(&mut w);
+    w.br(1).end();
+    w.local_get(sync).local_get(state).local_get(state).i64_const(1).i64_add();
+    w.i64_atomic_rmw_cmpxchg(at(Sync::STATE, 8)).local_get(state).i64_ne().br_if(0);
+    w.local_get(sync).i32_load(at(Sync::STEP, 4)).local_get(thread).local_get(sync).call(SLICES);
+    w.local_get(sync).i64_const(1).i64_atomic_rmw_sub(at(Sync::STATE, 8)).i64_const(1).i64_sub().local_tee(state);
+    w.i32_wrap_i64().i32_const(OPEN).i32_eq().if_(BlockType::Empty);
+    {
+        // the last one out: the step is closed, unless somebody came to have a look
+        w.local_get(sync).local_get(state).local_get(state).i64_const((OPEN - CLOSED) as i64).i64_sub();
+        w.i64_atomic_rmw_cmpxchg(at(Sync::STATE, 8)).local_get(state).i64_eq().if_(BlockType::Empty);
+        w.local_get(sync).i32_load(at(Sync::STEP, 4)).i32_const(STEP_BYTES as i32).i32_add();
+        w.local_get(sync).call(ADVANCE).br(2).end();
+    }
+    w.end();
+    wait(&mut w);
+    w.br(0).end().end();
+    number(&mut w);
+    w.end();
+    f
+}
+
+fn serve() -> Function {
+    let (thread, service, scratch, sync, number) = (0, 1, 2, 3, 4);
+    let mut f = Function::new([(1, ValType::I32)]);
+    let mut w = f.instructions();
+    w.local_get(sync).i32_const(1).i32_atomic_rmw_add(at(Sync::SERVING, 4)).drop();
+    w.block(BlockType::Empty).loop_(BlockType::Empty);
+    w.local_get(thread).local_get(service).local_get(scratch).local_get(sync).call(HELP).local_set(number);
+    w.local_get(sync).i32_atomic_load(at(Sync::SERVICE, 4)).local_get(service).i32_ne().br_if(1);
+    w.local_get(number).local_get(thread).local_get(sync).call(WATCH).br(0).end().end();
+    w.local_get(sync).i32_const(1).i32_atomic_rmw_sub(at(Sync::SERVING, 4)).drop().end();
+    f
+}
+
+fn post() -> Function {
+    let (steps, n, threads, scratch, sync) = (0, 1, 2, 3, 4);
+    let mut f = Function::new([]);
+    let mut w = f.instructions();
+    w.local_get(scratch).global_set(0);
     w.local_get(sync).local_get(threads).i32_store(at(Sync::THREADS, 4));
-    w.local_get(n).i32_const(LEAVE as i32).i32_ne().if_(BlockType::Empty);
-    w.local_get(steps).i32_load(at(12, 4)).local_get(threads).local_get(sync).call(SHARE).end();
-    w.local_get(sync).i32_const(1).i32_atomic_rmw_add(at(Sync::JOB, 4)).drop();
-    w.local_get(sync).i32_const(-1).memory_atomic_notify(at(Sync::JOB, 4)).drop().end();
+    w.local_get(sync).local_get(steps).local_get(n).i32_const(STEP_BYTES as i32).i32_mul().i32_add();
+    w.i32_store(at(Sync::END, 4));
+    w.local_get(steps).local_get(sync).call(ADVANCE).end();
+    f
+}
+
+fn dismiss() -> Function {
+    let sync = 0;
+    let mut f = Function::new([]);
+    let mut w = f.instructions();
+    w.local_get(sync).i32_const(1).i32_atomic_rmw_add(at(Sync::SERVICE, 4)).drop();
+    w.i32_const(IDLE).local_get(sync).call(PUBLISH).end();
     f
 }
