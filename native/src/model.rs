@@ -5,7 +5,7 @@ use crate::tune::Tuned;
 use gradloom_core::device::Device;
 use gradloom_core::engine::{Counters, Engine, Plan};
 use gradloom_core::io::HostTensor;
-use gradloom_core::io::onnx::{self, ExternalData, Inputs, Model, Runner};
+use gradloom_core::io::onnx::{self, ExternalData, Input, Inputs, Model, Runner};
 use gradloom_core::io::tflite;
 use gradloom_core::io::weights::Format;
 use gradloom_core::tensor::{Session, Tensor};
@@ -104,7 +104,7 @@ impl OnnxModel {
 
     /// Runs the model; outputs in the order of the file.
     pub fn run(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Vec<(String, HostTensor)>> {
-        let inputs = self.runner.inputs(inputs)?;
+        let inputs = self.inputs(inputs)?;
         let outputs = self.submit(&inputs)?;
         drop(inputs);
         let values = outputs.iter().map(|(n, t)| Ok((n.clone(), self.read(t)?))).collect();
@@ -115,7 +115,21 @@ impl OnnxModel {
 
     /// Inputs as tensors on the device, for [`OnnxModel::run_on`].
     pub fn inputs(&self, inputs: &[(&str, HostTensor)]) -> Result<Inputs> {
-        self.runner.inputs(inputs)
+        self.runner.inputs(inputs.iter().map(|(name, t)| (*name, Input::Host(t.clone()))).collect())
+    }
+
+    /// The same, of host data and of outputs of earlier runs, which stay where they are: a state, a cache of keys and values.
+    /// What [`Runner::takes`] not is read back.
+    pub fn inputs_of(&mut self, inputs: Vec<(&str, Input)>) -> Result<Inputs> {
+        let mut list: Vec<(&str, Input)> = Vec::with_capacity(inputs.len());
+        for (name, input) in inputs {
+            let input = match input {
+                Input::Tensor(t) if !self.runner.takes(name, &t, &list) => Input::Host(self.read(&t)?),
+                input => input,
+            };
+            list.push((name, input));
+        }
+        self.runner.inputs(list)
     }
 
     /// Runs the model on inputs that stay on the device, to the end; the outputs stay there too.
@@ -132,7 +146,7 @@ impl OnnxModel {
 
     /// The plan for inputs of these shapes. Runs it once.
     pub fn plan(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Option<Plan>> {
-        let tensors = self.runner.inputs(inputs)?;
+        let tensors = self.inputs(inputs)?;
         drop(self.submit(&tensors)?);
         Ok(self.runner.replay(inputs).map(|r| r.plan().clone()))
     }

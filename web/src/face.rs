@@ -16,7 +16,7 @@ use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Bytes, Counters, Engine, RootId};
 use gradloom_core::io::HostTensor;
 use gradloom_core::io::onnx::proto::Dim;
-use gradloom_core::io::onnx::{Drift, Model, Run, Runner};
+use gradloom_core::io::onnx::{Drift, Input, Model, Run, Runner};
 use gradloom_core::io::{gguf, safetensors};
 use gradloom_core::tensor::{Session, Tensor, wire};
 use gradloom_core::{DType, Error, Result};
@@ -205,6 +205,21 @@ impl Inner {
             }
             self.signal.wait().await;
         }
+    }
+
+    /// An input of a model: a tensor of this device where it is, if a run can use it so, or else values.
+    async fn input(self: &Rc<Inner>, runner: &RefCell<Runner>, i: &JsValue, others: &[(&str, Input)]) -> Result<Input> {
+        let Some(id) = get(i, "id").as_f64() else { return Ok(Input::Host(host_input(i)?.1)) };
+        let (name, t) = (name_of(i), self.tensor(id as u32)?);
+        if runner.borrow().takes(&name, &t, others) {
+            return Ok(Input::Tensor(t));
+        }
+        let (dtype, shape) = (t.dtype(), t.shape());
+        self.realize(vec![t.root()]).await?;
+        if runner.borrow().takes(&name, &t, others) {
+            return Ok(Input::Tensor(t));
+        }
+        Ok(Input::Host(HostTensor::new(dtype, shape, self.bytes(t).await?)?))
     }
 
     fn tensor(&self, id: u32) -> Result<Tensor> {
@@ -576,8 +591,13 @@ impl Runtime {
     ) -> std::result::Result<JsValue, JsValue> {
         let inner = self.inner.clone();
         let runner = inner.models.borrow().get(id, "model").map_err(throw)?;
-        let named = inputs.iter().map(|i| host_input(&i)).collect::<Result<Vec<_>>>().map_err(throw)?;
-        let inputs: Vec<(&str, HostTensor)> = named.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+        let names: Vec<String> = inputs.iter().map(|i| name_of(&i)).collect();
+        let mut given: Vec<(&str, Input)> = Vec::with_capacity(names.len());
+        for (name, i) in names.iter().zip(inputs.iter()) {
+            let input = inner.input(&runner, &i, &given).await.map_err(throw)?;
+            given.push((name, input));
+        }
+        let inputs = runner.borrow().inputs(given).map_err(throw)?;
         let tell = |phase: &str| {
             if let Some(f) = &progress {
                 let _ = f.call1(&JsValue::NULL, &phase.into());
@@ -586,7 +606,7 @@ impl Runtime {
         let _turn = inner.turn().await;
         tell("compile");
         let (times, counters) = (inner.times.get(), inner.engine.borrow().counters());
-        let begin = || runner.borrow_mut().begin(&mut inner.engine.borrow_mut(), &inputs);
+        let begin = || runner.borrow_mut().begin_on(&mut inner.engine.borrow_mut(), &inputs);
         let mut run = inner.planning(begin).map_err(throw)?;
         loop {
             inner.prepared(&runner, &mut run).await.map_err(throw)?;
@@ -660,12 +680,16 @@ fn dimension(d: &Dim) -> JsValue {
     }
 }
 
+fn name_of(i: &JsValue) -> String {
+    get(i, "name").as_string().unwrap_or_default()
+}
+
 fn host_input(i: &JsValue) -> Result<(String, HostTensor)> {
-    let name = get(i, "name").as_string().unwrap_or_default();
+    let name = name_of(i);
     let shape: Vec<usize> =
         Array::from(&get(i, "shape")).iter().map(|n| n.as_f64().unwrap_or(0.0).max(0.0) as usize).collect();
     let dt = dtype(&get(i, "dtype").as_string().unwrap_or_default())?;
-    let data = Uint8Array::new(&get(i, "data")).to_vec();
+    let data = get(i, "data").dyn_into::<Uint8Array>().map(|d| d.to_vec()).unwrap_or_default();
     let bad = |e: Error| Error::Input { name: name.clone(), what: e.to_string() };
     let t = HostTensor::new(dt, shape, data).map_err(bad)?;
     Ok((name, t))

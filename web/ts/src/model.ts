@@ -119,7 +119,10 @@ export class Model {
     if (typeof inputs !== "object" || inputs === null || inputs instanceof Tensor || ArrayBuffer.isView(inputs)) {
       throw new ValueError("E_VALUE", "run takes an object of inputs by name");
     }
-    const given = await Promise.all(Object.entries(inputs).map(([name, value]) => this.#input(name, value, signal)));
+    const here = (t: ModelInput): boolean => t instanceof Tensor && !source(t) && bind(t).host === this.#host;
+    const input = ([name, value]: [string, ModelInput]): Promise<RawInput> | { name: string; id: number } =>
+      here(value) ? { name, id: bind(value as Tensor).id } : this.#input(name, value, signal);
+    const given = await Promise.all(Object.entries(inputs).map(input));
     this.#live();
     const tell = onProgress && ((phase: Progress["phase"]) => onProgress({ phase, loaded: 0, total: 0 }));
     const run = (): Promise<RawOutputs> => this.#host.raw.runModel(id, given, tell);

@@ -39,7 +39,7 @@ pub use compare::Drift;
 pub use inspect::{NodeReport, Report, State, inspect};
 pub use model::{Model, Port, show_dims};
 pub use ops::supported;
-pub use runner::{Inputs, Run, Runner};
+pub use runner::{Input, Inputs, Run, Runner};
 pub use tensor::{ExternalData, NoExternalData};
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::device::eval::EvalDevice;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
-use crate::tensor::Session;
+use crate::tensor::{Session, Tensor};
 
 /// A model on the reference device.
 struct Ran {
@@ -25,20 +25,29 @@ impl Ran {
     }
 
     fn run(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Vec<HostTensor>> {
-        let mut run = self.runner.begin(&mut self.engine, inputs)?;
-        let outputs = loop {
+        let run = self.runner.begin(&mut self.engine, inputs)?;
+        self.finish(run)?.iter().map(|t| self.read(t)).collect()
+    }
+
+    fn run_on(&mut self, inputs: Vec<(&str, Input)>) -> Result<Vec<Tensor>> {
+        let inputs = self.runner.inputs(inputs)?;
+        let run = self.runner.begin_on(&mut self.engine, &inputs)?;
+        self.finish(run)
+    }
+
+    fn finish(&mut self, mut run: Run) -> Result<Vec<Tensor>> {
+        loop {
             while !self.runner.ready(&mut self.engine, &mut run)? {}
             if let Some(out) = self.runner.step(&mut self.engine, &mut run)? {
-                break out;
+                return Ok(out.into_iter().map(|(_, t)| t).collect());
             }
-        };
-        let mut list = Vec::new();
-        for (_, t) in &outputs {
-            let (ticket, dtype, _) = self.engine.read(&mut t.session().state(), t.root())?;
-            let data = self.engine.poll(ticket, dtype)?.expect("this device does not wait");
-            list.push(HostTensor::new(dtype, t.shape(), data)?);
         }
-        Ok(list)
+    }
+
+    fn read(&mut self, t: &Tensor) -> Result<HostTensor> {
+        let (ticket, dtype, _) = self.engine.read(&mut t.session().state(), t.root())?;
+        let data = self.engine.poll(ticket, dtype)?.expect("this device does not wait");
+        HostTensor::new(dtype, t.shape(), data)
     }
 }
 
@@ -103,6 +112,58 @@ fn an_input_is_handed_through_in_the_shape_of_the_output() {
     for v in [1., 2.] {
         assert_eq!(ran.run(&[("x", f32s(&[2, 2], &[v; 4]))]).unwrap(), [f32s(&[4], &[v; 4])]);
     }
+}
+
+/// `y = x - h`, `n = y * c` and `c` itself, a constant.
+fn recurrent() -> Vec<Vec<u8>> {
+    vec![
+        port(11, "x", 1, &[2]),
+        port(11, "h", 1, &[2]),
+        port(12, "y", 1, &[2]),
+        port(12, "n", 1, &[2]),
+        port(12, "k", 1, &[2]),
+        constant("c", &f32s(&[2], &[3., 4.])),
+        node("Sub", "x h", "y", &[]),
+        node("Mul", "y c", "n", &[]),
+        node("Identity", "c", "k", &[]),
+    ]
+}
+
+#[test]
+fn outputs_are_inputs_of_the_next_run() {
+    let mut ran = Ran::new(&recurrent());
+    let want = |x: [f32; 2], h: [f32; 2]| [0, 1].map(|i| [x[i] - h[i], (x[i] - h[i]) * [3., 4.][i]]);
+    let host = |v: [f32; 2]| Input::Host(f32s(&[2], &v));
+    let check = |ran: &mut Ran, x: (Input, [f32; 2]), h: (Input, [f32; 2])| {
+        let out = ran.run_on(vec![("x", x.0), ("h", h.0)]).unwrap();
+        let w = want(x.1, h.1);
+        let got: Vec<HostTensor> = out.iter().map(|t| ran.read(t).unwrap()).collect();
+        assert_eq!(got, [f32s(&[2], &w.map(|w| w[0])), f32s(&[2], &w.map(|w| w[1])), f32s(&[2], &[3., 4.])]);
+        (out, w.map(|w| w[0]), w.map(|w| w[1]))
+    };
+    let (first, y, n) = check(&mut ran, (host([5., 7.]), [5., 7.]), (host([1., 2.]), [1., 2.]));
+    // a value of the device in the place of a host's, and both
+    let tensor = |t: &Tensor| Input::Tensor(t.clone());
+    let (second, y2, n2) = check(&mut ran, (host([9., 9.]), [9., 9.]), (tensor(&first[0]), y));
+    check(&mut ran, (tensor(&second[1]), n2), (tensor(&first[1]), n));
+    check(&mut ran, (tensor(&first[1]), n), (tensor(&second[0]), y2));
+    // another model, whose plan is made of such inputs
+    let runner = Runner::new(Arc::new(parse(&recurrent()).unwrap()), ran.runner.session());
+    let mut other = Ran { engine: ran.engine, runner };
+    check(&mut other, (tensor(&first[0]), y), (tensor(&second[0]), y2));
+    check(&mut other, (host([0., 1.]), [0., 1.]), (tensor(&first[0]), y));
+    // what a plan would find twice is given by its values
+    assert!(other.runner.takes("x", &first[0], &[("h", tensor(&second[0]))]));
+    assert!(!other.runner.takes("x", &first[0], &[("h", tensor(&first[0]))]));
+    assert!(!other.runner.takes("x", &first[2], &[]), "a constant of the model");
+    let lazy = first[0].neg().unwrap();
+    assert!(!other.runner.takes("x", &lazy, &[]), "not computed yet");
+    for bad in [&lazy, &first[2]] {
+        let e = other.run_on(vec![("x", tensor(bad)), ("h", tensor(&first[1]))]).unwrap_err();
+        assert!(matches!(e, Error::Input { .. }), "{e}");
+    }
+    let e = other.run_on(vec![("x", tensor(&first[0])), ("h", tensor(&first[0]))]).unwrap_err();
+    assert!(matches!(e, Error::Input { .. }), "{e}");
 }
 
 #[test]

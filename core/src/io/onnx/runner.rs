@@ -74,6 +74,14 @@ enum End {
     Ask { wanted: usize, live: Arc<Vec<usize>>, then: Then },
 }
 
+/// What a model is given for an input.
+pub enum Input {
+    /// Data of the host, which is uploaded.
+    Host(HostTensor),
+    /// A computed tensor of the runner's session that [`Runner::takes`].
+    Tensor(Tensor),
+}
+
 /// Inputs as tensors: uploaded by the first run that uses them, and there for every later one.
 #[derive(Clone)]
 pub struct Inputs {
@@ -184,37 +192,57 @@ impl Runner {
     fn signature(&self, inputs: &[(&str, HostTensor)]) -> Vec<u8> {
         let mut key = Vec::new();
         for (name, t) in inputs {
-            key.extend_from_slice(name.as_bytes());
-            key.push(0);
-            sign_shape(&mut key, t);
-            if self.is_value(name) {
-                key.extend_from_slice(&t.data);
-            }
+            sign(&mut key, name, t.dtype, &t.shape, self.is_value(name).then_some(&t.data));
         }
         key
     }
 
-    /// Makes tensors of host data, for any number of runs.
-    pub fn inputs(&self, inputs: &[(&str, HostTensor)]) -> Result<Inputs> {
-        let mut out = Inputs { key: self.signature(inputs), names: vec![], feeds: vec![], given: vec![] };
-        for (name, t) in inputs {
-            let small = (t.len() <= SMALL).then(|| t.clone());
-            let (feed, tensor) = if self.is_value(name) {
-                (Feed::Known(t.clone()), None)
-            } else {
-                let t = Tensor::from_bytes(&self.session, t.dtype, &t.shape, Bytes::new(t.data.clone()))?;
-                (Feed::Tensor(t.clone()), Some(t))
+    /// Can a run use this tensor where it is, as its input `name` beside those in `others`? Else it takes its values: of an
+    /// input that shapes depend on, of what is not computed yet, and of a buffer that a plan would find twice, as another
+    /// input or as a constant.
+    pub fn takes(&self, name: &str, t: &Tensor, others: &[(&str, Input)]) -> bool {
+        let Some(id) = buffer_of(t).filter(|_| !self.is_value(name)) else { return false };
+        let own = self.session.state().buffer(id).is_some_and(|b| !b.constant);
+        let same = |i: &Input| matches!(i, Input::Tensor(t) if buffer_of(t) == Some(id));
+        own && !others.iter().any(|(_, i)| same(i))
+    }
+
+    /// Makes tensors of inputs, for any number of runs.
+    pub fn inputs(&self, mut inputs: Vec<(&str, Input)>) -> Result<Inputs> {
+        let mut out = Inputs { key: vec![], names: vec![], feeds: vec![], given: vec![] };
+        while !inputs.is_empty() {
+            let (name, input) = inputs.remove(0);
+            let value = self.is_value(name);
+            let (feed, given) = match input {
+                Input::Host(t) => {
+                    sign(&mut out.key, name, t.dtype, &t.shape, value.then_some(&t.data));
+                    let small = (t.len() <= SMALL).then(|| t.clone());
+                    if value {
+                        (Feed::Known(t), Given { tensor: None, small })
+                    } else {
+                        let t = Tensor::from_bytes(&self.session, t.dtype, &t.shape, Bytes::new(t.data))?;
+                        (Feed::Tensor(t.clone()), Given { tensor: Some(t), small })
+                    }
+                }
+                Input::Tensor(t) => {
+                    if !t.session().is(&self.session) || !self.takes(name, &t, &inputs) {
+                        let what = "this tensor must be given by its values".into();
+                        return Err(Error::Input { name: name.into(), what });
+                    }
+                    sign(&mut out.key, name, t.dtype(), &t.shape(), None);
+                    (Feed::Tensor(t.clone()), Given { tensor: Some(t), small: None })
+                }
             };
             out.names.push(name.to_string());
             out.feeds.push(feed);
-            out.given.push(Given { tensor, small });
+            out.given.push(given);
         }
         Ok(out)
     }
 
     /// Starts a run: builds and plans the graph, or finds the plan made before.
     pub fn begin(&mut self, engine: &mut Engine, inputs: &[(&str, HostTensor)]) -> Result<Run> {
-        let inputs = self.inputs(inputs)?;
+        let inputs = self.inputs(inputs.iter().map(|(name, t)| (*name, Input::Host(t.clone()))).collect())?;
         self.begin_on(engine, &inputs)
     }
 
@@ -510,7 +538,7 @@ impl Runner {
             Then::Call(call) => Answer::Results(self.call(&call, read, &mut key, &mut given)?),
             Then::Know | Then::Tell(_) => {
                 for t in &read {
-                    sign_shape(&mut key, t);
+                    sign_shape(&mut key, t.dtype, &t.shape);
                     key.extend_from_slice(&t.data);
                 }
                 Answer::Known(read)
@@ -531,7 +559,7 @@ impl Runner {
     fn call(&self, call: &Call, read: Vec<HostTensor>, key: &mut Vec<u8>, given: &mut Vec<Given>) -> Result<Vec<Fed>> {
         let mut out = Vec::new();
         for (t, narrow) in call.run(self.model(), &self.session, read)? {
-            sign_shape(key, &t);
+            sign_shape(key, t.dtype, &t.shape);
             if t.is_empty() {
                 given.push(Given { tensor: None, small: None });
                 out.push(Fed::Empty(t, narrow));
@@ -599,8 +627,15 @@ fn buffer_of(t: &Tensor) -> Option<u32> {
     state.buffer_id(flat)
 }
 
-fn sign_shape(key: &mut Vec<u8>, t: &HostTensor) {
-    key.push(t.dtype as u8);
-    key.extend((t.shape.len() as u32).to_le_bytes());
-    t.shape.iter().for_each(|n| key.extend((*n as u64).to_le_bytes()));
+fn sign(key: &mut Vec<u8>, name: &str, dtype: DType, shape: &[usize], data: Option<&Vec<u8>>) {
+    key.extend_from_slice(name.as_bytes());
+    key.push(0);
+    sign_shape(key, dtype, shape);
+    key.extend_from_slice(data.map_or(&[], |d| d));
+}
+
+fn sign_shape(key: &mut Vec<u8>, dtype: DType, shape: &[usize]) {
+    key.push(dtype as u8);
+    key.extend((shape.len() as u32).to_le_bytes());
+    shape.iter().for_each(|n| key.extend((*n as u64).to_le_bytes()));
 }
