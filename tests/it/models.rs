@@ -1,8 +1,9 @@
 //! Real models on every native device: each output within 1e-3 of the largest expected value.
 
-use gradloom::OnnxModel;
 use gradloom::io::json::Json;
+use gradloom::io::onnx::Input;
 use gradloom::io::{HostTensor, npz};
+use gradloom::{DType, OnnxModel};
 use std::path::{Path, PathBuf};
 
 /// The committed models, and how far an output may be off in units of the largest expected value: the ones with 8-bit numbers
@@ -72,6 +73,57 @@ fn compare(device: &str, model: &str, file: &Path, limit: f64) {
             let e = error(got, want);
             assert!(e <= limit, "{model} on {device}, run {round}, `{name}`: off by {e:.1e}");
         }
+    }
+}
+
+#[test]
+fn a_cache_stays_on_the_device() {
+    let file = folder("zoo_llama_past").join("model.onnx");
+    let past = ["past_k0", "past_v0", "past_k1", "past_v1"];
+    let i64s = |v: &[i64], shape: &[usize]| {
+        HostTensor::new(DType::I64, shape.to_vec(), v.iter().flat_map(|x| x.to_le_bytes()).collect()).unwrap()
+    };
+    let start = |seed: usize| {
+        let v = (0..48).flat_map(|i| ((i * 7 + seed) as f32).sin().to_le_bytes()).collect();
+        HostTensor::new(DType::F32, vec![1, 2, 3, 8], v).unwrap()
+    };
+    for device in ["eval", "cpu"] {
+        let mut m = OnnxModel::load(&file, gradloom::open(device, 2).unwrap()).unwrap();
+        let mut hosts: Vec<HostTensor> = (0..4).map(start).collect();
+        let mut cache: Vec<Input> = (0..4).map(|i| Input::Host(start(i))).collect();
+        for step in 0..4usize {
+            let ids = i64s(&[step as i64 * 7 + 1], &[1, 1]);
+            let mask = i64s(&vec![1; 4 + step], &[1, 4 + step]);
+            let mut list = vec![("input_ids", ids.clone()), ("attention_mask", mask.clone())];
+            list.extend(past.iter().copied().zip(hosts));
+            let want = m.run(&list).unwrap();
+            let mut list = vec![("input_ids", Input::Host(ids)), ("attention_mask", Input::Host(mask))];
+            list.extend(past.iter().copied().zip(cache));
+            let inputs = m.inputs_of(list).unwrap();
+            let got = m.run_on(&inputs).unwrap();
+            for ((name, got), (_, want)) in got.iter().zip(&want) {
+                assert_eq!(m.read(got).unwrap(), *want, "{device}, step {step}: {name}");
+            }
+            hosts = want.into_iter().skip(1).map(|o| o.1).collect();
+            cache = got.into_iter().skip(1).map(|o| Input::Tensor(o.1)).collect();
+        }
+        // one tensor twice: the second is read
+        let last: Vec<Input> = cache
+            .iter()
+            .map(|_| match &cache[0] {
+                Input::Tensor(t) => Input::Tensor(t.clone()),
+                Input::Host(t) => Input::Host(t.clone()),
+            })
+            .collect();
+        let rest = |n: usize| vec![("input_ids", i64s(&[5], &[1, 1])), ("attention_mask", i64s(&vec![1; n], &[1, n]))];
+        let mut list = rest(8);
+        list.extend(past.iter().map(|name| (*name, hosts[0].clone())));
+        let want = m.run(&list).unwrap();
+        let mut list: Vec<(&str, Input)> = rest(8).into_iter().map(|(name, t)| (name, Input::Host(t))).collect();
+        list.extend(past.iter().copied().zip(last));
+        let inputs = m.inputs_of(list).unwrap();
+        let got = m.run_on(&inputs).unwrap();
+        assert_eq!(m.read(&got[0].1).unwrap(), want[0].1, "{device}");
     }
 }
 

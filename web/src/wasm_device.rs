@@ -375,6 +375,8 @@ impl Device for WasmDevice {
     }
 
     fn release(&mut self, kernel: KernelId) {
+        // a job may be about to call it; if one failed, none will
+        let _ = self.settle();
         if let Some(e) = self.kernels.get_mut(kernel.0 as usize).and_then(Option::take) {
             // a module is collected when none of its functions is reachable
             let _ = self.table.set_raw(e.index, &JsValue::NULL);

@@ -266,12 +266,17 @@ impl State {
     /// must be realized in the same run (before the overwriting store), else they would later see the new contents. What
     /// they overwrite themselves counts too.
     pub fn readers_of_overwritten(&self, roots: &[UOp]) -> Vec<RootId> {
-        let mut all: std::collections::BTreeSet<UOp> = crate::util::gather(roots.iter().copied());
+        let mut all = roots.to_vec();
         let mut out = Vec::new();
         loop {
-            let nodes: Vec<UOp> = all.iter().copied().collect();
             let before = all.len();
-            out.extend(self.stale_roots(&nodes).into_iter().filter(|&id| all.insert(self.node(id))));
+            for id in self.stale_roots(&all) {
+                let node = self.node(id);
+                if !all.contains(&node) {
+                    all.push(node);
+                    out.push(id);
+                }
+            }
             if all.len() == before {
                 return out;
             }
@@ -341,9 +346,9 @@ impl State {
         }
         self.graph = graph;
         self.live_at_compact = self.graph.len();
-        let kept: std::collections::BTreeSet<u32> =
-            crate::util::gather(self.graph.iter().filter_map(|u| self.buffer_id(u)));
-        let mut dead: Vec<u32> = self.buffers.keys().copied().filter(|id| !kept.contains(id)).collect();
+        let mut kept: Vec<u32> = self.graph.iter().filter_map(|u| self.buffer_id(u)).collect();
+        ascending(&mut kept);
+        let mut dead: Vec<u32> = self.buffers.keys().copied().filter(|id| kept.binary_search(id).is_err()).collect();
         ascending(&mut dead);
         let gone = dead.iter().filter_map(|id| self.buffers.remove(id));
         let found = gone.fold(0usize, |n, b| n.saturating_add(b.len.saturating_mul(b.dtype.size())));
