@@ -2,7 +2,7 @@
 //! index in [`DType::ALL`]). The TypeScript package is the only caller and spells them out.
 
 use gradloom_core::tensor::{
-    Attention, ConvOpts, ConvTransposeOpts, Interpolate, PadMode, PoolOpts, Session, Slice, Tensor,
+    Attention, ConvOpts, ConvTransposeOpts, Interpolate, Operand, PadMode, PoolOpts, Session, Slice, Tensor,
 };
 use gradloom_core::{DType, Error, Result};
 
@@ -59,6 +59,23 @@ pub(crate) fn bad(op: &str, what: &str) -> Error {
 pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result<Vec<Tensor>> {
     let mut n = Nums { left: nums, op: name };
     let at = |i: usize| x.get(i).ok_or_else(|| bad(name, "an operand is missing"));
+    if let Some(f) = find(BINARY, name) {
+        let rhs = match x.get(1) {
+            Some(b) => Operand::Tensor(b.clone()),
+            None => Operand::Float(n.next()?),
+        };
+        return Ok(vec![f(at(0)?, rhs)?]);
+    }
+    if let Some(f) = find(UNARY, name) {
+        return Ok(vec![f(at(0)?)?]);
+    }
+    if let Some(f) = find(PAIR, name) {
+        return Ok(vec![f(at(0)?, at(1)?)?]);
+    }
+    if let Some(f) = find(REDUCE, name) {
+        let keep = n.flag()?;
+        return Ok(vec![f(at(0)?, &n.ints(), keep)?]);
+    }
     if let Some(t) = create(s, name, &mut n)? {
         return Ok(vec![t]);
     }
@@ -79,12 +96,6 @@ pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result
     };
     if let Some(out) = several {
         return Ok(out);
-    }
-    if let Some(t) = unary(name, a)? {
-        return Ok(vec![t]);
-    }
-    if let Some(t) = binary(name, a, x.get(1), &mut n)? {
-        return Ok(vec![t]);
     }
     let out = match name {
         "assign" => {
@@ -131,7 +142,6 @@ pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result
         "roll" => a.roll(n.int()?, n.int()?)?,
         "gather" => a.gather(n.int()?, at(1)?)?,
         "index_select" => a.index_select(n.int()?, at(1)?)?,
-        "embedding" => a.embedding(at(1)?)?,
         "one_hot" => a.one_hot(n.size()?)?,
         "where" => a.select(at(1)?, at(2)?)?,
         "clamp" => a.clamp(n.next()?, n.next()?)?,
@@ -143,20 +153,6 @@ pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result
         "argmax" => a.argmax(n.int()?, n.flag()?)?,
         "argmin" => a.argmin(n.int()?, n.flag()?)?,
         "cumsum" => a.cumsum(n.int()?)?,
-        "sum" | "prod" | "max" | "min" | "mean" | "any" | "all" | "logsumexp" => {
-            let keep = n.flag()?;
-            let axes = n.ints();
-            match name {
-                "sum" => a.sum(&axes, keep)?,
-                "prod" => a.prod(&axes, keep)?,
-                "max" => a.max(&axes, keep)?,
-                "min" => a.min(&axes, keep)?,
-                "mean" => a.mean(&axes, keep)?,
-                "any" => a.any(&axes, keep)?,
-                "all" => a.all(&axes, keep)?,
-                _ => a.logsumexp(&axes, keep)?,
-            }
-        }
         "var" | "std" => {
             let (correction, keep) = (n.size()?, n.flag()?);
             let axes = n.ints();
@@ -199,9 +195,6 @@ pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result
         "tril" => a.tril(n.int()?)?,
         "triu" => a.triu(n.int()?)?,
         "cross_entropy" => a.cross_entropy(at(1)?, None, n.next()?)?,
-        "mse_loss" => a.mse_loss(at(1)?)?,
-        "l1_loss" => a.l1_loss(at(1)?)?,
-        "bce_with_logits" => a.bce_with_logits(at(1)?)?,
         _ => return Err(bad(name, "there is no such op")),
     };
     Ok(vec![out])
@@ -244,78 +237,86 @@ fn create(s: &Session, name: &str, n: &mut Nums<'_>) -> Result<Option<Tensor>> {
     }))
 }
 
-fn unary(name: &str, a: &Tensor) -> Result<Option<Tensor>> {
-    let out = match name {
-        "neg" => a.neg(),
-        "abs" => a.abs(),
-        "sign" => a.sign(),
-        "floor" => a.floor(),
-        "ceil" => a.ceil(),
-        "round" => a.round(),
-        "trunc" => a.trunc(),
-        "square" => a.square(),
-        "sqrt" => a.sqrt(),
-        "rsqrt" => a.rsqrt(),
-        "reciprocal" => a.reciprocal(),
-        "exp" => a.exp(),
-        "exp2" => a.exp2(),
-        "log" => a.log(),
-        "log2" => a.log2(),
-        "sin" => a.sin(),
-        "cos" => a.cos(),
-        "tan" => a.tan(),
-        "tanh" => a.tanh(),
-        "erf" => a.erf(),
-        "relu" => a.relu(),
-        "relu6" => a.relu6(),
-        "sigmoid" => a.sigmoid(),
-        "silu" => a.silu(),
-        "gelu" => a.gelu(),
-        "gelu_tanh" => a.gelu_tanh(),
-        "mish" => a.mish(),
-        "hard_swish" => a.hard_swish(),
-        "logical_not" => a.logical_not(),
-        "isnan" => a.isnan(),
-        "isinf" => a.isinf(),
-        _ => return Ok(None),
-    };
-    out.map(Some)
+/// Tables, for an arm of a `match` takes some hundred bytes of code.
+type Table<F> = &'static [(&'static str, F)];
+
+fn find<F: Copy>(table: Table<F>, name: &str) -> Option<F> {
+    table.iter().find(|entry| entry.0 == name).map(|entry| entry.1)
 }
 
+static UNARY: Table<fn(&Tensor) -> Result<Tensor>> = &[
+    ("neg", Tensor::neg),
+    ("abs", Tensor::abs),
+    ("sign", Tensor::sign),
+    ("floor", Tensor::floor),
+    ("ceil", Tensor::ceil),
+    ("round", Tensor::round),
+    ("trunc", Tensor::trunc),
+    ("square", Tensor::square),
+    ("sqrt", Tensor::sqrt),
+    ("rsqrt", Tensor::rsqrt),
+    ("reciprocal", Tensor::reciprocal),
+    ("exp", Tensor::exp),
+    ("exp2", Tensor::exp2),
+    ("log", Tensor::log),
+    ("log2", Tensor::log2),
+    ("sin", Tensor::sin),
+    ("cos", Tensor::cos),
+    ("tan", Tensor::tan),
+    ("tanh", Tensor::tanh),
+    ("erf", Tensor::erf),
+    ("relu", Tensor::relu),
+    ("relu6", Tensor::relu6),
+    ("sigmoid", Tensor::sigmoid),
+    ("silu", Tensor::silu),
+    ("gelu", Tensor::gelu),
+    ("gelu_tanh", Tensor::gelu_tanh),
+    ("mish", Tensor::mish),
+    ("hard_swish", Tensor::hard_swish),
+    ("logical_not", Tensor::logical_not),
+    ("isnan", Tensor::isnan),
+    ("isinf", Tensor::isinf),
+];
+
 /// Two tensors, or a tensor and a number.
-fn binary(name: &str, a: &Tensor, b: Option<&Tensor>, n: &mut Nums<'_>) -> Result<Option<Tensor>> {
-    macro_rules! either {
-        ($f:ident) => {
-            match b {
-                Some(b) => a.$f(b),
-                None => a.$f(n.next()?),
-            }
-        };
-    }
-    let out = match name {
-        "add" => either!(add),
-        "sub" => either!(sub),
-        "mul" => either!(mul),
-        "div" => either!(div),
-        "mod" => either!(modulo),
-        "floor_div" => either!(floor_div),
-        "pow" => either!(pow),
-        "maximum" => either!(maximum),
-        "minimum" => either!(minimum),
-        "lt" => either!(lt),
-        "le" => either!(le),
-        "gt" => either!(gt),
-        "ge" => either!(ge),
-        "eq" => either!(eq),
-        "ne" => either!(ne),
-        "logical_and" => either!(logical_and),
-        "logical_or" => either!(logical_or),
-        "logical_xor" => either!(logical_xor),
-        "matmul" => match b {
-            Some(b) => a.matmul(b),
-            None => return Err(bad(name, "an operand is missing")),
-        },
-        _ => return Ok(None),
-    };
-    out.map(Some)
-}
+static BINARY: Table<fn(&Tensor, Operand) -> Result<Tensor>> = &[
+    ("add", Tensor::add),
+    ("sub", Tensor::sub),
+    ("mul", Tensor::mul),
+    ("div", Tensor::div),
+    ("mod", Tensor::modulo),
+    ("floor_div", Tensor::floor_div),
+    ("pow", Tensor::pow),
+    ("maximum", Tensor::maximum),
+    ("minimum", Tensor::minimum),
+    ("lt", Tensor::lt),
+    ("le", Tensor::le),
+    ("gt", Tensor::gt),
+    ("ge", Tensor::ge),
+    ("eq", Tensor::eq),
+    ("ne", Tensor::ne),
+    ("logical_and", Tensor::logical_and),
+    ("logical_or", Tensor::logical_or),
+    ("logical_xor", Tensor::logical_xor),
+];
+
+/// Over axes, which stay with length 1 if the flag says so.
+static REDUCE: Table<fn(&Tensor, &[i64], bool) -> Result<Tensor>> = &[
+    ("sum", Tensor::sum),
+    ("prod", Tensor::prod),
+    ("max", Tensor::max),
+    ("min", Tensor::min),
+    ("mean", Tensor::mean),
+    ("any", Tensor::any),
+    ("all", Tensor::all),
+    ("logsumexp", Tensor::logsumexp),
+];
+
+/// Two tensors.
+static PAIR: Table<fn(&Tensor, &Tensor) -> Result<Tensor>> = &[
+    ("matmul", Tensor::matmul),
+    ("embedding", Tensor::embedding),
+    ("mse_loss", Tensor::mse_loss),
+    ("l1_loss", Tensor::l1_loss),
+    ("bce_with_logits", Tensor::bce_with_logits),
+];
