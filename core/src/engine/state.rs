@@ -339,7 +339,6 @@ impl State {
         let live: Vec<(RootId, UOp)> = self.live_roots().collect();
         let nodes: Vec<UOp> = live.iter().map(|&(_, u)| u).collect();
         let mut graph = Graph::new();
-        graph.reserve(self.graph.len().min(1 << 12)); // it grows again as it grew, if it is a loop's
         let moved = graph.import(&self.graph, &nodes, |_, _| None);
         for (&(id, _), node) in live.iter().zip(moved) {
             self.set_node(id, node);

@@ -74,16 +74,6 @@ impl Graph {
         g
     }
 
-    /// Makes room for so many more nodes.
-    pub fn reserve(&mut self, nodes: usize) {
-        self.nodes.reserve(nodes);
-        self.srcs.reserve(2 * nodes);
-        self.bounds.reserve(nodes);
-        self.ranges.reserve(nodes);
-        let (old, srcs) = (&self.nodes, &self.srcs);
-        self.table.reserve(nodes, |&i| rehash(old, srcs, i));
-    }
-
     /// Nodes so far.
     pub fn len(&self) -> usize {
         self.nodes.len()
@@ -210,7 +200,10 @@ impl Graph {
         self.srcs.extend_from_slice(src);
         self.nodes.push(Node { op, dtype, n_src: src.len() as u32, src: at, arg: arg_id, shape });
         let (nodes, srcs) = (&self.nodes, &self.srcs);
-        self.table.insert_unique(hash, index, |&i| rehash(nodes, srcs, i));
+        self.table.insert_unique(hash, index, |&i| {
+            let n = &nodes[i as usize];
+            node_hash(n.op, n.dtype, &srcs[n.src as usize..(n.src + n.n_src) as usize], n.arg)
+        });
         let u = UOp(index);
         let bounds = bounds::infer(self, u);
         self.bounds.push(bounds);
@@ -328,11 +321,6 @@ impl Graph {
             _ => of(src),
         }
     }
-}
-
-fn rehash(nodes: &[Node], srcs: &[UOp], i: u32) -> u64 {
-    let n = &nodes[i as usize];
-    node_hash(n.op, n.dtype, &srcs[n.src as usize..(n.src + n.n_src) as usize], n.arg)
 }
 
 fn node_hash(op: Op, dtype: DType, src: &[UOp], arg: u32) -> u64 {
