@@ -56,6 +56,29 @@ function matmul(m, k, n, constant = false) {
   };
 }
 
+/** Products of matrices whose bytes onnxruntime's `quantize_dynamic` would make: weights once, the other factor in each run. */
+function quantised(rows, n, times) {
+  return (next) => {
+    const x = uniform(next, [rows, n]);
+    const [nodes, extra] = [[], {}];
+    let ref = x.data;
+    let from = "x";
+    for (let i = 0; i < times; i += 1) {
+      const w = { data: Int8Array.from({ length: n * n }, () => Math.round((next() * 2 - 1) * 127)), shape: [n, n], dtype: "int8" };
+      const scale = 1 / (127 * Math.sqrt(n));
+      Object.assign(extra, { [`w${i}`]: w, [`z${i}`]: { data: Int8Array.of(0), shape: [], dtype: "int8" }, [`s${i}`]: scalar(scale) });
+      ref = product(ref, Float64Array.from(w.data, (v) => v * scale), rows, n, n);
+      const to = i === times - 1 ? "y" : `y${i}`;
+      nodes.push(["DynamicQuantizeLinear", [from], [`q${i}`, `qs${i}`, `qz${i}`]], ["Mul", [`qs${i}`, `s${i}`], `t${i}`],
+        ["MatMulInteger", [`q${i}`, `w${i}`, `qz${i}`, `z${i}`], `a${i}`], ["Cast", [`a${i}`], `f${i}`, { to: 1 }], ["Mul", [`f${i}`, `t${i}`], to]);
+      from = to;
+    }
+    // codes of 8 bits are off by half of one
+    return { op: "onnx", params: { output: "y" }, inputs: { x }, extra, nodes, ref, shape: [rows, n], rtol: 3e-2,
+      flops: 2 * times * rows * n * n, bytes: times * n * n };
+  };
+}
+
 function conv(ci, co, size, k, groups = 1) {
   return (next) => {
     const pad = k >> 1;
@@ -163,6 +186,8 @@ const BUILD = {
   conv3x3: conv(64, 64, 56, 3),
   conv1x1: conv(128, 128, 28, 1),
   dwconv3x3: conv(128, 128, 56, 3, 128),
+  qmatmul: quantised(256, 512, 1),
+  qgemv: quantised(1, 2048, 4),
   softmax,
   layernorm,
   eltwise,

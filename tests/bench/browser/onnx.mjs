@@ -36,7 +36,7 @@ function message(...parts) {
   return out;
 }
 
-const ELEMENT = { float32: 1, int32: 6, int64: 7 };
+const ELEMENT = { float32: 1, int8: 3, int32: 6, int64: 7 };
 
 function tensor(name, { data, shape, dtype }) {
   const raw = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
@@ -55,13 +55,13 @@ function attribute(name, value) {
 }
 
 /**
- * A model. `inputs` and `weights` are {name: {data, shape, dtype}}, `nodes` are [op, inputs, output, attributes], the last
+ * A model. `inputs` and `weights` are {name: {data, shape, dtype}}, `nodes` are [op, inputs, output or outputs, attributes], the last
  * node's output is the model's, of `shape`. A number that is no integer becomes a float attribute.
  */
 export function model(inputs, weights, nodes, shape) {
   const graph = message(
     ...nodes.map(([op, from, to, attributes = {}]) =>
-      field(1, message(...from.map((name) => field(1, name)), field(2, to), field(4, op),
+      field(1, message(...from.map((name) => field(1, name)), ...[to].flat().map((name) => field(2, name)), field(4, op),
         ...Object.entries(attributes).map(([name, value]) => field(5, attribute(name, value)))))),
     field(2, "case"),
     ...Object.entries(weights).map(([name, t]) => field(5, tensor(name, t))),
