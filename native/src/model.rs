@@ -119,12 +119,15 @@ impl OnnxModel {
     }
 
     /// The same, of host data and of outputs of earlier runs, which stay where they are: a state, a cache of keys and values.
-    /// What [`Runner::takes`] not is read back.
+    /// What a run cannot use so ([`Runner::take`]) is read back.
     pub fn inputs_of(&mut self, inputs: Vec<(&str, Input)>) -> Result<Inputs> {
         let mut list: Vec<(&str, Input)> = Vec::with_capacity(inputs.len());
         for (name, input) in inputs {
             let input = match input {
-                Input::Tensor(t) if !self.runner.takes(name, &t, &list) => Input::Host(self.read(&t)?),
+                Input::Tensor(t) => match self.runner.take(name, &t, &list) {
+                    Some(input) => input,
+                    None => Input::Host(self.read(&t)?),
+                },
                 input => input,
             };
             list.push((name, input));

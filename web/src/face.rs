@@ -211,14 +211,13 @@ impl Inner {
     async fn input(self: &Rc<Inner>, runner: &RefCell<Runner>, i: &JsValue, others: &[(&str, Input)]) -> Result<Input> {
         let Some(id) = get(i, "id").as_f64() else { return Ok(Input::Host(host_input(i)?.1)) };
         let (name, t) = (name_of(i), self.tensor(id as u32)?);
-        if runner.borrow().takes(&name, &t, others) {
-            return Ok(Input::Tensor(t));
+        if runner.borrow().take(&name, &t, others).is_none() {
+            self.realize(vec![t.root()]).await?;
+        }
+        if let Some(input) = runner.borrow().take(&name, &t, others) {
+            return Ok(input);
         }
         let (dtype, shape) = (t.dtype(), t.shape());
-        self.realize(vec![t.root()]).await?;
-        if runner.borrow().takes(&name, &t, others) {
-            return Ok(Input::Tensor(t));
-        }
         Ok(Input::Host(HostTensor::new(dtype, shape, self.bytes(t).await?)?))
     }
 

@@ -153,17 +153,27 @@ fn outputs_are_inputs_of_the_next_run() {
     check(&mut other, (tensor(&first[0]), y), (tensor(&second[0]), y2));
     check(&mut other, (host([0., 1.]), [0., 1.]), (tensor(&first[0]), y));
     // what a plan would find twice is given by its values
-    assert!(other.runner.takes("x", &first[0], &[("h", tensor(&second[0]))]));
-    assert!(!other.runner.takes("x", &first[0], &[("h", tensor(&first[0]))]));
-    assert!(!other.runner.takes("x", &first[2], &[]), "a constant of the model");
+    assert!(other.runner.take("x", &first[0], &[("h", tensor(&second[0]))]).is_some());
+    assert!(other.runner.take("x", &first[0], &[("h", tensor(&first[0]))]).is_none());
+    assert!(other.runner.take("x", &first[2], &[]).is_none(), "a constant of the model");
     let lazy = first[0].neg().unwrap();
-    assert!(!other.runner.takes("x", &lazy, &[]), "not computed yet");
+    assert!(other.runner.take("x", &lazy, &[]).is_none(), "not computed yet");
     for bad in [&lazy, &first[2]] {
         let e = other.run_on(vec![("x", tensor(bad)), ("h", tensor(&first[1]))]).unwrap_err();
         assert!(matches!(e, Error::Input { .. }), "{e}");
     }
     let e = other.run_on(vec![("x", tensor(&first[0])), ("h", tensor(&first[0]))]).unwrap_err();
     assert!(matches!(e, Error::Input { .. }), "{e}");
+    // what is assigned meanwhile, and computed before the run, is not seen by it
+    let state = second[0].to_storage().unwrap();
+    let p = other.engine.start(&mut state.session().state(), &[state.root()]).unwrap();
+    other.engine.finish(&mut state.session().state(), p).unwrap();
+    let taken = other.runner.take("h", &state, &[]).unwrap();
+    state.assign(100).unwrap();
+    let p = other.engine.start(&mut state.session().state(), &[state.root()]).unwrap();
+    other.engine.finish(&mut state.session().state(), p).unwrap();
+    check(&mut other, (host([1., 1.]), [1., 1.]), (taken, y2));
+    assert_eq!(other.read(&state).unwrap(), f32s(&[2], &[100., 100.]));
 }
 
 #[test]

@@ -78,7 +78,7 @@ enum End {
 pub enum Input {
     /// Data of the host, which is uploaded.
     Host(HostTensor),
-    /// A computed tensor of the runner's session that [`Runner::takes`].
+    /// A computed tensor of the runner's session, as [`Runner::take`] gives it.
     Tensor(Tensor),
 }
 
@@ -197,14 +197,15 @@ impl Runner {
         key
     }
 
-    /// Can a run use this tensor where it is, as its input `name` beside those in `others`? Else it takes its values: of an
+    /// A tensor as the input `name` beside `others`, if a run can use it where it is. Else a run takes its values: of an
     /// input that shapes depend on, of what is not computed yet, and of a buffer that a plan would find twice, as another
-    /// input or as a constant.
-    pub fn takes(&self, name: &str, t: &Tensor, others: &[(&str, Input)]) -> bool {
-        let Some(id) = buffer_of(t).filter(|_| !self.is_value(name)) else { return false };
+    /// input or as a constant. What is assigned to the tensor from now on does not reach the input.
+    pub fn take(&self, name: &str, t: &Tensor, others: &[(&str, Input)]) -> Option<Input> {
+        let id = buffer_of(t).filter(|_| !self.is_value(name) && t.session().is(&self.session))?;
         let own = self.session.state().buffer(id).is_some_and(|b| !b.constant);
         let same = |i: &Input| matches!(i, Input::Tensor(t) if buffer_of(t) == Some(id));
-        own && !others.iter().any(|(_, i)| same(i))
+        let once = own && !others.iter().any(|(_, i)| same(i));
+        once.then(|| Input::Tensor(Tensor::from_node(&self.session, t.node())))
     }
 
     /// Makes tensors of inputs, for any number of runs.
@@ -225,7 +226,7 @@ impl Runner {
                     }
                 }
                 Input::Tensor(t) => {
-                    if !t.session().is(&self.session) || !self.takes(name, &t, &inputs) {
+                    if self.take(name, &t, &inputs).is_none() {
                         let what = "this tensor must be given by its values".into();
                         return Err(Error::Input { name: name.into(), what });
                     }
