@@ -211,8 +211,11 @@ impl OnnxModel {
         }
     }
 
-    /// The value of an output.
+    /// The value of an output of this model; a tensor of another session is an error.
     pub fn read(&mut self, t: &Tensor) -> Result<HostTensor> {
+        if !t.session().is(self.runner.session()) {
+            return Err(Error::Input { name: "read".into(), what: "the tensor is another model's".into() });
+        }
         let (ticket, dtype, _) = self.engine.read(&mut self.runner.session().state(), t.root())?;
         self.engine.device().sync()?;
         loop {

@@ -124,6 +124,10 @@ fn a_cache_stays_on_the_device() {
         let inputs = m.inputs_of(list).unwrap();
         let got = m.run_on(&inputs).unwrap();
         assert_eq!(m.read(&got[0].1).unwrap(), want[0].1, "{device}");
+        // another model has another session
+        let mut other = OnnxModel::load(&file, gradloom::open(device, 2).unwrap()).unwrap();
+        assert!(other.read(&got[0].1).is_err());
+        assert!(other.inputs_of(vec![("past_k0", Input::Tensor(got[0].1.clone()))]).is_err());
     }
 }
 

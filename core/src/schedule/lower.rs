@@ -265,12 +265,12 @@ impl<'a> Lower<'a> {
     fn evaluate_under(&mut self, root: UOp, idx: Tuple, valid: Option<UOp>, open: bool) -> Result<UOp> {
         let mut requests = vec![Request::new(root, idx, valid)];
         let mut known: FxHashMap<(UOp, Tuple, Option<UOp>), usize> = FxHashMap::default();
-        // consumers first; as plain numbers, so that the module has one kind of set
-        let mut pending: BTreeSet<usize> = gather([root.0 as usize]);
+        // consumers first
+        let mut pending: BTreeSet<UOp> = gather([root]);
         let mut requested: FxHashMap<UOp, Vec<usize>> = FxHashMap::default();
         requested.insert(root, vec![0]);
         let mut done = Vec::new();
-        while let Some(node) = pending.pop_last().map(|i| UOp(i as u32)) {
+        while let Some(node) = pending.pop_last() {
             let mut ids = requested.remove(&node).unwrap_or_default();
             if self.kept(node).is_some() {
                 done.append(&mut ids);
@@ -292,7 +292,7 @@ impl<'a> Lower<'a> {
                             let id = requests.len();
                             requests.push(Request::new(src, key.1.clone(), valid));
                             known.insert(key, id);
-                            pending.insert(src.0 as usize);
+                            pending.insert(src);
                             requested.entry(src).or_default().push(id);
                             id
                         }

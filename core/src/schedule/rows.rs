@@ -342,10 +342,10 @@ impl<'a> Walk<'a> {
         }
         let view = shape.iter().enumerate().map(|(a, &n)| self.whole(From::Out(a as u8), n)).collect();
         let mut views: FxHashMap<UOp, SmallVec<[View; 2]>> = FxHashMap::default();
-        let mut pending = crate::util::gather::<std::collections::BTreeSet<_>, _>([value.0 as usize]);
+        let mut pending = crate::util::gather::<std::collections::BTreeSet<_>, _>([value]);
         views.insert(value, SmallVec::from_elem(view, 1));
         let mut visited = 0;
-        while let Some(u) = pending.pop_last().map(|i| UOp(i as u32)) {
+        while let Some(u) = pending.pop_last() {
             visited += 1;
             if visited > MAX_NODES {
                 return None;
@@ -375,7 +375,7 @@ impl<'a> Walk<'a> {
                             return None;
                         }
                         list.push(down);
-                        pending.insert(s.0 as usize);
+                        pending.insert(s);
                     }
                 }
             }
