@@ -118,10 +118,10 @@ impl Threads {
         Ok(())
     }
 
-    /// Begins a job. It goes on while the caller does something else, and what it needs must stay until it is done.
+    /// Begins a job, the last one being settled. It goes on while the caller does something else, and what it needs must stay
+    /// until it is done.
     pub(crate) fn post(&mut self, steps: usize, n: usize) -> Result<()> {
         let mut inner = self.0.0.borrow_mut();
-        inner.settle()?;
         inner.enter()?;
         let threads = inner.workers.len() as u32 + 1;
         inner.working = true;

@@ -9,7 +9,7 @@
 //! - `serve(thread, service, scratch, sync)`: takes part in all jobs until the service ends.
 //! - `dismiss(sync)`: ends the service, no job being under way; the next one has the next number, and the first is 0.
 //!
-//! `sync` is the address of [`SYNC_BYTES`] zeroed bytes at a multiple of 8, words as in [`Sync`]. A step is four words, see
+//! `sync` is the address of [`SYNC_BYTES`] zeroed bytes at a multiple of 8, words as in `Sync`. A step is four words, see
 //! [`DriverStep`].
 //!
 //! A step is over when its grid is used up and every thread that came has left. So nobody waits for a thread that sleeps or
@@ -45,8 +45,7 @@ const PART: i32 = 4;
 const LAST: i32 = 32;
 
 /// Byte offsets of the words that threads share.
-#[derive(Debug)]
-pub struct Sync;
+struct Sync;
 
 impl Sync {
     /// [`IDLE`], [`CLOSED`], or [`OPEN`] and how many threads are inside; the number of the step in the upper half.
@@ -61,10 +60,8 @@ impl Sync {
     const THREADS: u64 = 16;
     /// Number of the service.
     const SERVICE: u64 = 20;
-    /// Threads inside of `serve`.
-    pub const SERVING: u64 = 24;
     /// Threads that sleep or are about to.
-    const SLEEPING: u64 = 28;
+    const SLEEPING: u64 = 24;
     /// What is left of the first thread's share: its beginning and, in the upper half, its end. The others' follow, a line
     /// each.
     const SHARES: u64 = LINE as u64;
@@ -337,12 +334,10 @@ fn serve() -> Function {
     let (thread, service, scratch, sync, number) = (0, 1, 2, 3, 4);
     let mut f = Function::new([(1, ValType::I32)]);
     let mut w = f.instructions();
-    w.local_get(sync).i32_const(1).i32_atomic_rmw_add(at(Sync::SERVING, 4)).drop();
     w.block(BlockType::Empty).loop_(BlockType::Empty);
     w.local_get(thread).local_get(service).local_get(scratch).local_get(sync).call(HELP).local_set(number);
     w.local_get(sync).i32_atomic_load(at(Sync::SERVICE, 4)).local_get(service).i32_ne().br_if(1);
-    w.local_get(number).local_get(thread).local_get(sync).call(WATCH).br(0).end().end();
-    w.local_get(sync).i32_const(1).i32_atomic_rmw_sub(at(Sync::SERVING, 4)).drop().end();
+    w.local_get(number).local_get(thread).local_get(sync).call(WATCH).br(0).end().end().end();
     f
 }
 

@@ -24,7 +24,7 @@ mod scalar;
 mod value;
 mod vector;
 
-pub use driver::{DriverStep, MAX_THREADS, STEP_BYTES, SYNC_BYTES, Sync, driver};
+pub use driver::{DriverStep, MAX_THREADS, STEP_BYTES, SYNC_BYTES, driver};
 pub use layout::SLACK;
 pub use link::{MAX_PAGES, link, relaxed_simd_probe};
 
