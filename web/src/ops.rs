@@ -237,7 +237,7 @@ fn create(s: &Session, name: &str, n: &mut Nums<'_>) -> Result<Option<Tensor>> {
     }))
 }
 
-/// Tables, for an arm of a `match` takes some hundred bytes of code.
+/// Operators of one form by name.
 type Table<F> = &'static [(&'static str, F)];
 
 fn find<F: Copy>(table: Table<F>, name: &str) -> Option<F> {

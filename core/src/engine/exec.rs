@@ -186,9 +186,9 @@ impl Engine {
         // each plan may want other copies
         let crowded = |id: u32| self.packed.get(&id).is_some_and(|copies| copies.len() >= MAX_COPIES);
         constant.iter_mut().zip(&externals).for_each(|(c, &id)| *c &= !crowded(id));
-        let (closed, closed_roots, _) = close(&state.graph, &nodes);
+        let (closed, closed_roots) = close(&state.graph, &nodes);
         debug_assert_eq!(key, hash::key(&closed, &closed_roots));
-        let plan = self.plan_for(&closed, &closed_roots, &constant)?;
+        let plan = self.plan_for(key, &closed, &closed_roots, &constant)?;
         Ok(Pending { plan, externals, nodes })
     }
 
@@ -614,27 +614,16 @@ fn is_whole_buffer(g: &Graph, mut u: UOp) -> bool {
     g.op(u) == Op::Buffer
 }
 
-/// Replaces buffers by numbered params: the graph that plans are made from. Returns the buffer per slot. What it is cached by
-/// comes of [`hash::closed_key`] too.
-pub fn close(g: &Graph, roots: &[UOp]) -> (Graph, Vec<UOp>, Vec<u32>) {
+/// Replaces buffers by numbered params: the graph that plans are made from. [`hash::closed_key`] gives its key and the buffers.
+fn close(g: &Graph, roots: &[UOp]) -> (Graph, Vec<UOp>) {
     let mut out = Graph::new();
-    let mut externals: Vec<u32> = Vec::new();
+    let mut params = 0;
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-    // depth first from the roots: numbering depends on structure alone, never on the session's history
-    let mut stack: Vec<(UOp, bool)> = roots.iter().rev().map(|&r| (r, false)).collect();
-    while let Some((u, ready)) = stack.pop() {
-        if map.contains_key(&u) {
-            continue;
-        }
-        if !ready {
-            stack.push((u, true));
-            stack.extend(g.value_src(u).iter().rev().map(|&s| (s, false)));
-            continue;
-        }
+    for u in g.from_roots(roots) {
         let image = match (g.op(u), g.arg(u)) {
-            (Op::Buffer, Arg::Buffer { id, len }) => {
-                externals.push(*id);
-                out.param(externals.len() as u32 - 1, g.dtype(u), *len)
+            (Op::Buffer, Arg::Buffer { len, .. }) => {
+                params += 1;
+                out.param(params - 1, g.dtype(u), *len)
             }
             (op, arg) => {
                 let src: smallvec::SmallVec<[UOp; 4]> = g.value_src(u).iter().map(|s| map[s]).collect();
@@ -644,7 +633,7 @@ pub fn close(g: &Graph, roots: &[UOp]) -> (Graph, Vec<UOp>, Vec<u32>) {
         map.insert(u, image);
     }
     let roots = roots.iter().map(|r| map[r]).collect();
-    (out, roots, externals)
+    (out, roots)
 }
 
 /// Converts elements between dtypes on the host.

@@ -8,7 +8,7 @@ use super::tuned;
 use crate::codegen::Opt;
 use crate::schedule::Ast;
 use crate::target::Target;
-use crate::uop::{Graph, UOp, hash};
+use crate::uop::{Graph, UOp};
 use crate::util::sort;
 use crate::{Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -29,11 +29,11 @@ impl Engine {
         Some(plan)
     }
 
-    /// The plan for a closed graph: one this engine has, one the host remembers, or one made now.
+    /// The plan for a closed graph and its key: one this engine has, one the host remembers, or one made now.
     /// `constant` says of each parameter if its contents stay the same from run to run.
-    pub fn plan_for(&mut self, g: &Graph, roots: &[UOp], constant: &[bool]) -> Result<Arc<Plan>> {
+    pub(super) fn plan_for(&mut self, graph: u128, g: &Graph, roots: &[UOp], constant: &[bool]) -> Result<Arc<Plan>> {
         let n_params = constant.len();
-        let key = plan_key(hash::key(g, roots), constant);
+        let key = plan_key(graph, constant);
         if let Some(p) = self.known_plan(key) {
             return Ok(p);
         }

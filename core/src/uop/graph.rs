@@ -253,6 +253,28 @@ impl Graph {
         self.below(roots, Graph::value_src)
     }
 
+    /// The same, sources first and depth first from the roots: an order that depends on structure alone, never on when a node
+    /// was made.
+    pub fn from_roots(&self, roots: &[UOp]) -> Vec<UOp> {
+        let mut order = Vec::new();
+        let mut seen = vec![false; roots.iter().max().map_or(0, |r| r.0 as usize + 1)];
+        let mut stack: Vec<(UOp, bool)> = roots.iter().rev().map(|&r| (r, false)).collect();
+        while let Some((u, ready)) = stack.pop() {
+            if seen[u.0 as usize] {
+                continue;
+            }
+            let src = self.value_src(u);
+            if ready || src.is_empty() {
+                seen[u.0 as usize] = true;
+                order.push(u);
+            } else {
+                stack.push((u, true));
+                stack.extend(src.iter().rev().map(|&s| (s, false)));
+            }
+        }
+        order
+    }
+
     /// Copies `roots` and all they need from `other` in order, offering each node first to `leaf` (return `Some` to
     /// replace it). Returns the images of the roots.
     pub fn import(

@@ -26,24 +26,14 @@ pub fn key(g: &Graph, roots: &[UOp]) -> u128 {
 pub fn closed_key(g: &Graph, roots: &[UOp]) -> (u128, Vec<u32>) {
     let mut externals: Vec<u32> = Vec::new();
     let mut keys = vec![0u128; roots.iter().max().map_or(0, |u| u.0 as usize + 1)];
-    let mut stack: Vec<(UOp, bool)> = roots.iter().rev().map(|&r| (r, false)).collect();
-    while let Some((u, ready)) = stack.pop() {
-        if keys[u.0 as usize] != 0 {
-            continue;
-        }
-        let src = g.value_src(u);
-        if !ready && !src.is_empty() {
-            stack.push((u, true));
-            stack.extend(src.iter().rev().map(|&s| (s, false)));
-            continue;
-        }
+    for u in g.from_roots(roots) {
         keys[u.0 as usize] = match (g.op(u), g.arg(u)) {
             (Op::Buffer, Arg::Buffer { id, len }) => {
                 externals.push(*id);
                 let param = Arg::Param { slot: externals.len() as u32 - 1, len: *len };
                 node(Op::Param, g.dtype(u), &param, &[], &keys)
             }
-            (op, arg) => node(op, g.dtype(u), arg, src, &keys),
+            (op, arg) => node(op, g.dtype(u), arg, g.value_src(u), &keys),
         };
     }
     (all(roots, &keys), externals)

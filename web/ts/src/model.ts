@@ -119,10 +119,7 @@ export class Model {
     if (typeof inputs !== "object" || inputs === null || inputs instanceof Tensor || ArrayBuffer.isView(inputs)) {
       throw new ValueError("E_VALUE", "run takes an object of inputs by name");
     }
-    const here = (t: ModelInput): boolean => t instanceof Tensor && !source(t) && bind(t).host === this.#host;
-    const input = ([name, value]: [string, ModelInput]): Promise<RawInput> | { name: string; id: number } =>
-      here(value) ? { name, id: bind(value as Tensor).id } : this.#input(name, value, signal);
-    const given = await Promise.all(Object.entries(inputs).map(input));
+    const given = await Promise.all(Object.entries(inputs).map(([name, value]) => this.#given(name, value, signal)));
     this.#live();
     const tell = onProgress && ((phase: Progress["phase"]) => onProgress({ phase, loaded: 0, total: 0 }));
     const run = (): Promise<RawOutputs> => this.#host.raw.runModel(id, given, tell);
@@ -160,6 +157,15 @@ export class Model {
   #live(): number {
     if (this.#id === undefined) throw new StateError("E_STATE", "this model was disposed");
     return this.#id;
+  }
+
+  /** An input where it is, if this device has it, or else its values. */
+  #given(name: string, value: ModelInput, signal?: AbortSignal): Promise<RawInput> | { name: string; id: number } {
+    if (value instanceof Tensor && !source(value)) {
+      const { host, id } = bind(value);
+      if (host === this.#host) return { name, id };
+    }
+    return this.#input(name, value, signal);
   }
 
   async #input(name: string, value: ModelInput, signal?: AbortSignal): Promise<RawInput> {

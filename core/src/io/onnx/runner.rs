@@ -11,7 +11,7 @@ use super::model::Model;
 use super::stage::{Answer, Ask, Build, Call, Fed, Step, Then};
 use crate::device::Ticket;
 use crate::dtype::DType;
-use crate::engine::{Bytes, Engine, Pending, Plan, Replay, close, fold, scale, siblings};
+use crate::engine::{Bytes, Engine, Pending, Plan, Replay, fold, scale, siblings};
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
 use crate::schedule::integers;
@@ -192,7 +192,7 @@ impl Runner {
     fn signature(&self, inputs: &[(&str, HostTensor)]) -> Vec<u8> {
         let mut key = Vec::new();
         for (name, t) in inputs {
-            sign(&mut key, name, t.dtype, &t.shape, self.is_value(name).then_some(&t.data));
+            sign(&mut key, name, t.dtype, &t.shape, self.is_value(name).then_some(&t.data[..]));
         }
         key
     }
@@ -201,22 +201,30 @@ impl Runner {
     /// input that shapes depend on, of what is not computed yet, and of a buffer that a plan would find twice, as another
     /// input or as a constant. What is assigned to the tensor from now on does not reach the input.
     pub fn take(&self, name: &str, t: &Tensor, others: &[(&str, Input)]) -> Option<Input> {
-        let id = buffer_of(t).filter(|_| !self.is_value(name) && t.session().is(&self.session))?;
-        let own = self.session.state().buffer(id).is_some_and(|b| !b.constant);
-        let same = |i: &Input| matches!(i, Input::Tensor(t) if buffer_of(t) == Some(id));
-        let once = own && !others.iter().any(|(_, i)| same(i));
-        once.then(|| Input::Tensor(Tensor::from_node(&self.session, t.node())))
+        let fits = self.fits(name, t, others);
+        fits.then(|| Input::Tensor(Tensor::from_node(&self.session, t.node())))
     }
 
-    /// Makes tensors of inputs, for any number of runs.
-    pub fn inputs(&self, mut inputs: Vec<(&str, Input)>) -> Result<Inputs> {
+    fn fits(&self, name: &str, t: &Tensor, others: &[(&str, Input)]) -> bool {
+        if self.is_value(name) || !t.session().is(&self.session) {
+            return false;
+        }
+        let Some(id) = buffer_of(t) else { return false };
+        let own = self.session.state().buffer(id).is_some_and(|b| !b.constant);
+        let same = |i: &Input| matches!(i, Input::Tensor(t) if buffer_of(t) == Some(id));
+        own && !others.iter().any(|(_, i)| same(i))
+    }
+
+    /// Makes tensors of inputs, for any number of runs. A tensor that [`Runner::take`] would not give is an error that names
+    /// the input.
+    pub fn inputs(&self, inputs: Vec<(&str, Input)>) -> Result<Inputs> {
         let mut out = Inputs { key: vec![], names: vec![], feeds: vec![], given: vec![] };
-        while !inputs.is_empty() {
-            let (name, input) = inputs.remove(0);
+        let mut rest = inputs.into_iter();
+        while let Some((name, input)) = rest.next() {
             let value = self.is_value(name);
             let (feed, given) = match input {
                 Input::Host(t) => {
-                    sign(&mut out.key, name, t.dtype, &t.shape, value.then_some(&t.data));
+                    sign(&mut out.key, name, t.dtype, &t.shape, value.then_some(&t.data[..]));
                     let small = (t.len() <= SMALL).then(|| t.clone());
                     if value {
                         (Feed::Known(t), Given { tensor: None, small })
@@ -226,7 +234,7 @@ impl Runner {
                     }
                 }
                 Input::Tensor(t) => {
-                    if self.take(name, &t, &inputs).is_none() {
+                    if !self.fits(name, &t, rest.as_slice()) {
                         let what = "this tensor must be given by its values".into();
                         return Err(Error::Input { name: name.into(), what });
                     }
@@ -361,8 +369,7 @@ impl Runner {
             values.iter().zip(&nodes).for_each(|(t, &n)| state.set_node(t.root(), n));
             let mut known: FxHashMap<UOp, UOp> = FxHashMap::default();
             for n in fold::constant_nodes(&state.graph, &nodes, inputs) {
-                let (closed, roots, externals) = close(&state.graph, &[n]);
-                let origin = (hash::key(&closed, &roots), externals);
+                let origin = hash::closed_key(&state.graph, &[n]);
                 let have = self.folded.get(&origin).map(|t| state.node(t.root()));
                 match have.filter(|&x| state.storage(x).is_some()) {
                     Some(x) => _ = known.insert(n, x),
@@ -628,11 +635,11 @@ fn buffer_of(t: &Tensor) -> Option<u32> {
     state.buffer_id(flat)
 }
 
-fn sign(key: &mut Vec<u8>, name: &str, dtype: DType, shape: &[usize], data: Option<&Vec<u8>>) {
+fn sign(key: &mut Vec<u8>, name: &str, dtype: DType, shape: &[usize], data: Option<&[u8]>) {
     key.extend_from_slice(name.as_bytes());
     key.push(0);
     sign_shape(key, dtype, shape);
-    key.extend_from_slice(data.map_or(&[], |d| d));
+    key.extend_from_slice(data.unwrap_or_default());
 }
 
 fn sign_shape(key: &mut Vec<u8>, dtype: DType, shape: &[usize]) {
