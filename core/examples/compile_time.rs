@@ -179,8 +179,8 @@ fn measure(name: &str, target: &Target) -> Result<()> {
     // passes one by one
     let roots: Vec<_> = outs.iter().map(Tensor::node).collect();
     let start = Instant::now();
-    let (g, closed, externals) = close(&s.state().graph, &roots);
-    let key = hash::key(&g, &closed);
+    let (key, externals) = hash::closed_key(&s.state().graph, &roots);
+    let (g, closed) = close(&s.state().graph, &roots);
     let close_time = start.elapsed();
     let start = Instant::now();
     let plan = schedule(&g, &closed, externals.len(), target)?;

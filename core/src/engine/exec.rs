@@ -615,7 +615,7 @@ fn is_whole_buffer(g: &Graph, mut u: UOp) -> bool {
 }
 
 /// Replaces buffers by numbered params: the graph that plans are made from. [`hash::closed_key`] gives its key and the buffers.
-fn close(g: &Graph, roots: &[UOp]) -> (Graph, Vec<UOp>) {
+pub fn close(g: &Graph, roots: &[UOp]) -> (Graph, Vec<UOp>) {
     let mut out = Graph::new();
     let mut params = 0;
     let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();

@@ -18,6 +18,6 @@ mod tuned;
 
 pub use bench::{Bench, Trying};
 pub use cache::Host;
-pub use exec::{Counters, Engine, Pending, Replay};
+pub use exec::{Counters, Engine, Pending, Replay, close};
 pub use plan::{Compiled, Place, Plan};
 pub use state::{BufferInfo, Bytes, RootId, State};
