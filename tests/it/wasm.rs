@@ -1,7 +1,7 @@
 //! The WASM renderer: every sample program is rendered, validated, linked into one module, and run by node.
 
 use gradloom_core::render::wasm::{
-    DriverStep, Kernel, MAX_PAGES, SLACK, SYNC_BYTES, driver, link, relaxed_simd_probe, render,
+    DriverStep, Kernel, MAX_PAGES, SLACK, STEP_BYTES, SYNC_BYTES, driver, link, relaxed_simd_probe, render,
 };
 use gradloom_core::target::Target;
 use gradloom_core::uop::{Op, UOp};
@@ -58,6 +58,12 @@ fn file(name: &str) -> PathBuf {
 
 /// Runs the image in node; the memory afterwards and what node printed.
 fn node(tag: &str, kernels: &[Kernel], image: &Image, threads: usize, repeat: usize) -> (Vec<u8>, String) {
+    let printed = script("wasm_run.mjs", tag, kernels, image, kernels.len(), threads, repeat);
+    (std::fs::read(file(&format!("{tag}.out"))).unwrap(), printed)
+}
+
+/// Runs a script of `tests/lib` on the image's first `n` steps; what it printed.
+fn script(name: &str, tag: &str, kernels: &[Kernel], image: &Image, n: usize, threads: usize, repeat: usize) -> String {
     let dir = folder();
     std::fs::create_dir_all(&dir).expect("a folder for temporary files");
     let module = link(kernels, 0, threads > 1, MAX_PAGES);
@@ -67,14 +73,13 @@ fn node(tag: &str, kernels: &[Kernel], image: &Image, threads: usize, repeat: us
     std::fs::write(file(&format!("{tag}.wasm")), &module).unwrap();
     std::fs::write(file(&format!("{tag}.driver.wasm")), &driver).unwrap();
     std::fs::write(file(&format!("{tag}.in")), &image.bytes).unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("lib/wasm_run.mjs");
-    let n = kernels.len();
-    let numbers = [image.steps, n, image.scratch, image.scratch_bytes, image.sync, n, threads, repeat];
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("lib").join(name);
+    let numbers = [image.steps, n, image.scratch, image.scratch_bytes, image.sync, kernels.len(), threads, repeat];
     let mut command = Command::new("node");
     command.arg("--experimental-wasm-relaxed-simd").arg(script).arg(&dir).arg(tag);
     let out = command.args(numbers.map(|v| v.to_string())).output().expect("node");
     assert!(out.status.success(), "node: {}", String::from_utf8_lossy(&out.stderr));
-    (std::fs::read(file(&format!("{tag}.out"))).unwrap(), String::from_utf8_lossy(&out.stdout).trim().to_string())
+    String::from_utf8_lossy(&out.stdout).trim().to_string()
 }
 
 fn validate(module: &[u8]) {
@@ -136,6 +141,48 @@ fn samples_relaxed() {
 #[test]
 fn samples_threads() {
     check_all("threads", &Target::wasm(false, 3));
+}
+
+/// A step that fails between two that do not: whoever it fails for, the job ends there, and everybody hears of it.
+#[test]
+fn a_failure_ends_the_job() {
+    let t = Target::wasm(false, 3);
+    let all = samples(&t);
+    let shared: Vec<&Sample> = all.iter().filter(|s| s.program.grid[0] > 7).take(2).collect();
+    let kernels: Vec<Kernel> = shared.iter().map(|s| render(&s.program, &t).expect("renders")).collect();
+    let missing = kernels.len() as u32;
+    let bad = |kernel: u32| DriverStep { kernel, bufs: 0, vars: 0, grid: 1000 };
+    for (tag, first, second) in [
+        ("fail.shared", None, Some(missing)),
+        ("fail.serial", None, Some(missing | DriverStep::SERIAL)),
+        ("fail.first", Some(missing), None),
+        ("fail.posted", Some(missing | DriverStep::SERIAL), None),
+    ] {
+        let mut image = image(&shared, &kernels, t.threads);
+        let good = image.bytes[image.steps..][..2 * STEP_BYTES].chunks(STEP_BYTES).map(<[u8]>::to_vec);
+        let [one, other]: [Vec<u8>; 2] = good.collect::<Vec<_>>().try_into().expect("two steps");
+        let steps = match (first, second) {
+            (Some(f), _) => vec![bad(f).to_bytes().to_vec(), one, other],
+            (_, s) => vec![one, bad(s.expect("a bad step")).to_bytes().to_vec(), other],
+        };
+        image.steps = image.bytes.len();
+        image.bytes.extend(steps.concat());
+        let printed = script("wasm_fail.mjs", tag, &kernels, &image, 3, t.threads, 0);
+        for mode in ["alone", "workers", "all"] {
+            let memory = std::fs::read(file(&format!("{tag}.{mode}.out"))).unwrap();
+            for (i, (s, bufs)) in shared.iter().zip(&image.bufs).enumerate() {
+                let of = |memory: &[u8]| -> Vec<Vec<u8>> {
+                    s.data.iter().zip(bufs).map(|(d, &at)| memory[at..at + d.bytes().len()].to_vec()).collect()
+                };
+                if i == 0 && first.is_none() {
+                    s.check(&of(&memory)).unwrap_or_else(|e| panic!("{tag} {mode}: {e}"));
+                } else {
+                    assert!(of(&memory) == of(&image.bytes), "{tag} {mode}: step {i} ran ({printed})");
+                }
+            }
+        }
+        assert!(printed.contains("\"caught\"") && !printed.contains(":0}"), "{tag}: {printed}");
+    }
 }
 
 #[test]

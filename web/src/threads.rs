@@ -31,6 +31,10 @@ extern "C" {
     fn help(this: &Driver, thread: u32, service: u32, scratch: u32, sync: u32) -> std::result::Result<i32, JsValue>;
     #[wasm_bindgen(method)]
     fn dismiss(this: &Driver, sync: u32);
+    #[wasm_bindgen(method)]
+    fn fail(this: &Driver, sync: u32);
+    #[wasm_bindgen(method)]
+    fn failed(this: &Driver, sync: u32) -> i32;
 }
 
 /// The workers of a device and the words they share with it.
@@ -51,8 +55,8 @@ struct Inner {
     serving: bool,
     /// A job was given to them that may not be done.
     working: bool,
-    /// A kernel failed, so that a job never ends.
-    broken: bool,
+    /// Why what was computed is not there, and nothing more is: a kernel failed.
+    broken: Option<String>,
 }
 
 fn failed(what: impl Into<String>) -> Error {
@@ -87,7 +91,7 @@ impl Threads {
             service: 0,
             serving: false,
             working: false,
-            broken: false,
+            broken: None,
         })))))
     }
 
@@ -126,7 +130,8 @@ impl Threads {
         let threads = inner.workers.len() as u32 + 1;
         inner.working = true;
         let done = inner.driver.post(steps as u32, n as u32, threads, inner.scratch, inner.sync);
-        inner.checked(done)
+        inner.check(done);
+        Ok(())
     }
 
     /// Takes part in the job until it is done.
@@ -148,21 +153,24 @@ impl Handle {
 }
 
 impl Inner {
-    fn checked<T>(&mut self, done: std::result::Result<T, JsValue>) -> Result<T> {
-        self.broken |= done.is_err();
-        done.map_err(|e| failed(format!("a kernel failed: {}", text(&e))))
+    /// Ends the job where this thread's part of it threw an exception.
+    fn check<T>(&mut self, done: std::result::Result<T, JsValue>) {
+        if let Err(e) = done {
+            self.driver.fail(self.sync);
+            self.broken.get_or_insert(text(&e));
+        }
     }
 
     fn settle(&mut self) -> Result<()> {
-        if self.broken {
-            return Err(failed("a kernel failed before"));
-        }
-        if self.working {
+        while self.working {
             let done = self.driver.help(0, self.service, self.scratch, self.sync);
-            self.checked(done)?;
-            self.working = false;
+            self.working = done.is_err();
+            self.check(done);
         }
-        Ok(())
+        if self.broken.is_none() && self.driver.failed(self.sync) != 0 {
+            self.broken = Some("in a worker, which printed why".into());
+        }
+        self.broken.as_ref().map_or(Ok(()), |why| Err(failed(format!("a kernel failed: {why}"))))
     }
 
     /// Lets workers that are out serve again.
@@ -178,13 +186,13 @@ impl Inner {
 
     /// Brings workers back to where they take messages. One that has not begun to serve yet will not.
     fn leave(&mut self) -> Result<()> {
-        self.settle()?;
+        let settled = self.settle();
         if self.serving {
             self.driver.dismiss(self.sync);
             self.service = self.service.wrapping_add(1);
             self.serving = false;
         }
-        Ok(())
+        settled
     }
 }
 

@@ -13,11 +13,14 @@ interface Message {
   service: number;
 }
 
-type Serve = (thread: number, service: number, scratch: number, sync: number) => void;
+interface Driver {
+  serve: (thread: number, service: number, scratch: number, sync: number) => void;
+  fail: (sync: number) => void;
+}
 
 let imports: WebAssembly.Imports;
 let table: WebAssembly.Table;
-let serve: Serve;
+let driver: Driver;
 let sync = 0;
 let thread = 0;
 let scratch = 0;
@@ -32,7 +35,7 @@ function take(message: Message, stop: () => void): void {
       table = new WebAssembly.Table({ element: "anyfunc", initial: 64 });
       const s = new WebAssembly.Global({ value: "i32", mutable: true }, 0);
       imports = { e: { m: message.memory, t: table, s } };
-      serve = new WebAssembly.Instance(message.driver, imports).exports.serve as Serve;
+      driver = new WebAssembly.Instance(message.driver, imports).exports as unknown as Driver;
       ({ sync, thread } = message);
       return;
     }
@@ -44,8 +47,14 @@ function take(message: Message, stop: () => void): void {
       scratch = message.scratch;
       return;
     case "serve":
-      serve(thread, message.service, scratch, sync);
-      return;
+      for (;;) {
+        try {
+          return driver.serve(thread, message.service, scratch, sync);
+        } catch (error) {
+          console.error("gradloom: a kernel failed:", error);
+          driver.fail(sync);
+        }
+      }
     case "stop":
       stop();
   }

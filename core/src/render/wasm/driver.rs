@@ -8,6 +8,9 @@
 //! - `help(thread, service, scratch, sync)`: takes part in the job until it is done. Thread 0 (a page's own) never sleeps.
 //! - `serve(thread, service, scratch, sync)`: takes part in all jobs until the service ends.
 //! - `dismiss(sync)`: ends the service, no job being under way; the next one has the next number, and the first is 0.
+//! - `fail(sync)`: for a thread that `post`, `help` or `serve` threw an exception to: gives up its place in the job, which ends
+//!   with the step under way. The thread may go on with `help` or `serve`.
+//! - `failed(sync)`: not 0 if that happened. Jobs end at once from then on.
 //!
 //! `sync` is the address of [`SYNC_BYTES`] zeroed bytes at a multiple of 8, words as in `Sync`. A step is four words, see
 //! [`DriverStep`].
@@ -62,6 +65,8 @@ impl Sync {
     const SERVICE: u64 = 20;
     /// Threads that sleep or are about to.
     const SLEEPING: u64 = 24;
+    /// Not 0 once a kernel failed.
+    const FAILED: u64 = 28;
     /// What is left of the first thread's share: its beginning and, in the upper half, its end. The others' follow, a line
     /// each.
     const SHARES: u64 = LINE as u64;
@@ -114,6 +119,9 @@ const HELP: u32 = 7;
 const SERVE: u32 = 8;
 const POST: u32 = 9;
 const DISMISS: u32 = 10;
+const LEAVE: u32 = 11;
+const FAIL: u32 = 12;
+const FAILED: u32 = 13;
 
 /// The driver module.
 pub fn driver(shared: bool, max_pages: u32) -> Vec<u8> {
@@ -124,6 +132,7 @@ pub fn driver(shared: bool, max_pages: u32) -> Vec<u8> {
         types.ty().function(vec![ValType::I32; n], []);
     }
     types.ty().function([ValType::I32; 4], [ValType::I32]);
+    types.ty().function([ValType::I32], [ValType::I32]);
     let mut functions = FunctionSection::new();
     functions.function(1).function(3);
     let mut exports = ExportSection::new();
@@ -141,11 +150,21 @@ pub fn driver(shared: bool, max_pages: u32) -> Vec<u8> {
             (serve(), 4),
             (post(), 5),
             (dismiss(), 1),
+            (leave(), 7),
+            (fail(), 1),
+            (failed(), 7),
         ] {
             functions.function(params);
             code.function(&function);
         }
-        let list = [("help", HELP), ("serve", SERVE), ("post", POST), ("dismiss", DISMISS)];
+        let list = [
+            ("help", HELP),
+            ("serve", SERVE),
+            ("post", POST),
+            ("dismiss", DISMISS),
+            ("fail", FAIL),
+            ("failed", FAILED),
+        ];
         list.iter().for_each(|(name, f)| _ = exports.export(name, ExportKind::Func, *f));
     }
     let mut module = Module::new();
@@ -252,14 +271,15 @@ fn publish() -> Function {
     f
 }
 
-/// `advance(step, sync)`: opens the next step from this one on that threads share, or ends the job. What only one thread runs
-/// is run here.
+/// `advance(step, sync)`: opens the next step from this one on that threads share, or ends the job, at once if a kernel failed.
+/// What only one thread runs is run here.
 fn advance() -> Function {
     let (step, sync) = (0, 1);
     let mut f = Function::new([]);
     let mut w = f.instructions();
     w.loop_(BlockType::Empty);
-    w.local_get(step).local_get(sync).i32_load(at(Sync::END, 4)).i32_ne().if_(BlockType::Empty);
+    w.local_get(step).local_get(sync).i32_load(at(Sync::END, 4)).i32_ne();
+    w.local_get(sync).i32_atomic_load(at(Sync::FAILED, 4)).i32_eqz().i32_and().if_(BlockType::Empty);
     {
         w.local_get(step).i32_load(at(0, 4)).i32_const(0).i32_lt_s().if_(BlockType::Empty);
         w.local_get(step).call(WHOLE);
@@ -313,20 +333,47 @@ fn help() -> Function {
     w.local_get(sync).local_get(state).local_get(state).i64_const(1).i64_add();
     w.i64_atomic_rmw_cmpxchg(at(Sync::STATE, 8)).local_get(state).i64_ne().br_if(0);
     w.local_get(sync).i32_load(at(Sync::STEP, 4)).local_get(thread).local_get(sync).call(SLICES);
-    w.local_get(sync).i64_const(1).i64_atomic_rmw_sub(at(Sync::STATE, 8)).i64_const(1).i64_sub().local_tee(state);
-    w.i32_wrap_i64().i32_const(OPEN).i32_eq().if_(BlockType::Empty);
-    {
-        // the last one out: the step is closed, unless somebody came to have a look
-        w.local_get(sync).local_get(state).local_get(state).i64_const((OPEN - CLOSED) as i64).i64_sub();
-        w.i64_atomic_rmw_cmpxchg(at(Sync::STATE, 8)).local_get(state).i64_eq().if_(BlockType::Empty);
-        w.local_get(sync).i32_load(at(Sync::STEP, 4)).i32_const(STEP_BYTES as i32).i32_add();
-        w.local_get(sync).call(ADVANCE).br(2).end();
-    }
-    w.end();
+    w.local_get(sync).call(LEAVE).br_if(0);
     wait(&mut w);
     w.br(0).end().end();
     number(&mut w);
     w.end();
+    f
+}
+
+/// `leave(sync) -> closed`: out of the step. The last one closes it and advances, unless somebody came to have a look.
+fn leave() -> Function {
+    let (sync, state) = (0, 1);
+    let mut f = Function::new([(1, ValType::I64)]);
+    let mut w = f.instructions();
+    w.local_get(sync).i64_const(1).i64_atomic_rmw_sub(at(Sync::STATE, 8)).i64_const(1).i64_sub().local_tee(state);
+    w.i32_wrap_i64().i32_const(OPEN).i32_eq().if_(BlockType::Empty);
+    {
+        w.local_get(sync).local_get(state).local_get(state).i64_const((OPEN - CLOSED) as i64).i64_sub();
+        w.i64_atomic_rmw_cmpxchg(at(Sync::STATE, 8)).local_get(state).i64_eq().if_(BlockType::Empty);
+        w.local_get(sync).i32_load(at(Sync::STEP, 4)).i32_const(STEP_BYTES as i32).i32_add();
+        w.local_get(sync).call(ADVANCE).i32_const(1).return_().end();
+    }
+    w.end().i32_const(0).end();
+    f
+}
+
+/// A thread that fails is inside of a step, or closed it and advances, or advances to the first one.
+fn fail() -> Function {
+    let (sync, state) = (0, 1);
+    let mut f = Function::new([(1, ValType::I32)]);
+    let mut w = f.instructions();
+    w.local_get(sync).i32_const(1).i32_atomic_store(at(Sync::FAILED, 4));
+    w.local_get(sync).i32_atomic_load(at(Sync::STATE, 4)).local_tee(state).i32_const(CLOSED).i32_eq();
+    w.if_(BlockType::Empty).i32_const(0).local_get(sync).call(ADVANCE).end();
+    w.local_get(state).i32_const(CLOSED).i32_gt_u().if_(BlockType::Empty).local_get(sync).call(LEAVE).drop().end();
+    w.end();
+    f
+}
+
+fn failed() -> Function {
+    let mut f = Function::new([]);
+    f.instructions().local_get(0).i32_atomic_load(at(Sync::FAILED, 4)).end();
     f
 }
 
