@@ -199,7 +199,9 @@ impl View<'_> {
         let mut order: Vec<UOp> = Vec::new();
         let rows = loops.iter().copied().filter(|&r| !own(r)).max_by_key(|&r| self.tiles_of(r, tile));
         let mut cut = None;
-        if let Some(r) = rows.filter(|_| panels * others < tasks) {
+        // nothing to come back to: rows are shared out as they are
+        let one = columns == 1 && a.constant;
+        if let Some(r) = rows.filter(|_| panels * others < tasks && !one) {
             let n = self.tiles_of(r, tile);
             let pieces = self.even(n, tasks.div_ceil(panels * others).min(n.div_ceil(2)), panels * others);
             if pieces > 1 && n.div_ceil(pieces) > 1 {
