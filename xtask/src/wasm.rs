@@ -3,7 +3,7 @@
 //! own, because two compilers would throw away each other's work. wasm-opt (132, `-Oz`) makes the module 7% smaller, and 8%
 //! larger to download, so it is not used.
 
-use crate::sh;
+use crate::{order, sh};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -167,6 +167,8 @@ fn bind(root: &Path, part: &Part<'_>, profile: &str, folder: &str) -> Result<(),
         })
         .map_err(|error| format!("wasm-bindgen failed: {error:#}"))?;
     let module = pkg.join(format!("{name}_bg.wasm"));
+    let bound = std::fs::read(&module).map_err(|error| format!("{}: {error}", module.display()))?;
+    std::fs::write(&module, order::by_body(&bound)?).map_err(|error| format!("{}: {error}", module.display()))?;
     println!("wasm: bindings written to {folder}, module {}", size_of(&module)?);
     Ok(())
 }
