@@ -11,6 +11,8 @@ use crate::util::sort;
 
 /// Bytes of a panel: most of a second-level cache.
 const PANEL: usize = 768 << 10;
+/// Bytes of what is read once a panel and still comes from a cache: a part of the last level.
+const NEAR: usize = 4 << 20;
 /// Lines of a first-level cache way by way: 64 sets of 8.
 const SETS: usize = 64;
 const WAYS: usize = 8;
@@ -141,13 +143,14 @@ impl View<'_> {
         }
         let inside = self.reds.iter().filter(|&&r| a.has(self.id(r)));
         let steps: usize = inside.clone().map(|&r| self.len(r)).product();
-        let lines = steps * (tile.width * 4).div_ceil(64);
+        let rows: usize = tile.ups.iter().filter(|u| u.0.is_some_and(|r| self.is_far(a, r))).map(|u| u.1).product();
+        let lines = steps * rows * (tile.width * 4).div_ceil(64);
         let bytes = |r: UOp| a.affine.stride(&self.k.g, r).map_or(64, |s| s.unsigned_abs() as usize * 4);
         // the longest loop says over which sets the lines spread
         let Some(longest) = inside.copied().max_by_key(|&r| self.len(r)) else { return false };
         let step = bytes(longest);
         let sets = if step.is_multiple_of(64) && step > 0 { SETS / gcd(SETS, step / 64) } else { SETS };
-        lines > sets.max((tile.width * 4).div_ceil(64)) * WAYS / 2
+        lines > sets.max(rows * (tile.width * 4).div_ceil(64)) * WAYS / 2
     }
 
     /// How much more an access costs that thrashes: loads that multiply-adds do not hide. Measured on 1x1 convolutions and
@@ -199,19 +202,24 @@ impl View<'_> {
         let mut order: Vec<UOp> = Vec::new();
         let rows = loops.iter().copied().filter(|&r| !own(r)).max_by_key(|&r| self.tiles_of(r, tile));
         let mut cut = None;
+        // images of a batch one by one, so that what is read again for each strip of columns comes from a cache
+        let read = self.inner.iter().filter(|x| !x.constant).map(|x| x.bytes).max().unwrap_or(0);
+        let image = loops.iter().copied().find(|&r| !own(r) && self.inner.iter().any(|x| self.is_far(x, r)));
+        let image = image.filter(|_| a.constant && columns * others > 1 && read > NEAR);
+        let image = image.filter(|&r| a.bytes <= PANEL.max(read / self.tiles_of(r, tile)));
         // nothing to come back to: rows are shared out as they are
         let one = columns == 1 && a.constant;
-        if let Some(r) = rows.filter(|_| panels * others < tasks && !one) {
+        if let Some(r) = rows.filter(|_| panels * others < tasks && !one && image.is_none()) {
             let n = self.tiles_of(r, tile);
             let pieces = self.even(n, tasks.div_ceil(panels * others).min(n.div_ceil(2)), panels * others);
             if pieces > 1 && n.div_ceil(pieces) > 1 {
                 cut = Some((r, n.div_ceil(pieces)));
             }
         }
-        order.extend(cut.map(|c| c.0));
+        order.extend(cut.map(|c| c.0).or(image));
         order.extend(loops.iter().copied().filter(|&r| own(r) && (r != lane || panels > 1)));
         let inside: Vec<UOp> = loops.iter().copied().filter(|r| !order.contains(r)).collect();
-        if order.is_empty() || (cut.is_some() && order.len() == 1) {
+        if order.is_empty() || (cut.is_some() || image.is_some()) && order.len() == 1 {
             // one panel is all there is: it is filled once a call
             order.extend(inside.iter().filter(|&&r| r == lane));
         }
@@ -285,6 +293,30 @@ mod tests {
             let opts = matmul(n, n, n, &[], &t);
             assert!(has(&opts, OptOp::Stage), "{n}: {opts:?}");
         }
+    }
+
+    #[test]
+    fn images_of_a_batch_come_one_by_one() {
+        // strips of a 1x1 convolution's columns go outside of all else, unless all images together fit into no cache
+        let columns_first = |images: usize| {
+            let (c, n, points) = (256, 512, 784);
+            let mut g = Graph::new();
+            let (x, w) = (g.param(0, F32, images * c * points), g.param(1, F32, c * n));
+            let (x, w) = (g.reshape(x, &[images, c, points]), g.reshape(w, &[1, 1, c, n]));
+            let x = g.permute(x, &[0, 2, 1]);
+            let x = g.reshape(x, &[images, points, c, 1]);
+            let (x, w) = (g.expand(x, &[images, points, c, n]), g.expand(w, &[images, points, c, n]));
+            let product = g.binary(Op::Mul, x, w);
+            let sum = g.reduce(product, ReduceOp::Add, &[2]);
+            let t = Target::x86(Isa::Avx512, 1);
+            let mut ast = schedule(&g, &[sum], 2, &t).unwrap().kernels.remove(0).ast;
+            ast.constants.extend([2]);
+            let mut k = Kernel::new(&ast);
+            k.merge_axes();
+            let images = k.g.range_arg(k.row_loops().0[0]).id;
+            choose(&k, &t).iter().any(|o| o.op == OptOp::Swap && o.axis == images)
+        };
+        assert!(columns_first(3) && !columns_first(16));
     }
 
     #[test]

@@ -91,6 +91,9 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     opts
 }
 
+/// How much more a tile costs whose rows are far apart: they share sets of the caches, and no page.
+const FAR_ROWS: f64 = 1.05;
+
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Tile {
     pub(super) lane: Option<UOp>,
@@ -217,6 +220,12 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Are neighbours along an axis far apart, as images of a batch are?
+    pub(super) fn is_far(&self, a: &Access, r: UOp) -> bool {
+        const FAR: u64 = 64 << 10;
+        !a.constant && a.affine.stride(&self.k.g, r).is_some_and(|s| s.unsigned_abs().saturating_mul(4) >= FAR)
+    }
+
     /// Are the lanes of a load vectors of neighbours, put in place by a permutation?
     fn permutes(&self, a: &Access, lane: UOp) -> bool {
         self.t.lang == Lang::X86 && !a.store && a.near >> self.id(lane) & 1 == 1
@@ -327,6 +336,9 @@ impl<'a> View<'a> {
         }
         for (r, f) in tile.ups.iter().filter_map(|&(r, f)| r.map(|r| (r, f))) {
             per *= (self.len(r).div_ceil(f) * f) as f64 / self.len(r) as f64;
+            if self.blocks && f > 1 && self.inner.iter().any(|a| self.is_far(a, r)) {
+                per *= FAR_ROWS;
+            }
         }
         Some(per)
     }
