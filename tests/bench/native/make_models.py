@@ -92,8 +92,8 @@ class Graph:
         return self.op("MatMul", self.op("Softmax", s, axis=-1), v)
 
 
-def mobilenetv2(g):
-    x = g.input("x", g.normal(1, 3, 224, 224))
+def mobilenetv2(g, images=1):
+    x = g.input("x", g.normal(images, 3, 224, 224))
     six = lambda v: g.op("Clip", v, g.scalar(0), g.scalar(6))
     x, ci = six(g.conv(x, 3, 32, 3, 2)), 32
     for t, c, n, s in [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]:
@@ -109,8 +109,8 @@ def mobilenetv2(g):
     return [g.op("Gemm", x, g.weight(1000, 1280, scale=0.03), g.weight(1000, scale=0.1), transB=1)]
 
 
-def resnet50(g):
-    x = g.input("x", g.normal(1, 3, 224, 224))
+def resnet50(g, images=1):
+    x = g.input("x", g.normal(images, 3, 224, 224))
     w = g.weight(64, 3, 7, 7, scale=math.sqrt(2 / 147))
     x = g.op("Relu", g.op("Conv", x, w, g.weight(64, scale=0.1), kernel_shape=[7, 7], strides=[2, 2], pads=[3] * 4))
     x, ci = g.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4), 64
@@ -246,6 +246,8 @@ BUILD = {f"matmul{n}": matmul(n) for n in (256, 512, 1024, 2048)} | {
     "transpose4096": lambda g: [g.op("Transpose", g.input("x", g.normal(4096, 4096)), perm=[1, 0])],
     "mobilenetv2": mobilenetv2,
     "resnet50": resnet50,
+    "mobilenetv2x8": lambda g: mobilenetv2(g, 8),
+    "resnet50x8": lambda g: resnet50(g, 8),
     "bertmini": encoder(4, 256, 4, 1024),
     "minilm": encoder(6, 384, 12, 1536),
     "bertbase": encoder(12, 768, 12, 3072),
@@ -276,6 +278,8 @@ WORK = {f"matmul{n}": (2e-9 * n**3, 12e-9 * n * n) for n in (256, 512, 1024, 204
     "transpose4096": (0, 8e-9 * 4096**2),
     "mobilenetv2": (0.6, 0.014),
     "resnet50": (8.2, 0.102),
+    "mobilenetv2x8": (4.8, 0.014),
+    "resnet50x8": (65.6, 0.102),
     "bertmini": (0.85, 0.013),
     "minilm": (2.9, 0.043),
     "bertbase": (22.3, 0.34),

@@ -19,7 +19,8 @@ import make_models
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
-MODELS = ["mobilenetv2", "resnet50", "bertmini", "minilm", "bertbase", "gpt2step", "mnist", "mnist1", *make_models.COMMITTED]
+MODELS = ["mobilenetv2", "resnet50", "mobilenetv2x8", "resnet50x8", "bertmini", "minilm", "bertbase", "gpt2step", "mnist", "mnist1"]
+MODELS += make_models.COMMITTED
 MICRO = [name for name in make_models.BUILD if name not in MODELS]
 TRAIN = "mnist_train512"
 TOLERANCE = 1e-3
