@@ -4,18 +4,7 @@
 // (NAME.all.out). Prints JSON {caught}: how many exceptions reached this thread.
 import { readFileSync, writeFileSync } from "node:fs";
 import { Worker, isMainThread, parentPort, workerData } from "node:worker_threads";
-
-// a word of the block that threads share, see core/src/render/wasm/driver.rs
-const STATE = 0;
-const IDLE = 0;
-
-function instantiate({ module, driver, memory, kernels }) {
-  // one entry more than there are kernels: a step that calls it fails
-  const table = new WebAssembly.Table({ element: "anyfunc", initial: kernels + 1 });
-  const env = { e: { m: memory, t: table, s: new WebAssembly.Global({ value: "i32", mutable: true }, 0) } };
-  new WebAssembly.Instance(module, env);
-  return new WebAssembly.Instance(driver, env).exports;
-}
+import { IDLE, STATE, instantiate } from "./wasm_driver.mjs";
 
 async function main() {
   const [dir, name, ...numbers] = process.argv.slice(2);
@@ -23,11 +12,13 @@ async function main() {
   const image = readFileSync(`${dir}/${name}.in`);
   const module = new WebAssembly.Module(readFileSync(`${dir}/${name}.wasm`));
   const driver = new WebAssembly.Module(readFileSync(`${dir}/${name}.driver.wasm`));
+  // one entry more than there are kernels: a step that calls it fails
+  const entries = kernels + 1;
   let caught = 0;
   for (const mode of ["alone", "workers", "all"]) {
     const memory = new WebAssembly.Memory({ initial: Math.ceil(image.length / 65536), maximum: 65536, shared: true });
     new Uint8Array(memory.buffer).set(image);
-    const { post, help, dismiss, fail, failed } = instantiate({ module, driver, memory, kernels });
+    const { post, help, dismiss, fail, failed } = instantiate({ module, driver, memory, entries });
     const attempt = (part) => {
       try {
         part();
@@ -40,7 +31,7 @@ async function main() {
     };
     const ended = [];
     for (let i = 1; i < threads && mode !== "alone"; i++) {
-      const data = { module, driver, memory, kernels, sync, thread: i, scratch: scratch + i * scratchBytes };
+      const data = { module, driver, memory, entries, sync, thread: i, scratch: scratch + i * scratchBytes };
       const worker = new Worker(new URL(import.meta.url), { workerData: data });
       ended.push(new Promise((resolve) => worker.on("exit", resolve)));
     }

@@ -5,17 +5,7 @@
 // (NAME.alone.out), then by them alone (NAME.workers.out), then by all.
 import { readFileSync, writeFileSync } from "node:fs";
 import { Worker, isMainThread, parentPort, workerData } from "node:worker_threads";
-
-// a word of the block that threads share, see core/src/render/wasm/driver.rs
-const STATE = 0;
-const IDLE = 0;
-
-function instantiate({ module, driver, memory, kernels }) {
-  const table = new WebAssembly.Table({ element: "anyfunc", initial: kernels });
-  const env = { e: { m: memory, t: table, s: new WebAssembly.Global({ value: "i32", mutable: true }, 0) } };
-  new WebAssembly.Instance(module, env);
-  return new WebAssembly.Instance(driver, env).exports;
-}
+import { IDLE, STATE, instantiate } from "./wasm_driver.mjs";
 
 async function main() {
   const [dir, name, ...numbers] = process.argv.slice(2);
@@ -27,7 +17,7 @@ async function main() {
   const start = performance.now();
   const module = new WebAssembly.Module(readFileSync(`${dir}/${name}.wasm`));
   const driver = new WebAssembly.Module(readFileSync(`${dir}/${name}.driver.wasm`));
-  const { run, post, help, dismiss } = instantiate({ module, driver, memory, kernels });
+  const { run, post, help, dismiss } = instantiate({ module, driver, memory, entries: kernels });
   const compileMs = performance.now() - start;
   const failed = [];
   let go;
@@ -59,7 +49,7 @@ async function main() {
     go();
     save("alone");
     for (let i = 1; i < threads; i++) {
-      const data = { module, driver, memory, kernels, sync, thread: i, scratch: scratch + i * scratchBytes };
+      const data = { module, driver, memory, entries: kernels, sync, thread: i, scratch: scratch + i * scratchBytes };
       new Worker(new URL(import.meta.url), { workerData: data });
     }
     post(steps, n, threads, scratch, sync);

@@ -63,7 +63,7 @@ impl Reencode for Ordered {
         section: CodeSectionReader<'_>,
     ) -> Result<(), Error<Infallible>> {
         let bodies = section.into_iter().collect::<Result<Vec<FunctionBody<'_>>, _>>()?;
-        for old in self.order.clone() {
+        for old in std::mem::take(&mut self.order) {
             self.parse_function_body(code, bodies[old].clone())?;
         }
         Ok(())

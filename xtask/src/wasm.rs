@@ -1,6 +1,6 @@
 //! `wasm`: the web crate to `web/pkg`: cargo, then wasm-bindgen as a library (so that no tool must be installed and its
 //! version is the one in Cargo.lock). Two toolchains can do the first step, see [`Toolchain`]; each has an output folder of its
-//! own, because two compilers would throw away each other's work. wasm-opt (132, `-Oz`) makes the module 7% smaller, and 8%
+//! own, because two compilers would throw away each other's work. wasm-opt (132, `-Oz`) makes the module 8% smaller, and 10%
 //! larger to download, so it is not used.
 
 use crate::{order, sh};
