@@ -6,14 +6,13 @@
 // run; for onnx and opset also onnxruntime, for which --onnxruntime is short. The cases come from PyPI's `onnx`, installed into .cache.
 // --every is torch's. --keep takes results that are in .cache/conformance already, so that a run that was interrupted goes on.
 import { spawnSync } from "node:child_process";
-import { closeSync, existsSync, mkdirSync, openSync, renameSync, statSync, writeFileSync } from "node:fs";
+import { closeSync, existsSync, openSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { python } from "./lib/python.mjs";
 import { Failure, main, output, root, run } from "./lib/run.mjs";
 
-const PACKAGES = ["onnx==1.23.2", "ml_dtypes==0.6.0"];
-const RUNTIME = "onnxruntime==1.31.1";
 const cache = join(root, ".cache/conformance");
-const python = join(cache, "venv/bin/python");
+const interpreter = join(cache, "venv/bin/python");
 const DEVICES = ["CPU", "C", "WASM", "WGPU", "WEBGPU"];
 /** Suites of our own, in the repository: operators of com.microsoft and of ai.onnx.ml. */
 const OWN = ["contrib", "ml"];
@@ -22,13 +21,11 @@ const archive = (suite) => (OWN.includes(suite) ? join(root, `tests/fixtures/onn
 /** What FEATURES.md tells. What an operator set means does not depend on a shader. */
 const TABLE = { onnx: [...DEVICES, "onnxruntime"], contrib: DEVICES, ml: DEVICES, opset: ["CPU", "WASM"], torch: DEVICES };
 
-function prepare(suites, packages) {
-  mkdirSync(cache, { recursive: true });
-  if (!existsSync(python)) run("python3", ["-m", "venv", join(cache, "venv")]);
-  run(python, ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", ...packages]);
+function prepare(suites, locks) {
+  python(cache, locks);
   for (const suite of suites) {
     if (existsSync(archive(suite))) continue;
-    run(python, [`tests/conformance/${suite}_cases.py`, `${archive(suite)}.part`]);
+    run(interpreter, [`tests/conformance/${suite}_cases.py`, `${archive(suite)}.part`]);
     renameSync(`${archive(suite)}.part`, archive(suite));
   }
 }
@@ -36,7 +33,7 @@ function prepare(suites, packages) {
 /** The program that runs a suite on a device. */
 function command(suite, device, { filter = "", every = 1 } = {}) {
   const [program, file] = suite === "torch" ? ["torch", []] : ["onnx", [archive(suite)]];
-  if (device === "onnxruntime") return [python, ["tests/conformance/onnxruntime_suite.py", ...file, filter]];
+  if (device === "onnxruntime") return [interpreter, ["tests/conformance/onnxruntime_suite.py", ...file, filter]];
   if (device === "webgpu") {
     return ["node", ["tests/browser/conformance.mjs", program, ...file, "--filter", filter, "--every", String(every)]];
   }
@@ -67,7 +64,7 @@ function features(keep) {
   const groups = join(cache, "groups.txt");
   writeFileSync(groups, output("cargo", ["run", "--quiet", "-p", "gradloom-tests", "--example", "torch_suite", "--", "--groups"]));
   const archives = ["onnx", ...OWN].map((suite) => `${suite}=${archive(suite)}`);
-  writeFileSync(join(root, "FEATURES.md"), output(python, ["tests/conformance/features.py", groups, ...archives, ...results]));
+  writeFileSync(join(root, "FEATURES.md"), output(interpreter, ["tests/conformance/features.py", groups, ...archives, ...results]));
 }
 
 main(() => {
@@ -76,11 +73,11 @@ main(() => {
   const device = args.includes("--onnxruntime") ? "onnxruntime" : value("--device", "cpu");
   if (![...Object.keys(TABLE), "features"].includes(what)) throw new Failure(`conformance: name one of ${Object.keys(TABLE).join(", ")}, or features`);
   if (what === "features") {
-    prepare(["onnx", "opset"], [...PACKAGES, RUNTIME]);
+    prepare(["onnx", "opset"], ["conformance", "onnxruntime"]);
     features(args.includes("--keep"));
     return;
   }
   // what is expected of the older operator sets is onnxruntime's word too
-  if (what !== "torch") prepare(OWN.includes(what) ? [] : [what], what === "opset" || device === "onnxruntime" ? [...PACKAGES, RUNTIME] : PACKAGES);
+  if (what !== "torch") prepare(OWN.includes(what) ? [] : [what], ["conformance", ...(what === "opset" || device === "onnxruntime" ? ["onnxruntime"] : [])]);
   run(...command(what, device, { filter: value("--filter", ""), every: value("--every", 1) }));
 });

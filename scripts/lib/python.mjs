@@ -1,0 +1,29 @@
+// Python for suites that others wrote: a virtual environment of exactly the packages of a lock file, each checked against its hash.
+import { existsSync, mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { root, run } from "./run.mjs";
+
+/** Lock files, each made of the `.in` file beside it. */
+export const LOCKS = ["conformance", "onnxruntime", "text", "zoo"];
+
+const lock = (name) => join(root, `tests/requirements/${name}.txt`);
+
+/** The interpreter of the environment in a folder, with the packages of these locks; pip refuses a package whose hash is another. */
+export function python(folder, locks) {
+  mkdirSync(folder, { recursive: true });
+  const program = join(folder, "venv/bin/python");
+  if (!existsSync(program)) run("python3", ["-m", "venv", join(folder, "venv")]);
+  const files = locks.flatMap((name) => ["-r", lock(name)]);
+  run(program, ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", ...files]);
+  return program;
+}
+
+/** Resolves the `.in` files anew, with uv from PyPI. */
+export function lockAll(folder) {
+  const program = python(folder, ["uv"]);
+  for (const name of ["uv", ...LOCKS]) {
+    const args = ["--quiet", "--universal", "--generate-hashes", "--python-version", "3.11", "--no-emit-index-url", "--upgrade"];
+    const files = [join("tests/requirements", `${name}.in`), "-o", join("tests/requirements", `${name}.txt`)];
+    run(program, ["-m", "uv", "pip", "compile", ...args, "--custom-compile-command", "npm run lock:python", ...files]);
+  }
+}

@@ -1,0 +1,45 @@
+// `npm run release`: everything that a release consists of, into dist/: the npm package, bills of materials (CycloneDX) of the package and of
+// the native program, and checksums. It publishes nothing; the last lines say how to.
+import { createHash } from "node:crypto";
+import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { buildPackage, buildWasm, tarball } from "./lib/package.mjs";
+import { Failure, main, output, root, run } from "./lib/run.mjs";
+import { tool } from "./lib/tools.mjs";
+
+const dist = join(root, "dist");
+
+/** The crates of a package for a target, as CycloneDX JSON. */
+function crates(folder, target, file) {
+  const made = join(root, folder, "gradloom-release.json");
+  const args = ["cyclonedx", "--format", "json", "--target", target, "--all-features", "--override-filename", "gradloom-release"];
+  try {
+    output(tool("cargo-cyclonedx"), [...args, "--manifest-path", join(root, folder, "Cargo.toml")]);
+    renameSync(made, join(dist, file));
+  } finally {
+    // it writes one file beside each manifest of the workspace
+    for (const member of ["core", "native", "tests", "tests/web", "web", "web/extra", "xtask"]) {
+      rmSync(join(root, member, "gradloom-release.json"), { force: true });
+    }
+  }
+}
+
+await main(async () => {
+  if (!process.argv.includes("--dirty") && output("git", ["status", "--porcelain"]) !== "") {
+    throw new Failure("release: the working tree has changes that are not committed (--dirty makes a trial release)");
+  }
+  run("node", ["scripts/audit.mjs", ...(process.argv.includes("--offline") ? [] : ["--strict"])]);
+  mkdirSync(dist, { recursive: true });
+  buildWasm();
+  await buildPackage();
+  const host = /host: (\S+)/.exec(output("rustc", ["-vV"]))[1];
+  crates("web/extra", "wasm32-unknown-unknown", "gradloom-wasm.cdx.json");
+  crates("native", host, "gradloom-native.cdx.json");
+  const npm = output("npm", ["sbom", "--sbom-format", "cyclonedx", "--workspace", "gradloom", "--omit", "dev"]);
+  writeFileSync(join(dist, "gradloom-npm.cdx.json"), npm);
+  const files = [tarball, ...["wasm", "native", "npm"].map((name) => join(dist, `gradloom-${name}.cdx.json`))];
+  const sums = files.map((file) => `${createHash("sha256").update(readFileSync(file)).digest("hex")}  ${file.slice(dist.length + 1)}\n`);
+  writeFileSync(join(dist, "SHA256SUMS"), sums.join(""));
+  process.stdout.write(sums.join(""));
+  console.log("release: ready in dist/; from a CI job with an identity token: npm publish dist/gradloom.tgz --provenance --access public");
+});
