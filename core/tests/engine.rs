@@ -458,3 +458,43 @@ fn heads_that_share_keys_and_values_are_rows_of_one_kernel() {
         assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{a} instead of {b}");
     }
 }
+
+/// Each length is a plan of its own; what was not used for long is forgotten, and made again where it is wanted again.
+#[test]
+fn plans_of_many_shapes_stay_within_the_budget() {
+    for target in targets().into_iter().take(2) {
+        let s = Session::new();
+        let mut e = Engine::new(Box::new(EvalDevice::new(target)));
+        e.set_cache_bytes(400 << 10);
+        let one = |e: &mut Engine, n: usize| {
+            let x = Tensor::new(&s, &vec![0.5f32; n], &[n]).unwrap();
+            let y = x.mul(2.0).unwrap().sum(&[], false).unwrap().add(&x).unwrap();
+            let replay = run(e, &s, &[&y]);
+            assert_eq!(values(e, &y), vec![n as f32 + 0.5; n]);
+            (replay, x)
+        };
+        let (kept, first) = one(&mut e, 5);
+        let mut most = 0;
+        for n in 6..106 {
+            one(&mut e, n);
+            e.collect(&mut s.state());
+            most = most.max(e.cached_bytes());
+        }
+        assert!(most <= 500 << 10, "{most} bytes");
+        let plans = e.counters().plans;
+        assert!(e.counters().plans_forgotten > 50, "{:?}", e.counters());
+        // one that somebody holds is there still; one that was forgotten is made again
+        assert!(e.has(&kept));
+        let nodes = e.replay(&mut s.state(), &kept, &Default::default()).unwrap();
+        assert_eq!(values(&mut e, &Tensor::from_node(&s, nodes[0])), [5.5; 5]);
+        one(&mut e, 5);
+        assert_eq!(e.counters().plans, plans, "held, so known");
+        one(&mut e, 6);
+        assert_eq!(e.counters().plans, plans + 1, "forgotten, so made again");
+        // without a pin nothing keeps it
+        let loose = kept.unpinned();
+        e.set_cache_bytes(0);
+        assert!(!e.has(&loose));
+        drop(first);
+    }
+}

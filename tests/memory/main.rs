@@ -74,9 +74,34 @@ fn a_training_step() {
     });
 }
 
+/// A model that is run in a new shape each time: plans and kernels of shapes that were not used for long are forgotten.
+fn many_shapes() {
+    const SHAPES: usize = 1500;
+    let mut rt = Runtime::open("cpu", 1).expect("the cpu device");
+    let s = rt.session().clone();
+    let w = Tensor::new(&s, &[0.25f32; 64], &[8, 8]).unwrap();
+    let mut held = Vec::new();
+    let region = Region::new(ALLOCATOR);
+    for n in 1..=SHAPES {
+        let x = Tensor::new(&s, &vec![1.0f32; n * 8], &[n, 8]).unwrap();
+        let y = x.matmul(&w).unwrap().softmax(-1).unwrap().matmul(&w).unwrap().sum(&[0], false).unwrap();
+        let got = rt.to_vec::<f32>(&y).unwrap();
+        assert!(got.iter().all(|v| (v / n as f32 - 0.25).abs() < 1e-4), "{n}: {got:?}");
+        drop((x, y));
+        rt.collect();
+        if n % 500 == 0 {
+            let change = region.change();
+            held.push(change.bytes_allocated as isize - change.bytes_deallocated as isize);
+        }
+    }
+    println!("{held:?} bytes after 500, 1000 and 1500 shapes; {} plans forgotten", rt.counters().plans_forgotten);
+    assert!(held[2] - held[0] < 4 << 20, "{held:?} bytes after 500, 1000 and 1500 shapes");
+}
+
 #[test]
 fn a_thousand_runs_hold_no_more_than_a_few() {
     a_model("silero_vad_op18_ifless");
     a_model("hibari_oov");
     a_training_step();
+    many_shapes();
 }

@@ -10,6 +10,7 @@ use crate::codegen::{Opt, OptOp, ParamInfo};
 use crate::render::{Code, Source};
 use crate::target::Target;
 use crate::uop::hash::key_bytes;
+use crate::uop::label;
 
 /// What an engine may ask of the process around it. The defaults do without: one thread, no memory.
 pub trait Host {
@@ -56,7 +57,15 @@ pub fn opts_space(t: &Target) -> u128 {
     let Target { lang, lanes, isa, storage, has_local, threads, max_local_total, software, relaxed_simd, .. } = t;
     let memory = (storage, t.f16_arrays);
     let family = (lang, lanes, isa, memory, has_local, threads.min(&2), max_local_total, software, relaxed_simd);
-    key_bytes(format!("opts {} {family:?}", crate::uop::hash::VERSION).as_bytes())
+    label::of_bytes(format!("opts 1 {family:?}").as_bytes())
+}
+
+/// What a line of tuned opts names a kernel by, of its label.
+pub(super) fn line_label(t: &Target, label: u128) -> u64 {
+    let mut bytes = [Kind::Opts as u8; 33];
+    bytes[1..17].copy_from_slice(&opts_space(t).to_le_bytes());
+    bytes[17..].copy_from_slice(&label.to_le_bytes());
+    (label::of_bytes(&bytes) >> 64) as u64
 }
 
 /// The key an entry is kept under.
@@ -102,8 +111,9 @@ pub fn save_plan(key: u128, p: &Plan) -> Vec<u8> {
     let Plan { calls, arenas, arena_bound, outputs, roots } = p;
     let mut w = Vec::new();
     put(&mut w, calls.len());
-    for Call { program, args, scalars } in calls {
+    for Call { program, label, args, scalars } in calls {
         w.extend_from_slice(&program.to_le_bytes());
+        w.extend_from_slice(&label.to_le_bytes());
         put_places(&mut w, args);
         put(&mut w, scalars.len());
         scalars.iter().for_each(|s| w.extend_from_slice(&s.to_le_bytes()));
@@ -124,9 +134,9 @@ pub fn save_plan(key: u128, p: &Plan) -> Vec<u8> {
 pub fn load_plan(key: u128, bytes: &[u8], n_params: usize) -> Option<Plan> {
     let mut r = Reader(open(key, bytes)?);
     let calls = r.list(|r| {
-        let (program, args) = (r.u128()?, r.places()?);
+        let (program, label, args) = (r.u128()?, r.u128()?, r.places()?);
         let scalars = r.list(|r| r.array().map(i32::from_le_bytes))?;
-        Some(Call { program, args, scalars })
+        Some(Call { program, label, args, scalars })
     })?;
     let arenas = r.list(Reader::size)?;
     let arena_bound = r.size()?;
@@ -349,6 +359,7 @@ mod tests {
         Plan {
             calls: vec![Call {
                 program: 7 << 100,
+                label: 9,
                 args: vec![Place::Output(0), Place::External(1), arena],
                 scalars: vec![5],
             }],

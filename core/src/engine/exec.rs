@@ -12,6 +12,7 @@ use crate::dtype::Scalar;
 use crate::schedule::share::scalar_number;
 use crate::target::Lang;
 use crate::uop::{Arg, Graph, Op, UOp, hash};
+use crate::util::lru::Lru;
 use crate::util::sort;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
@@ -23,11 +24,24 @@ const MAX_COPIES: usize = 2;
 /// Bytes of a constant that are kept on the host too.
 const FEW_BYTES: usize = 1 << 14;
 
+/// What plans and programs may take together, in bytes of the host and, as far as that can be said, of the device.
+const CACHE_BYTES: usize = 64 << 20;
+
+/// A plan of the engine. The engine forgets what nothing pins.
+#[derive(Clone)]
+pub(super) struct Held {
+    pub(super) key: u128,
+    pub(super) plan: Arc<Plan>,
+    pub(super) pin: Option<Arc<()>>,
+}
+
 /// A program on the device.
 pub(super) struct Loaded {
     pub(super) kernel: KernelId,
     pub(super) compiled: Compiled,
     pub(super) launches: u64,
+    /// About how much it takes.
+    pub(super) bytes: usize,
 }
 
 /// What happened since the engine was made, for reports.
@@ -37,6 +51,8 @@ pub struct Counters {
     pub plans: u64,
     /// Plans found in the engine.
     pub plan_hits: u64,
+    /// Plans forgotten, because all together were too large.
+    pub plans_forgotten: u64,
     /// Programs compiled.
     pub programs: u64,
     /// Plans and programs that the host remembered.
@@ -65,30 +81,35 @@ pub struct Engine {
     pub(super) tuned: Tuned,
     /// The graphs of plans, if they are kept for tuning.
     pub(super) kept: Option<FxHashMap<u128, Kept>>,
-    pub(super) plans: FxHashMap<u128, Arc<Plan>>,
+    pub(super) plans: Lru<Held>,
     pub(super) programs: FxHashMap<u128, Loaded>,
+    /// What all programs take, and what they and the plans may take together.
+    pub(super) code_bytes: usize,
+    pub(super) cache_bytes: usize,
+    /// What lines of tuned opts name the programs of plans by.
+    pub(super) labels: FxHashMap<u128, u128>,
     buffers: FxHashMap<u32, (BufId, usize)>,
     /// Packed copies by session buffer.
-    packed: FxHashMap<u32, Vec<Packed>>,
+    pub(super) packed: FxHashMap<u32, Vec<Packed>>,
     /// How session buffers that were computed of constants are computed again.
     recipes: FxHashMap<u32, Arc<Recipe>>,
-    arenas: Vec<(BufId, usize)>,
-    pool: Pool,
+    pub(super) arenas: Vec<(BufId, usize)>,
+    pub(super) pool: Pool,
     vars: Vec<(String, u32)>,
     pub(super) counters: Counters,
 }
 
 /// A packed copy of a session buffer.
-struct Packed {
+pub(super) struct Packed {
     /// The kernel that makes it.
-    key: u128,
-    buf: BufId,
-    bytes: usize,
+    pub(super) key: u128,
+    pub(super) buf: BufId,
+    pub(super) bytes: usize,
 }
 
 /// Roots on their way to being realized.
 pub struct Pending {
-    plan: Arc<Plan>,
+    held: Held,
     /// Session buffer per external slot.
     externals: Vec<u32>,
     /// The node of each root, aligned with the plan's roots.
@@ -97,7 +118,7 @@ pub struct Pending {
 
 /// A plan that computed constants, with what it read.
 struct Recipe {
-    plan: Arc<Plan>,
+    held: Held,
     externals: Vec<(DType, usize, Bytes)>,
     /// The session buffers of its outputs.
     outputs: Vec<u32>,
@@ -106,7 +127,7 @@ struct Recipe {
 /// A captured computation: runs again on other inputs without building a graph.
 #[derive(Clone)]
 pub struct Replay {
-    plan: Arc<Plan>,
+    held: Held,
     externals: Vec<u32>,
     shapes: Vec<Vec<usize>>,
 }
@@ -127,8 +148,11 @@ impl Engine {
             host,
             tuned: Tuned::shipped(),
             kept: None,
-            plans: FxHashMap::default(),
+            plans: Lru::default(),
+            code_bytes: 0,
+            cache_bytes: CACHE_BYTES,
             programs: FxHashMap::default(),
+            labels: FxHashMap::default(),
             buffers: FxHashMap::default(),
             packed: FxHashMap::default(),
             recipes: FxHashMap::default(),
@@ -147,6 +171,23 @@ impl Engine {
     /// What happened so far.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// Is the plan of a captured computation still here?
+    pub fn has(&self, r: &Replay) -> bool {
+        self.plans.contains(r.held.key)
+    }
+
+    /// About how many bytes plans and programs take.
+    pub fn cached_bytes(&self) -> usize {
+        self.plans.bytes() + self.code_bytes
+    }
+
+    /// How many bytes plans and programs may take before those that were not used for longest are forgotten. What a
+    /// [`Replay`] or a [`Pending`] uses stays.
+    pub fn set_cache_bytes(&mut self, bytes: usize) {
+        self.cache_bytes = bytes;
+        self.bound_caches();
     }
 
     /// Programs by key, for inspection.
@@ -180,16 +221,16 @@ impl Engine {
         let (key, externals) = hash::closed_key(&state.graph, &nodes);
         let mut constant: Vec<bool> =
             externals.iter().map(|id| state.buffer(*id).is_some_and(|b| b.constant)).collect();
-        if let Some(plan) = self.known_plan(plan_key(key, &constant)) {
-            return Ok(Pending { plan, externals, nodes });
+        if let Some(held) = self.known_plan(plan_key(key, &constant)) {
+            return Ok(Pending { held, externals, nodes });
         }
         // each plan may want other copies
         let crowded = |id: u32| self.packed.get(&id).is_some_and(|copies| copies.len() >= MAX_COPIES);
         constant.iter_mut().zip(&externals).for_each(|(c, &id)| *c &= !crowded(id));
         let (closed, closed_roots) = close(&state.graph, &nodes);
         debug_assert_eq!(key, hash::key(&closed, &closed_roots));
-        let plan = self.plan_for(key, &closed, &closed_roots, &constant)?;
-        Ok(Pending { plan, externals, nodes })
+        let held = self.plan_for(key, &closed, &closed_roots, &constant)?;
+        Ok(Pending { held, externals, nodes })
     }
 
     /// Are all programs compiled?
@@ -212,7 +253,7 @@ impl Engine {
         let bytes = |&id: &u32| state.buffer(id).and_then(|b| Some((b.dtype, b.len, b.host.clone()?)));
         if let Some(externals) = replay.externals.iter().map(bytes).collect() {
             let outputs: Vec<u32> = outputs.iter().filter_map(|&u| state.buffer_id(u)).collect();
-            let recipe = Arc::new(Recipe { plan: replay.plan.clone(), externals, outputs: outputs.clone() });
+            let recipe = Arc::new(Recipe { held: replay.held.clone(), externals, outputs: outputs.clone() });
             self.recipes.extend(outputs.into_iter().map(|id| (id, recipe.clone())));
         }
         Ok(replay)
@@ -228,9 +269,9 @@ impl Engine {
 
     fn finished(&mut self, state: &mut State, p: Pending) -> Result<(Replay, Vec<UOp>)> {
         let shapes: Vec<Vec<usize>> = p.nodes.iter().map(|&u| state.graph.shape(u).to_vec()).collect();
-        let outputs = self.run(state, &p.plan, &p.externals)?;
+        let outputs = self.run(state, &p.held.plan, &p.externals)?;
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-        for (i, (&u, place)) in p.nodes.iter().zip(&p.plan.roots).enumerate() {
+        for (i, (&u, place)) in p.nodes.iter().zip(&p.held.plan.roots).enumerate() {
             let flat = match place {
                 Place::Output(o) => outputs[*o as usize],
                 Place::External(slot) => state.buffer_node(p.externals[*slot as usize]),
@@ -248,15 +289,16 @@ impl Engine {
             }
         }
         state.substitute(&map);
-        Ok((Replay { plan: p.plan, externals: p.externals, shapes }, outputs))
+        Ok((Replay { held: p.held, externals: p.externals, shapes }, outputs))
     }
 
     /// Runs a captured computation again, with some of its external buffers exchanged. Every result is a new buffer.
     pub fn replay(&mut self, state: &mut State, r: &Replay, swap: &FxHashMap<u32, u32>) -> Result<Vec<UOp>> {
         let externals: Vec<u32> = r.externals.iter().map(|b| swap.get(b).copied().unwrap_or(*b)).collect();
-        let outputs = self.run(state, &r.plan, &externals)?;
+        self.plans.get(r.held.key); // it is in use
+        let outputs = self.run(state, &r.held.plan, &externals)?;
         let mut out = Vec::new();
-        for (place, shape) in r.plan.roots.iter().zip(&r.shapes) {
+        for (place, shape) in r.held.plan.roots.iter().zip(&r.shapes) {
             let flat = match place {
                 Place::Output(o) => outputs[*o as usize],
                 Place::External(slot) => state.buffer_node(externals[*slot as usize]),
@@ -276,7 +318,7 @@ impl Engine {
         clock: &mut dyn FnMut() -> f64,
     ) -> Result<Vec<f64>> {
         let externals: Vec<u32> = r.externals.iter().map(|b| swap.get(b).copied().unwrap_or(*b)).collect();
-        let (steps, _) = self.bind(state, &r.plan, &externals)?;
+        let (steps, _) = self.bind(state, &r.held.plan, &externals)?;
         let mut times = Vec::with_capacity(steps.len());
         for step in &steps {
             let start = clock();
@@ -379,7 +421,7 @@ impl Engine {
         self.free(all);
     }
 
-    fn free(&mut self, buffers: Vec<(BufId, usize)>) {
+    pub(super) fn free(&mut self, buffers: Vec<(BufId, usize)>) {
         for (buf, bytes) in buffers {
             self.device.free(buf);
             self.counters.bytes -= bytes;
@@ -479,7 +521,7 @@ impl Engine {
             let node = state.add_buffer(*dtype, *len, Some(bytes.clone()));
             externals.extend(state.buffer_id(node));
         }
-        let made = self.run(state, &recipe.plan, &externals)?;
+        let made = self.run(state, &recipe.held.plan, &externals)?;
         externals.into_iter().for_each(|id| self.drop_buffer(id));
         for (node, id) in made.iter().zip(&recipe.outputs) {
             let Some(new) = state.buffer_id(*node).and_then(|new| self.buffers.remove(&new)) else { continue };
@@ -557,8 +599,10 @@ impl Engine {
             if have >= bytes {
                 return Ok(());
             }
-            self.device.free(buf);
-            self.counters.bytes -= have;
+            if have > 0 {
+                self.arenas[i].1 = 0;
+                self.free(vec![(buf, have)]);
+            }
             let buf = self.alloc(bytes)?;
             self.arenas[i] = (buf, bytes);
             return Ok(());
@@ -578,9 +622,15 @@ impl Engine {
 }
 
 impl Replay {
+    /// One that does not keep its plan in the engine: ask [`Engine::has`] before each use.
+    pub fn unpinned(mut self) -> Replay {
+        self.held.pin = None;
+        self
+    }
+
     /// The plan.
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        &self.held.plan
     }
 
     /// Session buffers it reads and writes, by slot.
@@ -602,7 +652,7 @@ impl Pending {
 
     /// The plan.
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        &self.held.plan
     }
 }
 

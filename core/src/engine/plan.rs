@@ -7,8 +7,7 @@ use crate::codegen::{self, Opt, Program};
 use crate::render::{Code, Source};
 use crate::schedule::{Ast, BufferInfo, Kernel, Origin, Schedule, schedule};
 use crate::target::{Lang, Target};
-use crate::uop::hash;
-use crate::uop::{Graph, UOp};
+use crate::uop::{Graph, UOp, hash, label};
 use crate::{DType, Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -40,6 +39,8 @@ pub enum Place {
 pub struct Call {
     /// Structural key of the program: names it in the engine's cache.
     pub program: u128,
+    /// What lines of tuned opts name it by.
+    pub label: u128,
     /// Argument per slot.
     pub args: Vec<Place>,
     /// Values of the program's own launch scalars (see [`crate::schedule::share`]).
@@ -133,6 +134,17 @@ pub struct Job {
 pub fn kernel_key(ast: &Ast) -> u128 {
     let key = hash::key(&ast.g, &[ast.sink]);
     if ast.constants.is_empty() { key } else { with_numbers(key, ast.constants.iter().copied()) }
+}
+
+/// The label of a kernel on a target, which lines of tuned opts go by.
+fn kernel_label(ast: &Ast) -> u128 {
+    let of = label::of(&ast.g, &[ast.sink]);
+    if ast.constants.is_empty() {
+        return of;
+    }
+    let mut bytes = of.to_le_bytes().to_vec();
+    ast.constants.iter().for_each(|n| bytes.extend_from_slice(&n.to_le_bytes()));
+    label::of_bytes(&bytes)
 }
 
 /// A key that holds numbers too.
@@ -248,12 +260,14 @@ pub fn plan(g: &Graph, roots: &[UOp], constant: &[bool], t: &Target) -> Result<(
     let roots = s.roots.iter().map(|&b| place(b)).collect::<Result<_>>()?;
     let mut calls = Vec::with_capacity(s.kernels.len());
     let mut jobs = Vec::new();
-    let mut seen = FxHashSet::default();
+    let mut labels: FxHashMap<u128, u128> = FxHashMap::default();
     for k in s.kernels {
         let key = kernel_key(&k.ast);
         let args = k.args.iter().map(|&b| place(b)).collect::<Result<_>>()?;
-        calls.push(Call { program: key, args, scalars: k.scalars });
-        if seen.insert(key) {
+        let known = labels.get(&key).copied();
+        let label = *labels.entry(key).or_insert_with(|| kernel_label(&k.ast));
+        calls.push(Call { program: key, label, args, scalars: k.scalars });
+        if known.is_none() {
             jobs.push(Job { key, ast: k.ast });
         }
     }

@@ -2,10 +2,12 @@
 //! And the exchange of single programs by faster ones, which tuning does while a model is in use.
 
 use super::cache::{self, Kind};
-use super::exec::{Engine, Loaded};
-use super::plan::{self, Compiled, Job, Packed, Plan};
+use super::exec::{Engine, Held, Loaded};
+use super::plan::{self, Call, Compiled, Job, Packed, Place, Plan};
 use super::tuned;
 use crate::codegen::Opt;
+use crate::device::BufId;
+use crate::render::Code;
 use crate::schedule::Ast;
 use crate::target::Target;
 use crate::uop::{Graph, UOp};
@@ -23,15 +25,15 @@ pub(super) struct Kept {
 
 impl Engine {
     /// A plan that this engine has.
-    pub(super) fn known_plan(&mut self, key: u128) -> Option<Arc<Plan>> {
-        let plan = self.plans.get(&key)?.clone();
+    pub(super) fn known_plan(&mut self, key: u128) -> Option<Held> {
+        let held = self.plans.get(key)?.clone();
         self.counters.plan_hits += 1;
-        Some(plan)
+        Some(held)
     }
 
     /// The plan for a closed graph and its key: one this engine has, one the host remembers, or one made now.
     /// `constant` says of each parameter if its contents stay the same from run to run.
-    pub(super) fn plan_for(&mut self, graph: u128, g: &Graph, roots: &[UOp], constant: &[bool]) -> Result<Arc<Plan>> {
+    pub(super) fn plan_for(&mut self, graph: u128, g: &Graph, roots: &[UOp], constant: &[bool]) -> Result<Held> {
         let n_params = constant.len();
         let key = plan_key(graph, constant);
         if let Some(p) = self.known_plan(key) {
@@ -43,6 +45,7 @@ impl Engine {
                 self.counters.cache_misses += 1;
                 let target = self.device.target().clone();
                 let (plan, jobs) = plan::plan(g, roots, constant, &target)?;
+                self.note_labels(&plan);
                 self.compile(jobs, &target)?;
                 let entry = cache::entry_key(self.space, Kind::Plan, key);
                 self.host.save(Kind::Plan, entry, cache::save_plan(entry, &plan));
@@ -50,12 +53,86 @@ impl Engine {
             }
         };
         self.counters.plans += 1;
+        let mut bytes = plan_bytes(&plan);
         if let Some(kept) = &mut self.kept {
+            bytes += g.len() * NODE_BYTES;
             kept.insert(key, Kept { graph: g.clone(), roots: roots.to_vec(), constant: constant.to_vec() });
         }
-        let plan = Arc::new(plan);
-        self.plans.insert(key, plan.clone());
-        Ok(plan)
+        let held = Held { key, plan: Arc::new(plan), pin: Some(Arc::new(())) };
+        self.plans.insert(key, held.clone(), bytes);
+        self.bound_caches();
+        Ok(held)
+    }
+
+    /// Forgets plans that were not used for longest, and the programs that no other plan has, while all together take more
+    /// than they may. A plan that somebody holds stays.
+    pub(super) fn bound_caches(&mut self) {
+        if self.plans.bytes() + self.code_bytes <= self.cache_bytes {
+            return;
+        }
+        // some more than it must be, because each look costs a walk over all plans
+        while self.plans.bytes() + self.code_bytes > self.cache_bytes / 4 * 3 {
+            let free = |h: &Held| h.pin.as_ref().is_none_or(|pin| Arc::strong_count(pin) == 1);
+            let gone = self.plans.take_oldest(free);
+            if gone.is_empty() {
+                break;
+            }
+            self.counters.plans_forgotten += gone.len() as u64;
+            if let Some(kept) = &mut self.kept {
+                gone.iter().for_each(|(key, _)| _ = kept.remove(key));
+            }
+            self.release_unused();
+        }
+    }
+
+    /// Releases the programs, copies and arenas that no plan uses.
+    fn release_unused(&mut self) {
+        let mut used: FxHashSet<u128> = FxHashSet::default();
+        let mut arenas: Vec<usize> = Vec::new();
+        for held in self.plans.values() {
+            used.extend(held.plan.calls.iter().map(|c| c.program));
+            arenas.resize(arenas.len().max(held.plan.arenas.len()), 0);
+            arenas.iter_mut().zip(&held.plan.arenas).for_each(|(most, &n)| *most = (*most).max(n));
+        }
+        let packs: Vec<u128> = used
+            .iter()
+            .filter_map(|key| self.programs.get(key))
+            .flat_map(|l| &l.compiled.packs)
+            .map(|p| p.key)
+            .collect();
+        used.extend(packs);
+        let mut dead: Vec<u128> = self.programs.keys().filter(|key| !used.contains(key)).copied().collect();
+        sort::ascending(&mut dead);
+        for key in dead {
+            self.labels.remove(&key);
+            if let Some(old) = self.programs.remove(&key) {
+                self.code_bytes -= old.bytes;
+                self.device.release(old.kernel);
+            }
+        }
+        let pool = &mut self.pool;
+        self.packed.retain(|_, copies| {
+            copies.retain(|c| {
+                let stays = used.contains(&c.key);
+                if !stays {
+                    pool.put(c.buf, c.bytes);
+                }
+                stays
+            });
+            !copies.is_empty()
+        });
+        let mut free = Vec::new();
+        for (i, arena) in self.arenas.iter_mut().enumerate() {
+            // a smaller one takes its place when it is asked for
+            if arena.1 > arenas.get(i).copied().unwrap_or(0) && arena.1 > 0 {
+                free.push(std::mem::replace(arena, (BufId(u32::MAX), 0)));
+            }
+        }
+        self.free(free);
+    }
+
+    fn note_labels(&mut self, plan: &Plan) {
+        self.labels.extend(plan.calls.iter().map(|c| (c.program, c.label)));
     }
 
     /// The plan as the host remembers it, with all of its programs on the device.
@@ -65,6 +142,7 @@ impl Engine {
         let Some(plan) = found else { return Ok(None) };
         let mut fresh: Vec<(u128, Compiled)> = Vec::new();
         let mut params: FxHashMap<u128, usize> = FxHashMap::default();
+        self.note_labels(&plan);
         for c in &plan.calls {
             if let std::collections::hash_map::Entry::Vacant(slot) = params.entry(c.program) {
                 let known = self.programs.get(&c.program).map(|l| l.compiled.source.params.len());
@@ -111,12 +189,18 @@ impl Engine {
         cache::entry_key(cache::opts_space(self.device.target()), Kind::Opts, key)
     }
 
+    /// What lines of tuned opts name a kernel of a plan by.
+    fn line_label(&self, key: u128) -> Option<u64> {
+        let label = *self.labels.get(&key)?;
+        Some(cache::line_label(self.device.target(), label))
+    }
+
     /// The opts that a search found for a kernel: on this machine, or elsewhere as [`Engine::add_tuned`] was told, or as
     /// this release knows.
     pub fn tuned(&mut self, key: u128) -> Option<Vec<Opt>> {
         let entry = self.opts_entry(key);
         let found = self.host.load(Kind::Opts, entry).and_then(|b| cache::load_opts(entry, &b));
-        found.or_else(|| self.tuned.get(entry).map(<[Opt]>::to_vec))
+        found.or_else(|| self.tuned.get(self.line_label(key)?).map(<[Opt]>::to_vec))
     }
 
     /// Takes tuned opts for plans made from now on: lines as [`Engine::tuned_line`] gives them. Returns how many there are.
@@ -130,7 +214,7 @@ impl Engine {
 
     /// Opts of a kernel as a line for [`Engine::add_tuned`], here and on other devices of the same family.
     pub fn tuned_line(&mut self, key: u128, opts: &[Opt]) -> String {
-        tuned::line(self.opts_entry(key), opts)
+        tuned::line(self.line_label(key).unwrap_or_default(), opts)
     }
 
     /// Compiles the kernels that neither this engine nor the host has, all at once.
@@ -186,8 +270,10 @@ impl Engine {
         let sources: Vec<_> = all.iter().map(|f| f.1.source.clone()).collect();
         let ids = self.device.compile(&sources)?;
         for ((key, compiled), kernel) in all.into_iter().zip(ids) {
-            let launches = self.programs.get(&key).map_or(0, |l| l.launches);
-            self.programs.insert(key, Loaded { kernel, compiled, launches });
+            let bytes = compiled_bytes(&compiled);
+            let (launches, old) = self.programs.get(&key).map_or((0, 0), |l| (l.launches, l.bytes));
+            self.code_bytes = self.code_bytes + bytes - old;
+            self.programs.insert(key, Loaded { kernel, compiled, launches, bytes });
         }
         Ok(())
     }
@@ -242,6 +328,27 @@ impl Engine {
         self.counters.adopted += 1;
         Ok(())
     }
+}
+
+/// About how many bytes a node of a graph takes, and what a kernel takes on a device beside its code.
+const NODE_BYTES: usize = 160;
+const KERNEL_BYTES: usize = 8 << 10;
+
+fn plan_bytes(plan: &Plan) -> usize {
+    use std::mem::size_of;
+    let call = |c: &Call| size_of::<Call>() + c.args.len() * size_of::<Place>() + c.scalars.len() * 4;
+    size_of::<Plan>() + plan.calls.iter().map(call).sum::<usize>()
+}
+
+fn compiled_bytes(c: &Compiled) -> usize {
+    let code = match &c.source.code {
+        Code::Text(t) => t.len(),
+        Code::Bytes(b) => b.len(),
+        Code::Program(_) => 0,
+    };
+    let nodes = c.program.as_ref().map_or(0, |p| p.g.len());
+    // the engine has the code, and so has the device, in whatever form
+    KERNEL_BYTES + 3 * code + NODE_BYTES * nodes
 }
 
 /// The key of a plan.

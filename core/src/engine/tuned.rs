@@ -1,7 +1,7 @@
 //! Tuned opts as lines of text: those that come with a release, for kernels of the benchmark models, and those that an
 //! application found for its own model and brings along.
 //!
-//! A line is `KEY OP AXIS AMOUNT, OP AXIS AMOUNT, ..`. The key is 16 hexadecimal digits of the kernel's structure and the
+//! A line is `KEY OP AXIS AMOUNT, OP AXIS AMOUNT, ..`. The key is 16 hexadecimal digits of the kernel's label and the
 //! family of devices, so lines of all devices may stand together; one whose kernel never comes does nothing. `#` begins a
 //! comment. What a search on the machine at hand found goes before all of them.
 
@@ -51,20 +51,16 @@ impl Tuned {
         Ok(n)
     }
 
-    /// Those of an entry's key ([`super::cache::entry_key`]).
-    pub(super) fn get(&self, entry: u128) -> Option<&[Opt]> {
-        self.0.get(&short(entry)).map(Vec::as_slice)
+    /// Those of a kernel, by [`super::cache::line_label`].
+    pub(super) fn get(&self, label: u64) -> Option<&[Opt]> {
+        self.0.get(&label).map(Vec::as_slice)
     }
 }
 
-/// The line for the opts of an entry's key.
-pub(super) fn line(entry: u128, opts: &[Opt]) -> String {
+/// The line for the opts of a kernel.
+pub(super) fn line(label: u64, opts: &[Opt]) -> String {
     let opts: Vec<String> = opts.iter().map(ToString::to_string).collect();
-    format!("{:016x} {}", short(entry), opts.join(", ")).trim_end().to_string()
-}
-
-fn short(entry: u128) -> u64 {
-    (entry >> 64) as u64
+    format!("{label:016x} {}", opts.join(", ")).trim_end().to_string()
 }
 
 fn parse(line: &str) -> Option<(u64, Vec<Opt>)> {
@@ -101,18 +97,18 @@ mod tests {
     #[test]
     fn lines_come_back_as_they_were() {
         let opts = [Opt { op: OptOp::Lane, axis: 3, amount: 16 }, Opt { op: OptOp::Stage, axis: 255, amount: 0x18001 }];
-        let entry = 0x0123_4567_89ab_cdef_u128 << 64 | 7;
+        let entry = 0x0123_4567_89ab_cdef;
         let mut tuned = Tuned(FxHashMap::default());
-        let text = format!("# a model\n\n{}\n{} # no opts\n", line(entry, &opts), line(5 << 64, &[]));
+        let text = format!("# a model\n\n{}\n{} # no opts\n", line(entry, &opts), line(5, &[]));
         assert_eq!(tuned.add(&text).unwrap(), 2);
         assert_eq!(tuned.get(entry), Some(&opts[..]));
-        assert_eq!(tuned.get(5 << 64), Some(&[][..]));
-        assert_eq!(tuned.get(6 << 64), None);
+        assert_eq!(tuned.get(5), Some(&[][..]));
+        assert_eq!(tuned.get(6), None);
     }
 
     #[test]
     fn bad_lines_are_named_and_nothing_is_added() {
-        let good = line(1 << 64, &[]);
+        let good = line(1, &[]);
         for bad in [
             "12 lane 0 8",
             "00000000000000zz lane 0 8",
@@ -127,7 +123,7 @@ mod tests {
             let mut tuned = Tuned(FxHashMap::default());
             let error = tuned.add(&format!("{good}\n{bad}")).unwrap_err();
             assert!(error.to_string().contains("line 2"), "{error}");
-            assert_eq!(tuned.get(1 << 64), None);
+            assert_eq!(tuned.get(1), None);
         }
     }
 

@@ -256,6 +256,11 @@ impl Graph {
     /// The same, sources first and depth first from the roots: an order that depends on structure alone, never on when a node
     /// was made.
     pub fn from_roots(&self, roots: &[UOp]) -> Vec<UOp> {
+        self.depth_first(roots, Graph::value_src)
+    }
+
+    /// The same along the sources that are given.
+    pub(super) fn depth_first(&self, roots: &[UOp], src: fn(&Graph, UOp) -> &[UOp]) -> Vec<UOp> {
         let mut order = Vec::new();
         let mut seen = vec![false; roots.iter().max().map_or(0, |r| r.0 as usize + 1)];
         let mut stack: Vec<(UOp, bool)> = roots.iter().rev().map(|&r| (r, false)).collect();
@@ -263,7 +268,7 @@ impl Graph {
             if seen[u.0 as usize] {
                 continue;
             }
-            let src = self.value_src(u);
+            let src = src(self, u);
             if ready || src.is_empty() {
                 seen[u.0 as usize] = true;
                 order.push(u);

@@ -10,6 +10,7 @@ mod build;
 pub mod eval;
 pub mod graph;
 pub mod hash;
+pub mod label;
 pub mod op;
 pub mod parse;
 pub mod print;

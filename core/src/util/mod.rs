@@ -1,7 +1,9 @@
 //! Small helpers that know nothing of the compiler. Never: anything of ours.
 
+pub mod blake2b;
 mod gather;
 pub mod heap;
+pub mod lru;
 pub mod sort;
 
 pub use gather::gather;

@@ -37,6 +37,8 @@ pub struct Runner {
     folded: FxHashMap<Origin, Tensor>,
     /// The last stage got this number.
     stages: u64,
+    /// Plans that the engine had forgotten when this was last looked at.
+    forgotten: u64,
 }
 
 /// A structure and the buffers it is computed of.
@@ -158,7 +160,7 @@ impl Runner {
     /// A runner of a parsed model. Its tensors live in `session`, which must be the one session of the engine it runs on.
     pub fn new(model: Arc<Model>, session: &Session) -> Runner {
         let (bound, session) = (Bound::new(model, session), session.clone());
-        Runner { bound, session, ready: FxHashMap::default(), folded: FxHashMap::default(), stages: 0 }
+        Runner { bound, session, ready: FxHashMap::default(), folded: FxHashMap::default(), stages: 0, forgotten: 0 }
     }
 
     /// The model.
@@ -286,7 +288,8 @@ impl Runner {
 
     /// Finds the plan of the stage that comes next, or makes it.
     fn enter(&mut self, engine: &mut Engine, run: &mut Run) -> Result<()> {
-        if run.build.is_none() && self.ready.contains_key(&run.key) {
+        self.forget(engine);
+        if run.build.is_none() && self.is_here(engine, run) {
             run.stage = Stage::Replay;
             return Ok(());
         }
@@ -310,6 +313,23 @@ impl Runner {
         };
         run.stage = self.first_stage(engine, run, values, end)?;
         Ok(())
+    }
+
+    /// Is there a plan for the stage that comes next?
+    fn is_here(&self, engine: &Engine, run: &Run) -> bool {
+        self.ready.get(&run.key).is_some_and(|r| r.replay.as_ref().is_none_or(|replay| engine.has(replay)))
+    }
+
+    /// Lets go of what belongs to plans that the engine has forgotten: they are built again if they are wanted again.
+    fn forget(&mut self, engine: &Engine) {
+        let forgotten = engine.counters().plans_forgotten;
+        if std::mem::replace(&mut self.forgotten, forgotten) == forgotten {
+            return;
+        }
+        self.ready.retain(|_, r| r.replay.as_ref().is_none_or(|replay| engine.has(replay)));
+        let replays = self.ready.values().filter_map(|r| r.replay.as_ref());
+        let used: FxHashSet<u32> = replays.flat_map(Replay::externals).copied().collect();
+        self.folded.retain(|_, t| buffer_of(t).is_none_or(|id| used.contains(&id)));
     }
 
     /// A build that is where this run is, its earlier stages answered.
@@ -458,13 +478,17 @@ impl Runner {
             Stage::Main(pending, p) => {
                 let computes = !pending.nodes().is_empty();
                 let replay = engine.finish(&mut self.session.state(), pending)?;
-                let replay = computes.then_some(replay);
+                let replay = computes.then_some(replay.unpinned());
                 self.stages += 1;
                 let number = self.stages;
                 let Planned { values, sources, inputs, held, end } = p;
                 let ready = Ready { number, replay, inputs, sources, end: end.clone(), _held: held };
                 self.ready.insert(run.key.clone(), ready);
                 self.computed(engine, run, values, end, number)
+            }
+            Stage::Replay if !self.is_here(engine, run) => {
+                self.enter(engine, run)?;
+                Ok(None)
             }
             Stage::Replay => {
                 let (values, end, number) = self.again(engine, run)?;
@@ -591,6 +615,9 @@ impl Runner {
         let Some(Ready { replay: Some(replay), inputs: old, .. }) = self.ready.get(&inputs.key) else {
             return Ok(None);
         };
+        if !engine.has(replay) {
+            return Ok(None);
+        }
         let swap = swaps(old, &inputs.given);
         let times = engine.time_calls(&mut self.session.state(), replay, &swap, clock)?;
         Ok(Some((replay.plan().clone(), times)))
