@@ -53,7 +53,7 @@ rules! {
         xor_same:       (x ^ {x})                 => 0;
         shl_zero:       (x << 0)                  => x;
         shr_zero:       (x >> 0)                  => x;
-        and_mod:        (x & [m]) if { is_index(g, x) && m > 0 && m < i32::MAX as i64 && (m + 1) & m == 0 }
+        and_mod:        (x & [m]) if { is_index(g, x) && m > 0 && m < i32::MAX as i64 && (m + 1) & m == 0 && fits_const(g, x, m + 1) }
                                                   => (x % {m + 1});
         shl_mul:        (x << [_s]) if { is_index(g, u) } => { shift(g, u, Op::Mul) };
         shr_div:        (x >> [_s]) if { is_index(g, x) } => { shift(g, u, Op::FloorDiv) };
@@ -322,7 +322,11 @@ fn cast_cast(g: &mut Graph, u: UOp) -> Option<UOp> {
     let exact = match (a.is_float(), b.is_float()) {
         (false, false) if b != DType::Bool => a == DType::Bool || fits_bounds(g, x, inner) || wider(a, b),
         (true, true) => a == b || (b == DType::F32 && a.size() == 2) || b == DType::F64,
-        (false, true) => a == DType::Bool || mantissa(b).is_some_and(|m| a.is_int() && a.bits() <= m),
+        // integers wrap where floats saturate
+        (false, true) => {
+            let same = !c.is_int() || wider(a, c) || fits_bounds(g, x, u);
+            a == DType::Bool || (same && mantissa(b).is_some_and(|m| a.is_int() && a.bits() <= m))
+        }
         _ => false,
     };
     // narrowing an integer twice is narrowing it once
@@ -391,7 +395,7 @@ fn bool_cmp(g: &mut Graph, u: UOp) -> Option<UOp> {
     if g.op(a) != Op::Cast || g.dtype(g.src_at(a, 0)) != DType::Bool {
         return None;
     }
-    let (b, k) = (g.src_at(a, 0), g.const_val(k)?.as_f64());
+    let (b, k) = (g.src_at(a, 0), g.const_val(k)?.as_f64_of(g.dtype(k)));
     let at = |v: f64| match g.op(u) {
         Op::CmpLt => v < k,
         Op::CmpEq => v == k,

@@ -3,6 +3,7 @@
 //! This is how a one-hot times a table (embeddings as matrix products) costs a lookup. A product with a 0/1 mask counts as
 //! a selection: it differs only where the table holds Inf or NaN.
 
+use crate::DType;
 use crate::dtype::Scalar;
 use crate::uop::{Graph, Op, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
@@ -19,10 +20,7 @@ pub fn one_hot(g: &mut Graph, op: ReduceOp, x: UOp, range: UOp) -> Option<UOp> {
     let (at, hot) = clauses.iter().enumerate().find_map(|(i, &c)| Some((i, equals(g, c, range)?)))?;
     clauses.remove(at);
     let n = g.range_len(range) as i64;
-    let dt = g.dtype(hot);
-    let (minus, end) = (g.int(-1, dt), g.int(n, dt));
-    let (lo, hi) = (g.binary(Op::CmpLt, minus, hot), g.binary(Op::CmpLt, hot, end));
-    let mut gate = g.binary(Op::And, lo, hi);
+    let mut gate = inside(g, hot, n);
     let index = g.cast(hot, g.dtype(range));
     for c in clauses {
         let c = replace(g, c, range, index, gate);
@@ -31,6 +29,27 @@ pub fn one_hot(g: &mut Graph, op: ReduceOp, x: UOp, range: UOp) -> Option<UOp> {
     let value = replace(g, value, range, index, gate);
     let zero = g.constant(Scalar::Int(0), g.dtype(value));
     Some(g.select(gate, value, zero))
+}
+
+/// `0 <= x < n`, of which only that part is compared whose limit the dtype of `x` has: 0 is no limit to what has no sign, and in
+/// eight bits there is no 256.
+fn inside(g: &mut Graph, x: UOp, n: i64) -> UOp {
+    let dt = g.dtype(x);
+    let mut gate = g.bool(true);
+    if dt.is_signed() {
+        let minus = g.int(-1, dt);
+        gate = g.binary(Op::CmpLt, minus, x);
+    }
+    if holds(dt, n) {
+        let end = g.int(n, dt);
+        let below = g.binary(Op::CmpLt, x, end);
+        gate = if dt.is_signed() { g.binary(Op::And, gate, below) } else { below };
+    }
+    gate
+}
+
+fn holds(dt: DType, v: i64) -> bool {
+    dt.int_range().is_some_and(|(lo, hi)| (lo..=hi).contains(&i128::from(v)))
 }
 
 /// `mask ? value : 0` in one of its forms.
@@ -48,7 +67,7 @@ fn selection(g: &Graph, x: UOp) -> Option<(UOp, UOp)> {
 /// The bool behind a 0/1 value.
 fn as_mask(g: &Graph, u: UOp) -> Option<UOp> {
     match g.op(u) {
-        Op::Cast if g.dtype(g.src_at(u, 0)) == crate::DType::Bool => Some(g.src_at(u, 0)),
+        Op::Cast if g.dtype(g.src_at(u, 0)) == DType::Bool => Some(g.src_at(u, 0)),
         Op::Cast => as_mask(g, g.src_at(u, 0)),
         Op::Where if is(g, g.src_at(u, 1), 1) && is(g, g.src_at(u, 2), 0) => Some(g.src_at(u, 0)),
         _ => None,
@@ -74,9 +93,10 @@ fn equals(g: &Graph, c: UOp, range: UOp) -> Option<UOp> {
         Op::CmpEq => (g.src_at(c, 0), g.src_at(c, 1)),
         _ => return None,
     };
-    let id = g.range_arg(range).id;
+    let (id, last) = (g.range_arg(range).id, g.range_len(range) as i64 - 1);
+    // through dtypes that hold all of its values
     let is_range = |mut u: UOp| {
-        while g.op(u) == Op::Cast && g.dtype(g.src_at(u, 0)).is_int() && g.bounds(u) == g.bounds(g.src_at(u, 0)) {
+        while g.op(u) == Op::Cast && g.dtype(u).is_int() && holds(g.dtype(u), last) {
             u = g.src_at(u, 0);
         }
         u == range
