@@ -41,6 +41,28 @@ export async function torchSamples(TorchSuite, { webgpu = false, filter = "", ev
   }
 }
 
+/** Random programs of `count` seeds from `from` on, against the evaluator; a device runs `round` of them. What is wrong, as texts. */
+export async function programs(Programs, { webgpu = false, from = 0, count = 100, round = 100 } = {}) {
+  const wrong = [];
+  let suite = await Programs.on(webgpu);
+  for (let i = 0; i < count; i++) {
+    if (i % round === round - 1) {
+      suite.free();
+      suite = await Programs.on(webgpu);
+    }
+    const seed = from + i;
+    let what;
+    try {
+      what = await suite.run(BigInt(seed));
+    } catch (error) {
+      // a trap: nothing of this module can be used any more
+      throw new Error(`the program of seed ${seed}: ${error?.message ?? error}`);
+    }
+    if (what !== undefined) wrong.push(what);
+  }
+  return wrong;
+}
+
 /** Prints a line for each result and counts by kind; `end` prints the counts and tells whether all is well. */
 export function printer(kindOf) {
   const count = {};

@@ -2,6 +2,7 @@
 //! device. Nothing here is published.
 
 pub mod conformance;
+pub mod graphs;
 pub mod onnx_suite;
 pub mod opinfo;
 pub mod programs;

@@ -2,8 +2,8 @@
 // configs: default, not-isolated
 import { assert, assertEqual, note, params, test } from "harness";
 import { startWorkers } from "/gradloom/workers.js";
-import start, { TorchSuite, samplesOnWasm, samplesOnWebGpu } from "/conformance/gradloom_web_tests.js";
-import { torchSamples } from "/lib/suites.mjs";
+import start, { Programs, TorchSuite, samplesOnWasm, samplesOnWebGpu } from "/conformance/gradloom_web_tests.js";
+import { programs, torchSamples } from "/lib/suites.mjs";
 
 const isolated = params.get("config") !== "not-isolated";
 
@@ -36,4 +36,10 @@ test("every 97th of torch's operator samples on WebGPU", async () => {
   const bad = results.filter((r) => r.what !== "pass" && !(r.what === "refused" && r.why.includes("f64")));
   assertEqual(bad, []);
   assert(results.length > 50, `${results.length} samples`);
+});
+
+test("100 random programs on WebGPU have the evaluator's values", async () => {
+  if (!isolated) return;
+  await start();
+  assertEqual(await programs(Programs, { webgpu: true, from: 2_000_000, count: 100 }), []);
 });

@@ -8,6 +8,7 @@ use engine::Host;
 use gradloom_core::render::wasm::Wasm;
 use gradloom_core::render::wgsl::WgslRenderer;
 use gradloom_core::{DType, Session};
+use gradloom_tests::graphs::{self, Outcome, Program};
 use gradloom_tests::onnx_suite::{self, Case};
 use gradloom_tests::opinfo::{self, Sample};
 use gradloom_tests::runner::{run_samples, run_samples_async};
@@ -143,5 +144,55 @@ impl TorchSuite {
         let outcome = opinfo::run_async(&mut self.host.engine, &self.session, sample, dtype, &|| signal.wait()).await;
         let (what, why) = outcome.words();
         Ok(format!("{what} {why}"))
+    }
+}
+
+/// Random programs of the frontend, on one device until it is renewed.
+#[wasm_bindgen]
+pub struct Programs {
+    host: Host,
+    session: Session,
+}
+
+#[wasm_bindgen]
+impl Programs {
+    /// On a fresh device.
+    pub async fn on(webgpu: bool) -> Result<Programs, JsError> {
+        Ok(Programs { host: host(webgpu).await?, session: Session::new() })
+    }
+
+    /// Runs the program of a seed: nothing if its values are the evaluator's or the device lacks a dtype of it, else a shorter program
+    /// that fails too, and how.
+    pub async fn run(&mut self, seed: u64) -> Option<String> {
+        let mut program = Program::random(seed);
+        let mut what = self.wrong(&program).await?;
+        loop {
+            let mut next = None;
+            for p in program.shorter() {
+                if let Some(w) = self.wrong(&p).await {
+                    next = Some((p, w));
+                    break;
+                }
+            }
+            match next {
+                Some(shorter) => (program, what) = shorter,
+                None => return Some(format!("{}# seed {seed}: {what}", program.describe())),
+            }
+        }
+    }
+
+    /// Runs a program as it is written: nothing if its values are the evaluator's, else what is wrong.
+    #[wasm_bindgen(js_name = runText)]
+    pub async fn run_text(&mut self, text: &str) -> Result<Option<String>, JsError> {
+        let program = Program::parse(text).ok_or_else(|| JsError::new("that is no program"))?;
+        Ok(self.wrong(&program).await)
+    }
+
+    async fn wrong(&mut self, program: &Program) -> Option<String> {
+        let signal = &self.host.signal;
+        match graphs::run_async(&mut self.host.engine, &self.session, program, &|| signal.wait()).await {
+            Outcome::Wrong(what) => Some(what),
+            Outcome::Same | Outcome::Refused => None,
+        }
     }
 }

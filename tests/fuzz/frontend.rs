@@ -1,0 +1,199 @@
+//! Random programs of the frontend on every device, against the evaluator.
+
+use crate::findings::{Run, corpus};
+use gradloom::NativeHost;
+use gradloom_core::dtype::Scalar;
+use gradloom_core::engine::{Bytes, Engine};
+use gradloom_core::{DType, Result, Session, Tensor};
+use gradloom_tests::graphs::{Outcome, Program, run};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+/// Programs of an ordinary run, over all devices.
+const ROUNDS: u64 = 2000;
+/// Programs after which an engine is made anew: its caches only grow.
+const ENGINE_ROUNDS: u64 = 100;
+
+/// Devices, and of a hundred programs those that each runs, more where a kernel is compiled in less time.
+const DEVICES: [(&str, std::ops::Range<u64>); 6] =
+    [("cpu", 0..48), ("cpu:avx2", 48..68), ("eval", 68..78), ("wgpu", 78..90), ("llvm", 90..99), ("c", 99..100)];
+
+/// A device with a session of its own.
+struct Place {
+    device: &'static str,
+    engine: Engine,
+    session: Session,
+}
+
+impl Place {
+    /// None where this machine has not what the device needs.
+    fn open(device: &'static str) -> Option<Place> {
+        let dev = gradloom::open(device, 1).ok()?;
+        let engine = Engine::with_host(dev, Box::new(NativeHost::without_cache()));
+        Some(Place { device, engine, session: Session::new() })
+    }
+
+    /// What is wrong with a program here. After a panic all is made anew.
+    fn wrong(&mut self, p: &Program, refused: &mut u64) -> Option<String> {
+        match catch_unwind(AssertUnwindSafe(|| run(&mut self.engine, &self.session, p))) {
+            Ok(Outcome::Same) => None,
+            Ok(Outcome::Refused) => {
+                *refused += 1;
+                None
+            }
+            Ok(Outcome::Wrong(what)) => Some(what),
+            Err(panic) => {
+                *self = Place::open(self.device).expect("it was open before");
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words");
+                Some(format!("panic: {text}"))
+            }
+        }
+    }
+}
+
+/// The programs of one device: how many ran, and how many need a dtype that it lacks.
+fn on_device(device: &'static str, share: &std::ops::Range<u64>, run: &mut Run) -> Option<(u64, u64)> {
+    let mut place = Place::open(device)?;
+    let (mut n, mut refused) = (0, 0);
+    for round in (0..).take_while(|&r| run.goes_on(r)).filter(|r| share.contains(&(r % 100))) {
+        n += 1;
+        if n % ENGINE_ROUNDS == 0 {
+            place = Place::open(device)?;
+        }
+        let seed = run.seed.wrapping_mul(1 << 32).wrapping_add(round);
+        let program = Program::random(seed);
+        if place.wrong(&program, &mut refused).is_some() {
+            let short = program.shrink(|p| place.wrong(p, &mut 0).is_some());
+            let what = place.wrong(&short, &mut 0).unwrap_or_else(|| "it fails only after others".into());
+            let text = short.describe() + &format!("# {device}, seed {seed}: {}\n", what.replace('\n', " "));
+            run.found(&format!("{}-{seed}.txt", device.replace(':', "-")), text.as_bytes(), &format!("{what}\n{text}"));
+        }
+    }
+    Some((n, refused))
+}
+
+#[test]
+fn programs_have_the_evaluators_values() {
+    let mut whole = Run::new("frontend", ROUNDS);
+    let mut done = Vec::new();
+    // a panic is a finding, which says where it comes from
+    std::thread::scope(|scope| {
+        let parts: Vec<_> = DEVICES
+            .iter()
+            .map(|(device, share)| {
+                let mut part = whole.part("frontend", 1.0);
+                scope.spawn(move || {
+                    let n = on_device(device, share, &mut part);
+                    (*device, n, part)
+                })
+            })
+            .collect();
+        for p in parts {
+            let (device, n, part) = p.join().expect("panics are findings");
+            done.push(match n {
+                Some((n, 0)) => format!("{device} {n}"),
+                Some((n, refused)) => format!("{device} {n} ({refused} refused)"),
+                None => format!("{device} is not here"),
+            });
+            whole.join(part);
+        }
+    });
+    whole.end(&done.join(", "));
+}
+
+#[test]
+fn programs_that_failed_once_hold() {
+    for (device, _) in &DEVICES {
+        let Some(mut place) = Place::open(device) else { continue };
+        for file in corpus("frontend") {
+            let text = std::fs::read_to_string(&file).expect("a program");
+            let program = Program::parse(&text).unwrap_or_else(|| panic!("{} is no program", file.display()));
+            let name = Path::new(&file).display().to_string();
+            assert_eq!(place.wrong(&program, &mut 0), None, "{name} on {device}:\n{}", program.describe());
+        }
+    }
+}
+
+/// One of the six comparisons, of tensors and of numbers.
+fn compare(how: usize, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    [Tensor::lt, Tensor::le, Tensor::gt, Tensor::ge, Tensor::eq, Tensor::ne][how](x, y)
+}
+
+fn holds(how: usize, x: f64, y: f64) -> bool {
+    [x < y, x <= y, x > y, x >= y, x == y, x != y][how]
+}
+
+/// The sum of what comparing labels with all classes selects: a loss and an embedding, without a gather.
+#[test]
+fn labels_of_every_integer_select_their_classes() {
+    const LABELS: [i64; 6] = [0, 1, 9, 127, 200, -1];
+    for (device, _) in &DEVICES {
+        let Ok(dev) = gradloom::open(device, 1) else { continue };
+        let mut rt = gradloom::Runtime::with_host(dev, NativeHost::without_cache());
+        let s = rt.session().clone();
+        // compiling takes long there
+        let lengths: &[usize] = if matches!(*device, "llvm" | "c") { &[256] } else { &[10, 128, 256, 257] };
+        let comparisons = if *device == "c" { 4..5 } else { 0..6 };
+        let mut cases = Vec::new();
+        for dt in DType::ALL.into_iter().filter(|d| d.is_int()) {
+            let wrapped = |v: i64| Scalar::Int(v).cast(DType::I64, dt);
+            let bytes: Vec<u8> = LABELS
+                .iter()
+                .flat_map(|&v| {
+                    let mut b = [0; 8];
+                    wrapped(v).write(dt, &mut b);
+                    b[..dt.size()].to_vec()
+                })
+                .collect();
+            let labels = Tensor::from_bytes(&s, dt, &[LABELS.len(), 1], Bytes::new(bytes)).unwrap();
+            for &n in lengths {
+                let classes = Tensor::arange(&s, 0.0, n as f64, 1.0, DType::I32).unwrap().cast(dt).unwrap();
+                let numbers: Vec<f32> = (0..n).map(|i| i as f32 + 1.0).collect();
+                let table = Tensor::new(&s, &numbers, &[n]).unwrap();
+                for how in comparisons.clone() {
+                    for turned in [false, true] {
+                        let (x, y) = if turned { (&classes, &labels) } else { (&labels, &classes) };
+                        let mask = compare(how, x, y).unwrap();
+                        let sum = mask.select(&table, 0.0).unwrap().sum(&[-1], false).unwrap();
+                        let want = LABELS.map(|l| {
+                            let l = wrapped(l).as_f64_of(dt);
+                            let class = |i: usize| wrapped(i as i64).as_f64_of(dt);
+                            let selects =
+                                |i: usize| if turned { holds(how, class(i), l) } else { holds(how, l, class(i)) };
+                            (0..n).filter(|&i| selects(i)).map(|i| numbers[i]).sum::<f32>()
+                        });
+                        cases.push((format!("{dt}, {n} classes, comparison {how}, turned {turned}"), sum, want));
+                    }
+                }
+            }
+        }
+        rt.realize(&cases.iter().map(|c| &c.1).collect::<Vec<_>>()).unwrap();
+        for (what, sum, want) in &cases {
+            assert_eq!(rt.to_vec::<f32>(sum).unwrap(), want, "{what} on {device}");
+        }
+    }
+}
+
+/// The loss of a classifier does not depend on the type of its labels.
+#[test]
+fn losses_take_labels_of_every_integer() {
+    for (device, _) in &DEVICES {
+        let Ok(dev) = gradloom::open(device, 1) else { continue };
+        let mut rt = gradloom::Runtime::with_host(dev, NativeHost::without_cache());
+        let s = rt.session().clone();
+        let logits: Vec<f32> = (0..4 * 256).map(|i| (i * 37 % 101) as f32 / 16.0).collect();
+        let logits = Tensor::new(&s, &logits, &[4, 256]).unwrap();
+        let labels = Tensor::new(&s, &[0i32, 3, 100, 127], &[4]).unwrap();
+        let want = rt.to_vec::<f32>(&logits.cross_entropy(&labels, None, 0.1).unwrap()).unwrap();
+        for dt in DType::ALL.into_iter().filter(|d| d.is_int()) {
+            let loss = logits.cross_entropy(&labels.cast(dt).unwrap(), None, 0.1).unwrap();
+            let stored = labels.cast(dt).unwrap().to_storage().unwrap();
+            let same = logits.cross_entropy(&stored, None, 0.1).unwrap();
+            for loss in [loss, same] {
+                let got = rt.to_vec::<f32>(&loss).unwrap();
+                assert!((got[0] - want[0]).abs() < 1e-5, "{got:?}, not {want:?}, with {dt} on {device}");
+            }
+        }
+    }
+}
