@@ -1,0 +1,52 @@
+// Searches for failures at random, for as long as one likes.
+// usage: npm run fuzz -- [--target frontend|parsers|wasm] [--minutes 5] [--seed 1]
+// A finding is written to tests/fixtures/fuzz/TARGET, where every run of the tests begins with it. The targets are in tests/fuzz/main.rs;
+// wasm is the frontend's programs on the WASM device in node, for which `npm test -- --only wasm` must have run.
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { Failure, main, root, run } from "./lib/run.mjs";
+
+/** By target: the test that it is. */
+const TARGETS = {
+  frontend: "frontend::programs_have_the_evaluators_values",
+  parsers: "parsers::parsers_survive_mutated_files",
+};
+const findings = join(root, "tests/fixtures/fuzz");
+
+/** Programs on the WASM device until the time is over. */
+async function wasm(minutes, seed) {
+  const { Programs } = await import("../tests/lib/conformance.mjs");
+  const { programs } = await import("../tests/lib/suites.mjs");
+  const until = performance.now() + minutes * 60_000;
+  let [done, found] = [0, 0];
+  while (performance.now() < until) {
+    const from = seed * 2 ** 32 + done;
+    for (const [i, text] of (await programs(Programs, { from, count: 100 })).entries()) {
+      const file = join(findings, `frontend/wasm-${from}-${i}.txt`);
+      mkdirSync(join(findings, "frontend"), { recursive: true });
+      writeFileSync(file, `${text}\n`);
+      console.error(`found ${file}\n${text}`);
+      found += 1;
+    }
+    done += 100;
+  }
+  console.log(`wasm: ${done} programs, ${found} findings`);
+  if (found > 0) throw new Failure("fuzz: there are findings");
+}
+
+main(async () => {
+  const args = process.argv.slice(2);
+  const value = (name, otherwise) => (args.includes(name) ? args[args.indexOf(name) + 1] : otherwise);
+  const [target, minutes, seed] = [value("--target", "frontend"), Number(value("--minutes", 5)), Number(value("--seed", 1))];
+  if (!(minutes > 0) || !Number.isInteger(seed)) throw new Failure("fuzz: --minutes and --seed are numbers");
+  if (target === "wasm") return wasm(minutes, seed);
+  if (!TARGETS[target]) throw new Failure(`fuzz: there is no target \`${target}\`; there are ${Object.keys(TARGETS).join(", ")}, wasm`);
+  const env = {
+    ...process.env,
+    GRADLOOM_FUZZ_MINUTES: String(Math.ceil(minutes)),
+    GRADLOOM_FUZZ_SEED: String(seed),
+    GRADLOOM_FUZZ_FINDINGS: findings,
+  };
+  const test = ["test", "--release", "-p", "gradloom-tests", "--features", "gradloom-tests/wgpu", "--test", "fuzz"];
+  run("cargo", [...test, "--", "--exact", "--nocapture", TARGETS[target]], { env });
+});
