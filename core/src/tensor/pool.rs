@@ -292,7 +292,8 @@ impl Tensor {
         Ok(t)
     }
 
-    /// Uneven regions: a product with the 0/1 matrix of membership over their sizes.
+    /// Uneven regions: sums of what is in each over their sizes. What is not in a region is left out rather than weighted with
+    /// zero, so that an infinity elsewhere is not in its mean.
     fn adaptive_axis(&self, axis: usize, o: usize) -> Result<Tensor> {
         let n = self.shape()[axis];
         let (i, j) = (Tensor::iota(self.session(), o)?, Tensor::iota(self.session(), n)?.reshape(&[1, n])?);
@@ -300,7 +301,7 @@ impl Tensor {
         let end = i.add(1)?.mul(n)?.add(o - 1)?.floor_div(o)?;
         let size = end.sub(&start)?.cast(self.dtype())?;
         let member = j.ge(start.unsqueeze(1)?)?.logical_and(j.lt(end.unsqueeze(1)?)?)?;
-        let weights = member.cast(self.dtype())?.div(size.unsqueeze(1)?)?;
-        self.move_axis(axis as i64, -1)?.matmul(&weights.t()?)?.move_axis(-1, axis as i64)
+        let x = self.move_axis(axis as i64, -1)?.unsqueeze(-2)?;
+        member.select(x, 0)?.sum(&[-1], false)?.div(size)?.move_axis(-1, axis as i64)
     }
 }

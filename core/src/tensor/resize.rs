@@ -80,9 +80,9 @@ impl Tensor {
                 if frac.iter().all(|&f| f == 0.0) {
                     return pick(&x, low);
                 }
-                let weight = x.along(axis, &frac)?;
-                let (a, b) = (pick(&x, low.clone())?, pick(&x, low.iter().map(|l| l + 1).collect())?);
-                a.add(b.sub(&a)?.mul(weight)?)
+                let rest: Vec<f64> = frac.iter().map(|f| 1.0 - f).collect();
+                let a = pick(&x, low.clone())?.weighted(axis, &rest)?;
+                a.add(pick(&x, low.iter().map(|l| l + 1).collect())?.weighted(axis, &frac)?)
             }
             Interpolate::Cubic(coefficient) => {
                 let x = self.to_float()?;
@@ -90,12 +90,19 @@ impl Tensor {
                 let mut sum = None::<Tensor>;
                 for tap in -1..=2i64 {
                     let weights: Vec<f64> = at.iter().map(|c| cubic(c - c.floor() - tap as f64, coefficient)).collect();
-                    let part = pick(&x, low.iter().map(|l| l + tap).collect())?.mul(x.along(axis, &weights)?)?;
+                    let part = pick(&x, low.iter().map(|l| l + tap).collect())?.weighted(axis, &weights)?;
                     sum = Some(sum.map_or(Ok(part.clone()), |s| s.add(&part))?);
                 }
                 sum.ok_or_else(|| Error::Internal("a cubic has four taps".into()))
             }
         }
+    }
+
+    /// Each element of an axis times its weight; nothing where that is zero, also of an infinity.
+    fn weighted(&self, axis: i64, weights: &[f64]) -> Result<Tensor> {
+        let along = self.along(axis, weights)?;
+        let x = if weights.contains(&0.0) { along.ne(0)?.select(self, 0)? } else { self.clone() };
+        x.mul(along)
     }
 
     /// Numbers along one axis, shaped to broadcast against this tensor.

@@ -322,7 +322,7 @@ impl Tensor {
             }
             let (Some(index), Some(weight), Some(ok)) = (index, weight, ok) else { continue };
             let index = index.unsqueeze(1)?.expand(&[batch, channels, places])?;
-            let value = flat.gather(2, &index)?.mul(ok.select(weight, 0)?.unsqueeze(1)?)?;
+            let value = flat.gather(2, &index)?.times_weight(&ok.select(weight, 0)?.unsqueeze(1)?)?;
             sum = Some(match sum {
                 Some(s) => s.add(value)?,
                 None => value,
@@ -331,6 +331,12 @@ impl Tensor {
         let mut out = vec![batch, channels];
         out.extend(&gshape[1..=d]);
         sum.ok_or_else(|| Error::Internal("a sample has taps".into()))?.reshape(&out)
+    }
+
+    /// The product with a weight, which is zero where that is zero, also of infinities and NaN.
+    fn times_weight(&self, weight: &Tensor) -> Result<Tensor> {
+        // finite values stay as they are, so that weights of zero have their gradients
+        weight.ne(0)?.logical_or(self.isfinite()?)?.select(self, 0)?.mul(weight)
     }
 
     /// Coordinates moved inside an axis of `n` samples as the padding mode says.
@@ -419,7 +425,7 @@ impl Tensor {
             let index = y.unsqueeze(2)?.mul(w)?.add(x.unsqueeze(1)?)?.reshape(&[n, 1, ny * nx])?;
             let value = image.gather(2, &index.expand(&[n, shape[1], ny * nx])?)?;
             let weight = wy.unsqueeze(2)?.mul(wx.unsqueeze(1)?)?.reshape(&[n, 1, ny * nx])?;
-            value.mul(weight)
+            value.times_weight(&weight)
         };
         let (gy, gx) = (oky.sub(&fy)?, okx.sub(&fx)?);
         let parts = [

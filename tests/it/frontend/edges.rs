@@ -2,7 +2,7 @@
 //! are torch's, or follow from the definition.
 
 use super::host::{data, eval};
-use gradloom_core::tensor::{Norm, PoolOpts};
+use gradloom_core::tensor::{Interpolate, Norm, PoolOpts};
 use gradloom_core::{DType, Error, Session, Tensor};
 
 fn close(got: &Tensor, want: &[f64], limit: f64) {
@@ -85,4 +85,32 @@ fn long_sums_of_halves_are_kept_in_32_bits() {
     let mut engine = Engine::new(Box::new(EvalDevice::new(target)));
     let got = super::host::eval_on(&mut engine, &[&sum]).unwrap();
     assert!(got[0].values.iter().all(|&v| v == 0.0), "{:?}", &got[0].values[..4]);
+}
+
+/// One infinite element is in the results that it weighs something in, and in no other.
+#[test]
+fn infinities_stay_where_they_are() {
+    let (inf, s) = (f64::INFINITY, Session::new());
+    let row = |v: &[f32]| Tensor::new(&s, v, &[1, 1, 1, v.len()]).unwrap();
+    let x = row(&[1.0, 2.0, f32::INFINITY, 4.0]);
+    let up = |how| x.interpolate(&[1, 8], how, false).unwrap();
+    close_or_infinite(&up(Interpolate::Linear), &[1.0, 1.25, 1.75, inf, inf, inf, inf, 4.0]);
+    let corners = x.interpolate(&[1, 7], Interpolate::Linear, true).unwrap();
+    close_or_infinite(&corners, &[1.0, 1.5, 2.0, inf, inf, inf, 4.0]);
+    let corners = x.interpolate(&[1, 4], Interpolate::Cubic(-0.75), true).unwrap();
+    close_or_infinite(&corners, &[1.0, 2.0, inf, 4.0]);
+    let pooled = row(&[1.0, 2.0, 3.0, 4.0, f32::INFINITY]).adaptive_avg_pool(&[1, 3]).unwrap();
+    close_or_infinite(&pooled, &[1.5, 3.0, inf]);
+    // the last place is outside of the image, next to the infinity
+    let x = row(&[f32::INFINITY, 2.0, 3.0, 4.0]);
+    let grid = Tensor::new(&s, &[-1.0f32, 0.0, 1.0 / 3.0, 0.0, -3.0, 0.0], &[1, 1, 3, 2]).unwrap();
+    close_or_infinite(&x.grid_sample(&grid, "bilinear", "zeros", true).unwrap(), &[inf, 3.0, 0.0]);
+    let boxes = Tensor::new(&s, &[0.0f32, 1.5, 0.0, 3.5, 1.0], &[1, 5]).unwrap();
+    close_or_infinite(&x.roi_align(&boxes, (1, 2), 1.0, 1, true).unwrap(), &[2.5, 3.5]);
+}
+
+fn close_or_infinite(got: &Tensor, want: &[f64]) {
+    let got = &eval(&[got])[0].values;
+    let near = |(g, w): (&f64, &f64)| g == w || (g - w).abs() <= 1e-5;
+    assert!(got.len() == want.len() && got.iter().zip(want).all(near), "{got:?}, {want:?} wanted");
 }

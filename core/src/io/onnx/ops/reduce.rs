@@ -64,6 +64,9 @@ fn log_sum_exp(cx: &Cx<'_>, x: &Value, axes: &[usize], keep: bool) -> Result<Val
         return cx.cast(&log_sum_exp(cx, &cx.cast(x, DType::F32)?, axes, keep)?, x.dtype());
     }
     let top = cx.reduce(Red::Max, x, axes, true)?;
+    // an infinite maximum is not subtracted: inf - inf is NaN
+    let infinite = cx.binary(Bin::Eq, &cx.unary(Un::Abs, &top)?, &cx.scalar_like(&top, f64::INFINITY))?;
+    let top = cx.select(&infinite, &cx.scalar_like(&top, 0.0), &top)?;
     let sum = cx.reduce(Red::Sum, &cx.unary(Un::Exp, &cx.sub(x, &top)?)?, axes, true)?;
     let out = cx.add(&cx.unary(Un::Log, &sum)?, &top)?;
     if keep {

@@ -127,7 +127,13 @@ fn sample(cx: &Cx<'_>, x: &Value, coordinates: &[Value], mode: &str, borders: &[
         if mode != "nearest" || weight.rank() > 0 {
             let weight = cx.cast(&weight, x.dtype())?;
             let shape = if weight.rank() == 2 { vec![n, 1, points] } else { vec![1; 3] };
-            part = cx.mul(&part, &cx.reshape(&weight, &shape)?)?;
+            let weight = cx.reshape(&weight, &shape)?;
+            if x.dtype().is_float() {
+                // what weighs nothing counts for nothing, also an infinity
+                let nothing = cx.binary(Bin::Eq, &weight, &cx.scalar_like(&weight, 0.0))?;
+                part = cx.select(&nothing, &cx.scalar_like(&part, 0.0), &part)?;
+            }
+            part = cx.mul(&part, &weight)?;
         }
         sum = Some(sum.map_or(Ok(part.clone()), |s| cx.add(&s, &part))?);
     }
@@ -300,6 +306,17 @@ fn col2im(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return o.fail(format!("{} patches, not {places:?}", x.shape()[2]));
     }
     let (n, c) = (x.shape()[0], x.shape()[1] / taps);
+    // on the host there is no graph
+    if d <= 2 && x.dtype().is_float() && o.cx.fold_limit != usize::MAX {
+        // each patch adds itself to the padded image
+        let pair = |v: &[usize], other: usize| if d == 1 { vec![other, v[0]] } else { v.to_vec() };
+        let padded: Vec<usize> = (0..d).map(|i| image[i] + pads[i] + pads[i + d]).collect();
+        let columns = o.cx.lazy(&x)?;
+        let y = columns.fold(&pair(&padded, 1), &pair(&kernel, 1), &pair(&dilation, 1), &[0, 0], &pair(&stride, 1))?;
+        let y = o.cx.reshape(&Value::lazy(y), &[&[n, c][..], &padded].concat())?;
+        let start: Vec<usize> = [&[0, 0], &pads[..d]].concat();
+        return one(o.cx.slice(&y, &start, &[&[n, c][..], &image].concat(), &vec![1; d + 2]));
+    }
     let x = o.cx.reshape(&x, &[&[n * c, taps][..], &places].concat())?;
     let eye: Vec<f32> = (0..taps * taps).map(|i| f32::from(i / taps == i % taps)).collect();
     let w = Value::known(HostTensor::from_f32([&[taps, 1][..], &kernel].concat(), &eye)?);
