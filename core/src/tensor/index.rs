@@ -22,6 +22,15 @@ pub enum ScatterOp {
     Mean,
 }
 
+/// What a flat position is that stands for an index out of range.
+#[derive(Clone, Copy)]
+pub(super) enum Outside {
+    /// -1: for the Gather node, which does not count from the end.
+    Before,
+    /// One past the last: for what counts negative indices from the end.
+    After,
+}
+
 impl Tensor {
     fn want_index(&self, op: &'static str) -> Result<()> {
         match self.dtype() {
@@ -44,6 +53,25 @@ impl Tensor {
             return Ok(index);
         }
         index.lt(0)?.select(index.add(n as i64)?, &index)
+    }
+
+    /// Positions in axes of these sizes laid end to end, from an index for each, which broadcast; -1, or one past the last, where
+    /// any of them is out of range.
+    pub(super) fn flat_index(indices: &[Tensor], sizes: &[usize], outside: Outside) -> Result<Tensor> {
+        let total: usize = sizes.iter().product();
+        let dt = if total < i32::MAX as usize { DType::I32 } else { DType::I64 };
+        let (mut flat, mut valid) = (None::<Tensor>, None::<Tensor>);
+        for (one, &n) in indices.iter().zip(sizes) {
+            let one = one.wrapped(n)?.cast(dt)?;
+            let inside = one.ge(0)?.logical_and(one.lt(n)?)?;
+            valid = Some(valid.map_or(Ok(inside.clone()), |v| v.logical_and(&inside))?);
+            flat = Some(flat.map_or(Ok(one.clone()), |f| f.mul(n)?.add(&one))?);
+        }
+        let (Some(flat), Some(valid)) = (flat, valid) else { return Err(Error::value("index", "no axes")) };
+        match outside {
+            Outside::Before => valid.select(flat, -1),
+            Outside::After => valid.select(flat, total as i64),
+        }
     }
 
     /// `out[i, j, k] = self[i, index[i, j, k], k]` for axis 1, and likewise for others (torch's gather). The sizes of `index`
@@ -122,18 +150,11 @@ impl Tensor {
         let rows: usize = ishape[batch..ishape.len() - 1].iter().product();
         let lead: usize = shape[..batch].iter().product();
         let index = index.reshape(&[lead, rows, k])?;
-        let (mut flat, mut valid) = (None::<Tensor>, None::<Tensor>);
-        for i in 0..k {
-            let n = shape[batch + i];
-            let one = index.select_at(-1, i as i64)?.wrapped(n)?;
-            let inside = one.ge(0)?.logical_and(one.lt(n)?)?;
-            valid = Some(valid.map_or(Ok(inside.clone()), |v| v.logical_and(&inside))?);
-            flat = Some(flat.map_or(Ok(one.clone()), |f| f.mul(n)?.add(&one))?);
-        }
-        let (Some(flat), Some(valid)) = (flat, valid) else { return Err(Error::value("gather_nd", "no axes")) };
+        let parts = (0..k).map(|i| index.select_at(-1, i as i64)).collect::<Result<Vec<_>>>()?;
+        let flat = Tensor::flat_index(&parts, &shape[batch..batch + k], Outside::Before)?;
         let n: usize = shape[batch..batch + k].iter().product();
         let tail: usize = shape[batch + k..].iter().product();
-        let index = valid.select(flat, -1)?.reshape(&[lead, rows, 1])?.expand(&[lead, rows, tail])?;
+        let index = flat.reshape(&[lead, rows, 1])?.expand(&[lead, rows, tail])?;
         let out = self.reshape(&[lead, n, tail])?.gather_node(1, &index)?;
         let mut result = ishape[..ishape.len() - 1].to_vec();
         result.extend(&shape[batch + k..]);
@@ -235,19 +256,12 @@ impl Tensor {
         if updates.shape() != wanted {
             return Err(Error::Shape { op: "scatter_nd", lhs: wanted, rhs: updates.shape() });
         }
-        let mut flat = None::<Tensor>;
         let index = index.reshape(&[rows, k])?;
-        let mut valid = None::<Tensor>;
-        for i in 0..k {
-            let one = index.select_at(-1, i as i64)?.wrapped(shape[i])?;
-            let inside = one.ge(0)?.logical_and(one.lt(shape[i])?)?;
-            valid = Some(valid.map_or(Ok(inside.clone()), |v| v.logical_and(&inside))?);
-            flat = Some(flat.map_or(Ok(one.clone()), |f| f.mul(shape[i])?.add(&one))?);
-        }
-        let (Some(flat), Some(valid)) = (flat, valid) else { return Ok(self.clone()) };
+        let parts = (0..k).map(|i| index.select_at(-1, i as i64)).collect::<Result<Vec<_>>>()?;
+        let flat = Tensor::flat_index(&parts, &shape[..k], Outside::After)?;
         let n: usize = shape[..k].iter().product();
         let tail: usize = shape[k..].iter().product();
-        let flat = valid.select(flat, n as i32)?.reshape(&[rows, 1])?.expand(&[rows, tail])?;
+        let flat = flat.reshape(&[rows, 1])?.expand(&[rows, tail])?;
         let out = self.reshape(&[n, tail])?.scatter(0, &flat, &updates.reshape(&[rows, tail])?, how)?;
         out.reshape(&shape)
     }

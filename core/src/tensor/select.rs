@@ -3,6 +3,7 @@
 //! What has as many elements as the data say (`nonzero`, `masked_select`, `unique`) comes as a pair: a tensor of the largest
 //! possible size, whose tail is filler, and the count (i32 scalar). The work is linear, or `n log n` where it sorts.
 
+use super::index::Outside;
 use super::{Operand, ScatterOp, Tensor, broadcast_shape, check_axis};
 use crate::{DType, Error, Result};
 
@@ -53,12 +54,9 @@ impl Tensor {
             common = broadcast_shape("index", &common, &t.shape())?.to_vec();
         }
         let rest: Vec<usize> = (0..shape.len()).filter(|i| !used.contains(i)).collect();
-        let mut flat = Tensor::zeros(self.session(), DType::I32, &common)?;
-        for &a in &used {
-            let i = indices[a].as_ref().expect("it is used").cast(DType::I32)?;
-            let i = i.lt(0)?.select(i.add(shape[a])?, &i)?;
-            flat = flat.mul(shape[a])?.add(i)?;
-        }
+        let parts: Vec<Tensor> = indices.iter().flatten().cloned().collect();
+        let sizes: Vec<usize> = used.iter().map(|&a| shape[a]).collect();
+        let flat = Tensor::flat_index(&parts, &sizes, Outside::After)?.expand(&common)?;
         let order: Vec<i64> = used.iter().chain(&rest).map(|&a| a as i64).collect();
         let rest: Vec<usize> = rest.iter().map(|&a| shape[a]).collect();
         let mut flat_shape = vec![used.iter().map(|&a| shape[a]).product()];
@@ -304,7 +302,6 @@ impl Tensor {
         let a = check_axis("index_fill", axis, self.rank())?;
         let n = self.shape()[a];
         let index = index.reshape(&[-1])?;
-        let index = index.lt(0)?.select(index.add(n)?, &index)?;
         let ones = Tensor::ones(self.session(), DType::I32, &index.shape())?;
         let hit = Tensor::zeros(self.session(), DType::I32, &[n])?.scatter(0, &index, &ones, ScatterOp::Max)?;
         let mut shape = vec![1; self.rank()];

@@ -2,7 +2,7 @@
 //! are torch's, or follow from the definition.
 
 use super::host::{data, eval};
-use gradloom_core::tensor::{Interpolate, Norm, PoolOpts};
+use gradloom_core::tensor::{Interpolate, Norm, Operand, PoolOpts, ScatterOp};
 use gradloom_core::{DType, Error, Session, Tensor};
 
 fn close(got: &Tensor, want: &[f64], limit: f64) {
@@ -113,4 +113,26 @@ fn close_or_infinite(got: &Tensor, want: &[f64]) {
     let got = &eval(&[got])[0].values;
     let near = |(g, w): (&f64, &f64)| g == w || (g - w).abs() <= 1e-5;
     assert!(got.len() == want.len() && got.iter().zip(want).all(near), "{got:?}, {want:?} wanted");
+}
+
+/// Out of range on one axis reads 0 and writes nothing, whatever other row the flat position would be in.
+#[test]
+fn indices_out_of_range_on_an_inner_axis() {
+    let s = Session::new();
+    let x = Tensor::new(&s, &[1f32, 2.0, 3.0, 4.0], &[2, 2]).unwrap();
+    let rows = Tensor::new(&s, &[0, 1, 1, -1], &[4]).unwrap();
+    let columns = Tensor::new(&s, &[2, -3, 1, -2], &[4]).unwrap();
+    let at = [Some(rows.clone()), Some(columns.clone())];
+    close(&x.index(&at).unwrap(), &[0.0, 0.0, 4.0, 3.0], 0.0);
+    let both = Tensor::stack(&[&rows, &columns], -1).unwrap();
+    close(&x.gather_nd(&both, 0).unwrap(), &[0.0, 0.0, 4.0, 3.0], 0.0);
+    let new = Tensor::new(&s, &[10f32, 20.0, 30.0, 40.0], &[4]).unwrap();
+    close(&x.index_put(&at, &new, true).unwrap(), &[1.0, 2.0, 43.0, 34.0], 0.0);
+    close(&x.scatter_nd(&both, &new, ScatterOp::Set).unwrap(), &[1.0, 2.0, 40.0, 30.0], 0.0);
+    let row = Tensor::new(&s, &[1f32, 2.0, 3.0, 4.0], &[4]).unwrap();
+    let places = Tensor::new(&s, &[-5, 4, 2], &[3]).unwrap();
+    close(&row.index_fill(0, &places, &Operand::Float(9.0)).unwrap(), &[1.0, 2.0, 9.0, 4.0], 0.0);
+    // as wide as the index is, not as i32 is
+    let far = Tensor::new(&s, &[1i64 << 32, -(1 << 32) + 1, 3], &[3]).unwrap();
+    close(&row.index(&[Some(far)]).unwrap(), &[0.0, 0.0, 4.0], 0.0);
 }

@@ -566,3 +566,19 @@ fn infinities_stay_where_they_are() {
     let finite: Vec<bool> = out[0].to_f64().iter().map(|v| v.is_finite()).collect();
     assert_eq!(finite, (0..24).map(|i| !(9..17).contains(&i)).collect::<Vec<_>>(), "{:?}", out[0].to_f64());
 }
+
+/// An index that is out of range on one axis does not read another row: known ones are refused, others read zero.
+#[test]
+fn indices_out_of_range_on_an_inner_axis() {
+    let model = [
+        port(11, "x", 1, &[2, 2]),
+        port(11, "i", 7, &[4, 2]),
+        port(12, "y", 1, &[4]),
+        node("GatherND", "x i", "y", &[]),
+    ];
+    let x = f32s(&[2, 2], &[1., 2., 3., 4.]);
+    let i = i64s(&[4, 2], &[0, 2, 1, -3, 1, 1, -1, -2]);
+    let inputs = [("x", x), ("i", i)];
+    assert_eq!(lazy(parse(&model).unwrap(), &inputs).unwrap(), [f32s(&[4], &[0., 0., 4., 3.])]);
+    assert!(parse(&model).unwrap().evaluate(&inputs).is_err());
+}

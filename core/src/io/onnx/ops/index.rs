@@ -38,22 +38,32 @@ fn aligned(o: &Op<'_, '_>, x: &Value, index: &Value, axis: usize) -> Result<()> 
     if fits { Ok(()) } else { o.fail(format!("indices {:?} do not fit {:?}", index.shape(), x.shape())) }
 }
 
-/// Rows of coordinates as positions in the flattened leading axes.
+/// Rows of coordinates as positions in the flattened leading axes: one past the last if any coordinate is out of range.
 fn flat_index(o: &Op<'_, '_>, index: &Value, dims: &[usize]) -> Result<Value> {
     let last = index.rank() - 1;
-    let mut at: Option<Value> = None;
+    let total: usize = dims.iter().product();
+    let wide = total >= i32::MAX as usize || !matches!(index.dtype(), DType::I32 | DType::I64);
+    let index = &if wide { o.cx.cast(index, DType::I64)? } else { index.clone() };
+    let (mut at, mut valid): (Option<Value>, Option<Value>) = (None, None);
     for (j, &d) in dims.iter().enumerate() {
         let part = o.cx.narrow(index, last, j, 1)?;
         let negative = o.cx.binary(Bin::Lt, &part, &o.cx.scalar_like(&part, 0.0))?;
         let part = o.cx.select(&negative, &o.cx.with(Bin::Add, &part, d as f64)?, &part)?;
+        let below = o.cx.binary(Bin::Lt, &part, &o.cx.scalar_like(&part, 0.0))?;
+        let inside = o.cx.binary(Bin::Lt, &part, &o.cx.scalar_like(&part, d as f64))?;
+        let inside = o.cx.binary(Bin::And, &o.cx.not(&below)?, &inside)?;
+        valid = Some(match valid {
+            None => inside,
+            Some(valid) => o.cx.binary(Bin::And, &valid, &inside)?,
+        });
         at = Some(match at {
             None => part,
             Some(at) => o.cx.add(&o.cx.with(Bin::Mul, &at, d as f64)?, &part)?,
         });
     }
     let lead = index.shape()[..last].to_vec();
-    match at {
-        Some(at) => o.cx.reshape(&at, &lead),
+    match at.zip(valid) {
+        Some((at, valid)) => o.cx.reshape(&o.cx.select(&valid, &at, &o.cx.scalar_like(&at, total as f64))?, &lead),
         None => o.cx.full(DType::I64, &lead, Scalar::Int(0)),
     }
 }
