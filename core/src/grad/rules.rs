@@ -71,8 +71,19 @@ pub(super) fn vjp(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
             one(g.binary(Op::Div, dy, slope))
         }
         (Op::Sin, _) => {
-            let cos = cosine(g, x);
+            let cos = g.unary(Op::Cos, x);
             one(g.binary(Op::Mul, dy, cos))
+        }
+        (Op::Cos, _) => {
+            let sin = g.unary(Op::Sin, x);
+            let slope = g.unary(Op::Neg, sin);
+            one(g.binary(Op::Mul, dy, slope))
+        }
+        (Op::Tan, _) => {
+            let square = g.binary(Op::Mul, u, u);
+            let unit = constant(g, 1.0, u);
+            let slope = g.binary(Op::Add, square, unit);
+            one(g.binary(Op::Mul, dy, slope))
         }
         (Op::Sqrt, _) => {
             let two = constant(g, 2.0, u);
@@ -147,16 +158,6 @@ pub(super) fn vjp(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
         ) => Ok(Flow::new()),
         (op, _) => Err(Error::Unsupported { what: "gradient".into(), context: format!("op {}", op.name()) }),
     }
-}
-
-/// `cos(x)` as `1 - 2 sin^2(x/2)`, as the frontend writes it.
-fn cosine(g: &mut Graph, x: UOp) -> UOp {
-    let (half, one, two) = (constant(g, 0.5, x), constant(g, 1.0, x), constant(g, 2.0, x));
-    let s = g.binary(Op::Mul, x, half);
-    let s = g.unary(Op::Sin, s);
-    let s = g.binary(Op::Mul, s, s);
-    let s = g.binary(Op::Mul, s, two);
-    g.binary(Op::Sub, one, s)
 }
 
 /// What tells whether `x` won against `other`: against a constant the result `u` does as well, so that nothing has to

@@ -67,6 +67,8 @@ fn unary_float(op: Op, dt: DType, x: f64) -> Option<Scalar> {
         Op::Exp2 => libm(x.exp2())?,
         Op::Log2 => libm(x.log2())?,
         Op::Sin => libm(x.sin())?,
+        Op::Cos => libm(x.cos())?,
+        Op::Tan => libm(x.tan())?,
         _ => return None,
     };
     Some(Scalar::from_f64(v, dt))

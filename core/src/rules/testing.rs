@@ -70,6 +70,8 @@ fn inexact(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
         Op::Exp2 => x.exp2(),
         Op::Log2 => x.log2(),
         Op::Sin => x.sin(),
+        Op::Cos => x.cos(),
+        Op::Tan => x.tan(),
         _ => return None,
     }))
 }

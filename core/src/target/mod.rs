@@ -232,7 +232,7 @@ impl Target {
             f16_arrays: true,
             arithmetic: DTypeSet::ALL,
             fma: false,
-            native_math: vec![Op::Exp2, Op::Log2, Op::Sin, Op::Sqrt, Op::Trunc],
+            native_math: vec![Op::Exp2, Op::Log2, Op::Sin, Op::Cos, Op::Tan, Op::Sqrt, Op::Trunc],
             has_local: false,
             threads: 1,
             max_grid: [u32::MAX >> 1; 3],
@@ -266,7 +266,7 @@ impl Target {
 
     /// Does the target compute `op` on `dt` itself?
     pub fn has_op(&self, op: Op, dt: DType) -> bool {
-        let transcendental = matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Trunc);
+        let transcendental = matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::Sqrt | Op::Trunc);
         self.arithmetic.has(dt) && (!transcendental || self.native_math.contains(&op))
     }
 }

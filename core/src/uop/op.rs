@@ -61,6 +61,10 @@ pub enum Op {
     Log2,
     /// Sine of radians.
     Sin,
+    /// Cosine of radians.
+    Cos,
+    /// Tangent of radians.
+    Tan,
     /// Square root.
     Sqrt,
     /// `1/x`.
@@ -211,7 +215,7 @@ impl Op {
     #[rustfmt::skip]
     pub const ALL: &[Op] = &[
         Const, Buffer, Param, Var, Iota, Invalid, Reshape, Permute, Expand, Pad, Shrink, Flip, Gather, Scatter, Scan, Reduce,
-        Cast, Bitcast, Neg, Exp2, Log2, Sin, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Idiv, Imod, FloorDiv, FloorMod,
+        Cast, Bitcast, Neg, Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Idiv, Imod, FloorDiv, FloorMod,
         Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, Contiguous, Detach, Store, After, Sink,
         Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, End, Scratch, Barrier, Stage,
     ];

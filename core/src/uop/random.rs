@@ -196,7 +196,7 @@ impl Maker<'_> {
         let op = match dt {
             DType::Bool => return None,
             dt if dt.is_float() && self.o.exact => self.rng.pick(&[Neg, Trunc]),
-            dt if dt.is_float() => self.rng.pick(&[Neg, Exp2, Log2, Sin, Sqrt, Recip, Trunc]),
+            dt if dt.is_float() => self.rng.pick(&[Neg, Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc]),
             _ => Neg,
         };
         Some(self.g.unary(op, x))

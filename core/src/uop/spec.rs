@@ -84,6 +84,8 @@ impl Node<'_> {
             Exp2       => self.in_tkp()?.alu(1)?.float(),
             Log2       => self.in_tkp()?.alu(1)?.float(),
             Sin        => self.in_tkp()?.alu(1)?.float(),
+            Cos        => self.in_tkp()?.alu(1)?.float(),
+            Tan        => self.in_tkp()?.alu(1)?.float(),
             Sqrt       => self.in_tkp()?.alu(1)?.float(),
             Recip      => self.in_tkp()?.alu(1)?.float(),
             Trunc      => self.in_tkp()?.alu(1)?.float(),

@@ -80,7 +80,9 @@ fn float32(op: Op, x: f64, y: f64) -> f64 {
         Op::Recip => 1.0 / x,
         Op::Exp2 => x.exp2(),
         Op::Log2 => x.log2(),
-        Op::Sin => x.sin(),
+        Op::Sin => f64::from(x).sin() as f32,
+        Op::Cos => f64::from(x).cos() as f32,
+        Op::Tan => f64::from(x).tan() as f32,
         _ => return float64(op, x as f64, y as f64),
     }) as f64
 }
@@ -92,6 +94,8 @@ fn float64(op: Op, x: f64, y: f64) -> f64 {
         Op::Exp2 => x.exp2(),
         Op::Log2 => x.log2(),
         Op::Sin => x.sin(),
+        Op::Cos => x.cos(),
+        Op::Tan => x.tan(),
         Op::Sqrt => x.sqrt(),
         Op::Recip => 1.0 / x,
         Op::Trunc => x.trunc(),

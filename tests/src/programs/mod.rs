@@ -34,6 +34,8 @@ pub enum Tol {
         /// Magnitude below which the error is absolute.
         floor: f64,
     },
+    /// So many units in the last place of f32.
+    Ulp(f64),
 }
 
 impl Tol {
@@ -92,7 +94,13 @@ fn close(got: Scalar, want: Scalar, dt: DType, tol: Tol) -> bool {
     }
     match tol {
         Tol::Exact => false,
-        Tol::Rel { .. } if g.is_infinite() || w.is_infinite() => false,
+        Tol::Rel { .. } | Tol::Ulp(_) if g.is_infinite() || w.is_infinite() => false,
+        Tol::Ulp(ulp) => {
+            (g - w).abs()
+                <= ulp
+                    * f64::from(f32::EPSILON)
+                    * 2f64.powi((w.abs() as f32).max(f32::MIN_POSITIVE).log2().floor() as i32)
+        }
         Tol::Rel { rel, floor } => (g - w).abs() <= rel * w.abs().max(floor),
     }
 }

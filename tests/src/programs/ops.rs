@@ -5,6 +5,7 @@ use super::build::{Build, Data, noise, stored};
 use super::{Sample, Tol};
 use gradloom_core::DType::{self, *};
 use gradloom_core::dtype::Scalar;
+use gradloom_core::rules::decomp::decompose;
 use gradloom_core::target::{Lang, Target};
 use gradloom_core::uop::{AxisKind, Graph, Op, UOp};
 
@@ -15,6 +16,9 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
                 out.push(op_sample(t, op, dt));
             }
         }
+    }
+    for op in [Op::Sin, Op::Cos, Op::Tan] {
+        out.push(circular_sample(t, op));
     }
     let mut all = dtypes(t);
     all.extend([F16, BF16].into_iter().filter(|d| t.storage.has(*d) && !t.arithmetic.has(*d)));
@@ -40,8 +44,10 @@ fn dtypes(t: &Target) -> Vec<DType> {
 
 fn ops_of(dt: DType) -> &'static [Op] {
     use Op::*;
-    const FLOAT: &[Op] =
-        &[Neg, Exp2, Log2, Sin, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Max, Min, CmpLt, CmpEq, CmpNe, Where, MulAdd];
+    const FLOAT: &[Op] = &[
+        Neg, Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Max, Min, CmpLt, CmpEq, CmpNe, Where,
+        MulAdd,
+    ];
     const INT: &[Op] =
         &[Neg, Add, Sub, Mul, Idiv, Imod, Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd];
     const BOOL: &[Op] = &[Add, Mul, Max, Min, And, Or, Xor, CmpLt, CmpEq, CmpNe, Where];
@@ -109,11 +115,27 @@ pub(super) fn elementwise(
     b.finish(name)
 }
 
-fn op_sample(t: &Target, op: Op, dt: DType) -> Sample {
-    let mut e = edges(dt);
-    if op == Op::Sin {
-        e.retain(|v| v.as_f64().abs() <= 300.0);
+/// A function of angles as the target computes it, on every exponent and on the floats next to multiples of pi/2.
+fn circular_sample(t: &Target, op: Op) -> Sample {
+    let mut values = vec![0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, -f32::MAX, 1e-45, 1e7, 5e6];
+    for exponent in 0..255u32 {
+        for i in 0..32 {
+            let mantissa = (noise((exponent * 32 + i) as usize).abs() * 8_388_607.0) as u32;
+            values.push(f32::from_bits((i & 1) << 31 | exponent << 23 | mantissa));
+        }
     }
+    values.extend((1..2000).map(|n| (n as f64 * 13.0 * std::f64::consts::FRAC_PI_2) as f32));
+    let x: Vec<Scalar> = values.iter().map(|&v| Scalar::float(v as f64)).collect();
+    let want = x.iter().map(|&x| alu(op, F32, &[x])).collect();
+    let x = Data { dt: F32, values: x };
+    elementwise(t, &format!("{}_everywhere", op.name()), &[x], Data { dt: F32, values: want }, Tol::Ulp(2.0), |g, x| {
+        let u = g.unary(op, x[0]);
+        decompose(g, u, t).expect("it has a lowering")
+    })
+}
+
+fn op_sample(t: &Target, op: Op, dt: DType) -> Sample {
+    let e = edges(dt);
     let tame: Vec<Scalar> = (0..32).map(|i| Scalar::from_f64(noise(i) * 100.0, dt)).collect();
     let (mut a, mut b, mut c) = (Vec::new(), Vec::new(), Vec::new());
     for (i, &x) in e.iter().enumerate() {
@@ -140,8 +162,7 @@ fn op_sample(t: &Target, op: Op, dt: DType) -> Sample {
     let values = (0..n).map(|i| alu(op, dt, &ins.iter().map(|d| d.values[i]).collect::<Vec<_>>())).collect();
     let tol = match op {
         Op::MulAdd if dt.is_float() => Tol::Rel { rel: 1e-6, floor: 100.0 },
-        Op::Sin => Tol::Rel { rel: 1e-6, floor: 1.0 },
-        Op::Div | Op::Recip | Op::Sqrt | Op::Exp2 | Op::Log2 | Op::MulAdd => Tol::of(dt),
+        Op::Div | Op::Recip | Op::Sqrt | Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::MulAdd => Tol::of(dt),
         // which of two zeros is the larger is not said
         Op::Max | Op::Min if dt.is_float() => Tol::Rel { rel: 0.0, floor: 0.0 },
         Op::Add | Op::Sub | Op::Mul if matches!(dt, F16 | BF16) => Tol::of(dt),

@@ -21,7 +21,7 @@ pub(super) fn scalar(a: Alu, x: &[String]) -> Option<String> {
         _ if matches!(a.from, F16 | BF16) => return None,
         Op::Neg if a.from.is_float() => format!("-{}", x[0]),
         Op::Neg => format!("({ty})(0 - {})", x[0]),
-        Op::Exp2 | Op::Log2 | Op::Sin | Op::Sqrt | Op::Trunc if a.from.is_float() => {
+        Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::Sqrt | Op::Trunc if a.from.is_float() => {
             format!("__builtin_{}{}({})", a.op.name(), if a.from == F32 { "f" } else { "" }, x[0])
         }
         Op::Recip if a.from.is_float() => format!("1 / {}", x[0]),

@@ -102,6 +102,8 @@ fn float(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {
         Op::Exp2 => format!("exp2({})", x[0]),
         Op::Log2 => format!("log2({})", x[0]),
         Op::Sin => format!("sin({})", x[0]),
+        Op::Cos => format!("cos({})", x[0]),
+        Op::Tan => format!("tan({})", x[0]),
         Op::Sqrt => format!("sqrt({})", x[0]),
         Op::Recip => format!("{ty}(1.0) / {}", x[0]),
         Op::Trunc => format!("trunc({})", x[0]),

@@ -162,7 +162,7 @@ impl Build<'_> {
         (bits, rounded)
     }
 
-    /// Two's complement bits as a float (32-bit only).
+    /// Two's complement bits as a float.
     pub(super) fn int_to_float(&mut self, n: UOp) -> UOp {
         let n = self.g.bitcast(n, self.f.signed);
         self.g.cast(n, self.f.float)

@@ -2,11 +2,12 @@
 //!
 //! - [`dtype`]: arithmetic on a dtype that the target lacks is done in a wider one and converted back;
 //! - [`ops`]: small ops (trunc) in terms of others;
-//! - [`transcendental`]: exp2, log2 and sin as polynomials, without branches.
+//! - [`transcendental`]: exp2, log2, sin, cos and tan as polynomials, without branches.
 //!
 //! Storage is not decided here: a kernel's parameters already have the target's stored dtypes (`Target::stored_as`).
 
 mod build;
+mod circular;
 pub mod dtype;
 pub mod ops;
 pub mod transcendental;

@@ -1,17 +1,16 @@
-//! exp2, log2 and sin without branches or tables, for f32 (2 ulp or better) and f64 (about 1e-15).
+//! exp2 and log2 without branches or tables, for f32 (2 ulp or better) and f64 (about 1e-15); the table of all.
 //!
 //! Polynomials are minimax fits (Remez, 60 digits) of the stated form; the comment gives the largest relative error of the
 //! exact polynomial. Everything holds whether or not products and sums fuse.
-//! f32 sin keeps 2 ulp for |x| < 2e6 (f64 its 1e-15 for |x| < 2e8), also next to multiples of pi; beyond, it stays in
-//! [-1, 1] but means little.
 
 use super::build::{Build, Format};
+use super::circular;
 use crate::DType;
 use crate::dtype::Scalar;
 use crate::rewrite::rules;
 use crate::target::{Lang, Target};
 use crate::uop::{Graph, Op, UOp};
-use std::f64::consts::{FRAC_1_PI, FRAC_2_PI, LOG2_E};
+use std::f64::consts::LOG2_E;
 
 rules! {
     /// Polynomial forms of what the target does not compute itself.
@@ -20,7 +19,9 @@ rules! {
         exp:  (Exp2 (x * (# c))) if { wanted(g, u, t) } => { exp_of(g, x, c, t) };
         exp2: (Exp2 x) if { wanted(g, u, t) }           => { with(g, x, t, exp2) };
         log2: (Log2 x) if { wanted(g, u, t) }           => { with(g, x, t, log2) };
-        sin:  (Sin x) if { wanted(g, u, t) }            => { with(g, x, t, sin) };
+        sin:  (Sin x) if { wanted(g, u, t) }            => { with(g, x, t, circular::sin) };
+        cos:  (Cos x) if { wanted(g, u, t) }            => { with(g, x, t, circular::cos) };
+        tan:  (Tan x) if { wanted(g, u, t) }            => { with(g, x, t, circular::tan) };
     }
 }
 
@@ -93,25 +94,6 @@ const LOG_F64: [f64; 7] = [
     0.15314050141982863,
     0.14795953620869226,
 ];
-/// `sin(r) = r + r^3*S(r^2)`, `cos(r) = 1 - r^2/2 + r^4*C(r^2)` on |r| <= 0.92 (f32 may round |x|*2/pi to the next integer):
-/// 2^-26.1, 2^-30.6.
-const SIN_F32: [f64; 3] = [-0.16666635870933533, 0.008331121876835823, -0.00019394226546864957];
-const COS_F32: [f64; 3] = [0.04166661202907562, -0.001388589502312243, 2.4294149625347927e-05];
-/// `sin(r) = r + r^3*S(r^2)` on |r| <= pi/2: 2^-61.6.
-const SIN_F64: [f64; 8] = [
-    -0.16666666666666666,
-    0.008333333333333193,
-    -0.00019841269841208478,
-    2.7557319211006692e-06,
-    -2.5052106860550328e-08,
-    1.6058939075826952e-10,
-    -7.642974738979751e-13,
-    2.7209950284941643e-15,
-];
-/// pi/2 in parts of 13 bits (and the rest): products with 11-bit integers are exact.
-const HALF_PI_F32: [f64; 4] = [1.570556640625, 0.0002396702766418457, 1.5890691429376602e-08, 2.563344151594519e-12];
-/// pi in parts of 27 bits (and the rest).
-const PI_F64: [f64; 3] = [3.141592651605606, 1.9841871479187034e-09, 1.1442377452219664e-17];
 /// log(2) in a part with enough zero bits for exact products with exponents, and the rest.
 const LN2_F32: [f64; 2] = [0.693359375, -0.00021219444005469057];
 const LN2_F64: [f64; 2] = [0.6931471803691238, 1.9082149292705877e-10];
@@ -264,93 +246,4 @@ fn log2_near_one_f64(b: &mut Build<'_>, d: UOp, e: UOp) -> UOp {
     let t = b.sub(half, t);
     let log = b.sub(d, t);
     b.muladdc(log, LOG2_E, e)
-}
-
-fn sin(b: &mut Build<'_>, x: UOp) -> UOp {
-    let sign = -1i64 << (b.f.bits.bits() - 1);
-    let all = b.bits(x);
-    let magnitude = b.uand(all, !sign);
-    let magnitude = b.float(magnitude);
-    // of |x|, as bits: its own sign is `odd`
-    let (v, odd) = if is_f32(b) { sin_f32(b, magnitude) } else { sin_f64(b, magnitude) };
-    let sign = b.uand(all, sign);
-    let v = b.bits(v);
-    let v = b.g.binary(Op::Xor, v, odd);
-    let v = b.g.binary(Op::Xor, v, sign);
-    b.float(v)
-}
-
-/// Beyond the range that can be reduced r is arbitrary: 0 then, but inf and NaN give NaN.
-fn within(b: &mut Build<'_>, r: UOp) -> UOp {
-    let r2 = b.mul(r, r);
-    let four = b.c(4.0);
-    let reduced = b.less(r2, four);
-    let nothing = b.mulc(r, 0.0);
-    b.select(reduced, r, nothing)
-}
-
-/// `|sin(x)|` up to the sign returned (in the top bit), from `x = r + n*pi/2`.
-fn sin_f32(b: &mut Build<'_>, x: UOp) -> (UOp, UOp) {
-    let y = b.mulc(x, FRAC_2_PI);
-    let (bits, n) = b.round(y, 0);
-    // n = high + low: the products with parts of pi/2 are exact, and so are the differences as long as they cancel
-    let int = b.uadd(bits, -b.f.magic_bits);
-    let (high, low) = (b.uand(int, !1023), b.uand(int, 1023));
-    let (high, low) = (b.int_to_float(high), b.int_to_float(low));
-    let r = b.muladdc(high, -HALF_PI_F32[0], x);
-    let r = b.muladdc(low, -HALF_PI_F32[0], r);
-    let mut r = b.muladdc(high, -HALF_PI_F32[1], r);
-    // from here on what a rounding loses is kept
-    let [_, p2, p3, p4] = HALF_PI_F32;
-    let mut error = b.c(0.0);
-    for (i, (k, p)) in [(low, p2), (high, p3), (low, p3), (n, p4)].into_iter().enumerate() {
-        let next = b.muladdc(k, -p, r);
-        let lost = b.sub(r, next);
-        let lost = b.muladdc(k, -p, lost);
-        error = if i == 0 { lost } else { b.add(error, lost) };
-        r = next;
-    }
-    let r = within(b, r);
-    let r2 = b.mul(r, r);
-    // out of range the error means nothing either, and may be large
-    let bound = b.c(1e-8);
-    let magnitude = b.mul(error, error);
-    let known = b.less(magnitude, bound);
-    let nothing = b.c(0.0);
-    let error = b.select(known, error, nothing);
-    // sin(r + e) = r + (r^3*S + e)
-    let s = b.poly(r2, &SIN_F32);
-    let s = b.mul(s, r2);
-    let s = b.mul(s, r);
-    let s = b.add(s, error);
-    let s = b.add(s, r);
-    // cos(r + e) = 1 + (r^4*C - r*e - r^2/2)
-    let c = b.poly(r2, &COS_F32);
-    let c = b.mul(c, r2);
-    let c = b.addc(c, -0.5);
-    let c = b.mul(c, r2);
-    let re = b.mul(r, error);
-    let c = b.sub(c, re);
-    let c = b.addc(c, 1.0);
-    let (one, zero) = (b.uand(bits, 1), b.uc(0));
-    let even = b.g.binary(Op::CmpEq, one, zero);
-    let v = b.select(even, s, c);
-    let two = b.uand(bits, 2);
-    let odd = b.shl(two, 30);
-    (v, odd)
-}
-
-/// As [`sin_f32`], from `x = r + n*pi`.
-fn sin_f64(b: &mut Build<'_>, x: UOp) -> (UOp, UOp) {
-    let y = b.mulc(x, FRAC_1_PI);
-    let (bits, n) = b.round(y, 0);
-    let r = PI_F64.iter().fold(x, |r, &p| b.muladdc(n, -p, r));
-    let r = within(b, r);
-    let r2 = b.mul(r, r);
-    let s = b.poly(r2, &SIN_F64);
-    let q = b.mul(r2, s);
-    let q = b.mul(q, r);
-    let v = b.add(q, r);
-    let odd = b.shl(bits, 63);
-    (v, odd)
 }

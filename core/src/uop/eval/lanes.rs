@@ -227,6 +227,8 @@ macro_rules! float_ops {
                 Op::Exp2 => map(f64::exp2),
                 Op::Log2 => map(f64::log2),
                 Op::Sin => map(f64::sin),
+                Op::Cos => map(f64::cos),
+                Op::Tan => map(f64::tan),
                 Op::Sqrt => x.iter().map(|v| v.sqrt()).collect(),
                 Op::Recip => x.iter().map(|v| 1.0 / v).collect(),
                 Op::Trunc => x.iter().map(|v| v.trunc()).collect(),

@@ -188,7 +188,7 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (Stage, F32, vec![f, f], none(), None),
         (Stage, F32, vec![f, reg], none(), program),
     ];
-    for op in [Exp2, Log2, Sin, Sqrt, Recip, Trunc] {
+    for op in [Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc] {
         good.push((op, F32, vec![t], none(), tensor));
         bad.push((op, I32, vec![i], none(), None));
     }
