@@ -16,6 +16,7 @@ mod minilm;
 mod mnist;
 mod models;
 mod narrow;
+mod numerics;
 mod onnx_suite;
 mod places;
 mod pool;
