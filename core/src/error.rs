@@ -67,7 +67,7 @@ pub enum Error {
         at: Option<u64>,
     },
     /// A model that parses but cannot be run.
-    #[error("model: {what}{}", node.as_ref().map(|n| format!(" (node {n})")).unwrap_or_default())]
+    #[error("model: {what}{}", at_node(node.as_ref()))]
     Model {
         #[doc = "what is wrong"]
         what: String,
@@ -90,12 +90,24 @@ pub enum Error {
         #[doc = "what happened"]
         what: String,
     },
+    /// A model, a file or a template asks for more than its [`crate::Budget`] allows.
+    #[error("budget: {} {what} are wanted, {limit} are allowed{}", count(*wanted), at_node(node.as_ref()))]
+    Budget {
+        #[doc = "what is counted, and the budget's field that limits it"]
+        what: &'static str,
+        #[doc = "how much is allowed"]
+        limit: u64,
+        #[doc = "how much was asked for; the largest number where it can not be counted"]
+        wanted: u64,
+        #[doc = "node name and op type"]
+        node: Option<String>,
+    },
     /// Memory was refused.
-    #[error("out of memory on {device}: {bytes} bytes wanted")]
+    #[error("out of memory on {device}: {} bytes wanted", count(*bytes))]
     OutOfMemory {
         #[doc = "device name"]
         device: String,
-        #[doc = "bytes asked for"]
+        #[doc = "bytes asked for; the largest number where they can not be counted"]
         bytes: u64,
     },
     /// The caller cancelled.
@@ -104,6 +116,15 @@ pub enum Error {
     /// A bug in gradloom.
     #[error("internal error: {0}")]
     Internal(String),
+}
+
+/// A number of bytes or elements; sizes whose product overflows are the largest number.
+fn count(n: u64) -> String {
+    if n == u64::MAX { "more than 2^63".to_owned() } else { n.to_string() }
+}
+
+fn at_node(node: Option<&String>) -> String {
+    node.map(|n| format!(" (node {n})")).unwrap_or_default()
 }
 
 impl Error {
@@ -119,6 +140,7 @@ impl Error {
             Error::Model { .. } => "E_MODEL",
             Error::Input { .. } => "E_INPUT",
             Error::Device { .. } => "E_DEVICE",
+            Error::Budget { .. } => "E_BUDGET",
             Error::OutOfMemory { .. } => "E_OUT_OF_MEMORY",
             Error::Aborted => "E_ABORTED",
             Error::Internal(_) => "E_INTERNAL",

@@ -2,6 +2,7 @@
 //! vendor crates. Modules form floors; each imports only from floors below it (a test enforces this).
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod codegen;
 pub mod device;
 pub mod dtype;
@@ -21,6 +22,7 @@ pub mod text;
 pub mod uop;
 pub mod util;
 
+pub use budget::Budget;
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use tensor::{Session, Tensor};

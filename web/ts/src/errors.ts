@@ -28,6 +28,8 @@ export class ModelError extends GradloomError {}
 export class InputError extends GradloomError {}
 /** A device that is not there, or failed (`E_DEVICE`). */
 export class DeviceError extends GradloomError {}
+/** A model, a file or a template asks for more than its budget allows (`E_BUDGET`). */
+export class BudgetError extends GradloomError {}
 /** Memory was refused (`E_OUT_OF_MEMORY`). */
 export class OutOfMemoryError extends GradloomError {}
 /** A file that could not be fetched or read (`E_FETCH`). */
@@ -38,8 +40,8 @@ export class StateError extends GradloomError {}
 export class InternalError extends GradloomError {}
 
 const NAMED = {
-  GradloomError, ShapeError, DTypeError, ValueError, UnsupportedError, FormatError, ModelError, InputError, DeviceError, OutOfMemoryError,
-  FetchError, StateError, InternalError,
+  GradloomError, ShapeError, DTypeError, ValueError, UnsupportedError, FormatError, ModelError, InputError, DeviceError, BudgetError,
+  OutOfMemoryError, FetchError, StateError, InternalError,
 };
 // Not those of the classes, which bundlers shorten.
 for (const [value, Class] of Object.entries(NAMED)) Object.defineProperty(Class.prototype, "name", { value, configurable: true, writable: true });
@@ -54,6 +56,7 @@ const CLASSES: Record<string, typeof GradloomError> = {
   E_MODEL: ModelError,
   E_INPUT: InputError,
   E_DEVICE: DeviceError,
+  E_BUDGET: BudgetError,
   E_OUT_OF_MEMORY: OutOfMemoryError,
 };
 

@@ -25,6 +25,9 @@ pub(super) fn name_node(e: Error, node: &NodeProto) -> Error {
             Error::Model { what: e.to_string(), node: Some(describe(node)) }
         }
         Error::Model { what, node: None } => Error::Model { what, node: Some(describe(node)) },
+        Error::Budget { what, limit, wanted, node: None } => {
+            Error::Budget { what, limit, wanted, node: Some(describe(node)) }
+        }
         Error::Unsupported { what, context } if context.is_empty() => {
             Error::Unsupported { what, context: format!("node {}", describe(node)) }
         }
