@@ -10,10 +10,13 @@ use crate::util::sort;
 use std::borrow::Cow;
 
 use super::bytes::Cursor;
+use crate::budget::Budget;
 use crate::error::{Error, Result};
 
 /// Contents that grow by more than this factor are refused once they are larger than [`FREE_SIZE`].
 pub const MAX_RATIO: u64 = 1000;
+/// All entries together may be this many times the file, and the bytes of a budget more.
+pub const FREE_RATIO: u64 = 32;
 /// Size below which the ratio does not matter: deflate turns an all-zero array into a thousandth of its size.
 pub const FREE_SIZE: u64 = 64 << 20;
 /// The most that all entries may hold together.
@@ -91,6 +94,10 @@ impl<'a> Zip<'a> {
         if total.is_none_or(|n| n > MAX_TOTAL) {
             return Err(err("the contents are too large", start));
         }
+        // many entries, each small enough to be free, are as much as a large one
+        let unpacked = entries.iter().filter(|e| e.deflated).fold(0u64, |n, e| n.saturating_add(e.size));
+        let free = (file.len() as u64).saturating_mul(FREE_RATIO);
+        Budget::default().host_bytes(unpacked.saturating_sub(free)).grant()?;
         Ok(Zip { file, entries })
     }
 
@@ -474,5 +481,24 @@ mod tests {
     #[test]
     fn mutations_never_panic() {
         mutate(SAMPLE, 20_000, |m| drop(all(m)));
+    }
+
+    #[test]
+    fn many_entries_that_grow_a_thousand_times_are_refused_together() {
+        let part = vec![0u8; 64 << 10];
+        let names: Vec<String> = (0..10).map(|i| format!("{i}.npy")).collect();
+        let mut file = write(&names.iter().map(|n| (n.as_str(), &part[..])).collect::<Vec<_>>()).unwrap();
+        // each says that it is deflated, of 60 MiB
+        for at in 0..file.len() - 4 {
+            let (method, size) = match &file[at..at + 4] {
+                b"PK\x03\x04" => (at + 8, at + 22),
+                b"PK\x01\x02" => (at + 10, at + 24),
+                _ => continue,
+            };
+            file[method] = 8;
+            file[size..size + 4].copy_from_slice(&(60u32 << 20).to_le_bytes());
+        }
+        let e = Zip::parse(&file).err().expect("600 MiB of 640 kB");
+        assert_eq!(e.code(), "E_BUDGET", "{e}");
     }
 }
