@@ -1,10 +1,12 @@
 //! Chat templates: messages to the text that a model was trained on. A template is a Jinja program out of a file of the model,
-//! so it is untrusted: it reaches no file and no clock, and has limits of steps, of depth and of what it writes.
+//! so it is untrusted: it reaches no file and no clock, and has limits of steps, of depth, of what it writes and of every text
+//! on the way there (`guard.rs`).
 //!
 //! What Hugging Face's `apply_chat_template` adds to Jinja is here: `raise_exception`, `strftime_now`, `tojson` as Python
 //! writes it, `{% generation %}`, and the methods of Python's texts, lists and dicts.
 
-use super::pystr;
+use super::{guard, pystr};
+use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::io::gguf::{Gguf, Value as Meta};
 use crate::io::json::Json;
@@ -15,8 +17,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Steps of the template's program.
 const MAX_STEPS: u64 = 1_000_000;
-/// Bytes of the text.
-const MAX_TEXT: usize = 4 << 20;
+/// Bytes of what a template writes between its tags, all turns of its loops together.
+const MAX_PLAIN: u64 = 1 << 30;
+/// Values of a list.
+const MAX_ITEMS: usize = 1 << 20;
+/// What all values that are written may be together, in parts of the longest text: some are written to a variable first.
+const REWRITES: u64 = 16;
 /// Calls within calls.
 const MAX_DEPTH: usize = 64;
 /// Blanks that one filter may put in at once, and other sizes in a template.
@@ -28,7 +34,11 @@ pub struct ChatTemplate {
     env: Environment<'static>,
     /// Texts of special tokens that templates name: `bos_token`, `eos_token` and so on.
     tokens: Vec<(String, String)>,
+    budget: Budget,
 }
+
+/// Bytes of values written so far.
+struct Written(u64);
 
 /// What a template is given besides the messages.
 #[derive(Clone, Debug, Default)]
@@ -63,16 +73,51 @@ pub struct DateTime {
 impl ChatTemplate {
     /// Compiles a template's source. Errors name the line.
     pub fn new(source: &str) -> Result<ChatTemplate> {
+        ChatTemplate::within(source, Budget::default())
+    }
+
+    /// The same with another limit of what it writes, `template_bytes`.
+    pub fn within(source: &str, budget: Budget) -> Result<ChatTemplate> {
+        let limit = usize::try_from(budget.template_bytes).unwrap_or(usize::MAX);
+        let (source, plain) = guard::guarded(&without_generation_marks(source));
         let mut env = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         env.set_syntax(syntax.map_err(|e| wrong(&e))?);
         env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-        env.set_fuel(Some(MAX_STEPS));
+        env.set_fuel(Some(MAX_STEPS.min(MAX_PLAIN / (plain as u64).max(1))));
         env.set_recursion_limit(MAX_DEPTH);
-        env.set_formatter(|out, _, v| pystr::write(v, out).map_err(|_| fault("the text is too long")));
-        env.set_unknown_method_callback(|state, value, method, args| {
-            if method == "format" {
-                check_sizes(std::slice::from_ref(value))?;
+        env.set_formatter(move |out, state, v| {
+            let sum = state.get_or_insert_extension(Written(0));
+            sum.0 = sum.0.saturating_add(v.as_str().map_or(0, |s| s.len() as u64));
+            if sum.0 > (limit as u64).saturating_mul(REWRITES) {
+                return Err(too_long());
+            }
+            pystr::write(v, out).map_err(|_| too_long())
+        });
+        env.add_filter(guard::FILTER, move |v: Value| {
+            let long = match v.kind() {
+                ValueKind::String => v.as_str().is_some_and(|s| s.len() > limit),
+                ValueKind::Seq | ValueKind::Iterable => v.len().is_some_and(|n| n > MAX_ITEMS),
+                _ => false,
+            };
+            if long { Err(too_long()) } else { Ok(v) }
+        });
+        let replace = Value::from_function(filters::replace);
+        env.add_filter("replace", move |state: &mut State<'_, '_>, args: Rest<Value>| {
+            check_replaced(&args, limit)?;
+            replace.call(state, &args)
+        });
+        let join = Value::from_function(filters::join);
+        env.add_filter("join", move |state: &mut State<'_, '_>, args: Rest<Value>| {
+            check_joined(&args, limit)?;
+            join.call(state, &args)
+        });
+        env.set_unknown_method_callback(move |state, value, method, args| {
+            let all = || std::iter::once(value).chain(args).cloned().collect::<Vec<_>>();
+            match method {
+                "format" => check_sizes(std::slice::from_ref(value))?,
+                "replace" => check_replaced(&all(), limit)?,
+                _ => {}
             }
             minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args)
         });
@@ -96,8 +141,8 @@ impl ChatTemplate {
         limited(&mut env, "slice", Value::from_function(filters::slice));
         limited(&mut env, "format", Value::from_function(filters::format));
         limited(&mut env, "round", Value::from_function(filters::round));
-        env.add_template_owned("chat", without_generation_marks(source)).map_err(|e| wrong(&e))?;
-        Ok(ChatTemplate { env, tokens: Vec::new() })
+        env.add_template_owned("chat", source).map_err(|e| wrong(&e))?;
+        Ok(ChatTemplate { env, tokens: Vec::new(), budget })
     }
 
     /// Reads the `chat_template` of a `tokenizer_config.json`, and the special tokens there. Of several templates `name` chooses
@@ -171,8 +216,11 @@ impl ChatTemplate {
         let template = self.env.get_template("chat").map_err(|e| wrong(&e))?;
         // the engine panics on some templates (it cuts an empty text backwards, for one), and a template is anybody's
         let run = || {
-            let mut text = Limited(Vec::new());
-            template.render_captured_to(context, &mut text).map(|_| text.0).map_err(|e| wrong(&e))
+            let mut text = Limited { text: Vec::new(), limit: self.budget.template_bytes, wanted: 0 };
+            let done = template.render_captured_to(context, &mut text).map(drop).map_err(|e| wrong(&e));
+            // the text itself was too long, whatever the engine says of it
+            self.budget.template_bytes(text.wanted).grant()?;
+            done.map(|()| text.text)
         };
         let text = catch_unwind(AssertUnwindSafe(run)).map_err(|_| err("the template engine failed"))??;
         String::from_utf8(text).map_err(|_| err("the template wrote no text"))
@@ -238,14 +286,20 @@ impl DateTime {
 }
 
 /// Where a template writes, up to a limit.
-struct Limited(Vec<u8>);
+struct Limited {
+    text: Vec<u8>,
+    limit: u64,
+    /// The length with what was refused.
+    wanted: u64,
+}
 
 impl std::io::Write for Limited {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.0.len() + bytes.len() > MAX_TEXT {
+        self.wanted = self.text.len() as u64 + bytes.len() as u64;
+        if self.wanted > self.limit {
             return Err(std::io::Error::other("the text is too long"));
         }
-        self.0.extend(bytes);
+        self.text.extend(bytes);
         Ok(bytes.len())
     }
 
@@ -284,6 +338,35 @@ fn check_sizes(args: &[Value]) -> std::result::Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// Refuses `text.replace(from, to)` whose result is too long: every place may grow.
+fn check_replaced(args: &[Value], limit: usize) -> std::result::Result<(), Fault> {
+    let mut texts = args.iter().map(|a| a.as_str().unwrap_or_default());
+    let (text, from, to) = (texts.next(), texts.next(), texts.next());
+    let (Some(text), Some(from), Some(to)) = (text, from, to) else { return Ok(()) };
+    let places = text.matches(from).count();
+    let most = places.checked_mul(to.len()).and_then(|n| n.checked_add(text.len()));
+    if most.is_none_or(|n| n > limit) { Err(too_long()) } else { Ok(()) }
+}
+
+/// Refuses a list whose texts, joined, are too long.
+fn check_joined(args: &[Value], limit: usize) -> std::result::Result<(), Fault> {
+    let (Some(list), between) = (args.first(), args.get(1).and_then(Value::as_str).unwrap_or_default()) else {
+        return Ok(());
+    };
+    let mut sum = 0usize;
+    for item in list.try_iter()? {
+        sum = sum.saturating_add(between.len() + item.as_str().map_or(1, str::len));
+        if sum > limit {
+            return Err(too_long());
+        }
+    }
+    Ok(())
+}
+
+fn too_long() -> Fault {
+    fault("a text or a list in the template is too long")
 }
 
 fn too_large() -> Fault {

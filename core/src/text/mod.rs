@@ -21,6 +21,8 @@ mod charsmap;
 mod chat;
 mod config;
 mod gguf;
+#[cfg(feature = "chat")]
+mod guard;
 mod normalize;
 mod post;
 #[cfg(feature = "chat")]

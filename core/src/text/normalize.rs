@@ -5,7 +5,10 @@ use super::config::{Config, unknown};
 use super::regex::Regex;
 use super::split::byte_char;
 use super::unicode::Categories;
-use crate::error::Result;
+use crate::error::{Error, Result};
+
+/// Bytes that a text may have after it was normalized, however short it was.
+const FREE_BYTES: u64 = 16 << 20;
 
 /// A Unicode normalization form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,16 +125,40 @@ impl Normalizer {
                 let ends = if plain { (1..=text.len()).collect() } else { (host.clusters)(&text) };
                 map.run(&text, &ends)
             }
-            Normalizer::Sequence(list) => list.iter().try_fold(text, |t, n| n.run(t, host, first))?,
+            Normalizer::Sequence(list) => {
+                let most = most_bytes(&text);
+                list.iter().try_fold(text, |t, n| {
+                    let t = n.run(t, host, first)?;
+                    most.of(t.len()).map(|()| t)
+                })?
+            }
         })
     }
 }
 
+/// How long a normalized text may be: normalizers come out of a file, and a few that double it would fill any memory.
+struct Most(u64);
+
+fn most_bytes(text: &str) -> Most {
+    Most((16 * text.len() as u64).max(FREE_BYTES))
+}
+
+impl Most {
+    fn of(&self, n: usize) -> Result<()> {
+        if n as u64 <= self.0 {
+            return Ok(());
+        }
+        Err(Error::Budget { what: "bytes of a normalized text", limit: self.0, wanted: n as u64, node: None })
+    }
+}
+
 pub(super) fn replace(pattern: &Regex, content: &str, text: &str) -> Result<String> {
+    let most = most_bytes(text);
     let mut out = String::with_capacity(text.len());
     let mut end = 0;
     for (a, b) in pattern.find_all(text)? {
         out.push_str(&text[end..a]);
+        most.of(out.len().saturating_add(content.len()))?;
         out.push_str(content);
         end = b;
     }

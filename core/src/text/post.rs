@@ -7,6 +7,9 @@ use super::split::{Metaspace, Prepend, char_byte};
 use crate::error::Result;
 use crate::io::json::Json;
 
+/// Parts of a template, and tokens of all of them together.
+const MAX_PARTS: usize = 1024;
+
 /// A part of a template.
 #[derive(Clone, Debug)]
 pub(super) enum Part {
@@ -62,6 +65,7 @@ fn template(c: &Config<'_>, key: &str) -> Result<Vec<Part>> {
     let parts = c.get(key).and_then(Json::as_array).ok_or_else(|| err(format!("the template `{key}` is no list")))?;
     let bad = || err(format!("the template `{key}` has a part that is none"));
     let mut out = Vec::with_capacity(parts.len());
+    let mut ids_of_all = 0;
     for p in parts {
         let (kind, p) = p.as_object().and_then(|o| o.first()).ok_or_else(bad)?;
         let name = p.get("id").and_then(Json::as_str).ok_or_else(bad)?;
@@ -72,10 +76,14 @@ fn template(c: &Config<'_>, key: &str) -> Result<Vec<Part>> {
             ("SpecialToken", name) => {
                 let token = c.get("special_tokens").and_then(|t| t.get(name)).ok_or_else(bad)?;
                 let ids = token.get("ids").and_then(Json::as_array).ok_or_else(bad)?;
+                ids_of_all += ids.len();
                 Part::Special(ids.iter().map(id).collect::<Result<_>>()?, type_id)
             }
             _ => return Err(bad()),
         });
+        if out.len().max(ids_of_all) > MAX_PARTS {
+            return Err(err(format!("the template `{key}` has more than {MAX_PARTS} parts or tokens")));
+        }
     }
     Ok(out)
 }

@@ -8,6 +8,9 @@ use std::fmt::{self, Write};
 /// How deep a value may be; deeper ones are an error.
 const MAX_DEPTH: usize = 128;
 
+/// Bytes of JSON, mostly blanks where it is deep and the indent is wide.
+const MAX_JSON: usize = 16 << 20;
+
 /// `str(v)` as a text.
 pub(super) fn text(v: &Value) -> String {
     let mut out = String::new();
@@ -115,7 +118,7 @@ pub(super) fn json(v: &Value, indent: Option<usize>) -> std::result::Result<Stri
 }
 
 fn dump(v: &Value, indent: Option<usize>, depth: usize, out: &mut String) -> fmt::Result {
-    if depth > MAX_DEPTH {
+    if depth > MAX_DEPTH || out.len() > MAX_JSON {
         return Err(fmt::Error);
     }
     let line = |out: &mut String, depth: usize, last: bool| match indent {
