@@ -1,4 +1,5 @@
-//! How long simplification takes; prints, never fails on time (`cargo test --release rules::tests::speed -- --nocapture`).
+//! What simplification costs: prints the time (`cargo test --release rules::tests::speed -- --nocapture`) and checks the work, which
+//! is the same on every machine. Rules that fire more often a node in larger graphs, or that grow them, are found here.
 
 use crate::rewrite::{Memo, rewrite_with};
 use crate::rules::SYMBOLIC;
@@ -37,7 +38,8 @@ fn reshapes(n: usize) -> (Graph, Vec<UOp>) {
 }
 
 #[test]
-fn ten_thousand_nodes() {
+fn ten_thousand_nodes_cost_ten_times_a_thousand() {
+    let mut work = Vec::new();
     for n in [300, 1_000, 3_000, 10_000] {
         let (g0, roots) = reshapes(n);
         let mut best = f64::MAX;
@@ -52,5 +54,10 @@ fn ten_thousand_nodes() {
             (steps, nodes) = (memo.steps, g.len());
         }
         println!("{} nodes -> {nodes}: {:.2} ms, {steps} rules fired", g0.len(), best * 1e3);
+        work.push((steps as f64 / g0.len() as f64, nodes as f64 / g0.len() as f64));
     }
+    assert!(work.iter().all(|w| w.0 > 0.1), "rules fire on such graphs: {work:?}");
+    let (first, last) = (work[1], work[3]);
+    assert!(last.0 < first.0 * 1.25, "rules fired a node: {work:?}");
+    assert!(last.1 < first.1 * 1.25, "nodes afterwards, in parts of those before: {work:?}");
 }
