@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { Tensor, load } from "gradloom";
+import { BudgetError, Tensor, load } from "gradloom";
 import { readZip } from "../lib/npz.mjs";
 
 const cases = await readZip(readFileSync(new URL("../fixtures/onnx/dynamic.zip", import.meta.url)));
@@ -16,6 +16,13 @@ test("a loop runs until its values say so", async () => {
     assert.deepEqual(await values(y), x.map((v) => v * 2 ** turns));
     assert.deepEqual(all.shape, [turns, 2]);
   }
+  loop.dispose();
+});
+
+test("a model gets no more than its budget", async () => {
+  const loop = await model("while", { budget: { nodes: 3 } });
+  const refused = (e) => e instanceof BudgetError && e.code === "E_BUDGET" && /nodes/.test(e.message);
+  await assert.rejects(loop.run({ x: Float32Array.of(1, 2) }), refused);
   loop.dispose();
 });
 

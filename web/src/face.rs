@@ -19,7 +19,7 @@ use gradloom_core::io::onnx::proto::Dim;
 use gradloom_core::io::onnx::{Drift, Input, Model, Run, Runner};
 use gradloom_core::io::{gguf, safetensors};
 use gradloom_core::tensor::{Session, Tensor, wire};
-use gradloom_core::{DType, Error, Result};
+use gradloom_core::{Budget, DType, Error, Result};
 use js_sys::{Array, Object, Uint8Array};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -491,8 +491,8 @@ impl Runtime {
     }
 
     /// Parses an ONNX model, if wanted with the values of all nodes as outputs. Throws with all that is unsupported, by node.
-    pub fn onnx(&self, file: Vec<u8>, every_value: bool) -> std::result::Result<u32, JsValue> {
-        let mut model = Model::parse(file).map_err(throw)?;
+    pub fn onnx(&self, file: Vec<u8>, every_value: bool, budget: &JsValue) -> std::result::Result<u32, JsValue> {
+        let mut model = Model::parse(file).map_err(throw)?.with_budget(budget_of(budget));
         if every_value {
             model = model.with_every_value();
         }
@@ -677,6 +677,23 @@ fn dimension(d: &Dim) -> JsValue {
         Dim::Param(name) => name.into(),
         _ => JsValue::NULL,
     }
+}
+
+/// The limits that are given, and the others as they are.
+fn budget_of(given: &JsValue) -> Budget {
+    let mut b = Budget::default();
+    let fields = [
+        ("hostBytes", &mut b.host_bytes),
+        ("nodes", &mut b.nodes),
+        ("outputs", &mut b.outputs),
+        ("tensorElems", &mut b.tensor_elems),
+    ];
+    for (name, limit) in fields {
+        if let Some(n) = get(given, name).as_f64() {
+            *limit = n as u64;
+        }
+    }
+    b
 }
 
 fn name_of(i: &JsValue) -> String {

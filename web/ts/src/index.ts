@@ -9,10 +9,10 @@ export type { Device, DeviceKind, DeviceReport, InitOptions, Memory, Stats, Timi
 export { clearCache, devices, flushCache, init, memory, stats } from "./device.js";
 export type { DType, DataOf, Nested, TypedArray } from "./dtype.js";
 export {
-  DTypeError, DeviceError, FetchError, FormatError, GradloomError, InputError, InternalError, ModelError, OutOfMemoryError,
+  BudgetError, DTypeError, DeviceError, FetchError, FormatError, GradloomError, InputError, InternalError, ModelError, OutOfMemoryError,
   ShapeError, StateError, UnsupportedError, ValueError,
 } from "./errors.js";
-export type { Drift, LoadOptions, Model, ModelInput, Port, RunOptions, Strings } from "./model.js";
+export type { Budget, Drift, LoadOptions, Model, ModelInput, Port, RunOptions, Strings } from "./model.js";
 export { load } from "./model.js";
 export { type SaveOptions, type WeightOptions, loadWeights, saveWeights, torch } from "./lazy.js";
 export { probeWebGpu, version } from "./pkg/gradloom_web.js";

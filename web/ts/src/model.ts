@@ -6,8 +6,22 @@ import { filesModule } from "./extras.js";
 import { type FetchOptions, type FileSource, type OnProgress, type Progress, readSource } from "./progress.js";
 import { Tensor, bind, made, source } from "./tensor.js";
 
+/** What a model may make while it is built and run; more is a `BudgetError`. */
+export interface Budget {
+  /** Bytes of constants and tables made besides the weights in the file: 512 MiB where it is not said. */
+  hostBytes?: number;
+  /** Nodes of one build, counting every turn of a loop: 2^20. */
+  nodes?: number;
+  /** Outputs of one node, and values of one sequence: 2^16. */
+  outputs?: number;
+  /** Elements of one tensor: 2^31. */
+  tensorElems?: number;
+}
+
 /** How a model is loaded. */
 export interface LoadOptions extends FetchOptions {
+  /** Limits for models that are not trusted, or that need more than usual. */
+  budget?: Budget;
   /** `auto`, the default, is WebGPU where there is a real one, else WebAssembly. */
   device?: DeviceKind | "auto" | Device;
   /** Have the values of all nodes as outputs: for `compare`. */
@@ -245,7 +259,7 @@ export async function load(from: FileSource, options: LoadOptions = {}): Promise
   const bytes = await asOnnx(await file);
   signal?.throwIfAborted();
   onProgress?.({ phase: "parse", loaded: 0, total: bytes.length });
-  const model = new Model(host, guard(() => host.raw.onnx(bytes, options.everyValue ?? false)));
+  const model = new Model(host, guard(() => host.raw.onnx(bytes, options.everyValue ?? false, options.budget)));
   useByDefault(host);
   return model;
 }
