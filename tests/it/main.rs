@@ -10,6 +10,7 @@ mod efficientnet;
 mod frontend;
 mod gguf;
 mod guard;
+mod hostile;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod integers;
 mod minilm;

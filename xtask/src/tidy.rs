@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The floors of core, lowest first. A module imports from lower floors and, without a cycle, from its own.
 const FLOORS: [&[&str]; 9] = [
-    &["dtype", "error", "util"],
+    &["budget", "dtype", "error", "util"],
     &["uop", "target"],
     &["rewrite", "rules"],
     &["schedule", "grad"],
@@ -37,6 +37,13 @@ const IMPURE: [&str; 15] = [
     ".await",
     "unsafe {",
 ];
+
+/// The folder whose operators read what a model says: there nobody indexes a shape or a list of inputs, because a model chooses its
+/// ranks and arities. `Value::dim`, `Value::shape_in`, `Value::nth_last` and `Op::arg` give errors that name the node.
+const CHECKED: &str = "core/src/io/onnx";
+
+/// What is indexed there.
+const UNCHECKED: [&str; 6] = [".shape()[", ".args[", ".node.inputs[", ".node.outputs[", ".rank() - 1", ".rank() - 2"];
 
 /// A file may not be longer than this.
 const MAX_LINES: usize = 800;
@@ -78,6 +85,9 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
         let rust = file.extension().is_some_and(|ext| ext == "rs");
         if rust && file.starts_with("core/src") && !is_test_file(&file) {
             check_purity(&file, &text, &mut findings);
+        }
+        if rust && file.starts_with(CHECKED) && !is_test_file(&file) {
+            check_accessors(&file, &text, &mut findings);
         }
     }
     check_floors(root, &mut findings);
@@ -148,6 +158,18 @@ fn check_purity(file: &Path, text: &str, findings: &mut Vec<String>) {
     for (index, line) in code_lines(text) {
         for word in IMPURE.iter().filter(|word| line.contains(**word)) {
             findings.push(format!("{}:{}: core must not use `{word}`", file.display(), index + 1));
+        }
+    }
+}
+
+/// Operators read ranks and inputs through accessors that can fail.
+fn check_accessors(file: &Path, text: &str, findings: &mut Vec<String>) {
+    for (index, line) in code_lines(text) {
+        for word in UNCHECKED.iter().filter(|word| line.contains(**word)) {
+            let place = format!("{}:{}", file.display(), index + 1);
+            findings.push(format!(
+                "{place}: `{word}` panics on a model that chooses another rank: use an accessor that can fail"
+            ));
         }
     }
 }
@@ -319,6 +341,8 @@ mod tests {
             "rules.rs",
             "//! rules\nuse crate::rewrite::x;\n#[cfg(test)]\n#[allow(dead_code)]\nmod tests {\n use crate::io::x;\n}\n",
         );
+        std::fs::create_dir_all(source.join("io/onnx/ops")).expect("a folder can be made");
+        write("io/onnx/ops/nn.rs", "//! nn\nfn f(x: &Value) -> usize {\n    x.shape()[1] // x.shape()[0]\n}\n");
         write("attic.rs", "fn old() { std::fs::read(\"x\"); } \n");
         let findings = check(&root).join("\n");
         std::fs::remove_dir_all(&root).expect("the temporary folder can be removed");
@@ -327,11 +351,12 @@ mod tests {
             "`rewrite` and `rules` import each other",
             "`attic` has no floor",
             "core must not use `std::fs`",
+            "io/onnx/ops/nn.rs:3: `.shape()[` panics",
             "attic.rs:1: opens without `//!`",
             "attic.rs:1: blanks at the end",
         ] {
             assert!(findings.contains(expected), "`{expected}` not among\n{findings}");
         }
-        assert_eq!(findings.lines().count(), 6, "{findings}");
+        assert_eq!(findings.lines().count(), 7, "{findings}");
     }
 }

@@ -561,7 +561,7 @@ impl Engine {
         let again = info.constant && info.host.as_ref().is_some_and(|b| b.is_shared() || b.len() <= FEW_BYTES);
         let host = if again { info.host.clone() } else { info.host.take() };
         let stored = self.device.target().stored_as(dtype)?;
-        let bytes = len * stored.size();
+        let bytes = len.saturating_mul(stored.size());
         let buf = self.alloc(bytes)?;
         self.buffers.insert(id, (buf, bytes));
         if let Some(data) = host {

@@ -232,11 +232,13 @@ pub fn plan(g: &Graph, roots: &[UOp], constant: &[bool], t: &Target) -> Result<(
             }
             Origin::Temp => {
                 let Some(&(first, last)) = first_last.get(&i) else { continue };
+                let size = t.stored_as(b.dtype)?.size();
+                let wanted = (b.len as u64).saturating_mul(size as u64);
                 let bytes = b
                     .len
-                    .checked_mul(t.stored_as(b.dtype)?.size())
+                    .checked_mul(size)
                     .filter(|&n| n <= t.max_buffer_bytes)
-                    .ok_or_else(|| Error::OutOfMemory { device: t.name.clone(), bytes: u64::MAX })?;
+                    .ok_or_else(|| Error::OutOfMemory { device: t.name.clone(), bytes: wanted })?;
                 temps.push((i, Life { bytes, first, last }));
             }
         }

@@ -8,6 +8,7 @@ use super::ops;
 use super::proto::{Dim, ModelProto, NodeProto, TypeProto, ValueInfo, parse_model};
 use super::strings::{STRING, Strings};
 use super::tensor::{ExternalData, NoExternalData, TensorData, TensorProto, dtype_of, elem_name};
+use crate::budget::Budget;
 use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::{Error, Result};
@@ -25,6 +26,7 @@ pub struct Model {
     outputs: Vec<Port>,
     is_random: bool,
     strings: Arc<Strings>,
+    budget: Budget,
 }
 
 /// An input or output of a model.
@@ -121,13 +123,25 @@ impl Model {
             port.is_value = few && at.is_some_and(|i| demand.hard.contains(&i) || demand.soft.contains(&i));
         }
         let is_random = check::any_node(&proto, &|n| ops::random::draws(n));
-        Model { file, external, inputs, outputs, is_random, strings, proto }
+        Model { file, external, inputs, outputs, is_random, strings, proto, budget: Budget::default() }
     }
 
     /// This model with another graph.
     pub(super) fn with_graph(&self, proto: ModelProto, outputs: Vec<Port>) -> Model {
         let strings = self.strings.clone();
-        Model::of(self.file.clone(), self.external.clone(), proto, self.inputs.clone(), outputs, strings)
+        let model = Model::of(self.file.clone(), self.external.clone(), proto, self.inputs.clone(), outputs, strings);
+        model.with_budget(self.budget)
+    }
+
+    /// This model with other limits of what a build and a run of it may make: `E_BUDGET` beyond them.
+    pub fn with_budget(mut self, budget: Budget) -> Model {
+        self.budget = budget;
+        self
+    }
+
+    /// What a build and a run of it may make.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// The inputs a caller gives.

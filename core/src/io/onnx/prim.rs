@@ -20,6 +20,26 @@ fn misfit(op: &'static str, a: &Value, b: &Value) -> Error {
     Error::Shape { op, lhs: a.shape().to_vec(), rhs: b.shape().to_vec() }
 }
 
+/// Axes of a value, each named at most once.
+fn check_axes(v: &Value, axes: &[usize]) -> Result<()> {
+    for (i, &a) in axes.iter().enumerate() {
+        v.dim(a)?;
+        if axes.iter().take(i).any(|&b| a == b) {
+            return Err(Error::value("onnx", format!("axes {axes:?} name one axis twice")));
+        }
+    }
+    Ok(())
+}
+
+/// Lists with one number for each axis.
+fn check_lists(v: &Value, lists: [usize; 2]) -> Result<()> {
+    if lists.iter().all(|&n| n == v.rank()) {
+        return Ok(());
+    }
+    let what = format!("{} and {} numbers for the axes of {:?}", lists[0], lists[1], v.shape());
+    Err(Error::value("onnx", what))
+}
+
 impl Cx<'_> {
     pub(super) fn unary(&self, op: Un, v: &Value) -> Result<Value> {
         if let Some(t) = self.fold(&[v], v.len()) {
@@ -135,6 +155,8 @@ impl Cx<'_> {
     }
 
     pub(super) fn permute(&self, v: &Value, order: &[usize]) -> Result<Value> {
+        check_axes(v, order)?;
+        check_lists(v, [order.len(); 2])?;
         if order.iter().enumerate().all(|(i, &a)| i == a) {
             return Ok(v.clone());
         }
@@ -145,6 +167,7 @@ impl Cx<'_> {
     }
 
     pub(super) fn swap(&self, v: &Value, a: usize, b: usize) -> Result<Value> {
+        v.dim(a.max(b))?;
         let mut order: Vec<usize> = (0..v.rank()).collect();
         order.swap(a, b);
         self.permute(v, &order)
@@ -169,6 +192,23 @@ impl Cx<'_> {
         if len == v.shape() && step.iter().all(|&s| s == 1) {
             return Ok(v.clone());
         }
+        check_lists(v, [start.len(), len.len()])?;
+        check_lists(v, [step.len(); 2])?;
+        // the last place that each axis reads
+        let inside = |(((&at, &n), &by), &size): (((&usize, &usize), &isize), &usize)| match n.checked_sub(1) {
+            None => true,
+            Some(turns) => {
+                let end = turns.checked_mul(by.unsigned_abs()).and_then(|reach| match by > 0 {
+                    true => at.checked_add(reach),
+                    false => at.checked_sub(reach).map(|_| at),
+                });
+                by != 0 && end.is_some_and(|end| end < size)
+            }
+        };
+        if !start.iter().zip(len).zip(step).zip(v.shape()).all(inside) {
+            let what = format!("{len:?} elements from {start:?} by {step:?} do not lie in {:?}", v.shape());
+            return Err(Error::value("slice", what));
+        }
         if let Some(t) = self.fold(&[v], v.len()) {
             return Ok(Value::known(host::slice(&t[0], start, len, step)));
         }
@@ -181,18 +221,20 @@ impl Cx<'_> {
     /// Elements `start .. start + len` of one axis.
     pub(super) fn narrow(&self, v: &Value, axis: usize, start: usize, len: usize) -> Result<Value> {
         let (mut s, mut l) = (vec![0; v.rank()], v.shape().to_vec());
-        (s[axis], l[axis]) = (start, len);
+        let (Some(at), Some(size)) = (s.get_mut(axis), l.get_mut(axis)) else { return Err(v.no_axis(axis)) };
+        (*at, *size) = (start, len);
         self.slice(v, &s, &l, &vec![1; v.rank()])
     }
 
     pub(super) fn flip(&self, v: &Value, axis: usize) -> Result<Value> {
-        let n = v.shape()[axis];
+        let n = v.dim(axis)?;
         let (mut start, mut step) = (vec![0; v.rank()], vec![1; v.rank()]);
         (start[axis], step[axis]) = (n.saturating_sub(1), -1);
         if v.len() == 0 { Ok(v.clone()) } else { self.slice(v, &start, v.shape(), &step) }
     }
 
     pub(super) fn pad(&self, v: &Value, before: &[usize], after: &[usize], with: Scalar) -> Result<Value> {
+        check_lists(v, [before.len(), after.len()])?;
         if before.iter().chain(after).all(|&n| n == 0) {
             return Ok(v.clone());
         }
@@ -207,6 +249,7 @@ impl Cx<'_> {
 
     pub(super) fn concat(&self, parts: &[Value], axis: usize) -> Result<Value> {
         let (first, rest) = parts.split_first().ok_or_else(|| Error::value("concat", "nothing to join"))?;
+        first.dim(axis)?;
         for p in rest {
             let same = p.rank() == first.rank()
                 && p.shape().iter().zip(first.shape()).enumerate().all(|(i, (a, b))| i == axis || a == b);
@@ -222,11 +265,13 @@ impl Cx<'_> {
             return Ok(first.clone());
         }
         let mut shape = first.shape().to_vec();
-        shape[axis] = parts.iter().map(|p| p.shape()[axis]).sum();
+        let total = parts.iter().try_fold(0usize, |n, p| n.checked_add(p.extent(axis)));
+        let total = total.ok_or_else(|| Error::value("concat", "the joined size overflows"))?;
+        *shape.get_mut(axis).ok_or_else(|| first.no_axis(axis))? = total;
         if let Some(t) = self.fold(&parts.iter().collect::<Vec<_>>(), self.check_shape(&shape)?) {
             return Ok(Value::known(host::concat(&t.iter().collect::<Vec<_>>(), axis)));
         }
-        let full: Vec<&Value> = parts.iter().filter(|p| p.shape()[axis] > 0).collect();
+        let full: Vec<&Value> = parts.iter().filter(|p| p.extent(axis) > 0).collect();
         match &full[..] {
             [] => Ok(first.clone()),
             [one] => Ok((*one).clone()),
@@ -239,6 +284,7 @@ impl Cx<'_> {
 
     /// Reduces `axes`; they stay with length 1 if `keep`.
     pub(super) fn reduce(&self, op: Red, v: &Value, axes: &[usize], keep: bool) -> Result<Value> {
+        check_axes(v, axes)?;
         let kept: Vec<usize> =
             v.shape().iter().enumerate().map(|(i, &d)| if axes.contains(&i) { 1 } else { d }).collect();
         let out = if axes.is_empty() {
@@ -261,7 +307,7 @@ impl Cx<'_> {
 
     /// Mean over `axes`.
     pub(super) fn mean(&self, v: &Value, axes: &[usize], keep: bool) -> Result<Value> {
-        let n: usize = axes.iter().map(|&a| v.shape()[a]).product();
+        let n: usize = axes.iter().map(|&a| v.extent(a)).product();
         let sum = self.reduce(Red::Sum, v, axes, keep)?;
         if v.dtype().is_float() {
             self.with(Bin::Mul, &sum, 1.0 / n as f64)
@@ -273,7 +319,7 @@ impl Cx<'_> {
     /// Index (i64) of the first largest element.
     pub(super) fn argmax(&self, v: &Value, axis: usize, keep: bool) -> Result<Value> {
         let mut kept = v.shape().to_vec();
-        kept[axis] = 1;
+        *kept.get_mut(axis).ok_or_else(|| v.no_axis(axis))? = 1;
         let out = if let Some(t) = self.fold(&[v], v.len()) {
             Value::known(host::argmax(&t[0], axis))
         } else {
@@ -283,6 +329,7 @@ impl Cx<'_> {
     }
 
     pub(super) fn cumsum(&self, v: &Value, axis: usize) -> Result<Value> {
+        v.dim(axis)?;
         if let Some(t) = self.fold(&[v], v.len()) {
             return Ok(Value::known(host::cumsum(&t[0], axis)));
         }
@@ -295,6 +342,9 @@ impl Cx<'_> {
     }
 
     pub(super) fn top_k(&self, v: &Value, axis: usize, k: usize, largest: bool) -> Result<(Value, Value)> {
+        if k > v.dim(axis)? {
+            return Err(Error::value("top_k", format!("{k} elements of {:?} along axis {axis}", v.shape())));
+        }
         if let Some(t) = self.fold(&[v], v.len()) {
             let (a, b) = host::top_k(&t[0], axis, k, largest);
             return Ok((Value::known(a), Value::known(b)));
@@ -305,7 +355,7 @@ impl Cx<'_> {
 
     /// `out[.., i.., ..] = v[.., index[i..], ..]`; negative indices count from the end.
     pub(super) fn gather(&self, v: &Value, index: &Value, axis: usize) -> Result<Value> {
-        let shape = [&v.shape()[..axis], index.shape(), &v.shape()[axis + 1..]].concat();
+        let shape = [v.shape_in(..axis)?, index.shape(), v.shape_in(axis + 1..)?].concat();
         self.check_shape(&shape)?;
         // a small pick out of a large constant is worth reading it, but only if the pick is known
         if let Some(t) = self.fold(&[v, index], 0) {
@@ -317,7 +367,7 @@ impl Cx<'_> {
             && let [i] = t[0].to_i64()[..]
         {
             // one known index is a slice
-            let n = v.shape()[axis];
+            let n = v.dim(axis)?;
             let at = if i < 0 { i + n as i64 } else { i };
             let at = usize::try_from(at).ok().filter(|&at| at < n);
             let at = at.ok_or_else(|| Error::value("gather", format!("index {i} is out of range for {n}")))?;
@@ -327,6 +377,12 @@ impl Cx<'_> {
     }
 
     pub(super) fn gather_elements(&self, v: &Value, index: &Value, axis: usize) -> Result<Value> {
+        let fits = v.rank() == index.rank()
+            && v.shape().iter().zip(index.shape()).enumerate().all(|(a, (&n, &m))| a == axis || m <= n);
+        if !fits {
+            return Err(misfit("gather_elements", v, index));
+        }
+        v.dim(axis)?;
         if let Some(t) = self.fold(&[v, index], index.len()) {
             let out = host::gather_elements(&t[0], &t[1], axis);
             return out.map(Value::known).ok_or_else(|| Error::value("gather", "an index is out of range"));
@@ -342,6 +398,13 @@ impl Cx<'_> {
         axis: usize,
         how: Option<Bin>,
     ) -> Result<Value> {
+        let fits = v.rank() == index.rank()
+            && v.shape().iter().zip(index.shape()).enumerate().all(|(a, (&n, &m))| a == axis || m <= n)
+            && index.shape() == updates.shape();
+        if !fits {
+            return Err(misfit("scatter", v, index));
+        }
+        v.dim(axis)?;
         if let Some(t) = self.fold(&[v, index, updates], v.len()) {
             let out = host::scatter_elements(&t[0], &t[1], &t[2], axis, how);
             return out.map(Value::known).ok_or_else(|| Error::value("scatter", "an index is out of range"));
@@ -351,6 +414,9 @@ impl Cx<'_> {
 
     /// Slices of `v` at rows of coordinates, replaced by `updates` or combined with them.
     pub(super) fn scatter_nd(&self, v: &Value, index: &Value, updates: &Value, how: Option<Bin>) -> Result<Value> {
+        if index.extent(index.rank().wrapping_sub(1)) > v.rank() || index.rank() == 0 {
+            return Err(misfit("scatter_nd", v, index));
+        }
         if let Some(t) = self.fold(&[v, index, updates], v.len()) {
             let out = host::scatter_nd(&t[0], &t[1], &t[2], how);
             return out.map(Value::known).ok_or_else(|| Error::value("scatter", "an index is out of range"));
@@ -365,8 +431,8 @@ impl Cx<'_> {
             return Err(misfit("matmul", a, b));
         }
         // vectors become matrices and their axis goes away again
-        let a2 = if ra == 1 { self.reshape(a, &[1, a.shape()[0]])? } else { a.clone() };
-        let b2 = if rb == 1 { self.reshape(b, &[b.shape()[0], 1])? } else { b.clone() };
+        let a2 = if ra == 1 { self.reshape(a, &[1, a.dim(0)?])? } else { a.clone() };
+        let b2 = if rb == 1 { self.reshape(b, &[b.dim(0)?, 1])? } else { b.clone() };
         let (sa, sb) = (a2.shape(), b2.shape());
         let ((la, ma), (lb, mb)) = (sa.split_at(sa.len() - 2), sb.split_at(sb.len() - 2));
         let lead = host::broadcast(la, lb).filter(|_| ma[1] == mb[0]).ok_or_else(|| misfit("matmul", a, b))?;
@@ -406,7 +472,7 @@ impl Cx<'_> {
         // zeros between the elements, then a convolution with the flipped kernel
         let spatial = win.kernel.len();
         let x = self.dilate(x, &win.stride)?;
-        let (c, o) = (w.shape()[0], w.shape()[1]);
+        let (c, o) = (w.dim(0)?, w.dim(1)?);
         let mut w = w.clone();
         for i in 0..spatial {
             w = self.flip(&w, 2 + i)?;
@@ -430,7 +496,7 @@ impl Cx<'_> {
 
     /// A transposed convolution whose results do not overlap: a product over the channels gives every tap of every place.
     fn conv_transpose_apart(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
-        let (c, o, spatial) = (w.shape()[0], w.shape()[1], win.kernel.len());
+        let (c, o, spatial) = (w.dim(0)?, w.dim(1)?, win.kernel.len());
         let taps: usize = win.kernel.iter().product();
         let w = self.reshape(w, &[groups, c / groups, o * taps])?;
         let w = self.swap(&w, 1, 2)?;
@@ -438,7 +504,7 @@ impl Cx<'_> {
         let one = vec![1; spatial];
         let point = Window { kernel: one.clone(), stride: one.clone(), dilation: one, pads: vec![(0, 0); spatial] };
         let y = self.conv(x, &w, &point, groups)?;
-        let (n, places) = (y.shape()[0], x.shape()[2..].to_vec());
+        let (n, places) = (y.dim(0)?, x.shape_in(2..)?.to_vec());
         let y = self.reshape(&y, &[&[n, groups * o][..], &win.kernel, &places].concat())?;
         let pairs = (0..spatial).flat_map(|i| [2 + spatial + i, 2 + i]);
         let y = self.permute(&y, &[0, 1].into_iter().chain(pairs).collect::<Vec<_>>())?;

@@ -118,8 +118,8 @@ pub(super) struct Build {
     wanted: Vec<Value>,
     live: Vec<Value>,
     then: Then,
-    steps: usize,
-    draws: u32,
+    /// Nodes, random draws and bytes made on the host so far.
+    progress: (usize, u32, u64),
     stops: usize,
 }
 
@@ -131,7 +131,7 @@ impl Build {
     /// A build for these inputs. Random operators draw from `key`, two u32.
     pub(super) fn new(feeds: Vec<(String, Feed)>, key: Option<Tensor>) -> Build {
         let (frames, wanted, live) = (Vec::new(), Vec::new(), Vec::new());
-        Build { feeds, key, frames, wanted, live, then: Then::Know, steps: 0, draws: 0, stops: 0 }
+        Build { feeds, key, frames, wanted, live, then: Then::Know, progress: (0, 0, 0), stops: 0 }
     }
 
     /// Builds until it is done or has to know something.
@@ -139,10 +139,10 @@ impl Build {
         let mut cx = Cx::new(model, constants, session.clone());
         cx.frames = std::mem::take(&mut self.frames);
         cx.key = self.key.clone();
-        cx.resume(self.steps, self.draws);
+        cx.resume(self.progress);
         let feeds: Vec<(&str, Feed)> = self.feeds.iter().map(|(n, f)| (n.as_str(), f.clone())).collect();
         let out = run_model(&mut cx, &feeds);
-        (self.steps, self.draws) = cx.progress();
+        self.progress = cx.progress();
         let (error, stop) = match (out, cx.take_stop()) {
             (Ok(outputs), _) => {
                 let lazy = outputs.into_iter().map(|(name, v)| Ok((name, cx.lazy(&v)?)));
@@ -268,11 +268,16 @@ impl Call {
 }
 
 impl Cx<'_> {
-    /// Stops the build until these values are known; the caller returns an error at once. In a trial it stays an error.
-    pub(super) fn stop(&self, wanted: Vec<Value>, then: Then) {
+    /// Stops the build until these values are known; the caller returns an error at once. In a trial it stays an error. What
+    /// is read back counts against the budget.
+    pub(super) fn stop(&self, wanted: Vec<Value>, then: Then) -> Result<()> {
         if self.trials == 0 {
+            for v in &wanted {
+                self.charge((v.len() as u64).saturating_mul(v.dtype().size() as u64))?;
+            }
             self.set_stop(Stop { wanted, then });
         }
+        Ok(())
     }
 
     /// Saves where something was, on the way out of a stop.

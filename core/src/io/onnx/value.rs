@@ -4,7 +4,9 @@
 //! the host; everything else becomes lazy tensors. A constant is lifted to a lazy tensor once and then shared.
 
 use rustc_hash::FxHashMap;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::ops::{Bound, RangeBounds};
+use std::slice::SliceIndex;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::host;
@@ -12,6 +14,7 @@ use super::lazy;
 use super::model::Model;
 use super::stage::{Frame, Stop};
 use super::tensor::{TensorProto, is_narrow};
+use crate::budget::{Budget, room};
 use crate::dtype::{DType, Scalar};
 use crate::engine::Bytes;
 use crate::error::{Error, Result};
@@ -20,10 +23,6 @@ use crate::tensor::{Session, Tensor};
 
 /// Folding stops at this many elements: larger constants are the compiler's to fold, once, on a device.
 pub(super) const FOLD_LIMIT: usize = 1 << 14;
-/// No tensor may have more elements than this, the frontend's own limit.
-const MAX_ELEMENTS: usize = (1u64 << 31) as usize;
-/// Nodes that one build may run, counting every turn of a loop.
-const MAX_STEPS: usize = 1 << 20;
 
 /// A tensor of known dtype and shape.
 #[derive(Clone)]
@@ -141,6 +140,43 @@ impl Value {
         self.0.shape.len()
     }
 
+    /// The length of an axis: an error where there is no such axis. Models choose the ranks of their values, so nobody indexes a shape.
+    pub(super) fn dim(&self, axis: usize) -> Result<usize> {
+        self.0.shape.get(axis).copied().ok_or_else(|| self.no_axis(axis))
+    }
+
+    /// The length of an axis, and 1 where there is no such axis, as in broadcasting.
+    pub(super) fn extent(&self, axis: usize) -> usize {
+        self.0.shape.get(axis).copied().unwrap_or(1)
+    }
+
+    /// The last axis, or with 2 the one before it: an error where the rank is less.
+    pub(super) fn nth_last(&self, k: usize) -> Result<usize> {
+        let lack = || Error::Model {
+            what: format!("a tensor of rank {k} or more is wanted, not {:?}", self.0.shape),
+            node: None,
+        };
+        self.rank().checked_sub(k).ok_or_else(lack)
+    }
+
+    /// The lengths of a range of axes.
+    pub(super) fn shape_in(
+        &self,
+        axes: impl SliceIndex<[usize], Output = [usize]> + RangeBounds<usize>,
+    ) -> Result<&[usize]> {
+        let last = match (axes.end_bound(), axes.start_bound()) {
+            (Bound::Excluded(&n), _) => n.saturating_sub(1),
+            (Bound::Included(&n), _) | (_, Bound::Included(&n)) => n,
+            _ => 0,
+        };
+        self.0.shape.get(axes).ok_or_else(|| self.no_axis(last))
+    }
+
+    /// The error for an axis that this value has not got.
+    pub(super) fn no_axis(&self, axis: usize) -> Error {
+        Error::Model { what: format!("a tensor of shape {:?} has no axis {axis}", self.0.shape), node: None }
+    }
+
     pub(super) fn len(&self) -> usize {
         element_count(&self.0.shape).unwrap_or(usize::MAX)
     }
@@ -192,6 +228,9 @@ pub(super) struct Cx<'m> {
     pub(super) key: Option<Tensor>,
     draws: u32,
     steps: usize,
+    pub(super) budget: Budget,
+    /// Bytes made on the host so far.
+    made_bytes: Cell<u64>,
     stop: RefCell<Option<Stop>>,
 }
 
@@ -211,18 +250,21 @@ impl<'m> Cx<'m> {
             key: None,
             draws,
             steps,
+            budget: *model.budget(),
+            made_bytes: Cell::new(0),
             stop,
         }
     }
 
     /// Goes on counting where a build stopped.
-    pub(super) fn resume(&mut self, steps: usize, draws: u32) {
+    pub(super) fn resume(&mut self, (steps, draws, made_bytes): (usize, u32, u64)) {
         (self.steps, self.draws, self.resumed) = (steps, draws, !self.frames.is_empty());
+        self.made_bytes.set(made_bytes);
     }
 
-    /// Nodes and random draws so far.
-    pub(super) fn progress(&self) -> (usize, u32) {
-        (self.steps, self.draws)
+    /// Nodes, random draws and bytes made on the host so far.
+    pub(super) fn progress(&self) -> (usize, u32, u64) {
+        (self.steps, self.draws, self.made_bytes.get())
     }
 
     /// The number of the next random draw.
@@ -252,10 +294,35 @@ impl<'m> Cx<'m> {
     /// Counts what costs as much as so many nodes.
     pub(super) fn work(&mut self, nodes: usize) -> Result<()> {
         self.steps = self.steps.saturating_add(nodes);
-        if self.steps > MAX_STEPS {
-            return Err(Error::Model { what: format!("a run takes more than {MAX_STEPS} nodes"), node: None });
-        }
+        self.budget.nodes(self.steps as u64).grant().map(drop)
+    }
+
+    /// An empty list with room for `n` elements, whose bytes count against the budget of this build.
+    pub(super) fn room<T>(&self, n: usize) -> Result<Vec<T>> {
+        self.charge((n as u64).saturating_mul(size_of::<T>() as u64))?;
+        room(n)
+    }
+
+    /// The same, filled with one value.
+    pub(super) fn filled<T: Clone>(&self, n: usize, value: T) -> Result<Vec<T>> {
+        let mut list = self.room(n)?;
+        list.resize(n, value);
+        Ok(list)
+    }
+
+    /// Counts bytes that a build makes on the host. One that runs wholly there is held to the limit by value, not by sum.
+    pub(super) fn charge(&self, bytes: u64) -> Result<()> {
+        let before = if self.fold_limit == usize::MAX { 0 } else { self.made_bytes.get() };
+        let sum = before.saturating_add(bytes);
+        self.budget.host_bytes(sum).grant()?;
+        self.made_bytes.set(sum);
         Ok(())
+    }
+
+    /// A value computed here: its bytes count.
+    pub(super) fn known(&self, t: HostTensor) -> Result<Value> {
+        self.charge(t.data.len() as u64)?;
+        Ok(Value::known(t))
     }
 
     /// The elements on the host, if they are known at build time.
@@ -301,20 +368,23 @@ impl<'m> Cx<'m> {
         if !small || total > self.fold_limit.saturating_mul(2) {
             return None;
         }
+        // what is computed here is not wider than 8 bytes an element; where it is too much, the device computes it
+        self.charge((result as u64).saturating_mul(8)).ok()?;
         operands.iter().map(|v| self.host(v).ok().flatten()).collect()
     }
 
     /// Checks that a shape is one a tensor may have.
     pub(super) fn check_shape(&self, shape: &[usize]) -> Result<usize> {
-        match element_count(shape) {
-            Some(n) if n <= MAX_ELEMENTS && shape.len() <= crate::io::MAX_RANK => Ok(n),
-            _ => Err(Error::value("onnx", format!("a tensor of shape {shape:?} is too large"))),
+        if shape.len() > crate::io::MAX_RANK {
+            return Err(Error::value("onnx", format!("a tensor of {} axes", shape.len())));
         }
+        self.budget.tensor_elems(element_count(shape).map_or(u64::MAX, |n| n as u64)).grant()
     }
 
     /// A tensor of one repeated value.
     pub(super) fn full(&self, dtype: DType, shape: &[usize], v: Scalar) -> Result<Value> {
         if self.check_shape(shape)? <= self.fold_limit {
+            self.charge((element_count(shape).unwrap_or(0) as u64).saturating_mul(dtype.size() as u64))?;
             return Ok(Value::known(host::full(dtype, shape, v)));
         }
         Ok(Value::lazy(lazy::full(&self.session, dtype, shape, v)?))
@@ -332,6 +402,29 @@ impl<'m> Cx<'m> {
 
     /// A vector of i64.
     pub(super) fn ints(&self, v: &[i64]) -> Result<Value> {
-        HostTensor::from_i64(vec![v.len()], v).map(Value::known)
+        self.known(HostTensor::from_i64(vec![v.len()], v)?)
+    }
+
+    /// A constant made element by element.
+    pub(super) fn table(&self, dtype: DType, shape: &[usize], mut at: impl FnMut(usize) -> Scalar) -> Result<Value> {
+        let n = self.check_shape(shape)?;
+        let mut data: Vec<u8> = self.room(n.saturating_mul(dtype.size()))?;
+        let mut one = [0; 8];
+        for i in 0..n {
+            at(i).write(dtype, &mut one);
+            data.extend(one.iter().take(dtype.size()));
+        }
+        HostTensor::new(dtype, shape.to_vec(), data).map(Value::known)
+    }
+
+    /// The numbers 0 .. n, i64: a long list of them is never written down.
+    pub(super) fn count_up(&self, n: usize) -> Result<Value> {
+        self.check_shape(&[n])?;
+        if n <= self.fold_limit.min(FOLD_LIMIT) || self.fold_limit == usize::MAX {
+            let mut v = self.room(n)?;
+            v.extend(0..n as i64);
+            return self.ints(&v);
+        }
+        Tensor::iota(&self.session, n)?.cast(DType::I64).map(Value::lazy)
     }
 }

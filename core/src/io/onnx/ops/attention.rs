@@ -43,13 +43,13 @@ pub(super) fn split_heads(o: &Op<'_, '_>, x: &Value, heads: usize) -> Result<Val
 
 /// `[batch, heads, seq, size] -> [batch, seq, heads * size]`
 pub(super) fn join_heads(cx: &Cx<'_>, x: &Value) -> Result<Value> {
-    let (b, h, s, d) = (x.shape()[0], x.shape()[1], x.shape()[2], x.shape()[3]);
+    let (b, h, s, d) = (x.dim(0)?, x.dim(1)?, x.dim(2)?, x.dim(3)?);
     cx.reshape(&cx.permute(x, &[0, 2, 1, 3])?, &[b, s, h * d])
 }
 
 /// Every head of `[batch, heads, seq, size]` as often as the queries have heads for it.
 pub(super) fn spread_heads(o: &Op<'_, '_>, x: &Value, heads: usize) -> Result<Value> {
-    let (b, h, s, d) = (x.shape()[0], x.shape()[1], x.shape()[2], x.shape()[3]);
+    let (b, h, s, d) = (x.dim(0)?, x.dim(1)?, x.dim(2)?, x.dim(3)?);
     if h == heads {
         return Ok(x.clone());
     }
@@ -64,7 +64,7 @@ pub(super) fn spread_heads(o: &Op<'_, '_>, x: &Value, heads: usize) -> Result<Va
 pub(super) fn steps(cx: &Cx<'_>, n: usize, axis: usize, rank: usize) -> Result<Value> {
     let mut shape = vec![1; rank];
     shape[axis] = n;
-    cx.reshape(&cx.ints(&(0..n as i64).collect::<Vec<_>>())?, &shape)
+    cx.reshape(&cx.count_up(n)?, &shape)
 }
 
 /// `a <= b`
@@ -137,10 +137,10 @@ impl Mask {
 
 /// Probabilities `[batch, heads, queries, keys]` of masked scores; a row that may look at nothing is all zeros.
 pub(super) fn probabilities(cx: &Cx<'_>, scores: &Value, bias: Option<&Value>, precision: DType) -> Result<Value> {
-    let last = scores.rank() - 1;
+    let last = scores.nth_last(1)?;
     let p = softmax(cx, &cx.cast(scores, precision)?, &[last])?;
     let Some(bias) = bias else { return Ok(p) };
-    let top = cx.reduce(Red::Max, bias, &[bias.rank() - 1], true)?;
+    let top = cx.reduce(Red::Max, bias, &[bias.nth_last(1)?], true)?;
     let blind = cx.binary(Bin::Eq, &top, &cx.scalar_like(&top, f64::NEG_INFINITY))?;
     let some = cx.host(&blind)?.is_none_or(|b| b.data.iter().any(|&b| b != 0));
     if some { cx.select(&blind, &cx.scalar_like(&p, 0.0), &p) } else { Ok(p) }
@@ -171,7 +171,8 @@ fn attention_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     } else {
         q
     };
-    if q.rank() != 4 || k.rank() != 4 || v.rank() != 4 || k.shape()[..3] != v.shape()[..3] || q.dtype() != k.dtype() {
+    if q.rank() != 4 || k.rank() != 4 || v.rank() != 4 || k.shape_in(..3)? != v.shape_in(..3)? || q.dtype() != k.dtype()
+    {
         return o.fail(format!("queries {:?}, keys {:?}, values {:?}", q.shape(), k.shape(), v.shape()));
     }
     let past = o.opt(4).map_or(0, |p| p.shape().get(2).copied().unwrap_or(0));
@@ -180,8 +181,8 @@ fn attention_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             *new = o.cx.concat(&[old, new.clone()], 2)?;
         }
     }
-    let (heads, queries, keys) = (q.shape()[1], q.shape()[2], k.shape()[2]);
-    let scale = o.float_opt("scale")?.unwrap_or_else(|| 1.0 / (q.shape()[3] as f64).sqrt());
+    let (heads, queries, keys) = (q.dim(1)?, q.dim(2)?, k.dim(2)?);
+    let scale = o.float_opt("scale")?.unwrap_or(1.0 / (q.dim(3)? as f64).sqrt());
     let (wide_k, wide_v) = (spread_heads(o, &k, heads)?, spread_heads(o, &v, heads)?);
     let mut mask = Mask::default();
     let lens = o.opt(6).map(|n| o.cx.reshape(&o.cx.cast(&n, DType::I64)?, &[n.len(), 1, 1, 1])).transpose()?;
@@ -220,10 +221,10 @@ fn attention_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 /// A mask that is shorter than the keys hides the rest.
 fn widen_mask(o: &Op<'_, '_>, m: &Value, keys: usize) -> Result<Value> {
     o.want_rank(m, 1)?;
-    let last = m.rank() - 1;
+    let last = m.nth_last(1)?;
     let (zero, mut after) = (vec![0; m.rank()], vec![0; m.rank()]);
-    if m.shape()[last] != 1 || keys == 0 {
-        after[last] = keys.saturating_sub(m.shape()[last]);
+    if m.dim(last)? != 1 || keys == 0 {
+        after[last] = keys.saturating_sub(m.dim(last)?);
     }
     let fill = if m.dtype() == DType::Bool { Scalar::Int(0) } else { Scalar::from_f64(f64::NEG_INFINITY, m.dtype()) };
     o.cx.pad(m, &zero, &after, fill)
@@ -235,8 +236,8 @@ fn flex_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if q.rank() != 4 || k.rank() != 4 || v.rank() != 4 {
         return o.fail("queries, keys and values of rank 4 are wanted");
     }
-    let scale = o.float_opt("scale")?.unwrap_or_else(|| 1.0 / (q.shape()[3] as f64).sqrt());
-    let (k, v) = (spread_heads(o, &k, q.shape()[1])?, spread_heads(o, &v, q.shape()[1])?);
+    let scale = o.float_opt("scale")?.unwrap_or(1.0 / (q.dim(3)? as f64).sqrt());
+    let (k, v) = (spread_heads(o, &k, q.dim(1)?)?, spread_heads(o, &v, q.dim(1)?)?);
     let own = if matches!(q.dtype(), DType::F16 | DType::BF16) { DType::F32 } else { q.dtype() };
     let precision = o.dtype_attr("softmax_precision", own)?;
     let mut scores = o.cx.cast(&scaled_scores(o.cx, &q, &k, scale)?, precision)?;
@@ -264,17 +265,17 @@ fn modified(o: &mut Op<'_, '_>, name: &str, x: Value) -> Result<Value> {
 
 /// Rotates pairs of `[batch, seq, heads, size]` by angles `[batch or 1, seq, size / 2]`.
 pub(super) fn rotate(cx: &Cx<'_>, x: &Value, cos: &Value, sin: &Value, interleaved: bool) -> Result<Value> {
-    let half = cos.shape()[2];
-    let (b, s, h) = (x.shape()[0], x.shape()[1], x.shape()[2]);
+    let half = cos.dim(2)?;
+    let (b, s, h) = (x.dim(0)?, x.dim(1)?, x.dim(2)?);
     let turned = cx.narrow(x, 3, 0, 2 * half)?;
-    let rest = cx.narrow(x, 3, 2 * half, x.shape()[3] - 2 * half)?;
+    let rest = cx.narrow(x, 3, 2 * half, x.dim(3)?.saturating_sub(2 * half))?;
     let axis = if interleaved { 4 } else { 3 };
     let pairs = cx.reshape(&turned, &if interleaved { [b, s, h, half, 2] } else { [b, s, h, 2, half] })?;
     let mut flat = pairs.shape().to_vec();
     flat.remove(axis);
     let part = |i: usize| cx.reshape(&cx.narrow(&pairs, axis, i, 1)?, &flat);
     let (re, im) = (part(0)?, part(1)?);
-    let angle = |v: &Value| cx.reshape(&cx.cast(v, x.dtype())?, &[v.shape()[0], s, 1, half]);
+    let angle = |v: &Value| cx.reshape(&cx.cast(v, x.dtype())?, &[v.dim(0)?, s, 1, half]);
     let (cos, sin) = (angle(cos)?, angle(sin)?);
     let real = cx.sub(&cx.mul(&cos, &re)?, &cx.mul(&sin, &im)?)?;
     let imag = cx.add(&cx.mul(&sin, &re)?, &cx.mul(&cos, &im)?)?;
@@ -308,14 +309,14 @@ pub(super) fn rotary_op(o: &Op<'_, '_>, x: &Value, at: Option<&Value>, cos: &Val
     };
     let table = |t: &Value| match at {
         Some(at) => cx.gather(t, at, 0),
-        None if t.rank() == 2 => cx.reshape(t, &[1, t.shape()[0], t.shape()[1]]),
+        None if t.rank() == 2 => cx.reshape(t, &[1, t.dim(0)?, t.dim(1)?]),
         None => Ok(t.clone()),
     };
     let (cos, sin) = (table(cos)?, table(sin)?);
     let fits = cos.rank() == 3
         && cos.shape() == sin.shape()
-        && cos.shape()[1] == wide.shape()[1]
-        && 2 * cos.shape()[2] <= wide.shape()[3];
+        && cos.dim(1)? == wide.dim(1)?
+        && 2 * cos.dim(2)? <= wide.dim(3)?;
     if !fits {
         return o.fail(format!("tables {:?} and {:?} do not fit {:?}", cos.shape(), sin.shape(), x.shape()));
     }
@@ -330,7 +331,7 @@ fn linear_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let dtype = q.dtype();
     let wide = |o: &Op<'_, '_>, x: &Value, h: usize| split_heads(o, &o.cx.cast(x, DType::F32)?, h);
     let (q, k, v) = (wide(o, &q, hq)?, wide(o, &k, hk)?, wide(o, &v, hk)?);
-    let (b, t, dk, dv) = (q.shape()[0], q.shape()[2], k.shape()[3], v.shape()[3]);
+    let (b, t, dk, dv) = (q.dim(0)?, q.dim(2)?, k.dim(3)?, v.dim(3)?);
     let rule = o.str("update_rule", "gated_delta")?;
     let (gated, delta) = (rule.starts_with("gated"), rule.ends_with("delta"));
     if !gated && !delta && rule != "linear" {
@@ -409,7 +410,7 @@ fn causal_conv(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         }
         other => return o.fail(format!("the activation `{other}` is unknown")),
     }
-    let n = padded.shape()[2];
+    let n = padded.dim(2)?;
     let state = o.cx.narrow(&padded, 2, n - (taps - 1), taps - 1)?;
     Ok(vec![y, state])
 }
@@ -418,16 +419,16 @@ fn causal_conv(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 fn tensor_scatter(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (cache, update) = (o.arg(0)?, o.arg(1)?);
     let axis = o.axis(o.int("axis", -2)?, cache.rank())?;
-    let (n, new) = (cache.shape()[axis], update.shape().get(axis).copied().unwrap_or(0));
+    let (n, new) = (cache.dim(axis)?, update.shape().get(axis).copied().unwrap_or(0));
     let fits = cache.rank() == update.rank()
-        && (0..cache.rank()).all(|a| a == axis || cache.shape()[a] == update.shape()[a])
+        && (0..cache.rank()).all(|a| a == axis || cache.extent(a) == update.extent(a))
         && axis > 0
         && (1..=n).contains(&new);
     if !fits {
         return o.fail(format!("an update of {:?} for a cache of {:?}", update.shape(), cache.shape()));
     }
     let mut lead = vec![1; cache.rank()];
-    lead[0] = cache.shape()[0];
+    lead[0] = cache.dim(0)?;
     let cx = &o.cx;
     let first = match o.opt(2) {
         Some(w) => cx.reshape(&cx.cast(&w, DType::I64)?, &lead)?,

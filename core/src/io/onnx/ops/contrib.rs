@@ -33,15 +33,15 @@ pub(super) static OPS: &[OpDef] = &[
         // one number is where the sequence starts
         let at = if at.len() == 1 && seq != 1 {
             let run = o.cx.add(&steps(o.cx, seq, 1, 2)?, &o.cx.cast(&o.cx.reshape(&at, &[1, 1])?, DType::I64)?)?;
-            o.cx.expand(&run, &[x.shape()[0], seq])?
+            o.cx.expand(&run, &[x.dim(0)?, seq])?
         } else {
-            o.cx.expand(&o.cx.reshape(&at, &[at.len() / seq.max(1), seq])?, &[x.shape()[0], seq])?
+            o.cx.expand(&o.cx.reshape(&at, &[at.len() / seq.max(1), seq])?, &[x.dim(0)?, seq])?
         };
         one(rotary_op(o, &x, Some(&at), &cos, &sin))
     }),
     ms("SkipLayerNormalization", 0, |o| {
         let sum = skip_sum(o, 4)?;
-        let (y, mean, inverse) = normalized(o.cx, &sum, sum.rank() - 1, o.float("epsilon", 1e-12)?)?;
+        let (y, mean, inverse) = normalized(o.cx, &sum, sum.nth_last(1)?, o.float("epsilon", 1e-12)?)?;
         Ok(vec![affine(o, y, 2, Some(3))?, mean, inverse, sum])
     }),
     ms("SkipSimplifiedLayerNormalization", 0, |o| {
@@ -49,7 +49,7 @@ pub(super) static OPS: &[OpDef] = &[
         if o.gives(1) || o.gives(2) {
             return o.lacks("statistics");
         }
-        let y = scaled_by_rms(o.cx, &sum, sum.rank() - 1, o.float("epsilon", 1e-12)?)?;
+        let y = scaled_by_rms(o.cx, &sum, sum.nth_last(1)?, o.float("epsilon", 1e-12)?)?;
         Ok(vec![affine(o, y, 2, None)?, sum.clone(), sum.clone(), sum])
     }),
     ms("EmbedLayerNormalization", 0, |o| embed(o, [2, 3, 4, 5, 6].map(|i| o.opt(i)), o.opt(8))),
@@ -102,7 +102,7 @@ fn fused_matmul(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             return o.lacks(format!("`{batch}`"));
         }
         if o.flag(name, false)? && v.rank() > 1 {
-            v = o.cx.swap(&v, v.rank() - 2, v.rank() - 1)?;
+            v = o.cx.swap(&v, v.nth_last(2)?, v.nth_last(1)?)?;
         }
         Ok(v)
     };
@@ -174,10 +174,10 @@ struct Heads {
 /// `[batch, seq, heads * size]` of attention with a mask. A sink, a score for each head or for all, takes its part of every row.
 fn attend(o: &Op<'_, '_>, h: &Heads, mask: &Mask, cap: f64, sink: Option<&Value>) -> Result<Value> {
     let cx = &o.cx;
-    let heads = h.q.shape()[1];
+    let heads = h.q.dim(1)?;
     let (k, v) = (spread_heads(o, &h.k, heads)?, spread_heads(o, &h.v, heads)?);
     let scale = o.float("scale", 0.0)?;
-    let scale = if scale == 0.0 { 1.0 / (h.q.shape()[3] as f64).sqrt() } else { scale };
+    let scale = if scale == 0.0 { 1.0 / (h.q.dim(3)? as f64).sqrt() } else { scale };
     let scores = cx.with(Bin::Mul, &cx.matmul(&h.q, &cx.swap(&k, 2, 3)?)?, scale)?;
     let scores = soft_cap(cx, scores, cap)?;
     let bias = mask.summand(cx, scores.dtype())?;
@@ -240,14 +240,14 @@ fn attend_parts(o: &mut Op<'_, '_>, all: &Value, [mask, past, bias]: [Option<Val
     };
     let mut h = Heads { q: part(0)?, k: part(1)?, v: part(2)? };
     if let Some(past) = past {
-        if past.rank() != 5 || past.shape()[0] != 2 {
+        if past.rank() != 5 || past.dim(0)? != 2 {
             return o.fail(format!("a past of {:?}", past.shape()));
         }
-        let half = |i: usize| o.cx.reshape(&o.cx.narrow(&past, 0, i, 1)?, &past.shape()[1..]);
+        let half = |i: usize| o.cx.reshape(&o.cx.narrow(&past, 0, i, 1)?, past.shape_in(1..)?);
         h.k = o.cx.concat(&[half(0)?, h.k], 2)?;
         h.v = o.cx.concat(&[half(1)?, h.v], 2)?;
     }
-    let keys = h.k.shape()[2];
+    let keys = h.k.dim(2)?;
     let mut masks = Mask::default();
     if let Some(m) = mask {
         add_padding(o, &mut masks, &m, (b, keys), all.dtype())?;
@@ -274,7 +274,7 @@ fn multi_head(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if o.opt(8).is_some() || o.opt(9).is_some() {
         return o.lacks("shared caches");
     }
-    let hidden = q.shape()[2];
+    let hidden = q.dim(2)?;
     let mut at = 0;
     let mut split = |x: &Value| -> Result<Value> {
         if x.rank() == 4 {
@@ -292,13 +292,13 @@ fn multi_head(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return o.fail("the bias does not fit");
     }
     let mut h = Heads { q: split(&q)?, k: split(&k)?, v: split(&v)? };
-    let fresh = h.k.shape()[2];
+    let fresh = h.k.dim(2)?;
     for (i, new) in [(6, &mut h.k), (7, &mut h.v)] {
         if let Some(old) = o.opt(i) {
             *new = o.cx.concat(&[old, new.clone()], 2)?;
         }
     }
-    let (b, s, keys) = (q.shape()[0], q.shape()[1], h.k.shape()[2]);
+    let (b, s, keys) = (q.dim(0)?, q.dim(1)?, h.k.dim(2)?);
     let mut mask = Mask::default();
     if let Some(m) = o.opt(4) {
         add_padding(o, &mut mask, &m, (b, keys), q.dtype())?;
@@ -334,7 +334,7 @@ fn group_query(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             Heads { q: part(0, heads)?, k: part(heads, kv)?, v: part(heads + kv, kv)? }
         }
     };
-    let size = h.q.shape()[3];
+    let size = h.q.dim(3)?;
     if n == 0 || size == 0 {
         return o.fail("empty heads");
     }
@@ -370,7 +370,7 @@ fn group_query(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let window = o.int("local_window_size", -1)?;
     let mut mask = Mask::default();
     let left = if window > 0 { window - 1 } else { -1 };
-    mask.positions(o.cx, (s, h.k.shape()[2]), &before, (left, 0))?;
+    mask.positions(o.cx, (s, h.k.dim(2)?), &before, (left, 0))?;
     if let Some(bias) = o.opt(10) {
         mask.add(o.cx, &bias)?;
     }
@@ -385,10 +385,10 @@ fn group_query(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 /// A cache with new rows after the valid ones of each batch.
 fn cached(o: &Op<'_, '_>, past: &Value, new: &Value, before: &Value, total: usize) -> Result<Value> {
     let cx = &o.cx;
-    if past.rank() != 4 || (0..4).any(|a| a != 2 && past.shape()[a] != new.shape()[a]) {
+    if past.rank() != 4 || (0..4).any(|a| a != 2 && past.extent(a) != new.extent(a)) {
         return o.fail(format!("a cache of {:?} for {:?}", past.shape(), new.shape()));
     }
-    let (old, more) = (past.shape()[2], new.shape()[2]);
+    let (old, more) = (past.dim(2)?, new.dim(2)?);
     if old == 0 {
         return Ok(new.clone());
     }

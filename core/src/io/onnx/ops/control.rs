@@ -158,7 +158,7 @@ fn scan_batches(o: &mut Op<'_, '_>, body: &GraphProto) -> Result<Vec<Value>> {
     while t.done < batch {
         let one = args
             .iter()
-            .map(|a| o.cx.reshape(&o.cx.narrow(a, 0, t.done, 1)?, &a.shape()[1..]))
+            .map(|a| o.cx.reshape(&o.cx.narrow(a, 0, t.done, 1)?, a.shape_in(1..)?))
             .collect::<Result<_>>()?;
         let out = scan_once(o, body, one);
         if out.is_err() {
@@ -192,8 +192,8 @@ fn scan_once(o: &mut Op<'_, '_>, body: &GraphProto, mut args: Vec<Value>) -> Res
     let (in_axes, in_back) = (list("scan_input_axes", scans)?, list("scan_input_directions", scans)?);
     let (out_axes, out_back) = (list("scan_output_axes", results)?, list("scan_output_directions", results)?);
     let axes = inputs.iter().zip(&in_axes).map(|(v, &a)| o.axis(a, v.rank())).collect::<Result<Vec<_>>>()?;
-    let turns = inputs[0].shape()[axes[0]];
-    if inputs.iter().zip(&axes).any(|(v, &a)| v.shape()[a] != turns) {
+    let turns = inputs[0].dim(axes[0])?;
+    if inputs.iter().zip(&axes).any(|(v, &a)| v.extent(a) != turns) {
         return o.fail("the scanned inputs differ in length");
     }
     let mut t =

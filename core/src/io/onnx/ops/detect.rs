@@ -48,7 +48,7 @@ pub(super) static OPS: &[OpDef] = &[
         o.want_rank(&x, 1)?;
         let at = o.cx.reshape(&at, &[at.len()])?;
         let x = if x.rank() == 1 { o.cx.reshape(&x, &[1, x.len()])? } else { x };
-        one(o.cx.gather(&x, &at, x.rank() - 1))
+        one(o.cx.gather(&x, &at, x.nth_last(1)?))
     }),
 ];
 
@@ -131,8 +131,9 @@ fn unique(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         }
     };
     let Some(t) = o.cx.host(&x)? else { return o.unknown(0) };
-    let n = x.shape()[axis];
-    let (outer, inner): (usize, usize) = (x.shape()[..axis].iter().product(), x.shape()[axis + 1..].iter().product());
+    let n = x.dim(axis)?;
+    let (outer, inner): (usize, usize) =
+        (x.shape_in(..axis)?.iter().product(), x.shape_in(axis + 1..)?.iter().product());
     let ranks: Vec<i128> = t.scalars().map(|s| rank_of(s, t.dtype)).collect();
     let slice =
         |i: usize| -> Vec<i128> { (0..outer).flat_map(|a| &ranks[(a * n + i) * inner..][..inner]).copied().collect() };
@@ -157,9 +158,12 @@ fn unique(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 fn roi_align(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, boxes, batch) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
     o.want_float(&x)?;
-    let (&[n, 4], true) = (boxes.shape(), x.rank() == 4 && batch.len() == boxes.shape()[0]) else {
+    let (&[n, 4], &[_, channels, _, _]) = (boxes.shape(), x.shape()) else {
         return o.fail(format!("boxes {:?} for {:?}", boxes.shape(), x.shape()));
     };
+    if batch.shape() != [n] {
+        return o.fail(format!("batch indices {:?} for boxes {:?}", batch.shape(), boxes.shape()));
+    }
     let largest = match o.str("mode", "avg")?.as_str() {
         "avg" => false,
         "max" => true,
@@ -177,7 +181,7 @@ fn roi_align(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         adaptive: samples == 0,
     };
     if n == 0 || grid.output.0 == 0 || grid.output.1 == 0 {
-        return one(o.cx.full(x.dtype(), &[n, x.shape()[1], grid.output.0, grid.output.1], Scalar::float(0.0)));
+        return one(o.cx.full(x.dtype(), &[n, channels, grid.output.0, grid.output.1], Scalar::float(0.0)));
     }
     let batch = o.cx.cast(&o.cx.reshape(&batch, &[n, 1])?, DType::F32)?;
     let boxes = o.cx.lazy(&o.cx.concat(&[batch, o.cx.cast(&boxes, DType::F32)?], 1)?)?;
@@ -194,7 +198,7 @@ fn roi_align(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         let &[rows, columns] = &most[..] else { return o.fail("no boxes") };
         grid.samples = (rows, columns);
     }
-    o.cx.check_shape(&[n, x.shape()[1], grid.output.0, grid.samples.0, grid.output.1, grid.samples.1])?;
+    o.cx.check_shape(&[n, channels, grid.output.0, grid.samples.0, grid.output.1, grid.samples.1])?;
     let image = o.cx.lazy(&o.cx.cast(&x, DType::F32)?)?;
     one(o.cx.cast(&Value::lazy(image.roi_pool(&boxes, &grid, largest)?), x.dtype()))
 }
@@ -225,7 +229,7 @@ fn max_roi_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         let (start, end) = (pixel(lo)?, pixel(hi)?);
         let span = cx.with(Bin::Max, &cx.with(Bin::Add, &cx.sub(&end, &start)?, 1.0)?, 1.0)?;
         let bin = cx.with(Bin::Div, &span, bins as f64)?;
-        let steps = |n: usize| cx.cast(&cx.ints(&(0..n as i64).collect::<Vec<_>>())?, DType::F32);
+        let steps = |n: usize| cx.cast(&cx.count_up(n)?, DType::F32);
         let i = cx.reshape(&steps(bins)?, &[1, bins])?;
         let from = cx.add(&cx.unary(Un::Floor, &cx.mul(&i, &bin)?)?, &start)?;
         let to = cx.add(&cx.unary(Un::Ceil, &cx.mul(&cx.with(Bin::Add, &i, 1.0)?, &bin)?)?, &start)?;
@@ -263,7 +267,7 @@ fn mel_weights(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let step = (mel(high) - mel(low)) / (bands + 2) as f64;
     let hertz = |i: usize| 700.0 * (10f64.powf((i as f64 * step + mel(low)) / 2595.0) - 1.0);
     let bin = |i: usize| ((dft + 1.0) * hertz(i) / rate).floor() as usize;
-    let mut out = vec![0.0; count];
+    let mut out = o.cx.filled(count, 0.0)?;
     for band in 0..bands {
         let (from, peak, to) = (bin(band), bin(band + 1), bin(band + 2));
         for row in from..to.max(peak.saturating_add(1)).min(rows) {
@@ -277,8 +281,7 @@ fn mel_weights(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             out[row * bands + band] = v;
         }
     }
-    let list: Vec<Scalar> = out.into_iter().map(|v| Scalar::from_f64(v, dtype)).collect();
-    one(HostTensor::from_scalars(dtype, vec![rows, bands], &list).map(Value::known))
+    one(o.cx.table(dtype, &[rows, bands], |i| Scalar::from_f64(out[i], dtype)))
 }
 
 /// How often each n-gram of a pool is in each row, with gaps of up to `max_skip_count` between its items.
@@ -316,7 +319,7 @@ fn tf_idf(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
     let size = places.iter().max().map_or(0, |m| m + 1);
     let lead = if x.rank() == 1 { vec![size] } else { vec![rows, size] };
-    let mut out = vec![0f32; o.cx.check_shape(&lead)?];
+    let mut out = o.cx.filled(o.cx.check_shape(&lead)?, 0f32)?;
     for row in 0..rows {
         let (items, out) = (&items[row * width..][..width], &mut out[row * size..][..size]);
         for n in shortest.max(1)..=longest.min(width).min(starts.len()) {

@@ -266,7 +266,7 @@ fn prelu(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, mut slope) = (o.arg(0)?, o.arg(1)?);
     // one slope a channel, as old operator sets had it
     if o.opset < 7 && slope.rank() == 1 && x.rank() > 1 {
-        let shape = [&[slope.len()], &vec![1; x.rank() - 2][..]].concat();
+        let shape = [&[slope.len()], &vec![1; x.nth_last(2)?][..]].concat();
         slope = o.cx.reshape(&slope, &shape)?;
     }
     one(leaky(o.cx, &x, &slope))

@@ -40,7 +40,7 @@ fn aligned(o: &Op<'_, '_>, x: &Value, index: &Value, axis: usize) -> Result<()> 
 
 /// Rows of coordinates as positions in the flattened leading axes: one past the last if any coordinate is out of range.
 fn flat_index(o: &Op<'_, '_>, index: &Value, dims: &[usize]) -> Result<Value> {
-    let last = index.rank() - 1;
+    let last = index.nth_last(1)?;
     let total: usize = dims.iter().product();
     let wide = total >= i32::MAX as usize || !matches!(index.dtype(), DType::I32 | DType::I64);
     let index = &if wide { o.cx.cast(index, DType::I64)? } else { index.clone() };
@@ -61,7 +61,7 @@ fn flat_index(o: &Op<'_, '_>, index: &Value, dims: &[usize]) -> Result<Value> {
             Some(at) => o.cx.add(&o.cx.with(Bin::Mul, &at, d as f64)?, &part)?,
         });
     }
-    let lead = index.shape()[..last].to_vec();
+    let lead = index.shape_in(..last)?.to_vec();
     match at.zip(valid) {
         Some((at, valid)) => o.cx.reshape(&o.cx.select(&valid, &at, &o.cx.scalar_like(&at, total as f64))?, &lead),
         None => o.cx.full(DType::I64, &lead, Scalar::Int(0)),
@@ -72,21 +72,20 @@ fn gather_nd(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, mut index) = (o.arg(0)?, o.arg(1)?);
     let batch = o.size(o.int("batch_dims", 0)?)?;
     o.want_rank(&index, 1)?;
-    let width = index.shape()[index.rank() - 1];
-    let fits = batch < index.rank() && batch + width <= x.rank() && x.shape()[..batch] == index.shape()[..batch];
+    let width = index.dim(index.nth_last(1)?)?;
+    let fits = batch < index.rank() && batch + width <= x.rank() && x.shape_in(..batch)? == index.shape_in(..batch)?;
     if !fits {
         return o.fail(format!("indices {:?} do not fit {:?} with {batch} batch axes", index.shape(), x.shape()));
     }
     // batch axes become coordinates
     for b in (0..batch).rev() {
         let mut shape = vec![1; index.rank()];
-        shape[b] = x.shape()[b];
-        let steps: Vec<i64> = (0..x.shape()[b] as i64).collect();
-        let column = o.cx.cast(&o.cx.reshape(&o.cx.ints(&steps)?, &shape)?, index.dtype())?;
+        shape[b] = x.dim(b)?;
+        let column = o.cx.cast(&o.cx.reshape(&o.cx.count_up(x.dim(b)?)?, &shape)?, index.dtype())?;
         let mut wide = index.shape().to_vec();
-        wide[index.rank() - 1] = 1;
+        wide[index.nth_last(1)?] = 1;
         let column = o.cx.expand(&column, &wide)?;
-        index = o.cx.concat(&[column, index.clone()], index.rank() - 1)?;
+        index = o.cx.concat(&[column, index.clone()], index.nth_last(1)?)?;
     }
     let width = batch + width;
     let (lead, rest) = x.shape().split_at(width);
@@ -120,9 +119,9 @@ fn scatter_elements(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 fn scatter_nd(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, index, updates) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
     o.want_rank(&index, 1)?;
-    let (rows, width) = index.shape().split_at(index.rank() - 1);
+    let (rows, width) = index.shape().split_at(index.nth_last(1)?);
     let width = width[0];
-    if width > x.rank() || updates.shape() != [rows, &x.shape()[width..]].concat() || updates.dtype() != x.dtype() {
+    if width > x.rank() || updates.shape() != [rows, x.shape_in(width..)?].concat() || updates.dtype() != x.dtype() {
         return o.fail(format!(
             "updates {:?} and indices {:?} do not fit {:?}",
             updates.shape(),
@@ -153,7 +152,7 @@ fn one_hot(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     o.cx.check_shape(&[depth, shape.iter().product()])?;
     let mut steps_shape = vec![1; shape.len()];
     steps_shape[axis] = depth;
-    let steps = o.cx.reshape(&o.cx.ints(&(0..depth as i64).collect::<Vec<_>>())?, &steps_shape)?;
+    let steps = o.cx.reshape(&o.cx.count_up(depth)?, &steps_shape)?;
     let hit = o.cx.binary(Bin::Eq, &index, &steps)?;
     one(o.cx.select(&hit, &on, &off))
 }
@@ -166,8 +165,8 @@ fn top_k(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         None => o.known_ints(1)?.first().copied().unwrap_or(-1),
     };
     let k = o.size(k)?;
-    if k > x.shape()[axis] {
-        return o.fail(format!("k = {k} of {} elements", x.shape()[axis]));
+    if k > x.dim(axis)? {
+        return o.fail(format!("k = {k} of {} elements", x.dim(axis)?));
     }
     let (values, index) = o.cx.top_k(&x, axis, k, o.flag("largest", true)?)?;
     Ok(vec![values, index])
@@ -178,7 +177,7 @@ fn non_zero(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if let Some(t) = o.cx.host(&x)? {
         let hits: Vec<usize> = t.scalars().enumerate().filter(|(_, s)| s.as_bool()).map(|(i, _)| i).collect();
         let strides = host::strides(x.shape());
-        let mut out = Vec::with_capacity(hits.len() * x.rank());
+        let mut out = o.cx.room(hits.len().saturating_mul(x.rank()))?;
         for (&s, &d) in strides.iter().zip(x.shape()) {
             out.extend(hits.iter().map(|&i| (i / s as usize % d) as i64));
         }
@@ -212,7 +211,7 @@ fn compress(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             0
         }
     };
-    if picks.rank() != 1 || picks.len() > x.shape()[axis] {
+    if picks.rank() != 1 || picks.len() > x.dim(axis)? {
         return o.fail(format!("{:?} conditions for axis {axis} of {:?}", picks.shape(), x.shape()));
     }
     let index = match o.cx.host(&picks)? {
@@ -229,12 +228,12 @@ fn reverse_sequence(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, lens) = (o.arg(0)?, o.known_ints(1)?);
     o.want_rank(&x, 2)?;
     let (time, batch) = (o.axis(o.int("time_axis", 0)?, x.rank())?, o.axis(o.int("batch_axis", 1)?, x.rank())?);
-    let (t, b) = (x.shape()[time], x.shape()[batch]);
+    let (t, b) = (x.dim(time)?, x.dim(batch)?);
     if lens.len() != b || time > 1 || batch > 1 || time == batch {
         return o.fail("sequence_lens or axes do not fit");
     }
     let order = if time == 0 { [t, b] } else { [b, t] };
-    let mut index = Vec::with_capacity(t * b);
+    let mut index = o.cx.room(t.saturating_mul(b))?;
     for i in 0..order[0] {
         for j in 0..order[1] {
             let (at, len) = if time == 0 { (i, lens[j]) } else { (j, lens[i]) };
@@ -254,7 +253,7 @@ pub(super) fn arg_best(o: &mut Op<'_, '_>, largest: bool) -> Result<Vec<Value>> 
     let x = o.arg(0)?;
     let axis = o.axis(o.int("axis", 0)?, x.rank())?;
     let keep = o.flag("keepdims", true)?;
-    if x.shape()[axis] == 0 {
+    if x.dim(axis)? == 0 {
         return o.fail("the axis is empty");
     }
     let mut key = match (largest, x.dtype()) {
@@ -271,6 +270,6 @@ pub(super) fn arg_best(o: &mut Op<'_, '_>, largest: bool) -> Result<Vec<Value>> 
     if !last {
         return Ok(vec![at]);
     }
-    let end = o.cx.scalar_like(&at, (x.shape()[axis] - 1) as f64);
+    let end = o.cx.scalar_like(&at, (x.dim(axis)? - 1) as f64);
     one(o.cx.sub(&end, &at))
 }

@@ -49,7 +49,7 @@ fn likelihood(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     let (target, weight, cx) = (o.arg(1)?, o.opt(2), &o.cx);
     let (lead, rest) = (x.shape().first().copied(), x.shape().get(2..));
     let fits = target.rank() > 0 && lead == target.shape().first().copied() && rest == target.shape().get(1..);
-    if !fits || weight.as_ref().is_some_and(|w| w.shape() != [x.shape()[1]]) {
+    if !fits || weight.as_ref().is_some_and(|w| w.shape() != [x.extent(1)]) {
         return o.fail(format!("targets {:?} for scores {:?}", target.shape(), x.shape()));
     }
     let target = cx.cast(&target, DType::I64)?;

@@ -23,7 +23,7 @@ pub(super) static OPS: &[OpDef] = &[
         let widths = o.ints_opt("inputdimensions")?;
         for i in 0..o.args.len() {
             let x = matrix(o, i)?;
-            let width = x.shape()[1];
+            let width = x.dim(1)?;
             let wanted = widths.as_ref().and_then(|w| w.get(i)).map_or(Ok(width), |&w| o.size(w))?;
             let x = o.cx.narrow(&x, 1, 0, width.min(wanted))?;
             let zero = Scalar::float(0.0);
@@ -49,7 +49,7 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     ml("LinearClassifier", |o| {
         let labels = labels(o, "classlabels_ints", "classlabels_strings")?;
-        let n = o.floats_opt("coefficients")?.map_or(0, |c| c.len()) / matrix(o, 0)?.shape()[1].max(1);
+        let n = o.floats_opt("coefficients")?.map_or(0, |c| c.len()) / matrix(o, 0)?.dim(1)?.max(1);
         let scores = linear(o, n)?;
         classify(o, &scores, &labels, Second::Complement)
     }),
@@ -88,7 +88,7 @@ fn row(o: &Op<'_, '_>, name: &str) -> Result<Value> {
 fn normalizer(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = floats(o, 0)?;
     o.want_rank(&x, 1)?;
-    let last = [x.rank() - 1];
+    let last = [x.nth_last(1)?];
     let cx = &o.cx;
     let size = match o.str("norm", "MAX")?.as_str() {
         "MAX" => cx.reduce(Red::Max, &x, &last, true)?,
@@ -172,7 +172,7 @@ fn label_encoder(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 /// `x coefficients^T + intercepts`: `[n, targets]`.
 fn linear(o: &Op<'_, '_>, targets: usize) -> Result<Value> {
     let x = matrix(o, 0)?;
-    let w = table(o, &[targets, x.shape()[1]], &o.floats_opt("coefficients")?.unwrap_or_default())?;
+    let w = table(o, &[targets, x.dim(1)?], &o.floats_opt("coefficients")?.unwrap_or_default())?;
     let y = o.cx.matmul(&x, &o.cx.swap(&w, 0, 1)?)?;
     match o.floats_opt("intercepts")? {
         Some(b) if !b.is_empty() => o.cx.add(&y, &table(o, &[targets], &b)?),
@@ -205,10 +205,10 @@ pub(super) fn classify(o: &mut Op<'_, '_>, scores: &Value, labels: &Value, secon
     let kind = o.str("post_transform", "NONE")?;
     let cx = &o.cx;
     let label = |at: &Value| Ok(cx.gather(labels, at, 0)?.with_narrow(labels.narrow()));
-    if scores.shape()[1] == 1 && labels.len() == 2 {
+    if scores.dim(1)? == 1 && labels.len() == 2 {
         let limit = if second == Second::Probability { 0.5 } else { 0.0 };
         let wins = cx.binary(Bin::Lt, &cx.scalar_like(scores, limit), scores)?;
-        let wins = cx.reshape(&cx.cast(&wins, DType::I64)?, &[scores.shape()[0]])?;
+        let wins = cx.reshape(&cx.cast(&wins, DType::I64)?, &[scores.dim(0)?])?;
         let both = match (kind.as_str(), second) {
             ("NONE", Second::Negative) => cx.concat(&[cx.unary(Un::Neg, scores)?, scores.clone()], 1)?,
             ("LOGISTIC", Second::Negative) => {
@@ -222,7 +222,7 @@ pub(super) fn classify(o: &mut Op<'_, '_>, scores: &Value, labels: &Value, secon
         };
         return Ok(vec![label(&wins)?, both]);
     }
-    if scores.shape()[1] != labels.len() {
+    if scores.dim(1)? != labels.len() {
         return o.fail(format!("{} labels for {:?} scores", labels.len(), scores.shape()));
     }
     let best = cx.argmax(scores, 1, false)?;
@@ -281,7 +281,7 @@ fn kernel(o: &Op<'_, '_>, x: &Value, y: &Value) -> Result<Value> {
         "POLY" => cx.with(Bin::Pow, &affine()?, degree),
         "SIGMOID" => cx.unary(Un::Tanh, &affine()?),
         "RBF" => {
-            let (n, m, f) = (x.shape()[0], y.shape()[0], x.shape()[1]);
+            let (n, m, f) = (x.dim(0)?, y.dim(0)?, x.dim(1)?);
             let gap = cx.sub(&cx.reshape(x, &[n, 1, f])?, &cx.reshape(y, &[1, m, f])?)?;
             let far = cx.reduce(Red::Sum, &cx.mul(&gap, &gap)?, &[2], false)?;
             cx.unary(Un::Exp, &cx.with(Bin::Mul, &far, -gamma)?)
@@ -292,7 +292,7 @@ fn kernel(o: &Op<'_, '_>, x: &Value, y: &Value) -> Result<Value> {
 
 fn svm_regressor(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = matrix(o, 0)?;
-    let width = x.shape()[1];
+    let width = x.dim(1)?;
     let weights = o.floats_opt("coefficients")?.unwrap_or_default();
     let n = o.size(o.int("n_supports", 0)?)?;
     let y = if n > 0 {
@@ -319,7 +319,7 @@ fn svm_classifier(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
     let per_class = o.sizes(&o.ints_opt("vectors_per_class")?.unwrap_or_default())?;
     let x = matrix(o, 0)?;
-    let width = x.shape()[1];
+    let width = x.dim(1)?;
     let weights = o.floats_opt("coefficients")?.unwrap_or_default();
     let rho = o.floats_opt("rho")?.unwrap_or_default();
     if per_class.is_empty() {

@@ -144,6 +144,13 @@ impl Op<'_, '_> {
         self.args.get(i).cloned().flatten()
     }
 
+    /// Puts another value in the place of an input.
+    pub(super) fn set(&mut self, i: usize, v: Value) {
+        if let Some(place) = self.args.get_mut(i) {
+            *place = Some(v);
+        }
+    }
+
     /// Is there such an output?
     pub(super) fn gives(&self, i: usize) -> bool {
         self.node.outputs.get(i).is_some_and(|n| !n.is_empty())
@@ -151,7 +158,7 @@ impl Op<'_, '_> {
 
     /// Refuses more inputs and other attributes than these: newer files may have some that change the result.
     pub(super) fn knows(&self, inputs: usize, attributes: &[&str]) -> Result<()> {
-        if let Some(i) = (inputs..self.args.len()).find(|&i| self.args[i].is_some()) {
+        if let Some(i) = (inputs..self.args.len()).find(|&i| self.opt(i).is_some()) {
             return self.lacks(format!("input {i}"));
         }
         match self.node.attributes.iter().find(|a| !attributes.contains(&a.name.as_str())) {
@@ -262,14 +269,14 @@ impl Op<'_, '_> {
 
     /// Stops the build until an input is known.
     pub(super) fn unknown<T>(&self, i: usize) -> Result<T> {
-        self.cx.stop(vec![self.arg(i)?], Then::Know);
+        self.cx.stop(vec![self.arg(i)?], Then::Know)?;
         let name = self.node.inputs.get(i).map_or("", |n| n.as_str());
         self.fail(format!("input {i} (`{name}`) depends on the data, but must be known when the graph is built"))
     }
 
     /// Stops the build until a value of a node with a body is known.
     pub(super) fn unknown_value<T>(&self, v: &Value) -> Result<T> {
-        self.cx.stop(vec![v.clone()], Then::Know);
+        self.cx.stop(vec![v.clone()], Then::Know)?;
         self.fail("the condition depends on the data, but must be known when the graph is built")
     }
 
@@ -286,7 +293,7 @@ impl Op<'_, '_> {
         if let Some(t) = self.cx.host(&v)? {
             return Ok(t);
         }
-        self.cx.stop(vec![v], Then::Tell(name));
+        self.cx.stop(vec![v], Then::Tell(name))?;
         self.fail(format!("the {name} depends on the data, but must be known when the graph is built"))
     }
 
@@ -302,7 +309,7 @@ impl Op<'_, '_> {
         } else {
             Then::Know
         };
-        self.cx.stop(wanted, then);
+        self.cx.stop(wanted, then)?;
         let name = self.node.inputs.get(first).map_or("", |n| n.as_str());
         self.fail(format!("input {first} (`{name}`) depends on the data, but must be known when the graph is built"))
     }
@@ -348,9 +355,10 @@ impl Op<'_, '_> {
 
     /// A nonnegative size.
     pub(super) fn size(&self, n: i64) -> Result<usize> {
-        match usize::try_from(n) {
-            Ok(n) => Ok(n),
-            Err(_) => self.fail(format!("{n} is not a size")),
+        // so that a sum of two sizes has no overflow, even where a usize has 32 bits
+        match i32::try_from(n).ok().and_then(|n| usize::try_from(n).ok()) {
+            Some(n) => Ok(n),
+            None => self.fail(format!("{n} is not a size")),
         }
     }
 

@@ -42,20 +42,20 @@ fn decoded(o: &Op<'_, '_>, w: Value, scale: Option<Value>, zero: Option<Value>) 
     let (Some(mut scale), true) = (scale, matches!(bits, 2 | 4 | 8) && w.dtype() == DType::U8) else {
         return o.lacks(format!("{} weights of {bits} bits", w.dtype()));
     };
-    let n = w.shape()[w.rank() - 1] * (8 / bits);
+    let n = w.dim(w.nth_last(1)?)? * (8 / bits);
     let mut zero = match zero {
-        Some(z) => elements(o.cx, &z, bits, scale.shape()[scale.rank() - 1])?,
+        Some(z) => elements(o.cx, &z, bits, scale.dim(scale.nth_last(1)?)?)?,
         None => o.cx.full(DType::U8, scale.shape(), Scalar::Int(1 << (bits - 1)))?,
     };
     for v in [&mut scale, &mut zero] {
         if v.rank() < w.rank() {
             *v = o.cx.reshape(v, &[v.shape(), &[1]].concat())?;
         }
-        let blocks = v.shape()[v.rank() - 1];
+        let blocks = v.dim(v.nth_last(1)?)?;
         if v.rank() != w.rank() || blocks == 0 || n % blocks != 0 || blocks > 1 && n / blocks != block {
             return o.fail(format!("scales or zero points {:?} in blocks of {block} of {n}", v.shape()));
         }
-        *v = blocks_along(o, &o.cx.cast(v, DType::F32)?, w.rank() - 1, n / blocks, n)?;
+        *v = blocks_along(o, &o.cx.cast(v, DType::F32)?, w.nth_last(1)?, n / blocks, n)?;
     }
     let codes = o.cx.cast(&elements(o.cx, &w, bits, n)?, DType::F32)?;
     o.cx.mul(&o.cx.sub(&codes, &zero)?, &scale)
@@ -87,7 +87,7 @@ fn mixture(
     // few tokens read the experts that they chose; many go through all of them
     let few = tokens * k <= experts;
     let part = |i: usize| match o.opt(i) {
-        Some(v) if v.rank() < 2 || v.shape()[0] != experts => {
+        Some(v) if v.rank() < 2 || v.dim(0)? != experts => {
             o.fail(format!("input {i} of {:?} for {experts} experts", v.shape()))
         }
         Some(v) => if few { cx.gather(&v, &chosen, 0) } else { Ok(v) }.map(Some),
@@ -97,10 +97,10 @@ fn mixture(
         let fits = |w: &Value| w.rank() == if few { 4 } else { 3 };
         let Some(w) = part(weight)?.filter(fits) else { return o.fail(format!("input {weight} has no experts")) };
         let w = weights(w, weight, &part)?;
-        let w = cx.cast(&cx.swap(&w, w.rank() - 2, w.rank() - 1)?, DType::F32)?;
+        let w = cx.cast(&cx.swap(&w, w.nth_last(2)?, w.nth_last(1)?)?, DType::F32)?;
         let y = cx.matmul(x, &w)?;
         let Some(b) = part(bias)? else { return Ok(y) };
-        let (lead, last) = b.shape().split_at(b.rank() - 1);
+        let (lead, last) = b.shape().split_at(b.nth_last(1)?);
         cx.add(&y, &cx.cast(&cx.reshape(&b, &[lead, &[1], last].concat())?, DType::F32)?)
     };
     let rows = if few { vec![tokens, 1, 1, *hidden] } else { vec![tokens, *hidden] };
@@ -131,7 +131,7 @@ fn activated(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
         "silu" => gated(x, 1.0),
         // gates and values alternate
         "swiglu" if o.int("swiglu_fusion", 0)? == 1 => {
-            let (lead, n) = x.shape().split_at(x.rank() - 1);
+            let (lead, n) = x.shape().split_at(x.nth_last(1)?);
             let pairs = cx.reshape(x, &[lead, &[n[0] / 2, 2]].concat())?;
             let part = |i: usize| cx.reshape(&cx.narrow(&pairs, x.rank(), i, 1)?, &[lead, &[n[0] / 2]].concat());
             let (mut gate, mut value) = (part(0)?, part(1)?);

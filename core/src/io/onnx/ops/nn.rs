@@ -85,8 +85,8 @@ fn gemm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 /// Adds a bias along the channel axis.
 fn bias(o: &Op<'_, '_>, y: Value, i: usize) -> Result<Value> {
     let Some(b) = o.opt(i) else { return Ok(y) };
-    if b.len() != y.shape()[1] {
-        return o.fail(format!("a bias of {:?} for {} channels", b.shape(), y.shape()[1]));
+    if b.len() != y.dim(1)? {
+        return o.fail(format!("a bias of {:?} for {} channels", b.shape(), y.dim(1)?));
     }
     let mut shape = vec![1; y.rank()];
     shape[1] = b.len();
@@ -98,13 +98,13 @@ fn window(o: &Op<'_, '_>, kernel: Vec<usize>, sizes: &[usize], ceil: bool) -> Re
     let n = kernel.len();
     let list = |name: &str| -> Result<Vec<usize>> {
         let v = o.sizes(&o.ints_opt(name)?.unwrap_or_else(|| vec![1; n]))?;
-        if v.len() != n || v.contains(&0) {
+        if v.len() != n || v.iter().any(|&v| v == 0 || v >= 1 << 24) {
             return o.fail(format!("{name} {v:?} do not fit {n} spatial axes"));
         }
         Ok(v)
     };
     let (stride, dilation) = (list("strides")?, list("dilations")?);
-    if kernel.contains(&0) || sizes.len() != n {
+    if kernel.iter().any(|&k| k == 0 || k >= 1 << 24) || sizes.len() != n {
         return o.fail(format!("a kernel of {kernel:?} for {sizes:?}"));
     }
     let mut pads = vec![(0, 0); n];
@@ -122,7 +122,7 @@ fn window(o: &Op<'_, '_>, kernel: Vec<usize>, sizes: &[usize], ceil: bool) -> Re
             "VALID" => (0, 0),
             "SAME_UPPER" | "SAME_LOWER" => {
                 let out = sizes[i].div_ceil(stride[i]);
-                let all = ((out.max(1) - 1) * stride[i]).saturating_add(reach).saturating_sub(sizes[i]);
+                let all = ((out.max(1) - 1).saturating_mul(stride[i])).saturating_add(reach).saturating_sub(sizes[i]);
                 let (small, large) = (all / 2, all - all / 2);
                 if auto == "SAME_UPPER" { (small, large) } else { (large, small) }
             }
@@ -147,7 +147,7 @@ fn kernel(o: &Op<'_, '_>, x: &Value, w: &Value) -> Result<Vec<usize>> {
     if x.rank() < 3 || x.rank() != w.rank() || x.dtype() != w.dtype() {
         return o.fail(format!("input {} {:?} with weights {} {:?}", x.dtype(), x.shape(), w.dtype(), w.shape()));
     }
-    let kernel = w.shape()[2..].to_vec();
+    let kernel = w.shape_in(2..)?.to_vec();
     match o.ints_opt("kernel_shape")? {
         Some(k) if o.sizes(&k)? != kernel => o.fail(format!("kernel_shape {k:?} differs from {kernel:?}")),
         _ => Ok(kernel),
@@ -158,11 +158,11 @@ fn kernel(o: &Op<'_, '_>, x: &Value, w: &Value) -> Result<Vec<usize>> {
 pub(super) fn conv(o: &Op<'_, '_>, x: &Value, w: &Value) -> Result<Value> {
     let kernel = kernel(o, x, w)?;
     let groups = o.size(o.int("group", 1)?)?;
-    let (c, out) = (x.shape()[1], w.shape()[0]);
-    if groups == 0 || w.shape()[1].checked_mul(groups) != Some(c) || out % groups != 0 {
+    let (c, out) = (x.dim(1)?, w.dim(0)?);
+    if groups == 0 || w.dim(1)?.checked_mul(groups) != Some(c) || out % groups != 0 {
         return o.fail(format!("weights {:?} do not fit {c} channels in {groups} groups", w.shape()));
     }
-    let win = window(o, kernel, &x.shape()[2..], false)?;
+    let win = window(o, kernel, x.shape_in(2..)?, false)?;
     o.cx.conv(x, w, &win, groups)
 }
 
@@ -170,7 +170,7 @@ fn conv_transpose(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, w) = (o.arg(0)?, o.arg(1)?);
     let kernel = kernel(o, &x, &w)?;
     let groups = o.size(o.int("group", 1)?)?;
-    if groups == 0 || w.shape()[0] != x.shape()[1] || w.shape()[0] % groups != 0 {
+    if groups == 0 || w.dim(0)? != x.dim(1)? || w.dim(0)? % groups != 0 {
         return o.fail(format!("weights {:?} do not fit {:?} in {groups} groups", w.shape(), x.shape()));
     }
     let n = kernel.len();
@@ -192,12 +192,19 @@ fn conv_transpose(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
     let mut pads = vec![(0, 0); n];
     for i in 0..n {
-        let size = x.shape()[2 + i];
-        let full = size.saturating_sub(1) * stride[i] + (kernel[i] - 1) * dilation[i] + 1 + extra[i];
+        let size = x.dim(2 + i)?;
+        let full = size
+            .saturating_sub(1)
+            .saturating_mul(stride[i])
+            .saturating_add((kernel[i] - 1).saturating_mul(dilation[i]));
+        let full = full.saturating_add(1 + extra[i]);
+        if full > 1 << 31 {
+            return o.fail(format!("a size of {full}"));
+        }
         let want = match (&shape, auto.as_str()) {
             (Some(s), _) if s[i] < 1 << 31 => Some(s[i]),
             (Some(s), _) => return o.fail(format!("output_shape {s:?}")),
-            (None, "SAME_UPPER" | "SAME_LOWER") => Some(size * stride[i]),
+            (None, "SAME_UPPER" | "SAME_LOWER") => Some(size.saturating_mul(stride[i])),
             _ => None,
         };
         pads[i] = match want {
@@ -240,7 +247,7 @@ fn pool_window(o: &Op<'_, '_>, x: &Value) -> Result<Window> {
     o.want_rank(x, 3)?;
     let Some(kernel) = o.ints_opt("kernel_shape")? else { return o.fail("kernel_shape is missing") };
     let kernel = o.sizes(&kernel)?;
-    window(o, kernel, &x.shape()[2..], o.flag("ceil_mode", false)?)
+    window(o, kernel, x.shape_in(2..)?, o.flag("ceil_mode", false)?)
 }
 
 fn lowest(dtype: DType) -> Scalar {
@@ -255,30 +262,31 @@ pub(super) fn max_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let win = pool_window(o, &x)?;
     let (w, axes) = pooled(o, &x, &win, lowest(x.dtype()))?;
     let y = o.cx.reduce(Red::Max, &w, &axes, false)?;
-    if o.node.outputs.len() < 2 || o.node.outputs[1].is_empty() {
+    if !o.gives(1) {
         return Ok(vec![y]);
     }
     // the index of the winner in the whole input, row or column major
-    let sizes = &x.shape()[2..];
+    let sizes = x.shape_in(2..)?;
     let column = o.flag("storage_order", false)?;
     let count = o.cx.check_shape(x.shape())?;
     let (plane, n) = (sizes.iter().product::<usize>().max(1), sizes.len());
-    let mut index: Vec<i64> = (0..count as i64).collect();
-    if column {
-        for (i, v) in index.iter_mut().enumerate() {
-            let mut rest = i % plane;
-            let mut at = 0;
-            for a in (0..n).rev() {
-                at += rest % sizes[a] * sizes[..a].iter().product::<usize>();
-                rest /= sizes[a];
-            }
-            *v = (i / plane * plane + at) as i64;
+    let place = |i: usize| {
+        let mut rest = i % plane;
+        let mut at = 0;
+        for a in (0..n).rev() {
+            at += rest % sizes[a] * sizes[..a].iter().product::<usize>();
+            rest /= sizes[a];
         }
-    }
-    let index = Value::known(crate::io::HostTensor::from_i64(x.shape().to_vec(), &index)?);
+        Scalar::Int((i / plane * plane + at) as i64)
+    };
+    let index = if column {
+        o.cx.table(DType::I64, x.shape(), place)?
+    } else {
+        o.cx.reshape(&o.cx.count_up(count)?, x.shape())?
+    };
     let (ids, _) = pooled(o, &index, &win, Scalar::Int(i64::MAX))?;
     let flat = |v: &Value| {
-        let shape = [&v.shape()[..x.rank()], &[axes.iter().map(|&a| v.shape()[a]).product()]].concat();
+        let shape = [v.shape_in(..x.rank())?, &[axes.iter().map(|&a| v.extent(a)).product()]].concat();
         o.cx.reshape(v, &shape)
     };
     let at = o.cx.argmax(&flat(&w)?, x.rank(), true)?;
@@ -303,7 +311,7 @@ pub(super) fn average(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     let n = win.kernel.len();
     let mut weight = o.cx.scalar(x.dtype(), 1.0);
     for i in 0..n {
-        let size = x.shape()[2 + i];
+        let size = x.dim(2 + i)?;
         // padding that ceil_mode added never counts
         let own_end = if o.has("auto_pad") && o.str("auto_pad", "")? != "NOTSET" {
             win.pads[i].1
@@ -312,7 +320,7 @@ pub(super) fn average(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
         };
         let (from, to) =
             if include { (0, win.pads[i].0 + size + own_end) } else { (win.pads[i].0, win.pads[i].0 + size) };
-        let out = sum.shape()[2 + i];
+        let out = sum.dim(2 + i)?;
         let count = |at: usize| {
             let taps = (0..win.kernel[i]).map(|k| at * win.stride[i] + k * win.dilation[i]);
             1.0 / taps.filter(|t| (from..to).contains(t)).count().max(1) as f64
@@ -354,7 +362,7 @@ fn einsum(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         if named > rank || !t.contains("...") && named != rank {
             return o.fail(format!("term `{t}` does not fit rank {rank}"));
         }
-        spread = spread.max(rank - named);
+        spread = spread.max(rank.saturating_sub(named));
     }
     if spread > 10 {
         return o.lacks("so many axes in `...`");
@@ -419,17 +427,17 @@ fn diagonals(o: &Op<'_, '_>, mut v: Value, names: &mut Vec<char>) -> Result<Valu
             i += 1;
             continue;
         };
-        let n = v.shape()[i];
-        if v.shape()[j] != n {
-            return o.fail(format!("axis `{}` is {n} and {}", names[i], v.shape()[j]));
+        let n = v.dim(i)?;
+        if v.dim(j)? != n {
+            return o.fail(format!("axis `{}` is {n} and {}", names[i], v.dim(j)?));
         }
         let mut shape = vec![1; v.rank()];
         shape[i] = n;
         let mut wide = v.shape().to_vec();
         wide[j] = 1;
-        let steps = o.cx.reshape(&o.cx.ints(&(0..n as i64).collect::<Vec<_>>())?, &shape)?;
+        let steps = o.cx.reshape(&o.cx.count_up(n)?, &shape)?;
         v = o.cx.gather_elements(&v, &o.cx.expand(&steps, &wide)?, j)?;
-        let shape: Vec<usize> = (0..v.rank()).filter(|&a| a != j).map(|a| v.shape()[a]).collect();
+        let shape: Vec<usize> = (0..v.rank()).filter(|&a| a != j).map(|a| v.extent(a)).collect();
         v = o.cx.reshape(&v, &shape)?;
         names.remove(j);
     }

@@ -59,7 +59,7 @@ fn inverse(cx: &Cx<'_>, v: &Value, eps: f64) -> Result<Value> {
 
 /// A vector along the channel axis 1.
 fn channels(o: &Op<'_, '_>, x: &Value, v: &Value) -> Result<Value> {
-    if v.len() != x.shape()[1] {
+    if v.len() != x.dim(1)? {
         return o.fail(format!("{:?} does not fit the channels of {:?}", v.shape(), x.shape()));
     }
     let mut shape = vec![1; x.rank()];
@@ -88,7 +88,7 @@ fn batch_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         let mean = o.cx.mean(&x, &axes, true)?;
         let centred = o.cx.sub(&x, &mean)?;
         let variance = o.cx.mean(&o.cx.mul(&centred, &centred)?, &axes, true)?;
-        (o.cx.reshape(&mean, &[x.shape()[1]])?, o.cx.reshape(&variance, &[x.shape()[1]])?)
+        (o.cx.reshape(&mean, &[x.dim(1)?])?, o.cx.reshape(&variance, &[x.dim(1)?])?)
     } else {
         old.clone()
     };
@@ -97,7 +97,7 @@ fn batch_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let k = o.cx.mul(&f(&scale)?, &inverse(o.cx, &f(&variance)?, eps)?)?;
     let b = o.cx.sub(&f(&bias)?, &o.cx.mul(&f(&mean)?, &k)?)?;
     // before operator set 9, each place of a channel may have its own
-    let y = if o.opset < 9 && !o.flag("spatial", true)? && k.shape() == &x.shape()[1..] {
+    let y = if o.opset < 9 && !o.flag("spatial", true)? && k.shape() == x.shape_in(1..)? {
         o.cx.add(&o.cx.mul(&x, &k)?, &b)?
     } else {
         scale_channels(o, &x, &k, Some(&b))?
@@ -163,11 +163,11 @@ fn group_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, scale, bias) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
     o.want_rank(&x, 2)?;
     let groups = o.size(o.int("num_groups", 0)?)?;
-    let (n, c) = (x.shape()[0], x.shape()[1]);
+    let (n, c) = (x.dim(0)?, x.dim(1)?);
     if groups == 0 || c % groups != 0 {
         return o.fail(format!("{c} channels in {groups} groups"));
     }
-    let rest: usize = x.shape()[2..].iter().product();
+    let rest: usize = x.shape_in(2..)?.iter().product();
     let y = o.cx.reshape(&x, &[n, groups, c / groups * rest])?;
     let y = o.cx.cast(&standard(o.cx, &wide(o.cx, &y)?, &[2], o.float("epsilon", 1e-5)?)?, x.dtype())?;
     // operator sets before 21 scale groups, later ones channels
@@ -183,7 +183,7 @@ fn lrn(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     o.want_rank(&x, 2)?;
     let size = o.size(o.int("size", 1)?)?;
-    let c = x.shape()[1];
+    let c = x.dim(1)?;
     if size == 0 || size > 1 << 16 {
         return o.fail(format!("a size of {size}"));
     }

@@ -83,7 +83,7 @@ fn unpacked(cx: &Cx<'_>, bytes: &Value, bits: usize, shape: &[usize]) -> Result<
 
 /// The first `n` elements of bytes along the last axis.
 pub(super) fn elements(cx: &Cx<'_>, bytes: &Value, bits: usize, n: usize) -> Result<Value> {
-    let (mut shape, last) = (bytes.shape().to_vec(), bytes.rank() - 1);
+    let (mut shape, last) = (bytes.shape().to_vec(), bytes.nth_last(1)?);
     shape[last] = shape[last].saturating_mul(8 / bits);
     cx.narrow(&unpacked(cx, bytes, bits, &shape)?, last, 0, n)
 }
@@ -167,10 +167,10 @@ fn gather_blocks(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         let v = if per == 1 { decode(o.cx, &v.with_narrow(narrow))? } else { elements(o.cx, &v, bits, n)? };
         o.cx.cast(&v, DType::F32)
     };
-    let at = if apart && along > axis { along + index.rank() - 1 } else { along };
+    let at = if apart && along > axis { (along + index.rank()).saturating_sub(1) } else { along };
     let spread = |v: Value| blocks_along(o, &v, at, block, shape[along]);
     let zero = match o.opt(3) {
-        Some(z) => spread(real(&z, scales.shape()[last])?)?,
+        Some(z) => spread(real(&z, scales.dim(last)?)?)?,
         None => o.cx.scalar(DType::F32, if narrow == 0 { f64::from(1 << (bits - 1)) } else { 0.0 }),
     };
     let scale = spread(o.cx.cast(&rows(&scales)?, DType::F32)?)?;

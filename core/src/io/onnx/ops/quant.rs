@@ -110,10 +110,10 @@ fn either_order(o: &mut Op<'_, '_>, f: super::Build) -> Result<Vec<Value>> {
 fn channels_last(o: &mut Op<'_, '_>, f: super::Build) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     o.want_rank(&x, 2)?;
-    let last = x.rank() - 1;
+    let last = x.nth_last(1)?;
     let first = [0, last].into_iter().chain(1..last).collect::<Vec<_>>();
     let back = [0].into_iter().chain(2..=last).chain([1]).collect::<Vec<_>>();
-    o.args[0] = Some(o.cx.permute(&x, &first)?);
+    o.set(0, o.cx.permute(&x, &first)?);
     f(o)?.iter().map(|y| o.cx.permute(y, &back)).collect()
 }
 
@@ -187,7 +187,7 @@ fn spread(o: &Op<'_, '_>, x: &Value, v: &Value) -> Result<Value> {
     }
     let axis = o.axis(o.int("axis", 1)?, x.rank())?;
     let block = o.size(o.int("block_size", 0)?)?;
-    let n = x.shape()[axis];
+    let n = x.dim(axis)?;
     if block == 0 {
         if v.rank() != 1 || v.len() != n {
             return o.fail(format!("scales {:?} along axis {axis} of {:?}", v.shape(), x.shape()));
@@ -197,7 +197,7 @@ fn spread(o: &Op<'_, '_>, x: &Value, v: &Value) -> Result<Value> {
         return o.cx.reshape(v, &shape);
     }
     let blocks = n.div_ceil(block);
-    if v.rank() != x.rank() || v.shape()[axis] != blocks {
+    if v.rank() != x.rank() || v.dim(axis)? != blocks {
         return o.fail(format!("scales {:?} in blocks of {block} along axis {axis} of {:?}", v.shape(), x.shape()));
     }
     blocks_along(o, v, axis, block, n)
@@ -350,7 +350,7 @@ fn qlinear_conv(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, w) = (shifted(o, 0, 2, Side::All)?, shifted(o, 3, 5, Side::Channel)?);
     let mut y = conv(o, &x, &w)?;
     let mut shape = vec![1; y.rank()];
-    shape[1] = y.shape()[1];
+    shape[1] = y.dim(1)?;
     if let Some(b) = o.opt(8) {
         y = o.cx.add(&y, &o.cx.reshape(&b, &shape)?)?;
     }

@@ -72,7 +72,7 @@ fn log_sum_exp(cx: &Cx<'_>, x: &Value, axes: &[usize], keep: bool) -> Result<Val
     if keep {
         return Ok(out);
     }
-    let shape: Vec<usize> = (0..x.rank()).filter(|a| !axes.contains(a)).map(|a| x.shape()[a]).collect();
+    let shape: Vec<usize> = (0..x.rank()).filter(|a| !axes.contains(a)).map(|a| x.extent(a)).collect();
     cx.reshape(&out, &shape)
 }
 
@@ -87,7 +87,7 @@ fn cumulate(o: &mut Op<'_, '_>, first: f64, f: fn(&Cx<'_>, &Value, usize) -> Res
     if o.flag("exclusive", false)? && x.len() > 0 {
         let mut before = vec![0; x.rank()];
         before[axis] = 1;
-        let kept = o.cx.narrow(&y, axis, 0, x.shape()[axis] - 1)?;
+        let kept = o.cx.narrow(&y, axis, 0, x.dim(axis)? - 1)?;
         y = o.cx.pad(&kept, &before, &vec![0; x.rank()], Scalar::from_f64(first, x.dtype()))?;
     }
     one(if reverse { o.cx.flip(&y, axis) } else { Ok(y) })
@@ -129,8 +129,8 @@ fn hardmax(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     };
     let at = o.cx.argmax(&flat, axis, true)?;
     let mut shape = vec![1; flat.rank()];
-    shape[axis] = flat.shape()[axis];
-    let steps = o.cx.ints(&(0..shape[axis] as i64).collect::<Vec<_>>())?;
+    shape[axis] = flat.dim(axis)?;
+    let steps = o.cx.count_up(shape[axis])?;
     let hit = o.cx.binary(Bin::Eq, &at, &o.cx.reshape(&steps, &shape)?)?;
     one(o.cx.reshape(&o.cx.cast(&hit, x.dtype())?, x.shape()))
 }

@@ -85,7 +85,7 @@ fn resize(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if sizes.len() != axes.len() {
         return o.fail(format!("{} sizes for {} axes", sizes.len(), axes.len()));
     }
-    let ratio = |(&a, &s): (&usize, &usize)| s as f64 / x.shape()[a].max(1) as f64;
+    let ratio = |(&a, &s): (&usize, &usize)| s as f64 / x.extent(a).max(1) as f64;
     let ratios: Vec<f64> = axes.iter().zip(&sizes).map(ratio).collect();
     let policy = o.str("keep_aspect_ratio_policy", "stretch")?;
     let one_scale = match policy.as_str() {
@@ -96,7 +96,7 @@ fn resize(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     };
     let mut plan = Vec::new();
     for (i, &a) in axes.iter().enumerate() {
-        let from = x.shape()[a];
+        let from = x.dim(a)?;
         let (to, scale) = match one_scale {
             Some(s) => ((s * from as f64).round() as usize, s),
             None => (sizes[i], ratios[i]),
@@ -123,7 +123,7 @@ fn by_scales(
     }
     let mut plan = Vec::new();
     for (i, (&a, &scale)) in axes.iter().zip(scales).enumerate() {
-        let from = x.shape()[a];
+        let from = x.dim(a)?;
         let roi = roi_of(roi, i, axes.len());
         let part = if mode.coordinates == "tf_crop_and_resize" { roi.1 - roi.0 } else { 1.0 };
         let exact = from as f64 * part * scale;
@@ -157,8 +157,18 @@ fn run(o: &Op<'_, '_>, mut x: Value, plan: &[(usize, Axis)], mode: &Mode) -> Res
             return o.fail(format!("axis {a} is empty"));
         }
         o.cx.check_shape(&[axis.to, axis.from])?;
-        let at = (0..axis.to).map(|i| position(i, axis, &mode.coordinates)).collect::<Option<Vec<_>>>();
-        let Some(at) = at else { return o.fail(format!("coordinates `{}` are unknown", mode.coordinates)) };
+        let mut sizes = x.shape().to_vec();
+        sizes[*a] = axis.to;
+        o.cx.check_shape(&sizes)?;
+        // the positions, and then as many picks and indices
+        o.cx.charge((axis.to as u64).saturating_mul(24))?;
+        let mut at = crate::budget::room(axis.to)?;
+        for i in 0..axis.to {
+            let Some(p) = position(i, axis, &mode.coordinates) else {
+                return o.fail(format!("coordinates `{}` are unknown", mode.coordinates));
+            };
+            at.push(p);
+        }
         if crops {
             let last = (axis.from - 1) as f64;
             let beyond: Vec<u8> = at.iter().map(|&p| u8::from(p < 0.0 || p > last)).collect();
@@ -262,6 +272,9 @@ fn weighted(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], mode: 
             _ => cubic(d, mode.cubic),
         }
     };
+    // a place and a weight for each tap, and what is made of them
+    let taps_bytes = (2.0 * reach + 3.0) as u64 * 64;
+    o.cx.charge((axis.to as u64).saturating_mul(taps_bytes))?;
     let last = axis.from as i64 - 1;
     let all_taps: Vec<Vec<(usize, f64)>> = at
         .iter()

@@ -25,7 +25,7 @@ pub(super) static OPS: &[OpDef] = &[
             if w.dtype().size() != 1 {
                 return o.fail(format!("weights are bytes, not {}", w.dtype()));
             }
-            o.args[i] = Some(o.cx.swap(&w, 1, 2)?);
+            o.set(i, o.cx.swap(&w, 1, 2)?);
         }
         recurrent(o, Kind::Lstm)
     }),
@@ -109,7 +109,7 @@ struct Factor {
 impl Factor {
     /// `x` times the columns from `at` on.
     fn product(&self, cx: &Cx<'_>, x: &Value, at: usize, n: usize) -> Result<Value> {
-        let cut = |v: &Value| if v.len() == 1 { Ok(v.clone()) } else { cx.narrow(v, v.rank() - 1, at, n) };
+        let cut = |v: &Value| if v.len() == 1 { Ok(v.clone()) } else { cx.narrow(v, v.nth_last(1)?, at, n) };
         let Some((scale, zero)) = &self.scale else { return cx.matmul(x, &cut(&self.w)?) };
         let (codes, own, middle) = dynamic(cx, x)?;
         let wide = |v: &Value, zero: &Value| cx.sub(&cx.cast(v, DType::I32)?, &cx.cast(zero, DType::I32)?);
@@ -136,7 +136,7 @@ struct Layer<'a> {
 
 impl Layer<'_> {
     fn gate(&self, cx: &Cx<'_>, v: &Value, i: usize, n: usize) -> Result<Value> {
-        cx.narrow(v, v.rank() - 1, i * self.hidden, n * self.hidden)
+        cx.narrow(v, v.nth_last(1)?, i * self.hidden, n * self.hidden)
     }
 
     fn act(&self, cx: &Cx<'_>, i: usize, v: &Value) -> Result<Value> {
@@ -264,7 +264,7 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
     for (d, &reverse) in directions.iter().enumerate() {
         let cx = &*o.cx;
         let pick = |v: &Value| {
-            let shape = v.shape()[1..].to_vec();
+            let shape = v.shape_in(1..)?.to_vec();
             cx.reshape(&cx.narrow(v, 0, d, 1)?, &shape)
         };
         let gates = g * hidden;

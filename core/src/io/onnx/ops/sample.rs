@@ -98,8 +98,8 @@ fn cubic(cx: &Cx<'_>, t: &Value) -> Result<Vec<(f64, Value)>> {
 
 /// `[n, c, sizes..]` read at coordinates `[n, points]`, one tensor an axis: `[n, c, points]`.
 fn sample(cx: &Cx<'_>, x: &Value, coordinates: &[Value], mode: &str, borders: &[Border]) -> Result<Value> {
-    let (n, c, sizes) = (x.shape()[0], x.shape()[1], &x.shape()[2..]);
-    let points = coordinates[0].shape()[1];
+    let (n, c, sizes) = (x.dim(0)?, x.dim(1)?, x.shape_in(2..)?);
+    let points = coordinates[0].dim(1)?;
     // flat index and weight of every combination of taps
     let mut all: Vec<(Option<Value>, Option<Value>)> = vec![(None, None)];
     for ((at, &size), &border) in coordinates.iter().zip(sizes).zip(borders) {
@@ -143,7 +143,7 @@ fn sample(cx: &Cx<'_>, x: &Value, coordinates: &[Value], mode: &str, borders: &[
 fn grid_sample(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, grid) = (o.arg(0)?, o.arg(1)?);
     let axes = x.rank().saturating_sub(2);
-    if axes == 0 || grid.rank() != x.rank() || grid.shape()[0] != x.shape()[0] || grid.shape()[axes + 1] != axes {
+    if axes == 0 || grid.rank() != x.rank() || grid.dim(0)? != x.dim(0)? || grid.dim(axes + 1)? != axes {
         return o.fail(format!("a grid of {:?} for {:?}", grid.shape(), x.shape()));
     }
     let mode = o.str("mode", "linear")?;
@@ -154,13 +154,13 @@ fn grid_sample(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return o.fail(format!("the mode `{mode}` is unknown"));
     }
     let cx = &o.cx;
-    let points: usize = grid.shape()[1..=axes].iter().product();
-    let flat = cx.reshape(&cx.cast(&grid, DType::F32)?, &[x.shape()[0], points, axes])?;
+    let points: usize = grid.shape_in(1..=axes)?.iter().product();
+    let flat = cx.reshape(&cx.cast(&grid, DType::F32)?, &[x.dim(0)?, points, axes])?;
     let (mut coordinates, mut borders) = (Vec::new(), Vec::new());
     for i in 0..axes {
-        let n = x.shape()[2 + i] as f64;
+        let n = x.dim(2 + i)? as f64;
         // the grid names the last axis first
-        let at = cx.reshape(&cx.narrow(&flat, 2, axes - 1 - i, 1)?, &[x.shape()[0], points])?;
+        let at = cx.reshape(&cx.narrow(&flat, 2, axes - 1 - i, 1)?, &[x.dim(0)?, points])?;
         let at = cx.with(Bin::Add, &at, 1.0)?;
         let mut at = match corners {
             true => cx.with(Bin::Mul, &at, (n - 1.0) / 2.0)?,
@@ -185,7 +185,7 @@ fn grid_sample(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         coordinates.push(at);
     }
     let y = sample(cx, &x, &coordinates, mode, &borders)?;
-    let shape = [&x.shape()[..2], &grid.shape()[1..=axes]].concat();
+    let shape = [x.shape_in(..2)?, grid.shape_in(1..=axes)?].concat();
     one(cx.reshape(&y, &shape))
 }
 
@@ -199,7 +199,7 @@ fn affine_grid(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let places = &size[2..];
     let points = o.cx.check_shape(places)?;
     let strides = host::strides(places);
-    let mut base = Vec::with_capacity(points * (axes + 1));
+    let mut base = o.cx.room(points.saturating_mul(axes + 1))?;
     for p in 0..points {
         for i in (0..axes).rev() {
             let (at, n) = ((p / strides[i] as usize % places[i]) as f64, places[i] as f64);
@@ -227,7 +227,8 @@ fn deform_conv(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     };
     let (stride, dilation, pads) = (list("strides", 1, 2)?, list("dilations", 1, 2)?, list("pads", 0, 4)?);
     let fits = groups > 0 && parts > 0 && c == each * groups && out % groups == 0 && c % parts == 0;
-    if !fits || *moves != 2 * parts * k || k == 0 || l == 0 {
+    let small = stride.iter().chain(&dilation).chain(&pads).all(|v| v.unsigned_abs() < 1 << 24);
+    if !fits || !small || parts.checked_mul(2 * k) != Some(*moves) || k == 0 || l == 0 {
         return o.fail(format!("weights {:?} and offsets {:?} for {:?}", w.shape(), offset.shape(), x.shape()));
     }
     let cx = &o.cx;
@@ -238,12 +239,11 @@ fn deform_conv(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             let (tap, at) = if a == 0 { (tap / kw, at / ow) } else { (tap % kw, at % ow) };
             (at as i64 * stride[a] - pads[a] + tap as i64 * dilation[a]) as f32
         };
-        let base: Vec<f32> = (0..k).flat_map(|t| (0..l).map(move |p| place(t, p))).collect();
-        let base = Value::known(HostTensor::from_f32(vec![1, k, 1, l], &base)?);
+        let base = cx.table(DType::F32, &[1, k, 1, l], |i| Scalar::float(f64::from(place(i / l, i % l))))?;
         let at = cx.add(&cx.narrow(&moved, 2, a, 1)?, &base)?;
         coordinates.push(cx.reshape(&at, &[n * parts, k * l])?);
     }
-    let split = [&[n * parts, c / parts][..], &x.shape()[2..]].concat();
+    let split = [&[n * parts, c / parts][..], x.shape_in(2..)?].concat();
     let read = sample(cx, &cx.reshape(&x, &split)?, &coordinates, "linear", &[Border::Zeros; 2])?;
     let mut read = cx.reshape(&read, &[n, parts, c / parts, k, l])?;
     if let Some(mask) = o.opt(4) {
@@ -271,7 +271,7 @@ fn center_crop_pad(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (mut start, mut len) = (vec![0; rank], x.shape().to_vec());
     let (mut before, mut after) = (vec![0; rank], vec![0; rank]);
     for (&a, &n) in axes.iter().zip(&want) {
-        let own = x.shape()[a];
+        let own = x.dim(a)?;
         let (more, less) = (n.saturating_sub(own), own.saturating_sub(n));
         (start[a], len[a]) = (less / 2, own - less);
         (before[a], after[a]) = (more / 2, more - more / 2);
@@ -290,27 +290,27 @@ fn col2im(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     };
     let (stride, dilation, pads) = (list("strides", 1, d)?, list("dilations", 1, d)?, list("pads", 0, 2 * d)?);
     let taps = o.cx.check_shape(&kernel)?;
-    let bad = d == 0 || image.len() != d || x.rank() != 3 || taps == 0 || taps > 1 << 12 || x.shape()[1] % taps != 0;
+    let bad = d == 0 || image.len() != d || x.rank() != 3 || taps == 0 || taps > 1 << 12 || x.dim(1)? % taps != 0;
     if bad || stride.contains(&0) || dilation.contains(&0) {
         return o.fail(format!("patches {:?} of {kernel:?} for {image:?}", x.shape()));
     }
     let mut places = Vec::new();
     for i in 0..d {
-        let reach = (kernel[i] - 1) * dilation[i] + 1;
-        match (image[i] + pads[i] + pads[i + d]).checked_sub(reach) {
+        let reach = (kernel[i] - 1).saturating_mul(dilation[i]).saturating_add(1);
+        match image[i].saturating_add(pads[i]).saturating_add(pads[i + d]).checked_sub(reach) {
             Some(room) => places.push(room / stride[i] + 1),
             None => return o.fail(format!("a kernel of {reach} does not fit {}", image[i])),
         }
     }
-    if places.iter().product::<usize>() != x.shape()[2] {
-        return o.fail(format!("{} patches, not {places:?}", x.shape()[2]));
+    if places.iter().try_fold(1usize, |n, &p| n.checked_mul(p)) != Some(x.dim(2)?) {
+        return o.fail(format!("{} patches, not {places:?}", x.dim(2)?));
     }
-    let (n, c) = (x.shape()[0], x.shape()[1] / taps);
+    let (n, c) = (x.dim(0)?, x.dim(1)? / taps);
     // on the host there is no graph
     if d <= 2 && x.dtype().is_float() && o.cx.fold_limit != usize::MAX {
         // each patch adds itself to the padded image
         let pair = |v: &[usize], other: usize| if d == 1 { vec![other, v[0]] } else { v.to_vec() };
-        let padded: Vec<usize> = (0..d).map(|i| image[i] + pads[i] + pads[i + d]).collect();
+        let padded: Vec<usize> = (0..d).map(|i| image[i].saturating_add(pads[i]).saturating_add(pads[i + d])).collect();
         let columns = o.cx.lazy(&x)?;
         let y = columns.fold(&pair(&padded, 1), &pair(&kernel, 1), &pair(&dilation, 1), &[0, 0], &pair(&stride, 1))?;
         let y = o.cx.reshape(&Value::lazy(y), &[&[n, c][..], &padded].concat())?;
@@ -318,8 +318,8 @@ fn col2im(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return one(o.cx.slice(&y, &start, &[&[n, c][..], &image].concat(), &vec![1; d + 2]));
     }
     let x = o.cx.reshape(&x, &[&[n * c, taps][..], &places].concat())?;
-    let eye: Vec<f32> = (0..taps * taps).map(|i| f32::from(i / taps == i % taps)).collect();
-    let w = Value::known(HostTensor::from_f32([&[taps, 1][..], &kernel].concat(), &eye)?);
+    let eye = |i: usize| Scalar::float(f64::from(i / taps == i % taps));
+    let w = o.cx.table(DType::F32, &[&[taps, 1][..], &kernel].concat(), eye)?;
     let win = Window { kernel, stride, dilation, pads: vec![(0, 0); d] };
     let y = o.cx.conv_transpose(&x, &o.cx.cast(&w, x.dtype())?, &win, 1)?;
     // without the padding, and with what no patch reaches
@@ -344,10 +344,10 @@ fn max_unpool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if x.rank() != d + 2 || index.shape() != x.shape() || stride.len() != d || pads.len() != 2 * d {
         return o.fail(format!("{:?} with indices {:?}", x.shape(), index.shape()));
     }
-    let mut shape = x.shape()[..2].to_vec();
+    let mut shape = x.shape_in(..2)?.to_vec();
     for i in 0..d {
-        let full = x.shape()[2 + i].saturating_sub(1) * stride[i] + kernel[i];
-        match full.checked_sub(pads[i] + pads[i + d]) {
+        let full = x.dim(2 + i)?.saturating_sub(1).saturating_mul(stride[i]).saturating_add(kernel[i]);
+        match full.checked_sub(pads[i].saturating_add(pads[i + d])) {
             Some(n) => shape.push(n),
             None => return o.fail("pads cut everything"),
         }

@@ -103,15 +103,16 @@ fn place(o: &Op<'_, '_>, i: &[i64], n: usize) -> Result<usize> {
 fn split(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     let axis = o.axis(o.int("axis", 0)?, x.rank())?;
-    let n = x.shape()[axis];
+    let n = x.dim(axis)?;
     let whole = o.opt(1).is_some();
     let sizes = match o.known_ints_opt(1)? {
-        None => vec![1; n],
+        None => vec![1; o.cx.budget.outputs(n as u64).grant()?],
         Some(v) if o.opt(1).is_some_and(|s| s.rank() == 0) => {
             let size = o.size(v.first().copied().unwrap_or(0))?;
             if size == 0 {
                 return o.fail("parts of size 0");
             }
+            o.cx.budget.outputs(n.div_ceil(size) as u64).grant()?;
             (0..n.div_ceil(size)).map(|i| size.min(n - i * size)).collect()
         }
         Some(v) => o.sizes(&v)?,

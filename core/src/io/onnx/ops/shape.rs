@@ -108,12 +108,12 @@ fn squeeze(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     let axes = match o.ints_either("axes", 1)? {
         Some(axes) => o.axes(&axes, x.rank())?,
-        None => (0..x.rank()).filter(|&a| x.shape()[a] == 1).collect(),
+        None => (0..x.rank()).filter(|&a| x.extent(a) == 1).collect(),
     };
-    if let Some(&a) = axes.iter().find(|&&a| x.shape()[a] != 1) {
+    if let Some(&a) = axes.iter().find(|&&a| x.extent(a) != 1) {
         return o.fail(format!("axis {a} of {:?} is not 1", x.shape()));
     }
-    let shape: Vec<usize> = (0..x.rank()).filter(|a| !axes.contains(a)).map(|a| x.shape()[a]).collect();
+    let shape: Vec<usize> = (0..x.rank()).filter(|a| !axes.contains(a)).map(|a| x.extent(a)).collect();
     one(o.cx.reshape(&x, &shape))
 }
 
@@ -175,11 +175,12 @@ fn repeat(o: &Op<'_, '_>, x: &Value, repeats: &[usize]) -> Result<Value> {
 fn split(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     let axis = o.axis(o.int("axis", 0)?, x.rank())?;
-    let n = x.shape()[axis];
+    let n = x.dim(axis)?;
     let lens = match o.ints_either("split", 1)? {
         Some(lens) => o.sizes(&lens)?,
         None => {
             let parts = o.size(o.int("num_outputs", o.node.outputs.len() as i64)?)?;
+            o.cx.budget.outputs(parts as u64).grant()?;
             if parts == 0 || parts > n.max(1) {
                 return o.fail(format!("{n} elements can not be split in {parts}"));
             }
@@ -215,7 +216,7 @@ fn slice(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (mut start, mut len, mut step) = (vec![0; x.rank()], x.shape().to_vec(), vec![1; x.rank()]);
     for (i, &axis) in axes.iter().enumerate() {
         let a = o.axis(axis, x.rank())?;
-        let n = x.shape()[a] as i64;
+        let n = x.dim(a)? as i64;
         let wrap = |v: i64| if v < 0 { v.saturating_add(n) } else { v };
         let s = steps[i];
         // as numpy: a backward slice may start at n - 1 and end before 0
@@ -275,7 +276,7 @@ fn pad(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return one(o.cx.pad(&x, &before, &after, value));
     }
     for a in 0..x.rank() {
-        let (n, b, e) = (x.shape()[a], before[a], after[a]);
+        let (n, b, e) = (x.dim(a)?, before[a], after[a]);
         if b == 0 && e == 0 {
             continue;
         }
@@ -294,7 +295,7 @@ fn pad(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 
 /// Pads one axis by its own elements. Short pads are slices, joined; longer ones walk back and forth by an index.
 fn mirror(o: &Op<'_, '_>, x: &Value, a: usize, before: usize, after: usize, mode: &str) -> Result<Value> {
-    let n = x.shape()[a];
+    let n = x.dim(a)?;
     o.cx.check_shape(&[before, after, n].map(|v| v.max(1)))?;
     let mut shape = x.shape().to_vec();
     let mut parts = Vec::new();
@@ -322,12 +323,13 @@ fn mirror(o: &Op<'_, '_>, x: &Value, a: usize, before: usize, after: usize, mode
                 let i = i.rem_euclid(2 * m - 2);
                 if i < m { i } else { 2 * m - 2 - i }
             };
-            let index: Vec<i64> = (-(before as i64)..(n + after) as i64).map(at).collect();
+            let mut index = o.cx.room(n.saturating_add(before).saturating_add(after))?;
+            index.extend((-(before as i64)..(n + after) as i64).map(at));
             return o.cx.gather(x, &o.cx.ints(&index)?, a);
         }
     }
     parts.insert(1, x.clone());
-    let parts: Vec<Value> = parts.into_iter().filter(|p| p.shape()[a] > 0).collect();
+    let parts: Vec<Value> = parts.into_iter().filter(|p| p.extent(a) > 0).collect();
     o.cx.concat(&parts, a)
 }
 
@@ -384,8 +386,7 @@ fn range(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             Scalar::from_i64(start.as_i64().wrapping_add(delta.as_i64().wrapping_mul(i as i64)), dtype)
         }
     };
-    let list: Vec<Scalar> = (0..count as usize).map(at).collect();
-    one(HostTensor::from_scalars(dtype, vec![list.len()], &list).map(Value::known))
+    one(o.cx.table(dtype, &[count as usize], at))
 }
 
 /// 1 where `column - row` is `k` or, for triangles, above or below.
@@ -394,9 +395,8 @@ fn diagonal(o: &Op<'_, '_>, rows: usize, columns: usize, test: impl Fn(i64) -> b
     if rows.saturating_mul(columns) > 1 << 26 {
         return o.lacks(format!("a mask of {rows} x {columns}"));
     }
-    let data =
-        (0..rows as i64).flat_map(|r| (0..columns as i64).map(move |c| c - r)).map(|d| u8::from(test(d))).collect();
-    HostTensor::new(DType::Bool, vec![rows, columns], data).map(Value::known)
+    let width = columns.max(1);
+    o.cx.table(DType::Bool, &[rows, columns], |i| Scalar::Int(i64::from(test((i % width) as i64 - (i / width) as i64))))
 }
 
 fn eye_like(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
@@ -411,7 +411,7 @@ fn trilu(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     o.want_rank(&x, 2)?;
     let k = o.known_ints_opt(1)?.and_then(|k| k.first().copied()).unwrap_or(0);
-    let (rows, columns) = (x.shape()[x.rank() - 2], x.shape()[x.rank() - 1]);
+    let (rows, columns) = (x.dim(x.nth_last(2)?)?, x.dim(x.nth_last(1)?)?);
     let upper = o.flag("upper", true)?;
     let mask = diagonal(o, rows, columns, |d| if upper { d >= k } else { d <= k })?;
     one(o.cx.select(&mask, &x, &o.cx.scalar_like(&x, 0.0)))

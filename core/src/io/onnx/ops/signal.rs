@@ -1,12 +1,11 @@
 //! Fourier transforms as products with constant matrices, and window functions.
 
 use super::super::host::Bin;
-use super::super::value::Value;
+use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::{Op, OpDef, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
-use crate::io::HostTensor;
 use std::f64::consts::PI;
 
 pub(super) static OPS: &[OpDef] = &[
@@ -24,25 +23,24 @@ const LONGEST: usize = 1 << 12;
 fn window(o: &mut Op<'_, '_>, c: [f64; 3]) -> Result<Vec<Value>> {
     let n = o.size(o.known_ints(0)?.first().copied().unwrap_or(-1))?;
     let dtype = o.dtype_attr("output_datatype", DType::F32)?;
-    o.cx.check_shape(&[n])?;
     let period = if o.flag("periodic", true)? { n } else { n.saturating_sub(1) }.max(1) as f64;
     let at = |i: usize| {
         let x = 2.0 * PI * i as f64 / period;
         Scalar::from_f64(c[0] + c[1] * x.cos() + c[2] * (2.0 * x).cos(), dtype)
     };
-    one(HostTensor::from_scalars(dtype, vec![n], &(0..n).map(at).collect::<Vec<_>>()).map(Value::known))
+    one(o.cx.table(dtype, &[n], at))
 }
 
 /// `f(2 pi i j / n)` for rows i and columns j, times a weight of the row.
 fn matrix(
+    cx: &Cx<'_>,
     dtype: DType,
     (rows, columns, n): (usize, usize, usize),
     f: fn(f64) -> f64,
     weight: &dyn Fn(usize) -> f64,
 ) -> Result<Value> {
     let at = |i: usize, j: usize| Scalar::from_f64(weight(i) * f(2.0 * PI * (i * j % n) as f64 / n as f64), dtype);
-    let list: Vec<Scalar> = (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j))).map(|(i, j)| at(i, j)).collect();
-    HostTensor::from_scalars(dtype, vec![rows, columns], &list).map(Value::known)
+    cx.table(dtype, &[rows, columns], |k| at(k / columns.max(1), k % columns.max(1)))
 }
 
 /// How a transform is done.
@@ -55,13 +53,13 @@ struct Plan {
 /// Transforms `[.., time, 1 or 2]` to `[.., bins, 2]`, or back.
 fn transform(o: &Op<'_, '_>, x: &Value, p: &Plan) -> Result<Value> {
     let (cx, rank) = (&o.cx, x.rank());
-    let (parts, lead) = (x.shape()[rank - 1], &x.shape()[..rank - 2]);
+    let (parts, lead) = (x.dim(rank - 1)?, x.shape_in(..rank - 2)?);
     if !(1..=LONGEST).contains(&p.n) || !(1..=2).contains(&parts) {
         return o.lacks(format!("a length of {} with {parts} parts", p.n));
     }
     let half = p.n / 2 + 1;
     let rows = if p.inverse && p.onesided { half } else { p.n };
-    let have = x.shape()[rank - 2].min(rows);
+    let have = x.dim(rank - 2)?.min(rows);
     let part = |i: usize| {
         cx.reshape(&cx.narrow(&cx.narrow(x, rank - 1, i, 1)?, rank - 2, 0, have)?, &[lead, &[have]].concat())
     };
@@ -74,7 +72,7 @@ fn transform(o: &Op<'_, '_>, x: &Value, p: &Plan) -> Result<Value> {
         true if p.onesided && i != 0 && 2 * i != p.n => 2.0 / p.n as f64,
         true => 1.0 / p.n as f64,
     };
-    let table = |f: fn(f64) -> f64| matrix(x.dtype(), (have, columns, p.n), f, &weight);
+    let table = |f: fn(f64) -> f64| matrix(cx, x.dtype(), (have, columns, p.n), f, &weight);
     let (cos, sin) = (table(f64::cos)?, table(f64::sin)?);
     let column = |v: Value| cx.reshape(&v, &[lead, &[columns, 1]].concat());
     // forward turns by e^-i, back by e^i
@@ -102,12 +100,12 @@ fn dft(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         (None, None) => -2,
     };
     let axis = o.axis(axis, x.rank())?;
-    let last = x.rank() - 1;
+    let last = x.nth_last(1)?;
     if axis == last {
         return o.fail("the axis of the parts can not be transformed");
     }
     let (inverse, onesided) = (o.flag("inverse", false)?, o.flag("onesided", false)?);
-    let own = x.shape()[axis];
+    let own = x.dim(axis)?;
     let n = match o.known_ints_opt(1)?.and_then(|n| n.first().copied()) {
         Some(n) => o.size(n)?,
         None if inverse && onesided => 2 * own.saturating_sub(1),
@@ -131,8 +129,8 @@ fn stft(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return o.fail(format!("frames of {n} every {step} of {len}"));
     }
     let frames = (len - n) / step + 1;
-    let index: Vec<i64> = (0..frames).flat_map(|f| (0..n).map(move |i| (f * step + i) as i64)).collect();
-    let index = Value::known(HostTensor::from_i64(vec![frames, n], &index)?);
+    let first = o.cx.with(Bin::Mul, &o.cx.reshape(&o.cx.count_up(frames)?, &[frames, 1])?, step as f64)?;
+    let index = o.cx.add(&first, &o.cx.count_up(n)?)?;
     let mut y = o.cx.gather(&x, &index, 1)?;
     if let Some(w) = o.opt(2) {
         y = o.cx.mul(&y, &o.cx.reshape(&w, &[1, 1, n, 1])?)?;

@@ -90,7 +90,7 @@ fn column(f: &Forest, dtype: DType, of: impl Fn(&Node) -> f64) -> Result<Value> 
 /// The leaf of every row in every tree: `[rows, trees]`.
 fn leaves(o: &Op<'_, '_>, f: &Forest, x: &Value) -> Result<Value> {
     let cx = &o.cx;
-    let (rows, width, trees) = (x.shape()[0], x.shape()[1], f.roots.len());
+    let (rows, width, trees) = (x.dim(0)?, x.dim(1)?, f.roots.len());
     let Some(depth) = depth(f) else { return o.fail("the nodes are no trees") };
     if f.nodes.iter().any(|n| n.mode != Mode::Leaf && n.feature >= width) {
         return o.fail(format!("a tree reads a feature that {:?} does not have", x.shape()));
