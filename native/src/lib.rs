@@ -7,13 +7,16 @@ pub mod cpu;
 pub mod data;
 pub mod devices;
 pub mod disasm;
+mod handles;
 #[cfg(feature = "images")]
 pub mod image_folder;
 #[cfg(unix)]
 pub mod llvm;
+mod mac;
 pub mod memory;
 pub mod model;
 pub mod runtime;
+mod store;
 pub mod text;
 pub mod tune;
 pub mod weights;

@@ -1,0 +1,527 @@
+//! A folder of compiled code: what is read from it runs in this process, so nothing is read that we did not write.
+//!
+//! The folder is reached through a handle, after a walk that refuses whatever other users could exchange; entries are regular
+//! files of ours with one name; each begins with a digest of its name and bytes under a key which lies beside the folder,
+//! not in it, so that entries of a folder that was copied here or unpacked are not taken for ours either. Where any of this
+//! does not hold there is no cache, or no entry: kernels are compiled, as on a first start. Processes share a folder: an
+//! entry is written under another name and renamed, so that readers see all of it or nothing.
+//! Never here: what entries mean; the core checks that again.
+
+use crate::handles::{Dir, Entry, is_ours};
+use crate::mac::{Key, siphash};
+use std::ffi::OsStr;
+use std::fs::{File, TryLockError};
+use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+/// Entries read are marked as used at most this often.
+const TOUCH: Duration = Duration::from_secs(6 * 3600);
+/// Unfinished files older than this are left over from a crash.
+const ABANDONED: Duration = Duration::from_secs(3600);
+/// No entry is larger.
+const MOST_BYTES: u64 = 64 << 20;
+/// Bytes of the digest that an entry begins with.
+const DIGEST: usize = 16;
+/// How long another process may take to write a key.
+const KEY_TRIES: u32 = 500;
+
+/// A folder of entries, with a thread that writes them.
+pub(crate) struct Store {
+    shelf: Arc<Shelf>,
+    limit: u64,
+    writer: Mutex<Option<(Sender<(u128, Vec<u8>)>, JoinHandle<()>)>>,
+}
+
+/// What readers and the writer share.
+struct Shelf {
+    path: PathBuf,
+    dir: Dir,
+    key: Key,
+}
+
+impl Store {
+    /// The store of a folder: one in a process, whoever asks. An error says what is not safe, or fails.
+    pub(crate) fn open(folder: &Path, limit: u64) -> Result<Arc<Store>, String> {
+        static OPEN: Mutex<Vec<Weak<Store>>> = Mutex::new(Vec::new());
+        let failed = |e: io::Error| format!("no cache of compiled code in {}: {e}", folder.display());
+        let (dir, parent) = Dir::open_ours(folder).map_err(failed)?;
+        let mut open = lock(&OPEN);
+        open.retain(|s| s.strong_count() > 0);
+        let same = |s: &Arc<Store>| s.limit == limit && s.shelf.is(&dir, folder);
+        if let Some(store) = open.iter().filter_map(Weak::upgrade).find(same) {
+            return Ok(store);
+        }
+        let key = key(&dir, parent.as_ref()).map_err(failed)?;
+        let shelf = Arc::new(Shelf { path: folder.to_path_buf(), dir, key });
+        let store = Arc::new(Store { shelf, limit, writer: Mutex::new(None) });
+        open.push(Arc::downgrade(&store));
+        Ok(store)
+    }
+
+    /// Where it is.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.shelf.path
+    }
+
+    /// The entry of a key, if we wrote one.
+    pub(crate) fn load(&self, key: u128) -> Option<Vec<u8>> {
+        self.shelf.load(key)
+    }
+
+    /// Hands an entry to the writing thread.
+    pub(crate) fn save(&self, key: u128, bytes: Vec<u8>) {
+        if bytes.len() as u64 > MOST_BYTES.min(self.limit).saturating_sub(DIGEST as u64) {
+            return;
+        }
+        let mut writer = lock(&self.writer);
+        if writer.is_none() {
+            let (send, receive) = channel();
+            let (shelf, limit) = (self.shelf.clone(), self.limit);
+            let work = move || shelf.write_all(receive, limit);
+            let Ok(thread) = std::thread::Builder::new().name("gradloom-cache".into()).spawn(work) else { return };
+            *writer = Some((send, thread));
+        }
+        if let Some((send, _)) = &*writer {
+            let _ = send.send((key, bytes));
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Some((send, thread)) = lock(&self.writer).take() {
+            drop(send);
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shelf {
+    #[cfg(unix)]
+    fn is(&self, dir: &Dir, _folder: &Path) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let number = |d: &Dir| d.info().ok().map(|i| (i.dev(), i.ino()));
+        number(&self.dir).is_some_and(|n| number(dir) == Some(n))
+    }
+
+    #[cfg(not(unix))]
+    fn is(&self, _dir: &Dir, folder: &Path) -> bool {
+        self.path == folder
+    }
+
+    fn digest(&self, key: u128, bytes: &[u8]) -> [u8; DIGEST] {
+        // under a key of its own for each name: an entry under another name is none
+        siphash(&siphash(&self.key, &key.to_le_bytes()), bytes)
+    }
+
+    fn load(&self, key: u128) -> Option<Vec<u8>> {
+        let file = self.dir.file(OsStr::new(&name(key))).ok()?;
+        let info = file.metadata().ok()?;
+        if !is_ours(&info, 0o022) || !(DIGEST as u64..=MOST_BYTES).contains(&info.len()) {
+            return None;
+        }
+        let mut digest = [0; DIGEST];
+        (&file).read_exact(&mut digest).ok()?;
+        let mut bytes = Vec::with_capacity(info.len() as usize - DIGEST);
+        (&file).take(info.len() - DIGEST as u64).read_to_end(&mut bytes).ok()?;
+        if self.digest(key, &bytes) != digest {
+            return None;
+        }
+        let now = SystemTime::now();
+        let age = info.modified().ok().and_then(|at| now.duration_since(at).ok());
+        if age.is_none_or(|age| age > TOUCH) {
+            let _ = file.set_modified(now);
+        }
+        Some(bytes)
+    }
+
+    /// Writes what comes; makes room at the end, and whenever much has been written.
+    fn write_all(&self, entries: Receiver<(u128, Vec<u8>)>, limit: u64) {
+        let mut written = 0;
+        for (key, bytes) in entries {
+            written += bytes.len() as u64;
+            self.write(key, &bytes);
+            if written > limit / 8 {
+                self.sweep(limit);
+                written = 0;
+            }
+        }
+        self.sweep(limit);
+    }
+
+    fn write(&self, key: u128, bytes: &[u8]) {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let unfinished = format!("tmp-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let unfinished = OsStr::new(&unfinished);
+        let write = |mut file: File| {
+            file.write_all(&self.digest(key, bytes))?;
+            file.write_all(bytes)?;
+            self.dir.rename(unfinished, OsStr::new(&name(key)))
+        };
+        if self.dir.create(unfinished).and_then(write).is_err() {
+            let _ = self.dir.remove(unfinished);
+        }
+    }
+
+    /// Removes what was not used for longest until three quarters of the limit are left, and what crashes left behind.
+    fn sweep(&self, limit: u64) {
+        let now = SystemTime::now();
+        let (mut files, mut total) = (Vec::new(), 0);
+        for Entry { name, bytes, modified } in self.dir.entries(&self.path) {
+            if name.starts_with("tmp-") {
+                if now.duration_since(modified).is_ok_and(|age| age > ABANDONED) {
+                    let _ = self.dir.remove(OsStr::new(&name));
+                }
+            } else if name.len() == 32 && name.bytes().all(|b| b.is_ascii_hexdigit()) {
+                total += bytes;
+                files.push((modified, bytes, name));
+            }
+        }
+        if total <= limit {
+            return;
+        }
+        files.sort();
+        for (_, bytes, name) in files {
+            if total <= limit / 4 * 3 {
+                return;
+            }
+            if self.dir.remove(OsStr::new(&name)).is_ok() {
+                total -= bytes;
+            }
+        }
+    }
+}
+
+fn name(key: u128) -> String {
+    format!("{key:032x}")
+}
+
+/// The user's key: beside the folder or, where nothing of ours may lie there, in it.
+fn key(dir: &Dir, parent: Option<&Dir>) -> io::Result<Key> {
+    let beside = parent.map(|p| p.file_or_create(OsStr::new(KEY_NAME)));
+    match beside {
+        Some(Ok(file)) => read_key(file),
+        Some(Err(e)) if !matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => Err(e),
+        _ => read_key(dir.file_or_create(OsStr::new(KEY_NAME))?),
+    }
+}
+
+/// The name of the file of a key.
+pub(crate) const KEY_NAME: &str = ".gradloom-key";
+
+/// Reads a key or, if the file is new or spoilt, writes one. Processes that start together agree by a lock.
+fn read_key(mut file: File) -> io::Result<Key> {
+    if !is_ours(&file.metadata()?, 0o077) {
+        return Err(io::Error::other(format!("the file {KEY_NAME} may be another user's")));
+    }
+    for tries in 0.. {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) if tries < KEY_TRIES => std::thread::sleep(Duration::from_millis(2)),
+            Err(TryLockError::WouldBlock) => return Err(io::Error::other(format!("the file {KEY_NAME} stays locked"))),
+            // a file system without locks
+            Err(TryLockError::Error(_)) => break,
+        }
+    }
+    let mut bytes = Vec::new();
+    (&file).take(DIGEST as u64 + 1).read_to_end(&mut bytes)?;
+    if let Ok(key) = bytes.try_into() {
+        return Ok(key);
+    }
+    let key = random()?;
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(&key)?;
+    Ok(key)
+}
+
+#[cfg(unix)]
+fn random() -> io::Result<Key> {
+    let mut key = Key::default();
+    File::open("/dev/urandom")?.read_exact(&mut key)?;
+    Ok(key)
+}
+
+#[cfg(not(unix))]
+fn random() -> io::Result<Key> {
+    use std::hash::{BuildHasher, RandomState};
+    let seed = RandomState::new();
+    let mut key = Key::default();
+    key.chunks_exact_mut(8).enumerate().for_each(|(i, half)| half.copy_from_slice(&seed.hash_one(i).to_le_bytes()));
+    Ok(key)
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::fs::{Permissions, hard_link, metadata, set_permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+
+    const LIMIT: u64 = 1 << 20;
+    /// A user who is not us.
+    const OTHER: u32 = 12_345;
+
+    /// A folder of ours for the cache and its key.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let path = std::env::temp_dir().join(format!("gradloom-test-{}-{name}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&path);
+            std::fs::create_dir_all(&path).unwrap();
+            mode(&path, 0o700);
+            Scratch(path)
+        }
+
+        fn cache(&self) -> PathBuf {
+            self.0.join("cache")
+        }
+
+        fn entry(&self, key: u128) -> PathBuf {
+            self.cache().join(name(key))
+        }
+
+        /// A store with entry 1, on disk.
+        fn filled(name: &str) -> Scratch {
+            let dir = Scratch::new(name);
+            Store::open(&dir.cache(), LIMIT).unwrap().save(1, vec![4, 5, 6]);
+            assert_eq!(dir.load(), Some(vec![4, 5, 6]));
+            dir
+        }
+
+        fn load(&self) -> Option<Vec<u8>> {
+            Store::open(&self.cache(), LIMIT).unwrap().load(1)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn mode(path: &Path, mode: u32) {
+        set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// Gives a file to another user; false, with the reason, where that is not allowed.
+    fn give_away(path: &Path) -> bool {
+        let given = chown(path, Some(OTHER), Some(OTHER));
+        if let Err(e) = &given {
+            eprintln!("not tried: {} cannot be given to another user ({e}); root can", path.display());
+        }
+        given.is_ok()
+    }
+
+    fn refusal(folder: &Path) -> String {
+        Store::open(folder, LIMIT).map(|_| ()).expect_err("a folder that is not safe")
+    }
+
+    #[test]
+    fn entries_survive_the_store() {
+        let dir = Scratch::new("survive");
+        let s = Store::open(&dir.cache(), LIMIT).unwrap();
+        s.save(1, vec![1, 2, 3]);
+        s.save(1, vec![4]);
+        drop(s);
+        let s = Store::open(&dir.cache(), LIMIT).unwrap();
+        assert_eq!((s.load(1), s.load(2)), (Some(vec![4]), None));
+        let names: Vec<_> = std::fs::read_dir(dir.cache()).unwrap().flatten().map(|e| e.file_name()).collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+        let key = metadata(dir.0.join(KEY_NAME)).unwrap();
+        assert_eq!((key.len(), key.mode() & 0o777), (16, 0o600));
+    }
+
+    #[test]
+    fn a_process_has_one_store_of_a_folder() {
+        let dir = Scratch::new("one");
+        let s = Store::open(&dir.cache(), LIMIT).unwrap();
+        assert!(Arc::ptr_eq(&s, &Store::open(&dir.cache().join("../cache"), LIMIT).unwrap()));
+        assert!(!Arc::ptr_eq(&s, &Store::open(&dir.0.join("other"), LIMIT).unwrap()));
+    }
+
+    #[test]
+    fn the_limit_drops_what_was_used_longest_ago() {
+        let dir = Scratch::new("limit");
+        let s = Store::open(&dir.cache(), 1000).unwrap();
+        (0..8).for_each(|i| s.save(i, vec![0; 100]));
+        drop(s);
+        for i in 0..8u128 {
+            let file = File::options().write(true).open(dir.entry(i)).unwrap();
+            let age = if i < 4 { 90_000 } else { 80_000 };
+            file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+        }
+        let s = Store::open(&dir.cache(), 1000).unwrap();
+        assert!(s.load(0).is_some(), "read, so used now");
+        (8..11).for_each(|i| s.save(i, vec![0; 100]));
+        drop(s);
+        let s = Store::open(&dir.cache(), 1000).unwrap();
+        let left: Vec<u128> = (0..11).filter(|&i| s.load(i).is_some()).collect();
+        assert_eq!(left, [0, 5, 6, 7, 8, 9, 10]);
+    }
+
+    #[test]
+    fn what_a_crash_left_goes_in_time() {
+        let dir = Scratch::filled("crash");
+        for (name, age) in [("tmp-1-1", 4000), ("tmp-1-2", 10)] {
+            let file = File::create(dir.cache().join(name)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+        }
+        Store::open(&dir.cache(), LIMIT).unwrap().save(2, vec![1]);
+        assert!(!dir.cache().join("tmp-1-1").exists() && dir.cache().join("tmp-1-2").exists());
+    }
+
+    #[test]
+    fn folders_that_others_could_exchange_are_refused() {
+        let dir = Scratch::new("folders");
+        let (parent, cache) = (dir.0.join("parent"), dir.0.join("parent/deep/cache"));
+        assert!(Store::open(&cache, LIMIT).is_ok());
+        for (changed, bits, safe) in [
+            (&cache, 0o777, false),
+            (&cache, 0o720, false),
+            (&cache, 0o1777, false),
+            (&cache, 0o755, true),
+            (&parent, 0o777, false),
+            (&parent, 0o702, false),
+            (&parent, 0o1777, true),
+        ] {
+            let group_is_ours = metadata(changed).unwrap().gid() == metadata(changed).unwrap().uid();
+            mode(changed, bits);
+            let safe = safe || bits == 0o720 && group_is_ours;
+            assert_eq!(Store::open(&cache, LIMIT).is_ok(), safe, "{} with {bits:o}", changed.display());
+            mode(changed, 0o700);
+        }
+        assert!(refusal_says(&parent, &cache, "other users may write"));
+        for path in [&cache, &parent] {
+            if give_away(path) {
+                assert!(refusal(&cache).contains("other user"), "{}", refusal(&cache));
+                chown(path, Some(metadata(&dir.0).unwrap().uid()), None).unwrap();
+                assert!(Store::open(&cache, LIMIT).is_ok());
+            }
+        }
+    }
+
+    fn refusal_says(open: &Path, folder: &Path, what: &str) -> bool {
+        mode(open, 0o777);
+        let says = refusal(folder).contains(what);
+        mode(open, 0o700);
+        says
+    }
+
+    #[test]
+    fn links_on_the_way_must_be_ours() {
+        let dir = Scratch::filled("links");
+        let (link, circle) = (dir.0.join("link"), dir.0.join("circle"));
+        symlink(dir.cache(), &link).unwrap();
+        assert_eq!(Store::open(&link, LIMIT).unwrap().load(1), Some(vec![4, 5, 6]));
+        symlink("circle", &circle).unwrap();
+        assert!(refusal(&circle.join("x")).contains("circle"));
+        let owned = std::os::unix::fs::lchown(&link, Some(OTHER), None);
+        match owned {
+            Ok(()) => assert!(refusal(&link).contains("link")),
+            Err(e) => eprintln!("not tried: a link of another user ({e}); root can make one"),
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_exchanged_is_not_read() {
+        let dir = Scratch::filled("exchanged");
+        let s = Store::open(&dir.cache(), LIMIT).unwrap();
+        std::fs::rename(dir.cache(), dir.0.join("old")).unwrap();
+        std::fs::create_dir(dir.cache()).unwrap();
+        std::fs::copy(dir.0.join("old").join(name(1)), dir.entry(2)).unwrap();
+        assert_eq!((s.load(1), s.load(2)), (Some(vec![4, 5, 6]), None));
+        s.save(3, vec![7]);
+        drop(s);
+        assert!(dir.0.join("old").join(name(3)).exists() && !dir.entry(3).exists());
+    }
+
+    #[test]
+    fn entries_that_are_not_ours_are_none() {
+        let attacks: [(&str, fn(&Scratch)); 8] = [
+            ("writable by others", |d| mode(&d.entry(1), 0o602)),
+            ("hard link", |d| hard_link(d.entry(1), d.0.join("twin")).unwrap()),
+            ("symbolic link", |d| {
+                std::fs::rename(d.entry(1), d.0.join("real")).unwrap();
+                symlink(d.0.join("real"), d.entry(1)).unwrap();
+            }),
+            ("pipe", |d| {
+                std::fs::remove_file(d.entry(1)).unwrap();
+                assert!(std::process::Command::new("mkfifo").arg(d.entry(1)).status().unwrap().success());
+            }),
+            ("folder", |d| {
+                std::fs::remove_file(d.entry(1)).unwrap();
+                std::fs::create_dir(d.entry(1)).unwrap();
+            }),
+            ("truncated", |d| File::options().write(true).open(d.entry(1)).unwrap().set_len(18).unwrap()),
+            ("longer than any", |d| {
+                File::options().write(true).open(d.entry(1)).unwrap().set_len(MOST_BYTES + 1).unwrap()
+            }),
+            ("under another name", |d| {
+                Store::open(&d.cache(), LIMIT).unwrap().save(2, vec![9]);
+                std::fs::rename(d.entry(2), d.entry(1)).unwrap();
+            }),
+        ];
+        for (i, (what, attack)) in attacks.iter().enumerate() {
+            let dir = Scratch::filled(&format!("entry-{i}"));
+            attack(&dir);
+            assert_eq!(dir.load(), None, "{what}");
+        }
+        let dir = Scratch::filled("entry-owner");
+        if give_away(&dir.entry(1)) {
+            assert_eq!(dir.load(), None, "another user's");
+        }
+    }
+
+    #[test]
+    fn entries_without_our_key_are_none() {
+        // written by somebody with another key, as in a folder that was copied from another machine
+        let (ours, theirs) = (Scratch::filled("ours"), Scratch::filled("theirs"));
+        std::fs::copy(theirs.entry(1), ours.entry(1)).unwrap();
+        assert_eq!(ours.load(), None);
+        // every byte counts
+        let dir = Scratch::filled("bytes");
+        let bytes = std::fs::read(dir.entry(1)).unwrap();
+        for i in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[i] ^= 1;
+            std::fs::write(dir.entry(1), changed).unwrap();
+            assert_eq!(dir.load(), None, "byte {i}");
+        }
+        std::fs::write(dir.entry(1), bytes).unwrap();
+        assert!(dir.load().is_some());
+    }
+
+    #[test]
+    fn a_key_that_is_not_ours_is_not_used() {
+        for (i, bytes) in [&[7; 16][..], b"", b"short", &[7; 64]].iter().enumerate() {
+            let dir = Scratch::filled(&format!("key-{i}"));
+            std::fs::write(dir.0.join(KEY_NAME), bytes).unwrap();
+            assert_eq!(dir.load(), None, "a key of {} bytes", bytes.len());
+            // and from then on there is a cache again
+            Store::open(&dir.cache(), LIMIT).unwrap().save(1, vec![8]);
+            assert_eq!(dir.load(), Some(vec![8]));
+            assert_eq!(metadata(dir.0.join(KEY_NAME)).unwrap().len(), 16);
+        }
+        let dir = Scratch::filled("key-mode");
+        let key = dir.0.join(KEY_NAME);
+        mode(&key, 0o604);
+        assert!(refusal(&dir.cache()).contains(KEY_NAME));
+        mode(&key, 0o600);
+        if give_away(&key) {
+            assert!(refusal(&dir.cache()).contains(KEY_NAME));
+        }
+        std::fs::remove_file(&key).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&key).status().unwrap().success());
+        assert!(refusal(&dir.cache()).contains(KEY_NAME));
+    }
+}
