@@ -1,6 +1,7 @@
 //! Data sets natively: batches fetched ahead on a thread, files of images sets, and folders of images (with the feature
 //! `images`).
 
+use crate::contain::{contain, message};
 use crate::model::read_file;
 use gradloom_core::io::HostTensor;
 use gradloom_core::io::dataset::{Arrays, BatchOpts, Dataset};
@@ -17,7 +18,8 @@ use std::thread::JoinHandle;
 /// # Errors
 /// `E_INPUT` for a file that cannot be read, `E_FORMAT` for one that is no IDX file, `E_VALUE` if they do not belong together.
 pub fn mnist(images: &Path, labels: &Path) -> Result<Arrays> {
-    let (mut x, y) = (images::idx(&read_file(images)?)?, images::idx(&read_file(labels)?)?);
+    let read = |path| contain(|| images::idx(&read_file(path)?));
+    let (mut x, y) = (read(images)?, read(labels)?);
     if x.shape.len() != 3 || y.shape.len() != 1 {
         return Err(Error::value("mnist", format!("images {:?} and labels {:?}", x.shape, y.shape)));
     }
@@ -34,7 +36,7 @@ pub fn cifar(files: &[&Path], set: Cifar) -> Result<Arrays> {
     for file in files {
         all.extend_from_slice(&read_file(file)?);
     }
-    let set = images::cifar(&all, set)?;
+    let set = contain(|| images::cifar(&all, set))?;
     Arrays::new(vec![set.images, set.labels])
 }
 
@@ -82,9 +84,8 @@ impl Iterator for Batches {
         let batch = self.receive.as_ref()?.recv().ok();
         if batch.is_none() {
             self.receive = None;
-            // a data set that panics does so here
             if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
-                std::panic::resume_unwind(panic);
+                return Some(Err(Error::Internal(message(&*panic))));
             }
         }
         batch

@@ -1,5 +1,6 @@
 //! Devices by name. Each back end adds its line to [`open`] and to [`available`].
 
+use crate::contain::contain;
 use gradloom_core::device::{Device, EvalDevice, NullDevice};
 use gradloom_core::target::{Isa, Target};
 use gradloom_core::{Error, Result};
@@ -27,7 +28,13 @@ pub const NAMES: &[(&str, &str)] = &[
 ];
 
 /// Opens a device. `auto` is the first that opens. `threads` is for CPUs; 0 means one per core.
+///
+/// A driver that panics is `E_INTERNAL`.
 pub fn open(name: &str, threads: usize) -> Result<Box<dyn Device>> {
+    contain(|| open_named(name, threads))
+}
+
+fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
     match name {
         "auto" => open_cpu(None, threads).or_else(|_| Ok(Box::new(EvalDevice::default()))),
         "cpu" => open_cpu(None, threads),

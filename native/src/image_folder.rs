@@ -1,6 +1,7 @@
 //! Folders of images: one folder a class, PNG and JPEG files in it. Images are read when a batch wants them.
 
-use crate::model::read_file;
+use crate::contain::contain;
+use crate::model::read_regular;
 use gradloom_core::io::HostTensor;
 use gradloom_core::io::dataset::Dataset;
 use gradloom_core::{DType, Error, Result};
@@ -20,7 +21,7 @@ pub struct ImageFolder {
 }
 
 impl ImageFolder {
-    /// Lists the files. Classes and files are in the order of their names.
+    /// Lists the files. Classes and files are in the order of their names; those that begin with a dot are left out.
     ///
     /// # Errors
     /// `E_INPUT` for a folder that cannot be read, `E_VALUE` for a size of 0 or for no images.
@@ -50,6 +51,8 @@ fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     let bad = |e: std::io::Error| Error::Input { name: folder.display().to_string(), what: e.to_string() };
     let mut list =
         fs::read_dir(folder).map_err(bad)?.map(|e| Ok(e.map_err(bad)?.path())).collect::<Result<Vec<_>>>()?;
+    // what editors and version control keep there is no class and no image
+    list.retain(|p| !p.file_name().unwrap_or_default().as_encoded_bytes().starts_with(b"."));
     list.sort_unstable();
     Ok(list)
 }
@@ -66,7 +69,7 @@ impl Dataset for ImageFolder {
             let missing = || Error::value("images", format!("there is no image {row} of {}", self.files.len()));
             let (path, class) = self.files.get(row).ok_or_else(missing)?;
             let in_file = |what: String| Error::Input { name: path.display().to_string(), what };
-            let image = decode(&read_file(path)?).map_err(in_file)?;
+            let image = contain(|| decode(&read_regular(path)?).map_err(in_file))?;
             pixels.extend(image.covering(self.rows, self.columns));
             labels.push(*class);
         }

@@ -2,6 +2,7 @@
 
 pub mod c;
 pub mod cache;
+mod contain;
 #[cfg(unix)]
 pub mod cpu;
 pub mod data;
@@ -24,6 +25,7 @@ pub mod weights;
 pub mod wgpu;
 
 pub use cache::NativeHost;
+pub use contain::contain;
 pub use devices::open;
 pub use gradloom_core::*;
 pub use model::OnnxModel;

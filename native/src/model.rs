@@ -1,7 +1,8 @@
 //! Models from files, run to their end: the blocking face of [`onnx::Runner`].
 
-use crate::NativeHost;
+use crate::contain::{Health, contain};
 use crate::tune::Tuned;
+use crate::{NativeHost, handles};
 use gradloom_core::device::Device;
 use gradloom_core::engine::{Counters, Engine, Plan};
 use gradloom_core::io::HostTensor;
@@ -13,12 +14,20 @@ use gradloom_core::{Error, Result};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// An ONNX model on a device.
+/// An ONNX model on a device. It may move to other threads, and models run on several threads at a time.
+///
+/// A panic in a call, which is a bug of ours, comes back as `E_INTERNAL` and so does every later call of this model; other
+/// models go on.
 pub struct OnnxModel {
+    parts: Parts,
+    health: Health,
+}
+
+struct Parts {
     engine: Engine,
     runner: Runner,
     compile: Duration,
@@ -29,8 +38,16 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|e| Error::Input { name: path.display().to_string(), what: e.to_string() })
 }
 
-/// The bytes of a model file as ONNX, and where its other files are.
-fn open(path: &Path) -> Result<(Vec<u8>, Arc<Folder>)> {
+/// Reads a whole regular file that another file or a folder named: a pipe is an error, never a wait.
+pub(crate) fn read_regular(path: &Path) -> Result<Vec<u8>> {
+    let bad = |e: std::io::Error| Error::Input { name: path.display().to_string(), what: e.to_string() };
+    let mut bytes = Vec::new();
+    handles::open_regular(path).and_then(|mut f| f.read_to_end(&mut bytes)).map_err(bad)?;
+    Ok(bytes)
+}
+
+/// The bytes of a model file as ONNX, and its other files.
+fn open(path: &Path, files: &DataFiles) -> Result<(Vec<u8>, Arc<Folder>)> {
     let mut bytes = read_file(path)?;
     if tflite::is_tflite(&bytes) {
         bytes = tflite::to_onnx(&bytes)?;
@@ -47,25 +64,41 @@ fn open(path: &Path) -> Result<(Vec<u8>, Arc<Folder>)> {
         let what = format!("it holds weights ({kind}) and no graph: an ONNX or TensorFlow Lite file is wanted");
         return Err(Error::Input { name: path.display().to_string(), what });
     }
-    Ok((bytes, Arc::new(Folder(path.parent().map_or_else(PathBuf::new, Path::to_path_buf)))))
+    let folder = Folder { path: path.parent().map_or_else(PathBuf::new, Path::to_path_buf), files: files.clone() };
+    Ok((bytes, Arc::new(folder)))
 }
 
 /// Parses a model file, ONNX or TensorFlow Lite, with weights in other files of its folder if it has such.
 pub fn parse(path: &Path) -> Result<Model> {
-    let (bytes, folder) = open(path)?;
-    Model::parse_with(bytes, folder)
+    parse_with(path, &DataFiles::default())
+}
+
+/// The same, with weights in these files.
+pub fn parse_with(path: &Path, files: &DataFiles) -> Result<Model> {
+    contain(|| {
+        let (bytes, folder) = open(path, files)?;
+        Model::parse_with(bytes, folder)
+    })
 }
 
 /// What is supported of a model file, before any run; open dimensions have the sizes given for their names, or 1.
 pub fn inspect(path: &Path, sizes: &BTreeMap<String, usize>) -> Result<onnx::Report> {
-    let (bytes, folder) = open(path)?;
-    onnx::inspect(bytes, folder, sizes)
+    inspect_with(path, &DataFiles::default(), sizes)
+}
+
+/// The same, with weights in these files.
+pub fn inspect_with(path: &Path, files: &DataFiles, sizes: &BTreeMap<String, usize>) -> Result<onnx::Report> {
+    contain(|| {
+        let (bytes, folder) = open(path, files)?;
+        onnx::inspect(bytes, folder, sizes)
+    })
 }
 
 impl OnnxModel {
     /// Loads a model file onto a device.
     pub fn load(path: &Path, device: Box<dyn Device>) -> Result<OnnxModel> {
-        Ok(OnnxModel::new(parse(path)?, device))
+        let model = parse(path)?;
+        contain(|| Ok(OnnxModel::new(model, device)))
     }
 
     /// A parsed model on a device.
@@ -75,35 +108,98 @@ impl OnnxModel {
 
     /// The same, with a cache of the caller's choice.
     pub fn with_host(model: Model, device: Box<dyn Device>, host: NativeHost) -> OnnxModel {
-        OnnxModel {
+        let parts = Parts {
             engine: Engine::with_host(device, Box::new(host)),
             runner: Runner::new(Arc::new(model), &Session::new()),
             compile: Duration::ZERO,
-        }
+        };
+        OnnxModel { parts, health: Health::default() }
     }
 
     /// The model.
     pub fn model(&self) -> &Model {
-        self.runner.model()
+        self.parts.runner.model()
     }
 
-    /// The engine: counters, programs.
+    /// The engine: counters, programs. Its own calls do not end panics.
     pub fn engine(&mut self) -> &mut Engine {
-        &mut self.engine
+        &mut self.parts.engine
     }
 
     /// What the engine did so far.
     pub fn counters(&self) -> Counters {
-        self.engine.counters()
+        self.parts.engine.counters()
     }
 
     /// Time spent so far on everything but running the whole model: graphs, plans, kernels, constants.
     pub fn compile_time(&self) -> Duration {
-        self.compile
+        self.parts.compile
     }
 
     /// Runs the model; outputs in the order of the file.
     pub fn run(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Vec<(String, HostTensor)>> {
+        self.health.guard(|| self.parts.run(inputs))
+    }
+
+    /// Inputs as tensors on the device, for [`OnnxModel::run_on`].
+    pub fn inputs(&self, inputs: &[(&str, HostTensor)]) -> Result<Inputs> {
+        self.health.guard(|| self.parts.inputs(inputs))
+    }
+
+    /// The same, of host data and of outputs of earlier runs, which stay where they are: a state, a cache of keys and values.
+    /// What a run cannot use so ([`Runner::take`]) is read back.
+    pub fn inputs_of(&mut self, inputs: Vec<(&str, Input)>) -> Result<Inputs> {
+        self.health.guard(|| self.parts.inputs_of(inputs))
+    }
+
+    /// Runs the model on inputs that stay on the device, to the end; the outputs stay there too.
+    pub fn run_on(&mut self, inputs: &Inputs) -> Result<Vec<(String, Tensor)>> {
+        self.health.guard(|| self.parts.run_on(inputs))
+    }
+
+    /// Frees the device memory of outputs that were dropped.
+    pub fn collect(&mut self) {
+        // a failure shows in the next call that returns a result
+        let _ = self.health.guard(|| {
+            self.parts.collect();
+            Ok(())
+        });
+    }
+
+    /// The plan for inputs of these shapes. Runs it once.
+    pub fn plan(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Option<Plan>> {
+        self.health.guard(|| self.parts.plan(inputs))
+    }
+
+    /// The plan for inputs that were run before, and the least seconds of each of its calls over some rounds.
+    pub fn profile(&mut self, inputs: &Inputs, rounds: usize) -> Result<Option<(Plan, Vec<f64>)>> {
+        self.health.guard(|| self.parts.profile(inputs, rounds))
+    }
+
+    /// Searches for faster kernels for inputs of these shapes, for so long, and uses them from then on; so do later
+    /// processes that share the cache. The model must not have been run before.
+    pub fn tune(
+        &mut self,
+        inputs: &[(&str, HostTensor)],
+        budget: Duration,
+        report: impl FnMut(&Tuned),
+    ) -> Result<Vec<Tuned>> {
+        self.health.guard(|| self.parts.tune(inputs, budget, report))
+    }
+
+    /// Takes opts that were tuned elsewhere, as the lines of a text ([`Engine::add_tuned`]), for what is compiled from now on.
+    pub fn add_tuned(&mut self, lines: &str) -> Result<usize> {
+        self.health.guard(|| self.parts.engine.add_tuned(lines))
+    }
+
+    /// The value of an output of this model; a tensor of another session is an error.
+    pub fn read(&mut self, t: &Tensor) -> Result<HostTensor> {
+        self.health.guard(|| self.parts.read(t))
+    }
+}
+
+impl Parts {
+    fn run(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Vec<(String, HostTensor)>> {
         let inputs = self.inputs(inputs)?;
         let outputs = self.submit(&inputs)?;
         drop(inputs);
@@ -113,14 +209,11 @@ impl OnnxModel {
         values
     }
 
-    /// Inputs as tensors on the device, for [`OnnxModel::run_on`].
-    pub fn inputs(&self, inputs: &[(&str, HostTensor)]) -> Result<Inputs> {
+    fn inputs(&self, inputs: &[(&str, HostTensor)]) -> Result<Inputs> {
         self.runner.inputs(inputs.iter().map(|(name, t)| (*name, Input::Host(t.clone()))).collect())
     }
 
-    /// The same, of host data and of outputs of earlier runs, which stay where they are: a state, a cache of keys and values.
-    /// What a run cannot use so ([`Runner::take`]) is read back.
-    pub fn inputs_of(&mut self, inputs: Vec<(&str, Input)>) -> Result<Inputs> {
+    fn inputs_of(&mut self, inputs: Vec<(&str, Input)>) -> Result<Inputs> {
         let mut list: Vec<(&str, Input)> = Vec::with_capacity(inputs.len());
         for (name, input) in inputs {
             let input = match input {
@@ -135,27 +228,23 @@ impl OnnxModel {
         self.runner.inputs(list)
     }
 
-    /// Runs the model on inputs that stay on the device, to the end; the outputs stay there too.
-    pub fn run_on(&mut self, inputs: &Inputs) -> Result<Vec<(String, Tensor)>> {
+    fn run_on(&mut self, inputs: &Inputs) -> Result<Vec<(String, Tensor)>> {
         let outputs = self.submit(inputs)?;
         self.engine.device().sync()?;
         Ok(outputs)
     }
 
-    /// Frees the device memory of outputs that were dropped.
-    pub fn collect(&mut self) {
+    fn collect(&mut self) {
         self.runner.collect(&mut self.engine);
     }
 
-    /// The plan for inputs of these shapes. Runs it once.
-    pub fn plan(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Option<Plan>> {
+    fn plan(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Option<Plan>> {
         let tensors = self.inputs(inputs)?;
         drop(self.submit(&tensors)?);
         Ok(self.runner.replay(inputs).map(|r| r.plan().clone()))
     }
 
-    /// The plan for inputs that were run before, and the least seconds of each of its calls over some rounds.
-    pub fn profile(&mut self, inputs: &Inputs, rounds: usize) -> Result<Option<(Plan, Vec<f64>)>> {
+    fn profile(&mut self, inputs: &Inputs, rounds: usize) -> Result<Option<(Plan, Vec<f64>)>> {
         let begin = Instant::now();
         let mut best: Option<(Plan, Vec<f64>)> = None;
         for _ in 0..rounds.max(1) {
@@ -172,9 +261,7 @@ impl OnnxModel {
         Ok(best)
     }
 
-    /// Searches for faster kernels for inputs of these shapes, for so long, and uses them from then on; so do later
-    /// processes that share the cache. The model must not have been run before.
-    pub fn tune(
+    fn tune(
         &mut self,
         inputs: &[(&str, HostTensor)],
         budget: Duration,
@@ -186,11 +273,6 @@ impl OnnxModel {
         let kernels: Vec<_> = self.engine.kernels()?.into_iter().map(|(key, ast, _)| (key, ast, calls(key))).collect();
         let kernels: Vec<_> = kernels.into_iter().filter(|k| k.2 > 0).collect();
         crate::tune::tune(&mut self.engine, &kernels, budget, report)
-    }
-
-    /// Takes opts that were tuned elsewhere, as the lines of a text ([`Engine::add_tuned`]), for what is compiled from now on.
-    pub fn add_tuned(&mut self, lines: &str) -> Result<usize> {
-        self.engine.add_tuned(lines)
     }
 
     fn submit(&mut self, inputs: &Inputs) -> Result<Vec<(String, Tensor)>> {
@@ -211,8 +293,7 @@ impl OnnxModel {
         }
     }
 
-    /// The value of an output of this model; a tensor of another session is an error.
-    pub fn read(&mut self, t: &Tensor) -> Result<HostTensor> {
+    fn read(&mut self, t: &Tensor) -> Result<HostTensor> {
         if !t.session().is(self.runner.session()) {
             return Err(Error::Input { name: "read".into(), what: "the tensor is another model's".into() });
         }
@@ -227,19 +308,37 @@ impl OnnxModel {
     }
 }
 
-/// Weights in other files, none of them outside of the model's folder.
-struct Folder(PathBuf);
+/// Files beside a model's own that may be read as its weights. Only those that the model names ever are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DataFiles {
+    /// Regular files below the model's folder: no links, symbolic or hard, and nothing whose path has a part that begins
+    /// with a dot. A model cannot tell what lies there from weights, so keep models in folders of their own.
+    #[default]
+    Beneath,
+    /// These alone, as the model names them: relative to its folder. They are trusted as the model file is, so that they may
+    /// be links or hidden.
+    Only(Vec<String>),
+}
+
+/// Weights in other files of a model's folder.
+struct Folder {
+    path: PathBuf,
+    files: DataFiles,
+}
 
 impl Folder {
     fn open(&self, location: &str) -> Result<File> {
-        let bad = |what: String| Error::Input { name: location.to_string(), what };
-        let folder = if self.0.as_os_str().is_empty() { Path::new(".") } else { &self.0 };
-        let root = folder.canonicalize().map_err(|e| bad(e.to_string()))?;
-        let path = root.join(location).canonicalize().map_err(|e| bad(e.to_string()))?;
-        if !path.starts_with(&root) {
-            return Err(bad("external data outside of the model's folder".into()));
-        }
-        File::open(path).map_err(|e| bad(e.to_string()))
+        let plain = |name: &str| -> PathBuf {
+            Path::new(name).components().filter(|c| !matches!(c, Component::CurDir)).collect()
+        };
+        let file = match &self.files {
+            DataFiles::Beneath => handles::open_beneath(&self.path, location),
+            DataFiles::Only(names) if names.iter().any(|n| plain(n) == plain(location)) => {
+                handles::open_regular(&self.path.join(location))
+            }
+            DataFiles::Only(_) => Err(std::io::Error::other("it is not among the files that the model may read")),
+        };
+        file.map_err(|e| Error::Input { name: location.to_string(), what: format!("external data: {e}") })
     }
 }
 

@@ -10,16 +10,20 @@
 //! ```
 
 use crate::NativeHost;
+use crate::contain::Health;
 use gradloom_core::device::Device;
 use gradloom_core::engine::{Counters, Engine, Replay};
 use gradloom_core::io::HostTensor;
 use gradloom_core::tensor::{Element, Session, Tensor};
 use gradloom_core::{Error, Result};
 
-/// One device with one session.
+/// One device with one session. It may move to other threads; its tensors may be used on several.
+///
+/// A panic in a call, which is a bug of ours, comes back as `E_INTERNAL` and so does every later call of this runtime.
 pub struct Runtime {
     engine: Engine,
     session: Session,
+    health: Health,
 }
 
 impl Runtime {
@@ -35,7 +39,11 @@ impl Runtime {
 
     /// The same, with a cache of the caller's choice.
     pub fn with_host(device: Box<dyn Device>, host: NativeHost) -> Runtime {
-        Runtime { engine: Engine::with_host(device, Box::new(host)), session: Session::new() }
+        Runtime {
+            engine: Engine::with_host(device, Box::new(host)),
+            session: Session::new(),
+            health: Health::default(),
+        }
     }
 
     /// The session that tensors are made in.
@@ -43,7 +51,7 @@ impl Runtime {
         &self.session
     }
 
-    /// The engine: counters, variables, programs.
+    /// The engine: counters, variables, programs. Its own calls do not end panics.
     pub fn engine(&mut self) -> &mut Engine {
         &mut self.engine
     }
@@ -55,25 +63,31 @@ impl Runtime {
 
     /// Computes tensors, all in one plan. The result can be replayed on other inputs.
     pub fn realize(&mut self, tensors: &[&Tensor]) -> Result<Replay> {
-        let roots: Vec<_> = tensors.iter().map(|t| t.root()).collect();
-        let pending = self.engine.start(&mut self.session.state(), &roots)?;
-        while !self.engine.ready()? {
-            std::thread::yield_now();
-        }
-        self.engine.finish(&mut self.session.state(), pending)
+        let Runtime { engine, session, health } = self;
+        health.guard(|| {
+            let roots: Vec<_> = tensors.iter().map(|t| t.root()).collect();
+            let pending = engine.start(&mut session.state(), &roots)?;
+            while !engine.ready()? {
+                std::thread::yield_now();
+            }
+            engine.finish(&mut session.state(), pending)
+        })
     }
 
     /// Computes a tensor and reads it.
     pub fn read(&mut self, t: &Tensor) -> Result<HostTensor> {
         self.realize(&[t])?;
-        let (ticket, dtype, _) = self.engine.read(&mut self.session.state(), t.root())?;
-        self.engine.device().sync()?;
-        loop {
-            if let Some(data) = self.engine.poll(ticket, dtype)? {
-                return HostTensor::new(dtype, t.shape(), data);
+        let Runtime { engine, session, health } = self;
+        health.guard(|| {
+            let (ticket, dtype, _) = engine.read(&mut session.state(), t.root())?;
+            engine.device().sync()?;
+            loop {
+                if let Some(data) = engine.poll(ticket, dtype)? {
+                    return HostTensor::new(dtype, t.shape(), data);
+                }
+                std::thread::yield_now();
             }
-            std::thread::yield_now();
-        }
+        })
     }
 
     /// Computes a tensor and reads its elements. The type must be the tensor's dtype.
@@ -88,7 +102,12 @@ impl Runtime {
 
     /// Frees device memory that no tensor needs any more.
     pub fn collect(&mut self) {
-        self.engine.collect(&mut self.session.state());
-        self.engine.trim();
+        let Runtime { engine, session, health } = self;
+        // a failure shows in the next call that returns a result
+        let _ = health.guard(|| {
+            engine.collect(&mut session.state());
+            engine.trim();
+            Ok(())
+        });
     }
 }

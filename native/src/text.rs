@@ -1,10 +1,15 @@
-//! Tokenizers and chat templates from files, with what they need to know of Unicode and of the date.
+//! Tokenizers and chat templates from files, with what they need to know of Unicode and of the date. A panic in them, which is
+//! a bug of ours, comes back as `E_INTERNAL`.
 
 pub use gradloom_core::text::*;
 
+use crate::contain::contain;
 use crate::model::read_file;
 use gradloom_core::Result;
 use gradloom_core::io::gguf::Gguf;
+use gradloom_core::io::json::Json;
+use gradloom_core::text;
+use std::ops::Deref;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use unicode_normalization::UnicodeNormalization;
@@ -26,11 +31,95 @@ fn clusters(text: &str) -> Vec<usize> {
     text.grapheme_indices(true).map(|(start, cluster)| start + cluster.len()).collect()
 }
 
+/// A tokenizer of the core, whose panics end here.
+#[derive(Clone, Debug)]
+pub struct Tokenizer(text::Tokenizer);
+
+impl Tokenizer {
+    /// Reads a `tokenizer.json` ([`text::Tokenizer::from_json`]).
+    pub fn from_json(file: &[u8], host: Unicode) -> Result<Tokenizer> {
+        contain(|| text::Tokenizer::from_json(file, host).map(Tokenizer))
+    }
+
+    /// Reads a GGUF file's metadata ([`text::Tokenizer::from_gguf`]).
+    pub fn from_gguf(file: &Gguf, host: Unicode) -> Result<Tokenizer> {
+        contain(|| text::Tokenizer::from_gguf(file, host).map(Tokenizer))
+    }
+
+    /// Tokens of a text, with the special tokens that the model expects around it.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        contain(|| self.0.encode(text))
+    }
+
+    /// Tokens of two texts for a model that compares them.
+    pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoding> {
+        contain(|| self.0.encode_pair(first, second))
+    }
+
+    /// Tokens of one or two texts, with or without special tokens around them.
+    pub fn encode_with(&self, text: &str, second: Option<&str>, special: bool) -> Result<Encoding> {
+        contain(|| self.0.encode_with(text, second, special))
+    }
+
+    /// The text of tokens, special ones left out. Numbers that are no tokens are passed over.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        contain(|| self.0.decode(ids))
+    }
+
+    /// The text of tokens; special ones left out, or shown as they are written.
+    pub fn decode_with(&self, ids: &[u32], skip_special: bool) -> Result<String> {
+        contain(|| self.0.decode_with(ids, skip_special))
+    }
+
+    /// Cuts texts to this many tokens, special ones included; `None` leaves them whole.
+    pub fn set_max_length(&mut self, tokens: Option<usize>) {
+        self.0.set_max_length(tokens);
+    }
+}
+
+impl Deref for Tokenizer {
+    type Target = text::Tokenizer;
+
+    fn deref(&self) -> &text::Tokenizer {
+        &self.0
+    }
+}
+
+/// A chat template of the core, whose panics end here.
+pub struct ChatTemplate(text::ChatTemplate);
+
+impl ChatTemplate {
+    /// Compiles a template's source. Errors name the line.
+    pub fn new(source: &str) -> Result<ChatTemplate> {
+        contain(|| text::ChatTemplate::new(source).map(ChatTemplate))
+    }
+
+    /// Reads the `chat_template` of a `tokenizer_config.json` ([`text::ChatTemplate::from_config`]).
+    pub fn from_config(file: &[u8], name: Option<&str>) -> Result<ChatTemplate> {
+        contain(|| text::ChatTemplate::from_config(file, name).map(ChatTemplate))
+    }
+
+    /// Reads the template in a GGUF file's metadata.
+    pub fn from_gguf(file: &Gguf) -> Result<ChatTemplate> {
+        contain(|| text::ChatTemplate::from_gguf(file).map(ChatTemplate))
+    }
+
+    /// Sets a special token's text, such as `bos_token`.
+    pub fn set_token(&mut self, name: &str, text: &str) {
+        self.0.set_token(name, text);
+    }
+
+    /// The text of messages ([`text::ChatTemplate::apply`]).
+    pub fn apply(&self, messages: &Json, options: &ChatOptions) -> Result<String> {
+        contain(|| self.0.apply(messages, options))
+    }
+}
+
 /// The tokenizer of a `tokenizer.json`, or of a GGUF file's metadata.
 pub fn load(path: &Path) -> Result<Tokenizer> {
     let file = read_file(path)?;
     match file.starts_with(b"GGUF") {
-        true => Tokenizer::from_gguf(&Gguf::parse(&file)?, UNICODE),
+        true => Tokenizer::from_gguf(&contain(|| Gguf::parse(&file))?, UNICODE),
         false => Tokenizer::from_json(&file, UNICODE),
     }
 }
@@ -39,7 +128,7 @@ pub fn load(path: &Path) -> Result<Tokenizer> {
 pub fn load_chat(path: &Path) -> Result<ChatTemplate> {
     let file = read_file(path)?;
     match file.starts_with(b"GGUF") {
-        true => ChatTemplate::from_gguf(&Gguf::parse(&file)?),
+        true => ChatTemplate::from_gguf(&contain(|| Gguf::parse(&file))?),
         false => ChatTemplate::from_config(&file, None),
     }
 }

@@ -1,6 +1,8 @@
 //! Weights from files: whole, sharded, or tensor by tensor without reading the rest.
 
-use crate::model::read_file;
+use crate::contain::contain;
+use crate::handles;
+use crate::model::{read_file, read_regular};
 use gradloom_core::io::gguf::{self, Gguf};
 use gradloom_core::io::safetensors::{self, SafeTensors};
 use gradloom_core::io::{HostTensor, weights};
@@ -12,8 +14,13 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The tensors of a file (safetensors, GGUF, npz, `torch.save`) or of all files of a `.safetensors.index.json`.
+/// The tensors of a file (safetensors, GGUF, npz, `torch.save`) or of all files of a `.safetensors.index.json`. Those lie beside
+/// the index; they may be symbolic links, as in folders of downloads, and are read as safetensors alone.
 pub fn load(path: &Path, session: &Session) -> Result<Vec<(String, Tensor)>> {
+    contain(|| load_all(path, session))
+}
+
+fn load_all(path: &Path, session: &Session) -> Result<Vec<(String, Tensor)>> {
     let bytes = read_file(path)?;
     if path.extension().is_none_or(|e| e != "json") {
         return weights::tensors(session, Arc::new(bytes));
@@ -24,7 +31,7 @@ pub fn load(path: &Path, session: &Session) -> Result<Vec<(String, Tensor)>> {
     files.dedup();
     let mut out = Vec::with_capacity(index.len());
     for file in files {
-        let shard = safetensors::tensors(session, Arc::new(read_file(&path.with_file_name(file))?))?;
+        let shard = safetensors::tensors(session, Arc::new(read_regular(&path.with_file_name(file))?))?;
         out.extend(shard.into_iter().filter(|t| index.iter().any(|e| e.0 == t.0 && e.1 == *file)));
     }
     match index.iter().find(|e| out.iter().all(|t| t.0 != e.0)) {
@@ -50,8 +57,12 @@ const START: u64 = 1 << 20;
 impl WeightFile {
     /// Reads the index of a file.
     pub fn open(path: &Path) -> Result<WeightFile> {
+        contain(|| WeightFile::index(path))
+    }
+
+    fn index(path: &Path) -> Result<WeightFile> {
         let bad = |e: std::io::Error| Error::Input { name: path.display().to_string(), what: e.to_string() };
-        let mut file = File::open(path).map_err(bad)?;
+        let mut file = handles::open_regular(path).map_err(bad)?;
         let len = file.metadata().map_err(bad)?.len();
         let mut n = START.min(len);
         loop {
@@ -81,7 +92,7 @@ impl WeightFile {
     /// Reads one tensor, and nothing else of the file; blocks of GGUF become f32.
     pub fn read(&mut self, name: &str) -> Result<HostTensor> {
         let missing = || Error::Input { name: name.to_owned(), what: "the file has no such tensor".into() };
-        match &self.index {
+        contain(|| match &self.index {
             Index::SafeTensors(i) => {
                 let e = i.get(name).ok_or_else(missing)?;
                 HostTensor::new(e.dtype, e.shape.clone(), read(&mut self.file, e.range.clone())?)
@@ -90,7 +101,7 @@ impl WeightFile {
                 let e = i.entry(name).ok_or_else(missing)?;
                 gguf::decode(e.kind, &e.shape, &read(&mut self.file, e.range.clone())?)
             }
-        }
+        })
     }
 }
 

@@ -2,6 +2,10 @@
 
 #![cfg(all(unix, target_arch = "x86_64"))]
 
+mod common;
+
+use common::{in_time, make_pipe};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -89,6 +93,91 @@ fn damaged_entries_are_made_again() {
     let again = bench(&folder, "cpu");
     assert_eq!((again.count("compiled"), again.count("cache_hits")), (cold.count("compiled"), 0));
     assert_eq!(bench(&folder, "cpu").count("compiled"), 0);
+}
+
+/// One run with its outputs compared, whatever state the folder is in; with what it said.
+fn right(folder: &Path, prefix: &[&str]) -> (Report, String) {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models/magika");
+    let mut c = match prefix {
+        [] => Command::new(env!("CARGO_BIN_EXE_gradloom")),
+        [shell, rest @ ..] => {
+            let mut c = Command::new(shell);
+            c.args(rest).arg(env!("CARGO_BIN_EXE_gradloom"));
+            c
+        }
+    };
+    c.args(["bench", "--json", "--runs", "1", "--warmup", "0", "--device", "cpu", "--threads", "2"]);
+    c.arg(model.join("model.onnx")).arg("--inputs").arg(model.join("input.npz"));
+    c.arg("--expect").arg(model.join("expected.npz")).arg("--cache-dir").arg(folder);
+    let out = in_time(move || c.output().unwrap());
+    let (text, said) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{said}");
+    let (_, relerr) = text.split_once("\"relerr\":").unwrap();
+    let relerr: f64 = relerr.split(',').next().unwrap().trim().parse().unwrap();
+    assert!(relerr < 1e-3, "{relerr}");
+    (Report(text.clone().into_owned()), said.into_owned())
+}
+
+#[test]
+fn hostile_entries_are_made_again() {
+    let folder = Folder::new("hostile");
+    let cold = bench(&folder, "cpu");
+    let files = folder.files();
+    let beside = folder.0.with_extension("beside");
+    std::fs::create_dir_all(&beside).unwrap();
+    let first = std::fs::read(&files[0]).unwrap();
+    for (i, file) in files.iter().enumerate() {
+        let away = beside.join(format!("{i}"));
+        match i % 5 {
+            0 => std::fs::hard_link(file, &away).unwrap(),
+            1 => {
+                std::fs::rename(file, &away).unwrap();
+                symlink(&away, file).unwrap();
+            }
+            2 => {
+                std::fs::remove_file(file).unwrap();
+                make_pipe(file);
+            }
+            // well formed, but another's
+            3 => std::fs::write(file, &first).unwrap(),
+            _ => {
+                if let Err(e) = chown(file, Some(12_345), None) {
+                    eprintln!("an entry of another user was not tried ({e}): root can make one");
+                    std::fs::remove_file(file).unwrap();
+                }
+            }
+        }
+    }
+    let (again, _) = right(&folder.0, &[]);
+    assert_eq!((again.count("compiled"), again.count("cache_hits")), (cold.count("compiled"), 0));
+    assert_eq!(bench(&folder, "cpu").count("compiled"), 0, "they were replaced");
+    std::fs::remove_dir_all(&beside).unwrap();
+}
+
+#[test]
+fn a_folder_that_others_may_write_is_not_used() {
+    let folder = Folder::new("open");
+    let cold = bench(&folder, "cpu");
+    std::fs::set_permissions(&folder.0, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let (run, said) = right(&folder.0, &[]);
+    assert_eq!((run.count("compiled"), run.count("cache_hits")), (cold.count("compiled"), 0));
+    let said: Vec<&str> = said.lines().filter(|l| l.contains("no cache")).collect();
+    assert!(said.len() == 1 && said[0].contains("other users may write to"), "{said:?}");
+    std::fs::set_permissions(&folder.0, std::fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(right(&folder.0, &[]).0.count("compiled"), 0);
+}
+
+#[test]
+fn writes_that_fail_leave_nothing_and_do_no_harm() {
+    let folder = Folder::new("full");
+    // files end after half a kilobyte, as on a disk that is full
+    let full = ["sh", "-c", "trap '' XFSZ; ulimit -f 1; exec \"$@\"", "sh"];
+    right(&folder.0, &full);
+    let left = folder.files();
+    assert!(left.iter().all(|f| !f.to_string_lossy().contains("tmp-")), "{left:?}");
+    assert!(left.iter().all(|f| std::fs::metadata(f).unwrap().len() <= 1024));
+    assert!(right(&folder.0, &[]).0.count("compiled") > 0);
+    assert_eq!(right(&folder.0, &[]).0.count("compiled"), 0);
 }
 
 #[test]

@@ -3,17 +3,18 @@
 use super::json::Json;
 use super::{Failure, Outcome};
 use gradloom::io::onnx::{NodeReport, Port, State, show_dims};
+use gradloom::model::DataFiles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-pub(crate) fn inspect(path: &Path, sizes: &[String], every: bool) -> Outcome<Json> {
+pub(crate) fn inspect(path: &Path, sizes: &[String], every: bool, files: &DataFiles) -> Outcome<Json> {
     let mut known = BTreeMap::new();
     for arg in sizes {
         let size = arg.split_once('=').and_then(|(name, n)| Some((name.to_string(), n.parse().ok()?)));
         let (name, n) = size.ok_or_else(|| Failure(format!("--size {arg}: NAME=SIZE is wanted")))?;
         known.insert(name, n);
     }
-    let report = gradloom::model::inspect(path, &known)?;
+    let report = gradloom::model::inspect_with(path, files, &known)?;
     let open: BTreeSet<&str> = report.sizes.iter().map(|(_, dim, _)| dim.as_str()).collect();
     if let Some(name) = known.keys().find(|k| !open.contains(k.as_str())) {
         let names = open.into_iter().collect::<Vec<_>>().join(", ");

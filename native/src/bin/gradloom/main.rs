@@ -10,6 +10,7 @@ mod tune;
 
 use clap::{Args, Parser, Subcommand};
 use gradloom::NativeHost;
+use gradloom::model::DataFiles;
 use json::Json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -80,6 +81,8 @@ enum Command {
         /// List every node
         #[arg(long)]
         nodes: bool,
+        #[command(flatten)]
+        data: Data,
     },
     /// List the kernels of a model, in order
     Kernels {
@@ -120,6 +123,23 @@ struct Job {
     /// Tuned opts that `gradloom tune --save` wrote
     #[arg(long, value_name = "FILE")]
     tuned: Option<PathBuf>,
+    #[command(flatten)]
+    data: Data,
+}
+
+/// Files of weights beside the model's own.
+#[derive(Args)]
+struct Data {
+    /// The only other files the model may read, as it names them, once per file; links and hidden files only so (default: what
+    /// it names below its folder)
+    #[arg(long = "data", value_name = "NAME")]
+    names: Vec<String>,
+}
+
+impl Data {
+    fn files(&self) -> DataFiles {
+        if self.names.is_empty() { DataFiles::Beneath } else { DataFiles::Only(self.names.clone()) }
+    }
 }
 
 /// What ends a command early: text for the user.
@@ -142,12 +162,16 @@ enum Cache {
 }
 
 impl Cache {
-    fn host(&self) -> NativeHost {
-        match self {
+    fn host(&self, progress: Progress) -> NativeHost {
+        let host = match self {
             Cache::Default => NativeHost::new(),
             Cache::At(folder) => NativeHost::with_cache(folder, gradloom::cache::LIMIT),
             Cache::Off => NativeHost::without_cache(),
+        };
+        if let Some(why) = host.refused() {
+            progress.say(why);
         }
+        host
     }
 }
 
@@ -164,30 +188,16 @@ impl Progress {
 }
 
 fn main() -> ExitCode {
+    if std::env::var_os("RUST_BACKTRACE").is_none_or(|v| v == "0") {
+        // a panic is reported as any error is, below
+        std::panic::set_hook(Box::new(|_| {}));
+    }
     let cli = Cli::parse();
-    let progress = Progress(!cli.quiet);
-    let cache = match (cli.no_cache, cli.cache_dir) {
-        (true, _) => Cache::Off,
-        (false, Some(folder)) => Cache::At(folder),
-        (false, None) => Cache::Default,
-    };
-    let result = match cli.command {
-        Command::Run { job, outputs, compare, tolerance } => {
-            let compare = compare.as_deref().map(|device| run::Reference { device, tolerance });
-            run::run(&job, outputs.as_deref(), compare, &cache, progress)
-        }
-        Command::Bench { job, how } => bench::bench(&job, &how, &cache, progress),
-        Command::Tune { job, budget, save } => tune::tune(&job, budget, save.as_deref(), &cache, progress),
-        Command::Devices => Ok(inspect::devices()),
-        Command::Inspect { model, size, nodes } => inspect::inspect(&model, &size, nodes),
-        Command::Kernels { job, source, asm, counts, time } => {
-            kernels::kernels(&job, kernels::Show { source, asm, counts }, time, &cache, progress)
-        }
-    };
-    match result {
+    let json = cli.json;
+    match contained(|| run(cli)) {
         Ok(data) => {
             use std::io::Write;
-            let text = if cli.json { data.to_string() } else { data.to_text() };
+            let text = if json { data.to_string() } else { data.to_text() };
             // a closed pipe is the reader's choice, not an error
             let _ = writeln!(std::io::stdout().lock(), "{}", text.trim_end());
             ExitCode::SUCCESS
@@ -199,12 +209,40 @@ fn main() -> ExitCode {
     }
 }
 
+/// What a command gives; a panic is a failure like any other.
+fn contained(command: impl FnOnce() -> Outcome<Json>) -> Outcome<Json> {
+    gradloom::contain(|| Ok(command()))?
+}
+
+fn run(cli: Cli) -> Outcome<Json> {
+    let progress = Progress(!cli.quiet);
+    let cache = match (cli.no_cache, cli.cache_dir) {
+        (true, _) => Cache::Off,
+        (false, Some(folder)) => Cache::At(folder),
+        (false, None) => Cache::Default,
+    };
+    match cli.command {
+        Command::Run { job, outputs, compare, tolerance } => {
+            let compare = compare.as_deref().map(|device| run::Reference { device, tolerance });
+            run::run(&job, outputs.as_deref(), compare, &cache, progress)
+        }
+        Command::Bench { job, how } => bench::bench(&job, &how, &cache, progress),
+        Command::Tune { job, budget, save } => tune::tune(&job, budget, save.as_deref(), &cache, progress),
+        Command::Devices => Ok(inspect::devices()),
+        Command::Inspect { model, size, nodes, data } => inspect::inspect(&model, &size, nodes, &data.files()),
+        Command::Kernels { job, source, asm, counts, time } => {
+            kernels::kernels(&job, kernels::Show { source, asm, counts }, time, &cache, progress)
+        }
+    }
+}
+
 impl Job {
     /// Opens the device and loads the model onto it.
     fn open(&self, cache: &Cache, progress: Progress) -> Outcome<gradloom::OnnxModel> {
         let device = gradloom::open(&self.device, self.threads)?;
         progress.say(format_args!("{} on {}", self.model.display(), device.target().name));
-        let mut model = gradloom::OnnxModel::with_host(gradloom::model::parse(&self.model)?, device, cache.host());
+        let parsed = gradloom::model::parse_with(&self.model, &self.data.files())?;
+        let mut model = gradloom::OnnxModel::with_host(parsed, device, cache.host(progress));
         if let Some(file) = &self.tuned {
             let lines = std::fs::read_to_string(file).map_err(|e| Failure(format!("{}: {e}", file.display())))?;
             let n = model.add_tuned(&lines)?;
@@ -217,5 +255,16 @@ impl Job {
 impl From<Vec<(&str, Json)>> for Json {
     fn from(fields: Vec<(&str, Json)>) -> Json {
         Json::Object(fields.into_iter().map(|(k, v)| (k.to_string(), v)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_failure() {
+        let Failure(text) = contained(|| panic!("{} is wrong", 7)).unwrap_err();
+        assert_eq!(text, "internal error: 7 is wrong [E_INTERNAL]");
     }
 }
