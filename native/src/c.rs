@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 type Kernel = unsafe extern "C" fn(*const *mut u8, *const u32, u32, u32, *mut u8);
@@ -38,7 +38,7 @@ struct Loaded {
     needs: Vec<usize>,
     vars: usize,
     scratch: usize,
-    _library: Rc<Library>,
+    _library: Arc<Library>,
 }
 
 impl CDevice {
@@ -136,7 +136,7 @@ impl Device for CDevice {
             // kernels of one batch may have the same name
             let _ = writeln!(unit, "#define {0} gl_kernel_{i}\n{text}#undef {0}", s.name);
         }
-        let library = Rc::new(build(&self.compiler, &unit)?);
+        let library = Arc::new(build(&self.compiler, &unit)?);
         let mut out = Vec::new();
         for (i, s) in sources.iter().enumerate() {
             // SAFETY: the unit defines this function with exactly this signature

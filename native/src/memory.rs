@@ -42,6 +42,9 @@ pub(crate) struct Block {
     kind: Kind,
 }
 
+// SAFETY: the memory is the block's alone, and may be freed on any thread.
+unsafe impl Send for Block {}
+
 impl Block {
     /// `None` if the system has no such memory.
     pub(crate) fn new(len: usize, guard: Guard) -> Option<Block> {

@@ -13,11 +13,10 @@ use gradloom_core::render::wasm::{DriverStep, Kernel, MAX_PAGES, SLACK, driver, 
 use gradloom_core::render::{Code, Source};
 use gradloom_core::target::Target;
 use gradloom_core::uop::print::print_program;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 #[derive(Default)]
 struct Record {
@@ -29,7 +28,7 @@ struct Record {
     tickets: BTreeMap<u32, usize>,
 }
 
-struct Recorder(Target, Rc<RefCell<Record>>);
+struct Recorder(Target, Arc<Mutex<Record>>);
 
 fn at(r: &Record, v: &View) -> usize {
     let (start, len) = r.buffers[v.buf.0 as usize];
@@ -42,7 +41,7 @@ impl Device for Recorder {
         &self.0
     }
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {
-        let mut r = self.1.borrow_mut();
+        let mut r = self.1.lock().unwrap();
         let start = r.memory.len().next_multiple_of(64).max(SLACK);
         r.memory.resize(start + bytes, 0);
         r.buffers.push((start, bytes));
@@ -51,22 +50,22 @@ impl Device for Recorder {
     fn free(&mut self, _: BufId) {}
     fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
         let dst = View { buf, offset, bytes: data.len() };
-        if !self.1.borrow().runs.is_empty() {
+        if !self.1.lock().unwrap().runs.is_empty() {
             // what ran before found other values there
             let src = View { buf: self.alloc(data.len())?, offset: 0, bytes: data.len() };
-            let mut r = self.1.borrow_mut();
+            let mut r = self.1.lock().unwrap();
             let start = at(&r, &src);
             r.memory[start..start + data.len()].copy_from_slice(data);
             r.runs.push(vec![Step::Copy { src, dst }]);
             return Ok(());
         }
-        let mut r = self.1.borrow_mut();
+        let mut r = self.1.lock().unwrap();
         let start = at(&r, &dst);
         r.memory[start..start + data.len()].copy_from_slice(data);
         Ok(())
     }
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {
-        let mut r = self.1.borrow_mut();
+        let mut r = self.1.lock().unwrap();
         let mut ids = Vec::new();
         for s in sources {
             let Code::Bytes(b) = &s.code else { return Err(Error::value("record", "not a wasm kernel")) };
@@ -78,12 +77,12 @@ impl Device for Recorder {
     fn release(&mut self, _: KernelId) {}
     fn submit(&mut self, steps: &[Step]) -> Result<()> {
         if !steps.is_empty() {
-            self.1.borrow_mut().runs.push(steps.to_vec());
+            self.1.lock().unwrap().runs.push(steps.to_vec());
         }
         Ok(())
     }
     fn read(&mut self, v: View) -> Result<Ticket> {
-        let mut r = self.1.borrow_mut();
+        let mut r = self.1.lock().unwrap();
         let start = at(&r, &v);
         r.reads.push((start, v.bytes));
         let id = r.reads.len() as u32;
@@ -91,7 +90,7 @@ impl Device for Recorder {
         Ok(Ticket(id))
     }
     fn poll(&mut self, t: Ticket) -> Result<Option<Vec<u8>>> {
-        Ok(self.1.borrow_mut().tickets.remove(&t.0).map(|n| vec![0; n]))
+        Ok(self.1.lock().unwrap().tickets.remove(&t.0).map(|n| vec![0; n]))
     }
 }
 
@@ -237,9 +236,9 @@ fn target(relaxed: bool) -> Target {
 }
 
 fn save(case: &str, dir: &Path, relaxed: bool) -> Result<()> {
-    let record = Rc::new(RefCell::new(Record::default()));
+    let record = Arc::new(Mutex::new(Record::default()));
     let found = run(case, Box::new(Recorder(target(relaxed), record.clone())))?;
-    let r = record.borrow();
+    let r = record.lock().unwrap();
     let mut image = r.memory.clone();
     let mut runs = Vec::new();
     for steps in &r.runs {

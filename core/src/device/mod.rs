@@ -57,8 +57,20 @@ pub enum Step {
     },
 }
 
+/// `Send` where there are threads to send to. In a page, devices and hosts hold values of JavaScript, which stay on their thread.
+#[cfg(not(target_arch = "wasm32"))]
+pub trait MaySend: Send {}
+#[cfg(not(target_arch = "wasm32"))]
+impl<T: Send + ?Sized> MaySend for T {}
+
+/// `Send` where there are threads to send to. In a page, devices and hosts hold values of JavaScript, which stay on their thread.
+#[cfg(target_arch = "wasm32")]
+pub trait MaySend {}
+#[cfg(target_arch = "wasm32")]
+impl<T: ?Sized> MaySend for T {}
+
 /// A device. Errors are `Error::Device` and `Error::OutOfMemory`.
-pub trait Device {
+pub trait Device: MaySend {
     /// What it can do.
     fn target(&self) -> &Target;
 

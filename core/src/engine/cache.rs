@@ -13,7 +13,7 @@ use crate::uop::hash::key_bytes;
 use crate::uop::label;
 
 /// What an engine may ask of the process around it. The defaults do without: one thread, no memory.
-pub trait Host {
+pub trait Host: crate::device::MaySend {
     /// Calls `job` with each of `0..n`, in any order and on any threads, and returns when all are done.
     fn each(&self, n: usize, job: &(dyn Fn(usize) + Sync)) {
         (0..n).for_each(job);

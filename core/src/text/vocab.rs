@@ -3,7 +3,7 @@
 use super::config::err;
 use crate::error::Result;
 use rustc_hash::FxHashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The largest number of a token.
 const MAX_ID: u32 = 1 << 24;
@@ -11,8 +11,8 @@ const MAX_ID: u32 = 1 << 24;
 /// Tokens by number and numbers by token.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Vocab {
-    ids: FxHashMap<Rc<str>, u32>,
-    tokens: FxHashMap<u32, Rc<str>>,
+    ids: FxHashMap<Arc<str>, u32>,
+    tokens: FxHashMap<u32, Arc<str>>,
 }
 
 impl Vocab {
@@ -20,7 +20,7 @@ impl Vocab {
         if id > MAX_ID {
             return Err(err(format!("a token with the number {id}")));
         }
-        let token: Rc<str> = token.into();
+        let token: Arc<str> = token.into();
         self.tokens.insert(id, token.clone());
         self.ids.insert(token, id);
         Ok(())

@@ -5,7 +5,7 @@ use super::{CpuDevice, Function, Maker};
 use gradloom_core::render::{self, Source};
 use gradloom_core::target::{Isa, Target};
 use gradloom_core::{Error, Result};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The best instruction set of this machine, `None` if it has no AVX2 with FMA and F16C.
 pub fn detect() -> Option<Isa> {
@@ -60,7 +60,7 @@ unsafe impl Maker for Machine {
             }
         }
         let (code, entries) = Code::new(&parts).map_err(|e| bad(format!("executable memory: {e}")))?;
-        let code = Rc::new(code);
+        let code = Arc::new(code);
         Ok(entries.into_iter().map(|at| Function { entry: code.at(at), _code: code.clone() }).collect())
     }
 }

@@ -17,7 +17,7 @@ pub use machine::detect;
 use pool::{Job, Pool};
 use std::any::Any;
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Work below this is not worth waking threads for.
@@ -38,14 +38,17 @@ pub(crate) struct Function {
     /// Its start, in the calling convention of kernels.
     pub entry: *const u8,
     /// Dropped when the kernel is released.
-    pub _code: Rc<dyn Any>,
+    pub _code: Arc<dyn Any + Send + Sync>,
 }
+
+// SAFETY: the entry is the address of code that nobody writes and that lives as long as `_code`; any thread may run it.
+unsafe impl Send for Function {}
 
 /// Makes functions of rendered kernels.
 ///
 /// # Safety
 /// Each function does what its source says and is callable as `fn(bufs, vars, lo, hi, scratch)`, as long as its `_code` lives.
-pub(crate) unsafe trait Maker {
+pub(crate) unsafe trait Maker: Send {
     /// One function per source.
     fn make(&mut self, sources: &[Source]) -> Result<Vec<Function>>;
 }
@@ -65,7 +68,7 @@ struct Kernel {
 pub struct CpuDevice {
     target: Target,
     maker: Box<dyn Maker>,
-    pool: Pool,
+    pool: Arc<Pool>,
     buffers: HashMap<BufId, Block>,
     kernels: HashMap<KernelId, Kernel>,
     reads: HashMap<Ticket, Vec<u8>>,
@@ -79,7 +82,7 @@ impl CpuDevice {
     /// A device of what `maker` makes for `target`, with the target's number of threads.
     pub(crate) fn made(target: Target, maker: Box<dyn Maker>) -> Result<CpuDevice> {
         Ok(CpuDevice {
-            pool: Pool::new(target.threads)?,
+            pool: Pool::shared(target.threads)?,
             target,
             maker,
             buffers: HashMap::new(),
@@ -141,7 +144,7 @@ impl CpuDevice {
         // live buffers of at least the sizes it was compiled for, so is `scratch`, and the code outlives the call.
         unsafe {
             let job = Job::new(k.function.entry, &pointers, vars, grid[0], k.scratch);
-            self.pool.run(&job, threads, scratch);
+            self.pool.run(&job, threads, scratch).map_err(Error::Internal)?;
         }
         let nanos = begin.elapsed().as_nanos() as f32 * threads as f32;
         if let Some(k) = self.kernels.get_mut(&id) {

@@ -1,19 +1,25 @@
 //! Threads that share out the grid of a kernel: each has a share and helps others with theirs. The caller takes part; a worker
 //! that wakes too late simply misses the job, so a launch never waits for a sleeping thread. Workers spin a little between
 //! jobs, then sleep.
+//!
+//! All devices of a process with as many threads share them. One of them runs its kernel on all at a time; who finds them busy
+//! runs its own on the thread that it is on.
 
+use crate::contain::message;
 use crate::memory::Block;
 use gradloom_core::{Error, Result};
 use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+// kernels never unwind; that a function which does would be caught costs nothing
 #[cfg(target_arch = "x86_64")]
-type Entry = unsafe extern "sysv64" fn(*const *mut u8, *const u32, u32, u32, *mut u8);
+type Entry = unsafe extern "sysv64-unwind" fn(*const *mut u8, *const u32, u32, u32, *mut u8);
 #[cfg(not(target_arch = "x86_64"))]
-type Entry = unsafe extern "C" fn(*const *mut u8, *const u32, u32, u32, *mut u8);
+type Entry = unsafe extern "C-unwind" fn(*const *mut u8, *const u32, u32, u32, *mut u8);
 
 /// How long a worker waits for the next job before it goes to sleep: longer than the kernels between that run on one thread
 /// and what happens between two runs. Waking it takes as long as a small kernel.
@@ -26,6 +32,7 @@ const PART: u32 = 4;
 const LAST: u32 = 32;
 /// Kernels spill registers to the stack; their arrays are in scratch memory.
 const STACK: usize = 4 << 20;
+const MOST_THREADS: usize = 1 << 10;
 
 /// One launch.
 #[derive(Clone, Copy)]
@@ -69,9 +76,11 @@ struct Shared {
     asleep: Mutex<usize>,
     wake: Condvar,
     stop: AtomicBool,
+    /// What went wrong on a worker in the job that is open.
+    failure: Mutex<Option<String>>,
 }
 
-// SAFETY: `job` is written only by the one caller while the state is closed with nobody inside, and read only by workers
+// SAFETY: `job` is written only by the one caller that has taken the pool, while the state is closed with nobody inside, and read only by workers
 // that have entered an open state (their entry acquires what the opening released). Its pointers are valid as long as the
 // job is open or somebody is inside, because `run` returns only after that.
 unsafe impl Sync for Shared {}
@@ -82,12 +91,49 @@ unsafe impl Send for Shared {}
 pub(super) struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    /// Does a caller run a job?
+    taken: AtomicBool,
+}
+
+/// The caller whose job is on the threads. When it goes, by a panic too, no thread is inside the job any more.
+struct Turn<'a>(&'a Pool);
+
+impl Turn<'_> {
+    /// Closes the job and waits for those inside.
+    fn close(&self) {
+        let s = &*self.0.shared;
+        s.state.fetch_and(!OPEN, Ordering::AcqRel);
+        let mut spins = 0u32;
+        while s.state.load(Ordering::Acquire) % THREAD != 0 {
+            pause(&mut spins);
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.close();
+        self.0.taken.store(false, Ordering::Release);
+    }
 }
 
 impl Pool {
+    /// The threads of this process, so many with the caller; made for the first device, ended with the last.
+    pub(super) fn shared(threads: usize) -> Result<Arc<Pool>> {
+        static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
+        let threads = threads.clamp(1, MOST_THREADS);
+        let mut pools = lock(&POOLS);
+        pools.retain(|p| p.strong_count() > 0);
+        if let Some(pool) = pools.iter().filter_map(Weak::upgrade).find(|p| p.threads() == threads) {
+            return Ok(pool);
+        }
+        let pool = Arc::new(Pool::new(threads)?);
+        pools.push(Arc::downgrade(&pool));
+        Ok(pool)
+    }
+
     /// `threads` in all, the caller included.
-    pub(super) fn new(threads: usize) -> Result<Pool> {
-        let threads = threads.clamp(1, 1 << 10);
+    fn new(threads: usize) -> Result<Pool> {
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
             job: UnsafeCell::new(None),
@@ -95,8 +141,9 @@ impl Pool {
             asleep: Mutex::new(0),
             wake: Condvar::new(),
             stop: AtomicBool::new(false),
+            failure: Mutex::new(None),
         });
-        let mut pool = Pool { shared, workers: Vec::new() };
+        let mut pool = Pool { shared, workers: Vec::new(), taken: AtomicBool::new(false) };
         for i in 1..threads {
             let shared = pool.shared.clone();
             let handle = std::thread::Builder::new()
@@ -113,17 +160,19 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Runs a job on up to `threads` threads; returns when it is done.
+    /// Runs a job on up to `threads` threads; returns when it is done. An error is what a panic on another thread said: then
+    /// the job is not done.
     ///
     /// # Safety
     /// The job's kernel may run on its buffers now, on several slices of its grid at a time; `scratch` has the bytes it needs
     /// and is the caller's alone.
-    pub(super) unsafe fn run(&self, job: &Job, threads: usize, scratch: *mut u8) {
-        if threads <= 1 || self.workers.is_empty() {
+    pub(super) unsafe fn run(&self, job: &Job, threads: usize, scratch: *mut u8) -> Result<(), String> {
+        if threads <= 1 || self.workers.is_empty() || self.taken.swap(true, Ordering::Acquire) {
             // SAFETY: by contract.
             unsafe { (job.entry)(job.bufs, job.vars, 0, job.grid, scratch) };
-            return;
+            return Ok(());
         }
+        let turn = Turn(self);
         let s = &*self.shared;
         let job = Job { threads: threads as u32, ..*job };
         // SAFETY: the state is closed and nobody is inside: nobody reads `job`.
@@ -140,10 +189,10 @@ impl Pool {
         }
         // SAFETY: by contract; slices are disjoint.
         unsafe { slices(s, &job, 0, scratch) };
-        s.state.fetch_and(!OPEN, Ordering::AcqRel);
-        let mut spins = 0u32;
-        while s.state.load(Ordering::Acquire) % THREAD != 0 {
-            pause(&mut spins);
+        turn.close();
+        match lock(&s.failure).take() {
+            Some(what) => Err(what),
+            None => Ok(()),
         }
     }
 }
@@ -160,7 +209,7 @@ impl Drop for Pool {
     }
 }
 
-fn lock(m: &Mutex<usize>) -> std::sync::MutexGuard<'_, usize> {
+fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     m.lock().unwrap_or_else(|e| e.into_inner())
 }
 
@@ -233,7 +282,12 @@ fn work(s: &Shared, me: usize) {
                 // without memory for it this worker leaves the job to the others
                 if let Some(own) = &own {
                     // SAFETY: the caller of `run` vouches for the job while it is open or somebody is inside.
-                    unsafe { slices(s, &job, me, own.at(0)) };
+                    let all = AssertUnwindSafe(|| unsafe { slices(s, &job, me, own.at(0)) });
+                    if let Err(panic) = catch_unwind(all) {
+                        lock(&s.failure).get_or_insert(message(&*panic));
+                        // nobody needs what is left of the job
+                        s.shares.iter().for_each(|share| share.0.store(0, Ordering::Relaxed));
+                    }
                 }
             }
             s.state.fetch_sub(INSIDE, Ordering::AcqRel);
@@ -255,5 +309,91 @@ fn work(s: &Shared, me: usize) {
         }
         drop(asleep);
         idle = None;
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    /// Adds the places of the grid that were run to the first buffer, a counter each.
+    unsafe extern "sysv64-unwind" fn count(bufs: *const *mut u8, _: *const u32, lo: u32, hi: u32, _: *mut u8) {
+        // SAFETY: the tests give one buffer of as many counters as the grid is long
+        let counters = unsafe { (*bufs).cast::<AtomicU32>() };
+        for i in lo..hi {
+            // SAFETY: as above
+            unsafe { (*counters.add(i as usize)).fetch_add(1, Ordering::Relaxed) };
+        }
+    }
+
+    /// The same, but workers fail.
+    unsafe extern "sysv64-unwind" fn fail(bufs: *const *mut u8, vars: *const u32, lo: u32, hi: u32, own: *mut u8) {
+        assert!(std::thread::current().name().is_none_or(|n| !n.starts_with("gradloom-")), "a worker fails");
+        // there is some of the job left when a worker comes
+        std::thread::yield_now();
+        // SAFETY: as for `count`
+        unsafe { count(bufs, vars, lo, hi, own) };
+    }
+
+    fn run(pool: &Pool, entry: Entry, counters: &[AtomicU32]) -> Result<(), String> {
+        let bufs = [counters.as_ptr().cast_mut().cast::<u8>()];
+        let mut scratch = [0u8; 64];
+        // SAFETY: the entry has the signature; the buffer has a counter for each place of the grid; no scratch is needed
+        unsafe {
+            let job = Job::new(entry as *const u8, &bufs, &[], counters.len() as u32, 0);
+            pool.run(&job, pool.threads(), scratch.as_mut_ptr())
+        }
+    }
+
+    fn counters(n: usize) -> Vec<AtomicU32> {
+        (0..n).map(|_| AtomicU32::new(0)).collect()
+    }
+
+    #[test]
+    fn callers_on_several_threads_share_a_pool() {
+        let pool = Pool::shared(3).unwrap();
+        assert!(Arc::ptr_eq(&pool, &Pool::shared(3).unwrap()));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for round in 0..200 {
+                        let all = counters(100 + round);
+                        run(&pool, count, &all).unwrap();
+                        assert!(all.iter().all(|c| c.load(Ordering::Relaxed) == 1));
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_panic_on_a_worker_ends_the_job_with_an_error() {
+        let pool = Pool::new(2).unwrap();
+        // whether the worker comes in time for one job is up to the system
+        let begin = Instant::now();
+        let failed = loop {
+            match run(&pool, fail, &counters(1 << 12)) {
+                Err(what) => break what,
+                Ok(()) => assert!(begin.elapsed() < Duration::from_secs(120), "no worker came"),
+            }
+        };
+        assert_eq!(failed, "a worker fails");
+        let all = counters(1000);
+        run(&pool, count, &all).unwrap();
+        assert!(all.iter().all(|c| c.load(Ordering::Relaxed) == 1), "the pool goes on");
+    }
+
+    #[test]
+    fn a_panic_of_the_caller_waits_for_the_others() {
+        unsafe extern "sysv64-unwind" fn own(_: *const *mut u8, _: *const u32, _: u32, _: u32, _: *mut u8) {
+            assert!(std::thread::current().name().is_some_and(|n| n.starts_with("gradloom-")), "the caller fails");
+        }
+        let pool = Pool::new(2).unwrap();
+        let panic = catch_unwind(AssertUnwindSafe(|| run(&pool, own, &counters(64)))).unwrap_err();
+        assert_eq!(message(&*panic), "the caller fails");
+        let all = counters(1000);
+        run(&pool, count, &all).unwrap();
+        assert!(all.iter().all(|c| c.load(Ordering::Relaxed) == 1), "the pool goes on");
     }
 }

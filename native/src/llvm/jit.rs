@@ -123,6 +123,11 @@ pub(super) struct Jit {
     jit: Ref,
 }
 
+// SAFETY: an LLJIT locks its session around all that is called here (linking, looking up, removing), from any thread.
+unsafe impl Send for Jit {}
+// SAFETY: as above.
+unsafe impl Sync for Jit {}
+
 impl Jit {
     pub(super) fn new(api: &'static Api) -> Result<Arc<Jit>> {
         // SAFETY: out-parameters are ours; the generator is taken over by the library.
@@ -176,6 +181,11 @@ pub(super) struct Linked {
     jit: Arc<Jit>,
     tracker: Ref,
 }
+
+// SAFETY: a tracker is a counted handle, which is removed and released once, under the session's lock.
+unsafe impl Send for Linked {}
+// SAFETY: as above; shared, it is only kept.
+unsafe impl Sync for Linked {}
 
 impl Drop for Linked {
     fn drop(&mut self) {

@@ -15,7 +15,7 @@ use inkwell::execution_engine::ExecutionEngine;
 use inkwell::memory_buffer::MemoryBuffer;
 use inkwell::passes::PassBuilderOptions;
 use inkwell::targets::{CodeModel, InitializationConfig, RelocMode, Target as Machine, TargetMachine};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// This machine with `threads` threads (0: one per core).
 pub fn open(threads: usize) -> Result<CpuDevice> {
@@ -25,9 +25,32 @@ pub fn open(threads: usize) -> Result<CpuDevice> {
     CpuDevice::made(target, Box::new(Linked))
 }
 
-thread_local! {
-    /// Functions may outlive whoever compiled them, and a context their functions: it is never freed.
-    static CONTEXT: &'static Context = Box::leak(Box::new(Context::create()));
+/// Functions may outlive whoever compiled them, and a context their functions: it is never freed. One thread at a time may use
+/// it, or what belongs to it.
+struct Whole(&'static Context);
+
+// SAFETY: LLVM's contexts belong to no thread; the lock around this one gives it to one thread at a time.
+unsafe impl Send for Whole {}
+
+fn context() -> MutexGuard<'static, Whole> {
+    static CONTEXT: OnceLock<Mutex<Whole>> = OnceLock::new();
+    let whole = CONTEXT.get_or_init(|| Mutex::new(Whole(Box::leak(Box::new(Context::create())))));
+    whole.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Code in memory, freed under the lock of its context.
+struct Held(Option<ExecutionEngine<'static>>);
+
+// SAFETY: it is not used until it is dropped, which is done under the lock of its context, on whatever thread.
+unsafe impl Send for Held {}
+// SAFETY: as above.
+unsafe impl Sync for Held {}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _lock = context();
+        self.0 = None;
+    }
 }
 
 struct Linked;
@@ -57,7 +80,8 @@ unsafe impl Maker for Linked {
 fn compile(s: &Source, machine: &TargetMachine, cpu: &str, features: &str) -> Result<Function> {
     let bad = |what: &str, why: String| error(format!("{}: {what}: {why}", s.name));
     let Code::Text(text) = &s.code else { return Err(error(format!("{} is not LLVM IR", s.name))) };
-    let context = CONTEXT.with(|c| *c);
+    let lock = context();
+    let context = lock.0;
     // the parser wants a zero behind the text, and takes it as a part of the buffer
     let buffer = MemoryBuffer::create_from_memory_range_copy(format!("{text}\0").as_bytes(), &s.name);
     let module = context.create_module_from_ir(buffer).map_err(|e| bad("the IR does not parse", e.to_string()))?;
@@ -74,5 +98,5 @@ fn compile(s: &Source, machine: &TargetMachine, cpu: &str, features: &str) -> Re
     let engine: ExecutionEngine<'static> =
         module.create_jit_execution_engine(OptimizationLevel::Default).map_err(|e| bad("MCJIT", e.to_string()))?;
     let entry = engine.get_function_address(&s.name).map_err(|e| bad("MCJIT", e.to_string()))?;
-    Ok(Function { entry: entry as *const u8, _code: Rc::new(engine) })
+    Ok(Function { entry: entry as *const u8, _code: Arc::new(Held(Some(engine))) })
 }

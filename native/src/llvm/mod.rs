@@ -18,7 +18,6 @@ use gradloom_core::target::Target;
 use jit::{Host, Jit, error};
 #[cfg(feature = "inkwell")]
 pub use linked::open as open_linked;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -73,7 +72,7 @@ unsafe impl Maker for Llvm {
             Ok((symbol.clone(), jit::compile(api, host, text, name, symbol)?))
         })?;
         let (linked, entries) = self.jit.link(&objects)?;
-        let code = Rc::new(linked);
+        let code = Arc::new(linked);
         Ok(entries.into_iter().map(|entry| Function { entry, _code: code.clone() }).collect())
     }
 }
