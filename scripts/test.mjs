@@ -1,6 +1,6 @@
 // `npm test`: every test of the project, from a fresh clone. Stages run in order and the first failure ends the run.
 // usage: node scripts/test.mjs [--only a,b] [--from a] [--list]
-import { existsSync, readdirSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { fetchData } from "./fetch-models.mjs";
 import { buildPackage, buildSite, buildWasm, checkTypes, unpackInto } from "./lib/package.mjs";
@@ -52,6 +52,15 @@ function chosen(argv) {
   return only ?? names.slice(from ? names.indexOf(from) : 0);
 }
 
+/** Where tests note what they leave out, since the tools that run them show nothing of a test that passes. */
+const notes = join(root, "target/left-out.txt");
+
+/** What was left out, once each, with the reason. */
+function leftOut() {
+  const lines = existsSync(notes) ? readFileSync(notes, "utf8").trim().split("\n") : [];
+  return [...new Set(lines)].sort().map((line) => `  ${line}\n`).join("");
+}
+
 const seconds = (since) => ((performance.now() - since) / 1000).toFixed(1);
 
 main(async () => {
@@ -61,6 +70,9 @@ main(async () => {
   }
   const names = chosen(process.argv.slice(2));
   const whole = performance.now();
+  mkdirSync(join(root, "target"), { recursive: true });
+  rmSync(notes, { force: true });
+  process.env.GRADLOOM_LEFT_OUT = notes;
   const table = [];
   for (const name of names) {
     console.log(`\n== ${name} ==`);
@@ -73,5 +85,7 @@ main(async () => {
     }
     table.push(`  ${name.padEnd(10)} ${seconds(start).padStart(7)} s`);
   }
+  const without = leftOut();
+  if (without) console.log(`\ntest: left out\n${without}`);
   console.log(`\ntest: all passed\n${table.join("\n")}\n  ${"total".padEnd(10)} ${seconds(whole).padStart(7)} s`);
 });

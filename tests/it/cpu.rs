@@ -7,11 +7,12 @@ use gradloom_core::device::Device;
 use gradloom_core::render::x86::X86;
 use gradloom_core::render::{Code, Renderer, Source};
 use gradloom_core::target::{Isa, Target};
+use gradloom_tests::here;
 use gradloom_tests::runner::run_samples;
 
 fn conformance(isa: Isa, threads: usize) {
-    if detect().is_none_or(|have| have < isa) {
-        eprintln!("this machine has no {isa:?}: not tested");
+    let name = if isa == Isa::Avx2 { "cpu:avx2" } else { "cpu:avx512" };
+    if here::device(name, detect().filter(|&have| have >= isa).ok_or("not this processor")).is_none() {
         return;
     }
     let mut dev = CpuDevice::with_isa(isa, threads).expect("the device opens");
@@ -151,11 +152,10 @@ fn no_page_is_writable_and_executable() {
         let bad: Vec<&str> = maps.lines().filter(|l| has(l, &['w', 'x'])).collect();
         assert!(bad.is_empty(), "writable and executable: {bad:?}");
     }
-    let Some(isa) = detect() else { return };
+    let Some(isa) = here::device("cpu", detect().ok_or("no AVX2")) else { return };
     kernel(&mut CpuDevice::with_isa(isa, 1).expect("the device opens"), &X86);
-    match gradloom::llvm::open(1) {
-        Ok(mut dev) => kernel(&mut dev, &LlvmRenderer),
-        Err(e) => eprintln!("llvm is not tested here: {e}"),
+    if let Some(mut dev) = here::device("llvm", gradloom::llvm::open(1)) {
+        kernel(&mut dev, &LlvmRenderer);
     }
 }
 

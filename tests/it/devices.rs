@@ -3,30 +3,31 @@
 use gradloom_core::Result;
 use gradloom_core::device::{Device, EvalDevice};
 use gradloom_core::render::Renderer;
+use gradloom_tests::here;
 use gradloom_tests::{conformance, runner};
 
 /// Makes a module of tests for a device. `make` gives the device and its renderer, or an error if this machine has none.
 macro_rules! device_suite {
-    ($name:ident, $make:expr) => {
-        mod $name {
+    ($module:ident, $name:literal, $make:expr) => {
+        mod $module {
             use super::*;
 
             #[test]
             fn samples_give_known_results() {
-                let Some((mut dev, renderer)) = available(stringify!($name), $make) else { return };
+                let Some((mut dev, renderer)) = here::device($name, $make) else { return };
                 let n = runner::run_samples(&mut *dev, &*renderer);
                 assert!(n > 300, "only {n} samples");
             }
 
             #[test]
             fn memory_keeps_its_promises() {
-                let Some((mut dev, renderer)) = available(stringify!($name), $make) else { return };
+                let Some((mut dev, renderer)) = here::device($name, $make) else { return };
                 conformance::memory(&mut *dev, &*renderer);
             }
 
             #[test]
             fn misuse_is_an_error() {
-                let Some((mut dev, renderer)) = available(stringify!($name), $make) else { return };
+                let Some((mut dev, renderer)) = here::device($name, $make) else { return };
                 conformance::misuse(&mut *dev, &*renderer);
             }
         }
@@ -35,30 +36,18 @@ macro_rules! device_suite {
 
 type Pair = (Box<dyn Device>, Box<dyn Renderer>);
 
-/// The device, or a note why its tests do nothing. With `GRADLOOM_DEVICES=all` a missing device is a failure.
-fn available(name: &str, made: Result<Pair>) -> Option<Pair> {
-    match made {
-        Ok(pair) => Some(pair),
-        Err(e) if std::env::var("GRADLOOM_DEVICES").as_deref() == Ok("all") => panic!("{name}: {e}"),
-        Err(e) => {
-            eprintln!("{name} is not tested here: {e}");
-            None
-        }
-    }
-}
-
-device_suite!(eval, eval_device());
-device_suite!(c, c_device());
+device_suite!(eval, "eval", eval_device());
+device_suite!(c, "c", c_device());
 #[cfg(unix)]
-device_suite!(llvm, llvm_device());
+device_suite!(llvm, "llvm", llvm_device());
 #[cfg(all(unix, feature = "inkwell"))]
-device_suite!(inkwell, inkwell_device());
+device_suite!(inkwell, "inkwell", inkwell_device());
 #[cfg(all(unix, target_arch = "x86_64"))]
-device_suite!(cpu, cpu_device());
+device_suite!(cpu, "cpu", cpu_device());
 #[cfg(feature = "wgpu")]
-device_suite!(wgpu, wgpu_device());
+device_suite!(wgpu, "wgpu", wgpu_device());
 #[cfg(feature = "wgpu")]
-device_suite!(wgpu_hardware, wgpu_as_hardware());
+device_suite!(wgpu_hardware, "wgpu:hardware", wgpu_as_hardware());
 
 fn eval_device() -> Result<Pair> {
     Ok((Box::new(EvalDevice::default()), Box::new(conformance::EvalRenderer)))

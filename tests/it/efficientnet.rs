@@ -6,6 +6,7 @@ use gradloom::io::torch;
 use gradloom::nn::{BatchNorm, Conv, Layer, Linear, Mode, Module, Role, StateDict};
 use gradloom::tensor::ConvOpts;
 use gradloom::{DType, Result, Runtime, Session, Tensor};
+use gradloom_tests::here;
 use std::sync::Arc;
 
 /// Repeats, kernel, first stride, expansion, channels out (Tan and Le 2019, table 1, without squeeze and excitation).
@@ -144,7 +145,7 @@ impl Layer for EfficientNet {
 
 fn check(device: &str) {
     let Some(file) = cached("efficientnet_lite0/model.pth", "efficientnet") else { return };
-    let mut rt = Runtime::open(device, 2).unwrap();
+    let Some(mut rt) = here::device(device, Runtime::open(device, 2)) else { return };
     let dict: StateDict =
         torch::tensors(rt.session(), &Arc::new(std::fs::read(file).unwrap())).unwrap().into_iter().collect();
     let net = EfficientNet::new(rt.session()).unwrap();

@@ -11,6 +11,7 @@ use gradloom_core::device::Device;
 use gradloom_core::render::Renderer;
 use gradloom_core::render::c::CRenderer;
 use gradloom_core::render::llvm::LlvmRenderer;
+use gradloom_tests::here;
 use gradloom_tests::runner::run_samples;
 
 type Pair = (Box<dyn Device>, Box<dyn Renderer>);
@@ -23,20 +24,18 @@ fn devices() -> Vec<(&'static str, Pair)> {
         use gradloom::cpu::{CpuDevice, detect};
         use gradloom_core::render::x86::X86;
         use gradloom_core::target::Isa;
-        for (name, isa) in [("avx2", Isa::Avx2), ("avx512", Isa::Avx512)] {
-            if detect().is_some_and(|have| have >= isa) {
+        for (name, isa) in [("cpu:avx2", Isa::Avx2), ("cpu:avx512", Isa::Avx512)] {
+            if here::device(name, detect().filter(|&have| have >= isa).ok_or("not this processor")).is_some() {
                 let dev = CpuDevice::with_isa(isa, 1).expect("it was detected").with_guard(Guard::After);
                 all.push((name, (Box::new(dev), Box::new(X86))));
             }
         }
     }
-    match llvm::open(1) {
-        Ok(dev) => all.push(("llvm", (Box::new(dev.with_guard(Guard::After)), Box::new(LlvmRenderer)))),
-        Err(e) => eprintln!("llvm is not tested here: {e}"),
+    if let Some(dev) = here::device("llvm", llvm::open(1)) {
+        all.push(("llvm", (Box::new(dev.with_guard(Guard::After)), Box::new(LlvmRenderer))));
     }
-    match CDevice::new() {
-        Ok(dev) => all.push(("c", (Box::new(dev.with_guard(Guard::After)), Box::new(CRenderer)))),
-        Err(e) => eprintln!("c is not tested here: {e}"),
+    if let Some(dev) = here::device("c", CDevice::new()) {
+        all.push(("c", (Box::new(dev.with_guard(Guard::After)), Box::new(CRenderer))));
     }
     all
 }

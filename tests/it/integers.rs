@@ -7,6 +7,7 @@ use gradloom_core::DType::{self, F32, I8, I32, U8};
 use gradloom_core::schedule::integers::in_integers;
 use gradloom_core::target::{Isa, Target};
 use gradloom_core::uop::{Arg, Op, ReduceOp, UOp};
+use gradloom_tests::here;
 
 /// A quantised operand: bytes, and what they stand for.
 struct Coded {
@@ -57,7 +58,7 @@ fn targets() -> [Target; 3] {
 
 fn check_for(targets: &[Target], what: &str, make: impl Fn(&Session) -> Result<(Tensor, Tensor)>) {
     let run = |device: &str, rewritten: Option<&Target>| -> Option<Vec<f32>> {
-        let mut rt = Runtime::open(device, 1).ok()?;
+        let mut rt = here::device(device, Runtime::open(device, 1))?;
         let s = rt.session().clone();
         let (x, mut y) = make(&s).unwrap_or_else(|e| panic!("{what}: {e}"));
         if let Some(t) = rewritten {

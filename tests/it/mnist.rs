@@ -6,6 +6,7 @@ use gradloom::nn::{Conv, Layer, Linear, Mode, Module, Sequential};
 use gradloom::optim::{Adam, AdamOpts, Optimizer};
 use gradloom::tensor::{ConvOpts, PoolOpts};
 use gradloom::{Result, Runtime, Session, Tensor};
+use gradloom_tests::here;
 use std::time::Instant;
 
 const BATCH: usize = 50;
@@ -43,9 +44,9 @@ fn labels(s: &Session, t: &HostTensor, rows: &[usize]) -> Result<Tensor> {
 fn a_network_learns_to_read_digits() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../.cache/datasets/mnist.npz");
     let Ok(file) = std::fs::read(path) else {
-        return eprintln!("mnist is not tested: it is not in .cache/ (node scripts/fetch-models.mjs mnist)");
+        return here::left_out("mnist", "run `node scripts/fetch-models.mjs mnist` first");
     };
-    let Ok(mut rt) = Runtime::open("cpu", 0) else { return eprintln!("mnist is not tested: no cpu device") };
+    let Some(mut rt) = here::device("cpu", Runtime::open("cpu", 0)) else { return };
     let data = npz::read(&file).expect("an npz");
     let get = |name: &str| &data.iter().find(|(n, _)| n == name).expect("an array").1;
     let (x_train, y_train, x_test, y_test) = (get("x_train"), get("y_train"), get("x_test"), get("y_test"));

@@ -3,6 +3,7 @@
 use gradloom::tensor::{PadMode, Tensor};
 use gradloom::{Result, Runtime, Session};
 use gradloom_core::DType::{self, BF16, F16, F32, I8, I16, U8, U16};
+use gradloom_tests::here;
 
 const DEVICES: [&str; 4] = ["cpu", "wgpu", "wgpu:hardware", "c"];
 
@@ -35,7 +36,7 @@ fn read(rt: &mut Runtime, t: &Tensor) -> Vec<f32> {
 fn same(what: &str, make: impl Fn(&Session, DType) -> Result<Tensor>) {
     for dt in [I8, U8, I16, U16, F16, BF16] {
         let run = |device: &str| {
-            let mut rt = Runtime::open(device, 1).ok()?;
+            let mut rt = here::device(device, Runtime::open(device, 1))?;
             let s = rt.session().clone();
             let y = make(&s, dt).unwrap_or_else(|e| panic!("{what} of {dt}: {e}"));
             Some(read(&mut rt, &y))

@@ -5,6 +5,7 @@ use super::frontend::host::eval;
 use gradloom::tensor::{PoolOpts, Tensor};
 use gradloom::{Result, Runtime, Session};
 use gradloom_core::DType;
+use gradloom_tests::here;
 
 const DEVICES: [&str; 6] = ["cpu", "cpu:avx2", "llvm", "c", "wgpu", "eval"];
 
@@ -28,7 +29,7 @@ fn gradients_of_pools() {
         let s = Session::new();
         let want = eval(&sums(&s, &shape).expect("a graph").iter().collect::<Vec<_>>());
         for device in DEVICES {
-            let Ok(mut rt) = Runtime::open(device, 1) else { continue };
+            let Some(mut rt) = here::device(device, Runtime::open(device, 1)) else { continue };
             let got = sums(&rt.session().clone(), &shape).expect("a graph");
             rt.realize(&got.iter().collect::<Vec<_>>()).unwrap_or_else(|e| panic!("{shape:?} on {device}: {e}"));
             for (which, (t, w)) in got.iter().zip(&want).enumerate() {

@@ -13,6 +13,7 @@ use gradloom_core::uop::eval::{HostValue, eval_tensor};
 use gradloom_core::uop::random::{Options, RandomGraph, Rng, tensor_graph};
 use gradloom_core::uop::{Arg, Graph, Op, UOp};
 use gradloom_core::{DType, Result};
+use gradloom_tests::here;
 
 /// Some opts that fit a kernel.
 fn random_opts(ast: &Ast, t: &Target, rng: &mut Rng) -> Vec<Opt> {
@@ -96,10 +97,7 @@ fn difference(got: &[u8], want: &HostValue) -> Option<String> {
 
 fn check(name: &str, every: usize) {
     use DType::*;
-    let mut dev = match gradloom::open(name, 2) {
-        Ok(dev) => dev,
-        Err(e) => return eprintln!("{name} is not tested here: {e}"),
-    };
+    let Some(mut dev) = here::device(name, gradloom::open(name, 2)) else { return };
     const INTS: &[DType] = &[Bool, I8, I16, I32, I64, U8, U16, U32, U64];
     let kinds: [(u64, u64, usize, &[DType], bool); 4] = [
         (0, 90, 12, INTS, true),

@@ -6,6 +6,7 @@ use gradloom::tensor::{Attention, Tensor};
 use gradloom::{Result, Runtime, Session};
 use gradloom_core::DType::I32;
 use gradloom_core::uop::{AxisKind, Op};
+use gradloom_tests::here;
 
 const DEVICES: [&str; 6] = ["cpu", "cpu:avx2", "llvm", "c", "wgpu", "eval"];
 
@@ -27,7 +28,7 @@ fn check(what: &str, make: impl Fn(&Session) -> Result<Tensor>) -> bool {
     let want = eval(&[&make(&Session::new()).expect("a graph")]).remove(0).values;
     let mut shorter = false;
     for device in DEVICES {
-        let Ok(mut rt) = Runtime::open(device, 1) else { continue };
+        let Some(mut rt) = here::device(device, Runtime::open(device, 1)) else { continue };
         let y = make(&rt.session().clone()).expect("a graph");
         let replay = rt.realize(&[&y]).unwrap_or_else(|e| panic!("{what} on {device}: {e}"));
         let got = rt.to_vec::<f32>(&y).expect("values");

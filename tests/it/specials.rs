@@ -3,13 +3,14 @@
 use gradloom::tensor::Tensor;
 use gradloom::{Result, Runtime};
 use gradloom_core::DType;
+use gradloom_tests::here;
 
 /// Shader languages promise neither infinities nor NaN.
 const DEVICES: [&str; 4] = ["eval", "cpu", "c", "llvm"];
 
 fn on_devices(f: impl Fn(&str, &mut Runtime)) {
     for device in DEVICES {
-        if let Ok(mut rt) = Runtime::open(device, 1) {
+        if let Some(mut rt) = here::device(device, Runtime::open(device, 1)) {
             f(device, &mut rt);
         }
     }

@@ -3,10 +3,11 @@
 use gradloom::tensor::Tensor;
 use gradloom::{Result, Runtime, Session};
 use gradloom_core::optim::{Adam, AdamOpts, Optimizer, Sgd, SgdOpts, clip_grad_norm, clip_grad_value};
+use gradloom_tests::here;
 
 /// Parameters of these lengths and all of the state, after two steps.
 fn stepped(device: &str, lens: &[usize]) -> Result<Option<Vec<Vec<f32>>>> {
-    let Ok(mut rt) = Runtime::open(device, 1) else { return Ok(None) };
+    let Some(mut rt) = here::device(device, Runtime::open(device, 1)) else { return Ok(None) };
     let s = rt.session().clone();
     let some = |s: &Session, seed: usize| -> Result<Vec<Tensor>> {
         let one = |n: usize| (0..n).map(|i| ((i * 37 + n * 11 + seed) % 23) as f32 / 8.0 - 1.0).collect::<Vec<f32>>();

@@ -3,13 +3,14 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { TestEngine } from "../lib/conformance.mjs";
+import { leftOut } from "../lib/left_out.mjs";
 
 const folder = new URL("../models/", import.meta.url);
 const fetched = new URL("../../.cache/models/", import.meta.url);
 const list = (file) => Object.entries(JSON.parse(readFileSync(new URL(file, folder))));
 
 function compare(name, limit, file) {
-  const skip = !existsSync(file) && "run `node scripts/fetch-models.mjs` first";
+  const skip = !existsSync(file) && leftOut(`${name} in Node`, "run `node scripts/fetch-models.mjs` first");
   test(name, { skip }, async (context) => {
     const read = (file) => readFileSync(new URL(`${name}/${file}`, folder));
     const engine = TestEngine.onWasm([]);

@@ -3,6 +3,7 @@
 
 pub mod conformance;
 pub mod graphs;
+pub mod here;
 pub mod hostile;
 pub mod onnx_suite;
 pub mod opinfo;

@@ -6,14 +6,15 @@ import start, { Programs, TorchSuite, samplesOnWasm, samplesOnWebGpu } from "/co
 import { programs, torchSamples } from "/lib/suites.mjs";
 
 const isolated = params.get("config") !== "not-isolated";
+/** Worker threads need an isolated page; the other tests of a kind run once. */
+const whenIsolated = isolated ? test : () => {};
 
 test("all samples on WASM, one thread", async () => {
   await start();
   assert(samplesOnWasm([]) > 300);
 });
 
-test("all samples on WASM, three threads", async () => {
-  if (!isolated) return;
+whenIsolated("all samples on WASM, three threads", async () => {
   await start();
   const list = await startWorkers(2);
   assert(samplesOnWasm(list) > 300);
@@ -27,8 +28,7 @@ test("all samples on WebGPU", async () => {
   await note(`${n} samples`);
 });
 
-test("every 97th of torch's operator samples on WebGPU", async () => {
-  if (!isolated) return;
+whenIsolated("every 97th of torch's operator samples on WebGPU", async () => {
   await start();
   const results = [];
   await torchSamples(TorchSuite, { webgpu: true, every: 97 }, (result) => void results.push(result));

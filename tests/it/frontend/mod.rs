@@ -18,6 +18,7 @@ use gradloom_core::device::EvalDevice;
 use gradloom_core::engine::Engine;
 use gradloom_core::target::{Isa, Lang, Target};
 use gradloom_core::{DType, Session, Tensor};
+use gradloom_tests::here;
 use host::{Value, data, eval, eval_on, tensor};
 use std::collections::BTreeMap;
 
@@ -218,7 +219,7 @@ fn sums_count_every_one_of_equal_elements() {
 #[cfg(all(unix, target_arch = "x86_64"))]
 #[test]
 fn values_are_torchs_on_the_cpu() {
-    let Some(isa) = gradloom::cpu::detect() else { return };
+    let Some(isa) = here::device("cpu", gradloom::cpu::detect().ok_or("no AVX2")) else { return };
     let device = gradloom::cpu::CpuDevice::with_isa(isa, 2).expect("a device");
     values_are_torchs_on(&mut Engine::new(Box::new(device)), 1);
 }
@@ -226,7 +227,7 @@ fn values_are_torchs_on_the_cpu() {
 /// A compiler process per kernel is slow: a sample.
 #[test]
 fn values_are_torchs_through_the_c_compiler() {
-    let Ok(device) = gradloom::c::CDevice::new() else { return };
+    let Some(device) = here::device("c", gradloom::c::CDevice::new()) else { return };
     values_are_torchs_on(&mut Engine::new(Box::new(device)), 12);
 }
 
@@ -234,17 +235,15 @@ fn values_are_torchs_through_the_c_compiler() {
 #[cfg(unix)]
 #[test]
 fn values_are_torchs_through_llvm() {
-    match gradloom::llvm::open(2) {
-        Ok(device) => values_are_torchs_on(&mut Engine::new(Box::new(device)), 3),
-        Err(e) => eprintln!("llvm is not tested here: {e}"),
-    }
+    let Some(device) = here::device("llvm", gradloom::llvm::open(2)) else { return };
+    values_are_torchs_on(&mut Engine::new(Box::new(device)), 3);
 }
 
 /// On a GPU or a software driver.
 #[cfg(feature = "wgpu")]
 #[test]
 fn values_are_torchs_on_wgpu() {
-    let Ok(device) = gradloom::wgpu::WgpuDevice::new() else { return };
+    let Some(device) = here::device("wgpu", gradloom::wgpu::WgpuDevice::new()) else { return };
     values_are_torchs_on(&mut Engine::new(Box::new(device)), 1);
 }
 
@@ -252,7 +251,7 @@ fn values_are_torchs_on_wgpu() {
 #[cfg(feature = "wgpu")]
 #[test]
 fn values_are_torchs_as_on_a_gpu_of_hardware() {
-    let Ok(mut device) = gradloom::wgpu::WgpuDevice::new() else { return };
+    let Some(mut device) = here::device("wgpu:hardware", gradloom::wgpu::WgpuDevice::new()) else { return };
     device.as_hardware();
     let t = gradloom_core::device::Device::target(&device);
     eprintln!("subgroups of {}, arrays of f16: {}", t.subgroup, t.f16_arrays);

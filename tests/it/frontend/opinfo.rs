@@ -6,6 +6,7 @@ use gradloom_core::device::EvalDevice;
 use gradloom_core::engine::Engine;
 use gradloom_core::target::{Lang, Target};
 use gradloom_core::{DType, Session, Tensor};
+use gradloom_tests::here;
 use gradloom_tests::opinfo::{Outcome, Sample, Types, recorded, run, samples};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -69,7 +70,7 @@ fn the_table_covers_opinfo() {
 #[cfg(all(unix, target_arch = "x86_64"))]
 #[test]
 fn opinfo_samples_are_torchs_on_the_cpu() {
-    let Some(isa) = gradloom::cpu::detect() else { return };
+    let Some(isa) = here::device("cpu", gradloom::cpu::detect().ok_or("no AVX2")) else { return };
     let engine = || Engine::new(Box::new(gradloom::cpu::CpuDevice::with_isa(isa, 2).expect("a device")));
     on(&mut engine(), 2, 0);
     on(&mut engine(), 7, 1);
@@ -92,7 +93,7 @@ fn opinfo_samples_are_torchs_with_webassemblys_capabilities() {
 /// A compiler process per kernel is slow: a sample.
 #[test]
 fn opinfo_samples_are_torchs_through_the_c_compiler() {
-    let Ok(device) = gradloom::c::CDevice::new() else { return };
+    let Some(device) = here::device("c", gradloom::c::CDevice::new()) else { return };
     on(&mut Engine::new(Box::new(device)), 61, 0);
 }
 
@@ -100,6 +101,6 @@ fn opinfo_samples_are_torchs_through_the_c_compiler() {
 #[cfg(feature = "wgpu")]
 #[test]
 fn opinfo_samples_are_torchs_on_wgpu() {
-    let Ok(device) = gradloom::wgpu::WgpuDevice::new() else { return };
+    let Some(device) = here::device("wgpu", gradloom::wgpu::WgpuDevice::new()) else { return };
     on(&mut Engine::new(Box::new(device)), 23, 0);
 }
