@@ -56,6 +56,16 @@ pub enum Error {
         #[doc = "where: node, op, target"]
         context: String,
     },
+    /// A kernel whose loops take more turns than the device's driver makes.
+    #[error("unsupported {turns} turns of loops in a thread of {kernel}, {most} at most")]
+    Turns {
+        #[doc = "kernel name"]
+        kernel: String,
+        #[doc = "turns of one thread"]
+        turns: u64,
+        #[doc = "the target's limit"]
+        most: u32,
+    },
     /// A file that is not what it should be.
     #[error("bad {format} file: {what}{}", at.map(|o| format!(" at byte {o}")).unwrap_or_default())]
     Format {
@@ -135,7 +145,7 @@ impl Error {
             Error::Axis { .. } => "E_AXIS",
             Error::DType { .. } => "E_DTYPE",
             Error::Value { .. } => "E_VALUE",
-            Error::Unsupported { .. } => "E_UNSUPPORTED",
+            Error::Unsupported { .. } | Error::Turns { .. } => "E_UNSUPPORTED",
             Error::Format { .. } => "E_FORMAT",
             Error::Model { .. } => "E_MODEL",
             Error::Input { .. } => "E_INPUT",

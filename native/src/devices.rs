@@ -54,7 +54,7 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
                 Target { subgroup: 32, workgroup_bytes: 32 << 10, max_buffer_bytes: 1 << 30, ..Target::wgsl(name) };
             Ok(Box::new(NullDevice::new(large.with_f16().with_words())))
         }
-        "null:wgsl-software" => Ok(Box::new(NullDevice::new(Target { software: true, ..Target::wgsl(name) }))),
+        "null:wgsl-software" => Ok(Box::new(NullDevice::new(Target::wgsl(name).emulated()))),
         "null:wasm" => {
             Ok(Box::new(NullDevice::new(Target { name: name.into(), ..Target::wasm(true, threads.max(1)) })))
         }

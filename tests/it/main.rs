@@ -13,6 +13,7 @@ mod guard;
 mod hostile;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod integers;
+mod long;
 mod minilm;
 mod mnist;
 mod models;

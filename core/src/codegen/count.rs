@@ -2,6 +2,7 @@
 //! where no hardware is at hand.
 
 use super::Program;
+use crate::DType;
 use crate::uop::{Arg, AxisKind, Op, Space, UOp};
 use std::collections::BTreeMap;
 
@@ -56,6 +57,31 @@ pub fn count(p: &Program) -> Counts {
         }
     }
     c
+}
+
+/// Turns of a loop that computes a quotient of 64-bit integers where a target has none: the WGSL renderer's.
+const LONG_DIVISION: u64 = 64;
+
+/// Turns of all loops that one thread of a GPU makes, at most.
+pub fn turns(p: &Program) -> u64 {
+    let g = &p.g;
+    let (mut times, mut sum) = (vec![1u64], 0u64);
+    for &u in &p.order {
+        let now = times[times.len() - 1];
+        match g.op(u) {
+            Op::Range if g.kind(u).is_loop() => {
+                let all = now.saturating_mul((g.bounds(u).1 + 1).max(0) as u64);
+                sum = sum.saturating_add(all);
+                times.push(all);
+            }
+            Op::End => _ = times.pop(),
+            Op::Idiv | Op::Imod if matches!(g.dtype(u), DType::I64 | DType::U64) => {
+                sum = sum.saturating_add(now.saturating_mul(points(p, u)).saturating_mul(LONG_DIVISION));
+            }
+            _ => {}
+        }
+    }
+    sum
 }
 
 /// Is it an exchange in a subgroup?

@@ -17,10 +17,10 @@ mod stage;
 pub use opt::{Opt, OptOp};
 pub use program::{ParamInfo, Program, TileAxis, VarInfo};
 
-use crate::Result;
 use crate::schedule::Ast;
 use crate::target::Target;
 use crate::uop::spec::{self, Stage};
+use crate::{Error, Result};
 
 /// Compiles one kernel for a target, with the given opts or those of the heuristic.
 pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
@@ -53,6 +53,12 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
     let p = late::package(k, order, stats);
     if cfg!(debug_assertions) {
         spec::verify(&p.g, &p.order, Stage::Program)?;
+    }
+    if t.max_turns < u32::MAX {
+        let turns = count::turns(&p);
+        if turns > t.max_turns as u64 {
+            return Err(Error::Turns { kernel: p.name, turns, most: t.max_turns });
+        }
     }
     Ok(p)
 }

@@ -16,6 +16,9 @@ use crate::{Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::{Arc, OnceLock};
 
+/// Turns of loops below which scheduling does not try smaller pieces.
+const LEAST_TURNS: u32 = 256;
+
 /// What a plan was made from.
 pub(super) struct Kept {
     graph: Graph,
@@ -44,9 +47,7 @@ impl Engine {
             None => {
                 self.counters.cache_misses += 1;
                 let target = self.device.target().clone();
-                let (plan, jobs) = plan::plan(g, roots, constant, &target)?;
-                self.note_labels(&plan);
-                self.compile(jobs, &target)?;
+                let plan = self.planned(g, roots, constant, &target)?;
                 let entry = cache::entry_key(self.space, Kind::Plan, key);
                 self.host.save(Kind::Plan, entry, cache::save_plan(entry, &plan));
                 plan
@@ -133,6 +134,20 @@ impl Engine {
 
     fn note_labels(&mut self, plan: &Plan) {
         self.labels.extend(plan.calls.iter().map(|c| (c.program, c.label)));
+    }
+
+    /// A plan made now. Scheduling counts a kernel's turns before it knows its loops: one that has too many after all is
+    /// scheduled again, in smaller pieces.
+    fn planned(&mut self, g: &Graph, roots: &[UOp], constant: &[bool], target: &Target) -> Result<Plan> {
+        let mut wish = target.clone();
+        loop {
+            let (plan, jobs) = plan::plan(g, roots, constant, &wish)?;
+            self.note_labels(&plan);
+            match self.compile(jobs, target) {
+                Err(Error::Turns { .. }) if wish.max_turns >= LEAST_TURNS => wish.max_turns /= 4,
+                made => return made.map(|()| plan),
+            }
+        }
     }
 
     /// The plan as the host remembers it, with all of its programs on the device.

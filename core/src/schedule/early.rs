@@ -43,8 +43,11 @@ fn rebuild(out: &mut Graph, g: &Graph, u: UOp, src: &[UOp], t: &Target) -> UOp {
             let x = if out.op(src[0]) == Op::Expand { out.src_at(src[0], 0) } else { src[0] };
             out.expand(x, s)
         }
+        (Op::Reduce, Arg::Reduce(op, axes)) if split::is_too_long(out, src[0], axes, t) => {
+            split::within_turns(out, src[0], *op, axes, t)
+        }
         (Op::Reduce, Arg::Reduce(ReduceOp::Add, axes)) => match split::pieces(out, src[0], axes, t) {
-            Some((axis, n)) => split::in_pieces(out, src[0], axes, axis, n),
+            Some((axis, n)) => split::in_pieces(out, src[0], (ReduceOp::Add, axes), axis, n),
             None => out.node(Op::Reduce, g.dtype(u), src, g.arg(u).clone()),
         },
         (Op::Scan, Arg::Reduce(op, axes)) => ordered::scan(out, src, *op, axes[0], t),

@@ -38,8 +38,12 @@ pub(super) fn scan(g: &mut Graph, src: &[UOp], op: ReduceOp, axis: u8, t: &Targe
         (false, _) => 1,
         (true, true) if n > SHORT && rows < BUSY => n.div_ceil(((n as f64).sqrt() as usize).next_power_of_two()),
         (true, false) if n > LONG && rows < t.threads && t.lanes > 1 => 4 * t.threads,
+        (true, true) => n.div_ceil(t.max_turns as usize),
         _ => 1,
     };
+    if blocks < 2 && n > t.max_turns as usize {
+        return scan_in_order(g, src, op, axis, t.max_turns as usize);
+    }
     if blocks < 2 {
         return g.node(Op::Scan, dt, src, Arg::Reduce(op, Axes::from_slice(&[axis])));
     }
@@ -60,6 +64,49 @@ pub(super) fn scan(g: &mut Graph, src: &[UOp], op: ReduceOp, axis: u8, t: &Targe
     window(g, out, a, 0, n)
 }
 
+/// A scan as scans of at most `most` elements, each of which goes on with the last result of the one before.
+fn scan_in_order(g: &mut Graph, src: &[UOp], op: ReduceOp, axis: u8, most: usize) -> UOp {
+    let (a, dt) = (axis as usize, g.dtype(src[0]));
+    let shape = g.shape(src[0]).clone();
+    let n = shape[a];
+    let mut whole: Option<UOp> = None;
+    for from in (0..n).step_by(most) {
+        let len = most.min(n - from);
+        let mut part: Vec<UOp> = src.iter().map(|&s| window(g, s, a, from, len)).collect();
+        if let Some(whole) = whole {
+            let mut before = window(g, whole, a, from - 1, 1);
+            if let Some(&factor) = part.get(1) {
+                let factor = window(g, factor, a, 0, 1);
+                before = g.binary(Op::Mul, before, factor);
+            }
+            let own = window(g, part[0], a, 0, 1);
+            let first = g.binary(op.op(), before, own);
+            part[0] = joined(g, first, part[0], a, 1);
+        }
+        let next = g.node(Op::Scan, dt, &part, Arg::Reduce(op, Axes::from_slice(&[axis])));
+        whole = Some(match whole {
+            None => next,
+            Some(whole) => {
+                let next = padded(g, next, a, (from, 0), Scalar::Int(0));
+                let both = joined(g, whole, next, a, from);
+                g.node(Op::Contiguous, dt, &[both], Arg::None)
+            }
+        });
+    }
+    whole.unwrap_or(src[0])
+}
+
+/// The elements of `x` before `end` and those of `y` from there on; `x` is as long as that or longer.
+fn joined(g: &mut Graph, x: UOp, y: UOp, axis: usize, end: usize) -> UOp {
+    let shape = g.shape(y).clone();
+    let room = shape[axis] - end;
+    let x = padded(g, x, axis, (0, room), Scalar::Int(0));
+    let at = counted(g, &shape, axis);
+    let end = splat(g, Scalar::Int(end as i64), DType::I32, &shape);
+    let early = g.binary(Op::CmpLt, at, end);
+    g.select(early, x, y)
+}
+
 /// `Scatter(x, index, src)` over the axis.
 pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Meet, axis: u8, t: &Target) -> UOp {
     let [x, index, values] = src;
@@ -75,7 +122,7 @@ pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Meet, axis: u8, t: &Tar
     let share = if t.has_local && others > 0 { (BUSY * 4 / others).min(m / TURNS) } else { 1 };
     let pieces = share.min(ROOM / g.numel(x).max(1));
     if pieces < 2 {
-        return g.node(Op::Scatter, dt, &src, Arg::Scatter(how, axis));
+        return scatter_in_order(g, src, how, axis, t);
     }
     match how {
         Meet::With(op) if regroups(op, dt) => {
@@ -87,7 +134,7 @@ pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Meet, axis: u8, t: &Tar
             let mut each = shape.clone();
             each.insert(a, pieces);
             let start = splat(g, nothing, dt, &each);
-            let parts = g.node(Op::Scatter, dt, &[start, index, values], Arg::Scatter(how, axis + 1));
+            let parts = scatter_in_order(g, [start, index, values], how, axis + 1, t);
             let all = g.reduce(parts, op, &[axis]);
             let all = g.reshape(all, &shape);
             g.binary(op.op(), x, all)
@@ -105,8 +152,23 @@ pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Meet, axis: u8, t: &Tar
             let kept = g.binary(Op::CmpLt, last, least);
             g.select(kept, x, new)
         }
-        _ => g.node(Op::Scatter, dt, &src, Arg::Scatter(how, axis)),
+        _ => scatter_in_order(g, src, how, axis, t),
     }
+}
+
+/// A scatter whose updates are taken in order: by one loop, or by one after the other where it would be too long.
+fn scatter_in_order(g: &mut Graph, [x, index, values]: [UOp; 3], how: Meet, axis: u8, t: &Target) -> UOp {
+    let (a, dt, most) = (axis as usize, g.dtype(x), t.max_turns as usize);
+    let m = g.shape(index)[a];
+    let mut x = x;
+    // where all places differ, updates are no turns of a loop
+    let step = if how == Meet::Apart { m } else { most }.clamp(1, m.max(1));
+    for from in (0..m.max(1)).step_by(step) {
+        let len = step.min(m - from);
+        let (index, values) = (window(g, index, a, from, len), window(g, values, a, from, len));
+        x = g.node(Op::Scatter, dt, &[x, index, values], Arg::Scatter(how, axis));
+    }
+    x
 }
 
 /// The dtype in which sums and products are made, if it is another one.
@@ -137,7 +199,7 @@ fn window(g: &mut Graph, x: UOp, axis: usize, from: usize, len: usize) -> UOp {
 }
 
 /// Elements of one value before and after an axis.
-fn padded(g: &mut Graph, x: UOp, axis: usize, room: (usize, usize), with: Scalar) -> UOp {
+pub(super) fn padded(g: &mut Graph, x: UOp, axis: usize, room: (usize, usize), with: Scalar) -> UOp {
     if room == (0, 0) {
         return x;
     }

@@ -172,7 +172,10 @@ fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Loops> {
     let row: usize = inner.iter().map(|p| p.len).product();
     // one loop along what lies side by side in memory
     let near = matches!(inner, [p] if p.axis + 1 == shape.len() && p.stride == 1);
-    pays(rows, row.max(walk.row_work), row > 1, near, t).then_some(loops)
+    let longest = row.max(walk.row_work);
+    // reductions of a row and the loop that reads them are turns of one thread
+    let fits = longest <= t.max_turns as usize / 4;
+    (fits && pays(rows, longest, row > 1, near, t)).then_some(loops)
 }
 
 /// Is one kernel over whole rows faster than one for each reduction and one for the rest?

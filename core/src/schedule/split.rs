@@ -1,7 +1,9 @@
 //! Long sums in two stages: the sums of pieces, then their sum. Threads share the pieces of a sum with few results, and what
-//! a piece of a long contraction reads stays in a cache while all of its results are made.
+//! a piece of a long contraction reads stays in a cache while all of its results are made. And reductions of any kind that
+//! are longer than a target's loops may be.
 
 use super::fuse::base;
+use super::ordered::padded;
 use crate::DType;
 use crate::target::Target;
 use crate::uop::{Graph, Op, ReduceOp, Shape, UOp};
@@ -54,21 +56,57 @@ fn is_contraction(g: &Graph, x: UOp) -> bool {
     g.op(x) == Op::Mul && g.src(x).iter().all(|&s| g.numel(base(g, s)) < g.numel(x))
 }
 
-/// The sum of `x` over `axes`, as a sum of `n` stored sums along `axis`. Those of 16-bit floats are stored in 32 bits, as a
-/// whole sum would be kept.
-pub(super) fn in_pieces(g: &mut Graph, x: UOp, axes: &[u8], axis: usize, n: usize) -> UOp {
+/// Are these more terms than a thread of the target may take?
+pub(super) fn is_too_long(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> bool {
+    terms(g, x, axes) > t.max_turns as usize
+}
+
+fn terms(g: &Graph, x: UOp, axes: &[u8]) -> usize {
+    axes.iter().map(|&a| g.shape(x)[a as usize]).fold(1, usize::saturating_mul)
+}
+
+/// A reduction with no more terms a thread than the target's loops may have turns: of pieces, and of theirs. Loops inside
+/// of loops have turns of their own: half as many terms are safe.
+pub(super) fn within_turns(g: &mut Graph, x: UOp, op: ReduceOp, axes: &[u8], t: &Target) -> UOp {
+    let most = (t.max_turns as usize / 2).max(4);
+    let longest = axes.iter().map(|&a| a as usize).max_by_key(|&a| g.shape(x)[a]);
+    let (Some(axis), true) = (longest, is_too_long(g, x, axes, t)) else { return g.reduce(x, op, axes) };
+    let n = g.shape(x)[axis];
+    let wanted = terms(g, x, axes).div_ceil(most).clamp(2, n.max(2));
+    let pieces = (wanted..=(2 * wanted).min(n)).find(|&p| n.is_multiple_of(p)).unwrap_or(wanted);
+    let room = pieces * n.div_ceil(pieces) - n;
+    let nothing = op.identity(g.dtype(x));
+    let x = padded(g, x, axis, (0, room), nothing);
+    pieced(g, x, (op, axes), (axis, pieces), &|g, x, axes| within_turns(g, x, op, axes, t))
+}
+
+/// The sum of `x` over `axes`, as a sum of `n` stored sums along `axis`.
+pub(super) fn in_pieces(g: &mut Graph, x: UOp, (op, axes): (ReduceOp, &[u8]), axis: usize, n: usize) -> UOp {
+    pieced(g, x, (op, axes), (axis, n), &|g, x, axes| g.reduce(x, op, axes))
+}
+
+/// A reduction as one of `n` stored ones along `axis`, which `reduce` makes. Those of 16-bit floats are stored in 32 bits, as
+/// a whole one would be kept.
+fn pieced(
+    g: &mut Graph,
+    x: UOp,
+    (op, axes): (ReduceOp, &[u8]),
+    (axis, n): (usize, usize),
+    reduce: &dyn Fn(&mut Graph, UOp, &[u8]) -> UOp,
+) -> UOp {
     let shape: Shape = g.shape(x).clone();
     let mut cut = shape.clone();
     cut[axis] /= n;
     cut.insert(axis, n);
     let x = g.reshape(x, &cut);
     let asked = g.dtype(x);
-    let x = if matches!(asked, DType::F16 | DType::BF16) { g.cast(x, DType::F32) } else { x };
+    let rounds = matches!(op, ReduceOp::Add | ReduceOp::Mul);
+    let x = if rounds && matches!(asked, DType::F16 | DType::BF16) { g.cast(x, DType::F32) } else { x };
     let inner: SmallVec<[u8; 8]> = axes.iter().map(|&a| if a as usize >= axis { a + 1 } else { a }).collect();
-    let parts = g.reduce(x, ReduceOp::Add, &inner);
+    let parts = reduce(g, x, &inner);
     let dt = g.dtype(parts);
     let parts = g.node(Op::Contiguous, dt, &[parts], crate::uop::Arg::None);
-    let whole = g.reduce(parts, ReduceOp::Add, &[axis as u8]);
+    let whole = reduce(g, parts, &[axis as u8]);
     let whole = g.cast(whole, asked);
     let mut out = shape;
     axes.iter().for_each(|&a| out[a as usize] = 1);

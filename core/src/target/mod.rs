@@ -79,6 +79,9 @@ pub struct Target {
     pub offset_alignment: usize,
     /// A GPU emulated in software (SwiftShader, llvmpipe).
     pub software: bool,
+    /// Turns of loops that one thread makes at most, those of all loops of a kernel together: a driver may end loops after
+    /// so many without a word. `u32::MAX` where nothing counts them.
+    pub max_turns: u32,
     /// Kernels may use WebAssembly relaxed SIMD.
     pub relaxed_simd: bool,
     /// Instructions that add up several products of bytes at once.
@@ -214,6 +217,19 @@ impl Target {
         self
     }
 
+    /// The same emulated by a processor.
+    pub fn emulated(mut self) -> Target {
+        self.software = true;
+        self.of_few_turns()
+    }
+
+    /// The same with loops as short as llvmpipe, Mesa's emulator, wants them: it counts the turns of all loops of a shader in
+    /// one counter and ends every loop when it has counted this far (`LP_MAX_TGSI_LOOP_ITERATIONS`).
+    pub fn of_few_turns(mut self) -> Target {
+        self.max_turns = 65_535;
+        self
+    }
+
     /// The same where shaders may declare arrays of f16.
     pub fn with_f16(mut self) -> Target {
         self.f16_arrays = true;
@@ -244,6 +260,7 @@ impl Target {
             max_buffer_bytes: usize::MAX >> 1,
             offset_alignment: 64,
             software: false,
+            max_turns: u32::MAX,
             relaxed_simd: false,
             dots: None,
         }

@@ -115,7 +115,7 @@ impl WgpuDevice {
         Ok(device)
     }
 
-    /// Kernels are made as for a GPU of hardware, so that a software driver can test them.
+    /// Kernels are made as for a GPU of hardware, so that a software driver can test them. Where loops end stays the driver's.
     pub fn as_hardware(&mut self) {
         self.target.software = false;
         // the compiler of shaders has them for every driver; one that is emulated computes them byte by byte
@@ -277,6 +277,8 @@ fn uniform_buffer(gpu: &Gpu, bytes: usize) -> gpu::Buffer {
 }
 
 fn target(l: &gpu::Limits, info: &gpu::AdapterInfo) -> Target {
+    let plain = Target::wgsl("wgpu");
+    let emulated = info.device_type == gpu::DeviceType::Cpu;
     let largest = l.max_buffer_size.min(l.max_storage_buffer_binding_size);
     Target {
         max_grid: [l.max_compute_workgroups_per_dimension; 3],
@@ -287,8 +289,7 @@ fn target(l: &gpu::Limits, info: &gpu::AdapterInfo) -> Target {
         max_buffer_bytes: usize::try_from(largest).unwrap_or(usize::MAX),
         // 16 so that a view of vec4 elements starts at one
         offset_alignment: (l.min_storage_buffer_offset_alignment as usize).max(16),
-        software: info.device_type == gpu::DeviceType::Cpu,
-        ..Target::wgsl("wgpu")
+        ..if emulated { plain.emulated() } else { plain }
     }
 }
 
