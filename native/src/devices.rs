@@ -66,9 +66,9 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
     }
 }
 
-/// Which of [`NAMES`] open here, with why not.
-pub fn available() -> Vec<(&'static str, &'static str, Result<()>)> {
-    NAMES.iter().map(|&(name, what)| (name, what, open(name, 1).map(|_| ()))).collect()
+/// Which of [`NAMES`] open here, with what their drivers get wrong, or why not.
+pub fn available() -> Vec<(&'static str, &'static str, Result<Vec<String>>)> {
+    NAMES.iter().map(|&(name, what)| (name, what, open(name, 1).map(|d| d.notes().to_vec()))).collect()
 }
 
 #[cfg(all(unix, target_arch = "x86_64"))]

@@ -1,6 +1,7 @@
 //! The seam to hardware: what `native` and `web` implement. Object safe, never blocks except where a platform offers no
 //! other way (native readback), never awaits.
 
+pub mod canary;
 pub mod eval;
 pub mod null;
 
@@ -73,6 +74,11 @@ impl<T: ?Sized> MaySend for T {}
 pub trait Device: MaySend {
     /// What it can do.
     fn target(&self) -> &Target;
+
+    /// What its driver gets wrong, and how kernels go without it: a line each.
+    fn notes(&self) -> &[String] {
+        &[]
+    }
 
     /// Allocates zeroed bytes.
     fn alloc(&mut self, bytes: usize) -> Result<BufId>;

@@ -3,8 +3,11 @@
 //! Limits are the adapter's. Pipelines and bind groups are cached, a submission is one command buffer, launch scalars of a
 //! submission lie in one uniform buffer with dynamic offsets. Reading blocks in `poll` and `sync` only.
 
+mod canary;
 mod memory;
 mod pipeline;
+
+pub use canary::examine;
 
 use ::wgpu as gpu;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
@@ -27,6 +30,7 @@ pub struct WgpuDevice {
     kernels: Kernels,
     uniforms: gpu::Buffer,
     uniform_step: usize,
+    notes: Vec<String>,
 }
 
 /// The handles that everything is made with, and the first error that no scope caught.
@@ -105,18 +109,37 @@ impl WgpuDevice {
             kernels: Kernels::default(),
             uniforms,
             uniform_step,
+            notes: Vec::new(),
             target,
             info,
             gpu,
         };
         if !device.target.software {
-            device.as_hardware();
+            device.claim();
         }
+        device.trust()?;
         Ok(device)
     }
 
+    /// Takes from the target what the driver gets wrong.
+    fn trust(&mut self) -> Result<()> {
+        let driver = format!("{:?}", self.info);
+        let (target, notes) = canary::examine_once(self, &driver)?;
+        (self.target, self.notes) = (target, notes);
+        Ok(())
+    }
+
     /// Kernels are made as for a GPU of hardware, so that a software driver can test them. Where loops end stays the driver's.
+    /// A driver that gets any of it wrong stays as it was.
     pub fn as_hardware(&mut self) {
+        let plain = self.target.clone();
+        self.claim();
+        if self.trust().is_err() {
+            self.target = plain;
+        }
+    }
+
+    fn claim(&mut self) {
         self.target.software = false;
         // the compiler of shaders has them for every driver; one that is emulated computes them byte by byte
         self.target = self.target.clone().with_words();
@@ -191,6 +214,10 @@ impl WgpuDevice {
 impl Device for WgpuDevice {
     fn target(&self) -> &Target {
         &self.target
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {

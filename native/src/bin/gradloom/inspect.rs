@@ -111,6 +111,7 @@ pub(crate) fn devices() -> Json {
             ("name", Json::text(name)),
             ("available", Json::Bool(open.is_ok())),
             ("what", Json::text(what)),
+            ("notes", Json::List(open.iter().flatten().map(Json::text).collect())),
             ("why_not", open.err().map_or(Json::Null, Json::text)),
         ])
     });
