@@ -343,7 +343,8 @@ impl<'m> Cx<'m> {
             Host::Data(t) => self.lift(t.dtype, &t.shape, Bytes::new(t.data.clone()))?,
             Host::File(t) => self.lift(t.dtype()?, &t.shape, self.model.shared(t)?)?,
             Host::No | Host::Seq(_) | Host::Absent => {
-                return Err(Error::Internal("a value that is no tensor".to_owned()));
+                let what = "a sequence or an optional without a value stands where a tensor is wanted".to_owned();
+                return Err(Error::Model { what, node: None });
             }
         };
         Ok(v.0.lazy.get_or_init(|| t).clone())
