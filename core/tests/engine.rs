@@ -194,11 +194,11 @@ fn replay_takes_new_inputs_and_variables_and_never_aliases() {
         st.storage(st.node(t.root())).and_then(|b| st.buffer_id(b)).unwrap()
     };
     let input = buffer(&x);
-    e.set_var("k", gradloom_core::dtype::Scalar::Int(2), DType::I32);
+    e.set_var("k", gradloom_core::dtype::Scalar::Int(2));
     let replay = run(&mut e, &s, &[&y]);
     let other = Tensor::new(&s, &[10.0f32, 20.0, 30.0], &[3]).unwrap();
     let id = buffer(&other);
-    e.set_var("k", gradloom_core::dtype::Scalar::Int(3), DType::I32);
+    e.set_var("k", gradloom_core::dtype::Scalar::Int(3));
     let nodes = e.replay(&mut s.state(), &replay, &[(input, id)].into_iter().collect()).unwrap();
     let z = Tensor::from_node(&s, nodes[0]);
     assert_eq!(values(&mut e, &y), [2.0, 4.0, 6.0]);

@@ -33,6 +33,7 @@ mod text;
 mod textgenrnn;
 mod tflite;
 mod torch_ops;
+mod variables;
 mod wasm;
 mod weights;
 mod wgsl;

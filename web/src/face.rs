@@ -455,9 +455,8 @@ impl Runtime {
 
     /// Sets a launch variable.
     #[wasm_bindgen(js_name = setVar)]
-    pub fn set_var(&self, name: &str, value: f64, float: bool) {
-        let (v, dt) = if float { (Scalar::float(value), DType::F32) } else { (Scalar::Int(value as i64), DType::I32) };
-        self.inner.engine.borrow_mut().set_var(name, v, dt);
+    pub fn set_var(&self, name: &str, value: f64) {
+        self.inner.engine.borrow_mut().set_var(name, Scalar::float(value));
     }
 
     /// A launch variable as a scalar tensor; an integer one has bounds.

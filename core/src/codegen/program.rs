@@ -22,7 +22,8 @@
 //! - Only ops and dtypes the target has; no Invalid, no FloorDiv/FloorMod, no tensor ops.
 
 use super::pack::Pack;
-use crate::DType;
+use crate::dtype::Scalar;
+use crate::{DType, Error, Result};
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
 use crate::util::sort;
 use smallvec::SmallVec;
@@ -47,6 +48,39 @@ pub struct VarInfo {
     pub name: Box<str>,
     /// I32 or F32.
     pub dtype: DType,
+    /// Inclusive bounds of an i32. Accesses are in bounds for these values alone, so every launch checks them.
+    pub min: i64,
+    /// See `min`.
+    pub max: i64,
+}
+
+impl VarInfo {
+    /// What a launch scalar's node says, if it is one.
+    pub fn of(g: &Graph, u: UOp) -> Option<VarInfo> {
+        let Arg::Var { name, min, max } = g.arg(u) else { return None };
+        Some(VarInfo { name: name.clone(), dtype: g.dtype(u), min: *min, max: *max })
+    }
+
+    /// The four bytes of a value, if the scalar may have it: any number for an f32, a whole one within bounds for an i32.
+    pub fn bits(&self, value: Scalar) -> Result<u32> {
+        let bad = |what: String| Err(Error::Input { name: self.name.to_string(), what });
+        if self.dtype == DType::F32 {
+            return Ok((value.as_f64() as f32).to_bits());
+        }
+        let whole = value.as_i64();
+        if matches!(value, Scalar::Float(_)) && whole as f64 != value.as_f64() {
+            return bad(format!("the value {} is not a whole number", value.as_f64()));
+        }
+        match i32::try_from(whole) {
+            Ok(v) if (self.min..=self.max).contains(&whole) => Ok(v as u32),
+            _ => bad(format!("the value {whole} is outside of the variable's bounds {}..={}", self.min, self.max)),
+        }
+    }
+
+    /// The four bytes of a value that it may have, for launches whose results nobody uses.
+    pub fn any_bits(&self) -> u32 {
+        if self.dtype == DType::F32 { 1f32.to_bits() } else { 1.clamp(self.min, self.max.max(self.min)) as u32 }
+    }
 }
 
 /// One axis of a tile.

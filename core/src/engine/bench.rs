@@ -2,6 +2,7 @@
 //! No clock, and no waiting: whoever drives a search has both.
 
 use super::plan::Compiled;
+use crate::codegen::VarInfo;
 use crate::device::{BufId, Device, KernelId, Step, View};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
@@ -11,7 +12,7 @@ pub struct Bench {
     args: Vec<View>,
     types: Vec<(DType, bool)>,
     data: Vec<Vec<u8>>,
-    vars: usize,
+    vars: Vec<u32>,
 }
 
 /// A candidate on the device, with packed operands of its own.
@@ -42,7 +43,8 @@ impl Trying {
 impl Bench {
     /// Buffers for the parameters of a kernel, filled; the candidates for it have the same.
     pub fn new(dev: &mut dyn Device, c: &Compiled) -> Result<Bench> {
-        let mut b = Bench { args: Vec::new(), types: Vec::new(), data: Vec::new(), vars: c.vars.len() };
+        let mut b = Bench { args: Vec::new(), types: Vec::new(), data: Vec::new(), vars: Vec::new() };
+        b.vars = c.vars.iter().map(VarInfo::any_bits).collect();
         match b.fill(dev, c) {
             Ok(()) => Ok(b),
             Err(e) => {
@@ -106,7 +108,7 @@ impl Bench {
             let args = vec![to, std::mem::replace(arg, to)];
             trying.steps.push(Step::Launch { kernel, args, grid: p.compiled.grid, vars: Vec::new() });
         }
-        trying.steps.push(Step::Launch { kernel, args, grid: c.grid, vars: vec![1; self.vars] });
+        trying.steps.push(Step::Launch { kernel, args, grid: c.grid, vars: self.vars.clone() });
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 
 use super::plan::{Call, Compiled, OutputInfo, Packed, Place, Plan};
 use crate::DType;
-use crate::codegen::{Opt, OptOp, ParamInfo};
+use crate::codegen::{Opt, OptOp, ParamInfo, VarInfo};
 use crate::render::{Code, Source};
 use crate::target::Target;
 use crate::uop::hash::key_bytes;
@@ -108,7 +108,7 @@ fn open(key: u128, bytes: &[u8]) -> Option<&[u8]> {
 
 /// A plan as an entry.
 pub fn save_plan(key: u128, p: &Plan) -> Vec<u8> {
-    let Plan { calls, arenas, arena_bound, outputs, roots } = p;
+    let Plan { calls, arenas, arena_bound, outputs, roots, vars } = p;
     let mut w = Vec::new();
     put(&mut w, calls.len());
     for Call { program, label, args, scalars } in calls {
@@ -127,6 +127,7 @@ pub fn save_plan(key: u128, p: &Plan) -> Vec<u8> {
         put(&mut w, *len);
     }
     put_places(&mut w, roots);
+    put_vars(&mut w, vars);
     seal(key, w)
 }
 
@@ -142,6 +143,7 @@ pub fn load_plan(key: u128, bytes: &[u8], n_params: usize) -> Option<Plan> {
     let arena_bound = r.size()?;
     let outputs = r.list(|r| Some(OutputInfo { dtype: r.dtype()?, len: r.size()? }))?;
     let roots = r.places()?;
+    let vars = r.vars()?;
     let known = |p: &Place| match *p {
         Place::External(slot) => (slot as usize) < n_params,
         Place::Output(o) => (o as usize) < outputs.len(),
@@ -151,13 +153,13 @@ pub fn load_plan(key: u128, bytes: &[u8], n_params: usize) -> Option<Plan> {
         }
     };
     let sound = r.0.is_empty() && calls.iter().flat_map(|c| &c.args).chain(&roots).all(known);
-    sound.then_some(Plan { calls, arenas, arena_bound, outputs, roots })
+    sound.then_some(Plan { calls, arenas, arena_bound, outputs, roots, vars })
 }
 
 /// A kernel as an entry; `None` if it holds no code that can be kept.
 pub fn save_kernel(key: u128, c: &Compiled) -> Option<Vec<u8>> {
     let Compiled { source, grid, vars, flops, bytes, packs, program: _ } = c;
-    let Source { name, code, local, params, vars: var_types, scratch } = source;
+    let Source { name, code, local, params, vars: _, scratch } = source;
     let mut w = Vec::new();
     put_bytes(&mut w, name.as_bytes());
     match code {
@@ -177,11 +179,7 @@ pub fn save_kernel(key: u128, c: &Compiled) -> Option<Vec<u8>> {
         w.extend_from_slice(&[*dtype as u8, *read as u8, *written as u8]);
         put(&mut w, *len);
     }
-    put(&mut w, vars.len());
-    for (name, dtype) in vars.iter().zip(var_types) {
-        w.push(*dtype as u8);
-        put_bytes(&mut w, name.as_bytes());
-    }
+    put_vars(&mut w, vars);
     put(&mut w, *scratch);
     w.extend_from_slice(&flops.to_le_bytes());
     w.extend_from_slice(&bytes.to_le_bytes());
@@ -211,8 +209,8 @@ fn load_nested(key: u128, bytes: &[u8], depth: usize) -> Option<Compiled> {
     let grid = [r.u32()?, r.u32()?, r.u32()?];
     let params =
         r.list(|r| Some(ParamInfo { dtype: r.dtype()?, read: r.u8()? == 1, written: r.u8()? == 1, len: r.size()? }))?;
-    let (types, vars): (Vec<DType>, Vec<Box<str>>) =
-        r.list(|r| Some((r.dtype()?, r.text()?.into_boxed_str())))?.into_iter().unzip();
+    let vars = r.vars()?;
+    let types = vars.iter().map(|v| v.dtype).collect();
     let (scratch, flops, moved) = (r.size()?, r.u64()?, r.u64()?);
     let packs = r.list(|r| {
         let (slot, key, entry) = (r.u32()?, r.u128()?, r.bytes()?);
@@ -259,6 +257,15 @@ fn put(w: &mut Vec<u8>, n: usize) {
 fn put_bytes(w: &mut Vec<u8>, b: &[u8]) {
     put(w, b.len());
     w.extend_from_slice(b);
+}
+
+fn put_vars(w: &mut Vec<u8>, vars: &[VarInfo]) {
+    put(w, vars.len());
+    for VarInfo { name, dtype, min, max } in vars {
+        w.push(*dtype as u8);
+        put_bytes(w, name.as_bytes());
+        [min, max].into_iter().for_each(|n| w.extend_from_slice(&n.to_le_bytes()));
+    }
 }
 
 fn put_places(w: &mut Vec<u8>, places: &[Place]) {
@@ -338,6 +345,13 @@ impl<'a> Reader<'a> {
         (0..n).map(|_| item(self)).collect()
     }
 
+    fn vars(&mut self) -> Option<Vec<VarInfo>> {
+        self.list(|r| {
+            let (dtype, name) = (r.dtype()?, r.text()?.into_boxed_str());
+            Some(VarInfo { name, dtype, min: r.u64()? as i64, max: r.u64()? as i64 })
+        })
+    }
+
     fn places(&mut self) -> Option<Vec<Place>> {
         self.list(|r| {
             Some(match r.u8()? {
@@ -354,6 +368,10 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
+    fn variable() -> VarInfo {
+        VarInfo { name: "n".into(), dtype: DType::I32, min: -3, max: 1 << 30 }
+    }
+
     fn plan() -> Plan {
         let arena = Place::Arena { arena: 0, offset: 64, bytes: 16 };
         Plan {
@@ -367,6 +385,7 @@ mod tests {
             arena_bound: 70,
             outputs: vec![OutputInfo { dtype: DType::F16, len: 3 }],
             roots: vec![Place::Output(0)],
+            vars: vec![variable()],
         }
     }
 
@@ -383,7 +402,7 @@ mod tests {
         let plain = Compiled {
             source,
             grid: [4, 5, 6],
-            vars: vec!["n".into()],
+            vars: vec![variable()],
             flops: 10,
             bytes: 11,
             packs: vec![],

@@ -7,6 +7,7 @@ use super::pool::Pool;
 use super::prepare::{Kept, plan_key};
 use super::state::{Bytes, RootId, State};
 use super::tuned::Tuned;
+use crate::codegen::VarInfo;
 use crate::device::{BufId, Device, KernelId, Step, Ticket, View};
 use crate::dtype::Scalar;
 use crate::schedule::share::scalar_number;
@@ -95,7 +96,7 @@ pub struct Engine {
     recipes: FxHashMap<u32, Arc<Recipe>>,
     pub(super) arenas: Vec<(BufId, usize)>,
     pub(super) pool: Pool,
-    vars: Vec<(String, u32)>,
+    vars: Vec<(String, Scalar)>,
     pub(super) counters: Counters,
 }
 
@@ -195,11 +196,17 @@ impl Engine {
         self.programs.get(&key).map(|l| &l.compiled)
     }
 
-    /// Sets a launch scalar (`Op::Var`) for the runs that follow.
-    pub fn set_var(&mut self, name: &str, value: Scalar, dt: DType) {
-        let bits = if dt == DType::F32 { (value.as_f64() as f32).to_bits() } else { value.as_i64() as u32 };
+    /// Sets a launch scalar (`Op::Var`) for the runs that follow. A run whose variable is an i32 fails with [`Error::Input`]
+    /// where the value is not a whole number within the variable's bounds.
+    pub fn set_var(&mut self, name: &str, value: Scalar) {
         self.vars.retain(|(known, _)| known != name);
-        self.vars.push((name.to_string(), bits));
+        self.vars.push((name.to_string(), value));
+    }
+
+    /// The value of a variable as a launch passes it.
+    fn var_bits(&self, v: &VarInfo) -> Result<u32> {
+        let missing = || Error::Input { name: v.name.to_string(), what: "variable has no value".into() };
+        v.bits(self.vars.iter().find(|(name, _)| **name == *v.name).ok_or_else(missing)?.1)
     }
 
     /// Plans what `roots` need and starts compiling it. Nothing is run yet; the graph must not change until `finish`.
@@ -440,6 +447,9 @@ impl Engine {
 
     /// Allocates a plan's outputs and gives every call its buffers. Returns the output buffers' nodes too.
     fn bind(&mut self, state: &mut State, plan: &Plan, externals: &[u32]) -> Result<(Vec<Step>, Vec<UOp>)> {
+        for v in &plan.vars {
+            self.var_bits(v)?;
+        }
         self.restore(state, plan, externals)?;
         let target = self.device.target().clone();
         for (i, &bytes) in plan.arenas.iter().enumerate() {
@@ -469,17 +479,12 @@ impl Engine {
             let lost = || Error::Internal("a plan's program is not on the device".into());
             let loaded = self.programs.get_mut(&c.program).ok_or_else(lost)?;
             loaded.launches += 1;
-            let vars = loaded
-                .compiled
-                .vars
-                .iter()
-                .map(|v| {
-                    let missing = || Error::Input { name: v.to_string(), what: "variable has no value".into() };
-                    let own = scalar_number(v).and_then(|i| c.scalars.get(i)).map(|s| *s as u32);
-                    own.or_else(|| self.vars.iter().find(|(name, _)| **name == **v).map(|v| v.1)).ok_or_else(missing)
-                })
-                .collect::<Result<_>>()?;
-            steps.push(Step::Launch { kernel: loaded.kernel, args, grid: loaded.compiled.grid, vars });
+            let (kernel, grid) = (loaded.kernel, loaded.compiled.grid);
+            let vars = self.programs[&c.program].compiled.vars.iter().map(|v| {
+                let own = scalar_number(&v.name).and_then(|i| c.scalars.get(i));
+                own.map_or_else(|| self.var_bits(v), |s| v.bits(Scalar::Int(*s as i64)))
+            });
+            steps.push(Step::Launch { kernel, args, grid, vars: vars.collect::<Result<_>>()? });
         }
         Ok((steps, outputs))
     }

@@ -3,11 +3,12 @@
 
 use super::memory::{self, Life};
 use crate::codegen::pack::Pack;
-use crate::codegen::{self, Opt, Program};
+use crate::codegen::{self, Opt, Program, VarInfo};
 use crate::render::{Code, Source};
 use crate::schedule::{Ast, BufferInfo, Kernel, Origin, Schedule, schedule};
 use crate::target::{Lang, Target};
 use crate::uop::{Graph, UOp, hash, label};
+use crate::util::sort;
 use crate::{DType, Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -69,6 +70,8 @@ pub struct Plan {
     pub outputs: Vec<OutputInfo>,
     /// Where each root is: an output, or an external buffer (assigns).
     pub roots: Vec<Place>,
+    /// The variables of the computation, also those that no kernel reads any more: their values are checked at each run.
+    pub vars: Vec<VarInfo>,
 }
 
 /// A compiled program, before a device has it.
@@ -78,8 +81,8 @@ pub struct Compiled {
     pub source: Source,
     /// Launch grid.
     pub grid: [u32; 3],
-    /// Names of launch scalars, in order.
-    pub vars: Vec<Box<str>>,
+    /// Launch scalars, in order.
+    pub vars: Vec<VarInfo>,
     /// Float operations per launch.
     pub flops: u64,
     /// Bytes moved at least.
@@ -113,7 +116,7 @@ impl Compiled {
         Ok(Compiled {
             source: Source::new(&program, code),
             grid: program.grid,
-            vars: program.vars.iter().map(|v| v.name.clone()).collect(),
+            vars: program.vars.clone(),
             flops: program.flops,
             bytes: program.bytes,
             packs: program.packs.iter().map(pack).collect::<Result<_>>()?,
@@ -209,9 +212,27 @@ fn mark_constants(s: &mut Schedule, constant: &[bool]) {
     }
 }
 
+/// The variables that `roots` need, by name: where a name has several bounds, values must be within all of them.
+fn variables(g: &Graph, roots: &[UOp]) -> Result<Vec<VarInfo>> {
+    let mut vars: Vec<VarInfo> = Vec::new();
+    for v in g.reachable(roots).into_iter().filter_map(|u| VarInfo::of(g, u)) {
+        match vars.iter_mut().find(|known| known.name == v.name) {
+            Some(known) if known.dtype != v.dtype => {
+                let what = format!("the computation has variables of this name of {} and of {}", known.dtype, v.dtype);
+                return Err(Error::Input { name: v.name.to_string(), what });
+            }
+            Some(known) => (known.min, known.max) = (known.min.max(v.min), known.max.min(v.max)),
+            None => vars.push(v),
+        }
+    }
+    sort::by(&mut vars, |a, b| a.name.cmp(&b.name));
+    Ok(vars)
+}
+
 /// Plans the computation of `roots`. Also returns each kernel of the plan once, in order of first use. `constant` says of
 /// parameters that their contents stay the same from run to run.
 pub fn plan(g: &Graph, roots: &[UOp], constant: &[bool], t: &Target) -> Result<(Plan, Vec<Job>)> {
+    let vars = variables(g, roots)?;
     let mut s = schedule(g, roots, constant.len(), t)?;
     mark_constants(&mut s, constant);
     let mut first_last: FxHashMap<usize, (usize, usize)> = FxHashMap::default();
@@ -273,5 +294,5 @@ pub fn plan(g: &Graph, roots: &[UOp], constant: &[bool], t: &Target) -> Result<(
             jobs.push(Job { key, ast: k.ast });
         }
     }
-    Ok((Plan { calls, arenas: layout.arenas, arena_bound, outputs, roots }, jobs))
+    Ok((Plan { calls, arenas: layout.arenas, arena_bound, outputs, roots, vars }, jobs))
 }

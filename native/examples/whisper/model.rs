@@ -221,7 +221,7 @@ impl Whisper {
     ) -> Result<i64> {
         let limit = self.positions.dim(0)?;
         let place = Tensor::variable(&self.session, "place", 0, limit as i32 - 1)?;
-        rt.engine().set_var("place", Scalar::Int(at as i64), DType::I32);
+        rt.engine().set_var("place", Scalar::Int(at as i64));
         let token = Tensor::new(&self.session, &[token], &[1, 1])?;
         let slots = Tensor::arange(&self.session, 0.0, limit as f64, 1.0, DType::I32)?;
         let seen = slots.le(&place)?.reshape(&[1, 1, 1, limit])?;

@@ -31,7 +31,7 @@ pub(crate) fn eval_on(engine: &mut Engine, tensors: &[&Tensor]) -> Result<Vec<Va
     let Some(first) = tensors.first() else { return Ok(Vec::new()) };
     let mut s = first.session().state();
     let roots: Vec<RootId> = tensors.iter().map(|t| t.root()).collect();
-    engine.set_var("n", Scalar::Int(3), DType::I32);
+    engine.set_var("n", Scalar::Int(3));
     let pending = engine.start(&mut s, &roots)?;
     while !engine.ready()? {}
     engine.finish(&mut s, pending)?;

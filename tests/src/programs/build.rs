@@ -127,7 +127,7 @@ impl<'a> Build<'a> {
 
     /// A launch scalar and its value.
     pub fn var(&mut self, name: &str, dt: DType, (min, max): (i64, i64), bits: u32) -> UOp {
-        self.vars.push(VarInfo { name: name.into(), dtype: dt });
+        self.vars.push(VarInfo { name: name.into(), dtype: dt, min, max });
         self.var_values.push(bits);
         self.g.node(Op::Var, dt, &[], Arg::Var { name: name.into(), min, max })
     }

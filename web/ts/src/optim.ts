@@ -46,7 +46,7 @@ export abstract class Optimizer {
         // Outside any `tidy` of the caller's: it stays for the optimiser's whole life.
         this.#variables.set(name, made(this.#host, guard(() => this.#host.raw.variable(full, true, 0, 0))));
       }
-      this.#host.raw.setVar(full, value, true);
+      this.#host.raw.setVar(full, value);
     }
   }
 

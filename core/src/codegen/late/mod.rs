@@ -41,7 +41,7 @@ pub fn package(k: Kernel, order: Vec<UOp>, stats: Stats) -> Program {
                 }
                 params[at] = ParamInfo { dtype: g.dtype(u), len: *len, read: false, written: false };
             }
-            (Op::Var, Arg::Var { name, .. }) => vars.push(VarInfo { name: name.clone(), dtype: g.dtype(u) }),
+            (Op::Var, _) => vars.extend(VarInfo::of(g, u)),
             _ => {}
         }
     }

@@ -5,6 +5,7 @@ use super::{Cache, Failure, Job, Outcome, Progress, files};
 use gradloom::device::{Device, Step, View};
 use gradloom::engine::Compiled;
 use gradloom::render::Code;
+use gradloom_core::codegen::VarInfo;
 use gradloom_core::codegen::count::{Counts, count};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -85,7 +86,8 @@ fn measure(dev: &mut dyn Device, p: &Compiled) -> gradloom::Result<f64> {
         let bytes = info.len * info.dtype.size();
         args.push(View { buf: dev.alloc(bytes.max(4))?, offset: 0, bytes });
     }
-    let step = Step::Launch { kernel, args: args.clone(), grid: p.grid, vars: vec![0; p.vars.len()] };
+    let vars = p.vars.iter().map(VarInfo::any_bits).collect();
+    let step = Step::Launch { kernel, args: args.clone(), grid: p.grid, vars };
     let mut best = f64::INFINITY;
     for _ in 0..8 {
         let start = Instant::now();
