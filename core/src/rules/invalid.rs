@@ -3,10 +3,10 @@
 
 use super::cmp::{Clause, clause, conjuncts, difference};
 use super::linear::{Linear, bounds, no_wrap};
-use super::simplify;
-use crate::rewrite::{rules, substitute1};
+use super::simplify_with;
+use crate::rewrite::{Memo, rules, substitute1};
 use crate::uop::{Arg, Graph, Op, UOp};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 rules! {
@@ -159,20 +159,20 @@ fn stand_in(g: &mut Graph, k: &Clause, n: usize) -> UOp {
 }
 
 fn attempt(g: &mut Graph, best: &mut UOp, there: &FxHashMap<UOp, UOp>, back: &FxHashMap<UOp, UOp>) {
-    // a load is done whether the condition holds or not, so nothing in its address or gate may count on it
-    let mut there = there.clone();
-    for u in g.reachable(&[*best]) {
-        if g.op(u) == Op::Load {
-            there.entry(u).or_insert(u);
-        }
+    // A load is done whether the condition holds or not, so nothing in its address or gate may count on it. It is simplified
+    // already: doing so again, in here, would take twice as long for each load inside of another one's address.
+    let (mut there, mut memo) = (there.clone(), Memo::sparse());
+    for u in nodes(g, *best).into_iter().filter(|&u| g.op(u) == Op::Load) {
+        there.entry(u).or_insert(u);
+        memo.keep(u);
     }
     let inside = substitute1(g, *best, &there);
     if inside == *best {
         return;
     }
-    let inside = simplify(g, inside);
+    let inside = simplify_with(g, inside, &mut memo);
     let after = substitute1(g, inside, back);
-    let after = simplify(g, after);
+    let after = simplify_with(g, after, &mut memo);
     // a solved term may still stand next to its stand-in: then nothing was gained
     // and an address must not come to depend on a range that it did not
     let same_ranges = g.ranges(after) & !g.ranges(*best) == 0;
@@ -189,14 +189,20 @@ fn cost(g: &Graph, u: UOp) -> usize {
         Op::Load => 20,
         _ => 1,
     };
-    let mut seen: FxHashMap<UOp, ()> = FxHashMap::default();
-    let mut stack = vec![u];
-    let mut total = 0;
+    nodes(g, u).into_iter().map(one).sum()
+}
+
+/// The nodes of an expression, but for what loads are made of.
+fn nodes(g: &Graph, u: UOp) -> Vec<UOp> {
+    let mut seen = FxHashSet::default();
+    let (mut stack, mut list) = (vec![u], Vec::new());
     while let Some(u) = stack.pop() {
-        if seen.insert(u, ()).is_none() {
-            total += one(u);
-            stack.extend_from_slice(g.src(u));
+        if seen.insert(u) {
+            list.push(u);
+            if g.op(u) != Op::Load {
+                stack.extend_from_slice(g.src(u));
+            }
         }
     }
-    total
+    list
 }

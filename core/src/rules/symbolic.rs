@@ -14,7 +14,7 @@ use crate::DType;
 use crate::dtype::Scalar;
 use crate::rewrite::rules;
 use crate::uop::{Arg, Graph, Op, UOp};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 rules! {
     /// Exact simplification of scalar expressions; also sound on tensor graphs, where it never changes a shape.
@@ -172,11 +172,15 @@ fn is_true(g: &Graph, u: UOp) -> bool {
 
 /// May the value be masked out? Then it must not leave its branch.
 fn may_mask(g: &Graph, u: UOp) -> bool {
-    match g.op(u) {
-        Op::Invalid => true,
-        Op::Where => may_mask(g, g.src_at(u, 1)) || may_mask(g, g.src_at(u, 2)),
-        _ => false,
+    let (mut stack, mut seen) = (vec![u], FxHashSet::default());
+    while let Some(u) = stack.pop() {
+        match g.op(u) {
+            Op::Invalid => return true,
+            Op::Where if seen.insert(u) => stack.extend_from_slice(&g.src(u)[1..]),
+            _ => {}
+        }
     }
+    false
 }
 
 fn fits_const(g: &Graph, x: UOp, c: i64) -> bool {
