@@ -15,6 +15,9 @@ use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+/// Steps of index arithmetic that a kernel substitutes into each other at most. What a chain of reshapes comes to grows with
+/// the square of its length, and the time to simplify it faster; 16 of them are some 200 nodes.
+const MOST_STEPS: u32 = 16;
 /// A sum of this many sums is computed at once.
 const SHORT_SUM: usize = 32;
 
@@ -320,6 +323,8 @@ fn repeats_inside(g: &Graph, s: UOp, u: UOp) -> u64 {
 #[derive(Clone, Default)]
 struct Inline {
     ops: u32,
+    /// Steps of index arithmetic between it and memory, on the longest way.
+    steps: u32,
     buffers: SmallVec<[u32; 8]>,
     reduces: SmallVec<[u32; 2]>,
 }
@@ -327,6 +332,7 @@ struct Inline {
 impl Inline {
     fn join(&mut self, o: &Inline) {
         self.ops = self.ops.saturating_add(o.ops);
+        self.steps = self.steps.max(o.steps);
         for b in &o.buffers {
             if !self.buffers.contains(b) {
                 self.buffers.push(*b);
@@ -372,6 +378,12 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &
             }
             here = joined(g, u, &info);
         }
+        let mut steps = steps(g, u, &info);
+        while steps > MOST_STEPS && cut_deepest(g, u, cut, &mut info) {
+            here = joined(g, u, &info);
+            steps = self::steps(g, u, &info);
+        }
+        here.steps = steps;
         here.ops = here.ops.saturating_add(op_cost(g, u));
         if g.op(u) == Op::Reduce {
             // sums inside of it are parts of it
@@ -442,6 +454,37 @@ fn cut_below(g: &Graph, _user: UOp, s: UOp, cut: &mut [bool], info: &mut [Inline
         }
         v = g.src_at(v, 0);
     }
+}
+
+/// Steps of index arithmetic between a node and memory: reshapes that put axes together or take them apart, and gathers, whose
+/// indices are computed on the way to the other operand.
+fn steps(g: &Graph, u: UOp, info: &[Inline]) -> u32 {
+    let of = |s: &UOp| info[s.0 as usize].steps;
+    match (g.op(u), g.src(u)) {
+        (Op::Gather, [x, at]) => of(x) + of(at) + 2,
+        (Op::Reshape, [x]) => {
+            let long = |u: UOp| g.shape(u).iter().filter(|n| **n != 1).collect::<SmallVec<[_; 6]>>();
+            of(x) + u32::from(long(*x) != long(u))
+        }
+        (_, src) => src.iter().map(of).max().unwrap_or(0),
+    }
+}
+
+/// Materialises the source of `u` that most steps lead to, or what lies under it. False if there is none.
+fn cut_deepest(g: &Graph, u: UOp, cut: &mut [bool], info: &mut [Inline]) -> bool {
+    let Some(&s) = g.src(u).iter().max_by_key(|s| info[s.0 as usize].steps) else { return false };
+    let b = base(g, s);
+    let (above, below) = (info[s.0 as usize].steps, info[b.0 as usize].steps);
+    if above == 0 {
+        return false;
+    }
+    if is_compute(g.op(b)) && 2 * below >= above {
+        cut_below(g, u, s, cut, info);
+    } else {
+        cut[s.0 as usize] = true;
+        info[s.0 as usize] = Inline { buffers: SmallVec::from_elem(s.0, 1), ..Inline::default() };
+    }
+    true
 }
 
 /// The node under the movement ops above it.
