@@ -51,9 +51,7 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
     late::finish(&mut k, t);
     let order = late::linearize(&mut k, &loops)?;
     let p = late::package(k, order, stats);
-    if cfg!(debug_assertions) {
-        spec::verify(&p.g, &p.order, Stage::Program)?;
-    }
+    spec::verify(&p.g, &p.order, Stage::Program)?;
     if t.max_turns < u32::MAX {
         let turns = count::turns(&p);
         if turns > t.max_turns as u64 {

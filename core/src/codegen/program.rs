@@ -23,9 +23,9 @@
 
 use super::pack::Pack;
 use crate::dtype::Scalar;
-use crate::{DType, Error, Result};
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
 use crate::util::sort;
+use crate::{DType, Error, Result};
 use smallvec::SmallVec;
 
 /// A buffer argument of a kernel.

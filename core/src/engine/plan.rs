@@ -7,7 +7,8 @@ use crate::codegen::{self, Opt, Program, VarInfo};
 use crate::render::{Code, Source};
 use crate::schedule::{Ast, BufferInfo, Kernel, Origin, Schedule, schedule};
 use crate::target::{Lang, Target};
-use crate::uop::{Graph, UOp, hash, label};
+use crate::uop::spec::{self, Stage};
+use crate::uop::{Arg, Graph, Op, UOp, hash, label};
 use crate::util::sort;
 use crate::{DType, Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -212,10 +213,10 @@ fn mark_constants(s: &mut Schedule, constant: &[bool]) {
     }
 }
 
-/// The variables that `roots` need, by name: where a name has several bounds, values must be within all of them.
-fn variables(g: &Graph, roots: &[UOp]) -> Result<Vec<VarInfo>> {
+/// The variables among `nodes`, by name: where a name has several bounds, values must be within all of them.
+fn variables(g: &Graph, nodes: &[UOp]) -> Result<Vec<VarInfo>> {
     let mut vars: Vec<VarInfo> = Vec::new();
-    for v in g.reachable(roots).into_iter().filter_map(|u| VarInfo::of(g, u)) {
+    for v in nodes.iter().filter_map(|&u| VarInfo::of(g, u)) {
         match vars.iter_mut().find(|known| known.name == v.name) {
             Some(known) if known.dtype != v.dtype => {
                 let what = format!("the computation has variables of this name of {} and of {}", known.dtype, v.dtype);
@@ -229,10 +230,28 @@ fn variables(g: &Graph, roots: &[UOp]) -> Result<Vec<VarInfo>> {
     Ok(vars)
 }
 
+/// Each parameter is one of those that a run gives buffers for, and has one type and length.
+fn check_params(g: &Graph, nodes: &[UOp], n_params: usize) -> Result<()> {
+    let mut of = vec![None; n_params];
+    for &u in nodes {
+        if let Arg::Param { slot, .. } = g.arg(u) {
+            let known = of.get_mut(*slot as usize).is_some_and(|of| of.replace(u).is_none());
+            if !known || g.op(u) != Op::Param {
+                return Err(Error::Internal(format!("parameter {slot} of {n_params} is there twice or unknown")));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Plans the computation of `roots`. Also returns each kernel of the plan once, in order of first use. `constant` says of
 /// parameters that their contents stay the same from run to run.
 pub fn plan(g: &Graph, roots: &[UOp], constant: &[bool], t: &Target) -> Result<(Plan, Vec<Job>)> {
-    let vars = variables(g, roots)?;
+    // a graph that breaks the rules of its ops would be read at places where there is no memory
+    spec::verify(g, roots, Stage::Tensor)?;
+    let nodes = g.reachable(roots);
+    let vars = variables(g, &nodes)?;
+    check_params(g, &nodes, constant.len())?;
     let mut s = schedule(g, roots, constant.len(), t)?;
     mark_constants(&mut s, constant);
     let mut first_last: FxHashMap<usize, (usize, usize)> = FxHashMap::default();

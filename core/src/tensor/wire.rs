@@ -5,7 +5,7 @@
 use super::{Session, Tensor, check_numel};
 use crate::dtype::Scalar;
 use crate::engine::Bytes;
-use crate::uop::{Arg, Meet, Op, ReduceOp, Shape, UOp};
+use crate::uop::{Arg, Meet, Op, ReduceOp, Shape, UOp, spec};
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 
@@ -105,7 +105,8 @@ pub fn read(session: &Session, bytes: &[u8], inputs: &[Tensor]) -> Result<Vec<Te
                     let dtype = *DType::ALL.get(usize::from(dtype)).ok_or_else(bad)?;
                     let (len, held) = (r.index().ok_or_else(bad)?, r.index().ok_or_else(bad)?);
                     check_numel("graph", &[len])?;
-                    let host = r.take(held).ok_or_else(bad)?;
+                    let host = r.take(held).filter(|_| held == 0 || len.checked_mul(dtype.size()) == Some(held));
+                    let host = host.ok_or_else(bad)?;
                     s.add_buffer(dtype, len, (held > 0).then(|| Bytes::new(host.to_vec())))
                 }
             },
@@ -117,7 +118,9 @@ pub fn read(session: &Session, bytes: &[u8], inputs: &[Tensor]) -> Result<Vec<Te
                 let src = back.iter().map(|&b| at.checked_sub(b as usize).and_then(|i| nodes.get(i).copied()));
                 let src: Vec<UOp> = src.collect::<Option<_>>().ok_or_else(bad)?;
                 let arg = r.arg(op, dtype).ok_or_else(bad)?;
-                debug_assert_eq!(crate::uop::spec::check_node(&s.graph, op, dtype, &src, &arg, None), Ok(()));
+                // nothing is taken on trust: a graph that breaks the rules would read where there is no memory
+                spec::check_node(&s.graph, op, dtype, &src, &arg, Some(spec::Stage::Tensor))
+                    .map_err(|what| Error::format("graph", format!("{}: {what}", op.name()), None))?;
                 s.graph.node(op, dtype, &src, arg)
             }
         };

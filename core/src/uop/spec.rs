@@ -23,13 +23,14 @@ pub enum Stage {
 /// Checks everything that `roots` need (Tensor, Kernel), or a program in execution order (Program).
 pub fn verify(g: &Graph, roots: &[UOp], stage: Stage) -> Result<()> {
     let fail = |u: UOp, what: String| Error::Internal(format!("{stage:?} spec: {}: {what}", super::print::line(g, u)));
-    for u in g.reachable(roots) {
+    let nodes = g.reachable(roots);
+    for &u in &nodes {
         check_node(g, g.op(u), g.dtype(u), g.src(u), g.arg(u), Some(stage)).map_err(|what| fail(u, what))?;
     }
     match stage {
         Stage::Tensor => Ok(()),
-        Stage::Kernel => check_kernel(g, roots),
-        Stage::Program => check_program(g, roots),
+        Stage::Kernel => check_range_ids(g, &nodes).and_then(|()| check_kernel(g, roots, &nodes)),
+        Stage::Program => check_range_ids(g, &nodes).and_then(|()| check_program(g, roots, &nodes)),
     }
     .map_err(|(u, what)| fail(u, what))
 }
@@ -551,10 +552,10 @@ type Found = std::result::Result<(), (UOp, String)>;
 
 /// Every range id is one range.
 fn check_range_ids(g: &Graph, nodes: &[UOp]) -> Found {
-    let (mut by_id, mut lane, mut lanes) = (FxHashMap::<u8, UOp>::default(), None, 0 as RangeSet);
+    let (mut by_id, mut lane, mut lanes) = ([None; MAX_RANGES], None, 0 as RangeSet);
     for &u in nodes.iter().filter(|&&u| g.op(u) == Op::Range) {
         let r = g.range_arg(u);
-        if let Some(other) = by_id.insert(r.id, u).filter(|o| *o != u) {
+        if let Some(other) = by_id[r.id as usize].replace(u).filter(|o| *o != u) {
             return Err((u, format!("{other:?} has the same id")));
         }
         if r.lane {
@@ -570,12 +571,10 @@ fn check_range_ids(g: &Graph, nodes: &[UOp]) -> Found {
     }
 }
 
-fn check_kernel(g: &Graph, roots: &[UOp]) -> Found {
-    let nodes = g.reachable(roots);
-    check_range_ids(g, &nodes)?;
+fn check_kernel(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Found {
     let reduced = nodes.iter().filter(|&&u| g.op(u) == Op::Range && g.kind(u).is_reduce());
     let reduced = reduced.fold(0u128, |m, &u| m | 1 << g.range_arg(u).id);
-    for &u in &nodes {
+    for &u in nodes {
         let open = g.ranges(u) & reduced;
         if g.op(u) == Op::Store && open != 0 && !stores_scratch(g, u) {
             return Err((u, format!("range {} is reduced but still open", open.trailing_zeros())));
@@ -600,26 +599,25 @@ fn stores_scratch(g: &Graph, store: UOp) -> bool {
     g.op(p) == Op::Scratch
 }
 
-fn check_program(g: &Graph, order: &[UOp]) -> Found {
-    let reachable = g.reachable(order);
-    check_range_ids(g, &reachable)?;
+fn check_program(g: &Graph, order: &[UOp], nodes: &[UOp]) -> Found {
     let tile_ids = g.iter().filter(|&u| g.op(u) == Op::Range && g.kind(u).is_tile());
     let tile_ids = tile_ids.fold(0u128, |m, u| m | 1 << g.range_arg(u).id);
-    // where each placed node is visible: the loops open at its place
-    let mut scope: FxHashMap<UOp, usize> = FxHashMap::default();
-    let (mut open, mut depth_serial, mut serial) = (Vec::<UOp>::new(), vec![0usize], 0usize);
+    // where each placed node is visible: the loop that is the innermost open one at its place
+    const NOWHERE: u32 = u32::MAX;
+    let mut scope = vec![NOWHERE; nodes.last().map_or(0, |u| u.0 as usize + 1)];
+    let (mut open, mut depth_serial, mut serial) = (Vec::<UOp>::new(), vec![0u32], 0u32);
     let mut accs = FxHashMap::<u32, UOp>::default();
     for &u in order {
-        if scope.contains_key(&u) {
+        if scope[u.0 as usize] != NOWHERE {
             return Err((u, "is placed twice".into()));
         }
         for (i, &s) in g.src(u).iter().enumerate() {
             let ordering = g.dtype(s) == DType::Void || i > 0 && matches!(g.op(u), Op::AccRead | Op::After | Op::End);
-            match scope.get(&s) {
-                Some(at) if ordering || depth_serial.contains(at) => {}
-                Some(_) => return Err((u, format!("{s:?} is inside a loop that is closed"))),
-                None if floats(g, s) => {}
-                None => return Err((u, format!("{s:?} is not placed before it"))),
+            match scope[s.0 as usize] {
+                NOWHERE if floats(g, s) => {}
+                NOWHERE => return Err((u, format!("{s:?} is not placed before it"))),
+                at if ordering || depth_serial.contains(&at) => {}
+                _ => return Err((u, format!("{s:?} is inside a loop that is closed"))),
             }
         }
         match (g.op(u), g.arg(u)) {
@@ -647,7 +645,7 @@ fn check_program(g: &Graph, order: &[UOp]) -> Found {
             (Op::Sink, _) => return Err((u, "has no place in a program".into())),
             _ => {}
         }
-        scope.insert(u, *depth_serial.last().expect("the outermost scope stays"));
+        scope[u.0 as usize] = *depth_serial.last().expect("the outermost scope stays");
     }
     match open.pop() {
         Some(u) => Err((u, "is a loop without an End".into())),
