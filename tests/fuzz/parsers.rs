@@ -331,7 +331,10 @@ fn parsers_survive_mutated_files() {
         }
         let mut run = whole.part(p.name, 1.0 / (PARSERS.len() - i) as f64);
         let mut random = Random(run.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        for round in (0..).take_while(|&r| run.goes_on(r)) {
+        for round in 0.. {
+            if !run.goes_on(round) {
+                break;
+            }
             files += 1;
             let file = mutate(&mut random, &seeds);
             if let Some(what) = finding(p, &file) {
