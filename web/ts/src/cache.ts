@@ -70,6 +70,8 @@ export class Cache {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #writing: Promise<void> = Promise.resolve();
   readonly #limit: number;
+  /** Bytes of what is known. */
+  #held = 0;
   readonly state: CacheState = { state: "off", reason: undefined, entries: 0, bytes: 0, readMs: 0 };
 
   constructor(options: CacheOptions = {}) {
@@ -116,6 +118,7 @@ export class Cache {
       const value: unknown = values[at];
       if (!(value instanceof Uint8Array)) return;
       this.#known.set(String(key), value);
+      this.#held += value.length;
       this.state.entries += 1;
       this.state.bytes += value.length;
     });
@@ -137,9 +140,22 @@ export class Cache {
   put(group: string, key: string, bytes: Uint8Array): void {
     if (!this.#database || bytes.length > this.#limit / 4) return;
     const name = `${group}/${key}`;
+    this.#held += bytes.length - (this.#known.get(name)?.length ?? 0);
     this.#known.set(name, bytes);
     this.#unwritten.set(name, bytes);
+    this.#bound();
     this.#later();
+  }
+
+  /** A page that is open for long holds no more of it than is stored: the oldest go, once they are written. */
+  #bound(): void {
+    if (this.#held <= this.#limit) return;
+    for (const [name, { length }] of this.#known) {
+      if (this.#held <= (this.#limit * 3) / 4) break;
+      if (this.#unwritten.has(name)) continue;
+      this.#known.delete(name);
+      this.#held -= length;
+    }
   }
 
   #later(): void {
@@ -213,6 +229,7 @@ export class Cache {
   /** Forgets what is in memory and not written. */
   forget(): void {
     this.#known.clear();
+    this.#held = 0;
     this.#rows.clear();
     this.#touched.clear();
     this.#unwritten.clear();
