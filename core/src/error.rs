@@ -120,6 +120,12 @@ pub enum Error {
         #[doc = "bytes asked for; the largest number where they can not be counted"]
         bytes: u64,
     },
+    /// Building and compiling took longer than the caller allows.
+    #[error("building and compiling took more than {ms} ms")]
+    Deadline {
+        #[doc = "milliseconds allowed"]
+        ms: u64,
+    },
     /// The caller cancelled.
     #[error("aborted")]
     Aborted,
@@ -152,6 +158,7 @@ impl Error {
             Error::Device { .. } => "E_DEVICE",
             Error::Budget { .. } => "E_BUDGET",
             Error::OutOfMemory { .. } => "E_OUT_OF_MEMORY",
+            Error::Deadline { .. } => "E_DEADLINE",
             Error::Aborted => "E_ABORTED",
             Error::Internal(_) => "E_INTERNAL",
         }

@@ -9,6 +9,7 @@ pub mod dtype;
 pub mod engine;
 pub mod error;
 pub mod grad;
+pub mod interrupt;
 pub mod io;
 pub mod nn;
 pub mod optim;

@@ -11,6 +11,7 @@ pub mod disasm;
 mod handles;
 #[cfg(feature = "images")]
 pub mod image_folder;
+pub mod limits;
 #[cfg(unix)]
 pub mod llvm;
 mod mac;

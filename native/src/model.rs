@@ -1,10 +1,12 @@
 //! Models from files, run to their end: the blocking face of [`onnx::Runner`].
 
 use crate::contain::{Health, contain};
+use crate::limits::Limits;
 use crate::tune::Tuned;
 use crate::{NativeHost, handles};
 use gradloom_core::device::Device;
 use gradloom_core::engine::{Counters, Engine, Plan};
+use gradloom_core::interrupt::Interrupt;
 use gradloom_core::io::HostTensor;
 use gradloom_core::io::onnx::{self, ExternalData, Input, Inputs, Model, Runner};
 use gradloom_core::io::tflite;
@@ -31,6 +33,7 @@ struct Parts {
     engine: Engine,
     runner: Runner,
     compile: Duration,
+    limits: Limits,
 }
 
 /// Reads a whole file; the error names it.
@@ -112,8 +115,16 @@ impl OnnxModel {
             engine: Engine::with_host(device, Box::new(host)),
             runner: Runner::new(Arc::new(model), &Session::new()),
             compile: Duration::ZERO,
+            limits: Limits::default(),
         };
         OnnxModel { parts, health: Health::default() }
+    }
+
+    /// From now on `handle` ends runs, and building and compiling for one run may take so long, if anything is said: then the
+    /// run ends with [`Error::Aborted`] or [`Error::Deadline`]. The next one starts as if it had not been.
+    pub fn set_limits(&mut self, handle: &Interrupt, compile: Option<Duration>) {
+        let interrupt = self.parts.limits.set(handle, compile);
+        self.parts.engine.set_interrupt(interrupt);
     }
 
     /// The model.
@@ -277,7 +288,7 @@ impl Parts {
 
     fn submit(&mut self, inputs: &Inputs) -> Result<Vec<(String, Tensor)>> {
         let mut start = Instant::now();
-        let mut run = self.runner.begin_on(&mut self.engine, inputs)?;
+        let mut run = self.limits.within(|| self.runner.begin_on(&mut self.engine, inputs))?;
         loop {
             while !self.runner.ready(&mut self.engine, &mut run)? {
                 if run.reads() {
@@ -287,7 +298,12 @@ impl Parts {
             }
             self.compile += start.elapsed();
             start = Instant::now();
-            if let Some(out) = self.runner.step(&mut self.engine, &mut run)? {
+            if run.folds() {
+                self.limits.begin();
+            }
+            let out = self.runner.step(&mut self.engine, &mut run);
+            self.limits.end();
+            if let Some(out) = out? {
                 return Ok(out);
             }
         }

@@ -92,6 +92,11 @@ pub trait Device: MaySend {
     /// Starts compiling kernels; they may be named in `submit` once [`Device::ready`] is true.
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>>;
 
+    /// Bytes of code that are worth one call of [`Device::compile`]: its caller may do something else between two.
+    fn compile_bytes(&self) -> usize {
+        usize::MAX
+    }
+
     /// Are all kernels compiled? Errors of compilation come out here. True at once for synchronous devices.
     fn ready(&mut self) -> Result<bool> {
         Ok(true)

@@ -19,6 +19,11 @@ pub trait Host: crate::device::MaySend {
         (0..n).for_each(job);
     }
 
+    /// How many jobs are worth one call of [`Host::each`]: between two calls the engine's caller may do something else.
+    fn at_once(&self) -> usize {
+        1
+    }
+
     /// The bytes saved under a key, by this process or another. The kind is no part of the key, only a hint.
     fn load(&mut self, _kind: Kind, _key: u128) -> Option<Vec<u8>> {
         None

@@ -5,11 +5,13 @@ use super::cache::{self, Alone, Host};
 use super::plan::{Compiled, Place, Plan};
 use super::pool::Pool;
 use super::prepare::{Kept, plan_key};
+use super::start::{At, Closed, Running, Starting};
 use super::state::{Bytes, RootId, State};
 use super::tuned::Tuned;
-use crate::codegen::VarInfo;
+use crate::codegen::{ParamInfo, VarInfo};
 use crate::device::{BufId, Device, KernelId, Step, Ticket, View};
 use crate::dtype::Scalar;
+use crate::interrupt::Interrupt;
 use crate::schedule::share::scalar_number;
 use crate::target::Lang;
 use crate::uop::{Arg, Graph, Op, UOp, hash};
@@ -98,6 +100,7 @@ pub struct Engine {
     pub(super) pool: Pool,
     vars: Vec<(String, Scalar)>,
     pub(super) counters: Counters,
+    pub(super) interrupt: Interrupt,
 }
 
 /// A packed copy of a session buffer.
@@ -110,11 +113,11 @@ pub(super) struct Packed {
 
 /// Roots on their way to being realized.
 pub struct Pending {
-    held: Held,
+    pub(super) held: Held,
     /// Session buffer per external slot.
-    externals: Vec<u32>,
+    pub(super) externals: Vec<u32>,
     /// The node of each root, aligned with the plan's roots.
-    nodes: Vec<UOp>,
+    pub(super) nodes: Vec<UOp>,
 }
 
 /// A plan that computed constants, with what it read.
@@ -161,6 +164,7 @@ impl Engine {
             pool: Pool::default(),
             vars: Vec::new(),
             counters: Counters::default(),
+            interrupt: Interrupt::default(),
         }
     }
 
@@ -210,7 +214,20 @@ impl Engine {
     }
 
     /// Plans what `roots` need and starts compiling it. Nothing is run yet; the graph must not change until `finish`.
+    ///
+    /// # Errors
+    /// Those of planning and compiling, and what [`Engine::set_interrupt`]'s interrupt says.
     pub fn start(&mut self, state: &mut State, roots: &[RootId]) -> Result<Pending> {
+        let mut starting = self.begin(state, roots)?;
+        loop {
+            if let Some(pending) = self.go_on(&mut starting)? {
+                return Ok(pending);
+            }
+        }
+    }
+
+    /// The same in pieces: [`Engine::go_on`] does them.
+    pub fn begin(&mut self, state: &mut State, roots: &[RootId]) -> Result<Starting> {
         if state.wants_compaction() {
             for dead in state.compact() {
                 self.drop_buffer(dead);
@@ -229,15 +246,17 @@ impl Engine {
         let mut constant: Vec<bool> =
             externals.iter().map(|id| state.buffer(*id).is_some_and(|b| b.constant)).collect();
         if let Some(held) = self.known_plan(plan_key(key, &constant)) {
-            return Ok(Pending { held, externals, nodes });
+            return Ok(Starting { nodes, externals, at: At::Known(held) });
         }
         // each plan may want other copies
         let crowded = |id: u32| self.packed.get(&id).is_some_and(|copies| copies.len() >= MAX_COPIES);
         constant.iter_mut().zip(&externals).for_each(|(c, &id)| *c &= !crowded(id));
         let (closed, closed_roots) = close(&state.graph, &nodes);
         debug_assert_eq!(key, hash::key(&closed, &closed_roots));
-        let held = self.plan_for(key, &closed, &closed_roots, &constant)?;
-        Ok(Pending { held, externals, nodes })
+        let closed =
+            Closed { key: plan_key(key, &constant), graph: closed, roots: closed_roots, constant, vars: Vec::new() };
+        let at = self.plan_for(closed)?;
+        Ok(Starting { nodes, externals, at })
     }
 
     /// Are all programs compiled?
@@ -275,20 +294,62 @@ impl Engine {
     }
 
     fn finished(&mut self, state: &mut State, p: Pending) -> Result<(Replay, Vec<UOp>)> {
+        let mut running = self.launch(state, p)?;
+        self.submit_all(&mut running)?;
+        self.conclude(state, running)
+    }
+
+    /// Prepares a run of what was planned, whose steps [`Engine::submit_some`] submits.
+    pub fn launch(&mut self, state: &mut State, p: Pending) -> Result<Running> {
         let shapes: Vec<Vec<usize>> = p.nodes.iter().map(|&u| state.graph.shape(u).to_vec()).collect();
-        let outputs = self.run(state, &p.held.plan, &p.externals)?;
+        let Pending { held, externals, nodes } = p;
+        self.running(state, Replay { held, externals, shapes }, nodes)
+    }
+
+    /// The same for a captured computation, as [`Engine::replay`] has it. [`Engine::values`] gives its results.
+    pub fn launch_again(&mut self, state: &mut State, r: &Replay, swap: &FxHashMap<u32, u32>) -> Result<Running> {
+        let externals: Vec<u32> = r.externals.iter().map(|b| swap.get(b).copied().unwrap_or(*b)).collect();
+        self.plans.get(r.held.key); // it is in use
+        self.running(state, Replay { externals, ..r.clone() }, Vec::new())
+    }
+
+    fn running(&mut self, state: &mut State, replay: Replay, nodes: Vec<UOp>) -> Result<Running> {
+        let plan = &replay.held.plan;
+        let (steps, outputs) = self.bind(state, plan, &replay.externals)?;
+        let mut first_write = steps.len();
+        let mut work = Vec::with_capacity(steps.len());
+        for (i, c) in plan.calls.iter().enumerate() {
+            let Some(Loaded { compiled, .. }) = self.programs.get(&c.program) else { continue };
+            work.push(compiled.flops.max(compiled.bytes));
+            let written = |(a, p): (&Place, &ParamInfo)| matches!(a, Place::External(_)) && p.written;
+            if c.args.iter().zip(&compiled.source.params).any(written) {
+                first_write = first_write.min(i);
+            }
+        }
+        work.resize(steps.len(), 0);
+        Ok(Running { replay, nodes, outputs, steps, work, at: 0, first_write })
+    }
+
+    /// The flat node of each root of a run.
+    pub(super) fn roots(&mut self, state: &mut State, r: &Running) -> Result<Vec<UOp>> {
+        let flat = |place: &Place| match place {
+            Place::Output(o) => Ok(r.outputs[*o as usize]),
+            Place::External(slot) => Ok(state.buffer_node(r.replay.externals[*slot as usize])),
+            Place::Arena { .. } => Err(Error::Internal("a root lives in an arena".into())),
+        };
+        r.replay.held.plan.roots.iter().map(flat).collect()
+    }
+
+    /// Points every live root that used the computed nodes at the new buffers.
+    fn conclude(&mut self, state: &mut State, r: Running) -> Result<(Replay, Vec<UOp>)> {
+        let flat = self.roots(state, &r)?;
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
-        for (i, (&u, place)) in p.nodes.iter().zip(&p.held.plan.roots).enumerate() {
-            let flat = match place {
-                Place::Output(o) => outputs[*o as usize],
-                Place::External(slot) => state.buffer_node(p.externals[*slot as usize]),
-                Place::Arena { .. } => return Err(Error::Internal("a root lives in an arena".into())),
-            };
-            let whole = state.graph.reshape(flat, &shapes[i]);
+        for ((&u, flat), shape) in r.nodes.iter().zip(flat).zip(&r.replay.shapes) {
+            let whole = state.graph.reshape(flat, shape);
             map.insert(u, whole);
         }
         // every assign that ran is done: its After is the buffer itself from now on
-        for u in state.graph.needed(&p.nodes) {
+        for u in state.graph.needed(&r.nodes) {
             if state.graph.op(u) == Op::After
                 && let Some(b) = state.buffer_below(u)
             {
@@ -296,24 +357,19 @@ impl Engine {
             }
         }
         state.substitute(&map);
-        Ok((Replay { held: p.held, externals: p.externals, shapes }, outputs))
+        Ok((r.replay, r.outputs))
+    }
+
+    /// Ends a run all of whose steps were submitted.
+    pub fn concluded(&mut self, state: &mut State, r: Running) -> Result<Replay> {
+        Ok(self.conclude(state, r)?.0)
     }
 
     /// Runs a captured computation again, with some of its external buffers exchanged. Every result is a new buffer.
     pub fn replay(&mut self, state: &mut State, r: &Replay, swap: &FxHashMap<u32, u32>) -> Result<Vec<UOp>> {
-        let externals: Vec<u32> = r.externals.iter().map(|b| swap.get(b).copied().unwrap_or(*b)).collect();
-        self.plans.get(r.held.key); // it is in use
-        let outputs = self.run(state, &r.held.plan, &externals)?;
-        let mut out = Vec::new();
-        for (place, shape) in r.held.plan.roots.iter().zip(&r.shapes) {
-            let flat = match place {
-                Place::Output(o) => outputs[*o as usize],
-                Place::External(slot) => state.buffer_node(externals[*slot as usize]),
-                Place::Arena { .. } => return Err(Error::Internal("a root lives in an arena".into())),
-            };
-            out.push(state.graph.reshape(flat, shape));
-        }
-        Ok(out)
+        let mut running = self.launch_again(state, r, swap)?;
+        self.submit_all(&mut running)?;
+        self.values(state, running)
     }
 
     /// Runs a captured computation kernel by kernel, each to its end: seconds per call of the plan, by the given clock.
@@ -440,9 +496,14 @@ impl Engine {
         let (steps, outputs) = self.bind(state, plan, externals)?;
         self.counters.launches += steps.len() as u64;
         self.device.submit(&steps)?;
+        self.ran();
+        Ok(outputs)
+    }
+
+    /// A run has taken what it needs.
+    pub(super) fn ran(&mut self) {
         let old = self.pool.age();
         self.free(old);
-        Ok(outputs)
     }
 
     /// Allocates a plan's outputs and gives every call its buffers. Returns the output buffers' nodes too.
@@ -641,6 +702,10 @@ impl Replay {
     /// Session buffers it reads and writes, by slot.
     pub fn externals(&self) -> &[u32] {
         &self.externals
+    }
+
+    pub(super) fn shapes(&self) -> &[Vec<usize>] {
+        &self.shapes
     }
 }
 

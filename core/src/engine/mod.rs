@@ -13,6 +13,7 @@ mod prepare;
 pub mod scale;
 pub mod search;
 pub mod siblings;
+mod start;
 pub mod state;
 mod tuned;
 
@@ -20,4 +21,5 @@ pub use bench::{Bench, Trying};
 pub use cache::Host;
 pub use exec::{Counters, Engine, Pending, Replay, close};
 pub use plan::{Compiled, Place, Plan};
+pub use start::{Running, Starting};
 pub use state::{BufferInfo, Bytes, RootId, State};

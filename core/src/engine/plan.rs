@@ -247,12 +247,27 @@ fn check_params(g: &Graph, nodes: &[UOp], n_params: usize) -> Result<()> {
 /// Plans the computation of `roots`. Also returns each kernel of the plan once, in order of first use. `constant` says of
 /// parameters that their contents stay the same from run to run.
 pub fn plan(g: &Graph, roots: &[UOp], constant: &[bool], t: &Target) -> Result<(Plan, Vec<Job>)> {
-    // a graph that breaks the rules of its ops would be read at places where there is no memory
+    let vars = checked(g, roots, constant)?;
+    scheduled(schedule(g, roots, constant.len(), t)?, vars, constant, t)
+}
+
+/// The variables of a graph that keeps the rules of its ops: one that breaks them would be read at places where there is no
+/// memory.
+pub(super) fn checked(g: &Graph, roots: &[UOp], constant: &[bool]) -> Result<Vec<VarInfo>> {
     spec::verify(g, roots, Stage::Tensor)?;
     let nodes = g.reachable(roots);
     let vars = variables(g, &nodes)?;
     check_params(g, &nodes, constant.len())?;
-    let mut s = schedule(g, roots, constant.len(), t)?;
+    Ok(vars)
+}
+
+/// The plan of a schedule.
+pub(super) fn scheduled(
+    mut s: Schedule,
+    vars: Vec<VarInfo>,
+    constant: &[bool],
+    t: &Target,
+) -> Result<(Plan, Vec<Job>)> {
     mark_constants(&mut s, constant);
     let mut first_last: FxHashMap<usize, (usize, usize)> = FxHashMap::default();
     for (i, k) in s.kernels.iter().enumerate() {

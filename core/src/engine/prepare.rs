@@ -4,20 +4,19 @@
 use super::cache::{self, Kind};
 use super::exec::{Engine, Held, Loaded};
 use super::plan::{self, Call, Compiled, Job, Packed, Place, Plan};
+use super::start::{At, Closed, Compiling};
 use super::tuned;
 use crate::codegen::Opt;
 use crate::device::BufId;
 use crate::render::Code;
-use crate::schedule::Ast;
+use crate::schedule::{Ast, Schedule, Scheduling};
 use crate::target::Target;
 use crate::uop::{Graph, UOp};
 use crate::util::sort;
 use crate::{Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
-
-/// Turns of loops below which scheduling does not try smaller pieces.
-const LEAST_TURNS: u32 = 256;
 
 /// What a plan was made from.
 pub(super) struct Kept {
@@ -34,35 +33,47 @@ impl Engine {
         Some(held)
     }
 
-    /// The plan for a closed graph and its key: one this engine has, one the host remembers, or one made now.
-    /// `constant` says of each parameter if its contents stay the same from run to run.
-    pub(super) fn plan_for(&mut self, graph: u128, g: &Graph, roots: &[UOp], constant: &[bool]) -> Result<Held> {
-        let n_params = constant.len();
-        let key = plan_key(graph, constant);
-        if let Some(p) = self.known_plan(key) {
-            return Ok(p);
+    /// How far the plan for a closed graph is: one this engine has, one the host remembers, or one to be made.
+    pub(super) fn plan_for(&mut self, mut closed: Closed) -> Result<At> {
+        if let Some(held) = self.known_plan(closed.key) {
+            return Ok(At::Known(held));
         }
-        let plan = match self.remembered(key, n_params)? {
-            Some(plan) => plan,
-            None => {
-                self.counters.cache_misses += 1;
-                let target = self.device.target().clone();
-                let plan = self.planned(g, roots, constant, &target)?;
-                let entry = cache::entry_key(self.space, Kind::Plan, key);
-                self.host.save(Kind::Plan, entry, cache::save_plan(entry, &plan));
-                plan
-            }
-        };
+        if let Some((plan, fresh)) = self.remembered(closed.key, closed.constant.len())? {
+            let (todo, wish) = (VecDeque::new(), self.device.target().clone());
+            let compiling = Compiling { plan, todo, fresh: fresh.into(), is_new: false, wish };
+            return Ok(At::Compile(Box::new(closed), compiling));
+        }
+        self.counters.cache_misses += 1;
+        closed.vars = plan::checked(&closed.graph, &closed.roots, &closed.constant)?;
+        let scheduling = Scheduling::new(&closed.graph, &closed.roots, closed.constant.len(), self.device.target());
+        Ok(At::Plan(Box::new(closed), Box::new(scheduling)))
+    }
+
+    /// The plan of a schedule, and which of its kernels must be compiled.
+    pub(super) fn scheduled(&mut self, closed: &Closed, schedule: Schedule, wish: &Target) -> Result<Compiling> {
+        let (plan, jobs) = plan::scheduled(schedule, closed.vars.clone(), &closed.constant, wish)?;
+        self.note_labels(&plan);
+        let (todo, fresh) = self.missing(jobs);
+        Ok(Compiling { plan, todo, fresh, is_new: true, wish: wish.clone() })
+    }
+
+    /// Keeps a plan all of whose programs are on the device.
+    pub(super) fn add_plan(&mut self, closed: Closed, c: Compiling) -> Held {
+        let Closed { key, graph, roots, constant, .. } = closed;
+        if c.is_new {
+            let entry = cache::entry_key(self.space, Kind::Plan, key);
+            self.host.save(Kind::Plan, entry, cache::save_plan(entry, &c.plan));
+        }
         self.counters.plans += 1;
-        let mut bytes = plan_bytes(&plan);
+        let mut bytes = plan_bytes(&c.plan);
         if let Some(kept) = &mut self.kept {
-            bytes += g.len() * NODE_BYTES;
-            kept.insert(key, Kept { graph: g.clone(), roots: roots.to_vec(), constant: constant.to_vec() });
+            bytes += graph.len() * NODE_BYTES;
+            kept.insert(key, Kept { graph, roots, constant });
         }
-        let held = Held { key, plan: Arc::new(plan), pin: Some(Arc::new(())) };
+        let held = Held { key, plan: Arc::new(c.plan), pin: Some(Arc::new(())) };
         self.plans.insert(key, held.clone(), bytes);
         self.bound_caches();
-        Ok(held)
+        held
     }
 
     /// Forgets plans that were not used for longest, and the programs that no other plan has, while all together take more
@@ -136,22 +147,8 @@ impl Engine {
         self.labels.extend(plan.calls.iter().map(|c| (c.program, c.label)));
     }
 
-    /// A plan made now. Scheduling counts a kernel's turns before it knows its loops: one that has too many after all is
-    /// scheduled again, in smaller pieces.
-    fn planned(&mut self, g: &Graph, roots: &[UOp], constant: &[bool], target: &Target) -> Result<Plan> {
-        let mut wish = target.clone();
-        loop {
-            let (plan, jobs) = plan::plan(g, roots, constant, &wish)?;
-            self.note_labels(&plan);
-            match self.compile(jobs, target) {
-                Err(Error::Turns { .. }) if wish.max_turns >= LEAST_TURNS => wish.max_turns /= 4,
-                made => return made.map(|()| plan),
-            }
-        }
-    }
-
-    /// The plan as the host remembers it, with all of its programs on the device.
-    fn remembered(&mut self, key: u128, n_params: usize) -> Result<Option<Plan>> {
+    /// The plan as the host remembers it, with those of its programs that are not on the device.
+    fn remembered(&mut self, key: u128, n_params: usize) -> Result<Option<(Plan, Vec<(u128, Compiled)>)>> {
         let entry = cache::entry_key(self.space, Kind::Plan, key);
         let found = self.host.load(Kind::Plan, entry).and_then(|b| cache::load_plan(entry, &b, n_params));
         let Some(plan) = found else { return Ok(None) };
@@ -178,8 +175,7 @@ impl Engine {
         }
         self.counters.cache_hits += 1 + fresh.len() as u64;
         self.counters.programs_cached += fresh.len() as u64;
-        self.put_on_device(fresh)?;
-        Ok(Some(plan))
+        Ok(Some((plan, fresh)))
     }
 
     /// A kernel with its tuned opts, if there are such, as the host remembers it.
@@ -232,46 +228,63 @@ impl Engine {
         tuned::line(self.line_label(key).unwrap_or_default(), opts)
     }
 
-    /// Compiles the kernels that neither this engine nor the host has, all at once.
-    fn compile(&mut self, jobs: Vec<Job>, target: &Target) -> Result<()> {
-        let mut ready: Vec<(u128, Option<Compiled>)> = Vec::new();
-        let mut todo: Vec<(Job, Option<Vec<Opt>>)> = Vec::new();
+    /// The kernels that neither this engine nor the host has, with their opts, and those that the host has.
+    fn missing(&mut self, jobs: Vec<Job>) -> (VecDeque<(Job, Option<Vec<Opt>>)>, VecDeque<(u128, Compiled)>) {
+        let (mut todo, mut known) = (VecDeque::new(), VecDeque::new());
         for job in jobs {
             if self.programs.contains_key(&job.key) {
                 continue;
             }
             let opts = self.tuned(job.key);
-            let known = self.stored_kernel(cache::with_opts(job.key, opts.as_deref()));
-            let missing = known.is_none();
-            ready.push((job.key, known));
-            if missing {
-                todo.push((job, opts));
+            match self.stored_kernel(cache::with_opts(job.key, opts.as_deref())) {
+                Some(compiled) => known.push_back((job.key, compiled)),
+                None => todo.push_back((job, opts)),
             }
         }
-        let cached = (ready.len() - todo.len()) as u64;
-        self.counters.cache_hits += cached;
-        self.counters.programs_cached += cached;
+        self.counters.cache_hits += known.len() as u64;
+        self.counters.programs_cached += known.len() as u64;
         self.counters.cache_misses += todo.len() as u64;
-        self.counters.programs += todo.len() as u64;
+        (todo, known)
+    }
+
+    /// Compiles some kernels, as many as the host does at once, or else gives the device some that are compiled. True when
+    /// there are none left.
+    pub(super) fn compile_some(&mut self, c: &mut Compiling) -> Result<bool> {
+        let n = c.todo.len().min(self.host.at_once());
+        if n == 0 {
+            let most = self.device.compile_bytes();
+            let mut batch: Vec<(u128, Compiled)> = Vec::new();
+            let mut bytes = 0;
+            while let Some((key, compiled)) = c.fresh.pop_front() {
+                bytes += code_bytes(&compiled) + compiled.packs.iter().map(|p| code_bytes(&p.compiled)).sum::<usize>();
+                batch.push((key, compiled));
+                if bytes >= most {
+                    break;
+                }
+            }
+            self.put_on_device(batch)?;
+            return Ok(c.fresh.is_empty());
+        }
+        let todo: Vec<(Job, Option<Vec<Opt>>)> = c.todo.drain(..n).collect();
+        self.counters.programs += n as u64;
+        let (target, interrupt) = (self.device.target().clone(), self.interrupt.clone());
         let made: Vec<OnceLock<Result<Compiled>>> = todo.iter().map(|_| OnceLock::new()).collect();
-        self.host.each(todo.len(), &|i| {
+        self.host.each(n, &|i| {
             let (job, opts) = &todo[i];
-            let mut result = plan::compile(&job.ast, target, opts.as_deref());
+            let mut result = interrupt.check().and_then(|()| plan::compile(&job.ast, &target, opts.as_deref()));
             if opts.is_some() && result.is_err() {
                 // opts found by another release may no longer fit
-                result = plan::compile(&job.ast, target, None);
+                result = interrupt.check().and_then(|()| plan::compile(&job.ast, &target, None));
             }
             let _ = made[i].set(result);
         });
         let none = || Error::Internal("a kernel was not compiled".into());
-        let mut made = todo.into_iter().zip(made);
-        for (_, slot) in ready.iter_mut().filter(|r| r.1.is_none()) {
-            let ((job, opts), result) = made.next().ok_or_else(none)?;
+        for ((job, opts), result) in todo.into_iter().zip(made) {
             let compiled = result.into_inner().ok_or_else(none)??;
             self.save_kernel(cache::with_opts(job.key, opts.as_deref()), &compiled);
-            *slot = Some(compiled);
+            c.fresh.push_back((job.key, compiled));
         }
-        self.put_on_device(ready.into_iter().filter_map(|(k, c)| Some((k, c?))).collect())
+        Ok(false)
     }
 
     fn put_on_device(&mut self, fresh: Vec<(u128, Compiled)>) -> Result<()> {
@@ -355,12 +368,16 @@ fn plan_bytes(plan: &Plan) -> usize {
     size_of::<Plan>() + plan.calls.iter().map(call).sum::<usize>()
 }
 
-fn compiled_bytes(c: &Compiled) -> usize {
-    let code = match &c.source.code {
+fn code_bytes(c: &Compiled) -> usize {
+    match &c.source.code {
         Code::Text(t) => t.len(),
         Code::Bytes(b) => b.len(),
         Code::Program(_) => 0,
-    };
+    }
+}
+
+fn compiled_bytes(c: &Compiled) -> usize {
+    let code = code_bytes(c);
     let nodes = c.program.as_ref().map_or(0, |p| p.g.len());
     // the engine has the code, and so has the device, in whatever form
     KERNEL_BYTES + 3 * code + NODE_BYTES * nodes

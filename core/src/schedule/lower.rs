@@ -26,40 +26,56 @@ use std::collections::BTreeSet;
 
 type Tuple = SmallVec<[UOp; 6]>;
 
-/// One kernel per cut with elements, in index order.
-pub fn kernels(g: &Graph, roots: &[UOp], cuts: &Cuts, buffers: &mut Buffers, t: &Target) -> Result<Vec<Pending>> {
-    let outputs: FxHashSet<UOp> = roots.iter().map(|&r| fuse::storage(g, r)).collect();
-    let versions = versions(g, roots, cuts);
-    let mut out = Vec::new();
-    for u in g.reachable(roots) {
-        if !cuts.is_cut(u) {
-            continue;
-        }
+/// Makes one kernel per cut with elements, in index order, one after the other.
+pub struct Lowering {
+    cuts: std::vec::IntoIter<UOp>,
+    outputs: FxHashSet<UOp>,
+    versions: FxHashMap<UOp, u32>,
+    out: Vec<Pending>,
+}
+
+impl Lowering {
+    /// Nothing is made yet.
+    pub fn new(g: &Graph, roots: &[UOp], cuts: &Cuts) -> Lowering {
+        let outputs = roots.iter().map(|&r| fuse::storage(g, r)).collect();
+        let mut list = g.reachable(roots);
+        list.retain(|&u| cuts.is_cut(u));
+        Lowering { cuts: list.into_iter(), outputs, versions: versions(g, roots, cuts), out: Vec::new() }
+    }
+
+    /// The kernels that were made.
+    pub fn kernels(self) -> Vec<Pending> {
+        self.out
+    }
+
+    /// Makes the next one; false where there is none.
+    pub fn step(&mut self, g: &Graph, cuts: &Cuts, buffers: &mut Buffers, t: &Target) -> Result<bool> {
+        let Some(u) = self.cuts.next() else { return Ok(false) };
         let target = match g.op(u) {
             Op::Store => g.src_at(u, 0),
             _ => {
-                let origin = if outputs.contains(&u) { Origin::Output } else { Origin::Temp };
+                let origin = if self.outputs.contains(&u) { Origin::Output } else { Origin::Temp };
                 buffers.of.insert(u, buffers.list.len());
                 buffers.list.push(BufferInfo { dtype: g.dtype(u), len: g.numel(u), origin });
                 u
             }
         };
         if g.numel(target) == 0 {
-            continue;
+            return Ok(true);
         }
-        let lower = || Lower::new(g, cuts, buffers, &versions, t);
+        let lower = || Lower::new(g, cuts, buffers, &self.versions, t);
         match g.op(u) {
-            Op::Scan => out.push(lower().scan(u)?),
+            Op::Scan => self.out.push(lower().scan(u)?),
             Op::Scatter => {
-                out.push(lower().kernel(u)?);
+                self.out.push(lower().kernel(u)?);
                 if g.numel(g.src_at(u, 1)) > 0 {
-                    out.push(lower().scatter(u)?);
+                    self.out.push(lower().scatter(u)?);
                 }
             }
-            _ => out.push(lower().kernel(u)?),
+            _ => self.out.push(lower().kernel(u)?),
         }
+        Ok(true)
     }
-    Ok(out)
 }
 
 /// Version of the storage each node denotes: stores into it so far.

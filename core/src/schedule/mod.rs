@@ -94,29 +94,92 @@ pub struct Schedule {
 
 /// Schedules the computation of `roots`, each to a whole buffer. `Store` roots (assigns) write in place.
 pub fn schedule(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Result<Schedule> {
-    let (g, roots) = early::simplify(g, roots, t);
-    let mut knots = Vec::new();
-    let (cuts, buffers, kernels) = loop {
-        let cuts = fuse::choose(&g, &roots, &knots, t);
-        let mut buffers = external_buffers(&g, &roots, n_params);
-        let kernels = lower::kernels(&g, &roots, &cuts, &mut buffers, t)?;
-        let found = order::knots(&g, &kernels);
-        if found.is_empty() {
-            break (cuts, buffers, kernels);
+    let mut s = Scheduling::new(g, roots, n_params, t);
+    loop {
+        if let Some(done) = s.step()? {
+            return Ok(done);
         }
-        if found.iter().any(|k| knots.contains(k)) {
-            return Err(Error::Internal("kernels wait for each other".into()));
-        }
-        knots.extend(found);
-    };
-    let temp_bytes = |b: usize| match buffers.list[b] {
-        BufferInfo { dtype, len, origin: Origin::Temp } => len.saturating_mul(dtype.size()),
-        _ => 0,
-    };
-    let mut kernels = order::order(states::merge(outputs::merge(kernels, t), t), temp_bytes);
-    share::share(&mut kernels);
-    let roots = roots.iter().map(|&r| cuts.buffer_of(&g, r, &buffers)).collect();
-    Ok(Schedule { kernels, buffers: buffers.list, roots })
+    }
+}
+
+/// The same in pieces: one pass over the graph, or one kernel.
+pub struct Scheduling {
+    g: Graph,
+    roots: Vec<UOp>,
+    n_params: usize,
+    t: Target,
+    knots: Vec<UOp>,
+    next: Next,
+}
+
+enum Next {
+    Simplify,
+    Cut,
+    Lower(fuse::Cuts, Buffers, lower::Lowering),
+    Merge(fuse::Cuts, Buffers, Vec<order::Pending>),
+    Order(fuse::Cuts, Buffers, Vec<order::Pending>),
+    Share(fuse::Cuts, Buffers, Vec<Kernel>),
+    Over,
+}
+
+impl Scheduling {
+    /// Nothing is done yet.
+    pub fn new(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Scheduling {
+        let (g, roots, t) = (g.clone(), roots.to_vec(), t.clone());
+        Scheduling { g, roots, n_params, t, knots: Vec::new(), next: Next::Simplify }
+    }
+
+    /// What it is for.
+    pub fn target(&self) -> &Target {
+        &self.t
+    }
+
+    /// Does the next piece. `Some` when it was the last one.
+    pub fn step(&mut self) -> Result<Option<Schedule>> {
+        let t = &self.t;
+        self.next = match std::mem::replace(&mut self.next, Next::Over) {
+            Next::Simplify => {
+                (self.g, self.roots) = early::simplify(&self.g, &self.roots, t);
+                Next::Cut
+            }
+            Next::Cut => {
+                let cuts = fuse::choose(&self.g, &self.roots, &self.knots, t);
+                let buffers = external_buffers(&self.g, &self.roots, self.n_params);
+                let lowering = lower::Lowering::new(&self.g, &self.roots, &cuts);
+                Next::Lower(cuts, buffers, lowering)
+            }
+            Next::Lower(cuts, mut buffers, mut lowering) => {
+                if lowering.step(&self.g, &cuts, &mut buffers, t)? {
+                    Next::Lower(cuts, buffers, lowering)
+                } else {
+                    let kernels = lowering.kernels();
+                    let found = order::knots(&self.g, &kernels);
+                    if found.iter().any(|k| self.knots.contains(k)) {
+                        return Err(Error::Internal("kernels wait for each other".into()));
+                    }
+                    let tied = !found.is_empty();
+                    self.knots.extend(found);
+                    if tied { Next::Cut } else { Next::Merge(cuts, buffers, kernels) }
+                }
+            }
+            Next::Merge(cuts, buffers, kernels) => Next::Order(cuts, buffers, outputs::merge(kernels, t)),
+            Next::Order(cuts, buffers, kernels) => {
+                let temp_bytes = |b: usize| match buffers.list[b] {
+                    BufferInfo { dtype, len, origin: Origin::Temp } => len.saturating_mul(dtype.size()),
+                    _ => 0,
+                };
+                let kernels = order::order(states::merge(kernels, t), temp_bytes);
+                Next::Share(cuts, buffers, kernels)
+            }
+            Next::Share(cuts, buffers, mut kernels) => {
+                share::share(&mut kernels);
+                let roots = self.roots.iter().map(|&r| cuts.buffer_of(&self.g, r, &buffers)).collect();
+                return Ok(Some(Schedule { kernels, buffers: buffers.list, roots }));
+            }
+            Next::Over => return Err(Error::Internal("a schedule that is done goes on".into())),
+        };
+        Ok(None)
+    }
 }
 
 /// The growing buffer table of a schedule.

@@ -13,6 +13,7 @@ use super::tensor::{TensorData, TensorProto, elem_name, is_narrow};
 use super::value::{Constants, Cx, Value};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
 use crate::io::HostTensor;
 use crate::tensor::{Session, Tensor};
 
@@ -59,15 +60,16 @@ impl Bound {
     /// where the graph depends on values that only a device can compute; [`super::Runner`] has them computed.
     pub fn build(&self, feeds: &[(&str, Feed)]) -> Result<Vec<(String, Tensor)>> {
         let feeds = feeds.iter().map(|(n, f)| (n.to_string(), f.clone())).collect();
-        match self.go(&mut Build::new(feeds, None))? {
+        match self.go(&mut Build::new(feeds, None), &Interrupt::default())? {
             Step::Done(out) => Ok(out),
             Step::Ask(ask) => Err(ask.error),
+            Step::Paused => Err(Error::Internal("nobody asked the build to pause".to_owned())),
         }
     }
 
     /// Goes on with a build.
-    pub(super) fn go(&self, build: &mut Build) -> Result<Step> {
-        build.go(&self.model, &self.constants, &self.session)
+    pub(super) fn go(&self, build: &mut Build, interrupt: &Interrupt) -> Result<Step> {
+        build.go(&self.model, &self.constants, &self.session, interrupt)
     }
 }
 
@@ -195,8 +197,7 @@ fn run_nodes(
         (scope.values, at, cx.found) = (values, next, found);
     }
     while let Some(node) = nodes.get(at) {
-        cx.step()?;
-        let made = match run_node(cx, node, scope, opset, depth) {
+        let made = match cx.pace().and_then(|()| run_node(cx, node, scope, opset, depth)) {
             Ok(made) => made,
             Err(e) => {
                 let found = std::mem::take(&mut cx.found);
@@ -210,6 +211,7 @@ fn run_nodes(
             }
         };
         cx.found.clear();
+        cx.moved = true;
         let wanted = node.outputs.iter().rposition(|o| !o.is_empty()).map_or(0, |i| i + 1);
         if made.len() < wanted {
             let what = format!("output {wanted} of {} is not supported", node.op_type);

@@ -9,6 +9,7 @@ use super::*;
 use crate::device::eval::EvalDevice;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::interrupt::{Go, Interrupt};
 use crate::io::HostTensor;
 use crate::tensor::{Session, Tensor};
 
@@ -80,6 +81,50 @@ fn a_loop_runs_until_its_values_say_so() {
     assert_eq!(check([1., 1.5], [32., 48.]), plans);
     check([30., 40.], [60., 80.]);
     check([1., 2.], [32., 64.]);
+}
+
+/// An interrupt that answers with `last` at its look number `at`, and with `others` at the others.
+fn at_look(at: usize, last: Result<Go>, others: Go) -> Interrupt {
+    let looks = std::sync::atomic::AtomicUsize::new(0);
+    Interrupt::asking(move || {
+        let look = looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        if look == at { last.clone() } else { Ok(others) }
+    })
+}
+
+#[test]
+fn a_build_that_pauses_wherever_it_can_gives_the_same() {
+    let go = [node("ReduceSum", "t", "sum", &[int("keepdims", 0)]), node("Less", "sum top", "go", &[])];
+    let mut ran = Ran::new(&doubling(&go));
+    ran.engine.set_interrupt(at_look(usize::MAX, Ok(Go::On), Go::Pause));
+    assert_eq!(ran.run(&[("x", f32s(&[2], &[1., 2.]))]).unwrap(), [f32s(&[2], &[32., 64.])]);
+    let plans = ran.engine.counters().plans;
+    assert_eq!(ran.run(&[("x", f32s(&[2], &[1., 1.5]))]).unwrap(), [f32s(&[2], &[32., 48.])]);
+    assert_eq!(ran.engine.counters().plans, plans, "nothing is built again");
+}
+
+#[test]
+fn a_run_that_is_ended_at_any_look_leaves_everything_as_it_was() {
+    let go = [node("ReduceSum", "t", "sum", &[int("keepdims", 0)]), node("Less", "sum top", "go", &[])];
+    let x = [("x", f32s(&[2], &[1., 2.]))];
+    let mut ended = 0;
+    let mut bytes = None;
+    for at in 0.. {
+        let mut ran = Ran::new(&doubling(&go));
+        ran.engine.set_interrupt(at_look(at, Err(Error::Aborted), Go::Pause));
+        match ran.run(&x) {
+            Err(e) => assert_eq!(e, Error::Aborted, "at look {at}"),
+            Ok(_) => break,
+        }
+        ended += 1;
+        ran.engine.set_interrupt(Interrupt::default());
+        assert_eq!(ran.run(&x).unwrap(), [f32s(&[2], &[32., 64.])], "after an end at look {at}");
+        ran.runner.collect(&mut ran.engine);
+        ran.engine.trim();
+        let now = ran.engine.counters().bytes;
+        assert_eq!(*bytes.get_or_insert(now), now, "after an end at look {at}");
+    }
+    assert!(ended > 40, "{ended} looks");
 }
 
 #[test]

@@ -11,8 +11,9 @@ use super::model::Model;
 use super::stage::{Answer, Ask, Build, Call, Fed, Step, Then};
 use crate::device::Ticket;
 use crate::dtype::DType;
-use crate::engine::{Bytes, Engine, Pending, Plan, Replay, fold, scale, siblings};
+use crate::engine::{Bytes, Engine, Pending, Plan, Replay, Running, Starting, fold, scale, siblings};
 use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
 use crate::io::HostTensor;
 use crate::schedule::integers;
 use crate::target::Target;
@@ -117,9 +118,18 @@ struct Given {
 }
 
 enum Stage {
+    /// The graph is built.
+    Build,
+    /// Constants are planned, and then computed.
+    PlanFold(Starting, Vec<Tensor>, End),
     Fold(Pending, Vec<Tensor>, End),
+    /// All the rest is planned; these buffers may leave the device then if it does not read them.
+    Plan(Starting, Vec<Tensor>, End, Vec<u32>),
     Main(Pending, Planned),
     Replay,
+    /// Steps are submitted, for the first time or again.
+    First(Running, Planned, bool),
+    Again(Option<Running>),
     Read(Vec<Reading>, Vec<Tensor>, End, u64),
     Done,
 }
@@ -140,9 +150,27 @@ enum Reading {
 }
 
 impl Run {
-    /// Does the next step compute constants or values that the rest depends on, and then plan that?
+    /// Does the next step compute constants or values that the rest depends on, or plan something?
     pub fn folds(&self) -> bool {
-        matches!(self.stage, Stage::Fold(..) | Stage::Read(..))
+        matches!(self.stage, Stage::Fold(..) | Stage::Read(..)) || self.plans()
+    }
+
+    /// Does the next piece build or plan, without a look at the device?
+    pub fn plans(&self) -> bool {
+        matches!(self.stage, Stage::Build | Stage::PlanFold(..) | Stage::Plan(..))
+    }
+
+    /// Does the next piece submit more of a plan of which some is submitted?
+    pub fn is_submitting(&self) -> bool {
+        matches!(self.stage, Stage::First(..) | Stage::Again(..))
+    }
+
+    /// May the run be dropped where it is? Not while it overwrites what was there before, or computes what later runs use.
+    pub fn may_stop(&self) -> bool {
+        match &self.stage {
+            Stage::First(r, ..) | Stage::Again(Some(r)) => r.may_stop(),
+            _ => true,
+        }
     }
 
     /// Does the next step wait for values on their way back?
@@ -183,7 +211,7 @@ impl Runner {
         match &run.stage {
             Stage::Fold(p, ..) | Stage::Main(p, ..) => Some(p.plan()),
             Stage::Replay => self.ready.get(&run.key).and_then(|r| r.replay.as_ref()).map(Replay::plan),
-            Stage::Read(..) | Stage::Done => None,
+            _ => None,
         }
     }
 
@@ -259,6 +287,21 @@ impl Runner {
 
     /// The same on inputs that are tensors already.
     pub fn begin_on(&mut self, engine: &mut Engine, inputs: &Inputs) -> Result<Run> {
+        let mut run = self.begin_in_pieces(engine, inputs)?;
+        self.plan(engine, &mut run)?;
+        Ok(run)
+    }
+
+    /// Goes on with a run until it depends on the device.
+    fn plan(&mut self, engine: &mut Engine, run: &mut Run) -> Result<()> {
+        while run.plans() {
+            self.piece(engine, run, u64::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a run that [`Runner::piece`] goes on with.
+    pub fn begin_in_pieces(&mut self, engine: &mut Engine, inputs: &Inputs) -> Result<Run> {
         if self.ready.len() > MOST_PLANS {
             self.ready.clear();
             self.folded.clear();
@@ -275,7 +318,7 @@ impl Runner {
             stage: Stage::Done,
         };
         run.give_key();
-        self.enter(engine, &mut run)?;
+        self.enter(engine, &mut run);
         Ok(run)
     }
 
@@ -286,20 +329,26 @@ impl Runner {
         Tensor::from_bytes(&self.session, DType::U32, &[2], Bytes::new(bytes))
     }
 
-    /// Finds the plan of the stage that comes next, or makes it.
-    fn enter(&mut self, engine: &mut Engine, run: &mut Run) -> Result<()> {
+    /// Finds the plan of the stage that comes next, or begins to make it.
+    fn enter(&mut self, engine: &Engine, run: &mut Run) {
         self.forget(engine);
-        if run.build.is_none() && self.is_here(engine, run) {
-            run.stage = Stage::Replay;
-            return Ok(());
-        }
+        let known = run.build.is_none() && self.is_here(engine, run);
+        run.stage = if known { Stage::Replay } else { Stage::Build };
+    }
+
+    /// Builds the graph of the stage that comes next, or some of it.
+    fn build(&mut self, engine: &mut Engine, run: &mut Run) -> Result<()> {
         let mut build = match run.build.take() {
             Some(build) => build,
             None => self.rebuild(run)?,
         };
-        let step = self.bound.go(&mut build)?;
+        let step = self.bound.go(&mut build, engine.interrupt())?;
         run.build = Some(build);
         let (values, end) = match step {
+            Step::Paused => {
+                run.stage = Stage::Build;
+                return Ok(());
+            }
             Step::Done(outputs) => {
                 let (names, values) = outputs.into_iter().unzip();
                 (values, End::Outputs(Arc::new(names)))
@@ -336,7 +385,7 @@ impl Runner {
     fn rebuild(&self, run: &Run) -> Result<Build> {
         let mut build = Build::new(run.feeds.clone(), run.random.clone());
         for (i, answer) in run.answers.iter().enumerate() {
-            self.bound.go(&mut build)?;
+            self.bound.go(&mut build, &Interrupt::default())?;
             // what came before the last stage is never computed again
             let live = if i + 1 == run.answers.len() { &run.live[..] } else { &[] };
             build.answer(answer.clone(), live)?;
@@ -368,11 +417,11 @@ impl Runner {
         let target = engine.device().target().clone();
         let constants = self.constants(&values, &inputs, &target);
         if constants.is_empty() {
-            return self.main_stage(engine, run, values, end);
+            return self.plan_stage(engine, run, values, end, Vec::new());
         }
         let roots: Vec<_> = constants.iter().map(Tensor::root).collect();
-        let pending = engine.start(&mut self.session.state(), &roots)?;
-        Ok(Stage::Fold(pending, values, end))
+        let starting = engine.begin(&mut self.session.state(), &roots)?;
+        Ok(Stage::PlanFold(starting, values, end))
     }
 
     /// What is computed once for all runs, and not known yet. The values are rewritten so that as much as possible is.
@@ -409,7 +458,14 @@ impl Runner {
         out
     }
 
-    fn main_stage(&self, engine: &mut Engine, run: &Run, values: Vec<Tensor>, end: End) -> Result<Stage> {
+    fn plan_stage(
+        &self,
+        engine: &mut Engine,
+        run: &Run,
+        values: Vec<Tensor>,
+        end: End,
+        leaves: Vec<u32>,
+    ) -> Result<Stage> {
         let roots: Vec<_> = values.iter().map(Tensor::root).collect();
         let inputs = self.input_buffers(run);
         {
@@ -418,7 +474,12 @@ impl Runner {
             let swapped: Vec<u32> = inputs.iter().flatten().copied().collect();
             state.freeze(&nodes, &swapped);
         }
-        let pending = engine.start(&mut self.session.state(), &roots)?;
+        let starting = engine.begin(&mut self.session.state(), &roots)?;
+        Ok(Stage::Plan(starting, values, end, leaves))
+    }
+
+    fn main_stage(&self, run: &Run, pending: Pending, values: Vec<Tensor>, end: End) -> Stage {
+        let inputs = self.input_buffers(run);
         let mut sources = Vec::new();
         for t in &values {
             let node = t.node();
@@ -445,7 +506,7 @@ impl Runner {
                 used.push((i, b));
             }
         }
-        Ok(Stage::Main(pending, Planned { values, sources, inputs: used, held, end }))
+        Stage::Main(pending, Planned { values, sources, inputs: used, held, end })
     }
 
     /// Is the device ready for the next step: everything compiled, and what it reads there? Ask again when the device got
@@ -462,22 +523,64 @@ impl Runner {
         Ok(true)
     }
 
-    /// Goes on with a run once it is ready. `Some` when the outputs are computed (or submitted).
+    /// Goes on with a run once it is ready, until it depends on the device again. `Some` when the outputs are computed (or
+    /// submitted).
     pub fn step(&mut self, engine: &mut Engine, run: &mut Run) -> Result<Option<Vec<(String, Tensor)>>> {
+        loop {
+            if run.may_stop() {
+                engine.interrupt().check()?;
+            }
+            let work = engine.portion();
+            let out = self.piece(engine, run, work)?;
+            if out.is_some() || !(run.plans() || run.is_submitting()) {
+                return Ok(out);
+            }
+        }
+    }
+
+    /// The same in pieces: as much of a build as the engine's interrupt allows, a pass of the scheduler, a kernel that is
+    /// compiled, or the submission of about so much `work`.
+    pub fn piece(&mut self, engine: &mut Engine, run: &mut Run, work: u64) -> Result<Option<Vec<(String, Tensor)>>> {
         match std::mem::replace(&mut run.stage, Stage::Done) {
+            Stage::Build => {
+                self.build(engine, run)?;
+                Ok(None)
+            }
+            Stage::PlanFold(mut starting, values, end) => {
+                run.stage = match engine.go_on(&mut starting)? {
+                    None => Stage::PlanFold(starting, values, end),
+                    Some(pending) => Stage::Fold(pending, values, end),
+                };
+                Ok(None)
+            }
+            Stage::Plan(mut starting, values, end, mut leaves) => {
+                run.stage = match engine.go_on(&mut starting)? {
+                    None => Stage::Plan(starting, values, end, leaves),
+                    Some(pending) => {
+                        leaves.retain(|id| !pending.externals().contains(id));
+                        engine.let_go(&self.session.state(), &leaves);
+                        self.main_stage(run, pending, values, end)
+                    }
+                };
+                Ok(None)
+            }
             Stage::Fold(pending, values, end) => {
-                let mut sources = engine.finish_constants(&mut self.session.state(), pending)?.externals().to_vec();
-                let stage = self.main_stage(engine, run, values, end)?;
-                if let Stage::Main(pending, _) = &stage {
-                    sources.retain(|id| !pending.externals().contains(id));
-                    engine.let_go(&self.session.state(), &sources);
-                }
-                run.stage = stage;
+                let sources = engine.finish_constants(&mut self.session.state(), pending)?.externals().to_vec();
+                run.stage = self.plan_stage(engine, run, values, end, sources)?;
                 Ok(None)
             }
             Stage::Main(pending, p) => {
                 let computes = !pending.nodes().is_empty();
-                let replay = engine.finish(&mut self.session.state(), pending)?;
+                let running = engine.launch(&mut self.session.state(), pending)?;
+                run.stage = Stage::First(running, p, computes);
+                Ok(None)
+            }
+            Stage::First(mut running, p, computes) => {
+                if !engine.submit_some(&mut running, work)? {
+                    run.stage = Stage::First(running, p, computes);
+                    return Ok(None);
+                }
+                let replay = engine.concluded(&mut self.session.state(), running)?;
                 let replay = computes.then_some(replay.unpinned());
                 self.stages += 1;
                 let number = self.stages;
@@ -487,11 +590,25 @@ impl Runner {
                 self.computed(engine, run, values, end, number)
             }
             Stage::Replay if !self.is_here(engine, run) => {
-                self.enter(engine, run)?;
+                self.enter(engine, run);
                 Ok(None)
             }
             Stage::Replay => {
-                let (values, end, number) = self.again(engine, run)?;
+                let ready = &self.ready[&run.key];
+                let swap = swaps(&ready.inputs, &run.given);
+                let replay = ready.replay.as_ref();
+                let launch = |r| engine.launch_again(&mut self.session.state(), r, &swap);
+                run.stage = Stage::Again(replay.map(launch).transpose()?);
+                Ok(None)
+            }
+            Stage::Again(mut running) => {
+                if let Some(r) = &mut running
+                    && !engine.submit_some(r, work)?
+                {
+                    run.stage = Stage::Again(running);
+                    return Ok(None);
+                }
+                let (values, end, number) = self.again(engine, run, running)?;
                 self.computed(engine, run, values, end, number)
             }
             Stage::Read(list, values, end, number) => {
@@ -568,7 +685,7 @@ impl Runner {
         let mut given: Vec<Given> = values.iter().skip(wanted).map(carry).collect();
         let answer = match then {
             Then::Call(call) => Answer::Results(self.call(&call, read, &mut key, &mut given)?),
-            Then::Know | Then::Tell(_) => {
+            Then::Know | Then::Tell(_) | Then::Wait => {
                 for t in &read {
                     sign_shape(&mut key, t.dtype, &t.shape);
                     key.extend_from_slice(&t.data);
@@ -584,7 +701,8 @@ impl Runner {
         }
         run.answers.push(answer);
         run.key = key;
-        self.enter(engine, run)
+        self.enter(engine, run);
+        Ok(())
     }
 
     /// Runs an operator on the host; its results become inputs of the next stage.
@@ -623,13 +741,12 @@ impl Runner {
         Ok(Some((replay.plan().clone(), times)))
     }
 
-    /// Runs a plan again on this run's values.
-    fn again(&mut self, engine: &mut Engine, run: &Run) -> Result<(Vec<Tensor>, End, u64)> {
+    /// The values of a plan that ran again.
+    fn again(&mut self, engine: &mut Engine, run: &Run, ran: Option<Running>) -> Result<(Vec<Tensor>, End, u64)> {
         let ready = &self.ready[&run.key];
-        let swap = swaps(&ready.inputs, &run.given);
         let mut computed = Vec::new();
-        if let Some(replay) = &ready.replay {
-            let nodes = engine.replay(&mut self.session.state(), replay, &swap)?;
+        if let Some(ran) = ran {
+            let nodes = engine.values(&mut self.session.state(), ran)?;
             computed.extend(nodes.into_iter().map(|n| Tensor::from_node(&self.session, n)));
         }
         let value = |s: &Source| match s {

@@ -16,6 +16,7 @@ use super::ops::{Op, OpDef};
 use super::proto::NodeProto;
 use super::value::{Constants, Cx, Value};
 use crate::error::{Error, Result};
+use crate::interrupt::{Go, Interrupt};
 use crate::io::HostTensor;
 use crate::tensor::{Session, Tensor};
 
@@ -56,6 +57,8 @@ pub(super) enum Then {
     Know,
     /// The build goes on knowing one that the node asked for under this name.
     Tell(&'static str),
+    /// Nothing is wanted: the build goes on when its caller has time again.
+    Wait,
     /// An operator runs on them on the host; only the shapes of its results decide how the build goes on.
     Call(Arc<Call>),
 }
@@ -107,6 +110,8 @@ pub(super) enum Fed {
 pub(super) enum Step {
     Done(Vec<(String, Tensor)>),
     Ask(Ask),
+    /// It has something to do yet, and was asked to pause.
+    Paused,
 }
 
 /// A build under way.
@@ -135,11 +140,18 @@ impl Build {
     }
 
     /// Builds until it is done or has to know something.
-    pub(super) fn go(&mut self, model: &Model, constants: &Constants, session: &Session) -> Result<Step> {
+    pub(super) fn go(
+        &mut self,
+        model: &Model,
+        constants: &Constants,
+        session: &Session,
+        interrupt: &Interrupt,
+    ) -> Result<Step> {
         let mut cx = Cx::new(model, constants, session.clone());
+        cx.interrupt = interrupt.clone();
         cx.frames = std::mem::take(&mut self.frames);
         cx.key = self.key.clone();
-        cx.resume(self.progress);
+        cx.resume(self.progress, self.stops > 0);
         let feeds: Vec<(&str, Feed)> = self.feeds.iter().map(|(n, f)| (n.as_str(), f.clone())).collect();
         let out = run_model(&mut cx, &feeds);
         self.progress = cx.progress();
@@ -151,6 +163,10 @@ impl Build {
             (Err(e), None) => return Err(e),
             (Err(e), Some(stop)) => (e, stop),
         };
+        if matches!(stop.then, Then::Wait) {
+            self.frames = std::mem::take(&mut cx.frames);
+            return Ok(Step::Paused);
+        }
         self.stops += 1;
         if self.stops > MOST_STOPS {
             let what = format!("a run stops for computed values more than {MOST_STOPS} times; a loop may have no end");
@@ -278,6 +294,16 @@ impl Cx<'_> {
             self.set_stop(Stop { wanted, then });
         }
         Ok(())
+    }
+
+    /// Before a node: whether the build goes on. After one node at least it may pause, except in a trial.
+    pub(super) fn pace(&mut self) -> Result<()> {
+        let go = self.interrupt.look()?;
+        if go == Go::Pause && self.trials == 0 && self.moved {
+            self.set_stop(Stop { wanted: Vec::new(), then: Then::Wait });
+            return Err(Error::Internal("a paused build was taken for a failed one".to_owned()));
+        }
+        self.step()
     }
 
     /// Saves where something was, on the way out of a stop.

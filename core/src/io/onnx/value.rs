@@ -18,6 +18,7 @@ use crate::budget::{Budget, room};
 use crate::dtype::{DType, Scalar};
 use crate::engine::Bytes;
 use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
 use crate::io::{HostTensor, element_count};
 use crate::tensor::{Session, Tensor};
 
@@ -222,6 +223,9 @@ pub(super) struct Cx<'m> {
     pub(super) found: Vec<(&'static str, HostTensor)>,
     /// Depth of branches that are only tried.
     pub(super) trials: usize,
+    /// Whether the build goes on, and whether a node was built since it did.
+    pub(super) interrupt: Interrupt,
+    pub(super) moved: bool,
     /// Has the build stopped before? Then values do not reach back to what they were computed from.
     pub(super) resumed: bool,
     /// The key of random numbers, two u32.
@@ -246,6 +250,8 @@ impl<'m> Cx<'m> {
             frames,
             found,
             trials: 0,
+            interrupt: Interrupt::default(),
+            moved: false,
             resumed: false,
             key: None,
             draws,
@@ -257,8 +263,8 @@ impl<'m> Cx<'m> {
     }
 
     /// Goes on counting where a build stopped.
-    pub(super) fn resume(&mut self, (steps, draws, made_bytes): (usize, u32, u64)) {
-        (self.steps, self.draws, self.resumed) = (steps, draws, !self.frames.is_empty());
+    pub(super) fn resume(&mut self, (steps, draws, made_bytes): (usize, u32, u64), has_stopped: bool) {
+        (self.steps, self.draws, self.resumed) = (steps, draws, has_stopped);
         self.made_bytes.set(made_bytes);
     }
 
