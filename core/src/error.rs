@@ -112,6 +112,14 @@ pub enum Error {
         #[doc = "node name and op type"]
         node: Option<String>,
     },
+    /// A device is gone for good, with all that it held: a graphics driver reset it, a thread of it died, a kernel of it trapped.
+    #[error("device {device} is lost: {what}")]
+    Lost {
+        #[doc = "device name"]
+        device: String,
+        #[doc = "what happened"]
+        what: String,
+    },
     /// Memory was refused.
     #[error("out of memory on {device}: {} bytes wanted", count(*bytes))]
     OutOfMemory {
@@ -157,6 +165,7 @@ impl Error {
             Error::Input { .. } => "E_INPUT",
             Error::Device { .. } => "E_DEVICE",
             Error::Budget { .. } => "E_BUDGET",
+            Error::Lost { .. } => "E_DEVICE_LOST",
             Error::OutOfMemory { .. } => "E_OUT_OF_MEMORY",
             Error::Deadline { .. } => "E_DEADLINE",
             Error::Aborted => "E_ABORTED",

@@ -85,3 +85,34 @@ fn wgpu_as_hardware() -> Result<Pair> {
 fn wgpu_device() -> Result<Pair> {
     Ok((Box::new(gradloom::wgpu::WgpuDevice::new()?), Box::new(gradloom_core::render::wgsl::WgslRenderer)))
 }
+
+/// A device that the driver takes away, before and in the middle of a readback, ends all that is asked of it with an error that says
+/// so, and another one can be opened.
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_lost_wgpu_device_says_so() {
+    let open = || gradloom::wgpu::WgpuDevice::new().expect("an adapter of wgpu");
+    let is_lost = |e: gradloom_core::Error| assert_eq!(e.code(), "E_DEVICE_LOST", "{e}");
+    let mut device = open();
+    let buf = device.alloc(64).unwrap();
+    device.upload(buf, 0, &[7; 64]).unwrap();
+    let view = gradloom_core::device::View { buf, offset: 0, bytes: 64 };
+    let ticket = device.read(view).unwrap();
+    device.destroy();
+    // the copy may have been done before
+    match device.poll(ticket) {
+        Ok(bytes) => assert_eq!(bytes, Some(vec![7; 64])),
+        Err(e) => is_lost(e),
+    }
+    is_lost(device.sync().unwrap_err());
+    is_lost(device.alloc(64).unwrap_err());
+    is_lost(device.upload(buf, 0, &[7; 64]).unwrap_err());
+    is_lost(device.compile(&[]).unwrap_err());
+    is_lost(device.submit(&[]).unwrap_err());
+    is_lost(device.read(view).unwrap_err());
+    let mut again = open();
+    let buf = again.alloc(8).unwrap();
+    again.upload(buf, 0, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+    let ticket = again.read(gradloom_core::device::View { buf, offset: 0, bytes: 8 }).unwrap();
+    assert_eq!(again.poll(ticket).unwrap(), Some(vec![1, 2, 3, 4, 5, 6, 7, 8]));
+}

@@ -164,13 +164,10 @@ impl Memory {
         if r.state.load(Ordering::Acquire) == 0 {
             gpu.wait()?;
         }
-        match r.state.load(Ordering::Acquire) {
-            0 => return Ok(None),
-            1 => {}
-            _ => {
-                self.reads.remove(&ticket);
-                return Err(error("readback failed"));
-            }
+        if r.state.load(Ordering::Acquire) != 1 {
+            self.reads.remove(&ticket);
+            gpu.check()?;
+            return Err(error("readback failed"));
         }
         let Some(r) = self.reads.remove(&ticket) else { return Ok(None) };
         let bytes = match r.staging.get_mapped_range(0..r.staging.size()) {

@@ -18,7 +18,7 @@ use memory::Memory;
 use pipeline::Kernels;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 /// A GPU, or a software Vulkan driver.
@@ -33,11 +33,12 @@ pub struct WgpuDevice {
     notes: Vec<String>,
 }
 
-/// The handles that everything is made with, and the first error that no scope caught.
+/// The handles that everything is made with, the first error that no scope caught, and why the device is lost if it is.
 pub(crate) struct Gpu {
     device: gpu::Device,
     queue: gpu::Queue,
     stray: Arc<Mutex<Option<String>>>,
+    lost: Arc<OnceLock<String>>,
 }
 
 impl Gpu {
@@ -48,8 +49,17 @@ impl Gpu {
         (value, block_on(scope.pop()))
     }
 
-    /// The first error since the last call that came outside of a scope.
+    /// The loss of the device, which is for good.
+    fn alive(&self) -> Result<()> {
+        match self.lost.get() {
+            Some(what) => Err(Error::Lost { device: "wgpu".into(), what: what.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// The same, or the first error since the last call that came outside of a scope.
     fn check(&self) -> Result<()> {
+        self.alive()?;
         let mut stray = self.stray.lock().unwrap_or_else(|e| e.into_inner());
         match stray.take() {
             Some(what) => Err(error(what)),
@@ -59,8 +69,9 @@ impl Gpu {
 
     /// Waits until all submitted work is done.
     fn wait(&self) -> Result<()> {
-        self.device.poll(gpu::PollType::wait_indefinitely()).map_err(|e| error(e.to_string()))?;
-        self.check()
+        let waited = self.device.poll(gpu::PollType::wait_indefinitely());
+        self.check()?;
+        waited.map(|_| ()).map_err(|e| error(e.to_string()))
     }
 }
 
@@ -89,19 +100,15 @@ impl WgpuDevice {
         let (device, queue) = block_on(adapter.request_device(&wish)).map_err(|e| error(e.to_string()))?;
         let stray = Arc::new(Mutex::new(None));
         let sink = stray.clone();
-        let keep = move |what: String| {
+        device.on_uncaptured_error(Arc::new(move |e: gpu::Error| {
             let mut first = sink.lock().unwrap_or_else(|e| e.into_inner());
-            first.get_or_insert(what);
-        };
-        let lost = keep.clone();
-        device.on_uncaptured_error(Arc::new(move |e: gpu::Error| keep(e.to_string())));
-        device.set_device_lost_callback(move |reason, text| {
-            if reason != gpu::DeviceLostReason::Destroyed {
-                lost(format!("device lost: {text}"));
-            }
-        });
+            first.get_or_insert(e.to_string());
+        }));
+        let lost = Arc::new(OnceLock::new());
+        let why = lost.clone();
+        device.set_device_lost_callback(move |reason, text| _ = why.set(format!("{reason:?}: {text}")));
         let uniform_step = (limits.min_uniform_buffer_offset_alignment as usize).max(64);
-        let gpu = Gpu { device, queue, stray };
+        let gpu = Gpu { device, queue, stray, lost };
         let uniforms = uniform_buffer(&gpu, 256 * uniform_step);
         let target = target(&limits, &info);
         let mut device = WgpuDevice {
@@ -170,6 +177,12 @@ impl WgpuDevice {
         Ok(found)
     }
 
+    /// Destroys the driver's device below this one, as if the driver had reset it: for tests of what comes after.
+    #[doc(hidden)]
+    pub fn destroy(&self) {
+        self.gpu.device.destroy();
+    }
+
     /// The adapter's name and driver, for people.
     pub fn description(&self) -> String {
         format!("{} ({:?}, {})", self.info.name, self.info.backend, self.info.driver_info)
@@ -221,6 +234,8 @@ impl Device for WgpuDevice {
     }
 
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {
+        // a lost device gives buffers too
+        self.gpu.alive()?;
         self.memory.alloc(&self.gpu, bytes)
     }
 
@@ -235,6 +250,7 @@ impl Device for WgpuDevice {
     }
 
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {
+        self.gpu.alive()?;
         self.kernels.compile(&self.gpu, sources)
     }
 
@@ -243,6 +259,7 @@ impl Device for WgpuDevice {
     }
 
     fn submit(&mut self, steps: &[Step]) -> Result<()> {
+        self.gpu.check()?;
         self.kernels.trim();
         // everything that can fail comes first, so that a bad step leaves nothing half done
         for step in steps {
