@@ -44,7 +44,8 @@ async function main() {
     };
     go = () => {
       post(steps, n, threads, scratch, sync);
-      help(0, 0, scratch, sync);
+      do help(0, 0, scratch, sync);
+      while (Atomics.load(words, STATE) !== IDLE);
     };
     go();
     save("alone");

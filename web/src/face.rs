@@ -8,6 +8,7 @@ use crate::js::{get, now, object, set};
 use crate::ops;
 use crate::signal::Signal;
 use crate::store::{self, Store, WebHost};
+use crate::threads::Handle;
 use crate::tune::{Tuned, Tuner};
 use crate::wasm_device::WasmDevice;
 use crate::webgpu_device::WebGpuDevice;
@@ -45,7 +46,15 @@ pub(crate) struct Inner {
     groups: Array,
     busy: Cell<bool>,
     freed: Signal,
-    kind: &'static str,
+    side: Side,
+}
+
+/// Which device it is, with what the page sees of it.
+enum Side {
+    /// The browser's own object.
+    WebGpu(JsValue),
+    /// Threads, if there are any.
+    Wasm(Option<Handle>),
 }
 
 /// Milliseconds spent: planning and generating code, waiting for the device to compile that, running.
@@ -232,7 +241,7 @@ impl Inner {
 
 fn runtime(
     device: Box<dyn Device>,
-    kind: &'static str,
+    side: Side,
     signal: Signal,
     device_ms: Rc<Cell<f64>>,
     store: Option<Store>,
@@ -258,7 +267,7 @@ fn runtime(
             groups,
             busy: Cell::new(false),
             freed: Signal::default(),
-            kind,
+            side,
         }),
     }
 }
@@ -268,8 +277,8 @@ fn runtime(
 #[wasm_bindgen(js_name = webgpuRuntime)]
 pub async fn webgpu_runtime(store: Option<Store>, hardware: bool) -> std::result::Result<Option<Runtime>, JsValue> {
     let Some(device) = WebGpuDevice::request(hardware).await.map_err(throw)? else { return Ok(None) };
-    let signal = device.watch().signal();
-    Ok(Some(runtime(Box::new(device), "webgpu", signal, Rc::default(), store)))
+    let (signal, gpu) = (device.signal(), device.gpu());
+    Ok(Some(runtime(Box::new(device), Side::WebGpu(gpu), signal, Rc::default(), store)))
 }
 
 /// The WebAssembly device, with the workers given (it is single-threaded without, or if memory cannot be shared).
@@ -279,8 +288,8 @@ pub fn wasm_runtime(shared: bool, workers: &Array, store: Option<Store>) -> std:
     if shared && workers.length() > 0 {
         device.add_threads(workers).map_err(throw)?;
     }
-    let (signal, meter) = (device.signal(), device.meter());
-    Ok(runtime(Box::new(device), "wasm", signal, meter, store))
+    let (signal, meter, threads) = (device.signal(), device.meter(), device.threads());
+    Ok(runtime(Box::new(device), Side::Wasm(threads), signal, meter, store))
 }
 
 /// `{planMs, deviceMs, runMs, ..}` of some work: times and counters at its end, less those at its beginning.
@@ -314,7 +323,7 @@ impl Runtime {
         let mut engine = self.inner.engine.borrow_mut();
         let t = engine.device().target();
         object(&[
-            ("kind", self.inner.kind.into()),
+            ("kind", if matches!(self.inner.side, Side::WebGpu(_)) { "webgpu" } else { "wasm" }.into()),
             ("threads", (t.threads as f64).into()),
             ("lanes", (t.lanes as f64).into()),
             ("software", t.software.into()),
@@ -322,6 +331,35 @@ impl Runtime {
             ("maxBufferBytes", (t.max_buffer_bytes as f64).into()),
         ])
         .into()
+    }
+
+    /// Is the device lost? Then nothing can be computed with it, or read from it, any more.
+    pub fn lost(&self) -> bool {
+        self.inner.signal.is_lost()
+    }
+
+    /// The browser's WebGPU device: the package destroys it should this module stop working.
+    pub fn gpu(&self) -> JsValue {
+        match &self.inner.side {
+            Side::WebGpu(gpu) => gpu.clone(),
+            Side::Wasm(_) => JsValue::UNDEFINED,
+        }
+    }
+
+    /// A worker of this device has ended.
+    #[wasm_bindgen(js_name = workerGone)]
+    pub fn worker_gone(&self, worker: &JsValue) {
+        if let Side::Wasm(Some(threads)) = &self.inner.side {
+            threads.gone(worker);
+        }
+    }
+
+    /// A model of another runtime of this module, whose device is lost, again on this one. Its weights are still here.
+    pub fn adopt(&self, from: &Runtime, id: u32) -> std::result::Result<u32, JsValue> {
+        let runner = from.inner.models.borrow().get(id, "model").map_err(throw)?;
+        let model = runner.borrow().model().clone();
+        let again = Runner::new(model, &self.inner.session);
+        Ok(self.inner.models.borrow_mut().add(Rc::new(RefCell::new(again))))
     }
 
     /// `{plans, planHits, programs, launches, bytes, peakBytes, tensors}`.

@@ -1,7 +1,7 @@
 //! Waiting for a device: everything that ends later (a pipeline, a readback, a loss) fires the device's signal, and whoever
 //! found nothing to do awaits it and looks again.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -9,15 +9,32 @@ use std::task::{Context, Poll, Waker};
 
 /// A signal; clones are the same one.
 #[derive(Clone, Default)]
-pub struct Signal(Rc<RefCell<Vec<Waker>>>);
+pub struct Signal(Rc<State>);
+
+#[derive(Default)]
+struct State {
+    waiting: RefCell<Vec<Waker>>,
+    lost: Cell<bool>,
+}
 
 impl Signal {
     /// Wakes all who wait now.
     pub fn fire(&self) {
-        let waiting = std::mem::take(&mut *self.0.borrow_mut());
+        let waiting = std::mem::take(&mut *self.0.waiting.borrow_mut());
         for w in waiting {
             w.wake();
         }
+    }
+
+    /// Says that the device is lost: what is asked of it from now on fails.
+    pub fn lose(&self) {
+        self.0.lost.set(true);
+        self.fire();
+    }
+
+    /// Is the device lost?
+    pub fn is_lost(&self) -> bool {
+        self.0.lost.get()
     }
 
     /// Until the next `fire`. There is one thread, so nothing fires between a look at the device and the first poll.
@@ -39,7 +56,7 @@ impl Future for Wait {
             return Poll::Ready(());
         }
         self.registered = true;
-        self.signal.0.borrow_mut().push(cx.waker().clone());
+        self.signal.0.waiting.borrow_mut().push(cx.waker().clone());
         Poll::Pending
     }
 }

@@ -2,6 +2,7 @@
 //! messages: a module to instantiate, another scratch address. See the core's `render::wasm` for the words they share.
 
 use crate::js::{self, text};
+use crate::signal::Signal;
 use gradloom_core::{Error, Result};
 use js_sys::WebAssembly::{Memory, Module};
 use js_sys::{Array, Function};
@@ -35,7 +36,14 @@ extern "C" {
     fn fail(this: &Driver, sync: u32);
     #[wasm_bindgen(method)]
     fn failed(this: &Driver, sync: u32) -> i32;
+    #[wasm_bindgen(method)]
+    fn state(this: &Driver, sync: u32) -> i32;
 }
+
+/// Milliseconds after which a thread that does not come back from its slice of a kernel is taken for dead.
+const PATIENCE_MS: f64 = 60_000.0;
+/// The same once a worker is known to have ended: it may be the one.
+const PATIENCE_AFTER_DEATH_MS: f64 = 1000.0;
 
 /// The workers of a device and the words they share with it.
 pub(crate) struct Threads(Handle);
@@ -55,12 +63,20 @@ struct Inner {
     serving: bool,
     /// A job was given to them that may not be done.
     working: bool,
-    /// Why what was computed is not there, and nothing more is: a kernel failed.
+    /// How long the job may stand still.
+    patience_ms: f64,
+    /// Why what was computed is not there, and nothing more is: a kernel failed, or a thread.
     broken: Option<String>,
+    /// Tells of that.
+    signal: Signal,
 }
 
 fn failed(what: impl Into<String>) -> Error {
     Error::Device { device: "wasm".into(), what: what.into() }
+}
+
+fn lost(what: impl Into<String>) -> Error {
+    Error::Lost { device: "wasm".into(), what: what.into() }
 }
 
 impl Threads {
@@ -71,6 +87,7 @@ impl Threads {
         driver: &Driver,
         memory: &Memory,
         sync: usize,
+        signal: Signal,
     ) -> Result<Threads> {
         let sync = sync as u32;
         for (i, w) in workers.iter().enumerate() {
@@ -91,7 +108,9 @@ impl Threads {
             service: 0,
             serving: false,
             working: false,
+            patience_ms: PATIENCE_MS,
             broken: None,
+            signal,
         })))))
     }
 
@@ -128,7 +147,7 @@ impl Threads {
         let mut inner = self.0.0.borrow_mut();
         inner.enter()?;
         let threads = inner.workers.len() as u32 + 1;
-        inner.working = true;
+        (inner.working, inner.patience_ms) = (true, PATIENCE_MS);
         let done = inner.driver.post(steps as u32, n as u32, threads, inner.scratch, inner.sync);
         inner.check(done);
         Ok(())
@@ -150,6 +169,13 @@ impl Handle {
         }
         Ok(())
     }
+
+    /// A worker has ended. The others go on without it, also with the job under way, unless that was waiting for its part.
+    pub(crate) fn gone(&self, worker: &JsValue) {
+        let mut inner = self.0.borrow_mut();
+        inner.workers.retain(|w| w != worker);
+        inner.patience_ms = PATIENCE_AFTER_DEATH_MS;
+    }
 }
 
 impl Inner {
@@ -157,20 +183,40 @@ impl Inner {
     fn check<T>(&mut self, done: std::result::Result<T, JsValue>) {
         if let Err(e) = done {
             self.driver.fail(self.sync);
-            self.broken.get_or_insert(text(&e));
+            self.lose(format!("a kernel failed: {}", text(&e)));
         }
     }
 
+    fn lose(&mut self, why: String) {
+        self.broken.get_or_insert(why);
+        self.signal.lose();
+    }
+
     fn settle(&mut self) -> Result<()> {
+        let mut seen = None;
         while self.working {
             let done = self.driver.help(0, self.service, self.scratch, self.sync);
-            self.working = done.is_err();
+            let (number, state) = (done.as_ref().ok().copied(), self.driver.state(self.sync));
+            self.working = done.is_err() || state != 0;
             self.check(done);
+            if !self.working {
+                break;
+            }
+            // the others are inside of a step, and nothing is left of it for this thread
+            match seen {
+                Some((what, since)) if what == (number, state) => {
+                    if js::now() - since > self.patience_ms {
+                        self.working = false;
+                        self.lose("a worker thread did not come back from its part of a kernel".into());
+                    }
+                }
+                _ => seen = Some(((number, state), js::now())),
+            }
         }
         if self.broken.is_none() && self.driver.failed(self.sync) != 0 {
-            self.broken = Some("in a worker, which printed why".into());
+            self.lose("a kernel failed: in a worker, which printed why".into());
         }
-        self.broken.as_ref().map_or(Ok(()), |why| Err(failed(format!("a kernel failed: {why}"))))
+        self.broken.as_ref().map_or(Ok(()), |why| Err(lost(why)))
     }
 
     /// Lets workers that are out serve again.

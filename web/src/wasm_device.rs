@@ -3,7 +3,7 @@
 
 use crate::js::{self, text};
 use crate::signal::Signal;
-use crate::threads::{Driver, Threads};
+use crate::threads::{Driver, Handle, Threads};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::wasm::{
     DriverStep, Kernel, MAX_PAGES, MAX_THREADS, SLACK, STEP_BYTES, SYNC_BYTES, driver, link, relaxed_simd_probe,
@@ -144,7 +144,7 @@ impl WasmDevice {
         }
         let module =
             Module::new(&Uint8Array::from(driver(true, self.max_pages).as_slice())).map_err(|e| failed(text(&e)))?;
-        let threads = Threads::start(workers, &module, &self.driver, &self.memory, self.sync)?;
+        let threads = Threads::start(workers, &module, &self.driver, &self.memory, self.sync, self.signal())?;
         self.target.threads = threads.count();
         self.threads = Some(threads);
         let bytes = self.scratch.1;
@@ -152,7 +152,12 @@ impl WasmDevice {
         self.reserve_scratch(bytes)
     }
 
-    /// Fires when a module has been compiled.
+    /// Its threads, for whoever hears of their end.
+    pub(crate) fn threads(&self) -> Option<Handle> {
+        self.threads.as_ref().map(Threads::handle)
+    }
+
+    /// Fires when a module has been compiled, or the device is lost.
     pub fn signal(&self) -> Signal {
         self.compiling.borrow().signal.clone()
     }
@@ -406,10 +411,10 @@ impl Device for WasmDevice {
         self.bytes().subarray(at as u32, (at + plan.len()) as u32).copy_from(&plan);
         match &mut self.threads {
             Some(t) => t.post(at, steps.len()),
-            None => self
-                .driver
-                .run(at as u32, steps.len() as u32, self.scratch.0 as u32)
-                .map_err(|e| failed(format!("a kernel failed: {}", text(&e)))),
+            None => self.driver.run(at as u32, steps.len() as u32, self.scratch.0 as u32).map_err(|e| {
+                self.signal().lose();
+                Error::Lost { device: "wasm".into(), what: format!("a kernel failed: {}", text(&e)) }
+            }),
         }
     }
 

@@ -50,30 +50,20 @@ impl Shared {
         self.signal.fire();
     }
 
+    /// The device is gone, for the first reason that is known.
+    fn lose(&self, why: String) {
+        self.lost.borrow_mut().get_or_insert(if why.is_empty() { "no reason given".into() } else { why });
+        self.signal.lose();
+    }
+
     fn check(&self) -> Result<()> {
         if let Some(why) = &*self.lost.borrow() {
-            return Err(failed(format!("the device is lost: {why}")));
+            return Err(Error::Lost { device: "webgpu".into(), what: why.clone() });
         }
         match self.error.borrow_mut().take() {
             Some(e) => Err(e),
             None => Ok(()),
         }
-    }
-}
-
-/// Says whether the device is lost, and wakes who waits for it.
-#[derive(Clone)]
-pub struct Watch(Rc<Shared>);
-
-impl Watch {
-    /// Fires when a pipeline, a readback or an error has arrived.
-    pub fn signal(&self) -> Signal {
-        self.0.signal.clone()
-    }
-
-    /// Why the device is lost, if it is.
-    pub fn lost(&self) -> Option<String> {
-        self.0.lost.borrow().clone()
     }
 }
 
@@ -209,14 +199,13 @@ impl WebGpuDevice {
         let target = target(&limits, software);
         let shared = Rc::new(Shared::default());
         let lost = shared.clone();
-        let promise = device.lost();
+        let promise = JsFuture::from(device.lost());
         spawn_local(async move {
-            let why = match JsFuture::from(promise).await {
+            let why = match promise.await {
                 Ok(info) => js::get(&info, "message").as_string().unwrap_or_default(),
                 Err(e) => text(&e),
             };
-            *lost.lost.borrow_mut() = Some(if why.is_empty() { "no reason given".into() } else { why });
-            lost.signal.fire();
+            lost.lose(why);
         });
         let errors = shared.clone();
         let on_error = Closure::new(move |event: JsValue| {
@@ -246,9 +235,14 @@ impl WebGpuDevice {
         })
     }
 
-    /// For whoever drives the device once it is boxed away.
-    pub fn watch(&self) -> Watch {
-        Watch(self.shared.clone())
+    /// Fires when a pipeline, a readback, an error or a loss has arrived.
+    pub fn signal(&self) -> Signal {
+        self.shared.signal.clone()
+    }
+
+    /// The browser's own object.
+    pub fn gpu(&self) -> JsValue {
+        self.device.clone().into()
     }
 
     /// The layout of a signature: which slots are written, how many vec4 of launch scalars.
@@ -484,15 +478,16 @@ impl Device for WebGpuDevice {
             // a bad shader makes the pipeline's promise fail; the module's own report would only repeat it
             self.device.push_error_scope(GpuErrorFilter::Validation);
             let descriptor = self.pipeline_descriptor(&s.name, code, layout);
-            let promise = self.device.create_compute_pipeline_async(descriptor.unchecked_ref());
-            let scope = self.device.pop_error_scope();
+            // futures before the task begins, here and below: a promise that nobody has looked at yet would reach the page if it fails
+            let promise = JsFuture::from(self.device.create_compute_pipeline_async(descriptor.unchecked_ref()));
+            let scope = JsFuture::from(self.device.pop_error_scope());
             let id = self.kernels.len();
             self.shared.pipelines.borrow_mut().push(None);
             self.shared.compiling.set(self.shared.compiling.get() + 1);
             let (shared, name) = (self.shared.clone(), s.name.clone());
             spawn_local(async move {
-                let reported = JsFuture::from(scope).await.ok().map(JsValue::from).filter(JsValue::is_object);
-                let result = JsFuture::from(promise).await;
+                let reported = scope.await.ok().map(JsValue::from).filter(JsValue::is_object);
+                let result = promise.await;
                 shared.compiling.set(shared.compiling.get() - 1);
                 match result {
                     Ok(p) => shared.pipelines.borrow_mut()[id] = Some(p.unchecked_into()),
@@ -596,13 +591,13 @@ impl Device for WebGpuDevice {
             .copy_buffer_to_buffer_with_f64_and_f64_and_f64(&buffer, view.offset as f64, &staging.1, 0.0, bytes as f64)
             .map_err(|e| failed(text(&e)))?;
         self.queue.submit(&[encoder.finish()]);
-        let promise = staging.1.map_async_with_f64_and_f64(gpu_map_mode::READ, 0.0, bytes as f64);
+        let promise = JsFuture::from(staging.1.map_async_with_f64_and_f64(gpu_map_mode::READ, 0.0, bytes as f64));
         self.next_ticket += 1;
         let ticket = self.next_ticket;
         self.shared.reads.borrow_mut().insert(ticket, None);
         let shared = self.shared.clone();
         spawn_local(async move {
-            let mapped = JsFuture::from(promise).await;
+            let mapped = promise.await;
             let out = mapped
                 .and_then(|_| staging.1.get_mapped_range_with_f64_and_f64(0.0, bytes as f64))
                 .map(|range| {
@@ -611,7 +606,11 @@ impl Device for WebGpuDevice {
                     staging.1.unmap();
                     out
                 })
-                .map_err(|e| failed(format!("readback: {}", text(&e))));
+                .map_err(|e| {
+                    // what a lost device does, perhaps before it says that it is lost
+                    shared.lose(format!("readback: {}", text(&e)));
+                    failed("a readback failed")
+                });
             if out.is_ok() {
                 shared.staging.borrow_mut().push(staging);
             }

@@ -154,9 +154,9 @@ pub(crate) fn scoped<T>(
     device.push_error_scope(GpuErrorFilter::Validation);
     let made = make();
     for memory in [false, true] {
-        let (promise, shared) = (device.pop_error_scope(), shared.clone());
+        let (promise, shared) = (JsFuture::from(device.pop_error_scope()), shared.clone());
         spawn_local(async move {
-            match JsFuture::from(promise).await {
+            match promise.await {
                 Ok(e) if e.is_object() && memory => {
                     shared.fail(Error::OutOfMemory { device: "webgpu".into(), bytes: bytes as u64 });
                 }

@@ -41,7 +41,7 @@ pub fn samples_on_wasm(workers: &Array) -> Result<u32, JsError> {
 #[wasm_bindgen(js_name = samplesOnWebGpu)]
 pub async fn samples_on_web_gpu(hardware: bool) -> Result<Option<u32>, JsError> {
     let Some(mut device) = WebGpuDevice::request(hardware).await.map_err(js)? else { return Ok(None) };
-    let signal = device.watch().signal();
+    let signal = device.signal();
     let n = run_samples_async(&mut device, &WgslRenderer, || signal.wait()).await;
     Ok(Some(n as u32))
 }
@@ -62,7 +62,7 @@ impl TestEngine {
     #[wasm_bindgen(js_name = onWebGpu)]
     pub async fn on_web_gpu() -> Result<Option<TestEngine>, JsError> {
         let Some(device) = WebGpuDevice::request(false).await.map_err(js)? else { return Ok(None) };
-        let signal = device.watch().signal();
+        let signal = device.signal();
         Ok(Some(TestEngine(Host::new(Box::new(device), signal))))
     }
 

@@ -5,12 +5,14 @@
 //! and on shared memory
 //! - `post(steps, n, threads, scratch, sync)`: begins a job of steps, the last job being done; runs no kernel that threads
 //!   share.
-//! - `help(thread, service, scratch, sync)`: takes part in the job until it is done. Thread 0 (a page's own) never sleeps.
+//! - `help(thread, service, scratch, sync)`: takes part in the job until it is done. Thread 0 (a page's own) never sleeps; it
+//!   comes back when there has been nothing to do for a while, so that it can look whether the others still live.
 //! - `serve(thread, service, scratch, sync)`: takes part in all jobs until the service ends.
 //! - `dismiss(sync)`: ends the service, no job being under way; the next one has the next number, and the first is 0.
 //! - `fail(sync)`: for a thread that `post`, `help` or `serve` threw an exception to: gives up its place in the job, which ends
 //!   with the step under way. The thread may go on with `help` or `serve`.
 //! - `failed(sync)`: not 0 if that happened. Jobs end at once from then on.
+//! - `state(sync)`: 0 if no job is under way; else how far its step is.
 //!
 //! `sync` is the address of [`SYNC_BYTES`] zeroed bytes at a multiple of 8, words as in `Sync`. A step is four words, see
 //! [`DriverStep`].
@@ -122,6 +124,7 @@ const DISMISS: u32 = 10;
 const LEAVE: u32 = 11;
 const FAIL: u32 = 12;
 const FAILED: u32 = 13;
+const STATE: u32 = 14;
 
 /// The driver module.
 pub fn driver(shared: bool, max_pages: u32) -> Vec<u8> {
@@ -153,6 +156,7 @@ pub fn driver(shared: bool, max_pages: u32) -> Vec<u8> {
             (leave(), 7),
             (fail(), 1),
             (failed(), 7),
+            (state(), 7),
         ] {
             functions.function(params);
             code.function(&function);
@@ -164,6 +168,7 @@ pub fn driver(shared: bool, max_pages: u32) -> Vec<u8> {
             ("dismiss", DISMISS),
             ("fail", FAIL),
             ("failed", FAILED),
+            ("state", STATE),
         ];
         list.iter().for_each(|(name, f)| _ = exports.export(name, ExportKind::Func, *f));
     }
@@ -295,15 +300,15 @@ fn advance() -> Function {
     f
 }
 
-/// `watch(number, thread, sync)`: until the number is another one. Threads of their own sleep after a while.
+/// `watch(number, thread, sync)`: until the number is another one. Threads of their own sleep after a while, and thread 0 gives up.
 fn watch() -> Function {
     let (number, thread, sync, turns) = (0, 1, 2, 3);
     let mut f = Function::new([(1, ValType::I32)]);
     let mut w = f.instructions();
     w.block(BlockType::Empty).loop_(BlockType::Empty);
     w.local_get(sync).i32_atomic_load(at(Sync::NUMBER, 4)).local_get(number).i32_ne().br_if(1);
-    w.local_get(turns).i32_const(1).i32_add().local_tee(turns).i32_const(SPIN).i32_gt_u();
-    w.local_get(thread).i32_const(0).i32_ne().i32_and().if_(BlockType::Empty);
+    w.local_get(turns).i32_const(1).i32_add().local_tee(turns).i32_const(SPIN).i32_gt_u().if_(BlockType::Empty);
+    w.local_get(thread).i32_eqz().br_if(2);
     w.local_get(sync).i32_const(1).i32_atomic_rmw_add(at(Sync::SLEEPING, 4)).drop();
     w.local_get(sync).local_get(number).i64_const(-1).memory_atomic_wait32(at(Sync::NUMBER, 4)).drop();
     w.local_get(sync).i32_const(1).i32_atomic_rmw_sub(at(Sync::SLEEPING, 4)).drop().end();
@@ -311,13 +316,18 @@ fn watch() -> Function {
     f
 }
 
-/// `help(thread, service, scratch, sync) -> number`: that of the state in which there was nothing to do any more.
+/// `help(thread, service, scratch, sync) -> number`: that of the state in which there was nothing to do any more, or had been
+/// nothing for a while.
 fn help() -> Function {
     let (thread, service, scratch, sync, state) = (0, 1, 2, 3, 4);
     let number = |w: &mut InstructionSink<'_>| _ = w.local_get(state).i64_const(32).i64_shr_u().i32_wrap_i64();
     let wait = |w: &mut InstructionSink<'_>| {
         number(w);
         w.local_get(thread).local_get(sync).call(WATCH);
+        // did it give up?
+        w.local_get(thread).i32_eqz().local_get(sync).i32_atomic_load(at(Sync::NUMBER, 4));
+        number(w);
+        w.i32_eq().i32_and();
     };
     let mut f = Function::new([(1, ValType::I64)]);
     let mut w = f.instructions();
@@ -329,13 +339,13 @@ fn help() -> Function {
     w.local_get(state).i32_wrap_i64().i32_const(IDLE).i32_eq().br_if(1);
     w.local_get(state).i32_wrap_i64().i32_const(CLOSED).i32_eq().if_(BlockType::Empty);
     wait(&mut w);
-    w.br(1).end();
+    w.br_if(2).br(1).end();
     w.local_get(sync).local_get(state).local_get(state).i64_const(1).i64_add();
     w.i64_atomic_rmw_cmpxchg(at(Sync::STATE, 8)).local_get(state).i64_ne().br_if(0);
     w.local_get(sync).i32_load(at(Sync::STEP, 4)).local_get(thread).local_get(sync).call(SLICES);
     w.local_get(sync).call(LEAVE).br_if(0);
     wait(&mut w);
-    w.br(0).end().end();
+    w.br_if(1).br(0).end().end();
     number(&mut w);
     w.end();
     f
@@ -374,6 +384,12 @@ fn fail() -> Function {
 fn failed() -> Function {
     let mut f = Function::new([]);
     f.instructions().local_get(0).i32_atomic_load(at(Sync::FAILED, 4)).end();
+    f
+}
+
+fn state() -> Function {
+    let mut f = Function::new([]);
+    f.instructions().local_get(0).i32_atomic_load(at(Sync::STATE, 4)).end();
     f
 }
 
