@@ -1,6 +1,7 @@
 // Building the npm package: wasm module, TypeScript, licence files, tarball; and putting the tarball into a project.
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { makeFactories } from "./bindings.mjs";
 import { checkNotices } from "./notices.mjs";
 import { Failure, output, root, run } from "./run.mjs";
 
@@ -19,6 +20,7 @@ function bindings() {
   const folder = join(source, "src/pkg");
   rmSync(folder, { recursive: true, force: true });
   cpSync(join(root, "web/pkg"), folder, { recursive: true });
+  makeFactories(folder);
 }
 
 /** Checks the types of the package without writing anything. */
@@ -92,7 +94,7 @@ export async function buildPackage() {
   bindings();
   rmSync(join(source, "dist"), { recursive: true, force: true });
   run("npx", ["tsc", "-p", source]);
-  cpSync(join(root, "web/pkg"), join(source, "dist/pkg"), { recursive: true });
+  cpSync(join(source, "src/pkg"), join(source, "dist/pkg"), { recursive: true });
   await bundle(join(source, "dist"));
   checkNotices();
   for (const name of ["LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-NOTICES.txt"]) cpSync(join(root, name), join(source, name));

@@ -17,10 +17,11 @@ use gradloom_core::Error;
 use wasm_bindgen::JsValue;
 use wasm_bindgen::prelude::wasm_bindgen;
 
-/// Runs once when the module starts: a panic becomes a console error with its message and place.
+/// Runs once when the module starts: a panic is thrown as an Error with its message and place. Nothing of this module runs after
+/// that, so the frames it leaves behind do not matter.
 #[wasm_bindgen(start)]
 pub fn start() {
-    console_error_panic_hook::set_once();
+    std::panic::set_hook(Box::new(|info| wasm_bindgen::throw_str(&info.to_string())));
 }
 
 /// An error as JavaScript sees it: an Error with a stable `code`.

@@ -4,7 +4,7 @@ import type { DType } from "./dtype.js";
 import { decode } from "./dtype.js";
 import { ValueError, guard } from "./errors.js";
 import { filesModule } from "./extras.js";
-import { shuffled } from "./pkg/gradloom_web.js";
+import { plainApi } from "./module.js";
 import { type FetchOptions, type FileSource, readSource } from "./progress.js";
 import { Tensor } from "./tensor.js";
 
@@ -111,7 +111,7 @@ export class DataLoader<Batch> implements AsyncIterable<Batch> {
     const { batchSize, shuffle, prefetch } = this.#options;
     const epoch = this.#epoch++;
     const n = this.dataset.length;
-    const order = shuffle === false ? Uint32Array.from({ length: n }, (_, i) => i) : shuffled(n, Number(shuffle === true ? 0 : shuffle), epoch);
+    const order = shuffle === false ? Uint32Array.from({ length: n }, (_, i) => i) : plainApi().shuffled(n, Number(shuffle === true ? 0 : shuffle), epoch);
     const waiting: Promise<Batch>[] = [];
     let next = 0;
     const start = async (at: number): Promise<Batch> => this.dataset.batch([...order.subarray(at * batchSize, (at + 1) * batchSize)]);

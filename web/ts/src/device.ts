@@ -1,10 +1,9 @@
 // Devices: which there are, starting one, and the one that new tensors use.
-import { type Runtime, probeWebGpu, wasmRuntime, webgpuRuntime } from "./pkg/gradloom_web.js";
-import { DeviceError, StateError, guard, guardAsync } from "./errors.js";
-import { type ModuleOptions, builtin, inNode, loadWasm } from "./module.js";
+import { DeviceError, type GradloomError, StateError, guard, guardAsync } from "./errors.js";
+import { type Engine, type ModuleOptions, type Runtime, builtin, inNode, loadWasm, newEngine } from "./module.js";
 import { Cache, type CacheOptions, type CacheState, deleteEntries } from "./cache.js";
 import { type TuneOptions, type TunedKernel, slots } from "./tune.js";
-import { startWorkers } from "./workers.js";
+import { type WorkerLike, startWorkers } from "./workers.js";
 
 /** The devices by name. */
 export type DeviceKind = "webgpu" | "wasm";
@@ -23,6 +22,9 @@ export interface Device {
    * finds, and so do later visits. Results stay the same up to the order of sums.
    */
   tune(options?: TuneOptions): Promise<TunedKernel[]>;
+  /** Ends an isolated device and frees all that it holds; what is under way is rejected with `E_STATE`. Only for those. */
+  dispose(): void;
+  [Symbol.dispose](): void;
 }
 
 /** What is known of a device before it is started. */
@@ -45,6 +47,12 @@ export interface InitOptions extends ModuleOptions {
   threads?: number;
   /** False keeps nothing across visits. Settled by the first call that starts the device. */
   cache?: boolean | CacheOptions;
+  /**
+   * Starts the device in an instance of the wasm module of its own, with memory that nothing else uses, until its `dispose`: for a
+   * model that is not trusted. Should such a model stop the module, nothing but itself is gone. New tensors and models use the
+   * device only where they name it.
+   */
+  isolated?: boolean;
   /** Makes shaders as for a GPU of hardware where a processor emulates it: slower, and how they are tested. */
   asHardware?: boolean;
   /**
@@ -97,9 +105,18 @@ export interface Stats extends Timing {
 export interface Host extends Device {
   readonly raw: Runtime;
   readonly cache: Cache;
+  readonly engine: Engine;
+  /** Threads of its own. */
+  readonly workers: readonly WorkerLike[];
 }
 
-const started = new Map<DeviceKind, Promise<Host>>();
+type Hosts = Map<DeviceKind, Promise<Host>>;
+
+/** The devices of each instance of the wasm module that has not ended. */
+const started = new Map<Engine, Hosts>();
+const isolated = new WeakSet<Engine>();
+/** What took the place of a lost device. */
+const renewed = new WeakMap<Host, Promise<Host>>();
 let current: Host | undefined;
 let threadsWanted: number | undefined;
 let cacheWanted: InitOptions["cache"];
@@ -126,12 +143,18 @@ async function threadCount(): Promise<number> {
 
 /** Whether workers can be started here was seen when the device was. */
 let workersFailed: string | undefined;
+let threadsStarted = 1;
 
 function newCache(): Cache {
   return new Cache(typeof cacheWanted === "object" ? cacheWanted : {});
 }
 
-async function host(raw: Runtime, cache: Cache): Promise<Host> {
+async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonly WorkerLike[]): Promise<Host> {
+  const gpu = raw.gpu() as { destroy(): void } | undefined;
+  engine.atEnd(() => {
+    workers.forEach((worker) => worker.terminate());
+    gpu?.destroy();
+  });
   if (cacheWanted === false) cache.state.reason = "it was switched off";
   else await cache.readAhead(raw.cacheGroups() as string[]);
   const info = raw.info() as Device;
@@ -146,28 +169,64 @@ async function host(raw: Runtime, cache: Cache): Promise<Host> {
     const { ms = options.idle ? 10_000 : 5_000, signal } = options;
     return guardAsync(() => raw.tune(ms, slots(ms, options), options.fromPlain === true) as Promise<TunedKernel[]>, signal);
   };
-  const hidden = { raw: { value: raw }, cache: { value: cache }, tune: { value: tune } };
-  return Object.freeze(Object.defineProperties(device, hidden) as Host);
-}
-
-async function startWasm(): Promise<Host> {
-  const threads = await threadCount();
-  // A host that forbids workers (a strict policy, a sandbox) still computes, on one thread.
-  const failed = (error: unknown): [] => {
-    workersFailed = error instanceof Error ? error.message : String(error);
-    return [];
+  const dispose = (): void => {
+    if (!isolated.has(engine)) throw new StateError("E_STATE", "dispose: only isolated devices end");
+    engine.end(new StateError("E_STATE", "this device was disposed"));
   };
-  const workers = threads > 1 ? await startWorkers(threads - 1).catch(failed) : [];
-  const cache = newCache();
-  return host(guard(() => wasmRuntime(workers.length > 0, workers, cache)), cache);
+  const hidden = Object.entries({ raw, cache, engine, workers, tune, dispose }).map(([name, value]) => [name, { value }] as const);
+  return Object.freeze(Object.defineProperties(device, { ...Object.fromEntries(hidden), [Symbol.dispose]: { value: dispose } }) as Host);
 }
 
-async function startWebGpu(): Promise<Host> {
+async function startWasm(engine: Engine): Promise<Host> {
+  const threads = await threadCount();
+  let raw: Runtime | undefined;
+  const gone = new Set<WorkerLike>();
+  const { workers, failed } = await startWorkers(threads - 1, (worker) => {
+    gone.add(worker);
+    if (!engine.ended) raw?.workerGone(worker);
+  });
+  // A host that forbids workers (a strict policy, a sandbox) still computes, with fewer threads.
+  workersFailed = failed;
+  threadsStarted = workers.length + 1;
   const cache = newCache();
-  const raw = await guardAsync(() => webgpuRuntime(cache, asHardware));
-  if (raw) return host(raw, cache);
+  const live = workers.filter((worker) => !gone.has(worker));
+  raw = guard(() => engine.api.wasmRuntime(live.length > 0, live, cache));
+  return host(engine, raw, cache, live);
+}
+
+async function startWebGpu(engine: Engine): Promise<Host> {
+  const cache = newCache();
+  const raw = await guardAsync(() => engine.api.webgpuRuntime(cache, asHardware));
+  if (raw) return host(engine, raw, cache, []);
   const hint = 'use device "auto" or "wasm"';
   throw new DeviceError("E_DEVICE", `WebGPU is not available: ${noWebGpu()}`, { hint });
+}
+
+/** Starts a device of an instance, once. */
+function start(kind: DeviceKind, engine: Engine): Promise<Host> {
+  const device = kind === "wasm" ? startWasm(engine) : startWebGpu(engine);
+  let hosts = started.get(engine);
+  if (!hosts) {
+    started.set(engine, (hosts = new Map()));
+    engine.atEnd(() => started.delete(engine));
+  }
+  const before = hosts.get(kind);
+  hosts.set(kind, device);
+  device.catch(() => (before ? hosts.set(kind, before) : hosts.delete(kind)));
+  return device;
+}
+
+/** A device, or if it is lost another one of its kind in its place. */
+export async function present(host: Host): Promise<Host> {
+  if (!guard(() => host.raw.lost())) return host;
+  let next = renewed.get(host);
+  if (!next) {
+    host.workers.forEach((worker) => worker.terminate());
+    next = start(host.kind, host.engine);
+    renewed.set(host, next);
+    next.then((fresh) => host === current && (current = fresh), () => renewed.delete(host));
+  }
+  return present(await next);
 }
 
 function noWebGpu(): string {
@@ -178,73 +237,86 @@ function noWebGpu(): string {
     : "this browser does not have it";
 }
 
-/** Starts a device, once. */
-export async function open(kind: DeviceKind | "auto"): Promise<Host> {
-  await loadWasm();
+/** A device, started if it is not: of the instance that all share, or of another one. */
+export async function open(kind: DeviceKind | "auto", engine?: Engine): Promise<Host> {
+  engine ??= await loadWasm();
   if (kind === "auto") {
-    const gpu = await open("webgpu").catch(() => undefined);
-    return gpu && !gpu.software ? gpu : open("wasm");
+    const gpu = await open("webgpu", engine).catch(() => undefined);
+    return gpu && !gpu.software ? gpu : open("wasm", engine);
   }
   if (kind !== "webgpu" && kind !== "wasm") {
     throw new DeviceError("E_DEVICE", `there is no device \`${String(kind)}\`; there are webgpu and wasm`);
   }
-  let device = started.get(kind);
-  if (!device) {
-    device = kind === "wasm" ? startWasm() : startWebGpu();
-    started.set(kind, device);
-    device.catch(() => started.delete(kind));
-  }
-  return device;
+  return present(await (started.get(engine)?.get(kind) ?? start(kind, engine)));
 }
 
-/** Loads the wasm module and starts a device, which new tensors then use. Call it again to change that device. */
+/**
+ * Loads the wasm module and starts a device, which new tensors then use. Call it again to change that device, or to start afresh
+ * after an `InternalError` or the loss of the device.
+ */
 export async function init(options: InitOptions = {}): Promise<Device> {
   const { signal } = options;
   if (options.threads !== undefined) threadsWanted = options.threads;
   if (options.cache !== undefined) cacheWanted = options.cache;
   if (options.asHardware !== undefined) asHardware = options.asHardware;
-  return guardAsync(async () => {
-    await loadWasm(options);
-    const device = await open(options.device ?? "auto");
+  const begin = async (engine: Engine): Promise<Device> => {
+    const device = await open(options.device ?? "auto", engine);
     if (options.tuned !== undefined) guard(() => device.raw.addTuned(String(options.tuned)));
-    current = device;
-    return current;
-  }, signal);
+    return device;
+  };
+  if (!options.isolated) {
+    return guardAsync(async () => (current = (await begin(await loadWasm(options))) as Host), signal);
+  }
+  const apart = async (): Promise<Device> => {
+    const engine = await newEngine(options);
+    isolated.add(engine);
+    return begin(engine).catch((error: GradloomError) => {
+      engine.end(error);
+      throw error;
+    });
+  };
+  return guardAsync(apart, signal, (late) => late.dispose());
 }
+
+/** Nothing can be computed with it any more. */
+const isOver = (host: Host): boolean => host.engine.ended !== undefined || host.raw.lost();
 
 /** Uses a device for new tensors unless there is one in use already. */
 export function useByDefault(device: Host): void {
-  current ??= device;
+  if ((!current || isOver(current)) && !isolated.has(device.engine)) current = device;
 }
 
 /** The device of new tensors. */
 export function defaultHost(): Host {
-  if (current) return current;
-  throw new StateError("E_STATE", "no device is started", { hint: "call `await init()` before computing with tensors" });
+  if (!current) throw new StateError("E_STATE", "no device is started", { hint: "call `await init()` before computing with tensors" });
+  if (current.engine.ended) throw current.engine.ended;
+  if (current.raw.lost()) throw new DeviceError("E_DEVICE_LOST", `device ${current.kind} is lost`, { hint: "`await init()` starts another one" });
+  return current;
 }
 
 /** Which devices are here, and why one is not. Starts none. */
 export async function devices(): Promise<DeviceReport[]> {
-  await loadWasm();
-  const gpu = (await probeWebGpu().catch(() => null)) as { fallback?: boolean; vendor?: string } | null;
+  const { api } = await loadWasm();
+  const gpu = (await api.probeWebGpu().catch(() => null)) as { fallback?: boolean; vendor?: string } | null;
   const software = gpu?.fallback === true || gpu?.vendor === "google";
   const slow = software ? "a processor emulates it, so `auto` uses wasm" : undefined;
   const threads = await threadCount();
   return [
     { kind: "webgpu", available: gpu !== null, software, threads: 1, reason: gpu ? slow : noWebGpu() },
-    { kind: "wasm", available: true, software: false, threads: workersFailed ? 1 : threads, reason: whyOneThread() },
+    { kind: "wasm", available: true, software: false, threads: workersFailed ? threadsStarted : threads, reason: whyFewThreads() },
   ];
 }
 
-/** Why the wasm device has no threads, if it could have some. */
-function whyOneThread(): string | undefined {
+/** Why the wasm device has fewer threads than it could have. */
+function whyFewThreads(): string | undefined {
   if (!shares()) return "one thread: memory is shared only with pages that are cross-origin isolated";
-  return workersFailed && `one thread: ${workersFailed}`;
+  return workersFailed && `fewer threads: ${workersFailed}`;
 }
 
 async function live(): Promise<Host[]> {
-  const hosts = await Promise.all([...started.values()].map((device) => device.catch(() => undefined)));
-  return hosts.filter((each) => each !== undefined);
+  const all = [...started.values()].flatMap((hosts) => [...hosts.values()]);
+  const hosts = await Promise.all(all.map((device) => device.catch(() => undefined)));
+  return hosts.filter((each) => each !== undefined && !isOver(each)) as Host[];
 }
 
 /** What the started devices compiled and ran, and what they found in the cache of earlier visits. */

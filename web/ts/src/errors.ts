@@ -26,7 +26,7 @@ export class FormatError extends GradloomError {}
 export class ModelError extends GradloomError {}
 /** A model input that is missing, unknown or of the wrong kind (`E_INPUT`). */
 export class InputError extends GradloomError {}
-/** A device that is not there, or failed (`E_DEVICE`). */
+/** A device that is not there, or failed (`E_DEVICE`), or that is gone with all that it held (`E_DEVICE_LOST`). */
 export class DeviceError extends GradloomError {}
 /** A model, a file or a template asks for more than its budget allows (`E_BUDGET`). */
 export class BudgetError extends GradloomError {}
@@ -36,7 +36,7 @@ export class OutOfMemoryError extends GradloomError {}
 export class FetchError extends GradloomError {}
 /** Something used before `init`, or after `dispose` (`E_STATE`). */
 export class StateError extends GradloomError {}
-/** A bug in this package (`E_INTERNAL`). */
+/** A bug in this package (`E_INTERNAL`). If the wasm module stopped, all that it held is gone, and `init` starts afresh. */
 export class InternalError extends GradloomError {}
 
 const NAMED = {
@@ -57,6 +57,7 @@ const CLASSES: Record<string, typeof GradloomError> = {
   E_INPUT: InputError,
   E_DEVICE: DeviceError,
   E_BUDGET: BudgetError,
+  E_DEVICE_LOST: DeviceError,
   E_OUT_OF_MEMORY: OutOfMemoryError,
 };
 
@@ -67,9 +68,6 @@ export function wrap(error: unknown): unknown {
   if (typeof code === "string" && code.startsWith("E_")) {
     const Class = CLASSES[code] ?? InternalError;
     return new Class(code, String(message), { cause: error });
-  }
-  if (error instanceof WebAssembly.RuntimeError) {
-    return new InternalError("E_INTERNAL", `the wasm module stopped: ${error.message}`, { cause: error });
   }
   return error;
 }

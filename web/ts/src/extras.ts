@@ -1,22 +1,24 @@
 // Wasm modules that few pages need: each is fetched when it is first used, once.
 import { FetchError } from "./errors.js";
+import { type Bindings, type Environment, Instance } from "./instance.js";
 import { inNode, readFile, wasmFolder } from "./module.js";
 
-type Load = (input: { module_or_path: string | URL | Uint8Array<ArrayBuffer> } | undefined) => Promise<unknown>;
-
-/** Starts a module; all but the first call just wait. After a failure the next call tries again. */
-function once<T extends { default: unknown }>(name: string, glue: () => Promise<T>): () => Promise<T> {
+/** Starts a module; all but the first call just wait, until it fails or ends: the next one starts another then. */
+function once<T extends Bindings>(name: string, glue: () => Promise<{ default: (environment: Environment) => T }>): () => Promise<T> {
   let ready: Promise<T> | undefined;
+  const forget = (): void => void (ready = undefined);
   const start = async (): Promise<T> => {
     try {
-      const module = await glue();
+      const { default: make } = await glue();
+      const instance = new Instance(make);
+      const { api } = instance;
       const file = `gradloom_${name}_bg.wasm`;
       const elsewhere = wasmFolder();
-      const load = module.default as Load;
-      if (elsewhere !== undefined) await load({ module_or_path: new URL(file, elsewhere) });
-      else if (inNode) await load({ module_or_path: await readFile(new URL(`./pkg/${file}`, import.meta.url)) });
-      else await load(undefined);
-      return module;
+      if (elsewhere !== undefined) await api.load({ module_or_path: new URL(file, elsewhere) });
+      else if (inNode) await api.load({ module_or_path: await readFile(new URL(`./pkg/${file}`, import.meta.url)) });
+      else await api.load();
+      instance.atEnd(forget);
+      return api;
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error);
       const hint = `serve gradloom_${name}_bg.wasm beside gradloom_web_bg.wasm`;
@@ -25,7 +27,7 @@ function once<T extends { default: unknown }>(name: string, glue: () => Promise<
   };
   return () =>
     (ready ??= start().catch((error: unknown) => {
-      ready = undefined;
+      forget();
       throw error;
     }));
 }

@@ -15,7 +15,7 @@ export {
 export type { Budget, Drift, LoadOptions, Model, ModelInput, Port, RunOptions, Strings } from "./model.js";
 export { load } from "./model.js";
 export { type SaveOptions, type WeightOptions, loadWeights, saveWeights, torch } from "./lazy.js";
-export { probeWebGpu, version } from "./pkg/gradloom_web.js";
+export { probeWebGpu, version } from "./module.js";
 export type { FetchOptions, FileSource, OnProgress, Progress } from "./progress.js";
 export type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./tensor.js";
 export { Tensor, checkpoint, grad, realize, tidy } from "./tensor.js";

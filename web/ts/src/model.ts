@@ -1,5 +1,5 @@
 // Models: loading an ONNX file and running it.
-import { type Device, type DeviceKind, type Host, type Timing, open, useByDefault } from "./device.js";
+import { type Device, type DeviceKind, type Host, type Timing, open, present, useByDefault } from "./device.js";
 import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "./dtype.js";
 import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
 import { filesModule } from "./extras.js";
@@ -99,8 +99,9 @@ export class Model {
   readonly nodes: number;
   readonly parameters: number;
   readonly opset: number;
-  readonly #host: Host;
+  #host: Host;
   #id: number | undefined;
+  #moving: Promise<void> | undefined;
   #timing: Timing | undefined;
 
   /** @internal */
@@ -129,17 +130,33 @@ export class Model {
   async run(inputs: Record<string, ModelInput>, options: RunOptions = {}): Promise<Record<string, Tensor>> {
     const { signal, onProgress } = options;
     signal?.throwIfAborted();
-    const id = this.#live();
+    this.#live();
     if (typeof inputs !== "object" || inputs === null || inputs instanceof Tensor || ArrayBuffer.isView(inputs)) {
       throw new ValueError("E_VALUE", "run takes an object of inputs by name");
     }
+    if (guard(() => this.#host.raw.lost())) await guardAsync(() => (this.#moving ??= this.#move()), signal);
     const given = await Promise.all(Object.entries(inputs).map(([name, value]) => this.#given(name, value, signal)));
-    this.#live();
+    const id = this.#live();
     const tell = onProgress && ((phase: Progress["phase"]) => onProgress({ phase, loaded: 0, total: 0 }));
-    const run = (): Promise<RawOutputs> => this.#host.raw.runModel(id, given, tell);
-    const out = await guardAsync(run, signal, (late) => late.outputs.forEach((o) => this.#host.raw.free(o.id)));
+    const host = this.#host;
+    const run = (): Promise<RawOutputs> => host.raw.runModel(id, given, tell);
+    const out = await guardAsync(run, signal, (late) => late.outputs.forEach((o) => host.raw.free(o.id)));
     this.#timing = out.timing;
-    return Object.fromEntries(out.outputs.map((o) => [o.name, made(this.#host, o.id)]));
+    return Object.fromEntries(out.outputs.map((o) => [o.name, made(host, o.id)]));
+  }
+
+  /** To the device that takes the place of a lost one: the weights are still in the module's memory. */
+  async #move(): Promise<void> {
+    try {
+      const host = await present(this.#host);
+      const id = guard(() => host.raw.adopt(this.#host.raw, this.#live()));
+      this.#host.raw.freeModel(this.#live());
+      lost.unregister(this);
+      lost.register(this, { host, id }, this);
+      [this.#host, this.#id] = [host, id];
+    } finally {
+      this.#moving = undefined;
+    }
   }
 
   /**
@@ -243,7 +260,7 @@ function fill(name: string, port: Port | undefined, length: number): number[] {
 
 /** The device that is asked for, started. */
 export async function hostOf(device: LoadOptions["device"]): Promise<Host> {
-  return typeof device === "object" ? (device as Host) : open(device ?? "auto");
+  return typeof device === "object" ? present(device as Host) : open(device ?? "auto");
 }
 
 /** Loads an ONNX or TensorFlow Lite model. Everything the build cannot run is reported here, by node. */

@@ -1,6 +1,7 @@
-// Loading the wasm module, once, in pages, workers and Node.
-import loadModule from "./pkg/gradloom_web.js";
-import { DeviceError, FetchError } from "./errors.js";
+// Instances of the wasm module, in pages, workers and Node: one that all share, and those that a caller wants for itself.
+import makeBindings, { type Runtime } from "./pkg/gradloom_web.js";
+import { DeviceError, FetchError, GradloomError, StateError } from "./errors.js";
+import { Instance } from "./instance.js";
 
 /** Where the wasm module comes from; by default the file next to this one. */
 export interface ModuleOptions {
@@ -19,38 +20,69 @@ export const inNode =
 /** One of Node's own modules. The name is a parameter so that bundlers for the browser leave the import alone. */
 export const builtin = (name: string): Promise<any> => import(/* @vite-ignore */ name);
 
-let ready: Promise<void> | undefined;
+/** An instance of the package's own module. */
+export type Engine = Instance<ReturnType<typeof makeBindings>>;
+export type { Runtime };
+
+let shared: Promise<Engine> | undefined;
+let latest: Engine | undefined;
+let compiled: WebAssembly.Module | undefined;
 let folder: URL | undefined;
 
 /** What the other modules' names are relative to, if not to the package's own files. */
 export const wasmFolder = (): URL | undefined => folder;
 
-/** Loads the module; all but the first call just wait. After a failure the next call tries again. */
-export function loadWasm(options: ModuleOptions = {}): Promise<void> {
-  ready ??= start(options).catch((error: unknown) => {
-    ready = undefined;
-    throw error;
-  });
-  return ready;
+/** The instance that all share. All calls but the first just wait, until it fails or ends: the next one makes a new one then. */
+export function loadWasm(options: ModuleOptions = {}): Promise<Engine> {
+  const forget = (): void => void (shared = undefined);
+  shared ??= newEngine(options).then(
+    (engine) => {
+      engine.atEnd(forget);
+      return engine;
+    },
+    (error: unknown) => {
+      forget();
+      throw error;
+    },
+  );
+  return shared;
 }
 
-async function start({ wasmUrl, module, bytes }: ModuleOptions): Promise<void> {
+/** An instance for the caller alone. */
+export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions): Promise<Engine> {
   if (typeof WebAssembly === "undefined") throw new DeviceError("E_DEVICE", "there is no WebAssembly here");
-  const given = module ?? bytes;
+  const engine: Engine = new Instance(makeBindings);
+  const { load } = engine.api;
+  const given = module ?? bytes ?? (wasmUrl === undefined ? compiled : undefined);
   try {
-    if (given !== undefined) await loadModule({ module_or_path: given });
+    if (given !== undefined) await load({ module_or_path: given });
     else if (inNode && wasmUrl === undefined) {
-      await loadModule({ module_or_path: await readFile(new URL("./pkg/gradloom_web_bg.wasm", import.meta.url)) });
+      await load({ module_or_path: await readFile(new URL("./pkg/gradloom_web_bg.wasm", import.meta.url)) });
     } else if (wasmUrl !== undefined) {
-      await loadModule({ module_or_path: wasmUrl });
+      await load({ module_or_path: wasmUrl });
       folder = new URL(wasmUrl, (globalThis as { location?: { href: string } }).location?.href);
-    } else await loadModule();
+    } else await load();
   } catch (error) {
+    if (error instanceof GradloomError) throw error;
     const why = error instanceof Error ? error.message : String(error);
     const hint = "serve gradloom_web_bg.wasm, or name it with init({ wasmUrl })";
     throw new FetchError("E_FETCH", `the wasm module did not load: ${why}`, { cause: error, hint });
   }
+  compiled = engine.api.module();
+  return (latest = engine);
 }
+
+/** What needs the module's code and no device. */
+export function plainApi(): Engine["api"] {
+  if (latest && !latest.ended) return latest.api;
+  throw new StateError("E_STATE", "the wasm module is not loaded", { hint: "call `await init()` first" });
+}
+
+/** The version of this build. */
+export const version = (): string => plainApi().version();
+
+/** The adapter and limits of WebGPU here, or null where there is none. */
+export const probeWebGpu = (): Promise<unknown> => plainApi().probeWebGpu();
 
 /** A file's bytes, in Node. */
 export async function readFile(path: string | URL): Promise<Uint8Array<ArrayBuffer>> {

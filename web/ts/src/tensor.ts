@@ -79,7 +79,7 @@ interface Handle {
 }
 
 const lost = new FinalizationRegistry<Handle>(({ host, id }) => host.raw.free(id));
-const trainable = new Map<Host, Set<WeakRef<Tensor>>>();
+const trainable = new WeakMap<Host, Set<WeakRef<Tensor>>>();
 const scopes: Set<Tensor>[] = [];
 
 /** A tensor: values of one dtype in a shape, computed when `data`, `item`, `tolist` or `realize` asks for them. */

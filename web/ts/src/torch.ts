@@ -5,23 +5,23 @@ import { opsModule } from "./extras.js";
 import { Tensor, graph } from "./tensor.js";
 import type { Torch } from "./torch-ops.js";
 
-type Build = Awaited<ReturnType<typeof opsModule>>["graph"];
+type Module = Awaited<ReturnType<typeof opsModule>>;
+type Build = Module["graph"];
 type Named = Record<string, unknown>;
 
-let ready: Promise<Torch> | undefined;
+let ready: { module: Module; torch: Torch } | undefined;
 
 /** See the function of this name in `lazy`. */
-export function torch(): Promise<Torch> {
-  return (ready ??= load().catch((error: unknown) => {
-    ready = undefined;
-    throw error;
-  }));
+export async function torch(): Promise<Torch> {
+  const module = await opsModule();
+  // the module is another one once the first has ended
+  if (ready?.module !== module) ready = { module, torch: operators(module) };
+  return ready.torch;
 }
 
-async function load(): Promise<Torch> {
-  const module = await opsModule();
+function operators(module: Module): Torch {
   const all: Named = {};
-  for (const [name, one] of module.names() as [string, boolean][]) {
+  for (const [name, one] of guard(() => module.names()) as [string, boolean][]) {
     const path = name.split(".");
     const last = path.pop() as string;
     const space = path.reduce((at, part) => (at[part] ??= {}) as Named, all);

@@ -5,7 +5,6 @@ import { FormatError, InputError, ValueError, guard, guardAsync } from "./errors
 import { filesModule } from "./extras.js";
 import type { SaveOptions, WeightOptions } from "./lazy.js";
 import { hostOf } from "./model.js";
-import { safetensorsIndex } from "./pkg/gradloom_web.js";
 import { type FetchOptions, type FileSource, readSource, room } from "./progress.js";
 import { type Ranged, type Told, ofMemory, openRanges } from "./ranges.js";
 import { type FileOptions, Tensor, bind, made } from "./tensor.js";
@@ -144,7 +143,7 @@ class Loading {
       }
     }
     // the module says what is wrong with a length that is too small or too large
-    return guard(() => safetensorsIndex(header, size)) as Entry[];
+    return guard(() => this.host.engine.api.safetensorsIndex(header, size)) as Entry[];
   }
 
   /** Puts what is wanted into runs: entries come in the order of their data. */

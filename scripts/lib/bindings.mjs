@@ -1,0 +1,54 @@
+// wasm-bindgen's bindings as a function that makes them. The tool writes a module with one instance in its variables; here each call
+// gives bindings of an instance of their own, whose exports, promises and callbacks go through the environment that the call is
+// given: see web/ts/src/instance.ts, which ends an instance that trapped.
+import { readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { Failure } from "./run.mjs";
+
+/** Exchanges what must be there once. */
+function exchange(code, what, by) {
+  if (code.split(what).length !== 2) throw new Failure(`bindings: wasm-bindgen writes something else than \`${what}\` now`);
+  return code.replace(what, () => by);
+}
+
+function makeFactory(code) {
+  const names = Array.from(code.matchAll(/^export (?:class|function) (\w+)/gm), ([, name]) => name);
+  const views = Array.from(code.matchAll(/^let (cached\w+Memory0) = null;$/gm), ([, name]) => name);
+  let body = code.replace(/^export (?=class|function)/gm, "");
+  body = exchange(body, "\nexport { initSync, __wbg_init as default };\n", "");
+  body = exchange(body, "wasm = instance.exports;", "wasm = guard(instance.exports);");
+  body = body.replace(/^function initSync\(module\) \{\n[^]*?^\}\n/m, "");
+  // bindings that take no closure have no such line
+  if (body.includes("function makeMutClosure")) body = exchange(body, "return f(a, state.b, ...args);", "return called(f, a, state.b, ...args);");
+  if (body.includes("function makeClosure")) body = exchange(body, "return f(state.a, state.b, ...args);", "return called(f, state.a, state.b, ...args);");
+  return `export default function make({ Promise, guard, called }) {
+${body}
+const drop = (stub) => {
+  wasm = stub;
+  ${["wasmInstance", "wasmModule", "__wbg_init_promise", ...views].join(" = ")} = undefined;
+};
+return { ${names.join(", ")}, load: __wbg_init, module: () => wasmModule, drop };
+}
+`;
+}
+
+function makeTypes(types, name) {
+  const body = types.replace(/\/\*\*(?:(?!\*\/)[^])*\*\/\s*export function initSync[^;]*;\n/, "");
+  const at = body.indexOf("export default function");
+  if (at < 0) throw new Failure("bindings: wasm-bindgen writes other types now");
+  const from = body.lastIndexOf("/**", at);
+  return `${body.slice(0, from)}
+import type * as Own from "./${name}.js";
+import type { Bindings, Environment } from "../instance.js";
+export default function make(environment: Environment): Omit<typeof Own, "default"> & Bindings;
+`;
+}
+
+/** Rewrites the bindings in a folder. */
+export function makeFactories(folder) {
+  for (const file of readdirSync(folder)) {
+    const name = file.replace(/(\.d)?\.[jt]s$/, "");
+    const rewrite = /^gradloom_[a-z]+\.js$/.test(file) ? makeFactory : /^gradloom_[a-z]+\.d\.ts$/.test(file) ? makeTypes : undefined;
+    if (rewrite) writeFileSync(join(folder, file), rewrite(readFileSync(join(folder, file), "utf8"), name));
+  }
+}

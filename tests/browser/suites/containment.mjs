@@ -1,0 +1,219 @@
+// What ends a device or the wasm module in a page: the loss of the GPU's device, memory that is refused, threads that die, traps.
+// configs: default
+import { DeviceError, InternalError, Tensor, init, load } from "gradloom";
+import { allowConsoleErrors, assert, assertClose, assertEqual, note, test } from "harness";
+import { settled, trapAtClock } from "/lib/wasm_trap.mjs";
+
+const MODEL = "/models/silero_vad_op15/model.onnx";
+const inputs = () => ({
+  input: new Tensor(new Float32Array(512).map((_, i) => Math.sin(i / 7)), [1, 512]),
+  state: new Tensor(new Float32Array(256), [2, 1, 128]),
+  sr: new Tensor(BigInt64Array.of(16000n), []),
+});
+const lost = (error) => error instanceof DeviceError && error.code === "E_DEVICE_LOST";
+const stopped = (error) => error instanceof InternalError && error.code === "E_INTERNAL" && error.message.includes("the wasm module stopped");
+
+async function numbers(model) {
+  const { output, stateN } = await model.run(inputs());
+  return [...(await output.data()), ...(await stateN.data()).slice(0, 32)];
+}
+
+/** The devices that the page has asked for, the latest last. */
+const gpus = [];
+const { requestDevice } = GPUAdapter.prototype;
+GPUAdapter.prototype.requestDevice = async function (...args) {
+  const device = await requestDevice.apply(this, args);
+  gpus.push(device);
+  return device;
+};
+
+/** Calls `then` for the `n`-th call of a method, or also for all after it; returns what ends that, and says if it came to it. */
+function atCall(prototype, name, n, then, after = false) {
+  const method = prototype[name];
+  let left = n;
+  prototype[name] = function (...args) {
+    left -= 1;
+    if (left === 0 || (after && left < 0)) return then.call(this, () => method.apply(this, args));
+    return method.apply(this, args);
+  };
+  return () => {
+    prototype[name] = method;
+    return left <= 0;
+  };
+}
+
+let want;
+
+test("what the model gives", async () => {
+  await init({ device: "wasm", cache: false });
+  want = await numbers(await load(MODEL, { device: "wasm" }));
+});
+
+test("a device that is lost between runs: the model goes on with another, tensors say so", async () => {
+  await init({ device: "webgpu" });
+  const model = await load(MODEL, { device: "webgpu" });
+  assertClose(await numbers(model), want, { tolerance: 1e-3 });
+  const t = await new Tensor([1, 2]).add(1).realize();
+  const device = gpus.at(-1);
+  device.destroy();
+  await device.lost;
+  const before = model.device;
+  const [data, sum] = await settled([t.data(), t.add(1).data()]);
+  assert(lost(data.reason), data.reason);
+  assert(lost(sum.reason), sum.reason);
+  assertClose(await numbers(model), want, { tolerance: 1e-3 });
+  assert(model.device !== before && model.device.kind === "webgpu");
+  const again = await init({ device: "webgpu" });
+  assert(again === model.device, "there is one device in its place");
+  assertEqual(await new Tensor([1, 2]).add(1).tolist(), [2, 3]);
+  const [old] = await settled([t.data()]);
+  assert(lost(old.reason));
+});
+
+test("a device that is lost at any point of loading and running", async () => {
+  const points = [
+    [GPUDevice, "createShaderModule", [1, 5]],
+    [GPUDevice, "createComputePipelineAsync", [1, 4]],
+    [GPUDevice, "createBuffer", [1, 4, 20]],
+    [GPUQueue, "writeBuffer", [1, 6]],
+    [GPUQueue, "submit", [1, 2, 3]],
+    [GPUBuffer, "mapAsync", [1]],
+    [GPUDevice, "createBindGroup", [2]],
+  ];
+  let reached = 0;
+  for (const [{ prototype }, name, counts] of points) {
+    for (const n of counts) {
+      const end = atCall(prototype, name, n, function (call) {
+        gpus.at(-1).destroy();
+        return call();
+      });
+      const work = async () => {
+        const model = await load(MODEL, { device: "webgpu" });
+        return [await numbers(model), model];
+      };
+      const [first] = await settled([work()]);
+      const came = end();
+      reached += came ? 1 : 0;
+      if (first.status === "rejected") assert(came && lost(first.reason), `${name} ${n}: ${first.reason?.stack}`);
+      else assertClose(first.value[0], want, { tolerance: 1e-3 });
+      assertClose((await work())[0], want, { tolerance: 1e-3, what: `after ${name} ${n}` });
+    }
+  }
+  await note(`${reached} points`);
+  assert(reached >= 8, `${reached} points`);
+});
+
+test("a device that is lost in the middle of two runs: both end, and the same model runs again", async () => {
+  const model = await load(MODEL, { device: "webgpu" });
+  assertClose(await numbers(model), want, { tolerance: 1e-3 });
+  for (const n of [1, 2]) {
+    const end = atCall(GPUQueue.prototype, "submit", n, function (call) {
+      const done = call();
+      gpus.at(-1).destroy();
+      return done;
+    });
+    const results = await settled([numbers(model), numbers(model)]);
+    assert(end());
+    for (const { reason } of results) assert(lost(reason), reason?.stack);
+    assertClose(await numbers(model), want, { tolerance: 1e-3 });
+  }
+});
+
+test("buffers and memory that are refused at any time are errors, and the next run is right", async () => {
+  let refused = 0;
+  for (const [device, prototype, name] of [["webgpu", GPUDevice.prototype, "createBuffer"], ["wasm", WebAssembly.Memory.prototype, "grow"]]) {
+    for (const [n, after] of [[1, false], [2, true], [4, true], [9, false]]) {
+      const apart = await init({ device, isolated: true });
+      const model = await load(MODEL, { device: apart });
+      const end = atCall(prototype, name, n, () => {
+        throw new RangeError("no memory");
+      }, after);
+      const [result] = await settled([numbers(model)]);
+      if (end() && result.status === "rejected") {
+        refused += 1;
+        assertEqual(result.reason.code, "E_OUT_OF_MEMORY", `${name} ${n}: ${result.reason.stack}`);
+      }
+      assertClose(await numbers(model), want, { tolerance: 1e-3, what: `after ${name} ${n}` });
+      apart.dispose();
+    }
+  }
+  await note(`${refused} refused`);
+  assert(refused >= 3, `${refused} refused`);
+});
+
+test("a trap in the middle of runs on the GPU ends all that waits; the GPU's device goes with it", async () => {
+  for (const n of [1, 4, 9]) {
+    await init({ device: "webgpu" });
+    const model = await load(MODEL, { device: "webgpu" });
+    const t = new Tensor([1, 2]).add(1);
+    const gpu = gpus.at(-1);
+    const end = trapAtClock(n);
+    const results = await settled([numbers(model), t.data(), numbers(model)]);
+    assert(end());
+    assert(results.some(({ reason }) => reason));
+    for (const { status, reason } of results) assert(status === "fulfilled" || stopped(reason), reason?.stack);
+    const [later] = await settled([model.run(inputs())]);
+    assert(stopped(later.reason));
+    assertEqual((await gpu.lost).reason, "destroyed");
+    await init({ device: "webgpu" });
+    assertClose(await numbers(await load(MODEL, { device: "webgpu" })), want, { tolerance: 1e-3 });
+  }
+});
+
+test("threads that die between runs are done without", async () => {
+  const { Worker: Plain } = globalThis;
+  const workers = [];
+  globalThis.Worker = class extends Plain {
+    constructor(...args) {
+      super(...args);
+      workers.push(this);
+    }
+  };
+  const apart = await init({ device: "wasm", threads: 4, isolated: true }).finally(() => (globalThis.Worker = Plain));
+  assertEqual(workers.length, apart.threads - 1);
+  const model = await load(MODEL, { device: apart });
+  const before = await numbers(model);
+  assertClose(before, want, { tolerance: 1e-4 });
+  for (const worker of workers) {
+    worker.terminate();
+    assertClose(await numbers(model), want, { tolerance: 1e-4 });
+  }
+  apart.dispose();
+});
+
+test("a worker whose script fails is done without", async () => {
+  await allowConsoleErrors(/no thread/);
+  const { Worker: Plain } = globalThis;
+  let made = 0;
+  globalThis.Worker = class extends Plain {
+    constructor(url, options) {
+      made += 1;
+      super(made === 1 ? URL.createObjectURL(new Blob(["throw new Error('no thread')"], { type: "text/javascript" })) : url, options);
+      if (made === 1) this.addEventListener("error", (event) => event.preventDefault());
+    }
+  };
+  const apart = await init({ device: "wasm", threads: 3, isolated: true }).finally(() => (globalThis.Worker = Plain));
+  assertEqual([made, apart.threads], [2, 2]);
+  assertEqual(await new Tensor([1, 2], null, { device: apart }).add(1).tolist(), [2, 3]);
+  apart.dispose();
+});
+
+test("a package in a worker of the page's lives on too", async () => {
+  const source = `
+    import { Tensor, init } from "${location.origin}/gradloom/index.js";
+    import { settled, trapAtClock } from "${location.origin}/lib/wasm_trap.mjs";
+    self.addEventListener("unhandledrejection", ({ reason }) => postMessage("unhandled: " + reason));
+    await init({ device: "wasm", threads: 1, cache: false });
+    const end = trapAtClock(2);
+    const [a, b] = await settled([new Tensor([1, 2]).add(1).data(), new Tensor([3]).add(1).data()]);
+    end();
+    await init({ device: "wasm", threads: 1 });
+    postMessage([a.reason?.code, b.reason?.code, await new Tensor([1, 2]).add(1).tolist()]);`;
+  const worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })), { type: "module" });
+  const answer = await new Promise((done, fail) => {
+    worker.onmessage = ({ data }) => done(data);
+    worker.onerror = ({ message }) => fail(new Error(message));
+  });
+  worker.terminate();
+  assertEqual(answer, ["E_INTERNAL", "E_INTERNAL", [2, 3]]);
+});
