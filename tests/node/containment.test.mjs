@@ -235,10 +235,12 @@ async function withThreads(n, kernels = "right") {
     }
 
     postMessage(message) {
+      if (message.kind === "start") start = message;
       super.postMessage(message.kind === "load" && kernels === "endless" ? { ...message, module: endless.get(message.module) } : message);
     }
   };
   syncBuiltinESMExports();
+  let start;
   const endless = new Map();
   const { Module } = WebAssembly;
   if (kernels === "endless") {
@@ -256,7 +258,9 @@ async function withThreads(n, kernels = "right") {
   assert.equal(workers.length, n - 1);
   // the package lets go of them, and here their end is waited for
   workers.forEach((worker) => worker.ref());
-  return { model, workers, restore: () => (WebAssembly.Module = Module) };
+  // how many threads are in a kernel, see core/src/render/wasm/driver.rs
+  const inside = () => Atomics.load(new Int32Array(start.memory.buffer, start.sync, 1), 0) - 2;
+  return { model, workers, inside, restore: () => (WebAssembly.Module = Module) };
 }
 
 test("threads that end between runs are done without", async () => {
@@ -272,11 +276,12 @@ test("threads that end between runs are done without", async () => {
 
 test("a thread that does not come back from a kernel, or ends in it, loses the device, not the page", async () => {
   for (const dies of [false, true]) {
-    const { model, workers, restore } = await withThreads(2, "endless");
+    const { model, workers, inside, restore } = await withThreads(2, "endless");
     const gone = once(workers[0], "exit");
     const a = new Tensor(new Float32Array(1024 * 1024).fill(0.5), [1024, 1024]);
     const product = a.matmul(a);
     await product.realize();
+    while (inside() < 1) await new Promise((done) => setTimeout(done, 1));
     if (dies) {
       await workers[0].terminate();
       await gone;

@@ -340,6 +340,7 @@ export async function clearCache(): Promise<void> {
 /** What the started devices hold. */
 export async function memory(): Promise<Memory[]> {
   const hosts = await live();
-  await Promise.all(hosts.map((each) => each.raw.collect()));
-  return hosts.map((each) => ({ device: each.kind, ...(each.raw.counters() as Omit<Memory, "device">) }));
+  // one that ends meanwhile holds nothing
+  await Promise.allSettled(hosts.map((each) => each.raw.collect()));
+  return hosts.filter((each) => !isOver(each)).map((each) => ({ device: each.kind, ...(each.raw.counters() as Omit<Memory, "device">) }));
 }
