@@ -318,9 +318,10 @@ fn shape_array(shape: &[usize]) -> Array {
 
 #[wasm_bindgen]
 impl Runtime {
-    /// `{kind, threads, lanes, software, relaxedSimd}`.
+    /// `{kind, threads, lanes, software, relaxedSimd, maxBufferBytes, notes}`.
     pub fn info(&self) -> JsValue {
         let mut engine = self.inner.engine.borrow_mut();
+        let notes: Array = engine.device().notes().iter().map(JsValue::from).collect();
         let t = engine.device().target();
         object(&[
             ("kind", if matches!(self.inner.side, Side::WebGpu(_)) { "webgpu" } else { "wasm" }.into()),
@@ -329,6 +330,7 @@ impl Runtime {
             ("software", t.software.into()),
             ("relaxedSimd", t.relaxed_simd.into()),
             ("maxBufferBytes", (t.max_buffer_bytes as f64).into()),
+            ("notes", notes.into()),
         ])
         .into()
     }

@@ -7,6 +7,7 @@
 use crate::js::{self, object, text};
 use crate::signal::Signal;
 use crate::webgpu_memory::{Buffers, scoped};
+use gradloom_core::device::canary;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::{Code, Source, wgsl};
 use gradloom_core::target::Target;
@@ -86,6 +87,7 @@ struct Kernel {
 /// A WebGPU device.
 pub struct WebGpuDevice {
     target: Target,
+    notes: Vec<String>,
     device: GpuDevice,
     queue: GpuQueue,
     shared: Rc<Shared>,
@@ -158,8 +160,12 @@ impl WebGpuDevice {
         let fallback =
             js::get(&info, "isFallbackAdapter").is_truthy() || js::get(&adapter, "isFallbackAdapter").is_truthy();
         let name = format!("{} {}", word(&info, "vendor"), word(&info, "architecture"));
-        let software = !hardware && (fallback || name.contains("swiftshader"));
-        let mut device = WebGpuDevice::new(device, software)?;
+        let emulated = fallback || name.contains("swiftshader") || name.contains("llvmpipe");
+        let software = emulated && !hardware;
+        let mut device = WebGpuDevice::new(device)?;
+        if emulated {
+            device.target = Target { software, ..device.target.clone().emulated() };
+        }
         if !software && has("shader-f16") {
             device.target = device.target.clone().with_f16();
         }
@@ -168,35 +174,57 @@ impl WebGpuDevice {
         }
         if !software && has("subgroups") {
             // a driver that cannot run the probe has no subgroups for us
-            let found = device.probe().await.unwrap_or_default();
-            device.target.subgroup = wgsl::subgroup(&found, limit(&info, "subgroupMinSize", 4) as u32);
+            let found = device.ask(&[wgsl::subgroup_probe()]).await.unwrap_or_default();
+            let found = found.first().map_or(&[][..], Vec::as_slice);
+            device.target.subgroup = wgsl::subgroup(found, limit(&info, "subgroupMinSize", 4) as u32);
+        }
+        // `auto` opens an emulator only to see that it is one, which has no feature that could be wrong
+        if !software {
+            device.notes = match device.ask(&canary::sources(&device.target)).await {
+                Ok(answers) => canary::judge(&mut device.target, &answers)?,
+                // what is wrong with it will be the error of a kernel
+                Err(e) => vec![format!("its answers are not known: {e}")],
+            };
         }
         Ok(Some(device))
     }
 
-    /// What the probe of subgroups finds.
-    async fn probe(&mut self) -> Result<Vec<u8>> {
-        let kernel = self.compile(&[wgsl::subgroup_probe()])?[0];
+    /// What shaders write to their first buffers. The others are what canaries ask, and a word of zeros.
+    async fn ask(&mut self, sources: &[Source]) -> Result<Vec<Vec<u8>>> {
+        let kernels = self.compile(sources)?;
         while !self.ready()? {
             self.shared.signal.wait().await;
         }
-        let bytes = 4 * wgsl::PROBE_THREADS;
-        let view = View { buf: self.alloc(bytes)?, offset: 0, bytes };
-        self.submit(&[Step::Launch { kernel, args: vec![view], grid: [1; 3], vars: Vec::new() }])?;
-        let ticket = self.read(view)?;
-        loop {
-            if let Some(found) = self.poll(ticket)? {
-                self.free(view.buf);
-                self.release(kernel);
-                return Ok(found);
-            }
-            self.shared.signal.wait().await;
+        let questions = canary::questions();
+        let mut views = Vec::new();
+        for bytes in [questions.len(), 4].into_iter().chain(sources.iter().map(|s| 4 * s.params[0].len)) {
+            views.push(View { buf: self.alloc(bytes)?, offset: 0, bytes });
         }
+        self.upload(views[0].buf, 0, &questions)?;
+        let mut steps = Vec::new();
+        for ((source, &kernel), &answer) in sources.iter().zip(&kernels).zip(&views[2..]) {
+            let args = [answer, views[0], views[1]][..source.params.len()].to_vec();
+            steps.push(Step::Launch { kernel, args, grid: [1; 3], vars: Vec::new() });
+        }
+        self.submit(&steps)?;
+        let tickets = views[2..].iter().map(|&v| self.read(v)).collect::<Result<Vec<_>>>()?;
+        let mut answers = Vec::new();
+        for ticket in tickets {
+            answers.push(loop {
+                if let Some(found) = self.poll(ticket)? {
+                    break found;
+                }
+                self.shared.signal.wait().await;
+            });
+        }
+        views.iter().for_each(|v| self.free(v.buf));
+        kernels.into_iter().for_each(|k| self.release(k));
+        Ok(answers)
     }
 
-    fn new(device: GpuDevice, software: bool) -> Result<WebGpuDevice> {
+    fn new(device: GpuDevice) -> Result<WebGpuDevice> {
         let limits: JsValue = device.limits().into();
-        let target = target(&limits, software);
+        let target = target(&limits);
         let shared = Rc::new(Shared::default());
         let lost = shared.clone();
         let promise = JsFuture::from(device.lost());
@@ -219,6 +247,7 @@ impl WebGpuDevice {
         let buffers = Buffers::new(device.clone(), queue.clone(), shared.clone(), target.max_buffer_bytes);
         Ok(WebGpuDevice {
             target,
+            notes: Vec::new(),
             queue,
             shared,
             buffers,
@@ -431,7 +460,7 @@ async fn call(o: &JsValue, name: &str, arg: &JsValue) -> Result<JsValue> {
     JsFuture::from(js_sys::Promise::resolve(&promise)).await.map_err(|e| failed(text(&e)))
 }
 
-fn target(limits: &JsValue, software: bool) -> Target {
+fn target(limits: &JsValue) -> Target {
     let mut t = Target::wgsl("webgpu");
     let n = |name, default| limit(limits, name, default);
     let side = n("maxComputeWorkgroupsPerDimension", 65535) as u32;
@@ -443,13 +472,16 @@ fn target(limits: &JsValue, software: bool) -> Target {
     t.max_buffers = n("maxStorageBuffersPerShaderStage", 8);
     t.max_buffer_bytes = n("maxStorageBufferBindingSize", 128 << 20).min(n("maxBufferSize", 256 << 20));
     t.offset_alignment = n("minStorageBufferOffsetAlignment", 256);
-    t.software = software;
     t
 }
 
 impl Device for WebGpuDevice {
     fn target(&self) -> &Target {
         &self.target
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {

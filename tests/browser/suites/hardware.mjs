@@ -1,8 +1,21 @@
 // Shaders as a GPU of hardware gets them, on the software adapter: workgroup tiles, shared reductions, subgroups, f16 in memory.
-import { Tensor, init } from "gradloom";
-import { assertClose, test } from "harness";
+import { Tensor, devices, init } from "gradloom";
+import { assert, assertClose, assertEqual, note, test } from "harness";
 
 const numbers = (n) => Float32Array.from({ length: n }, (_, i) => ((i * 37) % 101) / 50 - 1);
+
+test("the driver is asked what is known, and what it gets wrong is said", async () => {
+  const device = await init({ device: "webgpu", asHardware: true });
+  await note(device.notes.join("; ") || "all answers are right");
+  // neither wrong arithmetic nor loops that end early
+  assert(!device.notes.some((line) => line.includes("turns")), device.notes.join());
+  const [gpu] = await devices();
+  assert(gpu.available && device.notes.every((line) => gpu.reason.includes(line)), gpu.reason);
+  const n = 1_048_583;
+  const long = new Tensor(Float32Array.from({ length: n }, (_, i) => i % 7), [n]);
+  const sum = Math.floor(n / 7) * 21 + Array.from({ length: n % 7 }, (_, i) => i).reduce((a, b) => a + b, 0);
+  assertEqual([...(await long.sum().data())], [sum]);
+});
 
 test("long rows, products and f16 as on a GPU of hardware", async () => {
   await init({ device: "webgpu", asHardware: true });

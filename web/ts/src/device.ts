@@ -17,6 +17,8 @@ export interface Device {
   readonly software: boolean;
   readonly relaxedSimd: boolean;
   readonly maxBufferBytes: number;
+  /** What its driver gets wrong, and how kernels go without it: it is asked when the device starts. */
+  readonly notes: readonly string[];
   /**
    * Searches for faster kernels among those that were launched so far, between two runs. Runs that follow use what it
    * finds, and so do later visits. Results stay the same up to the order of sums.
@@ -164,6 +166,7 @@ async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonl
     software: info.software,
     relaxedSimd: info.relaxedSimd,
     maxBufferBytes: info.maxBufferBytes,
+    notes: info.notes,
   };
   const tune = (options: TuneOptions = {}): Promise<TunedKernel[]> => {
     const { ms = options.idle ? 10_000 : 5_000, signal } = options;
@@ -194,9 +197,16 @@ async function startWasm(engine: Engine): Promise<Host> {
   return host(engine, raw, cache, live);
 }
 
+/** Why the adapter could not be used, once it was tried. */
+let refused: string | undefined;
+
 async function startWebGpu(engine: Engine): Promise<Host> {
   const cache = newCache();
-  const raw = await guardAsync(() => engine.api.webgpuRuntime(cache, asHardware));
+  const raw = await guardAsync(() => engine.api.webgpuRuntime(cache, asHardware)).catch((error: Error) => {
+    refused = error.message;
+    throw error;
+  });
+  refused = undefined;
   if (raw) return host(engine, raw, cache, []);
   const hint = 'use device "auto" or "wasm"';
   throw new DeviceError("E_DEVICE", `WebGPU is not available: ${noWebGpu()}`, { hint });
@@ -301,8 +311,10 @@ export async function devices(): Promise<DeviceReport[]> {
   const software = gpu?.fallback === true || gpu?.vendor === "google";
   const slow = software ? "a processor emulates it, so `auto` uses wasm" : undefined;
   const threads = await threadCount();
+  const notes = (await live()).filter(({ kind }) => kind === "webgpu").flatMap((host) => host.notes);
+  const reason = [refused, slow, ...notes].filter((each) => each).join("; ") || undefined;
   return [
-    { kind: "webgpu", available: gpu !== null, software, threads: 1, reason: gpu ? slow : noWebGpu() },
+    { kind: "webgpu", available: gpu !== null && !refused, software, threads: 1, reason: gpu ? reason : noWebGpu() },
     { kind: "wasm", available: true, software: false, threads: workersFailed ? threadsStarted : threads, reason: whyFewThreads() },
   ];
 }
