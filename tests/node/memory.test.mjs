@@ -27,3 +27,22 @@ test("a thousand training steps hold no more than a hundred", async () => {
   }
   assert.deepEqual(await held(), before);
 });
+
+test("fifteen hundred shapes hold no more than a bound", async (t) => {
+  await init({ device: "wasm" });
+  const w = new Tensor(new Float32Array(64).fill(0.25), [8, 8]);
+  const sizes = [];
+  for (let n = 1; n <= 1500; n += 1) {
+    const y = tidy(() => new Tensor(new Float32Array(n * 8).fill(1), [n, 8]).matmul(w).softmax(-1).matmul(w).sum([0]));
+    const values = await y.data();
+    assert.ok(values.every((v) => Math.abs(v / n - 0.25) < 1e-4), `${n}: ${values}`);
+    y.dispose();
+    if (n % 500 === 0) {
+      await memory();
+      sizes.push(Math.round(process.memoryUsage().rss / 2 ** 20));
+    }
+  }
+  t.diagnostic(`${sizes.join(", ")} MB after 500, 1000 and 1500 shapes`);
+  // without a bound it is about 390 MB more
+  assert.ok(sizes[2] - sizes[0] < 128, `${sizes} MB`);
+});

@@ -6,6 +6,7 @@
 
 use crate::js::{get, now, object, set};
 use crate::ops;
+use crate::pace::Pace;
 use crate::signal::Signal;
 use crate::store::{self, Store, WebHost};
 use crate::threads::Handle;
@@ -46,6 +47,7 @@ pub(crate) struct Inner {
     groups: Array,
     busy: Cell<bool>,
     freed: Signal,
+    pace: Pace,
     side: Side,
 }
 
@@ -191,21 +193,44 @@ impl Inner {
         out
     }
 
-    async fn realize(self: &Rc<Inner>, roots: Vec<RootId>) -> Result<()> {
+    async fn realize(self: &Rc<Inner>, roots: Vec<RootId>, abort: &JsValue) -> Result<()> {
         let _turn = self.turn().await;
-        let pending = self.planning(|| self.engine.borrow_mut().start(&mut self.session.state(), &roots))?;
+        self.pace.begin();
+        self.pace.breathe(abort).await?;
+        let begin = || -> Result<_> {
+            let mut engine = self.engine.borrow_mut();
+            let mut starting = engine.begin(&mut self.session.state(), &roots)?;
+            let pending = engine.go_on(&mut starting)?;
+            Ok((starting, pending))
+        };
+        let (mut starting, mut pending) = self.planning(begin)?;
+        let pending = loop {
+            match pending.take() {
+                Some(done) => break done,
+                None => {
+                    self.pace.breathe(abort).await?;
+                    pending = self.planning(|| self.engine.borrow_mut().go_on(&mut starting))?;
+                }
+            }
+        };
         self.compiled().await?;
+        self.pace.breathe(abort).await?;
+        let launch = || self.engine.borrow_mut().launch(&mut self.session.state(), pending);
+        let mut run = self.running(launch)?;
+        let start = now();
+        self.pace.submit(&self.engine, &mut run, abort).await?;
+        self.spend(Times { run: now() - start, ..Times::default() });
         let mut engine = self.engine.borrow_mut();
         let mut state = self.session.state();
-        self.running(|| engine.finish(&mut state, pending))?;
+        self.running(|| engine.concluded(&mut state, run))?;
         if state.wants_compaction() || state.wants_memory() {
             engine.collect(&mut state);
         }
         Ok(())
     }
 
-    async fn bytes(self: &Rc<Inner>, t: Tensor) -> Result<Vec<u8>> {
-        self.realize(vec![t.root()]).await?;
+    async fn bytes(self: &Rc<Inner>, t: Tensor, abort: &JsValue) -> Result<Vec<u8>> {
+        self.realize(vec![t.root()], abort).await?;
         let read = || self.engine.borrow_mut().read(&mut self.session.state(), t.root());
         let (ticket, dtype, _) = self.running(read)?;
         loop {
@@ -217,17 +242,23 @@ impl Inner {
     }
 
     /// An input of a model: a tensor of this device where it is, if a run can use it so, or else values.
-    async fn input(self: &Rc<Inner>, runner: &RefCell<Runner>, i: &JsValue, others: &[(&str, Input)]) -> Result<Input> {
+    async fn input(
+        self: &Rc<Inner>,
+        runner: &RefCell<Runner>,
+        i: &JsValue,
+        others: &[(&str, Input)],
+        abort: &JsValue,
+    ) -> Result<Input> {
         let Some(id) = get(i, "id").as_f64() else { return Ok(Input::Host(host_input(i)?.1)) };
         let (name, t) = (name_of(i), self.tensor(id as u32)?);
         if runner.borrow().take(&name, &t, others).is_none() {
-            self.realize(vec![t.root()]).await?;
+            self.realize(vec![t.root()], abort).await?;
         }
         if let Some(input) = runner.borrow().take(&name, &t, others) {
             return Ok(input);
         }
         let (dtype, shape) = (t.dtype(), t.shape());
-        Ok(Input::Host(HostTensor::new(dtype, shape, self.bytes(t).await?)?))
+        Ok(Input::Host(HostTensor::new(dtype, shape, self.bytes(t, abort).await?)?))
     }
 
     fn tensor(&self, id: u32) -> Result<Tensor> {
@@ -255,6 +286,8 @@ fn runtime(
         None => Engine::new(device),
     };
     engine.keep_graphs();
+    let pace = Pace::default();
+    engine.set_interrupt(pace.interrupt());
     Runtime {
         inner: Rc::new(Inner {
             engine: RefCell::new(engine),
@@ -267,6 +300,7 @@ fn runtime(
             groups,
             busy: Cell::new(false),
             freed: Signal::default(),
+            pace,
             side,
         }),
     }
@@ -506,18 +540,18 @@ impl Runtime {
         Ok(self.inner.keep(t.map_err(throw)?))
     }
 
-    /// Computes tensors.
-    pub async fn realize(&self, ids: Vec<u32>) -> std::result::Result<(), JsValue> {
+    /// Computes tensors, unless `abort` fires, an `AbortSignal`.
+    pub async fn realize(&self, ids: Vec<u32>, abort: JsValue) -> std::result::Result<(), JsValue> {
         let inner = self.inner.clone();
         let held = ids.iter().map(|&i| inner.tensor(i)).collect::<Result<Vec<_>>>().map_err(throw)?;
-        inner.realize(held.iter().map(Tensor::root).collect()).await.map_err(throw)
+        inner.realize(held.iter().map(Tensor::root).collect(), &abort).await.map_err(throw)
     }
 
-    /// Computes a tensor and reads its bytes.
-    pub async fn data(&self, id: u32) -> std::result::Result<Uint8Array, JsValue> {
+    /// Computes a tensor and reads its bytes, unless `abort` fires.
+    pub async fn data(&self, id: u32, abort: JsValue) -> std::result::Result<Uint8Array, JsValue> {
         let inner = self.inner.clone();
         let t = inner.tensor(id).map_err(throw)?;
-        Ok(Uint8Array::from(&*inner.bytes(t).await.map_err(throw)?))
+        Ok(Uint8Array::from(&*inner.bytes(t, &abort).await.map_err(throw)?))
     }
 
     /// Frees the device memory of values nobody holds any more.
@@ -619,20 +653,21 @@ impl Runtime {
     }
 
     /// Runs a model on `[{name, dtype, shape, data}]`. Gives `{outputs: [{name, id}], timing}`. `progress(phase)` is told
-    /// `compile` and `run`.
+    /// `compile` and `run`. Ends when `abort` fires, an `AbortSignal`.
     #[wasm_bindgen(js_name = runModel)]
     pub async fn run_model(
         &self,
         id: u32,
         inputs: Array,
         progress: Option<js_sys::Function>,
+        abort: JsValue,
     ) -> std::result::Result<JsValue, JsValue> {
         let inner = self.inner.clone();
         let runner = inner.models.borrow().get(id, "model").map_err(throw)?;
         let names: Vec<String> = inputs.iter().map(|i| name_of(&i)).collect();
         let mut given: Vec<(&str, Input)> = Vec::with_capacity(names.len());
         for (name, i) in names.iter().zip(inputs.iter()) {
-            let input = inner.input(&runner, &i, &given).await.map_err(throw)?;
+            let input = inner.input(&runner, &i, &given, &abort).await.map_err(throw)?;
             given.push((name, input));
         }
         let inputs = runner.borrow().inputs(given).map_err(throw)?;
@@ -642,18 +677,31 @@ impl Runtime {
             }
         };
         let _turn = inner.turn().await;
+        inner.pace.begin();
+        inner.pace.breathe(&abort).await.map_err(throw)?;
         tell("compile");
         let (times, counters) = (inner.times.get(), inner.engine.borrow().counters());
-        let begin = || runner.borrow_mut().begin_on(&mut inner.engine.borrow_mut(), &inputs);
+        let begin = || runner.borrow_mut().begin_in_pieces(&mut inner.engine.borrow_mut(), &inputs);
         let mut run = inner.planning(begin).map_err(throw)?;
         loop {
-            inner.prepared(&runner, &mut run).await.map_err(throw)?;
-            tell("run");
-            // a step that is not the last one runs little and plans the rest
+            if !run.plans() && !run.is_submitting() {
+                inner.prepared(&runner, &mut run).await.map_err(throw)?;
+                tell("run");
+            }
+            let submits = run.is_submitting();
             let plans = run.folds();
-            let step = || runner.borrow_mut().step(&mut inner.engine.borrow_mut(), &mut run);
-            let out = if plans { inner.planning(step) } else { inner.running(step) };
-            let Some(out) = out.map_err(throw)? else { continue };
+            let start = now();
+            let work = inner.pace.portion(&abort);
+            let piece = || {
+                let mut engine = inner.engine.borrow_mut();
+                let out = runner.borrow_mut().piece(&mut engine, &mut run, work)?;
+                if submits { inner.pace.learn(engine.device(), &abort, start).map(|()| out) } else { Ok(out) }
+            };
+            let out = if plans { inner.planning(piece) } else { inner.running(piece) };
+            let Some(out) = out.map_err(throw)? else {
+                inner.pace.breathe_if(run.may_stop(), &abort).await.map_err(throw)?;
+                continue;
+            };
             // threads may not be done with it; its time is that of all its work where that can be said
             inner.running(|| inner.engine.borrow_mut().device().sync()).map_err(throw)?;
             let one = |(name, t): (String, Tensor)| -> JsValue {
@@ -688,7 +736,7 @@ impl Runtime {
         for id in ids {
             let t = inner.tensor(id).map_err(throw)?;
             let (dtype, shape) = (t.dtype(), t.shape());
-            let data = inner.bytes(t).await.map_err(throw)?;
+            let data = inner.bytes(t, &JsValue::UNDEFINED).await.map_err(throw)?;
             hosts.push(HostTensor::new(dtype, shape, data).map_err(throw)?);
         }
         let list: Vec<_> = names.iter().zip(&hosts).map(|(n, t)| (n.as_str(), t.dtype, &*t.shape, &*t.data)).collect();

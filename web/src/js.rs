@@ -1,8 +1,8 @@
 //! Small helpers over JavaScript values.
 
-use js_sys::{Object, Reflect};
-use wasm_bindgen::JsValue;
+use js_sys::{Array, Function, Object, Promise, Reflect};
 use wasm_bindgen::prelude::wasm_bindgen;
+use wasm_bindgen::{JsCast, JsValue};
 
 /// `{key: value, ..}`.
 pub(crate) fn object(entries: &[(&str, JsValue)]) -> Object {
@@ -32,6 +32,34 @@ pub(crate) fn text(e: &JsValue) -> String {
 /// Is this a page's own thread, which must not wait?
 pub(crate) fn is_page() -> bool {
     get(&js_sys::global(), "document").is_object()
+}
+
+/// Resolves when the page has done what it had to do: input, timers, messages.
+pub(crate) fn turn_of_page() -> Promise {
+    Promise::new(&mut |done, _| {
+        let global = js_sys::global();
+        let called = match get(&global, "setImmediate").dyn_into::<Function>() {
+            Ok(immediate) => immediate.call1(&global, &done).is_ok(),
+            // a timer would come some milliseconds later
+            Err(_) => message(&global, &done).is_ok(),
+        };
+        if !called {
+            let _ = done.call0(&JsValue::UNDEFINED);
+        }
+    })
+}
+
+fn message(global: &JsValue, done: &Function) -> Result<(), JsValue> {
+    let make: Function = get(global, "MessageChannel").dyn_into()?;
+    let channel = Reflect::construct(&make, &Array::new())?;
+    set(&get(&channel, "port1"), "onmessage", done);
+    let port = get(&channel, "port2");
+    get(&port, "postMessage").dyn_into::<Function>()?.call1(&port, &0.into()).map(|_| ())
+}
+
+/// Has an `AbortSignal` fired? What is none has not.
+pub(crate) fn is_aborted(signal: &JsValue) -> bool {
+    signal.is_object() && get(signal, "aborted").is_truthy()
 }
 
 #[wasm_bindgen]

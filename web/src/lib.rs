@@ -7,6 +7,7 @@ mod data;
 mod face;
 mod js;
 mod ops;
+mod pace;
 mod probe;
 pub mod signal;
 mod store;

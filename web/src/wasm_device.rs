@@ -371,6 +371,11 @@ impl Device for WasmDevice {
         Ok(ids)
     }
 
+    fn compile_bytes(&self) -> usize {
+        // a page has large modules compiled beside itself
+        if js::is_page() { usize::MAX } else { SYNC_BYTES_MAX / 4 }
+    }
+
     fn ready(&mut self) -> Result<bool> {
         let mut c = self.compiling.borrow_mut();
         match c.failed.take() {

@@ -97,12 +97,13 @@ export function guardAsync<T>(body: () => Promise<T>, signal?: AbortSignal, late
     work.then(
       (value) => {
         signal.removeEventListener("abort", stop);
-        if (signal.aborted) late?.(value);
-        else done(value);
+        if (!signal.aborted) return done(value);
+        late?.(value);
+        fail(signal.reason);
       },
       (error) => {
         signal.removeEventListener("abort", stop);
-        fail(wrap(error));
+        fail(signal.aborted ? signal.reason : wrap(error));
       },
     );
   });

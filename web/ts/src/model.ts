@@ -139,7 +139,7 @@ export class Model {
     const id = this.#live();
     const tell = onProgress && ((phase: Progress["phase"]) => onProgress({ phase, loaded: 0, total: 0 }));
     const host = this.#host;
-    const run = (): Promise<RawOutputs> => host.raw.runModel(id, given, tell);
+    const run = (): Promise<RawOutputs> => host.raw.runModel(id, given, tell, signal);
     const out = await guardAsync(run, signal, (late) => late.outputs.forEach((o) => host.raw.free(o.id)));
     this.#timing = out.timing;
     return Object.fromEntries(out.outputs.map((o) => [o.name, made(host, o.id)]));
@@ -205,7 +205,7 @@ export class Model {
       const host = source(value);
       if (host) return { name, dtype, shape, data: host.bytes };
       const { host: device, id } = bind(value);
-      return { name, dtype, shape, data: await guardAsync(() => device.raw.data(id), signal) };
+      return { name, dtype, shape, data: await guardAsync(() => device.raw.data(id, signal), signal) };
     }
     const base = name.replace(/\[\d+\]$/, "");
     const port = this.inputs.find((each) => each.name === (each.sequence ? base : name));

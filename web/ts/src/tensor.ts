@@ -241,7 +241,7 @@ export class Tensor {
 
   #read(signal?: AbortSignal): Promise<Uint8Array> {
     const { host, id } = bind(this);
-    return guardAsync(() => host.raw.data(id), signal);
+    return guardAsync(() => host.raw.data(id, signal), signal);
   }
 
   /** The value of a tensor with one element. */
@@ -690,7 +690,7 @@ export async function realize(tensors: readonly Tensor[], options: { signal?: Ab
   if (tensors.length === 0) return;
   const host = hostOf(tensors);
   const ids = tensors.map((t) => bind(t, host).id);
-  await guardAsync(() => host.raw.realize(ids), options.signal);
+  await guardAsync(() => host.raw.realize(ids, options.signal), options.signal);
 }
 
 /**

@@ -1,0 +1,97 @@
+// An AbortSignal ends building, compiling and running on the WASM device, soon, and nothing is left of what it ended.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { Tensor, init, load, memory } from "gradloom";
+import { readNpz } from "../lib/npz.mjs";
+
+/** What is asked for is 50 ms on a quiet machine; tests run on busy ones. */
+const SOON_MS = 250;
+const reason = new Error("enough");
+
+/** Aborts after some milliseconds. Gives how long the work then took to end. */
+async function ended(work, ms) {
+  const controller = new AbortController();
+  let fired = Infinity;
+  setTimeout(() => {
+    fired = performance.now();
+    controller.abort(reason);
+  }, ms);
+  await assert.rejects(work(controller.signal), (error) => error === reason);
+  return performance.now() - fired;
+}
+
+/** A signal that is found to have fired when it is looked at for the nth time. */
+function atLook(n) {
+  const { signal } = new AbortController();
+  let looks = 0;
+  Object.defineProperty(signal, "aborted", { get: () => (looks += 1) > n });
+  Object.defineProperty(signal, "reason", { value: reason });
+  return signal;
+}
+
+const folder = new URL("../models/style_multistyle26/", import.meta.url);
+const file = (name) => new Uint8Array(readFileSync(new URL(name, folder)));
+
+test("building and compiling a model end soon, and the next run is right", async (t) => {
+  await init({ device: "wasm" });
+  const [inputs, expected] = [await readNpz(file("input.npz")), await readNpz(file("expected.npz"))];
+  const given = () => Object.fromEntries(Object.entries(inputs).map(([name, v]) => [name, new Tensor(v.data, v.shape)]));
+  const took = [];
+  for (const ms of [5, 50, 150]) {
+    const model = await load(file("model.onnx"), { device: "wasm" });
+    took.push(await ended((signal) => model.run(given(), { signal }), ms));
+    if (ms === 150) {
+      const out = await model.run(given());
+      for (const [name, want] of Object.entries(expected)) {
+        const got = await out[name].data();
+        const error = want.data.reduce((most, v, at) => Math.max(most, Math.abs(v - got[at])), 0);
+        const scale = want.data.reduce((most, v) => Math.max(most, Math.abs(v)), 1e-3);
+        assert.ok(error <= 1e-2 * scale, `${name}: ${error} of ${scale}`);
+        out[name].dispose();
+      }
+    }
+    model.dispose();
+  }
+  t.diagnostic(`ended after ${took.map((ms) => ms.toFixed(1)).join(", ")} ms`);
+  assert.ok(took.every((ms) => ms < SOON_MS), `${took} ms`);
+});
+
+/** A chain of products, some seconds of work for a slow machine. */
+function chain(n, size) {
+  const w = new Tensor(new Float32Array(size * size).fill(1 / size), [size, size]);
+  let y = new Tensor(new Float32Array(size * size).fill(2), [size, size]);
+  for (let i = 0; i < n; i += 1) y = y.matmul(w).relu();
+  return y;
+}
+
+test("a long run ends soon, and computes the same when it is asked for again", async (t) => {
+  await init({ device: "wasm" });
+  const run = chain(120, 512);
+  const took = await ended((signal) => run.realize({ signal }), 150);
+  t.diagnostic(`ended after ${took.toFixed(1)} ms`);
+  assert.ok(took < SOON_MS, `${took} ms`);
+  const small = chain(6, 64);
+  assert.ok((await small.data()).every((v) => Math.abs(v - 2) < 1e-3));
+});
+
+test("work that is ended at any look leaves nothing behind", async () => {
+  await init({ device: "wasm" });
+  const held = async () => (await memory()).map(({ bytes, tensors }) => ({ bytes, tensors }));
+  let looks = 0;
+  let before;
+  for (; ; looks += 1) {
+    const x = new Tensor(Float32Array.from({ length: 24 + looks }, (_, i) => i), [24 + looks]);
+    const y = x.mul(2).add(1).sum();
+    const done = await y.realize({ signal: atLook(looks) }).then(() => true, (error) => error !== reason && Promise.reject(error));
+    assert.equal(await y.item(), (23 + looks) * (24 + looks) + 24 + looks);
+    x.dispose();
+    y.dispose();
+    // every length has a plan of its own, and temporaries of about the same size
+    const now = await held();
+    before ??= now;
+    assert.deepEqual(now.map((m) => m.tensors), before.map((m) => m.tensors));
+    if (done) break;
+  }
+  assert.ok(looks > 5, `${looks} looks`);
+});
