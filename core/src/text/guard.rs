@@ -31,7 +31,7 @@ const WORDS: [&str; 18] = [
     "caller",
 ];
 
-/// The source with its values guarded, and the length of its longest text between tags.
+/// The source with its values guarded, and the length of its longest text between tags, the two bytes that end a tag with it.
 pub(super) fn guarded(source: &str) -> (String, usize) {
     let mut g = Guard { rest: source, out: String::with_capacity(source.len() * 2), depth: 0 };
     let mut longest = 0;
@@ -264,7 +264,7 @@ mod tests {
             short("{{ x if y is defined and z[1:] else 1.5 }}"),
             "{{ (x|_) if (y|_) is defined and (z[1:]|_) else 1.5 }}"
         );
-        assert_eq!(guarded("123{{ a }}4567 {% if b %}").1, 5);
+        assert_eq!(guarded("123{{ a }}4567 {% if b %}").1, "}}4567 ".len());
         for broken in ["{{", "{{ a", "{% set", "{% raw %}", "{{ 'a", "{{ a[", "{#", "{{ \u{e9}('"] {
             assert!(!guarded(broken).0.is_empty());
         }

@@ -6,8 +6,11 @@
 use super::label::{self, NAMES};
 use super::print::{kind_name, reduce_name, scatter_name, space_name};
 use super::{Arg, Graph, Op, UOp};
+use crate::DType;
 use crate::dtype::Scalar;
 use crate::util::blake2b;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// Part of every key.
 pub const VERSION: u64 = 2;
@@ -42,8 +45,22 @@ fn digest(
     let mut at = vec![0u32; roots.iter().max().map_or(0, |u| u.0 as usize + 1)];
     let mut text = Vec::with_capacity(16 * order.len() + 16);
     let mut words = Vec::new();
+    // nodes that differ in sources alone which are left out here are one node
+    let hidden = order.iter().any(|&u| src(g, u).len() != g.src(u).len());
+    let mut seen: FxHashMap<(Op, DType, &Arg, SmallVec<[u32; 4]>), u32> = FxHashMap::default();
+    let mut next = 0u32;
     put(&mut text, VERSION);
-    for (i, &u) in (0u32..).zip(order) {
+    for &u in order {
+        if hidden {
+            let src = src(g, u).iter().map(|s| at[s.0 as usize]).collect();
+            let first = *seen.entry((g.op(u), g.dtype(u), g.arg(u), src)).or_insert(next);
+            at[u.0 as usize] = first;
+            if first != next {
+                continue;
+            }
+        }
+        let i = next;
+        next += 1;
         at[u.0 as usize] = i;
         let (mut op, mut arg) = (g.op(u), g.arg(u));
         let param;

@@ -1,7 +1,7 @@
 //! C text that every kernel carries: types and the scalar functions where C itself has no or another answer.
 
 /// Guarded, so that it may be repeated in a unit.
-pub(super) const PRELUDE: &str = r"#ifndef GL_PRELUDE
+pub(super) const PRELUDE: &str = r##"#ifndef GL_PRELUDE
 #define GL_PRELUDE
 typedef signed char i8;
 typedef short i16;
@@ -41,7 +41,13 @@ static inline u16 gl_to_bf16(f32 x) {
 }
 #ifdef __FLT16_MANT_DIG__
 static inline f32 gl_from_f16(u16 x) { _Float16 r; __builtin_memcpy(&r, &x, 2); return (f32)r; }
-static inline u16 gl_to_f16(f32 x) { _Float16 r = (_Float16)x; u16 b; __builtin_memcpy(&b, &r, 2); return b; }
+/* GCC 12 with AVX512-FP16 drops the rounding where vectors go to f16 and back, unless it can not see through. */
+#if defined __AVX512FP16__ && !defined __clang__
+#define GL_OPAQUE(r) __asm__("" : "+x"(r))
+#else
+#define GL_OPAQUE(r)
+#endif
+static inline u16 gl_to_f16(f32 x) { _Float16 r = (_Float16)x; GL_OPAQUE(r); u16 b; __builtin_memcpy(&b, &r, 2); return b; }
 #else
 static inline f32 gl_from_f16(u16 x) {
   u32 sign = (u32)(x >> 15) << 31, e = x >> 10 & 31, m = x & 1023;
@@ -58,4 +64,4 @@ static inline u16 gl_to_f16(f32 x) {
 }
 #endif
 #endif
-";
+"##;

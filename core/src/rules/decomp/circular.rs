@@ -153,9 +153,14 @@ pub(super) fn tan(b: &mut Build<'_>, x: UOp) -> UOp {
     // in the other quarters -1 / (t + lost)
     let mut inverse = b.g.unary(Op::Recip, t);
     if b.shader {
-        // shaders may be 2.5 ulp off in a division: a step of Newton's method
-        let (one, product) = (b.c(1.0), b.mul(t, inverse));
-        let miss = b.sub(one, product);
+        // Shaders may be 2.5 ulp off in a division: a step of Newton's method, in which 1 - t * inverse is the sum of products of
+        // halves, each of which is exact with or without fused multiply-add.
+        let ((t1, t2), (i1, i2)) = (parts(b, t), parts(b, inverse));
+        let mut miss = b.c(1.0);
+        for (x, y) in [(t1, i1), (t1, i2), (t2, i1), (t2, i2)] {
+            let product = b.mul(x, y);
+            miss = b.sub(miss, product);
+        }
         let miss = b.mul(inverse, miss);
         inverse = b.add(inverse, miss);
     }
@@ -165,6 +170,14 @@ pub(super) fn tan(b: &mut Build<'_>, x: UOp) -> UOp {
     let even = is_even(b, quarter);
     let v = b.select(even, t, inverse);
     with_sign_of(b, v, x)
+}
+
+/// An f32 as the sum of two numbers of 12 bits each.
+fn parts(b: &mut Build<'_>, v: UOp) -> (UOp, UOp) {
+    let all = b.bits(v);
+    let high = b.uand(all, !0xfff);
+    let high = b.float(high);
+    (high, b.sub(v, high))
 }
 
 /// `v`, negated if x has its sign bit set.

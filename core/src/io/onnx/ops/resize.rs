@@ -284,7 +284,7 @@ fn weighted(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], mode: 
     }
     let values: Vec<Scalar> = matrix.iter().map(|&v| Scalar::from_f64(v, work)).collect();
     let matrix = Value::known(HostTensor::from_scalars(work, vec![axis.from, axis.to], &values)?);
-    let last = x.rank() - 1;
+    let Some(last) = x.rank().checked_sub(1) else { return o.fail("a scalar can not be resized") };
     let turned = o.cx.swap(&o.cx.cast(x, work)?, a, last)?;
     o.cx.swap(&o.cx.matmul(&turned, &matrix)?, a, last)
 }
