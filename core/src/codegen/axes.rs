@@ -2,6 +2,7 @@
 
 use super::opt::{Opt, OptOp};
 use super::pack::Pack;
+use super::program::ParamInfo;
 use crate::rewrite::{Memo, substitute1};
 use crate::rules::simplify_with;
 use crate::schedule::Ast;
@@ -33,6 +34,8 @@ pub struct Kernel {
     pub constants: Vec<u32>,
     /// Operands that are packed.
     pub packs: Vec<Pack>,
+    /// Every buffer that a launch passes, by slot: also those of which no pass leaves a use.
+    pub params: Vec<ParamInfo>,
     /// Conditions without which turns of a range, by id, do nothing; then the bounds that come of them ([`super::reach`]).
     pub reach: Vec<(u8, UOp)>,
 }
@@ -91,6 +94,7 @@ impl Kernel {
         let sink = g.import(&ast.g, &[ast.sink], |_, _| None)[0];
         let next_id = g.iter().filter(|&u| g.op(u) == Op::Range).map(|u| g.range_arg(u).id + 1).max().unwrap_or(0);
         let (tiles, memo, packs) = (Vec::new(), Memo::new(), Vec::new());
+        let params = ParamInfo::all(&g, sink);
         Kernel {
             g,
             sink,
@@ -101,6 +105,7 @@ impl Kernel {
             memo,
             constants: ast.constants.clone(),
             packs,
+            params,
             reach: Vec::new(),
         }
     }

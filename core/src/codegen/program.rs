@@ -41,6 +41,23 @@ pub struct ParamInfo {
     pub written: bool,
 }
 
+impl ParamInfo {
+    /// The parameters of a kernel graph by slot, none of them read or written yet.
+    pub fn all(g: &Graph, sink: UOp) -> Vec<ParamInfo> {
+        let mut list = Vec::new();
+        for u in g.reachable(&[sink]) {
+            if let (Op::Param, Arg::Param { slot, len }) = (g.op(u), g.arg(u)) {
+                let at = *slot as usize;
+                if list.len() <= at {
+                    list.resize(at + 1, ParamInfo { dtype: DType::F32, len: 0, read: false, written: false });
+                }
+                (list[at].dtype, list[at].len) = (g.dtype(u), *len);
+            }
+        }
+        list
+    }
+}
+
 /// A scalar argument of a kernel: 4 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VarInfo {

@@ -7,7 +7,7 @@ pub use address::split_addresses;
 pub use linearize::linearize;
 
 use super::axes::{Kernel, Stats};
-use super::program::{ParamInfo, Program, TileAxis, VarInfo};
+use super::program::{Program, TileAxis, VarInfo};
 use crate::Result;
 use crate::rewrite::rewrite1;
 use crate::rules::LATE;
@@ -29,22 +29,23 @@ pub fn finish(k: &mut Kernel, t: &Target) {
 /// Collects what a renderer and a launch need to know.
 pub fn package(k: Kernel, order: Vec<UOp>, stats: Stats) -> Program {
     let g = &k.g;
-    let mut params: Vec<ParamInfo> = Vec::new();
+    // a buffer of which no use is left is passed all the same, as it is; a packed one has the length of its copy
+    let mut params = k.params.clone();
+    let mut left: Vec<u32> = Vec::new();
     let mut vars: Vec<VarInfo> = Vec::new();
     let mut tiles: Vec<TileAxis> = Vec::new();
     for u in k.nodes() {
         match (g.op(u), g.arg(u)) {
             (Op::Param, Arg::Param { slot, len }) => {
-                let at = *slot as usize;
-                while params.len() <= at {
-                    params.push(ParamInfo { dtype: crate::DType::F32, len: 0, read: false, written: false });
-                }
-                params[at] = ParamInfo { dtype: g.dtype(u), len: *len, read: false, written: false };
+                params[*slot as usize].len = *len;
+                left.push(*slot);
             }
             (Op::Var, _) => vars.extend(VarInfo::of(g, u)),
             _ => {}
         }
     }
+    let mut packs = k.packs;
+    packs.retain(|p| left.contains(&p.slot));
     tiles.extend(k.tiles.iter().map(|&u| {
         let r = g.range_arg(u);
         TileAxis { id: r.id, len: g.range_len(u), lane: r.lane }
@@ -60,7 +61,7 @@ pub fn package(k: Kernel, order: Vec<UOp>, stats: Stats) -> Program {
         tiles,
         flops: stats.flops,
         bytes: stats.bytes,
-        packs: k.packs,
+        packs,
         g: k.g,
     };
     for &u in &p.order {
