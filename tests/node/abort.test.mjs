@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { Tensor, init, load, memory } from "gradloom";
+import { Tensor, init, load, memory, tidy } from "gradloom";
 import { readNpz } from "../lib/npz.mjs";
 
 /** What is asked for is 50 ms on a quiet machine; tests run on busy ones. */
@@ -67,12 +67,14 @@ function chain(n, size) {
 
 test("a long run ends soon, and computes the same when it is asked for again", async (t) => {
   await init({ device: "wasm" });
-  const run = chain(120, 512);
+  const run = tidy(() => chain(120, 512));
   const took = await ended((signal) => run.realize({ signal }), 150);
   t.diagnostic(`ended after ${took.toFixed(1)} ms`);
   assert.ok(took < SOON_MS, `${took} ms`);
-  const small = chain(6, 64);
+  run.dispose();
+  const small = tidy(() => chain(6, 64));
   assert.ok((await small.data()).every((v) => Math.abs(v - 2) < 1e-3));
+  small.dispose();
 });
 
 test("work that is ended at any look leaves nothing behind", async () => {
@@ -82,7 +84,7 @@ test("work that is ended at any look leaves nothing behind", async () => {
   let before;
   for (; ; looks += 1) {
     const x = new Tensor(Float32Array.from({ length: 24 + looks }, (_, i) => i), [24 + looks]);
-    const y = x.mul(2).add(1).sum();
+    const y = tidy(() => x.mul(2).add(1).sum());
     const done = await y.realize({ signal: atLook(looks) }).then(() => true, (error) => error !== reason && Promise.reject(error));
     assert.equal(await y.item(), (23 + looks) * (24 + looks) + 24 + looks);
     x.dispose();
