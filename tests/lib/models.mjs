@@ -11,7 +11,7 @@ const names = args.length > 0 ? args : readdirSync(folder).filter((name) => exis
 const { startWorkers } = threads > 1 ? await import(new URL("workers.js", import.meta.resolve("gradloom"))) : {};
 for (const name of names) {
   const read = (file) => readFileSync(new URL(`${name}/${file}`, folder));
-  const workers = threads > 1 ? await startWorkers(threads - 1) : [];
+  const { workers } = threads > 1 ? await startWorkers(threads - 1, () => {}) : { workers: [] };
   const engine = TestEngine.onWasm(workers);
   try {
     if (/^matmul\d+$/.test(name)) console.log(name, (await engine.matmul(Number(name.slice(6)), 20)).toFixed(1), "GFLOP/s");

@@ -10,7 +10,7 @@ test("all samples on one thread", () => {
 });
 
 test("all samples on three threads", async () => {
-  const list = await startWorkers(2);
+  const { workers: list } = await startWorkers(2, () => {});
   assert.ok(samplesOnWasm(list) > 300);
   await Promise.all(list.map((w) => w.terminate()));
 });

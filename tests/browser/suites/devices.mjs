@@ -16,7 +16,7 @@ test("all samples on WASM, one thread", async () => {
 
 whenIsolated("all samples on WASM, three threads", async () => {
   await start();
-  const list = await startWorkers(2);
+  const { workers: list } = await startWorkers(2, () => {});
   assert(samplesOnWasm(list) > 300);
   list.forEach((worker) => worker.terminate());
 });
