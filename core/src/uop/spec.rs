@@ -296,9 +296,18 @@ impl Node<'_> {
     }
 
     fn fits_memory(&self, shape: &[usize]) -> Check<'_> {
+        self.fits(self.dt.size().max(1), shape, isize::MAX as usize)
+    }
+
+    /// Views take no memory: a product of two matrices is a sum over a view that may well be larger than all of it.
+    fn can_be_counted(&self, shape: &[usize]) -> Check<'_> {
+        self.fits(1, shape, usize::MAX)
+    }
+
+    fn fits(&self, each: usize, shape: &[usize], most: usize) -> Check<'_> {
         // the product of the non-zero sizes, so that no order of multiplication overflows
-        let bytes = shape.iter().filter(|n| **n > 0).try_fold(self.dt.size().max(1), |n, &d| n.checked_mul(d));
-        self.want(bytes.is_some_and(|n| n <= isize::MAX as usize), "larger than any memory")
+        let all = shape.iter().filter(|n| **n > 0).try_fold(each, |n, &d| n.checked_mul(d));
+        self.want(all.is_some_and(|n| n <= most), "larger than any memory")
     }
 
     fn launch_scalar(&self) -> Check<'_> {
@@ -327,7 +336,7 @@ impl Node<'_> {
 
     fn reshape(&self) -> Check<'_> {
         let Arg::Shape(s) = self.arg else { return self.bad_arg() };
-        self.fits_memory(s)?;
+        self.can_be_counted(s)?;
         let (from, to) = (self.shape0().iter().product::<usize>(), s.iter().product::<usize>());
         self.want(from == to, "another number of elements")
     }
@@ -335,7 +344,7 @@ impl Node<'_> {
     fn expand(&self) -> Check<'_> {
         let Arg::Shape(s) = self.arg else { return self.bad_arg() };
         let from = self.shape0();
-        self.fits_memory(s)?;
+        self.can_be_counted(s)?;
         let ok = s.len() == from.len() && from.iter().zip(s).all(|(a, b)| a == b || *a == 1);
         self.want(ok, "only axes of size 1 expand, at equal rank")
     }
@@ -357,7 +366,7 @@ impl Node<'_> {
         self.want(p.len() == from.len(), "one pair per axis")?;
         let padded = from.iter().zip(p).map(|(n, (a, b))| n.checked_add(*a)?.checked_add(*b));
         match padded.collect::<Option<Vec<usize>>>() {
-            Some(s) => self.fits_memory(&s),
+            Some(s) => self.can_be_counted(&s),
             None => Err("larger than any memory".into()),
         }
     }
