@@ -130,7 +130,9 @@ fn circular_sample(t: &Target, op: Op) -> Sample {
     let x: Vec<Scalar> = values.iter().map(|&v| Scalar::float(v as f64)).collect();
     let want = x.iter().map(|&x| alu(op, F32, &[x])).collect();
     let x = Data { dt: F32, values: x };
-    elementwise(t, &format!("{}_everywhere", op.name()), &[x], Data { dt: F32, values: want }, Tol::Ulp(2.0), |g, x| {
+    // a tangent beyond pi/4 is a quotient, and shaders may be 2.5 ulp off in a division
+    let ulp = if op == Op::Tan && t.lang == Lang::Wgsl { 4.0 } else { 2.0 };
+    elementwise(t, &format!("{}_everywhere", op.name()), &[x], Data { dt: F32, values: want }, Tol::Ulp(ulp), |g, x| {
         let u = g.unary(op, x[0]);
         decompose(g, u, t).expect("it has a lowering")
     })
