@@ -1,6 +1,7 @@
 //! Prints where compile time goes, cold and on one thread, without a device: `cargo run --release -p gradloom-core
 //! --features x86 --example compile_time [NAME ..]`. `resnet50` and `bert` are networks in their real sizes; `causal:N`, `chain:N`,
-//! `wide:N`, `layers:N`, `lstm:N`, `train:N` and `step:N` grow with N, to show how each pass does.
+//! `wide:N`, `layers:N`, `lstm:N`, `train:N`, `step:N`, and the chains of moves `gathers:N`, `resizes:N`, `transposes:N`
+//! grow with N, to show how each pass does.
 #![allow(missing_docs)]
 
 use gradloom_core::device::NullDevice;
@@ -9,7 +10,7 @@ use gradloom_core::nn::Lstm;
 use gradloom_core::optim::{Adam, AdamOpts, Optimizer};
 use gradloom_core::schedule::schedule;
 use gradloom_core::target::{Isa, Target};
-use gradloom_core::tensor::{Attention, ConvOpts, PoolOpts, Session, Tensor};
+use gradloom_core::tensor::{Attention, ConvOpts, Interpolate, PoolOpts, Session, Tensor};
 use gradloom_core::uop::hash;
 use gradloom_core::{DType, Result, codegen, render};
 use std::collections::HashSet;
@@ -138,6 +139,34 @@ fn causal(s: &Session, n: usize) -> Result<Tensor> {
     part()?.attention(&part()?, &part()?, &Attention { causal: true, ..Attention::default() })
 }
 
+/// `n` gathers of one table, each at the places that the one before gave.
+fn gathers(s: &Session, n: usize) -> Result<Tensor> {
+    let table = Tensor::empty(s, DType::I32, &[64])?;
+    let mut x = Tensor::empty(s, DType::I32, &[32])?;
+    for _ in 0..n {
+        x = table.index_select(0, &x)?;
+    }
+    Ok(x)
+}
+
+/// `n` nearest resizes, there and back.
+fn resizes(s: &Session, n: usize) -> Result<Tensor> {
+    let mut x = weight(s, &[1, 2, 17, 13])?;
+    for i in 0..n {
+        x = x.interpolate(&[[23, 31], [17, 13]][i % 2], Interpolate::Nearest, false)?;
+    }
+    Ok(x)
+}
+
+/// `n` pairs of a reshape and a transposition that do not cancel.
+fn transposes(s: &Session, n: usize) -> Result<Tensor> {
+    let mut x = weight(s, &[6, 35])?;
+    for i in 0..n {
+        x = x.reshape(&[[6, 35], [14, 15], [10, 21], [7, 30]][i % 4])?.t()?;
+    }
+    Ok(x)
+}
+
 fn build(s: &Session, name: &str) -> Result<Vec<Tensor>> {
     let (kind, n) = name.split_once(':').unwrap_or((name, "0"));
     let n: usize = n.parse().unwrap_or(0);
@@ -149,6 +178,9 @@ fn build(s: &Session, name: &str) -> Result<Vec<Tensor>> {
         "layers" => layers(s, n)?,
         "lstm" => lstm(s, n)?,
         "causal" => causal(s, n)?,
+        "gathers" => gathers(s, n)?,
+        "resizes" => resizes(s, n)?,
+        "transposes" => transposes(s, n)?,
         "train" => return train(s, n),
         "step" => return step(s, n),
         _ => panic!("unknown network {name}"),

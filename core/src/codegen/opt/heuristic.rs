@@ -279,10 +279,12 @@ impl<'a> View<'a> {
         self.inner.iter().map(one).sum()
     }
 
-    /// Estimated cycles per output lane-vector and step of the reduction.
-    fn tile_cost(&self, tile: &Tile) -> Option<f64> {
+    /// Estimated cycles per output lane-vector and step of the reduction; `None` where the tile does not fit, or does not cost
+    /// less than `most`.
+    fn tile_cost(&self, tile: &Tile, most: Option<f64>) -> Option<f64> {
+        let cheap = |cost: f64| most.is_none_or(|m| cost < m);
         if self.emulated() {
-            return self.emulated_cost(tile);
+            return self.emulated_cost(tile).filter(|&c| cheap(c));
         }
         let lanes = self.t.lanes;
         let rows: usize = tile.ups.iter().map(|u| u.1).product();
@@ -290,6 +292,17 @@ impl<'a> View<'a> {
         // half registers have sixteen names
         let registers = if tile.width < lanes { 16.min(self.registers()) } else { self.registers() };
         if accs >= registers {
+            return None;
+        }
+        // of two operands one may stay in memory: seven rows of four of the widest registers take all 32
+        let rows_alone = tile.vectors == 4 && tile.ups[1].1 == 1 && tile.lane.is_some_and(|l| self.outs.contains(&l));
+        let packed = |a: &Access| a.constant || tile.lane.is_none_or(|l| !a.has(self.id(l)));
+        let full = self.t.lang == Lang::X86 && lanes == 16 && rows_alone && self.inner.iter().all(packed);
+        let fits = |used: usize| used <= registers || full && used == registers + 1;
+        // most tiles are too large or too slow whatever their operands cost: those costs take time to find out
+        let least = accs + self.held(tile, |_| true);
+        let all = full && least == registers + 1;
+        if !fits(least) || !cheap(self.scaled(tile, 0.0, 0.0, 0.0, all)) {
             return None;
         }
         let staged = |a: &Access, plain: f64| self.staged_cost(a, tile).filter(|s| s.all() < plain);
@@ -301,19 +314,22 @@ impl<'a> View<'a> {
             copies += s.map_or(0.0, |s| s.copy / 1.5);
         }
         let used = accs + self.held(tile, |a| a.constant || staged(a, self.plain_cost(a, tile)).is_some());
-        // of two operands one may stay in memory: seven rows of four of the widest registers take all 32
-        let rows_alone = tile.vectors == 4 && tile.ups[1].1 == 1 && tile.lane.is_some_and(|l| self.outs.contains(&l));
-        let packed = |a: &Access| a.constant || tile.lane.is_none_or(|l| !a.has(self.id(l)));
-        let all = self.t.lang == Lang::X86 && lanes == 16 && rows_alone && used == registers + 1;
-        let all = all && self.inner.iter().all(packed);
-        if used > registers && !all {
+        if !fits(used) {
             return None;
         }
-        let work = accs as f64;
+        let all = full && used == registers + 1;
+        let from_memory = self.inner.iter().map(|a| self.stream_cost(a, tile)).sum::<f64>();
+        Some(self.scaled(tile, loads, copies, from_memory, all)).filter(|&c| cheap(c))
+    }
+
+    /// A tile's cost, of what its loads, the copies to its panels and its streams cost; it grows with each of them. `all`: it
+    /// takes every register.
+    fn scaled(&self, tile: &Tile, loads: f64, copies: f64, from_memory: f64, all: bool) -> f64 {
+        let lanes = self.t.lanes;
+        let work = (tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors) as f64;
         let latency = 4.0; // of a multiply-add: that many steps an accumulator must rest
         // of a register's multiply-adds: the widest registers count twice on many processors
         let issue = if self.blocks && lanes == 16 && tile.width >= lanes { 1.0 } else { 0.5 };
-        let from_memory = self.inner.iter().map(|a| self.stream_cost(a, tile)).sum::<f64>();
         let latency = if self.t.has_local { 0.0 } else { latency };
         let cycles = (work * issue).max(loads / 2.0).max(latency).max(from_memory) + 0.7 + 0.02 * loads;
         // the copy is a loop of its own
@@ -340,17 +356,16 @@ impl<'a> View<'a> {
                 per *= FAR_ROWS;
             }
         }
-        Some(per)
+        per
     }
 
     pub(super) fn contraction(&self, vector: bool, opts: &mut Vec<Opt>) {
         let lanes = self.t.lanes;
         let mut best: Option<Tile> = None;
         let mut consider = |tile: Tile| {
-            if let Some(cost) = self.tile_cost(&tile) {
-                if best.is_none_or(|b| cost < b.cost * 0.999) {
-                    best = Some(Tile { cost, ..tile });
-                }
+            let most = best.map(|b| b.cost * 0.999);
+            if let Some(cost) = self.tile_cost(&tile, most) {
+                best = Some(Tile { cost, ..tile });
             }
         };
         let rows = |r: UOp| -> SmallVec<[usize; 8]> {
