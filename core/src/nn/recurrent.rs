@@ -125,7 +125,7 @@ impl Stack {
         }
         let directions = 1 + usize::from(opts.bidirectional);
         let mut cells = Vec::new();
-        for layer in 0..opts.layers {
+        for layer in 0..crate::tensor::check_turns("recurrent", opts.layers)? {
             let out = if opts.projection > 0 { opts.projection } else { hidden };
             let width = if layer == 0 { input } else { out * directions };
             for direction in 0..directions {
@@ -167,6 +167,7 @@ impl Stack {
             for (direction, cell) in cells.iter().enumerate() {
                 let gates = cell.input(&sequence)?;
                 let mut state: Vec<Tensor> = kinds.iter().map(|k| k[last.len()].clone()).collect();
+                crate::tensor::check_turns("recurrent", time)?;
                 let mut outputs = Vec::with_capacity(time);
                 for i in 0..time {
                     let t = if direction == 1 { time - 1 - i } else { i };

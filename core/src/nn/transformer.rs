@@ -1,7 +1,7 @@
 //! Transformers (Vaswani et al. 2017) as torch builds them, batch first.
 
 use super::{Dropout, Layer, LayerNorm, Linear, Mode, Module, MultiHeadAttention, Role, init, join};
-use crate::tensor::{Attention, Session, Tensor};
+use crate::tensor::{Attention, Session, Tensor, check_turns};
 use crate::{Error, Result};
 
 /// How the layers of a transformer are built. The defaults are torch's but for the batch, which comes first.
@@ -190,7 +190,10 @@ impl TransformerEncoder {
         opts: TransformerOpts,
     ) -> Result<TransformerEncoder> {
         let layer = |_| TransformerEncoderLayer::new(s, width, heads, opts);
-        Ok(TransformerEncoder { layers: (0..depth).map(layer).collect::<Result<_>>()?, norm: None })
+        Ok(TransformerEncoder {
+            layers: (0..check_turns("transformer", depth)?).map(layer).collect::<Result<_>>()?,
+            norm: None,
+        })
     }
 
     /// `[batch, n, width]`, same shape out.
@@ -218,7 +221,10 @@ impl TransformerDecoder {
         opts: TransformerOpts,
     ) -> Result<TransformerDecoder> {
         let layer = |_| TransformerDecoderLayer::new(s, width, heads, opts);
-        Ok(TransformerDecoder { layers: (0..depth).map(layer).collect::<Result<_>>()?, norm: None })
+        Ok(TransformerDecoder {
+            layers: (0..check_turns("transformer", depth)?).map(layer).collect::<Result<_>>()?,
+            norm: None,
+        })
     }
 
     /// `[batch, n, width]` with a memory `[batch, m, width]`, same shape out.

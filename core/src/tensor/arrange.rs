@@ -196,6 +196,7 @@ impl Tensor {
         let bad = || Error::value("tensor_split", "indices or a number of sections are needed");
         let mut cuts = match at {
             Value::Int(k) if *k > 0 => {
+                super::check_turns("tensor_split", usize::try_from(*k).unwrap_or(usize::MAX))?;
                 let (base, extra) = (n / k, n % k);
                 (1..*k).map(|i| i * base + i.min(extra)).collect::<Vec<_>>()
             }
@@ -225,13 +226,17 @@ impl Tensor {
 
     /// Each tensor's axis padded to whole chunks, chunked, and the chunks laid side by side.
     pub(crate) fn chunk_cat(tensors: &[Tensor], axis: i64, chunks: usize) -> Result<Tensor> {
+        if chunks == 0 {
+            return Err(Error::value("chunk_cat", "0 pieces"));
+        }
         let mut rows = Vec::new();
         for t in tensors {
             let a = check_axis("chunk_cat", axis, t.rank())?;
             let n = t.shape()[a];
-            let size = n.div_ceil(chunks.max(1));
+            let size = n.div_ceil(chunks);
             let mut pad = vec![(0, 0); t.rank()];
-            pad[a].1 = size * chunks - n;
+            let grown = size.checked_mul(chunks).and_then(|n| i64::try_from(n).ok());
+            pad[a].1 = grown.ok_or_else(|| Error::value("chunk_cat", "a size overflows"))? as usize - n;
             let mut shape = t.shape()[..a].to_vec();
             shape.push(chunks);
             let lead: Vec<i64> = shape.iter().map(|&n| n as i64).chain([-1]).collect();
@@ -243,6 +248,10 @@ impl Tensor {
     /// Combinations of `r` elements of a vector, as rows in lexicographic order of their places.
     pub fn combinations(&self, r: usize, with_replacement: bool) -> Result<Tensor> {
         let n = self.want_rank("combinations", 1)?[0];
+        if r > n && !with_replacement {
+            return Tensor::zeros(self.session(), self.dtype(), &[0, super::check_host(r)?]);
+        }
+        super::check_turns("combinations", r)?;
         let mut index: Vec<i32> = Vec::new();
         let mut count = 0;
         let mut pick: Vec<usize> = (0..r).map(|i| if with_replacement { 0 } else { i }).collect();
@@ -251,7 +260,7 @@ impl Tensor {
         while more {
             index.extend(pick.iter().map(|&p| p as i32));
             count += 1;
-            if count > 1 << 24 {
+            if count * r > 1 << 24 {
                 return Err(Error::value("combinations", "there are too many"));
             }
             let at = (0..r).rev().find(|&i| pick[i] + 1 < top(i));
@@ -286,7 +295,7 @@ impl Tensor {
 
     /// Rows and columns of a triangle's elements, `[2, count]` i32.
     pub fn triangle_indices(s: &super::Session, rows: usize, cols: usize, offset: i64, lower: bool) -> Result<Tensor> {
-        super::check_numel("tril_indices", &[rows, cols])?;
+        super::check_host(super::check_numel("tril_indices", &[rows, cols])?)?;
         let inside = |r: usize, c: usize| {
             let d = c as i64 - r as i64;
             if lower { d <= offset } else { d >= offset }
@@ -304,7 +313,7 @@ impl Tensor {
     /// Powers 0 to `n - 1` of a column.
     pub(crate) fn vander(&self, n: usize) -> Result<Tensor> {
         let mut columns = vec![self.ones_like()?];
-        for i in 1..n {
+        for i in 1..super::check_turns("vander", n)? {
             columns.push(columns[i - 1].mul(self)?);
         }
         columns.truncate(n);

@@ -261,6 +261,25 @@ pub(crate) fn check_numel(op: &'static str, shape: &[usize]) -> Result<usize> {
     }
 }
 
+/// The number of times that a method repeats its work, or of tensors that it gives, where a caller's argument says it: an error beyond
+/// what is unrolled into one graph.
+pub(crate) fn check_turns(op: &'static str, n: usize) -> Result<usize> {
+    if n > MOST_TURNS {
+        return Err(Error::value(op, format!("{n} repetitions are unrolled into one graph: {MOST_TURNS} at most")));
+    }
+    Ok(n)
+}
+
+/// More turns take longer to compile than anybody waits for.
+const MOST_TURNS: usize = 1 << 16;
+
+/// Values that a method writes on the host, as many as a caller's argument says: an error beyond the default budget.
+pub(crate) fn check_host(elems: usize) -> Result<usize> {
+    let budget = crate::Budget::default();
+    budget.check(budget.host_bytes((elems as u64).saturating_mul(size_of::<f64>() as u64)))?;
+    Ok(elems)
+}
+
 /// More elements than any device can hold: a mistake, not a plan.
 const MAX_NUMEL: u64 = 1 << 40;
 

@@ -163,7 +163,7 @@ impl Tensor {
         let shape = self.shape();
         let a = check_axis("unflatten", axis, shape.len())?;
         let sizes: Vec<i64> = sizes.iter().map(|d| d.size()).collect();
-        let known: i64 = sizes.iter().filter(|&&d| d >= 0).product();
+        let known = sizes.iter().filter(|&&d| d >= 0).try_fold(1i64, |n, &d| n.checked_mul(d)).unwrap_or(i64::MAX);
         let rest = shape[a] as i64;
         if sizes.iter().filter(|&&d| d < 0).count() > 1
             || known == 0 && rest != 0

@@ -38,7 +38,7 @@ impl Tensor {
         let mut crop = Vec::new();
         let mut grow = Vec::new();
         for (&n, &(before, after)) in shape.iter().zip(pairs) {
-            let (b, e) = ((-before).max(0), n as i64 - (-after).max(0));
+            let (b, e) = (before.saturating_neg().max(0), (n as i64).saturating_sub(after.saturating_neg().max(0)));
             if b > e {
                 return Err(Error::value("pad", format!("{pairs:?} crops more than shape {shape:?} has")));
             }

@@ -144,7 +144,7 @@ impl Tensor {
         }
         let lead = shape.len() - d;
         for i in 0..d {
-            let n = shape[lead + i] + padding[i].0 + padding[i].1;
+            let n = shape[lead + i].saturating_add(padding[i].0).saturating_add(padding[i].1);
             let reach = dilation[i].saturating_mul(o.kernel[i] - 1).saturating_add(1);
             if n < reach {
                 let what = format!("a window of {reach} does not fit axis of size {n} (shape {shape:?})");
@@ -205,9 +205,9 @@ impl Tensor {
         let axes: Vec<i64> = (1..=opts.kernel.len() as i64).map(|i| -i).collect();
         let (w, padding) = x.pool_windows("avg_pool", opts, 0.0)?;
         let sum = w.sum(&axes, false)?;
-        let size: usize = opts.kernel.iter().product();
+        let size: f64 = opts.kernel.iter().map(|&k| k as f64).product();
         if padding.iter().all(|&p| p == (0, 0)) {
-            return sum.div(size as f64);
+            return sum.div(size);
         }
         let d = opts.kernel.len();
         let shape = self.shape();
@@ -217,7 +217,7 @@ impl Tensor {
             // the asked-for padding counts, what ceil_mode adds does not
             let asked = per_axis("avg_pool", "padding", &opts.padding, d, (0, 0))?;
             if asked == padding {
-                return sum.div(size as f64);
+                return sum.div(size);
             }
             let pairs: Vec<(i64, i64)> = asked.iter().map(|&(a, b)| (a as i64, b as i64)).collect();
             ones = ones.pad(&pairs, super::PadMode::Constant, 1)?;

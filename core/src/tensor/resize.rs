@@ -30,6 +30,7 @@ impl Tensor {
         }
         let mut t = self.clone();
         for (i, &out) in sizes.iter().enumerate() {
+            super::check_host(out)?;
             let axis = shape.len() - d + i;
             let n = shape[axis];
             let scale = n as f64 / out as f64;

@@ -83,10 +83,12 @@ impl Tensor {
             Error::value("repeat_interleave", "counts that are computed give a size that is not known")
         })?;
         let n = self.dim(axis)?;
+        let count = |i: usize| if host.len() == 1 { host[0] } else { *host.get(i).unwrap_or(&0) }.max(0) as usize;
+        super::check_host(n)?;
+        super::check_host((0..n).fold(0, |sum, i| count(i).saturating_add(sum)))?;
         let mut index = Vec::new();
         for i in 0..n {
-            let c = if host.len() == 1 { host[0] } else { *host.get(i).unwrap_or(&0) };
-            index.extend(std::iter::repeat_n(i as i32, c.max(0) as usize));
+            index.extend(std::iter::repeat_n(i as i32, count(i)));
         }
         let len = index.len();
         self.index_select(axis, &Tensor::new(self.session(), &index, &[len])?)
@@ -95,7 +97,7 @@ impl Tensor {
     /// One more than the largest of integers that are host data.
     pub(crate) fn known_size(&self, op: &'static str) -> Result<usize> {
         let host = self.host_ints().ok_or_else(|| Error::value(op, "the number of classes is needed"))?;
-        Ok(host.iter().copied().max().map_or(0, |m| m.max(-1) + 1) as usize)
+        Ok(host.iter().copied().max().map_or(0, |m| m.max(-1).saturating_add(1)) as usize)
     }
 
     /// The values of a tensor that was made of host data and not computed with.

@@ -251,7 +251,7 @@ impl Tensor {
     pub fn diff(&self, n: usize, axis: i64, before: Option<&Tensor>, after: Option<&Tensor>) -> Result<Tensor> {
         let parts: Vec<&Tensor> = [before, Some(self), after].into_iter().flatten().collect();
         let mut t = if parts.len() > 1 { Tensor::cat(&parts, axis)? } else { self.clone() };
-        for _ in 0..n {
+        for _ in 0..super::check_turns("diff", n.min(t.dim(axis)?.saturating_add(1)))? {
             let len = t.dim(axis)?;
             if len == 0 {
                 return Ok(t);

@@ -41,7 +41,9 @@ impl Tensor {
         for (i, (&n, &o)) in spatial.iter().zip(sizes).enumerate() {
             let start = |j: usize| j * n / o;
             let end = |j: usize| ((j + 1) * n).div_ceil(o);
+            super::check_host(o)?;
             let k = (0..o).map(|j| end(j) - start(j)).max().unwrap_or(1);
+            super::check_host(o.saturating_mul(k))?;
             let index: Vec<i32> =
                 (0..o).flat_map(|j| (0..k).map(move |r| (start(j) + r).min(end(j) - 1) as i32)).collect();
             let mut own = vec![1; 2 * d];
@@ -126,7 +128,8 @@ impl Tensor {
             return self.unsqueeze(0)?.fold(size, kernel, dilation, padding, stride)?.squeeze(0);
         }
         let shape = self.want_rank("fold", 3)?;
-        let k: usize = per_axis("fold", "kernel", kernel, 2, 1)?.iter().product();
+        let kernels = per_axis("fold", "kernel", kernel, 2, 1)?;
+        let k = kernels.iter().try_fold(1usize, |n, &k| n.checked_mul(k)).unwrap_or(usize::MAX);
         let size = per_axis("fold", "size", size, 2, 1)?;
         if k == 0 || shape[1] % k != 0 {
             return Err(Error::value("fold", format!("{} rows are not whole patches of {k}", shape[1])));
@@ -147,7 +150,7 @@ impl Tensor {
         let &[ref lead @ .., c, h, w] = shape.as_slice() else {
             return Err(Error::value("pixel_shuffle", format!("shape {shape:?} has no channels and two axes")));
         };
-        if r == 0 || c % (r * r) != 0 {
+        if r.checked_mul(r).is_none_or(|square| square == 0 || c % square != 0) {
             return Err(Error::value("pixel_shuffle", format!("{c} channels by a factor of {r}")));
         }
         let n = lead.len() as i64;
@@ -211,6 +214,7 @@ impl Tensor {
         for (i, &out) in sizes.iter().enumerate() {
             let axis = shape.len() - d + i;
             let n = shape[axis];
+            super::check_host(out)?;
             let scale = factors.and_then(|f| f.get(i)).map_or(n as f64 / out as f64, |f| 1.0 / f);
             // torch computes coordinates in f32
             let single = |o: usize, shift: f32| ((o as f32 + shift) * scale as f32) as f64;
@@ -242,7 +246,7 @@ impl Tensor {
                 (true, _) => 2.0 * i as f32 / (n - 1) as f32 - 1.0,
                 (false, _) => (2 * i + 1) as f32 / n as f32 - 1.0,
             };
-            Tensor::new(self.session(), &(0..n).map(place).collect::<Vec<f32>>(), &[n])
+            Tensor::new(self.session(), &(0..super::check_host(n)?).map(place).collect::<Vec<f32>>(), &[n])
         };
         let grids = Tensor::meshgrid(&spatial.iter().map(|&n| axis(n)).collect::<Result<Vec<_>>>()?, false)?;
         // x is the last axis
@@ -472,7 +476,7 @@ impl Tensor {
         let over = common.gt(union.mul(threshold)?)?.logical_and(later)?.contiguous();
         // a fixed point: kept are those that nothing kept suppresses; each round settles at least one more
         let mut keep = Tensor::ones(self.session(), DType::Bool, &[n])?;
-        for i in 0..n {
+        for i in 0..super::check_turns("nms", n)? {
             let row = over.select_at(0, i as i64)?.logical_and(keep.select_at(0, i as i64)?)?;
             keep = keep.logical_and(row.logical_not()?)?.contiguous();
         }

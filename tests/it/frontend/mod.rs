@@ -1,6 +1,7 @@
 //! The frontend against torch: every op's values and gradients, from `fixtures/frontend/cases.txt` (see `make.py` there),
 //! computed by the reference interpreter; gradients also against finite differences in f64.
 
+mod calls;
 mod cases;
 mod custom;
 mod decomp;

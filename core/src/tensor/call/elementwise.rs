@@ -90,7 +90,7 @@ ops! {
     "floor" (input: Tensor) input.floor();
     "ceil" (input: Tensor) input.ceil();
     "trunc" | "fix" (input: Tensor) input.trunc();
-    "round" (input: Tensor, decimals: i64 = 0) input.round_to(decimals as i32);
+    "round" (input: Tensor, decimals: i64 = 0) input.round_to(decimals.clamp(-400, 400) as i32);
     "frac" (input: Tensor) input.frac();
     "square" (input: Tensor) input.square();
     "sqrt" (input: Tensor) input.sqrt();

@@ -18,7 +18,8 @@ ops! {
             Tensor::tensordot(&a, &b, &of(&l[0])?, &of(&l[1])?)
         }
         v => {
-            let n = i64::from_value(v).ok_or_else(|| Error::value("tensordot", "dims should be a number or two lists"))?;
+            let n = i64::from_value(v).filter(|n| (0..=a.rank().min(b.rank()) as i64).contains(n));
+            let n = n.ok_or_else(|| Error::value("tensordot", "dims should be a number of axes that both have, or two lists"))?;
             Tensor::tensordot(&a, &b, &(-n..0).collect::<Vec<_>>(), &(0..n).collect::<Vec<_>>())
         }
     };
@@ -170,7 +171,11 @@ ops! {
     "nn.functional.group_norm" (input: Tensor, num_groups: usize, weight: Option<Tensor>, bias: Option<Tensor>, eps: f64 = 1e-5)
         input.group_norm(num_groups, weight.as_ref(), bias.as_ref(), eps);
     "native_group_norm" (input: Tensor, weight: Option<Tensor>, bias: Option<Tensor>, N: usize, C: usize, HxW: usize, group: usize, eps: f64) {
-        let x = input.reshape(&[N as i64, group as i64, (C / group.max(1) * HxW) as i64])?;
+        if C.checked_mul(HxW).and_then(|n| n.checked_mul(N)) != Some(input.numel()) || group == 0 || C % group != 0 {
+            let what = format!("shape {:?} is not {N} by {C} channels by {HxW} in {group} groups", input.shape());
+            return Err(Error::value("native_group_norm", what));
+        }
+        let x = input.reshape(&[N as i64, group as i64, (C / group * HxW) as i64])?;
         Ok((input.group_norm(group, weight.as_ref(), bias.as_ref(), eps)?, x.mean(&[-1], false)?, x.var_by(&[-1], 0.0, false)?.add(eps)?.rsqrt()?))
     };
     "nn.functional.batch_norm" (input: Tensor, running_mean: Option<Tensor>, running_var: Option<Tensor>, weight: Option<Tensor>,
@@ -352,9 +357,12 @@ fn max_pool(
     indices: bool,
 ) -> Result<Vec<Tensor>> {
     let opts = PoolOpts { dilation, ceil_mode, ..pool_opts(rank, kernel, stride, &padding) };
+    if opts.kernel.len() != rank {
+        return Err(Error::value("max_pool", format!("a kernel of {rank} sizes is wanted, not {:?}", opts.kernel)));
+    }
     // torch's gradient goes to one element of each window: by index
     let (values, index) = x.max_pool_with_indices(&opts)?;
-    let lead = x.rank() - rank;
+    let lead = x.rank() - opts.kernel.len();
     let flat = x.flatten(lead as i64, -1)?;
     let picked = flat.gather(-1, &index.flatten(lead as i64, -1)?)?.reshape(&values.shape())?;
     Ok(if indices { vec![picked, index] } else { vec![picked] })

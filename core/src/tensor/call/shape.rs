@@ -178,6 +178,7 @@ ops! {
         Value::List(_) => input.split(&Vec::from_value(split_size).ok_or_else(|| Error::value("split", "bad sizes"))?, dim),
         v => {
             let (n, size) = (input.dim(dim)?, usize::from_value(v).ok_or_else(|| Error::value("split", "a bad size"))?);
+            super::super::check_turns("split", n.div_ceil(size.max(1)))?;
             let sizes: Vec<usize> = if n == 0 { vec![0] } else { (0..n).step_by(size.max(1)).map(|i| size.min(n - i)).collect() };
             input.split(&sizes, dim)
         }
@@ -187,7 +188,8 @@ ops! {
     "hsplit" (input: Tensor, indices_or_sections: &Value) input.tensor_split(indices_or_sections, if input.rank() == 1 { 0 } else { 1 });
     "vsplit" (input: Tensor, indices_or_sections: &Value) input.tensor_split(indices_or_sections, 0);
     "dsplit" (input: Tensor, indices_or_sections: &Value) input.tensor_split(indices_or_sections, 2);
-    "unbind" | "unbind_copy" (input: Tensor, dim: i64 = 0) (0..input.dim(dim)?).map(|i| input.select_at(dim, i as i64)).collect::<Result<Vec<_>>>();
+    "unbind" | "unbind_copy" (input: Tensor, dim: i64 = 0) (0..super::super::check_turns("unbind", input.dim(dim)?)?)
+        .map(|i| input.select_at(dim, i as i64)).collect::<Result<Vec<_>>>();
     "_chunk_cat" (tensors: Vec<Tensor>, dim: i64, num_chunks: usize) Tensor::chunk_cat(&tensors, dim, num_chunks);
     "combinations" (input: Tensor, r: usize = 2, with_replacement: bool = false) input.combinations(r, with_replacement);
     // ---- indexing

@@ -264,6 +264,7 @@ impl Tensor {
 
     /// The logarithm of the multivariate gamma function of dimension `p`.
     pub fn mvlgamma(&self, p: usize) -> Result<Tensor> {
+        super::check_turns("mvlgamma", p)?;
         let x = self.to_float()?;
         let mut sum = x.full_like((p * p.saturating_sub(1)) as f64 / 4.0 * PI.ln())?;
         for j in 0..p {

@@ -31,6 +31,9 @@ pub(super) static OPS: &[OpDef] = &[
     }),
 ];
 
+/// What a step counts as beside a node of the model: it is unrolled into some tens of operations.
+const NODES_A_STEP: usize = 64;
+
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Rnn,
@@ -220,6 +223,7 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
         return o.fail(format!("weights {:?} and {:?} do not fit input {:?}", w.shape(), r.shape(), x.shape()));
     }
     o.want_float(&x)?;
+    o.cx.work(steps.saturating_mul(n * NODES_A_STEP))?;
     // [batch, 1], if they are not known to be the whole length
     let lens = match o.opt(4) {
         Some(l) if l.shape() != [batch] || !l.dtype().is_int() => {
