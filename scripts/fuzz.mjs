@@ -1,5 +1,5 @@
 // Searches for failures at random, for as long as one likes.
-// usage: npm run fuzz -- [--target frontend|parsers|wasm] [--minutes 5] [--seed 1]
+// usage: npm run fuzz -- [--target calls|frontend|models|parsers|wasm] [--minutes 5] [--seed 1]
 // A finding is written to tests/fixtures/fuzz/TARGET, where every run of the tests begins with it. The targets are in tests/fuzz/main.rs;
 // wasm is the frontend's programs on the WASM device in node, for which `npm test -- --only wasm` must have run.
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -8,7 +8,9 @@ import { Failure, main, root, run } from "./lib/run.mjs";
 
 /** By target: the test that it is. */
 const TARGETS = {
+  calls: "calls::methods_on_any_arguments_end",
   frontend: "frontend::programs_have_the_evaluators_values",
+  models: "models::changed_models_do_no_harm",
   parsers: "parsers::parsers_survive_mutated_files",
 };
 const findings = join(root, "tests/fixtures/fuzz");

@@ -81,7 +81,7 @@ fn check(file: &str, least: usize) {
         if inputs.iter().map(|i| i.1.len()).sum::<usize>() > 1 << 14 {
             continue;
         }
-        let open = untyped(&case.model);
+        let Some(open) = untyped(&case.model) else { continue };
         let file = open.bytes();
         let mut run = |what: String, file: &[u8], inputs: &[(String, HostTensor)]| {
             at += 1;

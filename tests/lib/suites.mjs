@@ -63,6 +63,33 @@ export async function programs(Programs, { webgpu = false, from = 0, count = 100
   return wrong;
 }
 
+/**
+ * ONNX models changed by their structure, of `count` seeds from `from` on, against the evaluator; a device runs `round` of them. The
+ * suites are files of tests/fixtures/onnx as bytes. How many were run, the longest in milliseconds, and what is wrong as { seed, what,
+ * file }.
+ */
+export async function changedModels(ChangedModels, suites, { webgpu = false, from = 0, count = 100, round = 200 } = {}) {
+  const all = await ChangedModels.on(webgpu, suites);
+  const [wrong, result] = [[], { run: 0, longest: 0 }];
+  for (let i = 0; i < count; i++) {
+    if (i % round === round - 1) await all.renew();
+    const seed = BigInt(from + i);
+    const start = performance.now();
+    let what;
+    try {
+      what = await all.run(seed);
+    } catch (error) {
+      // a trap: nothing of this module can be used any more
+      throw new Error(`the changed model of seed ${seed}: ${error?.message ?? error}`);
+    }
+    result.longest = Math.max(result.longest, performance.now() - start);
+    if (what === "run") result.run += 1;
+    else if (what !== "refused") wrong.push({ seed, what, file: all.file(seed) });
+  }
+  all.free();
+  return { ...result, wrong };
+}
+
 /** Prints a line for each result and counts by kind; `end` prints the counts and tells whether all is well. */
 export function printer(kindOf) {
   const count = {};

@@ -5,6 +5,8 @@ pub mod conformance;
 pub mod graphs;
 pub mod here;
 pub mod hostile;
+pub mod message;
+pub mod mutants;
 pub mod onnx_suite;
 pub mod opinfo;
 pub mod programs;

@@ -140,6 +140,16 @@ impl Host {
         Ok(None)
     }
 
+    /// The outputs of a model.
+    pub(crate) async fn outputs(
+        &mut self,
+        model: Arc<Model>,
+        inputs: &[(String, HostTensor)],
+    ) -> Result<Vec<(String, HostTensor)>> {
+        let inputs: Vec<(&str, HostTensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+        Ok(self.run(&mut Runner::new(model, &Session::new()), &inputs).await?.0)
+    }
+
     /// GFLOP/s of an n x n x n f32 matmul, the best of `repeat`.
     pub(crate) async fn matmul(&mut self, n: usize, repeat: u32) -> Result<f64> {
         let s = Session::new();

@@ -5,17 +5,22 @@
 mod engine;
 
 use engine::Host;
+use gradloom_core::device::EvalDevice;
+use gradloom_core::io::onnx::{Model, NoExternalData, inspect};
 use gradloom_core::render::wasm::Wasm;
 use gradloom_core::render::wgsl::WgslRenderer;
-use gradloom_core::{DType, Session};
+use gradloom_core::{DType, Error, Session};
 use gradloom_tests::graphs::{self, Outcome, Program};
+use gradloom_tests::mutants::{Mutant, Mutants, budget, differ};
 use gradloom_tests::onnx_suite::{self, Case};
 use gradloom_tests::opinfo::{self, Sample};
 use gradloom_tests::runner::{run_samples, run_samples_async};
 use gradloom_web::signal::Signal;
 use gradloom_web::wasm_device::WasmDevice;
 use gradloom_web::webgpu_device::WebGpuDevice;
-use js_sys::Array;
+use js_sys::{Array, Uint8Array};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use wasm_bindgen::JsError;
 use wasm_bindgen::prelude::wasm_bindgen;
 
@@ -193,6 +198,67 @@ impl Programs {
         match graphs::run_async(&mut self.host.engine, &self.session, program, &|| signal.wait()).await {
             Outcome::Wrong(what) => Some(what),
             Outcome::Same | Outcome::Refused => None,
+        }
+    }
+}
+
+/// ONNX models changed by their structure, on one device until it is renewed.
+#[wasm_bindgen]
+pub struct ChangedModels {
+    mutants: Mutants,
+    host: Host,
+    webgpu: bool,
+}
+
+#[wasm_bindgen]
+impl ChangedModels {
+    /// On a fresh device, from the bytes of the suites that models are taken from.
+    pub async fn on(webgpu: bool, suites: Vec<Uint8Array>) -> Result<ChangedModels, JsError> {
+        let files: Vec<Vec<u8>> = suites.iter().map(Uint8Array::to_vec).collect();
+        let mutants = Mutants::new(files.iter().map(Vec::as_slice)).map_err(js)?;
+        Ok(ChangedModels { mutants, host: host(webgpu).await?, webgpu })
+    }
+
+    /// Takes a fresh device.
+    pub async fn renew(&mut self) -> Result<(), JsError> {
+        self.host = host(self.webgpu).await?;
+        Ok(())
+    }
+
+    /// The model of a seed.
+    pub fn file(&self, seed: u64) -> Vec<u8> {
+        self.mutants.get(seed).file
+    }
+
+    /// Inspects the model of a seed and runs it if it is supported and small. A word for the outcome: `refused` if it is not run or
+    /// nobody can run it, `run`, or what is wrong.
+    pub async fn run(&mut self, seed: u64) -> String {
+        let mutant = self.mutants.get(seed);
+        self.mutant(mutant).await
+    }
+
+    /// The same for a file that was kept.
+    #[wasm_bindgen(js_name = runFile)]
+    pub async fn run_file(&mut self, file: Vec<u8>) -> String {
+        self.mutant(Mutant::kept(file)).await
+    }
+
+    async fn mutant(&mut self, mut m: Mutant) -> String {
+        let report = inspect(m.file.clone(), Arc::new(NoExternalData), &BTreeMap::new());
+        let Some(inputs) = report.ok().and_then(|r| m.feeds(&r)) else { return "refused".to_owned() };
+        let model = match Model::parse(m.file.clone()) {
+            Ok(model) => Arc::new(model.with_budget(budget())),
+            Err(e) => return format!("inspected, but not parsed: {e}"),
+        };
+        let got = self.host.outputs(model.clone(), &inputs).await;
+        let mut oracle = Host::new(Box::<EvalDevice>::default(), Signal::default());
+        match (got, oracle.outputs(model, &inputs).await) {
+            (Err(Error::Internal(what)), _) | (_, Err(Error::Internal(what))) => format!("internal error: {what}"),
+            (Ok(_), Ok(_)) if m.edges => "run".to_owned(),
+            (Ok(got), Ok(want)) => differ(&got, &want).unwrap_or_else(|| "run".to_owned()),
+            (Err(Error::Unsupported { .. }), _) | (Err(_), Err(_)) => "refused".to_owned(),
+            (Err(e), Ok(_)) => format!("only the device says {e}"),
+            (Ok(_), Err(e)) => format!("only the evaluator says {e}"),
         }
     }
 }
