@@ -69,7 +69,7 @@ async function suites({ suites: names, grep, config, set }) {
 async function selftest() {
   const rows = await runSuite({ path: "selftest/failures.mjs", config: "default", gradloom: root });
   const wrong = rows.filter(({ name, error }) => (name === "passes" ? error : !error?.includes(name.split(": ")[1])));
-  if (rows.length !== 6 || wrong.length > 0) throw new Failure(`browser: the runner's self-test failed\n${JSON.stringify(rows, null, 1)}`);
+  if (rows.length !== 7 || wrong.length > 0) throw new Failure(`browser: the runner's self-test failed\n${JSON.stringify(rows, null, 1)}`);
   const hung = await runSuite({ path: "selftest/hang.mjs", config: "default", gradloom: root });
   if (!hung.at(-1)?.error) throw new Failure("browser: the runner did not see a page that hangs");
   console.log("browser: self-test: every way to fail is seen");

@@ -41,12 +41,17 @@ export async function torchSamples(TorchSuite, { webgpu = false, filter = "", ev
   }
 }
 
-/** Random programs of `count` seeds from `from` on, against the evaluator; a device runs `round` of them. What is wrong, as texts. */
+/**
+ * Random programs of `count` seeds from `from` on, against the evaluator; a device runs `round` of them. What is wrong, as texts.
+ * Fails where the device refuses more than half of them, because then little was tested.
+ */
 export async function programs(Programs, { webgpu = false, from = 0, count = 100, round = 100 } = {}) {
   const wrong = [];
+  let compared = 0;
   let suite = await Programs.on(webgpu);
   for (let i = 0; i < count; i++) {
     if (i % round === round - 1) {
+      compared += suite.compared;
       suite.free();
       suite = await Programs.on(webgpu);
     }
@@ -60,6 +65,9 @@ export async function programs(Programs, { webgpu = false, from = 0, count = 100
     }
     if (what !== undefined) wrong.push(what);
   }
+  compared += suite.compared;
+  suite.free();
+  if (compared < count / 2) throw new Error(`only ${compared} of ${count} programs were compared`);
   return wrong;
 }
 

@@ -3,6 +3,8 @@
 import { readNpz } from "npz";
 
 const tests = [];
+/** Assertions that the running test has made. */
+let checks = 0;
 
 /** Names a test. `body` gets nothing and throws to fail. */
 export function test(name, body, { timeoutMs = 300_000 } = {}) {
@@ -25,16 +27,19 @@ export function note(text) {
 export class AssertionError extends Error {}
 
 export function assert(condition, message = "expected a true value") {
+  checks += 1;
   if (!condition) throw new AssertionError(message);
 }
 
 export function assertEqual(actual, expected, message = "") {
+  checks += 1;
   const [a, b] = [actual, expected].map((value) => JSON.stringify(value, (_, v) => (typeof v === "bigint" ? `${v}n` : v)));
   if (a !== b) throw new AssertionError(`${message}\n  actual   ${a}\n  expected ${b}`.trim());
 }
 
 /** The code of the error that `body` throws; fails when it throws none. */
 export async function errorOf(body) {
+  checks += 1;
   try {
     await body();
   } catch (error) {
@@ -91,7 +96,9 @@ async function runTest({ body, timeoutMs }) {
     addEventListener("unhandledrejection", end, { signal: uncaught.signal });
   });
   try {
+    checks = 0;
     await Promise.race([body(), late]);
+    if (checks === 0) throw new AssertionError("it asserted nothing");
     return null;
   } catch (error) {
     const stack = error?.stack ?? "";

@@ -1,11 +1,13 @@
 // Tests that fail on purpose, one for each way a test can fail. After the colon: what the runner's row must say.
-import { allowConsoleErrors, assertClose, test } from "harness";
+import { allowConsoleErrors, assert, assertClose, test } from "harness";
 
 test("passes", async () => {
   await allowConsoleErrors(/expected noise/);
   console.error("expected noise");
+  assert(true);
 });
 test("assertion: 2.5 where 2", () => assertClose([1, 2.5], [1, 2]));
+test("empty: it asserted nothing", () => {});
 test("console: console error: broken", () => console.error("broken"));
 test("uncaught: uncaught: Error: later", async () => {
   setTimeout(() => {

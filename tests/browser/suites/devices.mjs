@@ -38,8 +38,7 @@ whenIsolated("every 97th of torch's operator samples on WebGPU", async () => {
   assert(results.length > 50, `${results.length} samples`);
 });
 
-test("100 random programs on WebGPU have the evaluator's values", async () => {
-  if (!isolated) return;
+whenIsolated("100 random programs on WebGPU have the evaluator's values", async () => {
   await start();
   assertEqual(await programs(Programs, { webgpu: true, from: 2_000_000, count: 100 }), []);
 });

@@ -157,13 +157,20 @@ impl TorchSuite {
 pub struct Programs {
     host: Host,
     session: Session,
+    compared: u32,
 }
 
 #[wasm_bindgen]
 impl Programs {
     /// On a fresh device.
     pub async fn on(webgpu: bool) -> Result<Programs, JsError> {
-        Ok(Programs { host: host(webgpu).await?, session: Session::new() })
+        Ok(Programs { host: host(webgpu).await?, session: Session::new(), compared: 0 })
+    }
+
+    /// Programs whose values were compared so far: not those that the device lacks a dtype of.
+    #[wasm_bindgen(getter)]
+    pub fn compared(&self) -> u32 {
+        self.compared
     }
 
     /// Runs the program of a seed: nothing if its values are the evaluator's or the device lacks a dtype of it, else a shorter program
@@ -195,7 +202,9 @@ impl Programs {
 
     async fn wrong(&mut self, program: &Program) -> Option<String> {
         let signal = &self.host.signal;
-        match graphs::run_async(&mut self.host.engine, &self.session, program, &|| signal.wait()).await {
+        let outcome = graphs::run_async(&mut self.host.engine, &self.session, program, &|| signal.wait()).await;
+        self.compared += u32::from(!matches!(outcome, Outcome::Refused));
+        match outcome {
             Outcome::Wrong(what) => Some(what),
             Outcome::Same | Outcome::Refused => None,
         }
