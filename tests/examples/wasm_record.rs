@@ -265,7 +265,7 @@ fn save(case: &str, dir: &Path, relaxed: bool) -> Result<()> {
     let scratch = r.kernels.iter().map(|k| k.0.scratch as usize).max().unwrap_or(0);
     let scratch = put(&mut image, &vec![0; scratch]);
     let bodies: Vec<Kernel> = r.kernels.iter().map(|k| k.0.clone()).collect();
-    let module = link(&bodies, 0, false, MAX_PAGES);
+    let module = link(&bodies, false, MAX_PAGES);
     let write = |name: &str, bytes: &[u8]| std::fs::write(dir.join(name), bytes).expect("a file");
     write("kernels.wasm", &module);
     write("driver.wasm", &driver(false, MAX_PAGES));

@@ -224,7 +224,7 @@ fn products_of_bytes_are_one_instruction() {
         match &rt.engine().program(last).expect("it was compiled").source.code {
             Code::Bytes(bytes) if pairs => {
                 let kernel = wasm::Kernel::from_bytes(bytes).expect("a kernel");
-                let module = wasm::link(&[kernel], 0, false, wasm::MAX_PAGES);
+                let module = wasm::link(&[kernel], false, wasm::MAX_PAGES);
                 wasmprinter::print_bytes(&module).expect("a module")
             }
             Code::Bytes(bytes) => gradloom::disasm::disassemble(bytes),

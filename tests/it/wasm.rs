@@ -36,7 +36,8 @@ fn image(samples: &[&Sample], kernels: &[Kernel], threads: usize) -> Image {
         let at: Vec<usize> = s.data.iter().map(|d| put(&d.bytes())).collect();
         let table = put(&words(&at.iter().map(|&a| a as u32).collect::<Vec<_>>()));
         let vars = put(&words(&s.vars));
-        let step = DriverStep { kernel: i as u32, bufs: table as u32, vars: vars as u32, grid: s.program.grid[0] };
+        let step =
+            DriverStep { kernel: i as u32, bufs: table as u32, vars: vars as u32, grid: s.program.grid[0], first: 0 };
         steps.extend(step.to_bytes());
         bufs.push(at);
     }
@@ -66,7 +67,7 @@ fn node(tag: &str, kernels: &[Kernel], image: &Image, threads: usize, repeat: us
 fn script(name: &str, tag: &str, kernels: &[Kernel], image: &Image, n: usize, threads: usize, repeat: usize) -> String {
     let dir = folder();
     std::fs::create_dir_all(&dir).expect("a folder for temporary files");
-    let module = link(kernels, 0, threads > 1, MAX_PAGES);
+    let module = link(kernels, threads > 1, MAX_PAGES);
     let driver = driver(threads > 1, MAX_PAGES);
     validate(&module);
     validate(&driver);
@@ -97,7 +98,7 @@ fn check_all(tag: &str, t: &Target) {
     for s in &all {
         match render(&s.program, t) {
             Ok(k) => {
-                let module = link(std::slice::from_ref(&k), 0, false, MAX_PAGES);
+                let module = link(std::slice::from_ref(&k), false, MAX_PAGES);
                 match wasmparser::Validator::new().validate_all(&module) {
                     Ok(_) => {
                         kernels.push(k);
@@ -151,7 +152,7 @@ fn a_failure_ends_the_job() {
     let shared: Vec<&Sample> = all.iter().filter(|s| s.program.grid[0] > 7).take(2).collect();
     let kernels: Vec<Kernel> = shared.iter().map(|s| render(&s.program, &t).expect("renders")).collect();
     let missing = kernels.len() as u32;
-    let bad = |kernel: u32| DriverStep { kernel, bufs: 0, vars: 0, grid: 1000 };
+    let bad = |kernel: u32| DriverStep { kernel, bufs: 0, vars: 0, grid: 1000, first: 0 };
     for (tag, first, second) in [
         ("fail.shared", None, Some(missing)),
         ("fail.serial", None, Some(missing | DriverStep::SERIAL)),

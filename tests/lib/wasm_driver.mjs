@@ -9,6 +9,6 @@ export const IDLE = 0;
 export function instantiate({ module, driver, memory, entries }) {
   const table = new WebAssembly.Table({ element: "anyfunc", initial: entries });
   const env = { e: { m: memory, t: table, s: new WebAssembly.Global({ value: "i32", mutable: true }, 0) } };
-  new WebAssembly.Instance(module, env);
+  Object.entries(new WebAssembly.Instance(module, env).exports).forEach(([at, kernel]) => table.set(Number(at), kernel));
   return new WebAssembly.Instance(driver, env).exports;
 }

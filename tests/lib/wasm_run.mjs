@@ -24,7 +24,7 @@ async function main() {
   if (threads === 1) {
     for (let i = 0; i < n; i++) {
       try {
-        run(steps + 16 * i, 1, scratch);
+        run(steps + 20 * i, 1, scratch);
       } catch (error) {
         failed.push([i, String(error)]);
       }

@@ -63,6 +63,8 @@ struct Inner {
     serving: bool,
     /// A job was given to them that may not be done.
     working: bool,
+    /// Entries of their tables whose kernels are released, and that they do not know of yet.
+    free: Vec<u32>,
     /// How long the job may stand still.
     patience_ms: f64,
     /// Why what was computed is not there, and nothing more is: a kernel failed, or a thread.
@@ -108,6 +110,7 @@ impl Threads {
             service: 0,
             serving: false,
             working: false,
+            free: Vec::new(),
             patience_ms: PATIENCE_MS,
             broken: None,
             signal,
@@ -124,9 +127,14 @@ impl Threads {
         self.0.clone()
     }
 
-    /// Instantiates a module in every worker; its functions are in the table's first `entries`.
-    pub(crate) fn load(&mut self, module: &Module, entries: u32) -> Result<()> {
-        self.0.load(module, entries)
+    /// Instantiates a module in every worker; its first kernel becomes entry `base` of the table.
+    pub(crate) fn load(&mut self, module: &Module, base: u32) -> Result<()> {
+        self.0.load(module, base)
+    }
+
+    /// Forgets a kernel, which no job calls any more: workers do so before they load the next module.
+    pub(crate) fn release(&mut self, entry: u32) {
+        self.0.0.borrow_mut().free.push(entry);
     }
 
     /// Tells every thread where its scratch memory is: thread `t` has the `t`-th piece.
@@ -160,11 +168,13 @@ impl Threads {
 }
 
 impl Handle {
-    pub(crate) fn load(&self, module: &Module, entries: u32) -> Result<()> {
+    pub(crate) fn load(&self, module: &Module, base: u32) -> Result<()> {
         let mut inner = self.0.borrow_mut();
         inner.leave()?;
+        let free: Array = inner.free.drain(..).map(JsValue::from).collect();
         for w in &inner.workers {
-            let m = [("kind", "load".into()), ("module", module.clone().into()), ("entries", entries.into())];
+            let module = module.clone().into();
+            let m = [("kind", "load".into()), ("module", module), ("base", base.into()), ("free", free.clone().into())];
             send(w, &js::object(&m))?;
         }
         Ok(())

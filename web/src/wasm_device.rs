@@ -39,6 +39,8 @@ pub struct WasmDevice {
     table: Table,
     entries: Heap,
     kernels: Vec<Option<Entry>>,
+    /// Entries of the table that are released while modules are being compiled: one of them may yet come.
+    released: Vec<u32>,
     imports: Object,
     driver: Driver,
     compiling: Rc<RefCell<Compiling>>,
@@ -119,6 +121,7 @@ impl WasmDevice {
             table,
             entries: Heap::new(0, 1),
             kernels: Vec::new(),
+            released: Vec::new(),
             imports,
             driver: exports.unchecked_into(),
             compiling: Rc::default(),
@@ -259,8 +262,9 @@ impl WasmDevice {
         Ok(())
     }
 
-    /// The plan as the driver reads it: steps, then buffer tables and launch scalars. Needs the address it will be at.
-    fn encode(&self, steps: &[Step], at: usize) -> Result<Vec<u8>> {
+    /// The plan as the driver reads it: steps, then buffer tables and launch scalars. Needs the address it will be at. Of launches
+    /// only a slice of the grid, if one is given.
+    fn encode(&self, steps: &[Step], slice: Option<(u32, u32)>, at: usize) -> Result<Vec<u8>> {
         let mut head = Vec::with_capacity(steps.len() * STEP_BYTES);
         let mut tail: Vec<u8> = Vec::new();
         let tail_at = at + steps.len() * STEP_BYTES;
@@ -284,14 +288,15 @@ impl WasmDevice {
                     let moved: usize = args.iter().map(|a| a.bytes).sum();
                     let serial = grid[0] < 2 || moved < SERIAL_BYTES;
                     let kernel = if serial { e.index | DriverStep::SERIAL } else { e.index };
-                    DriverStep { kernel, bufs, vars: scalars, grid: grid[0] }
+                    let (first, grid) = slice.unwrap_or((0, grid[0]));
+                    DriverStep { kernel, bufs, vars: scalars, grid, first }
                 }
                 Step::Copy { src, dst } => {
                     if src.bytes != dst.bytes {
                         return Err(failed(format!("copy of {} bytes to {}", src.bytes, dst.bytes)));
                     }
                     let (from, to) = (self.view(src)? as u32, self.view(dst)? as u32);
-                    DriverStep { kernel: DriverStep::COPY, bufs: to, vars: from, grid: src.bytes as u32 }
+                    DriverStep { kernel: DriverStep::COPY, bufs: to, vars: from, grid: src.bytes as u32, first: 0 }
                 }
             };
             head.extend(s.to_bytes());
@@ -299,6 +304,12 @@ impl WasmDevice {
         head.append(&mut tail);
         Ok(head)
     }
+}
+
+/// Puts the kernels of an instance into a table.
+fn fill(table: &Table, instance: &Instance, base: u32, n: u32) -> std::result::Result<(), JsValue> {
+    let kernels = instance.exports();
+    (0..n).try_for_each(|i| table.set_raw(base + i, &Reflect::get_u32(&kernels, i)?))
 }
 
 /// A memory of one page that may grow as far as the engine lets it.
@@ -355,14 +366,15 @@ impl Device for WasmDevice {
             return Ok(Vec::new());
         }
         self.reserve_scratch(kernels.iter().map(|k| k.scratch as usize).max().unwrap_or(0))?;
+        self.free_entries();
         let base = self.entries.alloc(kernels.len()).ok_or_else(|| oom(kernels.len()))?.at as u32;
         let have = self.table.length();
         let need = self.entries.end() as u32;
         if need > have {
             self.table.grow(need.max(have * 2) - have).map_err(|e| failed(text(&e)))?;
         }
-        let module = link(&kernels, base, self.shared, self.max_pages);
-        self.load(&module, need)?;
+        let module = link(&kernels, self.shared, self.max_pages);
+        self.load(&module, base, kernels.len() as u32)?;
         let mut ids = Vec::with_capacity(sources.len());
         for (i, s) in sources.iter().enumerate() {
             self.kernels.push(Some(Entry { index: base + i as u32, params: s.params.len() }));
@@ -388,39 +400,17 @@ impl Device for WasmDevice {
         // a job may be about to call it; if one failed, none will
         let _ = self.settle();
         if let Some(e) = self.kernels.get_mut(kernel.0 as usize).and_then(Option::take) {
-            // a module is collected when none of its functions is reachable
-            let _ = self.table.set_raw(e.index, &JsValue::NULL);
-            self.entries.free(e.index as usize, 1);
+            self.released.push(e.index);
+            self.free_entries();
         }
     }
 
     fn submit(&mut self, steps: &[Step]) -> Result<()> {
-        if steps.is_empty() {
-            return Ok(());
-        }
-        if !self.ready()? {
-            return Err(failed("submitted before the kernels are compiled"));
-        }
-        self.settle()?;
-        let size = self.encode(steps, 0)?.len();
-        if size > self.plan.1 {
-            if self.plan.1 > 0 {
-                self.heap.free(self.plan.0, self.plan.1);
-            }
-            self.plan = (0, 0);
-            let room = size.next_power_of_two().max(4096);
-            self.plan = (self.take(room)?, room);
-        }
-        let at = self.plan.0;
-        let plan = self.encode(steps, at)?;
-        self.bytes().subarray(at as u32, (at + plan.len()) as u32).copy_from(&plan);
-        match &mut self.threads {
-            Some(t) => t.post(at, steps.len()),
-            None => self.driver.run(at as u32, steps.len() as u32, self.scratch.0 as u32).map_err(|e| {
-                self.signal().lose();
-                Error::Lost { device: "wasm".into(), what: format!("a kernel failed: {}", text(&e)) }
-            }),
-        }
+        if steps.is_empty() { Ok(()) } else { self.run(steps, None) }
+    }
+
+    fn submit_slice(&mut self, step: &Step, first: u32, end: u32) -> Result<bool> {
+        self.run(std::slice::from_ref(step), Some((first, end))).map(|()| true)
     }
 
     fn sync(&mut self) -> Result<()> {
@@ -446,29 +436,72 @@ impl Device for WasmDevice {
 }
 
 impl WasmDevice {
-    /// Instantiates a module into the table, at once if it is small or nobody's page waits.
-    fn load(&mut self, module: &[u8], entries: u32) -> Result<()> {
+    /// Runs steps, or a slice of one.
+    fn run(&mut self, steps: &[Step], slice: Option<(u32, u32)>) -> Result<()> {
+        if !self.ready()? {
+            return Err(failed("submitted before the kernels are compiled"));
+        }
+        self.settle()?;
+        let size = self.encode(steps, slice, 0)?.len();
+        if size > self.plan.1 {
+            if self.plan.1 > 0 {
+                self.heap.free(self.plan.0, self.plan.1);
+            }
+            self.plan = (0, 0);
+            let room = size.next_power_of_two().max(4096);
+            self.plan = (self.take(room)?, room);
+        }
+        let at = self.plan.0;
+        let plan = self.encode(steps, slice, at)?;
+        self.bytes().subarray(at as u32, (at + plan.len()) as u32).copy_from(&plan);
+        match &mut self.threads {
+            Some(t) => t.post(at, steps.len()),
+            None => self.driver.run(at as u32, steps.len() as u32, self.scratch.0 as u32).map_err(|e| {
+                self.signal().lose();
+                Error::Lost { device: "wasm".into(), what: format!("a kernel failed: {}", text(&e)) }
+            }),
+        }
+    }
+
+    /// Forgets released kernels: an instance is collected when none of its functions is reachable.
+    fn free_entries(&mut self) {
+        if self.compiling.borrow().running > 0 {
+            return;
+        }
+        for at in self.released.drain(..) {
+            let _ = self.table.set_raw(at, &JsValue::NULL);
+            self.entries.free(at as usize, 1);
+            if let Some(t) = &mut self.threads {
+                t.release(at);
+            }
+        }
+    }
+
+    /// Instantiates a module and puts its `n` kernels into the table from `base` on, at once if it is small or nobody's page waits.
+    fn load(&mut self, module: &[u8], base: u32, n: u32) -> Result<()> {
         let bytes = Uint8Array::from(module);
         if module.len() <= SYNC_BYTES_MAX || !js::is_page() {
             let start = js::now();
             let module = Module::new(&bytes).map_err(|e| failed(text(&e)))?;
-            Instance::new(&module, &self.imports).map_err(|e| failed(text(&e)))?;
+            let instance = Instance::new(&module, &self.imports).map_err(|e| failed(text(&e)))?;
+            fill(&self.table, &instance, base, n).map_err(|e| failed(text(&e)))?;
             let spent = self.meter();
             spent.set(spent.get() + js::now() - start);
             if let Some(t) = &mut self.threads {
-                t.load(&module, entries)?;
+                t.load(&module, base)?;
             }
             return Ok(());
         }
-        let (imports, state) = (self.imports.clone(), self.compiling.clone());
+        let (imports, table, state) = (self.imports.clone(), self.table.clone(), self.compiling.clone());
         let threads = self.threads.as_ref().map(Threads::handle);
         state.borrow_mut().running += 1;
         spawn_local(async move {
             let done = async {
                 let module: Module = JsFuture::from(js_sys::WebAssembly::compile(&bytes)).await?.unchecked_into();
-                JsFuture::from(js_sys::WebAssembly::instantiate_module(&module, &imports)).await?;
+                let instance = JsFuture::from(js_sys::WebAssembly::instantiate_module(&module, &imports)).await?;
+                fill(&table, instance.unchecked_ref(), base, n)?;
                 if let Some(t) = threads {
-                    t.load(&module, entries).map_err(|e| JsValue::from(e.to_string()))?;
+                    t.load(&module, base).map_err(|e| JsValue::from(e.to_string()))?;
                 }
                 Ok::<(), JsValue>(())
             };

@@ -108,10 +108,22 @@ pub trait Device: MaySend {
     /// Runs the steps in order, as if one after the other. Returns before they are done where the platform allows.
     fn submit(&mut self, steps: &[Step]) -> Result<()>;
 
-    /// The same, timed by the device's own clock. The ticket's bytes are two little-endian u64: nanoseconds at the beginning
+    /// Runs some of a launch as [`Device::submit`] runs all of it: the blocks from `first` up to `end` on the first axis of its grid.
+    /// False where the device does not cut launches; then nothing is done.
+    fn submit_slice(&mut self, _step: &Step, _first: u32, _end: u32) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// The same as [`Device::submit`], timed by the device's own clock. The ticket's bytes are two little-endian u64: nanoseconds at the beginning
     /// and at the end. `None` where it has none: the steps were submitted all the same.
     fn submit_timed(&mut self, steps: &[Step]) -> Result<Option<Ticket>> {
         self.submit(steps).map(|()| None)
+    }
+
+    /// Should a caller that can wait submit more now? False while enough is under way that the device does not idle, which others
+    /// may be waiting for too.
+    fn has_room(&mut self) -> Result<bool> {
+        Ok(true)
     }
 
     /// Starts reading bytes back, ordered after everything submitted.

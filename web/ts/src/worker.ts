@@ -8,7 +8,8 @@ interface Message {
   memory: WebAssembly.Memory;
   sync: number;
   thread: number;
-  entries: number;
+  base: number;
+  free: number[];
   scratch: number;
   service: number;
 }
@@ -40,8 +41,13 @@ function take(message: Message, stop: () => void): void {
       return;
     }
     case "load":
-      if (table.length < message.entries) table.grow(Math.max(message.entries, 2 * table.length) - table.length);
-      new WebAssembly.Instance(message.module, imports);
+      // what is free first: the module's kernels may take its place
+      for (const at of message.free) if (at < table.length) table.set(at, null);
+      Object.entries(new WebAssembly.Instance(message.module, imports).exports).forEach(([i, kernel]) => {
+        const at = message.base + Number(i);
+        if (at >= table.length) table.grow(at);
+        table.set(at, kernel as () => void);
+      });
       return;
     case "scratch":
       scratch = message.scratch;

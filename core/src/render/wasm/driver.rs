@@ -14,7 +14,7 @@
 //! - `failed(sync)`: not 0 if that happened. Jobs end at once from then on.
 //! - `state(sync)`: 0 if no job is under way; else how far its step is.
 //!
-//! `sync` is the address of [`SYNC_BYTES`] zeroed bytes at a multiple of 8, words as in `Sync`. A step is four words, see
+//! `sync` is the address of [`SYNC_BYTES`] zeroed bytes at a multiple of 8, words as in `Sync`. A step is five words, see
 //! [`DriverStep`].
 //!
 //! A step is over when its grid is used up and every thread that came has left. So nobody waits for a thread that sleeps or
@@ -29,12 +29,12 @@
 use super::func::at;
 use super::link::imports;
 use wasm_encoder::{
-    BlockType, CodeSection, ExportKind, ExportSection, Function, FunctionSection, InstructionSink, Module, TypeSection,
-    ValType,
+    BlockType, CodeSection, EntityType, ExportKind, ExportSection, Function, FunctionSection, InstructionSink, Module,
+    RefType, TableType, TypeSection, ValType,
 };
 
 /// Bytes of a step.
-pub const STEP_BYTES: usize = 16;
+pub const STEP_BYTES: usize = 20;
 /// Most threads of a device.
 pub const MAX_THREADS: usize = 64;
 /// Bytes of the block that threads share: a line for the words, one for each thread's share.
@@ -92,6 +92,8 @@ pub struct DriverStep {
     pub vars: u32,
     /// Grid; bytes of a copy.
     pub grid: u32,
+    /// Where it begins in the grid: a launch may be cut into several steps.
+    pub first: u32,
 }
 
 impl DriverStep {
@@ -103,7 +105,7 @@ impl DriverStep {
     /// As the driver reads it.
     pub fn to_bytes(self) -> [u8; STEP_BYTES] {
         let mut out = [0; STEP_BYTES];
-        for (i, v) in [self.kernel, self.bufs, self.vars, self.grid].into_iter().enumerate() {
+        for (i, v) in [self.kernel, self.bufs, self.vars, self.grid, self.first].into_iter().enumerate() {
             out[i * 4..i * 4 + 4].copy_from_slice(&v.to_le_bytes());
         }
         out
@@ -172,8 +174,11 @@ pub fn driver(shared: bool, max_pages: u32) -> Vec<u8> {
         ];
         list.iter().for_each(|(name, f)| _ = exports.export(name, ExportKind::Func, *f));
     }
+    let table = TableType { element_type: RefType::FUNCREF, table64: false, minimum: 0, maximum: None, shared: false };
+    let mut imports = imports(shared, max_pages);
+    imports.import("e", "t", EntityType::Table(table));
     let mut module = Module::new();
-    module.section(&types).section(&imports(shared, max_pages)).section(&functions).section(&exports).section(&code);
+    module.section(&types).section(&imports).section(&functions).section(&exports).section(&code);
     module.finish()
 }
 
@@ -186,7 +191,7 @@ fn whole() -> Function {
     w.if_(BlockType::Empty);
     w.local_get(step).i32_load(at(4, 4)).local_get(step).i32_load(at(8, 4)).local_get(step).i32_load(at(12, 4));
     w.memory_copy(0, 0).else_();
-    w.local_get(step).i32_load(at(4, 4)).local_get(step).i32_load(at(8, 4)).i32_const(0);
+    w.local_get(step).i32_load(at(4, 4)).local_get(step).i32_load(at(8, 4)).local_get(step).i32_load(at(16, 4));
     w.local_get(step).i32_load(at(12, 4)).local_get(kernel).i32_const(i32::MAX).i32_and().call_indirect(0, 0);
     w.end().end();
     f
@@ -205,9 +210,9 @@ fn run() -> Function {
     f
 }
 
-/// `share(grid, sync)`: thread t of m gets grid*t/m .. grid*(t+1)/m.
+/// `share(step, sync)`: of n blocks in all, thread t of m gets n*t/m .. n*(t+1)/m.
 fn share() -> Function {
-    let (grid, sync, t, threads) = (0, 1, 2, 3);
+    let (step, sync, t, threads) = (0, 1, 2, 3);
     let mut f = Function::new([(2, ValType::I32)]);
     let mut w = f.instructions();
     w.local_get(sync).i32_load(at(Sync::THREADS, 4)).local_set(threads);
@@ -215,12 +220,19 @@ fn share() -> Function {
     w.local_get(t).local_get(threads).i32_ge_u().br_if(1);
     w.local_get(sync).local_get(t).i32_const(LINE as i32).i32_mul().i32_add();
     for add in [0, 1] {
-        w.local_get(grid).i64_extend_i32_u().local_get(t).i32_const(add).i32_add().i64_extend_i32_u().i64_mul();
+        blocks(&mut w, step);
+        w.i64_extend_i32_u().local_get(t).i32_const(add).i32_add().i64_extend_i32_u().i64_mul();
         w.local_get(threads).i64_extend_i32_u().i64_div_u();
+        w.local_get(step).i32_load(at(16, 4)).i64_extend_i32_u().i64_add();
     }
     w.i64_const(32).i64_shl().i64_or().i64_store(at(Sync::SHARES, 8));
     w.local_get(t).i32_const(1).i32_add().local_set(t).br(0).end().end().end();
     f
+}
+
+/// The number of a step's blocks.
+fn blocks(w: &mut InstructionSink<'_>, step: u32) {
+    w.local_get(step).i32_load(at(12, 4)).local_get(step).i32_load(at(16, 4)).i32_sub();
 }
 
 /// `slices(step, thread, sync)`: runs slices until none is left: first of the thread's own share, from its beginning, then of
@@ -231,7 +243,8 @@ fn slices() -> Function {
     let mut f = Function::new([(7, ValType::I32), (1, ValType::I64)]);
     let mut w = f.instructions();
     w.local_get(sync).i32_load(at(Sync::THREADS, 4)).local_set(threads);
-    w.local_get(step).i32_load(at(12, 4)).local_get(threads).i32_div_u().i32_const(LAST).i32_div_u();
+    blocks(&mut w, step);
+    w.local_get(threads).i32_div_u().i32_const(LAST).i32_div_u();
     w.local_tee(least).i32_eqz().if_(BlockType::Empty).i32_const(1).local_set(least).end();
     w.block(BlockType::Empty).loop_(BlockType::Empty);
     w.local_get(i).local_get(threads).i32_ge_u().br_if(1);
@@ -289,7 +302,7 @@ fn advance() -> Function {
         w.local_get(step).i32_load(at(0, 4)).i32_const(0).i32_lt_s().if_(BlockType::Empty);
         w.local_get(step).call(WHOLE);
         w.local_get(step).i32_const(STEP_BYTES as i32).i32_add().local_set(step).br(2).end();
-        w.local_get(step).i32_load(at(12, 4)).local_get(sync).call(SHARE);
+        w.local_get(step).local_get(sync).call(SHARE);
         w.local_get(sync).local_get(step).i32_store(at(Sync::STEP, 4));
         w.i32_const(OPEN).local_get(sync).call(PUBLISH).return_();
     }
