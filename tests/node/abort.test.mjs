@@ -65,6 +65,92 @@ function chain(n, size) {
   return y;
 }
 
+/** A signal that counts how often it is looked at, and does something each time. */
+function counted(also = () => {}) {
+  const { signal } = new AbortController();
+  let looks = 0;
+  const look = () => {
+    looks += 1;
+    also();
+    return false;
+  };
+  Object.defineProperty(signal, "aborted", { get: look });
+  Object.defineProperty(signal, "throwIfAborted", { value: look });
+  return { signal, looks: () => looks };
+}
+
+test("every phase looks at the signal, and often", async (t) => {
+  const device = await init({ device: "wasm", cache: false, isolated: true });
+  const whole = counted();
+  // a file of some megabytes is copied in parts
+  const large = new Uint8Array(readFileSync(new URL("../models/ppocrv4_det/model.onnx", import.meta.url)));
+  (await load(large, { device, signal: whole.signal })).dispose();
+  const loading = whole.looks();
+  const inputs = await readNpz(file("input.npz"));
+  const given = Object.fromEntries(Object.entries(inputs).map(([name, v]) => [name, new Tensor(v.data, v.shape)]));
+  const model = await load(file("model.onnx"), { device });
+  // what was done whenever somebody looked
+  const seen = { programs: new Set(), launches: new Set(), bytes: new Set() };
+  const { signal } = counted(() => {
+    const counters = device.raw.counters();
+    for (const [name, values] of Object.entries(seen)) values.add(counters[name]);
+  });
+  const out = await model.run(given, { signal });
+  const { kernelsCompiled } = model.timing;
+  const [kernels, launches, bytes] = Object.values(seen).map(({ size }) => size);
+  const pieces = `${kernelsCompiled} kernels were compiled in ${kernels}, run in ${launches}, weights brought in ${bytes} pieces`;
+  t.diagnostic(`${loading} looks while loading; ${pieces}`);
+  assert.ok(loading >= large.length / 2 ** 22, `${loading} looks for ${large.length} bytes`);
+  assert.ok(kernelsCompiled > 20 && kernels >= kernelsCompiled, `${kernels} looks for ${kernelsCompiled} kernels`);
+  assert.ok(launches >= 5 && bytes >= 2, `${launches} and ${bytes} looks`);
+  Object.values(out).forEach((value) => value.dispose());
+  device.dispose();
+});
+
+test("a kernel that is cut into slices gives the same", async () => {
+  const size = 384;
+  const numbers = (k) => Float32Array.from({ length: size * size }, (_, i) => ((i * k) % 101) / 50 - 1);
+  for (const threads of [1, 3]) {
+    const device = await init({ device: "wasm", threads, cache: false, isolated: true });
+    const [a, b] = [37, 53].map((k) => new Tensor(numbers(k), [size, size], { device }));
+    const product = () => tidy(() => a.matmul(b).relu());
+    const [whole, cut] = [product(), product()];
+    const want = await whole.data();
+    const { signal, looks } = counted();
+    const got = await cut.data(undefined, { signal });
+    assert.deepEqual(got, want);
+    // some to begin with, and one after each slice
+    assert.ok(looks() >= 6, `${looks()} looks`);
+    device.dispose();
+  }
+});
+
+test("nothing of a later phase begins after an abort in an earlier one", async () => {
+  const inputs = await readNpz(file("input.npz"));
+  for (const phase of ["device", "parse", "compile", "run"]) {
+    const device = await init({ device: "wasm", cache: false, isolated: true });
+    const controller = new AbortController();
+    const phases = [];
+    const onProgress = (progress) => {
+      phases.push(progress.phase);
+      if (progress.phase === phase) controller.abort(reason);
+    };
+    const how = { signal: controller.signal, onProgress };
+    const work = async () => {
+      const model = await load(file("model.onnx"), { device, ...how });
+      return model.run(Object.fromEntries(Object.entries(inputs).map(([name, v]) => [name, new Tensor(v.data, v.shape)])), how);
+    };
+    await assert.rejects(work(), (error) => error === reason, phase);
+    // waits until nothing is under way
+    await device.raw.collect();
+    const { plans, programs, launches } = device.raw.counters();
+    assert.equal(phases.at(-1), phase, phases.join());
+    if (phase !== "run") assert.deepEqual([plans, programs, launches], [0, 0, 0], phase);
+    else assert.ok(plans === 1 && launches < programs, `${plans} plans, ${launches} launches of ${programs} kernels`);
+    device.dispose();
+  }
+});
+
 test("a long run ends soon, and computes the same when it is asked for again", async (t) => {
   await init({ device: "wasm" });
   const run = tidy(() => chain(120, 512));

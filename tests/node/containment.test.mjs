@@ -150,7 +150,10 @@ test("stack and memory of the module that are used up", async () => {
       const files = [];
       const file = new Uint8Array(2 ** 30);
       await assert.rejects(async () => {
-        for (let i = 0; i < 5; i += 1) files.push(t.device.raw.onnx(file, false));
+        for (let i = 0; i < 5; i += 1) {
+          files.push(new t.device.engine.api.Parts(file.length));
+          files.at(-1).push(file);
+        }
       });
     }
     const [{ status, value, reason }] = await settled([t.data()]);

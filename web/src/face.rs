@@ -4,6 +4,8 @@
 //! Work that waits is asynchronous and runs one at a time: a graph must not be compacted while another part of the page
 //! is between planning and running.
 
+use crate::args::{budget_of, dimension, dtype, host_input, name_of};
+use crate::file::Parts;
 use crate::js::{get, now, object, set};
 use crate::ops;
 use crate::pace::Pace;
@@ -17,11 +19,10 @@ use gradloom_core::device::{Device, Ticket};
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Bytes, Counters, Engine, RootId};
 use gradloom_core::io::HostTensor;
-use gradloom_core::io::onnx::proto::Dim;
 use gradloom_core::io::onnx::{Drift, Input, Model, Run, Runner};
-use gradloom_core::io::{gguf, safetensors};
+use gradloom_core::io::safetensors;
 use gradloom_core::tensor::{Session, Tensor, wire};
-use gradloom_core::{Budget, DType, Error, Result};
+use gradloom_core::{DType, Error, Result};
 use js_sys::{Array, Object, Uint8Array};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -215,6 +216,10 @@ impl Inner {
         };
         self.compiled().await?;
         self.pace.breathe(abort).await?;
+        while !self.running(|| self.engine.borrow_mut().bring(&mut self.session.state(), &pending))? {
+            self.pace.submitted(&self.engine, None, abort).await?;
+            self.pace.breathe(abort).await?;
+        }
         let launch = || self.engine.borrow_mut().launch(&mut self.session.state(), pending);
         let mut run = self.running(launch)?;
         let start = now();
@@ -268,6 +273,12 @@ impl Inner {
     fn keep(&self, t: Tensor) -> u32 {
         self.tensors.borrow_mut().add(t)
     }
+
+    /// `[{name, id}]`.
+    fn keep_named(&self, list: impl IntoIterator<Item = (String, Tensor)>) -> Array {
+        let one = |(name, t): (String, Tensor)| object(&[("name", name.into()), ("id", (self.keep(t) as f64).into())]);
+        list.into_iter().map(one).collect()
+    }
 }
 
 fn runtime(
@@ -286,7 +297,7 @@ fn runtime(
         None => Engine::new(device),
     };
     engine.keep_graphs();
-    let pace = Pace::default();
+    let pace = Pace::new(signal.clone(), matches!(side, Side::WebGpu(_)));
     engine.set_interrupt(pace.interrupt());
     Runtime {
         inner: Rc::new(Inner {
@@ -340,10 +351,6 @@ fn timing(t: Times, from: Counters, to: Counters) -> Object {
         ("kernelsCompiled", n(|c| c.programs)),
         ("kernelsCached", n(|c| c.programs_cached)),
     ])
-}
-
-fn dtype(name: &str) -> Result<DType> {
-    DType::from_name(name).ok_or_else(|| Error::value("dtype", format!("there is no dtype `{name}`")))
 }
 
 fn shape_array(shape: &[usize]) -> Array {
@@ -564,8 +571,8 @@ impl Runtime {
     }
 
     /// Parses an ONNX model, if wanted with the values of all nodes as outputs. Throws with all that is unsupported, by node.
-    pub fn onnx(&self, file: Vec<u8>, every_value: bool, budget: &JsValue) -> std::result::Result<u32, JsValue> {
-        let mut model = Model::parse(file).map_err(throw)?.with_budget(budget_of(budget));
+    pub fn onnx(&self, file: Parts, every_value: bool, budget: &JsValue) -> std::result::Result<u32, JsValue> {
+        let mut model = Model::parse(file.bytes).map_err(throw)?.with_budget(budget_of(budget));
         if every_value {
             model = model.with_every_value();
         }
@@ -683,43 +690,35 @@ impl Runtime {
         let (times, counters) = (inner.times.get(), inner.engine.borrow().counters());
         let begin = || runner.borrow_mut().begin_in_pieces(&mut inner.engine.borrow_mut(), &inputs);
         let mut run = inner.planning(begin).map_err(throw)?;
+        let mut told = false;
         loop {
-            if !run.plans() && !run.is_submitting() {
+            if run.plans() {
+                told = false;
+            } else if !run.is_submitting() {
                 inner.prepared(&runner, &mut run).await.map_err(throw)?;
-                tell("run");
+                if !std::mem::replace(&mut told, true) {
+                    tell("run");
+                }
             }
-            let submits = run.is_submitting();
-            let plans = run.folds();
-            let start = now();
+            let (plans, brings, start) = (run.folds(), run.brings(), run.is_submitting().then(now));
             let work = inner.pace.portion(&abort);
-            let piece = || {
-                let mut engine = inner.engine.borrow_mut();
-                let out = runner.borrow_mut().piece(&mut engine, &mut run, work)?;
-                if submits { inner.pace.learn(engine.device(), &abort, start).map(|()| out) } else { Ok(out) }
-            };
+            let piece = || runner.borrow_mut().piece(&mut inner.engine.borrow_mut(), &mut run, work);
             let out = if plans { inner.planning(piece) } else { inner.running(piece) };
             let Some(out) = out.map_err(throw)? else {
+                if brings || start.is_some() {
+                    let waits = now();
+                    inner.pace.submitted(&inner.engine, start, &abort).await.map_err(throw)?;
+                    inner.spend(Times { run: now() - waits, ..Times::default() });
+                }
                 inner.pace.breathe_if(run.may_stop(), &abort).await.map_err(throw)?;
                 continue;
             };
             // threads may not be done with it; its time is that of all its work where that can be said
             inner.running(|| inner.engine.borrow_mut().device().sync()).map_err(throw)?;
-            let one = |(name, t): (String, Tensor)| -> JsValue {
-                object(&[("name", name.into()), ("id", (inner.keep(t) as f64).into())]).into()
-            };
-            let outputs: Array = out.into_iter().map(one).collect();
+            let outputs = inner.keep_named(out);
             let timing = timing(inner.times.get().minus(times), counters, inner.engine.borrow().counters());
             return Ok(object(&[("outputs", outputs.into()), ("timing", timing.into())]).into());
         }
-    }
-
-    /// Tensors of a GGUF file: `[{name, id}]`. Nothing is copied to the device before it is used.
-    pub fn gguf(&self, file: Vec<u8>) -> std::result::Result<Array, JsValue> {
-        let one = |(name, t): (String, Tensor)| -> JsValue {
-            object(&[("name", name.into()), ("id", (self.inner.keep(t) as f64).into())]).into()
-        };
-        let list = gguf::tensors(&self.inner.session, &Arc::new(file)).map_err(throw)?;
-        Ok(list.into_iter().map(one).collect())
     }
 
     /// The files of an index: `[[tensor, file]]`.
@@ -755,45 +754,4 @@ pub fn safetensors_index(start: &[u8], len: f64) -> std::result::Result<Array, J
         Array::of5(&name, &dt, &shape_array(&e.shape), &at(e.range.start), &at(e.range.end))
     };
     Ok(index.entries.into_iter().map(one).collect())
-}
-
-/// A number, a symbol's name, or null for a dimension that the file leaves open.
-fn dimension(d: &Dim) -> JsValue {
-    match d {
-        Dim::Value(v) if *v >= 0 => (*v as f64).into(),
-        Dim::Param(name) => name.into(),
-        _ => JsValue::NULL,
-    }
-}
-
-/// The limits that are given, and the others as they are.
-fn budget_of(given: &JsValue) -> Budget {
-    let mut b = Budget::default();
-    let fields = [
-        ("hostBytes", &mut b.host_bytes),
-        ("nodes", &mut b.nodes),
-        ("outputs", &mut b.outputs),
-        ("tensorElems", &mut b.tensor_elems),
-    ];
-    for (name, limit) in fields {
-        if let Some(n) = get(given, name).as_f64() {
-            *limit = n as u64;
-        }
-    }
-    b
-}
-
-fn name_of(i: &JsValue) -> String {
-    get(i, "name").as_string().unwrap_or_default()
-}
-
-fn host_input(i: &JsValue) -> Result<(String, HostTensor)> {
-    let name = name_of(i);
-    let shape: Vec<usize> =
-        Array::from(&get(i, "shape")).iter().map(|n| n.as_f64().unwrap_or(0.0).max(0.0) as usize).collect();
-    let dt = dtype(&get(i, "dtype").as_string().unwrap_or_default())?;
-    let data = get(i, "data").dyn_into::<Uint8Array>().map(|d| d.to_vec()).unwrap_or_default();
-    let bad = |e: Error| Error::Input { name: name.clone(), what: e.to_string() };
-    let t = HostTensor::new(dt, shape, data).map_err(bad)?;
-    Ok((name, t))
 }

@@ -3,8 +3,10 @@
 #![cfg(target_arch = "wasm32")]
 #![allow(unreachable_pub, reason = "wasm-bindgen exports are public items of private modules")]
 
+mod args;
 mod data;
 mod face;
+mod file;
 mod js;
 mod ops;
 mod pace;

@@ -1,8 +1,9 @@
 //! How work and the page share the one thread that they have: work goes in pieces, the page has its turn every some
 //! milliseconds, and between two pieces it is seen whether the caller gave up. An `AbortSignal` fires in the page's turns only.
+//! A GPU is shared too: it has little to do at a time that the page cannot take back, so that the page is drawn meanwhile.
 
 use crate::js::{is_aborted, now, turn_of_page};
-use gradloom_core::device::Device;
+use crate::signal::Signal;
 use gradloom_core::engine::{Engine, Running};
 use gradloom_core::interrupt::{Go, Interrupt};
 use gradloom_core::{Error, Result};
@@ -14,6 +15,8 @@ use wasm_bindgen_futures::JsFuture;
 
 /// Milliseconds of work after which the page has its turn.
 const SLICE_MS: f64 = 10.0;
+/// Milliseconds from a submission to a GPU until it takes the next one; that the last one is done comes some milliseconds late.
+const GPU_SLICE_MS: f64 = 20.0;
 /// Runs begin as if a device did so much work in a millisecond, in the engine's units, and no device is taken for slower.
 const FIRST_RATE: f64 = 1e6;
 const LEAST_RATE: f64 = 1e5;
@@ -25,12 +28,10 @@ pub(crate) struct Pace {
     end: Arc<AtomicU64>,
     /// Work that a run gets done in a millisecond: a guess that each run makes better.
     rate: Cell<f64>,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Pace { end: Arc::default(), rate: Cell::new(FIRST_RATE) }
-    }
+    /// Fires when the device got further.
+    signal: Signal,
+    /// Do runs go in portions even where nobody may end them? On a GPU, which does them beside the caller.
+    always: bool,
 }
 
 fn is_over(end: &AtomicU64) -> bool {
@@ -38,6 +39,11 @@ fn is_over(end: &AtomicU64) -> bool {
 }
 
 impl Pace {
+    /// That of a device whose signal is given.
+    pub(crate) fn new(signal: Signal, is_gpu: bool) -> Pace {
+        Pace { end: Arc::default(), rate: Cell::new(FIRST_RATE), signal, always: is_gpu }
+    }
+
     /// What the engine looks at: whether the slice is over.
     pub(crate) fn interrupt(&self) -> Interrupt {
         let end = self.end.clone();
@@ -67,34 +73,44 @@ impl Pace {
         }
     }
 
-    /// How much of a run to submit at once: all of it, unless somebody may end it.
+    fn cuts(&self, abort: &JsValue) -> bool {
+        self.always || abort.is_object()
+    }
+
+    fn slice_ms(&self) -> f64 {
+        if self.always { GPU_SLICE_MS } else { SLICE_MS }
+    }
+
+    /// How much of a run to submit at once: all of it, unless somebody may end it or it keeps a GPU from the page.
     pub(crate) fn portion(&self, abort: &JsValue) -> u64 {
-        if abort.is_object() { (self.rate.get() * SLICE_MS) as u64 } else { u64::MAX }
+        if self.cuts(abort) { (self.rate.get() * self.slice_ms()) as u64 } else { u64::MAX }
     }
 
     /// Submits a run. One that overwrites what was there before is not left half done.
     pub(crate) async fn submit(&self, engine: &RefCell<Engine>, run: &mut Running, abort: &JsValue) -> Result<()> {
         loop {
             let start = now();
-            let done = {
-                let mut engine = engine.borrow_mut();
-                let done = engine.submit_some(run, self.portion(abort))?;
-                self.learn(engine.device(), abort, start)?;
-                done
-            };
-            if done {
+            if engine.borrow_mut().submit_some(run, self.portion(abort))? {
                 return Ok(());
             }
+            self.submitted(engine, Some(start), abort).await?;
             self.breathe_if(run.may_stop(), abort).await?;
         }
     }
 
-    /// Learns from a portion that was submitted since `start`, once the device is done with it where that can be said.
-    pub(crate) fn learn(&self, device: &mut dyn Device, abort: &JsValue, start: f64) -> Result<()> {
-        if abort.is_object() {
-            device.sync()?;
-            let took = now() - start;
-            let change = if took < SLICE_MS / 2.0 { 2.0 } else { SLICE_MS / took };
+    /// After some work was submitted, at `start` if it was a portion of a run: until the device can take more. The next portion is
+    /// as much as the device gets done in time.
+    pub(crate) async fn submitted(&self, engine: &RefCell<Engine>, start: Option<f64>, abort: &JsValue) -> Result<()> {
+        if !self.cuts(abort) {
+            return Ok(());
+        }
+        engine.borrow_mut().device().sync()?;
+        while !engine.borrow_mut().device().has_room()? {
+            self.signal.wait().await;
+        }
+        if let Some(start) = start {
+            let (took, slice) = (now() - start, self.slice_ms());
+            let change = if took < slice / 2.0 { 2.0 } else { slice / took };
             self.rate.set((self.rate.get() * change).clamp(LEAST_RATE, MOST_RATE));
         }
         Ok(())

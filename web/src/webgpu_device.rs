@@ -27,6 +27,8 @@ use web_sys::{
 /// Work of one submit: beyond this many bytes moved, or launches, the queue gets what there is.
 const SUBMIT_BYTES: usize = 64 << 20;
 const SUBMIT_LAUNCHES: usize = 256;
+/// Calls of `submit` whose work may be under way when another one is made: the GPU has the next when it is done with one.
+const UNDER_WAY: usize = 2;
 /// Bytes of the uniform buffer.
 const UNIFORM_BYTES: usize = 256 << 10;
 /// Bind groups kept before all are forgotten.
@@ -37,6 +39,8 @@ const MAX_GROUPS: usize = 8192;
 pub(crate) struct Shared {
     pub(crate) signal: Signal,
     compiling: Cell<usize>,
+    /// Calls of `submit` whose work is not done, or not known to be.
+    under_way: Cell<usize>,
     error: RefCell<Option<Error>>,
     lost: RefCell<Option<String>>,
     pipelines: RefCell<Vec<Option<GpuComputePipeline>>>,
@@ -610,7 +614,20 @@ impl Device for WebGpuDevice {
             }
         }
         self.finish(&mut open);
+        self.shared.under_way.set(self.shared.under_way.get() + 1);
+        let (shared, done) = (self.shared.clone(), JsFuture::from(self.queue.on_submitted_work_done()));
+        spawn_local(async move {
+            // that of a lost device may be rejected: nothing of it is under way either
+            let _ = done.await;
+            shared.under_way.set(shared.under_way.get() - 1);
+            shared.signal.fire();
+        });
         Ok(())
+    }
+
+    fn has_room(&mut self) -> Result<bool> {
+        self.shared.check()?;
+        Ok(self.shared.under_way.get() < UNDER_WAY)
     }
 
     fn read(&mut self, view: View) -> Result<Ticket> {

@@ -91,11 +91,11 @@ pub struct Engine {
     pub(super) cache_bytes: usize,
     /// What lines of tuned opts name the programs of plans by.
     pub(super) labels: FxHashMap<u128, u128>,
-    buffers: FxHashMap<u32, (BufId, usize)>,
+    pub(super) buffers: FxHashMap<u32, (BufId, usize)>,
     /// Packed copies by session buffer.
     pub(super) packed: FxHashMap<u32, Vec<Packed>>,
     /// How session buffers that were computed of constants are computed again.
-    recipes: FxHashMap<u32, Arc<Recipe>>,
+    pub(super) recipes: FxHashMap<u32, Arc<Recipe>>,
     pub(super) arenas: Vec<(BufId, usize)>,
     pub(super) pool: Pool,
     vars: Vec<(String, Scalar)>,
@@ -121,7 +121,7 @@ pub struct Pending {
 }
 
 /// A plan that computed constants, with what it read.
-struct Recipe {
+pub(super) struct Recipe {
     held: Held,
     externals: Vec<(DType, usize, Bytes)>,
     /// The session buffers of its outputs.
@@ -269,20 +269,14 @@ impl Engine {
         Ok(self.finished(state, p)?.0)
     }
 
-    /// The same where results are computed of weights alone, and are weights themselves: where all bytes read are at hand, they
-    /// can be computed again, and need not be on the device beside copies of them.
-    pub fn finish_constants(&mut self, state: &mut State, p: Pending) -> Result<Replay> {
-        for &id in &p.externals {
-            state.buffer_mut(id).into_iter().for_each(|b| b.constant = true);
-        }
-        let (replay, outputs) = self.finished(state, p)?;
+    /// Keeps how outputs were computed, if all bytes read are at hand.
+    pub(super) fn remember_recipe(&mut self, state: &State, replay: &Replay, outputs: &[UOp]) {
         let bytes = |&id: &u32| state.buffer(id).and_then(|b| Some((b.dtype, b.len, b.host.clone()?)));
         if let Some(externals) = replay.externals.iter().map(bytes).collect() {
             let outputs: Vec<u32> = outputs.iter().filter_map(|&u| state.buffer_id(u)).collect();
             let recipe = Arc::new(Recipe { held: replay.held.clone(), externals, outputs: outputs.clone() });
             self.recipes.extend(outputs.into_iter().map(|id| (id, recipe.clone())));
         }
-        Ok(replay)
     }
 
     /// Takes session buffers off the device that can be uploaded again.
@@ -327,7 +321,7 @@ impl Engine {
             }
         }
         work.resize(steps.len(), 0);
-        Ok(Running { replay, nodes, outputs, steps, work, at: 0, first_write })
+        Ok(Running { replay, nodes, outputs, steps, work, at: 0, part: 0, first_write })
     }
 
     /// The flat node of each root of a run.
@@ -341,7 +335,7 @@ impl Engine {
     }
 
     /// Points every live root that used the computed nodes at the new buffers.
-    fn conclude(&mut self, state: &mut State, r: Running) -> Result<(Replay, Vec<UOp>)> {
+    pub(super) fn conclude(&mut self, state: &mut State, r: Running) -> Result<(Replay, Vec<UOp>)> {
         let flat = self.roots(state, &r)?;
         let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
         for ((&u, flat), shape) in r.nodes.iter().zip(flat).zip(&r.replay.shapes) {
@@ -431,7 +425,7 @@ impl Engine {
         self.drop_copies(id);
     }
 
-    fn copy_of(&self, id: u32, key: u128) -> Option<&Packed> {
+    pub(super) fn copy_of(&self, id: u32, key: u128) -> Option<&Packed> {
         self.packed.get(&id)?.iter().find(|c| c.key == key)
     }
 
@@ -443,7 +437,7 @@ impl Engine {
 
     /// The packed copy of a session buffer that the kernel `key` makes; made now if it is not there. An original that
     /// can be uploaded or computed again does not stay on the device beside it.
-    fn packed(&mut self, state: &mut State, id: u32, key: u128) -> Result<View> {
+    pub(super) fn packed(&mut self, state: &mut State, id: u32, key: u128) -> Result<View> {
         if let Some(&Packed { buf, bytes, .. }) = self.copy_of(id, key) {
             return Ok(View { buf, offset: 0, bytes });
         }
@@ -466,7 +460,7 @@ impl Engine {
     }
 
     /// All of a session buffer, on the device.
-    fn whole(&mut self, state: &mut State, id: u32) -> Result<View> {
+    pub(super) fn whole(&mut self, state: &mut State, id: u32) -> Result<View> {
         let buf = self.buffer(state, id)?;
         Ok(View { buf, offset: 0, bytes: self.buffers[&id].1 })
     }
@@ -580,7 +574,7 @@ impl Engine {
         Ok(())
     }
 
-    fn run_recipe(&mut self, state: &mut State, id: u32, wanted: &[u32]) -> Result<()> {
+    pub(super) fn run_recipe(&mut self, state: &mut State, id: u32, wanted: &[u32]) -> Result<()> {
         let Some(recipe) = self.recipes.get(&id).cloned() else { return Ok(()) };
         let mut externals = Vec::with_capacity(recipe.externals.len());
         for (dtype, len, bytes) in &recipe.externals {

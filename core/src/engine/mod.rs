@@ -2,6 +2,7 @@
 //! Never: waiting, clocks, threads, device handles.
 
 pub mod bench;
+mod bring;
 pub mod cache;
 mod constants;
 pub mod exec;

@@ -2,11 +2,13 @@
 //! models as ONNX; and files of image data sets.
 
 use crate::throw;
+use gradloom_core::io::gguf::{self, Entry, Gguf};
 use gradloom_core::io::images::{self, Cifar};
 use gradloom_core::io::tflite;
 use gradloom_core::io::torch::Torch;
 use gradloom_core::io::weights::{self, Format};
 use gradloom_core::io::{HostTensor, npy, npz, safetensors};
+use gradloom_core::tensor::{Session, wire};
 use gradloom_core::{Error, Result};
 use wasm_bindgen::prelude::*;
 
@@ -27,6 +29,42 @@ pub fn to_safetensors(file: &[u8]) -> std::result::Result<Vec<u8>, JsValue> {
         write(Format::SafeTensors, &list)
     };
     convert().map_err(throw)
+}
+
+/// The index of a GGUF file. Its tensors are computed of blocks, in graphs that are made here and go to the main module as bytes.
+#[wasm_bindgen]
+pub struct GgufIndex(Gguf);
+
+#[wasm_bindgen]
+impl GgufIndex {
+    /// Of the first bytes of a file of `len`. An error may mean that they are too few: nothing tells in advance how many it takes.
+    #[wasm_bindgen(constructor)]
+    pub fn new(start: &[u8], len: f64) -> std::result::Result<GgufIndex, JsValue> {
+        Gguf::parse_header(start, len as u64).map(GgufIndex).map_err(throw)
+    }
+
+    /// Each tensor's `[name, start, end]`: where its bytes lie in the file.
+    pub fn entries(&self) -> js_sys::Array {
+        let at = |n: u64| JsValue::from_f64(n as f64);
+        let one = |e: &Entry| js_sys::Array::of3(&(&e.name).into(), &at(e.range.start), &at(e.range.end));
+        self.0.entries.iter().map(one).collect()
+    }
+
+    /// What computes the tensor of that number of its bytes. `draws` is how far the main module's random stream is.
+    pub fn graph(&self, number: usize, bytes: &[u8], draws: u32) -> std::result::Result<Vec<u8>, JsValue> {
+        let run = || -> Result<Vec<u8>> {
+            let missing = || Error::value("weights", "there is no such tensor");
+            let entry = self.0.entries.get(number).ok_or_else(missing)?;
+            if entry.range.end - entry.range.start != bytes.len() as u64 {
+                return Err(Error::value("weights", "these are not all bytes of the tensor"));
+            }
+            let session = Session::new();
+            session.state().draws = draws;
+            let tensor = gguf::tensor_of(&session, entry, bytes)?;
+            wire::write(&session, &[tensor], &[])
+        };
+        run().map_err(throw)
+    }
 }
 
 /// A model of TensorFlow Lite as an ONNX file.

@@ -38,7 +38,7 @@ export const textModule = once("text", () => import("./pkg/gradloom_text.js"));
 /** Chat templates. */
 export const chatModule = once("chat", () => import("./pkg/gradloom_chat.js"));
 
-/** Files of torch.save, npz and TensorFlow Lite; writing of npz and GGUF. */
+/** Files of GGUF, torch.save, npz and TensorFlow Lite; writing of npz. */
 export const filesModule = once("files", () => import("./pkg/gradloom_files.js"));
 
 /** Operators by torch's names. */

@@ -5,6 +5,7 @@ import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.
 import { filesModule } from "./extras.js";
 import { type FetchOptions, type FileSource, type OnProgress, type Progress, readSource } from "./progress.js";
 import { Tensor, bind, made, source } from "./tensor.js";
+import { passed } from "./turns.js";
 
 /** What a model may make while it is built and run; more is a `BudgetError`. */
 export interface Budget {
@@ -276,7 +277,8 @@ export async function load(from: FileSource, options: LoadOptions = {}): Promise
   const bytes = await asOnnx(await file);
   signal?.throwIfAborted();
   onProgress?.({ phase: "parse", loaded: 0, total: bytes.length });
-  const model = new Model(host, guard(() => host.raw.onnx(bytes, options.everyValue ?? false, options.budget)));
+  const parts = await passed(host.engine, bytes, signal);
+  const model = new Model(host, guard(() => host.raw.onnx(parts, options.everyValue ?? false, options.budget)));
   useByDefault(host);
   return model;
 }

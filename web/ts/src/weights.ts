@@ -8,6 +8,7 @@ import { hostOf } from "./model.js";
 import { type FetchOptions, type FileSource, readSource, room } from "./progress.js";
 import { type Ranged, type Told, ofMemory, openRanges } from "./ranges.js";
 import { type FileOptions, Tensor, bind, made } from "./tensor.js";
+import { Slices } from "./turns.js";
 
 /** Tensors that lie so close together are read in one request, what is between them too. */
 const GAP_BYTES = 1 << 16;
@@ -21,9 +22,13 @@ const HEADER_BYTES = 100_000_008;
 
 type Entry = [name: string, dtype: DType, shape: number[], start: number, end: number];
 
+/** Makes a tensor of its bytes. */
+type Make = (entry: Entry, bytes: Uint8Array) => number;
+
 /** Tensors of a file that are read at once, and where they go among all. */
 interface Run {
   file: Ranged;
+  make: Make;
   start: number;
   end: number;
   entries: { at: number; entry: Entry }[];
@@ -64,6 +69,8 @@ class Loading {
   /** Names and tensors in the order of the files. */
   readonly #found: [name: string, tensor: Tensor | undefined][] = [];
   readonly #runs: Run[] = [];
+  readonly #indices: { free(): void }[] = [];
+  readonly #slices = new Slices();
 
   constructor(
     readonly host: Host,
@@ -110,7 +117,7 @@ class Loading {
     this.#open.push(file);
     const [a, b] = file.head;
     const whole = (): Promise<Uint8Array> => file.read(0, file.size, this.told);
-    if (String.fromCharCode(...file.head.subarray(0, 4)) === "GGUF") return this.#packed(await whole(), wanted);
+    if (String.fromCharCode(...file.head.subarray(0, 4)) === "GGUF") return this.#blocks(file, wanted);
     // the length of a safetensors header may begin with any bytes, but it is small, and the header follows
     const header = file.head[6] === 0 && file.head[7] === 0 && file.head[8] === 0x7b;
     if (!header && ((a === 0x50 && b === 0x4b) || a === 0x80)) {
@@ -118,16 +125,45 @@ class Loading {
       const bytes = await whole();
       file = ofMemory(guard(() => toSafetensors(bytes)));
     }
-    this.#plan(file, await this.#index(file), wanted);
+    const { raw } = this.host;
+    const make: Make = ([, dtype, shape], bytes) => raw.tensor(dtype, Uint32Array.from(shape), bytes);
+    this.#plan(file, await this.#index(file), wanted, make);
   }
 
-  /** The blocks of a GGUF file stay as they are. */
-  #packed(bytes: Uint8Array, wanted: (name: string) => boolean): void {
-    for (const { name, id } of guard(() => this.host.raw.gguf(bytes)) as { name: string; id: number }[]) {
-      const tensor = made(this.host, id);
-      if (wanted(name)) this.#found.push([name, tensor]);
-      else tensor.dispose();
+  /** The blocks of a GGUF file stay as they are: graphs compute elements of them where they are read. */
+  async #blocks(file: Ranged, wanted: (name: string) => boolean): Promise<void> {
+    const { GgufIndex } = await filesModule();
+    let start = file.head;
+    const parsed = (): InstanceType<typeof GgufIndex> | undefined => {
+      try {
+        return guard(() => new GgufIndex(start, file.size));
+      } catch (error) {
+        // it may be that there is more of it
+        if (start.length >= Math.min(file.size, HEADER_BYTES)) throw error;
+        return undefined;
+      }
+    };
+    let index = parsed();
+    while (!index) {
+      const longer = room(Math.min(4 * start.length, file.size));
+      longer.set(start);
+      longer.set(await file.read(start.length, longer.length, this.told), start.length);
+      start = longer;
+      index = parsed();
     }
+    const found = index;
+    this.#indices.push(found);
+    const { raw } = this.host;
+    const numbers = new Map<string, number>();
+    const entries = (guard(() => found.entries()) as [string, number, number][]).map(([name, from, to], number): Entry => {
+      numbers.set(name, number);
+      return [name, "f32", [], from, to];
+    });
+    entries.sort((a, b) => a[3] - b[3]);
+    this.#plan(file, entries, wanted, ([name], bytes) => {
+      const [, draws] = raw.random();
+      return raw.graph(found.graph(numbers.get(name) as number, bytes, draws as number), new Uint32Array())[0] as number;
+    });
   }
 
   async #index(file: Ranged): Promise<Entry[]> {
@@ -147,13 +183,13 @@ class Loading {
   }
 
   /** Puts what is wanted into runs: entries come in the order of their data. */
-  #plan(file: Ranged, index: readonly Entry[], wanted: (name: string) => boolean): void {
+  #plan(file: Ranged, index: readonly Entry[], wanted: (name: string) => boolean, make: Make): void {
     let run: Run | undefined;
     for (const entry of index) {
       const [name, , , start, end] = entry;
       if (!wanted(name)) continue;
       if (!run || start - run.end > GAP_BYTES || end - run.start > REQUEST_BYTES) {
-        run = { file, start, end, entries: [] };
+        run = { file, make, start, end, entries: [] };
         this.#runs.push(run);
       }
       run.end = end;
@@ -161,14 +197,16 @@ class Loading {
     }
   }
 
-  async #read({ file, start, end, entries }: Run): Promise<void> {
+  async #read({ file, make, start, end, entries }: Run): Promise<void> {
     const { head } = file;
     const bytes = end <= head.length ? head.subarray(start, end) : await file.read(start, end, this.told);
     this.options.signal.throwIfAborted();
-    for (const { at, entry: [name, dtype, shape, from, to] } of entries) {
-      const part = bytes.subarray(from - start, to - start);
-      const id = guard(() => this.host.raw.tensor(dtype, Uint32Array.from(shape), part));
+    for (const { at, entry } of entries) {
+      const [name, , , from, to] = entry;
+      const id = guard(() => make(entry, bytes.subarray(from - start, to - start)));
       this.#found[at] = [name, made(this.host, id)];
+      // what is in memory comes at once
+      await this.#slices.breathe(this.options.signal);
     }
   }
 
@@ -178,6 +216,7 @@ class Loading {
   }
 
   async close(): Promise<void> {
+    for (const index of this.#indices) index.free();
     await Promise.all(this.#open.map((file) => file.close()));
   }
 }

@@ -4,7 +4,7 @@
 #![deny(clippy::unwrap_used)]
 
 use super::blocks::{self, E2M1, IQ4, e8m0_half};
-use super::{Gguf, Kind, decode};
+use super::{Entry, Gguf, Kind, decode};
 use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::Result;
@@ -29,6 +29,14 @@ pub fn tensors(session: &Session, file: &Arc<Vec<u8>>) -> Result<Vec<(String, Te
         out.push((e.name, t));
     }
     Ok(out)
+}
+
+/// One tensor of a file from its bytes alone, as [`tensors`] makes it.
+pub fn tensor_of(session: &Session, e: &Entry, raw: &[u8]) -> Result<Tensor> {
+    match e.kind.plain() {
+        Some(dtype) => Tensor::from_bytes(session, dtype, &e.shape, Bytes::new(raw.to_vec())),
+        None => tensor(session, e.kind, &e.shape, raw),
+    }
 }
 
 /// One quantised tensor from its bytes.

@@ -13,7 +13,7 @@ mod kinds;
 mod tests;
 mod write;
 
-pub use graph::tensors;
+pub use graph::{tensor_of, tensors};
 pub use kinds::Kind;
 pub use write::{Data, quantize_q8_0, write};
 

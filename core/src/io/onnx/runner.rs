@@ -6,26 +6,25 @@
 //!
 //! Nothing here waits: [`Runner::begin`], then [`Runner::step`] whenever [`Runner::ready`] says so, until there are outputs.
 
+mod rewrite;
+
+use self::rewrite::Pass;
 use super::build::{Bound, Feed};
 use super::model::Model;
 use super::stage::{Answer, Ask, Build, Call, Fed, Step, Then};
 use crate::device::Ticket;
 use crate::dtype::DType;
-use crate::engine::{Bytes, Engine, Pending, Plan, Replay, Running, Starting, fold, scale, siblings};
+use crate::engine::{Bytes, Engine, Pending, Plan, Replay, Running, Starting};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::io::HostTensor;
-use crate::schedule::integers;
-use crate::target::Target;
 use crate::tensor::{Session, Tensor};
-use crate::uop::{UOp, hash};
+use crate::uop::UOp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
 /// Plans that are kept, counting every stage of every class of values.
 const MOST_PLANS: usize = 1 << 13;
-/// A constant that large is computed once for all plans.
-const SHARED: usize = 1024;
 /// An input of so few elements is looked at on the host, where a stage has to know it.
 const SMALL: usize = 64;
 
@@ -118,11 +117,13 @@ struct Given {
 }
 
 enum Stage {
-    /// The graph is built.
+    /// The graph is built, and gone over.
     Build,
+    Rewrite(Pass, Vec<Tensor>, End),
     /// Constants are planned, and then computed.
     PlanFold(Starting, Vec<Tensor>, End),
     Fold(Pending, Vec<Tensor>, End),
+    Folding(Running, Vec<Tensor>, End),
     /// All the rest is planned; these buffers may leave the device then if it does not read them.
     Plan(Starting, Vec<Tensor>, End, Vec<u32>),
     Main(Pending, Planned),
@@ -152,17 +153,22 @@ enum Reading {
 impl Run {
     /// Does the next step compute constants or values that the rest depends on, or plan something?
     pub fn folds(&self) -> bool {
-        matches!(self.stage, Stage::Fold(..) | Stage::Read(..)) || self.plans()
+        matches!(self.stage, Stage::Fold(..) | Stage::Folding(..) | Stage::Read(..)) || self.plans()
     }
 
     /// Does the next piece build or plan, without a look at the device?
     pub fn plans(&self) -> bool {
-        matches!(self.stage, Stage::Build | Stage::PlanFold(..) | Stage::Plan(..))
+        matches!(self.stage, Stage::Build | Stage::Rewrite(..) | Stage::PlanFold(..) | Stage::Plan(..))
     }
 
     /// Does the next piece submit more of a plan of which some is submitted?
     pub fn is_submitting(&self) -> bool {
-        matches!(self.stage, Stage::First(..) | Stage::Again(..))
+        matches!(self.stage, Stage::Folding(..) | Stage::First(..) | Stage::Again(..))
+    }
+
+    /// Are its programs compiled, and the next piece brings what they read to the device?
+    pub fn brings(&self) -> bool {
+        matches!(self.stage, Stage::Fold(..) | Stage::Main(..))
     }
 
     /// May the run be dropped where it is? Not while it overwrites what was there before, or computes what later runs use.
@@ -360,7 +366,7 @@ impl Runner {
                 (wanted, End::Ask { wanted: n, live: Arc::new(own), then })
             }
         };
-        run.stage = self.first_stage(engine, run, values, end)?;
+        run.stage = Stage::Rewrite(Pass::Integers, values, end);
         Ok(())
     }
 
@@ -410,72 +416,6 @@ impl Runner {
 
     fn input_buffers(&self, run: &Run) -> Vec<Option<u32>> {
         run.given.iter().map(|g| g.tensor.as_ref().and_then(buffer_of)).collect()
-    }
-
-    fn first_stage(&mut self, engine: &mut Engine, run: &Run, values: Vec<Tensor>, end: End) -> Result<Stage> {
-        let inputs: Vec<u32> = self.input_buffers(run).into_iter().flatten().collect();
-        let target = engine.device().target().clone();
-        let constants = self.constants(&values, &inputs, &target);
-        if constants.is_empty() {
-            return self.plan_stage(engine, run, values, end, Vec::new());
-        }
-        let roots: Vec<_> = constants.iter().map(Tensor::root).collect();
-        let starting = engine.begin(&mut self.session.state(), &roots)?;
-        Ok(Stage::PlanFold(starting, values, end))
-    }
-
-    /// What is computed once for all runs, and not known yet. The values are rewritten so that as much as possible is.
-    fn constants(&mut self, values: &[Tensor], inputs: &[u32], target: &Target) -> Vec<Tensor> {
-        let mut new = Vec::new();
-        {
-            let mut state = self.session.state();
-            let mut nodes: Vec<_> = values.iter().map(|t| state.node(t.root())).collect();
-            if let Some(new) = integers::in_integers(&mut state.graph, &nodes, inputs, target) {
-                nodes = new;
-            }
-            let nodes = scale::into_constants(&mut state.graph, &nodes, inputs);
-            let nodes = siblings::join(&mut state.graph, &nodes, inputs);
-            values.iter().zip(&nodes).for_each(|(t, &n)| state.set_node(t.root(), n));
-            let mut known: FxHashMap<UOp, UOp> = FxHashMap::default();
-            for n in fold::constant_nodes(&state.graph, &nodes, inputs) {
-                let origin = hash::closed_key(&state.graph, &[n]);
-                let have = self.folded.get(&origin).map(|t| state.node(t.root()));
-                match have.filter(|&x| state.storage(x).is_some()) {
-                    Some(x) => _ = known.insert(n, x),
-                    None => new.push((n, origin)),
-                }
-            }
-            state.substitute(&known);
-        }
-        let mut out = Vec::new();
-        for (n, origin) in new {
-            let t = Tensor::from_node(&self.session, n);
-            if t.numel() >= SHARED {
-                self.folded.insert(origin, t.clone());
-            }
-            out.push(t);
-        }
-        out
-    }
-
-    fn plan_stage(
-        &self,
-        engine: &mut Engine,
-        run: &Run,
-        values: Vec<Tensor>,
-        end: End,
-        leaves: Vec<u32>,
-    ) -> Result<Stage> {
-        let roots: Vec<_> = values.iter().map(Tensor::root).collect();
-        let inputs = self.input_buffers(run);
-        {
-            let mut state = self.session.state();
-            let nodes: Vec<_> = roots.iter().map(|&r| state.node(r)).collect();
-            let swapped: Vec<u32> = inputs.iter().flatten().copied().collect();
-            state.freeze(&nodes, &swapped);
-        }
-        let starting = engine.begin(&mut self.session.state(), &roots)?;
-        Ok(Stage::Plan(starting, values, end, leaves))
     }
 
     fn main_stage(&self, run: &Run, pending: Pending, values: Vec<Tensor>, end: End) -> Stage {
@@ -532,18 +472,22 @@ impl Runner {
             }
             let work = engine.portion();
             let out = self.piece(engine, run, work)?;
-            if out.is_some() || !(run.plans() || run.is_submitting()) {
+            if out.is_some() || !(run.plans() || run.is_submitting() || run.brings() && engine.ready()?) {
                 return Ok(out);
             }
         }
     }
 
-    /// The same in pieces: as much of a build as the engine's interrupt allows, a pass of the scheduler, a kernel that is
+    /// The same in pieces: as much of a build as the engine's interrupt allows, a pass over its graph or of the scheduler, a kernel that is
     /// compiled, or the submission of about so much `work`.
     pub fn piece(&mut self, engine: &mut Engine, run: &mut Run, work: u64) -> Result<Option<Vec<(String, Tensor)>>> {
         match std::mem::replace(&mut run.stage, Stage::Done) {
             Stage::Build => {
                 self.build(engine, run)?;
+                Ok(None)
+            }
+            Stage::Rewrite(pass, values, end) => {
+                run.stage = self.rewrite(engine, run, pass, values, end)?;
                 Ok(None)
             }
             Stage::PlanFold(mut starting, values, end) => {
@@ -565,11 +509,29 @@ impl Runner {
                 Ok(None)
             }
             Stage::Fold(pending, values, end) => {
-                let sources = engine.finish_constants(&mut self.session.state(), pending)?.externals().to_vec();
+                engine.freeze_reads(&mut self.session.state(), &pending);
+                run.stage = if engine.bring(&mut self.session.state(), &pending)? {
+                    Stage::Folding(engine.launch(&mut self.session.state(), pending)?, values, end)
+                } else {
+                    Stage::Fold(pending, values, end)
+                };
+                Ok(None)
+            }
+            Stage::Folding(mut running, values, end) => {
+                if !engine.submit_some(&mut running, work)? {
+                    run.stage = Stage::Folding(running, values, end);
+                    return Ok(None);
+                }
+                let replay = engine.concluded_constants(&mut self.session.state(), running)?;
+                let sources = replay.externals().to_vec();
                 run.stage = self.plan_stage(engine, run, values, end, sources)?;
                 Ok(None)
             }
             Stage::Main(pending, p) => {
+                if !engine.bring(&mut self.session.state(), &pending)? {
+                    run.stage = Stage::Main(pending, p);
+                    return Ok(None);
+                }
                 let computes = !pending.nodes().is_empty();
                 let running = engine.launch(&mut self.session.state(), pending)?;
                 run.stage = Stage::First(running, p, computes);

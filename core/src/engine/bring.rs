@@ -1,0 +1,84 @@
+//! What a plan reads, brought to the device some megabytes at a time before it runs: weights are uploaded, packed, or computed
+//! again. Binding a plan does the same at once for all that is missing, so nothing depends on these pieces but the caller's clock.
+
+use super::exec::{Engine, Pending, Replay};
+use super::plan::{Place, Plan};
+use super::start::Running;
+use super::state::State;
+use crate::Result;
+use rustc_hash::FxHashSet;
+
+/// Bytes that one piece brings, or one buffer: some milliseconds.
+const PIECE_BYTES: usize = 4 << 20;
+
+impl Engine {
+    /// Brings more of what a planned computation reads to the device. True once everything is there.
+    ///
+    /// # Errors
+    /// Those of uploads and of the device.
+    pub fn bring(&mut self, state: &mut State, p: &Pending) -> Result<bool> {
+        let plan = p.held.plan.clone();
+        self.bring_for(state, &plan, &p.externals)
+    }
+
+    fn bring_for(&mut self, state: &mut State, plan: &Plan, externals: &[u32]) -> Result<bool> {
+        let missing = self.missing_reads(plan, externals);
+        let ids: Vec<u32> = missing.iter().map(|m| m.0).collect();
+        let again = |id: &&u32| self.recipes.contains_key(id) && !self.buffers.contains_key(id);
+        if let Some(id) = ids.iter().find(again).copied() {
+            self.run_recipe(state, id, &ids)?;
+            return Ok(false);
+        }
+        let mut sum = 0;
+        for (id, copy) in missing {
+            if sum >= PIECE_BYTES {
+                return Ok(false);
+            }
+            sum += match copy {
+                Some(key) => self.packed(state, id, key)?.bytes,
+                None => self.whole(state, id)?.bytes,
+            };
+        }
+        Ok(true)
+    }
+
+    /// The session buffers, each with the program that packs it if the plan reads it packed, that are not on the device.
+    fn missing_reads(&self, plan: &Plan, externals: &[u32]) -> Vec<(u32, Option<u128>)> {
+        let (mut seen, mut missing) = (FxHashSet::default(), Vec::new());
+        for c in &plan.calls {
+            for (i, a) in (0u32..).zip(&c.args) {
+                let &Place::External(slot) = a else { continue };
+                let id = externals[slot as usize];
+                let packs = self.programs.get(&c.program).map(|l| &l.compiled.packs);
+                let copy = packs.and_then(|p| p.iter().find(|p| p.slot == i)).map(|p| p.key);
+                let here = match copy {
+                    Some(key) => self.copy_of(id, key).is_some(),
+                    None => self.buffers.contains_key(&id),
+                };
+                if !here && seen.insert((id, copy)) {
+                    missing.push((id, copy));
+                }
+            }
+        }
+        missing
+    }
+
+    /// Says that what a computation reads is the same in every run, so that it can be uploaded again: for results that are
+    /// computed of weights alone, before [`Engine::bring`] and [`Engine::launch`].
+    pub fn freeze_reads(&mut self, state: &mut State, p: &Pending) {
+        for &id in &p.externals {
+            state.buffer_mut(id).into_iter().for_each(|b| b.constant = true);
+        }
+    }
+
+    /// Ends such a run: its results are weights themselves. Where all bytes read are at hand, they can be computed again, and need
+    /// not be on the device beside copies of them.
+    ///
+    /// # Errors
+    /// As [`Engine::concluded`].
+    pub fn concluded_constants(&mut self, state: &mut State, r: Running) -> Result<Replay> {
+        let (replay, outputs) = self.conclude(state, r)?;
+        self.remember_recipe(state, &replay, &outputs);
+        Ok(replay)
+    }
+}

@@ -1,0 +1,71 @@
+// What the GPU has to do at a time: little, so that a page is drawn beside a long run, and an abort leaves little behind.
+import { Tensor, init, memory, tidy } from "gradloom";
+import { assert, note, test } from "harness";
+
+const KERNELS = 60;
+
+/** A chain of products: each is some tens of millions of operations. */
+function chain(size = 256) {
+  const w = new Tensor(new Float32Array(size * size).fill(1 / size), [size, size]);
+  let y = new Tensor(new Float32Array(size * size).fill(2), [size, size]);
+  for (let i = 0; i < KERNELS; i += 1) y = y.matmul(w).relu();
+  return y;
+}
+
+/** Counts what `work` hands to the GPU and how much of it was under way at once; `submitted(n)` is called after the n-th time. */
+async function watched(work, submitted = () => {}) {
+  const { submit, onSubmittedWorkDone } = GPUQueue.prototype;
+  const seen = { submits: 0, most: 0 };
+  let under = 0;
+  GPUQueue.prototype.submit = function (...args) {
+    submit.apply(this, args);
+    seen.submits += 1;
+    submitted(seen.submits);
+  };
+  GPUQueue.prototype.onSubmittedWorkDone = function () {
+    under += 1;
+    seen.most = Math.max(seen.most, under);
+    return onSubmittedWorkDone.apply(this).finally(() => (under -= 1));
+  };
+  try {
+    await work();
+  } finally {
+    Object.assign(GPUQueue.prototype, { submit, onSubmittedWorkDone });
+  }
+  return seen;
+}
+
+test("a long run is handed over in portions, of which few are under way", async () => {
+  await init({ device: "webgpu" });
+  const y = tidy(() => chain());
+  const { submits, most } = await watched(() => y.realize());
+  await note(`${submits} portions, ${most} under way at most`);
+  assert(submits >= 4, `${submits} portions`);
+  assert(most <= 2, `${most} under way`);
+  assert((await y.data()).every((v) => Math.abs(v - 2) < 1e-3));
+  y.dispose();
+});
+
+test("an abort in the middle of a run leaves little to be done", async () => {
+  await init({ device: "webgpu" });
+  const launches = async () => (await memory()).find(({ device }) => device === "webgpu").launches;
+  const controller = new AbortController();
+  const reason = new Error("enough");
+  const y = tidy(() => chain());
+  const before = await launches();
+  let error;
+  const { submits } = await watched(
+    async () => {
+      error = await y.realize({ signal: controller.signal }).catch((thrown) => thrown);
+      // waits until nothing of it is under way
+      await memory();
+    },
+    (n) => n === 2 && controller.abort(reason),
+  );
+  assert(error === reason, String(error));
+  const done = (await launches()) - before;
+  await note(`${done} of ${KERNELS} kernels were launched, in ${submits} portions`);
+  assert(submits <= 5, `${submits} portions`);
+  assert(done < KERNELS / 2, `${done} kernels`);
+  y.dispose();
+});

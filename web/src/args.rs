@@ -1,0 +1,53 @@
+//! What JavaScript gives as plain objects, as the core's types, and the other way.
+
+use crate::js::get;
+use gradloom_core::io::HostTensor;
+use gradloom_core::io::onnx::proto::Dim;
+use gradloom_core::{Budget, DType, Error, Result};
+use js_sys::{Array, Uint8Array};
+use wasm_bindgen::{JsCast, JsValue};
+
+pub(crate) fn dtype(name: &str) -> Result<DType> {
+    DType::from_name(name).ok_or_else(|| Error::value("dtype", format!("there is no dtype `{name}`")))
+}
+
+/// A number, a symbol's name, or null for a dimension that the file leaves open.
+pub(crate) fn dimension(d: &Dim) -> JsValue {
+    match d {
+        Dim::Value(v) if *v >= 0 => (*v as f64).into(),
+        Dim::Param(name) => name.into(),
+        _ => JsValue::NULL,
+    }
+}
+
+/// The limits that are given, and the others as they are.
+pub(crate) fn budget_of(given: &JsValue) -> Budget {
+    let mut b = Budget::default();
+    let fields = [
+        ("hostBytes", &mut b.host_bytes),
+        ("nodes", &mut b.nodes),
+        ("outputs", &mut b.outputs),
+        ("tensorElems", &mut b.tensor_elems),
+    ];
+    for (name, limit) in fields {
+        if let Some(n) = get(given, name).as_f64() {
+            *limit = n as u64;
+        }
+    }
+    b
+}
+
+pub(crate) fn name_of(i: &JsValue) -> String {
+    get(i, "name").as_string().unwrap_or_default()
+}
+
+pub(crate) fn host_input(i: &JsValue) -> Result<(String, HostTensor)> {
+    let name = name_of(i);
+    let shape: Vec<usize> =
+        Array::from(&get(i, "shape")).iter().map(|n| n.as_f64().unwrap_or(0.0).max(0.0) as usize).collect();
+    let dt = dtype(&get(i, "dtype").as_string().unwrap_or_default())?;
+    let data = get(i, "data").dyn_into::<Uint8Array>().map(|d| d.to_vec()).unwrap_or_default();
+    let bad = |e: Error| Error::Input { name: name.clone(), what: e.to_string() };
+    let t = HostTensor::new(dt, shape, data).map_err(bad)?;
+    Ok((name, t))
+}
