@@ -27,6 +27,14 @@ GPUAdapter.prototype.requestDevice = async function (...args) {
   return device;
 };
 
+/** Ends the latest device, and waits until whoever uses it knows. */
+async function loseGpu() {
+  const device = gpus.at(-1);
+  device.destroy();
+  await device.lost;
+  await new Promise((done) => setTimeout(done));
+}
+
 /** Calls `then` for the `n`-th call of a method, or also for all after it; returns what ends that, and says if it came to it. */
 function atCall(prototype, name, n, then, after = false) {
   const method = prototype[name];
@@ -47,6 +55,7 @@ let want;
 test("what the model gives", async () => {
   await init({ device: "wasm", cache: false });
   want = await numbers(await load(MODEL, { device: "wasm" }));
+  assert(want.length === 33 && want.every(Number.isFinite), want.join());
 });
 
 test("a device that is lost between runs: the model goes on with another, tensors say so", async () => {
@@ -68,6 +77,33 @@ test("a device that is lost between runs: the model goes on with another, tensor
   assertEqual(await new Tensor([1, 2]).add(1).tolist(), [2, 3]);
   const [old] = await settled([t.data()]);
   assert(lost(old.reason));
+});
+
+test("a model on `auto` goes on with wasm where the GPU does not come back, others say so", async () => {
+  await init({ device: "webgpu" });
+  await loseGpu();
+  // `auto` does not take a GPU that is known to be emulated
+  await init({ device: "webgpu", asHardware: true });
+  const [model, fixed] = [await load(MODEL), await load(MODEL, { device: "webgpu" })];
+  assertEqual([model.device.kind, fixed.device.kind], ["webgpu", "webgpu"]);
+  assertClose(await numbers(model), want, { tolerance: 1e-3 });
+  const { requestAdapter } = GPU.prototype;
+  GPU.prototype.requestAdapter = async () => null;
+  try {
+    await loseGpu();
+    assertClose(await numbers(model), want, { tolerance: 1e-3 });
+    assertEqual(model.device.kind, "wasm");
+    const [none] = await settled([numbers(fixed)]);
+    assertEqual(none.reason?.code, "E_DEVICE");
+    assertEqual(await new Tensor([1, 2]).add(1).tolist(), [2, 3]);
+  } finally {
+    GPU.prototype.requestAdapter = requestAdapter;
+  }
+  // the one that asked for WebGPU takes it as soon as it is there again
+  assertClose(await numbers(fixed), want, { tolerance: 1e-3 });
+  assertEqual([model.device.kind, fixed.device.kind], ["wasm", "webgpu"]);
+  await loseGpu();
+  await init({ device: "webgpu", asHardware: false });
 });
 
 test("a device that is lost at any point of loading and running", async () => {

@@ -103,10 +103,12 @@ export class Model {
   #host: Host;
   #id: number | undefined;
   #moving: Promise<void> | undefined;
+  /** May it go on with a device of another kind? */
+  readonly #auto: boolean;
   #timing: Timing | undefined;
 
   /** @internal */
-  constructor(host: Host, id: number) {
+  constructor(host: Host, id: number, auto: boolean) {
     const info = guard(() => host.raw.modelInfo(id)) as Info;
     this.inputs = info.inputs;
     this.outputs = info.outputs;
@@ -115,6 +117,7 @@ export class Model {
     this.opset = info.opset;
     this.#host = host;
     this.#id = id;
+    this.#auto = auto;
     lost.register(this, { host, id }, this);
   }
 
@@ -146,10 +149,17 @@ export class Model {
     return Object.fromEntries(out.outputs.map((o) => [o.name, made(host, o.id)]));
   }
 
-  /** To the device that takes the place of a lost one: the weights are still in the module's memory. */
+  /**
+   * To the device that takes the place of a lost one: the weights are still in the module's memory. A model on `auto` goes on with
+   * wasm where WebGPU cannot be had again.
+   */
   async #move(): Promise<void> {
     try {
-      const host = await present(this.#host);
+      const host = await present(this.#host).catch((error: unknown) => {
+        if (!this.#auto || this.#host.kind === "wasm" || this.#host.engine.ended) throw error;
+        return open("wasm", this.#host.engine);
+      });
+      useByDefault(host);
       const id = guard(() => host.raw.adopt(this.#host.raw, this.#live()));
       this.#host.raw.freeModel(this.#live());
       lost.unregister(this);
@@ -277,8 +287,9 @@ export async function load(from: FileSource, options: LoadOptions = {}): Promise
   const bytes = await asOnnx(await file);
   signal?.throwIfAborted();
   onProgress?.({ phase: "parse", loaded: 0, total: bytes.length });
+  const auto = (options.device ?? "auto") === "auto";
   const parts = await passed(host.engine, bytes, signal);
-  const model = new Model(host, guard(() => host.raw.onnx(parts, options.everyValue ?? false, options.budget)));
+  const model = new Model(host, guard(() => host.raw.onnx(parts, options.everyValue ?? false, options.budget)), auto);
   useByDefault(host);
   return model;
 }
