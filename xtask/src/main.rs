@@ -15,6 +15,7 @@ const USAGE: &str = "usage: cargo xtask TASK
                    (`native` leaves the browser alone)
   wasm             build the web crate and write its JavaScript bindings to web/pkg
   wasm --tests     the same for the test module of JavaScript hosts, to tests/web/pkg
+  wasm --names     functions keep their names, for profiles and for scripts/functions.mjs
   size             sizes of the npm package against its download budget
   tidy             check floors, file length, file heads and forbidden words
   serve [DIR]      serve a folder on localhost (see scripts/serve.mjs)";

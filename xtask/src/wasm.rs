@@ -113,32 +113,36 @@ fn sysroot_file(file: &str) -> PathBuf {
     PathBuf::from(format!("{}/lib/rustlib{rest}", sysroot.trim()))
 }
 
-/// Builds `web/pkg`; `--tests` builds the test module instead, into `tests/web/pkg`.
+/// Builds `web/pkg`; `--tests` builds the test module instead, into `tests/web/pkg`. With `--names` functions keep their names, for
+/// profiles and for `scripts/functions.mjs`.
 pub(crate) fn build(root: &Path, args: &[&str]) -> Result<(), String> {
+    let named = args.contains(&"--names");
     if args.contains(&"--tests") {
-        let tests = Part { package: "gradloom-web-tests", feature: "", name: "gradloom_web_tests" };
+        let tests = Part { package: "gradloom-web-tests", feature: "", name: "gradloom_web_tests", named };
         return bind(root, &tests, "wasm-tests", "tests/web/pkg");
     }
     let _ = std::fs::remove_dir_all(root.join("web/pkg"));
-    let main = Part { package: "gradloom-web", feature: "", name: "gradloom_web" };
+    let main = Part { package: "gradloom-web", feature: "", name: "gradloom_web", named };
     let names = EXTRAS.map(|feature| format!("gradloom_{feature}"));
-    let extras = EXTRAS.iter().zip(&names).map(|(feature, name)| Part { package: "gradloom-web-extra", feature, name });
+    let extras =
+        EXTRAS.iter().zip(&names).map(|(feature, name)| Part { package: "gradloom-web-extra", feature, name, named });
     for part in std::iter::once(main).chain(extras) {
         bind(root, &part, "wasm", "web/pkg")?;
     }
     sh::node(root, "scripts/size.mjs", &["web/pkg"])
 }
 
-/// One wasm module: a package compiled with a feature (or none), and what its files are called.
+/// One wasm module: a package compiled with a feature (or none), what its files are called, and whether its functions have names.
 struct Part<'a> {
     package: &'a str,
     feature: &'a str,
     name: &'a str,
+    named: bool,
 }
 
 /// Compiles a module and writes its bindings to a folder.
 fn bind(root: &Path, part: &Part<'_>, profile: &str, folder: &str) -> Result<(), String> {
-    let Part { package, feature, name } = *part;
+    let Part { package, feature, name, named } = *part;
     let toolchain = Toolchain::find().map_err(|why| format!("{why}\nrun `cargo xtask setup`"))?;
     println!("wasm: compiling with {}", toolchain.describe());
     let start = Instant::now();
@@ -162,7 +166,7 @@ fn bind(root: &Path, part: &Part<'_>, profile: &str, folder: &str) -> Result<(),
         .web(true)
         .and_then(|bindgen| {
             bindgen.typescript(true).omit_default_module_path(false);
-            bindgen.remove_name_section(true).remove_producers_section(true);
+            bindgen.remove_name_section(!named).remove_producers_section(true);
             bindgen.generate(&pkg)
         })
         .map_err(|error| format!("wasm-bindgen failed: {error:#}"))?;

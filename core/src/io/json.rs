@@ -3,7 +3,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use crate::error::{Error, Result};
-use crate::util::sort;
+use crate::util::{decimal, sort};
 
 /// The deepest nesting of arrays and objects.
 pub const MAX_DEPTH: usize = 64;
@@ -239,7 +239,7 @@ impl Parser<'_> {
         if let (true, Ok(i)) = (whole, text.parse()) {
             return Ok(Json::Int(i));
         }
-        text.parse().map(Json::Float).map_err(|_| self.error("not a number"))
+        decimal::parse(text).map(Json::Float).ok_or_else(|| self.error("not a number"))
     }
 
     fn string(&mut self) -> Result<String> {

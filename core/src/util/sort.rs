@@ -2,6 +2,7 @@
 //! about four kilobytes, and the compiler sorts in some sixty places: in the browser's package that was a seventeenth of
 //! all code. All of these are stable.
 
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 
 /// Up to so many are sorted by insertion, without memory.
@@ -19,16 +20,6 @@ pub fn by_key<T, K: Ord>(list: &mut [T], key: impl Fn(&T) -> K) {
 
 /// Sorts by an order.
 pub fn by<T>(list: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
-    if list.len() <= FEW {
-        for end in 1..list.len() {
-            let mut at = end;
-            while at > 0 && compare(&list[at], &list[at - 1]).is_lt() {
-                list.swap(at, at - 1);
-                at -= 1;
-            }
-        }
-        return;
-    }
     let mut from = order(list.len(), &|a, b| compare(&list[a], &list[b]));
     // what belongs at each place is swapped there, along the cycles of the permutation
     for start in 0..list.len() {
@@ -44,9 +35,19 @@ pub fn by<T>(list: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
 }
 
 /// The places of a list in order.
-fn order(len: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
-    let mut places: Vec<usize> = (0..len).collect();
-    places.sort_by(|&a, &b| compare(a, b));
+fn order(len: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> SmallVec<[usize; FEW]> {
+    let mut places: SmallVec<[usize; FEW]> = (0..len).collect();
+    if len > FEW {
+        places.sort_by(|&a, &b| compare(a, b));
+        return places;
+    }
+    for end in 1..len {
+        let mut at = end;
+        while at > 0 && compare(places[at], places[at - 1]).is_lt() {
+            places.swap(at, at - 1);
+            at -= 1;
+        }
+    }
     places
 }
 

@@ -114,7 +114,7 @@ pub(super) fn run_model(cx: &mut Cx<'_>, feeds: &[(&str, Feed)]) -> Result<Vec<(
             let Dim::Param(symbol) = d else { continue };
             let (first, by) = *symbols.entry(symbol).or_insert((n, &port.name));
             // `?` and the like are no names
-            if first != n && symbol.chars().any(char::is_alphanumeric) {
+            if first != n && symbol.chars().any(|c| c.is_ascii_alphanumeric() || !c.is_ascii()) {
                 return Err(bad(format!("dimension `{symbol}` is {n} here and {first} in `{by}`")));
             }
         }

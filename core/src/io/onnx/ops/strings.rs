@@ -6,6 +6,7 @@ use super::super::value::Value;
 use super::{Op, OpDef, host_op};
 use crate::error::Result;
 use crate::io::HostTensor;
+use crate::util::case;
 use std::sync::Arc;
 
 pub(super) const OPS: &[OpDef] =
@@ -62,12 +63,12 @@ fn normalize(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         _ => return o.fail(format!("strings of shape [n] or [1, n] are wanted, not {shape:?}")),
     };
     let exact = o.flag("is_case_sensitive", false)?;
-    let same = |s: &str| if exact { s.to_owned() } else { s.to_lowercase() };
+    let same = |s: &str| if exact { s.to_owned() } else { case::lower(s) };
     let stop: Vec<String> = o.strs("stopwords")?.iter().map(|s| same(s)).collect();
     let change: fn(&str) -> String = match &*o.str("case_change_action", "NONE")? {
         "NONE" => str::to_owned,
-        "LOWER" => str::to_lowercase,
-        "UPPER" => str::to_uppercase,
+        "LOWER" => case::lower,
+        "UPPER" => case::upper,
         other => return o.fail(format!("a change of case `{other}`")),
     };
     let mut out: Vec<String> = list.iter().filter(|s| !stop.contains(&same(s))).map(|s| change(s)).collect();
