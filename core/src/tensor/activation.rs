@@ -1,8 +1,20 @@
 //! Activation functions, elementwise. Definitions and default constants are those of torch and ONNX.
 
 use super::Tensor;
-use crate::{DType, Result};
-use std::f64::consts::{FRAC_1_SQRT_2, LOG2_E};
+use crate::Result;
+
+/// Of half of erfc(a / sqrt 2), as `e^(-a^2 / 2) * t * polynomial(t)` with `t = 1 / (1 + 0.35 a)`: to 3.2e-8 of it for every a >= 0.
+const NORMAL_TAIL: [f64; 9] = [
+    0.139621302485466,
+    0.1398635357618332,
+    0.11982118338346481,
+    0.10555292665958405,
+    -0.023213393986225128,
+    0.15932124853134155,
+    -0.25584039092063904,
+    0.1440316140651703,
+    -0.029158029705286026,
+];
 
 impl Tensor {
     /// `max(x, 0)`; the gradient at 0 is 0.
@@ -17,7 +29,7 @@ impl Tensor {
 
     /// `x` if positive, else `slope * x`.
     pub fn leaky_relu(&self, slope: f64) -> Result<Tensor> {
-        self.to_float()?.prelu(&Tensor::full(self.session(), slope, self.to_float()?.dtype(), &[])?)
+        self.in_f32(&|x| x.prelu(&Tensor::full(x.session(), slope, x.dtype(), &[])?))
     }
 
     /// `x` if positive, else `slope * x` with a slope tensor that broadcasts.
@@ -27,28 +39,33 @@ impl Tensor {
 
     /// `x` if positive, else `alpha * (e^x - 1)`.
     pub fn elu(&self, alpha: f64) -> Result<Tensor> {
-        self.gt(0)?.select(self, self.minimum(0)?.expm1()?.mul(alpha)?)
+        self.in_f32(&|x| x.gt(0)?.select(x, x.minimum(0)?.expm1()?.mul(alpha)?))
     }
 
     /// `scale * elu(x, alpha)` with the self-normalising constants.
     pub fn selu(&self) -> Result<Tensor> {
-        self.elu(1.6732632423543772)?.mul(1.0507009873554805)
+        self.in_f32(&|x| x.elu(1.6732632423543772)?.mul(1.0507009873554805))
     }
 
     /// `max(0, x) + min(0, alpha * (e^(x/alpha) - 1))`.
     pub fn celu(&self, alpha: f64) -> Result<Tensor> {
-        self.gt(0)?.select(self, self.minimum(0)?.div(alpha)?.expm1()?.mul(alpha)?)
+        self.in_f32(&|x| x.gt(0)?.select(x, x.minimum(0)?.div(alpha)?.expm1()?.mul(alpha)?))
     }
 
-    /// `1 / (1 + e^-x)`. The exponent is limited so that its gradient never sees an infinity.
+    /// `x < 0`, and `e^-|x|`: what functions with an exponential on either side are made of without overflow. Written with a selection,
+    /// so that at 0 the slope is that of the right side.
+    fn falling_exp(&self) -> Result<(Tensor, Tensor)> {
+        let negative = self.lt(0)?;
+        let e = negative.select(self, self.neg()?)?.exp()?;
+        Ok((negative, e))
+    }
+
+    /// `1 / (1 + e^-x)`, which below zero is `e^x / (1 + e^x)`: no infinity is on the way, for the gradient's sake too.
     pub fn sigmoid(&self) -> Result<Tensor> {
-        let x = self.to_float()?;
-        let top = match x.dtype() {
-            DType::F16 => 15.0,
-            DType::F64 => 1020.0,
-            _ => 126.0,
-        };
-        x.mul(-LOG2_E)?.minimum(top)?.exp2()?.add(1)?.reciprocal()
+        self.in_f32(&|x| {
+            let (negative, e) = x.falling_exp()?;
+            negative.select(&e, 1)?.div(e.add(1)?)
+        })
     }
 
     /// `ln(sigmoid(x))`, without overflow.
@@ -58,36 +75,42 @@ impl Tensor {
 
     /// `x * sigmoid(x)`, also called swish.
     pub fn silu(&self) -> Result<Tensor> {
-        self.mul(self.sigmoid()?)
+        self.in_f32(&|x| x.mul(x.sigmoid()?))
     }
 
-    /// `x * tanh(softplus(x))`.
+    /// `x * tanh(softplus(x))`, of one exponential: `tanh(ln y) = (y^2 - 1) / (y^2 + 1)`.
     pub fn mish(&self) -> Result<Tensor> {
-        self.mul(self.softplus(1.0)?.tanh()?)
+        self.in_f32(&|x| {
+            let (negative, e) = x.falling_exp()?;
+            let (below, above) = (e.add(2)?.mul(&e)?, e.mul(2)?.add(1)?);
+            let rest = negative.select(2, e.square()?.mul(2)?)?;
+            let num = negative.select(below, above)?;
+            x.mul(num.div(num.add(rest)?)?)
+        })
     }
 
     /// `ln(1 + e^(beta x)) / beta`, without overflow.
     pub fn softplus(&self, beta: f64) -> Result<Tensor> {
-        let x = self.to_float()?.mul(beta)?;
-        // written with selections, so that the slope at 0 is 1/2
-        let negative = x.lt(0)?;
-        let tail = negative.select(&x, x.neg()?)?.exp()?.add(1)?.log()?;
-        negative.select(0, &x)?.add(tail)?.mul(1.0 / beta)
+        self.in_f32(&|x| {
+            let x = x.mul(beta)?;
+            let (negative, e) = x.falling_exp()?;
+            negative.select(0, &x)?.add(e.log1p_of_unit()?)?.mul(1.0 / beta)
+        })
     }
 
     /// `x / (1 + |x|)`.
     pub fn softsign(&self) -> Result<Tensor> {
-        self.div(self.abs()?.add(1)?)
+        self.in_f32(&|x| x.div(x.abs()?.add(1)?))
     }
 
     /// `clamp(alpha * x + beta, 0, 1)`; torch has alpha 1/6 and beta 0.5, ONNX alpha 0.2 by default.
     pub fn hard_sigmoid(&self, alpha: f64, beta: f64) -> Result<Tensor> {
-        self.to_float()?.mul(alpha)?.add(beta)?.clamp(0, 1)
+        self.in_f32(&|x| x.mul(alpha)?.add(beta)?.clamp(0, 1))
     }
 
     /// `x * clamp(x/6 + 0.5, 0, 1)`.
     pub fn hard_swish(&self) -> Result<Tensor> {
-        self.mul(self.hard_sigmoid(1.0 / 6.0, 0.5)?)
+        self.in_f32(&|x| x.mul(x.hard_sigmoid(1.0 / 6.0, 0.5)?))
     }
 
     /// `clamp(x, min, max)`.
@@ -95,22 +118,28 @@ impl Tensor {
         self.clamp(min, max)
     }
 
-    /// `x/2 * (1 + erf(x / sqrt 2))`.
+    /// `x/2 * (1 + erf(x / sqrt 2))`, from the tail of the normal distribution: to a few ulp of large negative numbers too.
     pub fn gelu(&self) -> Result<Tensor> {
-        let x = self.to_float()?;
-        x.mul(0.5)?.mul(x.mul(FRAC_1_SQRT_2)?.erf()?.add(1)?)
+        self.in_f32(&|x| {
+            let negative = x.lt(0)?;
+            let a = negative.select(x.neg()?, x)?;
+            let t = a.mul(0.35)?.add(1)?.reciprocal()?;
+            let e = x.square()?.mul(-0.5)?.exp()?;
+            let tail = e.mul(&t)?.mul(t.polynomial(&NORMAL_TAIL)?)?;
+            x.mul(negative.select(&tail, tail.neg()?.add(1)?)?)
+        })
     }
 
     /// The tanh approximation of gelu: `x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3))`.
     pub fn gelu_tanh(&self) -> Result<Tensor> {
-        let x = self.to_float()?;
-        let inner = x.square()?.mul(0.044715)?.add(1)?.mul(&x)?.mul(1.5957691216057308)?;
-        x.mul(inner.sigmoid()?)
+        self.in_f32(&|x| {
+            let inner = x.square()?.mul(0.044715)?.add(1)?.mul(x)?.mul(1.5957691216057308)?;
+            x.mul(inner.sigmoid()?)
+        })
     }
 
     /// `x * sigmoid(1.702 x)`.
     pub fn quick_gelu(&self) -> Result<Tensor> {
-        let x = self.to_float()?;
-        x.mul(x.mul(1.702)?.sigmoid()?)
+        self.in_f32(&|x| x.mul(x.mul(1.702)?.sigmoid()?))
     }
 }

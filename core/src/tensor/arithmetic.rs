@@ -56,18 +56,27 @@ impl Tensor {
 
     /// `sqrt(x^2 + y^2)` without overflow; slope 0 at the origin.
     pub fn hypot(&self, rhs: &Tensor) -> Result<Tensor> {
-        let (x, y) = self.to_float()?.broadcast_with(&rhs.to_float()?)?;
+        self.in_f32_with(rhs, &Tensor::hypot_wide)
+    }
+
+    fn hypot_wide(&self, rhs: &Tensor) -> Result<Tensor> {
+        let (x, y) = self.broadcast_with(rhs)?;
         let m = x.abs()?.maximum(y.abs()?)?.detach();
-        let zero = m.eq(0)?;
-        let scale = zero.logical_or(m.isinf()?)?.select(1, &m)?;
+        let (zero, infinite) = (m.eq(0)?, x.isinf()?.logical_or(y.isinf()?)?);
+        let scale = zero.logical_or(&infinite)?.select(1, &m)?;
         let sum = x.div(&scale)?.square()?.add(y.div(&scale)?.square()?)?;
         let r = zero.select(1, sum)?.sqrt()?.mul(scale)?;
-        m.isinf()?.select(f64::INFINITY, zero.select(0, r)?)
+        // an infinity counts more than a NaN
+        infinite.select(f64::INFINITY, zero.select(0, r)?)
     }
 
     /// The angle of the point `(rhs, self)`, in [-pi, pi].
     pub fn atan2(&self, rhs: &Tensor) -> Result<Tensor> {
-        let (y, x) = self.to_float()?.broadcast_with(&rhs.to_float()?)?;
+        self.in_f32_with(rhs, &Tensor::atan2_wide)
+    }
+
+    fn atan2_wide(&self, rhs: &Tensor) -> Result<Tensor> {
+        let (y, x) = self.broadcast_with(rhs)?;
         let steep = y.abs()?.gt(x.abs()?)?;
         let (num, den) = (steep.select(&x, &y)?, steep.select(&y, &x)?);
         let still = den.eq(0)?;
@@ -80,7 +89,7 @@ impl Tensor {
         let both = x.isinf()?.logical_and(y.isinf()?)?;
         let diagonal = x.lt(0)?.select(x.full_like(3.0 * PI / 4.0)?, PI / 4.0)?;
         let r = both.select(y.lt(0)?.select(diagonal.neg()?, diagonal)?, r)?;
-        let origin = still.logical_and(x.eq(0)?)?;
+        let origin = y.eq(0)?.logical_and(x.eq(0)?)?;
         let behind = y.signbit()?.select(x.full_like(-PI)?, PI)?;
         origin.select(x.signbit()?.select(behind, &y)?, r)
     }
@@ -89,7 +98,7 @@ impl Tensor {
     pub fn signbit(&self) -> Result<Tensor> {
         match self.dtype() {
             DType::F32 => self.bitcast(DType::I32)?.lt(0),
-            DType::F16 | DType::BF16 => self.bitcast(DType::I16)?.lt(0),
+            DType::F16 | DType::BF16 => self.cast(DType::F32)?.signbit(),
             DType::F64 => self.bitcast(DType::I64)?.lt(0),
             _ => self.lt(0),
         }

@@ -64,16 +64,49 @@ const EXPM1: [f64; 7] = [
     0.0001999682952425831,
 ];
 
+/// tanh(x)/x in x^2 on [0, 9.01], to 7e-9: numerator and denominator.
+const TANH: [&[f64]; 2] = [
+    &[
+        1.0,
+        0.1308458298444748,
+        0.00310459453612566,
+        1.116096700570779e-05,
+        -2.0252191035297074e-08,
+        5.2909489289820755e-11,
+        -8.522264111857775e-14,
+    ],
+    &[1.0, 0.4641790986061096, 0.02449772320687771, 0.0002547073527239263],
+];
+/// tanh(x)/x in x^2 near zero.
+const TANH_SERIES: [f64; 5] = [1.0, -1.0 / 3.0, 2.0 / 15.0, -17.0 / 315.0, 62.0 / 2835.0];
+
 /// Of `2 atanh(z) / z` in `z^2`, to 2e-9 for |z| up to 1/3.
 const TWO_ATANH: [f64; 8] = [2.0, 2.0 / 3.0, 2.0 / 5.0, 2.0 / 7.0, 2.0 / 9.0, 2.0 / 11.0, 2.0 / 13.0, 2.0 / 15.0];
 
 impl Tensor {
+    /// `f` of it, of 16-bit floats in f32 and rounded once; integers count as f32.
+    pub(super) fn in_f32(&self, f: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        match self.dtype() {
+            dt @ (DType::F16 | DType::BF16) => f(&self.cast(DType::F32)?)?.cast(dt),
+            _ => f(&self.to_float()?),
+        }
+    }
+
+    /// `f` of both, as [`Tensor::in_f32`].
+    pub(super) fn in_f32_with(&self, rhs: &Tensor, f: &dyn Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        let (x, y) = (self.to_float()?, rhs.to_float()?);
+        match x.dtype().promote(y.dtype()) {
+            dt @ (DType::F16 | DType::BF16) => f(&x.cast(DType::F32)?, &y.cast(DType::F32)?)?.cast(dt),
+            _ => f(&x, &y),
+        }
+    }
+
     fn float_unary(&self, op: Op) -> Result<Tensor> {
         Ok(self.to_float()?.map(|g, u| g.unary(op, u)))
     }
 
     /// `c[0] + c[1]*x + ..` by Horner's rule.
-    fn polynomial(&self, c: &[f64]) -> Result<Tensor> {
+    pub(super) fn polynomial(&self, c: &[f64]) -> Result<Tensor> {
         let (last, rest) = c.split_last().expect("a polynomial has coefficients");
         let mut acc = self.mul(*last)?;
         for (i, &k) in rest.iter().enumerate().rev() {
@@ -201,14 +234,15 @@ impl Tensor {
 
     /// `e^self`, as `2^(self * log2 e)`: the relative error grows with the exponent, about `|x| * 1e-7` in f32.
     pub fn exp(&self) -> Result<Tensor> {
-        self.to_float()?.mul(LOG2_E)?.exp2()
+        self.in_f32(&|x| x.mul(LOG2_E)?.exp2())
     }
 
     /// `e^self - 1`, accurate near zero.
     pub fn expm1(&self) -> Result<Tensor> {
-        let x = self.to_float()?;
-        let z = x.clamp(-0.5, 0.5)?;
-        x.abs()?.lt(0.5)?.select(z.mul(z.polynomial(&EXPM1)?)?, x.exp()?.sub(1)?)
+        self.in_f32(&|x| {
+            let z = x.clamp(-0.5, 0.5)?;
+            x.abs()?.lt(0.5)?.select(z.mul(z.polynomial(&EXPM1)?)?, x.exp()?.sub(1)?)
+        })
     }
 
     /// Base-2 logarithm; NaN below zero, -inf at zero.
@@ -218,16 +252,29 @@ impl Tensor {
 
     /// Natural logarithm.
     pub fn log(&self) -> Result<Tensor> {
-        self.log2()?.mul(LN_2)
+        self.in_f32(&|x| x.log2()?.mul(LN_2))
     }
 
     /// Base-10 logarithm.
     pub fn log10(&self) -> Result<Tensor> {
-        self.log2()?.mul(LOG10_2)
+        self.in_f32(&|x| x.log2()?.mul(LOG10_2))
     }
 
     /// `ln(1 + self)`, accurate near zero.
     pub fn log1p(&self) -> Result<Tensor> {
+        self.in_f32(&Tensor::log1p_wide)
+    }
+
+    /// `ln(1 + self)` of numbers in [0, 1].
+    pub(super) fn log1p_of_unit(&self) -> Result<Tensor> {
+        if self.dtype() == DType::F64 {
+            return self.log1p();
+        }
+        let z = self.div(self.add(2)?)?;
+        z.mul(z.square()?.polynomial(&TWO_ATANH)?)
+    }
+
+    fn log1p_wide(&self) -> Result<Tensor> {
         let x = self.to_float()?;
         if x.dtype() == DType::F64 {
             let u = x.add(1)?;
@@ -264,17 +311,21 @@ impl Tensor {
 
     /// Arc sine, in [-pi/2, pi/2]; NaN outside [-1, 1].
     pub fn asin(&self) -> Result<Tensor> {
-        let (small, far, inside) = self.asin_parts()?;
-        let far = Tensor::full(self.session(), FRAC_PI_2, far.dtype(), &[])?.sub(far)?;
-        inside.select(small, self.lt(0)?.select(far.neg()?, far)?)
+        self.in_f32(&|x| {
+            let (small, far, inside) = x.asin_parts()?;
+            let far = Tensor::full(x.session(), FRAC_PI_2, far.dtype(), &[])?.sub(far)?;
+            inside.select(small, x.lt(0)?.select(far.neg()?, far)?)
+        })
     }
 
     /// Arc cosine, in [0, pi]; NaN outside [-1, 1].
     pub fn acos(&self) -> Result<Tensor> {
-        let (small, far, inside) = self.asin_parts()?;
-        let constant = |c: f64| Tensor::full(self.session(), c, far.dtype(), &[]);
-        let negative = constant(PI)?.sub(&far)?;
-        inside.select(constant(FRAC_PI_2)?.sub(small)?, self.lt(0)?.select(negative, &far)?)
+        self.in_f32(&|x| {
+            let (small, far, inside) = x.asin_parts()?;
+            let constant = |c: f64| Tensor::full(x.session(), c, far.dtype(), &[]);
+            let negative = constant(PI)?.sub(&far)?;
+            inside.select(constant(FRAC_PI_2)?.sub(small)?, x.lt(0)?.select(negative, &far)?)
+        })
     }
 
     /// asin(x) where |x| <= 1/2; acos(|x|) elsewhere; and which it is.
@@ -292,37 +343,41 @@ impl Tensor {
 
     /// Arc tangent, in [-pi/2, pi/2].
     pub fn atan(&self) -> Result<Tensor> {
-        let x = self.to_float()?;
-        let a = x.abs()?;
-        // above tan(3pi/8): pi/2 - atan(1/a); above tan(pi/8): pi/4 + atan((a-1)/(a+1))
-        let (far, middle) = (a.gt(2.414213562373095)?, a.gt(0.4142135623730951)?);
-        let inverse = a.maximum(2.0)?.reciprocal()?.neg()?;
-        let b = a.minimum(4.0)?;
-        let between = b.sub(1)?.div(b.add(1)?)?;
-        let t = far.select(inverse, middle.select(between, a.minimum(0.5)?)?)?;
-        let base = far.select(x.full_like(FRAC_PI_2)?, middle.select(x.full_like(FRAC_PI_2 / 2.0)?, 0)?)?;
-        let r = base.add(t.mul(t.square()?.polynomial(&ATAN)?)?)?;
-        let signed = x.lt(0)?.select(r.neg()?, r)?;
-        // NaN as it is; at zero |x| has no slope, but the function has that of x
-        x.isnan()?.logical_or(x.eq(0)?)?.select(&x, signed)
+        self.in_f32(&|x| {
+            let a = x.abs()?;
+            // above tan(3pi/8): pi/2 - atan(1/a); above tan(pi/8): pi/4 + atan((a-1)/(a+1))
+            let (far, middle) = (a.gt(2.414213562373095)?, a.gt(0.4142135623730951)?);
+            let inverse = a.maximum(2.0)?.reciprocal()?.neg()?;
+            let b = a.minimum(4.0)?;
+            let between = b.sub(1)?.div(b.add(1)?)?;
+            let t = far.select(inverse, middle.select(between, a.minimum(0.5)?)?)?;
+            let base = far.select(x.full_like(FRAC_PI_2)?, middle.select(x.full_like(FRAC_PI_2 / 2.0)?, 0)?)?;
+            let r = base.add(t.mul(t.square()?.polynomial(&ATAN)?)?)?;
+            let signed = x.lt(0)?.select(r.neg()?, r)?;
+            // NaN as it is; at zero |x| has no slope, but the function has that of x
+            x.isnan()?.logical_or(x.eq(0)?)?.select(x, signed)
+        })
     }
 
     // ---- hyperbolic functions
 
     /// Hyperbolic sine.
     pub fn sinh(&self) -> Result<Tensor> {
-        let x = self.to_float()?;
-        let z = x.clamp(-1, 1)?;
-        let small = z.mul(z.square()?.polynomial(&SINH)?)?;
-        let (up, down) = x.half_exps()?;
-        let large = up.sub(down)?;
-        x.abs()?.lt(1)?.select(small, large)
+        self.in_f32(&|x| {
+            let z = x.clamp(-1, 1)?;
+            let small = z.mul(z.square()?.polynomial(&SINH)?)?;
+            let (up, down) = x.half_exps()?;
+            let large = up.sub(down)?;
+            x.abs()?.lt(1)?.select(small, large)
+        })
     }
 
     /// Hyperbolic cosine.
     pub fn cosh(&self) -> Result<Tensor> {
-        let (up, down) = self.to_float()?.half_exps()?;
-        up.add(down)
+        self.in_f32(&|x| {
+            let (up, down) = x.half_exps()?;
+            up.add(down)
+        })
     }
 
     /// `e^self / 2` and `e^-self / 2`, as squares of half the exponent: the power may overflow where its half does not.
@@ -335,72 +390,90 @@ impl Tensor {
         Ok((half(&x)?, half(&x.neg()?)?))
     }
 
-    /// Hyperbolic tangent, as `2 sigmoid(2x) - 1`: absolute error about 1e-7 in f32.
+    /// Hyperbolic tangent.
     pub fn tanh(&self) -> Result<Tensor> {
-        self.to_float()?.mul(2)?.sigmoid()?.mul(2)?.sub(1)
+        self.in_f32(&|x| {
+            if x.dtype() == DType::F64 {
+                let z = x.clamp(-0.02, 0.02)?;
+                let series = z.mul(z.square()?.polynomial(&TANH_SERIES)?)?;
+                return x.abs()?.lt(0.02)?.select(series, x.mul(2)?.sigmoid()?.mul(2)?.sub(1)?);
+            }
+            let z = x.clamp(-9.01, 9.01)?;
+            let q = z.square()?;
+            // its rounding may go beyond 1
+            z.mul(q.polynomial(&TANH[0])?)?.div(q.polynomial(&TANH[1])?)?.clamp(-1, 1)
+        })
     }
 
     /// Inverse hyperbolic sine.
     pub fn asinh(&self) -> Result<Tensor> {
-        let x = self.to_float()?;
-        let a = x.abs()?;
-        // a + a^2/(1 + sqrt(1 + a^2)); from 1e4 on sqrt(1 + a^2) is a
-        let z = a.minimum(1e4)?;
-        let q = z.square()?;
-        let near = z.add(q.div(q.add(1)?.sqrt()?.add(1)?)?)?.log1p()?;
-        let r = a.lt(1e4)?.select(near, a.maximum(1)?.log()?.add(LN_2)?)?;
-        let signed = x.lt(0)?.select(r.neg()?, r)?;
-        x.eq(0)?.select(&x, signed)
+        self.in_f32(&|x| {
+            let a = x.abs()?;
+            // a + a^2/(1 + sqrt(1 + a^2)); from 1e4 on sqrt(1 + a^2) is a
+            let z = a.minimum(1e4)?;
+            let q = z.square()?;
+            let near = z.add(q.div(q.add(1)?.sqrt()?.add(1)?)?)?.log1p()?;
+            let r = a.lt(1e4)?.select(near, a.maximum(1)?.log()?.add(LN_2)?)?;
+            let signed = x.lt(0)?.select(r.neg()?, r)?;
+            x.eq(0)?.select(x, signed)
+        })
     }
 
     /// Inverse hyperbolic cosine; NaN below 1.
     pub fn acosh(&self) -> Result<Tensor> {
-        let x = self.to_float()?;
-        let z = x.minimum(1e4)?;
-        let t = z.sub(1)?;
-        // ln(x + sqrt(x^2-1)) = log1p(t + sqrt(t (t+2)))
-        let near = t.add(t.mul(t.add(2)?)?.sqrt()?)?.log1p()?;
-        x.gt(1e4)?.select(x.maximum(1)?.log()?.add(LN_2)?, near)
+        self.in_f32(&|x| {
+            let z = x.minimum(1e4)?;
+            let t = z.sub(1)?;
+            // ln(x + sqrt(x^2-1)) = log1p(t + sqrt(t (t+2)))
+            let near = t.add(t.mul(t.add(2)?)?.sqrt()?)?.log1p()?;
+            x.lt(1)?.select(f64::NAN, x.gt(1e4)?.select(x.maximum(1)?.log()?.add(LN_2)?, near)?)
+        })
     }
 
     /// Inverse hyperbolic tangent; NaN outside [-1, 1].
     pub fn atanh(&self) -> Result<Tensor> {
-        let x = self.to_float()?;
-        let one = Tensor::full(self.session(), 1, x.dtype(), &[])?;
-        x.mul(2)?.div(one.sub(&x)?)?.log1p()?.mul(0.5)
+        self.in_f32(&|x| {
+            let a = x.abs()?;
+            let r = a.mul(2)?.div(a.neg()?.add(1)?)?.log1p()?.mul(0.5)?;
+            let signed = x.lt(0)?.select(r.neg()?, r)?;
+            // at zero |x| has no slope, but the function has that of x
+            x.eq(0)?.select(x, signed)
+        })
     }
 
     // ---- others
 
     /// The error function; absolute error below 1e-7 in f32.
     pub fn erf(&self) -> Result<Tensor> {
-        let x = self.to_float()?;
-        let a = x.abs()?;
-        let z = x.clamp(-1, 1)?;
-        let small = z.mul(z.square()?.polynomial(&ERF_SMALL)?)?;
-        let tail = a.clamp(1, 4.1)?.polynomial(&LN_ERFC)?.exp()?;
-        let tail = a.ge(4.1)?.select(0, tail)?;
-        let large = Tensor::full(self.session(), 1, x.dtype(), &[])?.sub(tail)?;
-        let large = x.lt(0)?.select(large.neg()?, large)?;
-        // NaN compares false with everything: it passes through `small`
-        a.ge(1)?.select(large, small)
+        self.in_f32(&|x| {
+            let a = x.abs()?;
+            let z = x.clamp(-1, 1)?;
+            let small = z.mul(z.square()?.polynomial(&ERF_SMALL)?)?;
+            let tail = a.clamp(1, 4.1)?.polynomial(&LN_ERFC)?.exp()?;
+            let tail = a.ge(4.1)?.select(0, tail)?;
+            let large = Tensor::full(x.session(), 1, x.dtype(), &[])?.sub(tail)?;
+            let large = x.lt(0)?.select(large.neg()?, large)?;
+            // NaN compares false with everything: it passes through `small`
+            a.ge(1)?.select(large, small)
+        })
     }
 
-    /// The sign of `sign` with the magnitude of `self` (a zero `sign` counts as positive).
+    /// The sign of `sign`, which zeros have too, with the magnitude of `self`.
     pub fn copysign(&self, sign: &Tensor) -> Result<Tensor> {
         let a = self.abs()?;
         if self.dtype().is_unsigned() {
             return Err(Error::DType { op: "copysign", dtype: self.dtype(), why: "it has no sign".into() });
         }
-        sign.lt(0)?.select(a.neg()?, a)
+        sign.signbit()?.select(a.neg()?, a)
     }
 
     /// `ln(e^self + e^rhs)`, without overflow.
     pub fn logaddexp(&self, rhs: &Tensor) -> Result<Tensor> {
-        let m = self.maximum(rhs)?;
-        let d = self.sub(rhs)?.abs()?.neg()?;
-        // equal infinities: the difference is NaN, the result is the infinity
-        let tail = d.exp()?.log1p()?;
-        self.eq(rhs)?.select(m.add(LN_2)?, m.add(tail)?)
+        self.in_f32_with(rhs, &|x, y| {
+            let m = x.maximum(y)?;
+            let tail = x.sub(y)?.abs()?.neg()?.exp()?.log1p_of_unit()?;
+            // equal infinities: the difference is NaN, the result is the infinity
+            x.eq(y)?.select(m.add(LN_2)?, m.add(tail)?)
+        })
     }
 }

@@ -6,9 +6,10 @@ use crate::{Error, Result};
 impl Tensor {
     /// `(x - mean) / sqrt(var + eps)` over `axes`, with the population variance.
     pub fn standardize(&self, axes: &[i64], eps: f64) -> Result<Tensor> {
-        let x = self.to_float()?;
-        let centred = x.sub(x.mean(axes, true)?)?;
-        centred.mul(centred.square()?.mean(axes, true)?.add(eps)?.rsqrt()?)
+        self.in_f32(&|x| {
+            let centred = x.sub(x.mean(axes, true)?)?;
+            centred.mul(centred.square()?.mean(axes, true)?.add(eps)?.rsqrt()?)
+        })
     }
 
     /// Normalises the last `dims` axes, then scales and shifts by tensors of those axes' shape.
@@ -20,8 +21,8 @@ impl Tensor {
     /// `x / sqrt(mean(x^2) + eps)` over the last `dims` axes, then scales.
     pub fn rms_norm(&self, dims: usize, weight: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         let axes = self.last_axes("rms_norm", dims)?;
-        let x = self.to_float()?;
-        x.mul(x.square()?.mean(&axes, true)?.add(eps)?.rsqrt()?)?.affine("rms_norm", weight, None)
+        let scaled = self.in_f32(&|x| x.mul(x.square()?.mean(&axes, true)?.add(eps)?.rsqrt()?))?;
+        scaled.affine("rms_norm", weight, None)
     }
 
     /// Normalises `[batch, channels, ..]` by statistics given per channel (a trained model, or this batch's own from

@@ -201,7 +201,11 @@ impl Tensor {
 
     /// Mean of each window over the last `kernel.len()` axes.
     pub fn avg_pool(&self, opts: &PoolOpts) -> Result<Tensor> {
-        let x = self.to_float()?;
+        self.in_f32(&|x| x.avg_pool_wide(opts))
+    }
+
+    fn avg_pool_wide(&self, opts: &PoolOpts) -> Result<Tensor> {
+        let x = self;
         let axes: Vec<i64> = (1..=opts.kernel.len() as i64).map(|i| -i).collect();
         let (w, padding) = x.pool_windows("avg_pool", opts, 0.0)?;
         let sum = w.sum(&axes, false)?;
@@ -279,7 +283,12 @@ impl Tensor {
         if d > shape.len() || sizes.contains(&0) {
             return Err(Error::value("adaptive_avg_pool", format!("sizes {sizes:?} for shape {shape:?}")));
         }
-        let mut t = self.to_float()?;
+        self.in_f32(&|x| x.adaptive_wide(sizes))
+    }
+
+    fn adaptive_wide(&self, sizes: &[usize]) -> Result<Tensor> {
+        let (d, shape) = (sizes.len(), self.shape());
+        let mut t = self.clone();
         for (i, &o) in sizes.iter().enumerate() {
             let axis = shape.len() - d + i;
             let n = shape[axis];

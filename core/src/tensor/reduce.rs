@@ -66,15 +66,17 @@ impl Tensor {
     /// Arithmetic mean; ints give f32.
     pub fn mean(&self, axes: &[i64], keep: bool) -> Result<Tensor> {
         let n = self.reduced_count(axes)?;
-        self.to_float()?.sum(axes, keep)?.div(n as f64)
+        // neither the sum nor the count has to fit a 16-bit float
+        self.in_f32(&|x| x.sum(axes, keep)?.div(n as f64))
     }
 
     /// Variance with divisor `n - correction` (0: population, 1: sample), by two passes.
     pub fn var(&self, axes: &[i64], correction: usize, keep: bool) -> Result<Tensor> {
         let n = self.reduced_count(axes)?;
-        let x = self.to_float()?;
-        let centred = x.sub(x.mean(axes, true)?)?;
-        centred.square()?.sum(axes, keep)?.div(n.saturating_sub(correction) as f64)
+        self.in_f32(&|x| {
+            let centred = x.sub(x.mean(axes, true)?)?;
+            centred.square()?.sum(axes, keep)?.div(n.saturating_sub(correction) as f64)
+        })
     }
 
     /// Standard deviation with divisor `n - correction`.
@@ -116,22 +118,26 @@ impl Tensor {
 
     /// `e^x / sum(e^x)` along an axis.
     pub fn softmax(&self, axis: i64) -> Result<Tensor> {
-        let x = self.to_float()?;
-        let e = x.sub(x.max(&[axis], true)?.detach())?.exp()?;
-        e.mul(e.sum(&[axis], true)?.reciprocal()?)
+        self.in_f32(&|x| {
+            let e = x.sub(x.max(&[axis], true)?.detach())?.exp()?;
+            e.mul(e.sum(&[axis], true)?.reciprocal()?)
+        })
     }
 
     /// `ln(softmax(x))` along an axis.
     pub fn log_softmax(&self, axis: i64) -> Result<Tensor> {
-        let x = self.to_float()?;
-        let d = x.sub(x.max(&[axis], true)?.detach())?;
-        d.sub(d.exp()?.sum(&[axis], true)?.log2()?.mul(LN_2)?)
+        self.in_f32(&|x| {
+            let d = x.sub(x.max(&[axis], true)?.detach())?;
+            d.sub(d.exp()?.sum(&[axis], true)?.log2()?.mul(LN_2)?)
+        })
     }
 
     /// `ln(sum(e^x))`, without overflow.
     pub fn logsumexp(&self, axes: &[i64], keep: bool) -> Result<Tensor> {
-        let (d, m) = self.shifted(axes)?;
-        let r = d.exp()?.sum(axes, true)?.log()?.add(m)?;
+        let r = self.in_f32(&|x| {
+            let (d, m) = x.shifted(axes)?;
+            d.exp()?.sum(axes, true)?.log()?.add(m)
+        })?;
         if keep {
             return Ok(r);
         }

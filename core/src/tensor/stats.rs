@@ -79,7 +79,7 @@ impl Tensor {
     /// The mean of what is not NaN.
     pub fn nanmean(&self, axes: &[i64], keep: bool) -> Result<Tensor> {
         let n = self.isnan()?.logical_not()?.cast(DType::F32)?.sum(axes, keep)?;
-        self.to_float()?.without_nan()?.sum(axes, keep)?.div(n)
+        self.in_f32(&|x| x.without_nan()?.sum(axes, keep)?.div(&n))
     }
 
     /// How many elements are not zero; i32.
@@ -91,9 +91,10 @@ impl Tensor {
     pub fn var_by(&self, axes: &[i64], correction: f64, keep: bool) -> Result<Tensor> {
         let shape = self.shape();
         let n: usize = check_axes("var", axes, shape.len())?.iter().map(|&a| shape[a]).product();
-        let x = self.to_float()?;
-        let centred = x.sub(x.mean(axes, true)?)?;
-        centred.square()?.sum(axes, keep)?.div((n as f64 - correction).max(0.0))
+        self.in_f32(&|x| {
+            let centred = x.sub(x.mean(axes, true)?)?;
+            centred.square()?.sum(axes, keep)?.div((n as f64 - correction).max(0.0))
+        })
     }
 
     /// The square root of [`Tensor::var_by`].

@@ -305,8 +305,21 @@ impl Cx<'_> {
         self.reshape(v, &shape)
     }
 
+    /// `f` of it, of 16-bit floats in f32 and rounded once.
+    pub(super) fn in_f32(&self, v: &Value, f: &dyn Fn(&Value) -> Result<Value>) -> Result<Value> {
+        match v.dtype() {
+            dt @ (DType::F16 | DType::BF16) => self.cast(&f(&self.cast(v, DType::F32)?)?, dt),
+            _ => f(v),
+        }
+    }
+
     /// Mean over `axes`.
     pub(super) fn mean(&self, v: &Value, axes: &[usize], keep: bool) -> Result<Value> {
+        // neither the sum nor the count has to fit a 16-bit float
+        self.in_f32(v, &|v| self.mean_wide(v, axes, keep))
+    }
+
+    fn mean_wide(&self, v: &Value, axes: &[usize], keep: bool) -> Result<Value> {
         let n: usize = axes.iter().map(|&a| v.extent(a)).product();
         let sum = self.reduce(Red::Sum, v, axes, keep)?;
         if v.dtype().is_float() {

@@ -107,7 +107,7 @@ fn is_f32(b: &Build<'_>) -> bool {
 
 /// `p * 2^n` for n given as bits with `n + 2*bias` in their low half: in two steps, so that results below the normal range
 /// round once.
-fn scale(b: &mut Build<'_>, p: UOp, bits: UOp) -> UOp {
+pub(super) fn scale(b: &mut Build<'_>, p: UOp, bits: UOp) -> UOp {
     // two biased exponents with that sum; what else is in the bits is shifted out
     let half = b.shr(bits, 1);
     let rest = b.g.binary(Op::Sub, bits, half);
@@ -160,7 +160,27 @@ fn exp_of(g: &mut Graph, x: UOp, c: UOp, t: &Target) -> Option<UOp> {
         _ if c == Scalar::from_f64(-LOG2_E, dt) => g.unary(Op::Neg, x),
         _ => return None,
     };
-    Some(exp(&mut Build { g, f, shader: t.lang == Lang::Wgsl }, x, false))
+    let shader = t.lang == Lang::Wgsl;
+    if !is_minus_size(g, x) {
+        return Some(exp(&mut Build { g, f, shader }, x, false));
+    }
+    let size = g.src_at(x, 1);
+    let b = &mut Build { g, f, shader };
+    let (bits, sign) = (b.bits(size), b.uc(1i64 << (f.bits.bits() - 1)));
+    let minus = b.g.binary(Op::Or, bits, sign);
+    let minus = b.float(minus);
+    Some(exp(b, minus, true))
+}
+
+/// Is it `x < 0 ? x : -x`, of which the sign bit makes nothing but another zero?
+fn is_minus_size(g: &Graph, u: UOp) -> bool {
+    let &[negative, x, minus] = g.src(u) else { return false };
+    let neg = g.op(u) == Op::Where && g.op(minus) == Op::Neg && g.src_at(minus, 0) == x;
+    neg && g.op(negative) == Op::CmpLt && g.src_at(negative, 0) == x && is_zero(g, g.src_at(negative, 1))
+}
+
+fn is_zero(g: &Graph, u: UOp) -> bool {
+    g.const_val(u).is_some_and(|c| c.as_f64_of(g.dtype(u)) == 0.0)
 }
 
 fn exp(b: &mut Build<'_>, x: UOp, below_zero: bool) -> UOp {

@@ -51,23 +51,25 @@ impl Tensor {
 
     /// `e^(x^2) erfc(x)`, without underflow for large x.
     pub fn erfcx(&self) -> Result<Tensor> {
-        let x = self.to_float()?;
-        let u = x.abs()?.mul(0.5)?.add(1)?.reciprocal()?;
-        let right = u.mul(u.fitted(0.0, 1.0, &ERFCX)?)?;
-        // erfcx(-x) = 2 e^(x^2) - erfcx(x)
-        let negative = x.lt(0)?;
-        let square = negative.select(x.square()?, 0)?;
-        negative.select(square.exp()?.mul(2)?.sub(&right)?, right)
+        self.in_f32(&|x| {
+            let u = x.abs()?.mul(0.5)?.add(1)?.reciprocal()?;
+            let right = u.mul(u.fitted(0.0, 1.0, &ERFCX)?)?;
+            // erfcx(-x) = 2 e^(x^2) - erfcx(x)
+            let negative = x.lt(0)?;
+            let square = negative.select(x.square()?, 0)?;
+            negative.select(square.exp()?.mul(2)?.sub(&right)?, right)
+        })
     }
 
     /// `1 - erf(x)`, with small relative error in the tail.
     pub fn erfc(&self) -> Result<Tensor> {
-        let x = self.to_float()?;
-        let a = x.abs()?;
-        let z = a.minimum(30)?;
-        let tail = z.erfcx()?.mul(z.square()?.neg()?.exp()?)?;
-        let far = x.lt(0)?.select(tail.neg()?.add(2)?, tail)?;
-        a.lt(0.5)?.select(x.clamp(-1, 1)?.erf()?.neg()?.add(1)?, far)
+        self.in_f32(&|x| {
+            let a = x.abs()?;
+            let z = a.minimum(30)?;
+            let tail = z.erfcx()?.mul(z.square()?.neg()?.exp()?)?;
+            let far = x.lt(0)?.select(tail.neg()?.add(2)?, tail)?;
+            a.lt(0.5)?.select(x.clamp(-1, 1)?.erf()?.neg()?.add(1)?, far)
+        })
     }
 
     /// The inverse of [`Tensor::erf`]: infinite at -1 and 1, NaN outside.

@@ -5,6 +5,7 @@ use super::super::value::{Cx, Value};
 use super::{Op, OpDef, op};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::tensor::Tensor;
 
 pub(super) static OPS: &[OpDef] = &[
     op("Abs", 0, |o| un(o, Un::Abs)),
@@ -66,7 +67,7 @@ pub(super) static OPS: &[OpDef] = &[
     op("Relu", 0, |o| one(o.cx.with(Bin::Max, &o.arg(0)?, 0.0))),
     op("LeakyRelu", 0, |o| {
         let (x, a) = (o.arg(0)?, o.float("alpha", 0.01)?);
-        one(leaky(o.cx, &x, &o.cx.scalar_like(&x, a)))
+        one(o.cx.in_f32(&x, &|x| leaky(o.cx, x, &o.cx.scalar_like(x, a))))
     }),
     op("PRelu", 0, prelu),
     op("ThresholdedRelu", 0, |o| {
@@ -87,26 +88,17 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     op("HardSigmoid", 0, |o| {
         let (a, b) = (o.float("alpha", 0.2)?, o.float("beta", 0.5)?);
-        one(hard_sigmoid(o.cx, &o.arg(0)?, a, b))
+        one(o.cx.in_f32(&o.arg(0)?, &|x| hard_sigmoid(o.cx, x, a, b)))
     }),
-    op("HardSwish", 0, |o| {
-        let x = o.arg(0)?;
-        one(o.cx.mul(&x, &hard_sigmoid(o.cx, &x, 1.0 / 6.0, 0.5)?))
-    }),
+    op("HardSwish", 0, |o| one(o.cx.in_f32(&o.arg(0)?, &|x| o.cx.mul(x, &hard_sigmoid(o.cx, x, 1.0 / 6.0, 0.5)?)))),
     op("Softplus", 0, |o| one(softplus(o.cx, &o.arg(0)?))),
     op("Softsign", 0, |o| {
-        let x = o.arg(0)?;
-        let d = o.cx.with(Bin::Add, &o.cx.unary(Un::Abs, &x)?, 1.0)?;
-        one(o.cx.div(&x, &d))
+        one(o.cx.in_f32(&o.arg(0)?, &|x| o.cx.div(x, &o.cx.with(Bin::Add, &o.cx.unary(Un::Abs, x)?, 1.0)?)))
     }),
-    op("Mish", 0, |o| {
-        let x = o.arg(0)?;
-        one(o.cx.mul(&x, &o.cx.unary(Un::Tanh, &softplus(o.cx, &x)?)?))
-    }),
+    op("Mish", 0, |o| one(lazily(o.cx, &o.arg(0)?, &Tensor::mish))),
     op("Swish", 0, |o| {
         let (x, a) = (o.arg(0)?, o.float("alpha", 1.0)?);
-        let gate = o.cx.unary(Un::Sigmoid, &o.cx.with(Bin::Mul, &x, a)?)?;
-        one(o.cx.mul(&x, &gate))
+        one(swish(o.cx, &x, a))
     }),
     op("Gelu", 0, gelu),
     op("Shrink", 0, shrink),
@@ -118,8 +110,7 @@ pub(super) static OPS: &[OpDef] = &[
         host: false,
         build: |o| {
             let (x, a) = (o.arg(0)?, o.float("alpha", 1.702)?);
-            let gate = o.cx.unary(Un::Sigmoid, &o.cx.with(Bin::Mul, &x, a)?)?;
-            one(o.cx.mul(&x, &gate))
+            one(swish(o.cx, &x, a))
         },
     },
 ];
@@ -274,39 +265,42 @@ fn prelu(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 
 /// gamma * (max(x, 0) + min(alpha * (e^(x / scale) - 1), 0))
 pub(super) fn elu(cx: &Cx<'_>, x: &Value, alpha: f64, gamma: f64, scale: f64) -> Result<Value> {
-    if matches!(x.dtype(), DType::F16 | DType::BF16) {
-        return cx.cast(&elu(cx, &cx.cast(x, DType::F32)?, alpha, gamma, scale)?, x.dtype());
-    }
-    let inner = if scale == 1.0 { x.clone() } else { cx.with(Bin::Mul, x, 1.0 / scale)? };
-    let e = cx.with(Bin::Mul, &cx.with(Bin::Sub, &cx.unary(Un::Exp, &inner)?, 1.0)?, alpha)?;
-    let below = cx.binary(Bin::Lt, x, &cx.scalar_like(x, 0.0))?;
-    let out = cx.select(&below, &e, x)?;
-    if gamma == 1.0 { Ok(out) } else { cx.with(Bin::Mul, &out, gamma) }
+    cx.in_f32(x, &|x| {
+        let inner = if scale == 1.0 { x.clone() } else { cx.with(Bin::Mul, x, 1.0 / scale)? };
+        let e = cx.with(Bin::Mul, &lazily(cx, &inner, &Tensor::expm1)?, alpha)?;
+        let below = cx.binary(Bin::Lt, x, &cx.scalar_like(x, 0.0))?;
+        let out = cx.select(&below, &e, x)?;
+        if gamma == 1.0 { Ok(out) } else { cx.with(Bin::Mul, &out, gamma) }
+    })
 }
 
 pub(super) fn hard_sigmoid(cx: &Cx<'_>, x: &Value, a: f64, b: f64) -> Result<Value> {
     cx.clamp(&cx.with(Bin::Add, &cx.with(Bin::Mul, x, a)?, b)?, 0.0, 1.0)
 }
 
-/// log(1 + e^x) that does not overflow: max(x, 0) + log(1 + e^-|x|)
+/// x / (1 + e^(-alpha x))
+fn swish(cx: &Cx<'_>, x: &Value, alpha: f64) -> Result<Value> {
+    cx.in_f32(x, &|x| cx.mul(x, &cx.unary(Un::Sigmoid, &cx.with(Bin::Mul, x, alpha)?)?))
+}
+
+/// A function of the frontend.
+fn lazily(cx: &Cx<'_>, x: &Value, f: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Value> {
+    f(&cx.lazy(x)?)?.cast(x.dtype()).map(Value::lazy)
+}
+
+/// log(1 + e^x)
 pub(super) fn softplus(cx: &Cx<'_>, x: &Value) -> Result<Value> {
-    let small = cx.unary(Un::Exp, &cx.unary(Un::Neg, &cx.unary(Un::Abs, x)?)?)?;
-    let log = cx.unary(Un::Log, &cx.with(Bin::Add, &small, 1.0)?)?;
-    cx.add(&cx.with(Bin::Max, x, 0.0)?, &log)
+    lazily(cx, x, &|x| x.softplus(1.0))
 }
 
 /// x / 2 * (1 + erf(x / sqrt 2))
 pub(super) fn gelu_erf(cx: &Cx<'_>, x: &Value) -> Result<Value> {
-    let inner = cx.unary(Un::Erf, &cx.with(Bin::Mul, x, std::f64::consts::FRAC_1_SQRT_2)?)?;
-    cx.mul(&cx.with(Bin::Mul, x, 0.5)?, &cx.with(Bin::Add, &inner, 1.0)?)
+    lazily(cx, x, &Tensor::gelu)
 }
 
 /// The same with tanh in place of erf.
 pub(super) fn gelu_tanh(cx: &Cx<'_>, x: &Value) -> Result<Value> {
-    let cube = cx.mul(&cx.mul(x, x)?, x)?;
-    let sum = cx.add(x, &cx.with(Bin::Mul, &cube, 0.044_715)?)?;
-    let inner = cx.unary(Un::Tanh, &cx.with(Bin::Mul, &sum, (2.0 / std::f64::consts::PI).sqrt())?)?;
-    cx.mul(&cx.with(Bin::Mul, x, 0.5)?, &cx.with(Bin::Add, &inner, 1.0)?)
+    lazily(cx, x, &Tensor::gelu_tanh)
 }
 
 fn gelu(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {

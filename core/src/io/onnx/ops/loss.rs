@@ -39,9 +39,11 @@ pub(super) static OPS: &[OpDef] = &[
 
 /// Logarithms of a softmax over some axes.
 pub(super) fn log_softmax(cx: &Cx<'_>, x: &Value, axes: &[usize]) -> Result<Value> {
-    let x = cx.sub(x, &cx.reduce(Red::Max, x, axes, true)?)?;
-    let sum = cx.reduce(Red::Sum, &cx.unary(Un::Exp, &x)?, axes, true)?;
-    cx.sub(&x, &cx.unary(Un::Log, &sum)?)
+    cx.in_f32(x, &|x| {
+        let x = cx.sub(x, &cx.reduce(Red::Max, x, axes, true)?)?;
+        let sum = cx.reduce(Red::Sum, &cx.unary(Un::Exp, &x)?, axes, true)?;
+        cx.sub(&x, &cx.unary(Un::Log, &sum)?)
+    })
 }
 
 /// The negated logarithm at each target, `[n, classes, ..]` and `[n, ..]`, weighted and reduced.

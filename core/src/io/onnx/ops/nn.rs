@@ -56,9 +56,11 @@ pub(super) static OPS: &[OpDef] = &[
         let x = o.arg(0)?;
         o.want_rank(&x, 2)?;
         let p = o.int("p", 2)? as f64;
-        let powers = o.cx.with(Bin::Pow, &o.cx.unary(Un::Abs, &x)?, p)?;
-        let sum = o.cx.reduce(Red::Sum, &powers, &(2..x.rank()).collect::<Vec<_>>(), true)?;
-        one(o.cx.with(Bin::Pow, &sum, 1.0 / p))
+        one(o.cx.in_f32(&x, &|x| {
+            let powers = o.cx.with(Bin::Pow, &o.cx.unary(Un::Abs, x)?, p)?;
+            let sum = o.cx.reduce(Red::Sum, &powers, &(2..x.rank()).collect::<Vec<_>>(), true)?;
+            o.cx.with(Bin::Pow, &sum, 1.0 / p)
+        }))
     }),
 ];
 
@@ -297,6 +299,10 @@ pub(super) fn max_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 /// Average pooling.
 pub(super) fn average(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     o.want_float(x)?;
+    o.cx.in_f32(x, &|x| average_wide(o, x))
+}
+
+fn average_wide(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     let win = pool_window(o, x)?;
     let zero = Scalar::from_f64(0.0, x.dtype());
     let (w, axes) = pooled(o, x, &win, zero)?;
@@ -338,9 +344,11 @@ fn lp_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     let win = pool_window(o, &x)?;
     let p = o.int("p", 2)? as f64;
-    let powers = o.cx.with(Bin::Pow, &o.cx.unary(Un::Abs, &x)?, p)?;
-    let (w, axes) = pooled(o, &powers, &win, Scalar::from_f64(0.0, x.dtype()))?;
-    one(o.cx.with(Bin::Pow, &o.cx.reduce(Red::Sum, &w, &axes, false)?, 1.0 / p))
+    one(o.cx.in_f32(&x, &|x| {
+        let powers = o.cx.with(Bin::Pow, &o.cx.unary(Un::Abs, x)?, p)?;
+        let (w, axes) = pooled(o, &powers, &win, Scalar::from_f64(0.0, x.dtype()))?;
+        o.cx.with(Bin::Pow, &o.cx.reduce(Red::Sum, &w, &axes, false)?, 1.0 / p)
+    }))
 }
 
 /// Einsum as broadcast products and a sum; two operands with one contraction become a matrix product.

@@ -25,31 +25,38 @@ pub(super) static OPS: &[OpDef] = &[
         let x = o.arg(0)?;
         let axes = o.ints_opt("axes")?.unwrap_or_else(|| vec![0, 2, 3]);
         let axes = o.axes(&axes, x.rank())?;
-        let mean = o.cx.mean(&x, &axes, true)?;
-        let square = o.cx.mean(&o.cx.mul(&x, &x)?, &axes, true)?;
-        let deviation = o.cx.unary(Un::Sqrt, &o.cx.sub(&square, &o.cx.mul(&mean, &mean)?)?)?;
-        one(o.cx.div(&o.cx.sub(&x, &mean)?, &o.cx.with(Bin::Add, &deviation, 1e-9)?))
+        one(o.cx.in_f32(&x, &|x| {
+            let mean = o.cx.mean(x, &axes, true)?;
+            let square = o.cx.mean(&o.cx.mul(x, x)?, &axes, true)?;
+            let deviation = o.cx.unary(Un::Sqrt, &o.cx.sub(&square, &o.cx.mul(&mean, &mean)?)?)?;
+            o.cx.div(&o.cx.sub(x, &mean)?, &o.cx.with(Bin::Add, &deviation, 1e-9)?)
+        }))
     }),
     op("LpNormalization", 0, |o| {
         let x = o.arg(0)?;
         let axis = o.axis(o.int("axis", -1)?, x.rank())?;
-        let norm = match o.int("p", 2)? {
-            1 => o.cx.reduce(Red::Sum, &o.cx.unary(Un::Abs, &x)?, &[axis], true)?,
-            2 => o.cx.unary(Un::Sqrt, &o.cx.reduce(Red::Sum, &o.cx.mul(&x, &x)?, &[axis], true)?)?,
-            p => return o.fail(format!("p is {p}")),
-        };
-        // a zero vector stays zero
-        let zero = o.cx.binary(Bin::Eq, &norm, &o.cx.scalar_like(&norm, 0.0))?;
-        let norm = o.cx.select(&zero, &o.cx.scalar_like(&norm, 1.0), &norm)?;
-        one(o.cx.div(&x, &norm))
+        let p = o.int("p", 2)?;
+        one(o.cx.in_f32(&x, &|x| {
+            let norm = match p {
+                1 => o.cx.reduce(Red::Sum, &o.cx.unary(Un::Abs, x)?, &[axis], true)?,
+                2 => o.cx.unary(Un::Sqrt, &o.cx.reduce(Red::Sum, &o.cx.mul(x, x)?, &[axis], true)?)?,
+                p => return o.fail(format!("p is {p}")),
+            };
+            // a zero vector stays zero
+            let zero = o.cx.binary(Bin::Eq, &norm, &o.cx.scalar_like(&norm, 0.0))?;
+            let norm = o.cx.select(&zero, &o.cx.scalar_like(&norm, 1.0), &norm)?;
+            o.cx.div(x, &norm)
+        }))
     }),
     op("LRN", 0, lrn),
 ];
 
 /// (x - mean) / sqrt(variance + eps) over some axes.
 fn standard(cx: &Cx<'_>, x: &Value, axes: &[usize], eps: f64) -> Result<Value> {
-    let centred = cx.sub(x, &cx.mean(x, axes, true)?)?;
-    cx.mul(&centred, &inverse(cx, &cx.mean(&cx.mul(&centred, &centred)?, axes, true)?, eps)?)
+    cx.in_f32(x, &|x| {
+        let centred = cx.sub(x, &cx.mean(x, axes, true)?)?;
+        cx.mul(&centred, &inverse(cx, &cx.mean(&cx.mul(&centred, &centred)?, axes, true)?, eps)?)
+    })
 }
 
 /// 1 / sqrt(v + eps)

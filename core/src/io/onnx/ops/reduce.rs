@@ -4,6 +4,7 @@ use super::super::host::{Bin, Red, Un};
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::index::arg_best;
+use super::loss::log_softmax;
 use super::{Op, OpDef, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
@@ -36,7 +37,7 @@ fn reduce(o: &mut Op<'_, '_>, f: fn(&Cx<'_>, &Value, &[usize], bool) -> Result<V
         None if o.flag("noop_with_empty_axes", false)? => Vec::new(),
         None => (0..x.rank()).collect(),
     };
-    one(f(o.cx, &x, &axes, keep))
+    one(o.cx.in_f32(&x, &|x| f(o.cx, x, &axes, keep)))
 }
 
 /// Maximum or minimum; of bools, any or all.
@@ -95,8 +96,10 @@ fn cumulate(o: &mut Op<'_, '_>, first: f64, f: fn(&Cx<'_>, &Value, usize) -> Res
 
 /// Softmax over some axes.
 pub(super) fn softmax(cx: &Cx<'_>, x: &Value, axes: &[usize]) -> Result<Value> {
-    let e = cx.unary(Un::Exp, &cx.sub(x, &cx.reduce(Red::Max, x, axes, true)?)?)?;
-    cx.mul(&e, &cx.unary(Un::Recip, &cx.reduce(Red::Sum, &e, axes, true)?)?)
+    cx.in_f32(x, &|x| {
+        let e = cx.unary(Un::Exp, &cx.sub(x, &cx.reduce(Red::Max, x, axes, true)?)?)?;
+        cx.mul(&e, &cx.unary(Un::Recip, &cx.reduce(Red::Sum, &e, axes, true)?)?)
+    })
 }
 
 /// One axis since operator set 13, all from that axis on before.
@@ -109,13 +112,7 @@ fn soft(o: &mut Op<'_, '_>, log: bool) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     o.want_float(&x)?;
     let axes = soft_axes(o, &x)?;
-    let cx = &o.cx;
-    if !log {
-        return one(softmax(cx, &x, &axes));
-    }
-    let x = cx.sub(&x, &cx.reduce(Red::Max, &x, &axes, true)?)?;
-    let sum = cx.reduce(Red::Sum, &cx.unary(Un::Exp, &x)?, &axes, true)?;
-    one(cx.sub(&x, &cx.unary(Un::Log, &sum)?))
+    one(if log { log_softmax(o.cx, &x, &axes) } else { softmax(o.cx, &x, &axes) })
 }
 
 fn hardmax(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
