@@ -4,7 +4,7 @@
 //! |---|---|
 //! | Const, Buffer, Param, Var, Iota | no sources |
 //! | Trunc, comparisons | piecewise constant: zero almost everywhere |
-//! | Idiv, Imod, FloorDiv, FloorMod, And, Or, Xor, Shl, Shr | defined on integers only |
+//! | Idiv, Imod of integers, FloorDiv, FloorMod, And, Or, Xor, Shl, Shr | defined on integers only |
 //! | Bitcast, casts from or to integers | not a function of real numbers |
 //! | Detach | that is its meaning, unless it has a gradient of its own |
 //! | indices of Gather and Scatter, Where's condition | integers |
@@ -111,6 +111,20 @@ pub(super) fn vjp(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
             let dz = g.binary(Op::Mul, dx, u);
             let dz = g.unary(Op::Neg, dz);
             Ok(smallvec![(x, dx), (src[1], dz)])
+        }
+        (Op::Imod, _) if g.dtype(u).is_float() => {
+            // x less a whole number of z
+            let whole = g.binary(Op::Sub, x, u);
+            let times = g.binary(Op::Div, whole, src[1]);
+            let half = constant(g, 0.5, u);
+            let (up, down) = (g.binary(Op::Add, times, half), g.binary(Op::Sub, times, half));
+            let zero = constant(g, 0.0, u);
+            let negative = g.binary(Op::CmpLt, times, zero);
+            let near = g.select(negative, down, up);
+            let times = g.unary(Op::Trunc, near);
+            let dz = g.binary(Op::Mul, dy, times);
+            let dz = g.unary(Op::Neg, dz);
+            Ok(smallvec![(x, dy), (src[1], dz)])
         }
         (Op::Max, _) => {
             let (a, b) = (beyond(g, x, src[1], u), beyond(g, src[1], x, u));

@@ -57,8 +57,24 @@ impl Tensor {
         if !p.dtype.is_float() {
             return self.integer(op, name, p.rhs, false);
         }
-        let q = self.div(p.rhs)?;
-        if op == Op::FloorDiv { q.floor() } else { q.trunc() }
+        if op != Op::FloorDiv {
+            return self.div(p.rhs)?.trunc();
+        }
+        let (x, y) = (self.cast(p.dtype)?, self.full_operand(&p.rhs)?.cast(p.dtype)?);
+        x.in_f32_with(&y, &Tensor::float_floor_div)
+    }
+
+    /// From the remainder, which is exact: the quotient itself may be rounded to the next whole number. As torch.
+    fn float_floor_div(&self, y: &Tensor) -> Result<Tensor> {
+        let (r, plain) = (self.fmod(y)?, self.div(y)?);
+        let apart = r.ne(0)?.logical_and(r.lt(0)?.ne(y.lt(0)?)?)?;
+        let q = self.sub(&r)?.div(y)?;
+        let q = apart.select(q.sub(1)?, &q)?;
+        let floor = q.floor()?;
+        let floor = q.sub(&floor)?.gt(0.5)?.select(floor.add(1)?, &floor)?;
+        // a zero has the quotient's sign, and so has an infinity
+        let whole = q.eq(0)?.select(plain.mul(0)?, floor)?;
+        y.eq(0)?.select(&plain, whole)
     }
 
     // ---- arithmetic
@@ -123,15 +139,15 @@ impl Tensor {
         of(self, rhs.into_operand()?)
     }
 
-    /// Remainder with the dividend's sign (C's `fmod`), below the divisor. As good as a rounded product while the quotient
-    /// fits the float's mantissa; 0 far beyond.
+    /// Remainder with the dividend's sign, exact as C's `fmod`. (Of f64 as good as a rounded product while the quotient fits the
+    /// mantissa; 0 far beyond.)
     pub fn fmod(&self, rhs: impl IntoOperand) -> Result<Tensor> {
         fn of(t: &Tensor, rhs: Operand) -> Result<Tensor> {
             let p = t.pair("fmod", rhs)?;
             if !p.dtype.is_float() {
                 return t.integer(Op::Imod, "fmod", p.rhs, false);
             }
-            Ok(t.zip(p, &fmod))
+            Ok(t.zip(p, &|g, x, y| g.binary(Op::Imod, x, y)))
         }
         of(self, rhs.into_operand()?)
     }
@@ -197,6 +213,10 @@ impl Tensor {
     }
 
     fn pow_const(&self, n: f64) -> Result<Tensor> {
+        self.in_f32(&|x| x.pow_const_wide(n))
+    }
+
+    fn pow_const_wide(&self, n: f64) -> Result<Tensor> {
         if n == 0.5 {
             return self.sqrt();
         }
@@ -215,11 +235,15 @@ impl Tensor {
             let safe = self.eq(0)?.select(1, self)?.log2()?.mul(n)?.exp2()?;
             return if n > 1.0 { self.eq(0)?.select(at_zero, safe) } else { Ok(r) };
         }
-        self.pow_float(&self.full_like(n)?)
+        self.pow_float_wide(&self.full_like(n)?)
     }
 
     /// Special values are those of C99's `pow`.
     fn pow_float(&self, y: &Tensor) -> Result<Tensor> {
+        self.in_f32_with(y, &Tensor::pow_float_wide)
+    }
+
+    fn pow_float_wide(&self, y: &Tensor) -> Result<Tensor> {
         let log = self.abs()?.log2()?;
         let power = log.mul(y)?;
         // anything to the 0, 1 to anything and -1 to infinities: a zero times what is not finite
@@ -461,32 +485,4 @@ fn less_equal(g: &mut Graph, x: UOp, y: UOp) -> UOp {
     let gt = g.binary(Op::CmpLt, y, x);
     let yes = g.bool(true);
     g.binary(Op::Xor, gt, yes)
-}
-
-/// See [`Tensor::fmod`].
-fn fmod(g: &mut Graph, x: UOp, y: UOp) -> UOp {
-    let zero = g.float(0.0, g.dtype(x));
-    let q = g.binary(Op::Div, x, y);
-    let q = g.unary(Op::Trunc, q);
-    let qy = g.binary(Op::Mul, q, y);
-    let r = g.binary(Op::Sub, x, qy);
-    let length = |g: &mut Graph, v: UOp| {
-        let minus = g.unary(Op::Neg, v);
-        g.binary(Op::Max, v, minus)
-    };
-    let (long, own) = (length(g, y), length(g, r));
-    let [rn, xn] = [r, x].map(|v| g.binary(Op::CmpLt, v, zero));
-    // a quotient that was rounded to the next whole number is one too large
-    let (turned, some) = (g.binary(Op::CmpNe, rn, xn), g.binary(Op::CmpNe, r, zero));
-    let over = g.binary(Op::And, turned, some);
-    let up = g.binary(Op::Add, r, long);
-    let down = g.binary(Op::Sub, r, long);
-    let moved = g.select(xn, down, up);
-    let inside = g.select(over, moved, r);
-    let two = g.binary(Op::Add, long, long);
-    let lost = g.binary(Op::CmpLt, two, own);
-    let r = g.select(lost, zero, inside);
-    // x is smaller than y: exactly x, also for infinite y
-    let small = g.binary(Op::CmpEq, q, zero);
-    g.select(small, x, r)
 }

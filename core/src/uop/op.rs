@@ -82,7 +82,7 @@ pub enum Op {
     Div,
     /// Integer quotient toward zero; `x/0 = x`, `MIN/-1` wraps.
     Idiv,
-    /// Remainder of `Idiv`, sign of the dividend; `x%0 = 0`.
+    /// Remainder of `Idiv`, sign of the dividend; `x%0 = 0`. Of floats C's `fmod`, exactly; `x%0 = NaN`.
     Imod,
     /// Integer quotient toward minus infinity; `x/0 = x`.
     FloorDiv,

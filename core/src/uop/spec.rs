@@ -95,7 +95,7 @@ impl Node<'_> {
             Mul        => self.in_tkp()?.alu(2),
             Div        => self.in_tkp()?.alu(2)?.float(),
             Idiv       => self.in_tkp()?.alu(2)?.int(),
-            Imod       => self.in_tkp()?.alu(2)?.int(),
+            Imod       => self.in_tkp()?.alu(2)?.numeric(),
             FloorDiv   => self.in_tk()?.alu(2)?.int(),
             FloorMod   => self.in_tk()?.alu(2)?.int(),
             Max        => self.in_tkp()?.alu(2),

@@ -1,7 +1,7 @@
 //! Capability-driven lowering: what the [`Target`] cannot do becomes what it can.
 //!
 //! - [`dtype`]: arithmetic on a dtype that the target lacks is done in a wider one and converted back;
-//! - [`ops`]: small ops (trunc) in terms of others;
+//! - [`ops`]: small ops (trunc, remainders of floats) in terms of others;
 //! - [`transcendental`]: exp2, log2, sin, cos and tan as polynomials, without branches.
 //!
 //! Storage is not decided here: a kernel's parameters already have the target's stored dtypes (`Target::stored_as`).
@@ -10,6 +10,7 @@ mod build;
 mod circular;
 pub mod dtype;
 pub mod ops;
+mod remainder;
 pub mod transcendental;
 
 use crate::rewrite::rewrite1;

@@ -1,6 +1,7 @@
 //! Small ops in terms of others.
 
 use super::build::{Build, Format};
+use super::remainder::fmod;
 use crate::rewrite::rules;
 use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
@@ -9,6 +10,7 @@ rules! {
     /// Ops that a target may lack although it has their dtype.
     pub static OPS(g, u, t: Target) = {
         trunc: (Trunc x) if { t.arithmetic.has(g.dtype(x)) && !t.has_op(Op::Trunc, g.dtype(x)) } => { trunc(g, x) };
+        fmod:  (Imod x y) if { t.arithmetic.has(g.dtype(x)) && !t.has_op(Op::Imod, g.dtype(x)) } => { fmod(g, x, y, t) };
     }
 }
 

@@ -152,6 +152,31 @@ fn exp_f32_below_zero_is_within_two_ulp_too() {
 }
 
 #[test]
+fn exp_f32_of_minus_a_size_needs_one_power_of_two() {
+    for t in targets() {
+        let exp = |g: &mut Graph, x: UOp| {
+            let k = g.float(std::f64::consts::LOG2_E, DType::F32);
+            let m = g.binary(Op::Mul, x, k);
+            g.unary(Op::Exp2, m)
+        };
+        let mut plain = Compiled::new(DType::F32, &t, exp);
+        let mut c = Compiled::new(DType::F32, &t, |g, x| {
+            let (zero, minus) = (g.float(0.0, DType::F32), g.unary(Op::Neg, x));
+            let negative = g.binary(Op::CmpLt, x, zero);
+            let size = g.select(negative, x, minus);
+            exp(g, size)
+        });
+        let size = |c: &mut Compiled| c.order.len();
+        assert!(size(&mut c) < size(&mut plain), "{} nodes, {} without the sign", size(&mut c), size(&mut plain));
+        let w = worst(&mut c, (0.0, 110.0), true, |x| (-x.abs()).exp());
+        assert!(w.0 <= 2.0, "{w:?}");
+        for x in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, -0.0, 87.4, -103.9, 104.1, -1e30] {
+            assert!(ulp32(c.at(x), (-(x as f32 as f64).abs()).exp()) <= 1.0, "exp(-|{x}|) = {}", c.at(x));
+        }
+    }
+}
+
+#[test]
 fn log2_f32_is_within_two_ulp() {
     for t in targets() {
         let mut c = Compiled::new(DType::F32, &t, |g, x| g.unary(Op::Log2, x));
@@ -272,6 +297,31 @@ fn arithmetic_of_missing_dtypes_is_widened() {
             }
             check_equal(g, u, out, 3000, &mut rng, "widened");
         }
+    }
+}
+
+#[test]
+fn remainders_of_floats_are_exact() {
+    let mut rng = Rng(5);
+    // with f64, and without
+    for t in [Target::wasm(false, 1), Target::wgsl("wgpu")] {
+        let g = &mut Graph::new();
+        let (x, y) = (var(g, "x", DType::F32, 0, 0), var(g, "y", DType::F32, 0, 0));
+        let u = g.binary(Op::Imod, x, y);
+        let out = decompose(g, u, &t).expect("a lowering");
+        assert!(g.reachable(&[out]).iter().all(|&v| g.op(v) != Op::Imod || g.dtype(v).is_int()));
+        // samples are any sizes; these are neighbours, and of the same exponent
+        for (a, b) in [(1e30, 3.0), (3.4e38, 1e-45), (3.4e38, 1.1754944e-38), (7.25, 0.1), (1e-40, 1e-45), (-5.5, 2.0)]
+        {
+            for (a, b) in [(a, b), (-a, b), (a, -b), (b, a)] {
+                let [a, b] = [a, b].map(|v: f64| Scalar::from_f64(v, DType::F32));
+                let at = rustc_hash::FxHashMap::from_iter([(x, a), (y, b)]);
+                let got = crate::rules::testing::eval(g, out, &at).expect("a value").as_f64();
+                let want = a.as_f64() % b.as_f64();
+                assert_eq!((got, got.is_sign_negative()), (want, want.is_sign_negative()), "{a:?} % {b:?}");
+            }
+        }
+        check_equal(g, u, out, 3000, &mut rng, "remainder");
     }
 }
 

@@ -203,9 +203,12 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
     bad.push((Div, I32, vec![i, i], none(), None));
     for op in [Idiv, Imod, FloorDiv, FloorMod, Shl, Shr] {
         good.push((op, I32, vec![i, ti], none(), tensor));
-        bad.push((op, F32, vec![f, f], none(), None));
+        if op != Imod {
+            bad.push((op, F32, vec![f, f], none(), None));
+        }
         bad.push((op, Bool, vec![b, b], none(), None));
     }
+    good.push((Imod, F32, vec![f, f], none(), kernel));
     bad.push((FloorDiv, I32, vec![i, i], none(), program));
     bad.push((FloorMod, I32, vec![i, i], none(), program));
     for op in [And, Or, Xor] {
