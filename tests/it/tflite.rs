@@ -7,17 +7,19 @@ use std::path::Path;
 /// The files, and how far a result may be off: in steps of its code, or for floats in parts of the largest value.
 ///
 /// One operator rounds to a neighbouring step at most; through the thirty layers of `image_*` such steps add up, as they do between
-/// TensorFlow Lite's own kernels (its XNNPACK ones are as far from the reference ones). Under `dense_dynamic` TensorFlow Lite
+/// TensorFlow Lite's own kernels (its XNNPACK ones are as far from the reference ones, and under `image_tensor` its reference kernels
+/// are 4 steps from those that were recorded). Under `dense_dynamic` TensorFlow Lite
 /// rounds the activations to 8 bits, and we do not.
-const CASES: [(&str, f64); 13] = [
+const CASES: [(&str, f64); 14] = [
     ("floats", 2e-6),
     ("pieces_f32", 2e-6),
     ("pieces_channel", 1.0),
     ("image_f32", 2e-6),
     ("image_half", 2e-6),
     ("image_channel", 3.0),
-    ("image_tensor", 3.0),
-    ("image_old", 3.0),
+    ("image_tensor", 5.0),
+    ("image_old", 5.0),
+    ("resize_tensor", 0.0),
     ("image_u8", 3.0),
     ("image_float", 0.04),
     ("image_16x8", 3.0),

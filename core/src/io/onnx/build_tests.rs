@@ -527,9 +527,9 @@ fn transposed_convolutions_with_the_kernel_of_their_stride() {
     }
 }
 
-/// An infinite maximum is not subtracted: of infinities the result is the largest.
+/// What weighs nothing, or is not in a sum at all, does not make it NaN.
 #[test]
-fn logarithms_of_sums_of_infinities() {
+fn infinities_stay_where_they_are() {
     let inf = f32::INFINITY;
     let sum = [
         port(11, "x", 1, &[2, 2]),
@@ -538,6 +538,37 @@ fn logarithms_of_sums_of_infinities() {
     ];
     let x = f32s(&[2, 2], &[-inf, -inf, inf, 1.0]);
     run(&sum, &[("x", x)], &[f32s(&[2], &[-inf, inf])]);
+    let scales = |v: &[f32]| constant("scales", &f32s(&[v.len()], v));
+    let text = |name: &str, v: &str| attr(name, 3, field(4, v.as_bytes()));
+    for (coordinates, want) in [
+        ("half_pixel", [1.0, 1.25, 1.75, inf, inf, inf, inf, 4.0]),
+        ("asymmetric", [1.0, 1.5, 2.0, inf, inf, inf, 4.0, 4.0]),
+    ] {
+        let resize = [
+            port(11, "x", 1, &[1, 4]),
+            port(12, "y", 1, &[1, 8]),
+            scales(&[1.0, 2.0]),
+            node(
+                "Resize",
+                "x _ scales",
+                "y",
+                &[text("mode", "linear"), text("coordinate_transformation_mode", coordinates)],
+            ),
+        ];
+        let x = f32s(&[1, 4], &[1.0, 2.0, inf, 4.0]);
+        run(&resize, &[("x", x)], &[f32s(&[1, 8], &want)]);
+    }
+    let cubic = [
+        port(11, "x", 1, &[1, 12]),
+        port(12, "y", 1, &[1, 24]),
+        scales(&[1.0, 2.0]),
+        node("Resize", "x _ scales", "y", &[text("mode", "cubic")]),
+    ];
+    let mut x = [1.0; 12];
+    x[6] = inf;
+    let out = lazy(parse(&cubic).unwrap(), &[("x", f32s(&[1, 12], &x))]).unwrap();
+    let finite: Vec<bool> = out[0].to_f64().iter().map(|v| v.is_finite()).collect();
+    assert_eq!(finite, (0..24).map(|i| !(9..17).contains(&i)).collect::<Vec<_>>(), "{:?}", out[0].to_f64());
 }
 
 /// An index that is out of range on one axis does not read another row: known ones are refused, others read zero.

@@ -76,6 +76,10 @@ pub(super) fn translate(cx: &mut Cx<'_>, t: Table<'_>) -> Result<()> {
         }
         return Ok(());
     }
+    if let Some(codes) = resized_codes(cx, &op)? {
+        cx.stored.insert(op.out.index, codes);
+        return Ok(());
+    }
     let made = match moves::one(cx, &op)? {
         Some(made) => made,
         None => one(cx, &op)?,
@@ -188,7 +192,10 @@ fn one(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
             let inputs = [real(cx, op, 0)?, cx.ints(&op.out.open)?];
             Ok(cx.node("Reshape", &inputs, &[("allowzero", Attr::Int(i64::from(open == 0)))], &op.out.name))
         }
-        23 | 97 => resize(cx, op),
+        23 | 97 => {
+            let x = cx.real(op.want(0)?, &TO_FIRST)?;
+            resize(cx, op, x)
+        }
         25 => {
             let mut x = real(cx, op, 0)?;
             let beta = op.float(0)?;
@@ -466,7 +473,34 @@ fn fully_connected(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
     activate(cx, op, y, 0)
 }
 
-fn resize(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
+/// Linear resizing of codes, as TensorFlow Lite does it: blends of codes by weights like a half lie half-way between two codes often,
+/// and go away from zero then. Of real numbers, which are rounded, it would be chance.
+fn resized_codes(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<Option<String>> {
+    if op.code != 23 {
+        return Ok(None);
+    }
+    let (index, out) = (op.want(0)?, &op.out);
+    let from = cx.tensor(index as i32)?.clone();
+    let same = (from.kind, &from.scale, &from.zero) == (out.kind, &out.scale, &out.zero);
+    if !from.is_quantised() || !same || from.scale.len() != 4 || !matches!(from.kind, 3 | 7 | 9) {
+        return Ok(None);
+    }
+    let name = &out.name;
+    let codes = cx.stored(index)?;
+    let x = cx.node("Cast", &[codes], &[("to", Attr::Int(1))], name);
+    let order = TO_FIRST.iter().map(|&a| a as i64).collect();
+    let x = cx.node("Transpose", &[x], &[("perm", Attr::Ints(order))], name);
+    let y = resize(cx, op, x)?;
+    let (sign, size, half) =
+        (cx.node("Sign", &[y.clone()], &[], name), cx.node("Abs", &[y], &[], name), cx.float(0.5)?);
+    let size = cx.node("Add", &[size, half], &[], name);
+    let size = cx.node("Floor", &[size], &[], name);
+    let whole = cx.node("Mul", &[sign, size], &[], name);
+    Ok(Some(cx.node("Cast", &[whole], &[("to", Attr::Int(i64::from(out.elem()?)))], name)))
+}
+
+/// Of `x`, channels first; the result has them last.
+fn resize(cx: &mut Cx<'_>, op: &Op<'_>, x: String) -> Result<String> {
     let linear = op.code == 23;
     // the schema keeps two places of former fields
     let first = if linear { 2 } else { 0 };
@@ -477,7 +511,6 @@ fn resize(cx: &mut Cx<'_>, op: &Op<'_>) -> Result<String> {
         _ => ("asymmetric", "floor"),
     };
     let sizes = known(cx, op, 1)?;
-    let x = cx.real(op.want(0)?, &TO_FIRST)?;
     let inputs = [x, String::new(), String::new(), cx.ints(&sizes)?];
     let attrs = [
         ("mode", Attr::Text(if linear { "linear" } else { "nearest" })),

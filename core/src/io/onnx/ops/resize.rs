@@ -1,8 +1,8 @@
 //! Resize and its ancestors: every output element of an axis is a weighted sum of a few input elements, so each axis is
-//! a gather (one tap), or a product with a matrix of weights folded at build time.
+//! a gather (one tap), or a sum of weighted gathers.
 
-use super::super::host::Bin;
-use super::super::value::Value;
+use super::super::host::{Bin, Red};
+use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::{Op, OpDef, op};
 use crate::dtype::{DType, Scalar};
@@ -10,6 +10,9 @@ use crate::error::Result;
 use crate::io::HostTensor;
 
 pub(super) static OPS: &[OpDef] = &[op("Resize", 14, resize), op("Upsample", 2, upsample)];
+
+/// Sums of more terms than this are reductions, not sums of gathers.
+const UNROLLED_TAPS: usize = 4;
 
 /// How one axis is resized.
 struct Axis {
@@ -254,14 +257,14 @@ fn nearest(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], how: &s
     o.cx.gather(x, &o.cx.ints(&picks)?, a)
 }
 
-/// Linear and cubic: the product of the axis with a matrix [from, to] of weights.
+/// Linear and cubic: each element is a weighted sum of a few. Not a product with a matrix, whose zeros make NaN of infinities.
 fn weighted(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], mode: &Mode) -> Result<Value> {
-    if axis.from.saturating_mul(axis.to) > 1 << 26 {
-        return o.lacks(format!("an axis of {} to {}", axis.from, axis.to));
-    }
     let work = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     let stretch = if mode.antialias { axis.scale.min(1.0) } else { 1.0 };
     let reach = if mode.kind == "linear" { 1.0 } else { 2.0 } / stretch;
+    if reach * axis.to as f64 > (1 << 26) as f64 {
+        return o.lacks(format!("an axis of {} to {}", axis.from, axis.to));
+    }
     let kernel = |d: f64| {
         let d = (d * stretch).abs();
         match mode.kind.as_str() {
@@ -269,24 +272,61 @@ fn weighted(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], mode: 
             _ => cubic(d, mode.cubic),
         }
     };
-    // the weights, and what is made of them
-    o.cx.charge((axis.from as u64).saturating_mul(axis.to as u64).saturating_mul(32))?;
-    let mut matrix = vec![0f64; axis.from * axis.to];
+    // a place and a weight for each tap, and what is made of them
+    let taps_bytes = (2.0 * reach + 3.0) as u64 * 64;
+    o.cx.charge((axis.to as u64).saturating_mul(taps_bytes))?;
     let last = axis.from as i64 - 1;
-    for (i, &p) in at.iter().enumerate() {
-        let taps: Vec<i64> = ((p - reach).floor() as i64..=(p + reach).ceil() as i64).collect();
-        let weight = |t: i64| if mode.exclude_outside && !(0..=last).contains(&t) { 0.0 } else { kernel(p - t as f64) };
-        let total: f64 = taps.iter().map(|&t| weight(t)).sum();
-        for &t in &taps {
-            let row = t.clamp(0, last) as usize;
-            matrix[row * axis.to + i] += weight(t) / if total == 0.0 { 1.0 } else { total };
-        }
+    let all_taps: Vec<Vec<(usize, f64)>> = at
+        .iter()
+        .map(|&p| {
+            let reached = (p - reach).floor() as i64..=(p + reach).ceil() as i64;
+            let weight =
+                |t: i64| if mode.exclude_outside && !(0..=last).contains(&t) { 0.0 } else { kernel(p - t as f64) };
+            let total: f64 = reached.clone().map(weight).sum();
+            let mut taps: Vec<(usize, f64)> = Vec::new();
+            for t in reached.filter(|&t| weight(t) != 0.0) {
+                let (place, w) = (t.clamp(0, last) as usize, weight(t) / if total == 0.0 { 1.0 } else { total });
+                match taps.last_mut() {
+                    Some(same) if same.0 == place => same.1 += w,
+                    _ => taps.push((place, w)),
+                }
+            }
+            taps
+        })
+        .collect();
+    blend(o.cx, &o.cx.cast(x, work)?, a, &all_taps)
+}
+
+/// One axis as sums of a few of its elements: element `i` of the result is the sum of `weight * element` over `taps[i]`, and has
+/// nothing of what weighs nothing, whatever that is.
+fn blend(cx: &Cx<'_>, x: &Value, a: usize, taps: &[Vec<(usize, f64)>]) -> Result<Value> {
+    if taps.is_empty() {
+        let mut shape = x.shape().to_vec();
+        shape[a] = 0;
+        return cx.full(x.dtype(), &shape, Scalar::float(0.0));
     }
-    let values: Vec<Scalar> = matrix.iter().map(|&v| Scalar::from_f64(v, work)).collect();
-    let matrix = Value::known(HostTensor::from_scalars(work, vec![axis.from, axis.to], &values)?);
-    let Some(last) = x.rank().checked_sub(1) else { return o.fail("a scalar can not be resized") };
-    let turned = o.cx.swap(&o.cx.cast(x, work)?, a, last)?;
-    o.cx.swap(&o.cx.matmul(&turned, &matrix)?, a, last)
+    let most = taps.iter().map(Vec::len).max().unwrap_or(0).max(1);
+    let nth = |i: usize, k: usize| taps[i].get(k).copied().unwrap_or((taps[i].first().map_or(0, |t| t.0), 0.0));
+    // few are a sum of gathers, which fuses; many are a reduction
+    let each = if most > UNROLLED_TAPS { most } else { 1 };
+    let mut sum: Option<Value> = None;
+    for from in (0..most).step_by(each) {
+        let all: Vec<(usize, f64)> =
+            (0..taps.len()).flat_map(|i| (from..from + each).map(move |k| nth(i, k))).collect();
+        let index = cx.reshape(&cx.ints(&all.iter().map(|t| t.0 as i64).collect::<Vec<_>>())?, &[taps.len(), each])?;
+        let mut shape = vec![1; x.rank() + 1];
+        (shape[a], shape[a + 1]) = (taps.len(), each);
+        let weights: Vec<Scalar> = all.iter().map(|t| Scalar::from_f64(t.1, x.dtype())).collect();
+        let weights = Value::known(HostTensor::from_scalars(x.dtype(), shape, &weights)?);
+        let mut part = cx.gather(x, &index, a)?;
+        if all.iter().any(|t| t.1 == 0.0) {
+            let nothing = cx.binary(Bin::Eq, &weights, &cx.scalar_like(&weights, 0.0))?;
+            part = cx.select(&nothing, &cx.scalar_like(&part, 0.0), &part)?;
+        }
+        let part = cx.reduce(Red::Sum, &cx.mul(&part, &weights)?, &[a + 1], false)?;
+        sum = Some(sum.map_or(Ok(part.clone()), |s| cx.add(&s, &part))?);
+    }
+    Ok(sum.unwrap_or_else(|| x.clone()))
 }
 
 /// The cubic convolution kernel with parameter `a`.
