@@ -1,11 +1,11 @@
-// `npm run numerics`: records what torch gives at the edges of every type, compares every device that is here with it, and writes
-// docs/numerics.md from what was measured. torch comes from PyPI into .cache, which takes some gigabytes.
+// `npm run numerics`: records what torch and onnxruntime give at the edges of every type, compares every device that is here with it, and writes
+// docs/numerics.md from what was measured. They come from PyPI into .cache, which takes some gigabytes.
 // usage: node scripts/numerics.mjs [--keep]   (--keep takes the records that are there)
 import { existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { main, root, run } from "./lib/run.mjs";
 
-const PACKAGES = ["torch==2.15.0", "numpy==2.4.6"];
+const PACKAGES = ["torch==2.15.0", "numpy==2.4.6", "onnx==1.23.2", "onnxruntime==1.31.1", "ml_dtypes==0.6.0"];
 const cache = join(root, ".cache/numerics");
 const python = join(cache, "venv/bin/python");
 
@@ -15,6 +15,7 @@ main(() => {
     if (!existsSync(python)) run("python3", ["-m", "venv", join(cache, "venv")]);
     run(python, ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", ...PACKAGES]);
     run(python, ["tests/conformance/numerics.py", "tests/fixtures/numerics/cases.txt"]);
+    run(python, ["tests/conformance/numerics_onnx.py", "tests/fixtures/numerics/cases.txt", "tests/fixtures/numerics"]);
   }
   process.env.BLESS = "1";
   run("cargo", ["test", "-p", "gradloom-tests", "--features", "gradloom-tests/wgpu", "--test", "it", "edges_of_every_type"]);

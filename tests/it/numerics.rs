@@ -1,297 +1,67 @@
-//! The numeric contract: what operators give at the edges of their types, on every device that is here, against torch's values.
+//! The numeric contract: what operators give at the edges of their types, on every device that is here, against torch's values and
+//! onnxruntime's (`src/numerics.rs`).
 //!
-//! `fixtures/numerics/cases.txt` is written by `conformance/numerics.py`. `fixtures/numerics/differences.txt` lists what may
-//! differ, with the reason: anything else is a failure. With `BLESS=1`, `docs/numerics.md` is written from both and from what
-//! was measured (`npm run numerics`).
+//! With `BLESS=1`, `docs/numerics.md` is written from what was measured (`npm run numerics`).
 
-use gradloom::Runtime;
+use gradloom::{OnnxModel, Runtime};
 use gradloom_core::dtype::Scalar;
-use gradloom_core::engine::Bytes;
+use gradloom_core::io::HostTensor;
+use gradloom_core::io::onnx::Model;
 use gradloom_core::tensor::call::{Value, call};
-use gradloom_core::{DType, Error, Result, Session, Tensor};
+use gradloom_core::{DType, Result, Tensor};
 use gradloom_tests::here;
+use gradloom_tests::numerics::{EDGES, Grid, Measured, Tally};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 const DEVICES: [&str; 6] = ["eval", "cpu", "cpu:avx2", "llvm", "c", "wgpu"];
 
-/// Elements as they were recorded.
-#[derive(Clone)]
-struct Recorded {
-    dtype: DType,
-    shape: Vec<usize>,
-    bytes: Vec<u8>,
-}
-
-struct Case<'a> {
-    op: &'a str,
-    args: Vec<&'a str>,
-    wanted: Vec<Recorded>,
-}
-
-/// A line of the differences: where it holds, and why.
-struct Allowed {
-    devices: Vec<String>,
-    ops: Vec<String>,
-    dtypes: Vec<String>,
-    when: Vec<String>,
-    why: String,
-}
-
-/// What one element of a result has to do with the wanted one.
-struct Pair<'a> {
-    device: &'a str,
-    op: &'a str,
-    dtype: DType,
-    got: f64,
-    want: f64,
-    /// The elements that it was made of.
-    from: Vec<f64>,
-}
-
-/// Of one operator and type on one device.
-#[derive(Clone, Default)]
-struct Measured {
-    ulp: f64,
-    excused: usize,
-    missing: bool,
-}
+/// By operator and type, of each device.
+type Table = BTreeMap<(String, String), BTreeMap<String, Measured>>;
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-fn recorded(text: &str) -> Recorded {
-    let parts: Vec<&str> = text.split(':').collect();
-    let &[dtype, shape, hex] = parts.as_slice() else { panic!("bad tensor {text}") };
-    let shape = shape.split(',').filter(|s| !s.is_empty()).map(|s| s.parse().expect("a size")).collect();
-    let byte = |i: usize| u8::from_str_radix(&hex[i..i + 2], 16).expect("hexadecimal digits");
-    let bytes = (0..hex.len()).step_by(2).map(byte).collect();
-    Recorded { dtype: DType::from_name(dtype).expect("a dtype"), shape, bytes }
-}
-
-impl Recorded {
-    fn values(&self) -> Vec<f64> {
-        let read = |c: &[u8]| Scalar::read(self.dtype, c).as_f64_of(self.dtype);
-        self.bytes.chunks_exact(self.dtype.size()).map(read).collect()
-    }
-
-    fn tensor(&self, s: &Session) -> Tensor {
-        Tensor::from_bytes(s, self.dtype, &self.shape, Bytes::new(self.bytes.clone())).expect("a recorded tensor")
-    }
-}
-
-fn value(s: &Session, known: &BTreeMap<&str, Recorded>, text: &str) -> Value {
-    match text {
-        "true" => Value::Bool(true),
-        "false" => Value::Bool(false),
-        _ => match (text.strip_prefix('@'), text.strip_prefix('"')) {
-            (Some(name), _) => Value::Tensor(known[name].tensor(s)),
-            (_, Some(t)) => Value::Text(t.trim_end_matches('"').to_string()),
-            _ => Value::Int(text.parse().expect("a number")),
-        },
-    }
-}
-
-/// The tensors of a case.
-fn outputs(s: &Session, known: &BTreeMap<&str, Recorded>, case: &Case<'_>) -> Result<Vec<Tensor>> {
-    if let Some(dtype) = case.op.strip_prefix("cast:") {
-        let x = known[&case.args[0][1..]].tensor(s);
-        return Ok(vec![x.cast(DType::from_name(dtype).expect("a dtype"))?]);
-    }
-    let (mut args, mut named) = (Vec::new(), Vec::new());
-    for a in &case.args {
-        match a.split_once('=') {
-            Some((n, v)) => named.push((n, value(s, known, v))),
-            None => args.push(value(s, known, a)),
-        }
-    }
-    call(s, case.op, &args, &named)
-}
-
-/// The distance in units in the last place of what is wanted, where infinity follows the largest number.
-fn ulps(got: f64, want: f64, dtype: DType) -> f64 {
-    if got == want || got.is_nan() && want.is_nan() {
-        return 0.0;
-    }
-    let (mantissa, lowest, highest) = match dtype {
-        DType::F32 => (23, -126, 128),
-        DType::F16 => (10, -14, 16),
-        DType::BF16 => (7, -126, 128),
-        _ => return f64::INFINITY,
-    };
-    if got.is_nan() || want.is_nan() {
-        return f64::INFINITY;
-    }
-    let finite = |v: f64| if v.is_infinite() { v.signum() * 2f64.powi(highest) } else { v };
-    let exponent = want.abs().log2().floor().clamp(lowest as f64, highest as f64 - 1.0) as i32;
-    (finite(got) - finite(want)).abs() / 2f64.powi(exponent - mantissa)
-}
-
-fn is_subnormal(v: f64, dtype: DType) -> bool {
-    let least = if dtype == DType::F16 { 2f64.powi(-14) } else { f64::from(f32::MIN_POSITIVE) };
-    dtype.is_float() && v != 0.0 && v.abs() < least
-}
-
-impl Allowed {
-    fn names(&self, device: &str, op: &str, dtype: &str) -> bool {
-        let has = |list: &[String], name: &str| list.iter().any(|l| l == "*" || l == name);
-        has(&self.devices, device) && has(&self.ops, op) && has(&self.dtypes, dtype)
-    }
-
-    fn covers(&self, p: &Pair<'_>) -> bool {
-        let holds = |when: &String| {
-            let (word, number) = when.rsplit_once(' ').unwrap_or((when, ""));
-            match (word, number.parse::<f64>()) {
-                ("ulp", Ok(n)) => ulps(p.got, p.want, p.dtype) <= n,
-                ("within", Ok(n)) => (p.got - p.want).abs() <= n,
-                ("above", Ok(n)) => p.from.iter().any(|v| v.abs() > n),
-                _ => match when.as_str() {
-                    "any" => true,
-                    "sign of zero" => p.got == p.want,
-                    "subnormal" => p.from.iter().chain([&p.got, &p.want]).any(|&v| is_subnormal(v, p.dtype)),
-                    "NaN" => p.from.iter().any(|v| v.is_nan()),
-                    "infinity" => p.from.iter().any(|v| v.is_infinite()),
-                    "zero" => p.from.contains(&0.0),
-                    other => panic!("differences.txt: `{other}` is no condition"),
-                },
-            }
-        };
-        self.names(p.device, p.op, &p.dtype.to_string()) && self.when.iter().all(holds)
-    }
-}
-
-fn allowed(text: &str) -> Vec<Allowed> {
-    let list = |t: &str| t.split(',').map(|t| t.trim().to_string()).collect::<Vec<_>>();
-    text.lines()
-        .filter(|l| !l.starts_with('#') && !l.is_empty())
-        .map(|line| {
-            let f: Vec<&str> = line.split('|').map(str::trim).collect();
-            let &[devices, ops, dtypes, when, why] = f.as_slice() else { panic!("differences.txt: bad line {line}") };
-            let [devices, ops, dtypes, when] = [devices, ops, dtypes, when].map(list);
-            Allowed { devices, ops, dtypes, when, why: why.to_string() }
-        })
-        .collect()
-}
-
-/// The elements that element `i` of a result was made of: those at its place, or those of its row.
-fn sources(inputs: &[Vec<f64>], of: usize, i: usize, columns: usize) -> Vec<f64> {
-    let mut out = Vec::new();
-    for x in inputs {
-        match x.len() {
-            n if n == of && columns == 0 => out.push(x[i]),
-            n => {
-                let rows = if columns == 0 { of } else { of / columns };
-                let (row, width) = (if columns == 0 { i } else { i / columns }, n / rows.max(1));
-                out.extend_from_slice(&x[row * width..(row + 1) * width]);
-            }
-        }
-    }
-    out
-}
-
-fn read(rt: &mut Runtime, t: &Tensor) -> Result<Recorded> {
-    let h = rt.read(t)?;
-    Ok(Recorded { dtype: h.dtype, shape: h.shape, bytes: h.data })
+fn read(rt: &mut Runtime, t: &Tensor) -> Result<Vec<f64>> {
+    Ok(rt.read(t)?.to_f64())
 }
 
 #[test]
 fn edges_of_every_type_are_as_the_contract_says() {
-    let text = std::fs::read_to_string(folder("fixtures/numerics/cases.txt")).expect("the recorded cases");
-    let rules = std::fs::read_to_string(folder("fixtures/numerics/differences.txt")).expect("the list of differences");
-    let rules = allowed(&rules);
-    let mut known = BTreeMap::new();
-    let mut cases = Vec::new();
-    for line in text.lines().filter(|l| !l.starts_with('#')) {
-        let f: Vec<&str> = line.split('\t').collect();
-        match (line.strip_prefix('@'), f.as_slice()) {
-            (Some(_), [name, tensor]) => _ = known.insert(&name[1..], recorded(tensor)),
-            (None, [op, args, wanted]) => cases.push(Case {
-                op,
-                args: args.split(' ').collect(),
-                wanted: wanted.split(' ').map(recorded).collect(),
-            }),
-            _ => panic!("bad line {line}"),
-        }
-    }
-    let mut used = vec![0usize; rules.len()];
-    let mut table: BTreeMap<(String, String), BTreeMap<&str, Measured>> = BTreeMap::new();
+    let grid = Grid::read();
+    let mut used = vec![0usize; grid.rules.len()];
+    let mut tables = [Table::new(), Table::new()];
     let (mut failures, mut devices) = (Vec::new(), Vec::new());
     for device in DEVICES {
         let Some(mut rt) = here::device(device, Runtime::open(device, 1)) else { continue };
-        devices.push(device);
+        devices.push(device.to_string());
         let s = rt.session().clone();
-        let made: Vec<Result<Vec<Tensor>>> = cases.iter().map(|c| outputs(&s, &known, c)).collect();
+        let made: Vec<Result<Vec<Tensor>>> = grid.cases.iter().map(|c| grid.outputs(&s, c)).collect();
         let all: Vec<&Tensor> = made.iter().flatten().flatten().collect();
         // at once where that works: compilers start seldom then
         _ = rt.realize(&all);
-        for (case, outs) in cases.iter().zip(&made) {
-            let inputs: Vec<Vec<f64>> =
-                case.args.iter().filter_map(|a| a.strip_prefix('@')).map(|n| known[n].values()).collect();
-            let from = case
-                .args
-                .iter()
-                .find_map(|a| a.strip_prefix('@'))
-                .map_or(String::new(), |n| known[n].dtype.to_string());
-            let entry = table.entry((case.op.to_string(), from.clone())).or_default().entry(device).or_default();
+        let mut torch = Tally::new(&grid, device);
+        for (case, outs) in grid.cases.iter().zip(&made) {
             let got = match outs {
-                Ok(outs) => outs.iter().map(|t| read(&mut rt, t)).collect::<Result<Vec<_>>>(),
+                Ok(outs) => outs.iter().map(|t| rt.read(t)).collect::<Result<Vec<_>>>(),
                 Err(e) => Err(e.clone()),
             };
-            let got = match got {
-                Ok(got) => got,
-                Err(Error::Unsupported { .. }) => {
-                    entry.missing = true;
-                    continue;
-                }
-                Err(e) => {
-                    failures.push(format!("{device}: {} {from}: {e}", case.op));
-                    continue;
-                }
-            };
-            for (got, want) in got.iter().zip(&case.wanted) {
-                if got.dtype != want.dtype || got.shape != want.shape {
-                    let shapes = (got.dtype, &got.shape, want.dtype, &want.shape);
-                    failures.push(format!("{device}: {} {from}: {shapes:?}", case.op));
-                    continue;
-                }
-                let columns = if inputs.iter().any(|x| x.len() != want.values().len()) || case.args.contains(&"dim=-1")
-                {
-                    want.shape.get(1).copied().unwrap_or(0)
-                } else {
-                    0
-                };
-                let n = want.values().len();
-                for (i, (&g, &w)) in got.values().iter().zip(&want.values()).enumerate() {
-                    let same = g.is_nan() && w.is_nan()
-                        || g == w && (g != 0.0 || g.is_sign_negative() == w.is_sign_negative());
-                    let parts = sources(&inputs, n, i, columns);
-                    let pair = Pair { device, op: case.op, dtype: want.dtype, got: g, want: w, from: parts };
-                    let rule = rules.iter().position(|r| r.covers(&pair));
-                    match rule {
-                        _ if same => {}
-                        Some(rule) => {
-                            used[rule] += 1;
-                            match rules[rule].when.iter().any(|w| w.starts_with("ulp")) {
-                                true => entry.ulp = entry.ulp.max(ulps(g, w, want.dtype)),
-                                false => entry.excused += 1,
-                            }
-                        }
-                        None => failures.push(format!(
-                            "{device}: {} {} of {:?}: {g:?}, {w:?} wanted ({} ulp)",
-                            case.op,
-                            want.dtype,
-                            pair.from,
-                            ulps(g, w, want.dtype)
-                        )),
-                    }
-                }
-            }
+            torch.case(case, got);
+        }
+        let mut onnx = Tally::new(&grid, device);
+        let mut model = OnnxModel::new(Model::parse(EDGES.to_vec()).unwrap(), gradloom::open(device, 1).unwrap());
+        let inputs: Vec<(&str, HostTensor)> = grid.edge_inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+        onnx.edges(&model.run(&inputs).unwrap());
+        for (tally, table) in [torch, onnx].into_iter().zip(&mut tables) {
+            used.iter_mut().zip(&tally.used).for_each(|(all, n)| *all += n);
+            failures.extend(tally.failures);
+            tally.table.into_iter().for_each(|(k, m)| _ = table.entry(k).or_default().insert(device.to_string(), m));
         }
     }
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(folder("../docs/numerics.md"), document(&table, &devices, &rules)).expect("docs is there");
+        std::fs::write(folder("../docs/numerics.md"), document(&tables, &devices, &grid)).expect("docs is there");
     }
     if let Some(file) = std::env::var_os("NUMERICS_LOG") {
         std::fs::write(file, failures.join("\n")).expect("a file for the list");
@@ -299,42 +69,111 @@ fn edges_of_every_type_are_as_the_contract_says() {
     let first: Vec<&String> = failures.iter().take(40).collect();
     assert!(failures.is_empty(), "{} differences that are not listed:\n{first:#?}", failures.len());
     let idle: Vec<&str> =
-        rules.iter().zip(&used).filter(|(r, n)| **n == 0 && r.devices == ["*"]).map(|(r, _)| &*r.why).collect();
+        grid.rules.iter().zip(&used).filter(|(_, n)| **n == 0).filter_map(|(r, _)| r.everywhere()).collect();
     assert!(idle.is_empty(), "differences.txt has lines that nothing needs: {idle:#?}");
 }
 
+/// Functions that are made of steps; a 16-bit float goes through them in f32.
+const COMPOSED: &str = "exp expm1 log log10 log1p asin acos atan sinh cosh tanh asinh acosh atanh erf erfc sigmoid
+    nn.functional.silu nn.functional.gelu nn.functional.softplus nn.functional.logsigmoid nn.functional.mish
+    nn.functional.elu";
+
+#[test]
+fn functions_of_sixteen_bit_floats_round_once() {
+    for device in DEVICES {
+        let Some(mut rt) = here::device(device, Runtime::open(device, 1)) else { continue };
+        let s = rt.session().clone();
+        // every magnitude that both types have, and neighbours of 1
+        let values: Vec<f32> = (-24..=15)
+            .flat_map(|e| [1.0f32, 1.0009766, 1.4345703, 1.9990234].map(|m| m * 2f32.powi(e)))
+            .flat_map(|v| [v, -v])
+            .collect();
+        for dt in [DType::F16, DType::BF16] {
+            let x = Tensor::new(&s, &values, &[values.len()]).unwrap().cast(dt).unwrap();
+            let wide = x.cast(DType::F32).unwrap();
+            let of = |op: &str, x: &Tensor| call(&s, op, &[Value::Tensor(x.clone())], &[]).unwrap().swap_remove(0);
+            let pairs: Vec<[Tensor; 2]> = COMPOSED
+                .split_whitespace()
+                .map(|op| [of(op, &x), of(op, &wide).cast(dt).unwrap()].map(|t| t.cast(DType::F32).unwrap()))
+                .collect();
+            _ = rt.realize(&pairs.iter().flatten().collect::<Vec<_>>());
+            for (op, pair) in COMPOSED.split_whitespace().zip(&pairs) {
+                let [got, want] = [&pair[0], &pair[1]].map(|t| read(&mut rt, t).unwrap());
+                for ((g, w), x) in got.iter().zip(&want).zip(&values) {
+                    assert!(g == w || g.is_nan() && w.is_nan(), "{device}: {op} of {dt} {x}: {g}, {w} wanted");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn means_of_sixteen_bit_floats_do_not_overflow() {
+    for device in DEVICES {
+        let Some(mut rt) = here::device(device, Runtime::open(device, 1)) else { continue };
+        let s = rt.session().clone();
+        // neither the count nor the sum is a number of the type
+        let n = 70_000;
+        let x = Tensor::full(&s, 3.0, DType::F16, &[2, n]).unwrap().contiguous();
+        let large = Tensor::full(&s, 60000.0, DType::F16, &[2, 8]).unwrap().contiguous();
+        let pool = gradloom_core::tensor::PoolOpts::new(&[8]);
+        let of = [
+            (x.mean(&[-1], false).unwrap(), 3.0),
+            (x.var(&[-1], 0, false).unwrap(), 0.0),
+            (x.softmax(-1).unwrap().narrow(1, 0, 1).unwrap(), half(1.0 / n as f64)),
+            (large.mean(&[-1], false).unwrap(), 60000.0),
+            (large.avg_pool(&pool).unwrap(), 60000.0),
+            (large.adaptive_avg_pool(&[3]).unwrap(), 60000.0),
+            (large.standardize(&[-1], 1e-5).unwrap(), 0.0),
+        ];
+        for (i, (t, want)) in of.iter().enumerate() {
+            let got = read(&mut rt, t).unwrap();
+            assert!(got.iter().all(|g| g == want), "{device}: result {i} is {}, {want} wanted", got[0]);
+        }
+    }
+}
+
+fn half(v: f64) -> f64 {
+    Scalar::from_f64(v, DType::F16).as_f64_of(DType::F16)
+}
+
+/// The cells that `npm run numerics` measured on devices of JavaScript hosts: device, `torch` or `onnx`, operator, type, cell.
+fn measured_elsewhere() -> Vec<[String; 5]> {
+    let text = std::fs::read_to_string(folder("fixtures/numerics/hosts.txt")).unwrap_or_default();
+    let line = |l: &str| l.split('\t').map(str::to_string).collect::<Vec<_>>().try_into().expect("five fields");
+    text.lines().filter(|l| !l.starts_with('#')).map(line).collect()
+}
+
 /// `docs/numerics.md`.
-fn document(
-    table: &BTreeMap<(String, String), BTreeMap<&str, Measured>>,
-    devices: &[&str],
-    rules: &[Allowed],
-) -> String {
+fn document(tables: &[Table; 2], devices: &[String], grid: &Grid) -> String {
+    let elsewhere = measured_elsewhere();
+    let mut hosts: Vec<&str> = elsewhere.iter().map(|l| l[0].as_str()).collect();
+    hosts.dedup();
     let mut out = std::fs::read_to_string(folder("fixtures/numerics/contract.md")).expect("the contract's text");
     out.push_str("\n## What may differ\n\n| device | operators | types | when | why |\n|---|---|---|---|---|\n");
-    for r in rules {
-        let [devices, ops, dtypes, when] = [&r.devices, &r.ops, &r.dtypes, &r.when]
-            .map(|l| if l[0] == "*" { "all".to_string() } else { l.join(", ") });
-        let _ = writeln!(out, "| {devices} | {ops} | {dtypes} | {when} | {} |", r.why);
-    }
+    grid.rules.iter().for_each(|r| _ = writeln!(out, "{}", r.row()));
     out.push_str("\n## As measured\n\n");
     out.push_str("The largest distance from the wanted value in units in the last place over the edge values; `=` where every \
         result is the wanted one, bit for bit (of NaN any will do); `+ n` where n more results differ as listed above; `-` where \
-        the device has no such operator on that type.\n\n| operator | of |");
-    devices.iter().for_each(|d| _ = write!(out, " {d} |"));
-    let _ = writeln!(out, "\n|---|---|{}", "---|".repeat(devices.len()));
-    for ((op, dtype), row) in table {
-        let _ = write!(out, "| {} | {dtype} |", op.trim_start_matches("nn.functional."));
-        for d in devices {
-            let m = row.get(d).cloned().unwrap_or_default();
-            let ulp = if m.ulp == 0.0 { "=".to_string() } else { format!("{:.1}", m.ulp.max(0.05)) };
-            let text = match (m.missing, m.excused) {
-                (true, _) => "-".to_string(),
-                (_, 0) => ulp,
-                (_, n) => format!("{ulp} + {n}"),
-            };
-            let _ = write!(out, " {text} |");
+        the device has no such operator on that type.\n\n");
+    let titles = ["Operators of the frontend, against torch", "ONNX operators, against onnxruntime"];
+    for ((title, kind), table) in titles.iter().zip(["torch", "onnx"]).zip(tables) {
+        let _ = write!(out, "### {title}\n\n| operator | of |");
+        devices.iter().map(String::as_str).chain(hosts.iter().copied()).for_each(|d| _ = write!(out, " {d} |"));
+        let _ = writeln!(out, "\n|---|---|{}", "---|".repeat(devices.len() + hosts.len()));
+        for ((op, dtype), row) in table {
+            let _ = write!(out, "| {} | {dtype} |", op.trim_start_matches("nn.functional."));
+            for d in devices {
+                let _ = write!(out, " {} |", row.get(d).map_or(String::new(), Measured::cell));
+            }
+            for host in &hosts {
+                let cell = elsewhere.iter().find(|l| l[..4] == [*host, kind, op.as_str(), dtype.as_str()]);
+                let _ = write!(out, " {} |", cell.map_or("", |l| &l[4]));
+            }
+            out.push('\n');
         }
         out.push('\n');
     }
+    out.truncate(out.trim_end().len() + 1);
     out
 }
