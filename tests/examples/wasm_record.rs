@@ -249,13 +249,14 @@ fn save(case: &str, dir: &Path, relaxed: bool) -> Result<()> {
                     let table: Vec<u32> = args.iter().map(|v| at(&r, v) as u32).collect();
                     let bufs = put(&mut image, &words(&table)) as u32;
                     let vars = put(&mut image, &words(vars)) as u32;
-                    DriverStep { kernel: kernel.0, bufs, vars, grid: grid[0] }
+                    DriverStep { kernel: kernel.0, bufs, vars, grid: grid[0], first: 0 }
                 }
                 Step::Copy { src, dst } => DriverStep {
                     kernel: DriverStep::COPY,
                     bufs: at(&r, dst) as u32,
                     vars: at(&r, src) as u32,
                     grid: src.bytes as u32,
+                    first: 0,
                 },
             };
             encoded.extend(s.to_bytes());
