@@ -164,7 +164,10 @@ mod tests {
         put(runs.len() as u32, out);
         let mut before = 0;
         for (start, last, step, by) in runs {
-            [start - before, (last - start) / step, step, ((by << 1) ^ (by >> 31)) as u32].map(|n| put(n, out));
+            let by = ((by << 1) ^ (by >> 31)) as u32;
+            for n in [start - before, (last - start) / step, step, by] {
+                put(n, out);
+            }
             before = last;
         }
         put(several.len() as u32, out);
