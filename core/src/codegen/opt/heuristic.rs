@@ -47,6 +47,8 @@ pub(super) struct View<'a> {
     pub(super) after: usize,
     /// The axes that lanes may run along, where not all of them may.
     pub(super) lanes: Option<RangeSet>,
+    /// Length and id of each range, by node: they are asked for many times.
+    axes: Vec<(usize, u8)>,
 }
 
 /// See [`Access::near`].
@@ -147,7 +149,10 @@ impl<'a> View<'a> {
         let store = (g.op(st) == Op::Store).then(|| access(g.src_at(st, 0), g.src(st).get(2).copied(), true));
         let blocks = !t.has_local && t.lanes > 1 && k.repeatable();
         let after = if t.software { View::count_after(k, &inside) } else { 0 };
-        View { k, t, outs, reds, inner, store, blocks, after, lanes: None }
+        let ranges = k.ranges();
+        let mut axes = vec![(0, 0); ranges.iter().max().map_or(0, |r| r.0 as usize + 1)];
+        ranges.iter().for_each(|&r| axes[r.0 as usize] = (g.range_len(r), g.range_arg(r).id));
+        View { k, t, outs, reds, inner, store, blocks, after, lanes: None, axes }
     }
 
     /// Element stride of the result along an axis.
@@ -156,11 +161,11 @@ impl<'a> View<'a> {
     }
 
     pub(super) fn len(&self, r: UOp) -> usize {
-        self.k.g.range_len(r)
+        self.axes[r.0 as usize].0
     }
 
     pub(super) fn id(&self, r: UOp) -> u8 {
-        self.k.g.range_arg(r).id
+        self.axes[r.0 as usize].1
     }
 
     /// Vector code is worth it (and written) only where all arithmetic is on 32-bit types.
