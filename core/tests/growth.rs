@@ -177,6 +177,20 @@ fn nodes_grow_with_the_length_of_a_chain() {
     }
 }
 
+/// Chains of a thousand moves are a few kernels of bounded index arithmetic, found in proportion to their length.
+#[test]
+fn a_thousand_moves_in_a_row_are_planned_in_proportion() {
+    for (name, most) in [("gathers of one table", 4), ("nearest resizes", 260), ("reshapes and transposes", 70)] {
+        let build = CASES.iter().find(|c| c.0 == name).expect("a case").1;
+        let begun = Instant::now();
+        let (half, whole) = (schedule_of(build, 500).unwrap(), schedule_of(build, 1000).unwrap());
+        let sum = |list: &[usize]| list.iter().sum::<usize>();
+        assert!(whole.len() <= most, "{name}: {} kernels", whole.len());
+        assert!(10 * sum(&whole) <= 22 * sum(&half), "{name}: {} nodes, then {}", sum(&half), sum(&whole));
+        assert!(begun.elapsed() < Duration::from_secs(60), "{name} took {:?}", begun.elapsed());
+    }
+}
+
 /// Where a chain is cut, the values stay.
 #[test]
 fn values_are_those_of_the_evaluator() {
