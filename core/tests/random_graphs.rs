@@ -1,6 +1,10 @@
 //! Random tensor graphs through scheduler, codegen and the interpreter of programs (which checks every memory access),
 //! compared with the interpreter of tensor graphs.
 
+#[allow(dead_code, unreachable_pub)] // it has more constructors than are used here
+#[path = "../../tests/src/nodes.rs"]
+mod nodes;
+
 use gradloom_core::codegen::axes::Kernel;
 use gradloom_core::codegen::{Opt, OptOp, Program, compile};
 use gradloom_core::dtype::Scalar;
@@ -10,6 +14,7 @@ use gradloom_core::uop::eval::{HostValue, eval_program, eval_tensor};
 use gradloom_core::uop::random::{Options, RandomGraph, Rng, tensor_graph};
 use gradloom_core::uop::{Arg, Graph, Op, ReduceOp, UOp, print};
 use gradloom_core::{DType, Error, Result};
+use nodes::MakeNodes;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Turns of loops on a target that shows whether anything counts on more: random graphs have axes of a few elements.
@@ -54,10 +59,7 @@ fn check_native(p: &Program, t: &Target) -> Result<()> {
 /// The graph with its buffers as parameters: what the scheduler takes.
 fn closed(r: &RandomGraph) -> (Graph, Vec<UOp>) {
     let mut g = Graph::new();
-    let roots = g.import(&r.g, &r.roots, |g, u| match r.g.arg(u) {
-        Arg::Buffer { id, len } if r.g.op(u) == Op::Buffer => Some(g.param(*id, r.g.dtype(u), *len)),
-        _ => None,
-    });
+    let roots = g.import_closed(&r.g, &r.roots, |id| id);
     (g, roots)
 }
 

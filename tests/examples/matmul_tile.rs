@@ -71,6 +71,7 @@ mod tile {
     use gradloom_core::codegen::Program;
     use gradloom_core::target::Target;
     use gradloom_core::uop::{AxisKind, Op, UOp};
+    use gradloom_tests::nodes::MakeNodes;
     use gradloom_tests::programs::{Build, Data};
 
     pub(super) fn matmul(t: &Target, m: usize, n: usize, k: usize, rows: usize, regs: usize) -> Program {

@@ -8,8 +8,9 @@ use gradloom_core::codegen::{Opt, OptOp, compile};
 use gradloom_core::device::{Device, Step, View};
 use gradloom_core::render::{Source, render};
 use gradloom_core::schedule::{Ast, schedule};
+use gradloom_core::uop::Graph;
 use gradloom_core::uop::random::Rng;
-use gradloom_core::uop::{Arg, Graph, Op, UOp};
+use gradloom_tests::nodes::MakeNodes;
 
 fn noise(s: &Session, shape: &[usize], seed: usize) -> Result<Tensor> {
     let n: usize = shape.iter().product();
@@ -27,15 +28,12 @@ fn attention(dev: &dyn Device, queries: usize, keys: usize) -> Ast {
     let mut g = Graph::new();
     let mut ids = Vec::new();
     let root = state.node(y.root());
-    let roots: Vec<UOp> = g.import(&state.graph, &[root], |g, u| match state.graph.arg(u) {
-        Arg::Buffer { id, len } if state.graph.op(u) == Op::Buffer => {
-            let slot = ids.iter().position(|i| i == id).unwrap_or_else(|| {
-                ids.push(*id);
-                ids.len() - 1
-            });
-            Some(g.param(slot as u32, state.graph.dtype(u), *len))
-        }
-        _ => None,
+    let roots = g.import_closed(&state.graph, &[root], |id| {
+        let slot = ids.iter().position(|i| *i == id).unwrap_or_else(|| {
+            ids.push(id);
+            ids.len() - 1
+        });
+        slot as u32
     });
     let mut kernels = schedule(&g, &roots, ids.len(), dev.target()).expect("a schedule").kernels;
     assert_eq!(kernels.len(), 1);

@@ -8,6 +8,7 @@ use gradloom_core::render::x86::X86;
 use gradloom_core::render::{Code, Renderer, Source};
 use gradloom_core::target::{Isa, Target};
 use gradloom_tests::here;
+use gradloom_tests::nodes::MakeNodes;
 use gradloom_tests::runner::run_samples;
 
 fn conformance(isa: Isa, threads: usize) {

@@ -9,11 +9,12 @@ use gradloom_core::dtype::Scalar;
 use gradloom_core::render::{Source, render};
 use gradloom_core::schedule::{Ast, Origin, schedule};
 use gradloom_core::target::Target;
+use gradloom_core::uop::Graph;
 use gradloom_core::uop::eval::{HostValue, eval_tensor};
 use gradloom_core::uop::random::{Options, RandomGraph, Rng, tensor_graph};
-use gradloom_core::uop::{Arg, Graph, Op, UOp};
 use gradloom_core::{DType, Result};
 use gradloom_tests::here;
+use gradloom_tests::nodes::MakeNodes;
 
 /// Some opts that fit a kernel.
 fn random_opts(ast: &Ast, t: &Target, rng: &mut Rng) -> Vec<Opt> {
@@ -35,10 +36,7 @@ fn random_opts(ast: &Ast, t: &Target, rng: &mut Rng) -> Vec<Opt> {
 fn run(dev: &mut dyn Device, r: &RandomGraph, mut rng: Option<Rng>) -> Result<Vec<Vec<u8>>> {
     let t = dev.target().clone();
     let mut g = Graph::new();
-    let roots: Vec<UOp> = g.import(&r.g, &r.roots, |g, u| match r.g.arg(u) {
-        Arg::Buffer { id, len } if r.g.op(u) == Op::Buffer => Some(g.param(*id, r.g.dtype(u), *len)),
-        _ => None,
-    });
+    let roots = g.import_closed(&r.g, &r.roots, |id| id);
     let s = schedule(&g, &roots, r.buffers.len(), &t)?;
     let mut views = Vec::new();
     for b in &s.buffers {

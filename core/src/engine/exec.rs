@@ -350,7 +350,7 @@ impl Engine {
                 map.entry(u).or_insert(b);
             }
         }
-        state.substitute(&map);
+        state.replace(&map);
         Ok((r.replay, r.outputs))
     }
 

@@ -4,10 +4,10 @@
 //! keeps what live roots reach, moves the roots, and reports the buffers that nothing reaches any more.
 //! Never: the user's API (see `tensor`), planning, device memory.
 
-use crate::DType;
 use crate::rewrite::substitute;
 use crate::uop::{Arg, Graph, Op, UOp};
 use crate::util::sort::ascending;
+use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -166,7 +166,7 @@ impl State {
     }
 
     /// Points a live root at another node of the same shape and dtype: after a realize, or an assign.
-    pub fn set_node(&mut self, id: RootId, node: UOp) {
+    pub(crate) fn set_node(&mut self, id: RootId, node: UOp) {
         self.roots[id.0 as usize].as_mut().expect("a tensor's root lives as long as the tensor").node = node;
     }
 
@@ -245,8 +245,22 @@ impl State {
         self.graph.node(Op::Buffer, dtype, &[], Arg::Buffer { id, len })
     }
 
-    /// Replaces nodes in everything that live roots denote: after a realize, values become their buffers.
-    pub fn substitute(&mut self, map: &FxHashMap<UOp, UOp>) {
+    /// Replaces nodes in everything that live roots denote.
+    ///
+    /// # Errors
+    /// `E_VALUE` where a node is to be replaced by one of another shape or dtype.
+    pub fn substitute(&mut self, map: &FxHashMap<UOp, UOp>) -> Result<()> {
+        let g = &self.graph;
+        let unlike = |a: UOp, b: UOp| g.shape(a) != g.shape(b) || g.dtype(a) != g.dtype(b);
+        if map.iter().any(|(a, b)| unlike(*a, *b)) {
+            return Err(Error::value("substitute", "a node of another shape or dtype"));
+        }
+        self.replace(map);
+        Ok(())
+    }
+
+    /// The same after a realize, when values become their buffers.
+    pub(crate) fn replace(&mut self, map: &FxHashMap<UOp, UOp>) {
         if map.is_empty() {
             return;
         }

@@ -18,7 +18,7 @@ pub(crate) type Flow = SmallVec<[(UOp, UOp); 3]>;
 ///
 /// The walk goes down in index order, so every user of a node has contributed before the node is visited. Only nodes between
 /// the targets and the loss are visited.
-pub fn gradient(g: &mut Graph, loss: UOp, seed: UOp, targets: &[UOp]) -> Result<Vec<Option<UOp>>> {
+pub(crate) fn gradient(g: &mut Graph, loss: UOp, seed: UOp, targets: &[UOp]) -> Result<Vec<Option<UOp>>> {
     if !g.dtype(loss).is_float() {
         return Err(Error::DType { op: "grad", dtype: g.dtype(loss), why: "only floats have gradients".into() });
     }

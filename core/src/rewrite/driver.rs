@@ -96,12 +96,12 @@ impl Memo {
 }
 
 /// Rewrites `roots` to a fixpoint under `sets` (earlier sets first); returns their images.
-pub fn rewrite<C>(g: &mut Graph, roots: &[UOp], sets: &[&dyn Rules<C>], cx: &mut C) -> Vec<UOp> {
+pub(crate) fn rewrite<C>(g: &mut Graph, roots: &[UOp], sets: &[&dyn Rules<C>], cx: &mut C) -> Vec<UOp> {
     rewrite_with(g, roots, sets, cx, &mut Memo::new())
 }
 
 /// [`rewrite`] for one root.
-pub fn rewrite1<C>(g: &mut Graph, root: UOp, sets: &[&dyn Rules<C>], cx: &mut C) -> UOp {
+pub(crate) fn rewrite1<C>(g: &mut Graph, root: UOp, sets: &[&dyn Rules<C>], cx: &mut C) -> UOp {
     rewrite(g, &[root], sets, cx)[0]
 }
 
@@ -117,7 +117,13 @@ enum Task {
 /// [`rewrite`] with a memo that outlives the call. If the rules do not come to an end, that is a bug: debug builds panic
 /// with the names of the rules that keep firing; release builds stop there (what is built so far is still equal to the
 /// input) and leave the report in [`Memo::stuck`].
-pub fn rewrite_with<C>(g: &mut Graph, roots: &[UOp], sets: &[&dyn Rules<C>], cx: &mut C, memo: &mut Memo) -> Vec<UOp> {
+pub(crate) fn rewrite_with<C>(
+    g: &mut Graph,
+    roots: &[UOp],
+    sets: &[&dyn Rules<C>],
+    cx: &mut C,
+    memo: &mut Memo,
+) -> Vec<UOp> {
     let limit = memo.steps + 100_000 + 200 * g.len() as u64;
     let mut recent: Vec<Firing> = Vec::new();
     let mut stack: Vec<Task> = roots.iter().rev().map(|&u| Task::Visit(u)).collect();
@@ -204,13 +210,13 @@ fn report(recent: &[Firing]) -> String {
 }
 
 /// Replaces the nodes in `map`, everywhere under `roots`, in one pass: replacements are final and not entered.
-pub fn substitute(g: &mut Graph, roots: &[UOp], map: &FxHashMap<UOp, UOp>) -> Vec<UOp> {
+pub(crate) fn substitute(g: &mut Graph, roots: &[UOp], map: &FxHashMap<UOp, UOp>) -> Vec<UOp> {
     let mut memo = Table::Dense(vec![0; g.len()]);
     substitute_in(g, roots, map, &mut memo)
 }
 
 /// [`substitute`] for one root; hashed, so cheap on a small expression of a large graph.
-pub fn substitute1(g: &mut Graph, root: UOp, map: &FxHashMap<UOp, UOp>) -> UOp {
+pub(crate) fn substitute1(g: &mut Graph, root: UOp, map: &FxHashMap<UOp, UOp>) -> UOp {
     let mut memo = Table::Sparse(FxHashMap::default());
     substitute_in(g, &[root], map, &mut memo)[0]
 }

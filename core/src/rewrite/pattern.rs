@@ -133,7 +133,7 @@ impl Outcome for Option<UOp> {
 
 /// Builds `op(x)` in a right-hand side.
 #[inline(never)]
-pub fn build1(g: &mut Graph, op: Op, root: UOp, x: impl Operand) -> UOp {
+pub(crate) fn build1(g: &mut Graph, op: Op, root: UOp, x: impl Operand) -> UOp {
     let dt = x.dtype(g).unwrap_or(g.dtype(root));
     let x = x.build(g, dt);
     g.unary(op, x)
@@ -141,7 +141,7 @@ pub fn build1(g: &mut Graph, op: Op, root: UOp, x: impl Operand) -> UOp {
 
 /// Builds `x op y` in a right-hand side: a number takes its sibling's dtype, two numbers the matched node's.
 #[inline(never)]
-pub fn build2(g: &mut Graph, op: Op, root: UOp, x: impl Operand, y: impl Operand) -> UOp {
+pub(crate) fn build2(g: &mut Graph, op: Op, root: UOp, x: impl Operand, y: impl Operand) -> UOp {
     let dt = x.dtype(g).or(y.dtype(g)).unwrap_or(g.dtype(root));
     let (x, y) = (x.build(g, dt), y.build(g, dt));
     g.binary(op, x, y)
@@ -149,7 +149,7 @@ pub fn build2(g: &mut Graph, op: Op, root: UOp, x: impl Operand, y: impl Operand
 
 /// Builds `Where(c, x, y)` (or `MulAdd`) in a right-hand side.
 #[inline(never)]
-pub fn build3(g: &mut Graph, op: Op, root: UOp, c: impl Operand, x: impl Operand, y: impl Operand) -> UOp {
+pub(crate) fn build3(g: &mut Graph, op: Op, root: UOp, c: impl Operand, x: impl Operand, y: impl Operand) -> UOp {
     let dt = x.dtype(g).or(y.dtype(g)).unwrap_or(g.dtype(root));
     let cond_dt = if op == Op::Where { DType::Bool } else { dt };
     let src = [c.build(g, cond_dt), x.build(g, dt), y.build(g, dt)];

@@ -88,7 +88,7 @@ fn store_masked(g: &mut Graph, u: UOp) -> Option<UOp> {
 
 /// `x`, simplified for the case that `cond` holds. What the condition bounds is replaced by a variable with those bounds;
 /// for a bounded sum, a term of it is replaced by the variable minus the others. Kept only if it got cheaper.
-pub fn simplify_under(g: &mut Graph, cond: UOp, x: UOp) -> UOp {
+pub(crate) fn simplify_under(g: &mut Graph, cond: UOp, x: UOp) -> UOp {
     let mut known: SmallVec<[Clause; 8]> = SmallVec::new();
     for c in conjuncts(g, cond) {
         let known_of = clause(g, c).or_else(|| difference(g, c));

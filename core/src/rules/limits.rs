@@ -69,7 +69,7 @@ fn narrow(g: &Graph, form: &Linear, r: UOp, range: &mut (i128, i128)) {
 
 /// An upper limit of `r` under `cond`, as `(step, end)`: `step * r < end`, where `end` depends on the ranges in `outer` alone (and is the
 /// largest for all others). `None` if no comparison of the condition gives one.
-pub fn below(g: &mut Graph, cond: UOp, r: UOp, outer: RangeSet) -> Option<(i64, UOp)> {
+pub(crate) fn below(g: &mut Graph, cond: UOp, r: UOp, outer: RangeSet) -> Option<(i64, UOp)> {
     let id = g.range_arg(r).id;
     'clauses: for c in conjuncts(g, cond) {
         let &[a, b] = g.src(c) else { continue };

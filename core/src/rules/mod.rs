@@ -24,9 +24,10 @@ mod testing;
 mod tests;
 
 pub use fold::{fold, fold_node};
-pub use invalid::{GATES, INVALID, simplify_under};
+pub use invalid::{GATES, INVALID};
 pub use late::LATE;
-pub use limits::{below, limits, runs_down};
+pub(crate) use limits::below;
+pub use limits::{limits, runs_down};
 pub use symbolic::SYMBOLIC;
 
 use crate::rewrite::{Memo, rewrite_with};

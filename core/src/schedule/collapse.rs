@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// The sum of `x` over `range` without the range, if a mask leaves at most one index.
-pub fn one_hot(g: &mut Graph, op: ReduceOp, x: UOp, range: UOp) -> Option<UOp> {
+pub(crate) fn one_hot(g: &mut Graph, op: ReduceOp, x: UOp, range: UOp) -> Option<UOp> {
     if op != ReduceOp::Add {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Constructors. No folding and no checking here: `rules` fold, the frontend checks.
+//! Constructors, for the compiler alone. No folding and no checking here: `rules` fold, the frontend checks.
 
 use super::{Arg, Axes, AxisKind, Graph, Op, Pairs, RangeArg, ReduceOp, Shape, UOp};
 use crate::DType;
@@ -7,66 +7,66 @@ use smallvec::SmallVec;
 
 impl Graph {
     /// A constant of `dt`; the value is converted to it.
-    pub fn constant(&mut self, v: Scalar, dt: DType) -> UOp {
+    pub(crate) fn constant(&mut self, v: Scalar, dt: DType) -> UOp {
         let from = if matches!(v, Scalar::Int(_)) { DType::I64 } else { DType::F64 };
         self.node(Op::Const, dt, &[], Arg::Const(v.cast(from, dt)))
     }
 
     /// An integer (or bool) constant of `dt`; for a float dtype the rounded value.
-    pub fn int(&mut self, v: i64, dt: DType) -> UOp {
+    pub(crate) fn int(&mut self, v: i64, dt: DType) -> UOp {
         self.constant(Scalar::Int(v), dt)
     }
 
     /// An index constant: i32, or i64 where it does not fit.
-    pub fn idx(&mut self, v: i64) -> UOp {
+    pub(crate) fn idx(&mut self, v: i64) -> UOp {
         self.int(v, if i32::try_from(v).is_ok() { DType::I32 } else { DType::I64 })
     }
 
     /// A float constant of `dt`.
-    pub fn float(&mut self, v: f64, dt: DType) -> UOp {
+    pub(crate) fn float(&mut self, v: f64, dt: DType) -> UOp {
         self.constant(Scalar::float(v), dt)
     }
 
     /// The constant `true` or `false`.
-    pub fn bool(&mut self, v: bool) -> UOp {
+    pub(crate) fn bool(&mut self, v: bool) -> UOp {
         self.int(v as i64, DType::Bool)
     }
 
     /// An elementwise unary op that keeps the dtype.
-    pub fn unary(&mut self, op: Op, x: UOp) -> UOp {
+    pub(crate) fn unary(&mut self, op: Op, x: UOp) -> UOp {
         let dt = self.dtype(x);
         self.node(op, dt, &[x], Arg::None)
     }
 
     /// An elementwise binary op; comparisons give bool.
-    pub fn binary(&mut self, op: Op, x: UOp, y: UOp) -> UOp {
+    pub(crate) fn binary(&mut self, op: Op, x: UOp, y: UOp) -> UOp {
         let dt = if op.is_compare() { DType::Bool } else { self.dtype(x) };
         self.node(op, dt, &[x, y], Arg::None)
     }
 
     /// Conversion to `dt`; nothing if it is that already.
-    pub fn cast(&mut self, x: UOp, dt: DType) -> UOp {
+    pub(crate) fn cast(&mut self, x: UOp, dt: DType) -> UOp {
         if self.dtype(x) == dt { x } else { self.node(Op::Cast, dt, &[x], Arg::None) }
     }
 
     /// Reinterpretation as `dt` of the same size.
-    pub fn bitcast(&mut self, x: UOp, dt: DType) -> UOp {
+    pub(crate) fn bitcast(&mut self, x: UOp, dt: DType) -> UOp {
         if self.dtype(x) == dt { x } else { self.node(Op::Bitcast, dt, &[x], Arg::None) }
     }
 
     /// `cond ? x : y`.
-    pub fn select(&mut self, cond: UOp, x: UOp, y: UOp) -> UOp {
+    pub(crate) fn select(&mut self, cond: UOp, x: UOp, y: UOp) -> UOp {
         let dt = self.dtype(x);
         self.node(Op::Where, dt, &[cond, x, y], Arg::None)
     }
 
     /// The masked-out value.
-    pub fn invalid(&mut self, dt: DType) -> UOp {
+    pub(crate) fn invalid(&mut self, dt: DType) -> UOp {
         self.node(Op::Invalid, dt, &[], Arg::None)
     }
 
     /// Row-major reinterpretation; nothing if the shape is the same.
-    pub fn reshape(&mut self, x: UOp, shape: &[usize]) -> UOp {
+    pub(crate) fn reshape(&mut self, x: UOp, shape: &[usize]) -> UOp {
         if self.shape(x).as_slice() == shape {
             return x;
         }
@@ -75,7 +75,7 @@ impl Graph {
     }
 
     /// Repeats axes of size 1.
-    pub fn expand(&mut self, x: UOp, shape: &[usize]) -> UOp {
+    pub(crate) fn expand(&mut self, x: UOp, shape: &[usize]) -> UOp {
         if self.shape(x).as_slice() == shape {
             return x;
         }
@@ -84,7 +84,7 @@ impl Graph {
     }
 
     /// Reorders axes.
-    pub fn permute(&mut self, x: UOp, axes: &[u8]) -> UOp {
+    pub(crate) fn permute(&mut self, x: UOp, axes: &[u8]) -> UOp {
         if axes.iter().enumerate().all(|(i, &a)| i == a as usize) {
             return x;
         }
@@ -93,7 +93,7 @@ impl Graph {
     }
 
     /// Zero padding.
-    pub fn pad(&mut self, x: UOp, pairs: &[(usize, usize)]) -> UOp {
+    pub(crate) fn pad(&mut self, x: UOp, pairs: &[(usize, usize)]) -> UOp {
         if pairs.iter().all(|&p| p == (0, 0)) {
             return x;
         }
@@ -102,7 +102,7 @@ impl Graph {
     }
 
     /// Keeps `begin..end` per axis.
-    pub fn shrink(&mut self, x: UOp, pairs: &[(usize, usize)]) -> UOp {
+    pub(crate) fn shrink(&mut self, x: UOp, pairs: &[(usize, usize)]) -> UOp {
         if self.shape(x).iter().zip(pairs).all(|(&n, &p)| p == (0, n)) {
             return x;
         }
@@ -111,7 +111,7 @@ impl Graph {
     }
 
     /// Reverses the listed axes.
-    pub fn flip(&mut self, x: UOp, axes: &[u8]) -> UOp {
+    pub(crate) fn flip(&mut self, x: UOp, axes: &[u8]) -> UOp {
         if axes.is_empty() {
             return x;
         }
@@ -120,7 +120,7 @@ impl Graph {
     }
 
     /// Tensor reduction; the axes become 1.
-    pub fn reduce(&mut self, x: UOp, op: ReduceOp, axes: &[u8]) -> UOp {
+    pub(crate) fn reduce(&mut self, x: UOp, op: ReduceOp, axes: &[u8]) -> UOp {
         if axes.is_empty() {
             return x;
         }
@@ -129,7 +129,7 @@ impl Graph {
     }
 
     /// Kernel reduction over ranges.
-    pub fn reduce_over(&mut self, x: UOp, op: ReduceOp, ranges: &[UOp]) -> UOp {
+    pub(crate) fn reduce_over(&mut self, x: UOp, op: ReduceOp, ranges: &[UOp]) -> UOp {
         if ranges.is_empty() {
             return x;
         }
@@ -140,47 +140,47 @@ impl Graph {
     }
 
     /// A range `0..len`.
-    pub fn range(&mut self, len: usize, id: u8, kind: AxisKind) -> UOp {
+    pub(crate) fn range(&mut self, len: usize, id: u8, kind: AxisKind) -> UOp {
         self.range_with(len, RangeArg { id, kind, lane: false })
     }
 
     /// A range with all of its argument given.
-    pub fn range_with(&mut self, len: usize, arg: RangeArg) -> UOp {
+    pub(crate) fn range_with(&mut self, len: usize, arg: RangeArg) -> UOp {
         let bound = self.idx(len as i64);
         let dt = self.dtype(bound);
         self.node(Op::Range, dt, &[bound], Arg::Range(arg))
     }
 
     /// A parameter pointer.
-    pub fn param(&mut self, slot: u32, dt: DType, len: usize) -> UOp {
+    pub(crate) fn param(&mut self, slot: u32, dt: DType, len: usize) -> UOp {
         self.node(Op::Param, dt, &[], Arg::Param { slot, len })
     }
 
     /// An address.
-    pub fn index(&mut self, ptr: UOp, offset: UOp) -> UOp {
+    pub(crate) fn index(&mut self, ptr: UOp, offset: UOp) -> UOp {
         let dt = self.dtype(ptr);
         self.node(Op::Index, dt, &[ptr, offset], Arg::None)
     }
 
     /// An ungated load.
-    pub fn load(&mut self, index: UOp) -> UOp {
+    pub(crate) fn load(&mut self, index: UOp) -> UOp {
         let dt = self.dtype(index);
         self.node(Op::Load, dt, &[index], Arg::None)
     }
 
     /// A load that gives `alt` where `gate` is false.
-    pub fn load_gated(&mut self, index: UOp, alt: UOp, gate: UOp) -> UOp {
+    pub(crate) fn load_gated(&mut self, index: UOp, alt: UOp, gate: UOp) -> UOp {
         let dt = self.dtype(index);
         self.node(Op::Load, dt, &[index, alt, gate], Arg::None)
     }
 
     /// A store; tensor form if `target` is a tensor, kernel form if it is an Index.
-    pub fn store(&mut self, target: UOp, value: UOp) -> UOp {
+    pub(crate) fn store(&mut self, target: UOp, value: UOp) -> UOp {
         self.node(Op::Store, DType::Void, &[target, value], Arg::None)
     }
 
     /// `x` after `deps`.
-    pub fn after(&mut self, x: UOp, deps: &[UOp]) -> UOp {
+    pub(crate) fn after(&mut self, x: UOp, deps: &[UOp]) -> UOp {
         let dt = self.dtype(x);
         let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[x]);
         src.extend_from_slice(deps);
@@ -188,7 +188,7 @@ impl Graph {
     }
 
     /// The root of a graph.
-    pub fn sink(&mut self, roots: &[UOp]) -> UOp {
+    pub(crate) fn sink(&mut self, roots: &[UOp]) -> UOp {
         self.node(Op::Sink, DType::Void, roots, Arg::None)
     }
 }

@@ -1,9 +1,9 @@
 //! The arena: hash-consed nodes, and the side tables (shape, bounds, open ranges) filled as nodes are added.
 
 use super::arg::{Arg, AxisKind, RangeArg, Shape};
-use super::{Op, bounds, shape};
-use crate::DType;
+use super::{Op, bounds, shape, spec};
 use crate::dtype::Scalar;
+use crate::{DType, Error, Result};
 use hashbrown::{HashMap, HashTable};
 use rustc_hash::{FxBuildHasher, FxHasher};
 use smallvec::SmallVec;
@@ -175,9 +175,23 @@ impl Graph {
         self.const_int(self.src_at(u, 0)).expect("range bounds are constants") as usize
     }
 
+    /// Adds a node of anybody's making, or finds the equal one, if the spec allows it in some stage. What is legal in one
+    /// stage only is checked again before a device sees it.
+    ///
+    /// # Errors
+    /// `E_VALUE` with the op, the dtype, and what does not fit.
+    pub fn try_node(&mut self, op: Op, dtype: DType, src: &[UOp], arg: Arg) -> Result<UOp> {
+        let fits = match src.iter().find(|s| s.0 as usize >= self.nodes.len()) {
+            Some(s) => Err(format!("source {s:?} is not in this graph of {} nodes", self.nodes.len())),
+            None => spec::check_node(self, op, dtype, src, &arg, None),
+        };
+        fits.map_err(|what| Error::value("graph", format!("{} {dtype} of {src:?} and {arg:?}: {what}", op.name())))?;
+        Ok(self.node(op, dtype, src, arg))
+    }
+
     /// Adds a node, or finds the equal one. The shape is derived; sources must have been checked to fit (frontend) or
-    /// be known to (compiler): see `shape`.
-    pub fn node(&mut self, op: Op, dtype: DType, src: &[UOp], arg: Arg) -> UOp {
+    /// be known to (compiler): see `shape`. Others have [`Graph::try_node`].
+    pub(crate) fn node(&mut self, op: Op, dtype: DType, src: &[UOp], arg: Arg) -> UOp {
         let arg_id = self.intern_arg(arg);
         let hash = node_hash(op, dtype, src, arg_id);
         let (nodes, srcs) = (&self.nodes, &self.srcs);
@@ -213,7 +227,7 @@ impl Graph {
     }
 
     /// The same node with other sources.
-    pub fn with_src(&mut self, u: UOp, src: &[UOp]) -> UOp {
+    pub(crate) fn with_src(&mut self, u: UOp, src: &[UOp]) -> UOp {
         if self.src(u) == src {
             return u;
         }
@@ -282,7 +296,7 @@ impl Graph {
 
     /// Copies `roots` and all they need from `other` in order, offering each node first to `leaf` (return `Some` to
     /// replace it). Returns the images of the roots.
-    pub fn import(
+    pub(crate) fn import(
         &mut self,
         other: &Graph,
         roots: &[UOp],

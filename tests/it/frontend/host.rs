@@ -5,6 +5,7 @@ use gradloom_core::engine::{Bytes, Engine, RootId};
 use gradloom_core::uop::eval::eval_graph;
 use gradloom_core::uop::{Op, UOp};
 use gradloom_core::{DType, Result, Tensor};
+use gradloom_tests::nodes::MakeNodes;
 pub(crate) use gradloom_tests::opinfo::{Got as Value, data, tensor};
 
 /// The tensors' values. All belong to one session; launch variables are 3.
@@ -82,5 +83,5 @@ pub(crate) fn realize(tensors: &[&Tensor]) {
             map.push((u, node));
         }
     }
-    s.substitute(&map.into_iter().collect());
+    s.substitute(&map.into_iter().collect()).expect("values in the shapes of their nodes");
 }

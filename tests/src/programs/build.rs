@@ -1,6 +1,7 @@
 //! Putting a program together by hand: build expressions with [`Graph`]'s constructors, then `place` them in order.
 
 use super::{Sample, Tol};
+use crate::nodes::MakeNodes;
 use gradloom_core::codegen::{ParamInfo, Program, VarInfo};
 use gradloom_core::dtype::Scalar;
 use gradloom_core::target::{Lang, Target};

@@ -2,6 +2,7 @@
 
 use super::build::{Build, Data, noise, stored};
 use super::{Sample, Tol};
+use crate::nodes::MakeNodes;
 use gradloom_core::DType::{self, *};
 use gradloom_core::target::Target;
 use gradloom_core::uop::AxisKind;

@@ -3,6 +3,7 @@
 use super::build::{Build, Data, noise};
 use super::tiles::with_nan;
 use super::{Sample, Tol};
+use crate::nodes::MakeNodes;
 use gradloom_core::DType::{F32, I32, I64, Void};
 use gradloom_core::target::{Lang, Target};
 use gradloom_core::uop::{Arg, AxisKind, Op, ReduceOp, Space, UOp};

@@ -4,6 +4,7 @@
 use super::build::noise;
 use super::rows::{data, input, sample, spread};
 use super::{Data, Sample};
+use crate::nodes::MakeNodes;
 use gradloom_core::DType::{F32, I32};
 use gradloom_core::target::Target;
 use gradloom_core::uop::{Arg, Graph, Op, ReduceOp, Shape, UOp};

@@ -3,6 +3,7 @@
 use super::alu::alu;
 use super::build::{Build, Data, noise, stored};
 use super::{Sample, Tol};
+use crate::nodes::MakeNodes;
 use gradloom_core::DType::{self, *};
 use gradloom_core::dtype::Scalar;
 use gradloom_core::rules::decomp::decompose;

@@ -3,6 +3,7 @@
 
 use super::build::noise;
 use super::{Data, Sample, Tol};
+use crate::nodes::MakeNodes;
 use gradloom_core::DType::F32;
 use gradloom_core::codegen::compile;
 use gradloom_core::schedule::schedule;

@@ -3,6 +3,7 @@
 
 use super::build::noise;
 use super::{Data, Sample, Tol};
+use crate::nodes::MakeNodes;
 use gradloom_core::DType::{self, F32};
 use gradloom_core::codegen::opt::{APART, OUTSIDE};
 use gradloom_core::codegen::{Opt, OptOp, compile};

@@ -2,6 +2,7 @@
 
 use super::build::{Build, Data, noise, stored};
 use super::{Sample, Tol};
+use crate::nodes::MakeNodes;
 use gradloom_core::DType::{Bool, F32, I32, U8};
 use gradloom_core::dtype::Scalar;
 use gradloom_core::target::Target;

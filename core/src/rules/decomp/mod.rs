@@ -19,7 +19,8 @@ use crate::uop::{Graph, Op, UOp};
 use crate::{DType, Error, Result};
 pub use dtype::WIDEN;
 pub use ops::OPS;
-pub use transcendental::{TRANSCENDENTAL, exp_below_zero};
+pub use transcendental::TRANSCENDENTAL;
+pub(crate) use transcendental::exp_below_zero;
 
 /// Decomposes everything under `sink` for the target. Run before `LATE`. Fails with `Unsupported` where an op on a dtype
 /// has no lowering (f64 on a device without it).

@@ -139,7 +139,7 @@ fn scale_down(b: &mut Build<'_>, p: UOp, bits: UOp) -> UOp {
 
 /// The same as `u`, which is `Exp2(x * log2(e))`, for an x that is known not to be above zero (or is NaN); `None` if it is not
 /// that, or the target does it itself.
-pub fn exp_below_zero(g: &mut Graph, u: UOp, t: &Target) -> Option<UOp> {
+pub(crate) fn exp_below_zero(g: &mut Graph, u: UOp, t: &Target) -> Option<UOp> {
     let product = g.src_at(u, 0);
     let (x, dt) = (g.src_at(product, 0), g.dtype(u));
     let c = g.const_val(g.src_at(product, 1))?;

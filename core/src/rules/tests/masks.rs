@@ -2,8 +2,9 @@
 
 use crate::DType;
 use crate::rewrite::{Rules, rewrite1};
+use crate::rules::invalid::simplify_under;
 use crate::rules::testing::{Rng, check_equal, parse, range, show, validated, var};
-use crate::rules::{GATES, INVALID, LATE, SYMBOLIC, simplify_under};
+use crate::rules::{GATES, INVALID, LATE, SYMBOLIC};
 use crate::target::{Isa, Target};
 use crate::uop::{Graph, Op, UOp};
 

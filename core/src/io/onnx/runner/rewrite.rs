@@ -79,7 +79,7 @@ impl Runner {
                     None => new.push((n, origin)),
                 }
             }
-            state.substitute(&known);
+            state.replace(&known);
         }
         let mut out = Vec::new();
         for (n, origin) in new {
