@@ -121,8 +121,8 @@ fn a_thousand_runs_hold_no_more_than_a_few() {
     a_model("silero_vad_op18_ifless");
     a_model("hibari_oov");
     a_training_step();
-    many_shapes(None, 72 << 20, 64 << 20);
-    many_shapes(Some(4 << 20), 12 << 20, 3 << 20);
+    many_shapes(None, 60 << 20, 2 << 20);
+    many_shapes(Some(4 << 20), 5 << 20, 256 << 10);
 }
 
 /// What a refused model may allocate before it is refused.
