@@ -18,6 +18,8 @@ mod long;
 mod minilm;
 mod mnist;
 mod models;
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod mutations;
 mod narrow;
 mod numerics;
 mod onnx_suite;

@@ -74,7 +74,7 @@ fn run(dev: &mut dyn Device, r: &RandomGraph, mut rng: Option<Rng>) -> Result<Ve
 }
 
 /// The first difference, if any.
-fn difference(got: &[u8], want: &HostValue) -> Option<String> {
+pub(crate) fn difference(got: &[u8], want: &HostValue) -> Option<String> {
     let (dt, size) = (want.dtype, want.dtype.size());
     if got.len() != want.data.len() {
         return Some(format!("{} bytes, {} wanted", got.len(), want.data.len()));
