@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Calls of an ordinary run; of so many that give tensors one is compiled.
 const ROUNDS: u64 = 30_000;
-const COMPILE_ONE_IN: u64 = 40;
+const COMPILE_ONE_IN: u64 = 10;
 /// What a call may ask for: tensors are lazy.
 const MOST_BYTES: usize = 256 << 20;
 /// Far longer than any call takes on a busy machine.

@@ -110,14 +110,14 @@ impl Tensor {
         }
         let t = self.move_axes(&[a as i64, b as i64], &[-2, -1])?;
         let (n, m) = (t.dim(-2)? as i64, t.dim(-1)? as i64);
-        let (down, right) = ((-offset).clamp(0, n), offset.clamp(0, m));
+        let (down, right) = (offset.saturating_neg().clamp(0, n), offset.clamp(0, m));
         t.narrow(-2, down as usize, (n - down) as usize)?.narrow(-1, right as usize, (m - right) as usize)?.diagonal()
     }
 
     /// The last axis as a diagonal of a matrix on two new last axes.
     pub fn diag_embed(&self, offset: i64) -> Result<Tensor> {
         let n = self.dim(-1)?;
-        let size = n + offset.unsigned_abs() as usize;
+        let size = n.saturating_add(offset.unsigned_abs() as usize);
         let rows = Tensor::iota(self.session(), size)?.unsqueeze(1)?;
         let cols = Tensor::iota(self.session(), size)?.unsqueeze(0)?;
         let mut pad = vec![(0, 0); self.rank()];

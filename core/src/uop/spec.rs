@@ -113,7 +113,7 @@ impl Node<'_> {
             Contiguous => self.in_t()?.some_sources()?.keeps_dtype()?.no_arg(),
             Detach     => self.in_t()?.some_sources()?.keeps_dtype()?.gradients()?.no_arg(),
             Store      => self.in_tkp()?.dtype(DType::Void)?.no_arg()?.store(),
-            After      => self.in_tkp()?.some_sources()?.keeps_dtype()?.no_arg(),
+            After      => self.in_tkp()?.some_sources()?.keeps_dtype()?.no_arg()?.after(),
             Sink       => self.in_tk()?.dtype(DType::Void)?.no_arg(),
             Range      => self.in_kp()?.sources(1)?.keeps_dtype()?.range(),
             Index      => self.in_kp()?.sources(2)?.keeps_dtype()?.index(),
@@ -444,6 +444,16 @@ impl Node<'_> {
         self.want(matches!(self.g.op(base), Op::Buffer | Op::Param), "the target is no view of storage")?;
         let (t, v) = (self.g.shape(target), self.g.shape(value));
         self.sources(2)?.want(v.is_empty() || t == v, "target and value differ in shape")
+    }
+
+    /// What a graph of tensors reads after writes is whole storage: nothing else can have been written.
+    fn after(&self) -> Check<'_> {
+        let mut base = self.src[0];
+        while matches!(self.g.op(base), Op::Reshape | Op::After) {
+            base = self.g.src_at(base, 0);
+        }
+        let storage = matches!(self.g.op(base), Op::Buffer | Op::Param);
+        self.want(storage || self.stage != Some(Stage::Tensor), "what is read after writes is no storage")
     }
 
     // ---- kernels

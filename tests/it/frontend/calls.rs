@@ -1,5 +1,7 @@
 //! Methods by name on arguments that nobody means: each of these once panicked, asked for all memory or went on for hours.
 
+use super::host::{eval, eval_on};
+use gradloom_core::engine::Engine;
 use gradloom_core::tensor::call::{Value, call};
 use gradloom_core::{DType, Session, Tensor};
 
@@ -54,4 +56,29 @@ fn arguments_that_nobody_means_are_refused() {
     // more decimals than a number has
     let t = Tensor::new(&s, &[1.5f32, -2.25], &[2]).expect("a tensor");
     call(&s, "round", &[Value::Tensor(t), Value::Int(1 << 31)], &[]).expect("rounded");
+}
+
+/// The larger of two, taken from both, as a softmax does it; of a value that is chosen by a mask.
+fn centred(dt: DType) -> Tensor {
+    let s = Session::new();
+    let x = Tensor::new(&s, &[255u8], &[1]).expect("a tensor");
+    let mask: Vec<f32> = (0..36).map(|i| ((i * 7) % 5) as f32 - 1.0).collect();
+    let mask = Tensor::new(&s, &mask, &[2, 2, 3, 3]).expect("a tensor");
+    let x = mask.select(&x, 0).and_then(|x| x.cast(dt)).expect("a selection");
+    let up = x.max(&[1], true).and_then(|top| x.sub(top)?.exp()).expect("powers");
+    up.sum(&[1], true).and_then(|sum| up.div(sum)).expect("a softmax")
+}
+
+#[test]
+fn softmaxes_of_broadcast_selections() {
+    for dt in [DType::F16, DType::F32, DType::F64] {
+        let want = eval(&[&centred(dt)]);
+        for device in ["cpu", "cpu:avx2"] {
+            let mut engine = Engine::new(gradloom::open(device, 1).expect(device));
+            let got = eval_on(&mut engine, &[&centred(dt)]).expect(device);
+            for (g, w) in got[0].values.iter().zip(&want[0].values) {
+                assert!((g - w).abs() < 1e-3, "{device} {dt}: {:?}, not {:?}", got[0].values, want[0].values);
+            }
+        }
+    }
 }

@@ -123,7 +123,7 @@ ops! {
     "diag_embed" (input: Tensor, offset: i64 = 0, dim1: i64 = -2, dim2: i64 = -1) {
         let rank = input.rank() + 1;
         let (a, b) = (super::super::check_axis("diag_embed", dim1, rank)? as i64, super::super::check_axis("diag_embed", dim2, rank)? as i64);
-        let m = if a > b { input.diag_embed(-offset)? } else { input.diag_embed(offset)? };
+        let m = if a > b { input.diag_embed(offset.saturating_neg())? } else { input.diag_embed(offset)? };
         m.move_axes(&[-2, -1], &[a.min(b), a.max(b)])
     };
     "diagflat" (input: Tensor, offset: i64 = 0) input.reshape(&[-1])?.diag_embed(offset);
