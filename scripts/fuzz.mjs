@@ -1,7 +1,7 @@
 // Searches for failures at random, for as long as one likes.
-// usage: npm run fuzz -- [--target calls|frontend|models|parsers|wasm] [--minutes 5] [--seed 1]
+// usage: npm run fuzz -- [--target calls|frontend|models|parsers|wasm|wasm-models] [--minutes 5] [--seed 1]
 // A finding is written to tests/fixtures/fuzz/TARGET, where every run of the tests begins with it. The targets are in tests/fuzz/main.rs;
-// wasm is the frontend's programs on the WASM device in node, for which `npm test -- --only wasm` must have run.
+// wasm and wasm-models are the frontend's programs and changed models on the WASM device in node, for which `npm test -- --only wasm` must have run.
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Failure, main, root, run } from "./lib/run.mjs";
@@ -36,13 +36,44 @@ async function wasm(minutes, seed) {
   if (found > 0) throw new Failure("fuzz: there are findings");
 }
 
+/** Changed models on the WASM device until the time is over. */
+async function wasmModels(minutes, seed) {
+  const { ChangedModels } = await import("../tests/lib/conformance.mjs");
+  const { changedModels } = await import("../tests/lib/suites.mjs");
+  const { mutantSuites } = await import("../tests/lib/mutants.mjs");
+  const until = performance.now() + minutes * 60_000;
+  let [inspected, run, longest] = [0, 0, 0];
+  const known = new Set();
+  while (performance.now() < until) {
+    const from = seed * 2 ** 32 + inspected;
+    const some = await changedModels(ChangedModels, mutantSuites(), { from, count: 10_000 });
+    for (const { seed: each, op, what, file } of some.wrong) {
+      // one of a kind
+      const kind = `${op} ${what.split(/[0-9]/)[0]}`;
+      if (known.has(kind)) continue;
+      known.add(kind);
+      const path = join(findings, `models/${op}-wasm-${each}.onnx`);
+      mkdirSync(join(findings, "models"), { recursive: true });
+      writeFileSync(path, file);
+      console.error(`found ${path}: ${what}`);
+    }
+    inspected += 10_000;
+    run += some.run;
+    longest = Math.max(longest, some.longest);
+  }
+  console.log(`wasm-models: ${inspected} models inspected, ${run} run, ${known.size} findings, the longest took ${longest.toFixed(0)} ms`);
+  if (known.size > 0) throw new Failure("fuzz: there are findings");
+}
+
+const IN_NODE = { wasm, "wasm-models": wasmModels };
+
 main(async () => {
   const args = process.argv.slice(2);
   const value = (name, otherwise) => (args.includes(name) ? args[args.indexOf(name) + 1] : otherwise);
   const [target, minutes, seed] = [value("--target", "frontend"), Number(value("--minutes", 5)), Number(value("--seed", 1))];
   if (!(minutes > 0) || !Number.isInteger(seed)) throw new Failure("fuzz: --minutes and --seed are numbers");
-  if (target === "wasm") return wasm(minutes, seed);
-  if (!TARGETS[target]) throw new Failure(`fuzz: there is no target \`${target}\`; there are ${Object.keys(TARGETS).join(", ")}, wasm`);
+  if (IN_NODE[target]) return IN_NODE[target](minutes, seed);
+  if (!TARGETS[target]) throw new Failure(`fuzz: there is no target \`${target}\`; there are ${[...Object.keys(TARGETS), ...Object.keys(IN_NODE)].join(", ")}`);
   const env = {
     ...process.env,
     GRADLOOM_FUZZ_MINUTES: String(Math.ceil(minutes)),

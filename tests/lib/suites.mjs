@@ -92,7 +92,7 @@ export async function changedModels(ChangedModels, suites, { webgpu = false, fro
     }
     result.longest = Math.max(result.longest, performance.now() - start);
     if (what === "run") result.run += 1;
-    else if (what !== "refused") wrong.push({ seed, what, file: all.file(seed) });
+    else if (what !== "refused") wrong.push({ seed, op: all.op(seed), what, file: all.file(seed) });
   }
   all.free();
   return { ...result, wrong };

@@ -140,14 +140,15 @@ impl Host {
         Ok(None)
     }
 
-    /// The outputs of a model.
+    /// The outputs of a model. An engine's buffers are named by its one session, so all models of a host have the same.
     pub(crate) async fn outputs(
         &mut self,
+        session: &Session,
         model: Arc<Model>,
         inputs: &[(String, HostTensor)],
     ) -> Result<Vec<(String, HostTensor)>> {
         let inputs: Vec<(&str, HostTensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
-        Ok(self.run(&mut Runner::new(model, &Session::new()), &inputs).await?.0)
+        Ok(self.run(&mut Runner::new(model, session), &inputs).await?.0)
     }
 
     /// GFLOP/s of an n x n x n f32 matmul, the best of `repeat`.

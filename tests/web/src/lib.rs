@@ -211,11 +211,14 @@ impl Programs {
     }
 }
 
+const SEED: u64 = 11;
+
 /// ONNX models changed by their structure, on one device until it is renewed.
 #[wasm_bindgen]
 pub struct ChangedModels {
     mutants: Mutants,
     host: Host,
+    session: Session,
     webgpu: bool,
 }
 
@@ -225,18 +228,24 @@ impl ChangedModels {
     pub async fn on(webgpu: bool, suites: Vec<Uint8Array>) -> Result<ChangedModels, JsError> {
         let files: Vec<Vec<u8>> = suites.iter().map(Uint8Array::to_vec).collect();
         let mutants = Mutants::new(files.iter().map(Vec::as_slice)).map_err(js)?;
-        Ok(ChangedModels { mutants, host: host(webgpu).await?, webgpu })
+        Ok(ChangedModels { mutants, host: host(webgpu).await?, session: Session::new(), webgpu })
     }
 
     /// Takes a fresh device.
     pub async fn renew(&mut self) -> Result<(), JsError> {
         self.host = host(self.webgpu).await?;
+        self.session = Session::new();
         Ok(())
     }
 
     /// The model of a seed.
     pub fn file(&self, seed: u64) -> Vec<u8> {
         self.mutants.get(seed).file
+    }
+
+    /// The operator that the model of a seed is about.
+    pub fn op(&self, seed: u64) -> String {
+        self.mutants.ops()[self.mutants.get(seed).op].1.to_owned()
     }
 
     /// Inspects the model of a seed and runs it if it is supported and small. A word for the outcome: `refused` if it is not run or
@@ -259,9 +268,13 @@ impl ChangedModels {
             Ok(model) => Arc::new(model.with_budget(budget())),
             Err(e) => return format!("inspected, but not parsed: {e}"),
         };
-        let got = self.host.outputs(model.clone(), &inputs).await;
+        // both draw the same random numbers
+        let alone = Session::new();
+        self.session.manual_seed(SEED);
+        alone.manual_seed(SEED);
+        let got = self.host.outputs(&self.session, model.clone(), &inputs).await;
         let mut oracle = Host::new(Box::<EvalDevice>::default(), Signal::default());
-        match (got, oracle.outputs(model, &inputs).await) {
+        match (got, oracle.outputs(&alone, model, &inputs).await) {
             (Err(Error::Internal(what)), _) | (_, Err(Error::Internal(what))) => format!("internal error: {what}"),
             (Ok(_), Ok(_)) if m.edges => "run".to_owned(),
             (Ok(got), Ok(want)) => differ(&got, &want).unwrap_or_else(|| "run".to_owned()),

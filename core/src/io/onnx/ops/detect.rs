@@ -221,10 +221,11 @@ fn max_roi_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let boxes = cx.cast(&boxes, DType::F32)?;
     // whether a bin has a place of the axis: [n, bins, size]
     let inside = |lo: usize, hi: usize, bins: usize, size: usize| -> Result<Value> {
-        // halves round up
+        // Halves round up: floor(x + 1/2) = floor((floor(2x) + 1) / 2), where no product is added to something, which a device may do
+        // without rounding the product.
         let pixel = |i: usize| {
-            let v = cx.with(Bin::Mul, &cx.narrow(&boxes, 1, i, 1)?, scale)?;
-            cx.unary(Un::Floor, &cx.with(Bin::Add, &v, 0.5)?)
+            let twice = cx.unary(Un::Floor, &cx.with(Bin::Mul, &cx.narrow(&boxes, 1, i, 1)?, 2.0 * scale)?)?;
+            cx.unary(Un::Floor, &cx.with(Bin::Mul, &cx.with(Bin::Add, &twice, 1.0)?, 0.5)?)
         };
         let (start, end) = (pixel(lo)?, pixel(hi)?);
         let span = cx.with(Bin::Max, &cx.with(Bin::Add, &cx.sub(&end, &start)?, 1.0)?, 1.0)?;

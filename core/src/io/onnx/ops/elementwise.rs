@@ -211,8 +211,13 @@ fn pow(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
     // the exponent may have another dtype; the result has that of the base
     if a.dtype().is_int() && b.dtype().is_float() {
-        let out = o.cx.binary(Bin::Pow, &o.cx.cast(&a, b.dtype())?, &b)?;
-        return one(o.cx.cast(&out, a.dtype()));
+        let cx = &o.cx;
+        let out = cx.binary(Bin::Pow, &cx.cast(&a, b.dtype())?, &b)?;
+        // a whole power of a whole number is one, where rounding left a little less
+        let upward = cx.binary(Bin::Lt, &cx.scalar_like(&b, -1.0), &b)?;
+        let whole = cx.binary(Bin::And, &upward, &cx.binary(Bin::Eq, &cx.unary(Un::Floor, &b)?, &b)?)?;
+        let near = cx.unary(Un::Floor, &cx.with(Bin::Add, &out, 0.5)?)?;
+        return one(cx.cast(&cx.select(&whole, &near, &out)?, a.dtype()));
     }
     let b = o.cx.cast(&b, a.dtype())?;
     one(o.cx.binary(Bin::Pow, &a, &b))
