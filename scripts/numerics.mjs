@@ -1,5 +1,5 @@
-// `npm run numerics`: records what torch and onnxruntime give at the edges of every type, compares every device that is here with it, and writes
-// docs/numerics.md from what was measured. They come from PyPI into .cache, which takes some gigabytes.
+// `npm run numerics`: records what torch and onnxruntime give at the edges of every type, compares every device that is here with it, those of
+// node and Chromium too, and writes docs/numerics.md from what was measured. They come from PyPI into .cache, which takes some gigabytes.
 // usage: node scripts/numerics.mjs [--keep]   (--keep takes the records that are there)
 import { existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -18,5 +18,8 @@ main(() => {
     run(python, ["tests/conformance/numerics_onnx.py", "tests/fixtures/numerics/cases.txt", "tests/fixtures/numerics"]);
   }
   process.env.BLESS = "1";
+  run("cargo", ["xtask", "wasm", "--tests"]);
+  run("node", ["--test", "tests/node/numerics.test.mjs"]);
+  run("node", ["tests/browser/numerics.mjs"]);
   run("cargo", ["test", "-p", "gradloom-tests", "--features", "gradloom-tests/wgpu", "--test", "it", "edges_of_every_type"]);
 });

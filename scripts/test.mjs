@@ -27,6 +27,7 @@ const stages = {
     run("node", ["tests/browser/run.mjs", "--selftest"]);
     run("node", ["tests/browser/run.mjs"]);
     run("node", ["tests/browser/visits.mjs"]);
+    run("node", ["tests/browser/numerics.mjs"]);
   },
   site: () => buildSite(),
   demo: () => run("node", ["tests/browser/demo.mjs"]),

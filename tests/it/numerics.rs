@@ -137,18 +137,22 @@ fn half(v: f64) -> f64 {
     Scalar::from_f64(v, DType::F16).as_f64_of(DType::F16)
 }
 
-/// The cells that `npm run numerics` measured on devices of JavaScript hosts: device, `torch` or `onnx`, operator, type, cell.
-fn measured_elsewhere() -> Vec<[String; 5]> {
-    let text = std::fs::read_to_string(folder("fixtures/numerics/hosts.txt")).unwrap_or_default();
-    let line = |l: &str| l.split('\t').map(str::to_string).collect::<Vec<_>>().try_into().expect("five fields");
-    text.lines().filter(|l| !l.starts_with('#')).map(line).collect()
+/// What was measured on devices of JavaScript hosts (`tests/lib/numerics.mjs`): their names, and their cells by `torch` or `onnx`,
+/// operator and type.
+fn hosts() -> (Vec<String>, BTreeMap<[String; 3], Vec<String>>) {
+    let text = std::fs::read_to_string(folder("fixtures/numerics/hosts.txt")).expect("the columns of other hosts");
+    let mut rows = text.lines().map(|l| {
+        let mut key: Vec<String> = l.split('\t').map(str::to_string).collect();
+        let cells = key.split_off(3);
+        (<[String; 3]>::try_from(key).expect("three fields of a row's name"), cells)
+    });
+    (rows.next().expect("a line of titles").1, rows.collect())
 }
 
 /// `docs/numerics.md`.
 fn document(tables: &[Table; 2], devices: &[String], grid: &Grid) -> String {
-    let elsewhere = measured_elsewhere();
-    let mut hosts: Vec<&str> = elsewhere.iter().map(|l| l[0].as_str()).collect();
-    hosts.dedup();
+    let (hosts, elsewhere) = hosts();
+    let none = vec![String::new(); hosts.len()];
     let mut out = std::fs::read_to_string(folder("fixtures/numerics/contract.md")).expect("the contract's text");
     out.push_str("\n## What may differ\n\n| device | operators | types | when | why |\n|---|---|---|---|---|\n");
     grid.rules.iter().for_each(|r| _ = writeln!(out, "{}", r.row()));
@@ -159,17 +163,15 @@ fn document(tables: &[Table; 2], devices: &[String], grid: &Grid) -> String {
     let titles = ["Operators of the frontend, against torch", "ONNX operators, against onnxruntime"];
     for ((title, kind), table) in titles.iter().zip(["torch", "onnx"]).zip(tables) {
         let _ = write!(out, "### {title}\n\n| operator | of |");
-        devices.iter().map(String::as_str).chain(hosts.iter().copied()).for_each(|d| _ = write!(out, " {d} |"));
+        devices.iter().chain(&hosts).for_each(|d| _ = write!(out, " {d} |"));
         let _ = writeln!(out, "\n|---|---|{}", "---|".repeat(devices.len() + hosts.len()));
         for ((op, dtype), row) in table {
             let _ = write!(out, "| {} | {dtype} |", op.trim_start_matches("nn.functional."));
             for d in devices {
                 let _ = write!(out, " {} |", row.get(d).map_or(String::new(), Measured::cell));
             }
-            for host in &hosts {
-                let cell = elsewhere.iter().find(|l| l[..4] == [*host, kind, op.as_str(), dtype.as_str()]);
-                let _ = write!(out, " {} |", cell.map_or("", |l| &l[4]));
-            }
+            let key = [kind, op, dtype].map(str::to_string);
+            elsewhere.get(&key).unwrap_or(&none).iter().for_each(|cell| _ = write!(out, " {cell} |"));
             out.push('\n');
         }
         out.push('\n');

@@ -53,6 +53,8 @@ struct Pair<'a> {
     dtype: DType,
     got: f64,
     want: f64,
+    /// The type of the first operand.
+    of: DType,
     /// The elements that it was made of.
     from: Vec<f64>,
 }
@@ -143,7 +145,10 @@ impl Allowed {
                 _ => match when.as_str() {
                     "any" => true,
                     "sign of zero" => p.got == p.want,
-                    "subnormal" => p.from.iter().chain([&p.got, &p.want]).any(|&v| is_subnormal(v, p.dtype)),
+                    "subnormal" => {
+                        [p.got, p.want].iter().any(|&v| is_subnormal(v, p.dtype))
+                            || p.from.iter().any(|&v| is_subnormal(v, p.of))
+                    }
                     "NaN" => p.from.iter().any(|v| v.is_nan()),
                     "infinity" => p.from.iter().any(|v| v.is_infinite()),
                     "zero" => p.from.contains(&0.0),
@@ -157,6 +162,11 @@ impl Allowed {
     /// Is it needed wherever the grid is run, and why?
     pub fn everywhere(&self) -> Option<&str> {
         (self.devices == ["*"]).then_some(self.why.as_str())
+    }
+
+    /// Does it name this device, and why?
+    pub fn of(&self, device: &str) -> Option<&str> {
+        self.devices.iter().any(|d| d == device).then_some(self.why.as_str())
     }
 
     /// As a row of the table.
@@ -308,7 +318,8 @@ impl<'a> Tally<'a> {
     }
 
     fn compare(&mut self, op: &str, operands: &[&HostTensor], by_row: bool, got: &HostTensor, want: &HostTensor) {
-        let of = operands.first().map_or(String::new(), |t| t.dtype.to_string());
+        let first = operands.first().map(|t| t.dtype);
+        let of = first.map_or(String::new(), |t| t.to_string());
         if got.dtype != want.dtype || got.shape != want.shape {
             let shapes = (got.dtype, &got.shape, want.dtype, &want.shape);
             return self.failures.push(format!("{}: {op} {of}: {shapes:?}", self.device));
@@ -327,7 +338,8 @@ impl<'a> Tally<'a> {
                 continue;
             }
             let from = sources(&inputs, n, i, columns);
-            let pair = Pair { device: self.device, op, dtype: want.dtype, got: g, want: w, from };
+            let (dtype, of) = (want.dtype, first.unwrap_or(want.dtype));
+            let pair = Pair { device: self.device, op, dtype, got: g, want: w, of, from };
             match self.grid.rules.iter().position(|r| r.covers(&pair)) {
                 Some(rule) => {
                     self.used[rule] += 1;

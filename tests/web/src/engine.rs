@@ -63,7 +63,7 @@ impl Host {
         };
         let mut list = Vec::new();
         for (name, t) in &outputs {
-            self.realize(t).await?;
+            self.realize(&[t]).await?;
             list.push((name.clone(), self.value(t).await?));
         }
         drop(outputs);
@@ -71,10 +71,12 @@ impl Host {
         Ok((list, compiled))
     }
 
-    async fn realize(&mut self, t: &Tensor) -> Result<()> {
-        let pending = self.engine.start(&mut t.session().state(), &[t.root()])?;
+    async fn realize(&mut self, tensors: &[&Tensor]) -> Result<()> {
+        let Some(first) = tensors.first() else { return Ok(()) };
+        let roots: Vec<_> = tensors.iter().map(|t| t.root()).collect();
+        let pending = self.engine.start(&mut first.session().state(), &roots)?;
         self.compiled().await?;
-        self.engine.finish(&mut t.session().state(), pending)?;
+        self.engine.finish(&mut first.session().state(), pending)?;
         Ok(())
     }
 
@@ -123,6 +125,28 @@ impl Host {
             c.launches / (repeat as u64 + 1),
             c.peak_bytes as f64 / 1e6
         );
+        Ok(out)
+    }
+
+    /// Computes lists of tensors of one session and reads them back: in one realization, which compiles all kernels at once, or if that
+    /// is refused each list alone.
+    pub(crate) async fn values(&mut self, lists: &[Vec<Tensor>]) -> Vec<Result<Vec<HostTensor>>> {
+        let all: Vec<&Tensor> = lists.iter().flatten().collect();
+        // a refusal shows again at the list that it is about
+        _ = self.realize(&all).await;
+        let mut out = Vec::new();
+        for list in lists {
+            out.push(self.list(list).await);
+        }
+        out
+    }
+
+    async fn list(&mut self, tensors: &[Tensor]) -> Result<Vec<HostTensor>> {
+        self.realize(&tensors.iter().collect::<Vec<_>>()).await?;
+        let mut out = Vec::new();
+        for t in tensors {
+            out.push(self.value(t).await?);
+        }
         Ok(out)
     }
 

@@ -12,11 +12,12 @@ use gradloom_core::render::wgsl::WgslRenderer;
 use gradloom_core::{DType, Error, Session};
 use gradloom_tests::graphs::{self, Outcome, Program};
 use gradloom_tests::mutants::{Mutant, Mutants, budget, differ};
+use gradloom_tests::numerics::{EDGES, Grid, Tally};
 use gradloom_tests::onnx_suite::{self, Case};
 use gradloom_tests::opinfo::{self, Sample};
 use gradloom_tests::runner::{run_samples, run_samples_async};
 use gradloom_web::signal::Signal;
-use gradloom_web::wasm_device::WasmDevice;
+use gradloom_web::wasm_device::{WasmDevice, has_relaxed_simd};
 use gradloom_web::webgpu_device::WebGpuDevice;
 use js_sys::{Array, Uint8Array};
 use std::collections::BTreeMap;
@@ -150,6 +151,40 @@ impl TorchSuite {
         let (what, why) = outcome.words();
         Ok(format!("{what} {why}"))
     }
+}
+
+/// Does the WASM device fuse products and sums here?
+#[wasm_bindgen(js_name = hasRelaxedSimd)]
+pub fn relaxed_simd() -> bool {
+    has_relaxed_simd()
+}
+
+/// The numeric contract on a fresh device, as lines: `! ` and a text for each difference that is not listed, `? ` and the reason of each
+/// listed difference of this device that nothing needs, and the measured table: `torch` or `onnx`, operator, type and cell, with tabs.
+#[wasm_bindgen]
+pub async fn numerics(webgpu: bool) -> Result<Vec<String>, JsError> {
+    let grid = Grid::read();
+    let name = if webgpu { "webgpu" } else { "wasm" };
+    let (mut torch, mut onnx) = (Tally::new(&grid, name), Tally::new(&grid, name));
+    let session = Session::new();
+    let mut host = host(webgpu).await?;
+    let made: Vec<_> = grid.cases.iter().map(|c| grid.outputs(&session, c)).collect();
+    let lists: Vec<_> = made.iter().map(|m| m.clone().unwrap_or_default()).collect();
+    for ((case, made), got) in grid.cases.iter().zip(made).zip(host.values(&lists).await) {
+        torch.case(case, made.and(got));
+    }
+    let model = Arc::new(Model::parse(EDGES.to_vec()).map_err(js)?);
+    onnx.edges(&host.outputs(&session, model, &grid.edge_inputs).await.map_err(js)?);
+    let mut lines = Vec::new();
+    for (i, rule) in grid.rules.iter().enumerate() {
+        let idle = torch.used[i] + onnx.used[i] == 0;
+        lines.extend(rule.of(name).filter(|_| idle).map(|why| format!("? {why}")));
+    }
+    for (kind, tally) in [("torch", torch), ("onnx", onnx)] {
+        lines.extend(tally.failures.iter().map(|f| format!("! {f}")));
+        lines.extend(tally.table.iter().map(|((op, of), m)| format!("{kind}\t{op}\t{of}\t{}", m.cell())));
+    }
+    Ok(lines)
 }
 
 /// Random programs of the frontend, on one device until it is renewed.
