@@ -73,7 +73,7 @@ impl Tensor {
         let floor = q.floor()?;
         let floor = q.sub(&floor)?.gt(0.5)?.select(floor.add(1)?, &floor)?;
         // a zero has the quotient's sign, and so has an infinity
-        let whole = q.eq(0)?.select(plain.mul(0)?, floor)?;
+        let whole = q.eq(0)?.select(floor.copysign(&plain)?, &floor)?;
         y.eq(0)?.select(&plain, whole)
     }
 
