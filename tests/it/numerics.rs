@@ -11,6 +11,7 @@ use gradloom_core::tensor::call::{Value, call};
 use gradloom_core::{DType, Result, Tensor};
 use gradloom_tests::here;
 use gradloom_tests::numerics::{EDGES, Grid, Measured, Tally};
+use gradloom_tests::programs::powers;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -102,6 +103,60 @@ fn functions_of_sixteen_bit_floats_round_once() {
                 for ((g, w), x) in got.iter().zip(&want).zip(&values) {
                     assert!(g == w || g.is_nan() && w.is_nan(), "{device}: {op} of {dt} {x}: {g}, {w} wanted");
                 }
+            }
+        }
+    }
+}
+
+/// By how many units in the last place of f32 two numbers differ.
+fn f32_ulps(got: f64, want: f64) -> f64 {
+    if got == want || got.is_nan() && want.is_nan() {
+        return 0.0;
+    }
+    let exponent = want.abs().log2().floor().clamp(-126.0, 127.0) as i32;
+    (got - want).abs() / 2f64.powi(exponent - 23)
+}
+
+#[test]
+fn powers_are_within_two_units_in_the_last_place() {
+    for device in DEVICES {
+        let Some(mut rt) = here::device(device, Runtime::open(device, 1)) else { continue };
+        let s = rt.session().clone();
+        let (mut xs, mut ys) = (Vec::new(), Vec::new());
+        for (x, y) in powers() {
+            let lost = [x, y, f64::from(x).powf(f64::from(y)) as f32].iter().any(|v| v.is_subnormal());
+            if !(device == "wgpu" && lost) {
+                xs.push(x);
+                ys.push(y);
+            }
+        }
+        let (x, y) = (Tensor::new(&s, &xs, &[xs.len()]).unwrap(), Tensor::new(&s, &ys, &[xs.len()]).unwrap());
+        // of two tensors, of known exponents, of a known base; gelu's, a norm's and some without a name
+        let known = [0.75, -0.75, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 50.0, -1.0, -2.0, -3.0, -7.5, 1.0 / 3.0];
+        type F = Box<dyn Fn(f64, f64) -> f64>;
+        let mut all: Vec<(String, Tensor, F)> = vec![("x^y".into(), x.pow(&y).unwrap(), Box::new(f64::powf))];
+        for n in known {
+            let n32 = f64::from(n as f32);
+            all.push((format!("x^{n}"), x.pow(n).unwrap(), Box::new(move |x, _| x.powf(n32))));
+        }
+        for base in [2.0, 10.0, 0.9] {
+            let b32 = f64::from(base as f32);
+            let t = Tensor::full(&s, base, DType::F32, &[xs.len()]).unwrap().pow(&y).unwrap();
+            all.push((format!("{base}^y"), t, Box::new(move |_, y| b32.powf(y))));
+        }
+        for (name, t, f) in &all {
+            for ((g, x), y) in read(&mut rt, t).unwrap().into_iter().zip(&xs).zip(&ys) {
+                let want = f(f64::from(*x), f64::from(*y));
+                if device == "wgpu" && ((want as f32).is_subnormal() || g.abs() < f64::from(f32::MIN_POSITIVE)) {
+                    continue;
+                }
+                let (nearest, off) = (f64::from(want as f32), f32_ulps(g, want));
+                // a shader's reciprocals are within 2.5 units
+                let limit = if device == "wgpu" && name.starts_with("x^-") { 6.0 } else { 2.0 };
+                assert!(
+                    off <= limit || g == nearest,
+                    "{device}: {name} of {x:e}, {y:e}: {g:e}, {want:e} wanted ({off} ulp)"
+                );
             }
         }
     }

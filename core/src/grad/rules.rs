@@ -112,6 +112,7 @@ pub(super) fn vjp(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
             let dz = g.unary(Op::Neg, dz);
             Ok(smallvec![(x, dx), (src[1], dz)])
         }
+        (Op::Pow, _) => Ok(power(g, u, dy)),
         (Op::Imod, _) if g.dtype(u).is_float() => {
             // x less a whole number of z
             let whole = g.binary(Op::Sub, x, u);
@@ -178,6 +179,31 @@ pub(super) fn vjp(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
 /// keep what relu was applied to.
 fn beyond(g: &Graph, x: UOp, other: UOp, u: UOp) -> UOp {
     if g.const_val(other).is_some() { u } else { x }
+}
+
+/// `y x^(y-1)` and `x^y ln |x|`. A power that is 1, or 0 for every exponent near, has no slope.
+fn power(g: &mut Graph, u: UOp, dy: UOp) -> Flow {
+    let (x, y) = (g.src_at(u, 0), g.src_at(u, 1));
+    let (zero, unit, ln2) = (constant(g, 0.0, u), constant(g, 1.0, u), constant(g, LN_2, u));
+    let less = match g.const_val(y) {
+        Some(c) => constant(g, c.as_f64_of(g.dtype(y)) - 1.0, u),
+        None => g.binary(Op::Sub, y, unit),
+    };
+    let one_less = g.binary(Op::Pow, x, less);
+    let slope = g.binary(Op::Mul, y, one_less);
+    let flat = g.binary(Op::CmpEq, y, zero);
+    let slope = g.select(flat, zero, slope);
+    let dx = g.binary(Op::Mul, dy, slope);
+    let minus = g.unary(Op::Neg, x);
+    let size = g.binary(Op::Max, x, minus);
+    let log = g.unary(Op::Log2, size);
+    let log = g.binary(Op::Mul, log, ln2);
+    let slope = g.binary(Op::Mul, u, log);
+    let (nothing, falls) = (g.binary(Op::CmpEq, x, zero), g.binary(Op::CmpLt, y, zero));
+    let slope_at_nothing = g.select(falls, slope, zero);
+    let slope = g.select(nothing, slope_at_nothing, slope);
+    let dz = g.binary(Op::Mul, dy, slope);
+    smallvec![(x, dx), (y, dz)]
 }
 
 /// `dy` where `low < high`. Equal values share it; against a constant (relu, clamp) a tie gives nothing.

@@ -203,7 +203,7 @@ impl Tuned {
             }
             Rule::Adafactor { beta2_decay, eps, floor, clip } => {
                 // t^decay
-                let weight = t.log2()?.mul(beta2_decay)?.exp2()?;
+                let weight = t.pow(beta2_decay)?;
                 let rms = |x: &Tensor| norm(x)?.div((x.numel() as f64).sqrt());
                 let root = t.rsqrt()?;
                 let rate = match &self.lr {

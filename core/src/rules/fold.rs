@@ -81,6 +81,7 @@ fn binary_float(op: Op, dt: DType, x: f64, y: f64) -> Option<Scalar> {
         Op::Sub => x - y,
         Op::Mul => x * y,
         Op::Div => x / y,
+        Op::Pow if dt != DType::F64 => x.powf(y),
         Op::Imod => x % y,
         Op::Max | Op::Min if nan => f64::NAN,
         Op::Max => {

@@ -72,6 +72,7 @@ fn inexact(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
         Op::Sin => x.sin(),
         Op::Cos => x.cos(),
         Op::Tan => x.tan(),
+        Op::Pow => x.powf(src[1].0.as_f64()),
         _ => return None,
     }))
 }

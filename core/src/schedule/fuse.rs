@@ -499,7 +499,7 @@ pub(super) fn op_cost(g: &Graph, u: UOp) -> u32 {
     match g.op(u) {
         Op::Cast | Op::Bitcast => 0,
         Op::Exp2 | Op::Log2 => 8,
-        Op::Sin | Op::Cos | Op::Tan => 16,
+        Op::Sin | Op::Cos | Op::Tan | Op::Pow => 16,
         Op::Div | Op::Recip | Op::Sqrt => 3,
         Op::Idiv | Op::Imod | Op::FloorDiv | Op::FloorMod => 6,
         Op::Gather => 3,

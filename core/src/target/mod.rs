@@ -284,9 +284,9 @@ impl Target {
     /// Does the target compute `op` on `dt` itself?
     pub fn has_op(&self, op: Op, dt: DType) -> bool {
         let transcendental = matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::Sqrt | Op::Trunc);
-        let remainder = op == Op::Imod && dt.is_float();
+        let interpreted = op == Op::Pow || op == Op::Imod && dt.is_float();
         self.arithmetic.has(dt)
             && (!transcendental || self.native_math.contains(&op))
-            && (!remainder || self.lang == Lang::Eval)
+            && (!interpreted || self.lang == Lang::Eval)
     }
 }

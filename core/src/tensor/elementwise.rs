@@ -194,7 +194,7 @@ impl Tensor {
         of(self, rhs.into_operand()?)
     }
 
-    /// Whole powers by squaring: exact for ints, a few roundings for floats.
+    /// Whole powers by squaring: exact for ints.
     fn pow_whole(&self, n: u64) -> Result<Tensor> {
         let (mut n, mut base, mut acc) = (n, self.clone(), None::<Tensor>);
         while n > 0 {
@@ -216,48 +216,25 @@ impl Tensor {
         self.in_f32(&|x| x.pow_const_wide(n))
     }
 
+    /// By roots and products where these are as near; more than two products are not.
     fn pow_const_wide(&self, n: f64) -> Result<Tensor> {
-        if n == 0.5 {
-            return self.sqrt();
+        match n {
+            0.5 => self.sqrt(),
+            -0.5 => self.rsqrt(),
+            0.0 | 1.0 | 2.0 | 3.0 | 4.0 => self.pow_whole(n as u64),
+            // the square of a reciprocal may be a number where the reciprocal of a square is not
+            -1.0 | -2.0 => self.reciprocal()?.pow_whole(-n as u64),
+            _ => {
+                let n = Operand::Float(n);
+                Ok(self.zip(self.pair("pow", n)?, &|g, x, y| g.binary(Op::Pow, x, y)))
+            }
         }
-        if n == -0.5 {
-            return self.rsqrt();
-        }
-        if n.fract() == 0.0 && n.abs() <= 64.0 {
-            let p = self.pow_whole(n.abs() as u64)?;
-            return if n < 0.0 { p.reciprocal() } else { Ok(p) };
-        }
-        if n.fract() != 0.0 && n.is_finite() {
-            // no sign to care for: log2 of a negative base is NaN already
-            let r = self.log2()?.mul(n)?.exp2()?;
-            // at zero the derivative of the logarithm is infinite, and there the power is a constant
-            let at_zero = if n > 0.0 { 0.0 } else { f64::INFINITY };
-            let safe = self.eq(0)?.select(1, self)?.log2()?.mul(n)?.exp2()?;
-            return if n > 1.0 { self.eq(0)?.select(at_zero, safe) } else { Ok(r) };
-        }
-        self.pow_float_wide(&self.full_like(n)?)
     }
 
-    /// Special values are those of C99's `pow`.
     fn pow_float(&self, y: &Tensor) -> Result<Tensor> {
-        self.in_f32_with(y, &Tensor::pow_float_wide)
-    }
-
-    fn pow_float_wide(&self, y: &Tensor) -> Result<Tensor> {
-        let log = self.abs()?.log2()?;
-        let power = log.mul(y)?;
-        // anything to the 0, 1 to anything and -1 to infinities: a zero times what is not finite
-        let (zero, lost) = (log.eq(0)?.logical_or(y.eq(0)?)?, power.ne(&power)?);
-        let magnitude = zero.logical_and(lost)?.select(0, power)?.exp2()?;
-        let whole = y.eq(y.trunc()?)?;
-        let half = y.mul(0.5)?;
-        let odd = whole.logical_and(half.ne(half.trunc()?)?)?;
-        // -0 is not below 0, but its reciprocal is; that of the largest may be a zero
-        let below = self.lt(0)?;
-        let negative = below.logical_or(self.reciprocal()?.lt(0)?)?;
-        let signed = negative.logical_and(&odd)?.select(magnitude.neg()?, &magnitude)?;
-        let bad = below.logical_and(whole.logical_not()?)?.logical_and(self.ne(f64::NEG_INFINITY)?)?;
-        bad.select(f64::NAN, signed)
+        self.in_f32_with(y, &|x, y| {
+            Ok(x.zip(x.pair("pow", Operand::Tensor(y.clone()))?, &|g, x, y| g.binary(Op::Pow, x, y)))
+        })
     }
 
     fn pow_int(&self, y: &Tensor) -> Result<Tensor> {

@@ -232,7 +232,7 @@ impl Tensor {
         self.float_unary(Op::Exp2)
     }
 
-    /// `e^self`, as `2^(self * log2 e)`: the relative error grows with the exponent, about `|x| * 1e-7` in f32.
+    /// `e^self`. In graphs `2^(self * log2 e)`, of which back ends make an exponential that does not round the product.
     pub fn exp(&self) -> Result<Tensor> {
         self.in_f32(&|x| x.mul(LOG2_E)?.exp2())
     }

@@ -80,6 +80,8 @@ pub enum Op {
     Mul,
     /// Float quotient.
     Div,
+    /// `x^y` of floats, with the special values of C's `pow`.
+    Pow,
     /// Integer quotient toward zero; `x/0 = x`, `MIN/-1` wraps.
     Idiv,
     /// Remainder of `Idiv`, sign of the dividend; `x%0 = 0`. Of floats C's `fmod`, exactly; `x%0 = NaN`.
@@ -215,7 +217,7 @@ impl Op {
     #[rustfmt::skip]
     pub const ALL: &[Op] = &[
         Const, Buffer, Param, Var, Iota, Invalid, Reshape, Permute, Expand, Pad, Shrink, Flip, Gather, Scatter, Scan, Reduce,
-        Cast, Bitcast, Neg, Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Idiv, Imod, FloorDiv, FloorMod,
+        Cast, Bitcast, Neg, Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Pow, Idiv, Imod, FloorDiv, FloorMod,
         Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, Contiguous, Detach, Store, After, Sink,
         Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, End, Scratch, Barrier, Stage,
     ];

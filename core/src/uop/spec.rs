@@ -94,6 +94,7 @@ impl Node<'_> {
             Sub        => self.in_tkp()?.alu(2)?.numeric(),
             Mul        => self.in_tkp()?.alu(2),
             Div        => self.in_tkp()?.alu(2)?.float(),
+            Pow        => self.in_tkp()?.alu(2)?.float(),
             Idiv       => self.in_tkp()?.alu(2)?.int(),
             Imod       => self.in_tkp()?.alu(2)?.numeric(),
             FloorDiv   => self.in_tk()?.alu(2)?.int(),

@@ -16,6 +16,7 @@ mod tiles;
 pub use build::{Build, Data, stored};
 pub use dots::dot;
 pub use kernels::matmul;
+pub use ops::powers;
 
 use gradloom_core::DType;
 use gradloom_core::codegen::Program;

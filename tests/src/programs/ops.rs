@@ -21,6 +21,7 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     for op in [Op::Sin, Op::Cos, Op::Tan] {
         out.push(circular_sample(t, op));
     }
+    out.push(power_sample(t));
     let mut all = dtypes(t);
     all.extend([F16, BF16].into_iter().filter(|d| t.storage.has(*d) && !t.arithmetic.has(*d)));
     for &from in &all {
@@ -46,8 +47,8 @@ fn dtypes(t: &Target) -> Vec<DType> {
 fn ops_of(dt: DType) -> &'static [Op] {
     use Op::*;
     const FLOAT: &[Op] = &[
-        Neg, Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Max, Min, CmpLt, CmpEq, CmpNe, Where,
-        MulAdd,
+        Neg, Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Pow, Max, Min, CmpLt, CmpEq, CmpNe,
+        Where, MulAdd,
     ];
     const INT: &[Op] =
         &[Neg, Add, Sub, Mul, Idiv, Imod, Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd];
@@ -139,6 +140,58 @@ fn circular_sample(t: &Target, op: Op) -> Sample {
     })
 }
 
+/// Powers as the target computes them: of every size, of bases next to 1, and at the ends of what there is.
+fn power_sample(t: &Target) -> Sample {
+    let shader = t.lang == Lang::Wgsl;
+    // shaders may take subnormal numbers for zero
+    let lost = |v: f32| shader && v.is_subnormal();
+    let (mut x, mut y) = (Vec::new(), Vec::new());
+    for (a, b) in powers() {
+        if !lost(a) && !lost(b) && !lost(f64::from(a).powf(f64::from(b)) as f32) {
+            x.push(Scalar::float(a.into()));
+            y.push(Scalar::float(b.into()));
+        }
+    }
+    let want = x.iter().zip(&y).map(|(&x, &y)| alu(Op::Pow, F32, &[x, y])).collect();
+    let (x, y) = (Data { dt: F32, values: x }, Data { dt: F32, values: y });
+    elementwise(t, "pow_everywhere", &[x, y], Data { dt: F32, values: want }, Tol::Ulp(2.0), |g, x| {
+        let u = g.binary(Op::Pow, x[0], x[1]);
+        decompose(g, u, t).expect("it has a lowering")
+    })
+}
+
+/// Bases and exponents whose powers are numbers, and some with special values.
+pub fn powers() -> Vec<(f32, f32)> {
+    let mut out =
+        vec![(1e7, 1.0), (f32::MAX, 1.0), (f32::MAX, 0.5), (10.0, 38.0), (10.0, -38.0), (2.0, 127.0), (2.0, -126.0)];
+    let mut state = 7u64;
+    let mut next = || {
+        state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        (state >> 32) as u32
+    };
+    for i in 0..4000 {
+        // of all sizes, between 1/2 and 2, next to 1
+        let base = match i % 3 {
+            0 => f32::from_bits(1 + next() % 0x7F7F_FFFE),
+            1 => f32::from_bits(0x3F00_0000 + next() % (1 << 24)),
+            _ => f32::from_bits(0x3F80_0000 - 200 + next() % 400),
+        };
+        let size = f64::from(next() as i32) / 2f64.powi(31) * 149.0;
+        let exponent = size / f64::from(base).log2();
+        out.push((base, exponent.clamp(-3e38, 3e38) as f32));
+        let whole = (exponent as f32).trunc();
+        if whole.abs() < 1e7 {
+            out.push((-base, whole));
+        }
+    }
+    let special =
+        [0.0, 1.0, 0.5, 2.0, 3.0, 7.25, 1e-45, 1e-40, 1e7, 16777217.0, 1e30, f32::MAX, f32::INFINITY, f32::NAN];
+    for x in special.into_iter().chain(special.map(|x| -x)) {
+        out.extend(special.into_iter().chain(special.map(|y| -y)).map(|y| (x, y)));
+    }
+    out
+}
+
 fn op_sample(t: &Target, op: Op, dt: DType) -> Sample {
     let e = edges(dt);
     let tame: Vec<Scalar> = (0..32).map(|i| Scalar::from_f64(noise(i) * 100.0, dt)).collect();
@@ -167,7 +220,9 @@ fn op_sample(t: &Target, op: Op, dt: DType) -> Sample {
     let values = (0..n).map(|i| alu(op, dt, &ins.iter().map(|d| d.values[i]).collect::<Vec<_>>())).collect();
     let tol = match op {
         Op::MulAdd if dt.is_float() => Tol::Rel { rel: 1e-6, floor: 100.0 },
-        Op::Div | Op::Recip | Op::Sqrt | Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::MulAdd => Tol::of(dt),
+        Op::Div | Op::Pow | Op::Recip | Op::Sqrt | Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::MulAdd => {
+            Tol::of(dt)
+        }
         // which of two zeros is the larger is not said
         Op::Max | Op::Min if dt.is_float() => Tol::Rel { rel: 0.0, floor: 0.0 },
         Op::Add | Op::Sub | Op::Mul if matches!(dt, F16 | BF16) => Tol::of(dt),

@@ -158,7 +158,7 @@ fn survey(k: &Kernel) -> Vec<Work> {
 fn instructions(k: &Kernel, u: UOp) -> f64 {
     match k.g.op(u) {
         Op::Exp2 | Op::Log2 => 14.0,
-        Op::Sin | Op::Cos | Op::Tan => 60.0,
+        Op::Sin | Op::Cos | Op::Tan | Op::Pow => 60.0,
         Op::Div | Op::Recip | Op::Sqrt => 6.0,
         Op::Load | Op::Store | Op::Reduce => 1.0,
         // integer arithmetic is mostly addresses

@@ -103,7 +103,7 @@ impl View<'_> {
                 // tests for NaN around them, or long approximations
                 Op::Max | Op::Min => 8,
                 Op::Exp2 | Op::Log2 => 22,
-                Op::Sin | Op::Cos | Op::Tan => 130,
+                Op::Sin | Op::Cos | Op::Tan | Op::Pow => 130,
                 _ => 1,
             })
             .sum()

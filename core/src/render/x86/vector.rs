@@ -17,7 +17,7 @@ impl Lower<'_> {
         let g = self.g;
         let (op, dt, src) = (g.op(u), g.dtype(u), g.srcs(u));
         let sdt = g.dtype(*src.last().expect("an operand"));
-        if matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::FloorDiv | Op::FloorMod) {
+        if matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::Pow | Op::FloorDiv | Op::FloorMod) {
             return Err(unsupported(format!("op {}", op.name()), self.p));
         }
         if w == 1 {

@@ -147,6 +147,22 @@ impl Build<'_> {
         self.g.binary(Op::Shr, x, c)
     }
 
+    /// `x * y + z`: a product and a sum that may fuse.
+    pub(super) fn muladd(&mut self, x: UOp, y: UOp, z: UOp) -> UOp {
+        let m = self.mul(x, y);
+        self.add(m, z)
+    }
+    /// The sign bit.
+    pub(super) fn sign_bit(&self) -> i64 {
+        -1 << (self.f.bits.bits() - 1)
+    }
+    /// `-x`, which a compiler does not see to be that.
+    pub(super) fn minus(&mut self, x: UOp) -> UOp {
+        let (bits, sign) = (self.bits(x), self.uc(self.sign_bit()));
+        let turned = self.g.binary(Op::Xor, bits, sign);
+        self.float(turned)
+    }
+
     /// Rounds to the nearest integer n, |x| < 2^(mantissa - 1): bits that hold `n + add` in their low half, and n as a float.
     pub(super) fn round(&mut self, x: UOp, add: i64) -> (UOp, UOp) {
         let magic = self.f.magic + add as f64;

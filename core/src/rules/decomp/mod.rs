@@ -2,7 +2,7 @@
 //!
 //! - [`dtype`]: arithmetic on a dtype that the target lacks is done in a wider one and converted back;
 //! - [`ops`]: small ops (trunc, remainders of floats) in terms of others;
-//! - [`transcendental`]: exp2, log2, sin, cos and tan as polynomials, without branches.
+//! - [`transcendental`]: exp2, log2, powers, sin, cos and tan as polynomials, without branches.
 //!
 //! Storage is not decided here: a kernel's parameters already have the target's stored dtypes (`Target::stored_as`).
 
@@ -10,6 +10,7 @@ mod build;
 mod circular;
 pub mod dtype;
 pub mod ops;
+mod power;
 mod remainder;
 pub mod transcendental;
 
@@ -25,7 +26,8 @@ pub(crate) use transcendental::exp_below_zero;
 /// Decomposes everything under `sink` for the target. Run before `LATE`. Fails with `Unsupported` where an op on a dtype
 /// has no lowering (f64 on a device without it).
 pub fn decompose(g: &mut Graph, sink: UOp, t: &Target) -> Result<UOp> {
-    let needed = |g: &Graph, u: UOp| lacks(g, u, t) || dtype::converts_narrow_float(g, u, t);
+    let exp = |g: &Graph, u: UOp| g.op(u) == Op::Exp2 && transcendental::is_eval_exp(g, u, t);
+    let needed = |g: &Graph, u: UOp| lacks(g, u, t) || dtype::converts_narrow_float(g, u, t) || exp(g, u);
     if !g.reachable(&[sink]).into_iter().any(|u| needed(g, u)) {
         return Ok(sink);
     }

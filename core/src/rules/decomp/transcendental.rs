@@ -4,7 +4,7 @@
 //! exact polynomial. Everything holds whether or not products and sums fuse.
 
 use super::build::{Build, Format};
-use super::circular;
+use super::{circular, power};
 use crate::DType;
 use crate::dtype::Scalar;
 use crate::rewrite::rules;
@@ -16,9 +16,11 @@ rules! {
     /// Polynomial forms of what the target does not compute itself.
     pub static TRANSCENDENTAL(g, u, t: Target) = {
         // exp(x) is written exp2(x * log2(e)): the product's rounding would cost up to 40 ulp
+        wide: (Exp2 (x * (# c))) if { is_eval_exp(g, u, t) } => { exp_in_f64(g, x, c) };
         exp:  (Exp2 (x * (# c))) if { wanted(g, u, t) } => { exp_of(g, x, c, t) };
         exp2: (Exp2 x) if { wanted(g, u, t) }           => { with(g, x, t, exp2) };
         log2: (Log2 x) if { wanted(g, u, t) }           => { with(g, x, t, log2) };
+        pow:  (Pow x y) if { wanted(g, u, t) }          => { power::pow(g, x, y, t) };
         sin:  (Sin x) if { wanted(g, u, t) }            => { with(g, x, t, circular::sin) };
         cos:  (Cos x) if { wanted(g, u, t) }            => { with(g, x, t, circular::cos) };
         tan:  (Tan x) if { wanted(g, u, t) }            => { with(g, x, t, circular::tan) };
@@ -101,7 +103,7 @@ const LN2_F64: [f64; 2] = [0.6931471803691238, 1.9082149292705877e-10];
 /// By how many powers of two a result is too large at first that may lie below the normal range.
 const LIFT: i64 = 64;
 
-fn is_f32(b: &Build<'_>) -> bool {
+pub(super) fn is_f32(b: &Build<'_>) -> bool {
     b.f.float == DType::F32
 }
 
@@ -122,6 +124,11 @@ fn exp2(b: &mut Build<'_>, x: UOp) -> UOp {
     let x = b.clamp(x, lo, hi);
     let (bits, n) = b.round(x, 2 * b.f.bias);
     let f = b.sub(x, n);
+    exp2_of(b, f, bits)
+}
+
+/// `2^(f + n)` for |f| not much above 1/2 and n given as for [`scale`].
+pub(super) fn exp2_of(b: &mut Build<'_>, f: UOp, bits: UOp) -> UOp {
     let c = if is_f32(b) { b.poly(f, &EXP2_F32) } else { b.poly(f, &EXP2_F64) };
     let p = b.mul(f, c);
     let p = b.addc(p, 1.0);
@@ -148,6 +155,23 @@ pub(crate) fn exp_below_zero(g: &mut Graph, u: UOp, t: &Target) -> Option<UOp> {
     }
     let f = Format::of(dt)?;
     Some(exp(&mut Build { g, f, shader: t.lang == Lang::Wgsl }, x, true))
+}
+
+/// Is it `e^x` of f32, for the interpreter? It has an `Exp2`, but not of a product that was not rounded.
+pub(super) fn is_eval_exp(g: &Graph, u: UOp, t: &Target) -> bool {
+    let product = g.src_at(u, 0);
+    t.lang == Lang::Eval && g.op(product) == Op::Mul && g.dtype(u) == DType::F32 && {
+        let c = g.const_val(g.src_at(product, 1));
+        [LOG2_E, -LOG2_E].iter().any(|&v| c == Some(Scalar::from_f64(v, DType::F32)))
+    }
+}
+
+fn exp_in_f64(g: &mut Graph, x: UOp, c: UOp) -> Option<UOp> {
+    let sign = g.const_val(c)?.as_f64().signum();
+    let (wide, factor) = (g.cast(x, DType::F64), g.float(sign * LOG2_E, DType::F64));
+    let product = g.binary(Op::Mul, wide, factor);
+    let power = g.unary(Op::Exp2, product);
+    Some(g.cast(power, DType::F32))
 }
 
 /// exp2 of a product: exp if the factor is log2(e) or its negative.
@@ -190,7 +214,13 @@ fn exp(b: &mut Build<'_>, x: UOp, below_zero: bool) -> UOp {
     let (bits, n) = b.round(y, b.f.bias + if below_zero { LIFT } else { b.f.bias });
     let ln2 = if is_f32(b) { LN2_F32 } else { LN2_F64 };
     let r = b.muladdc(n, -ln2[0], x);
-    let r = b.muladdc(n, -ln2[1], r);
+    // a shader compiler may add up the factors of one n
+    let r = if b.shader {
+        let n = b.minus(n);
+        b.muladdc(n, ln2[1], r)
+    } else {
+        b.muladdc(n, -ln2[1], r)
+    };
     let q = if is_f32(b) { b.poly(r, &EXP_F32) } else { b.poly(r, &EXP_F64) };
     let q = b.mul(q, r);
     let q = b.addc(q, 1.0);
@@ -199,14 +229,14 @@ fn exp(b: &mut Build<'_>, x: UOp, below_zero: bool) -> UOp {
     if below_zero { scale_down(b, p, bits) } else { scale(b, p, bits) }
 }
 
-fn log2(b: &mut Build<'_>, x: UOp) -> UOp {
+/// `x = m * 2^e` with sqrt(1/2) <= m < sqrt(2) and whole e, for positive finite x. Of 0 and infinity m is 1.
+pub(super) fn parts(b: &mut Build<'_>, x: UOp) -> (UOp, UOp) {
     let f = b.f;
     // denormals are scaled into the normal range
     let tiny = b.c(2f64.powi(1 - f.bias as i32));
     let small = b.less(x, tiny);
     let scaled = b.mulc(x, (1u64 << f.mantissa) as f64);
     let y = b.select(small, scaled, x);
-    // y = m * 2^e with sqrt(1/2) <= m < sqrt(2)
     let half_root = if is_f32(b) { 0x3F35_04F3 } else { 0x3FE6_A09E_667F_3BCD };
     let bits = b.bits(y);
     let j = b.uadd(bits, (f.bias << f.mantissa) - half_root);
@@ -224,7 +254,12 @@ fn log2(b: &mut Build<'_>, x: UOp) -> UOp {
     };
     let (down, zero) = (b.c(-(f.mantissa as f64)), b.c(0.0));
     let shift = b.select(small, down, zero);
-    let e = b.add(e, shift);
+    (m, b.add(e, shift))
+}
+
+fn log2(b: &mut Build<'_>, x: UOp) -> UOp {
+    let (m, e) = parts(b, x);
+    let zero = b.c(0.0);
     let d = b.addc(m, -1.0);
     let log = if is_f32(b) { log2_near_one_f32(b, d, e) } else { log2_near_one_f64(b, d, e) };
     // inf stays inf; 0 gives -inf, negatives NaN, NaN itself

@@ -14,7 +14,7 @@ struct Compiled {
     g: Graph,
     order: Vec<UOp>,
     vals: Vec<Scalar>,
-    x: UOp,
+    inputs: Vec<UOp>,
     out: UOp,
 }
 
@@ -23,24 +23,39 @@ impl Compiled {
         let mut g = Graph::new();
         let x = var(&mut g, "x", dt, 0, 0);
         let u = f(&mut g, x);
+        Compiled::of(g, vec![x], u, t)
+    }
+
+    fn of(mut g: Graph, inputs: Vec<UOp>, u: UOp, t: &Target) -> Compiled {
         let out = decompose(&mut g, u, t).expect("it has a lowering");
         let out = rewrite1(&mut g, out, &[&LATE], &mut t.clone());
         let order = g.reachable(&[out]);
         for &u in &order {
-            assert!(!matches!(g.op(u), Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan), "{:?} is left", g.op(u));
+            assert!(
+                !matches!(g.op(u), Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::Pow),
+                "{:?} is left",
+                g.op(u)
+            );
         }
         let vals = vec![Scalar::Int(0); g.len()];
-        Compiled { g, order, vals, x, out }
+        Compiled { g, order, vals, inputs, out }
     }
 
     fn at(&mut self, v: f64) -> f64 {
+        self.at_all(&[v])
+    }
+
+    fn at_all(&mut self, v: &[f64]) -> f64 {
         for &u in &self.order {
             let (op, dt) = (self.g.op(u), self.g.dtype(u));
             let src: Vec<(Scalar, DType)> =
                 self.g.src(u).iter().map(|s| (self.vals[s.0 as usize], self.g.dtype(*s))).collect();
             self.vals[u.0 as usize] = match op {
                 Op::Const => self.g.const_val(u).expect("a constant"),
-                _ if u == self.x => Scalar::from_f64(v, dt),
+                Op::Var => {
+                    let i = self.inputs.iter().position(|&x| x == u).expect("an input");
+                    Scalar::from_f64(v[i], dt)
+                }
                 Op::MulAdd => {
                     let [a, b, c] = [0, 1, 2].map(|i| src[i].0.as_f64());
                     // a*b is exact in f64 for f32 operands
@@ -235,10 +250,98 @@ fn circular_functions_f32_are_within_two_ulp_everywhere() {
     }
 }
 
+/// A power as a list of nodes; of any exponent, or of one that is known.
+fn power(dt: DType, t: &Target, y: Option<f64>) -> Compiled {
+    let mut g = Graph::new();
+    let x = var(&mut g, "x", dt, 0, 0);
+    let (exponent, inputs) = match y {
+        Some(y) => (g.float(y, dt), vec![x]),
+        None => {
+            let y = var(&mut g, "y", dt, 0, 0);
+            (y, vec![x, y])
+        }
+    };
+    let u = g.binary(Op::Pow, x, exponent);
+    Compiled::of(g, inputs, u, t)
+}
+
+#[test]
+fn powers_f32_are_within_two_ulp() {
+    let special =
+        [0.0, 1.0, 0.5, 2.0, 3.0, 7.25, 1e-45, 1e-40, 1e7, 16777217.0, 1e30, 3.4028235e38, f64::INFINITY, f64::NAN];
+    for t in targets().iter().chain([&Target::wgsl("gpu")]) {
+        let mut c = power(DType::F32, t, None);
+        let mut rng = Rng(21);
+        let mut worst = (0.0, 0.0, 0.0);
+        for i in 0..20_000 {
+            let x = match i % 4 {
+                0 => f32::from_bits(rng.below(0x7F80_0000) as u32),
+                1 => f32::from_bits(0x3F00_0000 + rng.below(1 << 24) as u32),
+                2 => f32::from_bits(0x3F80_0000 - 100 + rng.below(200) as u32),
+                // ends of the interval of a mantissa, of which the logarithm is most inexact
+                _ => f32::from_bits(0x3F35_04F3 - 1000 + rng.below(2000) as u32 + ((rng.below(2) as u32) << 23)),
+            };
+            let x = f64::from(x);
+            let y = (rng.next() as i64 as f64 / 2f64.powi(63)) * 152.0 / x.log2();
+            let y = f64::from(y.clamp(-3e38, 3e38) as f32);
+            let e = ulp32(c.at_all(&[x, y]), x.powf(y));
+            if e > worst.0 && x > 0.0 {
+                worst = (e, x, y);
+            }
+        }
+        println!("pow {}: {worst:?}, {} nodes", t.name, c.order.len());
+        assert!(worst.0 <= 1.5, "{}: {worst:?}", t.name);
+        let all = || special.into_iter().chain(special.map(|x| -x)).map(|x| f64::from(x as f32));
+        for (x, y) in all().flat_map(|x| all().map(move |y| (x, y))) {
+            let (got, want) = (c.at_all(&[x, y]), x.powf(y));
+            let sign = want.is_nan()
+                || (want as f32 != 0.0 && want.is_finite())
+                || got.is_sign_negative() == want.is_sign_negative();
+            assert!(ulp32(got, want) <= 1.5 && sign, "{}: {x}^{y} = {got}, not {want}", t.name);
+        }
+        for y in [0.75, -0.75, 5.0, -3.0, 7.5, -6.0, 0.1, 1e-3, 300.0, f64::INFINITY, f64::NAN, 0.0] {
+            let mut c = power(DType::F32, t, Some(y));
+            let y = f64::from(y as f32);
+            for x in all() {
+                let (got, want) = (c.at(x), x.powf(y));
+                assert!(ulp32(got, want) <= 1.5, "{}: {x}^{y} = {got}, not {want}", t.name);
+            }
+            if y == 0.75f64 {
+                println!("pow 0.75 {}: {} nodes", t.name, c.order.len());
+            }
+        }
+    }
+}
+
 #[test]
 fn f64_functions_are_good_to_fifteen_digits() {
     let mut rng = Rng(4);
     for t in targets() {
+        let mut c = power(DType::F64, &t, None);
+        let mut worst = (0.0, 0.0, 0.0);
+        for _ in 0..6_000 {
+            let x = f64::from_bits(rng.below(0x7FF0_0000_0000_0000)).max(f64::MIN_POSITIVE);
+            let y = (rng.next() as i64 as f64 / 2f64.powi(63)) * 1020.0 / x.log2();
+            let (got, want) = (c.at_all(&[x, y]), x.powf(y));
+            let e = ((got - want) / want).abs();
+            if e > worst.0 {
+                worst = (e, x, y);
+            }
+        }
+        println!("pow f64 {}: {worst:?}, {} nodes", t.name, c.order.len());
+        assert!(worst.0 < 4.5e-16, "{worst:?}");
+        for (x, y) in [
+            (-2.0, 3.0),
+            (-0.0, -1.0),
+            (0.0, 2.5),
+            (f64::INFINITY, 5e-324),
+            (1.0, f64::NAN),
+            (-8.0, 0.5),
+            (5e-324, 1.0),
+        ] {
+            let (got, want) = (c.at_all(&[x, y]), f64::powf(x, y));
+            assert!(got == want || got.is_nan() && want.is_nan(), "{x}^{y} = {got}, not {want}");
+        }
         for (op, lo, hi, f) in [
             (Op::Exp2, -1000.0, 1000.0, f64::exp2 as fn(f64) -> f64),
             (Op::Log2, 0.0, 4.0, f64::log2),

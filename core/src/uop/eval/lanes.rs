@@ -242,6 +242,7 @@ macro_rules! float_ops {
                 Op::Sub => map2(x, y, |a, b| a - b),
                 Op::Mul => map2(x, y, |a, b| a * b),
                 Op::Div => map2(x, y, |a, b| a / b),
+                Op::Pow => map2(x, y, |a, b| (a as f64).powf(b as f64) as $t),
                 Op::Imod => map2(x, y, |a, b| a % b),
                 Op::Max => map2(x, y, $max),
                 Op::Min => map2(x, y, $min),

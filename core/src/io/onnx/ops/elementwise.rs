@@ -195,19 +195,9 @@ fn is_inf(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 
 fn pow(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (a, b) = operands(o)?;
-    // x^2 and x^0.5 are what models use; they need no logarithm
-    if let (true, Some(t)) = (b.len() == 1 && a.dtype().is_float(), o.cx.host(&b)?) {
-        let out = match t.to_f64()[0] {
-            2.0 => Some(o.cx.mul(&a, &a)?),
-            3.0 => Some(o.cx.mul(&o.cx.mul(&a, &a)?, &a)?),
-            1.0 => Some(a.clone()),
-            0.5 => Some(o.cx.unary(Un::Sqrt, &a)?),
-            -1.0 => Some(o.cx.unary(Un::Recip, &a)?),
-            _ => None,
-        };
-        if let Some(out) = out.filter(|_| b.rank() <= a.rank()) {
-            return Ok(vec![out]);
-        }
+    // roots and small powers need no logarithm
+    if let (true, true, Some(t)) = (b.len() == 1 && b.rank() <= a.rank(), a.dtype().is_float(), o.cx.host(&b)?) {
+        return one(o.cx.with(Bin::Pow, &a, t.to_f64()[0]));
     }
     // the exponent may have another dtype; the result has that of the base
     if a.dtype().is_int() && b.dtype().is_float() {

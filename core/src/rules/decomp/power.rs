@@ -1,0 +1,193 @@
+//! Powers: `2^(y * log2 x)` with a logarithm and a product of twice the width, so that the result is within 1.5 units in the
+//! last place. The special values are those of C's `pow`.
+//!
+//! A number of twice the width is a head, of which half of the mantissa is zero, and a rest. Products of two heads, and of a
+//! head and what a head leaves of a number, are exact: it does not matter whether they fuse with sums. Heads are cut by masks,
+//! through which compilers of shaders do not see; and no two exact products in a sum share a factor, which they would take out.
+
+use super::build::{Build, Format};
+use super::transcendental::{exp2_of, is_f32, parts};
+use crate::dtype::Scalar;
+use crate::target::{Lang, Target};
+use crate::uop::{Graph, Op, UOp};
+use std::f64::consts::LOG2_E;
+
+/// `log2((2 + s) / (2 - s)) = s * (A + z * (B + z * C(z)))` with `z = s^2`, where `|s| < 0.344`.
+struct Log {
+    /// A number of the type, and the rest.
+    a: [f64; 2],
+    /// A head, and the rest.
+    b: [f64; 2],
+    c: &'static [f64],
+    /// Beyond this, powers of two are infinite or zero.
+    end: f64,
+}
+
+/// 2^-33.8 of the logarithm.
+const LOG_F32: Log = Log {
+    a: [1.4426950216293335, 1.925963033500011e-08],
+    b: [0.120208740234375, 1.584650635777507e-05],
+    c: &[0.018033694475889206, 0.003219259437173605, 0.0006494949921034276],
+    end: 160.0,
+};
+/// 2^-70.
+const LOG_F64: Log = Log {
+    a: [LOG2_E, 2.0355273740931033e-17],
+    b: [0.12022458575665951, 9.840874428618621e-10],
+    c: &[
+        0.01803368801111204,
+        0.0032203014305558124,
+        0.0006261697225919698,
+        0.00012808017162189335,
+        2.7093846103118222e-05,
+        5.87099094228002e-06,
+        1.2884802364753734e-06,
+        3.226191257343149e-07,
+    ],
+    end: 1200.0,
+};
+
+/// Bits that a head lacks.
+fn cut(f: Format) -> u32 {
+    f.mantissa / 2 + 1
+}
+
+fn head(b: &mut Build<'_>, x: UOp) -> UOp {
+    let mask = -1 << cut(b.f);
+    if let Some(v) = b.g.const_val(x).map(|c| c.as_f64_of(b.f.float)) {
+        let head = match is_f32(b) {
+            true => f32::from_bits((v as f32).to_bits() & mask as u32) as f64,
+            false => f64::from_bits(v.to_bits() & mask as u64),
+        };
+        return b.c(head);
+    }
+    let bits = b.bits(x);
+    let bits = b.uand(bits, mask);
+    b.float(bits)
+}
+
+/// `log2(m) + e` as a head and a rest.
+fn log2(b: &mut Build<'_>, m: UOp, e: UOp) -> [UOp; 2] {
+    let k = if is_f32(b) { LOG_F32 } else { LOG_F64 };
+    // s = f / (1 + f/2), whose rest is what the division left of f
+    let f = b.addc(m, -1.0);
+    let half = b.mulc(f, 0.5);
+    let d = b.addc(half, 1.0);
+    let inverse = b.g.unary(Op::Recip, d);
+    let s = b.mul(f, inverse);
+    let sh = head(b, s);
+    let minus = b.minus(sh);
+    let hh = head(b, half);
+    let hl = b.sub(hh, half);
+    let left = b.sub(f, sh);
+    let left = b.muladd(minus, hh, left);
+    let left = b.muladd(sh, hl, left);
+    let sl = b.mul(left, inverse);
+    // z = zh + zl
+    let z = b.mul(sh, sh);
+    let zh = head(b, z);
+    let zl = b.sub(z, zh);
+    let s = b.add(sh, sl);
+    let twice = b.add(s, sh);
+    let zl = b.muladd(twice, sl, zl);
+    let z = b.add(zh, zl);
+    // q = A + z*B + z^2*C: the second factor B is another number for the sake of shaders, by nothing that counts
+    let p = b.poly(z, k.c);
+    let p = b.mul(p, z);
+    let p = b.addc(p, k.b[1]);
+    let p = b.mul(p, z);
+    let p = b.addc(p, k.a[1]);
+    let another = k.b[0] * (1.0 + 2f64.powi(-(b.f.mantissa as i32)));
+    let p = b.muladdc(zl, another, p);
+    let q = b.muladdc(zh, k.b[0], p);
+    let q = b.addc(q, k.a[0]);
+    let qh = head(b, q);
+    let a = b.c(k.a[0]);
+    let ql = b.sub(a, qh);
+    let ql = b.muladdc(zh, k.b[0], ql);
+    let ql = b.add(ql, p);
+    // e + s*q
+    let rest = b.mul(sl, q);
+    let rest = b.muladd(ql, sh, rest);
+    let sum = b.muladd(sh, qh, e);
+    let lh = head(b, sum);
+    let ll = b.sub(e, lh);
+    let ll = b.muladd(sh, qh, ll);
+    [lh, b.add(ll, rest)]
+}
+
+/// `x^y`.
+pub(super) fn pow(g: &mut Graph, x: UOp, y: UOp, t: &Target) -> Option<UOp> {
+    let f = Format::of(g.dtype(x))?;
+    let b = &mut Build { g, f, shader: t.lang == Lang::Wgsl };
+    let end = if is_f32(b) { LOG_F32.end } else { LOG_F64.end };
+    let known = b.g.const_val(y).map(|c: Scalar| c.as_f64_of(f.float));
+    let (all, sign) = (b.bits(x), b.sign_bit());
+    let size = b.uand(all, !sign);
+    let size = b.float(size);
+    let (zero, one, inf, minus_inf) = (b.c(0.0), b.c(1.0), b.c(f64::INFINITY), b.c(f64::NEG_INFINITY));
+    let (m, e) = parts(b, size);
+    let [lh, ll] = log2(b, m, e);
+    let log = b.add(lh, ll);
+    let finite = b.less(size, inf);
+    let log = b.select(finite, log, size);
+    let nothing = b.g.binary(Op::CmpEq, size, zero);
+    let log = b.select(nothing, minus_inf, log);
+    // a rounded product says how large the power is, and an exact one what that leaves
+    let near = b.mul(y, log);
+    let within = b.clamp(near, -end, end);
+    let (bits, n) = b.round(within, 2 * f.bias);
+    let yh = head(b, y);
+    let yl = match known {
+        Some(v) => {
+            let head = b.g.const_val(yh)?.as_f64_of(f.float);
+            b.c(v - head)
+        }
+        None => b.sub(y, yh),
+    };
+    let rest = b.mul(y, ll);
+    let rest = b.muladd(yl, lh, rest);
+    let exact = b.mul(yh, lh);
+    let exact = b.sub(exact, n);
+    let exact = b.add(exact, rest);
+    let far = b.sub(within, n);
+    let is_within = b.g.binary(Op::CmpEq, within, near);
+    let fraction = b.select(is_within, exact, far);
+    let mut power = exp2_of(b, fraction, bits);
+    // 1 to whatever and whatever to the 0
+    if !known.is_some_and(|v| v.is_finite() && v != 0.0) {
+        let (none, unit) = (b.g.binary(Op::CmpEq, y, zero), b.g.binary(Op::CmpEq, size, one));
+        let either = b.g.binary(Op::Or, none, unit);
+        power = b.select(either, one, power);
+    }
+    // the sign, if the exponent is odd; no number, if it is not whole
+    let [broken, odd] = match known {
+        Some(v) => [v.trunc() != v, v.trunc() == v && (v / 2.0).trunc() != v / 2.0].map(|c| b.g.bool(c)),
+        None => {
+            let half = b.mulc(y, 0.5);
+            let [broken, odd] = [y, half].map(|v| {
+                let whole = b.g.unary(Op::Trunc, v);
+                b.g.binary(Op::CmpNe, v, whole)
+            });
+            let yes = b.g.bool(true);
+            let whole = b.g.binary(Op::Xor, broken, yes);
+            [broken, b.g.binary(Op::And, odd, whole)]
+        }
+    };
+    let may = |b: &Build<'_>, c: UOp| b.g.const_val(c).is_none_or(|c| c.as_bool());
+    if may(b, odd) {
+        let (own, none) = (b.uand(all, sign), b.uc(0));
+        let own = b.select(odd, own, none);
+        let bits = b.bits(power);
+        let signed = b.g.binary(Op::Or, bits, own);
+        power = b.float(signed);
+    }
+    if may(b, broken) {
+        let negative = b.less(x, zero);
+        let bad = b.g.binary(Op::And, negative, finite);
+        let bad = b.g.binary(Op::And, bad, broken);
+        let nan = b.c(f64::NAN);
+        power = b.select(bad, nan, power);
+    }
+    Some(power)
+}
