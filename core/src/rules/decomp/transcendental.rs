@@ -160,7 +160,7 @@ pub(crate) fn exp_below_zero(g: &mut Graph, u: UOp, t: &Target) -> Option<UOp> {
 /// Is it `e^x` of f32, for the interpreter? It has an `Exp2`, but not of a product that was not rounded.
 pub(super) fn is_eval_exp(g: &Graph, u: UOp, t: &Target) -> bool {
     let product = g.src_at(u, 0);
-    t.lang == Lang::Eval && g.op(product) == Op::Mul && g.dtype(u) == DType::F32 && {
+    t.lang == Lang::Eval && t.has_op(Op::Exp2, DType::F64) && g.op(product) == Op::Mul && g.dtype(u) == DType::F32 && {
         let c = g.const_val(g.src_at(product, 1));
         [LOG2_E, -LOG2_E].iter().any(|&v| c == Some(Scalar::from_f64(v, DType::F32)))
     }

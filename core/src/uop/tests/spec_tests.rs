@@ -199,8 +199,10 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
     }
     good.push((Sub, F32, vec![t, f], none(), tensor));
     bad.push((Sub, Bool, vec![b, b], none(), None));
-    good.push((Div, F32, vec![f, f], none(), kernel));
-    bad.push((Div, I32, vec![i, i], none(), None));
+    for op in [Div, Pow] {
+        good.push((op, F32, vec![f, f], none(), kernel));
+        bad.push((op, I32, vec![i, i], none(), None));
+    }
     for op in [Idiv, Imod, FloorDiv, FloorMod, Shl, Shr] {
         good.push((op, I32, vec![i, ti], none(), tensor));
         if op != Imod {
