@@ -11,6 +11,7 @@ use gradloom_core::io::HostTensor;
 use gradloom_core::io::onnx::{self, ExternalData, Input, Inputs, Model, Runner};
 use gradloom_core::io::tflite;
 use gradloom_core::io::weights::Format;
+use gradloom_core::schedule::Ast;
 use gradloom_core::tensor::{Session, Tensor};
 use gradloom_core::{Error, Result};
 use std::collections::BTreeMap;
@@ -180,6 +181,15 @@ impl OnnxModel {
     /// The plan for inputs of these shapes. Runs it once.
     pub fn plan(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Option<Plan>> {
         self.health.guard(|| self.parts.plan(inputs))
+    }
+
+    /// The different kernels for inputs of these shapes, as the scheduler makes them.
+    pub fn kernels(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Vec<Ast>> {
+        self.health.guard(|| {
+            self.parts.engine.keep_graphs();
+            self.parts.plan(inputs)?;
+            Ok(self.parts.engine.kernels()?.into_iter().map(|(_, ast, _)| ast).collect())
+        })
     }
 
     /// The plan for inputs that were run before, and the least seconds of each of its calls over some rounds.

@@ -40,7 +40,12 @@ fn ran(file: &[u8], inputs: &[(String, HostTensor)], device: &str) -> Result<Vec
     let model = Model::parse(file.to_vec())?.with_budget(budget());
     let device = gradloom::open(device, 1)?;
     let inputs: Vec<(&str, HostTensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
-    OnnxModel::with_host(model, device, NativeHost::without_cache()).run(&inputs)
+    let mut model = OnnxModel::with_host(model, device, NativeHost::without_cache());
+    let out = model.run(&inputs)?;
+    if model.counters().fallbacks > 0 {
+        return Err(Error::Internal("opts were chosen that do not fit a kernel".into()));
+    }
+    Ok(out)
 }
 
 /// What came of running a model.

@@ -23,6 +23,8 @@ mod mutations;
 mod narrow;
 mod numerics;
 mod onnx_suite;
+mod passes;
+mod pins;
 mod places;
 mod pool;
 mod random;

@@ -69,6 +69,7 @@ fn compare(device: &str, model: &str, file: &Path, limit: f64) {
     for round in 0..2 {
         let out = m.run(&inputs).unwrap_or_else(|e| panic!("{model} on {device}: {e}"));
         assert_eq!(out.len(), expected.len(), "{model}");
+        assert_eq!(m.counters().fallbacks, 0, "{model} on {device}: opts were chosen that do not fit");
         for (name, want) in &expected {
             let got = &out.iter().find(|o| o.0 == *name).unwrap_or_else(|| panic!("{model} has no output {name}")).1;
             let e = error(got, want);

@@ -12,7 +12,7 @@ use gradloom_core::target::Target;
 use gradloom_core::uop::Graph;
 use gradloom_core::uop::eval::{HostValue, eval_tensor};
 use gradloom_core::uop::random::{Options, RandomGraph, Rng, tensor_graph};
-use gradloom_core::{DType, Result};
+use gradloom_core::{DType, Error, Result};
 use gradloom_tests::here;
 use gradloom_tests::nodes::MakeNodes;
 
@@ -53,7 +53,11 @@ fn run(dev: &mut dyn Device, r: &RandomGraph, mut rng: Option<Rng>) -> Result<Ve
     let mut programs = Vec::new();
     for k in &s.kernels {
         let opts = rng.as_mut().map(|rng| random_opts(&k.ast, &t, rng));
-        programs.push(compile(&k.ast, &t, opts.as_deref())?);
+        let p = compile(&k.ast, &t, opts.as_deref())?;
+        if p.refused > 0 {
+            return Err(Error::Internal(format!("opts were chosen that do not fit {}", p.name)));
+        }
+        programs.push(p);
     }
     let sources: Vec<Source> =
         programs.iter().map(|p| Ok(Source::new(p, render(p, &t)?))).collect::<Result<Vec<_>>>()?;

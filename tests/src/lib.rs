@@ -7,6 +7,7 @@ pub mod here;
 pub mod hostile;
 pub mod message;
 pub mod mutants;
+pub mod networks;
 pub mod nodes;
 pub mod numerics;
 pub mod onnx_suite;

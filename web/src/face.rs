@@ -350,6 +350,7 @@ fn timing(t: Times, from: Counters, to: Counters) -> Object {
         ("plansCached", n(hits)),
         ("kernelsCompiled", n(|c| c.programs)),
         ("kernelsCached", n(|c| c.programs_cached)),
+        ("fallbacks", n(|c| c.fallbacks)),
     ])
 }
 

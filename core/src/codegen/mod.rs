@@ -1,4 +1,4 @@
-//! Kernel graph -> [`Program`]. [`compile`] is the whole pipeline, one line a pass.
+//! Kernel graph -> [`Program`]. [`compile`] runs the table of passes, [`PASSES`].
 //!
 //! Never: tensors, plans, renderers. What it must know of a backend it reads from the [`Target`].
 
@@ -8,6 +8,7 @@ mod falling;
 pub mod late;
 pub mod opt;
 pub mod pack;
+mod passes;
 pub mod program;
 pub mod reach;
 pub mod reduce;
@@ -15,6 +16,7 @@ mod shared;
 mod stage;
 
 pub use opt::{Opt, OptOp};
+pub use passes::{Lowering, PASSES, Pass};
 pub use program::{ParamInfo, Program, TileAxis, VarInfo};
 
 use crate::schedule::Ast;
@@ -22,35 +24,50 @@ use crate::target::Target;
 use crate::uop::spec::{self, Stage};
 use crate::{Error, Result};
 
-/// Compiles one kernel for a target, with the given opts or those of the heuristic.
+/// Compiles one kernel for a target, with the given opts or those of the heuristic. Given opts that do not fit are an error. Of the
+/// heuristic's, what does not fit is left out until the rest does ([`Program::refused`]): it may be wrong about speed, but it may not
+/// make a kernel fail that can be compiled.
 pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
+    compile_watched(ast, t, opts, &mut |_, _| {})
+}
+
+/// The same, and shows the kernel after each pass that the target has.
+pub fn compile_watched(
+    ast: &Ast,
+    t: &Target,
+    opts: Option<&[Opt]>,
+    watch: &mut dyn FnMut(&Pass, &Lowering<'_>),
+) -> Result<Program> {
+    let first = match lower(ast, t, opts, 0, watch) {
+        // how long loops may be is for the scheduler to see to
+        Err(e) if opts.is_none() && !matches!(e, Error::Turns { .. }) => e,
+        out => return out,
+    };
+    for refused in 1..=opt::LAST_PROPOSAL {
+        if let Ok(p) = lower(ast, t, None, refused, watch) {
+            return Ok(p);
+        }
+    }
+    Err(first)
+}
+
+fn lower(
+    ast: &Ast,
+    t: &Target,
+    opts: Option<&[Opt]>,
+    refused: usize,
+    watch: &mut dyn FnMut(&Pass, &Lowering<'_>),
+) -> Result<Program> {
+    let mut l = Lowering::new(ast, t, opts, refused);
     if cfg!(debug_assertions) {
         spec::verify(&ast.g, &[ast.sink], Stage::Kernel)?;
     }
-    let mut k = axes::Kernel::new(ast);
-    k.merge_axes();
-    let stats = k.stats();
-    let opts = opts.map_or_else(|| opt::heuristic::choose(&k, t), <[Opt]>::to_vec);
-    // threads of a workgroup go through loops together
-    let masked = if t.has_local { Vec::new() } else { reach::find(&mut k) };
-    k.apply_all(&opts, t)?;
-    k.map_launch(t)?;
-    reach::ends(&mut k, &masked);
-    falling::lower(&mut k, t);
-    late::decompose(&mut k, t)?;
-    let mut loops = Default::default();
-    if t.has_local {
-        shared::lower(&mut k, t, &mut loops)?;
-    } else {
-        stage::lower(&mut k, &mut loops)?;
+    for pass in &PASSES {
+        if l.run(pass)? {
+            watch(pass, &l);
+        }
     }
-    reduce::lower(&mut k, t, &mut loops)?;
-    reach::apply(&mut k);
-    late::decompose(&mut k, t)?; // simplified loop bodies may compare in narrow dtypes again
-    late::split_addresses(&mut k);
-    late::finish(&mut k, t);
-    let order = late::linearize(&mut k, &loops)?;
-    let p = late::package(k, order, stats);
+    let p = l.program()?;
     spec::verify(&p.g, &p.order, Stage::Program)?;
     if t.max_turns < u32::MAX {
         let turns = count::turns(&p);
@@ -59,4 +76,42 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
         }
     }
     Ok(p)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::schedule;
+    use crate::target::Isa;
+    use crate::tensor::{Session, Tensor};
+    use crate::{DType, engine};
+
+    fn product() -> Ast {
+        let s = Session::new();
+        let x = |shape: &[usize]| Tensor::empty(&s, DType::F32, shape).unwrap();
+        let node = x(&[96, 200]).matmul(&x(&[200, 96])).unwrap().node();
+        let (g, roots) = engine::close(&s.state().graph, &[node]);
+        schedule(&g, &roots, 2, &Target::eval()).unwrap().kernels.remove(0).ast
+    }
+
+    #[test]
+    fn less_is_proposed_after_a_refusal_and_at_last_nothing() {
+        let ast = product();
+        for t in [Target::x86(Isa::Avx2, 1), Target::wasm(false, 1), Target::wgsl("webgpu")] {
+            let mut opts = usize::MAX;
+            for refused in 0..=opt::LAST_PROPOSAL {
+                let p = lower(&ast, &t, None, refused, &mut |_, _| {}).unwrap();
+                assert_eq!(p.refused, refused);
+                assert!(p.opts.len() <= opts, "{:?}", p.opts);
+                opts = p.opts.len();
+            }
+            assert_eq!(opts, 0);
+        }
+    }
+
+    #[test]
+    fn opts_that_are_given_are_not_replaced() {
+        let opts = [Opt { op: OptOp::Lane, axis: 100, amount: 8 }];
+        assert!(compile(&product(), &Target::wasm(false, 1), Some(&opts)).is_err());
+    }
 }

@@ -21,6 +21,7 @@
 //!   `AccMulAdd` change them; `AccRead` is their value then.
 //! - Only ops and dtypes the target has; no Invalid, no FloorDiv/FloorMod, no tensor ops.
 
+use super::opt::Opt;
 use super::pack::Pack;
 use crate::dtype::Scalar;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
@@ -136,6 +137,10 @@ pub struct Program {
     pub bytes: u64,
     /// Parameters that it reads packed.
     pub packs: Vec<Pack>,
+    /// The opts that were applied.
+    pub opts: Vec<Opt>,
+    /// Proposals of the heuristic that did not fit the kernel.
+    pub refused: usize,
 }
 
 impl Program {

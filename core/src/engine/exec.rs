@@ -64,6 +64,8 @@ pub struct Counters {
     pub programs_cached: u64,
     /// Plans and programs that it did not.
     pub cache_misses: u64,
+    /// Proposals of opts that did not fit the kernel that they were made for: a slower program took its place.
+    pub fallbacks: u64,
     /// Programs exchanged for faster ones.
     pub adopted: u64,
     /// Kernel launches submitted.

@@ -1,6 +1,19 @@
 //! Constant subgraphs: what depends on weights alone is computed once, when a model is first planned.
 
+use crate::rewrite::substitute;
 use crate::uop::{Arg, Graph, Op, UOp};
+use crate::{Error, Result};
+
+/// The images of `roots` where they read a buffer in place of each node, as they do once constant nodes are computed.
+///
+/// # Errors
+/// A buffer of another dtype or shape than the node that it takes the place of.
+pub fn read(g: &mut Graph, roots: &[UOp], buffers: &[(UOp, UOp)]) -> Result<Vec<UOp>> {
+    if let Some((u, b)) = buffers.iter().find(|(u, b)| g.dtype(*u) != g.dtype(*b) || g.shape(*u) != g.shape(*b)) {
+        return Err(Error::value("buffer", format!("{:?} in place of {:?}", g.shape(*b), g.shape(*u))));
+    }
+    Ok(substitute(g, roots, &buffers.iter().copied().collect()))
+}
 
 /// The largest constant nodes worth keeping: computed (not just moved) from buffers other than `inputs`, used by something
 /// that is not constant, and not blown up to more than a few times what they were computed from.

@@ -281,6 +281,7 @@ impl Engine {
         let none = || Error::Internal("a kernel was not compiled".into());
         for ((job, opts), result) in todo.into_iter().zip(made) {
             let compiled = result.into_inner().ok_or_else(none)??;
+            self.counters.fallbacks += compiled.program.as_ref().map_or(0, |p| p.refused as u64);
             self.save_kernel(cache::with_opts(job.key, opts.as_deref()), &compiled);
             c.fresh.push_back((job.key, compiled));
         }

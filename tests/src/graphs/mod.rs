@@ -225,9 +225,13 @@ async fn compare<F: Future<Output = ()>>(
         eval_graph(&s.graph, &roots, &mut bytes, &|_| None)?.values
     };
     let roots: Vec<RootId> = results.iter().map(|(_, v)| v.t.root()).collect();
+    let before = engine.counters().fallbacks;
     let pending = engine.start(&mut session.state(), &roots)?;
     while !engine.ready()? {
         wait().await;
+    }
+    if engine.counters().fallbacks > before {
+        return Ok(Some("opts were chosen that do not fit the kernel".into()));
     }
     engine.finish(&mut session.state(), pending)?;
     for ((line, value), want) in results.iter().zip(&want) {

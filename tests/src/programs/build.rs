@@ -323,6 +323,8 @@ impl<'a> Build<'a> {
             flops: 0,
             bytes,
             packs: Vec::new(),
+            opts: Vec::new(),
+            refused: 0,
         };
         Sample { program, data: self.data, want: self.want, vars: self.var_values, tol: self.tol }
     }

@@ -93,6 +93,8 @@ export interface Timing {
   plansCached: number;
   kernelsCompiled: number;
   kernelsCached: number;
+  /** Schedules that did not fit the kernel they were chosen for, so that a slower one was taken: a defect worth a report. */
+  fallbacks: number;
 }
 
 /** The timing of everything a device did since it started. */

@@ -62,6 +62,8 @@ pub fn package(k: Kernel, order: Vec<UOp>, stats: Stats) -> Program {
         flops: stats.flops,
         bytes: stats.bytes,
         packs,
+        opts: Vec::new(),
+        refused: 0,
         g: k.g,
     };
     for &u in &p.order {

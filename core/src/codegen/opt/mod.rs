@@ -66,3 +66,19 @@ impl std::fmt::Display for Opt {
         write!(f, "{} {} {}", self.op.name(), self.axis, self.amount)
     }
 }
+
+/// The last of the proposals that are made of a choice: nothing.
+pub(super) const LAST_PROPOSAL: usize = 3;
+
+/// What is proposed after so many proposals were refused: what was chosen; without local arrays; without what follows the first opt
+/// that makes loops, since it may be about these; nothing.
+pub(super) fn proposal(mut chosen: Vec<Opt>, refused: usize) -> Vec<Opt> {
+    use OptOp::{Keep, Split, Stage, Swap};
+    match refused {
+        0 => {}
+        1 => chosen.retain(|o| !matches!(o.op, Stage | Keep)),
+        2 => chosen.truncate(chosen.iter().position(|o| matches!(o.op, Stage | Keep | Split | Swap)).unwrap_or(0)),
+        _ => chosen.clear(),
+    }
+    chosen
+}

@@ -121,6 +121,7 @@ pub(crate) fn bench(job: &Job, how: &Timing, cache: &Cache, progress: Progress) 
         ("compiled", Json::count(cold.programs as usize)),
         ("cache_hits", Json::count(cold.cache_hits as usize)),
         ("cache_misses", Json::count(cold.cache_misses as usize)),
+        ("fallbacks", Json::count(cold.fallbacks as usize)),
     ]))
 }
 

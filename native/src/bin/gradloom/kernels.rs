@@ -2,11 +2,14 @@
 
 use super::json::Json;
 use super::{Cache, Failure, Job, Outcome, Progress, files};
+use gradloom::OnnxModel;
 use gradloom::device::{Device, Step, View};
 use gradloom::engine::Compiled;
+use gradloom::io::HostTensor;
 use gradloom::render::Code;
-use gradloom_core::codegen::VarInfo;
 use gradloom_core::codegen::count::{Counts, count};
+use gradloom_core::codegen::{self, PASSES, VarInfo};
+use gradloom_core::uop::print::print;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -15,22 +18,40 @@ pub(crate) struct Show {
     pub(crate) source: bool,
     pub(crate) asm: bool,
     pub(crate) counts: bool,
+    pub(crate) time: bool,
+    /// The name of a pass, or `all`.
+    pub(crate) passes: Option<String>,
+    /// The name of a kernel.
+    pub(crate) only: Option<String>,
 }
 
-pub(crate) fn kernels(job: &Job, show: Show, time: bool, cache: &Cache, progress: Progress) -> Outcome<Json> {
+impl Show {
+    fn is_shown(&self, name: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == name)
+    }
+}
+
+pub(crate) fn kernels(job: &Job, show: &Show, cache: &Cache, progress: Progress) -> Outcome<Json> {
     let mut model = job.open(cache, progress)?;
+    if let Some(pass) = &show.passes {
+        let inputs = files::inputs_or_zeros(job, model.model(), progress)?;
+        return passes(&mut model, &files::borrowed(&inputs), pass, show);
+    }
     let inputs = files::inputs_or_zeros(job, model.model(), progress)?;
     let plan = model.plan(&files::borrowed(&inputs))?.unwrap_or_default();
     let mut rows = Vec::new();
     for c in &plan.calls {
         let Some(p) = model.engine().program(c.program).cloned() else { continue };
+        if !show.is_shown(&p.source.name) {
+            continue;
+        }
         let mut row = vec![
             ("name", Json::text(&p.source.name)),
             ("grid", Json::count(p.grid.iter().map(|&g| g as usize).product())),
             ("flops", Json::Int(p.flops as i64)),
             ("bytes", Json::Int(p.bytes as i64)),
         ];
-        if time {
+        if show.time {
             let us = measure(model.engine().device(), &p)?;
             row.push(("us", Json::Num(us, 1)));
             row.push(("gflops", Json::Num(p.flops as f64 / us / 1e3, 1)));
@@ -51,6 +72,39 @@ pub(crate) fn kernels(job: &Job, show: Show, time: bool, cache: &Cache, progress
             row.push(("source", Json::Text(text(&p))));
         }
         rows.push(Json::from(row));
+    }
+    Ok(Json::from(vec![("kernels", Json::count(rows.len())), ("list", Json::List(rows))]))
+}
+
+/// The graph of each different kernel as scheduled, and after each pass or the one that is named; what a pass leaves as it was is not
+/// printed again.
+fn passes(model: &mut OnnxModel, inputs: &[(&str, HostTensor)], name: &str, show: &Show) -> Outcome<Json> {
+    if name != "all" && PASSES.iter().all(|p| p.name != name) {
+        let names: Vec<&str> = PASSES.iter().map(|p| p.name).collect();
+        return Err(Failure(format!("there is no pass `{name}`; there are {}", names.join(", "))));
+    }
+    let target = model.engine().device().target().clone();
+    let mut rows = Vec::new();
+    for ast in model.kernels(inputs)? {
+        let mut last = print(&ast.g, &[ast.sink]);
+        let mut text = if name == "all" { format!("// as scheduled\n{last}") } else { String::new() };
+        let program = codegen::compile_watched(&ast, &target, None, &mut |pass, l| {
+            let now = l.text();
+            if now != last && (name == "all" || name == pass.name) {
+                text += &format!("// {}: {}\n{now}", pass.name, pass.what);
+            }
+            last = now;
+        })?;
+        if !show.is_shown(&program.name) {
+            continue;
+        }
+        let opts: Vec<String> = program.opts.iter().map(ToString::to_string).collect();
+        rows.push(Json::from(vec![
+            ("name", Json::text(&program.name)),
+            ("opts", Json::Text(opts.join(", "))),
+            ("refused", Json::count(program.refused)),
+            ("passes", Json::Text(text)),
+        ]));
     }
     Ok(Json::from(vec![("kernels", Json::count(rows.len())), ("list", Json::List(rows))]))
 }

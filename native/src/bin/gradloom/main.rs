@@ -100,6 +100,12 @@ enum Command {
         /// Time each kernel on its own
         #[arg(long)]
         time: bool,
+        /// Print the graph of each kernel after every pass, or after the pass of this name
+        #[arg(long, value_name = "PASS", num_args = 0..=1, default_missing_value = "all")]
+        passes: Option<String>,
+        /// Only the kernel of this name
+        #[arg(long, value_name = "NAME")]
+        only: Option<String>,
     },
 }
 
@@ -230,8 +236,8 @@ fn run(cli: Cli) -> Outcome<Json> {
         Command::Tune { job, budget, save } => tune::tune(&job, budget, save.as_deref(), &cache, progress),
         Command::Devices => Ok(inspect::devices()),
         Command::Inspect { model, size, nodes, data } => inspect::inspect(&model, &size, nodes, &data.files()),
-        Command::Kernels { job, source, asm, counts, time } => {
-            kernels::kernels(&job, kernels::Show { source, asm, counts }, time, &cache, progress)
+        Command::Kernels { job, source, asm, counts, time, passes, only } => {
+            kernels::kernels(&job, &kernels::Show { source, asm, counts, time, passes, only }, &cache, progress)
         }
     }
 }

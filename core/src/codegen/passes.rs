@@ -1,0 +1,241 @@
+//! The passes from a kernel graph to a program, in order. In: what the scheduler made, a target, and opts if somebody has chosen them.
+//! Out: the [`Kernel`] with its loops placed and its operations those of the target. [`super::compile`] runs the table.
+
+use super::axes::{Kernel, Stats};
+use super::opt::{Opt, heuristic, proposal};
+use super::reduce::LoopInfo;
+use super::{falling, late, reach, reduce, shared, stage};
+use crate::schedule::Ast;
+use crate::target::Target;
+use crate::uop::UOp;
+use crate::uop::print::{print, print_program};
+use crate::{Error, Result};
+use rustc_hash::FxHashMap;
+
+/// A kernel on its way to a program.
+pub struct Lowering<'a> {
+    kernel: Kernel,
+    target: &'a Target,
+    /// What is applied: given, or chosen by the pass that does so.
+    opts: Option<Vec<Opt>>,
+    /// How many proposals of the heuristic were refused before.
+    refused: usize,
+    /// Work, counted before any opt.
+    stats: Stats,
+    /// Loops over the same elements under the same mask.
+    masked: Vec<Vec<u8>>,
+    /// What opens and closes each loop that an accumulator or a local array made.
+    loops: FxHashMap<u8, LoopInfo>,
+    /// Nodes in the order in which they are executed, once there is one.
+    order: Option<Vec<UOp>>,
+}
+
+/// One pass.
+pub struct Pass {
+    /// Its name: what `gradloom kernels --passes` and tests call it.
+    pub name: &'static str,
+    /// What it does, in a sentence.
+    pub what: &'static str,
+    /// The targets that it runs for.
+    pub when: fn(&Target) -> bool,
+    run: fn(&mut Lowering<'_>) -> Result<()>,
+}
+
+fn always(_: &Target) -> bool {
+    true
+}
+
+fn has_threads(t: &Target) -> bool {
+    t.has_local
+}
+
+// threads of a workgroup go through loops together
+fn has_own_loops(t: &Target) -> bool {
+    !t.has_local
+}
+
+/// All of them, in order.
+pub static PASSES: [Pass; 16] = [
+    Pass {
+        name: "merge-axes",
+        what: "Neighbouring loops become one where no address gets harder.",
+        when: always,
+        run: |l| {
+            l.kernel.merge_axes();
+            l.stats = l.kernel.stats();
+            Ok(())
+        },
+    },
+    Pass {
+        name: "choose",
+        what: "Opts are chosen, unless they are given.",
+        when: always,
+        run: |l| {
+            if l.opts.is_none() {
+                l.opts = Some(proposal(heuristic::choose(&l.kernel, l.target), l.refused));
+            }
+            Ok(())
+        },
+    },
+    Pass {
+        name: "find-masks",
+        what: "Finds the loops of which a mask leaves only the first turns.",
+        when: has_own_loops,
+        run: |l| {
+            l.masked = reach::find(&mut l.kernel);
+            Ok(())
+        },
+    },
+    Pass {
+        name: "opts",
+        what: "Loops are split, become vectors, registers and threads, and operands are staged, as the opts say.",
+        when: always,
+        run: |l| l.kernel.apply_all(l.opts.as_deref().unwrap_or_default(), l.target),
+    },
+    Pass {
+        name: "launch",
+        what: "What is left of the output loops becomes the launch grid.",
+        when: always,
+        run: |l| l.kernel.map_launch(l.target),
+    },
+    Pass {
+        name: "mask-ends",
+        what: "Computes where masked loops may end, from the loops around them.",
+        when: always,
+        run: |l| {
+            reach::ends(&mut l.kernel, &l.masked);
+            Ok(())
+        },
+    },
+    Pass {
+        name: "online-softmax",
+        what: "Exponentials of differences from a running maximum are computed once for each value.",
+        when: always,
+        run: |l| {
+            falling::lower(&mut l.kernel, l.target);
+            Ok(())
+        },
+    },
+    Pass {
+        name: "decompose",
+        what: "What the target cannot compute becomes what it can.",
+        when: always,
+        run: decompose,
+    },
+    Pass {
+        name: "workgroup-memory",
+        what: "Staged operands become arrays of the workgroup, with barriers.",
+        when: has_threads,
+        run: |l| shared::lower(&mut l.kernel, l.target, &mut l.loops),
+    },
+    Pass {
+        name: "local-arrays",
+        what: "Staged operands become private arrays and the loops that fill them.",
+        when: has_own_loops,
+        run: |l| stage::lower(&mut l.kernel, &mut l.loops),
+    },
+    Pass {
+        name: "reductions",
+        what: "Reductions become accumulators and loops.",
+        when: always,
+        run: |l| reduce::lower(&mut l.kernel, l.target, &mut l.loops),
+    },
+    Pass {
+        name: "mask-bounds",
+        what: "Masked loops get the ends that were computed.",
+        when: always,
+        run: |l| {
+            reach::apply(&mut l.kernel);
+            Ok(())
+        },
+    },
+    // simplified loop bodies may compare in narrow dtypes again
+    Pass { name: "decompose-again", what: "The same for loop bodies.", when: always, run: decompose },
+    Pass {
+        name: "addresses",
+        what: "An address becomes an offset and a stride for each axis of its tile.",
+        when: always,
+        run: |l| {
+            late::split_addresses(&mut l.kernel);
+            Ok(())
+        },
+    },
+    Pass {
+        name: "finish",
+        what: "Last identities: shifts for divisions of indices, fused multiply-add, subtraction.",
+        when: always,
+        run: |l| {
+            late::finish(&mut l.kernel, l.target);
+            Ok(())
+        },
+    },
+    Pass {
+        name: "linearize",
+        what: "Nodes get their places in loops, in the order of execution.",
+        when: always,
+        run: |l| {
+            l.order = Some(late::linearize(&mut l.kernel, &l.loops)?);
+            Ok(())
+        },
+    },
+];
+
+fn decompose(l: &mut Lowering<'_>) -> Result<()> {
+    late::decompose(&mut l.kernel, l.target)
+}
+
+impl<'a> Lowering<'a> {
+    pub(super) fn new(ast: &Ast, target: &'a Target, opts: Option<&[Opt]>, refused: usize) -> Lowering<'a> {
+        Lowering {
+            kernel: Kernel::new(ast),
+            target,
+            opts: opts.map(<[Opt]>::to_vec),
+            refused,
+            stats: Stats::default(),
+            masked: Vec::new(),
+            loops: FxHashMap::default(),
+            order: None,
+        }
+    }
+
+    /// The opts, once they are chosen.
+    pub fn opts(&self) -> Option<&[Opt]> {
+        self.opts.as_deref()
+    }
+
+    /// The graph as text, in execution order once there is one. Before it, as comments, the opts and what is known of masked loops:
+    /// the range of each, and the root that says which of its turns do something or where it ends.
+    pub fn text(&self) -> String {
+        let k = &self.kernel;
+        if let Some(order) = &self.order {
+            return print_program(&k.g, order);
+        }
+        let mut out = String::new();
+        if let Some(opts) = self.opts.as_ref().filter(|o| !o.is_empty()) {
+            let opts: Vec<String> = opts.iter().map(ToString::to_string).collect();
+            out += &format!("// {}\n", opts.join(", "));
+        }
+        for (i, (id, _)) in k.reach.iter().enumerate() {
+            out += &format!("// range {id}: root {}\n", i + 1);
+        }
+        let roots: Vec<UOp> = std::iter::once(k.sink).chain(k.reach.iter().map(|r| r.1)).collect();
+        out + &print(&k.g, &roots)
+    }
+
+    /// Runs a pass, if the target has it.
+    pub(super) fn run(&mut self, pass: &Pass) -> Result<bool> {
+        let runs = (pass.when)(self.target);
+        if runs {
+            (pass.run)(self)?;
+        }
+        Ok(runs)
+    }
+
+    /// The program of a kernel that went through all passes.
+    pub(super) fn program(self) -> Result<super::Program> {
+        let none = || Error::Internal("a kernel has no order of execution".into());
+        let mut p = late::package(self.kernel, self.order.ok_or_else(none)?, self.stats);
+        (p.opts, p.refused) = (self.opts.unwrap_or_default(), self.refused);
+        Ok(p)
+    }
+}

@@ -1,0 +1,84 @@
+//! What the compiler makes of the benchmark's networks on each kind of target, kernel by kernel: how many there are, and the opts of each.
+//! A change of it is seen in `tests/golden/pins`; `BLESS=1 cargo test -p gradloom-tests --test it pins` takes it over.
+
+use gradloom_core::codegen::{Program, compile};
+use gradloom_core::target::{Isa, Target};
+use gradloom_tests::networks::{BENCHMARKS, Net, build, kernels, load};
+use std::fmt::Write;
+use std::path::Path;
+
+/// A line for each different kernel: launches, name, work, grid and workgroup, opts.
+fn line(p: &Program, launches: usize, t: &Target) -> String {
+    let mut s = format!("  {launches} x {} {} flop {} B", p.name, p.flops, p.bytes);
+    if t.has_local {
+        let text = |v: [u32; 3]| format!("{}x{}x{}", v[0], v[1], v[2]);
+        let _ = write!(s, " grid {} of {}", text(p.grid), text(p.local));
+    }
+    let opts: Vec<String> = p.opts.iter().map(ToString::to_string).collect();
+    format!("{s}: {}", if opts.is_empty() { "-".into() } else { opts.join(", ") })
+}
+
+fn pinned(file: &str, t: &Target) {
+    let mut text = String::new();
+    for name in BENCHMARKS {
+        let net = Net::default();
+        let outs = build(&net, name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let nodes = load(&net, &outs, t).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let list = kernels(&net, &nodes, t).unwrap_or_else(|e| panic!("{name} on {file}: {e}"));
+        let _ = writeln!(text, "{name}: {} launches, {} kernels", list.iter().map(|k| k.1).sum::<usize>(), list.len());
+        for (ast, launches) in list {
+            let p = compile(&ast, t, None).unwrap_or_else(|e| panic!("{name} on {file}: {e}"));
+            assert_eq!(p.refused, 0, "{name} on {file}: opts that do not fit {}", p.name);
+            let _ = writeln!(text, "{}", line(&p, launches, t));
+        }
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/pins/{file}.txt"));
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, text).expect("the file is writable");
+        return;
+    }
+    let want = std::fs::read_to_string(&path).unwrap_or_default();
+    let differs = text.lines().zip(want.lines()).find(|(a, b)| a != b);
+    assert!(text == want, "{file}: {differs:?}; run with BLESS=1 if the change is meant");
+}
+
+#[test]
+fn avx2() {
+    pinned("x86-avx2", &Target::x86(Isa::Avx2, 1));
+}
+
+#[test]
+fn avx512() {
+    pinned("x86-avx512", &Target::x86(Isa::Avx512, 1));
+}
+
+#[test]
+fn avx512_of_two_threads() {
+    pinned("x86-avx512-2", &Target::x86(Isa::Avx512, 2));
+}
+
+#[test]
+fn wasm() {
+    pinned("wasm", &Target::wasm(false, 1));
+}
+
+#[test]
+fn webgpu_at_its_least() {
+    pinned("wgsl", &Target::wgsl("webgpu"));
+}
+
+#[test]
+fn webgpu_on_hardware() {
+    let hardware = Target {
+        subgroup: 32,
+        workgroup_bytes: 32768,
+        max_buffers: 10,
+        ..Target::wgsl("webgpu").with_f16().with_words()
+    };
+    pinned("wgsl-hardware", &hardware);
+}
+
+#[test]
+fn webgpu_emulated() {
+    pinned("wgsl-emulated", &Target::wgsl("webgpu").emulated());
+}
