@@ -15,6 +15,9 @@ use wasm_bindgen_futures::JsFuture;
 
 /// Milliseconds of work after which the page has its turn.
 const SLICE_MS: f64 = 10.0;
+/// Milliseconds that a portion of a run is meant to take where the page's thread runs it: less than a slice, because a kernel may do
+/// several times less in a millisecond than those before it did.
+const PORTION_MS: f64 = 4.0;
 /// Milliseconds from a submission to a GPU until it takes the next one; that the last one is done comes some milliseconds late.
 const GPU_SLICE_MS: f64 = 20.0;
 /// Runs begin as if a device did so much work in a millisecond, in the engine's units, and no device is taken for slower.
@@ -77,13 +80,13 @@ impl Pace {
         self.always || abort.is_object()
     }
 
-    fn slice_ms(&self) -> f64 {
-        if self.always { GPU_SLICE_MS } else { SLICE_MS }
+    fn portion_ms(&self) -> f64 {
+        if self.always { GPU_SLICE_MS } else { PORTION_MS }
     }
 
     /// How much of a run to submit at once: all of it, unless somebody may end it or it keeps a GPU from the page.
     pub(crate) fn portion(&self, abort: &JsValue) -> u64 {
-        if self.cuts(abort) { (self.rate.get() * self.slice_ms()) as u64 } else { u64::MAX }
+        if self.cuts(abort) { (self.rate.get() * self.portion_ms()) as u64 } else { u64::MAX }
     }
 
     /// Submits a run. One that overwrites what was there before is not left half done.
@@ -109,8 +112,8 @@ impl Pace {
             self.signal.wait().await;
         }
         if let Some(start) = start {
-            let (took, slice) = (now() - start, self.slice_ms());
-            let change = if took < slice / 2.0 { 2.0 } else { slice / took };
+            let (took, meant) = (now() - start, self.portion_ms());
+            let change = if took < meant / 2.0 { 2.0 } else { meant / took };
             self.rate.set((self.rate.get() * change).clamp(LEAST_RATE, MOST_RATE));
         }
         Ok(())
