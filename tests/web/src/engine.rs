@@ -14,7 +14,7 @@ use std::sync::Arc;
 use wasm_bindgen::JsCast;
 
 /// Milliseconds of a clock that only goes forward.
-fn now() -> f64 {
+pub(crate) fn now() -> f64 {
     let clock = Reflect::get(&js_sys::global(), &"performance".into()).unwrap_or_default();
     let now = Reflect::get(&clock, &"now".into()).map(JsCast::unchecked_into::<Function>);
     now.and_then(|f| f.call0(&clock)).ok().and_then(|v| v.as_f64()).unwrap_or_else(Date::now)

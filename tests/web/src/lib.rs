@@ -4,7 +4,7 @@
 
 mod engine;
 
-use engine::Host;
+use engine::{Host, now};
 use gradloom_core::device::EvalDevice;
 use gradloom_core::io::onnx::{Model, NoExternalData, inspect};
 use gradloom_core::render::wasm::Wasm;
@@ -255,6 +255,7 @@ pub struct ChangedModels {
     host: Host,
     session: Session,
     webgpu: bool,
+    device_ms: f64,
 }
 
 #[wasm_bindgen]
@@ -263,7 +264,13 @@ impl ChangedModels {
     pub async fn on(webgpu: bool, suites: Vec<Uint8Array>) -> Result<ChangedModels, JsError> {
         let files: Vec<Vec<u8>> = suites.iter().map(Uint8Array::to_vec).collect();
         let mutants = Mutants::new(files.iter().map(Vec::as_slice)).map_err(js)?;
-        Ok(ChangedModels { mutants, host: host(webgpu).await?, session: Session::new(), webgpu })
+        Ok(ChangedModels { mutants, host: host(webgpu).await?, session: Session::new(), webgpu, device_ms: 0.0 })
+    }
+
+    /// Milliseconds that the device took for the last model that was run, compiling included.
+    #[wasm_bindgen(getter, js_name = deviceMs)]
+    pub fn device_ms(&self) -> f64 {
+        self.device_ms
     }
 
     /// Takes a fresh device.
@@ -307,7 +314,9 @@ impl ChangedModels {
         let alone = Session::new();
         self.session.manual_seed(SEED);
         alone.manual_seed(SEED);
+        let start = now();
         let got = self.host.outputs(&self.session, model.clone(), &inputs).await;
+        self.device_ms = now() - start;
         let mut oracle = Host::new(Box::<EvalDevice>::default(), Signal::default());
         match (got, oracle.outputs(&alone, model, &inputs).await) {
             (Err(Error::Internal(what)), _) | (_, Err(Error::Internal(what))) => format!("internal error: {what}"),

@@ -162,7 +162,7 @@ fn scaled_scores(cx: &Cx<'_>, q: &Value, k: &Value, scale: f64) -> Result<Value>
 
 fn attention_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (q, mut k, mut v) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
-    o.want_float(&q)?;
+    [&q, &k, &v].into_iter().try_for_each(|x| o.want_float(x))?;
     let flat = q.rank() == 3;
     let q = if flat {
         let (hq, hk) = (o.size(o.int("q_num_heads", 0)?)?, o.size(o.int("kv_num_heads", 0)?)?);
@@ -233,6 +233,7 @@ fn widen_mask(o: &Op<'_, '_>, m: &Value, keys: usize) -> Result<Value> {
 /// Scores and probabilities that graphs of the model may change.
 fn flex_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (q, k, v) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
+    [&q, &k, &v].into_iter().try_for_each(|x| o.want_float(x))?;
     if q.rank() != 4 || k.rank() != 4 || v.rank() != 4 {
         return o.fail("queries, keys and values of rank 4 are wanted");
     }
@@ -327,6 +328,7 @@ pub(super) fn rotary_op(o: &Op<'_, '_>, x: &Value, at: Option<&Value>, cos: &Val
 /// A state that is decayed, corrected, written and read once a token.
 fn linear_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (q, k, v) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
+    [&q, &k, &v].into_iter().try_for_each(|x| o.want_float(x))?;
     let (hq, hk) = (o.size(o.int("q_num_heads", 0)?)?, o.size(o.int("kv_num_heads", 0)?)?);
     let dtype = q.dtype();
     let wide = |o: &Op<'_, '_>, x: &Value, h: usize| split_heads(o, &o.cx.cast(x, DType::F32)?, h);
@@ -385,6 +387,7 @@ fn linear_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 /// A depthwise convolution over time whose last inputs are handed on.
 fn causal_conv(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, w) = (o.arg(0)?, o.arg(1)?);
+    [&x, &w].into_iter().try_for_each(|x| o.want_float(x))?;
     let ([b, c, _], [wc, 1, taps]) = (x.shape(), w.shape()) else {
         return o.fail(format!("input {:?} and weights {:?}", x.shape(), w.shape()));
     };
