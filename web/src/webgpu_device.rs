@@ -168,7 +168,8 @@ impl WebGpuDevice {
         let software = emulated && !hardware;
         let mut device = WebGpuDevice::new(device)?;
         if emulated {
-            device.target = Target { software, ..device.target.clone().emulated() };
+            let target = device.target.clone().emulated();
+            device.target = if hardware { target.as_hardware() } else { target };
         }
         if !software && has("shader-f16") {
             device.target = device.target.clone().with_f16();

@@ -89,6 +89,10 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
         if rust && file.starts_with(CHECKED) && !is_test_file(&file) {
             check_accessors(&file, &text, &mut findings);
         }
+        let decides = ["schedule", "codegen", "rules"].iter().any(|m| file.starts_with(format!("core/src/{m}")));
+        if rust && decides && !is_test_file(&file) {
+            check_languages(&file, &text, &mut findings);
+        }
     }
     check_floors(root, &mut findings);
     findings
@@ -159,6 +163,14 @@ fn check_purity(file: &Path, text: &str, findings: &mut Vec<String>) {
         for word in IMPURE.iter().filter(|word| line.contains(**word)) {
             findings.push(format!("{}:{}: core must not use `{word}`", file.display(), index + 1));
         }
+    }
+}
+
+/// What is made of a kernel depends on what a target can do and on its machine, not on the language that is printed at the end.
+fn check_languages(file: &Path, text: &str, findings: &mut Vec<String>) {
+    for (index, _) in code_lines(text).filter(|(_, line)| line.contains("Lang::")) {
+        let place = format!("{}:{}", file.display(), index + 1);
+        findings.push(format!("{place}: a language is no machine: ask the target what it can do"));
     }
 }
 
@@ -343,6 +355,8 @@ mod tests {
         );
         std::fs::create_dir_all(source.join("io/onnx/ops")).expect("a folder can be made");
         write("io/onnx/ops/nn.rs", "//! nn\nfn f(x: &Value) -> usize {\n    x.shape()[1] // x.shape()[0]\n}\n");
+        std::fs::create_dir_all(source.join("schedule")).expect("a folder can be made");
+        write("schedule/cost.rs", "//! cost\nfn f(t: &Target) -> bool {\n    t.lang == Lang::Wasm // Lang::Wgsl\n}\n");
         write("attic.rs", "fn old() { std::fs::read(\"x\"); } \n");
         let findings = check(&root).join("\n");
         std::fs::remove_dir_all(&root).expect("the temporary folder can be removed");
@@ -352,11 +366,12 @@ mod tests {
             "`attic` has no floor",
             "core must not use `std::fs`",
             "io/onnx/ops/nn.rs:3: `.shape()[` panics",
+            "schedule/cost.rs:3: a language is no machine",
             "attic.rs:1: opens without `//!`",
             "attic.rs:1: blanks at the end",
         ] {
             assert!(findings.contains(expected), "`{expected}` not among\n{findings}");
         }
-        assert_eq!(findings.lines().count(), 7, "{findings}");
+        assert_eq!(findings.lines().count(), 8, "{findings}");
     }
 }

@@ -300,7 +300,7 @@ pub(super) fn scheduled(
     }
     let lives: Vec<Life> = temps.iter().map(|t| t.1).collect();
     let arena_bound = memory::lower_bound(&lives, t.offset_alignment);
-    let apart = if t.lang == Lang::Wgsl { read_and_written(&s.kernels) } else { FxHashSet::default() };
+    let apart = if !t.shared_allocations { read_and_written(&s.kernels) } else { FxHashSet::default() };
     let at: FxHashMap<usize, usize> = temps.iter().enumerate().map(|(i, t)| (t.0, i)).collect();
     let mut others = vec![Vec::new(); if apart.is_empty() { 0 } else { temps.len() }];
     for (a, b) in apart {

@@ -1,7 +1,7 @@
 //! What it costs to compute a value where it is read, and to store it in a kernel of its own: bytes moved, operations and
 //! launches, in nanoseconds of a target. Rough on purpose: what is far from even is decided right, what is even does not matter.
 
-use crate::target::{Lang, Target};
+use crate::target::{Machine, Target};
 
 /// More operations than this are not computed twice, however few elements there are: programs would grow without end.
 const MOST_OPS: u32 = 64;
@@ -45,16 +45,10 @@ pub(super) struct Value {
 }
 
 impl Costs {
-    /// Those of a target, near the bounds in docs/performance.md; those of GPUs of hardware are a guess, none was measured.
+    /// Those of a target, near the bounds in docs/performance.md.
     pub(super) fn of(t: &Target) -> Costs {
-        // interpreters have no lanes, nor a speed that matters
-        let vector = |instruction: f64| instruction / t.lanes.max(4) as f64;
-        match (t.has_local, t.lang) {
-            (true, _) if t.software => Costs { launch: 100_000.0, byte: 0.1, op: 0.3, load: 2.5 },
-            (true, _) => Costs { launch: 5_000.0, byte: 0.01, op: 0.0005, load: 0.001 },
-            (_, Lang::Wasm) => Costs { launch: 1_000.0, byte: 0.05, op: vector(0.3), load: vector(0.3) },
-            _ => Costs { launch: 2_000.0, byte: 0.03, op: vector(0.25), load: vector(0.25) },
-        }
+        let Machine { launch, byte, op, load, .. } = t.machine;
+        Costs { launch, byte, op, load }
     }
 
     /// Is computing the value where it is read no dearer than storing it once and loading it there?

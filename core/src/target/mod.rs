@@ -1,6 +1,10 @@
 //! What a device can do, as plain data: no handle, no probe. A [`Target`] decides decompositions, kernel optimisation and
 //! launch limits; it is part of every cache key. Devices in `native` and `web` fill it from what they find.
 
+mod machine;
+
+pub use machine::Machine;
+
 use crate::uop::Op;
 use crate::{DType, Error, Result};
 
@@ -86,6 +90,20 @@ pub struct Target {
     pub relaxed_simd: bool,
     /// Instructions that add up several products of bytes at once.
     pub dots: Option<Dots>,
+    /// Vectors of neighbours can be loaded and then put in any order.
+    pub permutes: bool,
+    /// A register can be used as one of half its lanes.
+    pub half_vectors: bool,
+    /// A multiply-add takes one operand from memory.
+    pub memory_operands: bool,
+    /// What a load under a gate gives instead may be a constant of a narrow dtype, in vectors too.
+    pub narrow_gates: bool,
+    /// The compiler below takes `x * 0`, `(a + b) - a` and their like for what they are in real numbers.
+    pub reassociates: bool,
+    /// A kernel may read one part of an allocation and write another.
+    pub shared_allocations: bool,
+    /// Numbers of the machine below.
+    pub machine: Machine,
 }
 
 /// How sums of products of bytes are made quick: one operand is of signed bytes.
@@ -124,18 +142,30 @@ impl DTypeSet {
 impl Target {
     /// The native CPU through the x86-64 emitter.
     pub fn x86(isa: Isa, threads: usize) -> Target {
-        use DType::*;
         Target {
             name: "cpu".into(),
             lang: Lang::X86,
             lanes: if isa >= Isa::Avx512 { 16 } else { 8 },
             vector_registers: if isa >= Isa::Avx512 { 32 } else { 16 },
             isa: Some(isa),
+            dots: (cfg!(feature = "x86") && isa >= Isa::Avx512Vnni).then_some(Dots { group: 4, stored: DType::U8 }),
+            permutes: true,
+            half_vectors: isa >= Isa::Avx512,
+            memory_operands: true,
+            narrow_gates: true,
+            machine: if isa >= Isa::Avx512 { Machine::zen4(16, 32) } else { Machine::zen4(8, 16) },
+            ..Target::processor(threads)
+        }
+    }
+
+    /// What all processors have.
+    fn processor(threads: usize) -> Target {
+        use DType::*;
+        Target {
             arithmetic: DTypeSet::of(&[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64]),
             fma: true,
             native_math: vec![Op::Sqrt, Op::Trunc],
             threads,
-            dots: (cfg!(feature = "x86") && isa >= Isa::Avx512Vnni).then_some(Dots { group: 4, stored: U8 }),
             ..Target::eval()
         }
     }
@@ -145,10 +175,10 @@ impl Target {
         Target {
             name: "c".into(),
             lang: Lang::C,
-            isa: None,
             lanes: 8,
             vector_registers: 16,
-            ..Target::x86(Isa::Avx2, threads)
+            machine: Machine::generic(8, 16),
+            ..Target::processor(threads)
         }
     }
 
@@ -157,10 +187,10 @@ impl Target {
         Target {
             name: "llvm".into(),
             lang: Lang::Llvm,
-            isa: None,
             lanes,
             vector_registers: registers,
-            ..Target::x86(Isa::Avx2, threads)
+            machine: Machine::generic(lanes, registers),
+            ..Target::processor(threads)
         }
     }
 
@@ -169,14 +199,14 @@ impl Target {
         Target {
             name: "wasm".into(),
             lang: Lang::Wasm,
-            isa: None,
             lanes: 4,
             // of the engine's sixteen one is its own and one holds a product or a broadcast
             vector_registers: 14,
             fma: relaxed_simd,
             relaxed_simd,
             max_buffer_bytes: u32::MAX as usize - 0xffff,
-            ..Target::x86(Isa::Avx2, threads)
+            machine: Machine::wasm_engine(),
+            ..Target::processor(threads)
         }
     }
 
@@ -207,6 +237,9 @@ impl Target {
             max_buffers: 8,
             max_buffer_bytes: 128 << 20,
             offset_alignment: 256,
+            reassociates: true,
+            shared_allocations: false,
+            machine: Machine::gpu(),
             ..Target::eval()
         }
     }
@@ -220,7 +253,15 @@ impl Target {
     /// The same emulated by a processor.
     pub fn emulated(mut self) -> Target {
         self.software = true;
+        self.machine = Machine::emulated_gpu();
         self.of_few_turns()
+    }
+
+    /// The same with kernels as for a GPU of hardware. Where loops end stays the driver's.
+    pub fn as_hardware(mut self) -> Target {
+        self.software = false;
+        self.machine = Machine::gpu();
+        self
     }
 
     /// The same with loops as short as llvmpipe, Mesa's emulator, wants them: it counts the turns of all loops of a shader in
@@ -263,6 +304,13 @@ impl Target {
             max_turns: u32::MAX,
             relaxed_simd: false,
             dots: None,
+            permutes: false,
+            half_vectors: false,
+            memory_operands: false,
+            narrow_gates: false,
+            reassociates: false,
+            shared_allocations: true,
+            machine: Machine::generic(1, 16),
         }
     }
 

@@ -147,9 +147,8 @@ impl WgpuDevice {
     }
 
     fn claim(&mut self) {
-        self.target.software = false;
         // the compiler of shaders has them for every driver; one that is emulated computes them byte by byte
-        self.target = self.target.clone().with_words();
+        self.target = self.target.clone().as_hardware().with_words();
         if self.gpu.device.features().contains(gpu::Features::SUBGROUP) {
             // a driver that cannot run the probe has no subgroups for us
             let found = self.probe().unwrap_or_default();

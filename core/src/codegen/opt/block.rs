@@ -5,7 +5,6 @@
 
 use super::heuristic::{Access, Tile, View};
 use super::{APART, OUTSIDE, Opt, OptOp};
-use crate::target::Lang;
 use crate::uop::UOp;
 use crate::util::sort;
 
@@ -58,13 +57,8 @@ impl View<'_> {
         }
         let stride = |r: UOp| a.affine.stride(&self.k.g, r);
         let lanes = self.t.lanes as f64;
-        // measured on Zen 4: a vector of 64 bytes takes 6 cycles out of the second level and 8 out of the third; under gates 13
-        // if it is read once and at once, across the lines that were just stored
-        let once = self.reuse(a, tile) == 1;
-        let [plain, gated] = match self.t.lang {
-            Lang::X86 => [0.5 * lanes, if once { 0.8 * lanes } else { 5.0 }],
-            _ => [2.0, 5.0],
-        };
+        let [plain, gated, gated_once] = self.t.machine.copy;
+        let gated = if self.reuse(a, tile) == 1 { gated_once } else { gated };
         Some(match stride(lane) {
             Some(s) if s == 1 || s == 2 && joined => {
                 if a.gated != 0 {
@@ -153,16 +147,13 @@ impl View<'_> {
         lines > sets.max(rows * (tile.width * 4).div_ceil(64)) * WAYS / 2
     }
 
-    /// How much more an access costs that thrashes: loads that multiply-adds do not hide. Measured on 1x1 convolutions and
-    /// products of matrices on Zen 4: a panel pays from 64 tiles on that read it, and from fewer where there are many results,
-    /// which drive out of the caches what is read.
+    /// How much more an access costs that thrashes: loads that multiply-adds do not hide.
     pub(super) fn thrashing(&self) -> f64 {
-        match (self.t.lang, self.store.as_ref().map_or(0, |a| a.bytes) >> 20) {
-            (Lang::X86, 0..2) => 1.19,
-            (Lang::X86, 2..4) => 1.5,
-            (Lang::X86, _) => 1.8,
-            _ => 3.0,
-        }
+        self.t.machine.thrashing[match self.store.as_ref().map_or(0, |a| a.bytes) >> 20 {
+            0..2 => 0,
+            2..4 => 1,
+            _ => 2,
+        }]
     }
 
     /// A number of pieces of `n`, from `least` to four times that, which the threads are done with soonest; of each there are `times`.
@@ -184,7 +175,7 @@ impl View<'_> {
         };
         let best = self.inner.iter().filter(|a| gain(a) > 0.0).max_by(|a, b| gain(a).total_cmp(&gain(b)));
         // without a panel the columns still go outermost, so that the rows read what was read just now
-        let columns_first = |a: &&Access| self.t.lang == Lang::X86 && near(a) && self.thrashes(a, tile);
+        let columns_first = |a: &&Access| self.t.machine.columns_first && near(a) && self.thrashes(a, tile);
         let (Some(a), Some(lane)) = (best.or_else(|| self.inner.iter().find(columns_first)), tile.lane) else { return };
         let own = |r: UOp| r == lane || a.has(self.id(r));
         let loops: Vec<UOp> = self.outs.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();

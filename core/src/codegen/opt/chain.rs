@@ -3,7 +3,7 @@
 
 use super::{APART, OUTSIDE, Opt, OptOp};
 use crate::codegen::axes::{Kernel, affine};
-use crate::target::{Lang, Target};
+use crate::target::Target;
 use crate::uop::{AxisKind, Op, UOp};
 use rustc_hash::FxHashMap;
 
@@ -66,7 +66,7 @@ fn is_product(k: &Kernel, r: UOp) -> bool {
 /// Rows and lanes of the tile.
 fn tile(t: &Target, rows: usize, along: &[usize]) -> Option<(usize, usize)> {
     let short = *along.iter().min()?;
-    let issue = if t.lang == Lang::X86 && t.lanes == 16 { 1.0 } else { 0.5 };
+    let issue = t.machine.multiply_add;
     let waste = |n: usize, f: usize| (n.div_ceil(f) * f) as f64 / n as f64;
     let mut best: Option<(f64, usize, usize)> = None;
     for vectors in (1..=4).filter(|v| v * t.lanes <= short) {

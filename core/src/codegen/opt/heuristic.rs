@@ -3,7 +3,7 @@
 
 use super::{APART, OUTSIDE, Opt, OptOp, chain, rows};
 use crate::codegen::axes::{Affine, Kernel, affine};
-use crate::target::{Lang, Target};
+use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
 use crate::util::sort;
 use smallvec::SmallVec;
@@ -177,7 +177,7 @@ impl<'a> View<'a> {
         self.k.nodes().into_iter().all(|u| {
             let dt = g.dtype(u);
             // what a load under a gate gives instead
-            let alt = g.op(u) == Op::Const && self.t.lang == Lang::X86;
+            let alt = g.op(u) == Op::Const && self.t.narrow_gates;
             let narrow_memory = alt || matches!(g.op(u), Op::Load | Op::Store | Op::Index | Op::Param | Op::Cast);
             match dt.size() {
                 0 | 4 => true,
@@ -200,7 +200,7 @@ impl<'a> View<'a> {
         }
         if a.gated != 0 && !a.constant && self.blocks && tile.lane.is_none_or(|l| !a.has(self.id(l))) {
             // a branch each
-            return n * if self.t.lang == Lang::X86 { 3.5 } else { 6.0 };
+            return n * self.t.machine.guarded_load;
         }
         // a repeated element fills the widest registers at half the rate
         let wide = self.blocks && lanes == 16 && tile.width >= lanes;
@@ -216,7 +216,7 @@ impl<'a> View<'a> {
         match a.affine.stride(g, lane) {
             Some(0) if a.ranges >> id & 1 == 0 => n * repeated,
             Some(1) => n * tile.vectors as f64 * gate_cost,
-            Some(2) if self.t.lang == Lang::X86 => {
+            Some(2) if self.t.permutes => {
                 let gated = if tile.width < lanes { 10.0 } else { 12.0 };
                 n * tile.vectors as f64 * if gate_cost > 1.0 { gated } else { 2.5 }
             }
@@ -233,7 +233,7 @@ impl<'a> View<'a> {
 
     /// Are the lanes of a load vectors of neighbours, put in place by a permutation?
     fn permutes(&self, a: &Access, lane: UOp) -> bool {
-        self.t.lang == Lang::X86 && !a.store && a.near >> self.id(lane) & 1 == 1
+        self.t.permutes && !a.store && a.near >> self.id(lane) & 1 == 1
     }
 
     /// Cost of reading an access where it is, each step.
@@ -302,7 +302,7 @@ impl<'a> View<'a> {
         // of two operands one may stay in memory: seven rows of four of the widest registers take all 32
         let rows_alone = tile.vectors == 4 && tile.ups[1].1 == 1 && tile.lane.is_some_and(|l| self.outs.contains(&l));
         let packed = |a: &Access| a.constant || tile.lane.is_none_or(|l| !a.has(self.id(l)));
-        let full = self.t.lang == Lang::X86 && lanes == 16 && rows_alone && self.inner.iter().all(packed);
+        let full = self.t.memory_operands && lanes == 16 && rows_alone && self.inner.iter().all(packed);
         let fits = |used: usize| used <= registers || full && used == registers + 1;
         // most tiles are too large or too slow whatever their operands cost: those costs take time to find out
         let least = accs + self.held(tile, |_| true);
@@ -386,7 +386,7 @@ impl<'a> View<'a> {
             lane_options.retain(|l| l.is_some_and(|l| may >> self.id(l) & 1 == 1));
         }
         // half registers, where a whole one would be mostly empty
-        let halves = self.blocks && self.t.lang == Lang::X86 && lanes == 16 && self.lanes.is_none();
+        let halves = self.blocks && self.t.half_vectors && self.lanes.is_none();
         let useful = |r: UOp| self.inner.iter().any(|a| a.ranges >> self.id(r) & 1 == 0);
         for lane in lane_options {
             let max_vectors = match lane {
@@ -401,7 +401,7 @@ impl<'a> View<'a> {
             };
             let mut others: Vec<UOp> = self.outs.iter().copied().filter(|&r| Some(r) != lane && useful(r)).collect();
             // windows of one operand share nothing, but the loads of several rows at once wait less for each other
-            let pool = self.t.lang == Lang::X86 && others.is_empty() && self.inner.iter().all(|a| a.gated != 0);
+            let pool = self.t.machine.parallel_loads && others.is_empty() && self.inner.iter().all(|a| a.gated != 0);
             if pool && lane.is_some_and(|l| self.outs.contains(&l)) {
                 others.extend(self.outs.iter().copied().rev().find(|&r| Some(r) != lane));
             }
@@ -421,9 +421,9 @@ impl<'a> View<'a> {
                 widths.push((n, n.div_ceil(lanes))); // the last register is not full
             }
             let wide = |l: UOp| self.outs.contains(&l) && self.len(l) >= 256 * lanes;
-            if self.t.lang == Lang::Wasm && others.is_empty() && lane.is_some_and(wide) {
-                // nothing is reused: whole lines of a matrix at once, as many as there are registers for
-                widths.extend([8, 12].map(|v| (v * lanes, v)));
+            if others.is_empty() && lane.is_some_and(wide) {
+                // nothing is reused
+                widths.extend(self.t.machine.wide.iter().map(|&v| (v * lanes, v)));
             }
             for (width, vectors) in widths {
                 let base = Tile { lane, width, vectors, ups: [(None, 1), (None, 1)], cost: 0.0 };
@@ -590,8 +590,7 @@ impl<'a> View<'a> {
         const ROWS: usize = 8;
         const PAGES: usize = 256;
         let stride = |a: &Access, r: UOp| a.affine.stride(&self.k.g, r);
-        let Some(store) = self.store.as_ref().filter(|a| self.blocks && self.t.lang == Lang::X86 && a.gated == 0)
-        else {
+        let Some(store) = self.store.as_ref().filter(|a| self.blocks && self.t.permutes && a.gated == 0) else {
             return false;
         };
         let long = |r: &UOp| self.len(*r) >= 2 * ROWS;

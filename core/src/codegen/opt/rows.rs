@@ -6,7 +6,7 @@
 use super::{Opt, OptOp};
 use crate::DType::Bool;
 use crate::codegen::axes::{Affine, Kernel, affine};
-use crate::target::{Lang, Target};
+use crate::target::Target;
 use crate::uop::{AxisKind, Op, RangeSet, UOp};
 use crate::util::sort;
 use smallvec::SmallVec;
@@ -216,12 +216,7 @@ pub(super) fn widened(k: &Kernel, u: UOp, t: &Target) -> bool {
 fn lanes(k: &Kernel, t: &Target, ranges: &[UOp]) -> Vec<Opt> {
     let len = |r: UOp| k.g.range_len(r);
     // several vectors at once hide the latency of accumulators; those that round the axes up least
-    // (a wasm engine holds one vector of a row's tile at a time, whatever their number)
-    let most = match t.lang {
-        _ if t.has_local => 1,
-        Lang::Wasm => 4,
-        _ => (t.vector_registers / 8).clamp(1, 4),
-    };
+    let most = t.machine.row_vectors;
     let padded = |v: usize| -> usize { ranges.iter().map(|&r| len(r).next_multiple_of(t.lanes * v)).sum() };
     let vectors = (1..=most).min_by_key(|&v| (padded(v), std::cmp::Reverse(v))).unwrap_or(1);
     let width = t.lanes * vectors;

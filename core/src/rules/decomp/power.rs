@@ -8,7 +8,7 @@
 use super::build::{Build, Format};
 use super::transcendental::{exp2_of, is_f32, parts};
 use crate::dtype::Scalar;
-use crate::target::{Lang, Target};
+use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
 use std::f64::consts::LOG2_E;
 
@@ -119,7 +119,7 @@ fn log2(b: &mut Build<'_>, m: UOp, e: UOp) -> [UOp; 2] {
 /// `x^y`.
 pub(super) fn pow(g: &mut Graph, x: UOp, y: UOp, t: &Target) -> Option<UOp> {
     let f = Format::of(g.dtype(x))?;
-    let b = &mut Build { g, f, shader: t.lang == Lang::Wgsl };
+    let b = &mut Build { g, f, shader: t.reassociates };
     let end = if is_f32(b) { LOG_F32.end } else { LOG_F64.end };
     let known = b.g.const_val(y).map(|c: Scalar| c.as_f64_of(f.float));
     let (all, sign) = (b.bits(x), b.sign_bit());

@@ -6,7 +6,7 @@
 use super::build::{Build, F32, F64};
 use super::transcendental::scale;
 use crate::DType;
-use crate::target::{Lang, Target};
+use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
 
 /// Bits of a quotient that f64 finds in a step: with the 24 of a divisor and one of an estimate they fit 53.
@@ -25,7 +25,7 @@ pub(super) fn fmod(g: &mut Graph, x: UOp, y: UOp, t: &Target) -> Option<UOp> {
     if g.dtype(x) != DType::F32 {
         return None;
     }
-    let shader = t.lang == Lang::Wgsl;
+    let shader = t.reassociates;
     let sign = |g: &mut Graph, u: UOp, mask: i64| {
         let b = &mut Build { g, f: F32, shader };
         let bits = b.bits(u);

@@ -8,7 +8,7 @@ use super::{circular, power};
 use crate::DType;
 use crate::dtype::Scalar;
 use crate::rewrite::rules;
-use crate::target::{Lang, Target};
+use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
 use std::f64::consts::LOG2_E;
 
@@ -33,7 +33,7 @@ fn wanted(g: &Graph, u: UOp, t: &Target) -> bool {
 
 fn with(g: &mut Graph, x: UOp, t: &Target, f: fn(&mut Build<'_>, UOp) -> UOp) -> Option<UOp> {
     let format = Format::of(g.dtype(x))?;
-    Some(f(&mut Build { g, f: format, shader: t.lang == Lang::Wgsl }, x))
+    Some(f(&mut Build { g, f: format, shader: t.reassociates }, x))
 }
 
 /// `2^f = 1 + f*C(f)` on |f| <= 1/2: 2^-28.9, 2^-64.
@@ -154,13 +154,13 @@ pub(crate) fn exp_below_zero(g: &mut Graph, u: UOp, t: &Target) -> Option<UOp> {
         return None;
     }
     let f = Format::of(dt)?;
-    Some(exp(&mut Build { g, f, shader: t.lang == Lang::Wgsl }, x, true))
+    Some(exp(&mut Build { g, f, shader: t.reassociates }, x, true))
 }
 
 /// Is it `e^x` of f32, for the interpreter? It has an `Exp2`, but not of a product that was not rounded.
 pub(super) fn is_eval_exp(g: &Graph, u: UOp, t: &Target) -> bool {
     let product = g.src_at(u, 0);
-    t.lang == Lang::Eval && t.has_op(Op::Exp2, DType::F64) && g.op(product) == Op::Mul && g.dtype(u) == DType::F32 && {
+    t.has_op(Op::Exp2, DType::F64) && g.op(product) == Op::Mul && g.dtype(u) == DType::F32 && {
         let c = g.const_val(g.src_at(product, 1));
         [LOG2_E, -LOG2_E].iter().any(|&v| c == Some(Scalar::from_f64(v, DType::F32)))
     }
@@ -184,7 +184,7 @@ fn exp_of(g: &mut Graph, x: UOp, c: UOp, t: &Target) -> Option<UOp> {
         _ if c == Scalar::from_f64(-LOG2_E, dt) => g.unary(Op::Neg, x),
         _ => return None,
     };
-    let shader = t.lang == Lang::Wgsl;
+    let shader = t.reassociates;
     if !is_minus_size(g, x) {
         return Some(exp(&mut Build { g, f, shader }, x, false));
     }

@@ -1,0 +1,96 @@
+//! Numbers of the machine below a target, which estimates of cost read: a kernel's schedule follows from them and from what the target
+//! can do, never from the name of a back end. Units are nanoseconds and cycles of one core; a machine that nobody measured is given
+//! [`Machine::generic`].
+
+/// A machine, as far as estimates of cost know it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Machine {
+    /// Nanoseconds of launching a kernel.
+    pub launch: f64,
+    /// Nanoseconds of moving a byte from or to memory.
+    pub byte: f64,
+    /// Nanoseconds of an operation on one element.
+    pub op: f64,
+    /// Nanoseconds of loading an element that a cache holds.
+    pub load: f64,
+    /// Cycles from one multiply-add of a whole vector to the next.
+    pub multiply_add: f64,
+    /// Cycles of a load that a branch guards.
+    pub guarded_load: f64,
+    /// Cycles of copying a vector to a panel; the same under a mask; and under a mask where the panel is read once, at once.
+    pub copy: [f64; 3],
+    /// How many times as long a product takes whose operand's lines drive each other out of the first cache, with results below 2 MB,
+    /// below 4 MB, and more.
+    pub thrashing: [f64; 3],
+    /// Do columns go outermost where lines of an operand would do so, though there is no panel?
+    pub columns_first: bool,
+    /// Do loads of several rows wait less for each other than those of one?
+    pub parallel_loads: bool,
+    /// Vectors of a row that are computed side by side at most.
+    pub row_vectors: usize,
+    /// Numbers of vectors, besides the usual, that a product with nothing to use again may be wide.
+    pub wide: &'static [usize],
+}
+
+impl Machine {
+    /// A processor of `lanes` f32 in each of `registers` vector registers of which nothing else is known.
+    pub fn generic(lanes: usize, registers: usize) -> Machine {
+        // interpreters have no lanes, nor a speed that matters
+        let vector = 0.25 / lanes.max(4) as f64;
+        Machine {
+            launch: 2_000.0,
+            byte: 0.03,
+            op: vector,
+            load: vector,
+            multiply_add: 0.5,
+            guarded_load: 6.0,
+            copy: [2.0, 5.0, 5.0],
+            thrashing: [3.0; 3],
+            columns_first: false,
+            parallel_loads: false,
+            row_vectors: (registers / 8).clamp(1, 4),
+            wide: &[],
+        }
+    }
+
+    /// An x86-64 core, measured on Zen 4: its widest vectors go through its units in halves. A vector of 64 bytes takes 6 cycles out of
+    /// the second cache and 8 out of the third; under masks 13 if it is read once and at once, across the lines that were just stored. A
+    /// panel pays from 64 tiles on that read it, and from fewer where there are many results, which drive out of the caches what is read.
+    pub fn zen4(lanes: usize, registers: usize) -> Machine {
+        Machine {
+            multiply_add: if lanes == 16 { 1.0 } else { 0.5 },
+            guarded_load: 3.5,
+            copy: [0.5 * lanes as f64, 5.0, 0.8 * lanes as f64],
+            thrashing: [1.19, 1.5, 1.8],
+            columns_first: true,
+            parallel_loads: true,
+            ..Machine::generic(lanes, registers)
+        }
+    }
+
+    /// A WebAssembly engine: it holds one vector of a row's tile at a time, whatever their number.
+    pub fn wasm_engine() -> Machine {
+        let vector = 0.3 / 4.0;
+        // whole lines of a matrix at once, as many as there are registers for
+        let wide = &[8, 12];
+        Machine {
+            launch: 1_000.0,
+            byte: 0.05,
+            op: vector,
+            load: vector,
+            row_vectors: 4,
+            wide,
+            ..Machine::generic(4, 14)
+        }
+    }
+
+    /// A GPU of hardware: a guess, none was measured.
+    pub fn gpu() -> Machine {
+        Machine { launch: 5_000.0, byte: 0.01, op: 0.0005, load: 0.001, row_vectors: 1, ..Machine::generic(4, 32) }
+    }
+
+    /// A GPU that a processor emulates (SwiftShader, llvmpipe).
+    pub fn emulated_gpu() -> Machine {
+        Machine { launch: 100_000.0, byte: 0.1, op: 0.3, load: 2.5, ..Machine::gpu() }
+    }
+}
