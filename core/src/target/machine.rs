@@ -2,8 +2,10 @@
 //! can do, never from the name of a back end. Units are nanoseconds and cycles of one core; a machine that nobody measured is given
 //! [`Machine::generic`].
 
+use std::fmt;
+
 /// A machine, as far as estimates of cost know it.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq)]
 pub struct Machine {
     /// Nanoseconds of launching a kernel.
     pub launch: f64,
@@ -30,6 +32,18 @@ pub struct Machine {
     pub row_vectors: usize,
     /// Numbers of vectors, besides the usual, that a product with nothing to use again may be wide.
     pub wide: &'static [usize],
+}
+
+/// Numbers as bits: keys are made of this text, and printing decimals takes some kilobytes of a page's module.
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine { launch, byte, op, load, multiply_add, guarded_load, copy, thrashing, .. } = *self;
+        let Machine { columns_first, parallel_loads, row_vectors, wide, .. } = *self;
+        for number in [launch, byte, op, load, multiply_add, guarded_load].into_iter().chain(copy).chain(thrashing) {
+            write!(f, "{:x} ", number.to_bits())?;
+        }
+        write!(f, "{columns_first} {parallel_loads} {row_vectors} {wide:?}")
+    }
 }
 
 impl Machine {
