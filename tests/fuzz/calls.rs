@@ -1,14 +1,13 @@
 //! Tensor methods by name, as JavaScript calls them, on arguments that nobody means: each ends soon with lazy tensors or an error,
 //! and what it gives compiles or is refused.
 
-use crate::ALLOCATOR;
 use crate::findings::Run;
+use crate::memory::Asked;
 use crate::panics::panics;
 use gradloom::Runtime;
 use gradloom_core::tensor::call::{Entry, Value, call, table};
 use gradloom_core::uop::random::Rng;
 use gradloom_core::{DType, Error, Session, Tensor};
-use stats_alloc::Region;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -114,9 +113,9 @@ fn show(entry: &Entry, args: &[Value]) -> String {
 
 /// Calls once: what it gives, or what is wrong.
 fn called(s: &Session, entry: &Entry, args: &[Value]) -> Result<Option<Vec<Tensor>>, String> {
-    let (region, start) = (Region::new(ALLOCATOR), Instant::now());
+    let (asked, start) = (Asked::now(), Instant::now());
     let out = panics(|| call(s, entry.names[0], args, &[]))?;
-    let (bytes, time) = (region.change().bytes_allocated, start.elapsed());
+    let (bytes, time) = (asked.bytes(), start.elapsed());
     if bytes > MOST_BYTES {
         return Err(format!("{bytes} bytes"));
     }

@@ -14,12 +14,10 @@
 mod calls;
 mod findings;
 mod frontend;
+mod memory;
 mod models;
 mod panics;
 mod parsers;
 
-use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
-use std::alloc::System;
-
 #[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+static ALLOCATOR: memory::Counting = memory::Counting;

@@ -1,15 +1,14 @@
 //! ONNX models changed by their structure, for every operator that we have: each is inspected, and some are run on `cpu:guarded`, where
 //! a page that nobody may touch lies behind each buffer, and compared with the evaluator.
 
-use crate::ALLOCATOR;
 use crate::findings::{Run, corpus};
+use crate::memory::Asked;
 use crate::panics::panics;
 use gradloom::io::HostTensor;
 use gradloom::io::onnx::{Model, NoExternalData, Report, inspect};
 use gradloom::{NativeHost, OnnxModel};
 use gradloom_core::Error;
 use gradloom_tests::mutants::{Mutant, Mutants, SUITES, budget, differ};
-use stats_alloc::Region;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -25,10 +24,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Looks at a model; what is wrong, or what is known of it.
 fn inspected(file: &[u8]) -> Result<Option<Report>, String> {
-    let region = Region::new(ALLOCATOR);
+    let asked = Asked::now();
     let start = Instant::now();
     let report = panics(|| inspect(file.to_vec(), Arc::new(NoExternalData), &BTreeMap::new()).ok())?;
-    let (bytes, time) = (region.change().bytes_allocated, start.elapsed());
+    let (bytes, time) = (asked.bytes(), start.elapsed());
     if bytes > MOST_BYTES + 4 * file.len() {
         return Err(format!("{bytes} bytes"));
     }

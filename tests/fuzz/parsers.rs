@@ -1,7 +1,7 @@
 //! Every parser on mutated files: nothing panics, hangs or allocates more than 4 times the file and 64 MiB.
 
-use crate::ALLOCATOR;
 use crate::findings::{Run, corpus};
+use crate::memory::Asked;
 use gradloom::io::gguf::Gguf;
 use gradloom::io::json::Json;
 use gradloom::io::onnx::{Model, NoExternalData, inspect};
@@ -13,7 +13,6 @@ use gradloom::text::UNICODE;
 use gradloom::{NativeHost, OnnxModel, image_folder};
 // those of the core: natively, panics come back as errors
 use gradloom_core::text::{ChatOptions, ChatTemplate, Tokenizer};
-use stats_alloc::Region;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -300,13 +299,13 @@ fn mutate(r: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
 
 /// Why a file is a finding.
 fn finding(p: &Parser, file: &[u8]) -> Option<String> {
-    let region = Region::new(ALLOCATOR);
+    let asked = Asked::now();
     let start = Instant::now();
     if catch_unwind(AssertUnwindSafe(|| (p.run)(file))).is_err() {
         return Some("a panic".into());
     }
     // all that was ever asked for, which is more than was ever held
-    let bytes = region.change().bytes_allocated;
+    let bytes = asked.bytes();
     if bytes > p.free_bytes() + file.len() * 4 {
         return Some(format!("{bytes} bytes for a file of {}", file.len()));
     }
