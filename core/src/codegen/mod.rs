@@ -31,7 +31,8 @@ pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
     compile_watched(ast, t, opts, &mut |_, _| {})
 }
 
-/// The same, and shows the kernel after each pass that the target has.
+/// [`compile`], and shows the kernel after each pass that the target has. Where a proposal is refused, its passes are shown first and
+/// then those of the next one, from the beginning.
 pub fn compile_watched(
     ast: &Ast,
     t: &Target,

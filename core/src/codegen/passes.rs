@@ -22,7 +22,7 @@ pub struct Lowering<'a> {
     refused: usize,
     /// Work, counted before any opt.
     stats: Stats,
-    /// Loops over the same elements under the same mask.
+    /// The ids of ranges that go over the same elements under the same mask, a list for each mask.
     masked: Vec<Vec<u8>>,
     /// What opens and closes each loop that an accumulator or a local array made.
     loops: FxHashMap<u8, LoopInfo>,
@@ -150,7 +150,12 @@ pub static PASSES: [Pass; 16] = [
         },
     },
     // simplified loop bodies may compare in narrow dtypes again
-    Pass { name: "decompose-again", what: "The same for loop bodies.", when: always, run: decompose },
+    Pass {
+        name: "decompose-again",
+        what: "The loop bodies that the passes before made and simplified are decomposed too.",
+        when: always,
+        run: decompose,
+    },
     Pass {
         name: "addresses",
         what: "An address becomes an offset and a stride for each axis of its tile.",
