@@ -1,0 +1,121 @@
+// configs: default
+// Pictures and sounds as only a page has them: elements, canvases, frames, files that the browser decodes.
+import { Tensor, init } from "gradloom";
+import { fromAudio, readAudio, writeWav } from "gradloom/audio";
+import { fromImage, toBlob, toCanvas, toImageData } from "gradloom/vision";
+import { allowConsoleErrors, assert, assertClose, assertEqual, errorOf, fetchBytes, test } from "harness";
+
+const [WIDTH, HEIGHT] = [40, 30];
+/** Red grows to the right, green downwards; one corner is blue. */
+const colour = (x, y) => [6 * x, 8 * y, x < 8 && y < 8 ? 255 : 0];
+const PIXELS = new Uint8ClampedArray(4 * WIDTH * HEIGHT);
+for (let y = 0; y < HEIGHT; y += 1) for (let x = 0; x < WIDTH; x += 1) PIXELS.set([...colour(x, y), 255], 4 * (y * WIDTH + x));
+
+function drawn() {
+  const canvas = Object.assign(document.createElement("canvas"), { width: WIDTH, height: HEIGHT });
+  canvas.getContext("2d").putImageData(new ImageData(PIXELS, WIDTH, HEIGHT), 0, 0);
+  return canvas;
+}
+
+const fileOf = (canvas, type, quality) => new Promise((done) => canvas.toBlob(done, type, quality));
+
+async function isPicture(source, most = 0, options = {}) {
+  const t = await fromImage(source, { layout: "hwc", dtype: "u8", ...options });
+  assertEqual(t.shape, [HEIGHT, WIDTH, 3]);
+  const values = await t.data("u8");
+  let off = 0;
+  for (let i = 0; i < WIDTH * HEIGHT; i += 1) for (let c = 0; c < 3; c += 1) off = Math.max(off, Math.abs(values[3 * i + c] - PIXELS[4 * i + c]));
+  assert(off <= most, `off by ${off}`);
+}
+
+test("every kind of picture gives its pixels", async () => {
+  await init({ device: "wasm" });
+  const canvas = drawn();
+  await isPicture(canvas);
+  await isPicture(new ImageData(PIXELS, WIDTH, HEIGHT));
+  const hidden = new OffscreenCanvas(WIDTH, HEIGHT);
+  hidden.getContext("2d").drawImage(canvas, 0, 0);
+  await isPicture(hidden);
+  await isPicture(await createImageBitmap(canvas));
+  const png = await fileOf(canvas, "image/png");
+  await isPicture(png);
+  await isPicture(new File([png], "a.png"));
+  await isPicture(await png.arrayBuffer());
+  const url = URL.createObjectURL(png);
+  await isPicture(url);
+  await isPicture(new URL(url));
+  const image = new Image();
+  image.src = url;
+  // it need not be there yet
+  await isPicture(image);
+  await isPicture(await fileOf(canvas, "image/jpeg", 1), 40);
+  const frame = new VideoFrame(canvas, { timestamp: 0 });
+  await isPicture(frame, 4);
+  frame.close();
+  URL.revokeObjectURL(url);
+});
+
+test("a picture that turns by its file's own word is upright", async () => {
+  const jpeg = new Uint8Array(await (await fileOf(drawn(), "image/jpeg", 1)).arrayBuffer());
+  // EXIF with orientation 6: turn right
+  const exif = [0xff, 0xe1, 0, 34, ...[..."Exif\0\0"].map((c) => c.charCodeAt(0)), 0x4d, 0x4d, 0, 42, 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0, 6, 0, 0, 0, 0, 0, 0];
+  const turned = new Blob([jpeg.subarray(0, 2), new Uint8Array(exif), jpeg.subarray(2)], { type: "image/jpeg" });
+  assertEqual((await fromImage(turned)).shape, [1, 3, WIDTH, HEIGHT]);
+});
+
+test("a canvas and its pixels become the same tensor", async () => {
+  const small = { size: [9, 11], fit: "cover", mean: 0.5, std: 0.25 };
+  const [a, b] = [await fromImage(drawn(), small), await fromImage({ data: PIXELS, width: WIDTH, height: HEIGHT }, small)];
+  assertEqual([...(await a.data())], [...(await b.data())]);
+});
+
+test("pictures that cannot be read say why", async () => {
+  const web = await errorOf(() => fromImage("/page/plain.html"));
+  assertEqual(web.code, "E_FORMAT");
+  assert(web.message.includes("a web page") && web.message.includes("plain.html"), web.message);
+  await allowConsoleErrors(/404/);
+  assertEqual((await errorOf(() => fromImage("/nothing.png"))).code, "E_FETCH");
+  assertEqual((await errorOf(() => fromImage(new Blob([new Uint8Array(9)])))).code, "E_FORMAT");
+  assertEqual((await errorOf(() => fromImage(document.createElement("video")))).code, "E_VALUE");
+  assertEqual((await errorOf(() => fromImage(document.createElement("div")))).code, "E_VALUE");
+  assertEqual((await errorOf(() => fromImage(document.createElement("canvas"), { size: 0 }))).code, "E_VALUE");
+  assertEqual((await errorOf(() => fromImage(Object.assign(document.createElement("canvas"), { width: 0 })))).code, "E_VALUE");
+  assertEqual((await errorOf(() => fromImage(new Image()))).code, "E_FORMAT");
+});
+
+test("tensors become pictures on canvases and in files", async () => {
+  const t = await fromImage(drawn());
+  const picture = await toImageData(t);
+  assert(picture instanceof ImageData);
+  assertEqual([...picture.data], [...PIXELS]);
+  const canvas = document.createElement("canvas");
+  assert((await toCanvas(t, canvas)) === canvas);
+  await isPicture(canvas);
+  await isPicture(await toCanvas(t));
+  const png = await toBlob(t);
+  assertEqual(png.type, "image/png");
+  await isPicture(png);
+  assertEqual((await toBlob(t, { type: "image/jpeg", quality: 0.9 })).type, "image/jpeg");
+  assertEqual((await errorOf(() => toBlob(t, { type: "image/x-none" }))).code, "E_UNSUPPORTED");
+  assertEqual((await errorOf(() => toCanvas(t, {}))).code, "E_VALUE");
+  t.dispose();
+});
+
+test("sounds are decoded by us or by the browser, at the rate that is asked for", async () => {
+  const samples = Float32Array.from({ length: 4410 }, (_, i) => Math.sin(i / 10));
+  const wav = writeWav({ channels: [samples], sampleRate: 44_100 }, { float: true });
+  assertEqual([...(await (await fromAudio(new Blob([wav]))).data())], [...samples]);
+  const context = new OfflineAudioContext(1, 1, 44_100);
+  const buffer = await context.decodeAudioData(wav.slice().buffer);
+  assertEqual((await readAudio(buffer)).sampleRate, 44_100);
+  assertEqual((await fromAudio(buffer, { sampleRate: 16_000 })).shape, [1600]);
+  const speech = await fetchBytes("/models/whisper_tiny_en/speech.wav");
+  const { sampleRate, channels } = await readAudio("/models/whisper_tiny_en/speech.wav");
+  assertEqual(sampleRate, 16_000);
+  const theirs = await new OfflineAudioContext(1, 1, 16_000).decodeAudioData(speech.slice().buffer);
+  assertClose(channels[0], theirs.getChannelData(0), { tolerance: 1e-4 });
+  const web = await errorOf(() => fromAudio("/page/plain.html"));
+  assert(web.code === "E_FORMAT" && web.message.includes("a web page"), web.message);
+  assertEqual((await errorOf(() => fromAudio(new Blob(["OggS rubbish"])))).code, "E_FORMAT");
+  assertEqual((await new Tensor(samples).sum().data()).length, 1);
+});

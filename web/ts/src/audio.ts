@@ -1,0 +1,5 @@
+// Sounds: the entry `gradloom/audio`.
+export { type MelOptions, logMel, melFilters, melSpectrogram } from "./audio/mel.js";
+export type { AudioBufferLike, AudioOptions, AudioSource, ChunkOptions } from "./audio/sound.js";
+export { chunks, fromAudio, readAudio, resample } from "./audio/sound.js";
+export { type Sound, isWav, readWav, writeWav } from "./audio/wav.js";

@@ -1,0 +1,176 @@
+// Sounds in: whatever a page or a program has in hand, as samples at the rate that a model takes.
+import type { Device } from "../device.js";
+import { FormatError, UnsupportedError, ValueError } from "../errors.js";
+import { type FetchOptions, type FileSource, checkSource, readSource } from "../progress.js";
+import { Tensor } from "../tensor.js";
+import { type Sound, isWav, readWav } from "./wav.js";
+
+/** What is used of an `AudioBuffer`. */
+export interface AudioBufferLike {
+  readonly numberOfChannels: number;
+  readonly sampleRate: number;
+  getChannelData(channel: number): Float32Array;
+}
+
+/** What sounds are read from: files of WAV everywhere, and in pages whatever the browser decodes; samples at hand. */
+export type AudioSource = FileSource | AudioBufferLike | Sound;
+
+/** How a sound is read. */
+export interface AudioOptions extends FetchOptions {
+  /** Samples a second of the result; without it the sound keeps its own. Speech models take 16000. */
+  sampleRate?: number;
+  /** The mean of all channels, which is the default. */
+  mono?: boolean;
+  device?: Device;
+}
+
+/**
+ * A sound as a tensor of f32 from -1 to 1: `[samples]`, or `[channels, samples]` with `mono: false`. Fails with `E_FORMAT` for what is no
+ * sound, `E_UNSUPPORTED` where there is nothing to decode it with (Node reads WAV alone), `E_FETCH` and `E_VALUE`.
+ */
+export async function fromAudio(source: AudioSource, options: AudioOptions = {}): Promise<Tensor> {
+  const { channels } = await readAudio(source, options);
+  const length = channels[0]?.length ?? 0;
+  const on = options.device ? { device: options.device } : {};
+  if (options.mono ?? true) return new Tensor(channels[0] as Float32Array, [length], on);
+  const all = new Float32Array(channels.length * length);
+  channels.forEach((samples, c) => all.set(samples, c * length));
+  return new Tensor(all, [channels.length, length], on);
+}
+
+/** The same as arrays, one for each channel. */
+export async function readAudio(source: AudioSource, options: AudioOptions = {}): Promise<Sound> {
+  let sound = await decoded(source, options);
+  if (sound.channels.length === 0) throw new ValueError("E_VALUE", "a sound needs a channel");
+  if (options.mono ?? true) sound = { ...sound, channels: [mixed(sound.channels)] };
+  const { sampleRate = sound.sampleRate } = options;
+  if (sampleRate === sound.sampleRate) return sound;
+  return { sampleRate, channels: sound.channels.map((samples) => resample(samples, sound.sampleRate, sampleRate)) };
+}
+
+async function decoded(source: AudioSource, options: AudioOptions): Promise<Sound> {
+  const { channels, sampleRate, numberOfChannels } = (source ?? {}) as Partial<Sound & AudioBufferLike>;
+  if (typeof numberOfChannels === "number" && typeof sampleRate === "number") {
+    const buffer = source as AudioBufferLike;
+    return { sampleRate, channels: Array.from({ length: numberOfChannels }, (_, c) => buffer.getChannelData(c)) };
+  }
+  if (Array.isArray(channels) && typeof sampleRate === "number") {
+    if (channels.every((each) => each instanceof Float32Array && each.length === channels[0]?.length)) return { channels, sampleRate };
+    throw new ValueError("E_VALUE", "the channels of a sound are Float32Arrays of one length");
+  }
+  checkSource(source as FileSource);
+  const bytes = await readSource(source as FileSource, options);
+  const name = typeof source === "string" || source instanceof URL ? String(source) : "the file";
+  // a browser may know a code of WAV that is not read here
+  if (isWav(bytes) && typeof OfflineAudioContext === "undefined") return readWav(bytes);
+  if (isWav(bytes)) {
+    try {
+      return readWav(bytes);
+    } catch (error) {
+      if (!(error instanceof UnsupportedError)) throw error;
+    }
+  }
+  const { whatIs } = await import("../sniff.js");
+  const is = whatIs(bytes);
+  const sounds = ["ogg", "flac", "mp3", "mp4"];
+  const wrong = (cause?: unknown): FormatError => {
+    const what = is ? `${name} is ${is.what}` : `${name} is no sound that is known here`;
+    return new FormatError("E_FORMAT", what, { ...(cause !== undefined && { cause }), ...(is?.hint && { hint: is.hint }) });
+  };
+  if (is && !sounds.includes(is.id)) throw wrong();
+  if (typeof OfflineAudioContext === "undefined") {
+    const hint = "convert it to WAV, or give { channels, sampleRate }";
+    throw new UnsupportedError("E_UNSUPPORTED", `${is ? `${name} is ${is.what}; ` : ""}only WAV files are decoded here`, { hint });
+  }
+  // Decoding resamples to the context's rate, so that it is the one that is wanted, if any. A copy: the context takes its bytes.
+  const context = new OfflineAudioContext(1, 1, options.sampleRate ?? 44_100);
+  const buffer = await context.decodeAudioData(bytes.slice().buffer).catch((cause: Error) => {
+    throw wrong(cause);
+  });
+  options.signal?.throwIfAborted();
+  return decoded(buffer, options);
+}
+
+function mixed(channels: readonly Float32Array[]): Float32Array {
+  const [first] = channels as [Float32Array];
+  if (channels.length === 1) return first;
+  const out = new Float32Array(first.length);
+  for (let i = 0; i < out.length; i += 1) {
+    let sum = 0;
+    for (const samples of channels) sum += samples[i] as number;
+    out[i] = sum / channels.length;
+  }
+  return out;
+}
+
+/** Zero crossings of the filter on each side, and where it begins to cut, in parts of half the lower rate. */
+const CROSSINGS = 16;
+const ROLLOFF = 0.95;
+
+/**
+ * Samples at another rate: a band-limited filter (a sinc under a Hann window, 16 zero crossings), so that what the new rate cannot hold
+ * is left out rather than folded back. The result has `ceil(length * to / from)` samples.
+ */
+export function resample(samples: Float32Array, from: number, to: number): Float32Array {
+  if (!(from > 0 && to > 0 && Number.isFinite(from) && Number.isFinite(to))) throw new ValueError("E_VALUE", `resample: from ${from} to ${to} samples a second`);
+  if (from === to) return samples;
+  const cut = Math.min(1, to / from) * ROLLOFF;
+  const reach = CROSSINGS / cut;
+  const size = Math.ceil((samples.length * to) / from);
+  const out = new Float32Array(size);
+  // The filter has as many phases as the rates have positions between samples; whole rates have few.
+  const divisor = Number.isInteger(from) && Number.isInteger(to) ? gcd(from, to) : 0;
+  const phases = divisor && to / divisor <= 4096 ? to / divisor : 0;
+  const width = 2 * Math.ceil(reach) + 1;
+  const filter = (offset: number): Float32Array => {
+    const taps = new Float64Array(width);
+    let sum = 0;
+    for (let i = 0; i < width; i += 1) {
+      const t = i - Math.ceil(reach) - offset;
+      if (Math.abs(t) >= reach) continue;
+      const x = Math.PI * t * cut;
+      sum += taps[i] = (t === 0 ? 1 : Math.sin(x) / x) * (0.5 + 0.5 * Math.cos((Math.PI * t) / reach));
+    }
+    // a constant stays what it is
+    return Float32Array.from(taps, (v) => v / sum);
+  };
+  const known = Array.from({ length: phases }, (_, p) => filter(((p * (from / divisor)) % phases) / phases));
+  for (let i = 0; i < size; i += 1) {
+    const middle = phases ? Math.floor((i * (from / divisor)) / phases) : Math.floor((i * from) / to);
+    const taps = phases ? (known[i % phases] as Float32Array) : filter((i * from) / to - middle);
+    const first = middle - Math.ceil(reach);
+    const end = Math.min(width, samples.length - first);
+    let sum = 0;
+    for (let k = Math.max(0, -first); k < end; k += 1) sum += (taps[k] as number) * (samples[first + k] as number);
+    out[i] = sum;
+  }
+  return out;
+}
+
+const gcd = (a: number, b: number): number => (b === 0 ? a : gcd(b, a % b));
+
+/** How a sound is cut. */
+export interface ChunkOptions {
+  /** Samples of each piece. */
+  size: number;
+  /** Samples from one piece to the next: `size` unless told otherwise, less where pieces overlap. */
+  hop?: number;
+  /** The last piece is filled with silence, which is the default, or else left as short as it is. */
+  pad?: boolean;
+}
+
+/** Pieces of a sound, which share its memory except for one that is filled. */
+export function* chunks(samples: Float32Array, { size, hop = size, pad = true }: ChunkOptions): Generator<{ start: number; samples: Float32Array }> {
+  if (![size, hop].every((n) => Number.isInteger(n) && n > 0)) throw new ValueError("E_VALUE", `chunks of ${size} samples every ${hop}`);
+  for (let start = 0; start < samples.length; start += hop) {
+    let piece = samples.subarray(start, start + size);
+    const last = start + size >= samples.length;
+    if (pad && piece.length < size) {
+      const whole = new Float32Array(size);
+      whole.set(piece);
+      piece = whole;
+    }
+    yield { start, samples: piece };
+    if (last) return;
+  }
+}

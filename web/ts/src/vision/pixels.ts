@@ -1,0 +1,172 @@
+// Pictures in: whatever a page or a program has in hand, as RGBA bytes. Nothing here knows of tensors.
+import { FormatError, GradloomError, UnsupportedError, ValueError } from "../errors.js";
+import { type FetchOptions, readSource } from "../progress.js";
+
+/** A class of the page, as far as this program's type libraries know it. */
+type Dom<Name extends string> = typeof globalThis extends { [Key in Name]: { prototype: infer T } } ? T : never;
+
+/** Pixels in memory, row by row from the top: `ImageData`, or anything of its form. */
+export interface Pixels {
+  /** RGBA, or as many channels as `data.length / (width * height)` says: 1 (grey), 3 (RGB) or 4. */
+  readonly data: Uint8ClampedArray | Uint8Array;
+  readonly width: number;
+  readonly height: number;
+}
+
+/**
+ * What pictures are read from. A string is a URL, or in Node also a path; elements must have their picture, and a video a frame. In
+ * Node, which cannot decode pictures, `Pixels` alone.
+ */
+export type ImageSource =
+  | Dom<"HTMLImageElement">
+  | Dom<"SVGImageElement">
+  | Dom<"HTMLVideoElement">
+  | Dom<"HTMLCanvasElement">
+  | Dom<"OffscreenCanvas">
+  | Dom<"ImageBitmap">
+  | Dom<"VideoFrame">
+  | Pixels
+  | Blob
+  | Uint8Array
+  | ArrayBuffer
+  | string
+  | URL;
+
+/** RGBA bytes of a picture. */
+export interface Rgba {
+  data: Uint8ClampedArray | Uint8Array;
+  width: number;
+  height: number;
+}
+
+interface Canvas {
+  width: number;
+  height: number;
+  getContext(kind: "2d", options?: object): CanvasRenderingContext2D | null;
+}
+
+/** The class of a value by name: elements of other windows and classes that this host lacks are told apart too. */
+const kindOf = (value: unknown): string => Object.prototype.toString.call(value).slice(8, -1);
+
+/** A canvas that nobody sees. */
+export function newCanvas(width: number, height: number): Canvas & { convertToBlob?: OffscreenCanvas["convertToBlob"] } {
+  if (typeof OffscreenCanvas !== "undefined") return new OffscreenCanvas(width, height) as unknown as Canvas;
+  if (typeof document !== "undefined") return Object.assign(document.createElement("canvas"), { width, height });
+  const hint = "decode pictures with a library such as sharp and give { data, width, height }";
+  throw new UnsupportedError("E_UNSUPPORTED", "there is no canvas here", { hint });
+}
+
+/** The pixels of a source at its own size. */
+export async function readPixels(source: ImageSource, options: FetchOptions): Promise<Rgba> {
+  options.signal?.throwIfAborted();
+  const kind = kindOf(source);
+  const inMemory = source instanceof ArrayBuffer || source instanceof Uint8Array;
+  if (typeof source === "string" || source instanceof URL || kind === "Blob" || kind === "File" || inMemory) {
+    return decodeFile(source as Blob, options);
+  }
+  switch (kind) {
+    case "HTMLImageElement": {
+      const image = source as HTMLImageElement;
+      await image.decode().catch((cause: Error) => {
+        throw new FormatError("E_FORMAT", `the picture of the element cannot be read: ${image.currentSrc || image.src || "it has no address"}`, { cause });
+      });
+      return drawn(image, image.naturalWidth, image.naturalHeight);
+    }
+    case "HTMLVideoElement": {
+      const video = source as HTMLVideoElement;
+      if (video.readyState < 2) throw new ValueError("E_VALUE", "the video has no frame yet", { hint: "wait for its `loadeddata` event" });
+      return drawn(video, video.videoWidth, video.videoHeight);
+    }
+    case "VideoFrame": {
+      const frame = source as VideoFrame;
+      return drawn(frame, frame.displayWidth, frame.displayHeight);
+    }
+    case "SVGImageElement": {
+      const { width, height } = (source as SVGImageElement).getBoundingClientRect();
+      return drawn(source as SVGImageElement, Math.round(width), Math.round(height));
+    }
+    case "HTMLCanvasElement":
+    case "OffscreenCanvas":
+    case "ImageBitmap": {
+      const { width, height } = source as ImageBitmap;
+      return drawn(source as ImageBitmap, width, height);
+    }
+    default:
+      return fromMemory(source as Pixels);
+  }
+}
+
+async function decodeFile(source: Blob | Uint8Array | ArrayBuffer | string | URL, options: FetchOptions): Promise<Rgba> {
+  if (typeof createImageBitmap === "undefined") {
+    const hint = "decode pictures with a library such as sharp and give { data, width, height }";
+    throw new UnsupportedError("E_UNSUPPORTED", "files of pictures cannot be decoded here: createImageBitmap is missing", { hint });
+  }
+  const blob = source instanceof Blob ? source : new Blob([(await readSource(source, options)) as Uint8Array<ArrayBuffer>]);
+  options.signal?.throwIfAborted();
+  const bitmap = await decodeBlob(blob).catch(async (cause: Error) => {
+    const name = source instanceof Blob || source instanceof Uint8Array || source instanceof ArrayBuffer ? "the file" : String(source);
+    const { whatIs } = await import("../sniff.js");
+    const is = whatIs(new Uint8Array(await blob.slice(0, 4096).arrayBuffer()), blob.size);
+    const what = `${name} is not a picture that this browser can read${is ? `: it is ${is.what}` : ""}`;
+    throw new FormatError("E_FORMAT", what, { cause, ...(is?.hint && { hint: is.hint }) });
+  });
+  try {
+    return drawn(bitmap, bitmap.width, bitmap.height);
+  } finally {
+    bitmap.close();
+  }
+}
+
+/** SVG has no decoder of its own in pages: an element draws it. */
+async function decodeBlob(blob: Blob): Promise<ImageBitmap> {
+  try {
+    return await createImageBitmap(blob, { premultiplyAlpha: "none", colorSpaceConversion: "default" });
+  } catch (error) {
+    if (typeof document === "undefined" || blob.type !== "image/svg+xml") throw error;
+    const url = URL.createObjectURL(blob);
+    try {
+      const image = new Image();
+      image.src = url;
+      await image.decode();
+      return await createImageBitmap(image);
+    } finally {
+      URL.revokeObjectURL(url);
+    }
+  }
+}
+
+function drawn(source: CanvasImageSource, width: number, height: number): Rgba {
+  if (!(width > 0 && height > 0)) throw new ValueError("E_VALUE", `the picture is ${width} x ${height} pixels`);
+  const context = newCanvas(width, height).getContext("2d", { willReadFrequently: true, colorSpace: "srgb" });
+  if (!context) throw new UnsupportedError("E_UNSUPPORTED", `the browser gives no canvas of ${width} x ${height} pixels`);
+  try {
+    context.drawImage(source, 0, 0, width, height);
+    const { data } = context.getImageData(0, 0, width, height);
+    return { data, width, height };
+  } catch (cause) {
+    if (cause instanceof GradloomError) throw cause;
+    const secure = (cause as Error).name === "SecurityError";
+    const hint = secure ? 'load it with crossorigin="anonymous" from a server that allows that' : undefined;
+    const why = secure ? "it comes from another origin" : (cause as Error).message;
+    throw new ValueError("E_VALUE", `the picture cannot be read: ${why}`, { cause, ...(hint && { hint }) });
+  }
+}
+
+function fromMemory(source: Pixels): Rgba {
+  const { data, width, height } = (source ?? {}) as Partial<Pixels>;
+  if (!(data instanceof Uint8ClampedArray || data instanceof Uint8Array) || !Number.isInteger(width) || !Number.isInteger(height)) {
+    const what = "a picture comes from an element, canvas, ImageBitmap, VideoFrame, Blob, URL or { data, width, height } of bytes";
+    throw new ValueError("E_VALUE", what);
+  }
+  const [w, h] = [width as number, height as number];
+  const channels = data.length / (w * h);
+  if (w < 1 || h < 1 || ![1, 3, 4].includes(channels)) {
+    throw new ValueError("E_VALUE", `${data.length} bytes are not 1, 3 or 4 channels of ${w} x ${h} pixels`);
+  }
+  if (channels === 4) return { data, width: w, height: h };
+  const rgba = new Uint8Array(4 * w * h).fill(255);
+  for (let at = 0; at < w * h; at += 1) {
+    for (let c = 0; c < 3; c += 1) rgba[4 * at + c] = data[channels * at + (channels === 1 ? 0 : c)] as number;
+  }
+  return { data: rgba, width: w, height: h };
+}

@@ -1,0 +1,136 @@
+// Pictures in other sizes. What comes out are the bytes that Pillow gives (src/libImaging/Resample.c, 8 bits a channel), which is
+// what models were nearly always trained with: filters widen when a picture shrinks, and each pass rounds to bytes.
+import { ValueError } from "../errors.js";
+import type { Rgba } from "./pixels.js";
+
+/** How values between pixels are computed. `box` averages areas; all but `nearest` widen when a picture shrinks. */
+export type Resample = "nearest" | "box" | "bilinear" | "bicubic" | "lanczos";
+
+interface Filter {
+  support: number;
+  weight(x: number): number;
+}
+
+const sinc = (x: number): number => (x === 0 ? 1 : Math.sin(Math.PI * x) / (Math.PI * x));
+
+const FILTERS: Record<Exclude<Resample, "nearest">, Filter> = {
+  box: { support: 0.5, weight: (x) => (x > -0.5 && x <= 0.5 ? 1 : 0) },
+  bilinear: { support: 1, weight: (x) => Math.max(0, 1 - Math.abs(x)) },
+  bicubic: {
+    support: 2,
+    weight(x) {
+      const [a, t] = [-0.5, Math.abs(x)];
+      if (t < 1) return ((a + 2) * t - (a + 3)) * t * t + 1;
+      return t < 2 ? (((t - 5) * t + 8) * t - 4) * a : 0;
+    },
+  },
+  lanczos: { support: 3, weight: (x) => (x >= -3 && x < 3 ? sinc(x) * sinc(x / 3) : 0) },
+};
+
+/** Bits behind the point of weights. */
+const BITS = 22;
+
+interface Taps {
+  /** The first input of each output, and how many there are. */
+  first: Int32Array;
+  count: Int32Array;
+  /** `width` weights for each output. */
+  weights: Int32Array;
+  width: number;
+}
+
+/** The weights of one axis: `length` inputs from `start` become `size` outputs. What is beyond them is not looked at. */
+function taps(filter: Filter, start: number, length: number, size: number): Taps {
+  const [least, most] = [Math.floor(start), Math.ceil(start + length)];
+  const scale = length / size;
+  const wide = Math.max(1, scale);
+  const support = filter.support * wide;
+  const width = 2 * Math.ceil(support) + 1;
+  const [first, count, weights] = [new Int32Array(size), new Int32Array(size), new Int32Array(size * width)];
+  const row = new Float64Array(width);
+  for (let out = 0; out < size; out += 1) {
+    const center = start + (out + 0.5) * scale;
+    const from = Math.max(least, Math.trunc(center - support + 0.5));
+    const n = Math.min(most, Math.trunc(center + support + 0.5)) - from;
+    let sum = 0;
+    for (let x = 0; x < n; x += 1) sum += row[x] = filter.weight((x + from - center + 0.5) / wide);
+    for (let x = 0; x < n; x += 1) {
+      const w = (sum === 0 ? (row[x] as number) : (row[x] as number) / sum) * 2 ** BITS;
+      weights[out * width + x] = Math.trunc(w < 0 ? w - 0.5 : w + 0.5);
+    }
+    first[out] = from;
+    count[out] = n;
+  }
+  return { first, count, weights, width };
+}
+
+/** Bytes from one pixel of a line to the next, and from line to line. */
+interface Strides {
+  step: number;
+  next: number;
+  toStep: number;
+  toNext: number;
+}
+
+/** Sums taps along one axis, for all four channels: each of so many lines becomes `size` pixels. */
+function pass(from: Rgba["data"], to: Uint8ClampedArray, t: Taps, size: number, lines: number, strides: Strides): void {
+  const { first, count, weights, width } = t;
+  const { step, next, toStep, toNext } = strides;
+  for (let line = 0; line < lines; line += 1) {
+    for (let out = 0; out < size; out += 1) {
+      let r = 1 << (BITS - 1);
+      let [g, b, a] = [r, r, r];
+      let at = line * next + (first[out] as number) * step;
+      const base = out * width;
+      for (let x = 0; x < (count[out] as number); x += 1, at += step) {
+        const w = weights[base + x] as number;
+        r += w * (from[at] as number);
+        g += w * (from[at + 1] as number);
+        b += w * (from[at + 2] as number);
+        a += w * (from[at + 3] as number);
+      }
+      const place = line * toNext + out * toStep;
+      // a clamped array does the rest
+      to[place] = r >> BITS;
+      to[place + 1] = g >> BITS;
+      to[place + 2] = b >> BITS;
+      to[place + 3] = a >> BITS;
+    }
+  }
+}
+
+/** A part of a picture in another size: the part begins at `x, y`, which may lie between pixels. */
+export function resize(from: Rgba, part: { x: number; y: number; width: number; height: number }, width: number, height: number, how: Resample): Rgba {
+  const whole = part.x === 0 && part.y === 0 && part.width === from.width && part.height === from.height;
+  if (whole && width === from.width && height === from.height) return from;
+  if (how === "nearest") return nearest(from, part, width, height);
+  const filter = FILTERS[how] as Filter | undefined;
+  if (!filter) throw new ValueError("E_VALUE", `there is no way \`${String(how)}\` to resample; there are nearest, ${Object.keys(FILTERS).join(", ")}`);
+  let { data } = from;
+  const exact = (start: number, length: number, inputs: number, size: number): boolean => start === 0 && length === inputs && size === inputs;
+  if (!exact(part.x, part.width, from.width, width)) {
+    const out = new Uint8ClampedArray(4 * width * from.height);
+    pass(data, out, taps(filter, part.x, part.width, width), width, from.height, { step: 4, next: 4 * from.width, toStep: 4, toNext: 4 * width });
+    data = out;
+  }
+  if (!exact(part.y, part.height, from.height, height)) {
+    const out = new Uint8ClampedArray(4 * width * height);
+    pass(data, out, taps(filter, part.y, part.height, height), height, width, { step: 4 * width, next: 4, toStep: 4 * width, toNext: 4 });
+    data = out;
+  }
+  return { data, width, height };
+}
+
+function nearest(from: Rgba, part: { x: number; y: number; width: number; height: number }, width: number, height: number): Rgba {
+  const data = new Uint8ClampedArray(4 * width * height);
+  const pick = (out: number, start: number, length: number, size: number, inputs: number): number =>
+    Math.min(inputs - 1, Math.max(0, Math.floor(start + ((out + 0.5) * length) / size)));
+  for (let y = 0; y < height; y += 1) {
+    const row = pick(y, part.y, part.height, height, from.height) * from.width;
+    for (let x = 0; x < width; x += 1) {
+      const at = 4 * (row + pick(x, part.x, part.width, width, from.width));
+      for (let c = 0; c < 4; c += 1) data[4 * (y * width + x) + c] = from.data[at + c] as number;
+    }
+  }
+  return { data, width, height };
+}
