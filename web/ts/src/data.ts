@@ -4,6 +4,7 @@ import type { DType } from "./dtype.js";
 import { decode } from "./dtype.js";
 import { ValueError, guard } from "./errors.js";
 import { filesModule } from "./extras.js";
+import { reading } from "./lazy.js";
 import { plainApi } from "./module.js";
 import { type FetchOptions, type FileSource, readSource } from "./progress.js";
 import { Tensor } from "./tensor.js";
@@ -38,7 +39,7 @@ const array = ([dtype, shape, bytes]: Parts): HostArray => ({ dtype, shape, byte
 /** The tensor of an IDX file, gzipped or not. */
 export async function readIdx(from: FileSource, options: FetchOptions = {}): Promise<HostArray> {
   const [file, { idx }] = await Promise.all([readSource(from, options), filesModule()]);
-  return array(guard(() => idx(file) as Parts));
+  return reading("images", from, file, () => array(guard(() => idx(file) as Parts)));
 }
 
 /** MNIST, Fashion-MNIST or their kin: u8 images `[n, 1, rows, columns]` and labels `[n]`. */
@@ -54,7 +55,7 @@ export async function mnist(images: FileSource, labels: FileSource, options: Fet
 /** CIFAR-10 or CIFAR-100 from one of its binary files: u8 images `[n, 3, 32, 32]` and labels `[n]`. */
 export async function cifar(from: FileSource, classes: 10 | 100, options: FetchOptions = {}): Promise<Arrays> {
   const [file, module] = await Promise.all([readSource(from, options), filesModule()]);
-  const [x, y] = guard(() => module.cifar(file, classes) as [Parts, Parts]);
+  const [x, y] = await reading("images", from, file, () => guard(() => module.cifar(file, classes) as [Parts, Parts]));
   return new Arrays({ x: array(x), y: array(y) });
 }
 

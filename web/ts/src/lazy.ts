@@ -2,12 +2,24 @@
 import { FetchError } from "./errors.js";
 import type { LoadOptions } from "./model.js";
 import type { FetchOptions, FileSource } from "./progress.js";
+import type { Expected } from "./sniff.js";
 import type { Tensor } from "./tensor.js";
 import type { Torch } from "./torch-ops.js";
 
 const missing = (cause: Error): never => {
   throw new FetchError("E_FETCH", `a part of the package did not load: ${cause.message}`, { cause });
 };
+
+/** Runs what reads a file's bytes. Where that fails because the file is something else, the error says what it is. */
+export async function reading<T>(expected: Expected, from: unknown, file: Uint8Array | { head: Uint8Array; size: number }, body: () => T): Promise<Awaited<T>> {
+  try {
+    return await body();
+  } catch (error) {
+    const sniff = await import("./sniff.js").catch(() => undefined);
+    if (!sniff) throw error;
+    throw file instanceof Uint8Array ? sniff.explained(error, expected, from, file) : sniff.explained(error, expected, from, file.head, file.size);
+  }
+}
 
 /** Files of tensors. */
 export const weightsModule = (): Promise<typeof import("./weights.js")> => import("./weights.js").catch(missing);

@@ -3,6 +3,7 @@ import { type Device, type DeviceKind, type Host, type Timing, open, present, us
 import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "./dtype.js";
 import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
 import { filesModule } from "./extras.js";
+import { reading } from "./lazy.js";
 import { type FetchOptions, type FileSource, type OnProgress, type Progress, readSource } from "./progress.js";
 import { Tensor, bind, made, source } from "./tensor.js";
 import { passed } from "./turns.js";
@@ -284,12 +285,15 @@ export async function load(from: FileSource, options: LoadOptions = {}): Promise
   file.catch(() => {});
   onProgress?.({ phase: "device", loaded: 0, total: 0 });
   const host = await guardAsync(() => started, signal);
-  const bytes = await asOnnx(await file);
-  signal?.throwIfAborted();
-  onProgress?.({ phase: "parse", loaded: 0, total: bytes.length });
-  const auto = (options.device ?? "auto") === "auto";
-  const parts = await passed(host.engine, bytes, signal);
-  const model = new Model(host, guard(() => host.raw.onnx(parts, options.everyValue ?? false, options.budget)), auto);
+  const given = await file;
+  const id = await reading("model", from, given, async () => {
+    const bytes = await asOnnx(given);
+    signal?.throwIfAborted();
+    onProgress?.({ phase: "parse", loaded: 0, total: bytes.length });
+    const parts = await passed(host.engine, bytes, signal);
+    return guard(() => host.raw.onnx(parts, options.everyValue ?? false, options.budget));
+  });
+  const model = new Model(host, id, (options.device ?? "auto") === "auto");
   useByDefault(host);
   return model;
 }

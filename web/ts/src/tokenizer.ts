@@ -2,6 +2,7 @@
 import type { RawTokenizer } from "./pkg/gradloom_text.js";
 import { StateError, guard } from "./errors.js";
 import { textModule } from "./extras.js";
+import { reading } from "./lazy.js";
 import { type FetchOptions, type FileSource, readSource } from "./progress.js";
 
 /** The tokens of a text, or of two. */
@@ -29,7 +30,7 @@ export class Tokenizer {
 
   /** Reads a tokenizer.json, or a GGUF file's metadata. */
   static async load(from: FileSource, options: FetchOptions = {}): Promise<Tokenizer> {
-    return Tokenizer.#of(readSource(from, options));
+    return Tokenizer.#of(readSource(from, options), from);
   }
 
   /** The same from bytes or text at hand. */
@@ -37,9 +38,9 @@ export class Tokenizer {
     return Tokenizer.#of(typeof json === "string" ? new TextEncoder().encode(json) : json);
   }
 
-  static async #of(file: Uint8Array | Promise<Uint8Array>): Promise<Tokenizer> {
+  static async #of(file: Uint8Array | Promise<Uint8Array>, from?: FileSource): Promise<Tokenizer> {
     const [bytes, { RawTokenizer: Raw }] = await Promise.all([file, textModule()]);
-    return new Tokenizer(guard(() => new Raw(bytes)));
+    return reading("tokenizer", from, bytes, () => new Tokenizer(guard(() => new Raw(bytes))));
   }
 
   get #live(): RawTokenizer {

@@ -3,11 +3,11 @@ import { type Host, useByDefault } from "./device.js";
 import { type DType, bytesOf, decode } from "./dtype.js";
 import { FormatError, InputError, ValueError, guard, guardAsync } from "./errors.js";
 import { filesModule } from "./extras.js";
-import type { SaveOptions, WeightOptions } from "./lazy.js";
+import { type SaveOptions, type WeightOptions, reading } from "./lazy.js";
 import { hostOf } from "./model.js";
 import { type FetchOptions, type FileSource, readSource, room } from "./progress.js";
 import { type Ranged, type Told, ofMemory, openRanges } from "./ranges.js";
-import { type FileOptions, Tensor, bind, made } from "./tensor.js";
+import { type FileOptions, Tensor, type TensorOptions, bind, made } from "./tensor.js";
 import { Slices } from "./turns.js";
 
 /** Tensors that lie so close together are read in one request, what is between them too. */
@@ -99,7 +99,8 @@ class Loading {
     const { onProgress: _, ...quiet } = this.options;
     const bytes = await readSource(from, quiet);
     const files = new Map<string, Set<string>>();
-    for (const [name, file] of guard(() => this.host.raw.shards(bytes)) as [string, string][]) {
+    const pairs = await reading("index", from, bytes, () => guard(() => this.host.raw.shards(bytes)) as [string, string][]);
+    for (const [name, file] of pairs) {
       if (!wanted(name)) continue;
       if (!files.has(file)) files.set(file, new Set());
       files.get(file)?.add(name);
@@ -113,8 +114,13 @@ class Loading {
   }
 
   async #file(from: FileSource, wanted: (name: string) => boolean): Promise<void> {
-    let file = await openRanges(from, this.options, this.told);
+    const file = await openRanges(from, this.options, this.told);
     this.#open.push(file);
+    await reading("weights", from, file, () => this.#tensors(file, wanted));
+  }
+
+  async #tensors(from: Ranged, wanted: (name: string) => boolean): Promise<void> {
+    let file = from;
     const [a, b] = file.head;
     const whole = (): Promise<Uint8Array> => file.read(0, file.size, this.told);
     if (String.fromCharCode(...file.head.subarray(0, 4)) === "GGUF") return this.#blocks(file, wanted);
@@ -271,6 +277,10 @@ export async function readArray(from: FileSource, options: FileOptions & FetchOp
   const file = await readSource(from, options);
   const bytes = gunzip ? await unpacked(file) : file;
   const on = { ...(device && { device }), ...(requiresGrad && { requiresGrad }) };
+  return reading("array", from, bytes, () => arrayOf(bytes, dtype, shape, on));
+}
+
+async function arrayOf(bytes: Uint8Array, dtype: DType, shape: readonly number[] | undefined, on: TensorOptions): Promise<Tensor> {
   if (String.fromCharCode(...bytes.subarray(0, 6)) === "\x93NUMPY") {
     const { npy } = await filesModule();
     const [own, sizes, data] = guard(() => npy(bytes) as [DType, number[], Uint8Array]);
