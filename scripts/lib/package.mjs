@@ -30,14 +30,14 @@ export function checkTypes() {
 }
 
 /** Entries of the package, the script of its workers, and how those are started. */
-const entries = ["index", "vision", "audio", "train/nn", "train/optim", "worker", "workers"];
+const entries = ["index", "vision", "audio", "data", "fit", "train/nn", "train/optim", "worker", "workers"];
 /** Files that are wasm-bindgen's, of modules that are loaded on first use: they find the wasm beside them. */
 const glue = /pkg\/gradloom_(?!web\b)\w+\.js$/;
 
 /**
  * Puts what every page loads into one file, which compresses better than many, and what is loaded on first use into files of its
- * own; the declarations stay as they are. Comments and long names are taken out: a third of the JavaScript that a page downloads.
- * Constants stay in their variables, and addresses in quotes, because bundlers go by how an import is written.
+ * own; the declarations stay as they are. Comments and long names are taken out: a third of the JavaScript that a page downloads. Maps
+ * beside the files lead back to the TypeScript, which is in them. Constants stay in their variables, and addresses in quotes, because bundlers go by how an import is written.
  */
 async function bundle(folder) {
   // not there before `npm ci`
@@ -52,9 +52,15 @@ async function bundle(folder) {
     plugins: [
       {
         name: "core",
+        /** What TypeScript says of where things were, so that maps lead to its sources. */
+        load(id) {
+          if (!id.startsWith(folder) || !existsSync(`${id}.map`)) return null;
+          return { code: readFileSync(id, "utf8"), map: readFileSync(`${id}.map`, "utf8") };
+        },
         /** The wasm file of the page's own module lies where it did, seen from the file that has everything. */
         transform(code, id) {
-          return id.endsWith("gradloom_web.js") ? code.replace("new URL('gradloom_web_bg.wasm'", "new URL('./pkg/gradloom_web_bg.wasm'") : null;
+          if (!id.endsWith("gradloom_web.js")) return null;
+          return { code: code.replace("new URL('gradloom_web_bg.wasm'", "new URL('./pkg/gradloom_web_bg.wasm'"), map: null };
         },
         buildEnd() {
           const add = (id) => {
@@ -72,20 +78,24 @@ async function bundle(folder) {
     entryFileNames: "[name].js",
     // what the entries for training share lies with them
     chunkFileNames: ({ name, isDynamicEntry }) => (name === "core" || isDynamicEntry ? "[name].js" : "train/[name].js"),
-    minify: false,
+    minify: { compress: { target: "es2022" }, mangle: true },
+    comments: { legal: false, annotation: true, jsdoc: false },
+    sourcemap: true,
+    sourcemapPathTransform: (path) => path.replace(/^.*web\/ts\/src\//, "gradloom/src/"),
     codeSplitting: { groups: [{ name: "core", test: (id) => core.has(id) }] },
   });
   await build.close();
-  for (const name of readdirSync(folder, { recursive: true }).filter((each) => each.endsWith(".js"))) {
-    if (!glue.test(name)) rmSync(join(folder, name));
+  const scripts = () => readdirSync(folder, { recursive: true }).filter((each) => /\.js(\.map)?$/.test(each));
+  for (const name of scripts()) if (!glue.test(name)) rmSync(join(folder, name));
+  for (const { fileName, code, source } of files) {
+    // addresses in quotes; nothing moves, so that the maps stay right
+    writeFileSync(join(folder, fileName), code ? code.replace(/(\bimport\(|\bnew URL\()`([^`$\\]*)`/g, '$1"$2"') : source);
   }
-  for (const { fileName, code } of files) writeFileSync(join(folder, fileName), code);
-  for (const name of readdirSync(folder, { recursive: true }).filter((each) => each.endsWith(".js"))) {
+  for (const name of scripts().filter((each) => glue.test(each))) {
     const file = join(folder, name);
-    const { code, errors } = minifySync(name, readFileSync(file, "utf8"), { module: true, compress: false, mangle: true });
+    const { code, errors } = minifySync(name, readFileSync(file, "utf8"), { module: true, compress: { target: "es2022" }, mangle: true });
     if (errors.length > 0) throw new Failure(`${name}: ${errors[0].message}`);
-    const quoted = code.replace(/(\bimport\(|\bnew URL\()`([^`$\\]*)`/g, '$1"$2"');
-    writeFileSync(file, quoted.replace(/\bimport\((?=[\w$]+\))/g, "import(/* @vite-ignore */"));
+    writeFileSync(file, code.replace(/(\bimport\(|\bnew URL\()`([^`$\\]*)`/g, '$1"$2"'));
   }
 }
 
@@ -93,7 +103,7 @@ async function bundle(folder) {
 export async function buildPackage() {
   bindings();
   rmSync(join(source, "dist"), { recursive: true, force: true });
-  run("npx", ["tsc", "-p", source]);
+  run("npx", ["tsc", "-p", source, "--sourceMap", "--inlineSources"]);
   cpSync(join(source, "src/pkg"), join(source, "dist/pkg"), { recursive: true });
   await bundle(join(source, "dist"));
   checkNotices();

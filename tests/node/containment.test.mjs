@@ -6,7 +6,8 @@ import { once } from "node:events";
 import { test } from "node:test";
 import workerThreads from "node:worker_threads";
 import { syncBuiltinESMExports } from "node:module";
-import { ChatTemplate, InternalError, Tensor, Tokenizer, data, init, load, memory, torch } from "gradloom";
+import { ChatTemplate, InternalError, Tensor, Tokenizer, init, load, memory, torch } from "gradloom";
+import * as data from "gradloom/data";
 import { endlessModule, settled, trapAtClock, trappingExport, trappingModule } from "../lib/wasm_trap.mjs";
 
 // a copy: the import itself would follow what the tests put in its place

@@ -1,5 +1,6 @@
 // The packed package in Node: what it holds, and that it starts.
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";
 import { GradloomError, Tensor, devices, init, load, memory, probeWebGpu, version } from "gradloom";
@@ -19,6 +20,21 @@ test("the package has no run-time dependency and no install script", () => {
 test("the licences are in it, and no source", () => {
   const names = readdirSync(folder).sort();
   assert.deepEqual(names, ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "THIRD-PARTY-NOTICES.txt", "dist", "package.json"]);
+});
+
+test("maps lead from the scripts to the sources, which are in them", () => {
+  for (const name of ["core", "vision", "train/optim"]) {
+    const { sources, sourcesContent, mappings } = JSON.parse(readFileSync(new URL(`dist/${name}.js.map`, folder), "utf8"));
+    const own = sources.map((path, at) => [path, sourcesContent[at]]).filter(([path]) => path.endsWith(".ts"));
+    assert.ok(own.length > 0 && mappings.length > 1000, name);
+    for (const [path, text] of own) assert.equal(text, readFileSync(new URL(`../../web/ts/src/${path.replace("gradloom/src/", "")}`, import.meta.url), "utf8"), path);
+  }
+  const program = 'import { Tensor, init } from "gradloom"; await init(); Tensor.ones([2]).matmul(Tensor.ones([3]));';
+  const { stderr } = spawnSync(process.execPath, ["--enable-source-maps", "--input-type=module", "-e", program], { cwd: new URL("..", import.meta.url), encoding: "utf8" });
+  const line = /tensor\.ts:(\d+):\d+/g;
+  const lines = readFileSync(new URL("../../web/ts/src/tensor.ts", import.meta.url), "utf8").split("\n");
+  const named = [...stderr.matchAll(line)].map(([, n]) => lines[n - 1]);
+  assert.ok(named.some((text) => text.includes('return op("matmul"')), `${stderr}`);
 });
 
 test("every export names a file", () => {

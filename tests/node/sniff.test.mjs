@@ -4,7 +4,8 @@ import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { after, before, test } from "node:test";
 import { gzipSync } from "node:zlib";
-import { ChatTemplate, FormatError, Tensor, Tokenizer, data, init, load, loadWeights } from "gradloom";
+import { ChatTemplate, FormatError, Tensor, Tokenizer, init, load, loadWeights } from "gradloom";
+import * as data from "gradloom/data";
 
 const fixture = (path) => readFileSync(new URL(`../fixtures/${path}`, import.meta.url));
 const text = (string) => new TextEncoder().encode(string);

@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { gzipSync } from "node:zlib";
-import { Tensor, checkpoint, data, grad, init, nn } from "gradloom";
+import { Tensor, checkpoint, grad, init, nn } from "gradloom";
+import * as data from "gradloom/data";
 import { close, layer } from "./cases.mjs";
 
 await init();

@@ -1,26 +1,14 @@
-// Data sets: files of images, and batches in a shuffled order, fetched ahead.
-import type { Device } from "./device.js";
-import type { DType } from "./dtype.js";
-import { decode } from "./dtype.js";
+// Data sets: files of images, and batches in a shuffled order, fetched ahead. The entry `gradloom/data`.
+import { Arrays, type Columns, type Dataset, Examples, type HostArray, type Row, type Rows, examples } from "./data/examples.js";
 import { ValueError, guard } from "./errors.js";
 import { filesModule } from "./extras.js";
 import { reading } from "./lazy.js";
 import { plainApi } from "./module.js";
 import { type FetchOptions, type FileSource, readSource } from "./progress.js";
-import { Tensor } from "./tensor.js";
+import type { DType } from "./dtype.js";
+import type { Tensor } from "./tensor.js";
 
-/** Elements on the host, row by row. */
-export interface HostArray {
-  dtype: DType;
-  shape: readonly number[];
-  bytes: Uint8Array;
-}
-
-/** Examples by number, some at once; it may fetch or decode them. */
-export interface Dataset<Batch> {
-  readonly length: number;
-  batch(rows: readonly number[]): Batch | Promise<Batch>;
-}
+export { Arrays, type Columns, type Dataset, Examples, type HostArray, type Row, type Rows, examples };
 
 /** How a data loader puts examples into batches. */
 export interface LoaderOptions {
@@ -59,46 +47,22 @@ export async function cifar(from: FileSource, classes: 10 | 100, options: FetchO
   return new Arrays({ x: array(x), y: array(y) });
 }
 
-/** Arrays in memory whose first axes count the examples. A batch has one tensor for each. */
-export class Arrays implements Dataset<Record<string, Tensor>> {
-  readonly length: number;
-  readonly arrays: Readonly<Record<string, HostArray>>;
-  readonly #device: Device | undefined;
-
-  constructor(arrays: Readonly<Record<string, HostArray>>, options: { device?: Device } = {}) {
-    const counts = Object.values(arrays).map(({ shape }) => shape[0]);
-    const [first] = counts;
-    if (first === undefined || counts.some((n) => n !== first)) {
-      throw new ValueError("E_VALUE", `a data set needs arrays of as many examples each, not of ${counts.join(", ")}`);
-    }
-    this.arrays = arrays;
-    this.length = first;
-    this.#device = options.device;
-  }
-
-  batch(rows: readonly number[]): Record<string, Tensor> {
-    const missing = rows.find((row) => !(Number.isInteger(row) && row >= 0 && row < this.length));
-    if (missing !== undefined) throw new ValueError("E_VALUE", `there is no example ${missing} of ${this.length}`);
-    const tensor = ({ dtype, shape, bytes }: HostArray): Tensor => {
-      const size = bytes.length / Math.max(this.length, 1);
-      const picked = new Uint8Array(size * rows.length);
-      rows.forEach((row, at) => picked.set(bytes.subarray(row * size, (row + 1) * size), at * size));
-      const options = { dtype, ...(this.#device && { device: this.#device }) };
-      return new Tensor(decode(picked, dtype), [rows.length, ...shape.slice(1)], options);
-    };
-    return Object.fromEntries(Object.entries(this.arrays).map(([name, a]) => [name, tensor(a)]));
-  }
-}
+/** What a loader takes: a data set, or what `examples` makes one of. */
+export type Loadable<Batch> =
+  | Dataset<Batch>
+  | (Tensor extends Batch ? Rows : never)
+  | (Record<string, Tensor> extends Batch ? Columns | readonly Readonly<Record<string, Row>>[] : never);
 
 /** Batches of a data set: `for await (const batch of loader)` is an epoch. */
-export class DataLoader<Batch> implements AsyncIterable<Batch> {
+export class DataLoader<Batch = Record<string, Tensor>> implements AsyncIterable<Batch> {
   readonly dataset: Dataset<Batch>;
   readonly #options: Required<LoaderOptions>;
   #epoch = 0;
 
-  constructor(dataset: Dataset<Batch>, { batchSize = 1, shuffle = false, dropLast = false, prefetch = 2 }: LoaderOptions = {}) {
+  /** Of a data set, of arrays by name, of a list of examples, or (as `DataLoader<Tensor>`) of one array. */
+  constructor(from: Loadable<Batch>, { batchSize = 1, shuffle = false, dropLast = false, prefetch = 2 }: LoaderOptions = {}) {
     if (!Number.isInteger(batchSize) || batchSize < 1) throw new ValueError("E_VALUE", `batches of ${batchSize} examples`);
-    this.dataset = dataset;
+    this.dataset = examples(from as Dataset<Batch>);
     this.#options = { batchSize, shuffle, dropLast, prefetch };
   }
 
@@ -106,6 +70,23 @@ export class DataLoader<Batch> implements AsyncIterable<Batch> {
   get length(): number {
     const { batchSize, dropLast } = this.#options;
     return (dropLast ? Math.floor : Math.ceil)(this.dataset.length / batchSize);
+  }
+
+  /** The same with each batch changed by a function, as pictures that are moved at random. It runs ahead, like the loading. */
+  map<Other>(change: (batch: Batch) => Other | Promise<Other>): DataLoader<Other> {
+    const { dataset } = this;
+    const mapped: Dataset<Other> = { length: dataset.length, batch: async (rows) => change(await dataset.batch(rows)) };
+    return new DataLoader<Other>(mapped as Loadable<Other>, this.#options);
+  }
+
+  /** The first batches of an epoch alone. */
+  async *take(count: number): AsyncGenerator<Batch> {
+    let left = count;
+    if (left <= 0) return;
+    for await (const batch of this) {
+      yield batch;
+      if ((left -= 1) <= 0) return;
+    }
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Batch> {

@@ -1,5 +1,5 @@
 // Devices: which there are, starting one, and the one that new tensors use.
-import { DeviceError, type GradloomError, StateError, guard, guardAsync } from "./errors.js";
+import { DeviceError, type GradloomError, StateError, OutOfMemoryError, guard, guardAsync } from "./errors.js";
 import { type Engine, type ModuleOptions, type Runtime, builtin, inNode, loadWasm, newEngine } from "./module.js";
 import { Cache, type CacheOptions, type CacheState, deleteEntries } from "./cache.js";
 import { type TuneOptions, type TunedKernel, slots } from "./tune.js";
@@ -119,6 +119,8 @@ type Hosts = Map<DeviceKind, Promise<Host>>;
 /** The devices of each instance of the wasm module that has not ended. */
 const started = new Map<Engine, Hosts>();
 const isolated = new WeakSet<Engine>();
+/** Devices that somebody computes with: `auto` may start one and take another. */
+const inUse = new WeakSet<Host>();
 /** What took the place of a lost device. */
 const renewed = new WeakMap<Host, Promise<Host>>();
 let current: Host | undefined;
@@ -236,6 +238,7 @@ export async function present(host: Host): Promise<Host> {
     host.workers.forEach((worker) => worker.terminate());
     next = start(host.kind, host.engine);
     renewed.set(host, next);
+    if (inUse.has(host)) next.then((fresh) => inUse.add(fresh), () => {});
     next.then((fresh) => host === current && (current = fresh), () => renewed.delete(host));
   }
   return present(await next);
@@ -253,12 +256,18 @@ function noWebGpu(): string {
 export async function open(kind: DeviceKind | "auto", engine?: Engine): Promise<Host> {
   engine ??= await loadWasm();
   if (kind === "auto") {
-    const gpu = await open("webgpu", engine).catch(() => undefined);
-    return gpu && !gpu.software ? gpu : open("wasm", engine);
+    const gpu = await opened("webgpu", engine).catch(() => undefined);
+    kind = gpu && !gpu.software ? "webgpu" : "wasm";
   }
   if (kind !== "webgpu" && kind !== "wasm") {
     throw new DeviceError("E_DEVICE", `there is no device \`${String(kind)}\`; there are webgpu and wasm`);
   }
+  const host = await opened(kind, engine);
+  inUse.add(host);
+  return host;
+}
+
+async function opened(kind: DeviceKind, engine: Engine): Promise<Host> {
   return present(await (started.get(engine)?.get(kind) ?? start(kind, engine)));
 }
 
@@ -333,9 +342,11 @@ async function live(): Promise<Host[]> {
   return hosts.filter((each) => each !== undefined && !isOver(each)) as Host[];
 }
 
+const used = async (): Promise<Host[]> => (await live()).filter((host) => inUse.has(host));
+
 /** What the started devices compiled and ran, and what they found in the cache of earlier visits. */
 export async function stats(): Promise<Stats[]> {
-  return (await live()).map(({ kind, raw, cache }) => {
+  return (await used()).map(({ kind, raw, cache }) => {
     return { device: kind, ...(raw.stats() as Omit<Stats, "device" | "cache">), cache: { ...cache.state } };
   });
 }
@@ -351,9 +362,25 @@ export async function clearCache(): Promise<void> {
   await deleteEntries();
 }
 
+/**
+ * Work on a device. If memory is refused, tensors that the program forgot may still hold it: a loop that never lets the page have a turn
+ * keeps them from being freed. They are, and the work is tried once more.
+ */
+export function onDevice<T>(host: Host, body: () => Promise<T>, signal?: AbortSignal, late?: (value: T) => void): Promise<T> {
+  const again = async (error: unknown): Promise<T> => {
+    if (!(error instanceof OutOfMemoryError)) throw error;
+    const { collected } = await import("./collect.js").catch(() => {
+      throw error;
+    });
+    await collected(host);
+    return guardAsync(body, signal, late);
+  };
+  return guardAsync(body, signal, late).catch(again);
+}
+
 /** What the started devices hold. */
 export async function memory(): Promise<Memory[]> {
-  const hosts = await live();
+  const hosts = await used();
   // one that ends meanwhile holds nothing
   await Promise.allSettled(hosts.map((each) => each.raw.collect()));
   return hosts.filter((each) => !isOver(each)).map((each) => ({ device: each.kind, ...(each.raw.counters() as Omit<Memory, "device">) }));

@@ -19,7 +19,11 @@ export type TypedArray =
   | Uint16Array
   | Uint32Array
   | BigInt64Array
-  | BigUint64Array;
+  | BigUint64Array
+  | HalfArray;
+
+/** The host's `Float16Array`, where its types know one. */
+export type HalfArray = typeof globalThis extends { Float16Array: { prototype: infer T } } ? T : never;
 
 /** What `data()` gives for each dtype: f16 and bf16 come as f32, bool as bytes of 0 and 1. */
 export interface DataOf {
@@ -73,8 +77,12 @@ export function dtypeIndex(dtype: DType): number {
   return at;
 }
 
+/** A `Float16Array`, which not every host has. */
+const isHalves = (array: unknown): boolean => Object.prototype.toString.call(array) === "[object Float16Array]";
+
 /** The dtype whose elements a typed array holds. */
 export function dtypeOf(array: TypedArray): DType {
+  if (isHalves(array)) return "f16";
   if (array instanceof Float32Array) return "f32";
   if (array instanceof Float64Array) return "f64";
   if (array instanceof Int32Array) return "i32";
@@ -107,7 +115,7 @@ export function sizeOf(shape: readonly number[]): number {
 export function encode(values: TypedArray | readonly (number | bigint | boolean)[], dtype: DType): Uint8Array {
   dtypeIndex(dtype);
   const half = dtype === "f16" || dtype === "bf16";
-  if (isTypedArray(values) && !half) {
+  if (isTypedArray(values) && (!half || isHalves(values))) {
     const same = dtypeOf(values) === dtype || (dtype === "bool" && dtypeOf(values) === "u8");
     if (same && dtype !== "bool") return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
   }

@@ -1,5 +1,4 @@
 // The npm package `gradloom`: a typed, thin face over the wasm module. No tensor logic here.
-import * as data from "./data.js";
 import * as nn from "./networks.js";
 import * as optim from "./optim.js";
 
@@ -19,7 +18,7 @@ export { probeWebGpu, version } from "./module.js";
 export type { FetchOptions, FileSource, OnProgress, Progress } from "./progress.js";
 export type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./tensor.js";
 export { Tensor, checkpoint, grad, realize, tidy } from "./tensor.js";
-export type { Torch } from "./torch-ops.js";
+export type { Torch } from "./torch.js";
 export type { TuneOptions, TunedKernel } from "./tune.js";
 export { type EncodeOptions, type Encoding, Tokenizer } from "./tokenizer.js";
-export { data, nn, optim };
+export { nn, optim };

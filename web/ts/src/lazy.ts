@@ -4,7 +4,7 @@ import type { LoadOptions } from "./model.js";
 import type { FetchOptions, FileSource } from "./progress.js";
 import type { Expected } from "./sniff.js";
 import type { Tensor } from "./tensor.js";
-import type { Torch } from "./torch-ops.js";
+import type { Torch } from "./torch.js";
 
 const missing = (cause: Error): never => {
   throw new FetchError("E_FETCH", `a part of the package did not load: ${cause.message}`, { cause });

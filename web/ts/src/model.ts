@@ -1,5 +1,5 @@
 // Models: loading an ONNX file and running it.
-import { type Device, type DeviceKind, type Host, type Timing, open, present, useByDefault } from "./device.js";
+import { type Device, type DeviceKind, type Host, type Timing, onDevice, open, present, useByDefault } from "./device.js";
 import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "./dtype.js";
 import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
 import { filesModule } from "./extras.js";
@@ -145,7 +145,7 @@ export class Model {
     const tell = onProgress && ((phase: Progress["phase"]) => onProgress({ phase, loaded: 0, total: 0 }));
     const host = this.#host;
     const run = (): Promise<RawOutputs> => host.raw.runModel(id, given, tell, signal);
-    const out = await guardAsync(run, signal, (late) => late.outputs.forEach((o) => host.raw.free(o.id)));
+    const out = await onDevice(host, run, signal, (late) => late.outputs.forEach((o) => host.raw.free(o.id)));
     this.#timing = out.timing;
     return Object.fromEntries(out.outputs.map((o) => [o.name, made(host, o.id)]));
   }

@@ -78,6 +78,27 @@ export abstract class Optimizer {
     await realize([...wanted], options);
   }
 
+  /**
+   * One step on what `loss` computes: its gradients, the updates and its value in one go. Forgets gradients before and after, and frees
+   * what `loss` made on the way, which must not wait. Gives the loss.
+   */
+  async minimize(loss: () => Tensor, options: { signal?: AbortSignal } = {}): Promise<number> {
+    this.zeroGrad();
+    const value = tidy(() => {
+      const t = loss();
+      bind(t);
+      t.backward();
+      return t;
+    });
+    try {
+      await this.step(options);
+      return await value.item();
+    } finally {
+      value.dispose();
+      this.zeroGrad();
+    }
+  }
+
   /** Forgets the gradients. */
   zeroGrad(): void {
     for (const p of this.parameters) {

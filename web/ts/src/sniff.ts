@@ -102,7 +102,8 @@ function ofText(text: string, size: number): Kind {
   if (trimmed.startsWith("version https://git-lfs")) {
     const bytes = /^size (\d+)$/m.exec(text)?.[1];
     const what = `a Git LFS pointer${bytes ? ` to a file of ${bytes} bytes` : ""}`;
-    return { id: "lfs", what, hint: "fetch the file itself: `git lfs pull`, or on Hugging Face the address with /resolve/ in place of /raw/ or /blob/" };
+    const hint = "fetch the file itself: `git lfs pull`, or on Hugging Face the address with /resolve/ in place of /raw/ or /blob/";
+    return { id: "lfs", what, hint };
   }
   if (/^<(!doctype html|html|head|body)\b/i.test(trimmed.replace(/^(<!--[^]*?-->\s*)+/, ""))) {
     const title = /<title[^>]*>([^<]+)/i.exec(text)?.[1];
@@ -111,7 +112,8 @@ function ofText(text: string, size: number): Kind {
   }
   if (/^<(\?xml|svg|[A-Za-z]\w*>)/.test(trimmed)) {
     const said = /<(?:Code|Message|message|error)>([^<]+)/.exec(text)?.[1];
-    return { id: "xml", what: `an XML document${said ? ` that says ${quote(said)}` : ""}`, hint: "perhaps the server's error in place of the file: is the address right?" };
+    const hint = "perhaps the server's error in place of the file: is the address right?";
+    return { id: "xml", what: `an XML document${said ? ` that says ${quote(said)}` : ""}`, hint };
   }
   if (/^[{[]/.test(trimmed)) {
     const said = /"(?:error|message|detail|title)"\s*:\s*(?:\{\s*"message"\s*:\s*)?"([^"]+)"/.exec(text)?.[1];

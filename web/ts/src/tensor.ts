@@ -1,70 +1,17 @@
 // The lazy tensor: a handle on a value in the wasm module. Every method only names an op; shapes, dtypes, gradients and
 // kernels are the core's. Internal helpers for the package's own files are at the end.
-import { type Host, type Device, defaultHost, useByDefault } from "./device.js";
+import { type Host, type Device, defaultHost, onDevice, useByDefault } from "./device.js";
 import { type DType, type DataOf, type Nested, type TypedArray } from "./dtype.js";
-import { decode, dtypeIndex, dtypeOf, encode, flatten, isTypedArray, nest, sizeOf } from "./dtype.js";
-import { DTypeError, DeviceError, StateError, ValueError, guard, guardAsync } from "./errors.js";
+import { bytesOf, decode, dtypeIndex, dtypeOf, encode, flatten, isTypedArray, nest, sizeOf } from "./dtype.js";
+import { DTypeError, DeviceError, StateError, ValueError, guard } from "./errors.js";
 import { weightsModule } from "./lazy.js";
+import type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./options.js";
 import type { FetchOptions, FileSource } from "./progress.js";
 
-/** How a tensor is made. */
-export interface TensorOptions {
-  dtype?: DType;
-  /** A device that `init` returned; by default the one in use when the tensor is first computed with. */
-  device?: Device;
-  /** Whether `backward` fills `grad`. */
-  requiresGrad?: boolean;
-}
+export type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions };
 
-/** How a tensor is read from a file. */
-export interface FileOptions extends TensorOptions {
-  /** Of raw bytes; by default they are one axis. */
-  shape?: readonly number[];
-  /** The file is gzipped. */
-  gunzip?: boolean;
-}
-
-/** A tensor or a number. */
-export type Operand = Tensor | number;
-
-/** Which axes an op works on: one, several, or all when left out. */
-export type Axes = number | readonly number[];
-
-/** What convolutions take; a number counts for every axis. */
-export interface ConvOptions {
-  stride?: number | readonly number[];
-  padding?: number | readonly number[];
-  dilation?: number | readonly number[];
-  groups?: number;
-}
-
-/** What pooling takes. The stride is the kernel where it is left out. */
-export interface PoolOptions {
-  stride?: number | readonly number[];
-  padding?: number | readonly number[];
-}
-
-/** How `sample` chooses a token. */
-export interface SampleOptions {
-  /** Divides the logits; 0 takes the most likely token. */
-  temperature?: number;
-  /** Only so many of the most likely tokens. */
-  topK?: number;
-  /** Only the most likely tokens that together have this probability. */
-  topP?: number;
-  /** Only tokens with at least this share of the most likely one's probability. */
-  minP?: number;
-  /** Makes the tokens of `seen` less likely if above 1. */
-  repetitionPenalty?: number;
-  /** Tokens that are there already, `[.., n]`; negative ones count for nothing. */
-  seen?: Tensor;
-  /** Two u32: the choice is the key's, and one plan serves every step. */
-  key?: Tensor;
-}
-
-/** One axis of a slice: an index range `[start, end, step]`; `null` is an open end. */
-export type SliceRange = readonly [start?: number | null, end?: number | null, step?: number];
-
+/** Elements that `console.log` shows. */
+const SHOWN = 6;
 const PAD_MODES = ["constant", "reflect", "replicate", "circular"] as const;
 
 interface Source {
@@ -93,6 +40,8 @@ export class Tensor {
   #dtype: DType | undefined;
   #requiresGrad = false;
   #disposed = false;
+  /** The first elements, if they were read. */
+  #seen: ArrayLike<number | bigint> | undefined;
 
   /** A tensor of a typed array with a shape, or of nested arrays. The array is not copied before it is computed with. */
   constructor(data: TypedArray | Nested, shape?: readonly number[] | null, options: TensorOptions = {}) {
@@ -236,12 +185,14 @@ export class Tensor {
       throw new DTypeError("E_DTYPE", `the tensor holds ${this.dtype}, not ${dtype}`);
     }
     const bytes = this.#source?.bytes.slice() ?? (await this.#read(options.signal));
-    return decode(bytes, this.dtype) as DataOf[D];
+    const values = decode(bytes, this.dtype) as DataOf[D];
+    this.#seen = values.slice(0, SHOWN);
+    return values;
   }
 
   #read(signal?: AbortSignal): Promise<Uint8Array> {
     const { host, id } = bind(this);
-    return guardAsync(() => host.raw.data(id, signal), signal);
+    return onDevice(host, () => host.raw.data(id, signal) as Promise<Uint8Array>, signal);
   }
 
   /** The value of a tensor with one element. */
@@ -258,6 +209,22 @@ export class Tensor {
 
   toString(): string {
     return this.#disposed ? "Tensor(disposed)" : `Tensor(${this.dtype}, [${this.shape.join(", ")}])`;
+  }
+
+  /** What `console.log` shows in Node: also the device, and the first elements if they are on the host already. Nothing is computed. */
+  [Symbol.for("nodejs.util.inspect.custom")](): string {
+    if (this.#disposed) return String(this);
+    const { bytes } = this.#source ?? {};
+    const seen = bytes ? decode(bytes.slice(0, SHOWN * bytesOf(this.dtype)), this.dtype) : this.#seen;
+    const values = seen ? `: ${[...(seen as Float32Array)].join(", ")}${this.size > seen.length ? ", .." : ""}` : "";
+    return `${String(this).slice(0, -1)}, ${this.device?.kind ?? "host"}${values})`;
+  }
+
+  /** Reads the elements and writes them to the console, the middle of long axes left out. */
+  async print(): Promise<this> {
+    const { written } = await import("./print.js");
+    console.log(written(await this.data<DType>(), this.shape, `${String(this)} on ${this.device?.kind ?? "host"}`));
+    return this;
   }
 
   // ---- creation
@@ -547,6 +514,7 @@ export class Tensor {
   /** Overwrites this tensor's storage with a value, when next computed. */
   assign(value: Tensor): this {
     op("assign", [this, value]).dispose();
+    this.#seen = undefined;
     return this;
   }
   /** Adds d(this)/d(t) to the `grad` of every tensor `t` with `requiresGrad` that this scalar was computed from. */
@@ -613,10 +581,14 @@ function binary(name: string, a: Tensor, b: Operand): Tensor {
 function create(name: string, nums: readonly number[], options: TensorOptions): Tensor {
   const host = (options.device as Host | undefined) ?? defaultHost();
   let t = made(host, guard(() => host.raw.op(name, [], nums as number[]))[0] as number);
-  if (options.dtype && t.dtype !== options.dtype) t = t.cast(options.dtype);
+  const exchange = (by: Tensor): void => {
+    t.dispose();
+    t = by;
+  };
+  if (options.dtype && t.dtype !== options.dtype) exchange(t.cast(options.dtype));
   if (options.requiresGrad) {
     // Storage of its own: the value is computed once, and an optimiser can overwrite it.
-    t = op("to_storage", [t]);
+    exchange(op("to_storage", [t]));
     t.requiresGrad = true;
   }
   return t;
@@ -690,7 +662,7 @@ export async function realize(tensors: readonly Tensor[], options: { signal?: Ab
   if (tensors.length === 0) return;
   const host = hostOf(tensors);
   const ids = tensors.map((t) => bind(t, host).id);
-  await guardAsync(() => host.raw.realize(ids, options.signal), options.signal);
+  await onDevice(host, () => host.raw.realize(ids, options.signal) as Promise<unknown>, options.signal);
 }
 
 /**
@@ -703,7 +675,11 @@ export function tidy<T>(body: () => T): T {
   let kept: Iterable<unknown> = [];
   try {
     const result = body();
-    if (result instanceof Promise) throw new ValueError("E_VALUE", "tidy: the function must not be asynchronous");
+    if (result instanceof Promise) {
+      // its own failure has nobody to go to
+      result.catch(() => {});
+      throw new ValueError("E_VALUE", "tidy: the function must not be asynchronous");
+    }
     kept = result instanceof Tensor ? [result] : result && typeof result === "object" ? Object.values(result) : [];
     return result;
   } finally {

@@ -3,7 +3,13 @@
 import { ValueError, guard } from "./errors.js";
 import { opsModule } from "./extras.js";
 import { Tensor, graph } from "./tensor.js";
-import type { Torch } from "./torch-ops.js";
+import type { Torch as Operators } from "./torch-ops.js";
+
+/** Operators by torch's names, in torch's order of arguments. */
+export interface Torch extends Omit<Operators, "einsum"> {
+  /** Sums of products by subscripts: `einsum("ij,jk->ik", a, b)`, or the operands in an array. */
+  einsum(equation: string, ...operands: readonly Tensor[] | [readonly Tensor[]]): Tensor;
+}
 
 type Module = Awaited<ReturnType<typeof opsModule>>;
 type Build = Module["graph"];
@@ -46,6 +52,7 @@ function run(build: Build, name: string, args: unknown[]): Tensor[] {
     if (typeof v === "object" && v !== null) throw new ValueError("E_VALUE", `${name}: an argument is no tensor, number or list`);
     return v;
   };
+  if (name === "einsum" && typeof args[0] === "string") args = [args.slice(1).flat(), args[0]];
   const last = args.at(-1);
   const named = typeof last === "object" && last !== null && Object.getPrototypeOf(last) === Object.prototype;
   const options = Object.entries(named ? (args.pop() as Named) : {}).filter(([, v]) => v !== undefined);

@@ -9,7 +9,7 @@ const SLICE_MS = 10;
 const PART_BYTES = 1 << 22;
 
 /** Resolves when the page has done what it had to do. */
-function turn(): Promise<void> {
+export function turn(): Promise<void> {
   return new Promise((done) => {
     const immediate = (globalThis as { setImmediate?: (body: () => void) => void }).setImmediate;
     if (immediate) return immediate(done);

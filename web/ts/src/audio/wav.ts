@@ -60,7 +60,8 @@ export function readWav(bytes: Uint8Array): Sound {
       let format = view.getUint16(body, true);
       // "extensible" has the format in front of a fixed tail
       if (format === 0xfffe && length >= 26) format = view.getUint16(body + 24, true);
-      known = { format, channels: view.getUint16(body + 2, true), sampleRate: view.getUint32(body + 4, true), bits: view.getUint16(body + 14, true) };
+      const [channels, bits] = [view.getUint16(body + 2, true), view.getUint16(body + 14, true)];
+      known = { format, channels, sampleRate: view.getUint32(body + 4, true), bits };
     } else if (id === "data") {
       if (!known) throw new FormatError("E_FORMAT", "wav: samples come before their format");
       const { format, channels, sampleRate, bits } = known;

@@ -84,7 +84,10 @@ export async function fitImage(source: ImageSource, options: ImageOptions = {}):
 }
 
 /** As `fitImage` with the whole picture in the middle of a grey square, as detectors of the YOLO family expect it. */
-export function letterbox(source: ImageSource, options: ImageOptions & { size: NonNullable<ImageOptions["size"]> }): Promise<{ tensor: Tensor; placement: Placement }> {
+export function letterbox(
+  source: ImageSource,
+  options: ImageOptions & { size: NonNullable<ImageOptions["size"]> },
+): Promise<{ tensor: Tensor; placement: Placement }> {
   return fitImage(source, { fit: "contain", background: [114, 114, 114], ...options });
 }
 

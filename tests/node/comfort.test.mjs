@@ -1,0 +1,214 @@
+// What makes the package pleasant to work with: tensors on the console, data of any form, training in one call, memory that is
+// found again.
+import assert from "node:assert/strict";
+import { before, test } from "node:test";
+import { inspect } from "node:util";
+import { OutOfMemoryError, Tensor, init, load, loadWeights, memory, nn, optim, tidy, torch } from "gradloom";
+import { DataLoader, examples } from "gradloom/data";
+import { fit, opfsCheckpoint } from "gradloom/fit";
+import * as rules from "gradloom/optim";
+
+let device;
+before(async () => {
+  device = await init({ device: "wasm", threads: 1 });
+});
+
+test("the console shows what is known of a tensor, and computes nothing", async () => {
+  assert.equal(inspect(new Tensor([[1, 2.5], [3, 4]])), "Tensor(f32, [2, 2], host: 1, 2.5, 3, 4)");
+  const y = Tensor.arange(0, 100).add(1);
+  const { launches } = (await memory())[0];
+  assert.equal(inspect(y), "Tensor(f32, [100], wasm)");
+  assert.equal((await memory())[0].launches, launches);
+  await y.data();
+  assert.equal(inspect({ y }), "{ y: Tensor(f32, [100], wasm: 1, 2, 3, 4, 5, 6, ..) }");
+  const w = Tensor.ones([2], { requiresGrad: true });
+  await w.data();
+  w.assign(w.add(1));
+  assert.equal(inspect(w), "Tensor(f32, [2], wasm)");
+  y.dispose();
+  assert.equal(inspect(y), "Tensor(disposed)");
+  assert.equal(inspect(new Tensor(BigInt64Array.of(7n), [])), "Tensor(i64, [], host: 7)");
+});
+
+test("print writes the values", async (t) => {
+  const lines = [];
+  t.mock.method(console, "log", (text) => lines.push(text));
+  const shown = async (tensor) => {
+    lines.length = 0;
+    assert.equal(await tensor.print(), tensor);
+    return lines.join("\n");
+  };
+  assert.equal(await shown(new Tensor([[1, -2], [30, 4]])), "Tensor(f32, [2, 2]) on host\n[[ 1, -2],\n [30,  4]]");
+  assert.equal(await shown(new Tensor([0.5, Number.NaN, Number.POSITIVE_INFINITY])), "Tensor(f32, [3]) on host\n[  0.5000,      NaN, Infinity]");
+  assert.equal(await shown(new Tensor([[[1], [2]], [[3], [4]]])), "Tensor(f32, [2, 2, 1]) on host\n[[[1],\n  [2]],\n\n [[3],\n  [4]]]");
+  assert.equal(await shown(new Tensor([1e-9, 1.5])), "Tensor(f32, [2]) on host\n[1.0000e-9, 1.5000e+0]");
+  assert.equal(await shown(new Tensor([true, false])), "Tensor(bool, [2]) on host\n[1, 0]");
+  assert.equal(await shown(Tensor.full([], 3)), "Tensor(f32, []) on wasm\n3");
+  assert.equal(await shown(Tensor.zeros([0, 3])), "Tensor(f32, [0, 3]) on wasm\n[]");
+  const long = await shown(Tensor.arange(0, 5000));
+  assert.equal(long, "Tensor(i32, [5000]) on wasm\n[   0,    1,    2, .., 4997, 4998, 4999]");
+  const wide = await shown(Tensor.arange(0, 10_000).reshape([100, 100]));
+  assert.equal(wide.split("\n").length, 8);
+  assert.match(wide, /^ \.\.,$/m);
+});
+
+test("data of any form", async () => {
+  const all = async (loader) => {
+    const seen = [];
+    for await (const batch of loader) seen.push(batch instanceof Tensor ? await batch.tolist() : Object.fromEntries(await Promise.all(Object.entries(batch).map(async ([k, t]) => [k, await t.tolist()]))));
+    return seen;
+  };
+  const by = { batchSize: 2 };
+  assert.deepEqual(await all(new DataLoader([[1, 2], [3, 4], [5, 6]], by)), [[[1, 2], [3, 4]], [[5, 6]]]);
+  assert.deepEqual(await all(new DataLoader(Uint8Array.of(1, 2, 3), by)), [[1, 2], [3]]);
+  const onDevice = Tensor.arange(0, 6).reshape([3, 2]);
+  assert.deepEqual(await all(new DataLoader(onDevice, by)), [[[0, 1], [2, 3]], [[4, 5]]]);
+  const columns = { x: onDevice, y: Int32Array.of(7, 8, 9), z: [[1], [2], [3]], flag: [true, false, true] };
+  const [first] = await all(new DataLoader(columns, by));
+  assert.deepEqual(first, { y: [7, 8], z: [[1], [2]], flag: [1, 0], x: [[0, 1], [2, 3]] });
+  assert.deepEqual(await all(new DataLoader([{ x: [1, 2], y: 3 }, { x: [4, 5], y: 6 }], by)), [{ x: [[1, 2], [4, 5]], y: [3, 6] }]);
+  assert.deepEqual(await all(new DataLoader([Float32Array.of(1, 2), Float32Array.of(3, 4)], by)), [[[1, 2], [3, 4]]]);
+  assert.deepEqual(await all(new DataLoader([Tensor.ones([2]), Tensor.zeros([2])], by)), [[[1, 1], [0, 0]]]);
+  const own = { length: 3, batch: async (rows) => new Tensor(Int32Array.from(rows)) };
+  assert.deepEqual(await all(new DataLoader(own, by).map((t) => t.mul(10))), [[0, 10], [20]]);
+  const { dtype } = await examples(Uint8Array.of(1)).batch([0]);
+  assert.equal(dtype, "u8");
+
+  const numbers = examples([0, 1, 2, 3, 4]);
+  const list = async (set) => (await set.batch([...Array(set.length).keys()])).tolist();
+  assert.deepEqual(await list(numbers.take(2)), [0, 1]);
+  assert.deepEqual(await list(numbers.skip(3).map((t) => t.neg())), [-3, -4]);
+  const mixed = await list(numbers.shuffle(3));
+  assert.notDeepEqual(mixed, [0, 1, 2, 3, 4]);
+  assert.deepEqual(mixed.toSorted(), [0, 1, 2, 3, 4]);
+  assert.deepEqual(await list(numbers.shuffle(3)), mixed);
+  const taken = [];
+  for await (const t of new DataLoader(numbers, by).take(2)) taken.push(await t.tolist());
+  assert.deepEqual(taken, [[0, 1], [2, 3]]);
+});
+
+test("data that do not fit together are errors that say where", () => {
+  const fails = (from, message) => assert.throws(() => examples(from), { code: /E_(VALUE|SHAPE)/, message });
+  fails({ x: [1, 2], y: [1] }, /as many examples each, not of 2, 1/);
+  fails({ x: 5 }, /x: examples come in/);
+  fails({}, /as many examples/);
+  fails(null, /a data set comes of/);
+  fails([[1, 2], [3]], /not all equally long/);
+  fails([Float32Array.of(1), Float32Array.of(1, 2)], /differ in length/);
+  fails([Tensor.ones([2]), Tensor.ones([3])], /no example beside/);
+  fails([{ x: 1 }, { y: 1 }], /example 1 has not the names x/);
+  fails(Tensor.ones([]), /a scalar has no examples/);
+  assert.throws(() => examples([1, 2]).select([2]), { code: "E_VALUE", message: /no example 2 of 2/ });
+});
+
+const xor = { x: [[0, 0], [0, 1], [1, 0], [1, 1]], y: [[0], [1], [1], [0]] };
+const network = () => new nn.Sequential(new nn.Linear(2, 8), (x) => x.tanh(), new nn.Linear(8, 1));
+
+test("minimize is a step and gives the loss", async () => {
+  const w = new Tensor([4, -2], null, { requiresGrad: true });
+  const optimizer = new optim.SGD([w], { learningRate: 0.25 });
+  assert.equal(await optimizer.minimize(() => w.square().sum()), 20);
+  assert.deepEqual([await w.tolist(), w.grad], [[2, -1], null]);
+  assert.equal(await optimizer.minimize(() => w.square().sum()), 5);
+  await assert.rejects(optimizer.minimize(async () => w.sum()), { code: "E_VALUE" });
+});
+
+test("fit trains, tells, and keeps what was best", async () => {
+  Tensor.manualSeed(1);
+  const net = network();
+  const optimizer = new optim.Adam(net.parameters(), { learningRate: 0.05 });
+  const loader = new DataLoader(xor, { batchSize: 2, shuffle: 4 });
+  const held = async () => (await memory())[0].tensors;
+  const steps = [];
+  const files = [];
+  const scheduler = new rules.LRScheduler(optimizer, rules.Schedule.cosine({ steps: 400 }));
+  const options = { optimizer, scheduler, epochs: 60, loss: ({ x, y }) => net.forward(x).mseLoss(y), validation: [{ x: new Tensor(xor.x), y: new Tensor(xor.y) }] };
+  let early;
+  const result = await fit(net, loader, {
+    ...options,
+    onStep: (s) => void steps.push(s),
+    onEpoch: async ({ epoch }) => {
+      if (epoch === 1) early = await held();
+    },
+    checkpoint: (file, epoch) => void files.push([file, epoch]),
+  });
+  assert.equal(result.ended, "epochs");
+  assert.deepEqual([result.epochs.length, steps.length, steps[0].steps, steps.at(-1).step], [60, 120, 120, 120]);
+  assert.ok(result.epochs.at(-1).validation < result.epochs[0].validation / 3, JSON.stringify(result.epochs.at(-1)));
+  assert.equal(net.training, false);
+  const best = result.epochs.filter((e) => e.best);
+  assert.deepEqual([files.length, files.at(-1)[1].epoch, result.best], [best.length, best.at(-1).epoch, best.at(-1).epoch]);
+  assert.ok((await held()) <= early + 2, "batches are freed");
+  const other = network();
+  await other.loadStateDict(await loadWeights(files.at(-1)[0]));
+  const again = await other.forward(new Tensor(xor.x)).mseLoss(new Tensor(xor.y)).item();
+  assert.ok(Math.abs(again - result.epochs[result.best].validation) < 1e-6);
+});
+
+test("fit ends early and puts the best weights back", async () => {
+  const net = new nn.Linear(1, 1, { bias: false });
+  await net.loadStateDict({ weight: new Tensor([[0]]) });
+  const optimizer = new optim.SGD(net.parameters(), { learningRate: 1 });
+  // steps of 1 towards 10, while the validation wants 3
+  const loss = ({ to }) => net.weight.sub(to).abs().sum();
+  const result = await fit(net, [{ to: 10 }], { optimizer, loss, epochs: 100, patience: 2, validation: [{ to: 3 }] });
+  assert.deepEqual([result.ended, result.best, result.epochs.map((e) => e.validation)], ["patience", 2, [2, 1, 0, 1, 2]]);
+  assert.equal(await net.weight.item(), 3);
+  const stop = new AbortController();
+  const ended = await fit(net, [{ to: 10 }, { to: 10 }], { optimizer, loss, epochs: 9, signal: stop.signal, onStep: ({ step }) => step === 3 && stop.abort() });
+  assert.deepEqual([ended.ended, ended.epochs.length], ["signal", 2]);
+  await assert.rejects(fit(net, [], { optimizer, loss }), { code: "E_VALUE", message: /no batches/ });
+  await assert.rejects(fit(net, [{ to: Number.NaN }], { optimizer, loss }), { code: "E_VALUE", message: /not a number/ });
+  await assert.rejects(opfsCheckpoint("x").load(), { code: "E_UNSUPPORTED" });
+});
+
+test("memory that forgotten tensors hold is found again", async (t) => {
+  const refused = (times) => {
+    let left = times;
+    return (original) =>
+      function (...args) {
+        if (left-- > 0) return Promise.reject(Object.assign(new Error("no memory"), { code: "E_OUT_OF_MEMORY" }));
+        return original.apply(this, args);
+      };
+  };
+  const failing = (name, times) => t.mock.method(device.raw, name, refused(times)(device.raw[name]));
+  const forget = () => {
+    for (let i = 0; i < 500; i += 1) Tensor.ones([64]).add(i);
+  };
+  forget();
+  const before = (await memory())[0].tensors;
+  forget();
+  failing("realize", 1);
+  failing("data", 1);
+  const x = await Tensor.ones([3]).add(1).realize();
+  assert.deepEqual(await x.tolist(), [2, 2, 2]);
+  assert.ok((await memory())[0].tensors < before, "what was forgotten is freed");
+  failing("realize", 9);
+  await assert.rejects(Tensor.ones([3]).realize(), (error) => error instanceof OutOfMemoryError && error.message === "no memory");
+  t.mock.restoreAll();
+  failing("runModel", 1);
+  const model = await load(new URL("../models/magika/model.onnx", import.meta.url), { device: "wasm" });
+  const { target_label: p } = await model.run({ bytes: new Int32Array(2048).fill(32) });
+  assert.ok(Math.abs((await p.sum().item()) - 1) < 1e-4);
+  model.dispose();
+});
+
+test("small things", async () => {
+  const { einsum } = await torch();
+  const [a, b] = [new Tensor([[1, 2], [3, 4]]), new Tensor([[5, 6], [7, 8]])];
+  const product = [[19, 22], [43, 50]];
+  assert.deepEqual(await einsum("ij,jk->ik", a, b).tolist(), product);
+  assert.deepEqual(await einsum("ij,jk->ik", [a, b]).tolist(), product);
+  assert.deepEqual(await einsum([a, b], "ij,jk->ik").tolist(), product);
+  // a host's own array of halves, as far as one can stand in for it here
+  const halves = Object.defineProperty(Uint16Array.of(0x3c00, 0xc100), Symbol.toStringTag, { value: "Float16Array" });
+  const h = new Tensor(halves);
+  assert.deepEqual([h.dtype, [...(await h.data())]], ["f16", [1, -2.5]]);
+  let unhandled = 0;
+  const count = () => void (unhandled += 1);
+  process.on("unhandledRejection", count);
+  assert.throws(() => tidy(async () => Promise.reject(new Error("late"))), { code: "E_VALUE" });
+  await new Promise((done) => setTimeout(done, 5));
+  process.off("unhandledRejection", count);
+  assert.equal(unhandled, 0);
+});

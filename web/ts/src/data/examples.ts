@@ -1,0 +1,190 @@
+// Examples by number: arrays in memory of whatever form, tensors on a device, and what is chosen or made of them.
+import type { Device } from "../device.js";
+import { type DType, type Nested, type TypedArray, decode, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "../dtype.js";
+import { ValueError } from "../errors.js";
+import { plainApi } from "../module.js";
+import { Tensor } from "../tensor.js";
+
+/** Elements on the host, row by row. */
+export interface HostArray {
+  dtype: DType;
+  shape: readonly number[];
+  bytes: Uint8Array;
+}
+
+/** Examples by number, some at once; it may fetch or decode them. */
+export interface Dataset<Batch> {
+  readonly length: number;
+  batch(rows: readonly number[]): Batch | Promise<Batch>;
+}
+
+/** One example's part: a number, nested arrays, a typed array or a tensor. */
+export type Row = Nested | TypedArray | Tensor;
+
+/** The parts of all examples: an array or tensor whose first axis counts them, or a list of parts of one shape. */
+export type Rows = HostArray | Tensor | TypedArray | readonly Row[];
+
+/** Parts of examples by name. Each has as many. */
+export type Columns = Readonly<Record<string, Rows>>;
+
+/** A data set that can be cut, mixed and changed. */
+export abstract class Examples<Batch> implements Dataset<Batch> {
+  abstract readonly length: number;
+  abstract batch(rows: readonly number[]): Batch | Promise<Batch>;
+
+  /** Examples by their numbers, in this order. */
+  select(rows: readonly number[]): Examples<Batch> {
+    const missing = rows.find((row) => !(Number.isInteger(row) && row >= 0 && row < this.length));
+    if (missing !== undefined) throw new ValueError("E_VALUE", `there is no example ${missing} of ${this.length}`);
+    const list = [...rows];
+    return new Made(list.length, (some) => this.batch(some.map((at) => list[at] as number)));
+  }
+
+  /** The first examples. */
+  take(count: number): Examples<Batch> {
+    return this.select(Array.from({ length: Math.min(count, this.length) }, (_, at) => at));
+  }
+
+  /** All but the first examples. */
+  skip(count: number): Examples<Batch> {
+    return this.select(Array.from({ length: Math.max(0, this.length - count) }, (_, at) => at + count));
+  }
+
+  /** The same examples in an order that the seed chooses. A loader's `shuffle` chooses one for each epoch. */
+  shuffle(seed = 0): Examples<Batch> {
+    return this.select([...plainApi().shuffled(this.length, seed, 0)]);
+  }
+
+  /** Batches changed by a function. */
+  map<Other>(change: (batch: Batch) => Other | Promise<Other>): Examples<Other> {
+    return new Made(this.length, async (rows) => change(await this.batch(rows)));
+  }
+}
+
+class Made<Batch> extends Examples<Batch> {
+  constructor(
+    readonly length: number,
+    readonly body: (rows: readonly number[]) => Batch | Promise<Batch>,
+  ) {
+    super();
+  }
+
+  batch(rows: readonly number[]): Batch | Promise<Batch> {
+    return this.body(rows);
+  }
+}
+
+/** Arrays in memory whose first axes count the examples. A batch has one tensor for each. */
+export class Arrays extends Examples<Record<string, Tensor>> {
+  readonly length: number;
+  readonly arrays: Readonly<Record<string, HostArray>>;
+  readonly #tensors: Readonly<Record<string, Tensor>>;
+  readonly #device: Device | undefined;
+
+  constructor(arrays: Columns, options: { device?: Device } = {}) {
+    super();
+    const made = Object.entries(arrays).map(([name, rows]) => [name, arrayOf(rows, name)] as const);
+    const counts = made.map(([, { shape }]) => shape[0]);
+    const [first] = counts;
+    if (first === undefined || counts.some((n) => n !== first)) {
+      throw new ValueError("E_VALUE", `a data set needs arrays of as many examples each, not of ${counts.join(", ")}`);
+    }
+    this.arrays = Object.fromEntries(made.filter((each): each is readonly [string, HostArray] => !(each[1] instanceof Tensor)));
+    this.#tensors = Object.fromEntries(made.filter((each): each is readonly [string, Tensor] => each[1] instanceof Tensor));
+    this.length = first;
+    this.#device = options.device;
+  }
+
+  batch(rows: readonly number[]): Record<string, Tensor> {
+    const missing = rows.find((row) => !(Number.isInteger(row) && row >= 0 && row < this.length));
+    if (missing !== undefined) throw new ValueError("E_VALUE", `there is no example ${missing} of ${this.length}`);
+    const tensor = ({ dtype, shape, bytes }: HostArray): Tensor => {
+      const size = bytes.length / Math.max(this.length, 1);
+      const picked = new Uint8Array(size * rows.length);
+      rows.forEach((row, at) => picked.set(bytes.subarray(row * size, (row + 1) * size), at * size));
+      const options = { dtype, ...(this.#device && { device: this.#device }) };
+      return new Tensor(decode(picked, dtype), [rows.length, ...shape.slice(1)], options);
+    };
+    const out = Object.fromEntries(Object.entries(this.arrays).map(([name, a]) => [name, tensor(a)]));
+    for (const [name, t] of Object.entries(this.#tensors)) {
+      // an index on the host costs nothing until the batch is computed with
+      const index = new Tensor(Int32Array.from(rows), [rows.length], t.device ? { device: t.device } : {});
+      out[name] = t.indexSelect(0, index);
+    }
+    return out;
+  }
+}
+
+/** One part of all examples, as an array on the host or as a tensor where it is. */
+function arrayOf(rows: Rows, name: string): HostArray | Tensor {
+  if (rows instanceof Tensor) {
+    if (rows.rank > 0) return rows;
+    throw new ValueError("E_VALUE", `${name}: a scalar has no examples`);
+  }
+  if (isTypedArray(rows)) {
+    const dtype = dtypeOf(rows);
+    return { dtype, shape: [rows.length], bytes: encode(rows, dtype) };
+  }
+  if (Array.isArray(rows)) return listOf(rows as readonly Row[], name);
+  const { dtype, shape, bytes } = (rows ?? {}) as Partial<HostArray>;
+  if (dtype === undefined || !Array.isArray(shape) || !(bytes instanceof Uint8Array) || shape.length === 0) {
+    const what = "a tensor, a typed array, nested arrays or { dtype, shape, bytes }";
+    throw new ValueError("E_VALUE", `${name}: examples come in ${what}`);
+  }
+  return rows as HostArray;
+}
+
+/** A list of parts of one shape. */
+function listOf(rows: readonly Row[], name: string): HostArray | Tensor {
+  const [first] = rows;
+  if (first instanceof Tensor) {
+    const shape = first.shape.join();
+    const other = rows.find((each) => !(each instanceof Tensor) || each.shape.join() !== shape || each.dtype !== first.dtype);
+    if (other === undefined) return Tensor.stack(rows as readonly Tensor[]);
+    throw new ValueError("E_VALUE", `${name}: ${String(other)} is no example beside ${first}`);
+  }
+  if (isTypedArray(first)) {
+    const dtype = dtypeOf(first);
+    const size = first.length;
+    const parts = rows.map((each) => {
+      if (!isTypedArray(each) || each.length !== size || dtypeOf(each) !== dtype) throw new ValueError("E_VALUE", `${name}: examples differ in length or dtype`);
+      return encode(each, dtype);
+    });
+    const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+    parts.reduce((at, part) => (bytes.set(part, at), at + part.length), 0);
+    return { dtype, shape: [rows.length, size], bytes };
+  }
+  const { values, shape } = flatten(rows as Nested);
+  const kinds = new Set(values.map((v) => typeof v));
+  const dtype: DType = kinds.size === 1 && kinds.has("boolean") ? "bool" : kinds.size === 1 && kinds.has("bigint") ? "i64" : "f32";
+  return { dtype, shape: shape.length > 0 && sizeOf(shape) > 0 ? shape : [rows.length], bytes: encode(values, dtype) };
+}
+
+const isRow = (value: unknown): boolean => typeof value !== "object" || value === null || Array.isArray(value) || isTypedArray(value) || value instanceof Tensor;
+
+/**
+ * A data set of anything: arrays by name (a batch has a tensor for each), a list of examples with the same names, one array or tensor
+ * whose first axis counts the examples, a list of examples of one shape, or a data set as it is. Plain numbers become f32; typed arrays
+ * and tensors keep their dtype. Fails with `E_VALUE` or `E_SHAPE` for what is not as long or as wide everywhere.
+ */
+export function examples<Batch>(from: Dataset<Batch>): Examples<Batch>;
+export function examples(from: readonly Readonly<Record<string, Row>>[]): Examples<Record<string, Tensor>>;
+export function examples(from: Rows): Examples<Tensor>;
+export function examples(from: Columns): Examples<Record<string, Tensor>>;
+export function examples(from: unknown): Examples<unknown> {
+  if (from instanceof Examples) return from;
+  if (typeof from !== "object" || from === null) throw new ValueError("E_VALUE", "a data set comes of arrays, tensors, lists of examples, or { length, batch }");
+  if (typeof (from as Dataset<unknown>).batch === "function") {
+    const set = from as Dataset<unknown>;
+    return new Made(set.length, (rows) => set.batch(rows));
+  }
+  const isHost = typeof (from as HostArray).dtype === "string" && (from as HostArray).bytes instanceof Uint8Array;
+  if (from instanceof Tensor || isTypedArray(from) || isHost || (Array.isArray(from) && (from.length === 0 || isRow(from[0])))) {
+    return new Arrays({ all: from as Rows }).map(({ all }) => all);
+  }
+  if (!Array.isArray(from)) return new Arrays(from as Columns);
+  const names = Object.keys(from[0] as object);
+  const odd = from.findIndex((each: unknown) => typeof each !== "object" || each === null || Object.keys(each).join() !== names.join());
+  if (odd >= 0) throw new ValueError("E_VALUE", `example ${odd} has not the names ${names.join(", ")}`);
+  return new Arrays(Object.fromEntries(names.map((name) => [name, (from as Record<string, Row>[]).map((each) => each[name] as Row)])));
+}
