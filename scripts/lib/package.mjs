@@ -30,14 +30,15 @@ export function checkTypes() {
 }
 
 /** Entries of the package, the script of its workers, and how those are started. */
-const entries = ["index", "vision", "audio", "data", "fit", "train/nn", "train/optim", "worker", "workers"];
+const entries = ["index", "vision", "audio", "data", "fit", "downloads", "train/nn", "train/optim", "worker", "workers"];
 /** Files that are wasm-bindgen's, of modules that are loaded on first use: they find the wasm beside them. */
 const glue = /pkg\/gradloom_(?!web\b)\w+\.js$/;
 
 /**
  * Puts what every page loads into one file, which compresses better than many, and what is loaded on first use into files of its
  * own; the declarations stay as they are. Comments and long names are taken out: a third of the JavaScript that a page downloads. Maps
- * beside the files lead back to the TypeScript, which is in them. Constants stay in their variables, and addresses in quotes, because bundlers go by how an import is written.
+ * beside the files lead back to the TypeScript, which is in them. Constants stay in their variables, and addresses in quotes,
+ * because bundlers go by how an import is written.
  */
 async function bundle(folder) {
   // not there before `npm ci`

@@ -73,7 +73,8 @@ test("sounds come from files, bytes, buffers and samples", async () => {
   const path = await fromAudio(speech.pathname);
   const { length } = readWav(readFileSync(speech)).channels[0];
   assert.deepEqual([path.dtype, path.shape], ["f32", [length]]);
-  for (const source of [speech, readFileSync(speech), new Blob([readFileSync(speech)])]) assert.deepEqual(await (await fromAudio(source)).data(), await path.data());
+  const file = readFileSync(speech);
+  for (const source of [speech, file, new Blob([file])]) assert.deepEqual(await (await fromAudio(source)).data(), await path.data());
   const stereo = [Float32Array.of(0, 1, 0.5), Float32Array.of(1, 0, 0.5)];
   const buffer = { numberOfChannels: 2, sampleRate: 8000, getChannelData: (c) => stereo[c] };
   assert.deepEqual(await (await fromAudio(buffer)).tolist(), [0.5, 0.5, 0.5]);

@@ -55,7 +55,10 @@ test("print writes the values", async (t) => {
 test("data of any form", async () => {
   const all = async (loader) => {
     const seen = [];
-    for await (const batch of loader) seen.push(batch instanceof Tensor ? await batch.tolist() : Object.fromEntries(await Promise.all(Object.entries(batch).map(async ([k, t]) => [k, await t.tolist()]))));
+    for await (const batch of loader) {
+      if (batch instanceof Tensor) seen.push(await batch.tolist());
+      else seen.push(Object.fromEntries(await Promise.all(Object.entries(batch).map(async ([k, t]) => [k, await t.tolist()]))));
+    }
     return seen;
   };
   const by = { batchSize: 2 };
@@ -122,7 +125,8 @@ test("fit trains, tells, and keeps what was best", async () => {
   const steps = [];
   const files = [];
   const scheduler = new rules.LRScheduler(optimizer, rules.Schedule.cosine({ steps: 400 }));
-  const options = { optimizer, scheduler, epochs: 60, loss: ({ x, y }) => net.forward(x).mseLoss(y), validation: [{ x: new Tensor(xor.x), y: new Tensor(xor.y) }] };
+  const validation = [{ x: new Tensor(xor.x), y: new Tensor(xor.y) }];
+  const options = { optimizer, scheduler, epochs: 60, loss: ({ x, y }) => net.forward(x).mseLoss(y), validation };
   let early;
   const result = await fit(net, loader, {
     ...options,

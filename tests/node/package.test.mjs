@@ -27,10 +27,12 @@ test("maps lead from the scripts to the sources, which are in them", () => {
     const { sources, sourcesContent, mappings } = JSON.parse(readFileSync(new URL(`dist/${name}.js.map`, folder), "utf8"));
     const own = sources.map((path, at) => [path, sourcesContent[at]]).filter(([path]) => path.endsWith(".ts"));
     assert.ok(own.length > 0 && mappings.length > 1000, name);
-    for (const [path, text] of own) assert.equal(text, readFileSync(new URL(`../../web/ts/src/${path.replace("gradloom/src/", "")}`, import.meta.url), "utf8"), path);
+    const source = (path) => readFileSync(new URL(path.replace("gradloom/src/", "../../web/ts/src/"), import.meta.url), "utf8");
+    for (const [path, text] of own) assert.equal(text, source(path), path);
   }
   const program = 'import { Tensor, init } from "gradloom"; await init(); Tensor.ones([2]).matmul(Tensor.ones([3]));';
-  const { stderr } = spawnSync(process.execPath, ["--enable-source-maps", "--input-type=module", "-e", program], { cwd: new URL("..", import.meta.url), encoding: "utf8" });
+  const args = ["--enable-source-maps", "--input-type=module", "-e", program];
+  const { stderr } = spawnSync(process.execPath, args, { cwd: new URL("..", import.meta.url), encoding: "utf8" });
   const line = /tensor\.ts:(\d+):\d+/g;
   const lines = readFileSync(new URL("../../web/ts/src/tensor.ts", import.meta.url), "utf8").split("\n");
   const named = [...stderr.matchAll(line)].map(([, n]) => lines[n - 1]);

@@ -20,12 +20,13 @@ const LOADERS = {
   cifar: (from) => data.cifar(from, 10),
 };
 const ALL = Object.keys(LOADERS);
+const PAGE = "\ufeff\n<!-- x --><!DOCTYPE html><html><head><title>404 Not\n Found</title></head>";
 const LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 90313957\n";
 
 /** What a file is, what the error says, its hint, and the loaders that take it for what it is. */
 const FILES = {
   "an empty file": [new Uint8Array(0), /is empty/, /cut off/, ["cifar"]],
-  "a web page": [text("\ufeff\n<!-- x --><!DOCTYPE html><html><head><title>404 Not\n Found</title></head>"), /a web page with the title "404 Not Found"/, /address right/, []],
+  "a web page": [text(PAGE), /a web page with the title "404 Not Found"/, /address right/, []],
   "a page without a title": [text("<html><body>no"), /is a web page,/, /address right/, []],
   "a pointer": [text(LFS), /a Git LFS pointer to a file of 90313957 bytes/, /git lfs pull/, []],
   "an answer in JSON": [text('{"error":"Repository not found"}'), /the server's answer "Repository not found"/, /login/, []],
@@ -77,7 +78,8 @@ for (const [name, [bytes, message, hint, takers]] of Object.entries(FILES)) {
 
 test("the error names the address", async () => {
   for (const loader of ["load", "loadWeights", "Tokenizer", "ChatTemplate"]) {
-    await assert.rejects(LOADERS[loader](`${url}/${encodeURIComponent("a web page")}`), ({ message }) => message.startsWith(`${url}/a%20web%20page is a web page`));
+    const address = `${url}/a%20web%20page`;
+    await assert.rejects(LOADERS[loader](address), ({ message }) => message.startsWith(`${address} is a web page`));
   }
   await assert.rejects(loadWeights(`${url}/a%20pointer?x=.index.json`), { message: /a Git LFS pointer/ });
 });

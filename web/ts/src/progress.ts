@@ -7,6 +7,8 @@ export interface Progress {
   phase: "download" | "device" | "parse" | "compile" | "run";
   loaded: number;
   total: number;
+  /** Of those in `download`, bytes that an earlier visit left here. */
+  cached?: number;
 }
 
 /** Told of progress. */
@@ -21,6 +23,15 @@ export interface FetchOptions {
   signal?: AbortSignal;
   /** Used instead of the global `fetch`. */
   fetch?: typeof fetch;
+  /**
+   * Files of a megabyte and more that come from URLs are kept for later visits, in pages: in the origin's private file system, or else
+   * the Cache API. The server is asked whether the file is still the same; where it cannot be reached, what is here is taken. A
+   * download that was cut off goes on where it was. False keeps nothing; true does so for a `fetch` of one's own, too. What a server
+   * marks `no-store`, or gives neither an ETag nor a date, is not kept.
+   */
+  cache?: boolean;
+  /** The SHA-256 that a fetched file must have: hexadecimal digits, or `sha256-` and base64. What is kept with it needs no asking. */
+  hash?: string;
 }
 
 /** Fails for what is no source. */
@@ -59,7 +70,15 @@ export async function readSource(source: FileSource, options: FetchOptions): Pro
   return whole(bytes);
 }
 
-async function download(source: string | URL, { onProgress, signal, fetch: get = fetch }: FetchOptions): Promise<Uint8Array> {
+/** Where files of pages are kept, if this one may be. */
+export async function keeper({ cache, fetch: own }: FetchOptions): Promise<typeof import("./downloads.js") | undefined> {
+  return inNode || !(cache ?? !own) ? undefined : import("./downloads.js").catch(() => undefined);
+}
+
+async function download(source: string | URL, options: FetchOptions): Promise<Uint8Array> {
+  const { onProgress, signal, hash, fetch: get = fetch } = options;
+  const kept = await (await keeper(options))?.cachedDownload(source, options);
+  if (kept) return kept;
   try {
     const response = await get(source, signal ? { signal } : {});
     if (!response.ok) throw new FetchError("E_FETCH", `${source} could not be fetched: status ${response.status}`);
@@ -72,7 +91,9 @@ async function download(source: string | URL, { onProgress, signal, fetch: get =
       onProgress?.({ phase: "download", loaded, total });
     };
     tell(0);
-    return await bodyOf(response, tell);
+    const bytes = await bodyOf(response, tell);
+    if (hash !== undefined) await (await import("./downloads.js")).verify(bytes, source, hash);
+    return bytes;
   } catch (error) {
     throw fetchFailure(source, error, signal);
   }

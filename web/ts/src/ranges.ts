@@ -2,7 +2,7 @@
 // that does not is asked for the whole file.
 import { FetchError } from "./errors.js";
 import { builtin } from "./module.js";
-import { type FetchOptions, type FileSource, bodyOf, checkSource, fetchFailure, pathOf, readSource, room } from "./progress.js";
+import { type FetchOptions, type FileSource, bodyOf, checkSource, fetchFailure, keeper, pathOf, readSource, room } from "./progress.js";
 
 /** Told how many more bytes have come. */
 export type Told = (bytes: number) => void;
@@ -38,7 +38,8 @@ export async function openRanges(source: FileSource, options: FetchOptions, told
   if (source instanceof ArrayBuffer) return ofMemory(new Uint8Array(source));
   if (typeof source !== "string" && !(source instanceof URL)) return ofBlob(source, options, told);
   const path = pathOf(source, options);
-  return path === undefined ? ofServer(source, options, told) : onDisk(path, options, told);
+  if (path !== undefined) return onDisk(path, options, told);
+  return options.hash === undefined ? ofServer(source, options, told) : ofWhole(source, options, told);
 }
 
 async function ofBlob(blob: Blob, { signal }: FetchOptions, told: Told): Promise<Ranged> {
@@ -103,20 +104,22 @@ function partOf({ headers }: Response): Part | undefined {
   return { start, end: last + 1, size, version: headers.get("etag") ?? headers.get("last-modified") };
 }
 
+/** The whole file. How long it is may not be known, so that it is told as a part of what is read. */
+async function ofWhole(source: string | URL, options: FetchOptions, told: Told): Promise<Ranged> {
+  let before = 0;
+  const onProgress = ({ loaded }: { loaded: number }): void => {
+    told(loaded - before);
+    before = loaded;
+  };
+  return ofMemory(await readSource(source, { ...options, onProgress }));
+}
+
 async function ofServer(source: string | URL, options: FetchOptions, told: Told): Promise<Ranged> {
   const { signal, fetch: get = fetch } = options;
   const ask = (start: number, end: number): Promise<Response> => {
     return get(source, { headers: { Range: `bytes=${start}-${end - 1}` }, ...(signal && { signal }) });
   };
-  /** The whole file. How long it is may not be known, so that it is told as a part of what is read. */
-  const whole = async (): Promise<Ranged> => {
-    let before = 0;
-    const onProgress = ({ loaded }: { loaded: number }): void => {
-      told(loaded - before);
-      before = loaded;
-    };
-    return ofMemory(await readSource(source, { ...options, onProgress }));
-  };
+  const whole = (): Promise<Ranged> => ofWhole(source, options, told);
   const wrong = (what: string): FetchError => new FetchError("E_FETCH", `${source} could not be read by ranges: ${what}`);
   try {
     let first: Response;
@@ -155,7 +158,8 @@ async function ofServer(source: string | URL, options: FetchOptions, told: Told)
         throw fetchFailure(source, error, signal);
       }
     };
-    return { size, head, read, close: closed };
+    const plain = { size, head, read, close: closed };
+    return (await (await keeper(options))?.cachedRanges(source, plain, version, first)) ?? plain;
   } catch (error) {
     throw fetchFailure(source, error, signal);
   }

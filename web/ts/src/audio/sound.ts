@@ -112,7 +112,9 @@ const ROLLOFF = 0.95;
  * is left out rather than folded back. The result has `ceil(length * to / from)` samples.
  */
 export function resample(samples: Float32Array, from: number, to: number): Float32Array {
-  if (!(from > 0 && to > 0 && Number.isFinite(from) && Number.isFinite(to))) throw new ValueError("E_VALUE", `resample: from ${from} to ${to} samples a second`);
+  if (![from, to].every((rate) => rate > 0 && Number.isFinite(rate))) {
+    throw new ValueError("E_VALUE", `resample: from ${from} to ${to} samples a second`);
+  }
   if (from === to) return samples;
   const cut = Math.min(1, to / from) * ROLLOFF;
   const reach = CROSSINGS / cut;

@@ -67,7 +67,9 @@ export function readWav(bytes: Uint8Array): Sound {
       const { format, channels, sampleRate, bits } = known;
       const read = reader(format, bits);
       if (!read) throw new UnsupportedError("E_UNSUPPORTED", `wav: format ${format} with ${bits} bits is not read here`, { hint: "convert it to 16-bit PCM" });
-      if (channels < 1 || channels > MOST_CHANNELS || sampleRate < 1) throw new FormatError("E_FORMAT", `wav: ${channels} channels, ${sampleRate} samples a second`);
+      if (channels < 1 || channels > MOST_CHANNELS || sampleRate < 1) {
+        throw new FormatError("E_FORMAT", `wav: ${channels} channels, ${sampleRate} samples a second`);
+      }
       // a stream that was written without knowing its end says that it is longer than it is
       const step = bits / 8;
       const frames = Math.floor(Math.min(length, bytes.length - body) / (step * channels));

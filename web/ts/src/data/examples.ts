@@ -147,7 +147,9 @@ function listOf(rows: readonly Row[], name: string): HostArray | Tensor {
     const dtype = dtypeOf(first);
     const size = first.length;
     const parts = rows.map((each) => {
-      if (!isTypedArray(each) || each.length !== size || dtypeOf(each) !== dtype) throw new ValueError("E_VALUE", `${name}: examples differ in length or dtype`);
+      if (!isTypedArray(each) || each.length !== size || dtypeOf(each) !== dtype) {
+        throw new ValueError("E_VALUE", `${name}: examples differ in length or dtype`);
+      }
       return encode(each, dtype);
     });
     const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
@@ -160,7 +162,8 @@ function listOf(rows: readonly Row[], name: string): HostArray | Tensor {
   return { dtype, shape: shape.length > 0 && sizeOf(shape) > 0 ? shape : [rows.length], bytes: encode(values, dtype) };
 }
 
-const isRow = (value: unknown): boolean => typeof value !== "object" || value === null || Array.isArray(value) || isTypedArray(value) || value instanceof Tensor;
+const isRow = (value: unknown): boolean =>
+  typeof value !== "object" || value === null || Array.isArray(value) || isTypedArray(value) || value instanceof Tensor;
 
 /**
  * A data set of anything: arrays by name (a batch has a tensor for each), a list of examples with the same names, one array or tensor
@@ -173,7 +176,9 @@ export function examples(from: Rows): Examples<Tensor>;
 export function examples(from: Columns): Examples<Record<string, Tensor>>;
 export function examples(from: unknown): Examples<unknown> {
   if (from instanceof Examples) return from;
-  if (typeof from !== "object" || from === null) throw new ValueError("E_VALUE", "a data set comes of arrays, tensors, lists of examples, or { length, batch }");
+  if (typeof from !== "object" || from === null) {
+    throw new ValueError("E_VALUE", "a data set comes of arrays, tensors, lists of examples, or { length, batch }");
+  }
   if (typeof (from as Dataset<unknown>).batch === "function") {
     const set = from as Dataset<unknown>;
     return new Made(set.length, (rows) => set.batch(rows));

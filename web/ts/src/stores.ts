@@ -1,0 +1,77 @@
+// Where blocks of files are kept between visits: the origin's private file system, or else the Cache API. A store knows names and bytes
+// alone; what they mean is in downloads.ts.
+
+/** Named bytes in folders. Writing fails where there is no room; everything else does without. */
+export interface Store {
+  readonly kind: "opfs" | "cache";
+  folders(): Promise<string[]>;
+  /** The names in a folder. */
+  names(folder: string): Promise<string[]>;
+  get(folder: string, name: string): Promise<Blob | undefined>;
+  put(folder: string, name: string, bytes: Uint8Array): Promise<void>;
+  drop(folder: string): Promise<void>;
+}
+
+const NAME = "gradloom-files";
+
+let opened: Promise<Store | undefined> | undefined;
+
+/** The store of this origin; undefined where nothing can be kept. */
+export function openStore(): Promise<Store | undefined> {
+  return (opened ??= privateFiles().catch(() => undefined).then((store) => store ?? cacheStore().catch(() => undefined)));
+}
+
+async function privateFiles(): Promise<Store | undefined> {
+  // some browsers have files that only workers can write
+  if (typeof FileSystemFileHandle === "undefined" || !("createWritable" in FileSystemFileHandle.prototype)) return undefined;
+  const root = await (await navigator.storage.getDirectory()).getDirectoryHandle(NAME, { create: true });
+  const all = async (folder: FileSystemDirectoryHandle): Promise<string[]> => {
+    const names = [];
+    for await (const name of (folder as unknown as { keys(): AsyncIterable<string> }).keys()) names.push(name);
+    return names;
+  };
+  const find = (folder: string): Promise<FileSystemDirectoryHandle | undefined> => root.getDirectoryHandle(folder).catch(() => undefined);
+  return {
+    kind: "opfs",
+    folders: () => all(root),
+    async names(folder) {
+      const handle = await find(folder);
+      return handle ? all(handle) : [];
+    },
+    async get(folder, name) {
+      const handle = await (await find(folder))?.getFileHandle(name).catch(() => undefined);
+      return handle?.getFile();
+    },
+    async put(folder, name, bytes) {
+      const handle = await (await root.getDirectoryHandle(folder, { create: true })).getFileHandle(name, { create: true });
+      const writer = await handle.createWritable();
+      try {
+        await writer.write(bytes as Uint8Array<ArrayBuffer>);
+        // it is there from now on, or not at all
+        await writer.close();
+      } catch (error) {
+        await writer.abort().catch(() => {});
+        throw error;
+      }
+    },
+    drop: (folder) => root.removeEntry(folder, { recursive: true }).catch(() => {}),
+  };
+}
+
+async function cacheStore(): Promise<Store | undefined> {
+  if (typeof caches === "undefined") return undefined;
+  const cache = await caches.open(NAME);
+  // addresses that no server has
+  const base = "https://gradloom.invalid/";
+  const paths = async (): Promise<string[][]> => (await cache.keys()).map(({ url }) => url.slice(base.length).split("/"));
+  return {
+    kind: "cache",
+    folders: async () => [...new Set((await paths()).map(([folder]) => folder as string))],
+    names: async (folder) => (await paths()).filter(([each]) => each === folder).map(([, name]) => name as string),
+    get: async (folder, name) => (await cache.match(`${base}${folder}/${name}`))?.blob(),
+    put: (folder, name, bytes) => cache.put(`${base}${folder}/${name}`, new Response(bytes as Uint8Array<ArrayBuffer>)),
+    async drop(folder) {
+      for (const [each, name] of await paths()) if (each === folder) await cache.delete(`${base}${each}/${name}`);
+    },
+  };
+}
