@@ -498,3 +498,34 @@ fn plans_of_many_shapes_stay_within_the_budget() {
         drop(first);
     }
 }
+
+/// Buffers are numbered by their session, so those of another one with the same numbers must not be taken for them.
+#[test]
+fn an_engine_computes_the_tensors_of_one_session() {
+    let mut e = Engine::new(Box::new(EvalDevice::default()));
+    let (first, second) = (Session::new(), Session::new());
+    let one = Tensor::new(&first, &[1.0f32, 2.0, 3.0], &[3]).unwrap();
+    let y = one.mul(2.0).unwrap();
+    let replay = run(&mut e, &first, &[&y]);
+    // the same graph, so that the plan is known
+    let other = Tensor::new(&second, &[10.0f32, 20.0, 30.0], &[3]).unwrap();
+    let z = other.mul(2.0).unwrap();
+    let refused = e.start(&mut second.state(), &[z.root()]).err().expect("the other session is refused");
+    assert_eq!(refused.code(), "E_VALUE", "{refused}");
+    assert!(refused.to_string().contains("session"), "{refused}");
+    assert_eq!(e.read(&mut second.state(), other.root()).unwrap_err().code(), "E_VALUE");
+    assert_eq!(e.write(&mut second.state(), 0, &[0; 12]).unwrap_err().code(), "E_VALUE");
+    assert_eq!(e.replay(&mut second.state(), &replay, &Default::default()).unwrap_err().code(), "E_VALUE");
+    drop((other, z));
+    e.collect(&mut second.state());
+    assert_eq!(values(&mut e, &y), [2.0, 4.0, 6.0], "the first session is as it was");
+    // one that is gone leaves the engine to the next, with none of its buffers
+    drop((one, y, first));
+    let third = Session::new();
+    let x = Tensor::new(&third, &[7.0f32, 8.0, 9.0], &[3]).unwrap();
+    let y = x.mul(2.0).unwrap();
+    run(&mut e, &third, &[&y]);
+    assert_eq!(values(&mut e, &y), [14.0, 16.0, 18.0]);
+    assert_eq!(e.replay(&mut third.state(), &replay, &Default::default()).unwrap_err().code(), "E_VALUE");
+    assert_eq!(e.start(&mut second.state(), &[]).err().map(|e| e.code()), Some("E_VALUE"));
+}

@@ -221,13 +221,16 @@ impl OnnxModel {
 
 impl Parts {
     fn run(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Vec<(String, HostTensor)>> {
-        let inputs = self.inputs(inputs)?;
-        let outputs = self.submit(&inputs)?;
-        drop(inputs);
-        let values = outputs.iter().map(|(n, t)| Ok((n.clone(), self.read(t)?))).collect();
-        drop(outputs);
+        let values = self.values(inputs);
+        // after a failure too: where memory was short, the next run needs what this one took
         self.runner.collect(&mut self.engine);
         values
+    }
+
+    fn values(&mut self, inputs: &[(&str, HostTensor)]) -> Result<Vec<(String, HostTensor)>> {
+        let inputs = self.inputs(inputs)?;
+        let outputs = self.submit(&inputs)?;
+        outputs.iter().map(|(n, t)| Ok((n.clone(), self.read(t)?))).collect()
     }
 
     fn inputs(&self, inputs: &[(&str, HostTensor)]) -> Result<Inputs> {

@@ -8,6 +8,7 @@ mod cpu;
 mod data;
 mod devices;
 mod efficientnet;
+mod failing;
 mod frontend;
 mod gguf;
 mod guard;

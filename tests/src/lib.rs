@@ -2,6 +2,7 @@
 //! device. Nothing here is published.
 
 pub mod conformance;
+pub mod failing;
 pub mod graphs;
 pub mod here;
 pub mod hostile;

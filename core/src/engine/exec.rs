@@ -1,6 +1,7 @@
 //! The engine: plans, their cache, and the buffers of a session on one device. It never waits: [`Engine::start`] plans and
 //! starts compilation, [`Engine::ready`] says when it is done, [`Engine::finish`] submits. A driver loops or awaits.
 
+use super::buffers::other_session;
 use super::cache::{self, Alone, Host};
 use super::plan::{Compiled, Place, Plan};
 use super::pool::Pool;
@@ -9,7 +10,7 @@ use super::start::{At, Closed, Running, Starting};
 use super::state::{Bytes, RootId, State};
 use super::tuned::Tuned;
 use crate::codegen::{ParamInfo, VarInfo};
-use crate::device::{BufId, Device, KernelId, Step, Ticket, View};
+use crate::device::{BufId, Device, KernelId, Step, View};
 use crate::dtype::Scalar;
 use crate::interrupt::Interrupt;
 use crate::schedule::share::scalar_number;
@@ -19,13 +20,10 @@ use crate::util::lru::Lru;
 use crate::util::sort;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Packed copies that one buffer may have before further plans do without.
 const MAX_COPIES: usize = 2;
-
-/// Bytes of a constant that are kept on the host too.
-const FEW_BYTES: usize = 1 << 14;
 
 /// What plans and programs may take together, in bytes of the host and, as far as that can be said, of the device.
 const CACHE_BYTES: usize = 64 << 20;
@@ -76,7 +74,8 @@ pub struct Counters {
     pub peak_bytes: usize,
 }
 
-/// One device with everything compiled and stored on it.
+/// One device with everything compiled and stored on it. It computes the tensors of one session: those of another one are
+/// [`Error::Value`] as long as the first lives.
 pub struct Engine {
     pub(super) device: Box<dyn Device>,
     pub(super) host: Box<dyn Host>,
@@ -93,6 +92,8 @@ pub struct Engine {
     pub(super) cache_bytes: usize,
     /// What lines of tuned opts name the programs of plans by.
     pub(super) labels: FxHashMap<u128, u128>,
+    /// The session whose buffers these are.
+    pub(super) session: Option<Arc<()>>,
     pub(super) buffers: FxHashMap<u32, (BufId, usize)>,
     /// Packed copies by session buffer.
     pub(super) packed: FxHashMap<u32, Vec<Packed>>,
@@ -134,6 +135,7 @@ pub(super) struct Recipe {
 #[derive(Clone)]
 pub struct Replay {
     held: Held,
+    session: Weak<()>,
     externals: Vec<u32>,
     shapes: Vec<Vec<usize>>,
 }
@@ -159,6 +161,7 @@ impl Engine {
             cache_bytes: CACHE_BYTES,
             programs: FxHashMap::default(),
             labels: FxHashMap::default(),
+            session: None,
             buffers: FxHashMap::default(),
             packed: FxHashMap::default(),
             recipes: FxHashMap::default(),
@@ -230,6 +233,7 @@ impl Engine {
 
     /// The same in pieces: [`Engine::go_on`] does them.
     pub fn begin(&mut self, state: &mut State, roots: &[RootId]) -> Result<Starting> {
+        self.belong_to(state)?;
         if state.wants_compaction() {
             for dead in state.compact() {
                 self.drop_buffer(dead);
@@ -299,17 +303,22 @@ impl Engine {
     pub fn launch(&mut self, state: &mut State, p: Pending) -> Result<Running> {
         let shapes: Vec<Vec<usize>> = p.nodes.iter().map(|&u| state.graph.shape(u).to_vec()).collect();
         let Pending { held, externals, nodes } = p;
-        self.running(state, Replay { held, externals, shapes }, nodes)
+        let session = Arc::downgrade(state.identity());
+        self.running(state, Replay { held, session, externals, shapes }, nodes)
     }
 
     /// The same for a captured computation, as [`Engine::replay`] has it. [`Engine::values`] gives its results.
     pub fn launch_again(&mut self, state: &mut State, r: &Replay, swap: &FxHashMap<u32, u32>) -> Result<Running> {
+        if Weak::as_ptr(&r.session) != Arc::as_ptr(state.identity()) {
+            return Err(other_session());
+        }
         let externals: Vec<u32> = r.externals.iter().map(|b| swap.get(b).copied().unwrap_or(*b)).collect();
         self.plans.get(r.held.key); // it is in use
         self.running(state, Replay { externals, ..r.clone() }, Vec::new())
     }
 
     fn running(&mut self, state: &mut State, replay: Replay, nodes: Vec<UOp>) -> Result<Running> {
+        self.belong_to(state)?;
         let plan = &replay.held.plan;
         let (steps, outputs) = self.bind(state, plan, &replay.externals)?;
         let mut first_write = steps.len();
@@ -388,105 +397,6 @@ impl Engine {
         Ok(times)
     }
 
-    /// Starts reading a realized value back.
-    pub fn read(&mut self, state: &mut State, root: RootId) -> Result<(Ticket, DType, usize)> {
-        let u = state.node(root);
-        let id = state
-            .storage(u)
-            .and_then(|s| state.buffer_below(s))
-            .and_then(|b| state.buffer_id(b))
-            .ok_or_else(|| Error::Internal("read of a value that is not realized".into()))?;
-        let (dtype, len) = (state.graph.dtype(u), state.graph.numel(u));
-        let stored = self.device.target().stored_as(dtype)?;
-        let buf = self.buffer(state, id)?;
-        let ticket = self.device.read(View { buf, offset: 0, bytes: len * stored.size() })?;
-        Ok((ticket, dtype, len))
-    }
-
-    /// The bytes of a readback in the value's own dtype, once they are there.
-    pub fn poll(&mut self, ticket: Ticket, dtype: DType) -> Result<Option<Vec<u8>>> {
-        let stored = self.device.target().stored_as(dtype)?;
-        Ok(self.device.poll(ticket)?.map(|b| convert(&b, stored, dtype)))
-    }
-
-    /// Overwrites a realized buffer with host data of its own dtype.
-    pub fn write(&mut self, state: &mut State, id: u32, data: &[u8]) -> Result<()> {
-        let buf = self.buffer(state, id)?;
-        let dtype = state.buffer(id).map_or(DType::U8, |b| b.dtype);
-        let stored = self.device.target().stored_as(dtype)?;
-        self.changed(state, id);
-        self.device.upload(buf, 0, &convert(data, dtype, stored))
-    }
-
-    /// Forgets what was known of a buffer's contents.
-    fn changed(&mut self, state: &mut State, id: u32) {
-        if let Some(info) = state.buffer_mut(id) {
-            (info.host, info.constant) = (None, false);
-        }
-        self.recipes.remove(&id);
-        self.drop_copies(id);
-    }
-
-    pub(super) fn copy_of(&self, id: u32, key: u128) -> Option<&Packed> {
-        self.packed.get(&id)?.iter().find(|c| c.key == key)
-    }
-
-    fn drop_copies(&mut self, id: u32) {
-        for copy in self.packed.remove(&id).unwrap_or_default() {
-            self.pool.put(copy.buf, copy.bytes);
-        }
-    }
-
-    /// The packed copy of a session buffer that the kernel `key` makes; made now if it is not there. An original that
-    /// can be uploaded or computed again does not stay on the device beside it.
-    pub(super) fn packed(&mut self, state: &mut State, id: u32, key: u128) -> Result<View> {
-        if let Some(&Packed { buf, bytes, .. }) = self.copy_of(id, key) {
-            return Ok(View { buf, offset: 0, bytes });
-        }
-        let from = self.whole(state, id)?;
-        let lost = || Error::Internal("a copying program is not on the device".into());
-        let Loaded { kernel, compiled, .. } = self.programs.get(&key).ok_or_else(lost)?;
-        let (kernel, grid, to) = (*kernel, compiled.grid, &compiled.source.params[0]);
-        let bytes = to.len * to.dtype.size();
-        let buf = self.alloc(bytes)?;
-        let to = View { buf, offset: 0, bytes };
-        self.device.submit(&[Step::Launch { kernel, args: vec![to, from], grid, vars: Vec::new() }])?;
-        self.counters.launches += 1;
-        self.packed.entry(id).or_default().push(Packed { key, buf, bytes });
-        if (self.recipes.contains_key(&id) || state.buffer(id).is_some_and(|b| b.host.is_some()))
-            && let Some(old) = self.buffers.remove(&id)
-        {
-            self.free(vec![old]);
-        }
-        Ok(to)
-    }
-
-    /// All of a session buffer, on the device.
-    pub(super) fn whole(&mut self, state: &mut State, id: u32) -> Result<View> {
-        let buf = self.buffer(state, id)?;
-        Ok(View { buf, offset: 0, bytes: self.buffers[&id].1 })
-    }
-
-    /// Drops session buffers that nothing reaches any more. Their memory serves the next runs; [`Engine::trim`] gives it back.
-    pub fn collect(&mut self, state: &mut State) {
-        for dead in state.compact() {
-            self.drop_buffer(dead);
-        }
-    }
-
-    /// Gives device memory that is kept for the next runs back.
-    pub fn trim(&mut self) {
-        let all = self.pool.clear();
-        self.free(all);
-    }
-
-    pub(super) fn free(&mut self, buffers: Vec<(BufId, usize)>) {
-        for (buf, bytes) in buffers {
-            self.device.free(buf);
-            self.counters.bytes -= bytes;
-        }
-    }
-
     /// Submits a plan. Returns the output buffers' nodes.
     fn run(&mut self, state: &mut State, plan: &Plan, externals: &[u32]) -> Result<Vec<UOp>> {
         let (steps, outputs) = self.bind(state, plan, externals)?;
@@ -504,6 +414,22 @@ impl Engine {
 
     /// Allocates a plan's outputs and gives every call its buffers. Returns the output buffers' nodes too.
     fn bind(&mut self, state: &mut State, plan: &Plan, externals: &[u32]) -> Result<(Vec<Step>, Vec<UOp>)> {
+        let mut outputs = Vec::new();
+        let steps = self.bind_to(state, plan, externals, &mut outputs);
+        if steps.is_err() {
+            // where memory is short, the next attempt needs what this one took
+            outputs.iter().filter_map(|&u| state.buffer_id(u)).for_each(|id| self.drop_buffer(id));
+        }
+        Ok((steps?, outputs))
+    }
+
+    fn bind_to(
+        &mut self,
+        state: &mut State,
+        plan: &Plan,
+        externals: &[u32],
+        outputs: &mut Vec<UOp>,
+    ) -> Result<Vec<Step>> {
         for v in &plan.vars {
             self.var_bits(v)?;
         }
@@ -512,7 +438,6 @@ impl Engine {
         for (i, &bytes) in plan.arenas.iter().enumerate() {
             self.arena(i, bytes)?;
         }
-        let mut outputs = Vec::new();
         let mut out_views = Vec::new();
         for o in &plan.outputs {
             let bytes = o.len * target.stored_as(o.dtype)?.size();
@@ -543,7 +468,7 @@ impl Engine {
             });
             steps.push(Step::Launch { kernel, args, grid, vars: vars.collect::<Result<_>>()? });
         }
-        Ok((steps, outputs))
+        Ok(steps)
     }
 
     /// Computes constants again that a plan reads and that are no longer on the device.
@@ -567,7 +492,7 @@ impl Engine {
     }
 
     /// Runs the recipes of buffers that are not on the device, of those that have one.
-    fn compute_again(&mut self, state: &mut State, wanted: &[u32]) -> Result<()> {
+    pub(super) fn compute_again(&mut self, state: &mut State, wanted: &[u32]) -> Result<()> {
         for id in wanted.iter().filter(|id| self.recipes.contains_key(id)).copied().collect::<Vec<_>>() {
             if !self.buffers.contains_key(&id) {
                 self.run_recipe(state, id, wanted)?;
@@ -583,9 +508,9 @@ impl Engine {
             let node = state.add_buffer(*dtype, *len, Some(bytes.clone()));
             externals.extend(state.buffer_id(node));
         }
-        let made = self.run(state, &recipe.held.plan, &externals)?;
+        let made = self.run(state, &recipe.held.plan, &externals);
         externals.into_iter().for_each(|id| self.drop_buffer(id));
-        for (node, id) in made.iter().zip(&recipe.outputs) {
+        for (node, id) in made?.iter().zip(&recipe.outputs) {
             let Some(new) = state.buffer_id(*node).and_then(|new| self.buffers.remove(&new)) else { continue };
             if self.buffers.contains_key(id) || !self.recipes.contains_key(id) || !wanted.contains(id) {
                 self.pool.put(new.0, new.1);
@@ -609,77 +534,6 @@ impl Engine {
             self.changed(state, id);
         }
         Ok(view)
-    }
-
-    /// The device buffer of a session buffer, uploaded if it was only on the host.
-    fn buffer(&mut self, state: &mut State, id: u32) -> Result<BufId> {
-        self.compute_again(state, &[id])?;
-        if let Some(&(buf, _)) = self.buffers.get(&id) {
-            return Ok(buf);
-        }
-        let info = state.buffer_mut(id).ok_or_else(|| Error::Internal(format!("buffer {id} is gone")))?;
-        let (dtype, len) = (info.dtype, info.len);
-        // where somebody holds the bytes anyway, or they are few, the buffer can be uploaded again
-        let again = info.constant && info.host.as_ref().is_some_and(|b| b.is_shared() || b.len() <= FEW_BYTES);
-        let host = if again { info.host.clone() } else { info.host.take() };
-        let stored = self.device.target().stored_as(dtype)?;
-        let bytes = len.saturating_mul(stored.size());
-        let buf = self.alloc(bytes)?;
-        self.buffers.insert(id, (buf, bytes));
-        if let Some(data) = host {
-            if stored == dtype {
-                self.device.upload(buf, 0, &data)?;
-            } else {
-                self.device.upload(buf, 0, &convert(&data, dtype, stored))?;
-            }
-        }
-        Ok(buf)
-    }
-
-    fn alloc(&mut self, bytes: usize) -> Result<BufId> {
-        let max = self.device.target().max_buffer_bytes;
-        if bytes > max {
-            return Err(Error::OutOfMemory { device: self.device.target().name.clone(), bytes: bytes as u64 });
-        }
-        if let Some(buf) = self.pool.take(bytes) {
-            return Ok(buf);
-        }
-        let buf = match self.device.alloc(bytes.max(4)) {
-            Err(Error::OutOfMemory { .. }) => {
-                self.trim();
-                self.device.alloc(bytes.max(4))?
-            }
-            buf => buf?,
-        };
-        self.counters.bytes += bytes;
-        self.counters.peak_bytes = self.counters.peak_bytes.max(self.counters.bytes);
-        Ok(buf)
-    }
-
-    fn arena(&mut self, i: usize, bytes: usize) -> Result<()> {
-        if let Some(&(buf, have)) = self.arenas.get(i) {
-            if have >= bytes {
-                return Ok(());
-            }
-            if have > 0 {
-                self.arenas[i].1 = 0;
-                self.free(vec![(buf, have)]);
-            }
-            let buf = self.alloc(bytes)?;
-            self.arenas[i] = (buf, bytes);
-            return Ok(());
-        }
-        let buf = self.alloc(bytes)?;
-        self.arenas.push((buf, bytes));
-        Ok(())
-    }
-
-    fn drop_buffer(&mut self, id: u32) {
-        if let Some((buf, bytes)) = self.buffers.remove(&id) {
-            self.pool.put(buf, bytes);
-        }
-        self.recipes.remove(&id);
-        self.drop_copies(id);
     }
 }
 
@@ -750,16 +604,4 @@ pub fn close(g: &Graph, roots: &[UOp]) -> (Graph, Vec<UOp>) {
     }
     let roots = roots.iter().map(|r| map[r]).collect();
     (out, roots)
-}
-
-/// Converts elements between dtypes on the host.
-fn convert(data: &[u8], from: DType, to: DType) -> Vec<u8> {
-    if from == to {
-        return data.to_vec();
-    }
-    let mut out = vec![0; data.len() / from.size() * to.size()];
-    for (i, o) in data.chunks_exact(from.size()).zip(out.chunks_exact_mut(to.size())) {
-        Scalar::read(from, i).cast(from, to).write(to, o);
-    }
-    out
 }

@@ -3,6 +3,7 @@
 
 pub mod bench;
 mod bring;
+mod buffers;
 pub mod cache;
 mod constants;
 pub mod exec;

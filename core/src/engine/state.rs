@@ -90,6 +90,8 @@ pub struct State {
     pub seed: u64,
     /// Random draws so far: each draw has its own key.
     pub draws: u32,
+    /// What an engine knows the session by: numbers of buffers mean something in one session only.
+    identity: Arc<()>,
     roots: Vec<Option<Root>>,
     free: Vec<u32>,
     buffers: FxHashMap<u32, BufferInfo>,
@@ -113,6 +115,7 @@ impl State {
             graph: Graph::new(),
             seed: 0,
             draws: 0,
+            identity: Arc::default(),
             roots: Vec::new(),
             free: Vec::new(),
             buffers: FxHashMap::default(),
@@ -121,6 +124,11 @@ impl State {
             fresh_bytes: 0,
             in_vain: 0,
         }
+    }
+
+    /// What tells this session from every other one.
+    pub(super) fn identity(&self) -> &Arc<()> {
+        &self.identity
     }
 
     // ---- roots

@@ -35,6 +35,9 @@ pub struct Runner {
     ready: FxHashMap<Vec<u8>, Ready>,
     /// Large constants that were computed of the model's own, by how and of which: plans share them.
     folded: FxHashMap<Origin, Tensor>,
+    /// What constants were computed of: buffers that may leave the device once a plan is made that does not read them. A run that
+    /// ends before that leaves them to the next one.
+    leaves: Vec<u32>,
     /// The last stage got this number.
     stages: u64,
     /// Plans that the engine had forgotten when this was last looked at.
@@ -124,8 +127,8 @@ enum Stage {
     PlanFold(Starting, Vec<Tensor>, End),
     Fold(Pending, Vec<Tensor>, End),
     Folding(Running, Vec<Tensor>, End),
-    /// All the rest is planned; these buffers may leave the device then if it does not read them.
-    Plan(Starting, Vec<Tensor>, End, Vec<u32>),
+    /// All the rest is planned.
+    Plan(Starting, Vec<Tensor>, End),
     Main(Pending, Planned),
     Replay,
     /// Steps are submitted, for the first time or again.
@@ -194,7 +197,8 @@ impl Runner {
     /// A runner of a parsed model. Its tensors live in `session`, which must be the one session of the engine it runs on.
     pub fn new(model: Arc<Model>, session: &Session) -> Runner {
         let (bound, session) = (Bound::new(model, session), session.clone());
-        Runner { bound, session, ready: FxHashMap::default(), folded: FxHashMap::default(), stages: 0, forgotten: 0 }
+        let (ready, folded) = (FxHashMap::default(), FxHashMap::default());
+        Runner { bound, session, ready, folded, leaves: Vec::new(), stages: 0, forgotten: 0 }
     }
 
     /// The model.
@@ -497,10 +501,11 @@ impl Runner {
                 };
                 Ok(None)
             }
-            Stage::Plan(mut starting, values, end, mut leaves) => {
+            Stage::Plan(mut starting, values, end) => {
                 run.stage = match engine.go_on(&mut starting)? {
-                    None => Stage::Plan(starting, values, end, leaves),
+                    None => Stage::Plan(starting, values, end),
                     Some(pending) => {
+                        let mut leaves = std::mem::take(&mut self.leaves);
                         leaves.retain(|id| !pending.externals().contains(id));
                         engine.let_go(&self.session.state(), &leaves);
                         self.main_stage(run, pending, values, end)
@@ -523,8 +528,8 @@ impl Runner {
                     return Ok(None);
                 }
                 let replay = engine.concluded_constants(&mut self.session.state(), running)?;
-                let sources = replay.externals().to_vec();
-                run.stage = self.plan_stage(engine, run, values, end, sources)?;
+                self.leaves.extend(replay.externals());
+                run.stage = self.plan_stage(engine, run, values, end)?;
                 Ok(None)
             }
             Stage::Main(pending, p) => {

@@ -57,7 +57,7 @@ impl Runner {
         }
         let constants = self.constants(&values, &inputs);
         if constants.is_empty() {
-            return self.plan_stage(engine, run, values, end, Vec::new());
+            return self.plan_stage(engine, run, values, end);
         }
         let roots: Vec<_> = constants.iter().map(Tensor::root).collect();
         let starting = engine.begin(&mut self.session.state(), &roots)?;
@@ -92,14 +92,7 @@ impl Runner {
         out
     }
 
-    pub(super) fn plan_stage(
-        &self,
-        engine: &mut Engine,
-        run: &Run,
-        values: Vec<Tensor>,
-        end: End,
-        leaves: Vec<u32>,
-    ) -> Result<Stage> {
+    pub(super) fn plan_stage(&self, engine: &mut Engine, run: &Run, values: Vec<Tensor>, end: End) -> Result<Stage> {
         let roots: Vec<_> = values.iter().map(Tensor::root).collect();
         let inputs = self.input_buffers(run);
         {
@@ -109,6 +102,6 @@ impl Runner {
             state.freeze(&nodes, &swapped);
         }
         let starting = engine.begin(&mut self.session.state(), &roots)?;
-        Ok(Stage::Plan(starting, values, end, leaves))
+        Ok(Stage::Plan(starting, values, end))
     }
 }

@@ -1,0 +1,231 @@
+//! The buffers of a session on the engine's device: uploaded before their first use, packed for kernels that read them in another
+//! order, read back, and kept between runs. What fails leaves everything as it was, so that a later attempt finds the same data.
+//! Never: plans, graphs.
+
+use super::exec::{Engine, Loaded, Packed};
+use super::state::{RootId, State};
+use crate::device::{BufId, Step, Ticket, View};
+use crate::dtype::Scalar;
+use crate::util::sort;
+use crate::{DType, Error, Result};
+use std::sync::Arc;
+
+/// Bytes of a constant that are kept on the host too.
+const FEW_BYTES: usize = 1 << 14;
+
+impl Engine {
+    /// Numbers of buffers are a session's own: an engine that took those of two sessions would give one the other's data. A
+    /// session that is gone leaves the engine to the next one.
+    pub(super) fn belong_to(&mut self, state: &State) -> Result<()> {
+        if self.session.as_ref().is_some_and(|s| Arc::ptr_eq(s, state.identity())) {
+            return Ok(());
+        }
+        if self.session.as_ref().is_some_and(|s| Arc::strong_count(s) > 1) {
+            return Err(other_session());
+        }
+        let mut ids: Vec<u32> =
+            self.buffers.keys().chain(self.packed.keys()).chain(self.recipes.keys()).copied().collect();
+        sort::ascending(&mut ids);
+        ids.into_iter().for_each(|id| self.drop_buffer(id));
+        self.session = Some(state.identity().clone());
+        Ok(())
+    }
+
+    /// Starts reading a realized value back.
+    pub fn read(&mut self, state: &mut State, root: RootId) -> Result<(Ticket, DType, usize)> {
+        self.belong_to(state)?;
+        let u = state.node(root);
+        let id = state
+            .storage(u)
+            .and_then(|s| state.buffer_below(s))
+            .and_then(|b| state.buffer_id(b))
+            .ok_or_else(|| Error::Internal("read of a value that is not realized".into()))?;
+        let (dtype, len) = (state.graph.dtype(u), state.graph.numel(u));
+        let stored = self.device.target().stored_as(dtype)?;
+        let buf = self.buffer(state, id)?;
+        let ticket = self.device.read(View { buf, offset: 0, bytes: len * stored.size() })?;
+        Ok((ticket, dtype, len))
+    }
+
+    /// The bytes of a readback in the value's own dtype, once they are there.
+    pub fn poll(&mut self, ticket: Ticket, dtype: DType) -> Result<Option<Vec<u8>>> {
+        let stored = self.device.target().stored_as(dtype)?;
+        Ok(self.device.poll(ticket)?.map(|b| convert(&b, stored, dtype)))
+    }
+
+    /// Overwrites a realized buffer with host data of its own dtype.
+    pub fn write(&mut self, state: &mut State, id: u32, data: &[u8]) -> Result<()> {
+        self.belong_to(state)?;
+        let buf = self.buffer(state, id)?;
+        let dtype = state.buffer(id).map_or(DType::U8, |b| b.dtype);
+        let stored = self.device.target().stored_as(dtype)?;
+        self.changed(state, id);
+        self.device.upload(buf, 0, &convert(data, dtype, stored))
+    }
+
+    /// Forgets what was known of a buffer's contents.
+    pub(super) fn changed(&mut self, state: &mut State, id: u32) {
+        if let Some(info) = state.buffer_mut(id) {
+            (info.host, info.constant) = (None, false);
+        }
+        self.recipes.remove(&id);
+        self.drop_copies(id);
+    }
+
+    pub(super) fn copy_of(&self, id: u32, key: u128) -> Option<&Packed> {
+        self.packed.get(&id)?.iter().find(|c| c.key == key)
+    }
+
+    fn drop_copies(&mut self, id: u32) {
+        for copy in self.packed.remove(&id).unwrap_or_default() {
+            self.pool.put(copy.buf, copy.bytes);
+        }
+    }
+
+    /// The packed copy of a session buffer that the kernel `key` makes; made now if it is not there. An original that
+    /// can be uploaded or computed again does not stay on the device beside it.
+    pub(super) fn packed(&mut self, state: &mut State, id: u32, key: u128) -> Result<View> {
+        if let Some(&Packed { buf, bytes, .. }) = self.copy_of(id, key) {
+            return Ok(View { buf, offset: 0, bytes });
+        }
+        let from = self.whole(state, id)?;
+        let lost = || Error::Internal("a copying program is not on the device".into());
+        let Loaded { kernel, compiled, .. } = self.programs.get(&key).ok_or_else(lost)?;
+        let (kernel, grid, to) = (*kernel, compiled.grid, &compiled.source.params[0]);
+        let bytes = to.len * to.dtype.size();
+        let buf = self.alloc(bytes)?;
+        let to = View { buf, offset: 0, bytes };
+        let step = Step::Launch { kernel, args: vec![to, from], grid, vars: Vec::new() };
+        if let Err(e) = self.device.submit(&[step]) {
+            self.free(vec![(buf, bytes)]);
+            return Err(e);
+        }
+        self.counters.launches += 1;
+        self.packed.entry(id).or_default().push(Packed { key, buf, bytes });
+        if (self.recipes.contains_key(&id) || state.buffer(id).is_some_and(|b| b.host.is_some()))
+            && let Some(old) = self.buffers.remove(&id)
+        {
+            self.free(vec![old]);
+        }
+        Ok(to)
+    }
+
+    /// All of a session buffer, on the device.
+    pub(super) fn whole(&mut self, state: &mut State, id: u32) -> Result<View> {
+        let buf = self.buffer(state, id)?;
+        Ok(View { buf, offset: 0, bytes: self.buffers[&id].1 })
+    }
+
+    /// Drops session buffers that nothing reaches any more. Their memory serves the next runs; [`Engine::trim`] gives it back.
+    pub fn collect(&mut self, state: &mut State) {
+        let dead = state.compact();
+        if self.belong_to(state).is_ok() {
+            dead.into_iter().for_each(|id| self.drop_buffer(id));
+        }
+    }
+
+    /// Gives device memory that is kept for the next runs back.
+    pub fn trim(&mut self) {
+        let all = self.pool.clear();
+        self.free(all);
+    }
+
+    pub(super) fn free(&mut self, buffers: Vec<(BufId, usize)>) {
+        for (buf, bytes) in buffers {
+            self.device.free(buf);
+            self.counters.bytes -= bytes;
+        }
+    }
+
+    /// The device buffer of a session buffer, uploaded if it was only on the host.
+    fn buffer(&mut self, state: &mut State, id: u32) -> Result<BufId> {
+        self.compute_again(state, &[id])?;
+        if let Some(&(buf, _)) = self.buffers.get(&id) {
+            return Ok(buf);
+        }
+        let info = state.buffer_mut(id).ok_or_else(|| Error::Internal(format!("buffer {id} is gone")))?;
+        let (dtype, len) = (info.dtype, info.len);
+        let stored = self.device.target().stored_as(dtype)?;
+        let bytes = len.saturating_mul(stored.size());
+        let buf = self.alloc(bytes)?;
+        if let Some(data) = &info.host {
+            let done = if stored == dtype {
+                self.device.upload(buf, 0, data)
+            } else {
+                self.device.upload(buf, 0, &convert(data, dtype, stored))
+            };
+            if let Err(e) = done {
+                self.free(vec![(buf, bytes)]);
+                return Err(e);
+            }
+        }
+        // where somebody holds the bytes anyway, or they are few, the buffer can be uploaded again
+        if !(info.constant && info.host.as_ref().is_some_and(|b| b.is_shared() || b.len() <= FEW_BYTES)) {
+            info.host = None;
+        }
+        self.buffers.insert(id, (buf, bytes));
+        Ok(buf)
+    }
+
+    pub(super) fn alloc(&mut self, bytes: usize) -> Result<BufId> {
+        let max = self.device.target().max_buffer_bytes;
+        if bytes > max {
+            return Err(Error::OutOfMemory { device: self.device.target().name.clone(), bytes: bytes as u64 });
+        }
+        if let Some(buf) = self.pool.take(bytes) {
+            return Ok(buf);
+        }
+        let buf = match self.device.alloc(bytes.max(4)) {
+            Err(Error::OutOfMemory { .. }) => {
+                self.trim();
+                self.device.alloc(bytes.max(4))?
+            }
+            buf => buf?,
+        };
+        self.counters.bytes += bytes;
+        self.counters.peak_bytes = self.counters.peak_bytes.max(self.counters.bytes);
+        Ok(buf)
+    }
+
+    pub(super) fn arena(&mut self, i: usize, bytes: usize) -> Result<()> {
+        if let Some(&(buf, have)) = self.arenas.get(i) {
+            if have >= bytes {
+                return Ok(());
+            }
+            if have > 0 {
+                self.arenas[i].1 = 0;
+                self.free(vec![(buf, have)]);
+            }
+            let buf = self.alloc(bytes)?;
+            self.arenas[i] = (buf, bytes);
+            return Ok(());
+        }
+        let buf = self.alloc(bytes)?;
+        self.arenas.push((buf, bytes));
+        Ok(())
+    }
+
+    pub(super) fn drop_buffer(&mut self, id: u32) {
+        if let Some((buf, bytes)) = self.buffers.remove(&id) {
+            self.pool.put(buf, bytes);
+        }
+        self.recipes.remove(&id);
+        self.drop_copies(id);
+    }
+}
+
+pub(super) fn other_session() -> Error {
+    Error::value("engine", "a tensor of another session: an engine computes those of one session")
+}
+
+/// Converts elements between dtypes on the host.
+fn convert(data: &[u8], from: DType, to: DType) -> Vec<u8> {
+    if from == to {
+        return data.to_vec();
+    }
+    let mut out = vec![0; data.len() / from.size() * to.size()];
+    for (i, o) in data.chunks_exact(from.size()).zip(out.chunks_exact_mut(to.size())) {
+        Scalar::read(from, i).cast(from, to).write(to, o);
+    }
+    out
+}
