@@ -69,9 +69,11 @@ fn on_device(device: &'static str, share: &std::ops::Range<u64>, run: &mut Run) 
         }
         let seed = run.seed.wrapping_mul(1 << 32).wrapping_add(round);
         let program = Program::random(seed);
-        if place.wrong(&program, &mut refused).is_some() {
-            let short = program.shrink(|p| place.wrong(p, &mut 0).is_some());
-            let what = place.wrong(&short, &mut 0).unwrap_or_else(|| "it fails only after others".into());
+        if let Some(first) = place.wrong(&program, &mut refused) {
+            // what is about compiling shows in an engine that has not compiled it yet
+            let anew = |p: &Program| Place::open(device).and_then(|mut place| place.wrong(p, &mut 0));
+            let short = program.shrink(|p| anew(p).is_some());
+            let what = anew(&short).unwrap_or_else(|| format!("only after others, {first}"));
             let text = short.describe() + &format!("# {device}, seed {seed}: {}\n", what.replace('\n', " "));
             run.found(&format!("{}-{seed}.txt", device.replace(':', "-")), text.as_bytes(), &format!("{what}\n{text}"));
         }

@@ -9,6 +9,7 @@ mod data;
 mod devices;
 mod efficientnet;
 mod failing;
+mod folds;
 mod frontend;
 mod gguf;
 mod guard;

@@ -126,7 +126,12 @@ pub(super) fn apply(s: &Session, op: usize, v: [Option<Value>; 3], r: Rng) -> Op
     let first = v[0].clone();
     let out = f(&mut Cx { s, v, r });
     match out {
-        Ok(v) if v.t.numel() <= MOST_ELEMS => Some(v),
+        Ok(mut v) if v.t.numel() <= MOST_ELEMS => {
+            // integers wrap
+            let largest = v.t.dtype().int_range().map_or(0.0, |(_, hi)| hi as f64 + 1.0);
+            v.scale = v.scale.max(largest);
+            Some(v)
+        }
         _ if n > 0 => first,
         _ => None,
     }

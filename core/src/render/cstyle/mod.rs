@@ -31,10 +31,14 @@ pub(super) struct Alu {
     pub to: DType,
     /// Both sources are the same node.
     pub same: bool,
+    /// One source is the other with its sign changed.
+    pub opposite: bool,
     /// The second source is known to be above zero.
     pub positive: bool,
     /// The second source is a constant other than NaN.
     pub number: bool,
+    /// Which of the first two sources is a constant zero.
+    pub zero: Option<usize>,
     /// An i32 or i64 sum, difference or product that is known not to wrap.
     pub exact: bool,
 }
@@ -42,7 +46,17 @@ pub(super) struct Alu {
 impl Alu {
     /// `op` on one dtype, of which nothing more is known.
     pub(super) fn plain(op: Op, dt: DType) -> Alu {
-        Alu { op, from: dt, to: dt, same: false, positive: false, number: false, exact: false }
+        Alu {
+            op,
+            from: dt,
+            to: dt,
+            same: false,
+            opposite: false,
+            positive: false,
+            number: false,
+            zero: None,
+            exact: false,
+        }
     }
 }
 

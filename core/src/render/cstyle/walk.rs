@@ -261,13 +261,16 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let g = &self.p.g;
         let src = g.src(u);
         let values = if g.op(u) == Op::Where { 1 } else { 0 };
+        let negates = |x: UOp, y: UOp| g.op(x) == Op::Neg && g.src_at(x, 0) == y;
         Alu {
             op: g.op(u),
             from: g.dtype(src[values]),
             to: g.dtype(u),
             same: src.len() == 2 && src[0] == src[1],
+            opposite: src.len() == 2 && (negates(src[0], src[1]) || negates(src[1], src[0])),
             positive: src.len() == 2 && !g.dtype(src[1]).is_float() && g.bounds(src[1]).0 > 0,
             number: src.len() == 2 && g.const_val(src[1]).is_some_and(|c| !c.as_f64_of(g.dtype(src[1])).is_nan()),
+            zero: src.iter().take(2).position(|&s| g.const_val(s).is_some_and(|c| c.as_f64_of(g.dtype(s)) == 0.0)),
             exact: matches!(g.dtype(u), DType::I32 | DType::I64) && exact(g, u),
         }
     }

@@ -20,7 +20,7 @@ pub(super) fn print(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Result<
     let e = match a.from {
         Bool => boolean(a, x, lanes),
         I64 | U64 => w.long(a, x),
-        _ if a.from.is_float() => float(w, a, x, lanes),
+        _ if a.from.is_float() => folded(w, a, x, lanes).or_else(|| float(w, a, x, lanes)),
         _ => integer(w, a, x, lanes),
     };
     let e =
@@ -93,6 +93,36 @@ fn integer(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {
         Op::CmpNe => format!("{} != {}", x[0], x[1]),
         _ => return None,
     })
+}
+
+/// What a compiler of shaders takes for a constant, since it need not think of infinities and NaN: a number less itself or by itself,
+/// and products and quotients of zero. These say what they are without any arithmetic.
+fn folded(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {
+    let (ty, u32v) = (memory_type(F32, lanes), memory_type(U32, lanes));
+    let of = match a.op {
+        Op::Sub | Op::Div if a.same => &x[0],
+        Op::Add if a.opposite => &x[0],
+        Op::Mul | Op::MulAdd => &x[1 - a.zero?],
+        Op::Div if a.zero == Some(0) => &x[1],
+        _ => return None,
+    };
+    let mut odd = match a.op {
+        Op::Div if !a.same => format!("{}({of})", w.is_nan(lanes)),
+        _ => format!("{}({of})", w.is_not_finite(lanes)),
+    };
+    if a.op == Op::Div {
+        odd = format!("({odd} | ({of} == {ty}(0.0)))");
+    }
+    let value = match a.zero {
+        _ if a.same || a.opposite => format!("{ty}({})", if a.op == Op::Div { "1.0" } else { "0.0" }),
+        // a zero whose sign is that of the product or quotient
+        zero => {
+            let zero = &x[zero?];
+            format!("bitcast<{ty}>((bitcast<{u32v}>({of}) ^ bitcast<{u32v}>({zero})) & {u32v}(0x80000000u))")
+        }
+    };
+    let e = format!("select({value}, {ty}({}), {odd})", w.float(f32::NAN));
+    Some(if a.op == Op::MulAdd { format!("{e} + {}", x[2]) } else { e })
 }
 
 fn float(w: &mut Wgsl, a: Alu, x: &[String], lanes: usize) -> Option<String> {

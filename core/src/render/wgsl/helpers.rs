@@ -33,9 +33,18 @@ impl Wgsl {
     }
 
     pub(super) fn is_nan(&mut self, lanes: usize) -> String {
+        self.has_exponent("is_nan", ">", lanes)
+    }
+
+    pub(super) fn is_not_finite(&mut self, lanes: usize) -> String {
+        self.has_exponent("is_not_finite", ">=", lanes)
+    }
+
+    /// Are the bits of a size `>` or `>=` those of infinity?
+    fn has_exponent(&mut self, name: &str, than: &str, lanes: usize) -> String {
         let text = "fn {name}(x: {f}) -> {b} {\n  \
-            return (bitcast<{u}>(x) & {u}(0x7fffffffu)) > {u}(0x7f800000u);\n}\n";
-        self.template(format!("is_nan_{lanes}"), text, lanes)
+            return (bitcast<{u}>(x) & {u}(0x7fffffffu)) {than} {u}(0x7f800000u);\n}\n";
+        self.template(format!("{name}_{lanes}"), &text.replace("{than}", than), lanes)
     }
 
     /// Maximum or minimum that gives NaN if either is NaN; of a value and a `number`, if the value is.
