@@ -49,7 +49,12 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     if !row.is_empty() {
         parts.push(row);
     }
-    let own: SmallVec<[UOp; 4]> = parts.iter().filter_map(|p| best(k, t, &work, p)).collect();
+    let mut own: SmallVec<[UOp; 4]> = parts.iter().filter_map(|p| best(k, t, &work, p)).collect();
+    // where a loop that reads a reduction has another one inside, a value has one of the two as lanes
+    while let Some((i, j)) = together(k, &work, &own) {
+        let [a, b] = [i, j].map(|x| cost(k, t, &work, &[own[x]]));
+        own.remove(if a <= b { j } else { i });
+    }
     let rows: usize = outer.iter().map(|&r| k.g.range_len(r)).product();
     let folds = rows as f64 * FOLD * k.reduces().len() as f64;
     let along = cost(k, t, &work, &own) + folds;
@@ -62,6 +67,13 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let mut opts = kept(k, t, width);
     opts.extend(vectors);
     opts
+}
+
+/// Two of these ranges that one node depends on.
+fn together(k: &Kernel, work: &[Work], of: &[UOp]) -> Option<(usize, usize)> {
+    let has = |w: &Work, r: UOp| w.ranges >> k.g.range_arg(r).id & 1 == 1;
+    let pairs = (0..of.len()).flat_map(|j| (0..j).map(move |i| (i, j)));
+    pairs.into_iter().find(|&(i, j)| work.iter().any(|w| has(w, of[i]) && has(w, of[j])))
 }
 
 /// On a GPU of hardware: the threads of a workgroup share each reduction over a long row, and the loop that reads them.
