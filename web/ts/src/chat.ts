@@ -2,8 +2,8 @@
 import type { RawChatTemplate } from "./pkg/gradloom_chat.js";
 import { StateError, guard } from "./errors.js";
 import { chatModule } from "./extras.js";
-import { reading } from "./lazy.js";
-import { type FetchOptions, type FileSource, readSource } from "./progress.js";
+import { readHeader } from "./lazy.js";
+import type { FetchOptions, FileSource } from "./progress.js";
 
 /** One message. Templates read what else they know of it, such as `tool_calls`. */
 export interface ChatMessage {
@@ -36,8 +36,8 @@ export class ChatTemplate {
 
   /** Reads the template in a tokenizer_config.json or in a GGUF file. Of several `name` chooses one, or the one named `default`. */
   static async load(from: FileSource, options: FetchOptions & { name?: string } = {}): Promise<ChatTemplate> {
-    const [bytes, { RawChatTemplate: Raw }] = await Promise.all([readSource(from, options), chatModule()]);
-    return reading("template", from, bytes, () => new ChatTemplate(guard(() => new Raw(bytes, options.name))));
+    const { RawChatTemplate: Raw } = await chatModule();
+    return readHeader("template", from, options, (bytes) => new ChatTemplate(guard(() => new Raw(bytes, options.name))));
   }
 
   /** Compiles a template's source; `tokens` are the special tokens that it names, such as `bos_token`. */

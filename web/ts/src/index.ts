@@ -20,5 +20,5 @@ export type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOption
 export { Tensor, checkpoint, grad, realize, tidy } from "./tensor.js";
 export type { Torch } from "./torch.js";
 export type { TuneOptions, TunedKernel } from "./tune.js";
-export { type EncodeOptions, type Encoding, Tokenizer } from "./tokenizer.js";
+export { type BatchEncoding, type EncodeOptions, type Encoding, TextStream, Tokenizer } from "./tokenizer.js";
 export { nn, optim };

@@ -1,7 +1,7 @@
 // Functions whose code is loaded when they are first called.
 import { FetchError } from "./errors.js";
 import type { LoadOptions } from "./model.js";
-import type { FetchOptions, FileSource } from "./progress.js";
+import { type FetchOptions, type FileSource, readSource } from "./progress.js";
 import type { Expected } from "./sniff.js";
 import type { Tensor } from "./tensor.js";
 import type { Torch } from "./torch.js";
@@ -19,6 +19,15 @@ export async function reading<T>(expected: Expected, from: unknown, file: Uint8A
     if (!sniff) throw error;
     throw file instanceof Uint8Array ? sniff.explained(error, expected, from, file) : sniff.explained(error, expected, from, file.head, file.size);
   }
+}
+
+/** What `parse` makes of a file; of a GGUF file, which its name tells, only the beginning is read. */
+export async function readHeader<T>(expected: Expected, from: FileSource, options: FetchOptions, parse: (file: Uint8Array) => T): Promise<Awaited<T>> {
+  if (/\.gguf([?#]|$)/i.test(String((from as { name?: string }).name ?? from))) {
+    return await (await import("./gguf.js").catch(missing)).readMetadata(expected, from, options, parse);
+  }
+  const file = await readSource(from, options);
+  return reading(expected, from, file, () => parse(file));
 }
 
 /** Files of tensors. */
