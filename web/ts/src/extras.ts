@@ -1,7 +1,7 @@
 // Wasm modules that few pages need: each is fetched when it is first used, once.
 import { FetchError } from "./errors.js";
 import { type Bindings, type Environment, Instance } from "./instance.js";
-import { inNode, readFile, wasmFolder } from "./module.js";
+import { besideThis, inNode, readFile, wasmFolder } from "./module.js";
 
 /** Starts a module; all but the first call just wait, until it fails or ends: the next one starts another then. */
 function once<T extends Bindings>(name: string, glue: () => Promise<{ default: (environment: Environment) => T }>): () => Promise<T> {
@@ -15,7 +15,7 @@ function once<T extends Bindings>(name: string, glue: () => Promise<{ default: (
       const file = `gradloom_${name}_bg.wasm`;
       const elsewhere = wasmFolder();
       if (elsewhere !== undefined) await api.load({ module_or_path: new URL(file, elsewhere) });
-      else if (inNode) await api.load({ module_or_path: await readFile(new URL(`./pkg/${file}`, import.meta.url)) });
+      else if (inNode) await api.load({ module_or_path: await readFile(besideThis(`./pkg/${file}`)) });
       else await api.load();
       instance.atEnd(forget);
       return api;

@@ -18,7 +18,10 @@ export const inNode =
   (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node !== undefined;
 
 /** One of Node's own modules. The name is a parameter so that bundlers for the browser leave the import alone. */
-export const builtin = (name: string): Promise<any> => import(/* @vite-ignore */ name);
+export const builtin = (name: string): Promise<any> => import(/* @vite-ignore */ /* webpackIgnore: true */ name);
+
+/** A file of the package, in Node. Bundlers, which look for `new URL` with both its arguments, leave it alone: it is no asset of a page. */
+export const besideThis = (file: string, here: string = import.meta.url): URL => new URL(file, here);
 
 /** An instance of the package's own module. */
 export type Engine = Instance<ReturnType<typeof makeBindings>>;
@@ -57,7 +60,7 @@ export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions): Prom
   try {
     if (given !== undefined) await load({ module_or_path: given });
     else if (inNode && wasmUrl === undefined) {
-      await load({ module_or_path: await readFile(new URL("./pkg/gradloom_web_bg.wasm", import.meta.url)) });
+      await load({ module_or_path: await readFile(besideThis("./pkg/gradloom_web_bg.wasm")) });
     } else if (wasmUrl !== undefined) {
       await load({ module_or_path: wasmUrl });
       folder = new URL(wasmUrl, (globalThis as { location?: { href: string } }).location?.href);

@@ -79,7 +79,7 @@ if (host.process?.versions?.node === undefined) {
   answer("ready");
 } else {
   // No await here: Vite turns workers into classic scripts unless told otherwise.
-  const builtin = (name: string): Promise<any> => import(/* @vite-ignore */ name);
+  const builtin = (name: string): Promise<any> => import(/* @vite-ignore */ /* webpackIgnore: true */ name);
   void builtin("node:worker_threads").then(({ parentPort }) => {
     parentPort.on("message", (data: Message) => take(data, () => parentPort.close()));
     answer = (message) => parentPort.postMessage(message);

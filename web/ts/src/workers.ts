@@ -1,5 +1,5 @@
 // Starting worker threads for the WASM device, in a page and in Node.
-import { builtin, inNode } from "./module.js";
+import { besideThis, builtin, inNode } from "./module.js";
 
 /** What the wasm module needs of a worker. */
 export interface WorkerLike {
@@ -69,7 +69,7 @@ const startInPage: Start = (gone) => {
 async function starterInNode(): Promise<Start> {
   const { Worker: Thread } = await builtin("node:worker_threads");
   return (gone) => {
-    const worker: NodeWorker = new Thread(new URL("./worker.js", import.meta.url));
+    const worker: NodeWorker = new Thread(besideThis("./worker.js"));
     const answers = new Promise<void>((done, fail) => {
       worker.on("error", fail);
       worker.on("exit", () => {

@@ -1,0 +1,29 @@
+// What every bundler builds: models, a module that is loaded on first use, threads, pictures.
+import { Tensor, Tokenizer, init, load, loadWeights, version } from "gradloom";
+import { DataLoader } from "gradloom/data";
+import { fromImage } from "gradloom/vision";
+
+async function main() {
+  // where a bundler does not know files by `new URL`, the page says where they were copied to
+  const { wasmUrl } = globalThis;
+  const device = await init({ device: "wasm", threads: 2, ...(wasmUrl && { wasmUrl }) });
+  const model = await load("model.onnx", { device: "wasm" });
+  const inputs = await (await fetch("inputs.json")).json();
+  const { output } = await model.run({
+    input: new Tensor(inputs.input, [1, 576]),
+    state: new Tensor(inputs.state, [2, 1, 128]),
+    sr: BigInt64Array.of(16000n),
+  });
+  const tokens = (await Tokenizer.load("tokenizer.json")).encode(inputs.greeting);
+  const weights = [...(await (await loadWeights("weights.pt"))["shared.1"].data())].slice(0, 3);
+  const canvas = new OffscreenCanvas(2, 1);
+  canvas.getContext("2d").fillRect(0, 0, 1, 1);
+  const pixels = [...(await (await fromImage(canvas, { channels: "rgba", dtype: "u8", layout: "hwc" })).data())];
+  const batches = new DataLoader({ x: [1, 2, 3] }, { batchSize: 2 }).length;
+  return { version: version(), threads: device.threads, speech: await output.item(), tokens, weights, pixels, batches };
+}
+
+main().then(
+  (result) => Object.assign(globalThis, { result }),
+  (error) => console.error(error),
+);

@@ -1,0 +1,148 @@
+// The packed tarball in other people's tools: bundlers, a service worker, an import map, Bun and Deno; and what publint and
+// arethetypeswrong say of it. `npm run test:consumers`, which installs the tools (tests/consumers/tools) on first use.
+// usage: node tests/consumers/bundlers.mjs [NAME..]
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { launch } from "../../scripts/lib/chromium.mjs";
+import { tarball } from "../../scripts/lib/package.mjs";
+import { Failure, main, output, root } from "../../scripts/lib/run.mjs";
+import { expect, heard, project, resultOf, same } from "./common.mjs";
+
+const folder = join(root, ".cache/consumers");
+
+/** The path of a tool. */
+function tool(name) {
+  const lock = join(root, "tests/consumers/tools/package-lock.json");
+  const stamp = join(folder, "package-lock.json");
+  const bin = join(folder, "node_modules/.bin", name);
+  if (!existsSync(bin) || readFileSync(stamp, "utf8") !== readFileSync(lock, "utf8")) {
+    console.log("consumers: installing the tools");
+    mkdirSync(folder, { recursive: true });
+    for (const file of ["package.json", "package-lock.json"]) cpSync(join(root, "tests/consumers/tools", file), join(folder, file));
+    // Not `ci`, which asks for packages of other systems that Parcel's lock leaves out. Install scripts bring programs.
+    output("npm", ["install", "--no-audit", "--no-fund", "--loglevel=error"], { cwd: folder });
+    cpSync(lock, stamp);
+  }
+  return bin;
+}
+
+const PAGE = {
+  "the model's output": ({ speech }) => heard(speech),
+  "two threads": ({ threads }) => threads === 2,
+  "tokens, by a module of their own": ({ tokens }) => same(tokens),
+  "weights of torch.save": ({ weights }) => weights.join() === "0,6,12",
+  "pixels of a canvas": ({ pixels }) => pixels.join() === "0,0,0,255,0,0,0,0",
+  "an entry of its own": ({ batches }) => batches === 2,
+};
+
+/** The files that pages fetch. */
+const FILES = ["model.onnx", "inputs.json", "tokenizer.json", "weights.pt"];
+
+/** A built page: what the tool wrote, with the files that it fetches. */
+async function page(browser, name, app, built) {
+  if (built !== app) for (const file of FILES) cpSync(join(app, file), join(built, file));
+  if (!existsSync(join(built, "index.html"))) cpSync(join(app, "index.html"), join(built, "index.html"));
+  expect(name, await resultOf(browser, { "/": built }), PAGE);
+}
+
+/** What a bundler that takes `new URL` for text needs beside its output: docs in web/ts/README.md. */
+function copyFiles(app, built) {
+  const dist = join(app, "node_modules/gradloom/dist");
+  cpSync(join(dist, "worker.js"), join(built, "worker.js"));
+  for (const file of readdirSync(join(dist, "pkg")).filter((each) => each.endsWith(".wasm"))) cpSync(join(dist, "pkg", file), join(built, file));
+}
+
+const WITH_URL = '<script>globalThis.wasmUrl = "gradloom_web_bg.wasm";</script>\n<script type="module" src="./main.js"></script>';
+
+const TOOLS = {
+  async webpack(browser, parent) {
+    const app = project("bundle", parent, "webpack");
+    const args = ["--mode", "production", "--entry", "./main.js", "-o", "built", "--no-performance"];
+    const text = output(tool("webpack"), args, { cwd: app });
+    if (/WARNING|ERROR/.test(text)) throw new Failure(`consumers: webpack\n${text}`);
+    const strange = readdirSync(join(app, "built")).filter((name) => !/\.(js|wasm)$/.test(name));
+    if (strange.length > 0) throw new Failure(`consumers: webpack copies ${strange.join(", ")}`);
+    await page(browser, "webpack", app, join(app, "built"));
+  },
+  async parcel(browser, parent) {
+    const app = project("bundle", parent, "parcel");
+    output(tool("parcel"), ["build", "index.html", "--dist-dir", "built", "--no-cache", "--log-level", "warn"], { cwd: app });
+    await page(browser, "parcel", app, join(app, "built"));
+  },
+  async esbuild(browser, parent) {
+    const app = project("bundle", parent, "esbuild", { html: WITH_URL });
+    output(tool("esbuild"), ["main.js", "--bundle", "--format=esm", "--splitting", "--outdir=built", "--log-level=warning"], { cwd: app });
+    copyFiles(app, join(app, "built"));
+    await page(browser, "esbuild", app, join(app, "built"));
+  },
+  async rollup(browser, parent) {
+    const app = project("bundle", parent, "rollup", { html: WITH_URL });
+    const resolve = join(folder, "node_modules/@rollup/plugin-node-resolve/dist/es/index.js");
+    output(tool("rollup"), ["main.js", "-d", "built", "-p", resolve, "--silent"], { cwd: app });
+    copyFiles(app, join(app, "built"));
+    await page(browser, "rollup", app, join(app, "built"));
+  },
+  async "import-map"(browser, parent) {
+    const app = project("import-map", parent, "import-map");
+    cpSync(join(root, "tests/consumers/bundle/main.js"), join(app, "main.js"));
+    await page(browser, "import-map", app, app);
+  },
+  async "service-worker"(browser, parent) {
+    const result = await resultOf(browser, { "/": project("service-worker", parent, "service-worker") });
+    expect("service-worker", result, {
+      "the model's output": ({ speech }) => heard(speech),
+      "an entry of its own": ({ half }) => half === 0.5,
+      "an error with a code": ({ refused }) => refused === "E_FORMAT",
+    });
+  },
+  async bun(_, parent) {
+    const app = project("node", parent, "bun");
+    expect("bun", JSON.parse(output(tool("bun"), ["main.mjs"], { cwd: app })), NODE);
+  },
+  async deno(_, parent) {
+    const app = project("node", parent, "deno");
+    const env = { ...process.env, DENO_NO_UPDATE_CHECK: "1", DENO_DIR: join(parent, "deno-dir") };
+    expect("deno", JSON.parse(output(tool("deno"), ["run", "--no-remote", "--allow-all", "main.mjs"], { cwd: app, env })), NODE);
+  },
+  async publint() {
+    const text = output(tool("publint"), [tarball, "--strict"]);
+    if (!text.includes("All good!")) throw new Failure(`consumers: publint\n${text}`);
+    console.log("consumers: publint: ok");
+  },
+  async types() {
+    const { exports: entries } = JSON.parse(readFileSync(join(root, "web/ts/package.json"), "utf8"));
+    const plain = Object.keys(entries).filter((name) => name.endsWith(".wasm"));
+    output(tool("attw"), [tarball, "--profile", "esm-only", "--exclude-entrypoints", ...plain, "--format", "ascii"]);
+    console.log("consumers: types: ok");
+  },
+};
+
+const NODE = {
+  "the model's output": ({ speech }) => heard(speech),
+  "wasm": ({ device }) => device === "wasm",
+  "tokens, by a module of their own": ({ tokens }) => same(tokens),
+  "weights of torch.save": ({ weights }) => weights.join() === "0,6,12",
+  "tensor sums": ({ sum }) => sum === 12,
+};
+
+main(async () => {
+  const names = process.argv.slice(2);
+  const unknown = names.find((name) => !TOOLS[name]);
+  if (unknown) throw new Failure(`consumers: there is no ${unknown}; there are ${Object.keys(TOOLS).join(", ")}`);
+  const parent = mkdtempSync(join(tmpdir(), "gradloom-tools-"));
+  const browser = await launch();
+  const failed = [];
+  try {
+    for (const name of names.length > 0 ? names : Object.keys(TOOLS)) {
+      await TOOLS[name](browser, parent).catch((error) => {
+        console.error(`consumers: ${name}: FAILED\n${error instanceof Failure ? error.message : error.stack}`);
+        failed.push(name);
+      });
+    }
+  } finally {
+    await browser.close();
+    rmSync(parent, { recursive: true, force: true });
+  }
+  if (failed.length > 0) throw new Failure(`consumers: failed: ${failed.join(", ")}`);
+});

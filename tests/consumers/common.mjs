@@ -1,0 +1,71 @@
+// What the consumers share: the files they are given, what they should find, and pages that leave a result.
+import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { tarball } from "../../scripts/lib/package.mjs";
+import { Failure, output, root } from "../../scripts/lib/run.mjs";
+import { serve } from "../../scripts/serve.mjs";
+import { readNpz } from "../lib/npz.mjs";
+
+const model = join(root, "tests/models/silero_vad_op18_ifless");
+
+const arrays = await readNpz(readFileSync(join(model, "input.npz")));
+const inputs = { input: Array.from(arrays.input.data), state: Array.from(arrays.state.data) };
+const [speech] = (await readNpz(readFileSync(join(model, "expected.npz")))).output.data;
+export const heard = (value) => Math.abs(value - speech) < 1e-3 * Math.abs(speech);
+
+// what the modules that are loaded on first use should give
+const words = JSON.parse(readFileSync(join(root, "tests/fixtures/text/samples.json"), "utf8"));
+const greeting = words.texts[2];
+export const same = (tokens) => JSON.stringify(tokens) === JSON.stringify(words.bert.ids[2]);
+
+/**
+ * A copy of a consumer's files, under another name and with another script where that is asked for, with the tarball installed by npm,
+ * offline: the package has no dependencies.
+ */
+export function project(name, parent, as = name, { html } = {}) {
+  const folder = join(parent, as);
+  cpSync(join(root, "tests/consumers", name), folder, { recursive: true });
+  if (html) {
+    const index = join(folder, "index.html");
+    writeFileSync(index, readFileSync(index, "utf8").replace(/<script type="module".*?<\/script>/s, () => html));
+  }
+  const args = ["install", "--offline", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", tarball];
+  output("npm", args, { cwd: folder });
+  // Vite serves what is in `public`.
+  const files = name === "vite" ? join(folder, "public") : folder;
+  mkdirSync(files, { recursive: true });
+  cpSync(join(model, "model.onnx"), join(files, "model.onnx"));
+  cpSync(join(root, "tests/fixtures/text/bert.json"), join(files, "tokenizer.json"));
+  cpSync(join(root, "tests/fixtures/io/torch_zip.pt"), join(files, "weights.pt"));
+  writeFileSync(join(files, "inputs.json"), JSON.stringify({ ...inputs, greeting }));
+  return folder;
+}
+
+/** Opens a page and waits for the `result` its script leaves; anything on the error console fails it. */
+export async function resultOf(browser, mounts) {
+  const server = await serve(mounts);
+  const page = await browser.newPage();
+  const problems = [];
+  page.on("console", (message) => message.type() === "error" && problems.push(message.text()));
+  page.on("pageerror", (error) => problems.push(String(error)));
+  try {
+    await page.goto(server.url);
+    const until = Date.now() + 600_000;
+    while (Date.now() < until && problems.length === 0) {
+      const result = await page.evaluate(() => globalThis.result);
+      if (result !== undefined) return result;
+      await page.waitForTimeout(100);
+    }
+    throw new Failure(problems.length > 0 ? problems.join("\n") : "the page left no result");
+  } finally {
+    await page.close();
+    await server.close();
+  }
+}
+
+export function expect(name, result, checks) {
+  for (const [what, holds] of Object.entries(checks)) {
+    if (typeof holds === "function" ? !holds(result) : !holds) throw new Failure(`consumers: ${name}: ${what} does not hold in ${JSON.stringify(result)}`);
+  }
+  console.log(`consumers: ${name}: ok ${JSON.stringify(result)}`);
+}
