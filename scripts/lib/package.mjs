@@ -30,7 +30,7 @@ export function checkTypes() {
 }
 
 /** Entries of the package, the script of its workers, and how those are started. */
-const entries = ["index", "vision", "audio", "data", "fit", "downloads", "train/nn", "train/optim", "worker", "workers"];
+const entries = ["index", "vision", "audio", "data", "fit", "downloads", "tasks", "train/nn", "train/optim", "worker", "workers"];
 /** Files that are wasm-bindgen's, of modules that are loaded on first use: they find the wasm beside them. */
 const glue = /pkg\/gradloom_(?!web\b)\w+\.js$/;
 

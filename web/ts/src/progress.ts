@@ -67,6 +67,7 @@ export async function readSource(source: FileSource, options: FetchOptions): Pro
     if (signal?.aborted) throw signal.reason;
     throw new FetchError("E_FETCH", `${source} could not be read: ${error.message}`, { cause: error });
   });
+  if (options.hash !== undefined) await (await import("./downloads.js")).verify(bytes, source, options.hash);
   return whole(bytes);
 }
 

@@ -1,0 +1,180 @@
+// Tasks, each with a model of tests/models: what comes out is what other runtimes gave for the same pictures, sounds and texts.
+import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
+import { GradloomError, init, memory } from "gradloom";
+import { classify, detect, embed, fileType, open, removeBackground, similar, stylize, unload, upscale, vad } from "gradloom/tasks";
+import { nms, toBoxes } from "gradloom/vision";
+import { leftOut } from "../lib/left_out.mjs";
+import { readNpz } from "../lib/npz.mjs";
+
+const folder = new URL("../models/", import.meta.url);
+const recipe = (name) => new URL(`${name}/recipe.json`, folder);
+const arrays = (name, which) => readNpz(readFileSync(new URL(`${name}/${which}.npz`, folder)));
+const first = (file) => Object.values(file)[0];
+/** The options of each test: models on the device that all machines have. */
+const using = (name, more = {}) => ({ model: recipe(name), device: "wasm", ...more });
+
+/** The picture that a model's input was made of; `byte` undoes the numbers. */
+function picture({ data, shape }, byte, { layout = "nchw", image = 0, order = [0, 1, 2] } = {}) {
+  const [height, width] = layout === "nchw" ? shape.slice(2) : shape.slice(1);
+  const plane = height * width;
+  const out = new Uint8ClampedArray(4 * plane).fill(255);
+  for (let at = 0; at < plane; at += 1) {
+    for (let c = 0; c < 3; c += 1) {
+      const v = data[3 * plane * image + (layout === "nchw" ? c * plane + at : 3 * at + c)];
+      out[4 * at + order[c]] = byte(Number(v));
+    }
+  }
+  return { data: out, width, height };
+}
+
+const FETCH = "run `node scripts/fetch-models.mjs` first";
+const fetched = (name) => existsSync(new URL(`../../.cache/models/${name}`, import.meta.url));
+
+const close = (got, want, most, what) => {
+  assert.equal(got.length, want.length, what);
+  for (let i = 0; i < want.length; i += 1) assert.ok(Math.abs(got[i] - want[i]) <= most, `${what}[${i}]: ${got[i]}, ${want[i]}`);
+};
+
+before(() => init({ device: "wasm" }));
+after(() => unload());
+
+test("classify: which way a text runs", async () => {
+  const input = first(await arrays("ppocr_cls", "input"));
+  const want = first(await arrays("ppocr_cls", "expected")).data;
+  for (const [image, label] of [[0, "0"], [1, "180"]]) {
+    const [best, other] = await classify(picture(input, (v) => (v * 0.5 + 0.5) * 255, { image, order: [2, 1, 0] }), using("ppocr_cls"));
+    assert.equal(best.label, label);
+    close([best.score, other.score], [want[2 * image + image], want[2 * image + 1 - image]], 1e-3, label);
+  }
+});
+
+test("stylize: one style, and several at once", async () => {
+  const { image, style_weights: weights } = await arrays("style_multistyle26", "input");
+  const { stylized } = await arrays("style_multistyle26", "expected");
+  const source = picture(image, (v) => v * 255);
+  const got = await stylize(source, using("style_multistyle26", { style: [...weights.data] }));
+  const want = picture(stylized, (v) => v * 255);
+  assert.deepEqual([got.width, got.height], [256, 256]);
+  close(got.data, want.data, 1, "painted");
+  const one = await stylize(source, using("style_multistyle26", { style: 3 }));
+  assert.ok(one.data.some((v, i) => Math.abs(v - got.data[i]) > 40));
+  await assert.rejects(stylize(source, using("style_multistyle26", { style: 99 })), { code: "E_VALUE", message: /99 is none of 26 styles/ });
+});
+
+test("removeBackground: the person stays", async () => {
+  const input = first(await arrays("selfie_segmentation", "input"));
+  const want = first(await arrays("selfie_segmentation", "expected")).data;
+  const source = picture(input, (v) => v * 255, { layout: "nhwc" });
+  const { picture: got, mask } = await removeBackground(source, using("selfie_segmentation"));
+  close(mask, want, 2e-3, "mask");
+  mask.forEach((m, i) => assert.ok(Math.abs(got.data[4 * i + 3] - 255 * m) <= 1));
+  assert.deepEqual([...got.data.subarray(0, 3)], [...source.data.subarray(0, 3)]);
+});
+
+test("upscale: at once, and in tiles without seams", async () => {
+  const input = first(await arrays("esrgan_slim_x2", "input"));
+  const want = first(await arrays("esrgan_slim_x2", "expected"));
+  const source = picture(input, (v) => v, { layout: "nhwc" });
+  const got = await upscale(source, using("esrgan_slim_x2"));
+  assert.deepEqual([got.width, got.height], [128, 128]);
+  close(got.data, picture(want, (v) => v, { layout: "nhwc" }).data, 1, "enlarged");
+  const tiles = [];
+  const pieces = await upscale(source, using("esrgan_slim_x2", { tile: 32, onTile: (done, all) => void tiles.push([done, all]) }));
+  assert.deepEqual(tiles, [[1, 4], [2, 4], [3, 4], [4, 4]]);
+  const off = got.data.map((v, i) => Math.abs(v - pieces.data[i]));
+  // what a pixel is made of reaches further than the rim of a tile, a little
+  assert.ok(off.reduce((a, b) => a + b, 0) / off.length < 0.5 && Math.max(...off) < 40, `${Math.max(...off)}`);
+});
+
+test("vad: where somebody speaks", async () => {
+  // the frames of the sequence model's input, each with the 64 samples before it, are one recording
+  const { input } = await arrays("silero_vad_sequence", "input");
+  const { speech_probs: want } = await arrays("silero_vad_sequence", "expected");
+  const samples = new Float32Array(93 * 512);
+  for (let i = 0; i < 93; i += 1) samples.set(input.data.subarray(576 * i + 64, 576 * (i + 1)), 512 * i);
+  const heard = [];
+  const sound = { channels: [samples], sampleRate: 16_000 };
+  const { probabilities, frameSeconds, segments } = await vad(sound, using("silero_vad_op18_ifless", { onFrame: (p) => void heard.push(p) }));
+  close(probabilities, want.data, 2e-3, "probabilities");
+  assert.deepEqual(heard, [...probabilities]);
+  assert.equal(frameSeconds, 0.032);
+  const begin = want.data.findIndex((p) => p >= 0.5);
+  assert.ok(segments.length >= 1);
+  assert.equal(segments[0].start, begin * frameSeconds);
+  assert.ok(segments.every(({ start, end }) => end - start >= 0.25 && end <= samples.length / 16_000));
+});
+
+test("fileType: this file, a picture, a sound, and what is too small", async () => {
+  const file = new URL(import.meta.url);
+  const told = [];
+  const kind = await fileType(file, using("magika", { onModel: (notice) => void told.push(notice) }));
+  assert.deepEqual([kind.label, kind.sure], ["javascript", true]);
+  assert.deepEqual([told.length, told[0].license, told[0].bytes], [1, "Apache-2.0", 3163737]);
+  assert.equal((await fileType(readFileSync(new URL("../fixtures/images/bird/rgb.png", import.meta.url)), using("magika"))).label, "png");
+  assert.equal((await fileType(new URL("whisper_tiny_en/speech.wav", folder), using("magika"))).label, "wav");
+  assert.equal(await fileType(new Uint8Array(3), using("magika")), undefined);
+});
+
+test("detect: boxes in the picture's own pixels", async () => {
+  if (!fetched("yolov8n_nudenet/model.onnx")) return leftOut("detect", FETCH);
+  const input = first(await arrays("yolov8n_nudenet", "input"));
+  const want = first(await arrays("yolov8n_nudenet", "expected"));
+  const got = await detect(picture(input, (v) => v * 255), using("yolov8n_nudenet"));
+  const [rows, count] = want.shape.slice(1);
+  const at = (row, i) => want.data[row * count + i];
+  const best = Array.from({ length: count }, (_, i) => Math.max(...Array.from({ length: rows - 4 }, (_, c) => at(4 + c, i))));
+  const classes = Array.from({ length: count }, (_, i) => Array.from({ length: rows - 4 }, (_, c) => at(4 + c, i)).indexOf(best[i]));
+  const boxes = toBoxes(Array.from({ length: count }, (_, i) => [0, 1, 2, 3].map((row) => at(row, i))).flat(), "cxcywh");
+  const kept = nms(boxes, best, { score: 0.2, classes });
+  assert.ok(kept.length > 0 && got.length === kept.length, `${got.length} of ${kept.length}`);
+  got.forEach(({ box, score, index }, i) => {
+    assert.equal(index, classes[kept[i]]);
+    close([...box, score], [...boxes[kept[i]].map((v) => Math.min(Math.max(v, 0), 320)), best[kept[i]]], 0.2, "box");
+  });
+});
+
+test("embed and similar: sentences", async () => {
+  if (!fetched("minilm_l6_v2/model.safetensors")) return leftOut("embed", FETCH);
+  const { input_ids: ids, attention_mask: mask } = await arrays("minilm_l6_v2", "input");
+  const { embedding } = await arrays("minilm_l6_v2", "expected");
+  const { Tokenizer } = await import("gradloom");
+  const tokenizer = await Tokenizer.load(new URL("../../.cache/models/minilm_l6_v2/tokenizer.json", import.meta.url));
+  const row = (at) => [...ids.data.slice(10 * at, 10 * (at + 1))].map(Number).filter((_, i) => mask.data[10 * at + i]);
+  const texts = [0, 1, 2].map((at) => tokenizer.decode(row(at)));
+  const got = await embed(texts, using("minilm_l6_v2"));
+  got.forEach((vector, row) => close(vector, embedding.data.slice(384 * row, 384 * (row + 1)), 1e-4, texts[row]));
+  const found = await similar("a cat on the sofa", ["stock prices fell", "the kitten sleeps on the couch", "how to bake bread"], using("minilm_l6_v2"));
+  assert.equal(found[0].index, 1);
+  assert.ok(found[0].score > found[1].score + 0.2);
+  await assert.rejects(embed("one", using("minilm_l6_v2")), { code: "E_VALUE" });
+});
+
+test("models are loaded once, and are what their recipes say", async () => {
+  const notices = [];
+  const dot = { data: new Uint8Array(4 * 32 * 32), width: 32, height: 32 };
+  await upscale(dot, using("esrgan_slim_x2", { onModel: (n) => void notices.push(n) }));
+  assert.equal(notices.length, 0, "an earlier test loaded it");
+  const opened = await open(recipe("esrgan_slim_x2"), { device: "wasm" });
+  assert.deepEqual([opened.recipe.license, opened.model.inputs[0].name], ["MIT", "LR"]);
+  assert.equal((await upscale(dot, { model: opened })).width, 64);
+  const fails = (call, code, message) => assert.rejects(call, (e) => e instanceof GradloomError && e.code === code && message.test(e.message));
+  await fails(classify(dot, { model: opened }), "E_VALUE", /a model for upscale, not for classify/);
+  await fails(classify(dot, {}), "E_VALUE", /needs the address of a recipe/);
+  await fails(open(new URL("nothing/recipe.json", folder)), "E_FETCH", /nothing/);
+  const at = (text) => `data:application/json,${encodeURIComponent(text)}`;
+  await fails(open(at("<html><body>no")), "E_FORMAT", /a web page, not a recipe/);
+  await fails(open(at("{}")), "E_FORMAT", /no recipe: it has no `task`/);
+  const model = new URL("esrgan_slim_x2/model.onnx", folder).href;
+  const wrong = { task: "upscale", model, name: "x", license: "MIT", sha256: "0".repeat(64) };
+  await fails(open(at(JSON.stringify(wrong))), "E_FETCH", /has the hash/);
+  opened.dispose();
+  await fails(upscale(dot, { model: opened }), "E_STATE", /disposed/);
+  await assert.rejects(upscale(dot, using("esrgan_slim_x2", { signal: AbortSignal.abort() })), { name: "AbortError" });
+  const held = async () => (await memory())[0].tensors;
+  const start = await held();
+  await upscale(dot, using("esrgan_slim_x2"));
+  await stylize({ data: new Uint8Array(4 * 64 * 64), width: 64, height: 64 }, using("style_multistyle26"));
+  assert.equal(await held(), start, "tasks free what they make");
+});

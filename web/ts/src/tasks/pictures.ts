@@ -1,0 +1,144 @@
+// Tasks on pictures.
+import type { DType } from "../dtype.js";
+import { ValueError } from "../errors.js";
+import { Tensor, tidy } from "../tensor.js";
+import { type Box, nms, scaleBoxes, toBoxes } from "../vision/boxes.js";
+import { type PictureOptions, fitImage, fromImage, toImageData } from "../vision/image.js";
+import { type ImageSource, type Pixels, readPixels } from "../vision/pixels.js";
+import { resize } from "../vision/resize.js";
+import { type Ranked, softmax, topK } from "../vision/scores.js";
+import { type Opened, type TaskOptions, inputOf, modelOf, runOf } from "./recipe.js";
+
+/** A picture as RGBA bytes: `ImageData` in pages. */
+export type Picture = Pixels & { data: Uint8ClampedArray };
+
+/** Something in a picture. */
+export interface Found {
+  /** In pixels of the picture that was given. */
+  box: Box;
+  score: number;
+  /** The number of the class, and its name. */
+  index: number;
+  label: string | undefined;
+}
+
+/** What is fetched is told while it comes; the model itself has its options already. */
+const imageOf = ({ recipe }: Opened, { signal, fetch }: TaskOptions) => ({ ...recipe.image, ...(signal && { signal }), ...(fetch && { fetch }) });
+
+const picture = (data: Uint8ClampedArray, width: number, height: number): Picture =>
+  typeof ImageData === "undefined" ? { data, width, height } : (new ImageData(data as Uint8ClampedArray<ArrayBuffer>, width, height) as Picture);
+
+/** What a picture shows: the `k` likeliest classes, best first. */
+export async function classify(source: ImageSource, options: TaskOptions & { k?: number }): Promise<Ranked[]> {
+  const opened = await modelOf("classify", options);
+  const { recipe } = opened;
+  const out = await runOf(opened, { [inputOf(opened)]: await fromImage(source, imageOf(opened, options)) }, options);
+  const scores = (await out.data<DType>()) as ArrayLike<number>;
+  out.dispose();
+  return topK(recipe.softmax ? softmax(scores) : scores, Math.min(options.k ?? 5, scores.length), recipe.labels);
+}
+
+/** The things in a picture and where they are, best first. */
+export async function detect(source: ImageSource, options: TaskOptions & { score?: number; iou?: number }): Promise<Found[]> {
+  const opened = await modelOf("detect", options);
+  const { boxes: how = {}, labels } = opened.recipe;
+  const { tensor, placement } = await fitImage(source, imageOf(opened, options));
+  using out = await runOf(opened, { [inputOf(opened)]: tensor }, options);
+  if (out.rank !== 3 || out.shape[0] !== 1) throw new ValueError("E_VALUE", `a detector gives [1, numbers, boxes], not [${out.shape.join(", ")}]`);
+  using rows = tidy(() => (how.rows === "boxes" ? out.reshape(out.shape.slice(1)) : out.reshape(out.shape.slice(1)).transpose()).contiguous());
+  const [count, width] = rows.shape as [number, number];
+  const values = await rows.data();
+  const least = options.score ?? how.score ?? 0.25;
+  const [scores, classes, kept] = [[] as number[], [] as number[], [] as number[]];
+  for (let at = 0; at < count; at += 1) {
+    let best = 4;
+    for (let i = 5; i < width; i += 1) if ((values[at * width + i] as number) > (values[at * width + best] as number)) best = i;
+    const score = values[at * width + best] as number;
+    if (score < least) continue;
+    scores.push(score);
+    classes.push(best - 4);
+    kept.push(...values.subarray(at * width, at * width + 4));
+  }
+  const boxes = toBoxes(kept, how.form ?? "cxcywh");
+  const stay = nms(boxes, scores, { classes, iou: options.iou ?? how.iou ?? 0.45 });
+  const back = scaleBoxes(boxes, placement);
+  return stay.map((at) => {
+    const index = classes[at] as number;
+    return { box: back[at] as Box, score: scores[at] as number, index, label: labels?.[index] };
+  });
+}
+
+/** A picture painted in a style, or in several with a weight for each. */
+export async function stylize(source: ImageSource, options: TaskOptions & { style?: number | readonly number[] }): Promise<Picture> {
+  const opened = await modelOf("stylize", options);
+  const { input = "style_weights", count = 0 } = (opened.recipe.more ?? {}) as { input?: string; count?: number };
+  const { style = 0 } = options;
+  const weights = new Float32Array(count);
+  if (typeof style === "number" && style in weights) weights[style] = 1;
+  else if (typeof style === "object" && style.length === count) weights.set(style);
+  else throw new ValueError("E_VALUE", `stylize: ${JSON.stringify(style)} is none of ${count} styles, nor a weight for each`);
+  const image = await fromImage(source, imageOf(opened, options));
+  return pictureOf(opened, await runOf(opened, { [inputOf(opened)]: image, [input]: new Tensor(weights) }, options), options);
+}
+
+/** The picture in a model's output. */
+async function pictureOf({ recipe }: Opened, out: Tensor, { signal }: TaskOptions): Promise<Picture> {
+  const { layout, ...colours } = recipe.picture ?? {};
+  const how: PictureOptions = { ...colours, ...(layout && { layout: layout.endsWith("chw") ? "chw" : "hwc" }), ...(signal && { signal }) };
+  const found = await toImageData(out, how);
+  out.dispose();
+  return found;
+}
+
+/**
+ * The picture with everything but the person (or what else the model knows) transparent, and how far each of its pixels belongs to it, from 0 to 1,
+ * row by row.
+ */
+export async function removeBackground(source: ImageSource, options: TaskOptions): Promise<{ picture: Picture; mask: Float32Array }> {
+  const opened = await modelOf("removeBackground", options);
+  const own = await readPixels(source, options);
+  const { width, height } = own;
+  using out = await runOf(opened, { [inputOf(opened)]: await fromImage(own, imageOf(opened, options)) }, options);
+  const small = out.shape.filter((n) => n !== 1) as [number, number];
+  if (small.length !== 2) throw new ValueError("E_VALUE", `a mask is [1, height, width], not [${out.shape.join(", ")}]`);
+  using large = tidy(() => out.reshape([1, 1, ...small]).interpolate([height, width], { mode: "linear" }).clamp(0, 1));
+  const mask = await large.data();
+  const data = new Uint8ClampedArray(own.data);
+  for (let at = 0; at < mask.length; at += 1) data[4 * at + 3] = (data[4 * at + 3] as number) * (mask[at] as number);
+  return { picture: picture(data, width, height), mask };
+}
+
+/** Pixels around a tile that are computed and left out, so that no seams are seen. */
+const RIM = 8;
+
+/** A picture in several times its size. Large ones are worked on in tiles, one after the other, which `onTile` hears of. */
+export async function upscale(
+  source: ImageSource,
+  options: TaskOptions & { tile?: number; onTile?: (done: number, all: number) => void },
+): Promise<Picture> {
+  const opened = await modelOf("upscale", options);
+  const own = await readPixels(source, options);
+  const { tile = 128, onTile, signal } = options;
+  const { factor = 2 } = (opened.recipe.more ?? {}) as { factor?: number };
+  const [columns, rows] = [Math.ceil(own.width / tile), Math.ceil(own.height / tile)];
+  // every tile has one size, so that one plan serves them all
+  const [w, h] = [Math.min(own.width, tile + 2 * RIM), Math.min(own.height, tile + 2 * RIM)];
+  const data = new Uint8ClampedArray(4 * own.width * own.height * factor * factor);
+  for (let at = 0; at < columns * rows; at += 1) {
+    signal?.throwIfAborted();
+    const [left, top] = [(at % columns) * tile, Math.floor(at / columns) * tile];
+    const [x, y] = [Math.max(0, Math.min(left - RIM, own.width - w)), Math.max(0, Math.min(top - RIM, own.height - h))];
+    const image = await fromImage(own, { ...imageOf(opened, options), crop: { x, y, width: w, height: h } });
+    const large = await pictureOf(opened, await runOf(opened, { [inputOf(opened)]: image }, options), options);
+    const [right, bottom] = [Math.min(left + tile, own.width), Math.min(top + tile, own.height)];
+    for (let row = top * factor; row < bottom * factor; row += 1) {
+      const from = 4 * ((row - y * factor) * w * factor + (left - x) * factor);
+      data.set(large.data.subarray(from, from + 4 * (right - left) * factor), 4 * (row * own.width * factor + left * factor));
+    }
+    onTile?.(at + 1, columns * rows);
+  }
+  // what is transparent stays so
+  const alpha = resize(own, { x: 0, y: 0, width: own.width, height: own.height }, own.width * factor, own.height * factor, "bilinear").data;
+  for (let at = 3; at < data.length; at += 4) data[at] = alpha[at] as number;
+  return picture(data, own.width * factor, own.height * factor);
+}

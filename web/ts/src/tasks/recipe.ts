@@ -1,0 +1,167 @@
+// Recipes: what a model is for, what it takes and what it gives, in a file beside it. Whoever publishes a model can publish its recipe.
+import { type LoadOptions, type Model, type RunOptions, load } from "../model.js";
+import { FormatError, ValueError } from "../errors.js";
+import { type FetchOptions, readSource } from "../progress.js";
+import type { Tensor } from "../tensor.js";
+import type { ImageOptions } from "../vision/image.js";
+import type { BoxForm } from "../vision/boxes.js";
+
+/** What a model does. */
+export type TaskName = "classify" | "detect" | "stylize" | "removeBackground" | "upscale" | "vad" | "fileType" | "embed";
+
+/** The part of `ImageOptions` that a recipe can say. */
+export type ImageRecipe = Pick<
+  ImageOptions,
+  "size" | "fit" | "shortSide" | "align" | "background" | "resample" | "channels" | "scale" | "mean" | "std" | "layout" | "dtype"
+>;
+
+/** A `recipe.json`. Addresses in it are relative to it. */
+export interface Recipe {
+  task: TaskName;
+  /** The file of the model, or of its weights. */
+  model: string;
+  /** What it is called, where it comes from, and under which licence (an SPDX expression). */
+  name: string;
+  source?: string;
+  license: string;
+  /** The bytes of the model's file, and its SHA-256 in hexadecimal digits, which is checked. */
+  bytes?: number;
+  sha256?: string;
+  /** The names of the input for the picture and of the output, if the model has others. */
+  input?: string;
+  output?: string;
+  image?: ImageRecipe;
+  /** How the numbers of a picture that comes out mean colours. */
+  picture?: Pick<ImageRecipe, "channels" | "scale" | "mean" | "std" | "layout">;
+  /** The names of the classes. */
+  labels?: readonly string[];
+  /** The scores are logits: they are made probabilities. */
+  softmax?: boolean;
+  /** Detectors: rows of a box and a score for each class, as `[numbers, boxes]` or `[boxes, numbers]`. */
+  boxes?: { form?: BoxForm; rows?: "numbers" | "boxes"; score?: number; iou?: number };
+  /** What else a task needs to know of its model. */
+  more?: Readonly<Record<string, unknown>>;
+}
+
+/** What is fetched for a task. */
+export interface ModelNotice {
+  name: string;
+  url: string;
+  license: string;
+  source: string | undefined;
+  bytes: number | undefined;
+}
+
+/** What all tasks take. */
+export interface TaskOptions extends FetchOptions {
+  /** The address of a recipe, or a model that `open` gave. */
+  model: string | URL | Opened;
+  device?: LoadOptions["device"];
+  /** Told what is about to be fetched, from where and under which licence, once for each model. */
+  onModel?: (notice: ModelNotice) => void;
+}
+
+/** A model with its recipe. */
+export interface Opened {
+  readonly recipe: Recipe;
+  readonly url: URL;
+  /** The model, of tasks whose file is one. */
+  readonly model: Model | undefined;
+  /** What a task keeps for the next call. */
+  readonly kept: Map<string, unknown>;
+  dispose(): void;
+  [Symbol.dispose](): void;
+}
+
+const opened = new Map<string, Promise<Opened>>();
+
+/** What an address is relative to. */
+const base = (): string | undefined => (globalThis as { location?: { href: string } }).location?.href;
+
+function checked(value: unknown, from: string): Recipe {
+  const recipe = value as Partial<Recipe> | null;
+  for (const key of ["task", "model", "name", "license"] as const) {
+    if (typeof recipe?.[key] !== "string") throw new FormatError("E_FORMAT", `${from} is no recipe: it has no \`${key}\``);
+  }
+  const sizes = recipe?.image?.size;
+  if (sizes !== undefined && ![sizes].flat().every((n) => Number.isInteger(n) && (n as number) > 0)) {
+    throw new FormatError("E_FORMAT", `${from}: the size of the image is ${JSON.stringify(sizes)}`);
+  }
+  return recipe as Recipe;
+}
+
+/** Loads a model by the address of its recipe. Tasks do so themselves; this is for who wants to wait for it, or free it. */
+export async function open(address: string | URL, options: Omit<TaskOptions, "model"> = {}): Promise<Opened> {
+  const { onModel, device, signal, onProgress } = options;
+  const { fetch, cache } = options;
+  const own = { ...(fetch && { fetch }), ...(cache !== undefined && { cache }), ...(signal && { signal }) };
+  const text = new TextDecoder().decode(await readSource(address, own));
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(text);
+  } catch (cause) {
+    const { explained } = await import("../sniff.js");
+    const error = new FormatError("E_FORMAT", `${address} is no recipe: ${(cause as Error).message}`, { cause });
+    throw explained(error, "recipe", address, new TextEncoder().encode(text));
+  }
+  const recipe = checked(parsed, String(address));
+  const url = new URL(address, base() ?? (await import("../tasks/paths.js")).folder());
+  const file = new URL(recipe.model, url);
+  onModel?.({ name: recipe.name, url: file.href, license: recipe.license, source: recipe.source, bytes: recipe.bytes });
+  const how = { ...own, ...(onProgress && { onProgress }), ...(recipe.sha256 && { hash: recipe.sha256 }), ...(device && { device }) };
+  const model = recipe.task === "embed" ? undefined : await load(file, how);
+  const kept = new Map<string, unknown>();
+  const dispose = (): void => {
+    model?.dispose();
+    // some of it may still be on its way
+    for (const each of kept.values()) void Promise.resolve(each).then((it) => (it as Partial<Disposable>)[Symbol.dispose]?.(), () => {});
+    kept.clear();
+  };
+  return { recipe, url, model, kept, dispose, [Symbol.dispose]: dispose };
+}
+
+/** The model of a task: loaded once for each address and device, until `unload`. */
+export async function modelOf(task: TaskName, options: TaskOptions): Promise<Opened> {
+  const { model } = (options ?? {}) as Partial<TaskOptions>;
+  if (model === undefined) {
+    throw new ValueError("E_VALUE", `${task} needs the address of a recipe`, { hint: `${task}(.., { model: "models/recipe.json" })` });
+  }
+  if (typeof model !== "string" && !(model instanceof URL)) return fits(task, model);
+  const key = `${String(options.device ?? "auto")} ${model}`;
+  let found = opened.get(key);
+  if (!found) {
+    opened.set(key, (found = open(model, options)));
+    found.catch(() => opened.delete(key));
+  }
+  return fits(task, await found);
+}
+
+function fits(task: TaskName, given: Opened): Opened {
+  if (given.recipe?.task === task) return given;
+  throw new ValueError("E_VALUE", `${given.recipe?.name ?? "this"} is a model for ${given.recipe?.task ?? "nothing"}, not for ${task}`);
+}
+
+/** Frees the models that tasks have loaded. */
+export async function unload(): Promise<void> {
+  const all = [...opened.values()];
+  opened.clear();
+  for (const each of all) (await each.catch(() => undefined))?.dispose();
+}
+
+/** Runs the model of a task, and gives the output that its recipe names. What the model took and the other outputs are freed. */
+export async function runOf({ model, recipe }: Opened, inputs: Record<string, Tensor>, { signal }: RunOptions): Promise<Tensor> {
+  if (!model) throw new ValueError("E_VALUE", `${recipe.name} is no graph`);
+  const { output = model.outputs[0]?.name ?? "" } = recipe;
+  try {
+    const all = await model.run(inputs, signal ? { signal } : {});
+    for (const [name, t] of Object.entries(all)) if (name !== output) t.dispose();
+    const found = all[output];
+    if (!found) throw new FormatError("E_FORMAT", `${recipe.name} has no output ${output}`);
+    return found;
+  } finally {
+    for (const t of Object.values(inputs)) t.dispose();
+  }
+}
+
+/** The input that a picture goes to. */
+export const inputOf = ({ model, recipe }: Opened): string => recipe.input ?? model?.inputs[0]?.name ?? "";

@@ -1,0 +1,107 @@
+// Tasks on texts: sentence embeddings by BERT and its kin, from their safetensors files.
+import { FormatError, ValueError } from "../errors.js";
+import { loadWeights } from "../lazy.js";
+import { readSource } from "../progress.js";
+import { Tensor, tidy } from "../tensor.js";
+import { Tokenizer } from "../tokenizer.js";
+import { type Opened, type TaskOptions, modelOf } from "./recipe.js";
+
+interface Config {
+  layers: number;
+  heads: number;
+  eps: number;
+}
+
+interface Encoder extends Config, Disposable {
+  weights: Record<string, Tensor>;
+  tokenizer: Tokenizer;
+}
+
+/** Texts are encoded so many at a time. */
+const BATCH = 32;
+
+/**
+ * Texts as unit vectors, `[texts, size]`: those of texts that mean the same are near. Texts are cut to what the model takes (`maxTokens` of the
+ * recipe).
+ */
+export async function embed(texts: readonly string[], options: TaskOptions): Promise<Float32Array[]> {
+  if (!Array.isArray(texts) || texts.some((text) => typeof text !== "string")) throw new ValueError("E_VALUE", "embed takes an array of strings");
+  const opened = await modelOf("embed", options);
+  const encoder = await encoderOf(opened, options);
+  const out: Float32Array[] = [];
+  for (let at = 0; at < texts.length; at += BATCH) {
+    options.signal?.throwIfAborted();
+    const { ids, mask } = encoder.tokenizer.encodeBatch(texts.slice(at, at + BATCH));
+    using vectors = tidy(() => {
+      const device = Object.values(encoder.weights)[0]?.device;
+      const on = { dtype: "i32" as const, ...(device && { device }) };
+      return forward(encoder, new Tensor(ids, null, on), new Tensor(mask, null, on));
+    });
+    const [rows, size] = vectors.shape as [number, number];
+    const values = await vectors.data("f32", options.signal ? { signal: options.signal } : {});
+    for (let row = 0; row < rows; row += 1) out.push(values.slice(row * size, (row + 1) * size));
+  }
+  return out;
+}
+
+/** How near texts are to a query, by the angle of their vectors: 1 for the same, nearest first. */
+export async function similar(query: string, texts: readonly string[], options: TaskOptions): Promise<{ index: number; score: number; text: string }[]> {
+  const [first, ...rest] = (await embed([query, ...texts], options)) as [Float32Array, ...Float32Array[]];
+  const dot = (v: Float32Array): number => v.reduce((sum, x, i) => sum + x * (first[i] as number), 0);
+  return rest.map((v, index) => ({ index, score: dot(v), text: texts[index] as string })).sort((a, b) => b.score - a.score);
+}
+
+async function encoderOf({ recipe, url, kept }: Opened, options: TaskOptions): Promise<Encoder> {
+  const found = (kept.get("encoder") as Promise<Encoder> | undefined) ?? loadEncoder();
+  kept.set("encoder", found);
+  found.catch(() => kept.delete("encoder"));
+  return found;
+
+  async function loadEncoder(): Promise<Encoder> {
+    const more = (recipe.more ?? {}) as Partial<{ tokenizer: string; config: string; maxTokens: number }>;
+    const { tokenizer = "tokenizer.json", config = "config.json", maxTokens = 256 } = more;
+    const { model: _, onModel: __, device, hash: ___, ...fetching } = options;
+    const [weights, words, text] = await Promise.all([
+      loadWeights(new URL(recipe.model, url), { ...fetching, ...(recipe.sha256 && { hash: recipe.sha256 }), ...(device && { device }) }),
+      Tokenizer.load(new URL(tokenizer, url), fetching),
+      readSource(new URL(config, url), fetching),
+    ]);
+    words.setMaxLength(maxTokens);
+    const parsed = JSON.parse(new TextDecoder().decode(text)) as { num_hidden_layers: number; num_attention_heads: number; layer_norm_eps?: number };
+    const [layers, heads] = [parsed.num_hidden_layers, parsed.num_attention_heads];
+    if (!(layers > 0 && heads > 0)) throw new FormatError("E_FORMAT", `${config} does not say how many layers and heads the model has`);
+    const dispose = (): void => {
+      words.dispose();
+      for (const t of Object.values(weights)) t.dispose();
+    };
+    for (const t of Object.values(weights)) t.freeze();
+    return { layers, heads, eps: parsed.layer_norm_eps ?? 1e-12, weights, tokenizer: words, [Symbol.dispose]: dispose };
+  }
+}
+
+/** BERT's encoder (Devlin et al. 2018), the mean over the tokens, and length one. */
+function forward({ weights, layers, heads, eps }: Encoder, ids: Tensor, mask: Tensor): Tensor {
+  const w = (name: string): Tensor => {
+    const found = weights[name] ?? weights[`bert.${name}`];
+    if (!found) throw new FormatError("E_FORMAT", `the weights have no ${name}`);
+    return found;
+  };
+  const linear = (x: Tensor, name: string): Tensor => x.linear(w(`${name}.weight`), w(`${name}.bias`));
+  const norm = (x: Tensor, name: string): Tensor => x.layerNorm(1, w(`${name}.weight`), w(`${name}.bias`), eps);
+  const [batch, time] = ids.shape as [number, number];
+  const table = (name: string): Tensor => w(`embeddings.${name}.weight`);
+  const places = table("position_embeddings").narrow(0, 0, time).add(table("token_type_embeddings").narrow(0, 0, 1));
+  let x = norm(table("word_embeddings").embedding(ids).add(places), "embeddings.LayerNorm");
+  const size = x.shape[2] as number;
+  const seen = mask.gt(0).reshape([batch, 1, 1, time]);
+  for (let layer = 0; layer < layers; layer += 1) {
+    const at = (name: string): string => `encoder.layer.${layer}.${name}`;
+    const split = (name: string): Tensor => linear(x, at(`attention.self.${name}`)).reshape([batch, time, heads, size / heads]).transpose(1, 2);
+    const y = split("query").attention(split("key"), split("value"), { mask: seen });
+    x = norm(x.add(linear(y.transpose(1, 2).flatten(2, 3), at("attention.output.dense"))), at("attention.output.LayerNorm"));
+    x = norm(x.add(linear(linear(x, at("intermediate.dense")).gelu(), at("output.dense"))), at("output.LayerNorm"));
+  }
+  const weight = mask.cast("f32").unsqueeze(-1);
+  const mean = x.mul(weight).sum(1).div(weight.sum(1));
+  return mean.div(mean.square().sum(-1, true).sqrt());
+}
