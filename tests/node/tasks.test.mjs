@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { GradloomError, init, memory } from "gradloom";
-import { classify, detect, embed, fileType, open, removeBackground, similar, stylize, unload, upscale, vad } from "gradloom/tasks";
+import { classify, detect, embed, fileType, open, removeBackground, similar, stylize, transcribe, unload, upscale, vad } from "gradloom/tasks";
 import { nms, toBoxes } from "gradloom/vision";
 import { leftOut } from "../lib/left_out.mjs";
 import { readNpz } from "../lib/npz.mjs";
@@ -133,6 +133,23 @@ test("detect: boxes in the picture's own pixels", async () => {
     assert.equal(index, classes[kept[i]]);
     close([...box, score], [...boxes[kept[i]].map((v) => Math.min(Math.max(v, 0), 320)), best[kept[i]]], 0.2, "box");
   });
+});
+
+test("transcribe: a sentence, word by word", async () => {
+  if (!fetched("whisper_tiny_en/model.safetensors")) return leftOut("transcribe", FETCH);
+  const heard = [];
+  const held = (await memory())[0].tensors;
+  const speech = new URL("whisper_tiny_en/speech.wav", folder);
+  const { text, pieces } = await transcribe(speech, using("whisper_tiny_en", { onText: (part) => void heard.push(part) }));
+  // what the reference implementation hears too
+  assert.equal(text, " He was not an old-sposed young man.");
+  assert.equal(heard.join(""), text);
+  assert.ok(heard.length > 5);
+  assert.deepEqual([pieces.length, pieces[0].start, pieces[0].text], [1, 0, text]);
+  await unload();
+  // what is unloaded is freed in a later turn
+  await new Promise((done) => setImmediate(done));
+  assert.equal((await memory())[0].tensors, held);
 });
 
 test("embed and similar: sentences", async () => {

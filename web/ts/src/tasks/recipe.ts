@@ -7,7 +7,7 @@ import type { ImageOptions } from "../vision/image.js";
 import type { BoxForm } from "../vision/boxes.js";
 
 /** What a model does. */
-export type TaskName = "classify" | "detect" | "stylize" | "removeBackground" | "upscale" | "vad" | "fileType" | "embed";
+export type TaskName = "classify" | "detect" | "stylize" | "removeBackground" | "upscale" | "vad" | "transcribe" | "fileType" | "embed";
 
 /** The part of `ImageOptions` that a recipe can say. */
 export type ImageRecipe = Pick<
@@ -73,6 +73,9 @@ export interface Opened {
   [Symbol.dispose](): void;
 }
 
+/** Tasks whose file is weights alone: the network is here. */
+const WEIGHTS: ReadonlySet<TaskName> = new Set(["embed", "transcribe"] as const);
+
 const opened = new Map<string, Promise<Opened>>();
 
 /** What an address is relative to. */
@@ -109,7 +112,7 @@ export async function open(address: string | URL, options: Omit<TaskOptions, "mo
   const file = new URL(recipe.model, url);
   onModel?.({ name: recipe.name, url: file.href, license: recipe.license, source: recipe.source, bytes: recipe.bytes });
   const how = { ...own, ...(onProgress && { onProgress }), ...(recipe.sha256 && { hash: recipe.sha256 }), ...(device && { device }) };
-  const model = recipe.task === "embed" ? undefined : await load(file, how);
+  const model = WEIGHTS.has(recipe.task) ? undefined : await load(file, how);
   const kept = new Map<string, unknown>();
   const dispose = (): void => {
     model?.dispose();

@@ -1,7 +1,12 @@
 // Tasks on sounds.
-import { type AudioSource, readAudio } from "../audio/sound.js";
-import { Tensor } from "../tensor.js";
-import { type TaskOptions, modelOf } from "./recipe.js";
+import { logMel } from "../audio/mel.js";
+import { type AudioSource, chunks, readAudio } from "../audio/sound.js";
+import { hostOf } from "../model.js";
+import { loadWeights } from "../lazy.js";
+import { Tensor, tidy } from "../tensor.js";
+import { Tokenizer } from "../tokenizer.js";
+import { type Opened, type TaskOptions, modelOf } from "./recipe.js";
+import { type Marks, Whisper } from "./whisper.js";
 
 /** Where somebody speaks. */
 export interface Speech {
@@ -77,5 +82,72 @@ function segmentsOf(probabilities: Float32Array, frame: number, end: number, opt
     if (start >= 0 && (at - last) * frame >= silenceSeconds) close();
   });
   if (start >= 0) close();
+  return found;
+}
+
+/** What was said. */
+export interface Transcript {
+  text: string;
+  /** The text of each piece of the sound, which are 30 seconds long, with its time in seconds. */
+  pieces: { start: number; end: number; text: string }[];
+}
+
+interface Recognizer extends Disposable {
+  whisper: Whisper;
+  tokenizer: Tokenizer;
+}
+
+/** Whisper hears so many samples at once. */
+const HEARD = 480_000;
+const RATE = 16_000;
+/** Of the English models. */
+const MARKS: Marks = { prompt: [50257, 50362], end: 50256, notFirst: [220, 50256] };
+
+/**
+ * What is said in a sound, by Whisper: the most likely words. `onText` hears them as they come. Longer sounds are worked on in pieces of 30
+ * seconds, and a word that a cut goes through may be lost.
+ */
+export async function transcribe(source: AudioSource, options: TaskOptions & { onText?: (text: string) => void }): Promise<Transcript> {
+  const opened = await modelOf("transcribe", options);
+  const { signal, onText, fetch } = options;
+  const { whisper, tokenizer } = await recognizerOf(opened, options);
+  const marks = { ...MARKS, ...(opened.recipe.more as Partial<Marks> | undefined) };
+  const { channels } = await readAudio(source, { sampleRate: RATE, ...(signal && { signal }), ...(fetch && { fetch }) });
+  const samples = channels[0] as Float32Array;
+  const device = await hostOf(options.device);
+  const pieces: Transcript["pieces"] = [];
+  for (const { start, samples: piece } of chunks(samples, { size: HEARD, pad: false })) {
+    using sound = tidy(() => whisper.encode(logMel(piece, { pad: HEARD, device })));
+    const words = tokenizer.stream();
+    let text = "";
+    const tell = (more: string): void => {
+      text += more;
+      if (more !== "") onText?.(more);
+    };
+    for await (const token of whisper.tokens(sound, marks, signal)) tell(words.push(token));
+    tell(words.end());
+    pieces.push({ start: start / RATE, end: (start + piece.length) / RATE, text });
+  }
+  return { text: pieces.map(({ text }) => text).join(""), pieces };
+}
+
+function recognizerOf({ recipe, url, kept }: Opened, options: TaskOptions): Promise<Recognizer> {
+  const load = async (): Promise<Recognizer> => {
+    const { tokenizer = "tokenizer.json" } = (recipe.more ?? {}) as { tokenizer?: string };
+    const { model: _, onModel: __, hash: ___, device, ...fetching } = options;
+    const [weights, words] = await Promise.all([
+      loadWeights(new URL(recipe.model, url), { ...fetching, ...(recipe.sha256 && { hash: recipe.sha256 }), ...(device && { device }) }),
+      Tokenizer.load(new URL(tokenizer, url), fetching),
+    ]);
+    const whisper = await Whisper.of(weights);
+    const dispose = (): void => {
+      whisper[Symbol.dispose]();
+      words.dispose();
+    };
+    return { whisper, tokenizer: words, [Symbol.dispose]: dispose };
+  };
+  const found = (kept.get("recognizer") as Promise<Recognizer> | undefined) ?? load();
+  kept.set("recognizer", found);
+  found.catch(() => kept.delete("recognizer"));
   return found;
 }
