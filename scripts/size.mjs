@@ -39,7 +39,8 @@ const CORE = /^(index|core|worker)\.js$|gradloom_web(_bg)?\.(js|wasm)$/;
 /** The module that a file belongs to, if that is loaded on first use. */
 const extraOf = (file) => {
   if (CORE.test(file)) return undefined;
-  return file.startsWith("train/") ? "train" : /(?:gradloom_)?(\w+?)(?:_bg)?\.(?:js|wasm)$/.exec(file)[1];
+  const [, folder] = /^(train|shared)\//.exec(file) ?? [];
+  return folder ?? /(?:gradloom_)?(\w+?)(?:_bg)?\.(?:js|wasm)$/.exec(file)[1];
 };
 
 /** Prints the table and returns the brotli totals: of the core, and of each module that is loaded on first use. */

@@ -1,6 +1,6 @@
 // Building the npm package: wasm module, TypeScript, licence files, tarball; and putting the tarball into a project.
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { makeFactories } from "./bindings.mjs";
 import { checkNotices } from "./notices.mjs";
 import { Failure, output, root, run } from "./run.mjs";
@@ -77,8 +77,8 @@ async function bundle(folder) {
   });
   const { output: files } = await build.generate({
     entryFileNames: "[name].js",
-    // what the entries for training share lies with them
-    chunkFileNames: ({ name, isDynamicEntry }) => (name === "core" || isDynamicEntry ? "[name].js" : "train/[name].js"),
+    // what several entries share and not every page loads
+    chunkFileNames: ({ name, isDynamicEntry }) => (name === "core" || isDynamicEntry ? "[name].js" : "shared/[name].js"),
     minify: { compress: { target: "es2022" }, mangle: true },
     comments: { legal: false, annotation: true, jsdoc: false },
     sourcemap: true,
@@ -89,6 +89,7 @@ async function bundle(folder) {
   const scripts = () => readdirSync(folder, { recursive: true }).filter((each) => /\.js(\.map)?$/.test(each));
   for (const name of scripts()) if (!glue.test(name)) rmSync(join(folder, name));
   for (const { fileName, code, source } of files) {
+    mkdirSync(dirname(join(folder, fileName)), { recursive: true });
     // addresses in quotes; nothing moves, so that the maps stay right
     writeFileSync(join(folder, fileName), code ? code.replace(/(\bimport\(|\bnew URL\()`([^`$\\]*)`/g, '$1"$2"') : source);
   }

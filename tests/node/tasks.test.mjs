@@ -171,8 +171,8 @@ test("embed and similar: sentences", async () => {
 test("models are loaded once, and are what their recipes say", async () => {
   const notices = [];
   const dot = { data: new Uint8Array(4 * 32 * 32), width: 32, height: 32 };
-  await upscale(dot, using("esrgan_slim_x2", { onModel: (n) => void notices.push(n) }));
-  assert.equal(notices.length, 0, "an earlier test loaded it");
+  for (const _ of [1, 2, 3]) await upscale(dot, using("esrgan_slim_x2", { onModel: (n) => void notices.push(n) }));
+  assert.equal(notices.length, 1, "the first call loaded it");
   const opened = await open(recipe("esrgan_slim_x2"), { device: "wasm" });
   assert.deepEqual([opened.recipe.license, opened.model.inputs[0].name], ["MIT", "LR"]);
   assert.equal((await upscale(dot, { model: opened })).width, 64);
