@@ -7,12 +7,20 @@ import { readNpz } from "../tests/lib/npz.mjs";
 
 const headers = { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" };
 const root = fileURLToPath(new URL("..", import.meta.url));
-const MODELS = ["style_multistyle26", "magika", "silero_vad_op18_ifless"];
+const MODELS = ["style_multistyle26", "silero_vad_op18_ifless"];
+/** Models that come with their recipes. */
+const TASKS = ["magika", "selfie_segmentation", "esrgan_slim_x2"];
 
 /** Every file the page fetches, by its path in the site. */
 async function data() {
   const files = {};
   for (const name of MODELS) files[`models/${name}.onnx`] = readFileSync(`${root}/tests/models/${name}/model.onnx`);
+  for (const name of TASKS) {
+    const recipe = readFileSync(`${root}/tests/models/${name}/recipe.json`);
+    const { model } = JSON.parse(recipe);
+    files[`models/${name}/recipe.json`] = recipe;
+    files[`models/${name}/${model}`] = readFileSync(`${root}/tests/models/${name}/${model}`);
+  }
   for (const name of readdirSync(`${root}/tests/models/LICENSES`)) {
     files[`licenses/${name}`] = readFileSync(`${root}/tests/models/LICENSES/${name}`);
   }

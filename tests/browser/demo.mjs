@@ -87,6 +87,26 @@ async function picture({ page, status }) {
   return { after, text: await page.textContent("#style-timing") };
 }
 
+async function retouched({ page, status }) {
+  await page.click("#enlarge");
+  await status(/^Enlarged\./);
+  check((await page.textContent("#retouched-text")) === "192 by 192 pixels", "the sample is not twice as large");
+  check(new Set(await canvasPixels(page, "retouched")).size > 60, "the enlarged picture is flat");
+  const png = await page.evaluate(async () => {
+    const canvas = new OffscreenCanvas(80, 60);
+    canvas.getContext("2d").fillRect(0, 0, 80, 60);
+    return [...new Uint8Array(await (await canvas.convertToBlob()).arrayBuffer())];
+  });
+  await page.setInputFiles("#retouch", { name: "black.png", mimeType: "image/png", buffer: Buffer.from(png) });
+  await status(/^Cut out\./);
+  const alpha = await page.evaluate(() => {
+    const { data } = document.getElementById("retouched").getContext("2d").getImageData(0, 0, 80, 60);
+    return Array.from(data.filter((_, at) => at % 4 === 3));
+  });
+  check(alpha.length === 4800 && alpha.every((v) => v < 128), "somebody was found in a black picture");
+  return page.textContent("#retouch-timing");
+}
+
 async function fileKinds({ page, status }) {
   const files = [
     ["script.txt", readFileSync(join(root, "tests/fixtures/make_io.py")), /Python/],
@@ -204,6 +224,7 @@ async function onDevice(browser, url, device) {
   const say = (text) => console.log(`demo: ${device}: ${text}`);
   say(await speech(opened));
   say(await fileKinds(opened));
+  say(await retouched(opened));
   const style = await picture(opened);
   say(style.text);
   painted[device] = style.after;

@@ -1,6 +1,7 @@
 // The worker: everything that computes. It uses only what the packed npm package exports. What it is asked and what it
 // answers is in protocol.ts.
-import { type Device, type DeviceKind, type Model, Tensor, devices, init, load, nn, optim, tidy } from "gradloom";
+import { type Device, type DeviceKind, type Model, Tensor, devices, init, load, nn, optim, stats, tidy } from "gradloom";
+import { type Opened, fileType, open, removeBackground, upscale } from "gradloom/tasks";
 import type { Answer, Ask, Output, Timing } from "./protocol";
 
 const scope = globalThis as unknown as {
@@ -65,6 +66,47 @@ async function run(
 }
 
 const firsts = new Map<string, { compile: number; first: number }>();
+
+// ---- tasks: models with their recipes
+
+const tasks = new Map<string, Promise<Opened>>();
+
+async function compileMs(): Promise<number> {
+  return (await stats()).reduce((sum, { planMs, deviceMs }) => sum + planMs + deviceMs, 0);
+}
+
+/** Does a task with a model, which is loaded once, and says what it took. */
+async function task<T>(name: string, signal: AbortSignal, tell: (answer: Answer) => void, body: (model: Opened) => Promise<T>): Promise<[T, Timing]> {
+  const onProgress = ({ phase, loaded, total }: { phase: string; loaded: number; total: number }): void =>
+    tell({ kind: "progress", phase, loaded, total });
+  let opening = tasks.get(name);
+  if (!opening) {
+    opening = open(new URL(`../models/${name}/recipe.json`, location.href), { device: device.kind, onProgress });
+    tasks.set(name, opening);
+    opening.catch(() => tasks.delete(name));
+  }
+  const model = await opening;
+  signal.throwIfAborted();
+  const before = await compileMs();
+  const start = performance.now();
+  const result = await body(model);
+  const ms = performance.now() - start;
+  const key = `${device.kind}/${name}`;
+  const past = [...(times.get(key) ?? []), ms].slice(-51);
+  if (!firsts.has(key)) firsts.set(key, { compile: (await compileMs()) - before, first: ms });
+  times.set(key, past);
+  const { compile, first } = firsts.get(key) as { compile: number; first: number };
+  return [result, { compile, first, p50: median(past.slice(1)), runs: past.length }];
+}
+
+async function picture(name: "removeBackground" | "upscale", source: ImageBitmap, signal: AbortSignal, tell: (answer: Answer) => void): Promise<Answer> {
+  const onTile = (done: number, all: number): void => tell({ kind: "progress", phase: "run", loaded: done, total: all });
+  const [image, timing] = await (name === "upscale"
+    ? task("esrgan_slim_x2", signal, tell, (model) => upscale(source, { model, signal, onTile }))
+    : task("selfie_segmentation", signal, tell, async (model) => (await removeBackground(source, { model, signal })).picture));
+  source.close();
+  return { kind: "picture", picture: image as unknown as ImageData, timing };
+}
 
 // ---- digits
 
@@ -220,6 +262,9 @@ async function answer(ask: Ask, signal: AbortSignal, tell: (answer: Answer) => v
       device = await init({ device: ask.device, signal });
       for (const each of models.values()) (await each.catch(() => undefined))?.dispose();
       models.clear();
+      for (const each of tasks.values()) (await each.catch(() => undefined))?.dispose();
+      tasks.clear();
+      firsts.clear();
       times.clear();
       digits = undefined;
       return { kind: "used", device: { kind: device.kind, threads: device.threads, software: device.software } };
@@ -230,6 +275,12 @@ async function answer(ask: Ask, signal: AbortSignal, tell: (answer: Answer) => v
     }
     case "speech":
       return speech(ask.samples, ask.forget, signal, tell);
+    case "fileType": {
+      const [found, timing] = await task("magika", signal, tell, (model) => fileType(ask.file, { model, signal }));
+      return { kind: "fileType", found, timing };
+    }
+    case "picture":
+      return picture(ask.task, ask.source, signal, tell);
     case "train":
       return train(signal, tell);
     case "digit":

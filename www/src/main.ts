@@ -4,6 +4,7 @@ import { digits, forget } from "./digits";
 import { kinds } from "./kinds";
 import { pictures } from "./pictures";
 import { ask } from "./protocol";
+import { retouch } from "./retouch";
 import { el, say, using, work } from "./ui";
 import { voice } from "./voice";
 
@@ -24,6 +25,7 @@ async function use(device: DeviceKind | "auto"): Promise<void> {
 
 digits();
 pictures();
+retouch();
 kinds();
 voice();
 

@@ -1,5 +1,6 @@
 // What the page asks its worker, what comes back, and the page's side of it.
 import type { DeviceKind, DeviceReport } from "gradloom";
+import type { FileKind } from "gradloom/tasks";
 
 /** A tensor on its way between page and worker. */
 export interface Output {
@@ -26,6 +27,8 @@ export type Ask =
   | { kind: "use"; device: DeviceKind | "auto" }
   | { kind: "run"; model: string; inputs: Record<string, { data: Float32Array | Int32Array; shape: number[] }> }
   | { kind: "speech"; samples: Float32Array; forget: boolean }
+  | { kind: "fileType"; file: Blob }
+  | { kind: "picture"; task: "removeBackground" | "upscale"; source: ImageBitmap }
   | { kind: "train" }
   | { kind: "digit"; pixels: Float32Array };
 
@@ -34,6 +37,8 @@ export type Answer =
   | { kind: "used"; device: UsedDevice }
   | { kind: "ran"; outputs: Record<string, Output>; timing: Timing }
   | { kind: "speech"; probabilities: number[]; timing: Timing }
+  | { kind: "fileType"; found: FileKind | undefined; timing: Timing }
+  | { kind: "picture"; picture: ImageData; timing: Timing }
   | { kind: "trained"; accuracy: number; steps: number; seconds: number; timing: Timing }
   | { kind: "digit"; probabilities: Float32Array }
   | { kind: "loss"; step: number; steps: number; loss: number }
@@ -46,6 +51,8 @@ interface ResultOf {
   use: Result<"used">;
   run: Result<"ran">;
   speech: Result<"speech">;
+  fileType: Result<"fileType">;
+  picture: Result<"picture">;
   train: Result<"trained">;
   digit: Result<"digit">;
 }
