@@ -529,3 +529,40 @@ fn an_engine_computes_the_tensors_of_one_session() {
     assert_eq!(e.replay(&mut third.state(), &replay, &Default::default()).unwrap_err().code(), "E_VALUE");
     assert_eq!(e.start(&mut second.state(), &[]).err().map(|e| e.code()), Some("E_VALUE"));
 }
+
+/// A large weight goes to the device some megabytes at a time; what was begun is finished by whoever needs it, or freed.
+#[test]
+fn a_large_weight_is_uploaded_in_parts() {
+    let s = Session::new();
+    let mut e = Engine::new(Box::new(EvalDevice::default()));
+    let n = (9 << 20) / 4;
+    let data: Vec<f32> = (0..n).map(|i| (i % 1000) as f32).collect();
+    let begin = |e: &mut Engine| {
+        let x = Tensor::new(&s, &data, &[n]).unwrap();
+        let y = x.narrow(0, n - 3, 3).unwrap().add(1.0).unwrap();
+        let pending = e.start(&mut s.state(), &[y.root()]).unwrap();
+        assert!(!e.bring(&mut s.state(), &pending).unwrap(), "not all at once");
+        (x, y, pending)
+    };
+    let want: Vec<f32> = data[n - 3..].iter().map(|v| v + 1.0).collect();
+    let (x, y, pending) = begin(&mut e);
+    let mut pieces = 1;
+    while !e.bring(&mut s.state(), &pending).unwrap() {
+        pieces += 1;
+    }
+    assert!(pieces >= 2, "{pieces} pieces of 9 MB");
+    e.finish(&mut s.state(), pending).unwrap();
+    assert_eq!(values(&mut e, &y), want);
+    assert_eq!(values(&mut e, &x), data);
+    // another one takes its place, and then all at once
+    let (one, first, _) = begin(&mut e);
+    let (other, second, pending) = begin(&mut e);
+    e.finish(&mut s.state(), pending).unwrap();
+    assert_eq!(values(&mut e, &second), want);
+    run(&mut e, &s, &[&first]);
+    assert_eq!(values(&mut e, &first), want);
+    drop((x, y, one, first, other, second, begin(&mut e)));
+    e.collect(&mut s.state());
+    e.trim();
+    assert_eq!(e.counters().bytes, 0, "nothing is held");
+}

@@ -8,7 +8,7 @@ use super::state::State;
 use crate::Result;
 use rustc_hash::FxHashSet;
 
-/// Bytes that one piece brings, or one buffer: some milliseconds.
+/// Bytes that one piece brings: some milliseconds. What is converted or packed goes as a whole.
 const PIECE_BYTES: usize = 4 << 20;
 
 impl Engine {
@@ -31,7 +31,7 @@ impl Engine {
         }
         let mut sum = 0;
         for (id, copy) in missing {
-            if sum >= PIECE_BYTES {
+            if sum >= PIECE_BYTES || !self.buffers.contains_key(&id) && !self.upload_some(state, id, PIECE_BYTES)? {
                 return Ok(false);
             }
             sum += match copy {

@@ -13,6 +13,14 @@ use std::sync::Arc;
 /// Bytes of a constant that are kept on the host too.
 const FEW_BYTES: usize = 1 << 14;
 
+/// A session buffer of which a part is on the device.
+pub(super) struct Half {
+    id: u32,
+    buf: BufId,
+    bytes: usize,
+    done: usize,
+}
+
 impl Engine {
     /// Numbers of buffers are a session's own: an engine that took those of two sessions would give one the other's data. A
     /// session that is gone leaves the engine to the next one.
@@ -27,6 +35,7 @@ impl Engine {
             self.buffers.keys().chain(self.packed.keys()).chain(self.recipes.keys()).copied().collect();
         sort::ascending(&mut ids);
         ids.into_iter().for_each(|id| self.drop_buffer(id));
+        self.drop_half();
         self.session = Some(state.identity().clone());
         Ok(())
     }
@@ -143,28 +152,52 @@ impl Engine {
         if let Some(&(buf, _)) = self.buffers.get(&id) {
             return Ok(buf);
         }
+        self.upload_some(state, id, usize::MAX)?;
+        Ok(self.buffers[&id].0)
+    }
+
+    /// Uploads about so many more bytes of a session buffer that is only on the host. True once all of it is on the device.
+    pub(super) fn upload_some(&mut self, state: &mut State, id: u32, most: usize) -> Result<bool> {
         let info = state.buffer_mut(id).ok_or_else(|| Error::Internal(format!("buffer {id} is gone")))?;
         let (dtype, len) = (info.dtype, info.len);
         let stored = self.device.target().stored_as(dtype)?;
         let bytes = len.saturating_mul(stored.size());
-        let buf = self.alloc(bytes)?;
+        let (buf, from) = match self.half.take_if(|h| h.id == id) {
+            Some(h) => (h.buf, h.done),
+            None => {
+                self.drop_half();
+                (self.alloc(bytes)?, 0)
+            }
+        };
         if let Some(data) = &info.host {
+            // what is stored as it is goes in parts
+            let end = if stored == dtype { from.saturating_add(most).min(data.len()) } else { data.len() };
             let done = if stored == dtype {
-                self.device.upload(buf, 0, data)
+                self.device.upload(buf, from, &data[from..end])
             } else {
                 self.device.upload(buf, 0, &convert(data, dtype, stored))
             };
+            self.half = Some(Half { id, buf, bytes, done: end });
             if let Err(e) = done {
-                self.free(vec![(buf, bytes)]);
+                self.drop_half();
                 return Err(e);
             }
+            if end < data.len() {
+                return Ok(false);
+            }
+            self.half = None;
         }
         // where somebody holds the bytes anyway, or they are few, the buffer can be uploaded again
         if !(info.constant && info.host.as_ref().is_some_and(|b| b.is_shared() || b.len() <= FEW_BYTES)) {
             info.host = None;
         }
         self.buffers.insert(id, (buf, bytes));
-        Ok(buf)
+        Ok(true)
+    }
+
+    fn drop_half(&mut self) {
+        let half = self.half.take();
+        self.free(half.map(|h| (h.buf, h.bytes)).into_iter().collect());
     }
 
     pub(super) fn alloc(&mut self, bytes: usize) -> Result<BufId> {
@@ -206,6 +239,9 @@ impl Engine {
     }
 
     pub(super) fn drop_buffer(&mut self, id: u32) {
+        if self.half.as_ref().is_some_and(|h| h.id == id) {
+            self.drop_half();
+        }
         if let Some((buf, bytes)) = self.buffers.remove(&id) {
             self.pool.put(buf, bytes);
         }

@@ -1,7 +1,7 @@
 //! The engine: plans, their cache, and the buffers of a session on one device. It never waits: [`Engine::start`] plans and
 //! starts compilation, [`Engine::ready`] says when it is done, [`Engine::finish`] submits. A driver loops or awaits.
 
-use super::buffers::other_session;
+use super::buffers::{Half, other_session};
 use super::cache::{self, Alone, Host};
 use super::plan::{Compiled, Place, Plan};
 use super::pool::Pool;
@@ -95,6 +95,8 @@ pub struct Engine {
     /// The session whose buffers these are.
     pub(super) session: Option<Arc<()>>,
     pub(super) buffers: FxHashMap<u32, (BufId, usize)>,
+    /// One that is uploaded in parts.
+    pub(super) half: Option<Half>,
     /// Packed copies by session buffer.
     pub(super) packed: FxHashMap<u32, Vec<Packed>>,
     /// How session buffers that were computed of constants are computed again.
@@ -162,6 +164,7 @@ impl Engine {
             programs: FxHashMap::default(),
             labels: FxHashMap::default(),
             session: None,
+            half: None,
             buffers: FxHashMap::default(),
             packed: FxHashMap::default(),
             recipes: FxHashMap::default(),

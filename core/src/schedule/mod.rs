@@ -119,6 +119,7 @@ enum Next {
     Merge(fuse::Cuts, Buffers, Vec<order::Pending>),
     Order(fuse::Cuts, Buffers, Vec<order::Pending>),
     Share(fuse::Cuts, Buffers, Vec<Kernel>),
+    Done(Schedule),
     Over,
 }
 
@@ -174,8 +175,10 @@ impl Scheduling {
             Next::Share(cuts, buffers, mut kernels) => {
                 share::share(&mut kernels);
                 let roots = self.roots.iter().map(|&r| cuts.buffer_of(&self.g, r, &buffers)).collect();
-                return Ok(Some(Schedule { kernels, buffers: buffers.list, roots }));
+                Next::Done(Schedule { kernels, buffers: buffers.list, roots })
             }
+            // a piece of its own, since what comes next takes long too
+            Next::Done(schedule) => return Ok(Some(schedule)),
             Next::Over => return Err(Error::Internal("a schedule that is done goes on".into())),
         };
         Ok(None)
