@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { GradloomError, init, memory } from "gradloom";
-import { classify, detect, embed, fileType, open, removeBackground, similar, stylize, transcribe, unload, upscale, vad } from "gradloom/tasks";
+import { classify, detect, detectText, embed, fileType, open, removeBackground, similar, stylize, transcribe, unload, upscale, vad } from "gradloom/tasks";
 import { nms, toBoxes } from "gradloom/vision";
 import { leftOut } from "../lib/left_out.mjs";
 import { readNpz } from "../lib/npz.mjs";
@@ -27,6 +27,18 @@ function picture({ data, shape }, byte, { layout = "nchw", image = 0, order = [0
     }
   }
   return { data: out, width, height };
+}
+
+/** Each pixel several times. */
+function resized({ data, width, height }, times) {
+  const out = new Uint8ClampedArray(4 * width * height * times * times);
+  for (let y = 0; y < height * times; y += 1) {
+    for (let x = 0; x < width * times; x += 1) {
+      const from = 4 * (Math.floor(y / times) * width + Math.floor(x / times));
+      out.set(data.subarray(from, from + 4), 4 * (y * width * times + x));
+    }
+  }
+  return { data: out, width: width * times, height: height * times };
 }
 
 const FETCH = "run `node scripts/fetch-models.mjs` first";
@@ -115,6 +127,35 @@ test("fileType: this file, a picture, a sound, and what is too small", async () 
   assert.equal((await fileType(readFileSync(new URL("../fixtures/images/bird/rgb.png", import.meta.url)), using("magika"))).label, "png");
   assert.equal((await fileType(new URL("whisper_tiny_en/speech.wav", folder), using("magika"))).label, "wav");
   assert.equal(await fileType(new Uint8Array(3), using("magika")), undefined);
+});
+
+test("detectText: two lines", async () => {
+  const input = first(await arrays("ppocrv4_det", "input"));
+  const map = first(await arrays("ppocrv4_det", "expected"));
+  const source = picture(input, (v) => (v * 0.5 + 0.5) * 255, { order: [2, 1, 0] });
+  const lines = await detectText(source, using("ppocrv4_det"));
+  // lines were drawn at about 30 to 65 and 110 to 145
+  const rows = lines.map(({ box: [, top, , bottom] }) => [top, bottom]);
+  const between = (v, from, to) => v >= from && v <= to;
+  const isFirst = ([top, bottom]) => between(top, 22, 45) && between(bottom, 50, 75);
+  const isSecond = ([top, bottom]) => between(top, 102, 125) && between(bottom, 128, 155);
+  assert.ok(rows.every((row) => isFirst(row) || isSecond(row)), `${rows}`);
+  assert.ok(rows.some(([top]) => top < 60) && rows.some(([top]) => top > 90));
+  // every pixel that onnxruntime finds to be text is in a line, and the lines are not much larger than that
+  let [text, outside] = [0, 0];
+  map.data.forEach((p, at) => {
+    if (p <= 0.5) return;
+    const [x, y] = [at % 640, Math.floor(at / 640)];
+    text += 1;
+    if (!lines.some(({ box: [l, t, r, b] }) => x >= l && x < r && y >= t && y < b)) outside += 1;
+  });
+  const area = lines.reduce((sum, { box: [l, t, r, b] }) => sum + (r - l) * (b - t), 0);
+  assert.ok(text > 1000 && outside < text / 50 && area < 5 * text, `${outside} of ${text} outside, ${area}`);
+  // the same picture, larger, is worked on smaller, and the boxes are its own
+  const large = resized(source, 3);
+  const far = await detectText(large, using("ppocrv4_det"));
+  assert.equal(far.length, lines.length);
+  far.forEach(({ box }, i) => box.forEach((v, c) => assert.ok(Math.abs(v / 3 - lines[i].box[c]) < 12, `${box}, ${lines[i].box}`)));
 });
 
 test("detect: boxes in the picture's own pixels", async () => {

@@ -1,6 +1,6 @@
 // configs: default
 // Pictures and sounds as only a page has them: elements, canvases, frames, files that the browser decodes.
-import { Tensor, init } from "gradloom";
+import { Tensor, init, memory, stats } from "gradloom";
 import { fromAudio, readAudio, writeWav } from "gradloom/audio";
 import { fromImage, toBlob, toCanvas, toImageData } from "gradloom/vision";
 import { allowConsoleErrors, assert, assertClose, assertEqual, errorOf, fetchBytes, test } from "harness";
@@ -27,6 +27,12 @@ async function isPicture(source, most = 0, options = {}) {
   for (let i = 0; i < WIDTH * HEIGHT; i += 1) for (let c = 0; c < 3; c += 1) off = Math.max(off, Math.abs(values[3 * i + c] - PIXELS[4 * i + c]));
   assert(off <= most, `off by ${off}`);
 }
+
+test("a device that was only looked at is not counted among those in use", async () => {
+  const { kind } = await init({ device: "auto" });
+  assertEqual((await memory()).map((each) => each.device), [kind]);
+  assertEqual((await stats()).map((each) => each.device), [kind]);
+});
 
 test("every kind of picture gives its pixels", async () => {
   await init({ device: "wasm" });

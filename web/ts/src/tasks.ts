@@ -3,4 +3,5 @@ export { type FileKind, fileType } from "./tasks/files.js";
 export { type Found, type Picture, classify, detect, removeBackground, stylize, upscale } from "./tasks/pictures.js";
 export { type ImageRecipe, type ModelNotice, type Opened, type Recipe, type TaskName, type TaskOptions, open, unload } from "./tasks/recipe.js";
 export { type Speech, type Transcript, type VadOptions, transcribe, vad } from "./tasks/sounds.js";
+export { type TextBox, detectText } from "./tasks/text-boxes.js";
 export { embed, similar } from "./tasks/texts.js";

@@ -7,7 +7,7 @@ import { type PictureOptions, fitImage, fromImage, toImageData } from "../vision
 import { type ImageSource, type Pixels, readPixels } from "../vision/pixels.js";
 import { resize } from "../vision/resize.js";
 import { type Ranked, softmax, topK } from "../vision/scores.js";
-import { type Opened, type TaskOptions, inputOf, modelOf, runOf } from "./recipe.js";
+import { type Opened, type TaskOptions, imageOf, inputOf, modelOf, runOf } from "./recipe.js";
 
 /** A picture as RGBA bytes: `ImageData` in pages. */
 export type Picture = Pixels & { data: Uint8ClampedArray };
@@ -21,9 +21,6 @@ export interface Found {
   index: number;
   label: string | undefined;
 }
-
-/** What is fetched is told while it comes; the model itself has its options already. */
-const imageOf = ({ recipe }: Opened, { signal, fetch }: TaskOptions) => ({ ...recipe.image, ...(signal && { signal }), ...(fetch && { fetch }) });
 
 const picture = (data: Uint8ClampedArray, width: number, height: number): Picture =>
   typeof ImageData === "undefined" ? { data, width, height } : (new ImageData(data as Uint8ClampedArray<ArrayBuffer>, width, height) as Picture);

@@ -7,7 +7,7 @@ import type { ImageOptions } from "../vision/image.js";
 import type { BoxForm } from "../vision/boxes.js";
 
 /** What a model does. */
-export type TaskName = "classify" | "detect" | "stylize" | "removeBackground" | "upscale" | "vad" | "transcribe" | "fileType" | "embed";
+export type TaskName = "classify" | "detect" | "detectText" | "stylize" | "removeBackground" | "upscale" | "vad" | "transcribe" | "fileType" | "embed";
 
 /** The part of `ImageOptions` that a recipe can say. */
 export type ImageRecipe = Pick<
@@ -168,3 +168,8 @@ export async function runOf({ model, recipe }: Opened, inputs: Record<string, Te
 
 /** The input that a picture goes to. */
 export const inputOf = ({ model, recipe }: Opened): string => recipe.input ?? model?.inputs[0]?.name ?? "";
+
+/** How the picture of a task is read: as the recipe says. The options for fetching were the model's, too. */
+export const imageOf = ({ recipe }: Opened, { signal, fetch }: TaskOptions): ImageOptions => {
+  return { ...recipe.image, ...(signal && { signal }), ...(fetch && { fetch }) };
+};

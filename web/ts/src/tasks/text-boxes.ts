@@ -1,0 +1,82 @@
+// Where text stands in a picture: differentiable binarization (Liao et al. 2020). The model gives each pixel's probability to be in the
+// inner part of a line of text; its connected parts, grown again by what training shrank them, are the lines.
+import { ValueError } from "../errors.js";
+import type { Box } from "../vision/boxes.js";
+import { scaleBoxes } from "../vision/boxes.js";
+import { fitImage } from "../vision/image.js";
+import { type ImageSource, readPixels } from "../vision/pixels.js";
+import { type TaskOptions, imageOf, inputOf, modelOf, runOf } from "./recipe.js";
+
+/** A line of text. */
+export interface TextBox {
+  /** In pixels of the picture that was given. */
+  box: Box;
+  /** The mean probability of the line's inner part. */
+  score: number;
+}
+
+interface Shape {
+  /** Pixels of the longer side at most, and what sides are a multiple of. */
+  longest: number;
+  multiple: number;
+  /** Pixels above this are text; parts whose mean is below `score`, or that are smaller than `least` pixels, are not. */
+  threshold: number;
+  score: number;
+  least: number;
+  /** Area by perimeter times this is how far a part grows. */
+  grow: number;
+}
+
+/** Lines of text in a picture, upright ones, from top to bottom and left to right. */
+export async function detectText(source: ImageSource, options: TaskOptions): Promise<TextBox[]> {
+  const opened = await modelOf("detectText", options);
+  const shape: Shape = {
+    longest: 960, multiple: 32, threshold: 0.3, score: 0.5, least: 3, grow: 1.6, ...(opened.recipe.more as Partial<Shape> | undefined),
+  };
+  const own = await readPixels(source, options);
+  const scale = Math.min(1, shape.longest / Math.max(own.width, own.height));
+  const side = (n: number): number => Math.max(1, Math.round((n * scale) / shape.multiple)) * shape.multiple;
+  const size = [side(own.height), side(own.width)] as const;
+  const { tensor, placement } = await fitImage(own, { ...imageOf(opened, options), size });
+  using out = await runOf(opened, { [inputOf(opened)]: tensor }, options);
+  const [height, width] = size;
+  if (out.size !== height * width) throw new ValueError("E_VALUE", `a map of text is [1, 1, ${height}, ${width}], not [${out.shape.join(", ")}]`);
+  const found = parts(await out.data(), width, shape);
+  const boxes = scaleBoxes(found.map(({ box }) => box), placement);
+  const lines = found.map(({ score }, at) => ({ box: boxes[at] as Box, score }));
+  return lines.sort((a, b) => a.box[1] - b.box[1] || a.box[0] - b.box[0]);
+}
+
+/** Connected parts of a map, grown. */
+export function parts(map: Float32Array, width: number, { threshold, score, least, grow }: Shape): TextBox[] {
+  const seen = new Uint8Array(map.length);
+  const stack = new Int32Array(map.length);
+  const found: TextBox[] = [];
+  for (let start = 0; start < map.length; start += 1) {
+    if (seen[start] || !((map[start] as number) > threshold)) continue;
+    let [left, top, right, bottom, sum, count] = [width, map.length, 0, 0, 0, 0];
+    let waiting = 0;
+    const visit = (at: number): void => {
+      if (seen[at] || !((map[at] as number) > threshold)) return;
+      seen[at] = 1;
+      stack[waiting++] = at;
+    };
+    visit(start);
+    while (waiting > 0) {
+      const at = stack[--waiting] as number;
+      const [x, y] = [at % width, Math.floor(at / width)];
+      [left, right, top, bottom] = [Math.min(left, x), Math.max(right, x + 1), Math.min(top, y), Math.max(bottom, y + 1)];
+      sum += map[at] as number;
+      count += 1;
+      if (x > 0) visit(at - 1);
+      if (x + 1 < width) visit(at + 1);
+      if (at >= width) visit(at - width);
+      if (at + width < map.length) visit(at + width);
+    }
+    const [w, h] = [right - left, bottom - top];
+    if (Math.min(w, h) < least || sum / count < score) continue;
+    const by = (w * h * grow) / (2 * (w + h));
+    found.push({ box: [left - by, top - by, right + by, bottom + by], score: sum / count });
+  }
+  return found;
+}
