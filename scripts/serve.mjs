@@ -52,11 +52,12 @@ function rangeOf(header, size) {
 
 /**
  * Serves folders: `mounts` maps URL prefixes to them. Port 0 takes a free one. Resolves to {url, port, close}.
- * `isolation` sends the COOP and COEP headers; `csp` a Content-Security-Policy.
+ * `isolation` sends the COOP and COEP headers; `csp` a Content-Security-Policy,
+ * `etags` what lets a page keep files.
  */
-export function serve(mounts, { port = 0, isolation = true, csp = null } = {}) {
+export function serve(mounts, { port = 0, isolation = true, csp = null, etags = false } = {}) {
   const server = createServer((request, response) => {
-    response.setHeader("Cache-Control", "no-store");
+    response.setHeader("Cache-Control", etags ? "no-cache" : "no-store");
     response.setHeader("Cross-Origin-Resource-Policy", "same-origin");
     if (isolation) {
       response.setHeader("Cross-Origin-Opener-Policy", "same-origin");
@@ -88,6 +89,7 @@ export function serve(mounts, { port = 0, isolation = true, csp = null } = {}) {
       "Content-Length": last - first + 1,
       "Accept-Ranges": "bytes",
     };
+    if (etags) headers.ETag = `"${found.info.size}-${found.info.mtimeMs}"`;
     if (range) headers["Content-Range"] = `bytes ${first}-${last}/${found.info.size}`;
     response.writeHead(range ? 206 : 200, headers);
     if (request.method === "HEAD" || found.info.size === 0) return response.end();

@@ -1,5 +1,5 @@
 // Several visits of one profile: what the first compiled, the second finds, and the same numbers come out; entries that were
-// damaged, or a storage that refuses, only mean that things are compiled again. Tuned kernels are found again too.
+// damaged, or a storage that refuses, only mean that things are compiled again. Tuned kernels are found again too, and files of models.
 // usage: node tests/browser/visits.mjs
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -149,8 +149,48 @@ async function device(name, server, { isolated }) {
   }
 }
 
+/** A model from a server that says which file it is: the second visit asks, and fetches nothing. */
+async function files(gradloom) {
+  const profile = mkdtempSync(join(tmpdir(), "gradloom-profile-"));
+  const server = await serve(mounts(gradloom), { etags: true });
+  const once = async () => {
+    const context = await launchProfile(profile);
+    try {
+      const page = await context.newPage();
+      const asked = [];
+      page.on("request", (request) => request.url().endsWith("model.onnx") && asked.push(request.method()));
+      await page.goto(`${server.url}/page/plain.html`);
+      const result = await page.evaluate(async () => {
+        const { load } = await import("/gradloom/index.js");
+        const { list } = await import("/gradloom/downloads.js");
+        const events = [];
+        const model = await load("/models/magika/model.onnx", { device: "wasm", onProgress: (p) => events.push(p) });
+        const { target_label: p } = await model.run({ bytes: new Int32Array(2048).fill(32) });
+        const { loaded, cached } = events.filter(({ phase }) => phase === "download").at(-1);
+        return { p: [...(await p.data())], loaded, cached, list: await list() };
+      });
+      return { asked, ...result };
+    } finally {
+      await context.close();
+    }
+  };
+  try {
+    const [first, second] = [await once(), await once()];
+    assert.deepEqual([first.asked, second.asked], [["GET"], ["HEAD"]]);
+    assert.deepEqual([first.cached, second.cached, second.loaded], [0, first.loaded, first.loaded]);
+    assert.deepEqual(second.p, first.p);
+    const [row] = second.list;
+    assert.ok(row.url.endsWith("/models/magika/model.onnx") && row.complete && row.bytes === first.loaded, JSON.stringify(row));
+    console.log(`  a model of ${(first.loaded / 1e6).toFixed(1)} MB is kept, and only asked for on the second visit`);
+  } finally {
+    await server.close();
+    rmSync(profile, { recursive: true, force: true });
+  }
+}
+
 main(async () => {
   const gradloom = unpacked();
+  await files(gradloom);
   for (const isolation of [true, false]) {
     const server = await serve(mounts(gradloom), { isolation });
     try {

@@ -1,7 +1,7 @@
 // Files of models that stay from visit to visit, in blocks: what was cut off goes on where it was, and of files that are read in parts
 // the parts are kept. A server is asked each time whether the file is still the same, unless the caller says which it must be.
 // Loaded with the first download in a page; the entry `gradloom/cache`.
-import { FetchError } from "./errors.js";
+import { FetchError, UnsupportedError } from "./errors.js";
 import { type FetchOptions, bodyOf, fetchFailure, room } from "./progress.js";
 import type { Ranged, Told } from "./ranges.js";
 import { type Store, openStore } from "./stores.js";
@@ -264,8 +264,11 @@ async function hashOf(bytes: Uint8Array, like: string): Promise<string> {
   return `sha256-${btoa(String.fromCharCode(...digest))}`;
 }
 
-/** Fails with `E_FETCH` if bytes have another hash. */
+/** Fails with `E_FETCH` if bytes have another hash, and with `E_UNSUPPORTED` where none can be made. */
 export async function verify(bytes: Uint8Array, source: unknown, hash: string): Promise<void> {
+  if (!globalThis.crypto?.subtle) {
+    throw new UnsupportedError("E_UNSUPPORTED", "hashes are checked on secure pages alone (https or localhost)");
+  }
   const got = await hashOf(bytes, hash);
   if (got === hash) return;
   throw new FetchError("E_FETCH", `${String(source)} has the hash ${got}, not ${hash}`, { hint: "the file is another one, or was damaged on its way" });
