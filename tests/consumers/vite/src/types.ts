@@ -1,0 +1,34 @@
+// How the types of the entries fit together: checked by the compiler, never run.
+import { Tensor, nn, optim, torch, Tokenizer, type BatchEncoding } from "gradloom";
+import * as cache from "gradloom/cache";
+import { DataLoader, examples } from "gradloom/data";
+import { fit, opfsCheckpoint, type Fitted } from "gradloom/fit";
+import { fromImage, letterbox, nms, toCanvas, topK } from "gradloom/vision";
+import { fromAudio, logMel } from "gradloom/audio";
+import { classify, transcribe } from "gradloom/tasks";
+const loader = new DataLoader({ x: [[1, 2]], y: Int32Array.of(1) }, { batchSize: 2 });
+for await (const { x, y } of loader) { const t: Tensor | undefined = x; void [t, y]; }
+const one: DataLoader<Tensor> = new DataLoader(examples([[1, 2], [3, 4]]));
+for await (const t of one) t.add(1);
+const two = new DataLoader<Tensor>(new Float32Array(4));
+const mapped: DataLoader<number> = loader.map(() => 3);
+const net = new nn.Linear(2, 1);
+const optimizer = new optim.SGD(net.parameters(), { learningRate: 1 });
+const loss = ({ x, y }: Record<string, Tensor>): Tensor => net.forward(x!).mseLoss(y!);
+const f: Fitted = await fit(net, loader, { optimizer, loss, checkpoint: opfsCheckpoint("a") });
+const image: HTMLImageElement = new Image();
+const t = await fromImage(image, { size: [224, 224], mean: [1, 2, 3] });
+const c: HTMLCanvasElement = await toCanvas(t, document.createElement("canvas"));
+const { placement } = await letterbox(new OffscreenCanvas(1, 1), { size: 640 });
+const n: number[] = nms([[0, 0, 1, 1]], [1]);
+const label: string | undefined = topK([1], 1, ["a"])[0]?.label;
+const mel: Tensor = logMel((await (await fromAudio("a.wav")).data()) as Float32Array);
+const r = await classify(image, { model: "recipe.json" });
+const said: string = (await transcribe("a.wav", { model: new URL("https://a/recipe.json") })).text;
+const { einsum } = await torch();
+einsum("ij,jk", t, t);
+const b: BatchEncoding = (await Tokenizer.fromJson("")).encodeBatch(["a"]);
+await cache.delete("x");
+const rows = await cache.list();
+await t.print();
+void [two, mapped, f, c, placement, n, label, mel, r, said, b, rows];
