@@ -69,9 +69,12 @@ fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Rows> {
     chain.unmoved()?;
     let rows: usize = chain.outer.iter().map(|d| d.len).product();
     let row_elems: usize = chain.kept.keys().map(|&u| g.numel(u) / rows).sum();
-    let least = |u: &UOp| g.shape(*u).iter().copied().max().unwrap_or(0) >= t.lanes;
+    // vectors run along an axis of each array
+    let inside =
+        |(u, row): (&UOp, &SmallVec<[bool; 6]>)| g.shape(*u).iter().zip(row).filter(|x| !*x.1).map(|x| *x.0).max();
+    let least = |kept| inside(kept).unwrap_or(0) >= t.lanes;
     let width = rows::loops(shape, &chain.outer)?[chain.outer.len()..].iter().map(|p| p.len).max()?;
-    if row_elems * 4 > ROW_BYTES || !chain.kept.keys().all(least) || width < t.lanes {
+    if row_elems * 4 > ROW_BYTES || !chain.kept.iter().all(least) || width < t.lanes {
         return None;
     }
     let order = chain.order(t)?;
@@ -138,6 +141,7 @@ impl Chain<'_> {
             match views[..] {
                 [ref v] if whole(v) && last.is_none() => last = Some(u),
                 _ => {
+                    self.is_matrix_product(u).then_some(())?;
                     let top = self.climbed(u);
                     let views = self.seen.iter().find(|s| s.0 == top)?.1.clone();
                     self.keep(top, &views)?;
@@ -145,6 +149,30 @@ impl Chain<'_> {
             }
         }
         last.filter(|_| !self.kept.is_empty())
+    }
+
+    /// Does a row of the product multiply one vector with a matrix? Where both factors differ from element to element of the row, as
+    /// in a depthwise convolution, there is nothing that rows side by side could use together.
+    fn is_matrix_product(&self, reduce: UOp) -> bool {
+        let x = self.g.src_at(reduce, 0);
+        let terms = self.g.numel(x) / self.g.numel(reduce).max(1);
+        let one_vector = |view: &View| {
+            let own: View =
+                view.iter().map(|axis| axis.iter().copied().filter(|d| !self.in_row(d)).collect()).collect();
+            self.walk.elements(&own) <= terms
+        };
+        let views = |s: UOp| self.seen.iter().find(|n| n.0 == s).map(|n| &n.1);
+        // below what repeats it, and above a tensor of which the other factor may be a part too
+        let is_vector = |mut s: UOp| loop {
+            if views(s).is_some_and(|v| v.iter().all(one_vector)) {
+                return true;
+            }
+            if !self.g.op(s).is_movement() {
+                return false;
+            }
+            s = self.g.src_at(s, 0);
+        };
+        self.g.src(x).iter().any(|&s| is_vector(s))
     }
 
     /// What is made of a node, element by element, before others use it.
