@@ -67,7 +67,7 @@ fn closed(r: &RandomGraph) -> (Graph, Vec<UOp>) {
 fn random_opts(ast: &Ast, t: &Target, rng: &mut Rng) -> Vec<Opt> {
     use OptOp::*;
     let mut k = Kernel::new(ast);
-    k.merge_axes();
+    k.settle_axes();
     let mut opts = Vec::new();
     for _ in 0..12 {
         let op = rng.pick(&[Keep, Upcast, Upcast, Lane, Lane, Accum, Unroll, Unroll, Local, Group, PadTo]);

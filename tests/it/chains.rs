@@ -66,7 +66,7 @@ fn run(dev: &mut dyn Device, ast: &Ast, opts: &[Opt]) -> Result<Vec<f32>> {
 fn random_opts(ast: &Ast, dev: &dyn Device, rng: &mut Rng) -> Vec<Opt> {
     use OptOp::*;
     let mut k = Kernel::new(ast);
-    k.merge_axes();
+    k.settle_axes();
     let mut opts = Vec::new();
     for _ in 0..40 {
         let op = rng.pick(&[Lane, Lane, Lane, Upcast, Unroll, Accum, PadTo, Keep, Split, Swap]);
@@ -116,7 +116,7 @@ fn any_opt_that_fits_attention_leaves_its_results() {
                     for amount in [2, 3, 8, 16, 32, 48] {
                         let opt = Opt { op, axis, amount };
                         let mut k = Kernel::new(&ast);
-                        k.merge_axes();
+                        k.settle_axes();
                         if k.apply(&opt, dev.target()).is_err() {
                             continue;
                         }

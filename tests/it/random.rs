@@ -20,7 +20,7 @@ use gradloom_tests::nodes::MakeNodes;
 fn random_opts(ast: &Ast, t: &Target, rng: &mut Rng) -> Vec<Opt> {
     use OptOp::*;
     let mut k = Kernel::new(ast);
-    k.merge_axes();
+    k.settle_axes();
     let mut opts = Vec::new();
     for _ in 0..12 {
         let op = rng.pick(&[Upcast, Upcast, Lane, Lane, Accum, Unroll, Dot, PadTo]);

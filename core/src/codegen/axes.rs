@@ -174,8 +174,14 @@ impl Kernel {
         Ok(self.g.range_with(len, RangeArg { id: self.next_id - 1, kind, lane }))
     }
 
+    /// The loops that opts are about: joined where that makes no address harder, and split where it makes them easier.
+    pub fn settle_axes(&mut self) {
+        self.merge_axes();
+        super::digits::split(self);
+    }
+
     /// Joins neighbouring output loops, and neighbouring loops of one reduction, wherever no address gets harder.
-    pub fn merge_axes(&mut self) {
+    pub(super) fn merge_axes(&mut self) {
         loop {
             let mut pairs: Vec<(UOp, UOp)> = Vec::new();
             let outs = self.ranges_of(AxisKind::Loop);
@@ -246,7 +252,7 @@ impl Kernel {
         image[&self.sink]
     }
 
-    fn count_divmod(&self) -> usize {
+    pub(super) fn count_divmod(&self) -> usize {
         let is = |u: &UOp| matches!(self.g.op(*u), Op::FloorDiv | Op::FloorMod | Op::Idiv | Op::Imod);
         self.nodes().iter().filter(|u| is(u)).count()
     }
@@ -434,7 +440,7 @@ impl Kernel {
     }
 
     /// Rebuilds the kernel on top of `image`. `ranges(kernel, user, range)` may list what takes a closed range's place.
-    fn rebuild(
+    pub(super) fn rebuild(
         &mut self,
         mut image: FxHashMap<UOp, UOp>,
         closed: impl Fn(&Kernel, UOp, UOp) -> Option<SmallVec<[UOp; 2]>>,
@@ -471,7 +477,14 @@ impl Kernel {
     }
 
     /// `r -> outer * amount + inner`.
-    fn split(&mut self, r: UOp, amount: usize, kind: AxisKind, lane: bool, overlap: bool) -> Option<Result<()>> {
+    pub(super) fn split(
+        &mut self,
+        r: UOp,
+        amount: usize,
+        kind: AxisKind,
+        lane: bool,
+        overlap: bool,
+    ) -> Option<Result<()>> {
         let n = self.g.range_len(r);
         if amount < 2 || amount > n || (n % amount != 0 && !overlap) {
             return None;
@@ -495,7 +508,7 @@ impl Kernel {
     }
 
     /// Rounds an axis up to a multiple of `m`. Loads and stores are gated, reductions masked.
-    fn pad_to(&mut self, r: UOp, m: usize) -> Result<()> {
+    pub(super) fn pad_to(&mut self, r: UOp, m: usize) -> Result<()> {
         let n = self.g.range_len(r);
         let padded = n.div_ceil(m.max(1)) * m.max(1);
         if padded == n {
@@ -505,7 +518,14 @@ impl Kernel {
         let wide = self.g.range_with(padded, arg);
         let limit = self.g.idx(n as i64);
         let inside = self.g.binary(Op::CmpLt, wide, limit);
-        let mut image: FxHashMap<UOp, UOp> = [(r, wide)].into_iter().collect();
+        self.restrict([(r, wide)].into_iter().collect(), r, wide, Some(inside));
+        Ok(())
+    }
+
+    /// Rebuilds the kernel on top of `image`, in which `closed` takes the place of `r` in reductions. Where `inside` does not hold there
+    /// is nothing for the value that `r` would have: loads and stores are gated, reductions masked.
+    pub(super) fn restrict(&mut self, mut image: FxHashMap<UOp, UOp>, r: UOp, closed: UOp, inside: Option<UOp>) {
+        let id = self.g.range_arg(r).id;
         self.carry(&image);
         for u in self.nodes() {
             if image.contains_key(&u) {
@@ -513,33 +533,40 @@ impl Kernel {
             }
             let old = self.g.srcs(u);
             let mut src: SmallVec<[UOp; 4]> = old.iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
-            let depends = |k: &Kernel, s: UOp| k.g.ranges(s) >> arg.id & 1 == 1;
-            match self.g.op(u) {
-                Op::Reduce if old[1..].contains(&r) => {
-                    let &Arg::Reduce(op, _) = self.g.arg(u) else { unreachable!("reduce has its arg") };
-                    if op != ReduceOp::Add || !self.zero_outside(src[0], inside) {
-                        let neutral = self.g.constant(op.identity(self.g.dtype(u)), self.g.dtype(u));
-                        src[0] = self.g.select(inside, src[0], neutral);
+            let was = |k: &Kernel, s: UOp| k.g.ranges(s) >> id & 1 == 1;
+            let reduces = self.g.op(u) == Op::Reduce && old[1..].contains(&r);
+            if reduces {
+                for (s, _) in src[1..].iter_mut().zip(&old[1..]).filter(|x| *x.1 == r) {
+                    *s = closed;
+                }
+            }
+            if let Some(inside) = inside {
+                match self.g.op(u) {
+                    Op::Reduce if reduces => {
+                        let &Arg::Reduce(op, _) = self.g.arg(u) else { unreachable!("reduce has its arg") };
+                        if op != ReduceOp::Add || !self.zero_outside(src[0], inside) {
+                            let neutral = self.g.constant(op.identity(self.g.dtype(u)), self.g.dtype(u));
+                            src[0] = self.g.select(inside, src[0], neutral);
+                        }
                     }
+                    Op::Load if was(self, old[0]) => {
+                        let alt = if src.len() == 3 { src[1] } else { self.g.int(0, self.g.dtype(u)) };
+                        let gate = if src.len() == 3 { self.g.binary(Op::And, inside, src[2]) } else { inside };
+                        src = SmallVec::from_slice(&[src[0], alt, gate]);
+                    }
+                    // where an index of one place was folded away, what is stored there still depends on the axis
+                    Op::Store if old.iter().any(|&s| was(self, s)) => {
+                        let gate = if src.len() == 3 { self.g.binary(Op::And, inside, src[2]) } else { inside };
+                        src = SmallVec::from_slice(&[src[0], src[1], gate]);
+                    }
+                    _ => {}
                 }
-                Op::Load if depends(self, src[0]) => {
-                    let alt = if src.len() == 3 { src[1] } else { self.g.int(0, self.g.dtype(u)) };
-                    let gate = if src.len() == 3 { self.g.binary(Op::And, inside, src[2]) } else { inside };
-                    src = SmallVec::from_slice(&[src[0], alt, gate]);
-                }
-                // where an index of one place was folded away, what is stored there still depends on the axis
-                Op::Store if src.iter().any(|&s| depends(self, s)) => {
-                    let gate = if src.len() == 3 { self.g.binary(Op::And, inside, src[2]) } else { inside };
-                    src = SmallVec::from_slice(&[src[0], src[1], gate]);
-                }
-                _ => {}
             }
             let v = self.g.with_src(u, &src);
             image.insert(u, v);
         }
         let sink = image[&self.sink];
         self.sink = simplify_with(&mut self.g, sink, &mut self.memo);
-        Ok(())
     }
 
     /// Is `x` a product of two values that are zero where `gate` does not hold?

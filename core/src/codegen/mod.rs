@@ -4,6 +4,7 @@
 
 pub mod axes;
 pub mod count;
+mod digits;
 mod falling;
 pub mod late;
 pub mod opt;

@@ -100,7 +100,7 @@ mod tests {
         let mut ast = schedule(&g, &[sum], 2, &t).unwrap().kernels.remove(0).ast;
         ast.constants.push(2);
         let mut k = Kernel::new(&ast);
-        k.merge_axes();
+        k.settle_axes();
         let mut opts = heuristic::choose(&k, &t);
         assert_eq!(compile(&ast, &t, Some(&opts)).unwrap().packs.len(), 1, "{opts:?}");
         // a copy of the copy would be made of the operand by the engine

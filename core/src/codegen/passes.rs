@@ -4,7 +4,7 @@
 use super::axes::{Kernel, Stats};
 use super::opt::{Opt, heuristic, proposal};
 use super::reduce::LoopInfo;
-use super::{falling, late, reach, reduce, shared, stage};
+use super::{digits, falling, late, reach, reduce, shared, stage};
 use crate::schedule::Ast;
 use crate::target::Target;
 use crate::uop::UOp;
@@ -55,13 +55,22 @@ fn has_own_loops(t: &Target) -> bool {
 }
 
 /// All of them, in order.
-pub static PASSES: [Pass; 16] = [
+pub static PASSES: [Pass; 17] = [
     Pass {
         name: "merge-axes",
         what: "Neighbouring loops become one where no address gets harder.",
         when: always,
         run: |l| {
             l.kernel.merge_axes();
+            Ok(())
+        },
+    },
+    Pass {
+        name: "split-axes",
+        what: "A loop whose index addresses divide becomes one loop for each digit.",
+        when: always,
+        run: |l| {
+            digits::split(&mut l.kernel);
             l.stats = l.kernel.stats();
             Ok(())
         },

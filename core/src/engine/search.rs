@@ -78,7 +78,7 @@ impl Search {
     /// Begins with the heuristic's opts, with none, and with those that an earlier search found.
     pub fn new(ast: &Ast, target: &Target, known: Option<&[Opt]>) -> Result<Search> {
         let mut k = Kernel::new(ast);
-        k.merge_axes();
+        k.settle_axes();
         let chosen = heuristic::choose(&k, target);
         let mut s = Search {
             ast: ast.clone(),
@@ -220,7 +220,7 @@ impl Search {
             }
         }
         let mut k = Kernel::new(&self.ast);
-        k.merge_axes();
+        k.settle_axes();
         if k.apply_all(opts, &self.target).is_ok() {
             for next in actions::next(&k, &self.target) {
                 let mut more = opts.to_vec();

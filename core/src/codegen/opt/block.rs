@@ -267,7 +267,7 @@ mod tests {
         let mut ast = schedule(&g, &[sum], 2, t).unwrap().kernels.remove(0).ast;
         ast.constants.extend(constants);
         let mut k = Kernel::new(&ast);
-        k.merge_axes();
+        k.settle_axes();
         choose(&k, t)
     }
 
@@ -303,7 +303,7 @@ mod tests {
             let mut ast = schedule(&g, &[sum], 2, &t).unwrap().kernels.remove(0).ast;
             ast.constants.extend([2]);
             let mut k = Kernel::new(&ast);
-            k.merge_axes();
+            k.settle_axes();
             let images = k.g.range_arg(k.row_loops().0[0]).id;
             choose(&k, &t).iter().any(|o| o.op == OptOp::Swap && o.axis == images)
         };

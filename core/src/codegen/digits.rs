@@ -1,0 +1,244 @@
+//! Loops that addresses take apart become several, one for each digit: where a loop `c` of 64 channels is read as `c / 32` and `c % 32`
+//! (a convolution of two groups), there are two loops whose addresses are linear, which vectors, tiles and copies want.
+//!
+//! A transposed convolution, like the gradient of a strided one, reads an element only where `(w + k) % stride == 0`. Its loops over
+//! results and taps are split too, and for each remainder of `w` only the taps that fit are gone through.
+
+use super::axes::{Kernel, affine};
+use super::opt::rows::is_row_kernel;
+use crate::Result;
+use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, RangeSet, ReduceOp, UOp};
+use crate::util::sort;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Loops that are split, at most: addresses get no harder with any of them, so that this bounds time alone.
+const MOST_SPLITS: usize = 12;
+
+/// A way of splitting loops so that an address needs no division by `by`.
+#[derive(Clone, Copy, Debug)]
+enum Cut {
+    /// The address divides one output loop.
+    Digit { range: UOp, by: usize },
+    /// The address divides the sum of an output loop and a reduced one, `sign` of each, and `rest`, and where there is a remainder the
+    /// term is zero.
+    Phase { out: (UOp, i64), tap: (UOp, i64), rest: i64, by: usize },
+}
+
+/// Splits loops for as long as that leaves fewer divisions.
+pub(super) fn split(k: &mut Kernel) {
+    if k.count_divmod() == 0 || is_row_kernel(k) || k.nodes().into_iter().any(|u| k.g.op(u) == Op::Stage) {
+        return;
+    }
+    for _ in 0..MOST_SPLITS {
+        let before = k.count_divmod();
+        let mut better = None;
+        for cut in cuts(k) {
+            let mut trial = k.clone();
+            // a kernel with too many axes is left as it is
+            if apply(&mut trial, cut).unwrap_or(false) && trial.count_divmod() < before {
+                better = Some(trial);
+                break;
+            }
+        }
+        match better {
+            Some(trial) => *k = trial,
+            None => return,
+        }
+    }
+}
+
+/// What may be split, in the order of the addresses.
+fn cuts(k: &Kernel) -> Vec<Cut> {
+    let g = &k.g;
+    let mut out = Vec::new();
+    for u in k.nodes().into_iter().filter(|&u| matches!(g.op(u), Op::FloorDiv | Op::FloorMod)) {
+        let Some(by) = g.const_int(g.src_at(u, 1)).filter(|c| (2..=1 << 20).contains(c)) else { continue };
+        let at = affine(g, g.src_at(u, 0));
+        if at.tangled != 0 {
+            continue;
+        }
+        let rest = constant(g, g.src_at(u, 0));
+        let odd: SmallVec<[(UOp, i64); 4]> = at.terms.iter().copied().filter(|t| t.1 % by != 0).collect();
+        let sign = |a: i64| match a.rem_euclid(by) {
+            1 => Some(1),
+            a if a == by - 1 => Some(-1),
+            _ => None,
+        };
+        let is = |r: UOp, kind: AxisKind| g.kind(r) == kind;
+        match odd[..] {
+            [(range, 1)] if is(range, AxisKind::Loop) && rest % by == 0 && g.range_len(range) as i64 % by == 0 => {
+                out.push(Cut::Digit { range, by: by as usize });
+            }
+            [a, b] if is(a.0, AxisKind::Loop) != is(b.0, AxisKind::Loop) => {
+                let (w, tap) = if is(a.0, AxisKind::Loop) { (a, b) } else { (b, a) };
+                if let (Some(x), Some(y), true) = (sign(w.1), sign(tap.1), is(tap.0, AxisKind::Reduce)) {
+                    out.push(Cut::Phase { out: (w.0, x), tap: (tap.0, y), rest, by: by as usize });
+                }
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+/// What is added to the terms of a linear address.
+fn constant(g: &Graph, u: UOp) -> i64 {
+    match (g.op(u), g.src(u)) {
+        (Op::Add, &[a, b]) => constant(g, a) + constant(g, b),
+        (Op::Mul, &[a, b]) => constant(g, a) * g.const_int(b).unwrap_or(0),
+        (Op::Cast, &[a]) => constant(g, a),
+        _ => g.const_int(u).unwrap_or(0),
+    }
+}
+
+/// Splits the loops; false if they cannot be split so.
+fn apply(k: &mut Kernel, cut: Cut) -> Result<bool> {
+    match cut {
+        Cut::Digit { range, by } => {
+            let (n, id, inner) = (k.g.range_len(range), k.g.range_arg(range).id, k.next_id);
+            if n == by {
+                return Ok(false);
+            }
+            match k.split(range, by, AxisKind::Loop, false, false) {
+                Some(done) => done?,
+                None => return Ok(false),
+            }
+            // an operand that is read along both is read along one after the other; else the digit is a phase of the result
+            let inside = read_with(k, id) >> inner & 1 == 1;
+            nest(k, id, inner, inside);
+            Ok(true)
+        }
+        Cut::Phase { out, tap, rest, by } => phase(k, out, tap, rest, by),
+    }
+}
+
+/// The ranges of the loads that depend on this one.
+fn read_with(k: &Kernel, id: u8) -> RangeSet {
+    let loads = k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Load);
+    loads.map(|u| k.g.ranges(u)).filter(|r| r >> id & 1 == 1).fold(0, |all, r| all | r)
+}
+
+/// Gives the output loop `inner` its place in the nest: just inside of `outer`, or outside of all that is read along with that one.
+fn nest(k: &mut Kernel, outer: u8, inner: u8, inside: bool) {
+    let mut order = k.ranges_of(AxisKind::Loop);
+    let ids: SmallVec<[u8; 8]> = order.iter().map(|&r| k.g.range_arg(r).id).collect();
+    let Some(from) = ids.iter().position(|&i| i == inner) else { return };
+    let moved = order.remove(from);
+    let set = if inside { 1 << outer } else { read_with(k, outer) | 1 << outer };
+    let Some(at) = order.iter().position(|&r| set >> k.g.range_arg(r).id & 1 == 1) else { return };
+    order.insert(if inside { at + 1 } else { at }, moved);
+    k.renumber(&order, &ids);
+}
+
+/// `w -> by * w1 + (p or its complement)`, `tap -> by * tap1 + (p - shift) mod by`, where `p` says the remainder of both.
+fn phase(k: &mut Kernel, out: (UOp, i64), tap: (UOp, i64), rest: i64, by: usize) -> Result<bool> {
+    let (w, r) = (out.0, tap.0);
+    let of: Vec<UOp> = k.reduces().into_iter().filter(|&u| k.g.src(u)[1..].contains(&r)).collect();
+    let [reduce] = of[..] else { return Ok(false) };
+    if !matches!(k.g.arg(reduce), Arg::Reduce(ReduceOp::Add, _)) || !vanishes(k, k.g.src_at(reduce, 0), w, r, by) {
+        return Ok(false);
+    }
+    let (n, taps, c) = (k.g.range_len(w), k.g.range_len(r), by as i64);
+    let (id, arg) = (k.g.range_arg(w).id, k.g.range_arg(r));
+    if n < by || taps < 2 {
+        return Ok(false);
+    }
+    if n % by != 0 {
+        k.pad_to(w, by)?;
+    }
+    let Some(w) = k.range_by_id(id) else { return Ok(false) };
+    // the sum of both remainders and the rest is then a multiple, whatever p is
+    let shift = match (out.1, tap.1) {
+        (1, 1) => rest - 1,
+        (-1, -1) => -1 - rest,
+        (1, -1) => -rest,
+        _ => rest,
+    }
+    .rem_euclid(c);
+    let p = k.new_range(by, AxisKind::Loop, false)?;
+    let inner = k.g.range_arg(p).id;
+    let outer = k.g.range_with(n.div_ceil(by), RangeArg { id, kind: AxisKind::Loop, lane: false });
+    let steps = taps.div_ceil(by);
+    let short = k.g.range_with(steps, arg);
+    let remainder = if out.1 == tap.1 { k.linear(p, -1, c - 1) } else { p };
+    let by_w = k.linear(outer, c, 0);
+    let there = k.g.binary(Op::Add, by_w, remainder);
+    let mut which = k.linear(short, c, -shift);
+    which = k.g.binary(Op::Add, which, p);
+    if shift > 0 {
+        let (from, zero) = (k.g.idx(shift), k.g.idx(0));
+        let (below, next) = (k.g.binary(Op::CmpLt, p, from), k.g.idx(c));
+        let next = k.g.select(below, next, zero);
+        which = k.g.binary(Op::Add, which, next);
+    }
+    let image: FxHashMap<UOp, UOp> = [(w, there), (r, which)].into_iter().collect();
+    let end = k.g.idx(taps as i64);
+    let inside = (taps % by != 0).then(|| k.g.binary(Op::CmpLt, which, end));
+    k.restrict(image, r, short, inside);
+    nest(k, id, inner, false);
+    Ok(true)
+}
+
+/// Is `x` zero wherever the sum of the two ranges leaves a remainder?
+fn vanishes(k: &Kernel, x: UOp, w: UOp, r: UOp, by: usize) -> bool {
+    let g = &k.g;
+    let both = 1 << g.range_arg(w).id | 1 << g.range_arg(r).id;
+    let zero = |u: UOp| g.const_val(u).is_some_and(|c| c.is(0));
+    let clause = |u: UOp| {
+        let is_one = |v: UOp| g.const_int(v) == Some(1);
+        let of = g
+            .src(u)
+            .first()
+            .copied()
+            .filter(|&m| g.op(m) == Op::FloorMod && g.const_int(g.src_at(m, 1)) == Some(by as i64));
+        g.op(u) == Op::CmpLt && is_one(g.src_at(u, 1)) && of.is_some_and(|m| g.ranges(m) & both == both)
+    };
+    let mut stack: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[x]);
+    while let Some(u) = stack.pop() {
+        let (gate, below) = match (g.op(u), g.src(u)) {
+            (Op::Mul, &[a, b]) => {
+                stack.extend([a, b]);
+                continue;
+            }
+            (Op::Cast, &[a]) => {
+                stack.push(a);
+                continue;
+            }
+            (Op::Load, &[_, alt, gate]) if zero(alt) => (gate, None),
+            (Op::Where, &[gate, y, alt]) if zero(alt) => (gate, Some(y)),
+            _ => continue,
+        };
+        stack.extend(below);
+        let mut clauses: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[gate]);
+        while let Some(c) = clauses.pop() {
+            if g.op(c) == Op::And {
+                clauses.extend_from_slice(g.src(c));
+            } else if clause(c) {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+impl Kernel {
+    /// `r * by + plus`.
+    fn linear(&mut self, r: UOp, by: i64, plus: i64) -> UOp {
+        let (by, plus) = (self.g.idx(by), self.g.idx(plus));
+        let product = self.g.binary(Op::Mul, r, by);
+        self.g.binary(Op::Add, product, plus)
+    }
+
+    /// Gives the ranges in `order` the ids in `ids`, sorted: loops nest in the order of their ids.
+    fn renumber(&mut self, order: &[UOp], ids: &[u8]) {
+        let mut ids: SmallVec<[u8; 8]> = ids.into();
+        sort::ascending(&mut ids);
+        let mut image = FxHashMap::default();
+        for (&r, &id) in order.iter().zip(&ids) {
+            let (n, arg) = (self.g.range_len(r), self.g.range_arg(r));
+            image.insert(r, self.g.range_with(n, RangeArg { id, ..arg }));
+        }
+        self.rebuild(image, |_, _, _| None);
+    }
+}
