@@ -22,6 +22,8 @@ pub(super) struct Costs {
     op: f64,
     /// A load of an element from a cache.
     load: f64,
+    /// What a multiply-add takes longer for reading through padding.
+    padded: f64,
 }
 
 /// A value that could be computed where it is read.
@@ -47,8 +49,14 @@ pub(super) struct Value {
 impl Costs {
     /// Those of a target, near the bounds in docs/performance.md.
     pub(super) fn of(t: &Target) -> Costs {
-        let Machine { launch, byte, op, load, .. } = t.machine;
-        Costs { launch, byte, op, load }
+        let Machine { launch, byte, op, load, padded, .. } = t.machine;
+        Costs { launch, byte, op, load, padded }
+    }
+
+    /// Is storing an operand of `bytes` with its padding, once, cheaper than looking at each of so many multiply-adds whether it reads
+    /// the padding?
+    pub(super) fn store_padding(&self, bytes: usize, multiply_adds: u64) -> bool {
+        multiply_adds as f64 * self.padded > self.launch + 2.0 * bytes as f64 * self.byte
     }
 
     /// Is computing the value where it is read no dearer than storing it once and loading it there?

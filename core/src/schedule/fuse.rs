@@ -390,7 +390,9 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &
             here.reduces.clear();
             here.reduces.push(u.0);
         }
-        if cut[i] && !forced[i] {
+        if wanted[i].flags & OPERAND != 0 && here.reduces.is_empty() && is_border(g, u) {
+            cut[i] |= costs.store_padding(g.numel(u) * g.dtype(u).size(), wanted[i].elements);
+        } else if cut[i] && !forced[i] {
             // what one reader reads once is never computed twice: it was a candidate for a reduction below, cut by now
             let once = wanted[i].flags & (EXPANDED | SHARED) == 0;
             if here.reduces.is_empty() && (once || costs.recompute(&value(g, u, &here, &wanted[i]))) {
@@ -399,6 +401,23 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &
         }
         info[i] = if cut[i] { whole(u) } else { here };
     }
+}
+
+/// Are these floats with zeros around them? Zeros between elements, as a transposed convolution has them, are better left out of its sums,
+/// and zeros that are only behind them fill up strides, of which nothing is read.
+fn is_border(g: &Graph, u: UOp) -> bool {
+    let Arg::Pairs(pairs) = g.arg(u) else { return false };
+    if g.op(u) != Op::Pad || !g.dtype(u).is_float() {
+        return false;
+    }
+    let s = g.src_at(u, 0);
+    let between = |(&n, &(before, after)): (&usize, &(usize, usize))| n == 1 && before + after > 0;
+    let mut below = s;
+    while g.op(below).is_movement() && g.op(below) != Op::Pad {
+        below = g.src_at(below, 0);
+    }
+    let before = pairs.iter().any(|p| p.0 > 0);
+    before && g.op(below) != Op::Pad && !g.shape(s).iter().zip(pairs).any(between)
 }
 
 /// A node as the costs see it.

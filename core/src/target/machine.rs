@@ -17,8 +17,12 @@ pub struct Machine {
     pub load: f64,
     /// Cycles from one multiply-add of a whole vector to the next.
     pub multiply_add: f64,
+    /// Cycles of filling a whole vector with one element from memory, in units of a vector's load.
+    pub broadcast: f64,
     /// Cycles of a load that a branch guards.
     pub guarded_load: f64,
+    /// Nanoseconds that a multiply-add takes longer where its operand is read through padding.
+    pub padded: f64,
     /// Cycles of copying a vector to a panel; the same under a mask; and under a mask where the panel is read once, at once.
     pub copy: [f64; 3],
     /// How many times as long a product takes whose operand's lines drive each other out of the first cache, with results below 2 MB,
@@ -37,9 +41,14 @@ pub struct Machine {
 /// Numbers as bits: keys are made of this text, and printing decimals takes some kilobytes of a page's module.
 impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Machine { launch, byte, op, load, multiply_add, guarded_load, copy, thrashing, .. } = *self;
+        let Machine { launch, byte, op, load, multiply_add, broadcast, guarded_load, padded, copy, thrashing, .. } =
+            *self;
         let Machine { columns_first, parallel_loads, row_vectors, wide, .. } = *self;
-        for number in [launch, byte, op, load, multiply_add, guarded_load].into_iter().chain(copy).chain(thrashing) {
+        for number in [launch, byte, op, load, multiply_add, broadcast, guarded_load, padded]
+            .into_iter()
+            .chain(copy)
+            .chain(thrashing)
+        {
             write!(f, "{:x} ", number.to_bits())?;
         }
         write!(f, "{columns_first} {parallel_loads} {row_vectors} {wide:?}")
@@ -57,7 +66,9 @@ impl Machine {
             op: vector,
             load: vector,
             multiply_add: 0.5,
+            broadcast: 1.0,
             guarded_load: 6.0,
+            padded: 0.2 * vector,
             copy: [2.0, 5.0, 5.0],
             thrashing: [3.0; 3],
             columns_first: false,
@@ -73,6 +84,7 @@ impl Machine {
     pub fn zen4(lanes: usize, registers: usize) -> Machine {
         Machine {
             multiply_add: if lanes == 16 { 1.0 } else { 0.5 },
+            broadcast: if lanes == 16 { 2.0 } else { 1.0 },
             guarded_load: 3.5,
             copy: [0.5 * lanes as f64, 5.0, 0.8 * lanes as f64],
             thrashing: [1.19, 1.5, 1.8],
@@ -80,6 +92,11 @@ impl Machine {
             parallel_loads: true,
             ..Machine::generic(lanes, registers)
         }
+    }
+
+    /// An x86-64 core with two units for its widest vectors: Intel's since Skylake-X, AMD's since Zen 5.
+    pub fn wide_x86(lanes: usize, registers: usize) -> Machine {
+        Machine { multiply_add: 0.5, broadcast: 1.0, ..Machine::zen4(lanes, registers) }
     }
 
     /// A WebAssembly engine: it holds one vector of a row's tile at a time, whatever their number.
@@ -100,7 +117,15 @@ impl Machine {
 
     /// A GPU of hardware: a guess, none was measured.
     pub fn gpu() -> Machine {
-        Machine { launch: 5_000.0, byte: 0.01, op: 0.0005, load: 0.001, row_vectors: 1, ..Machine::generic(4, 32) }
+        Machine {
+            launch: 5_000.0,
+            byte: 0.01,
+            op: 0.0005,
+            load: 0.001,
+            padded: 0.0,
+            row_vectors: 1,
+            ..Machine::generic(4, 32)
+        }
     }
 
     /// A GPU that a processor emulates (SwiftShader, llvmpipe).

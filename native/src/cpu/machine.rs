@@ -3,8 +3,9 @@
 use super::code::Code;
 use super::{CpuDevice, Function, Maker};
 use gradloom_core::render::{self, Source};
-use gradloom_core::target::{Isa, Target};
+use gradloom_core::target::{Isa, Machine as Numbers, Target};
 use gradloom_core::{Error, Result};
+use std::arch::x86_64::__cpuid;
 use std::sync::Arc;
 
 /// The best instruction set of this machine, `None` if it has no AVX2 with FMA and F16C.
@@ -26,6 +27,22 @@ pub fn detect() -> Option<Isa> {
     }
 }
 
+/// What estimates of cost know of this processor.
+fn numbers(t: &Target) -> Numbers {
+    let vendor = __cpuid(0);
+    // the letters lie in these registers in this order
+    let letters = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat();
+    let version = __cpuid(1).eax;
+    let family = (version >> 8 & 0xf) + (version >> 20 & 0xff);
+    let wide = match letters.as_slice() {
+        b"GenuineIntel" => true,
+        // Zen 5 is family 26
+        b"AuthenticAMD" => family >= 26,
+        _ => false,
+    };
+    if wide { Numbers::wide_x86(t.lanes, t.vector_registers) } else { t.machine }
+}
+
 impl CpuDevice {
     /// This machine with `threads` threads (0: one per core). Fails where the instruction set is too old.
     pub fn new(threads: usize) -> Result<CpuDevice> {
@@ -41,7 +58,8 @@ impl CpuDevice {
         if detect().is_none_or(|have| have < isa) {
             return Err(Error::Unsupported { what: format!("instruction set {isa:?}"), context: "device cpu".into() });
         }
-        CpuDevice::made(Target::x86(isa, super::threads(threads)), Box::new(Machine))
+        let target = Target::x86(isa, super::threads(threads));
+        CpuDevice::made(Target { machine: numbers(&target), ..target }, Box::new(Machine))
     }
 }
 

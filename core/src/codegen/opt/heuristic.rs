@@ -202,9 +202,8 @@ impl<'a> View<'a> {
             // a branch each
             return n * self.t.machine.guarded_load;
         }
-        // a repeated element fills the widest registers at half the rate
-        let wide = self.blocks && lanes == 16 && tile.width >= lanes;
-        let repeated = if wide { 2.0 } else { 1.0 };
+        let whole = self.blocks && tile.width >= lanes;
+        let repeated = if whole { self.t.machine.broadcast } else { 1.0 };
         if a.constant {
             return n * if tile.lane.is_some_and(|l| a.has(self.id(l))) { tile.vectors as f64 } else { repeated };
         }
@@ -333,8 +332,8 @@ impl<'a> View<'a> {
         let lanes = self.t.lanes;
         let work = (tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors) as f64;
         let latency = 4.0; // of a multiply-add: that many steps an accumulator must rest
-        // of a register's multiply-adds: the widest registers count twice on many processors
-        let issue = if self.blocks && lanes == 16 && tile.width >= lanes { 1.0 } else { 0.5 };
+        let whole = self.blocks && tile.width >= lanes;
+        let issue = if whole { self.t.machine.multiply_add } else { 0.5 };
         let latency = if self.t.has_local { 0.0 } else { latency };
         let cycles = (work * issue).max(loads / 2.0).max(latency).max(from_memory) + 0.7 + 0.02 * loads;
         // the copy is a loop of its own
@@ -345,6 +344,11 @@ impl<'a> View<'a> {
         });
         let steps: usize = self.reds.iter().map(|&r| self.len(r)).product();
         let mut per = (cycles / work * if all { 1.02 } else { 1.0 } + store / steps as f64) * self.idle(tile);
+        if self.blocks && tile.lane.is_some_and(|l| self.reds.contains(&l)) {
+            // the lanes of each result are added up in the end, by halves: a shuffle and an addition each time
+            let halves = (lanes.ilog2() + 1) as f64 * 2.0 + (tile.vectors - 1) as f64;
+            per += halves * lanes as f64 / steps as f64;
+        }
         if let Some(l) = tile.lane {
             // waste of rounding the axis up
             let (n, unit) = (self.len(l), tile.vectors * lanes);
@@ -531,6 +535,8 @@ impl<'a> View<'a> {
                 Some(0) if a.ranges >> self.id(r) & 1 == 0 => 0.1,
                 Some(1) => 1.0,
                 None if self.permutes(a, r) => 2.0,
+                // a vector of neighbours, turned round
+                Some(-1) if self.t.permutes && !a.store => 2.0,
                 _ => lanes as f64 * if a.store { 2.0 } else { 1.0 },
             };
             let waste = self.len(r).div_ceil(lanes) as f64 * lanes as f64 / self.len(r) as f64;
