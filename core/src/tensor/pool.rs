@@ -166,6 +166,13 @@ impl Tensor {
 
     /// Largest element of each window over the last `kernel.len()` axes.
     pub fn max_pool(&self, opts: &PoolOpts) -> Result<Tensor> {
+        match self.by_axis(opts) {
+            Some(axes) => axes.iter().try_fold(self.clone(), |t, o| t.max_pool_at_once(o)),
+            None => self.max_pool_at_once(opts),
+        }
+    }
+
+    fn max_pool_at_once(&self, opts: &PoolOpts) -> Result<Tensor> {
         let lowest = match self.dtype().int_range() {
             Some((lo, _)) => lo as f64,
             None => f64::NEG_INFINITY,
@@ -173,6 +180,35 @@ impl Tensor {
         let (w, _) = self.pool_windows("max_pool", opts, lowest)?;
         let axes: Vec<i64> = (1..=opts.kernel.len() as i64).map(|i| -i).collect();
         w.max(&axes, false)
+    }
+
+    /// The same pooling one axis after the other, the last one first, if that looks at far fewer elements than whole windows do: the
+    /// largest of the largest is the largest of all.
+    fn by_axis(&self, o: &PoolOpts) -> Option<Vec<PoolOpts>> {
+        /// What it costs to store an element and load it again, in elements of a window.
+        const STORED: usize = 4;
+        let (shape, d) = (self.shape(), o.kernel.len());
+        let lead = shape.len().checked_sub(d)?;
+        let list = |list: &[usize]| per_axis("max_pool", "an option", list, d, 1).ok();
+        let stride = if o.stride.is_empty() { o.kernel.clone() } else { list(&o.stride)? };
+        let (dilation, padding) = (list(&o.dilation)?, per_axis("max_pool", "padding", &o.padding, d, (0, 0)).ok()?);
+        if d < 2 || o.kernel.iter().chain(&stride).chain(&dilation).any(|&v| v == 0 || v > 1 << 16) {
+            return None;
+        }
+        let size = |i: usize| shape[lead + i].saturating_add(padding[i].0).saturating_add(padding[i].1);
+        let counts: Vec<usize> = (0..d).map(|i| window_count(size(i), o.kernel[i], stride[i], dilation[i])).collect();
+        let product = |list: &[usize]| list.iter().fold(1usize, |n, &x| n.saturating_mul(x));
+        let whole = product(&counts).saturating_mul(product(&o.kernel));
+        let of_axis = |i: usize| product(&shape[lead..lead + i]).saturating_mul(product(&counts[i..]));
+        let apart = (0..d).fold(0usize, |n, i| n.saturating_add(of_axis(i).saturating_mul(o.kernel[i] + STORED)));
+        let one = |i: usize| PoolOpts {
+            kernel: (0..d).map(|j| if i == j { o.kernel[j] } else { 1 }).collect(),
+            stride: (0..d).map(|j| if i == j { stride[j] } else { 1 }).collect(),
+            dilation: (0..d).map(|j| if i == j { dilation[j] } else { 1 }).collect(),
+            padding: (0..d).map(|j| if i == j { padding[j] } else { (0, 0) }).collect(),
+            ..o.clone()
+        };
+        (whole / 3 > apart / 2).then(|| (0..d).rev().map(one).collect())
     }
 
     /// Largest element of each window and its flat row-major index (i32) in the pooled axes of the input.

@@ -2,7 +2,7 @@
 //!
 //! Short axes are sorted by rank: an element goes to the place that is the number of elements before it, with n^2
 //! comparisons. Long ones by the digits of keys of 32 bits, whose order is that of the elements, least digit first: linear.
-//! The largest of many are found digit by digit of the last one of them, and sorted alone.
+//! The largest of many are found digit by digit of the last one of them, and sorted alone; a few of them one after the other.
 
 use super::{Tensor, check_axis};
 use crate::{DType, Error, Result};
@@ -15,6 +15,9 @@ const BITS: usize = 8;
 const BLOCK: usize = 128;
 /// Elements whose digits are counted in order.
 const PIECE: usize = 4096;
+/// As many of the largest elements are looked for one after the other, if a row has [`FEW_OF`] times as many.
+const FEW: usize = 16;
+const FEW_OF: usize = 16;
 /// Elements of which only the least one decides whether the others are looked at.
 const GROUP: usize = 256;
 
@@ -46,7 +49,8 @@ impl Tensor {
         let n = t.dim(-1)?;
         let k = k.unwrap_or(n);
         let t = if t.dtype() == DType::Bool { t.cast(DType::U8)? } else { t };
-        if n <= RANK_LIMIT || t.numel() == 0 || k == 0 {
+        let few = k <= FEW && FEW_OF * k <= n && t.dtype().size() <= 4;
+        if n <= RANK_LIMIT && !few || t.numel() == 0 || k == 0 {
             return t.rank_order(descending, k)?.move_axis(-1, a);
         }
         let lead = t.shape()[..t.rank() - 1].to_vec();
@@ -153,10 +157,35 @@ impl Tensor {
         group.mul(GROUP as i32)?.add(at.modulo(GROUP as i32)?)
     }
 
+    /// The same, one after the other: the least of what comes after the one before, and the first place where that is.
+    fn select_each(&self, k: usize) -> Result<Tensor> {
+        let (n, key) = (self.dim(1)?, self.contiguous());
+        let place = Tensor::iota(self.session(), n)?.unsqueeze(0)?;
+        let mut found: Vec<Tensor> = Vec::new();
+        let mut last: Option<Tensor> = None;
+        for _ in 0..k {
+            let later = match (&last, found.last()) {
+                (Some(last), Some(at)) => Some(key.gt(last)?.logical_or(key.eq(last)?.logical_and(place.gt(at)?)?)?),
+                _ => None,
+            };
+            let rest = later.as_ref().map_or(Ok(key.clone()), |l| l.select(&key, u32::MAX))?;
+            let least = rest.min(&[1], true)?;
+            let equal = rest.eq(&least)?;
+            // a key may be the largest number itself
+            let here = later.map_or(Ok(equal.clone()), |l| l.logical_and(&equal))?;
+            found.push(here.select(&place, n as i32)?.min(&[1], true)?);
+            last = Some(least);
+        }
+        Tensor::cat(&found.iter().collect::<Vec<_>>(), 1)
+    }
+
     /// Indices of the `k` smallest keys `[rows, n]`, in their order.
     fn select_order(&self, bits: usize, k: usize) -> Result<Tensor> {
         if k <= RANK_LIMIT && 4 * k * GROUP <= self.dim(1)? {
             return self.select_in_groups(bits, k);
+        }
+        if k <= FEW && FEW_OF * k <= self.dim(1)? {
+            return self.select_each(k);
         }
         let (rows, n) = (self.dim(0)?, self.dim(1)?);
         let (s, key) = (self.session(), self.contiguous());

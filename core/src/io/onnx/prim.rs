@@ -166,6 +166,11 @@ impl Cx<'_> {
         lazy::permute(&self.lazy(v)?, order).map(Value::lazy)
     }
 
+    /// The same values, side by side in storage of their own.
+    pub(super) fn stored(&self, v: &Value) -> Result<Value> {
+        if v.is_known() { Ok(v.clone()) } else { Ok(Value::lazy(self.lazy(v)?.contiguous())) }
+    }
+
     pub(super) fn swap(&self, v: &Value, a: usize, b: usize) -> Result<Value> {
         v.dim(a.max(b))?;
         let mut order: Vec<usize> = (0..v.rank()).collect();

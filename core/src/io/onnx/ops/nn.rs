@@ -8,6 +8,7 @@ use super::rnn::Act;
 use super::{Op, OpDef, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
+use crate::tensor::PoolOpts;
 use crate::util::sort;
 
 pub(super) static OPS: &[OpDef] = &[
@@ -262,6 +263,11 @@ fn lowest(dtype: DType) -> Scalar {
 pub(super) fn max_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     let win = pool_window(o, &x)?;
+    if !o.gives(1) && !x.is_known() {
+        let Window { kernel, stride, dilation, pads } = win;
+        let opts = PoolOpts { kernel, stride, dilation, padding: pads, ..PoolOpts::default() };
+        return Ok(vec![Value::lazy(o.cx.lazy(&x)?.max_pool(&opts)?)]);
+    }
     let (w, axes) = pooled(o, &x, &win, lowest(x.dtype()))?;
     let y = o.cx.reduce(Red::Max, &w, &axes, false)?;
     if !o.gives(1) {

@@ -8,6 +8,7 @@ use super::quant::dynamic;
 use super::{Op, OpDef, attention, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
+use std::cell::RefCell;
 
 pub(super) static OPS: &[OpDef] = &[
     op("LSTM", 0, |o| recurrent(o, Kind::Lstm)),
@@ -107,13 +108,24 @@ impl Act {
 struct Factor {
     w: Value,
     scale: Option<(Value, Value)>,
+    /// Columns of `w` that were asked for, each stored on its own: the rows of a step's product, which every step reads, then lie side
+    /// by side in memory. Of weights that is done once.
+    columns: RefCell<Vec<(usize, usize, Value)>>,
 }
 
 impl Factor {
     /// `x` times the columns from `at` on.
     fn product(&self, cx: &Cx<'_>, x: &Value, at: usize, n: usize) -> Result<Value> {
         let cut = |v: &Value| if v.len() == 1 { Ok(v.clone()) } else { cx.narrow(v, v.nth_last(1)?, at, n) };
-        let Some((scale, zero)) = &self.scale else { return cx.matmul(x, &cut(&self.w)?) };
+        let Some((scale, zero)) = &self.scale else {
+            let mut columns = self.columns.borrow_mut();
+            if let Some((.., w)) = columns.iter().find(|c| (c.0, c.1) == (at, n)) {
+                return cx.matmul(x, w);
+            }
+            let w = cx.stored(&cut(&self.w)?)?;
+            columns.push((at, n, w.clone()));
+            return cx.matmul(x, &w);
+        };
         let (codes, own, middle) = dynamic(cx, x)?;
         let wide = |v: &Value, zero: &Value| cx.sub(&cx.cast(v, DType::I32)?, &cx.cast(zero, DType::I32)?);
         let y = cx.matmul(&wide(&codes, &middle)?, &wide(&cut(&self.w)?, &cut(zero)?)?)?;
@@ -282,12 +294,13 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
         }
         let factor = |v: &Value, i: usize| -> Result<Factor> {
             let w = cx.swap(&pick(v)?, 0, 1)?;
-            let (Some(scale), Some(zero)) = (o.opt(i), o.opt(i + 1)) else { return Ok(Factor { w, scale: None }) };
+            let factor = |scale| Factor { w, scale, columns: RefCell::default() };
+            let (Some(scale), Some(zero)) = (o.opt(i), o.opt(i + 1)) else { return Ok(factor(None)) };
             let own = |v: &Value| match v.len() {
                 len if len == n || len == n * gates => cx.narrow(&cx.reshape(v, &[n, len / n])?, 0, d, 1),
                 _ => o.fail(format!("scales or zero points {:?} for {n} directions", v.shape())),
             };
-            Ok(Factor { w, scale: Some((own(&scale)?, own(&zero)?)) })
+            Ok(factor(Some((own(&scale)?, own(&zero)?))))
         };
         let peep = if kind == Kind::Lstm { o.opt(7).map(|p| pick(&p)).transpose()? } else { None };
         let layer = Layer {

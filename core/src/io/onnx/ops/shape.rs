@@ -275,11 +275,9 @@ fn pad(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         };
         return one(o.cx.pad(&x, &before, &after, value));
     }
-    for a in 0..x.rank() {
+    let padded: Vec<usize> = (0..x.rank()).filter(|&a| before[a] + after[a] > 0).collect();
+    for &a in padded.iter().rev() {
         let (n, b, e) = (x.dim(a)?, before[a], after[a]);
-        if b == 0 && e == 0 {
-            continue;
-        }
         let fits = match mode.as_str() {
             "reflect" | "wrap" => true,
             "edge" => n > 0,
@@ -289,6 +287,10 @@ fn pad(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
             return o.fail(format!("axis {a} of {:?} can not be padded by {b} and {e}", x.shape()));
         }
         x = mirror(o, &x, a, b, e, &mode)?;
+        if a != padded[0] {
+            // parts of parts would all be looked for at each element
+            x = o.cx.stored(&x)?;
+        }
     }
     Ok(vec![x])
 }
