@@ -7,6 +7,7 @@ mod chat;
 mod cpu;
 mod data;
 mod devices;
+mod digits;
 mod efficientnet;
 mod failing;
 mod folds;
