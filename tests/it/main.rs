@@ -8,6 +8,7 @@ mod cpu;
 mod data;
 mod devices;
 mod digits;
+mod dtypes;
 mod efficientnet;
 mod failing;
 mod folds;

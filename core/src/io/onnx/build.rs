@@ -262,6 +262,7 @@ pub(super) fn run_node(
         return Err(Error::Model { what, node: None });
     }
     let mut op = Op { cx, node, args, opset, scope, depth };
+    op.want_floats(def)?;
     op.ask_for_inputs(def)?;
     let outputs = (def.build)(&mut op)?;
     Ok(if moves { outputs.into_iter().map(|v| v.with_narrow(narrow)).collect() } else { outputs })

@@ -5,22 +5,22 @@ use super::super::host::{Bin, Red, Un};
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::reduce::softmax;
-use super::{AttrValue, Op, OpDef, op};
+use super::{AttrValue, Op, OpDef, float_op, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use std::collections::BTreeMap;
 
 pub(super) static OPS: &[OpDef] = &[
-    op("Attention", 0, attention_op),
-    op("RotaryEmbedding", 0, |o| {
+    float_op("Attention", 55, 0, attention_op),
+    float_op("RotaryEmbedding", 7, 0, |o| {
         let (x, cos, sin) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
         let at = o.opt(3);
         one(rotary_op(o, &x, at.as_ref(), &cos, &sin))
     }),
-    op("LinearAttention", 0, linear_attention),
-    op("CausalConvWithState", 0, causal_conv),
+    float_op("LinearAttention", 63, 0, linear_attention),
+    float_op("CausalConvWithState", 15, 0, causal_conv),
     op("TensorScatter", 0, tensor_scatter),
-    op("SwiGLU", 0, |o| {
+    float_op("SwiGLU", 3, 0, |o| {
         let (a, b, alpha) = (o.arg(0)?, o.arg(1)?, o.float("alpha", 1.0)?);
         if a.shape() != b.shape() {
             return o.fail(format!("shapes {:?} and {:?} differ", a.shape(), b.shape()));
@@ -28,7 +28,7 @@ pub(super) static OPS: &[OpDef] = &[
         let gate = o.cx.unary(Un::Sigmoid, &o.cx.with(Bin::Mul, &a, alpha)?)?;
         one(o.cx.mul(&o.cx.mul(&a, &gate)?, &b))
     }),
-    OpDef { domain: "ai.onnx.preview", name: "FlexAttention", known: 0, host: false, build: flex_attention },
+    OpDef { domain: "ai.onnx.preview", name: "FlexAttention", floats: 7, known: 0, host: false, build: flex_attention },
 ];
 
 /// `[batch, seq, heads * size] -> [batch, heads, seq, size]`
@@ -162,7 +162,6 @@ fn scaled_scores(cx: &Cx<'_>, q: &Value, k: &Value, scale: f64) -> Result<Value>
 
 fn attention_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (q, mut k, mut v) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
-    [&q, &k, &v].into_iter().try_for_each(|x| o.want_float(x))?;
     let flat = q.rank() == 3;
     let q = if flat {
         let (hq, hk) = (o.size(o.int("q_num_heads", 0)?)?, o.size(o.int("kv_num_heads", 0)?)?);
@@ -233,7 +232,6 @@ fn widen_mask(o: &Op<'_, '_>, m: &Value, keys: usize) -> Result<Value> {
 /// Scores and probabilities that graphs of the model may change.
 fn flex_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (q, k, v) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
-    [&q, &k, &v].into_iter().try_for_each(|x| o.want_float(x))?;
     if q.rank() != 4 || k.rank() != 4 || v.rank() != 4 {
         return o.fail("queries, keys and values of rank 4 are wanted");
     }
@@ -328,7 +326,6 @@ pub(super) fn rotary_op(o: &Op<'_, '_>, x: &Value, at: Option<&Value>, cos: &Val
 /// A state that is decayed, corrected, written and read once a token.
 fn linear_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (q, k, v) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
-    [&q, &k, &v].into_iter().try_for_each(|x| o.want_float(x))?;
     let (hq, hk) = (o.size(o.int("q_num_heads", 0)?)?, o.size(o.int("kv_num_heads", 0)?)?);
     let dtype = q.dtype();
     let wide = |o: &Op<'_, '_>, x: &Value, h: usize| split_heads(o, &o.cx.cast(x, DType::F32)?, h);
@@ -387,7 +384,6 @@ fn linear_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 /// A depthwise convolution over time whose last inputs are handed on.
 fn causal_conv(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, w) = (o.arg(0)?, o.arg(1)?);
-    [&x, &w].into_iter().try_for_each(|x| o.want_float(x))?;
     let ([b, c, _], [wc, 1, taps]) = (x.shape(), w.shape()) else {
         return o.fail(format!("input {:?} and weights {:?}", x.shape(), w.shape()));
     };

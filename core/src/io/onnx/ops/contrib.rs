@@ -16,15 +16,20 @@ use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 
 pub(super) const fn ms(name: &'static str, known: u32, build: super::Build) -> OpDef {
-    OpDef { domain: "com.microsoft", name, known, host: false, build }
+    float_ms(name, 0, known, build)
+}
+
+/// The same, some of whose inputs must be floats.
+pub(super) const fn float_ms(name: &'static str, floats: u32, known: u32, build: super::Build) -> OpDef {
+    OpDef { domain: "com.microsoft", name, known, floats, host: false, build }
 }
 
 pub(super) static OPS: &[OpDef] = &[
-    ms("Attention", 0, packed_attention),
-    ms("QAttention", 0, quantized_attention),
-    ms("MultiHeadAttention", 0, multi_head),
-    ms("GroupQueryAttention", 64, group_query),
-    ms("RotaryEmbedding", 0, |o| {
+    float_ms("Attention", 55, 0, packed_attention),
+    float_ms("QAttention", 284, 0, quantized_attention),
+    float_ms("MultiHeadAttention", 239, 0, multi_head),
+    float_ms("GroupQueryAttention", 64903, 64, group_query),
+    float_ms("RotaryEmbedding", 13, 0, |o| {
         if o.float("scale", 1.0)? != 1.0 {
             return o.lacks("`scale`");
         }
@@ -39,12 +44,12 @@ pub(super) static OPS: &[OpDef] = &[
         };
         one(rotary_op(o, &x, Some(&at), &cos, &sin))
     }),
-    ms("SkipLayerNormalization", 0, |o| {
+    float_ms("SkipLayerNormalization", 31, 0, |o| {
         let sum = skip_sum(o, 4)?;
         let (y, mean, inverse) = normalized(o.cx, &sum, sum.nth_last(1)?, o.float("epsilon", 1e-12)?)?;
         Ok(vec![affine(o, y, 2, Some(3))?, mean, inverse, sum])
     }),
-    ms("SkipSimplifiedLayerNormalization", 0, |o| {
+    float_ms("SkipSimplifiedLayerNormalization", 15, 0, |o| {
         let sum = skip_sum(o, 3)?;
         if o.gives(1) || o.gives(2) {
             return o.lacks("statistics");
@@ -52,8 +57,8 @@ pub(super) static OPS: &[OpDef] = &[
         let y = scaled_by_rms(o.cx, &sum, sum.nth_last(1)?, o.float("epsilon", 1e-12)?)?;
         Ok(vec![affine(o, y, 2, None)?, sum.clone(), sum.clone(), sum])
     }),
-    ms("EmbedLayerNormalization", 0, |o| embed(o, [2, 3, 4, 5, 6].map(|i| o.opt(i)), o.opt(8))),
-    ms("QEmbedLayerNormalization", 0, |o| {
+    float_ms("EmbedLayerNormalization", 124, 0, |o| embed(o, [2, 3, 4, 5, 6].map(|i| o.opt(i)), o.opt(8))),
+    float_ms("QEmbedLayerNormalization", 7936, 0, |o| {
         o.knows(18, &["epsilon"])?;
         let mut tables = [const { None }; 5];
         for (i, table) in tables.iter_mut().enumerate() {
@@ -63,7 +68,7 @@ pub(super) static OPS: &[OpDef] = &[
         }
         embed(o, tables, None)
     }),
-    ms("CDist", 0, |o| {
+    float_ms("CDist", 3, 0, |o| {
         let (a, b) = (o.arg(0)?, o.arg(1)?);
         let (&[m, n], &[k, _]) = (a.shape(), b.shape()) else { return o.fail("two matrices are wanted") };
         let d = o.cx.sub(&o.cx.reshape(&a, &[m, 1, n])?, &o.cx.reshape(&b, &[1, k, n])?)?;
@@ -80,19 +85,19 @@ pub(super) static OPS: &[OpDef] = &[
         shape.insert(o.axis(axis.first().copied().unwrap_or(0), x.rank() + 1)?, 1);
         one(o.cx.reshape(&x, &shape))
     }),
-    ms("BiasGelu", 0, |o| {
+    float_ms("BiasGelu", 3, 0, |o| {
         let x = o.cx.add(&o.arg(0)?, &o.arg(1)?)?;
         one(gelu_erf(o.cx, &x))
     }),
-    ms("FastGelu", 0, |o| {
+    float_ms("FastGelu", 3, 0, |o| {
         let mut x = o.arg(0)?;
         if let Some(bias) = o.opt(1) {
             x = o.cx.add(&x, &bias)?;
         }
         one(gelu_tanh(o.cx, &x))
     }),
-    ms("FusedMatMul", 0, fused_matmul),
-    ms("TransposeMatMul", 0, fused_matmul),
+    float_ms("FusedMatMul", 3, 0, fused_matmul),
+    float_ms("TransposeMatMul", 3, 0, fused_matmul),
 ];
 
 fn fused_matmul(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {

@@ -4,7 +4,7 @@
 use super::super::host::{Bin, Red, Un};
 use super::super::value::Value;
 use super::elementwise::one;
-use super::{Op, OpDef, host_op, ml, op};
+use super::{Op, OpDef, float_op, host_op, ml};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
@@ -13,7 +13,7 @@ use crate::util::sort;
 use rustc_hash::FxHashMap;
 
 pub(super) static OPS: &[OpDef] = &[
-    host_op("NonMaxSuppression", suppress),
+    OpDef { floats: 27, ..host_op("NonMaxSuppression", suppress) },
     host_op("Unique", unique),
     OpDef {
         host: true,
@@ -22,19 +22,17 @@ pub(super) static OPS: &[OpDef] = &[
             Ok([y, inverse, counts].map(Value::clone).into())
         })
     },
-    op("RoiAlign", 0, roi_align),
-    op("MaxRoiPool", 0, max_roi_pool),
-    op("MelWeightMatrix", 31, mel_weights),
+    float_op("RoiAlign", 3, 0, roi_align),
+    float_op("MaxRoiPool", 3, 0, max_roi_pool),
+    float_op("MelWeightMatrix", 24, 31, mel_weights),
     host_op("TfIdfVectorizer", tf_idf),
-    op("Det", 0, |o| {
+    float_op("Det", 1, 0, |o| {
         let x = o.arg(0)?;
-        o.want_float(&x)?;
         o.want_rank(&x, 2)?;
         one(o.cx.lazy(&x)?.det().map(Value::lazy))
     }),
-    super::contrib::ms("Inverse", 0, |o| {
+    super::contrib::float_ms("Inverse", 1, 0, |o| {
         let x = o.arg(0)?;
-        o.want_float(&x)?;
         o.want_rank(&x, 2)?;
         one(o.cx.lazy(&x)?.inverse().map(Value::lazy))
     }),
@@ -157,7 +155,6 @@ fn unique(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 
 fn roi_align(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, boxes, batch) = (o.arg(0)?, o.arg(1)?, o.arg(2)?);
-    o.want_float(&x)?;
     let (&[n, 4], &[_, channels, _, _]) = (boxes.shape(), x.shape()) else {
         return o.fail(format!("boxes {:?} for {:?}", boxes.shape(), x.shape()));
     };
@@ -206,7 +203,6 @@ fn roi_align(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 /// The largest element of each bin of boxes `[n, 5]`: batch, x1, y1, x2, y2, in whole pixels.
 fn max_roi_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, boxes) = (o.arg(0)?, o.arg(1)?);
-    o.want_float(&x)?;
     let (&[_, c, h, w], &[n, 5]) = (x.shape(), boxes.shape()) else {
         return o.fail(format!("boxes {:?} for {:?}", boxes.shape(), x.shape()));
     };

@@ -2,7 +2,7 @@
 
 use super::super::host::{Bin, Un};
 use super::super::value::{Cx, Value};
-use super::{Op, OpDef, op};
+use super::{Op, OpDef, float_op, op};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -10,32 +10,32 @@ use crate::tensor::Tensor;
 pub(super) static OPS: &[OpDef] = &[
     op("Abs", 0, |o| un(o, Un::Abs)),
     op("Neg", 0, |o| un(o, Un::Neg)),
-    op("Exp", 0, |o| un(o, Un::Exp)),
-    op("Log", 0, |o| un(o, Un::Log)),
-    op("Sqrt", 0, |o| un(o, Un::Sqrt)),
-    op("Reciprocal", 0, |o| un(o, Un::Recip)),
-    op("Sin", 0, |o| un(o, Un::Sin)),
-    op("Cos", 0, |o| un(o, Un::Cos)),
-    op("Tan", 0, |o| un(o, Un::Tan)),
-    op("Asin", 0, |o| un(o, Un::Asin)),
-    op("Acos", 0, |o| un(o, Un::Acos)),
-    op("Atan", 0, |o| un(o, Un::Atan)),
-    op("Tanh", 0, |o| un(o, Un::Tanh)),
-    op("Sigmoid", 0, |o| un(o, Un::Sigmoid)),
+    float_op("Exp", 1, 0, |o| un(o, Un::Exp)),
+    float_op("Log", 1, 0, |o| un(o, Un::Log)),
+    float_op("Sqrt", 1, 0, |o| un(o, Un::Sqrt)),
+    float_op("Reciprocal", 1, 0, |o| un(o, Un::Recip)),
+    float_op("Sin", 1, 0, |o| un(o, Un::Sin)),
+    float_op("Cos", 1, 0, |o| un(o, Un::Cos)),
+    float_op("Tan", 1, 0, |o| un(o, Un::Tan)),
+    float_op("Asin", 1, 0, |o| un(o, Un::Asin)),
+    float_op("Acos", 1, 0, |o| un(o, Un::Acos)),
+    float_op("Atan", 1, 0, |o| un(o, Un::Atan)),
+    float_op("Tanh", 1, 0, |o| un(o, Un::Tanh)),
+    float_op("Sigmoid", 1, 0, |o| un(o, Un::Sigmoid)),
     op("Erf", 0, |o| un(o, Un::Erf)),
-    op("Floor", 0, |o| un(o, Un::Floor)),
-    op("Ceil", 0, |o| un(o, Un::Ceil)),
-    op("Round", 0, |o| un(o, Un::Round)),
+    float_op("Floor", 1, 0, |o| un(o, Un::Floor)),
+    float_op("Ceil", 1, 0, |o| un(o, Un::Ceil)),
+    float_op("Round", 1, 0, |o| un(o, Un::Round)),
     op("Sign", 0, |o| un(o, Un::Sign)),
     op("Not", 0, |o| un(o, Un::Not)),
     op("BitwiseNot", 0, |o| un(o, Un::Not)),
     op("IsNaN", 0, |o| un(o, Un::IsNan)),
     op("IsInf", 0, is_inf),
-    op("Sinh", 0, |o| un(o, Un::Sinh)),
-    op("Cosh", 0, |o| un(o, Un::Cosh)),
-    op("Asinh", 0, |o| un(o, Un::Asinh)),
-    op("Acosh", 0, |o| un(o, Un::Acosh)),
-    op("Atanh", 0, |o| un(o, Un::Atanh)),
+    float_op("Sinh", 1, 0, |o| un(o, Un::Sinh)),
+    float_op("Cosh", 1, 0, |o| un(o, Un::Cosh)),
+    float_op("Asinh", 1, 0, |o| un(o, Un::Asinh)),
+    float_op("Acosh", 1, 0, |o| un(o, Un::Acosh)),
+    float_op("Atanh", 1, 0, |o| un(o, Un::Atanh)),
     op("Add", 0, |o| bin(o, Bin::Add)),
     op("Sub", 0, |o| bin(o, Bin::Sub)),
     op("Mul", 0, |o| bin(o, Bin::Mul)),
@@ -56,8 +56,8 @@ pub(super) static OPS: &[OpDef] = &[
     op("Mod", 0, modulo),
     op("Max", 0, |o| variadic(o, Bin::Max)),
     op("Min", 0, |o| variadic(o, Bin::Min)),
-    op("Sum", 0, |o| variadic(o, Bin::Add)),
-    op("Mean", 0, |o| {
+    float_op("Sum", 0xffffffff, 0, |o| variadic(o, Bin::Add)),
+    float_op("Mean", 0xffffffff, 0, |o| {
         let sum = variadic(o, Bin::Add)?.swap_remove(0);
         one(o.cx.with(Bin::Div, &sum, o.args.len() as f64))
     }),
@@ -65,47 +65,50 @@ pub(super) static OPS: &[OpDef] = &[
     op("Identity", 0, |o| one(o.arg(0))),
     op("Clip", 0, clip),
     op("Relu", 0, |o| one(o.cx.with(Bin::Max, &o.arg(0)?, 0.0))),
-    op("LeakyRelu", 0, |o| {
+    float_op("LeakyRelu", 1, 0, |o| {
         let (x, a) = (o.arg(0)?, o.float("alpha", 0.01)?);
         one(o.cx.in_f32(&x, &|x| leaky(o.cx, x, &o.cx.scalar_like(x, a))))
     }),
     op("PRelu", 0, prelu),
-    op("ThresholdedRelu", 0, |o| {
+    float_op("ThresholdedRelu", 1, 0, |o| {
         let (x, a) = (o.arg(0)?, o.float("alpha", 1.0)?);
         one(thresholded_relu(o.cx, &x, a))
     }),
-    op("Elu", 0, |o| {
+    float_op("Elu", 1, 0, |o| {
         let alpha = o.float("alpha", 1.0)?;
         one(elu(o.cx, &o.arg(0)?, alpha, 1.0, 1.0))
     }),
-    op("Selu", 0, |o| {
+    float_op("Selu", 1, 0, |o| {
         let (alpha, gamma) = (o.float("alpha", 1.673_263_192_176_818_8)?, o.float("gamma", 1.050_701_022_148_132_3)?);
         one(elu(o.cx, &o.arg(0)?, alpha, gamma, 1.0))
     }),
-    op("Celu", 0, |o| {
+    float_op("Celu", 1, 0, |o| {
         let alpha = o.float("alpha", 1.0)?;
         one(elu(o.cx, &o.arg(0)?, alpha, 1.0, alpha))
     }),
-    op("HardSigmoid", 0, |o| {
+    float_op("HardSigmoid", 1, 0, |o| {
         let (a, b) = (o.float("alpha", 0.2)?, o.float("beta", 0.5)?);
         one(o.cx.in_f32(&o.arg(0)?, &|x| hard_sigmoid(o.cx, x, a, b)))
     }),
-    op("HardSwish", 0, |o| one(o.cx.in_f32(&o.arg(0)?, &|x| o.cx.mul(x, &hard_sigmoid(o.cx, x, 1.0 / 6.0, 0.5)?)))),
-    op("Softplus", 0, |o| one(softplus(o.cx, &o.arg(0)?))),
-    op("Softsign", 0, |o| {
+    float_op("HardSwish", 1, 0, |o| {
+        one(o.cx.in_f32(&o.arg(0)?, &|x| o.cx.mul(x, &hard_sigmoid(o.cx, x, 1.0 / 6.0, 0.5)?)))
+    }),
+    float_op("Softplus", 1, 0, |o| one(softplus(o.cx, &o.arg(0)?))),
+    float_op("Softsign", 1, 0, |o| {
         one(o.cx.in_f32(&o.arg(0)?, &|x| o.cx.div(x, &o.cx.with(Bin::Add, &o.cx.unary(Un::Abs, x)?, 1.0)?)))
     }),
-    op("Mish", 0, |o| one(lazily(o.cx, &o.arg(0)?, &Tensor::mish))),
-    op("Swish", 0, |o| {
+    float_op("Mish", 1, 0, |o| one(lazily(o.cx, &o.arg(0)?, &Tensor::mish))),
+    float_op("Swish", 1, 0, |o| {
         let (x, a) = (o.arg(0)?, o.float("alpha", 1.0)?);
         one(swish(o.cx, &x, a))
     }),
-    op("Gelu", 0, gelu),
+    float_op("Gelu", 1, 0, gelu),
     op("Shrink", 0, shrink),
-    OpDef { domain: "com.microsoft", name: "Gelu", known: 0, host: false, build: gelu },
+    OpDef { domain: "com.microsoft", name: "Gelu", floats: 1, known: 0, host: false, build: gelu },
     OpDef {
         domain: "com.microsoft",
         name: "QuickGelu",
+        floats: 1,
         known: 0,
         host: false,
         build: |o| {

@@ -3,26 +3,26 @@
 use super::super::host::{Bin, Red, Un};
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
-use super::{Op, OpDef, op};
+use super::{Op, OpDef, float_op};
 use crate::dtype::DType;
 use crate::error::Result;
 
 pub(super) static OPS: &[OpDef] = &[
-    OpDef { domain: "ai.onnx.preview.training", name: "Gradient", known: 0, host: false, build: gradient },
-    op("NegativeLogLikelihoodLoss", 0, |o| {
+    OpDef { domain: "ai.onnx.preview.training", name: "Gradient", floats: 0, known: 0, host: false, build: gradient },
+    float_op("NegativeLogLikelihoodLoss", 5, 0, |o| {
         let x = o.arg(0)?;
         one(likelihood(o, &x))
     }),
-    op("SoftmaxCrossEntropyLoss", 0, |o| {
+    float_op("SoftmaxCrossEntropyLoss", 5, 0, |o| {
         let x = o.arg(0)?;
         o.want_rank(&x, 2)?;
-        o.want_float(&x)?;
         let log = log_softmax(o.cx, &x, &[1])?;
         Ok(vec![likelihood(o, &log)?, log])
     }),
     OpDef {
         domain: "ai.onnx.preview.training",
         name: "Momentum",
+        floats: 0xfffffffd,
         known: 0,
         host: false,
         build: |o| each(o, 2, momentum),
@@ -30,11 +30,19 @@ pub(super) static OPS: &[OpDef] = &[
     OpDef {
         domain: "ai.onnx.preview.training",
         name: "Adagrad",
+        floats: 0xfffffffd,
         known: 0,
         host: false,
         build: |o| each(o, 2, adagrad),
     },
-    OpDef { domain: "ai.onnx.preview.training", name: "Adam", known: 0, host: false, build: |o| each(o, 3, adam) },
+    OpDef {
+        domain: "ai.onnx.preview.training",
+        name: "Adam",
+        floats: 0xfffffffd,
+        known: 0,
+        host: false,
+        build: |o| each(o, 3, adam),
+    },
 ];
 
 /// Logarithms of a softmax over some axes.

@@ -46,6 +46,8 @@ pub(super) struct OpDef {
     pub(super) name: &'static str,
     /// A bit for each input whose value must be known when the graph is built: where it is not, the build stops for it.
     pub(super) known: u32,
+    /// A bit for each input that is of floats in every operator set; the last bit is also for all that follow.
+    pub(super) floats: u32,
     /// Does it run on the host, on values that are all known? Then the build goes on with its results, whatever they are, and
     /// only their shapes matter.
     pub(super) host: bool,
@@ -53,17 +55,22 @@ pub(super) struct OpDef {
 }
 
 const fn op(name: &'static str, known: u32, build: Build) -> OpDef {
-    OpDef { domain: "", name, known, host: false, build }
+    float_op(name, 0, known, build)
+}
+
+/// An operator some of whose inputs must be floats.
+const fn float_op(name: &'static str, floats: u32, known: u32, build: Build) -> OpDef {
+    OpDef { domain: "", name, known, floats, host: false, build }
 }
 
 /// An operator that runs on the host.
 const fn host_op(name: &'static str, build: Build) -> OpDef {
-    OpDef { domain: "", name, known: u32::MAX, host: true, build }
+    OpDef { domain: "", name, known: u32::MAX, floats: 0, host: true, build }
 }
 
 /// An operator of classical machine learning.
 const fn ml(name: &'static str, build: Build) -> OpDef {
-    OpDef { domain: "ai.onnx.ml", name, known: 0, host: false, build }
+    OpDef { domain: "ai.onnx.ml", name, known: 0, floats: 0, host: false, build }
 }
 
 /// Does it take sequences and optionals without a value?
@@ -297,6 +304,15 @@ impl Op<'_, '_> {
         self.fail(format!("the {name} depends on the data, but must be known when the graph is built"))
     }
 
+    /// Refuses integers where there are floats alone.
+    pub(super) fn want_floats(&self, def: &OpDef) -> Result<()> {
+        let args = self.args.iter().enumerate().filter(|(i, _)| def.floats & (1 << i.min(&31)) != 0);
+        args.filter_map(|(i, v)| Some((i, v.as_ref()?))).try_for_each(|(i, v)| match v.dtype() {
+            d if d.is_float() => Ok(()),
+            d => self.fail(format!("input {i} is {d}, a float input is wanted")),
+        })
+    }
+
     /// Stops the build if inputs must be known and are not: for all of them at once.
     pub(super) fn ask_for_inputs(&self, def: &'static OpDef) -> Result<()> {
         let must = |i: usize| def.known & (1 << i.min(31)) != 0;
@@ -364,10 +380,6 @@ impl Op<'_, '_> {
 
     pub(super) fn sizes(&self, v: &[i64]) -> Result<Vec<usize>> {
         v.iter().map(|&n| self.size(n)).collect()
-    }
-
-    pub(super) fn want_float(&self, v: &Value) -> Result<()> {
-        if v.dtype().is_float() { Ok(()) } else { self.fail(format!("a float input is wanted, not {}", v.dtype())) }
     }
 
     pub(super) fn want_rank(&self, v: &Value, least: usize) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::super::host::{Bin, Red, Un};
 use super::super::value::Value;
 use super::attention::steps;
-use super::contrib::ms;
+use super::contrib::float_ms;
 use super::elementwise::{gelu_tanh, one};
 use super::packed::elements;
 use super::quant::blocks_along;
@@ -13,11 +13,11 @@ use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 
 pub(super) static OPS: &[OpDef] = &[
-    ms("MoE", 0, |o| {
+    float_ms("MoE", 255, 0, |o| {
         o.knows(6, &ATTRIBUTES[4..])?;
         mixture(o, o.flag("normalize_routing_weights", false)?, [[2, 3], [4, 5]], &|v, _, _| Ok(v))
     }),
-    ms("QMoE", 0, |o| {
+    float_ms("QMoE", 0x7c493, 0, |o| {
         o.knows(13, ATTRIBUTES)?;
         if (8..11).any(|i| o.opt(i).is_some()) || o.str("quant_type", "int")? != "int" {
             return o.lacks("a third layer, or weights of another type");

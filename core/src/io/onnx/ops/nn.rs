@@ -5,7 +5,7 @@ use super::super::prim::Window;
 use super::super::value::Value;
 use super::elementwise::one;
 use super::rnn::Act;
-use super::{Op, OpDef, op};
+use super::{Op, OpDef, float_op, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::tensor::PoolOpts;
@@ -24,12 +24,12 @@ pub(super) static OPS: &[OpDef] = &[
         })
     }),
     op("Einsum", 0, einsum),
-    op("Conv", 0, |o| {
+    float_op("Conv", 7, 0, |o| {
         let (x, w) = (o.arg(0)?, o.arg(1)?);
         let y = conv(o, &x, &w)?;
         one(bias(o, y, 2))
     }),
-    super::contrib::ms("FusedConv", 0, |o| {
+    super::contrib::float_ms("FusedConv", 15, 0, |o| {
         let (x, w) = (o.arg(0)?, o.arg(1)?);
         let y = conv(o, &x, &w)?;
         let mut y = bias(o, y, 2)?;
@@ -39,21 +39,21 @@ pub(super) static OPS: &[OpDef] = &[
         let (name, params) = (o.str("activation", "")?, o.floats_opt("activation_params")?.unwrap_or_default());
         one(super::contrib::activation(o, &y, &name, &params))
     }),
-    op("ConvTranspose", 0, conv_transpose),
+    float_op("ConvTranspose", 7, 0, conv_transpose),
     op("MaxPool", 0, max_pool),
-    op("AveragePool", 0, |o| one(average(o, &o.arg(0)?))),
-    op("LpPool", 0, lp_pool),
-    op("GlobalAveragePool", 0, |o| {
+    float_op("AveragePool", 1, 0, |o| one(average(o, &o.arg(0)?))),
+    float_op("LpPool", 1, 0, lp_pool),
+    float_op("GlobalAveragePool", 1, 0, |o| {
         let x = o.arg(0)?;
         o.want_rank(&x, 2)?;
         one(o.cx.mean(&x, &(2..x.rank()).collect::<Vec<_>>(), true))
     }),
-    op("GlobalMaxPool", 0, |o| {
+    float_op("GlobalMaxPool", 1, 0, |o| {
         let x = o.arg(0)?;
         o.want_rank(&x, 2)?;
         one(o.cx.reduce(Red::Max, &x, &(2..x.rank()).collect::<Vec<_>>(), true))
     }),
-    op("GlobalLpPool", 0, |o| {
+    float_op("GlobalLpPool", 1, 0, |o| {
         let x = o.arg(0)?;
         o.want_rank(&x, 2)?;
         let p = o.int("p", 2)? as f64;
@@ -304,7 +304,6 @@ pub(super) fn max_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 
 /// Average pooling.
 pub(super) fn average(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
-    o.want_float(x)?;
     o.cx.in_f32(x, &|x| average_wide(o, x))
 }
 

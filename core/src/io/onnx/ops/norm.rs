@@ -3,25 +3,32 @@
 use super::super::host::{Bin, Red, Un};
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
-use super::{Op, OpDef, op};
+use super::{Op, OpDef, float_op, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 
 pub(super) static OPS: &[OpDef] = &[
-    op("BatchNormalization", 0, batch_norm),
-    op("InstanceNormalization", 0, |o| {
+    float_op("BatchNormalization", 31, 0, batch_norm),
+    float_op("InstanceNormalization", 7, 0, |o| {
         let x = o.arg(0)?;
         o.want_rank(&x, 2)?;
         let axes: Vec<usize> = (2..x.rank()).collect();
         let y = standard(o.cx, &x, &axes, o.float("epsilon", 1e-5)?)?;
         one(scale_channels(o, &y, &o.arg(1)?, Some(&o.arg(2)?)))
     }),
-    op("LayerNormalization", 0, layer_norm),
-    op("RMSNormalization", 0, rms_norm),
-    OpDef { domain: "com.microsoft", name: "SimplifiedLayerNormalization", known: 0, host: false, build: rms_norm },
+    float_op("LayerNormalization", 7, 0, layer_norm),
+    float_op("RMSNormalization", 3, 0, rms_norm),
+    OpDef {
+        domain: "com.microsoft",
+        name: "SimplifiedLayerNormalization",
+        floats: 0,
+        known: 0,
+        host: false,
+        build: rms_norm,
+    },
     op("SimplifiedLayerNormalization", 0, rms_norm),
-    op("GroupNormalization", 0, group_norm),
-    op("MeanVarianceNormalization", 0, |o| {
+    float_op("GroupNormalization", 7, 0, group_norm),
+    float_op("MeanVarianceNormalization", 1, 0, |o| {
         let x = o.arg(0)?;
         let axes = o.ints_opt("axes")?.unwrap_or_else(|| vec![0, 2, 3]);
         let axes = o.axes(&axes, x.rank())?;
@@ -32,7 +39,7 @@ pub(super) static OPS: &[OpDef] = &[
             o.cx.div(&o.cx.sub(x, &mean)?, &o.cx.with(Bin::Add, &deviation, 1e-9)?)
         }))
     }),
-    op("LpNormalization", 0, |o| {
+    float_op("LpNormalization", 1, 0, |o| {
         let x = o.arg(0)?;
         let axis = o.axis(o.int("axis", -1)?, x.rank())?;
         let p = o.int("p", 2)?;
@@ -48,7 +55,7 @@ pub(super) static OPS: &[OpDef] = &[
             o.cx.div(x, &norm)
         }))
     }),
-    op("LRN", 0, lrn),
+    float_op("LRN", 1, 0, lrn),
 ];
 
 /// (x - mean) / sqrt(variance + eps) over some axes.
@@ -85,7 +92,6 @@ fn scale_channels(o: &Op<'_, '_>, x: &Value, scale: &Value, bias: Option<&Value>
 fn batch_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     o.want_rank(&x, 2)?;
-    o.want_float(&x)?;
     let eps = o.float("epsilon", 1e-5)?;
     let (scale, bias) = (o.arg(1)?, o.arg(2)?);
     let old = (o.arg(3)?, o.arg(4)?);
@@ -145,7 +151,6 @@ pub(super) fn scaled_by_rms(cx: &Cx<'_>, x: &Value, axis: usize, eps: f64) -> Re
 
 fn layer_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
-    o.want_float(&x)?;
     let axis = o.axis(o.int("axis", -1)?, x.rank())?;
     let (eps, cx) = (o.float("epsilon", 1e-5)?, &o.cx);
     let (mut y, mean, inverse) = normalized(cx, &x, axis, eps)?;
@@ -160,7 +165,6 @@ fn layer_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 
 fn rms_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
-    o.want_float(&x)?;
     let axis = o.axis(o.int("axis", -1)?, x.rank())?;
     let y = scaled_by_rms(o.cx, &x, axis, o.float("epsilon", 1e-5)?)?;
     one(o.cx.mul(&y, &o.arg(1)?))

@@ -3,7 +3,7 @@
 use super::super::host::Bin;
 use super::super::value::{Cx, Value};
 use super::cast::decode;
-use super::contrib::ms;
+use super::contrib::float_ms;
 use super::elementwise::one;
 use super::quant::blocks_along;
 use super::{Op, OpDef};
@@ -12,9 +12,9 @@ use crate::error::Result;
 use crate::io::HostTensor;
 
 pub(super) static OPS: &[OpDef] = &[
-    ms("MatMulNBits", 0, matmul_bits),
-    ms("MatMulBnb4", 0, matmul_bnb4),
-    ms("GatherBlockQuantized", 0, gather_blocks),
+    float_ms("MatMulNBits", 37, 0, matmul_bits),
+    float_ms("MatMulBnb4", 5, 0, matmul_bnb4),
+    float_ms("GatherBlockQuantized", 4, 0, gather_blocks),
 ];
 
 /// A product with weights `[n, blocks, bytes]` of few bits, a scale a block.

@@ -4,17 +4,17 @@ use super::super::host::{Bin, Red, Un};
 use super::super::tensor::{is_narrow, packed_bits};
 use super::super::value::{Cx, Value};
 use super::cast::{decode, encode, narrow_range};
-use super::contrib::ms;
+use super::contrib::{float_ms, ms};
 use super::elementwise::{leaky, one};
 use super::nn::{average, conv, max_pool};
-use super::{Op, OpDef, op};
+use super::{Op, OpDef, float_op, op};
 use crate::dtype::DType;
 use crate::error::Result;
 
 pub(super) static OPS: &[OpDef] = &[
     op("QuantizeLinear", 0, quantize_op),
     op("DequantizeLinear", 0, dequantize_op),
-    op("DynamicQuantizeLinear", 0, |o| {
+    float_op("DynamicQuantizeLinear", 1, 0, |o| {
         let (y, scale, zero) = dynamic(o.cx, &o.arg(0)?)?;
         Ok(vec![y, scale, zero])
     }),
@@ -26,20 +26,20 @@ pub(super) static OPS: &[OpDef] = &[
         let (x, w) = (shifted(o, 0, 2, Side::All)?, shifted(o, 1, 3, Side::Channel)?);
         one(conv(o, &x, &w))
     }),
-    op("QLinearMatMul", 0, qlinear_matmul),
-    op("QLinearConv", 0, qlinear_conv),
+    float_op("QLinearMatMul", 82, 0, qlinear_matmul),
+    float_op("QLinearConv", 82, 0, qlinear_conv),
     ms("MatMulInteger16", 0, |o| {
         let wide = |i: usize| o.cx.cast(&o.arg(i)?, DType::I32);
         one(o.cx.matmul(&wide(0)?, &wide(1)?))
     }),
-    ms("QuantizeLinear", 0, quantize_op),
-    ms("DequantizeLinear", 0, dequantize_op),
-    ms("MatMulIntegerToFloat", 0, |o| {
+    float_ms("QuantizeLinear", 3, 0, quantize_op),
+    float_ms("DequantizeLinear", 2, 0, dequantize_op),
+    float_ms("MatMulIntegerToFloat", 76, 0, |o| {
         let y = o.cx.matmul(&shifted(o, 0, 4, Side::Row)?, &shifted(o, 1, 5, Side::Column)?)?;
         let (a, b) = (along(o, &o.arg(2)?, 2, Side::Row)?, along(o, &o.arg(3)?, 2, Side::Column)?);
         one(scaled_sum(o, &y, &a, &b, 6))
     }),
-    ms("DynamicQuantizeMatMul", 0, |o| {
+    float_ms("DynamicQuantizeMatMul", 21, 0, |o| {
         let x = o.arg(0)?;
         let (q, scale, zero) = dynamic(o.cx, &x)?;
         let wide = |v: &Value| o.cx.cast(v, DType::I32);
@@ -47,16 +47,16 @@ pub(super) static OPS: &[OpDef] = &[
         let b = along(o, &o.arg(2)?, 2, Side::Column)?;
         one(scaled_sum(o, &y, &scale, &b, 4))
     }),
-    ms("QLinearAdd", 0, |o| qlinear(o, Bin::Add)),
-    ms("QLinearMul", 0, |o| qlinear(o, Bin::Mul)),
-    ms("QLinearSigmoid", 0, |o| qlinear_map(o, |o, x| o.cx.unary(Un::Sigmoid, x))),
-    ms("QLinearLeakyRelu", 0, |o| {
+    float_ms("QLinearAdd", 82, 0, |o| qlinear(o, Bin::Add)),
+    float_ms("QLinearMul", 82, 0, |o| qlinear(o, Bin::Mul)),
+    float_ms("QLinearSigmoid", 10, 0, |o| qlinear_map(o, |o, x| o.cx.unary(Un::Sigmoid, x))),
+    float_ms("QLinearLeakyRelu", 10, 0, |o| {
         qlinear_map(o, |o, x| {
             let slope = o.float("alpha", 0.01)?;
             leaky(o.cx, x, &o.cx.scalar_like(x, slope))
         })
     }),
-    ms("QLinearSoftmax", 0, |o| {
+    float_ms("QLinearSoftmax", 10, 0, |o| {
         qlinear_map(o, |o, x| {
             let before = o.int("opset", 13)? < 13;
             let axis = o.axis(o.int("axis", -1)?, x.rank())?;
@@ -64,19 +64,19 @@ pub(super) static OPS: &[OpDef] = &[
             super::reduce::softmax(o.cx, x, &axes)
         })
     }),
-    ms("QGemm", 0, qgemm),
-    ms("QLinearGlobalAveragePool", 0, |o| {
+    float_ms("QGemm", 146, 0, qgemm),
+    float_ms("QLinearGlobalAveragePool", 10, 0, |o| {
         either_order(o, |o| qlinear_map(o, |o, x| o.cx.mean(x, &(2..x.rank()).collect::<Vec<_>>(), true)))
     }),
-    ms("QLinearAveragePool", 0, |o| either_order(o, |o| qlinear_map(o, average))),
-    ms("QLinearConv", 0, |o| either_order(o, qlinear_conv)),
+    float_ms("QLinearAveragePool", 10, 0, |o| either_order(o, |o| qlinear_map(o, average))),
+    float_ms("QLinearConv", 82, 0, |o| either_order(o, qlinear_conv)),
     ms("NhwcMaxPool", 0, |o| channels_last(o, max_pool)),
-    ms("QLinearWhere", 0, |o| {
+    float_ms("QLinearWhere", 164, 0, |o| {
         let side = |i: usize| real(o, &o.arg(i)?, &o.arg(i + 1)?, o.opt(i + 2).as_ref());
         let (y, dtype) = (o.cx.select(&o.arg(0)?, &side(1)?, &side(4)?)?, o.arg(1)?.dtype());
         one(quantize(o, &y, &o.arg(7)?, o.opt(8).as_ref(), dtype))
     }),
-    ms("QLinearConcat", 0, qlinear_concat),
+    float_ms("QLinearConcat", 1, 0, qlinear_concat),
 ];
 
 /// Float of an input of codes with its scale and zero point.

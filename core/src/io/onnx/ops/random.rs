@@ -5,7 +5,7 @@ use super::super::host::{Bin, Un};
 use super::super::proto::NodeProto;
 use super::super::value::Value;
 use super::elementwise::one;
-use super::{Op, OpDef, op};
+use super::{Op, OpDef, float_op, op};
 use crate::dtype::{DType, Scalar};
 use crate::engine::Bytes;
 use crate::error::Result;
@@ -16,15 +16,14 @@ pub(super) static OPS: &[OpDef] = &[
     op("RandomUniformLike", 0, |o| like(o, uniform)),
     op("RandomNormal", 0, |o| shaped(o, normal)),
     op("RandomNormalLike", 0, |o| like(o, normal)),
-    op("Bernoulli", 0, |o| {
+    float_op("Bernoulli", 1, 0, |o| {
         let p = o.arg(0)?;
-        o.want_float(&p)?;
         let dtype = o.dtype_attr("dtype", p.dtype())?;
         let draw = unit(o, p.shape())?;
         let hit = o.cx.binary(Bin::Lt, &draw, &o.cx.cast(&p, DType::F32)?)?;
         one(o.cx.cast(&hit, dtype))
     }),
-    op("Multinomial", 0, multinomial),
+    float_op("Multinomial", 1, 0, multinomial),
     op("Dropout", 4, dropout),
 ];
 
@@ -93,7 +92,6 @@ fn like(o: &mut Op<'_, '_>, draw: Draw) -> Result<Vec<Value>> {
 fn multinomial(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     let &[batch, classes] = x.shape() else { return o.fail(format!("log-probabilities {:?}", x.shape())) };
-    o.want_float(&x)?;
     let samples = o.size(o.int("sample_size", 1)?)?;
     let dtype = o.dtype_attr("dtype", DType::I32)?;
     if classes == 0 {
@@ -126,7 +124,6 @@ fn dropout(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         let mask = o.cx.full(DType::Bool, x.shape(), Scalar::Int(1))?;
         return Ok(vec![x, mask]);
     }
-    o.want_float(&x)?;
     let draw = unit(o, x.shape())?;
     let mask = o.cx.not(&o.cx.binary(Bin::Lt, &draw, &ratio)?)?;
     let rest = o.cx.cast(&o.cx.sub(&o.cx.scalar(DType::F32, 1.0), &ratio)?, x.dtype())?;

@@ -5,7 +5,7 @@ use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::index::arg_best;
 use super::loss::log_softmax;
-use super::{Op, OpDef, op};
+use super::{Op, OpDef, float_op, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 
@@ -24,9 +24,9 @@ pub(super) static OPS: &[OpDef] = &[
     op("ArgMin", 0, |o| arg_best(o, false)),
     op("CumSum", 2, |o| cumulate(o, 0.0, |cx, x, a| cx.cumsum(x, a))),
     op("CumProd", 2, |o| cumulate(o, 1.0, |cx, x, a| cx.cumprod(x, a))),
-    op("Softmax", 0, |o| soft(o, false)),
-    op("LogSoftmax", 0, |o| soft(o, true)),
-    op("Hardmax", 0, hardmax),
+    float_op("Softmax", 1, 0, |o| soft(o, false)),
+    float_op("LogSoftmax", 1, 0, |o| soft(o, true)),
+    float_op("Hardmax", 1, 0, hardmax),
 ];
 
 fn reduce(o: &mut Op<'_, '_>, f: fn(&Cx<'_>, &Value, &[usize], bool) -> Result<Value>) -> Result<Vec<Value>> {
@@ -110,7 +110,6 @@ fn soft_axes(o: &Op<'_, '_>, x: &Value) -> Result<Vec<usize>> {
 
 fn soft(o: &mut Op<'_, '_>, log: bool) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
-    o.want_float(&x)?;
     let axes = soft_axes(o, &x)?;
     one(if log { log_softmax(o.cx, &x, &axes) } else { softmax(o.cx, &x, &axes) })
 }

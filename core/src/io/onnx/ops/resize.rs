@@ -4,12 +4,12 @@
 use super::super::host::{Bin, Red};
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
-use super::{Op, OpDef, op};
+use super::{Op, OpDef, float_op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
 
-pub(super) static OPS: &[OpDef] = &[op("Resize", 14, resize), op("Upsample", 2, upsample)];
+pub(super) static OPS: &[OpDef] = &[float_op("Resize", 6, 14, resize), float_op("Upsample", 2, 2, upsample)];
 
 /// Sums of more terms than this are reductions, not sums of gathers.
 const UNROLLED_TAPS: usize = 4;

@@ -2,19 +2,19 @@
 
 use super::super::host::{Bin, Red, Un};
 use super::super::value::{Cx, Value};
-use super::contrib::ms;
+use super::contrib::float_ms;
 use super::elementwise::{elu, hard_sigmoid, leaky, softplus, thresholded_relu};
 use super::quant::dynamic;
-use super::{Op, OpDef, attention, op};
+use super::{Op, OpDef, attention, float_op};
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
 use std::cell::RefCell;
 
 pub(super) static OPS: &[OpDef] = &[
-    op("LSTM", 0, |o| recurrent(o, Kind::Lstm)),
-    op("GRU", 0, |o| recurrent(o, Kind::Gru)),
-    op("RNN", 0, |o| recurrent(o, Kind::Rnn)),
-    ms("DynamicQuantizeLSTM", 0, |o| {
+    float_op("LSTM", 239, 0, |o| recurrent(o, Kind::Lstm)),
+    float_op("GRU", 47, 0, |o| recurrent(o, Kind::Gru)),
+    float_op("RNN", 47, 0, |o| recurrent(o, Kind::Rnn)),
+    float_ms("DynamicQuantizeLSTM", 1513, 0, |o| {
         o.knows(
             12,
             &["activations", "activation_alpha", "activation_beta", "clip", "direction", "hidden_size", "input_forget"],
@@ -234,7 +234,6 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
     if !fits {
         return o.fail(format!("weights {:?} and {:?} do not fit input {:?}", w.shape(), r.shape(), x.shape()));
     }
-    o.want_float(&x)?;
     o.cx.work(steps.saturating_mul(n * NODES_A_STEP))?;
     // [batch, 1], if they are not known to be the whole length
     let lens = match o.opt(4) {

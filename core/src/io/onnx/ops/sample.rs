@@ -5,19 +5,19 @@ use super::super::prim::Window;
 use super::super::value::{Cx, Value};
 use super::attention::at_most;
 use super::elementwise::one;
-use super::{Op, OpDef, op};
+use super::{Op, OpDef, float_op, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
 
 pub(super) static OPS: &[OpDef] = &[
-    op("GridSample", 0, grid_sample),
+    float_op("GridSample", 2, 0, grid_sample),
     super::contrib::ms("GridSample", 0, grid_sample),
-    op("AffineGrid", 2, affine_grid),
-    op("DeformConv", 0, deform_conv),
+    float_op("AffineGrid", 1, 2, affine_grid),
+    float_op("DeformConv", 31, 0, deform_conv),
     op("CenterCropPad", 2, center_crop_pad),
     op("Col2Im", 6, col2im),
-    op("MaxUnpool", 4, max_unpool),
+    float_op("MaxUnpool", 1, 4, max_unpool),
 ];
 
 /// What lies outside of the image.

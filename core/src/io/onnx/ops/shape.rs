@@ -3,7 +3,7 @@
 use super::super::proto::AttrValue;
 use super::super::value::Value;
 use super::elementwise::one;
-use super::{Op, OpDef, op, strings};
+use super::{Op, OpDef, float_op, op, strings};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
@@ -23,7 +23,7 @@ pub(super) static OPS: &[OpDef] = &[
         };
         one(o.cx.expand(&x, &shape))
     }),
-    op("Tile", 6, tile),
+    float_op("Tile", 4, 6, tile),
     op("Concat", 0, |o| {
         let parts = (0..o.args.len()).map(|i| o.arg(i)).collect::<Result<Vec<_>>>()?;
         let rank = parts.first().map_or(0, Value::rank);
@@ -33,7 +33,7 @@ pub(super) static OPS: &[OpDef] = &[
     op("Split", 2, split),
     op("Slice", 30, slice),
     op("Pad", 14, pad),
-    super::contrib::ms("Pad", 14, pad),
+    super::contrib::float_ms("Pad", 5, 14, pad),
     op("Constant", 0, constant),
     op("ConstantOfShape", 1, |o| {
         let shape = o.sizes(&o.known_ints(0)?)?;

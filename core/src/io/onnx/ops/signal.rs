@@ -3,14 +3,14 @@
 use super::super::host::Bin;
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
-use super::{Op, OpDef, op};
+use super::{Op, OpDef, float_op, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use std::f64::consts::PI;
 
 pub(super) static OPS: &[OpDef] = &[
-    op("DFT", 6, dft),
-    op("STFT", 10, stft),
+    float_op("DFT", 1, 6, dft),
+    float_op("STFT", 5, 10, stft),
     op("HannWindow", 1, |o| window(o, [0.5, -0.5, 0.0])),
     op("HammingWindow", 1, |o| window(o, [25.0 / 46.0, -21.0 / 46.0, 0.0])),
     op("BlackmanWindow", 1, |o| window(o, [0.42, -0.5, 0.08])),
@@ -91,7 +91,6 @@ fn transform(o: &Op<'_, '_>, x: &Value, p: &Plan) -> Result<Value> {
 
 fn dft(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
-    o.want_float(&x)?;
     o.want_rank(&x, 2)?;
     let axis = match (o.int_opt("axis")?, o.known_ints_opt(2)?) {
         (Some(a), _) => a,
@@ -118,7 +117,6 @@ fn dft(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 
 fn stft(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, step) = (o.arg(0)?, o.size(o.known_ints(1)?.first().copied().unwrap_or(0))?);
-    o.want_float(&x)?;
     let [b, len, parts] = *x.shape() else { return o.fail(format!("a signal of {:?}", x.shape())) };
     let n = match (o.known_ints_opt(3)?, o.opt(2)) {
         (Some(n), _) => o.size(n.first().copied().unwrap_or(0))?,

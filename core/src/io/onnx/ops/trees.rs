@@ -11,8 +11,11 @@ use crate::error::Result;
 use crate::io::HostTensor;
 use rustc_hash::FxHashMap;
 
-pub(super) static OPS: &[OpDef] =
-    &[ml("TreeEnsembleRegressor", regressor), ml("TreeEnsembleClassifier", classifier), ml("TreeEnsemble", ensemble)];
+pub(super) static OPS: &[OpDef] = &[
+    ml("TreeEnsembleRegressor", regressor),
+    ml("TreeEnsembleClassifier", classifier),
+    OpDef { floats: 1, ..ml("TreeEnsemble", ensemble) },
+];
 
 /// How a node compares.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
