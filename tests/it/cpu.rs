@@ -336,7 +336,8 @@ fn padding_is_read_from_zeros() {
     use gradloom::{Runtime, Tensor};
     let conv = |x: &Tensor, w: &Tensor| x.conv(w, None, &ConvOpts::new().padding(&[1]));
     let empty = |s: &gradloom::Session, shape: &[usize]| Tensor::empty(s, DType::F32, shape);
-    let text = text_of(Isa::Avx512, |s| conv(&empty(s, &[1, 32, 14, 14])?, &empty(s, &[32, 32, 3, 3])?));
+    // of so few channels padding is not worth storing
+    let text = text_of(Isa::Avx512, |s| conv(&empty(s, &[1, 8, 14, 14])?, &empty(s, &[32, 8, 3, 3])?));
     let (loads, branches) = (text.matches("vbroadcastss").count(), text.matches(" je ").count());
     assert!(text.contains("cmove") && loads > 20 && branches == 0, "{loads} loads, {branches} branches:\n{text}");
     let run = |device: &str| -> Vec<f32> {

@@ -371,9 +371,9 @@ impl<'a> Lower<'a> {
                 let n = g.shape(src[0])[axis] as i64;
                 let at = self.evaluate_under(src[1], r.idx.clone(), r.valid, false)?;
                 let cond = self.inside(at, n);
-                let at = self.k.cast(at, DType::I32);
+                // within its bounds, so that 32 bits hold the offsets made of it
                 let mut idx = r.idx.clone();
-                idx[axis] = self.simp(at);
+                idx[axis] = self.clamped(at, n.max(1) as usize);
                 let valid = self.both(r.valid, cond);
                 r.extra.push(cond);
                 out.push((src[0], idx, valid));

@@ -117,7 +117,7 @@ impl Lower<'_> {
     }
 
     /// An index that a gate has checked, as one whose bounds show it.
-    fn clamped(&mut self, at: UOp, n: usize) -> UOp {
+    pub(super) fn clamped(&mut self, at: UOp, n: usize) -> UOp {
         let dt = if i32::try_from(n).is_ok() { DType::I32 } else { DType::I64 };
         let at = self.k.cast(at, dt);
         let (zero, last) = (self.k.int(0, dt), self.k.int(n as i64 - 1, dt));
