@@ -196,3 +196,30 @@ fn fetched_models_run_on_the_processor() {
 fn fetched_models_run_on_wgpu() {
     check_fetched("wgpu");
 }
+
+/// A model all of whose values are outputs, as `gradloom run --compare` runs it: other kernels than those of the model alone, for
+/// each of which what the heuristic proposes must fit.
+#[test]
+fn every_value_of_a_model_is_compiled_as_proposed() {
+    let mut wrong = Vec::new();
+    for device in ["null", "null:wgsl-hardware", "null:wgsl-software", "null:wasm"] {
+        for (model, _) in models() {
+            let dir = folder(&model);
+            let file = ["model.onnx", "model.tflite"].map(|f| dir.join(f)).into_iter().find(|f| f.exists());
+            let parsed = gradloom::model::parse(&file.expect("a model")).expect("a model");
+            let host = gradloom::NativeHost::without_cache();
+            let opened = gradloom::open(device, 1).expect("a device without hardware");
+            let mut every = OnnxModel::with_host(parsed.with_every_value(), opened, host);
+            let inputs = arrays(&dir.join("input.npz"));
+            let inputs: Vec<(&str, HostTensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+            // nothing is computed, so what depends on values may fail
+            let _ = every.run(&inputs);
+            let c = every.counters();
+            assert!(c.programs > 0, "{model} on {device}: nothing was compiled");
+            if c.fallbacks > 0 {
+                wrong.push(format!("{model} on {device}: {} of {}", c.fallbacks, c.programs));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

@@ -9,7 +9,7 @@ use crate::rewrite::Memo;
 use crate::rules::simplify_with;
 use crate::schedule::Ast;
 use crate::target::Target;
-use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
+use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
 use crate::{Error, Result};
 
 /// Elements that a packed operand may have.
@@ -25,9 +25,16 @@ pub struct Pack {
 }
 
 impl Kernel {
-    /// May what is read at `index`, by the only load from parameter `slot`, be packed?
-    pub(super) fn packable(&self, slot: u32, index: UOp, t: &Target) -> bool {
+    /// May what is read at `index`, by the only load from parameter `slot`, under a gate of these ranges, be packed? Not where it is
+    /// read again and again in other orders: a copy has an element for each time.
+    pub(super) fn packable(&self, slot: u32, index: UOp, gated: RangeSet, t: &Target) -> bool {
         let Arg::Param { len, .. } = self.g.arg(self.g.src_at(index, 0)) else { return false };
+        let open = self.g.ranges(index) | gated;
+        let own = self.ranges().into_iter().filter(|&r| open >> self.g.range_arg(r).id & 1 == 1);
+        let elems = own.fold(1usize, |n, r| n.saturating_mul(self.g.range_len(r)));
+        if elems > len.saturating_mul(2) {
+            return false;
+        }
         let bytes = len.saturating_mul(2).saturating_mul(self.g.dtype(index).size());
         let direct = !self.g.reachable(&[index]).into_iter().any(|u| matches!(self.g.op(u), Op::Load | Op::Var));
         self.constants.contains(&slot) && direct && bytes <= t.max_buffer_bytes.min(MAX_ELEMS)
@@ -110,5 +117,23 @@ mod tests {
             amount,
         }));
         assert!(compile(&ast, &t, Some(&opts)).is_err_and(|e| e.to_string().contains("packed already")));
+    }
+
+    /// A copy would have an element for each time that one is read: over a thousand million here, of 64.
+    #[test]
+    fn what_is_read_in_many_orders_is_not_packed() {
+        const ROWS: usize = 1 << 24;
+        let t = Target::x86(Isa::Avx2, 1);
+        let mut g = Graph::new();
+        let (x, w) = (g.param(0, F32, 96), g.param(1, F32, 64));
+        let (x, w) = (g.reshape(x, &[1, 96]), g.reshape(w, &[1, 64]));
+        let (x, w) = (g.expand(x, &[ROWS, 96]), g.expand(w, &[ROWS / 64 * 96, 64]));
+        let w = g.reshape(w, &[ROWS, 96]);
+        let product = g.binary(Op::Mul, x, w);
+        let sum = g.reduce(product, ReduceOp::Add, &[1]);
+        let mut ast = schedule(&g, &[sum], 2, &t).unwrap().kernels.remove(0).ast;
+        ast.constants.push(2);
+        let p = compile(&ast, &t, None).unwrap();
+        assert_eq!((p.packs.len(), p.refused), (0, 0), "{:?}", p.opts);
     }
 }

@@ -124,9 +124,9 @@ impl<'a> View<'a> {
         let only = |s: &u32| all.iter().filter(|&&u| k.slot_below(g.src_at(u, 0)) == Some(*s)).count() == 1;
         let access = |index: UOp, gate: Option<UOp>, store: bool| {
             let slot = k.slot_below(index).filter(only);
-            let constant = !store && slot.is_some_and(|s| k.packable(s, index, t));
             let (affine, ranges, gated) =
                 (affine(g, g.src_at(index, 1)), g.ranges(index), gate.map_or(0, |x| g.ranges(x)));
+            let constant = !store && slot.is_some_and(|s| k.packable(s, index, gated, t));
             let len = if let Arg::Param { len, .. } = g.arg(g.src_at(index, 0)) { *len } else { 0 };
             let near = near(g, g.src_at(index, 1));
             Access {
@@ -611,7 +611,9 @@ impl<'a> View<'a> {
         opts.push(Opt { op: OptOp::Upcast, axis: self.id(to), amount: ROWS as u32 });
         opts.push(Opt { op: OptOp::Lane, axis: self.id(from), amount: width });
         let rows = self.len(to).div_ceil(ROWS);
-        if rows > 2 * PAGES / ROWS && self.id(from) < self.id(to) && self.outs.len() == 2 {
+        // lanes as long as the axis leave no loop to change places with
+        let loops = self.len(from) > width as usize && self.outs.len() == 2;
+        if rows > 2 * PAGES / ROWS && self.id(from) < self.id(to) && loops {
             opts.push(Opt { op: OptOp::Split, axis: self.id(to), amount: (PAGES / ROWS) as u32 });
             opts.push(Opt { op: OptOp::Swap, axis: self.id(from), amount: self.id(to) as u32 });
         }
