@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 
 /** What every page downloads, brotli, in bytes. */
-const BUDGET_BYTES = 692_000;
+const BUDGET_BYTES = 702_000;
 /** One module that is loaded on first use. */
 const EXTRA_BYTES = 280_000;
 
