@@ -4,10 +4,11 @@
 //! A transposed convolution, like the gradient of a strided one, reads an element only where `(w + k) % stride == 0`. Its loops over
 //! results and taps are split too, and for each remainder of `w` only the taps that fit are gone through.
 
-use super::axes::{Kernel, affine};
+use super::axes::Kernel;
 use super::opt::rows::is_row_kernel;
 use crate::Result;
-use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, RangeSet, ReduceOp, UOp};
+use crate::rules::{needed, sum_of_ranges};
+use crate::uop::{Arg, AxisKind, Op, RangeArg, RangeSet, ReduceOp, UOp};
 use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -20,9 +21,9 @@ const MOST_SPLITS: usize = 12;
 enum Cut {
     /// The address divides one output loop.
     Digit { range: UOp, by: usize },
-    /// The address divides the sum of an output loop and a reduced one, `sign` of each, and `rest`, and where there is a remainder the
-    /// term is zero.
-    Phase { out: (UOp, i64), tap: (UOp, i64), rest: i64, by: usize },
+    /// The address divides the sum of an output loop and a reduced one, each with its sign, and `rest`; where the `remainder` is not
+    /// zero, the term of the reduction is.
+    Phase { out: (UOp, i64), tap: (UOp, i64), rest: i64, by: usize, remainder: UOp },
 }
 
 /// Splits loops for as long as that leaves fewer divisions.
@@ -54,12 +55,8 @@ fn cuts(k: &Kernel) -> Vec<Cut> {
     let mut out = Vec::new();
     for u in k.nodes().into_iter().filter(|&u| matches!(g.op(u), Op::FloorDiv | Op::FloorMod)) {
         let Some(by) = g.const_int(g.src_at(u, 1)).filter(|c| (2..=1 << 20).contains(c)) else { continue };
-        let at = affine(g, g.src_at(u, 0));
-        if at.tangled != 0 {
-            continue;
-        }
-        let rest = constant(g, g.src_at(u, 0));
-        let odd: SmallVec<[(UOp, i64); 4]> = at.terms.iter().copied().filter(|t| t.1 % by != 0).collect();
+        let Some((terms, rest)) = sum_of_ranges(g, g.src_at(u, 0)) else { continue };
+        let odd: SmallVec<[(UOp, i64); 4]> = terms.into_iter().filter(|t| t.1 % by != 0).collect();
         let sign = |a: i64| match a.rem_euclid(by) {
             1 => Some(1),
             a if a == by - 1 => Some(-1),
@@ -70,26 +67,16 @@ fn cuts(k: &Kernel) -> Vec<Cut> {
             [(range, 1)] if is(range, AxisKind::Loop) && rest % by == 0 && g.range_len(range) as i64 % by == 0 => {
                 out.push(Cut::Digit { range, by: by as usize });
             }
-            [a, b] if is(a.0, AxisKind::Loop) != is(b.0, AxisKind::Loop) => {
+            [a, b] if g.op(u) == Op::FloorMod && is(a.0, AxisKind::Loop) != is(b.0, AxisKind::Loop) => {
                 let (w, tap) = if is(a.0, AxisKind::Loop) { (a, b) } else { (b, a) };
                 if let (Some(x), Some(y), true) = (sign(w.1), sign(tap.1), is(tap.0, AxisKind::Reduce)) {
-                    out.push(Cut::Phase { out: (w.0, x), tap: (tap.0, y), rest, by: by as usize });
+                    out.push(Cut::Phase { out: (w.0, x), tap: (tap.0, y), rest, by: by as usize, remainder: u });
                 }
             }
             _ => {}
         }
     }
     out
-}
-
-/// What is added to the terms of a linear address.
-fn constant(g: &Graph, u: UOp) -> i64 {
-    match (g.op(u), g.src(u)) {
-        (Op::Add, &[a, b]) => constant(g, a) + constant(g, b),
-        (Op::Mul, &[a, b]) => constant(g, a) * g.const_int(b).unwrap_or(0),
-        (Op::Cast, &[a]) => constant(g, a),
-        _ => g.const_int(u).unwrap_or(0),
-    }
 }
 
 /// Splits the loops; false if they cannot be split so.
@@ -109,7 +96,10 @@ fn apply(k: &mut Kernel, cut: Cut) -> Result<bool> {
             nest(k, id, inner, inside);
             Ok(true)
         }
-        Cut::Phase { out, tap, rest, by } => phase(k, out, tap, rest, by),
+        Cut::Phase { out, tap, rest, by, remainder } => match vanishes(k, tap.0, remainder) {
+            true => phase(k, out, tap, rest, by),
+            false => Ok(false),
+        },
     }
 }
 
@@ -134,11 +124,6 @@ fn nest(k: &mut Kernel, outer: u8, inner: u8, inside: bool) {
 /// `w -> by * w1 + (p or its complement)`, `tap -> by * tap1 + (p - shift) mod by`, where `p` says the remainder of both.
 fn phase(k: &mut Kernel, out: (UOp, i64), tap: (UOp, i64), rest: i64, by: usize) -> Result<bool> {
     let (w, r) = (out.0, tap.0);
-    let of: Vec<UOp> = k.reduces().into_iter().filter(|&u| k.g.src(u)[1..].contains(&r)).collect();
-    let [reduce] = of[..] else { return Ok(false) };
-    if !matches!(k.g.arg(reduce), Arg::Reduce(ReduceOp::Add, _)) || !vanishes(k, k.g.src_at(reduce, 0), w, r, by) {
-        return Ok(false);
-    }
     let (n, taps, c) = (k.g.range_len(w), k.g.range_len(r), by as i64);
     let (id, arg) = (k.g.range_arg(w).id, k.g.range_arg(r));
     if n < by || taps < 2 {
@@ -180,46 +165,16 @@ fn phase(k: &mut Kernel, out: (UOp, i64), tap: (UOp, i64), rest: i64, by: usize)
     Ok(true)
 }
 
-/// Is `x` zero wherever the sum of the two ranges leaves a remainder?
-fn vanishes(k: &Kernel, x: UOp, w: UOp, r: UOp, by: usize) -> bool {
+/// Is the range reduced by one sum alone, whose terms are zero wherever the remainder is not?
+fn vanishes(k: &Kernel, r: UOp, remainder: UOp) -> bool {
     let g = &k.g;
-    let both = 1 << g.range_arg(w).id | 1 << g.range_arg(r).id;
-    let zero = |u: UOp| g.const_val(u).is_some_and(|c| c.is(0));
-    let clause = |u: UOp| {
-        let is_one = |v: UOp| g.const_int(v) == Some(1);
-        let of = g
-            .src(u)
-            .first()
-            .copied()
-            .filter(|&m| g.op(m) == Op::FloorMod && g.const_int(g.src_at(m, 1)) == Some(by as i64));
-        g.op(u) == Op::CmpLt && is_one(g.src_at(u, 1)) && of.is_some_and(|m| g.ranges(m) & both == both)
+    let of: SmallVec<[UOp; 2]> = k.reduces().into_iter().filter(|&u| g.src(u)[1..].contains(&r)).collect();
+    let [sum] = of[..] else { return false };
+    let is_zero = |c: &UOp| {
+        let src = g.src(*c);
+        g.op(*c) == Op::CmpLt && src[0] == remainder && g.const_int(src[1]) == Some(1)
     };
-    let mut stack: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[x]);
-    while let Some(u) = stack.pop() {
-        let (gate, below) = match (g.op(u), g.src(u)) {
-            (Op::Mul, &[a, b]) => {
-                stack.extend([a, b]);
-                continue;
-            }
-            (Op::Cast, &[a]) => {
-                stack.push(a);
-                continue;
-            }
-            (Op::Load, &[_, alt, gate]) if zero(alt) => (gate, None),
-            (Op::Where, &[gate, y, alt]) if zero(alt) => (gate, Some(y)),
-            _ => continue,
-        };
-        stack.extend(below);
-        let mut clauses: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[gate]);
-        while let Some(c) = clauses.pop() {
-            if g.op(c) == Op::And {
-                clauses.extend_from_slice(g.src(c));
-            } else if clause(c) {
-                return true;
-            }
-        }
-    }
-    false
+    matches!(g.arg(sum), Arg::Reduce(ReduceOp::Add, _)) && needed(g, g.src_at(sum, 0)).iter().any(is_zero)
 }
 
 impl Kernel {

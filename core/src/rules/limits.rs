@@ -6,6 +6,33 @@ use crate::dtype::DType;
 use crate::uop::{Graph, Op, RangeSet, UOp};
 use smallvec::SmallVec;
 
+/// Conditions without each of which the product `x` is zero: the clauses of its masks and of the gates of its loads.
+pub(crate) fn needed(g: &Graph, x: UOp) -> SmallVec<[UOp; 8]> {
+    let zero = |u: UOp| g.const_val(u).is_some_and(|c| c.is(0));
+    let mut out: SmallVec<[UOp; 8]> = SmallVec::new();
+    let mut stack: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[x]);
+    while let Some(u) = stack.pop() {
+        match (g.op(u), g.src(u)) {
+            (Op::Mul, &[a, b]) => stack.extend([a, b]),
+            (Op::Cast, &[a]) => stack.push(a),
+            (Op::Load, &[_, alt, gate]) if zero(alt) => out.extend(conjuncts(g, gate)),
+            (Op::Where, &[cond, y, alt]) if zero(alt) => {
+                out.extend(conjuncts(g, cond));
+                stack.push(y);
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+/// The integer `u` as a sum of ranges, each times its factor, and a constant; `None` if it is made of anything else.
+pub(crate) fn sum_of_ranges(g: &Graph, u: UOp) -> Option<(SmallVec<[(UOp, i64); 4]>, i64)> {
+    let form = Linear::of(g, u);
+    let term = |&(r, k): &(UOp, i128)| Some((r, i64::try_from(k).ok()?)).filter(|_| g.op(r) == Op::Range);
+    Some((form.terms.iter().map(term).collect::<Option<_>>()?, i64::try_from(form.konst).ok()?))
+}
+
 /// The least and the largest value of the range `r` at which `cond` may hold, as far as its comparisons tell: each alone,
 /// and each with another one that takes a term out of it. Empty (`lo > hi`) if it never holds.
 pub fn limits(g: &Graph, cond: UOp, r: UOp) -> (i64, i64) {

@@ -26,7 +26,7 @@ mod tests;
 pub use fold::{fold, fold_node};
 pub use invalid::{GATES, INVALID};
 pub use late::LATE;
-pub(crate) use limits::below;
+pub(crate) use limits::{below, needed, sum_of_ranges};
 pub use limits::{limits, runs_down};
 pub use symbolic::SYMBOLIC;
 

@@ -68,6 +68,7 @@ impl Machine {
             multiply_add: 0.5,
             broadcast: 1.0,
             guarded_load: 6.0,
+            // on Emerald Rapids six convolutions took 4 to 46 % less time with stored padding, and one of 5 taps 13 % more
             padded: 0.2 * vector,
             copy: [2.0, 5.0, 5.0],
             thrashing: [3.0; 3],
@@ -94,7 +95,8 @@ impl Machine {
         }
     }
 
-    /// An x86-64 core with two units for its widest vectors: Intel's since Skylake-X, AMD's since Zen 5.
+    /// An x86-64 core with two units for its widest vectors, measured on Emerald Rapids; so have most of Intel's with AVX-512, and AMD's
+    /// since Zen 5. What else it costs is taken from Zen 4.
     pub fn wide_x86(lanes: usize, registers: usize) -> Machine {
         Machine { multiply_add: 0.5, broadcast: 1.0, ..Machine::zen4(lanes, registers) }
     }

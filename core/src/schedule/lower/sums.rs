@@ -2,7 +2,7 @@
 
 use super::Lower;
 use crate::rewrite::substitute1;
-use crate::rules::{limits, runs_down, simplify_with};
+use crate::rules::{limits, needed, runs_down, simplify_with};
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -37,7 +37,8 @@ impl Lower<'_> {
 
     /// `cond ? x : 0`, summed over no more values of each range than may be other than zero.
     fn trimmed(&mut self, cond: Option<UOp>, x: UOp, ranges: &mut SmallVec<[UOp; 4]>) -> (Option<UOp>, UOp) {
-        let Some(all) = self.nonzero_if(x).into_iter().chain(cond).reduce(|a, b| self.k.binary(Op::And, a, b)) else {
+        let needed = needed(&self.k, x);
+        let Some(all) = needed.into_iter().chain(cond).reduce(|a, b| self.k.binary(Op::And, a, b)) else {
             return (cond, x);
         };
         let mut map = FxHashMap::default();
@@ -61,33 +62,6 @@ impl Lower<'_> {
             simplify_with(&mut self.k, v, &mut self.memo)
         };
         (cond.map(&mut there), there(x))
-    }
-
-    /// A condition without which `x` is zero.
-    fn nonzero_if(&mut self, x: UOp) -> Option<UOp> {
-        let mut out: Option<UOp> = None;
-        let mut stack: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[x]);
-        while let Some(u) = stack.pop() {
-            let zero = |alt: UOp| self.k.const_val(alt).is_some_and(|c| c.is(0));
-            let cond = match (self.k.op(u), self.k.src(u)) {
-                (Op::Mul, &[a, b]) => {
-                    stack.extend([a, b]);
-                    continue;
-                }
-                (Op::Cast, &[a]) => {
-                    stack.push(a);
-                    continue;
-                }
-                (Op::Load, &[_, alt, gate]) if zero(alt) => gate,
-                (Op::Where, &[c, y, alt]) if zero(alt) => {
-                    stack.push(y);
-                    c
-                }
-                _ => continue,
-            };
-            out = Some(out.map_or(cond, |o| self.k.binary(Op::And, o, cond)));
-        }
-        out
     }
 
     /// Ranges along which masked addresses run down are run through from their end: overlapping windows run up.
