@@ -115,7 +115,8 @@ fn check_all(tag: &str, t: &Target) {
     let mut memories = vec![("", memory)];
     if t.threads > 1 {
         memories.extend(
-            ["alone", "workers"].map(|mode| (mode, std::fs::read(file(&format!("{tag}.{mode}.out"))).unwrap())),
+            ["alone", "workers", "paced"]
+                .map(|mode| (mode, std::fs::read(file(&format!("{tag}.{mode}.out"))).unwrap())),
         );
     }
     for (mode, memory) in &memories {

@@ -40,13 +40,13 @@ async function main() {
     if (mode === "workers") {
       while (Atomics.load(words, STATE) !== IDLE) await new Promise((resolve) => setTimeout(resolve, 1));
     } else {
-      while (!attempt(() => help(0, 0, scratch, sync)) || Atomics.load(words, STATE) !== IDLE);
+      while (!attempt(() => help(0, 0, scratch, sync, Infinity)) || Atomics.load(words, STATE) !== IDLE);
     }
     if (failed(sync) === 0) throw new Error(`${mode}: the failure is not seen`);
     writeFileSync(`${dir}/${name}.${mode}.out`, new Uint8Array(memory.buffer));
     // the next job ends at once
     post(steps, n, threads, scratch, sync);
-    help(0, 0, scratch, sync);
+    help(0, 0, scratch, sync, Infinity);
     dismiss(sync);
     await Promise.all(ended);
   }

@@ -2,7 +2,8 @@
 // node wasm_run.mjs DIR NAME STEPS N SCRATCH SCRATCH_BYTES SYNC KERNELS THREADS REPEAT
 // Reads DIR/NAME.{wasm,driver.wasm,in}, writes DIR/NAME.out and prints JSON {failed: [[step, message]], ms, compileMs}.
 // With one thread each step is a call of its own; with more all steps are one job, which is done before workers are there
-// (NAME.alone.out), then by them alone (NAME.workers.out), then by all.
+// (NAME.alone.out), then by them alone (NAME.workers.out), then in pieces of a tenth of a millisecond after a job that was
+// stopped (NAME.paced.out), then by all. With one thread the pieces must leave in memory what the whole does.
 import { readFileSync, writeFileSync } from "node:fs";
 import { Worker, isMainThread, parentPort, workerData } from "node:worker_threads";
 import { IDLE, STATE, instantiate } from "./wasm_driver.mjs";
@@ -17,34 +18,49 @@ async function main() {
   const start = performance.now();
   const module = new WebAssembly.Module(readFileSync(`${dir}/${name}.wasm`));
   const driver = new WebAssembly.Module(readFileSync(`${dir}/${name}.driver.wasm`));
-  const { run, post, help, dismiss } = instantiate({ module, driver, memory, entries: kernels });
+  const { begin, go: goOn, post, help, stop, dismiss } = instantiate({ module, driver, memory, entries: kernels });
   const compileMs = performance.now() - start;
   const failed = [];
+  const soon = () => performance.now() + 0.1;
   let go;
   if (threads === 1) {
     for (let i = 0; i < n; i++) {
       try {
-        run(steps + 20 * i, 1, scratch);
+        begin(steps + 20 * i, 1);
+        goOn(scratch, Infinity);
       } catch (error) {
         failed.push([i, String(error)]);
       }
     }
-    go = () => run(steps, n, scratch);
+    go = () => {
+      begin(steps, n);
+      goOn(scratch, Infinity);
+    };
+    if (failed.length === 0) {
+      const whole = new Uint8Array(memory.buffer).slice(0, scratch);
+      new Uint8Array(memory.buffer).set(image);
+      let pieces = 1;
+      for (begin(steps, n); goOn(scratch, soon()) !== 0; pieces++);
+      if (Buffer.compare(whole, new Uint8Array(memory.buffer, 0, scratch)) !== 0) failed.push([n, `${pieces} pieces differ from the whole`]);
+    }
   } else {
     const words = new Int32Array(memory.buffer, sync, 16);
     const until = async (done) => {
       while (!done()) await new Promise((resolve) => setTimeout(resolve, 1));
     };
-    const save = (mode) => {
-      writeFileSync(`${dir}/${name}.${mode}.out`, new Uint8Array(memory.buffer));
+    const reset = () => {
       // but for what threads share, which goes on
       const all = new Uint8Array(memory.buffer);
       all.set(image.subarray(0, sync));
       all.set(image.subarray(scratch), scratch);
     };
+    const save = (mode) => {
+      writeFileSync(`${dir}/${name}.${mode}.out`, new Uint8Array(memory.buffer));
+      reset();
+    };
     go = () => {
       post(steps, n, threads, scratch, sync);
-      do help(0, 0, scratch, sync);
+      do help(0, 0, scratch, sync, Infinity);
       while (Atomics.load(words, STATE) !== IDLE);
     };
     go();
@@ -56,6 +72,15 @@ async function main() {
     post(steps, n, threads, scratch, sync);
     await until(() => Atomics.load(words, STATE) === IDLE);
     save("workers");
+    post(steps, n, threads, scratch, sync);
+    stop(sync);
+    do help(0, 0, scratch, sync, Infinity);
+    while (Atomics.load(words, STATE) !== IDLE);
+    reset();
+    post(steps, n, threads, scratch, sync);
+    do help(0, 0, scratch, sync, soon());
+    while (Atomics.load(words, STATE) !== IDLE);
+    save("paced");
     go();
   }
   writeFileSync(`${dir}/${name}.out`, new Uint8Array(memory.buffer));

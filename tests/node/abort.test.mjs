@@ -90,37 +90,40 @@ test("every phase looks at the signal, and often", async (t) => {
   const given = Object.fromEntries(Object.entries(inputs).map(([name, v]) => [name, new Tensor(v.data, v.shape)]));
   const model = await load(file("model.onnx"), { device });
   // what was done whenever somebody looked
-  const seen = { programs: new Set(), launches: new Set(), bytes: new Set() };
+  const seen = { programs: new Set(), bytes: new Set() };
   const { signal } = counted(() => {
     const counters = device.raw.counters();
     for (const [name, values] of Object.entries(seen)) values.add(counters[name]);
   });
   const out = await model.run(given, { signal });
   const { kernelsCompiled } = model.timing;
-  const [kernels, launches, bytes] = Object.values(seen).map(({ size }) => size);
-  const pieces = `${kernelsCompiled} kernels were compiled in ${kernels}, run in ${launches}, weights brought in ${bytes} pieces`;
+  const [kernels, bytes] = Object.values(seen).map(({ size }) => size);
+  const pieces = `${kernelsCompiled} kernels were compiled in ${kernels}, weights brought in ${bytes} pieces`;
   t.diagnostic(`${loading} looks while loading; ${pieces}`);
   assert.ok(loading >= large.length / 2 ** 22, `${loading} looks for ${large.length} bytes`);
   assert.ok(kernelsCompiled > 20 && kernels >= kernelsCompiled, `${kernels} looks for ${kernelsCompiled} kernels`);
-  assert.ok(launches >= 5 && bytes >= 2, `${launches} and ${bytes} looks`);
+  assert.ok(bytes >= 2, `${bytes} looks`);
   Object.values(out).forEach((value) => value.dispose());
   device.dispose();
 });
 
 test("a kernel that is cut into slices gives the same", async () => {
-  const size = 384;
-  const numbers = (k) => Float32Array.from({ length: size * size }, (_, i) => ((i * k) % 101) / 50 - 1);
+  const numbers = (size, k) => Float32Array.from({ length: size * size }, (_, i) => ((i * k) % 101) / 50 - 1);
   for (const threads of [1, 3]) {
     const device = await init({ device: "wasm", threads, cache: false, isolated: true });
-    const [a, b] = [37, 53].map((k) => new Tensor(numbers(k), [size, size], { device }));
-    const product = () => tidy(() => a.matmul(b).relu());
-    const [whole, cut] = [product(), product()];
-    const want = await whole.data();
-    const { signal, looks } = counted();
-    const got = await cut.data(undefined, { signal });
-    assert.deepEqual(got, want);
-    // some to begin with, and one after each slice
-    assert.ok(looks() >= 6, `${looks()} looks`);
+    const product = (size) => tidy(() => {
+      const [a, b] = [37, 53].map((k) => new Tensor(numbers(size, k), [size, size], { device }));
+      return a.matmul(b).relu();
+    });
+    const looksAt = async (size) => {
+      const { signal, looks } = counted();
+      const [whole, cut] = [product(size), product(size)];
+      assert.deepEqual(await cut.data(undefined, { signal }), await whole.data());
+      return looks();
+    };
+    // 6 Gflop are some slices of ten milliseconds for any processor, and the page has its turn after each
+    const [little, much] = [await looksAt(16), await looksAt(1440)];
+    assert.ok(much >= little + 2, `${much} looks, and ${little} at a product that takes no time`);
     device.dispose();
   }
 });

@@ -180,9 +180,12 @@ impl Device for Failing {
         self.inner.submit(steps)
     }
 
-    fn submit_slice(&mut self, step: &Step, first: u32, end: u32) -> Result<bool> {
-        self.faults.check(Call::Submit)?;
-        self.inner.submit_slice(step, first, end)
+    fn work(&mut self) -> Result<bool> {
+        self.inner.work()
+    }
+
+    fn stop(&mut self) {
+        self.inner.stop();
     }
 
     fn has_room(&mut self) -> Result<bool> {

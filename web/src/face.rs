@@ -8,7 +8,7 @@ use crate::args::{budget_of, dimension, dtype, host_input, name_of};
 use crate::file::Parts;
 use crate::js::{get, now, object, set};
 use crate::ops;
-use crate::pace::Pace;
+use crate::pace::{By, Pace};
 use crate::signal::Signal;
 use crate::store::{self, Store, WebHost};
 use crate::threads::Handle;
@@ -217,7 +217,8 @@ impl Inner {
         self.compiled().await?;
         self.pace.breathe(abort).await?;
         while !self.running(|| self.engine.borrow_mut().bring(&mut self.session.state(), &pending))? {
-            self.pace.submitted(&self.engine, None, abort).await?;
+            self.pace.portion(true);
+            self.pace.submitted(&self.engine, None, false, abort).await?;
             self.pace.breathe(abort).await?;
         }
         let launch = || self.engine.borrow_mut().launch(&mut self.session.state(), pending);
@@ -236,6 +237,7 @@ impl Inner {
 
     async fn bytes(self: &Rc<Inner>, t: Tensor, abort: &JsValue) -> Result<Vec<u8>> {
         self.realize(vec![t.root()], abort).await?;
+        self.pace.done(&self.engine).await?;
         let read = || self.engine.borrow_mut().read(&mut self.session.state(), t.root());
         let (ticket, dtype, _) = self.running(read)?;
         loop {
@@ -284,6 +286,7 @@ impl Inner {
 fn runtime(
     device: Box<dyn Device>,
     side: Side,
+    by: By,
     signal: Signal,
     device_ms: Rc<Cell<f64>>,
     store: Option<Store>,
@@ -297,7 +300,7 @@ fn runtime(
         None => Engine::new(device),
     };
     engine.keep_graphs();
-    let pace = Pace::new(signal.clone(), matches!(side, Side::WebGpu(_)));
+    let pace = Pace::new(by);
     engine.set_interrupt(pace.interrupt());
     Runtime {
         inner: Rc::new(Inner {
@@ -323,7 +326,7 @@ fn runtime(
 pub async fn webgpu_runtime(store: Option<Store>, hardware: bool) -> std::result::Result<Option<Runtime>, JsValue> {
     let Some(device) = WebGpuDevice::request(hardware).await.map_err(throw)? else { return Ok(None) };
     let (signal, gpu) = (device.signal(), device.gpu());
-    Ok(Some(runtime(Box::new(device), Side::WebGpu(gpu), signal, Rc::default(), store)))
+    Ok(Some(runtime(Box::new(device), Side::WebGpu(gpu), By::gpu(signal.clone()), signal, Rc::default(), store)))
 }
 
 /// The WebAssembly device, with the workers given (it is single-threaded without, or if memory cannot be shared).
@@ -334,7 +337,8 @@ pub fn wasm_runtime(shared: bool, workers: &Array, store: Option<Store>) -> std:
         device.add_threads(workers).map_err(throw)?;
     }
     let (signal, meter, threads) = (device.signal(), device.meter(), device.threads());
-    Ok(runtime(Box::new(device), Side::Wasm(threads), signal, meter, store))
+    let by = By::Page { limit: device.limit(), alone: threads.is_none() };
+    Ok(runtime(Box::new(device), Side::Wasm(threads), by, signal, meter, store))
 }
 
 /// `{planMs, deviceMs, runMs, ..}` of some work: times and counters at its end, less those at its beginning.
@@ -702,13 +706,14 @@ impl Runtime {
                 }
             }
             let (plans, brings, start) = (run.folds(), run.brings(), run.is_submitting().then(now));
-            let work = inner.pace.portion(&abort);
+            let work = inner.pace.portion(true);
             let piece = || runner.borrow_mut().piece(&mut inner.engine.borrow_mut(), &mut run, work);
             let out = if plans { inner.planning(piece) } else { inner.running(piece) };
             let Some(out) = out.map_err(throw)? else {
                 if brings || start.is_some() {
                     let waits = now();
-                    inner.pace.submitted(&inner.engine, start, &abort).await.map_err(throw)?;
+                    let may_stop = start.is_some() && run.may_stop();
+                    inner.pace.submitted(&inner.engine, start, may_stop, &abort).await.map_err(throw)?;
                     inner.spend(Times { run: now() - waits, ..Times::default() });
                 }
                 inner.pace.breathe_if(run.may_stop(), &abort).await.map_err(throw)?;

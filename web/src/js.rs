@@ -68,3 +68,9 @@ extern "C" {
     #[wasm_bindgen(js_namespace = performance)]
     pub(crate) fn now() -> f64;
 }
+
+/// The same clock as a function that modules import.
+pub(crate) fn clock() -> JsValue {
+    let performance = get(&js_sys::global(), "performance");
+    get(&performance, "now").unchecked_into::<Function>().bind0(&performance).into()
+}

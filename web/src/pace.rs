@@ -8,6 +8,7 @@ use gradloom_core::engine::{Engine, Running};
 use gradloom_core::interrupt::{Go, Interrupt};
 use gradloom_core::{Error, Result};
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wasm_bindgen::JsValue;
@@ -15,9 +16,6 @@ use wasm_bindgen_futures::JsFuture;
 
 /// Milliseconds of work after which the page has its turn.
 const SLICE_MS: f64 = 10.0;
-/// Milliseconds that a portion of a run is meant to take where the page's thread runs it: less than a slice, because a kernel may do
-/// several times less in a millisecond than those before it did.
-const PORTION_MS: f64 = 4.0;
 /// Milliseconds from a submission to a GPU until it takes the next one; that the last one is done comes some milliseconds late.
 const GPU_SLICE_MS: f64 = 20.0;
 /// Runs begin as if a device did so much work in a millisecond, in the engine's units, and no device is taken for slower.
@@ -25,16 +23,31 @@ const FIRST_RATE: f64 = 1e6;
 const LEAST_RATE: f64 = 1e5;
 const MOST_RATE: f64 = 1e12;
 
+/// Who does the work of runs.
+pub(crate) enum By {
+    /// A GPU, which is given it in portions.
+    Gpu {
+        /// Work that it gets done in a millisecond: a guess that each run makes better.
+        rate: Cell<f64>,
+        /// Fires when it got further.
+        signal: Signal,
+    },
+    /// The page's own thread, alone or with others, until then: a device looks at the clock itself. Threads go on meanwhile.
+    Page { limit: Rc<Cell<f64>>, alone: bool },
+}
+
 /// The slices of one device's work.
 pub(crate) struct Pace {
     /// The end of the slice that work has now, in bits of milliseconds.
     end: Arc<AtomicU64>,
-    /// Work that a run gets done in a millisecond: a guess that each run makes better.
-    rate: Cell<f64>,
-    /// Fires when the device got further.
-    signal: Signal,
-    /// Do runs go in portions even where nobody may end them? On a GPU, which does them beside the caller.
-    always: bool,
+    by: By,
+}
+
+impl By {
+    /// A GPU whose signal is given.
+    pub(crate) fn gpu(signal: Signal) -> By {
+        By::Gpu { rate: Cell::new(FIRST_RATE), signal }
+    }
 }
 
 fn is_over(end: &AtomicU64) -> bool {
@@ -42,9 +55,8 @@ fn is_over(end: &AtomicU64) -> bool {
 }
 
 impl Pace {
-    /// That of a device whose signal is given.
-    pub(crate) fn new(signal: Signal, is_gpu: bool) -> Pace {
-        Pace { end: Arc::default(), rate: Cell::new(FIRST_RATE), signal, always: is_gpu }
+    pub(crate) fn new(by: By) -> Pace {
+        Pace { end: Arc::default(), by }
     }
 
     /// What the engine looks at: whether the slice is over.
@@ -76,45 +88,70 @@ impl Pace {
         }
     }
 
-    fn cuts(&self, abort: &JsValue) -> bool {
-        self.always || abort.is_object()
-    }
-
-    fn portion_ms(&self) -> f64 {
-        if self.always { GPU_SLICE_MS } else { PORTION_MS }
-    }
-
-    /// How much of a run to submit at once: all of it, unless somebody may end it or it keeps a GPU from the page.
-    pub(crate) fn portion(&self, abort: &JsValue) -> u64 {
-        if self.cuts(abort) { (self.rate.get() * self.portion_ms()) as u64 } else { u64::MAX }
+    /// How much of a run to submit at once. Where nobody may end it and other threads do it, the caller does not wait for them.
+    pub(crate) fn portion(&self, waits: bool) -> u64 {
+        match &self.by {
+            By::Gpu { rate, .. } => (rate.get() * GPU_SLICE_MS) as u64,
+            By::Page { limit, alone } => {
+                let ends = waits || *alone;
+                limit.set(if ends { f64::from_bits(self.end.load(Ordering::Relaxed)) } else { f64::INFINITY });
+                // all that may be given up, then all that may not
+                if ends { u64::MAX - 1 } else { u64::MAX }
+            }
+        }
     }
 
     /// Submits a run. One that overwrites what was there before is not left half done.
     pub(crate) async fn submit(&self, engine: &RefCell<Engine>, run: &mut Running, abort: &JsValue) -> Result<()> {
         loop {
-            let start = now();
-            if engine.borrow_mut().submit_some(run, self.portion(abort))? {
+            let (start, work) = (now(), self.portion(abort.is_object()));
+            if engine.borrow_mut().submit_some(run, work)? {
                 return Ok(());
             }
-            self.submitted(engine, Some(start), abort).await?;
+            self.submitted(engine, Some(start), run.may_stop(), abort).await?;
             self.breathe_if(run.may_stop(), abort).await?;
         }
     }
 
-    /// After some work was submitted, at `start` if it was a portion of a run: until the device can take more. The next portion is
-    /// as much as the device gets done in time.
-    pub(crate) async fn submitted(&self, engine: &RefCell<Engine>, start: Option<f64>, abort: &JsValue) -> Result<()> {
-        if !self.cuts(abort) {
-            return Ok(());
+    /// After some work was submitted, at `start` if it was a portion of a run: until the device can take more. An error if the caller gave up
+    /// what may be given up.
+    pub(crate) async fn submitted(
+        &self,
+        engine: &RefCell<Engine>,
+        start: Option<f64>,
+        may_stop: bool,
+        abort: &JsValue,
+    ) -> Result<()> {
+        match &self.by {
+            By::Gpu { rate, signal } => {
+                while !engine.borrow_mut().device().has_room()? {
+                    signal.wait().await;
+                }
+                if let Some(start) = start {
+                    // the next portion is as much as the device gets done in time
+                    let took = now() - start;
+                    let change = if took < GPU_SLICE_MS / 2.0 { 2.0 } else { GPU_SLICE_MS / took };
+                    rate.set((rate.get() * change).clamp(LEAST_RATE, MOST_RATE));
+                }
+            }
+            By::Page { .. } => {
+                while !engine.borrow_mut().device().work()? {
+                    if let Err(e) = self.breathe_if(may_stop, abort).await {
+                        engine.borrow_mut().device().stop();
+                        return Err(e);
+                    }
+                    self.portion(true);
+                }
+            }
         }
-        engine.borrow_mut().device().sync()?;
-        while !engine.borrow_mut().device().has_room()? {
-            self.signal.wait().await;
-        }
-        if let Some(start) = start {
-            let (took, meant) = (now() - start, self.portion_ms());
-            let change = if took < meant / 2.0 { 2.0 } else { meant / took };
-            self.rate.set((self.rate.get() * change).clamp(LEAST_RATE, MOST_RATE));
+        Ok(())
+    }
+
+    /// Until everything submitted is done, where the page's thread would wait for it otherwise.
+    pub(crate) async fn done(&self, engine: &RefCell<Engine>) -> Result<()> {
+        if let By::Page { .. } = self.by {
+            self.portion(true);
+            self.submitted(engine, None, false, &JsValue::UNDEFINED).await?;
         }
         Ok(())
     }

@@ -13,12 +13,14 @@ use wasm_bindgen::{JsCast, JsValue};
 
 #[wasm_bindgen]
 extern "C" {
-    /// What the driver exports; all but `run` on shared memory only.
+    /// What the driver exports; all but `begin` and `go` on shared memory only.
     #[derive(Clone)]
     pub(crate) type Driver;
 
+    #[wasm_bindgen(method)]
+    pub(crate) fn begin(this: &Driver, steps: u32, n: u32);
     #[wasm_bindgen(method, catch)]
-    pub(crate) fn run(this: &Driver, steps: u32, n: u32, scratch: u32) -> std::result::Result<(), JsValue>;
+    pub(crate) fn go(this: &Driver, scratch: u32, end: f64) -> std::result::Result<i32, JsValue>;
     #[wasm_bindgen(method, catch)]
     fn post(
         this: &Driver,
@@ -29,7 +31,18 @@ extern "C" {
         sync: u32,
     ) -> std::result::Result<(), JsValue>;
     #[wasm_bindgen(method, catch)]
-    fn help(this: &Driver, thread: u32, service: u32, scratch: u32, sync: u32) -> std::result::Result<i32, JsValue>;
+    fn help(
+        this: &Driver,
+        thread: u32,
+        service: u32,
+        scratch: u32,
+        sync: u32,
+        end: f64,
+    ) -> std::result::Result<i32, JsValue>;
+    #[wasm_bindgen(method)]
+    fn left(this: &Driver, sync: u32) -> i32;
+    #[wasm_bindgen(method)]
+    fn stop(this: &Driver, sync: u32);
     #[wasm_bindgen(method)]
     fn dismiss(this: &Driver, sync: u32);
     #[wasm_bindgen(method)]
@@ -67,6 +80,8 @@ struct Inner {
     free: Vec<u32>,
     /// How long the job may stand still.
     patience_ms: f64,
+    /// How far the job was when this thread last saw it get further, and when.
+    seen: Option<([i32; 3], f64)>,
     /// Why what was computed is not there, and nothing more is: a kernel failed, or a thread.
     broken: Option<String>,
     /// Tells of that.
@@ -112,6 +127,7 @@ impl Threads {
             working: false,
             free: Vec::new(),
             patience_ms: PATIENCE_MS,
+            seen: None,
             broken: None,
             signal,
         })))))
@@ -155,15 +171,23 @@ impl Threads {
         let mut inner = self.0.0.borrow_mut();
         inner.enter()?;
         let threads = inner.workers.len() as u32 + 1;
-        (inner.working, inner.patience_ms) = (true, PATIENCE_MS);
+        (inner.working, inner.patience_ms, inner.seen) = (true, PATIENCE_MS, None);
         let done = inner.driver.post(steps as u32, n as u32, threads, inner.scratch, inner.sync);
         inner.check(done);
         Ok(())
     }
 
-    /// Takes part in the job until it is done.
-    pub(crate) fn settle(&mut self) -> Result<()> {
-        self.0.0.borrow_mut().settle()
+    /// Takes part in the job until it is done, or until `end`, in milliseconds; whether it is done.
+    pub(crate) fn settle(&mut self, end: f64) -> Result<bool> {
+        self.0.0.borrow_mut().settle(end)
+    }
+
+    /// Ends the job where it is. Threads may be in their last slices of it for a while.
+    pub(crate) fn stop(&mut self) {
+        let inner = self.0.0.borrow();
+        if inner.working {
+            inner.driver.stop(inner.sync);
+        }
     }
 }
 
@@ -202,31 +226,34 @@ impl Inner {
         self.signal.lose();
     }
 
-    fn settle(&mut self) -> Result<()> {
-        let mut seen = None;
+    fn settle(&mut self, end: f64) -> Result<bool> {
         while self.working {
-            let done = self.driver.help(0, self.service, self.scratch, self.sync);
-            let (number, state) = (done.as_ref().ok().copied(), self.driver.state(self.sync));
+            let done = self.driver.help(0, self.service, self.scratch, self.sync, end);
+            let (state, left) = (self.driver.state(self.sync), self.driver.left(self.sync));
+            let now_at = [done.as_ref().copied().unwrap_or_default(), state, left];
             self.working = done.is_err() || state != 0;
             self.check(done);
             if !self.working {
                 break;
             }
-            // the others are inside of a step, and nothing is left of it for this thread
-            match seen {
-                Some((what, since)) if what == (number, state) => {
+            // the others are inside of a step, and if nobody takes any more of it, then because nothing is left
+            match self.seen {
+                Some((at, since)) if at == now_at => {
                     if js::now() - since > self.patience_ms {
                         self.working = false;
                         self.lose("a worker thread did not come back from its part of a kernel".into());
                     }
                 }
-                _ => seen = Some(((number, state), js::now())),
+                _ => self.seen = Some((now_at, js::now())),
+            }
+            if js::now() >= end {
+                break;
             }
         }
         if self.broken.is_none() && self.driver.failed(self.sync) != 0 {
             self.lose("a kernel failed: in a worker, which printed why".into());
         }
-        self.broken.as_ref().map_or(Ok(()), |why| Err(lost(why)))
+        self.broken.as_ref().map_or(Ok(!self.working), |why| Err(lost(why)))
     }
 
     /// Lets workers that are out serve again.
@@ -242,13 +269,13 @@ impl Inner {
 
     /// Brings workers back to where they take messages. One that has not begun to serve yet will not.
     fn leave(&mut self) -> Result<()> {
-        let settled = self.settle();
+        let settled = self.settle(f64::INFINITY);
         if self.serving {
             self.driver.dismiss(self.sync);
             self.service = self.service.wrapping_add(1);
             self.serving = false;
         }
-        settled
+        settled.map(|_| ())
     }
 }
 

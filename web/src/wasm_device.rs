@@ -52,6 +52,10 @@ pub struct WasmDevice {
     scratch: (usize, usize),
     sync: usize,
     threads: Option<Threads>,
+    /// A job of one thread may not be done.
+    working: bool,
+    /// Until when [`Device::work`] may take the caller's thread, in milliseconds of [`js::now`].
+    limit: Rc<Cell<f64>>,
 }
 
 /// A kernel in the table.
@@ -104,7 +108,12 @@ impl WasmDevice {
             .map_err(|e| failed(text(&e)))?;
         let descriptor = js::object(&[("value", "i32".into()), ("mutable", true.into())]);
         let global = Global::new(&descriptor, &0.into()).map_err(|e| failed(text(&e)))?;
-        let env = js::object(&[("m", memory.clone().into()), ("t", table.clone().into()), ("s", global.into())]);
+        let env = js::object(&[
+            ("m", memory.clone().into()),
+            ("t", table.clone().into()),
+            ("s", global.into()),
+            ("n", js::clock()),
+        ]);
         let imports = js::object(&[("e", env.into())]);
         let module = Module::new(&Uint8Array::from(driver(shared, max_pages).as_slice()))
             .map_err(|e| failed(format!("WebAssembly SIMD is missing: {}", text(&e))))?;
@@ -131,6 +140,8 @@ impl WasmDevice {
             scratch: (0, 0),
             sync: 0,
             threads: None,
+            working: false,
+            limit: Rc::new(Cell::new(f64::INFINITY)),
         };
         device.sync = device.take(SYNC_BYTES)?;
         Ok(device)
@@ -170,10 +181,31 @@ impl WasmDevice {
         self.compiling.borrow().spent_ms.clone()
     }
 
+    /// Until when the caller's thread goes on with what was submitted; forever where that is infinite.
+    pub fn limit(&self) -> Rc<Cell<f64>> {
+        self.limit.clone()
+    }
+
     /// Until the device is done with what was submitted: threads go on with it while the page does something else, but for what
     /// touches memory or workers.
     fn settle(&mut self) -> Result<()> {
-        self.threads.as_mut().map_or(Ok(()), Threads::settle)
+        self.settle_until(f64::INFINITY).map(|_| ())
+    }
+
+    /// The same until then; whether it is done.
+    fn settle_until(&mut self, end: f64) -> Result<bool> {
+        if let Some(t) = &mut self.threads {
+            return t.settle(end);
+        }
+        if self.working {
+            let left = self.driver.go(self.scratch.0 as u32, end);
+            self.working = left.as_ref().is_ok_and(|&left| left != 0);
+            left.map_err(|e| {
+                self.signal().lose();
+                Error::Lost { device: "wasm".into(), what: format!("a kernel failed: {}", text(&e)) }
+            })?;
+        }
+        Ok(!self.working)
     }
 
     /// Bytes handed out now, and the most there ever were.
@@ -262,9 +294,8 @@ impl WasmDevice {
         Ok(())
     }
 
-    /// The plan as the driver reads it: steps, then buffer tables and launch scalars. Needs the address it will be at. Of launches
-    /// only a slice of the grid, if one is given.
-    fn encode(&self, steps: &[Step], slice: Option<(u32, u32)>, at: usize) -> Result<Vec<u8>> {
+    /// The plan as the driver reads it: steps, then buffer tables and launch scalars. Needs the address it will be at.
+    fn encode(&self, steps: &[Step], at: usize) -> Result<Vec<u8>> {
         let mut head = Vec::with_capacity(steps.len() * STEP_BYTES);
         let mut tail: Vec<u8> = Vec::new();
         let tail_at = at + steps.len() * STEP_BYTES;
@@ -288,8 +319,7 @@ impl WasmDevice {
                     let moved: usize = args.iter().map(|a| a.bytes).sum();
                     let serial = grid[0] < 2 || moved < SERIAL_BYTES;
                     let kernel = if serial { e.index | DriverStep::SERIAL } else { e.index };
-                    let (first, grid) = slice.unwrap_or((0, grid[0]));
-                    DriverStep { kernel, bufs, vars: scalars, grid, first }
+                    DriverStep { kernel, bufs, vars: scalars, grid: grid[0], first: 0 }
                 }
                 Step::Copy { src, dst } => {
                     if src.bytes != dst.bytes {
@@ -406,11 +436,20 @@ impl Device for WasmDevice {
     }
 
     fn submit(&mut self, steps: &[Step]) -> Result<()> {
-        if steps.is_empty() { Ok(()) } else { self.run(steps, None) }
+        if steps.is_empty() { Ok(()) } else { self.run(steps) }
     }
 
-    fn submit_slice(&mut self, step: &Step, first: u32, end: u32) -> Result<bool> {
-        self.run(std::slice::from_ref(step), Some((first, end))).map(|()| true)
+    fn work(&mut self) -> Result<bool> {
+        let end = self.limit.get();
+        // where nobody limits it, threads are not waited for
+        if end == f64::INFINITY && self.threads.is_some() { Ok(true) } else { self.settle_until(end) }
+    }
+
+    fn stop(&mut self) {
+        self.working = false;
+        if let Some(t) = &mut self.threads {
+            t.stop();
+        }
     }
 
     fn sync(&mut self) -> Result<()> {
@@ -436,13 +475,13 @@ impl Device for WasmDevice {
 }
 
 impl WasmDevice {
-    /// Runs steps, or a slice of one.
-    fn run(&mut self, steps: &[Step], slice: Option<(u32, u32)>) -> Result<()> {
+    /// Begins to run steps.
+    fn run(&mut self, steps: &[Step]) -> Result<()> {
         if !self.ready()? {
             return Err(failed("submitted before the kernels are compiled"));
         }
         self.settle()?;
-        let size = self.encode(steps, slice, 0)?.len();
+        let size = self.encode(steps, 0)?.len();
         if size > self.plan.1 {
             if self.plan.1 > 0 {
                 self.heap.free(self.plan.0, self.plan.1);
@@ -452,15 +491,14 @@ impl WasmDevice {
             self.plan = (self.take(room)?, room);
         }
         let at = self.plan.0;
-        let plan = self.encode(steps, slice, at)?;
+        let plan = self.encode(steps, at)?;
         self.bytes().subarray(at as u32, (at + plan.len()) as u32).copy_from(&plan);
-        match &mut self.threads {
-            Some(t) => t.post(at, steps.len()),
-            None => self.driver.run(at as u32, steps.len() as u32, self.scratch.0 as u32).map_err(|e| {
-                self.signal().lose();
-                Error::Lost { device: "wasm".into(), what: format!("a kernel failed: {}", text(&e)) }
-            }),
+        if let Some(t) = &mut self.threads {
+            return t.post(at, steps.len());
         }
+        self.driver.begin(at as u32, steps.len() as u32);
+        self.working = true;
+        Ok(())
     }
 
     /// Forgets released kernels: an instance is collected when none of its functions is reachable.

@@ -108,11 +108,14 @@ pub trait Device: MaySend {
     /// Runs the steps in order, as if one after the other. Returns before they are done where the platform allows.
     fn submit(&mut self, steps: &[Step]) -> Result<()>;
 
-    /// Runs some of a launch as [`Device::submit`] runs all of it: the blocks from `first` up to `end` on the first axis of its grid.
-    /// False where the device does not cut launches; then nothing is done.
-    fn submit_slice(&mut self, _step: &Step, _first: u32, _end: u32) -> Result<bool> {
-        Ok(false)
+    /// Goes on with what was submitted where the caller's own thread has to, for as long as the host gave it time. True once nothing of it is
+    /// left to do, and where the device does without the caller.
+    fn work(&mut self) -> Result<bool> {
+        Ok(true)
     }
+
+    /// Gives up what was submitted and is not done, where the device can. What that was to write holds anything.
+    fn stop(&mut self) {}
 
     /// The same as [`Device::submit`], timed by the device's own clock. The ticket's bytes are two little-endian u64: nanoseconds at the beginning
     /// and at the end. `None` where it has none: the steps were submitted all the same.

@@ -335,7 +335,7 @@ impl Engine {
             }
         }
         work.resize(steps.len(), 0);
-        Ok(Running { replay, nodes, outputs, steps, work, at: 0, part: 0, first_write })
+        Ok(Running { replay, nodes, outputs, steps, work, at: 0, first_write })
     }
 
     /// The flat node of each root of a run.

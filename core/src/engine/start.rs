@@ -67,8 +67,6 @@ pub struct Running {
     /// About how much work each step is, in units of some nanoseconds.
     pub(super) work: Vec<u64>,
     pub(super) at: usize,
-    /// How much of the next step's grid is submitted, where it is cut.
-    pub(super) part: u32,
     /// The first step that writes a buffer which was there before: from there on the run is not left half done.
     pub(super) first_write: usize,
 }
@@ -76,7 +74,7 @@ pub struct Running {
 impl Running {
     /// May it be dropped without harm?
     pub fn may_stop(&self) -> bool {
-        (self.at, self.part) <= (self.first_write, 0)
+        self.at <= self.first_write
     }
 }
 
@@ -131,44 +129,27 @@ impl Engine {
         Ok(Some(Pending { held, externals, nodes }))
     }
 
-    /// Submits steps of about so much work: one at least, or some of one that is more, if the device cuts launches. True once all
-    /// are submitted.
+    /// Submits steps of about so much work, one at least; of a run in portions, those that overwrite what was there before are in another one
+    /// than those before them. True once all are submitted, and done as far as that needs the caller.
     pub fn submit_some(&mut self, r: &mut Running, work: u64) -> Result<bool> {
-        if !self.submit_slice(r, work)? {
-            let (mut end, mut sum) = (r.at, 0u64);
-            while end < r.steps.len() && (end == r.at || sum + r.work[end] <= work) {
+        if r.at < r.steps.len() {
+            let (mut end, mut sum) = (r.at + 1, r.work[r.at]);
+            while end < r.steps.len() && (work == u64::MAX || end != r.first_write) {
                 sum = sum.saturating_add(r.work[end]);
+                if sum > work {
+                    break;
+                }
                 end += 1;
             }
             self.counters.launches += (end - r.at) as u64;
             self.device.submit(&r.steps[r.at..end])?;
             r.at = end;
         }
-        let done = r.at == r.steps.len();
+        let done = r.at == r.steps.len() && self.device.work()?;
         if done {
             self.ran();
         }
         Ok(done)
-    }
-
-    /// Submits some of the next step, if it is more than so much work. False if it is to be submitted as a whole.
-    fn submit_slice(&mut self, r: &mut Running, work: u64) -> Result<bool> {
-        let Some(step @ &Step::Launch { grid: [n, ..], .. }) = r.steps.get(r.at) else { return Ok(false) };
-        let all = r.work[r.at].max(1);
-        if r.part == 0 && (all / 2 < work || n < 2) {
-            return Ok(false);
-        }
-        let blocks = u128::from(n) * u128::from(work) / u128::from(all);
-        let end = n.min(r.part.saturating_add(blocks.clamp(1, u128::from(n)) as u32));
-        if !self.device.submit_slice(step, r.part, end)? {
-            return Ok(false);
-        }
-        r.part = end;
-        if end == n {
-            (r.at, r.part) = (r.at + 1, 0);
-            self.counters.launches += 1;
-        }
-        Ok(true)
     }
 
     /// All that is left of it, unless the interrupt ends it before it overwrites what was there.
@@ -180,6 +161,9 @@ impl Engine {
             }
             if self.submit_some(r, work)? {
                 return Ok(());
+            }
+            if r.at == r.steps.len() {
+                self.device.sync()?;
             }
         }
     }

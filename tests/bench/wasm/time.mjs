@@ -11,11 +11,16 @@ export async function timeCase(get, cpu, { budget = 1000, perKernel = true } = {
   const memory = new WebAssembly.Memory({ initial: pages, maximum: 65536 });
   new Uint8Array(memory.buffer).set(image);
   const table = new WebAssembly.Table({ element: "anyfunc", initial: info.kernels });
-  const env = { e: { m: memory, t: table, s: new WebAssembly.Global({ value: "i32", mutable: true }, 0) } };
+  const scratch = new WebAssembly.Global({ value: "i32", mutable: true }, 0);
+  const env = { e: { m: memory, t: table, s: scratch, n: () => performance.now() } };
   const begin = performance.now();
   const kernels = new WebAssembly.Instance(await WebAssembly.compile(await get("kernels.wasm")), env).exports;
   Object.entries(kernels).forEach(([at, kernel]) => table.set(Number(at), kernel));
-  const { run } = new WebAssembly.Instance(await WebAssembly.compile(await get("driver.wasm")), env).exports;
+  const driver = new WebAssembly.Instance(await WebAssembly.compile(await get("driver.wasm")), env).exports;
+  const run = (steps, n, at) => {
+    driver.begin(steps, n);
+    driver.go(at, Infinity);
+  };
   const compile = performance.now() - begin;
   const start = performance.now();
   for (const [steps, n] of info.runs) run(steps, n, info.scratch);

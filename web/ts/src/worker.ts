@@ -35,7 +35,7 @@ function take(message: Message, stop: () => void): void {
     case "start": {
       table = new WebAssembly.Table({ element: "anyfunc", initial: 64 });
       const s = new WebAssembly.Global({ value: "i32", mutable: true }, 0);
-      imports = { e: { m: message.memory, t: table, s } };
+      imports = { e: { m: message.memory, t: table, s, n: () => performance.now() } };
       driver = new WebAssembly.Instance(message.driver, imports).exports as unknown as Driver;
       ({ sync, thread } = message);
       return;
