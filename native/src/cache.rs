@@ -4,9 +4,10 @@
 //! One file an entry; `store` sees to it that what is read is what we wrote, and the core checks that again. Failing to read
 //! or write is never an error: the entry is made again. Files unused for longest go first when the folder outgrows its limit.
 
+use crate::debug::Debug;
 use crate::store::Store;
-use gradloom_core::engine::Host;
 use gradloom_core::engine::cache::Kind;
+use gradloom_core::engine::{Host, Watcher};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ pub struct NativeHost {
     threads: usize,
     store: Option<Arc<Store>>,
     refused: Option<String>,
+    debug: Option<Debug>,
 }
 
 /// Threads of all hosts that compile now, beside those that asked for it: together no more than there are cores.
@@ -57,7 +59,7 @@ impl NativeHost {
 
     /// Without a cache.
     pub fn without_cache() -> NativeHost {
-        NativeHost { threads: cores(), store: None, refused: None }
+        NativeHost { threads: cores(), store: None, refused: None, debug: Debug::of_environment() }
     }
 
     /// With a cache in this folder, of so many bytes. Without one if the folder cannot be made, or if another user could have
@@ -77,6 +79,12 @@ impl NativeHost {
     /// Compiles on so many threads.
     pub fn threads(mut self, threads: usize) -> NativeHost {
         self.threads = threads.max(1);
+        self
+    }
+
+    /// Shows what the engine does, instead of what the environment says ([`crate::debug`]).
+    pub fn debug(mut self, debug: Debug) -> NativeHost {
+        self.debug = Some(debug);
         self
     }
 
@@ -130,7 +138,10 @@ impl Host for NativeHost {
         usize::MAX
     }
 
-    fn load(&mut self, _kind: Kind, key: u128) -> Option<Vec<u8>> {
+    fn load(&mut self, kind: Kind, key: u128) -> Option<Vec<u8>> {
+        if matches!(kind, Kind::Plan | Kind::Kernel) && self.debug.as_ref().is_some_and(Debug::wants_graphs) {
+            return None;
+        }
         self.store.as_ref()?.load(key)
     }
 
@@ -138,6 +149,10 @@ impl Host for NativeHost {
         if let Some(store) = &self.store {
             store.save(key, bytes);
         }
+    }
+
+    fn watcher(&mut self) -> Option<&mut dyn Watcher> {
+        self.debug.as_mut().map(|d| d as &mut dyn Watcher)
     }
 }
 

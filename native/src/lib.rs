@@ -6,6 +6,7 @@ mod contain;
 #[cfg(unix)]
 pub mod cpu;
 pub mod data;
+pub mod debug;
 pub mod devices;
 pub mod disasm;
 mod handles;

@@ -6,6 +6,7 @@ mod chains;
 mod chat;
 mod cpu;
 mod data;
+mod debug;
 mod devices;
 mod digits;
 mod dtypes;

@@ -9,6 +9,7 @@ use crate::schedule::Ast;
 use crate::target::Target;
 use crate::uop::UOp;
 use crate::uop::print::{print, print_program};
+use crate::uop::spec::{self, Stage};
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 
@@ -38,6 +39,8 @@ pub struct Pass {
     pub what: &'static str,
     /// The targets that it runs for.
     pub when: fn(&Target) -> bool,
+    /// The rules of the spec that hold after it; tests check them ([`Lowering::verify`]).
+    pub leaves: Stage,
     run: fn(&mut Lowering<'_>) -> Result<()>,
 }
 
@@ -60,6 +63,7 @@ pub static PASSES: [Pass; 17] = [
         name: "merge-axes",
         what: "Neighbouring loops become one where no address gets harder.",
         when: always,
+        leaves: Stage::Kernel,
         run: |l| {
             l.kernel.merge_axes();
             Ok(())
@@ -69,6 +73,7 @@ pub static PASSES: [Pass; 17] = [
         name: "split-axes",
         what: "A loop whose index addresses divide becomes one loop for each digit.",
         when: always,
+        leaves: Stage::Kernel,
         run: |l| {
             digits::split(&mut l.kernel);
             l.stats = l.kernel.stats();
@@ -79,6 +84,7 @@ pub static PASSES: [Pass; 17] = [
         name: "choose",
         what: "Opts are chosen, unless they are given.",
         when: always,
+        leaves: Stage::Kernel,
         run: |l| {
             if l.opts.is_none() {
                 l.opts = Some(proposal(heuristic::choose(&l.kernel, l.target), l.refused));
@@ -90,6 +96,7 @@ pub static PASSES: [Pass; 17] = [
         name: "find-masks",
         what: "Finds the loops of which a mask leaves only the first turns.",
         when: has_own_loops,
+        leaves: Stage::Kernel,
         run: |l| {
             l.masked = reach::find(&mut l.kernel);
             Ok(())
@@ -99,18 +106,21 @@ pub static PASSES: [Pass; 17] = [
         name: "opts",
         what: "Loops are split, become vectors, registers and threads, and operands are staged, as the opts say.",
         when: always,
+        leaves: Stage::Lowering,
         run: |l| l.kernel.apply_all(l.opts.as_deref().unwrap_or_default(), l.target),
     },
     Pass {
         name: "launch",
         what: "What is left of the output loops becomes the launch grid.",
         when: always,
+        leaves: Stage::Lowering,
         run: |l| l.kernel.map_launch(l.target),
     },
     Pass {
         name: "mask-ends",
         what: "Computes where masked loops may end, from the loops around them.",
         when: always,
+        leaves: Stage::Lowering,
         run: |l| {
             reach::ends(&mut l.kernel, &l.masked);
             Ok(())
@@ -120,6 +130,7 @@ pub static PASSES: [Pass; 17] = [
         name: "online-softmax",
         what: "Exponentials of differences from a running maximum are computed once for each value.",
         when: always,
+        leaves: Stage::Lowering,
         run: |l| {
             falling::lower(&mut l.kernel, l.target);
             Ok(())
@@ -129,30 +140,35 @@ pub static PASSES: [Pass; 17] = [
         name: "decompose",
         what: "What the target cannot compute becomes what it can.",
         when: always,
+        leaves: Stage::Lowering,
         run: decompose,
     },
     Pass {
         name: "workgroup-memory",
         what: "Staged operands become arrays of the workgroup, with barriers.",
         when: has_threads,
+        leaves: Stage::Lowering,
         run: |l| shared::lower(&mut l.kernel, l.target, &mut l.loops),
     },
     Pass {
         name: "local-arrays",
         what: "Staged operands become private arrays and the loops that fill them.",
         when: has_own_loops,
+        leaves: Stage::Lowering,
         run: |l| stage::lower(&mut l.kernel, &mut l.loops),
     },
     Pass {
         name: "reductions",
         what: "Reductions become accumulators and loops.",
         when: always,
+        leaves: Stage::Lowering,
         run: |l| reduce::lower(&mut l.kernel, l.target, &mut l.loops),
     },
     Pass {
         name: "mask-bounds",
         what: "Masked loops get the ends that were computed.",
         when: always,
+        leaves: Stage::Lowering,
         run: |l| {
             reach::apply(&mut l.kernel);
             Ok(())
@@ -163,12 +179,14 @@ pub static PASSES: [Pass; 17] = [
         name: "decompose-again",
         what: "The loop bodies that the passes before made and simplified are decomposed too.",
         when: always,
+        leaves: Stage::Lowering,
         run: decompose,
     },
     Pass {
         name: "addresses",
         what: "An address becomes an offset and a stride for each axis of its tile.",
         when: always,
+        leaves: Stage::Lowering,
         run: |l| {
             late::split_addresses(&mut l.kernel);
             Ok(())
@@ -178,6 +196,7 @@ pub static PASSES: [Pass; 17] = [
         name: "finish",
         what: "Last identities: shifts for divisions of indices, fused multiply-add, subtraction.",
         when: always,
+        leaves: Stage::Lowering,
         run: |l| {
             late::finish(&mut l.kernel, l.target);
             Ok(())
@@ -187,6 +206,7 @@ pub static PASSES: [Pass; 17] = [
         name: "linearize",
         what: "Nodes get their places in loops, in the order of execution.",
         when: always,
+        leaves: Stage::Program,
         run: |l| {
             l.order = Some(late::linearize(&mut l.kernel, &l.loops)?);
             Ok(())
@@ -243,6 +263,20 @@ impl<'a> Lowering<'a> {
             (pass.run)(self)?;
         }
         Ok(runs)
+    }
+
+    /// What the spec says of the graph after a pass: an internal error names the pass and the node. Compiling checks what goes into the first
+    /// pass, in debug builds, and the program that comes out of the last.
+    pub fn verify(&self, pass: &Pass) -> Result<()> {
+        let k = &self.kernel;
+        let ends: Vec<UOp> = k.reach.iter().map(|r| r.1).collect();
+        match &self.order {
+            Some(order) => spec::verify(&k.g, order, pass.leaves),
+            None => {
+                spec::verify(&k.g, &[k.sink], pass.leaves).and_then(|()| spec::verify(&k.g, &ends, Stage::Lowering))
+            }
+        }
+        .map_err(|e| Error::Internal(format!("after the pass {}: {e}", pass.name)))
     }
 
     /// The program of a kernel that went through all passes.

@@ -404,7 +404,7 @@ impl Engine {
     fn run(&mut self, state: &mut State, plan: &Plan, externals: &[u32]) -> Result<Vec<UOp>> {
         let (steps, outputs) = self.bind(state, plan, externals)?;
         self.counters.launches += steps.len() as u64;
-        self.device.submit(&steps)?;
+        self.give(&steps)?;
         self.ran();
         Ok(outputs)
     }

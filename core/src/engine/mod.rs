@@ -20,7 +20,7 @@ pub mod state;
 mod tuned;
 
 pub use bench::{Bench, Trying};
-pub use cache::Host;
+pub use cache::{Host, Watcher};
 pub use exec::{Counters, Engine, Pending, Replay, close};
 pub use plan::{Compiled, Place, Plan};
 pub use start::{Running, Starting};

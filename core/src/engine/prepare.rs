@@ -282,6 +282,9 @@ impl Engine {
         for ((job, opts), result) in todo.into_iter().zip(made) {
             let compiled = result.into_inner().ok_or_else(none)??;
             self.counters.fallbacks += compiled.program.as_ref().map_or(0, |p| p.refused as u64);
+            if let Some(watcher) = self.host.watcher() {
+                watcher.compiled(&job.ast, &compiled, &target);
+            }
             self.save_kernel(cache::with_opts(job.key, opts.as_deref()), &compiled);
             c.fresh.push_back((job.key, compiled));
         }

@@ -142,7 +142,7 @@ impl Engine {
                 end += 1;
             }
             self.counters.launches += (end - r.at) as u64;
-            self.device.submit(&r.steps[r.at..end])?;
+            self.give(&r.steps[r.at..end])?;
             r.at = end;
         }
         let done = r.at == r.steps.len() && self.device.work()?;
@@ -150,6 +150,28 @@ impl Engine {
             self.ran();
         }
         Ok(done)
+    }
+
+    /// Submits steps; one after the other, each to its end, where the host wants to see them.
+    pub(super) fn give(&mut self, steps: &[Step]) -> Result<()> {
+        if self.host.watcher().is_none() {
+            return self.device.submit(steps);
+        }
+        for step in steps {
+            if let Some(watcher) = self.host.watcher() {
+                watcher.begins();
+            }
+            self.device.submit(std::slice::from_ref(step))?;
+            self.device.sync()?;
+            let kernel = match step {
+                Step::Launch { kernel, .. } => self.programs.values().find(|p| p.kernel == *kernel),
+                Step::Copy { .. } => None,
+            };
+            if let Some(watcher) = self.host.watcher() {
+                watcher.ended(step, kernel.map(|p| &p.compiled));
+            }
+        }
+        Ok(())
     }
 
     /// All that is left of it, unless the interrupt ends it before it overwrites what was there.

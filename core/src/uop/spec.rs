@@ -16,20 +16,23 @@ pub enum Stage {
     Tensor,
     /// Scalars over ranges.
     Kernel,
+    /// Between the two: what is legal in a kernel or in a program, over ranges that may be tiles, in no order yet.
+    Lowering,
     /// Linear order, tiles.
     Program,
 }
 
-/// Checks everything that `roots` need (Tensor, Kernel), or a program in execution order (Program).
+/// Checks everything that `roots` need (Tensor, Kernel, Lowering), or a program in execution order (Program).
 pub fn verify(g: &Graph, roots: &[UOp], stage: Stage) -> Result<()> {
     let fail = |u: UOp, what: String| Error::Internal(format!("{stage:?} spec: {}: {what}", super::print::line(g, u)));
     let nodes = g.reachable(roots);
+    let of_one = (stage != Stage::Lowering).then_some(stage);
     for &u in &nodes {
-        check_node(g, g.op(u), g.dtype(u), g.src(u), g.arg(u), Some(stage)).map_err(|what| fail(u, what))?;
+        check_node(g, g.op(u), g.dtype(u), g.src(u), g.arg(u), of_one).map_err(|what| fail(u, what))?;
     }
     match stage {
         Stage::Tensor => Ok(()),
-        Stage::Kernel => check_range_ids(g, &nodes).and_then(|()| check_kernel(g, roots, &nodes)),
+        Stage::Kernel | Stage::Lowering => check_range_ids(g, &nodes).and_then(|()| check_kernel(g, roots, &nodes)),
         Stage::Program => check_range_ids(g, &nodes).and_then(|()| check_program(g, roots, &nodes)),
     }
     .map_err(|(u, what)| fail(u, what))
@@ -421,8 +424,11 @@ impl Node<'_> {
             distinct_below(axes, self.shape0().len())?;
             return self.want(!axes.is_empty(), "no axes");
         }
-        let reduced = self.src[1..].iter().all(|&r| self.g.op(r) == Op::Range && self.g.kind(r).is_reduce());
-        self.want(axes.is_empty() && reduced, "reduces over ranges of a reduce kind, without axes")
+        // threads that share a reduction have its range as theirs, once opts said so
+        let threads = |k: AxisKind| self.stage != Some(Stage::Kernel) && matches!(k, AxisKind::Local(_));
+        let reduced = |&r: &UOp| self.g.op(r) == Op::Range && (self.g.kind(r).is_reduce() || threads(self.g.kind(r)));
+        let all = self.src[1..].iter().all(reduced);
+        self.want(axes.is_empty() && all, "reduces over ranges of a reduce kind, without axes")
     }
 
     // ---- state
@@ -601,7 +607,7 @@ fn check_kernel(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Found {
         }
     }
     for &r in roots {
-        for &s in if g.op(r) == Op::Sink { g.src(r) } else { std::slice::from_ref(&r) } {
+        for &s in if g.op(r) == Op::Sink { g.src(r) } else { &[] } {
             if g.dtype(s) != DType::Void {
                 return Err((s, "a kernel's roots are stores".into()));
             }
