@@ -1,5 +1,6 @@
 //! Real models on every native device: each output within 1e-3 of the largest expected value.
 
+use gradloom::codegen::cost::cost;
 use gradloom::io::json::Json;
 use gradloom::io::onnx::Input;
 use gradloom::io::{HostTensor, npz};
@@ -198,9 +199,10 @@ fn fetched_models_run_on_wgpu() {
 }
 
 /// A model all of whose values are outputs, as `gradloom run --compare` runs it: other kernels than those of the model alone, for
-/// each of which what the heuristic proposes must fit.
+/// each of which what the heuristic proposes must fit, and have a cost.
 #[test]
 fn every_value_of_a_model_is_compiled_as_proposed() {
+    let mut priced = 0;
     let mut wrong = Vec::new();
     for device in ["null", "null:wgsl-hardware", "null:wgsl-software", "null:wasm"] {
         for (model, _) in models() {
@@ -216,10 +218,21 @@ fn every_value_of_a_model_is_compiled_as_proposed() {
             let _ = every.run(&inputs);
             let c = every.counters();
             assert!(c.programs > 0, "{model} on {device}: nothing was compiled");
+            let plan = every.plan(&inputs).ok().flatten().unwrap_or_default();
+            let target = every.engine().device().target().clone();
+            for call in &plan.calls {
+                let Some(p) = every.engine().program(call.program).and_then(|c| c.program.clone()) else { continue };
+                let c = cost(&p, &target);
+                let said =
+                    c.ns.is_finite() && c.ns > 0.0 && c.footprint.is_finite() && c.moved.iter().all(|&m| m >= 0.0);
+                assert!(said, "{model} on {device}: {} takes {c:?}", p.name);
+                priced += 1;
+            }
             if c.fallbacks > 0 {
                 wrong.push(format!("{model} on {device}: {} of {}", c.fallbacks, c.programs));
             }
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(priced > 2000, "{priced} kernels have a cost");
 }

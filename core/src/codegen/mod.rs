@@ -3,6 +3,7 @@
 //! Never: tensors, plans, renderers. What it must know of a backend it reads from the [`Target`].
 
 pub mod axes;
+pub mod cost;
 pub mod count;
 mod digits;
 mod falling;

@@ -2,6 +2,7 @@
 //! can do, never from the name of a back end. Units are nanoseconds and cycles of one core; a machine that nobody measured is given
 //! [`Machine::generic`].
 
+use super::Prices;
 use std::fmt;
 
 /// A machine, as far as estimates of cost know it.
@@ -36,6 +37,8 @@ pub struct Machine {
     pub row_vectors: usize,
     /// Numbers of vectors, besides the usual, that a product with nothing to use again may be wide.
     pub wide: &'static [usize],
+    /// What programs are made of takes so long.
+    pub prices: Prices,
 }
 
 /// Numbers as bits: keys are made of this text, and printing decimals takes some kilobytes of a page's module.
@@ -43,7 +46,7 @@ impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Machine { launch, byte, op, load, multiply_add, broadcast, guarded_load, padded, copy, thrashing, .. } =
             *self;
-        let Machine { columns_first, parallel_loads, row_vectors, wide, .. } = *self;
+        let Machine { columns_first, parallel_loads, row_vectors, wide, prices, .. } = *self;
         for number in [launch, byte, op, load, multiply_add, broadcast, guarded_load, padded]
             .into_iter()
             .chain(copy)
@@ -51,7 +54,7 @@ impl fmt::Debug for Machine {
         {
             write!(f, "{:x} ", number.to_bits())?;
         }
-        write!(f, "{columns_first} {parallel_loads} {row_vectors} {wide:?}")
+        write!(f, "{columns_first} {parallel_loads} {row_vectors} {wide:?} {prices:?}")
     }
 }
 
@@ -76,6 +79,7 @@ impl Machine {
             parallel_loads: false,
             row_vectors: (registers / 8).clamp(1, 4),
             wide: &[],
+            prices: Prices::wide_x86(),
         }
     }
 
@@ -91,6 +95,7 @@ impl Machine {
             thrashing: [1.19, 1.5, 1.8],
             columns_first: true,
             parallel_loads: true,
+            prices: if lanes == 16 { Prices::halved_x86() } else { Prices::wide_x86() },
             ..Machine::generic(lanes, registers)
         }
     }
@@ -98,7 +103,7 @@ impl Machine {
     /// An x86-64 core with two units for its widest vectors, measured on Emerald Rapids; so have most of Intel's with AVX-512, and AMD's
     /// since Zen 5. What else it costs is taken from Zen 4.
     pub fn wide_x86(lanes: usize, registers: usize) -> Machine {
-        Machine { multiply_add: 0.5, broadcast: 1.0, ..Machine::zen4(lanes, registers) }
+        Machine { multiply_add: 0.5, broadcast: 1.0, prices: Prices::wide_x86(), ..Machine::zen4(lanes, registers) }
     }
 
     /// A WebAssembly engine: it holds one vector of a row's tile at a time, whatever their number.
@@ -113,6 +118,7 @@ impl Machine {
             load: vector,
             row_vectors: 4,
             wide,
+            prices: Prices::wasm_engine(),
             ..Machine::generic(4, 14)
         }
     }
@@ -126,12 +132,13 @@ impl Machine {
             load: 0.001,
             padded: 0.0,
             row_vectors: 1,
+            prices: Prices::gpu(),
             ..Machine::generic(4, 32)
         }
     }
 
     /// A GPU that a processor emulates (SwiftShader, llvmpipe).
     pub fn emulated_gpu() -> Machine {
-        Machine { launch: 100_000.0, byte: 0.1, op: 0.3, load: 2.5, ..Machine::gpu() }
+        Machine { launch: 100_000.0, byte: 0.1, op: 0.3, load: 2.5, prices: Prices::emulated_gpu(), ..Machine::gpu() }
     }
 }

@@ -2,8 +2,10 @@
 //! launch limits; it is part of every cache key. Devices in `native` and `web` fill it from what they find.
 
 mod machine;
+mod prices;
 
 pub use machine::Machine;
+pub use prices::Prices;
 
 use crate::uop::Op;
 use crate::{DType, Error, Result};

@@ -1,0 +1,594 @@
+//! What a launch of a program takes on a machine, estimated by walking it: [`cost`]. The one model that the search, the command line and
+//! the checks of `npm run bench:model` ask; what each thing costs is in [`Prices`], and nothing here knows a back end by name.
+//!
+//! Two parts, of which the larger counts most, as in a roofline. Instructions: each loop's body has cycles of arithmetic, loads and
+//! stores, and a chain of accumulations that none of them shortens; what inner loops take is added as often as they turn. Memory: each
+//! place that is accessed has a footprint, the distinct bytes that the loops closed so far touch, and comes into a cache again whenever a
+//! loop's body needs more than the cache holds (the reuse model of Ferrante, Sarkar and Thrash, 1991).
+
+use super::{Program, TileAxis};
+use crate::target::{Prices, Target};
+use crate::uop::{Arg, AxisKind, Op, RangeSet, ReduceOp, UOp};
+use crate::util::sort;
+use std::fmt;
+
+/// What limits a kernel most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Starting it.
+    Launch,
+    /// Arithmetic.
+    Arithmetic,
+    /// Instructions that load.
+    Loads,
+    /// Instructions that store.
+    Stores,
+    /// Accumulations that wait for each other.
+    Latency,
+    /// Counting turns of loops, and workgroups.
+    Loops,
+    /// Bytes that come into the cache of this level; what comes into the last is from memory.
+    Bytes(u8),
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Bound::Launch => "launch",
+            Bound::Arithmetic => "arithmetic",
+            Bound::Loads => "loads",
+            Bound::Stores => "stores",
+            Bound::Latency => "latency",
+            Bound::Loops => "loops",
+            Bound::Bytes(0) => "bytes into L1",
+            Bound::Bytes(1) => "bytes into L2",
+            Bound::Bytes(_) => "bytes of memory",
+        })
+    }
+}
+
+/// What a launch takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Nanoseconds.
+    pub ns: f64,
+    /// What limits it.
+    pub bound: Bound,
+    /// Distinct bytes that it touches, in whole cache lines.
+    pub footprint: f64,
+    /// Bytes that come into each level of the caches and go out of it.
+    pub moved: [f64; 3],
+}
+
+/// Bytes that move together.
+const LINE: f64 = 64.0;
+/// Lines that so many bytes are between are driven out of a first cache by each other.
+const PAGE: i64 = 4096;
+/// Lines of one set in a first cache.
+const WAYS: usize = 8;
+
+/// A digit of a loop's counter, `counter / div % (end / div)`, and the bytes that a step of it adds to an address.
+#[derive(Clone, Copy, PartialEq)]
+struct Digit {
+    id: u8,
+    div: f64,
+    end: f64,
+    stride: f64,
+}
+
+/// Places in memory that one or several instructions go to, as far as they differ by loops that are open.
+struct Access {
+    base: UOp,
+    store: bool,
+    /// Constants of the addresses, in bytes.
+    offsets: Vec<i64>,
+    digits: Vec<Digit>,
+    /// Open ranges that the address depends on in other ways.
+    wild: RangeSet,
+    /// Bytes of an element, and of the whole buffer.
+    size: f64,
+    most: f64,
+    /// Strides and turns of the axes and loops inside, and turns of those that lead anywhere.
+    steps: Vec<(f64, f64)>,
+    random: f64,
+    /// Its lines drive each other out of the first cache.
+    conflict: bool,
+    /// Distinct bytes so far, and those that come into each cache.
+    bytes: f64,
+    moved: [f64; 3],
+}
+
+impl Access {
+    fn touched(&self) -> f64 {
+        let mut steps = self.steps.clone();
+        if let (Some(lo), Some(hi), n @ 2..) =
+            (self.offsets.iter().min(), self.offsets.iter().max(), self.offsets.len())
+        {
+            steps.push(((hi - lo) as f64 / (n - 1) as f64, n as f64));
+        }
+        sort::by(&mut steps, |a, b| a.0.total_cmp(&b.0));
+        let (mut run, mut runs) = (self.size, 1.0);
+        let mut last = (0.0, 1.0);
+        for (stride, n) in steps {
+            if runs == 1.0 && stride <= LINE.max(run) {
+                run += stride * (n - 1.0);
+            } else if stride < last.0 * last.1 {
+                // windows that overlap
+                let more = stride * (n - 1.0) / last.0;
+                runs *= (last.1 + more) / last.1;
+                last.1 += more;
+            } else {
+                runs *= n;
+                last = (stride, n);
+            }
+        }
+        (run.max(LINE) * runs * self.random).min(self.most)
+    }
+
+    /// Goes through a part of a loop: its counter's digits from `from` on, `n` values.
+    fn repeat(&mut self, id: u8, from: f64, n: f64, body: f64, m: &Prices) {
+        let here = |d: &&Digit| d.id == id && d.div <= from && from < d.end;
+        let stride: f64 = self.digits.iter().filter(here).map(|d| d.stride * from / d.div).sum();
+        if stride > 0.0 {
+            self.steps.push((stride, n));
+        }
+        if self.wild >> id & 1 == 1 {
+            self.random *= n;
+        }
+        self.bytes = self.touched();
+        for (level, moved) in self.moved.iter_mut().enumerate() {
+            let kept = kept(m, level, body, self.conflict);
+            *moved = kept * self.bytes.min(*moved * n) + (1.0 - kept) * *moved * n;
+        }
+    }
+}
+
+/// The part of what a loop's body touches that a cache still holds in the next turn.
+fn kept(m: &Prices, level: usize, body: f64, conflict: bool) -> f64 {
+    if conflict && level == 0 { 0.0 } else { (2.0 - body / m.caches[level].0).clamp(0.0, 1.0) }
+}
+
+/// A loop that is open.
+#[derive(Default)]
+struct Frame {
+    id: u8,
+    len: f64,
+    /// Cycles of a turn beside its body's.
+    turn: f64,
+    /// Cycles of the body's arithmetic, loads and stores, of what must wait, and of the loops inside.
+    issue: [f64; 3],
+    wait: f64,
+    inside: f64,
+    /// Accumulators and how often each is updated in a turn.
+    chains: Vec<(UOp, f64)>,
+    accesses: Vec<Access>,
+    /// Cycles by what limits them, in the order of [`BOUNDS`].
+    by: [f64; 5],
+}
+
+const BOUNDS: [Bound; 5] = [Bound::Arithmetic, Bound::Loads, Bound::Stores, Bound::Latency, Bound::Loops];
+
+impl Frame {
+    /// Cycles of a turn without the loops inside, which are noted under what limits them.
+    fn body(&mut self, m: &Prices) -> f64 {
+        let chain = self.chains.iter().map(|c| c.1).fold(0.0, f64::max) * m.latency;
+        let [a, b, c] = self.issue;
+        let all = [a, b, c, self.wait + chain];
+        let most = largest(&all);
+        // what does not limit the body takes its part of the processor's attention
+        let cycles = all[most] + m.mixed * (a + b + c - if most < 3 { all[most] } else { 0.0 });
+        self.by[most] += cycles;
+        cycles
+    }
+}
+
+fn largest(all: &[f64]) -> usize {
+    (0..all.len()).fold(0, |best, i| if all[i] > all[best] { i } else { best })
+}
+
+struct Walk<'a> {
+    p: &'a Program,
+    t: &'a Target,
+    m: &'a Prices,
+    frames: Vec<Frame>,
+    /// Axes whose products one instruction adds up.
+    dots: RangeSet,
+    /// Vectors of accumulators that there are no registers for.
+    spilled: f64,
+}
+
+/// The cost of a launch on a target.
+pub fn cost(p: &Program, t: &Target) -> Cost {
+    let (g, m) = (&p.g, &t.machine.prices);
+    let is_dot = |u: &UOp| g.op(*u) == Op::Range && g.kind(*u) == AxisKind::Dot;
+    let dots = g.iter().filter(is_dot).fold(0, |set, u| set | g.ranges(u));
+    let mut w = Walk { p, t, m, frames: vec![Frame::default()], dots, spilled: 0.0 };
+    let registers: f64 = p.order.iter().filter(|&&u| g.op(u) == Op::Acc).map(|&u| w.vectors(u)).sum();
+    w.spilled = (registers + 2.0 - t.vector_registers as f64).max(0.0);
+    p.order.iter().for_each(|&u| w.visit(u));
+    while w.frames.len() > 1 {
+        w.close();
+    }
+    let mut f = w.frames.pop().unwrap_or_default();
+    let cycles = f.inside + f.body(m);
+    let (share, start) = launch(p, t);
+    let core = cycles * m.cycle * share;
+    let footprint: f64 = f.accesses.iter().map(|a| a.bytes).sum();
+    let (mut moved, mut bytes) = ([0.0; 3], [0.0; 3]);
+    for level in 0..3 {
+        for a in &f.accesses {
+            // what is stored comes in and goes out
+            let ways = if a.store { 2.0 } else { 1.0 };
+            moved[level] += ways * a.moved[level] * (1.0 - kept(m, level, footprint, a.conflict));
+        }
+        bytes[level] = moved[level] * m.caches[level].1 * share;
+    }
+    let memory: f64 = bytes.iter().sum();
+    let work = core.max(memory) + m.overlap * core.min(memory);
+    let bound = match () {
+        () if start > work => Bound::Launch,
+        () if memory > core => Bound::Bytes(largest(&bytes) as u8),
+        () => BOUNDS[largest(&f.by)],
+    };
+    Cost { ns: start + work, bound, footprint, moved }
+}
+
+/// The part of all work that the slowest thread does, where those of a GPU are one, and the nanoseconds of starting.
+fn launch(p: &Program, t: &Target) -> (f64, f64) {
+    let m = &t.machine.prices;
+    let all = |n: [u32; 3]| n.iter().map(|&n| f64::from(n)).product::<f64>();
+    let (grid, group) = (all(p.grid), all(p.local));
+    let start = m.launch + m.argument * p.params.len() as f64;
+    if t.has_local {
+        let whole = (group / m.warp).ceil() * m.warp / group;
+        return (whole.max(m.busy / (grid * group)), start);
+    }
+    let share = (grid / t.threads.max(1) as f64).ceil() / grid;
+    (share, if share < 1.0 { start + m.meet } else { start })
+}
+
+impl Walk<'_> {
+    fn lane(&self, u: UOp) -> Option<TileAxis> {
+        self.p.tile(u).iter().find(|a| a.lane).copied()
+    }
+
+    /// Registers along a lane axis of such elements.
+    fn wide(&self, a: TileAxis, size: usize) -> f64 {
+        (a.len * size.max(4)).div_ceil(self.t.lanes.max(1) * 4) as f64
+    }
+
+    /// Registers that a value fills.
+    fn vectors(&self, u: UOp) -> f64 {
+        let size = self.p.g.dtype(u).size();
+        let axes = self.p.tile(u);
+        let own = axes.iter().filter(|a| self.dots >> a.id & 1 == 0);
+        own.map(|a| if a.lane { self.wide(*a, size) } else { a.len as f64 }).product()
+    }
+
+    fn add(&mut self, kind: usize, cycles: f64) {
+        if let Some(f) = self.frames.last_mut() {
+            f.issue[kind] += cycles;
+        }
+    }
+
+    fn visit(&mut self, u: UOp) {
+        let (g, m) = (&self.p.g, self.m);
+        let cycles = match g.op(u) {
+            Op::Range if !g.kind(u).is_tile() => return self.open(u),
+            Op::End => return self.close(),
+            Op::Load | Op::Store => return self.access(u),
+            Op::AccMulAdd | Op::AccUpdate => return self.accumulate(u),
+            Op::Fold => {
+                let across = g.src(u)[1..].iter().any(|&r| self.lane(r).is_some());
+                let (all, left) = (self.vectors(g.src_at(u, 0)), self.vectors(u));
+                let halves = if across { f64::from(self.t.lanes.ilog2()) } else { 0.0 };
+                (all - left).max(0.0) * m.arithmetic + left * halves * m.fold
+            }
+            Op::Div | Op::Recip | Op::Sqrt if g.dtype(u).is_float() => self.vectors(u) * m.divide,
+            Op::Div | Op::Idiv | Op::Imod => {
+                self.p.tile(u).iter().map(|a| a.len).product::<usize>() as f64 * m.integer_divide
+            }
+            // a comparison and a choice, and a look at NaN
+            Op::Max | Op::Min if g.dtype(u).is_float() => 3.0 * self.vectors(u) * m.arithmetic,
+            op if op.is_alu() => {
+                let vector = self.lane(u).is_some() || g.dtype(u).is_float();
+                self.vectors(u) * if vector { m.arithmetic } else { m.scalar }
+            }
+            _ => return,
+        };
+        self.add(0, cycles);
+    }
+
+    fn accumulate(&mut self, u: UOp) {
+        let (g, m) = (&self.p.g, self.m);
+        let acc = g.src_at(u, 0);
+        let own = self.vectors(acc);
+        let all = g.src(u)[1..].iter().map(|&x| self.vectors(x)).fold(self.vectors(u).max(own), f64::max);
+        let each = match (g.op(u), g.arg(u)) {
+            (Op::AccMulAdd, _) => m.multiply_add,
+            (_, Arg::Reduce(ReduceOp::Add, _)) => m.arithmetic,
+            _ => 3.0 * m.arithmetic,
+        };
+        let Some(f) = self.frames.last_mut() else { return };
+        match f.chains.iter_mut().find(|c| c.0 == acc) {
+            Some(c) => c.1 += all / own,
+            None => f.chains.push((acc, all / own)),
+        }
+        f.issue[0] += all * each;
+        f.issue[1] += self.spilled * m.spill;
+        f.issue[2] += self.spilled * m.spill;
+    }
+
+    fn access(&mut self, u: UOp) {
+        let (p, g, m) = (self.p, &self.p.g, self.m);
+        let (index, store, tile) = (g.src_at(u, 0), g.op(u) == Op::Store, p.tile(u));
+        let (base, size) = (p.base(u), g.dtype(index).size().max(1));
+        let bytes = size as f64;
+        let most = match g.arg(base) {
+            Arg::Param { len, .. } | Arg::Scratch { len, .. } => *len as f64 * bytes,
+            _ => f64::INFINITY,
+        };
+        let mut a = Access {
+            base,
+            store,
+            offsets: Vec::new(),
+            digits: Vec::new(),
+            wild: 0,
+            size: bytes,
+            most: most.max(LINE),
+            steps: Vec::new(),
+            random: 1.0,
+            conflict: false,
+            bytes: 0.0,
+            moved: [0.0; 3],
+        };
+        self.take_apart(g.src_at(index, 1), &mut a);
+        let lane = tile.iter().find(|x| x.lane).copied();
+        let dot = tile.iter().find(|x| self.dots >> x.id & 1 == 1).copied();
+        let n = self.vectors(u).max(1.0);
+        let rows = n / lane.map_or(1.0, |x| self.wide(x, g.dtype(u).size()));
+        let parts = rows * lane.map_or(1, |x| x.len) as f64;
+        // narrow elements are put into their lanes one by one
+        let part = parts * if store { m.element_store } else { m.element_load };
+        let part = if size < 4 && dot.is_none() { 2.5 * part } else { part };
+        let [whole, one] = if store { [m.vector_store, m.element_store] } else { [m.vector_load, m.broadcast] };
+        let cycles = match lane {
+            None => n * if store { one } else { whole },
+            Some(l) => {
+                let group = dot.map_or(1, |d| d.len);
+                let dense = dot.is_none_or(|d| p.stride(index, d.id) == 1);
+                let (stride, wild) = (p.stride(index, l.id), g.ranges(g.src_at(index, 1)) >> l.id & 1 == 1);
+                a.conflict = stride * size as i64 % PAGE == 0 && stride != 0 && l.len > WAYS;
+                let slow: f64 = a.digits.iter().filter(|d| d.id == l.id).map(|d| d.stride / d.div / bytes).sum();
+                let near = if wild { a.wild >> l.id & 1 == 0 && slow <= 2.0 } else { stride.abs() <= 2 };
+                match () {
+                    () if g.ranges(index) >> l.id & 1 == 0 => rows * one * if dense { 1.0 } else { group as f64 },
+                    () if stride == group as i64 && dense && !wild => n * whole,
+                    () if near && self.t.permutes && !store && size >= 4 => n * m.permuted_load,
+                    () => part * group as f64,
+                }
+            }
+        };
+        let gate = g.src(u).get(2).map_or(0.0, |&gate| match lane {
+            Some(l) if g.ranges(gate) >> l.id & 1 == 1 && size >= 4 => n * m.arithmetic,
+            Some(l) if g.ranges(gate) >> l.id & 1 == 1 => parts * m.guard,
+            _ => rows * m.guard,
+        });
+        for x in &tile {
+            let stride = p.stride(index, x.id).unsigned_abs() as f64 * bytes;
+            if stride > 0.0 {
+                a.steps.push((stride, x.len as f64));
+            }
+            if a.wild >> x.id & 1 == 1 {
+                a.random *= x.len as f64;
+            }
+        }
+        a.bytes = a.touched();
+        a.moved = [if a.conflict { parts * LINE } else { a.bytes }, a.bytes, a.bytes];
+        let Some(f) = self.frames.last_mut() else { return };
+        f.issue[if store { 2 } else { 1 }] += cycles + gate;
+        join(&mut f.accesses, a);
+    }
+
+    /// An address as a constant, digits of counters, and ranges that it depends on in other ways.
+    fn take_apart(&self, at: UOp, a: &mut Access) {
+        let g = &self.p.g;
+        let mut offset = 0.0;
+        let mut stack = vec![(at, a.size)];
+        while let Some((u, c)) = stack.pop() {
+            let by = g.src(u).get(1).and_then(|&x| g.const_int(x)).map(|x| x as f64);
+            match (g.op(u), by) {
+                (Op::Const, _) => offset += c * g.const_int(u).unwrap_or(0) as f64,
+                (Op::Add, _) => stack.extend(g.src(u).iter().map(|&x| (x, c))),
+                (Op::Sub, _) => stack.extend([(g.src_at(u, 0), c), (g.src_at(u, 1), -c)]),
+                (Op::Mul, Some(by)) => stack.push((g.src_at(u, 0), c * by)),
+                (Op::Shl, Some(by)) => stack.push((g.src_at(u, 0), c * shifted(by))),
+                (Op::MulAdd, Some(by)) => stack.extend([(g.src_at(u, 0), c * by), (g.src_at(u, 2), c)]),
+                (Op::Cast, _) => stack.push((g.src_at(u, 0), c)),
+                _ => match self.digit(u) {
+                    Some(d) => a.digits.push(Digit { stride: c.abs(), ..d }),
+                    None => a.wild |= g.ranges(u),
+                },
+            }
+        }
+        a.offsets.push(offset as i64);
+    }
+
+    /// A digit of a counter: what is left of it after divisions and remainders.
+    fn digit(&self, mut u: UOp) -> Option<Digit> {
+        let g = &self.p.g;
+        let mut path: Vec<(Op, f64)> = Vec::new();
+        while g.op(u) != Op::Range {
+            let by = g.src(u).get(1).and_then(|&x| g.const_int(x)).map(|x| x as f64);
+            match (g.op(u), by) {
+                (Op::Cast, _) => {}
+                (Op::Idiv | Op::FloorDiv, Some(by)) => path.push((Op::Idiv, by)),
+                (Op::Shr, Some(by)) => path.push((Op::Idiv, shifted(by))),
+                (Op::Imod | Op::FloorMod, Some(by)) => path.push((Op::Imod, by)),
+                (Op::And, Some(by)) => path.push((Op::Imod, by + 1.0)),
+                _ => return None,
+            }
+            u = g.src_at(u, 0);
+        }
+        let all = Digit { id: g.range_arg(u).id, div: 1.0, end: (g.bounds(u).1 + 1) as f64, stride: 0.0 };
+        Some(path.iter().rev().fold(all, |d, &(op, by)| match op {
+            Op::Idiv => Digit { div: d.div * by, end: d.end.max(d.div * by), ..d },
+            _ => Digit { end: d.end.min(d.div * by), ..d },
+        }))
+    }
+
+    fn open(&mut self, u: UOp) {
+        let (g, m) = (&self.p.g, self.m);
+        let (len, turn) = match g.kind(u) {
+            AxisKind::Grid(d) => (self.p.grid[d as usize] as f64, if self.t.has_local { m.group } else { m.turn }),
+            AxisKind::Local(d) => (self.p.local[d as usize] as f64, 0.0),
+            _ => ((g.bounds(u).1 + 1).max(1) as f64, m.turn),
+        };
+        let wait = if g.kind(u) == AxisKind::Walk { m.walk } else { 0.0 };
+        self.frames.push(Frame { id: g.range_arg(u).id, len, turn, wait, ..Frame::default() });
+    }
+
+    fn close(&mut self) {
+        let Some(mut f) = self.frames.pop() else { return };
+        let turn = f.body(self.m) + f.turn + f.inside;
+        let (id, len) = (f.id, f.len);
+        f.by[4] += f.turn;
+        // the digits of the counter, the fastest first
+        let mut cuts = vec![len];
+        for d in f.accesses.iter().flat_map(|a| &a.digits).filter(|d| d.id == id) {
+            cuts.extend([d.div, d.end].into_iter().filter(|&c| c > 1.0 && c < len));
+        }
+        sort::by(&mut cuts, f64::total_cmp);
+        let mut from = 1.0;
+        for to in cuts {
+            if to > from {
+                let body = f.accesses.iter().map(|a| a.bytes).sum();
+                f.accesses.iter_mut().for_each(|a| a.repeat(id, from, to / from, body, self.m));
+            }
+            from = to;
+        }
+        let Some(outer) = self.frames.last_mut() else { return };
+        outer.inside += len * turn;
+        for (all, own) in outer.by.iter_mut().zip(f.by) {
+            *all += len * own;
+        }
+        for mut a in f.accesses {
+            a.digits.retain(|d| d.id != id);
+            a.wild &= !(1 << id);
+            join(&mut outer.accesses, a);
+        }
+    }
+}
+
+/// Two to a power.
+fn shifted(by: f64) -> f64 {
+    (1u64 << (by as u32).min(63)) as f64
+}
+
+/// Adds an access to those of a loop; if one goes the same way, they become one.
+fn join(list: &mut Vec<Access>, a: Access) {
+    let same = |b: &&mut Access| {
+        (b.base, b.store, b.wild) == (a.base, a.store, a.wild) && b.digits == a.digits && b.steps == a.steps
+    };
+    let Some(b) = list.iter_mut().find(same) else { return list.push(a) };
+    let before = b.bytes;
+    for (have, more) in b.moved.iter_mut().zip(a.moved) {
+        *have = have.max(more);
+    }
+    a.offsets.iter().for_each(|o| {
+        if !b.offsets.contains(o) {
+            b.offsets.push(*o);
+        }
+    });
+    b.bytes = b.touched().max(a.bytes);
+    b.moved.iter_mut().for_each(|m| *m *= b.bytes / before);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codegen::compile;
+    use crate::codegen::count::count;
+    use crate::schedule::{Ast, schedule};
+    use crate::target::Isa;
+    use crate::tensor::{Session, Tensor};
+    use crate::{DType, Result, engine};
+
+    fn kernel(t: &Target, make: impl Fn(&dyn Fn(DType, &[usize]) -> Tensor) -> Result<Tensor>) -> Ast {
+        let s = Session::new();
+        let node = make(&|dtype, shape| Tensor::empty(&s, dtype, shape).unwrap()).unwrap().node();
+        let (g, roots) = engine::close(&s.state().graph, &[node]);
+        let mut list = schedule(&g, &roots, 3, t).unwrap().kernels;
+        assert_eq!(list.len(), 1);
+        list.remove(0).ast
+    }
+
+    fn targets() -> [Target; 5] {
+        let (avx2, gpu) = (Target::x86(Isa::Avx2, 1), Target::wgsl("webgpu"));
+        [avx2, Target::x86(Isa::Avx512, 2), Target::wasm(true, 1), gpu.clone().emulated(), gpu]
+    }
+
+    fn matmul(t: &Target, n: usize) -> Program {
+        let ast = kernel(t, |x| x(DType::F32, &[n, n]).matmul(&x(DType::F32, &[n, n])));
+        compile(&ast, t, None).unwrap()
+    }
+
+    #[test]
+    fn a_product_touches_three_matrices_and_multiplies() {
+        for t in &targets()[..3] {
+            let p = matmul(t, 64);
+            let c = cost(&p, t);
+            assert_eq!((p.flops, c.footprint), (2 * 64 * 64 * 64, 3.0 * 64.0 * 64.0 * 4.0), "{}", t.name);
+            // tiles at the ends overlap
+            assert!((p.flops..p.flops + p.flops / 8).contains(&count(&p).flops));
+            let m = t.machine.prices;
+            assert!(c.ns > 64f64.powi(3) / t.lanes as f64 * m.multiply_add * m.cycle / t.threads as f64);
+            // all of it is in the second cache from launch to launch
+            assert_eq!(c.moved[1..], [0.0; 2]);
+        }
+        let (t, bound) = (Target::x86(Isa::Avx2, 1), |p: &Program| cost(p, &Target::x86(Isa::Avx2, 1)).bound);
+        assert_eq!((bound(&matmul(&t, 4)), bound(&matmul(&t, 512))), (Bound::Launch, Bound::Arithmetic));
+    }
+
+    #[test]
+    fn softmax_goes_over_a_row_that_the_first_cache_keeps() {
+        let t = Target::x86(Isa::Avx2, 1);
+        let rows = 1 << 15;
+        let ast = kernel(&t, |x| x(DType::F32, &[rows, 1024]).softmax(-1));
+        let c = cost(&compile(&ast, &t, None).unwrap(), &t);
+        let bytes = (rows * 1024 * 4) as f64;
+        // beside it a row of exponentials
+        assert!((2.0 * bytes..=2.0 * bytes + 8192.0).contains(&c.footprint), "{}", c.footprint);
+        // each element comes in once, and is stored, which brings a line in and puts it out
+        assert!(c.moved.iter().all(|&m| (2.9 * bytes..=3.1 * bytes).contains(&m)), "{:?} of {bytes}", c.moved);
+        assert!(matches!(c.bound, Bound::Bytes(2) | Bound::Arithmetic), "{:?}", c.bound);
+    }
+
+    #[test]
+    fn a_gather_touches_a_line_for_each_row() {
+        let t = Target::x86(Isa::Avx2, 1);
+        let ast = kernel(&t, |x| x(DType::F32, &[1 << 20, 8]).embedding(&x(DType::I32, &[512])));
+        let c = cost(&compile(&ast, &t, None).unwrap(), &t);
+        let rows = 512.0 * LINE;
+        assert!((rows..rows + 512.0 * 64.0 * 2.0).contains(&c.footprint), "{}", c.footprint);
+    }
+
+    #[test]
+    fn more_work_takes_longer() {
+        for t in targets() {
+            let mut last = 0.0;
+            for n in [16, 64, 128, 256, 512, 1024] {
+                let c = cost(&matmul(&t, n), &t);
+                assert!(c.ns.is_finite() && c.ns > last, "{}: {n}: {c:?} after {last}", t.name);
+                last = c.ns;
+            }
+            let mut last = 0.0;
+            for n in [64, 1 << 10, 1 << 14, 1 << 18, 1 << 22] {
+                let ast = kernel(&t, |x| x(DType::F32, &[n]).add(&x(DType::F32, &[n]))?.tanh());
+                let c = cost(&compile(&ast, &t, None).unwrap(), &t);
+                assert!(c.ns.is_finite() && c.ns >= last && c.ns > 0.0, "{}: {n}: {c:?} after {last}", t.name);
+                last = c.ns;
+            }
+        }
+    }
+}
