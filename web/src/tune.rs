@@ -3,8 +3,9 @@
 
 use crate::face::Inner;
 use crate::js::{now, text};
+use gradloom_core::codegen::cost::cost;
 use gradloom_core::device::Step;
-use gradloom_core::engine::search::{Next, Search, cost};
+use gradloom_core::engine::search::{Next, Search};
 use gradloom_core::engine::{Bench, Compiled, Trying, plan};
 use gradloom_core::schedule::Ast;
 use gradloom_core::target::Target;
@@ -157,7 +158,7 @@ impl Tuner {
             let _turn = self.inner.turn().await;
             self.results(bench, &first).await?
         };
-        let rough = |c: &Compiled| c.program.as_ref().map_or(0.0, |p| cost(p, &self.target));
+        let rough = |c: &Compiled| c.program.as_ref().map_or(0.0, |p| cost(p, &self.target).ns);
         let rough_first = rough(&first).max(1.0);
         let mut best: Option<(f64, Compiled)> = None;
         let mut wrong = 0;
@@ -275,7 +276,7 @@ impl Tuner {
     /// The least milliseconds of some rounds; of one if it is far above `limit`.
     async fn time(&self, bench: &Bench, c: &Compiled, limit: f64, rounds: usize) -> Result<f64> {
         if self.plain {
-            return Ok(c.program.as_ref().map_or(0.0, |p| cost(p, &self.target)));
+            return Ok(c.program.as_ref().map_or(0.0, |p| cost(p, &self.target).ns));
         }
         let trying = self.compile(bench, c).await?;
         let measured = async {

@@ -7,11 +7,12 @@
 
 use super::plan::{self, Compiled};
 use super::tuned;
+use crate::codegen::cost::cost;
 use crate::codegen::opt::{actions, heuristic};
 use crate::codegen::{self, Opt, Program, axes::Kernel};
 use crate::schedule::Ast;
 use crate::target::Target;
-use crate::uop::{AxisKind, Op, hash};
+use crate::uop::{Op, hash};
 use crate::util::sort;
 use crate::{Error, Result};
 use rustc_hash::FxHashSet;
@@ -132,7 +133,7 @@ impl Search {
         match self.growing.front_mut().map(VecDeque::pop_front) {
             Some(Some(list)) => {
                 if let Some(c) = self.candidate(list) {
-                    self.made.push((cost(&c.program, &self.target), c));
+                    self.made.push((cost(&c.program, &self.target).ns, c));
                 }
             }
             Some(None) => {
@@ -258,57 +259,6 @@ fn vectors(p: &Program, u: crate::uop::UOp, t: &Target) -> f64 {
     p.tile(u).iter().map(|a| if a.lane { a.len.div_ceil(t.lanes) } else { a.len }).product::<usize>() as f64
 }
 
-/// Rough cycles of a program: what its instructions cost, times how often its loops repeat them. Only good to compare
-/// programs of one kernel.
-pub fn cost(p: &Program, t: &Target) -> f64 {
-    let g = &p.g;
-    let mut times = vec![1.0f64];
-    let mut total = 0.0;
-    let accs: f64 = p.order.iter().filter(|&&u| g.op(u) == Op::Acc).map(|&u| vectors(p, u, t)).sum();
-    let spilled = (accs - t.vector_registers as f64 + 2.0).max(0.0);
-    for &u in &p.order {
-        let now = times.last().copied().unwrap_or(1.0);
-        let n = vectors(p, u, t);
-        let memory = |index: crate::uop::UOp| {
-            let lane = p.tile(u).iter().find(|a| a.lane).copied();
-            match lane {
-                Some(a) if p.stride(index, a.id) != 1 && g.ranges(index) >> a.id & 1 == 1 => n * t.lanes as f64 * 0.8,
-                _ => n,
-            }
-        };
-        total += now
-            * match g.op(u) {
-                Op::Range if g.kind(u).is_loop() || g.kind(u) == AxisKind::Grid(0) => {
-                    let alone = t.has_local && !g.kind(u).is_loop();
-                    let len = if alone { 1.0 } else { (g.bounds(u).1 + 1) as f64 };
-                    times.push(now * len);
-                    len
-                }
-                Op::End => {
-                    if times.len() > 1 {
-                        times.pop();
-                    }
-                    0.0
-                }
-                Op::Load => 0.6 * memory(g.src_at(u, 0)),
-                Op::Store => 1.2 * memory(g.src_at(u, 0)),
-                Op::AccMulAdd | Op::AccUpdate => 0.5 * vectors(p, g.src_at(u, 0), t).max(8.0 / 2.0) + 2.0 * spilled,
-                Op::Div | Op::Recip | Op::Sqrt => 4.0 * n,
-                Op::Idiv | Op::Imod => 10.0 * n,
-                Op::Fold => 4.0 * n,
-                op if op.is_alu() => 0.5 * n,
-                _ => 0.0,
-            };
-    }
-    if !t.has_local {
-        return total;
-    }
-    let product = |a: [u32; 3]| a.iter().map(|&n| f64::from(n)).product::<f64>();
-    let (threads, group) = (product(p.grid) * product(p.local), product(p.local));
-    // a device is idle with few threads, and wastes the rest of a partly filled warp
-    total * threads.max(4096.0) * (32.0 / group.min(32.0)).max(1.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -337,7 +287,7 @@ mod tests {
             let p = trial.compiled.program.as_ref().unwrap();
             assert!(programs.insert(hash::key(&p.g, &p.order)), "each program once");
             // a clock that runs by the cost model
-            let seconds = cost(p, &t);
+            let seconds = cost(p, &t).ns;
             fastest = fastest.min(seconds);
             s.tell(Some(seconds));
             assert!(s.trials() < 2000, "it comes to an end");
@@ -357,9 +307,10 @@ mod tests {
         for t in targets {
             let mut s = Search::new(&matmul(128, &t), &t, None).unwrap();
             while let Some(trial) = s.ask() {
-                let cost = cost(trial.compiled.program.as_ref().unwrap(), &t);
-                assert!(cost > 0.4 * 128f64.powi(3) / t.lanes as f64, "{:?}: {cost}", trial.opts);
-                s.tell(Some(cost));
+                let ns = cost(trial.compiled.program.as_ref().unwrap(), &t).ns;
+                let (vectors, m) = (128f64.powi(3) / t.lanes as f64, t.machine.prices);
+                assert!(ns >= vectors * m.multiply_add * m.cycle, "{:?}: {ns}", trial.opts);
+                s.tell(Some(ns));
             }
             assert!(s.trials() > 50, "{}: {} programs", t.name, s.trials());
         }
