@@ -7,6 +7,7 @@ use gradloom::device::{Device, Step, View};
 use gradloom::engine::Compiled;
 use gradloom::io::HostTensor;
 use gradloom::render::Code;
+use gradloom_core::codegen::cost::cost;
 use gradloom_core::codegen::count::{Counts, count};
 use gradloom_core::codegen::{self, PASSES, VarInfo};
 use gradloom_core::uop::print::print;
@@ -51,6 +52,12 @@ pub(crate) fn kernels(job: &Job, show: &Show, cache: &Cache, progress: Progress)
             ("flops", Json::Int(p.flops as i64)),
             ("bytes", Json::Int(p.bytes as i64)),
         ];
+        // a kernel from the cache on disk has no program
+        if let Some(program) = &p.program {
+            let c = cost(program, model.engine().device().target());
+            row.push(("predicted_us", Json::Num(c.ns / 1e3, 1)));
+            row.push(("bound", Json::text(c.bound)));
+        }
         if show.time {
             let us = measure(model.engine().device(), &p)?;
             row.push(("us", Json::Num(us, 1)));
