@@ -33,7 +33,11 @@ fn buffer(t: &Tensor) -> Option<u32> {
 }
 
 impl Net {
-    fn input_of(&self, dtype: DType, shape: &[usize]) -> Result<Tensor> {
+    /// An input: a buffer that is not a weight.
+    ///
+    /// # Errors
+    /// Shapes that are too large.
+    pub fn input_of(&self, dtype: DType, shape: &[usize]) -> Result<Tensor> {
         let x = Tensor::empty(&self.session, dtype, shape)?;
         self.inputs.borrow_mut().extend(buffer(&x));
         Ok(x)
@@ -43,7 +47,11 @@ impl Net {
         self.input_of(DType::F32, shape)
     }
 
-    fn weight(&self, shape: &[usize]) -> Result<Tensor> {
+    /// A weight: a buffer that stays the same from run to run.
+    ///
+    /// # Errors
+    /// Shapes that are too large.
+    pub fn weight(&self, shape: &[usize]) -> Result<Tensor> {
         Tensor::empty(&self.session, DType::F32, shape)
     }
 
