@@ -89,7 +89,7 @@ pub fn tune(
 fn one(engine: &mut Engine, key: u128, ast: &Ast, calls: usize, stop: Instant) -> Result<Option<Tuned>> {
     let target = engine.device().target().clone();
     let known = engine.tuned(key);
-    let mut search = Search::new(ast, &target, known.as_deref())?;
+    let mut search = Search::new(ast, &target, engine.device().renderer(), known.as_deref())?;
     let reference = search.reference()?;
     let bench = Bench::new(engine.device(), &reference)?;
     let wanted = results(&bench, engine.device(), &reference)?;
@@ -119,7 +119,7 @@ fn one(engine: &mut Engine, key: u128, ast: &Ast, calls: usize, stop: Instant) -
         let (mut before, mut after) = (before, after);
         let mut name = compiled.source.name.clone();
         if after < before * GAIN {
-            let first = gradloom_core::engine::plan::compile(ast, &target, None)?;
+            let first = gradloom_core::engine::plan::compile(ast, &target, engine.device().renderer(), None)?;
             (before, after) = (f64::INFINITY, f64::INFINITY);
             for _ in 0..3 {
                 before = before.min(time(&bench, engine.device(), &first, f64::INFINITY)?);

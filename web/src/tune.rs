@@ -7,6 +7,7 @@ use gradloom_core::codegen::cost::cost;
 use gradloom_core::device::Step;
 use gradloom_core::engine::search::{Next, Search};
 use gradloom_core::engine::{Bench, Compiled, Trying, plan};
+use gradloom_core::render::Renderer;
 use gradloom_core::schedule::Ast;
 use gradloom_core::target::Target;
 use gradloom_core::util::sort;
@@ -47,6 +48,7 @@ pub(crate) struct Tuned {
 pub(crate) struct Tuner {
     inner: Rc<Inner>,
     target: Target,
+    renderer: &'static dyn Renderer,
     /// Asked before each piece of work: resolves when there is time for it, to false if it should end.
     slot: Function,
     budget_ms: f64,
@@ -58,8 +60,11 @@ pub(crate) struct Tuner {
 
 impl Tuner {
     pub(crate) fn new(inner: Rc<Inner>, slot: Function, budget_ms: f64, plain: bool) -> Tuner {
-        let target = inner.engine.borrow_mut().device().target().clone();
-        Tuner { inner, target, slot, budget_ms, spent_ms: 0.0, plain }
+        let (target, renderer) = {
+            let mut engine = inner.engine.borrow_mut();
+            (engine.device().target().clone(), engine.device().renderer())
+        };
+        Tuner { inner, target, renderer, slot, budget_ms, spent_ms: 0.0, plain }
     }
 
     /// Tunes the kernels that were launched so far and not searched before: the longer one takes in all, the more of the
@@ -133,8 +138,8 @@ impl Tuner {
     /// Tunes one kernel until so much is spent.
     async fn kernel(&mut self, key: u128, ast: &Ast, launches: u64, stop: f64) -> Result<Option<Tuned>> {
         let known = self.inner.engine.borrow_mut().tuned(key);
-        let search = Search::new(ast, &self.target, known.as_deref())?;
-        let first = plan::compile(ast, &self.target, if self.plain { Some(&[]) } else { None })?;
+        let search = Search::new(ast, &self.target, self.renderer, known.as_deref())?;
+        let first = plan::compile(ast, &self.target, self.renderer, if self.plain { Some(&[]) } else { None })?;
         if self.plain {
             let _turn = self.inner.turn().await;
             self.inner.engine.borrow_mut().adopt(key, &[], first.clone())?;

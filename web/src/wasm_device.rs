@@ -6,9 +6,9 @@ use crate::signal::Signal;
 use crate::threads::{Driver, Handle, Threads};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::wasm::{
-    DriverStep, Kernel, MAX_PAGES, MAX_THREADS, SLACK, STEP_BYTES, SYNC_BYTES, driver, link, relaxed_simd_probe,
+    DriverStep, Kernel, MAX_PAGES, MAX_THREADS, SLACK, STEP_BYTES, SYNC_BYTES, Wasm, driver, link, relaxed_simd_probe,
 };
-use gradloom_core::render::{Code, Source};
+use gradloom_core::render::{Code, Renderer, Source};
 use gradloom_core::target::Target;
 use gradloom_core::util::heap::Heap;
 use gradloom_core::{Error, Result};
@@ -358,6 +358,10 @@ fn memory(shared: bool) -> Result<(Memory, u32)> {
 impl Device for WasmDevice {
     fn target(&self) -> &Target {
         &self.target
+    }
+
+    fn renderer(&self) -> &'static dyn Renderer {
+        &Wasm
     }
 
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {

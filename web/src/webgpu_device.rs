@@ -9,7 +9,8 @@ use crate::signal::Signal;
 use crate::webgpu_memory::{Buffers, scoped};
 use gradloom_core::device::canary;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
-use gradloom_core::render::{Code, Source, wgsl};
+use gradloom_core::render::wgsl::{self, WgslRenderer};
+use gradloom_core::render::{Code, Renderer, Source};
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
 use js_sys::{Array, Function, Object, Reflect, Uint8Array};
@@ -483,6 +484,10 @@ fn target(limits: &JsValue) -> Target {
 impl Device for WebGpuDevice {
     fn target(&self) -> &Target {
         &self.target
+    }
+
+    fn renderer(&self) -> &'static dyn Renderer {
+        &WgslRenderer
     }
 
     fn notes(&self) -> &[String] {

@@ -2,7 +2,7 @@
 
 use super::{BufId, Device, KernelId, Step, Ticket, View};
 use crate::dtype::Scalar;
-use crate::render::{Code, Source};
+use crate::render::{Code, Interpreted, Renderer, Source};
 use crate::target::Target;
 use crate::uop::eval::program::eval_program;
 use crate::{DType, Error, Result};
@@ -76,6 +76,10 @@ impl EvalDevice {
 impl Device for EvalDevice {
     fn target(&self) -> &Target {
         &self.target
+    }
+
+    fn renderer(&self) -> &'static dyn Renderer {
+        &Interpreted
     }
 
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {

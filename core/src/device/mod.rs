@@ -9,7 +9,7 @@ pub use eval::EvalDevice;
 pub use null::NullDevice;
 
 use crate::Result;
-use crate::render::Source;
+use crate::render::{self, Renderer, Source};
 use crate::target::Target;
 
 /// A device allocation.
@@ -74,6 +74,11 @@ impl<T: ?Sized> MaySend for T {}
 pub trait Device: MaySend {
     /// What it can do.
     fn target(&self) -> &Target;
+
+    /// What prints its kernels.
+    fn renderer(&self) -> &'static dyn Renderer {
+        render::of(self.target().lang)
+    }
 
     /// What its driver gets wrong, and how kernels go without it: a line each.
     fn notes(&self) -> &[String] {

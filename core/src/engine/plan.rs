@@ -4,7 +4,7 @@
 use super::memory::{self, Life};
 use crate::codegen::pack::Pack;
 use crate::codegen::{self, Opt, Program, VarInfo};
-use crate::render::{Code, Source};
+use crate::render::{Code, Renderer, Source};
 use crate::schedule::{Ast, BufferInfo, Kernel, Origin, Schedule, schedule};
 use crate::target::{Lang, Target};
 use crate::uop::spec::{self, Stage};
@@ -107,11 +107,11 @@ pub struct Packed {
 
 impl Compiled {
     /// Renders a program for a target.
-    pub fn new(program: Program, t: &Target) -> Result<Compiled> {
+    pub fn new(program: Program, t: &Target, renderer: &dyn Renderer) -> Result<Compiled> {
         let program = Arc::new(program);
-        let code = render(&program, t)?;
+        let code = render(&program, t, renderer)?;
         let pack = |p: &Pack| {
-            let compiled = Box::new(compile(&p.ast, t, None)?);
+            let compiled = Box::new(compile(&p.ast, t, renderer, None)?);
             Ok(Packed { slot: p.slot, key: kernel_key(&p.ast), compiled })
         };
         Ok(Compiled {
@@ -159,15 +159,15 @@ pub fn with_numbers(key: u128, numbers: impl Iterator<Item = u32>) -> u128 {
 }
 
 /// Compiles and renders one kernel.
-pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Compiled> {
-    Compiled::new(codegen::compile(ast, t, opts)?, t)
+pub fn compile(ast: &Ast, t: &Target, renderer: &dyn Renderer, opts: Option<&[Opt]>) -> Result<Compiled> {
+    Compiled::new(codegen::compile(ast, t, opts)?, t, renderer)
 }
 
 /// Renders a program in the target's language.
-pub fn render(p: &Arc<Program>, t: &Target) -> Result<Code> {
+pub fn render(p: &Arc<Program>, t: &Target, renderer: &dyn Renderer) -> Result<Code> {
     match t.lang {
         Lang::Eval => Ok(Code::Program(p.clone())),
-        _ => crate::render::render(p, t),
+        _ => renderer.render(p, t),
     }
 }
 

@@ -268,13 +268,15 @@ impl Engine {
         let todo: Vec<(Job, Option<Vec<Opt>>)> = c.todo.drain(..n).collect();
         self.counters.programs += n as u64;
         let (target, interrupt) = (self.device.target().clone(), self.interrupt.clone());
+        let renderer = self.device.renderer();
         let made: Vec<OnceLock<Result<Compiled>>> = todo.iter().map(|_| OnceLock::new()).collect();
         self.host.each(n, &|i| {
             let (job, opts) = &todo[i];
-            let mut result = interrupt.check().and_then(|()| plan::compile(&job.ast, &target, opts.as_deref()));
+            let mut result =
+                interrupt.check().and_then(|()| plan::compile(&job.ast, &target, renderer, opts.as_deref()));
             if opts.is_some() && result.is_err() {
                 // opts found by another release may no longer fit
-                result = interrupt.check().and_then(|()| plan::compile(&job.ast, &target, None));
+                result = interrupt.check().and_then(|()| plan::compile(&job.ast, &target, renderer, None));
             }
             let _ = made[i].set(result);
         });

@@ -10,6 +10,7 @@ use super::tuned;
 use crate::codegen::cost::cost;
 use crate::codegen::opt::{actions, heuristic};
 use crate::codegen::{self, Opt, Program, axes::Kernel};
+use crate::render::Renderer;
 use crate::schedule::Ast;
 use crate::target::Target;
 use crate::uop::{Op, hash};
@@ -60,6 +61,7 @@ pub enum Next {
 pub struct Search {
     ast: Ast,
     target: Target,
+    renderer: &'static dyn Renderer,
     chosen: Vec<Opt>,
     seen: FxHashSet<u128>,
     queue: VecDeque<Candidate>,
@@ -77,13 +79,14 @@ pub struct Search {
 
 impl Search {
     /// Begins with the heuristic's opts, with none, and with those that an earlier search found.
-    pub fn new(ast: &Ast, target: &Target, known: Option<&[Opt]>) -> Result<Search> {
+    pub fn new(ast: &Ast, target: &Target, renderer: &'static dyn Renderer, known: Option<&[Opt]>) -> Result<Search> {
         let mut k = Kernel::new(ast);
         k.settle_axes();
         let chosen = heuristic::choose(&k, target);
         let mut s = Search {
             ast: ast.clone(),
             target: target.clone(),
+            renderer,
             chosen: chosen.clone(),
             seen: FxHashSet::default(),
             queue: VecDeque::new(),
@@ -108,7 +111,7 @@ impl Search {
 
     /// The program without any opts: what candidates' results are compared with.
     pub fn reference(&self) -> Result<Compiled> {
-        plan::compile(&self.ast, &self.target, Some(&[]))
+        plan::compile(&self.ast, &self.target, self.renderer, Some(&[]))
     }
 
     /// The next candidate; `None` when the search is over. The first is the heuristic's.
@@ -126,7 +129,7 @@ impl Search {
     pub fn poll(&mut self) -> Next {
         if let Some(c) = self.queue.pop_front() {
             // what cannot be rendered is no candidate
-            let Ok(compiled) = Compiled::new(c.program, &self.target) else { return Next::Working };
+            let Ok(compiled) = Compiled::new(c.program, &self.target, self.renderer) else { return Next::Working };
             self.asked = Some(c.opts.clone());
             return Next::Trial(Box::new(Trial { opts: c.opts, compiled }));
         }
@@ -263,6 +266,7 @@ fn vectors(p: &Program, u: crate::uop::UOp, t: &Target) -> f64 {
 mod tests {
     use super::*;
     use crate::DType::F32;
+    use crate::render::{self, wasm::Wasm};
     use crate::schedule::schedule;
     use crate::uop::{Graph, ReduceOp};
 
@@ -280,7 +284,7 @@ mod tests {
     fn a_search_ends_and_finds_what_the_times_say() {
         let t = Target::wasm(true, 1);
         let ast = matmul(64, &t);
-        let mut s = Search::new(&ast, &t, None).unwrap();
+        let mut s = Search::new(&ast, &t, &Wasm, None).unwrap();
         let mut programs = FxHashSet::default();
         let mut fastest = f64::INFINITY;
         while let Some(trial) = s.ask() {
@@ -305,7 +309,7 @@ mod tests {
             targets.push(Target::c(1));
         }
         for t in targets {
-            let mut s = Search::new(&matmul(128, &t), &t, None).unwrap();
+            let mut s = Search::new(&matmul(128, &t), &t, render::of(t.lang), None).unwrap();
             while let Some(trial) = s.ask() {
                 let ns = cost(trial.compiled.program.as_ref().unwrap(), &t).ns;
                 let (vectors, m) = (128f64.powi(3) / t.lanes as f64, t.machine.prices);
@@ -319,7 +323,7 @@ mod tests {
     #[test]
     fn failures_are_not_chosen() {
         let t = Target::wasm(true, 1);
-        let mut s = Search::new(&matmul(32, &t), &t, None).unwrap();
+        let mut s = Search::new(&matmul(32, &t), &t, &Wasm, None).unwrap();
         let first = s.ask().unwrap().opts;
         s.tell(Some(1.0));
         for _ in 0..5 {

@@ -44,7 +44,7 @@ pub enum Code {
 }
 
 /// Prints programs of one language.
-pub trait Renderer {
+pub trait Renderer: Sync {
     /// Renders a program for a target. Fails only with `Error::Unsupported`.
     fn render(&self, p: &Program, t: &Target) -> Result<Code>;
 }
@@ -63,19 +63,45 @@ impl Source {
     }
 }
 
+/// Gives the program itself, for what interprets it.
+pub struct Interpreted;
+
+impl Renderer for Interpreted {
+    fn render(&self, p: &Program, _t: &Target) -> Result<Code> {
+        Ok(Code::Program(std::sync::Arc::new(p.clone())))
+    }
+}
+
+/// Stands for renderers that this build leaves out.
+#[cfg(not(all(feature = "c", feature = "llvm", feature = "x86")))]
+struct Missing;
+
+#[cfg(not(all(feature = "c", feature = "llvm", feature = "x86")))]
+impl Renderer for Missing {
+    fn render(&self, p: &Program, t: &Target) -> Result<Code> {
+        Err(crate::Error::Unsupported { what: format!("renderer for {:?}", t.lang), context: p.name.clone() })
+    }
+}
+
+/// The renderer of a language. It refers to all of them: devices in a page name theirs instead, so that each is loaded with its renderer
+/// and without the others.
+pub fn of(lang: Lang) -> &'static dyn Renderer {
+    match lang {
+        Lang::Wgsl => &wgsl::WgslRenderer,
+        Lang::Wasm => &wasm::Wasm,
+        #[cfg(feature = "c")]
+        Lang::C => &c::CRenderer,
+        #[cfg(feature = "llvm")]
+        Lang::Llvm => &llvm::LlvmRenderer,
+        #[cfg(feature = "x86")]
+        Lang::X86 => &x86::X86,
+        Lang::Eval => &Interpreted,
+        #[cfg(not(all(feature = "c", feature = "llvm", feature = "x86")))]
+        _ => &Missing,
+    }
+}
+
 /// Renders with the renderer of the target's language.
 pub fn render(p: &Program, t: &Target) -> Result<Code> {
-    match t.lang {
-        Lang::Wgsl => wgsl::WgslRenderer.render(p, t),
-        Lang::Wasm => wasm::Wasm.render(p, t),
-        #[cfg(feature = "c")]
-        Lang::C => c::CRenderer.render(p, t),
-        #[cfg(feature = "llvm")]
-        Lang::Llvm => llvm::LlvmRenderer.render(p, t),
-        #[cfg(feature = "x86")]
-        Lang::X86 => x86::X86.render(p, t),
-        Lang::Eval => Ok(Code::Program(std::sync::Arc::new(p.clone()))),
-        #[cfg(not(all(feature = "c", feature = "llvm", feature = "x86")))]
-        lang => Err(crate::Error::Unsupported { what: format!("renderer for {lang:?}"), context: p.name.clone() }),
-    }
+    of(t.lang).render(p, t)
 }
