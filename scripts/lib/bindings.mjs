@@ -27,7 +27,16 @@ const drop = (stub) => {
   wasm = stub;
   ${["wasmInstance", "wasmModule", "__wbg_init_promise", ...views].join(" = ")} = undefined;
 };
-return { ${names.join(", ")}, load: __wbg_init, module: () => wasmModule, drop };
+// a part of the module, compiled: it uses what the first one exports, and its exports join those
+const part = async (compiled) => {
+  const first = wasmInstance;
+  if (!first) return;
+  const { exports } = await WebAssembly.instantiate(compiled, { ...__wbg_get_imports(), $: first.exports });
+  if (wasmInstance === first) Object.assign(wasm, guard(exports));
+};
+// what parts use begins with a dollar: a module with none of it has no parts
+const isWhole = () => !("$0" in wasmInstance.exports);
+return { ${names.join(", ")}, load: __wbg_init, module: () => wasmModule, isWhole, part, drop };
 }
 `;
 }

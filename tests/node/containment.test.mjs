@@ -14,6 +14,7 @@ import { endlessModule, settled, trapAtClock, trappingExport, trappingModule } f
 const { Worker } = workerThreads;
 const pkg = new URL("../node_modules/gradloom/dist/pkg/", import.meta.url);
 const good = readFileSync(new URL("gradloom_web_bg.wasm", pkg));
+const whole = readFileSync(new URL("gradloom_whole_bg.wasm", pkg));
 const MODEL = new URL("../models/silero_vad_op15/model.onnx", import.meta.url);
 const inputs = () => ({
   input: new Tensor(new Float32Array(512).map((_, i) => Math.sin(i / 7)), [1, 512]),
@@ -79,7 +80,7 @@ test("a trap in a call, and while a model loads", async () => {
     const end = trapAtClock(1);
     await assert.rejects(old.data(), stopped);
     assert.ok(end());
-    await init({ device: "wasm", threads: 1, bytes: trappingExport(good, name) });
+    await init({ device: "wasm", threads: 1, bytes: trappingExport(whole, name) });
     if (name === "runtime_onnx") await assert.rejects(load(MODEL, { device: "wasm" }), stopped);
     else assert.throws(() => new Tensor([1, 2]).add(1), stopped);
     await nothingHangs({ t: old });

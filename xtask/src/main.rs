@@ -4,6 +4,7 @@
 mod order;
 mod setup;
 mod sh;
+mod split;
 mod tidy;
 mod wasm;
 

@@ -3,7 +3,7 @@
 //! own, because two compilers would throw away each other's work. wasm-opt (132, `-Oz`) makes the module 8% smaller, and 10%
 //! larger to download, so it is not used.
 
-use crate::{order, sh};
+use crate::{order, sh, split};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -11,6 +11,26 @@ use wasm_bindgen_cli_support::Bindgen;
 
 /// The target triple of the web build.
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
+
+/// What of `gradloom-web` is loaded before one of these exports is first called: see `web/ts/src/parts.ts`.
+const PARTS: [split::Part<'_>; 5] = [
+    split::Part {
+        name: "onnx",
+        exports: &[
+            "runtime_adopt",
+            "runtime_codes",
+            "runtime_drifts",
+            "runtime_modelInfo",
+            "runtime_onnx",
+            "runtime_runModel",
+            "runtime_texts",
+        ],
+    },
+    split::Part { name: "weights", exports: &["runtime_saveWeights", "runtime_shards", "safetensorsIndex"] },
+    split::Part { name: "tune", exports: &["runtime_tune"] },
+    split::Part { name: "wasm", exports: &["runtime_workerGone", "wasmRuntime"] },
+    split::Part { name: "webgpu", exports: &["webgpuRuntime"] },
+];
 
 /// The features of `gradloom-web-extra`: each is a module that the package loads on first use.
 const EXTRAS: [&str; 4] = ["text", "files", "chat", "ops"];
@@ -62,12 +82,12 @@ impl Toolchain {
         match self {
             Toolchain::Rustup => {
                 let mut command = Command::new("cargo");
-                command.args(["build", "--target", TARGET]);
+                command.args(["rustc", "--target", TARGET]);
                 command
             }
             Toolchain::Debian => {
                 let mut command = Command::new("/usr/bin/cargo");
-                command.args(["build", "--target", TARGET, "-Zbuild-std=std,panic_abort"]);
+                command.args(["rustc", "--target", TARGET, "-Zbuild-std=std,panic_abort"]);
                 command.env("RUSTC", "/usr/bin/rustc").env("RUSTC_BOOTSTRAP", "1");
                 command.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", "/usr/bin/wasm-ld");
                 command
@@ -118,14 +138,19 @@ fn sysroot_file(file: &str) -> PathBuf {
 pub(crate) fn build(root: &Path, args: &[&str]) -> Result<(), String> {
     let named = args.contains(&"--names");
     if args.contains(&"--tests") {
-        let tests = Part { package: "gradloom-web-tests", feature: "", name: "gradloom_web_tests", named };
+        let tests = Build { package: "gradloom-web-tests", feature: "", name: "gradloom_web_tests", named, parts: &[] };
         return bind(root, &tests, "wasm-tests", "tests/web/pkg");
     }
     let _ = std::fs::remove_dir_all(root.join("web/pkg"));
-    let main = Part { package: "gradloom-web", feature: "", name: "gradloom_web", named };
+    let main = Build { package: "gradloom-web", feature: "", name: "gradloom_web", named, parts: &PARTS };
     let names = EXTRAS.map(|feature| format!("gradloom_{feature}"));
-    let extras =
-        EXTRAS.iter().zip(&names).map(|(feature, name)| Part { package: "gradloom-web-extra", feature, name, named });
+    let extras = EXTRAS.iter().zip(&names).map(|(feature, name)| Build {
+        package: "gradloom-web-extra",
+        feature,
+        name,
+        named,
+        parts: &[],
+    });
     for part in std::iter::once(main).chain(extras) {
         bind(root, &part, "wasm", "web/pkg")?;
     }
@@ -133,22 +158,26 @@ pub(crate) fn build(root: &Path, args: &[&str]) -> Result<(), String> {
 }
 
 /// One wasm module: a package compiled with a feature (or none), what its files are called, and whether its functions have names.
-struct Part<'a> {
+struct Build<'a> {
     package: &'a str,
     feature: &'a str,
     name: &'a str,
     named: bool,
+    parts: &'a [split::Part<'a>],
 }
 
 /// Compiles a module and writes its bindings to a folder.
-fn bind(root: &Path, part: &Part<'_>, profile: &str, folder: &str) -> Result<(), String> {
-    let Part { package, feature, name, named } = *part;
+fn bind(root: &Path, part: &Build<'_>, profile: &str, folder: &str) -> Result<(), String> {
+    let Build { package, feature, name, named, parts } = *part;
     let toolchain = Toolchain::find().map_err(|why| format!("{why}\nrun `cargo xtask setup`"))?;
     println!("wasm: compiling with {}", toolchain.describe());
     let start = Instant::now();
     let out = root.join(toolchain.target_dir());
     let mut cargo = toolchain.cargo();
-    cargo.args(["--package", package, "--features", feature, "--profile", profile, "--target-dir"]).arg(&out);
+    cargo.args(["--package", package, "--lib", "--features", feature, "--profile", profile, "--target-dir"]).arg(&out);
+    if !parts.is_empty() {
+        cargo.args(["--", "-Clink-arg=--emit-relocs"]);
+    }
     // Set by the cargo that runs xtask; they would send the inner cargo to the wrong compiler.
     cargo.env_remove("CARGO").env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     if toolchain == Toolchain::Debian {
@@ -159,21 +188,41 @@ fn bind(root: &Path, part: &Part<'_>, profile: &str, folder: &str) -> Result<(),
     println!("wasm: {name} compiled in {:.1} s, {}", start.elapsed().as_secs_f64(), size_of(&input)?);
 
     let pkg = root.join(folder);
-    std::fs::create_dir_all(&pkg).map_err(|error| format!("{}: {error}", pkg.display()))?;
-    Bindgen::new()
-        .input_path(&input)
+    let failed = |file: &Path, error: std::io::Error| format!("{}: {error}", file.display());
+    std::fs::create_dir_all(&pkg).map_err(|error| failed(&pkg, error))?;
+    let compiled = std::fs::read(&input).map_err(|error| failed(&input, error))?;
+    let linked = if parts.is_empty() { None } else { Some(split::Linked::new(&compiled)?) };
+    let mut bindgen = Bindgen::new();
+    match &linked {
+        Some(linked) => bindgen.input_bytes(name, linked.numbered()?),
+        None => bindgen.input_path(&input),
+    };
+    bindgen
         .out_name(name)
         .web(true)
         .and_then(|bindgen| {
             bindgen.typescript(true).omit_default_module_path(false);
-            bindgen.remove_name_section(!named).remove_producers_section(true);
+            bindgen.remove_name_section(!named && linked.is_none()).remove_producers_section(true);
             bindgen.generate(&pkg)
         })
         .map_err(|error| format!("wasm-bindgen failed: {error:#}"))?;
     let module = pkg.join(format!("{name}_bg.wasm"));
-    let bound = std::fs::read(&module).map_err(|error| format!("{}: {error}", module.display()))?;
-    std::fs::write(&module, order::by_body(&bound)?).map_err(|error| format!("{}: {error}", module.display()))?;
-    println!("wasm: bindings written to {folder}, module {}", size_of(&module)?);
+    let bound = std::fs::read(&module).map_err(|error| failed(&module, error))?;
+    let mut written = match &linked {
+        Some(linked) => linked.split(&bound, parts, named)?,
+        None => vec![order::by_body(&bound)?],
+    };
+    let mut files = vec![module];
+    if linked.is_some() {
+        files.extend(parts.iter().map(|part| pkg.join(format!("gradloom_{}_bg.wasm", part.name))));
+        // for hosts that are given bytes, where nothing can be found beside them
+        files.push(pkg.join("gradloom_whole_bg.wasm"));
+        written.extend(linked.map(|l| l.split(&bound, &[], named)).transpose()?.into_iter().flatten());
+    }
+    for (file, module) in files.iter().zip(written) {
+        std::fs::write(file, module).map_err(|error| failed(file, error))?;
+        println!("wasm: {} in {folder}, {}", file.file_name().unwrap_or_default().display(), size_of(file)?);
+    }
     Ok(())
 }
 

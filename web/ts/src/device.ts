@@ -1,7 +1,8 @@
 // Devices: which there are, starting one, and the one that new tensors use.
-import { DeviceError, type GradloomError, StateError, OutOfMemoryError, guard, guardAsync } from "./errors.js";
+import { DeviceError, FetchError, type GradloomError, StateError, OutOfMemoryError, guard, guardAsync } from "./errors.js";
 import { type Engine, type ModuleOptions, type Runtime, builtin, inNode, loadWasm, newEngine } from "./module.js";
 import { Cache, type CacheOptions, type CacheState, deleteEntries } from "./cache.js";
+import { join, prefetch } from "./parts.js";
 import { type TuneOptions, type TunedKernel, slots } from "./tune.js";
 import { type WorkerLike, startWorkers } from "./workers.js";
 
@@ -174,7 +175,11 @@ async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonl
   };
   const tune = (options: TuneOptions = {}): Promise<TunedKernel[]> => {
     const { ms = options.idle ? 10_000 : 5_000, signal } = options;
-    return guardAsync(() => raw.tune(ms, slots(ms, options), options.fromPlain === true) as Promise<TunedKernel[]>, signal);
+    const work = async (): Promise<TunedKernel[]> => {
+      await join(engine, "tune");
+      return raw.tune(ms, slots(ms, options), options.fromPlain === true) as Promise<TunedKernel[]>;
+    };
+    return guardAsync(work, signal);
   };
   const dispose = (): void => {
     if (!isolated.has(engine)) throw new StateError("E_STATE", "dispose: only isolated devices end");
@@ -185,12 +190,17 @@ async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonl
 }
 
 async function startWasm(engine: Engine): Promise<Host> {
+  prefetch("wasm");
   const threads = await threadCount();
   let raw: Runtime | undefined;
   const gone = new Set<WorkerLike>();
   const { workers, failed } = await startWorkers(threads - 1, (worker) => {
     gone.add(worker);
     if (!engine.ended) raw?.workerGone(worker);
+  });
+  await join(engine, "wasm").catch((error: unknown) => {
+    workers.forEach((worker) => worker.terminate());
+    throw error;
   });
   // A host that forbids workers (a strict policy, a sandbox) still computes, with fewer threads.
   workersFailed = failed;
@@ -206,8 +216,13 @@ let refused: string | undefined;
 
 async function startWebGpu(engine: Engine): Promise<Host> {
   const cache = newCache();
-  const raw = await guardAsync(() => engine.api.webgpuRuntime(cache, asHardware)).catch((error: Error) => {
-    refused = error.message;
+  const make = async (): Promise<Runtime | undefined> => {
+    if (!(await hasAdapter())) return undefined;
+    await join(engine, "webgpu");
+    return engine.api.webgpuRuntime(cache, asHardware);
+  };
+  const raw = await guardAsync(make).catch((error: Error) => {
+    if (!(error instanceof FetchError)) refused = error.message;
     throw error;
   });
   refused = undefined;
@@ -244,17 +259,35 @@ export async function present(host: Host): Promise<Host> {
   return present(await next);
 }
 
+const gpuHere = (): { requestAdapter(): Promise<unknown> } | undefined => (globalThis.navigator as { gpu?: any } | undefined)?.gpu;
+
+/** Does the browser give an adapter? What goes wrong there is told by the device, which asks again. */
+async function hasAdapter(): Promise<boolean> {
+  try {
+    return Boolean(await gpuHere()?.requestAdapter());
+  } catch {
+    return true;
+  }
+}
+
+/** Begins to fetch what a device will need that is not started yet. */
+async function prefetchDevice(kind: DeviceKind | "auto" = "auto"): Promise<void> {
+  prefetch(kind !== "wasm" && (await hasAdapter()) ? "webgpu" : "wasm");
+}
+
 function noWebGpu(): string {
   if (inNode) return "Node has none";
   if (globalThis.isSecureContext === false) return "the page is not a secure context (https or localhost)";
-  return (globalThis.navigator as { gpu?: unknown } | undefined)?.gpu
-    ? "the browser gives no adapter"
-    : "this browser does not have it";
+  return gpuHere() ? "the browser gives no adapter" : "this browser does not have it";
 }
 
 /** A device, started if it is not: of the instance that all share, or of another one. */
 export async function open(kind: DeviceKind | "auto", engine?: Engine): Promise<Host> {
-  engine ??= await loadWasm();
+  if (!engine) {
+    const loading = loadWasm();
+    if (!current) void prefetchDevice(kind);
+    engine = await loading;
+  }
   if (kind === "auto") {
     const gpu = await opened("webgpu", engine).catch(() => undefined);
     kind = gpu && !gpu.software ? "webgpu" : "wasm";
@@ -286,10 +319,17 @@ export async function init(options: InitOptions = {}): Promise<Device> {
     return device;
   };
   if (!options.isolated) {
-    return guardAsync(async () => (current = (await begin(await loadWasm(options))) as Host), signal);
+    const shared = async (): Promise<Device> => {
+      const loading = loadWasm(options);
+      void prefetchDevice(options.device);
+      return (current = (await begin(await loading)) as Host);
+    };
+    return guardAsync(shared, signal);
   }
   const apart = async (): Promise<Device> => {
-    const engine = await newEngine(options);
+    const loading = newEngine(options);
+    void prefetchDevice(options.device);
+    const engine = await loading;
     isolated.add(engine);
     return begin(engine).catch((error: GradloomError) => {
       engine.end(error);

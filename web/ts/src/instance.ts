@@ -16,6 +16,10 @@ export interface Environment {
 export interface Bindings {
   load(input?: { module_or_path: string | URL | BufferSource | WebAssembly.Module }): Promise<unknown>;
   module(): WebAssembly.Module;
+  /** Does it have all its parts in one? */
+  isWhole(): boolean;
+  /** Adds what a part of the module exports. */
+  part(compiled: WebAssembly.Module): Promise<void>;
   drop(stub: Exports): void;
 }
 
@@ -45,8 +49,13 @@ export class Instance<T extends Bindings> {
       });
     };
     Waiting.resolve = (value: unknown) => Promise.resolve(value);
+    // what only parts of the module use begins with a dollar
     const guard = (exports: Exports): Exports =>
-      Object.fromEntries(Object.entries(exports).map(([name, it]) => [name, typeof it === "function" ? this.#guard(name, it as Call) : it]));
+      Object.fromEntries(
+        Object.entries(exports)
+          .filter(([name]) => name[0] !== "$")
+          .map(([name, it]) => [name, typeof it === "function" ? this.#guard(name, it as Call) : it]),
+      );
     this.api = make({ Promise: Waiting, guard, called: (callback, ...args) => this.#called(callback, args) });
   }
 

@@ -21,9 +21,12 @@ export async function reading<T>(expected: Expected, from: unknown, file: Uint8A
   }
 }
 
+/** Does its name say that a file is GGUF's? */
+export const isNamedGguf = (from: FileSource): boolean => /\.gguf([?#]|$)/i.test(String((from as { name?: string }).name ?? from));
+
 /** What `parse` makes of a file; of a GGUF file, which its name tells, only the beginning is read. */
 export async function readHeader<T>(expected: Expected, from: FileSource, options: FetchOptions, parse: (file: Uint8Array) => T): Promise<Awaited<T>> {
-  if (/\.gguf([?#]|$)/i.test(String((from as { name?: string }).name ?? from))) {
+  if (isNamedGguf(from)) {
     return await (await import("./gguf.js").catch(missing)).readMetadata(expected, from, options, parse);
   }
   const file = await readSource(from, options);

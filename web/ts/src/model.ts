@@ -4,6 +4,7 @@ import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isT
 import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
 import { filesModule } from "./extras.js";
 import { reading } from "./lazy.js";
+import { join, prefetch } from "./parts.js";
 import { type FetchOptions, type FileSource, type OnProgress, type Progress, readSource } from "./progress.js";
 import { Tensor, bind, made, source } from "./tensor.js";
 import { passed } from "./turns.js";
@@ -281,11 +282,13 @@ export async function load(from: FileSource, options: LoadOptions = {}): Promise
   // One may fail while the other is still under way; that one's end is of no interest then.
   const file = readSource(from, options);
   const started = hostOf(options.device);
+  prefetch("onnx");
   started.catch(() => {});
   file.catch(() => {});
   onProgress?.({ phase: "device", loaded: 0, total: 0 });
   const host = await guardAsync(() => started, signal);
   const given = await file;
+  await guardAsync(() => join(host.engine, "onnx"), signal);
   const id = await reading("model", from, given, async () => {
     const bytes = await asOnnx(given);
     signal?.throwIfAborted();

@@ -5,11 +5,11 @@ import { Instance } from "./instance.js";
 
 /** Where the wasm module comes from; by default the file next to this one. */
 export interface ModuleOptions {
-  /** A URL that serves `gradloom_web_bg.wasm`; the modules that are loaded on first use are looked for beside it. */
+  /** A URL that serves `gradloom_web_bg.wasm`; all other files are looked for beside it. */
   wasmUrl?: string | URL;
-  /** A compiled module. */
+  /** A compiled module: that of `gradloom_whole_bg.wasm` has all its parts in it, for hosts that can fetch none. */
   module?: WebAssembly.Module;
-  /** The module's bytes. */
+  /** The module's bytes: as of `module`. */
   bytes?: BufferSource;
 }
 
@@ -31,9 +31,13 @@ let shared: Promise<Engine> | undefined;
 let latest: Engine | undefined;
 let compiled: WebAssembly.Module | undefined;
 let folder: URL | undefined;
+let whole = false;
 
-/** What the other modules' names are relative to, if not to the package's own files. */
+/** What the other files' names are relative to, if not to the package's own files. */
 export const wasmFolder = (): URL | undefined => folder;
+
+/** May the module have all its parts? Nothing is fetched ahead then. */
+export const mayBeWhole = (): boolean => whole;
 
 /** The instance that all share. All calls but the first just wait, until it fails or ends: the next one makes a new one then. */
 export function loadWasm(options: ModuleOptions = {}): Promise<Engine> {
@@ -57,15 +61,19 @@ export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions): Prom
   const engine: Engine = new Instance(makeBindings);
   const { load } = engine.api;
   const given = module ?? bytes ?? (wasmUrl === undefined ? compiled : undefined);
+  const before = folder;
+  whole ||= (module ?? bytes) !== undefined || /gradloom_whole/.test(String(wasmUrl));
   try {
     if (given !== undefined) await load({ module_or_path: given });
     else if (inNode && wasmUrl === undefined) {
       await load({ module_or_path: await readFile(besideThis("./pkg/gradloom_web_bg.wasm")) });
     } else if (wasmUrl !== undefined) {
-      await load({ module_or_path: wasmUrl });
+      // at once, because parts are fetched meanwhile
       folder = new URL(wasmUrl, (globalThis as { location?: { href: string } }).location?.href);
+      await load({ module_or_path: wasmUrl });
     } else await load();
   } catch (error) {
+    folder = before;
     if (error instanceof GradloomError) throw error;
     const why = error instanceof Error ? error.message : String(error);
     const hint = "serve gradloom_web_bg.wasm, or name it with init({ wasmUrl })";

@@ -3,8 +3,9 @@ import { type Host, useByDefault } from "./device.js";
 import { type DType, bytesOf, decode } from "./dtype.js";
 import { FormatError, InputError, ValueError, guard, guardAsync } from "./errors.js";
 import { filesModule } from "./extras.js";
-import { type SaveOptions, type WeightOptions, reading } from "./lazy.js";
+import { type SaveOptions, type WeightOptions, isNamedGguf, reading } from "./lazy.js";
 import { hostOf } from "./model.js";
+import { join, prefetch } from "./parts.js";
 import { type FetchOptions, type FileSource, readSource, room } from "./progress.js";
 import { type Ranged, type Told, ofMemory, openRanges } from "./ranges.js";
 import { type FileOptions, Tensor, type TensorOptions, bind, made } from "./tensor.js";
@@ -37,7 +38,9 @@ interface Run {
 /** See the function of this name in `lazy`. */
 export async function loadWeights(from: FileSource, options: WeightOptions): Promise<Record<string, Tensor>> {
   const { signal, onProgress } = options;
-  const host = await guardAsync(() => hostOf(options.device), signal);
+  const started = hostOf(options.device);
+  if (!isNamedGguf(from)) prefetch("weights");
+  const host = await guardAsync(() => started, signal);
   // What fails ends all that is under way.
   const stop = new AbortController();
   const abort = (): void => stop.abort(signal?.reason);
@@ -99,6 +102,7 @@ class Loading {
     const { onProgress: _, ...quiet } = this.options;
     const bytes = await readSource(from, quiet);
     const files = new Map<string, Set<string>>();
+    await join(this.host.engine, "weights");
     const pairs = await reading("index", from, bytes, () => guard(() => this.host.raw.shards(bytes)) as [string, string][]);
     for (const [name, file] of pairs) {
       if (!wanted(name)) continue;
@@ -184,6 +188,7 @@ class Loading {
         header.set(await file.read(head.length, length, this.told), head.length);
       }
     }
+    await join(this.host.engine, "weights");
     // the module says what is wrong with a length that is too small or too large
     return guard(() => this.host.engine.api.safetensorsIndex(header, size)) as Entry[];
   }
@@ -264,6 +269,7 @@ export async function saveWeights(
   const names = Object.keys(tensors);
   const list = Object.values(tensors);
   const host = (list.find((t) => t.device)?.device as Host | undefined) ?? (await hostOf(undefined));
+  await join(host.engine, "weights");
   const ids = Uint32Array.from(list, (t) => bind(t, host).id);
   const file = await guardAsync(() => host.raw.saveWeights(names, ids) as Promise<Uint8Array>);
   if (format === "safetensors") return file;

@@ -1,0 +1,80 @@
+// Parts of the page's own wasm module: see xtask/src/split.rs. Each is fetched before the first call of what it exports, once for all
+// instances, and shares the memory of the instance that it joins. xtask/src/wasm.rs says which exports are whose.
+import { FetchError, GradloomError } from "./errors.js";
+import { type Engine, besideThis, inNode, mayBeWhole, readFile, wasmFolder } from "./module.js";
+
+/** The parts, and where the package has them: bundlers go by how these addresses are written. */
+const ADDRESSES = {
+  onnx: () => new URL("./pkg/gradloom_onnx_bg.wasm", import.meta.url),
+  weights: () => new URL("./pkg/gradloom_weights_bg.wasm", import.meta.url),
+  tune: () => new URL("./pkg/gradloom_tune_bg.wasm", import.meta.url),
+  wasm: () => new URL("./pkg/gradloom_wasm_bg.wasm", import.meta.url),
+  webgpu: () => new URL("./pkg/gradloom_webgpu_bg.wasm", import.meta.url),
+};
+
+export type Part = keyof typeof ADDRESSES;
+
+const compiled = new Map<Part, Promise<WebAssembly.Module>>();
+/** Those whose fetch failed, which nobody was told yet. */
+const failed = new Set<Part>();
+const joined = new WeakMap<Engine, Map<Part, Promise<void>>>();
+
+function compile(part: Part): Promise<WebAssembly.Module> {
+  let module = compiled.get(part);
+  if (!module) {
+    compiled.set(part, (module = fetched(part)));
+    module.catch(() => failed.add(part));
+  }
+  return module;
+}
+
+/** Has the next call fetch a part again. */
+function forget(part: Part): void {
+  compiled.delete(part);
+  failed.delete(part);
+}
+
+async function fetched(part: Part): Promise<WebAssembly.Module> {
+  const file = `gradloom_${part}_bg.wasm`;
+  const elsewhere = wasmFolder();
+  if (!elsewhere && inNode) return WebAssembly.compile(await readFile(besideThis(`./pkg/${file}`)));
+  const response = await fetch(elsewhere ? new URL(file, elsewhere) : ADDRESSES[part]());
+  if (!response.ok) throw new Error(`${response.status} ${response.statusText}`);
+  const streams = response.headers.get("Content-Type") === "application/wasm";
+  return streams ? WebAssembly.compileStreaming(response) : WebAssembly.compile(await response.arrayBuffer());
+}
+
+/** Begins to fetch a part that will be needed. */
+export function prefetch(part: Part): void {
+  if (mayBeWhole()) return;
+  if (failed.has(part)) forget(part);
+  compile(part).catch(() => {});
+}
+
+/** Has an instance have a part, unless it has: what the part exports can be called then. */
+export async function join(engine: Engine, part: Part): Promise<void> {
+  if (engine.ended) throw engine.ended;
+  let parts = joined.get(engine);
+  if (!parts) joined.set(engine, (parts = new Map()));
+  let joining = parts.get(part);
+  if (!joining) {
+    const mine = parts;
+    parts.set(part, (joining = add(engine, part)));
+    joining.catch(() => mine.delete(part));
+  }
+  await joining;
+  if (engine.ended) throw engine.ended;
+}
+
+async function add(engine: Engine, part: Part): Promise<void> {
+  if (engine.api.isWhole()) return;
+  try {
+    await engine.api.part(await compile(part));
+  } catch (error) {
+    forget(part);
+    if (error instanceof GradloomError) throw error;
+    const why = error instanceof Error ? error.message : String(error);
+    const hint = `serve gradloom_${part}_bg.wasm beside gradloom_web_bg.wasm, both of one version`;
+    throw new FetchError("E_FETCH", `a part of the wasm module did not load: ${part}: ${why}`, { cause: error, hint });
+  }
+}

@@ -1,0 +1,240 @@
+//! Writing the modules that one is cut into.
+
+use super::Homes;
+use super::bound::Bound;
+use std::collections::{BTreeSet, HashMap};
+use std::convert::Infallible;
+use wasm_encoder::reencode::{Error, Reencode, RoundtripReencoder};
+use wasm_encoder::{
+    CodeSection, ConstExpr, DataSection, ElementSection, Elements, EntityType, ExportKind, ExportSection,
+    FunctionSection, ImportSection, Module, NameMap, NameSection, RawSection, SectionId, StartSection,
+};
+use wasmparser::{Export, ExternalKind, FunctionBody};
+
+/// The name that parts import from: the exports of the first module.
+const FIRST: &str = "$";
+/// Stretches that belong to others and are shorter than this do not end a data segment of the first module: a new one costs as much.
+const GAP_BYTES: usize = 8;
+
+/// One module being written, and where all of the whole one's functions are in it.
+pub(super) struct Cut<'a> {
+    pub(super) bound: &'a Bound<'a>,
+    pub(super) homes: &'a Homes,
+    /// What functions are called, if the modules are to say so.
+    pub(super) names: Option<&'a HashMap<u32, &'a str>>,
+    pub(super) parts: usize,
+    /// Differs from build to build.
+    pub(super) build: u64,
+}
+
+/// New numbers of functions.
+struct Renumbered(HashMap<u32, u32>);
+
+impl Reencode for Renumbered {
+    type Error = Infallible;
+
+    fn function_index(&mut self, old: u32) -> Result<u32, Error<Infallible>> {
+        Ok(self.0[&old])
+    }
+}
+
+impl Cut<'_> {
+    /// The first module and the parts.
+    pub(super) fn modules(&self) -> Result<Vec<Vec<u8>>, String> {
+        let mut wanted = BTreeSet::new();
+        for module in 1..=self.parts {
+            wanted.extend(self.used(module)?);
+        }
+        // in the order of the first module, where names and numbers grow together: that compresses well
+        let shared = self.functions(0).into_iter().filter(|f| wanted.contains(f));
+        let shared: Vec<(u32, String)> = shared.zip(0..).map(|(f, i)| (f, short(i))).collect();
+        (0..=self.parts).map(|module| self.module(module, &shared)).collect()
+    }
+
+    /// The functions of a module, those that look alike beside each other: see `order`.
+    fn functions(&self, module: usize) -> Vec<u32> {
+        let all = self.bound.imports.len() as u32..self.bound.types.len() as u32;
+        let mut own: Vec<u32> = all.filter(|&f| self.homes.functions[f as usize] == module).collect();
+        own.sort_by_key(|&f| self.bound.body(f).map(FunctionBody::as_bytes));
+        own
+    }
+
+    /// The functions that a module calls, be they its own or not.
+    fn used(&self, module: usize) -> Result<BTreeSet<u32>, String> {
+        let mut out = BTreeSet::new();
+        for f in self.functions(module) {
+            out.extend(self.bound.calls(f)?);
+        }
+        Ok(out)
+    }
+
+    fn is_export_of(&self, export: &Export<'_>, module: usize) -> bool {
+        match export.kind {
+            ExternalKind::Func => self.homes.functions[export.index as usize] == module,
+            _ => module == 0,
+        }
+    }
+
+    /// Writes a module. The first one exports `shared`, which parts import.
+    fn module(&self, module: usize, shared: &[(u32, String)]) -> Result<Vec<u8>, String> {
+        let (bound, same) = (self.bound, &mut RoundtripReencoder);
+        let used = self.used(module)?;
+        let (mut imports, mut exports, mut numbers) = (ImportSection::new(), ExportSection::new(), HashMap::new());
+        for (f, import) in (0..).zip(&bound.imports) {
+            if used.contains(&f)
+                || (module == 0 && bound.exports.iter().any(|e| e.kind == ExternalKind::Func && e.index == f))
+            {
+                numbers.insert(f, numbers.len() as u32);
+                imports.import(import.module, import.name, EntityType::Function(bound.types[f as usize]));
+            }
+        }
+        for (f, name) in shared.iter().filter(|(f, _)| module > 0 && used.contains(f)) {
+            numbers.insert(*f, numbers.len() as u32);
+            imports.import(FIRST, name, EntityType::Function(bound.types[*f as usize]));
+        }
+        let own = self.functions(module);
+        for &f in &own {
+            numbers.insert(f, numbers.len() as u32);
+        }
+        // what all share has the same numbers everywhere
+        let (mut tables, mut memories, mut globals) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, table) in (0..).zip(&bound.tables) {
+            tables.push((format!("$$t{i}"), i, same.table_type(*table).map_err(|e| e.to_string())?));
+        }
+        for (i, memory) in (0..).zip(&bound.memories) {
+            // of another build it has another name, so that parts of one do not join another
+            memories.push((
+                format!("$$m{i}.{:x}", self.build),
+                i,
+                same.memory_type(*memory).map_err(|e| e.to_string())?,
+            ));
+        }
+        for (i, global) in (0..).zip(&bound.globals) {
+            globals.push((format!("$$g{i}"), i, same.global_type(*global).map_err(|e| e.to_string())?));
+        }
+        let mut new = Renumbered(numbers);
+        for export in bound.exports.iter().filter(|e| self.is_export_of(e, module)) {
+            new.parse_export(&mut exports, *export).map_err(|e| e.to_string())?;
+        }
+        if module == 0 && self.parts > 0 {
+            shared.iter().for_each(|(f, name)| {
+                exports.export(name, ExportKind::Func, new.0[f]);
+            });
+            tables.iter().for_each(|(name, i, _)| {
+                exports.export(name, ExportKind::Table, *i);
+            });
+            memories.iter().for_each(|(name, i, _)| {
+                exports.export(name, ExportKind::Memory, *i);
+            });
+            globals.iter().for_each(|(name, i, _)| {
+                exports.export(name, ExportKind::Global, *i);
+            });
+        }
+        if module > 0 {
+            tables.iter().for_each(|(name, _, ty)| {
+                imports.import(FIRST, name, *ty);
+            });
+            memories.iter().for_each(|(name, _, ty)| {
+                imports.import(FIRST, name, *ty);
+            });
+            globals.iter().for_each(|(name, _, ty)| {
+                imports.import(FIRST, name, *ty);
+            });
+        }
+
+        let (mut functions, mut code) = (FunctionSection::new(), CodeSection::new());
+        for &f in &own {
+            functions.function(bound.types[f as usize]);
+            let body = bound.body(f).expect("it is no import");
+            new.parse_function_body(&mut code, body.clone()).map_err(|e| e.to_string())?;
+        }
+        let mut out = Module::new();
+        let raw = |out: &mut Module, id: SectionId| {
+            if let Some(data) = bound.raw.get(&(id as u8)) {
+                out.section(&RawSection { id: id as u8, data });
+            }
+        };
+        raw(&mut out, SectionId::Type);
+        out.section(&imports).section(&functions);
+        if module == 0 {
+            [SectionId::Table, SectionId::Memory, SectionId::Global].into_iter().for_each(|id| raw(&mut out, id));
+        }
+        out.section(&exports);
+        if let Some(f) = bound.start.filter(|_| module == 0) {
+            out.section(&StartSection { function_index: new.0[&f] });
+        }
+        out.section(&self.elements(module, &new)).section(&code).section(&self.data(module));
+        if let Some(names) = self.names {
+            let mut by_number: Vec<(u32, &str)> = Vec::new();
+            for (old, &n) in &new.0 {
+                by_number.extend(bound.numbers.get(old).and_then(|&n| names.get(&(n as u32))).map(|name| (n, *name)));
+            }
+            by_number.sort();
+            let (mut list, mut section) = (NameMap::new(), NameSection::new());
+            by_number.into_iter().for_each(|(n, name)| list.append(n, name));
+            section.functions(&list);
+            out.section(&section);
+        }
+        Ok(out.finish())
+    }
+
+    /// The slots of the table that a module fills.
+    fn elements(&self, module: usize, new: &Renumbered) -> ElementSection {
+        let mut out = ElementSection::new();
+        let mut run: Vec<(u32, u32)> = Vec::new();
+        let mut flush = |run: &mut Vec<(u32, u32)>| {
+            if let Some(&(first, _)) = run.first() {
+                let list: Vec<u32> = run.drain(..).map(|(_, f)| f).collect();
+                out.active(None, &ConstExpr::i32_const(first as i32), Elements::Functions(list.into()));
+            }
+        };
+        for (&slot, f) in self.bound.slots.iter().filter(|(_, f)| self.homes.functions[**f as usize] == module) {
+            if run.last().is_some_and(|last| last.0 + 1 != slot) {
+                flush(&mut run);
+            }
+            run.push((slot, new.0[f]));
+        }
+        flush(&mut run);
+        out
+    }
+
+    /// The bytes of memory that a module brings.
+    fn data(&self, module: usize) -> DataSection {
+        let mut out = DataSection::new();
+        for segment in &self.bound.data {
+            let mut run: Option<(u32, Vec<u8>)> = None;
+            let mut flush = |run: &mut Option<(u32, Vec<u8>)>| {
+                if let Some((at, bytes)) = run.take() {
+                    out.active(0, &ConstExpr::i32_const(at as i32), bytes);
+                }
+            };
+            let end = segment.address + segment.bytes.len() as u32;
+            let first = self.homes.data.partition_point(|d| d.0 < segment.address);
+            for &(at, len, home) in self.homes.data[first..].iter().take_while(|d| d.0 < end) {
+                if home != module {
+                    continue;
+                }
+                let from = (at - segment.address) as usize;
+                let bytes = &segment.bytes[from..from + len as usize];
+                let gap = run.as_ref().map_or(0, |(start, run)| (at - start) as usize - run.len());
+                if gap > 0 && (module > 0 || gap >= GAP_BYTES) {
+                    flush(&mut run);
+                }
+                let (_, run) = run.get_or_insert((at, Vec::new()));
+                run.resize(run.len() + if run.is_empty() { 0 } else { gap }, 0);
+                run.extend_from_slice(bytes);
+            }
+            flush(&mut run);
+        }
+        out
+    }
+}
+
+/// `$0`, .. `$z`, `$10`, ..
+fn short(i: u32) -> String {
+    let digit = |d: u32| char::from_digit(d, 36).expect("it is below 36");
+    match i {
+        0..36 => format!("${}", digit(i)),
+        _ => format!("{}{}", short(i / 36), digit(i % 36)),
+    }
+}
