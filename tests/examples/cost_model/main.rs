@@ -167,7 +167,7 @@ fn measure(dev: &mut dyn Device, file: &str) {
             if i % 100 == 0 {
                 eprintln!("round {round}: {i} of {} programs", jobs.len());
             }
-            let ns = Compiled::new(job.program.clone(), &t).and_then(|c| time::time(dev, &c));
+            let ns = Compiled::new(job.program.clone(), &t, dev.renderer()).and_then(|c| time::time(dev, &c));
             match ns {
                 Ok(ns) => _ = times.entry(job.key).and_modify(|n| *n = ns.min(*n)).or_insert(ns),
                 Err(e) => eprintln!("{} {}: {e}", job.from, job.program.name),

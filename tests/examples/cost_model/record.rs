@@ -3,7 +3,7 @@
 use super::Job;
 use gradloom_core::engine::Compiled;
 use gradloom_core::render::Code;
-use gradloom_core::render::wasm::{Kernel, MAX_PAGES, SLACK, driver, link};
+use gradloom_core::render::wasm::{Kernel, MAX_PAGES, SLACK, Wasm, driver, link};
 use gradloom_core::target::Target;
 use std::path::Path;
 
@@ -12,7 +12,7 @@ pub(crate) fn record(jobs: &[Job], t: &Target, folder: &Path) {
     let mut kernels = Vec::new();
     let mut rows = Vec::new();
     for job in jobs {
-        let Ok(c) = Compiled::new(job.program.clone(), t) else { continue };
+        let Ok(c) = Compiled::new(job.program.clone(), t, &Wasm) else { continue };
         let Code::Bytes(bytes) = &c.source.code else { continue };
         let kernel = Kernel::from_bytes(bytes).expect("a kernel");
         let params: Vec<String> =
