@@ -1,9 +1,10 @@
 //! Values of launch variables are checked at every run, on every device: kernels leave out checks that the bounds make needless.
 
-use gradloom::tensor::Tensor;
+use gradloom::tensor::{Attention, Session, Tensor};
 use gradloom::{NativeHost, Result, Runtime};
 use gradloom_core::DType;
 use gradloom_core::dtype::Scalar;
+use gradloom_tests::here;
 
 /// The devices of this machine that run in its own memory or take code of it.
 fn runtimes() -> Vec<Runtime> {
@@ -95,5 +96,168 @@ fn float_variables_take_any_number() {
         assert_eq!(x.dtype(), DType::F32);
         rt.engine().set_var("rate", Scalar::Int(3));
         assert_eq!(rt.to_vec::<f32>(&x).unwrap(), [6.0]);
+    }
+}
+
+/// 0, 1, 2 ..
+fn counted(s: &Session, n: usize) -> Result<Tensor> {
+    Tensor::arange(s, 0.0, n as f64, 1.0, DType::I32)
+}
+
+/// The buffer that a tensor is.
+fn buffer(t: &Tensor) -> Option<u32> {
+    let state = t.session().state();
+    state.graph.reachable(&[state.node(t.root())]).into_iter().find_map(|u| state.buffer_id(u))
+}
+
+/// One step of attention over a cache of keys and values that grows by `rows` at the variable `position`.
+struct Step {
+    inputs: [Tensor; 3],
+    caches: [Tensor; 2],
+}
+
+const KV_HEADS: usize = 2;
+const GROUP: usize = 2;
+const WIDTH: usize = 16;
+
+impl Step {
+    fn new(s: &Session, rows: usize, room: usize) -> Result<Step> {
+        let empty = |heads: usize| Tensor::zeros(s, DType::F32, &[heads, rows, WIDTH])?.to_storage();
+        let inputs = [empty(KV_HEADS * GROUP)?, empty(KV_HEADS)?, empty(KV_HEADS)?];
+        let cache = || Tensor::full(s, 1e30, DType::F32, &[KV_HEADS, room, WIDTH])?.to_storage();
+        Ok(Step { inputs, caches: [cache()?, cache()?] })
+    }
+
+    fn graph(
+        s: &Session,
+        rows: usize,
+        room: usize,
+        [q, k, v]: &[Tensor; 3],
+        [keys, values]: &[Tensor; 2],
+    ) -> Result<Tensor> {
+        let position = Tensor::variable(s, "position", 0, (room - rows) as i32)?;
+        let at = counted(s, rows)?.add(&position)?;
+        keys.assign_at(1, &at, k)?;
+        values.assign_at(1, &at, v)?;
+        let seen = counted(s, room)?.le(at.reshape(&[rows, 1])?)?;
+        // rows to come hold huge numbers: the mask alone keeps them out
+        q.attention(keys, values, &Attention { mask: Some(&seen), ..Attention::default() })
+    }
+
+    /// The same of all steps so far, with plain loops.
+    fn want(history: &[[Vec<f32>; 3]], rows: usize) -> Vec<f64> {
+        let last = &history[history.len() - 1][0];
+        let row = |list: usize, head: usize, at: usize| {
+            &history[at / rows][list][(head * rows + at % rows) * WIDTH..][..WIDTH]
+        };
+        let mut out = Vec::new();
+        for h in 0..KV_HEADS * GROUP {
+            for r in 0..rows {
+                let q = &last[(h * rows + r) * WIDTH..][..WIDTH];
+                let n = (history.len() - 1) * rows + r + 1;
+                let dot = |k: &[f32]| q.iter().zip(k).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() / 4.0;
+                let scores: Vec<f64> = (0..n).map(|at| dot(row(1, h / GROUP, at)).exp()).collect();
+                let all: f64 = scores.iter().sum();
+                for c in 0..WIDTH {
+                    out.push((0..n).map(|at| scores[at] * f64::from(row(2, h / GROUP, at)[c])).sum::<f64>() / all);
+                }
+            }
+        }
+        out
+    }
+}
+
+fn values(step: usize, which: usize, n: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i * 7919 + which * 613 + step * 4241) % 1009) as f32 / 252.0 - 2.0).collect()
+}
+
+/// A decoder's steps: one plan and one set of kernels for all lengths of the cache, of which only the new rows are written.
+fn grows(device: &str, rows: usize, room: usize, steps: usize) {
+    let Some(mut rt) = here::device(device, Runtime::open(device, 2)) else { return };
+    let s = rt.session().clone();
+    let step = Step::new(&s, rows, room).expect("a graph");
+    rt.realize(&step.caches.iter().collect::<Vec<_>>()).expect("caches");
+    let mut first = None;
+    let mut history: Vec<[Vec<f32>; 3]> = Vec::new();
+    let mut compiled = 0;
+    for i in 0..steps {
+        rt.engine().set_var("position", Scalar::Int((i * rows) as i64));
+        let data = [0, 1, 2].map(|w| values(i, w, step.inputs[w].numel()));
+        history.push(data.clone());
+        let got = match &first {
+            None => {
+                for (t, v) in step.inputs.iter().zip(&data) {
+                    t.assign(Tensor::new(&s, v, &t.shape()).expect("rows")).expect("rows fit");
+                }
+                rt.realize(&step.inputs.iter().collect::<Vec<_>>()).expect("inputs");
+                let graph = Step::graph(&s, rows, room, &step.inputs, &step.caches).expect("a graph");
+                let all = [&graph, &step.caches[0], &step.caches[1]];
+                let replay = rt.realize(&all).unwrap_or_else(|e| panic!("{device}: {e}"));
+                first = Some(replay);
+                rt.to_vec::<f32>(&graph).expect("values")
+            }
+            Some(replay) => {
+                for (t, v) in step.inputs.iter().zip(&data) {
+                    let bytes: Vec<u8> = v.iter().flat_map(|x| x.to_le_bytes()).collect();
+                    let id = buffer(t).expect("a buffer");
+                    rt.engine().write(&mut s.state(), id, &bytes).expect("written");
+                }
+                let out = rt.engine().replay(&mut s.state(), replay, &Default::default()).expect("runs");
+                let y = Tensor::from_node(&s, out[0]);
+                rt.to_vec::<f32>(&y).expect("values")
+            }
+        };
+        for (at, (g, w)) in got.iter().zip(Step::want(&history, rows)).enumerate() {
+            assert!((f64::from(*g) - w).abs() < 1e-5, "{device}, {rows} rows, step {i}, element {at}: {g}, not {w}");
+        }
+        match i {
+            1 => compiled = rt.counters().programs,
+            _ => assert!(i == 0 || rt.counters().programs == compiled, "{device}: step {i} compiled kernels"),
+        }
+    }
+}
+
+#[test]
+fn a_cache_of_keys_grows_without_new_kernels() {
+    for device in ["cpu:guarded", "cpu:avx2", "llvm", "c", "wgpu", "eval"] {
+        grows(device, 1, 70, 40);
+        grows(device, 5, 100, 20);
+    }
+    grows("cpu", 1, 512, 500);
+}
+
+#[test]
+fn rows_are_assigned_where_an_index_says() {
+    for device in ["cpu:guarded", "llvm", "c", "wgpu", "eval"] {
+        let Some(mut rt) = here::device(device, Runtime::open(device, 1)) else { continue };
+        let s = rt.session().clone();
+        let t = Tensor::zeros(&s, DType::F32, &[2, 6, 3]).unwrap().to_storage().unwrap();
+        rt.realize(&[&t]).unwrap();
+        let before = buffer(&t);
+        // 9 is out of range, -1 the last row
+        let index = Tensor::new(&s, &[4i64, 9, -1, 0], &[4]).unwrap();
+        let rows: Vec<f32> = (1..=24).map(|i| i as f32).collect();
+        t.assign_at(1, &index, Tensor::new(&s, &rows, &[2, 4, 3]).unwrap()).unwrap();
+        let sums = t.sum(&[-1], false).unwrap();
+        t.assign_at(-1, &counted(&s, 1).unwrap().add(1).unwrap(), 100).unwrap();
+        assert_eq!(
+            rt.to_vec::<f32>(&sums).unwrap(),
+            [33.0, 0.0, 0.0, 0.0, 6.0, 24.0, 69.0, 0.0, 0.0, 0.0, 42.0, 60.0],
+            "{device}: what was computed before the second assign"
+        );
+        let got = rt.to_vec::<f32>(&t).unwrap();
+        let want = [
+            10.0, 100.0, 12.0, 0.0, 100.0, 0.0, 0.0, 100.0, 0.0, 0.0, 100.0, 0.0, 1.0, 100.0, 3.0, 7.0, 100.0, 9.0,
+            22.0, 100.0, 24.0, 0.0, 100.0, 0.0, 0.0, 100.0, 0.0, 0.0, 100.0, 0.0, 13.0, 100.0, 15.0, 19.0, 100.0, 21.0,
+        ];
+        assert_eq!(got, want, "{device}");
+        assert_eq!(buffer(&t), before, "{device}: in place");
+        let e = t.assign_at(1, &sums, 1).unwrap_err();
+        assert!(e.to_string().contains("assign_at"), "{e}");
+        assert_eq!(t.assign_at(3, &index, 1).unwrap_err().code(), "E_AXIS");
+        assert_eq!(
+            t.assign_at(1, &index, Tensor::zeros(&s, DType::F32, &[2, 3, 3]).unwrap()).unwrap_err().code(),
+            "E_SHAPE"
+        );
     }
 }

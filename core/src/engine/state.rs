@@ -319,7 +319,7 @@ impl State {
             run[u.0 as usize] = true;
             if g.op(u) == Op::Store {
                 let mut t = g.src_at(u, 0);
-                while g.op(t).is_movement() {
+                while g.op(t).is_movement() || g.op(t) == Op::Gather {
                     t = g.src_at(t, 0);
                 }
                 superseded[t.0 as usize] = true;

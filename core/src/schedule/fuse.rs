@@ -153,10 +153,7 @@ fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
 
 /// Does `value` read the storage of `target` at other places than those it is stored to?
 fn reads_elsewhere(g: &Graph, target: UOp, value: UOp) -> bool {
-    let mut base = target;
-    while g.op(base).is_movement() {
-        base = g.src_at(base, 0);
-    }
+    let base = stored_to(g, target);
     // elementwise use of the very same view is safe; any other path to the storage is not
     let mut stack = vec![(value, false)];
     let mut seen = rustc_hash::FxHashSet::default();
@@ -512,6 +509,14 @@ pub fn base(g: &Graph, mut u: UOp) -> UOp {
         u = g.src_at(u, 0);
     }
     u
+}
+
+/// The storage under the target of a Store.
+pub fn stored_to(g: &Graph, mut target: UOp) -> UOp {
+    while g.op(target).is_movement() || g.op(target) == Op::Gather {
+        target = g.src_at(target, 0);
+    }
+    target
 }
 
 pub(super) fn op_cost(g: &Graph, u: UOp) -> u32 {

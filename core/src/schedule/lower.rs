@@ -84,7 +84,7 @@ fn versions(g: &Graph, roots: &[UOp], cuts: &Cuts) -> FxHashMap<UOp, u32> {
     for u in g.reachable(roots) {
         let at = |s: UOp, v: &FxHashMap<UOp, u32>| v.get(&s).copied().unwrap_or(0);
         let version = match g.op(u) {
-            Op::Store => at(g.src_at(u, 0), &v) + 1,
+            Op::Store => at(fuse::stored_to(g, g.src_at(u, 0)), &v) + 1,
             Op::After => g.src(u).iter().map(|&s| at(s, &v)).max().unwrap_or(0),
             Op::Scatter => (g.numel(g.src_at(u, 1)) > 0) as u32,
             // a copy has storage of its own
@@ -169,18 +169,27 @@ impl<'a> Lower<'a> {
             Some(rows) => self.row_index(shape.len(), &rows.loops)?,
             None => shape.iter().map(|&n| self.range(n, AxisKind::Loop)).collect::<Result<_>>()?,
         };
-        let stored = if g.op(u) == Op::Store { fuse::storage(g, fuse::base(g, target)) } else { u };
+        let stored = if g.op(u) == Op::Store { fuse::storage(g, fuse::stored_to(g, target)) } else { u };
         let buffer = self.buffers.of[&stored];
         let info = self.buffers.list[buffer];
         self.args.push(buffer);
         let ptr = self.k.param(0, self.t.stored_as(info.dtype)?, info.len);
         // where the store goes: down through the movement ops of the target view
-        let (mut at, mut place) = (target, idx.clone());
-        while g.op(u) == Op::Store && g.op(at).is_movement() {
-            if g.op(at) == Op::Pad || g.op(at) == Op::Expand {
-                return Err(Error::value("assign", "the target is not a view of one buffer"));
+        let (mut at, mut place, mut gate) = (target, idx.clone(), None);
+        while g.op(u) == Op::Store && (g.op(at).is_movement() || g.op(at) == Op::Gather) {
+            match (g.op(at), g.arg(at)) {
+                (Op::Pad | Op::Expand, _) => {
+                    return Err(Error::value("assign", "the target is not a view of one buffer"));
+                }
+                (Op::Gather, Arg::Axes(axes)) => {
+                    let (axis, n) = (axes[0] as usize, g.shape(g.src_at(at, 0))[axes[0] as usize]);
+                    let to = self.evaluate(g.src_at(at, 1), place.clone(), false)?;
+                    let inside = self.inside(to, n as i64);
+                    gate = self.both(gate, inside);
+                    place[axis] = self.clamped(to, n.max(1));
+                }
+                _ => place = self.move_index(at, &place).0,
             }
-            place = self.move_index(at, &place).0;
             at = g.src_at(at, 0);
         }
         let at_shape = g.shape(at).clone();
@@ -192,7 +201,10 @@ impl<'a> Lower<'a> {
         }
         let value = self.k.cast(value, self.t.stored_as(info.dtype)?);
         let index = self.k.index(ptr, offset);
-        let store = self.k.store(index, value);
+        let store = match gate {
+            None => self.k.store(index, value),
+            Some(gate) => self.k.node(Op::Store, DType::Void, &[index, value, gate], Arg::None),
+        };
         let version = if g.op(u) == Op::Store { self.versions[&u] } else { 0 };
         Ok(self.finished(u, store, (buffer, version)))
     }

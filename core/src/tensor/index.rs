@@ -32,7 +32,7 @@ pub(super) enum Outside {
 }
 
 impl Tensor {
-    fn want_index(&self, op: &'static str) -> Result<()> {
+    pub(super) fn want_index(&self, op: &'static str) -> Result<()> {
         match self.dtype() {
             dt if dt.is_int() => Ok(()),
             dtype => Err(Error::DType { op, dtype, why: "indices must be integers".into() }),
@@ -40,7 +40,7 @@ impl Tensor {
     }
 
     /// Negative indices moved up by `n`, as i32 (i64 if `n` needs it).
-    fn wrapped(&self, n: usize) -> Result<Tensor> {
+    pub(super) fn wrapped(&self, n: usize) -> Result<Tensor> {
         // an index that does not fit i32 must not wrap into range: limit it in its own dtype first
         let dt = self.dtype();
         let index = match dt {

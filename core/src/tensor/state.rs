@@ -1,6 +1,7 @@
 //! Tensors and storage: detach, contiguous, assign; and gradients.
 
 use super::{IntoOperand, Operand, Tensor};
+use crate::engine::state::State;
 use crate::uop::{Arg, Op, UOp};
 use crate::{Error, Result};
 
@@ -35,11 +36,7 @@ impl Tensor {
         let mut s = self.session().state();
         let v = s.node(value.root());
         let len = s.graph.numel(v);
-        let old = s.node(self.root());
-        // another tensor that is this very storage (a reshape, a detach) must keep the old value: then write elsewhere
-        let own = s.storage(old).filter(|&u| s.graph.numel(u) == len && s.graph.dtype(u) == dtype);
-        let shared = |u| s.live_roots().any(|(id, n)| id != self.root() && s.storage(n) == Some(u));
-        let storage = match own.filter(|&u| s.buffer_below(u).is_some() && !shared(u)) {
+        let storage = match self.own_storage(&s) {
             Some(u) => u,
             None => s.add_buffer(dtype, len, None),
         };
@@ -50,6 +47,55 @@ impl Tensor {
         s.set_node(self.root(), node);
         drop(s);
         Ok(())
+    }
+
+    /// Overwrites rows of this tensor's storage when next realized: along `axis` those that `index`, a vector of integers, names,
+    /// with `value` (broadcast and cast to fit, its axis as long as the index). Only these are touched, and the index may be made
+    /// of variables: so grows a cache of keys and values. An index out of range writes nothing, and of two rows with one index
+    /// any one stays. Otherwise as [`Tensor::assign`].
+    pub fn assign_at(&self, axis: i64, index: &Tensor, value: impl IntoOperand) -> Result<()> {
+        let (dtype, shape) = (self.dtype(), self.shape());
+        let a = super::check_axis("assign_at", axis, shape.len())?;
+        let value = value.into_operand()?;
+        value.check("assign_at", self)?;
+        Tensor::same_session("assign_at", self, index)?;
+        let rows = index.want_rank("assign_at", 1)?[0];
+        index.want_index("assign_at")?;
+        let mut part = shape.clone();
+        part[a] = rows;
+        let value = match value {
+            Operand::Tensor(t) => t.cast(dtype)?.expand(&part)?,
+            v => Tensor::full(self.session(), v, dtype, &part)?,
+        };
+        if value.numel() == 0 || self.numel() == 0 {
+            return Ok(());
+        }
+        let mut each = vec![1; shape.len()];
+        each[a] = rows;
+        let index = index.wrapped(shape[a])?.reshape(&each)?.expand(&part)?;
+        if self.own_storage(&self.session().state()).is_none() {
+            self.assign(&self.clone())?;
+        }
+        let mut s = self.session().state();
+        let (node, i, v) = (s.node(self.root()), s.node(index.root()), s.node(value.root()));
+        let storage = s.storage(node).ok_or_else(|| Error::Internal("an assigned tensor has no storage".into()))?;
+        let g = &mut s.graph;
+        let whole = g.reshape(storage, &shape);
+        let target = g.node(Op::Gather, dtype, &[whole, i], Arg::Axes(crate::uop::Axes::from_slice(&[a as u8])));
+        let store = g.store(target, v);
+        let after = g.after(storage, &[store]);
+        let node = g.reshape(after, &shape);
+        s.set_node(self.root(), node);
+        drop(s);
+        Ok(())
+    }
+
+    /// The storage that this tensor is, unless another one is it too (a reshape, a detach): that must keep the old value.
+    fn own_storage(&self, s: &State) -> Option<UOp> {
+        let node = s.node(self.root());
+        let same = |u: &UOp| s.graph.numel(*u) == s.graph.numel(node) && s.graph.dtype(*u) == s.graph.dtype(node);
+        let shared = |u| s.live_roots().any(|(id, n)| id != self.root() && s.storage(n) == Some(u));
+        s.storage(node).filter(same).filter(|&u| s.buffer_below(u).is_some() && !shared(u))
     }
 
     /// A tensor with storage of its own holding this value, for parameters: later [`Tensor::assign`]s to it do not touch

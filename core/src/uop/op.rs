@@ -121,7 +121,8 @@ pub enum Op {
     /// T `Detach(x)`: x, without gradient. `Detach(x, seed, y1, dy1, ..)`: x, whose gradient for each value y is dy with the
     /// buffer `seed` replaced by the gradient of x (whose elements it has).
     Detach,
-    /// T `Store(target, value)`: target is a Buffer under movement ops. KP `Store(index, value[, gate])`. Void.
+    /// T `Store(target, value)`: target is a Buffer under movement ops and Gathers: each element goes where the target would
+    /// read it, and nowhere where an index is out of range. KP `Store(index, value[, gate])`. Void.
     Store,
     /// TKP `After(x, deps..)`: x, once deps have happened. `After(buf, Store(view of buf, v))` is an assign. In K and P the
     /// ranges among deps are open in it.

@@ -444,7 +444,7 @@ impl Node<'_> {
         self.want(self.stage.is_none_or(|s| s == Stage::Tensor), "stores to no address")?;
         let mut base = target;
         while self.g.op(base).is_movement() && !matches!(self.g.op(base), Op::Pad | Op::Expand)
-            || self.g.op(base) == Op::After
+            || matches!(self.g.op(base), Op::After | Op::Gather)
         {
             base = self.g.src_at(base, 0);
         }

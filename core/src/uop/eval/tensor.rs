@@ -82,7 +82,7 @@ enum Value {
     Deferred(usize),
 }
 
-/// A store that has been evaluated: which elements of which storage got which bytes.
+/// A store that has been evaluated: which elements of which storage, counted from 1, got which bytes; 0 is none of them.
 struct Stored {
     storage: UOp,
     at: Rc<Vec<i64>>,
@@ -332,8 +332,13 @@ impl<'a> Eval<'a> {
     }
 
     fn gather(&mut self, u: UOp, axis: usize) -> View {
-        let (g, dt) = (self.g, self.g.dtype(u));
-        let (x, idx) = (self.view(g.src_at(u, 0)), self.view(g.src_at(u, 1)));
+        self.gather_of(self.view(self.g.src_at(u, 0)), u, axis)
+    }
+
+    /// What the Gather `u` takes of `x`.
+    fn gather_of(&mut self, x: View, u: UOp, axis: usize) -> View {
+        let (g, dt) = (self.g, x.dt);
+        let idx = self.view(g.src_at(u, 1));
         let (n, size) = (g.numel(u), dt.size());
         let (len, stride) = x.dims[axis];
         let mut along = x.dims.clone();
@@ -364,7 +369,7 @@ impl<'a> Eval<'a> {
         loop {
             match self.g.op(u) {
                 Op::Buffer | Op::Param => return (Some(u), chain),
-                op if op.is_movement() => chain.push(u),
+                op if op.is_movement() || op == Op::Gather => chain.push(u),
                 Op::After => {}
                 _ => return (None, chain),
             }
@@ -377,11 +382,14 @@ impl<'a> Eval<'a> {
         let (target, value) = (g.src_at(u, 0), g.src_at(u, 1));
         let (Some(storage), chain) = self.storage_of(target) else { unreachable!("{u:?} stores to no buffer: spec") };
         let len = g.numel(storage);
-        // which elements the target names: move their numbers as data
-        let numbers: Vec<u8> = (0..len as i64).flat_map(i64::to_le_bytes).collect();
+        // which elements the target names: move their numbers as data, from 1 on, since 0 is what is gathered from outside
+        let numbers: Vec<u8> = (1..=len as i64).flat_map(i64::to_le_bytes).collect();
         let mut at = View::new(numbers, DType::I64, &[len]);
         for &m in chain.iter().rev() {
-            at = at.moved(g, m);
+            at = match g.arg(m) {
+                Arg::Axes(axes) if g.op(m) == Op::Gather => self.gather_of(at, m, axes[0] as usize),
+                _ => at.moved(g, m),
+            };
         }
         let n = at.numel();
         let Lanes::Int(at) = at.read(0, n, &mut self.runs) else { unreachable!("numbers are ints") };
@@ -404,7 +412,7 @@ impl<'a> Eval<'a> {
 
     /// The whole contents that a chain of movement ops starts from.
     fn initial(&self, mut u: UOp) -> Rc<Vec<u8>> {
-        while self.g.op(u).is_movement() {
+        while self.g.op(u).is_movement() || self.g.op(u) == Op::Gather {
             u = self.g.src_at(u, 0);
         }
         self.view(u).data
@@ -443,7 +451,9 @@ impl Stored {
     fn apply(&self, data: &mut Rc<Vec<u8>>, size: usize) {
         let data = Rc::make_mut(data);
         for (&at, v) in self.at.iter().zip(self.bytes.chunks_exact(size)) {
-            data[at as usize * size..][..size].copy_from_slice(v);
+            if let Some(at) = (at as usize).checked_sub(1) {
+                data[at * size..][..size].copy_from_slice(v);
+            }
         }
     }
 }
