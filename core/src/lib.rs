@@ -11,6 +11,7 @@ pub mod error;
 pub mod grad;
 pub mod interrupt;
 pub mod io;
+pub mod llm;
 pub mod nn;
 pub mod optim;
 pub mod render;

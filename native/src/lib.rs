@@ -13,6 +13,7 @@ mod handles;
 #[cfg(feature = "images")]
 pub mod image_folder;
 pub mod limits;
+pub mod llm;
 #[cfg(unix)]
 pub mod llvm;
 mod mac;

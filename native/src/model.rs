@@ -65,7 +65,9 @@ fn open(path: &Path, files: &DataFiles) -> Result<(Vec<u8>, Arc<Folder>)> {
         _ => None,
     };
     if let Some(kind) = weights {
-        let what = format!("it holds weights ({kind}) and no graph: an ONNX or TensorFlow Lite file is wanted");
+        let instead = if kind == "GGUF" { "; a language model is run by `gradloom generate` or `chat`" } else { "" };
+        let what =
+            format!("it holds weights ({kind}) and no graph: an ONNX or TensorFlow Lite file is wanted{instead}");
         return Err(Error::Input { name: path.display().to_string(), what });
     }
     let folder = Folder { path: path.parent().map_or_else(PathBuf::new, Path::to_path_buf), files: files.clone() };

@@ -77,13 +77,44 @@ impl Runtime {
     /// Computes a tensor and reads it.
     pub fn read(&mut self, t: &Tensor) -> Result<HostTensor> {
         self.realize(&[t])?;
+        HostTensor::new(t.dtype(), t.shape(), self.fetch(t)?)
+    }
+
+    /// Runs a captured computation again, on what its buffers hold now.
+    pub fn replay(&mut self, r: &Replay) -> Result<Vec<Tensor>> {
+        let Runtime { engine, session, health } = self;
+        let nodes = health.guard(|| engine.replay(&mut session.state(), r, &Default::default()))?;
+        Ok(nodes.into_iter().map(|u| Tensor::from_node(session, u)).collect())
+    }
+
+    /// Overwrites a tensor that is a buffer with bytes of its dtype.
+    pub fn write(&mut self, t: &Tensor, data: &[u8]) -> Result<()> {
+        let Runtime { engine, session, health } = self;
+        let n = t.numel();
+        let id = {
+            let state = session.state();
+            let flat = state.storage(state.node(t.root())).filter(|&u| state.graph.numel(u) == n);
+            flat.and_then(|u| state.buffer_id(u))
+        };
+        let id = id.ok_or_else(|| Error::value("write", "the tensor is no buffer"))?;
+        if data.len() != n * t.dtype().size() {
+            return Err(Error::value(
+                "write",
+                format!("{} bytes for shape {:?} of {}", data.len(), t.shape(), t.dtype()),
+            ));
+        }
+        health.guard(|| engine.write(&mut session.state(), id, data))
+    }
+
+    /// The bytes of a tensor that was computed.
+    pub fn fetch(&mut self, t: &Tensor) -> Result<Vec<u8>> {
         let Runtime { engine, session, health } = self;
         health.guard(|| {
             let (ticket, dtype, _) = engine.read(&mut session.state(), t.root())?;
             engine.device().sync()?;
             loop {
                 if let Some(data) = engine.poll(ticket, dtype)? {
-                    return HostTensor::new(dtype, t.shape(), data);
+                    return Ok(data);
                 }
                 std::thread::yield_now();
             }

@@ -19,6 +19,7 @@ mod guard;
 mod hostile;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod integers;
+mod llm;
 mod long;
 mod minilm;
 mod mnist;

@@ -16,7 +16,7 @@ const FLOORS: [&[&str]; 9] = [
     &["render", "device"],
     &["engine"],
     &["tensor", "nn", "optim"],
-    &["io", "text"],
+    &["io", "text", "llm"],
 ];
 
 /// What core must not reach: it has no IO, clock, environment, threads or async. (The trait `std::io::Write` alone reaches nothing.)

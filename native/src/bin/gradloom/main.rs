@@ -2,6 +2,7 @@
 
 mod bench;
 mod files;
+mod generate;
 mod inspect;
 mod json;
 mod kernels;
@@ -68,6 +69,18 @@ enum Command {
         /// Append what is found to this file, for --tuned and for other machines with such a device
         #[arg(long, value_name = "FILE")]
         save: Option<PathBuf>,
+    },
+    /// Let a language model go on with a text
+    Generate(generate::Job),
+    /// Talk to a language model: a line of input is a message
+    Chat {
+        #[command(flatten)]
+        model: generate::Model,
+        #[command(flatten)]
+        how: generate::How,
+        /// Tokens of an answer at most
+        #[arg(long, default_value_t = 1024)]
+        tokens: usize,
     },
     /// List the devices of this machine
     Devices,
@@ -234,6 +247,8 @@ fn run(cli: Cli) -> Outcome<Json> {
         }
         Command::Bench { job, how } => bench::bench(&job, &how, &cache, progress),
         Command::Tune { job, budget, save } => tune::tune(&job, budget, save.as_deref(), &cache, progress),
+        Command::Generate(job) => generate::generate(&job, cli.json, &cache, progress),
+        Command::Chat { model, how, tokens } => generate::chat(&model, &how, tokens, &cache, progress),
         Command::Devices => Ok(inspect::devices()),
         Command::Inspect { model, size, nodes, data } => inspect::inspect(&model, &size, nodes, &data.files()),
         Command::Kernels { job, source, asm, counts, time, passes, only } => {

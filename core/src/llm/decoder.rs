@@ -1,0 +1,392 @@
+//! The graph of a decoder: some tokens in, logits out, keys and values into caches that stay on the device.
+//!
+//! Where the tokens are in the text is the launch variable [`POSITION`], so that one plan serves every position: new rows of the
+//! caches are written where it says, masks compare with it, and rotations are rows of a table. Buffers have room for the longest
+//! text; loops over keys end where the masks do.
+
+use super::arch::{Act, Block, Feed, Norm, Pairs, Place};
+use super::config::{Config, Rope, unsupported};
+use super::{err, names};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::io::gguf::{self, Gguf};
+use crate::tensor::{Session, Tensor};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// The launch variable that says how many tokens came before.
+pub const POSITION: &str = "position";
+/// The launch variable that says of which of the tokens the logits are wanted.
+pub const LAST: &str = "last";
+
+/// A model in a session.
+pub struct Decoder {
+    session: Session,
+    config: Config,
+    weights: FxHashMap<String, Tensor>,
+    /// Keys and values of each layer, `[heads, room, width]`.
+    caches: Vec<[Tensor; 2]>,
+    /// Cosines and sines by position, of layers that see everything and of the others.
+    turns: Vec<[Tensor; 2]>,
+    room: usize,
+}
+
+/// A graph that reads so many tokens. Realize [`Chunk::roots`]; the result can be replayed with other tokens and variables.
+pub struct Chunk {
+    /// `[n]`, i32: write them before each run.
+    pub tokens: Tensor,
+    /// `[vocabulary]`: logits of what follows the token [`LAST`].
+    pub logits: Tensor,
+    /// `[1]`, i32: the most likely token.
+    pub best: Tensor,
+    caches: Vec<Tensor>,
+}
+
+impl Chunk {
+    /// What a run computes, the caches among it.
+    pub fn roots(&self) -> Vec<&Tensor> {
+        [&self.logits, &self.best].into_iter().chain(&self.caches).collect()
+    }
+}
+
+/// What a chunk's layers share.
+struct Shared {
+    /// Positions of the tokens, `[n]`.
+    at: Tensor,
+    /// What each token sees `[n, room]`: everything before, and of that a window.
+    masks: Vec<Tensor>,
+    /// Cosines and sines of its positions, `[n, width / 2]`.
+    turns: Vec<[Tensor; 2]>,
+}
+
+impl Decoder {
+    /// A model of a GGUF file, with room for so many tokens.
+    ///
+    /// # Errors
+    /// `E_UNSUPPORTED` for an architecture that is not there, `E_MODEL` for weights that are missing or of another shape.
+    pub fn from_gguf(session: &Session, file: &Arc<Vec<u8>>, room: usize) -> Result<Decoder> {
+        let index = Gguf::parse(file)?;
+        let mut config = Config::from_gguf(&index)?;
+        if let Some(e) = index.entry("rope_freqs.weight") {
+            config.set_factors(&e.to_host(file)?.to_f64())?;
+        }
+        let weights = gguf::tensors(session, file)?.into_iter().collect();
+        Decoder::new(session, config, weights, room)
+    }
+
+    /// A model of a `config.json` and the tensors of its safetensors files.
+    pub fn from_tensors(
+        session: &Session,
+        config: &[u8],
+        tensors: Vec<(String, Tensor)>,
+        room: usize,
+    ) -> Result<Decoder> {
+        let config = Config::from_json(config)?;
+        let mut weights = FxHashMap::default();
+        for (name, mut t) in tensors {
+            let Some(own) = names::translate(config.arch, &name) else { continue };
+            if config.arch.place == Place::Learned && names::is_turned(&name) {
+                t = t.t()?;
+            }
+            if config.arch.offset_norms && own.ends_with("norm.weight") {
+                t = t.cast(DType::F32)?.add(1.0)?;
+            }
+            weights.insert(own, t);
+        }
+        Decoder::new(session, config, weights, room)
+    }
+
+    fn new(session: &Session, config: Config, weights: FxHashMap<String, Tensor>, room: usize) -> Result<Decoder> {
+        let room = room.min(config.context);
+        if room == 0 {
+            return Err(err("room for no token"));
+        }
+        let shape = [config.kv_heads, room, config.head_width];
+        let cache = || Tensor::zeros(session, DType::F32, &shape)?.to_storage();
+        let caches = (0..config.layers).map(|_| Ok([cache()?, cache()?])).collect::<Result<_>>()?;
+        let mut turns = Vec::new();
+        if let Place::Rotary(_) = config.arch.place {
+            turns = config.rope.iter().map(|r| table(session, r, room)).collect::<Result<_>>()?;
+        }
+        let d = Decoder { session: session.clone(), config, weights, caches, turns, room };
+        d.check()?;
+        Ok(d)
+    }
+
+    /// Its numbers.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Tokens that there is room for.
+    pub fn room(&self) -> usize {
+        self.room
+    }
+
+    /// Tokens that it knows.
+    pub fn vocabulary(&self) -> Result<usize> {
+        self.weight("token_embd.weight")?.dim(0)
+    }
+
+    /// Every weight that all layers must have is there, and of the right shape.
+    fn check(&self) -> Result<()> {
+        let c = &self.config;
+        let embedding = self.weight("token_embd.weight")?.shape();
+        if embedding.len() != 2 || embedding[1] != c.width {
+            return Err(err(format!("`token_embd.weight` has shape {embedding:?}, {} wide is wanted", c.width)));
+        }
+        for i in 0..c.layers {
+            let of = |part: &str| format!("blk.{i}.{part}.weight");
+            let output = self.weight(&of("attn_output"))?.shape();
+            if output != [c.width, c.heads * c.head_width] {
+                return Err(err(format!("`{}` has shape {output:?}", of("attn_output"))));
+            }
+            self.weight(&of("ffn_down"))?;
+        }
+        Ok(())
+    }
+
+    fn weight(&self, name: &str) -> Result<&Tensor> {
+        let lacks = || err(format!("a model of architecture {} lacks the weight `{name}`", self.config.arch.name));
+        self.weights.get(name).ok_or_else(lacks)
+    }
+
+    /// Keys and values. Realize them before the first chunk.
+    pub fn caches(&self) -> Vec<&Tensor> {
+        self.caches.iter().flatten().collect()
+    }
+
+    /// The graph that reads `n` tokens.
+    pub fn chunk(&self, n: usize) -> Result<Chunk> {
+        if n == 0 || n > self.room {
+            return Err(err(format!("{n} tokens at once, with room for {}", self.room)));
+        }
+        let s = &self.session;
+        let (tokens, best) = (Tensor::empty(s, DType::I32, &[n])?, Tensor::empty(s, DType::I32, &[1])?);
+        let logits = Tensor::empty(s, DType::F32, &[self.vocabulary()?])?;
+        let place = self.place(n)?;
+        let mut x = self.embed(&tokens, &place)?;
+        for i in 0..self.config.layers {
+            x = self.layer(i, &x, &place)?;
+        }
+        let last = Tensor::variable(s, LAST, 0, n as i32 - 1)?;
+        let x = self.norm(&x.narrow_at(0, &last, 1)?, "output_norm")?;
+        let output = if self.weights.contains_key("output.weight") { "output" } else { "token_embd" };
+        let mut y = self.linear(&x, output)?;
+        if let Some(cap) = self.config.logit_cap {
+            y = limited(&y, cap)?;
+        }
+        logits.assign(y.flatten(0, -1)?)?;
+        best.assign(logits.argmax(-1, false)?.reshape(&[1])?)?;
+        Ok(Chunk { tokens, logits, best, caches: self.caches.iter().flatten().cloned().collect() })
+    }
+
+    fn place(&self, n: usize) -> Result<Shared> {
+        let s = &self.session;
+        let count = |n: usize| Tensor::arange(s, 0.0, n as f64, 1.0, DType::I32);
+        let at = count(n)?.add(Tensor::variable(s, POSITION, 0, (self.room - n) as i32)?)?;
+        let (row, col) = (at.reshape(&[n, 1])?, count(self.room)?);
+        let all = col.le(&row)?;
+        let window = match self.config.window {
+            Some(w) => all.logical_and(col.add(w)?.gt(&row)?)?,
+            None => all.clone(),
+        };
+        let turn =
+            |t: &[Tensor; 2]| Ok([t[0].index_select(0, &at)?.contiguous(), t[1].index_select(0, &at)?.contiguous()]);
+        let turns = self.turns.iter().map(turn).collect::<Result<_>>()?;
+        Ok(Shared { at, masks: vec![all, window], turns })
+    }
+
+    fn embed(&self, tokens: &Tensor, place: &Shared) -> Result<Tensor> {
+        let mut x = self.weight("token_embd.weight")?.embedding(tokens)?.cast(DType::F32)?;
+        if self.config.arch.scaled_embedding {
+            x = x.mul((self.config.width as f64).sqrt())?;
+        }
+        match self.config.arch.place {
+            Place::Learned => x.add(self.weight("position_embd.weight")?.embedding(&place.at)?.cast(DType::F32)?),
+            Place::Rotary(_) => Ok(x),
+        }
+    }
+
+    /// `[n, width]` to the same.
+    fn layer(&self, i: usize, x: &Tensor, place: &Shared) -> Result<Tensor> {
+        let of = |part: &str| format!("blk.{i}.{part}");
+        let block = self.config.arch.block;
+        let before = |x: &Tensor, part: &str| match block {
+            Block::After => Ok(x.clone()),
+            _ => self.norm(x, &of(part)),
+        };
+        let after = |x: Tensor, part: &str| match block {
+            Block::After | Block::Both => self.norm(&x, &of(part)),
+            _ => Ok(x),
+        };
+        let own = before(x, "attn_norm")?;
+        let y = after(self.attention(i, &own, place)?, "post_attention_norm")?;
+        if block == Block::Parallel && self.config.parallel {
+            return x.add(y)?.add(self.feed(i, &own)?);
+        }
+        let x = x.add(y)?;
+        let y = after(self.feed(i, &before(&x, "ffn_norm")?)?, "post_ffw_norm")?;
+        x.add(y)
+    }
+
+    fn attention(&self, i: usize, x: &Tensor, place: &Shared) -> Result<Tensor> {
+        let c = &self.config;
+        let (n, d, group) = (x.dim(0)?, c.head_width, c.heads / c.kv_heads);
+        let of = |part: &str| format!("blk.{i}.{part}");
+        let counts = [c.heads, c.kv_heads, c.kv_heads];
+        let parts: Vec<Tensor> = match self.weights.contains_key(&of("attn_qkv.weight")) {
+            true => self.linear(x, &of("attn_qkv"))?.split(&counts.map(|h| h * d), -1)?,
+            false => ["attn_q", "attn_k", "attn_v"].iter().map(|p| self.linear(x, &of(p))).collect::<Result<_>>()?,
+        };
+        if parts.iter().zip(counts).any(|(p, h)| p.shape() != [n, h * d]) {
+            return Err(err(format!("projections of layer {i} have other shapes than {counts:?} heads of {d}")));
+        }
+        let global = c.window.is_none() || c.global[i];
+        let which = usize::from(!global);
+        let head = |t: &Tensor, heads: usize, norm: Option<&str>| -> Result<Tensor> {
+            let t = match norm.map(|p| (of(p), c.norm_width(heads))) {
+                Some((name, Some(width))) => self.norm(&t.reshape(&[n * heads * d / width, width])?, &name)?,
+                _ => t.clone(),
+            };
+            let t = t.reshape(&[n, heads, d])?.transpose(0, 1)?;
+            match (norm, c.arch.place) {
+                (Some(_), Place::Rotary(_)) => rotated(&t, &place.turns[which], &c.rope[which], c.pairs()),
+                _ => Ok(t),
+            }
+        };
+        let q = head(&parts[0], c.heads, Some("attn_q_norm"))?;
+        let k = head(&parts[1], c.kv_heads, Some("attn_k_norm"))?;
+        let v = head(&parts[2], c.kv_heads, None)?;
+        let [keys, values] = &self.caches[i];
+        keys.assign_at(1, &place.at, k)?;
+        values.assign_at(1, &place.at, v)?;
+        // heads that share keys read them once
+        let q = q.mul(c.scale)?.reshape(&[c.kv_heads, group * n, d])?;
+        let mut scores = q.matmul(&keys.t()?)?;
+        if let Some(cap) = c.score_cap {
+            scores = limited(&scores, cap)?;
+        }
+        let mask = place.masks[which].reshape(&[1, 1, n, self.room])?;
+        let scores = scores.reshape(&[c.kv_heads, group, n, self.room])?;
+        let weights = mask.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
+        let y = weights.reshape(&[c.kv_heads, group * n, self.room])?.matmul(values)?;
+        let y = y.reshape(&[c.heads, n, d])?.transpose(0, 1)?.reshape(&[n, c.heads * d])?;
+        self.linear(&y, &of("attn_output"))
+    }
+
+    fn feed(&self, i: usize, x: &Tensor) -> Result<Tensor> {
+        let of = |part: &str| format!("blk.{i}.{part}");
+        let act = |act: Act, x: &Tensor| match act {
+            Act::Silu => x.silu(),
+            Act::GeluTanh => x.gelu_tanh(),
+        };
+        let up = self.linear(x, &of("ffn_up"))?;
+        let y = match self.config.arch.feed {
+            Feed::Plain(a) => act(a, &up)?,
+            Feed::Gated(a) if self.weights.contains_key(&of("ffn_gate.weight")) => {
+                act(a, &self.linear(x, &of("ffn_gate"))?)?.mul(up)?
+            }
+            // both in one
+            Feed::Gated(a) => {
+                let both = up.chunk(2, -1)?;
+                let [gate, up] = &both[..] else {
+                    return Err(unsupported(self.config.arch, "an odd feed-forward part"));
+                };
+                act(a, gate)?.mul(up)?
+            }
+        };
+        self.linear(&y, &of("ffn_down"))
+    }
+
+    fn linear(&self, x: &Tensor, name: &str) -> Result<Tensor> {
+        let weight = self.weight(&format!("{name}.weight"))?.cast(DType::F32)?;
+        let bias = self.weights.get(&format!("{name}.bias")).map(|b| b.cast(DType::F32)).transpose()?;
+        x.linear(&weight, bias.as_ref())
+    }
+
+    fn norm(&self, x: &Tensor, name: &str) -> Result<Tensor> {
+        let eps = self.config.eps;
+        if self.config.arch.norm == Norm::Plain {
+            return x.layer_norm(1, None, None, eps);
+        }
+        let weight = self.weight(&format!("{name}.weight"))?.cast(DType::F32)?;
+        match self.config.arch.norm {
+            Norm::Rms => x.rms_norm(1, Some(&weight), eps),
+            _ => {
+                let bias = self.weights.get(&format!("{name}.bias")).map(|b| b.cast(DType::F32)).transpose()?;
+                x.layer_norm(1, Some(&weight), bias.as_ref(), eps)
+            }
+        }
+    }
+}
+
+/// Values that stay between `-cap` and `cap`.
+fn limited(x: &Tensor, cap: f64) -> Result<Tensor> {
+    x.div(cap)?.tanh()?.mul(cap)
+}
+
+/// Cosines and sines of each position's rotations, `[room, width / 2]`.
+fn table(session: &Session, rope: &Rope, room: usize) -> Result<[Tensor; 2]> {
+    let half = rope.speeds.len();
+    let angles = (0..room).flat_map(|at| rope.speeds.iter().map(move |s| f64::from(at as f32 * s)));
+    let (mut cos, mut sin) = (Vec::new(), Vec::new());
+    for a in angles {
+        cos.push((a.cos() * rope.factor) as f32);
+        sin.push((a.sin() * rope.factor) as f32);
+    }
+    Ok([Tensor::new(session, &cos, &[room, half])?, Tensor::new(session, &sin, &[room, half])?])
+}
+
+/// The first elements of each head, turned in pairs: `x cos + y sin`, where y is x with each pair exchanged and its first negated.
+fn rotated(x: &Tensor, turns: &[Tensor; 2], rope: &Rope, pairs: Pairs) -> Result<Tensor> {
+    let shape = x.shape();
+    let &[heads, n, d] = &shape[..] else { return Err(err(format!("heads of shape {shape:?} are rotated"))) };
+    let half = rope.width / 2;
+    let (split, axis, table, sign) = match pairs {
+        Pairs::Halves => ([heads, n, 2, half], -2, [n, 1, half], [2, 1]),
+        Pairs::Neighbours => ([heads, n, half, 2], -1, [n, half, 1], [1, 2]),
+    };
+    let own = x.narrow(-1, 0, rope.width)?.reshape(&split)?;
+    let sign = Tensor::arange(x.session(), -1.0, 2.0, 2.0, DType::F32)?.reshape(&sign)?;
+    let sin = turns[1].reshape(&table)?.mul(sign)?;
+    let y = own.mul(turns[0].reshape(&table)?)?.add(own.flip(&[axis])?.mul(sin)?)?.reshape(&[heads, n, rope.width])?;
+    match d > rope.width {
+        true => Tensor::cat(&[&y, &x.narrow(-1, rope.width, d - rope.width)?], -1),
+        false => Ok(y),
+    }
+}
+
+/// Lengths of the chunks in which `n` tokens are read that begin at `position`: of each, how many tokens it reads of the text. The
+/// rest of a chunk is read as if it were text, and overwritten by what comes.
+pub fn chunks(n: usize, position: usize, room: usize) -> Vec<(usize, usize)> {
+    let (mut left, mut at, mut out) = (n, position, Vec::new());
+    while left > 0 {
+        let fits = |len: &&usize| at + **len <= room;
+        let whole = LENGTHS.iter().filter(fits).find(|&&len| len >= left && len <= 2 * left);
+        let part = LENGTHS.iter().rev().filter(fits).find(|&&len| len <= left);
+        let Some(&len) = whole.or(part) else { break };
+        out.push((len, len.min(left)));
+        at += len.min(left);
+        left -= len.min(left);
+    }
+    out
+}
+
+/// Tokens that are read at once.
+const LENGTHS: [usize; 4] = [1, 8, 32, 128];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_read_in_chunks() {
+        assert_eq!(chunks(1, 5, 100), [(1, 1)]);
+        assert_eq!(chunks(32, 0, 100), [(32, 32)]);
+        assert_eq!(chunks(300, 0, 1000), [(128, 128), (128, 128), (32, 32), (8, 8), (8, 4)]);
+        assert_eq!(chunks(100, 0, 1000), [(128, 100)]);
+        assert_eq!(chunks(5, 95, 100), [(1, 1); 5], "no chunk leaves the room");
+        assert!(chunks(3, 99, 100).iter().map(|c| c.1).sum::<usize>() < 3, "no room");
+    }
+}

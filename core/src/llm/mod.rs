@@ -1,0 +1,34 @@
+//! Decoder language models: from a file's metadata and weights to graphs that read some tokens, keep their keys and values, and
+//! give the logits of what comes next.
+//!
+//! | file | what it has |
+//! |---|---|
+//! | `arch` | the architectures: one description each |
+//! | `config` | a model's numbers, from GGUF metadata or a `config.json` |
+//! | `names` | what files call the weights |
+//! | `decoder` | the graph |
+//! | `sample` | a token from logits |
+//! | `stream` | whole characters from tokens; stop strings |
+//!
+//! A [`Decoder`] has one graph for each number of tokens that it reads at once ([`Decoder::chunk`]); where in the text they are is
+//! a launch variable, so that one plan serves all positions. Never here: waiting, files, the loop over tokens, which the host has.
+#![deny(clippy::unwrap_used)]
+
+mod arch;
+mod config;
+mod decoder;
+mod names;
+mod sample;
+mod stream;
+
+pub use arch::{ARCHES, Arch};
+pub use config::{Config, Rope};
+pub use decoder::{Chunk, Decoder, LAST, POSITION, chunks};
+pub use sample::{Choice, Sampler};
+pub use stream::Stream;
+
+use crate::error::Error;
+
+fn err(what: impl Into<String>) -> Error {
+    Error::Model { what: what.into(), node: None }
+}

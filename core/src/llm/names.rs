@@ -1,0 +1,61 @@
+//! What files call the weights. Inside they go by GGUF's names; those of safetensors files are translated.
+
+use super::arch::{Arch, Block};
+
+/// Parts of a layer's weights by the name in safetensors files, for most models.
+const PARTS: &[(&str, &str)] = &[
+    ("input_layernorm", "attn_norm"),
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.qkv_proj", "attn_qkv"),
+    ("self_attn.o_proj", "attn_output"),
+    ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
+    ("pre_feedforward_layernorm", "ffn_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.gate_up_proj", "ffn_up"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+    // GPT-2
+    ("ln_1", "attn_norm"),
+    ("attn.c_attn", "attn_qkv"),
+    ("attn.c_proj", "attn_output"),
+    ("ln_2", "ffn_norm"),
+    ("mlp.c_fc", "ffn_up"),
+    ("mlp.c_proj", "ffn_down"),
+];
+
+/// The weights outside of layers.
+const WHOLE: &[(&str, &str)] = &[
+    ("embed_tokens", "token_embd"),
+    ("norm", "output_norm"),
+    ("lm_head", "output"),
+    ("wte", "token_embd"),
+    ("wpe", "position_embd"),
+    ("ln_f", "output_norm"),
+];
+
+/// GGUF's name for a weight of a safetensors file; `None` for what no model reads.
+pub(super) fn translate(arch: &Arch, name: &str) -> Option<String> {
+    let name = name.strip_prefix("model.").or_else(|| name.strip_prefix("transformer.")).unwrap_or(name);
+    let (stem, kind) = name.rsplit_once('.').filter(|(_, kind)| matches!(*kind, "weight" | "bias"))?;
+    let of = |list: &[(&str, &str)], stem: &str| list.iter().find(|p| p.0 == stem).map(|p| p.1.to_owned());
+    let Some(rest) = stem.strip_prefix("layers.").or_else(|| stem.strip_prefix("h.")) else {
+        return Some(format!("{}.{kind}", of(WHOLE, stem)?));
+    };
+    let (layer, part) = rest.split_once('.')?;
+    let part = match (part, arch.block) {
+        // after attention, or before what follows it
+        ("post_attention_layernorm", Block::After | Block::Both) => "post_attention_norm".to_owned(),
+        ("post_attention_layernorm", _) => "ffn_norm".to_owned(),
+        _ => of(PARTS, part)?,
+    };
+    Some(format!("blk.{layer}.{part}.{kind}"))
+}
+
+/// Does GPT-2 store this weight with inputs first?
+pub(super) fn is_turned(name: &str) -> bool {
+    ["c_attn.weight", "c_proj.weight", "c_fc.weight"].iter().any(|n| name.ends_with(n))
+}

@@ -1,0 +1,167 @@
+//! A token from logits on the host: penalties, temperature, the most likely ones, and the draw, which a seed decides.
+
+use crate::error::{Error, Result};
+use crate::tensor::threefry2x32;
+use crate::util::sort;
+
+/// How tokens are chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// Divides the logits; 0 takes the most likely token.
+    pub temperature: f64,
+    /// Only so many of the most likely tokens; 0 for all.
+    pub top_k: usize,
+    /// Only the most likely tokens that together have this probability; 1 for all.
+    pub top_p: f64,
+    /// Only tokens with at least this share of the most likely one's probability; 0 for all.
+    pub min_p: f64,
+    /// Divides positive logits of tokens that were there and multiplies negative ones; 1 for none.
+    pub repetition: f64,
+    /// Subtracted from the logits of tokens that were there; 0 for none.
+    pub presence: f64,
+    /// Decides the draws.
+    pub seed: u64,
+}
+
+impl Default for Choice {
+    fn default() -> Choice {
+        Choice { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, repetition: 1.0, presence: 0.0, seed: 0 }
+    }
+}
+
+/// Chooses tokens one after the other.
+pub struct Sampler {
+    how: Choice,
+    seen: Vec<bool>,
+    draws: u32,
+}
+
+impl Sampler {
+    /// # Errors
+    /// `E_VALUE` for options out of range.
+    pub fn new(how: &Choice) -> Result<Sampler> {
+        let c = how;
+        let bad = |what: &str| Err(Error::value("sample", what.to_string()));
+        match () {
+            _ if !(c.temperature >= 0.0 && c.temperature.is_finite()) => bad("the temperature is negative"),
+            _ if !(c.top_p > 0.0 && c.top_p <= 1.0) => bad("top-p is not in (0, 1]"),
+            _ if !(0.0..=1.0).contains(&c.min_p) => bad("min-p is not in [0, 1]"),
+            _ if !(c.repetition > 0.0 && c.repetition.is_finite()) => bad("the repetition penalty is not positive"),
+            _ if !c.presence.is_finite() => bad("the presence penalty is not a number"),
+            _ => Ok(Sampler { how: how.clone(), seen: Vec::new(), draws: 0 }),
+        }
+    }
+
+    /// Is it the most likely token always, so that no logits need be read?
+    pub fn is_greedy(&self) -> bool {
+        self.how.temperature == 0.0 && self.how.repetition == 1.0 && self.how.presence == 0.0
+    }
+
+    /// Notes that a token is in the text.
+    pub fn see(&mut self, token: u32) {
+        let at = token as usize;
+        // no vocabulary is larger
+        if at >= self.seen.len() && at < 1 << 24 {
+            self.seen.resize(at + 1, false);
+        }
+        if let Some(s) = self.seen.get_mut(at) {
+            *s = true;
+        }
+    }
+
+    /// The next token.
+    pub fn choose(&mut self, logits: &mut [f32]) -> u32 {
+        let c = &self.how;
+        for (x, _) in logits.iter_mut().zip(&self.seen).filter(|x| *x.1) {
+            let y = f64::from(*x);
+            *x = ((if y > 0.0 { y / c.repetition } else { y * c.repetition }) - c.presence) as f32;
+        }
+        let best = most_likely(logits);
+        if c.temperature == 0.0 {
+            return best;
+        }
+        // likeliest first, by chances relative to the likeliest
+        let most = logits.get(best as usize).copied().unwrap_or_default();
+        let chance = |x: f32| (f64::from(x - most) / c.temperature).exp();
+        let mut list: Vec<(u32, f64)> = (0u32..).zip(logits.iter().map(|&x| chance(x))).collect();
+        list.retain(|x| x.1 >= c.min_p && x.1 > 0.0);
+        sort::by(&mut list, |a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        if c.top_k > 0 {
+            list.truncate(c.top_k);
+        }
+        let all: f64 = list.iter().map(|x| x.1).sum();
+        let mut sum = 0.0;
+        let kept = list.iter().position(|x| {
+            sum += x.1;
+            sum >= c.top_p * all
+        });
+        list.truncate(kept.map_or(list.len(), |k| k + 1));
+        let all: f64 = list.iter().map(|x| x.1).sum();
+        let mut left = self.draw() * all;
+        for (token, chance) in &list {
+            left -= chance;
+            if left < 0.0 {
+                return *token;
+            }
+        }
+        list.last().map_or(best, |x| x.0)
+    }
+
+    /// Between 0 and 1.
+    fn draw(&mut self) -> f64 {
+        let seed = self.how.seed;
+        let [a, b] = threefry2x32([seed as u32, (seed >> 32) as u32], [self.draws, 0]);
+        self.draws = self.draws.wrapping_add(1);
+        (u64::from(a) << 21 ^ u64::from(b) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// The first of the largest.
+fn most_likely(logits: &[f32]) -> u32 {
+    let mut best = 0;
+    for (i, x) in logits.iter().enumerate() {
+        if *x > logits[best] || logits[best].is_nan() {
+            best = i;
+        }
+    }
+    best as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(how: Choice, logits: &[f32]) -> Vec<usize> {
+        let mut s = Sampler::new(&how).unwrap();
+        let mut out = vec![0; logits.len()];
+        (0..4000).for_each(|_| out[s.choose(&mut logits.to_vec()) as usize] += 1);
+        out
+    }
+
+    #[test]
+    fn draws_follow_the_chances() {
+        let logits = [0.0, (2.0f32).ln(), (4.0f32).ln(), (1.0f32 / 8.0).ln()];
+        let warm = Choice { temperature: 1.0, seed: 7, ..Choice::default() };
+        let all = 7.125;
+        for (n, want) in counts(warm.clone(), &logits).iter().zip([1.0, 2.0, 4.0, 0.125]) {
+            assert!((*n as f64 / 4000.0 - want / all).abs() < 0.03, "{n} of 4000, not {}", want / all);
+        }
+        assert_eq!(counts(Choice { top_k: 2, ..warm.clone() }, &logits)[..1], [0]);
+        assert_eq!(counts(Choice { top_p: 0.5, ..warm.clone() }, &logits), [0, 0, 4000, 0]);
+        assert_eq!(counts(Choice { min_p: 0.3, ..warm.clone() }, &logits)[3], 0);
+        assert_eq!(counts(Choice::default(), &logits), [0, 0, 4000, 0]);
+        assert_ne!(counts(warm.clone(), &logits), counts(Choice { seed: 8, ..warm }, &logits));
+    }
+
+    #[test]
+    fn penalties_make_what_was_there_less_likely() {
+        let mut s = Sampler::new(&Choice { repetition: 2.0, ..Choice::default() }).unwrap();
+        assert!(!s.is_greedy());
+        s.see(1);
+        assert_eq!(s.choose(&mut [1.5, 2.0, -1.0]), 0);
+        let mut s = Sampler::new(&Choice { presence: 1.0, ..Choice::default() }).unwrap();
+        s.see(0);
+        assert_eq!(s.choose(&mut [-1.0, -1.5, f32::NAN]), 1);
+        assert!(Sampler::new(&Choice { top_p: 0.0, ..Choice::default() }).is_err());
+    }
+}

@@ -1,0 +1,250 @@
+//! `gradloom generate` and `gradloom chat`.
+
+use super::json::Json;
+use super::{Cache, Failure, Outcome, Progress};
+use clap::Args;
+use gradloom::io::HostTensor;
+use gradloom::llm::{Choice, End, LanguageModel, Sampler, Stream};
+use gradloom::text::{ChatOptions, Tokenizer};
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// A language model on a device.
+#[derive(Args)]
+pub(crate) struct Model {
+    /// A GGUF file, or a folder with config.json, safetensors and tokenizer.json
+    model: PathBuf,
+    /// cpu, wgpu ... (`gradloom devices` lists them)
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Threads of a CPU device, 0 for one per core
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Tokens that there is room for, 0 for as many as the model takes, 4096 at most
+    #[arg(long, default_value_t = 0)]
+    context: usize,
+}
+
+/// How tokens are chosen.
+#[derive(Args)]
+pub(crate) struct How {
+    /// Divides the logits; 0 takes the most likely token
+    #[arg(long, default_value_t = 0.0)]
+    temperature: f64,
+    /// Only so many of the most likely tokens, 0 for all
+    #[arg(long, default_value_t = 0)]
+    top_k: usize,
+    /// Only the most likely tokens that together have this probability
+    #[arg(long, default_value_t = 1.0)]
+    top_p: f64,
+    /// Only tokens with at least this share of the most likely one's probability
+    #[arg(long, default_value_t = 0.0)]
+    min_p: f64,
+    /// Makes tokens that were there less likely if above 1
+    #[arg(long, default_value_t = 1.0)]
+    repetition_penalty: f64,
+    /// Subtracted from the logits of tokens that were there
+    #[arg(long, default_value_t = 0.0)]
+    presence_penalty: f64,
+    /// Decides the draws
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// The text ends before this, once per string
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+}
+
+impl How {
+    fn sampler(&self) -> Outcome<Sampler> {
+        Ok(Sampler::new(&Choice {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition: self.repetition_penalty,
+            presence: self.presence_penalty,
+            seed: self.seed,
+        })?)
+    }
+}
+
+/// What to generate.
+#[derive(Args)]
+pub(crate) struct Job {
+    #[command(flatten)]
+    model: Model,
+    /// The text to go on with
+    #[arg(long, conflicts_with = "prompt_tokens", required_unless_present = "prompt_tokens")]
+    prompt: Option<String>,
+    /// Its tokens: a JSON list, or a file with one
+    #[arg(long, value_name = "JSON")]
+    prompt_tokens: Option<String>,
+    /// Tokens to generate at most
+    #[arg(long, default_value_t = 128)]
+    tokens: usize,
+    /// Go on after tokens that end a text
+    #[arg(long)]
+    ignore_end: bool,
+    /// Write the logits of every step to this file: .npz with `logits` [tokens, vocabulary]
+    #[arg(long, value_name = "FILE")]
+    logits: Option<PathBuf>,
+    #[command(flatten)]
+    how: How,
+}
+
+fn load(m: &Model, cache: &Cache, progress: Progress) -> Outcome<(LanguageModel, f64)> {
+    let start = Instant::now();
+    let device = gradloom::open(&m.device, m.threads)?;
+    progress.say(format_args!("{} on {}", m.model.display(), device.target().name));
+    let model = LanguageModel::load(&m.model, device, cache.host(progress), m.context)?;
+    Ok((model, start.elapsed().as_secs_f64() * 1e3))
+}
+
+fn prompt(job: &Job, tokenizer: Option<&Tokenizer>) -> Outcome<Vec<u32>> {
+    if let Some(text) = &job.prompt {
+        let none = || Failure("the model has no tokenizer that is known: give --prompt-tokens".into());
+        return Ok(tokenizer.ok_or_else(none)?.encode(text)?);
+    }
+    let given = job.prompt_tokens.as_deref().unwrap_or_default();
+    let text = if given.trim_start().starts_with('[') {
+        given.to_owned()
+    } else {
+        std::fs::read_to_string(given).map_err(|e| Failure(format!("{given}: {e}")))?
+    };
+    let bad = || Failure("--prompt-tokens is no JSON list of token numbers".into());
+    let list = gradloom::io::json::Json::parse(text.as_bytes())?;
+    let ids = list.as_array().ok_or_else(bad)?.iter();
+    ids.map(|i| i.as_u64().and_then(|i| u32::try_from(i).ok()).ok_or_else(bad)).collect()
+}
+
+pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress) -> Outcome<Json> {
+    let (mut model, load_ms) = load(&job.model, cache, progress)?;
+    let ids = prompt(job, model.tokenizer())?;
+    let mut sampler = job.how.sampler()?;
+    ids.iter().for_each(|&t| sampler.see(t));
+    let start = Instant::now();
+    model.begin(&ids)?;
+    let mut stream = Stream::new(&job.how.stop);
+    let (mut text, mut out, mut at) = (String::new(), Vec::new(), Vec::new());
+    let mut logits = Vec::new();
+    let end = model.generate(job.tokens, &mut sampler, !job.ignore_end, |m, token| {
+        at.push(start.elapsed().as_secs_f64() * 1e3);
+        if json && at.len() == 1 {
+            say("{\"event\":\"first\"}\n");
+        }
+        out.push(token);
+        if job.logits.is_some() {
+            logits.extend(m.logits()?);
+        }
+        let Some(t) = m.tokenizer() else { return Ok(true) };
+        let new = stream.push(token, &|ids| t.decode(ids))?;
+        if !json {
+            say(&new);
+        }
+        text += &new;
+        Ok(!stream.stopped())
+    })?;
+    if let Some(t) = model.tokenizer() {
+        let rest = stream.finish(&|ids| t.decode(ids))?;
+        if !json {
+            say(&rest);
+        }
+        text += &rest;
+    }
+    if let Some(path) = &job.logits {
+        let rows = out.len();
+        let all = HostTensor::from_f32(vec![rows, logits.len() / rows.max(1)], &logits)?;
+        super::files::write(path, &[("logits".to_owned(), all)])?;
+    }
+    let first = at.first().copied().unwrap_or(f64::NAN);
+    let gaps: Vec<f64> = at.windows(2).map(|w| w[1] - w[0]).collect();
+    let decode = gaps.len() as f64 * 1e3 / gaps.iter().sum::<f64>();
+    let prefill = ids.len() as f64 * 1e3 / first;
+    let c = model.counters();
+    if !json {
+        progress.say(format_args!(
+            "\n{} tokens read at {prefill:.1} a second, {} made at {decode:.1} a second",
+            ids.len(),
+            out.len()
+        ));
+        return Ok(Json::Text(String::new()));
+    }
+    let run = vec![
+        ("prefill_ms", Json::Num(first, 3)),
+        ("decode_ms", Json::List(gaps.iter().map(|&g| Json::Num(g, 3)).collect())),
+    ];
+    let ends = match end {
+        _ if stream.stopped() => "stop",
+        End::Token => "end",
+        End::Length => "length",
+        End::Caller => "caller",
+        End::Room => "room",
+    };
+    Ok(Json::from(vec![
+        ("contender", Json::text("gradloom")),
+        ("version", Json::text(env!("CARGO_PKG_VERSION"))),
+        ("load_ms", Json::Num(load_ms, 3)),
+        ("prompt", Json::count(ids.len())),
+        ("prompt_tokens", Json::count(ids.len())),
+        ("threads", Json::count(job.model.threads)),
+        ("prefill_tokens_s", Json::Num(prefill, 2)),
+        ("decode_tokens_s", Json::Num(decode, 2)),
+        ("first_token_ms", Json::Num(first, 3)),
+        ("peak_bytes", Json::count(c.peak_bytes)),
+        ("programs", Json::Int(c.programs as i64)),
+        ("runs", Json::List(vec![Json::from(run)])),
+        ("tokens", Json::List(out.iter().map(|&t| Json::Int(i64::from(t))).collect())),
+        ("end", Json::text(ends)),
+        ("text", Json::Text(text)),
+    ]))
+}
+
+pub(crate) fn chat(m: &Model, how: &How, tokens: usize, cache: &Cache, progress: Progress) -> Outcome<Json> {
+    let (mut model, _) = load(m, cache, progress)?;
+    if model.chat().is_none() || model.tokenizer().is_none() {
+        return Err(Failure("the model has no chat template and tokenizer that are known".into()));
+    }
+    let mut messages = Vec::new();
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(|e| Failure(e.to_string()))?;
+        messages.push(message("user", &line));
+        let options = ChatOptions { add_generation_prompt: true, ..ChatOptions::default() };
+        let all = gradloom::io::json::Json::Array(messages.clone());
+        let (Some(chat), Some(t)) = (model.chat(), model.tokenizer()) else { break };
+        let text = chat.apply(&all, &options)?;
+        // the template has the special tokens itself
+        let ids = t.encode_with(&text, None, false)?.ids;
+        model.begin(&ids)?;
+        let (mut stream, mut answer) = (Stream::new(&how.stop), String::new());
+        let mut sampler = how.sampler()?;
+        ids.iter().for_each(|&t| sampler.see(t));
+        model.generate(tokens, &mut sampler, true, |m, token| {
+            let Some(t) = m.tokenizer() else { return Ok(false) };
+            let new = stream.push(token, &|ids| t.decode(ids))?;
+            say(&new);
+            answer += &new;
+            Ok(!stream.stopped())
+        })?;
+        if let Some(t) = model.tokenizer() {
+            let rest = stream.finish(&|ids| t.decode(ids))?;
+            answer += &rest;
+            say(&rest);
+        }
+        say("\n");
+        messages.push(message("assistant", &answer));
+    }
+    Ok(Json::Text(String::new()))
+}
+
+fn message(role: &str, content: &str) -> gradloom::io::json::Json {
+    use gradloom::io::json::Json as Value;
+    let field = |name: &str, text: &str| (name.to_owned(), Value::Str(text.to_owned()));
+    Value::Object(vec![field("role", role), field("content", content)])
+}
+
+/// On stdout at once; a closed pipe is the reader's choice, not an error.
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}

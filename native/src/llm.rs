@@ -1,0 +1,266 @@
+//! Language models from files, run to their end: the loop over tokens that [`gradloom_core::llm`] leaves to the host.
+
+pub use gradloom_core::llm::*;
+
+use crate::contain::contain;
+use crate::model::read_file;
+use crate::text::{self, ChatTemplate, Tokenizer};
+use crate::{NativeHost, Runtime, weights};
+use gradloom_core::device::Device;
+use gradloom_core::dtype::Scalar;
+use gradloom_core::engine::{Counters, Replay};
+use gradloom_core::io::gguf::{Gguf, Value};
+use gradloom_core::io::json::Json;
+use gradloom_core::tensor::{Session, Tensor};
+use gradloom_core::{Error, Result};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A language model on a device, with the text that it has read so far.
+pub struct LanguageModel {
+    rt: Runtime,
+    decoder: Decoder,
+    chunks: BTreeMap<usize, Ready>,
+    read: Vec<u32>,
+    /// Of the last chunk.
+    last: usize,
+    tokenizer: Option<Tokenizer>,
+    chat: Option<ChatTemplate>,
+    ends: Vec<u32>,
+}
+
+/// A chunk whose plan is there.
+struct Ready {
+    chunk: Chunk,
+    replay: Replay,
+    /// What the plan reads lives as long as it.
+    _held: Vec<Tensor>,
+}
+
+/// Why a generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The model said so.
+    Token,
+    /// As many tokens as were wanted.
+    Length,
+    /// The caller said so.
+    Caller,
+    /// There is no room for more.
+    Room,
+}
+
+impl LanguageModel {
+    /// Loads a GGUF file, or a folder with `config.json`, safetensors and what else there is, with room for so many tokens (0 for
+    /// as many as the model was made for, 4096 at most).
+    pub fn load(path: &Path, device: Box<dyn Device>, host: NativeHost, room: usize) -> Result<LanguageModel> {
+        let mut rt = Runtime::with_host(device, host);
+        let session = rt.session().clone();
+        let room = if room == 0 { 4096 } else { room };
+        let (decoder, tokenizer, chat, ends) = contain(|| match path.is_dir() {
+            true => from_folder(path, &session, room),
+            false => from_gguf(path, &session, room),
+        })?;
+        rt.realize(&decoder.caches())?;
+        let (chunks, read) = (BTreeMap::new(), Vec::new());
+        Ok(LanguageModel { rt, decoder, chunks, read, last: 0, tokenizer, chat, ends })
+    }
+
+    /// The model's graph and numbers.
+    pub fn decoder(&self) -> &Decoder {
+        &self.decoder
+    }
+
+    /// Its tokenizer, if its files have one that is known.
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.tokenizer.as_ref()
+    }
+
+    /// Its chat template.
+    pub fn chat(&self) -> Option<&ChatTemplate> {
+        self.chat.as_ref()
+    }
+
+    /// Tokens that end a text.
+    pub fn ends(&self) -> &[u32] {
+        &self.ends
+    }
+
+    /// What the engine did so far.
+    pub fn counters(&self) -> Counters {
+        self.rt.counters()
+    }
+
+    /// The runtime.
+    pub fn runtime(&mut self) -> &mut Runtime {
+        &mut self.rt
+    }
+
+    /// The plan that reads so many tokens at once, if one was made.
+    pub fn replay(&self, len: usize) -> Option<&Replay> {
+        self.chunks.get(&len).map(|r| &r.replay)
+    }
+
+    /// Begins a text: what it has in common with the one before is not read again.
+    ///
+    /// # Errors
+    /// `E_VALUE` for no token, unknown ones, or more than there is room for.
+    pub fn begin(&mut self, tokens: &[u32]) -> Result<()> {
+        let Some((_, all_but_last)) = tokens.split_last() else {
+            return Err(Error::value("generate", "the prompt is empty"));
+        };
+        // the logits of the last one are wanted
+        let same = self.read.iter().zip(all_but_last).take_while(|(a, b)| a == b).count();
+        self.read.truncate(same);
+        self.read(&tokens[same..])
+    }
+
+    /// Reads on.
+    pub fn read(&mut self, tokens: &[u32]) -> Result<()> {
+        let known = self.decoder.vocabulary()?;
+        if let Some(t) = tokens.iter().find(|t| **t as usize >= known) {
+            return Err(Error::value("generate", format!("token {t} of a vocabulary of {known}")));
+        }
+        let (at, room) = (self.read.len(), self.decoder.room());
+        if at + tokens.len() > room {
+            return Err(Error::value("generate", format!("{} tokens with room for {room}", at + tokens.len())));
+        }
+        let mut rest = tokens;
+        for (len, n) in chunks(tokens.len(), at, room) {
+            let (now, later) = rest.split_at(n);
+            self.step(len, now)?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, len: usize, tokens: &[u32]) -> Result<()> {
+        let mut ids: Vec<i32> = tokens.iter().map(|&t| t as i32).collect();
+        ids.resize(len, 0);
+        let bytes: Vec<u8> = ids.iter().flat_map(|i| i.to_le_bytes()).collect();
+        let engine = self.rt.engine();
+        engine.set_var(POSITION, Scalar::Int(self.read.len() as i64));
+        engine.set_var(LAST, Scalar::Int(tokens.len() as i64 - 1));
+        match self.chunks.get(&len) {
+            Some(ready) => {
+                self.rt.write(&ready.chunk.tokens, &bytes)?;
+                self.rt.replay(&ready.replay)?;
+            }
+            None => {
+                let chunk = self.decoder.chunk(len)?;
+                self.rt.write(&chunk.tokens, &bytes)?;
+                let replay = self.rt.realize(&chunk.roots())?;
+                let session = self.rt.session();
+                let nodes: Vec<_> = {
+                    let state = session.state();
+                    // what is written in place must not be seen from elsewhere
+                    let roots = chunk.roots();
+                    let written = |u| roots.iter().any(|t| state.storage(state.node(t.root())) == Some(u));
+                    let read = |u: &_| state.buffer_id(*u).is_some_and(|id| replay.externals().contains(&id));
+                    state.graph.iter().filter(read).filter(|&u| !written(u)).collect()
+                };
+                let held = nodes.into_iter().map(|u| Tensor::from_node(session, u)).collect();
+                self.chunks.insert(len, Ready { chunk, replay, _held: held });
+            }
+        }
+        self.last = len;
+        self.read.extend(tokens);
+        Ok(())
+    }
+
+    fn last(&self) -> Result<&Chunk> {
+        let none = || Error::value("generate", "nothing was read yet");
+        self.chunks.get(&self.last).map(|r| &r.chunk).ok_or_else(none)
+    }
+
+    /// The most likely next token.
+    pub fn best(&mut self) -> Result<u32> {
+        let t = self.last()?.best.clone();
+        let bytes = self.rt.fetch(&t)?;
+        Ok(bytes.first_chunk().map_or(0, |b| i32::from_le_bytes(*b) as u32))
+    }
+
+    /// Logits of the next token.
+    pub fn logits(&mut self) -> Result<Vec<f32>> {
+        let t = self.last()?.logits.clone();
+        let bytes = self.rt.fetch(&t)?;
+        Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+    }
+
+    /// Tokens after those that were read, until one that ends the text, `most` of them, or `on_token` says no. A token is given
+    /// before it is read, and the last one is not read at all.
+    pub fn generate(
+        &mut self,
+        most: usize,
+        sampler: &mut Sampler,
+        stop_at_ends: bool,
+        mut on_token: impl FnMut(&mut LanguageModel, u32) -> Result<bool>,
+    ) -> Result<End> {
+        for i in 0..most {
+            let token = match sampler.is_greedy() {
+                true => self.best()?,
+                false => sampler.choose(&mut self.logits()?),
+            };
+            sampler.see(token);
+            if stop_at_ends && self.ends.contains(&token) {
+                return Ok(End::Token);
+            }
+            if !on_token(self, token)? {
+                return Ok(End::Caller);
+            }
+            if i + 1 < most {
+                if self.read.len() == self.decoder.room() {
+                    return Ok(End::Room);
+                }
+                self.read(&[token])?;
+            }
+        }
+        Ok(End::Length)
+    }
+}
+
+type Parts = (Decoder, Option<Tokenizer>, Option<ChatTemplate>, Vec<u32>);
+
+fn from_gguf(path: &Path, session: &Session, room: usize) -> Result<Parts> {
+    let file = Arc::new(read_file(path)?);
+    if !file.starts_with(b"GGUF") {
+        let what = "a GGUF file, or a folder with config.json and safetensors, is wanted";
+        return Err(Error::Input { name: path.display().to_string(), what: what.into() });
+    }
+    let index = Gguf::parse(&file)?;
+    let decoder = Decoder::from_gguf(session, &file, room)?;
+    // a model without them can still be given tokens
+    let tokenizer = Tokenizer::from_gguf(&index, text::UNICODE).ok();
+    let mut chat = ChatTemplate::from_gguf(&index).ok();
+    let id = |key: &str| index.get(&format!("tokenizer.ggml.{key}")).and_then(Value::as_u64).map(|n| n as u32);
+    if let (Some(chat), Some(t)) = (&mut chat, &tokenizer) {
+        for (name, key) in [("bos_token", "bos_token_id"), ("eos_token", "eos_token_id")] {
+            if let Some(text) = id(key).and_then(|id| t.token(id)) {
+                chat.set_token(name, text);
+            }
+        }
+    }
+    let ends = ["eos_token_id", "eot_token_id", "eom_token_id"].iter().filter_map(|k| id(k)).collect();
+    Ok((decoder, tokenizer, chat, ends))
+}
+
+fn from_folder(path: &Path, session: &Session, room: usize) -> Result<Parts> {
+    let config = read_file(&path.join("config.json"))?;
+    let index = path.join("model.safetensors.index.json");
+    let index = if index.exists() { index } else { path.join("model.safetensors") };
+    let decoder = Decoder::from_tensors(session, &config, weights::load(&index, session)?, room)?;
+    let have = |name: &str| Some(path.join(name)).filter(|p: &PathBuf| p.exists());
+    let tokenizer = have("tokenizer.json").and_then(|p| text::load(&p).ok());
+    let chat = have("tokenizer_config.json").and_then(|p| text::load_chat(&p).ok());
+    let mut ends = Vec::new();
+    for file in [have("generation_config.json").and_then(|p| read_file(&p).ok()), Some(config)].into_iter().flatten() {
+        let file = Json::parse(&file)?;
+        match file.get("eos_token_id") {
+            Some(Json::Array(list)) => ends.extend(list.iter().filter_map(Json::as_u64)),
+            Some(one) => ends.extend(one.as_u64()),
+            None => {}
+        }
+    }
+    Ok((decoder, tokenizer, chat, ends.into_iter().map(|e| e as u32).collect()))
+}
