@@ -175,8 +175,9 @@ fn fields(bytes: &Tensor, n: i64, bits: i64) -> Result<Tensor> {
     let shape = bytes.shape();
     let (r, b) = (shape[0] as i64, shape[1] as i64);
     let count = 8 / bits;
-    let shifts = Tensor::arange(bytes.session(), 0.0, 8.0, bits as f64, U8)?.reshape(&[count, 1])?;
-    let all = bytes.reshape(&[r, b, -1, 1, n])?.shift_right(&shifts)?;
+    // words: few machines have vectors that shift bytes
+    let shifts = Tensor::arange(bytes.session(), 0.0, 8.0, bits as f64, DType::I32)?.reshape(&[count, 1])?;
+    let all = bytes.cast(DType::I32)?.reshape(&[r, b, -1, 1, n])?.shift_right(&shifts)?;
     all.bit_and((1 << bits) - 1)?.reshape(&[r, b, -1])
 }
 
@@ -190,14 +191,14 @@ fn join(low: &Tensor, high: &Tensor, bits: i64) -> Result<Tensor> {
 }
 
 fn less(q: &Tensor, by: i64) -> Result<Tensor> {
-    q.cast(I8)?.sub(by)
+    q.sub(by)
 }
 
 /// The values that 4-bit codes stand for.
 fn coded(q: &Tensor, table: &[i8; 16]) -> Result<Tensor> {
     let t = Tensor::new(q.session(), table, &[16])?;
     let shape: Vec<i64> = q.shape().iter().map(|&d| d as i64).collect();
-    t.index_select(0, &q.flatten(0, -1)?.cast(DType::I32)?)?.reshape(&shape)
+    t.index_select(0, &q.flatten(0, -1)?)?.reshape(&shape)
 }
 
 fn sub_scales(d: &Tensor, scales: &Tensor) -> Result<Tensor> {
