@@ -8,7 +8,7 @@ use crate::text::{self, ChatTemplate, Tokenizer};
 use crate::{NativeHost, Runtime, weights};
 use gradloom_core::device::Device;
 use gradloom_core::dtype::Scalar;
-use gradloom_core::engine::{Counters, Replay};
+use gradloom_core::engine::{Counters, Plan, Replay};
 use gradloom_core::io::gguf::{Gguf, Value};
 use gradloom_core::io::json::Json;
 use gradloom_core::tensor::{Session, Tensor};
@@ -16,6 +16,7 @@ use gradloom_core::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A language model on a device, with the text that it has read so far.
 pub struct LanguageModel {
@@ -100,6 +101,29 @@ impl LanguageModel {
     /// The plan that reads so many tokens at once, if one was made.
     pub fn replay(&self, len: usize) -> Option<&Replay> {
         self.chunks.get(&len).map(|r| &r.replay)
+    }
+
+    /// The plan that reads one token more, and the least seconds of each of its calls over some rounds. What was read is forgotten.
+    pub fn profile(&mut self, rounds: usize) -> Result<(Plan, Vec<f64>)> {
+        if !self.chunks.contains_key(&1) {
+            self.begin(&[0])?;
+        }
+        let none = || Error::Internal("a plan for one token was made".into());
+        let replay = self.chunks.get(&1).map(|r| r.replay.clone()).ok_or_else(none)?;
+        let at = self.read.len().min(self.decoder.room() - 1);
+        self.read.clear();
+        let session = self.rt.session().clone();
+        let engine = self.rt.engine();
+        engine.set_var(POSITION, Scalar::Int(at as i64));
+        engine.set_var(LAST, Scalar::Int(0));
+        let begin = Instant::now();
+        let mut clock = || begin.elapsed().as_secs_f64();
+        let mut best: Vec<f64> = Vec::new();
+        for _ in 0..rounds.max(1) {
+            let times = engine.time_calls(&mut session.state(), &replay, &Default::default(), &mut clock)?;
+            best = if best.is_empty() { times } else { best.iter().zip(&times).map(|(a, b)| a.min(*b)).collect() };
+        }
+        Ok((replay.plan().clone(), best))
     }
 
     /// Begins a text: what it has in common with the one before is not read again.

@@ -24,7 +24,9 @@ pub struct Decoder {
     session: Session,
     config: Config,
     weights: FxHashMap<String, Tensor>,
-    /// Keys and values of each layer, `[heads, room, width]`.
+    /// Elements of a block of those that are quantised.
+    blocks: FxHashMap<String, usize>,
+    /// Keys of each layer, `[heads, width, room]`, so that neighbours are those that one query meets; and values, `[heads, room, width]`.
     caches: Vec<[Tensor; 2]>,
     /// Cosines and sines by position, of layers that see everything and of the others.
     turns: Vec<[Tensor; 2]>,
@@ -67,11 +69,13 @@ impl Decoder {
     pub fn from_gguf(session: &Session, file: &Arc<Vec<u8>>, room: usize) -> Result<Decoder> {
         let index = Gguf::parse(file)?;
         let mut config = Config::from_gguf(&index)?;
+        let blocks = index.entries.iter().filter(|e| e.kind.plain().is_none());
+        let blocks: FxHashMap<String, usize> = blocks.map(|e| (e.name.clone(), e.kind.block_elems())).collect();
         if let Some(e) = index.entry("rope_freqs.weight") {
             config.set_factors(&e.to_host(file)?.to_f64())?;
         }
         let weights = gguf::tensors(session, file)?.into_iter().collect();
-        Decoder::new(session, config, weights, room)
+        Ok(Decoder { blocks, ..Decoder::new(session, config, weights, room)? })
     }
 
     /// A model of a `config.json` and the tensors of its safetensors files.
@@ -101,14 +105,16 @@ impl Decoder {
         if room == 0 {
             return Err(err("room for no token"));
         }
-        let shape = [config.kv_heads, room, config.head_width];
-        let cache = || Tensor::zeros(session, DType::F32, &shape)?.to_storage();
-        let caches = (0..config.layers).map(|_| Ok([cache()?, cache()?])).collect::<Result<_>>()?;
+        let cache = |shape: [usize; 3]| Tensor::zeros(session, DType::F32, &shape)?.to_storage();
+        let (heads, width) = (config.kv_heads, config.head_width);
+        let caches = |_| Ok([cache([heads, width, room])?, cache([heads, room, width])?]);
+        let caches = (0..config.layers).map(caches).collect::<Result<_>>()?;
         let mut turns = Vec::new();
         if let Place::Rotary(_) = config.arch.place {
             turns = config.rope.iter().map(|r| table(session, r, room)).collect::<Result<_>>()?;
         }
-        let d = Decoder { session: session.clone(), config, weights, caches, turns, room };
+        let blocks = FxHashMap::default();
+        let d = Decoder { session: session.clone(), config, weights, blocks, caches, turns, room };
         d.check()?;
         Ok(d)
     }
@@ -170,7 +176,7 @@ impl Decoder {
             x = self.layer(i, &x, &place)?;
         }
         let last = Tensor::variable(s, LAST, 0, n as i32 - 1)?;
-        let x = self.norm(&x.narrow_at(0, &last, 1)?, "output_norm")?;
+        let x = self.norm(&x.narrow_at(0, &last, 1)?, "output_norm")?.contiguous();
         let output = if self.weights.contains_key("output.weight") { "output" } else { "token_embd" };
         let mut y = self.linear(&x, output)?;
         if let Some(cap) = self.config.logit_cap {
@@ -223,11 +229,11 @@ impl Decoder {
         let own = before(x, "attn_norm")?;
         let y = after(self.attention(i, &own, place)?, "post_attention_norm")?;
         if block == Block::Parallel && self.config.parallel {
-            return x.add(y)?.add(self.feed(i, &own)?);
+            return Ok(x.add(y)?.add(self.feed(i, &own)?)?.contiguous());
         }
-        let x = x.add(y)?;
+        let x = x.add(y)?.contiguous();
         let y = after(self.feed(i, &before(&x, "ffn_norm")?)?, "post_ffw_norm")?;
-        x.add(y)
+        Ok(x.add(y)?.contiguous())
     }
 
     fn attention(&self, i: usize, x: &Tensor, place: &Shared) -> Result<Tensor> {
@@ -259,17 +265,22 @@ impl Decoder {
         let k = head(&parts[1], c.kv_heads, Some("attn_k_norm"))?;
         let v = head(&parts[2], c.kv_heads, None)?;
         let [keys, values] = &self.caches[i];
-        keys.assign_at(1, &place.at, k)?;
+        keys.assign_at(2, &place.at, k.t()?)?;
         values.assign_at(1, &place.at, v)?;
         // heads that share keys read them once
         let q = q.mul(c.scale)?.reshape(&[c.kv_heads, group * n, d])?;
-        let mut scores = q.matmul(&keys.t()?)?;
+        let mut scores = q.matmul(keys)?;
+        if n == 1 {
+            // all of them, and then the mask, which ends the loops of what follows
+            scores = scores.contiguous();
+        }
         if let Some(cap) = c.score_cap {
             scores = limited(&scores, cap)?;
         }
         let mask = place.masks[which].reshape(&[1, 1, n, self.room])?;
         let scores = scores.reshape(&[c.kv_heads, group, n, self.room])?;
         let weights = mask.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
+        let weights = if n == 1 { mask.select(weights.contiguous(), 0.0)? } else { weights };
         let y = weights.reshape(&[c.kv_heads, group * n, self.room])?.matmul(values)?;
         let y = y.reshape(&[c.heads, n, d])?.transpose(0, 1)?.reshape(&[n, c.heads * d])?;
         self.linear(&y, &of("attn_output"))
@@ -281,11 +292,12 @@ impl Decoder {
             Act::Silu => x.silu(),
             Act::GeluTanh => x.gelu_tanh(),
         };
-        let up = self.linear(x, &of("ffn_up"))?;
+        // kernels of their own: two products in one are read row by row, and cannot be tiled
+        let up = self.linear(x, &of("ffn_up"))?.contiguous();
         let y = match self.config.arch.feed {
             Feed::Plain(a) => act(a, &up)?,
             Feed::Gated(a) if self.weights.contains_key(&of("ffn_gate.weight")) => {
-                act(a, &self.linear(x, &of("ffn_gate"))?)?.mul(up)?
+                act(a, &self.linear(x, &of("ffn_gate"))?.contiguous())?.mul(up)?
             }
             // both in one
             Feed::Gated(a) => {
@@ -300,9 +312,30 @@ impl Decoder {
     }
 
     fn linear(&self, x: &Tensor, name: &str) -> Result<Tensor> {
-        let weight = self.weight(&format!("{name}.weight"))?.cast(DType::F32)?;
+        let key = format!("{name}.weight");
+        let weight = self.weight(&key)?.cast(DType::F32)?;
         let bias = self.weights.get(&format!("{name}.bias")).map(|b| b.cast(DType::F32)).transpose()?;
-        x.linear(&weight, bias.as_ref())
+        let Some(&block) = self.blocks.get(&key) else { return x.linear(&weight, bias.as_ref()) };
+        let (wanted, shape) = (x.shape(), weight.want_rank("linear", 2)?);
+        let &[n, inputs] = &wanted[..] else { return x.linear(&weight, bias.as_ref()) };
+        if inputs != shape[1] || inputs % block != 0 {
+            return Err(err(format!("`{key}` has shape {shape:?}, {inputs} inputs are given")));
+        }
+        // along a block in halves, since its fields of bits and its scales each go on for some of them
+        let mut split = vec![inputs / block];
+        let mut left = block;
+        while left > 16 && left % 2 == 0 {
+            split.push(2);
+            left /= 2;
+        }
+        split.push(left);
+        let axes: Vec<i64> = (1..=split.len() as i64).map(|a| -a).collect();
+        let x = x.reshape(&[&[n, 1], &split[..]].concat())?;
+        let y = x.mul(weight.reshape(&[&[1, shape[0]], &split[..]].concat())?)?.sum(&axes, false)?;
+        match bias {
+            Some(b) => y.add(b),
+            None => Ok(y),
+        }
     }
 
     fn norm(&self, x: &Tensor, name: &str) -> Result<Tensor> {

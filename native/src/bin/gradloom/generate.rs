@@ -21,7 +21,7 @@ pub(crate) struct Model {
     /// Threads of a CPU device, 0 for one per core
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// Tokens that there is room for, 0 for as many as the model takes, 4096 at most
+    /// Tokens that there is room for, 0 for as many as are wanted (4096 in a chat)
     #[arg(long, default_value_t = 0)]
     context: usize,
 }
@@ -89,15 +89,62 @@ pub(crate) struct Job {
     /// Write the logits of every step to this file: .npz with `logits` [tokens, vocabulary]
     #[arg(long, value_name = "FILE")]
     logits: Option<PathBuf>,
+    /// Time the kernels of one more token, each on its own
+    #[arg(long)]
+    profile: bool,
+    /// Print the code of each kernel too
+    #[arg(long, requires = "profile")]
+    source: bool,
     #[command(flatten)]
     how: How,
 }
 
-fn load(m: &Model, cache: &Cache, progress: Progress) -> Outcome<(LanguageModel, f64)> {
+/// The kernels of a step, those with the same code together.
+fn profile(model: &mut LanguageModel, source: bool) -> Outcome<Json> {
+    let (plan, times) = model.profile(20)?;
+    let mut rows: Vec<(u128, usize, f64)> = Vec::new();
+    for (c, time) in plan.calls.iter().zip(&times) {
+        match rows.iter_mut().find(|r| r.0 == c.program) {
+            Some(r) => (r.1, r.2) = (r.1 + 1, r.2 + time),
+            None => rows.push((c.program, 1, *time)),
+        }
+    }
+    let mut list = Vec::new();
+    for (key, n, seconds) in rows {
+        let Some(p) = model.runtime().engine().program(key) else { continue };
+        let opts = p.program.iter().flat_map(|p| p.opts.iter().map(ToString::to_string)).collect::<Vec<_>>().join(" ");
+        let each = seconds / n as f64;
+        let mut row = vec![
+            ("name", Json::text(&p.source.name)),
+            ("calls", Json::count(n)),
+            ("us", Json::Num(each * 1e6, 1)),
+            ("all_us", Json::Num(seconds * 1e6, 1)),
+            ("gflops", Json::Num(p.flops as f64 / each / 1e9, 1)),
+            ("gb_s", Json::Num(p.bytes as f64 / each / 1e9, 1)),
+            ("grid", Json::count(p.grid.iter().map(|&g| g as usize).product())),
+            ("opts", Json::Text(opts)),
+        ];
+        if source {
+            row.push(("source", Json::Text(super::kernels::text(p))));
+        }
+        list.push(Json::from(row));
+    }
+    Ok(Json::from(vec![("step_us", Json::Num(times.iter().sum::<f64>() * 1e6, 1)), ("kernels", Json::List(list))]))
+}
+
+/// Room for what is asked for: work on keys grows with it. No token of a prompt is shorter than a byte.
+fn room(job: &Job) -> usize {
+    let text = job.prompt.as_ref().map_or(0, |p| 2 * p.len() + 16);
+    let listed = job.prompt_tokens.as_ref().map_or(0, |_| prompt(job, None).map_or(0, |ids| ids.len()));
+    text.max(listed).saturating_add(job.tokens).checked_next_multiple_of(128).unwrap_or(usize::MAX)
+}
+
+fn load(m: &Model, wanted: usize, cache: &Cache, progress: Progress) -> Outcome<(LanguageModel, f64)> {
     let start = Instant::now();
     let device = gradloom::open(&m.device, m.threads)?;
     progress.say(format_args!("{} on {}", m.model.display(), device.target().name));
-    let model = LanguageModel::load(&m.model, device, cache.host(progress), m.context)?;
+    let room = if m.context == 0 { wanted } else { m.context };
+    let model = LanguageModel::load(&m.model, device, cache.host(progress), room)?;
     Ok((model, start.elapsed().as_secs_f64() * 1e3))
 }
 
@@ -119,7 +166,7 @@ fn prompt(job: &Job, tokenizer: Option<&Tokenizer>) -> Outcome<Vec<u32>> {
 }
 
 pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress) -> Outcome<Json> {
-    let (mut model, load_ms) = load(&job.model, cache, progress)?;
+    let (mut model, load_ms) = load(&job.model, room(job), cache, progress)?;
     let ids = prompt(job, model.tokenizer())?;
     let mut sampler = job.how.sampler()?;
     ids.iter().for_each(|&t| sampler.see(t));
@@ -162,6 +209,9 @@ pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress)
     let decode = gaps.len() as f64 * 1e3 / gaps.iter().sum::<f64>();
     let prefill = ids.len() as f64 * 1e3 / first;
     let c = model.counters();
+    if job.profile {
+        return profile(&mut model, job.source);
+    }
     if !json {
         progress.say(format_args!(
             "\n{} tokens read at {prefill:.1} a second, {} made at {decode:.1} a second",
@@ -201,7 +251,7 @@ pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress)
 }
 
 pub(crate) fn chat(m: &Model, how: &How, tokens: usize, cache: &Cache, progress: Progress) -> Outcome<Json> {
-    let (mut model, _) = load(m, cache, progress)?;
+    let (mut model, _) = load(m, 4096, cache, progress)?;
     if model.chat().is_none() || model.tokenizer().is_none() {
         return Err(Failure("the model has no chat template and tokenizer that are known".into()));
     }

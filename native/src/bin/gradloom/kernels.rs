@@ -130,7 +130,7 @@ fn counts(c: &Counts) -> Vec<(&'static str, Json)> {
     ]
 }
 
-fn text(p: &Compiled) -> String {
+pub(crate) fn text(p: &Compiled) -> String {
     match &p.source.code {
         Code::Text(t) => t.clone(),
         Code::Bytes(b) => gradloom::disasm::disassemble(b),
