@@ -3,7 +3,9 @@
 use super::references::{Segment, segments, slots, text};
 use super::{function_names, is_kept};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use wasmparser::{Export, FunctionBody, GlobalType, Import, MemoryType, Operator, Parser, Payload, TableType, TypeRef};
+use wasmparser::{
+    Export, FuncType, FunctionBody, GlobalType, Import, MemoryType, Operator, Parser, Payload, TableType, TypeRef,
+};
 
 /// Sections, and what is in them.
 #[derive(Default)]
@@ -11,7 +13,8 @@ pub(super) struct Bound<'a> {
     /// Sections that stay as they are.
     pub(super) raw: BTreeMap<u8, &'a [u8]>,
     pub(super) imports: Vec<Import<'a>>,
-    /// Types of all functions.
+    /// The types that functions may have, and which of them each has.
+    pub(super) signatures: Vec<FuncType>,
     pub(super) types: Vec<u32>,
     pub(super) tables: Vec<TableType>,
     pub(super) memories: Vec<MemoryType>,
@@ -35,6 +38,9 @@ impl<'a> Bound<'a> {
                 out.raw.insert(id, &module[range.start as usize..range.end as usize]);
             }
             match payload {
+                Payload::TypeSection(list) => {
+                    out.signatures = list.into_iter_err_on_gc_types().collect::<Result<_, _>>().map_err(text)?;
+                }
                 Payload::ImportSection(section) => {
                     for import in section.into_imports() {
                         let import = import.map_err(text)?;

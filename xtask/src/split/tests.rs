@@ -18,12 +18,14 @@ const DATA: [u32; 4] = [7, 1, 11, 13];
 fn linked() -> Vec<u8> {
     let mut module = Module::new();
     let mut types = TypeSection::new();
+    // nothing has the first
+    types.ty().function([ValType::I32], []);
     types.ty().function([], [ValType::I32]);
     let mut imports = ImportSection::new();
-    imports.import("env", "given", wasm_encoder::EntityType::Function(0));
-    imports.import("env", "taken", wasm_encoder::EntityType::Function(0));
+    imports.import("env", "given", wasm_encoder::EntityType::Function(1));
+    imports.import("env", "taken", wasm_encoder::EntityType::Function(1));
     let mut functions = FunctionSection::new();
-    functions.function(0).function(0).function(0).function(0).function(0);
+    functions.function(1).function(1).function(1).function(1).function(1);
     let mut tables = TableSection::new();
     let limits =
         TableType { element_type: RefType::FUNCREF, table64: false, minimum: 3, maximum: Some(3), shared: false };
@@ -49,7 +51,7 @@ fn linked() -> Vec<u8> {
     let load = [0x28, 2, 0];
     let bodies: [Vec<u8>; 5] = [
         [&address(0)[..], &load, &[0x10, 4, 0x6a, 0x10, 0, 0x6a, 0x0b]].concat(),
-        [&address(1)[..], &load, &[0x11, 0, 0, 0x10, 4, 0x6a, 0x0b]].concat(),
+        [&address(1)[..], &load, &[0x11, 1, 0, 0x10, 4, 0x6a, 0x0b]].concat(),
         vec![0x23, 0, 0x0b],
         [&address(2)[..], &load, &[0x10, 1, 0x6a, 0x0b]].concat(),
         vec![0x41, 1, 0x0b],
@@ -98,6 +100,7 @@ fn linked() -> Vec<u8> {
 /// What a module says of itself.
 #[derive(Debug, Default, PartialEq)]
 struct Said {
+    types: u32,
     imports: Vec<String>,
     exports: Vec<String>,
     names: Vec<String>,
@@ -115,6 +118,7 @@ fn said(module: &[u8]) -> Said {
     let mut imported = 0;
     for payload in Parser::new(0).parse_all(module) {
         match payload.unwrap() {
+            Payload::TypeSection(section) => out.types = section.count(),
             Payload::ImportSection(section) => {
                 for import in section.into_imports().map(Result::unwrap) {
                     imported += u32::from(matches!(import.ty, TypeRef::Func(_)));
@@ -163,6 +167,7 @@ fn what_only_a_part_reaches_is_its_own_through_calls_slots_and_data() {
     assert_eq!(
         said(&modules[0]),
         Said {
+            types: 1,
             imports: owned(&["given"]),
             exports: owned(&["first=first", "$0=both", "$$t0", "$$m0", "$$g0"]),
             names: owned(&["both", "first", "strange"]),
@@ -174,6 +179,7 @@ fn what_only_a_part_reaches_is_its_own_through_calls_slots_and_data() {
     assert_eq!(
         said(&modules[1]),
         Said {
+            types: 1,
             imports: owned(&["taken", "$0", "$$t0", "$$m0", "$$g0"]),
             exports: owned(&["late=late"]),
             names: owned(&["late", "pointed"]),

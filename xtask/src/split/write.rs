@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use wasm_encoder::reencode::{Error, Reencode, RoundtripReencoder};
 use wasm_encoder::{
     CodeSection, ConstExpr, DataSection, ElementSection, Elements, EntityType, ExportKind, ExportSection,
-    FunctionSection, ImportSection, Module, NameMap, NameSection, RawSection, SectionId, StartSection,
+    FunctionSection, ImportSection, Module, NameMap, NameSection, RawSection, SectionId, StartSection, TypeSection,
 };
 use wasmparser::{Export, ExternalKind, FunctionBody};
 
@@ -27,14 +27,37 @@ pub(super) struct Cut<'a> {
     pub(super) build: u64,
 }
 
-/// New numbers of functions.
-struct Renumbered(HashMap<u32, u32>);
+/// New numbers of functions, and of types as they come: a module has those that it uses.
+#[derive(Default)]
+struct Renumbered {
+    functions: HashMap<u32, u32>,
+    types: HashMap<u32, u32>,
+    /// Old numbers in the order of the new ones.
+    in_order: Vec<u32>,
+}
 
 impl Reencode for Renumbered {
     type Error = Infallible;
 
     fn function_index(&mut self, old: u32) -> Result<u32, Error<Infallible>> {
-        Ok(self.0[&old])
+        Ok(self.functions[&old])
+    }
+
+    fn type_index(&mut self, old: u32) -> Result<u32, Error<Infallible>> {
+        Ok(self.type_of(old))
+    }
+}
+
+impl Renumbered {
+    fn add(&mut self, function: u32) {
+        self.functions.insert(function, self.functions.len() as u32);
+    }
+
+    fn type_of(&mut self, old: u32) -> u32 {
+        *self.types.entry(old).or_insert_with(|| {
+            self.in_order.push(old);
+            self.in_order.len() as u32 - 1
+        })
     }
 }
 
@@ -79,22 +102,22 @@ impl Cut<'_> {
     fn module(&self, module: usize, shared: &[(u32, String)]) -> Result<Vec<u8>, String> {
         let (bound, same) = (self.bound, &mut RoundtripReencoder);
         let used = self.used(module)?;
-        let (mut imports, mut exports, mut numbers) = (ImportSection::new(), ExportSection::new(), HashMap::new());
+        let (mut imports, mut exports, mut new) = (ImportSection::new(), ExportSection::new(), Renumbered::default());
         for (f, import) in (0..).zip(&bound.imports) {
             if used.contains(&f)
                 || (module == 0 && bound.exports.iter().any(|e| e.kind == ExternalKind::Func && e.index == f))
             {
-                numbers.insert(f, numbers.len() as u32);
-                imports.import(import.module, import.name, EntityType::Function(bound.types[f as usize]));
+                new.add(f);
+                imports.import(import.module, import.name, EntityType::Function(new.type_of(bound.types[f as usize])));
             }
         }
         for (f, name) in shared.iter().filter(|(f, _)| module > 0 && used.contains(f)) {
-            numbers.insert(*f, numbers.len() as u32);
-            imports.import(FIRST, name, EntityType::Function(bound.types[*f as usize]));
+            new.add(*f);
+            imports.import(FIRST, name, EntityType::Function(new.type_of(bound.types[*f as usize])));
         }
         let own = self.functions(module);
         for &f in &own {
-            numbers.insert(f, numbers.len() as u32);
+            new.add(f);
         }
         // what all share has the same numbers everywhere
         let (mut tables, mut memories, mut globals) = (Vec::new(), Vec::new(), Vec::new());
@@ -112,13 +135,12 @@ impl Cut<'_> {
         for (i, global) in (0..).zip(&bound.globals) {
             globals.push((format!("$$g{i}"), i, same.global_type(*global).map_err(|e| e.to_string())?));
         }
-        let mut new = Renumbered(numbers);
         for export in bound.exports.iter().filter(|e| self.is_export_of(e, module)) {
             new.parse_export(&mut exports, *export).map_err(|e| e.to_string())?;
         }
         if module == 0 && self.parts > 0 {
             shared.iter().for_each(|(f, name)| {
-                exports.export(name, ExportKind::Func, new.0[f]);
+                exports.export(name, ExportKind::Func, new.functions[f]);
             });
             tables.iter().for_each(|(name, i, _)| {
                 exports.export(name, ExportKind::Table, *i);
@@ -144,7 +166,7 @@ impl Cut<'_> {
 
         let (mut functions, mut code) = (FunctionSection::new(), CodeSection::new());
         for &f in &own {
-            functions.function(bound.types[f as usize]);
+            functions.function(new.type_of(bound.types[f as usize]));
             let body = bound.body(f).expect("it is no import");
             new.parse_function_body(&mut code, body.clone()).map_err(|e| e.to_string())?;
         }
@@ -154,19 +176,22 @@ impl Cut<'_> {
                 out.section(&RawSection { id: id as u8, data });
             }
         };
-        raw(&mut out, SectionId::Type);
-        out.section(&imports).section(&functions);
+        let mut types = TypeSection::new();
+        for &old in &new.in_order {
+            types.ty().func_type(&same.func_type(bound.signatures[old as usize].clone()).map_err(|e| e.to_string())?);
+        }
+        out.section(&types).section(&imports).section(&functions);
         if module == 0 {
             [SectionId::Table, SectionId::Memory, SectionId::Global].into_iter().for_each(|id| raw(&mut out, id));
         }
         out.section(&exports);
         if let Some(f) = bound.start.filter(|_| module == 0) {
-            out.section(&StartSection { function_index: new.0[&f] });
+            out.section(&StartSection { function_index: new.functions[&f] });
         }
         out.section(&self.elements(module, &new)).section(&code).section(&self.data(module));
         if let Some(names) = self.names {
             let mut by_number: Vec<(u32, &str)> = Vec::new();
-            for (old, &n) in &new.0 {
+            for (old, &n) in &new.functions {
                 by_number.extend(bound.numbers.get(old).and_then(|&n| names.get(&(n as u32))).map(|name| (n, *name)));
             }
             by_number.sort();
@@ -192,7 +217,7 @@ impl Cut<'_> {
             if run.last().is_some_and(|last| last.0 + 1 != slot) {
                 flush(&mut run);
             }
-            run.push((slot, new.0[f]));
+            run.push((slot, new.functions[f]));
         }
         flush(&mut run);
         out
