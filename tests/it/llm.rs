@@ -2,6 +2,7 @@
 
 use gradloom::llm::{Choice, LanguageModel, Sampler, Stream};
 use gradloom::{NativeHost, Result};
+use gradloom_core::io::gguf::{self, Data, Gguf, Kind};
 use gradloom_core::io::json::Json;
 use gradloom_tests::here;
 use std::path::{Path, PathBuf};
@@ -174,4 +175,67 @@ fn a_text_ends_where_a_stop_string_begins() -> Result<()> {
     assert_eq!(text.concat() + &s.finish(&letters)?, "ab");
     assert!(s.stopped());
     Ok(())
+}
+
+/// Blocks that stand for numbers about as large as a layer's weights.
+fn blocks(kind: Kind, elems: usize) -> Vec<u8> {
+    let scale: u16 = if kind == Kind::Q8_0 { 0x1a00 } else { 0x2800 };
+    let mut seed = 1u32;
+    let mut byte = || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 24) as u8
+    };
+    let mut out = Vec::new();
+    for _ in 0..elems / kind.block_elems() {
+        let mut block: Vec<u8> = (0..kind.block_bytes()).map(|_| byte()).collect();
+        block[..2].copy_from_slice(&(scale | u16::from(byte())).to_le_bytes());
+        if kind == Kind::Q4_1 {
+            block[2..4].copy_from_slice(&(0xb400 | u16::from(byte())).to_le_bytes());
+        }
+        out.extend(block);
+    }
+    out
+}
+
+/// A model whose matrices are quantised gives what it gives with their elements as f32.
+#[test]
+fn quantised_weights_are_read_as_their_elements() {
+    let file = std::fs::read(folder().join("llama.gguf")).expect("a file");
+    let index = Gguf::parse(&file).expect("a GGUF file");
+    let metadata: Vec<_> = index.metadata.iter().map(|(k, v)| (k.as_str(), v.clone())).collect();
+    let temp = std::env::temp_dir().join(format!("gradloom-llm-blocks-{}", std::process::id()));
+    std::fs::create_dir_all(&temp).expect("a folder");
+    for kind in [Kind::Q8_0, Kind::Q4_0, Kind::Q4_1, Kind::Q5_0, Kind::IQ4_NL] {
+        let written = |packed: bool| {
+            let of = |e: &gguf::Entry| match e.shape[..] {
+                [rows, width] if width % kind.block_elems() == 0 => {
+                    let raw = blocks(kind, rows * width);
+                    let plain = gguf::decode(kind, &e.shape, &raw).expect("elements");
+                    if packed { (kind, raw) } else { (Kind::F32, plain.data) }
+                }
+                _ => (e.kind, e.bytes(&file).expect("bytes").to_vec()),
+            };
+            let tensors: Vec<_> = index.entries.iter().map(|e| (e, of(e))).collect();
+            let list: Vec<Data<'_>> = tensors
+                .iter()
+                .map(|(e, (kind, bytes))| Data { name: &e.name, kind: *kind, shape: &e.shape, bytes })
+                .collect();
+            let path = temp.join(if packed { "packed.gguf" } else { "plain.gguf" });
+            std::fs::write(&path, gguf::write(&metadata, &list).expect("a file")).expect("written");
+            path
+        };
+        let (packed, plain) = (written(true), written(false));
+        let logits = |path: &Path, device: &str| -> Option<Vec<f32>> {
+            let mut m = load(path, device, 64)?;
+            m.begin(&[5, 9, 14, 3, 40, 33, 21, 2, 7]).expect("read");
+            Some(m.logits().expect("logits"))
+        };
+        let want: Vec<f64> = logits(&plain, "cpu").expect("a device").iter().map(|x| f64::from(*x)).collect();
+        for device in ["cpu", "cpu:avx2", "wgpu"] {
+            if let Some(got) = logits(&packed, device) {
+                close(&format!("{} on {device}", kind.name()), &got, &want);
+            }
+        }
+    }
+    std::fs::remove_dir_all(&temp).expect("removed");
 }
