@@ -9,7 +9,6 @@
 use super::{Program, TileAxis};
 use crate::target::{Prices, Target};
 use crate::uop::{Arg, AxisKind, Op, RangeSet, ReduceOp, UOp};
-use crate::util::sort;
 use std::fmt;
 
 /// What limits a kernel most.
@@ -80,8 +79,8 @@ struct Digit {
 struct Access {
     base: UOp,
     store: bool,
-    /// Constants of the addresses, in bytes.
-    offsets: Vec<i64>,
+    /// Constants of the addresses, in bytes: the least, the largest, and how many there are.
+    offsets: (f64, f64, f64),
     digits: Vec<Digit>,
     /// Open ranges that the address depends on in other ways.
     wild: RangeSet,
@@ -100,16 +99,18 @@ struct Access {
 
 impl Access {
     fn touched(&self) -> f64 {
-        let mut steps = self.steps.clone();
-        if let (Some(lo), Some(hi), n @ 2..) =
-            (self.offsets.iter().min(), self.offsets.iter().max(), self.offsets.len())
-        {
-            steps.push(((hi - lo) as f64 / (n - 1) as f64, n as f64));
-        }
-        sort::by(&mut steps, |a, b| a.0.total_cmp(&b.0));
+        let (lo, hi, n) = self.offsets;
+        let between = if n > 1.0 { ((hi - lo) / (n - 1.0), n) } else { (0.0, 1.0) };
         let (mut run, mut runs) = (self.size, 1.0);
         let mut last = (0.0, 1.0);
-        for (stride, n) in steps {
+        let mut done = 0u64;
+        // the shortest strides first
+        let least = |done: u64| {
+            let all = std::iter::once(&between).chain(&self.steps).take(64).enumerate();
+            all.filter(|s| done >> s.0 & 1 == 0).min_by(|a, b| a.1.0.total_cmp(&b.1.0))
+        };
+        while let Some((i, &(stride, n))) = least(done) {
+            done |= 1 << i;
             if runs == 1.0 && stride <= LINE.max(run) {
                 run += stride * (n - 1.0);
             } else if stride < last.0 * last.1 {
@@ -331,7 +332,7 @@ impl Walk<'_> {
         let mut a = Access {
             base,
             store,
-            offsets: Vec::new(),
+            offsets: (0.0, 0.0, 1.0),
             digits: Vec::new(),
             wild: 0,
             size: bytes,
@@ -411,30 +412,27 @@ impl Walk<'_> {
                 },
             }
         }
-        a.offsets.push(offset as i64);
+        a.offsets = (offset, offset, 1.0);
     }
 
     /// A digit of a counter: what is left of it after divisions and remainders.
     fn digit(&self, mut u: UOp) -> Option<Digit> {
         let g = &self.p.g;
-        let mut path: Vec<(Op, f64)> = Vec::new();
+        let (mut div, mut len) = (1.0, f64::INFINITY);
         while g.op(u) != Op::Range {
             let by = g.src(u).get(1).and_then(|&x| g.const_int(x)).map(|x| x as f64);
             match (g.op(u), by) {
                 (Op::Cast, _) => {}
-                (Op::Idiv | Op::FloorDiv, Some(by)) => path.push((Op::Idiv, by)),
-                (Op::Shr, Some(by)) => path.push((Op::Idiv, shifted(by))),
-                (Op::Imod | Op::FloorMod, Some(by)) => path.push((Op::Imod, by)),
-                (Op::And, Some(by)) => path.push((Op::Imod, by + 1.0)),
+                (Op::Idiv | Op::FloorDiv, Some(by)) => div *= by,
+                (Op::Shr, Some(by)) => div *= shifted(by),
+                (Op::Imod | Op::FloorMod, Some(by)) => len = len.min(by / div),
+                (Op::And, Some(by)) => len = len.min((by + 1.0) / div),
                 _ => return None,
             }
             u = g.src_at(u, 0);
         }
-        let all = Digit { id: g.range_arg(u).id, div: 1.0, end: (g.bounds(u).1 + 1) as f64, stride: 0.0 };
-        Some(path.iter().rev().fold(all, |d, &(op, by)| match op {
-            Op::Idiv => Digit { div: d.div * by, end: d.end.max(d.div * by), ..d },
-            _ => Digit { end: d.end.min(d.div * by), ..d },
-        }))
+        let all = (g.bounds(u).1 + 1) as f64;
+        Some(Digit { id: g.range_arg(u).id, div, end: (div * len).min(all).max(div), stride: 0.0 })
     }
 
     fn open(&mut self, u: UOp) {
@@ -454,17 +452,13 @@ impl Walk<'_> {
         let (id, len) = (f.id, f.len);
         f.by[4] += f.turn;
         // the digits of the counter, the fastest first
-        let mut cuts = vec![len];
-        for d in f.accesses.iter().flat_map(|a| &a.digits).filter(|d| d.id == id) {
-            cuts.extend([d.div, d.end].into_iter().filter(|&c| c > 1.0 && c < len));
-        }
-        sort::by(&mut cuts, f64::total_cmp);
         let mut from = 1.0;
-        for to in cuts {
-            if to > from {
-                let body = f.accesses.iter().map(|a| a.bytes).sum();
-                f.accesses.iter_mut().for_each(|a| a.repeat(id, from, to / from, body, self.m));
-            }
+        while from < len {
+            let digits = f.accesses.iter().flat_map(|a| &a.digits).filter(|d| d.id == id);
+            let cuts = digits.flat_map(|d| [d.div, d.end]).filter(|&c| c > from);
+            let to = cuts.fold(len, f64::min);
+            let body = f.accesses.iter().map(|a| a.bytes).sum();
+            f.accesses.iter_mut().for_each(|a| a.repeat(id, from, to / from, body, self.m));
             from = to;
         }
         let Some(outer) = self.frames.last_mut() else { return };
@@ -495,11 +489,10 @@ fn join(list: &mut Vec<Access>, a: Access) {
     for (have, more) in b.moved.iter_mut().zip(a.moved) {
         *have = have.max(more);
     }
-    a.offsets.iter().for_each(|o| {
-        if !b.offsets.contains(o) {
-            b.offsets.push(*o);
-        }
-    });
+    let (lo, hi, n) = b.offsets;
+    if a.offsets.0 < lo || a.offsets.1 > hi {
+        b.offsets = (lo.min(a.offsets.0), hi.max(a.offsets.1), n + a.offsets.2);
+    }
     b.bytes = b.touched().max(a.bytes);
     b.moved.iter_mut().for_each(|m| *m *= b.bytes / before);
 }
