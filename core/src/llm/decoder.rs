@@ -270,17 +270,12 @@ impl Decoder {
         // heads that share keys read them once
         let q = q.mul(c.scale)?.reshape(&[c.kv_heads, group * n, d])?;
         let mut scores = q.matmul(keys)?;
-        if n == 1 {
-            // all of them, and then the mask, which ends the loops of what follows
-            scores = scores.contiguous();
-        }
         if let Some(cap) = c.score_cap {
             scores = limited(&scores, cap)?;
         }
         let mask = place.masks[which].reshape(&[1, 1, n, self.room])?;
         let scores = scores.reshape(&[c.kv_heads, group, n, self.room])?;
         let weights = mask.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
-        let weights = if n == 1 { mask.select(weights.contiguous(), 0.0)? } else { weights };
         let y = weights.reshape(&[c.kv_heads, group * n, self.room])?.matmul(values)?;
         let y = y.reshape(&[c.heads, n, d])?.transpose(0, 1)?.reshape(&[n, c.heads * d])?;
         self.linear(&y, &of("attn_output"))
