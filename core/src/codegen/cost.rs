@@ -200,7 +200,7 @@ struct Walk<'a> {
 
 /// The cost of a launch on a target.
 pub fn cost(p: &Program, t: &Target) -> Cost {
-    let (g, m) = (&p.g, &t.machine.prices);
+    let (g, m) = (&p.g, t.machine.prices);
     let is_dot = |u: &UOp| g.op(*u) == Op::Range && g.kind(*u) == AxisKind::Dot;
     let dots = g.iter().filter(is_dot).fold(0, |set, u| set | g.ranges(u));
     let mut w = Walk { p, t, m, frames: vec![Frame::default()], dots, spilled: 0.0 };
@@ -236,7 +236,7 @@ pub fn cost(p: &Program, t: &Target) -> Cost {
 
 /// The part of all work that the slowest thread does, where those of a GPU are one, and the nanoseconds of starting.
 fn launch(p: &Program, t: &Target) -> (f64, f64) {
-    let m = &t.machine.prices;
+    let m = t.machine.prices;
     let all = |n: [u32; 3]| n.iter().map(|&n| f64::from(n)).product::<f64>();
     let (grid, group) = (all(p.grid), all(p.local));
     let start = m.launch + m.argument * p.params.len() as f64;

@@ -38,15 +38,16 @@ pub struct Machine {
     /// Numbers of vectors, besides the usual, that a product with nothing to use again may be wide.
     pub wide: &'static [usize],
     /// What programs are made of takes so long.
-    pub prices: Prices,
+    pub prices: &'static Prices,
 }
 
-/// Numbers as bits: keys are made of this text, and printing decimals takes some kilobytes of a page's module.
+/// Numbers as bits: keys are made of this text, and printing decimals takes some kilobytes of a page's module. Without the prices, which no
+/// kernel depends on: they rank what a search has timed.
 impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Machine { launch, byte, op, load, multiply_add, broadcast, guarded_load, padded, copy, thrashing, .. } =
             *self;
-        let Machine { columns_first, parallel_loads, row_vectors, wide, prices, .. } = *self;
+        let Machine { columns_first, parallel_loads, row_vectors, wide, .. } = *self;
         for number in [launch, byte, op, load, multiply_add, broadcast, guarded_load, padded]
             .into_iter()
             .chain(copy)
@@ -54,7 +55,7 @@ impl fmt::Debug for Machine {
         {
             write!(f, "{:x} ", number.to_bits())?;
         }
-        write!(f, "{columns_first} {parallel_loads} {row_vectors} {wide:?} {prices:?}")
+        write!(f, "{columns_first} {parallel_loads} {row_vectors} {wide:?}")
     }
 }
 
@@ -79,7 +80,7 @@ impl Machine {
             parallel_loads: false,
             row_vectors: (registers / 8).clamp(1, 4),
             wide: &[],
-            prices: Prices::wide_x86(),
+            prices: &Prices::WIDE_X86,
         }
     }
 
@@ -95,7 +96,7 @@ impl Machine {
             thrashing: [1.19, 1.5, 1.8],
             columns_first: true,
             parallel_loads: true,
-            prices: if lanes == 16 { Prices::halved_x86() } else { Prices::wide_x86() },
+            prices: if lanes == 16 { &Prices::HALVED_X86 } else { &Prices::WIDE_X86 },
             ..Machine::generic(lanes, registers)
         }
     }
@@ -103,7 +104,7 @@ impl Machine {
     /// An x86-64 core with two units for its widest vectors, measured on Emerald Rapids; so have most of Intel's with AVX-512, and AMD's
     /// since Zen 5. What else it costs is taken from Zen 4.
     pub fn wide_x86(lanes: usize, registers: usize) -> Machine {
-        Machine { multiply_add: 0.5, broadcast: 1.0, prices: Prices::wide_x86(), ..Machine::zen4(lanes, registers) }
+        Machine { multiply_add: 0.5, broadcast: 1.0, prices: &Prices::WIDE_X86, ..Machine::zen4(lanes, registers) }
     }
 
     /// A WebAssembly engine: it holds one vector of a row's tile at a time, whatever their number.
@@ -118,7 +119,7 @@ impl Machine {
             load: vector,
             row_vectors: 4,
             wide,
-            prices: Prices::wasm_engine(),
+            prices: &Prices::WASM_ENGINE,
             ..Machine::generic(4, 14)
         }
     }
@@ -132,13 +133,13 @@ impl Machine {
             load: 0.001,
             padded: 0.0,
             row_vectors: 1,
-            prices: Prices::gpu(),
+            prices: &Prices::GPU,
             ..Machine::generic(4, 32)
         }
     }
 
     /// A GPU that a processor emulates (SwiftShader, llvmpipe).
     pub fn emulated_gpu() -> Machine {
-        Machine { launch: 100_000.0, byte: 0.1, op: 0.3, load: 2.5, prices: Prices::emulated_gpu(), ..Machine::gpu() }
+        Machine { launch: 100_000.0, byte: 0.1, op: 0.3, load: 2.5, prices: &Prices::EMULATED_GPU, ..Machine::gpu() }
     }
 }

@@ -2,10 +2,8 @@
 //! unit, for a whole vector of the target ([`super::Target::lanes`] f32) where nothing else is said. They are throughputs, fitted to
 //! times of kernels (`npm run bench:model -- --fit`), so that what a compiler below adds to an instruction is in its price.
 
-use std::fmt;
-
 /// Prices of a machine.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Prices {
     /// Nanoseconds of a launch among others.
     pub launch: f64,
@@ -63,158 +61,130 @@ pub struct Prices {
     pub busy: f64,
 }
 
-/// Numbers as bits, as in [`super::Machine`].
-impl fmt::Debug for Prices {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Prices { launch, meet, argument, cycle, arithmetic, multiply_add, divide, integer_divide, .. } = *self;
-        let Prices { scalar, fold, vector_load, broadcast, element_load, permuted_load, guard, .. } = *self;
-        let Prices { vector_store, element_store, spill, turn, latency, walk, mixed, overlap, .. } = *self;
-        let Prices { caches: [a, b, c], group, warp, busy, .. } = *self;
-        let all = [
-            [launch, meet, argument, cycle, arithmetic, multiply_add, divide, integer_divide],
-            [scalar, fold, vector_load, broadcast, element_load, permuted_load, guard, vector_store],
-            [element_store, spill, turn, latency, walk, mixed, overlap, a.0],
-            [a.1, b.0, b.1, c.0, c.1, group, warp, busy],
-        ];
-        all.iter().flatten().try_for_each(|n| write!(f, "{:x} ", n.to_bits()))
-    }
-}
-
 impl Prices {
     /// An x86-64 core with two units for its widest vectors: fitted on Emerald Rapids.
-    pub const fn wide_x86() -> Prices {
-        Prices {
-            launch: 122.0,
-            meet: 40.0,
-            argument: 13.6,
-            cycle: 0.267,
-            arithmetic: 0.77,
-            multiply_add: 0.45,
-            divide: 5.7,
-            integer_divide: 6.0,
-            scalar: 0.46,
-            fold: 1.2,
-            vector_load: 0.46,
-            broadcast: 0.56,
-            element_load: 1.0,
-            permuted_load: 2.95,
-            guard: 0.21,
-            vector_store: 0.57,
-            element_store: 0.82,
-            spill: 0.86,
-            turn: 0.21,
-            latency: 1.65,
-            walk: 4.5,
-            mixed: 0.67,
-            overlap: 0.17,
-            caches: [(29e3, 0.008), (1.84e6, 0.0235), (108e6, 0.08)],
-            group: 0.0,
-            warp: 1.0,
-            busy: 0.0,
-        }
-    }
+    pub const WIDE_X86: Prices = Prices {
+        launch: 122.0,
+        meet: 40.0,
+        argument: 13.6,
+        cycle: 0.267,
+        arithmetic: 0.77,
+        multiply_add: 0.45,
+        divide: 5.7,
+        integer_divide: 6.0,
+        scalar: 0.46,
+        fold: 1.2,
+        vector_load: 0.46,
+        broadcast: 0.56,
+        element_load: 1.0,
+        permuted_load: 2.95,
+        guard: 0.21,
+        vector_store: 0.57,
+        element_store: 0.82,
+        spill: 0.86,
+        turn: 0.21,
+        latency: 1.65,
+        walk: 4.5,
+        mixed: 0.67,
+        overlap: 0.17,
+        caches: [(29e3, 0.008), (1.84e6, 0.0235), (108e6, 0.08)],
+        group: 0.0,
+        warp: 1.0,
+        busy: 0.0,
+    };
 
     /// One whose widest vectors go through its units in halves. Not fitted.
-    pub const fn halved_x86() -> Prices {
-        let p = Prices::wide_x86();
-        Prices {
-            arithmetic: 2.0 * p.arithmetic,
-            multiply_add: 2.0 * p.multiply_add,
-            divide: 2.0 * p.divide,
-            vector_load: 2.0 * p.vector_load,
-            vector_store: 2.0 * p.vector_store,
-            ..p
-        }
-    }
+    pub const HALVED_X86: Prices = Prices {
+        arithmetic: 2.0 * Prices::WIDE_X86.arithmetic,
+        multiply_add: 2.0 * Prices::WIDE_X86.multiply_add,
+        divide: 2.0 * Prices::WIDE_X86.divide,
+        vector_load: 2.0 * Prices::WIDE_X86.vector_load,
+        vector_store: 2.0 * Prices::WIDE_X86.vector_store,
+        ..Prices::WIDE_X86
+    };
 
     /// A WebAssembly engine: fitted to V8's on Emerald Rapids.
-    pub const fn wasm_engine() -> Prices {
-        Prices {
-            launch: 8.0,
-            meet: 1500.0,
-            argument: 1.2,
-            arithmetic: 0.53,
-            multiply_add: 0.97,
-            divide: 1.6,
-            scalar: 0.39,
-            fold: 0.5,
-            vector_load: 0.11,
-            element_load: 0.75,
-            guard: 0.83,
-            vector_store: 0.58,
-            element_store: 0.59,
-            spill: 0.05,
-            turn: 0.51,
-            latency: 1.9,
-            mixed: 0.71,
-            overlap: 0.6,
-            caches: [(113e3, 0.0057), (2.5e6, 0.0256), (66e6, 0.115)],
-            ..Prices::wide_x86()
-        }
-    }
+    pub const WASM_ENGINE: Prices = Prices {
+        launch: 8.0,
+        meet: 1500.0,
+        argument: 1.2,
+        arithmetic: 0.53,
+        multiply_add: 0.97,
+        divide: 1.6,
+        scalar: 0.39,
+        fold: 0.5,
+        vector_load: 0.11,
+        element_load: 0.75,
+        guard: 0.83,
+        vector_store: 0.58,
+        element_store: 0.59,
+        spill: 0.05,
+        turn: 0.51,
+        latency: 1.9,
+        mixed: 0.71,
+        overlap: 0.6,
+        caches: [(113e3, 0.0057), (2.5e6, 0.0256), (66e6, 0.115)],
+        ..Prices::WIDE_X86
+    };
 
     /// A GPU of hardware: a guess, none was measured. A cycle is one of all its units together.
-    pub const fn gpu() -> Prices {
-        Prices {
-            launch: 5_000.0,
-            meet: 0.0,
-            argument: 0.0,
-            cycle: 0.0016,
-            arithmetic: 1.0,
-            multiply_add: 1.0,
-            divide: 8.0,
-            integer_divide: 8.0,
-            scalar: 0.25,
-            fold: 1.0,
-            vector_load: 2.0,
-            broadcast: 1.0,
-            element_load: 1.0,
-            permuted_load: 4.0,
-            guard: 0.5,
-            vector_store: 2.0,
-            element_store: 1.0,
-            spill: 4.0,
-            turn: 1.0,
-            latency: 0.0,
-            walk: 50.0,
-            mixed: 0.5,
-            overlap: 0.2,
-            caches: [(4e6, 0.0005), (40e6, 0.0025), (1e12, 0.0)],
-            group: 50.0,
-            warp: 32.0,
-            busy: 4096.0,
-        }
-    }
+    pub const GPU: Prices = Prices {
+        launch: 5_000.0,
+        meet: 0.0,
+        argument: 0.0,
+        cycle: 0.0016,
+        arithmetic: 1.0,
+        multiply_add: 1.0,
+        divide: 8.0,
+        integer_divide: 8.0,
+        scalar: 0.25,
+        fold: 1.0,
+        vector_load: 2.0,
+        broadcast: 1.0,
+        element_load: 1.0,
+        permuted_load: 4.0,
+        guard: 0.5,
+        vector_store: 2.0,
+        element_store: 1.0,
+        spill: 4.0,
+        turn: 1.0,
+        latency: 0.0,
+        walk: 50.0,
+        mixed: 0.5,
+        overlap: 0.2,
+        caches: [(4e6, 0.0005), (40e6, 0.0025), (1e12, 0.0)],
+        group: 50.0,
+        warp: 32.0,
+        busy: 4096.0,
+    };
 
     /// A GPU that a processor emulates: fitted to lavapipe on two cores of Emerald Rapids. Threads of a workgroup are lanes there.
-    pub const fn emulated_gpu() -> Prices {
-        Prices {
-            launch: 77_000.0,
-            argument: 5.0,
-            cycle: 1.0,
-            arithmetic: 0.16,
-            multiply_add: 1.28,
-            divide: 0.81,
-            integer_divide: 6.0,
-            scalar: 0.36,
-            fold: 2.0,
-            vector_load: 0.53,
-            broadcast: 2.5,
-            element_load: 1.08,
-            permuted_load: 2.5,
-            guard: 0.45,
-            vector_store: 3.5,
-            element_store: 1.73,
-            spill: 0.0,
-            turn: 1.08,
-            walk: 3.5,
-            mixed: 1.0,
-            overlap: 0.74,
-            caches: [(46e3, 0.012), (2.1e6, 0.24), (60e6, 0.08)],
-            group: 35.0,
-            warp: 4.0,
-            busy: 0.0,
-            ..Prices::gpu()
-        }
-    }
+    pub const EMULATED_GPU: Prices = Prices {
+        launch: 77_000.0,
+        argument: 5.0,
+        cycle: 1.0,
+        arithmetic: 0.16,
+        multiply_add: 1.28,
+        divide: 0.81,
+        integer_divide: 6.0,
+        scalar: 0.36,
+        fold: 2.0,
+        vector_load: 0.53,
+        broadcast: 2.5,
+        element_load: 1.08,
+        permuted_load: 2.5,
+        guard: 0.45,
+        vector_store: 3.5,
+        element_store: 1.73,
+        spill: 0.0,
+        turn: 1.08,
+        walk: 3.5,
+        mixed: 1.0,
+        overlap: 0.74,
+        caches: [(46e3, 0.012), (2.1e6, 0.24), (60e6, 0.08)],
+        group: 35.0,
+        warp: 4.0,
+        busy: 0.0,
+        ..Prices::GPU
+    };
 }

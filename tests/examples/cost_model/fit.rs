@@ -49,8 +49,13 @@ fn fields(m: &mut Prices) -> Vec<(&'static str, &mut f64)> {
     list
 }
 
+/// A machine's prices live as long as the process: some thousands are tried.
+fn leaked(m: &Prices) -> &'static Prices {
+    Box::leak(Box::new(*m))
+}
+
 fn loss(rows: &[(&Job, f64)], t: &Target, m: &Prices) -> f64 {
-    let t = Target { machine: gradloom_core::target::Machine { prices: *m, ..t.machine }, ..t.clone() };
+    let t = Target { machine: gradloom_core::target::Machine { prices: leaked(m), ..t.machine }, ..t.clone() };
     let (mut sum, mut n) = (0.0, 0.0);
     for (job, took) in rows {
         let off = (cost(&job.program, &t).ns / took).ln().abs();
@@ -64,7 +69,7 @@ fn loss(rows: &[(&Job, f64)], t: &Target, m: &Prices) -> f64 {
 /// Prints prices, and how near they come.
 pub(crate) fn fit(jobs: &[Job], t: &Target, times: &Times) {
     let rows: Vec<(&Job, f64)> = jobs.iter().filter_map(|j| Some((j, *times.get(&j.key)?))).collect();
-    let mut m = t.machine.prices;
+    let mut m = *t.machine.prices;
     let first = m;
     let far = |m: &Prices| {
         let (mut a, mut b) = (*m, first);
@@ -96,6 +101,6 @@ pub(crate) fn fit(jobs: &[Job], t: &Target, times: &Times) {
     for (name, value) in fields(&mut m) {
         println!("{name}: {value:.4}");
     }
-    let fitted = Target { machine: gradloom_core::target::Machine { prices: m, ..t.machine }, ..t.clone() };
+    let fitted = Target { machine: gradloom_core::target::Machine { prices: leaked(&m), ..t.machine }, ..t.clone() };
     score(jobs, &fitted, times, "fitted");
 }
