@@ -44,6 +44,7 @@ mod textgenrnn;
 mod tflite;
 mod torch_ops;
 mod variables;
+mod walk;
 mod wasm;
 mod weights;
 mod wgsl;
