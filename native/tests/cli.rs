@@ -180,3 +180,35 @@ fn wrong_usage_exits_with_2() {
         assert_eq!(gradloom(args).status.code(), Some(2), "{args:?}");
     }
 }
+
+/// Tokens as transformers chooses them, the first event before the result, and a sentence for whoever runs a language model as a graph.
+#[test]
+fn language_models_go_on_with_a_text() {
+    let fixture = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/llm").join(name);
+    let expected = std::fs::read(fixture("llama/expected.json")).expect("the fixture is there");
+    let expected = Json::parse(&expected).expect("JSON");
+    let ids = |j: &Json, key: &str| -> Vec<u64> {
+        let list = j.get(key).and_then(Json::as_array).unwrap_or_else(|| panic!("{key} is a list"));
+        list.iter().map(|i| i.as_u64().expect("a token")).collect()
+    };
+    let (prompt, want) = (format!("{:?}", ids(&expected, "prompt")), ids(&expected, "tokens"));
+    let file = fixture("llama.gguf").to_str().expect("a plain path").to_owned();
+    let args = ["--prompt-tokens", &prompt, "--tokens", "24", "--ignore-end", "--threads", "1", "--json", "--no-cache"];
+    let r = gradloom(&[&["generate", &file][..], &args].concat());
+    assert!(r.status.success(), "{}", text(&r.stderr));
+    let printed = text(&r.stdout);
+    let (first, result) = printed.split_once('\n').expect("two lines");
+    assert_eq!(first, "{\"event\":\"first\"}");
+    let result = Json::parse(result.trim().as_bytes()).expect("JSON");
+    assert_eq!(ids(&result, "tokens"), want[..24]);
+    for key in ["load_ms", "prefill_tokens_s", "decode_tokens_s", "first_token_ms", "peak_bytes"] {
+        let value = result.get(key).and_then(Json::as_f64);
+        assert!(value.is_some_and(|v| v.is_finite() && v > 0.0), "{key}: {value:?}");
+    }
+    let r = gradloom(&["run", &file]);
+    assert_eq!(r.status.code(), Some(1));
+    assert!(text(&r.stderr).contains("gradloom generate"), "{}", text(&r.stderr));
+    let r = gradloom(&["generate", &file, "--prompt-tokens", "[99999999]", "--tokens", "1"]);
+    assert_eq!(r.status.code(), Some(1));
+    assert!(text(&r.stderr).contains("99999999"), "{}", text(&r.stderr));
+}

@@ -232,10 +232,7 @@ pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress)
         End::Room => "room",
     };
     Ok(Json::from(vec![
-        ("contender", Json::text("gradloom")),
-        ("version", Json::text(env!("CARGO_PKG_VERSION"))),
         ("load_ms", Json::Num(load_ms, 3)),
-        ("prompt", Json::count(ids.len())),
         ("prompt_tokens", Json::count(ids.len())),
         ("threads", Json::count(job.model.threads)),
         ("prefill_tokens_s", Json::Num(prefill, 2)),
