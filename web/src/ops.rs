@@ -102,6 +102,10 @@ pub(crate) fn run(s: &Session, name: &str, x: &[Tensor], nums: &[f64]) -> Result
             a.assign(at(1)?)?;
             a.clone()
         }
+        "assign_at" => {
+            a.assign_at(n.int()?, at(1)?, at(2)?)?;
+            a.clone()
+        }
         "clone" => a.clone(),
         "detach" => a.detach(),
         "contiguous" => a.contiguous(),

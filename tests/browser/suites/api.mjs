@@ -82,6 +82,18 @@ for (const device of kinds) {
     for (let run = 0; run < 2; run += 1) assertEqual(Array.from(await x.matmul(w).data()), product(2));
   });
 
+  test(`rows are overwritten where an index says on ${device}`, async () => {
+    await init({ device });
+    const cache = Tensor.zeros([2, 5]);
+    await cache.realize();
+    cache.assignAt(1, new Tensor(Int32Array.of(3, 0, 9)), new Tensor([[1, 2, 3], [4, 5, 6]]));
+    assertEqual(await cache.tolist(), [[2, 0, 0, 1, 0], [5, 0, 0, 4, 0]]);
+    // only these: the others hold what was there
+    cache.assignAt(-1, new Tensor(Int32Array.of(1)), new Tensor([[7], [8]]));
+    assertEqual(await cache.tolist(), [[2, 7, 0, 1, 0], [5, 8, 0, 4, 0]]);
+    assertEqual(await cache.sum([1]).tolist(), [10, 17]);
+  });
+
   test(`dtypes go in and come back on ${device}`, async () => {
     await init({ device });
     const cases = [

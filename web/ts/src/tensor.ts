@@ -517,6 +517,15 @@ export class Tensor {
     this.#seen = undefined;
     return this;
   }
+  /**
+   * Overwrites rows of this tensor's storage, when next computed: along `axis` those that `index` names, a vector of integers, with `value`
+   * (broadcast and cast to fit, its axis as long as the index). Only these are touched. An index out of range writes nothing.
+   */
+  assignAt(axis: number, index: Tensor, value: Tensor): this {
+    op("assign_at", [this, index, value], [axis]).dispose();
+    this.#seen = undefined;
+    return this;
+  }
   /** Adds d(this)/d(t) to the `grad` of every tensor `t` with `requiresGrad` that this scalar was computed from. */
   backward(): void { backward(this); }
 }
