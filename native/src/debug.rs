@@ -24,6 +24,8 @@ use std::time::Instant;
 
 /// The environment's variable.
 pub const VARIABLE: &str = "DEBUG";
+/// From here on launches are timed.
+const LAUNCHES: u8 = 2;
 /// From here on graphs are wanted.
 const GRAPHS: u8 = 3;
 
@@ -53,9 +55,11 @@ impl Debug {
         self.level >= GRAPHS
     }
 
-    fn passes(&self, ast: &Ast, target: &Target) -> String {
+    /// The graph after each pass that changed it, on the way to this kernel.
+    fn passes(&self, ast: &Ast, kernel: &Compiled, target: &Target) -> String {
         let (mut text, mut last) = (String::new(), print(&ast.g, &[ast.sink]));
-        let done = codegen::compile_watched(ast, target, None, &mut |pass, lowering| {
+        let opts = kernel.program.as_ref().map(|p| p.opts.as_slice());
+        let done = codegen::compile_watched(ast, target, opts, &mut |pass, lowering| {
             let now = lowering.text();
             if now != last {
                 let number = PASSES.iter().position(|p| p.name == pass.name).map_or(0, |i| i + 1);
@@ -96,7 +100,7 @@ impl Watcher for Debug {
             let _ = write!(text, "\n// as scheduled\n{}", print(&ast.g, &[ast.sink]).trim_end());
         }
         if self.level >= 6 {
-            let _ = write!(text, "\n{}", self.passes(ast, target).trim_end());
+            let _ = write!(text, "\n{}", self.passes(ast, kernel, target).trim_end());
         }
         if self.level >= 7
             && let Code::Bytes(code) = &kernel.source.code
@@ -104,6 +108,10 @@ impl Watcher for Debug {
             let _ = write!(text, "\n{}", disassemble(code).trim_end());
         }
         (self.out)(&text);
+    }
+
+    fn sees_steps(&self) -> bool {
+        self.level >= LAUNCHES
     }
 
     fn begins(&mut self) {
@@ -114,9 +122,6 @@ impl Watcher for Debug {
         let seconds = self.began.elapsed().as_secs_f64();
         self.launches += 1;
         self.seconds += seconds;
-        if self.level < 2 {
-            return;
-        }
         let (n, us, all) = (self.launches, seconds * 1e6, self.seconds * 1e3);
         let line = match (step, kernel) {
             (Step::Copy { src, .. }, _) => {

@@ -217,7 +217,7 @@ impl Inner {
         self.compiled().await?;
         self.pace.breathe(abort).await?;
         while !self.running(|| self.engine.borrow_mut().bring(&mut self.session.state(), &pending))? {
-            self.pace.portion(true);
+            self.pace.allow(true);
             self.pace.submitted(&self.engine, None, false, abort).await?;
             self.pace.breathe(abort).await?;
         }
@@ -706,7 +706,8 @@ impl Runtime {
                 }
             }
             let (plans, brings, start) = (run.folds(), run.brings(), run.is_submitting().then(now));
-            let work = inner.pace.portion(true);
+            inner.pace.allow(true);
+            let work = inner.pace.portion();
             let piece = || runner.borrow_mut().piece(&mut inner.engine.borrow_mut(), &mut run, work);
             let out = if plans { inner.planning(piece) } else { inner.running(piece) };
             let Some(out) = out.map_err(throw)? else {

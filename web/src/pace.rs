@@ -88,24 +88,30 @@ impl Pace {
         }
     }
 
-    /// How much of a run to submit at once. Where nobody may end it and other threads do it, the caller does not wait for them.
-    pub(crate) fn portion(&self, waits: bool) -> u64 {
+    /// Tells a device that works on the page's thread until when it may: to the end of the slice. Where nobody waits for what other threads
+    /// do, there is no end.
+    pub(crate) fn allow(&self, waits: bool) {
+        if let By::Page { limit, alone } = &self.by {
+            let ends = waits || *alone;
+            limit.set(if ends { f64::from_bits(self.end.load(Ordering::Relaxed)) } else { f64::INFINITY });
+        }
+    }
+
+    /// How much of a run to submit at once.
+    pub(crate) fn portion(&self) -> u64 {
         match &self.by {
             By::Gpu { rate, .. } => (rate.get() * GPU_SLICE_MS) as u64,
-            By::Page { limit, alone } => {
-                let ends = waits || *alone;
-                limit.set(if ends { f64::from_bits(self.end.load(Ordering::Relaxed)) } else { f64::INFINITY });
-                // all that may be given up, then all that may not
-                if ends { u64::MAX - 1 } else { u64::MAX }
-            }
+            // all that may be given up, then all that may not
+            By::Page { .. } => u64::MAX - 1,
         }
     }
 
     /// Submits a run. One that overwrites what was there before is not left half done.
     pub(crate) async fn submit(&self, engine: &RefCell<Engine>, run: &mut Running, abort: &JsValue) -> Result<()> {
         loop {
-            let (start, work) = (now(), self.portion(abort.is_object()));
-            if engine.borrow_mut().submit_some(run, work)? {
+            self.allow(abort.is_object());
+            let start = now();
+            if engine.borrow_mut().submit_some(run, self.portion())? {
                 return Ok(());
             }
             self.submitted(engine, Some(start), run.may_stop(), abort).await?;
@@ -140,7 +146,7 @@ impl Pace {
                         engine.borrow_mut().device().stop();
                         return Err(e);
                     }
-                    self.portion(true);
+                    self.allow(true);
                 }
             }
         }
@@ -150,7 +156,7 @@ impl Pace {
     /// Until everything submitted is done, where the page's thread would wait for it otherwise.
     pub(crate) async fn done(&self, engine: &RefCell<Engine>) -> Result<()> {
         if let By::Page { .. } = self.by {
-            self.portion(true);
+            self.allow(true);
             self.submitted(engine, None, false, &JsValue::UNDEFINED).await?;
         }
         Ok(())

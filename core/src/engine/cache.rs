@@ -34,7 +34,7 @@ pub trait Host: crate::device::MaySend {
     /// Keeps bytes under a key. May forget them at any time.
     fn save(&mut self, _kind: Kind, _key: u128, _bytes: Vec<u8>) {}
 
-    /// Is told what the engine does, if it wants to be: then each step is submitted alone and waited for.
+    /// Is told what the engine does, if it wants to be.
     fn watcher(&mut self) -> Option<&mut dyn Watcher> {
         None
     }
@@ -44,6 +44,9 @@ pub trait Host: crate::device::MaySend {
 pub trait Watcher {
     /// A kernel was compiled, of this graph, for this target.
     fn compiled(&mut self, ast: &Ast, kernel: &Compiled, target: &Target);
+
+    /// Does it want to see steps? Then each is submitted alone and waited for.
+    fn sees_steps(&self) -> bool;
 
     /// A step is about to run.
     fn begins(&mut self);

@@ -32,7 +32,10 @@ pub fn verify(g: &Graph, roots: &[UOp], stage: Stage) -> Result<()> {
     }
     match stage {
         Stage::Tensor => Ok(()),
-        Stage::Kernel | Stage::Lowering => check_range_ids(g, &nodes).and_then(|()| check_kernel(g, roots, &nodes)),
+        Stage::Lowering => check_range_ids(g, &nodes).and_then(|()| check_reduced(g, &nodes)),
+        Stage::Kernel => {
+            check_range_ids(g, &nodes).and_then(|()| check_reduced(g, &nodes)).and_then(|()| check_roots(g, roots))
+        }
         Stage::Program => check_range_ids(g, &nodes).and_then(|()| check_program(g, roots, &nodes)),
     }
     .map_err(|(u, what)| fail(u, what))
@@ -597,7 +600,8 @@ fn check_range_ids(g: &Graph, nodes: &[UOp]) -> Found {
     }
 }
 
-fn check_kernel(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Found {
+/// What is stored outside of a reduction does not depend on what that goes over.
+fn check_reduced(g: &Graph, nodes: &[UOp]) -> Found {
     let reduced = nodes.iter().filter(|&&u| g.op(u) == Op::Range && g.kind(u).is_reduce());
     let reduced = reduced.fold(0u128, |m, &u| m | 1 << g.range_arg(u).id);
     for &u in nodes {
@@ -606,8 +610,12 @@ fn check_kernel(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Found {
             return Err((u, format!("range {} is reduced but still open", open.trailing_zeros())));
         }
     }
+    Ok(())
+}
+
+fn check_roots(g: &Graph, roots: &[UOp]) -> Found {
     for &r in roots {
-        for &s in if g.op(r) == Op::Sink { g.src(r) } else { &[] } {
+        for &s in if g.op(r) == Op::Sink { g.src(r) } else { std::slice::from_ref(&r) } {
             if g.dtype(s) != DType::Void {
                 return Err((s, "a kernel's roots are stores".into()));
             }
