@@ -138,10 +138,7 @@ impl Host for NativeHost {
         usize::MAX
     }
 
-    fn load(&mut self, kind: Kind, key: u128) -> Option<Vec<u8>> {
-        if matches!(kind, Kind::Plan | Kind::Kernel) && self.debug.as_ref().is_some_and(Debug::wants_graphs) {
-            return None;
-        }
+    fn load(&mut self, _kind: Kind, key: u128) -> Option<Vec<u8>> {
         self.store.as_ref()?.load(key)
     }
 
@@ -151,8 +148,8 @@ impl Host for NativeHost {
         }
     }
 
-    fn watcher(&mut self) -> Option<&mut dyn Watcher> {
-        self.debug.as_mut().map(|d| d as &mut dyn Watcher)
+    fn watcher(&mut self) -> Option<Box<dyn Watcher>> {
+        self.debug.take().map(|d| Box::new(d) as Box<dyn Watcher>)
     }
 }
 

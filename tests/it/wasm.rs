@@ -1,7 +1,8 @@
 //! The WASM renderer: every sample program is rendered, validated, linked into one module, and run by node.
 
 use gradloom_core::render::wasm::{
-    DriverStep, Kernel, MAX_PAGES, SLACK, STEP_BYTES, SYNC_BYTES, driver, link, relaxed_simd_probe, render,
+    DriverStep, Kernel, MAX_PAGES, SLACK, STEP_BYTES, SYNC_BYTES, driver, instructions, link, relaxed_simd_probe,
+    render,
 };
 use gradloom_core::target::Target;
 use gradloom_core::uop::{Op, UOp};
@@ -200,6 +201,45 @@ fn masked_loops_are_shorter() {
         n += 1;
     }
     assert!(n > 2);
+}
+
+/// The instructions of a module's only function, as another printer has them.
+fn printed(module: &[u8]) -> Vec<String> {
+    let text = wasmprinter::print_bytes(module).expect("a module");
+    let lines = text.lines().map(str::trim).skip_while(|l| !l.starts_with("(func "));
+    lines.skip(1).take_while(|l| *l != ")").filter(|l| !l.starts_with("(local")).map(words).collect()
+}
+
+/// A line without labels and alignment, and without the digits of floats, which have several ways to be written.
+fn words(line: &str) -> String {
+    let line = line.trim().split("(;").next().unwrap_or_default().split(";;").next().unwrap_or_default();
+    let count = if line.starts_with("f32.const") || line.starts_with("f64.const") { 1 } else { usize::MAX };
+    let kept = line.split_whitespace().filter(|w| !w.starts_with("align=")).take(count);
+    kept.map(|w| w.trim_end_matches(')')).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn instructions_are_printed_as_others_print_them() {
+    let mut lines = 0;
+    for t in [Target::wasm(false, 1), Target::wasm(true, 1), Target::wasm(true, 1).with_pairs()] {
+        for s in samples(&t) {
+            let kernel = render(&s.program, &t).expect("a kernel");
+            let text = instructions(&kernel.to_bytes());
+            let ours: Vec<String> = text.lines().filter(|l| !l.starts_with("(local")).map(words).collect();
+            let theirs = printed(&link(std::slice::from_ref(&kernel), false, MAX_PAGES));
+            // the function's own end is a parenthesis there
+            assert_eq!(
+                ours.split_last().map(|(end, rest)| (end.as_str(), rest)),
+                Some(("end", &*theirs)),
+                "{}",
+                s.program.name
+            );
+            lines += theirs.len();
+        }
+    }
+    assert!(lines > 10_000, "{lines} lines");
+    let cut = instructions(&[0, 0, 0, 0, 0, 0x41, 0x07, 0xfe, 0x00, 0x0b]);
+    assert_eq!(cut, "  i32.const 7\n;; 2 bytes that are not shown\n");
 }
 
 #[test]

@@ -32,7 +32,7 @@ use wasm_bindgen::prelude::*;
 /// A device, its session, and the tables behind the numbers that JavaScript holds.
 #[wasm_bindgen]
 pub struct Runtime {
-    inner: Rc<Inner>,
+    pub(crate) inner: Rc<Inner>,
 }
 
 pub(crate) struct Inner {
@@ -48,7 +48,7 @@ pub(crate) struct Inner {
     groups: Array,
     busy: Cell<bool>,
     freed: Signal,
-    pace: Pace,
+    pub(crate) pace: Pace,
     side: Side,
 }
 
@@ -720,6 +720,7 @@ impl Runtime {
                 inner.pace.breathe_if(run.may_stop(), &abort).await.map_err(throw)?;
                 continue;
             };
+            inner.pace.caught_up().await;
             // threads may not be done with it; its time is that of all its work where that can be said
             inner.running(|| inner.engine.borrow_mut().device().sync()).map_err(throw)?;
             let outputs = inner.keep_named(out);

@@ -5,6 +5,7 @@
 
 mod args;
 mod data;
+mod debug;
 mod face;
 mod file;
 mod js;

@@ -41,6 +41,33 @@ pub(crate) struct Pace {
     /// The end of the slice that work has now, in bits of milliseconds.
     end: Arc<AtomicU64>,
     by: By,
+    seen: Rc<Seen>,
+}
+
+/// Whether somebody looks at the steps of runs, each alone, and how many of them are not over.
+#[derive(Default)]
+pub(crate) struct Seen {
+    looks: Cell<bool>,
+    under_way: Cell<u32>,
+    over: Signal,
+}
+
+impl Seen {
+    /// Somebody looks, or nobody.
+    pub(crate) fn set(&self, looks: bool) {
+        self.looks.set(looks);
+    }
+
+    /// A step was submitted whose end is not seen yet.
+    pub(crate) fn begin(&self) {
+        self.under_way.set(self.under_way.get() + 1);
+    }
+
+    /// One is over.
+    pub(crate) fn end(&self) {
+        self.under_way.set(self.under_way.get() - 1);
+        self.over.fire();
+    }
 }
 
 impl By {
@@ -56,7 +83,19 @@ fn is_over(end: &AtomicU64) -> bool {
 
 impl Pace {
     pub(crate) fn new(by: By) -> Pace {
-        Pace { end: Arc::default(), by }
+        Pace { end: Arc::default(), by, seen: Rc::default() }
+    }
+
+    /// For whoever looks at steps.
+    pub(crate) fn seen(&self) -> Rc<Seen> {
+        self.seen.clone()
+    }
+
+    /// Until the end of every step that somebody looks at.
+    pub(crate) async fn caught_up(&self) {
+        while self.seen.under_way.get() > 0 {
+            self.seen.over.wait().await;
+        }
     }
 
     /// What the engine looks at: whether the slice is over.
@@ -100,6 +139,7 @@ impl Pace {
     /// How much of a run to submit at once.
     pub(crate) fn portion(&self) -> u64 {
         match &self.by {
+            _ if self.seen.looks.get() => 0,
             By::Gpu { rate, .. } => (rate.get() * GPU_SLICE_MS) as u64,
             // all that may be given up, then all that may not
             By::Page { .. } => u64::MAX - 1,
@@ -112,6 +152,7 @@ impl Pace {
             self.allow(abort.is_object());
             let start = now();
             if engine.borrow_mut().submit_some(run, self.portion())? {
+                self.caught_up().await;
                 return Ok(());
             }
             self.submitted(engine, Some(start), run.may_stop(), abort).await?;
@@ -128,6 +169,7 @@ impl Pace {
         may_stop: bool,
         abort: &JsValue,
     ) -> Result<()> {
+        self.caught_up().await;
         match &self.by {
             By::Gpu { rate, signal } => {
                 while !engine.borrow_mut().device().has_room()? {

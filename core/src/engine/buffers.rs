@@ -105,7 +105,7 @@ impl Engine {
         let buf = self.alloc(bytes)?;
         let to = View { buf, offset: 0, bytes };
         let step = Step::Launch { kernel, args: vec![to, from], grid, vars: Vec::new() };
-        if let Err(e) = self.device.submit(&[step]) {
+        if let Err(e) = self.give(&[step]) {
             self.free(vec![(buf, bytes)]);
             return Err(e);
         }

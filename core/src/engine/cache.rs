@@ -5,11 +5,10 @@
 //! structure of what was compiled, so nothing is ever out of date; it only falls out of use.
 
 use super::plan::{Call, Compiled, OutputInfo, Packed, Place, Plan};
+use super::watch::Watcher;
 use crate::DType;
 use crate::codegen::{Opt, OptOp, ParamInfo, VarInfo};
-use crate::device::Step;
 use crate::render::{Code, Source};
-use crate::schedule::Ast;
 use crate::target::Target;
 use crate::uop::hash::key_bytes;
 use crate::uop::label;
@@ -34,25 +33,10 @@ pub trait Host: crate::device::MaySend {
     /// Keeps bytes under a key. May forget them at any time.
     fn save(&mut self, _kind: Kind, _key: u128, _bytes: Vec<u8>) {}
 
-    /// Is told what the engine does, if it wants to be.
-    fn watcher(&mut self) -> Option<&mut dyn Watcher> {
+    /// Somebody who is to be told what the engine does, asked for once.
+    fn watcher(&mut self) -> Option<Box<dyn Watcher>> {
         None
     }
-}
-
-/// Somebody who looks at what an engine does.
-pub trait Watcher {
-    /// A kernel was compiled, of this graph, for this target.
-    fn compiled(&mut self, ast: &Ast, kernel: &Compiled, target: &Target);
-
-    /// Does it want to see steps? Then each is submitted alone and waited for.
-    fn sees_steps(&self) -> bool;
-
-    /// A step is about to run.
-    fn begins(&mut self);
-
-    /// It is done. A copy has no kernel.
-    fn ended(&mut self, step: &Step, kernel: Option<&Compiled>);
 }
 
 /// The host of an engine that was given none.

@@ -9,6 +9,7 @@ use super::prepare::{Kept, plan_key};
 use super::start::{At, Closed, Running, Starting};
 use super::state::{Bytes, RootId, State};
 use super::tuned::Tuned;
+use super::watch::Watcher;
 use crate::codegen::{ParamInfo, VarInfo};
 use crate::device::{BufId, Device, KernelId, Step, View};
 use crate::dtype::Scalar;
@@ -79,6 +80,8 @@ pub struct Counters {
 pub struct Engine {
     pub(super) device: Box<dyn Device>,
     pub(super) host: Box<dyn Host>,
+    /// Somebody who is told what it does.
+    pub(super) watcher: Option<Box<dyn Watcher>>,
     /// What this build and target put into keys of the host's cache.
     pub(super) space: u128,
     /// Opts that came with the release or the application.
@@ -151,9 +154,10 @@ impl Engine {
     /// An engine on a device in a process that has threads or a cache for it.
     pub fn with_host(device: Box<dyn Device>, host: Box<dyn Host>) -> Engine {
         // programs for the interpreter are no bytes that could be kept
-        let host = if device.target().lang == Lang::Eval { Box::new(Alone) } else { host };
+        let mut host = if device.target().lang == Lang::Eval { Box::new(Alone) } else { host };
         Engine {
             space: cache::space(device.target()),
+            watcher: host.watcher(),
             device,
             host,
             tuned: Tuned::shipped(),
@@ -179,6 +183,11 @@ impl Engine {
     /// The device.
     pub fn device(&mut self) -> &mut dyn Device {
         &mut *self.device
+    }
+
+    /// Tells somebody what it does from now on, or nobody.
+    pub fn watch(&mut self, watcher: Option<Box<dyn Watcher>>) {
+        self.watcher = watcher;
     }
 
     /// What happened so far.

@@ -18,10 +18,12 @@ pub mod siblings;
 mod start;
 pub mod state;
 mod tuned;
+pub mod watch;
 
 pub use bench::{Bench, Trying};
-pub use cache::{Host, Watcher};
+pub use cache::Host;
 pub use exec::{Counters, Engine, Pending, Replay, close};
 pub use plan::{Compiled, Place, Plan};
 pub use start::{Running, Starting};
 pub use state::{BufferInfo, Bytes, RootId, State};
+pub use watch::Watcher;

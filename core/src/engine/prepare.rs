@@ -150,7 +150,7 @@ impl Engine {
     /// The plan as the host remembers it, with those of its programs that are not on the device.
     fn remembered(&mut self, key: u128, n_params: usize) -> Result<Option<(Plan, Vec<(u128, Compiled)>)>> {
         let entry = cache::entry_key(self.space, Kind::Plan, key);
-        let found = self.host.load(Kind::Plan, entry).and_then(|b| cache::load_plan(entry, &b, n_params));
+        let found = self.load(Kind::Plan, entry).and_then(|b| cache::load_plan(entry, &b, n_params));
         let Some(plan) = found else { return Ok(None) };
         let mut fresh: Vec<(u128, Compiled)> = Vec::new();
         let mut params: FxHashMap<u128, usize> = FxHashMap::default();
@@ -186,7 +186,15 @@ impl Engine {
 
     fn stored_kernel(&mut self, key: u128) -> Option<Compiled> {
         let entry = cache::entry_key(self.space, Kind::Kernel, key);
-        self.host.load(Kind::Kernel, entry).and_then(|b| cache::load_kernel(entry, &b))
+        self.load(Kind::Kernel, entry).and_then(|b| cache::load_kernel(entry, &b))
+    }
+
+    /// What the host has of plans and kernels, unless somebody wants to see how they are made.
+    fn load(&mut self, kind: Kind, entry: u128) -> Option<Vec<u8>> {
+        if self.watcher.as_ref().is_some_and(|w| w.wants_graphs()) {
+            return None;
+        }
+        self.host.load(kind, entry)
     }
 
     fn save_kernel(&mut self, key: u128, compiled: &Compiled) {
@@ -284,7 +292,7 @@ impl Engine {
         for ((job, opts), result) in todo.into_iter().zip(made) {
             let compiled = result.into_inner().ok_or_else(none)??;
             self.counters.fallbacks += compiled.program.as_ref().map_or(0, |p| p.refused as u64);
-            if let Some(watcher) = self.host.watcher() {
+            if let Some(watcher) = &mut self.watcher {
                 watcher.compiled(&job.ast, &compiled, &target);
             }
             self.save_kernel(cache::with_opts(job.key, opts.as_deref()), &compiled);

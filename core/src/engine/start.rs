@@ -152,24 +152,17 @@ impl Engine {
         Ok(done)
     }
 
-    /// Submits steps; one after the other, each to its end, where the host wants to see them.
+    /// Submits steps; one after the other where somebody wants to see them.
     pub(super) fn give(&mut self, steps: &[Step]) -> Result<()> {
-        if !self.host.watcher().is_some_and(|w| w.sees_steps()) {
+        let Some(watcher) = self.watcher.as_mut().filter(|w| w.sees_steps()) else {
             return self.device.submit(steps);
-        }
+        };
         for step in steps {
-            if let Some(watcher) = self.host.watcher() {
-                watcher.begins();
-            }
-            self.device.submit(std::slice::from_ref(step))?;
-            self.device.sync()?;
             let kernel = match step {
                 Step::Launch { kernel, .. } => self.programs.values().find(|p| p.kernel == *kernel),
                 Step::Copy { .. } => None,
             };
-            if let Some(watcher) = self.host.watcher() {
-                watcher.ended(step, kernel.map(|p| &p.compiled));
-            }
+            watcher.submit(&mut *self.device, step, kernel.map(|p| &p.compiled))?;
         }
         Ok(())
     }

@@ -63,6 +63,14 @@ export interface InitOptions extends ModuleOptions {
    * compiled after this call; a kernel they do not fit is compiled as usual, and what this machine found itself goes first.
    */
   tuned?: string;
+  /**
+   * Shows what devices compile and run from now on; each level also what those below it do. 1: kernels as they are compiled; 2: every
+   * launch, waited for, with its time; 3: opts and parameters of kernels; 4: their code, WGSL or WebAssembly; 5: their graphs as scheduled;
+   * 6 and 7: the graph after each pass. From 3 on nothing comes out of the cache of earlier visits. 0, the default, ends it.
+   */
+  debug?: number;
+  /** What `debug` is told to: `console.log` if left out. */
+  log?: (text: string) => void;
   signal?: AbortSignal;
 }
 
@@ -128,6 +136,13 @@ let current: Host | undefined;
 let threadsWanted: number | undefined;
 let cacheWanted: InitOptions["cache"];
 let asHardware = false;
+/** What devices show, and to whom. */
+interface Shown {
+  level: number;
+  log: (text: string) => void;
+}
+/** For devices that all share. */
+let debug: Shown | undefined;
 
 /** Can threads share memory here? */
 function shares(): boolean {
@@ -156,6 +171,12 @@ function newCache(): Cache {
   return new Cache(typeof cacheWanted === "object" ? cacheWanted : {});
 }
 
+/** Has a device show what it does. */
+async function show(engine: Engine, raw: Runtime, { level, log }: Shown): Promise<void> {
+  await join(engine, "debug");
+  raw.debug(level, log);
+}
+
 async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonly WorkerLike[]): Promise<Host> {
   const gpu = raw.gpu() as { destroy(): void } | undefined;
   engine.atEnd(() => {
@@ -164,6 +185,7 @@ async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonl
   });
   if (cacheWanted === false) cache.state.reason = "it was switched off";
   else await cache.readAhead(raw.cacheGroups() as string[]);
+  if (debug) await show(engine, raw, debug);
   const info = raw.info() as Device;
   const device = {
     kind: info.kind,
@@ -313,8 +335,14 @@ export async function init(options: InitOptions = {}): Promise<Device> {
   if (options.threads !== undefined) threadsWanted = options.threads;
   if (options.cache !== undefined) cacheWanted = options.cache;
   if (options.asHardware !== undefined) asHardware = options.asHardware;
+  const shown = options.debug === undefined ? undefined : { level: options.debug, log: options.log ?? console.log };
+  if (shown && !options.isolated) debug = shown;
   const begin = async (engine: Engine): Promise<Device> => {
     const device = await open(options.device ?? "auto", engine);
+    if (shown) {
+      const hosts = options.isolated ? [device] : await live();
+      await Promise.all(hosts.map(({ engine, raw }) => show(engine, raw, shown)));
+    }
     if (options.tuned !== undefined) guard(() => device.raw.addTuned(String(options.tuned)));
     return device;
   };

@@ -21,12 +21,14 @@ mod layout;
 mod link;
 mod memory;
 mod scalar;
+mod text;
 mod value;
 mod vector;
 
 pub use driver::{DriverStep, MAX_THREADS, STEP_BYTES, SYNC_BYTES, driver};
 pub use layout::SLACK;
 pub use link::{MAX_PAGES, link, relaxed_simd_probe};
+pub use text::instructions;
 
 use super::{Code, Renderer};
 use crate::codegen::Program;

@@ -1,0 +1,152 @@
+//! Looking at what an engine does: the [`Watcher`] that is told, and the [`Printer`] that makes text of it, by level. Each level shows
+//! what those below it do, and as in tinygrad
+//!
+//! - 1: kernels as they are compiled, with their operations and bytes
+//! - 2: every launch, waited for, with its time and rates
+//! - 3: the opts and the parameters of kernels
+//! - 4: their code: WGSL, C, LLVM IR or WebAssembly
+//! - 5: their graphs as the scheduler made them
+//! - 6: the graph after each pass that changed it
+//! - 7: machine code
+//!
+//! From level 3 on kernels are compiled even if a cache has them: what is in there has no graph. No clock here: whoever watches has one.
+//! The engine never refers to the printer, so that a page that does not debug does not load it.
+
+use super::plan::Compiled;
+use crate::Result;
+use crate::codegen::{self, PASSES, ParamInfo};
+use crate::device::{Device, MaySend, Step};
+use crate::render::Code;
+use crate::render::wasm::instructions;
+use crate::schedule::Ast;
+use crate::target::{Lang, Target};
+use crate::uop::print::print;
+use std::fmt::Write as _;
+
+/// From here on launches are timed.
+const LAUNCHES: u8 = 2;
+/// From here on graphs are wanted.
+const GRAPHS: u8 = 3;
+
+/// Somebody who looks at what an engine does.
+pub trait Watcher: MaySend {
+    /// Are kernels to be compiled although a cache has them?
+    fn wants_graphs(&self) -> bool;
+
+    /// A kernel was compiled, of this graph, for this target.
+    fn compiled(&mut self, ast: &Ast, kernel: &Compiled, target: &Target);
+
+    /// Does it want to see steps? Then it is given each alone.
+    fn sees_steps(&self) -> bool;
+
+    /// Submits a step. A copy has no kernel.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn submit(&mut self, device: &mut dyn Device, step: &Step, kernel: Option<&Compiled>) -> Result<()>;
+}
+
+/// What is printed at a level.
+pub struct Printer {
+    level: u8,
+    launches: usize,
+    seconds: f64,
+}
+
+impl Printer {
+    /// Of a level, before anything was launched.
+    pub fn new(level: u8) -> Printer {
+        Printer { level, launches: 0, seconds: 0.0 }
+    }
+
+    /// As [`Watcher::wants_graphs`].
+    pub fn wants_graphs(&self) -> bool {
+        self.level >= GRAPHS
+    }
+
+    /// As [`Watcher::sees_steps`].
+    pub fn sees_steps(&self) -> bool {
+        self.level >= LAUNCHES
+    }
+
+    /// A kernel that was compiled. `disassemble` is for machine code.
+    pub fn kernel(&self, ast: &Ast, kernel: &Compiled, target: &Target, disassemble: fn(&[u8]) -> String) -> String {
+        let [x, y, z] = kernel.grid;
+        let mut text = format!("kernel {}", kernel.source.name);
+        let _ = write!(text, "  grid {x} {y} {z}  {} flops  {} bytes", kernel.flops, kernel.bytes);
+        if self.level >= 3 {
+            let opts: Vec<String> = kernel.program.iter().flat_map(|p| &p.opts).map(ToString::to_string).collect();
+            let _ = write!(text, "\n  opts: {}", if opts.is_empty() { "none".into() } else { opts.join(", ") });
+            let roles = |p: &ParamInfo| match (p.read, p.written) {
+                (true, true) => "read and written",
+                (false, true) => "written",
+                _ => "read",
+            };
+            for (slot, p) in kernel.source.params.iter().enumerate() {
+                let _ = write!(text, "\n  parameter {slot}: {} {} elements, {}", p.len, p.dtype, roles(p));
+            }
+        }
+        let is_wasm = target.lang == Lang::Wasm;
+        let mut add = |code: String| {
+            text.push('\n');
+            text.push_str(code.trim_end());
+        };
+        match &kernel.source.code {
+            Code::Text(code) if self.level >= 4 => add(code.clone()),
+            Code::Bytes(code) if self.level >= 4 && is_wasm => add(instructions(code)),
+            _ => {}
+        }
+        if self.level >= 5 {
+            add(format!("// as scheduled\n{}", print(&ast.g, &[ast.sink])));
+        }
+        if self.level >= 6 {
+            add(passes(ast, kernel, target));
+        }
+        match &kernel.source.code {
+            Code::Bytes(code) if self.level >= 7 && !is_wasm => add(disassemble(code)),
+            _ => {}
+        }
+        text
+    }
+
+    /// A step that is done. A copy has no kernel.
+    pub fn step(&mut self, step: &Step, kernel: Option<&Compiled>, seconds: f64) -> String {
+        self.launches += 1;
+        self.seconds += seconds;
+        let (n, us, all) = (self.launches, seconds * 1e6, self.seconds * 1e3);
+        let name = match step {
+            Step::Copy { .. } => "copy",
+            Step::Launch { .. } => kernel.map_or("kernel", |k| &k.source.name),
+        };
+        let mut line = format!("{n:6} {name:40} {us:10.1} us  {all:9.2} ms in all");
+        let bytes = match step {
+            Step::Copy { src, .. } => Some(src.bytes as f64),
+            Step::Launch { .. } => kernel.map(|k| k.bytes as f64),
+        };
+        if let Some(bytes) = bytes {
+            let _ = write!(line, "  {:8.2} GB/s", bytes / seconds / 1e9);
+        }
+        if let Some(k) = kernel {
+            let _ = write!(line, " {:9.2} GFLOP/s", k.flops as f64 / seconds / 1e9);
+        }
+        line
+    }
+}
+
+/// The graph after each pass that changed it, on the way to this kernel.
+fn passes(ast: &Ast, kernel: &Compiled, target: &Target) -> String {
+    let (mut text, mut last) = (String::new(), print(&ast.g, &[ast.sink]));
+    let opts = kernel.program.as_ref().map(|p| p.opts.as_slice());
+    let done = codegen::compile_watched(ast, target, opts, &mut |pass, lowering| {
+        let now = lowering.text();
+        if now != last {
+            let number = PASSES.iter().position(|p| p.name == pass.name).map_or(0, |i| i + 1);
+            let _ = write!(text, "// pass {number}, {}: {}\n{now}", pass.name, pass.what);
+        }
+        last = now;
+    });
+    if let Err(e) = done {
+        let _ = writeln!(text, "// {e}");
+    }
+    text
+}
