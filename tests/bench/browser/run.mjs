@@ -10,9 +10,10 @@ import { appendFileSync, existsSync, mkdirSync, readFileSync, readdirSync, write
 import { dirname, join } from "node:path";
 import { launch } from "../../../scripts/lib/chromium.mjs";
 import { tarball } from "../../../scripts/lib/package.mjs";
-import { Failure, main, output, root, run } from "../../../scripts/lib/run.mjs";
+import { Failure, main, output, root } from "../../../scripts/lib/run.mjs";
 import { serve } from "../../../scripts/serve.mjs";
 import { names, write } from "./cases.mjs";
+import { install } from "./peers.mjs";
 
 const cache = join(root, ".cache/bench");
 
@@ -29,16 +30,6 @@ const COLUMNS = [
   { name: "tfjs-webgpu", adapter: "tfjs", opts: { device: "webgpu" } },
   { name: "ort-webgpu", adapter: "ort", opts: { device: "webgpu" } },
 ];
-
-/** What peers need, exactly. */
-const PEERS = {
-  "onnxruntime-web": "1.30.0",
-  "@tensorflow/tfjs-core": "4.22.0",
-  "@tensorflow/tfjs-backend-wasm": "4.22.0",
-  "@tensorflow/tfjs-backend-webgpu": "4.22.0",
-  "@jax-js/jax": "0.1.25",
-  esbuild: "0.28.2",
-};
 
 /** Modules that a page can load as they are. */
 const TFJS = `export * from "@tensorflow/tfjs-core"; import "@tensorflow/tfjs-core/dist/register_all_gradients.js";
@@ -65,15 +56,7 @@ function options(argv) {
 function installPeers() {
   const folder = join(cache, "peers");
   mkdirSync(join(folder, "vendor"), { recursive: true });
-  const stamp = join(folder, "installed.json");
-  const wanted = JSON.stringify(PEERS);
-  if (!existsSync(stamp) || readFileSync(stamp, "utf8") !== wanted) {
-    writeFileSync(join(folder, "package.json"), JSON.stringify({ private: true, type: "module" }));
-    const list = Object.entries(PEERS).map(([name, version]) => `${name}@${version}`);
-    run("npm", ["install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", ...list], { cwd: folder });
-    run("node", ["install.js"], { cwd: join(folder, "node_modules/esbuild") });
-    writeFileSync(stamp, wanted);
-  }
+  install(folder);
   for (const [name, text] of Object.entries(VENDOR)) {
     const to = join(folder, `vendor/${name}.js`);
     if (existsSync(to)) continue;

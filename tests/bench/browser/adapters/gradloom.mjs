@@ -15,6 +15,9 @@ export async function phases() {
   return { planMs, deviceMs, runMs };
 }
 
+/** Launches so far. */
+export const launches = async () => (await G.memory())[0].launches;
+
 /** Tunes what ran so far, for so many milliseconds of work. */
 export const tune = (ms) => device.tune({ ms });
 

@@ -2,10 +2,11 @@
 let ort;
 let provider;
 
-export async function init({ device, threads = 1 }) {
-  ort = await import(`/peers/onnxruntime-web/dist/${device === "webgpu" ? "ort.webgpu.bundle.min.mjs" : "ort.wasm.bundle.min.mjs"}`);
+/** `opts.folder` is where its files are; Node takes its address. */
+export async function init({ device, threads = 1, folder = "/peers/onnxruntime-web/dist/" }) {
+  ort = await import(`${folder}${device === "webgpu" ? "ort.webgpu.bundle.min.mjs" : "ort.wasm.bundle.min.mjs"}`);
   ort.env.wasm.numThreads = threads;
-  ort.env.wasm.wasmPaths = "/peers/onnxruntime-web/dist/";
+  ort.env.wasm.wasmPaths = folder;
   provider = device;
   return { version: ort.env.versions?.web };
 }

@@ -1,0 +1,68 @@
+// gradloom and onnxruntime-web on the same models in one page or process of Node: they take turns, and the least time of each counts. The
+// result of each is compared with what the native onnxruntime computed.
+import { readNpz } from "../../lib/npz.mjs";
+import * as gradloom from "../browser/adapters/gradloom.mjs";
+import { difference } from "../browser/load.mjs";
+import * as ort from "../browser/adapters/ort.mjs";
+
+const TYPES = { "<f4": "float32", "<i4": "int32", "<i8": "int64" };
+const ROUNDS = 3;
+/** A batch of runs takes this many milliseconds at least: clocks of pages are coarse. */
+const BATCH_MS = 1;
+
+/** The least milliseconds of a run, in so many milliseconds of trying. */
+async function least(job, budget) {
+  const timed = async (n) => {
+    const begin = performance.now();
+    for (let i = 0; i < n; i += 1) await job.run();
+    await job.sync();
+    return (performance.now() - begin) / n;
+  };
+  const end = performance.now() + budget;
+  let best = Infinity;
+  do {
+    const n = Math.min(200, Math.max(1, Math.ceil(BATCH_MS / Math.max(best, 1e-3))));
+    best = Math.min(best, await timed(Number.isFinite(best) ? n : 1));
+  } while (performance.now() < end);
+  return best;
+}
+
+/** One model: `{ours, theirs, relerr, launches}` in milliseconds. */
+async function row(name, file, budget) {
+  const onnx = await file(`${name}.onnx`);
+  const given = Object.entries(await readNpz(await file(`${name}.in.npz`)));
+  const inputs = Object.fromEntries(given.map(([key, { dtype, shape, data }]) => [key, { dtype: TYPES[dtype], shape, data }]));
+  const [want] = Object.values(await readNpz(await file(`${name}.out.npz`)));
+  const jobs = [];
+  try {
+    for (const each of [gradloom, ort]) {
+      const job = await each.prepare({ spec: { op: "onnx", params: {} }, inputs, onnx });
+      jobs.push({ job, ms: Infinity });
+      await job.run();
+    }
+    const relerr = difference(await jobs[0].job.read(), Float64Array.from(want.data, Number));
+    const before = await gradloom.launches();
+    await jobs[0].job.run();
+    const launches = (await gradloom.launches()) - before;
+    for (let round = 0; round < ROUNDS; round += 1) {
+      for (const each of jobs) each.ms = Math.min(each.ms, await least(each.job, budget / ROUNDS));
+    }
+    return { ours: jobs[0].ms, theirs: jobs[1].ms, relerr, launches };
+  } finally {
+    for (const { job } of jobs) await job.dispose();
+  }
+}
+
+/** `names` are those of files that `file` reads. `say` is told each name before, and each row after. */
+export async function contest({ names, file, device, threads, budget, gradloomAt, ortAt, say }) {
+  await gradloom.init({ device, threads, module: gradloomAt });
+  await ort.init({ device, threads, folder: ortAt });
+  for (const name of names) {
+    say({ begin: name });
+    try {
+      say({ name, ...(await row(name, file, budget)) });
+    } catch (error) {
+      say({ name, error: String(error?.message ?? error).slice(0, 200) });
+    }
+  }
+}
