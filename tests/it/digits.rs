@@ -15,11 +15,16 @@ fn values(n: usize, seed: usize) -> Vec<f32> {
 
 /// Compares what `build` gives on each device with `want`.
 fn check(name: &str, want: &[f32], build: impl Fn(&Session) -> Result<Tensor>) {
+    check_within(0.0, name, want, build);
+}
+
+/// The same up to a difference.
+fn check_within(slack: f32, name: &str, want: &[f32], build: impl Fn(&Session) -> Result<Tensor>) {
     for device in DEVICES {
         let Some(mut rt) = here::device(device, Runtime::open(device, 2)) else { continue };
         let y = build(rt.session()).unwrap_or_else(|e| panic!("{name}: {e}"));
         let got = rt.to_vec::<f32>(&y).unwrap_or_else(|e| panic!("{name} on {device}: {e}"));
-        let wrong = got.iter().zip(want).position(|(a, b)| a != b);
+        let wrong = got.iter().zip(want).position(|(a, b)| a != b && !((a - b).abs() <= slack));
         assert!(got.len() == want.len() && wrong.is_none(), "{name} on {device}: element {wrong:?}");
     }
 }
@@ -134,6 +139,34 @@ fn large_pools() {
         check(&format!("windows of {k}, stride {stride}"), &want, |s| {
             Tensor::new(s, &x, &[1, 2, n, n])?.max_pool(&PoolOpts::new(&[k, k]).stride(&[stride]).padding(&[pad]))
         });
+    }
+}
+
+#[test]
+fn averages_of_large_windows() {
+    for (n, k, stride, pad) in [(21, 7, 1, 3), (24, 9, 2, 2), (26, 8, 3, 0), (19, 5, 1, 2)] {
+        let x = values(2 * n * n, 9);
+        for (ceil_mode, count_include_pad) in [(false, false), (false, true), (true, false), (true, true)] {
+            let reach = n + 2 * pad - k;
+            let more = ceil_mode && reach % stride != 0 && (reach / stride + 1) * stride < n + pad;
+            let m = reach / stride + 1 + usize::from(more);
+            let mean = |i: usize| {
+                let (c, r, s) = (i / (m * m), i / m % m * stride, i % m * stride);
+                let window = (0..k * k).map(|p| (r + p / k, s + p % k));
+                let inside = |&(r, s): &(usize, usize)| (pad..n + pad).contains(&r) && (pad..n + pad).contains(&s);
+                let asked = |&(r, s): &(usize, usize)| r < n + 2 * pad && s < n + 2 * pad;
+                let count = window.clone().filter(|p| if count_include_pad { asked(p) } else { inside(p) }).count();
+                let sum: f64 = window.filter(inside).map(|(r, s)| f64::from(x[(c * n + r - pad) * n + s - pad])).sum();
+                (sum / count as f64) as f32
+            };
+            let want: Vec<f32> = (0..2 * m * m).map(mean).collect();
+            let what = format!("windows of {k}, stride {stride}, ceil {ceil_mode}, padding counts {count_include_pad}");
+            // quotients are rounded
+            check_within(1e-5, &what, &want, |s| {
+                let opts = PoolOpts { ceil_mode, count_include_pad, ..PoolOpts::new(&[k, k]) };
+                Tensor::new(s, &x, &[1, 2, n, n])?.avg_pool(&opts.stride(&[stride]).padding(&[pad]))
+            });
+        }
     }
 }
 

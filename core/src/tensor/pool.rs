@@ -183,7 +183,7 @@ impl Tensor {
     }
 
     /// The same pooling one axis after the other, the last one first, if that looks at far fewer elements than whole windows do: the
-    /// largest of the largest is the largest of all.
+    /// largest of the largest is the largest of all, and so are sums.
     fn by_axis(&self, o: &PoolOpts) -> Option<Vec<PoolOpts>> {
         /// What it costs to store an element and load it again, in elements of a window.
         const STORED: usize = 4;
@@ -235,6 +235,23 @@ impl Tensor {
         Ok((values, hit.select(index, n as i32)?.min(&axes, false)?))
     }
 
+    /// Sum of each window over the last `kernel.len()` axes, of what a float function pads with zeros; also the padding that was needed.
+    pub(crate) fn window_sums(&self, op: &'static str, opts: &PoolOpts) -> Result<(Tensor, Vec<(usize, usize)>)> {
+        let at_once = |t: &Tensor, opts: &PoolOpts| -> Result<(Tensor, Vec<(usize, usize)>)> {
+            let (w, padding) = t.pool_windows(op, opts, 0.0)?;
+            let axes: Vec<i64> = (1..=opts.kernel.len() as i64).map(|i| -i).collect();
+            Ok((w.sum(&axes, false)?, padding))
+        };
+        let Some(axes) = self.by_axis(opts) else { return at_once(self, opts) };
+        let (mut t, mut padding) = (self.clone(), vec![(0, 0); opts.kernel.len()]);
+        for o in &axes {
+            let (sum, of_axis) = at_once(&t, o)?;
+            t = sum;
+            padding.iter_mut().zip(of_axis).for_each(|(all, p)| *all = (all.0 + p.0, all.1 + p.1));
+        }
+        Ok((t, padding))
+    }
+
     /// Mean of each window over the last `kernel.len()` axes.
     pub fn avg_pool(&self, opts: &PoolOpts) -> Result<Tensor> {
         self.in_f32(&|x| x.avg_pool_wide(opts))
@@ -242,9 +259,7 @@ impl Tensor {
 
     fn avg_pool_wide(&self, opts: &PoolOpts) -> Result<Tensor> {
         let x = self;
-        let axes: Vec<i64> = (1..=opts.kernel.len() as i64).map(|i| -i).collect();
-        let (w, padding) = x.pool_windows("avg_pool", opts, 0.0)?;
-        let sum = w.sum(&axes, false)?;
+        let (sum, padding) = x.window_sums("avg_pool", opts)?;
         let size: f64 = opts.kernel.iter().map(|&k| k as f64).product();
         if padding.iter().all(|&p| p == (0, 0)) {
             return sum.div(size);
@@ -263,8 +278,7 @@ impl Tensor {
             ones = ones.pad(&pairs, super::PadMode::Constant, 1)?;
             counted.padding = Vec::new();
         }
-        let (w, _) = ones.pool_windows("avg_pool", &counted, 0.0)?;
-        sum.div(w.sum(&axes, false)?.cast(x.dtype())?)
+        sum.div(ones.window_sums("avg_pool", &counted)?.0.cast(x.dtype())?)
     }
 
     /// `(sum x^p)^(1/p)` of each window over the last `kernel.len()` axes: torch's `lp_pool`.

@@ -246,6 +246,21 @@ fn pooled(o: &Op<'_, '_>, x: &Value, win: &Window, fill: Scalar) -> Result<(Valu
     Ok((w, axes))
 }
 
+/// The same windows for a tensor's methods.
+fn pool_opts(win: &Window) -> PoolOpts {
+    let Window { kernel, stride, dilation, pads } = win.clone();
+    PoolOpts { kernel, stride, dilation, padding: pads, ..PoolOpts::default() }
+}
+
+/// The sum of each window, padded with zeros.
+fn window_sums(o: &Op<'_, '_>, x: &Value, win: &Window) -> Result<Value> {
+    if !x.is_known() {
+        return Ok(Value::lazy(o.cx.lazy(x)?.window_sums("pool", &pool_opts(win))?.0));
+    }
+    let (w, axes) = pooled(o, x, win, Scalar::from_f64(0.0, x.dtype()))?;
+    o.cx.reduce(Red::Sum, &w, &axes, false)
+}
+
 fn pool_window(o: &Op<'_, '_>, x: &Value) -> Result<Window> {
     o.want_rank(x, 3)?;
     let Some(kernel) = o.ints_opt("kernel_shape")? else { return o.fail("kernel_shape is missing") };
@@ -264,9 +279,7 @@ pub(super) fn max_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     let win = pool_window(o, &x)?;
     if !o.gives(1) && !x.is_known() {
-        let Window { kernel, stride, dilation, pads } = win;
-        let opts = PoolOpts { kernel, stride, dilation, padding: pads, ..PoolOpts::default() };
-        return Ok(vec![Value::lazy(o.cx.lazy(&x)?.max_pool(&opts)?)]);
+        return Ok(vec![Value::lazy(o.cx.lazy(&x)?.max_pool(&pool_opts(&win))?)]);
     }
     let (w, axes) = pooled(o, &x, &win, lowest(x.dtype()))?;
     let y = o.cx.reduce(Red::Max, &w, &axes, false)?;
@@ -309,9 +322,7 @@ pub(super) fn average(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
 
 fn average_wide(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     let win = pool_window(o, x)?;
-    let zero = Scalar::from_f64(0.0, x.dtype());
-    let (w, axes) = pooled(o, x, &win, zero)?;
-    let sum = o.cx.reduce(Red::Sum, &w, &axes, false)?;
+    let sum = window_sums(o, x, &win)?;
     let taps: usize = win.kernel.iter().product();
     if win.pads.iter().all(|p| *p == (0, 0)) {
         return o.cx.with(Bin::Mul, &sum, 1.0 / taps as f64);
@@ -351,8 +362,7 @@ fn lp_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let p = o.int("p", 2)? as f64;
     one(o.cx.in_f32(&x, &|x| {
         let powers = o.cx.with(Bin::Pow, &o.cx.unary(Un::Abs, x)?, p)?;
-        let (w, axes) = pooled(o, &powers, &win, Scalar::from_f64(0.0, x.dtype()))?;
-        o.cx.with(Bin::Pow, &o.cx.reduce(Red::Sum, &w, &axes, false)?, 1.0 / p)
+        o.cx.with(Bin::Pow, &window_sums(o, &powers, &win)?, 1.0 / p)
     }))
 }
 
