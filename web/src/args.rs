@@ -37,16 +37,23 @@ pub(crate) fn budget_of(given: &JsValue) -> Budget {
     b
 }
 
-pub(crate) fn name_of(i: &JsValue) -> String {
-    get(i, "name").as_string().unwrap_or_default()
+/// The name of an input, which is a list: reading it by places costs a fraction of reading properties, whose names cross over each time.
+pub(crate) fn name_of(i: &Array) -> String {
+    i.get(0).as_string().unwrap_or_default()
 }
 
-pub(crate) fn host_input(i: &JsValue) -> Result<(String, HostTensor)> {
+/// The number of a tensor, of `[name, id]`.
+pub(crate) fn id_of(i: &Array) -> Option<u32> {
+    i.get(1).as_f64().map(|id| id as u32)
+}
+
+/// `[name, dtype, shape, data]`.
+pub(crate) fn host_input(i: &Array) -> Result<(String, HostTensor)> {
     let name = name_of(i);
     let shape: Vec<usize> =
-        Array::from(&get(i, "shape")).iter().map(|n| n.as_f64().unwrap_or(0.0).max(0.0) as usize).collect();
-    let dt = dtype(&get(i, "dtype").as_string().unwrap_or_default())?;
-    let data = get(i, "data").dyn_into::<Uint8Array>().map(|d| d.to_vec()).unwrap_or_default();
+        Array::from(&i.get(2)).iter().map(|n| n.as_f64().unwrap_or(0.0).max(0.0) as usize).collect();
+    let dt = dtype(&i.get(1).as_string().unwrap_or_default())?;
+    let data = i.get(3).dyn_into::<Uint8Array>().map(|d| d.to_vec()).unwrap_or_default();
     let bad = |e: Error| Error::Input { name: name.clone(), what: e.to_string() };
     let t = HostTensor::new(dt, shape, data).map_err(bad)?;
     Ok((name, t))

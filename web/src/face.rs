@@ -4,9 +4,9 @@
 //! Work that waits is asynchronous and runs one at a time: a graph must not be compacted while another part of the page
 //! is between planning and running.
 
-use crate::args::{budget_of, dimension, dtype, host_input, name_of};
+use crate::args::{budget_of, dimension, dtype, host_input, id_of, name_of};
 use crate::file::Parts;
-use crate::js::{get, now, object, set};
+use crate::js::{now, object, set};
 use crate::ops;
 use crate::pace::{By, Pace};
 use crate::signal::Signal;
@@ -23,7 +23,7 @@ use gradloom_core::io::onnx::{Drift, Input, Model, Run, Runner};
 use gradloom_core::io::safetensors;
 use gradloom_core::tensor::{Session, Tensor, wire};
 use gradloom_core::{DType, Error, Result};
-use js_sys::{Array, Object, Uint8Array};
+use js_sys::{Array, Float64Array, Uint8Array};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -252,12 +252,12 @@ impl Inner {
     async fn input(
         self: &Rc<Inner>,
         runner: &RefCell<Runner>,
-        i: &JsValue,
+        i: &Array,
         others: &[(&str, Input)],
         abort: &JsValue,
     ) -> Result<Input> {
-        let Some(id) = get(i, "id").as_f64() else { return Ok(Input::Host(host_input(i)?.1)) };
-        let (name, t) = (name_of(i), self.tensor(id as u32)?);
+        let Some(id) = id_of(i) else { return Ok(Input::Host(host_input(i)?.1)) };
+        let (name, t) = (name_of(i), self.tensor(id)?);
         if runner.borrow().take(&name, &t, others).is_none() {
             self.realize(vec![t.root()], abort).await?;
         }
@@ -274,12 +274,6 @@ impl Inner {
 
     fn keep(&self, t: Tensor) -> u32 {
         self.tensors.borrow_mut().add(t)
-    }
-
-    /// `[{name, id}]`.
-    fn keep_named(&self, list: impl IntoIterator<Item = (String, Tensor)>) -> Array {
-        let one = |(name, t): (String, Tensor)| object(&[("name", name.into()), ("id", (self.keep(t) as f64).into())]);
-        list.into_iter().map(one).collect()
     }
 }
 
@@ -341,21 +335,14 @@ pub fn wasm_runtime(shared: bool, workers: &Array, store: Option<Store>) -> std:
     Ok(runtime(Box::new(device), Side::Wasm(threads), by, signal, meter, store))
 }
 
-/// `{planMs, deviceMs, runMs, ..}` of some work: times and counters at its end, less those at its beginning.
-fn timing(t: Times, from: Counters, to: Counters) -> Object {
-    let n = |f: fn(&Counters) -> u64| JsValue::from((f(&to) - f(&from)) as f64);
+/// `[planMs, deviceMs, runMs, plansMade, plansCached, kernelsCompiled, kernelsCached, fallbacks]` of some work: times and counters at its
+/// end, less those at its beginning. JavaScript names them: an object made here would cost as much as a small kernel.
+fn timing(t: Times, from: Counters, to: Counters) -> Vec<f64> {
+    let n = |f: fn(&Counters) -> u64| (f(&to) - f(&from)) as f64;
     let hits = |c: &Counters| c.cache_hits - c.programs_cached;
     let made = |c: &Counters| c.plans - (c.cache_hits - c.programs_cached);
-    object(&[
-        ("planMs", t.plan.into()),
-        ("deviceMs", t.device.into()),
-        ("runMs", t.run.into()),
-        ("plansMade", n(made)),
-        ("plansCached", n(hits)),
-        ("kernelsCompiled", n(|c| c.programs)),
-        ("kernelsCached", n(|c| c.programs_cached)),
-        ("fallbacks", n(|c| c.fallbacks)),
-    ])
+    let (compiled, cached, fallbacks) = (n(|c| c.programs), n(|c| c.programs_cached), n(|c| c.fallbacks));
+    vec![t.plan, t.device, t.run, n(made), n(hits), compiled, cached, fallbacks]
 }
 
 fn shape_array(shape: &[usize]) -> Array {
@@ -426,12 +413,12 @@ impl Runtime {
         .into()
     }
 
-    /// `{planMs, deviceMs, runMs, plansMade, plansCached, kernelsCompiled, kernelsCached, kernelsTuned}` since the start.
-    pub fn stats(&self) -> JsValue {
+    /// The numbers of a run's timing (`runModel`) since the start, and then how many kernels tuning exchanged.
+    pub fn stats(&self) -> Vec<f64> {
         let c = self.inner.engine.borrow().counters();
-        let out = timing(self.inner.times.get(), Counters::default(), c);
-        set(&out, "kernelsTuned", &(c.adopted as f64).into());
-        out.into()
+        let mut out = timing(self.inner.times.get(), Counters::default(), c);
+        out.push(c.adopted as f64);
+        out
     }
 
     /// The groups of entries that this device reads and writes.
@@ -635,11 +622,12 @@ impl Runtime {
         Ok(list.iter().map(|t| JsValue::from_str(t)).collect())
     }
 
-    /// How far the values of one run are from those of another, `[{name, dtype, shape, data}]` each:
+    /// How far the values of one run are from those of another, `[[name, dtype, shape, data]]` each:
     /// `[{value, node, maxAbs, maxRel, index, got, want, drifts}]` in the order of the model's nodes.
     pub fn drifts(&self, id: u32, got: Array, want: Array, tolerance: f64) -> std::result::Result<Array, JsValue> {
         let runner = self.inner.models.borrow().get(id, "model").map_err(throw)?;
-        let read = |list: Array| list.iter().map(|i| host_input(&i)).collect::<Result<Vec<_>>>().map_err(throw);
+        let read =
+            |list: Array| list.iter().map(|i| host_input(i.unchecked_ref())).collect::<Result<Vec<_>>>().map_err(throw);
         let list = runner.borrow().model().drifts(&read(got)?, &read(want)?, tolerance);
         let one = |d: Drift| -> JsValue {
             object(&[
@@ -664,8 +652,9 @@ impl Runtime {
         drop(gone);
     }
 
-    /// Runs a model on `[{name, dtype, shape, data}]`. Gives `{outputs: [{name, id}], timing}`. `progress(phase)` is told
-    /// `compile` and `run`. Ends when `abort` fires, an `AbortSignal`.
+    /// Runs a model on a list of `[name, dtype, shape, data]` and `[name, id]`. Gives `[numbers, names]`: the timing, then the numbers of the
+    /// outputs; and their names, unless they are those of the model. `progress(phase)` is told `compile` and `run`. Ends when `abort`
+    /// fires, an `AbortSignal`.
     #[wasm_bindgen(js_name = runModel)]
     pub async fn run_model(
         &self,
@@ -676,10 +665,10 @@ impl Runtime {
     ) -> std::result::Result<JsValue, JsValue> {
         let inner = self.inner.clone();
         let runner = inner.models.borrow().get(id, "model").map_err(throw)?;
-        let names: Vec<String> = inputs.iter().map(|i| name_of(&i)).collect();
+        let names: Vec<String> = inputs.iter().map(|i| name_of(i.unchecked_ref())).collect();
         let mut given: Vec<(&str, Input)> = Vec::with_capacity(names.len());
         for (name, i) in names.iter().zip(inputs.iter()) {
-            let input = inner.input(&runner, &i, &given, &abort).await.map_err(throw)?;
+            let input = inner.input(&runner, i.unchecked_ref(), &given, &abort).await.map_err(throw)?;
             given.push((name, input));
         }
         let inputs = runner.borrow().inputs(given).map_err(throw)?;
@@ -723,9 +712,12 @@ impl Runtime {
             inner.pace.caught_up().await;
             // threads may not be done with it; its time is that of all its work where that can be said
             inner.running(|| inner.engine.borrow_mut().device().sync()).map_err(throw)?;
-            let outputs = inner.keep_named(out);
-            let timing = timing(inner.times.get().minus(times), counters, inner.engine.borrow().counters());
-            return Ok(object(&[("outputs", outputs.into()), ("timing", timing.into())]).into());
+            let mut numbers = timing(inner.times.get().minus(times), counters, inner.engine.borrow().counters());
+            let known = out.iter().map(|o| &o.0).eq(runner.borrow().model().outputs().iter().map(|p| &p.name));
+            let names = || out.iter().map(|o| JsValue::from(&o.0)).collect::<Array>().into();
+            let names = if known { JsValue::UNDEFINED } else { names() };
+            numbers.extend(out.into_iter().map(|o| f64::from(inner.keep(o.1))));
+            return Ok(Array::of2(&Float64Array::from(&*numbers), &names).into());
         }
     }
 

@@ -36,6 +36,8 @@ pub struct WasmDevice {
     shared: bool,
     heap: Heap,
     buffers: Vec<Option<(usize, usize)>>,
+    /// Numbers of buffers that were freed.
+    unused: Vec<u32>,
     table: Table,
     entries: Heap,
     kernels: Vec<Option<Entry>>,
@@ -127,6 +129,7 @@ impl WasmDevice {
             shared,
             heap: Heap::new(BASE, 64),
             buffers: Vec::new(),
+            unused: Vec::new(),
             table,
             entries: Heap::new(0, 1),
             kernels: Vec::new(),
@@ -366,20 +369,18 @@ impl Device for WasmDevice {
 
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {
         let at = self.take(bytes)?;
-        let slot = match self.buffers.iter().position(Option::is_none) {
-            Some(i) => i,
-            None => {
-                self.buffers.push(None);
-                self.buffers.len() - 1
-            }
-        };
-        self.buffers[slot] = Some((at, bytes));
-        Ok(BufId(slot as u32))
+        if let Some(slot) = self.unused.pop() {
+            self.buffers[slot as usize] = Some((at, bytes));
+            return Ok(BufId(slot));
+        }
+        self.buffers.push(Some((at, bytes)));
+        Ok(BufId(self.buffers.len() as u32 - 1))
     }
 
     fn free(&mut self, buf: BufId) {
         if let Some((at, len)) = self.buffers.get_mut(buf.0 as usize).and_then(Option::take) {
             self.heap.free(at, len);
+            self.unused.push(buf.0);
         }
     }
 

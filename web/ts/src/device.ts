@@ -106,6 +106,20 @@ export interface Timing {
   fallbacks: number;
 }
 
+/** Timing as the module gives it. */
+export const timingOf = (n: ArrayLike<number>): Timing => ({
+  planMs: n[0]!,
+  deviceMs: n[1]!,
+  runMs: n[2]!,
+  plansMade: n[3]!,
+  plansCached: n[4]!,
+  kernelsCompiled: n[5]!,
+  kernelsCached: n[6]!,
+  fallbacks: n[7]!,
+});
+/** How many numbers that is. */
+export const TIMING_NUMBERS = 8;
+
 /** The timing of everything a device did since it started. */
 export interface Stats extends Timing {
   device: DeviceKind;
@@ -415,7 +429,8 @@ const used = async (): Promise<Host[]> => (await live()).filter((host) => inUse.
 /** What the started devices compiled and ran, and what they found in the cache of earlier visits. */
 export async function stats(): Promise<Stats[]> {
   return (await used()).map(({ kind, raw, cache }) => {
-    return { device: kind, ...(raw.stats() as Omit<Stats, "device" | "cache">), cache: { ...cache.state } };
+    const numbers = raw.stats();
+    return { device: kind, ...timingOf(numbers), kernelsTuned: numbers[TIMING_NUMBERS]!, cache: { ...cache.state } };
   });
 }
 

@@ -1,5 +1,5 @@
 // Models: loading an ONNX file and running it.
-import { type Device, type DeviceKind, type Host, type Timing, onDevice, open, present, useByDefault } from "./device.js";
+import { type Device, type DeviceKind, type Host, type Timing, TIMING_NUMBERS, onDevice, open, present, timingOf, useByDefault } from "./device.js";
 import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "./dtype.js";
 import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
 import { filesModule } from "./extras.js";
@@ -72,17 +72,10 @@ export type Strings = string | readonly Strings[];
 /** What a model takes: without a tensor's shape, the declared one is used. */
 export type ModelInput = Tensor | TypedArray | Nested | Strings;
 
-interface RawInput {
-  name: string;
-  dtype: DType;
-  shape: readonly number[];
-  data: Uint8Array;
-}
+type RawInput = readonly [name: string, dtype: DType, shape: readonly number[], data: Uint8Array];
 
-interface RawOutputs {
-  outputs: { name: string; id: number }[];
-  timing: Timing;
-}
+/** Timing and then the tensors, and their names unless they are those of the model's outputs. */
+type RawOutputs = [numbers: Float64Array, names: string[] | undefined];
 
 interface Info {
   inputs: Port[];
@@ -146,9 +139,10 @@ export class Model {
     const tell = onProgress && ((phase: Progress["phase"]) => onProgress({ phase, loaded: 0, total: 0 }));
     const host = this.#host;
     const run = (): Promise<RawOutputs> => host.raw.runModel(id, given, tell, signal);
-    const out = await onDevice(host, run, signal, (late) => late.outputs.forEach((o) => host.raw.free(o.id)));
-    this.#timing = out.timing;
-    return Object.fromEntries(out.outputs.map((o) => [o.name, made(host, o.id)]));
+    const late = ([numbers]: RawOutputs): void => numbers.subarray(TIMING_NUMBERS).forEach((each) => host.raw.free(each));
+    const [numbers, names = this.outputs.map((port) => port.name)] = await onDevice(host, run, signal, late);
+    this.#timing = timingOf(numbers);
+    return Object.fromEntries(names.map((name, at) => [name, made(host, numbers[TIMING_NUMBERS + at]!)]));
   }
 
   /**
@@ -204,10 +198,10 @@ export class Model {
   }
 
   /** An input where it is, if this device has it, or else its values. */
-  #given(name: string, value: ModelInput, signal?: AbortSignal): Promise<RawInput> | { name: string; id: number } {
+  #given(name: string, value: ModelInput, signal?: AbortSignal): Promise<RawInput> | readonly [name: string, id: number] {
     if (value instanceof Tensor && !source(value)) {
       const { host, id } = bind(value);
-      if (host === this.#host) return { name, id };
+      if (host === this.#host) return [name, id];
     }
     return this.#input(name, value, signal);
   }
@@ -216,15 +210,15 @@ export class Model {
     if (value instanceof Tensor) {
       const { dtype, shape } = value;
       const host = source(value);
-      if (host) return { name, dtype, shape, data: host.bytes };
+      if (host) return [name, dtype, shape, host.bytes];
       const { host: device, id } = bind(value);
-      return { name, dtype, shape, data: await guardAsync(() => device.raw.data(id, signal), signal) };
+      return [name, dtype, shape, await guardAsync(() => device.raw.data(id, signal), signal)];
     }
     const base = name.replace(/\[\d+\]$/, "");
     const port = this.inputs.find((each) => each.name === (each.sequence ? base : name));
     if (isTypedArray(value)) {
       const dtype = port?.dtype === "bool" ? "bool" : dtypeOf(value);
-      return { name, dtype, shape: fill(name, port, value.length), data: encode(value, dtype) };
+      return [name, dtype, fill(name, port, value.length), encode(value, dtype)];
     }
     if (port?.dtype === "string") {
       const texts = ([value] as unknown[]).flat(Infinity) as string[];
@@ -235,12 +229,12 @@ export class Model {
       if (!even(value, 0)) {
         throw new ValueError("E_VALUE", `${name} takes strings in arrays of equal lengths`);
       }
-      return { name, dtype: "i32", shape, data: guard(() => this.#host.raw.codes(this.#live(), texts)) };
+      return [name, "i32", shape, guard(() => this.#host.raw.codes(this.#live(), texts))];
     }
     const { values, shape } = flatten(value as Nested);
     const dtype = port?.dtype ?? "f32";
     const whole = shape.length === 1 || (shape.length === 0 && port?.shape?.length) ? fill(name, port, values.length) : shape;
-    return { name, dtype, shape: whole, data: encode(values, dtype) };
+    return [name, dtype, whole, encode(values, dtype)];
   }
 
   /** Frees it. Outputs of earlier runs stay good. */
