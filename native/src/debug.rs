@@ -4,7 +4,7 @@ use crate::disasm::disassemble;
 use gradloom_core::Result;
 use gradloom_core::device::{Device, Step};
 use gradloom_core::engine::plan::Compiled;
-use gradloom_core::engine::watch::{Printer, Watcher};
+use gradloom_core::engine::watch::{Launch, Printer, Watcher};
 use gradloom_core::schedule::Ast;
 use gradloom_core::target::Target;
 use std::time::Instant;
@@ -48,7 +48,8 @@ impl Watcher for Debug {
         let began = Instant::now();
         device.submit(std::slice::from_ref(step))?;
         device.sync()?;
-        (self.out)(&self.printer.step(step, kernel, began.elapsed().as_secs_f64()));
+        let nanos = began.elapsed().as_nanos() as u64;
+        (self.out)(&self.printer.launch(&Launch::new(step, kernel), nanos));
         Ok(())
     }
 }

@@ -210,11 +210,10 @@ fn printed(module: &[u8]) -> Vec<String> {
     lines.skip(1).take_while(|l| *l != ")").filter(|l| !l.starts_with("(local")).map(words).collect()
 }
 
-/// A line without labels and alignment, and without the digits of floats, which have several ways to be written.
+/// A line without labels and alignment.
 fn words(line: &str) -> String {
     let line = line.trim().split("(;").next().unwrap_or_default().split(";;").next().unwrap_or_default();
-    let count = if line.starts_with("f32.const") || line.starts_with("f64.const") { 1 } else { usize::MAX };
-    let kept = line.split_whitespace().filter(|w| !w.starts_with("align=")).take(count);
+    let kept = line.split_whitespace().filter(|w| !w.starts_with("align="));
     kept.map(|w| w.trim_end_matches(')')).collect::<Vec<_>>().join(" ")
 }
 

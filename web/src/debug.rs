@@ -10,7 +10,7 @@ use crate::pace::Seen;
 use gradloom_core::Result;
 use gradloom_core::device::{Device, Step, View};
 use gradloom_core::engine::Compiled;
-use gradloom_core::engine::watch::{Printer, Watcher};
+use gradloom_core::engine::watch::{Launch, Printer, Watcher};
 use gradloom_core::schedule::Ast;
 use gradloom_core::target::Target;
 use js_sys::Function;
@@ -38,10 +38,10 @@ impl Lines {
         let _ = self.log.call1(&JsValue::NULL, &text.into());
     }
 
-    fn step(&self, step: &Step, kernel: Option<&Compiled>, began: f64) {
+    fn launch(&self, launch: &Launch, began: f64) {
         // clocks of pages are coarse
-        let seconds = ((now() - began) / 1e3).max(1e-6);
-        let line = self.printer.borrow_mut().step(step, kernel, seconds);
+        let nanos = ((now() - began) * 1e6).max(1e3) as u64;
+        let line = self.printer.borrow_mut().launch(launch, nanos);
         self.log(&line);
     }
 }
@@ -69,17 +69,26 @@ impl Watcher for Debug {
         device.submit(std::slice::from_ref(step))?;
         let Some(view) = view else { return Ok(()) };
         let ticket = device.read(View { bytes: view.bytes.min(4), ..view })?;
+        let launch = Launch::new(step, kernel);
         if device.poll(ticket)?.is_some() {
-            self.lines.step(step, kernel, began);
+            self.lines.launch(&launch, began);
             return Ok(());
         }
         let Some(inner) = self.inner.upgrade() else { return Ok(()) };
-        let (seen, lines, step, kernel) = (self.seen.clone(), self.lines.clone(), step.clone(), kernel.cloned());
+        let (seen, lines) = (self.seen.clone(), self.lines.clone());
         seen.begin();
         spawn_local(async move {
-            // a lost device says so to whoever runs something on it
-            if inner.arrived(ticket).await.is_ok() {
-                lines.step(&step, kernel.as_ref(), began);
+            loop {
+                let arrived = inner.engine.borrow_mut().device().poll(ticket);
+                match arrived {
+                    Ok(None) => inner.signal.wait().await,
+                    Ok(Some(_)) => {
+                        lines.launch(&launch, began);
+                        break;
+                    }
+                    // a lost device says so to whoever runs something on it
+                    Err(_) => break,
+                }
             }
             seen.end();
         });

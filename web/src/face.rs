@@ -41,7 +41,7 @@ pub(crate) struct Inner {
     tensors: RefCell<Slab<Tensor>>,
     models: RefCell<Slab<Rc<RefCell<Runner>>>>,
     /// Fires when the device got further.
-    signal: Signal,
+    pub(crate) signal: Signal,
     /// Milliseconds that the device compiled in calls of its own.
     device_ms: Rc<Cell<f64>>,
     times: Cell<Times>,

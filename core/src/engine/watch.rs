@@ -10,7 +10,8 @@
 //! - 7: machine code
 //!
 //! From level 3 on kernels are compiled even if a cache has them: what is in there has no graph. No clock here: whoever watches has one.
-//! The engine never refers to the printer, so that a page that does not debug does not load it.
+//! The engine never refers to the printer, so that a page that does not debug does not load it. For that reason it formats no floats either:
+//! what another part of the module does too, all pages load.
 
 use super::plan::Compiled;
 use crate::Result;
@@ -46,17 +47,35 @@ pub trait Watcher: MaySend {
     fn submit(&mut self, device: &mut dyn Device, step: &Step, kernel: Option<&Compiled>) -> Result<()>;
 }
 
+/// What is said of a step once it is done.
+pub struct Launch {
+    name: String,
+    bytes: Option<u64>,
+    flops: Option<u64>,
+}
+
+impl Launch {
+    /// Of a step; a copy has no kernel.
+    pub fn new(step: &Step, kernel: Option<&Compiled>) -> Launch {
+        let (name, bytes) = match step {
+            Step::Copy { src, .. } => ("copy", Some(src.bytes as u64)),
+            Step::Launch { .. } => (kernel.map_or("kernel", |k| &k.source.name), kernel.map(|k| k.bytes)),
+        };
+        Launch { name: name.into(), bytes, flops: kernel.map(|k| k.flops) }
+    }
+}
+
 /// What is printed at a level.
 pub struct Printer {
     level: u8,
     launches: usize,
-    seconds: f64,
+    nanos: u64,
 }
 
 impl Printer {
     /// Of a level, before anything was launched.
     pub fn new(level: u8) -> Printer {
-        Printer { level, launches: 0, seconds: 0.0 }
+        Printer { level, launches: 0, nanos: 0 }
     }
 
     /// As [`Watcher::wants_graphs`].
@@ -109,28 +128,28 @@ impl Printer {
         text
     }
 
-    /// A step that is done. A copy has no kernel.
-    pub fn step(&mut self, step: &Step, kernel: Option<&Compiled>, seconds: f64) -> String {
+    /// A launch that is done, and took so many nanoseconds.
+    pub fn launch(&mut self, launch: &Launch, nanos: u64) -> String {
         self.launches += 1;
-        self.seconds += seconds;
-        let (n, us, all) = (self.launches, seconds * 1e6, self.seconds * 1e3);
-        let name = match step {
-            Step::Copy { .. } => "copy",
-            Step::Launch { .. } => kernel.map_or("kernel", |k| &k.source.name),
-        };
-        let mut line = format!("{n:6} {name:40} {us:10.1} us  {all:9.2} ms in all");
-        let bytes = match step {
-            Step::Copy { src, .. } => Some(src.bytes as f64),
-            Step::Launch { .. } => kernel.map(|k| k.bytes as f64),
-        };
-        if let Some(bytes) = bytes {
-            let _ = write!(line, "  {:8.2} GB/s", bytes / seconds / 1e9);
+        self.nanos += nanos;
+        let (n, us, all) = (self.launches, decimal(nanos, 1000, 1), decimal(self.nanos, 1_000_000, 2));
+        let mut line = format!("{n:6} {:40} {us:>10} us  {all:>9} ms in all", launch.name);
+        // a byte in a nanosecond is a gigabyte in a second
+        if let Some(bytes) = launch.bytes {
+            let _ = write!(line, "  {:>8} GB/s", decimal(bytes, nanos.max(1), 2));
         }
-        if let Some(k) = kernel {
-            let _ = write!(line, " {:9.2} GFLOP/s", k.flops as f64 / seconds / 1e9);
+        if let Some(flops) = launch.flops {
+            let _ = write!(line, " {:>9} GFLOP/s", decimal(flops, nanos.max(1), 2));
         }
         line
     }
+}
+
+/// A quotient with so many digits after the point.
+fn decimal(n: u64, of: u64, digits: u32) -> String {
+    let one = 10u128.pow(digits);
+    let all = (u128::from(n) * one + u128::from(of) / 2) / u128::from(of);
+    format!("{}.{:02$}", (all / one) as u64, (all % one) as u64, digits as usize)
 }
 
 /// The graph after each pass that changed it, on the way to this kernel.

@@ -100,6 +100,28 @@ fn name_of(names: &'static str, number: u32) -> Option<&'static str> {
     names.split_ascii_whitespace().nth(number as usize).filter(|&name| name != "-")
 }
 
+/// A float of its bits, in hexadecimal: `-0x1.8p+3`. Exact, and short to compute.
+fn float(bits: u64, exponent_bits: u32, fraction_bits: u32) -> String {
+    let (most, bias) = ((1 << exponent_bits) - 1, (1 << (exponent_bits - 1)) - 1);
+    let exponent = (bits >> fraction_bits) as i64 & most;
+    let fraction = bits & ((1 << fraction_bits) - 1);
+    let sign = if bits >> (fraction_bits + exponent_bits) & 1 == 1 { "-" } else { "" };
+    if exponent == most {
+        return if fraction == 0 { format!("{sign}inf") } else { format!("{sign}nan:{fraction:#x}") };
+    }
+    // whole digits of four bits, without those at the end that are zero
+    let digits = fraction_bits.div_ceil(4) as usize;
+    let text = format!("{:01$x}", fraction << (4 * digits as u32 - fraction_bits), digits);
+    let text = text.trim_end_matches('0');
+    let (first, power) = match (exponent, fraction) {
+        (0, 0) => return format!("{sign}0x0p+0"),
+        (0, _) => (0, 1 - bias),
+        _ => (1, exponent - bias),
+    };
+    let point = if text.is_empty() { "" } else { "." };
+    format!("{sign}0x{first}{point}{text}p{power:+}")
+}
+
 fn type_of(byte: u8) -> Option<&'static str> {
     Some(match byte {
         0x7f => "i32",
@@ -199,8 +221,8 @@ impl Reader<'_> {
             0x28..=0x3e => self.memory(name_of(MEMORY, u32::from(op - 0x28))?)?,
             0x41 => format!("i32.const {}", self.signed()?),
             0x42 => format!("i64.const {}", self.signed()?),
-            0x43 => format!("f32.const {:?}", f32::from_le_bytes(self.array()?)),
-            0x44 => format!("f64.const {:?}", f64::from_le_bytes(self.array()?)),
+            0x43 => format!("f32.const {}", float(u64::from(u32::from_le_bytes(self.array()?)), 8, 23)),
+            0x44 => format!("f64.const {}", float(u64::from_le_bytes(self.array()?), 11, 52)),
             0x45..=0xc4 => name_of(NUMERIC, u32::from(op - 0x45))?.into(),
             0xfc => self.bulk()?,
             0xfd => self.vector()?,
