@@ -2,7 +2,7 @@
 
 use crate::contain::contain;
 use gradloom_core::device::{Device, EvalDevice, NullDevice};
-use gradloom_core::target::{Isa, Target};
+use gradloom_core::target::{Isa, MatrixTile, Target};
 use gradloom_core::{Error, Result};
 
 /// Every name that [`open`] knows, the preferred first, with what it is.
@@ -24,6 +24,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("null:wgsl", "writes shaders for a GPU with WebGPU's least limits, and runs nothing"),
     ("null:wgsl-hardware", "the same for a common GPU: with subgroups and f16"),
     ("null:wgsl-software", "the same for a GPU that a processor emulates"),
+    ("null:tiles", "compiles for a GPU that multiplies matrix tiles, and runs nothing"),
     ("null:wasm", "compiles to WebAssembly and runs nothing"),
 ];
 
@@ -55,6 +56,10 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
             Ok(Box::new(NullDevice::new(large.with_f16().with_words())))
         }
         "null:wgsl-software" => Ok(Box::new(NullDevice::new(Target::wgsl(name).emulated()))),
+        "null:tiles" => {
+            let tiles = [MatrixTile::sm80(), MatrixTile::subgroup_matrix()].concat();
+            Ok(Box::new(NullDevice::new(Target::matrix(name, tiles))))
+        }
         "null:wasm" => {
             Ok(Box::new(NullDevice::new(Target { name: name.into(), ..Target::wasm(true, threads.max(1)) })))
         }

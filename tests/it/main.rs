@@ -42,6 +42,7 @@ mod steps;
 mod text;
 mod textgenrnn;
 mod tflite;
+mod tiles;
 mod torch_ops;
 mod variables;
 mod walk;

@@ -204,7 +204,7 @@ fn fetched_models_run_on_wgpu() {
 fn every_value_of_a_model_is_compiled_as_proposed() {
     let mut priced = 0;
     let mut wrong = Vec::new();
-    for device in ["null", "null:wgsl-hardware", "null:wgsl-software", "null:wasm"] {
+    for device in ["null", "null:wgsl-hardware", "null:wgsl-software", "null:tiles", "null:wasm"] {
         for (model, _) in models() {
             let dir = folder(&model);
             let file = ["model.onnx", "model.tflite"].map(|f| dir.join(f)).into_iter().find(|f| f.exists());

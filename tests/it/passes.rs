@@ -6,7 +6,7 @@
 
 use gradloom_core::codegen::{Opt, OptOp, PASSES, compile_watched};
 use gradloom_core::schedule::Ast;
-use gradloom_core::target::{Isa, Target};
+use gradloom_core::target::{Isa, MatrixTile, Target};
 use gradloom_core::uop::parse::parse;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ fn target(name: &str) -> Option<Target> {
         "wasm" => Target::wasm(false, 1),
         "wgsl" => Target::wgsl("webgpu"),
         "wgsl-hardware" => Target { subgroup: 32, workgroup_bytes: 32768, ..Target::wgsl("webgpu").with_f16() },
+        "tiles" => Target::matrix("tiles", [MatrixTile::sm80(), MatrixTile::subgroup_matrix()].concat()),
         "wgsl-emulated" => Target::wgsl("webgpu").emulated(),
         _ => return None,
     })

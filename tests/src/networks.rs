@@ -12,11 +12,17 @@ use gradloom_core::{DType, Error, Result};
 use std::cell::RefCell;
 
 /// A network in the making: which of its buffers are inputs, all others being weights.
-#[derive(Default)]
 pub struct Net {
     /// Where its tensors are.
     pub session: Session,
     inputs: RefCell<Vec<u32>>,
+    float: DType,
+}
+
+impl Default for Net {
+    fn default() -> Net {
+        Net::of(DType::F32)
+    }
 }
 
 /// The buffer of a tensor that is one.
@@ -33,6 +39,11 @@ fn buffer(t: &Tensor) -> Option<u32> {
 }
 
 impl Net {
+    /// One whose weights, inputs and values are of this dtype.
+    pub fn of(float: DType) -> Net {
+        Net { session: Session::default(), inputs: RefCell::default(), float }
+    }
+
     /// An input: a buffer that is not a weight.
     ///
     /// # Errors
@@ -44,7 +55,7 @@ impl Net {
     }
 
     fn input(&self, shape: &[usize]) -> Result<Tensor> {
-        self.input_of(DType::F32, shape)
+        self.input_of(self.float, shape)
     }
 
     /// A weight: a buffer that stays the same from run to run.
@@ -52,7 +63,7 @@ impl Net {
     /// # Errors
     /// Shapes that are too large.
     pub fn weight(&self, shape: &[usize]) -> Result<Tensor> {
-        Tensor::empty(&self.session, DType::F32, shape)
+        Tensor::empty(&self.session, self.float, shape)
     }
 
     fn linear(&self, x: &Tensor, n: usize) -> Result<Tensor> {
@@ -115,7 +126,7 @@ fn encoder(net: &Net, layers: usize, width: usize, heads: usize) -> Result<Tenso
     let (batch, len) = (1, 128);
     let ids = net.input_of(DType::I32, &[batch, len])?;
     let mask = net.input_of(DType::I32, &[batch, len])?;
-    let mask = mask.reshape(&[batch, 1, 1, len])?.cast(DType::F32)?.sub(1.0)?.mul(10000.0)?;
+    let mask = mask.reshape(&[batch, 1, 1, len])?.cast(net.float)?.sub(1.0)?.mul(10000.0)?;
     let x = net.weight(&[30522, width])?.embedding(&ids)?.add(&net.weight(&[1, len, width])?)?;
     let mut x = net.norm(&x)?;
     for _ in 0..layers {

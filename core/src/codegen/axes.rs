@@ -311,7 +311,7 @@ impl Kernel {
         };
         match o.op {
             OptOp::Keep => return if t.has_local { Err(bad("not on a GPU yet")) } else { self.keep(r) },
-            OptOp::Lane | OptOp::Accum | OptOp::Unroll | OptOp::Dot if in_stage(self) => {
+            OptOp::Lane | OptOp::Accum | OptOp::Unroll | OptOp::Dot | OptOp::Tile if in_stage(self) => {
                 return Err(bad("a local array is made in this loop"));
             }
             OptOp::PadTo => return self.pad_to(r, o.amount as usize),
@@ -329,6 +329,7 @@ impl Kernel {
             OptOp::Group if !t.has_local || !self.can_share(r) => {
                 return Err(bad("only reductions outside of all loops can be shared"));
             }
+            OptOp::Tile if !t.has_tiles() => return Err(bad("the target has no matrix tiles")),
             OptOp::Upcast if reduce => return Err(bad("a reduced axis cannot be upcast")),
             OptOp::Unroll | OptOp::Accum | OptOp::Dot if !reduce => {
                 return Err(bad("an output axis cannot be unrolled"));
@@ -341,6 +342,7 @@ impl Kernel {
             OptOp::Accum => (AxisKind::Accum, false),
             OptOp::Unroll => (AxisKind::Unroll, false),
             OptOp::Dot => (AxisKind::Dot, false),
+            OptOp::Tile => (if reduce { AxisKind::Dot } else { AxisKind::Tile }, false),
             OptOp::Local | OptOp::Group => (AxisKind::Local(0), false),
             OptOp::Split => (kind, false),
             OptOp::PadTo | OptOp::Swap | OptOp::Stage | OptOp::Keep => unreachable!("handled above"),

@@ -8,6 +8,7 @@
 
 use super::{Program, TileAxis};
 use crate::target::{Prices, Target};
+use crate::uop::mma::Side;
 use crate::uop::{Arg, AxisKind, Op, RangeSet, ReduceOp, UOp};
 use std::fmt;
 
@@ -279,6 +280,7 @@ impl Walk<'_> {
             Op::End => return self.close(),
             Op::Load | Op::Store => return self.access(u),
             Op::AccMulAdd | Op::AccUpdate => return self.accumulate(u),
+            Op::Mma => self.multiply(u),
             Op::Fold => {
                 let across = g.src(u)[1..].iter().any(|&r| self.lane(r).is_some());
                 let (all, left) = (self.vectors(g.src_at(u, 0)), self.vectors(u));
@@ -300,6 +302,16 @@ impl Walk<'_> {
         self.add(0, cycles);
     }
 
+    /// Products of matrix tiles: what a thread's part of them takes.
+    fn multiply(&self, u: UOp) -> f64 {
+        let (g, elems) = (&self.p.g, self.p.tile(u).iter().map(|a| a.len as f64).product::<f64>());
+        let Arg::Mma(layout) = g.arg(u) else { return 0.0 };
+        let products = elems * layout.len(Side::K) as f64;
+        // units for twice the bits do half as much or less
+        let wide = g.dtype(g.src_at(u, 0)).size() as f64 / 2.0;
+        products / self.t.lanes as f64 * wide * self.m.matrix
+    }
+
     fn accumulate(&mut self, u: UOp) {
         let (g, m) = (&self.p.g, self.m);
         let acc = g.src_at(u, 0);
@@ -307,6 +319,8 @@ impl Walk<'_> {
         let all = g.src(u)[1..].iter().map(|&x| self.vectors(x)).fold(self.vectors(u).max(own), f64::max);
         let each = match (g.op(u), g.arg(u)) {
             (Op::AccMulAdd, _) => m.multiply_add,
+            // the instruction that multiplies also adds
+            (_, Arg::Reduce(ReduceOp::Add, _)) if g.op(g.src_at(u, 1)) == Op::Mma => 0.0,
             (_, Arg::Reduce(ReduceOp::Add, _)) => m.arithmetic,
             _ => 3.0 * m.arithmetic,
         };

@@ -3,7 +3,8 @@
 
 use super::Program;
 use crate::DType;
-use crate::uop::{Arg, AxisKind, Op, Space, UOp};
+use crate::uop::mma::Side;
+use crate::uop::{Arg, AxisKind, Graph, Op, Space, UOp};
 use std::collections::BTreeMap;
 
 /// Counts of one launch. Loops count as often as they run; gated accesses count as if their gate were true.
@@ -47,6 +48,9 @@ pub fn count(p: &Program) -> Counts {
             Op::Store if within(p, u) => {}
             Op::Load | Op::Store => access(p, u, now, &mut c),
             Op::AccMulAdd if g.dtype(g.src_at(u, 0)).is_float() => c.flops += 2 * now * points(p, u),
+            Op::Mma => c.flops += 2 * now * points(p, u) * terms(g, u),
+            // that adds what it multiplies
+            Op::AccUpdate if g.op(g.src_at(u, 1)) == Op::Mma => {}
             Op::AccUpdate if g.dtype(g.src_at(u, 0)).is_float() => c.flops += now * points(p, u),
             Op::MulAdd if dt.is_float() => c.flops += 2 * now * points(p, u),
             Op::Fold if dt.is_float() => c.flops += now * points(p, g.src_at(u, 0)),
@@ -94,6 +98,11 @@ fn points(p: &Program, u: UOp) -> u64 {
     p.tile(u).iter().map(|a| a.len as u64).product()
 }
 
+/// Terms of the sums in a product of matrix tiles.
+fn terms(g: &Graph, u: UOp) -> u64 {
+    if let Arg::Mma(layout) = g.arg(u) { layout.len(Side::K) as u64 } else { 0 }
+}
+
 fn access(p: &Program, u: UOp, now: u64, c: &mut Counts) {
     let g = &p.g;
     let index = g.src_at(u, 0);
@@ -129,7 +138,7 @@ mod tests {
     use crate::codegen::compile;
     use crate::schedule::Ast;
     use crate::target::Target;
-    use crate::uop::{Graph, ReduceOp};
+    use crate::uop::ReduceOp;
 
     /// `y[i, j] = sum_k a[i, k] * b[k, j]`, 16 on each side.
     fn matmul() -> Ast {

@@ -8,6 +8,7 @@ pub mod count;
 mod digits;
 mod falling;
 pub mod late;
+mod matrix;
 pub mod opt;
 pub mod pack;
 mod passes;

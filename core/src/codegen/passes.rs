@@ -4,7 +4,7 @@
 use super::axes::{Kernel, Stats};
 use super::opt::{Opt, heuristic, proposal};
 use super::reduce::LoopInfo;
-use super::{digits, falling, late, reach, reduce, shared, stage};
+use super::{digits, falling, late, matrix, reach, reduce, shared, stage};
 use crate::schedule::Ast;
 use crate::target::Target;
 use crate::uop::UOp;
@@ -57,8 +57,12 @@ fn has_own_loops(t: &Target) -> bool {
     !t.has_local
 }
 
+fn has_tiles(t: &Target) -> bool {
+    t.has_tiles()
+}
+
 /// All of them, in order.
-pub static PASSES: [Pass; 17] = [
+pub static PASSES: [Pass; 18] = [
     Pass {
         name: "merge-axes",
         what: "Neighbouring loops become one where no address gets harder.",
@@ -108,6 +112,13 @@ pub static PASSES: [Pass; 17] = [
         when: always,
         leaves: Stage::Lowering,
         run: |l| l.kernel.apply_all(l.opts.as_deref().unwrap_or_default(), l.target),
+    },
+    Pass {
+        name: "matrix-tiles",
+        what: "Products of matrix tiles become one op; their elements are spread over threads and registers.",
+        when: has_tiles,
+        leaves: Stage::Lowering,
+        run: |l| matrix::lower(&mut l.kernel, l.target),
     },
     Pass {
         name: "launch",

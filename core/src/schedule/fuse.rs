@@ -10,6 +10,7 @@ use super::Buffers;
 use super::chain;
 use super::cost::{Costs, Value};
 use super::rows::{self, Rows};
+use crate::DType;
 use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
@@ -109,7 +110,7 @@ pub fn choose(g: &Graph, roots: &[UOp], knots: &[UOp], t: &Target) -> Cuts {
     let nodes = g.reachable(roots);
     let mut forced = forced_cuts(g, roots, &nodes);
     knots.iter().for_each(|&u| forced[g.src_at(u, 1).0 as usize] = true);
-    let (mut cut, wanted) = candidates(g, &nodes, &forced);
+    let (mut cut, wanted) = candidates(g, &nodes, &forced, t);
     settle(g, &nodes, &forced, &mut cut, &wanted, t);
     let mut cuts = Cuts { cut, forced, rows: FxHashMap::default() };
     rows::merge(g, roots, &nodes, &mut cuts, t);
@@ -170,7 +171,7 @@ fn reads_elsewhere(g: &Graph, target: UOp, value: UOp) -> bool {
     false
 }
 
-fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool]) -> (Vec<bool>, Vec<Wanted>) {
+fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool], t: &Target) -> (Vec<bool>, Vec<Wanted>) {
     let n = g.len();
     let mut has_reduce = vec![false; n];
     for &u in nodes {
@@ -195,7 +196,9 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool]) -> (Vec<bool>, Vec<Want
         wanted[i] = Wanted { flags: all | if contexts > 1 { SHARED } else { 0 }, contexts, elements };
         let reduced = has_reduce[i] && all & (REDUCED | PADDED) != 0 && summed(g, u, &users).is_none();
         let splits = contexts > 1 || all & EXPANDED != 0 || reduced;
-        cut[i] = forced[i] || (is_compute(g.op(u)) && splits);
+        // matrix tiles take factors of 16 bits: what is stored is what the product widens, not the wide value
+        let factor = t.has_tiles() && widens_half(g, u);
+        cut[i] = forced[i] || (is_compute(g.op(u)) && splits && !factor);
         let below: SmallVec<[Use; 2]> = match (cut[i], g.op(u)) {
             (_, Op::Sink | Op::After) => SmallVec::new(),
             (true, op) => {
@@ -217,6 +220,11 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool]) -> (Vec<bool>, Vec<Want
         }
     }
     (cut, wanted)
+}
+
+/// Does it widen a 16-bit float?
+fn widens_half(g: &Graph, u: UOp) -> bool {
+    g.op(u) == Op::Cast && g.dtype(u) == DType::F32 && matches!(g.dtype(g.src_at(u, 0)), DType::F16 | DType::BF16)
 }
 
 /// The user of each node that has just one.

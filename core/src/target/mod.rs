@@ -3,9 +3,11 @@
 
 mod machine;
 mod prices;
+mod tiles;
 
 pub use machine::Machine;
 pub use prices::Prices;
+pub use tiles::MatrixTile;
 
 use crate::uop::Op;
 use crate::{DType, Error, Result};
@@ -92,6 +94,8 @@ pub struct Target {
     pub relaxed_simd: bool,
     /// Instructions that add up several products of bytes at once.
     pub dots: Option<Dots>,
+    /// Products of small matrices that are one instruction, the preferred first; none on a target whose renderer does not print them.
+    pub matrix_tiles: Vec<MatrixTile>,
     /// Vectors of neighbours can be loaded and then put in any order.
     pub permutes: bool,
     /// A register can be used as one of half its lanes.
@@ -306,6 +310,7 @@ impl Target {
             max_turns: u32::MAX,
             relaxed_simd: false,
             dots: None,
+            matrix_tiles: Vec::new(),
             permutes: false,
             half_vectors: false,
             memory_operands: false,
@@ -329,6 +334,11 @@ impl Target {
         let found = std::iter::once(&dt).chain(wider).copied().find(|&d| self.storage.has(d));
         found
             .ok_or_else(|| Error::Unsupported { what: format!("dtype {dt}"), context: format!("device {}", self.name) })
+    }
+
+    /// Does the target multiply matrix tiles? Never in a build without them.
+    pub fn has_tiles(&self) -> bool {
+        cfg!(feature = "tiles") && !self.matrix_tiles.is_empty()
     }
 
     /// Does the target compute `op` on `dt` itself?

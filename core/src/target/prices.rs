@@ -17,6 +17,8 @@ pub struct Prices {
     pub arithmetic: f64,
     /// A multiply-add to an accumulator.
     pub multiply_add: f64,
+    /// As many products of 16-bit floats in a matrix tile as a vector has f32.
+    pub matrix: f64,
     /// A division or square root.
     pub divide: f64,
     /// A division of one integer.
@@ -70,6 +72,7 @@ impl Prices {
         cycle: 0.267,
         arithmetic: 0.77,
         multiply_add: 0.45,
+        matrix: 0.45,
         divide: 5.7,
         integer_divide: 6.0,
         scalar: 0.46,
@@ -135,6 +138,7 @@ impl Prices {
         cycle: 0.0016,
         arithmetic: 1.0,
         multiply_add: 1.0,
+        matrix: 0.0625,
         divide: 8.0,
         integer_divide: 8.0,
         scalar: 0.25,

@@ -1,5 +1,6 @@
 //! What a node carries besides its sources: a real enum, interned once per graph.
 
+use super::mma::Layout;
 use super::{Meet, ReduceOp};
 use crate::dtype::Scalar;
 use smallvec::SmallVec;
@@ -28,18 +29,20 @@ pub enum AxisKind {
     Unroll,
     /// Tile axis of a reduction with accumulators of its own, folded pairwise after the loops.
     Accum,
-    /// Tile axis of a reduction: neighbours in memory whose products one instruction adds up.
+    /// Tile axis of a reduction: neighbours whose products one instruction adds up.
     Dot,
     /// A loop of a [`super::Op::Stage`], over an axis of its array.
     Fill,
     /// A loop whose turns run strictly in order: each may read what earlier ones stored.
     Walk,
+    /// Rows or columns of a matrix tile, before its elements are spread over threads and registers.
+    Tile,
 }
 
 impl AxisKind {
     /// Is a value that depends on it a tile (rather than inside a loop)?
     pub const fn is_tile(self) -> bool {
-        matches!(self, AxisKind::Upcast | AxisKind::Unroll | AxisKind::Accum | AxisKind::Dot)
+        matches!(self, AxisKind::Upcast | AxisKind::Unroll | AxisKind::Accum | AxisKind::Dot | AxisKind::Tile)
     }
 
     /// Is it rendered as a counted loop with an `End`?
@@ -136,4 +139,6 @@ pub enum Arg {
         /// Memory.
         space: Space,
     },
+    /// Mma: where the elements of the three matrices are.
+    Mma(Box<Layout>),
 }

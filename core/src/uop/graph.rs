@@ -349,6 +349,13 @@ impl Graph {
         match self.op(u) {
             Op::Range => of(src) | 1 << self.range_arg(u).id,
             Op::Reduce | Op::Fold | Op::Stage if src.len() > 1 => of(src) & !of(&src[1..]),
+            Op::Mma => match self.arg(u) {
+                Arg::Mma(l) => {
+                    let inputs = 3 + l.a.registers.len() + l.b.registers.len();
+                    of(&src[..3]) & !of(&src[3..inputs]) | of(&src[inputs..])
+                }
+                _ => of(src),
+            },
             Op::End => of(src) & !(1 << self.range_arg(src[0]).id),
             Op::AccRead => self.ranges[src[0].0 as usize],
             Op::After => {

@@ -141,6 +141,10 @@ pub(super) fn arg_words(arg: &Arg, out: &mut Vec<u64>) {
             list(out, 13, [*id as u64, *len as u64].into_iter());
             name(out, &space_name(*space));
         }
+        Arg::Mma(layout) => {
+            out.push(15);
+            name(out, &layout.to_string());
+        }
     }
 }
 

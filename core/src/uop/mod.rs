@@ -11,6 +11,7 @@ pub mod eval;
 pub mod graph;
 pub mod hash;
 pub mod label;
+pub mod mma;
 pub mod op;
 pub mod parse;
 pub mod print;

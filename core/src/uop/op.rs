@@ -149,6 +149,10 @@ pub enum Op {
     AccRead,
     /// P `Fold(x, tile ranges..)[Reduce(op, [])]`: reduces tile axes of a value, pairwise.
     Fold,
+    /// P `Mma(a, b, thread, ranges..)[Mma]`: the product of two matrix tiles. The threads of a subgroup, whose numbers there are `thread`, hold
+    /// the elements of a and b as the layout says, along the tile ranges for the digits of their registers: first those of a, then of b.
+    /// The ranges after these are for the product. All threads get here together. Added to an accumulator (AccUpdate) it is one instruction.
+    Mma,
     /// KP `End(range, body..)`: closes a loop. Void.
     End,
     /// KP `Scratch()[Scratch]`: kernel-local storage (workgroup or private), a pointer.
@@ -220,7 +224,7 @@ impl Op {
         Const, Buffer, Param, Var, Iota, Invalid, Reshape, Permute, Expand, Pad, Shrink, Flip, Gather, Scatter, Scan, Reduce,
         Cast, Bitcast, Neg, Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Pow, Idiv, Imod, FloorDiv, FloorMod,
         Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, Contiguous, Detach, Store, After, Sink,
-        Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, End, Scratch, Barrier, Stage,
+        Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, Mma, End, Scratch, Barrier, Stage,
     ];
 
     /// One source, elementwise.

@@ -1,6 +1,7 @@
 //! Reads what [`super::print`] writes. Every node is checked against the spec before it is made, so that no text can
 //! make a graph that panics later. Errors name the line.
 
+use super::mma::Layout;
 use super::print::{kind_name, reduce_name, scatter_name, space_name};
 use super::{Arg, AxisKind, Graph, Meet, Op, RangeArg, ReduceOp, Space, UOp, spec};
 use crate::dtype::Scalar;
@@ -210,13 +211,17 @@ impl<'a> Cursor<'a> {
                 #[rustfmt::skip]
                 let kinds = [
                     Grid(0), Grid(1), Grid(2), Local(0), Local(1), Local(2), Loop, Reduce, Upcast, Unroll, Accum, Fill,
-                    Walk, Dot,
+                    Walk, Dot, Tile,
                 ];
                 let kind = self.one_of("range kind", &kinds, kind_name)?;
                 Arg::Range(RangeArg { id, kind, lane: self.eat("lane") })
             }
             Op::Index => Arg::Strides(self.list(Self::pair)?),
             Op::Acc | Op::AccMulAdd => Arg::Acc(self.field("id")?),
+            Op::Mma => {
+                let text = self.run("a layout", |c| c != ']')?;
+                Arg::Mma(Box::new(Layout::read(text).ok_or_else(|| format!("bad layout `{text}`"))?))
+            }
             Op::Scratch => {
                 let (id, len) = (self.field("id")?, self.field("len")?);
                 let mut spaces = vec![Space::Workgroup, Space::Private];

@@ -103,6 +103,7 @@ fn write_arg(arg: &Arg, out: &mut String) {
         Arg::Strides(s) => return list(s, out, |(id, stride)| format!("{id}:{stride}")),
         Arg::Scatter(how, axis) => write!(out, "[{} {axis}]", scatter_name(*how)),
         Arg::Acc(id) => write!(out, "[id={id}]"),
+        Arg::Mma(layout) => write!(out, "[{layout}]"),
         Arg::Scratch { id, len, space } => write!(out, "[id={id} len={len} {}]", space_name(*space)),
     };
 }
@@ -144,5 +145,6 @@ pub(super) fn kind_name(kind: AxisKind) -> String {
         AxisKind::Accum => "accum".into(),
         AxisKind::Fill => "fill".into(),
         AxisKind::Walk => "walk".into(),
+        AxisKind::Tile => "tile".into(),
     }
 }

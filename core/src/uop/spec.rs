@@ -130,6 +130,7 @@ impl Node<'_> {
             AccMulAdd  => self.in_p()?.sources(3)?.dtype(DType::Void)?.accumulates()?.update(),
             AccRead    => self.in_p()?.keeps_dtype()?.reads_acc()?.no_arg(),
             Fold       => self.in_p()?.keeps_dtype()?.values_first()?.tile_ranges()?.reduces_tiles(),
+            Mma        => self.in_p()?.has_value()?.multiplies_tiles(),
             End        => self.in_kp()?.dtype(DType::Void)?.ends_loop()?.no_arg(),
             Scratch    => self.in_kp()?.sources(0)?.has_value()?.scratch(),
             Barrier    => self.in_kp()?.dtype(DType::Void)?.no_arg(),
@@ -555,6 +556,21 @@ impl Node<'_> {
             (Op::AccUpdate, Arg::Reduce(..)) | (Op::AccMulAdd, Arg::None | Arg::Acc(_)) => Ok(self),
             _ => self.bad_arg(),
         }
+    }
+
+    fn multiplies_tiles(&self) -> Check<'_> {
+        let Arg::Mma(l) = self.arg else { return self.bad_arg() };
+        self.want(l.is_whole(), "a layout in which an element has no place, or two")?;
+        let digits = || l.a.registers.iter().chain(&l.b.registers).chain(&l.c.registers);
+        self.sources(3 + digits().count())?.value(self.src[0])?.value(self.src[1])?.value(self.src[2])?;
+        self.source(1, self.g.dtype(self.src[0]))?;
+        self.want(self.g.dtype(self.src[2]).is_int(), "the thread's number is an integer")?;
+        let axis = |r: UOp, len: u8| {
+            let tile = self.g.op(r) == Op::Range && self.g.kind(r).is_tile();
+            tile && self.g.const_int(self.g.src_at(r, 0)) == Some(i64::from(len))
+        };
+        let fit = self.src[3..].iter().zip(digits()).all(|(&r, d)| axis(r, d.len));
+        self.want(fit, "sources after the third are tile ranges as long as the digits")
     }
 
     fn reduces_tiles(&self) -> Check<'_> {

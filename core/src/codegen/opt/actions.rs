@@ -41,12 +41,13 @@ const ACTIONS: &[Action] = &[
 
 impl OptOp {
     /// Every opt.
-    pub const ALL: [OptOp; 12] = [
+    pub const ALL: [OptOp; 13] = [
         OptOp::Upcast,
         OptOp::Lane,
         OptOp::Accum,
         OptOp::Unroll,
         OptOp::Dot,
+        OptOp::Tile,
         OptOp::Local,
         OptOp::Group,
         OptOp::PadTo,
@@ -64,6 +65,7 @@ impl OptOp {
             OptOp::Accum => "accum",
             OptOp::Unroll => "unroll",
             OptOp::Dot => "dot",
+            OptOp::Tile => "tile",
             OptOp::Local => "local",
             OptOp::Group => "group",
             OptOp::PadTo => "padto",

@@ -62,6 +62,9 @@ pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
         to => to.as_ref().and_then(|a| a.stride(&k.g, *r)).map_or(i64::MAX, i64::abs),
     };
     sort::by_key(&mut locals, |r| std::cmp::Reverse(stride(r)));
+    // a subgroup are threads that follow each other along the first dimension
+    let subgroup = k.nodes().into_iter().find(|&u| k.g.op(u) == Op::Mma).map(|u| k.g.src_at(u, 2));
+    sort::by_key(&mut locals, |&r| Some(r) == subgroup);
     if locals.len() > 3 {
         return Err(Error::value("opt", "more than three local axes"));
     }

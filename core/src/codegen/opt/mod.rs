@@ -7,6 +7,7 @@ mod dot;
 mod gpu;
 pub mod heuristic;
 pub mod launch;
+mod matrix;
 pub mod rows;
 mod software;
 mod tiled;
@@ -25,6 +26,9 @@ pub enum OptOp {
     Unroll,
     /// The inner `amount` of a reduced axis are added up at once, for instructions that do so: the innermost axis of copies.
     Dot,
+    /// The inner `amount` of an axis is a side of a matrix tile, which one instruction multiplies: of an output axis its rows or its columns,
+    /// of a reduced axis what it sums over. Takes all three; where the axes of a target's tile have these lengths, it is used.
+    Tile,
     /// The inner `amount` of an output axis becomes threads of the workgroup.
     Local,
     /// The inner `amount` of a reduced axis becomes threads of the workgroup, which share the reduction: each reduces its

@@ -8,15 +8,16 @@ mod translate;
 
 use super::lanes::{Lanes, Positions, Reducer, Run, alu};
 use crate::dtype::Scalar;
+use crate::uop::mma::Side;
 use crate::uop::{AxisKind, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 use smallvec::SmallVec;
-use translate::{Align, Code, Memory, Operand, Place, Translated, translate};
+use translate::{Align, Code, Inst, Memory, Mma, Operand, Place, Translated, translate};
 
 /// Runs a program. `order` lists nodes of `g` in execution order (constants, tile ranges and pointers may be left out);
 /// `args` has the bytes of each Param slot, little-endian; every `Grid(d)` range takes the values `0..grid[d]` and
 /// every `Local` range all of its own. Threads of a workgroup run one after the other, in lockstep from barrier to
-/// barrier.
+/// barrier; a product of matrix tiles is computed when all of them have come to it.
 ///
 /// Scratch starts as all ones bits (NaN), so that reading what was never written shows.
 pub fn eval_program(
@@ -64,14 +65,19 @@ fn run_workgroup(code: &Translated, args: &mut [Vec<u8>], group: [u32; 3]) -> Re
         }
         match stops.first() {
             None | Some(None) if stops.iter().all(Option::is_none) => return Ok(()),
-            Some(&stop) if stops.iter().all(|&s| s == stop) => {}
+            Some(&stop) if stops.iter().all(|&s| s == stop) => {
+                if let Some(Inst { u, reg: Some(reg), code: Code::Mma(mma) }) = stop.map(|at| &code.insts[at]) {
+                    let fail = |what: String| Error::Internal(format!("{u:?}: {what} (workgroup {group:?})"));
+                    mma.run(&mut threads, *reg).map_err(fail)?;
+                }
+            }
             _ => return Err(Error::Internal(format!("threads of workgroup {group:?} wait at different barriers"))),
         }
     }
 }
 
 impl Thread {
-    /// Runs to the next barrier (its position) or to the end.
+    /// Runs to the next barrier or product of matrix tiles (its position), or to the end.
     fn run(
         &mut self,
         code: &Translated,
@@ -85,7 +91,7 @@ impl Thread {
             self.pc += 1;
             let value = match &inst.code {
                 Code::Ready => continue,
-                Code::Barrier => return Ok(Some(at)),
+                Code::Barrier | Code::Mma(_) => return Ok(Some(at)),
                 Code::Launch(kind) => Lanes::Int(vec![match *kind {
                     AxisKind::Grid(d) => group[d as usize] as i64,
                     AxisKind::Local(d) => self.local[d as usize] as i64,
@@ -202,6 +208,51 @@ impl Thread {
             Align::Same => Taken::Whole(v),
             Align::Map(map) => Taken::Picked(v.pick(map.iter().map(|&i| i as usize))),
         })
+    }
+}
+
+impl Mma {
+    /// Multiplies in each subgroup: threads that follow each other. Products of f16 and bf16 are exact in f32, so only the order of the
+    /// sum, which goes along k, is one of several that hardware may have.
+    fn run(&self, threads: &mut [Thread], reg: usize) -> Result<(), String> {
+        let size = self.layout.threads();
+        let (elems, [n, k]) = (self.registers.len(), [Side::N, Side::K].map(|side| self.layout.len(side)));
+        if !threads.len().is_multiple_of(size) {
+            return Err(format!("{} threads multiply in subgroups of {size}", threads.len()));
+        }
+        for group in threads.chunks_mut(size) {
+            let mut all = [Vec::new(), Vec::new()];
+            for (number, t) in group.iter().enumerate() {
+                if t.aligned(&self.thread)?.get().get(0).as_i64() != number as i64 {
+                    return Err(format!("thread {number} of a subgroup has another number"));
+                }
+                for (list, registers) in all.iter_mut().zip(&self.factors) {
+                    for o in registers {
+                        let x = alu(Op::Cast, self.dt, &[t.aligned(o)?.get()], &[self.sdt]);
+                        list.push(x.ok_or_else(|| format!("{} to {} is no cast", self.sdt, self.dt))?);
+                    }
+                }
+            }
+            let [a, b] = all.map(Lanes::concat);
+            for (number, t) in group.iter_mut().enumerate() {
+                let places: Vec<(usize, usize)> = self.registers.iter().map(|&r| self.place(number, r)).collect();
+                let mut sum = Lanes::splat(Scalar::from_i64(0, self.dt), self.dt, elems);
+                for step in 0..k {
+                    let x = places.iter().enumerate().map(|(i, p)| self.slots[0][p.0 * k + step] * elems + i);
+                    let y = places.iter().enumerate().map(|(i, p)| self.slots[1][step * n + p.1] * elems + i);
+                    sum = alu(Op::MulAdd, self.dt, &[&a.pick(x), &b.pick(y), &sum], &[self.dt; 3])
+                        .ok_or_else(|| format!("products of {} are not defined", self.dt))?;
+                }
+                t.regs[reg] = Some(sum);
+            }
+        }
+        Ok(())
+    }
+
+    /// Row and column of the product that a thread has in a register.
+    fn place(&self, thread: usize, register: u32) -> (usize, usize) {
+        let at = |side| self.layout.c.place(side, thread, register as usize);
+        (at(Side::M), at(Side::N))
     }
 }
 

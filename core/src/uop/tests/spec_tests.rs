@@ -1,6 +1,7 @@
 //! Each op's spec line refuses what it must.
 
 use super::super::graph::UOp;
+use super::super::mma::Layout;
 use super::super::spec::{Stage, check_node, verify};
 use super::super::{Arg, Axes, AxisKind, Graph, Meet, Op, Pairs, RangeArg, ReduceOp, Shape, Space};
 use crate::DType::{self, *};
@@ -21,6 +22,7 @@ struct Nodes {
     reg: UOp,
     unroll: UOp,
     acc: UOp,
+    two: UOp,
 }
 
 fn nodes() -> Nodes {
@@ -37,7 +39,8 @@ fn nodes() -> Nodes {
     let reg = g.range(4, 0, AxisKind::Reduce);
     let unroll = g.range(4, 1, AxisKind::Unroll);
     let acc = g.node(Op::Acc, F32, &[f, unroll], Arg::Acc(0));
-    Nodes { g, f, i, b, t, ti, ptr, idx, reg, unroll, acc }
+    let two = g.range(2, 2, AxisKind::Upcast);
+    Nodes { g, f, i, b, t, ti, ptr, idx, reg, unroll, acc, two }
 }
 
 fn shape(s: &[usize]) -> Arg {
@@ -60,12 +63,16 @@ fn red(a: &[u8]) -> Arg {
     Arg::Reduce(ReduceOp::Add, Axes::from_slice(a))
 }
 
+fn mma(layout: &str) -> Arg {
+    Arg::Mma(Box::new(Layout::read(layout).expect("a layout")))
+}
+
 type Case = (Op, DType, Vec<UOp>, Arg, Option<Stage>);
 
 /// For every op one legal use and at least one illegal one.
 fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
     use Op::*;
-    let &Nodes { f, i, b, t, ti, ptr, idx, reg, unroll, acc, .. } = n;
+    let &Nodes { f, i, b, t, ti, ptr, idx, reg, unroll, acc, two, .. } = n;
     let none = || Arg::None;
     let range = |id, kind, lane| Arg::Range(RangeArg { id, kind, lane });
     let (tensor, kernel, program) = (Some(Tensor), Some(Kernel), Some(Program));
@@ -110,6 +117,7 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (AccMulAdd, Void, vec![acc, f, f], none(), program),
         (AccRead, F32, vec![acc], none(), program),
         (Fold, F32, vec![f, unroll], red(&[]), program),
+        (Mma, F32, vec![f, f, i, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), program),
         (End, Void, vec![reg], none(), program),
         (Scratch, F32, vec![], Arg::Scratch { id: 0, len: 8, space: Space::Private }, kernel),
         (Barrier, Void, vec![], none(), program),
@@ -182,6 +190,13 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (AccMulAdd, Void, vec![acc, f], none(), None),
         (AccRead, F32, vec![f], none(), None),
         (Fold, F32, vec![f, reg], red(&[]), None),
+        (Mma, F32, vec![f, f, i], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), None), // an axis too few
+        (Mma, F32, vec![f, f, i, unroll], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), None), // longer than the digit
+        (Mma, F32, vec![f, f, f, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), None),
+        (Mma, F32, vec![f, i, i, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), None),
+        (Mma, F32, vec![f, f, i, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n1x4 m1x8 | n1x2"), None), // an element in two places
+        (Mma, F32, vec![f, f, i, two], none(), None),
+        (Mma, F32, vec![f, f, i, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), kernel),
         (End, Void, vec![unroll], none(), None),
         (Scratch, Void, vec![], Arg::Scratch { id: 0, len: 8, space: Space::Private }, None),
         (Barrier, F32, vec![], none(), None),

@@ -56,6 +56,43 @@ fn a_program_keeps_its_order_and_arguments() {
 }
 
 #[test]
+fn a_product_of_matrix_tiles_keeps_its_layout() {
+    let layout = "k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2";
+    let text = format!(
+        "\
+%0 f64 = param[slot=0 len=32]  // [32]
+%1 i32 = const[32]
+%2 i32 = range[id=0 local0] %1  // {{0}}
+%3 f64 = index %0 %2  // {{0}}
+%4 f64 = load %3  // {{0}}
+%5 i32 = const[2]
+%6 i32 = range[id=1 upcast] %5  // {{1}}
+%7 f64 = mma[{layout}] %4 %4 %2 %6  // {{0 1}}
+roots %7
+"
+    );
+    let p = parse::parse(&text).unwrap();
+    assert_eq!(print::print(&p.graph, &p.roots), text);
+    for (wrong, want) in [
+        ("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2; n1x2 |", "bad layout"),
+        ("k1x4 m1x8; k1x4 n1x8 |; n2x4 m1x8 | n1x2", "bad layout"),
+        ("k1x4 l1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2", "bad layout"),
+        // two elements in one place, and none in another; sides that differ; far too many; none; too few threads
+        ("k1x4 m1x8 |; k1x4 n1x8 |; n1x4 m1x8 | n1x2", "has no place"),
+        ("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2 m8x2", "has no place"),
+        (
+            "k1x255 k1x255 k1x255 k1x255 k1x255 k1x255 k1x255 k1x255 k1x255 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2",
+            "has no place",
+        ),
+        ("k0x0 |; k0x0 |; n0x0 | n1x2", "has no place"),
+        ("k1x4 m1x8 |; k1x4 n1x8 |; n4x2 m1x8 | n1x4", "has no place"),
+    ] {
+        let e = parse::parse(&text.replace(layout, wrong)).err().expect("a refusal").to_string();
+        assert!(e.contains(want), "{wrong}: {e}");
+    }
+}
+
+#[test]
 fn bad_text_is_refused_with_its_line() {
     for (text, want) in [
         ("%0 f32 = const[1.0]\n%1 f32 = ad %0 %0", "line 2: unknown op `ad`"),

@@ -2,6 +2,7 @@
 
 use crate::dtype::Scalar;
 use crate::uop::eval::lanes::Lanes;
+use crate::uop::mma::{Layout, Side};
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, Space, UOp};
 use crate::util::sort;
 use crate::{DType, Error, Result};
@@ -88,6 +89,22 @@ pub(super) enum Code {
         parts: Vec<Operand>,
     },
     Barrier,
+    Mma(Box<Mma>),
+}
+
+/// A product of matrix tiles.
+pub(super) struct Mma {
+    pub(super) layout: Layout,
+    pub(super) dt: DType,
+    /// The dtype of the factors.
+    pub(super) sdt: DType,
+    pub(super) thread: Operand,
+    /// The factors' elements in each register, for every element of the result.
+    pub(super) factors: [Vec<Operand>; 2],
+    /// The register of the product that each element of the result is in.
+    pub(super) registers: Vec<u32>,
+    /// Where the elements of the factors are: [`Spread::slots`](crate::uop::mma::Spread::slots).
+    pub(super) slots: [Vec<usize>; 2],
 }
 
 pub(super) struct Inst {
@@ -197,7 +214,7 @@ pub(super) fn translate(g: &Graph, order: &[UOp], args: &[Vec<u8>], vars: &[(&st
             _ => {
                 let code = t.translate(u)?;
                 if matches!(code, Code::Alu { .. } | Code::Index { .. } | Code::Load { .. } | Code::Acc { .. })
-                    || matches!(code, Code::Copy { .. } | Code::Fold { .. })
+                    || matches!(code, Code::Copy { .. } | Code::Fold { .. } | Code::Mma(_))
                 {
                     t.define(u, None, &mut out);
                 }
@@ -353,7 +370,33 @@ impl Translator<'_> {
                 Code::Fold { op: *op, dt, parts: self.folded(u, src[0], &axes, &folded)? }
             }
             (Op::Barrier, _) => Code::Barrier,
+            (Op::Mma, Arg::Mma(layout)) => Code::Mma(Box::new(self.mma(u, layout)?)),
             (_, arg) => return Err(internal(u, g, format!("[{arg:?}] is no op of a program"))),
+        })
+    }
+}
+
+impl Translator<'_> {
+    fn mma(&self, u: UOp, layout: &Layout) -> Result<Mma> {
+        let g = self.g;
+        let (src, space) = (g.src(u), self.axes(u));
+        let (a, rest) = src[3..].split_at(layout.a.registers.len());
+        let (b, c) = rest.split_at(layout.b.registers.len());
+        // the first digit of a register's number is its fastest
+        let digits = |ranges: &[UOp]| -> Vec<Axis> {
+            ranges.iter().rev().map(|&r| (g.range_arg(r).id, g.range_len(r))).collect()
+        };
+        let factors = [self.folded(u, src[0], &space, &digits(a))?, self.folded(u, src[1], &space, &digits(b))?];
+        let slots = [layout.a.slots(Side::M, Side::K), layout.b.slots(Side::K, Side::N)];
+        let [Some(of_a), Some(of_b)] = slots else { return Err(internal(u, g, "has elements without a place")) };
+        Ok(Mma {
+            layout: layout.clone(),
+            dt: g.dtype(u),
+            sdt: g.dtype(src[0]),
+            thread: self.operand(u, src[2], &[])?,
+            factors,
+            registers: align(&space, &digits(c), &[]),
+            slots: [of_a, of_b],
         })
     }
 }

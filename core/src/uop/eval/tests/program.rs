@@ -3,6 +3,7 @@
 use super::{f32s, to_f32, to_i32};
 use crate::dtype::Scalar;
 use crate::uop::eval::eval_program;
+use crate::uop::mma::Layout;
 use crate::uop::{Arg, Axes, AxisKind, Graph, Op, RangeArg, ReduceOp, Space, UOp};
 use crate::{DType, Error};
 use AxisKind::*;
@@ -107,6 +108,40 @@ fn register_tiled_matmul() {
     p.run(&mut args, [(m / 2) as u32, 1, 1]).unwrap();
     let want: Vec<f32> = (0..m * n).map(|i| (0..k).map(|l| av[i / n * k + l] * bv[l * n + i % n]).sum()).collect();
     assert_eq!(to_f32(&args[0]), want);
+}
+
+/// `c = a b` with a of 8 by 4 and b of 4 by 8, by so many threads; their numbers are `first` and those after it.
+fn multiply_tiles(threads: usize, first: i64) -> Result<Vec<f32>, Error> {
+    let mut p = P::new();
+    let [c, a, b] = [(0, 64), (1, 32), (2, 32)].map(|(slot, n)| p.g.param(slot, DType::F32, n));
+    let (lane, column) = (p.range(threads, 0, Local(0)), p.range(2, 1, Upcast));
+    let four = p.int(4);
+    let (row, step) = (p.bin(Op::Idiv, lane, four), p.bin(Op::Imod, lane, four));
+    // row-major, a has its elements in the order of the threads
+    let x = p.load(a, lane, &[]);
+    let at = p.times(step, 8);
+    let at = p.bin(Op::Add, at, row);
+    let y = p.load(b, at, &[]);
+    let first = p.int(first);
+    let number = p.bin(Op::Add, lane, first);
+    let layout = Layout::read("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2").unwrap();
+    let product = p.node(Op::Mma, DType::F32, &[x, y, number, column], Arg::Mma(Box::new(layout)));
+    let at = p.times(lane, 2);
+    p.store(c, at, &[(1, 1)], product);
+    let values = |n: i32| f32s(&(0..n).map(|i| (i * 7 % 11 - 5) as f32).collect::<Vec<_>>());
+    let mut args = [f32s(&[0.0; 64]), values(32), values(32)];
+    p.run(&mut args, [1, 1, 1])?;
+    Ok(to_f32(&args[0]))
+}
+
+#[test]
+fn threads_of_a_subgroup_multiply_what_they_hold() {
+    let value = |i: i32| (i * 7 % 11 - 5) as f32;
+    let want: Vec<f32> = (0..64).map(|i| (0..4).map(|k| value(i / 8 * 4 + k) * value(k * 8 + i % 8)).sum()).collect();
+    assert_eq!(multiply_tiles(32, 0).unwrap(), want);
+    let e = |threads, first| multiply_tiles(threads, first).unwrap_err().to_string();
+    assert!(e(16, 0).contains("16 threads multiply in subgroups of 32"), "{}", e(16, 0));
+    assert!(e(32, 1).contains("thread 0 of a subgroup has another number"), "{}", e(32, 1));
 }
 
 #[test]

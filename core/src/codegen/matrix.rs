@@ -1,0 +1,172 @@
+//! Matrix tiles: a sum of products whose rows, columns and terms opts have cut to the sides of a tile of the target becomes [`Op::Mma`].
+//!
+//! Up to here each element of the product is a sum of its own. Afterwards the threads of a subgroup hold the elements of both factors and
+//! of the product as the tile's layout says: rows and columns of the tile become sums of digits of a thread's and of a register's number,
+//! in the addresses that the factors are loaded from and in everything that is done with the product. The sum over the tile's terms is
+//! inside of the op; that over tiles stays a reduction, which `reduce` makes an accumulator and a loop as it does any other.
+
+use super::axes::Kernel;
+use crate::rewrite::substitute1;
+use crate::rules::simplify_with;
+use crate::target::{MatrixTile, Target};
+use crate::uop::mma::{Digit, Side, Spread};
+use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, UOp};
+use crate::{DType, Error, Result};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Lowers the product that has tile axes, if the kernel has one. Opts that lead to no tile of the target are an error.
+pub(super) fn lower(k: &mut Kernel, t: &Target) -> Result<()> {
+    let sides = k.ranges_of(AxisKind::Tile);
+    if !t.has_tiles() || sides.is_empty() {
+        return Ok(());
+    }
+    let found = k.reduces().into_iter().find_map(|sum| Some((sum, find(k, t, sum, &sides)?)));
+    let Some((sum, product)) = found else {
+        return Err(Error::value("opt", format!("tile: {} has no matrix tile for these axes", t.name)));
+    };
+    let layout = &product.tile.layout;
+    let thread = match layout.threads() {
+        1 => k.g.idx(0),
+        n => k.new_range(n, AxisKind::Local(0), false)?,
+    };
+    let a = Fragment::new(k, &layout.a, thread)?;
+    let b = Fragment::new(k, &layout.b, thread)?;
+    let c = Fragment::new(k, &layout.c, thread)?;
+    let [m, n, terms] = product.axes;
+    let left = product.factor(k, 0, &a, [(m, Side::M), (terms, Side::K)]);
+    let right = product.factor(k, 1, &b, [(n, Side::N), (terms, Side::K)]);
+    let mut src: SmallVec<[UOp; 16]> = SmallVec::from_slice(&[left, right, thread]);
+    for f in [&a, &b, &c] {
+        src.extend_from_slice(&f.registers);
+    }
+    let mma = k.g.node(Op::Mma, product.tile.sums, &src, Arg::Mma(Box::new(layout.clone())));
+    let rest: SmallVec<[UOp; 4]> = k.g.src(sum)[1..].iter().copied().filter(|&r| r != terms).collect();
+    let all = k.g.reduce_over(mma, ReduceOp::Add, &rest);
+    let all = k.g.cast(all, k.g.dtype(sum));
+    let mut map = FxHashMap::default();
+    map.insert(sum, all);
+    for (r, side) in [(m, Side::M), (n, Side::N)] {
+        map.insert(r, c.place(&mut k.g, side));
+    }
+    k.replace(&map);
+    Ok(())
+}
+
+/// A sum of products, and the tile that multiplies its factors.
+struct Product<'a> {
+    tile: &'a MatrixTile,
+    /// The left factor and the right one, in the dtype that the tile takes.
+    factors: [UOp; 2],
+    /// Rows, columns and terms of the tile.
+    axes: [UOp; 3],
+    /// Terms where this does not hold are zero.
+    gate: Option<UOp>,
+}
+
+/// The two factors of a sum's terms, with what the terms are gated by. A product that is rounded to 16 bits before it is added is taken
+/// for the exact one.
+pub(super) fn factors(g: &Graph, sum: UOp) -> Option<([UOp; 2], Option<UOp>)> {
+    if !matches!(g.arg(sum), Arg::Reduce(ReduceOp::Add, _)) {
+        return None;
+    }
+    let (mut term, mut gate) = (g.src_at(sum, 0), None);
+    if g.op(term) == Op::Where && g.const_val(g.src_at(term, 2)).is_some_and(|c| c.as_f64() == 0.0) {
+        gate = Some(g.src_at(term, 0));
+        term = g.src_at(term, 1);
+    }
+    let widened = |u: UOp| g.op(u) == Op::Cast && is_half(g.dtype(g.src_at(u, 0))) && g.dtype(u).is_float();
+    if widened(term) {
+        term = g.src_at(term, 0);
+    }
+    if g.op(term) != Op::Mul {
+        return None;
+    }
+    let bare = |u: UOp| if widened(u) { g.src_at(u, 0) } else { u };
+    Some(([bare(g.src_at(term, 0)), bare(g.src_at(term, 1))], gate))
+}
+
+fn is_half(dt: DType) -> bool {
+    matches!(dt, DType::F16 | DType::BF16)
+}
+
+/// Does the tile multiply such factors, for a sum of this dtype? Sums of 16-bit floats are kept in f32 anyway.
+pub(super) fn takes(tile: &MatrixTile, g: &Graph, factors: [UOp; 2], sum: UOp) -> bool {
+    let sums = if is_half(g.dtype(sum)) { DType::F32 } else { g.dtype(sum) };
+    factors.iter().all(|&x| g.dtype(x) == tile.factors) && sums == tile.sums
+}
+
+fn find<'a>(k: &Kernel, t: &'a Target, sum: UOp, sides: &[UOp]) -> Option<Product<'a>> {
+    let g = &k.g;
+    let (pair, gate) = factors(g, sum)?;
+    let &[p, q] = sides else { return None };
+    let mut terms = g.src(sum)[1..].iter().copied().filter(|&r| g.kind(r) == AxisKind::Dot);
+    let (Some(terms), None) = (terms.next(), terms.next()) else { return None };
+    let has = |u: UOp, r: UOp| g.ranges(u) >> g.range_arg(r).id & 1 == 1;
+    if gate.is_some_and(|u| has(u, p) || has(u, q)) {
+        return None;
+    }
+    // either factor may be the left one, and either axis may be rows
+    let ways = [(pair, [p, q]), ([pair[1], pair[0]], [p, q]), (pair, [q, p]), ([pair[1], pair[0]], [q, p])];
+    let fits =
+        |tile: &&MatrixTile, axes: [UOp; 3]| takes(tile, g, pair, sum) && tile.sides() == axes.map(|r| g.range_len(r));
+    ways.into_iter().find_map(|(factors, [m, n])| {
+        let axes = [m, n, terms];
+        let tile = t.matrix_tiles.iter().find(|tile| fits(tile, axes))?;
+        (!has(factors[0], n) && !has(factors[1], m)).then_some(Product { tile, factors, axes, gate })
+    })
+}
+
+impl Product<'_> {
+    /// A factor as each thread holds it, with zeros for terms that do not count.
+    fn factor(&self, k: &mut Kernel, which: usize, f: &Fragment<'_>, axes: [(UOp, Side); 2]) -> UOp {
+        let mut x = self.factors[which];
+        if let Some(gate) = self.gate {
+            let zero = k.g.float(0.0, k.g.dtype(x));
+            x = k.g.select(gate, x, zero);
+        }
+        let map = axes.into_iter().map(|(r, side)| (r, f.place(&mut k.g, side))).collect();
+        let x = substitute1(&mut k.g, x, &map);
+        simplify_with(&mut k.g, x, &mut k.memo)
+    }
+}
+
+/// One of the three matrices of a tile, with the axes of its registers.
+struct Fragment<'a> {
+    spread: &'a Spread,
+    thread: UOp,
+    registers: SmallVec<[UOp; 4]>,
+}
+
+impl<'a> Fragment<'a> {
+    fn new(k: &mut Kernel, spread: &'a Spread, thread: UOp) -> Result<Fragment<'a>> {
+        let axis = |d: &Digit| k.new_range(d.len as usize, AxisKind::Upcast, false);
+        let registers = spread.registers.iter().map(axis).collect::<Result<_>>()?;
+        Ok(Fragment { spread, thread, registers })
+    }
+
+    /// How far along a side of the tile an element is, by the thread and the register that hold it.
+    fn place(&self, g: &mut Graph, side: Side) -> UOp {
+        let mut at = g.idx(0);
+        let mut add = |g: &mut Graph, d: &Digit, value: UOp| {
+            let step = g.idx(i64::from(d.step));
+            let far = g.binary(Op::Mul, value, step);
+            at = g.binary(Op::Add, at, far);
+        };
+        let mut rest = self.thread;
+        for d in &self.spread.threads {
+            let len = g.idx(i64::from(d.len));
+            if d.side == side {
+                let value = g.binary(Op::FloorMod, rest, len);
+                add(g, d, value);
+            }
+            rest = g.binary(Op::FloorDiv, rest, len);
+        }
+        for (d, &r) in self.spread.registers.iter().zip(&self.registers) {
+            if d.side == side {
+                add(g, d, r);
+            }
+        }
+        at
+    }
+}

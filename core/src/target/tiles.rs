@@ -1,0 +1,117 @@
+//! The matrix tiles that hardware multiplies in one instruction, as data. [`Target::matrix_tiles`] lists those of a target; the kernel IR
+//! has one op for all of them ([`crate::uop::Op::Mma`]), so that a back end only prints it.
+
+use super::Target;
+use crate::DType::{self, *};
+use crate::uop::mma::{Layout, Side};
+
+/// A product of small matrices that is one instruction, which adds it to an accumulator.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MatrixTile {
+    /// Its sides, the threads that take part (one, or those of a subgroup), and which of them holds which element.
+    pub layout: Layout,
+    /// The dtype of both factors.
+    pub factors: DType,
+    /// The dtype of products and sums.
+    pub sums: DType,
+}
+
+impl MatrixTile {
+    /// Elements along m, n and k.
+    pub fn sides(&self) -> [usize; 3] {
+        [Side::M, Side::N, Side::K].map(|side| self.layout.len(side))
+    }
+
+    fn of(factors: DType, sums: DType, layout: &str) -> MatrixTile {
+        MatrixTile { layout: Layout::read(layout).expect("layouts of this table are read by a test"), factors, sums }
+    }
+
+    /// NVIDIA's since compute capability 8.0: `mma.sync.m16n8k16` of 16-bit floats and `mma.sync.m8n8k4` of f64 (PTX ISA, "Matrix fragments
+    /// for mma").
+    pub fn sm80() -> Vec<MatrixTile> {
+        let halves = "k2x4 m1x8 | k1x2 m8x2 k8x2; k2x4 n1x8 | k1x2 k8x2; n2x4 m1x8 | n1x2 m8x2";
+        vec![
+            MatrixTile::of(BF16, F32, halves),
+            MatrixTile::of(F16, F32, halves),
+            MatrixTile::of(F64, F64, "k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"),
+        ]
+    }
+
+    /// 16 by 16 by 16 of f16, as subgroup matrices of shading languages have it. These leave it to the driver which thread holds which
+    /// element and move whole matrices between memory and registers; where each element is here is one of the ways.
+    pub fn subgroup_matrix() -> Vec<MatrixTile> {
+        vec![MatrixTile::of(F16, F32, "m1x16 k8x2 | k1x8; n1x16 k8x2 | k1x8; n1x16 m8x2 | m1x8")]
+    }
+}
+
+impl Target {
+    /// A GPU with these tiles and NVIDIA's limits. Its programs are interpreted: no back end prints matrix tiles yet.
+    pub fn matrix(name: &str, tiles: Vec<MatrixTile>) -> Target {
+        Target {
+            name: name.into(),
+            lanes: 4,
+            vector_registers: 32,
+            fma: true,
+            has_local: true,
+            max_grid: [i32::MAX as u32, 65535, 65535],
+            max_local: [1024, 1024, 64],
+            max_local_total: 1024,
+            subgroup: 32,
+            workgroup_bytes: 48 << 10,
+            offset_alignment: 256,
+            matrix_tiles: tiles,
+            machine: super::Machine::gpu(),
+            ..Target::eval()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_element_of_a_tile_has_one_place() {
+        let sides = |list: Vec<MatrixTile>| {
+            list.iter()
+                .map(|t| {
+                    assert!(t.layout.is_whole(), "{}", t.layout);
+                    assert_eq!(Layout::read(&t.layout.to_string()).as_ref(), Some(&t.layout));
+                    (t.sides(), t.layout.threads(), [&t.layout.a, &t.layout.b, &t.layout.c].map(|s| s.held()))
+                })
+                .collect::<Vec<_>>()
+        };
+        let halves = ([16, 8, 16], 32, [8, 4, 4]);
+        assert_eq!(sides(MatrixTile::sm80()), [halves, halves, ([8, 8, 4], 32, [1, 1, 2])]);
+        assert_eq!(sides(MatrixTile::subgroup_matrix()), [([16, 16, 16], 32, [8, 8, 8])]);
+    }
+
+    /// Where PTX says that the elements of `mma.m16n8k16` are: the formulas of its tables, element by element.
+    #[test]
+    fn fragments_are_those_of_the_ptx_isa() {
+        let l = &MatrixTile::sm80()[0].layout;
+        for lane in 0..32 {
+            let (group, in_group) = (lane >> 2, lane % 4);
+            for i in 0..8 {
+                let row = if i < 2 || (4..6).contains(&i) { group } else { group + 8 };
+                let col = in_group * 2 + (i & 1) + if i < 4 { 0 } else { 8 };
+                assert_eq!((l.a.place(Side::M, lane, i), l.a.place(Side::K, lane, i)), (row, col), "a{i} of {lane}");
+            }
+            for i in 0..4 {
+                let row = in_group * 2 + (i & 1) + if i < 2 { 0 } else { 8 };
+                assert_eq!((l.b.place(Side::K, lane, i), l.b.place(Side::N, lane, i)), (row, group), "b{i} of {lane}");
+                let (row, col) = (if i < 2 { group } else { group + 8 }, in_group * 2 + (i & 1));
+                assert_eq!((l.c.place(Side::M, lane, i), l.c.place(Side::N, lane, i)), (row, col), "c{i} of {lane}");
+            }
+        }
+        let l = &MatrixTile::sm80()[2].layout;
+        for lane in 0..32 {
+            assert_eq!((l.a.place(Side::M, lane, 0), l.a.place(Side::K, lane, 0)), (lane >> 2, lane % 4));
+            assert_eq!((l.b.place(Side::K, lane, 0), l.b.place(Side::N, lane, 0)), (lane % 4, lane >> 2));
+            for i in 0..2 {
+                let place = (l.c.place(Side::M, lane, i), l.c.place(Side::N, lane, i));
+                assert_eq!(place, (lane >> 2, lane % 4 * 2 + i));
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Matrix tiles: small matrices that one instruction multiplies, and how their elements are spread over the threads of a subgroup and over
+//! the registers of each. This is data about hardware: no tile is chosen here, and what [`Op::Mma`](super::Op::Mma) computes follows from it.
+
+use smallvec::SmallVec;
+use std::fmt;
+
+/// A side of a product of two matrices, `[m, k]` times `[k, n]`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Side {
+    /// Rows of the product.
+    M,
+    /// Columns of the product.
+    N,
+    /// What is summed over.
+    K,
+}
+
+/// A digit of a thread's or a register's number. It has `len` values, and a step of it is `step` elements along a side.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Digit {
+    /// Along which side.
+    pub side: Side,
+    /// How far.
+    pub step: u8,
+    /// Values of the digit.
+    pub len: u8,
+}
+
+/// Where the elements of one matrix are: thread and register give an element's place as the sum of the steps of their digits. The first
+/// digit is the fastest. Every element is in one register of one thread.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Spread {
+    /// Digits of a thread's number in its subgroup.
+    pub threads: SmallVec<[Digit; 2]>,
+    /// Digits of a register's number. Each is a tile axis of the values that a thread holds.
+    pub registers: SmallVec<[Digit; 4]>,
+}
+
+/// A matrix tile: the spread of both factors and of the product.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Layout {
+    /// The left factor, `[m, k]`.
+    pub a: Spread,
+    /// The right factor, `[k, n]`.
+    pub b: Spread,
+    /// The product, `[m, n]`.
+    pub c: Spread,
+}
+
+/// Elements that a matrix tile may have: a layout may come from a text.
+const MOST: usize = 1 << 14;
+
+/// Values of all digits, or more than any tile has.
+fn count<'a>(digits: impl IntoIterator<Item = &'a Digit>) -> usize {
+    digits.into_iter().fold(1, |n: usize, d| n.saturating_mul(d.len as usize))
+}
+
+/// How far along a side a number of these digits is.
+fn along(digits: &[Digit], side: Side, mut number: usize) -> usize {
+    let mut at = 0;
+    for d in digits {
+        let len = (d.len as usize).max(1);
+        at += if d.side == side { number % len * d.step as usize } else { 0 };
+        number /= len;
+    }
+    at
+}
+
+impl Spread {
+    /// Elements that each thread holds.
+    pub fn held(&self) -> usize {
+        count(&self.registers)
+    }
+
+    /// The place along a side of what a thread holds in a register.
+    pub fn place(&self, side: Side, thread: usize, register: usize) -> usize {
+        along(&self.threads, side, thread) + along(&self.registers, side, register)
+    }
+
+    fn len(&self, side: Side) -> usize {
+        count(self.threads.iter().chain(&self.registers).filter(|d| d.side == side))
+    }
+
+    /// Which thread and register, as `thread * held + register`, has the element at each place of a row-major matrix of these sides;
+    /// `None` unless each has exactly one.
+    pub fn slots(&self, rows: Side, columns: Side) -> Option<Vec<usize>> {
+        let (n, held) = (self.len(columns), self.held());
+        let elems = self.len(rows).saturating_mul(n);
+        if elems != count(self.threads.iter().chain(&self.registers)) || !(1..=MOST).contains(&elems) {
+            return None;
+        }
+        let mut slots = vec![usize::MAX; elems];
+        for slot in 0..slots.len() {
+            let (row, column) =
+                (self.place(rows, slot / held, slot % held), self.place(columns, slot / held, slot % held));
+            let place = slots.get_mut(row * n + column).filter(|s| column < n && **s == usize::MAX)?;
+            *place = slot;
+        }
+        Some(slots)
+    }
+}
+
+impl Layout {
+    /// Elements along a side.
+    pub fn len(&self, side: Side) -> usize {
+        if side == Side::K { self.a.len(side) } else { self.c.len(side) }
+    }
+
+    /// Threads of the subgroup that multiplies together; 1 where a thread multiplies alone.
+    pub fn threads(&self) -> usize {
+        count(&self.c.threads)
+    }
+
+    /// Does each of the three matrices have its sides, and each element its place?
+    pub fn is_whole(&self) -> bool {
+        use Side::{K, M, N};
+        let spreads = [(&self.a, M, K), (&self.b, K, N), (&self.c, M, N)];
+        spreads.iter().all(|&(s, rows, columns)| {
+            let sizes = s.len(rows) == self.len(rows) && s.len(columns) == self.len(columns);
+            sizes && count(&s.threads) == self.threads() && s.slots(rows, columns).is_some()
+        })
+    }
+
+    /// Reads what [`fmt::Display`] writes.
+    pub fn read(text: &str) -> Option<Layout> {
+        let digits = |list: &str| list.split_whitespace().map(digit).collect::<Option<Vec<_>>>();
+        let mut spreads = text.split(';').map(|spread| {
+            let (threads, registers) = spread.split_once('|')?;
+            Some(Spread { threads: digits(threads)?.into(), registers: digits(registers)?.into() })
+        });
+        let mut next = || spreads.next()?;
+        let layout = Layout { a: next()?, b: next()?, c: next()? };
+        spreads.next().is_none().then_some(layout)
+    }
+}
+
+fn digit(text: &str) -> Option<Digit> {
+    let (step, len) = text.get(1..)?.split_once('x')?;
+    let side = match text.as_bytes()[0] {
+        b'm' => Side::M,
+        b'n' => Side::N,
+        b'k' => Side::K,
+        _ => return None,
+    };
+    Some(Digit { side, step: step.parse().ok()?, len: len.parse().ok()? })
+}
+
+/// The three spreads, each as digits of threads and digits of registers: `k2x4 m1x8 | k1x2 m8x2` is a thread's number of which the first
+/// digit has 4 values, each 2 further along k, and the second 8, each the next row; and four registers.
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |digits: &[Digit]| {
+            let name = |side| ["m", "n", "k"][side as usize];
+            digits.iter().map(|d| format!("{}{}x{} ", name(d.side), d.step, d.len)).collect::<String>()
+        };
+        let spreads = [&self.a, &self.b, &self.c].map(|s| format!("{}| {}", list(&s.threads), list(&s.registers)));
+        f.write_str(spreads.map(|s| s.trim().to_string()).join("; ").as_str())
+    }
+}

@@ -1,0 +1,279 @@
+//! Matrix tiles: kernels that multiply them give what the plain evaluation of the graph gives, in every dtype that a tile takes and for
+//! shapes that it divides or does not; and the benchmark's networks use them.
+
+use gradloom_core::codegen::cost::{Bound, cost};
+use gradloom_core::codegen::count::count;
+use gradloom_core::codegen::{Opt, OptOp, Program, compile, compile_watched};
+use gradloom_core::dtype::Scalar;
+use gradloom_core::engine::close;
+use gradloom_core::schedule::{Ast, Origin, Schedule, schedule};
+use gradloom_core::target::{MatrixTile, Target};
+use gradloom_core::tensor::{ConvOpts, Session, Tensor};
+use gradloom_core::uop::eval::{eval_program, eval_tensor};
+use gradloom_core::uop::mma::Layout;
+use gradloom_core::uop::{Graph, Op, UOp};
+use gradloom_core::{DType, Result};
+use gradloom_tests::networks::{Net, build, kernels, load};
+
+fn target() -> Target {
+    Target::matrix("tiles", [MatrixTile::sm80(), MatrixTile::subgroup_matrix()].concat())
+}
+
+/// One whose only tile is multiplied by subgroups of 32 and 16 by 16 by 16.
+fn subgroup_matrices() -> Target {
+    Target::matrix("tiles", MatrixTile::subgroup_matrix())
+}
+
+/// One on which a thread multiplies matrices alone, in its registers, and shares no memory with others.
+fn alone() -> Target {
+    let layout = Layout::read("| k1x2 m1x4; | k1x2 n1x4; | n1x4 m1x4").expect("a layout");
+    let tiles = vec![MatrixTile { layout, factors: DType::F16, sums: DType::F32 }];
+    Target { name: "alone".into(), matrix_tiles: tiles, ..Target::eval() }
+}
+
+/// The graph of a tensor with its buffers as params, and how many there are.
+fn closed(y: &Tensor) -> (Graph, Vec<UOp>, usize) {
+    let node = y.node();
+    let (g, roots) = close(&y.session().state().graph, &[node]);
+    let params = g.reachable(&roots).into_iter().filter(|&u| g.op(u) == Op::Param).count();
+    (g, roots, params)
+}
+
+/// Elements of a param. Small integers have sums that are exact in any dtype; others round.
+fn elements(g: &Graph, slot: u32, whole: bool) -> Vec<u8> {
+    let param = g.iter().find(|&u| matches!(g.arg(u), gradloom_core::uop::Arg::Param { slot: s, .. } if *s == slot));
+    let (dt, n) = param.map_or((DType::F32, 0), |u| (g.dtype(u), g.numel(u)));
+    let mut bytes = vec![0; n * dt.size()];
+    for (i, b) in bytes.chunks_exact_mut(dt.size()).enumerate() {
+        let x = ((i * 7919 + slot as usize * 613) % 1009) as f64;
+        let x = if whole { (x % 7.0) - 3.0 } else { x / 504.0 - 1.0 };
+        Scalar::float(x).cast(DType::F64, dt).write(dt, b);
+    }
+    bytes
+}
+
+fn values(bytes: &[u8], dt: DType) -> Vec<f64> {
+    bytes.chunks_exact(dt.size()).map(|b| Scalar::read(dt, b).as_f64()).collect()
+}
+
+/// Runs a schedule's kernels in the interpreter; what it gives for the first root, and the programs.
+fn run(s: &Schedule, g: &Graph, t: &Target, opts: Option<&[Opt]>, whole: bool) -> Result<(Vec<u8>, Vec<Program>)> {
+    let mut buffers: Vec<Vec<u8>> = s
+        .buffers
+        .iter()
+        .map(|b| match b.origin {
+            Origin::External(slot) => elements(g, slot, whole),
+            _ => vec![0xFF; b.len * b.dtype.size()],
+        })
+        .collect();
+    let mut programs = Vec::new();
+    for k in &s.kernels {
+        let p = compile(&k.ast, t, opts)?;
+        let mut args: Vec<Vec<u8>> = k.args.iter().map(|&b| buffers[b].clone()).collect();
+        eval_program(&p.g, &p.order, &mut args, &[], p.grid)?;
+        for (&b, bytes) in k.args.iter().zip(args) {
+            buffers[b] = bytes;
+        }
+        programs.push(p);
+    }
+    Ok((buffers[s.roots[0]].clone(), programs))
+}
+
+fn uses_tiles(p: &Program) -> bool {
+    p.order.iter().any(|&u| p.g.op(u) == Op::Mma)
+}
+
+/// Compiles and runs what a tensor is made of, on a target with tiles; compares with the plain evaluation of its graph.
+fn check(what: &str, t: &Target, y: &Tensor, opts: Option<&[Opt]>) -> Vec<Program> {
+    let (g, roots, n) = closed(y);
+    let dt = g.dtype(roots[0]);
+    let s = schedule(&g, &roots, n, t).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let mut programs = Vec::new();
+    for whole in [true, false] {
+        let (got, made) = run(&s, &g, t, opts, whole).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let want = eval_tensor(&g, &roots, &mut |slot| Some(elements(&g, slot, whole)), &|_| None);
+        let want = want.unwrap_or_else(|e| panic!("{what}: {e}"));
+        let (got, want) = (values(&got, dt), values(&want[0].data, dt));
+        assert_eq!(got.len(), want.len(), "{what}");
+        let scale = want.iter().fold(1.0, |m: f64, x| m.max(x.abs()));
+        let off = match dt {
+            _ if whole => 0.0,
+            DType::F16 => 4e-3,
+            DType::BF16 => 2e-2,
+            DType::F32 => 1e-5,
+            _ => 1e-13,
+        };
+        for (i, (a, b)) in got.iter().zip(&want).enumerate() {
+            assert!((a - b).abs() <= off * scale, "{what}, element {i}: {a}, {b} wanted");
+        }
+        assert!(want.iter().any(|&x| x.abs() > 0.5), "{what}: nothing was computed");
+        programs = made;
+    }
+    assert!(programs.iter().all(|p| p.refused == 0), "{what}: opts that do not fit");
+    programs
+}
+
+fn empty(s: &Session, dt: DType, shape: &[usize]) -> Tensor {
+    Tensor::empty(s, dt, shape).expect("a tensor")
+}
+
+fn matmul(s: &Session, dt: DType, [m, n, k]: [usize; 3]) -> Tensor {
+    empty(s, dt, &[m, k]).matmul(&empty(s, dt, &[k, n])).expect("a product")
+}
+
+#[test]
+fn products_of_every_dtype_and_shape_are_right() {
+    for dt in [DType::F16, DType::BF16, DType::F64] {
+        for sides in [[16, 8, 16], [32, 32, 32], [64, 48, 80], [33, 17, 20], [40, 100, 7], [15, 9, 50]] {
+            let s = Session::new();
+            let programs = check(&format!("{dt} {sides:?}"), &target(), &matmul(&s, dt, sides), None);
+            assert_eq!(programs.iter().map(uses_tiles).collect::<Vec<_>>(), [true], "{dt} {sides:?}");
+        }
+    }
+}
+
+#[test]
+fn tiles_of_other_kinds_are_used_alike() {
+    for (t, threads) in [(subgroup_matrices(), 32), (alone(), 1)] {
+        for sides in [[16, 16, 16], [32, 48, 64], [30, 20, 18]] {
+            let s = Session::new();
+            let programs = check(&format!("{} {sides:?}", t.name), &t, &matmul(&s, DType::F16, sides), None);
+            assert!(programs.iter().all(uses_tiles), "{} {sides:?}", t.name);
+            assert_eq!(programs[0].local[0], threads);
+        }
+    }
+}
+
+#[test]
+fn contractions_of_all_kinds_are_right() {
+    let t = target();
+    for dt in [DType::F16, DType::F64] {
+        let s = Session::new();
+        let x = |shape: &[usize]| empty(&s, dt, shape);
+        let same = ConvOpts::new().padding(&[1, 1]);
+        let strided = ConvOpts::new().padding(&[1, 1]).stride(&[2, 2]);
+        let list = [
+            ("a batch", x(&[3, 24, 20]).matmul(&x(&[3, 20, 16]))),
+            ("a transposed factor", x(&[24, 32]).matmul(&x(&[40, 32]).t().expect("a matrix"))),
+            ("a bias and an activation", x(&[20, 32]).linear(&x(&[24, 32]), Some(&x(&[24]))).and_then(|y| y.relu())),
+            ("a prologue", x(&[20, 30]).relu().and_then(|a| a.add(1.0)?.matmul(&x(&[30, 24]).neg()?))),
+            ("a convolution", x(&[2, 16, 9, 9]).conv(&x(&[24, 16, 3, 3]), None, &same)),
+            ("a strided convolution", x(&[1, 20, 27, 27]).conv(&x(&[17, 20, 3, 3]), Some(&x(&[17])), &strided)),
+            ("a convolution of points", x(&[2, 32, 5, 5]).conv(&x(&[16, 32, 1, 1]), None, &ConvOpts::new())),
+            ("a convolution of groups", x(&[1, 32, 8, 8]).conv(&x(&[32, 16, 3, 3]), None, &same.clone().groups(2))),
+        ];
+        for (what, y) in list {
+            let programs = check(&format!("{what} of {dt}"), &t, &y.expect("a graph"), None);
+            assert!(programs.iter().any(uses_tiles), "{what} of {dt}: no tile is used");
+        }
+        // an operand of 16 bits and one of 32, whose product no tile takes
+        let mixed =
+            empty(&s, DType::F16, &[32, 32]).cast(DType::F32).and_then(|a| a.matmul(&empty(&s, DType::F32, &[32, 32])));
+        assert!(!check("mixed dtypes", &t, &mixed.expect("a graph"), None).iter().any(uses_tiles));
+    }
+}
+
+fn opt(op: OptOp, axis: u8, amount: u32) -> Opt {
+    Opt { op, axis, amount }
+}
+
+#[test]
+fn opts_beside_the_tile_keep_the_numbers() {
+    use OptOp::{Local, PadTo, Split, Swap, Tile, Unroll, Upcast};
+    let tile = [opt(Tile, 0, 16), opt(Tile, 1, 8), opt(Tile, 2, 16)];
+    let lists: [&[Opt]; 6] = [
+        &[],
+        &[opt(Upcast, 0, 2), opt(Upcast, 1, 4)],
+        &[opt(Local, 0, 2), opt(Local, 1, 2)],
+        &[opt(Unroll, 2, 2)],
+        &[opt(Split, 2, 2), opt(Unroll, 2, 2), opt(Upcast, 1, 2)],
+        &[opt(Swap, 0, 1), opt(PadTo, 1, 3), opt(Local, 1, 3)],
+    ];
+    for list in lists {
+        let opts = [&tile[..], list].concat();
+        let s = Session::new();
+        let text: Vec<String> = opts.iter().map(ToString::to_string).collect();
+        let programs = check(&text.join(", "), &target(), &matmul(&s, DType::F16, [64, 64, 64]), Some(&opts));
+        assert!(programs.iter().all(uses_tiles));
+    }
+    // columns of a tile along rows of the product, and both ways round
+    let turned = [opt(Tile, 1, 16), opt(Tile, 0, 8), opt(Tile, 2, 16)];
+    let s = Session::new();
+    assert!(check("turned", &target(), &matmul(&s, DType::BF16, [24, 32, 16]), Some(&turned)).iter().all(uses_tiles));
+}
+
+fn kernel(t: &Target, y: &Tensor) -> Ast {
+    let (g, roots, n) = closed(y);
+    schedule(&g, &roots, n, t).expect("a schedule").kernels.remove(0).ast
+}
+
+#[test]
+fn opts_that_lead_to_no_tile_are_refused() {
+    use OptOp::Tile;
+    let s = Session::new();
+    let f16 = kernel(&target(), &matmul(&s, DType::F16, [64, 64, 64]));
+    let f32 = kernel(&target(), &matmul(&s, DType::F32, [64, 64, 64]));
+    for (ast, sides) in [(&f16, [16, 8, 8]), (&f16, [8, 8, 4]), (&f16, [16, 3, 16]), (&f32, [16, 8, 16])] {
+        let opts = [opt(Tile, 0, sides[0]), opt(Tile, 1, sides[1]), opt(Tile, 2, sides[2])];
+        assert!(compile(ast, &target(), Some(&opts)).is_err(), "{sides:?}");
+    }
+    assert!(compile(&f16, &target(), Some(&[opt(Tile, 0, 16), opt(Tile, 1, 8)])).is_err(), "no terms");
+    let none = Target { matrix_tiles: Vec::new(), ..target() };
+    let opts = [opt(Tile, 0, 16), opt(Tile, 1, 8), opt(Tile, 2, 16)];
+    assert!(compile(&f16, &none, Some(&opts)).is_err(), "a target without tiles");
+    assert!(compile(&f16, &target(), Some(&opts)).is_ok());
+}
+
+#[test]
+fn a_tile_is_cheaper_and_does_the_same_work() {
+    let t = target();
+    let s = Session::new();
+    let ast = kernel(&t, &matmul(&s, DType::F16, [1024, 1024, 1024]));
+    let tiled = compile(&ast, &t, None).expect("a program");
+    let plain = compile(&ast, &Target { matrix_tiles: Vec::new(), ..t.clone() }, None).expect("a program");
+    assert!(uses_tiles(&tiled) && !uses_tiles(&plain));
+    assert_eq!((count(&tiled).flops, tiled.flops), (2 << 30, 2 << 30));
+    let [with, without] = [&tiled, &plain].map(|p| cost(p, &t));
+    assert!(with.ns < without.ns && with.bound != Bound::Arithmetic, "{with:?}, {without:?} without tiles");
+}
+
+#[test]
+fn networks_of_16_bits_are_mostly_matrix_tiles() {
+    let t = target();
+    let least = [
+        ("matmul:256", 1.0),
+        ("matmul:1024", 1.0),
+        ("wmatmul:1024", 1.0),
+        ("conv:56", 1.0),
+        ("resnet50:1", 0.9),
+        ("resnet50:8", 0.9),
+        ("bertmini", 0.9),
+        ("bert:12", 0.9),
+    ];
+    for (name, least) in least {
+        let net = Net::of(DType::F16);
+        let outs = build(&net, name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let nodes = load(&net, &outs, &t).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let (mut tiled, mut all, mut predicted) = (0, 0, [0.0; 2]);
+        for (ast, launches) in kernels(&net, &nodes, &t).unwrap_or_else(|e| panic!("{name}: {e}")) {
+            let mut broken = None;
+            let p = compile_watched(&ast, &t, None, &mut |pass, lowering| {
+                broken = broken.take().or(lowering.verify(pass).err());
+            });
+            let p = p.unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(broken.is_none(), "{name}: {broken:?}");
+            assert_eq!(p.refused, 0, "{name}: opts that do not fit {}", p.name);
+            let work = p.flops * launches as u64;
+            all += work;
+            tiled += if uses_tiles(&p) { work } else { 0 };
+            let plain = Target { matrix_tiles: Vec::new(), ..t.clone() };
+            let without = compile(&ast, &plain, None).unwrap_or_else(|e| panic!("{name}: {e}"));
+            predicted[0] += cost(&p, &t).ns * launches as f64;
+            predicted[1] += cost(&without, &plain).ns * launches as f64;
+        }
+        let share = tiled as f64 / all as f64;
+        println!("{name}: {share:.3} of {all} operations; {predicted:.0?} ns with and without");
+        assert!(share >= least, "{name}: only {share:.3} of the operations are in kernels with tiles");
+        assert!(predicted[0] < predicted[1], "{name}: {predicted:?} ns with and without");
+    }
+}
