@@ -280,7 +280,7 @@ impl Walk<'_> {
             Op::End => return self.close(),
             Op::Load | Op::Store => return self.access(u),
             Op::AccMulAdd | Op::AccUpdate => return self.accumulate(u),
-            Op::Mma => self.multiply(u),
+            Op::Mma if self.t.has_tiles() => self.multiply(u),
             Op::Fold => {
                 let across = g.src(u)[1..].iter().any(|&r| self.lane(r).is_some());
                 let (all, left) = (self.vectors(g.src_at(u, 0)), self.vectors(u));

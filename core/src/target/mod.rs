@@ -338,7 +338,7 @@ impl Target {
 
     /// Does the target multiply matrix tiles? Never in a build without them.
     pub fn has_tiles(&self) -> bool {
-        cfg!(feature = "tiles") && !self.matrix_tiles.is_empty()
+        crate::uop::mma::BUILT && !self.matrix_tiles.is_empty()
     }
 
     /// Does the target compute `op` on `dt` itself?

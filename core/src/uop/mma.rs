@@ -4,6 +4,9 @@
 use smallvec::SmallVec;
 use std::fmt;
 
+/// Are there matrix tiles in this build? Those of pages have none, and what is behind this constant is left out of them.
+pub const BUILT: bool = cfg!(any(feature = "tiles", test));
+
 /// A side of a product of two matrices, `[m, k]` times `[k, n]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Side {
@@ -37,7 +40,7 @@ pub struct Spread {
 }
 
 /// A matrix tile: the spread of both factors and of the product.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Layout {
     /// The left factor, `[m, k]`.
     pub a: Spread,
@@ -123,6 +126,9 @@ impl Layout {
 
     /// Reads what [`fmt::Display`] writes.
     pub fn read(text: &str) -> Option<Layout> {
+        if !BUILT {
+            return None;
+        }
         let digits = |list: &str| list.split_whitespace().map(digit).collect::<Option<Vec<_>>>();
         let mut spreads = text.split(';').map(|spread| {
             let (threads, registers) = spread.split_once('|')?;
@@ -145,10 +151,19 @@ fn digit(text: &str) -> Option<Digit> {
     Some(Digit { side, step: step.parse().ok()?, len: len.parse().ok()? })
 }
 
+impl fmt::Debug for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// The three spreads, each as digits of threads and digits of registers: `k2x4 m1x8 | k1x2 m8x2` is a thread's number of which the first
 /// digit has 4 values, each 2 further along k, and the second 8, each the next row; and four registers.
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !BUILT {
+            return Ok(());
+        }
         let list = |digits: &[Digit]| {
             let name = |side| ["m", "n", "k"][side as usize];
             digits.iter().map(|d| format!("{}{}x{} ", name(d.side), d.step, d.len)).collect::<String>()

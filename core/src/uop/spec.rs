@@ -4,6 +4,7 @@
 //! node printed.
 
 use super::graph::MAX_RANGES;
+use super::mma::BUILT;
 use super::{Arg, AxisKind, Graph, Op, RangeSet, ReduceOp, UOp};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
@@ -560,6 +561,9 @@ impl Node<'_> {
 
     fn multiplies_tiles(&self) -> Check<'_> {
         let Arg::Mma(l) = self.arg else { return self.bad_arg() };
+        if !BUILT {
+            return Err("this build has no matrix tiles".into());
+        }
         self.want(l.is_whole(), "a layout in which an element has no place, or two")?;
         let digits = || l.a.registers.iter().chain(&l.b.registers).chain(&l.c.registers);
         self.sources(3 + digits().count())?.value(self.src[0])?.value(self.src[1])?.value(self.src[2])?;

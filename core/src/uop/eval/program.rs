@@ -8,7 +8,7 @@ mod translate;
 
 use super::lanes::{Lanes, Positions, Reducer, Run, alu};
 use crate::dtype::Scalar;
-use crate::uop::mma::Side;
+use crate::uop::mma::{BUILT, Side};
 use crate::uop::{AxisKind, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 use smallvec::SmallVec;
@@ -66,7 +66,8 @@ fn run_workgroup(code: &Translated, args: &mut [Vec<u8>], group: [u32; 3]) -> Re
         match stops.first() {
             None | Some(None) if stops.iter().all(Option::is_none) => return Ok(()),
             Some(&stop) if stops.iter().all(|&s| s == stop) => {
-                if let Some(Inst { u, reg: Some(reg), code: Code::Mma(mma) }) = stop.map(|at| &code.insts[at]) {
+                if BUILT && let Some(Inst { u, reg: Some(reg), code: Code::Mma(mma) }) = stop.map(|at| &code.insts[at])
+                {
                     let fail = |what: String| Error::Internal(format!("{u:?}: {what} (workgroup {group:?})"));
                     mma.run(&mut threads, *reg).map_err(fail)?;
                 }

@@ -2,7 +2,7 @@
 
 use crate::dtype::Scalar;
 use crate::uop::eval::lanes::Lanes;
-use crate::uop::mma::{Layout, Side};
+use crate::uop::mma::{BUILT, Layout, Side};
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, Space, UOp};
 use crate::util::sort;
 use crate::{DType, Error, Result};
@@ -370,7 +370,7 @@ impl Translator<'_> {
                 Code::Fold { op: *op, dt, parts: self.folded(u, src[0], &axes, &folded)? }
             }
             (Op::Barrier, _) => Code::Barrier,
-            (Op::Mma, Arg::Mma(layout)) => Code::Mma(Box::new(self.mma(u, layout)?)),
+            (Op::Mma, Arg::Mma(layout)) if BUILT => Code::Mma(Box::new(self.mma(u, layout)?)),
             (_, arg) => return Err(internal(u, g, format!("[{arg:?}] is no op of a program"))),
         })
     }
