@@ -4,6 +4,7 @@ use gradloom::tensor::{Attention, Session, Tensor};
 use gradloom::{NativeHost, Result, Runtime};
 use gradloom_core::DType;
 use gradloom_core::dtype::Scalar;
+use gradloom_core::uop::{Op, UOp};
 use gradloom_tests::here;
 
 /// The devices of this machine that run in its own memory or take code of it.
@@ -117,13 +118,12 @@ struct Step {
 }
 
 const KV_HEADS: usize = 2;
-const GROUP: usize = 2;
 const WIDTH: usize = 16;
 
 impl Step {
-    fn new(s: &Session, rows: usize, room: usize) -> Result<Step> {
+    fn new(s: &Session, group: usize, rows: usize, room: usize) -> Result<Step> {
         let empty = |heads: usize| Tensor::zeros(s, DType::F32, &[heads, rows, WIDTH])?.to_storage();
-        let inputs = [empty(KV_HEADS * GROUP)?, empty(KV_HEADS)?, empty(KV_HEADS)?];
+        let inputs = [empty(KV_HEADS * group)?, empty(KV_HEADS)?, empty(KV_HEADS)?];
         let cache = || Tensor::full(s, 1e30, DType::F32, &[KV_HEADS, room, WIDTH])?.to_storage();
         Ok(Step { inputs, caches: [cache()?, cache()?] })
     }
@@ -145,21 +145,21 @@ impl Step {
     }
 
     /// The same of all steps so far, with plain loops.
-    fn want(history: &[[Vec<f32>; 3]], rows: usize) -> Vec<f64> {
+    fn want(history: &[[Vec<f32>; 3]], group: usize, rows: usize) -> Vec<f64> {
         let last = &history[history.len() - 1][0];
         let row = |list: usize, head: usize, at: usize| {
             &history[at / rows][list][(head * rows + at % rows) * WIDTH..][..WIDTH]
         };
         let mut out = Vec::new();
-        for h in 0..KV_HEADS * GROUP {
+        for h in 0..KV_HEADS * group {
             for r in 0..rows {
                 let q = &last[(h * rows + r) * WIDTH..][..WIDTH];
                 let n = (history.len() - 1) * rows + r + 1;
                 let dot = |k: &[f32]| q.iter().zip(k).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() / 4.0;
-                let scores: Vec<f64> = (0..n).map(|at| dot(row(1, h / GROUP, at)).exp()).collect();
+                let scores: Vec<f64> = (0..n).map(|at| dot(row(1, h / group, at)).exp()).collect();
                 let all: f64 = scores.iter().sum();
                 for c in 0..WIDTH {
-                    out.push((0..n).map(|at| scores[at] * f64::from(row(2, h / GROUP, at)[c])).sum::<f64>() / all);
+                    out.push((0..n).map(|at| scores[at] * f64::from(row(2, h / group, at)[c])).sum::<f64>() / all);
                 }
             }
         }
@@ -171,11 +171,12 @@ fn values(step: usize, which: usize, n: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 7919 + which * 613 + step * 4241) % 1009) as f32 / 252.0 - 2.0).collect()
 }
 
-/// A decoder's steps: one plan and one set of kernels for all lengths of the cache, of which only the new rows are written.
-fn grows(device: &str, rows: usize, room: usize, steps: usize) {
-    let Some(mut rt) = here::device(device, Runtime::open(device, 2)) else { return };
+/// A decoder's steps: one plan and one set of kernels for all lengths of the cache, of which only the new rows are written. So many
+/// queries share keys. Gives the launches of a step, and whether one has a loop whose end is computed.
+fn grows(device: &str, group: usize, rows: usize, room: usize, steps: usize) -> Option<(usize, bool)> {
+    let mut rt = here::device(device, Runtime::open(device, 2))?;
     let s = rt.session().clone();
-    let step = Step::new(&s, rows, room).expect("a graph");
+    let step = Step::new(&s, group, rows, room).expect("a graph");
     rt.realize(&step.caches.iter().collect::<Vec<_>>()).expect("caches");
     let mut first = None;
     let mut history: Vec<[Vec<f32>; 3]> = Vec::new();
@@ -207,7 +208,7 @@ fn grows(device: &str, rows: usize, room: usize, steps: usize) {
                 rt.to_vec::<f32>(&y).expect("values")
             }
         };
-        for (at, (g, w)) in got.iter().zip(Step::want(&history, rows)).enumerate() {
+        for (at, (g, w)) in got.iter().zip(Step::want(&history, group, rows)).enumerate() {
             assert!((f64::from(*g) - w).abs() < 1e-5, "{device}, {rows} rows, step {i}, element {at}: {g}, not {w}");
         }
         match i {
@@ -215,15 +216,34 @@ fn grows(device: &str, rows: usize, room: usize, steps: usize) {
             _ => assert!(i == 0 || rt.counters().programs == compiled, "{device}: step {i} compiled kernels"),
         }
     }
+    let calls = first?.plan().calls.clone();
+    let bounded = calls.iter().any(|c| {
+        let program = rt.engine().program(c.program).and_then(|p| p.program.clone());
+        program.is_some_and(|p| {
+            let computed = |u: &UOp| p.g.op(*u) == Op::Range && p.g.const_int(p.g.src_at(*u, 0)).is_none();
+            p.order.iter().any(computed)
+        })
+    });
+    Some((calls.len(), bounded))
 }
 
 #[test]
 fn a_cache_of_keys_grows_without_new_kernels() {
     for device in ["cpu:guarded", "cpu:avx2", "llvm", "c", "wgpu", "eval"] {
-        grows(device, 1, 70, 40);
-        grows(device, 5, 100, 20);
+        for group in [1, 2] {
+            grows(device, group, 1, 70, 40);
+            grows(device, group, 5, 100, 20);
+        }
     }
-    grows("cpu", 1, 512, 500);
+}
+
+/// A step writes a row of keys and one of values, and one kernel goes through the keys that there are.
+#[test]
+#[cfg(all(unix, target_arch = "x86_64"))]
+fn attention_of_a_token_ends_where_the_text_does() {
+    for group in [1, 2] {
+        assert_eq!(grows("cpu", group, 1, 512, 500), Some((2, true)), "{group} queries share keys");
+    }
 }
 
 #[test]

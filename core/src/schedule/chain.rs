@@ -293,8 +293,11 @@ impl Chain<'_> {
         sort::by_key(&mut order, read);
         let inner = *order.last()?;
         let groups: usize = order[..order.len() - 1].iter().map(|d| d.len).product();
-        // one row a group: vectors times matrices, bound by what they read
-        let shared = read(&inner) * 4 / groups;
-        (inner.len > 1 && groups >= t.threads && shared <= SHARED_BYTES).then_some(order)
+        let shared = read(&inner) * 4;
+        // rows with matrices of their own are vectors times matrices: any thread takes any of them
+        if shared == 0 {
+            return (groups * inner.len >= t.threads).then_some(order);
+        }
+        (inner.len > 1 && groups >= t.threads && shared / groups <= SHARED_BYTES).then_some(order)
     }
 }

@@ -237,11 +237,11 @@ fn contracts(g: &Graph, reduce: UOp, cuts: &Cuts) -> bool {
     true
 }
 
-/// Is it a sum of products of repeated operands?
+/// Is it a sum of products, a factor of which is repeated? Both are in a product of matrices, one in that of a vector and a matrix.
 pub(super) fn is_product(g: &Graph, reduce: UOp) -> bool {
     let x = g.src_at(reduce, 0);
     let smaller = |s: UOp| g.numel(base(g, s)) < g.numel(x);
-    matches!(g.arg(reduce), Arg::Reduce(ReduceOp::Add, _)) && g.op(x) == Op::Mul && g.src(x).iter().all(|&s| smaller(s))
+    matches!(g.arg(reduce), Arg::Reduce(ReduceOp::Add, _)) && g.op(x) == Op::Mul && g.src(x).iter().any(|&s| smaller(s))
 }
 
 /// A kernel walked from its result down.

@@ -30,7 +30,8 @@ pub(super) fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let mut along: Vec<UOp> = k.ranges_of(AxisKind::Fill);
     along.extend(sums.iter().filter_map(|&r| k.g.src(r).get(1).copied()));
     along.push(wide);
-    let Some((height, width)) = tile(t, len(rows), &along.iter().map(|&r| len(r)).collect::<Vec<_>>()) else {
+    let high = if shares(k, &products, rows) { len(rows) } else { 1 };
+    let Some((height, width)) = tile(t, high, &along.iter().map(|&r| len(r)).collect::<Vec<_>>()) else {
         return Vec::new();
     };
     let mut out = Picked { k: k.clone(), t, opts: Vec::new() };
@@ -51,16 +52,22 @@ pub(super) fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
         // the loops of arrays have new numbers where rows became a tile
         out.push(OptOp::Lane, id(r), width);
     }
-    if len(rows) >= REUSE * height {
+    if high >= REUSE * height {
         out.panels(id(rows));
     }
     out.opts
 }
 
-/// Is it a sum of products with both factors read from memory?
+/// Is it a sum of products, a factor of which is the same for several of them?
 fn is_product(k: &Kernel, r: UOp) -> bool {
     let x = k.g.src_at(r, 0);
-    k.g.op(x) == Op::Mul && k.g.src(x).iter().all(|&s| k.g.ranges(s) != k.g.ranges(x))
+    k.g.op(x) == Op::Mul && k.g.src(x).iter().any(|&s| k.g.ranges(s) != k.g.ranges(x))
+}
+
+/// Does a row share something that it multiplies with those beside it, so that several at once read it once?
+fn shares(k: &Kernel, products: &[UOp], rows: UOp) -> bool {
+    let id = k.g.range_arg(rows).id;
+    products.iter().flat_map(|&p| k.g.srcs(k.g.src_at(p, 0))).any(|s| !has_id(k, s, id))
 }
 
 /// Rows and lanes of the tile.
