@@ -27,6 +27,39 @@ fn blocks_decode_to_the_same_bits() {
     blocks_decode_on("cpu");
 }
 
+/// Products of a vector with each matrix, without its elements.
+fn blocks_are_multiplied_on(device: &str) {
+    let Some(dev) = gradloom_tests::here::device(device, gradloom::open(device, 2)) else { return };
+    let mut rt = Runtime::with_host(dev, gradloom::NativeHost::without_cache());
+    let file = fixture("quants.gguf");
+    let index = gguf::Gguf::parse(&file).unwrap();
+    let mut kinds = 0;
+    for (name, _, packed) in gguf::matrices(rt.session(), &Arc::new(file.clone())).unwrap() {
+        let Some(packed) = packed else { continue };
+        let [rows, cols] = packed.shape();
+        let plain = index.entry(&name).unwrap().to_host(&file).unwrap().to_f64();
+        let x: Vec<f32> = (0..cols).map(|i| ((i * 7919) % 257) as f32 / 64.0 - 2.0).collect();
+        let x_t = rt_tensor(&rt, &x, &[cols]);
+        let got = rt.read(&packed.product(&x_t).unwrap()).unwrap().to_f64();
+        assert_eq!(got.len(), rows, "{name}");
+        for (row, got) in plain.chunks(cols).zip(&got) {
+            let terms = || row.iter().zip(&x).map(|(w, x)| w * f64::from(*x));
+            let (want, size) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
+            assert!((got - want).abs() <= 2e-6 * size, "{name} on {device}: {got} is not {want}");
+        }
+        assert!(packed.product(&x_t.narrow(0, 0, cols / 2).unwrap()).is_err(), "{name}: half a vector");
+        kinds += 1;
+    }
+    assert!(kinds >= 9, "{kinds} kinds");
+}
+
+#[test]
+fn vectors_are_multiplied_with_blocks() {
+    for device in ["eval", "cpu", "c", "wgpu"] {
+        blocks_are_multiplied_on(device);
+    }
+}
+
 #[test]
 #[cfg(all(unix, target_arch = "x86_64"))]
 fn a_product_with_packed_weights_keeps_them_packed() {

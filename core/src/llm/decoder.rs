@@ -9,7 +9,7 @@ use super::config::{Config, Rope, unsupported};
 use super::{err, names};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::io::gguf::{self, Gguf};
+use crate::io::gguf::{self, Gguf, Packed};
 use crate::tensor::{Session, Tensor};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub struct Decoder {
     weights: FxHashMap<String, Tensor>,
     /// Elements of a block of those that are quantised.
     blocks: FxHashMap<String, usize>,
+    /// Those that are multiplied with a vector as they are.
+    packed: FxHashMap<String, Packed>,
     /// Keys of each layer, `[heads, width, room]`, so that neighbours are those that one query meets; and values, `[heads, room, width]`.
     caches: Vec<[Tensor; 2]>,
     /// Cosines and sines by position, of layers that see everything and of the others.
@@ -74,8 +76,12 @@ impl Decoder {
         if let Some(e) = index.entry("rope_freqs.weight") {
             config.set_factors(&e.to_host(file)?.to_f64())?;
         }
-        let weights = gguf::tensors(session, file)?.into_iter().collect();
-        Ok(Decoder { blocks, ..Decoder::new(session, config, weights, room)? })
+        let (mut weights, mut packed) = (FxHashMap::default(), FxHashMap::default());
+        for (name, t, p) in gguf::matrices(session, file)? {
+            packed.extend(p.map(|p| (name.clone(), p)));
+            weights.insert(name, t);
+        }
+        Ok(Decoder { blocks, packed, ..Decoder::new(session, config, weights, room)? })
     }
 
     /// A model of a `config.json` and the tensors of its safetensors files.
@@ -113,8 +119,8 @@ impl Decoder {
         if let Place::Rotary(_) = config.arch.place {
             turns = config.rope.iter().map(|r| table(session, r, room)).collect::<Result<_>>()?;
         }
-        let blocks = FxHashMap::default();
-        let d = Decoder { session: session.clone(), config, weights, blocks, caches, turns, room };
+        let (blocks, packed) = (FxHashMap::default(), FxHashMap::default());
+        let d = Decoder { session: session.clone(), config, weights, blocks, packed, caches, turns, room };
         d.check()?;
         Ok(d)
     }
@@ -315,6 +321,13 @@ impl Decoder {
         let &[n, inputs] = &wanted[..] else { return x.linear(&weight, bias.as_ref()) };
         if inputs != shape[1] || inputs % block != 0 {
             return Err(err(format!("`{key}` has shape {shape:?}, {inputs} inputs are given")));
+        }
+        if let (Some(packed), 1) = (self.packed.get(&key), n) {
+            let y = packed.product(&x.contiguous().flatten(0, -1)?)?.reshape(&[1, shape[0]])?;
+            return match bias {
+                Some(b) => y.add(b),
+                None => Ok(y),
+            };
         }
         // along a block in halves, since its fields of bits and its scales each go on for some of them
         let mut split = vec![inputs / block];

@@ -4,7 +4,7 @@
 #![deny(clippy::unwrap_used)]
 
 use super::blocks::{self, E2M1, IQ4, e8m0_half};
-use super::{Entry, Gguf, Kind, decode};
+use super::{Entry, Gguf, Kind, Packed, decode};
 use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::Result;
@@ -14,19 +14,24 @@ use std::sync::Arc;
 /// The tensors of a whole file in a session, by name in file order. Plain elements have their dtype and share the file's
 /// bytes; blocks are f32 that is computed where it is read. Realize one to have its elements in memory.
 pub fn tensors(session: &Session, file: &Arc<Vec<u8>>) -> Result<Vec<(String, Tensor)>> {
+    Ok(matrices(session, file)?.into_iter().map(|(name, t, _)| (name, t)).collect())
+}
+
+/// The same, with the blocks of those matrices that can be multiplied with a vector as they are.
+pub fn matrices(session: &Session, file: &Arc<Vec<u8>>) -> Result<Vec<(String, Tensor, Option<Packed>)>> {
     let index = Gguf::parse(file)?;
     let mut out = Vec::with_capacity(index.entries.len());
     for e in index.entries {
         let raw = e.bytes(file)?;
-        let t = match e.kind.plain() {
+        let (t, packed) = match e.kind.plain() {
             Some(dtype) => {
                 let range = e.range.start as usize..e.range.end as usize;
                 let bytes = Bytes::slice_of(file.clone(), range).unwrap_or_else(|| Bytes::new(raw.to_vec()));
-                Tensor::from_bytes(session, dtype, &e.shape, bytes)?
+                (Tensor::from_bytes(session, dtype, &e.shape, bytes)?, None)
             }
             None => tensor(session, e.kind, &e.shape, raw)?,
         };
-        out.push((e.name, t));
+        out.push((e.name, t, packed));
     }
     Ok(out)
 }
@@ -35,16 +40,16 @@ pub fn tensors(session: &Session, file: &Arc<Vec<u8>>) -> Result<Vec<(String, Te
 pub fn tensor_of(session: &Session, e: &Entry, raw: &[u8]) -> Result<Tensor> {
     match e.kind.plain() {
         Some(dtype) => Tensor::from_bytes(session, dtype, &e.shape, Bytes::new(raw.to_vec())),
-        None => tensor(session, e.kind, &e.shape, raw),
+        None => Ok(tensor(session, e.kind, &e.shape, raw)?.0),
     }
 }
 
-/// One quantised tensor from its bytes.
-pub(super) fn tensor(session: &Session, kind: Kind, shape: &[usize], raw: &[u8]) -> Result<Tensor> {
+/// One quantised tensor from its bytes: its elements, and its blocks if [`Packed`] has their kind.
+pub(super) fn tensor(session: &Session, kind: Kind, shape: &[usize], raw: &[u8]) -> Result<(Tensor, Option<Packed>)> {
     let row = shape.last().copied().unwrap_or(1);
     if planes(kind).is_empty() || raw.is_empty() {
         let host = decode(kind, shape, raw)?;
-        return Tensor::from_bytes(session, host.dtype, shape, Bytes::new(host.data));
+        return Ok((Tensor::from_bytes(session, host.dtype, shape, Bytes::new(host.data))?, None));
     }
     let count = raw.len() / kind.block_bytes();
     let per_row = row / kind.block_elems();
@@ -58,7 +63,7 @@ pub(super) fn tensor(session: &Session, kind: Kind, shape: &[usize], raw: &[u8])
         p.push(Tensor::from_bytes(session, *dtype, &[count / per_row, per_row, *n], Bytes::new(bytes))?);
     }
     let dims: Vec<i64> = shape.iter().map(|&d| d as i64).collect();
-    elements(kind, &p)?.reshape(&dims)
+    Ok((elements(kind, &p)?.reshape(&dims)?, Packed::new(kind, shape, &p)))
 }
 
 const F16: DType = DType::F16;

@@ -9,12 +9,14 @@
 mod blocks;
 mod graph;
 mod kinds;
+mod packed;
 #[cfg(test)]
 mod tests;
 mod write;
 
-pub use graph::{tensor_of, tensors};
+pub use graph::{matrices, tensor_of, tensors};
 pub use kinds::Kind;
+pub use packed::Packed;
 pub use write::{Data, quantize_q8_0, write};
 
 use super::bytes::Cursor;

@@ -1,0 +1,173 @@
+//! Products of a vector and a matrix whose elements stay in blocks. The codes of a block are taken in *runs*: neighbours that lie in
+//! neighbouring bytes at the same bits, so that a shift by a constant and a mask make vectors of them. What elements have in
+//! common (a scale, a minimum) is applied to a run's products, not to each element.
+
+use super::Kind;
+use super::err;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// A matrix in blocks, sorted into planes.
+pub struct Packed {
+    kind: Kind,
+    /// `[rows, blocks, n]`, as `graph::planes` lists them.
+    planes: Vec<Tensor>,
+    rows: usize,
+    cols: usize,
+}
+
+/// Bits of bytes that lie side by side.
+#[derive(Clone, Copy)]
+struct Field {
+    plane: usize,
+    /// The first byte.
+    at: usize,
+    shift: u32,
+    bits: u32,
+}
+
+/// How the runs of a block are made.
+struct Layout {
+    /// Elements of a run.
+    len: usize,
+    /// The bits of run `t`.
+    low: fn(usize) -> Field,
+    /// Bits above these, and where they go.
+    high: Option<(fn(usize) -> Field, u32)>,
+    /// What is taken from each code.
+    less: i32,
+    /// Planes of factors for each run, which are multiplied with the block's own.
+    scales: Option<usize>,
+    /// Planes of the block's minimum and of factors of it for each run.
+    minimum: Option<(usize, Option<usize>)>,
+}
+
+fn field(plane: usize, at: usize, shift: usize, bits: u32) -> Field {
+    Field { plane, at, shift: shift as u32, bits }
+}
+
+/// How a kind's elements are made, if by shifts and products alone.
+fn layout(kind: Kind) -> Option<Layout> {
+    let plain = Layout { len: 16, low: |t| field(1, 0, 4 * t, 4), high: None, less: 0, scales: None, minimum: None };
+    Some(match kind {
+        Kind::Q8_0 => Layout { low: |t| field(1, 16 * t, 0, 8), ..plain },
+        Kind::Q4_0 => Layout { less: 8, ..plain },
+        Kind::Q4_1 => Layout { low: |t| field(2, 0, 4 * t, 4), minimum: Some((1, None)), ..plain },
+        Kind::Q4_K | Kind::Q5_K => Layout {
+            len: 32,
+            low: match kind {
+                Kind::Q4_K => |t| field(4, t / 2 * 32, t % 2 * 4, 4),
+                _ => |t| field(5, t / 2 * 32, t % 2 * 4, 4),
+            },
+            high: (kind == Kind::Q5_K).then_some((|t| field(4, 0, t, 1), 4)),
+            scales: Some(2),
+            minimum: Some((1, Some(3))),
+            ..plain
+        },
+        Kind::Q2_K => Layout {
+            low: |t| field(4, t / 8 * 32 + t % 2 * 16, t / 2 % 4 * 2, 2),
+            scales: Some(2),
+            minimum: Some((1, Some(3))),
+            ..plain
+        },
+        Kind::Q3_K => Layout {
+            low: |t| field(3, t / 8 * 32 + t % 2 * 16, t / 2 % 4 * 2, 2),
+            high: Some((|t| field(2, t % 2 * 16, t / 2, 1), 2)),
+            less: 4,
+            scales: Some(1),
+            ..plain
+        },
+        Kind::Q6_K => Layout {
+            low: |t| field(3, t / 8 * 64 + t % 4 * 16, t / 4 % 2 * 4, 4),
+            high: Some((|t| field(2, t / 8 * 32 + t % 2 * 16, t / 2 % 4 * 2, 2), 4)),
+            less: 32,
+            scales: Some(1),
+            ..plain
+        },
+        Kind::TQ2_0 => Layout { len: 32, low: |t| field(1, t / 4 * 32, t % 4 * 2, 2), less: 1, ..plain },
+        _ => return None,
+    })
+}
+
+impl Packed {
+    /// A matrix `[rows, cols]` of planes; none for a kind whose elements are not made by shifts and products.
+    pub(super) fn new(kind: Kind, shape: &[usize], planes: &[Tensor]) -> Option<Packed> {
+        let &[rows, cols] = shape else { return None };
+        layout(kind)?;
+        Some(Packed { kind, planes: planes.to_vec(), rows, cols })
+    }
+
+    /// Its shape, `[rows, cols]`.
+    pub fn shape(&self) -> [usize; 2] {
+        [self.rows, self.cols]
+    }
+
+    /// Its product with a vector `[cols]`, f32: `[rows]`.
+    pub fn product(&self, x: &Tensor) -> Result<Tensor> {
+        let Some(l) = layout(self.kind) else { return Err(err("a kind without a layout")) };
+        if x.shape() != [self.cols] {
+            return Err(err(format!("a product of {:?} with {:?}", self.shape(), x.shape())));
+        }
+        let (block, n) = (self.kind.block_elems(), l.len);
+        let runs = block / n;
+        let x = x.reshape(&[1, self.cols / block, runs, n])?;
+        let x = |t: usize| x.narrow(2, t, 1)?.squeeze(2);
+        let own = self.planes[0].cast(DType::F32)?;
+        let mut sum: Option<Tensor> = None;
+        let add = |sum: &mut Option<Tensor>, y: Tensor| -> Result<()> {
+            *sum = Some(match sum.take() {
+                Some(s) => s.add(y)?,
+                None => y,
+            });
+            Ok(())
+        };
+        for t in 0..runs {
+            let mut code = self.field((l.low)(t), n)?;
+            if let Some((high, bits)) = l.high {
+                code = code.bit_or(self.field(high(t), n)?.shift_left(i64::from(bits))?)?;
+            }
+            let x = x(t)?;
+            let mut y = x.mul(code.cast(DType::F32)?)?;
+            if l.less != 0 {
+                // the same for all rows, so that this is the first addend and costs nothing
+                y = y.add(x.mul(-f64::from(l.less))?)?;
+            }
+            if let Some(p) = l.scales {
+                y = y.mul(own.mul(self.factor(p, t)?)?)?;
+            }
+            if let Some((p, factors)) = l.minimum {
+                let mut least = self.planes[p].cast(DType::F32)?;
+                if let Some(f) = factors {
+                    least = least.mul(self.factor(f, t)?)?;
+                }
+                // Q4_1 adds it, the others take it away
+                let least = x.mul(least)?;
+                y = if l.scales.is_some() { y.sub(least)? } else { y.mul(&own)?.add(least)? };
+            }
+            add(&mut sum, y)?;
+        }
+        let Some(mut sum) = sum else { return Err(err("a block of nothing")) };
+        if l.scales.is_none() && l.minimum.is_none() {
+            sum = sum.mul(own)?;
+        }
+        sum.sum(&[1, 2], false)
+    }
+
+    /// The factors of run `t`, `[rows, blocks, 1]`.
+    fn factor(&self, plane: usize, t: usize) -> Result<Tensor> {
+        self.planes[plane].narrow(2, t, 1)?.cast(DType::F32)
+    }
+
+    /// The codes of a run, `[rows, blocks, n]`, i32.
+    fn field(&self, f: Field, n: usize) -> Result<Tensor> {
+        let mut code = self.planes[f.plane].narrow(2, f.at, n)?.cast(DType::I32)?;
+        if f.shift > 0 {
+            code = code.shift_right(i64::from(f.shift))?;
+        }
+        match f.shift + f.bits < 8 {
+            true => code.bit_and((1i64 << f.bits) - 1),
+            false => Ok(code),
+        }
+    }
+}
