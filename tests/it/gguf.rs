@@ -34,10 +34,21 @@ fn blocks_are_multiplied_on(device: &str) {
     let file = fixture("quants.gguf");
     let index = gguf::Gguf::parse(&file).unwrap();
     let mut kinds = 0;
-    for (name, _, packed) in gguf::matrices(rt.session(), &Arc::new(file.clone())).unwrap() {
-        let Some(packed) = packed else { continue };
-        let [rows, cols] = packed.shape();
-        let plain = index.entry(&name).unwrap().to_host(&file).unwrap().to_f64();
+    for (entry, rows) in index.entries.iter().flat_map(|e| [2, 7, 16, 96, 128].map(|rows| (e, rows))) {
+        let (name, cols) = (&entry.name, entry.shape.last().copied().unwrap_or(0));
+        // the fixture's rows again and again, each time from another block on
+        let row = entry.kind.block_bytes() * (cols / entry.kind.block_elems()).max(1);
+        let raw = entry.bytes(&file).unwrap();
+        if entry.kind.plain().is_some() || raw.len() < row || cols == 0 {
+            continue;
+        }
+        let blocks = raw.chunks_exact(entry.kind.block_bytes()).cycle().skip(rows % 3);
+        let raw: Vec<u8> = blocks.take(rows * row / entry.kind.block_bytes()).flatten().copied().collect();
+        let plain = gguf::decode(entry.kind, &[rows, cols], &raw).unwrap().to_f64();
+        let own = gguf::write(&[], &[Data { name: "w", kind: entry.kind, shape: &[rows, cols], bytes: &raw }]).unwrap();
+        let Some((_, w, Some(packed))) = gguf::matrices(rt.session(), &Arc::new(own)).unwrap().pop() else { continue };
+        assert_eq!(packed.shape(), [rows, cols], "{name}");
+        assert_eq!(rt.read(&w).unwrap().to_f64(), plain, "{name}, {rows} rows on {device}");
         let x: Vec<f32> = (0..cols).map(|i| ((i * 7919) % 257) as f32 / 64.0 - 2.0).collect();
         let x_t = rt_tensor(&rt, &x, &[cols]);
         let got = rt.read(&packed.product(&x_t).unwrap()).unwrap().to_f64();
@@ -45,12 +56,12 @@ fn blocks_are_multiplied_on(device: &str) {
         for (row, got) in plain.chunks(cols).zip(&got) {
             let terms = || row.iter().zip(&x).map(|(w, x)| w * f64::from(*x));
             let (want, size) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
-            assert!((got - want).abs() <= 2e-6 * size, "{name} on {device}: {got} is not {want}");
+            assert!((got - want).abs() <= 2e-6 * size, "{name}, {rows} rows on {device}: {got} is not {want}");
         }
         assert!(packed.product(&x_t.narrow(0, 0, cols / 2).unwrap()).is_err(), "{name}: half a vector");
         kinds += 1;
     }
-    assert!(kinds >= 9, "{kinds} kinds");
+    assert!(kinds >= 9 * 5, "{kinds} matrices");
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub(super) struct Access {
     pub(super) constant: bool,
     /// Bytes of the parameter.
     pub(super) bytes: usize,
+    /// Bytes of an element.
+    pub(super) size: usize,
     store: bool,
 }
 
@@ -137,6 +139,7 @@ impl<'a> View<'a> {
                 slot,
                 constant,
                 bytes: len.saturating_mul(g.dtype(index).size()),
+                size: g.dtype(index).size(),
                 store,
             }
         };
@@ -245,19 +248,25 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Cycles until what is read once, along rows of a large operand, is there from memory: a processor fetches one stream
-    /// ahead better than several.
+    /// Cycles until what is read once, along rows of a large operand or in several parts far apart, is there from memory: a processor
+    /// fetches one stream ahead better than several.
     fn stream_cost(&self, a: &Access, tile: &Tile) -> f64 {
         const LARGE: usize = 4 << 20;
         let has = |r: UOp| a.has(self.id(r));
-        let along = tile.lane.is_some_and(|l| has(l) && self.reds.contains(&l));
-        if !self.blocks || !along || a.constant || a.bytes < LARGE || self.reuse(a, tile) > 1 {
+        let Some(lane) = tile.lane.filter(|&l| has(l)) else { return 0.0 };
+        let along = self.reds.contains(&lane);
+        if !self.blocks || a.constant || self.reuse(a, tile) > 1 || along && a.bytes < LARGE {
             return 0.0;
         }
-        let rows: usize = tile.ups.iter().filter(|u| u.0.is_some_and(has)).map(|u| u.1).product();
+        let stream = |r: UOp| has(r) && (along || self.is_far(a, r));
+        let rows: usize = tile.ups.iter().filter(|u| u.0.is_some_and(stream)).map(|u| u.1).product();
+        if !along && rows == 1 {
+            return 0.0;
+        }
         // cycles for 64 bytes: 33 and 20 GB/s were measured for one and eight
         let line = if rows > 1 { 11.0 } else { 7.0 };
-        (rows * tile.vectors * self.t.lanes) as f64 / 16.0 * line
+        let size = if along { 4 } else { a.size };
+        (rows * tile.vectors * self.t.lanes * size) as f64 / 64.0 * line
     }
 
     /// Registers beside the accumulators: multiply-adds run over the tile with its first axis outermost, and a value stays

@@ -4,7 +4,7 @@
 #![deny(clippy::unwrap_used)]
 
 use super::blocks::{self, E2M1, IQ4, e8m0_half};
-use super::{Entry, Gguf, Kind, Packed, decode};
+use super::{Entry, Gguf, Kind, Packed, decode, packed};
 use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::Result;
@@ -58,12 +58,44 @@ pub(super) fn tensor(session: &Session, kind: Kind, shape: &[usize], raw: &[u8])
     for b in raw.chunks_exact(kind.block_bytes()) {
         sort(kind, b, &mut parts);
     }
+    let rows = count / per_row;
+    let group = if shape.len() == 2 { GROUPS.into_iter().find(|g| rows.is_multiple_of(*g)).unwrap_or(1) } else { 1 };
     let mut p = Vec::with_capacity(parts.len());
-    for ((dtype, n), bytes) in planes(kind).iter().zip(parts) {
-        p.push(Tensor::from_bytes(session, *dtype, &[count / per_row, per_row, *n], Bytes::new(bytes))?);
+    for (i, ((dtype, n), bytes)) in planes(kind).iter().zip(parts).enumerate() {
+        // without groups in the order of the file
+        let len = if group > 1 { packed::run_of(kind, i, *n) } else { *n };
+        let bytes = if group > 1 { interleaved(&bytes, group, per_row, [n / len, len], dtype.size()) } else { bytes };
+        let plane =
+            Tensor::from_bytes(session, *dtype, &[rows / group, per_row, len, n / len, group], Bytes::new(bytes))?;
+        p.push(plane.transpose(2, 3)?.reshape(&[rows / group, per_row, *n, group])?);
     }
     let dims: Vec<i64> = shape.iter().map(|&d| d as i64).collect();
-    Ok((elements(kind, &p)?.reshape(&dims)?, Packed::new(kind, shape, &p)))
+    // in the order in which they lie: what stores them stores neighbours
+    let all = elements(kind, &p)?.reshape(&[rows / group, row, group])?;
+    Ok((all.transpose(1, 2)?.reshape(&dims)?, Packed::new(kind, shape, &p)?))
+}
+
+/// Rows of a matrix that lie interleaved, element by element: they are the lanes of a product, so that vectors are loaded where
+/// they are, nothing is added up across lanes, and scales come as vectors too. The most that divides the rows is taken.
+const GROUPS: [usize; 3] = [64, 32, 16];
+
+/// Each `group` rows with the elements of a place side by side. Of the `runs` runs of `len` elements that a block has, first come the
+/// first elements of each: a product takes all runs at once, and so reads one stream.
+fn interleaved(bytes: &[u8], group: usize, blocks: usize, [runs, len]: [usize; 2], size: usize) -> Vec<u8> {
+    let (n, row) = (runs * len, blocks * runs * len * size);
+    let mut out = vec![0; bytes.len()];
+    for (from, to) in bytes.chunks_exact(group * row).zip(out.chunks_exact_mut(group * row)) {
+        // a block's lines of all rows stay in the first caches meanwhile
+        for block in 0..blocks {
+            for (r, from) in from.chunks_exact(row).enumerate() {
+                for (at, x) in from[block * n * size..][..n * size].chunks_exact(size).enumerate() {
+                    let place = block * n + at % len * runs + at / len;
+                    to[(place * group + r) * size..][..size].copy_from_slice(x);
+                }
+            }
+        }
+    }
+    out
 }
 
 const F16: DType = DType::F16;
@@ -148,7 +180,7 @@ fn sort(kind: Kind, b: &[u8], p: &mut [Vec<u8>]) {
     }
 }
 
-/// Elements `[rows, blocks, ..]` as f32 from planes `[rows, blocks, n]`.
+/// Elements `[rows / group, blocks, .., group]` as f32 from planes `[rows / group, blocks, n, group]`.
 fn elements(kind: Kind, p: &[Tensor]) -> Result<Tensor> {
     let last = &p[p.len() - 1];
     match kind {
@@ -175,15 +207,16 @@ fn elements(kind: Kind, p: &[Tensor]) -> Result<Tensor> {
     }
 }
 
-/// Fields of `bits` in bytes, `[.., g*n] -> [.., g*f*n]` with `f` fields a byte: of each `n` bytes first all lowest fields.
+/// Fields of `bits` in bytes, `[.., g*n, rows] -> [.., g*f*n, rows]` with `f` fields a byte: of each `n` bytes first all lowest
+/// fields.
 fn fields(bytes: &Tensor, n: i64, bits: i64) -> Result<Tensor> {
     let shape = bytes.shape();
-    let (r, b) = (shape[0] as i64, shape[1] as i64);
+    let (r, b, rows) = (shape[0] as i64, shape[1] as i64, shape[3] as i64);
     let count = 8 / bits;
     // words: few machines have vectors that shift bytes
-    let shifts = Tensor::arange(bytes.session(), 0.0, 8.0, bits as f64, DType::I32)?.reshape(&[count, 1])?;
-    let all = bytes.cast(DType::I32)?.reshape(&[r, b, -1, 1, n])?.shift_right(&shifts)?;
-    all.bit_and((1 << bits) - 1)?.reshape(&[r, b, -1])
+    let shifts = Tensor::arange(bytes.session(), 0.0, 8.0, bits as f64, DType::I32)?.reshape(&[count, 1, 1])?;
+    let all = bytes.cast(DType::I32)?.reshape(&[r, b, -1, 1, n, rows])?.shift_right(&shifts)?;
+    all.bit_and((1 << bits) - 1)?.reshape(&[r, b, -1, rows])
 }
 
 /// The five bits of Q5_0 and Q5_1: the fifth of element `i` is bit `i` of 4 bytes.
@@ -210,18 +243,18 @@ fn sub_scales(d: &Tensor, scales: &Tensor) -> Result<Tensor> {
     d.cast(DType::F32)?.mul(scales.cast(DType::F32)?)
 }
 
-/// `q * d`, where a block has the shape `split` and `d` one value for each part: `[rows, blocks, ..split]`.
+/// `q * d`, where a block has the shape `split` and `d` one value for each part: `[.., blocks, ..split, rows]`.
 fn scaled(q: &Tensor, d: &Tensor, split: &[i64]) -> Result<Tensor> {
     let d = d.cast(DType::F32)?;
-    parts(q, split)?.cast(DType::F32)?.mul(if split.len() > 1 { d.unsqueeze(-1)? } else { d })
+    parts(q, split)?.cast(DType::F32)?.mul(if split.len() > 1 { d.unsqueeze(-2)? } else { d })
 }
 
 /// `q * d * s - min * m` of planes d, min, s, m.
 fn with_minimum(q: &Tensor, p: &[Tensor], split: &[i64]) -> Result<Tensor> {
-    scaled(q, &sub_scales(&p[0], &p[2])?, split)?.sub(sub_scales(&p[1], &p[3])?.unsqueeze(-1)?)
+    scaled(q, &sub_scales(&p[0], &p[2])?, split)?.sub(sub_scales(&p[1], &p[3])?.unsqueeze(-2)?)
 }
 
 fn parts(q: &Tensor, split: &[i64]) -> Result<Tensor> {
     let shape = q.shape();
-    q.reshape(&[&[shape[0] as i64, shape[1] as i64], split].concat())
+    q.reshape(&[&[shape[0] as i64, shape[1] as i64], split, &[shape[3] as i64]].concat())
 }

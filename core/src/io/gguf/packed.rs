@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 /// A matrix in blocks, sorted into planes.
 pub struct Packed {
     kind: Kind,
-    /// `[rows, blocks, n]`, as `graph::planes` lists them.
+    /// `[rows, blocks, n]`, as `graph::planes` lists them; in memory rows may be interleaved.
     planes: Vec<Tensor>,
     rows: usize,
     cols: usize,
@@ -90,12 +90,22 @@ fn layout(kind: Kind) -> Option<Layout> {
     })
 }
 
+/// Elements of the runs into which a plane of `n` elements a block falls: all of them if it holds no codes.
+pub(super) fn run_of(kind: Kind, plane: usize, n: usize) -> usize {
+    let Some(l) = layout(kind) else { return n };
+    let codes = (l.low)(0).plane == plane || l.high.is_some_and(|h| h.0(0).plane == plane);
+    if codes && n.is_multiple_of(l.len) { l.len } else { n }
+}
+
 impl Packed {
-    /// A matrix `[rows, cols]` of planes; none for a kind whose elements are not made by shifts and products.
-    pub(super) fn new(kind: Kind, shape: &[usize], planes: &[Tensor]) -> Option<Packed> {
-        let &[rows, cols] = shape else { return None };
-        layout(kind)?;
-        Some(Packed { kind, planes: planes.to_vec(), rows, cols })
+    /// A matrix `[rows, cols]` of planes `[rows / group, blocks, n, group]`; none for a kind whose elements are not made by shifts and products.
+    pub(super) fn new(kind: Kind, shape: &[usize], planes: &[Tensor]) -> Result<Option<Packed>> {
+        let (&[rows, cols], Some(_)) = (shape, layout(kind)) else { return Ok(None) };
+        let in_rows = |p: &Tensor| {
+            let s = p.shape();
+            p.permute(&[0, 3, 1, 2])?.reshape(&[s[0] * s[3], s[1], s[2]])
+        };
+        Ok(Some(Packed { kind, planes: planes.iter().map(in_rows).collect::<Result<_>>()?, rows, cols }))
     }
 
     /// Its shape, `[rows, cols]`.
