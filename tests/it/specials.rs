@@ -133,3 +133,30 @@ fn hyperbolic_functions_to_the_end_of_their_range() {
         }
     });
 }
+
+/// u64 on both sides of 2^63, where the order of its bits as i64 turns: read from memory, beside a constant and beside memory.
+#[test]
+fn u64_compares_as_unsigned() {
+    const VALUES: [u64; 6] = [0, 5, i64::MAX as u64, 1 << 63, u64::MAX - 2, u64::MAX];
+    for device in ["eval", "cpu:avx2", "cpu", "llvm", "c"] {
+        let Some(mut rt) = gradloom_tests::here::device(device, Runtime::open(device, 1)) else { continue };
+        let s = rt.session().clone();
+        let x = Tensor::new(&s, &VALUES, &[VALUES.len()]).expect("a tensor");
+        for b in VALUES {
+            // the same bits: a constant is given as i64
+            let constant = Tensor::full(&s, b as i64, DType::U64, &[]).expect("a constant");
+            let stored = Tensor::new(&s, &[b], &[1]).expect("a tensor");
+            for (i, &a) in VALUES.iter().enumerate() {
+                let x = x.narrow(0, i, 1).expect("an element");
+                for y in [&constant, &stored] {
+                    let all = [x.lt(y), x.le(y), x.gt(y), x.ge(y), x.eq(y), x.ne(y), y.lt(&x)];
+                    let all: Vec<Tensor> = all.into_iter().map(|t| t.expect("a comparison")).collect();
+                    let all = Tensor::cat(&all.iter().collect::<Vec<_>>(), 0).expect("a list");
+                    let got = rt.read(&all).expect("values").to_f64();
+                    let want = [a < b, a <= b, a > b, a >= b, a == b, a != b, b < a].map(|w| f64::from(u8::from(w)));
+                    assert_eq!(got, want, "{a} beside {b} on {device}: <, <=, >, >=, ==, !=, reversed <");
+                }
+            }
+        }
+    }
+}

@@ -2,6 +2,7 @@
 //! so only those at the rim of the tile are loaded under a gate.
 
 use super::lower::{Lower, Point};
+use crate::DType;
 use crate::uop::{Op, UOp};
 
 /// Terms of an index that are looked into.
@@ -34,7 +35,8 @@ impl Lower<'_> {
         }
         let of = |i: usize| self.settled(g.src_at(u, i), pt, off, w);
         match g.op(u) {
-            Op::CmpLt if g.dtype(g.src_at(u, 0)).is_int() => {
+            // bounds of u64 are those of its bits as i64, whose order is another one
+            Op::CmpLt if g.dtype(g.src_at(u, 0)).is_int() && g.dtype(g.src_at(u, 0)) != DType::U64 => {
                 let [a, b] = [0, 1].map(|i| self.interval(g.src_at(u, i), pt, off, w, DEPTH));
                 (a.1 < b.0).then_some(true).or_else(|| (a.0 >= b.1).then_some(false))
             }
