@@ -323,9 +323,9 @@ pub(super) fn average(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
 fn average_wide(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     let win = pool_window(o, x)?;
     let sum = window_sums(o, x, &win)?;
-    let taps: usize = win.kernel.iter().product();
+    let taps = win.kernel.iter().fold(1.0, |n, &k| n * k as f64);
     if win.pads.iter().all(|p| *p == (0, 0)) {
-        return o.cx.with(Bin::Mul, &sum, 1.0 / taps as f64);
+        return o.cx.with(Bin::Mul, &sum, 1.0 / taps);
     }
     // how many elements of each window count: the product of one count an axis
     let include = o.flag("count_include_pad", false)?;
@@ -343,14 +343,14 @@ fn average_wide(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
         let (from, to) =
             if include { (0, win.pads[i].0 + size + own_end) } else { (win.pads[i].0, win.pads[i].0 + size) };
         let out = sum.dim(2 + i)?;
-        let count = |at: usize| {
-            let taps = (0..win.kernel[i]).map(|k| at * win.stride[i] + k * win.dilation[i]);
-            1.0 / taps.filter(|t| (from..to).contains(t)).count().max(1) as f64
-        };
+        let (k, stride, dilation) = (win.kernel[i], win.stride[i], win.dilation[i]);
+        // the taps of a window before a place
+        let before =
+            |end: usize, at: usize| end.saturating_sub(at.saturating_mul(stride)).div_ceil(dilation.max(1)).min(k);
+        let count = |at: usize| 1.0 / before(to, at).saturating_sub(before(from, at)).max(1) as f64;
         let mut shape = vec![1; x.rank()];
         shape[2 + i] = out;
-        let counts: Vec<Scalar> = (0..out).map(|at| Scalar::from_f64(count(at), x.dtype())).collect();
-        let counts = Value::known(crate::io::HostTensor::from_scalars(x.dtype(), shape, &counts)?);
+        let counts = o.cx.table(x.dtype(), &shape, |at| Scalar::from_f64(count(at), x.dtype()))?;
         weight = o.cx.mul(&weight, &counts)?;
     }
     o.cx.mul(&sum, &weight)
