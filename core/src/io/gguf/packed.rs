@@ -2,8 +2,7 @@
 //! neighbouring bytes at the same bits, so that a shift by a constant and a mask make vectors of them. What elements have in
 //! common (a scale, a minimum) is applied to a run's products, not to each element.
 
-use super::Kind;
-use super::err;
+use super::{Kind, err};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -98,7 +97,8 @@ pub(super) fn run_of(kind: Kind, plane: usize, n: usize) -> usize {
 }
 
 impl Packed {
-    /// A matrix `[rows, cols]` of planes `[rows / group, blocks, n, group]`; none for a kind whose elements are not made by shifts and products.
+    /// A matrix `[rows, cols]` of planes `[rows / group, blocks, n, group]`; none for a kind whose elements are not made by shifts and
+    /// products.
     pub(super) fn new(kind: Kind, shape: &[usize], planes: &[Tensor]) -> Result<Option<Packed>> {
         let (&[rows, cols], Some(_)) = (shape, layout(kind)) else { return Ok(None) };
         let in_rows = |p: &Tensor| {
@@ -125,13 +125,6 @@ impl Packed {
         let x = |t: usize| x.narrow(2, t, 1)?.squeeze(2);
         let own = self.planes[0].cast(DType::F32)?;
         let mut sum: Option<Tensor> = None;
-        let add = |sum: &mut Option<Tensor>, y: Tensor| -> Result<()> {
-            *sum = Some(match sum.take() {
-                Some(s) => s.add(y)?,
-                None => y,
-            });
-            Ok(())
-        };
         for t in 0..runs {
             let mut code = self.field((l.low)(t), n)?;
             if let Some((high, bits)) = l.high {
@@ -147,15 +140,17 @@ impl Packed {
                 y = y.mul(own.mul(self.factor(p, t)?)?)?;
             }
             if let Some((p, factors)) = l.minimum {
-                let mut least = self.planes[p].cast(DType::F32)?;
-                if let Some(f) = factors {
-                    least = least.mul(self.factor(f, t)?)?;
-                }
-                // Q4_1 adds it, the others take it away
-                let least = x.mul(least)?;
-                y = if l.scales.is_some() { y.sub(least)? } else { y.mul(&own)?.add(least)? };
+                let least = self.planes[p].cast(DType::F32)?;
+                // ggml takes minima that have factors away, and adds those that have none
+                y = match factors {
+                    Some(f) => y.sub(x.mul(least.mul(self.factor(f, t)?)?)?)?,
+                    None => y.mul(&own)?.add(x.mul(least)?)?,
+                };
             }
-            add(&mut sum, y)?;
+            sum = Some(match sum {
+                Some(sum) => sum.add(y)?,
+                None => y,
+            });
         }
         let Some(mut sum) = sum else { return Err(err("a block of nothing")) };
         if l.scales.is_none() && l.minimum.is_none() {
