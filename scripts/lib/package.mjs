@@ -118,12 +118,18 @@ export async function buildPackage() {
   run("node", ["scripts/size.mjs"]);
 }
 
-/** Unpacks the tarball as `node_modules/gradloom` of a project, where it wins over the workspace's own link. */
-export function unpackInto(project) {
-  const folder = join(project, "node_modules/gradloom");
+/** Unpacks the tarball into a folder, from which all else goes; its modules are in the path that is returned. */
+export function unpack(folder) {
+  if (!existsSync(tarball)) throw new Failure("there is no dist/gradloom.tgz; run `npm run build` first");
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
   output("tar", ["xzf", tarball, "-C", folder, "--strip-components=1"]);
+  return join(folder, "dist");
+}
+
+/** Unpacks the tarball as `node_modules/gradloom` of a project, where it wins over the workspace's own link. */
+export function unpackInto(project) {
+  unpack(join(project, "node_modules/gradloom"));
 }
 
 /** Builds the demo site over the packed package. */

@@ -5,11 +5,10 @@
 // Peers are installed on demand into .cache/bench/peers. Columns take turns, and the least time of each is kept.
 // --scaling compares two threads of WebAssembly with one, and with what two workers that share nothing get of the machine.
 // --tune searches for faster kernels instead, so long for each case, and appends them to a file for `init({ tuned })`.
-import { execFileSync } from "node:child_process";
 import { appendFileSync, existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { launch } from "../../../scripts/lib/chromium.mjs";
-import { tarball } from "../../../scripts/lib/package.mjs";
+import { unpack } from "../../../scripts/lib/package.mjs";
 import { Failure, main, output, root } from "../../../scripts/lib/run.mjs";
 import { serve } from "../../../scripts/serve.mjs";
 import { names, write } from "./cases.mjs";
@@ -67,15 +66,6 @@ function installPeers() {
       "--external:perf_hooks", `--outfile=${to}`, "--log-level=error"], { cwd: folder });
   }
   return folder;
-}
-
-/** The package as a page would get it: from the tarball. */
-function unpack() {
-  if (!existsSync(tarball)) throw new Failure("bench: there is no dist/gradloom.tgz; run `npm run build` first");
-  const folder = join(cache, "package");
-  mkdirSync(folder, { recursive: true });
-  execFileSync("tar", ["xzf", tarball, "-C", folder, "--strip-components=1"]);
-  return join(folder, "dist");
 }
 
 /** Processor milliseconds so far of the browser's renderer and GPU processes. */
@@ -223,7 +213,7 @@ main(async () => {
   const peers = columns.some(({ adapter }) => adapter !== "gradloom") ? installPeers() : join(cache, "peers");
   const data = join(cache, "browser");
   for (const name of ["tiny", ...chosen.cases.split(",")]) await write(name, data);
-  const mounts = { "/bench": join(root, "tests/bench/browser"), "/data": data, "/gradloom": unpack(),
+  const mounts = { "/bench": join(root, "tests/bench/browser"), "/data": data, "/gradloom": unpack(join(cache, "package")),
     "/peers": join(peers, "node_modules"), "/vendor": join(peers, "vendor") };
   if (chosen.scaling) return scaling(chosen, mounts);
   if (chosen.tune) {

@@ -1,14 +1,14 @@
 // Times the models of a folder in gradloom's npm package and in onnxruntime-web: in Node, or in a page of Chromium. Prints a JSON object a
 // model. What ends or hangs the page or the process is an error of the model that it was at; the others go on in another one.
 // usage: node tests/bench/cliffs/web.mjs FOLDER --on node|page|webgpu [--threads 1] [--ms 200] NAME..
-import { execFileSync, spawn } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { launch } from "../../../scripts/lib/chromium.mjs";
-import { tarball } from "../../../scripts/lib/package.mjs";
+import { unpack } from "../../../scripts/lib/package.mjs";
 import { Failure, main, root } from "../../../scripts/lib/run.mjs";
 import { serve } from "../../../scripts/serve.mjs";
 import { install } from "../browser/peers.mjs";
@@ -27,15 +27,6 @@ const { values, positionals } = parseArgs({
     worker: { type: "string" },
   },
 });
-
-/** The package as others get it: from the tarball. */
-function unpack() {
-  if (!existsSync(tarball)) throw new Failure("cliffs: there is no dist/gradloom.tgz; run `npm run build` first");
-  const folder = join(cache, "package");
-  mkdirSync(folder, { recursive: true });
-  execFileSync("tar", ["xzf", tarball, "-C", folder, "--strip-components=1"]);
-  return join(folder, "dist");
-}
 
 /** In a process of its own: `[lines as they come, how to end it]`. */
 function inNode(options, onLine) {
@@ -101,7 +92,7 @@ async function attempt(start) {
 async function drive() {
   const [folder, ...names] = positionals;
   install(peers, ["onnxruntime-web"]);
-  const gradloom = unpack();
+  const gradloom = unpack(join(cache, "package"));
   const options = { device: values.on === "webgpu" ? "webgpu" : "wasm", threads: Number(values.threads), budget: Number(values.ms) };
   const dist = join(peers, "node_modules/onnxruntime-web/dist");
   const mounts = { "/tests": join(root, "tests"), "/bench": join(root, "tests/bench/cliffs"), "/data": resolve(folder),
