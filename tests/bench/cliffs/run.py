@@ -3,11 +3,12 @@
 and in gradloom, one after the other in one run, the least time of each. Numbers are checked. Prints the blocks where gradloom is slower.
 
 usage: run.py [--seed 1] [--blocks 150] [--only REGEX] [--threads 1] [--device cpu] [--seconds 0.2] [--below 0.9] [--worst 10]
-              [--binary PATH] [--other PATH] [--keep FOLDER] [--on node|page|webgpu]
+              [--binary PATH] [--other PATH] [--keep FOLDER] [--on node|page|webgpu] [--networks]
 
 A ratio is onnxruntime's time over gradloom's: above 1 gradloom is faster. With `--other`, a second binary of gradloom is timed beside the
 first one and takes onnxruntime's place: ratios are its time over the first one's. `--on` times the npm package (`npm run build` makes it)
-beside onnxruntime-web instead: both on WebAssembly in Node, in a page of Chromium, or both on WebGPU in a page. Exits with 1 where a number is wrong or a block fails.
+beside onnxruntime-web instead: both on WebAssembly in Node, in a page of Chromium, or both on WebGPU in a page. `--networks` takes whole
+networks (networks.py) in place of blocks. Exits with 1 where a number is wrong or a block fails.
 Needs numpy, onnx and onnxruntime."""
 import argparse
 import json
@@ -25,6 +26,7 @@ from onnx import TensorProto, helper
 
 from blocks import block
 from make_models import TYPES
+from networks import networks
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
 TOLERANCE = 2e-3
@@ -43,6 +45,7 @@ def parse():
     p.add_argument("--on", choices=["native", "node", "page", "webgpu"], default="native")
     p.add_argument("--binary", default=os.path.join(ROOT, "target/release/gradloom"))
     p.add_argument("--other")
+    p.add_argument("--networks", action="store_true")
     p.add_argument("--keep", help="write the models there")
     return p.parse_args()
 
@@ -139,8 +142,7 @@ def main():
     folder = o.keep or tempfile.mkdtemp()
     os.makedirs(folder, exist_ok=True)
     blocks = []
-    for i in range(o.blocks):
-        g, outputs = block(i, o.seed)
+    for g, outputs in networks() if o.networks else (block(i, o.seed) for i in range(o.blocks)):
         if not re.search(o.only, g.name):
             continue
         path = os.path.join(folder, f"{o.seed}_{g.name}")
@@ -153,7 +155,7 @@ def main():
     for i, (ratio, g, theirs, ours, kernels, note) in enumerate(rows):
         if ratio < o.below or i < o.worst:
             shapes = [list(v.shape) for v in g.inputs.values()]
-            print(f"{ratio:6.2f}  {g.name:20} theirs {theirs:9.3f} ms, ours {ours:9.3f} ms, {kernels} kernels{note}  {shapes}  {told(g)}")
+            print(f"{ratio:6.2f}  {g.name:20} theirs {theirs:9.3f} ms, ours {ours:9.3f} ms, {kernels} kernels{note}  {shapes}  {'' if o.networks else told(g)}")
     for line in wrong:
         print("WRONG", line)
     ratios = np.array([r[0] for r in rows])
