@@ -6,7 +6,7 @@
 mod nodes;
 
 use gradloom_core::codegen::axes::Kernel;
-use gradloom_core::codegen::{Opt, OptOp, Program, compile};
+use gradloom_core::codegen::{Opt, Program, compile};
 use gradloom_core::dtype::Scalar;
 use gradloom_core::schedule::{Ast, Origin, schedule};
 use gradloom_core::target::{Isa, Lang, Target};
@@ -65,13 +65,24 @@ fn closed(r: &RandomGraph) -> (Graph, Vec<UOp>) {
 
 /// Some opts that fit a kernel: the heuristic would never choose most of them.
 fn random_opts(ast: &Ast, t: &Target, rng: &mut Rng) -> Vec<Opt> {
-    use OptOp::*;
     let mut k = Kernel::new(ast);
     k.settle_axes();
     let mut opts = Vec::new();
     for _ in 0..12 {
-        let op = rng.pick(&[Keep, Upcast, Upcast, Lane, Lane, Accum, Unroll, Unroll, Local, Group, PadTo]);
-        let opt = Opt { op, axis: rng.below(8) as u8, amount: rng.pick(&[2, 3, 4, 5, 8]) };
+        let make = rng.pick::<fn(u8, usize) -> Opt>(&[
+            |r, _| Opt::keep(r),
+            Opt::upcast,
+            Opt::upcast,
+            Opt::lane,
+            Opt::lane,
+            Opt::accum,
+            Opt::unroll,
+            Opt::unroll,
+            Opt::local,
+            Opt::group,
+            Opt::pad,
+        ]);
+        let opt = make(rng.below(8) as u8, rng.pick(&[2, 3, 4, 5, 8]));
         if opts.len() < 5 && k.apply(&opt, t).is_ok() {
             opts.push(opt);
         }
@@ -252,7 +263,7 @@ fn equal_bodies_of_an_unrolled_loop_all_count() {
         let s = schedule(&g, &[sum], 1, &t).unwrap();
         let k = &s.kernels[0];
         let axis = k.ast.g.iter().find(|&u| k.ast.g.op(u) == Op::Range).map(|u| k.ast.g.range_arg(u).id).unwrap();
-        let p = compile(&k.ast, &t, Some(&[Opt { op: OptOp::Unroll, axis, amount: 4 }])).unwrap();
+        let p = compile(&k.ast, &t, Some(&[Opt::unroll(axis, 4)])).unwrap();
         let data: Vec<u8> = (0..8).flat_map(|i| (i as f32).to_le_bytes()).collect();
         let mut args = [vec![0; 4], data];
         eval_program(&p.g, &p.order, &mut args, &[], p.grid).unwrap();

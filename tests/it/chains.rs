@@ -4,7 +4,7 @@
 use gradloom::tensor::{Attention, Tensor};
 use gradloom::{Result, Session};
 use gradloom_core::codegen::axes::Kernel;
-use gradloom_core::codegen::{Opt, OptOp, compile};
+use gradloom_core::codegen::{Level, Opt, Part, compile};
 use gradloom_core::device::{Device, Step, View};
 use gradloom_core::render::{Source, render};
 use gradloom_core::schedule::{Ast, schedule};
@@ -64,13 +64,23 @@ fn run(dev: &mut dyn Device, ast: &Ast, opts: &[Opt]) -> Result<Vec<f32>> {
 
 /// Opts that fit the kernel, one after the other.
 fn random_opts(ast: &Ast, dev: &dyn Device, rng: &mut Rng) -> Vec<Opt> {
-    use OptOp::*;
     let mut k = Kernel::new(ast);
     k.settle_axes();
     let mut opts = Vec::new();
     for _ in 0..40 {
-        let op = rng.pick(&[Lane, Lane, Lane, Upcast, Unroll, Accum, PadTo, Keep, Split, Swap]);
-        let opt = Opt { op, axis: rng.below(12) as u8, amount: rng.pick(&[1, 2, 3, 4, 8, 16, 48]) };
+        let make = rng.pick::<fn(u8, usize) -> Opt>(&[
+            Opt::lane,
+            Opt::lane,
+            Opt::lane,
+            Opt::upcast,
+            Opt::unroll,
+            Opt::accum,
+            Opt::pad,
+            |r, _| Opt::keep(r),
+            Opt::split,
+            |r, n| Opt::swap(r, n as u8),
+        ]);
+        let opt = make(rng.below(12) as u8, rng.pick(&[1, 2, 3, 4, 8, 16, 48]));
         if opts.len() < 6 && k.apply(&opt, dev.target()).is_ok() {
             opts.push(opt);
         }
@@ -102,6 +112,19 @@ fn lists_of_opts_that_fit_attention_leave_its_results() {
     assert!(failures.is_empty(), "{} fail:\n{}", failures.len(), failures.join("\n"));
 }
 
+/// Every kind of opt, made of a range and a number.
+fn makers() -> Vec<Box<dyn Fn(u8, usize) -> Opt>> {
+    let cut = |part: Part| move |axis: u8, by: usize| Opt::Cut { axis, by: by as u32, part };
+    let mut all: Vec<Box<dyn Fn(u8, usize) -> Opt>> = Vec::new();
+    all.extend(Part::ALL.map(|part| Box::new(cut(part)) as Box<_>));
+    all.push(Box::new(Opt::pad));
+    all.push(Box::new(|r, n| Opt::swap(r, n as u8)));
+    all.push(Box::new(|r, _| Opt::keep(r)));
+    all.push(Box::new(|r, n| Opt::stage(n as u32 - 1, Level::In(r))));
+    all.push(Box::new(|r, _| Opt::stage(u32::from(r), Level::Outside)));
+    all
+}
+
 #[test]
 fn any_opt_that_fits_attention_leaves_its_results() {
     let mut failures = Vec::new();
@@ -111,10 +134,10 @@ fn any_opt_that_fits_attention_leaves_its_results() {
         for (queries, keys) in [(2, 64), (3, 40)] {
             let ast = attention(&*dev, queries, keys);
             let want = run(&mut *dev, &ast, &[]).expect("a run");
-            for op in OptOp::ALL {
+            for make in makers() {
                 for axis in 0..12 {
                     for amount in [2, 3, 8, 16, 32, 48] {
-                        let opt = Opt { op, axis, amount };
+                        let opt = make(axis, amount);
                         let mut k = Kernel::new(&ast);
                         k.settle_axes();
                         if k.apply(&opt, dev.target()).is_err() {

@@ -303,8 +303,8 @@ fn statistics_of_rows_are_those_of_the_evaluator() {
 /// An opt that would make one reduction run over the axis of another is refused.
 #[test]
 fn axes_of_different_reductions_do_not_change_places() {
+    use gradloom_core::codegen::Opt;
     use gradloom_core::codegen::axes::Kernel;
-    use gradloom_core::codegen::{Opt, OptOp};
     use gradloom_core::schedule::Ast;
     use gradloom_core::uop::{AxisKind, Graph, Op, ReduceOp};
     let mut g = Graph::new();
@@ -325,9 +325,9 @@ fn axes_of_different_reductions_do_not_change_places() {
     let index = g.index(to, row);
     let store = g.store(index, sum);
     let sink = g.sink(&[store]);
-    let swap = |a: u8, b: u32| {
+    let swap = |a: u8, b: u8| {
         let mut k = Kernel::new(&Ast::new(g.clone(), sink));
-        k.apply(&Opt { op: OptOp::Swap, axis: a, amount: b }, &t)
+        k.apply(&Opt::swap(a, b), &t)
     };
     assert!(swap(1, 2).is_err() && swap(3, 1).is_err());
     swap(2, 3).expect("two axes of one reduction");

@@ -4,7 +4,7 @@
 //! The head of a file is comments: `target`, one of those below; `opts`, as `gradloom kernels --passes` prints them, or `chosen`; `pass`.
 //! The kernel follows, then a line `----`, then what is wanted: a graph, or `the same`.
 
-use gradloom_core::codegen::{Opt, OptOp, PASSES, compile_watched};
+use gradloom_core::codegen::{Opt, PASSES, compile_watched};
 use gradloom_core::schedule::Ast;
 use gradloom_core::target::{Isa, MatrixTile, Target};
 use gradloom_core::uop::parse::parse;
@@ -24,12 +24,6 @@ fn target(name: &str) -> Option<Target> {
     })
 }
 
-fn opt(text: &str) -> Option<Opt> {
-    let mut words = text.split_whitespace();
-    let op = OptOp::from_name(words.next()?)?;
-    Some(Opt { op, axis: words.next()?.parse().ok()?, amount: words.next()?.parse().ok()? })
-}
-
 /// What follows `// name: ` in a file's head.
 fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|l| l.strip_prefix("// ")?.strip_prefix(name)?.strip_prefix(": "))
@@ -42,7 +36,7 @@ fn after(input: &str) -> Result<String, String> {
     let opts = match named("opts")? {
         "chosen" => None,
         "none" => Some(Vec::new()),
-        list => Some(list.split(", ").map(opt).collect::<Option<Vec<_>>>().ok_or("unknown opts")?),
+        list => Some(Opt::parse_list(list).ok_or("unknown opts")?),
     };
     let pass = named("pass")?;
     if PASSES.iter().all(|p| p.name != pass) {

@@ -3,7 +3,7 @@
 #![cfg(all(unix, target_arch = "x86_64"))]
 
 use gradloom_core::codegen::axes::Kernel;
-use gradloom_core::codegen::{Opt, OptOp, compile};
+use gradloom_core::codegen::{Opt, compile};
 use gradloom_core::device::{Device, Step, View};
 use gradloom_core::dtype::Scalar;
 use gradloom_core::render::{Source, render};
@@ -18,13 +18,21 @@ use gradloom_tests::nodes::MakeNodes;
 
 /// Some opts that fit a kernel.
 fn random_opts(ast: &Ast, t: &Target, rng: &mut Rng) -> Vec<Opt> {
-    use OptOp::*;
     let mut k = Kernel::new(ast);
     k.settle_axes();
     let mut opts = Vec::new();
     for _ in 0..12 {
-        let op = rng.pick(&[Upcast, Upcast, Lane, Lane, Accum, Unroll, Dot, PadTo]);
-        let opt = Opt { op, axis: rng.below(8) as u8, amount: rng.pick(&[2, 3, 4, 5, 8, 16]) };
+        let make = rng.pick::<fn(u8, usize) -> Opt>(&[
+            Opt::upcast,
+            Opt::upcast,
+            Opt::lane,
+            Opt::lane,
+            Opt::accum,
+            Opt::unroll,
+            Opt::dot,
+            Opt::pad,
+        ]);
+        let opt = make(rng.below(8) as u8, rng.pick(&[2, 3, 4, 5, 8, 16]));
         if opts.len() < 5 && k.apply(&opt, t).is_ok() {
             opts.push(opt);
         }

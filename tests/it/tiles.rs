@@ -3,7 +3,7 @@
 
 use gradloom_core::codegen::cost::{Bound, cost};
 use gradloom_core::codegen::count::count;
-use gradloom_core::codegen::{Opt, OptOp, Program, compile, compile_watched};
+use gradloom_core::codegen::{Opt, Program, compile, compile_watched};
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::close;
 use gradloom_core::schedule::{Ast, Origin, Schedule, schedule};
@@ -173,21 +173,16 @@ fn contractions_of_all_kinds_are_right() {
     }
 }
 
-fn opt(op: OptOp, axis: u8, amount: u32) -> Opt {
-    Opt { op, axis, amount }
-}
-
 #[test]
 fn opts_beside_the_tile_keep_the_numbers() {
-    use OptOp::{Local, PadTo, Split, Swap, Tile, Unroll, Upcast};
-    let tile = [opt(Tile, 0, 16), opt(Tile, 1, 8), opt(Tile, 2, 16)];
+    let tile = [Opt::tile(0, 16), Opt::tile(1, 8), Opt::tile(2, 16)];
     let lists: [&[Opt]; 6] = [
         &[],
-        &[opt(Upcast, 0, 2), opt(Upcast, 1, 4)],
-        &[opt(Local, 0, 2), opt(Local, 1, 2)],
-        &[opt(Unroll, 2, 2)],
-        &[opt(Split, 2, 2), opt(Unroll, 2, 2), opt(Upcast, 1, 2)],
-        &[opt(Swap, 0, 1), opt(PadTo, 1, 3), opt(Local, 1, 3)],
+        &[Opt::upcast(0, 2), Opt::upcast(1, 4)],
+        &[Opt::local(0, 2), Opt::local(1, 2)],
+        &[Opt::unroll(2, 2)],
+        &[Opt::split(2, 2), Opt::unroll(2, 2), Opt::upcast(1, 2)],
+        &[Opt::swap(0, 1), Opt::pad(1, 3), Opt::local(1, 3)],
     ];
     for list in lists {
         let opts = [&tile[..], list].concat();
@@ -197,7 +192,7 @@ fn opts_beside_the_tile_keep_the_numbers() {
         assert!(programs.iter().all(uses_tiles));
     }
     // columns of a tile along rows of the product, and both ways round
-    let turned = [opt(Tile, 1, 16), opt(Tile, 0, 8), opt(Tile, 2, 16)];
+    let turned = [Opt::tile(1, 16), Opt::tile(0, 8), Opt::tile(2, 16)];
     let s = Session::new();
     assert!(check("turned", &target(), &matmul(&s, DType::BF16, [24, 32, 16]), Some(&turned)).iter().all(uses_tiles));
 }
@@ -209,17 +204,16 @@ fn kernel(t: &Target, y: &Tensor) -> Ast {
 
 #[test]
 fn opts_that_lead_to_no_tile_are_refused() {
-    use OptOp::Tile;
     let s = Session::new();
     let f16 = kernel(&target(), &matmul(&s, DType::F16, [64, 64, 64]));
     let f32 = kernel(&target(), &matmul(&s, DType::F32, [64, 64, 64]));
     for (ast, sides) in [(&f16, [16, 8, 8]), (&f16, [8, 8, 4]), (&f16, [16, 3, 16]), (&f32, [16, 8, 16])] {
-        let opts = [opt(Tile, 0, sides[0]), opt(Tile, 1, sides[1]), opt(Tile, 2, sides[2])];
+        let opts = [Opt::tile(0, sides[0]), Opt::tile(1, sides[1]), Opt::tile(2, sides[2])];
         assert!(compile(ast, &target(), Some(&opts)).is_err(), "{sides:?}");
     }
-    assert!(compile(&f16, &target(), Some(&[opt(Tile, 0, 16), opt(Tile, 1, 8)])).is_err(), "no terms");
+    assert!(compile(&f16, &target(), Some(&[Opt::tile(0, 16), Opt::tile(1, 8)])).is_err(), "no terms");
     let none = Target { matrix_tiles: Vec::new(), ..target() };
-    let opts = [opt(Tile, 0, 16), opt(Tile, 1, 8), opt(Tile, 2, 16)];
+    let opts = [Opt::tile(0, 16), Opt::tile(1, 8), Opt::tile(2, 16)];
     assert!(compile(&f16, &none, Some(&opts)).is_err(), "a target without tiles");
     assert!(compile(&f16, &target(), Some(&opts)).is_ok());
 }

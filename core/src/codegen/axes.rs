@@ -1,6 +1,6 @@
 //! The kernel under optimisation: its graph, and its ranges as a list that opts act on.
 
-use super::opt::{Opt, OptOp};
+use super::opt::{Opt, Part};
 use super::pack::Pack;
 use super::program::ParamInfo;
 use crate::rewrite::{Memo, substitute1};
@@ -295,64 +295,80 @@ impl Kernel {
 
     /// Applies one opt. An opt that does not fit the kernel is an error: opts come from caches and from users too.
     pub fn apply(&mut self, o: &Opt, t: &Target) -> Result<()> {
-        let bad = |what: &str| Error::value("opt", format!("{o:?}: {what}"));
-        if o.op == OptOp::Stage {
-            return self.stage(o.axis, o.amount, t.has_local);
-        }
-        let r = self.range_by_id(o.axis).ok_or_else(|| bad("no such axis"))?;
-        let (kind, reduce) = (self.g.kind(r), self.g.kind(r).is_reduce());
-        let filled = kind == AxisKind::Fill && o.op == OptOp::Lane;
+        let bad = |what: &str| Error::value("opt", format!("{o}: {what}"));
+        let Some(axis) = o.axis() else {
+            return if let Opt::Stage(what) = o { self.stage(what, t.has_local) } else { Ok(()) };
+        };
+        let r = self.range_by_id(axis).ok_or_else(|| bad("no such axis"))?;
+        let kind = self.g.kind(r);
+        let filled = kind == AxisKind::Fill && o.cuts(Part::Lane).is_some();
         if !matches!(kind, AxisKind::Loop | AxisKind::Reduce) && !filled {
             return Err(bad("the axis is not a loop"));
         }
-        let in_stage = |k: &Kernel| {
-            let id = k.g.range_arg(r).id;
-            k.nodes().into_iter().any(|u| k.g.op(u) == Op::Stage && k.g.ranges(u) >> id & 1 == 1)
-        };
-        match o.op {
-            OptOp::Keep => return if t.has_local { Err(bad("not on a GPU yet")) } else { self.keep(r) },
-            OptOp::Lane | OptOp::Accum | OptOp::Unroll | OptOp::Dot | OptOp::Tile if in_stage(self) => {
-                return Err(bad("a local array is made in this loop"));
-            }
-            OptOp::PadTo => return self.pad_to(r, o.amount as usize),
-            OptOp::Swap => {
-                let other = u8::try_from(o.amount).ok().and_then(|id| self.range_by_id(id));
-                let other = other.filter(|&x| x != r && self.g.kind(x) == kind).ok_or_else(|| bad("no such axis"))?;
-                if reduce && !self.reduced_together(r, other) {
+        match *o {
+            Opt::Stage(_) => Ok(()),
+            Opt::Keep { .. } if t.has_local => Err(bad("not on a GPU yet")),
+            Opt::Keep { .. } => self.keep(r),
+            Opt::Pad { to, .. } => self.pad_to(r, to as usize),
+            Opt::Swap { with, .. } => {
+                let other = self.range_by_id(with).filter(|&x| x != r && self.g.kind(x) == kind);
+                let other = other.ok_or_else(|| bad("no such axis"))?;
+                if kind.is_reduce() && !self.reduced_together(r, other) {
                     return Err(bad("the axes are of different reductions"));
                 }
                 self.swap(r, other);
-                return Ok(());
+                Ok(())
             }
-            OptOp::Lane if !self.lane_fits(r, o.amount as usize) => return Err(bad("there is a lane axis already")),
-            OptOp::Local if reduce || !t.has_local => return Err(bad("only output axes of a GPU kernel can be local")),
-            OptOp::Group if !t.has_local || !self.can_share(r) => {
-                return Err(bad("only reductions outside of all loops can be shared"));
+            Opt::Cut { by, part, .. } => self.cut_axis(r, by as usize, part, t).map_err(|what| bad(what))?,
+        }
+    }
+
+    /// Cuts the inner `by` off an axis, or says why that cannot be.
+    fn cut_axis(&mut self, r: UOp, by: usize, part: Part, t: &Target) -> std::result::Result<Result<()>, &'static str> {
+        let (kind, reduce, id) = (self.g.kind(r), self.g.kind(r).is_reduce(), self.g.range_arg(r).id);
+        let in_stage =
+            || self.nodes().into_iter().any(|u| self.g.op(u) == Op::Stage && self.g.ranges(u) >> id & 1 == 1);
+        match part {
+            Part::Lane | Part::Accum | Part::Unroll | Part::Dot | Part::Tile if in_stage() => {
+                return Err("a local array is made in this loop");
             }
-            OptOp::Tile if !t.has_tiles() => return Err(bad("the target has no matrix tiles")),
-            OptOp::Upcast if reduce => return Err(bad("a reduced axis cannot be upcast")),
-            OptOp::Unroll | OptOp::Accum | OptOp::Dot if !reduce => {
-                return Err(bad("an output axis cannot be unrolled"));
+            Part::Lane if !self.lane_fits(r, by) => return Err("there is a lane axis already"),
+            Part::Local if reduce || !t.has_local => return Err("only output axes of a GPU kernel can be local"),
+            Part::Group if !t.has_local || !self.can_share(r) => {
+                return Err("only reductions outside of all loops can be shared");
             }
+            Part::Tile if !t.has_tiles() => return Err("the target has no matrix tiles"),
+            Part::Upcast if reduce => return Err("a reduced axis cannot be upcast"),
+            Part::Unroll | Part::Accum | Part::Dot if !reduce => return Err("an output axis cannot be unrolled"),
             _ => {}
         }
-        let (inner, lane) = match o.op {
-            OptOp::Upcast => (AxisKind::Upcast, false),
-            OptOp::Lane => (if reduce { AxisKind::Accum } else { AxisKind::Upcast }, true),
-            OptOp::Accum => (AxisKind::Accum, false),
-            OptOp::Unroll => (AxisKind::Unroll, false),
-            OptOp::Dot => (AxisKind::Dot, false),
-            OptOp::Tile => (if reduce { AxisKind::Dot } else { AxisKind::Tile }, false),
-            OptOp::Local | OptOp::Group => (AxisKind::Local(0), false),
-            OptOp::Split => (kind, false),
-            OptOp::PadTo | OptOp::Swap | OptOp::Stage | OptOp::Keep => unreachable!("handled above"),
+        let inner = match part {
+            Part::Loop => kind,
+            Part::Upcast => AxisKind::Upcast,
+            Part::Lane | Part::Accum => {
+                if reduce {
+                    AxisKind::Accum
+                } else {
+                    AxisKind::Upcast
+                }
+            }
+            Part::Unroll => AxisKind::Unroll,
+            Part::Dot => AxisKind::Dot,
+            Part::Tile => {
+                if reduce {
+                    AxisKind::Dot
+                } else {
+                    AxisKind::Tile
+                }
+            }
+            Part::Local | Part::Group => AxisKind::Local(0),
         };
-        if let Some(threads) = self.common_threads(o, r) {
-            return self.share_axis(r, threads).ok_or_else(|| bad("the amount does not divide the axis"))?;
+        let uneven = "the amount does not divide the axis";
+        if let Some(threads) = self.common_threads(r, by, part) {
+            return self.share_axis(r, threads).ok_or(uneven);
         }
-        let overlap = filled || !reduce && !t.has_local && self.repeatable();
-        self.split(r, o.amount as usize, inner, lane, overlap)
-            .ok_or_else(|| bad("the amount does not divide the axis"))?
+        let overlap = kind == AxisKind::Fill || !reduce && !t.has_local && self.repeatable();
+        self.split(r, by, inner, part == Part::Lane, overlap).ok_or(uneven)
     }
 
     /// May an element be computed and stored twice? Not if the kernel reads what it writes.
@@ -376,9 +392,9 @@ impl Kernel {
     }
 
     /// Threads that share another reduction already, which may share this one too, or the loop that reads both.
-    fn common_threads(&self, o: &Opt, r: UOp) -> Option<UOp> {
+    fn common_threads(&self, r: UOp, by: usize, part: Part) -> Option<UOp> {
         let reads = || self.row_loops().1.contains(&r);
-        if o.op != OptOp::Group && !(o.op == OptOp::Local && reads()) {
+        if part != Part::Group && !(part == Part::Local && reads()) {
             return None;
         }
         let of = self.reduces().into_iter().flat_map(|u| self.g.srcs(u).into_iter().skip(1).collect::<Vec<_>>());
@@ -387,7 +403,7 @@ impl Kernel {
             let uses = self.reduces().into_iter().filter(|&u| self.g.src(u)[1..].contains(&r));
             uses.fold(0, |m: RangeSet, u| m | self.g.ranges(u)) >> self.g.range_arg(x).id & 1 == 0
         };
-        shared.find(|&x| self.g.range_len(x) == o.amount as usize && apart(x))
+        shared.find(|&x| self.g.range_len(x) == by && apart(x))
     }
 
     /// `r -> outer * threads + thread`, for threads that there are.

@@ -18,7 +18,7 @@ pub mod reduce;
 mod shared;
 mod stage;
 
-pub use opt::{Opt, OptOp};
+pub use opt::{Level, Opt, Part, Staging};
 pub use passes::{Lowering, PASSES, Pass};
 pub use program::{ParamInfo, Program, TileAxis, VarInfo};
 
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn opts_that_are_given_are_not_replaced() {
-        let opts = [Opt { op: OptOp::Lane, axis: 100, amount: 8 }];
+        let opts = [Opt::lane(100, 8)];
         assert!(compile(&product(), &Target::wasm(false, 1), Some(&opts)).is_err());
     }
 }

@@ -88,7 +88,7 @@ fn copy(from: &Graph, load: UOp, axes: &[UOp]) -> Ast {
 
 #[cfg(test)]
 mod tests {
-    use super::super::opt::{OUTSIDE, Opt, OptOp, heuristic};
+    use super::super::opt::{Level, Opt, heuristic};
     use super::super::{axes::Kernel, compile};
     use crate::DType::F32;
     use crate::schedule::schedule;
@@ -111,11 +111,7 @@ mod tests {
         let mut opts = heuristic::choose(&k, &t);
         assert_eq!(compile(&ast, &t, Some(&opts)).unwrap().packs.len(), 1, "{opts:?}");
         // a copy of the copy would be made of the operand by the engine
-        opts.extend([(OptOp::Upcast, 0, 2), (OptOp::Stage, OUTSIDE, 2)].map(|(op, axis, amount)| Opt {
-            op,
-            axis,
-            amount,
-        }));
+        opts.extend([Opt::upcast(0, 2), Opt::stage(2, Level::Outside)]);
         assert!(compile(&ast, &t, Some(&opts)).is_err_and(|e| e.to_string().contains("packed already")));
     }
 

@@ -4,7 +4,7 @@
 //! [`Kernel::stage`] makes the [`Op::Stage`] node; [`lower`] makes storage, a loop nest and ordered loads of it.
 
 use super::axes::{Kernel, affine};
-use super::opt::{APART, OUTSIDE};
+use super::opt::{Level, Staging};
 use super::reduce::LoopInfo;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
@@ -22,14 +22,14 @@ const MAX_LOOK: usize = 64;
 const ROWS: usize = 8;
 
 impl Kernel {
-    /// Stages one load inside the loop `level`: see [`super::OptOp::Stage`]. The `threads` of a workgroup share the array.
-    pub(super) fn stage(&mut self, level: u8, which: u32, threads: bool) -> Result<()> {
-        let bad = |what: &str| Error::value("opt", format!("stage of {which:#x} at {level}: {what}"));
-        let load = self.load_of(which).ok_or_else(|| bad("no such load"))?;
-        let slot = which & 0x7fff;
+    /// Applies [`super::Opt::Stage`]. The `threads` of a workgroup share the array.
+    pub(super) fn stage(&mut self, what: &Staging, threads: bool) -> Result<()> {
+        let bad = |why: &str| Error::value("opt", format!("{}: {why}", super::Opt::Stage(*what)));
+        let &Staging { param: slot, level, apart, .. } = what;
+        let load = self.load_of(slot, what.load).ok_or_else(|| bad("no such load"))?;
         // threads of a workgroup may share a block of it instead, outside of all loops too
-        let packed = level == OUTSIDE && self.constants.contains(&slot) && (!threads || which & APART != 0);
-        if packed && self.load_of(slot | 1 << 16).is_none() {
+        let packed = level == Level::Outside && self.constants.contains(&slot) && (!threads || apart);
+        if packed && self.load_of(slot, 1).is_none() {
             let closed = self.closed_by(load, level, false).ok_or_else(|| bad("no such loop"))?;
             return self.pack(load, slot, &closed);
         }
@@ -37,7 +37,7 @@ impl Kernel {
         if closed.is_empty() {
             return Err(bad("nothing to copy"));
         }
-        let axes = axes_of(&self.g, load, &closed, which & APART == 0);
+        let axes = axes_of(&self.g, load, &closed, !apart);
         let mut elems = 1usize;
         let (mut map, mut own) = (FxHashMap::default(), SmallVec::<[UOp; 4]>::new());
         let mut at = self.g.idx(0);
@@ -71,9 +71,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// The load that [`super::OptOp::Stage`] means by `which`.
-    fn load_of(&self, which: u32) -> Option<UOp> {
-        let slot = which & 0x7fff;
+    /// A parameter's load of this number.
+    fn load_of(&self, slot: u32, number: u16) -> Option<UOp> {
         let writes = |&s: &UOp| self.g.op(s) == Op::Store && self.slot_below(self.g.src_at(s, 0)) == Some(slot);
         if self.g.src(self.sink).iter().any(writes) {
             return None; // a copy would not see what is stored
@@ -82,7 +81,7 @@ impl Kernel {
             let from = |s: &u32| *s == slot;
             self.g.op(u) == Op::Load && self.slot_below(self.g.src_at(u, 0)).as_ref().is_some_and(from)
         });
-        loads.into_iter().nth((which >> 16) as usize)
+        loads.into_iter().nth(number as usize)
     }
 
     /// The slot of the parameter that an Index addresses.
@@ -108,7 +107,7 @@ impl Kernel {
 
     /// The ranges of a value that lie inside of the loop `level`, outermost first: loops, reduced loops, tiles, the lanes.
     /// Threads that share the array are inside of every loop.
-    fn closed_by(&self, value: UOp, level: u8, threads: bool) -> Option<Vec<UOp>> {
+    fn closed_by(&self, value: UOp, level: Level, threads: bool) -> Option<Vec<UOp>> {
         let g = &self.g;
         let mut reduced: Vec<UOp> = Vec::new();
         for r in self.reduces() {
@@ -129,9 +128,11 @@ impl Kernel {
             }
         };
         let limit = match level {
-            OUTSIDE if threads => (1, usize::MAX),
-            OUTSIDE => (0, 0),
-            _ => place(self.range_by_id(level).filter(|&r| matches!(g.kind(r), AxisKind::Loop | AxisKind::Reduce))?),
+            Level::Outside if threads => (1, usize::MAX),
+            Level::Outside => (0, 0),
+            Level::In(r) => {
+                place(self.range_by_id(r).filter(|&r| matches!(g.kind(r), AxisKind::Loop | AxisKind::Reduce))?)
+            }
         };
         let mut out: Vec<UOp> = self.ranges();
         out.retain(|&r| g.ranges(value) >> g.range_arg(r).id & 1 == 1 && place(r) > limit);
@@ -211,7 +212,7 @@ pub(super) struct Repeated {
 }
 
 impl Kernel {
-    /// Applies [`super::OptOp::Keep`].
+    /// Applies [`super::Opt::Keep`].
     pub(super) fn keep(&mut self, r: UOp) -> Result<()> {
         let id = self.g.range_arg(r).id;
         let bad = |what: &str| Error::value("opt", format!("keep {id}: {what}"));

@@ -7,7 +7,7 @@
 use super::plan::{Call, Compiled, OutputInfo, Packed, Place, Plan};
 use super::watch::Watcher;
 use crate::DType;
-use crate::codegen::{Opt, OptOp, ParamInfo, VarInfo};
+use crate::codegen::{Opt, ParamInfo, VarInfo};
 use crate::render::{Code, Source};
 use crate::target::Target;
 use crate::uop::hash::key_bytes;
@@ -244,21 +244,13 @@ pub fn save_opts(key: u128, opts: &[Opt]) -> Vec<u8> {
 /// The opts of an entry.
 pub fn load_opts(key: u128, bytes: &[u8]) -> Option<Vec<Opt>> {
     let mut r = Reader(open(key, bytes)?);
-    let opts = r.list(|r| {
-        let op = OptOp::from_name(&r.text()?)?;
-        Some(Opt { op, axis: r.u8()?, amount: r.u32()? })
-    })?;
+    let opts = Opt::parse_list(&r.text()?)?;
     r.0.is_empty().then_some(opts)
 }
 
 fn put_opts(opts: &[Opt], w: &mut Vec<u8>) {
-    put(w, opts.len());
-    for Opt { op, axis, amount } in opts {
-        // by name: opts outlive a build
-        put_bytes(w, op.name().as_bytes());
-        w.push(*axis);
-        w.extend_from_slice(&amount.to_le_bytes());
-    }
+    // as text: opts outlive a build
+    put_bytes(w, Opt::list(opts).as_bytes());
 }
 
 fn put(w: &mut Vec<u8>, n: usize) {
@@ -434,7 +426,7 @@ mod tests {
         let back = load_kernel(2, &saved).unwrap();
         assert_eq!(save_kernel(2, &back).unwrap(), saved);
         assert_eq!((back.grid, &back.vars, back.source.local), (k.grid, &k.vars, k.source.local));
-        let opts = vec![Opt { op: OptOp::Lane, axis: 3, amount: 16 }, Opt { op: OptOp::PadTo, axis: 0, amount: 2 }];
+        let opts = vec![Opt::lane(3, 16), Opt::pad(0, 2)];
         assert_eq!(load_opts(3, &save_opts(3, &opts)), Some(opts));
     }
 
@@ -460,7 +452,7 @@ mod tests {
         let (a, b) = (Target::x86(crate::target::Isa::Avx2, 1), Target::x86(crate::target::Isa::Avx2, 2));
         assert_ne!(space(&a), space(&b));
         assert_ne!(entry_key(1, Kind::Plan, 1), entry_key(1, Kind::Kernel, 1));
-        let opts = [Opt { op: OptOp::Lane, axis: 3, amount: 16 }];
+        let opts = [Opt::lane(3, 16)];
         assert_ne!(with_opts(1, Some(&opts)), with_opts(1, None));
         assert_ne!(with_opts(1, Some(&[])), with_opts(1, None));
     }

@@ -1,11 +1,11 @@
 //! Tuned opts as lines of text: those that come with a release, for kernels of the benchmark models, and those that an
 //! application found for its own model and brings along.
 //!
-//! A line is `KEY OP AXIS AMOUNT, OP AXIS AMOUNT, ..`. The key is 16 hexadecimal digits of the kernel's label and the
+//! A line is `KEY OPT, OPT, ..`, opts as [`Opt::parse`] reads them. The key is 16 hexadecimal digits of the kernel's label and the
 //! family of devices, so lines of all devices may stand together; one whose kernel never comes does nothing. `#` begins a
 //! comment. What a search on the machine at hand found goes before all of them.
 
-use crate::codegen::{Opt, OptOp};
+use crate::codegen::{Opt, Part};
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 
@@ -59,44 +59,40 @@ impl Tuned {
 
 /// The line for the opts of a kernel.
 pub(super) fn line(label: u64, opts: &[Opt]) -> String {
-    let opts: Vec<String> = opts.iter().map(ToString::to_string).collect();
-    format!("{label:016x} {}", opts.join(", ")).trim_end().to_string()
+    format!("{label:016x} {}", Opt::list(opts)).trim_end().to_string()
 }
 
 fn parse(line: &str) -> Option<(u64, Vec<Opt>)> {
     let (key, list) = line.split_once(' ').unwrap_or((line, ""));
     let whole = key.len() == 16 && key.bytes().all(|b| b.is_ascii_hexdigit());
     let key = u64::from_str_radix(key, 16).ok().filter(|_| whole)?;
-    let opts = list.split(',').map(str::trim).filter(|o| !o.is_empty()).map(one).collect::<Option<Vec<_>>>()?;
+    let opts = Opt::parse_list(list)?;
     in_bounds(&opts).then_some((key, opts))
 }
 
 /// May a line have these opts? The search takes no others.
 pub(super) fn in_bounds(opts: &[Opt]) -> bool {
-    let copies = |o: &Opt| match o.op {
-        OptOp::Upcast | OptOp::Accum | OptOp::Unroll | OptOp::Dot => u64::from(o.amount.max(1)),
+    let copies = |o: &Opt| match *o {
+        Opt::Cut { by, part: Part::Upcast | Part::Accum | Part::Unroll | Part::Dot, .. } => u64::from(by.max(1)),
         _ => 1,
     };
     let all = opts.iter().try_fold(1u64, |n, o| n.checked_mul(copies(o)).filter(|&n| n <= MAX_COPIES));
-    let width = |o: &Opt| matches!(o.op, OptOp::Lane | OptOp::PadTo | OptOp::Local | OptOp::Group);
-    let wide = opts.iter().any(|o| width(o) && o.amount > MAX_WIDTH);
-    opts.len() <= MAX_OPTS && all.is_some() && !wide
-}
-
-fn one(text: &str) -> Option<Opt> {
-    let mut words = text.split_whitespace();
-    let op = OptOp::from_name(words.next()?)?;
-    let opt = Opt { op, axis: words.next()?.parse().ok()?, amount: words.next()?.parse().ok()? };
-    words.next().is_none().then_some(opt)
+    let width = |o: &Opt| match *o {
+        Opt::Cut { by: n, part: Part::Lane | Part::Local | Part::Group, .. } | Opt::Pad { to: n, .. } => n,
+        _ => 1,
+    };
+    opts.len() <= MAX_OPTS && all.is_some() && opts.iter().all(|o| width(o) <= MAX_WIDTH)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codegen::{Level, Staging};
 
     #[test]
     fn lines_come_back_as_they_were() {
-        let opts = [Opt { op: OptOp::Lane, axis: 3, amount: 16 }, Opt { op: OptOp::Stage, axis: 255, amount: 0x18001 }];
+        let copy = Staging { param: 1, load: 1, level: Level::Outside, apart: true };
+        let opts = [Opt::lane(3, 16), Opt::Stage(copy)];
         let entry = 0x0123_4567_89ab_cdef;
         let mut tuned = Tuned(FxHashMap::default());
         let text = format!("# a model\n\n{}\n{} # no opts\n", line(entry, &opts), line(5, &[]));
@@ -110,15 +106,15 @@ mod tests {
     fn bad_lines_are_named_and_nothing_is_added() {
         let good = line(1, &[]);
         for bad in [
-            "12 lane 0 8",
-            "00000000000000zz lane 0 8",
-            "0000000000000001 lane 0",
-            "0000000000000001 bend 0 8",
-            "0000000000000001 lane 0 8 9",
-            "0000000000000001 upcast 0 4294967295",
-            "0000000000000001 lane 0 4096",
-            "0000000000000001 padto 0 4294967295",
-            "0000000000000001 upcast 0 64, unroll 1 65",
+            "12 lane r0 by 8",
+            "00000000000000zz lane r0 by 8",
+            "0000000000000001 lane r0",
+            "0000000000000001 bend r0 by 8",
+            "0000000000000001 lane r0 by 8 9",
+            "0000000000000001 upcast r0 by 4294967295",
+            "0000000000000001 lane r0 by 4096",
+            "0000000000000001 pad r0 to 4294967295",
+            "0000000000000001 upcast r0 by 64, unroll r1 by 65",
         ] {
             let mut tuned = Tuned(FxHashMap::default());
             let error = tuned.add(&format!("{good}\n{bad}")).unwrap_err();

@@ -5,8 +5,7 @@ use super::build::noise;
 use super::{Data, Sample, Tol};
 use crate::nodes::MakeNodes;
 use gradloom_core::DType::{self, F32};
-use gradloom_core::codegen::opt::{APART, OUTSIDE};
-use gradloom_core::codegen::{Opt, OptOp, compile};
+use gradloom_core::codegen::{Level, Opt, Staging, compile};
 use gradloom_core::schedule::Ast;
 use gradloom_core::target::Target;
 use gradloom_core::uop::{AxisKind, Graph, Op, ReduceOp, UOp};
@@ -27,12 +26,8 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     out.push(whole(t));
     out.push(short(t));
     for (stride, kind) in [(1, AxisKind::Loop), (2, AxisKind::Loop), (2, AxisKind::Reduce)] {
-        out.extend([0, APART].map(|apart| conv(t, stride, kind, apart as usize)));
+        out.extend([false, true].map(|apart| conv(t, stride, kind, apart)));
     }
-}
-
-fn opt(op: OptOp, axis: u8, amount: usize) -> Opt {
-    Opt { op, axis, amount: amount as u32 }
 }
 
 fn lanes(t: &Target) -> usize {
@@ -89,17 +84,16 @@ fn matmul(t: &Target, name: &str, [m, n, k]: [usize; 3], transposed: bool, dt: D
 
 /// A panel of each operand, at levels of their own, under loops that changed places.
 fn panels(t: &Target, transposed: bool) -> Sample {
-    use OptOp::*;
     let l = lanes(t);
     let dt = if transposed { F32 } else { DType::I16 };
     let opts = [
-        opt(Upcast, 0, 3),
-        opt(Lane, 1, 2 * l),
-        opt(Split, 1, 2),
-        opt(Swap, 0, 1),
-        opt(Unroll, 2, 2),
-        opt(Stage, 0, 2),
-        opt(Stage, 1, 1),
+        Opt::upcast(0, 3),
+        Opt::lane(1, 2 * l),
+        Opt::split(1, 2),
+        Opt::swap(0, 1),
+        Opt::unroll(2, 2),
+        Opt::stage(2, Level::In(0)),
+        Opt::stage(1, Level::In(1)),
     ];
     let name = if transposed { "stage_panels_t" } else { "stage_panels" };
     matmul(t, name, [11, 7 * l + 3, 4 * l + 6], transposed, dt, Some(&opts))
@@ -107,16 +101,15 @@ fn panels(t: &Target, transposed: bool) -> Sample {
 
 /// Tiles of both operands in workgroup memory, step by step.
 fn shared(t: &Target, transposed: bool) -> Sample {
-    use OptOp::*;
     let opts = [
-        opt(Lane, 1, 4),
-        opt(Local, 1, 8),
-        opt(Upcast, 0, 4),
-        opt(Local, 0, 4),
-        opt(Split, 2, 8),
-        opt(Unroll, 7, 4),
-        opt(Stage, 2, 1),
-        opt(Stage, 2, 2),
+        Opt::lane(1, 4),
+        Opt::local(1, 8),
+        Opt::upcast(0, 4),
+        Opt::local(0, 4),
+        Opt::split(2, 8),
+        Opt::unroll(7, 4),
+        Opt::stage(1, Level::In(2)),
+        Opt::stage(2, Level::In(2)),
     ];
     let name = if transposed { "shared_tiles_t" } else { "shared_tiles" };
     matmul(t, name, [32, 64, 24], transposed, F32, Some(&opts))
@@ -124,19 +117,18 @@ fn shared(t: &Target, transposed: bool) -> Sample {
 
 /// Lengths that nothing divides: padded outputs, a padded reduction, more threads than there is to copy.
 fn shared_edges(t: &Target, transposed: bool) -> Sample {
-    use OptOp::*;
     let opts = [
-        opt(PadTo, 0, 16),
-        opt(PadTo, 1, 32),
-        opt(PadTo, 2, 6),
-        opt(Lane, 1, 4),
-        opt(Upcast, 1, 2),
-        opt(Local, 1, 4),
-        opt(Upcast, 0, 2),
-        opt(Local, 0, 8),
-        opt(Split, 2, 6),
-        opt(Stage, 2, 1),
-        opt(Stage, if transposed { 2 } else { OUTSIDE }, 2),
+        Opt::pad(0, 16),
+        Opt::pad(1, 32),
+        Opt::pad(2, 6),
+        Opt::lane(1, 4),
+        Opt::upcast(1, 2),
+        Opt::local(1, 4),
+        Opt::upcast(0, 2),
+        Opt::local(0, 8),
+        Opt::split(2, 6),
+        Opt::stage(1, Level::In(2)),
+        Opt::stage(2, if transposed { Level::In(2) } else { Level::Outside }),
     ];
     let name = if transposed { "shared_edges_t" } else { "shared_edges" };
     matmul(t, name, [29, 33, 21], transposed, F32, Some(&opts))
@@ -144,59 +136,57 @@ fn shared_edges(t: &Target, transposed: bool) -> Sample {
 
 /// Windows of a convolution that threads share, over all input channels or one at a time.
 fn shared_halo(t: &Target, stride: usize) -> Sample {
-    use OptOp::*;
+    let level = if stride == 1 { Level::In(3) } else { Level::Outside };
     let opts = [
-        opt(PadTo, 2, 8),
-        opt(Lane, 2, 4),
-        opt(Local, 2, 2),
-        opt(Upcast, 1, 3),
-        opt(PadTo, 0, 8),
-        opt(Upcast, 0, 2),
-        opt(Local, 0, 2),
-        opt(Unroll, 5, 3),
-        opt(Stage, if stride == 1 { 3 } else { OUTSIDE }, 1),
-        opt(Stage, if stride == 1 { 3 } else { OUTSIDE }, 2),
+        Opt::pad(2, 8),
+        Opt::lane(2, 4),
+        Opt::local(2, 2),
+        Opt::upcast(1, 3),
+        Opt::pad(0, 8),
+        Opt::upcast(0, 2),
+        Opt::local(0, 2),
+        Opt::unroll(5, 3),
+        Opt::stage(1, level),
+        Opt::stage(2, level),
     ];
     padded_conv(t, &format!("shared_halo_{stride}"), stride, 13, Some(&opts))
 }
 
 /// Windows of a padded convolution side by side, and with `all` their rows too: elements that several of them share.
 fn window(t: &Target, w: usize, all: bool) -> Sample {
-    use OptOp::*;
-    let mut opts = vec![opt(PadTo, 2, 4), opt(Lane, 2, 4), opt(Upcast, 1, 2), opt(Unroll, 5, 3)];
+    let mut opts = vec![Opt::pad(2, 4), Opt::lane(2, 4), Opt::upcast(1, 2), Opt::unroll(5, 3)];
     if all {
-        opts.push(opt(Unroll, 4, 3));
+        opts.push(Opt::unroll(4, 3));
     }
     padded_conv(t, &format!("window_{w}_{}", if all { "all" } else { "row" }), 1, w, Some(&opts))
 }
 
 /// One operand as a whole, the other a row at a time.
 fn whole(t: &Target) -> Sample {
-    use OptOp::*;
     let l = lanes(t);
-    let opts = [opt(Lane, 1, l), opt(Stage, OUTSIDE, 2), opt(Stage, 0, 1)];
+    let opts = [Opt::lane(1, l), Opt::stage(2, Level::Outside), Opt::stage(1, Level::In(0))];
     matmul(t, "stage_whole", [5, 3 * l + 1, 2 * l + 1], true, F32, Some(&opts))
 }
 
 /// Axes shorter than a vector, and a reduction in two loops with a stage between them.
 fn short(t: &Target) -> Sample {
-    use OptOp::*;
-    let opts = [opt(Upcast, 0, 2), opt(Split, 2, 3), opt(Stage, 2, 2), opt(Stage, 0, 1)];
+    let opts = [Opt::upcast(0, 2), Opt::split(2, 3), Opt::stage(2, Level::In(2)), Opt::stage(1, Level::In(0))];
     matmul(t, "stage_short", [4, 5, 12], false, F32, Some(&opts))
 }
 
 /// A padded convolution whose input is staged inside of `level`.
-fn conv(t: &Target, stride: usize, level: AxisKind, apart: usize) -> Sample {
-    use OptOp::*;
+fn conv(t: &Target, stride: usize, level: AxisKind, apart: bool) -> Sample {
     let l = lanes(t);
     let w = 2 * l + 5;
     let ow = (w - 1) / stride + 1;
-    let mut opts = vec![opt(Upcast, 0, 2), opt(Lane, 2, if ow > l { l } else { 2 })];
+    let mut opts = vec![Opt::upcast(0, 2), Opt::lane(2, if ow > l { l } else { 2 })];
+    let windows = |level| Opt::Stage(Staging { param: 1, load: 0, level, apart });
     match level {
-        AxisKind::Loop => opts.extend([opt(Swap, 0, 1), opt(Stage, 0, 1 | apart), opt(Stage, OUTSIDE, 2)]),
-        _ => opts.extend([opt(Upcast, 1, 3), opt(Stage, 3, 1 | apart), opt(Stage, 3, 2)]),
+        AxisKind::Loop => opts.extend([Opt::swap(0, 1), windows(Level::In(0)), Opt::stage(2, Level::Outside)]),
+        _ => opts.extend([Opt::upcast(1, 3), windows(Level::In(3)), Opt::stage(2, Level::In(3))]),
     }
-    let name = format!("stage_conv{stride}_{}{}", if level == AxisKind::Loop { "loop" } else { "reduce" }, apart);
+    let kind = if level == AxisKind::Loop { "loop" } else { "reduce" };
+    let name = format!("stage_conv{stride}_{kind}{}", if apart { "_apart" } else { "" });
     padded_conv(t, &name, stride, w, Some(&opts))
 }
 

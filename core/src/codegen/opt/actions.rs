@@ -1,6 +1,6 @@
 //! The opts a search may try, as data: which axes each takes and in which amounts. A new opt joins with a row.
 
-use super::{OUTSIDE, Opt, OptOp};
+use super::{Level, Opt, Part};
 use crate::codegen::axes::Kernel;
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Op, UOp};
@@ -14,9 +14,9 @@ enum Axes {
     Any,
 }
 
-/// One row: the op, its axes, and its amounts, some of them in vectors of the target.
+/// One row: the parts that axes are cut to or, without, padding; which axes, and amounts, some of them in vectors of the target.
 struct Action {
-    op: OptOp,
+    part: Option<Part>,
     axes: Axes,
     amounts: &'static [u32],
     /// Amounts count vectors.
@@ -24,61 +24,30 @@ struct Action {
     gpu_only: bool,
 }
 
-const fn action(op: OptOp, axes: Axes, amounts: &'static [u32]) -> Action {
-    Action { op, axes, amounts, vectors: false, gpu_only: false }
+const fn cut(part: Part, axes: Axes, amounts: &'static [u32]) -> Action {
+    Action { part: Some(part), axes, amounts, vectors: false, gpu_only: false }
 }
 
 const ACTIONS: &[Action] = &[
-    Action { vectors: true, ..action(OptOp::PadTo, Axes::Any, &[1, 2, 4]) },
-    Action { vectors: true, ..action(OptOp::Lane, Axes::Any, &[1, 2, 3, 4]) },
-    action(OptOp::Upcast, Axes::Output, &[2, 3, 4, 5, 6, 7, 8, 12]),
-    action(OptOp::Unroll, Axes::Reduced, &[2, 3, 4, 5, 7, 8, 9, 16]),
-    action(OptOp::Accum, Axes::Reduced, &[2, 4, 8]),
-    action(OptOp::Split, Axes::Any, &[8, 16, 32, 64, 128, 256]),
-    Action { gpu_only: true, ..action(OptOp::Group, Axes::Reduced, &[4, 8, 16, 32, 64]) },
-    Action { gpu_only: true, ..action(OptOp::Local, Axes::Output, &[2, 4, 8, 16, 32, 64]) },
+    Action { part: None, axes: Axes::Any, amounts: &[1, 2, 4], vectors: true, gpu_only: false },
+    Action { vectors: true, ..cut(Part::Lane, Axes::Any, &[1, 2, 3, 4]) },
+    cut(Part::Upcast, Axes::Output, &[2, 3, 4, 5, 6, 7, 8, 12]),
+    cut(Part::Unroll, Axes::Reduced, &[2, 3, 4, 5, 7, 8, 9, 16]),
+    cut(Part::Accum, Axes::Reduced, &[2, 4, 8]),
+    cut(Part::Loop, Axes::Any, &[8, 16, 32, 64, 128, 256]),
+    Action { gpu_only: true, ..cut(Part::Group, Axes::Reduced, &[4, 8, 16, 32, 64]) },
+    Action { gpu_only: true, ..cut(Part::Local, Axes::Output, &[2, 4, 8, 16, 32, 64]) },
 ];
 
-impl OptOp {
-    /// Every opt.
-    pub const ALL: [OptOp; 13] = [
-        OptOp::Upcast,
-        OptOp::Lane,
-        OptOp::Accum,
-        OptOp::Unroll,
-        OptOp::Dot,
-        OptOp::Tile,
-        OptOp::Local,
-        OptOp::Group,
-        OptOp::PadTo,
-        OptOp::Split,
-        OptOp::Swap,
-        OptOp::Stage,
-        OptOp::Keep,
-    ];
-
-    /// Its name, for caches that outlive a build.
-    pub const fn name(self) -> &'static str {
-        match self {
-            OptOp::Upcast => "upcast",
-            OptOp::Lane => "lane",
-            OptOp::Accum => "accum",
-            OptOp::Unroll => "unroll",
-            OptOp::Dot => "dot",
-            OptOp::Tile => "tile",
-            OptOp::Local => "local",
-            OptOp::Group => "group",
-            OptOp::PadTo => "padto",
-            OptOp::Split => "split",
-            OptOp::Swap => "swap",
-            OptOp::Stage => "stage",
-            OptOp::Keep => "keep",
-        }
+impl Action {
+    fn opt(&self, axis: u8, amount: u32) -> Opt {
+        self.part.map_or(Opt::Pad { axis, to: amount }, |part| Opt::Cut { axis, by: amount, part })
     }
 
-    /// The opt of that name.
-    pub fn from_name(name: &str) -> Option<OptOp> {
-        OptOp::ALL.into_iter().find(|op| op.name() == name)
+    /// Its amounts on a target.
+    fn amounts(&self, t: &Target) -> impl Iterator<Item = u32> + use<> {
+        let unit = if self.vectors { t.lanes as u32 } else { 1 };
+        self.amounts.iter().map(move |&n| n * unit)
     }
 }
 
@@ -90,7 +59,7 @@ pub fn next(k: &Kernel, t: &Target) -> Vec<Opt> {
     let mut out: Vec<Opt> = loops.iter().flat_map(|&r| on_axis(id(r), g.kind(r), g.range_len(r), t)).collect();
     for (i, &a) in loops.iter().enumerate() {
         let others = loops[i + 1..].iter().filter(|&&b| g.kind(b) == g.kind(a));
-        out.extend(others.map(|&b| Opt { op: OptOp::Swap, axis: id(a), amount: u32::from(id(b)) }));
+        out.extend(others.map(|&b| Opt::swap(id(a), id(b))));
     }
     if !t.has_local && !k.reduces().is_empty() {
         let mut slots: Vec<u32> = Vec::new();
@@ -101,9 +70,9 @@ pub fn next(k: &Kernel, t: &Target) -> Vec<Opt> {
         }
         sort::ascending(&mut slots);
         slots.dedup();
-        let levels: Vec<u8> = loops.iter().map(|&r| id(r)).chain([OUTSIDE]).collect();
-        for amount in slots {
-            out.extend(levels.iter().map(|&axis| Opt { op: OptOp::Stage, axis, amount }));
+        let levels: Vec<Level> = loops.iter().map(|&r| Level::In(id(r))).chain([Level::Outside]).collect();
+        for param in slots {
+            out.extend(levels.iter().map(|&level| Opt::stage(param, level)));
         }
     }
     out
@@ -111,9 +80,13 @@ pub fn next(k: &Kernel, t: &Target) -> Vec<Opt> {
 
 /// The same opt in other amounts.
 pub fn variants(o: &Opt, t: &Target) -> Vec<Opt> {
-    let rows = ACTIONS.iter().filter(|a| a.op == o.op);
-    let amounts = rows.flat_map(|a| a.amounts.iter().map(move |&n| n * if a.vectors { t.lanes as u32 } else { 1 }));
-    amounts.filter(|&n| n != o.amount).map(|amount| Opt { amount, ..*o }).collect()
+    let (part, axis) = match *o {
+        Opt::Cut { axis, part, .. } => (Some(part), axis),
+        Opt::Pad { axis, .. } => (None, axis),
+        Opt::Swap { .. } | Opt::Stage(_) | Opt::Keep { .. } => return Vec::new(),
+    };
+    let rows = ACTIONS.iter().filter(|a| a.part == part);
+    rows.flat_map(|a| a.amounts(t).map(|n| a.opt(axis, n))).filter(|other| other != o).collect()
 }
 
 /// Opts on one axis of this id, kind and length.
@@ -128,35 +101,21 @@ fn on_axis(id: u8, kind: AxisKind, len: usize, t: &Target) -> Vec<Opt> {
         if !here || a.gpu_only && !t.has_local || a.vectors && t.lanes < 2 {
             continue;
         }
-        for &n in a.amounts {
-            let amount = n * if a.vectors { t.lanes as u32 } else { 1 };
-            let fits = match a.op {
-                OptOp::PadTo => !len.is_multiple_of(amount as usize) && len * 2 > amount as usize,
+        for amount in a.amounts(t) {
+            let fits = match a.part {
+                None => !len.is_multiple_of(amount as usize) && len * 2 > amount as usize,
                 // a GPU's vector is one vec4
-                OptOp::Lane if t.has_local && n > 1 => false,
-                _ => amount as usize <= len && len.is_multiple_of(amount as usize),
+                Some(Part::Lane) if t.has_local && amount as usize > t.lanes => false,
+                Some(_) => amount as usize <= len && len.is_multiple_of(amount as usize),
             };
             if fits {
-                out.push(Opt { op: a.op, axis: id, amount });
+                out.push(a.opt(id, amount));
             }
         }
         // all of a short axis at once
-        if a.op == OptOp::Unroll && len > 1 && len <= 32 && !a.amounts.contains(&(len as u32)) {
-            out.push(Opt { op: a.op, axis: id, amount: len as u32 });
+        if a.part == Some(Part::Unroll) && len > 1 && len <= 32 && !a.amounts.contains(&(len as u32)) {
+            out.push(Opt::unroll(id, len));
         }
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_distinct_and_lead_back() {
-        for op in OptOp::ALL {
-            assert_eq!(OptOp::from_name(op.name()), Some(op));
-        }
-        assert!(ACTIONS.iter().all(|a| OptOp::ALL.contains(&a.op)));
-    }
 }

@@ -4,7 +4,7 @@
 //! the loops that reuse it inside of the panel, the vectors of the panel innermost.
 
 use super::heuristic::{Access, Tile, View};
-use super::{APART, OUTSIDE, Opt, OptOp};
+use super::{Level, Opt, Staging};
 use crate::uop::UOp;
 use crate::util::sort;
 
@@ -222,7 +222,7 @@ impl View<'_> {
         for i in 0..places.len() {
             let Some(j) = now.iter().position(|&r| r == order[i]) else { return };
             if i != j {
-                opts.push(Opt { op: OptOp::Swap, axis: places[i], amount: places[j] as u32 });
+                opts.push(Opt::swap(places[i], places[j]));
                 now.swap(i, j);
             }
         }
@@ -230,16 +230,16 @@ impl View<'_> {
         if let Some((r, n)) = cut
             && let Some(axis) = place(r)
         {
-            opts.push(Opt { op: OptOp::Split, axis, amount: n as u32 });
+            opts.push(Opt::split(axis, n));
         }
         if let Some(axis) = place(lane).filter(|_| together > 1 && panels > 1) {
-            opts.push(Opt { op: OptOp::Split, axis, amount: together as u32 });
+            opts.push(Opt::split(axis, together));
         }
         if a.constant || best.is_none() {
             return;
         }
-        let axis = level.checked_sub(1).map_or(OUTSIDE, |i| places[i]);
-        opts.push(Opt { op: OptOp::Stage, axis, amount: a.slot.unwrap_or(0) | if apart { APART } else { 0 } });
+        let level = level.checked_sub(1).map_or(Level::Outside, |i| Level::In(places[i]));
+        opts.push(Opt::Stage(Staging { param: a.slot.unwrap_or(0), load: 0, level, apart }));
     }
 }
 
@@ -250,7 +250,7 @@ fn gcd(a: usize, b: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::super::heuristic::choose;
-    use super::super::{Opt, OptOp};
+    use super::super::{Opt, Part};
     use crate::DType::F32;
     use crate::codegen::axes::Kernel;
     use crate::schedule::schedule;
@@ -274,15 +274,16 @@ mod tests {
     #[test]
     fn panels_are_for_many_rows() {
         let t = Target::x86(Isa::Avx512, 1);
-        let has = |opts: &[Opt], op: OptOp| opts.iter().any(|o| o.op == op);
+        let swaps = |opts: &[Opt]| opts.iter().any(|o| matches!(o, Opt::Swap { .. }));
+        let stages = |opts: &[Opt]| opts.iter().any(|o| matches!(o, Opt::Stage(_)));
         // 43 tiles of rows and fewer read the columns where they are, one strip after the other
         for (m, k, n) in [(16, 256, 1024), (32, 1024, 1024), (128, 384, 1536), (256, 256, 256)] {
             let opts = matmul(m, k, n, &[], &t);
-            assert!(has(&opts, OptOp::Swap) && !has(&opts, OptOp::Stage), "{m}x{k}x{n}: {opts:?}");
+            assert!(swaps(&opts) && !stages(&opts), "{m}x{k}x{n}: {opts:?}");
         }
         for n in [768, 1024] {
             let opts = matmul(n, n, n, &[], &t);
-            assert!(has(&opts, OptOp::Stage), "{n}: {opts:?}");
+            assert!(stages(&opts), "{n}: {opts:?}");
         }
     }
 
@@ -305,7 +306,7 @@ mod tests {
             let mut k = Kernel::new(&ast);
             k.settle_axes();
             let images = k.g.range_arg(k.row_loops().0[0]).id;
-            choose(&k, &t).iter().any(|o| o.op == OptOp::Swap && o.axis == images)
+            choose(&k, &t).iter().any(|o| matches!(o, Opt::Swap { axis, .. } if *axis == images))
         };
         assert!(columns_first(3) && !columns_first(16));
     }
@@ -315,9 +316,9 @@ mod tests {
         let t = Target::x86(Isa::Avx512, 1);
         // five strips of 64 columns, of which three would share a panel of the weights: two pieces would compute one twice
         let opts = matmul(49, 960, 320, &[2], &t);
-        let amount = |op: OptOp| opts.iter().find(|o| o.op == op).map(|o| o.amount as usize);
-        let strips = 320usize.div_ceil(amount(OptOp::Lane).unwrap());
-        let split = amount(OptOp::Split).unwrap_or(1);
+        let amount = |part: Part| opts.iter().find_map(|o| o.cuts(part));
+        let strips = 320usize.div_ceil(amount(Part::Lane).unwrap());
+        let split = amount(Part::Loop).unwrap_or(1);
         assert_eq!(strips.div_ceil(split) * split, strips, "{opts:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! Opts for kernels whose rows are kept in local arrays between contractions (attention): several rows at once, so that
 //! the contractions have register tiles; lanes along each array, each reduction of a row and the result.
 
-use super::{APART, OUTSIDE, Opt, OptOp};
+use super::{Level, Opt, Staging};
 use crate::codegen::axes::{Kernel, affine};
 use crate::target::Target;
 use crate::uop::{AxisKind, Op, UOp};
@@ -37,20 +37,20 @@ pub(super) fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let mut out = Picked { k: k.clone(), t, opts: Vec::new() };
     let id = |r: UOp| k.g.range_arg(r).id;
     if height > 1 {
-        out.push(OptOp::Upcast, id(rows), height);
+        out.push(Opt::upcast(id(rows), height));
     }
     let body = BODY / (height * width / t.lanes).max(1);
     for &r in products.iter().flat_map(|&p| k.g.src(p)[1..].last()) {
         if let Some(f) = [4, 2].into_iter().find(|&f| f <= body && len(r).is_multiple_of(f)) {
-            out.push(OptOp::Unroll, id(r), f);
+            out.push(Opt::unroll(id(r), f));
         }
     }
     for &r in &along {
         if k.g.kind(r).is_reduce() && !len(r).is_multiple_of(width) {
-            out.push(OptOp::PadTo, id(r), width);
+            out.push(Opt::pad(id(r), width));
         }
         // the loops of arrays have new numbers where rows became a tile
-        out.push(OptOp::Lane, id(r), width);
+        out.push(Opt::lane(id(r), width));
     }
     if high >= REUSE * height {
         out.panels(id(rows));
@@ -101,8 +101,7 @@ struct Picked<'a> {
 }
 
 impl Picked<'_> {
-    fn push(&mut self, op: OptOp, axis: u8, amount: usize) {
-        let opt = Opt { op, axis, amount: amount as u32 };
+    fn push(&mut self, opt: Opt) {
         let mut k = self.k.clone();
         if k.apply(&opt, self.t).is_ok() {
             self.k = k;
@@ -113,17 +112,17 @@ impl Picked<'_> {
     /// Copies the operands that all rows share to packed panels, outside of the loop over rows.
     fn panels(&mut self, rows: u8) {
         let k = self.k.clone();
-        let mut number: FxHashMap<u32, u32> = FxHashMap::default();
+        let mut number: FxHashMap<u32, u16> = FxHashMap::default();
         let mut found = Vec::new();
         for u in k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Load) {
             let index = k.g.src_at(u, 0);
             let Some(slot) = k.slot_below(index) else { continue };
             let n = number.entry(slot).or_default();
-            found.push((u, index, slot | *n << 16));
+            found.push((u, index, slot, *n));
             *n += 1;
         }
         // what is staged is no longer among the loads of its parameter: later ones first
-        for (u, index, which) in found.into_iter().rev() {
+        for (u, index, param, load) in found.into_iter().rev() {
             let has = |r: UOp| k.g.ranges(u) >> k.g.range_arg(r).id & 1 == 1;
             let all = k.ranges();
             let Some(lane) = all.iter().copied().find(|&r| k.g.range_arg(r).lane && has(r)) else { continue };
@@ -137,7 +136,8 @@ impl Picked<'_> {
                 continue;
             }
             let around = k.row_loops().0.into_iter().filter(|&r| has(r)).map(|r| k.g.range_arg(r).id).max();
-            self.push(OptOp::Stage, around.unwrap_or(OUTSIDE), (which | APART) as usize);
+            let level = around.map_or(Level::Outside, Level::In);
+            self.push(Opt::Stage(Staging { param, load, level, apart: true }));
         }
     }
 }

@@ -3,7 +3,7 @@
 //! neighbours in each lane.
 
 use super::heuristic::{Access, View};
-use super::{Opt, OptOp, chain, rows};
+use super::{Opt, Part, chain, rows};
 use crate::DType;
 use crate::target::Dots;
 use crate::uop::{Arg, Op, RangeSet, ReduceOp, UOp};
@@ -16,13 +16,13 @@ impl View<'_> {
             return None;
         }
         let (axis, lanes) = self.groups(n, stored)?;
-        let mut opts = vec![Opt { op: OptOp::Dot, axis, amount: n as u32 }];
+        let mut opts = vec![Opt::dot(axis, n)];
         let mut k = self.k.clone();
         k.apply(&opts[0], self.t).ok()?;
         let mut v = View::new(&k, self.t);
         v.lanes = Some(lanes);
         v.contraction(true, &mut opts);
-        if !opts.iter().any(|o| o.op == OptOp::Lane) {
+        if !opts.iter().any(|o| o.cuts(Part::Lane).is_some()) {
             return None;
         }
         if self.t.has_local {

@@ -1,7 +1,7 @@
 //! What only GPUs need: how large a kernel's code may be, reductions that the threads of a workgroup share, the workgroup.
 
 use super::heuristic::{Tile, View};
-use super::{Opt, OptOp, software};
+use super::{Opt, Part, software};
 use crate::uop::UOp;
 
 /// Multiply-adds in the body of a reduction's loop.
@@ -41,7 +41,7 @@ impl View<'_> {
     pub(super) fn launch(&self, opts: &mut Vec<Opt>) {
         // starting a workgroup of a processor costs as much as some threads that need no sums
         let most = if self.t.software && !self.reds.is_empty() { 32 } else { 64 }.min(self.t.max_local_total as usize);
-        let grouped = opts.iter().find(|o| o.op == OptOp::Group).map(|o| o.amount as usize);
+        let grouped = opts.iter().find_map(|o| o.cuts(Part::Group));
         let shared = match grouped {
             Some(n) => n,
             None if self.t.software => 1,
@@ -53,10 +53,11 @@ impl View<'_> {
     /// What opts leave of an axis.
     fn left(&self, r: UOp, opts: &[Opt]) -> usize {
         let mut n = self.len(r);
-        for o in opts.iter().filter(|o| o.axis == self.id(r)) {
-            match o.op {
-                OptOp::PadTo => n = n.next_multiple_of(o.amount as usize),
-                _ => n /= o.amount as usize,
+        for o in opts.iter().filter(|o| o.axis() == Some(self.id(r))) {
+            match *o {
+                Opt::Pad { to, .. } => n = n.next_multiple_of(to as usize),
+                Opt::Cut { by, .. } => n /= by as usize,
+                Opt::Swap { .. } | Opt::Stage(_) | Opt::Keep { .. } => {}
             }
         }
         n
@@ -69,8 +70,8 @@ impl View<'_> {
             return 1;
         }
         let threads: usize = self.outs.iter().map(|&r| self.left(r, opts)).product();
-        let lane =
-            self.reds.iter().copied().find(|&r| opts.iter().any(|o| o.op == OptOp::Lane && o.axis == self.id(r)));
+        let has_lanes = |r: UOp| opts.iter().any(|o| o.cuts(Part::Lane).is_some() && o.axis() == Some(self.id(r)));
+        let lane = self.reds.iter().copied().find(|&r| has_lanes(r));
         let Some(r) = lane.or_else(|| self.reds.iter().copied().max_by_key(|&r| self.left(r, opts))) else { return 1 };
         let (steps, most) = (self.left(r, opts), if lane.is_some() { GROUP } else { SPLIT });
         let fits = |f: &usize| {
@@ -84,10 +85,10 @@ impl View<'_> {
         }
         let at = match lane {
             // before the axis is cut further
-            Some(_) => opts.iter().position(|o| o.op == OptOp::Lane).map_or(opts.len(), |i| i + 1),
+            Some(_) => opts.iter().position(|o| o.cuts(Part::Lane).is_some()).map_or(opts.len(), |i| i + 1),
             None => opts.len(),
         };
-        opts.insert(at, Opt { op: OptOp::Group, axis: self.id(r), amount: f as u32 });
+        opts.insert(at, Opt::group(self.id(r), f));
         f
     }
 
@@ -104,10 +105,10 @@ impl View<'_> {
             if f < limit / 4 && n > limit {
                 // an awkward length: round it up, the last workgroup is partly idle
                 f = limit.min(32);
-                opts.push(Opt { op: OptOp::PadTo, axis: self.id(r), amount: f as u32 });
+                opts.push(Opt::pad(self.id(r), f));
             }
             if f > 1 {
-                opts.push(Opt { op: OptOp::Local, axis: self.id(r), amount: f as u32 });
+                opts.push(Opt::local(self.id(r), f));
                 budget /= f;
                 dims += 1;
             }

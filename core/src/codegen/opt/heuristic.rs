@@ -1,7 +1,7 @@
 //! Opts at once, from the target's data: a vector axis that makes the inner loads contiguous, and a register tile that
 //! loads least per multiply-add and still fits the vector file.
 
-use super::{APART, OUTSIDE, Opt, OptOp, chain, rows};
+use super::{Level, Opt, Staging, chain, rows};
 use crate::codegen::axes::{Affine, Kernel, affine};
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
@@ -462,7 +462,7 @@ impl<'a> View<'a> {
             return;
         }
         for (r, f) in tile.ups.iter().filter_map(|&(r, f)| r.map(|r| (r, f))).filter(|x| x.1 > 1) {
-            opts.push(Opt { op: OptOp::Upcast, axis: self.id(r), amount: f as u32 });
+            opts.push(Opt::upcast(self.id(r), f));
         }
         if let Some(l) = tile.lane {
             self.lane(l, tile.width, opts);
@@ -476,25 +476,25 @@ impl<'a> View<'a> {
     /// Packs constant operands, in the order that the opts so far give the loops.
     pub(super) fn pack(&self, opts: &mut Vec<Opt>) {
         let constants = self.inner.iter().filter(|a| a.constant).filter_map(|a| a.slot);
-        opts.extend(constants.map(|s| Opt { op: OptOp::Stage, axis: OUTSIDE, amount: s | APART }));
+        let copy = |param: u32| Staging { param, load: 0, level: Level::Outside, apart: true };
+        opts.extend(constants.map(|s| Opt::Stage(copy(s))));
     }
 
     fn lane(&self, l: UOp, width: usize, opts: &mut Vec<Opt>) {
         let vectors = width / self.t.lanes;
         let overlaps = self.blocks && self.outs.contains(&l) && self.len(l) >= width;
-        let width = width as u32;
-        if !self.len(l).is_multiple_of(width as usize) && !overlaps {
-            opts.push(Opt { op: OptOp::PadTo, axis: self.id(l), amount: width });
+        if !self.len(l).is_multiple_of(width) && !overlaps {
+            opts.push(Opt::pad(self.id(l), width));
         }
         if !self.t.has_local {
-            opts.push(Opt { op: OptOp::Lane, axis: self.id(l), amount: width });
+            opts.push(Opt::lane(self.id(l), width));
             return;
         }
         // a GPU's vector is a vec4; further vectors are registers
-        opts.push(Opt { op: OptOp::Lane, axis: self.id(l), amount: self.t.lanes as u32 });
+        opts.push(Opt::lane(self.id(l), self.t.lanes));
         if vectors > 1 {
-            let op = if self.k.g.kind(l).is_reduce() { OptOp::Accum } else { OptOp::Upcast };
-            opts.push(Opt { op, axis: self.id(l), amount: vectors as u32 });
+            let reduced = self.k.g.kind(l).is_reduce();
+            opts.push(if reduced { Opt::accum(self.id(l), vectors) } else { Opt::upcast(self.id(l), vectors) });
         }
     }
 
@@ -509,9 +509,9 @@ impl<'a> View<'a> {
         if !self.blocks || n < 1 << 16 || !n.is_multiple_of(STREAMS * width) || self.inner.len() != 1 {
             return false;
         }
-        opts.push(Opt { op: OptOp::Split, axis: self.id(r), amount: (n / STREAMS) as u32 });
-        opts.push(Opt { op: OptOp::Accum, axis: self.id(r), amount: STREAMS as u32 });
-        opts.push(Opt { op: OptOp::Lane, axis: self.k.next_id, amount: width as u32 });
+        opts.push(Opt::split(self.id(r), n / STREAMS));
+        opts.push(Opt::accum(self.id(r), STREAMS));
+        opts.push(Opt::lane(self.k.next_id, width));
         true
     }
 
@@ -529,12 +529,12 @@ impl<'a> View<'a> {
                 budget = (budget / n).max(1) * n;
             }
             if n <= budget {
-                opts.push(Opt { op: OptOp::Unroll, axis: self.id(r), amount: n as u32 });
+                opts.push(Opt::unroll(self.id(r), n));
                 budget /= n;
                 continue;
             }
             if let Some(f) = [4usize, 2].into_iter().find(|&f| f <= budget && n.is_multiple_of(f)) {
-                opts.push(Opt { op: OptOp::Unroll, axis: self.id(r), amount: f as u32 });
+                opts.push(Opt::unroll(self.id(r), f));
             }
             break;
         }
@@ -588,7 +588,7 @@ impl<'a> View<'a> {
         let Some(lane) = lane else {
             let rows = self.outs.iter().copied().max_by_key(|&r| self.len(r));
             let Some((r, f)) = rows.map(|r| (r, fits(self.len(r), CHAINS))).filter(|x| x.1 > 1) else { return };
-            return opts.push(Opt { op: OptOp::Upcast, axis: self.id(r), amount: f as u32 });
+            return opts.push(Opt::upcast(self.id(r), f));
         };
         let lanes = self.t.lanes;
         let vectors = self.len(lane).div_ceil(lanes);
@@ -598,7 +598,7 @@ impl<'a> View<'a> {
         let parts = self.t.threads.div_ceil(rows.product::<usize>().max(1));
         let parts = (parts..=left).find(|&p| left.is_multiple_of(p)).unwrap_or(left).max(1);
         if self.id(lane) > walk && parts < left && left / parts > 1 {
-            opts.push(Opt { op: OptOp::Split, axis: self.id(lane), amount: (left / parts) as u32 });
+            opts.push(Opt::split(self.id(lane), left / parts));
         }
     }
 
@@ -620,14 +620,14 @@ impl<'a> View<'a> {
         });
         let (Some(to), Some(from)) = (to, from) else { return false };
         let width = if self.len(from) >= 16 { 16 } else { 8 };
-        opts.push(Opt { op: OptOp::Upcast, axis: self.id(to), amount: ROWS as u32 });
-        opts.push(Opt { op: OptOp::Lane, axis: self.id(from), amount: width });
+        opts.push(Opt::upcast(self.id(to), ROWS));
+        opts.push(Opt::lane(self.id(from), width));
         let rows = self.len(to).div_ceil(ROWS);
         // lanes as long as the axis leave no loop to change places with
-        let loops = self.len(from) > width as usize && self.outs.len() == 2;
+        let loops = self.len(from) > width && self.outs.len() == 2;
         if rows > 2 * PAGES / ROWS && self.id(from) < self.id(to) && loops {
-            opts.push(Opt { op: OptOp::Split, axis: self.id(to), amount: (PAGES / ROWS) as u32 });
-            opts.push(Opt { op: OptOp::Swap, axis: self.id(from), amount: self.id(to) as u32 });
+            opts.push(Opt::split(self.id(to), PAGES / ROWS));
+            opts.push(Opt::swap(self.id(from), self.id(to)));
         }
         true
     }

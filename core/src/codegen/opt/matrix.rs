@@ -2,8 +2,8 @@
 //! columns, an axis of the reduction becomes what a tile sums over, each rounded up where the tile does not divide it. A subgroup then
 //! computes several tiles side by side, so that what it loads is used more than once, and a workgroup is a few subgroups.
 
+use super::Opt;
 use super::heuristic::View;
-use super::{Opt, OptOp};
 use crate::codegen::matrix::{self, factors, takes};
 use crate::target::MatrixTile;
 use crate::uop::UOp;
@@ -69,17 +69,17 @@ impl View<'_> {
 
     fn tile_opts(&self, c: &Choice<'_>) -> Vec<Opt> {
         let mut opts = Vec::new();
-        let mut put = |op: OptOp, r: UOp, n: usize| {
+        let mut put = |make: fn(u8, usize) -> Opt, r: UOp, n: usize| {
             if n > 1 {
-                opts.push(Opt { op, axis: self.id(r), amount: n as u32 });
+                opts.push(make(self.id(r), n));
             }
         };
         let sides = c.tile.sides();
         for (&r, side) in c.axes.iter().zip(sides) {
             if !self.len(r).is_multiple_of(side) {
-                put(OptOp::PadTo, r, side);
+                put(Opt::pad, r, side);
             }
-            put(OptOp::Tile, r, side);
+            put(Opt::tile, r, side);
         }
         let [row, column, _] = c.axes;
         let mut left = [self.len(row).div_ceil(sides[0]), self.len(column).div_ceil(sides[1])];
@@ -93,13 +93,13 @@ impl View<'_> {
                 left[i] /= 2;
             }
         }
-        put(OptOp::Upcast, row, block[0]);
-        put(OptOp::Upcast, column, block[1]);
+        put(Opt::upcast, row, block[0]);
+        put(Opt::upcast, column, block[1]);
         if self.t.has_local {
             let subgroups = (GROUP.min(self.t.max_local_total as usize) / c.tile.layout.threads()).max(1);
             let down = power_of_two_in(left[0], subgroups.div_ceil(2));
-            put(OptOp::Local, row, down);
-            put(OptOp::Local, column, power_of_two_in(left[1], subgroups / down));
+            put(Opt::local, row, down);
+            put(Opt::local, column, power_of_two_in(left[1], subgroups / down));
         }
         opts
     }

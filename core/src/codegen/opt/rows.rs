@@ -3,7 +3,7 @@
 //! Either each reduction and the loops at the end get lanes of their own (rows that are contiguous in memory), or one
 //! output loop around all of them does (reduced columns, many short rows).
 
-use super::{Opt, OptOp};
+use super::{Opt, Part};
 use crate::DType::Bool;
 use crate::codegen::axes::{Affine, Kernel, affine};
 use crate::target::Target;
@@ -63,7 +63,7 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
         return lanes(k, t, &[r]);
     }
     let vectors = lanes(k, t, &own);
-    let width = vectors.iter().find(|o| o.op == OptOp::Lane).map_or(1, |o| o.amount as usize);
+    let width = vectors.iter().find_map(|o| o.cuts(Part::Lane)).unwrap_or(1);
     let mut opts = kept(k, t, width);
     opts.extend(vectors);
     opts
@@ -107,14 +107,18 @@ fn workgroup(k: &Kernel, t: &Target) -> Option<Vec<Opt>> {
     let mut trial = k.clone();
     let mut opts = Vec::new();
     for &r in &ranges {
-        let op = if g.kind(r).is_reduce() { OptOp::Group } else { OptOp::Local };
         let axis = g.range_arg(r).id;
-        let cut = [(OptOp::Lane, lanes), (OptOp::PadTo, if units.is_multiple_of(f) { 1 } else { f }), (op, f)];
-        opts.extend(cut.into_iter().filter(|c| c.1 > 1).map(|(op, n)| Opt { op, axis, amount: n as u32 }));
+        if lanes > 1 {
+            opts.push(Opt::lane(axis, lanes));
+        }
+        if !units.is_multiple_of(f) {
+            opts.push(Opt::pad(axis, f));
+        }
+        opts.push(if g.kind(r).is_reduce() { Opt::group(axis, f) } else { Opt::local(axis, f) });
     }
     // reductions before the loops that read them
     sort::by_key(&mut opts, |o| {
-        !g.kind(ranges[ranges.iter().position(|&r| g.range_arg(r).id == o.axis).unwrap_or(0)]).is_reduce()
+        !g.kind(ranges[ranges.iter().position(|&r| Some(g.range_arg(r).id) == o.axis()).unwrap_or(0)]).is_reduce()
     });
     trial.apply_all(&opts, t).ok().map(|()| opts)
 }
@@ -136,7 +140,7 @@ fn kept(k: &Kernel, t: &Target, width: usize) -> Vec<Opt> {
         let own = |u: &UOp| k.g.ranges(*u) >> id & 1 == 1 && k.g.dtype(*u).size() == 4;
         let parts = k.g.reachable(&[found.first.0]);
         let ops: f64 = parts.into_iter().filter(own).map(|u| instructions(&k, u)).sum();
-        let opt = Opt { op: OptOp::Keep, axis: id, amount: n as u32 };
+        let opt = Opt::keep(id);
         if ops >= KEPT_OPS && k.apply(&opt, t).is_ok() {
             opts.push(opt);
         }
@@ -234,13 +238,13 @@ fn lanes(k: &Kernel, t: &Target, ranges: &[UOp]) -> Vec<Opt> {
     let width = t.lanes * vectors;
     let mut opts = Vec::new();
     for &r in ranges {
-        let (axis, amount) = (k.g.range_arg(r).id, width as u32);
+        let axis = k.g.range_arg(r).id;
         // the last vector of a row may overlap the one before
         let overlap = !t.has_local && !k.g.kind(r).is_reduce() && len(r) > width && k.repeatable();
         if !len(r).is_multiple_of(width) && !overlap {
-            opts.push(Opt { op: OptOp::PadTo, axis, amount });
+            opts.push(Opt::pad(axis, width));
         }
-        opts.push(Opt { op: OptOp::Lane, axis, amount });
+        opts.push(Opt::lane(axis, width));
     }
     opts
 }

@@ -2,7 +2,7 @@
 //! memory a block of the reduction at a time. On software adapters a barrier costs more than it saves.
 
 use super::heuristic::{Access, View};
-use super::{OUTSIDE, Opt, OptOp};
+use super::{Level, Opt};
 use crate::codegen::axes::Kernel;
 use crate::codegen::shared;
 use crate::uop::{Op, UOp};
@@ -134,9 +134,8 @@ impl View<'_> {
     fn opts(&self, x: &Axes, p: Plan, block: usize) -> Option<Vec<Opt>> {
         let mut trial = self.k.clone();
         let mut opts = Vec::new();
-        let mut put = |trial: &mut Kernel, op: OptOp, r: u8, amount: usize| -> Option<()> {
-            if amount > 1 || op == OptOp::Stage {
-                let opt = Opt { op, axis: r, amount: amount as u32 };
+        let mut put = |trial: &mut Kernel, opt: Opt| -> Option<()> {
+            if !matches!(opt, Opt::Cut { by: 1, .. } | Opt::Pad { to: 1, .. }) {
                 trial.apply(&opt, self.t).ok()?;
                 opts.push(opt);
             }
@@ -146,30 +145,30 @@ impl View<'_> {
         let len = |k: &Kernel, id: u8| k.range_by_id(id).map_or(1, |r| k.g.range_len(r));
         // rows side by side in a thread
         if !self.len(x.row).is_multiple_of(p.rows) {
-            put(&mut trial, OptOp::PadTo, row, p.rows * p.down)?;
+            put(&mut trial, Opt::pad(row, p.rows * p.down))?;
         }
-        put(&mut trial, OptOp::Upcast, row, p.rows)?;
-        put(&mut trial, OptOp::PadTo, row, p.down)?;
-        put(&mut trial, OptOp::Local, row, p.down)?;
+        put(&mut trial, Opt::upcast(row, p.rows))?;
+        put(&mut trial, Opt::pad(row, p.down))?;
+        put(&mut trial, Opt::local(row, p.down))?;
         if let Some(second) = x.second {
-            put(&mut trial, OptOp::PadTo, self.id(second), p.deep)?;
-            put(&mut trial, OptOp::Local, self.id(second), p.deep)?;
+            put(&mut trial, Opt::pad(self.id(second), p.deep))?;
+            put(&mut trial, Opt::local(self.id(second), p.deep))?;
         }
         // vectors side by side in the workgroup
         if !self.len(x.col).is_multiple_of(4) {
-            put(&mut trial, OptOp::PadTo, col, 4 * p.across * p.vectors)?;
+            put(&mut trial, Opt::pad(col, 4 * p.across * p.vectors))?;
         }
-        put(&mut trial, OptOp::Lane, col, 4)?;
-        put(&mut trial, OptOp::PadTo, col, p.across * p.vectors)?;
+        put(&mut trial, Opt::lane(col, 4))?;
+        put(&mut trial, Opt::pad(col, p.across * p.vectors))?;
         if p.across > 1 && len(&trial, col) == p.across {
-            put(&mut trial, OptOp::Local, col, p.across)?;
+            put(&mut trial, Opt::local(col, p.across))?;
         } else {
-            put(&mut trial, OptOp::Local, col, p.across)?;
-            put(&mut trial, OptOp::Upcast, col, p.vectors)?;
+            put(&mut trial, Opt::local(col, p.across))?;
+            put(&mut trial, Opt::upcast(col, p.vectors))?;
         }
         let level = self.blocked(&mut trial, p, block, &mut put)?;
         for a in [x.a, x.b] {
-            put(&mut trial, OptOp::Stage, level, a.slot? as usize)?;
+            put(&mut trial, Opt::stage(a.slot?, level))?;
         }
         let stages = trial.nodes().into_iter().filter(|&u| trial.g.op(u) == Op::Stage);
         let bytes: usize = stages.map(|u| shared::elems(&trial.g, u) * 4).sum();
@@ -182,29 +181,29 @@ impl View<'_> {
         trial: &mut Kernel,
         p: Plan,
         block: usize,
-        put: &mut impl FnMut(&mut Kernel, OptOp, u8, usize) -> Option<()>,
-    ) -> Option<u8> {
+        put: &mut impl FnMut(&mut Kernel, Opt) -> Option<()>,
+    ) -> Option<Level> {
         let mut axes = self.reds.iter().copied();
         let first = axes.next()?;
         let inner: usize = axes.map(|r| self.len(r)).product();
         let n = self.len(first);
         let want = block.div_ceil(inner);
         let mut id = self.id(first);
-        let mut level = OUTSIDE;
+        let mut level = Level::Outside;
         let mut steps = n;
         if n > want {
             let fits = (want.div_ceil(2)..=want).rev().find(|f| n.is_multiple_of(*f));
             steps = match fits {
                 Some(f) => f,
                 None => {
-                    put(trial, OptOp::PadTo, id, want)?;
+                    put(trial, Opt::pad(id, want))?;
                     want
                 }
             };
-            level = id;
+            level = Level::In(id);
             if steps > 1 {
                 let next = trial.next_id;
-                put(trial, OptOp::Split, id, steps)?;
+                put(trial, Opt::split(id, steps))?;
                 id = next;
             }
         }
@@ -213,16 +212,16 @@ impl View<'_> {
         let last = self.reds.len() - 1;
         for (i, &r) in self.reds.iter().enumerate().rev() {
             let (axis, n) = if i == 0 { (id, steps) } else { (self.id(r), self.len(r)) };
-            if i == 0 && level == id {
+            if i == 0 && level == Level::In(id) {
                 break; // the loop over blocks itself
             }
             if n <= budget {
-                put(trial, OptOp::Unroll, axis, n)?;
+                put(trial, Opt::unroll(axis, n))?;
                 budget /= n;
                 continue;
             }
             if let Some(f) = [4, 2].into_iter().find(|&f| i == last && f <= budget && n.is_multiple_of(f)) {
-                put(trial, OptOp::Unroll, axis, f)?;
+                put(trial, Opt::unroll(axis, f))?;
             }
             break;
         }
