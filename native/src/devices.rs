@@ -16,6 +16,8 @@ pub const NAMES: &[(&str, &str)] = &[
     ),
     ("wgpu", "GPU through Vulkan, Metal or Direct3D 12"),
     ("wgpu:hardware", "the same, with kernels as for hardware even if a processor emulates the GPU"),
+    ("opencl", "GPU or processor through OpenCL; `opencl:1` is the second there is"),
+    ("opencl:hardware", "the same, with kernels as for hardware even if it is a processor"),
     ("llvm", "LLVM, if it is installed (libLLVM 15 to 22)"),
     ("inkwell", "LLVM 22, linked into this build"),
     ("c", "C through the system's compiler"),
@@ -44,6 +46,8 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "cpu:guarded" => open_guarded(threads),
         "wgpu" => open_wgpu(false),
         "wgpu:hardware" => open_wgpu(true),
+        "opencl" => open_opencl(0, false),
+        "opencl:hardware" => open_opencl(0, true),
         "llvm" => open_llvm(threads),
         "inkwell" => open_inkwell(threads),
         "c" => Ok(Box::new(crate::c::CDevice::new()?)),
@@ -64,6 +68,9 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
             Ok(Box::new(NullDevice::new(Target { name: name.into(), ..Target::wasm(true, threads.max(1)) })))
         }
         _ => {
+            if let Some(index) = name.strip_prefix("opencl:").and_then(|n| n.parse().ok()) {
+                return open_opencl(index, false);
+            }
             let known: Vec<&str> = NAMES.iter().map(|n| n.0).collect();
             let what = format!("no device `{name}`; there are auto, {}", known.join(", "));
             Err(Error::Device { device: name.into(), what })
@@ -137,5 +144,22 @@ fn open_wgpu(_hardware: bool) -> Result<Box<dyn Device>> {
     Err(Error::Unsupported {
         what: "GPUs in this build: it lacks the feature `wgpu`".into(),
         context: "device wgpu".into(),
+    })
+}
+
+#[cfg(feature = "opencl")]
+fn open_opencl(index: usize, hardware: bool) -> Result<Box<dyn Device>> {
+    let mut device = crate::opencl::OpenClDevice::with_index(index)?;
+    if hardware {
+        device.as_hardware();
+    }
+    Ok(Box::new(device))
+}
+
+#[cfg(not(feature = "opencl"))]
+fn open_opencl(_index: usize, _hardware: bool) -> Result<Box<dyn Device>> {
+    Err(Error::Unsupported {
+        what: "OpenCL in this build: it lacks the feature `opencl`".into(),
+        context: "device opencl".into(),
     })
 }

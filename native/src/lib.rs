@@ -19,6 +19,8 @@ pub mod llvm;
 mod mac;
 pub mod memory;
 pub mod model;
+#[cfg(feature = "opencl")]
+pub mod opencl;
 pub mod runtime;
 mod store;
 pub mod text;

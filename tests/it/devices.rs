@@ -38,6 +38,8 @@ type Pair = (Box<dyn Device>, Box<dyn Renderer>);
 
 device_suite!(eval, "eval", eval_device());
 device_suite!(c, "c", c_device());
+device_suite!(opencl, "opencl", opencl_device());
+device_suite!(opencl_hardware, "opencl:hardware", opencl_as_hardware());
 #[cfg(unix)]
 device_suite!(llvm, "llvm", llvm_device());
 #[cfg(all(unix, feature = "inkwell"))]
@@ -62,6 +64,16 @@ fn cpu_device() -> Result<Pair> {
 
 fn c_device() -> Result<Pair> {
     Ok((Box::new(gradloom::c::CDevice::new()?), Box::new(gradloom_core::render::c::CRenderer)))
+}
+
+fn opencl_device() -> Result<Pair> {
+    Ok((Box::new(gradloom::opencl::OpenClDevice::new()?), Box::new(&gradloom_core::render::gpu_c::OPENCL)))
+}
+
+fn opencl_as_hardware() -> Result<Pair> {
+    let mut device = gradloom::opencl::OpenClDevice::new()?;
+    device.as_hardware();
+    Ok((Box::new(device), Box::new(&gradloom_core::render::gpu_c::OPENCL)))
 }
 
 #[cfg(unix)]

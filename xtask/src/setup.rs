@@ -10,6 +10,9 @@ use std::process::Command;
 /// Where Vulkan loaders look for lavapipe's manifest.
 const ICD_FOLDERS: [&str; 2] = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"];
 
+/// Where shared libraries are.
+const LIBRARIES: [&str; 4] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
+
 /// Runs every step. Fails only where a build would be impossible: no way to compile for wasm32.
 pub(crate) fn setup(args: &[&str]) -> Result<(), String> {
     let browser = !args.contains(&"native");
@@ -23,9 +26,12 @@ pub(crate) fn setup(args: &[&str]) -> Result<(), String> {
     }
     let lavapipe = ICD_FOLDERS.iter().any(|dir| has_file(dir, "lvp"));
     optional("a software Vulkan driver", "mesa-vulkan-drivers", lavapipe, "native WebGPU tests need a real GPU then");
-    let loader = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
-    let loader = loader.iter().any(|dir| has_file(dir, "libvulkan.so.1"));
+    let loader = LIBRARIES.iter().any(|dir| has_file(dir, "libvulkan.so.1"));
     optional("the Vulkan loader", "libvulkan1", loader, "the native WGPU device will not be found");
+    let pocl = has_file("/etc/OpenCL/vendors", "");
+    optional("a driver of OpenCL", "pocl-opencl-icd", pocl, "OpenCL is tested where there is another driver then");
+    let loader = LIBRARIES.iter().any(|dir| has_file(dir, "libOpenCL.so.1"));
+    optional("the OpenCL loader", "ocl-icd-libopencl1", loader, "the OpenCL device will not be found");
     if missing.is_empty() {
         println!("setup: done");
         return Ok(());

@@ -4,6 +4,8 @@
 pub mod c;
 #[cfg_attr(not(all(feature = "c", feature = "llvm")), allow(dead_code, reason = "not every language needs all of it"))]
 mod cstyle;
+#[cfg(feature = "gpu-c")]
+pub mod gpu_c;
 #[cfg(feature = "llvm")]
 pub mod llvm;
 pub mod wasm;
@@ -35,7 +37,7 @@ pub struct Source {
 /// Rendered code.
 #[derive(Clone)]
 pub enum Code {
-    /// WGSL, C or LLVM IR.
+    /// WGSL, C, LLVM IR or OpenCL C.
     Text(String),
     /// Machine code (position independent), or an encoded WebAssembly function body.
     Bytes(Vec<u8>),
@@ -73,10 +75,10 @@ impl Renderer for Interpreted {
 }
 
 /// Stands for renderers that this build leaves out.
-#[cfg(not(all(feature = "c", feature = "llvm", feature = "x86")))]
+#[cfg(not(all(feature = "c", feature = "gpu-c", feature = "llvm", feature = "x86")))]
 struct Missing;
 
-#[cfg(not(all(feature = "c", feature = "llvm", feature = "x86")))]
+#[cfg(not(all(feature = "c", feature = "gpu-c", feature = "llvm", feature = "x86")))]
 impl Renderer for Missing {
     fn render(&self, p: &Program, t: &Target) -> Result<Code> {
         Err(crate::Error::Unsupported { what: format!("renderer for {:?}", t.lang), context: p.name.clone() })
@@ -93,10 +95,12 @@ pub fn of(lang: Lang) -> &'static dyn Renderer {
         Lang::C => &c::CRenderer,
         #[cfg(feature = "llvm")]
         Lang::Llvm => &llvm::LlvmRenderer,
+        #[cfg(feature = "gpu-c")]
+        Lang::OpenCl => &gpu_c::OPENCL,
         #[cfg(feature = "x86")]
         Lang::X86 => &x86::X86,
         Lang::Eval => &Interpreted,
-        #[cfg(not(all(feature = "c", feature = "llvm", feature = "x86")))]
+        #[cfg(not(all(feature = "c", feature = "gpu-c", feature = "llvm", feature = "x86")))]
         _ => &Missing,
     }
 }

@@ -25,6 +25,8 @@ pub enum Lang {
     C,
     /// LLVM IR.
     Llvm,
+    /// OpenCL C 1.2.
+    OpenCl,
     /// The program itself, interpreted.
     Eval,
 }
@@ -45,7 +47,7 @@ pub enum Isa {
 /// Plain description of a device.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Target {
-    /// Device name as users write it: `cpu`, `wgpu`, `webgpu`, `wasm`, `c`, `llvm`, `eval`, `null`.
+    /// Device name as users write it: `cpu`, `wgpu`, `webgpu`, `opencl`, `wasm`, `c`, `llvm`, `eval`, `null`.
     pub name: String,
     /// What its renderer prints.
     pub lang: Lang,
@@ -85,7 +87,7 @@ pub struct Target {
     pub max_buffer_bytes: usize,
     /// Bindings may start at multiples of this.
     pub offset_alignment: usize,
-    /// A GPU emulated in software (SwiftShader, llvmpipe).
+    /// A GPU emulated in software (SwiftShader, llvmpipe, pocl).
     pub software: bool,
     /// Turns of loops that one thread makes at most, those of all loops of a kernel together: a driver may end loops after
     /// so many without a word. `u32::MAX` where nothing counts them.
@@ -250,6 +252,39 @@ impl Target {
         }
     }
 
+    /// OpenCL C with the least that a device has; drivers put in what theirs says.
+    pub fn opencl(name: &str) -> Target {
+        use DType::*;
+        Target {
+            name: name.into(),
+            lang: Lang::OpenCl,
+            lanes: 4,
+            vector_registers: 32,
+            storage: DTypeSet::of(&[Bool, I8, U8, I16, U16, F16, BF16, I32, U32, F32, I64, U64]),
+            arithmetic: DTypeSet::of(&[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32]),
+            fma: true,
+            native_math: vec![Op::Sqrt, Op::Trunc],
+            has_local: true,
+            max_grid: [i32::MAX as u32; 3],
+            max_local: [256, 256, 64],
+            max_local_total: 256,
+            workgroup_bytes: 32 << 10,
+            max_buffers: 32,
+            max_buffer_bytes: 128 << 20,
+            // the largest vector, of four f64, begins at a multiple of its size
+            offset_alignment: 128,
+            machine: Machine::gpu(),
+            ..Target::eval()
+        }
+    }
+
+    /// The same where kernels may compute in f64.
+    pub fn with_f64(mut self) -> Target {
+        self.storage = DTypeSet::ALL;
+        self.arithmetic = DTypeSet(self.arithmetic.0 | DTypeSet::of(&[DType::F64]).0);
+        self
+    }
+
     /// The same where shaders have products of words of four bytes (`packed_4x8_integer_dot_product`).
     pub fn with_words(mut self) -> Target {
         self.dots = Some(Dots { group: 4, stored: DType::I8 });
@@ -257,10 +292,15 @@ impl Target {
     }
 
     /// The same emulated by a processor.
-    pub fn emulated(mut self) -> Target {
+    pub fn emulated(self) -> Target {
+        self.by_processor().of_few_turns()
+    }
+
+    /// The same run by a processor whose loops go on as long as they should.
+    pub fn by_processor(mut self) -> Target {
         self.software = true;
         self.machine = Machine::emulated_gpu();
-        self.of_few_turns()
+        self
     }
 
     /// The same with kernels as for a GPU of hardware. Where loops end stays the driver's.

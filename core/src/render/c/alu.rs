@@ -1,52 +1,9 @@
-//! How C computes each op on each dtype, as scalars and as vectors.
+//! How C computes each op on vectors.
 
 use super::super::cstyle::Alu;
-use super::dialect::{C, element, memory_type};
+use super::dialect::{C, element};
 use crate::DType::{self, *};
 use crate::uop::Op;
-
-/// A scalar expression.
-pub(super) fn scalar(a: Alu, x: &[String]) -> Option<String> {
-    let ty = memory_type(a.to);
-    let from = memory_type(a.from);
-    let bits = a.from.bits() - 1;
-    Some(match a.op {
-        Op::Cast => cast(a.from, a.to, &x[0])?,
-        Op::Bitcast => bitcast(a.from, a.to, &x[0])?,
-        Op::Where => format!("{} ? {} : {}", x[0], x[1], x[2]),
-        Op::CmpLt if a.from == Bool => format!("!{} & {}", x[0], x[1]),
-        Op::CmpLt => format!("{} < {}", x[0], x[1]),
-        Op::CmpEq => format!("{} == {}", x[0], x[1]),
-        Op::CmpNe => format!("{} != {}", x[0], x[1]),
-        _ if matches!(a.from, F16 | BF16) => return None,
-        Op::Neg if a.from.is_float() => format!("-{}", x[0]),
-        Op::Neg => format!("({ty})(0 - {})", x[0]),
-        Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::Sqrt | Op::Trunc if a.from.is_float() => {
-            format!("__builtin_{}{}({})", a.op.name(), if a.from == F32 { "f" } else { "" }, x[0])
-        }
-        Op::Recip if a.from.is_float() => format!("1 / {}", x[0]),
-        Op::Div if a.from.is_float() => format!("{} / {}", x[0], x[1]),
-        Op::Max | Op::Min if a.from.is_float() => format!("gl_{}_{from}({}, {})", a.op.name(), x[0], x[1]),
-        Op::Add if a.from == Bool => format!("{} | {}", x[0], x[1]),
-        Op::MulAdd if a.from == Bool => format!("({} & {}) | {}", x[0], x[1], x[2]),
-        Op::Add => format!("({ty})({} + {})", x[0], x[1]),
-        Op::Sub => format!("({ty})({} - {})", x[0], x[1]),
-        Op::Mul => format!("({ty})({} * {})", x[0], x[1]),
-        Op::MulAdd => format!("({ty})({} * {} + {})", x[0], x[1], x[2]),
-        Op::Idiv if a.positive => format!("({ty})({} / {})", x[0], x[1]),
-        Op::Imod if a.positive => format!("({ty})({} % {})", x[0], x[1]),
-        Op::Idiv => format!("gl_div_{from}({}, {})", x[0], x[1]),
-        Op::Imod => format!("gl_mod_{from}({}, {})", x[0], x[1]),
-        Op::Max => format!("{0} > {1} ? {0} : {1}", x[0], x[1]),
-        Op::Min => format!("{0} < {1} ? {0} : {1}", x[0], x[1]),
-        Op::And => format!("({ty})({} & {})", x[0], x[1]),
-        Op::Or => format!("({ty})({} | {})", x[0], x[1]),
-        Op::Xor => format!("({ty})({} ^ {})", x[0], x[1]),
-        Op::Shl => format!("({ty})({} << ({} & {bits}))", x[0], x[1]),
-        Op::Shr => format!("({ty})({} >> ({} & {bits}))", x[0], x[1]),
-        _ => return None,
-    })
-}
 
 /// A vector expression, or `None` where C has none.
 pub(super) fn vector(c: &mut C, a: Alu, x: &[String], lanes: usize) -> Option<String> {
@@ -113,22 +70,6 @@ fn select(c: &mut C, dt: DType, cond: &str, x: &str, y: &str, lanes: usize) -> S
     choose(c, dt, &format!("__builtin_convertvector({cond}, {m})"), x, y, lanes)
 }
 
-fn cast(from: DType, to: DType, x: &str) -> Option<String> {
-    // 16-bit floats go through f32
-    match (from, to) {
-        (F16, _) => return cast(F32, to, &format!("gl_from_f16({x})")),
-        (BF16, _) => return cast(F32, to, &format!("gl_from_bf16({x})")),
-        (_, F16) => return Some(format!("gl_to_f16((f32)({x}))")),
-        (_, BF16) => return Some(format!("gl_to_bf16((f32)({x}))")),
-        _ => {}
-    }
-    Some(match to {
-        Bool => format!("{x} != 0"),
-        _ if from.is_float() && to.is_int() => format!("gl_{}_{}({x})", from.name(), to.name()),
-        _ => format!("({})({x})", memory_type(to)),
-    })
-}
-
 fn cast_vector(c: &mut C, from: DType, to: DType, x: &str, lanes: usize) -> Option<String> {
     if matches!(from, F16 | BF16) || matches!(to, F16 | BF16) || (from.is_float() && to.is_int()) {
         if (from, to) == (BF16, F32) {
@@ -144,16 +85,5 @@ fn cast_vector(c: &mut C, from: DType, to: DType, x: &str, lanes: usize) -> Opti
     Some(match from {
         Bool => format!("__builtin_convertvector(-{x}, {v})"),
         _ => format!("__builtin_convertvector({x}, {v})"),
-    })
-}
-
-fn bitcast(from: DType, to: DType, x: &str) -> Option<String> {
-    Some(match (from, to) {
-        (F32, _) if to.size() == 4 => format!("({})gl_bits_f32({x})", memory_type(to)),
-        (F64, _) if to.size() == 8 => format!("({})gl_bits_f64({x})", memory_type(to)),
-        (_, F32) if from.size() == 4 => format!("gl_f32_bits((u32){x})"),
-        (_, F64) if from.size() == 8 => format!("gl_f64_bits((u64){x})"),
-        _ if from.size() == to.size() => format!("({}){x}", memory_type(to)),
-        _ => return None,
     })
 }

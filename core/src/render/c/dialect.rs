@@ -1,6 +1,6 @@
 //! How C spells types, constants, memory and loops.
 
-use super::super::cstyle::{Alu, At, Dialect, Ptr};
+use super::super::cstyle::{Alu, At, Dialect, Ptr, Words, literal, memory_type, scalar};
 use super::alu;
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
@@ -13,15 +13,12 @@ pub(super) struct C {
     vectors: BTreeSet<(DType, usize)>,
 }
 
-/// The type in memory, and of every scalar value.
-pub(super) fn memory_type(dt: DType) -> &'static str {
-    match dt {
-        DType::Bool => "u8",
-        DType::F16 | DType::BF16 => "u16",
-        DType::Void => "void",
-        _ => dt.name(),
-    }
-}
+/// C's own words; it is compiled with `-fwrapv`.
+const WORDS: Words = Words {
+    math: |op, dt| format!("__builtin_{}{}", op.name(), if dt == DType::F32 { "f" } else { "" }),
+    long: "LL",
+    wraps: true,
+};
 
 /// The element dtype of a vector value: bools are masks.
 pub(super) fn element(dt: DType) -> DType {
@@ -88,28 +85,7 @@ impl Dialect for C {
     }
 
     fn literal(&mut self, v: Scalar, dt: DType) -> String {
-        let f = v.as_f64();
-        match dt {
-            DType::I64 if v.as_i64() == i64::MIN => "(-9223372036854775807LL - 1)".into(),
-            DType::I64 => format!("{}LL", v.as_i64()),
-            DType::U64 => format!("{}ULL", v.as_i64() as u64),
-            DType::I32 if v.as_i64() == i32::MIN as i64 => "(-2147483647 - 1)".into(),
-            DType::U32 => format!("{}U", v.as_i64() as u32),
-            DType::F16 => half::f16::from_f64(f).to_bits().to_string(),
-            DType::BF16 => half::bf16::from_f64(f).to_bits().to_string(),
-            DType::F32 | DType::F64 => {
-                let suffix = if dt == DType::F32 { "f" } else { "" };
-                match f {
-                    _ if f.is_nan() => format!("__builtin_nan{suffix}(\"\")"),
-                    _ if f == f64::INFINITY => format!("__builtin_inf{suffix}()"),
-                    _ if f == f64::NEG_INFINITY => format!("(-__builtin_inf{suffix}())"),
-                    _ if dt == DType::F32 => format!("({:?}f)", f as f32),
-                    _ => format!("({f:?})"),
-                }
-            }
-            _ if v.as_i64() < 0 => format!("({})", v.as_i64()),
-            _ => v.as_i64().to_string(),
-        }
+        literal(&WORDS, v, dt)
     }
 
     fn splat(&mut self, x: &str, dt: DType, lanes: usize) -> String {
@@ -131,7 +107,7 @@ impl Dialect for C {
     }
 
     fn alu(&mut self, a: Alu, x: &[String], lanes: usize) -> Result<Option<String>> {
-        Ok(if lanes == 1 { alu::scalar(a, x) } else { alu::vector(self, a, x, lanes) })
+        Ok(if lanes == 1 { scalar(&WORDS, a, x) } else { alu::vector(self, a, x, lanes) })
     }
 
     fn bind(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> Option<String> {

@@ -1,7 +1,13 @@
-//! C text that every kernel carries: types and the scalar functions where C itself has no or another answer.
+//! C text that every kernel carries: types, and what is C's alone of the functions in [`FUNCTIONS`].
 
-/// Guarded, so that it may be repeated in a unit.
-pub(super) const PRELUDE: &str = r##"#ifndef GL_PRELUDE
+use super::super::cstyle::FUNCTIONS;
+
+/// The whole text: guarded, so that it may be repeated in a unit.
+pub(super) fn prelude() -> String {
+    [PRELUDE, FUNCTIONS, HALVES].concat()
+}
+
+const PRELUDE: &str = r##"#ifndef GL_PRELUDE
 #define GL_PRELUDE
 typedef signed char i8;
 typedef short i16;
@@ -13,33 +19,16 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef float f32;
 typedef double f64;
-#define GL_INT(T) \
-  static inline T gl_div_##T(T x, T y) { return y == 0 ? x : (T)-1 < 0 && y == (T)-1 ? (T)(0 - x) : (T)(x / y); } \
-  static inline T gl_mod_##T(T x, T y) { return y == 0 || ((T)-1 < 0 && y == (T)-1) ? 0 : (T)(x % y); }
-GL_INT(i8) GL_INT(i16) GL_INT(i32) GL_INT(i64) GL_INT(u8) GL_INT(u16) GL_INT(u32) GL_INT(u64)
-#define GL_SAT(F, T, MIN, MAX, END) \
-  static inline T gl_##F##_##T(F x) { return x != x ? 0 : x <= (F)(MIN) ? (T)(MIN) : x >= (F)(END) ? (T)(MAX) : (T)x; }
-#define GL_SATS(F) \
-  GL_SAT(F, i8, -128, 127, 128) GL_SAT(F, i16, -32768, 32767, 32768) \
-  GL_SAT(F, i32, -2147483647 - 1, 2147483647, 2147483648.0) \
-  GL_SAT(F, i64, -9223372036854775807LL - 1, 9223372036854775807LL, 9223372036854775808.0) \
-  GL_SAT(F, u8, 0, 255, 256) GL_SAT(F, u16, 0, 65535, 65536) GL_SAT(F, u32, 0, 4294967295U, 4294967296.0) \
-  GL_SAT(F, u64, 0, 18446744073709551615ULL, 18446744073709551616.0)
-GL_SATS(f32) GL_SATS(f64)
-#define GL_FLOAT(T) \
-  static inline T gl_max_##T(T x, T y) { return x != x || x > y ? x : y; } \
-  static inline T gl_min_##T(T x, T y) { return x != x || x < y ? x : y; }
-GL_FLOAT(f32) GL_FLOAT(f64)
+#define GL_FN static inline
+#define GL_F64
 static inline u32 gl_bits_f32(f32 x) { u32 r; __builtin_memcpy(&r, &x, 4); return r; }
 static inline f32 gl_f32_bits(u32 x) { f32 r; __builtin_memcpy(&r, &x, 4); return r; }
 static inline u64 gl_bits_f64(f64 x) { u64 r; __builtin_memcpy(&r, &x, 8); return r; }
 static inline f64 gl_f64_bits(u64 x) { f64 r; __builtin_memcpy(&r, &x, 8); return r; }
-static inline f32 gl_from_bf16(u16 x) { return gl_f32_bits((u32)x << 16); }
-static inline u16 gl_to_bf16(f32 x) {
-  u32 a = gl_bits_f32(x);
-  return x != x ? (u16)(a >> 16 | 64) : (u16)((a + 0x7fff + ((a >> 16) & 1)) >> 16);
-}
-#ifdef __FLT16_MANT_DIG__
+"##;
+
+/// 16-bit floats, and the end of the guard.
+const HALVES: &str = r##"#ifdef __FLT16_MANT_DIG__
 static inline f32 gl_from_f16(u16 x) { _Float16 r; __builtin_memcpy(&r, &x, 2); return (f32)r; }
 /* GCC 12 with AVX512-FP16 drops the rounding where vectors go to f16 and back, unless it can not see through. */
 #if defined __AVX512FP16__ && !defined __clang__

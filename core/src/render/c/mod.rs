@@ -11,7 +11,7 @@ mod alu;
 mod dialect;
 mod helpers;
 
-use super::cstyle::{Ptr, Walk};
+use super::cstyle::{Ptr, Walk, memory_type};
 use super::{Code, Renderer};
 use crate::codegen::Program;
 use crate::target::Target;
@@ -27,7 +27,7 @@ impl Renderer for CRenderer {
     fn render(&self, p: &Program, _t: &Target) -> Result<Code> {
         let mut w = Walk::new(p, C::default());
         for (slot, info) in p.params.iter().enumerate() {
-            let ty = dialect::memory_type(info.dtype);
+            let ty = memory_type(info.dtype);
             let (name, constant) = (format!("b{slot}"), if info.written { "" } else { "const " });
             w.line(&format!("{constant}{ty}* {name} = ({constant}{ty}*)bufs[{slot}];"));
         }
@@ -37,7 +37,7 @@ impl Renderer for CRenderer {
             match *p.g.arg(u) {
                 Arg::Param { slot, .. } => w.ptrs.insert(u, Ptr::elements(format!("b{slot}"), dt)),
                 Arg::Scratch { id, .. } => {
-                    let (ty, at) = (dialect::memory_type(dt), scratch.iter().find(|s| s.0 == u).map_or(0, |s| s.1));
+                    let (ty, at) = (memory_type(dt), scratch.iter().find(|s| s.0 == u).map_or(0, |s| s.1));
                     w.line(&format!("{ty}* s{id} = ({ty}*)(scratch + {at});"));
                     w.ptrs.insert(u, Ptr::elements(format!("s{id}"), dt))
                 }
@@ -63,7 +63,7 @@ impl Renderer for CRenderer {
             w.node(u)?;
         }
         w.close_all();
-        let mut text = helpers::PRELUDE.to_string();
+        let mut text = helpers::prelude();
         text.push_str(&w.d.types());
         let _ = write!(
             text,

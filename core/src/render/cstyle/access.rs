@@ -1,13 +1,62 @@
-//! What is known about addresses: the pointers in use, divisors of an offset.
+//! What is known about addresses: the pointers in use, which arrays are accessed in whole vectors, divisors of an offset.
 
-use crate::codegen::Program;
-use crate::uop::{Graph, Op, UOp};
+use crate::DType;
+use crate::codegen::{Program, TileAxis};
+use crate::uop::{Arg, Graph, Op, UOp};
 
 /// The pointer nodes that the program's addresses go through.
 pub(in crate::render) fn pointers(p: &Program) -> Vec<UOp> {
     let mut found: Vec<UOp> = p.g.reachable(&p.order);
     found.retain(|&u| matches!(p.g.op(u), Op::Param | Op::Scratch));
     found
+}
+
+/// The loads and stores of an array, whose Param or Scratch is `base`.
+pub(in crate::render) fn accesses(p: &Program, base: UOp) -> impl Iterator<Item = UOp> {
+    p.order.iter().copied().filter(move |&u| matches!(p.g.op(u), Op::Load | Op::Store) && p.base(u) == base)
+}
+
+/// How many elements one array element of a buffer or local array may hold: the lane count if every access is of whole
+/// aligned vectors, along the lanes or (loads) along registers. `fits` says which vectors there are.
+pub(in crate::render) fn vector_width(
+    p: &Program,
+    base: UOp,
+    dt: DType,
+    len: usize,
+    fits: &dyn Fn(DType, usize) -> bool,
+) -> usize {
+    let lanes = p.tiles.iter().filter(|t| t.lane).map(|t| t.len).next();
+    let n = lanes.unwrap_or(4);
+    if !fits(dt, n) || !len.is_multiple_of(n) {
+        return 1;
+    }
+    let mut all = accesses(p, base).peekable();
+    if all.peek().is_some() && all.all(|u| is_whole(p, u, n)) { n } else { 1 }
+}
+
+/// Are the strides of an Index along other axes multiples of `n`?
+pub(in crate::render) fn aligned(p: &Program, index: UOp, but: &[u8], n: usize) -> bool {
+    let others = match p.g.arg(index) {
+        Arg::Strides(s) => s.iter().filter(|s| !but.contains(&s.0)).all(|s| s.1 % n as i64 == 0),
+        _ => true,
+    };
+    others && divisible(&p.g, p.g.src_at(index, 1), n as i64)
+}
+
+/// Is an access of whole aligned vectors of `n`?
+pub(in crate::render) fn is_whole(p: &Program, u: UOp, n: usize) -> bool {
+    let index = p.g.src_at(u, 0);
+    let gate_of = |id: u8| p.g.src(u).get(2).is_some_and(|&c| p.g.ranges(c) >> id & 1 == 1);
+    let whole = |axis: &TileAxis| {
+        // a load along lanes may have a gate for each
+        let one_gate = axis.lane && p.g.op(u) == Op::Load || !gate_of(axis.id);
+        let one_offset = p.g.ranges(p.g.src_at(index, 1)) >> axis.id & 1 == 0;
+        p.stride(index, axis.id) == 1 && aligned(p, index, &[axis.id], n) && one_gate && one_offset
+    };
+    match p.tiles.iter().find(|t| t.lane && p.g.ranges(index) >> t.id & 1 == 1) {
+        Some(lane) => lane.len == n && whole(lane),
+        None => p.g.op(u) == Op::Load && p.quad_axis(u, n).is_some_and(|a| whole(&a)),
+    }
 }
 
 /// Is the integer `u` provably a multiple of `n`, a power of two? Wrapping at 32 or 64 bits keeps that.

@@ -9,12 +9,16 @@
 
 mod access;
 mod dot;
+#[cfg(any(feature = "c", feature = "gpu-c"))]
+mod scalar;
 mod value;
 mod walk;
 mod window;
 
-pub(super) use access::{divisible, pointers};
+pub(super) use access::{accesses, aligned, is_whole, pointers, vector_width};
 pub(super) use dot::Dots;
+#[cfg(any(feature = "c", feature = "gpu-c"))]
+pub(super) use scalar::{FUNCTIONS, Words, literal, memory_type, scalar};
 pub(super) use walk::Walk;
 
 use crate::dtype::Scalar;

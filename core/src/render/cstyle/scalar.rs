@@ -1,0 +1,177 @@
+//! How languages of C's family compute each op on one value: expressions of types named after dtypes (`f32`, `u8`), and the functions where
+//! C has no or another answer. What a program means is said here once (docs/numerics.md); a language brings its types, its casts of bits
+//! and the names of its functions.
+//!
+//! f16 and bf16 values are their bits (`u16`); only casts touch them.
+
+use super::Alu;
+use crate::DType::{self, *};
+use crate::dtype::Scalar;
+use crate::uop::Op;
+
+/// What a language has its own words for.
+pub(in crate::render) struct Words {
+    /// The name of a float's function, such as `sqrt`.
+    pub math: fn(Op, DType) -> String,
+    /// Ends an integer of 64 bits.
+    pub long: &'static str,
+    /// Sums and products of signed integers may overflow; else they are made of integers without sign.
+    pub wraps: bool,
+}
+
+/// The type in memory. A bool is a byte there.
+pub(in crate::render) fn memory_type(dt: DType) -> &'static str {
+    match dt {
+        Bool => "u8",
+        F16 | BF16 => "u16",
+        Void => "void",
+        _ => dt.name(),
+    }
+}
+
+/// A constant.
+pub(in crate::render) fn literal(w: &Words, v: Scalar, dt: DType) -> String {
+    let (f, long) = (v.as_f64(), w.long);
+    match dt {
+        I64 if v.as_i64() == i64::MIN => format!("(-9223372036854775807{long} - 1)"),
+        I64 if v.as_i64() < 0 => format!("({}{long})", v.as_i64()),
+        I64 => format!("{}{long}", v.as_i64()),
+        U64 => format!("{}U{long}", v.as_i64() as u64),
+        I32 if v.as_i64() == i32::MIN as i64 => "(-2147483647 - 1)".into(),
+        U32 => format!("{}U", v.as_i64() as u32),
+        F16 => half::f16::from_f64(f).to_bits().to_string(),
+        BF16 => half::bf16::from_f64(f).to_bits().to_string(),
+        F32 if !(f as f32).is_finite() => format!("gl_f32_bits({:#x}U)", (f as f32).to_bits()),
+        F32 => format!("({:?}f)", f as f32),
+        F64 if !f.is_finite() => format!("gl_f64_bits({:#x}U{long})", f.to_bits()),
+        F64 => format!("({f:?})"),
+        _ if v.as_i64() < 0 => format!("({})", v.as_i64()),
+        _ => v.as_i64().to_string(),
+    }
+}
+
+/// An expression; `x` are names or literals.
+pub(in crate::render) fn scalar(w: &Words, a: Alu, x: &[String]) -> Option<String> {
+    let (ty, from) = (memory_type(a.to), memory_type(a.from));
+    let bits = a.from.bits() - 1;
+    Some(match a.op {
+        Op::Cast => cast(a.from, a.to, &x[0])?,
+        Op::Bitcast => bitcast(a.from, a.to, &x[0])?,
+        Op::Where => format!("{} ? {} : {}", x[0], x[1], x[2]),
+        Op::CmpLt if a.from == Bool => format!("!{} & {}", x[0], x[1]),
+        Op::CmpLt => format!("{} < {}", x[0], x[1]),
+        Op::CmpEq => format!("{} == {}", x[0], x[1]),
+        Op::CmpNe => format!("{} != {}", x[0], x[1]),
+        _ if matches!(a.from, F16 | BF16) => return None,
+        Op::Neg if a.from.is_float() => format!("-{}", x[0]),
+        Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::Sqrt | Op::Trunc if a.from.is_float() => {
+            format!("{}({})", (w.math)(a.op, a.from), x[0])
+        }
+        Op::Recip if a.from.is_float() => format!("1 / {}", x[0]),
+        Op::Div if a.from.is_float() => format!("{} / {}", x[0], x[1]),
+        Op::Max | Op::Min if a.from.is_float() => format!("gl_{}_{from}({}, {})", a.op.name(), x[0], x[1]),
+        Op::Add if a.from == Bool => format!("{} | {}", x[0], x[1]),
+        Op::MulAdd if a.from == Bool => format!("({} & {}) | {}", x[0], x[1], x[2]),
+        Op::Neg | Op::Add | Op::Sub | Op::Mul | Op::MulAdd => arithmetic(w, a, x),
+        Op::Idiv if a.positive => format!("({ty})({} / {})", x[0], x[1]),
+        Op::Imod if a.positive => format!("({ty})({} % {})", x[0], x[1]),
+        Op::Idiv => format!("gl_div_{from}({}, {})", x[0], x[1]),
+        Op::Imod => format!("gl_mod_{from}({}, {})", x[0], x[1]),
+        Op::Max => format!("{0} > {1} ? {0} : {1}", x[0], x[1]),
+        Op::Min => format!("{0} < {1} ? {0} : {1}", x[0], x[1]),
+        Op::And => format!("({ty})({} & {})", x[0], x[1]),
+        Op::Or => format!("({ty})({} | {})", x[0], x[1]),
+        Op::Xor => format!("({ty})({} ^ {})", x[0], x[1]),
+        Op::Shl if unsigned(w, a).is_some() => {
+            format!("({ty})(({}){} << ({} & {bits}))", unsigned(w, a)?, x[0], x[1])
+        }
+        Op::Shl => format!("({ty})({} << ({} & {bits}))", x[0], x[1]),
+        Op::Shr => format!("({ty})({} >> ({} & {bits}))", x[0], x[1]),
+        _ => return None,
+    })
+}
+
+/// The type in which integers are added and multiplied where theirs must not overflow.
+fn unsigned(w: &Words, a: Alu) -> Option<&'static str> {
+    match a.from {
+        _ if w.wraps || a.exact => None,
+        // products of narrow integers are of type int, with its sign
+        I8 | I16 | U16 | I32 => Some("u32"),
+        I64 => Some("u64"),
+        _ => None,
+    }
+}
+
+fn arithmetic(w: &Words, a: Alu, x: &[String]) -> String {
+    let ty = memory_type(a.to);
+    let x: Vec<String> = match unsigned(w, a) {
+        Some(u) => x.iter().map(|x| format!("({u}){x}")).collect(),
+        None => x.to_vec(),
+    };
+    match a.op {
+        Op::Neg if unsigned(w, a).is_some() => format!("({ty})(0U - {})", x[0]),
+        Op::Neg => format!("({ty})(0 - {})", x[0]),
+        Op::Add => format!("({ty})({} + {})", x[0], x[1]),
+        Op::Sub => format!("({ty})({} - {})", x[0], x[1]),
+        Op::Mul => format!("({ty})({} * {})", x[0], x[1]),
+        _ => format!("({ty})({} * {} + {})", x[0], x[1], x[2]),
+    }
+}
+
+fn cast(from: DType, to: DType, x: &str) -> Option<String> {
+    // 16-bit floats go through f32
+    match (from, to) {
+        (F16, _) => return cast(F32, to, &format!("gl_from_f16({x})")),
+        (BF16, _) => return cast(F32, to, &format!("gl_from_bf16({x})")),
+        (_, F16) => return Some(format!("gl_to_f16((f32)({x}))")),
+        (_, BF16) => return Some(format!("gl_to_bf16((f32)({x}))")),
+        _ => {}
+    }
+    Some(match to {
+        Bool => format!("{x} != 0"),
+        _ if from.is_float() && to.is_int() => format!("gl_{}_{}({x})", from.name(), to.name()),
+        _ => format!("({})({x})", memory_type(to)),
+    })
+}
+
+fn bitcast(from: DType, to: DType, x: &str) -> Option<String> {
+    Some(match (from, to) {
+        (F32, _) if to.size() == 4 => format!("({})gl_bits_f32({x})", memory_type(to)),
+        (F64, _) if to.size() == 8 => format!("({})gl_bits_f64({x})", memory_type(to)),
+        (_, F32) if from.size() == 4 => format!("gl_f32_bits((u32){x})"),
+        (_, F64) if from.size() == 8 => format!("gl_f64_bits((u64){x})"),
+        _ if from.size() == to.size() => format!("({}){x}", memory_type(to)),
+        _ => return None,
+    })
+}
+
+/// Functions on types that are named after dtypes. A language says before what begins a function (`GL_FN`), has the casts of bits
+/// `gl_bits_f32` and `gl_f32_bits`, and for f64, if it has that, `GL_F64` and the same casts. No constant here has a suffix that
+/// languages differ in: powers of two are exact as f32.
+pub(in crate::render) const FUNCTIONS: &str = r##"#define GL_INT(T) \
+  GL_FN T gl_div_##T(T x, T y) { return y == 0 ? x : (T)-1 < 0 && y == (T)-1 ? (T)GL_NEG(x) : (T)(x / y); } \
+  GL_FN T gl_mod_##T(T x, T y) { return y == 0 || ((T)-1 < 0 && y == (T)-1) ? 0 : (T)(x % y); }
+#define GL_NEG(x) ((u64)0 - (u64)(x))
+GL_INT(i8) GL_INT(i16) GL_INT(i32) GL_INT(i64) GL_INT(u8) GL_INT(u16) GL_INT(u32) GL_INT(u64)
+#define GL_I64_MAX ((i64)(~(u64)0 >> 1))
+#define GL_SAT(F, T, MIN, MAX, END) \
+  GL_FN T gl_##F##_##T(F x) { return x != x ? 0 : x <= (F)(MIN) ? (T)(MIN) : x >= (F)(END) ? (T)(MAX) : (T)x; }
+#define GL_SATS(F) \
+  GL_SAT(F, i8, -128, 127, 128) GL_SAT(F, i16, -32768, 32767, 32768) \
+  GL_SAT(F, i32, -2147483647 - 1, 2147483647, 2147483648.0f) \
+  GL_SAT(F, i64, -GL_I64_MAX - 1, GL_I64_MAX, 9223372036854775808.0f) \
+  GL_SAT(F, u8, 0, 255, 256) GL_SAT(F, u16, 0, 65535, 65536) GL_SAT(F, u32, 0, 4294967295U, 4294967296.0f) \
+  GL_SAT(F, u64, 0, ~(u64)0, 18446744073709551616.0f)
+#define GL_FLOAT(T) \
+  GL_FN T gl_max_##T(T x, T y) { return x != x || x > y ? x : y; } \
+  GL_FN T gl_min_##T(T x, T y) { return x != x || x < y ? x : y; }
+GL_SATS(f32) GL_FLOAT(f32)
+#ifdef GL_F64
+GL_SATS(f64) GL_FLOAT(f64)
+#endif
+GL_FN f32 gl_from_bf16(u16 x) { return gl_f32_bits((u32)x << 16); }
+GL_FN u16 gl_to_bf16(f32 x) {
+  u32 a = gl_bits_f32(x);
+  return x != x ? (u16)(a >> 16 | 64) : (u16)((a + 0x7fff + ((a >> 16) & 1)) >> 16);
+}
+"##;

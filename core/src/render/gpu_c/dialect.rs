@@ -1,0 +1,205 @@
+//! What all kernel languages that look like C have in common: how types, vectors, loops and memory are written.
+
+use super::super::cstyle::{Alu, At, Dialect, Ptr, literal, memory_type, scalar};
+use super::table::Table;
+use crate::dtype::Scalar;
+use crate::uop::Op;
+use crate::{DType, Error, Result};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// A language, and what the kernel needs of it so far.
+pub(super) struct GpuC {
+    table: &'static Table,
+    /// Vector types, by dtype of their elements.
+    vectors: BTreeSet<(DType, usize)>,
+    /// Those of which lanes are picked.
+    selects: BTreeSet<(DType, usize)>,
+}
+
+const LANES: [&str; 4] = ["x", "y", "z", "w"];
+
+/// Is a vector of so many lanes a value?
+pub(super) fn vector(lanes: usize) -> bool {
+    matches!(lanes, 2 | 4)
+}
+
+/// The dtype of what lies in memory and in vectors.
+fn element(dt: DType) -> DType {
+    match dt {
+        DType::Bool => DType::U8,
+        DType::F16 | DType::BF16 => DType::U16,
+        _ => dt,
+    }
+}
+
+/// The type of an array element of a pointer.
+pub(super) fn element_type(d: &mut GpuC, p: &Ptr) -> String {
+    if p.width == 1 { memory_type(p.dt).to_string() } else { d.vec(p.dt, p.width) }
+}
+
+impl GpuC {
+    pub(super) fn new(table: &'static Table) -> GpuC {
+        GpuC { table, vectors: BTreeSet::new(), selects: BTreeSet::new() }
+    }
+
+    fn vec(&mut self, dt: DType, lanes: usize) -> String {
+        let dt = element(dt);
+        self.vectors.insert((dt, lanes));
+        format!("{}x{lanes}", dt.name())
+    }
+
+    /// The name of a function that picks lanes by a vector of bytes.
+    fn select(&mut self, dt: DType, lanes: usize) -> String {
+        let (ty, _) = (self.vec(dt, lanes), self.vec(DType::U8, lanes));
+        self.selects.insert((element(dt), lanes));
+        format!("gl_select_{ty}")
+    }
+
+    /// Declarations of the vector types and their functions.
+    pub(super) fn types(&self) -> String {
+        let mut out = String::new();
+        for &(dt, n) in &self.vectors {
+            let (e, v) = (dt.name(), format!("{}x{n}", dt.name()));
+            let text = (self.table.vector)(e, n, dt.size() * n);
+            let _ = write!(out, "#ifndef GL_{v}\n#define GL_{v}\n{text}#endif\n");
+        }
+        for &(dt, n) in &self.selects {
+            let v = format!("{}x{n}", dt.name());
+            let lanes: Vec<String> = LANES[..n].iter().map(|l| format!("m.{l} ? x.{l} : y.{l}")).collect();
+            let value = (self.table.pack)(&v, &lanes.join(", "));
+            let _ = write!(
+                out,
+                "#ifndef GL_SELECT_{v}\n#define GL_SELECT_{v}\n\
+                 GL_FN {v} gl_select_{v}(u8x{n} m, {v} x, {v} y) {{ return {value}; }}\n#endif\n",
+            );
+        }
+        out
+    }
+
+    /// The place of the array element that begins with the element at `at`.
+    fn place(&self, p: &Ptr, at: &At) -> String {
+        let i = match at.plus {
+            0 => at.base.clone(),
+            c if at.base == "0" => c.to_string(),
+            c => format!("{} + {c}", at.base),
+        };
+        match (p.width, i.parse::<usize>()) {
+            (1, _) => format!("{}[{i}]", p.name),
+            (n, Ok(i)) => format!("{}[{}]", p.name, i / n),
+            (n, _) => format!("{}[({i}) >> {}]", p.name, n.ilog2()),
+        }
+    }
+}
+
+impl Dialect for GpuC {
+    fn vector(&self, _dt: DType, lanes: usize) -> bool {
+        vector(lanes)
+    }
+
+    fn ty(&mut self, dt: DType, lanes: usize) -> String {
+        match (dt, lanes) {
+            (DType::Bool, 1) => "bool".into(),
+            (_, 1) => memory_type(dt).to_string(),
+            _ => self.vec(dt, lanes),
+        }
+    }
+
+    fn literal(&mut self, v: Scalar, dt: DType) -> String {
+        literal(&self.table.words, v, dt)
+    }
+
+    fn splat(&mut self, x: &str, dt: DType, lanes: usize) -> String {
+        self.pack(&vec![x.to_string(); lanes], dt)
+    }
+
+    fn pack(&mut self, xs: &[String], dt: DType) -> String {
+        let ty = self.vec(dt, xs.len());
+        (self.table.pack)(&ty, &xs.join(", "))
+    }
+
+    fn lane(&mut self, x: &str, _dt: DType, _lanes: usize, i: usize) -> String {
+        format!("{x}.{}", LANES[i])
+    }
+
+    fn alu(&mut self, a: Alu, x: &[String], lanes: usize) -> Result<Option<String>> {
+        if lanes == 1 {
+            return Ok(scalar(&self.table.words, a, x));
+        }
+        let whole = self.table.vector_floats && matches!(a.from, DType::F32 | DType::F64) && a.to == a.from;
+        Ok(match a.op {
+            Op::Where => Some(format!("{}({}, {}, {})", self.select(a.to, lanes), x[0], x[1], x[2])),
+            Op::Neg if whole => Some(format!("-{}", x[0])),
+            Op::Add if whole => Some(format!("{} + {}", x[0], x[1])),
+            Op::Sub if whole => Some(format!("{} - {}", x[0], x[1])),
+            Op::Mul if whole => Some(format!("{} * {}", x[0], x[1])),
+            Op::Div if whole => Some(format!("{} / {}", x[0], x[1])),
+            Op::MulAdd if whole => Some(format!("{} * {} + {}", x[0], x[1], x[2])),
+            _ => None,
+        })
+    }
+
+    fn bind(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> Option<String> {
+        Some(format!("const {} {name} = {expr};", self.ty(dt, lanes)))
+    }
+
+    fn variable(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> String {
+        format!("{} {name} = {expr};", self.ty(dt, lanes))
+    }
+
+    fn loop_head(&mut self, name: &str, dt: DType, bound: &str) -> String {
+        format!("for ({} {name} = 0; {name} < {bound}; {name}++) {{", dt.name())
+    }
+
+    fn load(&mut self, p: &Ptr, at: &At, lanes: usize) -> String {
+        if lanes == p.width {
+            return self.place(p, at);
+        }
+        let xs: Vec<String> = (0..lanes as i64).map(|i| self.place(p, &at.plus(i))).collect();
+        self.pack(&xs, p.dt)
+    }
+
+    fn gathers(&self, p: &Ptr, lanes: usize) -> bool {
+        lanes != p.width
+    }
+
+    fn load_inside(&mut self, p: &Ptr, at: &At, last: usize) -> String {
+        // an index below zero is a large one without its sign
+        let (signed, unsigned) = if at.dt == DType::I64 { ("i64", "u64") } else { ("i32", "u32") };
+        let base = format!("({signed})({} + {})", at.base, at.plus);
+        let inside = format!("(({unsigned}){base} < {last}U ? {base} : ({signed}){last})");
+        self.place(p, &At { base: inside, dt: at.dt, plus: 0 })
+    }
+
+    fn load_gated(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> String {
+        format!("{gate} ? {} : {alt}", self.load(p, at, lanes))
+    }
+
+    fn load_masked(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> Option<String> {
+        if lanes != p.width {
+            return None;
+        }
+        // an aligned vector of which one element is inside the array is inside as a whole
+        let any: Vec<String> = LANES[..lanes].iter().map(|l| format!("{gate}.{l}")).collect();
+        let x = format!("({} ? {} : {alt})", any.join(" | "), self.place(p, at));
+        Some(format!("{}({gate}, {x}, {alt})", self.select(p.dt, lanes)))
+    }
+
+    fn store(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str) -> String {
+        if lanes == p.width {
+            return format!("{} = {value};", self.place(p, at));
+        }
+        let each: Vec<String> =
+            (0..lanes).map(|i| format!("{} = {value}.{};", self.place(p, &at.plus(i as i64)), LANES[i])).collect();
+        each.join(" ")
+    }
+
+    fn shuffle(&mut self, x: &str, bits: u8) -> Result<String> {
+        let none = || Error::Internal(format!("subgroups in {}", self.table.name));
+        self.table.shuffle.map(|f| f(x, bits)).ok_or_else(none)
+    }
+
+    fn barrier(&mut self) -> Result<&'static str> {
+        Ok(self.table.barrier)
+    }
+}

@@ -1,0 +1,135 @@
+//! Kernel languages that look like C: one printer, and a [`Table`](table::Table) for each language in a file of its own. A new one is a
+//! file beside `opencl.rs`, a [`Lang`](crate::target::Lang) with its line in `render::of`, and a `Target`.
+//!
+//! Interface: a kernel has the program's name; a buffer slot is the parameter `p{slot}`, in languages whose drivers cannot pass a pointer
+//! into an allocation followed by `o{slot}`, a 64-bit offset in bytes; launch scalars come after all buffers, as values of 4 bytes.
+//! Grid(d) is the group's number, Local(d) the thread's in its group. Kernels of one unit may share a name: see [`unit`].
+//!
+//! Values: scalars of types named after dtypes (`f32`, `u8`), or vectors of 2 or 4 of them over the lane axis. Arithmetic goes lane by lane,
+//! but for that of floats where a language has it for vectors; what matters is that neighbours are loaded and stored at once. f16 and bf16
+//! are their bits, bools are `bool`, in memory and in vectors bytes of 0 and 1. An array whose every access is of whole vectors is declared
+//! as an array of these.
+
+mod dialect;
+mod opencl;
+mod table;
+
+use super::cstyle::{Ptr, Walk, memory_type, pointers, vector_width};
+use super::{Code, Renderer, Source};
+use crate::codegen::Program;
+use crate::target::Target;
+use crate::uop::{Arg, AxisKind, Space};
+use crate::{DType, Error, Result};
+use dialect::{GpuC, element_type, vector};
+use std::fmt::Write as _;
+use table::{Buffer, Kernel, Table};
+
+/// Prints one of the languages.
+pub struct GpuCRenderer {
+    table: &'static Table,
+}
+
+/// Prints OpenCL C 1.2.
+pub static OPENCL: GpuCRenderer = GpuCRenderer { table: &opencl::TABLE };
+
+impl Renderer for &'static GpuCRenderer {
+    fn render(&self, p: &Program, t: &Target) -> Result<Code> {
+        (**self).render(p, t)
+    }
+}
+
+impl Renderer for GpuCRenderer {
+    fn render(&self, p: &Program, t: &Target) -> Result<Code> {
+        let table = self.table;
+        check(p, t, table)?;
+        let mut w = Walk::new(p, GpuC::new(table));
+        let mut parameters = Vec::new();
+        let mut buffers = Vec::new();
+        for (slot, info) in p.params.iter().enumerate() {
+            let node = pointers(p).into_iter().find(|&u| p.slot(u) == Some(slot as u32));
+            let width = node.map_or(1, |u| vector_width(p, u, info.dtype, info.len, &|_, lanes| vector(lanes)));
+            let ptr = Ptr { width, ..Ptr::elements(format!("b{slot}"), info.dtype) };
+            let ty = element_type(&mut w.d, &ptr);
+            let buffer = Buffer { slot, ty: &ty, written: info.written };
+            parameters.push((table.parameter)(&buffer));
+            buffers.push((table.view)(&buffer));
+            if let Some(node) = node {
+                w.ptrs.insert(node, ptr);
+            }
+        }
+        buffers.iter().for_each(|line| w.line(line));
+        for (i, var) in p.vars.iter().enumerate() {
+            parameters.push(format!("const {} n{i}", memory_type(var.dtype)));
+        }
+        for u in pointers(p) {
+            if let Arg::Scratch { id, len, space } = *p.g.arg(u) {
+                let dt = p.g.dtype(u);
+                let width = vector_width(p, u, dt, len, &|_, lanes| vector(lanes));
+                let ptr = Ptr { width, ..Ptr::elements(format!("s{id}"), dt) };
+                let (ty, len) = (element_type(&mut w.d, &ptr), len / width);
+                match space {
+                    Space::Workgroup => w.line(&format!("{} {ty} s{id}[{len}];", table.shared)),
+                    Space::Private => w.line(&format!("{ty} s{id}[{len}];")),
+                    Space::Subgroup(_) => continue,
+                }
+                w.ptrs.insert(u, ptr);
+            }
+        }
+        for &u in &p.order {
+            if let Some(kind) = w.launch(u) {
+                let (words, name, d) = match kind {
+                    AxisKind::Grid(d) => (table.group, format!("g{d}"), d),
+                    AxisKind::Local(d) => (table.thread, format!("l{d}"), d),
+                    _ => return Err(Error::Internal(format!("launch axis {kind:?} in {}", p.name))),
+                };
+                w.line(&format!("const i32 {name} = (i32){};", words[d.min(2) as usize]));
+                w.name(u, &name);
+            }
+            if let Arg::Var { name, .. } = p.g.arg(u) {
+                let Some(i) = p.vars.iter().position(|v| v.name == *name) else {
+                    return Err(Error::Internal(format!("{}: launch scalar {name} is not listed", p.name)));
+                };
+                w.name(u, &format!("n{i}"));
+            }
+            w.node(u)?;
+        }
+        w.close_all();
+        let f64s = if t.arithmetic.has(DType::F64) { "#define GL_F64\n" } else { "" };
+        let kernel = Kernel { name: &p.name, local: p.local, parameters: &parameters.join(", ") };
+        let mut text = format!("#ifndef GL_PRELUDE\n#define GL_PRELUDE\n{f64s}{}#endif\n", (table.prelude)());
+        text.push_str(&w.d.types());
+        let _ = write!(text, "{} {{\n{}}}\n", (table.kernel)(&kernel), w.body);
+        Ok(Code::Text(text))
+    }
+}
+
+fn check(p: &Program, t: &Target, table: &Table) -> Result<()> {
+    let refuse = |what: String| Err(Error::Unsupported { what, context: format!("{}, {}", table.name, p.name) });
+    let double = |u| p.g.dtype(u) == DType::F64;
+    if !t.arithmetic.has(DType::F64) && p.order.iter().any(|&u| double(u) || p.g.src(u).iter().any(|&s| double(s))) {
+        return refuse("f64".into());
+    }
+    match p.params.iter().find(|info| !t.storage.has(info.dtype)) {
+        Some(info) => refuse(format!("{} in memory", info.dtype)),
+        None => Ok(()),
+    }
+}
+
+/// The name of the kernel of `sources[i]` in their [`unit`].
+pub fn kernel_name(i: usize) -> String {
+    format!("gl_kernel_{i}")
+}
+
+/// Several kernels as one text for the driver's compiler, which takes as long for what they have in common as for all of one.
+///
+/// # Errors
+/// [`Error::Internal`] if a source is no text.
+pub fn unit(sources: &[Source]) -> Result<String> {
+    let mut unit = String::new();
+    for (i, s) in sources.iter().enumerate() {
+        let Code::Text(text) = &s.code else { return Err(Error::Internal(format!("{} is no text", s.name))) };
+        // kernels of one batch may have the same name
+        let _ = writeln!(unit, "#define {0} {1}\n{text}#undef {0}", s.name, kernel_name(i));
+    }
+    Ok(unit)
+}

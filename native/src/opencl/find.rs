@@ -1,0 +1,114 @@
+//! Which devices there are, and what each says of itself.
+
+use super::error;
+use gradloom_core::Result;
+use gradloom_core::target::Target;
+use opencl3::device::{CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_GPU, Device};
+use opencl3::error_codes::ClError;
+use opencl3::platform::get_platforms;
+use std::sync::Mutex;
+
+/// Codes of the loader: no library, and no platform in it.
+const NO_LIBRARY: i32 = -2000;
+const NO_PLATFORM: i32 = -1001;
+
+/// Bits of `CL_DEVICE_SINGLE_FP_CONFIG`.
+const SUBNORMALS: u64 = 1;
+const EXACT_QUOTIENTS: u64 = 1 << 7;
+
+/// Held while drivers are asked: pocl 3.1 offers no device to a thread that asks while another makes it start.
+static FINDING: Mutex<()> = Mutex::new(());
+
+/// A device, not opened yet.
+pub(super) struct Found {
+    pub(super) device: Device,
+    pub(super) target: Target,
+    pub(super) description: String,
+    /// For the compiler of its kernels.
+    pub(super) options: String,
+    pub(super) notes: Vec<String>,
+    rank: (u8, u64),
+}
+
+/// The devices of all drivers for people, the best first: `opencl:1` is the second.
+///
+/// # Errors
+/// [`gradloom_core::Error::Device`] where there is none.
+pub fn list() -> Result<Vec<String>> {
+    Ok(find()?.into_iter().map(|f| f.description).collect())
+}
+
+pub(super) fn find() -> Result<Vec<Found>> {
+    let _one = FINDING.lock().unwrap_or_else(|e| e.into_inner());
+    let platforms = get_platforms().map_err(|e| match e.0 {
+        NO_LIBRARY => {
+            error("no OpenCL library on this machine: install a driver, or ocl-icd and pocl to use the processor")
+        }
+        NO_PLATFORM => {
+            error("an OpenCL library without a driver: install that of the GPU, or pocl to use the processor")
+        }
+        _ => error(format!("OpenCL gives no platforms: {e}")),
+    })?;
+    let mut found = Vec::new();
+    let mut refused = Vec::new();
+    for platform in &platforms {
+        // a platform without devices says so with an error
+        for id in platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default() {
+            let device = Device::new(id);
+            match describe(&device) {
+                Ok(Ok(f)) => found.push(f),
+                Ok(Err(why)) => refused.push(why),
+                Err(e) => refused.push(format!("a device that does not say what it is ({e})")),
+            }
+        }
+    }
+    if found.is_empty() {
+        let why = if refused.is_empty() { "no device".into() } else { refused.join("; ") };
+        return Err(error(format!("OpenCL drivers offer no device of use: {why}")));
+    }
+    found.sort_by(|a, b| b.rank.cmp(&a.rank));
+    Ok(found)
+}
+
+/// What a device says of itself, or why it is of no use.
+fn describe(d: &Device) -> std::result::Result<std::result::Result<Found, String>, ClError> {
+    let kind = d.dev_type()?;
+    let (name, driver) = (d.name()?, d.driver_version()?);
+    let description = format!("{} ({}, driver {})", name.trim(), d.vendor()?.trim(), driver.trim());
+    let usable = d.available()? && d.compiler_available()? && d.endian_little()?;
+    if !usable {
+        return Ok(Err(format!("{description} is not available, has no compiler, or is big-endian")));
+    }
+    let floats = d.single_fp_config()?;
+    let mut notes = Vec::new();
+    let mut options = String::from("-cl-std=CL1.2");
+    if floats & EXACT_QUOTIENTS != 0 {
+        options.push_str(" -cl-fp32-correctly-rounded-divide-sqrt");
+    } else {
+        notes.push("quotients are within 2.5 ulp and square roots within 3".into());
+    }
+    if floats & SUBNORMALS == 0 {
+        notes.push("subnormal numbers are zero".into());
+    }
+    let plain = Target::opencl("opencl");
+    let plain = if d.double_fp_config().unwrap_or(0) != 0 { plain.with_f64() } else { plain };
+    let plain = if kind & CL_DEVICE_TYPE_CPU != 0 { plain.by_processor() } else { plain };
+    let sizes = d.max_work_item_sizes()?;
+    let size = |i: usize| sizes.get(i).map_or(1, |&n| u32::try_from(n).unwrap_or(u32::MAX));
+    let target = Target {
+        max_local: [size(0), size(1), size(2)],
+        max_local_total: u32::try_from(d.max_work_group_size()?).unwrap_or(u32::MAX),
+        workgroup_bytes: usize::try_from(d.local_mem_size()?).unwrap_or(usize::MAX),
+        // a buffer is a pointer and an offset, and some launch scalars come after all of them
+        max_buffers: (d.max_parameter_size()? / 16).saturating_sub(8).clamp(1, 64),
+        max_buffer_bytes: usize::try_from(d.max_mem_alloc_size()?).unwrap_or(usize::MAX),
+        ..plain
+    };
+    let class = match kind {
+        k if k & CL_DEVICE_TYPE_GPU != 0 => 2,
+        k if k & CL_DEVICE_TYPE_CPU != 0 => 0,
+        _ => 1,
+    };
+    let speed = u64::from(d.max_compute_units()?) * u64::from(d.max_clock_frequency()?);
+    Ok(Ok(Found { device: Device::new(d.id()), target, description, options, notes, rank: (class, speed) }))
+}
