@@ -84,7 +84,10 @@ for (const kind of ["wasm", "webgpu"]) {
     const faster = list.filter((kernel) => kernel.afterMs < kernel.beforeMs);
     note(list.map((kernel) => `${kernel.name}: cost ${kernel.beforeMs.toFixed()} -> ${kernel.afterMs.toFixed()}`).join(", "));
     assert(faster.length >= 1, "it was exchanged");
-    assert(faster.every(({ line }) => /^[0-9a-f]{16}( [a-z]+ \d+ \d+(, [a-z]+ \d+ \d+)*)?$/.test(line)), "its opts are a line");
+    const stage = "stage p\\d+( load \\d+)? (outside|in r\\d+)( apart)?";
+    const opt = `([a-z]+ r\\d+ (by|to) \\d+|swap r\\d+ with r\\d+|keep r\\d+|${stage})`;
+    const isLine = new RegExp(`^[0-9a-f]{16}( ${opt}(, ${opt})*)?$`);
+    assert(faster.every(({ line }) => isLine.test(line)), `its opts are a line: ${faster.map(({ line }) => line).join("; ")}`);
     assert((await init({ device: kind, tuned: faster.map(({ line }) => line).join("\n") })) === device, "which may be brought along");
     // once for the poor one and once for the better one
     assert((await tunedOn(kind)) - before >= list.length + faster.length, "what is better is in use");
@@ -94,7 +97,7 @@ for (const kind of ["wasm", "webgpu"]) {
 
 test("lines that are no tuned opts are an error, and the device stays", async () => {
   const device = await init({ device: "wasm" });
-  const error = await errorOf(() => init({ device: "webgpu", tuned: "0123456789abcdef lane 0 8\nunknown words" }));
+  const error = await errorOf(() => init({ device: "webgpu", tuned: "0123456789abcdef lane r0 by 8\nunknown words" }));
   assert(error.code === "E_FORMAT" && error.message.includes("line 2"), String(error));
   const sum = new Tensor(Float32Array.of(1, 2)).sum();
   assertClose(await sum.data(), [3]);
