@@ -4,17 +4,16 @@ import { readFileSync, readdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
 import { readNpz } from "../tests/lib/npz.mjs";
+import { writePages } from "./site/pages.mjs";
 
 const headers = { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" };
 const root = fileURLToPath(new URL("..", import.meta.url));
-const MODELS = ["style_multistyle26", "silero_vad_op18_ifless"];
 /** Models that come with their recipes. */
-const TASKS = ["magika", "selfie_segmentation", "esrgan_slim_x2"];
+const TASKS = ["magika", "selfie_segmentation", "esrgan_slim_x2", "style_multistyle26", "silero_vad_op18_ifless"];
 
 /** Every file the page fetches, by its path in the site. */
 async function data() {
   const files = {};
-  for (const name of MODELS) files[`models/${name}.onnx`] = readFileSync(`${root}/tests/models/${name}/model.onnx`);
   for (const name of TASKS) {
     const recipe = readFileSync(`${root}/tests/models/${name}/recipe.json`);
     const { model } = JSON.parse(recipe);
@@ -41,10 +40,16 @@ const siteData = {
   },
 };
 
+const www = fileURLToPath(new URL(".", import.meta.url));
+const input = writePages(www);
+
+// workers lie at the site's root, from which they find models and data
 export default defineConfig({
+  root: `${www}tmp`,
+  publicDir: `${www}public`,
   base: "./",
-  build: { target: "es2022", outDir: "dist", assetsInlineLimit: 0 },
-  worker: { format: "es" },
+  build: { target: "es2022", outDir: `${www}dist`, emptyOutDir: true, assetsInlineLimit: 0, rolldownOptions: { input } },
+  worker: { format: "es", rolldownOptions: { output: { entryFileNames: "[name]-[hash].js" } } },
   plugins: [siteData],
   optimizeDeps: { exclude: ["gradloom"] },
   server: { headers },

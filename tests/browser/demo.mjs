@@ -1,11 +1,12 @@
-// The built demo page in headless Chromium, driven as a person would: every demo on both devices with its results checked,
-// on a narrow screen, and without WebGPU.
+// The built site in headless Chromium, driven as a person would: every demo's page on both devices with its results checked,
+// all pages on a narrow screen, and a demo without WebGPU.
 // usage: node tests/browser/demo.mjs [wasm] [webgpu] [narrow] [media] [no-webgpu]
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { launch } from "../../scripts/lib/chromium.mjs";
 import { Failure, main, root } from "../../scripts/lib/run.mjs";
 import { serve } from "../../scripts/serve.mjs";
+import { demos } from "../../www/demos/index.mjs";
 
 const MINUTE = 60_000;
 
@@ -13,8 +14,11 @@ function check(holds, what) {
   if (!holds) throw new Failure(`demo: ${what}`);
 }
 
-/** Opens the page; a console error, an exception or a request to another place fails the test. */
-async function open(browser, url, query = "", options = {}) {
+/** The page of a demo, on a device. */
+const at = (slug, device) => `gallery/${slug}/?device=${device}`;
+
+/** Opens a page; a console error, an exception or a request to another place fails the test. */
+async function open(browser, url, path, options = {}) {
   const page = await browser.newPage(options);
   const problems = [];
   page.on("console", (message) => message.type() === "error" && problems.push(message.text()));
@@ -23,7 +27,7 @@ async function open(browser, url, query = "", options = {}) {
     const to = request.url();
     if (!to.startsWith(url) && !/^(data|blob):/.test(to)) problems.push(`a request left the page: ${to}`);
   });
-  await page.goto(`${url}/${query}`);
+  await page.goto(`${url}/${path}`);
   const status = async (pattern, limit = 4 * MINUTE) => {
     const until = Date.now() + limit;
     for (;;) {
@@ -35,7 +39,8 @@ async function open(browser, url, query = "", options = {}) {
       await page.waitForTimeout(50);
     }
   };
-  await status(/^Ready: /);
+  if ((await page.locator("#status").count()) > 0) await status(/^Ready: /);
+  check(problems.length === 0, problems.join("\n"));
   return { page, status };
 }
 
@@ -75,36 +80,48 @@ async function digits({ page, status }) {
   const ring = Array.from({ length: 25 }, (_, at) => [0.5 + 0.22 * Math.sin(at / 4), 0.5 - 0.32 * Math.cos(at / 4)]);
   check((await draw([[0.55, 0.15], [0.5, 0.5], [0.45, 0.85]])) === "1", "a drawn 1 was not read");
   check((await draw(ring)) === "0", "a drawn 0 was not read");
-  return `${text} ${await page.textContent("#digits-timing")} (${((Date.now() - start) / 1000).toFixed(0)} s in all)`;
+  return `${text} ${await page.textContent("#cost")} (${((Date.now() - start) / 1000).toFixed(0)} s in all)`;
 }
 
 async function picture({ page, status }) {
-  await page.click("#style-run");
+  await page.click("#paint");
   await status(/^Painted\./);
   const [before, after] = [await canvasPixels(page, "source"), await canvasPixels(page, "painted")];
   check(difference(before, after) > 10, "the painted picture is the picture");
   check(new Set(after).size > 60, "the painted picture is flat");
-  return { after, text: await page.textContent("#style-timing") };
+  return { after, text: await page.textContent("#cost") };
 }
 
-async function retouched({ page, status }) {
+async function enlarged({ page, status }) {
   await page.click("#enlarge");
   await status(/^Enlarged\./);
-  check((await page.textContent("#retouched-text")) === "192 by 192 pixels", "the sample is not twice as large");
-  check(new Set(await canvasPixels(page, "retouched")).size > 60, "the enlarged picture is flat");
+  check((await page.textContent("#sizes")) === "160 by 120 pixels became 320 by 240", "the sample is not twice as large");
+  const [before, after] = [await canvasPixels(page, "before"), await canvasPixels(page, "after")];
+  check(new Set(after).size > 60, "the enlarged picture is flat");
+  check(before.length === after.length && difference(before, after) < 12, "the enlarged picture is another one");
+  // the slider uncovers the network's picture
+  await page.fill("#slider", "20");
+  check((await page.evaluate(() => document.getElementById("after").style.clipPath)).includes("20%"), "the slider does not move the border");
+  return page.textContent("#cost");
+}
+
+async function cutOut({ page, status }) {
   const png = await page.evaluate(async () => {
     const canvas = new OffscreenCanvas(80, 60);
     canvas.getContext("2d").fillRect(0, 0, 80, 60);
     return [...new Uint8Array(await (await canvas.convertToBlob()).arrayBuffer())];
   });
-  await page.setInputFiles("#retouch", { name: "black.png", mimeType: "image/png", buffer: Buffer.from(png) });
+  await page.setInputFiles("#picture", { name: "black.png", mimeType: "image/png", buffer: Buffer.from(png) });
   await status(/^Cut out\./);
   const alpha = await page.evaluate(() => {
-    const { data } = document.getElementById("retouched").getContext("2d").getImageData(0, 0, 80, 60);
+    const { data } = document.getElementById("cut").getContext("2d").getImageData(0, 0, 80, 60);
     return Array.from(data.filter((_, at) => at % 4 === 3));
   });
   check(alpha.length === 4800 && alpha.every((v) => v < 128), "somebody was found in a black picture");
-  return page.textContent("#retouch-timing");
+  // before a backdrop nothing is transparent
+  await page.selectOption("#backdrop", "woven");
+  await page.waitForFunction(() => document.getElementById("cut").getContext("2d").getImageData(0, 0, 80, 60).data.every((v, at) => at % 4 !== 3 || v === 255));
+  return page.textContent("#cost");
 }
 
 async function fileKinds({ page, status }) {
@@ -122,11 +139,11 @@ async function fileKinds({ page, status }) {
   }
   await page.setInputFiles("#file", { name: "tiny", mimeType: "text/plain", buffer: Buffer.from("ab") });
   await status(/^tiny is too small/);
-  return page.textContent("#files-timing");
+  return page.textContent("#cost");
 }
 
 async function speech({ page, status }) {
-  await page.click("#speech-sample");
+  await page.click("#sample");
   const text = await status(/^Speech in /);
   const [spoken, all] = /([\d.]+) of ([\d.]+) s/.exec(text).slice(1).map(Number);
   check(all === 3 && spoken > 2 && spoken < 2.9, text);
@@ -139,7 +156,7 @@ async function speech({ page, status }) {
   wav.writeUInt32LE(32_000, 40);
   await page.setInputFiles("#sound", { name: "silence.wav", mimeType: "audio/wav", buffer: wav });
   await status(/^Speech in 0\.0 of 1\.0 s/);
-  return `${text} ${await page.textContent("#speech-timing")}`;
+  return `${text} ${await page.textContent("#cost")}`;
 }
 
 /** Drops a file on an element, as the browser would report it. */
@@ -160,11 +177,13 @@ async function media(url) {
   const flags = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"];
   const browser = await launch({ flags });
   try {
-    const opened = await open(browser, url, "?device=wasm");
-    const { page, status } = opened;
-    const dropped = await drop(page, "#file-drop", "dropped", "", readFileSync(join(root, "tests/fixtures/make_io.py")));
+    const kinds = await open(browser, url, at("files", "wasm"));
+    const dropped = await drop(kinds.page, "#drop", "dropped", "", readFileSync(join(root, "tests/fixtures/make_io.py")));
     check(dropped.every((ours) => ours === false), "a dropped file is left to the browser, which would leave the page");
-    check(/Python/.test(await status(/^dropped: /)), "a dropped file is not looked at");
+    check(/Python/.test(await kinds.status(/^dropped: /)), "a dropped file is not looked at");
+    await kinds.page.close();
+
+    const { page, status } = await open(browser, url, at("style", "wasm"));
 
     const before = await canvasPixels(page, "source");
     const png = await page.evaluate(async () => {
@@ -174,7 +193,7 @@ async function media(url) {
       pen.fillRect(0, 0, 64, 32);
       return [...new Uint8Array(await (await canvas.convertToBlob()).arrayBuffer())];
     });
-    await drop(page, "#picture-drop", "red.png", "image/png", png);
+    await drop(page, "#drop", "red.png", "image/png", png);
     await status(/^Painted\./);
     const red = await canvasPixels(page, "source");
     check(red.every((v, at) => (at % 3 === 0 ? v === 255 : v === 0)), "the dropped picture is not the one painted");
@@ -186,13 +205,16 @@ async function media(url) {
     await page.click("#stop");
     await status(/^The camera is off/);
 
-    await page.click("#microphone");
-    await page.waitForFunction(() => /of [1-9][\d.]* s/.test(document.querySelector("#voice-text").textContent), null, { timeout: 10 * MINUTE });
-    const heard = await page.textContent("#voice-text");
-    check((await canvasPixels(page, "voice")).some((v) => v > 0), "the curve of speech is empty");
-    await page.click("#stop");
-    await status(/^The microphone is off/);
     await page.close();
+
+    const voice = await open(browser, url, at("speech", "wasm"));
+    await voice.page.click("#microphone");
+    await voice.page.waitForFunction(() => /of [1-9][\d.]* s/.test(document.querySelector("#voice-text").textContent), null, { timeout: 10 * MINUTE });
+    const heard = await voice.page.textContent("#voice-text");
+    check((await canvasPixels(voice.page, "voice")).some((v) => v > 0), "the curve of speech is empty");
+    await voice.page.click("#stop");
+    await voice.status(/^The microphone is off/);
+    await voice.page.close();
     console.log(`demo: media: ${rate} ${heard}`);
   } finally {
     await browser.close();
@@ -200,15 +222,16 @@ async function media(url) {
   const refusing = await launch();
   try {
     const context = await refusing.newContext({ permissions: [] });
-    const page = await context.newPage();
-    await page.goto(`${url}/?device=wasm`);
-    await page.waitForFunction(() => /^Ready: /.test(document.querySelector("#status").textContent));
-    for (const [button, words] of [["#camera", /camera/], ["#microphone", /microphone/]]) {
+    for (const [slug, button, words] of [["style", "#camera", /camera/], ["cutout", "#camera", /camera/], ["speech", "#microphone", /microphone/]]) {
+      const page = await context.newPage();
+      await page.goto(`${url}/${at(slug, "wasm")}`);
+      await page.waitForFunction(() => /^Ready: /.test(document.querySelector("#status").textContent));
       await page.click(button);
       await page.waitForFunction(() => /failed|could not|not allowed|no /i.test(document.querySelector("#status").textContent), null, { timeout: 10 * MINUTE });
       const text = await page.textContent("#status");
       check(words.test(text), `a refused ${button} is told as: ${text}`);
       await page.waitForFunction((id) => !document.querySelector(id).disabled, button);
+      await page.close();
     }
   } finally {
     await refusing.close();
@@ -218,17 +241,23 @@ async function media(url) {
 const painted = {};
 
 async function onDevice(browser, url, device) {
-  const opened = await open(browser, url, `?device=${device}`);
-  const { page, status } = opened;
-  check(await page.isChecked(`#device [value=${device}]`), `${device} is not the device in use`);
-  const say = (text) => console.log(`demo: ${device}: ${text}`);
-  say(await speech(opened));
-  say(await fileKinds(opened));
-  say(await retouched(opened));
-  const style = await picture(opened);
-  say(style.text);
-  painted[device] = style.after;
-  say(await digits(opened));
+  const visit = async (slug, body) => {
+    const opened = await open(browser, url, at(slug, device));
+    check(await opened.page.isChecked(`#device [value=${device}]`), `${device} is not the device in use`);
+    console.log(`demo: ${device}: ${await body(opened)}`);
+    return opened;
+  };
+  const over = async (slug, body) => (await visit(slug, body)).page.close();
+  await over("speech", speech);
+  await over("files", fileKinds);
+  await over("upscale", enlarged);
+  await over("cutout", cutOut);
+  await over("style", async (opened) => {
+    const { after, text } = await picture(opened);
+    painted[device] = after;
+    return text;
+  });
+  const { page, status } = await visit("digits", digits);
   // Stop ends training early, and the page goes on
   await page.click("#train");
   // the text of the training before stays until the first step of this one
@@ -243,14 +272,21 @@ const parts = {
   wasm: (browser, url) => onDevice(browser, url, "wasm"),
   webgpu: (browser, url) => onDevice(browser, url, "webgpu"),
   async narrow(browser, url) {
-    const { page } = await open(browser, url, "?device=wasm", { viewport: { width: 360, height: 740 }, colorScheme: "dark" });
-    check((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360, "the page scrolls sideways at 360 px");
-    const small = await page.evaluate(() =>
-      [...document.querySelectorAll("button, select, nav a, label")]
-        .filter((e) => e.offsetParent && e.getBoundingClientRect().height < 43.5)
-        .map((e) => e.textContent),
-    );
-    check(small.length === 0, `too small to touch: ${small}`);
+    for (const path of ["", "gallery/", ...demos.map(({ slug }) => at(slug, "wasm"))]) {
+      const { page } = await open(browser, url, path, { viewport: { width: 360, height: 740 }, colorScheme: "dark" });
+      check((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360, `/${path} scrolls sideways at 360 px`);
+      const small = await page.evaluate(() =>
+        [...document.querySelectorAll("button, select, nav a, label")]
+          .filter((e) => e.offsetParent && e.getBoundingClientRect().height < 43.5)
+          .map((e) => e.textContent),
+      );
+      check(small.length === 0, `/${path}: too small to touch: ${small}`);
+      // every link leads to a page
+      const links = await page.evaluate(() => [...document.querySelectorAll("a[href]")].map((a) => a.href));
+      for (const link of new Set(links)) check((await page.request.get(link)).ok(), `/${path} links to ${link}, which is not there`);
+      await page.close();
+    }
+    const { page } = await open(browser, url, at("digits", "wasm"), { viewport: { width: 360, height: 740 }, colorScheme: "dark" });
     // the keyboard alone reaches the training button and starts it
     await page.focus("#train");
     await page.keyboard.press("Enter");
@@ -266,7 +302,7 @@ const parts = {
 async function withoutWebGpu(url) {
   const browser = await launch({ webgpu: false });
   try {
-    const opened = await open(browser, url);
+    const opened = await open(browser, url, "gallery/speech/");
     check(/There is no WebGPU here/.test(await opened.page.textContent("#device-note")), "the page does not say that WebGPU is missing");
     check(await opened.page.isDisabled("#device [value=webgpu]"), "WebGPU can be picked where there is none");
     console.log(`demo: no-webgpu: ${await speech(opened)}`);

@@ -1,6 +1,7 @@
 // The digit reader: training with a live curve, then reading what is drawn.
-import { ask } from "./protocol";
-import { el, isBusy, measure, plot, say, timing, work } from "./ui";
+import { Demo, el } from "../../src/demo/page";
+import { plot } from "../../src/demo/widgets";
+import type { Api } from "./worker";
 
 const SIDE = 28;
 const pad = el<HTMLCanvasElement>("pad");
@@ -51,12 +52,13 @@ function pixels(): Float32Array | null {
 let reading = false;
 
 async function read(): Promise<void> {
-  if (!trained || isBusy() || reading) return;
+  if (!trained || demo.busy || reading) return;
   const image = pixels();
   if (!image) return;
   reading = true;
   try {
-    const { probabilities } = await ask<"digit">({ kind: "digit", pixels: image });
+    const probabilities = await demo.ask("read", { pixels: image });
+    chances(probabilities);
     const best = probabilities.indexOf(Math.max(...probabilities));
     result.textContent = `That is a ${best} (${Math.round(100 * (probabilities[best] as number))} %).`;
   } catch (error) {
@@ -102,44 +104,62 @@ function keyboard(): void {
   });
 }
 
-/** Training starts from scratch on another device. */
-export function forget(): void {
-  trained = false;
-  clear();
+/** A bar for each digit. */
+function chances(probabilities: readonly number[]): void {
+  const rows = probabilities.map((p, digit) => {
+    const row = document.createElement("div");
+    const bar = document.createElement("i");
+    bar.style.height = `${Math.max(2, 100 * p)}%`;
+    row.append(bar, String(digit));
+    return row;
+  });
+  el("chances").replaceChildren(...rows);
 }
 
-export function digits(): void {
+const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }), () => {
+  // training starts from scratch on another device
+  trained = false;
   clear();
-  keyboard();
-  el("clear").addEventListener("click", clear);
-  pad.addEventListener("pointerdown", (event) => {
-    pad.setPointerCapture(event.pointerId);
-    at = null;
-    line(where(event));
-  });
-  pad.addEventListener("pointermove", (event) => {
-    if (pad.hasPointerCapture(event.pointerId)) line(where(event));
-  });
-  pad.addEventListener("pointerup", () => void read());
-  el("train").addEventListener("click", () => {
-    const losses: number[] = [];
-    const curve = el<HTMLCanvasElement>("loss");
-    void work("Compiling the training step", async (signal) => {
-      const done = await ask<"train">({ kind: "train" }, {
-        signal,
-        onEvent: (event) => {
-          if (event.kind !== "loss") return;
-          losses.push(event.loss);
-          measure(event.step / event.steps);
-          plot(curve, losses, 2.4, event.steps);
-          el("loss-text").textContent = `Step ${event.step} of ${event.steps}: loss ${event.loss.toFixed(3)}`;
-          if (event.step % 50 === 1) say(`Training: step ${event.step} of ${event.steps}`);
-        },
-      });
-      trained = true;
-      clear();
-      timing("digits-timing", done.timing, "step");
-      return `Trained ${done.steps} steps in ${done.seconds.toFixed(1)} s: reads ${(100 * done.accuracy).toFixed(1)} % of the test digits right.`;
+});
+
+const STEPS = Number(new URL(location.href).searchParams.get("steps") ?? 500);
+const curve = el<HTMLCanvasElement>("loss");
+let losses: number[] = [];
+const draw = (): void => plot(curve, losses, 2.4, STEPS);
+
+clear();
+keyboard();
+chances(new Array(10).fill(0));
+draw();
+addEventListener("themechange", draw);
+el("clear").addEventListener("click", clear);
+pad.addEventListener("pointerdown", (event) => {
+  pad.setPointerCapture(event.pointerId);
+  at = null;
+  line(where(event));
+});
+pad.addEventListener("pointermove", (event) => {
+  if (pad.hasPointerCapture(event.pointerId)) line(where(event));
+});
+pad.addEventListener("pointerup", () => void read());
+el("train").addEventListener("click", () => {
+  losses = [];
+  void demo.work("Compiling the training step", async (signal) => {
+    const done = await demo.ask("train", { steps: STEPS }, {
+      signal,
+      onEvent: (event) => {
+        if (!("step" in event)) return;
+        const { step, steps, loss, ms } = event as { step: number; steps: number; loss: number; ms: number };
+        losses.push(loss);
+        demo.took(ms, "step");
+        demo.measure(step / steps);
+        draw();
+        el("loss-text").textContent = `Step ${step} of ${steps}: loss ${loss.toFixed(3)}`;
+        if (step % 50 === 1) demo.say(`Training: step ${step} of ${steps}`);
+      },
     });
+    trained = true;
+    clear();
+    return `Trained ${done.steps} steps in ${done.seconds.toFixed(1)} s: reads ${(100 * done.accuracy).toFixed(1)} % of the test digits right.`;
   });
-}
+});

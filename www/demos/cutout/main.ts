@@ -1,0 +1,74 @@
+// Cutting people out: of a picture, or live before the camera, and what they then stand before.
+import { Demo, el } from "../../src/demo/page";
+import { bitmap, camera, files, paint } from "../../src/demo/widgets";
+import type { Api } from "./worker";
+
+const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
+const [source, cut] = [el<HTMLCanvasElement>("source"), el<HTMLCanvasElement>("cut")];
+let found: ImageData | undefined;
+
+/** The backdrop, and the person before it. */
+async function compose(): Promise<void> {
+  if (!found) return;
+  const person = await createImageBitmap(found);
+  [cut.width, cut.height] = [person.width, person.height];
+  const pen = cut.getContext("2d") as CanvasRenderingContext2D;
+  const { value } = el<HTMLSelectElement>("backdrop");
+  if (value === "blur") {
+    pen.filter = `blur(${Math.round(cut.width / 40)}px)`;
+    pen.drawImage(source, 0, 0);
+    pen.filter = "none";
+  } else if (value === "woven") {
+    pen.fillStyle = "#20222c";
+    pen.fillRect(0, 0, cut.width, cut.height);
+    pen.lineWidth = 10;
+    for (let x = 0; x < cut.width + 20; x += 20) {
+      for (let y = 0; y < cut.height + 20; y += 20) {
+        const over = (x / 20 + y / 20) % 2 === 0;
+        pen.fillStyle = over ? "#d3451d" : "#e9e3d4";
+        if (over) pen.fillRect(x - 9, y - 5, 18, 10);
+        else pen.fillRect(x - 5, y - 9, 10, 18);
+      }
+    }
+  } else pen.clearRect(0, 0, cut.width, cut.height);
+  pen.drawImage(person, 0, 0);
+  person.close();
+}
+
+async function once(signal: AbortSignal): Promise<number> {
+  const picture = await createImageBitmap(source);
+  const { image, share, ms } = await demo.ask("cutOut", { picture }, { signal, transfer: [picture] });
+  found = image;
+  await compose();
+  el("share").textContent = `The person takes ${Math.round(100 * share)} % of the picture`;
+  demo.took(ms, "picture");
+  demo.cost();
+  return ms;
+}
+
+async function run(): Promise<void> {
+  await demo.work("Cutting out", async (signal) => {
+    await once(signal);
+    return "Cut out.";
+  });
+}
+
+el("backdrop").addEventListener("input", () => void compose());
+el("camera").addEventListener("click", () => void demo.work("Asking for the camera", async (signal) => {
+  let frames = 0;
+  return camera(480, signal, async (video) => {
+    const frame = await createImageBitmap(video);
+    paint(source, frame);
+    frame.close();
+    const ms = await once(signal);
+    frames += 1;
+    if (frames % 10 === 1) demo.say(`Camera: ${(1000 / Math.max(1, ms)).toFixed(1)} frames a second. The frames stay in this page.`);
+  });
+}));
+files("picture", "drop", (file) => void bitmap(file).then(
+  (image) => {
+    paint(source, image);
+    return run();
+  },
+  (error: Error) => demo.say(`That failed: ${error.message}`),
+));

@@ -1,0 +1,11 @@
+// What kind of file something is, by its content.
+import { fileType } from "gradloom/tasks";
+
+/**
+ * The likeliest kinds, best first, and whether the best is to be believed. Undefined for what is too small to tell.
+ * @param {any} file
+ * @param {Partial<import("gradloom/tasks").TaskOptions>} options
+ */
+export function kindOf(file, { model = "models/magika/recipe.json", ...options } = {}) {
+  return fileType(file, { model, ...options }); // { label, score, sure, all }
+}

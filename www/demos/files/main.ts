@@ -1,0 +1,33 @@
+// File types by content. What the network is fed, and when it is believed, is its recipe's and the package's affair.
+import { Demo, el } from "../../src/demo/page";
+import { files } from "../../src/demo/widgets";
+import names from "./kinds.json";
+import type { Api } from "./worker";
+
+const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
+const nameOf = (label: string | undefined): string => (names as Record<string, string>)[label ?? ""] ?? label ?? "something unknown";
+
+async function tell(file: Blob, name: string): Promise<void> {
+  await demo.work(`Looking at ${name}`, async (signal) => {
+    const list = el("kinds");
+    list.replaceChildren();
+    const { found, ms } = await demo.ask("kindOf", { file }, { signal });
+    demo.took(ms, "file");
+    if (!found) return `${name} is too small to tell.`;
+    for (const { label, score } of found.all) {
+      const item = document.createElement("li");
+      const bar = document.createElement("meter");
+      bar.value = score;
+      bar.setAttribute("aria-hidden", "true");
+      item.append(`${nameOf(label)} `, bar, ` ${(100 * score).toFixed(1)} %`);
+      list.append(item);
+    }
+    return found.sure ? `${name}: ${nameOf(found.label)}.` : `${name}: not sure, perhaps ${nameOf(found.label)}.`;
+  });
+}
+
+files("file", "drop", (file) => void tell(file, file.name));
+el("own").addEventListener("click", () => {
+  const script = document.querySelector<HTMLScriptElement>("script[type=module][src]")?.src ?? location.href;
+  void fetch(script).then(async (response) => tell(await response.blob(), "This page's code"));
+});

@@ -1,0 +1,41 @@
+// The demos, in the gallery's order. `files` are what a page fetches besides the engine: folders of models, or data.
+export const demos = [
+  {
+    slug: "digits", title: "A digit reader that trains here", train: true,
+    card: "Watch it learn 4,000 digits, then let it read yours.",
+    text: "A small convolutional network learns from 4,000 handwritten digits and is tested on 1,000 others. Then it reads what you draw.",
+    size: "3.9 MB of digits",
+  },
+  {
+    slug: "style", title: "Paint your camera",
+    card: "26 styles, mixed as you like, on a picture or live.",
+    text:
+      "One small network knows 26 styles of painting and can mix two of them. " +
+      "Give it a picture, drop one on the page, or let it paint what your camera sees.",
+    size: "0.8 MB",
+  },
+  {
+    slug: "upscale", title: "Twice the size",
+    card: "A small ESRGAN draws the pixels that are missing.",
+    text: "An ESRGAN makes pictures twice as wide and high, tile by tile. Pull the slider to compare it with what a browser does.",
+    size: "0.9 MB",
+  },
+  {
+    slug: "cutout", title: "Cut people out",
+    card: "Find the person in a picture or before your camera.",
+    text: "MediaPipe's network finds the person in a picture. What is left may go before another background, live from the camera too.",
+    size: "0.2 MB",
+  },
+  {
+    slug: "speech", title: "Is anyone speaking?",
+    card: "Voice activity, 32 ms at a time, from the microphone.",
+    text: "Silero's detector listens to 32 milliseconds at a time and says how likely it is that somebody speaks.",
+    size: "2.8 MB",
+  },
+  {
+    slug: "files", title: "What kind of file is it?",
+    card: "214 kinds, told by what is inside, not by the name.",
+    text: "Magika tells 214 kinds of files by their content, not their name. It reads the first and last kilobytes and nothing else.",
+    size: "3.2 MB",
+  },
+];

@@ -1,0 +1,16 @@
+// A picture painted in two styles at once.
+import { stylize } from "gradloom/tasks";
+
+const STYLES = 26;
+
+/**
+ * Paints `picture` (a bitmap, an element, a file, an address ..) in style `a`, mixed with so much (0 to 1) of style `b`.
+ * @param {any} picture
+ * @param {Partial<import("gradloom/tasks").TaskOptions> & { a?: number, b?: number, mix?: number }} options
+ */
+export function paint(picture, { a = 7, b = 13, mix = 0, model = "models/style_multistyle26/recipe.json", ...options } = {}) {
+  const style = new Array(STYLES).fill(0);
+  style[a] += 1 - mix;
+  style[b] += mix;
+  return stylize(picture, { model, style, ...options }); // ImageData
+}

@@ -1,0 +1,80 @@
+// Style transfer: a drawing of the site's, a picture of the visitor's, or the camera. Another style or mixture repaints at once.
+import { Demo, el } from "../../src/demo/page";
+import { bitmap, camera, files, paint } from "../../src/demo/widgets";
+import { hills } from "../../src/demo/drawn";
+import type { Api } from "./worker";
+
+const SIZE = 256;
+const STYLES = 26;
+const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
+const source = el<HTMLCanvasElement>("source");
+const pen = source.getContext("2d", { willReadFrequently: true }) as CanvasRenderingContext2D;
+
+/** The middle square of a picture, at the network's size. */
+function place(image: CanvasImageSource, width: number, height: number): void {
+  const side = Math.min(width, height);
+  pen.imageSmoothingQuality = "high";
+  pen.drawImage(image, (width - side) / 2, (height - side) / 2, side, side, 0, 0, SIZE, SIZE);
+}
+
+const value = (id: string): number => Number(el<HTMLSelectElement | HTMLInputElement>(id).value);
+
+async function once(signal: AbortSignal): Promise<number> {
+  const [a, b, mix] = [value("style-a"), value("style-b"), value("mix") / 100];
+  const picture = await createImageBitmap(source);
+  const { image, ms } = await demo.ask("paint", { picture, a, b, mix }, { signal, transfer: [picture] });
+  paint(el<HTMLCanvasElement>("painted"), image);
+  el("painted-text").textContent = mix > 0 ? `Style ${a + 1} with ${Math.round(100 * mix)} % of style ${b + 1}` : `Style ${a + 1}`;
+  demo.took(ms, "frame");
+  demo.cost();
+  return ms;
+}
+
+let again = false;
+
+/** Paints, and once more if something changed meanwhile. */
+async function repaint(): Promise<void> {
+  if (demo.busy) {
+    again = true;
+    return;
+  }
+  await demo.work("Painting", async (signal) => {
+    do {
+      again = false;
+      await once(signal);
+    } while (again && !signal.aborted);
+    return "Painted.";
+  });
+}
+
+async function take(from: File): Promise<void> {
+  try {
+    const image = await bitmap(from);
+    place(image, image.width, image.height);
+    image.close();
+  } catch (error) {
+    demo.say(`That failed: ${(error as Error).message}`);
+    return;
+  }
+  await repaint();
+}
+
+const painted = (): boolean => el("painted-text").textContent !== "Not painted yet";
+
+for (const [id, chosen] of [["style-a", 7], ["style-b", 13]] as const) {
+  const list = el<HTMLSelectElement>(id);
+  for (let at = 0; at < STYLES; at += 1) list.append(new Option(`${at + 1}`, String(at), at === chosen, at === chosen));
+}
+for (const id of ["style-a", "style-b", "mix"]) el(id).addEventListener("input", () => painted() && void repaint());
+el("paint").addEventListener("click", () => void repaint());
+el("camera").addEventListener("click", () => void demo.work("Asking for the camera", async (signal) => {
+  let frames = 0;
+  return camera(320, signal, async (video) => {
+    place(video, video.videoWidth, video.videoHeight);
+    const ms = await once(signal);
+    frames += 1;
+    if (frames % 10 === 1) demo.say(`Camera: ${(1000 / Math.max(1, ms)).toFixed(1)} frames a second. The frames stay in this page.`);
+  });
+}));
+files("picture", "drop", (file) => void take(file));
+place(hills(SIZE, SIZE), SIZE, SIZE);

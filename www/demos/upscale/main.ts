@@ -1,0 +1,52 @@
+// The upscaler: the browser's enlargement and the network's in one place, and a slider between them.
+import { Demo, el } from "../../src/demo/page";
+import { bitmap, files, paint } from "../../src/demo/widgets";
+import { hills } from "../../src/demo/drawn";
+import type { Api } from "./worker";
+
+/** Larger pictures are made so large first: the enlarged one has four times as many pixels. */
+const MOST = 640;
+const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
+const [before, after] = [el<HTMLCanvasElement>("before"), el<HTMLCanvasElement>("after")];
+const slider = el<HTMLInputElement>("slider");
+let chosen: ImageBitmap;
+
+function compare(): void {
+  after.style.clipPath = `inset(0 0 0 ${slider.value}%)`;
+}
+
+function show(image: ImageBitmap, name: string): void {
+  chosen = image;
+  for (const canvas of [before, after]) [canvas.width, canvas.height] = [2 * image.width, 2 * image.height];
+  const pen = before.getContext("2d") as CanvasRenderingContext2D;
+  pen.imageSmoothingQuality = "high";
+  pen.drawImage(image, 0, 0, before.width, before.height);
+  slider.disabled = true;
+  el("tag").hidden = true;
+  el("sizes").textContent = `${name}, ${image.width} by ${image.height} pixels`;
+}
+
+async function enlarge(): Promise<void> {
+  await demo.work("Enlarging", async (signal) => {
+    const picture = await createImageBitmap(chosen);
+    const { image, ms } = await demo.ask("enlarge", { picture }, { signal, transfer: [picture] });
+    paint(after, image);
+    demo.took(ms, "picture");
+    slider.disabled = false;
+    el("tag").hidden = false;
+    compare();
+    el("sizes").textContent = `${chosen.width} by ${chosen.height} pixels became ${image.width} by ${image.height}`;
+    return "Enlarged.";
+  });
+}
+
+slider.addEventListener("input", compare);
+el("enlarge").addEventListener("click", () => void enlarge());
+files("picture", "drop", (file) => void bitmap(file, MOST).then(
+  (image) => {
+    show(image, file.name);
+    return enlarge();
+  },
+  (error: Error) => demo.say(`That failed: ${error.message}`),
+));
+show(await createImageBitmap(hills(160, 120)), "A drawing");

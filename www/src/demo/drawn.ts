@@ -1,0 +1,34 @@
+// A picture that needs no file: hills under an evening sky.
+
+/** The hills in so many pixels. They are drawn 256 wide and high, and stretched. */
+export function hills(width: number, height: number): OffscreenCanvas {
+  const canvas = new OffscreenCanvas(width, height);
+  const pen = canvas.getContext("2d") as OffscreenCanvasRenderingContext2D;
+  pen.scale(width / 256, height / 256);
+  const sky = pen.createLinearGradient(0, 0, 0, 170);
+  sky.addColorStop(0, "#27408b");
+  sky.addColorStop(1, "#f6a35c");
+  pen.fillStyle = sky;
+  pen.fillRect(0, 0, 256, 256);
+  pen.fillStyle = "#ffe9a8";
+  pen.beginPath();
+  pen.arc(180, 105, 24, 0, 7);
+  pen.fill();
+  for (const [base, rise, rate, fill] of [[150, 30, 0.021, "#5b5f97"], [180, 24, 0.033, "#3c6e57"], [212, 14, 0.05, "#24452f"]] as const) {
+    pen.fillStyle = fill;
+    pen.beginPath();
+    pen.moveTo(0, 256);
+    for (let x = 0; x <= 256; x += 2) pen.lineTo(x, base - rise * Math.sin(x * rate + base) - 6 * Math.sin(x * 0.11));
+    pen.lineTo(256, 256);
+    pen.fill();
+  }
+  pen.fillStyle = "#7a2e1d";
+  pen.fillRect(52, 176, 34, 30);
+  pen.fillStyle = "#c8553d";
+  pen.beginPath();
+  pen.moveTo(46, 178);
+  pen.lineTo(69, 156);
+  pen.lineTo(92, 178);
+  pen.fill();
+  return canvas;
+}

@@ -1,0 +1,174 @@
+// What the pages of all demos share: the device, the status line, progress, Stop, and the line that says what it cost.
+import type { DeviceKind } from "gradloom";
+import { type Asked, Engine } from "./engine";
+import type { Event, Own } from "./serve";
+
+/** An element that the page has. */
+export function el<T extends HTMLElement>(id: string): T {
+  const found = document.getElementById(id);
+  if (!found) throw new Error(`the page has no #${id}`);
+  return found as T;
+}
+
+const WORDS: Record<string, string> = {
+  download: "Downloading",
+  device: "Starting the device",
+  parse: "Reading the model",
+  compile: "Compiling",
+  run: "Running",
+};
+
+export const milliseconds = (n: number): string => (n < 10 ? `${n.toFixed(1)} ms` : n < 10_000 ? `${Math.round(n)} ms` : `${(n / 1000).toFixed(1)} s`);
+const megabytes = (n: number): string => (n < 1e6 ? `${Math.round(n / 1e3)} kB` : `${(n / 1e6).toFixed(1)} MB`);
+
+function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[sorted.length >> 1] ?? 0;
+}
+
+export class Demo<A extends object> {
+  readonly engine: Engine<A>;
+  readonly #status = el("status");
+  readonly #bar = el<HTMLProgressElement>("progress");
+  readonly #stop = el<HTMLButtonElement>("stop");
+  readonly #form = el<HTMLFormElement>("device");
+  readonly #changed: () => void;
+  #control: AbortController | undefined;
+  #times: number[] = [];
+  #what = "run";
+
+  /** `changed` is called when another device is picked: what was made on the one before is gone. */
+  constructor(worker: Worker, changed: () => void = () => {}) {
+    this.engine = new Engine<A>(worker);
+    this.#changed = changed;
+    this.#stop.addEventListener("click", () => this.#control?.abort());
+    void this.#start();
+  }
+
+  get busy(): boolean {
+    return this.#control !== undefined;
+  }
+
+  say(text: string): void {
+    if (this.#status.textContent !== text) this.#status.textContent = text;
+  }
+
+  /** The bar: a part done, or null where that is not known. */
+  measure(part: number | null): void {
+    if (part === null) this.#bar.removeAttribute("value");
+    else this.#bar.value = part;
+  }
+
+  /** Asks the worker and shows its progress. */
+  ask: Engine<A>["ask"] = async (name, what, options: Asked = {}) => {
+    const onEvent = (event: Event): void => {
+      if ("progress" in event) this.#progress(event.progress as { phase: string; loaded: number; total: number });
+      else options.onEvent?.(event);
+    };
+    return this.engine.ask(name, what, { ...options, onEvent });
+  };
+
+  #progress({ phase, loaded, total }: { phase: string; loaded: number; total: number }): void {
+    const amount = phase === "download" && total ? `: ${(loaded / 1e6).toFixed(1)} of ${(total / 1e6).toFixed(1)} MB` : "";
+    if (!this.busy) return;
+    this.say(`${WORDS[phase] ?? phase}${amount}`);
+    this.measure(total ? loaded / total : null);
+  }
+
+  /** Runs a demo's work: the bar shows, other buttons wait, Stop stops, an error is said in words. */
+  async work(start: string, body: (signal: AbortSignal) => Promise<string>): Promise<void> {
+    if (this.#control) return;
+    this.#control = new AbortController();
+    const others = [...document.querySelectorAll<HTMLButtonElement | HTMLInputElement>("main button, #device input, main input[type=file]")];
+    const free = others.filter((each) => !each.disabled && each !== this.#stop && !("free" in each.dataset));
+    for (const each of free) each.disabled = true;
+    this.#bar.hidden = this.#stop.hidden = false;
+    this.measure(null);
+    this.say(start);
+    try {
+      const end = await body(this.#control.signal);
+      this.cost();
+      this.say(end);
+    } catch (error) {
+      const { name, message, code, hint } = error as { name: string; message: string; code?: string; hint?: string };
+      this.say(name === "AbortError" ? "Stopped." : `That failed: ${message}${hint ? ` (${hint})` : ""}${code ? ` [${code}]` : ""}`);
+    } finally {
+      this.#bar.hidden = this.#stop.hidden = true;
+      for (const each of free) each.disabled = false;
+      this.#control = undefined;
+    }
+  }
+
+  /** Notes how long something took, for the line of costs: `what` is its name there, a step, say. */
+  took(ms: number, what = "run"): void {
+    this.#what = what;
+    this.#times.push(ms);
+    if (this.#times.length > 200) this.#times.splice(1, 1);
+  }
+
+  /** Says what it cost so far: the device, the times, the kernels, the bytes. */
+  cost(): void {
+    const { cost } = this.engine;
+    if (!cost) return;
+    const [first, ...later] = this.#times;
+    const parts = [cost.device === "webgpu" ? "WebGPU" : `WebAssembly, ${cost.threads} thread${cost.threads > 1 ? "s" : ""}`];
+    if (first !== undefined && later.length > 0) parts.push(`${milliseconds(median(later))} a ${this.#what}, the first ${milliseconds(first)}`);
+    else if (first !== undefined) parts.push(`${milliseconds(first)} for the first ${this.#what}`);
+    const all = cost.compiled + cost.kept;
+    const kept = cost.kept === 0 ? "" : cost.compiled === 0 ? ", kept from an earlier visit" : `, ${cost.kept} of them kept from earlier`;
+    if (all > 0) parts.push(`${all} kernels${kept}${cost.compiled > 0 ? `, compiled in ${milliseconds(cost.compileMs)}` : ""}`);
+    if (cost.bytes > 0) parts.push(`${megabytes(cost.bytes)} downloaded`);
+    el("cost").textContent = parts.join(" · ");
+  }
+
+  #radio(kind: DeviceKind): HTMLInputElement {
+    return this.#form.querySelector(`[value=${kind}]`) as HTMLInputElement;
+  }
+
+  async #use(device: DeviceKind | "auto"): Promise<void> {
+    await this.work("Starting the device", async () => {
+      this.#times = [];
+      this.#changed();
+      const own = this.engine as unknown as Engine<Own>;
+      const cost = await own.ask("use", device);
+      this.#radio(cost.device).checked = true;
+      const threads = cost.device === "wasm" ? ` with ${cost.threads} thread${cost.threads > 1 ? "s" : ""}` : "";
+      return `Ready: ${cost.device === "webgpu" ? "WebGPU" : "WebAssembly"}${threads}.`;
+    });
+  }
+
+  async #start(): Promise<void> {
+    try {
+      const list = await (this.engine as unknown as Engine<Own>).ask("devices");
+      for (const { kind, available, reason, software } of list) {
+        this.#radio(kind).disabled = !available;
+        if (kind !== "webgpu") continue;
+        const note = el("device-note");
+        if (!available) note.textContent = `There is no WebGPU here (${reason}), so the processor computes: the same results, only slower.`;
+        else if (software) note.textContent = "WebGPU is emulated by the processor here: WebAssembly is faster.";
+      }
+      this.#form.addEventListener("change", () => {
+        const kind = new FormData(this.#form).get("device") as DeviceKind;
+        try {
+          sessionStorage.setItem("device", kind);
+        } catch {
+          // blocked storage: each page starts with its own choice
+        }
+        void this.#use(kind);
+      });
+      const wanted = new URL(location.href).searchParams.get("device") ?? remembered();
+      const known = list.find(({ kind, available }) => kind === wanted && available);
+      await this.#use(known?.kind ?? "auto");
+    } catch (error) {
+      this.say(`The page could not start: ${(error as Error).message}`);
+    }
+  }
+}
+
+function remembered(): string | null {
+  try {
+    return sessionStorage.getItem("device");
+  } catch {
+    return null;
+  }
+}

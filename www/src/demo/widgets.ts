@@ -1,0 +1,168 @@
+// Parts of pages that several demos use: files, the camera and microphone, charts.
+import { el } from "./page";
+
+/** Calls back with files that are chosen or dropped. */
+export function files(input: string, zone: string | null, take: (file: File) => void): void {
+  const field = el<HTMLInputElement>(input);
+  field.addEventListener("change", () => {
+    const file = field.files?.[0];
+    if (file) take(file);
+    field.value = "";
+  });
+  if (!zone) return;
+  const area = el(zone);
+  area.addEventListener("dragover", (event) => {
+    event.preventDefault();
+    area.classList.add("over");
+  });
+  area.addEventListener("dragleave", () => area.classList.remove("over"));
+  area.addEventListener("drop", (event) => {
+    event.preventDefault();
+    area.classList.remove("over");
+    const file = event.dataTransfer?.files[0];
+    if (file) take(file);
+  });
+}
+
+/** A picture of the visitor's, at most so large. */
+export async function bitmap(from: File, most = 1024): Promise<ImageBitmap> {
+  const image = await createImageBitmap(from).catch(() => {
+    throw new Error(`${from.name} is not a picture this browser can read`);
+  });
+  const scale = Math.min(1, most / Math.max(image.width, image.height));
+  if (scale === 1) return image;
+  const [resizeWidth, resizeHeight] = [Math.round(image.width * scale), Math.round(image.height * scale)];
+  return createImageBitmap(image, { resizeWidth, resizeHeight, resizeQuality: "high" });
+}
+
+/** A file of the site's own. */
+export async function sample(path: string, signal?: AbortSignal): Promise<Blob> {
+  const response = await fetch(new URL(path, site), signal ? { signal } : {});
+  if (!response.ok) throw new Error(`${path} could not be fetched: status ${response.status}`);
+  return response.blob();
+}
+
+/** The site's root: pages of demos lie two folders below it. */
+export const site = new URL("../../", location.href);
+
+export function paint(canvas: HTMLCanvasElement, image: ImageBitmap | ImageData): void {
+  if (canvas.width !== image.width || canvas.height !== image.height) [canvas.width, canvas.height] = [image.width, image.height];
+  const pen = canvas.getContext("2d") as CanvasRenderingContext2D;
+  if (image instanceof ImageData) pen.putImageData(image, 0, 0);
+  else {
+    pen.clearRect(0, 0, canvas.width, canvas.height);
+    pen.drawImage(image, 0, 0);
+  }
+}
+
+/** The page's colours, for canvases. */
+export function colour(name: string): string {
+  const probe = document.createElement("span");
+  probe.style.color = `var(${name})`;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+/** A line through values from 0 to `top`, over a faint grid; the part above `level` is in the accent. */
+export function plot(canvas: HTMLCanvasElement, values: readonly number[], top: number, count: number): void {
+  const c = canvas.getContext("2d") as CanvasRenderingContext2D;
+  const { width, height } = canvas;
+  c.clearRect(0, 0, width, height);
+  c.strokeStyle = colour("--line");
+  c.lineWidth = 1;
+  for (let at = 1; at < 4; at += 1) {
+    c.beginPath();
+    c.moveTo(0, Math.round((height * at) / 4) + 0.5);
+    c.lineTo(width, Math.round((height * at) / 4) + 0.5);
+    c.stroke();
+  }
+  if (values.length === 0) return;
+  const across = (at: number) => (at / Math.max(1, count - 1)) * (width - 6) + 3;
+  const up = (v: number) => height - 5 - (Math.min(v, top) / top) * (height - 10);
+  const point = (v: number, at: number): [number, number] => [across(at), up(v)];
+  c.beginPath();
+  values.forEach((v, at) => (at === 0 ? c.moveTo(...point(v, at)) : c.lineTo(...point(v, at))));
+  c.strokeStyle = colour("--accent");
+  c.lineWidth = 3;
+  c.lineJoin = "round";
+  c.stroke();
+  c.lineTo(point(0, values.length - 1)[0], height);
+  c.lineTo(3, height);
+  c.globalAlpha = 0.12;
+  c.fillStyle = colour("--accent");
+  c.fill();
+  c.globalAlpha = 1;
+}
+
+/** In words, why a camera or microphone was not to be had. */
+export function refused(error: unknown, what: string): Error {
+  const { name } = error as { name?: string };
+  if (name === "NotAllowedError") return new Error(`the ${what} was not allowed; allow it in the browser's address bar`);
+  if (name === "NotFoundError") return new Error(`there is no ${what}`);
+  if (name === "NotReadableError") return new Error(`the ${what} is used by something else`);
+  return error instanceof Error ? error : new Error(String(error));
+}
+
+/** Frames of the camera, each given to `use`, until Stop, or until the page is hidden. */
+export async function camera(size: number, signal: AbortSignal, use: (video: HTMLVideoElement) => Promise<void>): Promise<string> {
+  if (!navigator.mediaDevices) throw new Error("the camera needs a secure page (https or localhost)");
+  const stream = await navigator.mediaDevices.getUserMedia({ video: { width: size, height: size } }).catch((error) => {
+    throw refused(error, "camera");
+  });
+  const video = document.createElement("video");
+  try {
+    video.srcObject = stream;
+    video.muted = video.playsInline = true;
+    await video.play();
+    while (!signal.aborted && !document.hidden) {
+      await use(video);
+      await new Promise((done) => requestAnimationFrame(done));
+    }
+    return "The camera is off.";
+  } catch (error) {
+    if (signal.aborted) return "The camera is off.";
+    throw error;
+  } finally {
+    for (const track of stream.getTracks()) track.stop();
+  }
+}
+
+/** Sound from the microphone at 16,000 samples a second: about ten times a second `use` is given what is new. Until Stop. */
+export async function microphone(signal: AbortSignal, use: (samples: Float32Array) => Promise<void>): Promise<string> {
+  const rate = 16_000;
+  if (!navigator.mediaDevices) throw new Error("the microphone needs a secure page (https or localhost)");
+  const stream = await navigator.mediaDevices.getUserMedia({ audio: true }).catch((error) => {
+    throw refused(error, "microphone");
+  });
+  const context = new AudioContext({ sampleRate: rate });
+  try {
+    const input = new AnalyserNode(context, { fftSize: 16384 });
+    context.createMediaStreamSource(stream).connect(input);
+    let heard = context.currentTime;
+    const ring = new Float32Array(input.fftSize);
+    while (!signal.aborted && !document.hidden) {
+      await new Promise((done) => setTimeout(done, 100));
+      const now = context.currentTime;
+      const count = Math.min(ring.length, Math.round((now - heard) * rate));
+      if (count < 512) continue;
+      heard = now;
+      input.getFloatTimeDomainData(ring);
+      await use(ring.slice(-count));
+    }
+    return "The microphone is off.";
+  } finally {
+    for (const track of stream.getTracks()) track.stop();
+    await context.close();
+  }
+}
+
+/** A sound file as samples of one channel, 16,000 a second. */
+export async function sound(from: Blob, name: string): Promise<Float32Array> {
+  const context = new OfflineAudioContext(1, 16_000, 16_000);
+  const decoded = await context.decodeAudioData(await from.arrayBuffer()).catch(() => {
+    throw new Error(`${name} is not a sound this browser can read`);
+  });
+  return decoded.getChannelData(0);
+}
