@@ -1,6 +1,6 @@
 // The built site in headless Chromium, driven as a person would: every demo's page on both devices with its results checked,
 // all pages on a narrow screen, and a demo without WebGPU.
-// usage: node tests/browser/demo.mjs [wasm] [webgpu] [narrow] [media] [no-webgpu]
+// usage: node tests/browser/demo.mjs [home] [wasm] [webgpu] [narrow] [media] [no-webgpu]
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { launch } from "../../scripts/lib/chromium.mjs";
@@ -39,7 +39,7 @@ async function open(browser, url, path, options = {}) {
       await page.waitForTimeout(50);
     }
   };
-  if ((await page.locator("#status").count()) > 0) await status(/^Ready: /);
+  if ((await page.locator("#device").count()) > 0) await status(/^Ready: /);
   check(problems.length === 0, problems.join("\n"));
   return { page, status };
 }
@@ -238,6 +238,45 @@ async function media(url) {
   }
 }
 
+/** The home page: code that is typed, its results, its kernels, its end. */
+async function home(browser, url) {
+  const { page, status } = await open(browser, url, "?device=wasm");
+  const typed = async (code, pattern) => {
+    await page.fill("#code", code);
+    return status(pattern, MINUTE);
+  };
+  await status(/^Ran in .* · WebAssembly, \d+ threads? · [1-9]\d* kernels/);
+  check(/rows add up to \[1,1,1,1,1,1,1,1\]/.test(await page.textContent("#result")), "the rows of a softmax do not add up to one");
+  await page.click("#tab-kernels");
+  const kernels = page.locator("#kernels details");
+  await kernels.last().locator("summary").click();
+  check(/f32x4\.|local\.get/.test(await kernels.last().textContent()), "a kernel has no code");
+  await page.keyboard.press("Escape");
+  await page.focus("#tab-kernels");
+  await page.keyboard.press("ArrowRight");
+  check((await page.locator("#timeline rect").count()) > 0, "the timeline is empty");
+  await page.click("#tab-result");
+  await typed('import { Tensor } from "gradloom";\nconsole.log("sum", await Tensor.arange(0, 5).sum().item());', /^Ran/);
+  await page.waitForFunction(() => document.querySelector("#result").textContent.includes("sum 10"));
+  await typed('import { Tensor } from "gradloom";\nnew Tensor([1, 2]).add(new Tensor([1, 2, 3]));', /^ShapeError: add: shape \[2\] does not fit \[3\]/);
+  await page.fill("#code", "while (true) {}");
+  await status(/^Running/);
+  await page.click("#stop");
+  await status(/^Stopped\./);
+  await page.selectOption("#snippet", "onnx");
+  await status(/^Ran/, MINUTE);
+  check(/25 nodes, 222079 weights/.test(await page.textContent("#result")), "the model is another one");
+  const sizes = await page.evaluate(() => [...document.querySelectorAll("#result canvas")].map((each) => [each.width, each.height]));
+  check(sizes.join(";") === "80,60;160,120", `the model made ${sizes.join(" of ")}`);
+  await page.selectOption("#snippet", "spiral");
+  await status(/^Running/);
+  await status(/^Ran/, 2 * MINUTE);
+  const right = Number(/([\d.]+) % of the points/.exec(await page.textContent("#result"))?.[1]);
+  check(right >= 98, `${right} % of the spirals' points are told apart`);
+  await page.close();
+  console.log(`demo: home: ${right} % of the spirals' points`);
+}
+
 const painted = {};
 
 async function onDevice(browser, url, device) {
@@ -269,6 +308,7 @@ async function onDevice(browser, url, device) {
 }
 
 const parts = {
+  home,
   wasm: (browser, url) => onDevice(browser, url, "wasm"),
   webgpu: (browser, url) => onDevice(browser, url, "webgpu"),
   async narrow(browser, url) {

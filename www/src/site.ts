@@ -16,13 +16,13 @@ document.getElementById("theme")?.addEventListener("click", () => {
 });
 
 for (const button of document.querySelectorAll<HTMLButtonElement>("[data-copy]")) {
-  const label = button.textContent ?? "";
+  const label = [...button.childNodes];
   button.addEventListener("click", async () => {
     const from = button.dataset.copy as string;
     const text = from.startsWith("#") ? (document.querySelector(from)?.textContent ?? "") : from;
     try {
       await navigator.clipboard.writeText(text);
-      button.dataset.said = "Copied";
+      button.dataset.said = button.classList.contains("icon") ? "✓" : "Copied";
     } catch {
       button.dataset.said = "Copying is not allowed here";
     }
@@ -30,6 +30,6 @@ for (const button of document.querySelectorAll<HTMLButtonElement>("[data-copy]")
     live.setAttribute("role", "status");
     live.textContent = button.dataset.said;
     button.replaceChildren(live);
-    setTimeout(() => (button.textContent = label), 1600);
+    setTimeout(() => button.replaceChildren(...label), 1600);
   });
 }

@@ -1,0 +1,18 @@
+// Cards of the demos, for the gallery and the home page.
+import { existsSync } from "node:fs";
+import { demos } from "../demos/index.mjs";
+import { escape } from "./shell.mjs";
+
+/** The picture of a demo: a result of its own, made by `npm run thumbnails`. */
+function thumbnail(slug, up) {
+  const file = new URL(`../public/thumbs/${slug}.webp`, import.meta.url);
+  return existsSync(file) ? `<img class="thumb" src="${up}thumbs/${slug}.webp" width="580" height="320" alt="" loading="lazy">` : "";
+}
+
+/** Cards of all demos; `to` leads to the gallery, `up` to the site's root. */
+export function cards(to, up = "") {
+  const card = ({ slug, title, card: text, size, train }) =>
+    `<li class="card">${thumbnail(slug, up)}<div class="in"><h3><a href="${to}${slug}/">${escape(title)}</a></h3><p>${escape(text)}</p>` +
+    `<p>${train ? "Trains in the page, " : ""}${escape(size)}</p></div></li>`;
+  return `<ul class="grid">${demos.map(card).join("\n")}</ul>`;
+}

@@ -1,0 +1,82 @@
+// The home page: what it is in a sentence, the editor, what it costs, the gallery.
+import { highlight } from "../src/highlight.js";
+import { snippets } from "../snippets/index.mjs";
+import { cards } from "./cards.mjs";
+import { escape, page } from "./shell.mjs";
+
+/** Threads of the warp and the weft that cross: the page's one ornament. */
+const THREADS =
+  '<svg class="threads" viewBox="0 0 1200 84" preserveAspectRatio="none" aria-hidden="true" fill="none" stroke-width="2.5">' +
+  [16, 30, 44].map((y) => `<path class="warp" d="M0 ${y}C300 ${y} 300 ${84 - y / 2} 600 ${84 - y / 2}S900 ${y} 1200 ${y}"/>`).join("") +
+  [76, 64, 52].map((y) => `<path class="weft" d="M0 ${y}C300 ${y} 300 ${(84 - y) / 2} 600 ${(84 - y) / 2}S900 ${y} 1200 ${y}"/>`).join("") +
+  "</svg>";
+
+const COPY =
+  '<svg viewBox="0 0 24 24" width="18" height="18" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="2" stroke-linejoin="round">' +
+  '<path d="M9 9h11v11H9zM5 15H4V4h11v1"/></svg>';
+
+const option = (value, title) => `<option value="${value}">${escape(title)}</option>`;
+const DEVICES = [["auto", "Best device"], ["wasm", "WebAssembly"], ["webgpu", "WebGPU"]];
+
+/** A tab; the first is open. */
+const tab = (id, name, at) =>
+  `<button role="tab" type="button" id="tab-${id}" aria-controls="${id}" aria-selected="${at === 0}" tabindex="${at === 0 ? 0 : -1}">${name}</button>`;
+const pane = (id, at, inside = "") =>
+  `<div class="pane" id="${id}" role="tabpanel" aria-labelledby="tab-${id}" tabindex="0"${at === 0 ? "" : " hidden"}>${inside}</div>`;
+const PANES = [["result", "Result"], ["kernels", 'Kernels <span id="kernels-count"></span>'], ["timeline", "Timeline"]];
+
+/** A text field over its own text in colours. */
+const editor = (code, label) => `<div class="editor" id="editor"><pre aria-hidden="true">${highlight(code)}\n</pre>
+<textarea id="code" aria-label="${label}" spellcheck="false" autocapitalize="off" autocomplete="off" wrap="off">${escape(code)}</textarea></div>`;
+
+function bench() {
+  const [[, , code]] = snippets;
+  const data = JSON.stringify(Object.fromEntries(snippets.map(([name, , text]) => [name, text]))).replaceAll("<", "\\u003c");
+  return `<section class="bench" id="bench" aria-label="Live editor">
+  <div class="side">
+    <div class="tools">
+      <label class="grow"><span class="hide">Snippet</span><select id="snippet">${snippets.map(([name, title]) => option(name, title)).join("")}</select></label>
+      <label><span class="hide">Device</span><select id="on">${DEVICES.map((each) => option(...each)).join("")}</select></label>
+    </div>
+    ${editor(code, "Code, runs as you type")}
+  </div>
+  <div class="side out">
+    <div class="tabs"><div role="tablist" aria-label="What came of it" id="panes">${PANES.map((each, at) => tab(...each, at)).join("")}</div>
+    <span class="grow"></span><button class="plain small" type="button" id="stop" hidden>Stop</button><button class="plain small" type="button" id="run">Run</button></div>
+    ${PANES.map(([id], at) => pane(id, at, at === 0 ? '<p class="soft">The compiler starts when you look at it.</p>' : "")).join("\n    ")}
+    <p class="end" id="status" role="status">Not run yet.</p>
+  </div>
+  <script type="application/json" id="snippets">${data}</script>
+</section>`;
+}
+
+export function home({ sizes }) {
+  return page({
+    title: "gradloom: a deep-learning compiler for the browser",
+    text: "A deep-learning compiler that runs in the page: real models and training on WebGPU or WebAssembly.",
+    section: "home",
+    depth: 0,
+    scripts: ["src/home.ts"],
+    body: `<div class="hero">
+  <h1>Neural networks,<br>woven <em>in your page.</em></h1>
+  <p class="lead">A compiler that turns models and tensors into kernels for the device it finds, WebGPU or plain WebAssembly.
+    Run them, train them, read every kernel. There is no server, and nothing leaves the page.</p>
+  <div class="actions">
+    <a class="button" href="#bench">Try it</a><a class="button plain" href="gallery/">See the gallery</a>
+    <span class="install"><code id="install">npm i gradloom</code>
+      <button class="icon" type="button" data-copy="#install" aria-label="Copy the command">${COPY}</button></span>
+  </div>
+</div>
+${THREADS}
+${bench()}
+<ul class="numbers-row">
+  <li><b>${sizes.tensors} kB</b>to download for tensors and training on WebAssembly, the compiler included</li>
+  <li><b>${sizes.models} kB</b>more for a page that loads ONNX models</li>
+  <li><b>500+</b>operators under PyTorch's names, with gradients</li>
+  <li><b>0</b>dependencies, servers, accounts</li>
+</ul>
+<h2>Made to be looked at</h2>
+<p class="lead">Each of these runs on your device, with its code beside it.</p>
+${cards("gallery/")}`,
+  });
+}

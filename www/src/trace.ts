@@ -1,0 +1,108 @@
+// What `init({ debug, log })` tells, line by line, as data: kernels with their code, and launches with their times.
+
+export interface Kernel {
+  name: string;
+  grid: string;
+  flops: number;
+  bytes: number;
+  opts: string;
+  params: string[];
+  /** WGSL, or WebAssembly's instructions. */
+  code: string;
+  /** The graph as it was scheduled, and after each pass that changed it. */
+  graphs: { title: string; text: string }[];
+}
+
+export interface Launch {
+  name: string;
+  us: number;
+}
+
+/** All launches of the kernels of one name. A copy has no kernel. */
+export interface Launched {
+  kernels: Kernel[];
+  name: string;
+  count: number;
+  us: number;
+}
+
+const HEAD = /^kernel (\S+) {2}grid (\d+ \d+ \d+) {2}(\d+) flops {2}(\d+) bytes$/;
+const LAUNCH = /^ *\d+ (\S+) +([\d.]+) us /;
+
+/** A kernel's text, or undefined if it is something else. */
+export function kernelOf(text: string): Kernel | undefined {
+  const lines = text.split("\n");
+  const head = HEAD.exec(lines[0] as string);
+  if (!head) return undefined;
+  const [, name, grid, flops, bytes] = head as unknown as [string, string, string, string, string];
+  const kernel: Kernel = { name, grid: grid.replaceAll(" ", " × "), flops: Number(flops), bytes: Number(bytes), opts: "", params: [], code: "", graphs: [] };
+  const code: string[] = [];
+  for (const line of lines.slice(1)) {
+    const graph = /^\/\/ (as scheduled|pass \d+, .*)$/.exec(line);
+    const last = kernel.graphs.at(-1);
+    if (graph) kernel.graphs.push({ title: graph[1] as string, text: "" });
+    else if (last) last.text += `${line}\n`;
+    else if (line.startsWith("  opts: ")) kernel.opts = line.slice(8);
+    else if (code.length === 0 && line.startsWith("  parameter ")) kernel.params.push(line.trim());
+    else code.push(line);
+  }
+  kernel.code = code.join("\n");
+  return kernel;
+}
+
+/** A launch's line, or undefined if it is something else. */
+export function launchOf(text: string): Launch | undefined {
+  const found = LAUNCH.exec(text);
+  return found ? { name: found[1] as string, us: Number(found[2]) } : undefined;
+}
+
+/** What was told in a run. Kernels of earlier runs stay known: they are compiled once. */
+export class Trace {
+  /** By name, which different kernels can share. */
+  readonly kernels = new Map<string, Kernel[]>();
+  launches: Launch[] = [];
+  /** Kernels that were compiled in this run. */
+  made = 0;
+
+  add(text: string): void {
+    const launch = launchOf(text);
+    if (launch) {
+      this.launches.push(launch);
+      return;
+    }
+    const kernel = kernelOf(text);
+    if (!kernel) return;
+    this.made += 1;
+    const same = this.kernels.get(kernel.name) ?? [];
+    this.kernels.set(kernel.name, [...same.filter((each) => each.code !== kernel.code), kernel]);
+  }
+
+  /** Before the next run. */
+  begin(): void {
+    this.launches = [];
+    this.made = 0;
+  }
+
+  /** The kernels that were launched, in order of their first launch, with their times. */
+  launched(): Launched[] {
+    const found = new Map<string, Launched>();
+    for (const { name, us } of this.launches) {
+      const entry = found.get(name) ?? { kernels: this.kernels.get(name) ?? [], name, count: 0, us: 0 };
+      entry.count += 1;
+      entry.us += us;
+      found.set(name, entry);
+    }
+    return [...found.values()];
+  }
+}
+
+export function time(us: number): string {
+  if (us < 1e3) return `${us.toFixed(us < 10 ? 1 : 0)} µs`;
+  return us < 1e6 ? `${(us / 1e3).toFixed(us < 1e4 ? 2 : 1)} ms` : `${(us / 1e6).toFixed(2)} s`;
+}
+
+/** A number with the letter of its thousands. */
+export function amount(n: number): string {
+  for (const [letter, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]] as const) if (n >= size) return `${(n / size).toFixed(n < 10 * size ? 1 : 0)}${letter}`;
+  return String(Math.round(n));
+}
