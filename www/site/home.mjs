@@ -35,14 +35,16 @@ function bench() {
   return `<section class="bench" id="bench" aria-label="Live editor">
   <div class="side">
     <div class="tools">
-      <label class="grow"><span class="hide">Snippet</span><select id="snippet">${snippets.map(([name, title]) => option(name, title)).join("")}</select></label>
+      <label class="grow"><span class="hide">Snippet</span>
+        <select id="snippet">${snippets.map(([name, title]) => option(name, title)).join("")}</select></label>
       <label><span class="hide">Device</span><select id="on">${DEVICES.map((each) => option(...each)).join("")}</select></label>
     </div>
     ${editor(code, "Code, runs as you type")}
   </div>
   <div class="side out">
     <div class="tabs"><div role="tablist" aria-label="What came of it" id="panes">${PANES.map((each, at) => tab(...each, at)).join("")}</div>
-    <span class="grow"></span><button class="plain small" type="button" id="stop" hidden>Stop</button><button class="plain small" type="button" id="run">Run</button></div>
+    <span class="grow"></span><button class="plain small" type="button" id="stop" hidden>Stop</button>
+    <button class="plain small" type="button" id="run">Run</button></div>
     ${PANES.map(([id], at) => pane(id, at, at === 0 ? '<p class="soft">The compiler starts when you look at it.</p>' : "")).join("\n    ")}
     <p class="end" id="status" role="status">Not run yet.</p>
   </div>
