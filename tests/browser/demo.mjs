@@ -1,6 +1,6 @@
 // The built site in headless Chromium, driven as a person would: every demo's page on both devices with its results checked,
 // all pages on a narrow screen, and a demo without WebGPU.
-// usage: node tests/browser/demo.mjs [home] [wasm] [webgpu] [narrow] [media] [no-webgpu]
+// usage: node tests/browser/demo.mjs [home] [inside] [wasm] [webgpu] [narrow] [media] [no-webgpu]
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { launch } from "../../scripts/lib/chromium.mjs";
@@ -250,6 +250,7 @@ async function home(browser, url) {
   await page.click("#tab-kernels");
   const kernels = page.locator("#kernels details");
   await kernels.last().locator("summary").click();
+  await kernels.last().locator("pre").waitFor();
   check(/f32x4\.|local\.get/.test(await kernels.last().textContent()), "a kernel has no code");
   await page.keyboard.press("Escape");
   await page.focus("#tab-kernels");
@@ -275,6 +276,30 @@ async function home(browser, url) {
   check(right >= 98, `${right} % of the spirals' points are told apart`);
   await page.close();
   console.log(`demo: home: ${right} % of the spirals' points`);
+}
+
+/** Look inside: a product's passes, and the memory and launches of a model that is dropped. */
+async function inside(browser, url) {
+  const { page, status } = await open(browser, url, "inside/?device=wasm");
+  await status(/^Ran: 1 kernel · 1 launch in .* Tensor\(f32, \[96, 96\]\) 64$/);
+  const words = async (selector) => page.textContent(selector);
+  check(/Estimate[\d.]+ [µm]s, bound by \w+/.test(await words("#kernel dl")), "a kernel has no estimate");
+  const names = await page.locator(".passes button").allTextContents();
+  check(names[0] === "as scheduled" && names.includes("opts") && names.at(-1) === "code", `the passes are ${names}`);
+  check((await page.locator(".graph").count()) === 2 && (await page.locator(".graph .new").count()) > 0, "a pass changes nothing");
+  await page.click(".passes li:last-child button");
+  const code = await words("#kernel .source");
+  check(/f32x4\./.test(code), `the kernel has no code: ${code.slice(0, 300)}`);
+  const model = readFileSync(join(root, "tests/models/style_multistyle26/model.onnx"));
+  await page.setInputFiles("#file", { name: "style.onnx", mimeType: "application/octet-stream", buffer: model });
+  await status(/^Running/);
+  const text = await status(/^Ran: .* stylized Tensor/, 2 * MINUTE);
+  await page.click("#tab-memory");
+  check((await page.locator("#memory rect").count()) > 100, "the memory is empty");
+  await page.click("#tab-timeline");
+  check((await page.locator("#timeline rect").count()) > 50, "the timeline is empty");
+  await page.close();
+  console.log(`demo: inside: ${text}`);
 }
 
 const painted = {};
@@ -309,10 +334,11 @@ async function onDevice(browser, url, device) {
 
 const parts = {
   home,
+  inside,
   wasm: (browser, url) => onDevice(browser, url, "wasm"),
   webgpu: (browser, url) => onDevice(browser, url, "webgpu"),
   async narrow(browser, url) {
-    for (const path of ["", "gallery/", ...demos.map(({ slug }) => at(slug, "wasm"))]) {
+    for (const path of ["", "inside/", "gallery/", ...demos.map(({ slug }) => at(slug, "wasm"))]) {
       const { page } = await open(browser, url, path, { viewport: { width: 360, height: 740 }, colorScheme: "dark" });
       check((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360, `/${path} scrolls sideways at 360 px`);
       const small = await page.evaluate(() =>

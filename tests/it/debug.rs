@@ -45,6 +45,8 @@ fn each_level_shows_more() {
         (2, "GFLOP/s"),
         (3, "opts: "),
         (3, "parameter 0: "),
+        (3, "  estimate: "),
+        (3, "  memory: "),
         (5, "// as scheduled"),
         (6, "// pass 1"),
         (6, "linearize"),

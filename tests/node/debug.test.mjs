@@ -25,6 +25,8 @@ test("each level shows more", async () => {
     [2, /GFLOP\/s/],
     [3, /^ {2}opts: (?!none)/m],
     [3, /^ {2}parameter 0: \d+ f32 elements, written$/m],
+    [3, /^ {2}estimate: [\d.]+ us, bound by \w+/m],
+    [3, /^ {2}memory:( \d+@\d+\+\d+)+$/m],
     [4, /^ +v128\.load offset=\d+$/m],
     [4, /^ +f32x4\.(relaxed_madd|add)$/m],
     [5, /^\/\/ as scheduled$/m],

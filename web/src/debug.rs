@@ -1,5 +1,5 @@
 //! `init({ debug })`: what the device of a runtime compiles and runs, as lines for a function of JavaScript. The levels are the core's
-//! (`engine::watch`). A part of the module of its own: nothing else refers to it.
+//! (`engine::watch`). In the part of the module that tunes, whose estimates it shows: nothing else refers to it.
 //!
 //! A launch is over when a few bytes that it was given can be read, which holds for every device. Where that takes a turn of the page, the
 //! next launch waits for it ([`crate::pace`]).

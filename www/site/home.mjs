@@ -1,7 +1,7 @@
 // The home page: what it is in a sentence, the editor, what it costs, the gallery.
-import { highlight } from "../src/highlight.js";
 import { snippets } from "../snippets/index.mjs";
 import { cards } from "./cards.mjs";
+import { DEVICES, editor, option, pane, tab } from "./parts.mjs";
 import { escape, page } from "./shell.mjs";
 
 /** Threads of the warp and the weft that cross: the page's one ornament. */
@@ -15,19 +15,7 @@ const COPY =
   '<svg viewBox="0 0 24 24" width="18" height="18" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="2" stroke-linejoin="round">' +
   '<path d="M9 9h11v11H9zM5 15H4V4h11v1"/></svg>';
 
-const option = (value, title) => `<option value="${value}">${escape(title)}</option>`;
-const DEVICES = [["auto", "Best device"], ["wasm", "WebAssembly"], ["webgpu", "WebGPU"]];
-
-/** A tab; the first is open. */
-const tab = (id, name, at) =>
-  `<button role="tab" type="button" id="tab-${id}" aria-controls="${id}" aria-selected="${at === 0}" tabindex="${at === 0 ? 0 : -1}">${name}</button>`;
-const pane = (id, at, inside = "") =>
-  `<div class="pane" id="${id}" role="tabpanel" aria-labelledby="tab-${id}" tabindex="0"${at === 0 ? "" : " hidden"}>${inside}</div>`;
 const PANES = [["result", "Result"], ["kernels", 'Kernels <span id="kernels-count"></span>'], ["timeline", "Timeline"]];
-
-/** A text field over its own text in colours. */
-const editor = (code, label) => `<div class="editor" id="editor"><pre aria-hidden="true">${highlight(code)}\n</pre>
-<textarea id="code" aria-label="${label}" spellcheck="false" autocapitalize="off" autocomplete="off" wrap="off">${escape(code)}</textarea></div>`;
 
 function bench() {
   const [[, , code]] = snippets;

@@ -5,6 +5,7 @@ import { demos } from "../demos/index.mjs";
 import { highlight } from "../src/highlight.js";
 import { cards } from "./cards.mjs";
 import { home } from "./home.mjs";
+import { inside } from "./inside.mjs";
 import { escape, page } from "./shell.mjs";
 
 const FONT = "node_modules/@fontsource-variable/bricolage-grotesque/files/bricolage-grotesque-latin-wght-normal.woff2";
@@ -55,7 +56,7 @@ ${source("page.html")}
 /** Writes the pages below `folder`/tmp and returns their paths for Vite. */
 export function writePages(folder) {
   const out = join(folder, "tmp");
-  const pages = { "index.html": home({ sizes: { tensors: 414, models: 255 } }), "gallery/index.html": gallery() };
+  const pages = { "index.html": home({ sizes: { tensors: 414, models: 255 } }), "inside/index.html": inside(), "gallery/index.html": gallery() };
   for (const each of demos) pages[`gallery/${each.slug}/index.html`] = demo(each, folder);
   rmSync(out, { recursive: true, force: true });
   for (const [name, html] of Object.entries(pages)) {

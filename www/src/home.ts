@@ -5,7 +5,7 @@ import { kernelList, timeline } from "./view/kernels";
 import { tabs } from "./view/tabs";
 import { Values } from "./view/values";
 import { Sandbox } from "./sandbox/sandbox";
-import { Trace, time } from "./trace";
+import { Trace, counted, time } from "./trace";
 
 /** Milliseconds: from the last key to a run, and how long a run may take. */
 const PAUSE = 450;
@@ -28,8 +28,6 @@ function later(ms: number): void {
   clearTimeout(timer);
   timer = setTimeout(() => void run(), ms);
 }
-
-const counted = (n: number, what: string): string => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : what.endsWith("h") ? "es" : "s"}`;
 
 const say = (text: string, failed = false): void => {
   el("status").textContent = text;

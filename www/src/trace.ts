@@ -6,6 +6,9 @@ export interface Kernel {
   flops: number;
   bytes: number;
   opts: string;
+  /** What the compiler expects it to take, and what bounds that: empty if it was not estimated. */
+  estimate: number | undefined;
+  bound: string;
   params: string[];
   /** WGSL, or WebAssembly's instructions. */
   code: string;
@@ -16,6 +19,15 @@ export interface Kernel {
 export interface Launch {
   name: string;
   us: number;
+  /** The memory of its parameters, in their order. */
+  memory: Place[];
+}
+
+/** Bytes of an allocation. */
+export interface Place {
+  buffer: number;
+  offset: number;
+  bytes: number;
 }
 
 /** All launches of the kernels of one name. A copy has no kernel. */
@@ -35,7 +47,10 @@ export function kernelOf(text: string): Kernel | undefined {
   const head = HEAD.exec(lines[0] as string);
   if (!head) return undefined;
   const [, name, grid, flops, bytes] = head as unknown as [string, string, string, string, string];
-  const kernel: Kernel = { name, grid: grid.replaceAll(" ", " × "), flops: Number(flops), bytes: Number(bytes), opts: "", params: [], code: "", graphs: [] };
+  const kernel: Kernel = {
+    name, grid: grid.replaceAll(" ", " × "), flops: Number(flops), bytes: Number(bytes),
+    opts: "", estimate: undefined, bound: "", params: [], code: "", graphs: [],
+  };
   const code: string[] = [];
   for (const line of lines.slice(1)) {
     const graph = /^\/\/ (as scheduled|pass \d+, .*)$/.exec(line);
@@ -43,6 +58,11 @@ export function kernelOf(text: string): Kernel | undefined {
     if (graph) kernel.graphs.push({ title: graph[1] as string, text: "" });
     else if (last) last.text += `${line}\n`;
     else if (line.startsWith("  opts: ")) kernel.opts = line.slice(8);
+    else if (code.length === 0 && line.startsWith("  estimate: ")) {
+      const [, us, bound] = /([\d.]+) us, bound by (.*)/.exec(line) ?? [];
+      kernel.estimate = Number(us);
+      kernel.bound = bound ?? "";
+    }
     else if (code.length === 0 && line.startsWith("  parameter ")) kernel.params.push(line.trim());
     else code.push(line);
   }
@@ -53,7 +73,11 @@ export function kernelOf(text: string): Kernel | undefined {
 /** A launch's line, or undefined if it is something else. */
 export function launchOf(text: string): Launch | undefined {
   const found = LAUNCH.exec(text);
-  return found ? { name: found[1] as string, us: Number(found[2]) } : undefined;
+  if (!found) return undefined;
+  const memory = [...(text.split("\n")[1] ?? "").matchAll(/(\d+)@(\d+)\+(\d+)/g)].map(([, buffer, offset, bytes]) => ({
+    buffer: Number(buffer), offset: Number(offset), bytes: Number(bytes),
+  }));
+  return { name: found[1] as string, us: Number(found[2]), memory };
 }
 
 /** What was told in a run. Kernels of earlier runs stay known: they are compiled once. */
@@ -106,3 +130,6 @@ export function amount(n: number): string {
   for (const [letter, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]] as const) if (n >= size) return `${(n / size).toFixed(n < 10 * size ? 1 : 0)}${letter}`;
   return String(Math.round(n));
 }
+
+/** How many of something, in words. */
+export const counted = (n: number, what: string): string => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : what.endsWith("h") ? "es" : "s"}`;

@@ -3,7 +3,7 @@
 //!
 //! - 1: kernels as they are compiled, with their operations and bytes
 //! - 2: every launch, waited for, with its time and rates
-//! - 3: the opts and the parameters of kernels
+//! - 3: the opts and the parameters of kernels, their estimated times and what bounds those, and the memory of each launch
 //! - 4: their code: WGSL, C, LLVM IR or WebAssembly
 //! - 5: their graphs as the scheduler made them
 //! - 6: the graph after each pass that changed it
@@ -15,8 +15,9 @@
 
 use super::plan::Compiled;
 use crate::Result;
+use crate::codegen::cost::cost;
 use crate::codegen::{self, PASSES, ParamInfo};
-use crate::device::{Device, MaySend, Step};
+use crate::device::{Device, MaySend, Step, View};
 use crate::render::Code;
 use crate::render::wasm::instructions;
 use crate::schedule::Ast;
@@ -52,6 +53,7 @@ pub struct Launch {
     name: String,
     bytes: Option<u64>,
     flops: Option<u64>,
+    views: Vec<View>,
 }
 
 impl Launch {
@@ -61,7 +63,11 @@ impl Launch {
             Step::Copy { src, .. } => ("copy", Some(src.bytes as u64)),
             Step::Launch { .. } => (kernel.map_or("kernel", |k| &k.source.name), kernel.map(|k| k.bytes)),
         };
-        Launch { name: name.into(), bytes, flops: kernel.map(|k| k.flops) }
+        let views = match step {
+            Step::Copy { src, dst } => vec![*dst, *src],
+            Step::Launch { args, .. } => args.clone(),
+        };
+        Launch { name: name.into(), bytes, flops: kernel.map(|k| k.flops), views }
     }
 }
 
@@ -96,6 +102,10 @@ impl Printer {
         if self.level >= 3 {
             let opts: Vec<String> = kernel.program.iter().flat_map(|p| &p.opts).map(ToString::to_string).collect();
             let _ = write!(text, "\n  opts: {}", if opts.is_empty() { "none".into() } else { opts.join(", ") });
+            if let Some(p) = &kernel.program {
+                let c = cost(p, target);
+                let _ = write!(text, "\n  estimate: {} us, bound by {}", decimal(c.ns.round() as u64, 1000, 1), c.bound);
+            }
             let roles = |p: &ParamInfo| match (p.read, p.written) {
                 (true, true) => "read and written",
                 (false, true) => "written",
@@ -140,6 +150,13 @@ impl Printer {
         }
         if let Some(flops) = launch.flops {
             let _ = write!(line, " {:>9} GFLOP/s", decimal(flops, nanos.max(1), 2));
+        }
+        // the number of an allocation, where it begins in there, and its bytes, in the order of the parameters
+        if self.level >= GRAPHS {
+            line.push_str("\n  memory:");
+            for View { buf, offset, bytes } in &launch.views {
+                let _ = write!(line, " {}@{offset}+{bytes}", buf.0);
+            }
         }
         line
     }

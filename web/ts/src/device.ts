@@ -65,7 +65,8 @@ export interface InitOptions extends ModuleOptions {
   tuned?: string;
   /**
    * Shows what devices compile and run from now on; each level also what those below it do. 1: kernels as they are compiled; 2: every
-   * launch, waited for, with its time; 3: opts and parameters of kernels; 4: their code, WGSL or WebAssembly; 5: their graphs as scheduled;
+   * launch, waited for, with its time; 3: opts and parameters of kernels, their estimated times and what bounds those, and the memory of each
+   * launch; 4: their code, WGSL or WebAssembly; 5: their graphs as scheduled;
    * 6 and 7: the graph after each pass. From 3 on nothing comes out of the cache of earlier visits. 0, the default, ends it.
    */
   debug?: number;
@@ -187,7 +188,7 @@ function newCache(): Cache {
 
 /** Has a device show what it does. */
 async function show(engine: Engine, raw: Runtime, { level, log }: Shown): Promise<void> {
-  await join(engine, "debug");
+  await join(engine, "tune");
   raw.debug(level, log);
 }
 

@@ -8,7 +8,6 @@ const ADDRESSES = {
   onnx: () => new URL("./pkg/gradloom_onnx_bg.wasm", import.meta.url),
   weights: () => new URL("./pkg/gradloom_weights_bg.wasm", import.meta.url),
   tune: () => new URL("./pkg/gradloom_tune_bg.wasm", import.meta.url),
-  debug: () => new URL("./pkg/gradloom_debug_bg.wasm", import.meta.url),
   wasm: () => new URL("./pkg/gradloom_wasm_bg.wasm", import.meta.url),
   webgpu: () => new URL("./pkg/gradloom_webgpu_bg.wasm", import.meta.url),
 };

@@ -13,6 +13,8 @@ export interface Order {
   code: string;
   device: string;
   level: number;
+  /** A file that the code may use, as `file`. */
+  file?: Blob | undefined;
 }
 
 export interface Failed {

@@ -108,8 +108,9 @@ for (const level of ["log", "info", "warn", "error"] as const) {
 }
 Object.assign(globalThis, { show, plot });
 
-async function run({ code, device, level }: Order): Promise<void> {
+async function run({ code, device, level, file }: Order): Promise<void> {
   const id = current;
+  Object.assign(globalThis, { file });
   const log = (text: string): void => {
     if (id === current) scope.postMessage({ id, log: text });
   };

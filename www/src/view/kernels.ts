@@ -24,6 +24,7 @@ export function facts(kernel: Kernel): HTMLElement {
   const add = (name: string, value: string): void => list.append(el("dt", "", name), el("dd", "", value));
   add("Launch", kernel.grid);
   add("Work", `${amount(kernel.flops)} operations, ${amount(kernel.bytes)} bytes`);
+  if (kernel.estimate !== undefined) add("Estimate", `${time(kernel.estimate)}, bound by ${kernel.bound}`);
   add("Opts", kernel.opts || "none");
   kernel.params.forEach((each) => add(...(each.split(": ", 2) as [string, string])));
   return list;
