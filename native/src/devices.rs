@@ -16,11 +16,15 @@ pub const NAMES: &[(&str, &str)] = &[
     ),
     ("wgpu", "GPU through Vulkan, Metal or Direct3D 12"),
     ("wgpu:hardware", "the same, with kernels as for hardware even if a processor emulates the GPU"),
+    ("metal", "GPU of Apple's through Metal, on macOS"),
     ("opencl", "GPU or processor through OpenCL; `opencl:1` is the second there is"),
     ("opencl:hardware", "the same, with kernels as for hardware even if it is a processor"),
     ("llvm", "LLVM, if it is installed (libLLVM 15 to 22)"),
     ("inkwell", "LLVM 22, linked into this build"),
     ("c", "C through the system's compiler"),
+    ("c:metal", "kernels for Metal, compiled as C++ for this processor by clang, to test them"),
+    ("c:cuda", "kernels in CUDA C++, in the same way"),
+    ("c:hip", "kernels in HIP C++, in the same way"),
     ("eval", "reference interpreter"),
     ("null", "compiles for the processor and runs nothing"),
     ("null:wgsl", "writes shaders for a GPU with WebGPU's least limits, and runs nothing"),
@@ -46,11 +50,13 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "cpu:guarded" => open_guarded(threads),
         "wgpu" => open_wgpu(false),
         "wgpu:hardware" => open_wgpu(true),
+        "metal" => open_metal(),
         "opencl" => open_opencl(0, false),
         "opencl:hardware" => open_opencl(0, true),
         "llvm" => open_llvm(threads),
         "inkwell" => open_inkwell(threads),
         "c" => Ok(Box::new(crate::c::CDevice::new()?)),
+        "c:metal" | "c:cuda" | "c:hip" => Ok(Box::new(crate::c::CDevice::host(&name[2..])?)),
         "eval" => Ok(Box::new(EvalDevice::default())),
         "null" => Ok(Box::new(NullDevice::new(Target::x86(Isa::Avx2, threads.max(1))))),
         "null:wgsl" => Ok(Box::new(NullDevice::new(Target::wgsl(name)))),
@@ -162,4 +168,14 @@ fn open_opencl(_index: usize, _hardware: bool) -> Result<Box<dyn Device>> {
         what: "OpenCL in this build: it lacks the feature `opencl`".into(),
         context: "device opencl".into(),
     })
+}
+
+#[cfg(target_os = "macos")]
+fn open_metal() -> Result<Box<dyn Device>> {
+    Ok(Box::new(crate::metal::MetalDevice::new()?))
+}
+
+#[cfg(not(target_os = "macos"))]
+fn open_metal() -> Result<Box<dyn Device>> {
+    Err(Error::Unsupported { what: "a system that is not macOS".into(), context: "device metal".into() })
 }

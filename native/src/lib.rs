@@ -1,5 +1,7 @@
 //! gradloom natively: devices, a blocking API, and everything of the core crate.
 
+#[cfg(feature = "opencl")]
+mod binaries;
 pub mod c;
 pub mod cache;
 mod contain;
@@ -18,6 +20,8 @@ pub mod llm;
 pub mod llvm;
 mod mac;
 pub mod memory;
+#[cfg(target_os = "macos")]
+pub mod metal;
 pub mod model;
 #[cfg(feature = "opencl")]
 pub mod opencl;

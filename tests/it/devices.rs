@@ -38,6 +38,9 @@ type Pair = (Box<dyn Device>, Box<dyn Renderer>);
 
 device_suite!(eval, "eval", eval_device());
 device_suite!(c, "c", c_device());
+device_suite!(c_metal, "c:metal", host("metal"));
+device_suite!(c_cuda, "c:cuda", host("cuda"));
+device_suite!(c_hip, "c:hip", host("hip"));
 device_suite!(opencl, "opencl", opencl_device());
 device_suite!(opencl_hardware, "opencl:hardware", opencl_as_hardware());
 #[cfg(unix)]
@@ -64,6 +67,51 @@ fn cpu_device() -> Result<Pair> {
 
 fn c_device() -> Result<Pair> {
     Ok((Box::new(gradloom::c::CDevice::new()?), Box::new(gradloom_core::render::c::CRenderer)))
+}
+
+/// Products of 16-bit floats and of what else the language has tiles for, by matrix tiles: a device that has them gives what the evaluator
+/// gives, whether a tile divides the shape or not.
+#[test]
+fn matrix_tiles_are_printed_as_they_are_meant() {
+    use gradloom::{DType, Runtime, Tensor};
+    for (language, dtypes) in [
+        ("metal", &[DType::F16, DType::BF16, DType::F32][..]),
+        ("cuda", &[DType::F16, DType::BF16, DType::F64]),
+        ("hip", &[DType::F16, DType::BF16]),
+    ] {
+        let name = format!("c:{language}");
+        let Some(device) = here::device(&name, gradloom::c::CDevice::host(language)) else { continue };
+        let mut devices = [Runtime::on(Box::new(device)), Runtime::on(Box::new(EvalDevice::default()))];
+        for &dtype in dtypes {
+            for [m, n, k] in [[32, 32, 32], [48, 16, 80], [33, 17, 20]] {
+                let [got, want] = [0, 1].map(|i| {
+                    let s = devices[i].session().clone();
+                    let values = |rows: usize, columns: usize, seed: usize| {
+                        let of = |i: usize| ((i * 7919 + seed) % 1009 % 7) as f32 - 3.0;
+                        let all: Vec<f32> = (0..rows * columns).map(of).collect();
+                        Tensor::new(&s, &all, &[rows, columns]).and_then(|t| t.cast(dtype)).expect("a tensor")
+                    };
+                    let (x, y) = (values(m, k, 1).contiguous(), values(k, n, 613).contiguous());
+                    devices[i].realize(&[&x, &y]).expect("operands");
+                    let z = x.matmul(&y).and_then(|z| z.cast(DType::F32)).expect("a product");
+                    devices[i].to_vec::<f32>(&z).expect("a result")
+                });
+                assert_eq!(got, want, "{name} {dtype} {m}x{n}x{k}");
+                assert!(want.iter().any(|&x| x != 0.0));
+            }
+        }
+    }
+}
+
+/// Kernels in a language of GPUs, compiled as C++ and run on the processor.
+fn host(language: &str) -> Result<Pair> {
+    use gradloom_core::render::gpu_c::{CUDA, HIP, METAL};
+    let renderer = match language {
+        "metal" => &METAL,
+        "cuda" => &CUDA,
+        _ => &HIP,
+    };
+    Ok((Box::new(gradloom::c::CDevice::host(language)?), Box::new(renderer)))
 }
 
 fn opencl_device() -> Result<Pair> {

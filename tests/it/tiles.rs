@@ -133,6 +133,32 @@ fn products_of_every_dtype_and_shape_are_right() {
 }
 
 #[test]
+fn kernel_languages_print_their_tiles() {
+    use DType::{BF16, F16, F32, F64};
+    let hip = |name: &str, wave, tiles| Target::hip(name, wave, tiles);
+    for (t, instruction, dtypes) in [
+        (Target::metal("metal"), "simdgroup_multiply_accumulate", &[F16, BF16, F32][..]),
+        (Target::cuda_c("cuda", 80), "mma.sync.aligned", &[F16, BF16, F64]),
+        (hip("gfx1100", 32, MatrixTile::rdna3()), "_w32(", &[F16, BF16]),
+        (hip("gfx1200", 32, MatrixTile::rdna4()), "_w32_gfx12(", &[F16, BF16]),
+        (hip("gfx942", 64, MatrixTile::cdna3()), "mfma_f32_16x16x16", &[F16, BF16]),
+    ] {
+        for &dt in dtypes {
+            let s = Session::new();
+            let (g, roots, n) = closed(&matmul(&s, dt, [64, 64, 64]));
+            let kernels = schedule(&g, &roots, n, &t).expect("a schedule").kernels;
+            let programs: Vec<Program> =
+                kernels.iter().map(|k| compile(&k.ast, &t, None).expect("a program")).collect();
+            let printed = programs.iter().map(|p| match gradloom_core::render::render(p, &t) {
+                Ok(gradloom_core::render::Code::Text(text)) => text.contains(instruction),
+                _ => panic!("{} {dt} is not printed", t.name),
+            });
+            assert!(printed.into_iter().any(|tiles| tiles), "{} {dt} has no {instruction}", t.name);
+        }
+    }
+}
+
+#[test]
 fn tiles_of_other_kinds_are_used_alike() {
     for (t, threads) in [(subgroup_matrices(), 32), (alone(), 1)] {
         for sides in [[16, 16, 16], [32, 48, 64], [30, 20, 18]] {

@@ -104,7 +104,8 @@ impl Printer {
             let _ = write!(text, "\n  opts: {}", if opts.is_empty() { "none".into() } else { opts.join(", ") });
             if let Some(p) = &kernel.program {
                 let c = cost(p, target);
-                let _ = write!(text, "\n  estimate: {} us, bound by {}", decimal(c.ns.round() as u64, 1000, 1), c.bound);
+                let _ =
+                    write!(text, "\n  estimate: {} us, bound by {}", decimal(c.ns.round() as u64, 1000, 1), c.bound);
             }
             let roles = |p: &ParamInfo| match (p.read, p.written) {
                 (true, true) => "read and written",

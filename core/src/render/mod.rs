@@ -37,7 +37,7 @@ pub struct Source {
 /// Rendered code.
 #[derive(Clone)]
 pub enum Code {
-    /// WGSL, C, LLVM IR or OpenCL C.
+    /// WGSL, C, LLVM IR, or a kernel language like C.
     Text(String),
     /// Machine code (position independent), or an encoded WebAssembly function body.
     Bytes(Vec<u8>),
@@ -97,6 +97,12 @@ pub fn of(lang: Lang) -> &'static dyn Renderer {
         Lang::Llvm => &llvm::LlvmRenderer,
         #[cfg(feature = "gpu-c")]
         Lang::OpenCl => &gpu_c::OPENCL,
+        #[cfg(feature = "gpu-c")]
+        Lang::Metal => &gpu_c::METAL,
+        #[cfg(feature = "gpu-c")]
+        Lang::CudaC => &gpu_c::CUDA,
+        #[cfg(feature = "gpu-c")]
+        Lang::Hip => &gpu_c::HIP,
         #[cfg(feature = "x86")]
         Lang::X86 => &x86::X86,
         Lang::Eval => &Interpreted,

@@ -1,6 +1,7 @@
 //! What a device can do, as plain data: no handle, no probe. A [`Target`] decides decompositions, kernel optimisation and
 //! launch limits; it is part of every cache key. Devices in `native` and `web` fill it from what they find.
 
+mod kernels;
 mod machine;
 mod prices;
 mod tiles;
@@ -27,6 +28,12 @@ pub enum Lang {
     Llvm,
     /// OpenCL C 1.2.
     OpenCl,
+    /// Metal's shading language.
+    Metal,
+    /// CUDA C++.
+    CudaC,
+    /// HIP C++ for AMD's GPUs.
+    Hip,
     /// The program itself, interpreted.
     Eval,
 }
@@ -47,7 +54,7 @@ pub enum Isa {
 /// Plain description of a device.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Target {
-    /// Device name as users write it: `cpu`, `wgpu`, `webgpu`, `opencl`, `wasm`, `c`, `llvm`, `eval`, `null`.
+    /// Device name as users write it: `cpu`, `wgpu`, `webgpu`, `opencl`, `metal`, `wasm`, `c`, `llvm`, `eval`, `null`.
     pub name: String,
     /// What its renderer prints.
     pub lang: Lang,

@@ -37,6 +37,32 @@ impl MatrixTile {
         ]
     }
 
+    /// Apple's simdgroup matrices, 8 by 8 by 8. The language leaves it to the hardware which thread holds which element; on every GPU that has
+    /// them it is this one, which libraries that fill a thread's elements themselves rely on (MLX, `steel/gemm/mma.h`).
+    pub fn simdgroup() -> Vec<MatrixTile> {
+        let layout = "k2x2 m1x4 k4x2 m4x2 | k1x2; n2x2 k1x4 n4x2 k4x2 | n1x2; n2x2 m1x4 n4x2 m4x2 | n1x2";
+        [F16, BF16, F32].map(|factors| MatrixTile::of(factors, F32, layout)).into()
+    }
+
+    /// AMD's RDNA 3 (gfx11): `v_wmma_f32_16x16x16` in waves of 32 (RDNA3 ISA, "Wave Matrix Multiply Accumulate"). The instruction wants both
+    /// factors twice, in either half of the wave; here each half holds one half of the terms, and the other comes by an exchange.
+    pub fn rdna3() -> Vec<MatrixTile> {
+        let layout = "m1x16 k8x2 | k1x8; n1x16 k8x2 | k1x8; n1x16 m1x2 | m2x8";
+        [F16, BF16].map(|factors| MatrixTile::of(factors, F32, layout)).into()
+    }
+
+    /// AMD's RDNA 4 (gfx12): the same product, without anything twice (RDNA4 ISA, the same section).
+    pub fn rdna4() -> Vec<MatrixTile> {
+        let layout = "m1x16 k8x2 | k1x8; n1x16 k8x2 | k1x8; n1x16 m8x2 | m1x8";
+        [F16, BF16].map(|factors| MatrixTile::of(factors, F32, layout)).into()
+    }
+
+    /// AMD's CDNA 3 (gfx942): `v_mfma_f32_16x16x16` in waves of 64 (CDNA3 ISA, "Matrix Arithmetic Instructions").
+    pub fn cdna3() -> Vec<MatrixTile> {
+        let layout = "m1x16 k4x4 | k1x4; n1x16 k4x4 | k1x4; n1x16 m4x4 | m1x4";
+        [F16, BF16].map(|factors| MatrixTile::of(factors, F32, layout)).into()
+    }
+
     /// 16 by 16 by 16 of f16, as subgroup matrices of shading languages have it. These leave it to the driver which thread holds which
     /// element and move whole matrices between memory and registers; where each element is here is one of the ways.
     pub fn subgroup_matrix() -> Vec<MatrixTile> {
@@ -45,7 +71,7 @@ impl MatrixTile {
 }
 
 impl Target {
-    /// A GPU with these tiles and NVIDIA's limits. Its programs are interpreted: no back end prints matrix tiles yet.
+    /// A GPU with these tiles and NVIDIA's limits, whose programs are interpreted.
     pub fn matrix(name: &str, tiles: Vec<MatrixTile>) -> Target {
         Target {
             name: name.into(),
@@ -84,6 +110,10 @@ mod tests {
         let halves = ([16, 8, 16], 32, [8, 4, 4]);
         assert_eq!(sides(MatrixTile::sm80()), [halves, halves, ([8, 8, 4], 32, [1, 1, 2])]);
         assert_eq!(sides(MatrixTile::subgroup_matrix()), [([16, 16, 16], 32, [8, 8, 8])]);
+        assert_eq!(sides(MatrixTile::simdgroup()), [([8, 8, 8], 32, [2, 2, 2]); 3]);
+        assert_eq!(sides(MatrixTile::rdna3()), [([16, 16, 16], 32, [8, 8, 8]); 2]);
+        assert_eq!(sides(MatrixTile::rdna4()), [([16, 16, 16], 32, [8, 8, 8]); 2]);
+        assert_eq!(sides(MatrixTile::cdna3()), [([16, 16, 16], 64, [4, 4, 4]); 2]);
     }
 
     /// Where PTX says that the elements of `mma.m16n8k16` are: the formulas of its tables, element by element.

@@ -1,6 +1,7 @@
 //! Kernels: texts to what the driver launches.
 
 use super::{error, failed};
+use crate::binaries::Binaries;
 use gradloom_core::Result;
 use gradloom_core::device::View;
 use gradloom_core::render::{Source, gpu_c};
@@ -33,27 +34,45 @@ impl Kernel {
     }
 }
 
+/// The driver's compiler, and what it made before.
+pub(super) struct Compiler {
+    pub(super) options: String,
+    pub(super) binaries: Binaries,
+}
+
 /// Compiles a batch, a part on each core.
-pub(super) fn compile(context: &Context, options: &str, sources: &[Source]) -> Result<Vec<Kernel>> {
+pub(super) fn compile(context: &Context, compiler: &Compiler, sources: &[Source]) -> Result<Vec<Kernel>> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let part = sources.len().div_ceil(threads).max(LEAST);
     let made: Vec<Result<Vec<Kernel>>> = std::thread::scope(|scope| {
         let workers: Vec<_> =
-            sources.chunks(part).map(|sources| scope.spawn(move || build(context, options, sources))).collect();
+            sources.chunks(part).map(|sources| scope.spawn(move || build(context, compiler, sources))).collect();
         workers.into_iter().map(|w| w.join().unwrap_or_else(|_| Err(error("the driver's compiler panicked")))).collect()
     });
     Ok(made.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-fn build(context: &Context, options: &str, sources: &[Source]) -> Result<Vec<Kernel>> {
-    let named = || sources.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
+/// The program of a text from what the driver made of it before.
+fn known(context: &Context, compiler: &Compiler, unit: &str) -> Option<Program> {
+    let binary = compiler.binaries.get(unit)?;
+    // SAFETY: this driver made the binary of this text for this device: the key says so, and the store holds what we put there alone
+    let mut program = unsafe { Program::create_from_binary(context, context.devices(), &[&binary]) }.ok()?;
+    program.build(context.devices(), &compiler.options).ok()?;
+    Some(program)
+}
+
+fn build(context: &Context, compiler: &Compiler, sources: &[Source]) -> Result<Vec<Kernel>> {
     let unit = gpu_c::unit(sources)?;
-    let mut program = Program::create_from_source(context, &unit).map_err(|e| failed("a program", e))?;
-    if let Err(e) = program.build(context.devices(), options) {
-        let log = program.get_build_log(context.default_device()).unwrap_or_default();
-        let log: Vec<&str> = log.lines().filter(|l| !l.trim().is_empty()).take(LINES).collect();
-        return Err(error(format!("the driver's compiler refuses {}: {e}\n{}", named(), log.join("\n"))));
-    }
+    let program = match known(context, compiler, &unit) {
+        Some(program) => program,
+        None => {
+            let program = translate(context, &compiler.options, &unit, sources)?;
+            if let Some(binary) = program.get_binaries().ok().and_then(|all| all.into_iter().next()) {
+                compiler.binaries.put(&unit, binary);
+            }
+            program
+        }
+    };
     let kernel = |(i, s): (usize, &Source)| {
         let wrong = |e: ClError| failed(&s.name, e);
         Ok(Kernel {
@@ -65,4 +84,16 @@ fn build(context: &Context, options: &str, sources: &[Source]) -> Result<Vec<Ker
         })
     };
     sources.iter().enumerate().map(kernel).collect()
+}
+
+/// The program of a text by the driver's compiler.
+fn translate(context: &Context, options: &str, unit: &str, sources: &[Source]) -> Result<Program> {
+    let named = || sources.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
+    let mut program = Program::create_from_source(context, unit).map_err(|e| failed("a program", e))?;
+    if let Err(e) = program.build(context.devices(), options) {
+        let log = program.get_build_log(context.default_device()).unwrap_or_default();
+        let log: Vec<&str> = log.lines().filter(|l| !l.trim().is_empty()).take(LINES).collect();
+        return Err(error(format!("the driver's compiler refuses {}: {e}\n{}", named(), log.join("\n"))));
+    }
+    Ok(program)
 }

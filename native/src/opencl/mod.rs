@@ -1,20 +1,22 @@
 //! OpenCL devices: GPUs of most vendors, and processors (pocl). The library is looked for at run time; a machine without one, or without
 //! a driver, gets an error that says so.
 //!
-//! All work goes to one queue in order. Kernels of a batch are compiled as a few units, on all cores; drivers keep their own caches of
-//! what they compiled. A buffer goes to a kernel with the view's offset beside it. Reading waits in `poll` and `sync` only.
+//! All work goes to one queue in order. Kernels of a batch are compiled as a few units, on all cores, and the driver's binaries are kept in
+//! the cache of compiled code, so that a second start compiles nothing. A buffer goes to a kernel with the view's offset beside it. Reading
+//! waits in `poll` and `sync` only.
 
 mod find;
 mod kernels;
 
 pub use find::list;
 
+use crate::binaries::Binaries;
 use find::Found;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::Source;
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
-use kernels::Kernel;
+use kernels::{Compiler, Kernel};
 use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CommandQueue};
 use opencl3::context::Context;
 use opencl3::error_codes::ClError;
@@ -31,7 +33,7 @@ const ZEROS: [u8; 16] = [0; 16];
 pub struct OpenClDevice {
     target: Target,
     description: String,
-    options: String,
+    compiler: Compiler,
     notes: Vec<String>,
     bufs: HashMap<BufId, Allocation>,
     kernels: HashMap<KernelId, Kernel>,
@@ -79,10 +81,11 @@ impl OpenClDevice {
         #[allow(deprecated, reason = "the call that replaced it came with OpenCL 2.0")]
         let queue =
             CommandQueue::create_default(&context, CL_QUEUE_PROFILING_ENABLE).map_err(|e| failed("a queue", e))?;
+        let driver = format!("{}\n{}", found.description, found.options);
         Ok(OpenClDevice {
             target: found.target,
             description: found.description,
-            options: found.options,
+            compiler: Compiler { options: found.options, binaries: Binaries::of(driver) },
             notes: found.notes,
             bufs: HashMap::new(),
             kernels: HashMap::new(),
@@ -265,7 +268,7 @@ impl Device for OpenClDevice {
     }
 
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {
-        let made = kernels::compile(&self.context, &self.options, sources)?;
+        let made = kernels::compile(&self.context, &self.compiler, sources)?;
         let mut ids = Vec::with_capacity(made.len());
         for kernel in made {
             let id = KernelId(self.id());

@@ -9,6 +9,7 @@
 
 mod access;
 mod dot;
+mod mma;
 #[cfg(any(feature = "c", feature = "gpu-c"))]
 mod scalar;
 mod value;
@@ -22,6 +23,7 @@ pub(super) use scalar::{FUNCTIONS, Words, literal, memory_type, scalar};
 pub(super) use walk::Walk;
 
 use crate::dtype::Scalar;
+use crate::target::MatrixTile;
 use crate::uop::Op;
 use crate::{DType, Result};
 
@@ -188,6 +190,11 @@ pub(super) trait Dialect {
     /// What the thread has for `x` whose number differs in these bits, in one subgroup; where there are subgroups.
     fn shuffle(&mut self, _x: &str, _bits: u8) -> Result<String> {
         Err(crate::Error::Internal("subgroups in a language without".into()))
+    }
+    /// Statement that adds the product of two matrix tiles to the variables `sums`: a thread's registers, in the order of their numbers.
+    fn mma(&mut self, tile: &MatrixTile, _sums: &[String], _a: &[String], _b: &[String]) -> Result<String> {
+        let what = format!("matrix tiles of {} and {}", tile.factors, tile.sums);
+        Err(crate::Error::Unsupported { what, context: "a language without".into() })
     }
     /// Workgroup barrier statement.
     fn barrier(&mut self) -> Result<&'static str>;

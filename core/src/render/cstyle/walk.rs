@@ -5,6 +5,7 @@ use super::window::Windows;
 use super::{Alu, At, Dialect, Dots, Ptr};
 use crate::codegen::{Program, TileAxis};
 use crate::dtype::Scalar;
+use crate::uop::mma::BUILT;
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, Space, UOp};
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
@@ -97,7 +98,11 @@ impl<'p, D: Dialect> Walk<'p, D> {
             Op::Store if self.subgroup(u).is_some() => Ok(()),
             Op::Store => self.store(u),
             Op::Acc => self.acc(u),
-            Op::AccUpdate | Op::AccMulAdd => self.update(u),
+            Op::Mma if BUILT => self.mma(u),
+            Op::AccUpdate | Op::AccMulAdd => match self.multiplied(u).filter(|_| BUILT) {
+                Some(product) => self.update_mma(u, product),
+                None => self.update(u),
+            },
             Op::AccRead => self.read(u),
             Op::Fold => self.fold(u),
             Op::Barrier if g.src(u).first().is_some_and(|&s| g.op(s) == Op::Store && self.subgroup(s).is_some()) => {

@@ -3,9 +3,10 @@
 use super::super::cstyle::{Alu, At, Dialect, Ptr, literal, memory_type, scalar};
 use super::table::Table;
 use crate::dtype::Scalar;
+use crate::target::MatrixTile;
 use crate::uop::Op;
 use crate::{DType, Error, Result};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// A language, and what the kernel needs of it so far.
@@ -15,6 +16,8 @@ pub(super) struct GpuC {
     vectors: BTreeSet<(DType, usize)>,
     /// Those of which lanes are picked.
     selects: BTreeSet<(DType, usize)>,
+    /// Functions that multiply matrix tiles: their names and texts.
+    tiles: BTreeMap<String, String>,
 }
 
 const LANES: [&str; 4] = ["x", "y", "z", "w"];
@@ -40,7 +43,7 @@ pub(super) fn element_type(d: &mut GpuC, p: &Ptr) -> String {
 
 impl GpuC {
     pub(super) fn new(table: &'static Table) -> GpuC {
-        GpuC { table, vectors: BTreeSet::new(), selects: BTreeSet::new() }
+        GpuC { table, vectors: BTreeSet::new(), selects: BTreeSet::new(), tiles: BTreeMap::new() }
     }
 
     fn vec(&mut self, dt: DType, lanes: usize) -> String {
@@ -73,6 +76,9 @@ impl GpuC {
                 "#ifndef GL_SELECT_{v}\n#define GL_SELECT_{v}\n\
                  GL_FN {v} gl_select_{v}(u8x{n} m, {v} x, {v} y) {{ return {value}; }}\n#endif\n",
             );
+        }
+        for (name, text) in &self.tiles {
+            let _ = write!(out, "#ifndef GL_{name}\n#define GL_{name}\n{text}#endif\n");
         }
         out
     }
@@ -197,6 +203,16 @@ impl Dialect for GpuC {
     fn shuffle(&mut self, x: &str, bits: u8) -> Result<String> {
         let none = || Error::Internal(format!("subgroups in {}", self.table.name));
         self.table.shuffle.map(|f| f(x, bits)).ok_or_else(none)
+    }
+
+    fn mma(&mut self, tile: &MatrixTile, sums: &[String], a: &[String], b: &[String]) -> Result<String> {
+        let [m, n, k] = tile.sides();
+        let name = format!("mma_{m}x{n}x{k}_{}_{}", tile.factors, tile.sums);
+        let none = || Error::Unsupported { what: format!("a matrix tile {name}"), context: self.table.name.into() };
+        let text = (self.table.tile)(tile).ok_or_else(none)?.replace("gl_mma", &format!("gl_{name}"));
+        let call = format!("gl_{name}({});", [sums, a, b].concat().join(", "));
+        self.tiles.insert(name, text);
+        Ok(call)
     }
 
     fn barrier(&mut self) -> Result<&'static str> {

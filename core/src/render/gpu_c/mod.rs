@@ -10,7 +10,10 @@
 //! are their bits, bools are `bool`, in memory and in vectors bytes of 0 and 1. An array whose every access is of whole vectors is declared
 //! as an array of these.
 
+mod cuda;
 mod dialect;
+mod hip;
+mod metal;
 mod opencl;
 mod table;
 
@@ -31,6 +34,15 @@ pub struct GpuCRenderer {
 
 /// Prints OpenCL C 1.2.
 pub static OPENCL: GpuCRenderer = GpuCRenderer { table: &opencl::TABLE };
+
+/// Prints Metal's shading language.
+pub static METAL: GpuCRenderer = GpuCRenderer { table: &metal::TABLE };
+
+/// Prints CUDA C++.
+pub static CUDA: GpuCRenderer = GpuCRenderer { table: &cuda::TABLE };
+
+/// Prints HIP C++ for AMD's GPUs.
+pub static HIP: GpuCRenderer = GpuCRenderer { table: &hip::TABLE };
 
 impl Renderer for &'static GpuCRenderer {
     fn render(&self, p: &Program, t: &Target) -> Result<Code> {
@@ -58,8 +70,10 @@ impl Renderer for GpuCRenderer {
             }
         }
         buffers.iter().for_each(|line| w.line(line));
-        for (i, var) in p.vars.iter().enumerate() {
-            parameters.push(format!("const {} n{i}", memory_type(var.dtype)));
+        let scalars: Vec<&str> = p.vars.iter().map(|var| memory_type(var.dtype)).collect();
+        parameters.extend((table.scalars)(&scalars, p.params.len()));
+        if let Some(statement) = table.scalar {
+            scalars.iter().enumerate().for_each(|(i, ty)| w.line(&statement(i, ty)));
         }
         for u in pointers(p) {
             if let Arg::Scratch { id, len, space } = *p.g.arg(u) {

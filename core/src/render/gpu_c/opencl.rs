@@ -4,7 +4,7 @@
 //! their loads and stores are used, which all devices have.
 
 use super::super::cstyle::{FUNCTIONS, Words};
-use super::table::{Buffer, Table};
+use super::table::{Buffer, Table, parameters};
 
 pub(super) static TABLE: Table = Table {
     name: "opencl",
@@ -30,7 +30,10 @@ pub(super) static TABLE: Table = Table {
         let pointer = format!("__global {constant}{ty}*");
         format!("{pointer} b{slot} = ({pointer})((__global {constant}uchar*)p{slot} + o{slot});")
     },
+    scalars: parameters,
+    scalar: None,
     shuffle: None,
+    tile: |_| None,
 };
 
 fn constant(b: &Buffer) -> &'static str {

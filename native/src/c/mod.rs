@@ -1,9 +1,11 @@
-//! The system's C compiler as a device: programs as C, compiled to a shared library that is loaded into the process.
-//!
-//! The compiler is found on PATH and started without a shell, with fixed arguments; the source goes to its standard input.
-//! Output lands in a folder that only this user can read, and is removed as soon as it is loaded.
+//! The system's C compiler as a device: programs as C, compiled to a shared library that is loaded into the process. The same compiler,
+//! where it is clang, can be the host of kernels that are printed for GPUs ([`host`]).
+
+mod compiler;
+mod host;
 
 use crate::memory::{Block, Guard};
+use compiler::Compiler;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::{Code, Source};
 use gradloom_core::target::Target;
@@ -11,18 +13,14 @@ use gradloom_core::{Error, Result};
 use libloading::Library;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 type Kernel = unsafe extern "C" fn(*const *mut u8, *const u32, u32, u32, *mut u8);
 
 /// A CPU whose kernels a C compiler makes.
 pub struct CDevice {
     target: Target,
-    compiler: PathBuf,
+    compiler: Compiler,
     bufs: BTreeMap<BufId, Block>,
     kernels: BTreeMap<KernelId, Loaded>,
     reads: BTreeMap<Ticket, Vec<u8>>,
@@ -33,7 +31,8 @@ pub struct CDevice {
 
 /// A kernel in the process; the library is unloaded with the last of its kernels.
 struct Loaded {
-    function: Kernel,
+    name: String,
+    function: Function,
     /// Bytes that each buffer must have.
     needs: Vec<usize>,
     vars: usize,
@@ -41,15 +40,36 @@ struct Loaded {
     _library: Arc<Library>,
 }
 
+#[derive(Clone, Copy)]
+enum Function {
+    /// Runs a part of a grid with one dimension.
+    Part(Kernel),
+    /// Runs groups of threads.
+    Groups(host::Groups),
+}
+
 impl CDevice {
     /// Finds a compiler: `cc`, `gcc` or `clang`.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where there is none.
     pub fn new() -> Result<CDevice> {
-        let compiler = ["cc", "gcc", "clang"]
-            .iter()
-            .find_map(|name| find_on_path(name))
-            .ok_or_else(|| error("no C compiler on PATH (cc, gcc or clang): install one, or use another device"))?;
-        Ok(CDevice {
-            target: Target::c(1),
+        Ok(CDevice::with(Target::c(1), Compiler::c()?))
+    }
+
+    /// The host of kernels in a language of GPUs: `metal`, `cuda` or `hip`.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where there is no clang, or no such language.
+    pub fn host(language: &str) -> Result<CDevice> {
+        let found = host::LANGUAGES.iter().find(|l| l.name == language);
+        let language = found.ok_or_else(|| error(format!("no kernels in {language} are compiled here")))?;
+        Ok(CDevice::with((language.target)(&format!("c:{}", language.name)), Compiler::cpp()?))
+    }
+
+    fn with(target: Target, compiler: Compiler) -> CDevice {
+        CDevice {
+            target,
             compiler,
             bufs: BTreeMap::new(),
             kernels: BTreeMap::new(),
@@ -57,7 +77,7 @@ impl CDevice {
             scratch: None,
             guard: Guard::None,
             next: 0,
-        })
+        }
     }
 
     /// The same, with buffers that are made in another way.
@@ -78,7 +98,7 @@ impl CDevice {
         }
     }
 
-    fn launch(&mut self, kernel: KernelId, args: &[View], grid: u32, vars: &[u32]) -> Result<()> {
+    fn launch(&mut self, kernel: KernelId, args: &[View], grid: [u32; 3], vars: &[u32]) -> Result<()> {
         let k = self.kernels.get(&kernel).ok_or_else(|| error(format!("{kernel:?} is not compiled")))?;
         let fits = k.needs.len() == args.len() && k.needs.iter().zip(args).all(|(&n, v)| n <= v.bytes);
         if !fits || k.vars != vars.len() {
@@ -94,10 +114,17 @@ impl CDevice {
             pointers.push(self.buffer(v)?.at(v.offset));
         }
         let scratch = self.scratch.as_ref().map_or(std::ptr::null_mut(), |b| b.at(0));
-        // SAFETY: the code was rendered from a checked program whose accesses stay inside its parameters, each view holds as
-        // many bytes as the engine planned for its parameter and is inside its allocation, the scratch memory is as large as the
-        // kernel asked for, and nothing else runs meanwhile
-        unsafe { function(pointers.as_ptr(), vars.as_ptr(), 0, grid, scratch) };
+        match function {
+            // SAFETY: the code was rendered from a checked program whose accesses stay inside its parameters, each view holds as
+            // many bytes as the engine planned for its parameter and is inside its allocation, the scratch memory is as large as the
+            // kernel asked for, and nothing else runs meanwhile
+            Function::Part(run) => unsafe { run(pointers.as_ptr(), vars.as_ptr(), 0, grid[0], scratch) },
+            // SAFETY: the same; the grid has three numbers
+            Function::Groups(run) => {
+                let wrong = unsafe { run(pointers.as_ptr(), vars.as_ptr(), grid.as_ptr()) };
+                host::check(&self.kernels[&kernel].name, wrong)?;
+            }
+        }
         Ok(())
     }
 }
@@ -130,21 +157,29 @@ impl Device for CDevice {
         if sources.is_empty() {
             return Ok(Vec::new());
         }
-        let mut unit = String::new();
-        for (i, s) in sources.iter().enumerate() {
-            let Code::Text(text) = &s.code else { return Err(error(format!("{} is not C", s.name))) };
-            // kernels of one batch may have the same name
-            let _ = writeln!(unit, "#define {0} gl_kernel_{i}\n{text}#undef {0}", s.name);
-        }
-        let library = Arc::new(build(&self.compiler, &unit)?);
+        let language = host::language(self.target.lang);
+        let unit = match language {
+            Some(language) => language.unit(sources)?,
+            None => unit(sources)?,
+        };
+        let library = Arc::new(self.compiler.build(&unit)?);
         let mut out = Vec::new();
         for (i, s) in sources.iter().enumerate() {
-            // SAFETY: the unit defines this function with exactly this signature
-            let symbol = unsafe { library.get::<Kernel>(format!("gl_kernel_{i}\0").as_bytes()) };
-            let function = *symbol.map_err(|e| error(format!("{}: {e}", s.name)))?;
+            let absent = |e: libloading::Error| error(format!("{}: {e}", s.name));
+            let function = match language {
+                // SAFETY: the unit defines this function with exactly this signature
+                Some(_) => unsafe { library.get::<host::Groups>(format!("gl_run_{i}\0").as_bytes()) }
+                    .map(|f| Function::Groups(*f))
+                    .map_err(absent)?,
+                // SAFETY: the same
+                None => unsafe { library.get::<Kernel>(format!("gl_kernel_{i}\0").as_bytes()) }
+                    .map(|f| Function::Part(*f))
+                    .map_err(absent)?,
+            };
             let id = KernelId(self.id());
             let needs = s.params.iter().map(|p| p.len * p.dtype.size()).collect();
-            let k = Loaded { function, needs, vars: s.vars.len(), scratch: s.scratch, _library: library.clone() };
+            let (name, library) = (s.name.clone(), library.clone());
+            let k = Loaded { name, function, needs, vars: s.vars.len(), scratch: s.scratch, _library: library };
             self.kernels.insert(id, k);
             out.push(id);
         }
@@ -158,7 +193,7 @@ impl Device for CDevice {
     fn submit(&mut self, steps: &[Step]) -> Result<()> {
         for step in steps {
             match step {
-                Step::Launch { kernel, args, grid, vars } => self.launch(*kernel, args, grid[0], vars)?,
+                Step::Launch { kernel, args, grid, vars } => self.launch(*kernel, args, *grid, vars)?,
                 Step::Copy { src, dst } => {
                     let data = self.buffer(src)?.bytes()[src.offset..src.offset + src.bytes].to_vec();
                     self.upload(dst.buf, dst.offset, &data)?;
@@ -184,65 +219,13 @@ fn error(what: impl Into<String>) -> Error {
     Error::Device { device: "c".into(), what: what.into() }
 }
 
-fn find_on_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    // relative entries would let the current folder choose the compiler
-    std::env::split_paths(&path).filter(|p| p.is_absolute()).map(|p| p.join(name)).find(|p| p.is_file())
-}
-
-/// A folder of this process alone, removed on drop.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> std::io::Result<Folder> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        for _ in 0..64 {
-            let n = COUNT.fetch_add(1, Ordering::Relaxed);
-            let clock =
-                std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.subsec_nanos());
-            let path = std::env::temp_dir().join(format!("gradloom-{}-{n}-{clock:x}", std::process::id()));
-            let mut make = std::fs::DirBuilder::new();
-            #[cfg(unix)]
-            std::os::unix::fs::DirBuilderExt::mode(&mut make, 0o700);
-            match make.create(&path) {
-                Ok(()) => return Ok(Folder(path)),
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Err(std::io::ErrorKind::AlreadyExists.into())
+/// All kernels of a batch as one text.
+fn unit(sources: &[Source]) -> Result<String> {
+    let mut unit = String::new();
+    for (i, s) in sources.iter().enumerate() {
+        let Code::Text(text) = &s.code else { return Err(error(format!("{} is not C", s.name))) };
+        // kernels of one batch may have the same name
+        let _ = writeln!(unit, "#define {0} gl_kernel_{i}\n{text}#undef {0}", s.name);
     }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn build(compiler: &Path, unit: &str) -> Result<Library> {
-    let io = |e: std::io::Error| error(format!("{}: {e}", compiler.display()));
-    let folder = Folder::new().map_err(io)?;
-    let out = folder.0.join("kernels.so");
-    let mut child = Command::new(compiler)
-        .args(["-x", "c", "-std=gnu11", "-O2", "-march=native", "-shared", "-fPIC", "-w"])
-        .args(["-fwrapv", "-fno-math-errno", "-ffp-contract=fast", "-o"])
-        .arg(&out)
-        .args(["-", "-lm"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(io)?;
-    let mut stdin = child.stdin.take();
-    let sent = stdin.as_mut().map_or(Ok(()), |s| s.write_all(unit.as_bytes()));
-    drop(stdin);
-    let done = child.wait_with_output().map_err(io)?;
-    if !done.status.success() {
-        let text = String::from_utf8_lossy(&done.stderr);
-        return Err(error(format!("C compiler failed: {}", text.lines().take(20).collect::<Vec<_>>().join("\n"))));
-    }
-    sent.map_err(io)?;
-    // SAFETY: the library was just made from our own source; it has no initialisers
-    unsafe { Library::new(&out) }.map_err(|e| error(e.to_string()))
+    Ok(unit)
 }

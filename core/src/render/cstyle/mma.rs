@@ -1,0 +1,89 @@
+//! Products of matrix tiles: what a thread holds of the three matrices as lists of registers, in the order of their numbers.
+
+use super::Dialect;
+use super::value::{Point, Val, points};
+use super::walk::Walk;
+use crate::codegen::TileAxis;
+use crate::dtype::Scalar;
+use crate::target::MatrixTile;
+use crate::uop::{Arg, Op, ReduceOp, UOp};
+use crate::{Error, Result};
+use smallvec::SmallVec;
+
+/// A product: its tile, and the axes of the registers of each of its matrices, the fastest last.
+struct Product {
+    tile: MatrixTile,
+    factors: [UOp; 2],
+    axes: [SmallVec<[TileAxis; 4]>; 3],
+}
+
+impl<D: Dialect> Walk<'_, D> {
+    /// The product that an update adds to its accumulator.
+    pub(super) fn multiplied(&self, update: UOp) -> Option<UOp> {
+        let g = &self.p.g;
+        let adds = g.op(update) == Op::AccUpdate && matches!(g.arg(update), Arg::Reduce(ReduceOp::Add, _));
+        let src = g.src(update);
+        (adds && g.op(src[1]) == Op::Mma && g.dtype(src[0]) == g.dtype(src[1])).then(|| src[1])
+    }
+
+    fn product(&self, u: UOp) -> Result<Product> {
+        let g = &self.p.g;
+        let Arg::Mma(layout) = g.arg(u) else { return Err(Error::Internal(format!("{u:?} has no layout"))) };
+        let src = g.src(u);
+        let mut ranges = src[3..].iter();
+        let mut axes = |n: usize| {
+            let ids: Vec<u8> = ranges.by_ref().take(n).map(|&r| g.range_arg(r).id).collect();
+            let axis = |id: &u8| self.p.tiles.iter().copied().find(|t| t.id == *id);
+            ids.iter().rev().filter_map(axis).collect::<SmallVec<[TileAxis; 4]>>()
+        };
+        let axes = [&layout.a, &layout.b, &layout.c].map(|s| axes(s.registers.len()));
+        let tile = MatrixTile { layout: (**layout).clone(), factors: g.dtype(src[0]), sums: g.dtype(u) };
+        Ok(Product { tile, factors: [src[0], src[1]], axes })
+    }
+
+    /// A product that is something else than added to an accumulator as well: it is added to zeros.
+    pub(super) fn mma(&mut self, u: UOp) -> Result<()> {
+        let uses = |&user: &UOp| self.p.g.src(user).contains(&u) && self.multiplied(user) != Some(u);
+        if !self.p.order.iter().any(uses) {
+            return Ok(());
+        }
+        let (axes, dt) = (self.p.tile(u), self.p.g.dtype(u));
+        let zero = self.d.literal(Scalar::float(0.0), dt);
+        let names: Vec<String> = (0..points(&Point::new(), &axes).len()).map(|i| format!("v{}_{i}", u.0)).collect();
+        for name in &names {
+            let s = self.d.variable(name, dt, 1, &zero);
+            self.line(&s);
+        }
+        let sums = Val { axes, vector: false, names };
+        self.multiply(u, &sums)?;
+        self.vals.insert(u, sums);
+        Ok(())
+    }
+
+    /// An update by a product: one instruction for each tile.
+    pub(super) fn update_mma(&mut self, update: UOp, product: UOp) -> Result<()> {
+        let sums = self.val(self.p.g.src_at(update, 0))?;
+        self.multiply(product, &sums)
+    }
+
+    fn multiply(&mut self, u: UOp, sums: &Val) -> Result<()> {
+        let m = self.product(u)?;
+        if sums.axes.iter().any(|a| a.lane) || self.p.tile(u).iter().any(|a| !sums.axes.iter().any(|s| s.id == a.id)) {
+            return Err(Error::Internal(format!("a matrix tile in {} is folded or has lanes", self.p.name)));
+        }
+        let outer: Vec<TileAxis> =
+            sums.axes.iter().copied().filter(|a| !m.axes[2].iter().any(|c| c.id == a.id)).collect();
+        for point in points(&Point::new(), &outer) {
+            let c: Vec<String> = points(&point, &m.axes[2]).iter().map(|p| sums.at(p).to_string()).collect();
+            let mut held = [Vec::new(), Vec::new()];
+            for (i, list) in held.iter_mut().enumerate() {
+                for p in points(&point, &m.axes[i]) {
+                    list.push(self.scalar(m.factors[i], &p)?);
+                }
+            }
+            let s = self.d.mma(&m.tile, &c, &held[0], &held[1])?;
+            self.line(&s);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! CUDA C++ as nvrtc takes it, with no header (NVIDIA, CUDA C++ Programming Guide).
+//!
+//! Pointers come with their offsets added. What is an instruction without a function of the language is written as PTX, in the prelude
+//! alone: another host of the same text can bring these functions itself (`GL_HOST`).
+
+use super::super::cstyle::{FUNCTIONS, Words};
+use super::table::{Table, held, lanes, list, parameters};
+use crate::DType;
+use crate::target::MatrixTile;
+
+pub(super) static TABLE: Table = Table {
+    name: "cuda",
+    prelude: || [TYPES, PRELUDE, MACHINE, FUNCTIONS].concat(),
+    words: Words {
+        math: |op, dt| if dt == DType::F64 { op.name().into() } else { format!("{}f", op.name()) },
+        long: "LL",
+        wraps: false,
+    },
+    vector: structure,
+    pack: |ty, xs| format!("gl_{ty}({xs})"),
+    vector_floats: false,
+    group: ["blockIdx.x", "blockIdx.y", "blockIdx.z"],
+    thread: ["threadIdx.x", "threadIdx.y", "threadIdx.z"],
+    barrier: "__syncthreads();",
+    shared: "__shared__",
+    kernel: |k| {
+        let threads: u32 = k.local.iter().product();
+        format!("extern \"C\" __global__ void __launch_bounds__({threads}) {}({})", k.name, k.parameters)
+    },
+    parameter: |b| {
+        let (ty, slot, constant) = (b.ty, b.slot, if b.written { "" } else { "const " });
+        format!("{constant}{ty}* __restrict__ b{slot}")
+    },
+    view: |_| String::new(),
+    scalars: parameters,
+    scalar: None,
+    shuffle: Some(|x, bits| format!("gl_shuffle({x}, {bits})")),
+    tile,
+};
+
+/// `mma.sync`, of which neighbours in a factor's registers are one operand.
+fn tile(tile: &MatrixTile) -> Option<String> {
+    if !MatrixTile::sm80().contains(tile) {
+        return None;
+    }
+    let ([a, b, c], [m, n, k]) = (held(tile), tile.sides());
+    let (element, sum, per) = match tile.factors {
+        DType::F64 => ("f64", "f64", 1),
+        _ => ("u16", "f32", 2),
+    };
+    let parameters = [
+        list(c, |i| format!("{sum}& c{i}")),
+        list(a, |i| format!("{element} a{i}")),
+        list(b, |i| format!("{element} b{i}")),
+    ]
+    .join(", ");
+    let word = |x: &str, i: usize| match per {
+        1 => format!("\"d\"({x}{i})"),
+        _ => format!("\"r\"({x}{} | (u32){x}{} << 16)", 2 * i, 2 * i + 1),
+    };
+    let operands = [list(a / per, |i| word("a", i)), list(b / per, |i| word("b", i))].join(", ");
+    let kind = if tile.sums == DType::F64 { "d" } else { "f" };
+    let sums = list(c, |i| format!("\"+{kind}\"(c{i})"));
+    let numbers = |from: usize, n: usize| format!("{{{}}}", list(n, |i| format!("%{}", from + i)));
+    let (d, x) = (numbers(0, c), numbers(c, a / per));
+    let y = numbers(c + a / per, b / per);
+    let (ty, of) = (ptx(tile.factors), ptx(tile.sums));
+    let instruction = format!("mma.sync.aligned.m{m}n{n}k{k}.row.col.{of}.{ty}.{ty}.{of} {d}, {x}, {y}, {d};");
+    let names = [list(c, |i| format!("c{i}")), list(a, |i| format!("a{i}")), list(b, |i| format!("b{i}"))].join(", ");
+    Some(format!(
+        "GL_FN void gl_mma({parameters}) {{\n#ifdef GL_HOST\n  host::mma_{ty}({names});\n#else\n  \
+         asm volatile(\"{instruction}\" : {sums} : {operands});\n#endif\n}}\n"
+    ))
+}
+
+/// PTX's name of a type.
+fn ptx(dt: DType) -> &'static str {
+    match dt {
+        DType::F16 => "f16",
+        DType::BF16 => "bf16",
+        DType::F64 => "f64",
+        _ => "f32",
+    }
+}
+
+/// A vector as a structure, which is moved at once, with the function that makes it and the one that exchanges it.
+pub(super) fn structure(e: &str, n: usize, bytes: usize) -> String {
+    let list = |f: &dyn Fn(&str) -> String, between: &str| lanes(n).map(f).collect::<Vec<_>>().join(between);
+    let (fields, each) = (list(&|l| l.to_string(), ", "), list(&|l| format!("{e} {l}"), ", "));
+    let (set, moved) = (list(&|l| format!("v.{l} = {l};"), " "), list(&|l| format!("gl_shuffle(v.{l}, bits)"), ", "));
+    let ty = format!("{e}x{n}");
+    // no load is of more than 16 bytes
+    let align = bytes.min(16);
+    format!(
+        "struct __attribute__((aligned({align}))) {ty} {{ {e} {fields}; }};\n\
+         GL_FN {ty} gl_{ty}({each}) {{ {ty} v; {set} return v; }}\n\
+         GL_FN {ty} gl_select_{ty}(bool m, {ty} x, {ty} y) {{ return m ? x : y; }}\n\
+         GL_FN {ty} gl_shuffle({ty} v, u32 bits) {{ return gl_{ty}({moved}); }}\n"
+    )
+}
+
+/// Names of types where `long long` has 64 bits.
+pub(super) const TYPES: &str = r##"typedef signed char i8;
+typedef short i16;
+typedef int i32;
+typedef long long i64;
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef float f32;
+typedef double f64;
+"##;
+
+const PRELUDE: &str = r##"#define GL_FN static __device__ __forceinline__
+GL_FN u32 gl_bits_f32(f32 x) { return __float_as_uint(x); }
+GL_FN f32 gl_f32_bits(u32 x) { return __uint_as_float(x); }
+GL_FN u64 gl_bits_f64(f64 x) { return (u64)__double_as_longlong(x); }
+GL_FN f64 gl_f64_bits(u64 x) { return __longlong_as_double((i64)x); }
+template <typename T> GL_FN T gl_shuffle(T x, u32 bits) { return (T)__shfl_xor_sync(0xffffffffU, x, bits); }
+"##;
+
+const MACHINE: &str = r##"#ifndef GL_HOST
+GL_FN f32 gl_from_f16(u16 x) { f32 r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x)); return r; }
+GL_FN u16 gl_to_f16(f32 x) { u16 r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }
+#endif
+"##;

@@ -1,0 +1,136 @@
+//! HIP C++ for AMD's GPUs, as clang and hiprtc take it, with no header and no library of device functions (LLVM, User Guide for AMDGPU
+//! Backend; clang, HIP Support).
+//!
+//! Pointers come with their offsets added. What the hardware does is asked for by clang's builtin functions, in the prelude alone: another
+//! host of the same text can bring these functions itself (`GL_HOST`).
+
+use super::super::cstyle::{FUNCTIONS, Words};
+use super::cuda::{TYPES, structure};
+use super::table::{Table, held, list, parameters};
+use crate::DType;
+use crate::target::MatrixTile;
+
+pub(super) static TABLE: Table = Table {
+    name: "hip",
+    prelude: || [TYPES, MACHINE, PRELUDE, FUNCTIONS].concat(),
+    words: Words {
+        math: |op, dt| format!("__builtin_{}{}", op.name(), if dt == DType::F64 { "" } else { "f" }),
+        long: "LL",
+        wraps: false,
+    },
+    vector: structure,
+    pack: |ty, xs| format!("gl_{ty}({xs})"),
+    vector_floats: false,
+    group: ["gl_group_x()", "gl_group_y()", "gl_group_z()"],
+    thread: ["gl_thread_x()", "gl_thread_y()", "gl_thread_z()"],
+    barrier: "gl_barrier();",
+    shared: "GL_SHARED",
+    kernel: |k| {
+        let threads: u32 = k.local.iter().product();
+        format!("GL_KERNEL({threads}) {}({})", k.name, k.parameters)
+    },
+    parameter: |b| {
+        let (ty, slot, constant) = (b.ty, b.slot, if b.written { "" } else { "const " });
+        format!("{constant}{ty}* __restrict__ b{slot}")
+    },
+    view: |_| String::new(),
+    scalars: parameters,
+    scalar: None,
+    shuffle: Some(|x, bits| format!("gl_shuffle({x}, {bits})")),
+    tile,
+};
+
+/// One of clang's builtin functions for the generation that has the tile.
+fn tile(tile: &MatrixTile) -> Option<String> {
+    let ([a, _, c], half) = (held(tile), tile.factors == DType::F16);
+    let generations = [MatrixTile::rdna3(), MatrixTile::rdna4(), MatrixTile::cdna3()];
+    let generation = generations.iter().position(|tiles| tiles.contains(tile))?;
+    // bf16 are bits to the older functions
+    let (element, name) = match (generation, half) {
+        (0, true) => ("_Float16", "wmma_f32_16x16x16_f16_w32"),
+        (0, false) => ("short", "wmma_f32_16x16x16_bf16_w32"),
+        (1, true) => ("_Float16", "wmma_f32_16x16x16_f16_w32_gfx12"),
+        (1, false) => ("short", "wmma_f32_16x16x16_bf16_w32_gfx12"),
+        (_, true) => ("_Float16", "mfma_f32_16x16x16f16"),
+        (_, false) => ("short", "mfma_f32_16x16x16bf16_1k"),
+    };
+    let factor = |x: &str| list(a, |i| format!("{x}{i}"));
+    let (given, wanted) = (format!("u16x{a}_"), if generation == 0 { 2 * a } else { a });
+    let parameters =
+        [list(c, |i| format!("f32& c{i}")), list(a, |i| format!("u16 a{i}")), list(a, |i| format!("u16 b{i}"))];
+    let twice = match generation {
+        0 => "  gl_factor x = gl_twice<gl_factor>(a), y = gl_twice<gl_factor>(b);\n",
+        _ => "  gl_factor x = __builtin_bit_cast(gl_factor, a), y = __builtin_bit_cast(gl_factor, b);\n",
+    };
+    let zeros = if generation == 2 { ", 0, 0, 0" } else { "" };
+    let before = if generation == 0 { TWICE } else { "" };
+    Some(format!(
+        "{before}GL_FN void gl_mma({}) {{\n  \
+         typedef {element} gl_factor __attribute__((ext_vector_type({wanted})));\n  \
+         typedef u16 {given} __attribute__((ext_vector_type({a})));\n  \
+         typedef f32 gl_sum __attribute__((ext_vector_type({c})));\n  \
+         {given} a = {{{}}}, b = {{{}}};\n{twice}  gl_sum c = {{{}}};\n  \
+         c = __builtin_amdgcn_{name}(x, y, c{zeros});\n  {}\n}}\n",
+        parameters.join(", "),
+        factor("a"),
+        factor("b"),
+        list(c, |i| format!("c{i}")),
+        (0..c).map(|i| format!("c{i} = c[{i}];")).collect::<Vec<_>>().join(" ")
+    ))
+}
+
+/// RDNA 3 wants all terms in both halves of a wave: each gives the other half what it has.
+const TWICE: &str = r##"#ifndef GL_TWICE
+#define GL_TWICE
+template <typename T, typename H> GL_FN T gl_twice(H x) {
+  struct { u32 at[sizeof(H) / 4]; } own = __builtin_bit_cast(decltype(own), x);
+  struct { u32 at[sizeof(T) / 4]; } all;
+  const int n = sizeof(H) / 4;
+  bool low = gl_lane() < 16;
+  for (int i = 0; i < n; i++) {
+    u32 other = gl_other_row(own.at[i]);
+    all.at[i] = low ? own.at[i] : other;
+    all.at[n + i] = low ? other : own.at[i];
+  }
+  return __builtin_bit_cast(T, all);
+}
+#endif
+"##;
+
+const PRELUDE: &str = r##"GL_FN u32 gl_bits_f32(f32 x) { return __builtin_bit_cast(u32, x); }
+GL_FN f32 gl_f32_bits(u32 x) { return __builtin_bit_cast(f32, x); }
+GL_FN u64 gl_bits_f64(f64 x) { return __builtin_bit_cast(u64, x); }
+GL_FN f64 gl_f64_bits(u64 x) { return __builtin_bit_cast(f64, x); }
+GL_FN f32 gl_from_f16(u16 x) { return (f32)__builtin_bit_cast(_Float16, x); }
+GL_FN u16 gl_to_f16(f32 x) { return __builtin_bit_cast(u16, (_Float16)x); }
+template <typename T> GL_FN T gl_shuffle(T x, u32 bits) {
+  struct { i32 at[(sizeof(T) + 3) / 4]; } words = {};
+  __builtin_memcpy(&words, &x, sizeof(T));
+  for (i32& word : words.at) word = gl_exchange(word, bits);
+  __builtin_memcpy(&x, &words, sizeof(T));
+  return x;
+}
+"##;
+
+const MACHINE: &str = r##"#ifndef GL_HOST
+#define GL_FN static inline __attribute__((device, always_inline))
+#define GL_SHARED __attribute__((shared))
+#define GL_KERNEL(N) extern "C" __attribute__((global, amdgpu_flat_work_group_size(N, N))) void
+GL_FN u32 gl_group_x() { return __builtin_amdgcn_workgroup_id_x(); }
+GL_FN u32 gl_group_y() { return __builtin_amdgcn_workgroup_id_y(); }
+GL_FN u32 gl_group_z() { return __builtin_amdgcn_workgroup_id_z(); }
+GL_FN u32 gl_thread_x() { return __builtin_amdgcn_workitem_id_x(); }
+GL_FN u32 gl_thread_y() { return __builtin_amdgcn_workitem_id_y(); }
+GL_FN u32 gl_thread_z() { return __builtin_amdgcn_workitem_id_z(); }
+GL_FN void gl_barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+GL_FN u32 gl_lane() { return __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u)); }
+GL_FN i32 gl_exchange(i32 x, u32 bits) { return __builtin_amdgcn_ds_bpermute((i32)((gl_lane() ^ bits) << 2), x); }
+#if defined(__GFX11__) || defined(__GFX12__)
+GL_FN u32 gl_other_row(u32 x) { return __builtin_amdgcn_permlanex16(x, x, 0x76543210U, 0xfedcba98U, false, false); }
+#endif
+#endif
+"##;

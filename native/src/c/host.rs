@@ -1,0 +1,93 @@
+//! Kernels of GPUs on this processor: what is printed in a language like C for a GPU is compiled as C++, behind a header that gives the
+//! language's words a meaning here, and run thread by thread. It tests the printers without the hardware, and is slow.
+
+use super::error;
+use gradloom_core::render::{Source, gpu_c};
+use gradloom_core::target::{Lang, MatrixTile, Target};
+use gradloom_core::{Error, Result};
+use std::fmt::Write as _;
+
+/// Runs a kernel for all groups of a grid: views, launch scalars, grid; what went wrong, or 0.
+pub(super) type Groups = unsafe extern "C" fn(*const *mut u8, *const u32, *const u32) -> i32;
+
+/// A language of which a processor is the host.
+pub(super) struct Language {
+    pub(super) name: &'static str,
+    /// Its words as C++.
+    words: &'static str,
+    /// The folder-like name under which its text includes its library, which is no file here.
+    includes: &'static str,
+    pub(super) target: fn(&str) -> Target,
+}
+
+/// Metal, CUDA C++ and HIP C++.
+pub(super) const LANGUAGES: [Language; 3] = [
+    Language {
+        name: "metal",
+        words: include_str!("host/metal.h"),
+        includes: "#include <metal_stdlib>\n",
+        target: Target::metal,
+    },
+    Language {
+        name: "cuda",
+        words: include_str!("host/cuda.h"),
+        includes: "",
+        target: |name| Target::cuda_c(name, 80),
+    },
+    Language {
+        name: "hip",
+        words: include_str!("host/hip.h"),
+        includes: "",
+        target: |name| Target::hip(name, 32, MatrixTile::rdna3()),
+    },
+];
+
+/// The language that a target is printed in.
+pub(super) fn language(lang: Lang) -> Option<&'static Language> {
+    match lang {
+        Lang::Metal => Some(&LANGUAGES[0]),
+        Lang::CudaC => Some(&LANGUAGES[1]),
+        Lang::Hip => Some(&LANGUAGES[2]),
+        _ => None,
+    }
+}
+
+impl Language {
+    /// A text for a compiler of C++, with a function `gl_run_{i}` of type [`Groups`] for each source.
+    pub(super) fn unit(&self, sources: &[Source]) -> Result<String> {
+        let kernels = gpu_c::unit(sources)?.replace(self.includes, "");
+        let mut unit = [include_str!("host/groups.h"), self.words, &kernels].concat();
+        for (i, s) in sources.iter().enumerate() {
+            let mut args: Vec<String> =
+                (0..s.params.len()).map(|slot| format!("host::Buffer{{host::buffers[{slot}]}}")).collect();
+            match self.name {
+                "metal" if s.vars.is_empty() => {}
+                "metal" => args.push("host::scalars".into()),
+                _ => args.extend((0..s.vars.len()).map(|i| format!("host::Word{{host::scalars[{i}]}}"))),
+            }
+            if self.name == "metal" {
+                args.extend(["host::group".into(), "host::index".into()]);
+            }
+            let [x, y, z] = s.local;
+            let _ = writeln!(
+                unit,
+                "extern \"C\" int gl_run_{i}(void* const* views, const uint32_t* words, const uint32_t* grid) {{\n\
+                 static const unsigned local[] = {{{x}, {y}, {z}}};\n\
+                 return host::launch([] {{ {}({}); }}, local, views, words, grid);\n}}",
+                gpu_c::kernel_name(i),
+                args.join(", ")
+            );
+        }
+        Ok(unit)
+    }
+}
+
+/// What a number from [`Groups`] says.
+pub(super) fn check(kernel: &str, wrong: i32) -> Result<()> {
+    match wrong {
+        0 => Ok(()),
+        1 => Err(error(format!("{kernel}: threads of a group do not come to the same barriers"))),
+        2 => Err(error(format!("{kernel}: a thread reads what one outside of its group has"))),
+        _ => Err(Error::OutOfMemory { device: "c".into(), bytes: 256 << 20 }),
+    }
+}

@@ -1,0 +1,86 @@
+//! Kernels: texts to pipelines.
+
+use super::{Gpu, error};
+use gradloom_core::Result;
+use gradloom_core::device::View;
+use gradloom_core::render::{Source, gpu_c};
+use gradloom_core::target::Target;
+use objc2::AnyThread as _;
+use objc2::rc::Retained;
+use objc2::runtime::ProtocolObject;
+use objc2_foundation::{NSError, NSString};
+use objc2_metal::{
+    MTLCompileOptions, MTLComputePipelineDescriptor, MTLComputePipelineState, MTLDevice as _, MTLLibrary as _,
+    MTLPipelineOption,
+};
+
+/// Lines of the compiler's log that go into an error.
+const LINES: usize = 30;
+
+/// What is kept of a source.
+pub(super) struct Kernel {
+    name: String,
+    pub(super) pipeline: Retained<ProtocolObject<dyn MTLComputePipelineState>>,
+    pub(super) local: [u32; 3],
+    /// Bytes that each buffer must have.
+    needs: Vec<usize>,
+    vars: usize,
+}
+
+impl Kernel {
+    pub(super) fn check(&self, args: &[View], vars: &[u32]) -> Result<()> {
+        let fits = self.needs.len() == args.len() && self.needs.iter().zip(args).all(|(&n, v)| n <= v.bytes);
+        if fits && self.vars == vars.len() {
+            return Ok(());
+        }
+        Err(error(format!("{} wants buffers of {:?} bytes and {} scalars", self.name, self.needs, self.vars)))
+    }
+}
+
+/// Compiles a batch as one library. The system keeps what it compiled.
+pub(super) fn compile(gpu: &Gpu, t: &Target, sources: &[Source]) -> Result<Vec<Kernel>> {
+    if sources.is_empty() {
+        return Ok(Vec::new());
+    }
+    let named = || sources.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
+    let options = MTLCompileOptions::new();
+    // infinities and NaN have meanings, and quotients are those of the nearest number; what replaced the call is in macOS 15 alone
+    #[allow(deprecated, reason = "what replaced it is not in macOS 14")]
+    options.setFastMathEnabled(false);
+    let unit = NSString::from_str(&gpu_c::unit(sources)?);
+    let refused = |e: Retained<NSError>| {
+        let log = e.localizedDescription().to_string();
+        let log: Vec<&str> = log.lines().filter(|l| !l.trim().is_empty()).take(LINES).collect();
+        error(format!("the compiler refuses {}:\n{}", named(), log.join("\n")))
+    };
+    let library = gpu.newLibraryWithSource_options_error(&unit, Some(&options)).map_err(refused)?;
+    let kernel = |(i, s): (usize, &Source)| {
+        let name = NSString::from_str(&gpu_c::kernel_name(i));
+        let function = library.newFunctionWithName(&name).ok_or_else(|| error(format!("{} is lost", s.name)))?;
+        let threads = s.local.iter().product::<u32>() as usize;
+        let descriptor = MTLComputePipelineDescriptor::init(MTLComputePipelineDescriptor::alloc());
+        descriptor.setComputeFunction(Some(&function));
+        descriptor.setMaxTotalThreadsPerThreadgroup(threads);
+        let made = gpu.newComputePipelineStateWithDescriptor_options_reflection_error(
+            &descriptor,
+            MTLPipelineOption::empty(),
+            None,
+        );
+        let pipeline = made.map_err(|e| error(format!("{}: {}", s.name, e.localizedDescription())))?;
+        if pipeline.maxTotalThreadsPerThreadgroup() < threads {
+            return Err(error(format!("{} needs too many registers for groups of {threads} threads", s.name)));
+        }
+        if t.subgroup != 0 && pipeline.threadExecutionWidth() != t.subgroup as usize {
+            let width = pipeline.threadExecutionWidth();
+            return Err(error(format!("{} runs in subgroups of {width} and not of {}", s.name, t.subgroup)));
+        }
+        Ok(Kernel {
+            name: s.name.clone(),
+            pipeline,
+            local: s.local,
+            needs: s.params.iter().map(|p| p.len * p.dtype.size()).collect(),
+            vars: s.vars.len(),
+        })
+    };
+    sources.iter().enumerate().map(kernel).collect()
+}
