@@ -26,6 +26,8 @@ pub mod model;
 #[cfg(feature = "opencl")]
 pub mod opencl;
 pub mod runtime;
+#[cfg(feature = "serve")]
+pub mod serve;
 mod store;
 pub mod text;
 pub mod tune;

@@ -1,6 +1,10 @@
 //! Language models from files, run to their end: the loop over tokens that [`gradloom_core::llm`] leaves to the host.
 
+mod several;
+mod whole;
+
 pub use gradloom_core::llm::*;
+pub use whole::{Foreseen, Guessed};
 
 use crate::contain::contain;
 use crate::model::read_file;
@@ -18,25 +22,52 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A language model on a device, with the text that it has read so far.
+/// A language model on a device, with the text that it has read so far, or several of them.
 pub struct LanguageModel {
     rt: Runtime,
     decoder: Decoder,
-    chunks: BTreeMap<usize, Ready>,
-    read: Vec<u32>,
-    /// Of the last chunk.
-    last: usize,
-    tokenizer: Option<Tokenizer>,
-    chat: Option<ChatTemplate>,
+    ready: BTreeMap<Kind, Ready>,
+    /// What was read of each text.
+    texts: Vec<Vec<u32>>,
+    /// The text that is read on.
+    text: usize,
+    /// What ran last.
+    last: Option<Kind>,
+    tokenizer: Option<Arc<Tokenizer>>,
+    chat: Option<Arc<ChatTemplate>>,
     ends: Vec<u32>,
 }
 
-/// A chunk whose plan is there.
+/// What a plan reads and gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// So many tokens; the logits of the next one.
+    Next(usize),
+    /// So many tokens; the logits after each of them.
+    Every(usize),
+    /// So many tokens; their states.
+    States(usize),
+    /// A token of each of so many texts.
+    Each(usize),
+}
+
+/// A graph whose plan is there.
 struct Ready {
-    chunk: Chunk,
+    io: Io,
     replay: Replay,
     /// What the plan reads lives as long as it.
     _held: Vec<Tensor>,
+}
+
+/// What is written before a plan runs, and read after it.
+struct Io {
+    tokens: Tensor,
+    /// Of [`Kind::Each`].
+    positions: Option<Tensor>,
+    /// Logits, or states.
+    values: Tensor,
+    /// The most likely tokens, if there are logits.
+    best: Option<Tensor>,
 }
 
 /// Why a generation ended.
@@ -56,6 +87,17 @@ impl LanguageModel {
     /// Loads a GGUF file, or a folder with `config.json`, safetensors and what else there is, with room for so many tokens (0 for
     /// as many as the model was made for, 4096 at most).
     pub fn load(path: &Path, device: Box<dyn Device>, host: NativeHost, room: usize) -> Result<LanguageModel> {
+        LanguageModel::load_for(path, device, host, room, 1)
+    }
+
+    /// The same with room for so many texts, each of `room` tokens.
+    pub fn load_for(
+        path: &Path,
+        device: Box<dyn Device>,
+        host: NativeHost,
+        room: usize,
+        texts: usize,
+    ) -> Result<LanguageModel> {
         let mut rt = Runtime::with_host(device, host);
         let session = rt.session().clone();
         let room = if room == 0 { 4096 } else { room };
@@ -63,9 +105,11 @@ impl LanguageModel {
             true => from_folder(path, &session, room),
             false => from_gguf(path, &session, room),
         })?;
+        let decoder = if texts == 1 { decoder } else { decoder.with_sequences(texts)? };
         rt.realize(&decoder.caches())?;
-        let (chunks, read) = (BTreeMap::new(), Vec::new());
-        Ok(LanguageModel { rt, decoder, chunks, read, last: 0, tokenizer, chat, ends })
+        let (ready, texts) = (BTreeMap::new(), vec![Vec::new(); texts]);
+        let (tokenizer, chat) = (tokenizer.map(Arc::new), chat.map(Arc::new));
+        Ok(LanguageModel { rt, decoder, ready, texts, text: 0, last: None, tokenizer, chat, ends })
     }
 
     /// The model's graph and numbers.
@@ -74,12 +118,12 @@ impl LanguageModel {
     }
 
     /// Its tokenizer, if its files have one that is known.
-    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+    pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
         self.tokenizer.as_ref()
     }
 
     /// Its chat template.
-    pub fn chat(&self) -> Option<&ChatTemplate> {
+    pub fn chat(&self) -> Option<&Arc<ChatTemplate>> {
         self.chat.as_ref()
     }
 
@@ -100,22 +144,23 @@ impl LanguageModel {
 
     /// The plan that reads so many tokens at once, if one was made.
     pub fn replay(&self, len: usize) -> Option<&Replay> {
-        self.chunks.get(&len).map(|r| &r.replay)
+        self.ready.get(&Kind::Next(len)).map(|r| &r.replay)
     }
 
     /// The plan that reads one token more, and the least seconds of each of its calls over some rounds. What was read is forgotten.
     pub fn profile(&mut self, rounds: usize) -> Result<(Plan, Vec<f64>)> {
-        if !self.chunks.contains_key(&1) {
+        if !self.ready.contains_key(&Kind::Next(1)) {
             self.begin(&[0])?;
         }
         let none = || Error::Internal("a plan for one token was made".into());
-        let replay = self.chunks.get(&1).map(|r| r.replay.clone()).ok_or_else(none)?;
-        let at = self.read.len().min(self.decoder.room() - 1);
-        self.read.clear();
+        let replay = self.ready.get(&Kind::Next(1)).map(|r| r.replay.clone()).ok_or_else(none)?;
+        let at = self.texts[self.text].len().min(self.decoder.room() - 1);
+        self.texts[self.text].clear();
         let session = self.rt.session().clone();
         let engine = self.rt.engine();
         engine.set_var(POSITION, Scalar::Int(at as i64));
         engine.set_var(LAST, Scalar::Int(0));
+        engine.set_var(SEQUENCE, Scalar::Int(self.text as i64));
         let begin = Instant::now();
         let mut clock = || begin.elapsed().as_secs_f64();
         let mut best: Vec<f64> = Vec::new();
@@ -135,81 +180,135 @@ impl LanguageModel {
             return Err(Error::value("generate", "the prompt is empty"));
         };
         // the logits of the last one are wanted
-        let same = self.read.iter().zip(all_but_last).take_while(|(a, b)| a == b).count();
-        self.read.truncate(same);
+        let same = self.shared(self.text, all_but_last);
+        self.texts[self.text].truncate(same);
         self.read(&tokens[same..])
     }
 
     /// Reads on.
     pub fn read(&mut self, tokens: &[u32]) -> Result<()> {
-        let known = self.decoder.vocabulary()?;
-        if let Some(t) = tokens.iter().find(|t| **t as usize >= known) {
-            return Err(Error::value("generate", format!("token {t} of a vocabulary of {known}")));
-        }
-        let (at, room) = (self.read.len(), self.decoder.room());
+        self.read_as(tokens, Kind::Next, |_| Ok(()))
+    }
+
+    /// Reads on, and does something after each chunk.
+    fn read_as(
+        &mut self,
+        tokens: &[u32],
+        kind: impl Fn(usize) -> Kind,
+        mut then: impl FnMut(&mut LanguageModel) -> Result<()>,
+    ) -> Result<()> {
+        self.check(tokens)?;
+        let (at, room) = (self.texts[self.text].len(), self.decoder.room());
         if at + tokens.len() > room {
             return Err(Error::value("generate", format!("{} tokens with room for {room}", at + tokens.len())));
         }
         let mut rest = tokens;
         for (len, n) in chunks(tokens.len(), at, room) {
             let (now, later) = rest.split_at(n);
-            self.step(len, now)?;
+            self.chunk(kind(len), len, now)?;
+            then(self)?;
             rest = later;
         }
         Ok(())
     }
 
-    fn step(&mut self, len: usize, tokens: &[u32]) -> Result<()> {
+    fn check(&self, tokens: &[u32]) -> Result<()> {
+        let known = self.decoder.vocabulary()?;
+        match tokens.iter().find(|t| **t as usize >= known) {
+            Some(t) => Err(Error::value("generate", format!("token {t} of a vocabulary of {known}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs a plan that reads `len` tokens of the text, of which these are wanted.
+    fn chunk(&mut self, kind: Kind, len: usize, tokens: &[u32]) -> Result<()> {
         let mut ids: Vec<i32> = tokens.iter().map(|&t| t as i32).collect();
         ids.resize(len, 0);
-        let bytes: Vec<u8> = ids.iter().flat_map(|i| i.to_le_bytes()).collect();
         let engine = self.rt.engine();
-        engine.set_var(POSITION, Scalar::Int(self.read.len() as i64));
+        engine.set_var(POSITION, Scalar::Int(self.texts[self.text].len() as i64));
         engine.set_var(LAST, Scalar::Int(tokens.len() as i64 - 1));
-        match self.chunks.get(&len) {
-            Some(ready) => {
-                self.rt.write(&ready.chunk.tokens, &bytes)?;
-                self.rt.replay(&ready.replay)?;
-            }
-            None => {
-                let chunk = self.decoder.chunk(len)?;
-                self.rt.write(&chunk.tokens, &bytes)?;
-                let replay = self.rt.realize(&chunk.roots())?;
-                let session = self.rt.session();
-                let nodes: Vec<_> = {
-                    let state = session.state();
-                    // what is written in place must not be seen from elsewhere
-                    let roots = chunk.roots();
-                    let written = |u| roots.iter().any(|t| state.storage(state.node(t.root())) == Some(u));
-                    let read = |u: &_| state.buffer_id(*u).is_some_and(|id| replay.externals().contains(&id));
-                    state.graph.iter().filter(read).filter(|&u| !written(u)).collect()
-                };
-                let held = nodes.into_iter().map(|u| Tensor::from_node(session, u)).collect();
-                self.chunks.insert(len, Ready { chunk, replay, _held: held });
-            }
-        }
-        self.last = len;
-        self.read.extend(tokens);
+        engine.set_var(SEQUENCE, Scalar::Int(self.text as i64));
+        self.run(kind, &ids, &[])?;
+        self.texts[self.text].extend(tokens);
         Ok(())
     }
 
-    fn last(&self) -> Result<&Chunk> {
+    /// Runs a plan, which is made if it is the first time.
+    fn run(&mut self, kind: Kind, tokens: &[i32], positions: &[i32]) -> Result<()> {
+        let bytes = |list: &[i32]| -> Vec<u8> { list.iter().flat_map(|i| i.to_le_bytes()).collect() };
+        let write = |rt: &mut Runtime, io: &Io| {
+            rt.write(&io.tokens, &bytes(tokens))?;
+            io.positions.as_ref().map_or(Ok(()), |t| rt.write(t, &bytes(positions)))
+        };
+        self.last = Some(kind);
+        if let Some(ready) = self.ready.get(&kind) {
+            write(&mut self.rt, &ready.io)?;
+            self.rt.replay(&ready.replay)?;
+            return Ok(());
+        }
+        let (io, roots) = self.graph(kind)?;
+        write(&mut self.rt, &io)?;
+        let replay = self.rt.realize(&roots.iter().collect::<Vec<_>>())?;
+        let session = self.rt.session();
+        let nodes: Vec<_> = {
+            let state = session.state();
+            // what is written in place must not be seen from elsewhere
+            let written = |u| roots.iter().any(|t| state.storage(state.node(t.root())) == Some(u));
+            let read = |u: &_| state.buffer_id(*u).is_some_and(|id| replay.externals().contains(&id));
+            state.graph.iter().filter(read).filter(|&u| !written(u)).collect()
+        };
+        let held = nodes.into_iter().map(|u| Tensor::from_node(session, u)).collect();
+        self.ready.insert(kind, Ready { io, replay, _held: held });
+        Ok(())
+    }
+
+    fn graph(&self, kind: Kind) -> Result<(Io, Vec<Tensor>)> {
+        let own = |list: Vec<&Tensor>| list.into_iter().cloned().collect();
+        Ok(match kind {
+            Kind::Next(n) | Kind::Every(n) => {
+                let c = if kind == Kind::Next(n) { self.decoder.chunk(n)? } else { self.decoder.every(n)? };
+                let roots = own(c.roots());
+                (Io { tokens: c.tokens, positions: None, values: c.logits, best: Some(c.best) }, roots)
+            }
+            Kind::States(n) => {
+                let s = self.decoder.states(n)?;
+                let roots = own(s.roots());
+                (Io { tokens: s.tokens, positions: None, values: s.states, best: None }, roots)
+            }
+            Kind::Each(n) => {
+                let b = self.decoder.batch(n)?;
+                let roots = own(b.roots());
+                (Io { tokens: b.tokens, positions: Some(b.positions), values: b.logits, best: Some(b.best) }, roots)
+            }
+        })
+    }
+
+    fn last(&self) -> Result<&Io> {
         let none = || Error::value("generate", "nothing was read yet");
-        self.chunks.get(&self.last).map(|r| &r.chunk).ok_or_else(none)
+        self.last.and_then(|k| self.ready.get(&k)).map(|r| &r.io).ok_or_else(none)
     }
 
-    /// The most likely next token.
-    pub fn best(&mut self) -> Result<u32> {
-        let t = self.last()?.best.clone();
+    fn all_best(&mut self) -> Result<Vec<u32>> {
+        let none = || Error::value("generate", "states have no next token");
+        let t = self.last()?.best.clone().ok_or_else(none)?;
         let bytes = self.rt.fetch(&t)?;
-        Ok(bytes.first_chunk().map_or(0, |b| i32::from_le_bytes(*b) as u32))
+        Ok(bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]) as u32).collect())
     }
 
-    /// Logits of the next token.
-    pub fn logits(&mut self) -> Result<Vec<f32>> {
-        let t = self.last()?.logits.clone();
+    fn values(&mut self) -> Result<Vec<f32>> {
+        let t = self.last()?.values.clone();
         let bytes = self.rt.fetch(&t)?;
         Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+    }
+
+    /// The most likely next token of the text that was read last.
+    pub fn best(&mut self) -> Result<u32> {
+        Ok(self.all_best()?.first().copied().unwrap_or_default())
+    }
+
+    /// Logits of the next token of the text that was read last.
+    pub fn logits(&mut self) -> Result<Vec<f32>> {
+        self.values()
     }
 
     /// Tokens after those that were read, until one that ends the text, `most` of them, or `on_token` says no. A token is given
@@ -234,7 +333,7 @@ impl LanguageModel {
                 return Ok(End::Caller);
             }
             if i + 1 < most {
-                if self.read.len() == self.decoder.room() {
+                if self.texts[self.text].len() == self.decoder.room() {
                     return Ok(End::Room);
                 }
                 self.read(&[token])?;

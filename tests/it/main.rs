@@ -20,6 +20,7 @@ mod hostile;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod integers;
 mod llm;
+mod llm_texts;
 mod long;
 mod minilm;
 mod mnist;
@@ -36,6 +37,7 @@ mod pool;
 mod random;
 mod reach;
 mod samples;
+mod serve;
 mod spec;
 mod specials;
 mod steps;

@@ -18,6 +18,8 @@ use std::sync::Arc;
 pub const POSITION: &str = "position";
 /// The launch variable that says of which of the tokens the logits are wanted.
 pub const LAST: &str = "last";
+/// The launch variable that says whose tokens they are, where there is room for several texts.
+pub const SEQUENCE: &str = "sequence";
 
 /// A model in a session.
 pub struct Decoder {
@@ -28,22 +30,25 @@ pub struct Decoder {
     blocks: FxHashMap<String, usize>,
     /// Those that are multiplied with a vector as they are.
     packed: FxHashMap<String, Packed>,
-    /// Keys of each layer, `[heads, width, room]`, so that neighbours are those that one query meets; and values, `[heads, room, width]`.
-    caches: Vec<[Tensor; 2]>,
+    /// Keys of each layer, `[heads, width, sequences * room]`, so that neighbours are those that one query meets; and values,
+    /// `[heads, sequences * room, width]`.
+    pub(super) caches: Vec<[Tensor; 2]>,
     /// Cosines and sines by position, of layers that see everything and of the others.
     turns: Vec<[Tensor; 2]>,
     room: usize,
+    /// Texts that there is room for.
+    pub(super) sequences: usize,
 }
 
 /// A graph that reads so many tokens. Realize [`Chunk::roots`]; the result can be replayed with other tokens and variables.
 pub struct Chunk {
     /// `[n]`, i32: write them before each run.
     pub tokens: Tensor,
-    /// `[vocabulary]`: logits of what follows the token [`LAST`].
+    /// `[vocabulary]`: logits of what follows the token [`LAST`]. Of [`Decoder::every`], `[n, vocabulary]`.
     pub logits: Tensor,
-    /// `[1]`, i32: the most likely token.
+    /// `[1]`, i32: the most likely token. Of [`Decoder::every`], `[n]`.
     pub best: Tensor,
-    caches: Vec<Tensor>,
+    pub(super) caches: Vec<Tensor>,
 }
 
 impl Chunk {
@@ -54,13 +59,27 @@ impl Chunk {
 }
 
 /// What a chunk's layers share.
-struct Shared {
+pub(super) struct Shared {
     /// Positions of the tokens, `[n]`.
-    at: Tensor,
+    pub(super) at: Tensor,
+    /// Rows of the caches that they are written to, `[n]`.
+    pub(super) rows: Tensor,
+    /// Whose they are.
+    pub(super) texts: Texts,
     /// What each token sees `[n, room]`: everything before, and of that a window.
-    masks: Vec<Tensor>,
+    pub(super) masks: Vec<Tensor>,
     /// Cosines and sines of its positions, `[n, width / 2]`.
-    turns: Vec<[Tensor; 2]>,
+    pub(super) turns: Vec<[Tensor; 2]>,
+}
+
+/// Whose tokens a chunk reads.
+pub(super) enum Texts {
+    /// Those of the only text.
+    Only,
+    /// Those of the text whose rows of the caches begin here.
+    From(Tensor),
+    /// A token of each text.
+    Each,
 }
 
 impl Decoder {
@@ -111,16 +130,14 @@ impl Decoder {
         if room == 0 {
             return Err(err("room for no token"));
         }
-        let cache = |shape: [usize; 3]| Tensor::zeros(session, DType::F32, &shape)?.to_storage();
-        let (heads, width) = (config.kv_heads, config.head_width);
-        let caches = |_| Ok([cache([heads, width, room])?, cache([heads, room, width])?]);
-        let caches = (0..config.layers).map(caches).collect::<Result<_>>()?;
+        let caches = caches(session, &config, room)?;
         let mut turns = Vec::new();
         if let Place::Rotary(_) = config.arch.place {
             turns = config.rope.iter().map(|r| table(session, r, room)).collect::<Result<_>>()?;
         }
         let (blocks, packed) = (FxHashMap::default(), FxHashMap::default());
-        let d = Decoder { session: session.clone(), config, weights, blocks, packed, caches, turns, room };
+        let d =
+            Decoder { session: session.clone(), config, weights, blocks, packed, caches, turns, room, sequences: 1 };
         d.check()?;
         Ok(d)
     }
@@ -170,35 +187,63 @@ impl Decoder {
 
     /// The graph that reads `n` tokens.
     pub fn chunk(&self, n: usize) -> Result<Chunk> {
-        if n == 0 || n > self.room {
-            return Err(err(format!("{n} tokens at once, with room for {}", self.room)));
-        }
+        self.fits(n)?;
         let s = &self.session;
         let (tokens, best) = (Tensor::empty(s, DType::I32, &[n])?, Tensor::empty(s, DType::I32, &[1])?);
         let logits = Tensor::empty(s, DType::F32, &[self.vocabulary()?])?;
-        let place = self.place(n)?;
-        let mut x = self.embed(&tokens, &place)?;
-        for i in 0..self.config.layers {
-            x = self.layer(i, &x, &place)?;
-        }
+        let x = self.through(&tokens, &self.place(n)?)?;
         let last = Tensor::variable(s, LAST, 0, n as i32 - 1)?;
-        let x = self.norm(&x.narrow_at(0, &last, 1)?, "output_norm")?.contiguous();
-        let output = if self.weights.contains_key("output.weight") { "output" } else { "token_embd" };
-        let mut y = self.linear(&x, output)?;
-        if let Some(cap) = self.config.logit_cap {
-            y = limited(&y, cap)?;
-        }
+        let y = self.output(&x.narrow_at(0, &last, 1)?)?;
         logits.assign(y.flatten(0, -1)?)?;
         best.assign(logits.argmax(-1, false)?.reshape(&[1])?)?;
         Ok(Chunk { tokens, logits, best, caches: self.caches.iter().flatten().cloned().collect() })
     }
 
-    fn place(&self, n: usize) -> Result<Shared> {
+    pub(super) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// States `[n, width]` of tokens after all layers.
+    pub(super) fn through(&self, tokens: &Tensor, place: &Shared) -> Result<Tensor> {
+        let mut x = self.embed(tokens, place)?;
+        for i in 0..self.config.layers {
+            x = self.layer(i, &x, place)?;
+        }
+        Ok(x)
+    }
+
+    /// Logits `[n, vocabulary]` of states.
+    pub(super) fn output(&self, x: &Tensor) -> Result<Tensor> {
+        let x = self.norm(x, "output_norm")?.contiguous();
+        let output = if self.weights.contains_key("output.weight") { "output" } else { "token_embd" };
+        let y = self.linear(&x, output)?;
+        match self.config.logit_cap {
+            Some(cap) => limited(&y, cap),
+            None => Ok(y),
+        }
+    }
+
+    /// Of neighbours in one text.
+    pub(super) fn place(&self, n: usize) -> Result<Shared> {
         let s = &self.session;
-        let count = |n: usize| Tensor::arange(s, 0.0, n as f64, 1.0, DType::I32);
-        let at = count(n)?.add(Tensor::variable(s, POSITION, 0, (self.room - n) as i32)?)?;
-        let (row, col) = (at.reshape(&[n, 1])?, count(self.room)?);
-        let all = col.le(&row)?;
+        let count = Tensor::arange(s, 0.0, n as f64, 1.0, DType::I32)?;
+        let at = count.add(Tensor::variable(s, POSITION, 0, (self.room - n) as i32)?)?;
+        if self.sequences == 1 {
+            return self.places(at.clone(), at, Texts::Only, None);
+        }
+        let which = Tensor::variable(s, SEQUENCE, 0, self.sequences as i32 - 1)?;
+        let from = which.mul(self.room)?;
+        self.places(at.clone(), at.add(&from)?, Texts::From(from), None)
+    }
+
+    /// `longest` is a bound of positions that all of them share.
+    pub(super) fn places(&self, at: Tensor, rows: Tensor, texts: Texts, longest: Option<&Tensor>) -> Result<Shared> {
+        let n = at.dim(0)?;
+        let (row, col) = (at.reshape(&[n, 1])?, Tensor::arange(&self.session, 0.0, self.room as f64, 1.0, DType::I32)?);
+        let mut all = col.le(&row)?;
+        if let Some(longest) = longest {
+            all = all.logical_and(col.le(longest)?)?;
+        }
         let window = match self.config.window {
             Some(w) => all.logical_and(col.add(w)?.gt(&row)?)?,
             None => all.clone(),
@@ -206,7 +251,7 @@ impl Decoder {
         let turn =
             |t: &[Tensor; 2]| Ok([t[0].index_select(0, &at)?.contiguous(), t[1].index_select(0, &at)?.contiguous()]);
         let turns = self.turns.iter().map(turn).collect::<Result<_>>()?;
-        Ok(Shared { at, masks: vec![all, window], turns })
+        Ok(Shared { at, rows, texts, masks: vec![all, window], turns })
     }
 
     fn embed(&self, tokens: &Tensor, place: &Shared) -> Result<Tensor> {
@@ -244,7 +289,7 @@ impl Decoder {
 
     fn attention(&self, i: usize, x: &Tensor, place: &Shared) -> Result<Tensor> {
         let c = &self.config;
-        let (n, d, group) = (x.dim(0)?, c.head_width, c.heads / c.kv_heads);
+        let (n, d) = (x.dim(0)?, c.head_width);
         let of = |part: &str| format!("blk.{i}.{part}");
         let counts = [c.heads, c.kv_heads, c.kv_heads];
         let parts: Vec<Tensor> = match self.weights.contains_key(&of("attn_qkv.weight")) {
@@ -271,20 +316,49 @@ impl Decoder {
         let k = head(&parts[1], c.kv_heads, Some("attn_k_norm"))?;
         let v = head(&parts[2], c.kv_heads, None)?;
         let [keys, values] = &self.caches[i];
-        keys.assign_at(2, &place.at, k.t()?)?;
-        values.assign_at(1, &place.at, v)?;
+        keys.assign_at(2, &place.rows, k.t()?)?;
+        values.assign_at(1, &place.rows, v)?;
+        let q = q.mul(c.scale)?;
+        let mask = &place.masks[which];
+        let y = match &place.texts {
+            Texts::Only => self.attend(&q, keys, values, mask)?,
+            Texts::From(from) => {
+                let (keys, values) = (keys.narrow_at(2, from, self.room)?, values.narrow_at(1, from, self.room)?);
+                self.attend(&q, &keys, &values, mask)?
+            }
+            Texts::Each => self.attend_each(&q, keys, values, mask)?,
+        };
+        self.linear(&y.reshape(&[n, c.heads * d])?, &of("attn_output"))
+    }
+
+    /// Queries `[heads, n, width]` of one text with its keys and values: `[n, heads, width]`.
+    fn attend(&self, q: &Tensor, keys: &Tensor, values: &Tensor, mask: &Tensor) -> Result<Tensor> {
+        let c = &self.config;
+        let (n, d, group) = (q.dim(1)?, c.head_width, c.heads / c.kv_heads);
         // heads that share keys read them once
-        let q = q.mul(c.scale)?.reshape(&[c.kv_heads, group * n, d])?;
-        let mut scores = q.matmul(keys)?;
+        let mut scores = q.reshape(&[c.kv_heads, group * n, d])?.matmul(keys)?;
         if let Some(cap) = c.score_cap {
             scores = limited(&scores, cap)?;
         }
-        let mask = place.masks[which].reshape(&[1, 1, n, self.room])?;
         let scores = scores.reshape(&[c.kv_heads, group, n, self.room])?;
-        let weights = mask.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
+        let weights = mask.reshape(&[1, 1, n, self.room])?.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
         let y = weights.reshape(&[c.kv_heads, group * n, self.room])?.matmul(values)?;
-        let y = y.reshape(&[c.heads, n, d])?.transpose(0, 1)?.reshape(&[n, c.heads * d])?;
-        self.linear(&y, &of("attn_output"))
+        y.reshape(&[c.heads, n, d])?.transpose(0, 1)
+    }
+
+    /// Queries `[heads, n, width]` of the first n texts, a token each, with their keys and values: `[n, heads, width]`.
+    fn attend_each(&self, q: &Tensor, keys: &Tensor, values: &Tensor, mask: &Tensor) -> Result<Tensor> {
+        let c = &self.config;
+        let (n, d, kv, group) = (q.dim(1)?, c.head_width, c.kv_heads, c.heads / c.kv_heads);
+        let keys = keys.reshape(&[kv, d, self.sequences, self.room])?.narrow(2, 0, n)?.permute(&[2, 0, 1, 3])?;
+        let values = values.reshape(&[kv, self.sequences, self.room, d])?.narrow(1, 0, n)?.transpose(0, 1)?;
+        let q = q.reshape(&[kv, group, n, d])?.permute(&[2, 0, 1, 3])?;
+        let mut scores = q.matmul(&keys)?;
+        if let Some(cap) = c.score_cap {
+            scores = limited(&scores, cap)?;
+        }
+        let weights = mask.reshape(&[n, 1, 1, self.room])?.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
+        weights.matmul(&values)
     }
 
     fn feed(&self, i: usize, x: &Tensor) -> Result<Tensor> {
@@ -346,7 +420,7 @@ impl Decoder {
         }
     }
 
-    fn norm(&self, x: &Tensor, name: &str) -> Result<Tensor> {
+    pub(super) fn norm(&self, x: &Tensor, name: &str) -> Result<Tensor> {
         let eps = self.config.eps;
         if self.config.arch.norm == Norm::Plain {
             return x.layer_norm(1, None, None, eps);
@@ -360,6 +434,13 @@ impl Decoder {
             }
         }
     }
+}
+
+/// Keys and values of each layer, so many rows of them.
+pub(super) fn caches(session: &Session, c: &Config, rows: usize) -> Result<Vec<[Tensor; 2]>> {
+    let cache = |shape: [usize; 3]| Tensor::zeros(session, DType::F32, &shape)?.to_storage();
+    let (heads, width) = (c.kv_heads, c.head_width);
+    (0..c.layers).map(|_| Ok([cache([heads, width, rows])?, cache([heads, rows, width])?])).collect()
 }
 
 /// Values that stay between `-cap` and `cap`.

@@ -7,6 +7,8 @@
 //! | `config` | a model's numbers, from GGUF metadata or a `config.json` |
 //! | `names` | what files call the weights |
 //! | `decoder` | the graph |
+//! | `batch` | graphs for several texts at once, for all logits, for states |
+//! | `guess` | tokens that may come next, from the text itself |
 //! | `sample` | a token from logits |
 //! | `stream` | whole characters from tokens; stop strings |
 //!
@@ -15,15 +17,19 @@
 #![deny(clippy::unwrap_used)]
 
 mod arch;
+mod batch;
 mod config;
 mod decoder;
+mod guess;
 mod names;
 mod sample;
 mod stream;
 
 pub use arch::{ARCHES, Arch};
+pub use batch::{Batch, LONGEST, States};
 pub use config::{Config, Rope};
-pub use decoder::{Chunk, Decoder, LAST, POSITION, chunks};
+pub use decoder::{Chunk, Decoder, LAST, POSITION, SEQUENCE, chunks};
+pub use guess::{accepted, guess};
 pub use sample::{Choice, Sampler};
 pub use stream::Stream;
 

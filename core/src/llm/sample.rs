@@ -17,22 +17,37 @@ pub struct Choice {
     pub min_p: f64,
     /// Divides positive logits of tokens that were there and multiplies negative ones; 1 for none.
     pub repetition: f64,
-    /// Subtracted from the logits of tokens that were there; 0 for none.
+    /// Subtracted from the logits of tokens that were made; 0 for none.
     pub presence: f64,
+    /// Subtracted from the logit of a token as often as it was made; 0 for none.
+    pub frequency: f64,
+    /// Added to the logits of these tokens; negative infinity forbids one.
+    pub bias: Vec<(u32, f32)>,
     /// Decides the draws.
     pub seed: u64,
 }
 
 impl Default for Choice {
     fn default() -> Choice {
-        Choice { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, repetition: 1.0, presence: 0.0, seed: 0 }
+        Choice {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition: 1.0,
+            presence: 0.0,
+            frequency: 0.0,
+            bias: Vec::new(),
+            seed: 0,
+        }
     }
 }
 
 /// Chooses tokens one after the other.
 pub struct Sampler {
     how: Choice,
-    seen: Vec<bool>,
+    /// Of each token, whether it was there, and how often it was made.
+    seen: Vec<(bool, u32)>,
     draws: u32,
 }
 
@@ -48,33 +63,54 @@ impl Sampler {
             _ if !(0.0..=1.0).contains(&c.min_p) => bad("min-p is not in [0, 1]"),
             _ if !(c.repetition > 0.0 && c.repetition.is_finite()) => bad("the repetition penalty is not positive"),
             _ if !c.presence.is_finite() => bad("the presence penalty is not a number"),
+            _ if !c.frequency.is_finite() => bad("the frequency penalty is not a number"),
+            _ if c.bias.iter().any(|b| b.1.is_nan() || b.1 == f32::INFINITY) => bad("a bias is not a number"),
             _ => Ok(Sampler { how: how.clone(), seen: Vec::new(), draws: 0 }),
         }
     }
 
     /// Is it the most likely token always, so that no logits need be read?
     pub fn is_greedy(&self) -> bool {
-        self.how.temperature == 0.0 && self.how.repetition == 1.0 && self.how.presence == 0.0
+        let c = &self.how;
+        c.temperature == 0.0 && c.repetition == 1.0 && c.presence == 0.0 && c.frequency == 0.0 && c.bias.is_empty()
     }
 
-    /// Notes that a token is in the text.
+    /// Notes that a token was made.
     pub fn see(&mut self, token: u32) {
+        if let Some(s) = self.entry(token) {
+            *s = (true, s.1.saturating_add(1));
+        }
+    }
+
+    /// Notes that a token is in the text that was given, which is nothing to presence and frequency.
+    pub fn see_prompt(&mut self, token: u32) {
+        if let Some(s) = self.entry(token) {
+            s.0 = true;
+        }
+    }
+
+    fn entry(&mut self, token: u32) -> Option<&mut (bool, u32)> {
         let at = token as usize;
         // no vocabulary is larger
         if at >= self.seen.len() && at < 1 << 24 {
-            self.seen.resize(at + 1, false);
+            self.seen.resize(at + 1, (false, 0));
         }
-        if let Some(s) = self.seen.get_mut(at) {
-            *s = true;
-        }
+        self.seen.get_mut(at)
     }
 
     /// The next token.
     pub fn choose(&mut self, logits: &mut [f32]) -> u32 {
         let c = &self.how;
-        for (x, _) in logits.iter_mut().zip(&self.seen).filter(|x| *x.1) {
+        for (x, (_, times)) in logits.iter_mut().zip(&self.seen).filter(|x| x.1.0) {
             let y = f64::from(*x);
-            *x = ((if y > 0.0 { y / c.repetition } else { y * c.repetition }) - c.presence) as f32;
+            let y = if y > 0.0 { y / c.repetition } else { y * c.repetition };
+            let made = if *times > 0 { c.presence } else { 0.0 };
+            *x = (y - made - f64::from(*times) * c.frequency) as f32;
+        }
+        for (token, bias) in &c.bias {
+            if let Some(x) = logits.get_mut(*token as usize) {
+                *x += bias;
+            }
         }
         let best = most_likely(logits);
         if c.temperature == 0.0 {
@@ -162,6 +198,19 @@ mod tests {
         let mut s = Sampler::new(&Choice { presence: 1.0, ..Choice::default() }).unwrap();
         s.see(0);
         assert_eq!(s.choose(&mut [-1.0, -1.5, f32::NAN]), 1);
+        let mut s = Sampler::new(&Choice { presence: 1.0, frequency: 0.5, ..Choice::default() }).unwrap();
+        s.see_prompt(0);
+        assert_eq!(s.choose(&mut [2.0, 1.9]), 0, "what was given is no repetition");
+        s.see(0);
+        assert_eq!(s.choose(&mut [2.4, 1.0]), 1);
+        assert_eq!(s.choose(&mut [2.6, 1.0]), 0);
+        s.see(0);
+        assert_eq!(s.choose(&mut [2.9, 1.0]), 1, "twice as often costs more");
+        let bias = vec![(1, -100.0), (0, f32::NEG_INFINITY), (9, 1.0)];
+        let mut s = Sampler::new(&Choice { bias, ..Choice::default() }).unwrap();
+        assert!(!s.is_greedy());
+        assert_eq!(s.choose(&mut [50.0, 3.0, 1.0]), 2);
+        assert!(Sampler::new(&Choice { bias: vec![(1, f32::NAN)], ..Choice::default() }).is_err());
         assert!(Sampler::new(&Choice { top_p: 0.0, ..Choice::default() }).is_err());
     }
 }

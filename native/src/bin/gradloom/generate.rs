@@ -44,9 +44,15 @@ pub(crate) struct How {
     /// Makes tokens that were there less likely if above 1
     #[arg(long, default_value_t = 1.0)]
     repetition_penalty: f64,
-    /// Subtracted from the logits of tokens that were there
-    #[arg(long, default_value_t = 0.0)]
+    /// Subtracted from the logits of tokens that were made
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     presence_penalty: f64,
+    /// Subtracted from the logit of a token as often as it was made
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    frequency_penalty: f64,
+    /// Added to the logit of a token, once per token; -inf forbids it
+    #[arg(long, value_name = "TOKEN=NUMBER")]
+    logit_bias: Vec<String>,
     /// Decides the draws
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -64,9 +70,16 @@ impl How {
             min_p: self.min_p,
             repetition: self.repetition_penalty,
             presence: self.presence_penalty,
+            frequency: self.frequency_penalty,
+            bias: self.logit_bias.iter().map(|b| bias(b)).collect::<Outcome<_>>()?,
             seed: self.seed,
         })?)
     }
+}
+
+fn bias(text: &str) -> Outcome<(u32, f32)> {
+    let parts = text.split_once('=').and_then(|(token, by)| Some((token.parse().ok()?, by.parse().ok()?)));
+    parts.ok_or_else(|| Failure(format!("--logit-bias {text} is no token's number and a number: 15=-2.5")))
 }
 
 /// What to generate.
@@ -141,14 +154,33 @@ fn room(job: &Job) -> usize {
 
 fn load(m: &Model, wanted: usize, cache: &Cache, progress: Progress) -> Outcome<(LanguageModel, f64)> {
     let start = Instant::now();
-    let device = gradloom::open(&m.device, m.threads)?;
-    progress.say(format_args!("{} on {}", m.model.display(), device.target().name));
-    let room = if m.context == 0 { wanted } else { m.context };
-    let model = LanguageModel::load(&m.model, device, cache.host(progress), room)?;
+    let model = m.load(wanted, 1, cache, progress)?;
     Ok((model, start.elapsed().as_secs_f64() * 1e3))
 }
 
-fn prompt(job: &Job, tokenizer: Option<&Tokenizer>) -> Outcome<Vec<u32>> {
+impl Model {
+    /// With room for so many texts, each of `wanted` tokens unless told otherwise.
+    pub(super) fn load(
+        &self,
+        wanted: usize,
+        texts: usize,
+        cache: &Cache,
+        progress: Progress,
+    ) -> Outcome<LanguageModel> {
+        let device = gradloom::open(&self.device, self.threads)?;
+        progress.say(format_args!("{} on {}", self.model.display(), device.target().name));
+        let room = if self.context == 0 { wanted } else { self.context };
+        Ok(LanguageModel::load_for(&self.model, device, cache.host(progress), room, texts)?)
+    }
+
+    /// The name of its file or folder.
+    pub(super) fn name(&self) -> String {
+        let stem = self.model.file_stem().map(|n| n.to_string_lossy().into_owned());
+        stem.unwrap_or_else(|| "model".into())
+    }
+}
+
+fn prompt(job: &Job, tokenizer: Option<&std::sync::Arc<Tokenizer>>) -> Outcome<Vec<u32>> {
     if let Some(text) = &job.prompt {
         let none = || Failure("the model has no tokenizer that is known: give --prompt-tokens".into());
         return Ok(tokenizer.ok_or_else(none)?.encode(text)?);
@@ -169,7 +201,7 @@ pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress)
     let (mut model, load_ms) = load(&job.model, room(job), cache, progress)?;
     let ids = prompt(job, model.tokenizer())?;
     let mut sampler = job.how.sampler()?;
-    ids.iter().for_each(|&t| sampler.see(t));
+    ids.iter().for_each(|&t| sampler.see_prompt(t));
     let start = Instant::now();
     model.begin(&ids)?;
     let mut stream = Stream::new(&job.how.stop);
@@ -265,7 +297,7 @@ pub(crate) fn chat(m: &Model, how: &How, tokens: usize, cache: &Cache, progress:
         model.begin(&ids)?;
         let (mut stream, mut answer) = (Stream::new(&how.stop), String::new());
         let mut sampler = how.sampler()?;
-        ids.iter().for_each(|&t| sampler.see(t));
+        ids.iter().for_each(|&t| sampler.see_prompt(t));
         model.generate(tokens, &mut sampler, true, |m, token| {
             let Some(t) = m.tokenizer() else { return Ok(false) };
             let new = stream.push(token, &|ids| t.decode(ids))?;

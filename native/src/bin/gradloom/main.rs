@@ -7,6 +7,8 @@ mod inspect;
 mod json;
 mod kernels;
 mod run;
+#[cfg(feature = "serve")]
+mod serve;
 mod tune;
 
 use clap::{Args, Parser, Subcommand};
@@ -81,6 +83,14 @@ enum Command {
         /// Tokens of an answer at most
         #[arg(long, default_value_t = 1024)]
         tokens: usize,
+    },
+    /// Serve a language model over HTTP, in the form of OpenAI's interface
+    #[cfg(feature = "serve")]
+    Serve {
+        #[command(flatten)]
+        model: generate::Model,
+        #[command(flatten)]
+        how: serve::How,
     },
     /// List the devices of this machine
     Devices,
@@ -249,6 +259,8 @@ fn run(cli: Cli) -> Outcome<Json> {
         Command::Tune { job, budget, save } => tune::tune(&job, budget, save.as_deref(), &cache, progress),
         Command::Generate(job) => generate::generate(&job, cli.json, &cache, progress),
         Command::Chat { model, how, tokens } => generate::chat(&model, &how, tokens, &cache, progress),
+        #[cfg(feature = "serve")]
+        Command::Serve { model, how } => serve::serve(&model, &how, &cache, progress),
         Command::Devices => Ok(inspect::devices()),
         Command::Inspect { model, size, nodes, data } => inspect::inspect(&model, &size, nodes, &data.files()),
         Command::Kernels { job, source, asm, counts, time, passes, only } => {

@@ -1,0 +1,72 @@
+//! Several texts at once, each with a length of its own: tokens of many clients share a step.
+
+use super::{Kind, LONGEST, LanguageModel};
+use gradloom_core::dtype::Scalar;
+use gradloom_core::{Error, Result};
+
+impl LanguageModel {
+    /// Texts that there is room for.
+    pub fn texts(&self) -> usize {
+        self.texts.len()
+    }
+
+    /// What was read of a text.
+    pub fn text(&self, which: usize) -> &[u32] {
+        self.texts.get(which).map_or(&[], Vec::as_slice)
+    }
+
+    /// How many of these tokens a text begins with, which need not be read again.
+    pub fn shared(&self, which: usize, tokens: &[u32]) -> usize {
+        self.text(which).iter().zip(tokens).take_while(|(a, b)| a == b).count()
+    }
+
+    /// From now on this text is read on, from its first `keep` tokens.
+    ///
+    /// # Errors
+    /// `E_VALUE` if there is no room for so many texts.
+    pub fn choose_text(&mut self, which: usize, keep: usize) -> Result<()> {
+        let n = self.texts.len();
+        let none = || Error::value("generate", format!("text {which} of {n}"));
+        self.texts.get_mut(which).ok_or_else(none)?.truncate(keep);
+        self.text = which;
+        Ok(())
+    }
+
+    /// Reads a token of each of these texts.
+    ///
+    /// # Errors
+    /// `E_VALUE` for a text that is not there, that is named twice, or that is full.
+    pub fn read_each(&mut self, tokens: &[(usize, u32)]) -> Result<()> {
+        let (all, room) = (self.texts.len(), self.decoder.room());
+        let highest = tokens.iter().map(|t| t.0).max().ok_or_else(|| Error::value("generate", "no text is read"))?;
+        if highest >= all {
+            return Err(Error::value("generate", format!("text {highest} of {all}")));
+        }
+        self.check(&tokens.iter().map(|t| t.1).collect::<Vec<_>>())?;
+        // as few plans as there are powers of two
+        let n = (highest + 1).next_power_of_two().min(all);
+        let (mut ids, mut positions) = (vec![0; n], vec![-1; n]);
+        for (which, token) in tokens {
+            let at = self.texts[*which].len();
+            if at >= room || positions[*which] >= 0 {
+                return Err(Error::value("generate", format!("text {which} has no room, or is read twice")));
+            }
+            (ids[*which], positions[*which]) = (*token as i32, at as i32);
+        }
+        let longest = positions.iter().copied().max().unwrap_or_default();
+        self.rt.engine().set_var(LONGEST, Scalar::Int(i64::from(longest)));
+        self.run(Kind::Each(n), &ids, &positions)?;
+        tokens.iter().for_each(|(which, token)| self.texts[*which].push(*token));
+        Ok(())
+    }
+
+    /// The most likely next token of each text that [`LanguageModel::read_each`] read, by the text's number.
+    pub fn best_each(&mut self) -> Result<Vec<u32>> {
+        self.all_best()
+    }
+
+    /// The logits of the next token of each text, one row after the other, by the text's number.
+    pub fn logits_each(&mut self) -> Result<Vec<f32>> {
+        self.values()
+    }
+}

@@ -1,0 +1,164 @@
+//! What needs more than the logits of the next token: guesses that are checked several at once, perplexity, embeddings.
+
+use super::{End, Kind, LanguageModel, accepted, guess};
+use gradloom_core::{Error, Result};
+
+/// Guesses that are checked at once, and the token before them.
+const AT_ONCE: usize = 8;
+
+/// How well a model foresees a text.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Foreseen {
+    /// Tokens whose chance was asked for.
+    pub tokens: usize,
+    /// The sum of the negative logarithms of their chances.
+    pub nats: f64,
+}
+
+impl Foreseen {
+    /// The number of tokens among which the model is as unsure as among equal chances.
+    pub fn perplexity(&self) -> f64 {
+        (self.nats / self.tokens as f64).exp()
+    }
+}
+
+/// What guesses saved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Guessed {
+    /// Runs of a graph.
+    pub runs: usize,
+    /// Guesses that were checked.
+    pub guesses: usize,
+    /// Guesses that were right.
+    pub right: usize,
+}
+
+impl LanguageModel {
+    /// The most likely tokens after those that were read, as [`LanguageModel::generate`] gives them; those that the text lets guess
+    /// are checked several at once.
+    pub fn generate_guessing(
+        &mut self,
+        most: usize,
+        stop_at_ends: bool,
+        mut on_token: impl FnMut(&mut LanguageModel, u32) -> Result<bool>,
+    ) -> Result<(End, Guessed)> {
+        let (mut made, mut count) = (0, Guessed::default());
+        let mut next = self.best()?;
+        let room = self.decoder.room();
+        while made < most {
+            // `next` is certain and not read yet
+            let mut text = self.texts[self.text].clone();
+            text.push(next);
+            let here = text.len();
+            let left = (AT_ONCE - 1).min(most - made - 1).min(room.saturating_sub(here));
+            let guesses = if here - 1 + AT_ONCE <= room { guess(&text, left) } else { Vec::new() };
+            if stop_at_ends && self.ends.contains(&next) {
+                return Ok((End::Token, count));
+            }
+            if !on_token(self, next)? {
+                return Ok((End::Caller, count));
+            }
+            made += 1;
+            if made == most {
+                break;
+            }
+            if here > room {
+                return Ok((End::Room, count));
+            }
+            count.runs += 1;
+            if guesses.is_empty() {
+                self.read(&[next])?;
+                next = self.best()?;
+                continue;
+            }
+            let tokens: Vec<u32> = std::iter::once(next).chain(guesses.iter().copied()).collect();
+            self.check(&tokens)?;
+            self.chunk(Kind::Every(AT_ONCE), AT_ONCE, &tokens)?;
+            let chosen = self.all_best()?;
+            let right = accepted(&guesses, &chosen);
+            (count.guesses, count.right) = (count.guesses + guesses.len(), count.right + right);
+            // the rows of wrong ones are overwritten by what comes
+            self.texts[self.text].truncate(here + right);
+            for token in &guesses[..right] {
+                if stop_at_ends && self.ends.contains(token) {
+                    return Ok((End::Token, count));
+                }
+                if !on_token(self, *token)? {
+                    return Ok((End::Caller, count));
+                }
+                made += 1;
+            }
+            next = chosen.get(right).copied().unwrap_or_default();
+        }
+        Ok((End::Length, count))
+    }
+
+    /// How well the model foresees these tokens, each from what comes before it: texts that are longer than there is room for are
+    /// read in windows that begin half a window after each other. What was read is forgotten.
+    ///
+    /// # Errors
+    /// `E_VALUE` for less than two tokens.
+    pub fn foresee(&mut self, tokens: &[u32]) -> Result<Foreseen> {
+        let room = self.decoder.room();
+        if tokens.len() < 2 || room < 2 {
+            return Err(Error::value("perplexity", format!("{} tokens with room for {room}", tokens.len())));
+        }
+        let vocabulary = self.decoder.vocabulary()?;
+        let mut sum = Foreseen { tokens: 0, nats: 0.0 };
+        let (mut from, mut known) = (0, 1);
+        while known < tokens.len() {
+            let end = (from + room).min(tokens.len());
+            self.choose_text(self.text, 0)?;
+            let mut at = from;
+            self.read_as(&tokens[from..end], Kind::Every, |m| {
+                let upto = from + m.texts[m.text].len();
+                if upto < known {
+                    at = upto;
+                    return Ok(());
+                }
+                let logits = m.values()?;
+                for (row, target) in logits.chunks_exact(vocabulary).zip(at + 1..=upto) {
+                    if target >= known && target < end {
+                        let token = tokens.get(target).map_or(0, |&t| t as usize);
+                        sum.nats -= log_chance(row, token);
+                        sum.tokens += 1;
+                    }
+                }
+                at = upto;
+                Ok(())
+            })?;
+            known = end;
+            from = end.saturating_sub(room / 2);
+        }
+        Ok(sum)
+    }
+
+    /// A vector of length 1 for a text: the mean of its tokens' states. What was read of the chosen text is forgotten.
+    pub fn embed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        if tokens.is_empty() {
+            return Err(Error::value("embed", "there is no token"));
+        }
+        let width = self.decoder.config().width;
+        let mut sum = vec![0.0f64; width];
+        self.choose_text(self.text, 0)?;
+        let mut at = 0;
+        self.read_as(tokens, Kind::States, |m| {
+            let upto = m.texts[m.text].len();
+            let states = m.values()?;
+            for row in states.chunks_exact(width).take(upto - at) {
+                sum.iter_mut().zip(row).for_each(|(s, x)| *s += f64::from(*x));
+            }
+            at = upto;
+            Ok(())
+        })?;
+        let length = sum.iter().map(|x| x * x).sum::<f64>().sqrt();
+        Ok(sum.iter().map(|x| (x / length) as f32).collect())
+    }
+}
+
+/// The logarithm of a token's chance.
+fn log_chance(logits: &[f32], token: usize) -> f64 {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let all: f64 = logits.iter().map(|x| f64::from(x - most).exp()).sum();
+    logits.get(token).map_or(f64::NEG_INFINITY, |x| f64::from(x - most)) - all.ln()
+}

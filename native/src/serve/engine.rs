@@ -1,0 +1,307 @@
+//! The model's thread. Texts of several clients are under way at once: prompts are read a piece at a time, and between two pieces all
+//! texts that are written share a step, each with the token that was chosen for it. A text that begins as one that was read before
+//! takes its place and reads only what is new.
+
+use super::metrics::Metrics;
+use super::reply::Refusal;
+use crate::llm::{Choice, LanguageModel, Sampler, Stream};
+use crate::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use tokio::sync::{mpsc, oneshot};
+
+/// Tokens of a prompt that are read before others have a turn.
+const PIECE: usize = 128;
+
+/// What waits for the model.
+pub(super) enum Work {
+    Text(Box<Job>),
+    Embed { ids: Vec<u32>, until: Instant, reply: oneshot::Sender<std::result::Result<Vec<f32>, Refusal>> },
+}
+
+/// A text that is wanted.
+pub(super) struct Job {
+    pub(super) ids: Vec<u32>,
+    pub(super) choice: Choice,
+    pub(super) stops: Vec<String>,
+    pub(super) most: usize,
+    pub(super) ignore_end: bool,
+    pub(super) begun: Instant,
+    pub(super) until: Instant,
+    pub(super) events: mpsc::UnboundedSender<Event>,
+}
+
+/// What became of it.
+pub(super) enum Event {
+    Text(String),
+    Done(Done),
+    Failed(Refusal),
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Done {
+    /// OpenAI's word for why it ended.
+    pub(super) reason: &'static str,
+    /// Tokens that were made.
+    pub(super) made: usize,
+    /// Tokens of the prompt that were not read again.
+    pub(super) kept: usize,
+}
+
+/// A text under way.
+struct Running {
+    job: Job,
+    text: usize,
+    sampler: Sampler,
+    stream: Stream,
+    /// Tokens of the prompt that are read.
+    read: usize,
+    /// The token that is chosen and not read yet.
+    next: Option<u32>,
+    done: Done,
+}
+
+struct Engine<'a> {
+    model: LanguageModel,
+    metrics: &'a Metrics,
+    running: Vec<Running>,
+}
+
+/// Works until no one can send work any more.
+pub(super) fn run(model: LanguageModel, mut queue: mpsc::Receiver<Work>, metrics: &Metrics, stop: &Arc<AtomicBool>) {
+    let mut e = Engine { model, metrics, running: Vec::new() };
+    loop {
+        let idle = e.running.is_empty();
+        let work = match idle {
+            true => queue.blocking_recv(),
+            false if e.running.len() < e.model.texts() => queue.try_recv().ok(),
+            false => None,
+        };
+        match work {
+            Some(w) if stop.load(Ordering::Relaxed) => refuse(w, ending()),
+            Some(w) => e.admit(w),
+            None if idle => return,
+            None => e.turn(stop.load(Ordering::Relaxed)),
+        }
+        e.metrics.running.set(e.running.len());
+    }
+}
+
+fn ending() -> Refusal {
+    Refusal::new(503, "server_error", "the server is ending")
+}
+
+fn late() -> Refusal {
+    Refusal::new(504, "timeout_error", "the time for a request is over").code("timeout")
+}
+
+/// Whoever waits for it may have left.
+fn refuse(work: Work, why: Refusal) {
+    match work {
+        Work::Text(job) => _ = job.events.send(Event::Failed(why)),
+        Work::Embed { reply, .. } => _ = reply.send(Err(why)),
+    }
+}
+
+impl Engine<'_> {
+    fn admit(&mut self, work: Work) {
+        let until = match &work {
+            Work::Text(job) => job.until,
+            Work::Embed { until, .. } => *until,
+        };
+        if Instant::now() > until {
+            self.metrics.failed.add(1);
+            return refuse(work, late());
+        }
+        match work {
+            Work::Text(job) if job.events.is_closed() => self.metrics.left.add(1),
+            Work::Text(job) => self.begin(*job),
+            Work::Embed { reply, .. } if reply.is_closed() => self.metrics.left.add(1),
+            Work::Embed { ids, reply, .. } => {
+                let text = self.free(&[]).0;
+                let made = self.model.choose_text(text, 0).and_then(|()| self.model.embed(&ids));
+                self.metrics.prompt_tokens.add(ids.len());
+                let count = if made.is_ok() { &self.metrics.done } else { &self.metrics.failed };
+                count.add(1);
+                // the client may have left
+                let _ = reply.send(made.map_err(Refusal::from));
+            }
+        }
+    }
+
+    /// The free text that begins most like this one, and how many tokens it has in common with it.
+    fn free(&self, ids: &[u32]) -> (usize, usize) {
+        let free = (0..self.model.texts()).filter(|t| self.running.iter().all(|r| r.text != *t));
+        let mut best = (0, 0);
+        for (i, text) in free.enumerate() {
+            let kept = self.model.shared(text, ids);
+            if i == 0 || kept > best.1 {
+                best = (text, kept);
+            }
+        }
+        best
+    }
+
+    fn begin(&mut self, job: Job) {
+        // the logits of the last token are wanted
+        let known = job.ids.split_last().map_or(&[][..], |(_, rest)| rest);
+        let (text, kept) = self.free(known);
+        let made = Sampler::new(&job.choice).and_then(|s| self.model.choose_text(text, kept).map(|()| s));
+        let mut sampler = match made {
+            Ok(sampler) => sampler,
+            Err(e) => {
+                self.metrics.failed.add(1);
+                return refuse(Work::Text(Box::new(job)), e.into());
+            }
+        };
+        job.ids.iter().for_each(|&t| sampler.see_prompt(t));
+        self.metrics.kept_tokens.add(kept);
+        let stream = Stream::new(&job.stops);
+        let done = Done { reason: "stop", made: 0, kept };
+        self.running.push(Running { job, text, sampler, stream, read: kept, next: None, done });
+    }
+
+    /// A piece of a prompt, and a step of all texts that are written.
+    fn turn(&mut self, stop: bool) {
+        let now = Instant::now();
+        let mut left = 0;
+        self.running.retain(|r| {
+            let why = if stop { Some(ending()) } else { (now > r.job.until).then(late) };
+            let gone = r.job.events.is_closed();
+            left += usize::from(gone);
+            if let (Some(why), false) = (&why, gone) {
+                let _ = r.job.events.send(Event::Failed(why.clone()));
+            }
+            why.is_none() && !gone
+        });
+        self.metrics.left.add(left);
+        let done = self.read_prompt().and_then(|()| self.step());
+        if let Err(e) = done {
+            // what the device holds of these texts is not known any more
+            self.metrics.failed.add(self.running.len());
+            for r in std::mem::take(&mut self.running) {
+                let _ = self.model.choose_text(r.text, 0);
+                let _ = r.job.events.send(Event::Failed(Refusal::from(e.clone())));
+            }
+        }
+        let c = self.model.counters();
+        self.metrics.device_bytes.set(c.peak_bytes);
+        self.metrics.programs.set(c.programs as usize);
+        let nodes = self.model.runtime().session().state().graph.len();
+        self.metrics.nodes.set(nodes);
+    }
+
+    fn read_prompt(&mut self) -> Result<()> {
+        let Some(i) = self.running.iter().position(|r| r.read < r.job.ids.len()) else { return Ok(()) };
+        let r = &mut self.running[i];
+        let upto = r.job.ids.len().min(r.read + PIECE);
+        self.model.choose_text(r.text, r.read)?;
+        self.model.read(&r.job.ids[r.read..upto])?;
+        self.metrics.prompt_tokens.add(upto - r.read);
+        r.read = upto;
+        if upto < r.job.ids.len() {
+            return Ok(());
+        }
+        let token = match r.sampler.is_greedy() {
+            true => self.model.best()?,
+            false => r.sampler.choose(&mut self.model.logits()?),
+        };
+        self.metrics.first_us.add(r.job.begun.elapsed().as_micros() as usize);
+        self.take(i, token)?;
+        self.sweep();
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<()> {
+        let of = |(i, r): (usize, &Running)| r.next.map(|t| (i, r.text, t));
+        let list: Vec<(usize, usize, u32)> = self.running.iter().enumerate().filter_map(of).collect();
+        let greedy = list.iter().all(|(i, ..)| self.running[*i].sampler.is_greedy());
+        let vocabulary = self.model.decoder().vocabulary()?;
+        // rows of one text, or by the texts' numbers
+        let alone = match list[..] {
+            [] => return Ok(()),
+            [(_, text, token)] => {
+                let keep = self.model.text(text).len();
+                self.model.choose_text(text, keep)?;
+                self.model.read(&[token])?;
+                true
+            }
+            _ => {
+                self.model.read_each(&list.iter().map(|l| (l.1, l.2)).collect::<Vec<_>>())?;
+                false
+            }
+        };
+        self.metrics.steps.add(1);
+        self.metrics.shared_tokens.add(list.len());
+        let best = self.model.best_each()?;
+        let mut logits = if greedy { Vec::new() } else { self.model.logits_each()? };
+        for (i, text, _) in list {
+            let row = if alone { 0 } else { text };
+            let r = &mut self.running[i];
+            let lost = || Error::Internal("a text has no row of logits".into());
+            let token = match r.sampler.is_greedy() {
+                true => *best.get(row).ok_or_else(lost)?,
+                false => {
+                    let row = logits.get_mut(row * vocabulary..(row + 1) * vocabulary).ok_or_else(lost)?;
+                    r.sampler.choose(row)
+                }
+            };
+            self.take(i, token)?;
+        }
+        self.sweep();
+        Ok(())
+    }
+
+    /// A token is chosen for a text.
+    fn take(&mut self, i: usize, token: u32) -> Result<()> {
+        let r = &mut self.running[i];
+        r.next = None;
+        r.sampler.see(token);
+        let tokenizer = self.model.tokenizer().cloned();
+        let tokenizer = tokenizer.ok_or_else(|| Error::Internal("the tokenizer is gone".into()))?;
+        let decode = |ids: &[u32]| tokenizer.decode(ids);
+        if !r.job.ignore_end && self.model.ends().contains(&token) {
+            return Ok(());
+        }
+        self.metrics.made_tokens.add(1);
+        r.done.made += 1;
+        let new = r.stream.push(token, &decode)?;
+        if !new.is_empty() {
+            // a client that left is seen before the next step
+            let _ = r.job.events.send(Event::Text(new));
+        }
+        let full = self.model.text(r.text).len() >= self.model.decoder().room();
+        if r.stream.stopped() {
+            return Ok(());
+        }
+        if r.done.made >= r.job.most || full {
+            r.done.reason = "length";
+            return Ok(());
+        }
+        r.next = Some(token);
+        Ok(())
+    }
+
+    /// Ends the texts that have been read and have no next token.
+    fn sweep(&mut self) {
+        let tokenizer = self.model.tokenizer().cloned();
+        let metrics = self.metrics;
+        self.running.retain_mut(|r| {
+            if r.next.is_some() || r.read < r.job.ids.len() {
+                return true;
+            }
+            let decode = |ids: &[u32]| tokenizer.as_ref().map_or(Ok(String::new()), |t| t.decode(ids));
+            let rest = r.stream.finish(&decode).unwrap_or_default();
+            if !rest.is_empty() {
+                let _ = r.job.events.send(Event::Text(rest));
+            }
+            if r.stream.stopped() {
+                r.done.reason = "stop";
+            }
+            let _ = r.job.events.send(Event::Done(r.done));
+            metrics.done.add(1);
+            false
+        });
+    }
+}

@@ -1,0 +1,269 @@
+//! A language model over HTTP, in the form of OpenAI's interface (`platform.openai.com/docs/api-reference`), so that its clients work.
+//!
+//! | file | what it has |
+//! |---|---|
+//! | `request` | what bodies ask for, checked |
+//! | `reply` | bodies of answers and errors |
+//! | `engine` | the model's thread: texts of many clients share its steps |
+//! | `routes` | from requests to the engine and back; server-sent events |
+//! | `metrics` | counts for Prometheus |
+//!
+//! Requests wait in a queue of a stated length for the model's thread; a client that leaves ends its text before the next step.
+//! What a client may use is limited: bytes of a body, tokens, seconds, connections. Never here: TLS, accounts; put a proxy in front.
+
+mod engine;
+mod metrics;
+mod reply;
+mod request;
+mod routes;
+
+use crate::llm::LanguageModel;
+use crate::text::{ChatTemplate, Tokenizer};
+use crate::{Error, Result};
+use engine::Work;
+use metrics::Metrics;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::{Instant, Sleep};
+
+/// What clients may use.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Bytes of a request's body.
+    pub body_bytes: usize,
+    /// Requests that wait; more are told to come back.
+    pub queue: usize,
+    /// Tokens of an answer.
+    pub tokens: usize,
+    /// From a request's arrival to its answer's end.
+    pub time: Duration,
+    /// Connections at once; more wait to be accepted.
+    pub connections: usize,
+    /// Time that answers under way have when the server is told to end.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            body_bytes: 4 << 20,
+            queue: 256,
+            tokens: usize::MAX,
+            time: Duration::from_secs(600),
+            connections: 1024,
+            grace: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What requests share.
+struct Shared {
+    name: String,
+    created: u64,
+    tokenizer: Arc<Tokenizer>,
+    chat: Option<Arc<ChatTemplate>>,
+    vocabulary: usize,
+    room: usize,
+    limits: Limits,
+    work: mpsc::Sender<Work>,
+    metrics: Arc<Metrics>,
+}
+
+/// A server that runs.
+pub struct Server {
+    address: SocketAddr,
+    end: Option<oneshot::Sender<()>>,
+    http: Option<JoinHandle<Result<()>>>,
+    engine: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves a model under a name at an address; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// `E_UNSUPPORTED` for a model whose files have no tokenizer that is known, `E_INPUT` for an address that cannot be had.
+    pub fn start(model: LanguageModel, name: &str, address: SocketAddr, limits: Limits) -> Result<Server> {
+        let failed = move |e: io::Error| Error::Input { name: address.to_string(), what: e.to_string() };
+        let none = || Error::Unsupported {
+            what: "a model without a tokenizer that is known".into(),
+            context: "texts over HTTP need one".into(),
+        };
+        let tokenizer = model.tokenizer().cloned().ok_or_else(none)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let listener = runtime.block_on(TcpListener::bind(address)).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (work, queue) = mpsc::channel(limits.queue.max(1));
+        let (metrics, ended) = (Arc::new(Metrics::default()), Arc::new(AtomicBool::new(false)));
+        let shared = Arc::new(Shared {
+            name: name.to_owned(),
+            created: reply::seconds(),
+            tokenizer,
+            chat: model.chat().cloned(),
+            vocabulary: model.decoder().vocabulary()?,
+            room: model.decoder().room(),
+            limits: limits.clone(),
+            work,
+            metrics: metrics.clone(),
+        });
+        let stop = ended.clone();
+        let engine = std::thread::Builder::new().name("gradloom-serve-model".into());
+        let engine = engine.spawn(move || engine::run(model, queue, &metrics, &stop)).map_err(failed)?;
+        let (end, told) = oneshot::channel();
+        let http = std::thread::Builder::new().name("gradloom-serve-http".into());
+        let http = http.spawn(move || runtime.block_on(serve(listener, shared, told, ended))).map_err(failed)?;
+        Ok(Server { address, end: Some(end), http: Some(http), engine: Some(engine) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no further requests, lets those under way end in the time that they are given, and ends.
+    pub fn stop(mut self) -> Result<()> {
+        self.end()
+    }
+
+    /// Serves until the process is told to end (Ctrl-C, or a signal to terminate), then as [`Server::stop`].
+    pub fn until_told(mut self) -> Result<()> {
+        let failed = |e: io::Error| Error::Input { name: "signals".into(), what: e.to_string() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        runtime.block_on(told()).map_err(failed)?;
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        // no one listens any more if it has ended by itself
+        let _ = self.end.take().map(|end| end.send(()));
+        let ended = |who: &str| Error::Internal(format!("the {who}'s thread ended with a panic"));
+        let http = self.http.take().map_or(Ok(Ok(())), JoinHandle::join);
+        let engine = self.engine.take().map_or(Ok(()), JoinHandle::join);
+        http.map_err(|_| ended("server"))??;
+        engine.map_err(|_| ended("model"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    told: oneshot::Receiver<()>,
+    ended: Arc<AtomicBool>,
+) -> Result<()> {
+    let (grace, idle) = (shared.limits.grace, shared.limits.time.saturating_add(Duration::from_secs(30)));
+    let permits = Arc::new(Semaphore::new(shared.limits.connections.clamp(1, Semaphore::MAX_PERMITS)));
+    let (late, mut now) = tokio::sync::watch::channel(());
+    let app = routes::router(shared);
+    let told = async move {
+        let _ = told.await;
+        drop(late);
+    };
+    let listener = Limited { listener, permits, idle };
+    let mut server = std::pin::pin!(axum::serve(listener, app).with_graceful_shutdown(told).into_future());
+    // what is not done in time is given up
+    let done = tokio::select! {
+        done = &mut server => done,
+        () = async {
+            let _ = now.changed().await;
+            tokio::time::sleep(grace).await;
+            ended.store(true, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        } => Ok(()),
+    };
+    ended.store(true, Ordering::Relaxed);
+    done.map_err(|e| Error::Input { name: "server".into(), what: e.to_string() })
+}
+
+/// A listener that accepts so many connections at once.
+struct Limited {
+    listener: TcpListener,
+    permits: Arc<Semaphore>,
+    idle: Duration,
+}
+
+impl axum::serve::Listener for Limited {
+    type Io = Counted;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Counted, SocketAddr) {
+        let permit = self.permits.clone().acquire_owned().await.ok();
+        let (stream, from) = axum::serve::Listener::accept(&mut self.listener).await;
+        // tokens go out one by one
+        let _ = stream.set_nodelay(true);
+        (Counted { stream, idle: self.idle, until: Box::pin(tokio::time::sleep(self.idle)), _permit: permit }, from)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection that others wait for; it is closed when nothing goes through it for longer than a request may take.
+struct Counted {
+    stream: TcpStream,
+    idle: Duration,
+    until: Pin<Box<Sleep>>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Counted {
+    /// What came of a call, or an error if nothing has come for too long.
+    fn within<T>(&mut self, cx: &mut Context<'_>, came: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if came.is_ready() {
+            self.until.as_mut().reset(Instant::now() + self.idle);
+            return came;
+        }
+        self.until.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let came = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.within(cx, came)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let came = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.within(cx, came)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(unix)]
+async fn told() -> io::Result<()> {
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        r = tokio::signal::ctrl_c() => r,
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+#[cfg(not(unix))]
+async fn told() -> io::Result<()> {
+    tokio::signal::ctrl_c().await
+}

@@ -1,0 +1,271 @@
+//! What the bodies of requests ask for. Fields that say something which cannot be done are refused by name; unknown ones are passed over.
+
+use super::Shared;
+use super::reply::Refusal;
+use crate::io::json::Json;
+use crate::llm::{Choice, Sampler};
+use crate::text::{self, ChatOptions, Tokenizer};
+
+pub(super) type Checked<T> = Result<T, Refusal>;
+
+/// Stop strings of a request.
+const MOST_STOPS: usize = 16;
+/// Texts of a request for embeddings.
+const MOST_INPUTS: usize = 2048;
+
+/// How a text is asked for.
+pub(super) struct Ask {
+    pub(super) choice: Choice,
+    pub(super) stops: Vec<String>,
+    /// Tokens at most.
+    pub(super) most: Option<usize>,
+    /// Piece by piece.
+    pub(super) stream: bool,
+    /// With a last piece that counts tokens.
+    pub(super) usage: bool,
+    /// Go on after tokens that end a text.
+    pub(super) ignore_end: bool,
+}
+
+/// The fields of a body.
+pub(super) struct Fields<'a>(&'a Json);
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(body: &'a Json) -> Checked<Fields<'a>> {
+        match body {
+            Json::Object(_) => Ok(Fields(body)),
+            _ => Err(Refusal::new(400, "invalid_request_error", "the body is no JSON object")),
+        }
+    }
+
+    /// A field that is there and is not null.
+    pub(super) fn get(&self, name: &str) -> Option<&'a Json> {
+        self.0.get(name).filter(|v| !matches!(v, Json::Null))
+    }
+
+    pub(super) fn need(&self, name: &str) -> Checked<&'a Json> {
+        self.get(name).ok_or_else(|| Refusal::field(name, format!("`{name}` is missing")))
+    }
+
+    fn number(&self, name: &str, low: f64, high: f64) -> Checked<Option<f64>> {
+        let Some(v) = self.get(name) else { return Ok(None) };
+        match v.as_f64() {
+            Some(x) if (low..=high).contains(&x) => Ok(Some(x)),
+            _ => Err(Refusal::field(name, format!("`{name}` is no number from {low} to {high}"))),
+        }
+    }
+
+    fn count(&self, name: &str, least: u64) -> Checked<Option<usize>> {
+        let Some(v) = self.get(name) else { return Ok(None) };
+        let n = v.as_u64().filter(|n| *n >= least).and_then(|n| usize::try_from(n).ok());
+        n.map(Some).ok_or_else(|| Refusal::field(name, format!("`{name}` is no whole number of at least {least}")))
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Checked<bool> {
+        match self.get(name) {
+            None => Ok(false),
+            Some(Json::Bool(b)) => Ok(*b),
+            Some(_) => Err(Refusal::field(name, format!("`{name}` is neither true nor false"))),
+        }
+    }
+
+    pub(super) fn text(&self, name: &str) -> Checked<Option<&'a str>> {
+        let Some(v) = self.get(name) else { return Ok(None) };
+        v.as_str().map(Some).ok_or_else(|| Refusal::field(name, format!("`{name}` is no string")))
+    }
+
+    /// A field that asks for what is not there, unless it has the value that asks for nothing.
+    fn without(&self, name: &str, nothing: &Json) -> Checked<()> {
+        match self.get(name) {
+            Some(v) if v != nothing => {
+                Err(Refusal::field(name, format!("`{name}` is not supported")).code("unsupported"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The model that is asked for must be the one that is served.
+pub(super) fn model(f: &Fields<'_>, shared: &Shared) -> Checked<()> {
+    f.need("model")?;
+    let name = f.text("model")?.unwrap_or_default();
+    match name == shared.name {
+        true => Ok(()),
+        false => Err(no_model(name)),
+    }
+}
+
+pub(super) fn no_model(name: &str) -> Refusal {
+    let e = Refusal::new(404, "invalid_request_error", format!("the model `{name}` is not served here"));
+    Refusal { param: Some("model".into()), ..e }.code("model_not_found")
+}
+
+/// The fields that chats and completions share.
+pub(super) fn ask(f: &Fields<'_>, shared: &Shared) -> Checked<Ask> {
+    for (name, nothing) in [
+        ("n", Json::Int(1)),
+        ("best_of", Json::Int(1)),
+        ("logprobs", Json::Bool(false)),
+        ("top_logprobs", Json::Int(0)),
+        ("echo", Json::Bool(false)),
+        ("suffix", Json::Str(String::new())),
+        ("tools", Json::Array(Vec::new())),
+        ("functions", Json::Array(Vec::new())),
+        ("audio", Json::Bool(false)),
+    ] {
+        f.without(name, &nothing)?;
+    }
+    let one = |x: f64, old: f64| if x == 0.0 { old } else { x };
+    let seed = match f.get("seed") {
+        None => random(),
+        Some(Json::Int(i)) => *i as u64,
+        Some(_) => return Err(Refusal::field("seed", "`seed` is no whole number")),
+    };
+    let choice = Choice {
+        temperature: f.number("temperature", 0.0, 2.0)?.unwrap_or(1.0),
+        top_p: one(f.number("top_p", 0.0, 1.0)?.unwrap_or(1.0), f64::MIN_POSITIVE),
+        top_k: f.count("top_k", 0)?.unwrap_or(0),
+        min_p: f.number("min_p", 0.0, 1.0)?.unwrap_or(0.0),
+        presence: f.number("presence_penalty", -2.0, 2.0)?.unwrap_or(0.0),
+        frequency: f.number("frequency_penalty", -2.0, 2.0)?.unwrap_or(0.0),
+        repetition: f.number("repetition_penalty", 0.01, 100.0)?.unwrap_or(1.0),
+        bias: bias(f, shared.vocabulary)?,
+        seed,
+    };
+    Sampler::new(&choice)?;
+    let most = match f.count("max_completion_tokens", 1)? {
+        Some(n) => Some(n),
+        None => f.count("max_tokens", 1)?,
+    };
+    if most.is_some_and(|n| n > shared.limits.tokens) {
+        let most = shared.limits.tokens;
+        return Err(Refusal::field("max_tokens", format!("{most} tokens at most are made for a request")));
+    }
+    let usage = match f.get("stream_options") {
+        None => false,
+        Some(o) => Fields::new(o)?.flag("include_usage")?,
+    };
+    let stream = f.flag("stream")?;
+    Ok(Ask { choice, stops: stops(f)?, most, stream, usage, ignore_end: f.flag("ignore_eos")? })
+}
+
+fn bias(f: &Fields<'_>, vocabulary: usize) -> Checked<Vec<(u32, f32)>> {
+    let wrong = |what: &str| Refusal::field("logit_bias", format!("`logit_bias` {what}"));
+    let Some(map) = f.get("logit_bias") else { return Ok(Vec::new()) };
+    let map = map.as_object().ok_or_else(|| wrong("is no object"))?;
+    let one = |(token, by): &(String, Json)| {
+        let token: u32 = token.parse().map_err(|_| wrong("has a key that is no token's number"))?;
+        if token as usize >= vocabulary {
+            return Err(wrong(&format!("has the token {token}, there are {vocabulary}")));
+        }
+        let by = by.as_f64().filter(|b| (-100.0..=100.0).contains(b));
+        let by = by.ok_or_else(|| wrong("has a value that is no number from -100 to 100"))?;
+        // as far as it goes means never
+        Ok((token, if by == -100.0 { f32::NEG_INFINITY } else { by as f32 }))
+    };
+    map.iter().map(one).collect()
+}
+
+fn stops(f: &Fields<'_>) -> Checked<Vec<String>> {
+    let wrong = || Refusal::field("stop", format!("`stop` is neither a string nor a list of {MOST_STOPS} at most"));
+    match f.get("stop") {
+        None => Ok(Vec::new()),
+        Some(Json::Str(s)) => Ok(vec![s.clone()]),
+        Some(Json::Array(list)) if list.len() <= MOST_STOPS => {
+            list.iter().map(|s| s.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
+        }
+        Some(_) => Err(wrong()),
+    }
+}
+
+/// The tokens of a chat's messages.
+pub(super) fn chat(f: &Fields<'_>, shared: &Shared) -> Checked<Vec<u32>> {
+    let none = || Refusal::field("messages", "the model has no chat template that is known").code("unsupported");
+    let template = shared.chat.as_ref().ok_or_else(none)?;
+    let wrong = |i: usize, what: &str| Refusal::field("messages", format!("`messages[{i}]` {what}"));
+    let list = f.need("messages")?.as_array().filter(|l| !l.is_empty());
+    let list = list.ok_or_else(|| Refusal::field("messages", "`messages` is no list of at least one"))?;
+    let mut messages = Vec::new();
+    for (i, m) in list.iter().enumerate() {
+        let role = m.get("role").and_then(Json::as_str).ok_or_else(|| wrong(i, "has no `role`"))?;
+        let content = match m.get("content") {
+            Some(Json::Str(s)) => s.clone(),
+            Some(Json::Array(parts)) => {
+                let text = |p: &Json| match p.get("type").and_then(Json::as_str) {
+                    Some("text") => p.get("text").and_then(Json::as_str).map(str::to_owned),
+                    _ => None,
+                };
+                let parts = parts.iter().map(|p| text(p).ok_or_else(|| wrong(i, "has a part that is no text")));
+                parts.collect::<Checked<Vec<_>>>()?.concat()
+            }
+            None | Some(Json::Null) => String::new(),
+            Some(_) => return Err(wrong(i, "has a `content` that is no text")),
+        };
+        // newer names of old roles
+        let role = if role == "developer" { "system" } else { role };
+        let mut fields = m.as_object().unwrap_or_default().to_vec();
+        fields.retain(|(k, _)| k != "role" && k != "content");
+        fields.extend([("role".into(), Json::Str(role.into())), ("content".into(), Json::Str(content))]);
+        messages.push(Json::Object(fields));
+    }
+    let options = ChatOptions { add_generation_prompt: true, now: Some(text::now()), ..ChatOptions::default() };
+    let text = template.apply(&Json::Array(messages), &options)?;
+    // the template has the special tokens itself
+    Ok(shared.tokenizer.encode_with(&text, None, false)?.ids)
+}
+
+/// The tokens of a completion's prompt: a text, or tokens; of a list of texts there must be one.
+pub(super) fn prompt(f: &Fields<'_>, shared: &Shared) -> Checked<Vec<u32>> {
+    let mut all = texts(f, "prompt", shared)?;
+    match all.len() {
+        1 => Ok(all.remove(0)),
+        n => Err(Refusal::field("prompt", format!("`prompt` has {n} texts, one is supported")).code("unsupported")),
+    }
+}
+
+/// The tokens of the texts whose embeddings are wanted.
+pub(super) fn inputs(f: &Fields<'_>, shared: &Shared) -> Checked<Vec<Vec<u32>>> {
+    f.without("dimensions", &Json::Null)?;
+    let all = texts(f, "input", shared)?;
+    let fits = |ids: &Vec<u32>| !ids.is_empty() && ids.len() <= shared.room;
+    match all.iter().all(fits) {
+        true => Ok(all),
+        false => Err(Refusal::field("input", format!("a text has no token, or more than {}", shared.room))),
+    }
+}
+
+/// One or more texts, as strings or as tokens.
+fn texts(f: &Fields<'_>, name: &str, shared: &Shared) -> Checked<Vec<Vec<u32>>> {
+    let wrong =
+        || Refusal::field(name, format!("`{name}` is neither text nor tokens, nor a list of {MOST_INPUTS} at most"));
+    let v = f.need(name)?;
+    match v {
+        Json::Str(s) => Ok(vec![encode(&shared.tokenizer, s)?]),
+        Json::Array(list) if matches!(list.first(), Some(Json::Int(_))) => Ok(vec![tokens(name, list, shared)?]),
+        Json::Array(list) if !list.is_empty() && list.len() <= MOST_INPUTS => {
+            let one = |v: &Json| match v {
+                Json::Str(s) => encode(&shared.tokenizer, s),
+                Json::Array(list) => tokens(name, list, shared),
+                _ => Err(wrong()),
+            };
+            list.iter().map(one).collect()
+        }
+        _ => Err(wrong()),
+    }
+}
+
+fn encode(tokenizer: &Tokenizer, text: &str) -> Checked<Vec<u32>> {
+    Ok(tokenizer.encode(text)?)
+}
+
+fn tokens(name: &str, list: &[Json], shared: &Shared) -> Checked<Vec<u32>> {
+    let wrong = || Refusal::field(name, format!("`{name}` has what is no token, there are {}", shared.vocabulary));
+    let one = |v: &Json| v.as_u64().filter(|t| *t < shared.vocabulary as u64).map(|t| t as u32).ok_or_else(wrong);
+    list.iter().map(one).collect()
+}
+
+/// Another number each time.
+pub(super) fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}

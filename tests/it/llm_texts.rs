@@ -1,0 +1,163 @@
+//! Language models with several texts at once, with guesses, and for whole texts: each gives what one text at a time gives.
+
+use gradloom::NativeHost;
+use gradloom::llm::{Choice, LanguageModel, Sampler};
+use gradloom_tests::here;
+use std::path::{Path, PathBuf};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/llm").join(name)
+}
+
+fn load(name: &str, device: &str, room: usize, texts: usize) -> Option<LanguageModel> {
+    let device = here::device(device, gradloom::open(device, 2))?;
+    let made = LanguageModel::load_for(&fixture(name), device, NativeHost::without_cache(), room, texts);
+    Some(made.unwrap_or_else(|e| panic!("{name}: {e}")))
+}
+
+fn greedy(m: &mut LanguageModel, prompt: &[u32], n: usize) -> Vec<u32> {
+    let mut out = Vec::new();
+    m.begin(prompt).expect("reads");
+    m.generate(n, &mut Sampler::new(&Choice::default()).expect("options"), false, |_, t| {
+        out.push(t);
+        Ok(true)
+    })
+    .expect("generates");
+    out
+}
+
+fn prompt(n: usize, seed: usize) -> Vec<u32> {
+    (0..n).map(|i| ((7 * i * i + (3 + seed) * i + 2 * seed) % 46 + 2) as u32).collect()
+}
+
+/// Texts of different lengths, which begin and end at different steps.
+fn together(name: &str, device: &str) {
+    let what = format!("{name} on {device}");
+    let Some(mut one) = load(name, device, 64, 1) else { return };
+    let prompts: Vec<Vec<u32>> = [3, 37, 11].iter().enumerate().map(|(i, &n)| prompt(n, i)).collect();
+    let steps = [30, 20, 9];
+    let want: Vec<Vec<u32>> = prompts.iter().zip(steps).map(|(p, n)| greedy(&mut one, p, n)).collect();
+    let Some(mut m) = load(name, device, 64, 5) else { return };
+    let mut got: Vec<Vec<u32>> = vec![Vec::new(); 3];
+    // the last text comes later
+    let begins = [0, 0, 6];
+    let mut programs = Vec::new();
+    for step in 0..36 {
+        for i in 0..3 {
+            if begins[i] == step {
+                m.choose_text(i, 0).expect("there is room");
+                m.read(&prompts[i]).expect("reads");
+                got[i].push(m.best().expect("a token"));
+            }
+        }
+        let running = |i: &usize| begins[*i] <= step && got[*i].len() < steps[*i];
+        let list: Vec<(usize, u32)> = (0..3).filter(running).map(|i| (i, *got[i].last().expect("one"))).collect();
+        if list.is_empty() {
+            continue;
+        }
+        m.read_each(&list).expect("reads");
+        let best = m.best_each().expect("tokens");
+        list.iter().for_each(|(i, _)| got[*i].push(best[*i]));
+        programs.push(m.counters().programs);
+    }
+    assert_eq!(got, want, "{what}");
+    // plans for two, four and one of them
+    programs.dedup();
+    assert!(programs.len() <= 3, "{what}: kernels were compiled for later steps: {programs:?}");
+}
+
+#[test]
+fn several_texts_give_what_each_gives_alone() {
+    for name in ["llama.gguf", "mistral", "gemma2.gguf", "gpt2"] {
+        together(name, "cpu");
+    }
+    for device in ["cpu:guarded", "wgpu", "c"] {
+        together("llama.gguf", device);
+    }
+}
+
+#[test]
+fn texts_that_cannot_be_are_refused() {
+    let Some(mut m) = load("llama.gguf", "cpu", 16, 2) else { return };
+    let value = |r: gradloom::Result<()>| assert_eq!(r.unwrap_err().code(), "E_VALUE");
+    value(m.choose_text(2, 0));
+    value(m.read_each(&[]));
+    value(m.read_each(&[(2, 3)]));
+    value(m.read_each(&[(0, 48)]));
+    value(m.read_each(&[(0, 3), (0, 4)]));
+    for _ in 0..16 {
+        m.read_each(&[(1, 3)]).expect("there is room");
+    }
+    value(m.read_each(&[(1, 3)]));
+    m.read_each(&[(0, 3)]).expect("the other text has room");
+    assert_eq!((m.text(0).len(), m.text(1).len(), m.shared(1, &[3, 3, 4])), (1, 16, 2));
+}
+
+#[test]
+fn guesses_change_nothing() {
+    for (name, n) in [("llama.gguf", 150), ("gpt2", 150), ("mistral.gguf", 100)] {
+        let Some(mut m) = load(name, "cpu", 200, 1) else { return };
+        // a text that goes in circles, so that there is something to guess
+        let circles: Vec<u32> = [5, 9, 14, 3, 40].repeat(4);
+        let want = greedy(&mut m, &circles, n);
+        let mut got = Vec::new();
+        m.begin(&circles).expect("reads");
+        let add = |got: &mut Vec<u32>, t| {
+            got.push(t);
+            Ok(true)
+        };
+        let (_, count) = m.generate_guessing(n, false, |_, t| add(&mut got, t)).expect("generates");
+        assert_eq!(got, want, "{name}");
+        assert!(count.guesses > 0 && count.right <= count.guesses, "{count:?}");
+        assert!(count.runs + count.right + 1 >= n && count.runs < n, "{name}: {count:?}");
+        // to the end of the room
+        let mut most = Vec::new();
+        m.begin(&circles).expect("reads");
+        m.generate_guessing(1000, false, |_, t| add(&mut most, t)).expect("generates");
+        assert_eq!(most.len(), 200 - 20 + 1, "{name}");
+        assert_eq!(most[..n], want, "{name}");
+    }
+}
+
+/// Against the logits of each token alone.
+#[test]
+fn perplexity_is_that_of_each_token() {
+    let text = prompt(45, 1);
+    let Some(mut m) = load("llama.gguf", "cpu", 64, 1) else { return };
+    let mut nats = 0.0;
+    for (i, next) in text.iter().enumerate().skip(1) {
+        m.begin(&text[..i]).expect("reads");
+        let logits = m.logits().expect("logits");
+        let all: f64 = logits.iter().map(|x| f64::from(*x).exp()).sum();
+        nats += all.ln() - f64::from(logits[*next as usize]);
+    }
+    let got = m.foresee(&text).expect("a number");
+    assert_eq!(got.tokens, 44);
+    assert!((got.nats - nats).abs() < 1e-3, "{got:?}, not {nats}");
+    // in windows each token counts once
+    let Some(mut m) = load("llama.gguf", "cpu", 16, 1) else { return };
+    let windows = m.foresee(&text).expect("a number");
+    assert_eq!(windows.tokens, 44);
+    assert!(windows.perplexity() > 1.0 && windows.perplexity().is_finite());
+    assert!(m.foresee(&[3]).is_err());
+}
+
+#[test]
+fn embeddings_do_not_depend_on_chunks() {
+    let Some(mut m) = load("llama.gguf", "cpu", 64, 3) else { return };
+    let text = prompt(41, 2);
+    let whole = m.embed(&text).expect("a vector");
+    let length: f32 = whole.iter().map(|x| x * x).sum();
+    assert!(whole.len() == 32 && (length - 1.0).abs() < 1e-5, "{length}");
+    // one token at a time, of another text
+    let mut sum = vec![0.0f32; 32];
+    m.choose_text(2, 0).expect("there is room");
+    let single = m.embed(&text[..1]).expect("a vector");
+    let again = m.embed(&text).expect("a vector");
+    for i in 0..32 {
+        assert!((whole[i] - again[i]).abs() < 1e-5);
+        sum[i] = single[i] - whole[i];
+    }
+    assert!(sum.iter().any(|d| d.abs() > 1e-2), "another text has another vector");
+    assert!(m.embed(&[]).is_err());
+}
