@@ -4,6 +4,7 @@ import { readFileSync, readdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
 import { readNpz } from "../tests/lib/npz.mjs";
+import { searchIndex } from "./site/docs.mjs";
 import { writePages } from "./site/pages.mjs";
 
 const headers = { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" };
@@ -13,7 +14,7 @@ const TASKS = ["magika", "selfie_segmentation", "esrgan_slim_x2", "style_multist
 
 /** Every file the page fetches, by its path in the site. */
 async function data() {
-  const files = {};
+  const files = { "docs/search.json": searchIndex() };
   for (const name of TASKS) {
     const recipe = readFileSync(`${root}/tests/models/${name}/recipe.json`);
     const { model } = JSON.parse(recipe);

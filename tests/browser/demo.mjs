@@ -1,6 +1,6 @@
 // The built site in headless Chromium, driven as a person would: every demo's page on both devices with its results checked,
 // all pages on a narrow screen, and a demo without WebGPU.
-// usage: node tests/browser/demo.mjs [home] [inside] [wasm] [webgpu] [narrow] [media] [no-webgpu]
+// usage: node tests/browser/demo.mjs [home] [inside] [docs] [wasm] [webgpu] [narrow] [media] [no-webgpu]
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { launch } from "../../scripts/lib/chromium.mjs";
@@ -302,6 +302,26 @@ async function inside(browser, url) {
   console.log(`demo: inside: ${text}`);
 }
 
+/** The documentation: its reference, its cookbook, its search. */
+async function docs(browser, url) {
+  const { page } = await open(browser, url, "docs/");
+  await page.keyboard.press("/");
+  await page.keyboard.type("zeroGr");
+  await page.locator("#found a").first().waitFor();
+  await page.fill("#words", "strict policy");
+  await page.waitForFunction(() => /A strict policy/.test(document.querySelector("#found li")?.textContent));
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/docs\/start\/#a-strict-policy$/);
+  await page.goto(`${url}/docs/api-gradloom/`);
+  check(/matmul\(other: Tensor\): Tensor/.test(await page.textContent("article")), "the reference lacks Tensor.matmul");
+  await page.goto(`${url}/docs/cookbook/`);
+  check((await page.locator("article h2").count()) >= 20, "the cookbook is not whole");
+  await page.goto(`${url}/docs/peers/`);
+  check((await page.locator("article tr").count()) > 40, "the measurements are missing");
+  await page.close();
+  console.log("demo: docs: ok");
+}
+
 const painted = {};
 
 async function onDevice(browser, url, device) {
@@ -335,10 +355,11 @@ async function onDevice(browser, url, device) {
 const parts = {
   home,
   inside,
+  docs,
   wasm: (browser, url) => onDevice(browser, url, "wasm"),
   webgpu: (browser, url) => onDevice(browser, url, "webgpu"),
   async narrow(browser, url) {
-    for (const path of ["", "inside/", "gallery/", ...demos.map(({ slug }) => at(slug, "wasm"))]) {
+    for (const path of ["", "inside/", "docs/", "docs/start/", "docs/peers/", "gallery/", ...demos.map(({ slug }) => at(slug, "wasm"))]) {
       const { page } = await open(browser, url, path, { viewport: { width: 360, height: 740 }, colorScheme: "dark" });
       check((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360, `/${path} scrolls sideways at 360 px`);
       const small = await page.evaluate(() =>

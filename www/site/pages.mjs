@@ -4,6 +4,7 @@ import { dirname, join } from "node:path";
 import { demos } from "../demos/index.mjs";
 import { highlight } from "../src/highlight.js";
 import { cards } from "./cards.mjs";
+import { docsHtml } from "./docs.mjs";
 import { home } from "./home.mjs";
 import { inside } from "./inside.mjs";
 import { escape, page } from "./shell.mjs";
@@ -56,7 +57,7 @@ ${source("page.html")}
 /** Writes the pages below `folder`/tmp and returns their paths for Vite. */
 export function writePages(folder) {
   const out = join(folder, "tmp");
-  const pages = { "index.html": home({ sizes: { tensors: 414, models: 255 } }), "inside/index.html": inside(), "gallery/index.html": gallery() };
+  const pages = { "index.html": home({ sizes: { tensors: 414, models: 255 } }), "inside/index.html": inside(), "gallery/index.html": gallery(), ...docsHtml() };
   for (const each of demos) pages[`gallery/${each.slug}/index.html`] = demo(each, folder);
   rmSync(out, { recursive: true, force: true });
   for (const [name, html] of Object.entries(pages)) {

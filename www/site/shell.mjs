@@ -15,7 +15,7 @@ const CSP = [
   "media-src 'self' blob:", "worker-src 'self'", "style-src 'self'", "font-src 'self'", "object-src 'none'", "base-uri 'none'",
 ].join("; ");
 
-const LINKS = [["gallery", "gallery/", "Gallery"], ["inside", "inside/", "Look inside"]];
+const LINKS = [["gallery", "gallery/", "Gallery"], ["inside", "inside/", "Look inside"], ["docs", "docs/", "Docs"]];
 
 const SUN = '<svg viewBox="0 0 24 24" width="20" height="20" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round">' +
   '<circle cx="12" cy="12" r="8"/><path d="M12 4a8 8 0 0 1 0 16z" fill="currentColor"/></svg>';
