@@ -1,24 +1,13 @@
 // Pictures of every page of the built site, on a phone and a desktop, light and dark, into screenshots/ (which git ignores).
 // usage: npm run screenshots [-- PATH ..]    only pages whose path contains one of these
-import { mkdirSync, readdirSync, rmSync } from "node:fs";
+import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { launch } from "./lib/chromium.mjs";
 import { main, root } from "./lib/run.mjs";
+import { settled, sitePages } from "./lib/site.mjs";
 import { serve } from "./serve.mjs";
 
 const SIZES = { phone: { width: 390, height: 844 }, desktop: { width: 1280, height: 900 } };
-
-/** The paths of the built site's pages. */
-export function sitePages() {
-  const files = readdirSync(join(root, "www/dist"), { recursive: true }).filter((each) => each.endsWith("index.html"));
-  return files.map((each) => each.replaceAll("\\", "/").slice(0, -"index.html".length)).sort();
-}
-
-/** Waits until a page has settled: its status line says more than that something is under way. */
-export async function settled(page) {
-  const said = () => !/^(The compiler starts|Starting|Running|Not run yet|$)/.test(document.getElementById("status")?.textContent ?? "done");
-  await page.waitForFunction(said, null, { timeout: 60_000 });
-}
 
 main(async () => {
   const wanted = process.argv.slice(2);

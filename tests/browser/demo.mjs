@@ -1,11 +1,12 @@
 // The built site in headless Chromium, driven as a person would: every demo's page on both devices with its results checked,
 // all pages on a narrow screen, and a demo without WebGPU.
-// usage: node tests/browser/demo.mjs [home] [inside] [docs] [wasm] [webgpu] [narrow] [media] [no-webgpu]
+// usage: node tests/browser/demo.mjs [home] [inside] [docs] [axe] [wasm] [webgpu] [narrow] [media] [no-webgpu]
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { launch } from "../../scripts/lib/chromium.mjs";
 import { Failure, main, root } from "../../scripts/lib/run.mjs";
 import { serve } from "../../scripts/serve.mjs";
+import { accessible } from "./axe.mjs";
 import { demos } from "../../www/demos/index.mjs";
 
 const MINUTE = 60_000;
@@ -157,6 +158,34 @@ async function speech({ page, status }) {
   await page.setInputFiles("#sound", { name: "silence.wav", mimeType: "audio/wav", buffer: wav });
   await status(/^Speech in 0\.0 of 1\.0 s/);
   return `${text} ${await page.textContent("#cost")}`;
+}
+
+/** A network becomes the picture. */
+async function fitted({ page, status }) {
+  await page.click("#fit");
+  const text = await status(/^Fitted in 150 steps/);
+  const decibels = Number(/([\d.]+) dB/.exec(text)[1]);
+  check(decibels > 24, `a fit of ${decibels} dB is too coarse`);
+  const size = await page.evaluate(() => document.getElementById("fitted").width);
+  check(size === 256, "the network is not drawn large");
+  const rows = (pixels, side) => [0.2, 0.5, 0.8].map((y) => pixels[3 * (Math.floor(y * side) * side + side / 2)]);
+  const [from, to] = [rows(await canvasPixels(page, "source"), 64), rows(await canvasPixels(page, "fitted"), 256)];
+  check(from.every((v, at) => Math.abs(v - to[at]) < 40), `the network drew ${to} where the picture has ${from}`);
+  return `${text} ${await page.textContent("#cost")}`;
+}
+
+/** A GPT learns sonnets. */
+async function wrote({ page, status }) {
+  await page.click("#train");
+  const text = await status(/^Trained 150 steps/);
+  const loss = Number(/loss (\d+\.\d+)/.exec(text)[1]);
+  check(loss < 2.3, `a loss of ${loss} is too high`);
+  const written = await page.textContent("#written");
+  const read = await page.inputValue("#text");
+  const trigrams = Array.from({ length: written.length - 2 }, (_, at) => written.slice(at, at + 3));
+  const right = trigrams.filter((each) => read.includes(each)).length / trigrams.length;
+  check(right > 0.6, `of its trigrams ${right} are the text's: ${written}`);
+  return `${text} ${(100 * right).toFixed(0)} % of its trigrams are the text's. ${await page.textContent("#cost")}`;
 }
 
 /** Drops a file on an element, as the browser would report it. */
@@ -322,20 +351,30 @@ async function docs(browser, url) {
   console.log("demo: docs: ok");
 }
 
+/** Accessibility of a page of each kind, light and dark; `npm run test:axe` looks at all pages. */
+async function axe(browser, url) {
+  for (const path of ["", "inside/", "docs/start/", "docs/api-gradloom-vision/", "gallery/", at("style", "wasm")]) await accessible(browser, url, path);
+  console.log("demo: axe: ok");
+}
+
 const painted = {};
 
 async function onDevice(browser, url, device) {
-  const visit = async (slug, body) => {
-    const opened = await open(browser, url, at(slug, device));
+  const visit = async (slug, body, more = "") => {
+    const opened = await open(browser, url, at(slug, device) + more);
     check(await opened.page.isChecked(`#device [value=${device}]`), `${device} is not the device in use`);
     console.log(`demo: ${device}: ${await body(opened)}`);
     return opened;
   };
-  const over = async (slug, body) => (await visit(slug, body)).page.close();
+  const over = async (...what) => (await visit(...what)).page.close();
   await over("speech", speech);
   await over("files", fileKinds);
   await over("upscale", enlarged);
   await over("cutout", cutOut);
+  if (device === "wasm") {
+    await over("siren", fitted, "&steps=150");
+    await over("writer", wrote, "&steps=150");
+  }
   await over("style", async (opened) => {
     const { after, text } = await picture(opened);
     painted[device] = after;
@@ -356,6 +395,7 @@ const parts = {
   home,
   inside,
   docs,
+  axe,
   wasm: (browser, url) => onDevice(browser, url, "wasm"),
   webgpu: (browser, url) => onDevice(browser, url, "webgpu"),
   async narrow(browser, url) {

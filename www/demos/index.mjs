@@ -38,4 +38,16 @@ export const demos = [
     text: "Magika tells 214 kinds of files by their content, not their name. It reads the first and last kilobytes and nothing else.",
     size: "3.2 MB",
   },
+  {
+    slug: "siren", title: "A picture as a network", train: true,
+    card: "5,000 numbers learn a picture, and draw it in any size.",
+    text: "A network of sines learns which colour is where. It knows no points, so it draws what it has learnt in any size.",
+    size: "nothing to fetch",
+  },
+  {
+    slug: "writer", title: "A GPT learns to write", train: true,
+    card: "From noise to sonnets in a few hundred steps, before your eyes.",
+    text: "A small GPT reads three sonnets, or a text of yours, letter by letter, and writes what it has learnt so far.",
+    size: "nothing to fetch",
+  },
 ];

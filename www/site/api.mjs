@@ -33,9 +33,9 @@ function members(checker, declaration) {
   const rows = declaration.members.filter((member) => !hidden(member)).map((member) => {
     const symbol = member.name ? checker.getSymbolAtLocation(member.name) : undefined;
     const words = symbol ? documented(checker, symbol) : (ts.getJSDocCommentsAndTags(member)[0]?.comment ?? "");
-    return `<dt><code>${highlight(text(member).replace(/;$/, ""))}</code></dt>${words ? `<dd>${prose(words)}</dd>` : ""}`;
+    return `<li><code>${highlight(text(member).replace(/;$/, ""))}</code>${prose(words)}</li>`;
   });
-  return rows.length > 0 ? `<dl class="members">${rows.join("")}</dl>` : "";
+  return rows.length > 0 ? `<ul class="members">${rows.join("")}</ul>` : "";
 }
 
 /** One exported name. */

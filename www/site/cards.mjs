@@ -9,10 +9,10 @@ function thumbnail(slug, up) {
   return existsSync(file) ? `<img class="thumb" src="${up}thumbs/${slug}.webp" width="580" height="320" alt="" loading="lazy">` : "";
 }
 
-/** Cards of all demos; `to` leads to the gallery, `up` to the site's root. */
-export function cards(to, up = "") {
+/** Cards of all demos; `to` leads to the gallery, `up` to the site's root, `level` is that of their headings. */
+export function cards(to, up = "", level = 3) {
   const card = ({ slug, title, card: text, size, train }) =>
-    `<li class="card">${thumbnail(slug, up)}<div class="in"><h3><a href="${to}${slug}/">${escape(title)}</a></h3><p>${escape(text)}</p>` +
+    `<li class="card">${thumbnail(slug, up)}<div class="in"><h${level}><a href="${to}${slug}/">${escape(title)}</a></h${level}><p>${escape(text)}</p>` +
     `<p>${train ? "Trains in the page, " : ""}${escape(size)}</p></div></li>`;
   return `<ul class="grid">${demos.map(card).join("\n")}</ul>`;
 }

@@ -81,8 +81,9 @@ function render(text) {
     }
   });
   let html = md.renderer.render(tokens, md.options, {});
-  const box = '<div class="scroll" tabindex="0" role="region" aria-label="A table">';
-  html = html.replaceAll('<table class="table">', `${box}$&`).replaceAll("</table>", "</table></div>");
+  let tables = 0;
+  const box = () => `<div class="scroll" tabindex="0" role="region" aria-label="Table ${(tables += 1)}"><table class="table">`;
+  html = html.replaceAll('<table class="table">', box).replaceAll("</table>", "</table></div>").replace(/<th[^>]*><\/th>/g, "<td></td>");
   return { html: html.replaceAll("<pre>", '<pre tabindex="0">'), headings };
 }
 
@@ -145,7 +146,7 @@ ${contents}
 }
 
 function front(pages) {
-  const card = (path, title, text) => `<li class="card"><div class="in"><h3><a href="${path}/">${title}</a></h3><p>${text}</p></div></li>`;
+  const card = (path, title, text) => `<li class="card"><div class="in"><h2><a href="${path}/">${title}</a></h2><p>${text}</p></div></li>`;
   return {
     path: "",
     name: "Documentation",

@@ -21,7 +21,7 @@ function gallery() {
     depth: 1,
     body: `<h1>Gallery</h1>
 <p class="lead">Each page fetches its model from this site and compiles it for your device. Pictures, sounds and files stay in the page.</p>
-${cards("", "../")}`,
+${cards("", "../", 2)}`,
   });
 }
 

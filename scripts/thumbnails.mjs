@@ -1,0 +1,140 @@
+// The gallery's pictures: each demo of the built site is run, and what it shows becomes a small file in www/public/thumbs.
+// usage: npm run thumbnails [-- SLUG ..]    after `npm run build` and the site's build; build the site again after it
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { readNpz } from "../tests/lib/npz.mjs";
+import { launch } from "./lib/chromium.mjs";
+import { main, root } from "./lib/run.mjs";
+import { settled } from "./lib/site.mjs";
+import { serve } from "./serve.mjs";
+
+const [WIDTH, HEIGHT] = [580, 320];
+
+const said = (page, pattern) =>
+  page.waitForFunction((text) => new RegExp(text).test(document.getElementById("status").textContent), pattern, { timeout: 240_000 });
+
+/** The astronaut (NASA, public domain), as the detector's test has it, as a PNG that the page makes. */
+async function astronaut(page) {
+  const { images, ...more } = await readNpz(readFileSync(join(root, "tests/models/yolov8n_nudenet/input.npz")));
+  const [tensor] = [images, ...Object.values(more)].filter(Boolean);
+  const side = tensor.shape[2];
+  const bytes = await page.evaluate(async ([size, values]) => {
+    const canvas = new OffscreenCanvas(size, size);
+    const image = new ImageData(size, size);
+    for (let at = 0; at < size * size; at += 1) {
+      for (let c = 0; c < 3; c += 1) image.data[4 * at + c] = values[c * size * size + at];
+      image.data[4 * at + 3] = 255;
+    }
+    canvas.getContext("2d").putImageData(image, 0, 0);
+    return [...new Uint8Array(await (await canvas.convertToBlob()).arrayBuffer())];
+  }, [side, [...tensor.data].map((v) => Math.round(255 * v))]);
+  return Buffer.from(bytes);
+}
+
+/** What to do in a page, and the element to show. */
+const DEMOS = {
+  async digits(page) {
+    await page.click("#train");
+    await said(page, "^Trained");
+    const box = await page.locator("#pad").boundingBox();
+    const at = ([x, y]) => [box.x + x * box.width, box.y + y * box.height];
+    const points = [[0.3, 0.3], [0.5, 0.16], [0.7, 0.3], [0.5, 0.48], [0.72, 0.66], [0.5, 0.86], [0.28, 0.74]];
+    await page.mouse.move(...at(points[0]));
+    await page.mouse.down();
+    for (const point of points) await page.mouse.move(...at(point), { steps: 8 });
+    await page.mouse.up();
+    await page.waitForFunction(() => /That is a \d/.test(document.querySelector("#digit").textContent));
+    return ["#loss", "#pad"];
+  },
+  async style(page) {
+    await page.click("#paint");
+    await said(page, "^Painted");
+    return ["#source", "#painted"];
+  },
+  async upscale(page) {
+    await page.click("#enlarge");
+    await said(page, "^Enlarged");
+    return ["#after"];
+  },
+  async cutout(page) {
+    await page.setInputFiles("#picture", { name: "astronaut.png", mimeType: "image/png", buffer: await astronaut(page) });
+    await said(page, "^Cut out");
+    await page.selectOption("#backdrop", "woven");
+    await page.waitForTimeout(1500);
+    return ["#cut"];
+  },
+  async speech(page) {
+    await page.click("#sample");
+    await said(page, "^Speech");
+    return ["#voice"];
+  },
+  async files(page) {
+    const buffer = readFileSync(join(root, "tests/models/magika/model.onnx"));
+    await page.setInputFiles("#file", { name: "model.bin", mimeType: "application/octet-stream", buffer });
+    await said(page, "^model.bin");
+    return ["#kinds"];
+  },
+  async siren(page) {
+    await page.click("#fit");
+    await said(page, "^Fitted");
+    return ["#source", "#fitted"];
+  },
+  async writer(page) {
+    await page.click("#train");
+    await said(page, "^Trained");
+    return ["#written"];
+  },
+};
+
+/** Which part of a result is cut: from 0, left or top, to 1. Texts are shown whole. */
+const CUTS = { cutout: { y: 0 }, files: { x: 0, whole: true }, writer: { x: 0, y: 0 } };
+
+/** Elements side by side as one small picture. */
+async function picture(page, selectors, { x = 0.5, y = 0.5, whole = false } = {}) {
+  const shots = [];
+  for (const selector of selectors) shots.push((await page.locator(selector).screenshot()).toString("base64"));
+  const url = await page.evaluate(async ([files, width, height, x, y, whole]) => {
+    const canvas = new OffscreenCanvas(width, height);
+    const pen = canvas.getContext("2d");
+    pen.imageSmoothingQuality = "high";
+    const part = width / files.length;
+    for (const [at, file] of files.entries()) {
+      const image = await createImageBitmap(await (await fetch(`data:image/png;base64,${file}`)).blob()).catch(() => undefined);
+      const scale = (whole ? Math.min : Math.max)(part / image.width, height / image.height);
+      const [w, h] = [part / scale, height / scale];
+      if (whole) {
+        pen.fillStyle = "#faf8f3";
+        pen.fillRect(0, 0, width, height);
+      }
+      pen.drawImage(image, (image.width - w) * x, (image.height - h) * y, w, h, at * part, 0, part, height);
+    }
+    const bytes = new Uint8Array(await (await canvas.convertToBlob({ type: "image/webp", quality: 0.72 })).arrayBuffer());
+    return [...bytes];
+  }, [shots, WIDTH, HEIGHT, x, y, whole]);
+  return Buffer.from(url);
+}
+
+main(async () => {
+  const wanted = process.argv.slice(2);
+  const out = join(root, "www/public/thumbs");
+  mkdirSync(out, { recursive: true });
+  const server = await serve({ "/": join(root, "www/dist") });
+  const browser = await launch();
+  try {
+    for (const [slug, act] of Object.entries(DEMOS)) {
+      if (wanted.length > 0 && !wanted.includes(slug)) continue;
+      // the pages' policy forbids what turns a screenshot into a file
+      const context = await browser.newContext({ viewport: { width: 760, height: 900 }, colorScheme: "light", bypassCSP: true });
+      const page = await context.newPage();
+      await page.goto(`${server.url}/gallery/${slug}/?device=wasm`);
+      await settled(page);
+      const bytes = await picture(page, await act(page), CUTS[slug]);
+      writeFileSync(join(out, `${slug}.webp`), bytes);
+      console.log(`thumbnails: ${slug} ${(bytes.length / 1000).toFixed(1)} kB`);
+      await context.close();
+    }
+  } finally {
+    await browser.close();
+    await server.close();
+  }
+});
