@@ -1,6 +1,7 @@
 // The built site's pages, for what looks at all of them.
-import { readdirSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync, readFileSync, readdirSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { brotliCompressSync } from "node:zlib";
 import { root } from "./run.mjs";
 
 /** Their paths. */
@@ -13,4 +14,25 @@ export function sitePages() {
 export async function settled(page) {
   const said = () => !/^(The compiler starts|Starting|Running|Not run yet|$)/.test(document.getElementById("status")?.textContent ?? "done");
   await page.waitForFunction(said, null, { timeout: 60_000 });
+}
+
+/**
+ * The bytes (brotli) of a built page before the package, models and lazy pictures: its HTML, and the styles, fonts and scripts it names, with
+ * what those import.
+ */
+export function pageBytes(path) {
+  const dist = join(root, "www/dist");
+  const seen = new Set();
+  const visit = (file) => {
+    if (seen.has(file) || !existsSync(file)) return 0;
+    seen.add(file);
+    const bytes = readFileSync(file);
+    if (/\.(woff2|webp)$/.test(file)) return bytes.length;
+    const text = bytes.toString();
+    const found = file.endsWith(".html")
+      ? [...text.matchAll(/<(?:script|link)[^>]+(?:src|href)="([^"]+)"/g)]
+      : file.endsWith(".js") ? [...text.matchAll(/\b(?:from|import)\s*"(\.[^"]+)"/g)] : [];
+    return brotliCompressSync(bytes).length + found.reduce((sum, [, to]) => sum + visit(join(dirname(file), to)), 0);
+  };
+  return visit(join(dist, path, "index.html"));
 }

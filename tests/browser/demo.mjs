@@ -5,6 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { launch } from "../../scripts/lib/chromium.mjs";
 import { Failure, main, root } from "../../scripts/lib/run.mjs";
+import { pageBytes, sitePages } from "../../scripts/lib/site.mjs";
 import { serve } from "../../scripts/serve.mjs";
 import { accessible } from "./axe.mjs";
 import { demos } from "../../www/demos/index.mjs";
@@ -348,7 +349,11 @@ async function docs(browser, url) {
   await page.goto(`${url}/docs/peers/`);
   check((await page.locator("article tr").count()) > 40, "the measurements are missing");
   await page.close();
-  console.log("demo: docs: ok");
+  // what every page downloads before the package and models
+  const sizes = sitePages().map((path) => [pageBytes(path), path]);
+  const [most, where] = sizes.sort(([a], [b]) => b - a)[0];
+  check(most < 100_000, `/${where} has ${most} bytes before the package`);
+  console.log(`demo: docs: ok; the largest of ${sizes.length} pages, /${where}, has ${(most / 1000).toFixed(1)} kB before the package`);
 }
 
 /** Accessibility of a page of each kind, light and dark; `npm run test:axe` looks at all pages. */

@@ -1,8 +1,9 @@
 // The home page: what it is in a sentence, the editor, what it costs, the gallery.
+import { existsSync, readFileSync } from "node:fs";
 import { snippets } from "../snippets/index.mjs";
 import { cards } from "./cards.mjs";
 import { DEVICES, editor, option, pane, tab } from "./parts.mjs";
-import { escape, page } from "./shell.mjs";
+import { page } from "./shell.mjs";
 
 /** Threads of the warp and the weft that cross: the page's one ornament. */
 const THREADS =
@@ -40,7 +41,17 @@ function bench() {
 </section>`;
 }
 
-export function home({ sizes }) {
+/** What pages download, as the package's build measured it; nothing if it has not. */
+function sizes() {
+  const file = new URL("../../dist/sizes.json", import.meta.url);
+  if (!existsSync(file)) return "";
+  const bytes = JSON.parse(readFileSync(file, "utf8"));
+  const kilo = (...parts) => Math.round(parts.reduce((sum, name) => sum + bytes[name], 0) / 1000);
+  return `<li><b>${kilo("core", "extra: wasm")} kB</b>to download for tensors and training on WebAssembly, the compiler included</li>
+  <li><b>${kilo("extra: onnx")} kB</b>more for a page that loads ONNX models</li>`;
+}
+
+export function home() {
   return page({
     title: "gradloom: a deep-learning compiler for the browser",
     text: "A deep-learning compiler that runs in the page: real models and training on WebGPU or WebAssembly.",
@@ -60,8 +71,7 @@ export function home({ sizes }) {
 ${THREADS}
 ${bench()}
 <ul class="numbers-row">
-  <li><b>${sizes.tensors} kB</b>to download for tensors and training on WebAssembly, the compiler included</li>
-  <li><b>${sizes.models} kB</b>more for a page that loads ONNX models</li>
+  ${sizes()}
   <li><b>500+</b>operators under PyTorch's names, with gradients</li>
   <li><b>0</b>dependencies, servers, accounts</li>
 </ul>

@@ -11,7 +11,7 @@ const MODELS = {
   "models/magika/model.onnx": "Magika, 3.2 MB",
 };
 const code = (name) => readFileSync(new URL(`../snippets/inside/${name}.js`, import.meta.url), "utf8").trim();
-const PANES = [["kernels", "Kernels and passes"], ["memory", "Memory"], ["timeline", "Timeline"]];
+const PANES = [["kernels", "Kernels"], ["memory", "Memory"], ["timeline", "Timeline"]];
 
 export function inside() {
   const snippets = Object.fromEntries([...Object.keys(NAMES), "model"].map((name) => [name, code(name)]));

@@ -57,7 +57,7 @@ ${source("page.html")}
 /** Writes the pages below `folder`/tmp and returns their paths for Vite. */
 export function writePages(folder) {
   const out = join(folder, "tmp");
-  const pages = { "index.html": home({ sizes: { tensors: 414, models: 255 } }), "inside/index.html": inside(), "gallery/index.html": gallery(), ...docsHtml() };
+  const pages = { "index.html": home(), "inside/index.html": inside(), "gallery/index.html": gallery(), ...docsHtml() };
   for (const each of demos) pages[`gallery/${each.slug}/index.html`] = demo(each, folder);
   rmSync(out, { recursive: true, force: true });
   for (const [name, html] of Object.entries(pages)) {
