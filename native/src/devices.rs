@@ -1,5 +1,6 @@
 //! Devices by name. Each back end adds its line to [`open`] and to [`available`].
 
+use crate::choose::{canonical, choose};
 use crate::contain::contain;
 use gradloom_core::device::{Device, EvalDevice, NullDevice};
 use gradloom_core::target::{Isa, MatrixTile, Target};
@@ -17,6 +18,8 @@ pub const NAMES: &[(&str, &str)] = &[
     ("wgpu", "GPU through Vulkan, Metal or Direct3D 12"),
     ("wgpu:hardware", "the same, with kernels as for hardware even if a processor emulates the GPU"),
     ("metal", "GPU of Apple's through Metal, on macOS"),
+    ("vulkan", "GPU through Vulkan; `vulkan:1` is the second there is"),
+    ("vulkan:hardware", "the same, with kernels as for hardware even if a processor emulates the GPU"),
     ("opencl", "GPU or processor through OpenCL; `opencl:1` is the second there is"),
     ("opencl:hardware", "the same, with kernels as for hardware even if it is a processor"),
     ("llvm", "LLVM, if it is installed (libLLVM 15 to 22)"),
@@ -34,16 +37,16 @@ pub const NAMES: &[(&str, &str)] = &[
     ("null:wasm", "compiles to WebAssembly and runs nothing"),
 ];
 
-/// Opens a device. `auto` is the first that opens. `threads` is for CPUs; 0 means one per core.
+/// Opens a device, named in any case; `auto` is what [`crate::choose`] chooses. `threads` is for CPUs; 0 means one per core.
 ///
 /// A driver that panics is `E_INTERNAL`.
 pub fn open(name: &str, threads: usize) -> Result<Box<dyn Device>> {
-    contain(|| open_named(name, threads))
+    contain(|| open_named(&canonical(name), threads))
 }
 
 fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
     match name {
-        "auto" => open_cpu(None, threads).or_else(|_| Ok(Box::new(EvalDevice::default()))),
+        "auto" => Ok(choose(threads)?.device),
         "cpu" => open_cpu(None, threads),
         "cpu:avx2" => open_cpu(Some(Isa::Avx2), threads),
         "cpu:avx512" => open_cpu(Some(Isa::Avx512), threads),
@@ -51,6 +54,8 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "wgpu" => open_wgpu(false),
         "wgpu:hardware" => open_wgpu(true),
         "metal" => open_metal(),
+        "vulkan" => open_vulkan(0, false),
+        "vulkan:hardware" => open_vulkan(0, true),
         "opencl" => open_opencl(0, false),
         "opencl:hardware" => open_opencl(0, true),
         "llvm" => open_llvm(threads),
@@ -74,6 +79,9 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
             Ok(Box::new(NullDevice::new(Target { name: name.into(), ..Target::wasm(true, threads.max(1)) })))
         }
         _ => {
+            if let Some(index) = name.strip_prefix("vulkan:").and_then(|n| n.parse().ok()) {
+                return open_vulkan(index, false);
+            }
             if let Some(index) = name.strip_prefix("opencl:").and_then(|n| n.parse().ok()) {
                 return open_opencl(index, false);
             }
@@ -82,11 +90,6 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
             Err(Error::Device { device: name.into(), what })
         }
     }
-}
-
-/// Which of [`NAMES`] open here, with what their drivers get wrong, or why not.
-pub fn available() -> Vec<(&'static str, &'static str, Result<Vec<String>>)> {
-    NAMES.iter().map(|&(name, what)| (name, what, open(name, 1).map(|d| d.notes().to_vec()))).collect()
 }
 
 #[cfg(all(unix, target_arch = "x86_64"))]
@@ -150,6 +153,23 @@ fn open_wgpu(_hardware: bool) -> Result<Box<dyn Device>> {
     Err(Error::Unsupported {
         what: "GPUs in this build: it lacks the feature `wgpu`".into(),
         context: "device wgpu".into(),
+    })
+}
+
+#[cfg(feature = "vulkan")]
+fn open_vulkan(index: usize, hardware: bool) -> Result<Box<dyn Device>> {
+    let mut device = crate::vulkan::VulkanDevice::with_index(index)?;
+    if hardware {
+        device.as_hardware();
+    }
+    Ok(Box::new(device))
+}
+
+#[cfg(not(feature = "vulkan"))]
+fn open_vulkan(_index: usize, _hardware: bool) -> Result<Box<dyn Device>> {
+    Err(Error::Unsupported {
+        what: "Vulkan in this build: it lacks the feature `vulkan`".into(),
+        context: "device vulkan".into(),
     })
 }
 

@@ -4,6 +4,9 @@
 mod binaries;
 pub mod c;
 pub mod cache;
+#[cfg(any(feature = "vulkan", feature = "wgpu"))]
+pub mod canary;
+pub mod choose;
 mod contain;
 #[cfg(unix)]
 pub mod cpu;
@@ -31,6 +34,8 @@ pub mod serve;
 mod store;
 pub mod text;
 pub mod tune;
+#[cfg(feature = "vulkan")]
+pub mod vulkan;
 pub mod weights;
 #[cfg(feature = "wgpu")]
 pub mod wgpu;

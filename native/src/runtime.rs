@@ -12,7 +12,7 @@
 use crate::NativeHost;
 use crate::contain::Health;
 use gradloom_core::device::Device;
-use gradloom_core::engine::{Counters, Engine, Replay};
+use gradloom_core::engine::{Bytes, Counters, Engine, Replay};
 use gradloom_core::io::HostTensor;
 use gradloom_core::tensor::{Element, Session, Tensor};
 use gradloom_core::{Error, Result};
@@ -129,6 +129,21 @@ impl Runtime {
         }
         let host = self.read(t)?;
         Ok(host.data.chunks_exact(T::DTYPE.size()).map(T::get).collect())
+    }
+
+    /// A tensor of another runtime as one of this: it is computed there and its bytes come over through the host.
+    ///
+    /// ```
+    /// use gradloom::{Runtime, Tensor};
+    /// let (mut here, mut there) = (Runtime::open("eval", 1)?, Runtime::open("auto", 1)?);
+    /// let x = Tensor::new(here.session(), &[1.0f32, 2.0], &[2])?.mul(3.0)?;
+    /// let y = there.bring(&x, &mut here)?.add(1.0)?;
+    /// assert_eq!(there.to_vec::<f32>(&y)?, [4.0, 7.0]);
+    /// # Ok::<(), gradloom::Error>(())
+    /// ```
+    pub fn bring(&mut self, t: &Tensor, from: &mut Runtime) -> Result<Tensor> {
+        let host = from.read(t)?;
+        Tensor::from_bytes(&self.session, host.dtype, &host.shape, Bytes::new(host.data))
     }
 
     /// Frees device memory that no tensor needs any more.

@@ -1,7 +1,8 @@
 //! An adapter that gives wrong answers is refused, or used without what is wrong.
 #![cfg(feature = "wgpu")]
 
-use gradloom::wgpu::{WgpuDevice, examine};
+use gradloom::canary::examine;
+use gradloom::wgpu::WgpuDevice;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::Source;
 use gradloom_core::target::Target;

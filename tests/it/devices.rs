@@ -41,6 +41,8 @@ device_suite!(c, "c", c_device());
 device_suite!(c_metal, "c:metal", host("metal"));
 device_suite!(c_cuda, "c:cuda", host("cuda"));
 device_suite!(c_hip, "c:hip", host("hip"));
+device_suite!(vulkan, "vulkan", vulkan_device());
+device_suite!(vulkan_hardware, "vulkan:hardware", vulkan_as_hardware());
 device_suite!(opencl, "opencl", opencl_device());
 device_suite!(opencl_hardware, "opencl:hardware", opencl_as_hardware());
 #[cfg(unix)]
@@ -114,6 +116,16 @@ fn host(language: &str) -> Result<Pair> {
     Ok((Box::new(gradloom::c::CDevice::host(language)?), Box::new(renderer)))
 }
 
+fn vulkan_device() -> Result<Pair> {
+    Ok((Box::new(gradloom::vulkan::VulkanDevice::new()?), Box::new(gradloom_core::render::wgsl::WgslRenderer)))
+}
+
+fn vulkan_as_hardware() -> Result<Pair> {
+    let mut device = gradloom::vulkan::VulkanDevice::new()?;
+    device.as_hardware();
+    Ok((Box::new(device), Box::new(gradloom_core::render::wgsl::WgslRenderer)))
+}
+
 fn opencl_device() -> Result<Pair> {
     Ok((Box::new(gradloom::opencl::OpenClDevice::new()?), Box::new(&gradloom_core::render::gpu_c::OPENCL)))
 }
@@ -175,4 +187,49 @@ fn a_lost_wgpu_device_says_so() {
     again.upload(buf, 0, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
     let ticket = again.read(gradloom_core::device::View { buf, offset: 0, bytes: 8 }).unwrap();
     assert_eq!(again.poll(ticket).unwrap(), Some(vec![1, 2, 3, 4, 5, 6, 7, 8]));
+}
+
+/// What was submitted before a Vulkan device went away is the last that it says; another one can be opened.
+#[test]
+fn a_lost_vulkan_device_says_so() {
+    use gradloom_core::device::View;
+    let open = || gradloom::vulkan::VulkanDevice::new();
+    let Some(mut device) = here::device("vulkan", open()) else { return };
+    let is_lost = |e: gradloom_core::Error| assert_eq!(e.code(), "E_DEVICE_LOST", "{e}");
+    let buf = device.alloc(64).unwrap();
+    let view = View { buf, offset: 0, bytes: 64 };
+    device.upload(buf, 0, &[7; 64]).unwrap();
+    let ticket = device.read(view).unwrap();
+    assert_eq!(device.poll(ticket).unwrap(), Some(vec![7; 64]));
+    let late = device.read(view).unwrap();
+    device.destroy();
+    match device.poll(late) {
+        Ok(bytes) => assert_eq!(bytes, Some(vec![7; 64])),
+        Err(e) => is_lost(e),
+    }
+    is_lost(device.sync().unwrap_err());
+    is_lost(device.alloc(64).unwrap_err());
+    is_lost(device.upload(buf, 0, &[7; 64]).unwrap_err());
+    is_lost(device.compile(&[]).unwrap_err());
+    is_lost(device.submit(&[]).unwrap_err());
+    is_lost(device.read(view).unwrap_err());
+    assert!(open().unwrap().alloc(8).is_ok());
+}
+
+/// More is allocated and freed than the device has memory for at once, and what is under way keeps its bytes.
+#[test]
+fn places_of_vulkan_memory_are_used_again() {
+    use gradloom_core::device::View;
+    let Some(mut device) = here::device("vulkan", gradloom::vulkan::VulkanDevice::new()) else { return };
+    let bytes = 40 << 20;
+    for i in 0..64u8 {
+        let buf = device.alloc(bytes).unwrap();
+        device.upload(buf, bytes - 16, &[i + 1; 16]).unwrap();
+        let ticket = device.read(View { buf, offset: bytes - 32, bytes: 32 }).unwrap();
+        device.free(buf);
+        let other = device.alloc(1000).unwrap();
+        device.upload(other, 0, &[0xff; 1000]).unwrap();
+        assert_eq!(device.poll(ticket).unwrap(), Some([[0; 16], [i + 1; 16]].concat()));
+        device.free(other);
+    }
 }

@@ -179,6 +179,26 @@ fn models_run_on_wgpu() {
     check("wgpu", &[]);
 }
 
+#[test]
+fn models_run_on_vulkan() {
+    let wanted =
+        ["silero_vad_op15", "silero_vad_op18_ifless", "style_multistyle26", "ppocr_cls", "hibari_oov", "magika"];
+    check("vulkan", &wanted);
+}
+
+#[test]
+fn models_run_on_vulkan_as_on_hardware() {
+    check("vulkan:hardware", &["silero_vad_op15", "ppocr_cls"]);
+}
+
+/// Every committed model: minutes on a software driver, so `npm run test:vulkan` asks for it.
+#[test]
+fn all_models_run_on_vulkan_where_asked() {
+    if std::env::var_os("GRADLOOM_ALL_MODELS").is_some() {
+        check("vulkan", &[]);
+    }
+}
+
 /// A software driver runs what is made for hardware: workgroup tiles, reductions that threads share.
 #[test]
 #[cfg(feature = "wgpu")]

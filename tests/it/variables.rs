@@ -229,7 +229,7 @@ fn grows(device: &str, group: usize, rows: usize, room: usize, steps: usize) -> 
 
 #[test]
 fn a_cache_of_keys_grows_without_new_kernels() {
-    for device in ["cpu:guarded", "cpu:avx2", "llvm", "c", "wgpu", "eval"] {
+    for device in ["cpu:guarded", "cpu:avx2", "llvm", "c", "vulkan", "wgpu", "eval"] {
         for group in [1, 2] {
             grows(device, group, 1, 70, 40);
             grows(device, group, 5, 100, 20);
@@ -248,7 +248,7 @@ fn attention_of_a_token_ends_where_the_text_does() {
 
 #[test]
 fn rows_are_assigned_where_an_index_says() {
-    for device in ["cpu:guarded", "llvm", "c", "wgpu", "eval"] {
+    for device in ["cpu:guarded", "llvm", "c", "vulkan", "wgpu", "eval"] {
         let Some(mut rt) = here::device(device, Runtime::open(device, 1)) else { continue };
         let s = rt.session().clone();
         let t = Tensor::zeros(&s, DType::F32, &[2, 6, 3]).unwrap().to_storage().unwrap();

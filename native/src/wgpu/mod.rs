@@ -3,12 +3,10 @@
 //! Limits are the adapter's. Pipelines and bind groups are cached, a submission is one command buffer, launch scalars of a
 //! submission lie in one uniform buffer with dynamic offsets. Reading blocks in `poll` and `sync` only.
 
-mod canary;
 mod memory;
 mod pipeline;
 
-pub use canary::examine;
-
+use crate::canary;
 use ::wgpu as gpu;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::{Source, wgsl};
@@ -151,29 +149,12 @@ impl WgpuDevice {
         self.target = self.target.clone().as_hardware().with_words();
         if self.gpu.device.features().contains(gpu::Features::SUBGROUP) {
             // a driver that cannot run the probe has no subgroups for us
-            let found = self.probe().unwrap_or_default();
+            let found = canary::subgroups(self).unwrap_or_default();
             self.target.subgroup = wgsl::subgroup(&found, self.info.subgroup_min_size);
         }
         if self.gpu.device.features().contains(gpu::Features::SHADER_F16) {
             self.target = self.target.clone().with_f16();
         }
-    }
-
-    /// What the probe of subgroups finds.
-    fn probe(&mut self) -> Result<Vec<u8>> {
-        let kernel = self.compile(&[wgsl::subgroup_probe()])?[0];
-        let bytes = 4 * wgsl::PROBE_THREADS;
-        let view = View { buf: self.alloc(bytes)?, offset: 0, bytes };
-        self.submit(&[Step::Launch { kernel, args: vec![view], grid: [1; 3], vars: Vec::new() }])?;
-        let ticket = self.read(view)?;
-        let found = loop {
-            if let Some(found) = self.poll(ticket)? {
-                break found;
-            }
-        };
-        self.free(view.buf);
-        self.release(kernel);
-        Ok(found)
     }
 
     /// Destroys the driver's device below this one, as if the driver had reset it: for tests of what comes after.

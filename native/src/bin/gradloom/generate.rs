@@ -167,7 +167,7 @@ impl Model {
         cache: &Cache,
         progress: Progress,
     ) -> Outcome<LanguageModel> {
-        let device = gradloom::open(&self.device, self.threads)?;
+        let device = crate::open(&self.device, self.threads, progress)?;
         progress.say(format_args!("{} on {}", self.model.display(), device.target().name));
         let room = if self.context == 0 { wanted } else { self.context };
         Ok(LanguageModel::load_for(&self.model, device, cache.host(progress), room, texts)?)

@@ -1,9 +1,12 @@
 //! `gradloom inspect` and `gradloom devices`.
 
 use super::json::Json;
-use super::{Failure, Outcome};
+use super::{Failure, Outcome, Progress};
+use gradloom::DType;
+use gradloom::choose::About;
 use gradloom::io::onnx::{NodeReport, Port, State, show_dims};
 use gradloom::model::DataFiles;
+use gradloom::target::Target;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -105,15 +108,58 @@ fn port(p: &Port) -> Json {
     Json::from(fields)
 }
 
-pub(crate) fn devices() -> Json {
-    let rows = gradloom::devices::available().into_iter().map(|(name, what, open)| {
-        Json::from(vec![
-            ("name", Json::text(name)),
-            ("available", Json::Bool(open.is_ok())),
-            ("what", Json::text(what)),
-            ("notes", Json::List(open.iter().flatten().map(Json::text).collect())),
-            ("why_not", open.err().map_or(Json::Null, Json::text)),
-        ])
+/// Every device, with what it says of itself and, if asked, what it reaches.
+pub(crate) fn devices(measure: bool, progress: Progress) -> Json {
+    let rows = gradloom::choose::rows().into_iter().map(|row| {
+        let (about, why_not) = match row.open {
+            Ok(about) => (Some(about), Json::Null),
+            Err(why) => (None, Json::text(why)),
+        };
+        let of = |f: &dyn Fn(&About) -> Json| about.as_ref().map_or(Json::Null, f);
+        let mut fields = vec![
+            ("name", Json::text(&row.name)),
+            ("available", Json::Bool(about.is_some())),
+            ("driver", of(&|a| a.driver.as_ref().map_or(Json::Null, Json::text))),
+            ("memory_bytes", of(&|a| a.memory_bytes.map_or(Json::Null, |n| Json::count(n as usize)))),
+            ("limits", of(&|a| limits(&a.target))),
+        ];
+        if measure {
+            let reached = |_: &About| {
+                progress.say(format_args!("measuring {}", row.name));
+                measured(&row.name)
+            };
+            fields.push(("measured", if row.name.starts_with("null") { Json::Null } else { of(&reached) }));
+        }
+        fields.push(("what", Json::text(&row.what)));
+        fields.push(("notes", of(&|a| Json::List(a.notes.iter().map(Json::text).collect()))));
+        fields.push(("why_not", why_not));
+        Json::from(fields)
     });
     Json::List(rows.collect())
+}
+
+fn limits(t: &Target) -> Json {
+    let number = Json::count;
+    if !t.has_local {
+        return Json::from(vec![("threads", number(t.threads)), ("vector_floats", number(t.lanes))]);
+    }
+    Json::from(vec![
+        ("buffer_bytes", number(t.max_buffer_bytes)),
+        ("buffers", number(t.max_buffers)),
+        ("workgroup_bytes", number(t.workgroup_bytes)),
+        ("workgroup_threads", number(t.max_local_total as usize)),
+        ("subgroup_threads", number(t.subgroup as usize)),
+        ("f16", Json::Bool(t.f16_arrays || t.arithmetic.has(DType::F16))),
+        ("emulated", Json::Bool(t.software)),
+    ])
+}
+
+fn measured(name: &str) -> Json {
+    match gradloom::choose::measure(name, 0) {
+        Ok(m) => Json::from(vec![
+            ("gflops_per_s", Json::Num(m.flops_per_s / 1e9, 2)),
+            ("gbytes_per_s", Json::Num(m.bytes_per_s / 1e9, 2)),
+        ]),
+        Err(e) => Json::text(e),
+    }
 }

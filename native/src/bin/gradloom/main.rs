@@ -92,8 +92,12 @@ enum Command {
         #[command(flatten)]
         how: serve::How,
     },
-    /// List the devices of this machine
-    Devices,
+    /// List the devices of this machine: their limits, memory and drivers, and why others are not there
+    Devices {
+        /// Measure the operations and bytes a second that each reaches
+        #[arg(long)]
+        measure: bool,
+    },
     /// Show a model's inputs, outputs and operators, what is supported, and what is refused and why
     Inspect {
         /// An ONNX file
@@ -261,7 +265,7 @@ fn run(cli: Cli) -> Outcome<Json> {
         Command::Chat { model, how, tokens } => generate::chat(&model, &how, tokens, &cache, progress),
         #[cfg(feature = "serve")]
         Command::Serve { model, how } => serve::serve(&model, &how, &cache, progress),
-        Command::Devices => Ok(inspect::devices()),
+        Command::Devices { measure } => Ok(inspect::devices(measure, progress)),
         Command::Inspect { model, size, nodes, data } => inspect::inspect(&model, &size, nodes, &data.files()),
         Command::Kernels { job, source, asm, counts, time, passes, only } => {
             kernels::kernels(&job, &kernels::Show { source, asm, counts, time, passes, only }, &cache, progress)
@@ -272,7 +276,7 @@ fn run(cli: Cli) -> Outcome<Json> {
 impl Job {
     /// Opens the device and loads the model onto it.
     fn open(&self, cache: &Cache, progress: Progress) -> Outcome<gradloom::OnnxModel> {
-        let device = gradloom::open(&self.device, self.threads)?;
+        let device = open(&self.device, self.threads, progress)?;
         progress.say(format_args!("{} on {}", self.model.display(), device.target().name));
         let parsed = gradloom::model::parse_with(&self.model, &self.data.files())?;
         let mut model = gradloom::OnnxModel::with_host(parsed, device, cache.host(progress));
@@ -283,6 +287,16 @@ impl Job {
         }
         Ok(model)
     }
+}
+
+/// Opens a device, and says why `auto` is one that is not expected.
+pub(crate) fn open(name: &str, threads: usize, progress: Progress) -> Outcome<Box<dyn gradloom::device::Device>> {
+    if gradloom::choose::canonical(name) != "auto" {
+        return Ok(gradloom::open(name, threads)?);
+    }
+    let choice = gradloom::contain(|| gradloom::choose::choose(threads))?;
+    choice.said.iter().for_each(|said| progress.say(format_args!("{said}")));
+    Ok(choice.device)
 }
 
 impl From<Vec<(&str, Json)>> for Json {

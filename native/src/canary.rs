@@ -4,6 +4,7 @@
 use gradloom_core::Result;
 use gradloom_core::device::canary::{judge, questions, sources};
 use gradloom_core::device::{BufId, Device, Step, View};
+use gradloom_core::render::wgsl;
 use gradloom_core::target::Target;
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -21,9 +22,9 @@ pub fn examine(dev: &mut dyn Device) -> Result<(Target, Vec<String>)> {
 }
 
 /// The same; a driver of this name is asked once.
-pub(super) fn examine_once(dev: &mut dyn Device, driver: &str) -> Result<(Target, Vec<String>)> {
+pub(crate) fn examine_once(dev: &mut dyn Device, driver: &str) -> Result<(Target, Vec<String>)> {
     let t = dev.target();
-    let key = format!("{driver} {:?} {}", t.dots, t.f16_arrays);
+    let key = format!("{} {driver} {:?} {}", t.name, t.dots, t.f16_arrays);
     let known = KNOWN.lock().unwrap_or_else(|e| e.into_inner()).as_ref().and_then(|k| k.get(&key).cloned());
     let answers = match known {
         Some(known) => known,
@@ -35,6 +36,23 @@ pub(super) fn examine_once(dev: &mut dyn Device, driver: &str) -> Result<(Target
         }
     };
     judged(dev.target(), &answers)
+}
+
+/// What the probe of subgroups finds ([`wgsl::subgroup`]).
+pub(crate) fn subgroups(dev: &mut dyn Device) -> Result<Vec<u8>> {
+    let kernel = dev.compile(&[wgsl::subgroup_probe()])?[0];
+    let bytes = 4 * wgsl::PROBE_THREADS;
+    let view = View { buf: dev.alloc(bytes)?, offset: 0, bytes };
+    dev.submit(&[Step::Launch { kernel, args: vec![view], grid: [1; 3], vars: Vec::new() }])?;
+    let ticket = dev.read(view)?;
+    let found = loop {
+        if let Some(found) = dev.poll(ticket)? {
+            break found;
+        }
+    };
+    dev.free(view.buf);
+    dev.release(kernel);
+    Ok(found)
 }
 
 fn judged(t: &Target, answers: &[Vec<u8>]) -> Result<(Target, Vec<String>)> {

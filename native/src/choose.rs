@@ -1,0 +1,255 @@
+//! Which device `auto` is, how devices are named, what each says of itself, and how fast each is.
+//!
+//! `auto` asks drivers and takes the first GPU of hardware, never an emulated one; else the processor.
+
+use crate::devices::{self, NAMES};
+use crate::{NativeHost, Runtime, Tensor};
+use gradloom_core::device::Device;
+use gradloom_core::target::Target;
+use gradloom_core::{Error, Result};
+use std::time::Instant;
+
+/// Environment: the device that `auto` is, in names of ours or of tinygrad's: `CPU`, `CUDA:1`, `CL`, `CPU:LLVM`.
+pub const DEVICE_VARIABLE: &str = "DEV";
+
+/// GPUs that `auto` asks for, the fastest first.
+const GPUS: [&str; 4] = ["cuda", "metal", "vulkan", "wgpu"];
+/// What computes on processors without an emitter of ours, the fastest first.
+const OTHERS: [&str; 3] = ["llvm", "c", "eval"];
+
+/// A device that `auto` chose.
+pub struct Choice {
+    /// The device.
+    pub device: Box<dyn Device>,
+    /// Why it is this one, in a sentence, where that is not what one would expect.
+    pub said: Option<String>,
+}
+
+/// The device that `auto` is: what [`DEVICE_VARIABLE`] says, a GPU of hardware, this processor's machine code, or what computes without it.
+///
+/// # Errors
+/// Those of the device that the variable names.
+pub fn choose(threads: usize) -> Result<Choice> {
+    if let Some(name) = std::env::var(DEVICE_VARIABLE).ok().filter(|n| !n.trim().is_empty()) {
+        let name = canonical(&name);
+        if name != "auto" {
+            return Ok(Choice { device: devices::open(&name, threads)?, said: None });
+        }
+    }
+    let gpu = GPUS.into_iter().filter(|name| may_be_hardware(name)).find_map(|name| {
+        let device = devices::open(name, threads).ok()?;
+        (!device.target().software).then_some(device)
+    });
+    match gpu.map_or_else(|| devices::open("cpu", threads), Ok) {
+        Ok(device) => Ok(Choice { device, said: None }),
+        Err(why) => without_emitter(&why, &|name| devices::open(name, threads)),
+    }
+}
+
+/// The first of [`OTHERS`] that opens.
+fn without_emitter(why: &Error, open: &dyn Fn(&str) -> Result<Box<dyn Device>>) -> Result<Choice> {
+    let mut failed = None;
+    for name in OTHERS {
+        match open(name) {
+            Ok(device) => return Ok(Choice { device, said: Some(format!("computing with {name}, because {why}")) }),
+            Err(e) => failed = failed.or(Some(e)),
+        }
+    }
+    Err(failed.unwrap_or_else(|| why.clone()))
+}
+
+/// Is it worth opening? Says no where a question that costs less than that is enough.
+fn may_be_hardware(name: &str) -> bool {
+    match name {
+        #[cfg(feature = "vulkan")]
+        "vulkan" => crate::vulkan::has_hardware(),
+        // elsewhere it goes through Vulkan, which was asked
+        "wgpu" => cfg!(feature = "wgpu") && (cfg!(any(windows, target_vendor = "apple")) || !cfg!(feature = "vulkan")),
+        _ => NAMES.iter().any(|n| n.0 == name),
+    }
+}
+
+/// A device's name as [`devices::open`] has it: in small letters, and ours where it was tinygrad's.
+pub fn canonical(name: &str) -> String {
+    let name = name.trim().to_ascii_lowercase();
+    let (kind, rest) = name.split_once(':').map_or((name.as_str(), None), |(k, r)| (k, Some(r)));
+    let kind = match (kind, rest) {
+        ("cpu", Some("llvm")) => return "llvm".into(),
+        ("cpu", Some("clang")) => return "c".into(),
+        ("cpu", Some("x86")) => return "cpu".into(),
+        ("cl" | "gpu", _) => "opencl",
+        ("clang", _) => "c",
+        ("python", _) => "eval",
+        ("webgpu", _) => "wgpu",
+        (kind, _) => kind,
+    };
+    rest.map_or(kind.into(), |rest| format!("{kind}:{rest}"))
+}
+
+/// A device of this machine, or why it is not there.
+pub struct Row {
+    /// As [`devices::open`] takes it.
+    pub name: String,
+    /// What it is.
+    pub what: String,
+    /// What it says of itself.
+    pub open: Result<About>,
+}
+
+/// What a device says of itself.
+pub struct About {
+    /// Its name and its driver's, where it has one.
+    pub driver: Option<String>,
+    /// Bytes of its memory, where known.
+    pub memory_bytes: Option<u64>,
+    /// Its limits.
+    pub target: Target,
+    /// What its driver gets wrong.
+    pub notes: Vec<String>,
+}
+
+/// Every device that [`devices::open`] knows, and the further ones of each driver.
+pub fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for &(name, what) in NAMES {
+        let drivers = drivers(name);
+        rows.push(row(name.into(), what.into(), drivers.first()));
+        for (i, driver) in drivers.iter().enumerate().skip(1).filter(|_| !name.contains(':')) {
+            rows.push(row(format!("{name}:{i}"), "another device of the same drivers".into(), Some(driver)));
+        }
+    }
+    rows
+}
+
+fn row(name: String, what: String, driver: Option<&(String, Option<u64>)>) -> Row {
+    let about = |device: Box<dyn Device>| About {
+        driver: driver.map(|d| d.0.clone()),
+        memory_bytes: match driver {
+            Some(driver) => driver.1,
+            None => {
+                if device.target().has_local {
+                    None
+                } else {
+                    host_memory_bytes()
+                }
+            }
+        },
+        target: device.target().clone(),
+        notes: device.notes().to_vec(),
+    };
+    let open = devices::open(&name, 0).map(about);
+    Row { name, what, open }
+}
+
+/// The devices that a back end's drivers offer, with the bytes of their memory.
+fn drivers(name: &str) -> Vec<(String, Option<u64>)> {
+    match name.split(':').next() {
+        #[cfg(feature = "vulkan")]
+        Some("vulkan") => crate::vulkan::list().unwrap_or_default().into_iter().map(|d| (d.0, Some(d.1))).collect(),
+        #[cfg(feature = "opencl")]
+        Some("opencl") => crate::opencl::list().unwrap_or_default().into_iter().map(|d| (d, None)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Bytes of this machine's memory, where the system says it in a file.
+fn host_memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?.trim().strip_suffix("kB")?.trim().parse::<u64>();
+    Some(kib.ok()? << 10)
+}
+
+/// What a device reached.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// Operations a second of a square matrix product in f32.
+    pub flops_per_s: f64,
+    /// Bytes read and written a second by an addition in f32.
+    pub bytes_per_s: f64,
+}
+
+/// Seconds that one run of a measurement should take.
+const LONG_ENOUGH_S: f64 = 0.02;
+/// Runs of which the fastest counts.
+const RUNS: usize = 5;
+/// The largest matrix, and the most elements of a vector.
+const MOST: (usize, usize) = (4096, 1 << 24);
+
+/// Times a matrix product and an addition, each as large as it must be to take [`LONG_ENOUGH_S`].
+///
+/// # Errors
+/// Those of opening the device and of running it.
+pub fn measure(name: &str, threads: usize) -> Result<Measured> {
+    let mut rt = Runtime::with_host(devices::open(name, threads)?, NativeHost::without_cache());
+    let most_elems = rt.engine().device().target().max_buffer_bytes / 4;
+    let mut n = 64;
+    let flops_per_s = loop {
+        let data = vec![0.5f32; n * n];
+        let a = Tensor::new(rt.session(), &data, &[n, n])?;
+        let b = Tensor::new(rt.session(), &data, &[n, n])?;
+        let s = fastest_s(&mut rt, &a.matmul(&b)?)?;
+        if s > LONG_ENOUGH_S || 2 * n > MOST.0 || 4 * n * n > most_elems {
+            break 2.0 * (n as f64).powi(3) / s;
+        }
+        n *= 2;
+    };
+    let mut n = 1 << 12;
+    let bytes_per_s = loop {
+        let x = Tensor::new(rt.session(), &vec![0.5f32; n], &[n])?;
+        let s = fastest_s(&mut rt, &x.add(1.0)?)?;
+        if s > LONG_ENOUGH_S || 4 * n > MOST.1.min(most_elems) {
+            break 8.0 * n as f64 / s;
+        }
+        n *= 4;
+    };
+    Ok(Measured { flops_per_s, bytes_per_s })
+}
+
+fn fastest_s(rt: &mut Runtime, t: &Tensor) -> Result<f64> {
+    let replay = rt.realize(&[t])?;
+    rt.engine().device().sync()?;
+    let mut best = f64::INFINITY;
+    for _ in 0..RUNS {
+        let start = Instant::now();
+        rt.replay(&replay)?;
+        rt.engine().device().sync()?;
+        let s = start.elapsed().as_secs_f64();
+        best = best.min(s);
+        if s > 10.0 * LONG_ENOUGH_S {
+            break;
+        }
+    }
+    Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gradloom_core::device::EvalDevice;
+
+    #[test]
+    fn names_are_taken_in_any_case_and_of_tinygrad() {
+        let names = ["CPU", " Cuda:1 ", "CL", "GPU:2", "CPU:LLVM", "CPU:CLANG", "WEBGPU", "PYTHON", "cpu:AVX2"];
+        let ours = ["cpu", "cuda:1", "opencl", "opencl:2", "llvm", "c", "wgpu", "eval", "cpu:avx2"];
+        assert_eq!(names.map(canonical), ours);
+    }
+
+    #[test]
+    fn what_computes_without_an_emitter_says_so() {
+        let why = Error::Device { device: "cpu".into(), what: "no AVX2".into() };
+        let open = |name: &str| match name {
+            "llvm" => Err(Error::Device { device: "llvm".into(), what: "not installed".into() }),
+            _ => Ok(Box::new(EvalDevice::default()) as Box<dyn Device>),
+        };
+        let chosen = without_emitter(&why, &open).unwrap();
+        let said = chosen.said.unwrap();
+        assert!(said.starts_with("computing with c, because") && said.contains("no AVX2"), "{said}");
+        let none = |name: &str| Err(Error::Device { device: name.into(), what: "not installed".into() });
+        assert!(without_emitter(&why, &none).is_err());
+    }
+
+    #[test]
+    fn auto_is_no_emulated_gpu() {
+        assert!(!choose(1).unwrap().device.target().software);
+    }
+}

@@ -1,0 +1,225 @@
+//! Which devices Vulkan's drivers offer, and what each says of itself.
+
+use super::error;
+use ash::vk;
+use gradloom_core::Result;
+use gradloom_core::target::Target;
+use std::ffi::CStr;
+use std::sync::Arc;
+
+/// Storage buffers of one kernel; more than any kernel of ours takes.
+const MOST_BUFFERS: u32 = 64;
+
+/// The loader with its drivers.
+pub(super) struct Instance {
+    pub(super) raw: ash::Instance,
+    _entry: ash::Entry,
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // SAFETY: whatever was made of it holds it, and so is gone
+        unsafe { self.raw.destroy_instance(None) }
+    }
+}
+
+/// A device, not opened yet.
+pub(super) struct Found {
+    pub(super) instance: Arc<Instance>,
+    pub(super) physical: vk::PhysicalDevice,
+    pub(super) family: u32,
+    pub(super) description: String,
+    pub(super) target: Target,
+    pub(super) can: Can,
+    /// Tells drivers and their versions apart.
+    pub(super) identity: String,
+    rank: (u8, u64),
+}
+
+/// What a device has beyond the least.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Can {
+    pub(super) f16: bool,
+    /// Threads of the smallest subgroup that may exchange values; 0 without such exchanges.
+    pub(super) subgroup: u32,
+    /// An instruction for products of words of four bytes.
+    pub(super) dots: bool,
+    /// Nanoseconds of one count of its clock, and the bits that count; none without a clock.
+    pub(super) clock: Option<(f32, u32)>,
+    /// It lies in the memory of the processor, which is read at its full speed.
+    pub(super) shares_memory: bool,
+    /// Bytes of its memory.
+    pub(super) heap_bytes: u64,
+    pub(super) uniform_alignment: u64,
+}
+
+/// The devices of all drivers for people with the bytes of their memory, the best first: `vulkan:1` is the second.
+///
+/// # Errors
+/// [`gradloom_core::Error::Device`] where there is none.
+pub fn list() -> Result<Vec<(String, u64)>> {
+    Ok(find()?.into_iter().map(|f| (f.description, f.can.heap_bytes)).collect())
+}
+
+/// Is the best device one of hardware? No device is opened for the answer.
+pub fn has_hardware() -> bool {
+    find().is_ok_and(|found| found.first().is_some_and(|f| !f.target.software))
+}
+
+pub(super) fn find() -> Result<Vec<Found>> {
+    let instance = Arc::new(instance()?);
+    // SAFETY: the instance lives
+    let physical = unsafe { instance.raw.enumerate_physical_devices() };
+    let physical = physical.map_err(|e| error(format!("drivers give no devices: {e}")))?;
+    let mut found = Vec::new();
+    let mut refused = Vec::new();
+    for p in physical {
+        match describe(&instance, p) {
+            Ok(f) => found.push(f),
+            Err(why) => refused.push(why),
+        }
+    }
+    if found.is_empty() {
+        let why = match refused.is_empty() {
+            true => "a Vulkan loader without a driver: install that of the GPU, or Mesa's to use the processor".into(),
+            false => format!("no device of use: {}", refused.join("; ")),
+        };
+        return Err(error(why));
+    }
+    found.sort_by(|a, b| b.rank.cmp(&a.rank));
+    Ok(found)
+}
+
+fn instance() -> Result<Instance> {
+    // SAFETY: the loader is the system's own library
+    let entry = unsafe { ash::Entry::load() };
+    let entry = entry.map_err(|_| error("no Vulkan library on this machine: install the driver of the GPU"))?;
+    let name = c"gradloom";
+    let app = vk::ApplicationInfo::default().engine_name(name).application_name(name).api_version(vk::API_VERSION_1_3);
+    // SAFETY: the loader is loaded
+    let offered = unsafe { entry.enumerate_instance_extension_properties(None) }.unwrap_or_default();
+    let portable = ash::khr::portability_enumeration::NAME;
+    let has_portable = offered.iter().any(|e| e.extension_name_as_c_str() == Ok(portable));
+    let extensions = if has_portable { vec![portable.as_ptr()] } else { Vec::new() };
+    let flags = if has_portable {
+        vk::InstanceCreateFlags::ENUMERATE_PORTABILITY_KHR
+    } else {
+        vk::InstanceCreateFlags::empty()
+    };
+    let what =
+        vk::InstanceCreateInfo::default().application_info(&app).enabled_extension_names(&extensions).flags(flags);
+    // SAFETY: the description and what it points to live until the call returns
+    let raw = unsafe { entry.create_instance(&what, None) };
+    let raw = raw.map_err(|e| {
+        error(match e {
+            vk::Result::ERROR_INCOMPATIBLE_DRIVER => {
+                "a Vulkan loader without a driver: install that of the GPU, or Mesa's to use the processor".into()
+            }
+            e => format!("Vulkan does not start: {e}"),
+        })
+    })?;
+    Ok(Instance { raw, _entry: entry })
+}
+
+/// What a device says of itself, or why it is of no use.
+fn describe(instance: &Arc<Instance>, physical: vk::PhysicalDevice) -> std::result::Result<Found, String> {
+    let raw = &instance.raw;
+    // SAFETY: the device is one of this instance's
+    let plain = unsafe { raw.get_physical_device_properties(physical) };
+    let name = text(&plain.device_name);
+    if plain.api_version < vk::API_VERSION_1_2 {
+        return Err(format!("{name} has a driver older than Vulkan 1.2"));
+    }
+    let mut driver = vk::PhysicalDeviceDriverProperties::default();
+    let mut subgroups = vk::PhysicalDeviceSubgroupProperties::default();
+    let mut sizes = vk::PhysicalDeviceSubgroupSizeControlProperties::default();
+    let mut third = vk::PhysicalDeviceMaintenance3Properties::default();
+    let mut all = vk::PhysicalDeviceProperties2::default().push_next(&mut driver).push_next(&mut subgroups);
+    all = all.push_next(&mut third);
+    let newer = plain.api_version >= vk::API_VERSION_1_3;
+    if newer {
+        all = all.push_next(&mut sizes);
+    }
+    // SAFETY: the chain is of structures of the driver's version
+    unsafe { raw.get_physical_device_properties2(physical, &mut all) };
+    let mut old = vk::PhysicalDeviceVulkan11Features::default();
+    let mut two = vk::PhysicalDeviceVulkan12Features::default();
+    let mut three = vk::PhysicalDeviceVulkan13Features::default();
+    let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut old).push_next(&mut two);
+    if newer {
+        features = features.push_next(&mut three);
+    }
+    // SAFETY: the same
+    unsafe { raw.get_physical_device_features2(physical, &mut features) };
+    let version = text(&driver.driver_info);
+    let version = if version.is_empty() { plain.driver_version.to_string() } else { version };
+    let description = format!("{name} ({} {version})", text(&driver.driver_name));
+    if two.timeline_semaphore == vk::FALSE {
+        return Err(format!("{description} has no timeline semaphores"));
+    }
+    // SAFETY: the device is one of this instance's
+    let families = unsafe { raw.get_physical_device_queue_family_properties(physical) };
+    let family = families.iter().position(|f| f.queue_flags.contains(vk::QueueFlags::COMPUTE));
+    let family = family.ok_or_else(|| format!("{description} computes nothing"))?;
+    // SAFETY: the same
+    let memory = unsafe { raw.get_physical_device_memory_properties(physical) };
+    let heaps = &memory.memory_heaps[..memory.memory_heap_count as usize];
+    let own = heaps.iter().filter(|h| h.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL)).map(|h| h.size).max();
+    let heap_bytes = own.unwrap_or(0);
+    let kind = plain.device_type;
+    let exchanges = subgroups.supported_operations.contains(vk::SubgroupFeatureFlags::SHUFFLE)
+        && subgroups.supported_stages.contains(vk::ShaderStageFlags::COMPUTE);
+    let least = if newer { sizes.min_subgroup_size } else { subgroups.subgroup_size };
+    let bits = families[family].timestamp_valid_bits;
+    let can = Can {
+        f16: two.shader_float16 & old.storage_buffer16_bit_access & old.uniform_and_storage_buffer16_bit_access != 0,
+        subgroup: if exchanges { least } else { 0 },
+        dots: three.shader_integer_dot_product != 0,
+        clock: (bits > 0).then_some((plain.limits.timestamp_period, bits)),
+        shares_memory: matches!(kind, vk::PhysicalDeviceType::INTEGRATED_GPU | vk::PhysicalDeviceType::CPU),
+        heap_bytes,
+        uniform_alignment: plain.limits.min_uniform_buffer_offset_alignment.max(16),
+    };
+    let class = match kind {
+        vk::PhysicalDeviceType::DISCRETE_GPU => 4,
+        vk::PhysicalDeviceType::INTEGRATED_GPU => 3,
+        vk::PhysicalDeviceType::VIRTUAL_GPU => 2,
+        vk::PhysicalDeviceType::CPU => 0,
+        _ => 1,
+    };
+    Ok(Found {
+        instance: instance.clone(),
+        physical,
+        family: family as u32,
+        target: target(&plain.limits, kind, third.max_memory_allocation_size.min(heap_bytes)),
+        can,
+        identity: format!("{description} {:x} {:x} {:x?}", plain.vendor_id, plain.device_id, plain.pipeline_cache_uuid),
+        description,
+        rank: (class, heap_bytes),
+    })
+}
+
+fn target(l: &vk::PhysicalDeviceLimits, kind: vk::PhysicalDeviceType, most_bytes: u64) -> Target {
+    let plain = Target::wgsl("vulkan");
+    let plain = if kind == vk::PhysicalDeviceType::CPU { plain.by_processor() } else { plain };
+    let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    let buffers = l.max_per_stage_descriptor_storage_buffers.min(l.max_descriptor_set_storage_buffers);
+    Target {
+        max_grid: l.max_compute_work_group_count.map(|n| n.min(i32::MAX as u32)),
+        max_local: l.max_compute_work_group_size,
+        max_local_total: l.max_compute_work_group_invocations,
+        workgroup_bytes: l.max_compute_shared_memory_size as usize,
+        max_buffers: buffers.min(l.max_per_stage_resources.saturating_sub(1)).min(MOST_BUFFERS) as usize,
+        max_buffer_bytes: size(u64::from(l.max_storage_buffer_range).min(most_bytes)),
+        // 16 so that a view of vec4 elements starts at one
+        offset_alignment: size(l.min_storage_buffer_offset_alignment).max(16),
+        shared_allocations: true,
+        ..plain
+    }
+}
+
+/// A text of a fixed length, as far as it is one.
+fn text(chars: &[std::ffi::c_char]) -> String {
+    let bytes: Vec<u8> = chars.iter().map(|&c| c as u8).collect();
+    CStr::from_bytes_until_nul(&bytes).map_or(String::new(), |s| s.to_string_lossy().trim().into())
+}

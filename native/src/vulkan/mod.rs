@@ -1,0 +1,476 @@
+//! GPUs through Vulkan 1.2: the WGSL renderer's programs as SPIR-V. The loader and its drivers are looked for at run time; a machine
+//! without gets an error that says so.
+//!
+//! A submission is one call of the driver's with a command buffer, recorded once for the same steps ([`recording`]) and, where there are
+//! uploads, one before it. Allocations are places in blocks of memory ([`memory`]); a device that lies in the processor's memory is
+//! written and read without copies while it is idle. Reading waits in `poll` and `sync` only.
+
+mod commands;
+mod find;
+mod gpu;
+mod hazards;
+mod kernels;
+mod memory;
+mod places;
+mod recording;
+mod spirv;
+mod timing;
+
+pub use find::{has_hardware, list};
+
+use crate::canary;
+use find::{Can, Found};
+use gpu::Gpu;
+use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
+use gradloom_core::render::{Source, wgsl};
+use gradloom_core::target::Target;
+use gradloom_core::{Error, Result};
+use hazards::Hazards;
+use kernels::Kernels;
+use memory::Place;
+use places::Places;
+use recording::{Recordings, With};
+use std::collections::{HashMap, VecDeque};
+use timing::{Clock, Times};
+
+/// Bytes that are uploaded at once through memory of the host's.
+const PART: usize = 8 << 20;
+/// Bytes of uploads that may be under way.
+const MOST_UNDER_WAY: u64 = 64 << 20;
+
+/// A device of a Vulkan driver.
+pub struct VulkanDevice {
+    target: Target,
+    can: Can,
+    description: String,
+    identity: String,
+    notes: Vec<String>,
+    places: Places,
+    kernels: Kernels,
+    commands: commands::Commands,
+    recordings: Recordings,
+    clock: Option<Clock>,
+    open: Option<Open>,
+    reads: HashMap<Ticket, Reading>,
+    /// Places that uploads go through, with their submissions.
+    uploads: VecDeque<(u64, Place)>,
+    next: u32,
+    gpu: Gpu,
+}
+
+/// Commands that go before the next submission.
+struct Open {
+    commands: ash::vk::CommandBuffer,
+    hazards: Hazards,
+}
+
+/// A readback in flight.
+enum Reading {
+    Bytes(Vec<u8>),
+    /// To be read where they are once the submission is done.
+    There(Place, usize, u64),
+    /// Copied for the host by a submission.
+    Copied(Place, usize, u64),
+    Times(Times, u64),
+}
+
+impl VulkanDevice {
+    /// Opens the best device there is: a discrete GPU, one that is part of a processor, then a processor.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where there is no driver or no device of Vulkan 1.2, or where it gets arithmetic wrong.
+    pub fn new() -> Result<VulkanDevice> {
+        VulkanDevice::with_index(0)
+    }
+
+    /// Opens a device of [`list`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn with_index(index: usize) -> Result<VulkanDevice> {
+        let mut found = find::find()?;
+        if index >= found.len() {
+            return Err(error(format!("there is no device {index}: drivers offer {}", found.len())));
+        }
+        VulkanDevice::open(found.swap_remove(index))
+    }
+
+    fn open(found: Found) -> Result<VulkanDevice> {
+        let gpu = Gpu::open(&found)?;
+        let mut device = VulkanDevice {
+            places: Places::new(&gpu, &found.can)?,
+            kernels: Kernels::new(&gpu, &found.identity)?,
+            commands: commands::Commands::new(&gpu)?,
+            recordings: Recordings::default(),
+            clock: found.can.clock.map(Clock::new),
+            open: None,
+            reads: HashMap::new(),
+            uploads: VecDeque::new(),
+            next: 0,
+            target: found.target,
+            can: found.can,
+            description: found.description,
+            identity: found.identity,
+            notes: Vec::new(),
+            gpu,
+        };
+        if !device.target.software {
+            device.claim();
+        }
+        device.trust()?;
+        Ok(device)
+    }
+
+    /// Takes from the target what the driver gets wrong.
+    fn trust(&mut self) -> Result<()> {
+        let driver = self.identity.clone();
+        (self.target, self.notes) = canary::examine_once(self, &driver)?;
+        Ok(())
+    }
+
+    /// Kernels are made as for a GPU of hardware, so that a software driver can test them. Where loops end stays the driver's.
+    /// A driver that gets any of it wrong stays as it was.
+    pub fn as_hardware(&mut self) {
+        let plain = self.target.clone();
+        self.claim();
+        if self.trust().is_err() {
+            self.target = plain;
+        }
+    }
+
+    fn claim(&mut self) {
+        // the compiler of shaders has them for every driver; one that is emulated computes them byte by byte
+        self.target = self.target.clone().as_hardware().with_words();
+        if self.can.subgroup > 0 {
+            // a driver that cannot run the probe has no subgroups for us
+            let found = canary::subgroups(self).unwrap_or_default();
+            self.target.subgroup = wgsl::subgroup(&found, self.can.subgroup);
+        }
+        if self.can.f16 {
+            self.target = self.target.clone().with_f16();
+        }
+    }
+
+    /// The device's name and driver, for people.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Bytes of the device's memory.
+    pub fn memory_bytes(&self) -> u64 {
+        self.can.heap_bytes
+    }
+
+    /// From now on the device is lost, as if the driver had reset it: for tests of what comes after.
+    #[doc(hidden)]
+    pub fn destroy(&self) {
+        self.gpu.lose("destroyed".into());
+    }
+
+    fn id(&mut self) -> u32 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// Is everything done that the device was asked for?
+    fn is_idle(&self) -> bool {
+        self.open.is_none() && self.gpu.reached(self.gpu.submitted())
+    }
+
+    /// May the host write to the device's memory now?
+    fn is_writable(&self) -> bool {
+        self.places.device.is_mapped() && self.is_idle()
+    }
+
+    /// The number that the submission has which commands of now belong to.
+    fn coming(&self) -> u64 {
+        self.gpu.submitted() + u64::from(self.open.is_some())
+    }
+
+    /// Commands before the next submission, after a barrier where what they use asks for one.
+    fn opened(&mut self, uses: &[(Place, bool)]) -> Result<ash::vk::CommandBuffer> {
+        if self.open.is_none() {
+            self.open = Some(Open { commands: self.commands.begin(&self.gpu)?, hazards: Hazards::default() });
+        }
+        let open = self.open.as_mut().ok_or_else(|| error("no commands"))?;
+        if open.hazards.wait_before(uses) {
+            commands::barrier(&self.gpu, open.commands);
+        }
+        Ok(open.commands)
+    }
+
+    /// Submits what was opened, and then the commands given.
+    fn send(&mut self, then: &[ash::vk::CommandBuffer]) -> Result<()> {
+        let mut all = Vec::with_capacity(1 + then.len());
+        if let Some(open) = self.open.take() {
+            self.commands.end(&self.gpu, open.commands)?;
+            self.commands.give(self.gpu.submitted() + 1, open.commands);
+            all.push(open.commands);
+        }
+        all.extend_from_slice(then);
+        if !all.is_empty() {
+            self.gpu.submit(&all)?;
+        }
+        Ok(())
+    }
+
+    /// Readbacks that were to read where things are get them before anything changes.
+    fn settle(&mut self) -> Result<()> {
+        let waiting = self.reads.iter().filter_map(|(&t, r)| match r {
+            Reading::There(place, bytes, number) => Some((t, *place, *bytes, *number)),
+            _ => None,
+        });
+        for (ticket, place, bytes, number) in waiting.collect::<Vec<_>>() {
+            let now = match self.gpu.reached(number) {
+                true => Reading::Bytes(self.places.device.read(&place, 0, bytes)),
+                false => self.copy_out(place, bytes)?,
+            };
+            self.reads.insert(ticket, now);
+        }
+        Ok(())
+    }
+
+    /// A copy for the host, among the commands before the next submission.
+    fn copy_out(&mut self, place: Place, bytes: usize) -> Result<Reading> {
+        let there = self.places.readback.take(&self.gpu, bytes as u64)?;
+        let commands = self.opened(&[(place, false), (there, true)])?;
+        let from = (self.places.device.buffer(&place), place.offset);
+        commands::copy(&self.gpu, commands, from, (self.places.readback.buffer(&there), there.offset), bytes as u64);
+        Ok(Reading::Copied(there, bytes, self.coming()))
+    }
+
+    /// Gives back what uploads went through, once they are done.
+    fn sweep(&mut self) {
+        while let Some(&(number, place)) = self.uploads.front()
+            && number <= self.gpu.submitted()
+            && self.gpu.reached(number)
+        {
+            self.uploads.pop_front();
+            self.places.upload.give(place, number);
+        }
+        self.recordings.sweep(&self.gpu, &mut self.places, &mut self.commands);
+        self.kernels.sweep(&self.gpu);
+        self.places.sweep(&self.gpu);
+    }
+
+    /// Uploads a part through memory of the host's.
+    fn upload_part(&mut self, to: Place, data: &[u8]) -> Result<()> {
+        self.sweep();
+        let under_way: u64 = self.uploads.iter().map(|u| u.1.bytes).sum();
+        if under_way > MOST_UNDER_WAY {
+            self.send(&[])?;
+            self.gpu.wait(self.uploads[self.uploads.len() / 2].0)?;
+            self.sweep();
+        }
+        let from = self.places.upload.take(&self.gpu, data.len() as u64)?;
+        self.places.upload.write(&from, 0, data);
+        let commands = self.opened(&[(to, true)])?;
+        let at = (self.places.upload.buffer(&from), from.offset);
+        commands::copy(&self.gpu, commands, at, (self.places.device.buffer(&to), to.offset), data.len() as u64);
+        self.uploads.push_back((self.coming(), from));
+        Ok(())
+    }
+
+    /// Everything that can be wrong with a step.
+    fn check(&self, step: &Step) -> Result<()> {
+        match step {
+            Step::Copy { src, dst } => {
+                self.places.place(src)?;
+                self.places.place(dst).map(|_| ())
+            }
+            Step::Launch { kernel, args, grid, vars } => {
+                self.kernels.get(*kernel)?.check(args, vars)?;
+                if (0..3).any(|d| grid[d] > self.target.max_grid[d]) {
+                    return Err(error(format!("grid {grid:?} is over the device's limit")));
+                }
+                for v in args {
+                    self.places.place(v)?;
+                    if !v.offset.is_multiple_of(self.target.offset_alignment) {
+                        return Err(error(format!("{v:?} is not aligned")));
+                    }
+                    if v.bytes > self.target.max_buffer_bytes {
+                        return Err(error(format!("{v:?} is over the device's limit")));
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The commands of steps, which are checked first so that a bad one leaves nothing half done.
+    fn prepare(&mut self, steps: &[Step]) -> Result<ash::vk::CommandBuffer> {
+        self.gpu.alive()?;
+        steps.iter().try_for_each(|step| self.check(step))?;
+        self.settle()?;
+        self.sweep();
+        let mut with = With {
+            gpu: &self.gpu,
+            kernels: &mut self.kernels,
+            places: &mut self.places,
+            commands: &mut self.commands,
+            uniform_alignment: self.can.uniform_alignment,
+        };
+        self.recordings.prepare(&mut with, steps, self.gpu.submitted() + 1)
+    }
+}
+
+impl Device for VulkanDevice {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn alloc(&mut self, bytes: usize) -> Result<BufId> {
+        self.gpu.alive()?;
+        let refused = || Error::OutOfMemory { device: "vulkan".into(), bytes: bytes as u64 };
+        if bytes > self.target.max_buffer_bytes {
+            return Err(refused());
+        }
+        self.settle()?;
+        let (id, place) = self.places.alloc(&self.gpu, bytes)?;
+        if self.is_writable() {
+            self.places.device.zero(&place);
+            return Ok(id);
+        }
+        let commands = self.opened(&[(place, true)])?;
+        let buffer = self.places.device.buffer(&place);
+        // SAFETY: the place is inside the buffer, and begins and ends at words
+        unsafe { self.gpu.device.cmd_fill_buffer(commands, buffer, place.offset, place.bytes, 0) };
+        Ok(id)
+    }
+
+    fn free(&mut self, buf: BufId) {
+        // a failure shows in the next call that returns a result
+        let _ = self.settle();
+        let coming = self.coming();
+        if let Some(block) = self.places.free(buf, coming) {
+            self.recordings.forget_block(block);
+        }
+    }
+
+    fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
+        self.gpu.alive()?;
+        let to = self.places.place(&View { buf, offset, bytes: data.len() })?;
+        self.settle()?;
+        if self.is_writable() {
+            self.places.device.write(&to, 0, data);
+            return Ok(());
+        }
+        for (i, part) in data.chunks(PART).enumerate() {
+            self.upload_part(Place { offset: to.offset + (i * PART) as u64, bytes: part.len() as u64, ..to }, part)?;
+        }
+        Ok(())
+    }
+
+    fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {
+        self.gpu.alive()?;
+        self.kernels.compile(&self.gpu, &self.can, sources)
+    }
+
+    fn release(&mut self, kernel: KernelId) {
+        self.recordings.forget_kernel(kernel);
+        self.kernels.release(&self.gpu, kernel);
+    }
+
+    fn submit(&mut self, steps: &[Step]) -> Result<()> {
+        let commands = self.prepare(steps)?;
+        self.send(&[commands])
+    }
+
+    fn submit_timed(&mut self, steps: &[Step]) -> Result<Option<Ticket>> {
+        if self.clock.is_none() {
+            return self.submit(steps).map(|()| None);
+        }
+        // what was opened is none of what is timed
+        self.gpu.alive()?;
+        self.settle()?;
+        self.send(&[])?;
+        let commands = self.prepare(steps)?;
+        let Some(clock) = &mut self.clock else { return Ok(None) };
+        let (times, before, after) = clock.begin(&self.gpu, &mut self.commands)?;
+        self.send(&[before, commands, after])?;
+        let number = self.gpu.submitted();
+        [before, after].into_iter().for_each(|c| self.commands.give(number, c));
+        let ticket = Ticket(self.id());
+        self.reads.insert(ticket, Reading::Times(times, number));
+        Ok(Some(ticket))
+    }
+
+    fn read(&mut self, view: View) -> Result<Ticket> {
+        self.gpu.alive()?;
+        let place = self.places.place(&view)?;
+        let reading = if view.bytes == 0 {
+            Reading::Bytes(Vec::new())
+        } else if self.places.device.is_mapped() {
+            self.send(&[])?;
+            Reading::There(place, view.bytes, self.gpu.submitted())
+        } else {
+            let copied = self.copy_out(place, view.bytes)?;
+            self.send(&[])?;
+            copied
+        };
+        let ticket = Ticket(self.id());
+        self.reads.insert(ticket, reading);
+        Ok(ticket)
+    }
+
+    fn poll(&mut self, ticket: Ticket) -> Result<Option<Vec<u8>>> {
+        let number = match self.reads.get(&ticket) {
+            Some(Reading::Bytes(_)) => 0,
+            Some(Reading::There(.., n) | Reading::Copied(.., n) | Reading::Times(_, n)) => *n,
+            None => return Err(error(format!("{ticket:?} is spent"))),
+        };
+        if number > self.gpu.submitted() {
+            self.send(&[])?;
+        }
+        if number > 0 {
+            self.gpu.wait(number)?;
+        }
+        match self.reads.remove(&ticket) {
+            Some(Reading::Bytes(bytes)) => Ok(Some(bytes)),
+            Some(Reading::There(place, bytes, _)) => Ok(Some(self.places.device.read(&place, 0, bytes))),
+            Some(Reading::Copied(place, bytes, _)) => {
+                let read = self.places.readback.read(&place, 0, bytes);
+                self.places.readback.give(place, number);
+                Ok(Some(read))
+            }
+            Some(Reading::Times(times, _)) => match &mut self.clock {
+                Some(clock) => clock.end(&self.gpu, times).map(Some),
+                None => Ok(None),
+            },
+            None => Ok(None),
+        }
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.gpu.alive()?;
+        self.send(&[])?;
+        self.gpu.wait(self.gpu.submitted())
+    }
+}
+
+impl Drop for VulkanDevice {
+    fn drop(&mut self) {
+        // SAFETY: the device is open
+        let _ = unsafe { self.gpu.device.device_wait_idle() };
+        self.recordings.clear(&self.gpu, &mut self.places);
+        if let Some(clock) = &mut self.clock {
+            let left = self.reads.drain().filter_map(|r| if let Reading::Times(t, _) = r.1 { Some(t) } else { None });
+            clock.clear(&self.gpu, left);
+        }
+        self.commands.clear(&self.gpu);
+        self.kernels.clear(&self.gpu);
+        self.places.clear(&self.gpu);
+    }
+}
+
+pub(super) fn error(what: impl Into<String>) -> Error {
+    Error::Device { device: "vulkan".into(), what: what.into() }
+}
+
+fn lost(why: &str) -> Error {
+    Error::Lost { device: "vulkan".into(), what: why.into() }
+}

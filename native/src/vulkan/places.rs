@@ -1,0 +1,78 @@
+//! Where the allocations of a device lie, and the memory through which bytes come and go.
+
+use super::error;
+use super::find::Can;
+use super::gpu::Gpu;
+use super::memory::{Place, Pool};
+use ash::vk;
+use gradloom_core::Result;
+use gradloom_core::device::{BufId, View};
+use std::collections::HashMap;
+
+/// All memory of a device.
+pub(super) struct Places {
+    bufs: HashMap<BufId, (Place, usize)>,
+    /// What kernels work on.
+    pub(super) device: Pool,
+    /// What the host writes: uploads and launch scalars.
+    pub(super) upload: Pool,
+    /// What the host reads.
+    pub(super) readback: Pool,
+    next: u32,
+}
+
+impl Places {
+    pub(super) fn new(gpu: &Gpu, can: &Can) -> Result<Places> {
+        use vk::BufferUsageFlags as U;
+        use vk::MemoryPropertyFlags as P;
+        let seen = P::HOST_VISIBLE | P::HOST_COHERENT;
+        let work = U::STORAGE_BUFFER | U::TRANSFER_SRC | U::TRANSFER_DST;
+        // every type of memory that a buffer of such uses may have; drivers allow all that are no images'
+        let all = u32::MAX;
+        let shared =
+            gpu.memory_type(all, P::DEVICE_LOCAL | seen | P::HOST_CACHED, &[]).ok().filter(|_| can.shares_memory);
+        let own = gpu.memory_type(all, P::DEVICE_LOCAL, &[(seen, false), (P::LAZILY_ALLOCATED, false)]);
+        let kind = shared.map_or(own, Ok)?;
+        let up = gpu.memory_type(all, seen, &[(P::DEVICE_LOCAL, false), (P::HOST_CACHED, false)])?;
+        let down = gpu.memory_type(all, seen, &[(P::HOST_CACHED, true), (P::DEVICE_LOCAL, false)])?;
+        Ok(Places {
+            bufs: HashMap::new(),
+            device: Pool::new(gpu, kind, work, shared.is_some(), 0),
+            upload: Pool::new(gpu, up, U::TRANSFER_SRC | U::UNIFORM_BUFFER, true, 1),
+            readback: Pool::new(gpu, down, U::TRANSFER_DST, true, 2),
+            next: 0,
+        })
+    }
+
+    pub(super) fn alloc(&mut self, gpu: &Gpu, bytes: usize) -> Result<(BufId, Place)> {
+        let place = self.device.take(gpu, bytes as u64)?;
+        let id = BufId(self.next);
+        self.next += 1;
+        self.bufs.insert(id, (place, bytes));
+        Ok((id, place))
+    }
+
+    /// Frees an allocation after the submission `after`. Returns the block of memory that goes with it, if one does.
+    pub(super) fn free(&mut self, buf: BufId, after: u64) -> Option<u32> {
+        let (place, _) = self.bufs.remove(&buf)?;
+        self.device.give(place, after)
+    }
+
+    /// Where a view lies, in whole words; it has to be inside its allocation.
+    pub(super) fn place(&self, v: &View) -> Result<Place> {
+        let (p, size) = self.bufs.get(&v.buf).ok_or_else(|| error(format!("{:?} is not allocated", v.buf)))?;
+        if v.offset.checked_add(v.bytes).is_none_or(|end| end > *size) {
+            return Err(error(format!("{v:?} is outside its {size} bytes")));
+        }
+        let bytes = (v.bytes as u64).max(1).next_multiple_of(4);
+        Ok(Place { block: p.block, offset: p.offset + v.offset as u64, bytes })
+    }
+
+    pub(super) fn sweep(&mut self, gpu: &Gpu) {
+        [&mut self.device, &mut self.upload, &mut self.readback].into_iter().for_each(|p| p.sweep(gpu));
+    }
+
+    pub(super) fn clear(&mut self, gpu: &Gpu) {
+        [&mut self.device, &mut self.upload, &mut self.readback].into_iter().for_each(|p| p.clear(gpu));
+    }
+}
