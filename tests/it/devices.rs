@@ -71,6 +71,29 @@ fn c_device() -> Result<Pair> {
     Ok((Box::new(gradloom::c::CDevice::new()?), Box::new(gradloom_core::render::c::CRenderer)))
 }
 
+/// What a driver's compiler made is in the cache: a device that is opened later gives it no text, and computes the same.
+#[test]
+fn a_second_start_of_opencl_compiles_nothing() {
+    use gradloom_tests::programs::samples;
+    let folder = std::env::temp_dir().join(format!("gradloom-opencl-{}", std::process::id()));
+    for start in 0..2 {
+        let Some(mut device) = here::device("opencl", gradloom::opencl::OpenClDevice::new()) else { return };
+        device.cache_in(&folder);
+        let target = device.target().clone();
+        let some: Vec<_> = samples(&target).into_iter().step_by(50).collect();
+        let source = |s: &gradloom_tests::programs::Sample| {
+            let code = gradloom_core::render::render(&s.program, &target).expect("a text");
+            gradloom_core::render::Source::new(&s.program, code)
+        };
+        let kernels = device.compile(&some.iter().map(source).collect::<Vec<_>>()).expect("samples compile");
+        assert_eq!(device.translated() == 0, start == 1, "start {start}: {} texts", device.translated());
+        for (s, &kernel) in some.iter().zip(&kernels) {
+            s.check(&runner::run_one(&mut device, s, kernel).expect("a sample runs")).expect("its known results");
+        }
+    }
+    std::fs::remove_dir_all(&folder).expect("a folder of ours");
+}
+
 /// Products of 16-bit floats and of what else the language has tiles for, by matrix tiles: a device that has them gives what the evaluator
 /// gives, whether a tile divides the shape or not.
 #[test]

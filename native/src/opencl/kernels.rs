@@ -8,6 +8,7 @@ use gradloom_core::render::{Source, gpu_c};
 use opencl3::context::Context;
 use opencl3::error_codes::ClError;
 use opencl3::program::Program;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Kernels in one unit at least, where there are so many: the driver's compiler takes as long for the common text.
 const LEAST: usize = 4;
@@ -38,6 +39,8 @@ impl Kernel {
 pub(super) struct Compiler {
     pub(super) options: String,
     pub(super) binaries: Binaries,
+    /// Texts that the driver was given because it had made no binary of them.
+    pub(super) translated: AtomicUsize,
 }
 
 /// Compiles a batch, a part on each core.
@@ -66,6 +69,7 @@ fn build(context: &Context, compiler: &Compiler, sources: &[Source]) -> Result<V
     let program = match known(context, compiler, &unit) {
         Some(program) => program,
         None => {
+            compiler.translated.fetch_add(1, Ordering::Relaxed);
             let program = translate(context, &compiler.options, &unit, sources)?;
             if let Some(binary) = program.get_binaries().ok().and_then(|all| all.into_iter().next()) {
                 compiler.binaries.put(&unit, binary);

@@ -24,7 +24,9 @@ use opencl3::event::Event;
 use opencl3::memory::{Buffer, CL_MEM_READ_WRITE, ClMem};
 use opencl3::types::{CL_FALSE, CL_TRUE};
 use std::collections::HashMap;
+use std::path::Path;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What zeroes memory; sizes are multiples of it.
 const ZEROS: [u8; 16] = [0; 16];
@@ -33,6 +35,7 @@ const ZEROS: [u8; 16] = [0; 16];
 pub struct OpenClDevice {
     target: Target,
     description: String,
+    driver: String,
     compiler: Compiler,
     notes: Vec<String>,
     bufs: HashMap<BufId, Allocation>,
@@ -85,7 +88,12 @@ impl OpenClDevice {
         Ok(OpenClDevice {
             target: found.target,
             description: found.description,
-            compiler: Compiler { options: found.options, binaries: Binaries::of(driver) },
+            compiler: Compiler {
+                options: found.options,
+                binaries: Binaries::of(driver.clone()),
+                translated: AtomicUsize::new(0),
+            },
+            driver,
             notes: found.notes,
             bufs: HashMap::new(),
             kernels: HashMap::new(),
@@ -99,6 +107,16 @@ impl OpenClDevice {
     /// Kernels are made as for a GPU of hardware, so that a processor can test them.
     pub fn as_hardware(&mut self) {
         self.target = self.target.clone().as_hardware();
+    }
+
+    /// Keeps binaries in this folder rather than the user's.
+    pub fn cache_in(&mut self, folder: &Path) {
+        self.compiler.binaries = Binaries::within(folder, self.driver.clone());
+    }
+
+    /// Texts that the driver's compiler was given so far: none where all binaries were in the cache.
+    pub fn translated(&self) -> usize {
+        self.compiler.translated.load(Ordering::Relaxed)
     }
 
     /// The device's name and driver, for people.

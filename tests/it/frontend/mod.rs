@@ -232,6 +232,20 @@ fn values_are_torchs_through_the_c_compiler() {
     values_are_torchs_on(&mut Engine::new(Box::new(device)), 12);
 }
 
+/// The driver's compiler is slow: a sample.
+#[test]
+fn values_are_torchs_through_opencl() {
+    let Some(device) = here::device("opencl", gradloom::opencl::OpenClDevice::new()) else { return };
+    values_are_torchs_on(&mut Engine::new(Box::new(device)), 200);
+}
+
+/// Kernels as they are for Metal, on the processor: a sample.
+#[test]
+fn values_are_torchs_through_metals_language() {
+    let Some(device) = here::device("c:metal", gradloom::c::CDevice::host("metal")) else { return };
+    values_are_torchs_on(&mut Engine::new(Box::new(device)), 40);
+}
+
 /// Milliseconds of compiling a kernel: a sample.
 #[cfg(unix)]
 #[test]

@@ -97,6 +97,13 @@ fn opinfo_samples_are_torchs_through_the_c_compiler() {
     on(&mut Engine::new(Box::new(device)), 61, 0);
 }
 
+/// The driver's compiler is slow: a sample.
+#[test]
+fn opinfo_samples_are_torchs_through_opencl() {
+    let Some(device) = here::device("opencl", gradloom::opencl::OpenClDevice::new()) else { return };
+    on(&mut Engine::new(Box::new(device)), 906, 0);
+}
+
 /// On a GPU or a software driver: a sample, as compiling takes long there.
 #[cfg(feature = "wgpu")]
 #[test]
