@@ -7,9 +7,8 @@
 //! | `build` | [`Bound`]: a model in a session, built for concrete input shapes |
 //! | `stage` | builds that stop for values which a device has to compute, and go on |
 //! | `strings` | tensors of strings, as codes |
-//! | `value`, `prim` | values known on the host or lazy; the primitives that fold or become lazy tensors |
-//! | `host`, `host_nn` | the primitives on the host |
-//! | `lazy` | the primitives as lazy tensors: the only door to the frontend |
+//! | `value`, `prim` | values known on the host or lazy; the primitives that operators are made of |
+//! | `fold` | what is made of known values, evaluated while the graph is built |
 //! | `inspect` | what a build would make of each node, before any run |
 //! | `compare` | where the values of two runs part |
 //! | `ops` | the operators, a table a file |
@@ -20,10 +19,8 @@
 mod build;
 mod check;
 mod compare;
-mod host;
-mod host_nn;
+mod fold;
 mod inspect;
-mod lazy;
 mod model;
 mod ops;
 mod prim;

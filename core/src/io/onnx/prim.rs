@@ -1,10 +1,18 @@
-//! The primitives that operators are written with: each folds on the host if it can and is a lazy tensor otherwise.
+//! The primitives that operators are written with: methods of tensors, whose operands are checked here. Each folds if its operands are
+//! known and small, and is a lazy tensor otherwise ([`Cx::apply`]).
 
-use super::host::{self, Bin, Red, Un};
-use super::lazy;
+use super::fold::in_dtype;
 use super::value::{Cx, Value};
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
+use crate::tensor::{ConvOpts, Operand, PadMode, ScatterOp, Tensor, broadcast_shape};
+
+/// A primitive on one operand.
+pub(super) type Unary = fn(&Tensor) -> Result<Tensor>;
+/// A primitive on two operands of one dtype, which broadcast.
+pub(super) type Binary<'m> = fn(&Cx<'m>, &Value, &Value) -> Result<Value>;
+/// A reduction of some axes, which stay or go.
+pub(super) type Reduction = fn(&Tensor, &[i64], bool) -> Result<Tensor>;
 
 /// Geometry of a convolution or pooling over the spatial axes.
 #[derive(Clone, Debug, Default)]
@@ -40,64 +48,117 @@ fn check_lists(v: &Value, lists: [usize; 2]) -> Result<()> {
     Err(Error::value("onnx", what))
 }
 
+/// An operand of a method from a scalar of this dtype.
+pub(super) fn operand(dtype: DType, v: Scalar) -> Operand {
+    match dtype {
+        DType::Bool => Operand::Bool(v.as_bool()),
+        d if d.is_float() => Operand::Float(v.as_f64()),
+        _ => Operand::Int(v.as_i64()),
+    }
+}
+
+fn signed(axes: &[usize]) -> Vec<i64> {
+    axes.iter().map(|&a| a as i64).collect()
+}
+
+/// `len[i] > 0` elements of each axis from `start[i]` by `step[i]`.
+fn strided(t: &Tensor, start: &[usize], len: &[usize], step: &[isize]) -> Result<Tensor> {
+    let reach = |i: usize| (len[i] - 1) * step[i].unsigned_abs();
+    let cut = |i: usize| match step[i] > 0 {
+        true => (start[i], start[i] + reach(i) + 1),
+        false => (start[i] - reach(i), start[i] + 1),
+    };
+    let mut t = t.shrink(&(0..len.len()).map(cut).collect::<Vec<_>>())?;
+    let back: Vec<usize> = (0..len.len()).filter(|&i| step[i] < 0 && len[i] > 1).collect();
+    if !back.is_empty() {
+        t = t.flip(&signed(&back))?;
+    }
+    for i in (0..len.len()).filter(|&i| step[i].unsigned_abs() > 1 && len[i] > 1) {
+        t = t.stride_axis(i, step[i].unsigned_abs())?;
+    }
+    Ok(t)
+}
+
+/// Methods that are two operands' elementwise primitives.
+macro_rules! binary {
+    ($($(#[$doc:meta])* $name:ident = |$a:ident, $b:ident| $e:expr;)*) => {
+        impl Cx<'_> {$(
+            $(#[$doc])*
+            pub(super) fn $name(&self, a: &Value, b: &Value) -> Result<Value> {
+                self.binary(a, b, &|$a, $b| $e)
+            }
+        )*}
+    };
+}
+binary! {
+    add = |a, b| a.add(b);
+    sub = |a, b| a.sub(b);
+    mul = |a, b| a.mul(b);
+    /// The quotient; of integers it truncates.
+    div = |a, b| if a.dtype().is_float() { in_f32(a, b, &|t| t[0].div(&t[1])) } else { a.trunc_div(b) };
+    /// `a - b * trunc(a / b)`, with the sign of a (C's `%`, `fmod`).
+    rem = |a, b| in_f32(a, b, &|t| t[0].fmod(&t[1]));
+    /// The larger; NaN wins.
+    max = |a, b| a.maximum(b);
+    /// The smaller; NaN wins.
+    min = |a, b| a.minimum(b);
+    lt = |a, b| a.lt(b);
+    eq = |a, b| a.eq(b);
+    /// And of bits, or of bools; so are the next two.
+    and = |a, b| a.bit_and(b);
+    or = |a, b| a.bit_or(b);
+    xor = |a, b| a.bit_xor(b);
+    shl = |a, b| a.shift_left(b);
+    shr = |a, b| a.shift_right(b);
+}
+
+/// Of 16-bit floats in f32 and rounded once, as the operator sets mean it.
+fn in_f32(a: &Tensor, b: &Tensor, make: super::fold::Make<'_>) -> Result<Tensor> {
+    let both = [a.clone(), b.clone()];
+    if matches!(a.dtype(), DType::F16 | DType::BF16) { in_dtype(DType::F32, &both, make) } else { make(&both) }
+}
+
 impl Cx<'_> {
-    pub(super) fn unary(&self, op: Un, v: &Value) -> Result<Value> {
-        if let Some(t) = self.fold(&[v], v.len()) {
-            return Ok(Value::known(host::unary(op, &t[0])));
-        }
-        lazy::unary(op, &self.lazy(v)?).map(Value::lazy)
+    pub(super) fn unary(&self, f: Unary, v: &Value) -> Result<Value> {
+        self.compute(&[v], v.len(), &|t| f(&t[0]))
     }
 
-    /// Operands have one dtype; shapes broadcast.
-    pub(super) fn binary(&self, op: Bin, a: &Value, b: &Value) -> Result<Value> {
+    /// The elements of both operands' common shape.
+    fn common(&self, a: &Value, b: &Value) -> Result<usize> {
         if a.dtype() != b.dtype() {
             let why = format!("the other operand is {}", b.dtype());
             return Err(Error::DType { op: "onnx", dtype: a.dtype(), why });
         }
-        let shape = host::broadcast(a.shape(), b.shape()).ok_or_else(|| misfit("broadcast", a, b))?;
-        if let Some(t) = self.fold(&[a, b], self.check_shape(&shape)?)
-            && let Some(out) = host::binary(op, &t[0], &t[1])
-        {
-            return Ok(Value::known(out));
+        self.check_shape(&broadcast_shape("broadcast", a.shape(), b.shape())?)
+    }
+
+    fn binary(&self, a: &Value, b: &Value, f: &dyn Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Value> {
+        self.apply(&[a, b], self.common(a, b)?, &|t| f(&t[0], &t[1]))
+    }
+
+    /// a to the power b.
+    pub(super) fn pow(&self, a: &Value, b: &Value) -> Result<Value> {
+        let len = self.common(a, b)?;
+        // roots and small powers need no logarithm
+        let exponent = self.fold(&[b], 0).filter(|_| b.rank() <= a.rank() && b.len() == 1);
+        match exponent.and_then(|t| t[0].scalars().next()) {
+            Some(n) => self.compute(&[a], len, &|t| t[0].pow(operand(a.dtype(), n))),
+            None => self.compute(&[a, b], len, &|t| t[0].pow(&t[1])),
         }
-        if op == Bin::Pow
-            && b.rank() <= a.rank()
-            && let Some(t) = self.fold(&[b], 0)
-            && let [exponent] = t[0].to_f64()[..]
-        {
-            return lazy::pow(&self.lazy(a)?, exponent).map(Value::lazy);
-        }
-        lazy::binary(op, &self.lazy(a)?, &self.lazy(b)?).map(Value::lazy)
     }
 
     /// A binary primitive with a number of the operand's dtype on the right.
-    pub(super) fn with(&self, op: Bin, a: &Value, b: f64) -> Result<Value> {
-        self.binary(op, a, &self.scalar_like(a, b))
-    }
-
-    pub(super) fn add(&self, a: &Value, b: &Value) -> Result<Value> {
-        self.binary(Bin::Add, a, b)
-    }
-
-    pub(super) fn sub(&self, a: &Value, b: &Value) -> Result<Value> {
-        self.binary(Bin::Sub, a, b)
-    }
-
-    pub(super) fn mul(&self, a: &Value, b: &Value) -> Result<Value> {
-        self.binary(Bin::Mul, a, b)
-    }
-
-    pub(super) fn div(&self, a: &Value, b: &Value) -> Result<Value> {
-        self.binary(Bin::Div, a, b)
+    pub(super) fn with(&self, f: fn(&Self, &Value, &Value) -> Result<Value>, a: &Value, b: f64) -> Result<Value> {
+        f(self, a, &self.scalar_like(a, b))
     }
 
     pub(super) fn not(&self, a: &Value) -> Result<Value> {
-        self.unary(Un::Not, a)
+        self.unary(Tensor::bit_not, a)
     }
 
     /// Clamps to [lo, hi].
     pub(super) fn clamp(&self, v: &Value, lo: f64, hi: f64) -> Result<Value> {
-        self.with(Bin::Min, &self.with(Bin::Max, v, lo)?, hi)
+        self.with(Cx::min, &self.with(Cx::max, v, lo)?, hi)
     }
 
     pub(super) fn select(&self, c: &Value, a: &Value, b: &Value) -> Result<Value> {
@@ -108,24 +169,16 @@ impl Cx<'_> {
         if c.dtype() != DType::Bool {
             return Err(Error::DType { op: "where", dtype: c.dtype(), why: "a condition is bool".to_owned() });
         }
-        let shape = host::broadcast(a.shape(), b.shape()).ok_or_else(|| misfit("where", a, b))?;
-        let shape = host::broadcast(&shape, c.shape()).ok_or_else(|| misfit("where", c, a))?;
-        if let Some(t) = self.fold(&[c, a, b], self.check_shape(&shape)?)
-            && let Some(out) = host::select(&t[0], &t[1], &t[2])
-        {
-            return Ok(Value::known(out));
-        }
-        lazy::select(&self.lazy(c)?, &self.lazy(a)?, &self.lazy(b)?).map(Value::lazy)
+        let shape = broadcast_shape("where", a.shape(), b.shape())?;
+        let shape = broadcast_shape("where", &shape, c.shape())?;
+        self.apply(&[c, a, b], self.check_shape(&shape)?, &|t| t[0].select(&t[1], &t[2]))
     }
 
     pub(super) fn cast(&self, v: &Value, to: DType) -> Result<Value> {
         if v.dtype() == to {
             return Ok(v.clone());
         }
-        if let Some(t) = self.fold(&[v], v.len()) {
-            return Ok(Value::known(t[0].cast(to)));
-        }
-        lazy::cast(&self.lazy(v)?, to).map(Value::lazy)
+        self.apply(&[v], v.len(), &|t| t[0].cast(to))
     }
 
     /// The same bits as another dtype of the same size.
@@ -133,11 +186,7 @@ impl Cx<'_> {
         if v.dtype() == to {
             return Ok(v.clone());
         }
-        if let Some(mut t) = self.fold(&[v], v.len()) {
-            t[0].dtype = to;
-            return Ok(Value::known(t.swap_remove(0)));
-        }
-        self.lazy(v)?.bitcast(to).map(Value::lazy)
+        self.apply(&[v], v.len(), &|t| t[0].bitcast(to))
     }
 
     pub(super) fn reshape(&self, v: &Value, shape: &[usize]) -> Result<Value> {
@@ -147,11 +196,7 @@ impl Cx<'_> {
         if self.check_shape(shape)? != v.len() {
             return Err(Error::Shape { op: "reshape", lhs: v.shape().to_vec(), rhs: shape.to_vec() });
         }
-        if let Some(mut t) = self.fold(&[v], v.len()) {
-            t[0].shape = shape.to_vec();
-            return Ok(Value::known(t.swap_remove(0)));
-        }
-        lazy::reshape(&self.lazy(v)?, shape).map(Value::lazy)
+        self.apply(&[v], v.len(), &|t| t[0].reshape(shape))
     }
 
     pub(super) fn permute(&self, v: &Value, order: &[usize]) -> Result<Value> {
@@ -160,10 +205,7 @@ impl Cx<'_> {
         if order.iter().enumerate().all(|(i, &a)| i == a) {
             return Ok(v.clone());
         }
-        if let Some(t) = self.fold(&[v], v.len()) {
-            return Ok(Value::known(host::permute(&t[0], order)));
-        }
-        lazy::permute(&self.lazy(v)?, order).map(Value::lazy)
+        self.apply(&[v], v.len(), &|t| t[0].permute(&signed(order)))
     }
 
     /// The same values, side by side in storage of their own.
@@ -183,13 +225,7 @@ impl Cx<'_> {
         if v.shape() == shape {
             return Ok(v.clone());
         }
-        if host::broadcast(v.shape(), shape).as_deref() != Some(shape) {
-            return Err(Error::Shape { op: "expand", lhs: v.shape().to_vec(), rhs: shape.to_vec() });
-        }
-        if let Some(t) = self.fold(&[v], self.check_shape(shape)?) {
-            return Ok(Value::known(host::expand(&t[0], shape)));
-        }
-        lazy::expand(&self.lazy(v)?, shape).map(Value::lazy)
+        self.apply(&[v], self.check_shape(shape)?, &|t| t[0].expand(shape))
     }
 
     /// `len[i]` elements of each axis from `start[i]` by `step[i]` (not 0).
@@ -214,13 +250,10 @@ impl Cx<'_> {
             let what = format!("{len:?} elements from {start:?} by {step:?} do not lie in {:?}", v.shape());
             return Err(Error::value("slice", what));
         }
-        if let Some(t) = self.fold(&[v], v.len()) {
-            return Ok(Value::known(host::slice(&t[0], start, len, step)));
-        }
         if len.contains(&0) {
             return self.full(v.dtype(), len, Scalar::from_i64(0, v.dtype()));
         }
-        lazy::slice(&self.lazy(v)?, start, len, step).map(Value::lazy)
+        self.apply(&[v], v.len(), &|t| strided(&t[0], start, len, step))
     }
 
     /// Elements `start .. start + len` of one axis.
@@ -246,10 +279,9 @@ impl Cx<'_> {
         let grow = |((d, a), b): ((&usize, &usize), &usize)| d.checked_add(*a)?.checked_add(*b);
         let shape: Option<Vec<usize>> = v.shape().iter().zip(before).zip(after).map(grow).collect();
         let shape = shape.ok_or_else(|| Error::value("pad", "the padded size overflows"))?;
-        if let Some(t) = self.fold(&[v], self.check_shape(&shape)?) {
-            return Ok(Value::known(host::pad(&t[0], before, after, with)));
-        }
-        lazy::pad(&self.lazy(v)?, before, after, with).map(Value::lazy)
+        let pairs: Vec<(i64, i64)> = before.iter().zip(after).map(|(&a, &b)| (a as i64, b as i64)).collect();
+        let with = operand(v.dtype(), with);
+        self.apply(&[v], self.check_shape(&shape)?, &|t| t[0].pad(&pairs, PadMode::Constant, &with))
     }
 
     pub(super) fn concat(&self, parts: &[Value], axis: usize) -> Result<Value> {
@@ -273,41 +305,22 @@ impl Cx<'_> {
         let total = parts.iter().try_fold(0usize, |n, p| n.checked_add(p.extent(axis)));
         let total = total.ok_or_else(|| Error::value("concat", "the joined size overflows"))?;
         *shape.get_mut(axis).ok_or_else(|| first.no_axis(axis))? = total;
-        if let Some(t) = self.fold(&parts.iter().collect::<Vec<_>>(), self.check_shape(&shape)?) {
-            return Ok(Value::known(host::concat(&t.iter().collect::<Vec<_>>(), axis)));
-        }
+        let len = self.check_shape(&shape)?;
         let full: Vec<&Value> = parts.iter().filter(|p| p.extent(axis) > 0).collect();
         match &full[..] {
             [] => Ok(first.clone()),
             [one] => Ok((*one).clone()),
-            _ => {
-                let list = full.iter().map(|p| self.lazy(p)).collect::<Result<Vec<_>>>()?;
-                lazy::concat(&list, axis).map(Value::lazy)
-            }
+            _ => self.apply(&full, len, &|t| Tensor::cat(&t.iter().collect::<Vec<_>>(), axis as i64)),
         }
     }
 
-    /// Reduces `axes`; they stay with length 1 if `keep`.
-    pub(super) fn reduce(&self, op: Red, v: &Value, axes: &[usize], keep: bool) -> Result<Value> {
+    /// Reduces `axes`; they stay with length 1 if `keep`. The dtype stays.
+    pub(super) fn reduce(&self, f: Reduction, v: &Value, axes: &[usize], keep: bool) -> Result<Value> {
         check_axes(v, axes)?;
-        let kept: Vec<usize> =
-            v.shape().iter().enumerate().map(|(i, &d)| if axes.contains(&i) { 1 } else { d }).collect();
-        let out = if axes.is_empty() {
-            v.clone()
-        } else if let Some(t) = self.fold(&[v], v.len()) {
-            Value::known(host::reduce(op, &t[0], axes))
-        } else {
-            Value::lazy(lazy::reduce(op, &self.lazy(v)?, axes)?)
-        };
-        self.drop_axes(&out, &kept, axes, keep)
-    }
-
-    fn drop_axes(&self, v: &Value, kept: &[usize], axes: &[usize], keep: bool) -> Result<Value> {
-        if keep {
-            return self.reshape(v, kept);
+        if axes.is_empty() {
+            return Ok(v.clone());
         }
-        let shape: Vec<usize> = (0..kept.len()).filter(|i| !axes.contains(i)).map(|i| kept[i]).collect();
-        self.reshape(v, &shape)
+        self.compute(&[v], v.len(), &|t| f(&t[0], &signed(axes), keep)?.cast(t[0].dtype()))
     }
 
     /// `f` of it, of 16-bit floats in f32 and rounded once.
@@ -326,86 +339,69 @@ impl Cx<'_> {
 
     fn mean_wide(&self, v: &Value, axes: &[usize], keep: bool) -> Result<Value> {
         let n: usize = axes.iter().map(|&a| v.extent(a)).product();
-        let sum = self.reduce(Red::Sum, v, axes, keep)?;
-        if v.dtype().is_float() {
-            self.with(Bin::Mul, &sum, 1.0 / n as f64)
-        } else {
-            self.with(Bin::Div, &sum, n as f64)
-        }
+        let sum = self.reduce(Tensor::sum, v, axes, keep)?;
+        if v.dtype().is_float() { self.with(Cx::mul, &sum, 1.0 / n as f64) } else { self.with(Cx::div, &sum, n as f64) }
     }
 
     /// Index (i64) of the first largest element.
     pub(super) fn argmax(&self, v: &Value, axis: usize, keep: bool) -> Result<Value> {
-        let mut kept = v.shape().to_vec();
-        *kept.get_mut(axis).ok_or_else(|| v.no_axis(axis))? = 1;
-        let out = if let Some(t) = self.fold(&[v], v.len()) {
-            Value::known(host::argmax(&t[0], axis))
-        } else {
-            Value::lazy(lazy::argmax(&self.lazy(v)?, axis)?)
-        };
-        self.drop_axes(&out, &kept, &[axis], keep)
+        v.dim(axis)?;
+        self.apply(&[v], v.len(), &|t| t[0].argmax(axis as i64, keep)?.cast(DType::I64))
     }
 
     pub(super) fn cumsum(&self, v: &Value, axis: usize) -> Result<Value> {
         v.dim(axis)?;
-        if let Some(t) = self.fold(&[v], v.len()) {
-            return Ok(Value::known(host::cumsum(&t[0], axis)));
-        }
-        lazy::cumsum(&self.lazy(v)?, axis).map(Value::lazy)
+        self.compute(&[v], v.len(), &|t| t[0].cumsum(axis as i64)?.cast(t[0].dtype()))
     }
 
     /// Product of all elements up to each.
     pub(super) fn cumprod(&self, v: &Value, axis: usize) -> Result<Value> {
-        self.lazy(v)?.cumprod(axis as i64)?.cast(v.dtype()).map(Value::lazy)
+        v.dim(axis)?;
+        self.compute(&[v], v.len(), &|t| t[0].cumprod(axis as i64)?.cast(t[0].dtype()))
     }
 
+    /// The `k` largest (or smallest) along an axis, sorted, and their indices (i64).
     pub(super) fn top_k(&self, v: &Value, axis: usize, k: usize, largest: bool) -> Result<(Value, Value)> {
         if k > v.dim(axis)? {
             return Err(Error::value("top_k", format!("{k} elements of {:?} along axis {axis}", v.shape())));
         }
-        if let Some(t) = self.fold(&[v], v.len()) {
-            let (a, b) = host::top_k(&t[0], axis, k, largest);
-            return Ok((Value::known(a), Value::known(b)));
-        }
-        let (a, b) = lazy::top_k(&self.lazy(v)?, axis, k, largest)?;
-        Ok((Value::lazy(a), Value::lazy(b)))
+        let both = self.apply_all(&[v], v.len(), &|t| {
+            let (values, index) = t[0].topk(k, axis as i64, largest)?;
+            Ok(vec![values, index.cast(DType::I64)?])
+        })?;
+        <[Value; 2]>::try_from(both).map(|[a, b]| (a, b)).map_err(|_| Error::Internal("top_k lost a result".to_owned()))
+    }
+
+    /// Indices that are known lie in an axis of `n`, or count from its end. What a device looks up is 0 elsewhere.
+    fn check_index(&self, op: &'static str, index: &Value, n: usize) -> Result<()> {
+        let known = self.fold(&[index], 0);
+        let bad = known.iter().flat_map(|t| t[0].to_i64()).find(|i| !(-(n as i64)..n as i64).contains(i));
+        bad.map_or(Ok(()), |i| Err(Error::value(op, format!("index {i} is out of range for {n}"))))
     }
 
     /// `out[.., i.., ..] = v[.., index[i..], ..]`; negative indices count from the end.
     pub(super) fn gather(&self, v: &Value, index: &Value, axis: usize) -> Result<Value> {
         let shape = [v.shape_in(..axis)?, index.shape(), v.shape_in(axis + 1..)?].concat();
-        self.check_shape(&shape)?;
-        // a small pick out of a large constant is worth reading it, but only if the pick is known
-        if let Some(t) = self.fold(&[v, index], 0) {
-            let out = host::gather(&t[0], &t[1], axis);
-            let bad = || Error::value("gather", format!("an index is out of range for axis {axis} of {:?}", v.shape()));
-            return out.map(Value::known).ok_or_else(bad);
-        }
-        if let Some(t) = self.fold(&[index], 0)
-            && let [i] = t[0].to_i64()[..]
+        let len = self.check_shape(&shape)?;
+        if self.folds(&[v, index], len) {
+            self.check_index("gather", index, v.dim(axis)?)?;
+        } else if index.len() == 1
+            && let Some(i) = self.fold(&[index], 0).and_then(|t| t[0].to_i64().pop())
         {
-            // one known index is a slice
-            let n = v.dim(axis)?;
-            let at = if i < 0 { i + n as i64 } else { i };
-            let at = usize::try_from(at).ok().filter(|&at| at < n);
-            let at = at.ok_or_else(|| Error::value("gather", format!("index {i} is out of range for {n}")))?;
-            return self.reshape(&self.narrow(v, axis, at, 1)?, &shape);
+            // of a value that is not known here, one known index is a slice
+            self.check_index("gather", index, v.dim(axis)?)?;
+            let at = if i < 0 { i + v.dim(axis)? as i64 } else { i };
+            return self.reshape(&self.narrow(v, axis, at as usize, 1)?, &shape);
         }
-        lazy::gather(&self.lazy(v)?, &self.lazy(index)?, axis).map(Value::lazy)
+        self.apply(&[v, index], len, &|t| t[0].index_select(axis as i64, &t[1]))
     }
 
     pub(super) fn gather_elements(&self, v: &Value, index: &Value, axis: usize) -> Result<Value> {
-        let fits = v.rank() == index.rank()
-            && v.shape().iter().zip(index.shape()).enumerate().all(|(a, (&n, &m))| a == axis || m <= n);
-        if !fits {
-            return Err(misfit("gather_elements", v, index));
+        let n = v.dim(axis)?;
+        if self.folds(&[v, index], index.len()) {
+            self.check_index("gather", index, n)?;
         }
-        v.dim(axis)?;
-        if let Some(t) = self.fold(&[v, index], index.len()) {
-            let out = host::gather_elements(&t[0], &t[1], axis);
-            return out.map(Value::known).ok_or_else(|| Error::value("gather", "an index is out of range"));
-        }
-        lazy::gather_elements(&self.lazy(v)?, &self.lazy(index)?, axis).map(Value::lazy)
+        self.apply(&[v, index], index.len(), &|t| t[0].gather(axis as i64, &t[1]))
     }
 
     pub(super) fn scatter_elements(
@@ -414,32 +410,25 @@ impl Cx<'_> {
         index: &Value,
         updates: &Value,
         axis: usize,
-        how: Option<Bin>,
+        how: ScatterOp,
     ) -> Result<Value> {
-        let fits = v.rank() == index.rank()
-            && v.shape().iter().zip(index.shape()).enumerate().all(|(a, (&n, &m))| a == axis || m <= n)
-            && index.shape() == updates.shape();
-        if !fits {
-            return Err(misfit("scatter", v, index));
+        let n = v.dim(axis)?;
+        if self.folds(&[v, index, updates], v.len()) {
+            self.check_index("scatter", index, n)?;
         }
-        v.dim(axis)?;
-        if let Some(t) = self.fold(&[v, index, updates], v.len()) {
-            let out = host::scatter_elements(&t[0], &t[1], &t[2], axis, how);
-            return out.map(Value::known).ok_or_else(|| Error::value("scatter", "an index is out of range"));
-        }
-        lazy::scatter_elements(&self.lazy(v)?, &self.lazy(index)?, &self.lazy(updates)?, axis, how).map(Value::lazy)
+        self.apply(&[v, index, updates], v.len(), &|t| t[0].scatter(axis as i64, &t[1], &t[2], how))
     }
 
     /// Slices of `v` at rows of coordinates, replaced by `updates` or combined with them.
-    pub(super) fn scatter_nd(&self, v: &Value, index: &Value, updates: &Value, how: Option<Bin>) -> Result<Value> {
-        if index.extent(index.rank().wrapping_sub(1)) > v.rank() || index.rank() == 0 {
-            return Err(misfit("scatter_nd", v, index));
+    pub(super) fn scatter_nd(&self, v: &Value, index: &Value, updates: &Value, how: ScatterOp) -> Result<Value> {
+        let last = index.nth_last(1)?;
+        let sizes = v.shape_in(..index.dim(last)?)?;
+        if self.folds(&[v, index, updates], v.len()) {
+            for (i, &n) in sizes.iter().enumerate() {
+                self.check_index("scatter", &self.narrow(index, last, i, 1)?, n)?;
+            }
         }
-        if let Some(t) = self.fold(&[v, index, updates], v.len()) {
-            let out = host::scatter_nd(&t[0], &t[1], &t[2], how);
-            return out.map(Value::known).ok_or_else(|| Error::value("scatter", "an index is out of range"));
-        }
-        lazy::scatter_nd(&self.lazy(v)?, &self.lazy(index)?, &self.lazy(updates)?, how).map(Value::lazy)
+        self.apply(&[v, index, updates], v.len(), &|t| t[0].scatter_nd(&t[1], &t[2], how))
     }
 
     /// Product of the last two axes, the others broadcast; integers too.
@@ -453,14 +442,15 @@ impl Cx<'_> {
         let b2 = if rb == 1 { self.reshape(b, &[b.dim(0)?, 1])? } else { b.clone() };
         let (sa, sb) = (a2.shape(), b2.shape());
         let ((la, ma), (lb, mb)) = (sa.split_at(sa.len() - 2), sb.split_at(sb.len() - 2));
-        let lead = host::broadcast(la, lb).filter(|_| ma[1] == mb[0]).ok_or_else(|| misfit("matmul", a, b))?;
+        let lead = broadcast_shape("matmul", la, lb)?;
+        if ma[1] != mb[0] {
+            return Err(misfit("matmul", a, b));
+        }
         let mut shape = [&lead[..], &[ma[0], mb[1]]].concat();
         let out = if ma[1] == 0 {
             self.full(a.dtype(), &shape, Scalar::from_i64(0, a.dtype()))?
-        } else if let Some(t) = self.fold(&[&a2, &b2], self.check_shape(&shape)?) {
-            Value::known(super::host_nn::matmul(&t[0], &t[1], &lead))
         } else {
-            Value::lazy(lazy::matmul(&self.lazy(&a2)?, &self.lazy(&b2)?)?)
+            self.compute(&[&a2, &b2], self.check_shape(&shape)?, &|t| t[0].matmul(&t[1])?.cast(t[0].dtype()))?
         };
         if rb == 1 {
             shape.pop();
@@ -473,12 +463,18 @@ impl Cx<'_> {
 
     /// Cross-correlation of [n, c, ..] with [o, c / groups, ..]; shapes are checked by the caller.
     pub(super) fn conv(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
-        if self.fold_limit == usize::MAX
-            && let Some(t) = self.fold(&[x, w], 0)
-        {
-            return Ok(Value::known(super::host_nn::conv(&t[0], &t[1], win, groups)));
+        let opts = ConvOpts {
+            stride: win.stride.clone(),
+            dilation: win.dilation.clone(),
+            padding: win.pads.iter().map(|&(a, b)| (a as i64, b as i64)).collect(),
+            groups,
+        };
+        let make = |t: &[Tensor]| t[0].conv(&t[1], None, &opts)?.cast(t[0].dtype());
+        // a convolution is too much work for a build, unless there is no device
+        if self.fold_limit == usize::MAX {
+            return self.compute(&[x, w], 0, &make);
         }
-        lazy::conv(&self.lazy(x)?, &self.lazy(w)?, win, groups).map(Value::lazy)
+        make(&[self.lazy(x)?, self.lazy(w)?]).map(Value::lazy)
     }
 
     /// The transpose of [`Cx::conv`] in x: [n, c, ..] with [c, o / groups, ..]; output padding is done by the caller.
@@ -551,9 +547,7 @@ impl Cx<'_> {
 
     /// The windows over the spatial (last) axes of an already padded tensor: [.., out.., kernel..].
     pub(super) fn windows(&self, x: &Value, win: &Window) -> Result<Value> {
-        if let Some(t) = self.fold(&[x], 0) {
-            return Ok(Value::known(super::host_nn::windows(&t[0], win)));
-        }
-        lazy::windows(&self.lazy(x)?, win).map(Value::lazy)
+        let taps = win.kernel.iter().fold(x.len(), |n, &k| n.saturating_mul(k));
+        self.apply(&[x], taps, &|t| t[0].windows(&win.kernel, &win.stride, &win.dilation))
     }
 }

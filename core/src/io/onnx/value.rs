@@ -9,9 +9,8 @@ use std::ops::{Bound, RangeBounds};
 use std::slice::SliceIndex;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::host;
-use super::lazy;
 use super::model::Model;
+use super::prim::operand;
 use super::stage::{Frame, Stop};
 use super::tensor::{TensorProto, is_narrow};
 use crate::budget::{Budget, room};
@@ -361,18 +360,23 @@ impl<'m> Cx<'m> {
         match bytes.get(..size) {
             // one repeated value needs no buffer
             Some(first) if bytes.chunks_exact(size).all(|c| c == first) => {
-                lazy::full(&self.session, dtype, shape, Scalar::read(dtype, first))
+                Tensor::full(&self.session, operand(dtype, Scalar::read(dtype, first)), dtype, shape)
             }
-            None => lazy::full(&self.session, dtype, shape, Scalar::from_i64(0, dtype)),
-            _ => lazy::constant(&self.session, dtype, shape, bytes),
+            None => Tensor::zeros(&self.session, dtype, shape),
+            _ => Tensor::from_bytes(&self.session, dtype, shape, bytes),
         }
+    }
+
+    /// Are all operands known, and neither they nor the result too large to fold?
+    pub(super) fn folds(&self, operands: &[&Value], result: usize) -> bool {
+        let small = operands.iter().all(|v| v.data().is_some() || v.is_known() && v.len() <= self.fold_limit);
+        let total = operands.iter().fold(result, |n, v| n.saturating_add(v.len()));
+        small && total <= self.fold_limit.saturating_mul(2)
     }
 
     /// The operands on the host, if all are known and neither they nor the result are too large to fold.
     pub(super) fn fold(&self, operands: &[&Value], result: usize) -> Option<Vec<HostTensor>> {
-        let small = operands.iter().all(|v| v.data().is_some() || v.is_known() && v.len() <= self.fold_limit);
-        let total = operands.iter().fold(result, |n, v| n.saturating_add(v.len()));
-        if !small || total > self.fold_limit.saturating_mul(2) {
+        if !self.folds(operands, result) {
             return None;
         }
         // what is computed here is not wider than 8 bytes an element; where it is too much, the device computes it
@@ -392,9 +396,9 @@ impl<'m> Cx<'m> {
     pub(super) fn full(&self, dtype: DType, shape: &[usize], v: Scalar) -> Result<Value> {
         if self.check_shape(shape)? <= self.fold_limit {
             self.charge((element_count(shape).unwrap_or(0) as u64).saturating_mul(dtype.size() as u64))?;
-            return Ok(Value::known(host::full(dtype, shape, v)));
+            return Ok(Value::known(full(dtype, shape, v)));
         }
-        Ok(Value::lazy(lazy::full(&self.session, dtype, shape, v)?))
+        Ok(Value::lazy(Tensor::full(&self.session, operand(dtype, v), dtype, shape)?))
     }
 
     /// A scalar of `like`'s dtype.
@@ -404,7 +408,7 @@ impl<'m> Cx<'m> {
 
     /// A scalar.
     pub(super) fn scalar(&self, dtype: DType, v: f64) -> Value {
-        Value::known(host::full(dtype, &[], Scalar::from_f64(v, dtype)))
+        Value::known(full(dtype, &[], Scalar::from_f64(v, dtype)))
     }
 
     /// A vector of i64.
@@ -434,4 +438,16 @@ impl<'m> Cx<'m> {
         }
         Tensor::iota(&self.session, n)?.cast(DType::I64).map(Value::lazy)
     }
+}
+
+/// A tensor of one value. Its size is the caller's to limit.
+fn full(dtype: DType, shape: &[usize], v: Scalar) -> HostTensor {
+    let mut one = vec![0; dtype.size()];
+    v.write(dtype, &mut one);
+    HostTensor { dtype, shape: shape.to_vec(), data: one.repeat(element_count(shape).unwrap_or(0)) }
+}
+
+/// How many elements lie between neighbours along each axis, in C order.
+pub(super) fn strides(shape: &[usize]) -> Vec<usize> {
+    (1..=shape.len()).map(|i| shape.iter().skip(i).product()).collect()
 }

@@ -1,13 +1,13 @@
 //! Attention in its forms, and the operators around it: rotary embeddings, caches, linear attention.
 
 use super::super::build::run_graph;
-use super::super::host::{Bin, Red, Un};
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::reduce::softmax;
 use super::{AttrValue, Op, OpDef, float_op, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
+use crate::tensor::Tensor;
 use std::collections::BTreeMap;
 
 pub(super) static OPS: &[OpDef] = &[
@@ -25,7 +25,7 @@ pub(super) static OPS: &[OpDef] = &[
         if a.shape() != b.shape() {
             return o.fail(format!("shapes {:?} and {:?} differ", a.shape(), b.shape()));
         }
-        let gate = o.cx.unary(Un::Sigmoid, &o.cx.with(Bin::Mul, &a, alpha)?)?;
+        let gate = o.cx.unary(Tensor::sigmoid, &o.cx.with(Cx::mul, &a, alpha)?)?;
         one(o.cx.mul(&o.cx.mul(&a, &gate)?, &b))
     }),
     OpDef { domain: "ai.onnx.preview", name: "FlexAttention", floats: 7, known: 0, host: false, build: flex_attention },
@@ -69,14 +69,14 @@ pub(super) fn steps(cx: &Cx<'_>, n: usize, axis: usize, rank: usize) -> Result<V
 
 /// `a <= b`
 pub(super) fn at_most(cx: &Cx<'_>, a: &Value, b: &Value) -> Result<Value> {
-    cx.not(&cx.binary(Bin::Lt, b, a)?)
+    cx.not(&cx.lt(b, a)?)
 }
 
 /// `a` and, if there is one, `b`.
 pub(super) fn both(cx: &Cx<'_>, a: Option<Value>, b: Value) -> Result<Option<Value>> {
     Ok(Some(match a {
         None => b,
-        Some(a) => cx.binary(Bin::And, &a, &b)?,
+        Some(a) => cx.and(&a, &b)?,
     }))
 }
 
@@ -140,8 +140,8 @@ pub(super) fn probabilities(cx: &Cx<'_>, scores: &Value, bias: Option<&Value>, p
     let last = scores.nth_last(1)?;
     let p = softmax(cx, &cx.cast(scores, precision)?, &[last])?;
     let Some(bias) = bias else { return Ok(p) };
-    let top = cx.reduce(Red::Max, bias, &[bias.nth_last(1)?], true)?;
-    let blind = cx.binary(Bin::Eq, &top, &cx.scalar_like(&top, f64::NEG_INFINITY))?;
+    let top = cx.reduce(Tensor::max, bias, &[bias.nth_last(1)?], true)?;
+    let blind = cx.eq(&top, &cx.scalar_like(&top, f64::NEG_INFINITY))?;
     let some = cx.host(&blind)?.is_none_or(|b| b.data.iter().any(|&b| b != 0));
     if some { cx.select(&blind, &cx.scalar_like(&p, 0.0), &p) } else { Ok(p) }
 }
@@ -151,13 +151,13 @@ pub(super) fn soft_cap(cx: &Cx<'_>, x: Value, cap: f64) -> Result<Value> {
     if cap <= 0.0 {
         return Ok(x);
     }
-    cx.with(Bin::Mul, &cx.unary(Un::Tanh, &cx.with(Bin::Div, &x, cap)?)?, cap)
+    cx.with(Cx::mul, &cx.unary(Tensor::tanh, &cx.with(Cx::div, &x, cap)?)?, cap)
 }
 
 /// The scores of `[batch, heads, seq, size]` queries and keys, each scaled by the root of `scale`.
 fn scaled_scores(cx: &Cx<'_>, q: &Value, k: &Value, scale: f64) -> Result<Value> {
     let root = scale.sqrt();
-    cx.matmul(&cx.with(Bin::Mul, q, root)?, &cx.swap(&cx.with(Bin::Mul, k, root)?, 2, 3)?)
+    cx.matmul(&cx.with(Cx::mul, q, root)?, &cx.swap(&cx.with(Cx::mul, k, root)?, 2, 3)?)
 }
 
 fn attention_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
@@ -186,7 +186,7 @@ fn attention_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let mut mask = Mask::default();
     let lens = o.opt(6).map(|n| o.cx.reshape(&o.cx.cast(&n, DType::I64)?, &[n.len(), 1, 1, 1])).transpose()?;
     let offset = match &lens {
-        Some(n) if o.opt(4).is_none() => o.cx.with(Bin::Sub, n, queries as f64)?,
+        Some(n) if o.opt(4).is_none() => o.cx.with(Cx::sub, n, queries as f64)?,
         _ => o.cx.scalar(DType::I64, past as f64),
     };
     let (left, mut right) = (o.int("left_window_size", -1)?, o.int("right_window_size", -1)?);
@@ -195,7 +195,7 @@ fn attention_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
     mask.positions(o.cx, (queries, keys), &offset, (left, right))?;
     if let Some(n) = &lens {
-        let inside = o.cx.binary(Bin::Lt, &steps(o.cx, keys, 3, 4)?, n)?;
+        let inside = o.cx.lt(&steps(o.cx, keys, 3, 4)?, n)?;
         mask.allowed = both(o.cx, mask.allowed.take(), inside)?;
     }
     if let Some(m) = o.opt(3) {
@@ -338,7 +338,7 @@ fn linear_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
     // [batch, heads, seq, 1 or size]
     let decay = match o.opt(4).filter(|_| gated) {
-        Some(g) => Some(o.cx.unary(Un::Exp, &wide(o, &g, hk)?)?),
+        Some(g) => Some(o.cx.unary(Tensor::exp, &wide(o, &g, hk)?)?),
         None if gated => return o.fail("the decay is missing"),
         None => None,
     };
@@ -367,12 +367,12 @@ fn linear_attention(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         }
         let mut value = at(&v)?;
         if let Some(beta) = &beta {
-            let known = cx.reduce(Red::Sum, &cx.mul(&state, &column)?, &[2], true)?;
+            let known = cx.reduce(Tensor::sum, &cx.mul(&state, &column)?, &[2], true)?;
             value = cx.mul(&at(beta)?, &cx.sub(&value, &known)?)?;
         }
         state = cx.add(&state, &cx.mul(&column, &value)?)?;
         let read = cx.matmul(&at(&q)?, &spread_heads(o, &state, hq)?)?;
-        rows.push(cx.with(Bin::Mul, &read, scale)?);
+        rows.push(cx.with(Cx::mul, &read, scale)?);
     }
     if rows.is_empty() {
         return o.lacks("a sequence of no tokens");
@@ -405,7 +405,7 @@ fn causal_conv(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         "none" => {}
         "silu" | "swish" => {
             let wide = o.cx.cast(&y, DType::F32)?;
-            y = o.cx.cast(&o.cx.mul(&wide, &o.cx.unary(Un::Sigmoid, &wide)?)?, x.dtype())?;
+            y = o.cx.cast(&o.cx.mul(&wide, &o.cx.unary(Tensor::sigmoid, &wide)?)?, x.dtype())?;
         }
         other => return o.fail(format!("the activation `{other}` is unknown")),
     }
@@ -438,14 +438,14 @@ fn tensor_scatter(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     match o.str("mode", "linear")?.as_str() {
         "linear" => {}
         "circular" => {
-            let turn = cx.with(Bin::Rem, &from, n as f64)?;
-            let below = cx.binary(Bin::Lt, &turn, &cx.scalar_like(&turn, 0.0))?;
-            from = cx.select(&below, &cx.with(Bin::Add, &turn, n as f64)?, &turn)?;
+            let turn = cx.with(Cx::rem, &from, n as f64)?;
+            let below = cx.lt(&turn, &cx.scalar_like(&turn, 0.0))?;
+            from = cx.select(&below, &cx.with(Cx::add, &turn, n as f64)?, &turn)?;
         }
         other => return o.fail(format!("the mode `{other}` is unknown")),
     }
     let last = cx.scalar_like(&from, (new - 1) as f64);
-    let inside = cx.binary(Bin::And, &at_most(cx, &cx.scalar_like(&from, 0.0), &from)?, &at_most(cx, &from, &last)?)?;
+    let inside = cx.and(&at_most(cx, &cx.scalar_like(&from, 0.0), &from)?, &at_most(cx, &from, &last)?)?;
     let index = cx.expand(&cx.clamp(&from, 0.0, (new - 1) as f64)?, cache.shape())?;
     one(cx.select(&inside, &cx.gather_elements(&update, &index, axis)?, &cache))
 }

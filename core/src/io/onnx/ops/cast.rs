@@ -2,7 +2,6 @@
 //! codes of one byte, marked with ONNX's number of the type ([`Value::narrow`]); arithmetic takes place after decoding.
 //! Formats: OCP OFP8 and MX, and the `fnuz` variants, as in ONNX's technical notes on float8 and int4.
 
-use super::super::host::{Bin, Un};
 use super::super::strings::STRING;
 use super::super::tensor::{dtype_of, elem_name, is_narrow, packed_bits};
 use super::super::value::{Cx, Value};
@@ -11,6 +10,7 @@ use super::{Op, OpDef, op};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::io::HostTensor;
+use crate::tensor::Tensor;
 
 pub(super) static OPS: &[OpDef] = &[
     op("Cast", 0, |o| {
@@ -85,38 +85,34 @@ pub(super) fn decode(cx: &Cx<'_>, x: &Value) -> Result<Value> {
 fn encode_float(cx: &Cx<'_>, x: &Value, f: &Format, saturate: bool) -> Result<Value> {
     let x = cx.cast(x, DType::F32)?;
     let bits = cx.bitcast(&x, DType::I32)?;
-    let size = cx.with(Bin::And, &bits, f64::from(i32::MAX))?;
-    let exponent = cx.with(Bin::Sub, &cx.with(Bin::Shr, &size, 23.0)?, 127.0)?;
+    let size = cx.with(Cx::and, &bits, f64::from(i32::MAX))?;
+    let exponent = cx.with(Cx::sub, &cx.with(Cx::shr, &size, 23.0)?, 127.0)?;
     // the unit in the last place is 2^unit
     let least = 1 - f.bias - f.mantissa;
-    let unit = cx.with(Bin::Max, &cx.with(Bin::Sub, &exponent, f64::from(f.mantissa))?, f64::from(least))?;
-    let inverse = cx.with(Bin::Shl, &cx.sub(&cx.scalar_like(&unit, 127.0), &unit)?, 23.0)?;
+    let unit = cx.with(Cx::max, &cx.with(Cx::sub, &exponent, f64::from(f.mantissa))?, f64::from(least))?;
+    let inverse = cx.with(Cx::shl, &cx.sub(&cx.scalar_like(&unit, 127.0), &unit)?, 23.0)?;
     let scaled = cx.mul(&cx.bitcast(&size, DType::F32)?, &cx.bitcast(&inverse, DType::F32)?)?;
-    let whole = cx.cast(&cx.unary(Un::Round, &scaled)?, DType::I32)?;
-    let steps = cx.with(Bin::Shl, &cx.with(Bin::Sub, &unit, f64::from(least))?, f64::from(f.mantissa))?;
+    let whole = cx.cast(&cx.unary(Tensor::round, &scaled)?, DType::I32)?;
+    let steps = cx.with(Cx::shl, &cx.with(Cx::sub, &unit, f64::from(least))?, f64::from(f.mantissa))?;
     let code = cx.add(&steps, &whole)?;
     let constant = |v: i32| cx.scalar_like(&code, f64::from(v));
     let (special, max) = (0x7f80_0000, constant(f.max));
-    let over = cx.binary(
-        Bin::Or,
-        &cx.binary(Bin::Lt, &max, &code)?,
-        &cx.not(&cx.binary(Bin::Lt, &size, &constant(special))?)?,
-    )?;
+    let over = cx.or(&cx.lt(&max, &code)?, &cx.not(&cx.lt(&size, &constant(special))?)?)?;
     let beyond = match (saturate, f.inf.or(f.nan)) {
         (false, Some(code)) => constant(code),
         _ => max,
     };
     let code = cx.select(&over, &beyond, &code)?;
-    let is_nan = cx.binary(Bin::Lt, &constant(special), &size)?;
+    let is_nan = cx.lt(&constant(special), &size)?;
     // 4 bits have no NaN: it becomes a zero
     let sign = 1 << (f.bits - 1);
-    let mut negative = cx.binary(Bin::Lt, &bits, &constant(0))?;
+    let mut negative = cx.lt(&bits, &constant(0))?;
     if f.unsigned_zero {
-        let some = cx.binary(Bin::Lt, &constant(0), &code)?;
-        negative = cx.binary(Bin::And, &negative, &some)?;
+        let some = cx.lt(&constant(0), &code)?;
+        negative = cx.and(&negative, &some)?;
     }
     let code = cx.select(&is_nan, &constant(f.nan.unwrap_or(sign)), &code)?;
-    let code = cx.select(&negative, &cx.with(Bin::Or, &code, f64::from(sign))?, &code)?;
+    let code = cx.select(&negative, &cx.with(Cx::or, &code, f64::from(sign))?, &code)?;
     cx.cast(&code, DType::U8)
 }
 
@@ -124,18 +120,18 @@ fn encode_float(cx: &Cx<'_>, x: &Value, f: &Format, saturate: bool) -> Result<Va
 fn encode_exponent(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     let cx = &o.cx;
     let bits = cx.bitcast(&cx.cast(x, DType::F32)?, DType::I32)?;
-    let exponent = cx.with(Bin::And, &cx.with(Bin::Shr, &bits, 23.0)?, 255.0)?;
-    let rest = cx.with(Bin::And, &bits, f64::from(0x7f_ffff))?;
+    let exponent = cx.with(Cx::and, &cx.with(Cx::shr, &bits, 23.0)?, 255.0)?;
+    let rest = cx.with(Cx::and, &bits, f64::from(0x7f_ffff))?;
     let least = match o.str("round_mode", "up")?.as_str() {
         "up" => 1,
         "down" => i32::MAX,
         "nearest" => 0x40_0000,
         mode => return o.fail(format!("the rounding `{mode}` is unknown")),
     };
-    let up = cx.not(&cx.binary(Bin::Lt, &rest, &cx.scalar_like(&rest, f64::from(least)))?)?;
+    let up = cx.not(&cx.lt(&rest, &cx.scalar_like(&rest, f64::from(least)))?)?;
     let last = if o.flag("saturate", true)? { 254.0 } else { 255.0 };
-    let can = cx.binary(Bin::Lt, &exponent, &cx.scalar_like(&exponent, last))?;
-    let up = cx.cast(&cx.binary(Bin::And, &up, &can)?, DType::I32)?;
+    let can = cx.lt(&exponent, &cx.scalar_like(&exponent, last))?;
+    let up = cx.cast(&cx.and(&up, &can)?, DType::I32)?;
     cx.cast(&cx.add(&exponent, &up)?, DType::U8)
 }
 
@@ -145,7 +141,7 @@ pub(super) fn encode(o: &Op<'_, '_>, x: &Value, elem: i32, saturate: bool) -> Re
         (Some(f), _) => encode_float(o.cx, x, &f, saturate || f.nan.is_none())?,
         (None, Some(bits)) => {
             let x = o.cx.cast(x, DType::I32)?;
-            let unsigned = o.cx.with(Bin::And, &x, f64::from((1 << bits) - 1))?;
+            let unsigned = o.cx.with(Cx::and, &x, f64::from((1 << bits) - 1))?;
             wrap(o.cx, &unsigned, elem, bits)?
         }
         _ => encode_exponent(o, x)?,
@@ -159,7 +155,7 @@ fn wrap(cx: &Cx<'_>, low: &Value, elem: i32, bits: u32) -> Result<Value> {
         return cx.cast(low, DType::U8);
     }
     let half = f64::from(1 << (bits - 1));
-    cx.cast(&cx.with(Bin::Sub, &cx.with(Bin::Xor, low, half)?, half)?, DType::I8)
+    cx.cast(&cx.with(Cx::sub, &cx.with(Cx::xor, low, half)?, half)?, DType::I8)
 }
 
 fn cast(o: &Op<'_, '_>, x: &Value, to: i32) -> Result<Value> {
@@ -188,7 +184,7 @@ fn bit_cast(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
     let own = if is_narrow(to) { to } else { 0 };
     if let Some(bits) = packed_bits(to) {
-        let low = o.cx.with(Bin::And, &o.cx.cast(&x.with_narrow(0), DType::I32)?, f64::from((1 << bits) - 1))?;
+        let low = o.cx.with(Cx::and, &o.cx.cast(&x.with_narrow(0), DType::I32)?, f64::from((1 << bits) - 1))?;
         return Ok(vec![wrap(o.cx, &low, to, bits)?.with_narrow(own)]);
     }
     let x = x.with_narrow(0);

@@ -1,7 +1,6 @@
 //! Operators of `com.microsoft` that exported and optimised transformers use: attention with caches, fused norms and embeddings.
 //! Meaning: ContribOperators.md of onnxruntime.
 
-use super::super::host::{Bin, Red, Un};
 use super::super::value::{Cx, Value};
 use super::attention::{
     Mask, at_most, join_heads, probabilities, rotary_op, rotate, soft_cap, split_heads, spread_heads, steps,
@@ -14,6 +13,7 @@ use super::rnn::Act;
 use super::{Op, OpDef};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
+use crate::tensor::Tensor;
 
 pub(super) const fn ms(name: &'static str, known: u32, build: super::Build) -> OpDef {
     float_ms(name, 0, known, build)
@@ -72,10 +72,10 @@ pub(super) static OPS: &[OpDef] = &[
         let (a, b) = (o.arg(0)?, o.arg(1)?);
         let (&[m, n], &[k, _]) = (a.shape(), b.shape()) else { return o.fail("two matrices are wanted") };
         let d = o.cx.sub(&o.cx.reshape(&a, &[m, 1, n])?, &o.cx.reshape(&b, &[1, k, n])?)?;
-        let sum = o.cx.reduce(Red::Sum, &o.cx.mul(&d, &d)?, &[2], false)?;
+        let sum = o.cx.reduce(Tensor::sum, &o.cx.mul(&d, &d)?, &[2], false)?;
         match o.str("metric", "sqeuclidean")?.as_str() {
             "sqeuclidean" => Ok(vec![sum]),
-            "euclidean" => one(o.cx.unary(Un::Sqrt, &sum)),
+            "euclidean" => one(o.cx.unary(Tensor::sqrt, &sum)),
             other => o.lacks(format!("the metric `{other}`")),
         }
     }),
@@ -113,7 +113,7 @@ fn fused_matmul(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     };
     let (a, b) = (side(0, "transA", "transBatchA")?, side(1, "transB", "transBatchB")?);
     let (y, alpha) = (o.cx.matmul(&a, &b)?, o.float("alpha", 1.0)?);
-    one(if alpha == 1.0 { Ok(y) } else { o.cx.with(Bin::Mul, &y, alpha) })
+    one(if alpha == 1.0 { Ok(y) } else { o.cx.with(Cx::mul, &y, alpha) })
 }
 
 /// input + skip + bias
@@ -147,7 +147,7 @@ fn embed(o: &Op<'_, '_>, tables: [Option<Value>; 5], at: Option<Value>) -> Resul
     let y = normalized(o.cx, &sum, 2, o.float("epsilon", 1e-12)?)?.0;
     let y = o.cx.add(&o.cx.mul(&y, &scale)?, &shift)?;
     let lens = match o.opt(7) {
-        Some(mask) => o.cx.reduce(Red::Sum, &o.cx.cast(&mask, DType::I32)?, &[1], false)?,
+        Some(mask) => o.cx.reduce(Tensor::sum, &o.cx.cast(&mask, DType::I32)?, &[1], false)?,
         None => o.cx.full(DType::I32, &[b], Scalar::Int(0))?,
     };
     Ok(vec![y, lens, sum])
@@ -163,8 +163,7 @@ fn add_padding(o: &Op<'_, '_>, mask: &mut Mask, m: &Value, (batch, keys): (usize
         _ => return o.lacks(format!("a mask of shape {:?}", m.shape())),
     };
     let m4 = cx.reshape(&cx.cast(m, DType::I64)?, &shape)?;
-    let seen =
-        if m.rank() == 1 { cx.binary(Bin::Lt, &steps(cx, keys, 3, 4)?, &m4)? } else { cx.cast(&m4, DType::Bool)? };
+    let seen = if m.rank() == 1 { cx.lt(&steps(cx, keys, 3, 4)?, &m4)? } else { cx.cast(&m4, DType::Bool)? };
     let hidden = o.float("mask_filter_value", -10000.0)?;
     mask.add(cx, &cx.select(&seen, &cx.scalar(dtype, 0.0), &cx.scalar(dtype, hidden))?)
 }
@@ -183,7 +182,7 @@ fn attend(o: &Op<'_, '_>, h: &Heads, mask: &Mask, cap: f64, sink: Option<&Value>
     let (k, v) = (spread_heads(o, &h.k, heads)?, spread_heads(o, &h.v, heads)?);
     let scale = o.float("scale", 0.0)?;
     let scale = if scale == 0.0 { 1.0 / (h.q.dim(3)? as f64).sqrt() } else { scale };
-    let scores = cx.with(Bin::Mul, &cx.matmul(&h.q, &cx.swap(&k, 2, 3)?)?, scale)?;
+    let scores = cx.with(Cx::mul, &cx.matmul(&h.q, &cx.swap(&k, 2, 3)?)?, scale)?;
     let scores = soft_cap(cx, scores, cap)?;
     let bias = mask.summand(cx, scores.dtype())?;
     let masked = bias.as_ref().map_or(Ok(scores.clone()), |b| cx.add(&scores, b))?;
@@ -350,7 +349,7 @@ fn group_query(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let before = if total <= s {
         o.cx.full(DType::I64, &[1, 1, 1, 1], Scalar::Int(0))?
     } else {
-        o.cx.with(Bin::Sub, &lens, s as f64 - 1.0)?
+        o.cx.with(Cx::sub, &lens, s as f64 - 1.0)?
     };
     if o.flag("do_rotary", false)? {
         let at = match o.opt(9) {
@@ -403,7 +402,7 @@ fn cached(o: &Op<'_, '_>, past: &Value, new: &Value, before: &Value, total: usiz
     let past = cx.pad(past, &[0; 4], &after, Scalar::from_f64(0.0, past.dtype()))?;
     let from = cx.sub(&steps(cx, n, 2, 4)?, before)?;
     let fresh = at_most(cx, &cx.scalar_like(&from, 0.0), &from)?;
-    let fresh = cx.binary(Bin::And, &fresh, &cx.binary(Bin::Lt, &from, &cx.scalar_like(&from, more as f64))?)?;
+    let fresh = cx.and(&fresh, &cx.lt(&from, &cx.scalar_like(&from, more as f64))?)?;
     let index = cx.expand(&cx.clamp(&from, 0.0, more as f64 - 1.0)?, past.shape())?;
     cx.select(&fresh, &cx.gather_elements(new, &index, 2)?, &past)
 }

@@ -1,8 +1,7 @@
 //! Operators of detectors and of classical pipelines. Those whose results have a size that depends on the data are computed on the
 //! host, of values that are known when the graph is built.
 
-use super::super::host::{Bin, Red, Un};
-use super::super::value::Value;
+use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::{Op, OpDef, float_op, host_op, ml};
 use crate::dtype::{DType, Scalar};
@@ -38,7 +37,7 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     ml("Binarizer", |o| {
         let x = o.arg(0)?;
-        let over = o.cx.binary(Bin::Lt, &o.cx.scalar_like(&x, o.float("threshold", 0.0)?), &x)?;
+        let over = o.cx.lt(&o.cx.scalar_like(&x, o.float("threshold", 0.0)?), &x)?;
         one(o.cx.cast(&over, x.dtype()))
     }),
     ml("ArrayFeatureExtractor", |o| {
@@ -220,30 +219,30 @@ fn max_roi_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         // Halves round up: floor(x + 1/2) = floor((floor(2x) + 1) / 2), where no product is added to something, which a device may do
         // without rounding the product.
         let pixel = |i: usize| {
-            let twice = cx.unary(Un::Floor, &cx.with(Bin::Mul, &cx.narrow(&boxes, 1, i, 1)?, 2.0 * scale)?)?;
-            cx.unary(Un::Floor, &cx.with(Bin::Mul, &cx.with(Bin::Add, &twice, 1.0)?, 0.5)?)
+            let twice = cx.unary(Tensor::floor, &cx.with(Cx::mul, &cx.narrow(&boxes, 1, i, 1)?, 2.0 * scale)?)?;
+            cx.unary(Tensor::floor, &cx.with(Cx::mul, &cx.with(Cx::add, &twice, 1.0)?, 0.5)?)
         };
         let (start, end) = (pixel(lo)?, pixel(hi)?);
-        let span = cx.with(Bin::Max, &cx.with(Bin::Add, &cx.sub(&end, &start)?, 1.0)?, 1.0)?;
-        let bin = cx.with(Bin::Div, &span, bins as f64)?;
+        let span = cx.with(Cx::max, &cx.with(Cx::add, &cx.sub(&end, &start)?, 1.0)?, 1.0)?;
+        let bin = cx.with(Cx::div, &span, bins as f64)?;
         let steps = |n: usize| cx.cast(&cx.count_up(n)?, DType::F32);
         let i = cx.reshape(&steps(bins)?, &[1, bins])?;
-        let from = cx.add(&cx.unary(Un::Floor, &cx.mul(&i, &bin)?)?, &start)?;
-        let to = cx.add(&cx.unary(Un::Ceil, &cx.mul(&cx.with(Bin::Add, &i, 1.0)?, &bin)?)?, &start)?;
+        let from = cx.add(&cx.unary(Tensor::floor, &cx.mul(&i, &bin)?)?, &start)?;
+        let to = cx.add(&cx.unary(Tensor::ceil, &cx.mul(&cx.with(Cx::add, &i, 1.0)?, &bin)?)?, &start)?;
         let (from, to) = (cx.reshape(&from, &[n, bins, 1])?, cx.reshape(&to, &[n, bins, 1])?);
         let at = steps(size)?;
-        let early = cx.binary(Bin::Lt, &at, &from)?;
-        cx.binary(Bin::And, &cx.not(&early)?, &cx.binary(Bin::Lt, &at, &to)?)
+        let early = cx.lt(&at, &from)?;
+        cx.and(&cx.not(&early)?, &cx.lt(&at, &to)?)
     };
     let least = cx.scalar_like(&x, f64::NEG_INFINITY);
     let image = cx.gather(&x, &cx.cast(&cx.reshape(&cx.narrow(&boxes, 1, 0, 1)?, &[n])?, DType::I32)?, 0)?;
     let image = cx.reshape(&image, &[n, c, h, 1, w])?;
     let across = cx.reshape(&inside(1, 3, columns, w)?, &[n, 1, 1, columns, w])?;
-    let wide = cx.reduce(Red::Max, &cx.select(&across, &image, &least)?, &[4], false)?; // [n, c, h, columns]
+    let wide = cx.reduce(Tensor::max, &cx.select(&across, &image, &least)?, &[4], false)?; // [n, c, h, columns]
     let wide = cx.reshape(&wide, &[n, c, 1, h, columns])?;
     let down = cx.reshape(&inside(2, 4, rows, h)?, &[n, 1, rows, h, 1])?;
-    let best = cx.reduce(Red::Max, &cx.select(&down, &wide, &least)?, &[3], false)?;
-    let none = cx.binary(Bin::Eq, &best, &least)?;
+    let best = cx.reduce(Tensor::max, &cx.select(&down, &wide, &least)?, &[3], false)?;
+    let none = cx.eq(&best, &least)?;
     one(cx.select(&none, &cx.scalar_like(&best, 0.0), &best))
 }
 

@@ -1,6 +1,6 @@
 //! Elementwise operators: arithmetic, comparison, logic, casts and activations.
 
-use super::super::host::{Bin, Un};
+use super::super::prim::{Binary, Unary};
 use super::super::value::{Cx, Value};
 use super::{Op, OpDef, float_op, op};
 use crate::dtype::DType;
@@ -8,63 +8,63 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 pub(super) static OPS: &[OpDef] = &[
-    op("Abs", 0, |o| un(o, Un::Abs)),
-    op("Neg", 0, |o| un(o, Un::Neg)),
-    float_op("Exp", 1, 0, |o| un(o, Un::Exp)),
-    float_op("Log", 1, 0, |o| un(o, Un::Log)),
-    float_op("Sqrt", 1, 0, |o| un(o, Un::Sqrt)),
-    float_op("Reciprocal", 1, 0, |o| un(o, Un::Recip)),
-    float_op("Sin", 1, 0, |o| un(o, Un::Sin)),
-    float_op("Cos", 1, 0, |o| un(o, Un::Cos)),
-    float_op("Tan", 1, 0, |o| un(o, Un::Tan)),
-    float_op("Asin", 1, 0, |o| un(o, Un::Asin)),
-    float_op("Acos", 1, 0, |o| un(o, Un::Acos)),
-    float_op("Atan", 1, 0, |o| un(o, Un::Atan)),
-    float_op("Tanh", 1, 0, |o| un(o, Un::Tanh)),
-    float_op("Sigmoid", 1, 0, |o| un(o, Un::Sigmoid)),
-    op("Erf", 0, |o| un(o, Un::Erf)),
-    float_op("Floor", 1, 0, |o| un(o, Un::Floor)),
-    float_op("Ceil", 1, 0, |o| un(o, Un::Ceil)),
-    float_op("Round", 1, 0, |o| un(o, Un::Round)),
-    op("Sign", 0, |o| un(o, Un::Sign)),
-    op("Not", 0, |o| un(o, Un::Not)),
-    op("BitwiseNot", 0, |o| un(o, Un::Not)),
-    op("IsNaN", 0, |o| un(o, Un::IsNan)),
+    op("Abs", 0, |o| un(o, Tensor::abs)),
+    op("Neg", 0, |o| un(o, Tensor::neg)),
+    float_op("Exp", 1, 0, |o| un(o, Tensor::exp)),
+    float_op("Log", 1, 0, |o| un(o, Tensor::log)),
+    float_op("Sqrt", 1, 0, |o| un(o, Tensor::sqrt)),
+    float_op("Reciprocal", 1, 0, |o| un(o, Tensor::reciprocal)),
+    float_op("Sin", 1, 0, |o| un(o, Tensor::sin)),
+    float_op("Cos", 1, 0, |o| un(o, Tensor::cos)),
+    float_op("Tan", 1, 0, |o| un(o, Tensor::tan)),
+    float_op("Asin", 1, 0, |o| un(o, Tensor::asin)),
+    float_op("Acos", 1, 0, |o| un(o, Tensor::acos)),
+    float_op("Atan", 1, 0, |o| un(o, Tensor::atan)),
+    float_op("Tanh", 1, 0, |o| un(o, Tensor::tanh)),
+    float_op("Sigmoid", 1, 0, |o| un(o, Tensor::sigmoid)),
+    op("Erf", 0, |o| un(o, Tensor::erf)),
+    float_op("Floor", 1, 0, |o| un(o, Tensor::floor)),
+    float_op("Ceil", 1, 0, |o| un(o, Tensor::ceil)),
+    float_op("Round", 1, 0, |o| un(o, Tensor::round)),
+    op("Sign", 0, |o| un(o, Tensor::sign)),
+    op("Not", 0, |o| un(o, Tensor::bit_not)),
+    op("BitwiseNot", 0, |o| un(o, Tensor::bit_not)),
+    op("IsNaN", 0, |o| un(o, Tensor::isnan)),
     op("IsInf", 0, is_inf),
-    float_op("Sinh", 1, 0, |o| un(o, Un::Sinh)),
-    float_op("Cosh", 1, 0, |o| un(o, Un::Cosh)),
-    float_op("Asinh", 1, 0, |o| un(o, Un::Asinh)),
-    float_op("Acosh", 1, 0, |o| un(o, Un::Acosh)),
-    float_op("Atanh", 1, 0, |o| un(o, Un::Atanh)),
-    op("Add", 0, |o| bin(o, Bin::Add)),
-    op("Sub", 0, |o| bin(o, Bin::Sub)),
-    op("Mul", 0, |o| bin(o, Bin::Mul)),
-    op("Div", 0, |o| bin(o, Bin::Div)),
-    op("And", 0, |o| bin(o, Bin::And)),
-    op("Or", 0, |o| bin(o, Bin::Or)),
-    op("Xor", 0, |o| bin(o, Bin::Xor)),
-    op("BitwiseAnd", 0, |o| bin(o, Bin::And)),
-    op("BitwiseOr", 0, |o| bin(o, Bin::Or)),
-    op("BitwiseXor", 0, |o| bin(o, Bin::Xor)),
+    float_op("Sinh", 1, 0, |o| un(o, Tensor::sinh)),
+    float_op("Cosh", 1, 0, |o| un(o, Tensor::cosh)),
+    float_op("Asinh", 1, 0, |o| un(o, Tensor::asinh)),
+    float_op("Acosh", 1, 0, |o| un(o, Tensor::acosh)),
+    float_op("Atanh", 1, 0, |o| un(o, Tensor::atanh)),
+    op("Add", 0, |o| bin(o, Cx::add)),
+    op("Sub", 0, |o| bin(o, Cx::sub)),
+    op("Mul", 0, |o| bin(o, Cx::mul)),
+    op("Div", 0, |o| bin(o, Cx::div)),
+    op("And", 0, |o| bin(o, Cx::and)),
+    op("Or", 0, |o| bin(o, Cx::or)),
+    op("Xor", 0, |o| bin(o, Cx::xor)),
+    op("BitwiseAnd", 0, |o| bin(o, Cx::and)),
+    op("BitwiseOr", 0, |o| bin(o, Cx::or)),
+    op("BitwiseXor", 0, |o| bin(o, Cx::xor)),
     op("BitShift", 0, bit_shift),
-    op("Equal", 0, |o| bin(o, Bin::Eq)),
-    op("Less", 0, |o| bin(o, Bin::Lt)),
+    op("Equal", 0, |o| bin(o, Cx::eq)),
+    op("Less", 0, |o| bin(o, Cx::lt)),
     op("Greater", 0, |o| compare(o, true, false)),
     op("LessOrEqual", 0, |o| compare(o, false, true)),
     op("GreaterOrEqual", 0, |o| compare(o, true, true)),
     op("Pow", 0, pow),
     op("Mod", 0, modulo),
-    op("Max", 0, |o| variadic(o, Bin::Max)),
-    op("Min", 0, |o| variadic(o, Bin::Min)),
-    float_op("Sum", 0xffffffff, 0, |o| variadic(o, Bin::Add)),
+    op("Max", 0, |o| variadic(o, Cx::max)),
+    op("Min", 0, |o| variadic(o, Cx::min)),
+    float_op("Sum", 0xffffffff, 0, |o| variadic(o, Cx::add)),
     float_op("Mean", 0xffffffff, 0, |o| {
-        let sum = variadic(o, Bin::Add)?.swap_remove(0);
-        one(o.cx.with(Bin::Div, &sum, o.args.len() as f64))
+        let sum = variadic(o, Cx::add)?.swap_remove(0);
+        one(o.cx.with(Cx::div, &sum, o.args.len() as f64))
     }),
     op("Where", 0, |o| one(o.cx.select(&o.arg(0)?, &o.arg(1)?, &o.arg(2)?))),
     op("Identity", 0, |o| one(o.arg(0))),
     op("Clip", 0, clip),
-    op("Relu", 0, |o| one(o.cx.with(Bin::Max, &o.arg(0)?, 0.0))),
+    op("Relu", 0, |o| one(o.cx.with(Cx::max, &o.arg(0)?, 0.0))),
     float_op("LeakyRelu", 1, 0, |o| {
         let (x, a) = (o.arg(0)?, o.float("alpha", 0.01)?);
         one(o.cx.in_f32(&x, &|x| leaky(o.cx, x, &o.cx.scalar_like(x, a))))
@@ -95,9 +95,9 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     float_op("Softplus", 1, 0, |o| one(softplus(o.cx, &o.arg(0)?))),
     float_op("Softsign", 1, 0, |o| {
-        one(o.cx.in_f32(&o.arg(0)?, &|x| o.cx.div(x, &o.cx.with(Bin::Add, &o.cx.unary(Un::Abs, x)?, 1.0)?)))
+        one(o.cx.in_f32(&o.arg(0)?, &|x| o.cx.div(x, &o.cx.with(Cx::add, &o.cx.unary(Tensor::abs, x)?, 1.0)?)))
     }),
-    float_op("Mish", 1, 0, |o| one(lazily(o.cx, &o.arg(0)?, &Tensor::mish))),
+    float_op("Mish", 1, 0, |o| un(o, Tensor::mish)),
     float_op("Swish", 1, 0, |o| {
         let (x, a) = (o.arg(0)?, o.float("alpha", 1.0)?);
         one(swish(o.cx, &x, a))
@@ -123,13 +123,13 @@ pub(super) fn one(v: Result<Value>) -> Result<Vec<Value>> {
     v.map(|v| vec![v])
 }
 
-fn un(o: &mut Op<'_, '_>, f: Un) -> Result<Vec<Value>> {
+fn un(o: &mut Op<'_, '_>, f: Unary) -> Result<Vec<Value>> {
     one(o.cx.unary(f, &o.arg(0)?))
 }
 
-fn bin(o: &mut Op<'_, '_>, f: Bin) -> Result<Vec<Value>> {
+fn bin<'m>(o: &mut Op<'_, 'm>, f: Binary<'m>) -> Result<Vec<Value>> {
     let (a, b) = operands(o)?;
-    one(o.cx.binary(f, &a, &b))
+    one(f(o.cx, &a, &b))
 }
 
 /// Both operands; the right one aligned to an axis where an operator set below 7 says so.
@@ -149,17 +149,17 @@ fn bit_shift(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return o.fail(format!("an integer is wanted, not {}", x.dtype()));
     }
     let last = o.cx.scalar_like(&n, f64::from(x.dtype().bits() - 1));
-    let above = o.cx.binary(Bin::Lt, &last, &n)?;
-    let out = o.cx.binary(Bin::Or, &above, &o.cx.binary(Bin::Lt, &n, &o.cx.scalar_like(&n, 0.0))?)?;
+    let above = o.cx.lt(&last, &n)?;
+    let out = o.cx.or(&above, &o.cx.lt(&n, &o.cx.scalar_like(&n, 0.0))?)?;
     let inside = o.cx.select(&out, &last, &n)?;
     match o.str("direction", "")?.as_str() {
         "LEFT" => {
-            let y = o.cx.binary(Bin::Shl, &x, &inside)?;
+            let y = o.cx.shl(&x, &inside)?;
             one(o.cx.select(&out, &o.cx.scalar_like(&x, 0.0), &y))
         }
-        "RIGHT" if x.dtype().is_signed() => one(o.cx.binary(Bin::Shr, &x, &inside)),
+        "RIGHT" if x.dtype().is_signed() => one(o.cx.shr(&x, &inside)),
         "RIGHT" => {
-            let y = o.cx.binary(Bin::Shr, &x, &inside)?;
+            let y = o.cx.shr(&x, &inside)?;
             one(o.cx.select(&out, &o.cx.scalar_like(&x, 0.0), &y))
         }
         _ => o.fail("the direction is neither LEFT nor RIGHT"),
@@ -169,27 +169,27 @@ fn bit_shift(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 fn compare(o: &mut Op<'_, '_>, swap: bool, or_equal: bool) -> Result<Vec<Value>> {
     let (a, b) = operands(o)?;
     let (a, b) = if swap { (b, a) } else { (a, b) };
-    let less = o.cx.binary(Bin::Lt, &a, &b)?;
+    let less = o.cx.lt(&a, &b)?;
     if !or_equal {
         return Ok(vec![less]);
     }
     // not `!(b < a)`: with NaN all comparisons are false
-    one(o.cx.binary(Bin::Or, &less, &o.cx.binary(Bin::Eq, &a, &b)?))
+    one(o.cx.or(&less, &o.cx.eq(&a, &b)?))
 }
 
-fn variadic(o: &mut Op<'_, '_>, f: Bin) -> Result<Vec<Value>> {
+fn variadic<'m>(o: &mut Op<'_, 'm>, f: Binary<'m>) -> Result<Vec<Value>> {
     let mut out = o.arg(0)?;
     for i in 1..o.args.len() {
-        out = o.cx.binary(f, &out, &o.arg(i)?)?;
+        out = f(o.cx, &out, &o.arg(i)?)?;
     }
     Ok(vec![out])
 }
 
 fn is_inf(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
-    let is = |v: f64| o.cx.binary(Bin::Eq, &x, &o.cx.scalar_like(&x, v));
+    let is = |v: f64| o.cx.eq(&x, &o.cx.scalar_like(&x, v));
     match (o.flag("detect_positive", true)?, o.flag("detect_negative", true)?) {
-        (true, true) => one(o.cx.binary(Bin::Or, &is(f64::INFINITY)?, &is(f64::NEG_INFINITY)?)),
+        (true, true) => one(o.cx.or(&is(f64::INFINITY)?, &is(f64::NEG_INFINITY)?)),
         (true, false) => one(is(f64::INFINITY)),
         (false, true) => one(is(f64::NEG_INFINITY)),
         (false, false) => one(o.cx.full(DType::Bool, x.shape(), crate::dtype::Scalar::Int(0))),
@@ -200,54 +200,55 @@ fn pow(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (a, b) = operands(o)?;
     // roots and small powers need no logarithm
     if let (true, true, Some(t)) = (b.len() == 1 && b.rank() <= a.rank(), a.dtype().is_float(), o.cx.host(&b)?) {
-        return one(o.cx.with(Bin::Pow, &a, t.to_f64()[0]));
+        return one(o.cx.with(Cx::pow, &a, t.to_f64()[0]));
     }
     // the exponent may have another dtype; the result has that of the base
     if a.dtype().is_int() && b.dtype().is_float() {
         let cx = &o.cx;
-        let out = cx.binary(Bin::Pow, &cx.cast(&a, b.dtype())?, &b)?;
+        let out = cx.pow(&cx.cast(&a, b.dtype())?, &b)?;
         // a whole power of a whole number is one, where rounding left a little less
-        let upward = cx.binary(Bin::Lt, &cx.scalar_like(&b, -1.0), &b)?;
-        let whole = cx.binary(Bin::And, &upward, &cx.binary(Bin::Eq, &cx.unary(Un::Floor, &b)?, &b)?)?;
-        let near = cx.unary(Un::Floor, &cx.with(Bin::Add, &out, 0.5)?)?;
+        let upward = cx.lt(&cx.scalar_like(&b, -1.0), &b)?;
+        let whole = cx.and(&upward, &cx.eq(&cx.unary(Tensor::floor, &b)?, &b)?)?;
+        let near = cx.unary(Tensor::floor, &cx.with(Cx::add, &out, 0.5)?)?;
         return one(cx.cast(&cx.select(&whole, &near, &out)?, a.dtype()));
     }
     let b = o.cx.cast(&b, a.dtype())?;
-    one(o.cx.binary(Bin::Pow, &a, &b))
+    one(o.cx.pow(&a, &b))
 }
 
 fn modulo(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (a, b) = operands(o)?;
-    let rem = o.cx.binary(Bin::Rem, &a, &b)?;
+    let rem = o.cx.rem(&a, &b)?;
     if o.flag("fmod", false)? || a.dtype().is_unsigned() {
         return Ok(vec![rem]);
     }
     // the sign of the divisor: add it where the signs differ and something remains
     let zero = o.cx.scalar_like(&a, 0.0);
-    let signs = o.cx.binary(Bin::Xor, &o.cx.binary(Bin::Lt, &rem, &zero)?, &o.cx.binary(Bin::Lt, &b, &zero)?)?;
-    let some = o.cx.not(&o.cx.binary(Bin::Eq, &rem, &zero)?)?;
-    one(o.cx.select(&o.cx.binary(Bin::And, &signs, &some)?, &o.cx.add(&rem, &b)?, &rem))
+    let signs = o.cx.xor(&o.cx.lt(&rem, &zero)?, &o.cx.lt(&b, &zero)?)?;
+    let some = o.cx.not(&o.cx.eq(&rem, &zero)?)?;
+    one(o.cx.select(&o.cx.and(&signs, &some)?, &o.cx.add(&rem, &b)?, &rem))
 }
 
 fn clip(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let mut x = o.arg(0)?;
-    for (i, name, f) in [(1, "min", Bin::Max), (2, "max", Bin::Min)] {
+    let limits: [(_, _, Binary<'_>); 2] = [(1, "min", Cx::max), (2, "max", Cx::min)];
+    for (i, name, f) in limits {
         if let Some(v) = o.float_opt(name)? {
             x = o.cx.with(f, &x, v)?;
         } else if let Some(v) = o.opt(i) {
-            x = o.cx.binary(f, &x, &v)?;
+            x = f(o.cx, &x, &v)?;
         }
     }
     Ok(vec![x])
 }
 
 pub(super) fn leaky(cx: &Cx<'_>, x: &Value, slope: &Value) -> Result<Value> {
-    let below = cx.binary(Bin::Lt, x, &cx.scalar_like(x, 0.0))?;
+    let below = cx.lt(x, &cx.scalar_like(x, 0.0))?;
     cx.select(&below, &cx.mul(x, slope)?, x)
 }
 
 pub(super) fn thresholded_relu(cx: &Cx<'_>, x: &Value, limit: f64) -> Result<Value> {
-    let above = cx.binary(Bin::Lt, &cx.scalar_like(x, limit), x)?;
+    let above = cx.lt(&cx.scalar_like(x, limit), x)?;
     cx.select(&above, x, &cx.scalar_like(x, 0.0))
 }
 
@@ -264,41 +265,36 @@ fn prelu(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 /// gamma * (max(x, 0) + min(alpha * (e^(x / scale) - 1), 0))
 pub(super) fn elu(cx: &Cx<'_>, x: &Value, alpha: f64, gamma: f64, scale: f64) -> Result<Value> {
     cx.in_f32(x, &|x| {
-        let inner = if scale == 1.0 { x.clone() } else { cx.with(Bin::Mul, x, 1.0 / scale)? };
-        let e = cx.with(Bin::Mul, &lazily(cx, &inner, &Tensor::expm1)?, alpha)?;
-        let below = cx.binary(Bin::Lt, x, &cx.scalar_like(x, 0.0))?;
+        let inner = if scale == 1.0 { x.clone() } else { cx.with(Cx::mul, x, 1.0 / scale)? };
+        let e = cx.with(Cx::mul, &cx.unary(Tensor::expm1, &inner)?, alpha)?;
+        let below = cx.lt(x, &cx.scalar_like(x, 0.0))?;
         let out = cx.select(&below, &e, x)?;
-        if gamma == 1.0 { Ok(out) } else { cx.with(Bin::Mul, &out, gamma) }
+        if gamma == 1.0 { Ok(out) } else { cx.with(Cx::mul, &out, gamma) }
     })
 }
 
 pub(super) fn hard_sigmoid(cx: &Cx<'_>, x: &Value, a: f64, b: f64) -> Result<Value> {
-    cx.clamp(&cx.with(Bin::Add, &cx.with(Bin::Mul, x, a)?, b)?, 0.0, 1.0)
+    cx.clamp(&cx.with(Cx::add, &cx.with(Cx::mul, x, a)?, b)?, 0.0, 1.0)
 }
 
 /// x / (1 + e^(-alpha x))
 fn swish(cx: &Cx<'_>, x: &Value, alpha: f64) -> Result<Value> {
-    cx.in_f32(x, &|x| cx.mul(x, &cx.unary(Un::Sigmoid, &cx.with(Bin::Mul, x, alpha)?)?))
-}
-
-/// A function of the frontend.
-fn lazily(cx: &Cx<'_>, x: &Value, f: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Value> {
-    f(&cx.lazy(x)?)?.cast(x.dtype()).map(Value::lazy)
+    cx.in_f32(x, &|x| cx.mul(x, &cx.unary(Tensor::sigmoid, &cx.with(Cx::mul, x, alpha)?)?))
 }
 
 /// log(1 + e^x)
 pub(super) fn softplus(cx: &Cx<'_>, x: &Value) -> Result<Value> {
-    lazily(cx, x, &|x| x.softplus(1.0))
+    cx.unary(|x| x.softplus(1.0), x)
 }
 
 /// x / 2 * (1 + erf(x / sqrt 2))
 pub(super) fn gelu_erf(cx: &Cx<'_>, x: &Value) -> Result<Value> {
-    lazily(cx, x, &Tensor::gelu)
+    cx.unary(Tensor::gelu, x)
 }
 
 /// The same with tanh in place of erf.
 pub(super) fn gelu_tanh(cx: &Cx<'_>, x: &Value) -> Result<Value> {
-    lazily(cx, x, &Tensor::gelu_tanh)
+    cx.unary(Tensor::gelu_tanh, x)
 }
 
 fn gelu(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
@@ -313,8 +309,8 @@ fn gelu(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 fn shrink(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (x, bias, lambd) = (o.arg(0)?, o.float("bias", 0.0)?, o.float("lambd", 0.5)?);
     let cx = &o.cx;
-    let above = cx.binary(Bin::Lt, &cx.scalar_like(&x, lambd), &x)?;
-    let below = cx.binary(Bin::Lt, &x, &cx.scalar_like(&x, -lambd))?;
-    let rest = cx.select(&below, &cx.with(Bin::Add, &x, bias)?, &cx.scalar_like(&x, 0.0))?;
-    one(cx.select(&above, &cx.with(Bin::Sub, &x, bias)?, &rest))
+    let above = cx.lt(&cx.scalar_like(&x, lambd), &x)?;
+    let below = cx.lt(&x, &cx.scalar_like(&x, -lambd))?;
+    let rest = cx.select(&below, &cx.with(Cx::add, &x, bias)?, &cx.scalar_like(&x, 0.0))?;
+    one(cx.select(&above, &cx.with(Cx::sub, &x, bias)?, &rest))
 }

@@ -1,12 +1,12 @@
 //! Operators that pick or place elements by index.
 
-use super::super::host::{self, Bin, Un};
-use super::super::value::Value;
+use super::super::value::{Cx, Value, strides};
 use super::elementwise::one;
 use super::{Op, OpDef, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
+use crate::tensor::{ScatterOp, Tensor};
 
 pub(super) static OPS: &[OpDef] = &[
     op("Gather", 0, |o| {
@@ -47,18 +47,18 @@ fn flat_index(o: &Op<'_, '_>, index: &Value, dims: &[usize]) -> Result<Value> {
     let (mut at, mut valid): (Option<Value>, Option<Value>) = (None, None);
     for (j, &d) in dims.iter().enumerate() {
         let part = o.cx.narrow(index, last, j, 1)?;
-        let negative = o.cx.binary(Bin::Lt, &part, &o.cx.scalar_like(&part, 0.0))?;
-        let part = o.cx.select(&negative, &o.cx.with(Bin::Add, &part, d as f64)?, &part)?;
-        let below = o.cx.binary(Bin::Lt, &part, &o.cx.scalar_like(&part, 0.0))?;
-        let inside = o.cx.binary(Bin::Lt, &part, &o.cx.scalar_like(&part, d as f64))?;
-        let inside = o.cx.binary(Bin::And, &o.cx.not(&below)?, &inside)?;
+        let negative = o.cx.lt(&part, &o.cx.scalar_like(&part, 0.0))?;
+        let part = o.cx.select(&negative, &o.cx.with(Cx::add, &part, d as f64)?, &part)?;
+        let below = o.cx.lt(&part, &o.cx.scalar_like(&part, 0.0))?;
+        let inside = o.cx.lt(&part, &o.cx.scalar_like(&part, d as f64))?;
+        let inside = o.cx.and(&o.cx.not(&below)?, &inside)?;
         valid = Some(match valid {
             None => inside,
-            Some(valid) => o.cx.binary(Bin::And, &valid, &inside)?,
+            Some(valid) => o.cx.and(&valid, &inside)?,
         });
         at = Some(match at {
             None => part,
-            Some(at) => o.cx.add(&o.cx.with(Bin::Mul, &at, d as f64)?, &part)?,
+            Some(at) => o.cx.add(&o.cx.with(Cx::mul, &at, d as f64)?, &part)?,
         });
     }
     let lead = index.shape_in(..last)?.to_vec();
@@ -94,13 +94,13 @@ fn gather_nd(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(o.cx.gather(&flat, &at, 0))
 }
 
-fn reduction(o: &Op<'_, '_>) -> Result<Option<Bin>> {
+fn reduction(o: &Op<'_, '_>) -> Result<ScatterOp> {
     Ok(match o.str("reduction", "none")?.as_str() {
-        "none" => None,
-        "add" => Some(Bin::Add),
-        "mul" => Some(Bin::Mul),
-        "max" => Some(Bin::Max),
-        "min" => Some(Bin::Min),
+        "none" => ScatterOp::Set,
+        "add" => ScatterOp::Add,
+        "mul" => ScatterOp::Mul,
+        "max" => ScatterOp::Max,
+        "min" => ScatterOp::Min,
         other => return o.fail(format!("the reduction `{other}` is unknown")),
     })
 }
@@ -147,13 +147,13 @@ fn one_hot(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let mut shape = index.shape().to_vec();
     shape.insert(axis, 1);
     let index = o.cx.reshape(&o.cx.cast(&index, DType::I64)?, &shape)?;
-    let negative = o.cx.binary(Bin::Lt, &index, &o.cx.scalar_like(&index, 0.0))?;
-    let index = o.cx.select(&negative, &o.cx.with(Bin::Add, &index, depth as f64)?, &index)?;
+    let negative = o.cx.lt(&index, &o.cx.scalar_like(&index, 0.0))?;
+    let index = o.cx.select(&negative, &o.cx.with(Cx::add, &index, depth as f64)?, &index)?;
     o.cx.check_shape(&[depth, shape.iter().product()])?;
     let mut steps_shape = vec![1; shape.len()];
     steps_shape[axis] = depth;
     let steps = o.cx.reshape(&o.cx.count_up(depth)?, &steps_shape)?;
-    let hit = o.cx.binary(Bin::Eq, &index, &steps)?;
+    let hit = o.cx.eq(&index, &steps)?;
     one(o.cx.select(&hit, &on, &off))
 }
 
@@ -176,10 +176,10 @@ fn non_zero(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     if let Some(t) = o.cx.host(&x)? {
         let hits: Vec<usize> = t.scalars().enumerate().filter(|(_, s)| s.as_bool()).map(|(i, _)| i).collect();
-        let strides = host::strides(x.shape());
+        let strides = strides(x.shape());
         let mut out = o.cx.room(hits.len().saturating_mul(x.rank()))?;
         for (&s, &d) in strides.iter().zip(x.shape()) {
-            out.extend(hits.iter().map(|&i| (i / s as usize % d) as i64));
+            out.extend(hits.iter().map(|&i| (i / s % d) as i64));
         }
         return one(HostTensor::from_i64(vec![x.rank(), hits.len()], &out).map(Value::known));
     }
@@ -195,9 +195,9 @@ fn non_zero(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 fn how_many(o: &mut Op<'_, '_>, x: &Value) -> Result<usize> {
     let count = o.computed("count", |o| {
         let zero = o.cx.scalar_like(x, 0.0);
-        let is = o.cx.not(&o.cx.binary(Bin::Eq, x, &zero)?)?;
+        let is = o.cx.not(&o.cx.eq(x, &zero)?)?;
         let axes: Vec<usize> = (0..x.rank()).collect();
-        o.cx.reduce(host::Red::Sum, &o.cx.cast(&is, DType::I32)?, &axes, false)
+        o.cx.reduce(Tensor::sum, &o.cx.cast(&is, DType::I32)?, &axes, false)
     })?;
     o.size(count.to_i64().first().copied().unwrap_or(0))
 }
@@ -259,8 +259,8 @@ pub(super) fn arg_best(o: &mut Op<'_, '_>, largest: bool) -> Result<Vec<Value>> 
     let mut key = match (largest, x.dtype()) {
         (true, _) => x.clone(),
         // complement, not negation: it has no overflow
-        (false, d) if d.is_int() || d == DType::Bool => o.cx.unary(Un::Not, &x)?,
-        (false, _) => o.cx.unary(Un::Neg, &x)?,
+        (false, d) if d.is_int() || d == DType::Bool => o.cx.unary(Tensor::bit_not, &x)?,
+        (false, _) => o.cx.unary(Tensor::neg, &x)?,
     };
     let last = o.flag("select_last_index", false)?;
     if last {

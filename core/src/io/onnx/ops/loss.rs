@@ -1,11 +1,11 @@
 //! Losses, and the steps of optimisers.
 
-use super::super::host::{Bin, Red, Un};
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::{Op, OpDef, float_op};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::tensor::Tensor;
 
 pub(super) static OPS: &[OpDef] = &[
     OpDef { domain: "ai.onnx.preview.training", name: "Gradient", floats: 0, known: 0, host: false, build: gradient },
@@ -48,9 +48,9 @@ pub(super) static OPS: &[OpDef] = &[
 /// Logarithms of a softmax over some axes.
 pub(super) fn log_softmax(cx: &Cx<'_>, x: &Value, axes: &[usize]) -> Result<Value> {
     cx.in_f32(x, &|x| {
-        let x = cx.sub(x, &cx.reduce(Red::Max, x, axes, true)?)?;
-        let sum = cx.reduce(Red::Sum, &cx.unary(Un::Exp, &x)?, axes, true)?;
-        cx.sub(&x, &cx.unary(Un::Log, &sum)?)
+        let x = cx.sub(x, &cx.reduce(Tensor::max, x, axes, true)?)?;
+        let sum = cx.reduce(Tensor::sum, &cx.unary(Tensor::exp, &x)?, axes, true)?;
+        cx.sub(&x, &cx.unary(Tensor::log, &sum)?)
     })
 }
 
@@ -63,7 +63,7 @@ fn likelihood(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
         return o.fail(format!("targets {:?} for scores {:?}", target.shape(), x.shape()));
     }
     let target = cx.cast(&target, DType::I64)?;
-    let ignored = o.int_opt("ignore_index")?.map(|i| cx.binary(Bin::Eq, &target, &cx.ints(&[i])?)).transpose()?;
+    let ignored = o.int_opt("ignore_index")?.map(|i| cx.eq(&target, &cx.ints(&[i])?)).transpose()?;
     // what is ignored may be no class
     let class = match &ignored {
         Some(i) => cx.select(i, &cx.scalar_like(&target, 0.0), &target)?,
@@ -72,7 +72,7 @@ fn likelihood(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     let mut at = target.shape().to_vec();
     at.insert(1, 1);
     let picked = cx.gather_elements(x, &cx.reshape(&class, &at)?, 1)?;
-    let mut loss = cx.unary(Un::Neg, &cx.reshape(&picked, target.shape())?)?;
+    let mut loss = cx.unary(Tensor::neg, &cx.reshape(&picked, target.shape())?)?;
     let mut weights = weight.map(|w| cx.gather(&w, &class, 0)).transpose()?;
     if let Some(i) = &ignored {
         let own = weights.unwrap_or_else(|| cx.scalar_like(x, 1.0));
@@ -85,9 +85,11 @@ fn likelihood(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     let all: Vec<usize> = (0..target.rank()).collect();
     match (o.str("reduction", "mean")?.as_str(), weights) {
         ("none", _) => Ok(loss),
-        ("sum", _) => cx.reduce(Red::Sum, &loss, &all, false),
+        ("sum", _) => cx.reduce(Tensor::sum, &loss, &all, false),
         ("mean", None) => cx.mean(&loss, &all, false),
-        ("mean", Some(w)) => cx.div(&cx.reduce(Red::Sum, &loss, &all, false)?, &cx.reduce(Red::Sum, &w, &all, false)?),
+        ("mean", Some(w)) => {
+            cx.div(&cx.reduce(Tensor::sum, &loss, &all, false)?, &cx.reduce(Tensor::sum, &w, &all, false)?)
+        }
         (other, _) => o.fail(format!("the reduction `{other}` is unknown")),
     }
 }
@@ -116,7 +118,7 @@ fn each(
 
 /// The gradient with the decay of the tensor's norm.
 fn regular(o: &Op<'_, '_>, x: &Value, g: &Value) -> Result<Value> {
-    o.cx.add(&o.cx.with(Bin::Mul, x, o.float("norm_coefficient", 0.0)?)?, g)
+    o.cx.add(&o.cx.with(Cx::mul, x, o.float("norm_coefficient", 0.0)?)?, g)
 }
 
 fn momentum(o: &Op<'_, '_>, rate: &Value, count: &Value, v: &[Value]) -> Result<Vec<Value>> {
@@ -124,12 +126,12 @@ fn momentum(o: &Op<'_, '_>, rate: &Value, count: &Value, v: &[Value]) -> Result<
     let (alpha, beta) = (o.float("alpha", 0.0)?, o.float("beta", 0.0)?);
     let g = regular(o, &v[0], &v[1])?;
     // the first step has no damping
-    let first = cx.binary(Bin::Eq, count, &cx.scalar_like(count, 0.0))?;
+    let first = cx.eq(count, &cx.scalar_like(count, 0.0))?;
     let beta = cx.select(&first, &cx.scalar_like(&g, 1.0), &cx.scalar_like(&g, beta))?;
-    let speed = cx.add(&cx.with(Bin::Mul, &v[2], alpha)?, &cx.mul(&beta, &g)?)?;
+    let speed = cx.add(&cx.with(Cx::mul, &v[2], alpha)?, &cx.mul(&beta, &g)?)?;
     let by = match o.str("mode", "standard")?.as_str() {
         "standard" => speed.clone(),
-        "nesterov" => cx.add(&g, &cx.with(Bin::Mul, &speed, alpha)?)?,
+        "nesterov" => cx.add(&g, &cx.with(Cx::mul, &speed, alpha)?)?,
         other => return o.fail(format!("the mode `{other}` is unknown")),
     };
     Ok(vec![cx.sub(&v[0], &cx.mul(rate, &by)?)?, speed])
@@ -137,11 +139,11 @@ fn momentum(o: &Op<'_, '_>, rate: &Value, count: &Value, v: &[Value]) -> Result<
 
 fn adagrad(o: &Op<'_, '_>, rate: &Value, count: &Value, v: &[Value]) -> Result<Vec<Value>> {
     let cx = &o.cx;
-    let steps = cx.with(Bin::Mul, &cx.cast(count, rate.dtype())?, o.float("decay_factor", 0.0)?)?;
-    let rate = cx.div(rate, &cx.with(Bin::Add, &steps, 1.0)?)?;
+    let steps = cx.with(Cx::mul, &cx.cast(count, rate.dtype())?, o.float("decay_factor", 0.0)?)?;
+    let rate = cx.div(rate, &cx.with(Cx::add, &steps, 1.0)?)?;
     let g = regular(o, &v[0], &v[1])?;
     let squares = cx.add(&v[2], &cx.mul(&g, &g)?)?;
-    let size = cx.with(Bin::Add, &cx.unary(Un::Sqrt, &squares)?, o.float("epsilon", 0.0)?)?;
+    let size = cx.with(Cx::add, &cx.unary(Tensor::sqrt, &squares)?, o.float("epsilon", 0.0)?)?;
     Ok(vec![cx.sub(&v[0], &cx.div(&cx.mul(&rate, &g)?, &size)?)?, squares])
 }
 
@@ -149,22 +151,21 @@ fn adam(o: &Op<'_, '_>, rate: &Value, count: &Value, v: &[Value]) -> Result<Vec<
     let cx = &o.cx;
     let (alpha, beta) = (o.float("alpha", 0.9)?, o.float("beta", 0.999)?);
     let g = regular(o, &v[0], &v[1])?;
-    let blend =
-        |old: &Value, new: &Value, k: f64| cx.add(&cx.with(Bin::Mul, old, k)?, &cx.with(Bin::Mul, new, 1.0 - k)?);
+    let blend = |old: &Value, new: &Value, k: f64| cx.add(&cx.with(Cx::mul, old, k)?, &cx.with(Cx::mul, new, 1.0 - k)?);
     let (mean, square) = (blend(&v[2], &g, alpha)?, blend(&v[3], &cx.mul(&g, &g)?, beta)?);
     // the bias of the first steps
     let steps = cx.cast(count, rate.dtype())?;
     let rest = |k: f64| -> Result<Value> {
-        let power = cx.binary(Bin::Pow, &cx.scalar_like(&steps, k), &steps)?;
+        let power = cx.pow(&cx.scalar_like(&steps, k), &steps)?;
         cx.sub(&cx.scalar_like(&steps, 1.0), &power)
     };
-    let adjusted = cx.div(&cx.mul(rate, &cx.unary(Un::Sqrt, &rest(beta)?)?)?, &rest(alpha)?)?;
-    let started = cx.binary(Bin::Lt, &cx.scalar_like(count, 0.0), count)?;
+    let adjusted = cx.div(&cx.mul(rate, &cx.unary(Tensor::sqrt, &rest(beta)?)?)?, &rest(alpha)?)?;
+    let started = cx.lt(&cx.scalar_like(count, 0.0), count)?;
     let rate = cx.select(&started, &adjusted, rate)?;
-    let size = cx.with(Bin::Add, &cx.unary(Un::Sqrt, &square)?, o.float("epsilon", 0.0)?)?;
+    let size = cx.with(Cx::add, &cx.unary(Tensor::sqrt, &square)?, o.float("epsilon", 0.0)?)?;
     let moved = cx.sub(&v[0], &cx.div(&cx.mul(&rate, &mean)?, &size)?)?;
     let kept = 1.0 - o.float("norm_coefficient_post", 0.0)?;
-    Ok(vec![cx.with(Bin::Mul, &moved, kept)?, mean, square])
+    Ok(vec![cx.with(Cx::mul, &moved, kept)?, mean, square])
 }
 
 /// Gradients of a value of this graph with respect to values that it was computed from.

@@ -2,13 +2,13 @@
 //! Details that the specification leaves open (ties, one
 //! score for two classes) are onnxruntime's; what it says is done where onnxruntime does not (a transform of one score).
 
-use super::super::host::{Bin, Red, Un};
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::{Op, OpDef, ml, strings};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
+use crate::tensor::Tensor;
 
 pub(super) static OPS: &[OpDef] = &[
     ml("Scaler", |o| {
@@ -38,7 +38,7 @@ pub(super) static OPS: &[OpDef] = &[
             return o.fail("categories and elements are of different types");
         }
         let x = o.cx.reshape(&o.cx.cast(&x, cats.dtype())?, &[x.shape(), &[1]].concat())?;
-        let hit = o.cx.binary(Bin::Eq, &x, &cats)?;
+        let hit = o.cx.eq(&x, &cats)?;
         one(o.cx.cast(&hit, DType::F32))
     }),
     ml("LabelEncoder", label_encoder),
@@ -91,12 +91,12 @@ fn normalizer(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let last = [x.nth_last(1)?];
     let cx = &o.cx;
     let size = match o.str("norm", "MAX")?.as_str() {
-        "MAX" => cx.reduce(Red::Max, &x, &last, true)?,
-        "L1" => cx.reduce(Red::Sum, &cx.unary(Un::Abs, &x)?, &last, true)?,
-        "L2" => cx.unary(Un::Sqrt, &cx.reduce(Red::Sum, &cx.mul(&x, &x)?, &last, true)?)?,
+        "MAX" => cx.reduce(Tensor::max, &x, &last, true)?,
+        "L1" => cx.reduce(Tensor::sum, &cx.unary(Tensor::abs, &x)?, &last, true)?,
+        "L2" => cx.unary(Tensor::sqrt, &cx.reduce(Tensor::sum, &cx.mul(&x, &x)?, &last, true)?)?,
         other => return o.fail(format!("the norm `{other}` is unknown")),
     };
-    let none = cx.binary(Bin::Eq, &size, &cx.scalar_like(&size, 0.0))?;
+    let none = cx.eq(&size, &cx.scalar_like(&size, 0.0))?;
     one(cx.div(&x, &cx.select(&none, &cx.scalar_like(&size, 1.0), &size)?))
 }
 
@@ -105,15 +105,15 @@ fn imputer(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (new, is) = if x.dtype().is_float() {
         let old = o.float("replaced_value_float", 0.0)?;
         let is = match old.is_nan() {
-            true => o.cx.unary(Un::IsNan, &x)?,
-            false => o.cx.binary(Bin::Eq, &x, &o.cx.scalar_like(&x, old))?,
+            true => o.cx.unary(Tensor::isnan, &x)?,
+            false => o.cx.eq(&x, &o.cx.scalar_like(&x, old))?,
         };
         (o.cx.cast(&row(o, "imputed_value_floats")?, x.dtype())?, is)
     } else {
         let old = HostTensor::from_i64(vec![], &[o.int("replaced_value_int64", 0)?])?;
         let new = o.cx.ints(&o.ints_opt("imputed_value_int64s")?.unwrap_or_default())?;
         let old = o.cx.cast(&Value::known(old), x.dtype())?;
-        (o.cx.cast(&new, x.dtype())?, o.cx.binary(Bin::Eq, &x, &old)?)
+        (o.cx.cast(&new, x.dtype())?, o.cx.eq(&x, &old)?)
     };
     if new.len() != 1 && x.shape().last() != Some(&new.len()) {
         return o.fail(format!("{} values for {:?}", new.len(), x.shape()));
@@ -157,14 +157,14 @@ fn label_encoder(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let default = o.cx.reshape(&o.cx.cast(&default, values.dtype())?, &[1])?;
     // the place of the first key that fits, or the default's
     let wide = o.cx.reshape(&o.cx.cast(&x, keys.dtype())?, &[x.shape(), &[1]].concat())?;
-    let mut hit = o.cx.binary(Bin::Eq, &wide, &keys)?;
+    let mut hit = o.cx.eq(&wide, &keys)?;
     if keys.dtype().is_float() {
-        let both = o.cx.binary(Bin::And, &o.cx.unary(Un::IsNan, &wide)?, &o.cx.unary(Un::IsNan, &keys)?)?;
-        hit = o.cx.binary(Bin::Or, &hit, &both)?;
+        let both = o.cx.and(&o.cx.unary(Tensor::isnan, &wide)?, &o.cx.unary(Tensor::isnan, &keys)?)?;
+        hit = o.cx.or(&hit, &both)?;
     }
     let places = o.cx.ints(&(0..n as i64).collect::<Vec<_>>())?;
     let at = o.cx.select(&hit, &places, &o.cx.scalar_like(&places, n as f64))?;
-    let at = o.cx.reduce(Red::Min, &at, &[x.rank()], false)?;
+    let at = o.cx.reduce(Tensor::min, &at, &[x.rank()], false)?;
     let found = o.cx.gather(&o.cx.concat(&[values, default], 0)?, &at, 0)?;
     Ok(vec![found.with_narrow(codes)])
 }
@@ -207,15 +207,15 @@ pub(super) fn classify(o: &mut Op<'_, '_>, scores: &Value, labels: &Value, secon
     let label = |at: &Value| Ok(cx.gather(labels, at, 0)?.with_narrow(labels.narrow()));
     if scores.dim(1)? == 1 && labels.len() == 2 {
         let limit = if second == Second::Probability { 0.5 } else { 0.0 };
-        let wins = cx.binary(Bin::Lt, &cx.scalar_like(scores, limit), scores)?;
+        let wins = cx.lt(&cx.scalar_like(scores, limit), scores)?;
         let wins = cx.reshape(&cx.cast(&wins, DType::I64)?, &[scores.dim(0)?])?;
         let both = match (kind.as_str(), second) {
-            ("NONE", Second::Negative) => cx.concat(&[cx.unary(Un::Neg, scores)?, scores.clone()], 1)?,
+            ("NONE", Second::Negative) => cx.concat(&[cx.unary(Tensor::neg, scores)?, scores.clone()], 1)?,
             ("LOGISTIC", Second::Negative) => {
-                cx.unary(Un::Sigmoid, &cx.concat(&[cx.unary(Un::Neg, scores)?, scores.clone()], 1)?)?
+                cx.unary(Tensor::sigmoid, &cx.concat(&[cx.unary(Tensor::neg, scores)?, scores.clone()], 1)?)?
             }
             ("NONE" | "LOGISTIC", _) => {
-                let p = if kind == "NONE" { scores.clone() } else { cx.unary(Un::Sigmoid, scores)? };
+                let p = if kind == "NONE" { scores.clone() } else { cx.unary(Tensor::sigmoid, scores)? };
                 cx.concat(&[cx.sub(&cx.scalar_like(&p, 1.0), &p)?, p], 1)?
             }
             _ => return o.lacks(format!("{kind} of one score for two classes")),
@@ -234,10 +234,10 @@ pub(super) fn post_transform(o: &Op<'_, '_>, x: &Value, kind: &str) -> Result<Va
     let cx = &o.cx;
     match kind {
         "NONE" => Ok(x.clone()),
-        "LOGISTIC" => cx.unary(Un::Sigmoid, x),
+        "LOGISTIC" => cx.unary(Tensor::sigmoid, x),
         "SOFTMAX" => softmax(cx, x, None),
         "SOFTMAX_ZERO" => {
-            let used = cx.not(&cx.binary(Bin::Eq, x, &cx.scalar_like(x, 0.0))?)?;
+            let used = cx.not(&cx.eq(x, &cx.scalar_like(x, 0.0))?)?;
             softmax(cx, x, Some(&cx.cast(&used, x.dtype())?))
         }
         "PROBIT" => probit(cx, x),
@@ -247,25 +247,25 @@ pub(super) fn post_transform(o: &Op<'_, '_>, x: &Value, kind: &str) -> Result<Va
 
 /// Softmax over the classes; those of weight zero take no part.
 fn softmax(cx: &Cx<'_>, x: &Value, weight: Option<&Value>) -> Result<Value> {
-    let top = cx.reduce(Red::Max, x, &[1], true)?;
-    let mut e = cx.unary(Un::Exp, &cx.sub(x, &top)?)?;
+    let top = cx.reduce(Tensor::max, x, &[1], true)?;
+    let mut e = cx.unary(Tensor::exp, &cx.sub(x, &top)?)?;
     if let Some(w) = weight {
         e = cx.mul(&e, w)?;
     }
-    let sum = cx.reduce(Red::Sum, &e, &[1], true)?;
-    let none = cx.binary(Bin::Eq, &sum, &cx.scalar_like(&sum, 0.0))?;
+    let sum = cx.reduce(Tensor::sum, &e, &[1], true)?;
+    let none = cx.eq(&sum, &cx.scalar_like(&sum, 0.0))?;
     cx.div(&e, &cx.select(&none, &cx.scalar_like(&sum, 1.0), &sum)?)
 }
 
 /// The quantile of the normal distribution, by Winitzki's approximation of the inverse error function.
 fn probit(cx: &Cx<'_>, p: &Value) -> Result<Value> {
     const A: f64 = 0.147;
-    let x = cx.with(Bin::Sub, &cx.with(Bin::Mul, p, 2.0)?, 1.0)?;
-    let log = cx.unary(Un::Log, &cx.sub(&cx.scalar_like(&x, 1.0), &cx.mul(&x, &x)?)?)?;
-    let half = cx.with(Bin::Add, &cx.with(Bin::Mul, &log, 0.5)?, 2.0 / (std::f64::consts::PI * A))?;
-    let inner = cx.sub(&cx.mul(&half, &half)?, &cx.with(Bin::Mul, &log, 1.0 / A)?)?;
-    let size = cx.unary(Un::Sqrt, &cx.sub(&cx.unary(Un::Sqrt, &inner)?, &half)?)?;
-    cx.with(Bin::Mul, &cx.mul(&cx.unary(Un::Sign, &x)?, &size)?, std::f64::consts::SQRT_2)
+    let x = cx.with(Cx::sub, &cx.with(Cx::mul, p, 2.0)?, 1.0)?;
+    let log = cx.unary(Tensor::log, &cx.sub(&cx.scalar_like(&x, 1.0), &cx.mul(&x, &x)?)?)?;
+    let half = cx.with(Cx::add, &cx.with(Cx::mul, &log, 0.5)?, 2.0 / (std::f64::consts::PI * A))?;
+    let inner = cx.sub(&cx.mul(&half, &half)?, &cx.with(Cx::mul, &log, 1.0 / A)?)?;
+    let size = cx.unary(Tensor::sqrt, &cx.sub(&cx.unary(Tensor::sqrt, &inner)?, &half)?)?;
+    cx.with(Cx::mul, &cx.mul(&cx.unary(Tensor::sign, &x)?, &size)?, std::f64::consts::SQRT_2)
 }
 
 /// The kernel between rows: `[n, f]`, `[m, f]` -> `[n, m]`.
@@ -275,16 +275,16 @@ fn kernel(o: &Op<'_, '_>, x: &Value, y: &Value) -> Result<Value> {
     let param = |i: usize| f64::from(params.get(i).copied().unwrap_or(0.0));
     let (gamma, coef, degree) = (param(0), param(1), param(2));
     let dot = cx.matmul(x, &cx.swap(y, 0, 1)?)?;
-    let affine = || cx.with(Bin::Add, &cx.with(Bin::Mul, &dot, gamma)?, coef);
+    let affine = || cx.with(Cx::add, &cx.with(Cx::mul, &dot, gamma)?, coef);
     match o.str("kernel_type", "LINEAR")?.as_str() {
         "LINEAR" => Ok(dot),
-        "POLY" => cx.with(Bin::Pow, &affine()?, degree),
-        "SIGMOID" => cx.unary(Un::Tanh, &affine()?),
+        "POLY" => cx.with(Cx::pow, &affine()?, degree),
+        "SIGMOID" => cx.unary(Tensor::tanh, &affine()?),
         "RBF" => {
             let (n, m, f) = (x.dim(0)?, y.dim(0)?, x.dim(1)?);
             let gap = cx.sub(&cx.reshape(x, &[n, 1, f])?, &cx.reshape(y, &[1, m, f])?)?;
-            let far = cx.reduce(Red::Sum, &cx.mul(&gap, &gap)?, &[2], false)?;
-            cx.unary(Un::Exp, &cx.with(Bin::Mul, &far, -gamma)?)
+            let far = cx.reduce(Tensor::sum, &cx.mul(&gap, &gap)?, &[2], false)?;
+            cx.unary(Tensor::exp, &cx.with(Cx::mul, &far, -gamma)?)
         }
         other => o.fail(format!("the kernel `{other}` is unknown")),
     }
@@ -302,9 +302,9 @@ fn svm_regressor(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         kernel(o, &x, &table(o, &[1, width], &weights)?)?
     };
     let rho = o.floats_opt("rho")?.and_then(|r| r.first().copied()).unwrap_or(0.0);
-    let y = o.cx.with(Bin::Add, &y, f64::from(rho))?;
+    let y = o.cx.with(Cx::add, &y, f64::from(rho))?;
     if o.flag("one_class", false)? {
-        let inside = o.cx.binary(Bin::Lt, &o.cx.scalar_like(&y, 0.0), &y)?;
+        let inside = o.cx.lt(&o.cx.scalar_like(&y, 0.0), &y)?;
         return one(o.cx.select(&inside, &o.cx.scalar_like(&y, 1.0), &o.cx.scalar_like(&y, -1.0)));
     }
     let kind = o.str("post_transform", "NONE")?;
@@ -324,7 +324,7 @@ fn svm_classifier(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let rho = o.floats_opt("rho")?.unwrap_or_default();
     if per_class.is_empty() {
         let w = table(o, &[labels.len(), width], &weights)?;
-        let scores = o.cx.with(Bin::Add, &kernel(o, &x, &w)?, f64::from(rho.first().copied().unwrap_or(0.0)))?;
+        let scores = o.cx.with(Cx::add, &kernel(o, &x, &w)?, f64::from(rho.first().copied().unwrap_or(0.0)))?;
         return classify(o, &scores, &labels, Second::Negative);
     }
     let (classes, n) = (per_class.len(), per_class.iter().sum::<usize>());
@@ -351,7 +351,7 @@ fn svm_classifier(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
     let pairwise = o.cx.matmul(&similar, &table(o, &[n, pairs.len()], &columns)?)?;
     let pairwise = o.cx.add(&pairwise, &table(o, &[pairs.len()], &rho)?)?;
-    let first = o.cx.binary(Bin::Lt, &o.cx.scalar_like(&pairwise, 0.0), &pairwise)?;
+    let first = o.cx.lt(&o.cx.scalar_like(&pairwise, 0.0), &pairwise)?;
     let side = |k: usize| table(o, &[pairs.len(), classes], &votes.iter().map(|v| v[k]).collect::<Vec<_>>());
     let wins = o.cx.matmul(&o.cx.cast(&first, DType::F32)?, &side(0)?)?;
     let losses = o.cx.matmul(&o.cx.cast(&o.cx.not(&first)?, DType::F32)?, &side(1)?)?;
@@ -363,7 +363,7 @@ fn svm_classifier(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
     // two classes: the one decision, against and for
     let scores = match classes {
-        2 => o.cx.concat(&[o.cx.unary(Un::Neg, &pairwise)?, pairwise], 1)?,
+        2 => o.cx.concat(&[o.cx.unary(Tensor::neg, &pairwise)?, pairwise], 1)?,
         _ => pairwise,
     };
     Ok(vec![label, scores])

@@ -1,7 +1,6 @@
 //! Mixtures of experts. Meaning: `MoE` and `QMoE` in ContribOperators.md of onnxruntime, as its CPU kernels compute them.
 
-use super::super::host::{Bin, Red, Un};
-use super::super::value::Value;
+use super::super::value::{Cx, Value};
 use super::attention::steps;
 use super::contrib::float_ms;
 use super::elementwise::{gelu_tanh, one};
@@ -11,6 +10,7 @@ use super::reduce::softmax;
 use super::{Op, OpDef};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
+use crate::tensor::Tensor;
 
 pub(super) static OPS: &[OpDef] = &[
     float_ms("MoE", 255, 0, |o| {
@@ -82,7 +82,7 @@ fn mixture(
     let shares = softmax(cx, &cx.cast(&router, DType::F32)?, &[1])?;
     let (mut share, chosen) = cx.top_k(&shares, 1, k, true)?;
     if normalised {
-        share = cx.div(&share, &cx.reduce(Red::Sum, &share, &[1], true)?)?;
+        share = cx.div(&share, &cx.reduce(Tensor::sum, &share, &[1], true)?)?;
     }
     // few tokens read the experts that they chose; many go through all of them
     let few = tokens * k <= experts;
@@ -108,25 +108,25 @@ fn mixture(
     let y = layer(layers[1], &activated(o, &inner)?)?;
     let y = if few {
         let share = cx.reshape(&share, &[tokens, k, 1, 1])?;
-        cx.reduce(Red::Sum, &cx.mul(&y, &share)?, &[1], false)?
+        cx.reduce(Tensor::sum, &cx.mul(&y, &share)?, &[1], false)?
     } else {
         let column = |v: &Value| cx.reshape(v, &[1, tokens, k]);
-        let hit = cx.binary(Bin::Eq, &column(&chosen)?, &steps(cx, experts, 0, 3)?)?;
+        let hit = cx.eq(&column(&chosen)?, &steps(cx, experts, 0, 3)?)?;
         let share = cx.select(&hit, &column(&share)?, &cx.scalar(DType::F32, 0.0))?;
-        let share = cx.reduce(Red::Sum, &share, &[2], true)?;
+        let share = cx.reduce(Tensor::sum, &share, &[2], true)?;
         // what was not chosen does not count, whatever it is
-        let some = cx.binary(Bin::Lt, &cx.scalar_like(&share, 0.0), &share)?;
-        cx.reduce(Red::Sum, &cx.select(&some, &cx.mul(&y, &share)?, &cx.scalar_like(&y, 0.0))?, &[0], false)?
+        let some = cx.lt(&cx.scalar_like(&share, 0.0), &share)?;
+        cx.reduce(Tensor::sum, &cx.select(&some, &cx.mul(&y, &share)?, &cx.scalar_like(&y, 0.0))?, &[0], false)?
     };
     one(cx.cast(&cx.reshape(&y, x.shape())?, x.dtype()))
 }
 
 fn activated(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     let cx = &o.cx;
-    let gated = |x: &Value, alpha: f64| cx.mul(x, &cx.unary(Un::Sigmoid, &cx.with(Bin::Mul, x, alpha)?)?);
+    let gated = |x: &Value, alpha: f64| cx.mul(x, &cx.unary(Tensor::sigmoid, &cx.with(Cx::mul, x, alpha)?)?);
     match o.str("activation_type", "relu")?.as_str() {
         "identity" => Ok(x.clone()),
-        "relu" => cx.with(Bin::Max, x, 0.0),
+        "relu" => cx.with(Cx::max, x, 0.0),
         "gelu" => gelu_tanh(cx, x),
         "silu" => gated(x, 1.0),
         // gates and values alternate
@@ -136,9 +136,9 @@ fn activated(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
             let part = |i: usize| cx.reshape(&cx.narrow(&pairs, x.rank(), i, 1)?, &[lead, &[n[0] / 2]].concat());
             let (mut gate, mut value) = (part(0)?, part(1)?);
             if let Some(limit) = o.float_opt("swiglu_limit")? {
-                (gate, value) = (cx.with(Bin::Min, &gate, limit)?, cx.clamp(&value, -limit, limit)?);
+                (gate, value) = (cx.with(Cx::min, &gate, limit)?, cx.clamp(&value, -limit, limit)?);
             }
-            let value = cx.with(Bin::Add, &value, o.float("activation_beta", 0.0)?)?;
+            let value = cx.with(Cx::add, &value, o.float("activation_beta", 0.0)?)?;
             cx.mul(&gated(&gate, o.float("activation_alpha", 1.0)?)?, &value)
         }
         other => o.lacks(format!("the activation `{other}` of fusion {}", o.int("swiglu_fusion", 0)?)),

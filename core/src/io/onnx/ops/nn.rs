@@ -1,14 +1,13 @@
 //! Matrix products, convolutions and pooling.
 
-use super::super::host::{Bin, Red, Un};
 use super::super::prim::Window;
-use super::super::value::Value;
+use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::rnn::Act;
 use super::{Op, OpDef, float_op, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
-use crate::tensor::PoolOpts;
+use crate::tensor::{PoolOpts, Tensor};
 use crate::util::sort;
 
 pub(super) static OPS: &[OpDef] = &[
@@ -51,16 +50,16 @@ pub(super) static OPS: &[OpDef] = &[
     float_op("GlobalMaxPool", 1, 0, |o| {
         let x = o.arg(0)?;
         o.want_rank(&x, 2)?;
-        one(o.cx.reduce(Red::Max, &x, &(2..x.rank()).collect::<Vec<_>>(), true))
+        one(o.cx.reduce(Tensor::max, &x, &(2..x.rank()).collect::<Vec<_>>(), true))
     }),
     float_op("GlobalLpPool", 1, 0, |o| {
         let x = o.arg(0)?;
         o.want_rank(&x, 2)?;
         let p = o.int("p", 2)? as f64;
         one(o.cx.in_f32(&x, &|x| {
-            let powers = o.cx.with(Bin::Pow, &o.cx.unary(Un::Abs, x)?, p)?;
-            let sum = o.cx.reduce(Red::Sum, &powers, &(2..x.rank()).collect::<Vec<_>>(), true)?;
-            o.cx.with(Bin::Pow, &sum, 1.0 / p)
+            let powers = o.cx.with(Cx::pow, &o.cx.unary(Tensor::abs, x)?, p)?;
+            let sum = o.cx.reduce(Tensor::sum, &powers, &(2..x.rank()).collect::<Vec<_>>(), true)?;
+            o.cx.with(Cx::pow, &sum, 1.0 / p)
         }))
     }),
 ];
@@ -77,7 +76,7 @@ fn gemm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         b = o.cx.swap(&b, 0, 1)?;
     }
     let (alpha, beta) = (o.float("alpha", 1.0)?, o.float("beta", 1.0)?);
-    let scaled = |v: &Value, k: f64| if k == 1.0 { Ok(v.clone()) } else { o.cx.with(Bin::Mul, v, k) };
+    let scaled = |v: &Value, k: f64| if k == 1.0 { Ok(v.clone()) } else { o.cx.with(Cx::mul, v, k) };
     let mut y = scaled(&o.cx.matmul(&a, &b)?, alpha)?;
     if let Some(c) = o.opt(2).filter(|_| beta != 0.0) {
         y = o.cx.add(&y, &scaled(&c, beta)?)?;
@@ -258,7 +257,7 @@ fn window_sums(o: &Op<'_, '_>, x: &Value, win: &Window) -> Result<Value> {
         return Ok(Value::lazy(o.cx.lazy(x)?.window_sums("pool", &pool_opts(win))?.0));
     }
     let (w, axes) = pooled(o, x, win, Scalar::from_f64(0.0, x.dtype()))?;
-    o.cx.reduce(Red::Sum, &w, &axes, false)
+    o.cx.reduce(Tensor::sum, &w, &axes, false)
 }
 
 fn pool_window(o: &Op<'_, '_>, x: &Value) -> Result<Window> {
@@ -282,7 +281,7 @@ pub(super) fn max_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return Ok(vec![Value::lazy(o.cx.lazy(&x)?.max_pool(&pool_opts(&win))?)]);
     }
     let (w, axes) = pooled(o, &x, &win, lowest(x.dtype()))?;
-    let y = o.cx.reduce(Red::Max, &w, &axes, false)?;
+    let y = o.cx.reduce(Tensor::max, &w, &axes, false)?;
     if !o.gives(1) {
         return Ok(vec![y]);
     }
@@ -325,7 +324,7 @@ fn average_wide(o: &Op<'_, '_>, x: &Value) -> Result<Value> {
     let sum = window_sums(o, x, &win)?;
     let taps = win.kernel.iter().fold(1.0, |n, &k| n * k as f64);
     if win.pads.iter().all(|p| *p == (0, 0)) {
-        return o.cx.with(Bin::Mul, &sum, 1.0 / taps);
+        return o.cx.with(Cx::mul, &sum, 1.0 / taps);
     }
     // how many elements of each window count: the product of one count an axis
     let include = o.flag("count_include_pad", false)?;
@@ -361,8 +360,8 @@ fn lp_pool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let win = pool_window(o, &x)?;
     let p = o.int("p", 2)? as f64;
     one(o.cx.in_f32(&x, &|x| {
-        let powers = o.cx.with(Bin::Pow, &o.cx.unary(Un::Abs, x)?, p)?;
-        o.cx.with(Bin::Pow, &window_sums(o, &powers, &win)?, 1.0 / p)
+        let powers = o.cx.with(Cx::pow, &o.cx.unary(Tensor::abs, x)?, p)?;
+        o.cx.with(Cx::pow, &window_sums(o, &powers, &win)?, 1.0 / p)
     }))
 }
 
@@ -436,7 +435,7 @@ fn einsum(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         (acc, names) = product(o, (&acc, &names), (&b, &b_names), &inner, &size)?;
     }
     let axes: Vec<usize> = (0..names.len()).filter(|&i| !out.contains(&names[i])).collect();
-    let y = o.cx.reduce(Red::Sum, &acc, &axes, false)?;
+    let y = o.cx.reduce(Tensor::sum, &acc, &axes, false)?;
     let names: Vec<char> = names.into_iter().filter(|c| out.contains(c)).collect();
     let order: Vec<usize> = out.iter().filter_map(|c| names.iter().position(|n| n == c)).collect();
     one(o.cx.permute(&y, &order))

@@ -1,11 +1,11 @@
 //! Normalisations.
 
-use super::super::host::{Bin, Red, Un};
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::{Op, OpDef, float_op, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
+use crate::tensor::Tensor;
 
 pub(super) static OPS: &[OpDef] = &[
     float_op("BatchNormalization", 31, 0, batch_norm),
@@ -35,8 +35,8 @@ pub(super) static OPS: &[OpDef] = &[
         one(o.cx.in_f32(&x, &|x| {
             let mean = o.cx.mean(x, &axes, true)?;
             let square = o.cx.mean(&o.cx.mul(x, x)?, &axes, true)?;
-            let deviation = o.cx.unary(Un::Sqrt, &o.cx.sub(&square, &o.cx.mul(&mean, &mean)?)?)?;
-            o.cx.div(&o.cx.sub(x, &mean)?, &o.cx.with(Bin::Add, &deviation, 1e-9)?)
+            let deviation = o.cx.unary(Tensor::sqrt, &o.cx.sub(&square, &o.cx.mul(&mean, &mean)?)?)?;
+            o.cx.div(&o.cx.sub(x, &mean)?, &o.cx.with(Cx::add, &deviation, 1e-9)?)
         }))
     }),
     float_op("LpNormalization", 1, 0, |o| {
@@ -45,12 +45,12 @@ pub(super) static OPS: &[OpDef] = &[
         let p = o.int("p", 2)?;
         one(o.cx.in_f32(&x, &|x| {
             let norm = match p {
-                1 => o.cx.reduce(Red::Sum, &o.cx.unary(Un::Abs, x)?, &[axis], true)?,
-                2 => o.cx.unary(Un::Sqrt, &o.cx.reduce(Red::Sum, &o.cx.mul(x, x)?, &[axis], true)?)?,
+                1 => o.cx.reduce(Tensor::sum, &o.cx.unary(Tensor::abs, x)?, &[axis], true)?,
+                2 => o.cx.unary(Tensor::sqrt, &o.cx.reduce(Tensor::sum, &o.cx.mul(x, x)?, &[axis], true)?)?,
                 p => return o.fail(format!("p is {p}")),
             };
             // a zero vector stays zero
-            let zero = o.cx.binary(Bin::Eq, &norm, &o.cx.scalar_like(&norm, 0.0))?;
+            let zero = o.cx.eq(&norm, &o.cx.scalar_like(&norm, 0.0))?;
             let norm = o.cx.select(&zero, &o.cx.scalar_like(&norm, 1.0), &norm)?;
             o.cx.div(x, &norm)
         }))
@@ -68,7 +68,7 @@ fn standard(cx: &Cx<'_>, x: &Value, axes: &[usize], eps: f64) -> Result<Value> {
 
 /// 1 / sqrt(v + eps)
 fn inverse(cx: &Cx<'_>, v: &Value, eps: f64) -> Result<Value> {
-    cx.unary(Un::Recip, &cx.unary(Un::Sqrt, &cx.with(Bin::Add, v, eps)?)?)
+    cx.unary(Tensor::reciprocal, &cx.unary(Tensor::sqrt, &cx.with(Cx::add, v, eps)?)?)
 }
 
 /// A vector along the channel axis 1.
@@ -120,8 +120,8 @@ fn batch_norm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
     let momentum = o.float("momentum", 0.9)?;
     let blend = |old: &Value, new: &Value| {
-        let new = o.cx.with(Bin::Mul, &o.cx.cast(new, old.dtype())?, 1.0 - momentum)?;
-        o.cx.add(&o.cx.with(Bin::Mul, old, momentum)?, &new)
+        let new = o.cx.with(Cx::mul, &o.cx.cast(new, old.dtype())?, 1.0 - momentum)?;
+        o.cx.add(&o.cx.with(Cx::mul, old, momentum)?, &new)
     };
     Ok(vec![y, blend(&old.0, &mean)?, blend(&old.1, &variance)?])
 }
@@ -208,6 +208,6 @@ fn lrn(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     for i in 1..size {
         sum = o.cx.add(&sum, &o.cx.narrow(&padded, 1, i, c)?)?;
     }
-    let base = o.cx.with(Bin::Add, &o.cx.with(Bin::Mul, &sum, alpha / size as f64)?, bias)?;
-    one(o.cx.div(&x, &o.cx.with(Bin::Pow, &base, beta)?))
+    let base = o.cx.with(Cx::add, &o.cx.with(Cx::mul, &sum, alpha / size as f64)?, bias)?;
+    one(o.cx.div(&x, &o.cx.with(Cx::pow, &base, beta)?))
 }

@@ -1,6 +1,5 @@
 //! Weights of few bits in blocks that share a scale. Formats: ContribOperators.md of onnxruntime; bitsandbytes for FP4 and NF4.
 
-use super::super::host::Bin;
 use super::super::value::{Cx, Value};
 use super::cast::decode;
 use super::contrib::float_ms;
@@ -76,7 +75,7 @@ fn matmul_bits(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 fn unpacked(cx: &Cx<'_>, bytes: &Value, bits: usize, shape: &[usize]) -> Result<Value> {
     let column = cx.reshape(bytes, &[bytes.len(), 1])?;
     let mask = ((1u32 << bits) - 1) as f64;
-    let part = |i: usize| cx.with(Bin::And, &cx.with(Bin::Shr, &column, (i * bits) as f64)?, mask);
+    let part = |i: usize| cx.with(Cx::and, &cx.with(Cx::shr, &column, (i * bits) as f64)?, mask);
     let parts = (0..8 / bits).map(part).collect::<Result<Vec<_>>>()?;
     cx.reshape(&cx.concat(&parts, 1)?, shape)
 }

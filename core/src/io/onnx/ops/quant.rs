@@ -1,6 +1,5 @@
 //! Quantisation and integer products.
 
-use super::super::host::{Bin, Red, Un};
 use super::super::tensor::{is_narrow, packed_bits};
 use super::super::value::{Cx, Value};
 use super::cast::{decode, encode, narrow_range};
@@ -10,6 +9,7 @@ use super::nn::{average, conv, max_pool};
 use super::{Op, OpDef, float_op, op};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::tensor::Tensor;
 
 pub(super) static OPS: &[OpDef] = &[
     op("QuantizeLinear", 0, quantize_op),
@@ -47,9 +47,9 @@ pub(super) static OPS: &[OpDef] = &[
         let b = along(o, &o.arg(2)?, 2, Side::Column)?;
         one(scaled_sum(o, &y, &scale, &b, 4))
     }),
-    float_ms("QLinearAdd", 82, 0, |o| qlinear(o, Bin::Add)),
-    float_ms("QLinearMul", 82, 0, |o| qlinear(o, Bin::Mul)),
-    float_ms("QLinearSigmoid", 10, 0, |o| qlinear_map(o, |o, x| o.cx.unary(Un::Sigmoid, x))),
+    float_ms("QLinearAdd", 82, 0, |o| qlinear(o, Cx::add)),
+    float_ms("QLinearMul", 82, 0, |o| qlinear(o, Cx::mul)),
+    float_ms("QLinearSigmoid", 10, 0, |o| qlinear_map(o, |o, x| o.cx.unary(Tensor::sigmoid, x))),
     float_ms("QLinearLeakyRelu", 10, 0, |o| {
         qlinear_map(o, |o, x| {
             let slope = o.float("alpha", 0.01)?;
@@ -89,9 +89,9 @@ pub(super) fn real(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value
 }
 
 /// a scale zero, b scale zero, then scale and zero of the result.
-fn qlinear(o: &mut Op<'_, '_>, f: Bin) -> Result<Vec<Value>> {
+fn qlinear<'m>(o: &mut Op<'_, 'm>, f: super::super::prim::Binary<'m>) -> Result<Vec<Value>> {
     let side = |i: usize| real(o, &o.arg(i)?, &o.arg(i + 1)?, o.opt(i + 2).as_ref());
-    let y = o.cx.binary(f, &side(0)?, &side(3)?)?;
+    let y = f(o.cx, &side(0)?, &side(3)?)?;
     let dtype = o.arg(0)?.dtype();
     one(quantize(o, &y, &o.arg(6)?, o.opt(7).as_ref(), dtype))
 }
@@ -219,7 +219,7 @@ pub(super) fn blocks_along(o: &Op<'_, '_>, v: &Value, axis: usize, block: usize,
 /// round(x / scale) + zero, saturated to the range.
 fn rounded(o: &Op<'_, '_>, x: &Value, scale: &Value, zero: Option<&Value>, (lo, hi): (i128, i128)) -> Result<Value> {
     let x = o.cx.cast(x, DType::F32)?;
-    let q = o.cx.unary(Un::Round, &o.cx.div(&x, &o.cx.cast(scale, DType::F32)?)?)?;
+    let q = o.cx.unary(Tensor::round, &o.cx.div(&x, &o.cx.cast(scale, DType::F32)?)?)?;
     let q = match zero {
         Some(z) => o.cx.add(&q, &o.cx.cast(z, DType::F32)?)?,
         None => q,
@@ -245,8 +245,8 @@ fn codes(cx: &Cx<'_>, x: &Value, zero: Option<&Value>, (lo, hi): (i128, i128), t
         let n = cx.scalar(DType::F32, n as f64);
         zero.map_or(Ok(n.clone()), |z| cx.sub(&n, &cx.cast(z, DType::F32)?))
     };
-    let x = cx.binary(Bin::Min, &cx.binary(Bin::Max, x, &limit(lo)?)?, &limit(hi)?)?;
-    let bits = cx.bitcast(&cx.with(Bin::Add, &x, ROUND)?, DType::I32)?;
+    let x = cx.min(&cx.max(x, &limit(lo)?)?, &limit(hi)?)?;
+    let bits = cx.bitcast(&cx.with(Cx::add, &x, ROUND)?, DType::I32)?;
     let sum = zero.map_or(Ok(bits.clone()), |z| cx.add(&bits, &cx.cast(z, DType::I32)?))?;
     cx.cast(&sum, to)
 }
@@ -299,13 +299,13 @@ fn dequantize_op(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
 /// The codes, scale and zero point that a tensor's own range gives.
 pub(super) fn dynamic(cx: &Cx<'_>, x: &Value) -> Result<(Value, Value, Value)> {
     let axes: Vec<usize> = (0..x.rank()).collect();
-    let lo = cx.with(Bin::Min, &cx.reduce(Red::Min, x, &axes, false)?, 0.0)?;
-    let hi = cx.with(Bin::Max, &cx.reduce(Red::Max, x, &axes, false)?, 0.0)?;
-    let scale = cx.with(Bin::Div, &cx.sub(&hi, &lo)?, 255.0)?;
+    let lo = cx.with(Cx::min, &cx.reduce(Tensor::min, x, &axes, false)?, 0.0)?;
+    let hi = cx.with(Cx::max, &cx.reduce(Tensor::max, x, &axes, false)?, 0.0)?;
+    let scale = cx.with(Cx::div, &cx.sub(&hi, &lo)?, 255.0)?;
     // of zeros alone
-    let scale = cx.select(&cx.with(Bin::Eq, &scale, 0.0)?, &cx.scalar_like(&scale, 1.0), &scale)?;
-    let zero = cx.div(&cx.unary(Un::Neg, &lo)?, &scale)?;
-    let zero = cx.clamp(&cx.unary(Un::Round, &zero)?, 0.0, 255.0)?;
+    let scale = cx.select(&cx.with(Cx::eq, &scale, 0.0)?, &cx.scalar_like(&scale, 1.0), &scale)?;
+    let zero = cx.div(&cx.unary(Tensor::neg, &lo)?, &scale)?;
+    let zero = cx.clamp(&cx.unary(Tensor::round, &zero)?, 0.0, 255.0)?;
     let zero = cx.cast(&zero, DType::U8)?;
     let codes = codes(cx, &cx.div(x, &scale)?, Some(&zero), (0, 255), DType::U8)?;
     Ok((codes, scale, zero))
@@ -339,7 +339,7 @@ fn qgemm(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         y = o.cx.add(&y, &c)?;
     }
     let scale = o.cx.mul(&along(o, &o.arg(4)?, 2, Side::Column)?, &o.cx.reshape(&o.arg(1)?, &[])?)?;
-    let scale = o.cx.with(Bin::Mul, &scale, o.float("alpha", 1.0)?)?;
+    let scale = o.cx.with(Cx::mul, &scale, o.float("alpha", 1.0)?)?;
     let y = o.cx.mul(&o.cx.cast(&y, DType::F32)?, &scale)?;
     let (Some(scale), Some(zero)) = (o.opt(7), o.opt(8)) else { return one(Ok(y)) };
     let scale = o.cx.reshape(&scale, &[])?;

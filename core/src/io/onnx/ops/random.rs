@@ -1,9 +1,8 @@
 //! Operators that draw random numbers. A run has a key of its own, which is an input of its plan, so that a replay draws other
 //! numbers; a node with a `seed` draws the same ones in every run.
 
-use super::super::host::{Bin, Un};
 use super::super::proto::NodeProto;
-use super::super::value::Value;
+use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::{Op, OpDef, float_op, op};
 use crate::dtype::{DType, Scalar};
@@ -20,7 +19,7 @@ pub(super) static OPS: &[OpDef] = &[
         let p = o.arg(0)?;
         let dtype = o.dtype_attr("dtype", p.dtype())?;
         let draw = unit(o, p.shape())?;
-        let hit = o.cx.binary(Bin::Lt, &draw, &o.cx.cast(&p, DType::F32)?)?;
+        let hit = o.cx.lt(&draw, &o.cx.cast(&p, DType::F32)?)?;
         one(o.cx.cast(&hit, dtype))
     }),
     float_op("Multinomial", 1, 0, multinomial),
@@ -60,7 +59,7 @@ fn unit(o: &mut Op<'_, '_>, shape: &[usize]) -> Result<Value> {
 fn uniform(o: &mut Op<'_, '_>, shape: &[usize]) -> Result<Value> {
     let (low, high) = (o.float("low", 0.0)?, o.float("high", 1.0)?);
     let u = unit(o, shape)?;
-    o.cx.with(Bin::Add, &o.cx.with(Bin::Mul, &u, high - low)?, low)
+    o.cx.with(Cx::add, &o.cx.with(Cx::mul, &u, high - low)?, low)
 }
 
 fn normal(o: &mut Op<'_, '_>, shape: &[usize]) -> Result<Value> {
@@ -69,7 +68,7 @@ fn normal(o: &mut Op<'_, '_>, shape: &[usize]) -> Result<Value> {
         return o.cx.full(DType::F32, shape, Scalar::float(0.0));
     }
     let n = bits(o, &[&[2], shape].concat())?.bits_to_normal().map(Value::lazy)?;
-    o.cx.with(Bin::Add, &o.cx.with(Bin::Mul, &n, scale)?, mean)
+    o.cx.with(Cx::add, &o.cx.with(Cx::mul, &n, scale)?, mean)
 }
 
 type Draw = fn(&mut Op<'_, '_>, &[usize]) -> Result<Value>;
@@ -99,16 +98,16 @@ fn multinomial(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
     o.cx.check_shape(&[batch, samples, classes])?;
     let x = o.cx.cast(&x, DType::F32)?;
-    let top = o.cx.reduce(super::super::host::Red::Max, &x, &[1], true)?;
-    let sums = o.cx.cumsum(&o.cx.unary(Un::Exp, &o.cx.sub(&x, &top)?)?, 1)?;
+    let top = o.cx.reduce(Tensor::max, &x, &[1], true)?;
+    let sums = o.cx.cumsum(&o.cx.unary(Tensor::exp, &o.cx.sub(&x, &top)?)?, 1)?;
     let total = o.cx.narrow(&sums, 1, classes - 1, 1)?;
     let draw = unit(o, &[batch, samples])?;
     let draw = o.cx.mul(&draw, &total)?;
     // as many classes as end at or before the draw
     let draw = o.cx.reshape(&draw, &[batch, samples, 1])?;
-    let over = o.cx.not(&o.cx.binary(Bin::Lt, &draw, &o.cx.reshape(&sums, &[batch, 1, classes])?)?)?;
-    let at = o.cx.reduce(super::super::host::Red::Sum, &o.cx.cast(&over, DType::I32)?, &[2], false)?;
-    one(o.cx.cast(&o.cx.with(Bin::Min, &at, (classes - 1) as f64)?, dtype))
+    let over = o.cx.not(&o.cx.lt(&draw, &o.cx.reshape(&sums, &[batch, 1, classes])?)?)?;
+    let at = o.cx.reduce(Tensor::sum, &o.cx.cast(&over, DType::I32)?, &[2], false)?;
+    one(o.cx.cast(&o.cx.with(Cx::min, &at, (classes - 1) as f64)?, dtype))
 }
 
 /// The data itself and a mask of ones, but while training.
@@ -125,7 +124,7 @@ fn dropout(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return Ok(vec![x, mask]);
     }
     let draw = unit(o, x.shape())?;
-    let mask = o.cx.not(&o.cx.binary(Bin::Lt, &draw, &ratio)?)?;
+    let mask = o.cx.not(&o.cx.lt(&draw, &ratio)?)?;
     let rest = o.cx.cast(&o.cx.sub(&o.cx.scalar(DType::F32, 1.0), &ratio)?, x.dtype())?;
     let kept = o.cx.div(&x, &rest)?;
     Ok(vec![o.cx.select(&mask, &kept, &o.cx.scalar_like(&x, 0.0))?, mask])

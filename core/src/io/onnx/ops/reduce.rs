@@ -1,6 +1,6 @@
 //! Reductions, running sums and softmax.
 
-use super::super::host::{Bin, Red, Un};
+use super::super::prim::{Reduction, Unary};
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::index::arg_best;
@@ -8,17 +8,18 @@ use super::loss::log_softmax;
 use super::{Op, OpDef, float_op, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
+use crate::tensor::Tensor;
 
 pub(super) static OPS: &[OpDef] = &[
-    op("ReduceSum", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Red::Sum, x, a, k))),
+    op("ReduceSum", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Tensor::sum, x, a, k))),
     op("ReduceMean", 2, |o| reduce(o, |cx, x, a, k| cx.mean(x, a, k))),
-    op("ReduceMax", 2, |o| reduce(o, |cx, x, a, k| extreme(cx, Red::Max, x, a, k))),
-    op("ReduceMin", 2, |o| reduce(o, |cx, x, a, k| extreme(cx, Red::Min, x, a, k))),
-    op("ReduceProd", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Red::Prod, x, a, k))),
-    op("ReduceL1", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Red::Sum, &cx.unary(Un::Abs, x)?, a, k))),
+    op("ReduceMax", 2, |o| reduce(o, |cx, x, a, k| extreme(cx, Tensor::max, x, a, k))),
+    op("ReduceMin", 2, |o| reduce(o, |cx, x, a, k| extreme(cx, Tensor::min, x, a, k))),
+    op("ReduceProd", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Tensor::prod, x, a, k))),
+    op("ReduceL1", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Tensor::sum, &cx.unary(Tensor::abs, x)?, a, k))),
     op("ReduceL2", 2, |o| reduce(o, l2)),
-    op("ReduceSumSquare", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Red::Sum, &cx.mul(x, x)?, a, k))),
-    op("ReduceLogSum", 2, |o| reduce(o, |cx, x, a, k| whole(cx, Un::Log, &cx.reduce(Red::Sum, x, a, k)?))),
+    op("ReduceSumSquare", 2, |o| reduce(o, |cx, x, a, k| cx.reduce(Tensor::sum, &cx.mul(x, x)?, a, k))),
+    op("ReduceLogSum", 2, |o| reduce(o, |cx, x, a, k| whole(cx, Tensor::log, &cx.reduce(Tensor::sum, x, a, k)?))),
     op("ReduceLogSumExp", 2, |o| reduce(o, log_sum_exp)),
     op("ArgMax", 0, |o| arg_best(o, true)),
     op("ArgMin", 0, |o| arg_best(o, false)),
@@ -41,7 +42,7 @@ fn reduce(o: &mut Op<'_, '_>, f: fn(&Cx<'_>, &Value, &[usize], bool) -> Result<V
 }
 
 /// Maximum or minimum; of bools, any or all.
-fn extreme(cx: &Cx<'_>, op: Red, x: &Value, axes: &[usize], keep: bool) -> Result<Value> {
+fn extreme(cx: &Cx<'_>, op: Reduction, x: &Value, axes: &[usize], keep: bool) -> Result<Value> {
     if x.dtype() == DType::Bool {
         return cx.cast(&cx.reduce(op, &cx.cast(x, DType::U8)?, axes, keep)?, DType::Bool);
     }
@@ -49,11 +50,11 @@ fn extreme(cx: &Cx<'_>, op: Red, x: &Value, axes: &[usize], keep: bool) -> Resul
 }
 
 fn l2(cx: &Cx<'_>, x: &Value, axes: &[usize], keep: bool) -> Result<Value> {
-    whole(cx, Un::Sqrt, &cx.reduce(Red::Sum, &cx.mul(x, x)?, axes, keep)?)
+    whole(cx, Tensor::sqrt, &cx.reduce(Tensor::sum, &cx.mul(x, x)?, axes, keep)?)
 }
 
 /// A function of floats; of integers its whole part.
-fn whole(cx: &Cx<'_>, f: Un, x: &Value) -> Result<Value> {
+fn whole(cx: &Cx<'_>, f: Unary, x: &Value) -> Result<Value> {
     if x.dtype().is_float() {
         return cx.unary(f, x);
     }
@@ -64,12 +65,12 @@ fn log_sum_exp(cx: &Cx<'_>, x: &Value, axes: &[usize], keep: bool) -> Result<Val
     if !x.dtype().is_float() {
         return cx.cast(&log_sum_exp(cx, &cx.cast(x, DType::F32)?, axes, keep)?, x.dtype());
     }
-    let top = cx.reduce(Red::Max, x, axes, true)?;
+    let top = cx.reduce(Tensor::max, x, axes, true)?;
     // an infinite maximum is not subtracted: inf - inf is NaN
-    let infinite = cx.binary(Bin::Eq, &cx.unary(Un::Abs, &top)?, &cx.scalar_like(&top, f64::INFINITY))?;
+    let infinite = cx.eq(&cx.unary(Tensor::abs, &top)?, &cx.scalar_like(&top, f64::INFINITY))?;
     let top = cx.select(&infinite, &cx.scalar_like(&top, 0.0), &top)?;
-    let sum = cx.reduce(Red::Sum, &cx.unary(Un::Exp, &cx.sub(x, &top)?)?, axes, true)?;
-    let out = cx.add(&cx.unary(Un::Log, &sum)?, &top)?;
+    let sum = cx.reduce(Tensor::sum, &cx.unary(Tensor::exp, &cx.sub(x, &top)?)?, axes, true)?;
+    let out = cx.add(&cx.unary(Tensor::log, &sum)?, &top)?;
     if keep {
         return Ok(out);
     }
@@ -97,8 +98,8 @@ fn cumulate(o: &mut Op<'_, '_>, first: f64, f: fn(&Cx<'_>, &Value, usize) -> Res
 /// Softmax over some axes.
 pub(super) fn softmax(cx: &Cx<'_>, x: &Value, axes: &[usize]) -> Result<Value> {
     cx.in_f32(x, &|x| {
-        let e = cx.unary(Un::Exp, &cx.sub(x, &cx.reduce(Red::Max, x, axes, true)?)?)?;
-        cx.mul(&e, &cx.unary(Un::Recip, &cx.reduce(Red::Sum, &e, axes, true)?)?)
+        let e = cx.unary(Tensor::exp, &cx.sub(x, &cx.reduce(Tensor::max, x, axes, true)?)?)?;
+        cx.mul(&e, &cx.unary(Tensor::reciprocal, &cx.reduce(Tensor::sum, &e, axes, true)?)?)
     })
 }
 
@@ -127,6 +128,6 @@ fn hardmax(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let mut shape = vec![1; flat.rank()];
     shape[axis] = flat.dim(axis)?;
     let steps = o.cx.count_up(shape[axis])?;
-    let hit = o.cx.binary(Bin::Eq, &at, &o.cx.reshape(&steps, &shape)?)?;
+    let hit = o.cx.eq(&at, &o.cx.reshape(&steps, &shape)?)?;
     one(o.cx.reshape(&o.cx.cast(&hit, x.dtype())?, x.shape()))
 }

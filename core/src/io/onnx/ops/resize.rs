@@ -1,13 +1,13 @@
 //! Resize and its ancestors: every output element of an axis is a weighted sum of a few input elements, so each axis is
 //! a gather (one tap), or a sum of weighted gathers.
 
-use super::super::host::{Bin, Red};
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::{Op, OpDef, float_op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
+use crate::tensor::Tensor;
 
 pub(super) static OPS: &[OpDef] = &[float_op("Resize", 6, 14, resize), float_op("Upsample", 2, 2, upsample)];
 
@@ -177,7 +177,7 @@ fn run(o: &Op<'_, '_>, mut x: Value, plan: &[(usize, Axis)], mode: &Mode) -> Res
                 shape[*a] = axis.to;
                 let mask = Value::known(HostTensor::new(DType::Bool, shape, beyond)?);
                 outside = Some(match outside {
-                    Some(m) => o.cx.binary(Bin::Or, &m, &mask)?,
+                    Some(m) => o.cx.or(&m, &mask)?,
                     None => mask,
                 });
             }
@@ -320,10 +320,10 @@ fn blend(cx: &Cx<'_>, x: &Value, a: usize, taps: &[Vec<(usize, f64)>]) -> Result
         let weights = Value::known(HostTensor::from_scalars(x.dtype(), shape, &weights)?);
         let mut part = cx.gather(x, &index, a)?;
         if all.iter().any(|t| t.1 == 0.0) {
-            let nothing = cx.binary(Bin::Eq, &weights, &cx.scalar_like(&weights, 0.0))?;
+            let nothing = cx.eq(&weights, &cx.scalar_like(&weights, 0.0))?;
             part = cx.select(&nothing, &cx.scalar_like(&part, 0.0), &part)?;
         }
-        let part = cx.reduce(Red::Sum, &cx.mul(&part, &weights)?, &[a + 1], false)?;
+        let part = cx.reduce(Tensor::sum, &cx.mul(&part, &weights)?, &[a + 1], false)?;
         sum = Some(sum.map_or(Ok(part.clone()), |s| cx.add(&s, &part))?);
     }
     Ok(sum.unwrap_or_else(|| x.clone()))

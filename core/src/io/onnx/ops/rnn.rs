@@ -1,6 +1,5 @@
 //! Recurrent layers, unrolled over time. Sequences shorter than the longest keep their state while the others go on.
 
-use super::super::host::{Bin, Red, Un};
 use super::super::value::{Cx, Value};
 use super::contrib::float_ms;
 use super::elementwise::{elu, hard_sigmoid, leaky, softplus, thresholded_relu};
@@ -8,6 +7,7 @@ use super::quant::dynamic;
 use super::{Op, OpDef, attention, float_op};
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
+use crate::tensor::Tensor;
 use std::cell::RefCell;
 
 pub(super) static OPS: &[OpDef] = &[
@@ -85,20 +85,20 @@ impl Act {
     pub(super) fn run(&self, cx: &Cx<'_>, x: &Value) -> Result<Value> {
         let (a, b) = (|d: f64| self.alpha.unwrap_or(d), |d: f64| self.beta.unwrap_or(d));
         match self.name.as_str() {
-            "sigmoid" => cx.unary(Un::Sigmoid, x),
-            "tanh" => cx.unary(Un::Tanh, x),
-            "relu" => cx.with(Bin::Max, x, 0.0),
-            "affine" => cx.with(Bin::Add, &cx.with(Bin::Mul, x, a(1.0))?, b(0.0)),
+            "sigmoid" => cx.unary(Tensor::sigmoid, x),
+            "tanh" => cx.unary(Tensor::tanh, x),
+            "relu" => cx.with(Cx::max, x, 0.0),
+            "affine" => cx.with(Cx::add, &cx.with(Cx::mul, x, a(1.0))?, b(0.0)),
             "leakyrelu" => leaky(cx, x, &cx.scalar_like(x, a(0.01))),
             "scaledtanh" => {
-                let t = cx.unary(Un::Tanh, &cx.with(Bin::Mul, x, b(1.0))?)?;
-                cx.with(Bin::Mul, &t, a(1.0))
+                let t = cx.unary(Tensor::tanh, &cx.with(Cx::mul, x, b(1.0))?)?;
+                cx.with(Cx::mul, &t, a(1.0))
             }
             "hardsigmoid" => hard_sigmoid(cx, x, a(0.2), b(0.5)),
             "thresholdedrelu" => thresholded_relu(cx, x, a(1.0)),
             "elu" => elu(cx, x, a(1.0), 1.0, 1.0),
             "softplus" => softplus(cx, x),
-            "softsign" => cx.div(x, &cx.with(Bin::Add, &cx.unary(Un::Abs, x)?, 1.0)?),
+            "softsign" => cx.div(x, &cx.with(Cx::add, &cx.unary(Tensor::abs, x)?, 1.0)?),
             other => Err(Error::Unsupported { what: format!("the activation `{other}`"), context: String::new() }),
         }
     }
@@ -253,15 +253,15 @@ fn recurrent(o: &mut Op<'_, '_>, kind: Kind) -> Result<Vec<Value>> {
     let x = match &lens {
         Some(l) if o.opt(8).is_some() => {
             let longest =
-                o.cx.reduce(Red::Max, &o.cx.cast(&o.cx.reshape(l, &[1, batch, 1])?, DType::I64)?, &[1], true)?;
-            let read = o.cx.binary(Bin::Lt, &attention::steps(o.cx, steps, 0, 3)?, &longest)?;
+                o.cx.reduce(Tensor::max, &o.cx.cast(&o.cx.reshape(l, &[1, batch, 1])?, DType::I64)?, &[1], true)?;
+            let read = o.cx.lt(&attention::steps(o.cx, steps, 0, 3)?, &longest)?;
             o.cx.select(&read, &x, &o.cx.scalar_like(&x, 0.0))?
         }
         _ => x,
     };
     // `then` for the sequences that have a step `at`
     let longer = |cx: &Cx<'_>, at: usize, then: &Value, or: &Value| match &lens {
-        Some(l) => cx.select(&cx.binary(Bin::Lt, &cx.scalar_like(l, at as f64), l)?, then, or),
+        Some(l) => cx.select(&cx.lt(&cx.scalar_like(l, at as f64), l)?, then, or),
         None => Ok(then.clone()),
     };
     let acts = activations(o, kind, n)?;

@@ -1,14 +1,14 @@
 //! Operators that read between the elements of an image, and those that put patches together.
 
-use super::super::host::{self, Bin, Un};
 use super::super::prim::Window;
-use super::super::value::{Cx, Value};
+use super::super::value::{Cx, Value, strides};
 use super::attention::at_most;
 use super::elementwise::one;
 use super::{Op, OpDef, float_op, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
+use crate::tensor::{ScatterOp, Tensor};
 
 pub(super) static OPS: &[OpDef] = &[
     float_op("GridSample", 2, 0, grid_sample),
@@ -33,20 +33,20 @@ enum Border {
 fn reflect(cx: &Cx<'_>, x: &Value, low: f64, high: f64) -> Result<Value> {
     let span = high - low;
     if span <= 0.0 {
-        return cx.with(Bin::Mul, x, 0.0);
+        return cx.with(Cx::mul, x, 0.0);
     }
-    let far = cx.unary(Un::Abs, &cx.with(Bin::Sub, x, low)?)?;
-    let turns = cx.unary(Un::Floor, &cx.with(Bin::Div, &far, span)?)?;
-    let rest = cx.sub(&far, &cx.with(Bin::Mul, &turns, span)?)?;
-    let half = cx.with(Bin::Mul, &turns, 0.5)?;
-    let even = cx.binary(Bin::Eq, &cx.unary(Un::Floor, &half)?, &half)?;
+    let far = cx.unary(Tensor::abs, &cx.with(Cx::sub, x, low)?)?;
+    let turns = cx.unary(Tensor::floor, &cx.with(Cx::div, &far, span)?)?;
+    let rest = cx.sub(&far, &cx.with(Cx::mul, &turns, span)?)?;
+    let half = cx.with(Cx::mul, &turns, 0.5)?;
+    let even = cx.eq(&cx.unary(Tensor::floor, &half)?, &half)?;
     let back = cx.sub(&cx.scalar_like(x, high), &rest)?;
-    cx.select(&even, &cx.with(Bin::Add, &rest, low)?, &back)
+    cx.select(&even, &cx.with(Cx::add, &rest, low)?, &back)
 }
 
 /// The places along one axis that a coordinate reads, and the weight of each: `(index, weight)`, floats.
 fn taps(cx: &Cx<'_>, x: &Value, n: usize, mode: &str, border: Border) -> Result<Vec<(Value, Value)>> {
-    let first = cx.unary(Un::Floor, x)?;
+    let first = cx.unary(Tensor::floor, x)?;
     let at = cx.sub(x, &first)?;
     let weights: Vec<(f64, Value)> = match mode {
         "nearest" => vec![(0.0, cx.scalar_like(x, 1.0))],
@@ -55,19 +55,16 @@ fn taps(cx: &Cx<'_>, x: &Value, n: usize, mode: &str, border: Border) -> Result<
     };
     let last = n as f64 - 1.0;
     let place = |(offset, weight): (f64, Value)| -> Result<(Value, Value)> {
-        let i = cx.with(Bin::Add, &first, offset)?;
+        let i = cx.with(Cx::add, &first, offset)?;
         Ok(match border {
             Border::Reflect(low, high) => {
-                let i = cx.unary(Un::Floor, &reflect(cx, &i, low, high)?)?;
+                let i = cx.unary(Tensor::floor, &reflect(cx, &i, low, high)?)?;
                 (cx.clamp(&i, 0.0, last)?, weight)
             }
             Border::Clamp => (cx.clamp(&i, 0.0, last)?, weight),
             Border::Zeros => {
-                let inside = cx.binary(
-                    Bin::And,
-                    &at_most(cx, &cx.scalar_like(&i, 0.0), &i)?,
-                    &at_most(cx, &i, &cx.scalar_like(&i, last))?,
-                )?;
+                let inside =
+                    cx.and(&at_most(cx, &cx.scalar_like(&i, 0.0), &i)?, &at_most(cx, &i, &cx.scalar_like(&i, last))?)?;
                 (cx.clamp(&i, 0.0, last)?, cx.select(&inside, &weight, &cx.scalar_like(&weight, 0.0))?)
             }
         })
@@ -79,20 +76,20 @@ fn taps(cx: &Cx<'_>, x: &Value, n: usize, mode: &str, border: Border) -> Result<
 fn cubic(cx: &Cx<'_>, t: &Value) -> Result<Vec<(f64, Value)>> {
     const A: f64 = -0.75;
     let polynomial = |x: &Value, c: [f64; 4]| -> Result<Value> {
-        let mut y = cx.with(Bin::Mul, x, c[0])?;
+        let mut y = cx.with(Cx::mul, x, c[0])?;
         for k in &c[1..3] {
-            y = cx.mul(&cx.with(Bin::Add, &y, *k)?, x)?;
+            y = cx.mul(&cx.with(Cx::add, &y, *k)?, x)?;
         }
-        cx.with(Bin::Add, &y, c[3])
+        cx.with(Cx::add, &y, c[3])
     };
     let near = [A + 2.0, -(A + 3.0), 0.0, 1.0];
     let far = [A, -5.0 * A, 8.0 * A, -4.0 * A];
     let rest = cx.sub(&cx.scalar_like(t, 1.0), t)?;
     Ok(vec![
-        (-1.0, polynomial(&cx.with(Bin::Add, t, 1.0)?, far)?),
+        (-1.0, polynomial(&cx.with(Cx::add, t, 1.0)?, far)?),
         (0.0, polynomial(t, near)?),
         (1.0, polynomial(&rest, near)?),
-        (2.0, polynomial(&cx.with(Bin::Add, &rest, 1.0)?, far)?),
+        (2.0, polynomial(&cx.with(Cx::add, &rest, 1.0)?, far)?),
     ])
 }
 
@@ -110,7 +107,7 @@ fn sample(cx: &Cx<'_>, x: &Value, coordinates: &[Value], mode: &str, borders: &[
                 let i = cx.cast(i, DType::I32)?;
                 let index = match index {
                     None => i,
-                    Some(index) => cx.add(&cx.with(Bin::Mul, index, size as f64)?, &i)?,
+                    Some(index) => cx.add(&cx.with(Cx::mul, index, size as f64)?, &i)?,
                 };
                 let weight = weight.as_ref().map_or(Ok(w.clone()), |old| cx.mul(old, w))?;
                 next.push((Some(index), Some(weight)));
@@ -130,7 +127,7 @@ fn sample(cx: &Cx<'_>, x: &Value, coordinates: &[Value], mode: &str, borders: &[
             let weight = cx.reshape(&weight, &shape)?;
             if x.dtype().is_float() {
                 // what weighs nothing counts for nothing, also an infinity
-                let nothing = cx.binary(Bin::Eq, &weight, &cx.scalar_like(&weight, 0.0))?;
+                let nothing = cx.eq(&weight, &cx.scalar_like(&weight, 0.0))?;
                 part = cx.select(&nothing, &cx.scalar_like(&part, 0.0), &part)?;
             }
             part = cx.mul(&part, &weight)?;
@@ -161,13 +158,13 @@ fn grid_sample(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         let n = x.dim(2 + i)? as f64;
         // the grid names the last axis first
         let at = cx.reshape(&cx.narrow(&flat, 2, axes - 1 - i, 1)?, &[x.dim(0)?, points])?;
-        let at = cx.with(Bin::Add, &at, 1.0)?;
+        let at = cx.with(Cx::add, &at, 1.0)?;
         let mut at = match corners {
-            true => cx.with(Bin::Mul, &at, (n - 1.0) / 2.0)?,
-            false => cx.with(Bin::Mul, &cx.with(Bin::Sub, &cx.with(Bin::Mul, &at, n)?, 1.0)?, 0.5)?,
+            true => cx.with(Cx::mul, &at, (n - 1.0) / 2.0)?,
+            false => cx.with(Cx::mul, &cx.with(Cx::sub, &cx.with(Cx::mul, &at, n)?, 1.0)?, 0.5)?,
         };
         if mode == "nearest" {
-            at = cx.unary(Un::Round, &at)?;
+            at = cx.unary(Tensor::round, &at)?;
         }
         let (low, high) = if corners { (0.0, n - 1.0) } else { (-0.5, n - 0.5) };
         borders.push(match padding.as_str() {
@@ -198,11 +195,11 @@ fn affine_grid(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let corners = o.flag("align_corners", false)?;
     let places = &size[2..];
     let points = o.cx.check_shape(places)?;
-    let strides = host::strides(places);
+    let strides = strides(places);
     let mut base = o.cx.room(points.saturating_mul(axes + 1))?;
     for p in 0..points {
         for i in (0..axes).rev() {
-            let (at, n) = ((p / strides[i] as usize % places[i]) as f64, places[i] as f64);
+            let (at, n) = ((p / strides[i] % places[i]) as f64, places[i] as f64);
             base.push((if corners { 2.0 * at / (n - 1.0) - 1.0 } else { (2.0 * at + 1.0) / n - 1.0 }) as f32);
         }
         base.push(1.0);
@@ -354,8 +351,13 @@ fn max_unpool(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     }
     let zero = Scalar::from_i64(0, x.dtype());
     let flat = o.cx.full(x.dtype(), &[o.cx.check_shape(&shape)?], zero)?;
-    let y =
-        o.cx.scatter_elements(&flat, &o.cx.reshape(&index, &[index.len()])?, &o.cx.reshape(&x, &[x.len()])?, 0, None)?;
+    let y = o.cx.scatter_elements(
+        &flat,
+        &o.cx.reshape(&index, &[index.len()])?,
+        &o.cx.reshape(&x, &[x.len()])?,
+        0,
+        ScatterOp::Set,
+    )?;
     let y = o.cx.reshape(&y, &shape)?;
     let Some(want) = o.known_ints_opt(2)? else { return Ok(vec![y]) };
     let want = o.sizes(&want)?;

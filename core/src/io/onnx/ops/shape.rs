@@ -7,6 +7,7 @@ use super::{Op, OpDef, float_op, op, strings};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
+use crate::tensor::broadcast_shape;
 
 pub(super) static OPS: &[OpDef] = &[
     op("Shape", 0, shape),
@@ -18,9 +19,7 @@ pub(super) static OPS: &[OpDef] = &[
     op("Transpose", 0, transpose),
     op("Expand", 2, |o| {
         let (x, shape) = (o.arg(0)?, o.sizes(&o.known_ints(1)?)?);
-        let Some(shape) = super::super::host::broadcast(x.shape(), &shape) else {
-            return o.fail(format!("shape {:?} does not broadcast to {shape:?}", x.shape()));
-        };
+        let shape = broadcast_shape("expand", x.shape(), &shape)?;
         one(o.cx.expand(&x, &shape))
     }),
     float_op("Tile", 4, 6, tile),

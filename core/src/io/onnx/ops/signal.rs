@@ -1,6 +1,5 @@
 //! Fourier transforms as products with constant matrices, and window functions.
 
-use super::super::host::Bin;
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::{Op, OpDef, float_op, op};
@@ -78,9 +77,9 @@ fn transform(o: &Op<'_, '_>, x: &Value, p: &Plan) -> Result<Value> {
     // forward turns by e^-i, back by e^i
     let sign = if p.inverse { -1.0 } else { 1.0 };
     let mut real = cx.matmul(&re, &cos)?;
-    let mut imag = cx.with(Bin::Mul, &cx.matmul(&re, &sin)?, -sign)?;
+    let mut imag = cx.with(Cx::mul, &cx.matmul(&re, &sin)?, -sign)?;
     if let Some(im) = &im {
-        real = cx.add(&real, &cx.with(Bin::Mul, &cx.matmul(im, &sin)?, sign)?)?;
+        real = cx.add(&real, &cx.with(Cx::mul, &cx.matmul(im, &sin)?, sign)?)?;
         imag = cx.add(&imag, &cx.matmul(im, &cos)?)?;
     }
     if p.inverse && p.onesided {
@@ -127,7 +126,7 @@ fn stft(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return o.fail(format!("frames of {n} every {step} of {len}"));
     }
     let frames = (len - n) / step + 1;
-    let first = o.cx.with(Bin::Mul, &o.cx.reshape(&o.cx.count_up(frames)?, &[frames, 1])?, step as f64)?;
+    let first = o.cx.with(Cx::mul, &o.cx.reshape(&o.cx.count_up(frames)?, &[frames, 1])?, step as f64)?;
     let index = o.cx.add(&first, &o.cx.count_up(n)?)?;
     let mut y = o.cx.gather(&x, &index, 1)?;
     if let Some(w) = o.opt(2) {

@@ -1,11 +1,12 @@
 //! Operators that look into strings: they run on the host.
 
-use super::super::host;
+use super::super::fold::evaluate;
 use super::super::strings::STRING;
 use super::super::value::Value;
 use super::{Op, OpDef, host_op};
 use crate::error::Result;
 use crate::io::HostTensor;
+use crate::tensor::broadcast_shape;
 use crate::util::case;
 use std::sync::Arc;
 
@@ -43,15 +44,13 @@ fn concat(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     });
     let [a, b] = both;
     let (a, b) = (a?, b?);
-    let Some(shape) = host::broadcast(&a.shape, &b.shape) else {
-        return o.fail(format!("shapes {:?} and {:?} do not broadcast", a.shape, b.shape));
-    };
+    let shape = broadcast_shape("StringConcat", &a.shape, &b.shape)?;
     budget(o, o.cx.check_shape(&shape)?, std::iter::empty())?;
-    let wide = |t: &HostTensor| o.cx.model.texts(&host::expand(t, &shape));
-    let (a, b) = (wide(&a)?, wide(&b)?);
+    let wide = |t: HostTensor| o.cx.model.texts(&evaluate(vec![t], &|t| Ok(vec![t[0].expand(&shape)?]))?[0]);
+    let (a, b) = (wide(a)?, wide(b)?);
     budget(o, a.len(), a.iter().chain(&b).map(|t| t.len()))?;
     let list: Vec<String> = a.iter().zip(b).map(|(a, b)| format!("{a}{b}")).collect();
-    Ok(vec![value(o, shape, &list)?])
+    Ok(vec![value(o, shape.to_vec(), &list)?])
 }
 
 /// Stop words leave, the rest changes its case. Where nothing is left there is one empty string.

@@ -1,7 +1,6 @@
 //! Ensembles of decision trees. All trees walk down at once: a step gathers, for every row and tree, the node's feature, threshold
 //! and successors; leaves stay where they are. So an ensemble takes as many steps as it is deep, whatever its size.
 
-use super::super::host::{Bin, Red, Un};
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
 use super::ml::{Second, classify, labels, matrix, post_transform};
@@ -9,6 +8,7 @@ use super::{Op, OpDef, ml};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::io::HostTensor;
+use crate::tensor::Tensor;
 use rustc_hash::FxHashMap;
 
 pub(super) static OPS: &[OpDef] = &[
@@ -117,37 +117,33 @@ fn leaves(o: &Op<'_, '_>, f: &Forest, x: &Value) -> Result<Value> {
         let mut go: Option<Value> = None;
         for (_, m) in MODES.iter().filter(|m| m.1 != Mode::Leaf && used(m.1)) {
             let is = match m {
-                Mode::LessEqual => {
-                    cx.binary(Bin::Or, &cx.binary(Bin::Lt, &v, &limit)?, &cx.binary(Bin::Eq, &v, &limit)?)?
-                }
-                Mode::Less => cx.binary(Bin::Lt, &v, &limit)?,
-                Mode::GreaterEqual => {
-                    cx.binary(Bin::Or, &cx.binary(Bin::Lt, &limit, &v)?, &cx.binary(Bin::Eq, &v, &limit)?)?
-                }
-                Mode::Greater => cx.binary(Bin::Lt, &limit, &v)?,
-                Mode::Equal => cx.binary(Bin::Eq, &v, &limit)?,
-                Mode::NotEqual => cx.not(&cx.binary(Bin::Eq, &v, &limit)?)?,
+                Mode::LessEqual => cx.or(&cx.lt(&v, &limit)?, &cx.eq(&v, &limit)?)?,
+                Mode::Less => cx.lt(&v, &limit)?,
+                Mode::GreaterEqual => cx.or(&cx.lt(&limit, &v)?, &cx.eq(&v, &limit)?)?,
+                Mode::Greater => cx.lt(&limit, &v)?,
+                Mode::Equal => cx.eq(&v, &limit)?,
+                Mode::NotEqual => cx.not(&cx.eq(&v, &limit)?)?,
                 Mode::Member | Mode::Leaf => {
                     let list = cx.gather(&members, &at, 0)?;
                     let wide = cx.reshape(&v, &[rows, trees, 1])?;
-                    let hits = cx.cast(&cx.binary(Bin::Eq, &wide, &list)?, DType::I32)?;
+                    let hits = cx.cast(&cx.eq(&wide, &list)?, DType::I32)?;
                     debug_assert!(many > 0);
-                    let n = cx.reduce(Red::Sum, &hits, &[2], false)?;
-                    cx.binary(Bin::Lt, &cx.scalar_like(&n, 0.0), &n)?
+                    let n = cx.reduce(Tensor::sum, &hits, &[2], false)?;
+                    cx.lt(&cx.scalar_like(&n, 0.0), &n)?
                 }
             };
             go = Some(match go {
                 None => is,
                 Some(old) => {
-                    let own = cx.binary(Bin::Eq, &kind, &cx.scalar_like(&kind, f64::from(*m as u8)))?;
+                    let own = cx.eq(&kind, &cx.scalar_like(&kind, f64::from(*m as u8)))?;
                     cx.select(&own, &is, &old)?
                 }
             });
         }
         let Some(mut go) = go else { break };
         if has_nan {
-            let lost = cx.binary(Bin::And, &cx.unary(Un::IsNan, &v)?, &cx.gather(&nan, &at, 0)?)?;
-            go = cx.binary(Bin::Or, &go, &lost)?;
+            let lost = cx.and(&cx.unary(Tensor::isnan, &v)?, &cx.gather(&nan, &at, 0)?)?;
+            go = cx.or(&go, &lost)?;
         }
         at = cx.select(&go, &cx.gather(&yes, &at, 0)?, &cx.gather(&no, &at, 0)?)?;
     }
@@ -181,11 +177,11 @@ fn scores(o: &Op<'_, '_>, f: &Forest, x: &Value, how: &str) -> Result<Value> {
     let table = Value::known(HostTensor::from_scalars(x.dtype(), vec![f.nodes.len(), f.targets], &list)?);
     let each = cx.gather(&table, &at, 0)?;
     match how {
-        "SUM" => cx.reduce(Red::Sum, &each, &[1], false),
+        "SUM" => cx.reduce(Tensor::sum, &each, &[1], false),
         "AVERAGE" => cx.mean(&each, &[1], false),
         "MIN" | "MAX" => {
-            let best = cx.reduce(if how == "MIN" { Red::Min } else { Red::Max }, &each, &[1], false)?;
-            let none = cx.binary(Bin::Eq, &best, &cx.scalar_like(&best, empty))?;
+            let best = cx.reduce(if how == "MIN" { Tensor::min } else { Tensor::max }, &each, &[1], false)?;
+            let none = cx.eq(&best, &cx.scalar_like(&best, empty))?;
             cx.select(&none, &cx.scalar_like(&best, 0.0), &best)
         }
         other => o.fail(format!("the aggregate `{other}` is unknown")),
