@@ -3,10 +3,12 @@
 use crate::disasm::disassemble;
 use gradloom_core::Result;
 use gradloom_core::device::{Device, Step};
+use gradloom_core::engine::GraphPass;
 use gradloom_core::engine::plan::Compiled;
 use gradloom_core::engine::watch::{Launch, Printer, Watcher};
 use gradloom_core::schedule::Ast;
 use gradloom_core::target::Target;
+use gradloom_core::uop::{Graph, UOp};
 use std::time::Instant;
 
 /// The environment's variable.
@@ -38,6 +40,12 @@ impl Watcher for Debug {
 
     fn compiled(&mut self, ast: &Ast, kernel: &Compiled, target: &Target) {
         (self.out)(&self.printer.kernel(ast, kernel, target, disassemble));
+    }
+
+    fn rewrote(&mut self, pass: &GraphPass, g: &Graph, roots: &[UOp]) {
+        if let Some(text) = self.printer.rewritten(pass, g, roots) {
+            (self.out)(&text);
+        }
     }
 
     fn sees_steps(&self) -> bool {

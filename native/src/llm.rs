@@ -15,8 +15,8 @@ use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Counters, Plan, Replay};
 use gradloom_core::io::gguf::{Gguf, Value};
 use gradloom_core::io::json::Json;
-use gradloom_core::tensor::{Session, Tensor};
-use gradloom_core::{Error, Result};
+use gradloom_core::tensor::{Folded, Session, Tensor};
+use gradloom_core::{DType, Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub struct LanguageModel {
     rt: Runtime,
     decoder: Decoder,
     ready: BTreeMap<Kind, Ready>,
+    /// What was computed of its weights, for all plans.
+    folded: Folded,
     /// What was read of each text.
     texts: Vec<Vec<u32>>,
     /// The text that is read on.
@@ -109,7 +111,8 @@ impl LanguageModel {
         rt.realize(&decoder.caches())?;
         let (ready, texts) = (BTreeMap::new(), vec![Vec::new(); texts]);
         let (tokenizer, chat) = (tokenizer.map(Arc::new), chat.map(Arc::new));
-        Ok(LanguageModel { rt, decoder, ready, texts, text: 0, last: None, tokenizer, chat, ends })
+        let folded = Folded::default();
+        Ok(LanguageModel { rt, decoder, ready, folded, texts, text: 0, last: None, tokenizer, chat, ends })
     }
 
     /// The model's graph and numbers.
@@ -248,7 +251,10 @@ impl LanguageModel {
         }
         let (io, roots) = self.graph(kind)?;
         write(&mut self.rt, &io)?;
-        let replay = self.rt.realize(&roots.iter().collect::<Vec<_>>())?;
+        let inputs = self.no_weights(&roots);
+        let list: Vec<&Tensor> = roots.iter().collect();
+        self.rt.load(&list, &inputs, &mut self.folded)?;
+        let replay = self.rt.realize(&list)?;
         let session = self.rt.session();
         let nodes: Vec<_> = {
             let state = session.state();
@@ -260,6 +266,17 @@ impl LanguageModel {
         let held = nodes.into_iter().map(|u| Tensor::from_node(session, u)).collect();
         self.ready.insert(kind, Ready { io, replay, _held: held });
         Ok(())
+    }
+
+    /// The buffers that differ from run to run. Weights that are stored in fewer bits than they are computed in count too: made of them,
+    /// constants would be larger.
+    fn no_weights(&self, roots: &[Tensor]) -> Vec<u32> {
+        let mut inputs: Vec<u32> = self.decoder.caches().into_iter().filter_map(Tensor::buffer).collect();
+        let state = self.rt.session().state();
+        let nodes: Vec<_> = roots.iter().map(|t| state.node(t.root())).collect();
+        let narrow = |id: &u32| state.buffer(*id).is_some_and(|b| b.dtype != DType::F32);
+        inputs.extend(state.graph.needed(&nodes).into_iter().filter_map(|u| state.buffer_id(u)).filter(narrow));
+        inputs
     }
 
     fn graph(&self, kind: Kind) -> Result<(Io, Vec<Tensor>)> {

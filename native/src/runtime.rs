@@ -12,9 +12,9 @@
 use crate::NativeHost;
 use crate::contain::Health;
 use gradloom_core::device::Device;
-use gradloom_core::engine::{Bytes, Counters, Engine, Replay};
+use gradloom_core::engine::{Bytes, Counters, Engine, GRAPH_PASSES, Replay};
 use gradloom_core::io::HostTensor;
-use gradloom_core::tensor::{Element, Session, Tensor};
+use gradloom_core::tensor::{Element, Folded, Session, Tensor};
 use gradloom_core::{Error, Result};
 
 /// One device with one session. It may move to other threads; its tensors may be used on several.
@@ -71,6 +71,34 @@ impl Runtime {
                 std::thread::yield_now();
             }
             engine.finish(&mut session.state(), pending)
+        })
+    }
+
+    /// Runs the passes over the graph of a model, before its values are computed for the first time, and computes what is made of weights
+    /// alone. `inputs` are the buffers that are no weights; the values may be captured afterwards ([`Runtime::realize`]), and `folded` has
+    /// the constants that other graphs of the same model have computed.
+    pub fn load(&mut self, values: &[&Tensor], inputs: &[u32], folded: &mut Folded) -> Result<()> {
+        let Runtime { engine, session, health } = self;
+        health.guard(|| {
+            let roots: Vec<_> = values.iter().map(|t| t.root()).collect();
+            for pass in &GRAPH_PASSES {
+                let found = engine.rewrite(pass, &mut session.state(), &roots, inputs)?;
+                let constants = folded.unknown(session, found);
+                if constants.is_empty() {
+                    continue;
+                }
+                let roots: Vec<_> = constants.iter().map(Tensor::root).collect();
+                let pending = engine.start(&mut session.state(), &roots)?;
+                while !engine.ready()? {
+                    std::thread::yield_now();
+                }
+                engine.freeze_reads(&mut session.state(), &pending);
+                let leaves = engine.finish_constants(&mut session.state(), pending)?.externals().to_vec();
+                // what else reads them brings them again
+                engine.let_go(&session.state(), &leaves);
+                constants.iter().for_each(Tensor::freeze);
+            }
+            Ok(())
         })
     }
 

@@ -1,10 +1,11 @@
 //! The networks that benchmarks run, in their real sizes and without values: what the compiler makes of them is looked at without a
 //! device. `tests/bench/native/make_models.py` makes the same as files.
 
-use gradloom_core::engine::{close, fold, plan, scale, siblings};
+use gradloom_core::engine::passes::Outcome;
+use gradloom_core::engine::{GRAPH_PASSES, close, fold, plan};
 use gradloom_core::nn::Lstm;
 use gradloom_core::optim::{Adam, AdamOpts, Optimizer};
-use gradloom_core::schedule::{Ast, integers};
+use gradloom_core::schedule::Ast;
 use gradloom_core::target::Target;
 use gradloom_core::tensor::{Attention, ConvOpts, Interpolate, PoolOpts, Session, Tensor};
 use gradloom_core::uop::{Arg, Op, UOp};
@@ -380,10 +381,14 @@ pub fn load(net: &Net, outs: &[Tensor], t: &Target) -> Result<Vec<UOp>> {
     let (nodes, constants) = {
         let (mut state, inputs) = (net.session.state(), net.inputs.borrow());
         let g = &mut state.graph;
-        let nodes = integers::in_integers(g, &nodes, &inputs, t).unwrap_or(nodes);
-        let nodes = scale::into_constants(g, &nodes, &inputs);
-        let nodes = siblings::join(g, &nodes, &inputs);
-        let constants = fold::constant_nodes(g, &nodes, &inputs);
+        let (mut nodes, mut constants) = (nodes, Vec::new());
+        for pass in &GRAPH_PASSES {
+            match pass.run(g, &nodes, &inputs, t)? {
+                Outcome::Same => {}
+                Outcome::Roots(new) => nodes = new,
+                Outcome::Constants(found) => constants = found,
+            }
+        }
         let kinds = constants.into_iter().map(|u| (u, g.dtype(u), g.shape(u).to_vec()));
         (nodes, kinds.collect::<Vec<_>>())
     };

@@ -9,10 +9,11 @@ use crate::js::now;
 use crate::pace::Seen;
 use gradloom_core::Result;
 use gradloom_core::device::{Device, Step, View};
-use gradloom_core::engine::Compiled;
 use gradloom_core::engine::watch::{Launch, Printer, Watcher};
+use gradloom_core::engine::{Compiled, GraphPass};
 use gradloom_core::schedule::Ast;
 use gradloom_core::target::Target;
+use gradloom_core::uop::{Graph, UOp};
 use js_sys::Function;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -54,6 +55,12 @@ impl Watcher for Debug {
     fn compiled(&mut self, ast: &Ast, kernel: &Compiled, target: &Target) {
         let text = self.lines.printer.borrow().kernel(ast, kernel, target, |_| String::new());
         self.lines.log(&text);
+    }
+
+    fn rewrote(&mut self, pass: &GraphPass, g: &Graph, roots: &[UOp]) {
+        if let Some(text) = self.lines.printer.borrow().rewritten(pass, g, roots) {
+            self.lines.log(&text);
+        }
     }
 
     fn sees_steps(&self) -> bool {

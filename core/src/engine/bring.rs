@@ -71,6 +71,17 @@ impl Engine {
         }
     }
 
+    /// Runs such a computation to its end.
+    ///
+    /// # Errors
+    /// As [`Engine::finish`].
+    pub fn finish_constants(&mut self, state: &mut State, p: Pending) -> Result<Replay> {
+        while !self.bring(state, &p)? {}
+        let mut running = self.launch(state, p)?;
+        self.submit_all(&mut running)?;
+        self.concluded_constants(state, running)
+    }
+
     /// Ends such a run: its results are weights themselves. Where all bytes read are at hand, they can be computed again, and need
     /// not be on the device beside copies of them.
     ///

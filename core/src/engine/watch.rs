@@ -6,13 +6,14 @@
 //! - 3: the opts and the parameters of kernels, their estimated times and what bounds those, and the memory of each launch
 //! - 4: their code: WGSL, C, LLVM IR or WebAssembly
 //! - 5: their graphs as the scheduler made them
-//! - 6: the graph after each pass that changed it
+//! - 6: the graph after each pass that changed it, of models ([`super::passes`]) and of kernels
 //! - 7: machine code
 //!
 //! From level 3 on kernels are compiled even if a cache has them: what is in there has no graph. No clock here: whoever watches has one.
 //! The engine never refers to the printer, so that a page that does not debug does not load it. For that reason it formats no floats either:
 //! what another part of the module does too, all pages load.
 
+use super::passes::GraphPass;
 use super::plan::Compiled;
 use crate::Result;
 use crate::codegen::cost::cost;
@@ -23,6 +24,7 @@ use crate::render::wasm::instructions;
 use crate::schedule::Ast;
 use crate::target::{Lang, Target};
 use crate::uop::print::print;
+use crate::uop::{Graph, UOp};
 use std::fmt::Write as _;
 
 /// From here on launches are timed.
@@ -37,6 +39,9 @@ pub trait Watcher: MaySend {
 
     /// A kernel was compiled, of this graph, for this target.
     fn compiled(&mut self, ast: &Ast, kernel: &Compiled, target: &Target);
+
+    /// A pass over the graph of a model made these roots, or found constants.
+    fn rewrote(&mut self, pass: &GraphPass, g: &Graph, roots: &[UOp]);
 
     /// Does it want to see steps? Then it is given each alone.
     fn sees_steps(&self) -> bool;
@@ -137,6 +142,12 @@ impl Printer {
             _ => {}
         }
         text
+    }
+
+    /// The graph of a model after a pass that changed it; the graphs of constants, where it found some. Nothing below level 6.
+    pub fn rewritten(&self, pass: &GraphPass, g: &Graph, roots: &[UOp]) -> Option<String> {
+        let all = self.level >= 6;
+        all.then(|| format!("// graph pass {}: {}\n{}", pass.name, pass.what, print(g, roots).trim_end()))
     }
 
     /// A launch that is done, and took so many nanoseconds.

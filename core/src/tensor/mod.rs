@@ -9,6 +9,7 @@
 //! | `create` | from host data, full, zeros, ones, arange, linspace, eye, tril, triu, variables |
 //! | `random` | threefry2x32: bits, rand, uniform, randn, normal, randint, xavier, kaiming, bernoulli, randperm |
 //! | `distributions`, `sampling` | exponential, gamma, poisson, multinomial ..; a token from logits: top-k, top-p, min-p |
+//! | `folded` | constants of a model that were computed, for all of its plans |
 //! | `state` | detach, contiguous, assign |
 //! | `custom` | gradients of your own, checkpoints |
 //! | `movement` | reshape, permute, transpose, flatten, unflatten, squeeze, unsqueeze, expand, flip, shrink, slice, repeat |
@@ -46,6 +47,7 @@ mod decomp;
 mod distributions;
 mod elementwise;
 mod factor;
+mod folded;
 mod index;
 mod join;
 mod linalg;
@@ -79,6 +81,7 @@ pub(crate) use vision::RoiGrid;
 pub use attention::Attention;
 pub use conv::{ConvOpts, ConvTransposeOpts};
 pub use create::Element;
+pub use folded::Folded;
 pub use index::ScatterOp;
 pub use movement::{Dim, Slice};
 pub use operand::{IntoOperand, Operand};
@@ -128,6 +131,12 @@ impl Tensor {
     /// The graph node at this moment: only good while the state stays locked or uncompacted.
     pub fn node(&self) -> UOp {
         self.session.state().node(self.root)
+    }
+
+    /// The number of the session's buffer that it is all of, if it is one.
+    pub fn buffer(&self) -> Option<u32> {
+        let s = self.session.state();
+        s.buffer_id(s.storage(s.node(self.root))?)
     }
 
     /// Sizes per axis; empty for a scalar.

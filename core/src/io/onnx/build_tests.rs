@@ -586,3 +586,23 @@ fn indices_out_of_range_on_an_inner_axis() {
     assert_eq!(lazy(parse(&model).unwrap(), &inputs).unwrap(), [f32s(&[4], &[0., 0., 4., 3.])]);
     assert!(parse(&model).unwrap().evaluate(&inputs).is_err());
 }
+
+/// Constants of some kilobytes of which a node makes very many elements, at least on the way: a device computes them.
+#[test]
+fn what_grows_out_of_small_constants_is_not_folded() {
+    let count = |n: usize| (0..n).map(|i| i as f32).collect::<Vec<_>>();
+    let gather = [
+        constant("x", &f32s(&[1, 4096], &count(4096))),
+        constant("i", &i64s(&[4096], &[0; 4096])),
+        node("Gather", "x i", "y", &[]),
+    ];
+    let pool = [
+        constant("x", &f32s(&[1, 1, 96, 96], &count(96 * 96))),
+        node("MaxPool", "x", "y", &[ints("kernel_shape", &[48, 48])]),
+    ];
+    for nodes in [gather.concat(), pool.concat()] {
+        let model = parse(&[port(12, "y", 1, &[]), nodes]).unwrap();
+        let made = Bound::new(Arc::new(model), &Session::new()).build(&[]).unwrap();
+        assert_eq!(made[0].1.buffer(), None, "{:?} was computed on the host", made[0].1.shape());
+    }
+}

@@ -8,7 +8,6 @@
 
 mod rewrite;
 
-use self::rewrite::Pass;
 use super::build::{Bound, Feed};
 use super::model::Model;
 use super::stage::{Answer, Ask, Build, Call, Fed, Step, Then};
@@ -18,7 +17,7 @@ use crate::engine::{Bytes, Engine, Pending, Plan, Replay, Running, Starting};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::io::HostTensor;
-use crate::tensor::{Session, Tensor};
+use crate::tensor::{Folded, Session, Tensor};
 use crate::uop::UOp;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -33,8 +32,8 @@ pub struct Runner {
     bound: Bound,
     session: Session,
     ready: FxHashMap<Vec<u8>, Ready>,
-    /// Large constants that were computed of the model's own, by how and of which: plans share them.
-    folded: FxHashMap<Origin, Tensor>,
+    /// Large constants that were computed of the model's own: plans share them.
+    folded: Folded,
     /// What constants were computed of: buffers that may leave the device once a plan is made that does not read them. A run that
     /// ends before that leaves them to the next one.
     leaves: Vec<u32>,
@@ -43,9 +42,6 @@ pub struct Runner {
     /// Plans that the engine had forgotten when this was last looked at.
     forgotten: u64,
 }
-
-/// A structure and the buffers it is computed of.
-type Origin = (u128, Vec<u32>);
 
 /// Where a value of a replay comes from.
 enum Source {
@@ -120,9 +116,9 @@ struct Given {
 }
 
 enum Stage {
-    /// The graph is built, and gone over.
+    /// The graph is built, and gone over by the passes from this number on.
     Build,
-    Rewrite(Pass, Vec<Tensor>, End),
+    Rewrite(usize, Vec<Tensor>, End),
     /// Constants are planned, and then computed.
     PlanFold(Starting, Vec<Tensor>, End),
     Fold(Pending, Vec<Tensor>, End),
@@ -197,7 +193,7 @@ impl Runner {
     /// A runner of a parsed model. Its tensors live in `session`, which must be the one session of the engine it runs on.
     pub fn new(model: Arc<Model>, session: &Session) -> Runner {
         let (bound, session) = (Bound::new(model, session), session.clone());
-        let (ready, folded) = (FxHashMap::default(), FxHashMap::default());
+        let (ready, folded) = (FxHashMap::default(), Folded::default());
         Runner { bound, session, ready, folded, leaves: Vec::new(), stages: 0, forgotten: 0 }
     }
 
@@ -249,9 +245,9 @@ impl Runner {
         if self.is_value(name) || !t.session().is(&self.session) {
             return false;
         }
-        let Some(id) = buffer_of(t) else { return false };
+        let Some(id) = t.buffer() else { return false };
         let own = self.session.state().buffer(id).is_some_and(|b| !b.constant);
-        let same = |i: &Input| matches!(i, Input::Tensor(t) if buffer_of(t) == Some(id));
+        let same = |i: &Input| matches!(i, Input::Tensor(t) if t.buffer() == Some(id));
         own && !others.iter().any(|(_, i)| same(i))
     }
 
@@ -314,7 +310,7 @@ impl Runner {
     pub fn begin_in_pieces(&mut self, engine: &mut Engine, inputs: &Inputs) -> Result<Run> {
         if self.ready.len() > MOST_PLANS {
             self.ready.clear();
-            self.folded.clear();
+            self.folded = Folded::default();
         }
         let random = self.model().is_random().then(|| self.random_key()).transpose()?;
         let mut run = Run {
@@ -370,7 +366,7 @@ impl Runner {
                 (wanted, End::Ask { wanted: n, live: Arc::new(own), then })
             }
         };
-        run.stage = Stage::Rewrite(Pass::Integers, values, end);
+        run.stage = Stage::Rewrite(0, values, end);
         Ok(())
     }
 
@@ -388,7 +384,7 @@ impl Runner {
         self.ready.retain(|_, r| r.replay.as_ref().is_none_or(|replay| engine.has(replay)));
         let replays = self.ready.values().filter_map(|r| r.replay.as_ref());
         let used: FxHashSet<u32> = replays.flat_map(Replay::externals).copied().collect();
-        self.folded.retain(|_, t| buffer_of(t).is_none_or(|id| used.contains(&id)));
+        self.folded.keep(&used);
     }
 
     /// A build that is where this run is, its earlier stages answered.
@@ -419,7 +415,7 @@ impl Runner {
     }
 
     fn input_buffers(&self, run: &Run) -> Vec<Option<u32>> {
-        run.given.iter().map(|g| g.tensor.as_ref().and_then(buffer_of)).collect()
+        run.given.iter().map(|g| g.tensor.as_ref().and_then(Tensor::buffer)).collect()
     }
 
     fn main_stage(&self, run: &Run, pending: Pending, values: Vec<Tensor>, end: End) -> Stage {
@@ -429,7 +425,7 @@ impl Runner {
             let node = t.node();
             sources.push(match pending.nodes().iter().position(|&n| n == node) {
                 Some(i) => Source::Computed(i),
-                None => match inputs.iter().position(|b| b.is_some() && *b == buffer_of(t)) {
+                None => match inputs.iter().position(|b| b.is_some() && *b == t.buffer()) {
                     Some(i) => Source::Input(i, t.shape()),
                     None => Source::Constant(t.clone()),
                 },
@@ -613,7 +609,7 @@ impl Runner {
         let inputs = self.input_buffers(run);
         let mut list = Vec::with_capacity(wanted);
         for t in values.iter().take(wanted) {
-            let buffer = buffer_of(t);
+            let buffer = t.buffer();
             let at = inputs.iter().position(|b| b.is_some() && *b == buffer);
             list.push(match at.and_then(|i| run.given.get(i)?.small.clone()) {
                 Some(small) => Reading::Here(HostTensor { shape: t.shape(), ..small }),
@@ -644,7 +640,7 @@ impl Runner {
         let inputs = self.input_buffers(run);
         // nothing of earlier stages is used by later ones, but through these
         let carry = |t: &Tensor| {
-            let buffer = buffer_of(t);
+            let buffer = t.buffer();
             let at = inputs.iter().position(|b| b.is_some() && *b == buffer);
             let small = at.and_then(|i| run.given.get(i)?.small.clone()).map(|s| HostTensor { shape: t.shape(), ..s });
             Given { tensor: Some(t.clone()), small }
@@ -736,14 +732,8 @@ impl Runner {
 
 /// Which buffers stand for those that a plan was captured with.
 fn swaps(captured: &[(usize, u32)], given: &[Given]) -> FxHashMap<u32, u32> {
-    let now = |i: usize| given.get(i).and_then(|g| g.tensor.as_ref()).and_then(buffer_of);
+    let now = |i: usize| given.get(i).and_then(|g| g.tensor.as_ref()).and_then(Tensor::buffer);
     captured.iter().filter_map(|&(i, old)| Some((old, now(i)?))).collect()
-}
-
-fn buffer_of(t: &Tensor) -> Option<u32> {
-    let state = t.session().state();
-    let flat = state.storage(state.node(t.root()))?;
-    state.buffer_id(flat)
 }
 
 fn sign(key: &mut Vec<u8>, name: &str, dtype: DType, shape: &[usize], data: Option<&[u8]>) {

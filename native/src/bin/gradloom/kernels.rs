@@ -4,14 +4,18 @@ use super::json::Json;
 use super::{Cache, Failure, Job, Outcome, Progress, files};
 use gradloom::OnnxModel;
 use gradloom::device::{Device, Step, View};
-use gradloom::engine::Compiled;
+use gradloom::engine::{Compiled, GRAPH_PASSES, GraphPass, Watcher};
 use gradloom::io::HostTensor;
 use gradloom::render::Code;
 use gradloom_core::codegen::cost::cost;
 use gradloom_core::codegen::count::{Counts, count};
 use gradloom_core::codegen::{self, PASSES, VarInfo};
+use gradloom_core::schedule::Ast;
+use gradloom_core::target::Target;
 use gradloom_core::uop::print::print;
+use gradloom_core::uop::{Graph, UOp};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// What to print of each kernel.
@@ -83,16 +87,21 @@ pub(crate) fn kernels(job: &Job, show: &Show, cache: &Cache, progress: Progress)
     Ok(Json::from(vec![("kernels", Json::count(rows.len())), ("list", Json::List(rows))]))
 }
 
-/// The graph of each different kernel as scheduled, and after each pass or the one that is named; what a pass leaves as it was is not
-/// printed again.
+/// The graph of the model after each pass over it, and that of each different kernel as scheduled and after each pass; or after the one that
+/// is named. What a pass leaves as it was is not printed again.
 fn passes(model: &mut OnnxModel, inputs: &[(&str, HostTensor)], name: &str, show: &Show) -> Outcome<Json> {
-    if name != "all" && PASSES.iter().all(|p| p.name != name) {
-        let names: Vec<&str> = PASSES.iter().map(|p| p.name).collect();
+    let names: Vec<&str> = GRAPH_PASSES.iter().map(|p| p.name).chain(PASSES.iter().map(|p| p.name)).collect();
+    if name != "all" && !names.contains(&name) {
         return Err(Failure(format!("there is no pass `{name}`; there are {}", names.join(", "))));
     }
     let target = model.engine().device().target().clone();
     let mut rows = Vec::new();
-    for ast in model.kernels(inputs)? {
+    let graphs = Graphs::default();
+    model.engine().watch(Some(Box::new(graphs.clone())));
+    let asts = model.kernels(inputs)?;
+    let graphs: Vec<Json> =
+        graphs.take().into_iter().filter(|g| name == "all" || g.0 == name).map(|(_, text)| Json::Text(text)).collect();
+    for ast in asts {
         let mut last = print(&ast.g, &[ast.sink]);
         let mut text = if name == "all" { format!("// as scheduled\n{last}") } else { String::new() };
         let program = codegen::compile_watched(&ast, &target, None, &mut |pass, l| {
@@ -113,7 +122,39 @@ fn passes(model: &mut OnnxModel, inputs: &[(&str, HostTensor)], name: &str, show
             ("passes", Json::Text(text)),
         ]));
     }
-    Ok(Json::from(vec![("kernels", Json::count(rows.len())), ("list", Json::List(rows))]))
+    let count = Json::count(rows.len());
+    Ok(Json::from(vec![("graph", Json::List(graphs)), ("kernels", count), ("list", Json::List(rows))]))
+}
+
+/// The names of the passes that changed the graph of a model, and what they made of it.
+#[derive(Clone, Default)]
+struct Graphs(Arc<Mutex<Vec<(&'static str, String)>>>);
+
+impl Graphs {
+    fn take(&self) -> Vec<(&'static str, String)> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Watcher for Graphs {
+    fn wants_graphs(&self) -> bool {
+        false
+    }
+
+    fn compiled(&mut self, _: &Ast, _: &Compiled, _: &Target) {}
+
+    fn rewrote(&mut self, pass: &GraphPass, g: &Graph, roots: &[UOp]) {
+        let text = format!("// {}: {}\n{}", pass.name, pass.what, print(g, roots));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((pass.name, text));
+    }
+
+    fn sees_steps(&self) -> bool {
+        false
+    }
+
+    fn submit(&mut self, device: &mut dyn Device, step: &Step, _: Option<&Compiled>) -> gradloom::Result<()> {
+        device.submit(std::slice::from_ref(step))
+    }
 }
 
 /// Accesses by the elements each moves, as `width:count`; float operations, barriers and bytes of one launch.

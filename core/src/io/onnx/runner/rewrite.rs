@@ -2,94 +2,31 @@
 //! model take long. Between two of them the caller may look at its clock.
 
 use super::{End, Run, Runner, Stage};
-use crate::engine::{Engine, fold, scale, siblings};
+use crate::engine::{Engine, GRAPH_PASSES, RootId};
 use crate::error::Result;
-use crate::schedule::integers;
 use crate::tensor::Tensor;
-use crate::uop::{UOp, hash};
-use rustc_hash::FxHashMap;
-
-/// A constant that large is computed once for all plans.
-const SHARED: usize = 1024;
-
-/// The pass that comes next.
-#[derive(Clone, Copy)]
-pub(super) enum Pass {
-    /// Sums of products of small integers are made in integers.
-    Integers,
-    /// Scales move into constants.
-    Scales,
-    /// Products of one operand are joined.
-    Siblings,
-    /// What is computed of constants alone is planned on its own.
-    Constants,
-}
 
 impl Runner {
-    /// Does one pass.
+    /// Does the pass that comes next, or plans what all of them have made.
     pub(super) fn rewrite(
         &mut self,
         engine: &mut Engine,
         run: &Run,
-        pass: Pass,
+        next: usize,
         values: Vec<Tensor>,
         end: End,
     ) -> Result<Stage> {
+        let Some(pass) = GRAPH_PASSES.get(next) else { return self.plan_stage(engine, run, values, end) };
         let inputs: Vec<u32> = self.input_buffers(run).into_iter().flatten().collect();
-        let next = {
-            let mut state = self.session.state();
-            let nodes: Vec<UOp> = values.iter().map(|t| state.node(t.root())).collect();
-            let g = &mut state.graph;
-            let (new, next) = match pass {
-                Pass::Integers => {
-                    (integers::in_integers(g, &nodes, &inputs, engine.device().target()), Some(Pass::Scales))
-                }
-                Pass::Scales => (Some(scale::into_constants(g, &nodes, &inputs)), Some(Pass::Siblings)),
-                Pass::Siblings => (Some(siblings::join(g, &nodes, &inputs)), Some(Pass::Constants)),
-                Pass::Constants => (None, None),
-            };
-            let new = new.unwrap_or(nodes);
-            values.iter().zip(&new).for_each(|(t, &n)| state.set_node(t.root(), n));
-            next
-        };
-        if let Some(pass) = next {
-            return Ok(Stage::Rewrite(pass, values, end));
-        }
-        let constants = self.constants(&values, &inputs);
+        let roots: Vec<RootId> = values.iter().map(Tensor::root).collect();
+        let found = engine.rewrite(pass, &mut self.session.state(), &roots, &inputs)?;
+        let constants = self.folded.unknown(&self.session, found);
         if constants.is_empty() {
-            return self.plan_stage(engine, run, values, end);
+            return Ok(Stage::Rewrite(next + 1, values, end));
         }
-        let roots: Vec<_> = constants.iter().map(Tensor::root).collect();
+        let roots: Vec<RootId> = constants.iter().map(Tensor::root).collect();
         let starting = engine.begin(&mut self.session.state(), &roots)?;
         Ok(Stage::PlanFold(starting, values, end))
-    }
-
-    /// What is computed once for all runs, and not known yet.
-    fn constants(&mut self, values: &[Tensor], inputs: &[u32]) -> Vec<Tensor> {
-        let mut new = Vec::new();
-        {
-            let mut state = self.session.state();
-            let nodes: Vec<_> = values.iter().map(|t| state.node(t.root())).collect();
-            let mut known: FxHashMap<UOp, UOp> = FxHashMap::default();
-            for n in fold::constant_nodes(&state.graph, &nodes, inputs) {
-                let origin = hash::closed_key(&state.graph, &[n]);
-                let have = self.folded.get(&origin).map(|t| state.node(t.root()));
-                match have.filter(|&x| state.storage(x).is_some()) {
-                    Some(x) => _ = known.insert(n, x),
-                    None => new.push((n, origin)),
-                }
-            }
-            state.replace(&known);
-        }
-        let mut out = Vec::new();
-        for (n, origin) in new {
-            let t = Tensor::from_node(&self.session, n);
-            if t.numel() >= SHARED {
-                self.folded.insert(origin, t.clone());
-            }
-            out.push(t);
-        }
-        out
     }
 
     pub(super) fn plan_stage(&self, engine: &mut Engine, run: &Run, values: Vec<Tensor>, end: End) -> Result<Stage> {
