@@ -8,6 +8,8 @@ mod cstyle;
 pub mod gpu_c;
 #[cfg(feature = "llvm")]
 pub mod llvm;
+#[cfg(feature = "ptx")]
+pub mod ptx;
 pub mod wasm;
 pub mod wgsl;
 #[cfg(feature = "x86")]
@@ -37,7 +39,7 @@ pub struct Source {
 /// Rendered code.
 #[derive(Clone)]
 pub enum Code {
-    /// WGSL, C, LLVM IR, or a kernel language like C.
+    /// WGSL, C, LLVM IR, PTX, or a kernel language like C.
     Text(String),
     /// Machine code (position independent), or an encoded WebAssembly function body.
     Bytes(Vec<u8>),
@@ -75,10 +77,10 @@ impl Renderer for Interpreted {
 }
 
 /// Stands for renderers that this build leaves out.
-#[cfg(not(all(feature = "c", feature = "gpu-c", feature = "llvm", feature = "x86")))]
+#[cfg(not(all(feature = "c", feature = "gpu-c", feature = "llvm", feature = "ptx", feature = "x86")))]
 struct Missing;
 
-#[cfg(not(all(feature = "c", feature = "gpu-c", feature = "llvm", feature = "x86")))]
+#[cfg(not(all(feature = "c", feature = "gpu-c", feature = "llvm", feature = "ptx", feature = "x86")))]
 impl Renderer for Missing {
     fn render(&self, p: &Program, t: &Target) -> Result<Code> {
         Err(crate::Error::Unsupported { what: format!("renderer for {:?}", t.lang), context: p.name.clone() })
@@ -103,10 +105,12 @@ pub fn of(lang: Lang) -> &'static dyn Renderer {
         Lang::CudaC => &gpu_c::CUDA,
         #[cfg(feature = "gpu-c")]
         Lang::Hip => &gpu_c::HIP,
+        #[cfg(feature = "ptx")]
+        Lang::Ptx => &ptx::Ptx,
         #[cfg(feature = "x86")]
         Lang::X86 => &x86::X86,
         Lang::Eval => &Interpreted,
-        #[cfg(not(all(feature = "c", feature = "gpu-c", feature = "llvm", feature = "x86")))]
+        #[cfg(not(all(feature = "c", feature = "gpu-c", feature = "llvm", feature = "ptx", feature = "x86")))]
         _ => &Missing,
     }
 }

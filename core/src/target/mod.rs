@@ -4,10 +4,12 @@
 mod kernels;
 mod machine;
 mod prices;
+mod sm;
 mod tiles;
 
 pub use machine::Machine;
 pub use prices::Prices;
+pub use sm::Sm;
 pub use tiles::MatrixTile;
 
 use crate::uop::Op;
@@ -34,6 +36,8 @@ pub enum Lang {
     CudaC,
     /// HIP C++ for AMD's GPUs.
     Hip,
+    /// NVIDIA's PTX.
+    Ptx,
     /// The program itself, interpreted.
     Eval,
 }
@@ -54,7 +58,7 @@ pub enum Isa {
 /// Plain description of a device.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Target {
-    /// Device name as users write it: `cpu`, `wgpu`, `webgpu`, `opencl`, `metal`, `wasm`, `c`, `llvm`, `eval`, `null`.
+    /// Device name as users write it: `cpu`, `wgpu`, `webgpu`, `opencl`, `cuda`, `metal`, `wasm`, `c`, `llvm`, `eval`, `null`.
     pub name: String,
     /// What its renderer prints.
     pub lang: Lang,
@@ -64,6 +68,8 @@ pub struct Target {
     pub vector_registers: usize,
     /// Instruction set of an x86-64 target.
     pub isa: Option<Isa>,
+    /// Compute capability of an NVIDIA GPU.
+    pub sm: Option<Sm>,
     /// dtypes that can be stored in a buffer and loaded as they are.
     pub storage: DTypeSet,
     /// Shaders may declare arrays of f16; without, as for all narrow dtypes, they see words that hold several elements.
@@ -338,6 +344,7 @@ impl Target {
             lanes: 1,
             vector_registers: 16,
             isa: None,
+            sm: None,
             storage: DTypeSet::ALL,
             f16_arrays: true,
             arithmetic: DTypeSet::ALL,

@@ -63,6 +63,11 @@ impl MatrixTile {
         [F16, BF16].map(|factors| MatrixTile::of(factors, F32, layout)).into()
     }
 
+    /// NVIDIA's of compute capability 7.5: `mma.sync.m16n8k8` of f16.
+    pub fn sm75() -> Vec<MatrixTile> {
+        vec![MatrixTile::of(F16, F32, "k2x4 m1x8 | k1x2 m8x2; k2x4 n1x8 | k1x2; n2x4 m1x8 | n1x2 m8x2")]
+    }
+
     /// 16 by 16 by 16 of f16, as subgroup matrices of shading languages have it. These leave it to the driver which thread holds which
     /// element and move whole matrices between memory and registers; where each element is here is one of the ways.
     pub fn subgroup_matrix() -> Vec<MatrixTile> {
@@ -109,6 +114,7 @@ mod tests {
         };
         let halves = ([16, 8, 16], 32, [8, 4, 4]);
         assert_eq!(sides(MatrixTile::sm80()), [halves, halves, ([8, 8, 4], 32, [1, 1, 2])]);
+        assert_eq!(sides(MatrixTile::sm75()), [([16, 8, 8], 32, [4, 2, 4])]);
         assert_eq!(sides(MatrixTile::subgroup_matrix()), [([16, 16, 16], 32, [8, 8, 8])]);
         assert_eq!(sides(MatrixTile::simdgroup()), [([8, 8, 8], 32, [2, 2, 2]); 3]);
         assert_eq!(sides(MatrixTile::rdna3()), [([16, 16, 16], 32, [8, 8, 8]); 2]);

@@ -191,6 +191,10 @@ pub(super) trait Dialect {
     fn shuffle(&mut self, _x: &str, _bits: u8) -> Result<String> {
         Err(crate::Error::Internal("subgroups in a language without".into()))
     }
+    /// A variable's value as it is now, whatever the variable will be.
+    fn read(&mut self, x: &str) -> String {
+        x.to_string()
+    }
     /// Statement that adds the product of two matrix tiles to the variables `sums`: a thread's registers, in the order of their numbers.
     fn mma(&mut self, tile: &MatrixTile, _sums: &[String], _a: &[String], _b: &[String]) -> Result<String> {
         let what = format!("matrix tiles of {} and {}", tile.factors, tile.sums);

@@ -197,7 +197,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
     /// The expression for a register of `u`: accumulators are variables.
     fn current(&mut self, u: UOp, name: &str, lanes: usize) -> String {
         match self.p.g.op(u) {
-            Op::Acc => self.d.get(name, self.p.g.dtype(u), lanes),
+            Op::Acc | Op::Mma => self.d.get(name, self.p.g.dtype(u), lanes),
             _ => name.to_string(),
         }
     }
@@ -621,7 +621,11 @@ impl<'p, D: Dialect> Walk<'p, D> {
 
     fn read(&mut self, u: UOp) -> Result<()> {
         let acc = self.p.g.src_at(u, 0);
-        self.define(u, &mut |w, p, lane| w.vector(acc, p, lane).map(Some), &mut |w, p| w.scalar(acc, p))
+        self.define(
+            u,
+            &mut |w, p, lane| w.vector(acc, p, lane).map(|x| Some(w.d.read(&x))),
+            &mut |w, p| w.scalar(acc, p).map(|x| w.d.read(&x)),
+        )
     }
 
     fn fold(&mut self, u: UOp) -> Result<()> {

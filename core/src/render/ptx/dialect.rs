@@ -1,0 +1,308 @@
+//! How PTX spells constants, memory, loops and products of matrix tiles. Every method prints its instructions and returns registers; a
+//! vector is a list of them.
+
+use super::super::cstyle::{Alu, At, Dialect, Ptr};
+use super::alu;
+use super::func::{Class, Func, Space};
+use crate::dtype::Scalar;
+use crate::target::MatrixTile;
+use crate::{DType, Error, Result};
+
+/// Bytes that one instruction loads or stores at most.
+const WIDEST: usize = 16;
+
+/// The registers of a vector, or the register of a scalar.
+pub(super) fn lanes_of(x: &str) -> Vec<String> {
+    x.split(", ").map(String::from).collect()
+}
+
+/// A type in memory, as `ld` and `st` have it.
+fn memory_type(dt: DType) -> &'static str {
+    match dt {
+        DType::Bool | DType::U8 => "u8",
+        DType::I8 => "s8",
+        DType::I16 => "s16",
+        DType::U16 => "u16",
+        DType::F16 | DType::BF16 => "b16",
+        DType::I32 => "s32",
+        DType::U32 => "u32",
+        DType::I64 => "s64",
+        DType::U64 => "u64",
+        DType::F32 => "f32",
+        DType::F64 => "f64",
+        DType::Void => "b8",
+    }
+}
+
+/// The class of the register that is loaded to.
+fn memory_class(dt: DType) -> Class {
+    if dt == DType::Bool { Class::B32 } else { Class::of(dt) }
+}
+
+fn suffix(n: usize) -> String {
+    if n == 1 { String::new() } else { format!(".v{n}") }
+}
+
+fn list(x: &[String]) -> String {
+    if x.len() == 1 { x[0].clone() } else { format!("{{{}}}", x.join(", ")) }
+}
+
+impl Func {
+    /// Loads `lanes` elements, as they are in memory, into registers, which stay what they are where a guard does not hold.
+    fn fetch(&mut self, p: &Ptr, at: &At, registers: &[String], guard: &str) {
+        let size = p.dt.size();
+        let step = self.step(p, registers.len());
+        let space = match self.space(&p.name) {
+            Space::Global { constant: true } => "global.nc",
+            Space::Global { constant: false } => "global",
+            Space::Shared => "shared",
+            Space::Local => "local",
+        };
+        for (i, part) in registers.chunks(step).enumerate() {
+            let place = self.element(p, at, (i * step) as i64, size);
+            let op = format!("ld.{space}{}.{}", suffix(part.len()), memory_type(p.dt));
+            self.guarded(guard, &op, &list(part), &[&place]);
+        }
+    }
+
+    /// Elements that one instruction moves.
+    fn step(&self, p: &Ptr, lanes: usize) -> usize {
+        let whole = p.width == lanes;
+        if whole { lanes.min(4).min(WIDEST / p.dt.size()) } else { 1 }
+    }
+
+    fn element(&mut self, p: &Ptr, at: &At, i: i64, size: usize) -> String {
+        let wide = matches!(at.dt, DType::I64 | DType::U64);
+        self.address(&p.name, &at.base, wide, size, (at.plus + i) * size as i64)
+    }
+
+    /// The value of what lay in memory.
+    fn raise(&mut self, x: String, dt: DType) -> String {
+        if dt == DType::Bool { self.op(Class::Pred, "setp.ne.s32", &[&x, "0"]) } else { x }
+    }
+
+    fn put(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str, guard: &str) {
+        let class = memory_class(p.dt);
+        let mut values = Vec::new();
+        for x in value.split(", ") {
+            values.push(match p.dt {
+                DType::Bool => self.op(Class::B32, "selp.b32", &["1", "0", x]),
+                _ => self.register(x, class),
+            });
+        }
+        let step = self.step(p, lanes);
+        let space = match self.space(&p.name) {
+            Space::Global { .. } => "global",
+            Space::Shared => "shared",
+            Space::Local => "local",
+        };
+        for (i, part) in values.chunks(step).enumerate() {
+            let place = self.element(p, at, (i * step) as i64, p.dt.size());
+            // what is stored has no sign
+            let ty = memory_type(p.dt).replace('s', "u");
+            self.effect(guard, &format!("st.{space}{}.{ty}", suffix(part.len())), &[&place, &list(part)]);
+        }
+    }
+}
+
+impl Dialect for Func {
+    fn vector(&self, _dt: DType, lanes: usize) -> bool {
+        lanes > 1
+    }
+
+    fn ty(&mut self, _dt: DType, _lanes: usize) -> String {
+        String::new()
+    }
+
+    fn literal(&mut self, v: Scalar, dt: DType) -> String {
+        let f = v.as_f64();
+        match dt {
+            DType::Bool => self.constant_pred(v.as_bool()),
+            DType::F16 => format!("{:#06x}", half::f16::from_f64(f).to_bits()),
+            DType::BF16 => format!("{:#06x}", half::bf16::from_f64(f).to_bits()),
+            DType::F32 => format!("0f{:08X}", (f as f32).to_bits()),
+            DType::F64 => format!("0d{:016X}", f.to_bits()),
+            DType::U64 => format!("{:#x}", v.as_i64() as u64),
+            DType::I64 if v.as_i64() == i64::MIN => "0x8000000000000000".into(),
+            _ => v.as_i64().to_string(),
+        }
+    }
+
+    fn splat(&mut self, x: &str, _dt: DType, lanes: usize) -> String {
+        vec![x; lanes].join(", ")
+    }
+
+    fn pack(&mut self, xs: &[String], _dt: DType) -> String {
+        xs.join(", ")
+    }
+
+    fn lane(&mut self, x: &str, _dt: DType, _lanes: usize, i: usize) -> String {
+        // a single register stands for all lanes
+        x.split(", ").nth(i).unwrap_or(x).to_string()
+    }
+
+    fn alu(&mut self, a: Alu, x: &[String], lanes: usize) -> Result<Option<String>> {
+        Ok(if lanes == 1 { alu::print(self, a, x) } else { None })
+    }
+
+    fn bind(&mut self, _name: &str, _dt: DType, _lanes: usize, _expr: &str) -> Option<String> {
+        None
+    }
+
+    fn variable(&mut self, name: &str, dt: DType, _lanes: usize, expr: &str) -> String {
+        self.declare(name, dt, expr);
+        String::new()
+    }
+
+    fn get(&mut self, name: &str, _dt: DType, _lanes: usize) -> String {
+        self.registers_of(name)
+    }
+
+    fn set(&mut self, name: &str, _dt: DType, _lanes: usize, expr: &str) -> String {
+        self.assign(name, expr);
+        String::new()
+    }
+
+    fn read(&mut self, x: &str) -> String {
+        self.steady(x)
+    }
+
+    fn loop_head(&mut self, name: &str, dt: DType, bound: &str) -> String {
+        self.open_loop(name, dt, bound);
+        String::new()
+    }
+
+    fn close(&mut self) -> String {
+        self.close_loop();
+        String::new()
+    }
+
+    fn load(&mut self, p: &Ptr, at: &At, lanes: usize) -> String {
+        let class = memory_class(p.dt);
+        let registers: Vec<String> = (0..lanes).map(|_| self.fresh(class)).collect();
+        self.fetch(p, at, &registers, "");
+        let all: Vec<String> = registers.into_iter().map(|r| self.raise(r, p.dt)).collect();
+        all.join(", ")
+    }
+
+    fn gathers(&self, p: &Ptr, lanes: usize) -> bool {
+        lanes != p.width
+    }
+
+    fn load_inside(&mut self, p: &Ptr, at: &At, last: usize) -> String {
+        let (class, ty) = if at.dt == DType::I64 { (Class::B64, "64") } else { (Class::B32, "32") };
+        let base = self.op(class, &format!("add.s{ty}"), &[&at.base, &at.plus.to_string()]);
+        // an index below zero is a large one without its sign
+        let base = self.op(class, &format!("min.u{ty}"), &[&base, &last.to_string()]);
+        self.load(p, &At { base, dt: at.dt, plus: 0 }, 1)
+    }
+
+    fn load_gated(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> String {
+        let class = memory_class(p.dt);
+        let mut registers = Vec::new();
+        for x in alt.split(", ") {
+            let r = self.fresh(class);
+            match p.dt {
+                DType::Bool => self.emit("selp.b32", &r, &["1", "0", x]),
+                _ => self.emit(&format!("mov.{}", class.bits()), &r, &[x]),
+            }
+            registers.push(r);
+        }
+        debug_assert_eq!(registers.len(), lanes);
+        self.fetch(p, at, &registers, gate);
+        let all: Vec<String> = registers.into_iter().map(|r| self.raise(r, p.dt)).collect();
+        all.join(", ")
+    }
+
+    fn load_masked(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> Option<String> {
+        if lanes != p.width {
+            return None;
+        }
+        // an aligned vector of which one element is inside the array is inside as a whole
+        let gates = lanes_of(gate);
+        let mut any = gates[0].clone();
+        for g in &gates[1..] {
+            any = self.op(Class::Pred, "or.pred", &[&any, g]);
+        }
+        let x = self.load_gated(p, at, lanes, &any, alt);
+        let mut out = Vec::new();
+        for ((x, alt), gate) in x.split(", ").zip(alt.split(", ")).zip(&gates) {
+            out.push(alu::select(self, p.dt, gate, x, alt));
+        }
+        Some(out.join(", "))
+    }
+
+    fn store(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str) -> String {
+        self.put(p, at, lanes, value, "");
+        String::new()
+    }
+
+    fn store_gated(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str, gate: &str) -> String {
+        self.put(p, at, lanes, value, gate);
+        String::new()
+    }
+
+    fn shuffle(&mut self, x: &str, bits: u8) -> Result<String> {
+        let (bits, all) = (bits.to_string(), "0xffffffff");
+        let mut out = Vec::new();
+        for x in x.split(", ") {
+            let swap =
+                |w: &mut Func, class, x: &str| w.op(class, "shfl.sync.bfly.b32", &[x, &bits, "31", all]);
+            out.push(match Class::named(x) {
+                // all threads have the same literal
+                None => x.to_string(),
+                Some(class @ (Class::B32 | Class::F32)) => swap(self, class, x),
+                Some(Class::Pred) => {
+                    let n = self.op(Class::B32, "selp.b32", &["1", "0", x]);
+                    let n = swap(self, Class::B32, &n);
+                    self.op(Class::Pred, "setp.ne.s32", &[&n, "0"])
+                }
+                Some(Class::B16) => {
+                    let n = self.op(Class::B32, "cvt.u32.u16", &[x]);
+                    let n = swap(self, Class::B32, &n);
+                    self.op(Class::B16, "cvt.u16.u32", &[&n])
+                }
+                Some(class @ (Class::B64 | Class::F64)) => {
+                    let (low, high) = (self.fresh(Class::B32), self.fresh(Class::B32));
+                    self.emit("mov.b64", &format!("{{{low}, {high}}}"), &[x]);
+                    let (low, high) = (swap(self, Class::B32, &low), swap(self, Class::B32, &high));
+                    self.op(class, "mov.b64", &[&format!("{{{low}, {high}}}")])
+                }
+            });
+        }
+        Ok(out.join(", "))
+    }
+
+    fn barrier(&mut self) -> Result<&'static str> {
+        self.effect("", "bar.sync", &["0"]);
+        Ok("")
+    }
+
+    fn mma(&mut self, tile: &MatrixTile, sums: &[String], a: &[String], b: &[String]) -> Result<String> {
+        let name = |dt: DType| if dt == DType::F64 { "f64" } else { dt.name() };
+        let (from, to) = (name(tile.factors), name(tile.sums));
+        let [m, n, k] = tile.sides();
+        let known = match [tile.factors, tile.sums] {
+            [DType::F16 | DType::BF16, DType::F32] => matches!([m, n, k], [16, 8, 16] | [16, 8, 8]),
+            [DType::F64, DType::F64] => [m, n, k] == [8, 8, 4],
+            _ => false,
+        };
+        if !known {
+            let what = format!("a matrix tile of {m} by {n} by {k}, {from} to {to}");
+            return Err(Error::Unsupported { what, context: "ptx".into() });
+        }
+        let mut words = |x: &[String]| -> Vec<String> {
+            if tile.factors == DType::F64 {
+                return x.iter().map(|x| self.register(x, Class::F64)).collect();
+            }
+            let x: Vec<String> = x.iter().map(|x| self.register(x, Class::B16)).collect();
+            x.chunks(2).map(|p| self.pair(&p[0], p.last().unwrap_or(&p[0]))).collect()
+        };
+        let (a, b) = (words(a), words(b));
+        let c: Vec<String> = sums.iter().map(|name| self.registers_of(name)).collect();
+        let braces = |x: &[String]| format!("{{{}}}", x.join(", "));
+        let op = format!("mma.sync.aligned.m{m}n{n}k{k}.row.col.{to}.{from}.{from}.{to}");
+        self.emit(&op, &braces(&c), &[&braces(&a), &braces(&b), &braces(&c)]);
+        Ok(String::new())
+    }
+}

@@ -1,0 +1,382 @@
+//! A function in the making: registers by class, instructions, and what is known of them. Nothing here knows an op.
+
+use crate::DType;
+use crate::target::Sm;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::fmt::Write as _;
+
+/// What a register holds. Integers below 32 bits lie in registers of 32, extended by their sign or by zeros; 16-bit floats are their bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Class {
+    Pred,
+    B16,
+    B32,
+    B64,
+    F32,
+    F64,
+}
+
+const CLASSES: [(Class, char, &str); 6] = [
+    (Class::Pred, 'p', "pred"),
+    (Class::B16, 'h', "b16"),
+    (Class::B32, 'r', "b32"),
+    (Class::B64, 'd', "b64"),
+    (Class::F32, 'f', "f32"),
+    (Class::F64, 'g', "f64"),
+];
+
+impl Class {
+    pub(super) fn of(dt: DType) -> Class {
+        match dt {
+            DType::Bool => Class::Pred,
+            DType::F16 | DType::BF16 => Class::B16,
+            DType::I64 | DType::U64 => Class::B64,
+            DType::F32 => Class::F32,
+            DType::F64 => Class::F64,
+            _ => Class::B32,
+        }
+    }
+
+    /// The class of a register by its name; `None` for a literal.
+    pub(super) fn named(x: &str) -> Option<Class> {
+        let letter = x.strip_prefix('%')?.chars().next()?;
+        CLASSES.iter().find(|c| c.1 == letter).map(|c| c.0)
+    }
+
+    /// How its contents are called where only bits matter.
+    pub(super) fn bits(self) -> &'static str {
+        match self {
+            Class::Pred => "pred",
+            Class::B16 => "b16",
+            Class::B32 => "b32",
+            Class::B64 => "b64",
+            Class::F32 => "f32",
+            Class::F64 => "f64",
+        }
+    }
+}
+
+/// The state space of an array.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Space {
+    /// A buffer; `nc` where no thread writes to it.
+    Global { constant: bool },
+    Shared,
+    Local,
+}
+
+/// One instruction or label. The destination stands apart, so that it can be another register after all.
+struct Line {
+    guard: String,
+    op: String,
+    dest: String,
+    rest: String,
+}
+
+/// An address that is in a register, in the block where it was computed.
+struct Place {
+    array: String,
+    base: String,
+    register: String,
+    depth: usize,
+}
+
+/// Text of a kernel so far.
+pub(super) struct Func {
+    pub(super) sm: Sm,
+    lines: Vec<Line>,
+    counts: [u32; CLASSES.len()],
+    /// The registers of each variable; a name that is declared again means the newest.
+    variables: FxHashMap<String, String>,
+    /// Registers that change.
+    changing: FxHashSet<String>,
+    /// Declarations of arrays.
+    arrays: String,
+    spaces: FxHashMap<String, (Space, String)>,
+    places: Vec<Place>,
+    /// Pairs of 16-bit values that are in one register.
+    pairs: Vec<(String, String, usize)>,
+    loops: Vec<Loop>,
+    labels: usize,
+    constants: bool,
+}
+
+struct Loop {
+    label: usize,
+    counter: String,
+    bound: String,
+    ty: &'static str,
+}
+
+/// `%t` holds in no thread or in all: predicates have no literals.
+pub(super) const TRUE: &str = "%ptrue";
+/// See [`TRUE`].
+pub(super) const FALSE: &str = "%pfalse";
+
+impl Func {
+    pub(super) fn new(sm: Sm) -> Func {
+        Func {
+            sm,
+            lines: Vec::new(),
+            counts: [0; CLASSES.len()],
+            variables: FxHashMap::default(),
+            changing: FxHashSet::default(),
+            arrays: String::new(),
+            spaces: FxHashMap::default(),
+            places: Vec::new(),
+            pairs: Vec::new(),
+            loops: Vec::new(),
+            labels: 0,
+            constants: false,
+        }
+    }
+
+    // ---- registers
+
+    pub(super) fn fresh(&mut self, class: Class) -> String {
+        let i = CLASSES.iter().position(|c| c.0 == class).unwrap_or_default();
+        self.counts[i] += 1;
+        format!("%{}{}", CLASSES[i].1, self.counts[i])
+    }
+
+    /// Predicates that are constant are used.
+    pub(super) fn constant_pred(&mut self, v: bool) -> String {
+        self.constants = true;
+        if v { TRUE } else { FALSE }.to_string()
+    }
+
+    /// The value in a register, for instructions that take no literal there.
+    pub(super) fn register(&mut self, x: &str, class: Class) -> String {
+        if x.starts_with('%') { x.to_string() } else { self.op(class, &format!("mov.{}", class.bits()), &[x]) }
+    }
+
+    // ---- instructions
+
+    /// Prints an instruction with a new register as destination, which is returned.
+    pub(super) fn op(&mut self, class: Class, op: &str, x: &[&str]) -> String {
+        let dest = self.fresh(class);
+        self.emit(op, &dest, x);
+        dest
+    }
+
+    /// Prints an instruction with a destination.
+    pub(super) fn emit(&mut self, op: &str, dest: &str, x: &[&str]) {
+        self.guarded("", op, dest, x);
+    }
+
+    /// The same where a predicate holds.
+    pub(super) fn guarded(&mut self, guard: &str, op: &str, dest: &str, x: &[&str]) {
+        self.lines.push(Line { guard: guard.into(), op: op.into(), dest: dest.into(), rest: x.join(", ") });
+    }
+
+    /// Prints an instruction without a destination.
+    pub(super) fn effect(&mut self, guard: &str, op: &str, x: &[&str]) {
+        self.guarded(guard, op, "", x);
+    }
+
+    fn label(&mut self, name: &str) {
+        self.lines.push(Line { guard: String::new(), op: format!("{name}:"), dest: String::new(), rest: String::new() });
+    }
+
+    // ---- variables
+
+    pub(super) fn declare(&mut self, name: &str, dt: DType, value: &str) {
+        let class = Class::of(dt);
+        let mut all = Vec::new();
+        for x in value.split(", ") {
+            let r = self.fresh(class);
+            self.emit(&format!("mov.{}", class.bits()), &r, &[x]);
+            self.changing.insert(r.clone());
+            all.push(r);
+        }
+        self.variables.insert(name.to_string(), all.join(", "));
+    }
+
+    /// The registers of a variable.
+    pub(super) fn registers_of(&self, name: &str) -> String {
+        self.variables.get(name).cloned().unwrap_or_default()
+    }
+
+    /// Gives a variable its next value, by changing where the instructions that computed it put it, if these are the last.
+    pub(super) fn assign(&mut self, name: &str, value: &str) {
+        let target = self.registers_of(name);
+        for (r, x) in target.split(", ").zip(value.split(", ")) {
+            if r == x {
+                continue;
+            }
+            let made = self.lines.iter().rposition(|l| l.dest == *x && l.guard.is_empty());
+            let after = made.map_or(&[][..], |at| &self.lines[at + 1..]);
+            let mentions = |l: &Line| l.dest == r || words(&l.rest).any(|w| w == r || w == x) || l.op.ends_with(':');
+            match made {
+                Some(at) if !self.changing.contains(x) && after.len() < 16 && !after.iter().any(mentions) => {
+                    self.lines[at].dest = r.to_string();
+                }
+                _ => {
+                    let class = Class::named(r).unwrap_or(Class::B32);
+                    self.emit(&format!("mov.{}", class.bits()), r, &[x]);
+                }
+            }
+        }
+    }
+
+    /// A value that stays what it is: a copy of each register that may change.
+    pub(super) fn steady(&mut self, value: &str) -> String {
+        let mut all = Vec::new();
+        for x in value.split(", ") {
+            let class = Class::named(x).filter(|_| self.changing.contains(x));
+            all.push(match class {
+                Some(class) => self.op(class, &format!("mov.{}", class.bits()), &[x]),
+                None => x.to_string(),
+            });
+        }
+        all.join(", ")
+    }
+
+    // ---- loops
+
+    pub(super) fn open_loop(&mut self, name: &str, dt: DType, bound: &str) {
+        let (class, ty) = if dt == DType::I64 { (Class::B64, "s64") } else { (Class::B32, "s32") };
+        self.labels += 1;
+        let (label, counter) = (self.labels, self.fresh(class));
+        self.emit(&format!("mov.{}", class.bits()), &counter, &["0"]);
+        if !bound.parse::<i64>().is_ok_and(|n| n > 0) {
+            let none = self.op(Class::Pred, &format!("setp.ge.{ty}"), &[&counter, bound]);
+            self.effect(&none, "bra", &[&format!("$end{label}")]);
+        }
+        self.label(&format!("$loop{label}"));
+        self.variables.insert(name.to_string(), counter.clone());
+        self.loops.push(Loop { label, counter, bound: bound.to_string(), ty });
+    }
+
+    pub(super) fn close_loop(&mut self) {
+        let Some(l) = self.loops.pop() else { return };
+        self.emit(&format!("add.{}", l.ty), &l.counter, &[&l.counter, "1"]);
+        let more = self.op(Class::Pred, &format!("setp.lt.{}", l.ty), &[&l.counter, &l.bound]);
+        self.effect(&more, "bra", &[&format!("$loop{}", l.label)]);
+        self.label(&format!("$end{}", l.label));
+        let depth = self.loops.len();
+        self.places.retain(|p| p.depth <= depth);
+        self.pairs.retain(|p| p.2 <= depth);
+    }
+
+    /// A register of 32 bits that holds two of 16.
+    pub(super) fn pair(&mut self, low: &str, high: &str) -> String {
+        let source = format!("{{{low}, {high}}}");
+        let steady = ![low, high].iter().any(|x| self.changing.contains(*x));
+        if let Some(p) = self.pairs.iter().find(|p| p.0 == source && steady) {
+            return p.1.clone();
+        }
+        let r = self.op(Class::B32, "mov.b32", &[&source]);
+        if steady {
+            self.pairs.push((source, r.clone(), self.loops.len()));
+        }
+        r
+    }
+
+    // ---- memory
+
+    /// A buffer's pointer, which is a parameter.
+    pub(super) fn buffer(&mut self, name: &str, constant: bool) {
+        let generic = self.op(Class::B64, "ld.param.u64", &[&format!("[p{name}]")]);
+        let global = self.op(Class::B64, "cvta.to.global.u64", &[&generic]);
+        self.spaces.insert(name.to_string(), (Space::Global { constant }, global));
+    }
+
+    /// An array of the workgroup or of a thread.
+    pub(super) fn array(&mut self, name: &str, space: Space, bytes: usize) {
+        let word = if space == Space::Shared { "shared" } else { "local" };
+        let _ = writeln!(self.arrays, "\t.{word} .align 16 .b8 {name}[{bytes}];");
+        self.spaces.insert(name.to_string(), (space, name.to_string()));
+    }
+
+    /// Where an array is: `ld` and `st` with this after them.
+    pub(super) fn space(&self, name: &str) -> Space {
+        self.spaces.get(name).map_or(Space::Local, |s| s.0)
+    }
+
+    /// The address of what lies `plus` bytes after the element `base`, as an operand.
+    pub(super) fn address(&mut self, name: &str, base: &str, wide: bool, size: usize, plus: i64) -> String {
+        let Some((space, start)) = self.spaces.get(name).cloned() else { return format!("[{name}]") };
+        let (mut at, mut plus) = (start.clone(), plus);
+        if let Ok(c) = base.parse::<i64>() {
+            plus += c * size as i64;
+        } else {
+            let depth = self.loops.len();
+            let known = self.places.iter().find(|p| p.array == name && p.base == base);
+            at = match known {
+                Some(p) => p.register.clone(),
+                None => {
+                    let register = self.place(space, &start, base, wide, size);
+                    if !self.changing.contains(base) {
+                        let (array, base, register) = (name.to_string(), base.to_string(), register.clone());
+                        self.places.push(Place { array, base, register, depth });
+                    }
+                    register
+                }
+            };
+        }
+        if i32::try_from(plus).is_err() {
+            let far = plus.to_string();
+            return format!("[{}]", self.op(Class::B64, "add.s64", &[&at, &far]));
+        }
+        if plus == 0 { format!("[{at}]") } else { format!("[{at}+{plus}]") }
+    }
+
+    fn place(&mut self, space: Space, start: &str, base: &str, wide: bool, size: usize) -> String {
+        let size = size.to_string();
+        if space == Space::Shared {
+            // 48 kB and a little more: 32 bits are enough
+            let base = if wide { self.op(Class::B32, "cvt.u32.u64", &[base]) } else { base.to_string() };
+            let start = self.op(Class::B32, "mov.u32", &[start]);
+            return self.op(Class::B32, "mad.lo.s32", &[&base, &size, &start]);
+        }
+        let start = match space {
+            Space::Local => self.op(Class::B64, "mov.u64", &[start]),
+            _ => start.to_string(),
+        };
+        let op = if wide { "mad.lo.s64" } else { "mad.wide.s32" };
+        self.op(Class::B64, op, &[base, &size, &start])
+    }
+
+    // ---- text
+
+    /// The whole module.
+    pub(super) fn module(&self, name: &str, parameters: &[String], local: [u32; 3]) -> String {
+        let mut out = format!(".version {}\n.target {}\n.address_size 64\n\n", self.sm.isa(), self.sm.name());
+        let _ = writeln!(out, ".visible .entry {name}(");
+        let _ = writeln!(out, "\t{}\n)", parameters.join(",\n\t"));
+        let _ = writeln!(out, ".reqntid {}, {}, {}\n{{", local[0], local[1], local[2]);
+        for ((_, letter, ty), n) in CLASSES.iter().zip(self.counts) {
+            if n > 0 {
+                let _ = writeln!(out, "\t.reg .{ty} %{letter}<{}>;", n + 1);
+            }
+        }
+        if self.constants {
+            let _ = writeln!(out, "\t.reg .pred {TRUE}, {FALSE};");
+        }
+        out.push_str(&self.arrays);
+        if self.constants {
+            let _ = writeln!(out, "\tsetp.eq.s32 {TRUE}, 0, 0;\n\tsetp.ne.s32 {FALSE}, 0, 0;");
+        }
+        for l in &self.lines {
+            if l.op.ends_with(':') {
+                let _ = writeln!(out, "{}", l.op);
+                continue;
+            }
+            out.push('\t');
+            if !l.guard.is_empty() {
+                let _ = write!(out, "@{} ", l.guard);
+            }
+            let comma = if l.dest.is_empty() || l.rest.is_empty() { "" } else { ", " };
+            let blank = if l.dest.is_empty() && l.rest.is_empty() { "" } else { " " };
+            let _ = writeln!(out, "{}{blank}{}{comma}{};", l.op, l.dest, l.rest);
+        }
+        out.push_str("\tret;\n}\n");
+        out
+    }
+}
+
+/// The names in a list of operands.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '%' | '_' | '$'))).filter(|w| !w.is_empty())
+}

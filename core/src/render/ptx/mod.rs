@@ -1,0 +1,117 @@
+//! PTX, the assembly language of NVIDIA's GPUs, as text (NVIDIA, Parallel Thread Execution ISA). The driver makes machine code of it.
+//!
+//! Interface: `.visible .entry NAME(.param .u64 p0.., .param .b32 n0..)`: a pointer for each buffer slot, then launch scalars. Grid(d) is
+//! `%ctaid`, Local(d) is `%tid`; a block has as many threads as the program says.
+//!
+//! Values are registers of six classes (`func.rs`), and vectors lists of them, so that only loads and stores have vectors. A load under a
+//! gate is one instruction under a predicate: there is no branch but those of loops, which all threads of a block take together where
+//! they meet at barriers, shuffles or matrix tiles. Static arrays of a workgroup have 48 kB at most.
+
+mod alu;
+mod dialect;
+mod func;
+
+use super::cstyle::{Ptr, Walk, pointers, vector_width};
+use super::{Code, Renderer, Source};
+use crate::codegen::Program;
+use crate::target::Target;
+use crate::uop::{Arg, AxisKind, Space as Memory};
+use crate::{DType, Error, Result};
+use func::{Class, Func, Space};
+
+/// Prints PTX.
+pub struct Ptx;
+
+const DIMENSIONS: [char; 3] = ['x', 'y', 'z'];
+
+impl Renderer for Ptx {
+    fn render(&self, p: &Program, t: &Target) -> Result<Code> {
+        let refuse = |what: &str| Err(Error::Unsupported { what: what.into(), context: format!("ptx, {}", p.name) });
+        let Some(sm) = t.sm else { return refuse("a GPU of unknown compute capability") };
+        let mut w = Walk::new(p, Func::new(sm));
+        let mut parameters = Vec::new();
+        let wide = |_: DType, lanes: usize| matches!(lanes, 2 | 4);
+        for (slot, info) in p.params.iter().enumerate() {
+            parameters.push(format!(".param .u64 pb{slot}"));
+            let Some(node) = pointers(p).into_iter().find(|&u| p.slot(u) == Some(slot as u32)) else { continue };
+            w.d.buffer(&format!("b{slot}"), !info.written);
+            let width = vector_width(p, node, info.dtype, info.len, &wide);
+            w.ptrs.insert(node, Ptr { width, ..Ptr::elements(format!("b{slot}"), info.dtype) });
+        }
+        for (i, var) in p.vars.iter().enumerate() {
+            let ty = if var.dtype == DType::F32 { "f32" } else { "s32" };
+            parameters.push(format!(".param .{ty} n{i}"));
+        }
+        for u in pointers(p) {
+            let Arg::Scratch { id, len, space } = *p.g.arg(u) else { continue };
+            let dt = p.g.dtype(u);
+            let (name, kind) = match space {
+                Memory::Workgroup => (format!("s{id}"), Space::Shared),
+                Memory::Private => (format!("l{id}"), Space::Local),
+                Memory::Subgroup(_) => continue,
+            };
+            w.d.array(&name, kind, len * dt.size());
+            let width = vector_width(p, u, dt, len, &wide);
+            w.ptrs.insert(u, Ptr { width, ..Ptr::elements(name, dt) });
+        }
+        for &u in &p.order {
+            if let Some(kind) = w.launch(u) {
+                let (special, d) = match kind {
+                    AxisKind::Grid(d) => ("ctaid", d),
+                    AxisKind::Local(d) => ("tid", d),
+                    _ => return Err(Error::Internal(format!("launch axis {kind:?} in {}", p.name))),
+                };
+                let special = format!("%{special}.{}", DIMENSIONS[d.min(2) as usize]);
+                let name = match p.g.dtype(u) {
+                    DType::I64 => {
+                        let n = w.d.op(Class::B32, "mov.u32", &[&special]);
+                        w.d.op(Class::B64, "cvt.u64.u32", &[&n])
+                    }
+                    _ => w.d.op(Class::B32, "mov.u32", &[&special]),
+                };
+                w.name(u, &name);
+            }
+            if let Arg::Var { name, .. } = p.g.arg(u) {
+                let Some(i) = p.vars.iter().position(|v| v.name == *name) else {
+                    return Err(Error::Internal(format!("{}: launch scalar {name} is not listed", p.name)));
+                };
+                let (class, ty) = if p.g.dtype(u) == DType::F32 { (Class::F32, "f32") } else { (Class::B32, "s32") };
+                let x = w.d.op(class, &format!("ld.param.{ty}"), &[&format!("[n{i}]")]);
+                w.name(u, &x);
+            }
+            w.node(u)?;
+        }
+        w.close_all();
+        Ok(Code::Text(w.d.module(&p.name, &parameters, p.local)))
+    }
+}
+
+/// What begins a kernel, before its name.
+const ENTRY: &str = ".visible .entry ";
+
+/// The name of the kernel of `sources[i]` in their [`unit`].
+pub fn kernel_name(i: usize) -> String {
+    format!("gl_kernel_{i}")
+}
+
+/// Several kernels as one module.
+///
+/// # Errors
+/// [`Error::Internal`] if a source is no PTX of this renderer.
+pub fn unit(sources: &[Source]) -> Result<String> {
+    let mut unit = String::new();
+    for (i, s) in sources.iter().enumerate() {
+        let Code::Text(text) = &s.code else { return Err(Error::Internal(format!("{} is no text", s.name))) };
+        let (head, rest) = text.split_once(ENTRY).unwrap_or((text.as_str(), ""));
+        if i == 0 {
+            unit.push_str(head);
+        }
+        // kernels of one batch may have the same name
+        if let Some((_, body)) = rest.split_once('(') {
+            unit.extend([ENTRY, &kernel_name(i), "(", body]);
+        } else if i > 0 {
+            unit.push_str(text);
+        }
+    }
+    Ok(unit)
+}

@@ -1,0 +1,97 @@
+//! NVIDIA's GPUs by compute capability: what code for each may use. A newer one is a row of [`Sm::ALL`].
+
+use super::{DTypeSet, Lang, Machine, MatrixTile, Target};
+use crate::DType;
+use crate::uop::Op;
+
+/// A compute capability times ten: 86 is 8.6.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Sm(u16);
+
+/// Capability, the version of PTX that is the first to know it, and the name of its target. Code for `sm_90a` runs on 9.0 alone, and has all
+/// that it has.
+const KNOWN: [(u16, &str, &str); 6] = [
+    (75, "6.4", "sm_75"),
+    (80, "7.0", "sm_80"),
+    (86, "7.1", "sm_86"),
+    (90, "8.0", "sm_90a"),
+    (100, "8.6", "sm_100"),
+    (120, "8.7", "sm_120"),
+];
+
+impl Sm {
+    /// Those that code is made for, the oldest first.
+    pub const ALL: [Sm; 6] = [Sm(75), Sm(80), Sm(86), Sm(90), Sm(100), Sm(120)];
+
+    /// The newest known capability whose code a GPU of this one runs, if there is one.
+    pub fn of(major: u32, minor: u32) -> Option<Sm> {
+        let has = major.saturating_mul(10).saturating_add(minor);
+        let row = KNOWN.iter().rev().find(|k| u32::from(k.0) <= has)?;
+        // code for 9.0a runs on no other
+        if row.0 == 90 && has != 90 { Some(Sm(86)) } else { Some(Sm(row.0)) }
+    }
+
+    fn row(self) -> &'static (u16, &'static str, &'static str) {
+        KNOWN.iter().rfind(|k| k.0 <= self.0).unwrap_or(&KNOWN[0])
+    }
+
+    /// As `.target` has it.
+    pub fn name(self) -> &'static str {
+        self.row().2
+    }
+
+    /// As `.version` has it.
+    pub fn isa(self) -> &'static str {
+        self.row().1
+    }
+
+    /// bf16 and the maximum of floats that passes NaN on.
+    pub fn has_bf16(self) -> bool {
+        self.0 >= 80
+    }
+}
+
+impl Target {
+    /// An NVIDIA GPU through PTX; drivers put in how much memory it has.
+    pub fn cuda(name: &str, sm: Sm) -> Target {
+        use DType::*;
+        Target {
+            name: name.into(),
+            lang: Lang::Ptx,
+            sm: Some(sm),
+            lanes: 4,
+            vector_registers: 32,
+            arithmetic: DTypeSet::of(&[Bool, I8, I16, I32, I64, U8, U16, U32, U64, F32, F64]),
+            fma: true,
+            native_math: vec![Op::Sqrt, Op::Trunc],
+            has_local: true,
+            max_grid: [i32::MAX as u32, 65535, 65535],
+            max_local: [1024, 1024, 64],
+            max_local_total: 1024,
+            subgroup: 32,
+            workgroup_bytes: 48 << 10,
+            offset_alignment: 256,
+            matrix_tiles: match sm.has_bf16() {
+                _ if !crate::uop::mma::BUILT => Vec::new(),
+                true => MatrixTile::sm80(),
+                false => MatrixTile::sm75(),
+            },
+            machine: Machine::gpu(),
+            ..Target::eval()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_gets_code_that_it_runs() {
+        let of = |major, minor| Sm::of(major, minor).map(Sm::name);
+        assert_eq!(of(7, 0), None);
+        assert_eq!([of(7, 5), of(8, 0), of(8, 9)], [Some("sm_75"), Some("sm_80"), Some("sm_86")]);
+        assert_eq!([of(9, 0), of(9, 1), of(12, 1)], [Some("sm_90a"), Some("sm_86"), Some("sm_120")]);
+        assert!(Sm::ALL.iter().zip(KNOWN).all(|(sm, row)| sm.0 == row.0));
+    }
+}
