@@ -3,7 +3,7 @@
 use crate::choose::{canonical, choose};
 use crate::contain::contain;
 use gradloom_core::device::{Device, EvalDevice, NullDevice};
-use gradloom_core::target::{Isa, MatrixTile, Target};
+use gradloom_core::target::{Isa, MatrixTile, Sm, Target};
 use gradloom_core::{Error, Result};
 
 /// Every name that [`open`] knows, the preferred first, with what it is.
@@ -20,6 +20,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("metal", "GPU of Apple's through Metal, on macOS"),
     ("vulkan", "GPU through Vulkan; `vulkan:1` is the second there is"),
     ("vulkan:hardware", "the same, with kernels as for hardware even if a processor emulates the GPU"),
+    ("cuda", "GPU of NVIDIA's through its driver; `cuda:1` is the second there is"),
     ("opencl", "GPU or processor through OpenCL; `opencl:1` is the second there is"),
     ("opencl:hardware", "the same, with kernels as for hardware even if it is a processor"),
     ("llvm", "LLVM, if it is installed (libLLVM 15 to 22)"),
@@ -34,6 +35,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("null:wgsl-hardware", "the same for a common GPU: with subgroups and f16"),
     ("null:wgsl-software", "the same for a GPU that a processor emulates"),
     ("null:tiles", "compiles for a GPU that multiplies matrix tiles, and runs nothing"),
+    ("null:cuda", "writes PTX for a GPU of compute capability 9.0, and runs nothing"),
     ("null:wasm", "compiles to WebAssembly and runs nothing"),
 ];
 
@@ -56,6 +58,7 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "metal" => open_metal(),
         "vulkan" => open_vulkan(0, false),
         "vulkan:hardware" => open_vulkan(0, true),
+        "cuda" => open_cuda(0),
         "opencl" => open_opencl(0, false),
         "opencl:hardware" => open_opencl(0, true),
         "llvm" => open_llvm(threads),
@@ -75,12 +78,16 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
             let tiles = [MatrixTile::sm80(), MatrixTile::subgroup_matrix()].concat();
             Ok(Box::new(NullDevice::new(Target::matrix(name, tiles))))
         }
+        "null:cuda" => Ok(Box::new(NullDevice::new(Target::cuda(name, Sm::of(9, 0).expect("the table has it"))))),
         "null:wasm" => {
             Ok(Box::new(NullDevice::new(Target { name: name.into(), ..Target::wasm(true, threads.max(1)) })))
         }
         _ => {
             if let Some(index) = name.strip_prefix("vulkan:").and_then(|n| n.parse().ok()) {
                 return open_vulkan(index, false);
+            }
+            if let Some(index) = name.strip_prefix("cuda:").and_then(|n| n.parse().ok()) {
+                return open_cuda(index);
             }
             if let Some(index) = name.strip_prefix("opencl:").and_then(|n| n.parse().ok()) {
                 return open_opencl(index, false);
@@ -170,6 +177,19 @@ fn open_vulkan(_index: usize, _hardware: bool) -> Result<Box<dyn Device>> {
     Err(Error::Unsupported {
         what: "Vulkan in this build: it lacks the feature `vulkan`".into(),
         context: "device vulkan".into(),
+    })
+}
+
+#[cfg(feature = "cuda")]
+fn open_cuda(index: usize) -> Result<Box<dyn Device>> {
+    Ok(Box::new(crate::cuda::CudaDevice::new(index)?))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn open_cuda(_index: usize) -> Result<Box<dyn Device>> {
+    Err(Error::Unsupported {
+        what: "CUDA in this build: it lacks the feature `cuda`".into(),
+        context: "device cuda".into(),
     })
 }
 

@@ -10,6 +10,8 @@ pub mod choose;
 mod contain;
 #[cfg(unix)]
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod data;
 pub mod debug;
 pub mod devices;

@@ -62,8 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn write(path: &Path, programs: &[Program], t: &Target) -> Result<(), Box<dyn std::error::Error>> {
-    let sources =
-        programs.iter().map(|p| Ok(Source::new(p, Ptx.render(p, t)?))).collect::<Result<Vec<_>, Error>>()?;
+    let sources = programs.iter().map(|p| Ok(Source::new(p, Ptx.render(p, t)?))).collect::<Result<Vec<_>, Error>>()?;
     std::fs::write(path, unit(&sources)?)?;
     println!("{}: {} kernels", path.display(), programs.len());
     Ok(())

@@ -43,6 +43,8 @@ device_suite!(c_cuda, "c:cuda", host("cuda"));
 device_suite!(c_hip, "c:hip", host("hip"));
 device_suite!(vulkan, "vulkan", vulkan_device());
 device_suite!(vulkan_hardware, "vulkan:hardware", vulkan_as_hardware());
+#[cfg(target_os = "linux")]
+device_suite!(cuda, "cuda", cuda_device());
 device_suite!(opencl, "opencl", opencl_device());
 device_suite!(opencl_hardware, "opencl:hardware", opencl_as_hardware());
 #[cfg(unix)]
@@ -99,14 +101,16 @@ fn a_second_start_of_opencl_compiles_nothing() {
 #[test]
 fn matrix_tiles_are_printed_as_they_are_meant() {
     use gradloom::{DType, Runtime, Tensor};
-    for (language, dtypes) in [
-        ("metal", &[DType::F16, DType::BF16, DType::F32][..]),
-        ("cuda", &[DType::F16, DType::BF16, DType::F64]),
-        ("hip", &[DType::F16, DType::BF16]),
+    let nvidia = [DType::F16, DType::BF16, DType::F64];
+    for (name, made, dtypes) in [
+        ("c:metal", host("metal"), &[DType::F16, DType::BF16, DType::F32][..]),
+        ("c:cuda", host("cuda"), &nvidia),
+        ("c:hip", host("hip"), &[DType::F16, DType::BF16]),
+        #[cfg(target_os = "linux")]
+        ("cuda", cuda_device(), &nvidia),
     ] {
-        let name = format!("c:{language}");
-        let Some(device) = here::device(&name, gradloom::c::CDevice::host(language)) else { continue };
-        let mut devices = [Runtime::on(Box::new(device)), Runtime::on(Box::new(EvalDevice::default()))];
+        let Some((device, _)) = here::device(name, made) else { continue };
+        let mut devices = [Runtime::on(device), Runtime::on(Box::new(EvalDevice::default()))];
         for &dtype in dtypes {
             for [m, n, k] in [[32, 32, 32], [48, 16, 80], [33, 17, 20]] {
                 let [got, want] = [0, 1].map(|i| {
@@ -147,6 +151,19 @@ fn vulkan_as_hardware() -> Result<Pair> {
     let mut device = gradloom::vulkan::VulkanDevice::new()?;
     device.as_hardware();
     Ok((Box::new(device), Box::new(gradloom_core::render::wgsl::WgslRenderer)))
+}
+
+/// The device over the emulator, which cargo builds beside this program.
+#[cfg(target_os = "linux")]
+fn cuda_device() -> Result<Pair> {
+    use std::sync::Once;
+    static LOADED: Once = Once::new();
+    LOADED.call_once(|| {
+        let program = std::env::current_exe().expect("this program has a path");
+        let library = program.with_file_name("libgradloom_cuda.so");
+        gradloom::cuda::use_library(&library).expect("the emulator loads");
+    });
+    Ok((Box::new(gradloom::cuda::CudaDevice::new(0)?), Box::new(gradloom_core::render::ptx::Ptx)))
 }
 
 fn opencl_device() -> Result<Pair> {

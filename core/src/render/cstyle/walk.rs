@@ -621,11 +621,9 @@ impl<'p, D: Dialect> Walk<'p, D> {
 
     fn read(&mut self, u: UOp) -> Result<()> {
         let acc = self.p.g.src_at(u, 0);
-        self.define(
-            u,
-            &mut |w, p, lane| w.vector(acc, p, lane).map(|x| Some(w.d.read(&x))),
-            &mut |w, p| w.scalar(acc, p).map(|x| w.d.read(&x)),
-        )
+        self.define(u, &mut |w, p, lane| w.vector(acc, p, lane).map(|x| Some(w.d.read(&x))), &mut |w, p| {
+            w.scalar(acc, p).map(|x| w.d.read(&x))
+        })
     }
 
     fn fold(&mut self, u: UOp) -> Result<()> {

@@ -246,8 +246,7 @@ impl Dialect for Func {
         let (bits, all) = (bits.to_string(), "0xffffffff");
         let mut out = Vec::new();
         for x in x.split(", ") {
-            let swap =
-                |w: &mut Func, class, x: &str| w.op(class, "shfl.sync.bfly.b32", &[x, &bits, "31", all]);
+            let swap = |w: &mut Func, class, x: &str| w.op(class, "shfl.sync.bfly.b32", &[x, &bits, "31", all]);
             out.push(match Class::named(x) {
                 // all threads have the same literal
                 None => x.to_string(),

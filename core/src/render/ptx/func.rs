@@ -60,7 +60,9 @@ impl Class {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Space {
     /// A buffer; `nc` where no thread writes to it.
-    Global { constant: bool },
+    Global {
+        constant: bool,
+    },
     Shared,
     Local,
 }
@@ -175,7 +177,12 @@ impl Func {
     }
 
     fn label(&mut self, name: &str) {
-        self.lines.push(Line { guard: String::new(), op: format!("{name}:"), dest: String::new(), rest: String::new() });
+        self.lines.push(Line {
+            guard: String::new(),
+            op: format!("{name}:"),
+            dest: String::new(),
+            rest: String::new(),
+        });
     }
 
     // ---- variables

@@ -1,0 +1,361 @@
+//! The driver's functions that are used here, each behind a safe face: handles that free themselves, and errors with names. The library is
+//! found when it is first asked for; nothing is called before it is known to be there, since the bindings panic without it.
+
+use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUresult};
+use gradloom_core::{Error, Result};
+use std::ffi::{CStr, CString, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+
+/// Names a library that has the driver's functions, in place of the system's: an emulator, for tests.
+pub const LIBRARY: &str = "GRADLOOM_CUDA_LIBRARY";
+
+/// Bytes that the compiler may say of a module that it refuses.
+const LOG: usize = 8192;
+
+pub(super) fn error(what: impl Into<String>) -> Error {
+    Error::Device { device: "cuda".into(), what: what.into() }
+}
+
+/// What a call that made or did `what` returned.
+pub(super) fn done(what: &str, code: CUresult) -> Result<()> {
+    use CUresult::*;
+    match code {
+        CUDA_SUCCESS => Ok(()),
+        CUDA_ERROR_ECC_UNCORRECTABLE | CUDA_ERROR_HARDWARE_STACK_ERROR | CUDA_ERROR_DEINITIALIZED => {
+            Err(Error::Lost { device: "cuda".into(), what: format!("{what}: {code:?}") })
+        }
+        _ => Err(error(format!("{what}: {code:?}"))),
+    }
+}
+
+/// Uses this library from now on, unless one is in use already.
+pub fn use_library(path: &std::path::Path) -> Result<()> {
+    // SAFETY: the library is one of a driver or of its emulator, whose initialisation has no conditions; it is never unloaded
+    let library = unsafe { libloading::Library::new(path) };
+    // a library that is loaded is found again by its own name, which is the driver's
+    library.map(std::mem::forget).map_err(|e| error(format!("{}: {e}", path.display())))
+}
+
+/// The driver, initialised; or why there is none.
+fn driver() -> Result<()> {
+    static READY: OnceLock<std::result::Result<(), String>> = OnceLock::new();
+    let ready = READY.get_or_init(|| {
+        if let Some(path) = std::env::var_os(LIBRARY) {
+            use_library(path.as_ref()).map_err(|e| e.to_string())?;
+        }
+        // SAFETY: it opens libraries by the driver's names
+        if !unsafe { sys::is_culib_present() } {
+            return Err("no NVIDIA driver on this machine (there is no libcuda)".into());
+        }
+        // SAFETY: the library is there, and the call has no conditions
+        match unsafe { sys::cuInit(0) } {
+            CUresult::CUDA_SUCCESS => Ok(()),
+            CUresult::CUDA_ERROR_NO_DEVICE => Err("an NVIDIA driver without a GPU".into()),
+            code => Err(format!("the NVIDIA driver does not start: {code:?}")),
+        }
+    });
+    ready.clone().map_err(error)
+}
+
+/// A GPU that the driver has.
+#[derive(Clone)]
+pub(super) struct Gpu {
+    device: sys::CUdevice,
+    pub(super) name: String,
+    pub(super) capability: (u32, u32),
+    pub(super) memory: usize,
+    pub(super) multiprocessors: u32,
+    /// Memory can be allocated in the order of a stream.
+    pub(super) pools: bool,
+    pub(super) version: (u32, u32),
+}
+
+impl Gpu {
+    pub(super) fn all() -> Result<Vec<Gpu>> {
+        driver()?;
+        let mut n = 0;
+        // SAFETY: the driver is initialised, and the pointer is to a number
+        done("the number of GPUs", unsafe { sys::cuDeviceGetCount(&mut n) })?;
+        (0..n).map(Gpu::describe).collect()
+    }
+
+    fn describe(index: i32) -> Result<Gpu> {
+        let (mut device, mut memory, mut version) = (0, 0, 0);
+        let mut name = [0u8; 256];
+        // SAFETY: the pointers are to values of these types, and the name's length is given
+        unsafe {
+            done("a GPU", sys::cuDeviceGet(&mut device, index))?;
+            done("a GPU's name", sys::cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32 - 1, device))?;
+            done("a GPU's memory", sys::cuDeviceTotalMem_v2(&mut memory, device))?;
+            done("the driver's version", sys::cuDriverGetVersion(&mut version))?;
+        }
+        let number = |attribute| {
+            let mut n = 0;
+            // SAFETY: the pointer is to a number
+            done("an attribute", unsafe { sys::cuDeviceGetAttribute(&mut n, attribute, device) })?;
+            Ok(n.unsigned_abs())
+        };
+        let name =
+            CStr::from_bytes_until_nul(&name).map_or_else(|_| "GPU".into(), |s| s.to_string_lossy().into_owned());
+        Ok(Gpu {
+            device,
+            name,
+            capability: (
+                number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+                number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+            ),
+            memory,
+            multiprocessors: number(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            pools: number(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? == 1,
+            version: (version.unsigned_abs() / 1000, version.unsigned_abs() % 1000 / 10),
+        })
+    }
+}
+
+/// The GPU's own context and a stream in it. Whoever uses what belongs to a context has it current in its thread.
+pub(super) struct Stream {
+    gpu: sys::CUdevice,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    pools: bool,
+}
+
+// SAFETY: the driver's handles may be used from any thread that makes the context current, which every method does
+unsafe impl Send for Stream {}
+
+impl Stream {
+    pub(super) fn new(gpu: &Gpu) -> Result<Stream> {
+        let mut s = Stream { gpu: gpu.device, context: ptr::null_mut(), stream: ptr::null_mut(), pools: gpu.pools };
+        // SAFETY: the driver is initialised, which `Gpu::all` did
+        done("a context", unsafe { sys::cuDevicePrimaryCtxRetain(&mut s.context, gpu.device) })?;
+        s.enter()?;
+        // SAFETY: the context is current; 1 is a stream that waits for no other
+        done("a stream", unsafe { sys::cuStreamCreate(&mut s.stream, 1) })?;
+        Ok(s)
+    }
+
+    fn enter(&self) -> Result<()> {
+        // SAFETY: the context is retained as long as `self` is
+        done("the context", unsafe { sys::cuCtxSetCurrent(self.context) })
+    }
+
+    pub(super) fn wait(&self) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the stream lives as long as `self`
+        done("the stream", unsafe { sys::cuStreamSynchronize(self.stream) })
+    }
+
+    // ---- memory
+
+    /// Memory of the GPU, zeroed.
+    pub(super) fn allocate(&self, bytes: usize) -> Result<u64> {
+        self.enter()?;
+        let mut at = 0;
+        // SAFETY: the pointer is to an address; memory of a stream is used in that stream alone
+        let made = match self.pools {
+            true => unsafe { sys::cuMemAllocAsync(&mut at, bytes, self.stream) },
+            false => unsafe { sys::cuMemAlloc_v2(&mut at, bytes) },
+        };
+        if made == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            return Err(Error::OutOfMemory { device: "cuda".into(), bytes: bytes as u64 });
+        }
+        done("an allocation", made)?;
+        // SAFETY: the memory is of these bytes
+        done("zeros", unsafe { sys::cuMemsetD8Async(at, 0, bytes, self.stream) })?;
+        Ok(at)
+    }
+
+    /// Lets memory go once what uses it is done.
+    pub(super) fn free(&self, at: u64) {
+        if self.enter().is_err() {
+            return;
+        }
+        // SAFETY: the address is one of `allocate`, which its owner gives back once; the second call waits for all work
+        let _ = match self.pools {
+            true => unsafe { sys::cuMemFreeAsync(at, self.stream) },
+            false => unsafe { sys::cuMemFree_v2(at) },
+        };
+    }
+
+    /// Copies bytes to the GPU. They are read when this returns.
+    pub(super) fn upload(&self, at: u64, data: &[u8]) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the caller's region is inside an allocation, and pageable memory is copied before the call returns
+        done("an upload", unsafe { sys::cuMemcpyHtoDAsync_v2(at, data.as_ptr().cast(), data.len(), self.stream) })
+    }
+
+    /// Copies bytes within the GPU; regions that overlap go by way of others.
+    pub(super) fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
+        self.enter()?;
+        // SAFETY: both regions are inside allocations, which the caller checked, and apart
+        done("a copy", unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.stream) })
+    }
+
+    /// Starts a copy to `to`.
+    pub(super) fn download(&self, from: u64, to: &mut Pinned) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the region is inside an allocation, which the caller checked, and `to` has these bytes and waits when it is dropped
+        done("a readback", unsafe { sys::cuMemcpyDtoHAsync_v2(to.at, from, to.bytes, self.stream) })
+    }
+
+    /// Memory of the host that the GPU writes to at its own pace.
+    pub(super) fn pinned(&self, bytes: usize) -> Result<Pinned> {
+        self.enter()?;
+        let mut at = ptr::null_mut();
+        // SAFETY: the pointer is to a pointer
+        done("memory of the host", unsafe { sys::cuMemAllocHost_v2(&mut at, bytes.max(1)) })?;
+        Ok(Pinned { at, bytes })
+    }
+
+    // ---- events
+
+    /// Marks a place in the stream.
+    pub(super) fn event(&self) -> Result<Event> {
+        self.enter()?;
+        let mut event = Event(ptr::null_mut());
+        // SAFETY: the pointer is to a handle; the flags are those of an event with a time
+        done("an event", unsafe { sys::cuEventCreate(&mut event.0, 0) })?;
+        // SAFETY: both are of this context
+        done("an event", unsafe { sys::cuEventRecord(event.0, self.stream) })?;
+        Ok(event)
+    }
+
+    pub(super) fn reach(&self, event: &Event) -> Result<()> {
+        self.enter()?;
+        // SAFETY: the event lives
+        done("an event", unsafe { sys::cuEventSynchronize(event.0) })
+    }
+
+    /// Nanoseconds between two events that were reached.
+    pub(super) fn between(&self, begin: &Event, end: &Event) -> Result<u64> {
+        self.enter()?;
+        let mut ms = 0f32;
+        // SAFETY: both events live, and the pointer is to a float
+        done("a time", unsafe { sys::cuEventElapsedTime(&mut ms, begin.0, end.0) })?;
+        Ok((f64::from(ms) * 1e6).max(0.0) as u64)
+    }
+
+    // ---- kernels
+
+    /// Makes machine code of a module of PTX. What the compiler says is in the error.
+    pub(super) fn module(&self, ptx: &str) -> Result<Module> {
+        use sys::CUjit_option_enum::{CU_JIT_ERROR_LOG_BUFFER as BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES as SIZE};
+        self.enter()?;
+        let text = CString::new(ptx).map_err(|_| error("a kernel has a zero in its text"))?;
+        let mut log = vec![0u8; LOG];
+        let mut module = Module(ptr::null_mut());
+        let mut names = [BUFFER, SIZE];
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), (LOG - 1) as *mut c_void];
+        // SAFETY: the text ends with a zero, there are as many values as names, and the log is as long as it says
+        let made = unsafe {
+            let (names, values) = (names.as_mut_ptr(), values.as_mut_ptr());
+            sys::cuModuleLoadDataEx(&mut module.0, text.as_ptr().cast(), 2, names, values)
+        };
+        if made == CUresult::CUDA_SUCCESS {
+            return Ok(module);
+        }
+        let said =
+            CStr::from_bytes_until_nul(&log).map_or_else(|_| String::new(), |s| s.to_string_lossy().into_owned());
+        Err(error(format!("the driver's compiler refuses a module: {made:?}\n{}", said.trim())))
+    }
+
+    pub(super) fn function(&self, module: &Module, name: &str) -> Result<Function> {
+        self.enter()?;
+        let text = CString::new(name).map_err(|_| error("a kernel has a zero in its name"))?;
+        let mut function = Function(ptr::null_mut());
+        // SAFETY: the module lives, and the name ends with a zero
+        done(name, unsafe { sys::cuModuleGetFunction(&mut function.0, module.0, text.as_ptr()) })?;
+        Ok(function)
+    }
+
+    /// Starts a kernel that takes these pointers and then these scalars of four bytes.
+    ///
+    /// # Safety
+    /// The function takes exactly these, its module lives, and it stays inside the memory that the pointers are to.
+    pub(super) unsafe fn launch(
+        &self,
+        f: &Function,
+        [gx, gy, gz]: [u32; 3],
+        [bx, by, bz]: [u32; 3],
+        pointers: &mut [u64],
+        scalars: &mut [u32],
+    ) -> Result<()> {
+        self.enter()?;
+        let pointers = pointers.iter_mut().map(|p| ptr::from_mut(p).cast::<c_void>());
+        let mut all: Vec<*mut c_void> = pointers.chain(scalars.iter_mut().map(|s| ptr::from_mut(s).cast())).collect();
+        // SAFETY: the caller says that they are the parameters, which the driver copies
+        let made = unsafe {
+            sys::cuLaunchKernel(f.0, gx, gy, gz, bx, by, bz, 0, self.stream, all.as_mut_ptr(), ptr::null_mut())
+        };
+        done("a launch", made)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.wait().is_err() && self.enter().is_err() {
+            return;
+        }
+        // SAFETY: nothing uses the stream after this, and the context was retained once
+        unsafe {
+            if !self.stream.is_null() {
+                let _ = sys::cuStreamDestroy_v2(self.stream);
+            }
+            let _ = sys::cuDevicePrimaryCtxRelease_v2(self.gpu);
+        }
+    }
+}
+
+/// A module of kernels.
+pub(super) struct Module(sys::CUmodule);
+// SAFETY: see `Stream`
+unsafe impl Send for Module {}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: whoever had its functions has given them up, and the context is retained: devices drop kernels before their stream
+        let _ = unsafe { sys::cuModuleUnload(self.0) };
+    }
+}
+
+/// A kernel of a module.
+#[derive(Clone, Copy)]
+pub(super) struct Function(sys::CUfunction);
+// SAFETY: see `Stream`
+unsafe impl Send for Function {}
+
+/// A place in a stream.
+pub(super) struct Event(sys::CUevent);
+// SAFETY: see `Stream`
+unsafe impl Send for Event {}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: the event is nobody else's
+        let _ = unsafe { sys::cuEventDestroy_v2(self.0) };
+    }
+}
+
+/// Memory of the host for readbacks. Whoever drops it has waited for the copy.
+pub(super) struct Pinned {
+    at: *mut c_void,
+    bytes: usize,
+}
+// SAFETY: it is plain memory
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    /// What a copy that is done has left there.
+    pub(super) fn to_vec(&self) -> Vec<u8> {
+        // SAFETY: the memory is of these bytes, and was written by the copy
+        unsafe { std::slice::from_raw_parts(self.at.cast::<u8>(), self.bytes) }.to_vec()
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: it is memory of `pinned`
+        let _ = unsafe { sys::cuMemFreeHost(self.at) };
+    }
+}

@@ -1,0 +1,299 @@
+//! Runs kernels: a block at a time, each thread on its own from one meeting to the next. Threads of a warp meet at shuffles and products
+//! of matrices, those of a block at barriers; a thread that is missing there, or that is elsewhere, is an error.
+
+use crate::memory::Memory;
+use crate::parse::{Code, Element, Entry, Inst, Operand, Space, Tile};
+use half::{bf16, f16};
+
+/// Threads that meet at shuffles and products.
+const WARP: usize = 32;
+/// Instructions that one thread may do in a launch: a loop without an end is an error.
+const MOST: u64 = 1 << 32;
+
+/// What is wrong with a launch.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Fault {
+    /// An access outside of all memory, or one that is not aligned.
+    Address(String),
+    /// Threads that do not meet, a block of another size, a loop without an end.
+    Launch(String),
+}
+
+struct Thread {
+    registers: Vec<u64>,
+    local: Vec<u8>,
+    index: [u32; 3],
+    pc: usize,
+    done: bool,
+    steps: u64,
+}
+
+struct Block<'a> {
+    entry: &'a Entry,
+    parameters: &'a [u64],
+    memory: &'a mut Memory,
+    shared: Vec<u8>,
+    index: [u32; 3],
+}
+
+/// Launches a kernel with the bits of its parameters.
+pub(crate) fn launch(
+    entry: &Entry,
+    grid: [u32; 3],
+    block: [u32; 3],
+    parameters: &[u64],
+    memory: &mut Memory,
+) -> Result<(), Fault> {
+    if block != entry.block || block.contains(&0) || block.iter().map(|&n| n as usize).product::<usize>() > 1024 {
+        return Err(Fault::Launch(format!("a block of {block:?} threads, {:?} wanted", entry.block)));
+    }
+    for z in 0..grid[2] {
+        for y in 0..grid[1] {
+            for x in 0..grid[0] {
+                let shared = vec![0xFF; entry.shared];
+                Block { entry, parameters, memory, shared, index: [x, y, z] }.run(block)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Block<'_> {
+    fn run(&mut self, [nx, ny, nz]: [u32; 3]) -> Result<(), Fault> {
+        let mut threads: Vec<Thread> = (0..nx * ny * nz)
+            .map(|i| Thread {
+                // registers that nothing was written to hold anything
+                registers: vec![0xFFFF_FFFF_FFFF_FFFF; self.entry.registers],
+                local: vec![0xFF; self.entry.local],
+                index: [i % nx, i / nx % ny, i / nx / ny],
+                pc: 0,
+                done: false,
+                steps: 0,
+            })
+            .collect();
+        while threads.iter().any(|t| !t.done) {
+            let mut at_barrier = 0;
+            for warp in threads.chunks_mut(WARP) {
+                at_barrier += usize::from(self.warp(warp)?);
+            }
+            // each warp is at its end or at a barrier; those that ended are not waited for
+            if at_barrier > 0 {
+                let mut places = threads.iter().filter(|t| !t.done).map(|t| t.pc);
+                let first = places.next();
+                if places.any(|p| Some(p) != first) {
+                    return Err(self.lost("threads of a block wait at different barriers"));
+                }
+                threads.iter_mut().filter(|t| !t.done).for_each(|t| t.pc += 1);
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&self, what: &str) -> Fault {
+        Fault::Launch(format!("{what} (block {:?})", self.index))
+    }
+
+    /// Runs a warp to its end or to a barrier (true).
+    fn warp(&mut self, warp: &mut [Thread]) -> Result<bool, Fault> {
+        loop {
+            for t in warp.iter_mut() {
+                self.thread(t)?;
+            }
+            let mut places = warp.iter().filter(|t| !t.done).map(|t| t.pc);
+            let Some(at) = places.next() else { return Ok(false) };
+            if places.any(|p| p != at) {
+                return Err(self.lost("threads of a warp do not meet"));
+            }
+            if matches!(self.entry.code[at].code, Code::Barrier) {
+                return Ok(true);
+            }
+            self.meet(&self.entry.code[at], warp)?;
+            warp.iter_mut().filter(|t| !t.done).for_each(|t| t.pc += 1);
+        }
+    }
+
+    /// Runs a thread to where it meets others, or to its end.
+    fn thread(&mut self, t: &mut Thread) -> Result<(), Fault> {
+        let entry = self.entry;
+        while !t.done {
+            let Some(inst) = entry.code.get(t.pc) else { return Err(self.lost("a kernel without an end")) };
+            t.steps += 1;
+            if t.steps > MOST {
+                return Err(self.lost("a loop without an end"));
+            }
+            if inst.guard.is_some_and(|g| t.registers[g] == 0) {
+                t.pc += 1;
+                continue;
+            }
+            match &inst.code {
+                Code::Barrier | Code::Shuffle { .. } | Code::Mma { .. } if inst.guard.is_some() => {
+                    return Err(self.lost("threads meet under a guard"));
+                }
+                Code::Barrier | Code::Shuffle { .. } | Code::Mma { .. } => return Ok(()),
+                Code::Return => t.done = true,
+                Code::Branch(to) => {
+                    t.pc = *to;
+                    continue;
+                }
+                Code::Alu { f, dest, src } => {
+                    let [a, b, c] = src.map(|o| self.value(t, o));
+                    t.registers[*dest] = f(a, b, c);
+                }
+                Code::Param { dest, at } => t.registers[*dest] = self.parameters[*at],
+                Code::Pack { dest, src, bits } => {
+                    let parts = src.iter().rev().map(|&o| self.value(t, o));
+                    t.registers[*dest] = parts.fold(0, |all, x| all << bits | x & low(*bits));
+                }
+                Code::Unpack { dest, src, bits } => {
+                    let mut x = self.value(t, *src);
+                    for &d in dest {
+                        t.registers[d] = x & low(*bits);
+                        x >>= bits;
+                    }
+                }
+                Code::Load { space, of, dest, base, plus } => {
+                    let at = self.value(t, *base).wrapping_add(*plus as u64);
+                    let bytes = self.bytes(t, inst, *space, at, *of, dest.len())?.to_vec();
+                    for (&d, x) in dest.iter().zip(bytes.chunks_exact(of.bytes)) {
+                        t.registers[d] = read(x, *of);
+                    }
+                }
+                Code::Store { space, of, src, base, plus } => {
+                    let at = self.value(t, *base).wrapping_add(*plus as u64);
+                    let values: Vec<u64> = src.iter().map(|&o| self.value(t, o)).collect();
+                    let bytes = self.bytes(t, inst, *space, at, *of, src.len())?;
+                    for (x, to) in values.iter().zip(bytes.chunks_exact_mut(of.bytes)) {
+                        to.copy_from_slice(&x.to_le_bytes()[..of.bytes]);
+                    }
+                }
+            }
+            t.pc += 1;
+        }
+        Ok(())
+    }
+
+    fn value(&self, t: &Thread, o: Operand) -> u64 {
+        match o {
+            Operand::Reg(r) => t.registers[r],
+            Operand::Number(n) => n,
+            Operand::Index(true, d) => self.index[d].into(),
+            Operand::Index(false, d) => t.index[d].into(),
+        }
+    }
+
+    fn bytes<'b>(
+        &'b mut self,
+        t: &'b mut Thread,
+        inst: &Inst,
+        space: Space,
+        at: u64,
+        of: Element,
+        n: usize,
+    ) -> Result<&'b mut [u8], Fault> {
+        let (block, thread, bytes) = (self.index, t.index, of.bytes * n);
+        let fault = move |what: &str| {
+            let what = format!("{what} of {bytes} bytes at {at:#x} ({space:?})");
+            Fault::Address(format!("line {}, block {block:?}, thread {thread:?}: {what}", inst.line))
+        };
+        if !at.is_multiple_of(bytes as u64) {
+            return Err(fault("a misaligned access"));
+        }
+        let within = |all: &'b mut Vec<u8>| all.get_mut(at as usize..)?.get_mut(..bytes);
+        let found = match space {
+            Space::Global => self.memory.get_mut(at, bytes),
+            Space::Shared => within(&mut self.shared),
+            Space::Local => within(&mut t.local),
+        };
+        found.ok_or_else(|| fault("an access outside of memory"))
+    }
+
+    /// What the threads of a warp do together.
+    fn meet(&self, inst: &Inst, warp: &mut [Thread]) -> Result<(), Fault> {
+        match &inst.code {
+            Code::Shuffle { dest, src, bits } => {
+                let own: Vec<u64> = warp.iter().map(|t| self.value(t, *src)).collect();
+                for i in 0..warp.len() {
+                    let from = i ^ self.value(&warp[i], *bits) as usize;
+                    let other = warp.get(from).filter(|t| !t.done && !warp[i].done);
+                    if other.is_none() {
+                        return Err(self.lost("a shuffle with a thread that is not there"));
+                    }
+                    warp[i].registers[*dest] = own[from];
+                }
+            }
+            Code::Mma { tile, d, a, b, c } => {
+                if warp.len() != WARP || warp.iter().any(|t| t.done) {
+                    return Err(self.lost("a product of matrices by fewer than 32 threads"));
+                }
+                multiply(*tile, warp, [d, a, b, c]);
+            }
+            _ => return Err(self.lost("threads meet at an instruction of one")),
+        }
+        Ok(())
+    }
+}
+
+fn low(bits: u32) -> u64 {
+    if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
+}
+
+/// An element as a register has it: of 32 bits with its sign, or with zeros.
+fn read(bytes: &[u8], of: Element) -> u64 {
+    let mut raw = [0; 8];
+    raw[..bytes.len()].copy_from_slice(bytes);
+    let x = u64::from_le_bytes(raw);
+    match (of.bytes, of.signed) {
+        (1, true) => u64::from(x as u8 as i8 as i32 as u32),
+        (2, true) => u64::from(x as u16 as i16 as i32 as u32),
+        _ => x,
+    }
+}
+
+/// `d = a b + c`, whose elements are where the tables of "Matrix fragments for mma" put them. Sums go along k.
+fn multiply(tile: Tile, warp: &mut [Thread], [d, a, b, c]: [&[usize]; 4]) {
+    match tile {
+        Tile::Half { k, bf16: brain } => {
+            let float = |bits: u64| {
+                if brain { bf16::from_bits(bits as u16).to_f32() } else { f16::from_bits(bits as u16).to_f32() }
+            };
+            // the i-th half of a list of registers that hold two each
+            let half = |t: &Thread, r: &[usize], i: usize| float(t.registers[r[i / 2]] >> (16 * (i % 2)) & 0xffff);
+            let (mut left, mut right) = (vec![[0f32; 16]; 16], vec![[0f32; 8]; 16]);
+            for (lane, t) in warp.iter().enumerate() {
+                let (group, in_group) = (lane / 4, lane % 4);
+                for i in 0..2 * a.len() {
+                    let row = if i % 4 < 2 { group } else { group + 8 };
+                    let col = in_group * 2 + i % 2 + if i < 4 { 0 } else { 8 };
+                    left[row][col] = half(t, a, i);
+                }
+                for i in 0..2 * b.len() {
+                    let row = in_group * 2 + i % 2 + if i < 2 { 0 } else { 8 };
+                    right[row][group] = half(t, b, i);
+                }
+            }
+            for (lane, t) in warp.iter_mut().enumerate() {
+                for i in 0..4 {
+                    let (row, col) = (lane / 4 + if i < 2 { 0 } else { 8 }, lane % 4 * 2 + i % 2);
+                    let sum = f32::from_bits(t.registers[c[i]] as u32);
+                    let sum = (0..k).fold(sum, |s, j| left[row][j].mul_add(right[j][col], s));
+                    t.registers[d[i]] = u64::from(sum.to_bits());
+                }
+            }
+        }
+        Tile::Double => {
+            let (mut left, mut right) = ([[0f64; 4]; 8], [[0f64; 8]; 4]);
+            for (lane, t) in warp.iter().enumerate() {
+                left[lane / 4][lane % 4] = f64::from_bits(t.registers[a[0]]);
+                right[lane % 4][lane / 4] = f64::from_bits(t.registers[b[0]]);
+            }
+            for (lane, t) in warp.iter_mut().enumerate() {
+                for i in 0..2 {
+                    let (row, col) = (lane / 4, lane % 4 * 2 + i);
+                    let sum = f64::from_bits(t.registers[c[i]]);
+                    let sum = (0..4).fold(sum, |s, j| left[row][j].mul_add(right[j][col], s));
+                    t.registers[d[i]] = sum.to_bits();
+                }
+            }
+        }
+    }
+}
