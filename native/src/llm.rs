@@ -343,11 +343,17 @@ impl LanguageModel {
                 false => sampler.choose(&mut self.logits()?),
             };
             sampler.see(token);
+            if let Some(e) = sampler.failed() {
+                return Err(e.clone());
+            }
             if stop_at_ends && self.ends.contains(&token) {
                 return Ok(End::Token);
             }
             if !on_token(self, token)? {
                 return Ok(End::Caller);
+            }
+            if sampler.is_complete() {
+                return Ok(End::Token);
             }
             if i + 1 < most {
                 if self.texts[self.text].len() == self.decoder.room() {

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { root, run } from "./run.mjs";
 
 /** Lock files, each made of the `.in` file beside it. */
-export const LOCKS = ["conformance", "nvrtc", "onnxruntime", "ptxas", "text", "zoo"];
+export const LOCKS = ["conformance", "nvrtc", "onnxruntime", "openai", "ptxas", "text", "zoo"];
 
 const lock = (name) => join(root, `tests/requirements/${name}.txt`);
 

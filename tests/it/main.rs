@@ -15,6 +15,7 @@ mod failing;
 mod folds;
 mod frontend;
 mod gguf;
+mod grammar;
 mod guard;
 mod hostile;
 #[cfg(all(unix, target_arch = "x86_64"))]

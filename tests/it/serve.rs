@@ -188,6 +188,49 @@ fn chats_and_streams() {
 }
 
 #[test]
+fn answers_have_the_form_that_was_asked_for() {
+    let s = server(4, Limits::default());
+    let to = s.address();
+    let schema =
+        r#"{"type":"object","properties":{"ok":{"type":"boolean"},"n":{"type":"integer"}},"required":["ok","n"]}"#;
+    let ask = |seed: u32, format: &str| {
+        let fields = r#""model":"tiny","max_tokens":120,"messages":[{"role":"user","content":"hello"}]"#;
+        post(to, "/v1/chat/completions", &format!(r#"{{{fields},"seed":{seed},"response_format":{format}}}"#))
+    };
+    let of = |schema: &str| format!(r#"{{"type":"json_schema","json_schema":{{"name":"x","schema":{schema}}}}}"#);
+    std::thread::scope(|scope| {
+        for seed in 0..6 {
+            scope.spawn(move || {
+                let (status, body) = ask(seed, &of(schema));
+                assert_eq!(status, 200, "{body}");
+                let r = json(&body);
+                let text = at(&r, "choices.0.message.content").as_str().expect("text");
+                if at(&r, "choices.0.finish_reason").as_str() == Some("stop") {
+                    let made = json(text);
+                    assert!(
+                        matches!(at(&made, "ok"), Json::Bool(_)) && matches!(at(&made, "n"), Json::Int(_)),
+                        "{text}"
+                    );
+                } else {
+                    assert!(text.starts_with('{'), "{text}");
+                }
+            });
+        }
+    });
+    let (status, body) = ask(1, r#"{"type":"json_object"}"#);
+    assert!(
+        status == 200 && at(&json(&body), "choices.0.message.content").as_str().is_some_and(|t| t.starts_with('{'))
+    );
+    for wrong in
+        [of(r#"{"type":"string","pattern":"a"}"#), r#"{"type":"xml"}"#.into(), r#"{"type":"json_schema"}"#.into()]
+    {
+        let (status, body) = ask(1, &wrong);
+        assert_eq!((status, at(&json(&body), "error.param").as_str()), (400, Some("response_format")), "{body}");
+    }
+    s.stop().expect("it ends");
+}
+
+#[test]
 fn vectors_models_and_health() {
     let s = server(1, Limits::default());
     let to = s.address();

@@ -78,6 +78,36 @@ impl Json {
     }
 }
 
+/// Appends a value on one line. What is no number becomes null, for which JSON has no word.
+pub fn write(out: &mut String, json: &Json) {
+    match json {
+        Json::Null => out.push_str("null"),
+        Json::Bool(b) => out.push_str(if *b { "true" } else { "false" }),
+        Json::Int(i) => out.push_str(&i.to_string()),
+        Json::Float(f) if f.is_finite() => out.push_str(&f.to_string()),
+        Json::Float(_) => out.push_str("null"),
+        Json::Str(s) => write_str(out, s),
+        Json::Array(list) => {
+            out.push('[');
+            for (i, v) in list.iter().enumerate() {
+                out.push_str(if i > 0 { "," } else { "" });
+                write(out, v);
+            }
+            out.push(']');
+        }
+        Json::Object(fields) => {
+            out.push('{');
+            for (i, (k, v)) in fields.iter().enumerate() {
+                out.push_str(if i > 0 { "," } else { "" });
+                write_str(out, k);
+                out.push(':');
+                write(out, v);
+            }
+            out.push('}');
+        }
+    }
+}
+
 /// Appends `s` as a JSON string.
 pub fn write_str(out: &mut String, s: &str) {
     out.push('"');

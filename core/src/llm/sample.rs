@@ -1,5 +1,6 @@
 //! A token from logits on the host: penalties, temperature, the most likely ones, and the draw, which a seed decides.
 
+use super::grammar::Matcher;
 use crate::error::{Error, Result};
 use crate::tensor::threefry2x32;
 use crate::util::sort;
@@ -49,6 +50,10 @@ pub struct Sampler {
     /// Of each token, whether it was there, and how often it was made.
     seen: Vec<(bool, u32)>,
     draws: u32,
+    /// Which tokens may come, and those that end a text.
+    form: Option<(Matcher, Vec<u32>)>,
+    /// What went wrong with it.
+    failed: Option<Error>,
 }
 
 impl Sampler {
@@ -65,18 +70,44 @@ impl Sampler {
             _ if !c.presence.is_finite() => bad("the presence penalty is not a number"),
             _ if !c.frequency.is_finite() => bad("the frequency penalty is not a number"),
             _ if c.bias.iter().any(|b| b.1.is_nan() || b.1 == f32::INFINITY) => bad("a bias is not a number"),
-            _ => Ok(Sampler { how: how.clone(), seen: Vec::new(), draws: 0 }),
+            _ => Ok(Sampler { how: how.clone(), seen: Vec::new(), draws: 0, form: None, failed: None }),
         }
     }
 
     /// Is it the most likely token always, so that no logits need be read?
     pub fn is_greedy(&self) -> bool {
         let c = &self.how;
-        c.temperature == 0.0 && c.repetition == 1.0 && c.presence == 0.0 && c.frequency == 0.0 && c.bias.is_empty()
+        self.form.is_none()
+            && c.temperature == 0.0
+            && c.repetition == 1.0
+            && c.presence == 0.0
+            && c.frequency == 0.0
+            && c.bias.is_empty()
+    }
+
+    /// From now on only tokens come that a grammar lets come, and those of `ends` where it lets the text end.
+    pub fn constrain(&mut self, matcher: Matcher, ends: &[u32]) {
+        self.form = Some((matcher, ends.to_vec()));
+    }
+
+    /// Is the text whole, so that nothing can follow?
+    pub fn is_complete(&self) -> bool {
+        self.form.as_ref().is_some_and(|f| f.0.is_complete())
+    }
+
+    /// Why no token could come, if none could: the vocabulary may lack what the grammar wants.
+    pub fn failed(&self) -> Option<&Error> {
+        self.failed.as_ref()
     }
 
     /// Notes that a token was made.
     pub fn see(&mut self, token: u32) {
+        if let Some((matcher, ends)) = &mut self.form
+            && !ends.contains(&token)
+            && let Err(e) = matcher.take(token)
+        {
+            self.failed.get_or_insert(e);
+        }
         if let Some(s) = self.entry(token) {
             *s = (true, s.1.saturating_add(1));
         }
@@ -110,6 +141,12 @@ impl Sampler {
         for (token, bias) in &c.bias {
             if let Some(x) = logits.get_mut(*token as usize) {
                 *x += bias;
+            }
+        }
+        if let Some((matcher, ends)) = &mut self.form {
+            match allow(logits, matcher, ends) {
+                Ok(()) => {}
+                Err(e) => _ = self.failed.get_or_insert(e),
             }
         }
         let best = most_likely(logits);
@@ -150,6 +187,25 @@ impl Sampler {
         self.draws = self.draws.wrapping_add(1);
         (u64::from(a) << 21 ^ u64::from(b) >> 11) as f64 / (1u64 << 53) as f64
     }
+}
+
+/// Only tokens that may come keep their logits.
+fn allow(logits: &mut [f32], matcher: &mut Matcher, ends: &[u32]) -> Result<()> {
+    let allowed = matcher.tokens()?;
+    let ends = if matcher.may_end() { ends } else { &[] };
+    let mut kept: Vec<(usize, f32)> = Vec::new();
+    for t in allowed.iter().chain(ends) {
+        // a bias or a broken model must not let nothing through
+        kept.extend(
+            logits.get(*t as usize).map(|x| (*t as usize, if x.is_nan() { f32::MIN } else { x.max(f32::MIN) })),
+        );
+    }
+    if kept.is_empty() {
+        return Err(Error::value("grammar", "no token of the vocabulary may come here"));
+    }
+    logits.fill(f32::NEG_INFINITY);
+    kept.into_iter().for_each(|(t, x)| logits[t] = x);
+    Ok(())
 }
 
 /// The first of the largest.

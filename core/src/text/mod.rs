@@ -202,6 +202,12 @@ impl Tokenizer {
         self.added.token(id).or_else(|| self.vocab().token(id))
     }
 
+    /// The bytes of text that a token stands for; none for special tokens, and where that depends on the tokens beside it.
+    pub fn bytes(&self, id: u32) -> Option<Vec<u8>> {
+        let token = self.token(id).filter(|t| !self.added.is_special(t))?;
+        self.decoder.as_ref()?.bytes(token)
+    }
+
     /// The number of a token, as the vocabulary writes it.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.added.id(token).or_else(|| self.vocab().id(token))

@@ -128,6 +128,30 @@ impl Decoder {
         })
     }
 
+    /// The bytes that one token stands for, where tokens stand for bytes whatever is beside them.
+    pub(super) fn bytes(&self, token: &str) -> Option<Vec<u8>> {
+        match self {
+            Decoder::ByteLevel => {
+                let raw = token.chars().map(char_byte).collect::<Option<Vec<u8>>>();
+                Some(raw.unwrap_or_else(|| token.as_bytes().to_vec()))
+            }
+            Decoder::Metaspace(m) => Some(token.replace(m.mark, " ").into_bytes()),
+            Decoder::ByteFallback => Some(byte_token(token).map_or_else(|| token.as_bytes().to_vec(), |b| vec![b])),
+            // blanks are taken off the text's ends alone
+            Decoder::Fuse | Decoder::Strip { .. } => Some(token.as_bytes().to_vec()),
+            Decoder::Replace(p, content) => replace(p, content, token).ok().map(String::into_bytes),
+            Decoder::Sequence(list) => {
+                if list.iter().any(|d| matches!(d, Decoder::ByteFallback))
+                    && let Some(b) = byte_token(token)
+                {
+                    return Some(vec![b]);
+                }
+                list.iter().try_fold(token.as_bytes().to_vec(), |t, d| d.bytes(std::str::from_utf8(&t).ok()?))
+            }
+            Decoder::WordPiece { .. } | Decoder::Bpe(_) | Decoder::Ctc { .. } => None,
+        }
+    }
+
     pub(super) fn run(&self, tokens: Vec<String>) -> Result<Vec<String>> {
         Ok(match self {
             Decoder::ByteLevel => {
@@ -210,12 +234,14 @@ fn clean(t: &str) -> String {
     pairs.iter().fold(t.to_owned(), |t, (from, to)| t.replace(from, to))
 }
 
+/// The byte that `<0x..>` stands for.
+fn byte_token(t: &str) -> Option<u8> {
+    let hex = t.strip_prefix("<0x")?.strip_suffix('>').filter(|h| h.len() == 2)?;
+    u8::from_str_radix(hex, 16).ok()
+}
+
 /// Runs of `<0x..>` become text; a run that is none becomes one replacement character a byte.
 fn from_bytes(tokens: Vec<String>) -> Vec<String> {
-    let byte = |t: &str| {
-        let hex = t.strip_prefix("<0x")?.strip_suffix('>').filter(|h| h.len() == 2)?;
-        u8::from_str_radix(hex, 16).ok()
-    };
     let flush = |run: &mut Vec<u8>, out: &mut Vec<String>| {
         let n = run.len();
         match String::from_utf8(std::mem::take(run)) {
@@ -226,7 +252,7 @@ fn from_bytes(tokens: Vec<String>) -> Vec<String> {
     };
     let (mut run, mut out) = (Vec::new(), Vec::with_capacity(tokens.len()));
     for t in tokens {
-        match byte(&t) {
+        match byte_token(&t) {
             Some(b) => run.push(b),
             None => {
                 flush(&mut run, &mut out);

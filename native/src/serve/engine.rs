@@ -4,7 +4,7 @@
 
 use super::metrics::Metrics;
 use super::reply::Refusal;
-use crate::llm::{Choice, LanguageModel, Sampler, Stream};
+use crate::llm::{Choice, LanguageModel, Matcher, Sampler, Stream};
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +27,7 @@ pub(super) struct Job {
     pub(super) stops: Vec<String>,
     pub(super) most: usize,
     pub(super) ignore_end: bool,
+    pub(super) matcher: Option<Matcher>,
     pub(super) begun: Instant,
     pub(super) until: Instant,
     pub(super) events: mpsc::UnboundedSender<Event>,
@@ -143,7 +144,7 @@ impl Engine<'_> {
         best
     }
 
-    fn begin(&mut self, job: Job) {
+    fn begin(&mut self, mut job: Job) {
         // the logits of the last token are wanted
         let known = job.ids.split_last().map_or(&[][..], |(_, rest)| rest);
         let (text, kept) = self.free(known);
@@ -156,6 +157,9 @@ impl Engine<'_> {
             }
         };
         job.ids.iter().for_each(|&t| sampler.see_prompt(t));
+        if let Some(matcher) = job.matcher.take() {
+            sampler.constrain(matcher, self.model.ends());
+        }
         self.metrics.kept_tokens.add(kept);
         let stream = Stream::new(&job.stops);
         let done = Done { reason: "stop", made: 0, kept };
@@ -258,6 +262,11 @@ impl Engine<'_> {
         let r = &mut self.running[i];
         r.next = None;
         r.sampler.see(token);
+        if let Some(e) = r.sampler.failed() {
+            // the other texts go on
+            let _ = r.job.events.send(Event::Failed(Refusal::from(e.clone())));
+            return Ok(());
+        }
         let tokenizer = self.model.tokenizer().cloned();
         let tokenizer = tokenizer.ok_or_else(|| Error::Internal("the tokenizer is gone".into()))?;
         let decode = |ids: &[u32]| tokenizer.decode(ids);
@@ -272,7 +281,7 @@ impl Engine<'_> {
             let _ = r.job.events.send(Event::Text(new));
         }
         let full = self.model.text(r.text).len() >= self.model.decoder().room();
-        if r.stream.stopped() {
+        if r.stream.stopped() || r.sampler.is_complete() {
             return Ok(());
         }
         if r.done.made >= r.job.most || full {
@@ -290,6 +299,10 @@ impl Engine<'_> {
         self.running.retain_mut(|r| {
             if r.next.is_some() || r.read < r.job.ids.len() {
                 return true;
+            }
+            if r.sampler.failed().is_some() {
+                metrics.failed.add(1);
+                return false;
             }
             let decode = |ids: &[u32]| tokenizer.as_ref().map_or(Ok(String::new()), |t| t.decode(ids));
             let rest = r.stream.finish(&decode).unwrap_or_default();

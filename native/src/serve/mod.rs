@@ -17,7 +17,7 @@ mod reply;
 mod request;
 mod routes;
 
-use crate::llm::LanguageModel;
+use crate::llm::{LanguageModel, Vocabulary};
 use crate::text::{ChatTemplate, Tokenizer};
 use crate::{Error, Result};
 use engine::Work;
@@ -26,8 +26,8 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -73,6 +73,8 @@ struct Shared {
     tokenizer: Arc<Tokenizer>,
     chat: Option<Arc<ChatTemplate>>,
     vocabulary: usize,
+    /// What grammars are matched with, made when the first one comes.
+    bytes: OnceLock<Arc<Vocabulary>>,
     room: usize,
     limits: Limits,
     work: mpsc::Sender<Work>,
@@ -110,6 +112,7 @@ impl Server {
             tokenizer,
             chat: model.chat().cloned(),
             vocabulary: model.decoder().vocabulary()?,
+            bytes: OnceLock::new(),
             room: model.decoder().room(),
             limits: limits.clone(),
             work,

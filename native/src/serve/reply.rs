@@ -1,11 +1,10 @@
 //! Bodies of answers and of errors, in OpenAI's form.
 
 use crate::Error;
-use crate::io::json::{Json, write_str};
+use crate::io::json::{self, Json};
 use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A request that is refused, or a text that failed.
@@ -92,38 +91,8 @@ pub(super) fn text(t: &str) -> Json {
 /// JSON on one line.
 pub(super) fn write(json: &Json) -> String {
     let mut out = String::new();
-    append(&mut out, json);
+    json::write(&mut out, json);
     out
-}
-
-fn append(out: &mut String, json: &Json) {
-    match json {
-        Json::Null => out.push_str("null"),
-        Json::Bool(b) => _ = write!(out, "{b}"),
-        Json::Int(i) => _ = write!(out, "{i}"),
-        // JSON has no word for what is no number
-        Json::Float(f) if f.is_finite() => _ = write!(out, "{f}"),
-        Json::Float(_) => out.push_str("null"),
-        Json::Str(s) => write_str(out, s),
-        Json::Array(list) => {
-            out.push('[');
-            for (i, v) in list.iter().enumerate() {
-                out.push_str(if i > 0 { "," } else { "" });
-                append(out, v);
-            }
-            out.push(']');
-        }
-        Json::Object(fields) => {
-            out.push('{');
-            for (i, (k, v)) in fields.iter().enumerate() {
-                out.push_str(if i > 0 { "," } else { "" });
-                write_str(out, k);
-                out.push(':');
-                append(out, v);
-            }
-            out.push('}');
-        }
-    }
 }
 
 /// Seconds since 1970.

@@ -3,8 +3,9 @@
 use super::Shared;
 use super::reply::Refusal;
 use crate::io::json::Json;
-use crate::llm::{Choice, Sampler};
+use crate::llm::{Choice, Grammar, Matcher, Sampler, Vocabulary};
 use crate::text::{self, ChatOptions, Tokenizer};
+use std::sync::Arc;
 
 pub(super) type Checked<T> = Result<T, Refusal>;
 
@@ -25,6 +26,8 @@ pub(super) struct Ask {
     pub(super) usage: bool,
     /// Go on after tokens that end a text.
     pub(super) ignore_end: bool,
+    /// What form the text must have.
+    pub(super) form: Option<Matcher>,
 }
 
 /// The fields of a body.
@@ -146,7 +149,26 @@ pub(super) fn ask(f: &Fields<'_>, shared: &Shared) -> Checked<Ask> {
         Some(o) => Fields::new(o)?.flag("include_usage")?,
     };
     let stream = f.flag("stream")?;
-    Ok(Ask { choice, stops: stops(f)?, most, stream, usage, ignore_end: f.flag("ignore_eos")? })
+    Ok(Ask { choice, stops: stops(f)?, most, stream, usage, ignore_end: f.flag("ignore_eos")?, form: form(f, shared)? })
+}
+
+/// `{"type": "text"}`, `{"type": "json_object"}` or `{"type": "json_schema", "json_schema": {"schema": ..}}`.
+fn form(f: &Fields<'_>, shared: &Shared) -> Checked<Option<Matcher>> {
+    let name = "response_format";
+    let wrong = |what: &str| Refusal::field(name, format!("`{name}` {what}"));
+    let Some(wanted) = f.get(name) else { return Ok(None) };
+    let grammar = match wanted.get("type").and_then(Json::as_str) {
+        Some("text") => return Ok(None),
+        Some("json_object") => Grammar::json_object(),
+        Some("json_schema") => {
+            let schema = wanted.get("json_schema").and_then(|j| j.get("schema"));
+            Grammar::from_schema(schema.ok_or_else(|| wrong("has no `json_schema.schema`"))?)
+        }
+        _ => return Err(wrong("has a `type` that is not text, json_object or json_schema")),
+    };
+    let vocabulary = shared.bytes.get_or_init(|| Arc::new(Vocabulary::new(&shared.tokenizer, shared.vocabulary)));
+    let made = grammar.and_then(|g| Matcher::new(&Arc::new(g), vocabulary));
+    made.map(Some).map_err(|e| Refusal { param: Some(name.into()), ..Refusal::from(e) })
 }
 
 fn bias(f: &Fields<'_>, vocabulary: usize) -> Checked<Vec<(u32, f32)>> {

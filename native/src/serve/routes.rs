@@ -157,13 +157,13 @@ async fn answer(s: &Arc<Shared>, r: Request, form: Form) -> Checked<Response> {
         let what = format!("`{field}` has {prompt} tokens, there is room for {}", s.room);
         return Err(Refusal::field(field, what).code("context_length_exceeded"));
     }
-    let Ask { choice, stops, most, stream, usage, ignore_end } = ask;
+    let Ask { choice, stops, most, stream, usage, ignore_end, form: matcher } = ask;
     // the last token is made without being read
     let room = (s.room - prompt + 1).min(s.limits.tokens);
     let default = if form == Form::Chat { room } else { 16 };
     let (events, mut come) = mpsc::unbounded_channel();
     let (most, until) = (most.unwrap_or(default).min(room), begun + s.limits.time);
-    send(s, Work::Text(Box::new(Job { ids, choice, stops, most, ignore_end, begun, until, events })))?;
+    send(s, Work::Text(Box::new(Job { ids, choice, stops, most, ignore_end, matcher, begun, until, events })))?;
     let head = Head { shared: s.clone(), form, id: format!("{:016x}", request::random()), created: seconds(), prompt };
     if stream {
         return Ok(events_of(head, come, usage));

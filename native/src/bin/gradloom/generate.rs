@@ -4,10 +4,11 @@ use super::json::Json;
 use super::{Cache, Failure, Outcome, Progress};
 use clap::Args;
 use gradloom::io::HostTensor;
-use gradloom::llm::{Choice, End, LanguageModel, Sampler, Stream};
+use gradloom::llm::{Choice, End, Grammar, LanguageModel, Matcher, Sampler, Stream, Vocabulary};
 use gradloom::text::{ChatOptions, Tokenizer};
 use std::io::{BufRead, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A language model on a device.
@@ -59,11 +60,14 @@ pub(crate) struct How {
     /// The text ends before this, once per string
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
+    /// The text is JSON that fits the JSON schema in this file
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
 }
 
 impl How {
-    fn sampler(&self) -> Outcome<Sampler> {
-        Ok(Sampler::new(&Choice {
+    fn sampler(&self, model: &LanguageModel) -> Outcome<Sampler> {
+        let mut sampler = Sampler::new(&Choice {
             temperature: self.temperature,
             top_k: self.top_k,
             top_p: self.top_p,
@@ -73,7 +77,16 @@ impl How {
             frequency: self.frequency_penalty,
             bias: self.logit_bias.iter().map(|b| bias(b)).collect::<Outcome<_>>()?,
             seed: self.seed,
-        })?)
+        })?;
+        if let Some(file) = &self.schema {
+            let text = std::fs::read(file).map_err(|e| Failure(format!("{}: {e}", file.display())))?;
+            let grammar = Arc::new(Grammar::from_schema(&gradloom::io::json::Json::parse(&text)?)?);
+            let none = || Failure("the model has no tokenizer that is known".into());
+            let tokenizer = model.tokenizer().ok_or_else(none)?;
+            let vocabulary = Arc::new(Vocabulary::new(tokenizer, model.decoder().vocabulary()?));
+            sampler.constrain(Matcher::new(&grammar, &vocabulary)?, model.ends());
+        }
+        Ok(sampler)
     }
 }
 
@@ -99,6 +112,9 @@ pub(crate) struct Job {
     /// Go on after tokens that end a text
     #[arg(long)]
     ignore_end: bool,
+    /// Guess what comes from the text itself and check several guesses at once; the tokens stay the same
+    #[arg(long, conflicts_with = "logits")]
+    guess: bool,
     /// Write the logits of every step to this file: .npz with `logits` [tokens, vocabulary]
     #[arg(long, value_name = "FILE")]
     logits: Option<PathBuf>,
@@ -180,7 +196,7 @@ impl Model {
     }
 }
 
-fn prompt(job: &Job, tokenizer: Option<&std::sync::Arc<Tokenizer>>) -> Outcome<Vec<u32>> {
+fn prompt(job: &Job, tokenizer: Option<&Arc<Tokenizer>>) -> Outcome<Vec<u32>> {
     if let Some(text) = &job.prompt {
         let none = || Failure("the model has no tokenizer that is known: give --prompt-tokens".into());
         return Ok(tokenizer.ok_or_else(none)?.encode(text)?);
@@ -200,14 +216,14 @@ fn prompt(job: &Job, tokenizer: Option<&std::sync::Arc<Tokenizer>>) -> Outcome<V
 pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress) -> Outcome<Json> {
     let (mut model, load_ms) = load(&job.model, room(job), cache, progress)?;
     let ids = prompt(job, model.tokenizer())?;
-    let mut sampler = job.how.sampler()?;
+    let mut sampler = job.how.sampler(&model)?;
     ids.iter().for_each(|&t| sampler.see_prompt(t));
     let start = Instant::now();
     model.begin(&ids)?;
     let mut stream = Stream::new(&job.how.stop);
     let (mut text, mut out, mut at) = (String::new(), Vec::new(), Vec::new());
     let mut logits = Vec::new();
-    let end = model.generate(job.tokens, &mut sampler, !job.ignore_end, |m, token| {
+    let mut on_token = |m: &mut LanguageModel, token: u32| {
         at.push(start.elapsed().as_secs_f64() * 1e3);
         if json && at.len() == 1 {
             say("{\"event\":\"first\"}\n");
@@ -223,7 +239,12 @@ pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress)
         }
         text += &new;
         Ok(!stream.stopped())
-    })?;
+    };
+    let (end, guessed) = match job.guess {
+        true if !sampler.is_greedy() => return Err(Failure("--guess is for the most likely tokens alone".into())),
+        true => model.generate_guessing(job.tokens, !job.ignore_end, &mut on_token)?,
+        false => (model.generate(job.tokens, &mut sampler, !job.ignore_end, &mut on_token)?, Default::default()),
+    };
     if let Some(t) = model.tokenizer() {
         let rest = stream.finish(&|ids| t.decode(ids))?;
         if !json {
@@ -274,6 +295,8 @@ pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress)
         ("programs", Json::Int(c.programs as i64)),
         ("runs", Json::List(vec![Json::from(run)])),
         ("tokens", Json::List(out.iter().map(|&t| Json::Int(i64::from(t))).collect())),
+        ("guesses", Json::count(guessed.guesses)),
+        ("guesses_right", Json::count(guessed.right)),
         ("end", Json::text(ends)),
         ("text", Json::Text(text)),
     ]))
@@ -296,7 +319,7 @@ pub(crate) fn chat(m: &Model, how: &How, tokens: usize, cache: &Cache, progress:
         let ids = t.encode_with(&text, None, false)?.ids;
         model.begin(&ids)?;
         let (mut stream, mut answer) = (Stream::new(&how.stop), String::new());
-        let mut sampler = how.sampler()?;
+        let mut sampler = how.sampler(&model)?;
         ids.iter().for_each(|&t| sampler.see_prompt(t));
         model.generate(tokens, &mut sampler, true, |m, token| {
             let Some(t) = m.tokenizer() else { return Ok(false) };
@@ -314,6 +337,22 @@ pub(crate) fn chat(m: &Model, how: &How, tokens: usize, cache: &Cache, progress:
         messages.push(message("assistant", &answer));
     }
     Ok(Json::Text(String::new()))
+}
+
+pub(crate) fn perplexity(m: &Model, file: &Path, cache: &Cache, progress: Progress) -> Outcome<Json> {
+    let text = std::fs::read_to_string(file).map_err(|e| Failure(format!("{}: {e}", file.display())))?;
+    let mut model = m.load(512, 1, cache, progress)?;
+    let none = || Failure("the model has no tokenizer that is known".into());
+    let ids = model.tokenizer().ok_or_else(none)?.encode(&text)?;
+    let start = Instant::now();
+    let seen = model.foresee(&ids)?;
+    let seconds = start.elapsed().as_secs_f64();
+    Ok(Json::from(vec![
+        ("perplexity", Json::Num(seen.perplexity(), 4)),
+        ("nats_per_token", Json::Num(seen.nats / seen.tokens as f64, 6)),
+        ("tokens", Json::count(seen.tokens)),
+        ("tokens_s", Json::Num(ids.len() as f64 / seconds, 1)),
+    ]))
 }
 
 fn message(role: &str, content: &str) -> gradloom::io::json::Json {

@@ -84,6 +84,13 @@ enum Command {
         #[arg(long, default_value_t = 1024)]
         tokens: usize,
     },
+    /// Say how well a language model foresees a text
+    Perplexity {
+        #[command(flatten)]
+        model: generate::Model,
+        /// The text
+        text: PathBuf,
+    },
     /// Serve a language model over HTTP, in the form of OpenAI's interface
     #[cfg(feature = "serve")]
     Serve {
@@ -263,6 +270,7 @@ fn run(cli: Cli) -> Outcome<Json> {
         Command::Tune { job, budget, save } => tune::tune(&job, budget, save.as_deref(), &cache, progress),
         Command::Generate(job) => generate::generate(&job, cli.json, &cache, progress),
         Command::Chat { model, how, tokens } => generate::chat(&model, &how, tokens, &cache, progress),
+        Command::Perplexity { model, text } => generate::perplexity(&model, &text, &cache, progress),
         #[cfg(feature = "serve")]
         Command::Serve { model, how } => serve::serve(&model, &how, &cache, progress),
         Command::Devices { measure } => Ok(inspect::devices(measure, progress)),

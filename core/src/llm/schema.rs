@@ -1,0 +1,349 @@
+//! Grammars of JSON, from JSON Schema (draft 2020-12, the parts that say which texts fit and that a grammar can say).
+//!
+//! Every text that fits the grammar fits the schema; not the other way round: properties come in the schema's order, those that it does
+//! not list are left out if it lists any, white space is short, and numbers have at most 15 digits. A keyword that restricts texts and
+//! is not known is refused by name.
+
+use super::grammar::{Grammar, Item, Set};
+use crate::error::{Error, Result};
+use crate::io::json::{Json, write, write_str};
+use rustc_hash::FxHashMap;
+
+/// Schemas within schemas.
+const MAX_DEPTH: usize = 128;
+/// Characters, or items, that are counted.
+const MOST_COUNTED: u64 = 4096;
+
+/// Keywords that restrict no text, or are read with another one.
+const PASSED: &[&str] = &[
+    "$schema",
+    "$id",
+    "$comment",
+    "$defs",
+    "definitions",
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "format",
+    "strict",
+    "type",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "minItems",
+    "maxItems",
+    "minLength",
+    "maxLength",
+    "enum",
+    "const",
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "$ref",
+];
+
+impl Grammar {
+    /// Texts that fit a schema.
+    ///
+    /// # Errors
+    /// `E_UNSUPPORTED` for a keyword that is not known, `E_VALUE` for one that is wrong.
+    pub fn from_schema(schema: &Json) -> Result<Grammar> {
+        let mut b = Builder::new(schema)?;
+        let start = b.schema(schema, 0)?;
+        b.finish(start)
+    }
+
+    /// Any JSON object.
+    pub fn json_object() -> Result<Grammar> {
+        let schema = Json::Object(vec![("type".into(), Json::Str("object".into()))]);
+        Grammar::from_schema(&schema)
+    }
+}
+
+struct Builder<'a> {
+    g: Grammar,
+    root: &'a Json,
+    refs: FxHashMap<String, u32>,
+    space: Item,
+    character: Item,
+    digit: Item,
+    any: u32,
+}
+
+fn one(list: &[(u8, u8)]) -> Item {
+    Item::Set(Set::ranges(list))
+}
+
+fn literal(text: &str) -> Vec<Item> {
+    text.bytes().map(|b| one(&[(b, b)])).collect()
+}
+
+fn wrong(key: &str, what: &str) -> Error {
+    Error::value("schema", format!("`{key}` {what}"))
+}
+
+impl<'a> Builder<'a> {
+    fn new(root: &'a Json) -> Result<Builder<'a>> {
+        let mut g = Grammar::default();
+        let blank = one(&[(b' ', b' ')]);
+        let mut indent = g.add(&[Vec::new()])?;
+        for _ in 0..16 {
+            indent = g.add(&[Vec::new(), vec![blank, indent]])?;
+        }
+        let space = g.add(&[Vec::new(), vec![blank], vec![one(&[(b'\n', b'\n')]), indent]])?;
+        let hex = one(&[(b'0', b'9'), (b'a', b'f'), (b'A', b'F')]);
+        // no halves of pairs
+        let low = one(&[(b'0', b'9'), (b'a', b'c'), (b'A', b'C'), (b'e', b'f'), (b'E', b'F')]);
+        let escape = g.add(&[
+            vec![one(&[
+                (b'"', b'"'),
+                (b'\\', b'\\'),
+                (b'/', b'/'),
+                (b'b', b'b'),
+                (b'f', b'f'),
+                (b'n', b'n'),
+                (b'r', b'r'),
+                (b't', b't'),
+            ])],
+            vec![one(&[(b'u', b'u')]), low, hex, hex, hex],
+            vec![one(&[(b'u', b'u')]), one(&[(b'd', b'd'), (b'D', b'D')]), one(&[(b'0', b'7')]), hex, hex],
+        ])?;
+        let more = one(&[(0x80, 0xbf)]);
+        let character = g.add(&[
+            vec![one(&[(0x20, 0x21), (0x23, 0x5b), (0x5d, 0x7e)])],
+            vec![one(&[(0xc2, 0xdf)]), more],
+            vec![one(&[(0xe0, 0xe0)]), one(&[(0xa0, 0xbf)]), more],
+            vec![one(&[(0xe1, 0xec), (0xee, 0xef)]), more, more],
+            vec![one(&[(0xed, 0xed)]), one(&[(0x80, 0x9f)]), more],
+            vec![one(&[(0xf0, 0xf0)]), one(&[(0x90, 0xbf)]), more, more],
+            vec![one(&[(0xf1, 0xf3)]), more, more, more],
+            vec![one(&[(0xf4, 0xf4)]), one(&[(0x80, 0x8f)]), more, more],
+            vec![one(&[(b'\\', b'\\')]), escape],
+        ])?;
+        let any = g.reserve();
+        let digit = one(&[(b'0', b'9')]);
+        let mut b = Builder { g, root, refs: FxHashMap::default(), space, character, digit, any };
+        let kinds = ["object", "array", "string", "number", "boolean", "null"];
+        let kinds: Vec<Vec<Item>> =
+            kinds.iter().map(|k| Ok(vec![b.kind(k, &Json::Null, 0)?])).collect::<Result<_>>()?;
+        b.g.define(any, &kinds)?;
+        Ok(b)
+    }
+
+    fn finish(mut self, start: Item) -> Result<Grammar> {
+        let rule = self.g.reserve();
+        self.g.define(rule, &[vec![start]])?;
+        self.g.set_start(rule);
+        Ok(self.g)
+    }
+
+    fn schema(&mut self, s: &'a Json, depth: usize) -> Result<Item> {
+        if depth > MAX_DEPTH {
+            return Err(Error::value("schema", format!("it is deeper than {MAX_DEPTH}")));
+        }
+        let fields = match s {
+            Json::Bool(true) => return Ok(Item::Rule(self.any)),
+            Json::Object(fields) => fields,
+            _ => return Err(Error::value("schema", "a schema is an object")),
+        };
+        if let Some((key, _)) = fields.iter().find(|(k, _)| !PASSED.contains(&k.as_str())) {
+            return Err(Error::Unsupported { what: format!("keyword `{key}`"), context: "a JSON schema".into() });
+        }
+        if let Some(r) = s.get("$ref") {
+            return self.reference(r.as_str().ok_or_else(|| wrong("$ref", "is no string"))?, depth);
+        }
+        if let Some(v) = s.get("const") {
+            return self.values(std::slice::from_ref(v));
+        }
+        if let Some(list) = s.get("enum") {
+            return self.values(list.as_array().filter(|l| !l.is_empty()).ok_or_else(|| wrong("enum", "is no list"))?);
+        }
+        for key in ["anyOf", "oneOf", "allOf"] {
+            let Some(list) = s.get(key) else { continue };
+            let list = list.as_array().filter(|l| !l.is_empty()).ok_or_else(|| wrong(key, "is no list"))?;
+            let restricts = |k: &str| ["type", "properties", "items"].contains(&k);
+            if (key == "allOf" && list.len() > 1) || fields.iter().any(|(k, _)| restricts(k)) {
+                let what = format!("`{key}` together with others");
+                return Err(Error::Unsupported { what, context: "a JSON schema".into() });
+            }
+            let all: Vec<Vec<Item>> =
+                list.iter().map(|s| Ok(vec![self.schema(s, depth + 1)?])).collect::<Result<_>>()?;
+            return self.g.add(&all);
+        }
+        match s.get("type") {
+            Some(Json::Str(kind)) => self.kind(kind, s, depth),
+            Some(Json::Array(kinds)) if !kinds.is_empty() => {
+                let name = |k: &'a Json| k.as_str().ok_or_else(|| wrong("type", "has what is no string"));
+                let all = kinds.iter().map(|k| Ok(vec![self.kind(name(k)?, s, depth)?])).collect::<Result<Vec<_>>>()?;
+                self.g.add(&all)
+            }
+            Some(_) => Err(wrong("type", "is neither a string nor a list of strings")),
+            None if s.get("properties").is_some() => self.kind("object", s, depth),
+            None if s.get("items").is_some() => self.kind("array", s, depth),
+            None => Ok(Item::Rule(self.any)),
+        }
+    }
+
+    fn reference(&mut self, pointer: &str, depth: usize) -> Result<Item> {
+        if let Some(rule) = self.refs.get(pointer) {
+            return Ok(Item::Rule(*rule));
+        }
+        let unknown = || wrong("$ref", &format!("names `{pointer}`, which is not there"));
+        let path = pointer.strip_prefix('#').ok_or_else(unknown)?;
+        let mut target = self.root;
+        for key in path.split('/').skip(1) {
+            target = target.get(&key.replace("~1", "/").replace("~0", "~")).ok_or_else(unknown)?;
+        }
+        let rule = self.g.reserve();
+        self.refs.insert(pointer.to_owned(), rule);
+        let inner = self.schema(target, depth + 1)?;
+        self.g.define(rule, &[vec![inner]])?;
+        Ok(Item::Rule(rule))
+    }
+
+    fn values(&mut self, list: &[Json]) -> Result<Item> {
+        let text = |v: &Json| {
+            let mut out = String::new();
+            write(&mut out, v);
+            literal(&out)
+        };
+        let all: Vec<Vec<Item>> = list.iter().map(text).collect();
+        self.g.add(&all)
+    }
+
+    fn kind(&mut self, kind: &str, s: &'a Json, depth: usize) -> Result<Item> {
+        match kind {
+            "object" => self.object(s, depth),
+            "array" => {
+                let item = match s.get("items") {
+                    Some(s) => self.schema(s, depth + 1)?,
+                    None => Item::Rule(self.any),
+                };
+                let comma = [literal(","), vec![self.space]].concat();
+                let inner = self.repeated(&[item], &comma, range(s, "minItems", "maxItems")?)?;
+                self.g.add(&[[literal("["), vec![self.space, inner, self.space], literal("]")].concat()])
+            }
+            "string" => {
+                let character = self.character;
+                let inner = self.repeated(&[character], &[], range(s, "minLength", "maxLength")?)?;
+                self.g.add(&[[literal("\""), vec![inner], literal("\"")].concat()])
+            }
+            "integer" => self.integer(),
+            "number" => {
+                let (integer, digit) = (self.integer()?, self.digit);
+                let digits = self.repeated(&[digit], &[], (1, Some(15)))?;
+                let power = self.repeated(&[digit], &[], (1, Some(2)))?;
+                let sign = self.g.add(&[Vec::new(), literal("+"), literal("-")])?;
+                let part = self.g.add(&[Vec::new(), [literal("."), vec![digits]].concat()])?;
+                let power = self.g.add(&[Vec::new(), vec![one(&[(b'e', b'e'), (b'E', b'E')]), sign, power]])?;
+                self.g.add(&[vec![integer, part, power]])
+            }
+            "boolean" => self.g.add(&[literal("true"), literal("false")]),
+            "null" => self.g.add(&[literal("null")]),
+            kind => Err(wrong("type", &format!("is `{kind}`"))),
+        }
+    }
+
+    fn integer(&mut self) -> Result<Item> {
+        let digit = self.digit;
+        let rest = self.repeated(&[digit], &[], (0, Some(14)))?;
+        let sign = self.g.add(&[Vec::new(), literal("-")])?;
+        self.g.add(&[[vec![sign], literal("0")].concat(), vec![sign, one(&[(b'1', b'9')]), rest]])
+    }
+
+    fn object(&mut self, s: &'a Json, depth: usize) -> Result<Item> {
+        let close = [vec![self.space], literal("}")].concat();
+        let comma = [literal(","), vec![self.space]].concat();
+        let colon = [literal(":"), vec![self.space]].concat();
+        let required = match s.get("required") {
+            Some(r) => r.as_array().ok_or_else(|| wrong("required", "is no list"))?,
+            None => &[],
+        };
+        let properties = match s.get("properties") {
+            Some(p) => p.as_object().ok_or_else(|| wrong("properties", "is no object"))?,
+            None => &[],
+        };
+        if let Some(r) = required.iter().find(|r| !properties.iter().any(|p| Some(p.0.as_str()) == r.as_str())) {
+            return Err(wrong(
+                "required",
+                &format!("has {:?}, which `properties` has not", r.as_str().unwrap_or_default()),
+            ));
+        }
+        let open = [literal("{"), vec![self.space]].concat();
+        if properties.is_empty() {
+            let inner = match s.get("additionalProperties") {
+                Some(Json::Bool(false)) => self.g.add(&[Vec::new()])?,
+                other => {
+                    let value = match other {
+                        Some(s) => self.schema(s, depth + 1)?,
+                        None => Item::Rule(self.any),
+                    };
+                    let key = self.kind("string", &Json::Null, depth)?;
+                    let pair = [vec![key], colon, vec![value]].concat();
+                    self.repeated(&pair, &comma, (0, None))?
+                }
+            };
+            return self.g.add(&[[open, vec![inner], close].concat()]);
+        }
+        // from the last one: what may follow before any property was written, and after one
+        let mut follow = [self.g.add(&[close.clone()])?, self.g.add(&[close])?];
+        for (name, schema) in properties.iter().rev() {
+            let mut key = String::new();
+            write_str(&mut key, name);
+            let value = self.schema(schema, depth + 1)?;
+            let pair = [literal(&key), colon.clone(), vec![value, follow[1]]].concat();
+            let optional = !required.iter().any(|r| r.as_str() == Some(name));
+            let mut next = |before: &[Item], without: Item| {
+                let mut all = vec![[before, &pair[..]].concat()];
+                all.extend(optional.then(|| vec![without]));
+                self.g.add(&all)
+            };
+            follow = [next(&[], follow[0])?, next(&comma, follow[1])?];
+        }
+        self.g.add(&[[open, vec![follow[0]]].concat()])
+    }
+
+    /// So many of something, with something between.
+    fn repeated(&mut self, what: &[Item], between: &[Item], (least, most): (u64, Option<u64>)) -> Result<Item> {
+        // what may follow after the first
+        let mut rest = match most {
+            Some(0) => return self.g.add(&[Vec::new()]),
+            Some(_) => self.g.add(&[Vec::new()])?,
+            None => {
+                let rule = self.g.reserve();
+                let again = [between, what, &[Item::Rule(rule)]].concat();
+                self.g.define(rule, &[Vec::new(), again])?;
+                Item::Rule(rule)
+            }
+        };
+        for n in (1..most.unwrap_or(least.max(1))).rev() {
+            // after n of them
+            let mut all = vec![[between, what, &[rest]].concat()];
+            all.extend((n >= least).then(Vec::new));
+            rest = self.g.add(&all)?;
+        }
+        let mut all = vec![[what, &[rest]].concat()];
+        all.extend((least == 0).then(Vec::new));
+        self.g.add(&all)
+    }
+}
+
+fn range(s: &Json, least: &str, most: &str) -> Result<(u64, Option<u64>)> {
+    let read = |key: &str| match s.get(key) {
+        None => Ok(None),
+        Some(v) => match v.as_u64() {
+            Some(n) if n <= MOST_COUNTED => Ok(Some(n)),
+            _ => Err(wrong(key, &format!("is no number up to {MOST_COUNTED}"))),
+        },
+    };
+    let (low, high) = (read(least)?.unwrap_or(0), read(most)?);
+    match high.is_some_and(|h| h < low) {
+        true => Err(wrong(most, &format!("is less than `{least}`"))),
+        false => Ok((low, high)),
+    }
+}
