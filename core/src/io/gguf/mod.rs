@@ -17,7 +17,7 @@ mod write;
 pub use graph::{matrices, tensor_of, tensors};
 pub use kinds::Kind;
 pub use packed::Packed;
-pub use write::{Data, quantize_q8_0, write};
+pub use write::{Data, quantize_q4_0, quantize_q8_0, write};
 
 use super::bytes::Cursor;
 use super::{HostTensor, element_count};

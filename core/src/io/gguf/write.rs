@@ -110,3 +110,23 @@ pub fn quantize_q8_0(values: &[f32]) -> Result<Vec<u8>> {
     }
     Ok(out)
 }
+
+/// Rows of f32 as blocks of Q4_0; the number of elements must be a multiple of 32. The largest element of a block becomes -8, as in ggml.
+pub fn quantize_q4_0(values: &[f32]) -> Result<Vec<u8>> {
+    let (blocks, rest) = values.as_chunks::<32>();
+    if !rest.is_empty() {
+        return Err(err(format!("{} elements are no whole number of blocks of 32", values.len())));
+    }
+    let mut out = Vec::with_capacity(blocks.len() * 18);
+    for b in blocks {
+        let largest = b.iter().fold(0f32, |m, x| if x.abs() > m.abs() { *x } else { m });
+        let d = largest / -8.0;
+        let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+        out.extend(f16::from_f32(d).to_le_bytes());
+        // what is negative here is no number
+        let code = |x: &f32| ((x * inverse + 8.5) as u8).min(15);
+        let (low, high) = b.split_at(16);
+        out.extend(low.iter().zip(high).map(|(l, h)| code(l) | code(h) << 4));
+    }
+    Ok(out)
+}
