@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes what `tests/examples/train_verses.rs` trains on: the text of Debian's package bible-kjv-text, a tokenizer of it, and its tokens.
+"""Makes what `the example tests/examples/verses` trains on: the text of Debian's package bible-kjv-text, a tokenizer of it, and its tokens.
 
     apt-get install bible-kjv && pip install tokenizers && python3 prepare.py [OUT]
 
