@@ -62,6 +62,14 @@ fn places(step: usize, tokens: usize) -> [usize; BATCH] {
     })
 }
 
+/// One step on a batch; its loss goes to `shown`. What else it computes is nobody's, so that a run of its plan makes no buffers.
+fn step_of(net: &Llama, opt: &mut Adam, [x, y]: [&Tensor; 2], shown: &Tensor) -> Result<()> {
+    let loss = net.forward(x)?.cross_entropy(y, None, 0.0)?;
+    let grads = loss.grad(&net.parameters().iter().collect::<Vec<_>>())?;
+    opt.step(&clip_grad_norm(&grads, 1.0, 2.0)?.0)?;
+    shown.assign(&loss.reshape(&[1])?)
+}
+
 fn main() -> Result<()> {
     let args = args()?;
     let tokens: Vec<i32> = read(&args.folder.join("tokens.bin"))?
@@ -91,16 +99,9 @@ fn main() -> Result<()> {
     let bytes = |list: &[i32]| -> Vec<u8> { list.iter().flat_map(|t| t.to_le_bytes()).collect() };
     let x = Tensor::new(&s, &batch(0, 0), &[BATCH, TIME])?;
     let y = Tensor::new(&s, &batch(0, 1), &[BATCH * TIME])?;
-    let loss = net.forward(&x)?.cross_entropy(&y, None, 0.0)?.reshape(&[1])?;
-    let params = net.parameters();
-    let grads = loss.grad(&params.iter().collect::<Vec<_>>())?;
-    let (grads, _) = clip_grad_norm(&grads, 1.0, 2.0)?;
-    opt.step(&grads)?;
-    drop(grads);
-    let mut all = opt.tensors();
     let shown = Tensor::empty(&s, gradloom::DType::F32, &[1])?;
-    shown.assign(&loss)?;
-    drop(loss);
+    step_of(&net, &mut opt, [&x, &y], &shown)?;
+    let mut all = opt.tensors();
     all.push(shown.clone());
     rt.engine().set_var("lr", Scalar::float(RATE * rate.at(0)));
     let replay = rt.realize(&all.iter().collect::<Vec<_>>())?;
@@ -115,7 +116,8 @@ fn main() -> Result<()> {
         mean = if step == 1 { loss } else { 0.98 * mean + 0.02 * loss };
         if step % 50 == 0 || step + 1 == args.steps {
             let speed = (step * BATCH * TIME) as f64 / begin.elapsed().as_secs_f64();
-            println!("step {step}: loss {mean:.3}, {speed:.0} tokens a second");
+            let megabytes = rt.counters().bytes >> 20;
+            println!("step {step}: loss {mean:.3}, {speed:.0} tokens a second, {megabytes} MB");
         }
         if step % 500 == 0 || step + 1 == args.steps {
             export::write(&mut rt, &net, &args.folder)?;
