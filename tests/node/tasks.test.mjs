@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { GradloomError, init, memory } from "gradloom";
-import { classify, detect, detectText, embed, fileType, open, removeBackground, similar, stylize, transcribe, unload, upscale, vad } from "gradloom/tasks";
+import { classify, detect, detectText, embed, fileType, midi, notes, open, readText, removeBackground, similar, stylize, transcribe, unload, upscale, vad } from "gradloom/tasks";
 import { nms, toBoxes } from "gradloom/vision";
 import { leftOut } from "../lib/left_out.mjs";
 import { readNpz } from "../lib/npz.mjs";
@@ -156,6 +156,64 @@ test("detectText: two lines", async () => {
   const far = await detectText(large, using("ppocrv4_det"));
   assert.equal(far.length, lines.length);
   far.forEach(({ box }, i) => box.forEach((v, c) => assert.ok(Math.abs(v / 3 - lines[i].box[c]) < 12, `${box}, ${lines[i].box}`)));
+});
+
+test("readText: what the two lines say", async () => {
+  if (!fetched("ppocrv4_rec/model.onnx")) return leftOut("readText", FETCH);
+  const input = first(await arrays("ppocrv4_det", "input"));
+  const source = picture(input, (v) => (v * 0.5 + 0.5) * 255, { order: [2, 1, 0] });
+  const heard = [];
+  const { text, lines } = await readText(source, using("ppocrv4_rec", { onLine: (line) => heard.push(line.text) }));
+  // PyPI rapidocr-onnxruntime reads the same with these models; that blanks are lost is the models' doing
+  assert.equal(text, "Hello tiny compiler 2026\nWebGPUandWASMSIMD");
+  assert.deepEqual(heard, text.split("\n"));
+  assert.ok(lines.every(({ confidence, box }) => confidence > 0.9 && box[2] > box[0]), JSON.stringify(lines));
+  // nothing is written in a white picture
+  assert.deepEqual(await readText({ data: new Uint8Array(64 * 64).fill(255), width: 64, height: 64 }, using("ppocrv4_rec")), { text: "", lines: [] });
+});
+
+/** Tones with overtones that fade: pitch, beginning and end of each. */
+const TUNE = [[60, 0.2, 0.7], [64, 0.7, 1.2], [67, 1.2, 1.7], [72, 1.7, 2.4], [60, 2.6, 3.6], [64, 2.6, 3.6], [67, 2.6, 3.6], [57, 3.8, 4.4], [57, 4.5, 5.2]];
+
+/** What PyPI basic-pitch 0.4.0 hears in that: beginning, end, pitch and amplitude. */
+const HEARD = [
+  [0.1974, 0.7198, 60, 0.7814],
+  [0.6966, 1.219, 64, 0.7778],
+  [1.1842, 1.7299, 67, 0.779],
+  [1.7067, 2.4278, 72, 0.7775],
+  [1.7299, 2.0214, 100, 0.3526],
+  [2.6019, 2.9734, 76, 0.3237],
+  [2.6019, 3.612, 60, 0.7418],
+  [2.6019, 3.612, 64, 0.7353],
+  [2.6019, 3.6236, 67, 0.7602],
+  [3.8094, 4.4956, 57, 0.7339],
+  [4.4956, 5.2503, 57, 0.7805],
+];
+
+test("notes: a tune and a chord", async () => {
+  const rate = 22_050;
+  const samples = Float32Array.from({ length: 5.6 * rate }, (_, i) => {
+    let sum = 0;
+    for (const [pitch, from, to] of TUNE) {
+      const s = i / rate - from;
+      if (s < 0 || i / rate >= to) continue;
+      const loud = Math.exp(-2 * s) * Math.min(1, s * 100) * Math.min(1, (to - i / rate) * 100);
+      for (let k = 1; k <= 5; k += 1) sum += (loud * Math.sin(2 * Math.PI * 440 * 2 ** ((pitch - 69) / 12) * k * s)) / k ** 1.5;
+    }
+    return 0.25 * sum;
+  });
+  const parts = [];
+  const found = await notes({ channels: [samples], sampleRate: rate }, using("basic_pitch", { onPart: (part) => parts.push(part) }));
+  const order = (list) => list.map((row) => [...row]).sort((a, b) => Math.round(100 * (a[0] - b[0])) || a[2] - b[2]);
+  const got = order(found.map(({ start, end, pitch, amplitude }) => [start, end, pitch, amplitude]));
+  assert.deepEqual(got.map(([, , pitch]) => pitch), order(HEARD).map(([, , pitch]) => pitch));
+  order(HEARD).forEach((want, i) => close(got[i], want, 2e-3, `note ${i}`));
+  assert.ok(parts.length === 4 && parts.at(-1) === 1, `${parts}`);
+  // a file of MIDI: the header, then each note twice
+  const file = midi(found);
+  assert.equal(String.fromCharCode(...file.subarray(0, 4), ...file.subarray(14, 18)), "MThdMTrk");
+  assert.equal(new DataView(file.buffer).getUint32(18), file.length - 22);
+  assert.deepEqual(await notes({ channels: [new Float32Array(1000)], sampleRate: rate }, using("basic_pitch")), []);
 });
 
 test("detect: boxes in the picture's own pixels", async () => {

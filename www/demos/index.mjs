@@ -39,6 +39,18 @@ export const demos = [
     size: "3.2 MB",
   },
   {
+    slug: "read", title: "Read a picture",
+    card: "A receipt, a sign, a page: what is written, as text.",
+    text: "PP-OCR finds the lines of a picture and reads them, Latin letters and Chinese. Copy the text; the picture stays here.",
+    size: "15.6 MB",
+  },
+  {
+    slug: "notes", title: "Music to notes",
+    card: "Hum a tune, see it as a piano roll, save it as MIDI.",
+    text: "Spotify's Basic Pitch hears which notes a sound is made of: a tune of this page, a file, or you before the microphone.",
+    size: "0.2 MB",
+  },
+  {
     slug: "siren", title: "A picture as a network", train: true,
     card: "5,000 numbers learn a picture, and draw it in any size.",
     text: "A network of sines learns which colour is where. It knows no points, so it draws what it has learnt in any size.",

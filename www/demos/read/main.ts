@@ -1,0 +1,70 @@
+// Reading: the lines of a picture are framed as they are read.
+import type { TextLine } from "gradloom/tasks";
+import { Demo, el } from "../../src/demo/page";
+import { bitmap, colour, files, paint } from "../../src/demo/widgets";
+import type { Api } from "./worker";
+
+const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
+const source = el<HTMLCanvasElement>("source");
+const text = el("text");
+let picture: ImageBitmap | undefined;
+
+/** A receipt that the page draws itself. */
+function receipt(): void {
+  const pen = source.getContext("2d") as CanvasRenderingContext2D;
+  pen.fillStyle = "#f6f3ea";
+  pen.fillRect(0, 0, source.width, source.height);
+  pen.fillStyle = "#222";
+  pen.font = "600 34px system-ui, sans-serif";
+  pen.fillText("WEAVERS CAFE", 60, 76);
+  pen.font = "26px system-ui, sans-serif";
+  const rows = [["Espresso", "2.40"], ["Apple cake", "3.80"], ["Lemonade", "2.90"]];
+  rows.forEach(([what, price], at) => {
+    pen.fillText(what as string, 60, 150 + 56 * at);
+    pen.fillText(price as string, 480, 150 + 56 * at);
+  });
+  pen.font = "600 28px system-ui, sans-serif";
+  pen.fillText("Total", 60, 340);
+  pen.fillText("9.10", 480, 340);
+  pen.font = "24px system-ui, sans-serif";
+  pen.fillText("Thank you, come again!", 60, 420);
+}
+
+function frame({ box: [left, top, right, bottom] }: TextLine): void {
+  const pen = source.getContext("2d") as CanvasRenderingContext2D;
+  pen.strokeStyle = colour("--accent");
+  pen.lineWidth = Math.max(2, source.width / 320);
+  pen.strokeRect(left, top, right - left, bottom - top);
+}
+
+async function read(): Promise<void> {
+  await demo.work("Reading", async (signal) => {
+    if (picture) paint(source, picture);
+    else receipt();
+    el<HTMLButtonElement>("copy").disabled = true;
+    text.textContent = "";
+    const found = await demo.ask("read", { picture: await createImageBitmap(source) }, {
+      signal,
+      onEvent(event) {
+        if (!("line" in event)) return;
+        const line = event.line as TextLine;
+        frame(line);
+        text.textContent += `${line.text}\n`;
+        demo.took(event.ms as number, "line");
+      },
+    });
+    text.textContent = found.text;
+    el("text-text").textContent = `${found.lines.length} pieces of text, from ${found.lines.length === 0 ? 0 : Math.round(100 * Math.min(...found.lines.map((l) => l.confidence)))} % sure`;
+    el<HTMLButtonElement>("copy").disabled = found.text === "";
+    return found.lines.length === 0 ? "There is no text in it." : `Read ${found.lines.length} pieces of text.`;
+  });
+}
+
+el("read").addEventListener("click", () => void read());
+el("copy").addEventListener("click", () => void navigator.clipboard.writeText(text.textContent ?? "").then(() => demo.say("Copied.")));
+files("picture", "drop", (file) => void bitmap(file, 1600).then((image) => {
+  picture?.close();
+  picture = image;
+  return read();
+}, (error: Error) => demo.say(`That failed: ${error.message}`)));
+receipt();
