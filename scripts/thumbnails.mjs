@@ -84,6 +84,11 @@ const DEMOS = {
     await said(page, "^Heard");
     return ["#roll"];
   },
+  async compare(page) {
+    await page.click("#compare");
+    await said(page, "^Compared");
+    return ["#table"];
+  },
   async siren(page) {
     await page.click("#fit");
     await said(page, "^Fitted");
@@ -97,7 +102,7 @@ const DEMOS = {
 };
 
 /** Which part of a result is cut: from 0, left or top, to 1. Texts are shown whole. */
-const CUTS = { cutout: { y: 0 }, files: { x: 0, whole: true }, writer: { x: 0, y: 0 } };
+const CUTS = { compare: { x: 0, y: 0 }, cutout: { y: 0 }, files: { x: 0, whole: true }, writer: { x: 0, y: 0 } };
 
 /** Elements side by side as one small picture. */
 async function picture(page, selectors, { x = 0.5, y = 0.5, whole = false } = {}) {

@@ -30,6 +30,9 @@ async function data() {
   for (const name of readdirSync(`${root}/tests/models/LICENSES`)) {
     files[`licenses/${name}`] = readFileSync(`${root}/tests/models/LICENSES/${name}`);
   }
+  for (const name of readdirSync(`${root}/.cache/peers/onnxruntime-web`)) {
+    files[`peers/onnxruntime-web/${name}`] = readFileSync(`${root}/.cache/peers/onnxruntime-web/${name}`);
+  }
   // images and labels, train and test, as bytes one after another
   const mnist = await readNpz(readFileSync(`${root}/.cache/datasets/mnist.npz`));
   files["data/mnist.bin"] = Buffer.concat(["x_train", "y_train", "x_test", "y_test"].map((name) => mnist[name].data));

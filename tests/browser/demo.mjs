@@ -181,6 +181,15 @@ async function heard({ page, status }) {
   return `${text} ${names} ${await page.textContent("#cost")}`;
 }
 
+/** Two models in two runtimes: the results agree, and the table is whole. */
+async function compared({ page, status }) {
+  await page.click("#compare");
+  await status(/^Compared 2 models/);
+  const table = await page.textContent("#table tbody");
+  check((await page.locator("#table tbody tr").count()) === 2 && !/differ/.test(table), `the table says: ${table}`);
+  return page.textContent("#sum");
+}
+
 /** A network becomes the picture. */
 async function fitted({ page, status }) {
   await page.click("#fit");
@@ -399,6 +408,7 @@ async function onDevice(browser, url, device) {
   await over("notes", heard);
   if (device === "wasm") {
     await over("read", read);
+    await over("compare", compared, "&only=vad,magika");
     await over("siren", fitted, "&steps=150");
     await over("writer", wrote, "&steps=150");
   }

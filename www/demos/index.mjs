@@ -62,4 +62,10 @@ export const demos = [
     text: "A small GPT reads three sonnets, or a text of yours, letter by letter, and writes what it has learnt so far.",
     size: "nothing to fetch",
   },
+  {
+    slug: "compare", title: "Your device, two runtimes",
+    card: "Six models here and in onnxruntime-web, timed on your device.",
+    text: "The same models, the same inputs, the same device: gradloom beside onnxruntime-web, in a table that you can share.",
+    size: "13 MB of models, and 14 or 27 MB of the other runtime",
+  },
 ];

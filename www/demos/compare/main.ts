@@ -1,0 +1,66 @@
+// This device's own comparison with onnxruntime-web, as a table that can be shared.
+import { Demo, el, milliseconds } from "../../src/demo/page";
+import type { Api, Row } from "./worker";
+
+/** Some of the models, for those in a hurry: `?only=vad,magika`. */
+const ONLY = new URL(location.href).searchParams.get("only")?.split(",") ?? null;
+const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }), () => clear());
+const body = el("table").querySelector("tbody") as HTMLTableSectionElement;
+let rows: Row[] = [];
+
+const factor = (theirs: number, ours: number): string => (theirs / ours).toFixed(theirs / ours < 10 ? 2 : 0);
+/** Results further apart than this, in parts of the largest, are no longer rounding. */
+const SAME = 1e-2;
+
+function clear(): void {
+  rows = [];
+  body.replaceChildren();
+  el<HTMLButtonElement>("copy").disabled = true;
+}
+
+const cells = ({ title, ours, theirs, apart }: Row): string[] => [
+  apart < SAME ? title : `${title} (results differ: ${apart.toExponential(1)})`,
+  milliseconds(ours.again),
+  milliseconds(theirs.again),
+  factor(theirs.again, ours.again),
+  `${milliseconds(ours.first)} against ${milliseconds(theirs.first)}`,
+];
+
+function show(row: Row): void {
+  rows.push(row);
+  const line = document.createElement("tr");
+  for (const [at, text] of cells(row).entries()) {
+    const cell = document.createElement(at === 0 ? "th" : "td");
+    if (at === 0) cell.setAttribute("scope", "row");
+    cell.textContent = text;
+    line.append(cell);
+  }
+  body.append(line);
+}
+
+/** The geometric mean. */
+const mean = (values: readonly number[]): number => Math.exp(values.reduce((sum, v) => sum + Math.log(v), 0) / values.length);
+
+el("compare").addEventListener("click", () => void demo.work("Fetching onnxruntime-web", async (signal) => {
+  clear();
+  await demo.ask("compare", { only: ONLY }, {
+    signal,
+    onEvent(event) {
+      if (!("row" in event)) return;
+      show(event.row as Row);
+      demo.measure(event.step / event.steps);
+      demo.say(`Compared ${event.step} of ${event.steps}`);
+    },
+  });
+  const again = mean(rows.map(({ ours, theirs }) => theirs.again / ours.again));
+  const first = mean(rows.map(({ ours, theirs }) => theirs.first / ours.first));
+  el("sum").textContent = `On this device gradloom is ${again.toFixed(2)} times as fast as onnxruntime-web, and ${first.toFixed(2)} times until the first result (geometric means).`;
+  el<HTMLButtonElement>("copy").disabled = false;
+  return `Compared ${rows.length} models.`;
+}));
+el("copy").addEventListener("click", () => {
+  const head = ["model", "gradloom", "onnxruntime-web", "times as fast", "first result"];
+  const table = [head, head.map(() => "---"), ...rows.map(cells)].map((line) => `| ${line.join(" | ")} |`).join("\n");
+  const text = `${table}\n\n${el("sum").textContent} ${el("cost").textContent}. ${navigator.userAgent}`;
+  void navigator.clipboard.writeText(text).then(() => demo.say("Copied."));
+});
