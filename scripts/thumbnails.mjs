@@ -89,6 +89,11 @@ const DEMOS = {
     await said(page, "^Compared");
     return ["#table"];
   },
+  async dreamer(page) {
+    await page.click("#train");
+    await said(page, "^Trained");
+    return ["#drawn"];
+  },
   async siren(page) {
     await page.click("#fit");
     await said(page, "^Fitted");

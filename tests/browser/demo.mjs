@@ -181,6 +181,20 @@ async function heard({ page, status }) {
   return `${text} ${names} ${await page.textContent("#cost")}`;
 }
 
+/** What is drawn comes out of noise: dark but for lines. */
+async function dreamt({ page, status }) {
+  await page.click("#train");
+  const text = await status(/^Trained 100 steps/);
+  const loss = Number(/loss (\d+\.\d+)/.exec(text)[1]);
+  check(loss < 0.25, `a loss of ${loss} is too high`);
+  await page.selectOption("#digit", "7");
+  await status(/^Drawn\./);
+  const pixels = await canvasPixels(page, "drawn");
+  const dark = pixels.filter((v) => v < 64).length / pixels.length;
+  check(dark > 0.6 && dark < 0.99, `${dark} of the pixels are dark`);
+  return `${text} ${await page.textContent("#cost")}`;
+}
+
 /** Two models in two runtimes: the results agree, and the table is whole. */
 async function compared({ page, status }) {
   await page.click("#compare");
@@ -408,6 +422,7 @@ async function onDevice(browser, url, device) {
   await over("notes", heard);
   if (device === "wasm") {
     await over("read", read);
+    await over("dreamer", dreamt, "&steps=100");
     await over("compare", compared, "&only=vad,magika");
     await over("siren", fitted, "&steps=150");
     await over("writer", wrote, "&steps=150");

@@ -63,6 +63,12 @@ export const demos = [
     size: "nothing to fetch",
   },
   {
+    slug: "dreamer", title: "Digits out of noise", train: true,
+    card: "A small generative model learns here what digits look like, then draws its own.",
+    text: "From 4,000 handwritten digits a network learns what is behind noise. Then it takes noise away, move by move, until a digit of its own is left.",
+    size: "3.9 MB of digits",
+  },
+  {
     slug: "compare", title: "Your device, two runtimes",
     card: "Six models here and in onnxruntime-web, timed on your device.",
     text: "The same models, the same inputs, the same device: gradloom beside onnxruntime-web, in a table that you can share.",

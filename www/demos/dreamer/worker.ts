@@ -1,0 +1,73 @@
+// Trains on the digits, and draws new ones whenever it is asked, and on the way.
+import { Tensor } from "gradloom";
+import { type Context, serve, turn } from "../../src/demo/serve";
+import { Dreamer, dream, train } from "./code.js";
+
+const PIXELS = 784;
+const TRAIN = 4000;
+const BATCH = 64;
+
+let net: Dreamer | undefined;
+
+/** Ten rows of ones and zeros for each digit in turn, or for one alone. */
+function wanted(count: number, digit?: number): Float32Array {
+  const out = new Float32Array(count * 10);
+  for (let i = 0; i < count; i += 1) out[i * 10 + (digit ?? i % 10)] = 1;
+  return out;
+}
+
+function* batches(bytes: Uint8Array, steps: number, signal: AbortSignal): Generator<{ x: Float32Array; y: Float32Array; progress: number }> {
+  let state = 1;
+  for (let step = 0; step < steps && !signal.aborted; step += 1) {
+    const [x, y] = [new Float32Array(BATCH * PIXELS), new Float32Array(BATCH * 10)];
+    for (let i = 0; i < BATCH; i += 1) {
+      const pick = Math.floor(((state = (Math.imul(state, 1664525) + 1013904223) >>> 0) / 2 ** 32) * TRAIN);
+      for (let p = 0; p < PIXELS; p += 1) x[i * PIXELS + p] = (bytes[pick * PIXELS + p] as number) / 127.5 - 1;
+      y[i * 10 + (bytes[TRAIN * PIXELS + pick] as number)] = 1;
+    }
+    yield { x, y, progress: step / steps };
+  }
+}
+
+async function last(own: Dreamer, digits: Float32Array): Promise<Float32Array> {
+  let picture: Float32Array = new Float32Array(0);
+  for await (const each of dream(own, digits)) picture = each;
+  return picture;
+}
+
+const handlers = {
+  async train({ steps }: { steps: number }, { signal, tell }: Context) {
+    const response = await fetch(new URL("data/mnist.bin", location.href), { signal });
+    if (!response.ok) throw new Error(`the digits could not be fetched: status ${response.status}`);
+    const bytes = new Uint8Array(await response.arrayBuffer());
+    net?.dispose();
+    Tensor.manualSeed(1);
+    const own = (net = await new Dreamer().realize());
+    let [done, at, loss] = [0, performance.now(), 1];
+    for await (const each of train(own, batches(bytes, steps, signal))) {
+      loss = done === 0 ? each : 0.95 * loss + 0.05 * each;
+      done += 1;
+      const ms = performance.now() - at;
+      const pictures = done % 100 === 0 || done === steps ? await last(own, wanted(20)) : undefined;
+      tell({ step: done, steps, loss, ms, pictures });
+      at = performance.now();
+      await turn();
+    }
+    return { steps: done, loss };
+  },
+  /** Draws digits, and tells what there is after each move. */
+  async draw({ count, digit }: { count: number; digit: number | undefined }, { signal, tell }: Context) {
+    if (!net) throw new Error("train the network first");
+    let [move, at] = [0, performance.now()];
+    for await (const pictures of dream(net, wanted(count, digit))) {
+      signal.throwIfAborted();
+      move += 1;
+      tell({ step: move, steps: 24, ms: performance.now() - at, pictures });
+      at = performance.now();
+      await turn();
+    }
+  },
+};
+
+export type Api = typeof handlers;
+serve(handlers, { changed: () => void (net = undefined) });
