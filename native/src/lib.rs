@@ -16,6 +16,7 @@ pub mod data;
 pub mod debug;
 pub mod devices;
 pub mod disasm;
+pub mod export;
 mod handles;
 #[cfg(feature = "images")]
 pub mod image_folder;

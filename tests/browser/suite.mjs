@@ -24,6 +24,8 @@ export function mounts(gradloom) {
     "/models": join(root, "tests/models"),
     "/cache": join(root, ".cache"),
     "/gradloom": gradloom,
+    // the Rust test `export` makes them
+    "/exported": join(root, "tests/tmp/export/web"),
   };
 }
 

@@ -11,6 +11,7 @@ mod devices;
 mod digits;
 mod dtypes;
 mod efficientnet;
+mod export;
 mod failing;
 mod folds;
 mod frontend;

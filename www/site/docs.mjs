@@ -14,6 +14,7 @@ const GUIDES = [
   ["start", "docs/guide/start.md", "Getting started"],
   ["training", "docs/guide/training.md", "Training"],
   ["importing", "docs/guide/importing.md", "Importing models"],
+  ["export", "docs/guide/export.md", "Compiling ahead of time"],
   ["language", "docs/guide/language.md", "Language models"],
   ["memory", "docs/guide/memory.md", "Memory"],
   ["devices", "docs/guide/devices.md", "Devices"],

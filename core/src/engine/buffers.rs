@@ -40,8 +40,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Starts reading a realized value back.
-    pub fn read(&mut self, state: &mut State, root: RootId) -> Result<(Ticket, DType, usize)> {
+    /// Where a realized value is, on the device: its elements lie there as the target stores them. Whoever writes there changes the value.
+    pub fn view(&mut self, state: &mut State, root: RootId) -> Result<View> {
         self.belong_to(state)?;
         let u = state.node(root);
         let id = state
@@ -49,11 +49,16 @@ impl Engine {
             .and_then(|s| state.buffer_below(s))
             .and_then(|b| state.buffer_id(b))
             .ok_or_else(|| Error::Internal("read of a value that is not realized".into()))?;
-        let (dtype, len) = (state.graph.dtype(u), state.graph.numel(u));
-        let stored = self.device.target().stored_as(dtype)?;
-        let buf = self.buffer(state, id)?;
-        let ticket = self.device.read(View { buf, offset: 0, bytes: len * stored.size() })?;
-        Ok((ticket, dtype, len))
+        let stored = self.device.target().stored_as(state.graph.dtype(u))?;
+        let bytes = state.graph.numel(u) * stored.size();
+        Ok(View { buf: self.buffer(state, id)?, offset: 0, bytes })
+    }
+
+    /// Starts reading a realized value back.
+    pub fn read(&mut self, state: &mut State, root: RootId) -> Result<(Ticket, DType, usize)> {
+        let view = self.view(state, root)?;
+        let u = state.node(root);
+        Ok((self.device.read(view)?, state.graph.dtype(u), state.graph.numel(u)))
     }
 
     /// The bytes of a readback in the value's own dtype, once they are there.

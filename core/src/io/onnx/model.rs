@@ -192,7 +192,7 @@ impl Model {
     }
 
     /// Does it draw random numbers?
-    pub(super) fn is_random(&self) -> bool {
+    pub fn is_random(&self) -> bool {
         self.is_random
     }
 

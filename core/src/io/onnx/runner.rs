@@ -104,6 +104,7 @@ pub struct Run {
     live: Vec<(usize, Tensor)>,
     /// There once a plan is missing.
     build: Option<Build>,
+    asked: Option<Error>,
     stage: Stage,
 }
 
@@ -149,6 +150,13 @@ enum Reading {
     Here(HostTensor),
 }
 
+impl Inputs {
+    /// The tensor of each input, by name; none for a value that is built in.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, Option<&Tensor>)> {
+        self.names.iter().map(String::as_str).zip(self.given.iter().map(|g| g.tensor.as_ref()))
+    }
+}
+
 impl Run {
     /// Does the next step compute constants or values that the rest depends on, or plan something?
     pub fn folds(&self) -> bool {
@@ -181,6 +189,11 @@ impl Run {
     /// Does the next step wait for values on their way back?
     pub fn reads(&self) -> bool {
         matches!(self.stage, Stage::Read(..))
+    }
+
+    /// Why the graph is built in stages, if it is: what the last stage had to know, as it is said where nobody can compute it.
+    pub fn asked(&self) -> Option<&Error> {
+        self.asked.as_ref()
     }
 
     /// The key of random numbers is the last thing that a plan may use.
@@ -321,6 +334,7 @@ impl Runner {
             answers: Vec::new(),
             live: Vec::new(),
             build: None,
+            asked: None,
             stage: Stage::Done,
         };
         run.give_key();
@@ -359,7 +373,8 @@ impl Runner {
                 let (names, values) = outputs.into_iter().unzip();
                 (values, End::Outputs(Arc::new(names)))
             }
-            Step::Ask(Ask { mut wanted, live, then, .. }) => {
+            Step::Ask(Ask { mut wanted, live, then, error }) => {
+                run.asked = Some(error);
                 let n = wanted.len();
                 let own = self.depends(run, &live);
                 wanted.extend(own.iter().map(|&i| live[i].clone()));

@@ -3,22 +3,27 @@
 use super::super::cstyle::{Alu, At, Dialect, Ptr, Words, literal, memory_type, scalar};
 use super::alu;
 use crate::dtype::Scalar;
+use crate::target::Target;
+use crate::uop::Op;
 use crate::{DType, Error, Result};
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 /// The language, and the vector types in use.
-#[derive(Default)]
 pub(super) struct C {
     vectors: BTreeSet<(DType, usize)>,
+    words: &'static Words,
 }
 
-/// C's own words; it is compiled with `-fwrapv`.
-const WORDS: Words = Words {
-    math: |op, dt| format!("__builtin_{}{}", op.name(), if dt == DType::F32 { "f" } else { "" }),
-    long: "LL",
-    wraps: true,
-};
+/// With GCC's extensions; it is compiled with `-fwrapv`.
+const GNU: Words = Words { math: |op, dt| format!("__builtin_{}", function(op, dt)), long: "LL", wraps: true };
+
+/// Of the standard alone.
+const STANDARD: Words = Words { math: function, long: "LL", wraps: false };
+
+/// The name of a function of `math.h`.
+fn function(op: Op, dt: DType) -> String {
+    format!("{}{}", op.name(), if dt == DType::F32 { "f" } else { "" })
+}
 
 /// The element dtype of a vector value: bools are masks.
 pub(super) fn element(dt: DType) -> DType {
@@ -30,6 +35,11 @@ pub(super) fn element(dt: DType) -> DType {
 }
 
 impl C {
+    /// Standard C for a target without vectors.
+    pub(super) fn new(t: &Target) -> C {
+        C { vectors: BTreeSet::new(), words: if t.lanes > 1 { &GNU } else { &STANDARD } }
+    }
+
     /// The name of the vector type of `lanes` values of a number dtype.
     pub(super) fn vec(&mut self, dt: DType, lanes: usize) -> String {
         let dt = element(dt);
@@ -43,21 +53,19 @@ impl C {
     }
 
     /// Declarations of the vector types.
-    pub(super) fn types(&self) -> String {
-        let mut out = String::new();
-        for &(dt, n) in &self.vectors {
+    pub(super) fn types(&self) -> Vec<String> {
+        let declare = |&(dt, n): &(DType, usize)| {
             let (e, v, bytes) = (dt.name(), format!("{}x{n}", dt.name()), dt.size() * n);
             let xs = vec!["x"; n].join(", ");
-            let _ = write!(
-                out,
+            format!(
                 "#ifndef GL_{v}\n#define GL_{v}\n\
                  typedef {e} {v} __attribute__((vector_size({bytes})));\n\
                  typedef {e} {v}u __attribute__((vector_size({bytes}), aligned({}), may_alias));\n\
                  static inline {v} gl_splat_{v}({e} x) {{ return ({v}){{{xs}}}; }}\n#endif\n",
                 dt.size()
-            );
-        }
-        out
+            )
+        };
+        self.vectors.iter().map(declare).collect()
     }
 
     /// An i32 mask from a comparison of vectors with elements of `from`.
@@ -77,7 +85,7 @@ fn index(at: &At) -> String {
 
 impl Dialect for C {
     fn vector(&self, _dt: DType, lanes: usize) -> bool {
-        lanes.is_power_of_two() && (2..=64).contains(&lanes)
+        self.words.wraps && lanes.is_power_of_two() && (2..=64).contains(&lanes)
     }
 
     fn ty(&mut self, dt: DType, lanes: usize) -> String {
@@ -85,7 +93,7 @@ impl Dialect for C {
     }
 
     fn literal(&mut self, v: Scalar, dt: DType) -> String {
-        literal(&WORDS, v, dt)
+        literal(self.words, v, dt)
     }
 
     fn splat(&mut self, x: &str, dt: DType, lanes: usize) -> String {
@@ -107,7 +115,7 @@ impl Dialect for C {
     }
 
     fn alu(&mut self, a: Alu, x: &[String], lanes: usize) -> Result<Option<String>> {
-        Ok(if lanes == 1 { scalar(&WORDS, a, x) } else { alu::vector(self, a, x, lanes) })
+        Ok(if lanes == 1 { scalar(self.words, a, x) } else { alu::vector(self, a, x, lanes) })
     }
 
     fn bind(&mut self, name: &str, dt: DType, lanes: usize, expr: &str) -> Option<String> {

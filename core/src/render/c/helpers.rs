@@ -2,13 +2,22 @@
 
 use super::super::cstyle::FUNCTIONS;
 
-/// The whole text: guarded, so that it may be repeated in a unit.
-pub(super) fn prelude() -> String {
+/// What kernels use: guarded, so that it may be repeated in a unit.
+pub fn prelude() -> String {
     [PRELUDE, FUNCTIONS, HALVES].concat()
 }
 
 const PRELUDE: &str = r##"#ifndef GL_PRELUDE
 #define GL_PRELUDE
+#ifdef GL_STANDARD
+#include <math.h>
+#include <string.h>
+#define GL_COPY memcpy
+#define GL_RINT rintf
+#else
+#define GL_COPY __builtin_memcpy
+#define GL_RINT __builtin_rintf
+#endif
 typedef signed char i8;
 typedef short i16;
 typedef int i32;
@@ -21,22 +30,22 @@ typedef float f32;
 typedef double f64;
 #define GL_FN static inline
 #define GL_F64
-static inline u32 gl_bits_f32(f32 x) { u32 r; __builtin_memcpy(&r, &x, 4); return r; }
-static inline f32 gl_f32_bits(u32 x) { f32 r; __builtin_memcpy(&r, &x, 4); return r; }
-static inline u64 gl_bits_f64(f64 x) { u64 r; __builtin_memcpy(&r, &x, 8); return r; }
-static inline f64 gl_f64_bits(u64 x) { f64 r; __builtin_memcpy(&r, &x, 8); return r; }
+static inline u32 gl_bits_f32(f32 x) { u32 r; GL_COPY(&r, &x, 4); return r; }
+static inline f32 gl_f32_bits(u32 x) { f32 r; GL_COPY(&r, &x, 4); return r; }
+static inline u64 gl_bits_f64(f64 x) { u64 r; GL_COPY(&r, &x, 8); return r; }
+static inline f64 gl_f64_bits(u64 x) { f64 r; GL_COPY(&r, &x, 8); return r; }
 "##;
 
 /// 16-bit floats, and the end of the guard.
-const HALVES: &str = r##"#ifdef __FLT16_MANT_DIG__
-static inline f32 gl_from_f16(u16 x) { _Float16 r; __builtin_memcpy(&r, &x, 2); return (f32)r; }
+const HALVES: &str = r##"#if defined __FLT16_MANT_DIG__ && !defined GL_STANDARD
+static inline f32 gl_from_f16(u16 x) { _Float16 r; GL_COPY(&r, &x, 2); return (f32)r; }
 /* GCC 12 with AVX512-FP16 drops the rounding where vectors go to f16 and back, unless it can not see through. */
 #if defined __AVX512FP16__ && !defined __clang__
 #define GL_OPAQUE(r) __asm__("" : "+x"(r))
 #else
 #define GL_OPAQUE(r)
 #endif
-static inline u16 gl_to_f16(f32 x) { _Float16 r = (_Float16)x; GL_OPAQUE(r); u16 b; __builtin_memcpy(&b, &r, 2); return b; }
+static inline u16 gl_to_f16(f32 x) { _Float16 r = (_Float16)x; GL_OPAQUE(r); u16 b; GL_COPY(&b, &r, 2); return b; }
 #else
 static inline f32 gl_from_f16(u16 x) {
   u32 sign = (u32)(x >> 15) << 31, e = x >> 10 & 31, m = x & 1023;
@@ -48,8 +57,8 @@ static inline u16 gl_to_f16(f32 x) {
   a &= 0x7fffffff;
   if (a > 0x7f800000) return (u16)(s | 0x7e00);
   if (a >= 0x477ff000) return (u16)(s | 0x7c00);
-  if (a < 0x38800000) return (u16)(s | (u32)__builtin_rintf(gl_f32_bits(a) * 0x1p24f));
-  return (u16)(s | ((a + 0xfff + (a >> 13 & 1)) >> 13) - 0x1c000);
+  if (a < 0x38800000) return (u16)(s | (u32)GL_RINT(gl_f32_bits(a) * 0x1p24f));
+  return (u16)(s | (((a + 0xfff + (a >> 13 & 1)) >> 13) - 0x1c000));
 }
 #endif
 #endif

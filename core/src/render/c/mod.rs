@@ -6,6 +6,9 @@
 //! A value over the lane axis is a GCC vector if the lane count is a power of two. A bool vector is an i32 vector of 0 and
 //! -1. f16 and bf16 values are their bits (`u16`); only casts touch them. The text of each type and function is guarded by
 //! the preprocessor, so that the sources of several kernels can be compiled as one unit.
+//!
+//! For a target of one lane there are no vectors, integers are added and multiplied without a sign where they might overflow, and
+//! functions have the names of the standard's headers: with `GL_STANDARD` defined before the prelude it is C99 and no more.
 
 mod alu;
 mod dialect;
@@ -18,14 +21,30 @@ use crate::target::Target;
 use crate::uop::{Arg, Op};
 use crate::{Error, Result};
 use dialect::C;
-use std::fmt::Write as _;
+pub use helpers::prelude;
 
 /// Prints C.
 pub struct CRenderer;
 
+/// A kernel without what a unit of several says once.
+pub struct Function {
+    /// Declarations of the vector types that it uses, a text each. The same type has the same text.
+    pub types: Vec<String>,
+    /// Its definition, which begins with `void`.
+    pub text: String,
+}
+
 impl Renderer for CRenderer {
-    fn render(&self, p: &Program, _t: &Target) -> Result<Code> {
-        let mut w = Walk::new(p, C::default());
+    fn render(&self, p: &Program, t: &Target) -> Result<Code> {
+        let f = Function::new(p, t)?;
+        Ok(Code::Text([prelude(), f.types.concat(), f.text].concat()))
+    }
+}
+
+impl Function {
+    /// Prints one kernel: standard C for a target without vectors.
+    pub fn new(p: &Program, t: &Target) -> Result<Function> {
+        let mut w = Walk::new(p, C::new(t));
         for (slot, info) in p.params.iter().enumerate() {
             let ty = memory_type(info.dtype);
             let (name, constant) = (format!("b{slot}"), if info.written { "" } else { "const " });
@@ -63,14 +82,12 @@ impl Renderer for CRenderer {
             w.node(u)?;
         }
         w.close_all();
-        let mut text = helpers::prelude();
-        text.push_str(&w.d.types());
-        let _ = write!(
-            text,
+        let types = w.d.types();
+        let text = format!(
             "void {}(void* const* bufs, const unsigned* vars, unsigned lo, unsigned hi, unsigned char* scratch) {{\n  \
              (void)bufs; (void)vars; (void)lo; (void)hi; (void)scratch;\n{}}}\n",
             p.name, w.body
         );
-        Ok(Code::Text(text))
+        Ok(Function { types, text })
     }
 }

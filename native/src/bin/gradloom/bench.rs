@@ -37,7 +37,7 @@ pub(crate) fn bench(job: &Job, how: &Timing, cache: &Cache, progress: Progress) 
     let start = Instant::now();
     let mut model = job.open(cache, progress)?;
     let load = ms(start);
-    let hosts = files::inputs_or_zeros(job, model.model(), progress)?;
+    let hosts = files::inputs_or_zeros(&job.given, model.model(), progress)?;
     let hosts = files::borrowed(&hosts);
     let start = Instant::now();
     let outputs = model.run(&hosts)?;

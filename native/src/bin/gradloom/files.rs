@@ -1,19 +1,20 @@
 //! Inputs from .npy and .npz files, outputs to .npz.
 
-use super::{Failure, Job, Outcome, Progress};
+use super::{Failure, Given, Outcome, Progress};
 use gradloom::io::onnx::Model;
 use gradloom::io::onnx::proto::Dim;
 use gradloom::io::{HostTensor, npy, npz};
 use gradloom::model::read_file;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The inputs the user named, checked against the model's.
-pub(crate) fn inputs(job: &Job, model: &Model) -> Outcome<Vec<(String, HostTensor)>> {
+pub(crate) fn inputs(files: &Given, model: &Model) -> Outcome<Vec<(String, HostTensor)>> {
     let mut given = Vec::new();
-    if let Some(path) = &job.inputs {
+    if let Some(path) = &files.inputs {
         given = npz::read(&read_file(path)?).map_err(|e| Failure(format!("{}: {e}", path.display())))?;
     }
-    for arg in &job.input {
+    for arg in &files.input {
         let Some((name, file)) = arg.split_once('=') else {
             return Err(Failure(format!("--input {arg}: NAME=FILE.npy is wanted")));
         };
@@ -36,11 +37,16 @@ pub(crate) fn inputs(job: &Job, model: &Model) -> Outcome<Vec<(String, HostTenso
 }
 
 /// The inputs the user named or, where there are none, zeros of the declared shapes (1 where a size is open).
-pub(crate) fn inputs_or_zeros(job: &Job, model: &Model, progress: Progress) -> Outcome<Vec<(String, HostTensor)>> {
-    if job.inputs.is_some() || !job.input.is_empty() {
-        return inputs(job, model);
+pub(crate) fn inputs_or_zeros(files: &Given, model: &Model, progress: Progress) -> Outcome<Vec<(String, HostTensor)>> {
+    if files.inputs.is_some() || !files.input.is_empty() {
+        return inputs(files, model);
     }
     progress.say("no inputs given: zeros");
+    zeros(model, &BTreeMap::new())
+}
+
+/// Zeros of the declared shapes, with these sizes where one is open, or 1.
+pub(crate) fn zeros(model: &Model, sizes: &BTreeMap<String, usize>) -> Outcome<Vec<(String, HostTensor)>> {
     let mut out = Vec::new();
     for p in model.inputs().iter().filter(|p| !p.is_sequence && !p.is_optional) {
         let (Some(dtype), Some(dims)) = (p.dtype, &p.dims) else {
@@ -48,6 +54,7 @@ pub(crate) fn inputs_or_zeros(job: &Job, model: &Model, progress: Progress) -> O
         };
         let size = |d: &Dim| match d {
             Dim::Value(v) if *v > 0 => *v as usize,
+            Dim::Param(name) => sizes.get(name).copied().unwrap_or(1),
             _ => 1,
         };
         let shape: Vec<usize> = dims.iter().map(size).collect();

@@ -10,13 +10,17 @@ use gradloom::target::Target;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-pub(crate) fn inspect(path: &Path, sizes: &[String], every: bool, files: &DataFiles) -> Outcome<Json> {
-    let mut known = BTreeMap::new();
-    for arg in sizes {
+/// Sizes of open dimensions, each as NAME=SIZE.
+pub(crate) fn sizes(args: &[String]) -> Outcome<BTreeMap<String, usize>> {
+    let size = |arg: &String| {
         let size = arg.split_once('=').and_then(|(name, n)| Some((name.to_string(), n.parse().ok()?)));
-        let (name, n) = size.ok_or_else(|| Failure(format!("--size {arg}: NAME=SIZE is wanted")))?;
-        known.insert(name, n);
-    }
+        size.ok_or_else(|| Failure(format!("--size {arg}: NAME=SIZE is wanted")))
+    };
+    args.iter().map(size).collect()
+}
+
+pub(crate) fn inspect(path: &Path, sizes: &[String], every: bool, files: &DataFiles) -> Outcome<Json> {
+    let known = self::sizes(sizes)?;
     let report = gradloom::model::inspect_with(path, files, &known)?;
     let open: BTreeSet<&str> = report.sizes.iter().map(|(_, dim, _)| dim.as_str()).collect();
     if let Some(name) = known.keys().find(|k| !open.contains(k.as_str())) {

@@ -39,10 +39,10 @@ impl Show {
 pub(crate) fn kernels(job: &Job, show: &Show, cache: &Cache, progress: Progress) -> Outcome<Json> {
     let mut model = job.open(cache, progress)?;
     if let Some(pass) = &show.passes {
-        let inputs = files::inputs_or_zeros(job, model.model(), progress)?;
+        let inputs = files::inputs_or_zeros(&job.given, model.model(), progress)?;
         return passes(&mut model, &files::borrowed(&inputs), pass, show);
     }
-    let inputs = files::inputs_or_zeros(job, model.model(), progress)?;
+    let inputs = files::inputs_or_zeros(&job.given, model.model(), progress)?;
     let plan = model.plan(&files::borrowed(&inputs))?.unwrap_or_default();
     let mut rows = Vec::new();
     for c in &plan.calls {

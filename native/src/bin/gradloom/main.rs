@@ -1,6 +1,7 @@
 //! The command line. stdout is data alone, progress goes to stderr; exit codes: 0 done, 1 failed, 2 wrong usage.
 
 mod bench;
+mod export;
 mod files;
 mod generate;
 mod inspect;
@@ -72,6 +73,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         save: Option<PathBuf>,
     },
+    /// Compile a model ahead of time: to C, or to an ES module that runs it with WebGPU or WebAssembly
+    Export(export::Job),
     /// Let a language model go on with a text
     Generate(generate::Job),
     /// Talk to a language model: a line of input is a message
@@ -154,17 +157,24 @@ struct Job {
     /// Threads of a CPU device, 0 for one per core
     #[arg(long, default_value_t = 0)]
     threads: usize,
+    #[command(flatten)]
+    given: Given,
+    /// Tuned opts that `gradloom tune --save` wrote
+    #[arg(long, value_name = "FILE")]
+    tuned: Option<PathBuf>,
+    #[command(flatten)]
+    data: Data,
+}
+
+/// Inputs from files.
+#[derive(Args)]
+struct Given {
     /// NAME=FILE.npy, once per input
     #[arg(long, value_name = "NAME=FILE")]
     input: Vec<String>,
     /// All inputs in one .npz file
     #[arg(long, value_name = "FILE", conflicts_with = "input")]
     inputs: Option<PathBuf>,
-    /// Tuned opts that `gradloom tune --save` wrote
-    #[arg(long, value_name = "FILE")]
-    tuned: Option<PathBuf>,
-    #[command(flatten)]
-    data: Data,
 }
 
 /// Files of weights beside the model's own.
@@ -268,6 +278,7 @@ fn run(cli: Cli) -> Outcome<Json> {
         }
         Command::Bench { job, how } => bench::bench(&job, &how, &cache, progress),
         Command::Tune { job, budget, save } => tune::tune(&job, budget, save.as_deref(), &cache, progress),
+        Command::Export(job) => export::export(&job, progress),
         Command::Generate(job) => generate::generate(&job, cli.json, &cache, progress),
         Command::Chat { model, how, tokens } => generate::chat(&model, &how, tokens, &cache, progress),
         Command::Perplexity { model, text } => generate::perplexity(&model, &text, &cache, progress),

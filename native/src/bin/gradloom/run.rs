@@ -25,7 +25,7 @@ pub(crate) fn run(
     progress: Progress,
 ) -> Outcome<Json> {
     let mut model = job.open(cache, progress)?;
-    let inputs = files::inputs(job, model.model())?;
+    let inputs = files::inputs(&job.given, model.model())?;
     let start = Instant::now();
     let out = model.run(&files::borrowed(&inputs))?;
     let ms = start.elapsed().as_secs_f64() * 1e3;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 pub(crate) fn tune(job: &Job, budget: f64, save: Option<&Path>, cache: &Cache, progress: Progress) -> Outcome<Json> {
     let budget = Duration::try_from_secs_f64(budget).map_err(|e| Failure(format!("--budget: {e}")))?;
     let mut model = job.open(cache, progress)?;
-    let inputs = files::inputs_or_zeros(job, model.model(), progress)?;
+    let inputs = files::inputs_or_zeros(&job.given, model.model(), progress)?;
     let start = Instant::now();
     let list = model.tune(&files::borrowed(&inputs), budget, |t| {
         let (before, after) = (t.before * 1e6, t.after * 1e6);
