@@ -1,11 +1,18 @@
 //! Program -> text or bytes. Pure: no device handles, no rewriting of tensor ops. One renderer per language.
 
+#[cfg(feature = "arm64")]
+pub mod arm64;
 #[cfg(feature = "c")]
 pub mod c;
-#[cfg_attr(not(all(feature = "c", feature = "llvm")), allow(dead_code, reason = "not every language needs all of it"))]
+#[cfg_attr(
+    not(all(feature = "arm64", feature = "c", feature = "llvm")),
+    allow(dead_code, reason = "not every language needs all of it")
+)]
 mod cstyle;
 #[cfg(feature = "gpu-c")]
 pub mod gpu_c;
+#[cfg(any(feature = "arm64", feature = "x86"))]
+mod linear;
 #[cfg(feature = "llvm")]
 pub mod llvm;
 #[cfg(feature = "ptx")]
@@ -77,10 +84,24 @@ impl Renderer for Interpreted {
 }
 
 /// Stands for renderers that this build leaves out.
-#[cfg(not(all(feature = "c", feature = "gpu-c", feature = "llvm", feature = "ptx", feature = "x86")))]
+#[cfg(not(all(
+    feature = "arm64",
+    feature = "c",
+    feature = "gpu-c",
+    feature = "llvm",
+    feature = "ptx",
+    feature = "x86"
+)))]
 struct Missing;
 
-#[cfg(not(all(feature = "c", feature = "gpu-c", feature = "llvm", feature = "ptx", feature = "x86")))]
+#[cfg(not(all(
+    feature = "arm64",
+    feature = "c",
+    feature = "gpu-c",
+    feature = "llvm",
+    feature = "ptx",
+    feature = "x86"
+)))]
 impl Renderer for Missing {
     fn render(&self, p: &Program, t: &Target) -> Result<Code> {
         Err(crate::Error::Unsupported { what: format!("renderer for {:?}", t.lang), context: p.name.clone() })
@@ -109,8 +130,17 @@ pub fn of(lang: Lang) -> &'static dyn Renderer {
         Lang::Ptx => &ptx::Ptx,
         #[cfg(feature = "x86")]
         Lang::X86 => &x86::X86,
+        #[cfg(feature = "arm64")]
+        Lang::Arm64 => &arm64::Arm64,
         Lang::Eval => &Interpreted,
-        #[cfg(not(all(feature = "c", feature = "gpu-c", feature = "llvm", feature = "ptx", feature = "x86")))]
+        #[cfg(not(all(
+            feature = "arm64",
+            feature = "c",
+            feature = "gpu-c",
+            feature = "llvm",
+            feature = "ptx",
+            feature = "x86"
+        )))]
         _ => &Missing,
     }
 }

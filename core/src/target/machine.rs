@@ -107,6 +107,11 @@ impl Machine {
         Machine { multiply_add: 0.5, broadcast: 1.0, prices: &Prices::WIDE_X86, ..Machine::zen4(lanes, registers) }
     }
 
+    /// An AArch64 core with two units for vectors, as small ones have; no such machine was measured.
+    pub fn arm64() -> Machine {
+        Machine { broadcast: 0.5, ..Machine::generic(4, 32) }
+    }
+
     /// A WebAssembly engine: it holds one vector of a row's tile at a time, whatever their number.
     pub fn wasm_engine() -> Machine {
         let vector = 0.3 / 4.0;

@@ -24,6 +24,8 @@ pub enum Lang {
     Wasm,
     /// x86-64 machine code.
     X86,
+    /// AArch64 machine code.
+    Arm64,
     /// C99 with GCC vector extensions.
     C,
     /// LLVM IR.
@@ -175,6 +177,19 @@ impl Target {
             memory_operands: true,
             narrow_gates: true,
             machine: if isa >= Isa::Avx512 { Machine::zen4(16, 32) } else { Machine::zen4(8, 16) },
+            ..Target::processor(threads)
+        }
+    }
+
+    /// The native CPU through the AArch64 emitter.
+    pub fn arm64(threads: usize) -> Target {
+        Target {
+            name: "cpu".into(),
+            lang: Lang::Arm64,
+            lanes: 4,
+            vector_registers: 32,
+            narrow_gates: true,
+            machine: Machine::arm64(),
             ..Target::processor(threads)
         }
     }

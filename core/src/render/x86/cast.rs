@@ -1,9 +1,11 @@
 //! Conversions: float to int truncates and saturates with NaN giving 0, int to narrower int wraps, to bool is `!= 0`.
 
-use super::lower::{Lower, Val, vec_size, wide};
-use super::mir::{Opnd, Size, VReg};
+use super::Lower;
+use super::Opnd;
 use super::table::{ShiftImm, V2, V3, cmp};
 use crate::dtype::Scalar;
+use crate::render::linear::lower::{Val, vec_size, wide};
+use crate::render::linear::mir::{Size, VReg};
 use crate::uop::Op;
 use crate::{DType, Result};
 use iced_x86::Code;

@@ -1,8 +1,9 @@
 //! Registers to bytes: frame, prologue, constant pool, branches. The blob is position independent: a jump over the
 //! constants, the constants, the code. Entry is at offset 0.
 
-use super::alloc::physical;
-use super::mir::{Base, Func, Inst, Item, Mem, Opnd, Size};
+use super::machine::physical;
+use super::{Func, Inst, Item, Opnd};
+use crate::render::linear::mir::{Base, Mem, Size};
 use crate::{Error, Result};
 use iced_x86::{BlockEncoder, BlockEncoderOptions, Code, Instruction, InstructionBlock, OpKind, Register};
 
@@ -31,6 +32,8 @@ pub(super) fn encode(f: &Func, numbers: &[u8]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
+/// No system has smaller pages.
+const PAGE: u32 = 4096;
 const POOL_AT: usize = 64;
 
 fn code_start(f: &Func) -> usize {
@@ -58,6 +61,10 @@ pub(super) fn instructions(f: &Func, numbers: &[u8]) -> Result<Vec<Instruction>>
     }
     if bytes > 0 {
         e.add(reg_inst(Code::Mov_r64_rm64, &[Register::RAX, Register::RSP]));
+        // a system may give a stack its pages only as they are touched in their order
+        for page in 1..=(saved + 64) / PAGE {
+            e.add(touch(page * PAGE));
+        }
         e.add(imm_inst(Code::Sub_rm64_imm32, saved as i64 + 64));
         e.add(imm_inst(Code::And_rm64_imm32, -64));
         e.add(saved_rsp(Code::Mov_rm64_r64, saved, 0, 1, Register::RAX));
@@ -195,6 +202,13 @@ fn imm_inst(code: Code, v: i64) -> Instruction {
     let mut i = reg_inst(code, &[Register::RSP]);
     i.set_op_kind(1, OpKind::Immediate32to64);
     i.set_immediate32to64(v);
+    i
+}
+
+/// Reads what lies so many bytes below the stack pointer.
+fn touch(below: u32) -> Instruction {
+    let mut i = saved_rsp(Code::Test_rm32_r32, 0, 0, 1, Register::EAX);
+    i.set_memory_displacement64((below as i64).wrapping_neg() as u64);
     i
 }
 

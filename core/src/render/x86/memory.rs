@@ -1,116 +1,19 @@
-//! Addresses, loads and stores. Contiguous lanes are one instruction, gated 32-bit lanes a masked one; other lanes go
+//! Loads and stores. Contiguous lanes are one instruction, gated 32-bit lanes a masked one; other lanes go
 //! through scalars. A gate that is one scalar is a branch.
 
-use super::gate::Gate;
-use super::lower::{Lower, Point, Val, unsupported, vec_size, wide};
-use super::mir::{Base, Chosen, Mem, Opnd, Size, VReg};
+use super::Lower;
+use super::Opnd;
 use super::table::{self, ShiftImm, V2, V3};
-use crate::uop::{Arg, Op, UOp};
+use crate::render::linear::Gate;
+use crate::render::linear::address::words;
+use crate::render::linear::lower::{Point, Val, vec_size, wide};
+use crate::render::linear::mir::{Base, Chosen, Mem, Size, VReg};
+use crate::uop::{Op, UOp};
 use crate::{DType, Result};
 use iced_x86::{Code, Register};
 use smallvec::SmallVec;
 
-fn words(dt: DType) -> bool {
-    matches!(dt, DType::F32 | DType::I32 | DType::U32)
-}
-
 impl Lower<'_> {
-    /// A scalar index at an element, as a 64-bit register or a constant.
-    pub(super) fn index64(&mut self, u: UOp, pt: &Point, off: usize) -> Result<Val> {
-        let dt = self.g.dtype(u);
-        let off = if self.tiles[u.0 as usize].lane == 0 { 0 } else { off };
-        let key = (u, self.tiles[u.0 as usize].elem(pt), off as u16, 0);
-        if let Some(v) = self.cached(key) {
-            return Ok(v);
-        }
-        let v = self.demand(u, pt, off, 1)?;
-        if matches!(v, Val::I(_)) || wide(dt) || dt.is_unsigned() || self.g.bounds(u).0 >= 0 {
-            return Ok(v);
-        }
-        let (s, r) = (self.reg(v, dt, 1)?, self.f.reg(Size::Q));
-        self.f.def(Code::Movsxd_r64_rm32, &[Opnd::R(r, Size::Q), Opnd::R(s, Size::D)]);
-        if self.tiles[u.0 as usize].lane == 0 {
-            self.remember(key, Val::R(r));
-        }
-        Ok(Val::R(r))
-    }
-
-    /// An offset as register plus constant, in elements.
-    pub(super) fn offset(&mut self, mut u: UOp, pt: &Point, off: usize) -> Result<(Option<VReg>, i64)> {
-        let mut more = 0i64;
-        // an addend that cannot change the sign or overflow folds into the displacement
-        while self.g.op(u) == Op::Add
-            && let [x, c] = *self.g.src(u)
-            && let (Some(c), (lo, hi)) = (self.g.const_int(c), self.g.bounds(x))
-            && lo >= 0
-            && hi.saturating_add(c) <= i32::MAX as i64
-            && lo + c >= i32::MIN as i64
-        {
-            more += c;
-            u = x;
-        }
-        Ok(match self.index64(u, pt, off)? {
-            Val::I(v) => (None, more + v),
-            Val::R(r) => (Some(r), more),
-            v => (Some(self.reg(v, DType::I64, 1)?), more),
-        })
-    }
-
-    /// The address of lane `off`.
-    pub(super) fn address(&mut self, index: UOp, pt: &Point, off: usize) -> Result<Mem> {
-        let (reg, disp) = self.offset(self.g.src_at(index, 1), pt, off)?;
-        self.fixed_address(index, pt, off, reg, disp)
-    }
-
-    /// The address of lane `off` when the offset is `reg + disp` elements.
-    fn fixed_address(
-        &mut self,
-        index: UOp,
-        pt: &Point,
-        off: usize,
-        mut reg: Option<VReg>,
-        mut disp: i64,
-    ) -> Result<Mem> {
-        let g = self.g;
-        let mut ptr = g.src_at(index, 0);
-        while g.op(ptr) == Op::After {
-            ptr = g.src_at(ptr, 0);
-        }
-        let size = g.dtype(index).size() as i64;
-        if let Arg::Strides(list) = g.arg(index) {
-            for (id, stride) in list {
-                let at = self.p.tiles.iter().position(|t| t.id == *id).expect("a tile axis of the program");
-                let i = if self.p.tiles[at].lane { off as i64 } else { pt.0[at] as i64 };
-                disp += stride * i;
-            }
-        }
-        let mut bytes = disp * size;
-        if i32::try_from(bytes.abs() + i32::MAX as i64 / 2).is_err() {
-            let r = self.f.reg(Size::Q);
-            self.put(r, Val::I(disp), DType::I64, 1);
-            if let Some(i) = reg {
-                self.f.update(Code::Add_r64_rm64, &[Opnd::R(r, Size::Q), Opnd::R(i, Size::Q)]);
-            }
-            (reg, bytes) = (Some(r), 0);
-        }
-        let base = match g.arg(ptr) {
-            Arg::Param { slot, .. } => Base::Reg(self.params[slot]),
-            Arg::Scratch { .. } => {
-                let (r, at) = self.scratch[&ptr];
-                bytes += at as i64;
-                Base::Reg(r)
-            }
-            _ => return Err(unsupported(format!("an address from {}", g.op(ptr).name()), self.p)),
-        };
-        Ok(Mem { index: reg, scale: size as u8, ..Mem::at(base, bytes as i32) })
-    }
-
-    /// Do neighbouring lanes lie side by side?
-    fn contiguous(&self, index: UOp) -> bool {
-        let offset = self.g.src_at(index, 1);
-        self.tiles[offset.0 as usize].lane == 0 && self.p.lane_stride(index, !0) == 1
-    }
-
     /// The memory operand of an ungated load of contiguous 32-bit lanes.
     pub(super) fn plain_load(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Option<Mem>> {
         let index = self.g.src_at(u, 0);
@@ -265,12 +168,6 @@ impl Lower<'_> {
         let r = self.f.reg(vec_size(w));
         self.put(r, v, DType::I32, w);
         r
-    }
-
-    /// The distance of neighbouring lanes in memory, where it is the same for all.
-    fn lane_stride(&self, index: UOp) -> Option<i64> {
-        let offset = self.g.src_at(index, 1);
-        (self.tiles[offset.0 as usize].lane == 0).then(|| self.p.lane_stride(index, !0))
     }
 
     /// 32-bit lanes from anywhere, through a gather instruction.
@@ -541,7 +438,13 @@ impl Lower<'_> {
         true
     }
 
-    fn store_turned(&mut self, index: UOp, value: UOp, tile: &super::lower::Tile, axis: (u8, u16)) -> Result<()> {
+    fn store_turned(
+        &mut self,
+        index: UOp,
+        value: UOp,
+        tile: &crate::render::linear::lower::Tile,
+        axis: (u8, u16),
+    ) -> Result<()> {
         let y = |r| Opnd::R(r, Size::Y);
         for pt in tile.points().into_iter().filter(|p| p.0[axis.0 as usize] % 8 == 0) {
             for off in (0..tile.lane).step_by(8) {

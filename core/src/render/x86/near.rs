@@ -2,9 +2,12 @@
 //! put in place. The repeated elements of an upsampled row and reversed rows are such. Nothing outside of the buffer is read:
 //! what may lie behind its end is masked.
 
-use super::lower::{Lower, Point, Val, vec_size};
-use super::mir::{Opnd, VReg};
+use super::Lower;
+use super::Opnd;
 use super::table::V3;
+use crate::render::linear::lower::{Point, Val, vec_size};
+use crate::render::linear::mir::VReg;
+use crate::render::linear::stream::gcd;
 use crate::uop::{Arg, Op, UOp};
 use crate::{DType, Result};
 use iced_x86::Code;
@@ -17,10 +20,6 @@ use smallvec::SmallVec;
 struct Known {
     lanes: SmallVec<[i64; 16]>,
     unit: i64,
-}
-
-pub(super) fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a.abs() } else { gcd(b, a % b) }
 }
 
 impl Known {

@@ -1,9 +1,11 @@
 //! Elementwise operations on scalars: floats in xmm, integers and bools (0 or 1) in general registers. A general register
 //! holds a 32-bit or narrower value extended to 32 bits, with the upper half clear.
 
-use super::lower::{Lower, Point, Val, unsupported, wide};
-use super::mir::{Base, Mem, Opnd, Size, VReg};
+use super::Lower;
+use super::Opnd;
 use super::table::{V3, cmp};
+use crate::render::linear::lower::{Point, Val, wide};
+use crate::render::linear::mir::{Base, Mem, Size, VReg};
 use crate::uop::{Op, UOp};
 use crate::{DType, Result};
 use iced_x86::{Code, Register};
@@ -117,7 +119,7 @@ impl Lower<'_> {
                 let one = self.constant(crate::dtype::Scalar::float(1.0), dt, 1);
                 return Ok(Val::R(self.binary_scalar(Op::Div, dt, one, Val::R(a), None)?));
             }
-            _ => return Err(unsupported(format!("op {} on {dt}", op.name()), self.p)),
+            _ => return Err(self.unsupported(format!("op {} on {dt}", op.name()))),
         }
         Ok(Val::R(self.normal_scalar(dt, r)))
     }
@@ -171,7 +173,7 @@ impl Lower<'_> {
             Op::CmpLt => return self.float_flag(cmp::LT, dt, a, b),
             Op::CmpEq => return self.float_flag(cmp::EQ, dt, a, b),
             Op::CmpNe => return self.float_flag(cmp::NE, dt, a, b),
-            _ => return Err(unsupported(format!("op {} on {dt}", op.name()), self.p)),
+            _ => return Err(self.unsupported(format!("op {} on {dt}", op.name()))),
         };
         let r = self.f.reg(Size::X);
         let bo = self.opnd(b, 1);
@@ -305,7 +307,7 @@ impl Lower<'_> {
                     self.f.emit(code, &[sized(r, dt), sized(a, dt), sized(n, dt)], 1, !1, 1);
                 }
             }
-            _ => return Err(unsupported(format!("op {} on {dt}", op.name()), self.p)),
+            _ => return Err(self.unsupported(format!("op {} on {dt}", op.name()))),
         }
         Ok(self.normal_scalar(dt, r))
     }

@@ -1,9 +1,11 @@
 //! Elementwise operations: the choice between vectors and lanes, and the vector half. Masks are 32-bit lanes of all ones
 //! or zeros.
 
-use super::lower::{Lower, Point, Val, unsupported, vec_size, wide};
-use super::mir::{Opnd, Size, VReg};
+use super::Lower;
+use super::Opnd;
 use super::table::{self, ShiftImm, V2, V3, cmp};
+use crate::render::linear::lower::{Point, Val, vec_size, wide};
+use crate::render::linear::mir::{Size, VReg};
 use crate::uop::{Op, UOp};
 use crate::{DType, Result};
 use iced_x86::{Code, Register};
@@ -18,7 +20,7 @@ impl Lower<'_> {
         let (op, dt, src) = (g.op(u), g.dtype(u), g.srcs(u));
         let sdt = g.dtype(*src.last().expect("an operand"));
         if matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::Pow | Op::FloorDiv | Op::FloorMod) {
-            return Err(unsupported(format!("op {}", op.name()), self.p));
+            return Err(self.unsupported(format!("op {}", op.name())));
         }
         if w == 1 {
             return self.alu_scalar(u, pt, off);
@@ -314,7 +316,7 @@ impl Lower<'_> {
                 let a = self.opnd(a, w);
                 self.f.def(code, &[Opnd::R(d, vec_size(w)), a, Opnd::I8(11)]);
             }
-            _ => return Err(unsupported(format!("op {}", op.name()), self.p)),
+            _ => return Err(self.unsupported(format!("op {}", op.name()))),
         }
         Ok(d)
     }
@@ -390,7 +392,7 @@ impl Lower<'_> {
                     self.v3(v, w, d, a, Val::R(c));
                 }
                 Op::CmpLt | Op::CmpEq | Op::CmpNe => return self.compare_vector(op, dt, w, a, b),
-                _ => return Err(unsupported(format!("op {} on {dt}", op.name()), self.p)),
+                _ => return Err(self.unsupported(format!("op {} on {dt}", op.name()))),
             }
         }
         let rounds = !matches!(op, Op::Max | Op::Min | Op::And | Op::Or | Op::Xor | Op::Shr) && !op.is_compare();
@@ -454,13 +456,13 @@ impl Lower<'_> {
             self.f.update(table::v3(V3::Fma213, w), &[Opnd::R(d, vec_size(w)), b, c]);
         } else {
             self.put(d, c, dt, w);
-            self.fma(w, d, a, b);
+            self.fma_vector(w, d, a, b);
         }
         Ok(d)
     }
 
     /// `acc += a * b` for f32.
-    pub(super) fn fma(&mut self, w: usize, acc: VReg, a: VReg, b: Val) {
+    pub(super) fn fma_vector(&mut self, w: usize, acc: VReg, a: VReg, b: Val) {
         let (size, b) = (vec_size(w), self.opnd(b, w));
         self.f.update(table::v3(V3::Fma231, w), &[Opnd::R(acc, size), Opnd::R(a, size), b]);
     }

@@ -1,15 +1,12 @@
 //! Linear-scan register allocation. An interval is one stretch of the linear order, extended to the end of every loop that
 //! uses a register from outside it. What does not fit lives in a stack slot for all of its life: each use becomes a
 //! memory operand where the instruction has one, else a reload into a register of one instruction's life; then the scan
-//! runs again.
+//! runs again. Which registers there are, and how one moves to a slot and back, the machine says.
 
+use super::machine::Machine;
 use super::mir::{Base, Func, Inst, Item, Mem, Opnd, Size, VReg, each_reg};
 use crate::util::sort;
 use crate::{Error, Result};
-use iced_x86::{Code, Register};
-
-/// General registers in the order they are given out: caller-saved first. rsp, rax and rdx are never given.
-const GPRS: [u8; 13] = [1, 6, 7, 8, 9, 10, 11, 3, 5, 12, 13, 14, 15];
 
 #[derive(Clone, Copy)]
 struct Interval {
@@ -21,13 +18,13 @@ struct Interval {
     hint: Option<VReg>,
 }
 
-/// Gives every virtual register a number. Adds spill code to `f`. `wide` allows registers 16..32 to zmm values.
-pub(super) fn allocate(f: &mut Func, wide: bool) -> Result<Vec<u8>> {
+/// Gives every virtual register a number. Adds spill code to `f`.
+pub(in crate::render) fn allocate<M: Machine>(f: &mut Func<M>, m: M) -> Result<Vec<u8>> {
     // registers made for spill code must never be spilled themselves
     let mut first_tiny = u32::MAX;
     for _ in 0..12 {
         let intervals = intervals(f, first_tiny);
-        match scan(f, &intervals, wide)? {
+        match scan(f, &intervals, m)? {
             (numbers, spilled) if spilled.is_empty() => return Ok(numbers),
             (_, spilled) => {
                 first_tiny = first_tiny.min(f.regs.len() as u32);
@@ -38,7 +35,7 @@ pub(super) fn allocate(f: &mut Func, wide: bool) -> Result<Vec<u8>> {
     Err(Error::Internal("register allocation does not settle".into()))
 }
 
-fn intervals(f: &Func, first_tiny: u32) -> Vec<Interval> {
+fn intervals<M: Machine>(f: &Func<M>, first_tiny: u32) -> Vec<Interval> {
     let mut ends = vec![0u32; f.items.len()]; // of the loop that begins here
     let mut open = Vec::new();
     for (i, item) in f.items.iter().enumerate() {
@@ -92,7 +89,7 @@ fn intervals(f: &Func, first_tiny: u32) -> Vec<Interval> {
 }
 
 /// Most vector registers in use at once between two items: of all sizes, and of those below zmm.
-pub(super) fn pressure(f: &Func, begin: usize, end: usize) -> (usize, usize) {
+pub(in crate::render) fn pressure<M: Machine>(f: &Func<M>, begin: usize, end: usize) -> (usize, usize) {
     let mut events: Vec<(u32, i32, bool)> = Vec::new();
     for t in intervals(f, u32::MAX) {
         let size = f.regs[t.reg.0 as usize];
@@ -116,17 +113,16 @@ pub(super) fn pressure(f: &Func, begin: usize, end: usize) -> (usize, usize) {
 }
 
 /// Physical registers read at the start (the arguments) may not be given out before they were read.
-fn argument_limits(f: &Func) -> Vec<(u8, u32)> {
+fn argument_limits<M: Machine>(f: &Func<M>) -> Vec<(u8, u32)> {
     let mut out = Vec::new();
     for (i, item) in f.items.iter().enumerate().take(16) {
         if let Item::Op(inst) = item {
             for (k, o) in inst.ops.iter().enumerate() {
                 if let Opnd::P(r) = o
                     && inst.def >> k & 1 == 0
-                    && r.is_gpr()
+                    && let Some(n) = M::general_number(*r)
                 {
-                    let first = if r.is_gpr64() { Register::RAX } else { Register::EAX };
-                    out.push((*r as u8 - first as u8, 2 * i as u32));
+                    out.push((n, 2 * i as u32));
                 }
             }
         }
@@ -134,12 +130,11 @@ fn argument_limits(f: &Func) -> Vec<(u8, u32)> {
     out
 }
 
-fn scan(f: &Func, intervals: &[Interval], wide: bool) -> Result<(Vec<u8>, Vec<VReg>)> {
+fn scan<M: Machine>(f: &Func<M>, intervals: &[Interval], m: M) -> Result<(Vec<u8>, Vec<VReg>)> {
     let limits = argument_limits(f);
     let mut numbers = vec![u8::MAX; f.regs.len()];
     let mut spilled = Vec::new();
-    let gprs = GPRS.iter().fold(0u32, |m, r| m | 1 << r);
-    let mut free = [gprs, if wide { u32::MAX } else { 0xffff }];
+    let mut free = [M::holding(Size::Q), m.vectors()];
     let mut active: [Vec<Interval>; 2] = [Vec::new(), Vec::new()];
     for cur in intervals {
         let size = f.regs[cur.reg.0 as usize];
@@ -151,11 +146,7 @@ fn scan(f: &Func, intervals: &[Interval], wide: bool) -> Result<(Vec<u8>, Vec<VR
             }
             live
         });
-        let mut allowed = match size {
-            Size::Z => u32::MAX,
-            s if s.is_vec() => 0xffff,
-            _ => gprs,
-        };
+        let mut allowed = M::holding(size);
         if class == 0 {
             for &(r, limit) in &limits {
                 if cur.start < limit {
@@ -188,12 +179,8 @@ fn scan(f: &Func, intervals: &[Interval], wide: bool) -> Result<(Vec<u8>, Vec<VR
             }
         } else if let Some(n) = hinted {
             n
-        } else if class == 0 {
-            *GPRS.iter().find(|&&r| candidates >> r & 1 == 1).expect("a candidate")
-        } else if size == Size::Z {
-            31 - candidates.leading_zeros() as u8
         } else {
-            candidates.trailing_zeros() as u8
+            M::first(size, candidates)
         };
         numbers[cur.reg.0 as usize] = number;
         free[class] &= !(1 << number);
@@ -203,7 +190,7 @@ fn scan(f: &Func, intervals: &[Interval], wide: bool) -> Result<(Vec<u8>, Vec<VR
 }
 
 /// Moves the spilled registers to stack slots.
-fn rewrite(f: &mut Func, spilled: &[VReg]) {
+fn rewrite<M: Machine>(f: &mut Func<M>, spilled: &[VReg]) {
     let mut slot_of = vec![u32::MAX; f.regs.len()];
     for r in spilled {
         slot_of[r.0 as usize] = f.slot(f.regs[r.0 as usize].bytes());
@@ -227,31 +214,27 @@ fn rewrite(f: &mut Func, spilled: &[VReg]) {
     f.items = out;
 }
 
-fn spill_inst(f: &mut Func, i: &mut Inst, slot: impl Fn(VReg) -> Option<u32>, out: &mut Vec<Item>) {
+fn spill_inst<M: Machine>(
+    f: &mut Func<M>,
+    i: &mut Inst<M>,
+    slot: impl Fn(VReg) -> Option<u32>,
+    out: &mut Vec<Item<M>>,
+) {
     let in_slot = |s: u32| Mem::at(Base::Slot(s), 0);
     if i.copy
         && let (Opnd::R(d, _), Opnd::R(s, _)) = (i.ops[0], i.ops[1])
         && let (Some(sd), None) = (slot(d), slot(s))
     {
-        out.push(store(f.regs[d.0 as usize], in_slot(sd), s));
+        out.push(Item::Op(M::save(f.regs[d.0 as usize], in_slot(sd), s)));
         return;
     }
     if let (Opnd::R(r, size), false) = (i.ops[0], i.ops.iter().any(|o| matches!(o, Opnd::M(_))))
         && let Some(s) = slot(r)
-        && (in_memory(i.code) && size != Size::B || i.code == Code::Mov_r32_imm32)
         && i.ops[1] != Opnd::R(r, size)
+        && M::update_in_memory(i, size, in_slot(s))
     {
-        if i.code == Code::Mov_r32_imm32
-            && let Opnd::I32(v) = i.ops[1]
-            && v >= 0
-        {
-            (i.code, i.ops[1]) = (Code::Mov_rm64_imm32, Opnd::Q32(v));
-        }
-        if i.code != Code::Mov_r32_imm32 {
-            (i.ops[0], i.def) = (Opnd::M(in_slot(s)), 0);
-            out.push(Item::Op(*i));
-            return;
-        }
+        out.push(Item::Op(*i));
+        return;
     }
     let has_mem = i.ops.iter().any(|o| matches!(o, Opnd::M(_)));
     let twice = |r: VReg| {
@@ -271,7 +254,7 @@ fn spill_inst(f: &mut Func, i: &mut Inst, slot: impl Fn(VReg) -> Option<u32>, ou
     }
     let mut loaded: Vec<(VReg, VReg)> = Vec::new();
     let mut after = Vec::new();
-    let mut reload = |f: &mut Func, r: VReg, read: bool, written: bool, out: &mut Vec<Item>| -> VReg {
+    let mut reload = |f: &mut Func<M>, r: VReg, read: bool, written: bool, out: &mut Vec<Item<M>>| -> VReg {
         let Some(s) = slot(r) else { return r };
         let t = match loaded.iter().find(|l| l.0 == r) {
             Some(l) => l.1,
@@ -280,13 +263,13 @@ fn spill_inst(f: &mut Func, i: &mut Inst, slot: impl Fn(VReg) -> Option<u32>, ou
                 let t = f.reg(size);
                 loaded.push((r, t));
                 if read {
-                    out.push(load(size, t, in_slot(s)));
+                    out.push(Item::Op(M::restore(size, t, in_slot(s))));
                 }
                 t
             }
         };
         if written {
-            after.push(store(f.regs[r.0 as usize], in_slot(s), t));
+            after.push(Item::Op(M::save(f.regs[r.0 as usize], in_slot(s), t)));
         }
         t
     };
@@ -313,65 +296,4 @@ fn spill_inst(f: &mut Func, i: &mut Inst, slot: impl Fn(VReg) -> Option<u32>, ou
     i.copy &= !matches!(i.ops[1], Opnd::M(_));
     out.push(Item::Op(*i));
     out.extend(after);
-}
-
-/// Instructions with an immediate or no second operand whose first may be memory.
-fn in_memory(code: Code) -> bool {
-    use Code::*;
-    let words = matches!(
-        code,
-        Add_rm32_imm32 | And_rm32_imm32 | Or_rm32_imm32 | Xor_rm32_imm32 | Sub_rm32_imm32 | Cmp_rm32_imm32
-    );
-    let full = matches!(
-        code,
-        Add_rm64_imm32 | And_rm64_imm32 | Or_rm64_imm32 | Xor_rm64_imm32 | Sub_rm64_imm32 | Cmp_rm64_imm32
-    );
-    let shifts =
-        matches!(code, Shl_rm32_imm8 | Shr_rm32_imm8 | Sar_rm32_imm8 | Shl_rm64_imm8 | Shr_rm64_imm8 | Sar_rm64_imm8);
-    words || full || shifts || matches!(code, Inc_rm64 | Neg_rm32 | Neg_rm64)
-}
-
-fn plain(code: Code, a: Opnd, b: Opnd, def: u8) -> Item {
-    let ops = [a, b, Opnd::None, Opnd::None];
-    Item::Op(Inst { code, ops, def, uses: !def, rm: 9, masked: false, zeroing: false, copy: false })
-}
-
-fn load(size: Size, r: VReg, m: Mem) -> Item {
-    let (code, size) = match size {
-        Size::X => (Code::VEX_Vmovups_xmm_xmmm128, size),
-        Size::Y => (Code::VEX_Vmovups_ymm_ymmm256, size),
-        Size::Z => (Code::EVEX_Vmovups_zmm_k1z_zmmm512, size),
-        _ => (Code::Mov_r64_rm64, Size::Q),
-    };
-    plain(code, Opnd::R(r, size), Opnd::M(m), 1)
-}
-
-fn store(size: Size, m: Mem, r: VReg) -> Item {
-    let (code, size) = match size {
-        Size::X => (Code::VEX_Vmovups_xmmm128_xmm, size),
-        Size::Y => (Code::VEX_Vmovups_ymmm256_ymm, size),
-        Size::Z => (Code::EVEX_Vmovups_zmmm512_k1z_zmm, size),
-        _ => (Code::Mov_rm64_r64, Size::Q),
-    };
-    plain(code, Opnd::M(m), Opnd::R(r, size), 0)
-}
-
-/// The physical register with a number.
-pub(super) fn physical(number: u8, size: Size) -> Register {
-    let base = match size {
-        Size::B => {
-            const BYTE: [Register; 16] = {
-                use Register::*;
-                [AL, CL, DL, BL, SPL, BPL, SIL, DIL, R8L, R9L, R10L, R11L, R12L, R13L, R14L, R15L]
-            };
-            return BYTE[number as usize];
-        }
-        Size::W => Register::AX,
-        Size::D => Register::EAX,
-        Size::Q => Register::RAX,
-        Size::X => Register::XMM0,
-        Size::Y => Register::YMM0,
-        Size::Z => Register::ZMM0,
-    };
-    base + number as u32
 }

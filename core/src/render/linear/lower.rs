@@ -6,15 +6,13 @@
 //! bits or less live in 32-bit lanes (narrow integers extended, f16 and bf16 as f32, bool as masks); 64-bit values are
 //! scalars, one per lane.
 
-use super::mir::{Base, Func, Item, Mem, Opnd, Size, VReg};
-use super::table::{self, V2};
+use super::machine::Machine;
+use super::mir::{Base, Func, Item, Mem, Size, VReg};
 use crate::codegen::Program;
 use crate::dtype::Scalar;
-use crate::target::Isa;
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
 use crate::util::sort;
 use crate::{DType, Error, Result};
-use iced_x86::{Code, Register};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -26,7 +24,7 @@ const MAX_DEPTH: u32 = 40;
 
 /// A value of one element: in a register, in memory (constants, loads used once), or a scalar integer constant.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Val {
+pub(in crate::render) enum Val {
     R(VReg),
     M(Mem),
     I(i64),
@@ -34,31 +32,31 @@ pub(super) enum Val {
 
 /// An index per tile axis, by position in `Program::tiles`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub(super) struct Point(pub(super) [u16; MAX_TILES]);
+pub(in crate::render) struct Point(pub(in crate::render) [u16; MAX_TILES]);
 
 /// The tile axes of a value.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Tile {
+pub(in crate::render) struct Tile {
     /// Register axes, outermost first: position in `Program::tiles` and extent.
-    pub(super) regs: SmallVec<[(u8, u16); 4]>,
+    pub(in crate::render) regs: SmallVec<[(u8, u16); 4]>,
     /// Extent of the lane axis, 0 if the value has none.
-    pub(super) lane: usize,
+    pub(in crate::render) lane: usize,
 }
 
 impl Tile {
     /// The element's number in row-major order.
-    pub(super) fn elem(&self, pt: &Point) -> u32 {
+    pub(in crate::render) fn elem(&self, pt: &Point) -> u32 {
         self.regs.iter().fold(0, |n, &(a, len)| n * len as u32 + pt.0[a as usize] as u32)
     }
 
     /// All elements, the first axis outermost.
-    pub(super) fn points(&self) -> Vec<Point> {
+    pub(in crate::render) fn points(&self) -> Vec<Point> {
         points(&self.regs, Point::default())
     }
 }
 
 /// All points over `axes` that agree with `base` elsewhere.
-pub(super) fn points(axes: &[(u8, u16)], base: Point) -> Vec<Point> {
+pub(in crate::render) fn points(axes: &[(u8, u16)], base: Point) -> Vec<Point> {
     let mut out = vec![base];
     for &(a, len) in axes {
         out = out
@@ -75,37 +73,51 @@ pub(super) fn points(axes: &[(u8, u16)], base: Point) -> Vec<Point> {
     out
 }
 
+/// An argument of a kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::render) enum Argument {
+    /// Pointers by slot.
+    Bufs,
+    /// Launch scalars.
+    Vars,
+    /// The first and the last turn of the grid's loop, 32 bits.
+    Lo,
+    Hi,
+    /// Memory for scratch arrays.
+    Scratch,
+}
+
 /// What the cache is keyed by: node, element, lane offset, width (0 for the 64-bit index form).
 type Key = (UOp, u32, u16, u8);
 
-pub(super) struct Lower<'a> {
-    pub(super) p: &'a Program,
-    pub(super) g: &'a Graph,
-    pub(super) f: Func,
+pub(in crate::render) struct Lower<'a, M: Machine> {
+    pub(in crate::render) p: &'a Program,
+    pub(in crate::render) g: &'a Graph,
+    pub(in crate::render) f: Func<M>,
+    pub(in crate::render) m: M,
     /// Most 32-bit lanes of a register.
-    pub(super) max_w: usize,
-    pub(super) isa: Isa,
+    pub(in crate::render) max_w: usize,
     /// The nodes of the order and their sources.
     used: Vec<UOp>,
     /// Position in `order`, `u32::MAX` if it has none.
-    pub(super) place: Vec<u32>,
+    pub(in crate::render) place: Vec<u32>,
     /// The straight stretch of code the node is placed in.
     block: Vec<u32>,
-    pub(super) tiles: Vec<Tile>,
+    pub(in crate::render) tiles: Vec<Tile>,
     users: Vec<SmallVec<[UOp; 4]>>,
     /// Stretches of code with a store to scratch.
     stored_in: FxHashSet<u32>,
-    pub(super) eager: Vec<bool>,
+    pub(in crate::render) eager: Vec<bool>,
     cache: FxHashMap<Key, Val>,
     journal: Vec<Vec<Key>>,
-    pub(super) params: FxHashMap<u32, VReg>,
+    pub(in crate::render) params: FxHashMap<u32, VReg>,
     /// Where each scratch array begins, and the register of the memory it is in.
-    pub(super) scratch: FxHashMap<UOp, (VReg, i32)>,
-    pub(super) accs: FxHashMap<UOp, Vec<Vec<VReg>>>,
+    pub(in crate::render) scratch: FxHashMap<UOp, (VReg, i32)>,
+    pub(in crate::render) accs: FxHashMap<UOp, Vec<Vec<VReg>>>,
     /// Last place where an accumulator changes.
-    pub(super) last_change: FxHashMap<UOp, u32>,
+    pub(in crate::render) last_change: FxHashMap<UOp, u32>,
     /// Loads that fetch ahead what the next step of the grid reads first, and how many bytes ahead.
-    pub(super) ahead: FxHashMap<UOp, i32>,
+    pub(in crate::render) ahead: FxHashMap<UOp, i32>,
     loops: Vec<Loop>,
     grid: Option<Slice>,
 }
@@ -128,10 +140,10 @@ struct Slice {
     end: u32,
 }
 
-/// Lowers a program for an instruction set.
-pub(super) fn lower(p: &Program, isa: Isa) -> Result<Func> {
+/// Lowers a program for a machine.
+pub(in crate::render) fn lower<M: Machine>(p: &Program, m: M) -> Result<Func<M>> {
     if p.tiles.len() > MAX_TILES {
-        return Err(unsupported(format!("{} tile axes", p.tiles.len()), p));
+        return Err(unsupported::<M>(format!("{} tile axes", p.tiles.len()), p));
     }
     let g = &p.g;
     let n = g.len();
@@ -155,9 +167,9 @@ pub(super) fn lower(p: &Program, isa: Isa) -> Result<Func> {
     let mut l = Lower {
         p,
         g,
-        f: Func::default(),
-        max_w: if isa >= Isa::Avx512 { 16 } else { 8 },
-        isa,
+        f: Func::new(),
+        m,
+        max_w: m.lanes(),
         used,
         place: vec![u32::MAX; n],
         block: vec![u32::MAX; n],
@@ -180,16 +192,21 @@ pub(super) fn lower(p: &Program, isa: Isa) -> Result<Func> {
     Ok(l.f)
 }
 
-pub(super) fn unsupported(what: String, p: &Program) -> Error {
-    Error::Unsupported { what, context: format!("kernel {}, x86", p.name) }
+fn unsupported<M: Machine>(what: String, p: &Program) -> Error {
+    Error::Unsupported { what, context: format!("kernel {}, {}", p.name, M::NAME) }
 }
 
 /// Values of this dtype fill 64 bits and are not vectorised.
-pub(super) fn wide(dt: DType) -> bool {
+pub(in crate::render) fn wide(dt: DType) -> bool {
     dt.size() == 8
 }
 
-impl Lower<'_> {
+impl<M: Machine> Lower<'_, M> {
+    /// What this machine does not do, in this kernel.
+    pub(in crate::render) fn unsupported(&self, what: String) -> Error {
+        unsupported::<M>(what, self.p)
+    }
+
     fn analyse(&mut self) {
         let g = self.g;
         let mut block = 0;
@@ -253,7 +270,7 @@ impl Lower<'_> {
     }
 
     /// May the memory of a load have changed where `u` is?
-    pub(super) fn changed_since(&self, load: UOp, u: UOp) -> bool {
+    pub(in crate::render) fn changed_since(&self, load: UOp, u: UOp) -> bool {
         let (there, here) = (self.block[load.0 as usize], self.block[u.0 as usize]);
         self.is_written(self.g.src_at(load, 0), there) || self.p.slot(load).is_none() && there != here
     }
@@ -265,7 +282,7 @@ impl Lower<'_> {
             match self.g.op(u) {
                 Op::Range if !self.g.kind(u).is_tile() => self.open(u)?,
                 Op::End => self.close(self.g.src_at(u, 0))?,
-                Op::Store => self.store(u)?,
+                Op::Store => M::store(self, u)?,
                 Op::Acc => self.acc(u)?,
                 Op::AccUpdate => self.acc_update(u)?,
                 Op::AccMulAdd => self.acc_mul_add(u)?,
@@ -276,45 +293,27 @@ impl Lower<'_> {
         while let Some(range) = self.loops.last().map(|l| l.range) {
             self.close(range)?;
         }
-        let past = |i: &Item| matches!(i, Item::Op(i) if table::is_past_caches(i.code));
-        if self.f.items.iter().any(past) {
-            // other threads see what was written before they are told that it is done
-            self.f.read(Code::Sfence, &[]);
-        }
+        M::finish(self);
         Ok(())
     }
 
     /// Reads the arguments: pointers, scalars, the grid slice.
     fn prologue(&mut self) -> Result<()> {
-        let regs = [Register::RDI, Register::RSI].map(|p| (p, self.f.reg(Size::Q)));
-        for (p, r) in regs {
-            self.f.copy(Code::Mov_r64_rm64, Opnd::R(r, Size::Q), Opnd::P(p));
-        }
-        let scratch = (!self.p.scratch().0.is_empty()).then(|| {
-            let r = self.f.reg(Size::Q);
-            self.f.copy(Code::Mov_r64_rm64, Opnd::R(r, Size::Q), Opnd::P(Register::R8));
-            r
-        });
+        let [bufs, vars] = [Argument::Bufs, Argument::Vars].map(|a| M::argument(self, a));
+        let scratch = (!self.p.scratch().0.is_empty()).then(|| M::argument(self, Argument::Scratch));
         if self.p.launch_range(AxisKind::Grid(0)).is_some() {
-            let [lo, hi] = [Register::EDX, Register::ECX].map(|p| {
-                let r = self.f.reg(Size::Q);
-                self.f.copy(Code::Mov_r32_rm32, Opnd::R(r, Size::D), Opnd::P(p));
-                r
-            });
+            let [lo, hi] = [Argument::Lo, Argument::Hi].map(|a| M::argument(self, a));
             let end = self.f.new_label();
-            self.f.read(Code::Cmp_r32_rm32, &[Opnd::R(lo, Size::D), Opnd::R(hi, Size::D)]);
-            self.f.jump(Code::Jae_rel32_64, end);
+            M::skip_loop(self, Size::D, lo, hi, end);
             self.grid = Some(Slice { lo, hi, end });
         }
-        let (bufs, vars) = (regs[0].1, regs[1].1);
         let used = std::mem::take(&mut self.used);
         let mut slots: Vec<u32> = used.iter().filter_map(|&u| self.p.slot_of_param(u)).collect();
         sort::ascending(&mut slots);
         slots.dedup();
         for s in slots {
             let r = self.f.reg(Size::Q);
-            let m = Mem::at(Base::Reg(bufs), s as i32 * 8);
-            self.f.def(Code::Mov_r64_rm64, &[Opnd::R(r, Size::Q), Opnd::M(m)]);
+            M::put(self, r, Val::M(Mem::at(Base::Reg(bufs), s as i32 * 8)), DType::I64, 1);
             self.params.insert(s, r);
         }
         for u in used {
@@ -324,7 +323,7 @@ impl Lower<'_> {
                         return Err(Error::Internal(format!("variable {name} is not in the kernel's list")));
                     };
                     let m = Mem::at(Base::Reg(vars), at as i32 * 4);
-                    let v = self.load_scalar(self.g.dtype(u), m);
+                    let v = M::load_scalar(self, self.g.dtype(u), m);
                     self.remember((u, 0, 0, 1), v);
                 }
                 _ => {}
@@ -332,7 +331,7 @@ impl Lower<'_> {
         }
         let (arrays, bytes) = self.p.scratch();
         if bytes > i32::MAX as usize / 2 {
-            return Err(unsupported(format!("scratch memory of {bytes} bytes"), self.p));
+            return Err(self.unsupported(format!("scratch memory of {bytes} bytes")));
         }
         for (u, at) in arrays {
             if let Some(r) = scratch {
@@ -351,21 +350,20 @@ impl Lower<'_> {
             }
             k if k.is_loop() => {
                 let counter = self.f.reg(Size::Q);
-                self.f.def(Code::Mov_r32_imm32, &[Opnd::R(counter, Size::D), Opnd::I32(0)]);
+                M::put(self, counter, Val::I(0), DType::I32, 1);
                 let end = self.f.new_label();
                 let limit = match g.const_int(g.src_at(range, 0)) {
                     Some(n) if (1..=i32::MAX as i64).contains(&n) => None,
                     _ => {
                         let limit = self.index64(g.src_at(range, 0), &Point::default(), 0)?;
                         let limit = self.reg(limit, DType::I64, 1)?;
-                        self.f.read(Code::Cmp_r64_rm64, &[Opnd::R(counter, Size::Q), Opnd::R(limit, Size::Q)]);
-                        self.f.jump(Code::Jge_rel32_64, end);
+                        M::skip_loop(self, Size::Q, counter, limit, end);
                         Some(limit)
                     }
                 };
                 (counter, limit, end)
             }
-            k => return Err(unsupported(format!("a {k:?} range"), self.p)),
+            k => return Err(self.unsupported(format!("a {k:?} range"))),
         };
         let top = self.f.new_label();
         self.loops.push(Loop { range, counter, limit, top, end });
@@ -383,13 +381,8 @@ impl Lower<'_> {
         let Some(l) = self.loops.pop().filter(|l| l.range == range) else {
             return Err(Error::Internal("loops of the program do not nest".into()));
         };
-        let counter = Opnd::R(l.counter, Size::Q);
-        self.f.update(Code::Inc_rm64, &[counter]);
-        match (l.limit, self.g.const_int(self.g.src_at(range, 0))) {
-            (Some(r), _) => self.f.read(Code::Cmp_r64_rm64, &[counter, Opnd::R(r, Size::Q)]),
-            (None, n) => self.f.read(Code::Cmp_rm64_imm32, &[counter, Opnd::Q32(n.unwrap_or(1) as i32)]),
-        }
-        self.f.jump(Code::Jl_rel32_64, l.top);
+        let n = self.g.const_int(self.g.src_at(range, 0)).unwrap_or(1) as i32;
+        M::next_turn(self, l.counter, l.limit.ok_or(n), l.top);
         self.f.items.push(Item::LoopEnd);
         self.f.label(l.end);
         for k in self.journal.pop().unwrap_or_default() {
@@ -398,7 +391,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    pub(super) fn remember(&mut self, key: Key, v: Val) {
+    pub(in crate::render) fn remember(&mut self, key: Key, v: Val) {
         if self.cache.insert(key, v).is_none()
             && let Some(j) = self.journal.last_mut()
         {
@@ -406,12 +399,12 @@ impl Lower<'_> {
         }
     }
 
-    pub(super) fn cached(&self, key: Key) -> Option<Val> {
+    pub(in crate::render) fn cached(&self, key: Key) -> Option<Val> {
         self.cache.get(&key).copied()
     }
 
     /// The parts of a lane axis of `len` (0: none) for values of `dt`.
-    pub(super) fn parts(&self, len: usize, dt: DType) -> SmallVec<[(usize, usize); 4]> {
+    pub(in crate::render) fn parts(&self, len: usize, dt: DType) -> SmallVec<[(usize, usize); 4]> {
         let mut out = SmallVec::new();
         let mut off = 0;
         while off < len.max(1) {
@@ -466,7 +459,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    pub(super) fn acc_of(&self, x: UOp) -> UOp {
+    pub(in crate::render) fn acc_of(&self, x: UOp) -> UOp {
         if self.g.op(x) == Op::Acc { x } else { self.g.src_at(x, 0) }
     }
 
@@ -480,7 +473,7 @@ impl Lower<'_> {
     }
 
     /// The value of `u` at an element: lanes `off..off+w`, or the same scalar in all `w` lanes if it has no lane axis.
-    pub(super) fn demand(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
+    pub(in crate::render) fn demand(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
         let (op, dt) = (self.g.op(u), self.g.dtype(u));
         if let Some(c) = self.g.const_val(u) {
             return Ok(self.constant(c, dt, w));
@@ -511,7 +504,7 @@ impl Lower<'_> {
             if pw > 1 {
                 // not remembered: taking it again is cheaper than keeping it
                 let v = self.demand(u, pt, po, pw)?;
-                return self.extract(u, pt, v, (po, pw), off - po);
+                return M::extract(self, u, pt, v, (po, pw), off - po);
             }
             self.compute(u, pt, off, 1)?
         } else {
@@ -522,19 +515,19 @@ impl Lower<'_> {
     }
 
     /// Like `demand`, in a register.
-    pub(super) fn demand_reg(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<VReg> {
+    pub(in crate::render) fn demand_reg(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<VReg> {
         let v = self.demand(u, pt, off, w)?;
         self.reg(v, self.g.dtype(u), w)
     }
 
     fn compute(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
         match self.g.op(u) {
-            Op::Load => self.load(u, pt, off, w),
+            Op::Load => M::load(self, u, pt, off, w),
             Op::AccRead => self.acc_read(u, pt, off, w),
             Op::Fold => self.fold(u, pt, off, w),
             Op::After => self.demand(self.g.src_at(u, 0), pt, off, w),
-            op if op.is_alu() => self.alu(u, pt, off, w),
-            op => Err(unsupported(format!("op {} in a program", op.name()), self.p)),
+            op if op.is_alu() => M::alu(self, u, pt, off, w),
+            op => Err(self.unsupported(format!("op {} in a program", op.name()))),
         }
     }
 
@@ -556,12 +549,12 @@ impl Lower<'_> {
         if self.g.op(u) == Op::Load
             && self.cached((u, elem, 0, 1)).is_none()
             && !self.eager_scalar(u)
-            && let Some(v) = self.load_broadcast(u, pt, w)?
+            && let Some(v) = M::load_broadcast(self, u, pt, w)?
         {
             return Ok(v);
         }
         let s = self.demand_reg(u, pt, 0, 1)?;
-        Ok(Val::R(self.splat(s, dt, w)))
+        Ok(Val::R(M::splat(self, s, dt, w)))
     }
 
     /// Does some user take the scalar itself?
@@ -573,7 +566,7 @@ impl Lower<'_> {
     }
 
     /// May this load be a memory operand of its only user? Then no register is spent on it.
-    pub(super) fn used_once(&self, u: UOp, by: UOp) -> bool {
+    pub(in crate::render) fn used_once(&self, u: UOp, by: UOp) -> bool {
         let k = u.0 as usize;
         let same = |a: &Tile, b: &Tile| a.regs.len() == b.regs.len() && a.lane == b.lane;
         !self.eager[k]
@@ -582,18 +575,18 @@ impl Lower<'_> {
             && same(&self.tiles[k], &self.tiles[by.0 as usize])
     }
 
-    pub(super) fn pool(&mut self, bytes: &[u8]) -> Val {
+    pub(in crate::render) fn pool(&mut self, bytes: &[u8]) -> Val {
         let at = self.f.pool.put(bytes);
         Val::M(Mem::at(Base::Pool, at))
     }
 
     /// A pool constant: `bits` in each of `w` lanes (at least 4).
-    pub(super) fn lanes_of(&mut self, bits: u32, w: usize) -> Val {
+    pub(in crate::render) fn lanes_of(&mut self, bits: u32, w: usize) -> Val {
         let bytes = bits.to_le_bytes().repeat(w.max(4));
         self.pool(&bytes)
     }
 
-    pub(super) fn constant(&mut self, c: Scalar, dt: DType, w: usize) -> Val {
+    pub(in crate::render) fn constant(&mut self, c: Scalar, dt: DType, w: usize) -> Val {
         let bits = match dt {
             DType::F64 => return self.pool(&c.as_f64().to_le_bytes()),
             _ if dt.is_float() => (c.as_f64() as f32).to_bits(),
@@ -608,7 +601,7 @@ impl Lower<'_> {
     }
 
     /// A fresh register for `w` lanes of `dt`.
-    pub(super) fn fresh(&mut self, dt: DType, w: usize) -> VReg {
+    pub(in crate::render) fn fresh(&mut self, dt: DType, w: usize) -> VReg {
         let size = match (w, dt.is_float()) {
             (1, false) => Size::Q,
             (1, true) => Size::X,
@@ -618,7 +611,7 @@ impl Lower<'_> {
     }
 
     /// The value in a register.
-    pub(super) fn reg(&mut self, v: Val, dt: DType, w: usize) -> Result<VReg> {
+    pub(in crate::render) fn reg(&mut self, v: Val, dt: DType, w: usize) -> Result<VReg> {
         if let Val::R(r) = v {
             return Ok(r);
         }
@@ -628,50 +621,13 @@ impl Lower<'_> {
     }
 
     /// Copies a value into a register.
-    pub(super) fn put(&mut self, r: VReg, v: Val, dt: DType, w: usize) {
-        let scalar_int = w == 1 && !dt.is_float();
-        match v {
-            Val::I(i) => match (u32::try_from(i), i32::try_from(i)) {
-                (Ok(i), _) => self.f.def(Code::Mov_r32_imm32, &[Opnd::R(r, Size::D), Opnd::I32(i as i32)]),
-                (_, Ok(i)) if !wide(dt) => self.f.def(Code::Mov_r32_imm32, &[Opnd::R(r, Size::D), Opnd::I32(i)]),
-                _ => self.f.def(Code::Mov_r64_imm64, &[Opnd::R(r, Size::Q), Opnd::I64(i)]),
-            },
-            Val::R(s) if scalar_int => {
-                self.f.copy(Code::Mov_r64_rm64, Opnd::R(r, Size::Q), Opnd::R(s, Size::Q));
-            }
-            Val::R(s) => {
-                let size = vec_size(w);
-                self.f.copy(table::copy(w), Opnd::R(r, size), Opnd::R(s, size));
-            }
-            Val::M(m) if scalar_int => self.f.def(
-                if wide(dt) { Code::Mov_r64_rm64 } else { Code::Mov_r32_rm32 },
-                &[Opnd::R(r, if wide(dt) { Size::Q } else { Size::D }), Opnd::M(m)],
-            ),
-            Val::M(m) if w == 1 => {
-                let code = if wide(dt) { Code::VEX_Vmovsd_xmm_m64 } else { Code::VEX_Vmovss_xmm_m32 };
-                self.f.def(code, &[Opnd::R(r, Size::X), Opnd::M(m)]);
-            }
-            Val::M(m) if m.bcst => {
-                let m = Mem { bcst: false, ..m };
-                let code = Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32;
-                self.f.def(code, &[Opnd::R(r, Size::Z), Opnd::M(m)]);
-            }
-            Val::M(m) if self.f.pool.is_zero(&m, vec_size(w).bytes()) => {
-                let x = Opnd::R(r, Size::X);
-                if vec_size(w) == Size::Z {
-                    let z = Opnd::R(r, Size::Z);
-                    self.f.emit(table::v3(table::V3::Xor, 16), &[z, z, z], 7, 0, 9);
-                } else {
-                    self.f.emit(Code::VEX_Vxorps_xmm_xmm_xmmm128, &[x, x, x], 7, 0, 9);
-                }
-            }
-            Val::M(m) => self.f.def(table::v2(V2::Load, w), &[Opnd::R(r, vec_size(w)), Opnd::M(m)]),
-        }
+    pub(in crate::render) fn put(&mut self, r: VReg, v: Val, dt: DType, w: usize) {
+        M::put(self, r, v, dt, w);
     }
 }
 
 /// The register size of `w` 32-bit lanes; scalar floats are xmm.
-pub(super) fn vec_size(w: usize) -> Size {
+pub(in crate::render) fn vec_size(w: usize) -> Size {
     match w {
         16 => Size::Z,
         8 => Size::Y,

@@ -2,6 +2,7 @@
 //! so only those at the rim of the tile are loaded under a gate.
 
 use super::lower::{Lower, Point};
+use super::machine::Machine;
 use crate::DType;
 use crate::uop::{Op, UOp};
 
@@ -10,15 +11,15 @@ const DEPTH: u32 = 24;
 
 /// The gate of a load at one element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Gate {
+pub(in crate::render) enum Gate {
     Open,
     Shut,
     If(UOp),
 }
 
-impl Lower<'_> {
+impl<M: Machine> Lower<'_, M> {
     /// What is left of the gate of a load, in lanes `off..off+w`.
-    pub(super) fn gate(&self, load: UOp, pt: &Point, off: usize, w: usize) -> Gate {
+    pub(in crate::render) fn gate(&self, load: UOp, pt: &Point, off: usize, w: usize) -> Gate {
         let Some(&gate) = self.g.src(load).get(2) else { return Gate::Open };
         match self.settled(gate, pt, off, w) {
             Some(true) => Gate::Open,
@@ -28,7 +29,7 @@ impl Lower<'_> {
     }
 
     /// The value of a condition, if it is the same in lanes `off..off+w` of every iteration.
-    pub(super) fn settled(&self, u: UOp, pt: &Point, off: usize, w: usize) -> Option<bool> {
+    pub(in crate::render) fn settled(&self, u: UOp, pt: &Point, off: usize, w: usize) -> Option<bool> {
         let g = self.g;
         if let Some(c) = g.const_val(u) {
             return Some(c.as_bool());
@@ -50,7 +51,7 @@ impl Lower<'_> {
     }
 
     /// A condition without the parts that hold anyway.
-    pub(super) fn unsettled(&self, mut u: UOp, pt: &Point, off: usize, w: usize) -> UOp {
+    pub(in crate::render) fn unsettled(&self, mut u: UOp, pt: &Point, off: usize, w: usize) -> UOp {
         while self.g.op(u) == Op::And {
             let (a, b) = (self.g.src_at(u, 0), self.g.src_at(u, 1));
             match (self.settled(a, pt, off, w), self.settled(b, pt, off, w)) {

@@ -5,12 +5,11 @@
 //! fetches nothing while it computes. So where a row is read for the last time, the same place of the next one is fetched.
 
 use super::lower::{Lower, Point};
-use super::mir::{Mem, Opnd};
-use super::near::gcd;
+use super::machine::Machine;
+use super::mir::Mem;
 use crate::codegen::Program;
 use crate::codegen::axes::affine;
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
-use iced_x86::Code;
 use rustc_hash::FxHashMap;
 
 /// Bytes of a row: below, the processor is ahead by itself; above, the row would be gone before it is read.
@@ -23,7 +22,7 @@ const HUGE: usize = 32 << 20;
 const LINE: usize = 64;
 
 /// The loads that are the last ones of a row which earlier loads read too, and the distance to the next row in bytes.
-pub(super) fn find(p: &Program) -> FxHashMap<UOp, i32> {
+pub(in crate::render) fn find(p: &Program) -> FxHashMap<UOp, i32> {
     let g = &p.g;
     let Some(grid) = p.launch_range(AxisKind::Grid(0)) else { return FxHashMap::default() };
     // per parameter and row: the last load, and how many there are
@@ -57,9 +56,13 @@ fn multiple(g: &Graph, u: UOp) -> i64 {
     }
 }
 
-impl Lower<'_> {
+pub(in crate::render) fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a.abs() } else { gcd(b, a % b) }
+}
+
+impl<M: Machine> Lower<'_, M> {
     /// If results are written past the caches: what the offset of this address is a multiple of.
-    pub(super) fn past_caches(&self, index: UOp) -> Option<i64> {
+    pub(in crate::render) fn past_caches(&self, index: UOp) -> Option<i64> {
         let g = self.g;
         let param = &self.p.params[self.p.slot(index)? as usize];
         let bytes = param.len.saturating_mul(param.dtype.size());
@@ -68,7 +71,7 @@ impl Lower<'_> {
     }
 
     /// Do `w` lanes from `off` on begin where a whole vector may be written past the caches?
-    pub(super) fn on_line(&self, index: UOp, unit: i64, pt: &Point, off: usize, w: usize) -> bool {
+    pub(in crate::render) fn on_line(&self, index: UOp, unit: i64, pt: &Point, off: usize, w: usize) -> bool {
         let Arg::Strides(list) = self.g.arg(index) else { return false };
         let at = list.iter().map(|(id, stride)| {
             let i = self.p.tiles.iter().position(|t| t.id == *id).expect("a tile axis of the program");
@@ -78,12 +81,12 @@ impl Lower<'_> {
     }
 
     /// Fetches what the next step of the grid reads, beside a load of `w` lanes from `m` on.
-    pub(super) fn fetch_ahead(&mut self, load: UOp, m: Mem, off: usize, w: usize) {
+    pub(in crate::render) fn fetch_ahead(&mut self, load: UOp, m: Mem, off: usize, w: usize) {
         let Some(&bytes) = self.ahead.get(&load) else { return };
         let size = self.g.dtype(load).size();
         if w * size >= LINE || (off * size).is_multiple_of(LINE) {
             let disp = m.disp.saturating_add(bytes);
-            self.f.read(Code::Prefetcht1_m8, &[Opnd::M(Mem { disp, ..m })]);
+            M::prefetch(self, Mem { disp, ..m });
         }
     }
 }

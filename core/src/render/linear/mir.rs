@@ -1,16 +1,16 @@
-//! Machine code before registers: iced-x86 opcodes over virtual registers, with what each operand does. Built by `lower`,
-//! given registers by `alloc`, encoded by `encode`. No knowledge of the IR.
+//! The linear program: a machine's instructions over virtual registers, with what each operand does. Built by `lower` and the
+//! machine's selection of instructions, given registers by `alloc`, encoded by the machine. No knowledge of the IR.
 
-use iced_x86::{Code, Register};
+use super::machine::Machine;
 use rustc_hash::FxHashMap;
 
 /// A virtual register.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct VReg(pub(super) u32);
+pub(in crate::render) struct VReg(pub(in crate::render) u32);
 
 /// How much of a register an operand names. A virtual register has the size it was made with; operands may name less.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Size {
+pub(in crate::render) enum Size {
     /// 8 bits of a general register.
     B,
     /// 16 bits of a general register.
@@ -28,12 +28,12 @@ pub(super) enum Size {
 }
 
 impl Size {
-    pub(super) fn is_vec(self) -> bool {
+    pub(in crate::render) fn is_vec(self) -> bool {
         self >= Size::X
     }
 
     /// Bytes of a stack slot.
-    pub(super) fn bytes(self) -> u32 {
+    pub(in crate::render) fn bytes(self) -> u32 {
         match self {
             Size::B | Size::W | Size::D | Size::Q => 8,
             Size::X => 16,
@@ -45,7 +45,7 @@ impl Size {
 
 /// What an address starts from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Base {
+pub(in crate::render) enum Base {
     Reg(VReg),
     /// A stack slot, by number.
     Slot(u32),
@@ -55,29 +55,29 @@ pub(super) enum Base {
 
 /// A memory operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Mem {
-    pub(super) base: Base,
-    pub(super) index: Option<VReg>,
+pub(in crate::render) struct Mem {
+    pub(in crate::render) base: Base,
+    pub(in crate::render) index: Option<VReg>,
     /// The index is a vector of this size: a gather.
-    pub(super) vector: Option<Size>,
-    pub(super) scale: u8,
-    pub(super) disp: i32,
+    pub(in crate::render) vector: Option<Size>,
+    pub(in crate::render) scale: u8,
+    pub(in crate::render) disp: i32,
     /// AVX-512 embedded broadcast of one 32-bit element.
-    pub(super) bcst: bool,
+    pub(in crate::render) bcst: bool,
 }
 
 impl Mem {
-    pub(super) fn at(base: Base, disp: i32) -> Mem {
+    pub(in crate::render) fn at(base: Base, disp: i32) -> Mem {
         Mem { base, index: None, vector: None, scale: 1, disp, bcst: false }
     }
 }
 
 /// An operand.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Opnd {
+pub(in crate::render) enum Opnd<M: Machine> {
     None,
     R(VReg, Size),
-    P(Register),
+    P(M::Reg),
     M(Mem),
     I8(u8),
     I32(i32),
@@ -88,28 +88,28 @@ pub(super) enum Opnd {
 
 /// One instruction. `def` and `uses` are bit sets of operand positions; registers in memory operands are always read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Inst {
-    pub(super) code: Code,
-    pub(super) ops: [Opnd; 4],
-    pub(super) def: u8,
-    pub(super) uses: u8,
+pub(in crate::render) struct Inst<M: Machine> {
+    pub(in crate::render) code: M::Code,
+    pub(in crate::render) ops: [Opnd<M>; 4],
+    pub(in crate::render) def: u8,
+    pub(in crate::render) uses: u8,
     /// The operand that may be memory instead of a register, 9 for none.
-    pub(super) rm: u8,
+    pub(in crate::render) rm: u8,
     /// Masked by k1.
-    pub(super) masked: bool,
+    pub(in crate::render) masked: bool,
     /// With `masked`: zero what the mask leaves out.
-    pub(super) zeroing: bool,
+    pub(in crate::render) zeroing: bool,
     /// A plain copy of operand 1 to operand 0.
-    pub(super) copy: bool,
+    pub(in crate::render) copy: bool,
 }
 
 /// A line of code.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Item {
-    Op(Inst),
+pub(in crate::render) enum Item<M: Machine> {
+    Op(Inst<M>),
     Label(u32),
     /// Jump (conditional or not) to a label.
-    Jump(Code, u32),
+    Jump(M::Code, u32),
     /// Start of a loop's body: what is live here and used inside stays live to the end.
     LoopBegin,
     LoopEnd,
@@ -117,15 +117,15 @@ pub(super) enum Item {
 
 /// Vector and scalar constants, one copy each.
 #[derive(Default)]
-pub(super) struct Pool {
-    pub(super) bytes: Vec<u8>,
+pub(in crate::render) struct Pool {
+    pub(in crate::render) bytes: Vec<u8>,
     known: FxHashMap<Vec<u8>, i32>,
     lens: FxHashMap<i32, usize>,
 }
 
 impl Pool {
     /// Offset of `data`, aligned to its size.
-    pub(super) fn put(&mut self, data: &[u8]) -> i32 {
+    pub(in crate::render) fn put(&mut self, data: &[u8]) -> i32 {
         if let Some(&at) = self.known.get(data) {
             return at;
         }
@@ -140,83 +140,95 @@ impl Pool {
 
 impl Pool {
     /// Bytes of the constant at an offset.
-    pub(super) fn len_at(&self, at: i32) -> Option<usize> {
+    pub(in crate::render) fn len_at(&self, at: i32) -> Option<usize> {
         self.lens.get(&at).copied()
     }
 
     /// Does this operand name a constant of zeros?
-    pub(super) fn is_zero(&self, m: &Mem, bytes: u32) -> bool {
+    pub(in crate::render) fn is_zero(&self, m: &Mem, bytes: u32) -> bool {
         let at = m.disp as usize;
         m.base == Base::Pool && self.bytes.get(at..at + bytes as usize).is_some_and(|b| b.iter().all(|x| *x == 0))
     }
 }
 
 /// A function under construction.
-#[derive(Default)]
-pub(super) struct Func {
-    pub(super) items: Vec<Item>,
+pub(in crate::render) struct Func<M: Machine> {
+    pub(in crate::render) items: Vec<Item<M>>,
     /// Size per virtual register.
-    pub(super) regs: Vec<Size>,
+    pub(in crate::render) regs: Vec<Size>,
     /// Bytes per stack slot.
-    pub(super) slots: Vec<u32>,
-    pub(super) pool: Pool,
+    pub(in crate::render) slots: Vec<u32>,
+    pub(in crate::render) pool: Pool,
     labels: u32,
     /// Addresses that depend on a scalar condition, of this stretch of straight code.
-    pub(super) chosen: Vec<Chosen>,
+    pub(in crate::render) chosen: Vec<Chosen>,
+    /// Sums of a base and a scaled index, of this stretch of straight code.
+    pub(in crate::render) sums: Vec<(Mem, VReg)>,
 }
 
 /// `pointer` is where `mem` is if `holds`, else amid zeros.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chosen {
-    pub(super) holds: VReg,
-    pub(super) mem: Mem,
-    pub(super) pointer: VReg,
+pub(in crate::render) struct Chosen {
+    pub(in crate::render) holds: VReg,
+    pub(in crate::render) mem: Mem,
+    pub(in crate::render) pointer: VReg,
 }
 
-impl Func {
-    pub(super) fn reg(&mut self, size: Size) -> VReg {
+impl<M: Machine> Func<M> {
+    pub(in crate::render) fn new() -> Func<M> {
+        Func {
+            items: Vec::new(),
+            regs: Vec::new(),
+            slots: Vec::new(),
+            pool: Pool::default(),
+            labels: 0,
+            chosen: Vec::new(),
+            sums: Vec::new(),
+        }
+    }
+
+    pub(in crate::render) fn reg(&mut self, size: Size) -> VReg {
         self.regs.push(size);
         VReg(self.regs.len() as u32 - 1)
     }
 
-    pub(super) fn slot(&mut self, bytes: u32) -> u32 {
+    pub(in crate::render) fn slot(&mut self, bytes: u32) -> u32 {
         self.slots.push(bytes);
         self.slots.len() as u32 - 1
     }
 
-    pub(super) fn new_label(&mut self) -> u32 {
+    pub(in crate::render) fn new_label(&mut self) -> u32 {
         self.labels += 1;
         self.labels - 1
     }
 
-    pub(super) fn label(&mut self, l: u32) {
+    pub(in crate::render) fn label(&mut self, l: u32) {
         self.chosen.clear();
+        self.sums.clear();
         self.items.push(Item::Label(l));
     }
 
-    pub(super) fn jump(&mut self, code: Code, l: u32) {
+    pub(in crate::render) fn jump(&mut self, code: M::Code, l: u32) {
         self.items.push(Item::Jump(code, l));
     }
 
     /// Operand 0 is written, the others are read; the last register may be replaced by memory.
-    pub(super) fn def(&mut self, code: Code, ops: &[Opnd]) {
-        let rm = ops.iter().rposition(|o| matches!(o, Opnd::R(..) | Opnd::M(_))).filter(|&i| i > 0);
-        self.emit(code, ops, 1, !1, rm.map_or(9, |r| r as u8));
+    pub(in crate::render) fn def(&mut self, code: M::Code, ops: &[Opnd<M>]) {
+        self.emit(code, ops, 1, !1, memory_operand(ops));
     }
 
     /// Operand 0 is read and written, the others are read; the last register may be replaced by memory.
-    pub(super) fn update(&mut self, code: Code, ops: &[Opnd]) {
-        let rm = ops.iter().rposition(|o| matches!(o, Opnd::R(..) | Opnd::M(_))).filter(|&i| i > 0);
-        self.emit(code, ops, 1, !0, rm.map_or(9, |r| r as u8));
+    pub(in crate::render) fn update(&mut self, code: M::Code, ops: &[Opnd<M>]) {
+        self.emit(code, ops, 1, !0, memory_operand(ops));
     }
 
     /// All operands are read: stores, compares.
-    pub(super) fn read(&mut self, code: Code, ops: &[Opnd]) {
+    pub(in crate::render) fn read(&mut self, code: M::Code, ops: &[Opnd<M>]) {
         self.emit(code, ops, 0, !0, 9);
     }
 
     /// A copy that the allocator tries to make vanish.
-    pub(super) fn copy(&mut self, code: Code, dst: Opnd, src: Opnd) {
+    pub(in crate::render) fn copy(&mut self, code: M::Code, dst: Opnd<M>, src: Opnd<M>) {
         self.def(code, &[dst, src]);
         if let Some(Item::Op(i)) = self.items.last_mut() {
             i.copy = matches!(src, Opnd::R(..));
@@ -224,12 +236,19 @@ impl Func {
     }
 
     /// Two registers are compared; the second may be memory.
-    pub(super) fn compare(&mut self, code: Code, a: Opnd, b: Opnd) {
-        self.emit(code, &[a, b], 0, !0, 1);
+    pub(in crate::render) fn compare(&mut self, code: M::Code, a: Opnd<M>, b: Opnd<M>) {
+        self.emit(code, &[a, b], 0, !0, if M::MEMORY_OPERANDS { 1 } else { 9 });
     }
 
     /// With all roles given.
-    pub(super) fn emit(&mut self, code: Code, ops: &[Opnd], def: u8, uses: u8, rm: u8) -> &mut Inst {
+    pub(in crate::render) fn emit(
+        &mut self,
+        code: M::Code,
+        ops: &[Opnd<M>],
+        def: u8,
+        uses: u8,
+        rm: u8,
+    ) -> &mut Inst<M> {
         let mut all = [Opnd::None; 4];
         all[..ops.len()].copy_from_slice(ops);
         let inst = Inst { code, ops: all, def, uses, rm, masked: false, zeroing: false, copy: false };
@@ -241,8 +260,14 @@ impl Func {
     }
 }
 
+/// The operand that may be memory: the last register, on a machine that has such operands.
+fn memory_operand<M: Machine>(ops: &[Opnd<M>]) -> u8 {
+    let last = ops.iter().rposition(|o| matches!(o, Opnd::R(..) | Opnd::M(_)));
+    last.filter(|&i| i > 0 && M::MEMORY_OPERANDS).map_or(9, |i| i as u8)
+}
+
 /// Calls `f(register, is_read, is_written)` for each virtual register of an instruction; reads come first.
-pub(super) fn each_reg(i: &Inst, mut f: impl FnMut(VReg, bool, bool)) {
+pub(in crate::render) fn each_reg<M: Machine>(i: &Inst<M>, mut f: impl FnMut(VReg, bool, bool)) {
     for (k, o) in i.ops.iter().enumerate() {
         match o {
             Opnd::M(m) => {

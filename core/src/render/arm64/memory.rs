@@ -1,0 +1,274 @@
+//! Loads and stores. Contiguous lanes are one instruction; other lanes, and gated ones, go one by one. A gate that is one scalar
+//! chooses an address of zeros, or is a branch.
+
+use super::table::{self, cond};
+use super::{Lower, Opnd};
+use crate::render::linear::Gate;
+use crate::render::linear::address::words;
+use crate::render::linear::lower::{Point, Val};
+use crate::render::linear::mir::{Base, Chosen, Mem, VReg};
+use crate::uop::UOp;
+use crate::{DType, Result};
+use smallvec::SmallVec;
+
+impl Lower<'_> {
+    pub(super) fn load(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
+        let (index, dt) = (self.g.src_at(u, 0), self.g.dtype(u));
+        if w == 1 {
+            return self.load_lane(u, pt, off);
+        }
+        let gate = match self.gate(u, pt, off, w) {
+            Gate::Open => None,
+            Gate::Shut => return self.demand(self.g.src_at(u, 1), pt, off, w),
+            Gate::If(gate) => Some(gate),
+        };
+        let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
+        if !self.contiguous(index) || lane_gate {
+            return self.pack(dt, |l, i| l.load_lane(u, pt, off + i));
+        }
+        let m = self.address(index, pt, off)?;
+        let Some(gate) = gate else {
+            self.fetch_ahead(u, m, off, w);
+            return self.load_vector(dt, m).map(Val::R);
+        };
+        let alt_node = self.g.src_at(u, 1);
+        if self.g.const_val(alt_node).is_some_and(|c| c.is(0)) {
+            let m = self.choose(gate, pt, off, m)?;
+            return self.load_vector(dt, m).map(Val::R);
+        }
+        let (alt, r) = (self.demand(alt_node, pt, off, w)?, self.vector());
+        self.put(r, alt, dt, w);
+        let skip = self.unless(gate, pt, off)?;
+        let v = self.load_vector(dt, m)?;
+        self.put(r, Val::R(v), dt, w);
+        self.f.label(skip);
+        Ok(Val::R(r))
+    }
+
+    /// An address of zeros where a scalar condition does not hold: no branch. Loads near each other under one condition share the choice.
+    pub(super) fn choose(&mut self, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem> {
+        const NEAR: i32 = 224;
+        let holds = self.demand_reg(gate, pt, off, 1)?;
+        let near = |c: &&Chosen| {
+            let alike = Mem { disp: c.mem.disp, ..m } == c.mem;
+            alike && c.holds == holds && (m.disp - c.mem.disp).abs() <= NEAR
+        };
+        if let Some(c) = self.f.chosen.iter().find(near) {
+            return Ok(Mem::at(Base::Reg(c.pointer), m.disp - c.mem.disp));
+        }
+        let zeros = self.f.pool.put(&[0; 2 * NEAR as usize + 64]) + NEAR;
+        let pointer = self.pointer(m);
+        let other = self.general();
+        self.f.def(table::ADR, &[self.opnd(other), Opnd::M(Mem::at(Base::Pool, zeros))]);
+        self.compare_constant(false, holds, 0);
+        let pointer = self.choose_by(table::full(table::CSEL, true), pointer, other, cond::NE);
+        self.f.chosen.push(Chosen { holds, mem: m, pointer });
+        Ok(Mem::at(Base::Reg(pointer), 0))
+    }
+
+    /// An address in a register.
+    fn pointer(&mut self, m: Mem) -> VReg {
+        // no instruction takes an offset of this one, so all of it is added up
+        let Mem { base: Base::Reg(base), disp, .. } = m else { unreachable!("the address of a buffer") };
+        let mut r = base;
+        if let Some(index) = m.index {
+            let shift = Opnd::I32(m.scale.trailing_zeros() as i32);
+            let sum = self.general();
+            let ops = [self.opnd(sum), self.opnd(r), self.opnd(index), shift];
+            self.f.def(table::full(table::ADD_SHIFTED, true), &ops);
+            r = sum;
+        }
+        match disp {
+            0 => r,
+            1..4096 => self.gen_imm(table::full(table::ADD_IMM, true), r, disp),
+            -4095..0 => self.gen_imm(table::full(table::SUB_IMM, true), r, -disp),
+            _ => {
+                let c = self.general();
+                self.set(c, disp as i64);
+                self.gen3(table::full(table::ADD, true), r, c)
+            }
+        }
+    }
+
+    /// Tests a scalar gate; the label to put after what it guards. Everything that is used inside must exist before.
+    fn unless(&mut self, gate: UOp, pt: &Point, off: usize) -> Result<u32> {
+        let g = self.demand_reg(gate, pt, off, 1)?;
+        let skip = self.f.new_label();
+        self.compare_constant(false, g, 0);
+        self.f.jump(table::b_if(cond::EQ), skip);
+        Ok(skip)
+    }
+
+    /// One lane.
+    fn load_lane(&mut self, u: UOp, pt: &Point, off: usize) -> Result<Val> {
+        let (index, dt) = (self.g.src_at(u, 0), self.g.dtype(u));
+        let gate = match self.gate(u, pt, off, 1) {
+            Gate::Open => None,
+            Gate::Shut => return self.demand(self.g.src_at(u, 1), pt, off, 1),
+            Gate::If(gate) => Some(gate),
+        };
+        let m = self.address(index, pt, off)?;
+        let Some(gate) = gate else {
+            return Ok(self.load_scalar(dt, m));
+        };
+        let alt = self.demand(self.g.src_at(u, 1), pt, off, 1)?;
+        let r = self.fresh(dt, 1);
+        self.put(r, alt, dt, 1);
+        let skip = self.unless(gate, pt, off)?;
+        let v = self.load_scalar(dt, m);
+        self.put(r, v, dt, 1);
+        self.f.label(skip);
+        Ok(Val::R(r))
+    }
+
+    /// One element from memory.
+    pub(super) fn load_scalar(&mut self, dt: DType, m: Mem) -> Val {
+        let r = self.fresh(dt, 1);
+        let code = match dt {
+            DType::Bool => {
+                self.access_into(table::LDRB, r, m);
+                self.compare_constant(false, r, 0);
+                return Val::R(self.flag(cond::NE));
+            }
+            DType::F16 | DType::BF16 => {
+                self.access_into(table::LDR_H, r, m);
+                return Val::R(match dt {
+                    DType::F16 => self.vec2(table::FCVT_S_H, r),
+                    _ => self.vec_imm(table::SHL_V, r, 32 + 16),
+                });
+            }
+            DType::I8 => table::LDRSB,
+            DType::U8 => table::LDRB,
+            DType::I16 => table::LDRSH,
+            DType::U16 => table::LDRH,
+            DType::F32 => table::LDR_S,
+            DType::F64 => table::LDR_D,
+            _ if dt.size() == 8 => table::LDR_X,
+            _ => table::LDR_W,
+        };
+        self.access_into(code, r, m);
+        Val::R(r)
+    }
+
+    /// Four contiguous elements from memory.
+    fn load_vector(&mut self, dt: DType, m: Mem) -> Result<VReg> {
+        let code = match dt.size() {
+            1 => table::LDR_S,
+            2 => table::LDR_D,
+            _ => table::LDR_Q,
+        };
+        let r = self.vector();
+        self.access_into(code, r, m);
+        Ok(match dt {
+            DType::Bool => {
+                let half = self.vec2(table::UXTL_8, r);
+                let full = self.vec2(table::UXTL_16, half);
+                self.vec3(table::CMTST_V, full, full)
+            }
+            DType::U8 => {
+                let half = self.vec2(table::UXTL_8, r);
+                self.vec2(table::UXTL_16, half)
+            }
+            DType::I8 => {
+                let half = self.vec2(table::SXTL_8, r);
+                self.vec2(table::SXTL_16, half)
+            }
+            DType::U16 => self.vec2(table::UXTL_16, r),
+            DType::I16 => self.vec2(table::SXTL_16, r),
+            DType::F16 => self.vec2(table::FCVTL, r),
+            DType::BF16 => self.vec2(table::SHLL_16, r),
+            _ => r,
+        })
+    }
+
+    /// One 32-bit element in all lanes; `None` if that is no plain load.
+    pub(super) fn load_broadcast(&mut self, u: UOp, pt: &Point) -> Result<Option<Val>> {
+        let dt = self.g.dtype(u);
+        if !words(dt) || self.gate(u, pt, 0, 1) != Gate::Open {
+            return Ok(None);
+        }
+        let m = self.address(self.g.src_at(u, 0), pt, 0)?;
+        let s = self.vector();
+        self.access_into(table::LDR_S, s, m);
+        Ok(Some(Val::R(self.vec2(table::DUP_S, s))))
+    }
+
+    pub(super) fn store(&mut self, u: UOp) -> Result<()> {
+        let src: SmallVec<[UOp; 4]> = self.g.srcs(u);
+        let (index, value, gate) = (src[0], src[1], src.get(2).copied());
+        let dt = self.g.dtype(value);
+        let tile = self.tiles[u.0 as usize].clone();
+        // lanes may go to one place, one after the other
+        let contiguous = self.tiles[index.0 as usize].lane > 0 && self.contiguous(index);
+        let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
+        for pt in tile.points() {
+            for (off, w) in self.parts(tile.lane, dt) {
+                if w == 1 || !contiguous || lane_gate {
+                    for i in off..off + w {
+                        self.store_lane(index, value, gate, &pt, i)?;
+                    }
+                    continue;
+                }
+                let v = self.demand_reg(value, &pt, off, w)?;
+                let m = self.address(index, &pt, off)?;
+                let skip = gate.map(|g| self.unless(g, &pt, off)).transpose()?;
+                self.store_vector(dt, m, v);
+                if let Some(l) = skip {
+                    self.f.label(l);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn store_lane(&mut self, index: UOp, value: UOp, gate: Option<UOp>, pt: &Point, off: usize) -> Result<()> {
+        let v = self.demand_reg(value, pt, off, 1)?;
+        let m = self.address(index, pt, off)?;
+        let skip = gate.map(|g| self.unless(g, pt, off)).transpose()?;
+        self.store_scalar(self.g.dtype(value), m, v);
+        if let Some(l) = skip {
+            self.f.label(l);
+        }
+        Ok(())
+    }
+
+    fn store_scalar(&mut self, dt: DType, m: Mem, v: VReg) {
+        let (code, v) = match dt {
+            DType::F32 => (table::STR_S, v),
+            DType::F64 => (table::STR_D, v),
+            DType::F16 => (table::STR_H, self.vec2(table::FCVT_H_S, v)),
+            DType::BF16 => (table::STR_H, self.vec_imm(table::USHR_V, v, 64 - 16)),
+            _ => match dt.size() {
+                1 => (table::STRB, v),
+                2 => (table::STRH, v),
+                4 => (table::STR_W, v),
+                _ => (table::STR_X, v),
+            },
+        };
+        self.store_from(code, v, m);
+    }
+
+    fn store_vector(&mut self, dt: DType, m: Mem, v: VReg) {
+        let (code, v) = match dt {
+            DType::F16 => (table::STR_D, self.vec2(table::FCVTN, v)),
+            DType::BF16 => {
+                let high = self.vec_imm(table::USHR_V, v, 64 - 16);
+                (table::STR_D, self.vec2(table::XTN_16, high))
+            }
+            DType::Bool => {
+                let bits = self.vec_imm(table::USHR_V, v, 64 - 31);
+                let half = self.vec2(table::XTN_16, bits);
+                (table::STR_S, self.vec2(table::XTN_8, half))
+            }
+            _ => match dt.size() {
+                1 => {
+                    let half = self.vec2(table::XTN_16, v);
+                    (table::STR_S, self.vec2(table::XTN_8, half))
+                }
+                2 => (table::STR_D, self.vec2(table::XTN_16, v)),
+                _ => (table::STR_Q, v),
+            },
+        };
+        self.store_from(code, v, m);
+    }
+}
