@@ -11,6 +11,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("cpu", "machine code for this processor"),
     ("cpu:avx2", "the same, held to AVX2"),
     ("cpu:avx512", "the same, held to AVX-512 without dot products"),
+    ("cpu:neon", "the same on AArch64, held to what each such processor has"),
     (
         "cpu:guarded",
         "the same, with a page that nobody may touch behind each buffer, to find kernels that leave theirs",
@@ -31,6 +32,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("c:hip", "kernels in HIP C++, in the same way"),
     ("eval", "reference interpreter"),
     ("null", "compiles for the processor and runs nothing"),
+    ("null:arm64", "compiles for AArch64 and runs nothing"),
     ("null:wgsl", "writes shaders for a GPU with WebGPU's least limits, and runs nothing"),
     ("null:wgsl-hardware", "the same for a common GPU: with subgroups and f16"),
     ("null:wgsl-software", "the same for a GPU that a processor emulates"),
@@ -52,6 +54,7 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "cpu" => open_cpu(None, threads),
         "cpu:avx2" => open_cpu(Some(Isa::Avx2), threads),
         "cpu:avx512" => open_cpu(Some(Isa::Avx512), threads),
+        "cpu:neon" => open_neon(threads),
         "cpu:guarded" => open_guarded(threads),
         "wgpu" => open_wgpu(false),
         "wgpu:hardware" => open_wgpu(true),
@@ -67,6 +70,7 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
         "c:metal" | "c:cuda" | "c:hip" => Ok(Box::new(crate::c::CDevice::host(&name[2..])?)),
         "eval" => Ok(Box::new(EvalDevice::default())),
         "null" => Ok(Box::new(NullDevice::new(Target::x86(Isa::Avx2, threads.max(1))))),
+        "null:arm64" => Ok(Box::new(NullDevice::new(Target { name: name.into(), ..Target::arm64(threads.max(1)) }))),
         "null:wgsl" => Ok(Box::new(NullDevice::new(Target::wgsl(name)))),
         "null:wgsl-hardware" => {
             let large =
@@ -99,7 +103,7 @@ fn open_named(name: &str, threads: usize) -> Result<Box<dyn Device>> {
     }
 }
 
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(all(any(unix, windows), target_arch = "x86_64"))]
 fn open_cpu(isa: Option<Isa>, threads: usize) -> Result<Box<dyn Device>> {
     use crate::cpu::CpuDevice;
     Ok(match isa {
@@ -108,17 +112,36 @@ fn open_cpu(isa: Option<Isa>, threads: usize) -> Result<Box<dyn Device>> {
     })
 }
 
-#[cfg(not(all(unix, target_arch = "x86_64")))]
-fn open_cpu(_isa: Option<Isa>, _threads: usize) -> Result<Box<dyn Device>> {
-    Err(Error::Unsupported { what: "a processor other than x86-64 on unix".into(), context: "device cpu".into() })
+#[cfg(all(any(unix, windows), target_arch = "aarch64"))]
+fn open_cpu(isa: Option<Isa>, threads: usize) -> Result<Box<dyn Device>> {
+    match isa {
+        Some(isa) => Err(Error::Unsupported { what: format!("{isa:?} on AArch64"), context: "device cpu".into() }),
+        None => Ok(Box::new(crate::cpu::CpuDevice::new(threads)?)),
+    }
 }
 
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(not(all(any(unix, windows), any(target_arch = "aarch64", target_arch = "x86_64"))))]
+fn open_cpu(_isa: Option<Isa>, _threads: usize) -> Result<Box<dyn Device>> {
+    let what = "machine code for a processor other than x86-64 and AArch64";
+    Err(Error::Unsupported { what: what.into(), context: "device cpu".into() })
+}
+
+#[cfg(all(any(unix, windows), target_arch = "aarch64"))]
+fn open_neon(threads: usize) -> Result<Box<dyn Device>> {
+    Ok(Box::new(crate::cpu::CpuDevice::neon(threads)?))
+}
+
+#[cfg(not(all(any(unix, windows), target_arch = "aarch64")))]
+fn open_neon(_threads: usize) -> Result<Box<dyn Device>> {
+    Err(Error::Unsupported { what: "a processor other than AArch64".into(), context: "device cpu:neon".into() })
+}
+
+#[cfg(all(unix, any(target_arch = "aarch64", target_arch = "x86_64")))]
 fn open_guarded(threads: usize) -> Result<Box<dyn Device>> {
     Ok(Box::new(crate::cpu::CpuDevice::new(threads)?.with_guard(crate::memory::Guard::After)))
 }
 
-#[cfg(not(all(unix, target_arch = "x86_64")))]
+#[cfg(not(all(unix, any(target_arch = "aarch64", target_arch = "x86_64"))))]
 fn open_guarded(threads: usize) -> Result<Box<dyn Device>> {
     open_cpu(None, threads)
 }

@@ -2,8 +2,15 @@
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};
 
-/// The instructions of a kernel as the x86-64 renderer lays it out: a jump over the constants, the constants, the code.
+/// How each kernel for AArch64 ends, and none for x86-64: `ret`.
+const ARM64_RET: [u8; 4] = [0xc0, 0x03, 0x5f, 0xd6];
+
+/// The instructions of a kernel as the x86-64 and AArch64 renderers lay it out: a jump over the constants, the constants, the code. Those of
+/// AArch64 are its words, for another program to read (`llvm-mc --disassemble`).
 pub fn disassemble(bytes: &[u8]) -> String {
+    if bytes.ends_with(&ARM64_RET) {
+        return words(bytes);
+    }
     let mut out = String::new();
     let mut formatter = IntelFormatter::new();
     let start = match bytes {
@@ -23,4 +30,32 @@ pub fn disassemble(bytes: &[u8]) -> String {
         out.push_str(&format!("{:6x}  {line}\n", i.ip()));
     }
     out
+}
+
+fn words(bytes: &[u8]) -> String {
+    let all = || bytes.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
+    // the first instruction may be a branch: its distance is in words
+    let start = all().next().filter(|w| w >> 26 == 0b000101).map_or(0, |w| (w & 0x3ff_ffff) as usize);
+    let mut out = String::new();
+    if start > 0 {
+        out.push_str(&format!("; {} bytes of constants\n", 4 * start.saturating_sub(16)));
+    }
+    for (i, w) in all().enumerate().skip(start) {
+        out.push_str(&format!("{:6x}  .inst 0x{w:08x}\n", 4 * i));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_arm64_begin_behind_the_constants() {
+        let mut bytes = vec![0; 128];
+        bytes[..4].copy_from_slice(&(0x1400_0000u32 | 32).to_le_bytes());
+        bytes.extend_from_slice(&ARM64_RET);
+        assert_eq!(disassemble(&bytes), "; 64 bytes of constants\n    80  .inst 0xd65f03c0\n");
+        assert_eq!(disassemble(&[0xc3]), "     0  ret\n");
+    }
 }

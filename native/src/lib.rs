@@ -8,7 +8,7 @@ pub mod cache;
 pub mod canary;
 pub mod choose;
 mod contain;
-#[cfg(unix)]
+#[cfg(any(unix, windows))]
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;

@@ -51,8 +51,10 @@ device_suite!(opencl_hardware, "opencl:hardware", opencl_as_hardware());
 device_suite!(llvm, "llvm", llvm_device());
 #[cfg(all(unix, feature = "inkwell"))]
 device_suite!(inkwell, "inkwell", inkwell_device());
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(all(unix, any(target_arch = "aarch64", target_arch = "x86_64")))]
 device_suite!(cpu, "cpu", cpu_device());
+#[cfg(all(unix, target_arch = "aarch64"))]
+device_suite!(cpu_neon, "cpu:neon", neon_device());
 #[cfg(feature = "wgpu")]
 device_suite!(wgpu, "wgpu", wgpu_device());
 #[cfg(feature = "wgpu")]
@@ -67,6 +69,16 @@ fn cpu_device() -> Result<Pair> {
     let none = || gradloom_core::Error::Device { device: "cpu".into(), what: "no AVX2".into() };
     let isa = gradloom::cpu::detect().ok_or_else(none)?;
     Ok((Box::new(gradloom::cpu::CpuDevice::with_isa(isa, 2)?), Box::new(gradloom_core::render::x86::X86)))
+}
+
+#[cfg(all(unix, target_arch = "aarch64"))]
+fn cpu_device() -> Result<Pair> {
+    Ok((Box::new(gradloom::cpu::CpuDevice::new(2)?), Box::new(gradloom_core::render::arm64::Arm64)))
+}
+
+#[cfg(all(unix, target_arch = "aarch64"))]
+fn neon_device() -> Result<Pair> {
+    Ok((Box::new(gradloom::cpu::CpuDevice::neon(2)?), Box::new(gradloom_core::render::arm64::Arm64)))
 }
 
 fn c_device() -> Result<Pair> {

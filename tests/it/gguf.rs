@@ -23,7 +23,7 @@ fn blocks_decode_on(device: &str) {
 #[test]
 fn blocks_decode_to_the_same_bits() {
     blocks_decode_on("eval");
-    #[cfg(all(unix, target_arch = "x86_64"))]
+    #[cfg(all(unix, any(target_arch = "aarch64", target_arch = "x86_64")))]
     blocks_decode_on("cpu");
 }
 

@@ -31,6 +31,12 @@ fn devices() -> Vec<(&'static str, Pair)> {
             }
         }
     }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let dev = gradloom::cpu::CpuDevice::new(1).expect("every such processor has what it takes");
+        let renderer = gradloom_core::render::arm64::Arm64;
+        all.push(("cpu", (Box::new(dev.with_guard(Guard::After)), Box::new(renderer))));
+    }
     if let Some(dev) = here::device("llvm", llvm::open(1)) {
         all.push(("llvm", (Box::new(dev.with_guard(Guard::After)), Box::new(LlvmRenderer))));
     }

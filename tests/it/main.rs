@@ -1,6 +1,7 @@
 //! The one integration binary: every Rust test that looks at more than one module is a module here.
 
 mod arch;
+mod arm64;
 mod canary;
 mod chains;
 mod chat;

@@ -145,7 +145,7 @@ fn check_fetched(device: &str) {
 }
 
 #[test]
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(all(unix, any(target_arch = "aarch64", target_arch = "x86_64")))]
 fn models_run_on_the_processor() {
     check("cpu", &[]);
 }
@@ -207,7 +207,7 @@ fn models_run_as_on_a_gpu_of_hardware() {
 }
 
 #[test]
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(all(unix, any(target_arch = "aarch64", target_arch = "x86_64")))]
 fn fetched_models_run_on_the_processor() {
     check_fetched("cpu");
 }

@@ -1,24 +1,30 @@
 //! The processor as a device: functions run by a thread pool over slices of the grid. Buffers are host memory. Everything is
-//! synchronous. A [`Maker`] makes the functions: [`machine`] from the x86-64 renderer's code, `crate::llvm` through LLVM.
+//! synchronous. A [`Maker`] makes the functions: `machine` from the code of the x86-64 and AArch64 renderers, `crate::llvm` through LLVM.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(target_arch = "aarch64")]
+mod arm64;
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod code;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod machine;
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
+mod pages;
 mod pool;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use crate::memory::{Block, Guard};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::Source;
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
-#[cfg(target_arch = "x86_64")]
-pub use machine::detect;
 use pool::{Job, Pool};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
+#[cfg(target_arch = "x86_64")]
+pub use x86::detect;
 
 /// Work below this is not worth waking threads for.
 const PARALLEL_NANOS: f32 = 20_000.0;

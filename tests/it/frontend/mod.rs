@@ -217,12 +217,11 @@ fn sums_count_every_one_of_equal_elements() {
     }
 }
 
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(all(unix, any(target_arch = "aarch64", target_arch = "x86_64")))]
 #[test]
 fn values_are_torchs_on_the_cpu() {
-    let Some(isa) = here::device("cpu", gradloom::cpu::detect().ok_or("no AVX2")) else { return };
-    let device = gradloom::cpu::CpuDevice::with_isa(isa, 2).expect("a device");
-    values_are_torchs_on(&mut Engine::new(Box::new(device)), 1);
+    let Some(device) = here::device("cpu", gradloom::open("cpu", 2)) else { return };
+    values_are_torchs_on(&mut Engine::new(device), 1);
 }
 
 /// A compiler process per kernel is slow: a sample.

@@ -67,13 +67,13 @@ fn the_table_covers_opinfo() {
 }
 
 /// Every other sample, to save time.
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(all(unix, any(target_arch = "aarch64", target_arch = "x86_64")))]
 #[test]
 fn opinfo_samples_are_torchs_on_the_cpu() {
-    let Some(isa) = here::device("cpu", gradloom::cpu::detect().ok_or("no AVX2")) else { return };
-    let engine = || Engine::new(Box::new(gradloom::cpu::CpuDevice::with_isa(isa, 2).expect("a device")));
-    on(&mut engine(), 2, 0);
-    on(&mut engine(), 7, 1);
+    let engine = || here::device("cpu", gradloom::open("cpu", 2)).map(Engine::new);
+    let (Some(mut first), Some(mut second)) = (engine(), engine()) else { return };
+    on(&mut first, 2, 0);
+    on(&mut second, 7, 1);
 }
 
 /// Programs as shaders get them, run by the interpreter: a sample.
