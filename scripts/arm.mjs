@@ -1,0 +1,46 @@
+// `npm run test:arm`: the `cpu` device of AArch64 on a machine that is none, by QEMU: the emitter's instruction words against GNU's
+// assembler, the device suite, guarded buffers, ONNX operators, and models. Debian's cross compiler and emulator are installed if they are
+// missing.
+// usage: node scripts/arm.mjs [FILTER..]   (parts of names of tests, instead of those)
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { Failure, has, main, output, root, run } from "./lib/run.mjs";
+import { apt } from "./lib/system.mjs";
+
+const TRIPLE = "aarch64-unknown-linux-gnu";
+const PACKAGES = ["qemu-user-static", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
+const TESTS = ["devices::cpu::", "devices::cpu_neon::", "guard::", "onnx_suite::the_slice_passes_on_the_processor", "models_run_on_the_processor"];
+
+/** The words that unit tests compare with, from their texts. */
+function assemble() {
+  const folder = join(root, ".cache/arm");
+  mkdirSync(folder, { recursive: true });
+  const file = readFileSync(join(root, "core/src/render/arm64/words.rs"), "utf8");
+  const known = [...file.matchAll(/0x([0-9a-f]{8}), "([^"]+)"/g)].map((m) => ({ word: m[1], text: m[2] }));
+  if (known.length < 100) throw new Failure(`only ${known.length} instructions in words.rs`);
+  writeFileSync(join(folder, "words.s"), `.arch armv8.6-a\n${known.map((k) => k.text).join("\n")}\n`);
+  output("aarch64-linux-gnu-as", ["-o", join(folder, "words.o"), join(folder, "words.s")]);
+  const listing = output("aarch64-linux-gnu-objdump", ["-d", join(folder, "words.o")]);
+  const words = [...listing.matchAll(/^\s+[0-9a-f]+:\s+([0-9a-f]{8})/gm)].map((m) => m[1]);
+  const wrong = known.filter((k, i) => k.word !== words[i]);
+  if (wrong.length || words.length !== known.length) {
+    throw new Failure(`the assembler has other words for\n${wrong.map((k) => k.text).join("\n")}`);
+  }
+  console.log(`${words.length} instructions: the assembler has the same words`);
+}
+
+main(() => {
+  if (!has("qemu-aarch64-static") || !has("aarch64-linux-gnu-gcc")) apt(PACKAGES);
+  run("rustup", ["target", "add", TRIPLE]);
+  assemble();
+  const filters = process.argv.slice(2);
+  const env = {
+    ...process.env,
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER: "aarch64-linux-gnu-gcc",
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER: "qemu-aarch64-static -L /usr/aarch64-linux-gnu",
+    // no compiler, library or driver of this machine is for the emulated one
+    GRADLOOM_WITHOUT: ["c", "llvm", "opencl", "vulkan", "cuda", process.env.GRADLOOM_WITHOUT].filter(Boolean).join(","),
+  };
+  const args = ["test", "--target", TRIPLE, "-p", "gradloom-tests", "--test", "it", "--"];
+  run("cargo", [...args, ...(filters.length ? filters : TESTS)], { env });
+});

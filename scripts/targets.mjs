@@ -1,0 +1,17 @@
+// `npm run check:targets`: types of the native crate for systems and processors that are not at hand, as far as rustup has their standard
+// libraries. Nothing is linked or run.
+// usage: node scripts/targets.mjs [TRIPLE..]
+import { join } from "node:path";
+import { main, root, run } from "./lib/run.mjs";
+
+const TRIPLES = ["aarch64-unknown-linux-gnu", "aarch64-apple-darwin", "x86_64-pc-windows-gnu", "riscv64gc-unknown-linux-gnu"];
+
+main(() => {
+  const asked = process.argv.slice(2);
+  for (const triple of asked.length ? asked : TRIPLES) {
+    run("rustup", ["target", "add", triple]);
+    // a folder of its own, so that it does not wait for other builds
+    run("cargo", ["check", "-p", "gradloom", "--lib", "--bins", "--target", triple, "--target-dir", join(root, "target/targets")]);
+    console.log(`${triple}: no errors`);
+  }
+});
