@@ -2,6 +2,7 @@
 //! vendor crates. Modules form floors; each imports only from floors below it (a test enforces this).
 #![forbid(unsafe_code)]
 
+pub mod analysis;
 pub mod budget;
 pub mod codegen;
 pub mod device;

@@ -3,6 +3,7 @@
 use super::opt::{Opt, Part};
 use super::pack::Pack;
 use super::program::ParamInfo;
+use crate::analysis::Role;
 use crate::rewrite::{Memo, substitute1};
 use crate::rules::simplify_with;
 use crate::schedule::Ast;
@@ -20,6 +21,8 @@ pub struct Kernel {
     pub g: Graph,
     /// Sink of Stores over the same loops.
     pub sink: UOp,
+    /// What it is as a whole, whatever opts have made of it.
+    pub role: Role,
     /// First free range id.
     pub next_id: u8,
     /// Launch grid and workgroup, set by `map_launch`.
@@ -49,44 +52,6 @@ pub struct Stats {
     pub bytes: u64,
 }
 
-/// How an address depends on ranges: `sum(coef * range) + rest`, where `rest` may hold other uses of some ranges.
-pub struct Affine {
-    /// Coefficient per range.
-    pub terms: SmallVec<[(UOp, i64); 6]>,
-    /// Ranges used in other ways.
-    pub tangled: RangeSet,
-}
-
-impl Affine {
-    /// Stride along a range: `Some(0)` if it does not matter, `None` if not affine.
-    pub fn stride(&self, g: &Graph, range: UOp) -> Option<i64> {
-        if self.tangled >> g.range_arg(range).id & 1 == 1 {
-            return None;
-        }
-        Some(self.terms.iter().filter(|t| t.0 == range).map(|t| t.1).sum())
-    }
-}
-
-/// Splits an integer expression into range terms and the rest.
-pub fn affine(g: &Graph, idx: UOp) -> Affine {
-    let mut out = Affine { terms: SmallVec::new(), tangled: 0 };
-    let mut stack: SmallVec<[(UOp, i64); 8]> = SmallVec::from_slice(&[(idx, 1)]);
-    while let Some((u, c)) = stack.pop() {
-        match g.op(u) {
-            Op::Add => stack.extend(g.src(u).iter().map(|&s| (s, c))),
-            Op::Mul if g.const_int(g.src_at(u, 1)).is_some() => {
-                stack.push((g.src_at(u, 0), c * g.const_int(g.src_at(u, 1)).unwrap_or(1)));
-            }
-            Op::Cast if g.dtype(g.src_at(u, 0)).is_int() && g.bounds(u) == g.bounds(g.src_at(u, 0)) => {
-                stack.push((g.src_at(u, 0), c));
-            }
-            Op::Range => out.terms.push((u, c)),
-            _ => out.tangled |= g.ranges(u),
-        }
-    }
-    out
-}
-
 impl Kernel {
     /// Starts from a scheduled kernel.
     pub fn new(ast: &Ast) -> Kernel {
@@ -98,6 +63,7 @@ impl Kernel {
         Kernel {
             g,
             sink,
+            role: ast.role,
             next_id,
             grid: [1; 3],
             local: [1; 3],

@@ -5,7 +5,6 @@
 //! results and taps are split too, and for each remainder of `w` only the taps that fit are gone through.
 
 use super::axes::Kernel;
-use super::opt::rows::is_row_kernel;
 use crate::Result;
 use crate::rules::{needed, sum_of_ranges};
 use crate::uop::{Arg, AxisKind, Op, RangeArg, RangeSet, ReduceOp, UOp};
@@ -28,7 +27,7 @@ enum Cut {
 
 /// Splits loops for as long as that leaves fewer divisions.
 pub(super) fn split(k: &mut Kernel) {
-    if k.count_divmod() == 0 || is_row_kernel(k) || k.nodes().into_iter().any(|u| k.g.op(u) == Op::Stage) {
+    if k.count_divmod() == 0 || k.role.is_rows() {
         return;
     }
     for _ in 0..MOST_SPLITS {

@@ -2,11 +2,13 @@
 //! one power of two instead of two.
 
 use super::axes::Kernel;
+use crate::analysis::affine;
 use crate::rules::decomp::exp_below_zero;
 use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use crate::util::sort;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// Writes them out, where the target has no exponential itself.
 pub(super) fn lower(k: &mut Kernel, t: &Target) {
@@ -46,15 +48,16 @@ fn covers(g: &Graph, all: UOp, over: &[UOp], one: UOp) -> bool {
     if base != g.src_at(one, 0) || g.op(base) != Op::Param {
         return false;
     }
-    let (Some((all, c)), Some((mut one, d))) = (terms(g, g.src_at(all, 1)), terms(g, g.src_at(one, 1))) else {
+    let (all, mut one) = (affine(g, g.src_at(all, 1)), affine(g, g.src_at(one, 1)));
+    if !all.is_whole() || !one.is_whole() {
         return false;
-    };
-    let mut inner = Terms::new();
-    for x in all {
+    }
+    let mut inner: SmallVec<[(UOp, i64); 6]> = SmallVec::new();
+    for x in all.terms {
         if over.contains(&x.0) {
             inner.push(x);
-        } else if let Some(i) = one.iter().position(|&y| y == x) {
-            one.remove(i);
+        } else if let Some(i) = one.terms.iter().position(|&y| y == x) {
+            one.terms.remove(i);
         } else {
             return false;
         }
@@ -70,31 +73,13 @@ fn covers(g: &Graph, all: UOp, over: &[UOp], one: UOp) -> bool {
         n *= g.range_len(r) as i64;
     }
     let mut last = 0;
-    for &(r, stride) in &one {
+    for &(r, stride) in &one.terms {
         if stride <= 0 || stride % step != 0 {
             return false;
         }
         last += stride * (g.range_len(r) as i64 - 1);
     }
-    c == d && last < n
-}
-
-/// Ranges and what they are multiplied with.
-type Terms = Vec<(UOp, i64)>;
-
-/// An offset as multiples of ranges and a constant.
-fn terms(g: &Graph, offset: UOp) -> Option<(Terms, i64)> {
-    let (mut terms, mut c) = (Terms::new(), 0i64);
-    let mut stack = vec![(offset, 1i64)];
-    while let Some((u, times)) = stack.pop() {
-        match g.op(u) {
-            Op::Add => stack.extend([(g.src_at(u, 0), times), (g.src_at(u, 1), times)]),
-            Op::Mul => stack.push((g.src_at(u, 0), times.checked_mul(g.const_int(g.src_at(u, 1))?)?)),
-            Op::Range => terms.push((u, times)),
-            _ => c += times.checked_mul(g.const_int(u)?)?,
-        }
-    }
-    Some((terms, c))
+    all.constant == one.constant && last < n
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! inside of the op; that over tiles stays a reduction, which `reduce` makes an accumulator and a loop as it does any other.
 
 use super::axes::Kernel;
+use crate::analysis::product::product;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
 use crate::target::{MatrixTile, Target};
@@ -79,11 +80,8 @@ pub(super) fn factors(g: &Graph, sum: UOp) -> Option<([UOp; 2], Option<UOp>)> {
     if widened(term) {
         term = g.src_at(term, 0);
     }
-    if g.op(term) != Op::Mul {
-        return None;
-    }
     let bare = |u: UOp| if widened(u) { g.src_at(u, 0) } else { u };
-    Some(([bare(g.src_at(term, 0)), bare(g.src_at(term, 1))], gate))
+    Some((product(g, term)?.map(bare), gate))
 }
 
 fn is_half(dt: DType) -> bool {

@@ -19,7 +19,7 @@
 //!   for them is given by the caller ([`Program::scratch`]) and starts undefined.
 //! - **Accumulators.** `Acc` declares mutable registers, re-initialised each time control reaches it; `AccUpdate` and
 //!   `AccMulAdd` change them; `AccRead` is their value then.
-//! - Only ops and dtypes the target has; no Invalid, no FloorDiv/FloorMod, no tensor ops.
+//! - Only ops and dtypes the target has; no FloorDiv/FloorMod, no tensor ops.
 
 use super::opt::Opt;
 use super::pack::Pack;

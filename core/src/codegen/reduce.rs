@@ -1,9 +1,10 @@
 //! Reductions -> accumulators. `Reduce(x, ranges)` becomes a register tile, initialised outside the loops, updated inside,
 //! read after them; tile axes of the reduction with accumulators of their own are folded at the end.
 
-use super::axes::{Kernel, affine};
+use super::axes::Kernel;
 use super::shared::next_scratch;
 use super::stage::row_major;
+use crate::analysis::affine;
 use crate::rewrite::{Memo, substitute1};
 use crate::rules::simplify_with;
 use crate::target::Target;

@@ -1,9 +1,10 @@
 //! Stages in workgroup memory: the threads of a workgroup fill an array together, then all of them read it. A barrier
 //! lies between the fill and the reads, and one between the reads and the next fill, where a loop comes round again.
 
-use super::axes::{Kernel, affine};
+use super::axes::Kernel;
 use super::reduce::LoopInfo;
 use super::stage::row_major;
+use crate::analysis::affine;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
 use crate::target::Target;

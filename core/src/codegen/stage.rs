@@ -3,9 +3,10 @@
 //!
 //! [`Kernel::stage`] makes the [`Op::Stage`] node; [`lower`] makes storage, a loop nest and ordered loads of it.
 
-use super::axes::{Kernel, affine};
+use super::axes::Kernel;
 use super::opt::{Level, Staging};
 use super::reduce::LoopInfo;
+use crate::analysis::{Affine, affine};
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, Space, UOp};
@@ -288,11 +289,10 @@ fn axes_of(g: &Graph, value: UOp, closed: &[UOp], join: bool) -> Vec<StageAxis> 
     let sums = if join { sums(g, value) } else { Vec::new() };
     let one = |&r: &UOp| Some(StageAxis { members: SmallVec::from_iter([(r, 1)]), len: g.range_len(r) });
     let mut axes: Vec<Option<StageAxis>> = closed.iter().map(one).collect();
-    let factor = |sum: &[(UOp, i64)], r: UOp| sum.iter().filter(|t| t.0 == r).map(|t| t.1).sum::<i64>();
     for sum in &sums {
         let mut terms: Vec<(i64, usize)> = Vec::new();
         for (i, &r) in closed.iter().enumerate() {
-            terms.push((factor(sum, r), i));
+            terms.push((sum.factor(r), i));
         }
         terms.retain(|t| t.0 > 0);
         sort::ascending(&mut terms);
@@ -305,15 +305,15 @@ fn axes_of(g: &Graph, value: UOp, closed: &[UOp], join: bool) -> Vec<StageAxis> 
             let (Some(a), Some(b)) = (home(&axes, i), home(&axes, j)) else { continue };
             let (Some(x), Some(y)) = (&axes[a], &axes[b]) else { continue };
             // factors in this sum of what has factor 1 in its axis
-            let (fx, fy) = (factor(sum, x.members[0].0), factor(sum, y.members[0].0));
+            let (fx, fy) = (sum.factor(x.members[0].0), sum.factor(y.members[0].0));
             if a == b || fx <= 0 || fy % fx != 0 || fy / fx >= x.len as i64 || small <= 0 || large <= 0 {
                 continue;
             }
             let mut members = x.members.clone();
             members.extend(y.members.iter().map(|m| (m.0, m.1 * (fy / fx))));
             let joined = sums.iter().all(|s| {
-                let unit = factor(s, members[0].0);
-                members.iter().all(|m| factor(s, m.0) == unit * m.1)
+                let unit = s.factor(members[0].0);
+                members.iter().all(|m| s.factor(m.0) == unit * m.1)
             });
             if joined {
                 let len = x.len + (fy / fx) as usize * (y.len - 1);
@@ -328,29 +328,22 @@ fn axes_of(g: &Graph, value: UOp, closed: &[UOp], join: bool) -> Vec<StageAxis> 
 }
 
 /// Every largest sum of multiples of ranges that a value is computed from.
-fn sums(g: &Graph, value: UOp) -> Vec<Vec<(UOp, i64)>> {
-    let mut out: Vec<Vec<(UOp, i64)>> = Vec::new();
+fn sums(g: &Graph, value: UOp) -> Vec<Affine> {
+    let mut out = Vec::new();
     let mut seen = rustc_hash::FxHashSet::default();
     let mut roots = vec![value];
     while let Some(root) = roots.pop() {
         if !seen.insert(root) {
             continue;
         }
-        let mut terms = Vec::new();
-        let mut stack: SmallVec<[(UOp, i64); 8]> = SmallVec::from_slice(&[(root, 1)]);
-        while let Some((u, c)) = stack.pop() {
-            let int = g.dtype(u).is_int();
-            match g.op(u) {
-                Op::Add if int => stack.extend(g.src(u).iter().map(|&s| (s, c))),
-                Op::Mul if int && g.const_int(g.src_at(u, 1)).is_some() => {
-                    stack.push((g.src_at(u, 0), c * g.const_int(g.src_at(u, 1)).unwrap_or(1)));
-                }
-                Op::Range => terms.push((u, c)),
-                _ => roots.extend_from_slice(g.src(u)),
-            }
+        if !g.dtype(root).is_int() {
+            roots.extend_from_slice(g.src(root));
+            continue;
         }
-        if !terms.is_empty() {
-            out.push(terms);
+        let sum = affine(g, root);
+        sum.others.iter().for_each(|&u| roots.extend_from_slice(g.src(u)));
+        if !sum.terms.is_empty() {
+            out.push(sum);
         }
     }
     out

@@ -1,6 +1,8 @@
 //! What does not change from run to run, while graphs are rewritten around it: which nodes are made of weights and numbers
 //! alone, along which of their axes they differ, and how to take them at the size that they have before they repeat.
 
+use crate::analysis::constant::is_constant;
+use crate::analysis::reshape::groups;
 use crate::uop::{Arg, Graph, Op, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -97,12 +99,10 @@ impl<'a> Constants<'a> {
         let g = &*self.g;
         let src = g.value_src(u);
         let all = |f: fn(&Known) -> bool| src.iter().all(|s| self.known.get(s).is_some_and(f));
-        let constant = match (g.op(u), g.arg(u)) {
-            (Op::Buffer, Arg::Buffer { id, .. }) => !self.inputs.contains(id),
-            (Op::Const, _) => true,
-            (op, _) if op.is_alu() || op.is_movement() => all(|k| k.constant),
-            _ => false,
-        };
+        // of others it is not known along which axes they differ
+        let known = g.op(u).is_alu() || g.op(u).is_movement() || matches!(g.op(u), Op::Buffer | Op::Const);
+        let is = |s: UOp| self.known.get(&s).is_some_and(|k| k.constant);
+        let constant = known && is_constant(g, u, self.inputs, is);
         let floats = constant && g.dtype(u).is_float() && all(|k| k.floats);
         let varies = if constant { varies(g, u, &self.known) } else { SmallVec::new() };
         self.known.insert(u, Known { constant, floats, varies });
@@ -129,31 +129,12 @@ fn varies(g: &Graph, u: UOp, known: &FxHashMap<UOp, Known>) -> SmallVec<[bool; 6
     out
 }
 
-/// Axes go over in groups of equal products: a group varies along all of its new axes if it did along any old one.
+/// A group of axes varies along all of its new axes if it did along any old one.
 fn reshaped(old: &[usize], new: &[usize], varies: &[bool]) -> SmallVec<[bool; 6]> {
-    let mut out: SmallVec<[bool; 6]> = SmallVec::from_elem(varies.contains(&true), new.len());
-    if old.contains(&0) {
-        return out;
+    let mut out: SmallVec<[bool; 6]> = SmallVec::from_elem(false, new.len());
+    for group in groups(old, new) {
+        let any = varies[group.from].contains(&true);
+        out[group.to].fill(any);
     }
-    let (mut i, mut j) = (0, 0);
-    while i < old.len() && j < new.len() {
-        let (i0, j0) = (i, j);
-        let (mut a, mut b) = (old[i], new[j]);
-        (i, j) = (i + 1, j + 1);
-        while a != b {
-            if a < b && i < old.len() {
-                a *= old[i];
-                i += 1;
-            } else if j < new.len() {
-                b *= new[j];
-                j += 1;
-            } else {
-                return out;
-            }
-        }
-        let any = varies[i0..i].contains(&true);
-        out[j0..j].fill(any);
-    }
-    out[j..].fill(false);
     out
 }

@@ -1,7 +1,8 @@
 //! Constant subgraphs: what depends on weights alone is computed once, when a model is first planned.
 
+use crate::analysis::constant::constants;
 use crate::rewrite::substitute;
-use crate::uop::{Arg, Graph, Op, UOp};
+use crate::uop::{Graph, Op, UOp};
 use crate::{Error, Result};
 
 /// The images of `roots` where they read a buffer in place of each node, as they do once constant nodes are computed.
@@ -19,18 +20,12 @@ pub fn read(g: &mut Graph, roots: &[UOp], buffers: &[(UOp, UOp)]) -> Result<Vec<
 /// that is not constant, and not blown up to more than a few times what they were computed from.
 pub fn constant_nodes(g: &Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
     let nodes = g.needed(roots);
-    let mut constant = vec![false; g.len()];
+    let constant = constants(g, &nodes, inputs);
     let mut elements = vec![0usize; g.len()];
     let mut computes = vec![false; g.len()];
     for &u in &nodes {
         let i = u.0 as usize;
         let src = g.src(u);
-        constant[i] = match (g.op(u), g.arg(u)) {
-            (Op::Buffer, Arg::Buffer { id, .. }) => !inputs.contains(id),
-            (Op::Const | Op::Iota, _) => true,
-            (Op::Var | Op::Store | Op::After | Op::Sink | Op::Param, _) => false,
-            _ => src.iter().all(|s| constant[s.0 as usize]),
-        };
         elements[i] = match g.op(u) {
             Op::Buffer => g.numel(u),
             _ => src.iter().map(|s| elements[s.0 as usize]).fold(0, usize::saturating_add),

@@ -6,6 +6,7 @@
 
 use super::constants::{Constants, Lens};
 use crate::DType;
+use crate::analysis::product::factors;
 use crate::uop::{Arg, Axes, Graph, Op, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -98,13 +99,13 @@ pub fn join(g: &mut Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
 /// The family of a sum of products with a constant that adds just one axis to the value.
 fn family(c: &Constants<'_>, u: UOp) -> Option<Family> {
     let g = &*c.g;
-    let Arg::Reduce(ReduceOp::Add, reduced) = g.arg(u) else { return None };
-    let product = g.src_at(u, 0);
-    if g.op(u) != Op::Reduce || g.op(product) != Op::Mul || c.is(product) {
+    let Arg::Reduce(_, reduced) = g.arg(u) else { return None };
+    let (product, pair) = (g.src_at(u, 0), factors(g, u)?);
+    if c.is(product) {
         return None;
     }
-    let second = c.is(g.src_at(product, 1));
-    let (value, weight) = (g.src_at(product, !second as usize), g.src_at(product, second as usize));
+    let second = c.is(pair[1]);
+    let (value, weight) = (pair[!second as usize], pair[second as usize]);
     // constants made of integers stay as packed as they are
     if !c.is_of_floats(weight) || g.op(value) != Op::Expand {
         return None;

@@ -3,8 +3,8 @@
 //! Everything moves to one side, common factors leave, and what is left is written with positive factors only:
 //! `a < b + c`, `a < c` or `c < b`. In Z, on forms that do not wrap.
 
-use super::linear::{Interval, Linear, bounds, fits, gcd, no_wrap, order};
 use crate::DType;
+use crate::analysis::linear::{Interval, Linear, bounds, fits, gcd, no_wrap, order};
 use crate::uop::{Graph, Op, UOp};
 use crate::util::sort;
 use smallvec::SmallVec;

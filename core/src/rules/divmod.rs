@@ -5,7 +5,7 @@
 //! the rest fits one period -> no division; a common factor of all; a common factor f of some, the others within one
 //! period of f. Quotient and remainder are reduced in the same way, so that their numerators stay equal and they recombine.
 
-use super::linear::{Interval, Linear, bounds, fits, gcd, no_wrap};
+use crate::analysis::linear::{Interval, Linear, bounds, fits, gcd, no_wrap};
 use crate::uop::{Graph, Op, UOp};
 use crate::util::sort;
 use smallvec::SmallVec;

@@ -1,8 +1,8 @@
 //! Last integer and float forms before printing: what the canonical forms of [`super::SYMBOLIC`] become in a program.
 //! Never run together with it.
 
-use super::linear::{bounds, fits};
 use crate::DType;
+use crate::analysis::linear::{bounds, fits};
 use crate::rewrite::rules;
 use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};

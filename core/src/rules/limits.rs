@@ -1,7 +1,7 @@
 //! What conditions leave of a range, and the direction in which addresses run along it. Analyses only.
 
 use super::cmp::conjuncts;
-use super::linear::{Linear, bounds};
+use crate::analysis::linear::{Linear, bounds};
 use crate::dtype::DType;
 use crate::uop::{Graph, Op, RangeSet, UOp};
 use smallvec::SmallVec;

@@ -4,8 +4,6 @@
 //! | set | what | float policy |
 //! |---|---|---|
 //! | [`SYMBOLIC`] | simplification and canonical forms | exact |
-//! | [`INVALID`] | masks move outwards, what they guard is simplified under their condition | exact where valid |
-//! | [`GATES`] | masks at addresses become gated loads and stores | exact |
 //! | [`decomp`] | ops and dtypes that a target lacks | as each says |
 //! | [`LATE`] | floor division, subtraction, fused multiply-add as a program has them; never with `SYMBOLIC` | fma |
 
@@ -13,18 +11,16 @@ mod cmp;
 pub mod decomp;
 mod divmod;
 mod fold;
-mod invalid;
 mod late;
 mod limits;
-mod linear;
 mod symbolic;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+mod under;
 
 pub use fold::{fold, fold_node};
-pub use invalid::{GATES, INVALID};
 pub use late::LATE;
 pub(crate) use limits::{below, needed, sum_of_ranges};
 pub use limits::{limits, runs_down};

@@ -8,13 +8,13 @@
 use super::cmp::{as_power, compare, conjunction, conjuncts, is_index};
 use super::divmod::{div, modulo, recombine};
 use super::fold::fold_node;
-use super::invalid::simplify_under;
-use super::linear::{Linear, no_wrap, order};
+use super::under::simplify_under;
 use crate::DType;
+use crate::analysis::linear::{Linear, no_wrap, order};
 use crate::dtype::Scalar;
 use crate::rewrite::rules;
 use crate::uop::{Arg, Graph, Op, UOp};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 rules! {
     /// Exact simplification of scalar expressions; also sound on tensor graphs, where it never changes a shape.
@@ -103,11 +103,11 @@ rules! {
         // selection
         where_const:    (Where [c] x y)           => { if c != 0 { x } else { y } };
         where_same:     (Where _ x {x})           => x;
-        where_not:      (Where (c != true) x y) if { g.op(y) != Op::Invalid } => (Where c y x);
+        where_not:      (Where (c != true) x y)      => (Where c y x);
         where_bool:     (Where c true false)      => c;
         where_bool_not: (Where c false true)      => (c != true);
-        where_and:      (Where c x false) if { !may_mask(g, x) } => (c & x);
-        where_or:       (Where c true x) if { !may_mask(g, x) } => (c | x);
+        where_and:      (Where c x false)            => (c & x);
+        where_or:       (Where c true x)             => (c | x);
         where_inner:    (Where c (Where {c} x _) z) => (Where c x z);
         where_inner2:   (Where c x (Where {c} _ z)) => (Where c x z);
         where_nest_and: (Where c (Where d x y) {y}) => (Where (c & d) x y);
@@ -170,26 +170,13 @@ fn is_true(g: &Graph, u: UOp) -> bool {
     is_bool(g, u) && g.const_int(u) == Some(1)
 }
 
-/// May the value be masked out? Then it must not leave its branch.
-fn may_mask(g: &Graph, u: UOp) -> bool {
-    let (mut stack, mut seen) = (vec![u], FxHashSet::default());
-    while let Some(u) = stack.pop() {
-        match g.op(u) {
-            Op::Invalid => return true,
-            Op::Where if seen.insert(u) => stack.extend_from_slice(&g.src(u)[1..]),
-            _ => {}
-        }
-    }
-    false
-}
-
 fn fits_const(g: &Graph, x: UOp, c: i64) -> bool {
-    super::linear::fits(g.dtype(x), (c as i128, c as i128))
+    crate::analysis::linear::fits(g.dtype(x), (c as i128, c as i128))
 }
 
 /// Does every value of `x` exist in the dtype of `u`?
 fn fits_bounds(g: &Graph, x: UOp, u: UOp) -> bool {
-    super::linear::fits(g.dtype(u), super::linear::bounds(g, x)) && g.dtype(x) != DType::U64
+    crate::analysis::linear::fits(g.dtype(u), crate::analysis::linear::bounds(g, x)) && g.dtype(x) != DType::U64
 }
 
 fn fold_const(g: &mut Graph, u: UOp) -> Option<UOp> {
@@ -386,7 +373,7 @@ fn cast_cmp(g: &mut Graph, u: UOp) -> Option<UOp> {
     }
     let mut side = |u: UOp| match (inner(g, u), g.const_int(u)) {
         (Some(x), _) if g.dtype(x) == dt => Some(x),
-        (_, Some(c)) if super::linear::fits(dt, (c as i128, c as i128)) => Some(g.int(c, dt)),
+        (_, Some(c)) if crate::analysis::linear::fits(dt, (c as i128, c as i128)) => Some(g.int(c, dt)),
         _ => None,
     };
     let (a, b) = (side(a)?, side(b)?);

@@ -9,6 +9,9 @@
 //! that a value is a scaled and shifted byte.
 
 use crate::DType;
+use crate::analysis::constant::constants;
+use crate::analysis::product::factors;
+use crate::analysis::reshape::{Group, group_of};
 use crate::target::{Dots, Target};
 use crate::uop::{Arg, Axes, Graph, Op, Pairs, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
@@ -53,15 +56,7 @@ struct Coded {
 pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> Option<Vec<UOp>> {
     let Dots { group, stored: dt } = t.dots?;
     let nodes = g.needed(roots);
-    let mut fixed = vec![false; g.len()];
-    for &u in &nodes {
-        fixed[u.0 as usize] = match (g.op(u), g.arg(u)) {
-            (Op::Buffer, Arg::Buffer { id, .. }) => !inputs.contains(id),
-            (Op::Const | Op::Iota, _) => true,
-            (Op::Var | Op::Store | Op::After | Op::Param, _) => false,
-            _ => g.src(u).iter().all(|s| fixed[s.0 as usize]),
-        };
-    }
+    let fixed = constants(g, &nodes, inputs);
     let mut stores: FxHashMap<UOp, Storage> = FxHashMap::default();
     let mut sums: FxHashMap<UOp, Option<(usize, usize)>> = FxHashMap::default();
     for &u in &nodes {
@@ -98,12 +93,11 @@ pub fn in_integers(g: &mut Graph, roots: &[UOp], inputs: &[u32], t: &Target) -> 
 
 /// `u`, if it is a sum of products of bytes that a run computes and others that stay, and is worth it.
 fn candidate(g: &Graph, u: UOp, fixed: &[bool], group: usize) -> Option<Found> {
-    let Arg::Reduce(ReduceOp::Add, axes) = g.arg(u) else { return None };
-    let product = g.src_at(u, 0);
-    if g.op(u) != Op::Reduce || g.op(product) != Op::Mul || !matches!(g.dtype(u), DType::F32 | DType::I32) {
+    let Arg::Reduce(_, axes) = g.arg(u) else { return None };
+    let (product, [mut x, mut w]) = (g.src_at(u, 0), factors(g, u)?);
+    if !matches!(g.dtype(u), DType::F32 | DType::I32) {
         return None;
     }
-    let (mut x, mut w) = (g.src_at(product, 0), g.src_at(product, 1));
     if fixed[x.0 as usize] {
         (x, w) = (w, x);
     }
@@ -215,7 +209,7 @@ fn below(g: &Graph, u: UOp, a: usize) -> Option<usize> {
     Some(match (g.op(u), g.arg(u)) {
         (Op::Permute, Arg::Axes(axes)) => axes[a] as usize,
         (Op::Reshape, _) => {
-            let (mine, theirs) = group_of(g.shape(g.src_at(u, 0)), g.shape(u), a);
+            let Group { from: mine, to: theirs } = group_of(g.shape(g.src_at(u, 0)), g.shape(u), a);
             let long = |shape: &[usize], at: Range<usize>| at.filter(|&i| shape[i] != 1).collect::<Vec<_>>();
             let inner = long(g.shape(g.src_at(u, 0)), mine);
             *inner.first().filter(|_| inner.len() == 1 && long(g.shape(u), theirs).last() == Some(&a))?
@@ -226,36 +220,6 @@ fn below(g: &Graph, u: UOp, a: usize) -> Option<usize> {
         (Op::Flip, Arg::Axes(axes)) => Some(a).filter(|_| !axes.contains(&(a as u8)))?,
         _ => a,
     })
-}
-
-/// The axes of both sides of a reshape that hold axis `a` of the outer shape, as few as can be.
-fn group_of(inner: &[usize], outer: &[usize], a: usize) -> (Range<usize>, Range<usize>) {
-    let (mut i, mut j) = (0, 0);
-    while i < inner.len() || j < outer.len() {
-        let (i0, j0) = (i, j);
-        let (mut x, mut y) = (1usize, 1usize);
-        let take = |shape: &[usize], at: &mut usize, n: &mut usize| {
-            *n = n.saturating_mul(shape[*at]);
-            *at += 1;
-        };
-        if j < outer.len() {
-            take(outer, &mut j, &mut y);
-        }
-        if i < inner.len() {
-            take(inner, &mut i, &mut x);
-        }
-        while x != y {
-            match (y < x && j < outer.len(), i < inner.len(), j < outer.len()) {
-                (false, true, _) => take(inner, &mut i, &mut x),
-                (true, ..) | (_, _, true) => take(outer, &mut j, &mut y),
-                _ => break,
-            }
-        }
-        if a < j {
-            return (i0..i, j0..j);
-        }
-    }
-    (0..inner.len(), 0..outer.len())
 }
 
 /// Does a value depend on its axis `a`?
@@ -273,7 +237,7 @@ fn varies(g: &Graph, u: UOp, a: usize) -> bool {
         match g.op(u) {
             Op::Expand if g.shape(g.src_at(u, 0))[a] == 1 => {}
             Op::Reshape if below(g, u, a).is_none() => {
-                let inner = group_of(g.shape(g.src_at(u, 0)), g.shape(u), a).0;
+                let inner = group_of(g.shape(g.src_at(u, 0)), g.shape(u), a).from;
                 stack.extend(inner.map(|i| (g.src_at(u, 0), i)));
             }
             Op::Shrink | Op::Flip => stack.push((g.src_at(u, 0), a)),

@@ -13,6 +13,7 @@ use super::fuse::{self, Cuts};
 use super::order::{Pending, State};
 use super::rows::{Part, Rows};
 use super::{Ast, BufferInfo, Buffers, Kernel, Origin};
+use crate::analysis::reshape::groups;
 use crate::dtype::Scalar;
 use crate::rewrite::Memo;
 use crate::rules::simplify_with;
@@ -599,37 +600,16 @@ impl<'a> Lower<'a> {
             return inner.iter().map(|_| zero).collect();
         }
         let mut out = Tuple::new();
-        let (mut i, mut j) = (0, 0);
-        while i < outer.len() || j < inner.len() {
-            let (i0, j0) = (i, j);
-            let (mut a, mut b) = (1usize, 1usize);
-            if i < outer.len() {
-                a = outer[i];
-                i += 1;
-            }
-            if j < inner.len() {
-                b = inner[j];
-                j += 1;
-            }
-            while a != b {
-                if (a < b || b == 0) && i < outer.len() {
-                    a *= outer[i];
-                    i += 1;
-                } else if j < inner.len() {
-                    b *= inner[j];
-                    j += 1;
-                } else {
-                    a *= outer[i];
-                    i += 1;
-                }
-            }
-            if i - i0 == 1 && j - j0 == 1 {
-                out.push(idx[i0]);
+        for group in groups(outer, inner) {
+            let idx = &idx[group.from.clone()];
+            if group.is_axis() {
+                out.push(idx[0]);
                 continue;
             }
-            let flat = self.flat(&outer[i0..i], &idx[i0..i]);
-            let mut stride: i64 = inner[j0..j].iter().map(|&n| n as i64).product();
-            for &n in &inner[j0..j] {
+            let flat = self.flat(&outer[group.from], idx);
+            let inner = &inner[group.to];
+            let mut stride: i64 = inner.iter().map(|&n| n as i64).product();
+            for &n in inner {
                 stride /= n as i64;
                 let c = self.k.idx(stride);
                 let c = self.k.cast_const(c, self.k.dtype(flat));

@@ -19,6 +19,7 @@ pub mod share;
 mod split;
 mod states;
 
+use crate::analysis::Role;
 use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
 use crate::{DType, Error, Result};
@@ -30,6 +31,8 @@ pub struct Ast {
     pub g: Graph,
     /// The Sink.
     pub sink: UOp,
+    /// What it is as a whole.
+    pub role: Role,
     /// Slots whose contents are the same in every run, and which no other kernel of the plan reads: they may be packed.
     pub constants: Vec<u32>,
 }
@@ -37,7 +40,7 @@ pub struct Ast {
 impl Ast {
     /// A kernel without constant operands.
     pub fn new(g: Graph, sink: UOp) -> Ast {
-        Ast { g, sink, constants: Vec::new() }
+        Ast { role: Role::of(&g, sink), g, sink, constants: Vec::new() }
     }
 }
 

@@ -8,8 +8,9 @@
 //! To see that through reshapes, each axis of a node is a list of *digits*: output axes, or parts of them.
 
 use super::fuse::{Cuts, base, storage};
+use crate::analysis::product;
 use crate::target::Target;
-use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
+use crate::uop::{Arg, Graph, Op, UOp};
 use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -239,9 +240,8 @@ fn contracts(g: &Graph, reduce: UOp, cuts: &Cuts) -> bool {
 
 /// Is it a sum of products, a factor of which is repeated? Both are in a product of matrices, one in that of a vector and a matrix.
 pub(super) fn is_product(g: &Graph, reduce: UOp) -> bool {
-    let x = g.src_at(reduce, 0);
-    let smaller = |s: UOp| g.numel(base(g, s)) < g.numel(x);
-    matches!(g.arg(reduce), Arg::Reduce(ReduceOp::Add, _)) && g.op(x) == Op::Mul && g.src(x).iter().any(|&s| smaller(s))
+    let repeated = |s: UOp| product::repeats(g, s, g.src_at(reduce, 0));
+    product::factors(g, reduce).is_some_and(|pair| pair.into_iter().any(repeated))
 }
 
 /// A kernel walked from its result down.

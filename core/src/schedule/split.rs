@@ -2,9 +2,9 @@
 //! a piece of a long contraction reads stays in a cache while all of its results are made. And reductions of any kind that
 //! are longer than a target's loops may be.
 
-use super::fuse::base;
 use super::ordered::padded;
 use crate::DType;
+use crate::analysis::product;
 use crate::target::Target;
 use crate::uop::{Graph, Op, ReduceOp, Shape, UOp};
 use smallvec::SmallVec;
@@ -53,7 +53,7 @@ pub(super) fn pieces(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> Option<(usiz
 
 /// Is it a product whose factors each repeat?
 fn is_contraction(g: &Graph, x: UOp) -> bool {
-    g.op(x) == Op::Mul && g.src(x).iter().all(|&s| g.numel(base(g, s)) < g.numel(x))
+    product::product(g, x).is_some_and(|pair| pair.into_iter().all(|s| product::repeats(g, s, x)))
 }
 
 /// Are these more terms than a thread of the target may take?

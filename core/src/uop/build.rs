@@ -60,11 +60,6 @@ impl Graph {
         self.node(Op::Where, dt, &[cond, x, y], Arg::None)
     }
 
-    /// The masked-out value.
-    pub(crate) fn invalid(&mut self, dt: DType) -> UOp {
-        self.node(Op::Invalid, dt, &[], Arg::None)
-    }
-
     /// Row-major reinterpretation; nothing if the shape is the same.
     pub(crate) fn reshape(&mut self, x: UOp, shape: &[usize]) -> UOp {
         if self.shape(x).as_slice() == shape {

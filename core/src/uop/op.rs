@@ -20,8 +20,6 @@ pub enum Op {
     Var,
     /// T `Iota()[Shape([n])]`: `0, 1, .., n-1` as i32.
     Iota,
-    /// K `Invalid()`: the value of a masked-out element; `Where(cond, x, Invalid)` is the only mask.
-    Invalid,
     // ---- movement, T only
     /// `Reshape(x)[Shape]`: same elements, row-major.
     Reshape,
@@ -221,7 +219,7 @@ impl Op {
     /// Every op, in declaration order.
     #[rustfmt::skip]
     pub const ALL: &[Op] = &[
-        Const, Buffer, Param, Var, Iota, Invalid, Reshape, Permute, Expand, Pad, Shrink, Flip, Gather, Scatter, Scan, Reduce,
+        Const, Buffer, Param, Var, Iota, Reshape, Permute, Expand, Pad, Shrink, Flip, Gather, Scatter, Scan, Reduce,
         Cast, Bitcast, Neg, Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Pow, Idiv, Imod, FloorDiv, FloorMod,
         Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, Contiguous, Detach, Store, After, Sink,
         Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, Mma, End, Scratch, Barrier, Stage,

@@ -75,7 +75,6 @@ impl Node<'_> {
             Param      => self.in_tkp()?.sources(0)?.storage(),
             Var        => self.in_tkp()?.sources(0)?.launch_scalar(),
             Iota       => self.in_t()?.sources(0)?.dtype(DType::I32)?.iota(),
-            Invalid    => self.in_k()?.sources(0)?.has_value()?.no_arg(),
             Reshape    => self.in_t()?.sources(1)?.keeps_dtype()?.reshape(),
             Permute    => self.in_t()?.sources(1)?.keeps_dtype()?.permute(),
             Expand     => self.in_t()?.sources(1)?.keeps_dtype()?.expand(),

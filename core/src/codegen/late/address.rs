@@ -1,7 +1,8 @@
 //! Address splitting: the part of an offset that depends affinely on tile axes becomes constant strides, so that a
 //! renderer computes one scalar offset per access and adds constants per register.
 
-use crate::codegen::axes::{Kernel, affine};
+use crate::analysis::affine;
+use crate::codegen::axes::Kernel;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
 use crate::uop::{Arg, Op, UOp};

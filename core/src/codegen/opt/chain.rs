@@ -2,7 +2,8 @@
 //! the contractions have register tiles; lanes along each array, each reduction of a row and the result.
 
 use super::{Level, Opt, Staging};
-use crate::codegen::axes::{Kernel, affine};
+use crate::analysis::{affine, product};
+use crate::codegen::axes::Kernel;
 use crate::target::Target;
 use crate::uop::{AxisKind, Op, UOp};
 use rustc_hash::FxHashMap;
@@ -13,11 +14,6 @@ const BODY: usize = 96;
 const LATENCY: f64 = 4.0;
 /// Tiles that read an operand before a copy of it pays.
 const REUSE: usize = 4;
-
-/// Does the kernel come with local arrays?
-pub(super) fn is_chain(k: &Kernel) -> bool {
-    k.nodes().into_iter().any(|u| k.g.op(u) == Op::Stage)
-}
 
 /// Picks opts for such a kernel.
 pub(super) fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
@@ -60,8 +56,8 @@ pub(super) fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
 
 /// Is it a sum of products, a factor of which is the same for several of them?
 fn is_product(k: &Kernel, r: UOp) -> bool {
-    let x = k.g.src_at(r, 0);
-    k.g.op(x) == Op::Mul && k.g.src(x).iter().any(|&s| k.g.ranges(s) != k.g.ranges(x))
+    let differs = |s: UOp| k.g.ranges(s) != k.g.ranges(k.g.src_at(r, 0));
+    product::factors(&k.g, r).is_some_and(|pair| pair.into_iter().any(differs))
 }
 
 /// Does a row share something that it multiplies with those beside it, so that several at once read it once?

@@ -3,16 +3,17 @@
 //! neighbours in each lane.
 
 use super::heuristic::{Access, View};
-use super::{Opt, Part, chain, rows};
+use super::{Opt, Part};
 use crate::DType;
+use crate::analysis::{Role, product::factors};
 use crate::target::Dots;
-use crate::uop::{Arg, Op, RangeSet, ReduceOp, UOp};
+use crate::uop::{Op, RangeSet, UOp};
 
 impl View<'_> {
     /// Opts that lead to such instructions, where the kernel is one for them.
     pub(super) fn dots(&self) -> Option<Vec<Opt>> {
         let Some(Dots { group: n, stored }) = self.t.dots else { return None };
-        if !self.blocks && !self.t.has_local || chain::is_chain(self.k) || rows::is_row_kernel(self.k) {
+        if !self.blocks && !self.t.has_local || self.k.role != Role::Contraction {
             return None;
         }
         let (axis, lanes) = self.groups(n, stored)?;
@@ -36,9 +37,8 @@ impl View<'_> {
     fn groups(&self, n: usize, stored: DType) -> Option<(u8, RangeSet)> {
         let g = &self.k.g;
         let [sum] = *self.k.reduces() else { return None };
-        let product = g.src_at(sum, 0);
-        let is_sum = matches!(g.arg(sum), Arg::Reduce(ReduceOp::Add, _));
-        if !is_sum || g.op(product) != Op::Mul || g.dtype(product) != DType::I32 || self.inner.len() != 2 {
+        let pair = factors(g, sum)?;
+        if g.dtype(pair[0]) != DType::I32 || self.inner.len() != 2 {
             return None;
         }
         let bytes = |u: UOp| {
@@ -46,7 +46,7 @@ impl View<'_> {
             let narrow = matches!(g.dtype(load), DType::I8 | DType::U8) || g.dtype(load) == stored;
             (g.op(u) == Op::Cast && g.op(load) == Op::Load && narrow).then(|| self.k.slot_below(g.src_at(load, 0)))?
         };
-        let [a, b] = [bytes(g.src_at(product, 0))?, bytes(g.src_at(product, 1))?];
+        let [a, b] = [bytes(pair[0])?, bytes(pair[1])?];
         let of = |slot: u32| self.inner.iter().find(|x| x.slot == Some(slot));
         let (x, w) = match (of(a)?, of(b)?) {
             (x, w) if w.constant => (x, w),

@@ -2,7 +2,8 @@
 //! loads least per multiply-add and still fits the vector file.
 
 use super::{Level, Opt, Staging, chain, rows};
-use crate::codegen::axes::{Affine, Kernel, affine};
+use crate::analysis::{Affine, Role, affine};
+use crate::codegen::axes::Kernel;
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
 use crate::util::sort;
@@ -74,9 +75,9 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     }
     let mut opts = Vec::new();
     let vector = v.vectorisable();
-    if chain::is_chain(k) {
+    if k.role == Role::Chain {
         opts = chain::choose(k, t);
-    } else if rows::is_row_kernel(k) {
+    } else if k.role == Role::Rows {
         opts = rows::choose(k, t);
     } else if let Some(tiled) = v.tiled(vector) {
         return tiled;
@@ -89,7 +90,7 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
         v.launch(&mut opts);
     }
     // where every component is fetched on its own its place does not matter, and a copy is one more kernel to compile
-    if !rows::is_row_kernel(k) && !v.reds.is_empty() && !v.emulated() {
+    if !k.role.is_rows() && !v.reds.is_empty() && !v.emulated() {
         v.pack(&mut opts);
     }
     opts

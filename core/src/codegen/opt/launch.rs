@@ -1,6 +1,7 @@
 //! Output loops -> launch dimensions, within the target's real limits.
 
-use crate::codegen::axes::{Affine, Kernel, affine};
+use crate::analysis::{Affine, affine};
+use crate::codegen::axes::Kernel;
 use crate::target::Target;
 use crate::uop::{AxisKind, Op, RangeArg, UOp};
 use crate::util::sort;

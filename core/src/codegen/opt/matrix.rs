@@ -4,6 +4,7 @@
 
 use super::Opt;
 use super::heuristic::View;
+use crate::analysis::product::sides;
 use crate::codegen::matrix::{self, factors, takes};
 use crate::target::MatrixTile;
 use crate::uop::UOp;
@@ -52,17 +53,16 @@ impl View<'_> {
     /// The axes on which rounding to the tile's sides wastes least.
     fn lay<'a>(&self, tile: &'a MatrixTile, [a, b]: [UOp; 2]) -> Option<Choice<'a>> {
         let g = &self.k.g;
-        let has = |u: UOp, r: UOp| g.ranges(u) >> self.id(r) & 1 == 1;
+        let pair = [g.ranges(a), g.ranges(b)];
+        let [rows, columns] = sides(g, &self.outs, pair).own;
         let [m, n, k] = tile.sides();
         let waste = |r: UOp, side: usize| self.len(r).next_multiple_of(side) as f64 / self.len(r) as f64;
-        let least = |axes: &[UOp], side: usize, may: &dyn Fn(UOp) -> bool| {
-            let axes = axes.iter().copied().filter(|&r| may(r));
+        let least = |axes: &[UOp], side: usize| {
             // of equals the last: its elements are neighbours
-            axes.rev().min_by(|&p, &q| waste(p, side).total_cmp(&waste(q, side)))
+            axes.iter().copied().rev().min_by(|&p, &q| waste(p, side).total_cmp(&waste(q, side)))
         };
-        let row = least(&self.outs, m, &|r| has(a, r) && !has(b, r))?;
-        let column = least(&self.outs, n, &|r| has(b, r) && !has(a, r))?;
-        let terms = least(&self.reds, k, &|r| has(a, r) && has(b, r))?;
+        let (row, column) = (least(&rows, m)?, least(&columns, n)?);
+        let terms = least(&sides(g, &self.reds, pair).both, k)?;
         let work = waste(row, m) * waste(column, n) * waste(terms, k);
         Some(Choice { tile, axes: [row, column, terms], work })
     }

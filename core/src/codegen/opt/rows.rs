@@ -5,16 +5,12 @@
 
 use super::{Opt, Part};
 use crate::DType::Bool;
-use crate::codegen::axes::{Affine, Kernel, affine};
+use crate::analysis::{Affine, affine};
+use crate::codegen::axes::Kernel;
 use crate::target::Target;
 use crate::uop::{AxisKind, Op, RangeSet, UOp};
 use crate::util::sort;
 use smallvec::SmallVec;
-
-/// A reduction that others read, or several: whole rows, not tiles.
-pub fn is_row_kernel(k: &Kernel) -> bool {
-    k.reduces().len() > 1 || !k.row_loops().1.is_empty()
-}
 
 /// A node as the cost model sees it.
 struct Work {

@@ -3,6 +3,7 @@
 
 use super::heuristic::{Access, View};
 use super::{Level, Opt};
+use crate::analysis::product::sides;
 use crate::codegen::axes::Kernel;
 use crate::codegen::shared;
 use crate::uop::{Op, UOp};
@@ -58,13 +59,12 @@ impl View<'_> {
     /// Two operands, each with an axis that the other lacks.
     fn operands(&self) -> Option<Axes<'_>> {
         let staged: Vec<&Access> = self.inner.iter().filter(|a| a.slot.is_some()).collect();
-        let own = |x: &Access, y: &Access| -> Vec<UOp> {
-            self.outs.iter().copied().filter(|&r| x.has(self.id(r)) && !y.has(self.id(r)) && self.len(r) > 1).collect()
-        };
         let mut best: Option<(i64, Axes)> = None;
         for &a in &staged {
             for &b in &staged {
-                let (rows, cols) = (own(a, b), own(b, a));
+                let mut found = sides(&self.k.g, &self.outs, [a.ranges | a.gated, b.ranges | b.gated]);
+                found.own.iter_mut().for_each(|list| list.retain(|r| self.len(*r) > 1));
+                let [rows, cols] = found.own;
                 let longest = |list: &[UOp], but: Option<UOp>| {
                     list.iter().copied().filter(|&r| Some(r) != but).max_by_key(|&r| self.len(r))
                 };

@@ -7,8 +7,8 @@
 use super::lower::{Lower, Point};
 use super::machine::Machine;
 use super::mir::Mem;
+use crate::analysis::affine;
 use crate::codegen::Program;
-use crate::codegen::axes::affine;
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
 use rustc_hash::FxHashMap;
 

@@ -1,10 +1,10 @@
 //! Masks, gates and the last forms.
 
 use crate::DType;
-use crate::rewrite::{Rules, rewrite1};
-use crate::rules::invalid::simplify_under;
+use crate::rewrite::rewrite1;
 use crate::rules::testing::{Rng, check_equal, parse, range, show, validated, var};
-use crate::rules::{GATES, INVALID, LATE, SYMBOLIC};
+use crate::rules::under::simplify_under;
+use crate::rules::{LATE, SYMBOLIC};
 use crate::target::{Isa, Target};
 use crate::uop::{Graph, Op, UOp};
 
@@ -20,7 +20,7 @@ fn under(ranges: &[usize], cond: &str, text: &str, want: &str) {
     let cond = crate::rules::simplify(g, cond);
     let u = crate::rules::simplify(g, u);
     let got = simplify_under(g, cond, u);
-    let none = g.invalid(g.dtype(u));
+    let none = g.int(0, g.dtype(u));
     let (a, b) = (g.select(cond, u, none), g.select(cond, got, none));
     check_equal(g, a, b, 300, &mut Rng(3), text);
     let want = parse(g, want, &rs);
@@ -41,32 +41,6 @@ fn a_condition_simplifies_what_it_guards() {
     let (rows, cols) = ("0 < r0 + r1 & r0 + r1 < 9", "0 < r2 + r3 & r2 + r3 < 5");
     let want = "r0*4 + r1*4 + r2 + r3 + -5";
     under(&[8, 3, 4, 3], &format!("{rows} & {cols}"), "((r0 + r1 - 1)*4 + r2 + r3 - 1) % 32", want);
-}
-
-#[test]
-fn masks_move_out_and_become_gates() {
-    let g = &mut Graph::new();
-    let rs = setup(g, &[10]);
-    let p = g.param(0, DType::F32, 8);
-    let (cond, i) = (parse(g, "0 < r0 & r0 < 9", &rs), parse(g, "r0 - 1", &rs));
-    let none = g.invalid(DType::I32);
-    let idx = g.select(cond, i, none);
-    let (k, z) = (g.idx(1), g.float(0.0, DType::F32));
-    let idx = g.binary(Op::Mul, idx, k);
-    let at = g.index(p, idx);
-    let load = g.load(at);
-    let padded = g.select(cond, load, z);
-    let sets: [&dyn Rules<()>; 3] = [&INVALID, &GATES, &SYMBOLIC];
-    let out = rewrite1(g, padded, &sets, &mut ());
-    assert_eq!((g.op(out), g.src(out).len()), (Op::Load, 3));
-    assert_eq!(show(g, g.src_at(g.src_at(out, 0), 1)), "(r0+-1)");
-    assert_eq!(show(g, g.src_at(out, 2)), "((r0<9)&(0<r0))");
-    // a masked store
-    let one = g.float(1.0, DType::F32);
-    let store = g.store(at, one);
-    let out = rewrite1(g, store, &sets, &mut ());
-    assert_eq!((g.op(out), g.src(out).len()), (Op::Store, 3));
-    assert!(g.reachable(&[out]).iter().all(|&u| g.op(u) != Op::Invalid));
 }
 
 /// The address of a gated load is simplified under its gate, and a selection that repeats the gate goes.
@@ -94,30 +68,6 @@ fn gates_simplify_addresses() {
         let want = parse(g, want, &rs);
         let want = crate::rules::simplify(g, want);
         assert_eq!(show(g, got), show(g, want), "{index} where {gate}");
-    }
-}
-
-#[test]
-fn random_masked_expressions_keep_their_value() {
-    let mut rng = Rng(11);
-    for _ in 0..3_000 {
-        let g = &mut Graph::new();
-        let leaves = super::random::some_leaves(g, &mut rng);
-        let masked = |g: &mut Graph, rng: &mut Rng| {
-            let c = super::random::bool_expr(g, rng, &leaves, 2);
-            let x = super::random::index_expr(g, rng, &leaves, 3);
-            let none = g.invalid(DType::I32);
-            g.select(c, x, none)
-        };
-        let (a, b) = (masked(g, &mut rng), masked(g, &mut rng));
-        let op = rng.pick(&[Op::Add, Op::Mul, Op::FloorDiv, Op::FloorMod, Op::CmpLt, Op::Max]);
-        let mut u = g.binary(op, a, b);
-        if rng.below(2) == 0 {
-            let c = super::random::bool_expr(g, &mut rng, &leaves, 2);
-            let none = g.invalid(g.dtype(u));
-            u = if rng.below(2) == 0 { g.select(c, none, u) } else { g.select(c, u, none) };
-        }
-        validated(g, u, &[&INVALID, &SYMBOLIC], 12, &mut rng);
     }
 }
 

@@ -20,7 +20,7 @@ pub fn eval_alu(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
 }
 
 /// Values of scalar expressions. `leaf` is asked first for every node that is not elementwise (constants excepted) and
-/// may also override elementwise ones. A node is `None` where its value is unknown: no leaf value, `Invalid`, or an op
+/// may also override elementwise ones. A node is `None` where its value is unknown: no leaf value, or an op
 /// that needs memory. `Where` needs only the side it takes.
 pub fn eval_exprs(g: &Graph, roots: &[UOp], mut leaf: impl FnMut(UOp) -> Option<Scalar>) -> Vec<Option<Scalar>> {
     let order = g.reachable(roots);

@@ -1,90 +1,13 @@
-//! Masks. `Where(cond, x, Invalid)` is the only one: [`INVALID`] moves operations inside it and simplifies what it guards
-//! under its condition; [`GATES`] turns masked addresses into gated loads and stores.
+//! Simplification under a condition: what a gate or a selection guards is computed, or read, only where the condition holds, so that
+//! it may rest on it. In: a condition and an integer expression. Out: an expression of the same value wherever the condition holds.
 
 use super::cmp::{Clause, clause, conjuncts, difference};
-use super::linear::{Linear, bounds, no_wrap};
 use super::simplify_with;
-use crate::rewrite::{Memo, rules, substitute1};
+use crate::analysis::linear::{Linear, bounds, no_wrap};
+use crate::rewrite::{Memo, substitute1};
 use crate::uop::{Arg, Graph, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-
-rules! {
-    /// Mask propagation. Exact where the value is valid; a masked-out value may become anything. List it before `SYMBOLIC`.
-    pub static INVALID(g, u) keep_shape = {
-        where_invalid:  (Where c (Invalid) x) if { g.op(x) != Op::Invalid } => (Where (c != true) x { g.invalid(g.dtype(x)) });
-        masked_masked:  (Where c (Where d x (Invalid)) (Invalid)) => { let cd = g.binary(Op::And, c, d); mask(g, cd, x) };
-        lift_mask:      (any ALU)                  => do lift_mask;
-        under_mask:     (Where c x (Invalid))      => { let y = simplify_under(g, c, x); mask(g, c, y) };
-    }
-}
-
-rules! {
-    /// Masked addresses and values become gates. Run once ranges are final, with `INVALID` and `SYMBOLIC`.
-    pub static GATES(g, u) = {
-        load_never:     (Load (Index _ (Invalid))) => 0;
-        load_masked:    (Load (Index p (Where c i (Invalid)))) => {
-            let alt = g.int(0, g.dtype(u));
-            let at = g.index(p, i);
-            g.load_gated(at, alt, c)
-        };
-        load_where:     (Where c (Load i alt d) {alt}) => { let cd = g.binary(Op::And, c, d); g.load_gated(i, alt, cd) };
-        load_where_alt: (Where c (Load i _ {c}) (# k)) => { g.load_gated(i, k, c) };
-        store_masked:   (any STORE)                => do store_masked;
-    }
-}
-
-/// `Where(c, x, Invalid)`.
-fn mask(g: &mut Graph, c: UOp, x: UOp) -> UOp {
-    let none = g.invalid(g.dtype(x));
-    g.select(c, x, none)
-}
-
-/// The condition and value of a masked node.
-fn masked(g: &Graph, u: UOp) -> Option<(UOp, UOp)> {
-    let &[c, x, y] = g.src(u) else { return None };
-    (g.op(u) == Op::Where && g.op(y) == Op::Invalid).then_some((c, x))
-}
-
-/// `op(Where(c, x, Invalid), y) = Where(c, op(x, y), Invalid)`; the branches of a Where choose, so only its condition lifts.
-fn lift_mask(g: &mut Graph, u: UOp) -> Option<UOp> {
-    let n = if g.op(u) == Op::Where { 1 } else { g.src(u).len() };
-    let dt = g.dtype(u);
-    for i in 0..n {
-        let s = g.src_at(u, i);
-        if g.op(s) == Op::Invalid {
-            return Some(g.invalid(dt));
-        }
-        if let Some((c, x)) = masked(g, s) {
-            let mut src = g.srcs(u);
-            src[i] = x;
-            let inner = g.with_src(u, &src);
-            return Some(mask(g, c, inner));
-        }
-    }
-    None
-}
-
-/// A store to a masked address or of a masked value happens only where it is valid.
-fn store_masked(g: &mut Graph, u: UOp) -> Option<UOp> {
-    let src = g.srcs(u);
-    let (at, value) = (*src.first()?, *src.get(1)?);
-    if g.op(at) != Op::Index {
-        return None; // the tensor form
-    }
-    let (gate, at, value) = if let Some((c, i)) = masked(g, g.src_at(at, 1)) {
-        let p = g.src_at(at, 0);
-        (c, g.index(p, i), value)
-    } else {
-        let (c, v) = masked(g, value)?;
-        (c, at, v)
-    };
-    let gate = match src.get(2) {
-        Some(&old) => g.binary(Op::And, old, gate),
-        None => gate,
-    };
-    Some(g.node(Op::Store, g.dtype(u), &[at, value, gate], Arg::None))
-}
 
 /// `x`, simplified for the case that `cond` holds. What the condition bounds is replaced by a variable with those bounds;
 /// for a bounded sum, a term of it is replaced by the variable minus the others. Kept only if it got cheaper.

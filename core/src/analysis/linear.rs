@@ -9,18 +9,18 @@ use std::cmp::Ordering;
 
 /// A sum of scaled terms and a constant.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Linear {
+pub(crate) struct Linear {
     /// Terms with nonzero factors, in canonical order; no term is a sum, a constant or scaled by one.
-    pub(super) terms: SmallVec<[(UOp, i128); 8]>,
+    pub(crate) terms: SmallVec<[(UOp, i128); 8]>,
     /// The constant.
-    pub(super) konst: i128,
+    pub(crate) konst: i128,
 }
 
 /// An interval.
-pub(super) type Interval = (i128, i128);
+pub(crate) type Interval = (i128, i128);
 
 /// Is the integer value known to lie strictly inside its dtype, so that nothing in it wrapped?
-pub(super) fn no_wrap(g: &Graph, u: UOp) -> bool {
+pub(crate) fn no_wrap(g: &Graph, u: UOp) -> bool {
     let dt = g.dtype(u);
     let (lo, hi) = g.bounds(u);
     match dt.int_range() {
@@ -30,24 +30,24 @@ pub(super) fn no_wrap(g: &Graph, u: UOp) -> bool {
 }
 
 /// Interval of a node.
-pub(super) fn bounds(g: &Graph, u: UOp) -> Interval {
+pub(crate) fn bounds(g: &Graph, u: UOp) -> Interval {
     let (lo, hi) = g.bounds(u);
     (lo as i128, hi as i128)
 }
 
 /// Does an interval lie inside `dt`?
-pub(super) fn fits(dt: DType, (lo, hi): Interval) -> bool {
+pub(crate) fn fits(dt: DType, (lo, hi): Interval) -> bool {
     dt.int_range().is_some_and(|(a, b)| a <= lo && hi <= b) && dt != DType::U64
 }
 
 impl Linear {
     /// `k * t`.
-    pub(super) fn term(t: UOp, k: i128) -> Linear {
+    pub(crate) fn term(t: UOp, k: i128) -> Linear {
         Linear { terms: SmallVec::from_slice(&[(t, k)]), konst: 0 }
     }
 
     /// The form of an integer node. Something that may wrap is a term.
-    pub(super) fn of(g: &Graph, u: UOp) -> Linear {
+    pub(crate) fn of(g: &Graph, u: UOp) -> Linear {
         let mut out = Linear::default();
         out.open(g, u, 1);
         out.sort(g);
@@ -81,7 +81,7 @@ impl Linear {
     }
 
     /// Adds `scale * other`; call [`Linear::sort`] after.
-    pub(super) fn add(&mut self, other: &Linear, scale: i128) {
+    pub(crate) fn add(&mut self, other: &Linear, scale: i128) {
         for &(t, k) in &other.terms {
             self.add_term(t, k * scale);
         }
@@ -89,23 +89,23 @@ impl Linear {
     }
 
     /// Drops zero terms and restores canonical order.
-    pub(super) fn sort(&mut self, g: &Graph) {
+    pub(crate) fn sort(&mut self, g: &Graph) {
         self.terms.retain(|t| t.1 != 0);
         sort::by(&mut self.terms, |a, b| order(g, a.0, b.0));
     }
 
     /// The factor of a term, 0 if absent.
-    pub(super) fn factor(&self, t: UOp) -> i128 {
+    pub(crate) fn factor(&self, t: UOp) -> i128 {
         self.terms.iter().find(|x| x.0 == t).map_or(0, |x| x.1)
     }
 
     /// Interval of the sum, term by term.
-    pub(super) fn bounds(&self, g: &Graph) -> Interval {
+    pub(crate) fn bounds(&self, g: &Graph) -> Interval {
         self.bounds_by(|t| bounds(g, t))
     }
 
     /// Interval of the sum with given intervals of the terms.
-    pub(super) fn bounds_by(&self, of: impl Fn(UOp) -> Interval) -> Interval {
+    pub(crate) fn bounds_by(&self, of: impl Fn(UOp) -> Interval) -> Interval {
         self.terms.iter().fold((self.konst, self.konst), |(lo, hi), &(t, k)| {
             let (a, b) = of(t);
             if k >= 0 { (lo + k * a, hi + k * b) } else { (lo + k * b, hi + k * a) }
@@ -113,13 +113,13 @@ impl Linear {
     }
 
     /// Greatest common divisor of the factors (not the constant); 0 if there are none.
-    pub(super) fn gcd(&self) -> i128 {
+    pub(crate) fn gcd(&self) -> i128 {
         self.terms.iter().fold(0, |d, t| gcd(d, t.1))
     }
 
     /// The canonical node of dtype `dt`: terms in order, constant last. `None` if that may wrap or needs a negative factor
     /// of an unsigned type.
-    pub(super) fn build(&self, g: &mut Graph, dt: DType) -> Option<UOp> {
+    pub(crate) fn build(&self, g: &mut Graph, dt: DType) -> Option<UOp> {
         if !fits(dt, self.bounds(g)) || (dt.is_unsigned() && (self.konst < 0 || self.terms.iter().any(|t| t.1 < 0))) {
             return None;
         }
@@ -150,7 +150,7 @@ impl Linear {
 }
 
 /// Greatest common divisor, never negative.
-pub(super) fn gcd(a: i128, b: i128) -> i128 {
+pub(crate) fn gcd(a: i128, b: i128) -> i128 {
     let (mut a, mut b) = (a.abs(), b.abs());
     while b != 0 {
         (a, b) = (b, a % b);
@@ -160,7 +160,7 @@ pub(super) fn gcd(a: i128, b: i128) -> i128 {
 
 /// Canonical order of operands: outer ranges first, then by structure; the handle decides only between nodes that differ
 /// in an argument without an order.
-pub(super) fn order(g: &Graph, mut a: UOp, mut b: UOp) -> Ordering {
+pub(crate) fn order(g: &Graph, mut a: UOp, mut b: UOp) -> Ordering {
     loop {
         if a == b {
             return Ordering::Equal;

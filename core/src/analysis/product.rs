@@ -1,0 +1,83 @@
+//! Sums of products: matrix products, convolutions and their kin. In: a reduction, of a tensor graph or of a kernel. Out: its factors,
+//! and which loops each of them has: an axis that only one factor has is rows or columns, one that both have is summed over or a batch.
+//!
+//! Everything that treats a contraction in a way of its own asks here whether it is one, and adds only what it wants besides (dtypes,
+//! constant factors, sizes).
+
+use crate::uop::{Arg, Graph, Op, RangeSet, ReduceOp, UOp};
+use smallvec::SmallVec;
+
+/// The two factors of the terms of a sum, if these are products.
+pub(crate) fn factors(g: &Graph, sum: UOp) -> Option<[UOp; 2]> {
+    let adds = g.op(sum) == Op::Reduce && matches!(g.arg(sum), Arg::Reduce(ReduceOp::Add, _));
+    if !adds { None } else { product(g, g.src_at(sum, 0)) }
+}
+
+/// The two factors of a product.
+pub(crate) fn product(g: &Graph, u: UOp) -> Option<[UOp; 2]> {
+    match g.src(u) {
+        &[a, b] if g.op(u) == Op::Mul => Some([a, b]),
+        _ => None,
+    }
+}
+
+/// Does a node of a tensor graph have fewer elements, below the movement ops above it, than the product that it is a factor of? Then each
+/// of them is used several times.
+pub(crate) fn repeats(g: &Graph, mut factor: UOp, product: UOp) -> bool {
+    while g.op(factor).is_movement() {
+        factor = g.src_at(factor, 0);
+    }
+    g.numel(factor) < g.numel(product)
+}
+
+/// Loops by which of two factors depends on them.
+pub(crate) struct Sides {
+    /// Only the first does, and only the second: rows and columns.
+    pub(crate) own: [SmallVec<[UOp; 4]>; 2],
+    /// Both do.
+    pub(crate) both: SmallVec<[UOp; 4]>,
+}
+
+/// Sorts loops by the factors of a kernel's product that have them; neither may.
+pub(crate) fn sides(g: &Graph, loops: &[UOp], factors: [RangeSet; 2]) -> Sides {
+    let mut out = Sides { own: Default::default(), both: SmallVec::new() };
+    for &r in loops {
+        match factors.map(|set| set >> g.range_arg(r).id & 1 == 1) {
+            [true, false] => out.own[0].push(r),
+            [false, true] => out.own[1].push(r),
+            [true, true] => out.both.push(r),
+            [false, false] => {}
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType::F32;
+    use crate::uop::AxisKind;
+
+    #[test]
+    fn a_matrix_product_has_two_factors_that_repeat() {
+        let mut g = Graph::new();
+        let (a, b) = (g.param(0, F32, 12), g.param(1, F32, 20));
+        let (a, b) = (g.reshape(a, &[3, 4, 1]), g.reshape(b, &[1, 4, 5]));
+        let (a, b) = (g.expand(a, &[3, 4, 5]), g.expand(b, &[3, 4, 5]));
+        let product = g.binary(Op::Mul, a, b);
+        let (sum, most) = (g.reduce(product, ReduceOp::Add, &[1]), g.reduce(product, ReduceOp::Max, &[1]));
+        assert_eq!((factors(&g, sum), factors(&g, most), factors(&g, product)), (Some([a, b]), None, None));
+        assert!(repeats(&g, a, product) && repeats(&g, b, product));
+        let square = g.binary(Op::Mul, product, product);
+        assert!(!repeats(&g, product, square));
+    }
+
+    #[test]
+    fn loops_are_sorted_by_the_factors_that_have_them() {
+        let mut g = Graph::new();
+        let [batch, m, n, k, z] = [0, 1, 2, 3, 4].map(|id| g.range(4, id, AxisKind::Loop));
+        let set = |list: [UOp; 3]| list.iter().fold(0, |s: RangeSet, &r| s | g.ranges(r));
+        let found = sides(&g, &[batch, m, n, k, z], [set([batch, m, k]), set([batch, n, k])]);
+        assert_eq!((&found.own[0][..], &found.own[1][..], &found.both[..]), (&[m][..], &[n][..], &[batch, k][..]));
+    }
+}
