@@ -34,6 +34,7 @@ pub mod opencl;
 pub mod runtime;
 #[cfg(feature = "serve")]
 pub mod serve;
+mod steps;
 mod store;
 pub mod text;
 pub mod tune;

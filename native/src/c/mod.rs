@@ -5,6 +5,7 @@ mod compiler;
 mod host;
 
 use crate::memory::{Block, Guard};
+use crate::steps::{self, Wants};
 use compiler::Compiler;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::{Code, Source};
@@ -31,11 +32,8 @@ pub struct CDevice {
 
 /// A kernel in the process; the library is unloaded with the last of its kernels.
 struct Loaded {
-    name: String,
+    wants: Wants,
     function: Function,
-    /// Bytes that each buffer must have.
-    needs: Vec<usize>,
-    vars: usize,
     scratch: usize,
     _library: Arc<Library>,
 }
@@ -92,18 +90,12 @@ impl CDevice {
 
     fn buffer(&self, view: &View) -> Result<&Block> {
         let m = self.bufs.get(&view.buf).ok_or_else(|| error(format!("{:?} is not allocated", view.buf)))?;
-        match view.offset.checked_add(view.bytes) {
-            Some(end) if end <= m.len() => Ok(m),
-            _ => Err(error(format!("{view:?} is outside its {} bytes", m.len()))),
-        }
+        steps::inside("c", view, m.len()).map(|()| m)
     }
 
     fn launch(&mut self, kernel: KernelId, args: &[View], grid: [u32; 3], vars: &[u32]) -> Result<()> {
         let k = self.kernels.get(&kernel).ok_or_else(|| error(format!("{kernel:?} is not compiled")))?;
-        let fits = k.needs.len() == args.len() && k.needs.iter().zip(args).all(|(&n, v)| n <= v.bytes);
-        if !fits || k.vars != vars.len() {
-            return Err(error(format!("{kernel:?} wants buffers of {:?} bytes, {} scalars", k.needs, k.vars)));
-        }
+        k.wants.check("c", args, vars)?;
         let (function, scratch) = (k.function, k.scratch);
         if self.scratch.as_ref().is_none_or(|b| b.len() < scratch) {
             let refused = || Error::OutOfMemory { device: "c".into(), bytes: scratch as u64 };
@@ -122,7 +114,7 @@ impl CDevice {
             // SAFETY: the same; the grid has three numbers
             Function::Groups(run) => {
                 let wrong = unsafe { run(pointers.as_ptr(), vars.as_ptr(), grid.as_ptr()) };
-                host::check(&self.kernels[&kernel].name, wrong)?;
+                host::check(&self.kernels[&kernel].wants.name, wrong)?;
             }
         }
         Ok(())
@@ -177,9 +169,8 @@ impl Device for CDevice {
                     .map_err(absent)?,
             };
             let id = KernelId(self.id());
-            let needs = s.params.iter().map(|p| p.len * p.dtype.size()).collect();
-            let (name, library) = (s.name.clone(), library.clone());
-            let k = Loaded { name, function, needs, vars: s.vars.len(), scratch: s.scratch, _library: library };
+            let library = library.clone();
+            let k = Loaded { wants: Wants::of(s), function, scratch: s.scratch, _library: library };
             self.kernels.insert(id, k);
             out.push(id);
         }

@@ -8,6 +8,7 @@ mod driver;
 
 pub use driver::{LIBRARY, use_library};
 
+use crate::steps::{self, Wants};
 use driver::{Event, Function, Gpu, Module, Pinned, Stream, error};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::{Source, ptx};
@@ -37,12 +38,9 @@ struct Allocation {
 }
 
 struct Kernel {
-    name: String,
+    wants: Wants,
     function: Function,
     local: [u32; 3],
-    /// Bytes that each buffer must have.
-    needs: Vec<usize>,
-    vars: usize,
     _module: Arc<std::sync::Mutex<Module>>,
 }
 
@@ -108,10 +106,7 @@ impl CudaDevice {
     /// The address of a view.
     fn at(&self, view: &View) -> Result<u64> {
         let a = self.bufs.get(&view.buf).ok_or_else(|| error(format!("{:?} is not allocated", view.buf)))?;
-        match view.offset.checked_add(view.bytes) {
-            Some(end) if end <= a.bytes => Ok(a.at + view.offset as u64),
-            _ => Err(error(format!("{view:?} is outside its {} bytes", a.bytes))),
-        }
+        steps::inside("cuda", view, a.bytes).map(|()| a.at + view.offset as u64)
     }
 
     fn kernel(&self, id: KernelId) -> Result<&Kernel> {
@@ -119,27 +114,8 @@ impl CudaDevice {
     }
 
     fn check(&self, step: &Step) -> Result<()> {
-        match step {
-            Step::Copy { src, dst } => self.at(src).and(self.at(dst)).map(|_| ()),
-            Step::Launch { kernel, args, grid, vars } => {
-                let k = self.kernel(*kernel)?;
-                let fits = k.needs.len() == args.len() && k.needs.iter().zip(args).all(|(&n, v)| n <= v.bytes);
-                if !fits || k.vars != vars.len() {
-                    let (needs, vars) = (&k.needs, k.vars);
-                    return Err(error(format!("{} wants buffers of {needs:?} bytes and {vars} scalars", k.name)));
-                }
-                if (0..3).any(|d| grid[d] > self.target.max_grid[d]) {
-                    return Err(error(format!("grid {grid:?} is over the device's limit")));
-                }
-                for v in args {
-                    self.at(v)?;
-                    if !v.offset.is_multiple_of(self.target.offset_alignment) {
-                        return Err(error(format!("{v:?} is not aligned")));
-                    }
-                }
-                Ok(())
-            }
-        }
+        let wants = |id| self.kernel(id).map(|k| &k.wants);
+        steps::check(step, &self.target, wants, |v| self.at(v).map(|_| ()))
     }
 
     fn run(&mut self, steps: &[Step]) -> Result<()> {
@@ -163,7 +139,7 @@ impl CudaDevice {
         // SAFETY: the code was rendered from a checked program that takes these parameters and whose accesses stay inside them; each view
         // holds as many bytes as the program's parameter, and the kernel holds its module
         unsafe { self.stream.launch(&k.function, grid, k.local, &mut pointers, &mut vars.to_vec()) }
-            .map_err(|e| error(format!("{}: {e}", k.name)))
+            .map_err(|e| error(format!("{}: {e}", k.wants.name)))
     }
 
     fn copy(&mut self, src: &View, dst: &View) -> Result<()> {
@@ -191,14 +167,7 @@ impl CudaDevice {
             let held = module.lock().unwrap_or_else(|e| e.into_inner());
             let function = self.stream.function(&held, &ptx::kernel_name(i))?;
             drop(held);
-            Ok(Kernel {
-                name: s.name.clone(),
-                function,
-                local: s.local,
-                needs: s.params.iter().map(|p| p.len * p.dtype.size()).collect(),
-                vars: s.vars.len(),
-                _module: module.clone(),
-            })
+            Ok(Kernel { wants: Wants::of(s), function, local: s.local, _module: module.clone() })
         };
         sources.iter().enumerate().map(kernel).collect()
     }

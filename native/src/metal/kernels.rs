@@ -1,8 +1,8 @@
 //! Kernels: texts to pipelines.
 
 use super::{Gpu, error};
+use crate::steps::Wants;
 use gradloom_core::Result;
-use gradloom_core::device::View;
 use gradloom_core::render::{Source, gpu_c};
 use gradloom_core::target::Target;
 use objc2::AnyThread as _;
@@ -19,22 +19,9 @@ const LINES: usize = 30;
 
 /// What is kept of a source.
 pub(super) struct Kernel {
-    name: String,
+    pub(super) wants: Wants,
     pub(super) pipeline: Retained<ProtocolObject<dyn MTLComputePipelineState>>,
     pub(super) local: [u32; 3],
-    /// Bytes that each buffer must have.
-    needs: Vec<usize>,
-    vars: usize,
-}
-
-impl Kernel {
-    pub(super) fn check(&self, args: &[View], vars: &[u32]) -> Result<()> {
-        let fits = self.needs.len() == args.len() && self.needs.iter().zip(args).all(|(&n, v)| n <= v.bytes);
-        if fits && self.vars == vars.len() {
-            return Ok(());
-        }
-        Err(error(format!("{} wants buffers of {:?} bytes and {} scalars", self.name, self.needs, self.vars)))
-    }
 }
 
 /// Compiles a batch as one library. The system keeps what it compiled.
@@ -74,13 +61,7 @@ pub(super) fn compile(gpu: &Gpu, t: &Target, sources: &[Source]) -> Result<Vec<K
             let width = pipeline.threadExecutionWidth();
             return Err(error(format!("{} runs in subgroups of {width} and not of {}", s.name, t.subgroup)));
         }
-        Ok(Kernel {
-            name: s.name.clone(),
-            pipeline,
-            local: s.local,
-            needs: s.params.iter().map(|p| p.len * p.dtype.size()).collect(),
-            vars: s.vars.len(),
-        })
+        Ok(Kernel { wants: Wants::of(s), pipeline, local: s.local })
     };
     sources.iter().enumerate().map(kernel).collect()
 }

@@ -5,6 +5,7 @@
 
 mod kernels;
 
+use crate::steps;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::Source;
 use gradloom_core::target::Target;
@@ -96,32 +97,17 @@ impl MetalDevice {
 
     fn allocation(&self, view: &View) -> Result<&Allocation> {
         let a = self.bufs.get(&view.buf).ok_or_else(|| error(format!("{:?} is not allocated", view.buf)))?;
-        match view.offset.checked_add(view.bytes) {
-            Some(end) if end <= a.bytes => Ok(a),
-            _ => Err(error(format!("{view:?} is outside its {} bytes", a.bytes))),
-        }
+        steps::inside("metal", view, a.bytes).map(|()| a)
     }
 
     fn check(&self, step: &Step) -> Result<()> {
-        match step {
-            Step::Copy { src, dst } => {
-                self.allocation(src)?;
-                self.allocation(dst).map(|_| ())
-            }
-            Step::Launch { kernel, args, grid, vars } => {
-                self.kernel(*kernel)?.check(args, vars)?;
-                if (0..3).any(|d| grid[d] > self.target.max_grid[d]) || size_of_val(&vars[..]) > SCALAR_BYTES {
-                    return Err(error(format!("grid {grid:?} or {} scalars are over the device's limit", vars.len())));
-                }
-                for v in args {
-                    self.allocation(v)?;
-                    if !v.offset.is_multiple_of(self.target.offset_alignment) {
-                        return Err(error(format!("{v:?} is not aligned")));
-                    }
-                }
-                Ok(())
-            }
+        if let Step::Launch { vars, .. } = step
+            && size_of_val(&vars[..]) > SCALAR_BYTES
+        {
+            return Err(error(format!("{} scalars are over the device's limit", vars.len())));
         }
+        let wants = |id| self.kernel(id).map(|k| &k.wants);
+        steps::check(step, &self.target, wants, |v| self.allocation(v).map(|_| ()))
     }
 
     fn kernel(&self, id: KernelId) -> Result<&Kernel> {

@@ -2,8 +2,8 @@
 
 use super::{error, failed};
 use crate::binaries::Binaries;
+use crate::steps::Wants;
 use gradloom_core::Result;
-use gradloom_core::device::View;
 use gradloom_core::render::{Source, gpu_c};
 use opencl3::context::Context;
 use opencl3::error_codes::ClError;
@@ -17,22 +17,9 @@ const LINES: usize = 30;
 
 /// What is kept of a source.
 pub(super) struct Kernel {
-    pub(super) name: String,
+    pub(super) wants: Wants,
     pub(super) kernel: opencl3::kernel::Kernel,
     pub(super) local: [u32; 3],
-    /// Bytes that each buffer must have.
-    needs: Vec<usize>,
-    vars: usize,
-}
-
-impl Kernel {
-    pub(super) fn check(&self, args: &[View], vars: &[u32]) -> Result<()> {
-        let fits = self.needs.len() == args.len() && self.needs.iter().zip(args).all(|(&n, v)| n <= v.bytes);
-        if fits && self.vars == vars.len() {
-            return Ok(());
-        }
-        Err(error(format!("{} wants buffers of {:?} bytes and {} scalars", self.name, self.needs, self.vars)))
-    }
 }
 
 /// The driver's compiler, and what it made before.
@@ -80,11 +67,9 @@ fn build(context: &Context, compiler: &Compiler, sources: &[Source]) -> Result<V
     let kernel = |(i, s): (usize, &Source)| {
         let wrong = |e: ClError| failed(&s.name, e);
         Ok(Kernel {
-            name: s.name.clone(),
+            wants: Wants::of(s),
             kernel: opencl3::kernel::Kernel::create(&program, &gpu_c::kernel_name(i)).map_err(wrong)?,
             local: s.local,
-            needs: s.params.iter().map(|p| p.len * p.dtype.size()).collect(),
-            vars: s.vars.len(),
         })
     };
     sources.iter().enumerate().map(kernel).collect()

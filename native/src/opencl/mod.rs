@@ -11,6 +11,7 @@ mod kernels;
 pub use find::list;
 
 use crate::binaries::Binaries;
+use crate::steps;
 use find::Found;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::Source;
@@ -131,32 +132,12 @@ impl OpenClDevice {
 
     fn allocation(&self, view: &View) -> Result<&Allocation> {
         let a = self.bufs.get(&view.buf).ok_or_else(|| error(format!("{:?} is not allocated", view.buf)))?;
-        match view.offset.checked_add(view.bytes) {
-            Some(end) if end <= a.bytes => Ok(a),
-            _ => Err(error(format!("{view:?} is outside its {} bytes", a.bytes))),
-        }
+        steps::inside("opencl", view, a.bytes).map(|()| a)
     }
 
     fn check(&self, step: &Step) -> Result<()> {
-        match step {
-            Step::Copy { src, dst } => {
-                self.allocation(src)?;
-                self.allocation(dst).map(|_| ())
-            }
-            Step::Launch { kernel, args, grid, vars } => {
-                self.kernel(*kernel)?.check(args, vars)?;
-                if (0..3).any(|d| grid[d] > self.target.max_grid[d]) {
-                    return Err(error(format!("grid {grid:?} is over the device's limit")));
-                }
-                for v in args {
-                    self.allocation(v)?;
-                    if !v.offset.is_multiple_of(self.target.offset_alignment) {
-                        return Err(error(format!("{v:?} is not aligned")));
-                    }
-                }
-                Ok(())
-            }
-        }
+        let wants = |id| self.kernel(id).map(|k| &k.wants);
+        steps::check(step, &self.target, wants, |v| self.allocation(v).map(|_| ()))
     }
 
     fn kernel(&self, id: KernelId) -> Result<&Kernel> {
@@ -168,7 +149,7 @@ impl OpenClDevice {
             return Ok(());
         }
         let k = self.kernel(kernel)?;
-        let wrong = |e: ClError| failed(&k.name, e);
+        let wrong = |e: ClError| failed(&k.wants.name, e);
         for (i, view) in args.iter().enumerate() {
             let (buffer, offset) = (self.allocation(view)?.buffer.get(), view.offset as u64);
             // SAFETY: the renderer's kernels take a buffer and a 64-bit offset for each slot, and the driver copies both

@@ -4,10 +4,11 @@ use super::find::Can;
 use super::gpu::Gpu;
 use super::{error, spirv};
 use crate::cache;
+use crate::steps::Wants;
 use crate::store::Store;
 use ash::vk;
 use gradloom_core::Result;
-use gradloom_core::device::{KernelId, View};
+use gradloom_core::device::KernelId;
 use gradloom_core::render::{Code, Source};
 use gradloom_core::util::blake2b;
 use std::collections::HashMap;
@@ -15,24 +16,11 @@ use std::sync::Arc;
 
 /// What is kept of a source.
 pub(super) struct Kernel {
-    name: String,
+    pub(super) wants: Wants,
     pub(super) pipeline: vk::Pipeline,
     pub(super) layout: vk::PipelineLayout,
-    /// Bytes that each buffer must have.
-    needs: Vec<usize>,
     /// Which buffers it writes.
     pub(super) written: Vec<bool>,
-    vars: usize,
-}
-
-impl Kernel {
-    pub(super) fn check(&self, args: &[View], vars: &[u32]) -> Result<()> {
-        let fits = self.needs.len() == args.len() && self.needs.iter().zip(args).all(|(&n, v)| n <= v.bytes);
-        if fits && self.vars == vars.len() {
-            return Ok(());
-        }
-        Err(error(format!("{} wants buffers of {:?} bytes and {} scalars", self.name, self.needs, self.vars)))
-    }
 }
 
 /// All kernels of a device.
@@ -221,12 +209,5 @@ fn build(
             return Err(gpu.failed(&s.name, e));
         }
     };
-    Ok(Kernel {
-        name: s.name.clone(),
-        pipeline,
-        layout,
-        needs: s.params.iter().map(|p| p.len * p.dtype.size()).collect(),
-        written: s.params.iter().map(|p| p.written).collect(),
-        vars: s.vars.len(),
-    })
+    Ok(Kernel { wants: Wants::of(s), pipeline, layout, written: s.params.iter().map(|p| p.written).collect() })
 }

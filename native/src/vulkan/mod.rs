@@ -19,6 +19,7 @@ mod timing;
 pub use find::{has_hardware, list};
 
 use crate::canary;
+use crate::steps;
 use find::{Can, Found};
 use gpu::Gpu;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
@@ -273,28 +274,8 @@ impl VulkanDevice {
 
     /// Everything that can be wrong with a step.
     fn check(&self, step: &Step) -> Result<()> {
-        match step {
-            Step::Copy { src, dst } => {
-                self.places.place(src)?;
-                self.places.place(dst).map(|_| ())
-            }
-            Step::Launch { kernel, args, grid, vars } => {
-                self.kernels.get(*kernel)?.check(args, vars)?;
-                if (0..3).any(|d| grid[d] > self.target.max_grid[d]) {
-                    return Err(error(format!("grid {grid:?} is over the device's limit")));
-                }
-                for v in args {
-                    self.places.place(v)?;
-                    if !v.offset.is_multiple_of(self.target.offset_alignment) {
-                        return Err(error(format!("{v:?} is not aligned")));
-                    }
-                    if v.bytes > self.target.max_buffer_bytes {
-                        return Err(error(format!("{v:?} is over the device's limit")));
-                    }
-                }
-                Ok(())
-            }
-        }
+        let wants = |id| self.kernels.get(id).map(|k| &k.wants);
+        steps::check(step, &self.target, wants, |v| self.places.place(v).map(|_| ()))
     }
 
     /// The commands of steps, which are checked first so that a bad one leaves nothing half done.

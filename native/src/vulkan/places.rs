@@ -4,6 +4,7 @@ use super::error;
 use super::find::Can;
 use super::gpu::Gpu;
 use super::memory::{Place, Pool};
+use crate::steps;
 use ash::vk;
 use gradloom_core::Result;
 use gradloom_core::device::{BufId, View};
@@ -61,9 +62,7 @@ impl Places {
     /// Where a view lies, in whole words; it has to be inside its allocation.
     pub(super) fn place(&self, v: &View) -> Result<Place> {
         let (p, size) = self.bufs.get(&v.buf).ok_or_else(|| error(format!("{:?} is not allocated", v.buf)))?;
-        if v.offset.checked_add(v.bytes).is_none_or(|end| end > *size) {
-            return Err(error(format!("{v:?} is outside its {size} bytes")));
-        }
+        steps::inside("vulkan", v, *size)?;
         let bytes = (v.bytes as u64).max(1).next_multiple_of(4);
         Ok(Place { block: p.block, offset: p.offset + v.offset as u64, bytes })
     }

@@ -1,6 +1,7 @@
 //! Buffers, uploads, copies and readback.
 
 use super::{Gpu, error};
+use crate::steps;
 use ::wgpu as gpu;
 use gradloom_core::device::{BufId, Ticket, View};
 use gradloom_core::{Error, Result};
@@ -84,9 +85,7 @@ impl Memory {
     /// Is the view inside its allocation and on whole words?
     pub(super) fn check(&self, v: &View) -> Result<()> {
         let size = *self.sizes.get(&v.buf).ok_or_else(|| error(format!("{:?} is not allocated", v.buf)))?;
-        if v.offset.checked_add(v.bytes).is_none_or(|end| end > size) {
-            return Err(error(format!("{v:?} is outside its {size} bytes")));
-        }
+        steps::inside("wgpu", v, size)?;
         if !v.offset.is_multiple_of(4) {
             return Err(error(format!("{v:?} does not begin at a word")));
         }

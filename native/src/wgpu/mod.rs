@@ -7,6 +7,7 @@ mod memory;
 mod pipeline;
 
 use crate::canary;
+use crate::steps;
 use ::wgpu as gpu;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::{Source, wgsl};
@@ -168,17 +169,14 @@ impl WgpuDevice {
         format!("{} ({:?}, {})", self.info.name, self.info.backend, self.info.driver_info)
     }
 
-    /// Checks a launch against its kernel and makes its bind group.
-    fn prepare(&mut self, kernel: KernelId, args: &[View], grid: [u32; 3], vars: &[u32]) -> Result<()> {
-        let k = self.kernels.get(kernel)?;
-        k.check(args, vars)?;
-        if (0..3).any(|d| grid[d] > self.target.max_grid[d]) {
-            return Err(error(format!("grid {grid:?} is over the adapter's limit")));
+    /// Checks a step, and makes the bind group of a launch.
+    fn prepare(&mut self, step: &Step) -> Result<()> {
+        let wants = |id| self.kernels.get(id).map(|k| &k.wants);
+        steps::check(step, &self.target, wants, |v| self.memory.check(v))?;
+        match step {
+            Step::Launch { kernel, args, .. } => self.kernels.bind(&self.gpu, &self.memory, *kernel, args),
+            Step::Copy { .. } => Ok(()),
         }
-        for v in args {
-            self.memory.check(v)?;
-        }
-        self.kernels.bind(&self.gpu, &self.memory, kernel, args)
     }
 
     /// Packs the scalars of all launches, one slot each, and returns their offsets.
@@ -242,15 +240,7 @@ impl Device for WgpuDevice {
         self.gpu.check()?;
         self.kernels.trim();
         // everything that can fail comes first, so that a bad step leaves nothing half done
-        for step in steps {
-            match step {
-                Step::Launch { kernel, args, grid, vars } => self.prepare(*kernel, args, *grid, vars)?,
-                Step::Copy { src, dst } => {
-                    self.memory.check(src)?;
-                    self.memory.check(dst)?;
-                }
-            }
-        }
+        steps.iter().try_for_each(|step| self.prepare(step))?;
         let offsets = self.put_scalars(steps);
         let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
         let mut at = 0;

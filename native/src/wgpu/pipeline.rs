@@ -5,6 +5,7 @@
 
 use super::memory::{Memory, words};
 use super::{Gpu, error};
+use crate::steps::Wants;
 use ::wgpu as gpu;
 use gradloom_core::Result;
 use gradloom_core::device::{BufId, KernelId, View};
@@ -16,22 +17,9 @@ const MAX_GROUPS: usize = 8192;
 
 /// What is kept of a source.
 pub(super) struct Kernel {
-    name: String,
+    pub(super) wants: Wants,
     pub(super) pipeline: gpu::ComputePipeline,
     layout: gpu::BindGroupLayout,
-    /// Bytes that each buffer must have.
-    needs: Vec<usize>,
-    vars: usize,
-}
-
-impl Kernel {
-    pub(super) fn check(&self, args: &[View], vars: &[u32]) -> Result<()> {
-        let fits = self.needs.len() == args.len() && self.needs.iter().zip(args).all(|(&n, v)| n <= v.bytes);
-        if fits && self.vars == vars.len() {
-            return Ok(());
-        }
-        Err(error(format!("{} wants buffers of {:?} bytes and {} scalars", self.name, self.needs, self.vars)))
-    }
 }
 
 /// All kernels of a device.
@@ -200,13 +188,7 @@ fn build(
     if let Some(e) = e {
         return Err(error(format!("{}: {e}", s.name)));
     }
-    Ok(Kernel {
-        name: s.name.clone(),
-        pipeline,
-        layout: layout.clone(),
-        needs: s.params.iter().map(|p| p.len * p.dtype.size()).collect(),
-        vars: s.vars.len(),
-    })
+    Ok(Kernel { wants: Wants::of(s), pipeline, layout: layout.clone() })
 }
 
 fn entry(binding: u32, ty: gpu::BufferBindingType, has_dynamic_offset: bool) -> gpu::BindGroupLayoutEntry {
