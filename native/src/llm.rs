@@ -387,7 +387,7 @@ fn from_gguf(path: &Path, session: &Session, room: usize) -> Result<Parts> {
             }
         }
     }
-    let ends = ["eos_token_id", "eot_token_id", "eom_token_id"].iter().filter_map(|k| id(k)).collect();
+    let ends = gradloom_core::llm::ends(&index);
     Ok((decoder, tokenizer, chat, ends))
 }
 

@@ -23,6 +23,7 @@ mod hostile;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod integers;
 mod llm;
+mod llm_remote;
 mod llm_texts;
 mod long;
 mod minilm;

@@ -69,6 +69,13 @@ impl Rope {
     }
 }
 
+/// Tokens that end a text, as a GGUF file says.
+pub fn ends(file: &Gguf) -> Vec<u32> {
+    let keys = ["eos_token_id", "eot_token_id", "eom_token_id"].map(|k| format!("tokenizer.ggml.{k}"));
+    let ids = keys.iter().filter_map(|k| file.get(k).and_then(Value::as_u64));
+    ids.filter_map(|id| u32::try_from(id).ok()).collect()
+}
+
 /// What both kinds of files say, in the words of `config.json`.
 trait Source {
     fn number(&self, key: &str) -> Option<f64>;

@@ -21,6 +21,9 @@ pub const LAST: &str = "last";
 /// The launch variable that says whose tokens they are, where there is room for several texts.
 pub const SEQUENCE: &str = "sequence";
 
+/// The tensor of a GGUF file that rotations are divided by.
+pub const FACTORS: &str = "rope_freqs.weight";
+
 /// A model in a session.
 pub struct Decoder {
     session: Session,
@@ -89,14 +92,27 @@ impl Decoder {
     /// `E_UNSUPPORTED` for an architecture that is not there, `E_MODEL` for weights that are missing or of another shape.
     pub fn from_gguf(session: &Session, file: &Arc<Vec<u8>>, room: usize) -> Result<Decoder> {
         let index = Gguf::parse(file)?;
-        let mut config = Config::from_gguf(&index)?;
+        let factors = index.entry(FACTORS).map(|e| e.to_host(file)).transpose()?.map(|t| t.to_f64());
+        Decoder::from_matrices(session, &index, gguf::matrices(session, file)?, factors.as_deref(), room)
+    }
+
+    /// The same of the file's index, its tensors, which may have come one by one, and the values of the tensor [`FACTORS`] if there is
+    /// one.
+    pub fn from_matrices(
+        session: &Session,
+        index: &Gguf,
+        tensors: Vec<(String, Tensor, Option<Packed>)>,
+        factors: Option<&[f64]>,
+        room: usize,
+    ) -> Result<Decoder> {
+        let mut config = Config::from_gguf(index)?;
         let blocks = index.entries.iter().filter(|e| e.kind.plain().is_none());
         let blocks: FxHashMap<String, usize> = blocks.map(|e| (e.name.clone(), e.kind.block_elems())).collect();
-        if let Some(e) = index.entry("rope_freqs.weight") {
-            config.set_factors(&e.to_host(file)?.to_f64())?;
+        if let Some(factors) = factors {
+            config.set_factors(factors)?;
         }
         let (mut weights, mut packed) = (FxHashMap::default(), FxHashMap::default());
-        for (name, t, p) in gguf::matrices(session, file)? {
+        for (name, t, p) in tensors {
             packed.extend(p.map(|p| (name.clone(), p)));
             weights.insert(name, t);
         }

@@ -8,6 +8,7 @@
 //! | `names` | what files call the weights |
 //! | `decoder` | the graph |
 //! | `batch` | graphs for several texts at once, for all logits, for states |
+//! | `remote` | graphs for a session elsewhere |
 //! | `grammar`, `schema` | which tokens may come, by a grammar or a JSON schema |
 //! | `guess` | tokens that may come next, from the text itself |
 //! | `sample` | a token from logits |
@@ -24,16 +25,18 @@ mod decoder;
 mod grammar;
 mod guess;
 mod names;
+mod remote;
 mod sample;
 mod schema;
 mod stream;
 
 pub use arch::{ARCHES, Arch};
 pub use batch::{Batch, LONGEST, States};
-pub use config::{Config, Rope};
-pub use decoder::{Chunk, Decoder, LAST, POSITION, SEQUENCE, chunks};
+pub use config::{Config, Rope, ends};
+pub use decoder::{Chunk, Decoder, FACTORS, LAST, POSITION, SEQUENCE, chunks};
 pub use grammar::{Grammar, Matcher, Vocabulary};
 pub use guess::{accepted, guess};
+pub use remote::{Buffer, Graph, Input, Remote, Wanted};
 pub use sample::{Choice, Sampler};
 pub use stream::Stream;
 

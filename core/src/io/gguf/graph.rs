@@ -38,9 +38,14 @@ pub fn matrices(session: &Session, file: &Arc<Vec<u8>>) -> Result<Vec<(String, T
 
 /// One tensor of a file from its bytes alone, as [`tensors`] makes it.
 pub fn tensor_of(session: &Session, e: &Entry, raw: &[u8]) -> Result<Tensor> {
+    Ok(matrix_of(session, e, raw)?.0)
+}
+
+/// The same as [`matrices`] makes it.
+pub fn matrix_of(session: &Session, e: &Entry, raw: &[u8]) -> Result<(Tensor, Option<Packed>)> {
     match e.kind.plain() {
-        Some(dtype) => Tensor::from_bytes(session, dtype, &e.shape, Bytes::new(raw.to_vec())),
-        None => Ok(tensor(session, e.kind, &e.shape, raw)?.0),
+        Some(dtype) => Ok((Tensor::from_bytes(session, dtype, &e.shape, Bytes::new(raw.to_vec()))?, None)),
+        None => tensor(session, e.kind, &e.shape, raw),
     }
 }
 

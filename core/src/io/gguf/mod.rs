@@ -14,7 +14,7 @@ mod packed;
 mod tests;
 mod write;
 
-pub use graph::{matrices, tensor_of, tensors};
+pub use graph::{matrices, matrix_of, tensor_of, tensors};
 pub use kinds::Kind;
 pub use packed::Packed;
 pub use write::{Data, quantize_q4_0, quantize_q8_0, write};
