@@ -51,6 +51,7 @@ mod tflite;
 mod tiles;
 mod torch_ops;
 mod variables;
+mod verses;
 mod walk;
 mod wasm;
 mod weights;
