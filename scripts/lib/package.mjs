@@ -30,7 +30,7 @@ export function checkTypes() {
 }
 
 /** Entries of the package, the script of its workers, and how those are started. */
-const entries = ["index", "vision", "audio", "data", "fit", "downloads", "tasks", "train/nn", "train/optim", "worker", "workers"];
+const entries = ["index", "vision", "audio", "data", "fit", "downloads", "tasks", "llm", "train/nn", "train/optim", "worker", "workers"];
 /** Files that are wasm-bindgen's, of modules that are loaded on first use: they find the wasm beside them. */
 const glue = /pkg\/gradloom_(?!web\b)\w+\.js$/;
 
@@ -86,9 +86,10 @@ async function bundle(folder) {
     codeSplitting: { groups: [{ name: "core", test: (id) => core.has(id) }] },
   });
   await build.close();
+  const worker = await bundleWorker(folder);
   const scripts = () => readdirSync(folder, { recursive: true }).filter((each) => /\.js(\.map)?$/.test(each));
   for (const name of scripts()) if (!glue.test(name)) rmSync(join(folder, name));
-  for (const { fileName, code, source } of files) {
+  for (const { fileName, code, source } of [...files, ...worker]) {
     mkdirSync(dirname(join(folder, fileName)), { recursive: true });
     // addresses in quotes; nothing moves, so that the maps stay right
     writeFileSync(join(folder, fileName), code ? code.replace(/(\bimport\(|\bnew URL\()`([^`$\\]*)`/g, '$1"$2"') : source);
@@ -99,6 +100,42 @@ async function bundle(folder) {
     if (errors.length > 0) throw new Failure(`${name}: ${errors[0].message}`);
     writeFileSync(file, code.replace(/(\bimport\(|\bnew URL\()`([^`$\\]*)`/g, '$1"$2"'));
   }
+}
+
+/**
+ * The script of a language model's worker with all that it imports in one file: bundlers make classic scripts of workers unless told
+ * otherwise, and those cannot be in several. It lies where the others do, so that it finds the wasm and the script of threads.
+ */
+async function bundleWorker(folder) {
+  const { rolldown } = await import("rolldown");
+  const build = await rolldown({
+    input: join(folder, "llm-worker.js"),
+    treeshake: { moduleSideEffects: (id) => id.endsWith("llm-worker.js") },
+    optimization: { inlineConst: false },
+    plugins: [
+      {
+        name: "pkg",
+        load(id) {
+          if (!id.startsWith(folder) || !existsSync(`${id}.map`)) return null;
+          return { code: readFileSync(id, "utf8"), map: readFileSync(`${id}.map`, "utf8") };
+        },
+        transform(code, id) {
+          const found = /pkg\/(gradloom_\w+)\.js$/.exec(id);
+          return found ? { code: code.replace(`new URL('${found[1]}_bg.wasm'`, `new URL('./pkg/${found[1]}_bg.wasm'`), map: null } : null;
+        },
+      },
+    ],
+  });
+  const { output: files } = await build.generate({
+    entryFileNames: "llm-worker.js",
+    codeSplitting: false,
+    minify: { compress: { target: "es2022" }, mangle: true },
+    comments: { legal: false, annotation: true, jsdoc: false },
+    sourcemap: true,
+    sourcemapPathTransform: (path) => path.replace(/^.*web\/ts\/src\//, "gradloom/src/"),
+  });
+  await build.close();
+  return files;
 }
 
 /** web/pkg and web/ts/src to web/ts/dist, and that to dist/gradloom.tgz. */

@@ -17,7 +17,7 @@ use crate::wasm_device::WasmDevice;
 use crate::webgpu_device::WebGpuDevice;
 use gradloom_core::device::{Device, Ticket};
 use gradloom_core::dtype::Scalar;
-use gradloom_core::engine::{Bytes, Counters, Engine, RootId};
+use gradloom_core::engine::{Bytes, Counters, Engine, Replay, RootId};
 use gradloom_core::io::HostTensor;
 use gradloom_core::io::onnx::{Drift, Input, Model, Run, Runner};
 use gradloom_core::io::safetensors;
@@ -37,7 +37,7 @@ pub struct Runtime {
 
 pub(crate) struct Inner {
     pub(crate) engine: RefCell<Engine>,
-    session: Session,
+    pub(crate) session: Session,
     tensors: RefCell<Slab<Tensor>>,
     models: RefCell<Slab<Rc<RefCell<Runner>>>>,
     /// Fires when the device got further.
@@ -187,14 +187,15 @@ impl Inner {
         out
     }
 
-    fn running<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn running<T>(&self, work: impl FnOnce() -> T) -> T {
         let start = now();
         let out = work();
         self.spend(Times { run: now() - start, ..Times::default() });
         out
     }
 
-    async fn realize(self: &Rc<Inner>, roots: Vec<RootId>, abort: &JsValue) -> Result<()> {
+    /// Computes roots; how, so that it can be done again.
+    pub(crate) async fn realize(self: &Rc<Inner>, roots: Vec<RootId>, abort: &JsValue) -> Result<Replay> {
         let _turn = self.turn().await;
         self.pace.begin();
         self.pace.breathe(abort).await?;
@@ -228,15 +229,20 @@ impl Inner {
         self.spend(Times { run: now() - start, ..Times::default() });
         let mut engine = self.engine.borrow_mut();
         let mut state = self.session.state();
-        self.running(|| engine.concluded(&mut state, run))?;
+        let replay = self.running(|| engine.concluded(&mut state, run))?;
         if state.wants_compaction() || state.wants_memory() {
             engine.collect(&mut state);
         }
-        Ok(())
+        Ok(replay)
     }
 
     async fn bytes(self: &Rc<Inner>, t: Tensor, abort: &JsValue) -> Result<Vec<u8>> {
         self.realize(vec![t.root()], abort).await?;
+        self.fetched(&t).await
+    }
+
+    /// The bytes of a tensor that was computed.
+    pub(crate) async fn fetched(&self, t: &Tensor) -> Result<Vec<u8>> {
         self.pace.done(&self.engine).await?;
         let read = || self.engine.borrow_mut().read(&mut self.session.state(), t.root());
         let (ticket, dtype, _) = self.running(read)?;
@@ -268,11 +274,11 @@ impl Inner {
         Ok(Input::Host(HostTensor::new(dtype, shape, self.bytes(t, abort).await?)?))
     }
 
-    fn tensor(&self, id: u32) -> Result<Tensor> {
+    pub(crate) fn tensor(&self, id: u32) -> Result<Tensor> {
         self.tensors.borrow().get(id, "tensor")
     }
 
-    fn keep(&self, t: Tensor) -> u32 {
+    pub(crate) fn keep(&self, t: Tensor) -> u32 {
         self.tensors.borrow_mut().add(t)
     }
 }
@@ -543,7 +549,7 @@ impl Runtime {
     pub async fn realize(&self, ids: Vec<u32>, abort: JsValue) -> std::result::Result<(), JsValue> {
         let inner = self.inner.clone();
         let held = ids.iter().map(|&i| inner.tensor(i)).collect::<Result<Vec<_>>>().map_err(throw)?;
-        inner.realize(held.iter().map(Tensor::root).collect(), &abort).await.map_err(throw)
+        inner.realize(held.iter().map(Tensor::root).collect(), &abort).await.map(drop).map_err(throw)
     }
 
     /// Computes a tensor and reads its bytes, unless `abort` fires.

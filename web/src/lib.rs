@@ -12,6 +12,7 @@ mod js;
 mod ops;
 mod pace;
 mod probe;
+mod replay;
 pub mod signal;
 mod store;
 mod threads;

@@ -13,7 +13,7 @@ use wasm_bindgen_cli_support::Bindgen;
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// What of `gradloom-web` is loaded before one of these exports is first called: see `web/ts/src/parts.ts`.
-const PARTS: [split::Part<'_>; 5] = [
+const PARTS: [split::Part<'_>; 6] = [
     split::Part {
         name: "onnx",
         exports: &[
@@ -27,6 +27,10 @@ const PARTS: [split::Part<'_>; 5] = [
         ],
     },
     split::Part { name: "weights", exports: &["runtime_saveWeights", "runtime_shards", "safetensorsIndex"] },
+    split::Part {
+        name: "graphs",
+        exports: &["__wbg_captured_free", "captured_run", "runtime_captured", "runtime_graph", "runtime_placed"],
+    },
     // what looks at kernels estimates their times as what tunes them does: what two parts have in common, every page would load
     split::Part { name: "tune", exports: &["runtime_debug", "runtime_tune"] },
     split::Part { name: "wasm", exports: &["runtime_workerGone", "wasmRuntime"] },
@@ -34,7 +38,7 @@ const PARTS: [split::Part<'_>; 5] = [
 ];
 
 /// The features of `gradloom-web-extra`: each is a module that the package loads on first use.
-const EXTRAS: [&str; 4] = ["text", "files", "chat", "ops"];
+const EXTRAS: [&str; 5] = ["text", "files", "chat", "ops", "llm"];
 
 /// Who compiles for wasm32.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,9 +8,11 @@
 mod chat;
 #[cfg(feature = "files")]
 mod files;
+#[cfg(feature = "llm")]
+mod llm;
 #[cfg(feature = "ops")]
 mod ops;
-#[cfg(feature = "text")]
+#[cfg(any(feature = "text", feature = "llm"))]
 mod text;
 
 use gradloom_core::Error;

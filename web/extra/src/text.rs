@@ -8,7 +8,7 @@ use wasm_bindgen::prelude::*;
 
 /// A tokenizer of a `tokenizer.json` or of a GGUF file.
 #[wasm_bindgen]
-pub struct RawTokenizer(Tokenizer);
+pub struct RawTokenizer(pub(crate) Tokenizer);
 
 fn normalize(form: Form, text: &str) -> String {
     let form = match form {
@@ -30,7 +30,8 @@ fn clusters(text: &str) -> Vec<usize> {
     ends.collect()
 }
 
-const UNICODE: Unicode = Unicode { normalize, clusters };
+/// What the host knows of Unicode.
+pub(crate) const UNICODE: Unicode = Unicode { normalize, clusters };
 
 #[wasm_bindgen]
 impl RawTokenizer {

@@ -2,7 +2,7 @@
 import { DeviceError, FetchError, type GradloomError, StateError, OutOfMemoryError, guard, guardAsync } from "./errors.js";
 import { type Engine, type ModuleOptions, type Runtime, builtin, inNode, loadWasm, newEngine } from "./module.js";
 import { Cache, type CacheOptions, type CacheState, deleteEntries } from "./cache.js";
-import { join, prefetch } from "./parts.js";
+import { always, join, prefetch } from "./parts.js";
 import { type TuneOptions, type TunedKernel, slots } from "./tune.js";
 import { type WorkerLike, startWorkers } from "./workers.js";
 
@@ -201,6 +201,7 @@ async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonl
   if (cacheWanted === false) cache.state.reason = "it was switched off";
   else await cache.readAhead(raw.cacheGroups() as string[]);
   if (debug) await show(engine, raw, debug);
+  for (const part of always) await join(engine, part);
   const info = raw.info() as Device;
   const device = {
     kind: info.kind,
@@ -337,6 +338,11 @@ export async function open(kind: DeviceKind | "auto", engine?: Engine): Promise<
   return host;
 }
 
+/** The device that is asked for, started. */
+export async function hostOf(device: DeviceKind | "auto" | Device | undefined): Promise<Host> {
+  return typeof device === "object" ? present(device as Host) : open(device ?? "auto");
+}
+
 async function opened(kind: DeviceKind, engine: Engine): Promise<Host> {
   return present(await (started.get(engine)?.get(kind) ?? start(kind, engine)));
 }
@@ -419,7 +425,8 @@ function whyFewThreads(): string | undefined {
   return workersFailed && `fewer threads: ${workersFailed}`;
 }
 
-async function live(): Promise<Host[]> {
+/** Devices that are started. */
+export async function live(): Promise<Host[]> {
   const all = [...started.values()].flatMap((hosts) => [...hosts.values()]);
   const hosts = await Promise.all(all.map((device) => device.catch(() => undefined)));
   return hosts.filter((each) => each !== undefined && !isOver(each)) as Host[];

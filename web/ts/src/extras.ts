@@ -33,13 +33,16 @@ function once<T extends Bindings>(name: string, glue: () => Promise<{ default: (
 }
 
 /** Tokenizers. */
-export const textModule = once("text", () => import("./pkg/gradloom_text.js"));
+export const textModule = /* @__PURE__ */ once("text", () => import("./pkg/gradloom_text.js"));
 
 /** Chat templates. */
-export const chatModule = once("chat", () => import("./pkg/gradloom_chat.js"));
+export const chatModule = /* @__PURE__ */ once("chat", () => import("./pkg/gradloom_chat.js"));
 
 /** Files of GGUF, torch.save, npz and TensorFlow Lite; writing of npz. */
-export const filesModule = once("files", () => import("./pkg/gradloom_files.js"));
+export const filesModule = /* @__PURE__ */ once("files", () => import("./pkg/gradloom_files.js"));
 
 /** Operators by torch's names. */
-export const opsModule = once("ops", () => import("./pkg/gradloom_ops.js"));
+export const opsModule = /* @__PURE__ */ once("ops", () => import("./pkg/gradloom_ops.js"));
+
+/** Language models, with tokenizers of their own. */
+export const llmModule = /* @__PURE__ */ once("llm", () => import("./pkg/gradloom_llm.js"));

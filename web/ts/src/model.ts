@@ -1,5 +1,5 @@
 // Models: loading an ONNX file and running it.
-import { type Device, type DeviceKind, type Host, type Timing, TIMING_NUMBERS, onDevice, open, present, timingOf, useByDefault } from "./device.js";
+import { type Device, type DeviceKind, type Host, type Timing, TIMING_NUMBERS, hostOf, onDevice, open, present, timingOf, useByDefault } from "./device.js";
 import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "./dtype.js";
 import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
 import { filesModule } from "./extras.js";
@@ -263,11 +263,6 @@ function fill(name: string, port: Port | undefined, length: number): number[] {
     throw new InputError("E_INPUT", `input \`${name}\`: ${what}`);
   }
   return shape;
-}
-
-/** The device that is asked for, started. */
-export async function hostOf(device: LoadOptions["device"]): Promise<Host> {
-  return typeof device === "object" ? present(device as Host) : open(device ?? "auto");
 }
 
 /** Loads an ONNX or TensorFlow Lite model. Everything the build cannot run is reported here, by node. */

@@ -7,12 +7,16 @@ import { type Engine, besideThis, inNode, mayBeWhole, readFile, wasmFolder } fro
 const ADDRESSES = {
   onnx: () => new URL("./pkg/gradloom_onnx_bg.wasm", import.meta.url),
   weights: () => new URL("./pkg/gradloom_weights_bg.wasm", import.meta.url),
+  graphs: () => new URL("./pkg/gradloom_graphs_bg.wasm", import.meta.url),
   tune: () => new URL("./pkg/gradloom_tune_bg.wasm", import.meta.url),
   wasm: () => new URL("./pkg/gradloom_wasm_bg.wasm", import.meta.url),
   webgpu: () => new URL("./pkg/gradloom_webgpu_bg.wasm", import.meta.url),
 };
 
 export type Part = keyof typeof ADDRESSES;
+
+/** Those that devices have from their start, once somebody asked for them who cannot wait later. */
+export const always = new Set<Part>();
 
 const compiled = new Map<Part, Promise<WebAssembly.Module>>();
 /** Those whose fetch failed, which nobody was told yet. */

@@ -1,7 +1,9 @@
 // Operators by torch's names. What an operator is made of is known to a module of its own, which is given shapes and hands over
 // a graph; the values stay where they are.
+import { live } from "./device.js";
 import { ValueError, guard } from "./errors.js";
 import { opsModule } from "./extras.js";
+import { always, join } from "./parts.js";
 import { Tensor, graph } from "./tensor.js";
 import type { Torch as Operators } from "./torch-ops.js";
 
@@ -19,7 +21,10 @@ let ready: { module: Module; torch: Torch } | undefined;
 
 /** See the function of this name in `lazy`. */
 export async function torch(): Promise<Torch> {
-  const module = await opsModule();
+  // operators wait for nothing, wherever their tensors are
+  always.add("graphs");
+  const [module, hosts] = await Promise.all([opsModule(), live()]);
+  await Promise.all(hosts.map(({ engine }) => join(engine, "graphs")));
   // the module is another one once the first has ended
   if (ready?.module !== module) ready = { module, torch: operators(module) };
   return ready.torch;

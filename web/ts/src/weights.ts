@@ -1,23 +1,17 @@
 // Files of tensors, loaded on first use: weights by name, read by ranges where that is possible, and single arrays.
-import { type Host, useByDefault } from "./device.js";
+import { type Host, hostOf, useByDefault } from "./device.js";
 import { type DType, bytesOf, decode } from "./dtype.js";
 import { FormatError, InputError, ValueError, guard, guardAsync } from "./errors.js";
 import { filesModule } from "./extras.js";
+import { parsedStart } from "./gguf.js";
 import { type SaveOptions, type WeightOptions, isNamedGguf, reading } from "./lazy.js";
-import { hostOf } from "./model.js";
 import { join, prefetch } from "./parts.js";
 import { type FetchOptions, type FileSource, readSource, room } from "./progress.js";
 import { type Ranged, type Told, ofMemory, openRanges } from "./ranges.js";
+import { type Run, type Span, inTurn, runsOf } from "./runs.js";
 import { type FileOptions, Tensor, type TensorOptions, bind, made } from "./tensor.js";
 import { Slices } from "./turns.js";
 
-/** Tensors that lie so close together are read in one request, what is between them too. */
-const GAP_BYTES = 1 << 16;
-/** A request reads tensors of so many bytes, or one. */
-const REQUEST_BYTES = 1 << 23;
-/** Requests under way at once, and the bytes they read, if there is more than one. */
-const PARALLEL = 4;
-const PARALLEL_BYTES = 1 << 26;
 /** A longer header is not fetched; the module does not take it either. */
 const HEADER_BYTES = 100_000_008;
 
@@ -27,12 +21,9 @@ type Entry = [name: string, dtype: DType, shape: number[], start: number, end: n
 type Make = (entry: Entry, bytes: Uint8Array) => number;
 
 /** Tensors of a file that are read at once, and where they go among all. */
-interface Run {
+interface Reading extends Run<{ at: number; entry: Entry }> {
   file: Ranged;
   make: Make;
-  start: number;
-  end: number;
-  entries: { at: number; entry: Entry }[];
 }
 
 /** See the function of this name in `lazy`. */
@@ -71,7 +62,7 @@ class Loading {
   readonly #open: Ranged[] = [];
   /** Names and tensors in the order of the files. */
   readonly #found: [name: string, tensor: Tensor | undefined][] = [];
-  readonly #runs: Run[] = [];
+  readonly #runs: Reading[] = [];
   readonly #indices: { free(): void }[] = [];
   readonly #slices = new Slices();
 
@@ -142,26 +133,8 @@ class Loading {
 
   /** The blocks of a GGUF file stay as they are: graphs compute elements of them where they are read. */
   async #blocks(file: Ranged, wanted: (name: string) => boolean): Promise<void> {
-    const { GgufIndex } = await filesModule();
-    let start = file.head;
-    const parsed = (): InstanceType<typeof GgufIndex> | undefined => {
-      try {
-        return guard(() => new GgufIndex(start, file.size));
-      } catch (error) {
-        // it may be that there is more of it
-        if (start.length >= Math.min(file.size, HEADER_BYTES)) throw error;
-        return undefined;
-      }
-    };
-    let index = parsed();
-    while (!index) {
-      const longer = room(Math.min(4 * start.length, file.size));
-      longer.set(start);
-      longer.set(await file.read(start.length, longer.length, this.told), start.length);
-      start = longer;
-      index = parsed();
-    }
-    const found = index;
+    const [{ GgufIndex }] = await Promise.all([filesModule(), join(this.host.engine, "graphs")]);
+    const found = await parsedStart(file, this.told, (start) => guard(() => new GgufIndex(start, file.size)));
     this.#indices.push(found);
     const { raw } = this.host;
     const numbers = new Map<string, number>();
@@ -195,24 +168,18 @@ class Loading {
 
   /** Puts what is wanted into runs: entries come in the order of their data. */
   #plan(file: Ranged, index: readonly Entry[], wanted: (name: string) => boolean, make: Make): void {
-    let run: Run | undefined;
-    for (const entry of index) {
-      const [name, , , start, end] = entry;
-      if (!wanted(name)) continue;
-      if (!run || start - run.end > GAP_BYTES || end - run.start > REQUEST_BYTES) {
-        run = { file, make, start, end, entries: [] };
-        this.#runs.push(run);
-      }
-      run.end = end;
-      run.entries.push({ at: this.#found.push([name, undefined]) - 1, entry });
-    }
+    const items = index
+      .filter(([name]) => wanted(name))
+      .map((entry) => ({ at: this.#found.push([entry[0], undefined]) - 1, entry }));
+    const where = ({ entry: [, , , start, end] }: { entry: Entry }): Span => ({ start, end });
+    this.#runs.push(...runsOf(items, where).map((run) => ({ ...run, file, make })));
   }
 
-  async #read({ file, make, start, end, entries }: Run): Promise<void> {
+  async #read({ file, make, start, end, items }: Reading): Promise<void> {
     const { head } = file;
     const bytes = end <= head.length ? head.subarray(start, end) : await file.read(start, end, this.told);
     this.options.signal.throwIfAborted();
-    for (const { at, entry } of entries) {
+    for (const { at, entry } of items) {
       const [name, , , from, to] = entry;
       const id = guard(() => make(entry, bytes.subarray(from - start, to - start)));
       this.#found[at] = [name, made(this.host, id)];
@@ -230,28 +197,6 @@ class Loading {
     for (const index of this.#indices) index.free();
     await Promise.all(this.#open.map((file) => file.close()));
   }
-}
-
-/** Works on runs in order, some at a time. */
-async function inTurn(runs: readonly Run[], work: (run: Run) => Promise<void>): Promise<void> {
-  const under = new Set<Promise<void>>();
-  let held = 0;
-  const failures: unknown[] = [];
-  for (const run of runs) {
-    const bytes = run.end - run.start;
-    while (under.size > 0 && (under.size >= PARALLEL || held + bytes > PARALLEL_BYTES)) await Promise.race(under);
-    if (failures.length > 0) break;
-    held += bytes;
-    const one: Promise<void> = work(run)
-      .catch((error: unknown) => void failures.push(error))
-      .finally(() => {
-        held -= bytes;
-        under.delete(one);
-      });
-    under.add(one);
-  }
-  while (under.size > 0 && failures.length === 0) await Promise.race(under);
-  if (failures.length > 0) throw failures[0];
 }
 
 const isUrl = (source: FileSource): source is string | URL => typeof source === "string" || source instanceof URL;

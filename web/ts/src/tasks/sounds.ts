@@ -1,7 +1,7 @@
 // Tasks on sounds.
 import { logMel } from "../audio/mel.js";
 import { type AudioSource, chunks, readAudio } from "../audio/sound.js";
-import { hostOf } from "../model.js";
+import { hostOf } from "../device.js";
 import { loadWeights } from "../lazy.js";
 import { Tensor, tidy } from "../tensor.js";
 import { Tokenizer } from "../tokenizer.js";

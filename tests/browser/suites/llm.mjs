@@ -1,0 +1,94 @@
+// A language model in a worker of the page's, on both devices: it writes what it should, the page goes on meanwhile, a later load begins
+// sooner, and a text can be ended.
+import { LLM } from "gradloom/llm";
+import { allowConsoleErrors, assert, assertEqual, errorOf, note, params, test } from "harness";
+
+const MODEL = "/models/verses/verses-q8_0.gguf";
+const expected = await (await fetch("/models/verses/expected.json")).json();
+
+const all = async (pieces) => {
+  const list = [];
+  for await (const piece of pieces) list.push(piece);
+  return list;
+};
+
+/** The longest that the page's thread was not free while something went on, in milliseconds. */
+async function longest(body) {
+  const tasks = [];
+  const observer = new PerformanceObserver((list) => tasks.push(...list.getEntries().map(({ duration }) => duration)));
+  observer.observe({ entryTypes: ["longtask"] });
+  await body();
+  // entries come after the task
+  await new Promise((done) => setTimeout(done, 100));
+  observer.disconnect();
+  return Math.max(0, ...tasks);
+}
+
+for (const device of params.get("config") === "no-webgpu" ? ["wasm"] : ["wasm", "webgpu"]) {
+  test(`a model on ${device}`, async () => {
+    const start = performance.now();
+    const blocked = await longest(async () => {
+      const llm = await LLM.load(MODEL, { device, context: 256 });
+      const loaded = performance.now() - start;
+      assertEqual([llm.info.device, llm.info.architecture, llm.metadata["general.name"]], [device, "llama", "verses"]);
+      assertEqual(await llm.tokenizer.encode(expected.prompt), expected.ids);
+      const { tokens } = expected;
+      assertEqual(await all(llm.tokens(expected.prompt, { maxTokens: tokens.length, ignoreEnd: true })), tokens);
+      const { firstTokenMs } = llm.stats;
+      assertEqual((await all(llm.generate(expected.prompt, { maxTokens: tokens.length, ignoreEnd: true }))).join(""), expected.text);
+      assertEqual([llm.stats.end, llm.stats.reusedTokens], ["length", expected.ids.length - 1]);
+      await note(
+        `loaded in ${loaded.toFixed(0)} ms, the first token after ${firstTokenMs.toFixed(0)} ms, then ${llm.stats.tokensPerSecond.toFixed(0)} a second`,
+      );
+      const states = await llm.embed("The LORD is my shepherd");
+      assert(Math.abs(Math.hypot(...states) - 1) < 1e-4, "an embedding is of length 1");
+      llm.dispose();
+      assertEqual((await errorOf(() => all(llm.generate("And")))).code, "E_STATE");
+    });
+    await note(`the page's thread was busy for ${blocked.toFixed(0)} ms at most`);
+    // a busy machine may take the thread away for as long
+    assert(blocked < 200, `the page was blocked for ${blocked} ms`);
+  });
+}
+
+test("a second load finds the kernels, and texts can be ended", async () => {
+  const start = performance.now();
+  const llm = await LLM.load(MODEL, { device: "wasm", context: 256 });
+  for await (const _ of llm.generate(expected.prompt)) break;
+  const first = performance.now() - start;
+  await note(`the first token ${first.toFixed(0)} ms after the load began`);
+  assert(first < 10_000, `${first} ms`);
+  // whoever leaves the loop ends the text, and the next one is right
+  assertEqual(await all(llm.tokens(expected.prompt, { maxTokens: 8, ignoreEnd: true })), expected.tokens.slice(0, 8));
+  const stop = new AbortController();
+  const seen = [];
+  const error = await errorOf(async () => {
+    for await (const token of llm.tokens(expected.prompt, { maxTokens: 200, ignoreEnd: true, signal: stop.signal })) {
+      seen.push(token);
+      if (seen.length === 3) stop.abort(new Error("enough"));
+    }
+  });
+  assertEqual([error.message, seen.length], ["enough", 3]);
+  const schema = { type: "object", properties: { wise: { type: "boolean" } }, required: ["wise"] };
+  const json = (await all(llm.chat([{ role: "user", content: "Who is wise?" }], { schema }))).join("");
+  assertEqual(typeof JSON.parse(json).wise, "boolean");
+  assertEqual((await errorOf(() => all(llm.generate("And", { schema: { pattern: "a" } })))).code, "E_UNSUPPORTED");
+  // what is under way when it ends fails
+  const ending = errorOf(() => all(llm.generate(expected.prompt, { maxTokens: 200, ignoreEnd: true })));
+  llm.dispose();
+  assertEqual((await ending).code, "E_STATE");
+});
+
+test("what is no model is refused, from the worker too", async () => {
+  await allowConsoleErrors(/404/);
+  assertEqual((await errorOf(() => LLM.load("/page/index.html"))).code, "E_FORMAT");
+  assertEqual((await errorOf(() => LLM.load("/models/no.gguf"))).code, "E_FETCH");
+  const stop = new AbortController();
+  stop.abort(new Error("before"));
+  assertEqual((await errorOf(() => LLM.load(MODEL, { signal: stop.signal }))).message, "before");
+  const file = new File([await (await fetch(MODEL)).arrayBuffer()], "verses.gguf");
+  const llm = await LLM.load(file, { device: "wasm", context: 64 });
+  assertEqual((await errorOf(() => all(llm.tokens(new Array(65).fill(2))))).code, "E_VALUE");
+  assertEqual(await all(llm.tokens(expected.prompt, { maxTokens: 4, ignoreEnd: true })), expected.tokens.slice(0, 4));
+  llm.dispose();
+});

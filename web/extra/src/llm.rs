@@ -1,0 +1,216 @@
+//! Language models for JavaScript: what is not the device's. Files' metadata and tensors come in and buffers go out, graphs go out as
+//! bytes, logits come in and tokens go out, tokens come in and text goes out. The main module has the values and runs the graphs.
+
+use crate::text::{RawTokenizer, UNICODE};
+use crate::throw;
+use gradloom_core::dtype::{DType, Scalar};
+use gradloom_core::io::gguf::{Entry, Value};
+use gradloom_core::io::json::Json;
+use gradloom_core::llm::{self, Buffer, Choice, Grammar, Input, Matcher, Remote, Sampler, Stream, Vocabulary, Wanted};
+use gradloom_core::text::Tokenizer;
+use gradloom_core::{Error, Result};
+use js_sys::{Array, Object, Reflect, Uint8Array};
+use std::sync::Arc;
+use wasm_bindgen::prelude::*;
+
+/// Lists of metadata that are longer stay here.
+const LONG: usize = 64;
+
+/// A model of a GGUF file, and the bytes of its tokens once a form was asked for.
+#[wasm_bindgen]
+pub struct RawModel(Remote, Option<Arc<Vocabulary>>);
+
+/// `[number, dtype, elements, bytes]`; no bytes for zeros.
+fn buffers(list: Vec<Buffer>) -> Array {
+    let one = |b: Buffer| {
+        let bytes = if b.bytes.is_empty() { JsValue::UNDEFINED } else { Uint8Array::from(&*b.bytes).into() };
+        Array::of4(&b.number.into(), &b.dtype.name().into(), &(b.len as f64).into(), &bytes)
+    };
+    list.into_iter().map(one).collect()
+}
+
+fn number(dtype: DType, s: Scalar) -> JsValue {
+    match dtype {
+        DType::Bool => s.as_bool().into(),
+        _ => s.as_f64_of(dtype).into(),
+    }
+}
+
+fn value(v: &Value) -> Option<JsValue> {
+    Some(match v {
+        Value::Scalar(dtype, s) => number(*dtype, *s),
+        Value::Str(s) => s.into(),
+        Value::Array(a) if a.len() <= LONG => a.scalars().map(|s| number(a.dtype, s)).collect::<Array>().into(),
+        Value::Strings(list) if list.len() <= LONG => list.iter().map(JsValue::from).collect::<Array>().into(),
+        _ => return None,
+    })
+}
+
+#[wasm_bindgen]
+impl RawModel {
+    /// Of the first bytes of a file of `len`. An error may mean that they are too few: nothing tells in advance how many it takes.
+    #[wasm_bindgen(constructor)]
+    pub fn new(start: &[u8], len: f64) -> std::result::Result<RawModel, JsValue> {
+        Ok(RawModel(Remote::new(start, len as u64).map_err(throw)?, None))
+    }
+
+    /// Each tensor's `[name, start, end]`: where its bytes lie in the file.
+    pub fn entries(&self) -> Array {
+        let at = |n: u64| JsValue::from_f64(n as f64);
+        let one = |e: &Entry| Array::of3(&(&e.name).into(), &at(e.range.start), &at(e.range.end));
+        self.0.index().entries.iter().map(one).collect()
+    }
+
+    /// What the file says of itself, but for long lists.
+    pub fn metadata(&self) -> Object {
+        let out = Object::new();
+        for (key, v) in &self.0.index().metadata {
+            if let Some(v) = value(v) {
+                // a plain object takes any property
+                let _ = Reflect::set(&out, &key.into(), &v);
+            }
+        }
+        out
+    }
+
+    /// Its tokenizer.
+    pub fn tokenizer(&self) -> std::result::Result<RawTokenizer, JsValue> {
+        Tokenizer::from_gguf(self.0.index(), UNICODE).map(RawTokenizer).map_err(throw)
+    }
+
+    /// Tokens that end a text.
+    pub fn ends(&self) -> Vec<u32> {
+        llm::ends(self.0.index())
+    }
+
+    /// Takes the tensor of that number of its bytes: the buffers that the main module is to make.
+    pub fn weight(&mut self, number: usize, bytes: &[u8]) -> std::result::Result<Array, JsValue> {
+        self.0.weight(number, bytes).map(buffers).map_err(throw)
+    }
+
+    /// Makes the model of what came, with room for so many tokens, and says `[room, vocabulary, context, layers, width]`.
+    pub fn build(&mut self, room: usize) -> std::result::Result<Vec<f64>, JsValue> {
+        let mut run = || -> Result<Vec<f64>> {
+            self.0.build(room)?;
+            let d = self.0.decoder()?;
+            let c = d.config();
+            Ok([d.room(), d.vocabulary()?, c.context, c.layers, c.width].map(|n| n as f64).to_vec())
+        };
+        run().map_err(throw)
+    }
+
+    /// The graph that reads `n` tokens: `[bytes, inputs, buffers, tokens, values, best]`. An input is a buffer's number, or
+    /// `[name, least, most]` of a variable. With `states` there is no best token, and the values are states, not logits.
+    /// `draws` is how far the main module's random stream is.
+    pub fn graph(&mut self, n: usize, states: bool, draws: u32) -> std::result::Result<Array, JsValue> {
+        let wanted = if states { Wanted::States } else { Wanted::Next };
+        self.0.set_draws(draws);
+        let g = self.0.graph(n, wanted).map_err(throw)?;
+        let input = |i: &Input| match i {
+            Input::Buffer(b) => JsValue::from(*b),
+            Input::Variable(name, min, max) => {
+                Array::of3(&name.into(), &(*min as f64).into(), &(*max as f64).into()).into()
+            }
+        };
+        let inputs: Array = g.inputs.iter().map(input).collect();
+        let out =
+            Array::of5(&Uint8Array::from(&*g.bytes), &inputs, &buffers(g.buffers), &g.tokens.into(), &g.values.into());
+        out.push(&g.best.map_or(JsValue::UNDEFINED, JsValue::from));
+        Ok(out)
+    }
+
+    /// From now on only tokens come that a JSON schema lets come.
+    pub fn constrain(
+        &mut self,
+        writer: &mut RawWriter,
+        tokenizer: &RawTokenizer,
+        schema: &str,
+    ) -> std::result::Result<(), JsValue> {
+        let mut run = || -> Result<()> {
+            let grammar = Arc::new(Grammar::from_schema(&Json::parse(schema.as_bytes())?)?);
+            let size = self.0.decoder()?.vocabulary()?;
+            let bytes = self.1.get_or_insert_with(|| Arc::new(Vocabulary::new(&tokenizer.0, size)));
+            writer.sampler.constrain(Matcher::new(&grammar, bytes)?, &llm::ends(self.0.index()));
+            Ok(())
+        };
+        run().map_err(throw)
+    }
+
+    /// In how many parts `n` tokens are read after `position` others: of each part how long its graph is, and how many of the tokens it
+    /// reads.
+    pub fn parts(&self, n: usize, position: usize) -> std::result::Result<Vec<u32>, JsValue> {
+        let room = self.0.decoder().map_err(throw)?.room();
+        Ok(llm::chunks(n, position, room).into_iter().flat_map(|(len, n)| [len as u32, n as u32]).collect())
+    }
+}
+
+/// Tokens of logits, and text of tokens.
+#[wasm_bindgen]
+pub struct RawWriter {
+    sampler: Sampler,
+    stream: Stream,
+}
+
+#[wasm_bindgen]
+impl RawWriter {
+    /// `how` is the temperature, top-k, top-p, min-p, the penalties of repetition, presence and frequency, and the seed.
+    #[wasm_bindgen(constructor)]
+    pub fn new(
+        how: &[f64],
+        biased: &[u32],
+        biases: &[f32],
+        stops: Vec<String>,
+    ) -> std::result::Result<RawWriter, JsValue> {
+        let &[temperature, top_k, top_p, min_p, repetition, presence, frequency, seed] = how else {
+            return Err(throw(Error::value("sample", "options are missing")));
+        };
+        let bias = biased.iter().copied().zip(biases.iter().copied()).collect();
+        let top_k = if top_k >= 0.0 { top_k as usize } else { 0 };
+        let how = Choice { temperature, top_k, top_p, min_p, repetition, presence, frequency, bias, seed: seed as u64 };
+        let sampler = Sampler::new(&how).map_err(throw)?;
+        Ok(RawWriter { sampler, stream: Stream::new(&stops) })
+    }
+
+    /// Is it the most likely token always?
+    #[wasm_bindgen(js_name = isGreedy)]
+    pub fn is_greedy(&self) -> bool {
+        self.sampler.is_greedy()
+    }
+
+    /// Notes the tokens of the prompt.
+    pub fn prompt(&mut self, tokens: &[u32]) {
+        tokens.iter().for_each(|&t| self.sampler.see_prompt(t));
+    }
+
+    /// The next token of logits, f32 as bytes.
+    pub fn choose(&mut self, logits: &[u8]) -> std::result::Result<u32, JsValue> {
+        let mut list: Vec<f32> = logits.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+        let token = self.sampler.choose(&mut list);
+        match self.sampler.failed() {
+            Some(e) => Err(throw(e.clone())),
+            None => Ok(token),
+        }
+    }
+
+    /// Is the text whole, so that nothing can follow?
+    #[wasm_bindgen(js_name = isComplete)]
+    pub fn is_complete(&self) -> bool {
+        self.sampler.is_complete()
+    }
+
+    /// The text that a token makes certain.
+    pub fn push(&mut self, token: u32, tokenizer: &RawTokenizer) -> std::result::Result<String, JsValue> {
+        self.sampler.see(token);
+        self.stream.push(token, &|ids| tokenizer.0.decode(ids)).map_err(throw)
+    }
+
+    /// The rest of the text.
+    pub fn finish(&mut self, tokenizer: &RawTokenizer) -> std::result::Result<String, JsValue> {
+        self.stream.finish(&|ids| tokenizer.0.decode(ids)).map_err(throw)
+    }
+
+    /// Did a stop string come?
+    pub fn stopped(&self) -> bool {
+        self.stream.stopped()
+    }
+}

@@ -1,0 +1,88 @@
+//! Plans that run again and again: what a language model does for each token. A part of the module that pages without one do not load.
+
+use crate::args::dtype;
+use crate::face::{Inner, Runtime, throw};
+use gradloom_core::engine::Replay;
+use gradloom_core::tensor::Tensor;
+use gradloom_core::{Error, Result};
+use js_sys::Uint8Array;
+use std::rc::Rc;
+use wasm_bindgen::prelude::*;
+
+/// A computation whose plan is kept, with what it reads and writes.
+#[wasm_bindgen]
+pub struct Captured {
+    inner: Rc<Inner>,
+    replay: Replay,
+    /// What the plan reads lives as long as it.
+    _held: Vec<Tensor>,
+}
+
+#[wasm_bindgen]
+impl Runtime {
+    /// A row of elements whose bytes go to the device at once and are nowhere else.
+    pub fn placed(&self, dt: &str, data: &[u8]) -> std::result::Result<u32, JsValue> {
+        let make = || -> Result<Tensor> {
+            let dt = dtype(dt)?;
+            let t = Tensor::empty(&self.inner.session, dt, &[data.len() / dt.size()])?;
+            write(&self.inner, &t, data)?;
+            Ok(t)
+        };
+        Ok(self.inner.keep(make().map_err(throw)?))
+    }
+
+    /// Writes `data` to the tensor `into`, computes other tensors, unless `abort` fires, and keeps the plan. `held` are the tensors that it
+    /// reads and writes.
+    pub async fn captured(
+        &self,
+        ids: Vec<u32>,
+        held: Vec<u32>,
+        into: u32,
+        data: Vec<u8>,
+        abort: JsValue,
+    ) -> std::result::Result<Captured, JsValue> {
+        let inner = self.inner.clone();
+        let list = |ids: Vec<u32>| ids.into_iter().map(|i| inner.tensor(i)).collect::<Result<Vec<_>>>();
+        let roots = list(ids).map_err(throw)?;
+        let held = list(held).map_err(throw)?;
+        write(&inner, &inner.tensor(into).map_err(throw)?, &data).map_err(throw)?;
+        let replay = inner.realize(roots.iter().map(Tensor::root).collect(), &abort).await.map_err(throw)?;
+        Ok(Captured { inner, replay, _held: held })
+    }
+}
+
+#[wasm_bindgen]
+impl Captured {
+    /// Runs it again, once `data` is written to the tensor `into`, and gives the bytes of the tensor `read`, if there is one. `abort` is
+    /// looked at before.
+    pub async fn run(
+        &self,
+        into: u32,
+        data: Vec<u8>,
+        read: Option<u32>,
+        abort: JsValue,
+    ) -> std::result::Result<Option<Uint8Array>, JsValue> {
+        let (inner, replay) = (self.inner.clone(), self.replay.clone());
+        let into = inner.tensor(into).map_err(throw)?;
+        let read = read.map(|id| inner.tensor(id)).transpose().map_err(throw)?;
+        let _turn = inner.turn().await;
+        inner.pace.begin();
+        inner.pace.breathe(&abort).await.map_err(throw)?;
+        write(&inner, &into, &data).map_err(throw)?;
+        let again = || inner.engine.borrow_mut().launch_again(&mut inner.session.state(), &replay, &Default::default());
+        let mut run = inner.running(again).map_err(throw)?;
+        // it is not left half done
+        inner.pace.submit(&inner.engine, &mut run, &JsValue::UNDEFINED).await.map_err(throw)?;
+        match read {
+            Some(t) => Ok(Some(Uint8Array::from(&*inner.fetched(&t).await.map_err(throw)?))),
+            None => Ok(None),
+        }
+    }
+}
+
+fn write(inner: &Inner, t: &Tensor, data: &[u8]) -> Result<()> {
+    let mut state = inner.session.state();
+    let id = state.storage(state.node(t.root())).and_then(|u| state.buffer_id(u));
+    let id = id.ok_or_else(|| Error::value("write", "the tensor is no buffer"))?;
+    inner.engine.borrow_mut().write(&mut state, id, data)
+}

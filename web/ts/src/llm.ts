@@ -1,0 +1,101 @@
+// Language models: the entry `gradloom/llm`.
+import type { ChatMessage } from "./chat.js";
+import { loadLocal } from "./llm/local.js";
+import type { AnswerOptions, Backend, GenerateOptions, Generated, Job, LLMOptions, Metadata, ModelInfo, Step } from "./llm/options.js";
+import { loadRemote } from "./llm/remote.js";
+import type { FileSource } from "./progress.js";
+
+export type { ChatMessage } from "./chat.js";
+export type { AnswerOptions, End, GenerateOptions, Generated, LLMOptions, MetaValue, Metadata, ModelInfo } from "./llm/options.js";
+
+/** Text to tokens of a model and back. */
+export interface ModelTokenizer {
+  /** Tokens of a text, with the special ones that the model expects around it. */
+  encode(text: string, options?: { special?: boolean }): Promise<number[]>;
+  /** The text of tokens; special ones are left out unless told otherwise. */
+  decode(ids: readonly number[], options?: { skipSpecial?: boolean }): Promise<string>;
+}
+
+const NOTHING: Generated = { promptTokens: 0, reusedTokens: 0, tokens: 0, firstTokenMs: 0, tokensPerSecond: 0, end: undefined };
+
+/** A language model of a GGUF file. Texts are made one after the other; what a text has in common with the one before is not read again. */
+export class LLM {
+  readonly #backend: Backend;
+  #stats: Generated = NOTHING;
+  /** What it is. */
+  readonly info: ModelInfo;
+  /** What its file says of itself, but for long lists. */
+  readonly metadata: Metadata;
+  /** Its tokenizer. */
+  readonly tokenizer: ModelTokenizer;
+
+  private constructor(backend: Backend) {
+    this.#backend = backend;
+    this.info = backend.info;
+    this.metadata = backend.metadata;
+    this.tokenizer = {
+      encode: (text, { special = true } = {}) => backend.encode(text, special),
+      decode: (ids, { skipSpecial = true } = {}) => backend.decode(ids, skipSpecial),
+    };
+  }
+
+  /**
+   * Loads a GGUF file. It is read by ranges, never whole, where the server answers them, and kept for later visits; each weight goes to the
+   * device's memory as it comes. In a page all this happens in a worker, unless told otherwise.
+   */
+  static async load(from: FileSource, options: LLMOptions = {}): Promise<LLM> {
+    const { worker = true } = options;
+    const page = typeof document !== "undefined" && typeof Worker !== "undefined";
+    // what cannot be sent stays here
+    const here = !worker || !page || options.fetch !== undefined || typeof options.device === "object";
+    if (here) return new LLM(await loadLocal(from, options));
+    options.signal?.throwIfAborted();
+    const thread = new Worker(new URL("./llm-worker.js", import.meta.url), { type: "module" });
+    return new LLM(await loadRemote(thread, from, options));
+  }
+
+  /** What the last text took, or the one under way so far. */
+  get stats(): Generated {
+    return this.#stats;
+  }
+
+  async *#run(job: Omit<Job, "options">, { signal, ...options }: AnswerOptions): AsyncGenerator<Step, void> {
+    for await (const step of this.#backend.run({ ...job, options }, signal)) {
+      this.#stats = step.stats;
+      yield step;
+    }
+  }
+
+  async *#texts(job: Omit<Job, "options">, options: AnswerOptions): AsyncGenerator<string, void> {
+    for await (const { text } of this.#run(job, options)) if (text !== "") yield text;
+  }
+
+  /** Answers messages, piece by piece, as the file's chat template has it. The oldest are left out where there is no room for all. */
+  chat(messages: readonly ChatMessage[], options: AnswerOptions = {}): AsyncGenerator<string, void> {
+    return this.#texts({ messages }, options);
+  }
+
+  /** Goes on with a text, or with tokens, piece by piece. */
+  generate(prompt: string | readonly number[], options: GenerateOptions = {}): AsyncGenerator<string, void> {
+    return this.#texts({ prompt }, options);
+  }
+
+  /** The same, token by token. */
+  async *tokens(prompt: string | readonly number[], options: GenerateOptions = {}): AsyncGenerator<number, void> {
+    for await (const { token } of this.#run({ prompt }, options)) if (token !== undefined) yield token;
+  }
+
+  /** The mean of the model's states over a text, of length 1. */
+  embed(text: string | readonly number[], { signal }: { signal?: AbortSignal } = {}): Promise<Float32Array> {
+    return this.#backend.embed(text, signal);
+  }
+
+  /** Ends it and frees its memory; what is under way fails with `E_STATE`. */
+  dispose(): void {
+    this.#backend.dispose();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}

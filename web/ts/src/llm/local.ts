@@ -1,0 +1,453 @@
+// A language model in this thread: files come by ranges, weights go to the device as they come, plans run for each token. What the model
+// is made of is known to a module of its own, which is given bytes and hands over buffers and graphs.
+import { type Host, hostOf, onDevice } from "../device.js";
+import { StateError, UnsupportedError, ValueError, guard } from "../errors.js";
+import { chatModule, llmModule } from "../extras.js";
+import { parsedStart, withoutTensors } from "../gguf.js";
+import { reading } from "../lazy.js";
+import type { RawChatTemplate } from "../pkg/gradloom_chat.js";
+import { join, prefetch } from "../parts.js";
+import type { FileSource } from "../progress.js";
+import { type Told, openRanges } from "../ranges.js";
+import { type Span, inTurn, runsOf } from "../runs.js";
+import { Slices } from "../turns.js";
+import type { Backend, End, Generated, Job, LLMOptions, Metadata, ModelInfo, Step } from "./options.js";
+
+type Module = Awaited<ReturnType<typeof llmModule>>;
+type RawModel = InstanceType<Module["RawModel"]>;
+type RawTokenizer = ReturnType<RawModel["tokenizer"]>;
+type RawWriter = InstanceType<Module["RawWriter"]>;
+type Captured = Awaited<ReturnType<Host["raw"]["captured"]>>;
+type Made = [number: number, dtype: string, elements: number, bytes: Uint8Array | undefined];
+type Variable = [name: string, least: number, most: number];
+type Graph = [bytes: Uint8Array, inputs: (number | Variable)[], buffers: Made[], tokens: number, values: number, best: number | undefined];
+
+/** Room unless told otherwise. */
+const ROOM = 4096;
+const MOST_TOKENS = 512;
+const BYTES: Readonly<Record<string, number>> = { f32: 4, i32: 4, u32: 4, f16: 2, bf16: 2, u8: 1, i8: 1, bool: 1, f64: 8, i64: 8, u64: 8, u16: 2, i16: 2 };
+
+/** A graph that was made once. The tensors are numbers of the device's. */
+interface Plan {
+  captured: Captured;
+  tokens: number;
+  values: number;
+  best: number | undefined;
+}
+
+/** Variables of models on one device have names of their own, the same in each visit. */
+const places = new WeakMap<Host, Set<number>>();
+
+function takePlace(host: Host): number {
+  const taken = places.get(host) ?? new Set();
+  places.set(host, taken);
+  let place = 0;
+  while (taken.has(place)) place += 1;
+  taken.add(place);
+  return place;
+}
+
+/** What a model can do without. */
+function maybe<T>(body: () => T): T | undefined {
+  try {
+    return guard(body);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Loads a model. */
+export async function loadLocal(from: FileSource, options: LLMOptions): Promise<LocalModel> {
+  const { signal, onProgress } = options;
+  prefetch("graphs");
+  const started = hostOf(options.device);
+  const module = llmModule();
+  for (const each of [started, module]) each.catch(() => {});
+  let [loaded, total] = [0, 0];
+  const told: Told = (bytes) => {
+    loaded += bytes;
+    // what is kept is read in larger pieces than are wanted
+    onProgress?.({ phase: "download", loaded: total > 0 ? Math.min(loaded, total) : loaded, total });
+  };
+  // what fails ends all that is under way
+  const stop = new AbortController();
+  const abort = (): void => stop.abort(signal?.reason);
+  if (signal?.aborted) abort();
+  signal?.addEventListener("abort", abort);
+  let model: LocalModel | undefined;
+  const file = await openRanges(from, { ...options, signal: stop.signal }, told);
+  try {
+    const { RawModel: Raw, RawWriter: Writer } = await module;
+    onProgress?.({ phase: "parse", loaded: 0, total: 0 });
+    let header = file.head;
+    const parse = (start: Uint8Array): RawModel => guard(() => new Raw((header = start), file.size));
+    const raw = await reading("llm", from, file, () => parsedStart(file, told, parse));
+    onProgress?.({ phase: "device", loaded: 0, total: 0 });
+    const host = await started;
+    await join(host.engine, "graphs");
+    const made = new LocalModel(host, raw, Writer);
+    model = made;
+    // it comes while the weights do
+    const template = made.readTemplate(withoutTensors(header));
+    template.catch(() => {});
+    const entries = (guard(() => raw.entries()) as [string, number, number][]).map(([, start, end], number) => ({ number, start, end }));
+    entries.sort((a, b) => a.start - b.start);
+    const runs = runsOf(entries, (entry): Span => entry);
+    const bytes = entries.reduce((sum, { start, end }) => sum + end - start, 0);
+    total = loaded + runs.reduce((sum, { start, end }) => sum + (end <= file.head.length ? 0 : end - start), 0);
+    const slices = new Slices();
+    await inTurn(runs, async ({ start, end, items }) => {
+      const part = end <= file.head.length ? file.head.subarray(start, end) : await file.read(start, end, told);
+      for (const { number, start: at, end: to } of items) {
+        stop.signal.throwIfAborted();
+        made.take(guard(() => raw.weight(number, part.subarray(at - start, to - start))) as Made[]);
+        // what is in memory comes at once
+        await slices.breathe(stop.signal);
+      }
+    });
+    await template;
+    made.build(options.context ?? ROOM, bytes);
+    return made;
+  } catch (error) {
+    stop.abort();
+    model?.dispose();
+    throw signal?.aborted ? signal.reason : error;
+  } finally {
+    signal?.removeEventListener("abort", abort);
+    await file.close();
+  }
+}
+
+export class LocalModel implements Backend {
+  info!: ModelInfo;
+  readonly metadata: Metadata;
+  readonly #host: Host;
+  readonly #raw: RawModel;
+  readonly #Writer: Module["RawWriter"];
+  readonly #tokenizer: RawTokenizer | undefined;
+  #template: RawChatTemplate | undefined;
+  readonly #ends: ReadonlySet<number>;
+  readonly #place: number;
+  /** Tensors of the device by the numbers of buffers, and those of variables. */
+  readonly #buffers = new Map<number, number>();
+  readonly #variables: number[] = [];
+  readonly #plans = new Map<string, Promise<Plan>>();
+  /** Tokens whose keys and values are there. */
+  #text: number[] = [];
+  /** What is under way, one after the other. */
+  #last: Promise<unknown> = Promise.resolve();
+  #disposed = false;
+
+  constructor(host: Host, raw: RawModel, Writer: Module["RawWriter"]) {
+    this.#host = host;
+    this.#raw = raw;
+    this.#Writer = Writer;
+    this.#place = takePlace(host);
+    this.metadata = guard(() => raw.metadata()) as Metadata;
+    this.#tokenizer = maybe(() => raw.tokenizer());
+    this.#ends = new Set(guard(() => raw.ends()));
+  }
+
+  /** The chat template, of the file's beginning. */
+  async readTemplate(header: Uint8Array): Promise<void> {
+    if (!("tokenizer.chat_template" in this.metadata)) return;
+    const { RawChatTemplate: Template } = await chatModule();
+    this.#template = maybe(() => new Template(header));
+  }
+
+  /** Makes buffers on the device. */
+  take(list: readonly Made[]): void {
+    for (const [number, dtype, elements, bytes] of list) {
+      const data = bytes ?? new Uint8Array(elements * (BYTES[dtype] ?? 8));
+      this.#buffers.set(number, guard(() => this.#host.raw.placed(dtype, data)));
+    }
+  }
+
+  /** The model, once all weights are there. */
+  build(wanted: number, bytes: number): void {
+    if (!Number.isSafeInteger(wanted) || wanted < 1) throw new ValueError("E_VALUE", `a context of ${wanted} tokens`);
+    const [context, vocabulary, trainedContext, layers, width] = guard(() => this.#raw.build(wanted)) as unknown as [number, number, number, number, number];
+    const { kind, threads } = this.#host;
+    this.info = {
+      architecture: String(this.metadata["general.architecture"]),
+      context, trainedContext, vocabulary, layers, width, bytes, device: kind, threads,
+      hasTemplate: this.#template !== undefined,
+      hasTokenizer: this.#tokenizer !== undefined,
+    };
+  }
+
+  /** Waits for its turn; what comes back ends it. */
+  async #turn(): Promise<() => void> {
+    let done!: () => void;
+    const before = this.#last;
+    this.#last = new Promise<void>((resolve) => (done = resolve));
+    await before;
+    if (this.#disposed) {
+      done();
+      throw gone();
+    }
+    return done;
+  }
+
+  async *run(job: Job, signal: AbortSignal | undefined): AsyncGenerator<Step, void> {
+    const done = await this.#turn();
+    const { options } = job;
+    const start = performance.now();
+    const stats: Generated = { promptTokens: 0, reusedTokens: 0, tokens: 0, firstTokenMs: 0, tokensPerSecond: 0, end: undefined };
+    let writer: RawWriter | undefined;
+    try {
+      signal?.throwIfAborted();
+      const ids = this.#prompt(job);
+      stats.promptTokens = ids.length;
+      const mine = (writer = this.#writer(options));
+      guard(() => mine.prompt(Uint32Array.from(ids)));
+      const { schema } = options;
+      if (schema !== undefined) guard(() => this.#raw.constrain(mine, this.#known(), JSON.stringify(schema)));
+      const greedy = mine.isGreedy();
+      const most = options.maxTokens ?? MOST_TOKENS;
+      // the logits of the last one are wanted
+      let same = 0;
+      while (same < ids.length - 1 && same < this.#text.length && this.#text[same] === ids[same]) same += 1;
+      stats.reusedTokens = same;
+      this.#text.length = same;
+      let bytes = most > 0 ? await this.#read(ids.slice(same), greedy, signal) : undefined;
+      let first = 0;
+      while (bytes && stats.tokens < most) {
+        const token = greedy ? new DataView(bytes.buffer, bytes.byteOffset).getInt32(0, true) : guard(() => mine.choose(bytes as Uint8Array));
+        if (!options.ignoreEnd && this.#ends.has(token)) {
+          stats.end = "end";
+          break;
+        }
+        stats.tokens += 1;
+        const now = performance.now();
+        if (stats.tokens === 1) {
+          stats.firstTokenMs = now - start;
+          first = now;
+        } else stats.tokensPerSecond = ((stats.tokens - 1) * 1000) / (now - first);
+        const text = this.#tokenizer ? guard(() => mine.push(token, this.#tokenizer as RawTokenizer)) : "";
+        yield { token, text, stats: { ...stats } };
+        signal?.throwIfAborted();
+        this.#live();
+        if (mine.stopped()) stats.end = "stop";
+        else if (mine.isComplete()) stats.end = "end";
+        else if (stats.tokens >= most) stats.end = "length";
+        else if (this.#text.length >= this.info.context) stats.end = "room";
+        if (stats.end) break;
+        bytes = await this.#read([token], greedy, signal);
+      }
+      stats.end ??= "length";
+      yield { token: undefined, text: this.#tokenizer ? guard(() => mine.finish(this.#tokenizer as RawTokenizer)) : "", stats: { ...stats } };
+    } finally {
+      writer?.free();
+      done();
+    }
+  }
+
+  #writer(o: Job["options"]): RawWriter {
+    const how = Float64Array.of(
+      o.temperature ?? 0, o.topK ?? 0, o.topP ?? 1, o.minP ?? 0, o.repetitionPenalty ?? 1, o.presencePenalty ?? 0, o.frequencyPenalty ?? 0,
+      o.seed ?? 0,
+    );
+    const bias = Object.entries(o.logitBias ?? {});
+    const tokens = Uint32Array.from(bias, ([token]) => Number(token));
+    const stops = typeof o.stop === "string" ? [o.stop] : [...(o.stop ?? [])];
+    return guard(() => new this.#Writer(how, tokens, Float32Array.from(bias, ([, by]) => by), stops));
+  }
+
+  /** Tokens of what is asked. */
+  #prompt({ prompt, messages, options }: Job): readonly number[] {
+    if (messages) return this.#chat(messages, options);
+    const ids = typeof prompt === "string" ? this.#encode(prompt, true) : (prompt ?? []);
+    const { vocabulary, context } = this.info;
+    const wrong = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= vocabulary);
+    if (wrong !== undefined) throw new ValueError("E_VALUE", `token ${wrong} of a vocabulary of ${vocabulary}`);
+    if (ids.length === 0) throw new ValueError("E_VALUE", "the prompt is empty");
+    if (ids.length > context) throw tooLong(ids.length, context);
+    return ids;
+  }
+
+  /** Tokens of messages: the oldest are left out until there is room for an answer. */
+  #chat(messages: NonNullable<Job["messages"]>, { tools, variables = {}, maxTokens = MOST_TOKENS }: Job["options"]): number[] {
+    const template = this.#template;
+    if (!template) {
+      const hint = "write the prompt yourself and use `generate`";
+      throw new UnsupportedError("E_UNSUPPORTED", "the file has no chat template that is known", { hint });
+    }
+    const { context } = this.info;
+    const at = new Date();
+    const now = Uint32Array.of(at.getFullYear(), at.getMonth() + 1, at.getDate(), at.getHours(), at.getMinutes(), at.getSeconds());
+    const wanted = Math.min(maxTokens, context >> 2);
+    const list = [...messages];
+    for (;;) {
+      const text = guard(() => template.apply(JSON.stringify(list), true, tools && JSON.stringify(tools), JSON.stringify(variables), now));
+      const ids = this.#encode(text, false);
+      if (ids.length > 0 && ids.length + wanted <= context) return ids;
+      const oldest = list.findIndex(({ role }) => role !== "system");
+      if (oldest < 0 || oldest === list.length - 1) {
+        if (ids.length > 0 && ids.length < context) return ids;
+        throw tooLong(ids.length, context);
+      }
+      do list.splice(oldest, 1);
+      // an answer goes with its question
+      while (oldest < list.length - 1 && list[oldest]?.role !== "user");
+    }
+  }
+
+  #known(): RawTokenizer {
+    if (this.#tokenizer) return this.#tokenizer;
+    const hint = "give tokens instead of text";
+    throw new UnsupportedError("E_UNSUPPORTED", "the file has no tokenizer that is known", { hint });
+  }
+
+  #encode(text: string, special: boolean): number[] {
+    const tokenizer = this.#known();
+    const both = guard(() => tokenizer.encode(text, undefined, special));
+    // then come the numbers of texts
+    return Array.from(both.subarray(0, both.length / 2));
+  }
+
+  /** Reads tokens on; the bytes of the most likely next one or of the logits of it. */
+  async #read(tokens: readonly number[], best: boolean, signal: AbortSignal | undefined): Promise<Uint8Array | undefined> {
+    let bytes: Uint8Array | undefined;
+    await this.#through(tokens, false, signal, (plan, isLast) => {
+      if (!isLast) return undefined;
+      return best ? plan.best : plan.values;
+    }, (read) => (bytes = read));
+    return bytes;
+  }
+
+  /** Runs plans over tokens that follow the text. `wanted` says which tensor to read after each of them. */
+  async #through(
+    tokens: readonly number[],
+    states: boolean,
+    signal: AbortSignal | undefined,
+    wanted: (plan: Plan, isLast: boolean) => number | undefined,
+    got: (bytes: Uint8Array, tokens: number) => void,
+  ): Promise<void> {
+    const parts = guard(() => this.#raw.parts(tokens.length, this.#text.length));
+    const { raw } = this.#host;
+    let at = 0;
+    for (let i = 0; i + 1 < parts.length; i += 2) {
+      const [length, count] = [parts[i] as number, parts[i + 1] as number];
+      const part = tokens.slice(at, at + count);
+      const ids = new Int32Array(length);
+      ids.set(part);
+      const data = new Uint8Array(ids.buffer);
+      raw.setVar(this.#named("position"), this.#text.length);
+      raw.setVar(this.#named("last"), count - 1);
+      at += count;
+      const bytes = await this.#step(length, states, data, (plan) => wanted(plan, at === tokens.length), signal);
+      this.#text.push(...part);
+      if (bytes) got(bytes, count);
+    }
+    if (at < tokens.length) throw tooLong(this.#text.length + tokens.length - at, this.info.context);
+  }
+
+  async #step(
+    length: number,
+    states: boolean,
+    data: Uint8Array,
+    wanted: (plan: Plan) => number | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<Uint8Array | undefined> {
+    const { raw } = this.#host;
+    const key = `${states ? "states" : "next"} ${length}`;
+    const known = this.#plans.get(key);
+    if (known) {
+      const plan = await known;
+      return onDevice(this.#host, () => plan.captured.run(plan.tokens, data, wanted(plan), signal)) as Promise<Uint8Array | undefined>;
+    }
+    const making = this.#capture(length, states, data, signal);
+    this.#plans.set(key, making);
+    making.catch(() => this.#plans.delete(key));
+    // it has run
+    const read = wanted(await making);
+    return read === undefined ? undefined : ((await onDevice(this.#host, () => raw.data(read, signal))) as Uint8Array);
+  }
+
+  /** Makes a plan and runs it. */
+  async #capture(length: number, states: boolean, data: Uint8Array, signal: AbortSignal | undefined): Promise<Plan> {
+    const { raw } = this.#host;
+    const [, draws] = raw.random();
+    const [bytes, inputs, buffers, tokens, values, best] = guard(() => this.#raw.graph(length, states, draws as number)) as unknown as Graph;
+    this.take(buffers);
+    const tensor = (buffer: number): number => this.#buffers.get(buffer) as number;
+    const held = Uint32Array.from(inputs, (input) => {
+      if (typeof input === "number") return tensor(input);
+      const [name, least, most] = input;
+      const id = guard(() => raw.variable(this.#named(name), false, least, most));
+      this.#variables.push(id);
+      return id;
+    });
+    const roots = guard(() => raw.graph(bytes, held));
+    try {
+      const captured = await onDevice(this.#host, () => raw.captured(roots, held, tensor(tokens), data, signal));
+      return { captured, tokens: tensor(tokens), values: tensor(values), best: best === undefined ? undefined : tensor(best) };
+    } finally {
+      roots.forEach((id) => raw.free(id));
+    }
+  }
+
+  #named(name: string): string {
+    return this.#place === 0 ? name : `${name} ${this.#place}`;
+  }
+
+  async encode(text: string, special: boolean): Promise<number[]> {
+    this.#live();
+    return this.#encode(text, special);
+  }
+
+  async decode(ids: readonly number[], skipSpecial: boolean): Promise<string> {
+    this.#live();
+    const tokenizer = this.#known();
+    return guard(() => tokenizer.decode(Uint32Array.from(ids), skipSpecial));
+  }
+
+  /** The mean of the states of all tokens, of length 1. */
+  async embed(text: string | readonly number[], signal: AbortSignal | undefined): Promise<Float32Array> {
+    const done = await this.#turn();
+    try {
+      const ids = this.#prompt({ prompt: text, options: {} });
+      const { width } = this.info;
+      const sum = new Float64Array(width);
+      this.#text = [];
+      await this.#through(ids, true, signal, (plan) => plan.values, (bytes, tokens) => {
+        const states = new Float32Array(bytes.buffer, bytes.byteOffset, tokens * width);
+        states.forEach((x, i) => (sum[i % width]! += x));
+      });
+      const length = Math.hypot(...sum);
+      return Float32Array.from(sum, (x) => x / length);
+    } finally {
+      done();
+    }
+  }
+
+  #live(): void {
+    if (this.#disposed) throw gone();
+  }
+
+  dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    // not under what is still computed with them
+    void this.#last.then(() => this.#free());
+  }
+
+  async #free(): Promise<void> {
+    const { raw } = this.#host;
+    for (const plan of this.#plans.values()) await plan.then(({ captured }) => captured.free()).catch(() => {});
+    for (const id of [...this.#buffers.values(), ...this.#variables]) raw.free(id);
+    this.#tokenizer?.free();
+    this.#template?.free();
+    this.#raw.free();
+    places.get(this.#host)?.delete(this.#place);
+    await raw.collect();
+  }
+}
+
+const gone = (): StateError => new StateError("E_STATE", "this language model was disposed");
+
+function tooLong(tokens: number, context: number): ValueError {
+  const hint = "load the model with a larger `context`, or give it less text";
+  return new ValueError("E_VALUE", `${tokens} tokens with room for ${context}`, { hint });
+}

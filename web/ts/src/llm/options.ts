@@ -1,0 +1,125 @@
+// What language models take and give, in the page's thread and in a worker's.
+import type { ChatMessage } from "../chat.js";
+import type { Device, DeviceKind } from "../device.js";
+import type { FetchOptions } from "../progress.js";
+
+/** How a language model is loaded. */
+export interface LLMOptions extends FetchOptions {
+  /** `auto`, the default, is WebGPU where there is a real one, else WebAssembly. A device that `init` returned is the caller's thread's. */
+  device?: DeviceKind | "auto" | Device;
+  /** Tokens of a text that there is room for: what the model was made for, 4096 at most, unless told otherwise. */
+  context?: number;
+  /** False works in the caller's thread. By default a page has a worker for it, so that nothing waits; Node has none. */
+  worker?: boolean;
+}
+
+/** How text is made. */
+export interface GenerateOptions {
+  signal?: AbortSignal;
+  /** Tokens at most; 512 unless told otherwise. */
+  maxTokens?: number;
+  /** Divides the logits; 0, the default, takes the most likely token. */
+  temperature?: number;
+  /** Only so many of the most likely tokens. */
+  topK?: number;
+  /** Only the most likely tokens that together have this probability. */
+  topP?: number;
+  /** Only tokens with at least this share of the most likely one's probability. */
+  minP?: number;
+  /** Makes tokens that were there less likely if above 1. */
+  repetitionPenalty?: number;
+  /** Subtracted from the logits of tokens that were made. */
+  presencePenalty?: number;
+  /** Subtracted from the logit of a token as often as it was made. */
+  frequencyPenalty?: number;
+  /** Added to the logits of tokens, by their numbers. */
+  logitBias?: Readonly<Record<number, number>>;
+  /** Decides the draws; 0 unless told otherwise. */
+  seed?: number;
+  /** The text ends before one of these. */
+  stop?: string | readonly string[];
+  /** Only texts come that are JSON and fit this JSON schema. A keyword that cannot be kept to is refused. */
+  schema?: Readonly<Record<string, unknown>>;
+  /** Goes on after tokens that end a text. */
+  ignoreEnd?: boolean;
+}
+
+/** How an answer is made. */
+export interface AnswerOptions extends GenerateOptions {
+  /** Descriptions of functions that the model may call: JSON schemas. */
+  tools?: readonly unknown[];
+  /** Other variables of the chat template, such as `enable_thinking`. */
+  variables?: Readonly<Record<string, unknown>>;
+}
+
+/** Why a text ended: the model said so, a stop string came, as many tokens as were wanted, or no room for more. */
+export type End = "end" | "stop" | "length" | "room";
+
+/** What the last text took. */
+export interface Generated {
+  /** Tokens of the prompt, and those of them that were known from the text before. */
+  promptTokens: number;
+  reusedTokens: number;
+  /** Tokens that were made. */
+  tokens: number;
+  /** Milliseconds until the first one. */
+  firstTokenMs: number;
+  /** Those that followed, in a second. */
+  tokensPerSecond: number;
+  /** Undefined while it is made, or if it was given up. */
+  end: End | undefined;
+}
+
+/** What a model is. */
+export interface ModelInfo {
+  /** As GGUF names it: `llama`. */
+  architecture: string;
+  /** Tokens of a text that there is room for, and that it was made for. */
+  context: number;
+  trainedContext: number;
+  /** Tokens that it knows. */
+  vocabulary: number;
+  layers: number;
+  /** Elements of a token's state, and of an embedding. */
+  width: number;
+  /** Bytes of its weights in the file. */
+  bytes: number;
+  /** What it computes with. */
+  device: DeviceKind;
+  threads: number;
+  /** Has it a template for chats, and a tokenizer that is known? */
+  hasTemplate: boolean;
+  hasTokenizer: boolean;
+}
+
+/** A value of a file's metadata. */
+export type MetaValue = string | number | boolean | readonly (string | number | boolean)[];
+
+/** What a file says of itself, but for long lists such as the vocabulary. */
+export type Metadata = Readonly<Record<string, MetaValue>>;
+
+/** What is asked of a model: a text to go on with, its tokens, or messages to answer. */
+export interface Job {
+  prompt?: string | readonly number[];
+  messages?: readonly ChatMessage[];
+  /** Without what cannot be sent. */
+  options: Omit<AnswerOptions, "signal">;
+}
+
+/** A token, and the text that it made certain. The last one of a text has no token. */
+export interface Step {
+  token: number | undefined;
+  text: string;
+  stats: Generated;
+}
+
+/** A model in this thread or another one. */
+export interface Backend {
+  readonly info: ModelInfo;
+  readonly metadata: Metadata;
+  run(job: Job, signal: AbortSignal | undefined): AsyncGenerator<Step, void>;
+  encode(text: string, special: boolean): Promise<number[]>;
+  decode(ids: readonly number[], skipSpecial: boolean): Promise<string>;
+  embed(text: string | readonly number[], signal: AbortSignal | undefined): Promise<Float32Array>;
+  dispose(): void;
+}

@@ -1,0 +1,150 @@
+// A language model in a worker, so that the page's thread has nothing to do but to draw the text.
+import { FetchError, GradloomError, InternalError, StateError, ValueError, wrap } from "../errors.js";
+import { wasmFolder } from "../module.js";
+import type { FileSource } from "../progress.js";
+import type { Backend, Job, LLMOptions, Metadata, ModelInfo, Step } from "./options.js";
+import type { Answer, Ask } from "./thread.js";
+
+type Told = (answer: Answer) => void;
+type Without<T> = T extends unknown ? Omit<T, "id"> : never;
+
+/** An error of the worker's, as one of this thread's. */
+function revived({ name, message, code, hint }: Extract<Answer, { kind: "failed" }>["error"]): unknown {
+  if (code === undefined) return Object.assign(new Error(message), { name });
+  const Class = { E_FETCH: FetchError, E_STATE: StateError }[code];
+  if (Class) return new Class(code, message, hint === undefined ? {} : { hint });
+  const error = wrap({ code, message });
+  return hint !== undefined && error instanceof GradloomError ? new (error.constructor as typeof GradloomError)(code, message, { hint }) : error;
+}
+
+/** Loads a model in a worker that was just started. */
+export async function loadRemote(worker: Worker, from: FileSource, options: LLMOptions): Promise<RemoteModel> {
+  const { signal, onProgress, fetch: _, device, ...rest } = options;
+  if (typeof device === "object") throw new ValueError("E_VALUE", "a device of this thread cannot be used in a worker", { hint: "load with `worker: false`" });
+  const model = new RemoteModel(worker);
+  const folder = wasmFolder();
+  const isPath = typeof from === "string" || from instanceof URL;
+  const source = isPath ? new URL(from, globalThis.location?.href).href : from;
+  const init = { device: device ?? "auto", ...(folder && { wasmUrl: new URL("gradloom_web_bg.wasm", folder).href }) } as const;
+  try {
+    await model.load({ kind: "load", from: source, options: { ...rest, device: device ?? "auto" }, init }, signal, onProgress);
+    return model;
+  } catch (error) {
+    model.dispose();
+    throw error;
+  }
+}
+
+export class RemoteModel implements Backend {
+  info!: ModelInfo;
+  metadata!: Metadata;
+  readonly #worker: Worker;
+  readonly #told = new Map<number, Told>();
+  #next = 0;
+  #over: GradloomError | undefined;
+
+  constructor(worker: Worker) {
+    this.#worker = worker;
+    worker.onmessage = ({ data }: MessageEvent<Answer>) => this.#told.get(data.id)?.(data);
+    worker.onerror = (event) => {
+      const why = event.message ? `: ${event.message}` : "";
+      this.#end(new InternalError("E_INTERNAL", `the language model's worker stopped${why}`));
+    };
+  }
+
+  /** Asks, and hears of all answers. What comes back gives up. */
+  #ask(ask: Without<Ask>, told: Told): () => void {
+    if (this.#over) throw this.#over;
+    const id = (this.#next += 1);
+    this.#told.set(id, (answer) => {
+      if (answer.kind !== "step" && answer.kind !== "progress") this.#told.delete(id);
+      told(answer);
+    });
+    this.#worker.postMessage({ id, ...ask });
+    return () => this.#worker.postMessage({ id, kind: "abort" });
+  }
+
+  /** Asks for one value. */
+  #value(ask: Without<Ask>, signal?: AbortSignal, told?: Told): Promise<unknown> {
+    if (signal?.aborted) return Promise.reject(signal.reason);
+    return new Promise((done, fail) => {
+      const giveUp = this.#ask(ask, (answer) => {
+        if (answer.kind === "failed") fail(signal?.aborted ? signal.reason : revived(answer.error));
+        else if (answer.kind === "done") done(answer.value);
+        else if (answer.kind === "loaded") done(answer);
+        else return told?.(answer);
+        signal?.removeEventListener("abort", stop);
+      });
+      const stop = (): void => {
+        giveUp();
+        fail(signal?.reason);
+      };
+      signal?.addEventListener("abort", stop, { once: true });
+    });
+  }
+
+  async load(ask: Without<Ask>, signal: AbortSignal | undefined, onProgress: LLMOptions["onProgress"]): Promise<void> {
+    const told: Told = (answer) => answer.kind === "progress" && onProgress?.(answer.progress);
+    ({ info: this.info, metadata: this.metadata } = (await this.#value(ask, signal, told)) as { info: ModelInfo; metadata: Metadata });
+  }
+
+  async *run(job: Job, signal: AbortSignal | undefined): AsyncGenerator<Step, void> {
+    signal?.throwIfAborted();
+    const answers: Answer[] = [];
+    let wake = (): void => {};
+    let over = false;
+    const giveUp = this.#ask({ kind: "run", job }, (answer) => {
+      answers.push(answer);
+      wake();
+    });
+    const id = this.#next;
+    const stop = (): void => {
+      giveUp();
+      wake();
+    };
+    signal?.addEventListener("abort", stop, { once: true });
+    try {
+      for (;;) {
+        signal?.throwIfAborted();
+        const answer = answers.shift();
+        if (!answer) await new Promise<void>((done) => (wake = done));
+        else if (answer.kind === "step") {
+          this.#worker.postMessage({ id, kind: "taken" });
+          yield answer.step;
+        } else {
+          over = true;
+          if (answer.kind === "failed") throw signal?.aborted ? signal.reason : revived(answer.error);
+          return;
+        }
+      }
+    } finally {
+      signal?.removeEventListener("abort", stop);
+      // whoever leaves the loop wants no more of it
+      if (!over && !this.#over) giveUp();
+    }
+  }
+
+  encode(text: string, special: boolean): Promise<number[]> {
+    return this.#value({ kind: "encode", text, special }) as Promise<number[]>;
+  }
+
+  decode(ids: readonly number[], skipSpecial: boolean): Promise<string> {
+    return this.#value({ kind: "decode", ids, skipSpecial }) as Promise<string>;
+  }
+
+  embed(text: string | readonly number[], signal: AbortSignal | undefined): Promise<Float32Array> {
+    return this.#value({ kind: "embed", text }, signal) as Promise<Float32Array>;
+  }
+
+  #end(why: GradloomError): void {
+    if (this.#over) return;
+    this.#over = why;
+    this.#worker.terminate();
+    const { name, message, code } = why;
+    for (const [id, told] of [...this.#told]) told({ id, kind: "failed", error: { name, message, code } });
+  }
+
+  dispose(): void {
+    this.#end(new StateError("E_STATE", "this language model was disposed"));
+  }
+}

@@ -1,0 +1,102 @@
+// The other side of `remote.ts`: a model in a worker, asked by messages.
+import { type InitOptions, init } from "../device.js";
+import type { FileSource } from "../progress.js";
+import { type LocalModel, loadLocal } from "./local.js";
+import type { Job, LLMOptions, Metadata, ModelInfo, Step } from "./options.js";
+import type { Progress } from "../progress.js";
+
+/** What the page asks. Each has a number that its answers have too. */
+export type Ask = { id: number } & (
+  | { kind: "load"; from: FileSource; options: Omit<LLMOptions, "signal" | "onProgress" | "fetch">; init: InitOptions }
+  | { kind: "run"; job: Job }
+  | { kind: "embed"; text: string | readonly number[] }
+  | { kind: "encode"; text: string; special: boolean }
+  | { kind: "decode"; ids: readonly number[]; skipSpecial: boolean }
+  /** So many steps were taken. */
+  | { kind: "taken" }
+  /** Gives up what has this number. */
+  | { kind: "abort" }
+);
+
+/** What it answers. */
+export type Answer = { id: number } & (
+  | { kind: "progress"; progress: Progress }
+  | { kind: "step"; step: Step }
+  | { kind: "loaded"; info: ModelInfo; metadata: Metadata }
+  | { kind: "done"; value?: unknown }
+  | { kind: "failed"; error: { name: string; message: string; code?: string; hint?: string } }
+);
+
+/** Steps that may be under way to the page. */
+const AHEAD = 32;
+
+interface Working {
+  stop: AbortController;
+  ahead: number;
+  wake: () => void;
+}
+
+interface Thread {
+  onmessage: ((event: { data: Ask }) => void) | null;
+  postMessage(answer: Answer, transfer?: Transferable[]): void;
+}
+
+/** Answers messages from now on. */
+export function answer(thread: Thread): void {
+  let model: LocalModel | undefined;
+  const working = new Map<number, Working>();
+  const live = (): LocalModel => {
+    if (model) return model;
+    throw new Error("no model is loaded");
+  };
+  const work = async (ask: Ask, mine: Working): Promise<Answer> => {
+    const { id } = ask;
+    const { signal } = mine.stop;
+    const value = (result: unknown): Answer => ({ id, kind: "done", value: result });
+    switch (ask.kind) {
+      case "load": {
+        await init({ ...ask.init, signal });
+        const onProgress = (progress: Progress): void => thread.postMessage({ id, kind: "progress", progress });
+        model = await loadLocal(ask.from, { ...ask.options, signal, onProgress });
+        return { id, kind: "loaded", info: model.info, metadata: model.metadata };
+      }
+      case "run":
+        for await (const step of live().run(ask.job, signal)) {
+          thread.postMessage({ id, kind: "step", step });
+          mine.ahead += 1;
+          while (mine.ahead >= AHEAD && !signal.aborted) await new Promise<void>((wake) => (mine.wake = wake));
+        }
+        return value(undefined);
+      case "embed":
+        return value(await live().embed(ask.text, signal));
+      case "encode":
+        return value(await live().encode(ask.text, ask.special));
+      case "decode":
+        return value(await live().decode(ask.ids, ask.skipSpecial));
+      default:
+        return value(undefined);
+    }
+  };
+  thread.onmessage = ({ data: ask }) => {
+    const known = working.get(ask.id);
+    if (ask.kind === "taken" || ask.kind === "abort") {
+      if (!known) return;
+      if (ask.kind === "abort") known.stop.abort();
+      else known.ahead -= 1;
+      return known.wake();
+    }
+    const mine: Working = { stop: new AbortController(), ahead: 0, wake: () => {} };
+    working.set(ask.id, mine);
+    const failed = (error: unknown): Answer => {
+      const { name, message, code, hint } = error as Error & { code?: string; hint?: string };
+      const plain = { name, message: message ?? String(error), ...(typeof code === "string" && { code }), ...(hint !== undefined && { hint }) };
+      return { id: ask.id, kind: "failed", error: plain };
+    };
+    void work(ask, mine)
+      .catch(failed)
+      .then((last) => {
+        working.delete(ask.id);
+        thread.postMessage(last);
+      });
+  };
+}
