@@ -1,7 +1,13 @@
-// `npm run test:export`: exports all models of the tests that are one plan, and runs what came of them, C and modules in node.
-import { main, run } from "./lib/run.mjs";
+// `npm run test:export`: exports all models of the tests that are one plan, and runs what came of them: C, modules in node, and some of
+// the modules in Chromium on both devices beside the package, which has to be built (`npm test -- --only wasm,package`).
+import { runSuite } from "../tests/browser/suite.mjs";
+import { unpacked } from "../tests/browser/run.mjs";
+import { Failure, main, run } from "./lib/run.mjs";
 
-main(() => {
+main(async () => {
   process.env.GRADLOOM_EXPORT = "all";
   run("cargo", ["test", "-p", "gradloom-tests", "--test", "it", "export::"]);
+  const onRow = ({ name, error, ms }) => console.log(`  ${error ? `FAIL ${error}` : "ok  "} ${name} (${ms.toFixed(0)} ms)`);
+  const rows = await runSuite({ path: "export/export.mjs", config: "default", gradloom: unpacked(), onRow });
+  if (rows.some(({ error }) => error)) throw new Failure("export: a module fails in Chromium");
 });

@@ -1,4 +1,4 @@
-//! Models compiled ahead of time, run by what their users have: C by a compiler, ES modules by node. What the browser suite `export` loads is
+//! Models compiled ahead of time, run by what their users have: C by a compiler, ES modules by node. What `npm run test:export` loads in Chromium is
 //! left in `tests/tmp/export`. `npm run test:export` does this with all models.
 
 use crate::models::{arrays, error, folder};
