@@ -39,7 +39,7 @@ main(() => {
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER: "aarch64-linux-gnu-gcc",
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER: "qemu-aarch64-static -L /usr/aarch64-linux-gnu",
     // no compiler, library or driver of this machine is for the emulated one
-    GRADLOOM_WITHOUT: ["c", "llvm", "opencl", "vulkan", "cuda", process.env.GRADLOOM_WITHOUT].filter(Boolean).join(","),
+    GRADLOOM_WITHOUT: ["cpu:avx2", "cpu:avx512", "c", "llvm", "opencl", "vulkan", "cuda", process.env.GRADLOOM_WITHOUT].filter(Boolean).join(","),
   };
   const args = ["test", "--target", TRIPLE, "-p", "gradloom-tests", "--test", "it", "--"];
   run("cargo", [...args, ...(filters.length ? filters : TESTS)], { env });
