@@ -72,7 +72,7 @@ fn vectors_are_multiplied_with_blocks() {
 }
 
 #[test]
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(all(unix, any(target_arch = "aarch64", target_arch = "x86_64")))]
 fn a_product_with_packed_weights_keeps_them_packed() {
     let (n, k) = (1024, 2048);
     let w: Vec<f32> = (0..n * k).map(|i| ((i * 7919) % 1000) as f32 / 500.0 - 1.0).collect();
