@@ -68,7 +68,10 @@ pub fn opts_space(t: &Target) -> u128 {
     let Target { lang, lanes, isa, storage, has_local, threads, max_local_total, software, relaxed_simd, .. } = t;
     let memory = (storage, t.f16_arrays);
     let family = (lang, lanes, isa, memory, has_local, threads.min(&2), max_local_total, software, relaxed_simd);
-    label::of_bytes(format!("opts 1 {family:?}").as_bytes())
+    // what else decides on a GPU; lines for other targets are older than this and keep their keys
+    let gpu = (t.vector_registers, t.dots, t.subgroup, t.workgroup_bytes, &t.matrix_tiles);
+    let text = if t.has_local { format!("opts 2 {family:?} {gpu:?}") } else { format!("opts 1 {family:?}") };
+    label::of_bytes(text.as_bytes())
 }
 
 /// What a line of tuned opts names a kernel by, of its label.

@@ -41,18 +41,17 @@ pub struct Machine {
     pub prices: &'static Prices,
 }
 
-/// Numbers as bits: keys are made of this text, and printing decimals takes some kilobytes of a page's module. Without the prices, which no
-/// kernel depends on: they rank what a search has timed.
+/// Numbers as bits: keys are made of this text, and printing decimals takes some kilobytes of a page's module. All fields are named, so that
+/// none can be forgotten.
 impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Machine { launch, byte, op, load, multiply_add, broadcast, guarded_load, padded, copy, thrashing, .. } =
-            *self;
-        let Machine { columns_first, parallel_loads, row_vectors, wide, .. } = *self;
-        for number in [launch, byte, op, load, multiply_add, broadcast, guarded_load, padded]
-            .into_iter()
-            .chain(copy)
-            .chain(thrashing)
-        {
+        #[rustfmt::skip]
+        let &Machine {
+            launch, byte, op, load, multiply_add, broadcast, guarded_load, padded, copy, thrashing,
+            columns_first, parallel_loads, row_vectors, wide, prices,
+        } = self;
+        let own = [launch, byte, op, load, multiply_add, broadcast, guarded_load, padded];
+        for number in own.into_iter().chain(copy).chain(thrashing).chain(prices.numbers()) {
             write!(f, "{:x} ", number.to_bits())?;
         }
         write!(f, "{columns_first} {parallel_loads} {row_vectors} {wide:?}")
@@ -146,5 +145,21 @@ impl Machine {
     /// A GPU that a processor emulates (SwiftShader, llvmpipe).
     pub fn emulated_gpu() -> Machine {
         Machine { launch: 100_000.0, byte: 0.1, op: 0.3, load: 2.5, prices: &Prices::EMULATED_GPU, ..Machine::gpu() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_that_differ_in_one_number_have_different_texts() {
+        static OTHER: Prices = Prices { turn: 9.0, ..Prices::GPU };
+        let gpu = Machine::gpu();
+        let text = |m: Machine| format!("{m:?}");
+        for other in [Machine { prices: &OTHER, ..gpu }, Machine { op: 1.0, ..gpu }, Machine { row_vectors: 7, ..gpu }]
+        {
+            assert_ne!(text(gpu), text(other));
+        }
     }
 }

@@ -64,6 +64,22 @@ pub struct Prices {
 }
 
 impl Prices {
+    /// All of them, for keys.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = f64> {
+        #[rustfmt::skip]
+        let &Prices {
+            launch, meet, argument, cycle, arithmetic, multiply_add, matrix, divide, integer_divide, scalar, fold, vector_load, broadcast,
+            element_load, permuted_load, guard, vector_store, element_store, spill, turn, latency, walk, mixed, overlap, caches, group,
+            warp, busy,
+        } = self;
+        #[rustfmt::skip]
+        let numbers = [
+            launch, meet, argument, cycle, arithmetic, multiply_add, matrix, divide, integer_divide, scalar, fold, vector_load, broadcast,
+            element_load, permuted_load, guard, vector_store, element_store, spill, turn, latency, walk, mixed, overlap, group, warp, busy,
+        ];
+        numbers.into_iter().chain(caches.into_iter().flat_map(|(bytes, ns)| [bytes, ns]))
+    }
+
     /// An x86-64 core with two units for its widest vectors: fitted on Emerald Rapids.
     pub const WIDE_X86: Prices = Prices {
         launch: 122.0,
