@@ -4,7 +4,7 @@
 //! alone: another host of the same text can bring these functions itself (`GL_HOST`).
 
 use super::super::cstyle::{FUNCTIONS, Words};
-use super::table::{Table, held, lanes, list, parameters};
+use super::table::{CPLUSPLUS, Table, held, list};
 use crate::DType;
 use crate::target::MatrixTile;
 
@@ -16,26 +16,12 @@ pub(super) static TABLE: Table = Table {
         long: "LL",
         wraps: false,
     },
-    vector: structure,
-    pack: |ty, xs| format!("gl_{ty}({xs})"),
-    vector_floats: false,
-    group: ["blockIdx.x", "blockIdx.y", "blockIdx.z"],
-    thread: ["threadIdx.x", "threadIdx.y", "threadIdx.z"],
-    barrier: "__syncthreads();",
-    shared: "__shared__",
     kernel: |k| {
         let threads: u32 = k.local.iter().product();
         format!("extern \"C\" __global__ void __launch_bounds__({threads}) {}({})", k.name, k.parameters)
     },
-    parameter: |b| {
-        let (ty, slot, constant) = (b.ty, b.slot, if b.written { "" } else { "const " });
-        format!("{constant}{ty}* __restrict__ b{slot}")
-    },
-    view: |_| String::new(),
-    scalars: parameters,
-    scalar: None,
-    shuffle: Some(|x, bits| format!("gl_shuffle({x}, {bits})")),
     tile,
+    ..CPLUSPLUS
 };
 
 /// `mma.sync`, of which neighbours in a factor's registers are one operand.
@@ -81,22 +67,6 @@ fn ptx(dt: DType) -> &'static str {
         DType::F64 => "f64",
         _ => "f32",
     }
-}
-
-/// A vector as a structure, which is moved at once, with the function that makes it and the one that exchanges it.
-pub(super) fn structure(e: &str, n: usize, bytes: usize) -> String {
-    let list = |f: &dyn Fn(&str) -> String, between: &str| lanes(n).map(f).collect::<Vec<_>>().join(between);
-    let (fields, each) = (list(&|l| l.to_string(), ", "), list(&|l| format!("{e} {l}"), ", "));
-    let (set, moved) = (list(&|l| format!("v.{l} = {l};"), " "), list(&|l| format!("gl_shuffle(v.{l}, bits)"), ", "));
-    let ty = format!("{e}x{n}");
-    // no load is of more than 16 bytes
-    let align = bytes.min(16);
-    format!(
-        "struct __attribute__((aligned({align}))) {ty} {{ {e} {fields}; }};\n\
-         GL_FN {ty} gl_{ty}({each}) {{ {ty} v; {set} return v; }}\n\
-         GL_FN {ty} gl_select_{ty}(bool m, {ty} x, {ty} y) {{ return m ? x : y; }}\n\
-         GL_FN {ty} gl_shuffle({ty} v, u32 bits) {{ return gl_{ty}({moved}); }}\n"
-    )
 }
 
 /// Names of types where `long long` has 64 bits.

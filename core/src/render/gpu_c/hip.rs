@@ -5,8 +5,8 @@
 //! host of the same text can bring these functions itself (`GL_HOST`).
 
 use super::super::cstyle::{FUNCTIONS, Words};
-use super::cuda::{TYPES, structure};
-use super::table::{Table, held, list, parameters};
+use super::cuda::TYPES;
+use super::table::{CPLUSPLUS, Table, held, list};
 use crate::DType;
 use crate::target::MatrixTile;
 
@@ -18,9 +18,6 @@ pub(super) static TABLE: Table = Table {
         long: "LL",
         wraps: false,
     },
-    vector: structure,
-    pack: |ty, xs| format!("gl_{ty}({xs})"),
-    vector_floats: false,
     group: ["gl_group_x()", "gl_group_y()", "gl_group_z()"],
     thread: ["gl_thread_x()", "gl_thread_y()", "gl_thread_z()"],
     barrier: "gl_barrier();",
@@ -29,15 +26,8 @@ pub(super) static TABLE: Table = Table {
         let threads: u32 = k.local.iter().product();
         format!("GL_KERNEL({threads}) {}({})", k.name, k.parameters)
     },
-    parameter: |b| {
-        let (ty, slot, constant) = (b.ty, b.slot, if b.written { "" } else { "const " });
-        format!("{constant}{ty}* __restrict__ b{slot}")
-    },
-    view: |_| String::new(),
-    scalars: parameters,
-    scalar: None,
-    shuffle: Some(|x, bits| format!("gl_shuffle({x}, {bits})")),
     tile,
+    ..CPLUSPLUS
 };
 
 /// One of clang's builtin functions for the generation that has the tile.

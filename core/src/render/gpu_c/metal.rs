@@ -4,14 +4,14 @@
 //! words: those of 64 bits and of bools have no function of their own.
 
 use super::super::cstyle::{FUNCTIONS, Words};
-use super::table::{Table, lanes};
+use super::table::{CPLUSPLUS, TYPES, Table, constant, lanes, word};
 use crate::DType;
 use crate::target::MatrixTile;
 use crate::uop::Op;
 
 pub(super) static TABLE: Table = Table {
     name: "metal",
-    prelude: || [PRELUDE, FUNCTIONS].concat(),
+    prelude: || [BEFORE, TYPES, PRELUDE, FUNCTIONS].concat(),
     words: Words {
         math: |op, _| format!("{}{}", if op == Op::Sqrt { "precise::" } else { "" }, op.name()),
         long: "L",
@@ -27,7 +27,6 @@ pub(super) static TABLE: Table = Table {
             word(e)
         )
     },
-    pack: |ty, xs| format!("gl_{ty}({xs})"),
     vector_floats: true,
     group: ["gl_group.x", "gl_group.y", "gl_group.z"],
     thread: ["gl_thread.x", "gl_thread.y", "gl_thread.z"],
@@ -43,17 +42,16 @@ pub(super) static TABLE: Table = Table {
         )
     },
     parameter: |b| {
-        let (ty, slot, constant) = (b.ty, b.slot, if b.written { "" } else { "const " });
+        let (ty, slot, constant) = (b.ty, b.slot, constant(b));
         format!("device {constant}{ty}* b{slot} [[buffer({slot})]]")
     },
-    view: |_| String::new(),
     scalars: |types, buffers| match types {
         [] => Vec::new(),
         _ => vec![format!("constant u32* scalars [[buffer({buffers})]]")],
     },
     scalar: Some(|i, ty| format!("const {ty} n{i} = as_type<{ty}>(scalars[{i}]);")),
-    shuffle: Some(|x, bits| format!("gl_shuffle({x}, {bits})")),
     tile,
+    ..CPLUSPLUS
 };
 
 /// A simdgroup matrix is filled by the elements that each thread has of it.
@@ -77,33 +75,11 @@ fn tile(tile: &MatrixTile) -> Option<String> {
     ))
 }
 
-/// The language's own name of an element type.
-fn word(element: &str) -> &str {
-    match element {
-        "i8" => "char",
-        "i16" => "short",
-        "i32" => "int",
-        "i64" => "long",
-        "u8" => "uchar",
-        "u16" => "ushort",
-        "u32" => "uint",
-        "u64" => "ulong",
-        _ => "float",
-    }
-}
-
-const PRELUDE: &str = r##"#include <metal_stdlib>
+const BEFORE: &str = r##"#include <metal_stdlib>
 using namespace metal;
-typedef char i8;
-typedef short i16;
-typedef int i32;
-typedef long i64;
-typedef uchar u8;
-typedef ushort u16;
-typedef uint u32;
-typedef ulong u64;
-typedef float f32;
-#define GL_FN static inline
+"##;
+
+const PRELUDE: &str = r##"#define GL_FN static inline
 GL_FN u32 gl_bits_f32(f32 x) { return as_type<u32>(x); }
 GL_FN f32 gl_f32_bits(u32 x) { return as_type<f32>(x); }
 GL_FN f32 gl_from_f16(u16 x) { return (f32)as_type<half>(x); }

@@ -4,11 +4,11 @@
 //! their loads and stores are used, which all devices have.
 
 use super::super::cstyle::{FUNCTIONS, Words};
-use super::table::{Buffer, Table, parameters};
+use super::table::{CPLUSPLUS, TYPES, Table, constant, word};
 
 pub(super) static TABLE: Table = Table {
     name: "opencl",
-    prelude: || [PRELUDE, FUNCTIONS].concat(),
+    prelude: || [BEFORE, TYPES, PRELUDE, FUNCTIONS].concat(),
     words: Words { math: |op, _| op.name().to_string(), long: "L", wraps: false },
     vector: |e, n, _| format!("typedef {}{n} {e}x{n};\n", word(e)),
     pack: |ty, xs| format!("(({ty})({xs}))"),
@@ -30,43 +30,14 @@ pub(super) static TABLE: Table = Table {
         let pointer = format!("__global {constant}{ty}*");
         format!("{pointer} b{slot} = ({pointer})((__global {constant}uchar*)p{slot} + o{slot});")
     },
-    scalars: parameters,
-    scalar: None,
     shuffle: None,
-    tile: |_| None,
+    ..CPLUSPLUS
 };
 
-fn constant(b: &Buffer) -> &'static str {
-    if b.written { "" } else { "const " }
-}
+const BEFORE: &str = r##"#pragma OPENCL FP_CONTRACT ON
+"##;
 
-/// The language's own name of an element type.
-fn word(element: &str) -> &str {
-    match element {
-        "i8" => "char",
-        "i16" => "short",
-        "i32" => "int",
-        "i64" => "long",
-        "u8" => "uchar",
-        "u16" => "ushort",
-        "u32" => "uint",
-        "u64" => "ulong",
-        "f32" => "float",
-        _ => "double",
-    }
-}
-
-const PRELUDE: &str = r##"#pragma OPENCL FP_CONTRACT ON
-typedef char i8;
-typedef short i16;
-typedef int i32;
-typedef long i64;
-typedef uchar u8;
-typedef ushort u16;
-typedef uint u32;
-typedef ulong u64;
-typedef float f32;
-#define GL_FN static inline
+const PRELUDE: &str = r##"#define GL_FN static inline
 GL_FN u32 gl_bits_f32(f32 x) { return as_uint(x); }
 GL_FN f32 gl_f32_bits(u32 x) { return as_float(x); }
 #ifdef GL_F64

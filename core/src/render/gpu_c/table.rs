@@ -44,6 +44,77 @@ pub(super) struct Table {
     pub tile: fn(&MatrixTile) -> Option<String>,
 }
 
+/// What languages that grew out of C++ have in common: vectors are made by functions of the prelude, a kernel gets its buffers with their
+/// offsets added and launch scalars as parameters, and has no matrix tiles. Each language names what differs.
+pub(super) const CPLUSPLUS: Table = Table {
+    name: "",
+    prelude: String::new,
+    words: Words { math: |op, _| op.name(), long: "LL", wraps: false },
+    vector: structure,
+    pack: |ty, xs| format!("gl_{ty}({xs})"),
+    vector_floats: false,
+    group: ["blockIdx.x", "blockIdx.y", "blockIdx.z"],
+    thread: ["threadIdx.x", "threadIdx.y", "threadIdx.z"],
+    barrier: "__syncthreads();",
+    shared: "__shared__",
+    kernel: |k| format!("void {}({})", k.name, k.parameters),
+    parameter: |b| format!("{}{}* __restrict__ b{}", constant(b), b.ty, b.slot),
+    view: |_| String::new(),
+    scalars: parameters,
+    scalar: None,
+    shuffle: Some(|x, bits| format!("gl_shuffle({x}, {bits})")),
+    tile: |_| None,
+};
+
+/// A vector as a structure, which is moved at once, with the function that makes it and the one that exchanges it.
+fn structure(e: &str, n: usize, bytes: usize) -> String {
+    let list = |f: &dyn Fn(&str) -> String, between: &str| lanes(n).map(f).collect::<Vec<_>>().join(between);
+    let (fields, each) = (list(&|l| l.to_string(), ", "), list(&|l| format!("{e} {l}"), ", "));
+    let (set, moved) = (list(&|l| format!("v.{l} = {l};"), " "), list(&|l| format!("gl_shuffle(v.{l}, bits)"), ", "));
+    let ty = format!("{e}x{n}");
+    // no load is of more than 16 bytes
+    let align = bytes.min(16);
+    format!(
+        "struct __attribute__((aligned({align}))) {ty} {{ {e} {fields}; }};\n\
+         GL_FN {ty} gl_{ty}({each}) {{ {ty} v; {set} return v; }}\n\
+         GL_FN {ty} gl_select_{ty}(bool m, {ty} x, {ty} y) {{ return m ? x : y; }}\n\
+         GL_FN {ty} gl_shuffle({ty} v, u32 bits) {{ return gl_{ty}({moved}); }}\n"
+    )
+}
+
+/// Begins the type of what a buffer's pointer points to.
+pub(super) fn constant(b: &Buffer) -> &'static str {
+    if b.written { "" } else { "const " }
+}
+
+/// The name of an element type in languages that have OpenCL's names for them, which [`TYPES`] names after dtypes.
+pub(super) fn word(element: &str) -> &str {
+    match element {
+        "i8" => "char",
+        "i16" => "short",
+        "i32" => "int",
+        "i64" => "long",
+        "u8" => "uchar",
+        "u16" => "ushort",
+        "u32" => "uint",
+        "u64" => "ulong",
+        "f32" => "float",
+        _ => "double",
+    }
+}
+
+/// See [`word`].
+pub(super) const TYPES: &str = r##"typedef char i8;
+typedef short i16;
+typedef int i32;
+typedef long i64;
+typedef uchar u8;
+typedef ushort u16;
+typedef uint u32;
+typedef ulong u64;
+typedef float f32;
+"##;
+
 /// `f` of each number below `n`, with commas.
 pub(super) fn list(n: usize, f: impl Fn(usize) -> String) -> String {
     (0..n).map(f).collect::<Vec<_>>().join(", ")
@@ -55,7 +126,7 @@ pub(super) fn held(tile: &MatrixTile) -> [usize; 3] {
 }
 
 /// Launch scalars as parameters of their own.
-pub(super) fn parameters(types: &[&str], _buffers: usize) -> Vec<String> {
+fn parameters(types: &[&str], _buffers: usize) -> Vec<String> {
     types.iter().enumerate().map(|(i, ty)| format!("const {ty} n{i}")).collect()
 }
 
