@@ -6,7 +6,7 @@ pub mod axes;
 pub mod cost;
 pub mod count;
 mod digits;
-mod falling;
+mod exp_below_max;
 pub mod late;
 mod matrix;
 pub mod opt;

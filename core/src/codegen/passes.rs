@@ -4,7 +4,7 @@
 use super::axes::{Kernel, Stats};
 use super::opt::{Opt, heuristic, proposal};
 use super::reduce::LoopInfo;
-use super::{digits, falling, late, matrix, reach, reduce, shared, stage};
+use super::{digits, exp_below_max, late, matrix, reach, reduce, shared, stage};
 use crate::schedule::Ast;
 use crate::target::Target;
 use crate::uop::UOp;
@@ -138,12 +138,12 @@ pub static PASSES: [Pass; 18] = [
         },
     },
     Pass {
-        name: "online-softmax",
-        what: "Exponentials of differences from a running maximum are computed once for each value.",
+        name: "exp-below-max",
+        what: "`exp(x - max)` cannot overflow, so that it is written out without a guard against that.",
         when: always,
         leaves: Stage::Lowering,
         run: |l| {
-            falling::lower(&mut l.kernel, l.target);
+            exp_below_max::lower(&mut l.kernel, l.target);
             Ok(())
         },
     },

@@ -1,5 +1,6 @@
-//! Exponentials of what cannot be above zero: `exp(x - max(x))` of a softmax never overflows, so that it needs no bound above and
-//! one power of two instead of two.
+//! `exp(x - max(x))`, as a softmax has it: its argument is never above zero, so that the result cannot overflow. In: a kernel whose
+//! exponentials are still one op each. Out: those of a difference from a maximum over the same elements are written out as a polynomial
+//! with no bound above and one power of two instead of two; all others are left to the pass that decomposes what a target lacks.
 
 use super::axes::Kernel;
 use crate::analysis::affine;
