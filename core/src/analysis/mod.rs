@@ -7,6 +7,7 @@
 //! | [`product`] | is a reduction a sum of products, and which loops has which factor | both |
 //! | [`reshape`] | the axes that a reshape puts together and takes apart | tensor graphs |
 //! | [`constant`] | what is the same in every run | tensor graphs |
+//! | [`work`] | what elementwise ops cost before there is code | both |
 //! | [`role`] | what a kernel is as a whole, from which its opts follow | kernels |
 
 pub mod affine;
@@ -15,6 +16,7 @@ pub(crate) mod linear;
 pub(crate) mod product;
 pub(crate) mod reshape;
 pub mod role;
+pub(crate) mod work;
 
 pub use affine::{Affine, affine};
 pub use role::Role;

@@ -4,9 +4,10 @@
 //! A row of such a kernel computes its scores into a local array, reduces them, computes from them what the last
 //! contraction reads, and contracts. Nothing of a row's length goes to memory; code generation computes several rows at once.
 
-use super::fuse::{Cuts, base, op_cost};
+use super::fuse::{Cuts, base};
 use super::rows::{self, Digit, From, Readers, Rows, View, Walk, is_product, stored};
 use crate::DType;
+use crate::analysis::work::work;
 use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
 use crate::util::sort;
@@ -215,7 +216,7 @@ impl Chain<'_> {
                 continue;
             }
             let below = g.src(u).iter().map(|s| cost.get(s).copied().unwrap_or(0)).sum::<u32>();
-            let own = below.saturating_add(op_cost(g, u));
+            let own = below.saturating_add(work(g.op(u)).hidden);
             let several = views.len() > 1 && own >= KEPT_COST;
             let read = operands.contains(&u) && own > 0;
             let kept = g.op(u).is_alu() && (several || read) && self.keep(u, &views).is_some();

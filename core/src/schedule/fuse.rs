@@ -11,6 +11,7 @@ use super::chain;
 use super::cost::{Costs, Value};
 use super::rows::{self, Rows};
 use crate::DType;
+use crate::analysis::work::work;
 use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use rustc_hash::FxHashMap;
@@ -366,7 +367,7 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &
         if g.op(u).is_alu() || g.op(u) == Op::Sink {
             while here.reduces.len() > 1 {
                 let Some(s) = weakest_reduction(g, u, &info) else { break };
-                cut_below(g, u, s, cut, &mut info);
+                cut_below(g, s, cut, &mut info);
                 here = joined(g, u, &info);
             }
         }
@@ -378,7 +379,7 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &
             }
             for s in g.srcs(u) {
                 if base(g, s) == b {
-                    cut_below(g, u, s, cut, &mut info);
+                    cut_below(g, s, cut, &mut info);
                 }
             }
             here = joined(g, u, &info);
@@ -389,7 +390,7 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &
             steps = self::steps(g, u, &info);
         }
         here.steps = steps;
-        here.ops = here.ops.saturating_add(op_cost(g, u));
+        here.ops = here.ops.saturating_add(work(g.op(u)).hidden);
         if g.op(u) == Op::Reduce {
             // sums inside of it are parts of it
             here.reduces.clear();
@@ -467,7 +468,7 @@ fn weakest_reduction(g: &Graph, u: UOp, info: &[Inline]) -> Option<UOp> {
     with.iter().copied().filter(|&s| is_compute(g.op(base(g, s)))).min_by_key(|&s| (work(s), s))
 }
 
-fn cut_below(g: &Graph, _user: UOp, s: UOp, cut: &mut [bool], info: &mut [Inline]) {
+fn cut_below(g: &Graph, s: UOp, cut: &mut [bool], info: &mut [Inline]) {
     let b = base(g, s);
     cut[b.0 as usize] = true;
     let mut v = s;
@@ -503,7 +504,7 @@ fn cut_deepest(g: &Graph, u: UOp, cut: &mut [bool], info: &mut [Inline]) -> bool
         return false;
     }
     if is_compute(g.op(b)) && 2 * below >= above {
-        cut_below(g, u, s, cut, info);
+        cut_below(g, s, cut, info);
     } else {
         cut[s.0 as usize] = true;
         info[s.0 as usize] = Inline { buffers: SmallVec::from_elem(s.0, 1), ..Inline::default() };
@@ -525,17 +526,4 @@ pub fn stored_to(g: &Graph, mut target: UOp) -> UOp {
         target = g.src_at(target, 0);
     }
     target
-}
-
-pub(super) fn op_cost(g: &Graph, u: UOp) -> u32 {
-    match g.op(u) {
-        Op::Cast | Op::Bitcast => 0,
-        Op::Exp2 | Op::Log2 => 8,
-        Op::Sin | Op::Cos | Op::Tan | Op::Pow => 16,
-        Op::Div | Op::Recip | Op::Sqrt => 3,
-        Op::Idiv | Op::Imod | Op::FloorDiv | Op::FloorMod => 6,
-        Op::Gather => 3,
-        op if op.is_alu() => 1,
-        _ => 0,
-    }
 }

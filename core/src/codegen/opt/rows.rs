@@ -5,6 +5,7 @@
 
 use super::{Opt, Part};
 use crate::DType::Bool;
+use crate::analysis::work::work;
 use crate::analysis::{Affine, affine};
 use crate::codegen::axes::Kernel;
 use crate::target::Target;
@@ -169,13 +170,10 @@ fn survey(k: &Kernel) -> Vec<Work> {
 /// Instructions of a node, for one vector or scalar.
 fn instructions(k: &Kernel, u: UOp) -> f64 {
     match k.g.op(u) {
-        Op::Exp2 | Op::Log2 => 14.0,
-        Op::Sin | Op::Cos | Op::Tan | Op::Pow => 60.0,
-        Op::Div | Op::Recip | Op::Sqrt => 6.0,
         Op::Load | Op::Store | Op::Reduce => 1.0,
         // integer arithmetic is mostly addresses
-        op if op.is_alu() && !k.g.dtype(u).is_int() => 1.0,
-        _ => 0.0,
+        _ if k.g.dtype(u).is_int() => 0.0,
+        op => f64::from(work(op).instructions),
     }
 }
 

@@ -3,7 +3,8 @@
 //! vectors: a kernel's length counts beside its speed.
 
 use super::heuristic::{Access, Tile, View};
-use crate::uop::{Op, UOp};
+use crate::analysis::work::work;
+use crate::uop::UOp;
 
 /// Milliseconds to compile a load or store of one component, an operation on vectors, and one more gate.
 const COMPILE_ACCESS: f64 = 0.6;
@@ -96,16 +97,6 @@ impl View<'_> {
         let g = &k.g;
         let inside: rustc_hash::FxHashSet<_> = inside.iter().copied().collect();
         let own = |u: &UOp| !inside.contains(u) && g.op(*u).is_alu() && g.dtype(*u).is_float();
-        k.nodes()
-            .into_iter()
-            .filter(own)
-            .map(|u| match g.op(u) {
-                // tests for NaN around them, or long approximations
-                Op::Max | Op::Min => 8,
-                Op::Exp2 | Op::Log2 => 22,
-                Op::Sin | Op::Cos | Op::Tan | Op::Pow => 130,
-                _ => 1,
-            })
-            .sum()
+        k.nodes().into_iter().filter(own).map(|u| work(g.op(u)).emulated as usize).sum()
     }
 }
