@@ -1,4 +1,6 @@
-//! The kernel under optimisation: its graph, and its ranges as a list that opts act on.
+//! The kernel that code generation works on: a graph whose loops are nodes (ranges). In: a kernel of the scheduler ([`Kernel::new`]). Here is
+//! how an opt changes its loops: [`Kernel::apply`] splits, rounds up, swaps and merges ranges by rebuilding the graph on new ones, and says
+//! why it cannot where an opt does not fit. Out: ranges that have become vector lanes, registers, threads or a launch grid.
 
 use super::opt::{Opt, Part};
 use super::pack::Pack;

@@ -100,7 +100,7 @@ fn find<'a>(k: &Kernel, t: &'a Target, sum: UOp, sides: &[UOp]) -> Option<Produc
     let &[p, q] = sides else { return None };
     let mut terms = g.src(sum)[1..].iter().copied().filter(|&r| g.kind(r) == AxisKind::Dot);
     let (Some(terms), None) = (terms.next(), terms.next()) else { return None };
-    let has = |u: UOp, r: UOp| g.ranges(u) >> g.range_arg(r).id & 1 == 1;
+    let has = |u: UOp, r: UOp| g.depends(u, r);
     if gate.is_some_and(|u| has(u, p) || has(u, q)) {
         return None;
     }

@@ -18,7 +18,8 @@ use smallvec::SmallVec;
 
 /// Nodes that one analysis may visit.
 const MOST_NODES: usize = 64;
-/// Elements that the ends of loops over one mask have in common.
+/// Loops over one mask end at the same element, rounded up to whole turns of each loop: that is to a common multiple of the elements that
+/// their turns take. Beyond this multiple so little would be left out that the loops keep their full length.
 const MOST_COMMON: i64 = 1024;
 
 /// Elements of a loop that is worth an end.

@@ -1,5 +1,6 @@
-//! Reductions -> accumulators. `Reduce(x, ranges)` becomes a register tile, initialised outside the loops, updated inside,
-//! read after them; tile axes of the reduction with accumulators of their own are folded at the end.
+//! Reductions become accumulators and loops. In: a kernel in which `Reduce(x, ranges)` is one node. Out: a register tile that is initialised
+//! outside of the ranges, which are loops now, updated inside and read after them; tile axes of the reduction, which have accumulators of
+//! their own, are folded at the end. [`LoopInfo`] says of each loop what it is inside of, for the pass that finds an order.
 
 use super::axes::Kernel;
 use super::shared::next_scratch;
@@ -69,7 +70,7 @@ fn store_once(k: &mut Kernel, threads: &[UOp]) {
         }
         let mut src: SmallVec<[UOp; 4]> = g.srcs(st);
         for &r in threads {
-            if g.ranges(src[0]) >> g.range_arg(r).id & 1 == 1 {
+            if g.depends(src[0], r) {
                 continue;
             }
             let one = g.int(1, g.dtype(r));
@@ -132,7 +133,7 @@ fn exchange(k: &mut Kernel, part: UOp, threads: UOp, from: UOp, space: Space, t:
     let g = &mut k.g;
     let dt = g.dtype(part);
     let is_tile =
-        |u: &UOp| g.op(*u) == Op::Range && g.kind(*u).is_tile() && g.ranges(part) >> g.range_arg(*u).id & 1 == 1;
+        |u: &UOp| g.op(*u) == Op::Range && g.kind(*u).is_tile() && g.depends(part, *u);
     let tiles: Ranges = g.reachable(&[part]).into_iter().filter(is_tile).collect();
     let axes: Ranges = locals.iter().chain(&tiles).copied().collect();
     let len = axes.iter().map(|&r| g.range_len(r)).product::<usize>();
@@ -165,7 +166,7 @@ fn one(
     let dt = g.dtype(x);
     let acc_dt = accumulator(dt, t);
     let x = g.cast(x, acc_dt);
-    let depends = |g: &Graph, r: UOp| g.ranges(x) >> g.range_arg(r).id & 1 == 1;
+    let depends = |g: &Graph, r: UOp| g.depends(x, r);
     let (threads, ranges): (Ranges, Ranges) =
         ranges.iter().copied().partition(|&r| g.kind(r).is_launch() && depends(g, r));
     let (ranges, unused): (Ranges, Ranges) = ranges.iter().copied().partition(|&r| depends(g, r));
@@ -206,7 +207,7 @@ fn one(
     }
     // A step that only a mask told apart from its neighbours may be the same in every turn of a loop: it is done once for all
     // turns, before the loop. Inside an outer loop that it needs no more it still is, since the loop that it needs is there.
-    let needs = |g: &Graph, b: UOp, r: UOp| g.ranges(b) >> g.range_arg(r).id & 1 == 1;
+    let needs = |g: &Graph, b: UOp, r: UOp| g.depends(b, r);
     let (around_loops, idle): (Ranges, Ranges) =
         around_loops.into_iter().partition(|&r| bodies.iter().any(|&b| needs(g, b, r)));
     for b in &mut bodies {

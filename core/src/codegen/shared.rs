@@ -228,7 +228,7 @@ fn vectors_along(k: &mut Kernel, value: UOp, axes: &[UOp], lanes: usize) -> Opti
     let r = axes.iter().copied().find(|&r| a.stride(&k.g, r) == Some(1))?;
     let n = lanes as i64;
     let others = a.tangled == 0 && a.terms.iter().all(|&(x, c)| x == r || c % n == 0);
-    let gate = k.g.src(value).get(2).is_some_and(|&c| k.g.ranges(c) >> k.g.range_arg(r).id & 1 == 1);
+    let gate = k.g.src(value).get(2).is_some_and(|&c| k.g.depends(c, r));
     if !k.g.range_len(r).is_multiple_of(lanes) || !others || gate {
         return None;
     }

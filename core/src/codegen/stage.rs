@@ -1,7 +1,8 @@
 //! Staging: an operand's tile is copied to a local array where the loop nest says so, and read from there. Packing for a
 //! matmul and a halo tile for a convolution are this. What is awkward about an access (strides, gates) is paid in the copy.
 //!
-//! [`Kernel::stage`] makes the [`Op::Stage`] node; [`lower`] makes storage, a loop nest and ordered loads of it.
+//! [`Kernel::stage`], which opts call, makes an [`Op::Stage`] node of a load; [`Kernel::keep`] makes one of a value that several loops compute.
+//! [`lower`], a pass, makes storage, the loops that fill it and ordered loads of each of these nodes.
 
 use super::axes::Kernel;
 use super::opt::{Level, Staging};
@@ -136,7 +137,7 @@ impl Kernel {
             }
         };
         let mut out: Vec<UOp> = self.ranges();
-        out.retain(|&r| g.ranges(value) >> g.range_arg(r).id & 1 == 1 && place(r) > limit);
+        out.retain(|&r| g.depends(value, r) && place(r) > limit);
         sort::by_key(&mut out, |&r| place(r));
         if threads && self.reads_steps(value, &out) {
             sort::by_key(&mut out, |&r| g.kind(r).is_reduce());
@@ -257,7 +258,7 @@ impl Kernel {
             let mut others = Vec::new();
             for &x in &axes {
                 // a value that has both axes is no row of one
-                if self.g.ranges(v) >> self.g.range_arg(x).id & 1 == 1 {
+                if self.g.depends(v, x) {
                     continue;
                 }
                 let map = [(r, x)].into_iter().collect();

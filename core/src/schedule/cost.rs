@@ -1,5 +1,6 @@
 //! What it costs to compute a value where it is read, and to store it in a kernel of its own: bytes moved, operations and
-//! launches, in nanoseconds of a target. Rough on purpose: what is far from even is decided right, what is even does not matter.
+//! launches, in nanoseconds of a target. An estimate before any loop is chosen, so a rough one; it decides between ways whose times are far
+//! apart, and where they are close either will do.
 
 use crate::target::{Machine, Target};
 

@@ -1,4 +1,6 @@
-//! Execution order: a kernel runs after those that make what it reads, and before those that overwrite it.
+//! The order in which kernels run. In: kernels with the versions of buffers that each reads and writes. Out: a list in which a kernel comes
+//! after those that make what it reads and before those that overwrite it, and early where it lets go of more memory than it takes.
+//! Assigns that each read what another one overwrites have no such order: [`knots`] finds them, and the caller stores their values first.
 
 use super::Kernel;
 use crate::uop::{Graph, Op, UOp};

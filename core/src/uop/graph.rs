@@ -141,6 +141,11 @@ impl Graph {
         self.ranges[u.0 as usize]
     }
 
+    /// Does the value depend on a range that is not closed inside it?
+    pub fn depends(&self, u: UOp, range: UOp) -> bool {
+        self.ranges(u) >> self.range_arg(range).id & 1 == 1
+    }
+
     /// The constant's value, if the node is one.
     pub fn const_val(&self, u: UOp) -> Option<Scalar> {
         match self.arg(u) {

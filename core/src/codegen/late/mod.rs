@@ -1,4 +1,5 @@
-//! After the axes are settled: decompositions, address splitting, execution order.
+//! The passes after opts are applied and reductions are loops. In: a kernel graph with ops that a target may lack. Out: a [`Program`]: ops of
+//! the target, addresses as an offset and strides, nodes in the order in which they are executed, and what a launch has to know.
 
 mod address;
 mod linearize;

@@ -119,7 +119,7 @@ impl Picked<'_> {
         }
         // what is staged is no longer among the loads of its parameter: later ones first
         for (u, index, param, load) in found.into_iter().rev() {
-            let has = |r: UOp| k.g.ranges(u) >> k.g.range_arg(r).id & 1 == 1;
+            let has = |r: UOp| k.g.depends(u, r);
             let all = k.ranges();
             let Some(lane) = all.iter().copied().find(|&r| k.g.range_arg(r).lane && has(r)) else { continue };
             let step =

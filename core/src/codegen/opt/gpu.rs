@@ -1,4 +1,6 @@
-//! What only GPUs need: how large a kernel's code may be, reductions that the threads of a workgroup share, the workgroup.
+//! The part of the choice of opts that only GPUs need. In: a kernel and the opts so far. Out: more of them, which say how many threads a
+//! workgroup has along each output axis, and how many share a reduction where there are too few results to keep a GPU busy; besides the
+//! bounds on registers and code that a choice of tiles keeps to.
 
 use super::heuristic::{Tile, View};
 use super::{Opt, Part, software};

@@ -1,5 +1,7 @@
-//! Opts at once, from the target's data: a vector axis that makes the inner loads contiguous, and a register tile that
-//! loads least per multiply-add and still fits the vector file.
+//! Chooses opts without trying any: [`choose`]. In: a kernel with settled loops, and a target. Out: a list of opts. Attention, rows, products
+//! of bytes, matrix tiles and GPU tiles have files of their own beside this one, picked by the kernel's role; here are contractions on
+//! vectors (every register tile is given a cost in cycles, from the loads and registers that it needs, and the cheapest is taken) and
+//! elementwise kernels (the vector axis along which loads and stores are contiguous).
 
 use super::{Level, Opt, Staging, chain, rows};
 use crate::analysis::{Affine, Role, affine};

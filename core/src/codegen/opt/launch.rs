@@ -1,4 +1,5 @@
-//! Output loops -> launch dimensions, within the target's real limits.
+//! The last step for output loops: what opts have left of them becomes the launch. On GPUs they become the three dimensions of the grid and
+//! of a workgroup, split where one is longer than a device allows; on processors one grid loop, of which each thread takes slices.
 
 use crate::analysis::{Affine, affine};
 use crate::codegen::axes::Kernel;
@@ -43,7 +44,7 @@ pub fn cpu(k: &mut Kernel, t: &Target) -> Result<()> {
 /// How many loops may join the grid so that no stage is filled more often than the loop nest says.
 fn staged_inside(k: &Kernel, loops: &[UOp]) -> usize {
     let stages = k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Stage);
-    let deepest = |s: UOp| loops.iter().rposition(|&r| k.g.ranges(s) >> k.g.range_arg(r).id & 1 == 1);
+    let deepest = |s: UOp| loops.iter().rposition(|&r| k.g.depends(s, r));
     stages.filter_map(deepest).map(|i| i + 1).min().unwrap_or(loops.len())
 }
 

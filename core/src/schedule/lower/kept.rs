@@ -1,4 +1,5 @@
-//! Nodes that a row kernel keeps: local arrays with an axis per index that the row does not give.
+//! Values that a row kernel computes once for a row and reads several times (in attention, scores and exponentials): they are stored in a
+//! local array, an [`Op::Stage`] node, which has an axis for each index of the value that does not follow from the row's own number.
 
 use super::{Lower, Request, Tuple};
 use crate::Result;

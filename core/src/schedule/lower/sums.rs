@@ -1,4 +1,5 @@
-//! Sums: those of sums become one, run over no more than may be other than zero, and forwards through memory; masks of their terms.
+//! Sums on their way to a kernel: a sum of sums becomes one sum over both lists of loops; loops are shortened to the terms that masks leave,
+//! and turned round where they would read memory backwards; a factor that all terms of a row share is applied to their sum.
 
 use super::Lower;
 use crate::rewrite::substitute1;
