@@ -44,7 +44,9 @@ export function inputsOf({ inputs }: Subject): Record<string, { type: string; di
   return Object.fromEntries(Object.entries(inputs).map(([name, { type, dims, from, to }]) => {
     const values = Array.from({ length: dims.reduce((a, b) => a * b, 1) }, () => from + (to - from) * next());
     const data =
-      type === "float32" ? Float32Array.from(values) : type === "int32" ? Int32Array.from(values) : BigInt64Array.from(values.map((v) => BigInt(Math.floor(v))));
+      type === "float32"
+        ? Float32Array.from(values)
+        : type === "int32" ? Int32Array.from(values) : BigInt64Array.from(values.map((v) => BigInt(Math.floor(v))));
     return [name, { type, dims, data }];
   }));
 }

@@ -6,7 +6,8 @@ import { listen } from "./code.js";
 let model: Promise<Opened> | undefined;
 
 const handlers = {
-  async listen({ samples, rate }: { samples: Float32Array; rate: number }, { device, progress, signal, tell }: Context): Promise<{ notes: Note[]; file: Uint8Array }> {
+  async listen({ samples, rate }: { samples: Float32Array; rate: number }, context: Context): Promise<{ notes: Note[]; file: Uint8Array }> {
+    const { device, progress, signal, tell } = context;
     model ??= open(new URL("models/basic_pitch/recipe.json", location.href), { device: device.kind, onProgress: progress });
     model.catch(() => (model = undefined));
     const net = await model;

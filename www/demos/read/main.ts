@@ -54,7 +54,8 @@ async function read(): Promise<void> {
       },
     });
     text.textContent = found.text;
-    el("text-text").textContent = `${found.lines.length} pieces of text, from ${found.lines.length === 0 ? 0 : Math.round(100 * Math.min(...found.lines.map((l) => l.confidence)))} % sure`;
+    const least = Math.min(1, ...found.lines.map((line) => line.confidence));
+    el("text-text").textContent = `${found.lines.length} pieces of text, ${Math.round(100 * least)} % sure or more`;
     el<HTMLButtonElement>("copy").disabled = found.text === "";
     return found.lines.length === 0 ? "There is no text in it." : `Read ${found.lines.length} pieces of text.`;
   });

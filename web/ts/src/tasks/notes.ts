@@ -98,7 +98,8 @@ interface Found {
 }
 
 /** Notes of `[frames, keys]` probabilities, to sound and to begin. */
-export function notesOf(sounding: Float32Array, begins: Float32Array, keys: number, { onset, frame, least }: { onset: number; frame: number; least: number }): Found[] {
+export function notesOf(sounding: Float32Array, begins: Float32Array, keys: number, limits: { onset: number; frame: number; least: number }): Found[] {
+  const { onset, frame, least } = limits;
   const count = sounding.length / keys;
   const starts = withRises(sounding, begins, keys);
   const left = sounding.slice();

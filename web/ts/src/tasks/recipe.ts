@@ -7,7 +7,9 @@ import type { ImageOptions } from "../vision/image.js";
 import type { BoxForm } from "../vision/boxes.js";
 
 /** What a model does. */
-export type TaskName = "classify" | "detect" | "detectText" | "readText" | "notes" | "stylize" | "removeBackground" | "upscale" | "vad" | "transcribe" | "fileType" | "embed";
+export type TaskName =
+  | "classify" | "detect" | "detectText" | "readText" | "notes" | "stylize" | "removeBackground"
+  | "upscale" | "vad" | "transcribe" | "fileType" | "embed";
 
 /** The part of `ImageOptions` that a recipe can say. */
 export type ImageRecipe = Pick<
