@@ -99,6 +99,11 @@ const DEMOS = {
     await said(page, "^Fitted");
     return ["#source", "#fitted"];
   },
+  async chat(page) {
+    await page.click("#send");
+    await said(page, "^Answered");
+    return ["#talk"];
+  },
   async writer(page) {
     await page.click("#train");
     await said(page, "^Trained");
@@ -107,7 +112,7 @@ const DEMOS = {
 };
 
 /** Which part of a result is cut: from 0, left or top, to 1. Texts are shown whole. */
-const CUTS = { compare: { x: 0, y: 0 }, cutout: { y: 0 }, files: { x: 0, whole: true }, writer: { x: 0, y: 0 } };
+const CUTS = { compare: { x: 0, y: 0 }, cutout: { y: 0 }, files: { x: 0, whole: true }, writer: { x: 0, y: 0 }, chat: { x: 1, y: 0 } };
 
 /** Elements side by side as one small picture. */
 async function picture(page, selectors, { x = 0.5, y = 0.5, whole = false } = {}) {

@@ -3,6 +3,7 @@
 import { readFileSync, readdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vite";
+import { recipeFiles } from "../scripts/lib/recipes.mjs";
 import { readNpz } from "../tests/lib/npz.mjs";
 import { searchIndex } from "./site/docs.mjs";
 import { writePages } from "./site/pages.mjs";
@@ -15,18 +16,8 @@ const TASKS = ["magika", "selfie_segmentation", "esrgan_slim_x2", "style_multist
 /** Every file the page fetches, by its path in the site. */
 async function data() {
   const files = { "docs/search.json": searchIndex() };
-  for (const name of TASKS) {
-    const recipe = JSON.parse(readFileSync(`${root}/tests/models/${name}/recipe.json`));
-    /** A file of the recipe's, which lies beside it in the site even if it was fetched. */
-    const beside = (path) => {
-      const file = path.split("/").pop();
-      files[`models/${name}/${file}`] = readFileSync(`${root}/tests/models/${name}/${path}`);
-      return file;
-    };
-    recipe.model = beside(recipe.model);
-    if (recipe.more?.characters) recipe.more.characters = beside(recipe.more.characters);
-    files[`models/${name}/recipe.json`] = JSON.stringify(recipe);
-  }
+  for (const name of TASKS) Object.assign(files, recipeFiles(name));
+  files["models/verses/verses-q8_0.gguf"] = readFileSync(`${root}/tests/models/verses/verses-q8_0.gguf`);
   for (const name of readdirSync(`${root}/tests/models/LICENSES`)) {
     files[`licenses/${name}`] = readFileSync(`${root}/tests/models/LICENSES/${name}`);
   }

@@ -166,7 +166,9 @@ async function read({ page, status }) {
   await page.click("#read");
   await status(/^Read \d+ pieces of text/);
   const text = await page.textContent("#text");
-  for (const each of [/WEAVERS ?CAFE/, /Espresso +2\.40/, /Apple ?cake +3\.80/, /Total +9\.10/, /Thank ?you/]) check(each.test(text), `${each} is not in what was read: ${text}`);
+  for (const each of [/WEAVERS ?CAFE/, /Espresso +2\.40/, /Apple ?cake +3\.80/, /Total +9\.10/, /Thank ?you/]) {
+    check(each.test(text), `${each} is not in what was read: ${text}`);
+  }
   return `${text.split("\n").length} lines. ${await page.textContent("#cost")}`;
 }
 
@@ -230,6 +232,48 @@ async function wrote({ page, status }) {
   const right = trigrams.filter((each) => read.includes(each)).length / trigrams.length;
   check(right > 0.6, `of its trigrams ${right} are the text's: ${written}`);
   return `${text} ${(100 * right).toFixed(0)} % of its trigrams are the text's. ${await page.textContent("#cost")}`;
+}
+
+/** A language model answers, goes on with a second turn and, after another visit, from what was kept; it is exchanged for one that is dropped. */
+async function talked({ page, status }) {
+  const say = async (text) => {
+    await page.fill("#words", text);
+    await page.click("#send");
+  };
+  await say("And God said unto Noah,");
+  const text = await status(/^Answered with [1-9]\d* tokens\./);
+  const first = await page.textContent("#talk li:last-child");
+  check(first.trim().split(/\s+/).length > 3, `the model says: ${first}`);
+  await say("Who is wise?");
+  await page.waitForFunction(() => document.querySelectorAll("#talk li").length === 4);
+  await status(/^Answered with [1-9]\d* tokens\./);
+  const known = Number(/(\d+) of them known/.exec(await page.textContent("#rate"))?.[1]);
+  check(known > 10, `${known} tokens were known from the turn before`);
+  check((await page.locator("#talk li").count()) === 4, "a turn is missing");
+  // another visit: neither the model nor its kernels are made anew
+  await page.reload();
+  await status(/^Ready: /);
+  const [soon, blocked] = await page.evaluate(async () => {
+    const tasks = [0];
+    const observer = new PerformanceObserver((list) => tasks.push(...list.getEntries().map(({ duration }) => duration)));
+    observer.observe({ entryTypes: ["longtask"] });
+    const start = performance.now();
+    document.querySelector("#send").click();
+    while (!document.querySelector("#talk li:nth-child(2)")?.textContent) await new Promise((done) => requestAnimationFrame(done));
+    const ms = performance.now() - start;
+    while (!/^Answered/.test(document.querySelector("#status").textContent)) await new Promise((done) => setTimeout(done, 50));
+    observer.disconnect();
+    return [ms, Math.max(...tasks)];
+  });
+  check(soon < 5000, `the first words came after ${soon} ms on a later visit`);
+  check(blocked < 200, `the page was blocked for ${blocked} ms`);
+  const gguf = readFileSync(join(root, "tests/fixtures/llm/qwen2.gguf"));
+  await page.setInputFiles("#file", { name: "qwen2.gguf", mimeType: "application/octet-stream", buffer: gguf });
+  await status(/^Loaded .*: qwen2, 2 layers/);
+  await page.setInputFiles("#file", { name: "no.gguf", mimeType: "application/octet-stream", buffer: Buffer.from("<!doctype html><p>no</p>") });
+  await page.waitForFunction(() => /failed: .*web page/.test(document.querySelector("#status").textContent));
+  const later = `${soon.toFixed(0)} ms to the first words on a later visit, the page busy for ${blocked.toFixed(0)} ms at most.`;
+  return `${text} ${later} ${await page.textContent("#cost")}`;
 }
 
 /** Drops a file on an element, as the browser would report it. */
@@ -427,6 +471,7 @@ async function onDevice(browser, url, device) {
     await over("siren", fitted, "&steps=150");
     await over("writer", wrote, "&steps=150");
   }
+  await over("chat", talked);
   await over("style", async (opened) => {
     const { after, text } = await picture(opened);
     painted[device] = after;

@@ -74,4 +74,12 @@ export const demos = [
     text: "The same models, the same inputs, the same device: gradloom beside onnxruntime-web, in a table that you can share.",
     size: "13 MB of models, and 14 or 27 MB of the other runtime",
   },
+  {
+    slug: "chat", title: "Talk with a language model",
+    card: "A small llama of our own, or any GGUF file that you drop.",
+    text:
+      "A llama of two million weights, which this library trained on the King James Bible, answers in its words. " +
+      "Drop a GGUF file to talk with another model; it stays in the page.",
+    size: "2.2 MB",
+  },
 ];

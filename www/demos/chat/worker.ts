@@ -1,0 +1,41 @@
+// A language model that answers. This worker has the model in its own thread; in a page `LLM.load` starts one by itself.
+import type { ChatMessage, LLM } from "gradloom/llm";
+import { type Context, serve } from "../../src/demo/serve";
+import { answer, open } from "./code.js";
+
+/** The model of this site, from the worker's place. */
+const OWN = "models/verses/verses-q8_0.gguf";
+const MOST = 160;
+let llm: LLM | undefined;
+
+const forget = (): void => {
+  llm?.dispose();
+  llm = undefined;
+};
+
+const handlers = {
+  async load({ file }: { file: File | string | null }, { signal, progress, device }: Context) {
+    forget();
+    const start = performance.now();
+    llm = (await open(file ?? new URL(OWN, globalThis.location.href).href, { device, signal, onProgress: progress })) as LLM;
+    return { info: llm.info, name: String(llm.metadata["general.name"] ?? "a model"), ms: performance.now() - start };
+  },
+
+  async answer({ messages, seed }: { messages: ChatMessage[]; seed: number }, { signal, tell }: Context) {
+    if (!llm) throw new Error("no model is loaded");
+    const how = { signal, seed, maxTokens: MOST, temperature: 0.7, topK: 40, topP: 0.95, repetitionPenalty: 1.1 };
+    try {
+      for await (const text of answer(llm, messages, how)) {
+        const { tokens, tokensPerSecond } = llm.stats;
+        tell({ step: tokens, steps: MOST, text, tokensPerSecond });
+      }
+    } catch (error) {
+      // what is there is there
+      if (!signal.aborted) throw error;
+    }
+    return { stopped: signal.aborted, stats: llm.stats };
+  },
+};
+
+export type Api = typeof handlers;
+serve(handlers, { changed: forget });
