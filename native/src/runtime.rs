@@ -121,7 +121,7 @@ impl Runtime {
         let n = t.numel();
         let id = {
             let state = session.state();
-            let flat = state.storage(state.node(t.root())).filter(|&u| state.graph.numel(u) == n);
+            let flat = state.storage(state.node(t.root())).filter(|&u| state.graph.numel(u) == n as u64);
             flat.and_then(|u| state.buffer_id(u))
         };
         let id = id.ok_or_else(|| Error::value("write", "the tensor is no buffer"))?;

@@ -19,7 +19,7 @@ use gradloom_tests::programs::samples;
 
 const DTYPES: [DType; 6] = [DType::F32, DType::I32, DType::I64, DType::U8, DType::Bool, DType::I16];
 /// A changed shape may be large: what takes longer than moments to evaluate is not run.
-const MOST: usize = 1 << 14;
+const MOST: u64 = 1 << 14;
 
 /// One node as `try_node` takes it.
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ fn rebuilt(r: &RandomGraph, s: &Session, at: usize, rng: &mut Rng) -> Result<Vec
     let (mut seen, mut images) = (Vec::<Proposal>::new(), vec![UOp(u32::MAX); r.g.len()]);
     for (bytes, u) in r.buffers.iter().zip(r.g.iter().filter(|&u| r.g.op(u) == Op::Buffer)) {
         // ids count up in a fresh session as they do in the graph
-        state.add_buffer(r.g.dtype(u), r.g.numel(u), Some(Bytes::new(bytes.clone())));
+        state.add_buffer(r.g.dtype(u), r.g.memory_len(u), Some(Bytes::new(bytes.clone())));
     }
     for u in r.g.iter() {
         let src = r.g.src(u).iter().map(|s| images[s.0 as usize]).collect();

@@ -42,7 +42,7 @@ fn closed(y: &Tensor) -> (Graph, Vec<UOp>, usize) {
 /// Elements of a param. Small integers have sums that are exact in any dtype; others round.
 fn elements(g: &Graph, slot: u32, whole: bool) -> Vec<u8> {
     let param = g.iter().find(|&u| matches!(g.arg(u), gradloom_core::uop::Arg::Param { slot: s, .. } if *s == slot));
-    let (dt, n) = param.map_or((DType::F32, 0), |u| (g.dtype(u), g.numel(u)));
+    let (dt, n) = param.map_or((DType::F32, 0), |u| (g.dtype(u), g.memory_len(u)));
     let mut bytes = vec![0; n * dt.size()];
     for (i, b) in bytes.chunks_exact_mut(dt.size()).enumerate() {
         let x = ((i * 7919 + slot as usize * 613) % 1009) as f64;

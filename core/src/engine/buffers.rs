@@ -50,7 +50,7 @@ impl Engine {
             .and_then(|b| state.buffer_id(b))
             .ok_or_else(|| Error::Internal("read of a value that is not realized".into()))?;
         let stored = self.device.target().stored_as(state.graph.dtype(u))?;
-        let bytes = state.graph.numel(u) * stored.size();
+        let bytes = state.graph.memory_len(u) * stored.size();
         Ok(View { buf: self.buffer(state, id)?, offset: 0, bytes })
     }
 
@@ -58,7 +58,7 @@ impl Engine {
     pub fn read(&mut self, state: &mut State, root: RootId) -> Result<(Ticket, DType, usize)> {
         let view = self.view(state, root)?;
         let u = state.node(root);
-        Ok((self.device.read(view)?, state.graph.dtype(u), state.graph.numel(u)))
+        Ok((self.device.read(view)?, state.graph.dtype(u), state.graph.memory_len(u)))
     }
 
     /// The bytes of a readback in the value's own dtype, once they are there.

@@ -21,14 +21,14 @@ pub fn read(g: &mut Graph, roots: &[UOp], buffers: &[(UOp, UOp)]) -> Result<Vec<
 pub fn constant_nodes(g: &Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
     let nodes = g.needed(roots);
     let constant = constants(g, &nodes, inputs);
-    let mut elements = vec![0usize; g.len()];
+    let mut elements = vec![0u64; g.len()];
     let mut computes = vec![false; g.len()];
     for &u in &nodes {
         let i = u.0 as usize;
         let src = g.src(u);
         elements[i] = match g.op(u) {
             Op::Buffer => g.numel(u),
-            _ => src.iter().map(|s| elements[s.0 as usize]).fold(0, usize::saturating_add),
+            _ => src.iter().map(|s| elements[s.0 as usize]).fold(0, u64::saturating_add),
         };
         let work = g.op(u).is_alu() && g.op(u) != Op::Cast
             || matches!(g.op(u), Op::Reduce | Op::Gather | Op::Scatter | Op::Scan | Op::Contiguous);

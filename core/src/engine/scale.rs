@@ -256,7 +256,7 @@ pub(super) mod tests {
     }
 
     pub(crate) fn channels(g: &mut Graph, v: UOp, rows: usize) -> UOp {
-        let n = g.numel(v);
+        let n = g.memory_len(v);
         let v = g.reshape(v, &[1, n]);
         g.expand(v, &[rows, n])
     }

@@ -143,7 +143,7 @@ pub(super) fn vjp(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
         }
         // ---- a gradient of its own
         (Op::Detach, _) if src.len() > 1 => {
-            let n = g.numel(dy);
+            let n = g.memory_len(dy);
             let flat = g.reshape(dy, &[n]);
             let pairs: Vec<(UOp, UOp)> = src[2..].chunks_exact(2).map(|p| (p[0], p[1])).collect();
             let rules: Vec<UOp> = pairs.iter().map(|p| p.1).collect();

@@ -69,13 +69,13 @@ fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Rows> {
     chain.values(last)?;
     chain.unmoved()?;
     let rows: usize = chain.outer.iter().map(|d| d.len).product();
-    let row_elems: usize = chain.kept.keys().map(|&u| g.numel(u) / rows).sum();
+    let row_elems: u64 = chain.kept.keys().map(|&u| g.numel(u) / rows as u64).sum();
     // vectors run along an axis of each array
     let inside =
         |(u, row): (&UOp, &SmallVec<[bool; 6]>)| g.shape(*u).iter().zip(row).filter(|x| !*x.1).map(|x| *x.0).max();
     let least = |kept| inside(kept).unwrap_or(0) >= t.lanes;
     let width = rows::loops(shape, &chain.outer)?[chain.outer.len()..].iter().map(|p| p.len).max()?;
-    if row_elems * 4 > ROW_BYTES || !chain.kept.iter().all(least) || width < t.lanes {
+    if row_elems * 4 > ROW_BYTES as u64 || !chain.kept.iter().all(least) || width < t.lanes {
         return None;
     }
     let order = chain.order(t)?;
@@ -124,7 +124,7 @@ impl Chain<'_> {
             axes.push(is_row);
         }
         let lens = first.iter().zip(&axes).filter(|x| *x.1).flat_map(|x| x.0).map(|d| d.len);
-        if lens.product::<usize>() != rows || self.g.numel(u) <= rows {
+        if lens.product::<usize>() != rows || self.g.numel(u) <= rows as u64 {
             return None;
         }
         self.kept.insert(u, axes);
@@ -160,7 +160,7 @@ impl Chain<'_> {
         let one_vector = |view: &View| {
             let own: View =
                 view.iter().map(|axis| axis.iter().copied().filter(|d| !self.in_row(d)).collect()).collect();
-            self.walk.elements(&own) <= terms
+            self.walk.elements(&own) as u64 <= terms
         };
         let views = |s: UOp| self.seen.iter().find(|n| n.0 == s).map(|n| &n.1);
         // below what repeats it, and above a tensor of which the other factor may be a part too
@@ -228,7 +228,7 @@ impl Chain<'_> {
 
     /// What is scaled by one number for the whole row (a softmax by its sum).
     fn unscaled(&self, u: UOp) -> Option<UOp> {
-        let (g, rows) = (self.g, self.outer.iter().map(|d| d.len).product::<usize>());
+        let (g, rows) = (self.g, self.outer.iter().map(|d| d.len as u64).product::<u64>());
         let one = |s: UOp| g.numel(base(g, s)) == rows && !self.is_leaf(base(g, s));
         let whole = |s: UOp| g.numel(base(g, s)) == g.numel(u) && g.numel(u) > rows && !self.is_leaf(base(g, s));
         match (g.op(u), g.src(u)) {

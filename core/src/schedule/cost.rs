@@ -30,13 +30,13 @@ pub(super) struct Costs {
 /// A value that could be computed where it is read.
 pub(super) struct Value {
     /// Elements, and bytes of each.
-    pub(super) len: usize,
+    pub(super) len: u64,
     pub(super) size: usize,
     /// Operations of an element, and the buffers that these read.
     pub(super) ops: u32,
     pub(super) buffers: usize,
     /// Elements of those buffers that one pass reads, in bytes.
-    pub(super) read: usize,
+    pub(super) read: u64,
     /// Passes over it: kernels, or places of one that go through it in different ways.
     pub(super) readers: usize,
     /// Elements wanted in all, but for repeats by inner loops that it does not depend on.
@@ -56,7 +56,7 @@ impl Costs {
 
     /// Is storing an operand of `bytes` with its padding, once, cheaper than looking at each of so many multiply-adds whether it reads
     /// the padding?
-    pub(super) fn store_padding(&self, bytes: usize, multiply_adds: u64) -> bool {
+    pub(super) fn store_padding(&self, bytes: u64, multiply_adds: u64) -> bool {
         multiply_adds as f64 * self.padded > self.launch + 2.0 * bytes as f64 * self.byte
     }
 
@@ -72,8 +72,8 @@ impl Costs {
         let once = f64::from(v.ops) * self.op + v.buffers as f64 * self.load;
         // a reader moves a word for each element, and computes meanwhile
         let moves = 4.0 * self.byte;
-        let passes = |bytes: usize| v.readers as f64 * bytes as f64 * self.byte;
-        let stored = v.len * v.size;
+        let passes = |bytes: u64| v.readers as f64 * bytes as f64 * self.byte;
+        let stored = v.len.saturating_mul(v.size as u64);
         let inside = wanted * once.max(moves) + passes(v.read);
         let kernel = self.launch + (len * once).max((v.read + stored) as f64 * self.byte);
         v.ops <= MOST_OPS && inside <= kernel + wanted * self.load.max(moves) + passes(stored)
@@ -86,8 +86,8 @@ mod tests {
     use crate::target::Isa;
 
     /// An elementwise value of `ops` operations over one buffer, with two readers.
-    fn shared(len: usize, ops: u32) -> Value {
-        let (size, buffers, readers, wanted) = (4, 1, 2, 2 * len as u64);
+    fn shared(len: u64, ops: u32) -> Value {
+        let (size, buffers, readers, wanted) = (4, 1, 2, 2 * len);
         Value { len, size, ops, buffers, read: 4 * len, readers, wanted, row: false, operand: false }
     }
 

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 /// the square of its length, and the time to simplify it faster; 16 of them are some 200 nodes.
 const MOST_STEPS: u32 = 16;
 /// A sum of this many sums is computed at once.
-const SHORT_SUM: usize = 32;
+const SHORT_SUM: u64 = 32;
 
 /// Which nodes are cuts.
 pub struct Cuts {
@@ -206,7 +206,7 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool], t: &Target) -> (Vec<boo
                 // a product under a reduction may well end up in its kernel
                 let product = op == Op::Mul && !forced[i] && all & REDUCED != 0;
                 let flags = if product { FACTOR } else { 0 };
-                SmallVec::from_elem(Use { owner: u.0, path: 0, flags, wanted: g.numel(u) as u64 }, 1)
+                SmallVec::from_elem(Use { owner: u.0, path: 0, flags, wanted: g.numel(u) }, 1)
             }
             _ => std::mem::take(&mut uses[i]),
         };
@@ -285,7 +285,7 @@ fn step(g: &Graph, u: UOp, k: usize, s: UOp, x: Use, paths: &mut FxHashMap<(u32,
         }
         Op::Reduce => {
             flags |= REDUCED;
-            wanted = wanted.saturating_mul((g.numel(s) / g.numel(u).max(1)).max(1) as u64);
+            wanted = wanted.saturating_mul((g.numel(s) / g.numel(u).max(1)).max(1));
             true
         }
         Op::Gather => {
@@ -397,7 +397,7 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &
             here.reduces.push(u.0);
         }
         if wanted[i].flags & OPERAND != 0 && here.reduces.is_empty() && is_border(g, u) {
-            cut[i] |= costs.store_padding(g.numel(u) * g.dtype(u).size(), wanted[i].elements);
+            cut[i] |= costs.store_padding(g.numel(u) * g.dtype(u).size() as u64, wanted[i].elements);
         } else if cut[i] && !forced[i] {
             // what one reader reads once is never computed twice: it was a candidate for a reduction below, cut by now
             let once = wanted[i].flags & (EXPANDED | SHARED) == 0;
@@ -432,7 +432,7 @@ fn value(g: &Graph, u: UOp, here: &Inline, wanted: &Wanted) -> Value {
     let size = if g.dtype(u) == crate::DType::Bool { 4 } else { g.dtype(u).size() };
     let len = g.numel(u);
     // of a large buffer a view may be read
-    let bytes = |b: &u32| g.numel(UOp(*b)).min(len) * g.dtype(UOp(*b)).size();
+    let bytes = |b: &u32| g.numel(UOp(*b)).min(len) * g.dtype(UOp(*b)).size() as u64;
     Value {
         len,
         size,
@@ -460,7 +460,7 @@ fn joined(g: &Graph, u: UOp, info: &[Inline]) -> Inline {
 
 /// The source of `u` whose reductions are the least work, if more than one source has any.
 fn weakest_reduction(g: &Graph, u: UOp, info: &[Inline]) -> Option<UOp> {
-    let work = |s: UOp| -> usize {
+    let work = |s: UOp| -> u64 {
         info[s.0 as usize].reduces.iter().map(|&r| g.numel(g.src_at(UOp(r), 0))).max().unwrap_or(0)
     };
     let with: SmallVec<[UOp; 4]> =

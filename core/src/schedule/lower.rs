@@ -57,7 +57,12 @@ impl Lowering {
             _ => {
                 let origin = if self.outputs.contains(&u) { Origin::Output } else { Origin::Temp };
                 buffers.of.insert(u, buffers.list.len());
-                buffers.list.push(BufferInfo { dtype: g.dtype(u), len: g.numel(u), origin });
+                let (dtype, bytes) = (g.dtype(u), g.numel(u).saturating_mul(g.dtype(u).size() as u64));
+                if bytes > isize::MAX as u64 {
+                    let what = format!("a result {dtype} {:?} would take {bytes} bytes of memory", g.shape(u));
+                    return Err(Error::value("realize", what));
+                }
+                buffers.list.push(BufferInfo { dtype, len: g.memory_len(u), origin });
                 u
             }
         };

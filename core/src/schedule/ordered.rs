@@ -33,11 +33,11 @@ pub(super) fn scan(g: &mut Graph, src: &[UOp], op: ReduceOp, axis: u8, t: &Targe
     if n <= 1 {
         return src[0];
     }
-    let rows = g.numel(src[0]) / n;
+    let rows = g.numel(src[0]) / n as u64;
     let blocks = match (src.len() == 1 && regroups(op, dt), t.has_local) {
         (false, _) => 1,
-        (true, true) if n > SHORT && rows < BUSY => n.div_ceil(((n as f64).sqrt() as usize).next_power_of_two()),
-        (true, false) if n > LONG && rows < t.threads && t.lanes > 1 => 4 * t.threads,
+        (true, true) if n > SHORT && rows < BUSY as u64 => n.div_ceil(((n as f64).sqrt() as usize).next_power_of_two()),
+        (true, false) if n > LONG && rows < t.threads as u64 && t.lanes > 1 => 4 * t.threads,
         (true, true) => n.div_ceil(t.max_turns as usize),
         _ => 1,
     };
@@ -118,9 +118,9 @@ pub(super) fn scatter(g: &mut Graph, src: [UOp; 3], how: Meet, axis: u8, t: &Tar
     }
     let a = axis as usize;
     let (shape, updates) = (g.shape(x).clone(), g.shape(index).clone());
-    let (m, others) = (updates[a], g.numel(index) / updates[a].max(1));
+    let (m, others) = (updates[a], g.memory_len(index) / updates[a].max(1));
     let share = if t.has_local && others > 0 { (BUSY * 4 / others).min(m / TURNS) } else { 1 };
-    let pieces = share.min(ROOM / g.numel(x).max(1));
+    let pieces = share.min(ROOM / g.memory_len(x).max(1));
     if pieces < 2 {
         return scatter_in_order(g, src, how, axis, t);
     }

@@ -433,7 +433,7 @@ impl<'a> Walk<'a> {
             return None;
         }
         sort::by_key(&mut joined, |d| (d.from, std::cmp::Reverse(d.stride)));
-        let len = self.g.numel(self.g.src_at(u, 0)) / self.g.numel(u).max(1);
+        let len = (self.g.numel(self.g.src_at(u, 0)) / self.g.numel(u).max(1)) as usize;
         self.row_work = self.row_work.max(len);
         match &self.outer {
             Some(o) if *o != joined => None,

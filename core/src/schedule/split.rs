@@ -32,7 +32,7 @@ pub(super) fn pieces(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> Option<(usiz
     }
     let shape = g.shape(x);
     let terms: usize = axes.iter().map(|&a| shape[a as usize]).product();
-    let results = g.numel(x) / terms.max(1);
+    let results = usize::try_from(g.numel(x) / terms.max(1) as u64).unwrap_or(usize::MAX);
     let axis = axes.iter().map(|&a| a as usize).find(|&a| shape[a] > 1)?;
     let n = shape[axis];
     let most = |want: usize| (2..=want.min(n)).rev().find(|&p| n.is_multiple_of(p)).map(|p| (axis, p));
@@ -45,7 +45,7 @@ pub(super) fn pieces(g: &Graph, x: UOp, axes: &[u8], t: &Target) -> Option<(usiz
         return if long { most(terms / PIECE) } else { None };
     }
     let wanted = t.threads * PER_THREAD;
-    if t.threads < 2 || results >= t.threads || g.numel(x) < SHARED {
+    if t.threads < 2 || results >= t.threads || g.numel(x) < SHARED as u64 {
         return None;
     }
     most(wanted)

@@ -295,7 +295,7 @@ impl Tensor {
 
     /// Rows and columns of a triangle's elements, `[2, count]` i32.
     pub fn triangle_indices(s: &super::Session, rows: usize, cols: usize, offset: i64, lower: bool) -> Result<Tensor> {
-        super::check_host(super::check_numel("tril_indices", &[rows, cols])?)?;
+        super::check_host(super::check_len("tril_indices", &[rows, cols])?)?;
         let inside = |r: usize, c: usize| {
             let d = c as i64 - r as i64;
             if lower { d <= offset } else { d >= offset }

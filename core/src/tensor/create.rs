@@ -1,6 +1,6 @@
 //! Tensors from nothing: host data, constants, ranges, launch variables.
 
-use super::{IntoOperand, Operand, Session, Tensor, check_numel, spread};
+use super::{IntoOperand, Operand, Session, Tensor, check_len, check_numel, spread};
 use crate::dtype::Scalar;
 use crate::engine::state::Bytes;
 use crate::uop::{Arg, Op, ReduceOp, Shape};
@@ -55,7 +55,7 @@ impl Tensor {
 
     /// A tensor over little-endian row-major bytes, kept without a copy until uploaded.
     pub fn from_bytes(session: &Session, dtype: DType, shape: &[usize], bytes: Bytes) -> Result<Tensor> {
-        let len = check_numel("from_bytes", shape)?;
+        let len = check_len("from_bytes", shape)?;
         if dtype == DType::Void || Some(bytes.len()) != len.checked_mul(dtype.size()) {
             let what = format!("{} bytes do not hold shape {shape:?} of {dtype}", bytes.len());
             return Err(Error::value("from_bytes", what));
@@ -76,7 +76,7 @@ impl Tensor {
 
     /// Storage with undefined contents, for the engine to fill (model inputs).
     pub fn empty(session: &Session, dtype: DType, shape: &[usize]) -> Result<Tensor> {
-        check_numel("empty", shape)?;
+        check_len("empty", shape)?;
         Ok(Tensor::over_buffer(session, dtype, shape, None))
     }
 

@@ -154,9 +154,9 @@ impl Tensor {
         self.read(|g, u| g.shape(u).len())
     }
 
-    /// Number of elements.
+    /// Number of elements; of a view with more than the machine's words count, the most that they do.
     pub fn numel(&self) -> usize {
-        self.read(|g, u| g.numel(u))
+        usize::try_from(self.read(|g, u| g.numel(u))).unwrap_or(usize::MAX)
     }
 
     /// Size of one axis.
@@ -253,7 +253,7 @@ pub(crate) fn check_axes(op: &'static str, axes: &[i64], rank: usize) -> Result<
 }
 
 /// Elements of a shape; an error if it has more axes or elements than can be addressed.
-pub(crate) fn check_numel(op: &'static str, shape: &[usize]) -> Result<usize> {
+pub(crate) fn check_numel(op: &'static str, shape: &[usize]) -> Result<u64> {
     if shape.len() > 32 {
         return Err(Error::value(op, format!("rank {} is above 32", shape.len())));
     }
@@ -262,12 +262,19 @@ pub(crate) fn check_numel(op: &'static str, shape: &[usize]) -> Result<usize> {
         shape
             .iter()
             .filter(|&&n| !(skip_zero && n == 0))
-            .try_fold(1usize, |p, &n| p.checked_mul(n).filter(|&p| p as u64 <= MAX_NUMEL))
+            .try_fold(1u64, |p, &n| p.checked_mul(n as u64).filter(|&p| p <= MAX_NUMEL))
     };
     match (product(true), product(false)) {
         (Some(_), Some(n)) => Ok(n),
         _ => Err(Error::value(op, format!("shape {shape:?} has too many elements"))),
     }
+}
+
+/// Elements of a tensor that will be in memory; an error if they are more than this machine's words count.
+pub(crate) fn check_len(op: &'static str, shape: &[usize]) -> Result<usize> {
+    let n = check_numel(op, shape)?;
+    let fits = usize::try_from(n).ok().filter(|&n| n <= isize::MAX as usize);
+    fits.ok_or_else(|| Error::value(op, format!("shape {shape:?} has more elements than memory")))
 }
 
 /// The number of times that a method repeats its work, or of tensors that it gives, where a caller's argument says it: an error beyond

@@ -2,6 +2,7 @@
 
 use super::{Tensor, broadcast_shape, check_axes, check_axis, check_numel};
 use crate::uop::Shape;
+use crate::uop::graph::elements;
 use crate::{Error, Result};
 
 /// A size given to [`Tensor::reshape`]: any integer type; -1 means "what is left".
@@ -84,7 +85,7 @@ impl Tensor {
     /// The same elements in row-major order under another shape. One size may be -1: it is computed.
     pub fn reshape<D: Dim>(&self, shape: &[D]) -> Result<Tensor> {
         let own = self.shape();
-        let numel: usize = own.iter().product();
+        let numel = elements(&own);
         let wanted: Vec<i64> = shape.iter().map(|d| d.size()).collect();
         let misfit = || {
             let what = format!("{numel} elements of shape {own:?} do not fit {wanted:?}");
@@ -99,7 +100,7 @@ impl Tensor {
                 if wanted[at] != -1 {
                     return Err(misfit());
                 }
-                out[at] = numel / known;
+                out[at] = usize::try_from(numel / known).map_err(|_| misfit())?;
             }
             _ => return Err(misfit()),
         }

@@ -7,7 +7,7 @@
 //! The numbers of a draw are fixed when it is made: running a captured step again repeats them. A step that must draw anew
 //! takes a key tensor as input ([`Tensor::rand_bits_keyed`]), as JAX does.
 
-use super::{Session, Tensor, check_numel};
+use super::{Session, Tensor, check_len};
 use crate::{DType, Error, Result};
 use std::f64::consts::{LN_2, PI};
 
@@ -74,7 +74,7 @@ impl Tensor {
     }
 
     fn bits(key: [&Tensor; 2], shape: &[usize]) -> Result<Tensor> {
-        let n = check_numel("rand", shape)?;
+        let n = check_len("rand", shape)?;
         let session = key[0].session();
         let index = Tensor::iota(session, n)?.cast(DType::U32)?;
         let zero = Tensor::full(session, 0, DType::U32, &[])?;

@@ -27,6 +27,7 @@ impl Tensor {
     /// some.
     pub fn assign(&self, value: impl IntoOperand) -> Result<()> {
         let (dtype, shape) = (self.dtype(), self.shape());
+        super::check_len("assign", &shape)?;
         let value = value.into_operand()?;
         value.check("assign", self)?;
         let value = match value {
@@ -35,7 +36,7 @@ impl Tensor {
         };
         let mut s = self.session().state();
         let v = s.node(value.root());
-        let len = s.graph.numel(v);
+        let len = s.graph.memory_len(v);
         let storage = match self.own_storage(&s) {
             Some(u) => u,
             None => s.add_buffer(dtype, len, None),

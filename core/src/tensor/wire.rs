@@ -2,7 +2,7 @@
 //! computes with placeholders and hands over what it built. Never: a file format. Both sides must be built of the same
 //! sources, which the first bytes tell, so that a reader may rely on what the writer checked.
 
-use super::{Session, Tensor, check_numel};
+use super::{Session, Tensor, check_len};
 use crate::dtype::Scalar;
 use crate::engine::Bytes;
 use crate::uop::{Arg, Meet, Op, ReduceOp, Shape, UOp, spec};
@@ -96,7 +96,7 @@ pub fn read(session: &Session, bytes: &[u8], inputs: &[Tensor]) -> Result<Vec<Te
         let node = match r.byte().ok_or_else(bad)? {
             kind @ (INPUT | ROW) => {
                 let u = r.index().and_then(|i| inputs.get(i).copied()).ok_or_else(bad)?;
-                let len = s.graph.numel(u);
+                let len = s.graph.memory_len(u);
                 if kind == ROW { s.graph.reshape(u, &[len]) } else { u }
             }
             STORAGE => match r.byte().ok_or_else(bad)? {
@@ -104,7 +104,7 @@ pub fn read(session: &Session, bytes: &[u8], inputs: &[Tensor]) -> Result<Vec<Te
                 dtype => {
                     let dtype = *DType::ALL.get(usize::from(dtype)).ok_or_else(bad)?;
                     let (len, held) = (r.index().ok_or_else(bad)?, r.index().ok_or_else(bad)?);
-                    check_numel("graph", &[len])?;
+                    check_len("graph", &[len])?;
                     let host = r.take(held).filter(|_| held == 0 || len.checked_mul(dtype.size()) == Some(held));
                     let host = host.ok_or_else(bad)?;
                     s.add_buffer(dtype, len, (held > 0).then(|| Bytes::new(host.to_vec())))

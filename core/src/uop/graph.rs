@@ -125,8 +125,14 @@ impl Graph {
         &self.shapes[self.nodes[u.0 as usize].shape as usize]
     }
 
-    /// Elements in the node's shape.
-    pub fn numel(&self, u: UOp) -> usize {
+    /// Elements in the node's shape. They need not fit into memory, or be numbers of a 32-bit machine: the product that a sum of a matrix
+    /// product is taken over is never made.
+    pub fn numel(&self, u: UOp) -> u64 {
+        elements(self.shape(u))
+    }
+
+    /// Elements of what is in memory.
+    pub fn memory_len(&self, u: UOp) -> usize {
         self.shape(u).iter().product()
     }
 
@@ -374,6 +380,11 @@ impl Graph {
             _ => of(src),
         }
     }
+}
+
+/// Elements of a shape, of views too, which may be more than any memory holds.
+pub fn elements(shape: &[usize]) -> u64 {
+    shape.iter().fold(1, |n, &d| n.saturating_mul(d as u64))
 }
 
 fn node_hash(op: Op, dtype: DType, src: &[UOp], arg: u32) -> u64 {

@@ -3,7 +3,7 @@
 //! everything checked here. A violation is a bug of the pass before, so `verify` gives `Error::Internal` with the
 //! node printed.
 
-use super::graph::MAX_RANGES;
+use super::graph::{MAX_RANGES, elements};
 use super::mma::BUILT;
 use super::{Arg, AxisKind, Graph, Op, RangeSet, ReduceOp, UOp};
 use crate::dtype::Scalar;
@@ -304,17 +304,17 @@ impl Node<'_> {
     }
 
     fn fits_memory(&self, shape: &[usize]) -> Check<'_> {
-        self.fits(self.dt.size().max(1), shape, isize::MAX as usize)
+        self.fits(self.dt.size().max(1), shape, isize::MAX as u64)
     }
 
     /// Views take no memory: a product of two matrices is a sum over a view that may well be larger than all of it.
     fn can_be_counted(&self, shape: &[usize]) -> Check<'_> {
-        self.fits(1, shape, usize::MAX)
+        self.fits(1, shape, u64::MAX)
     }
 
-    fn fits(&self, each: usize, shape: &[usize], most: usize) -> Check<'_> {
+    fn fits(&self, each: usize, shape: &[usize], most: u64) -> Check<'_> {
         // the product of the non-zero sizes, so that no order of multiplication overflows
-        let all = shape.iter().filter(|n| **n > 0).try_fold(each, |n, &d| n.checked_mul(d));
+        let all = shape.iter().filter(|n| **n > 0).try_fold(each as u64, |n, &d| n.checked_mul(d as u64));
         self.want(all.is_some_and(|n| n <= most), "larger than any memory")
     }
 
@@ -345,8 +345,7 @@ impl Node<'_> {
     fn reshape(&self) -> Check<'_> {
         let Arg::Shape(s) = self.arg else { return self.bad_arg() };
         self.can_be_counted(s)?;
-        let (from, to) = (self.shape0().iter().product::<usize>(), s.iter().product::<usize>());
-        self.want(from == to, "another number of elements")
+        self.want(elements(self.shape0()) == elements(s), "another number of elements")
     }
 
     fn expand(&self) -> Check<'_> {

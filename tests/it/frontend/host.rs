@@ -76,7 +76,7 @@ pub(crate) fn realize(tensors: &[&Tensor]) {
     let mut map: Vec<(UOp, UOp)> = ran.into_iter().filter_map(|u| Some((u, s.buffer_below(u)?))).collect();
     for (u, v) in nodes.into_iter().zip(out.values) {
         if s.storage(u).is_none() {
-            let len = s.graph.numel(u);
+            let len = s.graph.memory_len(u);
             let buffer = s.add_buffer(v.dtype, len, Some(Bytes::new(v.data)));
             let shape = s.graph.shape(u).clone();
             let node = s.graph.reshape(buffer, &shape);

@@ -273,7 +273,7 @@ impl<'a> Eval<'a> {
 
     fn elementwise(&mut self, u: UOp) -> Result<()> {
         let (g, dt) = (self.g, self.g.dtype(u));
-        let (shape, n) = (g.shape(u), g.numel(u));
+        let (shape, n) = (g.shape(u), g.memory_len(u));
         let order: SmallVec<[usize; 6]> = (0..shape.len()).collect();
         let (steps, taken) = self.tape(u, shape, &order);
         let mut out = Vec::with_capacity(n * dt.size());
@@ -339,7 +339,7 @@ impl<'a> Eval<'a> {
     fn gather_of(&mut self, x: View, u: UOp, axis: usize) -> View {
         let (g, dt) = (self.g, x.dt);
         let idx = self.view(g.src_at(u, 1));
-        let (n, size) = (g.numel(u), dt.size());
+        let (n, size) = (g.memory_len(u), dt.size());
         let (len, stride) = x.dims[axis];
         let mut along = x.dims.clone();
         along[axis] = (idx.dims[axis].0, 0);
@@ -381,7 +381,7 @@ impl<'a> Eval<'a> {
         let g = self.g;
         let (target, value) = (g.src_at(u, 0), g.src_at(u, 1));
         let (Some(storage), chain) = self.storage_of(target) else { unreachable!("{u:?} stores to no buffer: spec") };
-        let len = g.numel(storage);
+        let len = g.memory_len(storage);
         // which elements the target names: move their numbers as data, from 1 on, since 0 is what is gathered from outside
         let numbers: Vec<u8> = (1..=len as i64).flat_map(i64::to_le_bytes).collect();
         let mut at = View::new(numbers, DType::I64, &[len]);
