@@ -1,6 +1,6 @@
 // configs: default
 // Models compiled ahead of time, which the Rust test `export` left in tests/tmp: the same answers as `load` gives, on both devices.
-import { load as compile } from "gradloom";
+import { Tensor, load as compile } from "gradloom";
 import { assert, assertClose, assertEqual, errorOf, loadCase, note, test } from "harness";
 
 for (const name of ["zoo_densenet", "zoo_llama_past", "zoo_t5_encoder", "magika"]) {
@@ -17,7 +17,8 @@ for (const name of ["zoo_densenet", "zoo_llama_past", "zoo_t5_encoder", "magika"
       const again = await exported.run(inputs);
       assertEqual(Object.keys(got).sort(), Object.keys(expected).sort());
       const compiled = await compile(model, { device: "wasm" });
-      const outputs = await compiled.run(inputs);
+      const shaped = Object.entries(input).map(([key, { data, shape }]) => [key, new Tensor(data, shape)]);
+      const outputs = await compiled.run(Object.fromEntries(shaped));
       for (const [key, { data }] of Object.entries(expected)) {
         assertClose(got[key], data, { what: key });
         assertClose(got[key], await outputs[key].data(), { what: `${key} of load` });
