@@ -190,6 +190,7 @@ impl Model {
     }
 
     /// The name of its file or folder.
+    #[cfg(feature = "serve")]
     pub(super) fn name(&self) -> String {
         let stem = self.model.file_stem().map(|n| n.to_string_lossy().into_owned());
         stem.unwrap_or_else(|| "model".into())
