@@ -1,5 +1,9 @@
 // Every error the package throws: a class for `instanceof`, and a stable `code` for programs. No messages are made here.
 
+// Safari, and Firefox and Chromium of before 2025, have no `Symbol.dispose`: without it `using`, compiled for them, throws. It is here
+// because this module is evaluated before any that uses it.
+(Symbol as { dispose: symbol }).dispose ??= Symbol("Symbol.dispose");
+
 /** What all errors of this package are. `code` is stable; `hint` says what to do where that is known. */
 export class GradloomError extends Error {
   readonly code: string;

@@ -117,18 +117,23 @@ async function decodeFile(source: Blob | Uint8Array | ArrayBuffer | string | URL
   }
 }
 
-/** SVG has no decoder of its own in pages: an element draws it. */
+/**
+ * SVG has no decoder of its own in pages, and Firefox refuses photos whose file asks for them to be turned (seen in 140): an element
+ * shows both.
+ */
 async function decodeBlob(blob: Blob): Promise<ImageBitmap> {
   try {
     return await createImageBitmap(blob, { premultiplyAlpha: "none", colorSpaceConversion: "default" });
   } catch (error) {
-    if (typeof document === "undefined" || blob.type !== "image/svg+xml") throw error;
+    if (typeof document === "undefined") throw error;
     const url = URL.createObjectURL(blob);
     try {
       const image = new Image();
       image.src = url;
       await image.decode();
       return await createImageBitmap(image);
+    } catch {
+      throw error;
     } finally {
       URL.revokeObjectURL(url);
     }
