@@ -1,7 +1,7 @@
-// Cargo tools that only some commands need: pinned, installed into target/tools on first use.
-import { existsSync } from "node:fs";
+// Tools that only some commands need: pinned, installed on first use, cargo's into target/tools and npm's into .cache/consumers.
+import { cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { root, run } from "./run.mjs";
+import { output, root, run } from "./run.mjs";
 
 /** Features that a tool's program needs. */
 const FEATURES = { "cargo-about": ["--features", "cli"] };
@@ -16,4 +16,21 @@ export function tool(name) {
     run("cargo", ["install", "--quiet", "--locked", "--root", folder, ...(FEATURES[name] ?? []), `${name}@${VERSIONS[name]}`]);
   }
   return program;
+}
+
+/** The folder whose node_modules has the packages of tests/consumers/tools; again only when their lock file changed. */
+export function npmTools() {
+  const folder = join(root, ".cache/consumers");
+  const source = join(root, "tests/consumers/tools");
+  const lock = readFileSync(join(source, "package-lock.json"), "utf8");
+  const stamp = join(folder, ".installed-from");
+  if (!existsSync(stamp) || readFileSync(stamp, "utf8") !== lock) {
+    console.log("tools: installing bundlers, runtimes and a driver of browsers with npm");
+    mkdirSync(folder, { recursive: true });
+    for (const file of ["package.json", "package-lock.json"]) cpSync(join(source, file), join(folder, file));
+    // Not `ci`, which asks for packages of other systems that Parcel's lock leaves out. Install scripts bring programs.
+    output("npm", ["install", "--no-audit", "--no-fund", "--loglevel=error"], { cwd: folder });
+    writeFileSync(stamp, lock);
+  }
+  return folder;
 }

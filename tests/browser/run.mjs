@@ -1,5 +1,6 @@
 // Runs the browser suites against the packed npm package.
 // usage: node tests/browser/run.mjs [SUITE..] [--grep TEXT] [--config NAME] [--set KEY=VALUE] [--selftest]
+// `--config firefox` runs them in Firefox.
 // SUITE is a file name in tests/browser/suites without `.mjs`. VERBOSE=1 shows the page's console.
 import { mkdirSync, readFileSync, readdirSync } from "node:fs";
 import { basename, join } from "node:path";
@@ -54,7 +55,7 @@ async function suites({ suites: names, grep, config, set }) {
   const failed = [];
   for (const name of names.length > 0 ? names.map((each) => `${each}.mjs`) : all) {
     const path = `suites/${name}`;
-    for (const each of configsOf(path).filter((named) => !config || named === config)) {
+    for (const each of config === "firefox" ? ["firefox"] : configsOf(path).filter((named) => !config || named === config)) {
       console.log(`browser: ${basename(name, ".mjs")} (${each})`);
       const rows = await runSuite({ path, config: each, gradloom, grep, set, onRow: print });
       passed += rows.filter((row) => !row.error).length;

@@ -1,15 +1,20 @@
-// Runs one suite of tests in a page of a headless Chromium and returns what happened: a row for each test, with console
+// Runs one suite of tests in a page of a headless browser and returns what happened: a row for each test, with console
 // errors, uncaught exceptions, failed requests, crashes and hangs counted against the test that was running.
 import { join } from "node:path";
 import { launch } from "../../scripts/lib/chromium.mjs";
+import { launchFirefox } from "../../scripts/lib/firefox.mjs";
 import { root } from "../../scripts/lib/run.mjs";
 import { serve } from "../../scripts/serve.mjs";
 
-/** How a page is opened. A suite names the ones it wants in a line `// configs: a, b`; without one it gets `default`. */
+/**
+ * How a page is opened. A suite names the ones it wants in a line `// configs: a, b`; without one it gets `default`. In Firefox, which
+ * has no WebGPU everywhere, every suite runs, in the last one alone.
+ */
 export const CONFIGS = {
   default: { webgpu: true, isolation: true },
   "no-webgpu": { webgpu: false, isolation: true },
   "not-isolated": { webgpu: true, isolation: false },
+  firefox: { firefox: true, webgpu: false, isolation: true },
 };
 
 /** Beyond a test's own limit: a page that blocks its thread cannot report that it is late. */
@@ -33,9 +38,9 @@ export function mounts(gradloom) {
  * `path` is the suite's path below tests/browser. Returns [{name, error, ms, notes}]; `error` is null for a test that passed.
  */
 export async function runSuite({ path, config, gradloom, grep = "", set = {}, onRow = () => {} }) {
-  const { webgpu, isolation } = CONFIGS[config];
+  const { webgpu, isolation, firefox } = CONFIGS[config];
   const server = await serve(mounts(gradloom), { isolation });
-  const browser = await launch({ webgpu });
+  const browser = await (firefox ? launchFirefox() : launch({ webgpu }));
   const rows = [];
   let current = null;
   let planned = null;
@@ -91,12 +96,12 @@ export async function runSuite({ path, config, gradloom, grep = "", set = {}, on
     });
     page.on("pageerror", (error) => problem(`uncaught: ${error.stack ?? error}`));
     page.on("crash", () => stop("the page crashed"));
-    const query = new URLSearchParams({ suite: `/${path}`, config, grep, ...set });
+    const query = new URLSearchParams({ suite: `/${path}`, config, webgpu, grep, ...set });
     watch(GRACE_MS);
     await page.goto(`${server.url}/page/index.html?${query}`);
     await finished;
     const ran = rows.filter(({ name }) => name !== "(outside any test)").length;
-    if (planned === 0 && !grep) close("the suite has no tests", 0);
+    if (planned === 0 && !grep && !firefox) close("the suite has no tests", 0);
     else if (planned !== null && ran < planned) close(`only ${ran} of ${planned} tests ran`, 0);
   } finally {
     clearTimeout(watchdog);

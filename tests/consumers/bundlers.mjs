@@ -1,31 +1,17 @@
 // The packed tarball in other people's tools: bundlers, a service worker, an import map, Bun and Deno; and what publint and
 // arethetypeswrong say of it. `npm run test:consumers`, which installs the tools (tests/consumers/tools) on first use.
 // usage: node tests/consumers/bundlers.mjs [NAME..]
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { cpSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { launch } from "../../scripts/lib/chromium.mjs";
 import { tarball } from "../../scripts/lib/package.mjs";
 import { Failure, main, output, root } from "../../scripts/lib/run.mjs";
+import { npmTools } from "../../scripts/lib/tools.mjs";
 import { expect, heard, project, resultOf, same } from "./common.mjs";
 
-const folder = join(root, ".cache/consumers");
-
 /** The path of a tool. */
-function tool(name) {
-  const lock = join(root, "tests/consumers/tools/package-lock.json");
-  const stamp = join(folder, "package-lock.json");
-  const bin = join(folder, "node_modules/.bin", name);
-  if (!existsSync(bin) || readFileSync(stamp, "utf8") !== readFileSync(lock, "utf8")) {
-    console.log("consumers: installing the tools");
-    mkdirSync(folder, { recursive: true });
-    for (const file of ["package.json", "package-lock.json"]) cpSync(join(root, "tests/consumers/tools", file), join(folder, file));
-    // Not `ci`, which asks for packages of other systems that Parcel's lock leaves out. Install scripts bring programs.
-    output("npm", ["install", "--no-audit", "--no-fund", "--loglevel=error"], { cwd: folder });
-    cpSync(lock, stamp);
-  }
-  return bin;
-}
+const tool = (name) => join(npmTools(), "node_modules/.bin", name);
 
 const PAGE = {
   "the model's output": ({ speech }) => heard(speech),
@@ -78,7 +64,7 @@ const TOOLS = {
   },
   async rollup(browser, parent) {
     const app = project("bundle", parent, "rollup", { html: WITH_URL });
-    const resolve = join(folder, "node_modules/@rollup/plugin-node-resolve/dist/es/index.js");
+    const resolve = join(npmTools(), "node_modules/@rollup/plugin-node-resolve/dist/es/index.js");
     output(tool("rollup"), ["main.js", "-d", "built", "-p", resolve, "--silent"], { cwd: app });
     copyFiles(app, join(app, "built"));
     await page(browser, "rollup", app, join(app, "built"));

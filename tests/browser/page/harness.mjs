@@ -14,6 +14,15 @@ export function test(name, body, { timeoutMs = 300_000 } = {}) {
 /** The parameters of this run: `config`, and whatever the runner was given with --set. */
 export const params = new URL(location.href).searchParams;
 
+/** Whether the browser was started with WebGPU. */
+export const hasWebGpu = params.get("webgpu") === "true";
+
+/** The devices that there are. */
+export const kinds = hasWebGpu ? ["wasm", "webgpu"] : ["wasm"];
+
+/** As `test`, for what only WebGPU has. */
+export const testOnWebGpu = hasWebGpu ? test : () => {};
+
 /** Lets console errors that match pass in the running test. */
 export function allowConsoleErrors(pattern) {
   return globalThis.__report({ kind: "allow", pattern: pattern.source });
@@ -117,7 +126,7 @@ export async function runSuite(query) {
   try {
     await import(query.get("suite"));
   } catch (error) {
-    await report({ kind: "fatal", error: `the suite could not be imported: ${error?.stack ?? error}` });
+    await report({ kind: "fatal", error: `the suite could not be imported: ${error}\n${error?.stack ?? ""}` });
     return;
   }
   const chosen = tests.filter(({ name }) => !grep || name.includes(grep));

@@ -1,6 +1,6 @@
 // What the GPU has to do at a time: little, so that a page is drawn beside a long run, and an abort leaves little behind.
 import { Tensor, init, memory, tidy } from "gradloom";
-import { assert, note, test } from "harness";
+import { assert, note, testOnWebGpu } from "harness";
 
 const KERNELS = 60;
 
@@ -35,7 +35,7 @@ async function watched(work, submitted = () => {}) {
   return seen;
 }
 
-test("a long run is handed over in portions, of which few are under way", async () => {
+testOnWebGpu("a long run is handed over in portions, of which few are under way", async () => {
   await init({ device: "webgpu" });
   const y = tidy(() => chain());
   const { submits, most } = await watched(() => y.realize());
@@ -46,7 +46,7 @@ test("a long run is handed over in portions, of which few are under way", async 
   y.dispose();
 });
 
-test("an abort in the middle of a run leaves little to be done", async () => {
+testOnWebGpu("an abort in the middle of a run leaves little to be done", async () => {
   await init({ device: "webgpu" });
   const launches = async () => (await memory()).find(({ device }) => device === "webgpu").launches;
   const controller = new AbortController();

@@ -1,9 +1,9 @@
 // `init({ debug })` in a page: kernels, their code, and launches with times.
 // configs: default, no-webgpu
 import { Tensor, init } from "gradloom";
-import { assert, assertEqual, note, params, test } from "harness";
+import { assert, assertEqual, hasWebGpu, note, test } from "harness";
 
-const kind = params.get("config") === "no-webgpu" ? "wasm" : "webgpu";
+const kind = hasWebGpu ? "webgpu" : "wasm";
 
 test("level 4 shows launches with their times, and code", async () => {
   const shown = [];

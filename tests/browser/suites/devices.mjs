@@ -1,6 +1,6 @@
 // Every sample program on the devices of a page: WASM on one thread, WASM with workers, WebGPU.
 // configs: default, not-isolated
-import { assert, assertEqual, note, params, test } from "harness";
+import { assert, assertEqual, note, params, test, testOnWebGpu } from "harness";
 import { startWorkers } from "/gradloom/workers.js";
 import start, { Programs, TorchSuite, samplesOnWasm, samplesOnWebGpu } from "/conformance/gradloom_web_tests.js";
 import { programs, torchSamples } from "/lib/suites.mjs";
@@ -8,6 +8,7 @@ import { programs, torchSamples } from "/lib/suites.mjs";
 const isolated = params.get("config") !== "not-isolated";
 /** Worker threads need an isolated page; the other tests of a kind run once. */
 const whenIsolated = isolated ? test : () => {};
+const onIsolatedWebGpu = isolated ? testOnWebGpu : () => {};
 
 test("all samples on WASM, one thread", async () => {
   await start();
@@ -21,14 +22,14 @@ whenIsolated("all samples on WASM, three threads", async () => {
   list.forEach((worker) => worker.terminate());
 });
 
-test("all samples on WebGPU", async () => {
+testOnWebGpu("all samples on WebGPU", async () => {
   await start();
   const n = await samplesOnWebGpu(false);
   assert(n > 100, `${n} samples`);
   await note(`${n} samples`);
 });
 
-whenIsolated("every 97th of torch's operator samples on WebGPU", async () => {
+onIsolatedWebGpu("every 97th of torch's operator samples on WebGPU", async () => {
   await start();
   const results = [];
   await torchSamples(TorchSuite, { webgpu: true, every: 97 }, (result) => void results.push(result));
@@ -38,7 +39,7 @@ whenIsolated("every 97th of torch's operator samples on WebGPU", async () => {
   assert(results.length > 50, `${results.length} samples`);
 });
 
-whenIsolated("100 random programs on WebGPU have the evaluator's values", async () => {
+onIsolatedWebGpu("100 random programs on WebGPU have the evaluator's values", async () => {
   await start();
   assertEqual(await programs(Programs, { webgpu: true, from: 2_000_000, count: 100 }), []);
 });

@@ -1,10 +1,10 @@
 // Shaders as a GPU of hardware gets them, on the software adapter: workgroup tiles, shared reductions, subgroups, f16 in memory.
 import { Tensor, devices, init } from "gradloom";
-import { assert, assertClose, assertEqual, note, test } from "harness";
+import { assert, assertClose, assertEqual, note, testOnWebGpu } from "harness";
 
 const numbers = (n) => Float32Array.from({ length: n }, (_, i) => ((i * 37) % 101) / 50 - 1);
 
-test("the driver is asked what is known, and what it gets wrong is said", async () => {
+testOnWebGpu("the driver is asked what is known, and what it gets wrong is said", async () => {
   const device = await init({ device: "webgpu", asHardware: true });
   await note(device.notes.join("; ") || "all answers are right");
   // neither wrong arithmetic nor loops that end early
@@ -17,7 +17,7 @@ test("the driver is asked what is known, and what it gets wrong is said", async 
   assertEqual([...(await long.sum().data())], [sum]);
 });
 
-test("long rows, products and f16 as on a GPU of hardware", async () => {
+testOnWebGpu("long rows, products and f16 as on a GPU of hardware", async () => {
   await init({ device: "webgpu", asHardware: true });
   const [rows, n] = [70, 512];
   const data = numbers(rows * n);

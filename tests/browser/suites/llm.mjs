@@ -1,7 +1,7 @@
 // A language model in a worker of the page's, on both devices: it writes what it should, the page goes on meanwhile, a later load begins
 // sooner, and a text can be ended.
 import { LLM } from "gradloom/llm";
-import { allowConsoleErrors, assert, assertEqual, errorOf, note, params, test } from "harness";
+import { allowConsoleErrors, assert, assertEqual, errorOf, kinds, note, test } from "harness";
 
 const MODEL = "/models/verses/verses-q8_0.gguf";
 const expected = await (await fetch("/models/verses/expected.json")).json();
@@ -24,7 +24,7 @@ async function longest(body) {
   return Math.max(0, ...tasks);
 }
 
-for (const device of params.get("config") === "no-webgpu" ? ["wasm"] : ["wasm", "webgpu"]) {
+for (const device of kinds) {
   test(`a model on ${device}`, async () => {
     const start = performance.now();
     const blocked = await longest(async () => {

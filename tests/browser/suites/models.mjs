@@ -1,15 +1,16 @@
 // The committed models on the devices of a page, against their expected outputs.
-import { assert, fetchBytes, note, test } from "harness";
+import { assert, fetchBytes, kinds, note, test } from "harness";
 import start, { TestEngine } from "/conformance/gradloom_web_tests.js";
 
 const models = await (await fetch("/models/models.json")).json();
 
-for (const [device, open] of [["wasm", () => TestEngine.onWasm([])], ["webgpu", () => TestEngine.onWebGpu()]]) {
+const engines = { wasm: () => TestEngine.onWasm([]), webgpu: () => TestEngine.onWebGpu() };
+for (const device of kinds) {
   for (const [name, limit] of Object.entries(models)) {
     test(`${name} on ${device}`, async () => {
       await start();
       const read = (file) => fetchBytes(`/models/${name}/${file}`);
-      const engine = await open();
+      const engine = await engines[device]();
       assert(engine, `no ${device}`);
       const [model, input, expected] = await Promise.all(["model.onnx", "input.npz", "expected.npz"].map(read));
       const report = JSON.parse(await engine.model(model, input, expected, 1));

@@ -1,7 +1,7 @@
 // A page loads the parts of the wasm module that it needs, each when it is first needed, and no other.
 // configs: default, no-webgpu
 import { FetchError, Tensor, init, load, loadWeights, saveWeights } from "gradloom";
-import { assert, assertEqual, fetchBytes, params, test } from "harness";
+import { assert, assertEqual, fetchBytes, hasWebGpu, test } from "harness";
 import { readNpz } from "npz";
 
 const MODEL = "/models/silero_vad_op15/model.onnx";
@@ -47,7 +47,7 @@ test("a part that the server does not give is an error, and can be had later", a
 });
 
 test("WebGPU comes with its own part, where there is WebGPU", async () => {
-  if (params.get("config") === "no-webgpu") {
+  if (!hasWebGpu) {
     const error = await init({ device: "webgpu" }).catch((thrown) => thrown);
     assertEqual(error.code, "E_DEVICE");
     return assert(!parts().includes("webgpu"), parts());

@@ -1,7 +1,7 @@
 // Tuning while a page is in use: runs go on beside it and give the same numbers, before, during and after kernels are exchanged.
 // configs: default, not-isolated
 import { Tensor, init, load, stats } from "gradloom";
-import { assert, assertClose, errorOf, fetchBytes, note, test } from "harness";
+import { assert, assertClose, errorOf, fetchBytes, kinds, note, test, testOnWebGpu } from "harness";
 import { readNpz } from "/lib/npz.mjs";
 
 const array = async (file) => Object.entries(await readNpz(await fetchBytes(`/models/ppocr_cls/${file}`)));
@@ -71,7 +71,7 @@ test("a model runs on while its kernels are exchanged in idle time", async () =>
   await multiply();
 });
 
-for (const kind of ["wasm", "webgpu"]) {
+for (const kind of kinds) {
   test(`a kernel that is poor is exchanged while it is in use, on ${kind}`, async () => {
     const device = await init({ device: kind });
     const multiply = product(kind === "wasm" ? 128 : 32);
@@ -95,7 +95,7 @@ for (const kind of ["wasm", "webgpu"]) {
   });
 }
 
-test("lines that are no tuned opts are an error, and the device stays", async () => {
+testOnWebGpu("lines that are no tuned opts are an error, and the device stays", async () => {
   const device = await init({ device: "wasm" });
   const error = await errorOf(() => init({ device: "webgpu", tuned: "0123456789abcdef lane r0 by 8\nunknown words" }));
   assert(error.code === "E_FORMAT" && error.message.includes("line 2"), String(error));
@@ -118,7 +118,7 @@ test("tuning that is aborted leaves kernels that work", async () => {
   await multiply();
 });
 
-test("the same for shaders", async () => {
+testOnWebGpu("the same for shaders", async () => {
   const device = await init({ device: "webgpu" });
   const multiply = product(64);
   await multiply();
