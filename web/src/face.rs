@@ -15,6 +15,7 @@ use crate::threads::Handle;
 use crate::tune::{Tuned, Tuner};
 use crate::wasm_device::WasmDevice;
 use crate::webgpu_device::WebGpuDevice;
+use crate::webgpu_memory::Buffers;
 use gradloom_core::device::{Device, Ticket};
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Bytes, Counters, Engine, Replay, RootId};
@@ -49,13 +50,13 @@ pub(crate) struct Inner {
     busy: Cell<bool>,
     freed: Signal,
     pub(crate) pace: Pace,
-    side: Side,
+    pub(crate) side: Side,
 }
 
 /// Which device it is, with what the page sees of it.
-enum Side {
-    /// The browser's own object.
-    WebGpu(JsValue),
+pub(crate) enum Side {
+    /// The browser's own object, and what is allocated on it.
+    WebGpu(JsValue, Rc<RefCell<Buffers>>),
     /// Threads, if there are any.
     Wasm(Option<Handle>),
 }
@@ -321,12 +322,20 @@ fn runtime(
 }
 
 /// The WebGPU device of this browser, or undefined where there is none. What it compiles is kept in the store, if there is
-/// one.
+/// one. It is the `given` one, if there is one, which stays the page's.
 #[wasm_bindgen(js_name = webgpuRuntime)]
-pub async fn webgpu_runtime(store: Option<Store>, hardware: bool) -> std::result::Result<Option<Runtime>, JsValue> {
-    let Some(device) = WebGpuDevice::request(hardware).await.map_err(throw)? else { return Ok(None) };
-    let (signal, gpu) = (device.signal(), device.gpu());
-    Ok(Some(runtime(Box::new(device), Side::WebGpu(gpu), By::gpu(signal.clone()), signal, Rc::default(), store)))
+pub async fn webgpu_runtime(
+    store: Option<Store>,
+    hardware: bool,
+    given: JsValue,
+) -> std::result::Result<Option<Runtime>, JsValue> {
+    let device = match given.is_undefined() {
+        true => WebGpuDevice::request(hardware).await.map_err(throw)?,
+        false => Some(WebGpuDevice::over(given, hardware).await.map_err(throw)?),
+    };
+    let Some(device) = device else { return Ok(None) };
+    let (signal, side) = (device.signal(), Side::WebGpu(device.gpu(), device.buffers()));
+    Ok(Some(runtime(Box::new(device), side, By::gpu(signal.clone()), signal, Rc::default(), store)))
 }
 
 /// The WebAssembly device, with the workers given (it is single-threaded without, or if memory cannot be shared).
@@ -363,7 +372,7 @@ impl Runtime {
         let notes: Array = engine.device().notes().iter().map(JsValue::from).collect();
         let t = engine.device().target();
         object(&[
-            ("kind", if matches!(self.inner.side, Side::WebGpu(_)) { "webgpu" } else { "wasm" }.into()),
+            ("kind", if matches!(self.inner.side, Side::WebGpu(..)) { "webgpu" } else { "wasm" }.into()),
             ("threads", (t.threads as f64).into()),
             ("lanes", (t.lanes as f64).into()),
             ("software", t.software.into()),
@@ -382,7 +391,7 @@ impl Runtime {
     /// The browser's WebGPU device: the package destroys it should this module stop working.
     pub fn gpu(&self) -> JsValue {
         match &self.inner.side {
-            Side::WebGpu(gpu) => gpu.clone(),
+            Side::WebGpu(gpu, _) => gpu.clone(),
             Side::Wasm(_) => JsValue::UNDEFINED,
         }
     }

@@ -8,6 +8,7 @@ mod data;
 mod debug;
 mod face;
 mod file;
+mod interop;
 mod js;
 mod ops;
 mod pace;
@@ -21,6 +22,7 @@ mod tune;
 pub mod wasm_device;
 pub mod webgpu_device;
 mod webgpu_memory;
+mod webgpu_open;
 
 use wasm_bindgen::prelude::wasm_bindgen;
 

@@ -1,15 +1,15 @@
 //! The WebGPU device through web-sys: pipelines made asynchronously and in parallel, bind group layouts by signature, bind
 //! groups by what they bind, one pass and one submit per plan (bounded, so that no submit holds the GPU for long), launch
-//! scalars in one uniform buffer with dynamic offsets, readbacks in flight. Buffers are in `webgpu_memory`.
+//! scalars in one uniform buffer with dynamic offsets, readbacks in flight. Buffers are in `webgpu_memory`, and `webgpu_open` makes it.
 //!
 //! Errors that WebGPU reports later (out of memory, a shader that does not compile, a lost device) come out of the next call.
 
 use crate::js::{self, object, text};
 use crate::signal::Signal;
 use crate::webgpu_memory::{Buffers, scoped};
-use gradloom_core::device::canary;
+use crate::webgpu_open::{limit, target};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
-use gradloom_core::render::wgsl::{self, WgslRenderer};
+use gradloom_core::render::wgsl::WgslRenderer;
 use gradloom_core::render::{Code, Renderer, Source};
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
@@ -91,12 +91,14 @@ struct Kernel {
 
 /// A WebGPU device.
 pub struct WebGpuDevice {
-    target: Target,
-    notes: Vec<String>,
+    pub(crate) target: Target,
+    pub(crate) notes: Vec<String>,
     device: GpuDevice,
+    /// Was it made for us? The page's own has errors that are not ours, and stays when we end.
+    own: bool,
     queue: GpuQueue,
     shared: Rc<Shared>,
-    buffers: Buffers,
+    buffers: Rc<RefCell<Buffers>>,
     kernels: Vec<Option<Kernel>>,
     layouts: Vec<Layout>,
     layout_ids: FxHashMap<(Vec<bool>, usize), usize>,
@@ -112,123 +114,8 @@ pub(crate) fn failed(what: impl Into<String>) -> Error {
     Error::Device { device: "webgpu".into(), what: what.into() }
 }
 
-fn limit(limits: &JsValue, name: &str, default: usize) -> usize {
-    js::get(limits, name).as_f64().map_or(default, |v| v.min(usize::MAX as f64) as usize)
-}
-
-/// Limits that we want as large as the adapter has them.
-const LIMITS: [&str; 11] = [
-    "maxBufferSize",
-    "maxStorageBufferBindingSize",
-    "maxStorageBuffersPerShaderStage",
-    "maxComputeWorkgroupStorageSize",
-    "maxComputeInvocationsPerWorkgroup",
-    "maxComputeWorkgroupSizeX",
-    "maxComputeWorkgroupSizeY",
-    "maxComputeWorkgroupSizeZ",
-    "maxComputeWorkgroupsPerDimension",
-    "minStorageBufferOffsetAlignment",
-    "minUniformBufferOffsetAlignment",
-];
-
-/// Features that we use where they are.
-const FEATURES: [&str; 3] = ["shader-f16", "subgroups", "timestamp-query"];
-
 impl WebGpuDevice {
-    /// Asks the host for an adapter and a device. `None` where there is no WebGPU or no adapter. With `hardware` kernels are
-    /// made as for a GPU of hardware, so that a software adapter can test them.
-    pub async fn request(hardware: bool) -> Result<Option<WebGpuDevice>> {
-        let Some(gpu) = crate::probe::gpu() else { return Ok(None) };
-        let options = object(&[("powerPreference", "high-performance".into())]);
-        let adapter = call(&gpu, "requestAdapter", &options).await?;
-        if !adapter.is_object() {
-            return Ok(None);
-        }
-        let (limits, features) = (js::get(&adapter, "limits"), js::get(&adapter, "features"));
-        let language = js::get(&gpu, "wgslLanguageFeatures");
-        let wanted = Object::new();
-        for name in LIMITS {
-            let v = js::get(&limits, name);
-            if v.as_f64().is_some() {
-                js::set(&wanted, name, &v);
-            }
-        }
-        let within = |set: &JsValue, f: &str| {
-            let has = js::get(set, "has").dyn_into::<Function>();
-            has.is_ok_and(|has| has.call1(set, &f.into()).is_ok_and(|v| v.is_truthy()))
-        };
-        let has = |f: &str| within(&features, f);
-        let list: Array = FEATURES.into_iter().filter(|f| has(f)).map(JsValue::from).collect();
-        let descriptor = object(&[("requiredLimits", wanted.into()), ("requiredFeatures", list.into())]);
-        let device: GpuDevice = call(&adapter, "requestDevice", &descriptor).await?.unchecked_into();
-        let info = js::get(&adapter, "info");
-        let fallback =
-            js::get(&info, "isFallbackAdapter").is_truthy() || js::get(&adapter, "isFallbackAdapter").is_truthy();
-        let name = format!("{} {}", word(&info, "vendor"), word(&info, "architecture"));
-        let emulated = fallback || name.contains("swiftshader") || name.contains("llvmpipe");
-        let software = emulated && !hardware;
-        let mut device = WebGpuDevice::new(device)?;
-        if emulated {
-            let target = device.target.clone().emulated();
-            device.target = if hardware { target.as_hardware() } else { target };
-        }
-        if !software && has("shader-f16") {
-            device.target = device.target.clone().with_f16();
-        }
-        if !software && within(&language, "packed_4x8_integer_dot_product") {
-            device.target = device.target.clone().with_words();
-        }
-        if !software && has("subgroups") {
-            // a driver that cannot run the probe has no subgroups for us
-            let found = device.ask(&[wgsl::subgroup_probe()]).await.unwrap_or_default();
-            let found = found.first().map_or(&[][..], Vec::as_slice);
-            device.target.subgroup = wgsl::subgroup(found, limit(&info, "subgroupMinSize", 4) as u32);
-        }
-        // `auto` opens an emulator only to see that it is one, which has no feature that could be wrong
-        if !software {
-            device.notes = match device.ask(&canary::sources(&device.target)).await {
-                Ok(answers) => canary::judge(&mut device.target, &answers)?,
-                // what is wrong with it will be the error of a kernel
-                Err(e) => vec![format!("its answers are not known: {e}")],
-            };
-        }
-        Ok(Some(device))
-    }
-
-    /// What shaders write to their first buffers. The others are what canaries ask, and a word of zeros.
-    async fn ask(&mut self, sources: &[Source]) -> Result<Vec<Vec<u8>>> {
-        let kernels = self.compile(sources)?;
-        while !self.ready()? {
-            self.shared.signal.wait().await;
-        }
-        let questions = canary::questions();
-        let mut views = Vec::new();
-        for bytes in [questions.len(), 4].into_iter().chain(sources.iter().map(|s| 4 * s.params[0].len)) {
-            views.push(View { buf: self.alloc(bytes)?, offset: 0, bytes });
-        }
-        self.upload(views[0].buf, 0, &questions)?;
-        let mut steps = Vec::new();
-        for ((source, &kernel), &answer) in sources.iter().zip(&kernels).zip(&views[2..]) {
-            let args = [answer, views[0], views[1]][..source.params.len()].to_vec();
-            steps.push(Step::Launch { kernel, args, grid: [1; 3], vars: Vec::new() });
-        }
-        self.submit(&steps)?;
-        let tickets = views[2..].iter().map(|&v| self.read(v)).collect::<Result<Vec<_>>>()?;
-        let mut answers = Vec::new();
-        for ticket in tickets {
-            answers.push(loop {
-                if let Some(found) = self.poll(ticket)? {
-                    break found;
-                }
-                self.shared.signal.wait().await;
-            });
-        }
-        views.iter().for_each(|v| self.free(v.buf));
-        kernels.into_iter().for_each(|k| self.release(k));
-        Ok(answers)
-    }
-
-    fn new(device: GpuDevice) -> Result<WebGpuDevice> {
+    pub(crate) fn new(device: GpuDevice, own: bool) -> Result<WebGpuDevice> {
         let limits: JsValue = device.limits().into();
         let target = target(&limits);
         let shared = Rc::new(Shared::default());
@@ -245,12 +132,15 @@ impl WebGpuDevice {
         let on_error = Closure::new(move |event: JsValue| {
             errors.fail(failed(text(&js::get(&event, "error"))));
         });
-        js::set(&device, "onuncapturederror", on_error.as_ref());
+        if own {
+            js::set(&device, "onuncapturederror", on_error.as_ref());
+        }
         let descriptor =
             object(&[("size", (UNIFORM_BYTES as u32).into()), ("usage", (usage::UNIFORM | usage::COPY_DST).into())]);
         let uniform = device.create_buffer(descriptor.unchecked_ref()).map_err(|e| failed(text(&e)))?;
         let queue = device.queue();
         let buffers = Buffers::new(device.clone(), queue.clone(), shared.clone(), target.max_buffer_bytes);
+        let buffers = Rc::new(RefCell::new(buffers));
         Ok(WebGpuDevice {
             target,
             notes: Vec::new(),
@@ -266,6 +156,7 @@ impl WebGpuDevice {
             uniform_align: limit(&limits, "minUniformBufferOffsetAlignment", 256),
             next_ticket: 0,
             _on_error: on_error,
+            own,
             device,
         })
     }
@@ -278,6 +169,16 @@ impl WebGpuDevice {
     /// The browser's own object.
     pub fn gpu(&self) -> JsValue {
         self.device.clone().into()
+    }
+
+    /// What it has allocated, for what shares it with the page.
+    pub(crate) fn buffers(&self) -> Rc<RefCell<Buffers>> {
+        self.buffers.clone()
+    }
+
+    /// An error that arrived, or the loss.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.shared.check()
     }
 
     /// The layout of a signature: which slots are written, how many vec4 of launch scalars.
@@ -352,7 +253,7 @@ impl WebGpuDevice {
     fn group(&mut self, layout: usize, args: &[View]) -> Result<GpuBindGroup> {
         let mut key = Vec::with_capacity(args.len());
         for v in args {
-            let (id, _, bytes) = self.buffers.view(v)?;
+            let (id, _, bytes) = self.buffers.borrow().view(v)?;
             key.push((id, v.offset, bytes));
         }
         let key = (layout, key);
@@ -361,7 +262,7 @@ impl WebGpuDevice {
         }
         let entries = Array::new();
         for (i, v) in args.iter().enumerate() {
-            let (_, buffer, bytes) = self.buffers.view(v)?;
+            let (_, buffer, bytes) = self.buffers.borrow().view(v)?;
             let resource = object(&[
                 ("buffer", buffer.into()),
                 ("offset", (v.offset as f64).into()),
@@ -390,7 +291,7 @@ impl WebGpuDevice {
         let mut alias = false;
         for (a, _) in args.iter().zip(&k.written).filter(|(_, w)| **w) {
             for (b, _) in args.iter().zip(&k.written).filter(|(_, w)| !**w) {
-                if a.buf == b.buf {
+                if self.buffers.borrow().same(a, b) {
                     if a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes {
                         return Err(failed(format!("{} reads and writes {a:?}", k.name)));
                     }
@@ -456,31 +357,6 @@ fn binding(i: u32, buffer: &[(&str, JsValue)]) -> Object {
     ])
 }
 
-fn word(o: &JsValue, key: &str) -> String {
-    js::get(o, key).as_string().unwrap_or_default()
-}
-
-async fn call(o: &JsValue, name: &str, arg: &JsValue) -> Result<JsValue> {
-    let f: Function = js::get(o, name).unchecked_into();
-    let promise = f.call1(o, arg).map_err(|e| failed(text(&e)))?;
-    JsFuture::from(js_sys::Promise::resolve(&promise)).await.map_err(|e| failed(text(&e)))
-}
-
-fn target(limits: &JsValue) -> Target {
-    let mut t = Target::wgsl("webgpu");
-    let n = |name, default| limit(limits, name, default);
-    let side = n("maxComputeWorkgroupsPerDimension", 65535) as u32;
-    t.max_grid = [side; 3];
-    t.max_local = ["maxComputeWorkgroupSizeX", "maxComputeWorkgroupSizeY", "maxComputeWorkgroupSizeZ"]
-        .map(|name| n(name, 64) as u32);
-    t.max_local_total = n("maxComputeInvocationsPerWorkgroup", 256) as u32;
-    t.workgroup_bytes = n("maxComputeWorkgroupStorageSize", 16384);
-    t.max_buffers = n("maxStorageBuffersPerShaderStage", 8);
-    t.max_buffer_bytes = n("maxStorageBufferBindingSize", 128 << 20).min(n("maxBufferSize", 256 << 20));
-    t.offset_alignment = n("minStorageBufferOffsetAlignment", 256);
-    t
-}
-
 impl Device for WebGpuDevice {
     fn target(&self) -> &Target {
         &self.target
@@ -496,18 +372,19 @@ impl Device for WebGpuDevice {
 
     fn alloc(&mut self, bytes: usize) -> Result<BufId> {
         self.shared.check()?;
-        self.buffers.alloc(bytes)
+        self.buffers.borrow_mut().alloc(bytes)
     }
 
     fn free(&mut self, buf: BufId) {
-        if let Some(id) = self.buffers.free(buf) {
+        let gone = self.buffers.borrow_mut().free(buf);
+        if let Some(id) = gone {
             self.groups.retain(|key, _| key.1.iter().all(|v| v.0 != id));
         }
     }
 
     fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
         self.shared.check()?;
-        self.buffers.upload(buf, offset, data)
+        self.buffers.borrow_mut().upload(buf, offset, data)
     }
 
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {
@@ -561,74 +438,11 @@ impl Device for WebGpuDevice {
 
     fn submit(&mut self, steps: &[Step]) -> Result<()> {
         self.shared.check()?;
-        self.buffers.flush();
-        let mut open = Open::default();
-        for step in steps {
-            match step {
-                Step::Launch { kernel, args, grid, vars } => {
-                    if grid.contains(&0) {
-                        continue;
-                    }
-                    let (pipeline, layout, n_vars) = self.pipeline(*kernel, args)?;
-                    if vars.len() != n_vars {
-                        return Err(failed(format!("{kernel:?} takes {n_vars} scalars, not {}", vars.len())));
-                    }
-                    let group = self.group(layout, args)?;
-                    let words = n_vars.div_ceil(4);
-                    if open.scalars.len() + words * 16 + self.uniform_align > UNIFORM_BYTES {
-                        self.finish(&mut open);
-                    }
-                    let encoder = open.encoder(&self.device);
-                    let pass = open.pass.get_or_insert_with(|| encoder.begin_compute_pass()).clone();
-                    pass.set_pipeline(&pipeline);
-                    pass.set_bind_group(0, Some(&group));
-                    if words > 0 {
-                        let at = open.scalars.len().next_multiple_of(self.uniform_align);
-                        open.scalars.resize(at, 0);
-                        open.scalars.extend(vars.iter().flat_map(|v| v.to_le_bytes()));
-                        open.scalars.resize(at + words * 16, 0);
-                        let group = self.uniform_group(words).1;
-                        set_dynamic(&pass, &group, at as u32)?;
-                    }
-                    pass.dispatch_workgroups_with_workgroup_count_y_and_workgroup_count_z(grid[0], grid[1], grid[2]);
-                    open.launches += 1;
-                    open.bytes += args.iter().map(|a| a.bytes).sum::<usize>();
-                }
-                Step::Copy { src, dst } => {
-                    let encoder = open.encoder(&self.device);
-                    if let Some(p) = open.pass.take() {
-                        p.end();
-                    }
-                    let ((_, from, bytes), (_, to, room)) = (self.buffers.view(src)?, self.buffers.view(dst)?);
-                    if src.bytes != dst.bytes || room < bytes {
-                        return Err(failed(format!("copy of {} bytes to {}", src.bytes, dst.bytes)));
-                    }
-                    encoder
-                        .copy_buffer_to_buffer_with_f64_and_f64_and_f64(
-                            &from,
-                            src.offset as f64,
-                            &to,
-                            dst.offset as f64,
-                            bytes as f64,
-                        )
-                        .map_err(|e| failed(text(&e)))?;
-                    open.bytes += 2 * bytes;
-                }
-            }
-            if open.bytes > SUBMIT_BYTES || open.launches >= SUBMIT_LAUNCHES {
-                self.finish(&mut open);
-            }
+        if self.own {
+            return self.encode(steps);
         }
-        self.finish(&mut open);
-        self.shared.under_way.set(self.shared.under_way.get() + 1);
-        let (shared, done) = (self.shared.clone(), JsFuture::from(self.queue.on_submitted_work_done()));
-        spawn_local(async move {
-            // that of a lost device may be rejected: nothing of it is under way either
-            let _ = done.await;
-            shared.under_way.set(shared.under_way.get() - 1);
-            shared.signal.fire();
-        });
-        Ok(())
+        let (device, shared) = (self.device.clone(), self.shared.clone());
+        scoped(&device, &shared, 0, || Ok(self.encode(steps)))?
     }
 
     fn has_room(&mut self) -> Result<bool> {
@@ -638,8 +452,8 @@ impl Device for WebGpuDevice {
 
     fn read(&mut self, view: View) -> Result<Ticket> {
         self.shared.check()?;
-        self.buffers.flush();
-        let (_, buffer, bytes) = self.buffers.view(&view)?;
+        self.buffers.borrow_mut().flush();
+        let (_, buffer, bytes) = self.buffers.borrow().view(&view)?;
         let staging = self.staging(bytes)?;
         let encoder = self.device.create_command_encoder();
         encoder
@@ -693,6 +507,79 @@ impl Device for WebGpuDevice {
 }
 
 impl WebGpuDevice {
+    /// Submits the steps.
+    fn encode(&mut self, steps: &[Step]) -> Result<()> {
+        self.buffers.borrow_mut().flush();
+        let mut open = Open::default();
+        for step in steps {
+            match step {
+                Step::Launch { kernel, args, grid, vars } => {
+                    if grid.contains(&0) {
+                        continue;
+                    }
+                    let (pipeline, layout, n_vars) = self.pipeline(*kernel, args)?;
+                    if vars.len() != n_vars {
+                        return Err(failed(format!("{kernel:?} takes {n_vars} scalars, not {}", vars.len())));
+                    }
+                    let group = self.group(layout, args)?;
+                    let words = n_vars.div_ceil(4);
+                    if open.scalars.len() + words * 16 + self.uniform_align > UNIFORM_BYTES {
+                        self.finish(&mut open);
+                    }
+                    let encoder = open.encoder(&self.device);
+                    let pass = open.pass.get_or_insert_with(|| encoder.begin_compute_pass()).clone();
+                    pass.set_pipeline(&pipeline);
+                    pass.set_bind_group(0, Some(&group));
+                    if words > 0 {
+                        let at = open.scalars.len().next_multiple_of(self.uniform_align);
+                        open.scalars.resize(at, 0);
+                        open.scalars.extend(vars.iter().flat_map(|v| v.to_le_bytes()));
+                        open.scalars.resize(at + words * 16, 0);
+                        let group = self.uniform_group(words).1;
+                        set_dynamic(&pass, &group, at as u32)?;
+                    }
+                    pass.dispatch_workgroups_with_workgroup_count_y_and_workgroup_count_z(grid[0], grid[1], grid[2]);
+                    open.launches += 1;
+                    open.bytes += args.iter().map(|a| a.bytes).sum::<usize>();
+                }
+                Step::Copy { src, dst } => {
+                    let encoder = open.encoder(&self.device);
+                    if let Some(p) = open.pass.take() {
+                        p.end();
+                    }
+                    let ((_, from, bytes), (_, to, room)) =
+                        (self.buffers.borrow().view(src)?, self.buffers.borrow().view(dst)?);
+                    if src.bytes != dst.bytes || room < bytes {
+                        return Err(failed(format!("copy of {} bytes to {}", src.bytes, dst.bytes)));
+                    }
+                    encoder
+                        .copy_buffer_to_buffer_with_f64_and_f64_and_f64(
+                            &from,
+                            src.offset as f64,
+                            &to,
+                            dst.offset as f64,
+                            bytes as f64,
+                        )
+                        .map_err(|e| failed(text(&e)))?;
+                    open.bytes += 2 * bytes;
+                }
+            }
+            if open.bytes > SUBMIT_BYTES || open.launches >= SUBMIT_LAUNCHES {
+                self.finish(&mut open);
+            }
+        }
+        self.finish(&mut open);
+        self.shared.under_way.set(self.shared.under_way.get() + 1);
+        let (shared, done) = (self.shared.clone(), JsFuture::from(self.queue.on_submitted_work_done()));
+        spawn_local(async move {
+            // that of a lost device may be rejected: nothing of it is under way either
+            let _ = done.await;
+            shared.under_way.set(shared.under_way.get() - 1);
+            shared.signal.fire();
+        });
+        Ok(())
+    }
+
     /// A mappable buffer of at least this size, one that is free if there is one.
     fn staging(&mut self, bytes: usize) -> Result<(usize, GpuBuffer)> {
         let size = bytes.next_power_of_two().max(256);
@@ -713,8 +600,10 @@ impl WebGpuDevice {
 
 impl Drop for WebGpuDevice {
     fn drop(&mut self) {
-        self.device.set_onuncapturederror(None);
-        self.device.destroy();
+        if self.own {
+            self.device.set_onuncapturederror(None);
+            self.device.destroy();
+        }
     }
 }
 

@@ -22,6 +22,8 @@ struct Buffer {
     bytes: usize,
     /// Bytes of the GPU buffer.
     size: usize,
+    /// Is it the page's? Then it is neither reused nor destroyed.
+    lent: bool,
 }
 
 /// Allocations and what is kept of freed ones.
@@ -66,23 +68,68 @@ impl Buffers {
                 (self.next, scoped(&self.device, &self.shared, bytes, make)?)
             }
         };
-        let buffer = Some(Buffer { id, gpu, bytes, size });
+        Ok(self.placed(Buffer { id, gpu, bytes, size, lent: false }))
+    }
+
+    fn placed(&mut self, buffer: Buffer) -> BufId {
         let slot = match self.live.iter().position(Option::is_none) {
             Some(i) => {
-                self.live[i] = buffer;
+                self.live[i] = Some(buffer);
                 i
             }
             None => {
-                self.live.push(buffer);
+                self.live.push(Some(buffer));
                 self.live.len() - 1
             }
         };
-        Ok(BufId(slot as u32))
+        BufId(slot as u32)
+    }
+
+    /// A buffer of the page, of which the first bytes are used. It stays the page's.
+    ///
+    /// # Errors
+    /// `E_VALUE` for what is no buffer, is mapped, is too small or was made without a usage that is needed.
+    pub(crate) fn borrowed(&mut self, buffer: JsValue, bytes: usize) -> Result<BufId> {
+        let bad = |what: String| Error::value("fromGPUBuffer", what);
+        let gpu: GpuBuffer = buffer.dyn_into().map_err(|_| bad("the first argument is not a GPUBuffer".into()))?;
+        for (flag, name) in [(usage::STORAGE, "STORAGE"), (usage::COPY_SRC, "COPY_SRC"), (usage::COPY_DST, "COPY_DST")]
+        {
+            if gpu.usage() & flag == 0 {
+                return Err(bad(format!("the buffer was made without GPUBufferUsage.{name}")));
+            }
+        }
+        if js::get(&gpu, "mapState").as_string().is_some_and(|s| s != "unmapped") {
+            return Err(bad("the buffer is mapped: unmap it first".into()));
+        }
+        let (size, needed) = (gpu.size() as usize, bytes.max(4).next_multiple_of(4));
+        if size < needed {
+            return Err(bad(format!("the buffer has {size} bytes, and {needed} are needed")));
+        }
+        if needed > self.max {
+            return Err(Error::OutOfMemory { device: "webgpu".into(), bytes: bytes as u64 });
+        }
+        // two tensors over one buffer are one to WebGPU
+        let known = self.live.iter().flatten().find(|b| b.gpu == gpu).map(|b| b.id);
+        let id = known.unwrap_or_else(|| {
+            self.next += 1;
+            self.next
+        });
+        Ok(self.placed(Buffer { id, gpu, bytes, size, lent: true }))
+    }
+
+    /// Are two views parts of one GPU buffer?
+    pub(crate) fn same(&self, a: &View, b: &View) -> bool {
+        let id = |v: &View| self.live.get(v.buf.0 as usize).and_then(Option::as_ref).map(|b| b.id);
+        id(a) == id(b)
     }
 
     /// Frees an allocation; the id of the GPU buffer if it is gone.
     pub(crate) fn free(&mut self, buf: BufId) -> Option<u32> {
         let b = self.live.get_mut(buf.0 as usize).and_then(Option::take)?;
+        if b.lent {
+            let gone = !self.live.iter().flatten().any(|other| other.id == b.id);
+            return gone.then_some(b.id);
+        }
         self.stale.retain(|s| *s != b.gpu);
         if self.kept_bytes + b.size <= KEEP_BYTES {
             self.kept_bytes += b.size;

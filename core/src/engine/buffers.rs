@@ -54,6 +54,30 @@ impl Engine {
         Ok(View { buf: self.buffer(state, id)?, offset: 0, bytes })
     }
 
+    /// The same for a host that hands the memory on: it may be written without a word to the engine, which forgets what it knew of the
+    /// contents, and the value stays where it is for as long as it lives.
+    pub fn lend(&mut self, state: &mut State, root: RootId) -> Result<View> {
+        let view = self.view(state, root)?;
+        let below = state.storage(state.node(root)).and_then(|s| state.buffer_below(s));
+        if let Some(id) = below.and_then(|b| state.buffer_id(b)) {
+            self.changed(state, id);
+        }
+        Ok(view)
+    }
+
+    /// Has a new session buffer be memory of the host's, which the device knows as `buf`. It is freed with the buffer, and serves nothing
+    /// else before.
+    pub fn use_memory(&mut self, state: &mut State, id: u32, buf: BufId) -> Result<()> {
+        self.belong_to(state)?;
+        let info = state.buffer(id).ok_or_else(|| Error::Internal(format!("buffer {id} is gone")))?;
+        let bytes = info.len.saturating_mul(self.device.target().stored_as(info.dtype)?.size());
+        self.counters.bytes += bytes;
+        self.counters.peak_bytes = self.counters.peak_bytes.max(self.counters.bytes);
+        self.buffers.insert(id, (buf, bytes));
+        self.borrowed.insert(id);
+        Ok(())
+    }
+
     /// Starts reading a realized value back.
     pub fn read(&mut self, state: &mut State, root: RootId) -> Result<(Ticket, DType, usize)> {
         let view = self.view(state, root)?;
@@ -248,7 +272,10 @@ impl Engine {
             self.drop_half();
         }
         if let Some((buf, bytes)) = self.buffers.remove(&id) {
-            self.pool.put(buf, bytes);
+            match self.borrowed.remove(&id) {
+                true => self.free(vec![(buf, bytes)]),
+                false => self.pool.put(buf, bytes),
+            }
         }
         self.recipes.remove(&id);
         self.drop_copies(id);

@@ -20,7 +20,7 @@ use crate::uop::{Arg, Graph, Op, UOp, hash};
 use crate::util::lru::Lru;
 use crate::util::sort;
 use crate::{DType, Error, Result};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::{Arc, Weak};
 
 /// Packed copies that one buffer may have before further plans do without.
@@ -98,6 +98,8 @@ pub struct Engine {
     /// The session whose buffers these are.
     pub(super) session: Option<Arc<()>>,
     pub(super) buffers: FxHashMap<u32, (BufId, usize)>,
+    /// Those whose memory is the host's own.
+    pub(super) borrowed: FxHashSet<u32>,
     /// One that is uploaded in parts.
     pub(super) half: Option<Half>,
     /// Packed copies by session buffer.
@@ -170,6 +172,7 @@ impl Engine {
             session: None,
             half: None,
             buffers: FxHashMap::default(),
+            borrowed: FxHashSet::default(),
             packed: FxHashMap::default(),
             recipes: FxHashMap::default(),
             arenas: Vec::new(),

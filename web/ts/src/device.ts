@@ -1,5 +1,5 @@
 // Devices: which there are, starting one, and the one that new tensors use.
-import { DeviceError, FetchError, type GradloomError, StateError, OutOfMemoryError, guard, guardAsync } from "./errors.js";
+import { DeviceError, FetchError, type GradloomError, StateError, OutOfMemoryError, ValueError, guard, guardAsync } from "./errors.js";
 import { type Engine, type ModuleOptions, type Runtime, builtin, inNode, loadWasm, newEngine } from "./module.js";
 import { Cache, type CacheOptions, type CacheState, deleteEntries } from "./cache.js";
 import { always, join, prefetch } from "./parts.js";
@@ -8,6 +8,10 @@ import { type WorkerLike, startWorkers } from "./workers.js";
 
 /** The devices by name. */
 export type DeviceKind = "webgpu" | "wasm";
+
+/** WebGPU's own objects, by the names that the page's TypeScript has for them. */
+export type GpuDevice = typeof globalThis extends { GPUDevice: { prototype: infer D } } ? D : object;
+export type GpuBuffer = typeof globalThis extends { GPUBuffer: { prototype: infer B } } ? B : object;
 
 /** A started device. */
 export interface Device {
@@ -46,6 +50,11 @@ export interface DeviceReport {
 export interface InitOptions extends ModuleOptions {
   /** The device new tensors use. `auto`, the default, is WebGPU where there is a real one, else WebAssembly. */
   device?: DeviceKind | "auto";
+  /**
+   * A `GPUDevice` of the page to compute with, so that buffers can be shared with it: its limits and features are what there is. It stays
+   * the page's: it is never destroyed here, and once it is lost only another `init` goes on (`E_DEVICE_LOST`).
+   */
+  gpuDevice?: GpuDevice;
   /** Threads of the wasm device: by default one for each core, up to 8, where memory may be shared. */
   threads?: number;
   /** False keeps nothing across visits. Settled by the first call that starts the device. */
@@ -145,6 +154,8 @@ const started = new Map<Engine, Hosts>();
 const isolated = new WeakSet<Engine>();
 /** Devices that somebody computes with: `auto` may start one and take another. */
 const inUse = new WeakSet<Host>();
+/** Devices over a `GPUDevice` of the page. */
+const given = new WeakMap<Host, GpuDevice>();
 /** What took the place of a lost device. */
 const renewed = new WeakMap<Host, Promise<Host>>();
 let current: Host | undefined;
@@ -192,11 +203,11 @@ async function show(engine: Engine, raw: Runtime, { level, log }: Shown): Promis
   raw.debug(level, log);
 }
 
-async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonly WorkerLike[]): Promise<Host> {
+async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonly WorkerLike[], pages?: GpuDevice): Promise<Host> {
   const gpu = raw.gpu() as { destroy(): void } | undefined;
   engine.atEnd(() => {
     workers.forEach((worker) => worker.terminate());
-    gpu?.destroy();
+    if (!pages) gpu?.destroy();
   });
   if (cacheWanted === false) cache.state.reason = "it was switched off";
   else await cache.readAhead(raw.cacheGroups() as string[]);
@@ -252,26 +263,30 @@ async function startWasm(engine: Engine): Promise<Host> {
 /** Why the adapter could not be used, once it was tried. */
 let refused: string | undefined;
 
-async function startWebGpu(engine: Engine): Promise<Host> {
+async function startWebGpu(engine: Engine, pages?: GpuDevice): Promise<Host> {
   const cache = newCache();
   const make = async (): Promise<Runtime | undefined> => {
-    if (!(await hasAdapter())) return undefined;
+    if (!pages && !(await hasAdapter())) return undefined;
     await join(engine, "webgpu");
-    return engine.api.webgpuRuntime(cache, asHardware);
+    return engine.api.webgpuRuntime(cache, asHardware, pages);
   };
   const raw = await guardAsync(make).catch((error: Error) => {
-    if (!(error instanceof FetchError)) refused = error.message;
+    if (!pages && !(error instanceof FetchError)) refused = error.message;
     throw error;
   });
-  refused = undefined;
-  if (raw) return host(engine, raw, cache, []);
+  if (!pages) refused = undefined;
+  if (raw) {
+    const made = await host(engine, raw, cache, [], pages);
+    if (pages) given.set(made, pages);
+    return made;
+  }
   const hint = 'use device "auto" or "wasm"';
   throw new DeviceError("E_DEVICE", `WebGPU is not available: ${noWebGpu()}`, { hint });
 }
 
 /** Starts a device of an instance, once. */
-function start(kind: DeviceKind, engine: Engine): Promise<Host> {
-  const device = kind === "wasm" ? startWasm(engine) : startWebGpu(engine);
+function start(kind: DeviceKind, engine: Engine, pages?: GpuDevice): Promise<Host> {
+  const device = kind === "wasm" ? startWasm(engine) : startWebGpu(engine, pages);
   let hosts = started.get(engine);
   if (!hosts) {
     started.set(engine, (hosts = new Map()));
@@ -286,6 +301,9 @@ function start(kind: DeviceKind, engine: Engine): Promise<Host> {
 /** A device, or if it is lost another one of its kind in its place. */
 export async function present(host: Host): Promise<Host> {
   if (!guard(() => host.raw.lost())) return host;
+  if (given.has(host) && !renewed.has(host)) {
+    throw new DeviceError("E_DEVICE_LOST", "the page's GPUDevice is lost", { hint: "`await init({ gpuDevice })` with another one, or without" });
+  }
   let next = renewed.get(host);
   if (!next) {
     host.workers.forEach((worker) => worker.terminate());
@@ -344,7 +362,19 @@ export async function hostOf(device: DeviceKind | "auto" | Device | undefined): 
 }
 
 async function opened(kind: DeviceKind, engine: Engine): Promise<Host> {
-  return present(await (started.get(engine)?.get(kind) ?? start(kind, engine)));
+  const host = await (started.get(engine)?.get(kind) ?? start(kind, engine));
+  // who does not name the page's own gets one that can be had again
+  return given.has(host) && guard(() => host.raw.lost()) ? start(kind, engine) : present(host);
+}
+
+/** The device over a `GPUDevice` of the page, started if it is not. */
+async function openGiven(pages: GpuDevice, kind: DeviceKind | "auto", engine: Engine): Promise<Host> {
+  if (kind === "wasm") throw new ValueError("E_VALUE", "init: gpuDevice is for device `webgpu`");
+  const before = started.get(engine)?.get("webgpu");
+  const known = before && (await before.catch(() => undefined));
+  const host = known && given.get(known) === pages ? await present(known) : await start("webgpu", engine, pages);
+  inUse.add(host);
+  return host;
 }
 
 /**
@@ -359,7 +389,8 @@ export async function init(options: InitOptions = {}): Promise<Device> {
   const shown = options.debug === undefined ? undefined : { level: options.debug, log: options.log ?? console.log };
   if (shown && !options.isolated) debug = shown;
   const begin = async (engine: Engine): Promise<Device> => {
-    const device = await open(options.device ?? "auto", engine);
+    const kind = options.device ?? "auto";
+    const device = options.gpuDevice ? await openGiven(options.gpuDevice, kind, engine) : await open(kind, engine);
     if (shown) {
       const hosts = options.isolated ? [device] : await live();
       await Promise.all(hosts.map(({ engine, raw }) => show(engine, raw, shown)));

@@ -1,9 +1,9 @@
 // The lazy tensor: a handle on a value in the wasm module. Every method only names an op; shapes, dtypes, gradients and
 // kernels are the core's. Internal helpers for the package's own files are at the end.
-import { type Host, type Device, defaultHost, onDevice, useByDefault } from "./device.js";
+import { type Host, type Device, type GpuBuffer, defaultHost, onDevice, useByDefault } from "./device.js";
 import { type DType, type DataOf, type Nested, type TypedArray } from "./dtype.js";
 import { bytesOf, decode, dtypeIndex, dtypeOf, encode, flatten, isTypedArray, nest, sizeOf } from "./dtype.js";
-import { DTypeError, DeviceError, StateError, ValueError, guard } from "./errors.js";
+import { DTypeError, DeviceError, StateError, UnsupportedError, ValueError, guard } from "./errors.js";
 import { weightsModule } from "./lazy.js";
 import type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./options.js";
 import type { FetchOptions, FileSource } from "./progress.js";
@@ -13,6 +13,14 @@ export type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOption
 /** Elements that `console.log` shows. */
 const SHOWN = 6;
 const PAD_MODES = ["constant", "reflect", "replicate", "circular"] as const;
+
+/** Where a tensor's elements lie: bytes of a buffer, in the dtype that the device stores them as. */
+export interface GpuBufferPart {
+  buffer: GpuBuffer;
+  offset: number;
+  size: number;
+  dtype: DType;
+}
 
 interface Source {
   bytes: Uint8Array;
@@ -195,6 +203,18 @@ export class Tensor {
     return onDevice(host, () => host.raw.data(id, signal) as Promise<Uint8Array>, signal);
   }
 
+  /**
+   * Computes it and gives the `GPUBuffer` with its elements, for the page's own shaders and copies on the same `GPUDevice`: work that is
+   * submitted from then on sees the values. It is good for as long as this tensor is not disposed, is never destroyed by the page, and has
+   * the usages STORAGE, COPY_SRC and COPY_DST; what the page writes there changes the tensor. `E_UNSUPPORTED` on devices but WebGPU.
+   */
+  async gpuBuffer(options: { signal?: AbortSignal } = {}): Promise<GpuBufferPart> {
+    const { host, id } = bind(this);
+    onGpu("gpuBuffer", host);
+    const [buffer, offset, size, dtype] = await onDevice(host, () => host.raw.gpuBuffer(id, options.signal) as Promise<any>, options.signal);
+    return { buffer, offset, size, dtype };
+  }
+
   /** The value of a tensor with one element. */
   async item(): Promise<number> {
     if (this.size !== 1) throw new ValueError("E_VALUE", `shape [${this.shape.join(", ")}] has not exactly one element`);
@@ -235,6 +255,16 @@ export class Tensor {
    */
   static async fromUrl(from: FileSource, options: FileOptions & FetchOptions = {}): Promise<Tensor> {
     return (await weightsModule()).readArray(from, options);
+  }
+  /**
+   * A tensor whose elements are the first bytes of a `GPUBuffer` of the page, on the `GPUDevice` that `init({ gpuDevice })` was given. Nothing
+   * is copied: what the page writes there is what later runs read, and `assign` writes there. The buffer stays the page's, which keeps it
+   * until the tensor, and all that is still to be computed from it, is gone. It has the usages STORAGE, COPY_SRC and COPY_DST, and is one
+   * tensor at a time. `E_VALUE` says what is missing, `E_UNSUPPORTED` that the device is not WebGPU.
+   */
+  static fromGPUBuffer(buffer: GpuBuffer, shape: readonly number[], dtype: DType = "f32", options: { device?: Device } = {}): Tensor {
+    const host = onGpu("fromGPUBuffer", (options.device as Host | undefined) ?? defaultHost());
+    return made(host, guard(() => host.raw.fromGpuBuffer(buffer, dtype, Uint32Array.from(checked(shape)))));
   }
   static full(shape: readonly number[], value: number, options: TensorOptions = {}): Tensor {
     return create("full", [value, dtypeIndex(options.dtype ?? "f32"), ...checked(shape)], options);
@@ -672,6 +702,12 @@ export async function realize(tensors: readonly Tensor[], options: { signal?: Ab
   const host = hostOf(tensors);
   const ids = tensors.map((t) => bind(t, host).id);
   await onDevice(host, () => host.raw.realize(ids, options.signal) as Promise<unknown>, options.signal);
+}
+
+/** A device with buffers of WebGPU's. */
+function onGpu(what: string, host: Host): Host {
+  if (host.kind === "webgpu") return host;
+  throw new UnsupportedError("E_UNSUPPORTED", `${what}: device ${host.kind} has no GPU buffers`, { hint: "`init({ gpuDevice })` computes on the page's own" });
 }
 
 /**

@@ -1,0 +1,162 @@
+// What a page on WebGPU shares with its own shaders: its device, buffers as tensors, tensors as buffers.
+// configs: default
+import { DeviceError, Tensor, UnsupportedError, ValueError, init, memory } from "gradloom";
+import { allowConsoleErrors, assert, assertEqual, errorOf, test } from "harness";
+
+const { STORAGE, COPY_SRC, COPY_DST, MAP_READ } = GPUBufferUsage;
+const newDevice = async () => (await navigator.gpu.requestAdapter()).requestDevice();
+let gpu;
+
+function bufferOf(values, usage = STORAGE | COPY_SRC | COPY_DST, device = gpu) {
+  const buffer = device.createBuffer({ size: values.byteLength, usage });
+  if (usage & COPY_DST) device.queue.writeBuffer(buffer, 0, values);
+  return buffer;
+}
+
+/** The floats of a part of a buffer, read by the page. */
+async function floats({ buffer, offset, size }) {
+  const copy = gpu.createBuffer({ size, usage: MAP_READ | COPY_DST });
+  const encoder = gpu.createCommandEncoder();
+  encoder.copyBufferToBuffer(buffer, offset, copy, 0, size);
+  gpu.queue.submit([encoder.finish()]);
+  await copy.mapAsync(GPUMapMode.READ);
+  return [...new Float32Array(copy.getMappedRange().slice(0))];
+}
+
+test("the page's own device computes", async () => {
+  gpu = await newDevice();
+  const device = await init({ device: "webgpu", gpuDevice: gpu });
+  assertEqual(device.kind, "webgpu");
+  assert(device.maxBufferBytes <= gpu.limits.maxBufferSize, `${device.maxBufferBytes}`);
+  assertEqual(await init({ gpuDevice: gpu }), device);
+  const a = Tensor.arange(0, 64).reshape([8, 8]).cast("f32");
+  assertEqual([...(await a.matmul(a).sum().data())], [Array.from({ length: 64 }, (_, i) => (i >> 3) * 8 + (i & 7)).reduce((sum, _, i) => {
+    const [row, column] = [i >> 3, i & 7];
+    let dot = 0;
+    for (let k = 0; k < 8; k += 1) dot += (8 * row + k) * (8 * k + column);
+    return sum + dot;
+  }, 0)]);
+});
+
+test("a buffer of the page is a tensor, without a copy", async () => {
+  const buffer = bufferOf(Float32Array.of(1, 2, 3, 4, 5, 6));
+  const t = Tensor.fromGPUBuffer(buffer, [2, 3]);
+  assertEqual([t.shape, t.dtype], [[2, 3], "f32"]);
+  assertEqual(await t.mul(2).tolist(), [[2, 4, 6], [8, 10, 12]]);
+  gpu.queue.writeBuffer(buffer, 0, Float32Array.of(10));
+  assertEqual(await t.sum().item(), 30);
+  assertEqual(await t.tolist(), [[10, 2, 3], [4, 5, 6]]);
+  t.assign(t.add(1));
+  await t.realize();
+  assertEqual(await floats({ buffer, offset: 0, size: 24 }), [11, 3, 4, 5, 6, 7]);
+  t.dispose();
+  await memory();
+  assertEqual(await floats({ buffer, offset: 0, size: 24 }), [11, 3, 4, 5, 6, 7]);
+});
+
+test("a buffer of the page serves nothing else once its tensor is gone", async () => {
+  const buffer = bufferOf(new Float32Array(4096).fill(7));
+  for (let i = 0; i < 3; i += 1) {
+    const t = Tensor.fromGPUBuffer(buffer, [4096]);
+    assertEqual(await t.sum().item(), 7 * 4096);
+    t.dispose();
+    await memory();
+    const other = Tensor.full([4096], i);
+    assertEqual(await other.add(1).contiguous().sum().item(), 4096 * (i + 1));
+    other.dispose();
+  }
+  assertEqual((await floats({ buffer, offset: 0, size: 16 })), [7, 7, 7, 7]);
+});
+
+test("bytes in words: a buffer of u8", async () => {
+  const t = Tensor.fromGPUBuffer(bufferOf(Uint8Array.of(1, 2, 3, 255)), [3], "u8");
+  assertEqual([...(await t.cast("f32").mul(2).data())], [2, 4, 6]);
+});
+
+test("a tensor is a buffer for the page's shaders", async () => {
+  const t = Tensor.arange(0, 5).cast("f32").mul(3);
+  const part = await t.gpuBuffer();
+  assert(part.buffer instanceof GPUBuffer && part.size === 20 && part.dtype === "f32", JSON.stringify(part));
+  assertEqual(await floats(part), [0, 3, 6, 9, 12]);
+  // the page's own shader writes there
+  const code = `@group(0) @binding(0) var<storage, read_write> x: array<f32>;
+    @compute @workgroup_size(1) fn main(@builtin(global_invocation_id) id: vec3u) { x[id.x] = x[id.x] + 100.0; }`;
+  const pipeline = gpu.createComputePipeline({ layout: "auto", compute: { module: gpu.createShaderModule({ code }) } });
+  const entries = [{ binding: 0, resource: part }];
+  const encoder = gpu.createCommandEncoder();
+  const pass = encoder.beginComputePass();
+  pass.setPipeline(pipeline);
+  pass.setBindGroup(0, gpu.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries }));
+  pass.dispatchWorkgroups(5);
+  pass.end();
+  gpu.queue.submit([encoder.finish()]);
+  assertEqual([...(await t.data())], [100, 103, 106, 109, 112]);
+  assertEqual(await t.sum().item(), 530);
+});
+
+test("what a buffer lacks is said", async () => {
+  const fails = async (body, says) => {
+    const error = await errorOf(body);
+    assert(error instanceof ValueError && error.message.includes(says), `${error?.code}: ${error?.message}`);
+  };
+  const four = Float32Array.of(1, 2, 3, 4);
+  await fails(() => Tensor.fromGPUBuffer(bufferOf(four, COPY_SRC | COPY_DST), [4]), "GPUBufferUsage.STORAGE");
+  await fails(() => Tensor.fromGPUBuffer(bufferOf(four, STORAGE | COPY_DST), [4]), "GPUBufferUsage.COPY_SRC");
+  await fails(() => Tensor.fromGPUBuffer(bufferOf(four, STORAGE | COPY_SRC), [4]), "GPUBufferUsage.COPY_DST");
+  await fails(() => Tensor.fromGPUBuffer(bufferOf(four), [5]), "has 16 bytes, and 20 are needed");
+  await fails(() => Tensor.fromGPUBuffer(four, [4]), "not a GPUBuffer");
+  await fails(() => Tensor.fromGPUBuffer(bufferOf(four), [4], "f33"), "f33");
+  await fails(() => init({ gpuDevice: {} }), "not a GPUDevice");
+  await fails(() => init({ device: "wasm", gpuDevice: gpu }), "gpuDevice is for device");
+  const mapped = gpu.createBuffer({ size: 16, usage: STORAGE | COPY_SRC | COPY_DST, mappedAtCreation: true });
+  await fails(() => Tensor.fromGPUBuffer(mapped, [4]), "mapped");
+});
+
+test("mistakes of the page on its own device are no errors of tensors", async () => {
+  allowConsoleErrors(/Buffer|usage|WebGPU/i);
+  gpu.addEventListener("uncapturederror", (event) => event.preventDefault());
+  gpu.createBuffer({ size: 16, usage: MAP_READ | STORAGE });
+  await gpu.queue.onSubmittedWorkDone();
+  await new Promise((done) => setTimeout(done, 50));
+  assertEqual(await Tensor.ones([3]).sum().item(), 3);
+});
+
+test("a buffer of another device is an error that comes out of a call", async () => {
+  allowConsoleErrors(/Buffer|WebGPU/i);
+  const other = await newDevice();
+  const error = await errorOf(async () => {
+    const t = Tensor.fromGPUBuffer(bufferOf(Float32Array.of(1, 2), undefined, other), [2]);
+    await t.sum().data();
+    await t.sum().data();
+  });
+  assert(error instanceof DeviceError && error.code === "E_DEVICE", `${error}`);
+  other.destroy();
+});
+
+test("other devices have no GPU buffers", async () => {
+  const wasm = await init({ device: "wasm" });
+  const error = await errorOf(() => new Tensor([1, 2], null, { device: wasm }).gpuBuffer());
+  assert(error instanceof UnsupportedError && error.message.includes("wasm"), `${error}`);
+  const other = await errorOf(() => Tensor.fromGPUBuffer(bufferOf(Float32Array.of(1)), [1]));
+  assert(other instanceof UnsupportedError && other.code === "E_UNSUPPORTED", `${other}`);
+});
+
+test("a page's device that is lost is a typed error, until the page gives another", async () => {
+  await init({ gpuDevice: gpu });
+  const t = Tensor.ones([4]).add(1);
+  gpu.destroy();
+  await gpu.lost;
+  await new Promise((done) => setTimeout(done));
+  const is = (error) => error instanceof DeviceError && error.code === "E_DEVICE_LOST";
+  assert(is(await errorOf(() => t.data())));
+  assert(is(await errorOf(() => init({ gpuDevice: gpu }))));
+  gpu = await newDevice();
+  await init({ gpuDevice: gpu });
+  assertEqual(await Tensor.ones([4]).add(1).sum().item(), 8);
+  gpu.destroy();
+  await gpu.lost;
+  await new Promise((done) => setTimeout(done));
+  // without naming one, it is asked for as ever
+  await init({ device: "webgpu" });
+  assertEqual(await Tensor.ones([4]).add(2).sum().item(), 12);
+});

@@ -1,0 +1,175 @@
+//! Opening the WebGPU device: with an adapter that the host is asked for, or over a device that the page made for itself. What it can do is
+//! read from it, and asked of it with shaders (`canary`); what the page's own has not got is done without. Nothing is computed here.
+
+use crate::js::{self, object, text};
+use crate::webgpu_device::{WebGpuDevice, failed};
+use gradloom_core::device::canary;
+use gradloom_core::device::{Device, Step, View};
+use gradloom_core::render::Source;
+use gradloom_core::render::wgsl;
+use gradloom_core::target::Target;
+use gradloom_core::{Error, Result};
+use js_sys::{Array, Function, Object};
+use wasm_bindgen::{JsCast, JsValue};
+use wasm_bindgen_futures::JsFuture;
+use web_sys::GpuDevice;
+
+/// Limits that we want as large as the adapter has them.
+const LIMITS: [&str; 11] = [
+    "maxBufferSize",
+    "maxStorageBufferBindingSize",
+    "maxStorageBuffersPerShaderStage",
+    "maxComputeWorkgroupStorageSize",
+    "maxComputeInvocationsPerWorkgroup",
+    "maxComputeWorkgroupSizeX",
+    "maxComputeWorkgroupSizeY",
+    "maxComputeWorkgroupSizeZ",
+    "maxComputeWorkgroupsPerDimension",
+    "minStorageBufferOffsetAlignment",
+    "minUniformBufferOffsetAlignment",
+];
+
+/// Features that we use where they are.
+const FEATURES: [&str; 3] = ["shader-f16", "subgroups", "timestamp-query"];
+
+impl WebGpuDevice {
+    /// Asks the host for an adapter and a device. `None` where there is no WebGPU or no adapter. With `hardware` kernels are
+    /// made as for a GPU of hardware, so that a software adapter can test them.
+    pub async fn request(hardware: bool) -> Result<Option<WebGpuDevice>> {
+        let Some(gpu) = crate::probe::gpu() else { return Ok(None) };
+        let options = object(&[("powerPreference", "high-performance".into())]);
+        let adapter = call(&gpu, "requestAdapter", &options).await?;
+        if !adapter.is_object() {
+            return Ok(None);
+        }
+        let (limits, features) = (js::get(&adapter, "limits"), js::get(&adapter, "features"));
+        let wanted = Object::new();
+        for name in LIMITS {
+            let v = js::get(&limits, name);
+            if v.as_f64().is_some() {
+                js::set(&wanted, name, &v);
+            }
+        }
+        let list: Array = FEATURES.into_iter().filter(|f| within(&features, f)).map(JsValue::from).collect();
+        let descriptor = object(&[("requiredLimits", wanted.into()), ("requiredFeatures", list.into())]);
+        let device: GpuDevice = call(&adapter, "requestDevice", &descriptor).await?.unchecked_into();
+        let fallback = js::get(&adapter, "isFallbackAdapter").is_truthy();
+        let device = WebGpuDevice::new(device, true)?;
+        device.opened(&js::get(&adapter, "info"), fallback, hardware).await.map(Some)
+    }
+
+    /// The same over a device of the page's own: it is not asked for more than it has, and never destroyed.
+    pub async fn over(device: JsValue, hardware: bool) -> Result<WebGpuDevice> {
+        let other = |_| Error::value("init", "gpuDevice is not a GPUDevice");
+        let device: GpuDevice = device.dyn_into().map_err(other)?;
+        let info = js::get(&device, "adapterInfo");
+        let device = WebGpuDevice::new(device, false)?;
+        // one that is lost already says so by then
+        let _ = JsFuture::from(js::turn_of_page()).await;
+        device.check()?;
+        device.opened(&info, false, hardware).await
+    }
+
+    /// Finds out what a new device can do.
+    async fn opened(mut self, info: &JsValue, fallback: bool, hardware: bool) -> Result<WebGpuDevice> {
+        let features = js::get(&self.gpu(), "features");
+        let language = crate::probe::gpu().map_or(JsValue::UNDEFINED, |gpu| js::get(&gpu, "wgslLanguageFeatures"));
+        let fallback = fallback || js::get(info, "isFallbackAdapter").is_truthy();
+        let name = format!("{} {}", word(info, "vendor"), word(info, "architecture"));
+        let emulated = fallback || name.contains("swiftshader") || name.contains("llvmpipe");
+        let software = emulated && !hardware;
+        if emulated {
+            let target = self.target.clone().emulated();
+            self.target = if hardware { target.as_hardware() } else { target };
+        }
+        if !software && within(&features, "shader-f16") {
+            self.target = self.target.clone().with_f16();
+        }
+        if !software && within(&language, "packed_4x8_integer_dot_product") {
+            self.target = self.target.clone().with_words();
+        }
+        if !software && within(&features, "subgroups") {
+            // a driver that cannot run the probe has no subgroups for us
+            let found = self.ask(&[wgsl::subgroup_probe()]).await.unwrap_or_default();
+            let found = found.first().map_or(&[][..], Vec::as_slice);
+            self.target.subgroup = wgsl::subgroup(found, limit(info, "subgroupMinSize", 4) as u32);
+        }
+        // `auto` opens an emulator only to see that it is one, which has no feature that could be wrong
+        if !software {
+            self.notes = match self.ask(&canary::sources(&self.target)).await {
+                Ok(answers) => canary::judge(&mut self.target, &answers)?,
+                // what is wrong with it will be the error of a kernel
+                Err(e) => vec![format!("its answers are not known: {e}")],
+            };
+        }
+        Ok(self)
+    }
+
+    /// What shaders write to their first buffers. The others are what canaries ask, and a word of zeros.
+    async fn ask(&mut self, sources: &[Source]) -> Result<Vec<Vec<u8>>> {
+        let kernels = self.compile(sources)?;
+        while !self.ready()? {
+            self.signal().wait().await;
+        }
+        let questions = canary::questions();
+        let mut views = Vec::new();
+        for bytes in [questions.len(), 4].into_iter().chain(sources.iter().map(|s| 4 * s.params[0].len)) {
+            views.push(View { buf: self.alloc(bytes)?, offset: 0, bytes });
+        }
+        self.upload(views[0].buf, 0, &questions)?;
+        let mut steps = Vec::new();
+        for ((source, &kernel), &answer) in sources.iter().zip(&kernels).zip(&views[2..]) {
+            let args = [answer, views[0], views[1]][..source.params.len()].to_vec();
+            steps.push(Step::Launch { kernel, args, grid: [1; 3], vars: Vec::new() });
+        }
+        self.submit(&steps)?;
+        let tickets = views[2..].iter().map(|&v| self.read(v)).collect::<Result<Vec<_>>>()?;
+        let mut answers = Vec::new();
+        for ticket in tickets {
+            answers.push(loop {
+                if let Some(found) = self.poll(ticket)? {
+                    break found;
+                }
+                self.signal().wait().await;
+            });
+        }
+        views.iter().for_each(|v| self.free(v.buf));
+        kernels.into_iter().for_each(|k| self.release(k));
+        Ok(answers)
+    }
+}
+
+pub(crate) fn limit(limits: &JsValue, name: &str, default: usize) -> usize {
+    js::get(limits, name).as_f64().map_or(default, |v| v.min(usize::MAX as f64) as usize)
+}
+
+fn word(o: &JsValue, key: &str) -> String {
+    js::get(o, key).as_string().unwrap_or_default()
+}
+
+async fn call(o: &JsValue, name: &str, arg: &JsValue) -> Result<JsValue> {
+    let f: Function = js::get(o, name).unchecked_into();
+    let promise = f.call1(o, arg).map_err(|e| failed(text(&e)))?;
+    JsFuture::from(js_sys::Promise::resolve(&promise)).await.map_err(|e| failed(text(&e)))
+}
+
+pub(crate) fn target(limits: &JsValue) -> Target {
+    let mut t = Target::wgsl("webgpu");
+    let n = |name, default| limit(limits, name, default);
+    let side = n("maxComputeWorkgroupsPerDimension", 65535) as u32;
+    t.max_grid = [side; 3];
+    t.max_local = ["maxComputeWorkgroupSizeX", "maxComputeWorkgroupSizeY", "maxComputeWorkgroupSizeZ"]
+        .map(|name| n(name, 64) as u32);
+    t.max_local_total = n("maxComputeInvocationsPerWorkgroup", 256) as u32;
+    t.workgroup_bytes = n("maxComputeWorkgroupStorageSize", 16384);
+    t.max_buffers = n("maxStorageBuffersPerShaderStage", 8);
+    t.max_buffer_bytes = n("maxStorageBufferBindingSize", 128 << 20).min(n("maxBufferSize", 256 << 20));
+    t.offset_alignment = n("minStorageBufferOffsetAlignment", 256);
+    t
+}
+
+/// Has a set of names this one?
+fn within(set: &JsValue, name: &str) -> bool {
+    let has = js::get(set, "has").dyn_into::<Function>();
+    has.is_ok_and(|has| has.call1(set, &name.into()).is_ok_and(|v| v.is_truthy()))
+}
