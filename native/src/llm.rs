@@ -13,8 +13,10 @@ use crate::{NativeHost, Runtime, weights};
 use gradloom_core::device::Device;
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Counters, Plan, Replay};
+pub use gradloom_core::io::gguf::Activations;
 use gradloom_core::io::gguf::{Gguf, Value};
 use gradloom_core::io::json::Json;
+use gradloom_core::target::Target;
 use gradloom_core::tensor::{Folded, Session, Tensor};
 use gradloom_core::{DType, Error, Result};
 use std::collections::BTreeMap;
@@ -100,12 +102,25 @@ impl LanguageModel {
         room: usize,
         texts: usize,
     ) -> Result<LanguageModel> {
+        let activations = best_activations(device.target());
+        LanguageModel::load_with(path, device, host, room, texts, activations)
+    }
+
+    /// The same with such activations for quantised matrices (of GGUF files).
+    pub fn load_with(
+        path: &Path,
+        device: Box<dyn Device>,
+        host: NativeHost,
+        room: usize,
+        texts: usize,
+        activations: Activations,
+    ) -> Result<LanguageModel> {
         let mut rt = Runtime::with_host(device, host);
         let session = rt.session().clone();
         let room = if room == 0 { 4096 } else { room };
         let (decoder, tokenizer, chat, ends) = contain(|| match path.is_dir() {
             true => from_folder(path, &session, room),
-            false => from_gguf(path, &session, room),
+            false => from_gguf(path, &session, room, activations),
         })?;
         let decoder = if texts == 1 { decoder } else { decoder.with_sequences(texts)? };
         rt.realize(&decoder.caches())?;
@@ -368,14 +383,22 @@ impl LanguageModel {
 
 type Parts = (Decoder, Option<Tokenizer>, Option<ChatTemplate>, Vec<u32>);
 
-fn from_gguf(path: &Path, session: &Session, room: usize) -> Result<Parts> {
+/// Integers where an instruction adds up four products of bytes, of 16 bits: with 8 logits are some hundredths off.
+fn best_activations(t: &Target) -> Activations {
+    match t.isa.is_some() && t.dots.is_some() {
+        true => Activations::I16,
+        false => Activations::F32,
+    }
+}
+
+fn from_gguf(path: &Path, session: &Session, room: usize, activations: Activations) -> Result<Parts> {
     let file = Arc::new(read_file(path)?);
     if !file.starts_with(b"GGUF") {
         let what = "a GGUF file, or a folder with config.json and safetensors, is wanted";
         return Err(Error::Input { name: path.display().to_string(), what: what.into() });
     }
     let index = Gguf::parse(&file)?;
-    let decoder = Decoder::from_gguf(session, &file, room)?;
+    let decoder = Decoder::from_gguf_for(session, &file, room, activations)?;
     // a model without them can still be given tokens
     let tokenizer = Tokenizer::from_gguf(&index, text::UNICODE).ok();
     let mut chat = ChatTemplate::from_gguf(&index).ok();

@@ -46,7 +46,11 @@ fn blocks_are_multiplied_on(device: &str) {
         let raw: Vec<u8> = blocks.take(rows * row / entry.kind.block_bytes()).flatten().copied().collect();
         let plain = gguf::decode(entry.kind, &[rows, cols], &raw).unwrap().to_f64();
         let own = gguf::write(&[], &[Data { name: "w", kind: entry.kind, shape: &[rows, cols], bytes: &raw }]).unwrap();
-        let Some((_, w, Some(packed))) = gguf::matrices(rt.session(), &Arc::new(own)).unwrap().pop() else { continue };
+        let Some((_, w, Some(packed))) =
+            gguf::matrices(rt.session(), &Arc::new(own), &|_| gguf::Activations::F32).unwrap().pop()
+        else {
+            continue;
+        };
         assert_eq!(packed.shape(), [rows, cols], "{name}");
         assert_eq!(rt.read(&w).unwrap().to_f64(), plain, "{name}, {rows} rows on {device}");
         let x: Vec<f32> = (0..cols).map(|i| ((i * 7919) % 257) as f32 / 64.0 - 2.0).collect();
@@ -68,6 +72,66 @@ fn blocks_are_multiplied_on(device: &str) {
 fn vectors_are_multiplied_with_blocks() {
     for device in ["eval", "cpu", "c", "wgpu"] {
         blocks_are_multiplied_on(device);
+    }
+}
+
+/// Products of rounded vectors with each matrix: as a sum over each 32 integers, exact, with their scale.
+fn rounded_vectors_are_multiplied_on(device: &str, activations: gguf::Activations) {
+    let Some(dev) = gradloom_tests::here::device(device, gradloom::open(device, 2)) else { return };
+    let mut rt = Runtime::with_host(dev, gradloom::NativeHost::without_cache());
+    let file = fixture("quants.gguf");
+    let index = gguf::Gguf::parse(&file).unwrap();
+    let mut kinds = 0;
+    for (entry, rows, n) in index.entries.iter().flat_map(|e| [(16, 1), (96, 3), (128, 8)].map(|(r, n)| (e, r, n))) {
+        let name = &entry.name;
+        if entry.kind.plain().is_some() || entry.range.is_empty() {
+            continue;
+        }
+        let cols = 2 * entry.kind.block_elems().max(32);
+        let blocks = entry.bytes(&file).unwrap().chunks_exact(entry.kind.block_bytes()).cycle().skip(rows % 3);
+        let raw: Vec<u8> = blocks.take(rows * cols / entry.kind.block_elems()).flatten().copied().collect();
+        let plain = gguf::decode(entry.kind, &[rows, cols], &raw).unwrap().to_f64();
+        let own = gguf::write(&[], &[Data { name: "w", kind: entry.kind, shape: &[rows, cols], bytes: &raw }]).unwrap();
+        let list = gguf::matrices(rt.session(), &Arc::new(own), &|_| activations).unwrap().pop();
+        let Some((_, w, Some(packed))) = list else { continue };
+        let Some(words) = packed.words() else { continue };
+        assert_eq!(rt.read(&w).unwrap().to_f64(), plain, "{name}, {rows} rows on {device}");
+        // the last vector is zero, and one of the first has a scale of its own for each 32
+        let x = |i: usize| ((i * 7919) % 257) as f32 / 64.0 - 2.0;
+        let x: Vec<f32> = (0..n * cols)
+            .map(|i| if n > 1 && i / cols == n - 1 { 0.0 } else { x(i) * (1 + i / 32 % 5) as f32 })
+            .collect();
+        let x_t = rt_tensor(&rt, &x, &[n, cols]);
+        let got = rt.read(&words.products(&x_t).unwrap()).unwrap().to_f64();
+        assert_eq!(got.len(), n * rows, "{name}");
+        let most = if activations == gguf::Activations::I8 { 127.0 } else { 127.0 * 256.0 + 127.0 };
+        let rounded: Vec<f64> = x
+            .chunks(32)
+            .flat_map(|x| {
+                let scale = x.iter().fold(0.0f32, |m, x| m.max(x.abs())) * (1.0 / most);
+                let turn = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+                x.iter().map(move |x| f64::from((x * turn).round_ties_even() * scale)).collect::<Vec<_>>()
+            })
+            .collect();
+        for (i, got) in got.iter().enumerate() {
+            let (row, x) = (&plain[i % rows * cols..][..cols], &rounded[i / rows * cols..][..cols]);
+            let terms = || row.iter().zip(x).map(|(w, x)| w * x);
+            let (want, size) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
+            assert!((got - want).abs() <= 4e-6 * size, "{name}, {rows} rows on {device}: {i} is {got}, not {want}");
+        }
+        let half = x_t.narrow(1, 0, cols / 2).unwrap();
+        assert!(words.products(&half).is_err(), "{name}: half a vector");
+        kinds += 1;
+    }
+    assert!(kinds >= 9 * 3, "{kinds} matrices");
+}
+
+#[test]
+fn rounded_vectors_are_multiplied_with_blocks() {
+    for device in ["eval", "cpu", "cpu:avx512", "cpu:avx2", "c"] {
+        for activations in [gguf::Activations::I8, gguf::Activations::I16] {
+            rounded_vectors_are_multiplied_on(device, activations);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Language models against transformers: logits, and the tokens that they choose.
 
-use gradloom::llm::{Choice, LanguageModel, Sampler, Stream};
+use gradloom::llm::{Activations, Choice, LanguageModel, Sampler, Stream};
 use gradloom::{NativeHost, Result};
 use gradloom_core::io::gguf::{self, Data, Gguf, Kind};
 use gradloom_core::io::json::Json;
@@ -225,15 +225,31 @@ fn quantised_weights_are_read_as_their_elements() {
             path
         };
         let (packed, plain) = (written(true), written(false));
-        let logits = |path: &Path, device: &str| -> Option<Vec<f32>> {
-            let mut m = load(path, device, 64)?;
+        let logits = |path: &Path, device: &str, activations: Activations| -> Option<Vec<f32>> {
+            let device = here::device(device, gradloom::open(device, 2))?;
+            let host = NativeHost::without_cache();
+            let mut m = LanguageModel::load_with(path, device, host, 64, 1, activations).expect("a model");
             m.begin(&[5, 9, 14, 3, 40, 33, 21, 2, 7]).expect("read");
             Some(m.logits().expect("logits"))
         };
-        let want: Vec<f64> = logits(&plain, "cpu").expect("a device").iter().map(|x| f64::from(*x)).collect();
+        let want: Vec<f64> =
+            logits(&plain, "cpu", Activations::F32).expect("a device").iter().map(|x| f64::from(*x)).collect();
         for device in ["cpu", "cpu:avx2", "wgpu"] {
-            if let Some(got) = logits(&packed, device) {
+            if let Some(got) = logits(&packed, device, Activations::F32) {
                 close(&format!("{} on {device}", kind.name()), &got, &want);
+            }
+        }
+        // what rounding changes is little, and the same on all devices
+        let most = want.iter().fold(0.0f64, |m, w| m.max(w.abs()));
+        for (activations, room) in [(Activations::I16, 1e-4), (Activations::I8, 3e-2)] {
+            let name = format!("{} and {activations:?}", kind.name());
+            let Some(got) = logits(&packed, "cpu", activations) else { continue };
+            let off = got.iter().zip(&want).fold(0.0f64, |m, (g, w)| m.max((f64::from(*g) - w).abs())) / most;
+            println!("{name}: {off:.1e} of the largest logit off");
+            assert!(off <= room, "{name}: {off} off");
+            if let Some(other) = logits(&packed, "cpu:avx2", activations) {
+                let got: Vec<f64> = got.iter().map(|x| f64::from(*x)).collect();
+                close(&format!("{name} on cpu:avx2"), &other, &got);
             }
         }
     }

@@ -25,7 +25,7 @@ pub(crate) fn work(op: Op) -> Work {
         // they go with the load or store of the value
         Op::Cast | Op::Bitcast => (0, 1, 1),
         // an index is computed and compared with bounds
-        Op::Gather => (3, 0, 0),
+        Op::Gather | Op::DotBytes => (3, 0, 0),
         op if op.is_alu() => (1, 1, 1),
         _ => (0, 0, 0),
     };

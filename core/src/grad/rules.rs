@@ -168,7 +168,8 @@ pub(super) fn vjp(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
             | Op::Or
             | Op::Xor
             | Op::Shl
-            | Op::Shr,
+            | Op::Shr
+            | Op::DotBytes,
             _,
         ) => Ok(Flow::new()),
         (op, _) => Err(Error::Unsupported { what: "gradient".into(), context: format!("op {}", op.name()) }),

@@ -9,7 +9,7 @@ use super::config::{Config, Rope, unsupported};
 use super::{err, names};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::io::gguf::{self, Gguf, Packed};
+use crate::io::gguf::{self, Activations, Gguf, Packed};
 use crate::tensor::{Session, Tensor};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Decoder {
     weights: FxHashMap<String, Tensor>,
     /// Elements of a block of those that are quantised.
     blocks: FxHashMap<String, usize>,
-    /// Those that are multiplied with a vector as they are.
+    /// Those that are multiplied as they are.
     packed: FxHashMap<String, Packed>,
     /// Keys of each layer, `[heads, width, sequences * room]`, so that neighbours are those that one query meets; and values,
     /// `[heads, sequences * room, width]`.
@@ -41,6 +41,15 @@ pub struct Decoder {
     room: usize,
     /// Texts that there is room for.
     pub(super) sequences: usize,
+}
+
+/// What the tensor of that name is multiplied with, where `wanted` is what is quick: rows are taken from an embedding, not multiplied, if it
+/// is not the output too.
+pub(super) fn activations_of(index: &Gguf, name: &str, wanted: Activations) -> Activations {
+    match name == "token_embd.weight" && index.entry("output.weight").is_some() {
+        true => Activations::F32,
+        false => wanted,
+    }
 }
 
 /// A graph that reads so many tokens. Realize [`Chunk::roots`]; the result can be replayed with other tokens and variables.
@@ -91,9 +100,20 @@ impl Decoder {
     /// # Errors
     /// `E_UNSUPPORTED` for an architecture that is not there, `E_MODEL` for weights that are missing or of another shape.
     pub fn from_gguf(session: &Session, file: &Arc<Vec<u8>>, room: usize) -> Result<Decoder> {
+        Decoder::from_gguf_for(session, file, room, Activations::F32)
+    }
+
+    /// The same, where such activations are multiplied with quantised matrices.
+    pub fn from_gguf_for(
+        session: &Session,
+        file: &Arc<Vec<u8>>,
+        room: usize,
+        activations: Activations,
+    ) -> Result<Decoder> {
         let index = Gguf::parse(file)?;
         let factors = index.entry(FACTORS).map(|e| e.to_host(file)).transpose()?.map(|t| t.to_f64());
-        Decoder::from_matrices(session, &index, gguf::matrices(session, file)?, factors.as_deref(), room)
+        let tensors = gguf::matrices(session, file, &|name| activations_of(&index, name, activations))?;
+        Decoder::from_matrices(session, &index, tensors, factors.as_deref(), room)
     }
 
     /// The same of the file's index, its tensors, which may have come one by one, and the values of the tensor [`FACTORS`] if there is
@@ -412,8 +432,13 @@ impl Decoder {
         if inputs != shape[1] || inputs % block != 0 {
             return Err(err(format!("`{key}` has shape {shape:?}, {inputs} inputs are given")));
         }
-        if let (Some(packed), 1) = (self.packed.get(&key), n) {
-            let y = packed.product(&x.contiguous().flatten(0, -1)?)?.reshape(&[1, shape[0]])?;
+        let packed = self.packed.get(&key);
+        let product = match (packed, packed.and_then(Packed::words)) {
+            (_, Some(words)) => Some(words.products(x)?),
+            (Some(m), None) if n == 1 => Some(m.product(&x.contiguous().flatten(0, -1)?)?.reshape(&[1, shape[0]])?),
+            _ => None,
+        };
+        if let Some(y) = product {
             return match bias {
                 Some(b) => y.add(b),
                 None => Ok(y),

@@ -110,7 +110,7 @@ impl Remote {
             self.factors = Some(gguf::decode(e.kind, &e.shape, bytes)?.to_f64());
             return Ok(Vec::new());
         }
-        let (t, packed) = gguf::matrix_of(&self.session, e, bytes)?;
+        let (t, packed) = gguf::matrix_of(&self.session, e, bytes, gguf::Activations::F32)?;
         let name = e.name.clone();
         let buffers = self.given(&[t.node()]);
         self.weights.push((name, t, packed));

@@ -16,7 +16,7 @@ impl OpSet {
     /// Two-source elementwise ops.
     pub const BINARY: OpSet = OpSet::range(Op::Add, Op::CmpNe);
     /// All elementwise ops.
-    pub const ALU: OpSet = OpSet::range(Op::Cast, Op::MulAdd);
+    pub const ALU: OpSet = OpSet::range(Op::Cast, Op::DotBytes);
     /// Comparisons.
     pub const COMPARE: OpSet = OpSet::range(Op::CmpLt, Op::CmpNe);
     /// Floor and truncating division and remainder.

@@ -16,6 +16,11 @@ pub fn fold(op: Op, dt: DType, src: &[(Scalar, DType)]) -> Option<Scalar> {
             let product = fold(Op::Mul, dt, &[a, b])?;
             fold(Op::Add, dt, &[(product, dt), c])
         }
+        (Op::DotBytes, &[(a, _), (b, _), (c, _)]) => {
+            let (a, b) = ((a.as_i64() as u32).to_le_bytes(), (b.as_i64() as u32).to_le_bytes());
+            let sum: i64 = a.iter().zip(b).map(|(&a, b)| i64::from(a) * i64::from(b as i8)).sum();
+            Some(wrap(i128::from(c.as_i64() + sum), dt))
+        }
         (Op::Cast, [_]) => Some(x.cast(from, dt)),
         (Op::Bitcast, [_]) => bitcast(x, from, dt),
         (_, [_]) if from.is_float() => unary_float(op, dt, x.as_f64()),

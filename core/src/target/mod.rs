@@ -417,5 +417,6 @@ impl Target {
         self.arithmetic.has(dt)
             && (!transcendental || self.native_math.contains(&op))
             && (!interpreted || self.lang == Lang::Eval)
+            && (op != Op::DotBytes || matches!(self.lang, Lang::Eval | Lang::X86))
     }
 }

@@ -3,7 +3,7 @@
 //! kinds of operands: an inner function, where it does more than pass it on.
 
 use super::{IntoOperand, Operand, Tensor, broadcast_shape, lift};
-use crate::uop::{Graph, Op, Shape, UOp};
+use crate::uop::{Arg, Graph, Op, Shape, UOp};
 use crate::{DType, Error, Result};
 
 /// Both operands of an op, checked and ready to be put in a graph.
@@ -36,6 +36,25 @@ impl Tensor {
         let root = s.add_root(node);
         drop(s);
         Tensor { session: self.session().clone(), root }
+    }
+
+    /// Words of four bytes, i32: `plus` and the products of these bytes, unsigned, and those of `y`, signed.
+    pub(crate) fn dot_bytes(&self, y: &Tensor, plus: &Tensor) -> Result<Tensor> {
+        let name = "dot_bytes";
+        Tensor::same_session(name, self, y)?;
+        Tensor::same_session(name, self, plus)?;
+        if let Some(t) = [self, y, plus].into_iter().find(|t| t.dtype() != DType::I32) {
+            return Err(Error::DType { op: name, dtype: t.dtype(), why: "words are i32".into() });
+        }
+        let shape = broadcast_shape(name, &self.shape(), &y.shape())?;
+        let shape = broadcast_shape(name, &shape, &plus.shape())?;
+        let mut s = self.session().state();
+        let mut src = [self, y, plus].map(|t| s.node(t.root()));
+        src.iter_mut().for_each(|x| *x = lift(&mut s.graph, *x, &shape));
+        let node = s.graph.node(Op::DotBytes, DType::I32, &src, Arg::None);
+        let root = s.add_root(node);
+        drop(s);
+        Ok(Tensor { session: self.session().clone(), root })
     }
 
     fn arith(&self, op: Op, name: &'static str, rhs: Operand) -> Result<Tensor> {

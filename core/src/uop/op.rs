@@ -113,6 +113,9 @@ pub enum Op {
     Where,
     /// P `MulAdd(a, b, c)` = a*b+c, fused or not.
     MulAdd,
+    /// TKP `DotBytes(a, b, c)`: c plus the products of the four bytes of a, which are unsigned, and those of b, which are signed; all
+    /// are i32, and the sum wraps.
+    DotBytes,
     // ---- state and order
     /// T `Contiguous(x, deps..)`: x, materialised, once the values deps are there.
     Contiguous,
@@ -221,7 +224,7 @@ impl Op {
     pub const ALL: &[Op] = &[
         Const, Buffer, Param, Var, Iota, Reshape, Permute, Expand, Pad, Shrink, Flip, Gather, Scatter, Scan, Reduce,
         Cast, Bitcast, Neg, Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Pow, Idiv, Imod, FloorDiv, FloorMod,
-        Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, Contiguous, Detach, Store, After, Sink,
+        Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, DotBytes, Contiguous, Detach, Store, After, Sink,
         Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, Mma, End, Scratch, Barrier, Stage,
     ];
 
@@ -235,9 +238,9 @@ impl Op {
         (self as u8) >= Add as u8 && (self as u8) <= CmpNe as u8
     }
 
-    /// Unary, binary, Where or MulAdd.
+    /// Unary, binary, Where, MulAdd or DotBytes.
     pub const fn is_alu(self) -> bool {
-        (self as u8) >= Cast as u8 && (self as u8) <= MulAdd as u8
+        (self as u8) >= Cast as u8 && (self as u8) <= DotBytes as u8
     }
 
     /// Yields bool whatever its sources are.

@@ -117,6 +117,7 @@ impl Node<'_> {
             CmpNe      => self.in_tkp()?.compare(),
             Where      => self.in_tkp()?.sources(3)?.values()?.source(0, DType::Bool)?.sources_are_dt(1)?.no_arg(),
             MulAdd     => self.in_p()?.alu(3)?.numeric(),
+            DotBytes   => self.in_tkp()?.alu(3)?.dtype(DType::I32),
             Contiguous => self.in_t()?.some_sources()?.keeps_dtype()?.no_arg(),
             Detach     => self.in_t()?.some_sources()?.keeps_dtype()?.gradients()?.no_arg(),
             Store      => self.in_tkp()?.dtype(DType::Void)?.no_arg()?.store(),

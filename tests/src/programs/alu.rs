@@ -20,6 +20,11 @@ pub fn alu(op: Op, dt: DType, s: &[Scalar]) -> Scalar {
     let truth = |b: bool| Scalar::Int(b as i64);
     match op {
         Op::Where => return if s[0].as_bool() { s[1] } else { s[2] },
+        Op::DotBytes => {
+            let byte = |s: Scalar, i: u32| s.as_i64() as i32 >> (8 * i) & 255;
+            let products = (0..4).map(|i| i128::from(byte(s[0], i)) * i128::from(byte(s[1], i) as i8));
+            return wrap(products.sum::<i128>() + int(s[2], dt), dt);
+        }
         Op::MulAdd => return alu(Op::Add, dt, &[alu(Op::Mul, dt, &s[..2]), s[2]]),
         _ => {}
     }

@@ -22,6 +22,7 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
         out.push(circular_sample(t, op));
     }
     out.push(power_sample(t));
+    out.push(dot_bytes_sample(t));
     let mut all = dtypes(t);
     all.extend([F16, BF16].into_iter().filter(|d| t.storage.has(*d) && !t.arithmetic.has(*d)));
     for &from in &all {
@@ -238,6 +239,28 @@ fn op_sample(t: &Target, op: Op, dt: DType) -> Sample {
             g.node(op, dt, x, gradloom_core::uop::Arg::None)
         }
         _ => g.binary(op, x[0], x[1]),
+    })
+}
+
+/// Words of bytes of all sizes, and sums that wrap.
+fn dot_bytes_sample(t: &Target) -> Sample {
+    let word =
+        |i: usize| Scalar::Int(i64::from((i as u32).wrapping_mul(0x9E37_79B1).rotate_left(i as u32 % 31) as i32));
+    let edge = [0i64, -1, 0x7F80_7F80, 0x0101_0101, -0x7F7F_7F80, i64::from(i32::MAX), i64::from(i32::MIN)];
+    let mut ins = [Vec::new(), Vec::new(), Vec::new()];
+    for i in 0..121 {
+        let at = |k: usize| match (i + k) % 3 {
+            0 => Scalar::Int(edge[(i / 3 + k) % edge.len()]),
+            _ => word(3 * i + k),
+        };
+        ins.iter_mut().enumerate().for_each(|(k, v)| v.push(at(k)));
+    }
+    let n = ins[0].len();
+    let values = (0..n).map(|i| alu(Op::DotBytes, I32, &[ins[0][i], ins[1][i], ins[2][i]])).collect();
+    let ins = ins.map(|values| Data { dt: I32, values });
+    elementwise(t, "dot_bytes", &ins, Data { dt: I32, values }, Tol::Exact, |g, x| {
+        let u = g.node(Op::DotBytes, I32, x, gradloom_core::uop::Arg::None);
+        decompose(g, u, t).expect("it has a lowering")
     })
 }
 

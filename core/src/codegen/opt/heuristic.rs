@@ -72,7 +72,7 @@ fn near(g: &Graph, at: UOp) -> RangeSet {
 /// Picks opts for a kernel.
 pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let v = View::new(k, t);
-    if let Some(opts) = v.dots().or_else(|| v.matrix()) {
+    if let Some(opts) = v.dots().or_else(|| v.words()).or_else(|| v.matrix()) {
         return opts;
     }
     let mut opts = Vec::new();

@@ -15,6 +15,7 @@ pub mod rows;
 mod software;
 mod text;
 mod tiled;
+mod words;
 
 /// One step that changes how a kernel computes, and not what.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

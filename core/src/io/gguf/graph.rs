@@ -4,7 +4,7 @@
 #![deny(clippy::unwrap_used)]
 
 use super::blocks::{self, E2M1, IQ4, e8m0_half};
-use super::{Entry, Gguf, Kind, Packed, decode, packed};
+use super::{Activations, Entry, Gguf, Kind, Packed, Words, decode, packed, words};
 use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::Result;
@@ -14,11 +14,16 @@ use std::sync::Arc;
 /// The tensors of a whole file in a session, by name in file order. Plain elements have their dtype and share the file's
 /// bytes; blocks are f32 that is computed where it is read. Realize one to have its elements in memory.
 pub fn tensors(session: &Session, file: &Arc<Vec<u8>>) -> Result<Vec<(String, Tensor)>> {
-    Ok(matrices(session, file)?.into_iter().map(|(name, t, _)| (name, t)).collect())
+    let all = matrices(session, file, &|_| Activations::F32)?;
+    Ok(all.into_iter().map(|(name, t, _)| (name, t)).collect())
 }
 
-/// The same, with the blocks of those matrices that can be multiplied with a vector as they are.
-pub fn matrices(session: &Session, file: &Arc<Vec<u8>>) -> Result<Vec<(String, Tensor, Option<Packed>)>> {
+/// The same, with the blocks of those matrices that can be multiplied as they are, each with such activations as are said of its name.
+pub fn matrices(
+    session: &Session,
+    file: &Arc<Vec<u8>>,
+    activations: &dyn Fn(&str) -> Activations,
+) -> Result<Vec<(String, Tensor, Option<Packed>)>> {
     let index = Gguf::parse(file)?;
     let mut out = Vec::with_capacity(index.entries.len());
     for e in index.entries {
@@ -29,7 +34,7 @@ pub fn matrices(session: &Session, file: &Arc<Vec<u8>>) -> Result<Vec<(String, T
                 let bytes = Bytes::slice_of(file.clone(), range).unwrap_or_else(|| Bytes::new(raw.to_vec()));
                 (Tensor::from_bytes(session, dtype, &e.shape, bytes)?, None)
             }
-            None => tensor(session, e.kind, &e.shape, raw)?,
+            None => tensor(session, e.kind, &e.shape, raw, activations(&e.name))?,
         };
         out.push((e.name, t, packed));
     }
@@ -38,19 +43,35 @@ pub fn matrices(session: &Session, file: &Arc<Vec<u8>>) -> Result<Vec<(String, T
 
 /// One tensor of a file from its bytes alone, as [`tensors`] makes it.
 pub fn tensor_of(session: &Session, e: &Entry, raw: &[u8]) -> Result<Tensor> {
-    Ok(matrix_of(session, e, raw)?.0)
+    Ok(matrix_of(session, e, raw, Activations::F32)?.0)
 }
 
 /// The same as [`matrices`] makes it.
-pub fn matrix_of(session: &Session, e: &Entry, raw: &[u8]) -> Result<(Tensor, Option<Packed>)> {
+pub fn matrix_of(
+    session: &Session,
+    e: &Entry,
+    raw: &[u8],
+    activations: Activations,
+) -> Result<(Tensor, Option<Packed>)> {
     match e.kind.plain() {
         Some(dtype) => Ok((Tensor::from_bytes(session, dtype, &e.shape, Bytes::new(raw.to_vec()))?, None)),
-        None => tensor(session, e.kind, &e.shape, raw),
+        None => tensor(session, e.kind, &e.shape, raw, activations),
     }
 }
 
+/// Are codes signed bytes? As words they are moved by 128.
+pub(super) fn moved(kind: Kind) -> bool {
+    kind == Kind::Q8_0
+}
+
 /// One quantised tensor from its bytes: its elements, and its blocks if [`Packed`] has their kind.
-pub(super) fn tensor(session: &Session, kind: Kind, shape: &[usize], raw: &[u8]) -> Result<(Tensor, Option<Packed>)> {
+pub(super) fn tensor(
+    session: &Session,
+    kind: Kind,
+    shape: &[usize],
+    raw: &[u8],
+    activations: Activations,
+) -> Result<(Tensor, Option<Packed>)> {
     let row = shape.last().copied().unwrap_or(1);
     if planes(kind).is_empty() || raw.is_empty() {
         let host = decode(kind, shape, raw)?;
@@ -65,6 +86,28 @@ pub(super) fn tensor(session: &Session, kind: Kind, shape: &[usize], raw: &[u8])
     }
     let rows = count / per_row;
     let group = if shape.len() == 2 { GROUPS.into_iter().find(|g| rows.is_multiple_of(*g)).unwrap_or(1) } else { 1 };
+    if activations != Activations::F32 && group > 1 && packed::layout(kind).is_some() {
+        let mut planes_of = Vec::with_capacity(parts.len());
+        for (i, (&(dtype, n), mut bytes)) in planes(kind).iter().zip(parts).enumerate() {
+            let codes = packed::has_codes(kind, i);
+            if codes && moved(kind) {
+                bytes.iter_mut().for_each(|b| *b ^= 0x80);
+            }
+            let (dtype, n) = if codes { (DType::I32, n / 4) } else { (dtype, n) };
+            let bytes = interleaved(&bytes, group, per_row, [1, n], dtype.size());
+            planes_of.push(Tensor::from_bytes(session, dtype, &[rows / group, per_row, n, group], Bytes::new(bytes))?);
+        }
+        let codes = |(i, p): (usize, &Tensor)| match packed::has_codes(kind, i) {
+            true if moved(kind) => less(&words::bytes(p)?, 128),
+            true => words::bytes(p),
+            false => Ok(p.clone()),
+        };
+        let p = planes_of.iter().enumerate().map(codes).collect::<Result<Vec<_>>>()?;
+        let all = elements(kind, &p)?.reshape(&[rows / group, row, group])?;
+        let dims: Vec<i64> = shape.iter().map(|&d| d as i64).collect();
+        let words = Words::new(kind, activations, planes_of, [rows, row]);
+        return Ok((all.transpose(1, 2)?.reshape(&dims)?, Some(Packed::of_words(kind, words))));
+    }
     let mut p = Vec::with_capacity(parts.len());
     for (i, ((dtype, n), bytes)) in planes(kind).iter().zip(parts).enumerate() {
         // without groups in the order of the file

@@ -12,11 +12,13 @@ mod kinds;
 mod packed;
 #[cfg(test)]
 mod tests;
+mod words;
 mod write;
 
 pub use graph::{matrices, matrix_of, tensor_of, tensors};
 pub use kinds::Kind;
 pub use packed::Packed;
+pub use words::{Activations, Words};
 pub use write::{Data, quantize_q4_0, quantize_q8_0, write};
 
 use super::bytes::Cursor;

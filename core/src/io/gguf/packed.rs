@@ -2,7 +2,7 @@
 //! neighbouring bytes at the same bits, so that a shift by a constant and a mask make vectors of them. What elements have in
 //! common (a scale, a minimum) is applied to a run's products, not to each element.
 
-use super::{Kind, err};
+use super::{Kind, Words, err};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -14,32 +14,36 @@ pub struct Packed {
     planes: Vec<Tensor>,
     rows: usize,
     cols: usize,
+    /// Codes as words, for products in bytes; then there are no planes.
+    words: Option<Words>,
 }
 
 /// Bits of bytes that lie side by side.
 #[derive(Clone, Copy)]
-struct Field {
-    plane: usize,
+pub(super) struct Field {
+    pub(super) plane: usize,
     /// The first byte.
-    at: usize,
-    shift: u32,
-    bits: u32,
+    pub(super) at: usize,
+    pub(super) shift: u32,
+    pub(super) bits: u32,
 }
 
 /// How the runs of a block are made.
-struct Layout {
+pub(super) struct Layout {
     /// Elements of a run.
-    len: usize,
+    pub(super) len: usize,
+    /// Parts of a block that are made alike: the runs of the first one say where those of the others are.
+    pub(super) parts: usize,
     /// The bits of run `t`.
-    low: fn(usize) -> Field,
+    pub(super) low: fn(usize) -> Field,
     /// Bits above these, and where they go.
-    high: Option<(fn(usize) -> Field, u32)>,
+    pub(super) high: Option<(fn(usize) -> Field, u32)>,
     /// What is taken from each code.
-    less: i32,
+    pub(super) less: i32,
     /// Planes of factors for each run, which are multiplied with the block's own.
-    scales: Option<usize>,
+    pub(super) scales: Option<usize>,
     /// Planes of the block's minimum and of factors of it for each run.
-    minimum: Option<(usize, Option<usize>)>,
+    pub(super) minimum: Option<(usize, Option<usize>)>,
 }
 
 fn field(plane: usize, at: usize, shift: usize, bits: u32) -> Field {
@@ -47,14 +51,16 @@ fn field(plane: usize, at: usize, shift: usize, bits: u32) -> Field {
 }
 
 /// How a kind's elements are made, if by shifts and products alone.
-fn layout(kind: Kind) -> Option<Layout> {
-    let plain = Layout { len: 16, low: |t| field(1, 0, 4 * t, 4), high: None, less: 0, scales: None, minimum: None };
+pub(super) fn layout(kind: Kind) -> Option<Layout> {
+    let low: fn(usize) -> Field = |t| field(1, 0, 4 * t, 4);
+    let plain = Layout { len: 16, parts: 1, low, high: None, less: 0, scales: None, minimum: None };
     Some(match kind {
         Kind::Q8_0 => Layout { low: |t| field(1, 16 * t, 0, 8), ..plain },
         Kind::Q4_0 => Layout { less: 8, ..plain },
         Kind::Q4_1 => Layout { low: |t| field(2, 0, 4 * t, 4), minimum: Some((1, None)), ..plain },
         Kind::Q4_K | Kind::Q5_K => Layout {
             len: 32,
+            parts: if kind == Kind::Q4_K { 4 } else { 1 },
             low: match kind {
                 Kind::Q4_K => |t| field(4, t / 2 * 32, t % 2 * 4, 4),
                 _ => |t| field(5, t / 2 * 32, t % 2 * 4, 4),
@@ -65,6 +71,7 @@ fn layout(kind: Kind) -> Option<Layout> {
             ..plain
         },
         Kind::Q2_K => Layout {
+            parts: 2,
             low: |t| field(4, t / 8 * 32 + t % 2 * 16, t / 2 % 4 * 2, 2),
             scales: Some(2),
             minimum: Some((1, Some(3))),
@@ -78,22 +85,27 @@ fn layout(kind: Kind) -> Option<Layout> {
             ..plain
         },
         Kind::Q6_K => Layout {
+            parts: 2,
             low: |t| field(3, t / 8 * 64 + t % 4 * 16, t / 4 % 2 * 4, 4),
             high: Some((|t| field(2, t / 8 * 32 + t % 2 * 16, t / 2 % 4 * 2, 2), 4)),
             less: 32,
             scales: Some(1),
             ..plain
         },
-        Kind::TQ2_0 => Layout { len: 32, low: |t| field(1, t / 4 * 32, t % 4 * 2, 2), less: 1, ..plain },
+        Kind::TQ2_0 => Layout { len: 32, parts: 2, low: |t| field(1, t / 4 * 32, t % 4 * 2, 2), less: 1, ..plain },
         _ => return None,
     })
+}
+
+/// Does a plane hold codes?
+pub(super) fn has_codes(kind: Kind, plane: usize) -> bool {
+    layout(kind).is_some_and(|l| (l.low)(0).plane == plane || l.high.is_some_and(|h| h.0(0).plane == plane))
 }
 
 /// Elements of the runs into which a plane of `n` elements a block falls: all of them if it holds no codes.
 pub(super) fn run_of(kind: Kind, plane: usize, n: usize) -> usize {
     let Some(l) = layout(kind) else { return n };
-    let codes = (l.low)(0).plane == plane || l.high.is_some_and(|h| h.0(0).plane == plane);
-    if codes && n.is_multiple_of(l.len) { l.len } else { n }
+    if has_codes(kind, plane) && n.is_multiple_of(l.len) { l.len } else { n }
 }
 
 impl Packed {
@@ -105,7 +117,17 @@ impl Packed {
             let s = p.shape();
             p.permute(&[0, 3, 1, 2])?.reshape(&[s[0] * s[3], s[1], s[2]])
         };
-        Ok(Some(Packed { kind, planes: planes.iter().map(in_rows).collect::<Result<_>>()?, rows, cols }))
+        Ok(Some(Packed { kind, planes: planes.iter().map(in_rows).collect::<Result<_>>()?, rows, cols, words: None }))
+    }
+
+    pub(super) fn of_words(kind: Kind, words: Words) -> Packed {
+        let [rows, cols] = words.shape();
+        Packed { kind, planes: Vec::new(), rows, cols, words: Some(words) }
+    }
+
+    /// Its products with vectors of bytes, if it was made for them.
+    pub fn words(&self) -> Option<&Words> {
+        self.words.as_ref()
     }
 
     /// Its shape, `[rows, cols]`.
@@ -115,7 +137,9 @@ impl Packed {
 
     /// Its product with a vector `[cols]`, f32: `[rows]`.
     pub fn product(&self, x: &Tensor) -> Result<Tensor> {
-        let Some(l) = layout(self.kind) else { return Err(err("a kind without a layout")) };
+        let Some(l) = layout(self.kind).filter(|_| self.words.is_none()) else {
+            return Err(err("a product in floats with a matrix for products in bytes"));
+        };
         if x.shape() != [self.cols] {
             return Err(err(format!("a product of {:?} with {:?}", self.shape(), x.shape())));
         }

@@ -5,9 +5,12 @@ use super::table::V3;
 use super::{Lower, Opnd};
 use crate::DType::*;
 use crate::Result;
+use crate::render::linear::Gate;
 use crate::render::linear::dot::{Dot, Factor, Form, Step};
-use crate::render::linear::lower::{Val, vec_size};
-use crate::render::linear::mir::{Mem, VReg};
+use crate::render::linear::lower::{Point, Val, vec_size};
+use crate::render::linear::mir::{Mem, Size, VReg};
+use crate::target::Isa;
+use crate::uop::{Op, UOp};
 use iced_x86::Code;
 
 /// Lanes of the instructions' registers.
@@ -60,5 +63,93 @@ impl Lower<'_> {
         self.f.update(Code::EVEX_Vpdpbusd_zmm_k1z_zmm_zmmm512b32, &[z(r), z(unsigned), z(signed)]);
         s.known.insert(place, r);
         Ok(r)
+    }
+}
+
+/// Dot products of words of four bytes, the op [`Op::DotBytes`].
+impl Lower<'_> {
+    pub(super) fn dot_bytes(&mut self, u: UOp, pt: &Point, off: usize, w: usize) -> Result<Val> {
+        let src = self.g.srcs(u);
+        if w == 1 {
+            // in the first lane of vectors
+            let mut lanes = [VReg(0); 3];
+            for (x, &s) in lanes.iter_mut().zip(&src) {
+                let v = self.demand_reg(s, pt, off, 1)?;
+                *x = self.f.reg(Size::X);
+                self.f.def(Code::VEX_Vmovd_xmm_rm32, &[Opnd::R(*x, Size::X), Opnd::R(v, Size::D)]);
+            }
+            let [a, b, c] = lanes;
+            let d = self.f.reg(Size::X);
+            self.put(d, Val::R(c), F32, 4);
+            self.add_dot(4, d, a, Val::R(b))?;
+            let r = self.f.reg(Size::Q);
+            self.f.emit(Code::VEX_Vmovd_rm32_xmm, &[Opnd::R(r, Size::D), Opnd::R(d, Size::X)], 1, !1, 9);
+            return Ok(Val::R(r));
+        }
+        let d = self.f.reg(vec_size(w));
+        let c = self.demand(src[2], pt, off, w)?;
+        self.put(d, c, I32, w);
+        let a = self.demand_reg(src[0], pt, off, w)?;
+        let same = self.g.op(src[1]) == Op::Load && self.tiles[src[1].0 as usize].lane == 0;
+        let b = match same && self.m.isa >= Isa::Avx512Vnni && self.gate(src[1], pt, off, 1) == Gate::Open {
+            // broadcast by the instruction
+            true => Val::M(Mem { bcst: true, ..self.address(self.g.src_at(src[1], 0), pt, 0)? }),
+            false => self.demand(src[1], pt, off, w)?,
+        };
+        self.add_dot(w, d, a, b)?;
+        Ok(Val::R(d))
+    }
+
+    /// `d += a . b`.
+    fn add_dot(&mut self, w: usize, d: VReg, a: VReg, b: Val) -> Result<()> {
+        let size = vec_size(w);
+        let z = |r| Opnd::R(r, size);
+        if self.m.isa >= Isa::Avx512Vnni {
+            let code = match w {
+                16 => Code::EVEX_Vpdpbusd_zmm_k1z_zmm_zmmm512b32,
+                8 => Code::EVEX_Vpdpbusd_ymm_k1z_ymm_ymmm256b32,
+                _ => Code::EVEX_Vpdpbusd_xmm_k1z_xmm_xmmm128b32,
+            };
+            let b = self.opnd(b, w);
+            self.f.update(code, &[z(d), z(a), b]);
+            return Ok(());
+        }
+        // pairs of 16 bits: the even bytes, then the odd ones
+        let (multiply, [right, left, signed]) = match w {
+            16 => (
+                Code::EVEX_Vpmaddwd_zmm_k1z_zmm_zmmm512,
+                [
+                    Code::EVEX_Vpsrlw_zmm_k1z_zmmm512_imm8,
+                    Code::EVEX_Vpsllw_zmm_k1z_zmmm512_imm8,
+                    Code::EVEX_Vpsraw_zmm_k1z_zmmm512_imm8,
+                ],
+            ),
+            8 => (
+                Code::VEX_Vpmaddwd_ymm_ymm_ymmm256,
+                [Code::VEX_Vpsrlw_ymm_ymm_imm8, Code::VEX_Vpsllw_ymm_ymm_imm8, Code::VEX_Vpsraw_ymm_ymm_imm8],
+            ),
+            _ => (
+                Code::VEX_Vpmaddwd_xmm_xmm_xmmm128,
+                [Code::VEX_Vpsrlw_xmm_xmm_imm8, Code::VEX_Vpsllw_xmm_xmm_imm8, Code::VEX_Vpsraw_xmm_xmm_imm8],
+            ),
+        };
+        let b = self.reg(b, I32, w)?;
+        let shifted = |l: &mut Self, code: Code, x: VReg| {
+            let r = l.f.reg(size);
+            // VEX forms take no memory
+            l.f.emit(code, &[z(r), z(x), Opnd::I8(8)], 1, !1, 9);
+            r
+        };
+        let mask = self.lanes_of(0x00FF_00FF, w);
+        let even = self.f.reg(size);
+        self.v3(V3::And, w, even, a, mask);
+        let up = shifted(self, left, b);
+        let parts = [(even, shifted(self, signed, up)), (shifted(self, right, a), shifted(self, signed, b))];
+        for (x, y) in parts {
+            let p = self.f.reg(size);
+            self.f.def(multiply, &[z(p), z(x), z(y)]);
+            self.v3(V3::Add, w, d, d, Val::R(p));
+        }
+        Ok(())
     }
 }

@@ -22,6 +22,9 @@ impl Lower<'_> {
         if matches!(op, Op::Exp2 | Op::Log2 | Op::Sin | Op::Cos | Op::Tan | Op::Pow | Op::FloorDiv | Op::FloorMod) {
             return Err(self.unsupported(format!("op {}", op.name())));
         }
+        if op == Op::DotBytes {
+            return self.dot_bytes(u, pt, off, w);
+        }
         if w == 1 {
             return self.alu_scalar(u, pt, off);
         }

@@ -11,7 +11,26 @@ rules! {
     pub static OPS(g, u, t: Target) = {
         trunc: (Trunc x) if { t.arithmetic.has(g.dtype(x)) && !t.has_op(Op::Trunc, g.dtype(x)) } => { trunc(g, x) };
         fmod:  (Imod x y) if { t.arithmetic.has(g.dtype(x)) && !t.has_op(Op::Imod, g.dtype(x)) } => { fmod(g, x, y, t) };
+        dot_bytes: (DotBytes a b c) if { !t.has_op(Op::DotBytes, g.dtype(c)) } => { dot_bytes(g, a, b, c) };
     }
+}
+
+/// Byte by byte.
+fn dot_bytes(g: &mut Graph, a: UOp, b: UOp, c: UOp) -> UOp {
+    let dt = g.dtype(c);
+    let n = |g: &mut Graph, n: i64| g.int(n, dt);
+    let mut sum = c;
+    for i in 0..4 {
+        let (low, mask) = (n(g, 8 * i), n(g, 255));
+        let x = g.binary(Op::Shr, a, low);
+        let x = g.binary(Op::And, x, mask);
+        let (up, down) = (n(g, 24 - 8 * i), n(g, 24));
+        let y = g.binary(Op::Shl, b, up);
+        let y = g.binary(Op::Shr, y, down);
+        let product = g.binary(Op::Mul, x, y);
+        sum = g.binary(Op::Add, sum, product);
+    }
+    sum
 }
 
 /// Through an integer where that is exact, with x's sign; larger values (and NaN) are whole already.

@@ -7,7 +7,8 @@ use crate::rules::decomp::{decompose, exp_below_zero};
 use crate::rules::testing::{Rng, check_equal, reinterpret, var};
 use crate::rules::{LATE, fold};
 use crate::target::{DTypeSet, Isa, Target};
-use crate::uop::{Graph, Op, UOp};
+use crate::uop::eval::eval_exprs;
+use crate::uop::{Arg, Graph, Op, UOp};
 
 /// A scalar function as a list of nodes, run quickly on many points; multiply-adds are fused.
 struct Compiled {
@@ -454,4 +455,19 @@ fn missing_f64_is_a_typed_error() {
     assert_eq!(decompose(g, c, &t).expect_err("no f64 there").code(), "E_UNSUPPORTED");
     let s = g.binary(Op::Add, y, y);
     assert_eq!(decompose(g, s, &t), Ok(s));
+}
+
+#[test]
+fn products_of_bytes_are_taken_one_by_one_where_there_is_no_instruction() {
+    let t = Target::wasm(false, 1);
+    let mut g = Graph::new();
+    let all = [[0x7F80_FF01, -2, 5], [-1, 0x807F_01FF, i64::from(i32::MAX)], [0x0102_0304, 0x0506_0708, -9]];
+    for words in all {
+        let src = words.map(|v| g.int(i64::from(v as i32), DType::I32));
+        let u = g.node(Op::DotBytes, DType::I32, &src, Arg::None);
+        let out = decompose(&mut g, u, &t).expect("it has a lowering");
+        assert!(g.reachable(&[out]).iter().all(|&x| g.op(x) != Op::DotBytes));
+        let values = eval_exprs(&g, &[u, out], |_| None);
+        assert!(values[0].is_some() && values[0] == values[1], "{words:?}: {values:?}");
+    }
 }

@@ -164,9 +164,16 @@ pub(super) fn alu(op: Op, dt: DType, src: &[&Lanes], sdt: &[DType]) -> Option<La
         (Op::MulAdd, [Int(a), Int(b), Int(c)]) if dt.is_int() => {
             Int((0..n).map(|i| a[i].wrapping_mul(b[i]).wrapping_add(c[i])).collect())
         }
+        (Op::DotBytes, [Int(a), Int(b), Int(c)]) => Int((0..n).map(|i| c[i] + dot_bytes(a[i], b[i])).collect()),
         _ => return None,
     };
     Some(rounded(out, dt))
+}
+
+/// The products of the bytes of two words, those of the first unsigned and those of the second signed.
+fn dot_bytes(a: i64, b: i64) -> i64 {
+    let (a, b) = ((a as u32).to_le_bytes(), (b as u32).to_le_bytes());
+    a.iter().zip(b).map(|(&a, b)| i64::from(a) * i64::from(b as i8)).sum()
 }
 
 /// Rounds or wraps freshly computed values to their dtype.

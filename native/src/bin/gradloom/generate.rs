@@ -4,7 +4,7 @@ use super::json::Json;
 use super::{Cache, Failure, Outcome, Progress};
 use clap::Args;
 use gradloom::io::HostTensor;
-use gradloom::llm::{Choice, End, Grammar, LanguageModel, Matcher, Sampler, Stream, Vocabulary};
+use gradloom::llm::{Activations, Choice, End, Grammar, LanguageModel, Matcher, Sampler, Stream, Vocabulary};
 use gradloom::text::{ChatOptions, Tokenizer};
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -25,6 +25,18 @@ pub(crate) struct Model {
     /// Tokens that there is room for, 0 for as many as are wanted (4096 in a chat)
     #[arg(long, default_value_t = 0)]
     context: usize,
+    /// What quantised matrices are multiplied with: `f32`, or activations rounded to `i16` or to `i8`; else the quickest of the device
+    /// with which logits stay within a thousandth
+    #[arg(long, value_name = "DTYPE")]
+    activations: Option<Kind>,
+}
+
+/// See [`Activations`].
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Kind {
+    F32,
+    I16,
+    I8,
 }
 
 /// How tokens are chosen.
@@ -186,7 +198,14 @@ impl Model {
         let device = crate::open(&self.device, self.threads, progress)?;
         progress.say(format_args!("{} on {}", self.model.display(), device.target().name));
         let room = if self.context == 0 { wanted } else { self.context };
-        Ok(LanguageModel::load_for(&self.model, device, cache.host(progress), room, texts)?)
+        let host = cache.host(progress);
+        let activations = match self.activations {
+            None => return Ok(LanguageModel::load_for(&self.model, device, host, room, texts)?),
+            Some(Kind::F32) => Activations::F32,
+            Some(Kind::I16) => Activations::I16,
+            Some(Kind::I8) => Activations::I8,
+        };
+        Ok(LanguageModel::load_with(&self.model, device, host, room, texts, activations)?)
     }
 
     /// The name of its file or folder.
