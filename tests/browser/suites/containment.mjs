@@ -221,21 +221,25 @@ test("threads that die between runs are done without", async () => {
   apart.dispose();
 });
 
-test("a worker whose script fails is done without", async () => {
+test("a worker whose script fails is started in another way, or done without", async () => {
   await allowConsoleErrors(/no thread/);
   const { Worker: Plain } = globalThis;
-  let made = 0;
-  globalThis.Worker = class extends Plain {
-    constructor(url, options) {
-      made += 1;
-      super(made === 1 ? URL.createObjectURL(new Blob(["throw new Error('no thread')"], { type: "text/javascript" })) : url, options);
-      if (made === 1) this.addEventListener("error", (event) => event.preventDefault());
-    }
-  };
-  const apart = await init({ device: "wasm", threads: 3, isolated: true }).finally(() => (globalThis.Worker = Plain));
-  assertEqual([made, apart.threads], [2, 2]);
-  assertEqual(await new Tensor([1, 2], null, { device: apart }).add(1).tolist(), [2, 3]);
-  apart.dispose();
+  // the first of two workers, and whether what is tried in its place fails as well
+  for (const [both, made, threads] of [[false, 3, 3], [true, 3, 2]]) {
+    let tries = 0;
+    globalThis.Worker = class extends Plain {
+      constructor(url, options) {
+        tries += 1;
+        const fails = tries === 1 || (both && tries === 3);
+        super(fails ? URL.createObjectURL(new Blob(["throw new Error('no thread')"], { type: "text/javascript" })) : url, options);
+        if (fails) this.addEventListener("error", (event) => event.preventDefault());
+      }
+    };
+    const apart = await init({ device: "wasm", threads: 3, isolated: true }).finally(() => (globalThis.Worker = Plain));
+    assertEqual([tries, apart.threads], [made, threads]);
+    assertEqual(await new Tensor([1, 2], null, { device: apart }).add(1).tolist(), [2, 3]);
+    apart.dispose();
+  }
 });
 
 test("a package in a worker of the page's lives on too", async () => {

@@ -26,7 +26,8 @@ type Start = (gone: Gone) => { worker: WorkerLike; answers: Promise<unknown> };
  */
 export async function startWorkers(n: number, gone: Gone): Promise<{ workers: WorkerLike[]; failed: string | undefined }> {
   let failed: string | undefined;
-  const one = async (start: Start): Promise<WorkerLike[]> => {
+  const one = async ([start, ...others]: Start[]): Promise<WorkerLike[]> => {
+    if (!start) return [];
     let timer: ReturnType<typeof setTimeout> | undefined;
     let started: WorkerLike | undefined;
     try {
@@ -37,20 +38,36 @@ export async function startWorkers(n: number, gone: Gone): Promise<{ workers: Wo
       return [worker];
     } catch (error) {
       started?.terminate();
-      failed = error instanceof Error ? error.message : String(error);
-      return [];
+      failed ??= error instanceof Error ? error.message : String(error);
+      return await one(others);
     } finally {
       clearTimeout(timer);
     }
   };
   if (n < 1) return { workers: [], failed };
-  const start = inNode ? await starterInNode() : startInPage;
-  const lists = await Promise.all(Array.from({ length: n }, () => one(start)));
-  return { workers: lists.flat(), failed };
+  const starts = inNode ? [await starterInNode()] : [startItself, startImporting];
+  const lists = await Promise.all(Array.from({ length: n }, () => one(starts)));
+  const workers = lists.flat();
+  return { workers, failed: workers.length < n ? failed : undefined };
 }
 
-const startInPage: Start = (gone) => {
-  const worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" }) as unknown as PageWorker;
+const startItself: Start = (gone) => inPage(new Worker(new URL("./worker.js", import.meta.url), { type: "module" }), gone);
+
+/**
+ * A worker that imports the script: for scripts of another origin, and for servers that send the headers of an isolated page with their
+ * pages alone, where browsers refuse the script itself.
+ */
+const startImporting: Start = (gone) => {
+  const script = `import ${JSON.stringify(new URL("./worker.js", import.meta.url).href)}`;
+  const url = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
+  const started = inPage(new Worker(url, { type: "module" }), gone);
+  const end = (): void => URL.revokeObjectURL(url);
+  void started.answers.then(end, end);
+  return started;
+};
+
+function inPage(started: Worker, gone: Gone): ReturnType<Start> {
+  const worker = started as unknown as PageWorker;
   const answers = new Promise<void>((done, fail) => {
     // later nobody waits for this: then it is a worker that can go no further
     worker.onerror = ({ message }) => {
@@ -64,7 +81,7 @@ const startInPage: Start = (gone) => {
     };
   });
   return { worker, answers };
-};
+}
 
 async function starterInNode(): Promise<Start> {
   const { Worker: Thread } = await builtin("node:worker_threads");
