@@ -33,8 +33,14 @@ export async function launch({ flags = [], webgpu = true } = {}) {
   return chromium.launch({ executablePath: chromiumPath(), headless: true, args: [...args, ...flags] });
 }
 
-/** Starts it with the profile in a folder, which stays. */
-export async function launchProfile(folder, { flags = [] } = {}) {
+/** Starts it with the profile in a folder, which stays; `extension` is the folder of one. */
+export async function launchProfile(folder, { flags = [], extension } = {}) {
   const { chromium } = await import("playwright-core");
-  return chromium.launchPersistentContext(folder, { executablePath: chromiumPath(), headless: true, args: [...FLAGS, ...flags] });
+  const more = extension ? [`--disable-extensions-except=${extension}`, `--load-extension=${extension}`] : [];
+  return chromium.launchPersistentContext(folder, {
+    executablePath: chromiumPath(),
+    headless: true,
+    args: [...FLAGS, ...flags, ...more],
+    ignoreDefaultArgs: extension ? ["--disable-extensions"] : [],
+  });
 }

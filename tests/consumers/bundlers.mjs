@@ -1,14 +1,18 @@
-// The packed tarball in other people's tools: bundlers, a service worker, an import map, Bun and Deno; and what publint and
-// arethetypeswrong say of it. `npm run test:consumers`, which installs the tools (tests/consumers/tools) on first use.
+// The packed tarball in other people's tools: bundlers, frameworks with a server, an extension of the browser, a service worker, an import
+// map, Bun and Deno; and what publint and arethetypeswrong say of it. `npm run test:consumers`, which installs the tools (tests/consumers/tools) on first use.
 // usage: node tests/consumers/bundlers.mjs [NAME..]
+import { spawn } from "node:child_process";
+import { createHash } from "node:crypto";
+import { once } from "node:events";
 import { cpSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { launch } from "../../scripts/lib/chromium.mjs";
+import { launch, launchProfile } from "../../scripts/lib/chromium.mjs";
 import { tarball } from "../../scripts/lib/package.mjs";
 import { Failure, main, output, root } from "../../scripts/lib/run.mjs";
 import { npmTools } from "../../scripts/lib/tools.mjs";
-import { expect, heard, project, resultOf, same } from "./common.mjs";
+import { expect, heard, project, resultAt, resultOf, same } from "./common.mjs";
 
 /** The path of a tool. */
 const tool = (name) => join(npmTools(), "node_modules/.bin", name);
@@ -30,6 +34,38 @@ async function page(browser, name, app, built) {
   if (built !== app) for (const file of FILES) cpSync(join(app, file), join(built, file));
   if (!existsSync(join(built, "index.html"))) cpSync(join(app, "index.html"), join(built, "index.html"));
   expect(name, await resultOf(browser, { "/": built }), PAGE);
+}
+
+/** A port that nobody listens on. */
+async function freePort() {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address();
+  server.close();
+  return port;
+}
+
+const SITE = {
+  "the model's output in the page": ({ speech }) => heard(speech),
+  "two threads": ({ threads }) => threads === 2,
+  "tokens, by a module of their own": ({ tokens }) => same(tokens),
+  "the model's output on the server": ({ server }) => server.device === "wasm" && heard(server.speech),
+};
+
+/** A framework's own server, in Node, and the page that it draws. */
+async function site(browser, name, app, port, args, env) {
+  const server = spawn(process.execPath, args, { cwd: app, env, stdio: ["ignore", "ignore", "inherit"] });
+  try {
+    const url = `http://127.0.0.1:${port}/`;
+    for (let tries = 0; ; tries += 1) {
+      if (await fetch(url).then(({ ok }) => ok, () => false)) break;
+      if (tries === 100 || server.exitCode !== null) throw new Failure(`consumers: ${name}: its server does not answer`);
+      await new Promise((done) => setTimeout(done, 100));
+    }
+    expect(name, await resultAt(browser, url), SITE);
+  } finally {
+    server.kill();
+  }
 }
 
 /** What a bundler that takes `new URL` for text needs beside its output: docs in web/ts/README.md. */
@@ -73,6 +109,35 @@ const TOOLS = {
     const app = project("import-map", parent, "import-map");
     cpSync(join(root, "tests/consumers/bundle/main.js"), join(app, "main.js"));
     await page(browser, "import-map", app, app);
+  },
+  async next(browser, parent) {
+    const app = project("next", parent);
+    const env = { ...process.env, NEXT_TELEMETRY_DISABLED: "1" };
+    output("npx", ["--no-install", "next", "build"], { cwd: app, env });
+    const port = await freePort();
+    await site(browser, "next", app, port, ["node_modules/next/dist/bin/next", "start", "-p", `${port}`], env);
+  },
+  async sveltekit(browser, parent) {
+    const app = project("sveltekit", parent);
+    output("npx", ["--no-install", "vite", "build"], { cwd: app });
+    const port = await freePort();
+    await site(browser, "sveltekit", app, port, ["build/index.js"], { ...process.env, HOST: "127.0.0.1", PORT: `${port}` });
+  },
+  async extension(_, parent) {
+    const app = project("bundle", parent, "extension");
+    const built = join(app, "built");
+    output(tool("webpack"), ["--mode", "production", "--entry", "./main.js", "-o", "built", "--no-performance"], { cwd: app });
+    for (const file of FILES) cpSync(join(app, file), join(built, file));
+    cpSync(join(root, "tests/consumers/extension"), built, { recursive: true });
+    // how Chromium names an extension that has no key: by the hash of its folder
+    const hash = createHash("sha256").update(built).digest("hex").slice(0, 32);
+    const id = [...hash].map((digit) => "abcdefghijklmnop"[Number.parseInt(digit, 16)]).join("");
+    const context = await launchProfile(join(parent, "profile"), { extension: built });
+    try {
+      expect("extension", await resultAt(context, `chrome-extension://${id}/index.html`), PAGE);
+    } finally {
+      await context.close();
+    }
   },
   async "service-worker"(browser, parent) {
     const result = await resultOf(browser, { "/": project("service-worker", parent, "service-worker") });

@@ -1,5 +1,5 @@
 // What the consumers share: the files they are given, what they should find, and pages that leave a result.
-import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { tarball } from "../../scripts/lib/package.mjs";
 import { Failure, output, root } from "../../scripts/lib/run.mjs";
@@ -13,14 +13,17 @@ const inputs = { input: Array.from(arrays.input.data), state: Array.from(arrays.
 const [speech] = (await readNpz(readFileSync(join(model, "expected.npz")))).output.data;
 export const heard = (value) => Math.abs(value - speech) < 1e-3 * Math.abs(speech);
 
+/** The folder whose files are served, where that is not the project's own. */
+const SERVED = { next: "public", sveltekit: "static", vite: "public" };
+
 // what the modules that are loaded on first use should give
 const words = JSON.parse(readFileSync(join(root, "tests/fixtures/text/samples.json"), "utf8"));
 const greeting = words.texts[2];
 export const same = (tokens) => JSON.stringify(tokens) === JSON.stringify(words.bert.ids[2]);
 
 /**
- * A copy of a consumer's files, under another name and with another script where that is asked for, with the tarball installed by npm,
- * offline: the package has no dependencies.
+ * A copy of a consumer's files, under another name and with another script where that is asked for, with the tarball installed by npm:
+ * offline, because the package has no dependencies, unless the consumer has its own, which its lock file names.
  */
 export function project(name, parent, as = name, { html } = {}) {
   const folder = join(parent, as);
@@ -29,10 +32,10 @@ export function project(name, parent, as = name, { html } = {}) {
     const index = join(folder, "index.html");
     writeFileSync(index, readFileSync(index, "utf8").replace(/<script type="module".*?<\/script>/s, () => html));
   }
-  const args = ["install", "--offline", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", tarball];
+  const offline = existsSync(join(folder, "package-lock.json")) ? [] : ["--offline"];
+  const args = ["install", ...offline, "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", tarball];
   output("npm", args, { cwd: folder });
-  // Vite serves what is in `public`.
-  const files = name === "vite" ? join(folder, "public") : folder;
+  const files = join(folder, SERVED[name] ?? ".");
   mkdirSync(files, { recursive: true });
   cpSync(join(model, "model.onnx"), join(files, "model.onnx"));
   cpSync(join(root, "tests/fixtures/text/bert.json"), join(files, "tokenizer.json"));
@@ -44,12 +47,21 @@ export function project(name, parent, as = name, { html } = {}) {
 /** Opens a page and waits for the `result` its script leaves; anything on the error console fails it. */
 export async function resultOf(browser, mounts) {
   const server = await serve(mounts);
+  try {
+    return await resultAt(browser, server.url);
+  } finally {
+    await server.close();
+  }
+}
+
+/** The same of a page that is served already. */
+export async function resultAt(browser, url) {
   const page = await browser.newPage();
   const problems = [];
   page.on("console", (message) => message.type() === "error" && problems.push(message.text()));
   page.on("pageerror", (error) => problems.push(String(error)));
   try {
-    await page.goto(server.url);
+    await page.goto(url);
     const until = Date.now() + 600_000;
     while (Date.now() < until && problems.length === 0) {
       const result = await page.evaluate(() => globalThis.result);
@@ -59,7 +71,6 @@ export async function resultOf(browser, mounts) {
     throw new Failure(problems.length > 0 ? problems.join("\n") : "the page left no result");
   } finally {
     await page.close();
-    await server.close();
   }
 }
 

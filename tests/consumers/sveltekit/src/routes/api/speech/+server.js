@@ -1,0 +1,16 @@
+// The same model on the server.
+import { readFile } from "node:fs/promises";
+import { json } from "@sveltejs/kit";
+import { Tensor, init, load } from "gradloom";
+
+export async function GET() {
+  const device = await init();
+  const model = await load(await readFile("static/model.onnx"));
+  const inputs = JSON.parse(await readFile("static/inputs.json", "utf8"));
+  const { output } = await model.run({
+    input: new Tensor(inputs.input, [1, 576]),
+    state: new Tensor(inputs.state, [2, 1, 128]),
+    sr: BigInt64Array.of(16000n),
+  });
+  return json({ device: device.kind, speech: await output.item() });
+}
