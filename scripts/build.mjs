@@ -1,5 +1,5 @@
 // `npm run build`: the wasm module, the npm package and its tarball, the demo site.
-import { fetchData } from "./fetch-models.mjs";
+import { SITE, fetchData } from "./fetch-models.mjs";
 import { buildPackage, buildSite, buildWasm } from "./lib/package.mjs";
 import { main } from "./lib/run.mjs";
 import { setup } from "./lib/system.mjs";
@@ -8,6 +8,6 @@ main(async () => {
   setup({ browser: false });
   buildWasm();
   await buildPackage();
-  await fetchData({ only: ["mnist"] });
+  await fetchData({ only: SITE });
   await buildSite();
 });

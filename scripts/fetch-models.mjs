@@ -216,6 +216,9 @@ function ort() {
   }
 }
 
+/** What the site's pages fetch. */
+export const SITE = ["mnist", "minilm", "efficientnet", "ppocr", "ort"];
+
 /** What is not in wheels. */
 const OTHERS = { speech, ort };
 

@@ -63,6 +63,18 @@ const DEMOS = {
     await page.waitForTimeout(1500);
     return ["#cut"];
   },
+  async classify(page) {
+    await page.click("#cat");
+    await said(page, "^It looks");
+    return ["#source", "#kinds"];
+  },
+  async search(page) {
+    await page.click("#read");
+    await said(page, "^Read \\d+ passages\\.");
+    await page.fill("#query", "my internet is broken");
+    await said(page, "^Found");
+    return ["#hits"];
+  },
   async speech(page) {
     await page.click("#sample");
     await said(page, "^Speech");
@@ -112,7 +124,10 @@ const DEMOS = {
 };
 
 /** Which part of a result is cut: from 0, left or top, to 1. Texts are shown whole. */
-const CUTS = { compare: { x: 0, y: 0 }, cutout: { y: 0 }, files: { x: 0, whole: true }, writer: { x: 0, y: 0 }, chat: { x: 1, y: 0 } };
+const CUTS = {
+  classify: { x: 0, y: 0 }, search: { x: 0, y: 0 }, compare: { x: 0, y: 0 }, cutout: { y: 0 },
+  files: { x: 0, whole: true }, writer: { x: 0, y: 0 }, chat: { x: 1, y: 0 },
+};
 
 /** Elements side by side as one small picture. */
 async function picture(page, selectors, { x = 0.5, y = 0.5, whole = false } = {}) {

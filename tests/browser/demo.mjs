@@ -1,12 +1,14 @@
 // The built site in headless Chromium, driven as a person would: every demo's page on both devices with its results checked,
 // all pages on a narrow screen, and a demo without WebGPU.
-// usage: node tests/browser/demo.mjs [home] [inside] [docs] [axe] [wasm] [webgpu] [narrow] [media] [no-webgpu]
+// usage: node tests/browser/demo.mjs [home] [inside] [docs] [axe] [wasm] [webgpu] [narrow] [media] [no-webgpu] [SLUG ..]
+// with slugs, of the demos only these
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { launch } from "../../scripts/lib/chromium.mjs";
 import { Failure, main, root } from "../../scripts/lib/run.mjs";
 import { pageBytes, sitePages } from "../../scripts/lib/site.mjs";
 import { serve } from "../../scripts/serve.mjs";
+import { readNpz } from "../lib/npz.mjs";
 import { accessible } from "./axe.mjs";
 import { demos } from "../../www/demos/index.mjs";
 
@@ -54,6 +56,9 @@ function canvasPixels(page, id) {
     return Array.from(data.filter((_, at) => at % 4 !== 3));
   }, id);
 }
+
+/** The cosine of two texts of the search, as numpy computes it from the same weights in f64. */
+const ROUTER = 0.393;
 
 const difference = (a, b) => a.reduce((sum, v, at) => sum + Math.abs(v - b[at]), 0) / a.length;
 
@@ -204,6 +209,41 @@ async function compared({ page, status }) {
   const table = await page.textContent("#table tbody");
   check((await page.locator("#table tbody tr").count()) === 2 && !/differ/.test(table), `the table says: ${table}`);
   return page.textContent("#sum");
+}
+
+/** Notes are found by what they mean, then a file of one's own. */
+async function searched({ page, status }) {
+  await page.click("#read");
+  await status(/^Read \d+ passages\.$/);
+  const first = async (query, pattern) => {
+    await page.fill("#query", query);
+    await page.waitForFunction((text) => new RegExp(text).test(document.querySelector("#hits li")?.textContent), pattern.source, { timeout: MINUTE });
+    return page.textContent("#hits li small");
+  };
+  await first("who owes me money?", /^Tom still has my drill/);
+  const score = Number(/([\d.]+) ·/.exec(await first("my internet is broken", /^Router:/))[1]);
+  check(Math.abs(score - ROUTER) < 0.011, `the score of the router is ${score}, not ${ROUTER}`);
+  const buffer = Buffer.from("# Log\n\nThe bees swarmed on Tuesday and hung in the pear tree.\n\nAll quiet.\n");
+  await page.setInputFiles("#files", { name: "hives.md", mimeType: "text/markdown", buffer });
+  await page.waitForFunction(() => /^(31|15) passages of 2 texts/.test(document.querySelector("#known").textContent), null, { timeout: MINUTE });
+  check(/hives\.md/.test(await first("insects that make honey", /^The bees swarmed/)), "the file is not named");
+  return `${await page.textContent("#known")} ${await page.textContent("#cost")}`;
+}
+
+/** The two photographs are told as PyTorch tells them: the likeliest, and its probability. */
+async function classified({ page, status }) {
+  const { logits } = await readNpz(readFileSync(join(root, "tests/models/efficientnet_lite0/expected.npz")));
+  for (const [row, button, name] of [[0, "#cat", "Egyptian cat"], [1, "#cup", "espresso"]]) {
+    await page.click(button);
+    await status(new RegExp(`^It looks like: ${name}\\.`));
+    const shown = (await page.locator("#kinds li").allTextContents()).map((text) => Number(/([\d.]+) %/.exec(text)[1]));
+    const values = [...logits.data.slice(1000 * row, 1000 * (row + 1))];
+    const sum = values.reduce((all, v) => all + Math.exp(v), 0);
+    const want = values.map((v) => (100 * Math.exp(v)) / sum).sort((a, b) => b - a).slice(0, 5);
+    check(want.every((v, at) => Math.abs(v - shown[at]) < 0.11), `${shown} % are shown, PyTorch has ${want.map((v) => v.toFixed(1))}`);
+    await page.waitForFunction(() => document.querySelector("#stop").hidden);
+  }
+  return page.textContent("#cost");
 }
 
 /** A network becomes the picture. */
@@ -451,19 +491,22 @@ async function axe(browser, url) {
 
 const painted = {};
 
-async function onDevice(browser, url, device) {
+async function onDevice(browser, url, device, slugs) {
   const visit = async (slug, body, more = "") => {
     const opened = await open(browser, url, at(slug, device) + more);
     check(await opened.page.isChecked(`#device [value=${device}]`), `${device} is not the device in use`);
     console.log(`demo: ${device}: ${await body(opened)}`);
     return opened;
   };
-  const over = async (...what) => (await visit(...what)).page.close();
+  const chosen = (slug) => slugs.length === 0 || slugs.includes(slug);
+  const over = async (slug, ...what) => chosen(slug) && (await visit(slug, ...what)).page.close();
   await over("speech", speech);
   await over("files", fileKinds);
   await over("upscale", enlarged);
   await over("cutout", cutOut);
   await over("notes", heard);
+  await over("classify", classified);
+  await over("search", searched, device === "wasm" ? "" : "&notes=12");
   if (device === "wasm") {
     await over("read", read);
     await over("dreamer", dreamt, "&steps=100");
@@ -477,6 +520,7 @@ async function onDevice(browser, url, device) {
     painted[device] = after;
     return text;
   });
+  if (!chosen("digits")) return;
   const { page, status } = await visit("digits", digits);
   // Stop ends training early, and the page goes on
   await page.click("#train");
@@ -493,10 +537,11 @@ const parts = {
   inside,
   docs,
   axe,
-  wasm: (browser, url) => onDevice(browser, url, "wasm"),
-  webgpu: (browser, url) => onDevice(browser, url, "webgpu"),
-  async narrow(browser, url) {
-    for (const path of ["", "inside/", "docs/", "docs/start/", "docs/peers/", "gallery/", ...demos.map(({ slug }) => at(slug, "wasm"))]) {
+  wasm: (browser, url, slugs) => onDevice(browser, url, "wasm", slugs),
+  webgpu: (browser, url, slugs) => onDevice(browser, url, "webgpu", slugs),
+  async narrow(browser, url, slugs) {
+    const paths = slugs.length > 0 ? [] : ["", "inside/", "docs/", "docs/start/", "docs/peers/", "gallery/"];
+    for (const path of [...paths, ...demos.filter(({ slug }) => slugs.length === 0 || slugs.includes(slug)).map(({ slug }) => at(slug, "wasm"))]) {
       const { page } = await open(browser, url, path, { viewport: { width: 360, height: 740 }, colorScheme: "dark" });
       check((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360, `/${path} scrolls sideways at 360 px`);
       const small = await page.evaluate(() =>
@@ -536,12 +581,13 @@ async function withoutWebGpu(url) {
 }
 
 main(async () => {
-  const wanted = process.argv.slice(2);
+  const slugs = process.argv.slice(2).filter((name) => demos.some(({ slug }) => slug === name));
+  const wanted = process.argv.slice(2).filter((name) => !slugs.includes(name));
   const chosen = (name) => wanted.length === 0 || wanted.includes(name);
   const server = await serve({ "/": join(root, "www/dist") });
   const browser = await launch();
   try {
-    for (const [name, body] of Object.entries(parts)) if (chosen(name)) await body(browser, server.url);
+    for (const [name, body] of Object.entries(parts)) if (chosen(name)) await body(browser, server.url, slugs);
     if (painted.wasm && painted.webgpu) {
       const apart = difference(painted.wasm, painted.webgpu);
       check(apart < 0.5, `the two devices paint differently: ${apart} of 255 on average`);

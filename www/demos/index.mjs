@@ -27,6 +27,12 @@ export const demos = [
     size: "0.2 MB",
   },
   {
+    slug: "classify", title: "What is in the picture?",
+    card: "A thousand things, from cats to espresso, live on the camera.",
+    text: "EfficientNet-Lite0 knows 1,000 things. Its layers are the code of this page, its weights the file that PyTorch saved.",
+    size: "18.8 MB",
+  },
+  {
     slug: "speech", title: "Is anyone speaking?",
     card: "Voice activity, 32 ms at a time, from the microphone.",
     text: "Silero's detector listens to 32 milliseconds at a time and says how likely it is that somebody speaks.",
@@ -73,6 +79,12 @@ export const demos = [
     card: "Six models here and in onnxruntime-web, timed on your device.",
     text: "The same models, the same inputs, the same device: gradloom beside onnxruntime-web, in a table that you can share.",
     size: "13 MB of models, and 14 or 27 MB of the other runtime",
+  },
+  {
+    slug: "search", title: "Search by meaning",
+    card: "Your notes and files, found by what they say, not by their words.",
+    text: "MiniLM turns each passage of your texts into 384 numbers, and your question too. What points the same way is found, without a word in common.",
+    size: "91 MB, once",
   },
   {
     slug: "chat", title: "Talk with a language model",

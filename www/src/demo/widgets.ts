@@ -1,12 +1,15 @@
 // Parts of pages that several demos use: files, the camera and microphone, charts.
 import { el } from "./page";
 
-/** Calls back with files that are chosen or dropped. */
-export function files(input: string, zone: string | null, take: (file: File) => void): void {
+/** Calls back with files that are chosen or dropped: the first of them, and all. */
+export function files(input: string, zone: string | null, take: (file: File, all: File[]) => void): void {
   const field = el<HTMLInputElement>(input);
+  const given = (list: FileList | null | undefined): void => {
+    const all = [...(list ?? [])];
+    if (all[0]) take(all[0], all);
+  };
   field.addEventListener("change", () => {
-    const file = field.files?.[0];
-    if (file) take(file);
+    given(field.files);
     field.value = "";
   });
   if (!zone) return;
@@ -19,8 +22,7 @@ export function files(input: string, zone: string | null, take: (file: File) => 
   area.addEventListener("drop", (event) => {
     event.preventDefault();
     area.classList.remove("over");
-    const file = event.dataTransfer?.files[0];
-    if (file) take(file);
+    given(event.dataTransfer?.files);
   });
 }
 

@@ -3,13 +3,15 @@ import { FormatError, ValueError } from "../errors.js";
 import { loadWeights } from "../lazy.js";
 import { readSource } from "../progress.js";
 import { Tensor, tidy } from "../tensor.js";
-import { Tokenizer } from "../tokenizer.js";
+import { type BatchEncoding, Tokenizer } from "../tokenizer.js";
 import { type Opened, type TaskOptions, modelOf } from "./recipe.js";
 
 interface Config {
   layers: number;
   heads: number;
   eps: number;
+  /** The most tokens that the model takes. */
+  places: number;
 }
 
 interface Encoder extends Config, Disposable {
@@ -19,6 +21,8 @@ interface Encoder extends Config, Disposable {
 
 /** Texts are encoded so many at a time. */
 const BATCH = 32;
+/** Tokens are filled up to a multiple of this, and texts to a power of two, so that few plans serve all texts. */
+const STEP = 16;
 
 /**
  * Texts as unit vectors, `[texts, size]`: those of texts that mean the same are near. Texts are cut to what the model takes (`maxTokens` of the
@@ -28,20 +32,32 @@ export async function embed(texts: readonly string[], options: TaskOptions): Pro
   if (!Array.isArray(texts) || texts.some((text) => typeof text !== "string")) throw new ValueError("E_VALUE", "embed takes an array of strings");
   const opened = await modelOf("embed", options);
   const encoder = await encoderOf(opened, options);
-  const out: Float32Array[] = [];
+  const out: Float32Array[] = new Array(texts.length);
+  // those of about the same length together
+  const order = texts.map((_, at) => at).sort((a, b) => (texts[a] as string).length - (texts[b] as string).length);
   for (let at = 0; at < texts.length; at += BATCH) {
     options.signal?.throwIfAborted();
-    const { ids, mask } = encoder.tokenizer.encodeBatch(texts.slice(at, at + BATCH));
+    const some = order.slice(at, at + BATCH);
+    const { ids, mask } = filled(encoder, encoder.tokenizer.encodeBatch(some.map((i) => texts[i] as string)));
     using vectors = tidy(() => {
       const device = Object.values(encoder.weights)[0]?.device;
       const on = { dtype: "i32" as const, ...(device && { device }) };
       return forward(encoder, new Tensor(ids, null, on), new Tensor(mask, null, on));
     });
-    const [rows, size] = vectors.shape as [number, number];
+    const size = vectors.shape[1] as number;
     const values = await vectors.data("f32", options.signal ? { signal: options.signal } : {});
-    for (let row = 0; row < rows; row += 1) out.push(values.slice(row * size, (row + 1) * size));
+    some.forEach((i, row) => (out[i] = values.slice(row * size, (row + 1) * size)));
   }
   return out;
+}
+
+/** Tokens filled up to a length, and texts to a number, that many calls have in common. */
+function filled({ places }: Encoder, { ids, mask }: BatchEncoding): { ids: number[][]; mask: number[][] } {
+  const longest = ids[0]?.length ?? 0;
+  const [texts, tokens] = [2 ** Math.ceil(Math.log2(ids.length)), Math.max(longest, Math.min(places, Math.ceil(longest / STEP) * STEP))];
+  const grown = (rows: readonly (readonly number[])[]): number[][] =>
+    Array.from({ length: texts }, (_, i) => Array.from({ length: tokens }, (__, at) => (rows[i] ?? (rows[0] as readonly number[]))[at] ?? 0));
+  return { ids: grown(ids), mask: grown(mask) };
 }
 
 /** How near texts are to a query, by the angle of their vectors: 1 for the same, nearest first. */
@@ -75,7 +91,9 @@ async function encoderOf({ recipe, url, kept }: Opened, options: TaskOptions): P
       for (const t of Object.values(weights)) t.dispose();
     };
     for (const t of Object.values(weights)) t.freeze();
-    return { layers, heads, eps: parsed.layer_norm_eps ?? 1e-12, weights, tokenizer: words, [Symbol.dispose]: dispose };
+    const table = "embeddings.position_embeddings.weight";
+    const places = (weights[table] ?? weights[`bert.${table}`])?.shape[0] ?? 0;
+    return { places, layers, heads, eps: parsed.layer_norm_eps ?? 1e-12, weights, tokenizer: words, [Symbol.dispose]: dispose };
   }
 }
 

@@ -1,0 +1,65 @@
+// Classifying: of two photographs, a picture of the visitor's, or live before the camera.
+import { Demo, el } from "../../src/demo/page";
+import { bitmap, camera, files, paint, sample } from "../../src/demo/widgets";
+import type { Api } from "./worker";
+
+const SIDE = 224;
+const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
+const source = el<HTMLCanvasElement>("source");
+
+async function once(signal: AbortSignal): Promise<{ best: string; ms: number }> {
+  const picture = await createImageBitmap(source);
+  const { ranks, ms } = await demo.ask("classify", { picture }, { signal, transfer: [picture] });
+  demo.took(ms, "picture");
+  demo.cost();
+  el("kinds-text").textContent = "Of 1,000 things that the network knows.";
+  el("kinds").replaceChildren(...ranks.map(({ label = "", score }) => {
+    const item = document.createElement("li");
+    const bar = document.createElement("meter");
+    bar.value = score;
+    bar.setAttribute("aria-hidden", "true");
+    const name = document.createElement("b");
+    name.textContent = label;
+    item.append(name, ` ${(100 * score).toFixed(1)} %`, bar);
+    return item;
+  }));
+  return { best: ranks[0]?.label ?? "nothing", ms };
+}
+
+const classify = (show: (signal: AbortSignal) => Promise<void>): Promise<void> => demo.work("Looking", async (signal) => {
+  await show(signal);
+  return `It looks like: ${(await once(signal)).best}.`;
+});
+
+/** One of the two photographs: planes of red, green and blue, one picture after the other. */
+const photograph = (which: number): Promise<void> => classify(async (signal) => {
+  const bytes = new Uint8Array(await (await sample("data/photographs.bin", signal)).arrayBuffer());
+  const area = SIDE * SIDE;
+  const image = new ImageData(SIDE, SIDE);
+  for (let at = 0; at < area; at += 1) {
+    for (let c = 0; c < 3; c += 1) image.data[4 * at + c] = bytes[(3 * which + c) * area + at] as number;
+    image.data[4 * at + 3] = 255;
+  }
+  paint(source, image);
+});
+
+el("cat").addEventListener("click", () => void photograph(0));
+el("cup").addEventListener("click", () => void photograph(1));
+el("camera").addEventListener("click", () => void demo.work("Asking for the camera", async (signal) => {
+  let frames = 0;
+  return camera(480, signal, async (video) => {
+    const frame = await createImageBitmap(video);
+    paint(source, frame);
+    frame.close();
+    const { ms } = await once(signal);
+    frames += 1;
+    if (frames % 10 === 1) demo.say(`Camera: ${(1000 / Math.max(1, ms)).toFixed(1)} frames a second. The frames stay in this page.`);
+  });
+}));
+files("picture", "drop", (file) => void bitmap(file).then(
+  (image) => classify(async () => {
+    paint(source, image);
+    image.close();
+  }),
+  (error: Error) => demo.say(`That failed: ${error.message}`),
+));
