@@ -79,6 +79,23 @@ test("a second load finds the kernels, and texts can be ended", async () => {
   assertEqual((await ending).code, "E_STATE");
 });
 
+test("a worker that does not start is done without", async () => {
+  await allowConsoleErrors(/no thread/);
+  const { Worker: Plain } = globalThis;
+  for (const throws of [false, true]) {
+    globalThis.Worker = class extends Plain {
+      constructor() {
+        if (throws) throw new DOMException("of another origin", "SecurityError");
+        super(URL.createObjectURL(new Blob(["throw new Error('no thread')"], { type: "text/javascript" })));
+        this.addEventListener("error", (event) => event.preventDefault());
+      }
+    };
+    const llm = await LLM.load(MODEL, { device: "wasm", context: 64 }).finally(() => (globalThis.Worker = Plain));
+    assertEqual(await all(llm.tokens(expected.prompt, { maxTokens: 4, ignoreEnd: true })), expected.tokens.slice(0, 4));
+    llm.dispose();
+  }
+});
+
 test("what is no model is refused, from the worker too", async () => {
   await allowConsoleErrors(/404/);
   assertEqual((await errorOf(() => LLM.load("/page/index.html"))).code, "E_FORMAT");

@@ -18,6 +18,15 @@ export interface ModelTokenizer {
 
 const NOTHING: Generated = { promptTokens: 0, reusedTokens: 0, tokens: 0, firstTokenMs: 0, tokensPerSecond: 0, end: undefined };
 
+/** Null for a script of another origin. */
+function startedWorker(): Worker | null {
+  try {
+    return new Worker(new URL("./llm-worker.js", import.meta.url), { type: "module" });
+  } catch {
+    return null;
+  }
+}
+
 /** A language model of a GGUF file. Texts are made one after the other; what a text has in common with the one before is not read again. */
 export class LLM {
   readonly #backend: Backend;
@@ -41,7 +50,8 @@ export class LLM {
 
   /**
    * Loads a GGUF file. It is read by ranges, never whole, where the server answers them, and kept for later visits; each weight goes to the
-   * device's memory as it comes. In a page all this happens in a worker, unless told otherwise.
+   * device's memory as it comes. In a page all this happens in a worker, unless told otherwise, or where the browser refuses the worker's
+   * script: then the console says so.
    */
   static async load(from: FileSource, options: LLMOptions = {}): Promise<LLM> {
     const { worker = true } = options;
@@ -50,8 +60,10 @@ export class LLM {
     const here = !worker || !page || options.fetch !== undefined || typeof options.device === "object";
     if (here) return new LLM(await loadLocal(from, options));
     options.signal?.throwIfAborted();
-    const thread = new Worker(new URL("./llm-worker.js", import.meta.url), { type: "module" });
-    return new LLM(await loadRemote(thread, from, options));
+    const thread = startedWorker();
+    const remote = thread && (await loadRemote(thread, from, options));
+    if (!remote) console.warn("gradloom: the language model runs on the page's own thread, because its worker did not start");
+    return new LLM(remote ?? (await loadLocal(from, options)));
   }
 
   /** What the last text took, or the one under way so far. */

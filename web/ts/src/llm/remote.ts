@@ -17,8 +17,8 @@ function revived({ name, message, code, hint }: Extract<Answer, { kind: "failed"
   return hint !== undefined && error instanceof GradloomError ? new (error.constructor as typeof GradloomError)(code, message, { hint }) : error;
 }
 
-/** Loads a model in a worker that was just started. */
-export async function loadRemote(worker: Worker, from: FileSource, options: LLMOptions): Promise<RemoteModel> {
+/** Loads a model in a worker that was just started; null where that does not come to life: its script was refused, or is not there. */
+export async function loadRemote(worker: Worker, from: FileSource, options: LLMOptions): Promise<RemoteModel | null> {
   const { signal, onProgress, fetch: _, device, ...rest } = options;
   if (typeof device === "object") throw new ValueError("E_VALUE", "a device of this thread cannot be used in a worker", { hint: "load with `worker: false`" });
   const model = new RemoteModel(worker);
@@ -31,6 +31,7 @@ export async function loadRemote(worker: Worker, from: FileSource, options: LLMO
     return model;
   } catch (error) {
     model.dispose();
+    if (!model.alive && error instanceof InternalError) return null;
     throw error;
   }
 }
@@ -38,6 +39,8 @@ export async function loadRemote(worker: Worker, from: FileSource, options: LLMO
 export class RemoteModel implements Backend {
   info!: ModelInfo;
   metadata!: Metadata;
+  /** Whether the worker ever answered. */
+  alive = false;
   readonly #worker: Worker;
   readonly #told = new Map<number, Told>();
   #next = 0;
@@ -45,7 +48,10 @@ export class RemoteModel implements Backend {
 
   constructor(worker: Worker) {
     this.#worker = worker;
-    worker.onmessage = ({ data }: MessageEvent<Answer>) => this.#told.get(data.id)?.(data);
+    worker.onmessage = ({ data }: MessageEvent<Answer>) => {
+      this.alive = true;
+      this.#told.get(data.id)?.(data);
+    };
     worker.onerror = (event) => {
       const why = event.message ? `: ${event.message}` : "";
       this.#end(new InternalError("E_INTERNAL", `the language model's worker stopped${why}`));
