@@ -1,3 +1,4 @@
+// The bundler of the site.
 import { sveltekit } from "@sveltejs/kit/vite";
 
 export default { plugins: [sveltekit()] };
