@@ -47,11 +47,15 @@ pub(crate) fn id_of(i: &Array) -> Option<u32> {
     i.get(1).as_f64().map(|id| id as u32)
 }
 
+/// A list of sizes.
+pub(crate) fn shape_of(list: &JsValue) -> Vec<usize> {
+    Array::from(list).iter().map(|n| n.as_f64().unwrap_or(0.0).max(0.0) as usize).collect()
+}
+
 /// `[name, dtype, shape, data]`.
 pub(crate) fn host_input(i: &Array) -> Result<(String, HostTensor)> {
     let name = name_of(i);
-    let shape: Vec<usize> =
-        Array::from(&i.get(2)).iter().map(|n| n.as_f64().unwrap_or(0.0).max(0.0) as usize).collect();
+    let shape = shape_of(&i.get(2));
     let dt = dtype(&i.get(1).as_string().unwrap_or_default())?;
     let data = i.get(3).dyn_into::<Uint8Array>().map(|d| d.to_vec()).unwrap_or_default();
     let bad = |e: Error| Error::Input { name: name.clone(), what: e.to_string() };

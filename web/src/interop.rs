@@ -1,14 +1,15 @@
-//! What a WebGPU device shares with the page: buffers of the page as tensors, and tensors as buffers for the page's own shaders. No element
-//! is copied, and none goes over the host. Part of what pages on WebGPU load.
+//! What a WebGPU device shares with the page: buffers of the page as tensors, tensors as buffers for the page's own shaders, and kernels that
+//! the page wrote. No element is copied, and none goes over the host. Part of what pages on WebGPU load.
 
-use crate::args::dtype;
+use crate::args::{dtype, id_of, name_of, shape_of};
 use crate::face::{Inner, Runtime, Side, throw};
 use crate::webgpu_memory::Buffers;
-use gradloom_core::tensor::Tensor;
+use gradloom_core::tensor::{CustomKernel, Tensor};
 use gradloom_core::{Error, Result};
 use js_sys::Array;
 use std::cell::RefCell;
 use std::rc::Rc;
+use wasm_bindgen::JsCast;
 use wasm_bindgen::prelude::*;
 
 /// What the device has allocated.
@@ -43,6 +44,37 @@ impl Runtime {
             Ok(t)
         };
         Ok(inner.keep(make().map_err(throw)?))
+    }
+
+    /// The outputs of a kernel in WGSL: inputs are `[name, id]`, outputs `[name, dtype, shape]`.
+    #[wasm_bindgen(js_name = customKernel)]
+    pub fn custom_kernel(
+        &self,
+        name: &str,
+        code: &str,
+        workgroups: &[u32],
+        inputs: &Array,
+        outputs: &Array,
+    ) -> std::result::Result<Vec<u32>, JsValue> {
+        let inner = &self.inner;
+        let make = || -> Result<Vec<u32>> {
+            let (mut tensors, mut made) = (Vec::new(), Vec::new());
+            for i in inputs.iter() {
+                let i: Array = i.unchecked_into();
+                tensors.push((name_of(&i), inner.tensor(id_of(&i).unwrap_or(u32::MAX))?));
+            }
+            for o in outputs.iter() {
+                let o: Array = o.unchecked_into();
+                made.push((name_of(&o), dtype(&o.get(1).as_string().unwrap_or_default())?, shape_of(&o.get(2))));
+            }
+            let inputs: Vec<(&str, &Tensor)> = tensors.iter().map(|(name, t)| (name.as_str(), t)).collect();
+            let outputs: Vec<_> = made.iter().map(|(name, dt, shape)| (name.as_str(), *dt, shape.clone())).collect();
+            let workgroups = [0, 1, 2].map(|i| workgroups.get(i).copied().unwrap_or(1));
+            let kernel = CustomKernel { name, code, workgroups, inputs: &inputs, outputs: &outputs };
+            let out = Tensor::custom_kernel(&inner.session, &kernel)?;
+            Ok(out.into_iter().map(|t| inner.keep(t)).collect())
+        };
+        make().map_err(throw)
     }
 
     /// `[buffer, offset, size, dtype]` of a tensor, which is computed first unless `abort` fires.

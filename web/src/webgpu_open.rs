@@ -154,7 +154,7 @@ async fn call(o: &JsValue, name: &str, arg: &JsValue) -> Result<JsValue> {
 }
 
 pub(crate) fn target(limits: &JsValue) -> Target {
-    let mut t = Target::wgsl("webgpu");
+    let mut t = Target::wgsl("webgpu").with_custom_kernels();
     let n = |name, default| limit(limits, name, default);
     let side = n("maxComputeWorkgroupsPerDimension", 65535) as u32;
     t.max_grid = [side; 3];

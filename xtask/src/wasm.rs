@@ -34,7 +34,10 @@ const PARTS: [split::Part<'_>; 6] = [
     // what looks at kernels estimates their times as what tunes them does: what two parts have in common, every page would load
     split::Part { name: "tune", exports: &["runtime_debug", "runtime_tune"] },
     split::Part { name: "wasm", exports: &["runtime_workerGone", "wasmRuntime"] },
-    split::Part { name: "webgpu", exports: &["runtime_fromGpuBuffer", "runtime_gpuBuffer", "webgpuRuntime"] },
+    split::Part {
+        name: "webgpu",
+        exports: &["runtime_customKernel", "runtime_fromGpuBuffer", "runtime_gpuBuffer", "webgpuRuntime"],
+    },
 ];
 
 /// The features of `gradloom-web-extra`: each is a module that the package loads on first use.

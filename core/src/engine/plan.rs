@@ -1,6 +1,7 @@
 //! Closed graph -> [`Plan`]: schedule, list each distinct kernel once, place temporaries. Compiling the kernels is a pure
 //! function of each [`Job`], so that whoever has threads may do it on them.
 
+use super::custom;
 use super::memory::{self, Life};
 use crate::codegen::pack::Pack;
 use crate::codegen::{self, Opt, Program, VarInfo};
@@ -160,7 +161,10 @@ pub fn with_numbers(key: u128, numbers: impl Iterator<Item = u32>) -> u128 {
 
 /// Compiles and renders one kernel.
 pub fn compile(ast: &Ast, t: &Target, renderer: &dyn Renderer, opts: Option<&[Opt]>) -> Result<Compiled> {
-    Compiled::new(codegen::compile(ast, t, opts)?, t, renderer)
+    match ast.custom() {
+        Some(u) => custom::compiled(&ast.g, u, t),
+        None => Compiled::new(codegen::compile(ast, t, opts)?, t, renderer),
+    }
 }
 
 /// Renders a program in the target's language.

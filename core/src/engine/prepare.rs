@@ -335,7 +335,7 @@ impl Engine {
         let mut seen = FxHashSet::default();
         for k in keys.iter().filter_map(|k| self.kept.as_ref()?.get(k)) {
             let (_, jobs) = plan::plan(&k.graph, &k.roots, &k.constant, &target)?;
-            for job in jobs.into_iter().filter(|j| seen.insert(j.key)) {
+            for job in jobs.into_iter().filter(|j| j.ast.custom().is_none() && seen.insert(j.key)) {
                 if let Some(loaded) = self.programs.get(&job.key) {
                     list.push((job.key, job.ast, loaded.launches));
                 }

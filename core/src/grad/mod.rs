@@ -27,7 +27,7 @@ pub(crate) fn gradient(g: &mut Graph, loss: UOp, seed: UOp, targets: &[UOp]) -> 
     for &u in &order {
         let through = match g.op(u) {
             Op::Detach => g.src(u).len() > 1,
-            op => g.dtype(u).is_float() || op == Op::Store,
+            op => g.dtype(u).is_float() || matches!(op, Op::Store | Op::Custom),
         };
         let from_source = through && g.src(u).iter().any(|s| on_path[s.0 as usize]);
         on_path[u.0 as usize] = from_source || targets.contains(&u);

@@ -267,6 +267,10 @@ fn reduce(g: &mut Graph, u: UOp, x: UOp, dy: UOp, op: ReduceOp, axes: &[u8]) -> 
 /// `After(x, stores..)`: the last store to all of `x` is the value; with no store to it the value is `x`.
 fn after(g: &mut Graph, u: UOp, dy: UOp) -> Result<Flow> {
     let src = g.srcs(u);
+    if let Some(Arg::Custom(c)) = src[1..].iter().map(|&s| g.arg(s)).find(|a| matches!(a, Arg::Custom(_))) {
+        let context = format!("custom kernel `{}`, which came without one", c.name);
+        return Err(Error::Unsupported { what: "gradient".into(), context });
+    }
     let stores: Vec<UOp> = src[1..].iter().copied().filter(|&s| g.op(s) == Op::Store).collect();
     let Some(&last) = stores.last() else { return Ok(smallvec![(src[0], dy)]) };
     if stores.len() > 1 || g.src_at(last, 0) != src[0] {

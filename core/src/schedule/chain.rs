@@ -55,7 +55,7 @@ pub fn merge(g: &Graph, roots: &[UOp], nodes: &[UOp], cuts: &mut Cuts, t: &Targe
 
 /// How the kernel of `owner` runs, if it is a chain.
 fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Rows> {
-    if matches!(g.op(owner), Op::Scatter | Op::Scan) {
+    if matches!(g.op(owner), Op::Scatter | Op::Scan | Op::Custom) {
         return None;
     }
     let shape = g.shape(stored(g, owner).0);

@@ -140,7 +140,7 @@ fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
                 }
             }
             Op::Scatter | Op::Scan => forced[u.0 as usize] = true,
-            Op::Store => forced[u.0 as usize] = true,
+            Op::Store | Op::Custom => forced[u.0 as usize] = true,
             _ => {}
         }
     }
@@ -460,9 +460,8 @@ fn joined(g: &Graph, u: UOp, info: &[Inline]) -> Inline {
 
 /// The source of `u` whose reductions are the least work, if more than one source has any.
 fn weakest_reduction(g: &Graph, u: UOp, info: &[Inline]) -> Option<UOp> {
-    let work = |s: UOp| -> u64 {
-        info[s.0 as usize].reduces.iter().map(|&r| g.numel(g.src_at(UOp(r), 0))).max().unwrap_or(0)
-    };
+    let work =
+        |s: UOp| -> u64 { info[s.0 as usize].reduces.iter().map(|&r| g.numel(g.src_at(UOp(r), 0))).max().unwrap_or(0) };
     let with: SmallVec<[UOp; 4]> =
         g.src(u).iter().copied().filter(|s| !info[s.0 as usize].reduces.is_empty()).collect();
     with.iter().copied().filter(|&s| is_compute(g.op(base(g, s)))).min_by_key(|&s| (work(s), s))

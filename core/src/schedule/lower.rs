@@ -53,7 +53,7 @@ impl Lowering {
     pub fn step(&mut self, g: &Graph, cuts: &Cuts, buffers: &mut Buffers, t: &Target) -> Result<bool> {
         let Some(u) = self.cuts.next() else { return Ok(false) };
         let target = match g.op(u) {
-            Op::Store => g.src_at(u, 0),
+            Op::Store | Op::Custom => g.src_at(u, 0),
             _ => {
                 let origin = if self.outputs.contains(&u) { Origin::Output } else { Origin::Temp };
                 buffers.of.insert(u, buffers.list.len());
@@ -72,6 +72,7 @@ impl Lowering {
         let lower = || Lower::new(g, cuts, buffers, &self.versions, t);
         match g.op(u) {
             Op::Scan => self.out.push(lower().scan(u)?),
+            Op::Custom => self.out.push(lower().custom(u)?),
             Op::Scatter => {
                 self.out.push(lower().kernel(u)?);
                 if g.numel(g.src_at(u, 1)) > 0 {
@@ -91,6 +92,8 @@ fn versions(g: &Graph, roots: &[UOp], cuts: &Cuts) -> FxHashMap<UOp, u32> {
         let at = |s: UOp, v: &FxHashMap<UOp, u32>| v.get(&s).copied().unwrap_or(0);
         let version = match g.op(u) {
             Op::Store => at(fuse::stored_to(g, g.src_at(u, 0)), &v) + 1,
+            // its outputs have been nothing before
+            Op::Custom => 1,
             Op::After => g.src(u).iter().map(|&s| at(s, &v)).max().unwrap_or(0),
             Op::Scatter => (g.numel(g.src_at(u, 1)) > 0) as u32,
             // a copy has storage of its own
@@ -237,6 +240,25 @@ impl<'a> Lower<'a> {
             reads: self.reads,
             writes: SmallVec::from_elem(written, 1),
         }
+    }
+
+    /// The kernel of a user's code, over the buffers of its sources.
+    fn custom(mut self, u: UOp) -> Result<Pending> {
+        let g = self.g;
+        let Arg::Custom(c) = g.arg(u) else { return Err(Error::Internal("a custom kernel without code".into())) };
+        let mut src: SmallVec<[UOp; 8]> = SmallVec::new();
+        for (slot, &s) in (0u32..).zip(g.src(u)) {
+            let buffer = self.buffers.of[&fuse::storage(g, s)];
+            let info = self.buffers.list[buffer];
+            src.push(self.k.param(slot, self.t.stored_as(info.dtype)?, info.len));
+            self.args.push(buffer);
+        }
+        self.wait_for(&g.src(u)[c.outputs..]);
+        let writes = self.args[..c.outputs].iter().map(|&b| (b, self.versions[&u])).collect();
+        let op = self.k.node(Op::Custom, DType::Void, &src, g.arg(u).clone());
+        let sink = self.k.sink(&vec![op; c.outputs]);
+        let kernel = Kernel { ast: Ast::new(self.k, sink), args: self.args, scalars: Vec::new() };
+        Ok(Pending { node: u, kernel, reads: self.reads, writes })
     }
 
     /// Orders the kernel after those that make these values.

@@ -24,7 +24,7 @@ use crate::target::Target;
 use crate::uop::{Graph, Op, UOp};
 use crate::{DType, Error, Result};
 
-/// A kernel graph: `Sink(Store(Index(Param 0, ..), value), ..)` over open ranges of kind Loop.
+/// A kernel graph: `Sink(Store(Index(Param 0, ..), value), ..)` over open ranges of kind Loop, or `Sink(Custom, ..)`, once for each output.
 #[derive(Clone)]
 pub struct Ast {
     /// Its own graph, numbered canonically.
@@ -41,6 +41,11 @@ impl Ast {
     /// A kernel without constant operands.
     pub fn new(g: Graph, sink: UOp) -> Ast {
         Ast { role: Role::of(&g, sink), g, sink, constants: Vec::new() }
+    }
+
+    /// The op of a kernel that a user wrote.
+    pub fn custom(&self) -> Option<UOp> {
+        self.g.src(self.sink).first().copied().filter(|&u| self.g.op(u) == Op::Custom)
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn elementwise(ast: &Ast) -> Option<Vec<usize>> {
     let ordered = |u: UOp| match g.op(u) {
         Op::Range => g.kind(u) == AxisKind::Walk,
         Op::Store => indirect(u),
-        op => op == Op::Reduce,
+        op => matches!(op, Op::Reduce | Op::Custom),
     };
     if g.len() > MAX_NODES || g.iter().any(ordered) {
         return None;

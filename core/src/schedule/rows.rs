@@ -160,7 +160,7 @@ pub(super) fn stored(g: &Graph, owner: UOp) -> (UOp, UOp) {
 
 /// The loops of `owner`'s kernel, if it is a row kernel that the target runs well.
 fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Loops> {
-    if matches!(g.op(owner), Op::Scatter | Op::Scan) {
+    if matches!(g.op(owner), Op::Scatter | Op::Scan | Op::Custom) {
         return None;
     }
     let shape = g.shape(stored(g, owner).0);

@@ -125,6 +125,8 @@ pub struct Target {
     pub reassociates: bool,
     /// A kernel may read one part of an allocation and write another.
     pub shared_allocations: bool,
+    /// Does it run kernels that users wrote, in its own language?
+    pub custom_kernels: bool,
     /// Numbers of the machine below.
     pub machine: Machine,
 }
@@ -319,6 +321,12 @@ impl Target {
         self
     }
 
+    /// The same on a device that runs code of users, checked by what compiles it.
+    pub fn with_custom_kernels(mut self) -> Target {
+        self.custom_kernels = true;
+        self
+    }
+
     /// The same emulated by a processor.
     pub fn emulated(self) -> Target {
         self.by_processor().of_few_turns()
@@ -386,6 +394,7 @@ impl Target {
             narrow_gates: false,
             reassociates: false,
             shared_allocations: true,
+            custom_kernels: false,
             machine: Machine::generic(1, 16),
         }
     }

@@ -1,5 +1,6 @@
 //! What a node carries besides its sources: a real enum, interned once per graph.
 
+use super::custom::Custom;
 use super::mma::Layout;
 use super::{Meet, ReduceOp};
 use crate::dtype::Scalar;
@@ -141,4 +142,6 @@ pub enum Arg {
     },
     /// Mma: where the elements of the three matrices are.
     Mma(Box<Layout>),
+    /// Custom: its code.
+    Custom(Box<Custom>),
 }

@@ -145,6 +145,12 @@ pub(super) fn arg_words(arg: &Arg, out: &mut Vec<u64>) {
             out.push(15);
             name(out, &layout.to_string());
         }
+        Arg::Custom(c) => {
+            list(out, 16, c.grid.iter().map(|&n| u64::from(n)));
+            out.push(c.outputs as u64);
+            name(out, &c.name);
+            name(out, &c.code);
+        }
     }
 }
 

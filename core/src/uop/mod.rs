@@ -7,6 +7,7 @@
 pub mod arg;
 mod bounds;
 mod build;
+pub mod custom;
 pub mod eval;
 pub mod graph;
 pub mod hash;

@@ -125,6 +125,9 @@ pub enum Op {
     /// T `Store(target, value)`: target is a Buffer under movement ops and Gathers: each element goes where the target would
     /// read it, and nowhere where an index is out of range. KP `Store(index, value[, gate])`. Void.
     Store,
+    /// TK `Custom(outs.., xs..)[Custom]`: a kernel that the user wrote, over whole storage. T: each of its outputs is a Buffer, and
+    /// `After(out, Custom)` its value; the xs are rows that lie in memory. K: all are Params. Void. No gradient: its code is opaque.
+    Custom,
     /// TKP `After(x, deps..)`: x, once deps have happened. `After(buf, Store(view of buf, v))` is an assign. In K and P the
     /// ranges among deps are open in it.
     After,
@@ -224,8 +227,8 @@ impl Op {
     pub const ALL: &[Op] = &[
         Const, Buffer, Param, Var, Iota, Reshape, Permute, Expand, Pad, Shrink, Flip, Gather, Scatter, Scan, Reduce,
         Cast, Bitcast, Neg, Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Pow, Idiv, Imod, FloorDiv, FloorMod,
-        Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, DotBytes, Contiguous, Detach, Store, After, Sink,
-        Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, Mma, End, Scratch, Barrier, Stage,
+        Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, DotBytes, Contiguous, Detach, Store, Custom, After,
+        Sink, Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, Mma, End, Scratch, Barrier, Stage,
     ];
 
     /// One source, elementwise.

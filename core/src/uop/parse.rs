@@ -1,6 +1,7 @@
 //! Reads what [`super::print`] writes. Every node is checked against the spec before it is made, so that no text can
 //! make a graph that panics later. Errors name the line.
 
+use super::custom::Custom;
 use super::mma::Layout;
 use super::print::{kind_name, reduce_name, scatter_name, space_name};
 use super::{Arg, AxisKind, Graph, Meet, Op, RangeArg, ReduceOp, Space, UOp, spec};
@@ -218,6 +219,11 @@ impl<'a> Cursor<'a> {
             }
             Op::Index => Arg::Strides(self.list(Self::pair)?),
             Op::Acc | Op::AccMulAdd => Arg::Acc(self.field("id")?),
+            Op::Custom => {
+                let (name, outputs) = (self.quoted()?, self.field("outputs")?);
+                let grid = [self.field("x")?, self.field("y")?, self.field("z")?];
+                Arg::Custom(Box::new(Custom { name, outputs, grid, code: self.quoted()? }))
+            }
             Op::Mma => {
                 let text = self.run("a layout", |c| c != ']')?;
                 Arg::Mma(Box::new(Layout::read(text).ok_or_else(|| format!("bad layout `{text}`"))?))

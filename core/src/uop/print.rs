@@ -103,6 +103,10 @@ fn write_arg(arg: &Arg, out: &mut String) {
         Arg::Strides(s) => return list(s, out, |(id, stride)| format!("{id}:{stride}")),
         Arg::Scatter(how, axis) => write!(out, "[{} {axis}]", scatter_name(*how)),
         Arg::Acc(id) => write!(out, "[id={id}]"),
+        Arg::Custom(c) => {
+            let [x, y, z] = c.grid;
+            write!(out, "[{:?} outputs={} x={x} y={y} z={z} {:?}]", c.name, c.outputs, c.code)
+        }
         Arg::Mma(layout) => write!(out, "[{layout}]"),
         Arg::Scratch { id, len, space } => write!(out, "[id={id} len={len} {}]", space_name(*space)),
     };

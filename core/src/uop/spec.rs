@@ -121,6 +121,7 @@ impl Node<'_> {
             Contiguous => self.in_t()?.some_sources()?.keeps_dtype()?.no_arg(),
             Detach     => self.in_t()?.some_sources()?.keeps_dtype()?.gradients()?.no_arg(),
             Store      => self.in_tkp()?.dtype(DType::Void)?.no_arg()?.store(),
+            Custom     => self.in_tk()?.dtype(DType::Void)?.custom(),
             After      => self.in_tkp()?.some_sources()?.keeps_dtype()?.no_arg()?.after(),
             Sink       => self.in_tk()?.dtype(DType::Void)?.no_arg(),
             Range      => self.in_kp()?.sources(1)?.keeps_dtype()?.range(),
@@ -455,6 +456,19 @@ impl Node<'_> {
         self.want(matches!(self.g.op(base), Op::Buffer | Op::Param), "the target is no view of storage")?;
         let (t, v) = (self.g.shape(target), self.g.shape(value));
         self.sources(2)?.want(v.is_empty() || t == v, "target and value differ in shape")
+    }
+
+    /// Storage to write, each once, then storage to read.
+    fn custom(&self) -> Check<'_> {
+        let Arg::Custom(c) = self.arg else { return self.bad_arg() };
+        self.want(c.outputs > 0 && c.outputs <= self.src.len(), "a custom kernel writes some of its sources")?;
+        let (outs, xs) = self.src.split_at(c.outputs);
+        let in_memory = |u: &UOp, ops: &[Op]| ops.contains(&self.g.op(*u));
+        self.want(outs.iter().all(|u| in_memory(u, &[Op::Buffer, Op::Param])), "a custom kernel writes storage")?;
+        let held = [Op::Buffer, Op::Param, Op::After, Op::Contiguous];
+        self.want(xs.iter().all(|u| in_memory(u, &held)), "a custom kernel reads what lies in memory")?;
+        let once = outs.iter().enumerate().all(|(i, u)| !self.src[i + 1..].contains(u));
+        self.want(once, "what a custom kernel writes is no other source of it")
     }
 
     /// What a graph of tensors reads after writes is whole storage: nothing else can have been written.

@@ -291,7 +291,7 @@ fn uniform_buffer(gpu: &Gpu, bytes: usize) -> gpu::Buffer {
 }
 
 fn target(l: &gpu::Limits, info: &gpu::AdapterInfo) -> Target {
-    let plain = Target::wgsl("wgpu");
+    let plain = Target::wgsl("wgpu").with_custom_kernels();
     let emulated = info.device_type == gpu::DeviceType::Cpu;
     let largest = l.max_buffer_size.min(l.max_storage_buffer_binding_size);
     Target {

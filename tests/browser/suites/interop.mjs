@@ -1,9 +1,9 @@
 // What a page on WebGPU shares with its own shaders: its device, buffers as tensors, tensors as buffers.
 // configs: default
 import { DeviceError, Tensor, UnsupportedError, ValueError, init, memory } from "gradloom";
-import { allowConsoleErrors, assert, assertEqual, errorOf, test } from "harness";
+import { allowConsoleErrors, assert, assertEqual, errorOf, testOnWebGpu } from "harness";
 
-const { STORAGE, COPY_SRC, COPY_DST, MAP_READ } = GPUBufferUsage;
+const { STORAGE, COPY_SRC, COPY_DST, MAP_READ } = globalThis.GPUBufferUsage ?? {};
 const newDevice = async () => (await navigator.gpu.requestAdapter()).requestDevice();
 let gpu;
 
@@ -23,7 +23,7 @@ async function floats({ buffer, offset, size }) {
   return [...new Float32Array(copy.getMappedRange().slice(0))];
 }
 
-test("the page's own device computes", async () => {
+testOnWebGpu("the page's own device computes", async () => {
   gpu = await newDevice();
   const device = await init({ device: "webgpu", gpuDevice: gpu });
   assertEqual(device.kind, "webgpu");
@@ -38,7 +38,7 @@ test("the page's own device computes", async () => {
   }, 0)]);
 });
 
-test("a buffer of the page is a tensor, without a copy", async () => {
+testOnWebGpu("a buffer of the page is a tensor, without a copy", async () => {
   const buffer = bufferOf(Float32Array.of(1, 2, 3, 4, 5, 6));
   const t = Tensor.fromGPUBuffer(buffer, [2, 3]);
   assertEqual([t.shape, t.dtype], [[2, 3], "f32"]);
@@ -54,7 +54,7 @@ test("a buffer of the page is a tensor, without a copy", async () => {
   assertEqual(await floats({ buffer, offset: 0, size: 24 }), [11, 3, 4, 5, 6, 7]);
 });
 
-test("a buffer of the page serves nothing else once its tensor is gone", async () => {
+testOnWebGpu("a buffer of the page serves nothing else once its tensor is gone", async () => {
   const buffer = bufferOf(new Float32Array(4096).fill(7));
   for (let i = 0; i < 3; i += 1) {
     const t = Tensor.fromGPUBuffer(buffer, [4096]);
@@ -68,12 +68,12 @@ test("a buffer of the page serves nothing else once its tensor is gone", async (
   assertEqual((await floats({ buffer, offset: 0, size: 16 })), [7, 7, 7, 7]);
 });
 
-test("bytes in words: a buffer of u8", async () => {
+testOnWebGpu("bytes in words: a buffer of u8", async () => {
   const t = Tensor.fromGPUBuffer(bufferOf(Uint8Array.of(1, 2, 3, 255)), [3], "u8");
   assertEqual([...(await t.cast("f32").mul(2).data())], [2, 4, 6]);
 });
 
-test("a tensor is a buffer for the page's shaders", async () => {
+testOnWebGpu("a tensor is a buffer for the page's shaders", async () => {
   const t = Tensor.arange(0, 5).cast("f32").mul(3);
   const part = await t.gpuBuffer();
   assert(part.buffer instanceof GPUBuffer && part.size === 20 && part.dtype === "f32", JSON.stringify(part));
@@ -94,7 +94,7 @@ test("a tensor is a buffer for the page's shaders", async () => {
   assertEqual(await t.sum().item(), 530);
 });
 
-test("what a buffer lacks is said", async () => {
+testOnWebGpu("what a buffer lacks is said", async () => {
   const fails = async (body, says) => {
     const error = await errorOf(body);
     assert(error instanceof ValueError && error.message.includes(says), `${error?.code}: ${error?.message}`);
@@ -112,7 +112,7 @@ test("what a buffer lacks is said", async () => {
   await fails(() => Tensor.fromGPUBuffer(mapped, [4]), "mapped");
 });
 
-test("mistakes of the page on its own device are no errors of tensors", async () => {
+testOnWebGpu("mistakes of the page on its own device are no errors of tensors", async () => {
   allowConsoleErrors(/Buffer|usage|WebGPU/i);
   gpu.addEventListener("uncapturederror", (event) => event.preventDefault());
   gpu.createBuffer({ size: 16, usage: MAP_READ | STORAGE });
@@ -121,7 +121,7 @@ test("mistakes of the page on its own device are no errors of tensors", async ()
   assertEqual(await Tensor.ones([3]).sum().item(), 3);
 });
 
-test("a buffer of another device is an error that comes out of a call", async () => {
+testOnWebGpu("a buffer of another device is an error that comes out of a call", async () => {
   allowConsoleErrors(/Buffer|WebGPU/i);
   const other = await newDevice();
   const error = await errorOf(async () => {
@@ -133,7 +133,7 @@ test("a buffer of another device is an error that comes out of a call", async ()
   other.destroy();
 });
 
-test("other devices have no GPU buffers", async () => {
+testOnWebGpu("other devices have no GPU buffers", async () => {
   const wasm = await init({ device: "wasm" });
   const error = await errorOf(() => new Tensor([1, 2], null, { device: wasm }).gpuBuffer());
   assert(error instanceof UnsupportedError && error.message.includes("wasm"), `${error}`);
@@ -141,7 +141,7 @@ test("other devices have no GPU buffers", async () => {
   assert(other instanceof UnsupportedError && other.code === "E_UNSUPPORTED", `${other}`);
 });
 
-test("a page's device that is lost is a typed error, until the page gives another", async () => {
+testOnWebGpu("a page's device that is lost is a typed error, until the page gives another", async () => {
   await init({ gpuDevice: gpu });
   const t = Tensor.ones([4]).add(1);
   gpu.destroy();
@@ -159,4 +159,69 @@ test("a page's device that is lost is a typed error, until the page gives anothe
   // without naming one, it is asked for as ever
   await init({ device: "webgpu" });
   assertEqual(await Tensor.ones([4]).add(2).sum().item(), 12);
+});
+
+/** `scale x + shift` for each element. */
+const scaled = (x, options = {}) =>
+  Tensor.customKernel({
+    name: "scaled",
+    inputs: { x },
+    outputs: { y: { shape: x.shape } },
+    workgroups: ({ y }) => Math.ceil(y.reduce((a, b) => a * b, 1) / 64),
+    wgsl: `@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3u) {
+      if (id.x < arrayLength(&y)) { y[id.x] = 3.0 * x[id.x] + 1.0; }
+    }`,
+    ...options,
+  }).y;
+
+testOnWebGpu("a kernel in WGSL is computed in order with all else", async () => {
+  await init({ device: "webgpu" });
+  const x = Tensor.arange(0, 6).cast("f32").reshape([2, 3]);
+  const y = scaled(x.add(1));
+  assertEqual(y.shape, [2, 3]);
+  assertEqual(await scaled(y.permute([1, 0])).mul(10).tolist(), [[130, 400], [220, 490], [310, 580]]);
+  assertEqual(await y.sum().item(), 3 * 21 + 6);
+  assertEqual((await y.gpuBuffer()).size, 24);
+});
+
+testOnWebGpu("a kernel has several outputs, of several dtypes", async () => {
+  const x = new Tensor([3, -1, 7, 2]);
+  const { most, place } = Tensor.customKernel({
+    inputs: { x },
+    outputs: { most: { shape: [] }, place: { shape: [1], dtype: "u32" } },
+    workgroups: 1,
+    wgsl: `@compute @workgroup_size(1) fn main() {
+      var best = 0u;
+      for (var i = 1u; i < arrayLength(&x); i++) { if (x[i] > x[best]) { best = i; } }
+      most[0] = x[best];
+      place[0] = best;
+    }`,
+  });
+  assertEqual([await most.item(), await place.item()], [7, 2]);
+});
+
+testOnWebGpu("a kernel trains with the gradient of its fallback", async () => {
+  const x = new Tensor([1, 2, 3], null, { requiresGrad: true });
+  const y = scaled(x, { fallback: ({ x }) => x.mul(3).add(1) });
+  const loss = y.square().sum();
+  loss.backward();
+  assertEqual([...(await x.grad.data())], [24, 42, 60]);
+  assertEqual(await loss.item(), 16 + 49 + 100);
+  const error = await errorOf(() => {
+    scaled(x).sum().backward();
+  });
+  assert(error instanceof UnsupportedError && error.message.includes("`scaled`"), `${error}`);
+});
+
+testOnWebGpu("mistakes in a kernel are errors with codes", async () => {
+  const x = new Tensor([1, 2]);
+  const wrong = await errorOf(() => scaled(x, { wgsl: "fn main( {" }).data());
+  assert(wrong instanceof DeviceError && wrong.message.includes("scaled"), `${wrong}`);
+  const groups = await errorOf(() => scaled(x, { workgroups: [1, 0] }));
+  assert(groups instanceof ValueError && groups.message.includes("workgroups"), `${groups}`);
+  const many = await errorOf(() => scaled(x, { workgroups: 1e6 }).data());
+  assert(many instanceof UnsupportedError && many.message.includes("workgroups"), `${many}`);
+  const name = await errorOf(() => Tensor.customKernel({ inputs: { "a b": x }, outputs: { y: { shape: [2] } }, workgroups: 1, wgsl: "" }));
+  assert(name instanceof ValueError && name.message.includes("a b"), `${name}`);
+  assertEqual(await x.sum().item(), 3);
 });

@@ -8,6 +8,7 @@ mod decomp;
 mod edges;
 mod gradcheck;
 pub(crate) mod host;
+mod kernel;
 mod layers;
 mod opinfo;
 mod random;

@@ -1,5 +1,6 @@
 // Devices: which there are, starting one, and the one that new tensors use.
-import { DeviceError, FetchError, type GradloomError, StateError, OutOfMemoryError, ValueError, guard, guardAsync } from "./errors.js";
+import type { DType } from "./dtype.js";
+import { DeviceError, FetchError, type GradloomError, StateError, OutOfMemoryError, UnsupportedError, ValueError, guard, guardAsync } from "./errors.js";
 import { type Engine, type ModuleOptions, type Runtime, builtin, inNode, loadWasm, newEngine } from "./module.js";
 import { Cache, type CacheOptions, type CacheState, deleteEntries } from "./cache.js";
 import { always, join, prefetch } from "./parts.js";
@@ -12,6 +13,14 @@ export type DeviceKind = "webgpu" | "wasm";
 /** WebGPU's own objects, by the names that the page's TypeScript has for them. */
 export type GpuDevice = typeof globalThis extends { GPUDevice: { prototype: infer D } } ? D : object;
 export type GpuBuffer = typeof globalThis extends { GPUBuffer: { prototype: infer B } } ? B : object;
+
+/** Where a tensor's elements lie: bytes of a buffer, in the dtype that the device stores them as. */
+export interface GpuBufferPart {
+  buffer: GpuBuffer;
+  offset: number;
+  size: number;
+  dtype: DType;
+}
 
 /** A started device. */
 export interface Device {
@@ -433,6 +442,12 @@ export function defaultHost(): Host {
   if (current.engine.ended) throw current.engine.ended;
   if (current.raw.lost()) throw new DeviceError("E_DEVICE_LOST", `device ${current.kind} is lost`, { hint: "`await init()` starts another one" });
   return current;
+}
+
+/** A device with buffers of WebGPU's. */
+export function onGpu(what: string, host: Host): Host {
+  if (host.kind === "webgpu") return host;
+  throw new UnsupportedError("E_UNSUPPORTED", `${what}: device ${host.kind} has no GPU buffers`, { hint: "`init({ gpuDevice })` computes on the page's own" });
 }
 
 /** Which devices are here, and why one is not. Starts none. */

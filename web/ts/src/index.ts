@@ -4,7 +4,7 @@ import * as optim from "./optim.js";
 
 export { type ChatMessage, type ChatOptions, ChatTemplate } from "./chat.js";
 export type { CacheOptions, CacheState } from "./cache.js";
-export type { Device, DeviceKind, DeviceReport, GpuBuffer, GpuDevice, InitOptions, Memory, Stats, Timing } from "./device.js";
+export type { Device, DeviceKind, DeviceReport, GpuBuffer, GpuBufferPart, GpuDevice, InitOptions, Memory, Stats, Timing } from "./device.js";
 export { clearCache, devices, flushCache, init, memory, stats } from "./device.js";
 export type { DType, DataOf, Nested, TypedArray } from "./dtype.js";
 export {
@@ -13,10 +13,11 @@ export {
 } from "./errors.js";
 export type { Budget, Drift, LoadOptions, Model, ModelInput, Port, RunOptions, Strings } from "./model.js";
 export { load } from "./model.js";
+export type { CustomKernel } from "./kernel.js";
 export { type SaveOptions, type WeightOptions, loadWeights, saveWeights, torch } from "./lazy.js";
 export { probeWebGpu, version } from "./module.js";
 export type { FetchOptions, FileSource, OnProgress, Progress } from "./progress.js";
-export type { Axes, ConvOptions, FileOptions, GpuBufferPart, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./tensor.js";
+export type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./tensor.js";
 export { Tensor, checkpoint, grad, realize, tidy } from "./tensor.js";
 export type { Torch } from "./torch.js";
 export type { TuneOptions, TunedKernel } from "./tune.js";

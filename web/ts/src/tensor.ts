@@ -1,9 +1,10 @@
 // The lazy tensor: a handle on a value in the wasm module. Every method only names an op; shapes, dtypes, gradients and
 // kernels are the core's. Internal helpers for the package's own files are at the end.
-import { type Host, type Device, type GpuBuffer, defaultHost, onDevice, useByDefault } from "./device.js";
+import { type Host, type Device, type GpuBuffer, type GpuBufferPart, defaultHost, onGpu, onDevice, useByDefault } from "./device.js";
 import { type DType, type DataOf, type Nested, type TypedArray } from "./dtype.js";
 import { bytesOf, decode, dtypeIndex, dtypeOf, encode, flatten, isTypedArray, nest, sizeOf } from "./dtype.js";
-import { DTypeError, DeviceError, StateError, UnsupportedError, ValueError, guard } from "./errors.js";
+import { DTypeError, DeviceError, StateError, ValueError, guard } from "./errors.js";
+import { type CustomKernel, customKernel } from "./kernel.js";
 import { weightsModule } from "./lazy.js";
 import type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./options.js";
 import type { FetchOptions, FileSource } from "./progress.js";
@@ -13,14 +14,6 @@ export type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOption
 /** Elements that `console.log` shows. */
 const SHOWN = 6;
 const PAD_MODES = ["constant", "reflect", "replicate", "circular"] as const;
-
-/** Where a tensor's elements lie: bytes of a buffer, in the dtype that the device stores them as. */
-export interface GpuBufferPart {
-  buffer: GpuBuffer;
-  offset: number;
-  size: number;
-  dtype: DType;
-}
 
 interface Source {
   bytes: Uint8Array;
@@ -523,6 +516,13 @@ export class Tensor {
 
   // ---- storage and gradients
 
+  /**
+   * The outputs of a kernel that you wrote in WGSL, by name: as lazy as those of any op, computed in order with all else. Devices without
+   * WGSL compute its `fallback`, a function over tensors (`E_UNSUPPORTED` if there is none), of which gradients are taken too.
+   */
+  static customKernel<I extends Record<string, Tensor>, O extends string>(kernel: CustomKernel<I, O>): Record<O, Tensor> {
+    return customKernel(kernel);
+  }
   /** The same values, through which no gradient flows. */
   detach(): Tensor { return op("detach", [this]); }
   /**
@@ -650,7 +650,7 @@ export function source(t: Tensor): Source | undefined {
 }
 
 /** The device of some operands: the one that any of them is on. */
-function hostOf(operands: readonly Tensor[]): Host {
+export function hostOf(operands: readonly Tensor[]): Host {
   for (const t of operands) {
     if (!(t instanceof Tensor)) throw new ValueError("E_VALUE", "an operand is not a tensor");
     if (t.device) return t.device as Host;
@@ -702,12 +702,6 @@ export async function realize(tensors: readonly Tensor[], options: { signal?: Ab
   const host = hostOf(tensors);
   const ids = tensors.map((t) => bind(t, host).id);
   await onDevice(host, () => host.raw.realize(ids, options.signal) as Promise<unknown>, options.signal);
-}
-
-/** A device with buffers of WebGPU's. */
-function onGpu(what: string, host: Host): Host {
-  if (host.kind === "webgpu") return host;
-  throw new UnsupportedError("E_UNSUPPORTED", `${what}: device ${host.kind} has no GPU buffers`, { hint: "`init({ gpuDevice })` computes on the page's own" });
 }
 
 /**

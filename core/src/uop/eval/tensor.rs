@@ -166,6 +166,10 @@ impl<'a> Eval<'a> {
                 self.store(u);
                 View::new(Vec::new(), dt, &[0])
             }
+            (Op::Custom, Arg::Custom(c)) => {
+                let what = format!("custom kernel `{}`, which is code in WGSL", c.name);
+                return Err(Error::Unsupported { what, context: "the evaluator".into() });
+            }
             (Op::After, _) => self.after(u),
             (Op::Sink, _) => View::new(Vec::new(), dt, &[0]),
             (op, arg) => return Err(Error::Internal(format!("{u:?}: {op:?} {arg:?} is not a tensor op"))),
