@@ -8,6 +8,7 @@ mod data;
 mod debug;
 mod face;
 mod file;
+mod graph;
 mod interop;
 mod js;
 mod ops;

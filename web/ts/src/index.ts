@@ -11,7 +11,9 @@ export {
   BudgetError, DTypeError, DeviceError, FetchError, FormatError, GradloomError, InputError, InternalError, ModelError, OutOfMemoryError,
   ShapeError, StateError, UnsupportedError, ValueError,
 } from "./errors.js";
-export type { Budget, Drift, LoadOptions, Model, ModelInput, Port, RunOptions, Strings } from "./model.js";
+export type {
+  Budget, Drift, Graph, GraphAttribute, GraphNode, GraphTensor, GraphValue, LoadOptions, Model, ModelInput, Port, RunOptions, Strings,
+} from "./model.js";
 export { load } from "./model.js";
 export type { CustomKernel } from "./kernel.js";
 export { type SaveOptions, type WeightOptions, loadWeights, saveWeights, torch } from "./lazy.js";

@@ -62,8 +62,54 @@ export interface Port {
 
 /** How a model is run. */
 export interface RunOptions {
+  /** Values to compute in place of the model's outputs: any that a node of its main graph gives, by name. `model.graph` has the names. */
+  outputs?: readonly string[];
   signal?: AbortSignal;
   onProgress?: OnProgress;
+}
+
+/** The type of a value, as far as the file says. */
+export interface GraphValue {
+  name: string;
+  /** Those that no device has by ONNX's own names (`float8e4m3fn`). */
+  dtype: DType | "string" | (string & {}) | null;
+  shape: (number | string | null)[] | null;
+  sequence: boolean;
+}
+
+/** A constant of a graph. */
+export interface GraphTensor {
+  name: string;
+  dtype: GraphValue["dtype"];
+  shape: number[];
+  /** Bytes in the file. */
+  bytes: number;
+}
+
+/** An attribute: integers beyond 2^53 are BigInts, a subgraph is a graph, and in a function one may be the caller's. */
+export type GraphAttribute = number | bigint | string | GraphTensor | Graph | { attribute: string } | GraphAttribute[] | null;
+
+/** An operation. An empty name stands for an input that is left out or an output that is not wanted. */
+export interface GraphNode {
+  name: string;
+  op: string;
+  /** Empty for ONNX's own operators. */
+  domain: string;
+  inputs: string[];
+  outputs: string[];
+  attributes: Record<string, GraphAttribute>;
+}
+
+/** A graph as its file has it, of the nodes that its outputs need, in the order in which they run. */
+export interface Graph {
+  name: string;
+  /** Names. */
+  inputs: string[];
+  outputs: string[];
+  nodes: GraphNode[];
+  /** The inputs, what the file says of inner values, the outputs. */
+  values: GraphValue[];
+  initializers: GraphTensor[];
 }
 
 /** Strings in arrays: a tensor of strings. */
@@ -85,7 +131,13 @@ interface Info {
   opset: number;
 }
 
-const lost = new FinalizationRegistry<{ host: Host; id: number }>(({ host, id }) => host.raw.freeModel(id));
+/** The same model with other outputs, by their names: so many stay. */
+type Picked = Map<string, number>;
+const MOST_PICKED = 8;
+
+const freed = ({ host, id, picked }: { host: Host; id: number; picked: Picked }): void =>
+  [id, ...picked.values()].forEach((each) => host.raw.freeModel(each));
+const lost = new FinalizationRegistry(freed);
 
 /** A loaded model. `load` makes it. */
 export class Model {
@@ -101,6 +153,8 @@ export class Model {
   /** May it go on with a device of another kind? */
   readonly #auto: boolean;
   #timing: Timing | undefined;
+  #graph: Graph | undefined;
+  #picked: Picked = new Map();
 
   /** @internal */
   constructor(host: Host, id: number, auto: boolean) {
@@ -113,7 +167,12 @@ export class Model {
     this.#host = host;
     this.#id = id;
     this.#auto = auto;
-    lost.register(this, { host, id }, this);
+    lost.register(this, { host, id, picked: this.#picked }, this);
+  }
+
+  /** The nodes of its main graph, with their attributes, types of values, and the names and sizes of its constants. */
+  get graph(): Graph {
+    return (this.#graph ??= guard(() => this.#host.raw.modelGraph(this.#live())) as Graph);
   }
 
   get device(): Device {
@@ -135,12 +194,12 @@ export class Model {
     }
     if (guard(() => this.#host.raw.lost())) await guardAsync(() => (this.#moving ??= this.#move()), signal);
     const given = await Promise.all(Object.entries(inputs).map(([name, value]) => this.#given(name, value, signal)));
-    const id = this.#live();
+    const id = options.outputs ? this.#pick(options.outputs) : this.#live();
     const tell = onProgress && ((phase: Progress["phase"]) => onProgress({ phase, loaded: 0, total: 0 }));
     const host = this.#host;
     const run = (): Promise<RawOutputs> => host.raw.runModel(id, given, tell, signal);
     const late = ([numbers]: RawOutputs): void => numbers.subarray(TIMING_NUMBERS).forEach((each) => host.raw.free(each));
-    const [numbers, names = this.outputs.map((port) => port.name)] = await onDevice(host, run, signal, late);
+    const [numbers, names = options.outputs ?? this.outputs.map((port) => port.name)] = await onDevice(host, run, signal, late);
     this.#timing = timingOf(numbers);
     return Object.fromEntries(names.map((name, at) => [name, made(host, numbers[TIMING_NUMBERS + at]!)]));
   }
@@ -157,9 +216,10 @@ export class Model {
       });
       useByDefault(host);
       const id = guard(() => host.raw.adopt(this.#host.raw, this.#live()));
-      this.#host.raw.freeModel(this.#live());
+      freed({ host: this.#host, id: this.#live(), picked: this.#picked });
       lost.unregister(this);
-      lost.register(this, { host, id }, this);
+      this.#picked = new Map();
+      lost.register(this, { host, id, picked: this.#picked }, this);
       [this.#host, this.#id] = [host, id];
     } finally {
       this.#moving = undefined;
@@ -190,6 +250,21 @@ export class Model {
   async strings(output: Tensor): Promise<string[]> {
     const codes = await output.data("i32");
     return guard(() => this.#host.raw.texts(this.#live(), new Uint8Array(codes.buffer, codes.byteOffset, codes.byteLength)));
+  }
+
+  /** The model with these outputs; those that were asked for longest ago go. */
+  #pick(outputs: readonly string[]): number {
+    if (!Array.isArray(outputs)) throw new ValueError("E_VALUE", "run: outputs is a list of names");
+    const key = JSON.stringify(outputs);
+    const id = this.#picked.get(key) ?? guard(() => this.#host.raw.withOutputs(this.#live(), outputs.map(String)));
+    this.#picked.delete(key);
+    this.#picked.set(key, id);
+    const [oldest] = this.#picked;
+    if (this.#picked.size > MOST_PICKED && oldest) {
+      this.#picked.delete(oldest[0]);
+      this.#host.raw.freeModel(oldest[1]);
+    }
+    return id;
   }
 
   #live(): number {
@@ -241,7 +316,7 @@ export class Model {
   dispose(): void {
     if (this.#id === undefined) return;
     lost.unregister(this);
-    this.#host.raw.freeModel(this.#id);
+    freed({ host: this.#host, id: this.#id, picked: this.#picked });
     this.#id = undefined;
   }
 

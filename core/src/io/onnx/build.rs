@@ -30,7 +30,7 @@ pub enum Feed {
 pub struct Bound {
     model: Arc<Model>,
     session: Session,
-    constants: Constants,
+    constants: Arc<Constants>,
 }
 
 /// Names and their values, one level of a graph.
@@ -48,7 +48,12 @@ impl Scope<'_> {
 impl Bound {
     /// Puts a model into a session. Nothing is computed or copied yet.
     pub fn new(model: Arc<Model>, session: &Session) -> Bound {
-        Bound { model, session: session.clone(), constants: Constants::default() }
+        Bound { model, session: session.clone(), constants: Arc::default() }
+    }
+
+    /// The same session with a model of the same file, whose weights are those that are there.
+    pub(super) fn with_model(&self, model: Arc<Model>) -> Bound {
+        Bound { model, session: self.session.clone(), constants: self.constants.clone() }
     }
 
     /// The model.

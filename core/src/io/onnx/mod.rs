@@ -10,6 +10,7 @@
 //! | `value`, `prim` | values known on the host or lazy; the primitives that operators are made of |
 //! | `fold` | what is made of known values, evaluated while the graph is built |
 //! | `inspect` | what a build would make of each node, before any run |
+//! | `outputs` | the same model with inner values as its outputs |
 //! | `compare` | where the values of two runs part |
 //! | `ops` | the operators, a table a file |
 //! | `runner` | [`Runner`]: plans per input signature, replayed |
@@ -23,6 +24,7 @@ mod fold;
 mod inspect;
 mod model;
 mod ops;
+mod outputs;
 mod prim;
 pub mod proto;
 mod runner;

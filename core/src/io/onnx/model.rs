@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::check;
 use super::ops;
-use super::proto::{Dim, ModelProto, NodeProto, TypeProto, ValueInfo, parse_model};
+use super::proto::{Dim, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfo, parse_model};
 use super::strings::{STRING, Strings};
 use super::tensor::{ExternalData, NoExternalData, TensorData, TensorProto, dtype_of, elem_name};
 use crate::budget::Budget;
@@ -179,6 +179,11 @@ impl Model {
     /// The tool that wrote the file.
     pub fn producer(&self) -> &str {
         &self.proto.producer
+    }
+
+    /// Its main graph, of the nodes that will run, in order.
+    pub fn graph(&self) -> &GraphProto {
+        &self.proto.graph
     }
 
     /// The nodes that will run, in order, without those of subgraphs.

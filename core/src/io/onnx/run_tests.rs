@@ -288,3 +288,32 @@ fn the_first_node_that_drifts_is_named() {
     );
     assert_eq!(d[2].max_abs, f64::INFINITY);
 }
+
+#[test]
+fn inner_values_are_outputs_where_they_are_asked_for() {
+    let parts = [
+        port(11, "x", 1, &[2]),
+        port(12, "y", 1, &[2]),
+        constant("w", &f32s(&[2], &[10., 20.])),
+        node("Mul", "x w", "a", &[]),
+        node("Split", "a", "b c", &[int("axis", 0), int("num_outputs", 2)]),
+        node("Neg", "a", "d", &[]),
+        node("Concat", "b c", "e", &[int("axis", 0)]),
+        node("Add", "d e", "y", &[]),
+    ];
+    let mut ran = Ran::new(&parts);
+    let x = f32s(&[2], &[1., 2.]);
+    assert_eq!(ran.run(&[("x", x.clone())]).unwrap(), [f32s(&[2], &[0., 0.])]);
+    let names = ["c", "y", "d"].map(String::from);
+    let other = ran.runner.with_outputs(&names).unwrap();
+    assert_eq!(other.model().outputs().iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), names);
+    // of the nodes only those that are needed
+    assert_eq!(ran.runner.with_outputs(&["d".into()]).unwrap().model().nodes().len(), 2);
+    ran.runner = other;
+    let want = [f32s(&[1], &[40.]), f32s(&[2], &[0., 0.]), f32s(&[2], &[-10., -40.])];
+    assert_eq!(ran.run(&[("x", x)]).unwrap(), want);
+    for names in [vec!["x"], vec!["w"], vec![""], vec!["d", "d"], vec!["nothing"], vec![]] {
+        let names: Vec<String> = names.into_iter().map(String::from).collect();
+        assert_eq!(ran.runner.with_outputs(&names).map(drop).unwrap_err().code(), "E_VALUE", "{names:?}");
+    }
+}

@@ -205,9 +205,21 @@ impl Run {
 impl Runner {
     /// A runner of a parsed model. Its tensors live in `session`, which must be the one session of the engine it runs on.
     pub fn new(model: Arc<Model>, session: &Session) -> Runner {
-        let (bound, session) = (Bound::new(model, session), session.clone());
+        Runner::of(Bound::new(model, session), session)
+    }
+
+    fn of(bound: Bound, session: &Session) -> Runner {
         let (ready, folded) = (FxHashMap::default(), Folded::default());
-        Runner { bound, session, ready, folded, leaves: Vec::new(), stages: 0, forgotten: 0 }
+        Runner { bound, session: session.clone(), ready, folded, leaves: Vec::new(), stages: 0, forgotten: 0 }
+    }
+
+    /// A runner of [`Model::with_outputs`], which shares the weights of this one.
+    ///
+    /// # Errors
+    /// Those of [`Model::with_outputs`].
+    pub fn with_outputs(&self, names: &[String]) -> Result<Runner> {
+        let model = Arc::new(self.model().with_outputs(names)?);
+        Ok(Runner::of(self.bound.with_model(model), &self.session))
     }
 
     /// The model.

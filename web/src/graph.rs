@@ -1,0 +1,134 @@
+//! The graph of a model as JavaScript sees it: plain objects of what the file says. Part of what models load.
+
+use crate::args::dimension;
+use crate::face::{Runtime, throw};
+use crate::js::object;
+use gradloom_core::io::onnx::proto::{AttrValue, Attribute, GraphProto, NodeProto, TypeProto, ValueInfo};
+use gradloom_core::io::onnx::tensor::{TensorData, TensorProto, dtype_of, elem_name, is_narrow};
+use js_sys::{Array, Object};
+use wasm_bindgen::prelude::*;
+
+#[wasm_bindgen]
+impl Runtime {
+    /// `{name, inputs, outputs, nodes, values, initializers}` of a model's main graph: what runs, in its order.
+    #[wasm_bindgen(js_name = modelGraph)]
+    pub fn model_graph(&self, id: u32) -> std::result::Result<JsValue, JsValue> {
+        let runner = self.inner.runner(id).map_err(throw)?;
+        let runner = runner.borrow();
+        Ok(graph(runner.model().graph()).into())
+    }
+
+    /// The model with these values as its outputs: another one, which shares its weights.
+    #[wasm_bindgen(js_name = withOutputs)]
+    pub fn with_outputs(&self, id: u32, names: Vec<String>) -> std::result::Result<u32, JsValue> {
+        let runner = self.inner.runner(id).map_err(throw)?;
+        let other = runner.borrow().with_outputs(&names).map_err(throw)?;
+        Ok(self.inner.add_runner(other))
+    }
+}
+
+fn list<T>(items: &[T], one: impl Fn(&T) -> JsValue) -> JsValue {
+    items.iter().map(one).collect::<Array>().into()
+}
+
+fn text(bytes: &[u8]) -> JsValue {
+    String::from_utf8_lossy(bytes).into_owned().into()
+}
+
+/// A number where it is exact, else a BigInt.
+fn int(n: i64) -> JsValue {
+    if n.unsigned_abs() < 1 << 53 { (n as f64).into() } else { n.into() }
+}
+
+fn graph(g: &GraphProto) -> Object {
+    let values: Vec<&ValueInfo> = g.inputs.iter().chain(&g.value_info).chain(&g.outputs).collect();
+    object(&[
+        ("name", (&g.name).into()),
+        ("inputs", list(&g.inputs, |v| (&v.name).into())),
+        ("outputs", list(&g.outputs, |v| (&v.name).into())),
+        ("nodes", list(&g.nodes, node)),
+        ("values", list(&values, |v| value(v))),
+        ("initializers", list(&g.initializers, tensor)),
+    ])
+}
+
+fn node(n: &NodeProto) -> JsValue {
+    let attributes = Object::new();
+    for Attribute { name, value } in &n.attributes {
+        crate::js::set(&attributes, name, &attribute(value));
+    }
+    object(&[
+        ("name", (&n.name).into()),
+        ("op", (&n.op_type).into()),
+        ("domain", (&n.domain).into()),
+        ("inputs", list(&n.inputs, |s| s.into())),
+        ("outputs", list(&n.outputs, |s| s.into())),
+        ("attributes", attributes.into()),
+    ])
+    .into()
+}
+
+fn attribute(v: &AttrValue) -> JsValue {
+    match v {
+        AttrValue::Float(x) => f64::from(*x).into(),
+        AttrValue::Int(n) => int(*n),
+        AttrValue::Str(s) => text(s),
+        AttrValue::Tensor(t) => tensor(t),
+        AttrValue::Graph(g) => graph(g).into(),
+        AttrValue::Floats(l) => list(l, |x| f64::from(*x).into()),
+        AttrValue::Ints(l) => list(l, |n| int(*n)),
+        AttrValue::Strings(l) => list(l, |s| text(s)),
+        AttrValue::Tensors(l) => list(l, tensor),
+        AttrValue::Graphs(l) => list(l, |g| graph(g).into()),
+        AttrValue::Ref(name) => object(&[("attribute", name.into())]).into(),
+        AttrValue::Unsupported(_) => JsValue::NULL,
+    }
+}
+
+fn tensor(t: &TensorProto) -> JsValue {
+    let shape = list(&t.shape, |&n| (n as f64).into());
+    let bytes = match &t.data {
+        TensorData::File(span) => span.len as u64,
+        TensorData::Owned(bytes) => bytes.len() as u64,
+        TensorData::External(place) => place.len,
+        TensorData::Strings(texts) => texts.iter().map(|t| t.len() as u64).sum(),
+        TensorData::Unsupported => 0,
+    };
+    object(&[("name", (&t.name).into()), ("dtype", dtype(t.elem)), ("shape", shape), ("bytes", (bytes as f64).into())])
+        .into()
+}
+
+/// A value's type, through what makes it optional or a sequence.
+fn value(v: &ValueInfo) -> JsValue {
+    let (mut ty, mut sequence) = (&v.ty, false);
+    loop {
+        ty = match ty {
+            TypeProto::Optional(inner) => inner,
+            TypeProto::Sequence(inner) => {
+                sequence = true;
+                inner
+            }
+            _ => break,
+        }
+    }
+    let (elem, dims) = match ty {
+        TypeProto::Tensor { elem, dims } => (*elem, dims.as_ref()),
+        _ => (0, None),
+    };
+    object(&[
+        ("name", (&v.name).into()),
+        ("dtype", dtype(elem)),
+        ("shape", dims.map_or(JsValue::NULL, |d| list(d, dimension))),
+        ("sequence", sequence.into()),
+    ])
+    .into()
+}
+
+/// The name of an element type, as this package has it where it has it.
+fn dtype(elem: i32) -> JsValue {
+    match (elem, dtype_of(elem)) {
+        (0, _) => JsValue::NULL,
+        (_, Some(dt)) if !is_narrow(elem) => dt.name().into(),
+        _ => elem_name(elem).into(),
+    }
+}
