@@ -94,7 +94,7 @@ function cookbook() {
   const recipes = names.map((name) => {
     const [first, ...rest] = read(`tests/cookbook/${name}`).split("\n");
     const [title, ...text] = first.replace(/^\/\/ /, "").split(". ");
-    return `## ${title}\n\n${text.join(". ")}\n\n\`\`\`js\n${rest.join("\n").trim()}\n\`\`\`\n`;
+    return `## ${title}\n\n${text.join(". ")}\n\n\`\`\`js\n${rest.join("\n").replaceAll("../tmp/export/web/zoo_", "./").trim()}\n\`\`\`\n`;
   });
   const head = "# Cookbook\n\nEach of these programs runs as it stands, in a page and in Node; a test of the project runs them all. " +
     "A comment that begins with `//>` is what the line before it writes.\n\n";
