@@ -282,6 +282,15 @@ impl Inner {
     pub(crate) fn keep(&self, t: Tensor) -> u32 {
         self.tensors.borrow_mut().add(t)
     }
+
+    /// A loaded model.
+    pub(crate) fn runner(&self, id: u32) -> Result<Rc<RefCell<Runner>>> {
+        self.models.borrow().get(id, "model")
+    }
+
+    pub(crate) fn add_runner(&self, runner: Runner) -> u32 {
+        self.models.borrow_mut().add(Rc::new(RefCell::new(runner)))
+    }
 }
 
 fn runtime(
@@ -406,10 +415,10 @@ impl Runtime {
 
     /// A model of another runtime of this module, whose device is lost, again on this one. Its weights are still here.
     pub fn adopt(&self, from: &Runtime, id: u32) -> std::result::Result<u32, JsValue> {
-        let runner = from.inner.models.borrow().get(id, "model").map_err(throw)?;
+        let runner = from.inner.runner(id).map_err(throw)?;
         let model = runner.borrow().model().clone();
         let again = Runner::new(model, &self.inner.session);
-        Ok(self.inner.models.borrow_mut().add(Rc::new(RefCell::new(again))))
+        Ok(self.inner.add_runner(again))
     }
 
     /// `{plans, planHits, programs, launches, bytes, peakBytes, tensors}`.
@@ -460,6 +469,12 @@ impl Runtime {
             .into()
         };
         Ok(list.iter().map(one).collect())
+    }
+
+    /// How many bytes of device memory tensors may take.
+    #[wasm_bindgen(js_name = setMemoryLimit)]
+    pub fn set_memory_limit(&self, bytes: f64) {
+        self.inner.engine.borrow_mut().set_memory_limit(bytes as usize);
     }
 
     /// Takes tuned opts for what is compiled from now on: lines of kernels that `tune` gave.
@@ -584,13 +599,13 @@ impl Runtime {
             model = model.with_every_value();
         }
         let runner = Runner::new(Arc::new(model), &self.inner.session);
-        Ok(self.inner.models.borrow_mut().add(Rc::new(RefCell::new(runner))))
+        Ok(self.inner.add_runner(runner))
     }
 
     /// `{inputs: [{name, dtype, shape, sequence, optional}], outputs, nodes, parameters, opset}`.
     #[wasm_bindgen(js_name = modelInfo)]
     pub fn model_info(&self, id: u32) -> std::result::Result<JsValue, JsValue> {
-        let runner = self.inner.models.borrow().get(id, "model").map_err(throw)?;
+        let runner = self.inner.runner(id).map_err(throw)?;
         let runner = runner.borrow();
         let m = runner.model();
         let ports = |list: &[gradloom_core::io::onnx::Port]| -> JsValue {
@@ -624,14 +639,14 @@ impl Runtime {
     /// The codes of strings, as a model takes them.
     #[wasm_bindgen(js_name = codes)]
     pub fn codes(&self, id: u32, texts: Vec<String>) -> std::result::Result<Vec<u8>, JsValue> {
-        let runner = self.inner.models.borrow().get(id, "model").map_err(throw)?;
+        let runner = self.inner.runner(id).map_err(throw)?;
         let t = runner.borrow().model().strings(vec![texts.len()], &texts).map_err(throw)?;
         Ok(t.data)
     }
 
     /// The strings of such codes.
     pub fn texts(&self, id: u32, codes: &[u8]) -> std::result::Result<Array, JsValue> {
-        let runner = self.inner.models.borrow().get(id, "model").map_err(throw)?;
+        let runner = self.inner.runner(id).map_err(throw)?;
         let codes = HostTensor::new(DType::I32, vec![codes.len() / 4], codes.to_vec()).map_err(throw)?;
         let list = runner.borrow().model().texts(&codes).map_err(throw)?;
         Ok(list.iter().map(|t| JsValue::from_str(t)).collect())
@@ -640,7 +655,7 @@ impl Runtime {
     /// How far the values of one run are from those of another, `[[name, dtype, shape, data]]` each:
     /// `[{value, node, maxAbs, maxRel, index, got, want, drifts}]` in the order of the model's nodes.
     pub fn drifts(&self, id: u32, got: Array, want: Array, tolerance: f64) -> std::result::Result<Array, JsValue> {
-        let runner = self.inner.models.borrow().get(id, "model").map_err(throw)?;
+        let runner = self.inner.runner(id).map_err(throw)?;
         let read =
             |list: Array| list.iter().map(|i| host_input(i.unchecked_ref())).collect::<Result<Vec<_>>>().map_err(throw);
         let list = runner.borrow().model().drifts(&read(got)?, &read(want)?, tolerance);
@@ -679,7 +694,7 @@ impl Runtime {
         abort: JsValue,
     ) -> std::result::Result<JsValue, JsValue> {
         let inner = self.inner.clone();
-        let runner = inner.models.borrow().get(id, "model").map_err(throw)?;
+        let runner = inner.runner(id).map_err(throw)?;
         let names: Vec<String> = inputs.iter().map(|i| name_of(i.unchecked_ref())).collect();
         let mut given: Vec<(&str, Input)> = Vec::with_capacity(names.len());
         for (name, i) in names.iter().zip(inputs.iter()) {

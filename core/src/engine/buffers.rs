@@ -237,6 +237,13 @@ impl Engine {
         if let Some(buf) = self.pool.take(bytes) {
             return Ok(buf);
         }
+        let over = |e: &Engine| e.counters.bytes.saturating_add(bytes) > e.memory_limit;
+        if over(self) {
+            self.trim();
+        }
+        if over(self) {
+            return Err(Error::OutOfMemory { device: self.device.target().name.clone(), bytes: bytes as u64 });
+        }
         let buf = match self.device.alloc(bytes.max(4)) {
             Err(Error::OutOfMemory { .. }) => {
                 self.trim();

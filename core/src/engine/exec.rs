@@ -108,6 +108,8 @@ pub struct Engine {
     pub(super) recipes: FxHashMap<u32, Arc<Recipe>>,
     pub(super) arenas: Vec<(BufId, usize)>,
     pub(super) pool: Pool,
+    /// What device buffers may take together, in bytes.
+    pub(super) memory_limit: usize,
     vars: Vec<(String, Scalar)>,
     pub(super) counters: Counters,
     pub(super) interrupt: Interrupt,
@@ -177,6 +179,7 @@ impl Engine {
             recipes: FxHashMap::default(),
             arenas: Vec::new(),
             pool: Pool::default(),
+            memory_limit: usize::MAX,
             vars: Vec::new(),
             counters: Counters::default(),
             interrupt: Interrupt::default(),
@@ -213,6 +216,12 @@ impl Engine {
     pub fn set_cache_bytes(&mut self, bytes: usize) {
         self.cache_bytes = bytes;
         self.bound_caches();
+    }
+
+    /// How many bytes of device memory buffers may take: what would be more is refused as if the device had no more
+    /// ([`Error::OutOfMemory`]). What is there stays. Memory of the host's own ([`Engine::use_memory`]) counts and is not refused.
+    pub fn set_memory_limit(&mut self, bytes: usize) {
+        self.memory_limit = bytes;
     }
 
     /// Programs by key, for inspection.

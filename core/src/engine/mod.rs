@@ -6,7 +6,6 @@ mod bring;
 mod buffers;
 pub mod cache;
 mod constants;
-mod custom;
 pub mod exec;
 pub mod fold;
 pub mod memory;

@@ -1,7 +1,6 @@
 //! Closed graph -> [`Plan`]: schedule, list each distinct kernel once, place temporaries. Compiling the kernels is a pure
 //! function of each [`Job`], so that whoever has threads may do it on them.
 
-use super::custom;
 use super::memory::{self, Life};
 use crate::codegen::pack::Pack;
 use crate::codegen::{self, Opt, Program, VarInfo};
@@ -161,10 +160,14 @@ pub fn with_numbers(key: u128, numbers: impl Iterator<Item = u32>) -> u128 {
 
 /// Compiles and renders one kernel.
 pub fn compile(ast: &Ast, t: &Target, renderer: &dyn Renderer, opts: Option<&[Opt]>) -> Result<Compiled> {
-    match ast.custom() {
-        Some(u) => custom::compiled(&ast.g, u, t),
-        None => Compiled::new(codegen::compile(ast, t, opts)?, t, renderer),
-    }
+    let Some(u) = ast.custom() else { return Compiled::new(codegen::compile(ast, t, opts)?, t, renderer) };
+    let Arg::Custom(c) = ast.g.arg(u) else { return Err(Error::Internal("a custom kernel without code".into())) };
+    let Some((source, grid)) = renderer.custom(c, &ast.g, ast.g.src(u), t)? else {
+        let what = format!("custom kernel `{}`, which is code in WGSL", c.name);
+        return Err(Error::Unsupported { what, context: format!("device {}", t.name) });
+    };
+    let bytes = source.params.iter().map(|p| (p.len * p.dtype.size()) as u64).fold(0, u64::saturating_add);
+    Ok(Compiled { source, grid, vars: Vec::new(), flops: 0, bytes, packs: Vec::new(), program: None })
 }
 
 /// Renders a program in the target's language.

@@ -24,7 +24,9 @@ pub mod x86;
 
 use crate::codegen::Program;
 use crate::target::{Lang, Target};
-use crate::{DType, Result};
+use crate::uop::custom::Custom;
+use crate::uop::{Graph, UOp};
+use crate::{DType, Error, Result};
 
 /// What a device compiles.
 #[derive(Clone)]
@@ -58,6 +60,14 @@ pub enum Code {
 pub trait Renderer: Sync {
     /// Renders a program for a target. Fails only with `Error::Unsupported`.
     fn render(&self, p: &Program, t: &Target) -> Result<Code>;
+
+    /// What a user wrote in its language, over params in the order of their slots, with its grid. `None` for languages in which no user writes.
+    ///
+    /// # Errors
+    /// `Error::Unsupported` beyond the target's limits.
+    fn custom(&self, _kernel: &Custom, _g: &Graph, _params: &[UOp], _t: &Target) -> Result<Option<(Source, [u32; 3])>> {
+        Ok(None)
+    }
 }
 
 impl Source {
@@ -89,7 +99,7 @@ struct Missing;
 
 impl Renderer for Missing {
     fn render(&self, p: &Program, t: &Target) -> Result<Code> {
-        Err(crate::Error::Unsupported { what: format!("renderer for {:?}", t.lang), context: p.name.clone() })
+        Err(Error::Unsupported { what: format!("renderer for {:?}", t.lang), context: p.name.clone() })
     }
 }
 

@@ -1,6 +1,6 @@
 // What a page on WebGPU shares with its own shaders: its device, buffers as tensors, tensors as buffers.
 // configs: default
-import { DeviceError, Tensor, UnsupportedError, ValueError, init, memory } from "gradloom";
+import { DeviceError, Tensor, UnsupportedError, ValueError, init, load, memory } from "gradloom";
 import { allowConsoleErrors, assert, assertEqual, errorOf, testOnWebGpu } from "harness";
 
 const { STORAGE, COPY_SRC, COPY_DST, MAP_READ } = globalThis.GPUBufferUsage ?? {};
@@ -224,4 +224,21 @@ testOnWebGpu("mistakes in a kernel are errors with codes", async () => {
   const name = await errorOf(() => Tensor.customKernel({ inputs: { "a b": x }, outputs: { y: { shape: [2] } }, workgroups: 1, wgsl: "" }));
   assert(name instanceof ValueError && name.message.includes("a b"), `${name}`);
   assertEqual(await x.sum().item(), 3);
+});
+
+testOnWebGpu("a budget for memory, and inner values of a model, on WebGPU", async () => {
+  await init({ device: "webgpu", memoryLimit: 32 << 20 });
+  const held = await Tensor.rand([5 << 20]).realize();
+  const error = await errorOf(() => Tensor.rand([5 << 20]).realize());
+  assertEqual(error?.code, "E_OUT_OF_MEMORY");
+  held.dispose();
+  (await Tensor.rand([5 << 20]).realize()).dispose();
+  await init({ device: "webgpu", memoryLimit: Infinity });
+  const model = await load("/models/zoo_t5_encoder/model.onnx", { device: "webgpu" });
+  const { outputs } = model.graph.nodes.find(({ op }) => op === "Softmax");
+  const ids = () => new Tensor(BigInt64Array.from({ length: 18 }, (_, i) => BigInt(i % 7)), [2, 9]);
+  const ones = new Tensor(new BigInt64Array(18).fill(1n), [2, 9]);
+  const { [outputs[0]]: weights } = await model.run({ input_ids: ids(), attention_mask: ones }, { outputs });
+  const rows = await weights.sum(-1).data();
+  assert(rows.length > 0 && rows.every((sum) => Math.abs(sum - 1) < 1e-4), [...rows].join());
 });

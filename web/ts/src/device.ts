@@ -90,6 +90,11 @@ export interface InitOptions extends ModuleOptions {
   debug?: number;
   /** What `debug` is told to: `console.log` if left out. */
   log?: (text: string) => void;
+  /**
+   * Bytes that tensors may take on the device. What would be more first has forgotten tensors collected, and is an `OutOfMemoryError`
+   * (`E_OUT_OF_MEMORY`) if that was not enough. `Infinity`, the default, leaves it to the device.
+   */
+  memoryLimit?: number;
   signal?: AbortSignal;
 }
 
@@ -171,6 +176,7 @@ let current: Host | undefined;
 let threadsWanted: number | undefined;
 let cacheWanted: InitOptions["cache"];
 let asHardware = false;
+let limitWanted: number | undefined;
 /** What devices show, and to whom. */
 interface Shown {
   level: number;
@@ -221,6 +227,7 @@ async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonl
   if (cacheWanted === false) cache.state.reason = "it was switched off";
   else await cache.readAhead(raw.cacheGroups() as string[]);
   if (debug) await show(engine, raw, debug);
+  if (limitWanted !== undefined) raw.setMemoryLimit(limitWanted);
   for (const part of always) await join(engine, part);
   const info = raw.info() as Device;
   const device = {
@@ -395,6 +402,9 @@ export async function init(options: InitOptions = {}): Promise<Device> {
   if (options.threads !== undefined) threadsWanted = options.threads;
   if (options.cache !== undefined) cacheWanted = options.cache;
   if (options.asHardware !== undefined) asHardware = options.asHardware;
+  const { memoryLimit } = options;
+  if (memoryLimit !== undefined && !(memoryLimit >= 0)) throw new ValueError("E_VALUE", `init: memoryLimit ${memoryLimit} is no number of bytes`);
+  if (!options.isolated) limitWanted = memoryLimit ?? limitWanted;
   const shown = options.debug === undefined ? undefined : { level: options.debug, log: options.log ?? console.log };
   if (shown && !options.isolated) debug = shown;
   const begin = async (engine: Engine): Promise<Device> => {
@@ -403,6 +413,10 @@ export async function init(options: InitOptions = {}): Promise<Device> {
     if (shown) {
       const hosts = options.isolated ? [device] : await live();
       await Promise.all(hosts.map(({ engine, raw }) => show(engine, raw, shown)));
+    }
+    if (memoryLimit !== undefined) {
+      const hosts = options.isolated ? [device] : (await live()).filter((each) => !isolated.has(each.engine));
+      hosts.forEach(({ raw }) => raw.setMemoryLimit(memoryLimit));
     }
     if (options.tuned !== undefined) guard(() => device.raw.addTuned(String(options.tuned)));
     return device;

@@ -11,6 +11,7 @@
 //! bits, because a shader compiler may assume there are none.
 
 mod alu;
+mod custom;
 mod dialect;
 mod helpers;
 mod layout;
@@ -21,7 +22,8 @@ use super::cstyle::{Ptr, Walk, pointers};
 use super::{Code, Renderer, Source};
 use crate::codegen::{ParamInfo, Program};
 use crate::target::Target;
-use crate::uop::{Arg, AxisKind, Space};
+use crate::uop::custom::Custom;
+use crate::uop::{Arg, AxisKind, Graph, Space, UOp};
 use crate::{DType, Error, Result};
 use dialect::Wgsl;
 use std::fmt::Write as _;
@@ -30,6 +32,10 @@ use std::fmt::Write as _;
 pub struct WgslRenderer;
 
 impl Renderer for WgslRenderer {
+    fn custom(&self, kernel: &Custom, g: &Graph, params: &[UOp], t: &Target) -> Result<Option<(Source, [u32; 3])>> {
+        t.custom_kernels.then(|| custom::source(kernel, g, params, t)).transpose()
+    }
+
     fn render(&self, p: &Program, t: &Target) -> Result<Code> {
         check(p, t)?;
         let mut w = Walk::new(p, Wgsl::new(t.f16_arrays));

@@ -55,6 +55,11 @@ fn pairs(p: &[(usize, usize)]) -> Arg {
     Arg::Pairs(Pairs::from_slice(p))
 }
 
+fn custom(outputs: usize) -> Arg {
+    let (name, code) = ("mine".into(), "fn main() {}".into());
+    Arg::Custom(Box::new(super::super::custom::Custom { name, code, grid: [1; 3], outputs }))
+}
+
 fn scat(how: Meet, axis: u8) -> Arg {
     Arg::Scatter(how, axis)
 }
@@ -204,6 +209,19 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (Stage, F32, vec![f, f], none(), None),
         (Stage, F32, vec![f, reg], none(), program),
     ];
+    let (row, line) = (n.g.src_at(t, 0), n.g.src_at(ti, 0));
+    good.push((Custom, Void, vec![row, line], custom(1), tensor));
+    good.push((Custom, Void, vec![ptr], custom(1), kernel));
+    bad.extend([
+        (Custom, F32, vec![row, line], custom(1), None),
+        (Custom, Void, vec![row, line], none(), None),
+        (Custom, Void, vec![], custom(0), None),
+        (Custom, Void, vec![row], custom(2), None),
+        (Custom, Void, vec![row, row], custom(1), None), // reads what it writes
+        (Custom, Void, vec![row, t], custom(1), None),   // a view
+        (Custom, Void, vec![t, line], custom(1), None),
+        (Custom, Void, vec![ptr], custom(1), program),
+    ]);
     for op in [Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc] {
         good.push((op, F32, vec![t], none(), tensor));
         bad.push((op, I32, vec![i], none(), None));
