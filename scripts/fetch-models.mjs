@@ -217,7 +217,7 @@ function ort() {
 }
 
 /** What the site's pages fetch. */
-export const SITE = ["mnist", "minilm", "efficientnet", "ppocr", "ort"];
+export const SITE = ["mnist", "minilm", "whisper", "efficientnet", "ppocr", "ort"];
 
 /** What is not in wheels. */
 const OTHERS = { speech, ort };

@@ -68,6 +68,16 @@ const DEMOS = {
     await said(page, "^It looks");
     return ["#source", "#kinds"];
   },
+  async faces(page) {
+    await page.click("#sample");
+    await said(page, "^Found");
+    return ["#source"];
+  },
+  async transcribe(page) {
+    await page.click("#sample");
+    await said(page, "^Heard");
+    return ["#wave"];
+  },
   async search(page) {
     await page.click("#read");
     await said(page, "^Read \\d+ passages\\.");
@@ -125,7 +135,7 @@ const DEMOS = {
 
 /** Which part of a result is cut: from 0, left or top, to 1. Texts are shown whole. */
 const CUTS = {
-  classify: { x: 0, y: 0 }, search: { x: 0, y: 0 }, compare: { x: 0, y: 0 }, cutout: { y: 0 },
+  faces: { y: 0.1 }, classify: { x: 0, y: 0 }, search: { x: 0, y: 0 }, compare: { x: 0, y: 0 }, cutout: { y: 0 },
   files: { x: 0, whole: true }, writer: { x: 0, y: 0 }, chat: { x: 1, y: 0 },
 };
 

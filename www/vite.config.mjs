@@ -13,7 +13,7 @@ const root = fileURLToPath(new URL("..", import.meta.url));
 /** Models that come with their recipes. */
 const TASKS = [
   "magika", "selfie_segmentation", "esrgan_slim_x2", "style_multistyle26", "silero_vad_op18_ifless", "basic_pitch", "ppocrv4_det", "ppocrv4_rec",
-  "minilm_l6_v2",
+  "minilm_l6_v2", "whisper_tiny_en", "blazeface_short",
 ];
 
 /** Every file the page fetches, by its path in the site. */
@@ -24,6 +24,10 @@ async function data() {
   // two photographs that skimage ships as CC0, as planes of red, green and blue
   const { image } = await readNpz(readFileSync(`${root}/tests/models/efficientnet_lite0/input.npz`));
   files["data/photographs.bin"] = Buffer.from(image.data);
+  // the astronaut (NASA, public domain) in the same way
+  const [astronaut] = Object.values(await readNpz(readFileSync(`${root}/tests/models/yolov8n_nudenet/input.npz`)));
+  files["data/astronaut.bin"] = Buffer.from(Uint8Array.from(astronaut.data, (v) => Math.round(255 * v)));
+  files["data/austen.wav"] = readFileSync(`${root}/tests/models/whisper_tiny_en/speech.wav`);
   files["models/verses/verses-q8_0.gguf"] = readFileSync(`${root}/tests/models/verses/verses-q8_0.gguf`);
   for (const name of readdirSync(`${root}/tests/models/LICENSES`)) {
     files[`licenses/${name}`] = readFileSync(`${root}/tests/models/LICENSES/${name}`);

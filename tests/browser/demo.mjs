@@ -246,6 +246,40 @@ async function classified({ page, status }) {
   return page.textContent("#cost");
 }
 
+/** The astronaut's face is where MediaPipe's port for Python finds it, and there is none in a picture of nothing. */
+async function faced({ page, status }) {
+  const { large: [want] } = JSON.parse(readFileSync(join(root, "tests/models/blazeface_short/expected.json")));
+  await page.click("#sample");
+  await status(/^Found 1 face\./);
+  check((await page.textContent("#faces-text")) === `1 face: ${Math.round(100 * want.score)} % sure`, await page.textContent("#faces-text"));
+  // the box is drawn in the accent: in the middle of each of its sides
+  const pixels = await canvasPixels(page, "source");
+  const [left, top, right, bottom] = want.box;
+  const reddish = (x, y) => [-1, 0, 1].some((d) => {
+    const at = 3 * (320 * Math.round(y + (x === left || x === right ? 0 : d)) + Math.round(x + (x === left || x === right ? d : 0)));
+    return pixels[at] - pixels[at + 2] > 120;
+  });
+  const [x, y] = [(left + right) / 2, (top + bottom) / 2];
+  check([[left, y], [right, y], [x, bottom]].every(([a, b]) => reddish(a, b)), `no box is drawn at ${want.box}`);
+  const png = await page.evaluate(async () => {
+    const canvas = new OffscreenCanvas(80, 60);
+    canvas.getContext("2d").fillRect(0, 0, 80, 60);
+    return [...new Uint8Array(await (await canvas.convertToBlob()).arrayBuffer())];
+  });
+  await page.setInputFiles("#picture", { name: "black.png", mimeType: "image/png", buffer: Buffer.from(png) });
+  await status(/^Found 0 faces\./);
+  return page.textContent("#cost");
+}
+
+/** The sentence is written as the reference implementation of Whisper writes it. */
+async function wroteDown({ page, status }) {
+  await page.click("#sample");
+  const text = await status(/^Heard 7 words in 3\.0 s/);
+  const said = await page.textContent("#said li span");
+  check(said === "He was not an old-sposed young man.", `the page heard: ${said}`);
+  return `${text} ${await page.textContent("#cost")}`;
+}
+
 /** A network becomes the picture. */
 async function fitted({ page, status }) {
   await page.click("#fit");
@@ -506,9 +540,11 @@ async function onDevice(browser, url, device, slugs) {
   await over("cutout", cutOut);
   await over("notes", heard);
   await over("classify", classified);
+  await over("faces", faced);
   await over("search", searched, device === "wasm" ? "" : "&notes=12");
   if (device === "wasm") {
     await over("read", read);
+    await over("transcribe", wroteDown);
     await over("dreamer", dreamt, "&steps=100");
     await over("compare", compared, "&only=vad,magika");
     await over("siren", fitted, "&steps=150");

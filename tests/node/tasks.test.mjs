@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { GradloomError, init, memory } from "gradloom";
-import { classify, detect, detectText, embed, fileType, midi, notes, open, readText } from "gradloom/tasks";
+import { classify, detect, detectFaces, detectText, embed, fileType, midi, notes, open, readText } from "gradloom/tasks";
 import { removeBackground, similar, stylize, transcribe, unload, upscale, vad } from "gradloom/tasks";
 import { nms, toBoxes } from "gradloom/vision";
 import { leftOut } from "../lib/left_out.mjs";
@@ -266,6 +266,26 @@ test("embed and similar: sentences", async () => {
   assert.equal(found[0].index, 1);
   assert.ok(found[0].score > found[1].score + 0.2);
   await assert.rejects(embed("one", using("minilm_l6_v2")), { code: "E_VALUE" });
+});
+
+test("detectFaces: as MediaPipe's port for Python has them", async () => {
+  const { picture: small } = await arrays("blazeface_short", "input");
+  const source = picture({ ...small, shape: [1, ...small.shape] }, (v) => v, { layout: "nhwc" });
+  const { small: want } = JSON.parse(readFileSync(new URL("blazeface_short/expected.json", folder)));
+  const got = await detectFaces(source, using("blazeface_short"));
+  assert.equal(got.length, want.length);
+  got.forEach((face, at) => {
+    close(face.box, want[at].box, 0.02, "box");
+    close([face.score], [want[at].score], 1e-3, "score");
+    close(face.points.flat(), want[at].points.flat(), 0.02, "points");
+  });
+  // the same face at the right of a wider picture, twice as large
+  const large = resized(source, 2);
+  const wide = { data: new Uint8ClampedArray(4 * 300 * 256).fill(255), width: 300, height: 256 };
+  for (let row = 0; row < 256; row += 1) wide.data.set(large.data.subarray(4 * 256 * row, 4 * 256 * (row + 1)), 4 * (300 * row + 44));
+  const [other] = await detectFaces(wide, using("blazeface_short"));
+  close(other.box, want[0].box.map((v, i) => 2 * v + (i % 2 === 0 ? 44 : 0)), 4, "box at the right");
+  assert.deepEqual(await detectFaces(source, using("blazeface_short", { score: 0.99 })), []);
 });
 
 test("models are loaded once, and are what their recipes say", async () => {

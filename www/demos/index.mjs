@@ -33,6 +33,18 @@ export const demos = [
     size: "18.8 MB",
   },
   {
+    slug: "faces", title: "Where are the faces?",
+    card: "Boxes around faces, with eyes, nose and mouth, live.",
+    text: "MediaPipe's BlazeFace finds faces and six points of each, in a picture or in every frame of your camera.",
+    size: "0.2 MB",
+  },
+  {
+    slug: "transcribe", title: "Speech to text",
+    card: "Speak or drop a recording: Whisper writes it down.",
+    text: "OpenAI's Whisper writes down what is said in English, word by word as it comes, from your microphone or a recording.",
+    size: "77 MB, once",
+  },
+  {
     slug: "speech", title: "Is anyone speaking?",
     card: "Voice activity, 32 ms at a time, from the microphone.",
     text: "Silero's detector listens to 32 milliseconds at a time and says how likely it is that somebody speaks.",

@@ -54,7 +54,8 @@ ${body}
   </main>
   <footer class="foot">
     <p>${LOGO} Everything here runs on your device, in this page. Nothing you give it is sent anywhere.</p>
-    <p>Models under their own licences: styles, speech detector and enlarger MIT, Magika, the cut-out, PP-OCR, Basic Pitch, MiniLM and EfficientNet Apache-2.0
+    <p>Models under their own licences: styles, speech detector, Whisper and enlarger MIT,
+      Magika, the cut-out, BlazeFace, PP-OCR, Basic Pitch, MiniLM and EfficientNet Apache-2.0
       (<a href="${up}licenses/Apache-2.0.txt">text</a>).</p>
   </footer>
   <noscript><p class="note">This site needs JavaScript: the compiler runs in the page.</p></noscript>

@@ -1,4 +1,5 @@
 // One line to a result: the entry `gradloom/tasks`. A thin layer over parts that are all public: `gradloom/vision`, `gradloom/audio`, `load`.
+export { type Face, detectFaces } from "./tasks/faces.js";
 export { type FileKind, fileType } from "./tasks/files.js";
 export { type Found, type Picture, classify, detect, removeBackground, stylize, upscale } from "./tasks/pictures.js";
 export { type ImageRecipe, type ModelNotice, type Opened, type Recipe, type TaskName, type TaskOptions, open, unload } from "./tasks/recipe.js";

@@ -1,9 +1,8 @@
 // Classifying: of two photographs, a picture of the visitor's, or live before the camera.
 import { Demo, el } from "../../src/demo/page";
-import { bitmap, camera, files, paint, sample } from "../../src/demo/widgets";
+import { bitmap, camera, files, paint, planes } from "../../src/demo/widgets";
 import type { Api } from "./worker";
 
-const SIDE = 224;
 const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
 const source = el<HTMLCanvasElement>("source");
 
@@ -31,17 +30,7 @@ const classify = (show: (signal: AbortSignal) => Promise<void>): Promise<void> =
   return `It looks like: ${(await once(signal)).best}.`;
 });
 
-/** One of the two photographs: planes of red, green and blue, one picture after the other. */
-const photograph = (which: number): Promise<void> => classify(async (signal) => {
-  const bytes = new Uint8Array(await (await sample("data/photographs.bin", signal)).arrayBuffer());
-  const area = SIDE * SIDE;
-  const image = new ImageData(SIDE, SIDE);
-  for (let at = 0; at < area; at += 1) {
-    for (let c = 0; c < 3; c += 1) image.data[4 * at + c] = bytes[(3 * which + c) * area + at] as number;
-    image.data[4 * at + 3] = 255;
-  }
-  paint(source, image);
-});
+const photograph = (which: number): Promise<void> => classify(async (signal) => paint(source, await planes("data/photographs.bin", which, 224, signal)));
 
 el("cat").addEventListener("click", () => void photograph(0));
 el("cup").addEventListener("click", () => void photograph(1));

@@ -44,6 +44,18 @@ export async function sample(path: string, signal?: AbortSignal): Promise<Blob> 
   return response.blob();
 }
 
+/** One of the site's photographs, which are planes of red, green and blue bytes, one picture after the other. */
+export async function planes(path: string, which: number, side: number, signal?: AbortSignal): Promise<ImageData> {
+  const bytes = new Uint8Array(await (await sample(path, signal)).arrayBuffer());
+  const area = side * side;
+  const image = new ImageData(side, side);
+  for (let at = 0; at < area; at += 1) {
+    for (let c = 0; c < 3; c += 1) image.data[4 * at + c] = bytes[(3 * which + c) * area + at] as number;
+    image.data[4 * at + 3] = 255;
+  }
+  return image;
+}
+
 /** The site's root: pages of demos lie two folders below it. */
 export const site = new URL("../../", location.href);
 

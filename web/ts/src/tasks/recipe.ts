@@ -8,7 +8,7 @@ import type { BoxForm } from "../vision/boxes.js";
 
 /** What a model does. */
 export type TaskName =
-  | "classify" | "detect" | "detectText" | "readText" | "notes" | "stylize" | "removeBackground"
+  | "classify" | "detect" | "detectFaces" | "detectText" | "readText" | "notes" | "stylize" | "removeBackground"
   | "upscale" | "vad" | "transcribe" | "fileType" | "embed";
 
 /** The part of `ImageOptions` that a recipe can say. */

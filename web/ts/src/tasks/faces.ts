@@ -1,0 +1,101 @@
+// Faces in pictures: BlazeFace (Bazarevsky et al. 2019, arXiv:1907.05047), whose boxes are told from places on grids of several widths.
+import { FormatError, ValueError } from "../errors.js";
+import type { Tensor } from "../tensor.js";
+import { type Box, overlap, scaleBoxes } from "../vision/boxes.js";
+import { fitImage } from "../vision/image.js";
+import type { ImageSource } from "../vision/pixels.js";
+import { type TaskOptions, imageOf, inputOf, modelOf } from "./recipe.js";
+
+/** A face in a picture. */
+export interface Face {
+  /** In pixels of the picture that was given. */
+  box: Box;
+  score: number;
+  /** Its right eye, left eye, nose, mouth, right ear and left ear, as the face has them. */
+  points: [x: number, y: number][];
+}
+
+/** What the recipe says of the model: the widths of its grids' cells, one for each place that a cell has, and the side of its picture. */
+interface Grids {
+  strides: readonly number[];
+  side: number;
+  boxes: string;
+  scores: string;
+}
+
+/** The places, in the order of the model's rows: cell by cell, all grids of one width together. */
+function anchors({ strides, side }: Grids): [number, number][] {
+  const out: [number, number][] = [];
+  for (const stride of new Set(strides)) {
+    const cells = Math.ceil(side / stride);
+    // two for each time that a width is named
+    const each = 2 * strides.filter((other) => other === stride).length;
+    for (let at = 0; at < cells * cells * each; at += 1) {
+      const cell = Math.floor(at / each);
+      out.push([((cell % cells) + 0.5) * stride, (Math.floor(cell / cells) + 0.5) * stride]);
+    }
+  }
+  return out;
+}
+
+/** The faces in a picture, best first. Those that overlap more than `iou` (0.3) are one, whose numbers are their mean by score, as MediaPipe has it. */
+export async function detectFaces(source: ImageSource, options: TaskOptions & { score?: number; iou?: number }): Promise<Face[]> {
+  const opened = await modelOf("detectFaces", options);
+  const { more, boxes: limits = {}, name } = opened.recipe;
+  const { score: least = limits.score ?? 0.5, iou = limits.iou ?? 0.3, signal } = options;
+  const grids = more as unknown as Grids;
+  const { tensor, placement } = await fitImage(source, imageOf(opened, options));
+  let all: Record<string, Tensor> | undefined;
+  try {
+    if (!opened.model) throw new ValueError("E_VALUE", `${name} is no graph`);
+    all = (await opened.model.run({ [inputOf(opened)]: tensor }, signal ? { signal } : {})) as Record<string, Tensor>;
+    const [rows, logits] = [all[grids.boxes], all[grids.scores]];
+    const places = anchors(grids);
+    if (!rows || !logits || rows.shape[1] !== places.length || logits.shape[1] !== places.length) {
+      throw new FormatError("E_FORMAT", `${name} has no \`${grids.boxes}\` and \`${grids.scores}\` of ${places.length} rows`);
+    }
+    const width = rows.shape[2] as number;
+    const [numbers, scores] = [await rows.data("f32"), await logits.data("f32")];
+    const found: Candidate[] = [];
+    places.forEach((place, at) => {
+      const score = 1 / (1 + Math.exp(-(scores[at] as number)));
+      if (score < least) return;
+      const row = numbers.subarray(at * width, (at + 1) * width);
+      const [x, y, w, h] = [(row[0] as number) + place[0], (row[1] as number) + place[1], row[2] as number, row[3] as number];
+      const points = Array.from(row.subarray(4), (v, i) => v + (place[i % 2] as number));
+      found.push({ score, numbers: [x - w / 2, y - h / 2, x + w / 2, y + h / 2, ...points] });
+    });
+    return blended(found, iou).map(({ score, numbers }) => {
+      // a point is a box without a size
+      const pairs = Array.from({ length: numbers.length / 2 - 2 }, (_, i) => numbers.slice(2 * i + 4, 2 * i + 6));
+      const [box, ...points] = scaleBoxes([boxOf(numbers), ...pairs.map((p) => boxOf([...p, ...p]))], placement) as [Box, ...Box[]];
+      return { box, score, points: points.map(([px, py]): [number, number] => [px, py]) };
+    });
+  } finally {
+    tensor.dispose();
+    for (const t of Object.values(all ?? {})) t.dispose();
+  }
+}
+
+/** A face that may be there: its box and points, one number after the other. */
+interface Candidate {
+  score: number;
+  numbers: number[];
+}
+
+const boxOf = ([a = 0, b = 0, c = 0, d = 0]: readonly number[]): Box => [a, b, c, d];
+
+/** One of each group that overlaps: the best one's score, and the mean of all their numbers by their scores. */
+function blended(found: readonly Candidate[], iou: number): Candidate[] {
+  const out: Candidate[] = [];
+  let rest = [...found].sort((a, b) => b.score - a.score);
+  for (let best = rest[0]; best; best = rest[0]) {
+    const first = best;
+    const same = rest.filter((each) => each === first || overlap(boxOf(each.numbers), boxOf(first.numbers)) > iou);
+    const sum = same.reduce((all, { score }) => all + score, 0);
+    const mean = first.numbers.map((_, i) => same.reduce((all, { score, numbers }) => all + score * (numbers[i] as number), 0) / sum);
+    out.push({ score: first.score, numbers: mean });
+    rest = rest.filter((each) => !same.includes(each));
+  }
+  return out;
+}

@@ -1,0 +1,41 @@
+// Speech to text by Whisper: a recording at once, or the microphone sentence by sentence.
+import { transcribe } from "gradloom/tasks";
+
+const RATE = 16_000; // samples a second
+
+/**
+ * What is said in a sound: `onText` hears the words as they come.
+ * @param {Float32Array} samples
+ * @param {Partial<import("gradloom/tasks").TaskOptions> & { onText?: (text: string) => void }} options
+ */
+export async function write(samples, { model = "models/whisper_tiny_en/recipe.json", ...options } = {}) {
+  const { text } = await transcribe({ channels: [samples], sampleRate: RATE }, { model, ...options });
+  return text.trim();
+}
+
+/** Cuts sound that comes in where somebody takes a breath: half a second that is quiet, or after 12 seconds anyhow. */
+export class Breaths {
+  heard = [];
+  length = 0;
+  quiet = 0;
+  loudest = 0;
+
+  /** Takes new samples, and gives those of a whole sentence when there is one. */
+  push(samples) {
+    const loud = Math.sqrt(samples.reduce((sum, v) => sum + v * v, 0) / samples.length);
+    this.loudest = Math.max(this.loudest, loud);
+    this.quiet = loud < Math.max(0.004, this.loudest / 8) ? this.quiet + samples.length : 0;
+    this.heard.push(samples);
+    this.length += samples.length;
+    if ((this.quiet > RATE / 2 && this.length > 1.5 * RATE) || this.length > 12 * RATE) return this.end();
+    return undefined;
+  }
+
+  /** What there is; nothing where nobody spoke. */
+  end() {
+    const all = Float32Array.from(this.heard.flatMap((each) => [...each]));
+    const spoken = this.loudest > 0.01 && this.length > RATE / 4;
+    [this.heard, this.length, this.quiet, this.loudest] = [[], 0, 0, 0];
+    return spoken ? all : undefined;
+  }
+}
