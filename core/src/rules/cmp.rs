@@ -115,24 +115,18 @@ fn drop_inner(g: &Graph, form: &mut Linear, k: &mut i128) -> bool {
     for f in factors.into_iter().rev() {
         let mut inner = Linear::default();
         inner.terms.extend(form.terms.iter().filter(|t| t.1 % f != 0).copied());
-        let (lo, hi) = inner.bounds(g);
-        // with k = f*q + s, 0 <= s < f: R in [m*f, (m+1)*f) shifts A by m
-        let m = lo.div_euclid(f);
-        if inner.terms.is_empty() || hi.div_euclid(f) != m {
+        if inner.terms.is_empty() {
             continue;
         }
-        let (lo, hi) = (lo - m * f, hi - m * f);
-        let (q, s) = (k.div_euclid(f), k.rem_euclid(f));
-        let q = if hi < s {
-            q + 1
-        } else if lo >= s {
-            q
-        } else {
+        let (lo, hi) = inner.bounds(g);
+        // the largest A that is small enough for the largest R and for the least one
+        let q = (*k - 1 - hi).div_euclid(f);
+        if q != (*k - 1 - lo).div_euclid(f) {
             continue;
-        };
+        }
         form.terms.retain(|t| t.1 % f == 0);
         form.terms.iter_mut().for_each(|t| t.1 /= f);
-        *k = q - m;
+        *k = q + 1;
         return true;
     }
     false
