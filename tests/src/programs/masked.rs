@@ -7,12 +7,16 @@ use super::{Data, Sample};
 use crate::nodes::MakeNodes;
 use gradloom_core::DType::{F32, I32};
 use gradloom_core::target::Target;
-use gradloom_core::uop::{Arg, Graph, Op, ReduceOp, Shape, UOp};
+use gradloom_core::uop::{Arg, Axes, Graph, Op, ReduceOp, Shape, UOp};
 
 pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     for (rows, cols, shift) in [(200, 200, 0), (70, 131, -20), (33, 300, 2), (150, 64, 7)] {
         out.push(triangle(t, rows, cols, shift, ReduceOp::Add));
         out.push(triangle(t, rows, cols, shift, ReduceOp::Max));
+    }
+    // lanes that run backwards under a mask, and masks that leave out what lies far from the buffer
+    for (before, after, turned) in [(3, 3, true), (21, 0, true), (0, 40, false), (5003, 7, false), (5003, 7, true)] {
+        out.push(placed(t, 37, before, after, turned));
     }
     if !t.has_local && t.threads == 1 {
         for (rows, keys, width, shift) in [(64, 64, 16, 0), (70, 70, 32, 0), (33, 80, 17, -47), (96, 96, 24, 19)] {
@@ -75,6 +79,22 @@ fn triangle(t: &Target, rows: usize, cols: usize, shift: i64, op: ReduceOp) -> S
         if op == ReduceOp::Add { row.sum() } else { row.fold(none, larger) }
     });
     sample(name(&format!("{op:?}").to_lowercase(), &[rows, cols], shift), t, &g, &[y], vec![x], vec![want])
+}
+
+/// A row among zeros, its elements in the order of memory or turned round.
+fn placed(t: &Target, n: usize, before: usize, after: usize, turned: bool) -> Sample {
+    let mut g = Graph::new();
+    let mut y = input(&mut g, 0, n);
+    if turned {
+        y = g.node(Op::Flip, F32, &[y], Arg::Axes(Axes::from_slice(&[0])));
+    }
+    let y = g.pad(y, &[(before, after)]);
+    let x = data(n, noise);
+    let at = |i: usize| if turned { n - 1 - i } else { i };
+    let inside = |i: usize| (before..before + n).contains(&i);
+    let want = data(before + n + after, |i| if inside(i) { x.f(at(i - before)) } else { 0.0 });
+    let what = if turned { "turned" } else { "placed" };
+    sample(name(what, &[n, before, after], 0), t, &g, &[y], vec![x], vec![want])
 }
 
 fn exp_of(g: &mut Graph, s: UOp, axis: u8, shape: &[usize]) -> UOp {

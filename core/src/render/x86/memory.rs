@@ -8,7 +8,7 @@ use crate::render::linear::Gate;
 use crate::render::linear::address::words;
 use crate::render::linear::lower::{Point, Val, vec_size, wide};
 use crate::render::linear::mir::{Base, Chosen, Mem, Size, VReg};
-use crate::uop::{Op, UOp};
+use crate::uop::{Arg, Op, UOp};
 use crate::{DType, Result};
 use iced_x86::{Code, Register};
 use smallvec::SmallVec;
@@ -68,6 +68,7 @@ impl Lower<'_> {
             return Ok(Val::R(r));
         }
         let mask = self.demand_reg(gate, pt, off, w)?;
+        let m = self.near_memory(index, m, mask, w);
         let r = if pairs { self.load_pairs(w, m, Some(mask)) } else { self.load_masked(w, m, mask) };
         if zero {
             return Ok(Val::R(r));
@@ -96,6 +97,37 @@ impl Lower<'_> {
         self.f.emit(Code::Cmove_r64_rm64, &[Opnd::R(pointer, Size::Q), Opnd::R(other, Size::Q)], 1, !0, 9);
         self.f.chosen.push(Chosen { holds, mem: m, pointer });
         Ok(Mem::at(Base::Reg(pointer), 0))
+    }
+
+    /// An address of zeros where no lane of a mask is set and the lanes may lie far from their buffer. A masked load of memory that is
+    /// not there gives zeros too, but the processor takes hundreds of cycles to find out that nobody wants it.
+    pub(super) fn near_memory(&mut self, index: UOp, m: Mem, mask: VReg, w: usize) -> Mem {
+        if !self.strays(index) {
+            return m;
+        }
+        let zeros = self.f.pool.put(&[0; 128]);
+        let [pointer, other] = [0; 2].map(|_| self.f.reg(Size::Q));
+        self.f.def(Code::Lea_r64_m, &[Opnd::R(pointer, Size::Q), Opnd::M(m)]);
+        self.f.def(Code::Lea_r64_m, &[Opnd::R(other, Size::Q), Opnd::M(Mem::at(Base::Pool, zeros))]);
+        let set = Opnd::R(mask, vec_size(w));
+        match w {
+            16 => {
+                self.mask_to_k1(mask);
+                self.f.read(Code::VEX_Kortestw_kr_kr, &[Opnd::P(Register::K1), Opnd::P(Register::K1)]);
+            }
+            8 => self.f.read(Code::VEX_Vptest_ymm_ymmm256, &[set, set]),
+            _ => self.f.read(Code::VEX_Vptest_xmm_xmmm128, &[set, set]),
+        }
+        self.f.emit(Code::Cmove_r64_rm64, &[Opnd::R(pointer, Size::Q), Opnd::R(other, Size::Q)], 1, !0, 9);
+        Mem::at(Base::Reg(pointer), 0)
+    }
+
+    /// May lanes of an access lie more than a page away from their buffer?
+    fn strays(&self, index: UOp) -> bool {
+        const PAGE: i64 = 4096;
+        let Arg::Param { len, .. } = *self.g.arg(self.g.src_at(index, 0)) else { return false };
+        let (size, (first, last)) = (self.g.dtype(index).size() as i64, self.elements(index));
+        first.saturating_mul(size) < -PAGE || (last - len as i64).saturating_mul(size) > PAGE
     }
 
     /// Contiguous lanes where the mask is set, zeros elsewhere.
@@ -175,6 +207,9 @@ impl Lower<'_> {
         let (g, size) = (self.g, vec_size(w));
         let (index, dt) = (g.src_at(u, 0), g.dtype(u));
         if let Some(v) = self.permuted(u, pt, off, w)? {
+            return Ok(v);
+        }
+        if let Some(v) = self.backwards(u, gate, pt, off, w)? {
             return Ok(v);
         }
         let offset = g.src_at(index, 1);

@@ -67,7 +67,7 @@ impl Lower<'_> {
             return Ok(None);
         }
         // the last vector ends behind the last lane: is that still the buffer?
-        let last = self.last_element(index).saturating_sub(span).saturating_add((vectors * w) as i64);
+        let last = self.elements(index).1.saturating_sub(span).saturating_add((vectors * w) as i64);
         let inside = last <= len as i64;
         let mut m = self.address(index, pt, off + first)?;
         let place = |(i, v): (usize, &i64)| if wanted[i] { (v - least) as u32 } else { 0 };
@@ -103,6 +103,41 @@ impl Lower<'_> {
         Ok(Some(self.only(r, &wanted)))
     }
 
+    /// Lanes that go backwards under a mask: a masked load of neighbours, turned round.
+    pub(super) fn backwards(
+        &mut self,
+        u: UOp,
+        gate: Option<UOp>,
+        pt: &Point,
+        off: usize,
+        w: usize,
+    ) -> Result<Option<Val>> {
+        let (size, index) = (vec_size(w), self.g.src_at(u, 0));
+        let Some(gate) = gate.filter(|_| w >= 8 && self.lane_stride(index) == Some(-1)) else { return Ok(None) };
+        let alt = self.g.src_at(u, 1);
+        let zero = self.g.const_val(alt).is_some_and(|c| c.is(0));
+        let alt = if zero { None } else { Some(self.demand_reg(alt, pt, off, w)?) };
+        let mask = self.demand_reg(gate, pt, off, w)?;
+        let m = self.address(index, pt, off + w - 1)?;
+        let m = self.near_memory(index, m, mask, w);
+        let order: Vec<u8> = (0..w as u32).rev().flat_map(u32::to_le_bytes).collect();
+        let order = self.pool(&order);
+        let order = self.put_fresh(order, w);
+        let code = if w == 16 { Code::EVEX_Vpermps_zmm_k1z_zmm_zmmm512b32 } else { Code::VEX_Vpermps_ymm_ymm_ymmm256 };
+        let turn = |l: &mut Self, v: VReg| {
+            let d = l.f.reg(size);
+            l.f.def(code, &[Opnd::R(d, size), Opnd::R(order, size), Opnd::R(v, size)]);
+            d
+        };
+        let turned = turn(self, mask);
+        let r = self.load_masked(w, m, turned);
+        let r = turn(self, r);
+        Ok(Some(Val::R(match alt {
+            Some(alt) => self.blend(mask, Val::R(r), alt, w),
+            None => r,
+        })))
+    }
+
     /// A vector with zeros in the lanes that are not wanted.
     fn only(&mut self, r: VReg, wanted: &[bool]) -> Val {
         if wanted.iter().all(|&x| x) {
@@ -133,16 +168,17 @@ impl Lower<'_> {
         }
     }
 
-    /// The largest element that an access may touch, in any lane of any tile.
-    fn last_element(&self, index: UOp) -> i64 {
-        let mut last = self.g.bounds(self.g.src_at(index, 1)).1;
+    /// The least and the largest element that an access may touch, in any lane of any tile.
+    pub(super) fn elements(&self, index: UOp) -> (i64, i64) {
+        let (mut first, mut last) = self.g.bounds(self.g.src_at(index, 1));
         if let Arg::Strides(list) = self.g.arg(index) {
             for &(id, stride) in list {
                 let len = self.p.tiles.iter().find(|t| t.id == id).map_or(1, |t| t.len as i64);
+                first = first.saturating_add((stride * (len - 1)).min(0));
                 last = last.saturating_add((stride * (len - 1)).max(0));
             }
         }
-        last
+        (first, last)
     }
 
     /// `x` in lanes `off..off+w`, up to a part that all of them share.
