@@ -182,11 +182,13 @@ impl Tensor {
         w.max(&axes, false)
     }
 
-    /// The same pooling one axis after the other, the last one first, if that looks at far fewer elements than whole windows do: the
-    /// largest of the largest is the largest of all, and so are sums.
+    /// The same pooling one axis after the other, if that looks at fewer elements than whole windows do: the largest of the largest is the
+    /// largest of all, and so are sums. The last axis comes last, since the elements that its steps skip lie in between those they want.
     fn by_axis(&self, o: &PoolOpts) -> Option<Vec<PoolOpts>> {
         /// What it costs to store an element and load it again, in elements of a window.
         const STORED: usize = 4;
+        /// What it costs to load an element from between others, in elements of a window.
+        const APART: usize = 2;
         let (shape, d) = (self.shape(), o.kernel.len());
         let lead = shape.len().checked_sub(d)?;
         let list = |list: &[usize]| per_axis("max_pool", "an option", list, d, 1).ok();
@@ -198,8 +200,9 @@ impl Tensor {
         let size = |i: usize| shape[lead + i].saturating_add(padding[i].0).saturating_add(padding[i].1);
         let counts: Vec<usize> = (0..d).map(|i| window_count(size(i), o.kernel[i], stride[i], dilation[i])).collect();
         let product = |list: &[usize]| list.iter().fold(1usize, |n, &x| n.saturating_mul(x));
-        let whole = product(&counts).saturating_mul(product(&o.kernel));
-        let of_axis = |i: usize| product(&shape[lead..lead + i]).saturating_mul(product(&counts[i..]));
+        let load = if stride[d - 1] > 1 { APART } else { 1 };
+        let whole = product(&counts).saturating_mul(product(&o.kernel)).saturating_mul(load);
+        let of_axis = |i: usize| product(&counts[..=i]).saturating_mul(product(&shape[lead + i + 1..]));
         let apart = (0..d).fold(0usize, |n, i| n.saturating_add(of_axis(i).saturating_mul(o.kernel[i] + STORED)));
         let one = |i: usize| PoolOpts {
             kernel: (0..d).map(|j| if i == j { o.kernel[j] } else { 1 }).collect(),
@@ -208,7 +211,7 @@ impl Tensor {
             padding: (0..d).map(|j| if i == j { padding[j] } else { (0, 0) }).collect(),
             ..o.clone()
         };
-        (whole / 3 > apart / 2).then(|| (0..d).rev().map(one).collect())
+        (whole > apart).then(|| (0..d).map(one).collect())
     }
 
     /// Largest element of each window and its flat row-major index (i32) in the pooled axes of the input.
