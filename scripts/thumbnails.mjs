@@ -68,6 +68,12 @@ const DEMOS = {
     await said(page, "^It looks");
     return ["#source", "#kinds"];
   },
+  async cells(page) {
+    await page.click("#grow");
+    await page.waitForFunction(() => /^Step \d{3}/.test(document.getElementById("world-text").textContent));
+    await page.click("#stop");
+    return ["#world"];
+  },
   async faces(page) {
     await page.click("#sample");
     await said(page, "^Found");

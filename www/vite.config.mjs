@@ -28,6 +28,7 @@ async function data() {
   const [astronaut] = Object.values(await readNpz(readFileSync(`${root}/tests/models/yolov8n_nudenet/input.npz`)));
   files["data/astronaut.bin"] = Buffer.from(Uint8Array.from(astronaut.data, (v) => Math.round(255 * v)));
   files["data/austen.wav"] = readFileSync(`${root}/tests/models/whisper_tiny_en/speech.wav`);
+  files["data/cells.safetensors"] = readFileSync(`${root}/www/demos/cells/cells.safetensors`);
   files["models/verses/verses-q8_0.gguf"] = readFileSync(`${root}/tests/models/verses/verses-q8_0.gguf`);
   for (const name of readdirSync(`${root}/tests/models/LICENSES`)) {
     files[`licenses/${name}`] = readFileSync(`${root}/tests/models/LICENSES/${name}`);

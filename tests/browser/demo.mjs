@@ -57,6 +57,9 @@ function canvasPixels(page, id) {
   }, id);
 }
 
+/** The mean square between cells and picture under which a moth is whole: a wing alone makes 0.02. */
+const WHOLE = 0.009;
+
 /** The cosine of two texts of the search, as numpy computes it from the same weights in f64. */
 const ROUTER = 0.393;
 
@@ -280,6 +283,35 @@ async function wroteDown({ page, status }) {
   return `${text} ${await page.textContent("#cost")}`;
 }
 
+/** One cell becomes the moth; hurt by the mouse, it heals. */
+async function grown({ page, status }) {
+  const caption = async () => /^Step (\d+): (\d+) cells live, the middle is ([\d.]+)/.exec(await page.textContent("#world-text")).slice(1).map(Number);
+  const until = (steps) => page.waitForFunction((least) => Number(/^Step (\d+)/.exec(document.querySelector("#world-text").textContent)?.[1]) >= least, steps);
+  await page.click("#grow");
+  await until(100);
+  await page.click("#stop");
+  await status(/^Stopped after/);
+  const [steps, alive, away] = await caption();
+  check(away < WHOLE, `after ${steps} steps the cells are ${away} from the picture`);
+  await page.locator("#world").scrollIntoViewIfNeeded();
+  const box = await page.locator("#world").boundingBox();
+  const at = (x, y) => [box.x + (x / 48) * box.width, box.y + (y / 32) * box.height];
+  await page.mouse.move(...at(18, 14));
+  await page.mouse.down();
+  await page.mouse.move(...at(18, 19), { steps: 8 });
+  await page.mouse.up();
+  await page.waitForFunction((least) => Number(/: (\d+) cells/.exec(document.querySelector("#world-text").textContent)[1]) < least, alive - 10);
+  const [, left, hurt] = await caption();
+  check(hurt > 2 * away, `${alive - left} cells are gone, and the picture is ${hurt} away`);
+  await page.click("#grow");
+  await until(steps + 120);
+  await page.click("#stop");
+  await page.waitForFunction(() => document.querySelector("#stop").hidden);
+  const [, , healed] = await caption();
+  check(healed < WHOLE, `healed, the cells are ${healed} from the picture; hurt they were ${hurt}, and ${away} before`);
+  return `${away} from the moth, hurt ${hurt}, healed ${healed}. ${await page.textContent("#cost")}`;
+}
+
 /** A network becomes the picture. */
 async function fitted({ page, status }) {
   await page.click("#fit");
@@ -398,6 +430,23 @@ async function media(url) {
 
     await page.close();
 
+    for (const [slug, shown] of [["faces", "#faces-text"], ["classify", "#kinds li"]]) {
+      const live = await open(browser, url, at(slug, "wasm"));
+      await live.page.click("#camera");
+      await live.status(/^Camera: [\d.]+ frames/);
+      check((await live.page.locator(shown).first().textContent()) !== "", `${slug}: nothing is said of the camera's picture`);
+      await live.page.click("#stop");
+      await live.status(/^The camera is off/);
+      await live.page.close();
+    }
+
+    const written = await open(browser, url, at("transcribe", "wasm"));
+    await written.page.click("#microphone");
+    await written.status(/^Listening\./);
+    await written.page.click("#stop");
+    await written.status(/^The microphone is off/);
+    await written.page.close();
+
     const voice = await open(browser, url, at("speech", "wasm"));
     await voice.page.click("#microphone");
     await voice.page.waitForFunction(() => /of [1-9][\d.]* s/.test(document.querySelector("#voice-text").textContent), null, { timeout: 10 * MINUTE });
@@ -413,7 +462,8 @@ async function media(url) {
   const refusing = await launch();
   try {
     const context = await refusing.newContext({ permissions: [] });
-    for (const [slug, button, words] of [["style", "#camera", /camera/], ["cutout", "#camera", /camera/], ["speech", "#microphone", /microphone/]]) {
+    const cameras = ["style", "cutout", "faces", "classify"].map((slug) => [slug, "#camera", /camera/]);
+    for (const [slug, button, words] of [...cameras, ...["speech", "transcribe"].map((slug) => [slug, "#microphone", /microphone/])]) {
       const page = await context.newPage();
       await page.goto(`${url}/${at(slug, "wasm")}`);
       await page.waitForFunction(() => /^Ready: /.test(document.querySelector("#status").textContent));
@@ -541,6 +591,7 @@ async function onDevice(browser, url, device, slugs) {
   await over("notes", heard);
   await over("classify", classified);
   await over("faces", faced);
+  await over("cells", grown);
   await over("search", searched, device === "wasm" ? "" : "&notes=12");
   if (device === "wasm") {
     await over("read", read);

@@ -87,6 +87,14 @@ export const demos = [
     size: "3.9 MB of digits",
   },
   {
+    slug: "cells", title: "Cells that heal",
+    card: "One cell grows into a moth. Hurt it, and watch it heal.",
+    text:
+      "Every cell sees its eight neighbours and decides by one small network what to become. Nobody tells them where they are. " +
+      "The network was trained by this library.",
+    size: "8 kB",
+  },
+  {
     slug: "compare", title: "Your device, two runtimes",
     card: "Six models here and in onnxruntime-web, timed on your device.",
     text: "The same models, the same inputs, the same device: gradloom beside onnxruntime-web, in a table that you can share.",

@@ -1,0 +1,37 @@
+// Cells that grow into a picture, each by what it sees of its neighbours (Mordvintsev et al. 2020, Growing Neural Cellular Automata).
+import { Tensor, nn, tidy } from "gradloom";
+
+/** Of a cell: red, green, blue, how much it lives, and eight numbers that only cells understand. */
+export const CHANNELS = 12;
+
+/** For each channel: the cell itself, and how its neighbourhood changes to the right and downwards. */
+function sight() {
+  const [self, slope] = [[0, 0, 0, 0, 1, 0, 0, 0, 0], [-1, 0, 1, -2, 0, 2, -1, 0, 1].map((v) => v / 8)];
+  const down = slope.map((_, i) => slope[3 * (i % 3) + Math.floor(i / 3)]);
+  return new Tensor(Array.from({ length: CHANNELS }, () => [self, slope, down]).flat(2), [3 * CHANNELS, 1, 3, 3]);
+}
+
+export class Cells extends nn.Module {
+  think = new nn.Conv2d(3 * CHANNELS, 40, 1);
+  act = new nn.Conv2d(40, CHANNELS, 1, { bias: false });
+
+  /** One step of a world [n, 12, height, width]: of the cells that live or touch life. */
+  step(world, seen = sight()) {
+    const lives = (x) => x.narrow(1, 3, 1).maxPool([3, 3], { stride: 1, padding: 1 }).gt(0.1);
+    const near = world.conv(seen, null, { padding: 1, groups: CHANNELS });
+    const change = this.act.forward(this.think.forward(near).relu());
+    const next = world.add(change);
+    return lives(world).logicalAnd(lives(next)).where(next, 0);
+  }
+}
+
+/** Some steps on: `keep` is 0 where cells are hurt, `plant` is 1 where a seed falls, both [height * width]. */
+export function later(cells, world, { keep, plant, steps = 2 }) {
+  return tidy(() => {
+    const place = [1, 1, ...world.shape.slice(2)];
+    const seed = new Tensor(plant, place).mul(Tensor.arange(0, CHANNELS).ge(3).reshape([1, CHANNELS, 1, 1]).cast("f32"));
+    let next = world.mul(new Tensor(keep, place)).add(seed);
+    for (let at = 0, seen = sight(); at < steps; at += 1) next = cells.step(next, seen);
+    return next;
+  });
+}
