@@ -34,6 +34,9 @@ const entries = ["index", "vision", "audio", "data", "fit", "downloads", "tasks"
 /** Files that are wasm-bindgen's, of modules that are loaded on first use: they find the wasm beside them. */
 const glue = /pkg\/gradloom_(?!web\b)\w+\.js$/;
 
+/** A script whose addresses are in quotes rather than in backticks, as bundlers look for them. */
+const quoted = (code) => code.replace(/(\bimport\(|\bnew URL\()`([^`$\\]*)`/g, '$1"$2"');
+
 /**
  * Puts what every page loads into one file, which compresses better than many, and what is loaded on first use into files of its
  * own; the declarations stay as they are. Comments and long names are taken out: a third of the JavaScript that a page downloads. Maps
@@ -79,7 +82,8 @@ async function bundle(folder) {
     entryFileNames: "[name].js",
     // what several entries share and not every page loads
     chunkFileNames: ({ name, isDynamicEntry }) => (name === "core" || isDynamicEntry ? "[name].js" : "shared/[name].js"),
-    minify: { compress: { target: "es2022" }, mangle: true },
+    // lines are kept: Node prints the line that throws what nobody catches, which would be the whole file
+    minify: { compress: { target: "es2022" }, mangle: true, codegen: { removeWhitespace: false } },
     comments: { legal: false, annotation: true, jsdoc: false },
     sourcemap: true,
     sourcemapPathTransform: (path) => path.replace(/^.*web\/ts\/src\//, "gradloom/src/"),
@@ -91,14 +95,14 @@ async function bundle(folder) {
   for (const name of scripts()) if (!glue.test(name)) rmSync(join(folder, name));
   for (const { fileName, code, source } of [...files, ...worker]) {
     mkdirSync(dirname(join(folder, fileName)), { recursive: true });
-    // addresses in quotes; nothing moves, so that the maps stay right
-    writeFileSync(join(folder, fileName), code ? code.replace(/(\bimport\(|\bnew URL\()`([^`$\\]*)`/g, '$1"$2"') : source);
+    // addresses in quotes, and no names of modules; nothing moves, so that the maps stay right
+    writeFileSync(join(folder, fileName), code ? quoted(code).replace(/^\/\/ web\/ts\/.*$/gm, "") : source);
   }
   for (const name of scripts().filter((each) => glue.test(each))) {
     const file = join(folder, name);
     const { code, errors } = minifySync(name, readFileSync(file, "utf8"), { module: true, compress: { target: "es2022" }, mangle: true });
     if (errors.length > 0) throw new Failure(`${name}: ${errors[0].message}`);
-    writeFileSync(file, code.replace(/(\bimport\(|\bnew URL\()`([^`$\\]*)`/g, '$1"$2"'));
+    writeFileSync(file, quoted(code));
   }
 }
 
