@@ -1,5 +1,5 @@
 // `npm run release`: everything that a release consists of, into dist/: the npm package, bills of materials (CycloneDX) of the package and of
-// the native program, and checksums. It publishes nothing; the last lines say how to.
+// the native program, and checksums; and the two crates as they would be published. It publishes nothing; the last lines say how to.
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -41,5 +41,8 @@ await main(async () => {
   const sums = files.map((file) => `${createHash("sha256").update(readFileSync(file)).digest("hex")}  ${file.slice(dist.length + 1)}\n`);
   writeFileSync(join(dist, "SHA256SUMS"), sums.join(""));
   process.stdout.write(sums.join(""));
+  // builds the crates from what is packed, which must not need anything beside it
+  run("cargo", ["publish", "--dry-run", "--quiet", "-p", "gradloom-core", "-p", "gradloom", ...(process.argv.includes("--dirty") ? ["--allow-dirty"] : [])]);
   console.log("release: ready in dist/; from a CI job with an identity token: npm publish dist/gradloom.tgz --provenance --access public");
+  console.log("release: the crates: cargo publish -p gradloom-core -p gradloom");
 });
