@@ -36,6 +36,28 @@ fn a_step_over_small_parameters_of_any_lengths() {
     }
 }
 
+#[test]
+fn steps_that_draw_numbers_are_one_plan() {
+    let mut rt = Runtime::open("cpu", 1).expect("the processor");
+    let s = rt.session().clone();
+    let weight = Tensor::new(&s, &[0.5f32; 48], &[8, 6]).and_then(|t| t.to_storage()).expect("a parameter");
+    let mut adam = Adam::new(vec![weight.clone()], 0.1, AdamOpts::default()).expect("an optimiser");
+    let (mut counted, mut losses) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let x = Tensor::randn(&s, &[16, 8]).expect("numbers");
+        let loss = x.matmul(&weight).and_then(|y| y.dropout(0.5)?.square()?.mean(&[0, 1], false)).expect("a loss");
+        adam.minimize(&loss).expect("a step");
+        let mut all = adam.tensors();
+        all.push(loss.clone());
+        rt.realize(&all.iter().collect::<Vec<_>>()).expect("a step");
+        losses.push(rt.to_vec::<f32>(&loss).expect("a loss")[0]);
+        let c = rt.counters();
+        counted.push((c.plans, c.programs));
+    }
+    assert_eq!(counted[1], counted[3], "plans and programs of each step");
+    assert!(losses.windows(2).all(|w| w[0] != w[1]), "each step draws anew: {losses:?}");
+}
+
 /// Twenty steps of `rule` on a parameter, beside a recurrence in f64: `state` is updated by a gradient and gives the step.
 fn twenty(make: impl Fn(Tensor) -> Result<Box<dyn Optimizer>>, mut step: impl FnMut(usize, usize, f64, f64) -> f64) {
     let mut rt = Runtime::open("eval", 1).expect("the evaluator");

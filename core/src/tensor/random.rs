@@ -82,11 +82,11 @@ impl Tensor {
         a.bit_xor(b)?.reshape(shape)
     }
 
-    /// u32 random bits.
+    /// u32 random bits. The key is data rather than a constant, so that every draw of a shape is the same kernel: a step of training
+    /// that drops out would have kernels of its own otherwise.
     pub fn rand_bits(session: &Session, shape: &[usize]) -> Result<Tensor> {
-        let key = session.next_key();
-        let word = |w: u32| Tensor::full(session, w, DType::U32, &[]);
-        Tensor::bits([&word(key[0])?, &word(key[1])?], shape)
+        let key = Tensor::new(session, &session.next_key(), &[2])?;
+        Tensor::bits([&key.select_at(0, 0)?, &key.select_at(0, 1)?], shape)
     }
 
     /// Uniform in `[0, 1)`, f32: the top 23 bits as mantissa.
