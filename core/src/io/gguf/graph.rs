@@ -85,8 +85,13 @@ pub(super) fn tensor(
         sort(kind, b, &mut parts);
     }
     let rows = count / per_row;
-    let group = if shape.len() == 2 { GROUPS.into_iter().find(|g| rows.is_multiple_of(*g)).unwrap_or(1) } else { 1 };
-    if activations != Activations::F32 && group > 1 && packed::layout(kind).is_some() {
+    let mut group =
+        if shape.len() == 2 { GROUPS.into_iter().find(|g| rows.is_multiple_of(*g)).unwrap_or(1) } else { 1 };
+    if activations != Activations::F32
+        && group > 1
+        && let Some(layout) = packed::layout(kind)
+    {
+        group = layout.most_rows().min(group);
         let mut planes_of = Vec::with_capacity(parts.len());
         for (i, (&(dtype, n), mut bytes)) in planes(kind).iter().zip(parts).enumerate() {
             let codes = packed::has_codes(kind, i);

@@ -46,6 +46,13 @@ pub(super) struct Layout {
     pub(super) minimum: Option<(usize, Option<usize>)>,
 }
 
+impl Layout {
+    /// Rows that are multiplied at once: of blocks in which each run has a scale there is too much to hold for more than a register's.
+    pub(super) fn most_rows(&self) -> usize {
+        if self.scales.is_some() { 16 } else { usize::MAX }
+    }
+}
+
 fn field(plane: usize, at: usize, shift: usize, bits: u32) -> Field {
     Field { plane, at, shift: shift as u32, bits }
 }

@@ -73,7 +73,7 @@ impl Rounded {
         let (n, s) = (self.scales.dim(0)?, self.scales.session());
         let (ones, zero) = (Tensor::new(s, &[0x0101_0101i32], &[1])?, Tensor::new(s, &[0i32], &[1])?);
         let fours = self.digits.iter().map(|d| ones.dot_bytes(d, &zero)).collect::<Result<Vec<_>>>()?;
-        Ok(whole(fours)?.reshape(&[n, self.elems / len, len / 4])?.sum(&[-1], false)?.contiguous())
+        whole(fours)?.reshape(&[n, self.elems / len, len / 4])?.sum(&[-1], false)
     }
 }
 
@@ -184,14 +184,17 @@ impl Part<'_> {
         let together = if l.scales.is_some() { 1 } else { SHARED / l.len };
         let sums = match l.less {
             0 => None,
-            _ => Some(self.of.vectors_in_parts(&self.vectors.sums(l.len * together)?, l.parts)?),
+            less => {
+                let sums = self.vectors.sums(l.len * together)?.mul(-i64::from(less))?.contiguous();
+                Some(self.of.vectors_in_parts(&sums, l.parts)?)
+            }
         };
         let own = at(&self.planes[0], 0)?.cast(DType::F32)?;
         let mut total: Option<Tensor> = None;
         for first in (0..runs).step_by(together) {
             let zero = Tensor::new(own.session(), &[0i32], &[1])?;
             let less = match &sums {
-                Some(s) => at(s, first / together)?.mul(-i64::from(l.less))?,
+                Some(s) => at(s, first / together)?,
                 None => zero.clone(),
             };
             let mut digits = vec![zero; self.digits.len()];
@@ -239,7 +242,7 @@ impl Part<'_> {
     /// Minima of runs that are shorter than what has a scale in common.
     fn with_minima(&self, mut total: Tensor, least: &Tensor, factors: usize, i: usize) -> Result<Tensor> {
         let (l, runs) = (&self.layout, SHARED / self.layout.len);
-        let sums = self.of.vectors_in_parts(&self.vectors.sums(l.len)?, l.parts)?;
+        let sums = self.of.vectors_in_parts(&self.vectors.sums(l.len)?.contiguous(), l.parts)?;
         for t in i * runs..(i + 1) * runs {
             let least = least.mul(at(&self.planes[factors], t)?.cast(DType::F32)?)?;
             let x = at(&sums, t)?.cast(DType::F32)?.mul(at(&self.scales, i)?)?;
