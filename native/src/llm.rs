@@ -87,6 +87,25 @@ pub enum End {
     Room,
 }
 
+/// How a language model is loaded.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Tokens of a text that there is room for; 0 for as many as the model was made for, 4096 at most.
+    pub room: usize,
+    /// Texts that there is room for.
+    pub texts: usize,
+    /// What quantised matrices of GGUF files are multiplied with: the quickest of the device that keeps logits within a thousandth if none.
+    pub activations: Option<Activations>,
+    /// What keys and values are kept in: f32, or f16, which takes half the memory.
+    pub cache: DType,
+}
+
+impl Default for LoadOptions {
+    fn default() -> LoadOptions {
+        LoadOptions { room: 0, texts: 1, activations: None, cache: DType::F32 }
+    }
+}
+
 impl LanguageModel {
     /// Loads a GGUF file, or a folder with `config.json`, safetensors and what else there is, with room for so many tokens (0 for
     /// as many as the model was made for, 4096 at most).
@@ -102,19 +121,18 @@ impl LanguageModel {
         room: usize,
         texts: usize,
     ) -> Result<LanguageModel> {
-        let activations = best_activations(device.target());
-        LanguageModel::load_with(path, device, host, room, texts, activations)
+        LanguageModel::load_with(path, device, host, &LoadOptions { room, texts, ..LoadOptions::default() })
     }
 
-    /// The same with such activations for quantised matrices (of GGUF files).
+    /// The same, as the options say.
     pub fn load_with(
         path: &Path,
         device: Box<dyn Device>,
         host: NativeHost,
-        room: usize,
-        texts: usize,
-        activations: Activations,
+        options: &LoadOptions,
     ) -> Result<LanguageModel> {
+        let &LoadOptions { room, texts, activations, cache } = options;
+        let activations = activations.unwrap_or_else(|| best_activations(device.target()));
         let mut rt = Runtime::with_host(device, host);
         let session = rt.session().clone();
         let room = if room == 0 { 4096 } else { room };
@@ -122,6 +140,7 @@ impl LanguageModel {
             true => from_folder(path, &session, room),
             false => from_gguf(path, &session, room, activations),
         })?;
+        let decoder = if cache == DType::F32 { decoder } else { decoder.with_cache(cache)? };
         let decoder = if texts == 1 { decoder } else { decoder.with_sequences(texts)? };
         rt.realize(&decoder.caches())?;
         let (ready, texts) = (BTreeMap::new(), vec![Vec::new(); texts]);

@@ -1,6 +1,6 @@
 //! Language models against transformers: logits, and the tokens that they choose.
 
-use gradloom::llm::{Activations, Choice, LanguageModel, Sampler, Stream};
+use gradloom::llm::{Activations, Choice, LanguageModel, LoadOptions, Sampler, Stream};
 use gradloom::{NativeHost, Result};
 use gradloom_core::io::gguf::{self, Data, Gguf, Kind};
 use gradloom_core::io::json::Json;
@@ -228,7 +228,8 @@ fn quantised_weights_are_read_as_their_elements() {
         let logits = |path: &Path, device: &str, activations: Activations| -> Option<Vec<f32>> {
             let device = here::device(device, gradloom::open(device, 2))?;
             let host = NativeHost::without_cache();
-            let mut m = LanguageModel::load_with(path, device, host, 64, 1, activations).expect("a model");
+            let options = LoadOptions { room: 64, activations: Some(activations), ..LoadOptions::default() };
+            let mut m = LanguageModel::load_with(path, device, host, &options).expect("a model");
             m.begin(&[5, 9, 14, 3, 40, 33, 21, 2, 7]).expect("read");
             Some(m.logits().expect("logits"))
         };

@@ -1,9 +1,10 @@
 //! The small language model of our own (tests/models/verses): what it writes is what numpy computes from its weights, and the tokens of its
 //! tokenizer are those of Hugging Face's (tests/models/verses/expected.py).
 
+use gradloom::DType;
 use gradloom::NativeHost;
 use gradloom::io::json::Json;
-use gradloom::llm::{Activations, Choice, LanguageModel, Sampler};
+use gradloom::llm::{Activations, Choice, LanguageModel, LoadOptions, Sampler};
 use gradloom_tests::here;
 use std::path::Path;
 
@@ -37,9 +38,9 @@ fn a_model_of_our_own_writes_what_numpy_computes() {
     }
 }
 
-/// Rounded activations: what they change of the logits at each of these positions, and of what the model writes.
+/// Rounded activations, and keys and values in f16: what they change of the logits at each of these positions, and of what the model writes.
 #[test]
-fn activations_that_are_rounded_change_little() {
+fn activations_and_caches_that_are_rounded_change_little() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/verses");
     let expected = Json::parse(&std::fs::read(folder.join("expected.json")).expect("a file")).expect("JSON");
     let ids = |key: &str| -> Vec<u32> {
@@ -47,10 +48,11 @@ fn activations_that_are_rounded_change_little() {
         list.iter().map(|i| i.as_u64().expect("a token") as u32).collect()
     };
     let (prompt, written) = (ids("ids"), ids("tokens"));
-    let logits = |activations: Activations| -> Option<Vec<Vec<f32>>> {
+    let logits = |activations: Activations, cache: DType| -> Option<Vec<Vec<f32>>> {
         let device = here::device("cpu", gradloom::open("cpu", 2))?;
         let (file, host) = (folder.join("verses-q8_0.gguf"), NativeHost::without_cache());
-        let mut model = LanguageModel::load_with(&file, device, host, 256, 1, activations).expect("a model");
+        let options = LoadOptions { room: 256, activations: Some(activations), cache, ..LoadOptions::default() };
+        let mut model = LanguageModel::load_with(&file, device, host, &options).expect("a model");
         let one = |i: usize| {
             let text: Vec<u32> = prompt.iter().chain(&written[..i]).copied().collect();
             model.begin(&text).expect("reads");
@@ -58,17 +60,26 @@ fn activations_that_are_rounded_change_little() {
         };
         Some((0..written.len()).map(one).collect())
     };
-    let Some(plain) = logits(Activations::F32) else { return };
+    let Some(plain) = logits(Activations::F32, DType::F32) else { return };
     let best = |x: &[f32]| (0..x.len()).max_by(|&a, &b| x[a].total_cmp(&x[b])).expect("a token");
-    for (activations, room, same) in [(Activations::I16, 1e-4, 1.0), (Activations::I8, 3e-2, 0.9)] {
-        let got = logits(activations).expect("a device");
+    let all = [
+        (Activations::I16, DType::F32, 1e-4, 1.0),
+        (Activations::I8, DType::F32, 3e-2, 0.9),
+        (Activations::F32, DType::F16, 2e-3, 0.98),
+        (Activations::I16, DType::F16, 2e-3, 0.98),
+    ];
+    for (activations, cache, room, same) in all {
+        let got = logits(activations, cache).expect("a device");
         let (mut off, mut agree) = (0.0f32, 0);
         for (got, plain) in got.iter().zip(&plain) {
             let most = plain.iter().fold(0.0f32, |m, x| m.max(x.abs()));
             off = got.iter().zip(plain).fold(off, |m, (a, b)| m.max((a - b).abs() / most));
             agree += usize::from(best(got) == best(plain));
         }
-        println!("{activations:?}: {off:.1e} of the largest logit off, {agree} of {} tokens the same", plain.len());
+        println!(
+            "{activations:?}, cache {cache}: {off:.1e} of the largest logit off, {agree} of {} tokens the same",
+            plain.len()
+        );
         assert!(off <= room, "{activations:?}: {off} of the largest logit off");
         assert!(agree as f64 >= same * plain.len() as f64, "{activations:?}: {agree} of {} tokens", plain.len());
     }

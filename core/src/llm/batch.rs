@@ -59,7 +59,7 @@ impl Decoder {
         if n == 0 || n.checked_mul(self.room()).is_none_or(|rows| rows >= 1 << 30) {
             return Err(err(format!("room for {n} texts of {} tokens", self.room())));
         }
-        self.caches = caches(self.session(), self.config(), n * self.room())?;
+        self.caches = caches(self.session(), self.config(), n * self.room(), self.cache_dtype())?;
         self.sequences = n;
         Ok(self)
     }

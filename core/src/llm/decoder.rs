@@ -8,7 +8,7 @@ use super::arch::{Act, Block, Feed, Norm, Pairs, Place};
 use super::config::{Config, Rope, unsupported};
 use super::{err, names};
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::gguf::{self, Activations, Gguf, Packed};
 use crate::tensor::{Session, Tensor};
 use rustc_hash::FxHashMap;
@@ -166,7 +166,7 @@ impl Decoder {
         if room == 0 {
             return Err(err("room for no token"));
         }
-        let caches = caches(session, &config, room)?;
+        let caches = caches(session, &config, room, DType::F32)?;
         let mut turns = Vec::new();
         if let Place::Rotary(_) = config.arch.place {
             turns = config.rope.iter().map(|r| table(session, r, room)).collect::<Result<_>>()?;
@@ -219,6 +219,23 @@ impl Decoder {
     /// Keys and values. Realize them before the first chunk.
     pub fn caches(&self) -> Vec<&Tensor> {
         self.caches.iter().flatten().collect()
+    }
+
+    /// The same model with keys and values in f16 or f32. Call it before any graph is made.
+    ///
+    /// # Errors
+    /// `E_DTYPE` for another dtype.
+    pub fn with_cache(mut self, dtype: DType) -> Result<Decoder> {
+        if !matches!(dtype, DType::F16 | DType::F32) {
+            return Err(Error::DType { op: "keys and values", dtype, why: "f16 or f32 is wanted".into() });
+        }
+        self.caches = caches(&self.session, &self.config, self.sequences * self.room, dtype)?;
+        Ok(self)
+    }
+
+    /// What keys and values are kept in.
+    pub(super) fn cache_dtype(&self) -> DType {
+        self.caches.first().map_or(DType::F32, |[keys, _]| keys.dtype())
     }
 
     /// The graph that reads `n` tokens.
@@ -352,17 +369,18 @@ impl Decoder {
         let k = head(&parts[1], c.kv_heads, Some("attn_k_norm"))?;
         let v = head(&parts[2], c.kv_heads, None)?;
         let [keys, values] = &self.caches[i];
-        keys.assign_at(2, &place.rows, k.t()?)?;
-        values.assign_at(1, &place.rows, v)?;
+        keys.assign_at(2, &place.rows, k.t()?.cast(keys.dtype())?)?;
+        values.assign_at(1, &place.rows, v.cast(values.dtype())?)?;
+        let [keys, values] = [keys.cast(DType::F32)?, values.cast(DType::F32)?];
         let q = q.mul(c.scale)?;
         let mask = &place.masks[which];
         let y = match &place.texts {
-            Texts::Only => self.attend(&q, keys, values, mask)?,
+            Texts::Only => self.attend(&q, &keys, &values, mask)?,
             Texts::From(from) => {
                 let (keys, values) = (keys.narrow_at(2, from, self.room)?, values.narrow_at(1, from, self.room)?);
                 self.attend(&q, &keys, &values, mask)?
             }
-            Texts::Each => self.attend_each(&q, keys, values, mask)?,
+            Texts::Each => self.attend_each(&q, &keys, &values, mask)?,
         };
         self.linear(&y.reshape(&[n, c.heads * d])?, &of("attn_output"))
     }
@@ -478,8 +496,8 @@ impl Decoder {
 }
 
 /// Keys and values of each layer, so many rows of them.
-pub(super) fn caches(session: &Session, c: &Config, rows: usize) -> Result<Vec<[Tensor; 2]>> {
-    let cache = |shape: [usize; 3]| Tensor::zeros(session, DType::F32, &shape)?.to_storage();
+pub(super) fn caches(session: &Session, c: &Config, rows: usize, dtype: DType) -> Result<Vec<[Tensor; 2]>> {
+    let cache = |shape: [usize; 3]| Tensor::zeros(session, dtype, &shape)?.to_storage();
     let (heads, width) = (c.kv_heads, c.head_width);
     (0..c.layers).map(|_| Ok([cache([heads, width, rows])?, cache([heads, rows, width])?])).collect()
 }

@@ -3,8 +3,11 @@
 use super::json::Json;
 use super::{Cache, Failure, Outcome, Progress};
 use clap::Args;
+use gradloom::DType;
 use gradloom::io::HostTensor;
-use gradloom::llm::{Activations, Choice, End, Grammar, LanguageModel, Matcher, Sampler, Stream, Vocabulary};
+use gradloom::llm::{
+    Activations, Choice, End, Grammar, LanguageModel, LoadOptions, Matcher, Sampler, Stream, Vocabulary,
+};
 use gradloom::text::{ChatOptions, Tokenizer};
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -29,6 +32,16 @@ pub(crate) struct Model {
     /// with which logits stay within a thousandth
     #[arg(long, value_name = "DTYPE")]
     activations: Option<Kind>,
+    /// What keys and values are kept in: `f16` takes half the memory, and logits are some thousandths off
+    #[arg(long, value_name = "DTYPE", default_value = "f32")]
+    cache_dtype: CacheKind,
+}
+
+/// See [`LoadOptions::cache`].
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum CacheKind {
+    F32,
+    F16,
 }
 
 /// See [`Activations`].
@@ -199,13 +212,17 @@ impl Model {
         progress.say(format_args!("{} on {}", self.model.display(), device.target().name));
         let room = if self.context == 0 { wanted } else { self.context };
         let host = cache.host(progress);
-        let activations = match self.activations {
-            None => return Ok(LanguageModel::load_for(&self.model, device, host, room, texts)?),
-            Some(Kind::F32) => Activations::F32,
-            Some(Kind::I16) => Activations::I16,
-            Some(Kind::I8) => Activations::I8,
+        let activations = self.activations.map(|kind| match kind {
+            Kind::F32 => Activations::F32,
+            Kind::I16 => Activations::I16,
+            Kind::I8 => Activations::I8,
+        });
+        let cache = match self.cache_dtype {
+            CacheKind::F32 => DType::F32,
+            CacheKind::F16 => DType::F16,
         };
-        Ok(LanguageModel::load_with(&self.model, device, host, room, texts, activations)?)
+        let options = LoadOptions { room, texts, activations, cache };
+        Ok(LanguageModel::load_with(&self.model, device, host, &options)?)
     }
 
     /// The name of its file or folder.
