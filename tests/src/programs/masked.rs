@@ -7,7 +7,7 @@ use super::{Data, Sample};
 use crate::nodes::MakeNodes;
 use gradloom_core::DType::{F32, I32};
 use gradloom_core::target::Target;
-use gradloom_core::uop::{Arg, Axes, Graph, Op, ReduceOp, Shape, UOp};
+use gradloom_core::uop::{Arg, Axes, Graph, Op, Pairs, ReduceOp, Shape, UOp};
 
 pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     for (rows, cols, shift) in [(200, 200, 0), (70, 131, -20), (33, 300, 2), (150, 64, 7)] {
@@ -17,6 +17,10 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     // lanes that run backwards under a mask, and masks that leave out what lies far from the buffer
     for (before, after, turned) in [(3, 3, true), (21, 0, true), (0, 40, false), (5003, 7, false), (5003, 7, true)] {
         out.push(placed(t, 37, before, after, turned));
+    }
+    // every other element under a condition that whole vectors share, and one that they do not
+    for n in [1536, 74] {
+        out.push(sorted(t, n));
     }
     if !t.has_local && t.threads == 1 {
         for (rows, keys, width, shift) in [(64, 64, 16, 0), (70, 70, 32, 0), (33, 80, 17, -47), (96, 96, 24, 19)] {
@@ -95,6 +99,22 @@ fn placed(t: &Target, n: usize, before: usize, after: usize, turned: bool) -> Sa
     let want = data(before + n + after, |i| if inside(i) { x.f(at(i - before)) } else { 0.0 });
     let what = if turned { "turned" } else { "placed" };
     sample(name(what, &[n, before, after], 0), t, &g, &[y], vec![x], vec![want])
+}
+
+/// The even elements, then the odd ones.
+fn sorted(t: &Target, n: usize) -> Sample {
+    let mut g = Graph::new();
+    let x = input(&mut g, 0, n);
+    let x = g.reshape(x, &[n / 2, 2]);
+    let [even, odd] = [0, 1].map(|c| {
+        let one = g.node(Op::Shrink, F32, &[x], Arg::Pairs(Pairs::from_slice(&[(0, n / 2), (c, c + 1)])));
+        let one = g.reshape(one, &[n / 2]);
+        g.pad(one, &[if c == 0 { (0, n / 2) } else { (n / 2, 0) }])
+    });
+    let y = g.binary(Op::Add, even, odd);
+    let x = data(n, noise);
+    let want = data(n, |i| x.f(if i < n / 2 { 2 * i } else { 2 * (i - n / 2) + 1 }));
+    sample(name("sorted", &[n], 0), t, &g, &[y], vec![x], vec![want])
 }
 
 fn exp_of(g: &mut Graph, s: UOp, axis: u8, shape: &[usize]) -> UOp {

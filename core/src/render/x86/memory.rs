@@ -37,7 +37,8 @@ impl Lower<'_> {
             Gate::If(gate) => Some(gate),
         };
         let lane_gate = gate.is_some_and(|g| self.tiles[g.0 as usize].lane > 0);
-        let pairs = words(dt) && self.lane_stride(index) == Some(2) && (gate.is_none() || lane_gate);
+        let zero = gate.is_some() && self.g.const_val(self.g.src_at(u, 1)).is_some_and(|c| c.is(0));
+        let pairs = words(dt) && self.lane_stride(index) == Some(2) && (gate.is_none() || lane_gate || zero);
         if !pairs && !self.contiguous(index) || lane_gate && !words(dt) {
             let offset = self.g.src_at(index, 1);
             let vector = self.tiles[offset.0 as usize].lane > 0;
@@ -51,12 +52,10 @@ impl Lower<'_> {
             self.fetch_ahead(u, m, off, w);
             return Ok(Val::R(if pairs { self.load_pairs(w, m, None) } else { self.load_vector(dt, w, m)? }));
         };
-        let alt_node = self.g.src_at(u, 1);
-        let alt = self.demand(alt_node, pt, off, w)?;
-        let zero = self.g.const_val(alt_node).is_some_and(|c| c.is(0));
-        if !lane_gate && zero && !pairs {
+        let alt = self.demand(self.g.src_at(u, 1), pt, off, w)?;
+        if !lane_gate && zero {
             let m = self.choose(gate, pt, off, m)?;
-            return Ok(Val::R(self.load_vector(dt, w, m)?));
+            return Ok(Val::R(if pairs { self.load_pairs(w, m, None) } else { self.load_vector(dt, w, m)? }));
         }
         if !lane_gate {
             let r = self.fresh(dt, w);
@@ -80,7 +79,9 @@ impl Lower<'_> {
     /// An address of zeros where a scalar condition does not hold: no branch, and none of the work that masks cost. Loads near
     /// each other under one condition share the choice.
     pub(super) fn choose(&mut self, gate: UOp, pt: &Point, off: usize, m: Mem) -> Result<Mem> {
+        // how far apart loads may be that share a choice, and how many bytes one takes: two vectors of every other element
         const NEAR: i32 = 224;
+        const MOST: usize = 128;
         let holds = self.demand_reg(gate, pt, off, 1)?;
         let near = |c: &&Chosen| {
             let alike = Mem { disp: c.mem.disp, ..m } == c.mem;
@@ -89,7 +90,7 @@ impl Lower<'_> {
         if let Some(c) = self.f.chosen.iter().find(near) {
             return Ok(Mem::at(Base::Reg(c.pointer), m.disp - c.mem.disp));
         }
-        let zeros = self.f.pool.put(&[0; 2 * NEAR as usize + 64]) + NEAR;
+        let zeros = self.f.pool.put(&[0; 2 * NEAR as usize + MOST]) + NEAR;
         let [pointer, other] = [0; 2].map(|_| self.f.reg(Size::Q));
         self.f.def(Code::Lea_r64_m, &[Opnd::R(pointer, Size::Q), Opnd::M(m)]);
         self.f.def(Code::Lea_r64_m, &[Opnd::R(other, Size::Q), Opnd::M(Mem::at(Base::Pool, zeros))]);
