@@ -204,6 +204,17 @@ test("what cannot be is refused in words", async () => {
 let server;
 after(() => server?.close());
 
+test("a Buffer is left as it was, and serves again", async () => {
+  const file = readFileSync(fixture("llama"));
+  const before = Buffer.from(file);
+  for (let round = 0; round < 2; round += 1) {
+    const llm = await LLM.load(file, { context: 32 });
+    assert.equal(llm.info.architecture, "llama");
+    llm.dispose();
+  }
+  assert.ok(file.equals(before));
+});
+
 test("a file is read by ranges, each part once", async () => {
   server = await serve({ "/": new URL(".", own).pathname });
   const asked = [];

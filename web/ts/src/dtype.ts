@@ -143,7 +143,7 @@ function whole(value: number | bigint | boolean): bigint {
 /** The elements of little-endian bytes. */
 export function decode<D extends DType>(bytes: Uint8Array, dtype: D): DataOf[D] {
   const own = bytes.byteOffset === 0 && bytes.byteLength === bytes.buffer.byteLength;
-  const buffer = (own ? bytes.buffer : bytes.slice().buffer) as ArrayBuffer;
+  const buffer = (own ? bytes.buffer : new Uint8Array(bytes).buffer) as ArrayBuffer;
   const raw = new STORES[dtype](buffer);
   if (dtype === "f16") return Float32Array.from(raw as Uint16Array, fromHalf) as DataOf[D];
   if (dtype === "bf16") return Float32Array.from(raw as Uint16Array, fromBrain) as DataOf[D];

@@ -47,7 +47,8 @@ const isGguf = (bytes: Uint8Array): boolean => String.fromCharCode(...bytes.suba
 /** The header's number of tensors as 0, so that what follows the metadata is not looked at. */
 export function withoutTensors(start: Uint8Array): Uint8Array {
   if (!isGguf(start) || start.length < 16) return start;
-  const copy = start.slice();
+  // `slice` of a Buffer of Node would share its memory
+  const copy = new Uint8Array(start);
   copy.fill(0, 8, 16);
   return copy;
 }

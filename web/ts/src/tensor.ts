@@ -185,7 +185,7 @@ export class Tensor {
     if (dtype !== undefined && dtype !== this.dtype) {
       throw new DTypeError("E_DTYPE", `the tensor holds ${this.dtype}, not ${dtype}`);
     }
-    const bytes = this.#source?.bytes.slice() ?? (await this.#read(options.signal));
+    const bytes = this.#source ? new Uint8Array(this.#source.bytes) : await this.#read(options.signal);
     const values = decode(bytes, this.dtype) as DataOf[D];
     this.#seen = values.slice(0, SHOWN);
     return values;

@@ -84,7 +84,7 @@ async function decoded(source: AudioSource, options: AudioOptions): Promise<Soun
   }
   // Decoding resamples to the context's rate, so that it is the one that is wanted, if any. A copy: the context takes its bytes.
   const context = new OfflineAudioContext(1, 1, options.sampleRate ?? 44_100);
-  const buffer = await context.decodeAudioData(bytes.slice().buffer).catch((cause: Error) => {
+  const buffer = await context.decodeAudioData(new Uint8Array(bytes).buffer).catch((cause: Error) => {
     throw wrong(cause);
   });
   options.signal?.throwIfAborted();
