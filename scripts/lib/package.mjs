@@ -2,6 +2,7 @@
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { makeFactories } from "./bindings.mjs";
+import { inLines } from "./lines.mjs";
 import { checkNotices } from "./notices.mjs";
 import { Failure, output, root, run } from "./run.mjs";
 
@@ -46,6 +47,7 @@ const quoted = (code) => code.replace(/(\bimport\(|\bnew URL\()`([^`$\\]*)`/g, '
 async function bundle(folder) {
   // not there before `npm ci`
   const { rolldown } = await import("rolldown");
+  const { parseAst } = await import("rolldown/parseAst");
   const { minifySync } = await import("rolldown/utils");
   const core = new Set();
   const build = await rolldown({
@@ -82,8 +84,7 @@ async function bundle(folder) {
     entryFileNames: "[name].js",
     // what several entries share and not every page loads
     chunkFileNames: ({ name, isDynamicEntry }) => (name === "core" || isDynamicEntry ? "[name].js" : "shared/[name].js"),
-    // lines are kept: Node prints the line that throws what nobody catches, which would be the whole file
-    minify: { compress: { target: "es2022" }, mangle: true, codegen: { removeWhitespace: false } },
+    minify: { compress: { target: "es2022" }, mangle: true },
     comments: { legal: false, annotation: true, jsdoc: false },
     sourcemap: true,
     sourcemapPathTransform: (path) => path.replace(/^.*web\/ts\/src\//, "gradloom/src/"),
@@ -93,10 +94,15 @@ async function bundle(folder) {
   const worker = await bundleWorker(folder);
   const scripts = () => readdirSync(folder, { recursive: true }).filter((each) => /\.js(\.map)?$/.test(each));
   for (const name of scripts()) if (!glue.test(name)) rmSync(join(folder, name));
-  for (const { fileName, code, source } of [...files, ...worker]) {
-    mkdirSync(dirname(join(folder, fileName)), { recursive: true });
-    // addresses in quotes, and no names of modules; nothing moves, so that the maps stay right
-    writeFileSync(join(folder, fileName), code ? quoted(code).replace(/^\/\/ web\/ts\/.*$/gm, "") : source);
+  const all = new Map([...files, ...worker].map((file) => [file.fileName, file.code ?? file.source]));
+  for (const [name, code] of all) {
+    if (name.endsWith(".map")) continue;
+    const file = join(folder, name);
+    mkdirSync(dirname(file), { recursive: true });
+    const lines = inLines(code, all.get(`${name}.map`), parseAst);
+    // addresses in quotes: nothing moves, so that the map stays right
+    writeFileSync(file, quoted(lines.code));
+    if (lines.map) writeFileSync(`${file}.map`, lines.map);
   }
   for (const name of scripts().filter((each) => glue.test(each))) {
     const file = join(folder, name);

@@ -1,0 +1,73 @@
+// Breaks a minified script into lines, a statement or a member of a class each: Node prints the line that throws what nobody catches, which
+// would be the whole script. The source map (version 3 of its format) moves along.
+
+const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const VALUES = new Map([...DIGITS].map((digit, value) => [digit, value]));
+
+/** The numbers of a segment, written in groups of five bits, the lowest first, the sign in the lowest bit. */
+function numbers(segment) {
+  const found = [];
+  let [value, shift] = [0, 0];
+  for (const digit of segment) {
+    const bits = VALUES.get(digit);
+    value += (bits & 31) * 2 ** shift;
+    shift += 5;
+    if (bits & 32) continue;
+    found.push(value % 2 === 1 ? -(value - 1) / 2 : value / 2);
+    [value, shift] = [0, 0];
+  }
+  return found;
+}
+
+function written(number) {
+  let value = number < 0 ? -number * 2 + 1 : number * 2;
+  let text = "";
+  for (; value >= 32; value = Math.floor(value / 32)) text += DIGITS[(value % 32) + 32];
+  return text + DIGITS[value];
+}
+
+/** Where lines should begin: statements of the module, and members of its classes, wherever those are. */
+function starts(program) {
+  const found = new Set();
+  const visit = (node) => {
+    if (typeof node?.type !== "string") return;
+    if (node.type === "ClassBody") node.body.forEach((member) => found.add(member.start));
+    for (const value of Object.values(node)) {
+      if (Array.isArray(value)) value.forEach(visit);
+      else if (typeof value === "object") visit(value);
+    }
+  };
+  program.body.forEach((statement) => found.add(statement.start));
+  visit(program);
+  found.delete(0);
+  return [...found].sort((a, b) => a - b);
+}
+
+/** The script, and its map (as JSON) if it has one, with line breaks; `parse` gives the ESTree of a script. */
+export function inLines(code, map, parse) {
+  const breaks = starts(parse(code));
+  const parts = [0, ...breaks].map((from, i) => code.slice(from, breaks[i] ?? code.length));
+  if (!map) return { code: parts.join("\n") };
+  // where the old lines and the new ones begin in the old script
+  const begins = (text) => [0, ...[...text.matchAll(/\n/g)].map(({ index }) => index + 1)];
+  const old = begins(code);
+  const lines = [...new Set([...old, ...breaks])].sort((a, b) => a - b);
+  const out = lines.map(() => []);
+  const moved = JSON.parse(map);
+  let line = 0;
+  moved.mappings.split(";").forEach((segments, oldLine) => {
+    let column = 0;
+    for (const segment of segments.split(",").filter((each) => each)) {
+      const [step, ...rest] = numbers(segment);
+      column += step;
+      const at = old[oldLine] + column;
+      while (line + 1 < lines.length && lines[line + 1] <= at) line += 1;
+      out[line].push([at - lines[line], ...rest]);
+    }
+  });
+  // only columns begin anew with every line; sources, their lines, columns and names go on from the segment before
+  moved.mappings = out
+    .map((segments) => segments.map(([column, ...rest], i) => [column - (segments[i - 1]?.[0] ?? 0), ...rest].map(written).join("")).join(","))
+    .join(";");
+  return { code: parts.join("\n"), map: JSON.stringify(moved) };
+}
