@@ -1,6 +1,6 @@
 // Classifying: of two photographs, a picture of the visitor's, or live before the camera.
 import { Demo, el } from "../../src/demo/page";
-import { bitmap, camera, files, paint, planes } from "../../src/demo/widgets";
+import { onCamera, onPicture, paint, planes } from "../../src/demo/widgets";
 import type { Api } from "./worker";
 
 const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
@@ -34,21 +34,10 @@ const photograph = (which: number): Promise<void> => classify(async (signal) => 
 
 el("cat").addEventListener("click", () => void photograph(0));
 el("cup").addEventListener("click", () => void photograph(1));
-el("camera").addEventListener("click", () => void demo.work("Asking for the camera", async (signal) => {
-  let frames = 0;
-  return camera(480, signal, async (video) => {
-    const frame = await createImageBitmap(video);
-    paint(source, frame);
-    frame.close();
-    const { ms } = await once(signal);
-    frames += 1;
-    if (frames % 10 === 1) demo.say(`Camera: ${(1000 / Math.max(1, ms)).toFixed(1)} frames a second. The frames stay in this page.`);
-  });
-}));
-files("picture", "drop", (file) => void bitmap(file).then(
-  (image) => classify(async () => {
-    paint(source, image);
-    image.close();
-  }),
-  (error: Error) => demo.say(`That failed: ${error.message}`),
-));
+onCamera(demo, 480, async (video, signal) => {
+  const frame = await createImageBitmap(video);
+  paint(source, frame);
+  frame.close();
+  return (await once(signal)).ms;
+});
+onPicture(demo, (image) => classify(async () => paint(source, image)));

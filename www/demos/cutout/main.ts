@@ -1,6 +1,6 @@
 // Cutting people out: of a picture, or live before the camera, and what they then stand before.
 import { Demo, el } from "../../src/demo/page";
-import { bitmap, camera, files, paint } from "../../src/demo/widgets";
+import { onCamera, onPicture, paint } from "../../src/demo/widgets";
 import type { Api } from "./worker";
 
 const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
@@ -54,21 +54,13 @@ async function run(): Promise<void> {
 }
 
 el("backdrop").addEventListener("input", () => void compose());
-el("camera").addEventListener("click", () => void demo.work("Asking for the camera", async (signal) => {
-  let frames = 0;
-  return camera(480, signal, async (video) => {
-    const frame = await createImageBitmap(video);
-    paint(source, frame);
-    frame.close();
-    const ms = await once(signal);
-    frames += 1;
-    if (frames % 10 === 1) demo.say(`Camera: ${(1000 / Math.max(1, ms)).toFixed(1)} frames a second. The frames stay in this page.`);
-  });
-}));
-files("picture", "drop", (file) => void bitmap(file).then(
-  (image) => {
-    paint(source, image);
-    return run();
-  },
-  (error: Error) => demo.say(`That failed: ${error.message}`),
-));
+onCamera(demo, 480, async (video, signal) => {
+  const frame = await createImageBitmap(video);
+  paint(source, frame);
+  frame.close();
+  return once(signal);
+});
+onPicture(demo, async (image) => {
+  paint(source, image);
+  await run();
+});

@@ -1,6 +1,6 @@
 // Faces: of a photograph, a picture of the visitor's, or live before the camera, with a portrait cut out of each.
 import { Demo, el } from "../../src/demo/page";
-import { bitmap, camera, colour, files, paint, planes } from "../../src/demo/widgets";
+import { colour, onCamera, onPicture, paint, planes } from "../../src/demo/widgets";
 import { draw } from "./code.js";
 import type { Api } from "./worker";
 
@@ -41,21 +41,11 @@ const find = (show: (signal: AbortSignal) => Promise<void>): Promise<void> => de
 });
 
 el("sample").addEventListener("click", () => void find(async (signal) => paint(source, await planes("data/astronaut.bin", 0, 320, signal))));
-el("camera").addEventListener("click", () => void demo.work("Asking for the camera", async (signal) => {
-  let frames = 0;
-  return camera(480, signal, async (video) => {
-    const frame = await createImageBitmap(video);
-    paint(source, frame);
-    const { ms } = await once(frame, signal);
-    frame.close();
-    frames += 1;
-    if (frames % 10 === 1) demo.say(`Camera: ${(1000 / Math.max(1, ms)).toFixed(1)} frames a second. The frames stay in this page.`);
-  });
-}));
-files("picture", "drop", (file) => void bitmap(file).then(
-  (image) => find(async () => {
-    paint(source, image);
-    image.close();
-  }),
-  (error: Error) => demo.say(`That failed: ${error.message}`),
-));
+onCamera(demo, 480, async (video, signal) => {
+  const frame = await createImageBitmap(video);
+  paint(source, frame);
+  const { ms } = await once(frame, signal);
+  frame.close();
+  return ms;
+});
+onPicture(demo, (image) => find(async () => paint(source, image)));

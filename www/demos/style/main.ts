@@ -1,6 +1,6 @@
 // Style transfer: a drawing of the site's, a picture of the visitor's, or the camera. Another style or mixture repaints at once.
 import { Demo, el } from "../../src/demo/page";
-import { bitmap, camera, files, paint } from "../../src/demo/widgets";
+import { bitmap, files, onCamera, paint } from "../../src/demo/widgets";
 import { hills } from "../../src/demo/drawn";
 import type { Api } from "./worker";
 
@@ -67,14 +67,9 @@ for (const [id, chosen] of [["style-a", 7], ["style-b", 13]] as const) {
 }
 for (const id of ["style-a", "style-b", "mix"]) el(id).addEventListener("input", () => painted() && void repaint());
 el("paint").addEventListener("click", () => void repaint());
-el("camera").addEventListener("click", () => void demo.work("Asking for the camera", async (signal) => {
-  let frames = 0;
-  return camera(320, signal, async (video) => {
-    place(video, video.videoWidth, video.videoHeight);
-    const ms = await once(signal);
-    frames += 1;
-    if (frames % 10 === 1) demo.say(`Camera: ${(1000 / Math.max(1, ms)).toFixed(1)} frames a second. The frames stay in this page.`);
-  });
-}));
+onCamera(demo, 320, async (video, signal) => {
+  place(video, video.videoWidth, video.videoHeight);
+  return once(signal);
+});
 files("picture", "drop", (file) => void take(file));
 place(hills(SIZE, SIZE), SIZE, SIZE);

@@ -1,5 +1,5 @@
 // Parts of pages that several demos use: files, the camera and microphone, charts.
-import { el } from "./page";
+import { type Demo, el } from "./page";
 
 /** Calls back with files that are chosen or dropped: the first of them, and all. */
 export function files(input: string, zone: string | null, take: (file: File, all: File[]) => void): void {
@@ -119,8 +119,30 @@ export function refused(error: unknown, what: string): Error {
   return error instanceof Error ? error : new Error(String(error));
 }
 
+/** A demo, of which only its words and its Stop are used. */
+type Page = Pick<Demo<object>, "work" | "say">;
+
+/** The camera's button: each frame is given to `look`, which gives the milliseconds that it took. */
+export function onCamera(demo: Page, size: number, look: (video: HTMLVideoElement, signal: AbortSignal) => Promise<number>): void {
+  const watch = async (signal: AbortSignal): Promise<string> => {
+    let frames = 0;
+    return camera(size, signal, async (video) => {
+      const ms = await look(video, signal);
+      frames += 1;
+      if (frames % 10 === 1) demo.say(`Camera: ${(1000 / Math.max(1, ms)).toFixed(1)} frames a second. The frames stay in this page.`);
+    });
+  };
+  el("camera").addEventListener("click", () => void demo.work("Asking for the camera", watch));
+}
+
+/** The visitor's own picture, picked or dropped; `take` need not close it. */
+export function onPicture(demo: Page, take: (image: ImageBitmap) => Promise<void>): void {
+  const told = (error: Error): void => demo.say(`That failed: ${error.message}`);
+  files("picture", "drop", (file) => void bitmap(file).then((image) => take(image).finally(() => image.close()), told));
+}
+
 /** Frames of the camera, each given to `use`, until Stop, or until the page is hidden. */
-export async function camera(size: number, signal: AbortSignal, use: (video: HTMLVideoElement) => Promise<void>): Promise<string> {
+async function camera(size: number, signal: AbortSignal, use: (video: HTMLVideoElement) => Promise<void>): Promise<string> {
   if (!navigator.mediaDevices) throw new Error("the camera needs a secure page (https or localhost)");
   const stream = await navigator.mediaDevices.getUserMedia({ video: { width: size, height: size } }).catch((error) => {
     throw refused(error, "camera");
