@@ -233,7 +233,7 @@ async function searched({ page, status }) {
   return `${await page.textContent("#known")} ${await page.textContent("#cost")}`;
 }
 
-/** The two photographs are told as PyTorch tells them: the likeliest, and its probability. */
+/** The two photographs are told as the logits beside the model say: the five likeliest, and their probabilities. */
 async function classified({ page, status }) {
   const { logits } = await readNpz(readFileSync(join(root, "tests/models/efficientnet_lite0/expected.npz")));
   for (const [row, button, name] of [[0, "#cat", "Egyptian cat"], [1, "#cup", "espresso"]]) {
@@ -243,7 +243,7 @@ async function classified({ page, status }) {
     const values = [...logits.data.slice(1000 * row, 1000 * (row + 1))];
     const sum = values.reduce((all, v) => all + Math.exp(v), 0);
     const want = values.map((v) => (100 * Math.exp(v)) / sum).sort((a, b) => b - a).slice(0, 5);
-    check(want.every((v, at) => Math.abs(v - shown[at]) < 0.11), `${shown} % are shown, PyTorch has ${want.map((v) => v.toFixed(1))}`);
+    check(want.every((v, at) => Math.abs(v - shown[at]) < 0.11), `${shown} % are shown, the logits say ${want.map((v) => v.toFixed(1))}`);
     await page.waitForFunction(() => document.querySelector("#stop").hidden);
   }
   return page.textContent("#cost");
