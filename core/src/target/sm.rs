@@ -8,10 +8,10 @@ use crate::uop::Op;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Sm(u16);
 
-/// Capability, the version of PTX that is the first to know it, and the name of its target. Code for `sm_90a` runs on 9.0 alone, and has all
+/// Capability, the first version of PTX that knows it and the matrix tiles that it has, and the name of its target. Code for `sm_90a` runs on 9.0 alone, and has all
 /// that it has.
 const KNOWN: [(u16, &str, &str); 6] = [
-    (75, "6.4", "sm_75"),
+    (75, "6.5", "sm_75"),
     (80, "7.0", "sm_80"),
     (86, "7.1", "sm_86"),
     (90, "8.0", "sm_90a"),
