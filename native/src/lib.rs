@@ -1,6 +1,6 @@
 //! gradloom natively: devices, a blocking API, and everything of the core crate.
 
-#[cfg(feature = "opencl")]
+#[cfg(any(feature = "cuda", feature = "opencl"))]
 mod binaries;
 pub mod c;
 pub mod cache;
@@ -18,6 +18,8 @@ pub mod devices;
 pub mod disasm;
 pub mod export;
 mod handles;
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+mod hazards;
 #[cfg(feature = "images")]
 pub mod image_folder;
 pub mod limits;

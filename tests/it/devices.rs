@@ -165,16 +165,10 @@ fn vulkan_as_hardware() -> Result<Pair> {
     Ok((Box::new(device), Box::new(gradloom_core::render::wgsl::WgslRenderer)))
 }
 
-/// The device over the emulator, which cargo builds beside this program.
+/// The device over the emulator.
 #[cfg(target_os = "linux")]
 fn cuda_device() -> Result<Pair> {
-    use std::sync::Once;
-    static LOADED: Once = Once::new();
-    LOADED.call_once(|| {
-        let program = std::env::current_exe().expect("this program has a path");
-        let library = program.with_file_name("libgradloom_cuda.so");
-        gradloom::cuda::use_library(&library).expect("the emulator loads");
-    });
+    crate::cuda::emulated();
     Ok((Box::new(gradloom::cuda::CudaDevice::new(0)?), Box::new(gradloom_core::render::ptx::Ptx)))
 }
 

@@ -6,6 +6,7 @@ mod canary;
 mod chains;
 mod chat;
 mod cpu;
+mod cuda;
 mod data;
 mod debug;
 mod devices;

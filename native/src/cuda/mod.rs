@@ -1,24 +1,34 @@
 //! NVIDIA's GPUs through the driver's own interface. The library is looked for at run time; a machine without one, or without a GPU, gets an
 //! error that says so. `GRADLOOM_CUDA_LIBRARY` names another one.
 //!
-//! All work goes to one stream in order. Kernels are PTX, of which the driver makes machine code; it keeps what it made on disk. Memory comes
-//! from the stream's pool where there is one, and readbacks go to pinned memory, so that reading waits in `poll` and `sync` only.
+//! All work goes to one stream in order. Kernels are PTX, of which the driver makes machine code, some on each core; it is kept in the cache of
+//! compiled code. A submission that comes again is one graph (`graphs.rs`). Memory comes from the stream's pool where there is one; uploads
+//! and readbacks go through pinned memory (`staging.rs`), so that the host waits in `poll` and `sync` only.
 
 mod driver;
+mod graphs;
+mod kernels;
+mod staging;
 
 pub use driver::{LIBRARY, use_library};
+pub use graphs::Launches;
 
-use crate::steps::{self, Wants};
-use driver::{Event, Function, Gpu, Module, Pinned, Stream, error};
+use crate::binaries::Binaries;
+use crate::steps;
+use driver::{Event, Gpu, Pinned, Stream, error};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
-use gradloom_core::render::{Source, ptx};
+use gradloom_core::render::Source;
 use gradloom_core::target::{Sm, Target};
 use gradloom_core::{Error, Result};
+use graphs::{Graphs, Node};
+use kernels::{Compiler, Kernel};
+use staging::{Readbacks, Uploads};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::atomic::Ordering;
 
-/// Kernels in one module at most: the driver compiles a module on one core.
-const MODULE: usize = 32;
+/// The oldest driver that has all functions that are called.
+const OLDEST: (u32, u32) = (12, 0);
 
 /// A GPU of NVIDIA's.
 pub struct CudaDevice {
@@ -27,6 +37,10 @@ pub struct CudaDevice {
     bufs: HashMap<BufId, Allocation>,
     kernels: HashMap<KernelId, Kernel>,
     reads: HashMap<Ticket, Reading>,
+    graphs: Graphs,
+    uploads: Uploads,
+    readbacks: Readbacks,
+    compiler: Compiler,
     next: u32,
     // last, since all others are in its context
     stream: Stream,
@@ -37,16 +51,9 @@ struct Allocation {
     bytes: usize,
 }
 
-struct Kernel {
-    wants: Wants,
-    function: Function,
-    local: [u32; 3],
-    _module: Arc<std::sync::Mutex<Module>>,
-}
-
 enum Reading {
-    /// Bytes on their way, which are there with the event.
-    Bytes(Pinned, Event),
+    /// So many bytes on their way, which are there with the event.
+    Bytes(Pinned, usize, Event),
     /// The events between which a submission was done.
     Times(Event, Event),
 }
@@ -81,13 +88,22 @@ impl CudaDevice {
         let old =
             || error(format!("{} has compute capability {major}.{minor}; 7.5 is the oldest that works", gpu.name));
         let sm = Sm::of(major, minor).ok_or_else(old)?;
+        let (v, w) = gpu.version;
+        if gpu.version < OLDEST {
+            let (oldest, _) = OLDEST;
+            return Err(error(format!("the driver is of CUDA {v}.{w}; {oldest}.0 is the oldest that works")));
+        }
         let target = Target { max_buffer_bytes: gpu.memory, ..Target::cuda("cuda", sm) };
         Ok(CudaDevice {
             target,
+            compiler: Compiler::new(Binaries::of(describe(gpu))),
             description: describe(gpu),
             bufs: HashMap::new(),
             kernels: HashMap::new(),
             reads: HashMap::new(),
+            graphs: Graphs::default(),
+            uploads: Uploads::default(),
+            readbacks: Readbacks::default(),
             next: 0,
             stream: Stream::new(gpu)?,
         })
@@ -96,6 +112,21 @@ impl CudaDevice {
     /// The GPU and its driver, for people.
     pub fn description(&self) -> &str {
         &self.description
+    }
+
+    /// Keeps machine code in this folder rather than the user's.
+    pub fn cache_in(&mut self, folder: &Path) {
+        self.compiler.binaries = Binaries::within(folder, self.description.clone());
+    }
+
+    /// Modules that the driver's compiler was given so far: none where all machine code was in the cache.
+    pub fn translated(&self) -> usize {
+        self.compiler.translated.load(Ordering::Relaxed)
+    }
+
+    /// What the driver was asked to start so far.
+    pub fn launches(&self) -> Launches {
+        self.graphs.launches
     }
 
     fn id(&mut self) -> u32 {
@@ -118,16 +149,64 @@ impl CudaDevice {
         steps::check(step, &self.target, wants, |v| self.at(v).map(|_| ()))
     }
 
+    /// Runs steps, as a graph where they came before.
     fn run(&mut self, steps: &[Step]) -> Result<()> {
         // everything that can be wrong with a step comes first, so that a bad one leaves nothing half done
         steps.iter().try_for_each(|step| self.check(step))?;
+        if let Some(nodes) = self.nodes(steps)? {
+            // SAFETY: the steps were checked, so each is what `launch` and `copy` run
+            if unsafe { self.graphs.run(&self.stream, nodes) }? {
+                return Ok(());
+            }
+        }
+        self.step_by_step(steps)
+    }
+
+    /// Runs checked steps.
+    fn step_by_step(&mut self, steps: &[Step]) -> Result<()> {
         for step in steps {
             match step {
                 Step::Launch { kernel, args, grid, vars } => self.launch(*kernel, args, *grid, vars)?,
                 Step::Copy { src, dst } => self.copy(src, dst)?,
             }
         }
+        self.graphs.launches.steps += steps.len() as u64;
         Ok(())
+    }
+
+    /// What does something of checked steps; `None` where a copy has to go by way of other memory.
+    fn nodes(&self, steps: &[Step]) -> Result<Option<Vec<Node>>> {
+        let mut nodes = Vec::with_capacity(steps.len());
+        for step in steps {
+            match step {
+                Step::Launch { grid, .. } if grid.contains(&0) => {}
+                Step::Launch { kernel, args, grid, vars } => {
+                    let k = self.kernel(*kernel)?;
+                    let pointers = args.iter().map(|v| self.at(v)).collect::<Result<Vec<u64>>>()?;
+                    let uses = pointers.iter().zip(args).zip(&k.written);
+                    nodes.push(Node::Launch {
+                        kernel: *kernel,
+                        grid: *grid,
+                        block: k.local,
+                        function: k.function,
+                        buffers: uses.map(|((&at, v), &written)| (at, v.bytes as u64, written)).collect(),
+                        pointers,
+                        scalars: vars.clone(),
+                    });
+                }
+                Step::Copy { src, dst } => {
+                    let (from, to, bytes) = (self.at(src)?, self.at(dst)?, src.bytes.min(dst.bytes));
+                    if bytes == 0 || from == to {
+                        continue;
+                    }
+                    if overlap(from, to, bytes) {
+                        return Ok(None);
+                    }
+                    nodes.push(Node::Copy { from, to, bytes });
+                }
+            }
+        }
+        Ok(Some(nodes))
     }
 
     fn launch(&self, kernel: KernelId, args: &[View], grid: [u32; 3], vars: &[u32]) -> Result<()> {
@@ -135,10 +214,10 @@ impl CudaDevice {
             return Ok(());
         }
         let k = self.kernel(kernel)?;
-        let mut pointers = args.iter().map(|v| self.at(v)).collect::<Result<Vec<u64>>>()?;
+        let pointers = args.iter().map(|v| self.at(v)).collect::<Result<Vec<u64>>>()?;
         // SAFETY: the code was rendered from a checked program that takes these parameters and whose accesses stay inside them; each view
         // holds as many bytes as the program's parameter, and the kernel holds its module
-        unsafe { self.stream.launch(&k.function, grid, k.local, &mut pointers, &mut vars.to_vec()) }
+        unsafe { self.stream.launch(&k.function, grid, k.local, &pointers, vars) }
             .map_err(|e| error(format!("{}: {e}", k.wants.name)))
     }
 
@@ -148,7 +227,7 @@ impl CudaDevice {
         if bytes == 0 || from == to {
             return Ok(());
         }
-        if from < to + bytes as u64 && to < from + bytes as u64 {
+        if overlap(from, to, bytes) {
             let middle = self.stream.allocate(bytes)?;
             let done = self.stream.copy(from, middle, bytes).and_then(|()| self.stream.copy(middle, to, bytes));
             self.stream.free(middle);
@@ -156,27 +235,18 @@ impl CudaDevice {
         }
         self.stream.copy(from, to, bytes)
     }
+}
 
-    fn build(&self, sources: &[Source]) -> Result<Vec<Kernel>> {
-        let module = self.stream.module(&ptx::unit(sources)?).map_err(|e| {
-            let names: Vec<&str> = sources.iter().map(|s| s.name.as_str()).collect();
-            error(format!("{}: {e}", names.join(", ")))
-        })?;
-        let module = Arc::new(std::sync::Mutex::new(module));
-        let kernel = |(i, s): (usize, &Source)| {
-            let held = module.lock().unwrap_or_else(|e| e.into_inner());
-            let function = self.stream.function(&held, &ptx::kernel_name(i))?;
-            drop(held);
-            Ok(Kernel { wants: Wants::of(s), function, local: s.local, _module: module.clone() })
-        };
-        sources.iter().enumerate().map(kernel).collect()
-    }
+/// Do so many bytes at two addresses have some in common?
+fn overlap(from: u64, to: u64, bytes: usize) -> bool {
+    from < to + bytes as u64 && to < from + bytes as u64
 }
 
 impl Drop for CudaDevice {
     /// The driver may still use what is dropped.
     fn drop(&mut self) {
         let _ = self.stream.wait();
+        self.graphs.clear();
         for (_, a) in self.bufs.drain() {
             self.stream.free(a.at);
         }
@@ -207,24 +277,24 @@ impl Device for CudaDevice {
 
     fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
         let at = self.at(&View { buf, offset, bytes: data.len() })?;
-        if data.is_empty() { Ok(()) } else { self.stream.upload(at, data) }
+        self.uploads.send(&self.stream, at, data)
     }
 
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {
-        let mut ids = Vec::with_capacity(sources.len());
-        for part in sources.chunks(MODULE) {
-            for kernel in self.build(part)? {
-                let id = KernelId(self.id());
-                self.kernels.insert(id, kernel);
-                ids.push(id);
-            }
+        let made = kernels::compile(&self.stream, &self.compiler, sources)?;
+        let mut ids = Vec::with_capacity(made.len());
+        for kernel in made {
+            let id = KernelId(self.id());
+            self.kernels.insert(id, kernel);
+            ids.push(id);
         }
         Ok(ids)
     }
 
     fn release(&mut self, kernel: KernelId) {
+        self.graphs.forget_kernel(kernel);
         if let Some(k) = self.kernels.remove(&kernel)
-            && Arc::strong_count(&k._module) == 1
+            && k.is_last()
         {
             // what was launched is done before its code goes
             let _ = self.stream.wait();
@@ -238,7 +308,7 @@ impl Device for CudaDevice {
     fn submit_timed(&mut self, steps: &[Step]) -> Result<Option<Ticket>> {
         steps.iter().try_for_each(|step| self.check(step))?;
         let begin = self.stream.event()?;
-        self.run(steps)?;
+        self.step_by_step(steps)?;
         let end = self.stream.event()?;
         let ticket = Ticket(self.id());
         self.reads.insert(ticket, Reading::Times(begin, end));
@@ -247,21 +317,23 @@ impl Device for CudaDevice {
 
     fn read(&mut self, view: View) -> Result<Ticket> {
         let at = self.at(&view)?;
-        let mut to = self.stream.pinned(view.bytes)?;
+        let mut to = self.readbacks.take(&self.stream, view.bytes)?;
         if view.bytes > 0 {
-            self.stream.download(at, &mut to)?;
+            self.stream.download(at, &mut to, view.bytes)?;
         }
         let event = self.stream.event()?;
         let ticket = Ticket(self.id());
-        self.reads.insert(ticket, Reading::Bytes(to, event));
+        self.reads.insert(ticket, Reading::Bytes(to, view.bytes, event));
         Ok(ticket)
     }
 
     fn poll(&mut self, ticket: Ticket) -> Result<Option<Vec<u8>>> {
         match self.reads.remove(&ticket) {
-            Some(Reading::Bytes(bytes, event)) => {
+            Some(Reading::Bytes(block, bytes, event)) => {
                 self.stream.reach(&event)?;
-                Ok(Some(bytes.to_vec()))
+                let read = block.to_vec(bytes);
+                self.readbacks.give(block);
+                Ok(Some(read))
             }
             Some(Reading::Times(begin, end)) => {
                 self.stream.reach(&end)?;

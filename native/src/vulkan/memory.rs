@@ -4,6 +4,7 @@
 //! because the device's queue is in order; a block goes once the submissions before are done.
 
 use super::gpu::Gpu;
+use crate::hazards::Region;
 use ash::vk;
 use gradloom_core::{Error, Result};
 use std::collections::BTreeMap;
@@ -20,6 +21,12 @@ pub(super) struct Place {
     pub(super) offset: u64,
     /// Bytes that are its own, a multiple of four.
     pub(super) bytes: u64,
+}
+
+impl From<Place> for Region {
+    fn from(p: Place) -> Region {
+        Region { space: p.block, offset: p.offset, bytes: p.bytes }
+    }
 }
 
 struct Block {

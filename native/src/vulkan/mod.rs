@@ -8,7 +8,6 @@
 mod commands;
 mod find;
 mod gpu;
-mod hazards;
 mod kernels;
 mod memory;
 mod places;
@@ -19,6 +18,7 @@ mod timing;
 pub use find::{has_hardware, list};
 
 use crate::canary;
+use crate::hazards::{Hazards, Region};
 use crate::steps;
 use find::{Can, Found};
 use gpu::Gpu;
@@ -26,7 +26,6 @@ use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::{Source, wgsl};
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
-use hazards::Hazards;
 use kernels::Kernels;
 use memory::Place;
 use places::Places;
@@ -189,7 +188,7 @@ impl VulkanDevice {
     }
 
     /// Commands before the next submission, after a barrier where what they use asks for one.
-    fn opened(&mut self, uses: &[(Place, bool)]) -> Result<ash::vk::CommandBuffer> {
+    fn opened(&mut self, uses: &[(Region, bool)]) -> Result<ash::vk::CommandBuffer> {
         if self.open.is_none() {
             self.open = Some(Open { commands: self.commands.begin(&self.gpu)?, hazards: Hazards::default() });
         }
@@ -234,7 +233,7 @@ impl VulkanDevice {
     /// A copy for the host, among the commands before the next submission.
     fn copy_out(&mut self, place: Place, bytes: usize) -> Result<Reading> {
         let there = self.places.readback.take(&self.gpu, bytes as u64)?;
-        let commands = self.opened(&[(place, false), (there, true)])?;
+        let commands = self.opened(&[(place.into(), false), (there.into(), true)])?;
         let from = (self.places.device.buffer(&place), place.offset);
         commands::copy(&self.gpu, commands, from, (self.places.readback.buffer(&there), there.offset), bytes as u64);
         Ok(Reading::Copied(there, bytes, self.coming()))
@@ -265,7 +264,7 @@ impl VulkanDevice {
         }
         let from = self.places.upload.take(&self.gpu, data.len() as u64)?;
         self.places.upload.write(&from, 0, data);
-        let commands = self.opened(&[(to, true)])?;
+        let commands = self.opened(&[(to.into(), true)])?;
         let at = (self.places.upload.buffer(&from), from.offset);
         commands::copy(&self.gpu, commands, at, (self.places.device.buffer(&to), to.offset), data.len() as u64);
         self.uploads.push_back((self.coming(), from));
@@ -316,7 +315,7 @@ impl Device for VulkanDevice {
             self.places.device.zero(&place);
             return Ok(id);
         }
-        let commands = self.opened(&[(place, true)])?;
+        let commands = self.opened(&[(place.into(), true)])?;
         let buffer = self.places.device.buffer(&place);
         // SAFETY: the place is inside the buffer, and begins and ends at words
         unsafe { self.gpu.device.cmd_fill_buffer(commands, buffer, place.offset, place.bytes, 0) };

@@ -6,10 +6,10 @@
 
 use super::commands::{self, Commands, barrier};
 use super::gpu::Gpu;
-use super::hazards::Hazards;
 use super::kernels::Kernels;
 use super::memory::Place;
 use super::places::Places;
+use crate::hazards::{Hazards, Region};
 use ash::vk;
 use gradloom_core::Result;
 use gradloom_core::device::{KernelId, Step, View};
@@ -226,7 +226,7 @@ fn fill(cx: &mut With, steps: &[Step], r: &mut Recording) -> Result<()> {
             Step::Copy { src, dst } => copy(cx, buffer, &mut hazards, src, dst, r)?,
             Step::Launch { kernel, args, grid, vars } if !grid.contains(&0) => {
                 let k = cx.kernels.get(*kernel)?;
-                let uses = args.iter().zip(&k.written).map(|(v, &w)| Ok((cx.places.place(v)?, w)));
+                let uses = args.iter().zip(&k.written).map(|(v, &w)| Ok((Region::from(cx.places.place(v)?), w)));
                 if hazards.wait_before(&uses.collect::<Result<Vec<_>>>()?) {
                     barrier(cx.gpu, buffer);
                 }
@@ -269,7 +269,7 @@ fn copy(
     let (from, to) = (part(cx.places.place(src)?), part(cx.places.place(dst)?));
     r.blocks.extend([from.block, to.block]);
     let mut one = |places: &Places, from: Place, to: Place| {
-        if hazards.wait_before(&[(from, false), (to, true)]) {
+        if hazards.wait_before(&[(from.into(), false), (to.into(), true)]) {
             barrier(cx.gpu, buffer);
         }
         let at = |p: Place| (places.device.buffer(&p), p.offset);

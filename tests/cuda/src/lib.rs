@@ -3,13 +3,18 @@
 //! their memory are found. It knows nothing of gradloom: instructions mean what NVIDIA's documents say (Parallel Thread Execution ISA).
 //!
 //! Text comes in (`parse.rs`), becomes instructions whose arithmetic is a function (`alu.rs`), and is run by threads of blocks
-//! (`exec.rs`); `memory.rs` holds the GPU's memory, and `driver.rs` exports the functions.
+//! (`exec.rs`); `memory.rs` holds the GPU's memory and `stream.rs` what it has to do. `driver.rs`, `module.rs` and `graph.rs` export the
+//! functions.
 
 mod alu;
 pub mod driver;
 mod exec;
+pub mod graph;
 mod memory;
+pub mod module;
 mod parse;
+mod state;
+mod stream;
 
 #[cfg(test)]
 mod tests;

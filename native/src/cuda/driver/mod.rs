@@ -1,17 +1,21 @@
 //! The driver's functions that are used here, each behind a safe face: handles that free themselves, and errors with names. The library is
-//! found when it is first asked for; nothing is called before it is known to be there, since the bindings panic without it.
+//! found when it is first asked for; nothing is called before it is known to be there, since the bindings panic without it. Here are
+//! devices, memory and events; modules and graphs have files of their own.
+
+mod graph;
+mod module;
+
+pub(super) use graph::{Graph, Work};
+pub(super) use module::{Function, Module};
 
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUresult};
 use gradloom_core::{Error, Result};
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
 /// Names a library that has the driver's functions, in place of the system's: an emulator, for tests.
 pub const LIBRARY: &str = "GRADLOOM_CUDA_LIBRARY";
-
-/// Bytes that the compiler may say of a module that it refuses.
-const LOG: usize = 8192;
 
 pub(super) fn error(what: impl Into<String>) -> Error {
     Error::Device { device: "cuda".into(), what: what.into() }
@@ -123,6 +127,8 @@ pub(super) struct Stream {
 
 // SAFETY: the driver's handles may be used from any thread that makes the context current, which every method does
 unsafe impl Send for Stream {}
+// SAFETY: the same, and from several at once: the driver has its own locks
+unsafe impl Sync for Stream {}
 
 impl Stream {
     pub(super) fn new(gpu: &Gpu) -> Result<Stream> {
@@ -185,6 +191,21 @@ impl Stream {
         done("an upload", unsafe { sys::cuMemcpyHtoDAsync_v2(at, data.as_ptr().cast(), data.len(), self.stream) })
     }
 
+    /// Starts a copy of `data` to the GPU by way of pinned memory at `offset`, which nothing may write to until the stream is that far.
+    pub(super) fn upload_by(&self, at: u64, way: &mut Pinned, offset: usize, data: &[u8]) -> Result<()> {
+        self.enter()?;
+        let room = way.bytes.checked_sub(offset).filter(|&n| n >= data.len());
+        room.ok_or_else(|| error("an upload is longer than what it goes through"))?;
+        // SAFETY: the region is inside the memory, and nothing reads it now: its owner waited for what did
+        let from = unsafe {
+            let from = way.at.cast::<u8>().add(offset);
+            from.copy_from_nonoverlapping(data.as_ptr(), data.len());
+            from
+        };
+        // SAFETY: the caller's region is inside an allocation, and the owner keeps the memory as it is until the copy is done
+        done("an upload", unsafe { sys::cuMemcpyHtoDAsync_v2(at, from.cast(), data.len(), self.stream) })
+    }
+
     /// Copies bytes within the GPU; regions that overlap go by way of others.
     pub(super) fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
         self.enter()?;
@@ -192,14 +213,15 @@ impl Stream {
         done("a copy", unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.stream) })
     }
 
-    /// Starts a copy to `to`.
-    pub(super) fn download(&self, from: u64, to: &mut Pinned) -> Result<()> {
+    /// Starts a copy to the beginning of `to`.
+    pub(super) fn download(&self, from: u64, to: &mut Pinned, bytes: usize) -> Result<()> {
         self.enter()?;
-        // SAFETY: the region is inside an allocation, which the caller checked, and `to` has these bytes and waits when it is dropped
-        done("a readback", unsafe { sys::cuMemcpyDtoHAsync_v2(to.at, from, to.bytes, self.stream) })
+        let bytes = bytes.min(to.bytes);
+        // SAFETY: the region is inside an allocation, which the caller checked, and `to` has these bytes and lives until the copy is done
+        done("a readback", unsafe { sys::cuMemcpyDtoHAsync_v2(to.at, from, bytes, self.stream) })
     }
 
-    /// Memory of the host that the GPU writes to at its own pace.
+    /// Memory of the host that the GPU reads and writes at its own pace.
     pub(super) fn pinned(&self, bytes: usize) -> Result<Pinned> {
         self.enter()?;
         let mut at = ptr::null_mut();
@@ -235,61 +257,6 @@ impl Stream {
         done("a time", unsafe { sys::cuEventElapsedTime(&mut ms, begin.0, end.0) })?;
         Ok((f64::from(ms) * 1e6).max(0.0) as u64)
     }
-
-    // ---- kernels
-
-    /// Makes machine code of a module of PTX. What the compiler says is in the error.
-    pub(super) fn module(&self, ptx: &str) -> Result<Module> {
-        use sys::CUjit_option_enum::{CU_JIT_ERROR_LOG_BUFFER as BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES as SIZE};
-        self.enter()?;
-        let text = CString::new(ptx).map_err(|_| error("a kernel has a zero in its text"))?;
-        let mut log = vec![0u8; LOG];
-        let mut module = Module(ptr::null_mut());
-        let mut names = [BUFFER, SIZE];
-        let mut values = [log.as_mut_ptr().cast::<c_void>(), (LOG - 1) as *mut c_void];
-        // SAFETY: the text ends with a zero, there are as many values as names, and the log is as long as it says
-        let made = unsafe {
-            let (names, values) = (names.as_mut_ptr(), values.as_mut_ptr());
-            sys::cuModuleLoadDataEx(&mut module.0, text.as_ptr().cast(), 2, names, values)
-        };
-        if made == CUresult::CUDA_SUCCESS {
-            return Ok(module);
-        }
-        let said =
-            CStr::from_bytes_until_nul(&log).map_or_else(|_| String::new(), |s| s.to_string_lossy().into_owned());
-        Err(error(format!("the driver's compiler refuses a module: {made:?}\n{}", said.trim())))
-    }
-
-    pub(super) fn function(&self, module: &Module, name: &str) -> Result<Function> {
-        self.enter()?;
-        let text = CString::new(name).map_err(|_| error("a kernel has a zero in its name"))?;
-        let mut function = Function(ptr::null_mut());
-        // SAFETY: the module lives, and the name ends with a zero
-        done(name, unsafe { sys::cuModuleGetFunction(&mut function.0, module.0, text.as_ptr()) })?;
-        Ok(function)
-    }
-
-    /// Starts a kernel that takes these pointers and then these scalars of four bytes.
-    ///
-    /// # Safety
-    /// The function takes exactly these, its module lives, and it stays inside the memory that the pointers are to.
-    pub(super) unsafe fn launch(
-        &self,
-        f: &Function,
-        [gx, gy, gz]: [u32; 3],
-        [bx, by, bz]: [u32; 3],
-        pointers: &mut [u64],
-        scalars: &mut [u32],
-    ) -> Result<()> {
-        self.enter()?;
-        let pointers = pointers.iter_mut().map(|p| ptr::from_mut(p).cast::<c_void>());
-        let mut all: Vec<*mut c_void> = pointers.chain(scalars.iter_mut().map(|s| ptr::from_mut(s).cast())).collect();
-        // SAFETY: the caller says that they are the parameters, which the driver copies
-        let made = unsafe {
-            sys::cuLaunchKernel(f.0, gx, gy, gz, bx, by, bz, 0, self.stream, all.as_mut_ptr(), ptr::null_mut())
-        };
-        done("a launch", made)
-    }
 }
 
 impl Drop for Stream {
@@ -307,24 +274,6 @@ impl Drop for Stream {
     }
 }
 
-/// A module of kernels.
-pub(super) struct Module(sys::CUmodule);
-// SAFETY: see `Stream`
-unsafe impl Send for Module {}
-
-impl Drop for Module {
-    fn drop(&mut self) {
-        // SAFETY: whoever had its functions has given them up, and the context is retained: devices drop kernels before their stream
-        let _ = unsafe { sys::cuModuleUnload(self.0) };
-    }
-}
-
-/// A kernel of a module.
-#[derive(Clone, Copy)]
-pub(super) struct Function(sys::CUfunction);
-// SAFETY: see `Stream`
-unsafe impl Send for Function {}
-
 /// A place in a stream.
 pub(super) struct Event(sys::CUevent);
 // SAFETY: see `Stream`
@@ -337,7 +286,7 @@ impl Drop for Event {
     }
 }
 
-/// Memory of the host for readbacks. Whoever drops it has waited for the copy.
+/// Memory of the host. Whoever drops it has waited for the copies that use it.
 pub(super) struct Pinned {
     at: *mut c_void,
     bytes: usize,
@@ -346,10 +295,14 @@ pub(super) struct Pinned {
 unsafe impl Send for Pinned {}
 
 impl Pinned {
-    /// What a copy that is done has left there.
-    pub(super) fn to_vec(&self) -> Vec<u8> {
-        // SAFETY: the memory is of these bytes, and was written by the copy
-        unsafe { std::slice::from_raw_parts(self.at.cast::<u8>(), self.bytes) }.to_vec()
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What a copy that is done has left at its beginning.
+    pub(super) fn to_vec(&self, bytes: usize) -> Vec<u8> {
+        // SAFETY: the memory is of these bytes, which were zeros or were written by the copy
+        unsafe { std::slice::from_raw_parts(self.at.cast::<u8>(), bytes.min(self.bytes)) }.to_vec()
     }
 }
 

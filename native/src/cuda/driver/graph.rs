@@ -1,0 +1,163 @@
+//! The driver's graphs: many launches and copies that one call starts. What a node does may change from run to run; which nodes there are,
+//! and which come after which, may not.
+
+use super::module::parameters;
+use super::{Function, Stream, done};
+use cudarc::driver::sys;
+use gradloom_core::Result;
+use std::ptr;
+
+/// What a node does.
+pub(in crate::cuda) enum Work<'a> {
+    Launch { function: Function, grid: [u32; 3], block: [u32; 3], pointers: &'a [u64], scalars: &'a [u32] },
+    Copy { from: u64, to: u64, bytes: usize },
+}
+
+/// Nodes that can be run.
+pub(in crate::cuda) struct Graph {
+    graph: sys::CUgraph,
+    exec: sys::CUgraphExec,
+    nodes: Vec<sys::CUgraphNode>,
+}
+// SAFETY: see `Stream`
+unsafe impl Send for Graph {}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: both are nobody else's, and a run that is under way goes on until it is done
+        unsafe {
+            if !self.exec.is_null() {
+                let _ = sys::cuGraphExecDestroy(self.exec);
+            }
+            if !self.graph.is_null() {
+                let _ = sys::cuGraphDestroy(self.graph);
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// A graph of these nodes in groups: where `begins` says so a node begins a group, and a group waits for all of the group before.
+    pub(in crate::cuda) fn graph(&self, works: &[Work], begins: &[bool]) -> Result<Graph> {
+        self.enter()?;
+        let mut g = Graph { graph: ptr::null_mut(), exec: ptr::null_mut(), nodes: Vec::with_capacity(works.len()) };
+        // SAFETY: the pointer is to a handle
+        done("a graph", unsafe { sys::cuGraphCreate(&mut g.graph, 0) })?;
+        let (mut before, mut group) = (0..0, 0..0);
+        for (i, work) in works.iter().enumerate() {
+            if begins.get(i).copied().unwrap_or(true) {
+                (before, group) = (group, i..i);
+            }
+            let after = g.nodes.get(before.clone()).unwrap_or_default();
+            let node = self.add(g.graph, after, work)?;
+            g.nodes.push(node);
+            group.end = i + 1;
+        }
+        // SAFETY: the graph lives
+        done("a graph", unsafe { sys::cuGraphInstantiateWithFlags(&mut g.exec, g.graph, 0) })?;
+        Ok(g)
+    }
+
+    fn add(&self, graph: sys::CUgraph, after: &[sys::CUgraphNode], work: &Work) -> Result<sys::CUgraphNode> {
+        let mut node = ptr::null_mut();
+        let (from, n) = (after.as_ptr(), after.len());
+        let made = match *work {
+            Work::Launch { function, grid, block, pointers, scalars } => {
+                let mut all = parameters(pointers, scalars);
+                let what = kernel(function, grid, block, &mut all);
+                // SAFETY: graph and nodes live, and the driver copies the parameters
+                unsafe { sys::cuGraphAddKernelNode_v2(&mut node, graph, from, n, &what) }
+            }
+            Work::Copy { from: source, to, bytes } => {
+                let what = copy(source, to, bytes);
+                // SAFETY: graph and nodes live
+                unsafe { sys::cuGraphAddMemcpyNode(&mut node, graph, from, n, &what, self.context) }
+            }
+        };
+        done("a node of a graph", made).map(|()| node)
+    }
+
+    /// Lets a node of the same kind and kernel do something else from the next run on.
+    pub(in crate::cuda) fn change(&self, g: &Graph, i: usize, work: &Work) -> Result<()> {
+        self.enter()?;
+        let node = g.nodes[i];
+        let made = match *work {
+            Work::Launch { function, grid, block, pointers, scalars } => {
+                let mut all = parameters(pointers, scalars);
+                let what = kernel(function, grid, block, &mut all);
+                // SAFETY: the node is the graph's, and the driver copies the parameters
+                unsafe { sys::cuGraphExecKernelNodeSetParams_v2(g.exec, node, &what) }
+            }
+            Work::Copy { from, to, bytes } => {
+                let what = copy(from, to, bytes);
+                // SAFETY: the node is the graph's
+                unsafe { sys::cuGraphExecMemcpyNodeSetParams(g.exec, node, &what, self.context) }
+            }
+        };
+        done("a node of a graph", made)
+    }
+
+    /// Starts all nodes.
+    ///
+    /// # Safety
+    /// As for [`Stream::launch`], for each node as it was last changed, and regions of copies are inside allocations.
+    pub(in crate::cuda) unsafe fn run(&self, g: &Graph) -> Result<()> {
+        self.enter()?;
+        // SAFETY: both live, and the caller says the rest
+        done("a graph", unsafe { sys::cuGraphLaunch(g.exec, self.stream) })
+    }
+}
+
+fn kernel(
+    f: Function,
+    grid: [u32; 3],
+    block: [u32; 3],
+    all: &mut [*mut std::ffi::c_void],
+) -> sys::CUDA_KERNEL_NODE_PARAMS {
+    sys::CUDA_KERNEL_NODE_PARAMS {
+        func: f.0,
+        gridDimX: grid[0],
+        gridDimY: grid[1],
+        gridDimZ: grid[2],
+        blockDimX: block[0],
+        blockDimY: block[1],
+        blockDimZ: block[2],
+        sharedMemBytes: 0,
+        kernelParams: all.as_mut_ptr(),
+        extra: ptr::null_mut(),
+        kern: ptr::null_mut(),
+        ctx: ptr::null_mut(),
+    }
+}
+
+/// One row from the GPU to itself.
+fn copy(from: u64, to: u64, bytes: usize) -> sys::CUDA_MEMCPY3D {
+    let device = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE;
+    sys::CUDA_MEMCPY3D {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcZ: 0,
+        srcLOD: 0,
+        srcMemoryType: device,
+        srcHost: ptr::null(),
+        srcDevice: from,
+        srcArray: ptr::null_mut(),
+        reserved0: ptr::null_mut(),
+        srcPitch: bytes,
+        srcHeight: 1,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstZ: 0,
+        dstLOD: 0,
+        dstMemoryType: device,
+        dstHost: ptr::null_mut(),
+        dstDevice: to,
+        dstArray: ptr::null_mut(),
+        reserved1: ptr::null_mut(),
+        dstPitch: bytes,
+        dstHeight: 1,
+        WidthInBytes: bytes,
+        Height: 1,
+        Depth: 1,
+    }
+}

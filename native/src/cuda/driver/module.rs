@@ -1,0 +1,121 @@
+//! Kernels: PTX to machine code, machine code to modules, and launches.
+
+use super::{Stream, done, error};
+use cudarc::driver::sys::{self, CUjit_option_enum as Jit, CUresult};
+use gradloom_core::Result;
+use std::ffi::{CStr, CString, c_void};
+use std::ptr;
+
+/// Bytes that the compiler may say of a module that it refuses.
+const LOG: usize = 8192;
+
+/// Machine code in the making.
+struct Link(sys::CUlinkState);
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // SAFETY: it is nobody else's, and what it made was copied
+        let _ = unsafe { sys::cuLinkDestroy(self.0) };
+    }
+}
+
+impl Stream {
+    /// Makes machine code of a module of PTX. What the compiler says is in the error.
+    pub(in crate::cuda) fn assemble(&self, ptx: &str) -> Result<Vec<u8>> {
+        self.enter()?;
+        let text = CString::new(ptx).map_err(|_| error("a kernel has a zero in its text"))?;
+        let mut log = vec![0u8; LOG];
+        let mut names = [Jit::CU_JIT_ERROR_LOG_BUFFER, Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), (LOG - 1) as *mut c_void];
+        let mut link = Link(ptr::null_mut());
+        // SAFETY: there are as many values as names, and the log is as long as it says and lives as long as the link
+        let made = unsafe { sys::cuLinkCreate_v2(2, names.as_mut_ptr(), values.as_mut_ptr(), &mut link.0) };
+        done("machine code", made)?;
+        let (data, len) = (text.as_ptr().cast_mut().cast(), text.as_bytes_with_nul().len());
+        let (mut code, mut bytes) = (ptr::null_mut(), 0);
+        // SAFETY: the text ends with a zero, which its length counts, is not written to, and has no name and no options of its own
+        let mut made = unsafe {
+            let ptx = sys::CUjitInputType_enum::CU_JIT_INPUT_PTX;
+            sys::cuLinkAddData_v2(link.0, ptx, data, len, ptr::null(), 0, ptr::null_mut(), ptr::null_mut())
+        };
+        if made == CUresult::CUDA_SUCCESS {
+            // SAFETY: the pointers are to an address and a length
+            made = unsafe { sys::cuLinkComplete(link.0, &mut code, &mut bytes) };
+        }
+        if made == CUresult::CUDA_SUCCESS {
+            // SAFETY: what was made is the link's, which lives
+            return Ok(unsafe { std::slice::from_raw_parts(code.cast::<u8>(), bytes) }.to_vec());
+        }
+        // the log is written until the link goes
+        drop(link);
+        let said =
+            CStr::from_bytes_until_nul(&log).map_or_else(|_| String::new(), |s| s.to_string_lossy().into_owned());
+        Err(error(format!("the driver's compiler refuses a module: {made:?}\n{}", said.trim())))
+    }
+
+    /// The module of machine code that [`Stream::assemble`] made, on this driver and for this GPU.
+    pub(in crate::cuda) fn module(&self, code: &[u8]) -> Result<Module> {
+        self.enter()?;
+        // not only its own length says where it ends
+        let code = [code, &[0]].concat();
+        let mut module = Module(ptr::null_mut());
+        let (names, values) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the code is what the driver made, and there are no options
+        done("a module", unsafe { sys::cuModuleLoadDataEx(&mut module.0, code.as_ptr().cast(), 0, names, values) })?;
+        Ok(module)
+    }
+
+    pub(in crate::cuda) fn function(&self, module: &Module, name: &str) -> Result<Function> {
+        self.enter()?;
+        let text = CString::new(name).map_err(|_| error("a kernel has a zero in its name"))?;
+        let mut function = Function(ptr::null_mut());
+        // SAFETY: the module lives, and the name ends with a zero
+        done(name, unsafe { sys::cuModuleGetFunction(&mut function.0, module.0, text.as_ptr()) })?;
+        Ok(function)
+    }
+
+    /// Starts a kernel that takes these pointers and then these scalars of four bytes.
+    ///
+    /// # Safety
+    /// The function takes exactly these, its module lives, and it stays inside the memory that the pointers are to.
+    pub(in crate::cuda) unsafe fn launch(
+        &self,
+        f: &Function,
+        [gx, gy, gz]: [u32; 3],
+        [bx, by, bz]: [u32; 3],
+        pointers: &[u64],
+        scalars: &[u32],
+    ) -> Result<()> {
+        self.enter()?;
+        let mut all = parameters(pointers, scalars);
+        // SAFETY: the caller says that they are the parameters, which the driver copies
+        let made = unsafe {
+            sys::cuLaunchKernel(f.0, gx, gy, gz, bx, by, bz, 0, self.stream, all.as_mut_ptr(), ptr::null_mut())
+        };
+        done("a launch", made)
+    }
+}
+
+/// Where a kernel's parameters are; the driver reads them and writes to none.
+pub(super) fn parameters(pointers: &[u64], scalars: &[u32]) -> Vec<*mut c_void> {
+    let pointers = pointers.iter().map(|p| ptr::from_ref(p).cast_mut().cast());
+    pointers.chain(scalars.iter().map(|s| ptr::from_ref(s).cast_mut().cast())).collect()
+}
+
+/// A module of kernels.
+pub(in crate::cuda) struct Module(sys::CUmodule);
+// SAFETY: see `Stream`
+unsafe impl Send for Module {}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: whoever had its functions has given them up, and the context is retained: devices drop kernels before their stream
+        let _ = unsafe { sys::cuModuleUnload(self.0) };
+    }
+}
+
+/// A kernel of a module.
+#[derive(Clone, Copy, PartialEq)]
+pub(in crate::cuda) struct Function(pub(super) sys::CUfunction);
+// SAFETY: see `Stream`
+unsafe impl Send for Function {}

@@ -1,0 +1,183 @@
+//! The device for NVIDIA's GPUs over the emulator of their driver: what is kept from one submission, and from one start, to the next.
+#![cfg(target_os = "linux")]
+
+use gradloom::cuda::{CudaDevice, Launches};
+use gradloom_core::device::{BufId, Device, KernelId, Step, View};
+use gradloom_core::render::ptx::Ptx;
+use gradloom_core::render::{Renderer as _, Source};
+use gradloom_tests::here;
+use gradloom_tests::programs::{Sample, samples};
+use gradloom_tests::runner;
+use std::sync::Once;
+
+/// Lets the device find the emulator, which cargo builds beside this program.
+pub(crate) fn emulated() {
+    static LOADED: Once = Once::new();
+    LOADED.call_once(|| {
+        let program = std::env::current_exe().expect("this program has a path");
+        let library = program.with_file_name("libgradloom_cuda.so");
+        gradloom::cuda::use_library(&library).expect("the emulator loads");
+    });
+}
+
+fn open() -> Option<CudaDevice> {
+    emulated();
+    here::device("cuda", CudaDevice::new(0))
+}
+
+fn kernels(device: &mut CudaDevice, some: &[Sample]) -> Vec<KernelId> {
+    let target = device.target().clone();
+    let source = |s: &Sample| Source::new(&s.program, Ptx.render(&s.program, &target).expect("a text"));
+    device.compile(&some.iter().map(source).collect::<Vec<_>>()).expect("samples compile")
+}
+
+/// What the driver's compiler made is in the cache: a device that is opened later gives it no text, and computes the same. Code that the
+/// driver does not take is made again.
+#[test]
+fn a_second_start_compiles_nothing() {
+    let folder = std::env::temp_dir().join(format!("gradloom-cuda-{}", std::process::id()));
+    for start in 0..2 {
+        let Some(mut device) = open() else { return };
+        device.cache_in(&folder);
+        let some: Vec<Sample> = samples(&device.target().clone()).into_iter().step_by(50).collect();
+        let kernels = kernels(&mut device, &some);
+        assert_eq!(device.translated() == 0, start == 1, "start {start}: {} texts", device.translated());
+        for (s, &kernel) in some.iter().zip(&kernels) {
+            s.check(&runner::run_one(&mut device, s, kernel).expect("a sample runs")).expect("its known results");
+        }
+    }
+    std::fs::remove_dir_all(&folder).expect("a folder of ours");
+}
+
+/// Six places for the values of a sample that negates them, in one buffer.
+struct Arena {
+    buf: BufId,
+    gap: usize,
+    bytes: usize,
+}
+
+impl Arena {
+    fn new(device: &mut CudaDevice, first: &[u8]) -> Arena {
+        let gap = first.len().next_multiple_of(256);
+        let buf = device.alloc(6 * gap).expect("memory");
+        device.upload(buf, 0, first).expect("an upload");
+        Arena { buf, gap, bytes: first.len() }
+    }
+
+    fn at(&self, i: usize) -> View {
+        View { buf: self.buf, offset: i * self.gap, bytes: self.bytes }
+    }
+
+    fn read(&self, device: &mut CudaDevice, i: usize) -> Vec<f64> {
+        let ticket = device.read(self.at(i)).expect("a readback");
+        let bytes = device.poll(ticket).expect("a readback").expect("its bytes");
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect()
+    }
+}
+
+/// Steps that come a second time become a graph, which later ones run by one call, with other buffers and where steps wait for others too.
+/// The emulator runs nodes in the last order that is allowed, so a dependency that is missing gives other numbers.
+#[test]
+fn a_submission_that_comes_again_is_one_graph() {
+    let Some(mut device) = open() else { return };
+    let all = samples(&device.target().clone());
+    let s: Vec<Sample> = all.into_iter().filter(|s| s.program.name == "neg_f32").take(1).collect();
+    let kernel = kernels(&mut device, &s)[0];
+    let grid = s[0].program.grid;
+    let n = s[0].data[0].bytes().len() / 4;
+    let values = |seed: usize| (0..n).map(|i| ((i * 7 + seed) % 101) as f32 - 50.0).collect::<Vec<f32>>();
+    let bytes = |v: &[f32]| v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let mut expected = Launches::default();
+    // from which place the third step reads, and what is new then
+    let rounds = [
+        (1, 0, Launches { steps: 5, ..Launches::default() }),
+        (1, 0, Launches { made: 1, graphs: 1, ..Launches::default() }),
+        (1, 0, Launches { graphs: 1, ..Launches::default() }),
+        (2, 0, Launches { graphs: 1, changed: 5, ..Launches::default() }),
+        (2, 2, Launches { graphs: 1, made: 1, ..Launches::default() }),
+        (2, 2, Launches { graphs: 1, ..Launches::default() }),
+        (1, 0, Launches { graphs: 1, made: 1, ..Launches::default() }),
+    ];
+    let arenas = [3, 40].map(|seed| (values(seed), Arena::new(&mut device, &bytes(&values(seed)))));
+    for (round, (which, third, new)) in rounds.into_iter().enumerate() {
+        let (values, a) = &arenas[which - 1];
+        let run = |from, to| Step::Launch { kernel, args: vec![a.at(from), a.at(to)], grid, vars: vec![] };
+        let copy = Step::Copy { src: a.at(3), dst: a.at(4) };
+        device.submit(&[run(0, 1), run(1, 2), run(third, 3), copy, run(4, 5)]).expect("a submission");
+        for (i, sign) in [1.0, -1.0, 1.0, -1.0, -1.0, 1.0].into_iter().enumerate() {
+            let want: Vec<f64> = values.iter().map(|&x| sign * f64::from(x)).collect();
+            assert_eq!(a.read(&mut device, i), want, "round {round}, place {i}");
+        }
+        expected.steps += new.steps;
+        expected.graphs += new.graphs;
+        expected.made += new.made;
+        expected.changed += new.changed;
+        assert_eq!(device.launches(), expected, "round {round}");
+    }
+    // a kernel that goes takes its graphs along
+    device.release(kernel);
+    assert!(device.submit(&[Step::Launch { kernel, args: vec![], grid, vars: vec![] }]).is_err());
+}
+
+/// Launch scalars of a graph are those of the run, not those with which it was made.
+#[test]
+fn a_graph_takes_other_scalars() {
+    let Some(mut device) = open() else { return };
+    let all = samples(&device.target().clone());
+    let s: Vec<Sample> = all.into_iter().filter(|s| !s.vars.is_empty() && s.vars[0] > 0).take(1).collect();
+    let kernel = kernels(&mut device, &s)[0];
+    let s = &s[0];
+    let mut run = |vars: &[u32], times: usize| {
+        let mut out = Vec::new();
+        for _ in 0..times {
+            let mut args = Vec::new();
+            for data in &s.data {
+                let bytes = data.bytes();
+                let buf = device.alloc(bytes.len()).expect("memory");
+                device.upload(buf, 0, &bytes).expect("an upload");
+                args.push(View { buf, offset: 0, bytes: bytes.len() });
+            }
+            let spare = device.alloc(args[0].bytes).expect("memory");
+            let there = View { buf: spare, offset: 0, bytes: args[0].bytes };
+            let launch = Step::Launch { kernel, args: args.clone(), grid: s.program.grid, vars: vars.to_vec() };
+            device.submit(&[Step::Copy { src: args[0], dst: there }, launch]).expect("a submission");
+            let tickets: Vec<_> = args.iter().map(|&v| device.read(v).expect("a readback")).collect();
+            out = tickets.into_iter().map(|t| device.poll(t).expect("a readback").expect("its bytes")).collect();
+            args.iter().for_each(|v| device.free(v.buf));
+            device.free(spare);
+        }
+        (out, device.launches().graphs)
+    };
+    let less: Vec<u32> = s.vars.iter().map(|&v| v - 1).collect();
+    let (plain, _) = run(&less, 1);
+    let (first, graphs) = run(&s.vars, 2);
+    assert!(graphs > 0);
+    s.check(&first).expect("known results");
+    let (again, _) = run(&less, 1);
+    assert!(again == plain, "the scalars of another run");
+    assert!(again != first, "{} computes the same with other scalars", s.program.name);
+    let (last, graphs) = run(&s.vars, 1);
+    assert!(last == first && graphs >= 3);
+}
+
+/// More goes to the GPU than the blocks that uploads go through hold, and every byte arrives, though nothing waits in between.
+#[test]
+fn uploads_arrive_through_few_blocks() {
+    let Some(mut device) = open() else { return };
+    let part = 3 << 20;
+    let bufs: Vec<BufId> = (0..12).map(|_| device.alloc(part).expect("memory")).collect();
+    let bytes = |seed: usize| (0..part).map(|i| ((i * 31 + i / 4096 * 7 + seed * 13) % 251) as u8).collect::<Vec<u8>>();
+    for (i, &buf) in bufs.iter().enumerate() {
+        device.upload(buf, 0, &bytes(i)).expect("an upload");
+    }
+    let large = device.alloc(3 * part).expect("memory");
+    let all = [bytes(90), bytes(91), bytes(92)].concat();
+    device.upload(large, 0, &all).expect("an upload");
+    let views = bufs.iter().map(|&buf| View { buf, offset: 0, bytes: part });
+    let tickets: Vec<_> = views.map(|v| device.read(v).expect("a readback")).collect();
+    for (i, ticket) in tickets.into_iter().enumerate() {
+        assert!(device.poll(ticket).expect("a readback").expect("its bytes") == bytes(i), "buffer {i}");
+    }
+    let ticket = device.read(View { buf: large, offset: 0, bytes: 3 * part }).expect("a readback");
+    assert!(device.poll(ticket).expect("a readback").expect("its bytes") == all);
+}
