@@ -17,8 +17,8 @@ const LLM_BYTES = 250_000;
 const PAGES = {
   "tensors on WASM": ["wasm"],
   "tensors on WebGPU": ["webgpu"],
-  "an ONNX model on WASM": ["wasm", "onnx"],
-  "an ONNX model on WebGPU": ["webgpu", "onnx"],
+  "an ONNX model on WASM": ["wasm", "onnx", "remote"],
+  "an ONNX model on WebGPU": ["webgpu", "onnx", "remote"],
   "a language model on WASM": ["wasm", "graphs", "llm", "chat"],
   "a language model on WebGPU": ["webgpu", "graphs", "llm", "chat"],
 };
@@ -53,7 +53,8 @@ const CORE = /^(index|core|worker)\.js$|gradloom_web(_bg)?\.(js|wasm)$/;
 /** The module that a file belongs to, if that is loaded on first use. */
 const extraOf = (file) => {
   if (CORE.test(file)) return undefined;
-  if (/^llm\W/.test(file)) return "llm";
+  const [, script] = /^(llm|remote)\W/.exec(file) ?? [];
+  if (script) return script;
   const [, folder] = /^(train|shared)\//.exec(file) ?? [];
   return folder ?? /(?:gradloom_)?(\w+?)(?:_bg)?\.(?:js|wasm)$/.exec(file)[1];
 };

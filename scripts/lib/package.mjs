@@ -32,6 +32,8 @@ export function checkTypes() {
 
 /** Entries of the package, the script of its workers, and how those are started. */
 const entries = ["index", "vision", "audio", "data", "fit", "downloads", "tasks", "llm", "train/nn", "train/optim", "worker", "workers"];
+/** Scripts of workers that are one file each. */
+const SCRIPTS = ["remote-worker", "llm-worker"];
 /** Files that are wasm-bindgen's, of modules that are loaded on first use: they find the wasm beside them. */
 const glue = /pkg\/gradloom_(?!web\b)\w+\.js$/;
 
@@ -91,10 +93,10 @@ async function bundle(folder) {
     codeSplitting: { groups: [{ name: "core", test: (id) => core.has(id) }] },
   });
   await build.close();
-  const worker = await bundleWorker(folder);
+  const workers = (await Promise.all(SCRIPTS.map((name) => bundleWorker(folder, name)))).flat();
   const scripts = () => readdirSync(folder, { recursive: true }).filter((each) => /\.js(\.map)?$/.test(each));
   for (const name of scripts()) if (!glue.test(name)) rmSync(join(folder, name));
-  const all = new Map([...files, ...worker].map((file) => [file.fileName, file.code ?? file.source]));
+  const all = new Map([...files, ...workers].map((file) => [file.fileName, file.code ?? file.source]));
   for (const [name, code] of all) {
     if (name.endsWith(".map")) continue;
     const file = join(folder, name);
@@ -113,14 +115,14 @@ async function bundle(folder) {
 }
 
 /**
- * The script of a language model's worker with all that it imports in one file: bundlers make classic scripts of workers unless told
+ * The script of a worker with all that it imports in one file: bundlers make classic scripts of workers unless told
  * otherwise, and those cannot be in several. It lies where the others do, so that it finds the wasm and the script of threads.
  */
-async function bundleWorker(folder) {
+async function bundleWorker(folder, name) {
   const { rolldown } = await import("rolldown");
   const build = await rolldown({
-    input: join(folder, "llm-worker.js"),
-    treeshake: { moduleSideEffects: (id) => id.endsWith("llm-worker.js") },
+    input: join(folder, `${name}.js`),
+    treeshake: { moduleSideEffects: (id) => id.endsWith(`${name}.js`) },
     optimization: { inlineConst: false },
     plugins: [
       {
@@ -137,7 +139,7 @@ async function bundleWorker(folder) {
     ],
   });
   const { output: files } = await build.generate({
-    entryFileNames: "llm-worker.js",
+    entryFileNames: `${name}.js`,
     codeSplitting: false,
     minify: { compress: { target: "es2022" }, mangle: true },
     comments: { legal: false, annotation: true, jsdoc: false },

@@ -19,7 +19,7 @@ async function visit({ device, options = {}, tune = 0 }) {
   const started = await init({ device, ...options });
   const input = await readNpz(await bytes("input.npz"));
   const expected = await readNpz(await bytes("expected.npz"));
-  const model = await load(await bytes("model.onnx"), { device });
+  const model = await load(await bytes("model.onnx"), { device, worker: false });
   const feeds = Object.fromEntries(Object.entries(input).map(([name, t]) => [name, new Tensor(t.data, t.shape)]));
   const run = async () => {
     const [output] = Object.values(await model.run(feeds));

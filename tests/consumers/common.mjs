@@ -58,7 +58,8 @@ export async function resultOf(browser, mounts) {
 export async function resultAt(browser, url) {
   const page = await browser.newPage();
   const problems = [];
-  page.on("console", (message) => message.type() === "error" && problems.push(message.text()));
+  // the package warns of what it does without: a worker that did not start
+  page.on("console", (message) => (message.type() === "error" || message.text().startsWith("gradloom:")) && problems.push(message.text()));
   page.on("pageerror", (error) => problems.push(String(error)));
   try {
     await page.goto(url);

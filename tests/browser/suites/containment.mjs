@@ -1,10 +1,12 @@
 // What ends a device or the wasm module in a page: the loss of the GPU's device, memory that is refused, threads that die, traps.
 // configs: default
-import { DeviceError, InternalError, Tensor, init, load } from "gradloom";
+import { DeviceError, InternalError, Tensor, init, load as loadModel } from "gradloom";
 import { allowConsoleErrors, assert, assertClose, assertEqual, hasWebGpu, kinds, note, test, testOnWebGpu } from "harness";
 import { settled, trapAtClock } from "/lib/wasm_trap.mjs";
 
 const MODEL = "/models/silero_vad_op15/model.onnx";
+/** In the page's own thread, whose devices end here. */
+const load = (from, options) => loadModel(from, { worker: false, ...options });
 const inputs = () => ({
   input: new Tensor(new Float32Array(512).map((_, i) => Math.sin(i / 7)), [1, 512]),
   state: new Tensor(new Float32Array(256), [2, 1, 128]),

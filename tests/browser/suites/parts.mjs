@@ -23,7 +23,7 @@ test("tensors and training on WASM take the core and the device's part", async (
 });
 
 test("the part for models is fetched while the model is", async () => {
-  const model = await load(MODEL, { device: "wasm", cache: false });
+  const model = await load(MODEL, { device: "wasm", cache: false, worker: false });
   assertEqual(parts(), ["onnx", "wasm", "web"]);
   const inputs = await readNpz(await fetchBytes("/models/silero_vad_op15/input.npz"));
   const [expected] = Object.values(await readNpz(await fetchBytes("/models/silero_vad_op15/expected.npz")));

@@ -101,6 +101,8 @@ export interface InitOptions extends ModuleOptions {
 /** Memory and work of a device since it started. */
 export interface Memory {
   device: DeviceKind;
+  /** True for one of the page's worker. */
+  worker?: true;
   /** Bytes the device holds, and the most it ever held. */
   bytes: number;
   peakBytes: number;
@@ -147,6 +149,8 @@ export const TIMING_NUMBERS = 8;
 /** The timing of everything a device did since it started. */
 export interface Stats extends Timing {
   device: DeviceKind;
+  /** True for one of the page's worker. */
+  worker?: true;
   /** Kernels that tuning exchanged for faster ones. */
   kernelsTuned: number;
   cache: CacheState;
@@ -161,7 +165,14 @@ export interface Host extends Device {
   readonly workers: readonly WorkerLike[];
 }
 
+/** Asks the page's worker for the same of its own devices, if there is one. */
+export const there: { ask?: (name: "stats" | "memory" | "flushCache" | "clearCache") => Promise<any[]> } = {};
+const both = async <T>(name: "stats" | "memory", own: T[]): Promise<T[]> => [...own, ...((await there.ask?.(name).catch(() => [])) ?? [])];
+
 type Hosts = Map<DeviceKind, Promise<Host>>;
+
+/** What `init` was told that holds for devices which start later, in the page's worker too. */
+export const settings: InitOptions = {};
 
 /** The devices of each instance of the wasm module that has not ended. */
 const started = new Map<Engine, Hosts>();
@@ -398,7 +409,7 @@ async function openGiven(pages: GpuDevice, kind: DeviceKind | "auto", engine: En
  * after an `InternalError` or the loss of the device.
  */
 export async function init(options: InitOptions = {}): Promise<Device> {
-  const { signal } = options;
+  const { device: _, isolated: __, wasmUrl: ___, module: ____, bytes: _____, signal, ...kept } = options;
   if (options.threads !== undefined) threadsWanted = options.threads;
   if (options.cache !== undefined) cacheWanted = options.cache;
   if (options.asHardware !== undefined) asHardware = options.asHardware;
@@ -425,7 +436,9 @@ export async function init(options: InitOptions = {}): Promise<Device> {
     const shared = async (): Promise<Device> => {
       const loading = loadWasm(options);
       void prefetchDevice(options.device);
-      return (current = (await begin(await loading)) as Host);
+      current = (await begin(await loading)) as Host;
+      Object.assign(settings, { gpuDevice: undefined }, kept);
+      return current;
     };
     return guardAsync(shared, signal);
   }
@@ -496,20 +509,22 @@ const used = async (): Promise<Host[]> => (await live()).filter((host) => inUse.
 
 /** What the started devices compiled and ran, and what they found in the cache of earlier visits. */
 export async function stats(): Promise<Stats[]> {
-  return (await used()).map(({ kind, raw, cache }) => {
+  const own = (await used()).map(({ kind, raw, cache }): Stats => {
     const numbers = raw.stats();
     return { device: kind, ...timingOf(numbers), kernelsTuned: numbers[TIMING_NUMBERS]!, cache: { ...cache.state } };
   });
+  return both("stats", own);
 }
 
 /** Writes what is not yet written to the cache; a page need not call it. */
 export async function flushCache(): Promise<void> {
-  await Promise.all((await live()).map(({ cache }) => cache.flush()));
+  await Promise.all([...(await live()).map(({ cache }) => cache.flush()), there.ask?.("flushCache")]);
 }
 
 /** Deletes compiled plans, kernels and tuned opts of earlier visits and of this one. What is loaded goes on. */
 export async function clearCache(): Promise<void> {
   (await live()).forEach(({ cache }) => cache.forget());
+  await there.ask?.("clearCache");
   await deleteEntries();
 }
 
@@ -534,5 +549,5 @@ export async function memory(): Promise<Memory[]> {
   const hosts = await used();
   // one that ends meanwhile holds nothing
   await Promise.allSettled(hosts.map((each) => each.raw.collect()));
-  return hosts.filter((each) => !isOver(each)).map((each) => ({ device: each.kind, ...(each.raw.counters() as Omit<Memory, "device">) }));
+  return both("memory", hosts.filter((each) => !isOver(each)).map((each) => ({ device: each.kind, ...(each.raw.counters() as Omit<Memory, "device">) })));
 }

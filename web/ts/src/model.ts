@@ -1,9 +1,11 @@
 // Models: loading an ONNX file and running it.
-import { type Device, type DeviceKind, type Host, type Timing, TIMING_NUMBERS, hostOf, onDevice, open, present, timingOf, useByDefault } from "./device.js";
+import { type Device, type DeviceKind, type Host, type Timing, TIMING_NUMBERS } from "./device.js";
+import { hostOf, onDevice, open, present, settings, timingOf, useByDefault } from "./device.js";
 import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "./dtype.js";
 import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
 import { filesModule } from "./extras.js";
 import { reading } from "./lazy.js";
+import { inNode } from "./module.js";
 import { join, prefetch } from "./parts.js";
 import { type FetchOptions, type FileSource, type OnProgress, type Progress, readSource } from "./progress.js";
 import { Tensor, bind, made, source } from "./tensor.js";
@@ -29,6 +31,12 @@ export interface LoadOptions extends FetchOptions {
   device?: DeviceKind | "auto" | Device;
   /** Have the values of all nodes as outputs: for `compare`. */
   everyValue?: boolean;
+  /**
+   * In a page a model is built and run in a worker, which all models share, so that nothing waits: what goes in and comes out is sent. False
+   * works in the page's own thread, on its own device, as happens for a `device` that `init` returned, after `init({ gpuDevice })`, and where
+   * the browser refuses the worker; then the console says so. Elsewhere there is no such worker.
+   */
+  worker?: boolean;
 }
 
 /** How far a value is from that of another device. */
@@ -118,7 +126,8 @@ export type Strings = string | readonly Strings[];
 /** What a model takes: without a tensor's shape, the declared one is used. */
 export type ModelInput = Tensor | TypedArray | Nested | Strings;
 
-type RawInput = readonly [name: string, dtype: DType, shape: readonly number[], data: Uint8Array];
+/** @internal */
+export type RawInput = readonly [name: string, dtype: DType, shape: readonly number[], data: Uint8Array];
 
 /** Timing and then the tensors, and their names unless they are those of the model's outputs. */
 type RawOutputs = [numbers: Float64Array, names: string[] | undefined];
@@ -140,10 +149,37 @@ const freed = ({ host, id, picked }: { host: Host; id: number; picked: Picked })
 const lost = new FinalizationRegistry(freed);
 
 /** A loaded model. `load` makes it. */
-export class Model {
+export interface Model {
   readonly inputs: readonly Port[];
   readonly outputs: readonly Port[];
   /** Nodes of its graph, numbers in its weights, version of its operators. */
+  readonly nodes: number;
+  readonly parameters: number;
+  readonly opset: number;
+  /** The nodes of its main graph, with their attributes, types of values, and the names and sizes of its constants. */
+  readonly graph: Graph;
+  readonly device: Device;
+  /** What the last run compiled, what it found in the cache of earlier visits, and how long it took. */
+  readonly timing: Timing | undefined;
+  /** Runs it. The first run with new input shapes compiles. Gives the outputs by name. */
+  run(inputs: Record<string, ModelInput>, options?: RunOptions): Promise<Record<string, Tensor>>;
+  /**
+   * Runs this model and the same one on another device, both loaded with `everyValue`, and tells how far each value is from the
+   * other's, in the order of the nodes: the first with `drifts` is where they part. A value may be off by `tolerance` parts of
+   * the right element, or of the mean size of all.
+   */
+  compare(reference: Model, inputs: Record<string, ModelInput>, options?: RunOptions & { tolerance?: number }): Promise<Drift[]>;
+  /** The strings of an output whose dtype is `string`, row-major: the tensor holds their numbers. */
+  strings(output: Tensor): Promise<string[]>;
+  /** Frees it. Outputs of earlier runs stay good. */
+  dispose(): void;
+  [Symbol.dispose](): void;
+}
+
+/** @internal A model in this thread. */
+export class LocalModel implements Model {
+  readonly inputs: readonly Port[];
+  readonly outputs: readonly Port[];
   readonly nodes: number;
   readonly parameters: number;
   readonly opset: number;
@@ -170,7 +206,6 @@ export class Model {
     lost.register(this, { host, id, picked: this.#picked }, this);
   }
 
-  /** The nodes of its main graph, with their attributes, types of values, and the names and sizes of its constants. */
   get graph(): Graph {
     return (this.#graph ??= guard(() => this.#host.raw.modelGraph(this.#live())) as Graph);
   }
@@ -179,12 +214,10 @@ export class Model {
     return this.#host;
   }
 
-  /** What the last run compiled, what it found in the cache of earlier visits, and how long it took. */
   get timing(): Timing | undefined {
     return this.#timing;
   }
 
-  /** Runs it. The first run with new input shapes compiles. Gives the outputs by name. */
   async run(inputs: Record<string, ModelInput>, options: RunOptions = {}): Promise<Record<string, Tensor>> {
     const { signal, onProgress } = options;
     signal?.throwIfAborted();
@@ -226,27 +259,15 @@ export class Model {
     }
   }
 
-  /**
-   * Runs this model and the same one on another device, both loaded with `everyValue`, and tells how far each value is from the
-   * other's, in the order of the nodes: the first with `drifts` is where they part. A value may be off by `tolerance` parts of
-   * the right element, or of the mean size of all.
-   */
-  async compare(
-    reference: Model,
-    inputs: Record<string, ModelInput>,
-    options: RunOptions & { tolerance?: number } = {},
-  ): Promise<Drift[]> {
-    const { tolerance = 1e-3, ...how } = options;
-    const values = async (model: Model): Promise<RawInput[]> => {
-      const out = Object.entries(await model.run(inputs, how));
-      const read = out.map(([name, value]) => model.#input(name, value, how.signal));
-      return Promise.all(read).finally(() => out.forEach(([, value]) => value.dispose()));
-    };
-    const [got, want] = [await values(this), await values(reference)];
+  compare(reference: Model, inputs: Record<string, ModelInput>, options: RunOptions & { tolerance?: number } = {}): Promise<Drift[]> {
+    return compared(this, reference, inputs, options);
+  }
+
+  /** @internal */
+  drifts(got: RawInput[], want: RawInput[], tolerance: number): Drift[] {
     return guard(() => this.#host.raw.drifts(this.#live(), got, want, tolerance)) as Drift[];
   }
 
-  /** The strings of an output whose dtype is `string`, row-major: the tensor holds their numbers. */
   async strings(output: Tensor): Promise<string[]> {
     const codes = await output.data("i32");
     return guard(() => this.#host.raw.texts(this.#live(), new Uint8Array(codes.buffer, codes.byteOffset, codes.byteLength)));
@@ -282,13 +303,7 @@ export class Model {
   }
 
   async #input(name: string, value: ModelInput, signal?: AbortSignal): Promise<RawInput> {
-    if (value instanceof Tensor) {
-      const { dtype, shape } = value;
-      const host = source(value);
-      if (host) return [name, dtype, shape, host.bytes];
-      const { host: device, id } = bind(value);
-      return [name, dtype, shape, await guardAsync(() => device.raw.data(id, signal), signal)];
-    }
+    if (value instanceof Tensor) return rawOf(name, value, signal);
     const base = name.replace(/\[\d+\]$/, "");
     const port = this.inputs.find((each) => each.name === (each.sequence ? base : name));
     if (isTypedArray(value)) {
@@ -312,7 +327,6 @@ export class Model {
     return [name, dtype, whole, encode(values, dtype)];
   }
 
-  /** Frees it. Outputs of earlier runs stay good. */
   dispose(): void {
     if (this.#id === undefined) return;
     lost.unregister(this);
@@ -323,6 +337,30 @@ export class Model {
   [Symbol.dispose](): void {
     this.dispose();
   }
+}
+
+/** @internal A tensor's values. */
+export async function rawOf(name: string, value: Tensor, signal?: AbortSignal): Promise<RawInput> {
+  const { dtype, shape } = value;
+  const own = source(value);
+  if (own) return [name, dtype, shape, own.bytes];
+  const { host, id } = bind(value);
+  return [name, dtype, shape, await guardAsync(() => host.raw.data(id, signal) as Promise<Uint8Array>, signal)];
+}
+
+/** @internal What `compare` gives; `model` tells how far values are apart. */
+export async function compared(
+  model: Model & { drifts(got: RawInput[], want: RawInput[], tolerance: number): Drift[] | Promise<Drift[]> },
+  reference: Model,
+  inputs: Record<string, ModelInput>,
+  { tolerance = 1e-3, ...how }: RunOptions & { tolerance?: number },
+): Promise<Drift[]> {
+  const values = async (each: Model): Promise<RawInput[]> => {
+    const out = Object.entries(await each.run(inputs, how));
+    const read = out.map(([name, value]) => rawOf(name, value, how.signal));
+    return Promise.all(read).finally(() => out.forEach(([, value]) => value.dispose()));
+  };
+  return model.drifts(await values(model), await values(reference), tolerance);
 }
 
 /** The declared shape with its one open size worked out from the number of elements. */
@@ -342,6 +380,18 @@ function fill(name: string, port: Port | undefined, length: number): number[] {
 
 /** Loads an ONNX or TensorFlow Lite model. Everything the build cannot run is reported here, by node. */
 export async function load(from: FileSource, options: LoadOptions = {}): Promise<Model> {
+  const { worker = true, device } = options;
+  const page = typeof document !== "undefined" && typeof Worker !== "undefined" && !inNode;
+  // a device is its thread's
+  if (worker && page && typeof device !== "object" && !settings.gpuDevice) {
+    const model = await (await import("./remote.js").catch(() => undefined))?.loadRemote(from, options);
+    if (model) return model;
+  }
+  return loadLocal(from, options);
+}
+
+/** @internal The same in this thread. */
+export async function loadLocal(from: FileSource, options: LoadOptions): Promise<LocalModel> {
   const { signal, onProgress } = options;
   // One may fail while the other is still under way; that one's end is of no interest then.
   const file = readSource(from, options);
@@ -360,7 +410,7 @@ export async function load(from: FileSource, options: LoadOptions = {}): Promise
     const parts = await passed(host.engine, bytes, signal);
     return guard(() => host.raw.onnx(parts, options.everyValue ?? false, options.budget));
   });
-  const model = new Model(host, id, (options.device ?? "auto") === "auto");
+  const model = new LocalModel(host, id, (options.device ?? "auto") === "auto");
   useByDefault(host);
   return model;
 }

@@ -83,6 +83,20 @@ export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions): Prom
   return (latest = engine);
 }
 
+/** What another thread needs to make instances of the same module. */
+export interface ModuleState {
+  compiled: WebAssembly.Module | undefined;
+  folder: string | undefined;
+  whole: boolean;
+}
+
+export const moduleState = (): ModuleState => ({ compiled, folder: folder?.href, whole });
+
+export function useModule(state: ModuleState): void {
+  ({ compiled, whole } = state);
+  folder = state.folder === undefined ? undefined : new URL(state.folder);
+}
+
 /** What needs the module's code and no device. */
 export function plainApi(): Engine["api"] {
   if (latest && !latest.ended) return latest.api;

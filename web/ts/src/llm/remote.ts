@@ -1,21 +1,13 @@
 // A language model in a worker, so that the page's thread has nothing to do but to draw the text.
-import { FetchError, GradloomError, InternalError, StateError, ValueError, wrap } from "../errors.js";
+import { type GradloomError, InternalError, StateError, ValueError } from "../errors.js";
 import { wasmFolder } from "../module.js";
 import type { FileSource } from "../progress.js";
+import { revived } from "../remote/calls.js";
 import type { Backend, Job, LLMOptions, Metadata, ModelInfo, Step } from "./options.js";
 import type { Answer, Ask } from "./thread.js";
 
 type Told = (answer: Answer) => void;
 type Without<T> = T extends unknown ? Omit<T, "id"> : never;
-
-/** An error of the worker's, as one of this thread's. */
-function revived({ name, message, code, hint }: Extract<Answer, { kind: "failed" }>["error"]): unknown {
-  if (code === undefined) return Object.assign(new Error(message), { name });
-  const Class = { E_FETCH: FetchError, E_STATE: StateError }[code];
-  if (Class) return new Class(code, message, hint === undefined ? {} : { hint });
-  const error = wrap({ code, message });
-  return hint !== undefined && error instanceof GradloomError ? new (error.constructor as typeof GradloomError)(code, message, { hint }) : error;
-}
 
 /** Loads a model in a worker that was just started; null where that does not come to life: its script was refused, or is not there. */
 export async function loadRemote(worker: Worker, from: FileSource, options: LLMOptions): Promise<RemoteModel | null> {

@@ -2,6 +2,7 @@
 import { type InitOptions, init } from "../device.js";
 import type { FileSource } from "../progress.js";
 import { type LocalModel, loadLocal } from "./local.js";
+import { type PlainError, plain } from "../remote/calls.js";
 import type { Job, LLMOptions, Metadata, ModelInfo, Step } from "./options.js";
 import type { Progress } from "../progress.js";
 
@@ -24,7 +25,7 @@ export type Answer = { id: number } & (
   | { kind: "step"; step: Step }
   | { kind: "loaded"; info: ModelInfo; metadata: Metadata }
   | { kind: "done"; value?: unknown }
-  | { kind: "failed"; error: { name: string; message: string; code?: string; hint?: string } }
+  | { kind: "failed"; error: PlainError }
 );
 
 /** Steps that may be under way to the page. */
@@ -87,11 +88,7 @@ export function answer(thread: Thread): void {
     }
     const mine: Working = { stop: new AbortController(), ahead: 0, wake: () => {} };
     working.set(ask.id, mine);
-    const failed = (error: unknown): Answer => {
-      const { name, message, code, hint } = error as Error & { code?: string; hint?: string };
-      const plain = { name, message: message ?? String(error), ...(typeof code === "string" && { code }), ...(hint !== undefined && { hint }) };
-      return { id: ask.id, kind: "failed", error: plain };
-    };
+    const failed = (error: unknown): Answer => ({ id: ask.id, kind: "failed", error: plain(error) });
     void work(ask, mine)
       .catch(failed)
       .then((last) => {

@@ -1,0 +1,200 @@
+// Models in the page's worker, which is where `load` has them: the page's thread computes nothing of them, and all else is as it is in
+// the page's own thread.
+// configs: default, not-isolated
+import { DeviceError, FetchError, GradloomError, InputError, StateError, Tensor, clearCache, flushCache, init, load, memory, stats } from "gradloom";
+import { allowConsoleErrors, assert, assertClose, assertEqual, errorOf, fetchBytes, kinds, loadCase, note, params, test } from "harness";
+
+const MODEL = "/models/silero_vad_op15/model.onnx";
+const PICTURES = "/models/ppocr_cls/model.onnx";
+const { input, expected } = await loadCase("silero_vad_op15");
+
+const feeds = () => Object.fromEntries(Object.entries(input).map(([name, { data, shape }]) => [name, new Tensor(data, shape)]));
+
+async function right(model, inputs = feeds()) {
+  const out = await model.run(inputs);
+  for (const [name, t] of Object.entries(out)) {
+    assertEqual(t.shape, expected[name].shape);
+    assertClose(await t.data(), expected[name].data, { tolerance: 1e-3, what: name });
+  }
+}
+
+/** Kernels that the page's own thread launched. */
+const launches = async () => (await memory()).reduce((sum, each) => sum + (each.worker ? 0 : each.launches), 0);
+
+/** The longest that a timer of 4 ms had to wait. */
+async function latest(body) {
+  let [last, most] = [performance.now(), 0];
+  const look = () => {
+    const now = performance.now();
+    most = Math.max(most, now - last);
+    last = now;
+  };
+  const timer = setInterval(look, 4);
+  await body();
+  look();
+  clearInterval(timer);
+  return most;
+}
+
+for (const device of params.get("config") === "default" ? kinds : ["wasm"]) {
+  // what emulates a GPU is slow
+  const side = device === "wasm" ? 640 : 160;
+  test(`the page's thread runs no kernel of a model on ${device}`, async () => {
+    const before = await launches();
+    const bytes = await fetchBytes("/models/ppocrv4_det/model.onnx");
+    const late = await latest(async () => {
+      const model = await load(bytes, { device });
+      assertEqual(model.device.kind, device);
+      const x = new Float32Array(3 * side * side).fill(0.5);
+      for (let i = 0; i < 2; i += 1) {
+        const { "sigmoid_0.tmp_0": map } = await model.run({ x: new Tensor(x, [1, 3, side, side]) });
+        assertEqual(map.shape, [1, 1, side, side]);
+        const values = await map.data();
+        assert(values.every((v) => v >= 0 && v <= 1) && values.some((v) => v > 0), "these are probabilities");
+      }
+      assert(model.timing.kernelsCompiled + model.timing.plansMade >= 0 && model.timing.runMs > 0, JSON.stringify(model.timing));
+      assertEqual(x.length, 3 * side * side);
+      model.dispose();
+    });
+    assertEqual(bytes.length, 4745517);
+    assertEqual((await launches()) - before, 0);
+    await note(`a timer of the page was ${late.toFixed(0)} ms late at most`);
+  });
+
+  test(`inputs of every form, and outputs that go on, on ${device}`, async () => {
+    const model = await load(MODEL, { device });
+    await right(model);
+    // what was given is still there
+    const again = feeds();
+    await right(model, again);
+    await right(model, again);
+    await right(model, { ...feeds(), state: input.state.data });
+    const { output } = await model.run({ ...feeds(), input: await feeds().input.tolist() });
+    // on the page's device, which is there without `init`
+    const doubled = await output.mul(2).add(0).data();
+    assertClose(doubled, expected.output.data.map((v) => 2 * v), { tolerance: 1e-3 });
+    const { stateN } = await model.run({ ...feeds(), state: feeds().state.mul(1) }, { outputs: ["stateN"] });
+    assertClose(await stateN.data(), expected.stateN.data, { tolerance: 1e-3 });
+    model.dispose();
+  });
+
+  test(`errors are the same classes, and aborts end runs, on ${device}`, async () => {
+    const model = await load(MODEL, { device });
+    const wrong = await errorOf(() => model.run({}));
+    assert(wrong instanceof InputError && wrong instanceof GradloomError && wrong.code === "E_INPUT", String(wrong));
+    assertEqual((await errorOf(() => model.run({ ...feeds(), input: () => 1 }))).code, "E_VALUE");
+    assertEqual((await errorOf(() => model.run(feeds(), { outputs: ["none"] }))).code, "E_VALUE");
+    const stop = new AbortController();
+    const heard = [];
+    const running = errorOf(() => model.run(feeds(), { signal: stop.signal, onProgress: ({ phase }) => heard.push(phase) }));
+    setTimeout(() => stop.abort(new Error("enough")));
+    const error = await running.catch(() => undefined);
+    assert(error === undefined || error.message === "enough", String(error));
+    await right(model);
+    const here = await errorOf(() => new Tensor([1], null, { device: model.device }).add(1));
+    assert(here instanceof DeviceError && here.hint?.includes("worker: false"), String(here));
+    model.dispose();
+    const over = await errorOf(() => model.run(feeds()));
+    assert(over instanceof StateError && over.code === "E_STATE", String(over));
+  });
+
+  test(`the same as in the page's own thread on ${device}`, async () => {
+    const options = { device, everyValue: true };
+    const [there, here] = [await load(MODEL, options), await load(MODEL, { ...options, worker: false })];
+    for (const key of ["inputs", "outputs", "nodes", "parameters", "opset", "graph"]) assertEqual(there[key], here[key], key);
+    assertEqual({ ...there.device }, { ...here.device });
+    assert(JSON.stringify(there.graph.nodes).length > 1000);
+    for (const [one, other] of [[there, here], [here, there]]) {
+      const drifts = await one.compare(other, feeds());
+      assert(drifts.length > 5 && drifts.every(({ drifts: far, maxAbs }) => !far && maxAbs < 1e-4), JSON.stringify(drifts.slice(0, 3)));
+    }
+    there.dispose();
+    here.dispose();
+  });
+}
+
+test("a run is ended between its kernels", async () => {
+  const model = await load("/models/ppocrv4_det/model.onnx", { device: "wasm" });
+  const x = new Tensor(new Float32Array(3 * 960 * 960), [1, 3, 960, 960]);
+  const stop = new AbortController();
+  let aborted = 0;
+  // the first run compiles, and then runs: it is given up while it does
+  const onProgress = ({ phase }) => {
+    if (phase !== "run") return;
+    aborted = performance.now();
+    stop.abort(new Error("enough"));
+  };
+  const error = await errorOf(() => model.run({ x }, { signal: stop.signal, onProgress }));
+  assertEqual(error.message, "enough");
+  assert(aborted > 0 && performance.now() - aborted < 100, "it ends at once");
+  // what comes next has not to wait for the whole of it
+  const start = performance.now();
+  const small = new Tensor(new Float32Array(3 * 32 * 32), [1, 3, 32, 32]);
+  assertEqual((await model.run({ x: small }))["sigmoid_0.tmp_0"].shape, [1, 1, 32, 32]);
+  await note(`another run ended ${(performance.now() - start).toFixed(0)} ms later`);
+  model.dispose();
+});
+
+test("files come in every form, and say what is wrong with them", async () => {
+  const bytes = await fetchBytes(PICTURES);
+  const progress = [];
+  const onProgress = ({ phase }) => progress.at(-1) !== phase && progress.push(phase);
+  for (const from of [bytes, bytes.buffer.slice(0), new Blob([bytes]), PICTURES.slice(1), new URL(PICTURES, location.href)]) {
+    const model = await load(typeof from === "string" ? `../${from}` : from, { device: "wasm", onProgress });
+    assertEqual(model.inputs.map(({ name }) => name), ["x"]);
+    model.dispose();
+  }
+  assert(bytes.length > 0 && progress.includes("download") && progress.includes("parse"), progress.join());
+  let asked = 0;
+  const own = await load(PICTURES, { device: "wasm", fetch: (...args) => ((asked += 1), fetch(...args)) });
+  assertEqual([asked, own.inputs.length], [1, 1]);
+  own.dispose();
+  await allowConsoleErrors(/404/);
+  const missing = await errorOf(() => load("/models/no.onnx", { device: "wasm" }));
+  assert(missing instanceof FetchError && missing.message.includes("404"), String(missing));
+  const page = await errorOf(() => load("/page/index.html", { device: "wasm" }));
+  assert(page.code === "E_FORMAT" && page.message.includes("web page"), String(page));
+  const small = await load(MODEL, { device: "wasm", budget: { nodes: 3 } });
+  assertEqual((await errorOf(() => small.run(feeds()))).code, "E_BUDGET");
+  small.dispose();
+  const unknown = await errorOf(() => load(MODEL, { device: "tpu" }));
+  assertEqual(unknown.code, "E_DEVICE");
+});
+
+test("what `init` was told holds in the worker", async () => {
+  const lines = [];
+  await init({ device: "wasm", debug: 2, log: (text) => lines.push(text) });
+  const model = await load(MODEL, { device: "wasm" });
+  await model.run(feeds());
+  await new Promise((done) => setTimeout(done, 50));
+  assert(lines.length > 0, "launches are shown");
+  await init({ device: "wasm", debug: 0 });
+  const more = await load(MODEL, { device: "wasm" });
+  const before = lines.length;
+  await more.run(feeds());
+  assertEqual(lines.length, before);
+  model.dispose();
+  more.dispose();
+});
+
+test("what devices of the worker hold and did is told with the page's", async () => {
+  const model = await load(MODEL, { device: "wasm" });
+  const row = (rows) => rows.find(({ device, worker }) => device === "wasm" && worker);
+  const before = [row(await memory()), row(await stats())];
+  await right(model);
+  const [held, did] = [row(await memory()), row(await stats())];
+  assert(held.bytes > 100_000 && held.launches > before[0].launches && did.runMs > before[1].runMs, JSON.stringify([held, did]));
+  await flushCache();
+  await clearCache();
+  await right(model);
+  model.dispose();
+  assert(row(await memory()).bytes < held.bytes);
+});
+
+test("a device of the page's has its models in the page's thread", async () => {
+  const own = await init({ device: "wasm" });
+  const model = await load(MODEL, { device: own });
+  assert(model.device === own);
+  await right(model);
+  model.dispose();
+});

@@ -1,0 +1,232 @@
+// Models in the page's worker, with the face of those in the page's own thread.
+import { type Device, type DeviceKind, type Timing, open, useByDefault } from "../device.js";
+import { type DType, decode, isTypedArray } from "../dtype.js";
+import { DeviceError, StateError, ValueError, guardAsync } from "../errors.js";
+import { type Drift, type Graph, type LoadOptions, type Model, type ModelInput, type Port, type RawInput, type RunOptions, compared, rawOf } from "../model.js";
+import { type FileSource, type Progress, checkSource, readSource } from "../progress.js";
+import { Tensor, source } from "../tensor.js";
+import { type TuneOptions, type TunedKernel } from "../tune.js";
+import { Slices } from "../turns.js";
+import { type Calls, packed } from "./calls.js";
+import { deviceIn, worker } from "../remote-start.js";
+
+/** What the worker says of a model. */
+export interface Told {
+  id: number;
+  inputs: Port[];
+  outputs: Port[];
+  nodes: number;
+  parameters: number;
+  opset: number;
+  device: Facts;
+  /** JSON, see `graphText`. */
+  graph: Uint8Array;
+}
+
+/** What a device says of itself. */
+export type Facts = Pick<Device, "kind" | "threads" | "software" | "relaxedSimd" | "maxBufferBytes" | "notes">;
+
+/** A tensor between two threads. */
+export type Sent = readonly [dtype: DType, shape: readonly number[], bytes: Uint8Array];
+
+/** What a run gave. */
+export interface Ran {
+  outputs: Record<string, Sent>;
+  timing: Timing;
+  device: Facts;
+}
+
+/** Bytes that are copied at a time. */
+const PART_BYTES = 1 << 22;
+
+const lost = new FinalizationRegistry(({ calls, id }: { calls: Calls; id: number }) => void calls.ask("dispose", id).catch(() => {}));
+
+/** A device of the worker's: a name for it, which no tensor of the page can be on. */
+class RemoteDevice {
+  constructor(calls: Calls, id: number, facts: Facts) {
+    Object.assign(this, facts);
+    const tune = ({ signal, ...options }: TuneOptions = {}): Promise<TunedKernel[]> => calls.ask("tune", { id, options }, { signal });
+    const dispose = (): void => {
+      throw new StateError("E_STATE", "dispose: only isolated devices end");
+    };
+    const elsewhere = (): never => {
+      throw new DeviceError("E_DEVICE", "this device is in a worker: tensors of the page cannot be on it", { hint: "load the model with `worker: false`" });
+    };
+    Object.defineProperties(this, { tune: { value: tune }, dispose: { value: dispose }, [Symbol.dispose]: { value: dispose }, raw: { get: elsewhere } });
+    Object.freeze(this);
+  }
+}
+
+/** A model whose numbers are the worker's. */
+class RemoteModel implements Model {
+  readonly inputs: readonly Port[];
+  readonly outputs: readonly Port[];
+  readonly nodes: number;
+  readonly parameters: number;
+  readonly opset: number;
+  readonly #calls: Calls;
+  #id: number | undefined;
+  #device: Device;
+  #timing: Timing | undefined;
+  #graph: Uint8Array | Graph;
+
+  constructor(calls: Calls, { id, device, graph, ...info }: Told) {
+    this.inputs = info.inputs;
+    this.outputs = info.outputs;
+    this.nodes = info.nodes;
+    this.parameters = info.parameters;
+    this.opset = info.opset;
+    this.#calls = calls;
+    this.#id = id;
+    this.#device = new RemoteDevice(calls, id, device) as unknown as Device;
+    this.#graph = graph;
+    lost.register(this, { calls, id }, this);
+  }
+
+  get graph(): Graph {
+    this.#live();
+    if (this.#graph instanceof Uint8Array) this.#graph = graphOf(this.#graph);
+    return this.#graph;
+  }
+
+  get device(): Device {
+    return this.#device;
+  }
+
+  get timing(): Timing | undefined {
+    return this.#timing;
+  }
+
+  async run(inputs: Record<string, ModelInput>, options: RunOptions = {}): Promise<Record<string, Tensor>> {
+    const { signal, onProgress, outputs } = options;
+    signal?.throwIfAborted();
+    const id = this.#live();
+    if (typeof inputs !== "object" || inputs === null || inputs instanceof Tensor || ArrayBuffer.isView(inputs)) {
+      throw new ValueError("E_VALUE", "run takes an object of inputs by name");
+    }
+    const given = await Promise.all(Object.entries(inputs).map(async ([name, value]) => [name, await sent(value, signal)] as const));
+    const transfer = new Set<Transferable>();
+    const args = { id, inputs: given.map(([name, each]) => [name, packed(each, transfer).value]), ...(outputs && { outputs }) };
+    const told = { onProgress: (progress: Progress): void => onProgress?.(progress) };
+    const ran = await this.#calls.ask<Ran>("run", args, { signal, told, transfer }).catch((error: unknown) => {
+      if ((error as Error).name !== "DataCloneError") throw error;
+      throw new ValueError("E_VALUE", `run: an input holds what is no number: ${(error as Error).message}`, { cause: error });
+    });
+    this.#timing = ran.timing;
+    if (ran.device.kind !== this.#device.kind) this.#device = new RemoteDevice(this.#calls, id, ran.device) as unknown as Device;
+    return Object.fromEntries(Object.entries(ran.outputs).map(([name, each]) => [name, tensorOf(each)]));
+  }
+
+  compare(reference: Model, inputs: Record<string, ModelInput>, options: RunOptions & { tolerance?: number } = {}): Promise<Drift[]> {
+    return compared(this, reference, inputs, options);
+  }
+
+  /** @internal */
+  drifts(got: RawInput[], want: RawInput[], tolerance: number): Promise<Drift[]> {
+    return this.#calls.ask("drifts", { id: this.#live(), got, want, tolerance });
+  }
+
+  async strings(output: Tensor): Promise<string[]> {
+    const { value, transfer } = packed(await output.data("i32"));
+    return this.#calls.ask("strings", { id: this.#live(), codes: value }, { transfer });
+  }
+
+  #live(): number {
+    if (this.#id === undefined) throw new StateError("E_STATE", "this model was disposed");
+    return this.#id;
+  }
+
+  dispose(): void {
+    if (this.#id === undefined) return;
+    lost.unregister(this);
+    void this.#calls.ask("dispose", this.#id).catch(() => {});
+    this.#id = undefined;
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}
+
+/** An input in a form that can be sent. What the caller keeps is copied. */
+async function sent(value: ModelInput, signal?: AbortSignal): Promise<unknown> {
+  if (isTypedArray(value)) return value.slice();
+  if (!(value instanceof Tensor)) return value;
+  const [, dtype, shape, bytes] = await rawOf("", value, signal);
+  return { tensor: [dtype, shape, source(value) ? bytes.slice() : bytes] };
+}
+
+/** A tensor that came. */
+export function tensorOf([dtype, shape, bytes]: Sent): Tensor {
+  return new Tensor(decode(bytes, dtype), shape, { dtype });
+}
+
+/** JSON has no numbers beyond 2^53, nor those that are none. */
+const MARK = "$number";
+
+/** A graph as text, which is read only if somebody asks for it. */
+export function graphText(graph: Graph): Uint8Array {
+  const written = (_: string, value: unknown): unknown => {
+    const plain = typeof value !== "bigint" && !(typeof value === "number" && !Number.isFinite(value));
+    return plain ? value : { [MARK]: typeof value === "bigint" ? `${value}n` : String(value) };
+  };
+  return new TextEncoder().encode(JSON.stringify(graph, written));
+}
+
+function graphOf(text: Uint8Array): Graph {
+  const read = (_: string, value: unknown): unknown => {
+    const mark = typeof value === "object" && value && (value as Record<string, unknown>)[MARK];
+    if (typeof mark !== "string") return value;
+    return mark.endsWith("n") ? BigInt(mark.slice(0, -1)) : Number(mark);
+  };
+  return JSON.parse(new TextDecoder().decode(text), read) as Graph;
+}
+
+/** Bytes in parts, so that the page's thread copies little at a time. */
+async function inParts(bytes: Uint8Array, signal?: AbortSignal): Promise<Uint8Array[]> {
+  const slices = new Slices();
+  const parts: Uint8Array[] = [];
+  for (let at = 0; at < bytes.length || at === 0; at += PART_BYTES) {
+    parts.push(bytes.slice(at, at + PART_BYTES));
+    await slices.breathe(signal);
+  }
+  return parts;
+}
+
+/** A file as the worker can read it: an address, a file, or bytes in parts. */
+async function fileFor(from: FileSource, options: LoadOptions): Promise<unknown> {
+  checkSource(from);
+  const isPath = typeof from === "string" || from instanceof URL;
+  if (isPath && !options.fetch) return new URL(from, globalThis.location?.href).href;
+  if (from instanceof Blob) return from;
+  // a function stays here, and what it fetches goes there
+  return inParts(await readSource(from, options), options.signal);
+}
+
+/** Does the worker lack the GPU that the page has? */
+let noGpuThere = false;
+
+/** Loads a model in the page's worker; null where that cannot be. */
+export async function loadRemote(from: FileSource, options: LoadOptions): Promise<Model | null> {
+  const { signal, onProgress, fetch: _, device, worker: __, ...rest } = options;
+  signal?.throwIfAborted();
+  const kind = device as DeviceKind | "auto" | undefined;
+  // what the page itself does with the tensors that come out
+  const here = open(kind ?? "auto");
+  here.catch(() => {});
+  const file = fileFor(from, options);
+  file.catch(() => {});
+  if (noGpuThere) return null;
+  const calls = await guardAsync(worker, signal);
+  if (!calls) return null;
+  const { value, transfer } = packed({ ...rest, from: await file, ...deviceIn(kind) });
+  const told = { onProgress: (progress: Progress): void => onProgress?.(progress) };
+  const late = ({ id }: Told): void => void calls.ask("dispose", id).catch(() => {});
+  const model = new RemoteModel(calls, await calls.ask<Told>("load", value, { signal, told, transfer, late }));
+  const host = await guardAsync(() => here, signal);
+  useByDefault(host);
+  noGpuThere = (kind ?? "auto") === "auto" && host.kind === "webgpu" && model.device.kind === "wasm";
+  if (!noGpuThere) return model;
+  model.dispose();
+  return null;
+}

@@ -1,0 +1,110 @@
+// The worker's side: models by their numbers.
+import { type Device, type DeviceKind, type InitOptions, clearCache, flushCache, init, memory, stats } from "../device.js";
+import { InternalError } from "../errors.js";
+import { type LoadOptions, type LocalModel, type ModelInput, type RawInput, loadLocal } from "../model.js";
+import { type ModuleState, useModule } from "../module.js";
+import type { FileSource } from "../progress.js";
+import { Tensor, bind } from "../tensor.js";
+import type { TuneOptions } from "../tune.js";
+import type { Answers, Context } from "./calls.js";
+import { type Facts, type Ran, type Sent, type Told, graphText, tensorOf } from "./model.js";
+
+const models = new Map<number, LocalModel>();
+let next = 0;
+
+function modelOf(id: number): LocalModel {
+  const found = models.get(id);
+  if (!found) throw new InternalError("E_INTERNAL", `there is no model ${id}`);
+  return found;
+}
+
+const facts = ({ kind, threads, software, relaxedSimd, maxBufferBytes, notes }: Device): Facts => ({
+  kind, threads, software, relaxedSimd, maxBufferBytes, notes: [...notes],
+});
+
+interface Start {
+  device: DeviceKind | "auto";
+  settings?: InitOptions;
+}
+
+/** Starts a device as the page's `init` has it. */
+export async function started({ device, settings }: Start, { signal, tell }: Context): Promise<Device> {
+  const debug = settings?.debug !== undefined && { log: (text: string) => tell("log", text) };
+  return init({ ...settings, ...debug, device, signal });
+}
+
+/** Parts of a file, as one. */
+function whole(parts: Uint8Array[]): Uint8Array {
+  if (parts.length === 1) return parts[0] as Uint8Array;
+  const out = new Uint8Array(parts.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const part of parts) {
+    out.set(part, at);
+    at += part.length;
+  }
+  return out;
+}
+
+/** A tensor's bytes, and the tensor's end. */
+async function taken(t: Tensor, signal: AbortSignal): Promise<Sent> {
+  const { dtype, shape } = t;
+  const { host, id } = bind(t);
+  try {
+    return [dtype, [...shape], (await host.raw.data(id, signal)) as Uint8Array];
+  } finally {
+    t.dispose();
+  }
+}
+
+const marked = <T>(rows: T[]): (T & { worker: true })[] => rows.map((row) => ({ ...row, worker: true }));
+
+export const answers: Answers = {
+  stats: async () => marked(await stats()),
+  memory: async () => marked(await memory()),
+  flushCache,
+  clearCache,
+
+  begin: (state: ModuleState) => useModule(state),
+
+  async load({ from, device, settings, ...options }: LoadOptions & Start & { from: FileSource | Uint8Array[] }, context): Promise<Told> {
+    const { signal, tell } = context;
+    await started({ device, ...(settings && { settings }) }, context);
+    const onProgress = (progress: unknown): void => tell("onProgress", progress);
+    const model = await loadLocal(Array.isArray(from) ? whole(from) : from, { ...options, device, signal, onProgress });
+    const id = (next += 1);
+    models.set(id, model);
+    const { inputs, outputs, nodes, parameters, opset, graph } = model;
+    return { id, inputs: [...inputs], outputs: [...outputs], nodes, parameters, opset, device: facts(model.device), graph: graphText(graph) };
+  },
+
+  async run({ id, inputs, outputs }: { id: number; inputs: [string, ModelInput | { tensor: Sent }][]; outputs?: string[] }, { signal, tell }): Promise<Ran> {
+    const model = modelOf(id);
+    const own: Tensor[] = [];
+    const given = inputs.map(([name, value]) => {
+      const { tensor } = (value ?? {}) as { tensor?: Sent };
+      if (!tensor) return [name, value as ModelInput] as const;
+      own.push(tensorOf(tensor));
+      return [name, own.at(-1) as Tensor] as const;
+    });
+    const onProgress = (progress: unknown): void => tell("onProgress", progress);
+    try {
+      const all = await model.run(Object.fromEntries(given), { signal, onProgress, ...(outputs && { outputs }) });
+      const timing = model.timing as NonNullable<typeof model.timing>;
+      const sent = await Promise.all(Object.entries(all).map(async ([name, t]) => [name, await taken(t, signal)] as const));
+      return { outputs: Object.fromEntries(sent), timing, device: facts(model.device) };
+    } finally {
+      own.forEach((t) => t.dispose());
+    }
+  },
+
+  drifts: ({ id, got, want, tolerance }: { id: number; got: RawInput[]; want: RawInput[]; tolerance: number }) => modelOf(id).drifts(got, want, tolerance),
+
+  strings: ({ id, codes }: { id: number; codes: Int32Array }) => modelOf(id).strings(new Tensor(codes)),
+
+  tune: ({ id, options }: { id: number; options: TuneOptions }, { signal }) => modelOf(id).device.tune({ ...options, signal }),
+
+  dispose(id: number): void {
+    models.get(id)?.dispose();
+    models.delete(id);
+  },
+};
