@@ -130,6 +130,17 @@ impl OnnxModel {
         self.parts.engine.set_interrupt(interrupt);
     }
 
+    /// Which lengths of inputs are launch scalars, so that one plan serves all their values: none, where nothing
+    /// is said.
+    pub fn set_lengths(&mut self, lengths: onnx::Lengths) {
+        self.parts.runner.set_lengths(lengths);
+    }
+
+    /// What was found out about the model that its user may want to know.
+    pub fn notes(&self) -> Vec<String> {
+        self.parts.runner.notes()
+    }
+
     /// The model.
     pub fn model(&self) -> &Model {
         self.parts.runner.model()
@@ -251,6 +262,12 @@ impl Parts {
             };
             list.push((name, input));
         }
+        for i in self.runner.unfit(&list)? {
+            if let Input::Tensor(t) = &list[i].1 {
+                let t = t.clone();
+                list[i].1 = Input::Host(self.read(&t)?);
+            }
+        }
         self.runner.inputs(list)
     }
 
@@ -324,14 +341,33 @@ impl Parts {
         }
     }
 
+    /// A tensor that can be read: of a view, a copy.
+    fn readable(&mut self, t: &Tensor) -> Result<Tensor> {
+        if t.is_readable() {
+            return Ok(t.clone());
+        }
+        let copy = t.contiguous();
+        let pending = self.engine.start(&mut self.runner.session().state(), &[copy.root()])?;
+        while !self.engine.ready()? {
+            std::thread::yield_now();
+        }
+        self.engine.finish(&mut self.runner.session().state(), pending)?;
+        Ok(copy)
+    }
+
     fn read(&mut self, t: &Tensor) -> Result<HostTensor> {
         if !t.session().is(self.runner.session()) {
             return Err(Error::Input { name: "read".into(), what: "the tensor is another model's".into() });
         }
-        let (ticket, dtype, _) = self.engine.read(&mut self.runner.session().state(), t.root())?;
+        let copy = self.readable(t)?;
+        let (ticket, dtype, boxed) = self.engine.read_boxed(&mut self.runner.session().state(), copy.root())?;
         self.engine.device().sync()?;
         loop {
             if let Some(data) = self.engine.poll(ticket, dtype)? {
+                let data = match boxed {
+                    Some(b) => b.cut(&data, dtype),
+                    None => data,
+                };
                 return HostTensor::new(dtype, t.shape(), data);
             }
             std::thread::yield_now();

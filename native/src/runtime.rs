@@ -104,7 +104,9 @@ impl Runtime {
 
     /// Computes a tensor and reads it.
     pub fn read(&mut self, t: &Tensor) -> Result<HostTensor> {
-        self.realize(&[t])?;
+        if !t.is_readable() {
+            self.realize(&[t])?;
+        }
         HostTensor::new(t.dtype(), t.shape(), self.fetch(t)?)
     }
 
@@ -138,11 +140,14 @@ impl Runtime {
     pub fn fetch(&mut self, t: &Tensor) -> Result<Vec<u8>> {
         let Runtime { engine, session, health } = self;
         health.guard(|| {
-            let (ticket, dtype, _) = engine.read(&mut session.state(), t.root())?;
+            let (ticket, dtype, boxed) = engine.read_boxed(&mut session.state(), t.root())?;
             engine.device().sync()?;
             loop {
                 if let Some(data) = engine.poll(ticket, dtype)? {
-                    return Ok(data);
+                    return Ok(match boxed {
+                        Some(b) => b.cut(&data, dtype),
+                        None => data,
+                    });
                 }
                 std::thread::yield_now();
             }

@@ -23,6 +23,7 @@ mod guard;
 mod hostile;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod integers;
+mod lengths;
 mod llm;
 mod llm_remote;
 mod llm_texts;

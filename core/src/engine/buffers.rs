@@ -176,7 +176,7 @@ impl Engine {
     }
 
     /// The device buffer of a session buffer, uploaded if it was only on the host.
-    fn buffer(&mut self, state: &mut State, id: u32) -> Result<BufId> {
+    pub(super) fn buffer(&mut self, state: &mut State, id: u32) -> Result<BufId> {
         self.compute_again(state, &[id])?;
         if let Some(&(buf, _)) = self.buffers.get(&id) {
             return Ok(buf);

@@ -2,12 +2,14 @@
 //! Never: waiting, clocks, threads, device handles.
 
 pub mod bench;
+mod boxed;
 mod bring;
 mod buffers;
 pub mod cache;
 mod constants;
 pub mod exec;
 pub mod fold;
+pub mod lengths;
 pub mod memory;
 pub mod passes;
 pub mod plan;
@@ -22,6 +24,7 @@ mod tuned;
 pub mod watch;
 
 pub use bench::{Bench, Trying};
+pub use boxed::Boxed;
 pub use cache::Host;
 pub use exec::{Counters, Engine, Pending, Replay, close};
 pub use passes::{GRAPH_PASSES, GraphPass};

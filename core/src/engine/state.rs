@@ -247,6 +247,13 @@ impl State {
         (self.graph.op(u) == Op::Buffer).then_some(u)
     }
 
+    /// From now on a buffer has so many elements: the first of what it has on the device.
+    pub fn shorten(&mut self, id: u32, len: usize) {
+        if let Some(b) = self.buffers.get_mut(&id) {
+            b.len = b.len.min(len);
+        }
+    }
+
     /// The flat node of a live buffer.
     pub fn buffer_node(&mut self, id: u32) -> UOp {
         let (dtype, len) = self.buffers.get(&id).map_or((DType::U8, 0), |b| (b.dtype, b.len));

@@ -141,6 +141,12 @@ impl Tensor {
         s.buffer_id(s.storage(s.node(self.root))?)
     }
 
+    /// Is its value in memory already, as all of a buffer or as a box of one?
+    pub fn is_readable(&self) -> bool {
+        let s = self.session.state();
+        s.is_readable(s.node(self.root))
+    }
+
     /// Sizes per axis; empty for a scalar.
     pub fn shape(&self) -> Vec<usize> {
         self.read(|g, u| g.shape(u).to_vec())

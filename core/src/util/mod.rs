@@ -6,6 +6,8 @@ pub mod decimal;
 mod gather;
 pub mod heap;
 pub mod lru;
+mod rows;
 pub mod sort;
 
 pub use gather::gather;
+pub use rows::rows;

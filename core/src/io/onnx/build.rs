@@ -10,7 +10,7 @@ use super::proto::{AttrValue, Attribute, Dim, GraphProto, NodeProto};
 use super::stage::{Build, Frame, Step};
 use super::strings::STRING;
 use super::tensor::{TensorData, TensorProto, elem_name, is_narrow};
-use super::value::{Constants, Cx, Value};
+use super::value::{Constants, Cx, FOLD_SHAPES, Mark, Value};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
@@ -217,6 +217,13 @@ fn run_nodes(
         };
         cx.found.clear();
         cx.moved = true;
+        if let Some(marks) = &mut cx.marks {
+            let node = check::describe(node);
+            let shapes = made.iter().map(|v| v.shape().iter().map(|&n| n as i64).collect()).collect();
+            let known = |v: &Value| v.data().filter(|t| t.len() <= FOLD_SHAPES).map(|t| t.to_f64());
+            let values = made.iter().map(known).collect();
+            marks.push(Mark { nodes: cx.session.state().graph.len(), node, shapes, values });
+        }
         let wanted = node.outputs.iter().rposition(|o| !o.is_empty()).map_or(0, |i| i + 1);
         if made.len() < wanted {
             let what = format!("output {wanted} of {} is not supported", node.op_type);

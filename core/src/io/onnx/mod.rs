@@ -13,7 +13,7 @@
 //! | `outputs` | the same model with inner values as its outputs |
 //! | `compare` | where the values of two runs part |
 //! | `ops` | the operators, a table a file |
-//! | `runner` | [`Runner`]: plans per input signature, replayed |
+//! | `runner` | [`Runner`]: plans per input signature, or for every length of one, replayed |
 //!
 //! Never here: files and devices. Data outside the model file comes through [`ExternalData`].
 
@@ -38,7 +38,7 @@ pub use compare::Drift;
 pub use inspect::{NodeReport, Report, State, inspect};
 pub use model::{Model, Port, show_dims};
 pub use ops::supported;
-pub use runner::{Input, Inputs, Run, Runner};
+pub use runner::{Input, Inputs, Lengths, Run, Runner};
 pub use tensor::{ExternalData, NoExternalData};
 
 #[cfg(test)]

@@ -6,13 +6,16 @@
 //!
 //! Nothing here waits: [`Runner::begin`], then [`Runner::step`] whenever [`Runner::ready`] says so, until there are outputs.
 
+mod inputs;
+mod lengths;
 mod rewrite;
 
+use self::lengths::{Chosen, Known, Way};
 use super::build::{Bound, Feed};
 use super::model::Model;
 use super::stage::{Answer, Ask, Build, Call, Fed, Step, Then};
 use crate::device::Ticket;
-use crate::dtype::DType;
+use crate::dtype::{DType, Scalar};
 use crate::engine::{Bytes, Engine, Pending, Plan, Replay, Running, Starting};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
@@ -20,7 +23,10 @@ use crate::io::HostTensor;
 use crate::tensor::{Folded, Session, Tensor};
 use crate::uop::UOp;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::RefCell;
 use std::sync::Arc;
+
+pub use self::lengths::Lengths;
 
 /// Plans that are kept, counting every stage of every class of values.
 const MOST_PLANS: usize = 1 << 13;
@@ -41,6 +47,9 @@ pub struct Runner {
     stages: u64,
     /// Plans that the engine had forgotten when this was last looked at.
     forgotten: u64,
+    /// Lengths that are launch scalars.
+    lengths: RefCell<Known>,
+    way: Option<&'static Way>,
 }
 
 /// Where a value of a replay comes from.
@@ -90,6 +99,8 @@ pub struct Inputs {
     names: Vec<String>,
     feeds: Vec<Feed>,
     given: Vec<Given>,
+    /// Where one plan serves every length: they have its room.
+    chosen: Option<Chosen>,
 }
 
 /// A run under way.
@@ -105,6 +116,8 @@ pub struct Run {
     /// There once a plan is missing.
     build: Option<Build>,
     asked: Option<Error>,
+    /// Where one plan serves every length.
+    chosen: Option<Chosen>,
     stage: Stage,
 }
 
@@ -210,7 +223,8 @@ impl Runner {
 
     fn of(bound: Bound, session: &Session) -> Runner {
         let (ready, folded) = (FxHashMap::default(), Folded::default());
-        Runner { bound, session: session.clone(), ready, folded, leaves: Vec::new(), stages: 0, forgotten: 0 }
+        let (session, lengths) = (session.clone(), RefCell::default());
+        Runner { bound, session, ready, folded, leaves: Vec::new(), stages: 0, forgotten: 0, lengths, way: None }
     }
 
     /// A runner of [`Model::with_outputs`], which shares the weights of this one.
@@ -219,7 +233,9 @@ impl Runner {
     /// Those of [`Model::with_outputs`].
     pub fn with_outputs(&self, names: &[String]) -> Result<Runner> {
         let model = Arc::new(self.model().with_outputs(names)?);
-        Ok(Runner::of(self.bound.with_model(model), &self.session))
+        let mut runner = Runner::of(self.bound.with_model(model), &self.session);
+        runner.follow_lengths(self);
+        Ok(runner)
     }
 
     /// The model.
@@ -234,7 +250,8 @@ impl Runner {
 
     /// The plan for the signature that was run last with these inputs, if it was: its first stage, where it has several.
     pub fn replay(&self, inputs: &[(&str, HostTensor)]) -> Option<&Replay> {
-        self.ready.get(&self.signature(inputs)).and_then(|r| r.replay.as_ref())
+        let inputs = inputs.iter().map(|(name, t)| (*name, Input::Host(t.clone()))).collect();
+        self.ready.get(&self.inputs(inputs).ok()?.key).and_then(|r| r.replay.as_ref())
     }
 
     /// The plan that a run is about to execute.
@@ -248,66 +265,6 @@ impl Runner {
 
     fn is_value(&self, name: &str) -> bool {
         self.model().inputs().iter().any(|p| p.name == name && p.is_value)
-    }
-
-    fn signature(&self, inputs: &[(&str, HostTensor)]) -> Vec<u8> {
-        let mut key = Vec::new();
-        for (name, t) in inputs {
-            sign(&mut key, name, t.dtype, &t.shape, self.is_value(name).then_some(&t.data[..]));
-        }
-        key
-    }
-
-    /// A tensor as the input `name` beside `others`, if a run can use it where it is. Else a run takes its values: of an
-    /// input that shapes depend on, of what is not computed yet, and of a buffer that a plan would find twice, as another
-    /// input or as a constant. What is assigned to the tensor from now on does not reach the input.
-    pub fn take(&self, name: &str, t: &Tensor, others: &[(&str, Input)]) -> Option<Input> {
-        let fits = self.fits(name, t, others);
-        fits.then(|| Input::Tensor(Tensor::from_node(&self.session, t.node())))
-    }
-
-    fn fits(&self, name: &str, t: &Tensor, others: &[(&str, Input)]) -> bool {
-        if self.is_value(name) || !t.session().is(&self.session) {
-            return false;
-        }
-        let Some(id) = t.buffer() else { return false };
-        let own = self.session.state().buffer(id).is_some_and(|b| !b.constant);
-        let same = |i: &Input| matches!(i, Input::Tensor(t) if t.buffer() == Some(id));
-        own && !others.iter().any(|(_, i)| same(i))
-    }
-
-    /// Makes tensors of inputs, for any number of runs. A tensor that [`Runner::take`] would not give is an error that names
-    /// the input.
-    pub fn inputs(&self, inputs: Vec<(&str, Input)>) -> Result<Inputs> {
-        let mut out = Inputs { key: vec![], names: vec![], feeds: vec![], given: vec![] };
-        let mut rest = inputs.into_iter();
-        while let Some((name, input)) = rest.next() {
-            let value = self.is_value(name);
-            let (feed, given) = match input {
-                Input::Host(t) => {
-                    sign(&mut out.key, name, t.dtype, &t.shape, value.then_some(&t.data[..]));
-                    let small = (t.len() <= SMALL).then(|| t.clone());
-                    if value {
-                        (Feed::Known(t), Given { tensor: None, small })
-                    } else {
-                        let t = Tensor::from_bytes(&self.session, t.dtype, &t.shape, Bytes::new(t.data))?;
-                        (Feed::Tensor(t.clone()), Given { tensor: Some(t), small })
-                    }
-                }
-                Input::Tensor(t) => {
-                    if !self.fits(name, &t, rest.as_slice()) {
-                        let what = "this tensor must be given by its values".into();
-                        return Err(Error::Input { name: name.into(), what });
-                    }
-                    sign(&mut out.key, name, t.dtype(), &t.shape(), None);
-                    (Feed::Tensor(t.clone()), Given { tensor: Some(t), small: None })
-                }
-            };
-            out.names.push(name.to_string());
-            out.feeds.push(feed);
-            out.given.push(given);
-        }
-        Ok(out)
     }
 
     /// Starts a run: builds and plans the graph, or finds the plan made before.
@@ -347,6 +304,7 @@ impl Runner {
             live: Vec::new(),
             build: None,
             asked: None,
+            chosen: inputs.chosen.clone(),
             stage: Stage::Done,
         };
         run.give_key();
@@ -370,6 +328,12 @@ impl Runner {
 
     /// Builds the graph of the stage that comes next, or some of it.
     fn build(&mut self, engine: &mut Engine, run: &mut Run) -> Result<()> {
+        if let (Some(chosen), Some(way)) = (&run.chosen, self.way) {
+            let values = (way.graph)(self, chosen, &run.given)?;
+            let names = chosen.family.outputs.iter().map(|o| o.name.clone()).collect();
+            run.stage = Stage::Rewrite(0, values, End::Outputs(Arc::new(names)));
+            return Ok(());
+        }
         let mut build = match run.build.take() {
             Some(build) => build,
             None => self.rebuild(run)?,
@@ -561,6 +525,7 @@ impl Runner {
                     return Ok(None);
                 }
                 let computes = !pending.nodes().is_empty();
+                set_lengths(engine, run);
                 let running = engine.launch(&mut self.session.state(), pending)?;
                 run.stage = Stage::First(running, p, computes);
                 Ok(None)
@@ -584,6 +549,7 @@ impl Runner {
                 Ok(None)
             }
             Stage::Replay => {
+                set_lengths(engine, run);
                 let ready = &self.ready[&run.key];
                 let swap = swaps(&ready.inputs, &run.given);
                 let replay = ready.replay.as_ref();
@@ -629,6 +595,14 @@ impl Runner {
                 if self.session.state().wants_compaction() {
                     engine.collect(&mut self.session.state());
                 }
+                let values = match (&run.chosen, self.way) {
+                    (Some(chosen), Some(way)) => {
+                        let nodes: Vec<UOp> = values.iter().map(Tensor::node).collect();
+                        let nodes = (way.outputs)(chosen, &mut self.session.state(), &nodes)?;
+                        nodes.into_iter().map(|u| Tensor::from_node(&self.session, u)).collect()
+                    }
+                    _ => values,
+                };
                 return Ok(Some(names.iter().cloned().zip(values).collect()));
             }
             End::Ask { wanted, .. } => *wanted,
@@ -754,6 +728,13 @@ impl Runner {
     /// Frees the device memory of values that nobody holds any more.
     pub fn collect(&mut self, engine: &mut Engine) {
         engine.collect(&mut self.session.state());
+    }
+}
+
+/// Gives a run's lengths to the engine.
+fn set_lengths(engine: &mut Engine, run: &Run) {
+    for (name, n) in run.chosen.iter().flat_map(Chosen::variables) {
+        engine.set_var(name, Scalar::Int(n));
     }
 }
 

@@ -14,7 +14,7 @@ use super::check;
 use super::model::Model;
 use super::ops::{Op, OpDef};
 use super::proto::NodeProto;
-use super::value::{Constants, Cx, Value};
+use super::value::{Constants, Cx, FOLD_SHAPES, Mark, Value};
 use crate::error::{Error, Result};
 use crate::interrupt::{Go, Interrupt};
 use crate::io::HostTensor;
@@ -126,6 +126,8 @@ pub(super) struct Build {
     /// Nodes, random draws and bytes made on the host so far.
     progress: (usize, u32, u64),
     stops: usize,
+    /// Whether the build is one of several for different lengths, and what it then marked.
+    marks: Option<Vec<Mark>>,
 }
 
 fn lost() -> Error {
@@ -136,7 +138,17 @@ impl Build {
     /// A build for these inputs. Random operators draw from `key`, two u32.
     pub(super) fn new(feeds: Vec<(String, Feed)>, key: Option<Tensor>) -> Build {
         let (frames, wanted, live) = (Vec::new(), Vec::new(), Vec::new());
-        Build { feeds, key, frames, wanted, live, then: Then::Know, progress: (0, 0, 0), stops: 0 }
+        Build { feeds, key, frames, wanted, live, then: Then::Know, progress: (0, 0, 0), stops: 0, marks: None }
+    }
+
+    /// The same, as one of several builds for different lengths.
+    pub(super) fn of_lengths(feeds: Vec<(String, Feed)>) -> Build {
+        Build { marks: Some(Vec::new()), ..Build::new(feeds, None) }
+    }
+
+    /// What each node of the model made, in a build of lengths.
+    pub(super) fn take_marks(&mut self) -> Vec<Mark> {
+        self.marks.take().unwrap_or_default()
     }
 
     /// Builds until it is done or has to know something.
@@ -151,10 +163,15 @@ impl Build {
         cx.interrupt = interrupt.clone();
         cx.frames = std::mem::take(&mut self.frames);
         cx.key = self.key.clone();
+        cx.marks = self.marks.take();
+        if cx.marks.is_some() {
+            cx.fold_limit = FOLD_SHAPES;
+        }
         cx.resume(self.progress, self.stops > 0);
         let feeds: Vec<(&str, Feed)> = self.feeds.iter().map(|(n, f)| (n.as_str(), f.clone())).collect();
         let out = run_model(&mut cx, &feeds);
         self.progress = cx.progress();
+        self.marks = cx.marks.take();
         let (error, stop) = match (out, cx.take_stop()) {
             (Ok(outputs), _) => {
                 let lazy = outputs.into_iter().map(|(name, v)| Ok((name, cx.lazy(&v)?)));

@@ -23,6 +23,20 @@ use crate::tensor::{Session, Tensor};
 
 /// Folding stops at this many elements: larger constants are the compiler's to fold, once, on a device.
 pub(super) const FOLD_LIMIT: usize = 1 << 14;
+/// The same where a graph is built for several lengths at once: only what describes shapes is folded then, so that all builds are alike.
+pub(super) const FOLD_SHAPES: usize = 8;
+
+/// What a node of the model made, where a graph is built for several lengths at once.
+pub(super) struct Mark {
+    /// How many nodes the session's graph had then.
+    pub(super) nodes: usize,
+    /// Its name and operator.
+    pub(super) node: String,
+    /// Shapes of its outputs.
+    pub(super) shapes: Vec<Vec<i64>>,
+    /// Their values, where these are few and known.
+    pub(super) values: Vec<Option<Vec<f64>>>,
+}
 
 /// A tensor of known dtype and shape.
 #[derive(Clone)]
@@ -182,7 +196,7 @@ impl Value {
     }
 
     /// The elements, if they are at hand without reading the file.
-    fn data(&self) -> Option<&HostTensor> {
+    pub(super) fn data(&self) -> Option<&HostTensor> {
         if let Host::Data(t) = &self.0.host { Some(t) } else { None }
     }
 
@@ -235,6 +249,8 @@ pub(super) struct Cx<'m> {
     /// Bytes made on the host so far.
     made_bytes: Cell<u64>,
     stop: RefCell<Option<Stop>>,
+    /// What each node of the model made, if somebody wants to know.
+    pub(super) marks: Option<Vec<Mark>>,
 }
 
 impl<'m> Cx<'m> {
@@ -258,6 +274,7 @@ impl<'m> Cx<'m> {
             budget: *model.budget(),
             made_bytes: Cell::new(0),
             stop,
+            marks: None,
         }
     }
 
@@ -367,8 +384,18 @@ impl<'m> Cx<'m> {
         }
     }
 
+    /// Is the graph built for several lengths at once?
+    pub(super) fn is_of_lengths(&self) -> bool {
+        self.fold_limit == FOLD_SHAPES
+    }
+
     /// Are all operands known, and neither they nor the result too large to fold?
     pub(super) fn folds(&self, operands: &[&Value], result: usize) -> bool {
+        if self.is_of_lengths() {
+            // shapes are integers; floats that depend on a length are computed from it
+            let of_shapes = |v: &Value| v.is_known() && v.len() <= FOLD_SHAPES && !v.dtype().is_float();
+            return result <= FOLD_SHAPES && operands.iter().all(|v| of_shapes(v));
+        }
         let small = operands.iter().all(|v| v.data().is_some() || v.is_known() && v.len() <= self.fold_limit);
         let total = operands.iter().fold(result, |n, v| n.saturating_add(v.len()));
         small && total <= self.fold_limit.saturating_mul(2)

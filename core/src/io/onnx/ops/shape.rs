@@ -1,13 +1,14 @@
 //! Operators that move elements or make constants: shapes, slices, pads, joins.
 
 use super::super::proto::AttrValue;
-use super::super::value::Value;
+use super::super::value::{FOLD_SHAPES, Value};
 use super::elementwise::one;
 use super::{Op, OpDef, float_op, op, strings};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
-use crate::tensor::broadcast_shape;
+use crate::tensor::{Tensor, broadcast_shape};
+use std::cmp::Ordering;
 
 pub(super) static OPS: &[OpDef] = &[
     op("Shape", 0, shape),
@@ -380,6 +381,10 @@ fn range(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     if count.is_nan() || count > (1 << 24) as f64 {
         return o.fail(format!("a range of {count} elements"));
     }
+    if o.cx.is_of_lengths() && !dtype.is_float() && count > FOLD_SHAPES as f64 {
+        let (start, limit, delta) = (start.as_f64(), limit.as_f64(), delta.as_f64());
+        return one(Tensor::arange(&o.cx.session, start, limit, delta, dtype).map(Value::lazy));
+    }
     let at = |i: usize| {
         if dtype.is_float() {
             Scalar::from_f64(start.as_f64() + i as f64 * delta.as_f64(), dtype)
@@ -390,9 +395,20 @@ fn range(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     one(o.cx.table(dtype, &[count as usize], at))
 }
 
-/// 1 where `column - row` is `k` or, for triangles, above or below.
-fn diagonal(o: &Op<'_, '_>, rows: usize, columns: usize, test: impl Fn(i64) -> bool) -> Result<Value> {
+/// 1 where `column - row` is `k` or, for triangles, above (`Greater`) or below as well.
+fn diagonal(o: &Op<'_, '_>, rows: usize, columns: usize, k: i64, or: Ordering) -> Result<Value> {
     o.cx.check_shape(&[rows, columns])?;
+    if o.cx.is_of_lengths() && rows.saturating_mul(columns) > FOLD_SHAPES {
+        let row = Tensor::iota(&o.cx.session, rows)?.reshape(&[rows, 1])?.add(k)?;
+        let column = Tensor::iota(&o.cx.session, columns)?;
+        return match or {
+            Ordering::Equal => column.eq(&row),
+            Ordering::Greater => column.ge(&row),
+            Ordering::Less => column.le(&row),
+        }
+        .map(Value::lazy);
+    }
+    let test = |d: i64| d == k || d.cmp(&k) == or;
     if rows.saturating_mul(columns) > 1 << 26 {
         return o.lacks(format!("a mask of {rows} x {columns}"));
     }
@@ -404,7 +420,7 @@ fn eye_like(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let x = o.arg(0)?;
     let [rows, columns] = *x.shape() else { return o.fail("the input is not a matrix") };
     let (dtype, k) = (o.dtype_attr("dtype", x.dtype())?, o.int("k", 0)?);
-    let mask = diagonal(o, rows, columns, |d| d == k)?;
+    let mask = diagonal(o, rows, columns, k, Ordering::Equal)?;
     one(o.cx.cast(&mask, dtype))
 }
 
@@ -414,7 +430,7 @@ fn trilu(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let k = o.known_ints_opt(1)?.and_then(|k| k.first().copied()).unwrap_or(0);
     let (rows, columns) = (x.dim(x.nth_last(2)?)?, x.dim(x.nth_last(1)?)?);
     let upper = o.flag("upper", true)?;
-    let mask = diagonal(o, rows, columns, |d| if upper { d >= k } else { d <= k })?;
+    let mask = diagonal(o, rows, columns, k, if upper { Ordering::Greater } else { Ordering::Less })?;
     one(o.cx.select(&mask, &x, &o.cx.scalar_like(&x, 0.0)))
 }
 

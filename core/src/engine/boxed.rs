@@ -1,0 +1,99 @@
+//! Values that are a box of an array in memory, such as the beginning of a cache: they are read as the memory in which they lie, and the
+//! host takes out what is theirs. So no kernel is made for each of their sizes.
+
+use super::exec::Engine;
+use super::state::{RootId, State};
+use crate::device::{Ticket, View};
+use crate::uop::{Arg, Op, UOp};
+use crate::util::rows;
+use crate::{DType, Result};
+
+/// A value whose memory has this many bytes for each of its own is computed into memory of its own before it is read.
+const MOST_TIMES: usize = 4;
+/// But for one that lies in so few bytes.
+const FEW_BYTES: usize = 1 << 24;
+
+/// A box of an array.
+#[derive(Clone, Debug)]
+pub struct Boxed {
+    /// The buffer that the array is.
+    pub id: u32,
+    /// The array's sizes.
+    pub room: Vec<usize>,
+    /// From where to where, along each axis.
+    pub pairs: Vec<(usize, usize)>,
+}
+
+impl Boxed {
+    /// The elements that it lies in, its own and those between them: the first, and how many.
+    pub fn span(&self) -> (usize, usize) {
+        let (mut first, mut last, mut stride) = (0, 0, 1);
+        for (p, n) in self.pairs.iter().zip(&self.room).rev() {
+            first += p.0 * stride;
+            last += p.1.saturating_sub(1) * stride;
+            stride *= n;
+        }
+        (first, last + 1 - first)
+    }
+
+    /// Its elements out of those that it lies in.
+    pub fn cut(&self, bytes: &[u8], dtype: DType) -> Vec<u8> {
+        let size = dtype.size();
+        let shape: Vec<usize> = self.pairs.iter().map(|p| p.1 - p.0).collect();
+        let row = shape.last().copied().unwrap_or(1) * size;
+        rows(&shape, &self.room).flat_map(|at| bytes[at * size..][..row].iter().copied()).collect()
+    }
+}
+
+impl State {
+    /// The box of a buffer that a node is, if that is what it is.
+    pub fn boxed(&self, node: UOp) -> Option<Boxed> {
+        let g = &self.graph;
+        let Arg::Pairs(pairs) = g.arg(node) else { return None };
+        let whole = g.src(node).first().copied().filter(|_| g.op(node) == Op::Shrink)?;
+        let id = self.buffer_id(self.storage(whole)?)?;
+        Some(Boxed { id, room: g.shape(whole).to_vec(), pairs: pairs.to_vec() })
+    }
+
+    /// Can a value be read as it is, without a kernel that computes or copies it?
+    pub fn is_readable(&self, node: UOp) -> bool {
+        if let Some(b) = self.boxed(node) {
+            let (all, own) = (b.span().1, self.graph.memory_len(node));
+            return all <= MOST_TIMES.saturating_mul(own) || all * self.graph.dtype(node).size() <= FEW_BYTES;
+        }
+        self.storage(node).is_some_and(|s| self.buffer_id(s).is_some())
+    }
+}
+
+impl Engine {
+    /// Starts reading a value that can be read ([`State::is_readable`]). If it is a box, what comes is what it lies in, to cut it out of.
+    pub fn read_boxed(&mut self, state: &mut State, root: RootId) -> Result<(Ticket, DType, Option<Boxed>)> {
+        let u = state.node(root);
+        let Some(boxed) = state.boxed(u) else {
+            let (ticket, dtype, _) = self.read(state, root)?;
+            return Ok((ticket, dtype, None));
+        };
+        self.belong_to(state)?;
+        let dtype = state.graph.dtype(u);
+        let size = self.device.target().stored_as(dtype)?.size();
+        let (first, all) = boxed.span();
+        let view = View { buf: self.buffer(state, boxed.id)?, offset: first * size, bytes: all * size };
+        Ok((self.device.read(view)?, dtype, Some(boxed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_box_is_cut_out_of_what_it_lies_in() {
+        let b = Boxed { id: 0, room: vec![2, 4, 3], pairs: vec![(0, 2), (1, 3), (0, 2)] };
+        let (first, n) = b.span();
+        assert_eq!((first, n), (3, 12 + 6 + 1 + 1 - 3));
+        let all: Vec<u8> = (0..24).flat_map(|i| [i, 100 + i]).collect();
+        let own = b.cut(&all[first * 2..][..n * 2], DType::U16);
+        assert_eq!(own.iter().step_by(2).copied().collect::<Vec<_>>(), [3, 4, 6, 7, 15, 16, 18, 19]);
+        assert!(own.chunks(2).all(|p| p[1] == p[0] + 100));
+    }
+}

@@ -1,0 +1,127 @@
+//! Caches that grow: an output that is an input with something joined at its end is the input's buffer, to which the graph adds in
+//! place. The buffer has room for the longest, so nothing of it is copied.
+
+use super::nodes::{merged, single};
+use super::{Form, Lengths, Made, Points, Roomy, Stuck, Tuple, room_of};
+use crate::DType;
+use crate::uop::{Arg, Axes, Graph, Op, UOp};
+use smallvec::SmallVec;
+
+/// An output that begins with an input.
+pub struct Grown {
+    /// The input's number.
+    pub input: usize,
+    /// The axis along which something is joined to it.
+    pub axis: usize,
+    /// How long it is then.
+    pub len: Form,
+}
+
+/// What a join along an axis is made of, in one build.
+struct Join {
+    past: UOp,
+    new: UOp,
+    axis: usize,
+}
+
+/// `past` and then `new`, as `Tensor::cat` joins two.
+fn join(g: &Graph, u: UOp) -> Option<Join> {
+    let &[cond, a, b] = g.src(u) else { return None };
+    if g.op(u) != Op::Where || g.op(a) != Op::Pad || g.op(b) != Op::Pad {
+        return None;
+    }
+    let (Arg::Pairs(pa), Arg::Pairs(pb)) = (g.arg(a), g.arg(b)) else { return None };
+    let mut changed = pa.iter().zip(pb).enumerate().filter(|(_, (p, q))| **p != (0, 0) || **q != (0, 0));
+    let (axis, (p, q)) = changed.next()?;
+    let (past, new) = (g.src_at(a, 0), g.src_at(b, 0));
+    let n = g.shape(past)[axis];
+    if changed.next().is_some() || *p != (0, g.shape(new)[axis]) || *q != (n, 0) {
+        return None;
+    }
+    let bare = |mut u: UOp| {
+        while matches!(g.op(u), Op::Reshape | Op::Expand | Op::Cast) {
+            u = g.src_at(u, 0);
+        }
+        u
+    };
+    // by its place along this very axis
+    let mut thin = vec![1; g.shape(u).len()];
+    thin[axis] = n + g.shape(new)[axis];
+    let less = bare(cond);
+    let &[place, end] = g.src(less) else { return None };
+    let is_place = g.op(bare(place)) == Op::Iota && g.shape(less).as_slice() == thin;
+    (g.op(less) == Op::CmpLt && is_place && g.const_int(bare(end)) == Some(n as i64)).then_some(Join {
+        past,
+        new,
+        axis,
+    })
+}
+
+/// The input that an output begins with, if it is one in all builds: `inputs` has the buffers of each.
+pub fn grown(g: &Graph, points: &Points, root: &Tuple, inputs: &[Vec<u32>]) -> Option<Grown> {
+    let first = join(g, root[0])?;
+    let mut ids = Vec::new();
+    for &u in root {
+        let j = join(g, u).filter(|j| j.axis == first.axis)?;
+        let buffer = g.src(j.past).first().copied().filter(|_| g.op(j.past) == Op::Reshape)?;
+        let Arg::Buffer { id, .. } = g.arg(buffer) else { return None };
+        ids.push(*id);
+    }
+    let input = inputs.iter().position(|own| *own == ids)?;
+    let sizes: Vec<i64> = root.iter().map(|&u| g.shape(u)[first.axis] as i64).collect();
+    let len = points.form(&sizes).filter(|f| !f.is_number())?;
+    Some(Grown { input, axis: first.axis, len })
+}
+
+impl Lengths<'_> {
+    /// Makes the join that an output is a store into the input's buffer; what else reads the join reads that.
+    pub fn grow(&mut self, root: &Tuple) -> std::result::Result<(), Stuck> {
+        let stuck = |why: String| Stuck { node: root[0], why };
+        let lost = || stuck("it is no join".to_owned());
+        let joins: Option<Vec<Join>> = root.iter().map(|&u| join(self.g, u)).collect();
+        let joins = joins.ok_or_else(lost)?;
+        let new: Tuple = joins.iter().map(|j| j.new).collect();
+        let new = self.tensor(&new)?;
+        let made = self.stored(&joins[0], root, &new).map_err(stuck)?;
+        self.made.insert(root.clone(), made);
+        Ok(())
+    }
+
+    fn stored(&mut self, join: &Join, root: &Tuple, new: &Roomy) -> Made<Roomy> {
+        let Arg::Buffer { id, .. } = self.g.arg(self.g.src_at(join.past, 0)) else {
+            return Err("no buffer".to_owned());
+        };
+        let given = &self.given[self.buffers.get(id).copied().ok_or("no input")?];
+        let (axis, before) = (join.axis, given.dims[join.axis].clone());
+        let sizes: Vec<i64> = root.iter().map(|&u| self.g.shape(u)[axis] as i64).collect();
+        let len = self.points.form(&sizes).ok_or("no length")?;
+        let mut axes: SmallVec<[super::Axis; 6]> = SmallVec::new();
+        for (i, f) in given.dims.iter().enumerate() {
+            axes.push(merged([self.factor(if i == axis { len.clone() } else { f.clone() })?]));
+        }
+        let room = room_of(&axes);
+        let own = single(&new.axes[axis])?;
+        let same = axes.iter().zip(&new.axes).enumerate().all(|(i, (a, b))| i == axis || a == b);
+        if !same || room.as_slice() != given.room {
+            return Err("what is joined is made of other lengths".to_owned());
+        }
+        let whole = self.g.reshape(given.node, &room);
+        let shape = self.g.shape(new.node).to_vec();
+        let (place, at) = (self.places(&shape, axis), self.scalar(&before));
+        let at = self.spread(at, &shape);
+        let mut index = self.g.binary(Op::Add, place, at);
+        if !own.len.is_number() {
+            let n = self.scalar(&own.len);
+            let n = self.spread(n, &shape);
+            let (inside, none) = (self.g.binary(Op::CmpLt, place, n), self.g.int(-1, DType::I32));
+            index = self.g.select(inside, index, none);
+        }
+        let target = Arg::Axes(Axes::from_slice(&[axis as u8]));
+        let target =
+            self.g.try_node(Op::Gather, self.g.dtype(whole), &[whole, index], target).map_err(|e| e.to_string())?;
+        let store = self.g.store(target, new.node);
+        let after = self.g.after(given.node, &[store]);
+        let node = self.g.reshape(after, &room);
+        Ok(Roomy { node, axes, fill: None })
+    }
+}

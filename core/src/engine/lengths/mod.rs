@@ -1,0 +1,231 @@
+//! One graph for every length: what several builds of a graph for different lengths have in common.
+//!
+//! In come the roots of one graph, built for some values of its variables ([`Points`]); out comes a graph whose tensors have room for the
+//! largest lengths, and whose actual lengths are launch scalars. Nobody who builds graphs has to know of it: a number of a shape,
+//! of a view or of a constant is recognised as a form of the variables by the values that it has in the builds. What differs in any other
+//! way is [`Stuck`], and such a graph has a plan for each shape.
+//!
+//! A tensor here is padded: an axis whose length changes has room for the largest, and what lies behind the length may be anything. An axis that was
+//! made of several (batch and length, say) stays several in memory, so no reshape needs to move anything ([`Factor`]). Where a
+//! value depends on all of an axis, it is masked first (`nodes`): terms of sums and candidates of maxima, what lies beside a
+//! pad, indices.
+
+mod form;
+mod grow;
+mod nodes;
+mod views;
+
+pub use form::{Form, MOST_VARIABLES, Points, Variable};
+pub use grow::{Grown, grown};
+
+use crate::uop::{Arg, Graph, Op, UOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// One node in each build.
+pub type Tuple = SmallVec<[UOp; 8]>;
+
+/// A part of an axis with room for `room` elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Factor {
+    /// How many there are.
+    pub len: Form,
+    /// How many there is room for.
+    pub room: usize,
+}
+
+/// The parts of an axis, outermost first: none of an axis of one element. Of two neighbours one at least changes its length.
+pub type Axis = SmallVec<[Factor; 2]>;
+
+/// What stands behind the lengths of an axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Fill {
+    /// A bit for each part whose length changes, in order.
+    parts: u64,
+    value: f64,
+}
+
+/// A tensor with room.
+#[derive(Clone, Debug)]
+pub struct Roomy {
+    /// Its node; an axis of it is a part of one of the tensor's.
+    pub node: UOp,
+    /// Its axes.
+    pub axes: SmallVec<[Axis; 6]>,
+    fill: Option<Fill>,
+}
+
+/// What cannot be had for every length.
+#[derive(Clone, Debug)]
+pub struct Stuck {
+    /// The node, in the first build.
+    pub node: UOp,
+    /// Why.
+    pub why: String,
+}
+
+/// An input of the graph.
+pub struct Given {
+    /// Its buffers in the builds.
+    pub buffers: Vec<u32>,
+    /// The buffer with room: its flat node.
+    pub node: UOp,
+    /// Its dimensions.
+    pub dims: Vec<Form>,
+    /// Sizes of the buffer with room.
+    pub room: Vec<usize>,
+    /// Does the graph add to it in place?
+    pub grows: bool,
+}
+
+/// A graph for every length under way.
+pub struct Lengths<'a> {
+    g: &'a mut Graph,
+    vars: &'a [Variable],
+    points: &'a Points,
+    /// Lengths that inputs have.
+    known: Vec<Form>,
+    given: &'a [Given],
+    buffers: FxHashMap<u32, usize>,
+    made: FxHashMap<Tuple, Roomy>,
+}
+
+/// Sizes of the node of a tensor with these axes.
+pub fn room_of(axes: &[Axis]) -> SmallVec<[usize; 8]> {
+    let mut out = SmallVec::new();
+    for a in axes {
+        if a.is_empty() {
+            out.push(1);
+        }
+        out.extend(a.iter().map(|f| f.room));
+    }
+    out
+}
+
+type Made<T> = std::result::Result<T, String>;
+
+impl<'a> Lengths<'a> {
+    /// Of these inputs.
+    pub fn new(g: &'a mut Graph, vars: &'a [Variable], points: &'a Points, given: &'a [Given]) -> Lengths<'a> {
+        let mut known: Vec<Form> = Vec::new();
+        for f in given.iter().flat_map(|i| &i.dims).filter(|f| !f.is_number()) {
+            if !known.contains(f) {
+                known.push(f.clone());
+            }
+        }
+        let ids = given.iter().enumerate().flat_map(|(i, x)| x.buffers.iter().map(move |&id| (id, i)));
+        Lengths { g, vars, points, known, given, buffers: ids.collect(), made: FxHashMap::default() }
+    }
+
+    /// The tensor that a node is in each of the builds.
+    pub fn tensor(&mut self, root: &Tuple) -> std::result::Result<Roomy, Stuck> {
+        let mut stack: Vec<(Tuple, bool)> = vec![(root.clone(), false)];
+        while let Some((t, ready)) = stack.pop() {
+            if self.made.contains_key(&t) {
+                continue;
+            }
+            let stuck = |why: String| Stuck { node: t[0], why };
+            if t.iter().all(|&u| u == t[0]) {
+                let made = self.constant(t[0]);
+                self.made.insert(t, made);
+                continue;
+            }
+            let n = self.alike(&t).map_err(stuck)?;
+            if ready || n == 0 {
+                let made = self.node(&t, n).map_err(stuck)?;
+                self.made.insert(t, made);
+                continue;
+            }
+            let src: Vec<Tuple> = (0..n).rev().map(|i| self.src(&t, i)).collect();
+            stack.push((t, true));
+            stack.extend(src.into_iter().map(|s| (s, false)));
+        }
+        Ok(self.made[root].clone())
+    }
+
+    /// How many sources all of them have; an error if they are different operations.
+    fn alike(&self, t: &Tuple) -> Made<usize> {
+        let of = |u: UOp| (self.g.op(u), self.g.dtype(u), self.g.src(u).len());
+        let first = of(t[0]);
+        if let Some(&other) = t.iter().find(|&&u| of(u) != first) {
+            return Err(format!("it is {} for one length and {} for another", first.0.name(), self.g.op(other).name()));
+        }
+        Ok(if first.0 == Op::Detach { 1 } else { first.2 })
+    }
+
+    fn src(&self, t: &Tuple, i: usize) -> Tuple {
+        t.iter().map(|&u| self.g.src_at(u, i)).collect()
+    }
+
+    /// What does not depend on any length.
+    fn constant(&self, u: UOp) -> Roomy {
+        let axis = |&n: &usize| match n {
+            1 => Axis::new(),
+            n => [Factor { len: Form::number(n as i64), room: n }].into_iter().collect(),
+        };
+        Roomy { node: u, axes: self.g.shape(u).iter().map(axis).collect(), fill: None }
+    }
+
+    /// A number that the builds have, as parts of an axis.
+    fn axis(&self, values: &[i64]) -> Made<Axis> {
+        if values.iter().all(|&n| n == 1) {
+            return Ok(Axis::new());
+        }
+        let none = || format!("no form of the lengths is {values:?}");
+        let forms = self.points.product(values, &self.known).ok_or_else(none)?;
+        forms.into_iter().map(|f| self.factor(f)).collect()
+    }
+
+    fn factor(&self, len: Form) -> Made<Factor> {
+        let (low, high) = len.bounds(self.vars);
+        let room = usize::try_from(high).ok().filter(|_| low >= 0);
+        let room = room.ok_or_else(|| format!("a length between {low} and {high}"))?;
+        Ok(Factor { len, room })
+    }
+
+    /// A form as a scalar of i32.
+    pub fn scalar(&mut self, f: &Form) -> UOp {
+        let mut sum: Option<UOp> = (f.constant != 0 || f.is_number()).then(|| self.g.idx(f.constant));
+        for (i, &k) in f.times.iter().enumerate().filter(|(_, k)| **k != 0) {
+            let v = &self.vars[i];
+            let arg = Arg::Var { name: v.name.as_str().into(), min: v.min, max: v.max };
+            let mut x = self.g.node(Op::Var, crate::DType::I32, &[], arg);
+            if k != 1 {
+                let k = self.g.idx(k);
+                x = self.g.binary(Op::Mul, x, k);
+            }
+            sum = Some(sum.map_or(x, |s| self.g.binary(Op::Add, x, s)));
+        }
+        sum.unwrap_or_else(|| self.g.idx(0))
+    }
+
+    /// The elements of a tensor without the room between them, first those that there are, flat.
+    pub fn dense(&mut self, t: &Roomy) -> UOp {
+        let parts: Vec<Factor> = t.axes.iter().flatten().cloned().collect();
+        let total: usize = parts.iter().map(|f| f.room).product();
+        let flat = self.g.reshape(t.node, &[total]);
+        if parts.iter().skip_while(|f| f.room == 1).skip(1).all(|f| f.len.is_number()) {
+            return flat;
+        }
+        let all = self.g.node(Op::Iota, crate::DType::I32, &[], Arg::Shape([total].into_iter().collect()));
+        let at = self.place_of(all, &parts);
+        self.g.node(Op::Gather, self.g.dtype(flat), &[flat, at], Arg::Axes([0u8].into_iter().collect()))
+    }
+    /// Where elements of these numbers, as they are counted without room, are in memory.
+    fn place_of(&mut self, numbers: UOp, parts: &[Factor]) -> UOp {
+        let (shape, dt) = (self.g.shape(numbers).to_vec(), self.g.dtype(numbers));
+        let (mut rest, mut at, mut stride) = (numbers, None, 1i64);
+        for (i, f) in parts.iter().enumerate().rev() {
+            let len = self.scalar(&f.len);
+            let len = self.g.cast(len, dt);
+            let len = self.spread(len, &shape);
+            let step = self.g.int(stride, dt);
+            let digit = if i == 0 { rest } else { self.g.binary(Op::FloorMod, rest, len) };
+            let digit = self.g.binary(Op::Mul, digit, step);
+            at = Some(at.map_or(digit, |a| self.g.binary(Op::Add, a, digit)));
+            rest = self.g.binary(Op::FloorDiv, rest, len);
+            stride *= f.room as i64;
+        }
+        at.unwrap_or(rest)
+    }
+}

@@ -1,0 +1,334 @@
+//! What a node of tensors with room is, op by op (`views` has the views). In comes a node in each build, its sources made; out comes the
+//! node that stands for all of them.
+
+use super::{Axis, Factor, Fill, Form, Lengths, Made, Roomy, Tuple, room_of};
+use crate::DType;
+use crate::dtype::Scalar;
+use crate::uop::{Arg, Axes, Op, Pairs, ReduceOp, Shape, UOp};
+use smallvec::SmallVec;
+
+/// Parts of all axes whose length changes: the node's axis, and the part.
+fn changing(axes: &[Axis]) -> Vec<(usize, Factor)> {
+    let mut at = 0;
+    let mut out = Vec::new();
+    for a in axes {
+        for (i, f) in a.iter().enumerate() {
+            if !f.len.is_number() {
+                out.push((at + i, f.clone()));
+            }
+        }
+        at += a.len().max(1);
+    }
+    out
+}
+
+/// The first of the node's axes that are axis `i`, and how many there are.
+pub(super) fn span(axes: &[Axis], i: usize) -> (usize, usize) {
+    (axes[..i].iter().map(|a| a.len().max(1)).sum(), axes[i].len().max(1))
+}
+
+/// The numbers, among the changing parts, of those of one axis.
+pub(super) fn parts_of(axes: &[Axis], i: usize) -> std::ops::Range<usize> {
+    let count = |a: &Axis| a.iter().filter(|f| !f.len.is_number()).count();
+    let before: usize = axes[..i].iter().map(count).sum();
+    before..before + count(&axes[i])
+}
+
+pub(super) fn bits(range: std::ops::Range<usize>) -> u64 {
+    range.fold(0, |m, i| m | 1 << (i % 64))
+}
+
+/// The same axis with neighbours whose length does not change as one.
+pub(super) fn merged(parts: impl IntoIterator<Item = Factor>) -> Axis {
+    let mut out = Axis::new();
+    for f in parts {
+        match out.last_mut() {
+            _ if f.len == Form::number(1) => {}
+            Some(last) if last.len.is_number() && f.len.is_number() => {
+                last.room *= f.room;
+                last.len = Form::number(last.room as i64);
+            }
+            _ => out.push(f),
+        }
+    }
+    out
+}
+
+/// The only part of an axis, if it has one at most.
+pub(super) fn single(a: &Axis) -> Made<Factor> {
+    match &a[..] {
+        [] => Ok(Factor { len: Form::number(1), room: 1 }),
+        [one] => Ok(one.clone()),
+        _ => Err("an axis that was made of several lengths is cut or indexed".to_owned()),
+    }
+}
+
+impl Lengths<'_> {
+    /// The tensor that a node is, its `n` sources made.
+    pub(super) fn node(&mut self, t: &Tuple, n: usize) -> Made<Roomy> {
+        let src: Vec<Tuple> = (0..n).map(|i| self.src(t, i)).collect();
+        let made = |i: usize| self.made.get(&src[i]).cloned().ok_or("a source is missing");
+        let x: Vec<Roomy> = (0..n).map(made).collect::<std::result::Result<_, _>>()?;
+        match self.g.op(t[0]) {
+            Op::Const => self.number(t),
+            Op::Buffer => self.input(t),
+            Op::Iota => self.iota(t),
+            Op::Detach => Ok(x[0].clone()),
+            Op::Contiguous if n == 1 => {
+                let node = self.g.with_src(t[0], &[x[0].node]);
+                Ok(Roomy { node, ..x[0].clone() })
+            }
+            Op::Reshape => self.reshape(t, &x[0]),
+            Op::Expand => self.expand(t, &x[0]),
+            Op::Permute => self.permute(t, &x[0]),
+            Op::Pad => self.pad(t, &x[0]),
+            Op::Shrink => self.shrink(t, &x[0]),
+            Op::Flip => self.flip(t, &x[0]),
+            Op::Gather => self.gather(t, &x[0], &x[1]),
+            Op::Scan => self.scan(t, &x),
+            Op::Reduce => self.reduce(t, &src[0], &x[0]),
+            op if op.is_alu() => self.elementwise(t, &x),
+            op => Err(format!("{} of a length that changes", op.name())),
+        }
+    }
+
+    pub(super) fn same_arg(&self, t: &Tuple) -> Made<Arg> {
+        let arg = self.g.arg(t[0]).clone();
+        match t.iter().all(|&u| *self.g.arg(u) == arg) {
+            true => Ok(arg),
+            false => Err(format!("{} differs from length to length", self.g.op(t[0]).name())),
+        }
+    }
+
+    pub(super) fn add(&mut self, op: Op, dtype: DType, src: &[UOp], arg: Arg) -> Made<UOp> {
+        self.g.try_node(op, dtype, src, arg).map_err(|e| e.to_string())
+    }
+
+    /// A scalar in a shape.
+    pub(super) fn spread(&mut self, x: UOp, shape: &[usize]) -> UOp {
+        let x = self.g.reshape(x, &vec![1; shape.len()]);
+        self.g.expand(x, shape)
+    }
+
+    /// The places along one of a node's axes, in its shape.
+    pub(super) fn places(&mut self, shape: &[usize], axis: usize) -> UOp {
+        let n = shape[axis];
+        let iota = self.g.node(Op::Iota, DType::I32, &[], Arg::Shape(Shape::from_slice(&[n])));
+        let mut thin = vec![1; shape.len()];
+        thin[axis] = n;
+        let iota = self.g.reshape(iota, &thin);
+        self.g.expand(iota, shape)
+    }
+
+    /// Where there are elements along these changing parts, by their numbers.
+    fn inside(&mut self, axes: &[Axis], parts: u64) -> Option<UOp> {
+        let shape = room_of(axes);
+        let mut all: Option<UOp> = None;
+        for (_, (at, f)) in changing(axes).into_iter().enumerate().filter(|(i, _)| parts >> (i % 64) & 1 == 1) {
+            let mut thin = vec![1; shape.len()];
+            thin[at] = f.room;
+            let (place, len) = (self.places(&thin, at), self.scalar(&f.len));
+            let len = self.spread(len, &thin);
+            let one = self.g.binary(Op::CmpLt, place, len);
+            let one = self.g.expand(one, &shape);
+            all = Some(all.map_or(one, |a| self.g.binary(Op::And, a, one)));
+        }
+        all
+    }
+
+    /// `x`, with `value` behind the lengths of these parts.
+    pub(super) fn masked(&mut self, x: &Roomy, parts: u64, value: Scalar) -> Roomy {
+        let number = value.as_f64();
+        if x.fill.is_some_and(|f| f.parts & parts == parts && f.value == number) {
+            return x.clone();
+        }
+        let Some(inside) = self.inside(&x.axes, parts) else { return x.clone() };
+        let other = self.g.constant(value, self.g.dtype(x.node));
+        let node = self.g.select(inside, x.node, other);
+        Roomy { node, axes: x.axes.clone(), fill: Some(Fill { parts, value: number }) }
+    }
+
+    /// A number that depends on lengths: a form, a product of forms, or a number divided by such.
+    fn number(&mut self, t: &Tuple) -> Made<Roomy> {
+        let dt = self.g.dtype(t[0]);
+        let values: Vec<f64> = t.iter().filter_map(|&u| self.g.const_val(u)).map(|c| c.as_f64_of(dt)).collect();
+        let ints: Option<Vec<i64>> =
+            values.iter().map(|v| (v.fract() == 0.0 && v.abs() < 1e15).then_some(*v as i64)).collect();
+        let scalar = |node| Ok(Roomy { node, axes: SmallVec::new(), fill: None });
+        // the ends of a flat index count from the product of its lengths
+        for (sign, more) in [(1, 0), (-1, 0), (1, -1), (-1, -1), (1, 1), (-1, 1)] {
+            let Some(v) = &ints else { break };
+            let v: Vec<i64> = v.iter().map(|n| sign * (n - more)).collect();
+            if let Some(forms) = self.points.product(&v, &self.known) {
+                let mut node = self.times(&forms);
+                if (sign, more) != (1, 0) {
+                    let (sign, more) = (self.g.idx(sign), self.g.idx(more));
+                    node = self.g.binary(Op::Mul, node, sign);
+                    node = self.g.binary(Op::Add, node, more);
+                }
+                return scalar(self.g.cast(node, dt));
+            }
+        }
+        let known = self.known.clone();
+        let pairs =
+            known.iter().enumerate().flat_map(|(i, a)| known[i..].iter().map(move |b| vec![a.clone(), b.clone()]));
+        let singles: Vec<Vec<Form>> = known.iter().map(|f| vec![f.clone()]).collect();
+        for forms in singles.into_iter().chain(pairs).filter(|_| dt.is_float()) {
+            let of = |p: &Vec<i64>| forms.iter().fold(1.0, |n, f| n * f.at(p) as f64);
+            let over: Vec<f64> = values.iter().zip(self.points.lists()).map(|(v, p)| v * of(p)).collect();
+            let whole = over[0].round();
+            if whole != 0.0 && over.iter().all(|o| (o - whole).abs() <= 1e-6 * whole.abs()) {
+                let (below, top) = (self.times(&forms), self.g.float(whole, dt));
+                let below = self.g.cast(below, dt);
+                return scalar(self.g.binary(Op::Div, top, below));
+            }
+        }
+        Err(format!("a constant that is {} for one length and {} for another", values[0], values[1]))
+    }
+
+    pub(super) fn times(&mut self, forms: &[Form]) -> UOp {
+        let all: Vec<UOp> = forms.iter().map(|f| self.scalar(f)).collect();
+        all.into_iter().reduce(|a, b| self.g.binary(Op::Mul, a, b)).unwrap_or_else(|| self.g.idx(1))
+    }
+
+    fn input(&mut self, t: &Tuple) -> Made<Roomy> {
+        let id = |u: UOp| if let Arg::Buffer { id, .. } = self.g.arg(u) { self.buffers.get(id).copied() } else { None };
+        let first = id(t[0]);
+        let Some(i) = first.filter(|_| t.iter().all(|&u| id(u) == first)) else {
+            return Err("a table that is made anew for each length".to_owned());
+        };
+        let given = &self.given[i];
+        let parts = given.dims.iter().map(|f| self.factor(f.clone())).collect::<Made<Vec<_>>>()?;
+        let (given, room) = (given.node, given.room.clone());
+        let whole = self.g.reshape(given, &room);
+        let keep: Pairs = parts.iter().map(|f| (0, f.room)).collect();
+        let begin = self.g.shrink(whole, &keep);
+        let axis = merged(parts);
+        let node = self.g.reshape(begin, &room_of(std::slice::from_ref(&axis)));
+        Ok(Roomy { node, axes: [axis].into_iter().collect(), fill: None })
+    }
+
+    fn iota(&mut self, t: &Tuple) -> Made<Roomy> {
+        let values: Vec<i64> = t.iter().map(|&u| self.g.numel(u) as i64).collect();
+        let axis = self.axis(&values)?;
+        let one = single(&axis)?;
+        let node = self.g.node(Op::Iota, DType::I32, &[], Arg::Shape(Shape::from_slice(&[one.room])));
+        Ok(Roomy { node, axes: [axis].into_iter().collect(), fill: None })
+    }
+
+    /// Sizes of axis `i` of the node in each build.
+    pub(super) fn sizes(&self, t: &Tuple, i: usize) -> Vec<i64> {
+        t.iter().map(|&u| self.g.shape(u)[i] as i64).collect()
+    }
+
+    pub(super) fn rank(&self, t: &Tuple) -> Made<usize> {
+        let rank = self.g.shape(t[0]).len();
+        let same = t.iter().all(|&u| self.g.shape(u).len() == rank);
+        same.then_some(rank).ok_or_else(|| "its number of axes differs from length to length".to_owned())
+    }
+
+    fn elementwise(&mut self, t: &Tuple, x: &[Roomy]) -> Made<Roomy> {
+        let arg = self.same_arg(t)?;
+        let none = SmallVec::new();
+        let axes = x.iter().map(|x| &x.axes).find(|a| !a.is_empty()).unwrap_or(&none).clone();
+        if x.iter().any(|x| !x.axes.is_empty() && x.axes != axes) {
+            return Err("its operands are made of different lengths".to_owned());
+        }
+        let shape = room_of(&axes);
+        let one = |s: &mut Self, x: &Roomy| match x.axes.is_empty() && !axes.is_empty() && s.g.op(x.node) != Op::Const {
+            true => s.spread(x.node, &shape),
+            false => x.node,
+        };
+        let src: Vec<UOp> = x.iter().map(|x| one(self, x)).collect();
+        let node = self.add(self.g.op(t[0]), self.g.dtype(t[0]), &src, arg)?;
+        Ok(Roomy { node, fill: self.filled(self.g.op(t[0]), x, &axes), axes })
+    }
+
+    /// What an operation makes of what stands behind the lengths of one operand, if the other ones are the same all along them.
+    fn filled(&self, op: Op, x: &[Roomy], axes: &[Axis]) -> Option<Fill> {
+        let at = x.iter().position(|x| x.fill.is_some())?;
+        let Fill { parts, value } = x[at].fill?;
+        let list = changing(axes);
+        let own: Vec<usize> =
+            list.iter().enumerate().filter(|(i, _)| parts >> (i % 64) & 1 == 1).map(|(_, p)| p.0).collect();
+        let steady = |x: &Roomy| {
+            let thin = |u: UOp| own.iter().all(|&a| self.g.shape(self.g.src_at(u, 0))[a] == 1);
+            x.axes.is_empty() || self.g.op(x.node) == Op::Expand && thin(x.node)
+        };
+        if x.iter().enumerate().any(|(i, y)| i != at && !steady(y)) {
+            return None;
+        }
+        let low = value == f64::NEG_INFINITY;
+        let positive = |y: &Roomy| self.g.const_val(y.node).is_some_and(|c| c.as_f64() > 0.0);
+        let value = match (op, x) {
+            (Op::Cast, _) => value,
+            (Op::Exp2, _) if low => 0.0,
+            (Op::Sub, _) if low && at == 0 => value,
+            (Op::Mul, [a, b]) if low && positive(if at == 0 { b } else { a }) => value,
+            (Op::Mul, _) if value == 0.0 => 0.0,
+            (Op::Div, _) if value == 0.0 && at == 0 => 0.0,
+            _ => return None,
+        };
+        Some(Fill { parts, value })
+    }
+
+    fn reduce(&mut self, t: &Tuple, source: &Tuple, x: &Roomy) -> Made<Roomy> {
+        let Arg::Reduce(op, reduced) = self.same_arg(t)? else { return Err("no reduction".to_owned()) };
+        let parts = reduced.iter().fold(0, |m, &a| m | bits(parts_of(&x.axes, a as usize)));
+        let identity = op.identity(self.g.dtype(x.node));
+        let mut whole = x.clone();
+        if parts != 0 {
+            // a contraction stays one: its factors are masked
+            let is_product = op == ReduceOp::Add && source.iter().all(|&u| self.g.op(u) == Op::Mul);
+            whole = match is_product && x.fill.is_none_or(|f| f.value != 0.0) {
+                true => self.product(source, &x.axes, parts)?,
+                false => self.masked(x, parts, identity),
+            };
+            if op == ReduceOp::Max {
+                // what else reads it may as well have the mask: a softmax does
+                self.made.insert(source.clone(), whole.clone());
+            }
+        }
+        let mut axes = x.axes.clone();
+        let mut own = Axes::new();
+        for &a in &reduced {
+            let (at, n) = span(&x.axes, a as usize);
+            own.extend((at..at + n).map(|i| i as u8));
+            axes[a as usize] = Axis::new();
+        }
+        let node = self.g.reduce(whole.node, op, &own);
+        let node = self.g.reshape(node, &room_of(&axes));
+        Ok(Roomy { node, axes, fill: None })
+    }
+
+    /// A product both of whose factors are zero behind the lengths.
+    fn product(&mut self, source: &Tuple, axes: &SmallVec<[Axis; 6]>, parts: u64) -> Made<Roomy> {
+        let mut src = Vec::new();
+        for i in 0..2 {
+            let x = self.made.get(&self.src(source, i)).cloned().ok_or("a factor is missing")?;
+            let zero = Scalar::from_i64(0, self.g.dtype(x.node));
+            src.push(if x.axes.is_empty() { x.node } else { self.masked(&x, parts, zero).node });
+        }
+        let shape = room_of(axes);
+        let wide = |s: &mut Self, u: UOp| match s.g.shape(u).is_empty() && s.g.op(u) != Op::Const {
+            true => s.spread(u, &shape),
+            false => u,
+        };
+        let (a, b) = (wide(self, src[0]), wide(self, src[1]));
+        let node = self.g.binary(Op::Mul, a, b);
+        Ok(Roomy { node, axes: axes.clone(), fill: Some(Fill { parts, value: 0.0 }) })
+    }
+
+    fn scan(&mut self, t: &Tuple, x: &[Roomy]) -> Made<Roomy> {
+        let Arg::Reduce(op, list) = self.same_arg(t)? else { return Err("no scan".to_owned()) };
+        let a = list.first().copied().unwrap_or(0) as usize;
+        single(&x[0].axes[a])?;
+        if x.iter().any(|y| y.axes != x[0].axes) {
+            return Err("its operands are made of different lengths".to_owned());
+        }
+        let at = span(&x[0].axes, a).0;
+        let src: Vec<UOp> = x.iter().map(|x| x.node).collect();
+        let node = self.add(Op::Scan, self.g.dtype(t[0]), &src, Arg::Reduce(op, Axes::from_slice(&[at as u8])))?;
+        Ok(Roomy { node, axes: x[0].axes.clone(), fill: None })
+    }
+}

@@ -1,0 +1,379 @@
+//! Inputs whose lengths change from run to run: one plan for all of them, with the lengths as launch scalars.
+//!
+//! A length is a variable because the caller said so ([`Lengths::Bounds`]), or because it was seen to change: then between 2 and a power of
+//! two, so that a text that grows has a new plan at few lengths. Lengths of 0 and 1 keep plans of their own: there an operator may mean
+//! something else, and a step of one token should be as fast as it can be. The graph for every length is what several builds have in common
+//! ([`crate::engine::lengths`]); where there is none, every shape has its own plan as before, and [`super::Runner::notes`] says why.
+
+mod family;
+mod seen;
+
+use self::seen::{Label, Seen, key, size_of};
+use super::super::build::Feed;
+use super::{Given, Input, Inputs, Runner, sign};
+use crate::engine::lengths::{Form, Variable};
+use crate::engine::{Bytes, State};
+use crate::error::{Error, Result};
+use crate::io::HostTensor;
+use crate::tensor::Tensor;
+use crate::uop::UOp;
+use crate::util::rows;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub(super) use self::seen::Known;
+
+/// Which lengths of a model's inputs are launch scalars.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Lengths {
+    /// None: each shape has its plan.
+    #[default]
+    Fixed,
+    /// Those that were seen to change.
+    Seen,
+    /// Dimensions by their names in the model (of one without a name, `input.axis`), from the least to the largest.
+    Bounds(BTreeMap<String, (usize, usize)>),
+}
+
+/// The least room of a length that was seen to change.
+const LEAST_ROOM: usize = 32;
+/// Dimensions of one model that may be variables, or sums of such.
+const MOST_NAMES: usize = 32;
+/// Runs whose sizes are remembered.
+const MOST_ROWS: usize = 32;
+/// Plans for lengths that are kept.
+const MOST_FAMILIES: usize = 64;
+
+/// A graph for every length.
+pub(super) struct Family {
+    number: usize,
+    vars: Vec<Variable>,
+    /// The dimensions that they are.
+    names: Vec<String>,
+    /// By input; `None` of a value that is built in.
+    pub(super) holders: Vec<Option<Tensor>>,
+    inputs: Vec<Slot>,
+    pub(super) outputs: Vec<Output>,
+}
+
+/// An input of a family.
+#[derive(Clone)]
+struct Slot {
+    name: String,
+    dims: Vec<Form>,
+    /// Sizes of the buffer.
+    room: Vec<usize>,
+    /// The axis along which a run adds to it in place, and how long it is then.
+    grows: Option<(usize, Form)>,
+}
+
+/// An output of a family.
+pub(super) struct Output {
+    pub(super) name: String,
+    pub(super) tensor: Tensor,
+    dims: Vec<Vec<Form>>,
+    /// The input whose buffer it is.
+    place: Option<usize>,
+}
+
+/// A family, and the values of its variables in one run.
+#[derive(Clone)]
+pub(super) struct Chosen {
+    pub(super) family: Arc<Family>,
+    values: Vec<i64>,
+}
+
+impl Chosen {
+    /// Sets the launch scalars.
+    pub(super) fn variables(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.family.vars.iter().map(|v| v.name.as_str()).zip(self.values.iter().copied())
+    }
+
+    /// The outputs of a run as tensors of their actual lengths.
+    pub(super) fn outputs(&self, state: &mut State, nodes: &[UOp]) -> Result<Vec<UOp>> {
+        let lost = || Error::Internal("an output of a plan for every length is no buffer".to_owned());
+        let mut out = Vec::with_capacity(nodes.len());
+        for (o, &u) in self.family.outputs.iter().zip(nodes) {
+            let size = |forms: &Vec<Form>| forms.iter().map(|f| f.at(&self.values).max(0) as usize).product::<usize>();
+            let dims: Vec<usize> = o.dims.iter().map(size).collect();
+            let buffer = state.storage(u).and_then(|s| state.buffer_below(s)).ok_or_else(lost)?;
+            let id = state.buffer_id(buffer).ok_or_else(lost)?;
+            out.push(match o.place {
+                Some(i) => {
+                    let flat = state.buffer_node(id);
+                    let whole = state.graph.reshape(flat, &self.family.inputs[i].room);
+                    let keep: Vec<(usize, usize)> = dims.iter().map(|&n| (0, n)).collect();
+                    state.graph.shrink(whole, &keep)
+                }
+                None => {
+                    state.shorten(id, dims.iter().product());
+                    let flat = state.buffer_node(id);
+                    state.graph.reshape(flat, &dims)
+                }
+            });
+        }
+        Ok(out)
+    }
+}
+
+/// What a runner does where lengths change. It is called through this, so that a module which never sets lengths has nothing of it.
+pub(super) struct Way {
+    /// The plan for inputs, if there is one for every length.
+    pub(super) chosen: fn(&Runner, &[(&str, Input)]) -> Result<Option<Chosen>>,
+    /// Can a run use a tensor where it is, as far as its lengths say so?
+    pub(super) takes: fn(&Runner, &str, &Tensor, &[(&str, Input)]) -> Option<bool>,
+    /// Tensors with room of the inputs of a run.
+    pub(super) inputs: fn(&Runner, Vec<(&str, Input)>, Chosen) -> Result<Inputs>,
+    /// The graph of a plan on these inputs.
+    pub(super) graph: fn(&Runner, &Chosen, &[Given]) -> Result<Vec<Tensor>>,
+    /// The outputs of a run as tensors of their actual lengths.
+    pub(super) outputs: fn(&Chosen, &mut State, &[UOp]) -> Result<Vec<UOp>>,
+}
+
+static WAY: Way = Way {
+    chosen: Runner::of_any_length,
+    takes: Runner::takes_any_length,
+    inputs: Runner::inputs_with_room,
+    graph: Runner::family_graph,
+    outputs: Chosen::outputs,
+};
+
+/// The buffer that a tensor is the beginning of along its axes, and that one's sizes.
+fn view_of(state: &State, node: UOp) -> Option<(u32, Vec<usize>)> {
+    let boxed = state.boxed(node).filter(|b| b.pairs.iter().all(|p| p.0 == 0))?;
+    Some((boxed.id, boxed.room))
+}
+
+/// Bytes in an array of larger sizes, the rest zero.
+fn roomy(t: &HostTensor, room: &[usize]) -> Vec<u8> {
+    let size = t.dtype.size();
+    let mut out = vec![0; room.iter().product::<usize>() * size];
+    let row = t.shape.last().copied().unwrap_or(1) * size;
+    if row == 0 {
+        return out;
+    }
+    for (own, at) in t.data.chunks_exact(row).zip(rows(&t.shape, room)) {
+        out[at * size..at * size + row].copy_from_slice(own);
+    }
+    out
+}
+
+impl Runner {
+    /// Which lengths of inputs are launch scalars from now on.
+    pub fn set_lengths(&mut self, lengths: Lengths) {
+        let known = self.lengths.get_mut();
+        known.wanted = lengths;
+        known.families.clear();
+        self.way = Some(&WAY);
+    }
+
+    /// The same lengths as those of another runner.
+    pub(super) fn follow_lengths(&mut self, other: &Runner) {
+        self.lengths.get_mut().wanted = other.lengths();
+        self.way = other.way;
+    }
+
+    /// Which lengths of inputs are launch scalars.
+    pub fn lengths(&self) -> Lengths {
+        self.lengths.borrow().wanted.clone()
+    }
+
+    /// What was found out about the model that its user may want to know: why a shape has a plan of its own.
+    pub fn notes(&self) -> Vec<String> {
+        self.lengths.borrow().notes.values().cloned().collect()
+    }
+
+    /// Can a run use a tensor where it is, as far as its lengths say so? `None` if they change nothing.
+    fn takes_any_length(&self, name: &str, t: &Tensor, others: &[(&str, Input)]) -> Option<bool> {
+        let known = self.lengths.borrow();
+        let port = self.model().input(name)?;
+        let dims = port.dims.as_deref().unwrap_or_default();
+        let shape = t.shape();
+        let changes = |(i, n): (usize, &usize)| {
+            *n >= 2 && Label::of(name, i, dims.get(i)).names.iter().any(|l| known.may_change(l))
+        };
+        let state = self.session.state();
+        let Some((id, room)) = view_of(&state, state.node(t.root())) else {
+            return shape.iter().enumerate().any(changes).then_some(false);
+        };
+        let same = |i: &Input| matches!(i, Input::Tensor(t) if view_of(&state, state.node(t.root())).is_some_and(|v| v.0 == id));
+        let grows = |s: &Slot| {
+            let fits = |a: usize| known.filled.get(&id) == Some(&shape[a]) && shape[a] >= 2 && shape[a] < room[a];
+            s.name == name && s.room == room && s.grows.as_ref().is_some_and(|g| fits(g.0))
+        };
+        let all = known.families.values().flatten();
+        Some(!others.iter().any(|(_, i)| same(i)) && all.flat_map(|f| &f.inputs).any(grows))
+    }
+
+    /// Which of these tensors a run must have by their values after all, now that all of its inputs are known: those without the room of
+    /// the plan for these lengths, and beginnings of buffers where there is no such plan.
+    pub fn unfit(&self, inputs: &[(&str, Input)]) -> Result<Vec<usize>> {
+        if self.way.is_none() || !inputs.iter().any(|(_, i)| matches!(i, Input::Tensor(_))) {
+            return Ok(Vec::new());
+        }
+        let chosen = self.chosen(inputs)?;
+        let state = self.session.state();
+        let unfit = |(i, (_, input)): (usize, &(&str, Input))| match (input, &chosen) {
+            (Input::Host(_), _) => false,
+            (Input::Tensor(t), Some(c)) => c.family.inputs[i].buffer_of(&state, t).is_none(),
+            (Input::Tensor(t), None) => view_of(&state, state.node(t.root())).is_some(),
+        };
+        Ok(inputs.iter().enumerate().filter(|x| unfit(*x)).map(|x| x.0).collect())
+    }
+
+    /// Inputs for the plan of every length, if there is one for these and all of them have its room.
+    fn of_any_length(&self, inputs: &[(&str, Input)]) -> Result<Option<Chosen>> {
+        let Some(chosen) = self.chosen(inputs)? else { return Ok(None) };
+        let state = self.session.state();
+        let here = |((_, input), slot): (&(&str, Input), &Slot)| match input {
+            Input::Host(_) => true,
+            Input::Tensor(t) => slot.buffer_of(&state, t).is_some(),
+        };
+        let fits = inputs.iter().zip(&chosen.family.inputs).all(here);
+        drop(state);
+        Ok(fits.then_some(chosen))
+    }
+
+    /// The plan of every length for inputs of these sizes, if there is one.
+    fn chosen(&self, inputs: &[(&str, Input)]) -> Result<Option<Chosen>> {
+        let mut known = self.lengths.borrow_mut();
+        if known.wanted == Lengths::Fixed || self.model().is_random() {
+            return Ok(None);
+        }
+        let mut seen = Vec::new();
+        for (name, input) in inputs {
+            let Some((port, None)) = self.model().place(name) else { return Ok(None) };
+            let (dtype, shape) = match input {
+                Input::Host(t) => (t.dtype, t.shape.clone()),
+                Input::Tensor(t) => (t.dtype(), t.shape()),
+            };
+            port.accepts(dtype, &shape)?;
+            let dims = port.dims.as_deref().unwrap_or_default();
+            let labels = (0..shape.len()).map(|i| Label::of(name, i, dims.get(i))).collect();
+            let value = match input {
+                Input::Host(t) if port.is_value => Some(t.clone()),
+                _ => None,
+            };
+            seen.push(Seen { name: (*name).to_owned(), dtype, shape, labels, value });
+        }
+        let dims = known.dimensions(&seen)?;
+        if dims.is_empty() {
+            return Ok(None);
+        }
+        let key = key(&seen, &dims);
+        let family = match known.families.get(&key) {
+            Some(f) => f.clone(),
+            None => {
+                if known.families.len() >= MOST_FAMILIES {
+                    known.families.clear();
+                }
+                let made = self.family(&seen, &dims, known.made);
+                known.made += 1;
+                known.say(&dims, made.as_ref().err());
+                let made = made.ok().map(Arc::new);
+                known.families.insert(key, made.clone());
+                made
+            }
+        };
+        let Some(family) = family else { return Ok(None) };
+        let values = family.values(&seen);
+        Ok(values.map(|values| Chosen { family, values }))
+    }
+
+    /// Tensors with room of the inputs of a run.
+    fn inputs_with_room(&self, inputs: Vec<(&str, Input)>, chosen: Chosen) -> Result<Inputs> {
+        let mut key = b"lengths".to_vec();
+        key.extend(chosen.family.number.to_le_bytes());
+        let mut out = Inputs { key, names: vec![], feeds: vec![], given: vec![], chosen: None };
+        let mut used: BTreeSet<u32> = BTreeSet::new();
+        for ((name, input), slot) in inputs.into_iter().zip(&chosen.family.inputs) {
+            let t = match input {
+                Input::Host(t) if self.is_value(name) => {
+                    sign(&mut out.key, name, t.dtype, &t.shape, Some(&t.data));
+                    out.names.push(name.to_owned());
+                    out.feeds.push(Feed::Known(t));
+                    out.given.push(Given { tensor: None, small: None });
+                    continue;
+                }
+                Input::Host(t) => {
+                    let data = if t.shape == slot.room { t.data } else { roomy(&t, &slot.room) };
+                    Tensor::from_bytes(&self.session, t.dtype, &[slot.room.iter().product()], Bytes::new(data))?
+                }
+                Input::Tensor(t) => self.in_place(slot, &t)?,
+            };
+            let id = t.buffer().filter(|id| used.insert(*id));
+            let id = id.ok_or_else(|| by_values(name))?;
+            if let Some((_, len)) = &slot.grows {
+                let mut known = self.lengths.borrow_mut();
+                if known.filled.len() > 1 << 12 {
+                    let state = self.session.state();
+                    known.filled.retain(|id, _| state.buffer(*id).is_some());
+                }
+                known.filled.insert(id, len.at(&chosen.values).max(0) as usize);
+            }
+            out.names.push(name.to_owned());
+            out.feeds.push(Feed::Tensor(t.clone()));
+            out.given.push(Given { tensor: Some(t), small: None });
+        }
+        out.chosen = Some(chosen);
+        Ok(out)
+    }
+
+    /// The buffer of a tensor that has the room of this input.
+    fn in_place(&self, slot: &Slot, t: &Tensor) -> Result<Tensor> {
+        let mut state = self.session.state();
+        let id = slot.buffer_of(&state, t).ok_or_else(|| by_values(&slot.name))?;
+        let flat = state.buffer_node(id);
+        drop(state);
+        Ok(Tensor::from_node(&self.session, flat))
+    }
+
+    /// The graph of a run's family on its own inputs.
+    fn family_graph(&self, chosen: &Chosen, given: &[Given]) -> Result<Vec<Tensor>> {
+        let mut state = self.session.state();
+        let mut map: FxHashMap<UOp, UOp> = FxHashMap::default();
+        for (h, g) in chosen.family.holders.iter().zip(given) {
+            if let (Some(h), Some(t)) = (h, &g.tensor) {
+                map.insert(state.node(h.root()), state.node(t.root()));
+            }
+        }
+        let roots: Vec<UOp> = chosen.family.outputs.iter().map(|o| state.node(o.tensor.root())).collect();
+        let roots = crate::rewrite::substitute(&mut state.graph, &roots, &map);
+        drop(state);
+        Ok(roots.into_iter().map(|u| Tensor::from_node(&self.session, u)).collect())
+    }
+}
+
+impl Slot {
+    /// The buffer of a tensor, if it has the room of this input.
+    fn buffer_of(&self, state: &State, t: &Tensor) -> Option<u32> {
+        let node = state.node(t.root());
+        match view_of(state, node) {
+            Some((id, room)) => (room == self.room).then_some(id),
+            None if state.graph.shape(node).as_slice() == self.room => {
+                state.storage(node).and_then(|s| state.buffer_id(s))
+            }
+            None => None,
+        }
+    }
+}
+
+pub(super) fn by_values(name: &str) -> Error {
+    Error::Input { name: name.into(), what: "this tensor must be given by its values".into() }
+}
+
+fn overflow() -> Error {
+    Error::value("lengths", "a length overflows")
+}
+
+impl Family {
+    /// The values of its variables for these shapes; `None` where these do not fit.
+    fn values(&self, seen: &[Seen]) -> Option<Vec<i64>> {
+        let values = self.names.iter().map(|n| size_of(seen, n).map(|n| n as i64)).collect::<Option<Vec<_>>>()?;
+        let fits = |(s, slot): (&Seen, &Slot)| {
+            s.name == slot.name && s.shape.iter().zip(&slot.dims).all(|(&n, f)| f.at(&values) == n as i64)
+        };
+        (seen.len() == self.inputs.len() && seen.iter().zip(&self.inputs).all(fits)).then_some(values)
+    }
+}

@@ -1,0 +1,229 @@
+//! How a graph for every length is made: the model is built for some lengths, and what the builds have in common is the graph
+//! ([`crate::engine::lengths`]). In come the shapes of a run and which of its dimensions are variables; out comes a [`Family`], or the
+//! node that cannot be had for every length.
+
+use super::super::super::build::Feed;
+use super::super::super::stage::{Build, Step};
+use super::super::super::value::Mark;
+use super::super::Runner;
+use super::seen::{Dimension, Label, Relation, Seen, size_of};
+use super::{Family, Output, Slot, overflow};
+use crate::engine::State;
+use crate::engine::lengths::{self as forms, Form, MOST_VARIABLES, Points, Tuple, Variable};
+use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
+use crate::tensor::Tensor;
+use crate::uop::UOp;
+use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
+
+/// Builds of one graph for different lengths.
+struct Builds {
+    outputs: Vec<Vec<(String, Tensor)>>,
+    /// What stands for each input in them.
+    buffers: Vec<Vec<Option<Tensor>>>,
+    /// What the first made, node by node.
+    marks: Vec<Mark>,
+}
+
+type Built = (Vec<(String, Tensor)>, Vec<Option<Tensor>>, Vec<Mark>);
+
+/// Are shapes and known values at the least lengths what the forms found in the other builds say? Where a graph means something else
+/// for short lengths (a window that is clamped, a branch), it shows here.
+fn check_least(points: &Points, known: &[Form], builds: &[&[Mark]], point: &[i64], least: &[Mark]) -> Result<()> {
+    let other = |m: &Mark| Error::value("lengths", format!("node {}: it makes something else at {point:?}", m.node));
+    for (i, m) in least.iter().enumerate() {
+        let all: Option<Vec<&Mark>> = builds.iter().map(|b| b.get(i).filter(|o| o.node == m.node)).collect();
+        let all = all.ok_or_else(|| other(m))?;
+        let differs = |of: &dyn Fn(&Mark) -> Option<i64>| {
+            let values: Option<Vec<i64>> = all.iter().map(|m| of(m)).collect();
+            let forms = values.and_then(|v| points.product(&v, known));
+            let then = forms.map(|f| f.iter().fold(1i64, |n, f| n.saturating_mul(f.at(point))));
+            then.zip(of(m)).is_some_and(|(a, b)| a != b)
+        };
+        for (o, shape) in m.shapes.iter().enumerate() {
+            if all.iter().any(|a| a.shapes.get(o).map(Vec::len) != Some(shape.len())) {
+                return Err(other(m));
+            }
+            let dim = |d: usize| move |m: &Mark| m.shapes.get(o)?.get(d).copied();
+            let value = |e: usize| move |m: &Mark| m.values.get(o)?.as_ref()?.get(e).map(|v| *v as i64);
+            let elems = all[0].values.get(o).and_then(|v| v.as_ref()).map_or(0, Vec::len);
+            if (0..shape.len()).any(|d| differs(&dim(d))) || (0..elems).any(|e| differs(&value(e))) {
+                return Err(other(m));
+            }
+        }
+    }
+    match builds.iter().all(|b| b.len() == least.len()) {
+        true => Ok(()),
+        false => Err(Error::value("lengths", "it has more nodes for one length than for another")),
+    }
+}
+
+impl Runner {
+    /// Builds the graph for several lengths, and makes one for every length of them.
+    pub(super) fn family(&self, seen: &[Seen], dims: &[Dimension], number: usize) -> Result<Family> {
+        let size = |name: &str| size_of(seen, name).unwrap_or(0) as i64;
+        let mut vars: Vec<Variable> = Vec::new();
+        let mut own_names: Vec<String> = Vec::new();
+        let mut by_name: BTreeMap<&str, Form> = BTreeMap::new();
+        for d in dims {
+            if let (Relation::None, Some((min, max))) = (d.relation, d.bounds) {
+                by_name.insert(&d.name, Form::variable(vars.len()));
+                own_names.push(d.name.clone());
+                let name = format!("length {} {}", vars.len(), d.name);
+                vars.push(Variable { name, min: min as i64, max: max as i64 });
+            }
+        }
+        if vars.is_empty() || vars.len() > MOST_VARIABLES {
+            return Err(Error::value("lengths", format!("{} lengths change", vars.len())));
+        }
+        // a sum is of variables, and what is longer than another one may be longer than a sum
+        let late = |d: &&Dimension| matches!(d.relation, Relation::Longer(_));
+        for d in dims.iter().filter(|d| !late(d)).chain(dims.iter().filter(late)) {
+            let base = |j: usize| by_name.get(dims.get(j)?.name.as_str()).cloned();
+            let form = match d.relation {
+                Relation::None => continue,
+                Relation::Longer(j) => {
+                    let more = size(&d.name) - dims.get(j).map_or(0, |b| size(&b.name));
+                    base(j).and_then(|f| f.plus(&Form::number(more), 1))
+                }
+                Relation::Sum(j, k) => base(j).zip(base(k)).and_then(|(a, b)| a.plus(&b, 1)),
+            };
+            by_name.insert(&d.name, form.ok_or_else(overflow)?);
+        }
+        let mut slots = Vec::new();
+        for s in seen {
+            let form = |(l, &n): (&Label, &usize)| l.form(&by_name, n, &size);
+            let dims = s.labels.iter().zip(&s.shape).map(form).collect::<Option<Vec<_>>>().ok_or_else(overflow)?;
+            let room = dims.iter().map(|f| usize::try_from(f.bounds(&vars).1).ok()).collect::<Option<Vec<_>>>();
+            slots.push(Slot { name: s.name.clone(), dims, room: room.ok_or_else(overflow)?, grows: None });
+        }
+        let points = Points::new(&vars);
+        let built = points.lists().iter().map(|p| self.built(seen, &slots, p)).collect::<Result<Vec<_>>>()?;
+        let known: Vec<Form> = slots.iter().flat_map(|s| s.dims.clone()).filter(|f| !f.is_number()).collect();
+        let marks: Vec<&[Mark]> = built.iter().map(|b| &b.2[..]).collect();
+        for point in Points::least(&vars) {
+            check_least(&points, &known, &marks, &point, &self.built(seen, &slots, &point)?.2)?;
+        }
+        let (mut builds, mut buffers, mut marks) = (Vec::new(), Vec::new(), Vec::new());
+        for (outputs, own, own_marks) in built {
+            builds.push(outputs);
+            buffers.push(own);
+            marks = if marks.is_empty() { own_marks } else { marks };
+        }
+        let same = |b: &Vec<(String, Tensor)>| b.iter().map(|o| &o.0).eq(builds[0].iter().map(|o| &o.0));
+        if !builds.iter().all(same) {
+            return Err(Error::value("lengths", "it has other outputs for other lengths"));
+        }
+        self.join(seen, slots, (vars, own_names), &points, &Builds { outputs: builds, buffers, marks }, number)
+    }
+
+    /// The graph for some values of the variables: its outputs, what stands for its inputs, and what its nodes made.
+    fn built(&self, seen: &[Seen], slots: &[Slot], point: &[i64]) -> Result<Built> {
+        let (mut feeds, mut own) = (Vec::new(), Vec::new());
+        for (s, slot) in seen.iter().zip(slots) {
+            let shape: Vec<usize> = slot.dims.iter().map(|f| f.at(point).max(0) as usize).collect();
+            let feed = match &s.value {
+                Some(v) => Feed::Known(v.clone()),
+                None => Feed::Tensor(Tensor::over_buffer(&self.session, s.dtype, &shape, None)),
+            };
+            own.push(if let Feed::Tensor(t) = &feed { Some(t.clone()) } else { None });
+            feeds.push((s.name.clone(), feed));
+        }
+        let mut build = Build::of_lengths(feeds);
+        match self.bound.go(&mut build, &Interrupt::default())? {
+            Step::Done(out) => Ok((out, own, build.take_marks())),
+            Step::Ask(ask) => Err(ask.error),
+            Step::Paused => Err(Error::Internal("nobody asked the build to pause".to_owned())),
+        }
+    }
+
+    /// What the builds have in common.
+    fn join(
+        &self,
+        seen: &[Seen],
+        mut slots: Vec<Slot>,
+        (vars, names): (Vec<Variable>, Vec<String>),
+        points: &Points,
+        Builds { outputs: builds, buffers, marks }: &Builds,
+        number: usize,
+    ) -> Result<Family> {
+        let mut state = self.session.state();
+        let roots: Vec<Tuple> =
+            (0..builds[0].len()).map(|o| builds.iter().map(|b| state.node(b[o].1.root())).collect()).collect();
+        let id = |state: &State, t: &Tensor| {
+            let node = state.node(t.root());
+            state.storage(node).and_then(|s| state.buffer_id(s)).unwrap_or(u32::MAX)
+        };
+        let ids: Vec<Vec<u32>> = (0..seen.len())
+            .map(|i| buffers.iter().filter_map(|b| b[i].as_ref()).map(|t| id(&state, t)).collect())
+            .collect();
+        // where an input is the beginning of an output, its buffer has room for that
+        let mut places: Vec<Option<usize>> = Vec::new();
+        for t in &roots {
+            let found = forms::grown(&state.graph, points, t, &ids);
+            let found = found.filter(|g| !places.contains(&Some(g.input)) && slots[g.input].dims.len() > g.axis);
+            places.push(found.as_ref().map(|g| g.input));
+            if let Some(g) = found {
+                let room = usize::try_from(g.len.bounds(&vars).1).map_err(|_| overflow())?;
+                slots[g.input].room[g.axis] = room;
+                slots[g.input].grows = Some((g.axis, g.len));
+            }
+        }
+        let mut holders = Vec::new();
+        for (s, slot) in seen.iter().zip(&slots) {
+            let len = slot.room.iter().try_fold(1usize, |n, m| n.checked_mul(*m)).ok_or_else(overflow)?;
+            self.model().budget().tensor_elems(len as u64).grant()?;
+            holders.push(s.value.is_none().then(|| state.add_buffer(s.dtype, len, None)));
+        }
+        let given: Vec<forms::Given> = slots
+            .iter()
+            .zip(&ids)
+            .zip(&holders)
+            .filter_map(|((s, ids), h)| {
+                Some(forms::Given {
+                    buffers: ids.clone(),
+                    node: (*h)?,
+                    dims: s.dims.clone(),
+                    room: s.room.clone(),
+                    grows: s.grows.is_some(),
+                })
+            })
+            .collect();
+        let named = |stuck: forms::Stuck| {
+            let at = marks.iter().find(|m| m.nodes > stuck.node.0 as usize).map_or("the graph", |m| m.node.as_str());
+            Error::value("lengths", format!("node {at}: {}", stuck.why))
+        };
+        let mut made = Vec::new();
+        {
+            let mut all = forms::Lengths::new(&mut state.graph, &vars, points, &given);
+            for (t, place) in roots.iter().zip(&places) {
+                if place.is_some() {
+                    all.grow(t).map_err(named)?;
+                }
+            }
+            for (t, place) in roots.iter().zip(&places) {
+                let x = all.tensor(t).map_err(named)?;
+                let dims = x.axes.iter().map(|a| a.iter().map(|f| f.len.clone()).collect()).collect();
+                made.push((if place.is_some() { x.node } else { all.dense(&x) }, dims));
+            }
+        }
+        let mut taken = FxHashSet::default();
+        for ((node, _), place) in made.iter_mut().zip(&places) {
+            let whole = state.storage(*node).is_some_and(|s| state.buffer_id(s).is_some());
+            if place.is_none() && (whole || !taken.insert(*node)) {
+                return Err(Error::value("lengths", "an output is an input, a weight, or another output"));
+            }
+        }
+        drop(state);
+        let tensor = |u: UOp| Tensor::from_node(&self.session, u);
+        let holders = holders.into_iter().map(|h| h.map(tensor)).collect();
+        let outputs = builds[0]
+            .iter()
+            .zip(made)
+            .zip(places)
+            .map(|(((name, _), (node, dims)), place)| Output { name: name.clone(), tensor: tensor(node), dims, place })
+            .collect();
+        Ok(Family { number, vars, names, holders, inputs: slots, outputs })
+    }
+}

@@ -1,0 +1,160 @@
+//! One plan for every length of an ONNX model's inputs, against the plans of single lengths and the evaluator.
+
+use gradloom::OnnxModel;
+use gradloom_core::DType;
+use gradloom_core::io::HostTensor;
+use gradloom_core::io::onnx::{Input, Lengths};
+use gradloom_tests::here;
+use std::path::PathBuf;
+
+fn file(model: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models").join(model).join("model.onnx")
+}
+
+fn i64s(v: &[i64], shape: &[usize]) -> HostTensor {
+    HostTensor::new(DType::I64, shape.to_vec(), v.iter().flat_map(|x| x.to_le_bytes()).collect()).unwrap()
+}
+
+fn noise(seed: usize, shape: &[usize]) -> HostTensor {
+    let n: usize = shape.iter().product();
+    let v = (0..n).flat_map(|i| ((i * 7 + seed * 13) as f32 * 0.37).sin().to_le_bytes()).collect();
+    HostTensor::new(DType::F32, shape.to_vec(), v).unwrap()
+}
+
+fn off(a: &HostTensor, b: &HostTensor) -> f64 {
+    assert_eq!((a.dtype, &a.shape), (b.dtype, &b.shape));
+    let (a, b) = (a.to_f64(), b.to_f64());
+    let most = b.iter().fold(1e-9f64, |m, x| m.max(x.abs()));
+    assert!(a.iter().all(|x| x.is_finite()));
+    a.iter().zip(&b).fold(0.0, |m: f64, (x, y)| m.max((x - y).abs())) / most
+}
+
+const PAST: [&str; 4] = ["past_k0", "past_v0", "past_k1", "past_v1"];
+
+/// Inputs of a step: batch, new tokens, tokens before.
+fn step(b: usize, s: usize, p: usize) -> Vec<(&'static str, HostTensor)> {
+    let ids: Vec<i64> = (0..b * s).map(|i| (i as i64 * 5 + 3 + p as i64) % 50).collect();
+    let mut list =
+        vec![("input_ids", i64s(&ids, &[b, s])), ("attention_mask", i64s(&vec![1; b * (s + p)], &[b, s + p]))];
+    list.extend(PAST.iter().enumerate().map(|(i, name)| (*name, noise(i + 1, &[b, 2, p, 8]))));
+    list
+}
+
+/// Runs shapes that change one after the other, beside a plan for each: values, and how many plans there are in the end.
+fn check(device: &str, model: &str, lengths: Lengths, runs: &[Vec<(&'static str, HostTensor)>], new_plans: usize) {
+    let Some(opened) = here::device(device, gradloom::open(device, 2)) else { return };
+    let mut m = OnnxModel::load(&file(model), opened).unwrap();
+    m.set_lengths(lengths);
+    let mut fixed = OnnxModel::load(&file(model), gradloom::open(device, 2).unwrap()).unwrap();
+    let mut first = (0, 0);
+    for (i, run) in runs.iter().enumerate() {
+        let (got, want) = (m.run(run).unwrap(), fixed.run(run).unwrap());
+        for ((name, got), (_, want)) in got.iter().zip(&want) {
+            let e = off(got, want);
+            assert!(e <= 2e-5, "{device}, {model}, run {i}: `{name}` is off by {e:.1e}");
+        }
+        let c = m.counters();
+        if i < new_plans {
+            first = (c.plans, c.programs);
+        }
+        assert_eq!((c.plans, c.programs), first, "{device}, {model}, run {i}: {:?}", m.notes());
+    }
+    assert_eq!(m.notes(), Vec::<String>::new(), "{device}, {model}");
+}
+
+#[test]
+fn one_plan_serves_shapes_that_change() {
+    let shapes = [(2, 3, 6), (3, 2, 4), (2, 5, 9), (4, 3, 2), (2, 2, 7), (3, 4, 20), (2, 9, 5)];
+    let runs: Vec<_> = shapes.into_iter().map(|(b, s, p)| step(b, s, p)).collect();
+    for device in ["eval", "cpu:guarded"] {
+        check(device, "zoo_llama_past", Lengths::Seen, if device == "eval" { &runs[..4] } else { &runs }, 2);
+    }
+}
+
+#[test]
+fn an_encoder_has_one_plan_for_batches_of_texts() {
+    let run = |(b, n): (usize, usize)| {
+        let ids: Vec<i64> = (0..b * n).map(|i| (i as i64 * 11 + 3) % 60).collect();
+        // the end of each text is padding
+        let mask: Vec<i64> = (0..b * n).map(|i| i64::from(i % n < n - i / n % n)).collect();
+        vec![("input_ids", i64s(&ids, &[b, n])), ("attention_mask", i64s(&mask, &[b, n]))]
+    };
+    let runs: Vec<_> = [(2, 9), (3, 17), (8, 2), (5, 33), (2, 64), (7, 40)].into_iter().map(run).collect();
+    let bounds = [("s72", (1, 8)), ("s53", (1, 64))].map(|(n, b)| (n.to_owned(), b));
+    check("cpu:guarded", "zoo_t5_encoder", Lengths::Bounds(bounds.into()), &runs, 2);
+}
+
+#[test]
+fn a_cache_grows_in_place() {
+    let bounds = Lengths::Bounds([("s0".to_owned(), (1, 200))].into());
+    for (device, steps, lengths) in
+        [("eval", 4, bounds.clone()), ("cpu:guarded", 70, Lengths::Seen), ("cpu", 150, bounds)]
+    {
+        let Some(opened) = here::device(device, gradloom::open(device, 2)) else { continue };
+        let mut m = OnnxModel::load(&file("zoo_llama_past"), opened).unwrap();
+        let is_seen = lengths == Lengths::Seen;
+        m.set_lengths(lengths);
+        let mut fixed = OnnxModel::load(&file("zoo_llama_past"), gradloom::open("eval", 1).unwrap()).unwrap();
+        let mut cache: Vec<Input> = (0..4).map(|i| Input::Host(noise(i + 1, &[1, 2, 2, 8]))).collect();
+        let mut hosts: Vec<HostTensor> = (0..4).map(|i| noise(i + 1, &[1, 2, 2, 8])).collect();
+        let mut programs = Vec::new();
+        for n in 0..steps {
+            let list = || step(1, 1, n + 2).into_iter().take(2);
+            let inputs = list().map(|(name, t)| (name, Input::Host(t))).chain(PAST.into_iter().zip(cache));
+            let inputs = m.inputs_of(inputs.collect()).unwrap();
+            let got = m.run_on(&inputs).unwrap();
+            programs.push(m.counters().programs);
+            // from the second step on an output is the beginning of the input's buffer
+            assert!(n < 2 || is_seen || got[1].1.buffer().is_none(), "{device}, step {n}: the cache is copied");
+            if n < 5 || n % 20 == 0 {
+                let list: Vec<_> = list().chain(PAST.into_iter().zip(hosts)).collect();
+                let want = fixed.run(&list).unwrap();
+                for ((name, got), (_, want)) in got.iter().zip(&want) {
+                    let e = off(&m.read(got).unwrap(), want);
+                    assert!(e <= 2e-5, "{device}, step {n}: `{name}` is off by {e:.1e}");
+                }
+            }
+            hosts = got.iter().skip(1).map(|o| m.read(&o.1).unwrap()).collect();
+            cache = got.into_iter().skip(1).map(|o| Input::Tensor(o.1)).collect();
+            m.collect();
+        }
+        assert_eq!(m.notes(), Vec::<String>::new(), "{device}");
+        // room for 32 first, then for 64, then for 128
+        let new: Vec<usize> = (2..steps).filter(|&n| programs[n] > programs[n - 1]).collect();
+        assert!(if is_seen { new.len() <= 2 } else { new.is_empty() }, "{device}: kernels compiled in steps {new:?}");
+    }
+}
+
+#[test]
+fn a_tensor_of_an_earlier_step_may_be_continued_again() {
+    let mut m = OnnxModel::load(&file("zoo_llama_past"), gradloom::open("cpu", 1).unwrap()).unwrap();
+    m.set_lengths(Lengths::Bounds([("s0".to_owned(), (1, 64))].into()));
+    let mut go = |past: Vec<Input>, n: usize, id: i64| {
+        let own = [("input_ids", i64s(&[id], &[1, 1])), ("attention_mask", i64s(&vec![1; n + 1], &[1, n + 1]))];
+        let inputs = own.into_iter().map(|(name, t)| (name, Input::Host(t))).chain(PAST.into_iter().zip(past));
+        let inputs = m.inputs_of(inputs.collect()).unwrap();
+        let out = m.run_on(&inputs).unwrap();
+        let logits = m.read(&out[0].1).unwrap().to_f64();
+        (logits, out.into_iter().skip(1).map(|o| o.1).collect::<Vec<_>>())
+    };
+    let tensors = |list: &[gradloom_core::Tensor]| list.iter().cloned().map(Input::Tensor).collect::<Vec<_>>();
+    let mut past = (0..4).map(|i| Input::Host(noise(i + 1, &[1, 2, 2, 8]))).collect();
+    let mut list = Vec::new();
+    for n in 2..6 {
+        (_, list) = go(past, n, 7);
+        past = tensors(&list);
+    }
+    let (one, _) = go(tensors(&list), 6, 3);
+    let (other, _) = go(tensors(&list), 6, 9);
+    let (again, _) = go(tensors(&list), 6, 3);
+    assert_ne!(one, other);
+    assert!(one.iter().zip(&again).all(|(a, b)| (a - b).abs() < 1e-5));
+}
+
+#[test]
+fn lengths_outside_of_their_bounds_are_refused() {
+    let mut m = OnnxModel::load(&file("zoo_llama_past"), gradloom::open("eval", 1).unwrap()).unwrap();
+    m.set_lengths(Lengths::Bounds([("s0".to_owned(), (1, 4))].into()));
+    let error = m.run(&step(1, 1, 5)).unwrap_err().to_string();
+    assert!(error.contains("s0") && error.contains("between 1 and 4"), "{error}");
+}
