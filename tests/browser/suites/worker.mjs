@@ -1,8 +1,33 @@
 // Models in the page's worker, which is where `load` has them: the page's thread computes nothing of them, and all else is as it is in
 // the page's own thread.
 // configs: default, not-isolated
-import { DeviceError, FetchError, GradloomError, InputError, StateError, Tensor, clearCache, flushCache, init, load, memory, stats } from "gradloom";
-import { allowConsoleErrors, assert, assertClose, assertEqual, errorOf, fetchBytes, kinds, loadCase, note, params, test } from "harness";
+import { DeviceError, FetchError, GradloomError, InputError, OutOfMemoryError, StateError, Tensor } from "gradloom";
+import { clearCache, flushCache, init, load, memory, stats } from "gradloom";
+import { allowConsoleErrors, assert, assertClose, assertEqual, errorOf, fetchBytes, kinds, loadCase, note, params, test, testOnWebGpu } from "harness";
+
+// Workers of models, so that they can be ended, and what their GPU is lost by: a script before theirs listens for a word.
+const workers = [];
+globalThis.Worker = class extends Worker {
+  constructor(script, options) {
+    const own = String(script).includes("remote-worker");
+    const before = `
+      const { requestDevice } = globalThis.GPUAdapter?.prototype ?? {};
+      const devices = [];
+      if (requestDevice) GPUAdapter.prototype.requestDevice = async function (...args) {
+        devices.push(await requestDevice.apply(this, args));
+        return devices.at(-1);
+      };
+      addEventListener("message", (event) => {
+        if (event.data !== "lose") return;
+        event.stopImmediatePropagation();
+        devices.forEach((each) => each.destroy());
+      });`;
+    const scripts = [before, `import ${JSON.stringify(String(script))};`].map((text) => URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
+    const both = new Blob([scripts.map((each) => `import "${each}";`).join("\n")], { type: "text/javascript" });
+    super(own ? URL.createObjectURL(both) : script, options);
+    if (own) workers.push(this);
+  }
+};
 
 const MODEL = "/models/silero_vad_op15/model.onnx";
 const PICTURES = "/models/ppocr_cls/model.onnx";
@@ -98,6 +123,72 @@ for (const device of params.get("config") === "default" ? kinds : ["wasm"]) {
     assert(over instanceof StateError && over.code === "E_STATE", String(over));
   });
 
+  test(`outputs stay where they were computed, and go on from there, on ${device}`, async () => {
+    const model = await load(MODEL, { device });
+    const held = async () => (await memory()).find((row) => row.worker && row.device === device).tensors;
+    const names = Object.keys(expected);
+    // the same as with all values here
+    let state = feeds().state;
+    const want = [];
+    for (let i = 0; i < 4; i += 1) {
+      const { output, stateN } = await model.run({ ...feeds(), state });
+      want.push(await output.item());
+      state = stateN;
+    }
+    const before = await held();
+    let { state: there } = feeds();
+    const got = [];
+    for (let i = 0; i < 4; i += 1) {
+      const out = await model.run({ ...feeds(), state: there }, { stay: true });
+      assertEqual(Object.keys(out), names);
+      assertEqual([out.stateN.shape, out.stateN.dtype, out.stateN.device.kind], [expected.stateN.shape, "f32", device]);
+      got.push(await out.output.item());
+      out.output.dispose();
+      there.dispose();
+      there = out.stateN;
+    }
+    assertClose(got, want, { tolerance: 1e-4 });
+    assertEqual((await held()) - before, 1, "the last state");
+    // operators are this thread's
+    const error = await errorOf(() => there.add(1));
+    assert(error instanceof StateError && error.hint.includes("realize"), String(error));
+    const values = await there.data();
+    assertClose(values, await state.data(), { tolerance: 1e-4 });
+    // read, and still there
+    const { stateN: next } = await model.run({ ...feeds(), state: there }, { stay: true, outputs: ["stateN"] });
+    await next.realize();
+    assertClose(await next.add(1).data(), (await next.data()).map((v) => v + 1), { tolerance: 1e-6 });
+    there.dispose();
+    assert((await errorOf(() => there.data())).code === "E_STATE");
+    assertEqual((await held()) - before, 0);
+    // to a model of the page's own thread
+    const own = await load(MODEL, { device, worker: false });
+    const { stateN } = await model.run(feeds(), { stay: true });
+    const [a, b] = [await own.run({ ...feeds(), state: stateN }), await model.run({ ...feeds(), state: stateN })];
+    assertClose(await a.output.data(), await b.output.data(), { tolerance: 1e-4 });
+    const here = await own.run({ ...feeds(), state: stateN }, { stay: true });
+    assertClose(await here.output.mul(1).data(), await b.output.data(), { tolerance: 1e-4 });
+    stateN.dispose();
+    own.dispose();
+    model.dispose();
+  });
+
+  test(`memory that is refused in the worker is an error of its class, and all goes on, on ${device}`, async () => {
+    const model = await load("/models/ppocrv4_det/model.onnx", { device });
+    await init({ device, memoryLimit: 40e6 });
+    const again = await load(MODEL, { device });
+    const x = new Tensor(new Float32Array(3 * 960 * 960), [1, 3, 960, 960]);
+    const error = await errorOf(() => model.run({ x }));
+    assert(error instanceof OutOfMemoryError && error.code === "E_OUT_OF_MEMORY", String(error));
+    await init({ device, memoryLimit: Infinity });
+    await right(await load(MODEL, { device }));
+    await right(again);
+    const out = await model.run({ x: new Tensor(new Float32Array(3 * 64 * 64), [1, 3, 64, 64]) });
+    assertEqual(out["sigmoid_0.tmp_0"].shape, [1, 1, 64, 64]);
+    model.dispose();
+    again.dispose();
+  });
+
   test(`the same as in the page's own thread on ${device}`, async () => {
     const options = { device, everyValue: true };
     const [there, here] = [await load(MODEL, options), await load(MODEL, { ...options, worker: false })];
@@ -132,6 +223,39 @@ test("a run is ended between its kernels", async () => {
   const small = new Tensor(new Float32Array(3 * 32 * 32), [1, 3, 32, 32]);
   assertEqual((await model.run({ x: small }))["sigmoid_0.tmp_0"].shape, [1, 1, 32, 32]);
   await note(`another run ended ${(performance.now() - start).toFixed(0)} ms later`);
+  model.dispose();
+});
+
+test("a worker that dies is an error, and the next load starts another one", async () => {
+  const model = await load("/models/ppocrv4_det/model.onnx", { device: "wasm" });
+  const other = await load(MODEL, { device: "wasm" });
+  const { stateN } = await other.run(feeds(), { stay: true });
+  const x = new Tensor(new Float32Array(3 * 960 * 960), [1, 3, 960, 960]);
+  const running = errorOf(() => model.run({ x }));
+  const count = workers.length;
+  setTimeout(() => workers.at(-1).terminate(), 200);
+  const lost = (error) => assert(error instanceof DeviceError && error.code === "E_DEVICE_LOST" && error.hint, String(error));
+  lost(await running);
+  lost(await errorOf(() => model.run({ x })));
+  lost(await errorOf(() => stateN.data()));
+  other.dispose();
+  assertEqual((await memory()).filter(({ worker }) => worker), []);
+  const again = await load(MODEL, { device: "wasm" });
+  assertEqual(workers.length, count + 1);
+  await right(again);
+  again.dispose();
+});
+
+testOnWebGpu("a GPU that is lost in the worker is an error for what was there, and models go on", async () => {
+  const model = await load(MODEL, { device: "webgpu" });
+  const { stateN } = await model.run(feeds(), { stay: true });
+  await stateN.data();
+  const { stateN: unread } = await model.run(feeds(), { stay: true });
+  workers.at(-1).postMessage("lose");
+  const error = await errorOf(() => unread.data());
+  assert(error instanceof DeviceError && error.code === "E_DEVICE_LOST", String(error));
+  await right(model);
+  assertEqual(model.device.kind, "webgpu");
   model.dispose();
 });
 

@@ -72,6 +72,12 @@ export interface Port {
 export interface RunOptions {
   /** Values to compute in place of the model's outputs: any that a node of its main graph gives, by name. `model.graph` has the names. */
   outputs?: readonly string[];
+  /**
+   * Outputs of a model in the page's worker stay there, on its device: given to the next run of a model of the worker they are not
+   * copied, `data` and the like read them, and only `await output.realize()` brings one to this thread, for operators. They are there until
+   * their `dispose`. Other models' outputs are where they are computed anyway.
+   */
+  stay?: boolean;
   signal?: AbortSignal;
   onProgress?: OnProgress;
 }
@@ -295,7 +301,7 @@ export class LocalModel implements Model {
 
   /** An input where it is, if this device has it, or else its values. */
   #given(name: string, value: ModelInput, signal?: AbortSignal): Promise<RawInput> | readonly [name: string, id: number] {
-    if (value instanceof Tensor && !source(value)) {
+    if (value instanceof Tensor && !source(value) && !Tensor.away(value)) {
       const { host, id } = bind(value);
       if (host === this.#host) return [name, id];
     }
@@ -342,6 +348,7 @@ export class LocalModel implements Model {
 /** @internal A tensor's values. */
 export async function rawOf(name: string, value: Tensor, signal?: AbortSignal): Promise<RawInput> {
   const { dtype, shape } = value;
+  if (Tensor.away(value)) await Tensor.landed(value, signal);
   const own = source(value);
   if (own) return [name, dtype, shape, own.bytes];
   const { host, id } = bind(value);
@@ -378,12 +385,15 @@ function fill(name: string, port: Port | undefined, length: number): number[] {
   return shape;
 }
 
+/** @internal May it be in the page's worker? A device is its thread's. */
+export function mayBeElsewhere({ worker = true, device }: { worker?: boolean | undefined; device?: LoadOptions["device"] | undefined }): boolean {
+  const page = typeof document !== "undefined" && typeof Worker !== "undefined" && !inNode;
+  return worker && page && typeof device !== "object" && !settings.gpuDevice;
+}
+
 /** Loads an ONNX or TensorFlow Lite model. Everything the build cannot run is reported here, by node. */
 export async function load(from: FileSource, options: LoadOptions = {}): Promise<Model> {
-  const { worker = true, device } = options;
-  const page = typeof document !== "undefined" && typeof Worker !== "undefined" && !inNode;
-  // a device is its thread's
-  if (worker && page && typeof device !== "object" && !settings.gpuDevice) {
+  if (mayBeElsewhere(options)) {
     const model = await (await import("./remote.js").catch(() => undefined))?.loadRemote(from, options);
     if (model) return model;
   }

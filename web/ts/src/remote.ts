@@ -1,2 +1,3 @@
-// What a page loads to have its models in a worker.
+// What a page loads to have its models and tasks in a worker.
 export { loadRemote } from "./remote/model.js";
+export { openRemote } from "./remote/open.js";

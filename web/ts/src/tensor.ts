@@ -4,11 +4,13 @@ import { type Host, type Device, type GpuBuffer, type GpuBufferPart, defaultHost
 import { type DType, type DataOf, type Nested, type TypedArray } from "./dtype.js";
 import { bytesOf, decode, dtypeIndex, dtypeOf, encode, flatten, isTypedArray, nest, sizeOf } from "./dtype.js";
 import { DTypeError, DeviceError, StateError, ValueError, guard } from "./errors.js";
+import { backward, trainable } from "./gradients.js";
 import { type CustomKernel, customKernel } from "./kernel.js";
 import { weightsModule } from "./lazy.js";
 import type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./options.js";
 import type { FetchOptions, FileSource } from "./progress.js";
 
+export { accompany, checkpoint, companions, grad } from "./gradients.js";
 export type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions };
 
 /** Elements that `console.log` shows. */
@@ -26,8 +28,16 @@ interface Handle {
   id: number;
 }
 
+/** A value that another thread has. */
+export interface Away {
+  dtype: DType;
+  shape: readonly number[];
+  device: Device;
+  bytes(signal?: AbortSignal): Promise<Uint8Array>;
+  free(): void;
+}
+
 const lost = new FinalizationRegistry<Handle>(({ host, id }) => host.raw.free(id));
-const trainable = new WeakMap<Host, Set<WeakRef<Tensor>>>();
 const scopes: Set<Tensor>[] = [];
 
 /** A tensor: values of one dtype in a shape, computed when `data`, `item`, `tolist` or `realize` asks for them. */
@@ -36,6 +46,7 @@ export class Tensor {
   grad: Tensor | null = null;
   #handle: Handle | undefined;
   #source: Source | undefined;
+  #away: Away | undefined;
   #device: Host | undefined;
   #shape: readonly number[] | undefined;
   #dtype: DType | undefined;
@@ -48,8 +59,9 @@ export class Tensor {
   constructor(data: TypedArray | Nested, shape?: readonly number[] | null, options: TensorOptions = {}) {
     // An internal call: the value is there already.
     if ((data as unknown) instanceof Made) {
-      this.#handle = (data as unknown as Made).handle;
-      lost.register(this, this.#handle, this);
+      const { handle, away } = data as unknown as Made;
+      [this.#handle, this.#away, this.#shape, this.#dtype] = [handle, away, away?.shape, away?.dtype];
+      if (handle) lost.register(this, handle, this);
     } else {
       let values: TypedArray | readonly (number | bigint | boolean)[];
       let own: number[];
@@ -95,7 +107,7 @@ export class Tensor {
 
   /** The device that holds it; undefined while it is on no device yet. */
   get device(): Device | undefined {
-    return this.#handle?.host ?? this.#device;
+    return this.#handle?.host ?? this.#device ?? (this.#source ? undefined : this.#away?.device);
   }
 
   get requiresGrad(): boolean {
@@ -127,6 +139,7 @@ export class Tensor {
     if (this.#handle) this.#handle.host.raw.free(this.#handle.id);
     this.#handle = undefined;
     this.#source = undefined;
+    this.#away?.free();
     this.grad?.dispose();
     this.grad = null;
   }
@@ -144,12 +157,16 @@ export class Tensor {
     t.#live();
     if (!t.#handle) {
       const host = t.#device ?? on ?? defaultHost();
-      const { bytes, dtype, shape } = t.#source as Source;
+      if (!t.#source) throw new StateError("E_STATE", "this tensor is in the page's worker", { hint: "`await tensor.realize()` brings it here" });
+      const { bytes, dtype, shape } = t.#source;
       const id = guard(() => host.raw.tensor(dtype, Uint32Array.from(shape), bytes));
       t.#shape ??= shape;
       t.#dtype ??= dtype;
       t.#handle = { host, id };
       t.#source = undefined;
+      // from here on the two could differ
+      t.#away?.free();
+      t.#away = undefined;
       lost.register(t, t.#handle, t);
       useByDefault(host);
     }
@@ -160,6 +177,21 @@ export class Tensor {
   static source(t: Tensor): Source | undefined {
     t.#live();
     return t.#source;
+  }
+
+  /** @internal Where its value is, if that is another thread. */
+  static away(t: Tensor): Away | undefined {
+    t.#live();
+    return t.#away;
+  }
+
+  /** @internal Brings a value of another thread here. */
+  static async landed(t: Tensor, signal?: AbortSignal): Promise<void> {
+    if (!t.#away || t.#source || t.#handle) return;
+    const { dtype, shape } = t.#away;
+    const bytes = await t.#away.bytes(signal);
+    t.#live();
+    if (!t.#handle) t.#source ??= { bytes, dtype, shape: [...shape] };
   }
 
   // ---- values
@@ -185,6 +217,7 @@ export class Tensor {
     if (dtype !== undefined && dtype !== this.dtype) {
       throw new DTypeError("E_DTYPE", `the tensor holds ${this.dtype}, not ${dtype}`);
     }
+    if (this.#away) await Tensor.landed(this, options.signal);
     const bytes = this.#source ? new Uint8Array(this.#source.bytes) : await this.#read(options.signal);
     const values = decode(bytes, this.dtype) as DataOf[D];
     this.#seen = values.slice(0, SHOWN);
@@ -563,7 +596,10 @@ export class Tensor {
 // ---- helpers
 
 class Made {
-  constructor(readonly handle: Handle) {}
+  constructor(
+    readonly handle: Handle | undefined,
+    readonly away?: Away,
+  ) {}
 }
 
 /** What `new Tensor` makes of plain arrays: integers stay f32, as in networks they nearly always mean that. */
@@ -644,6 +680,11 @@ export function bind(t: Tensor, on?: Host): Handle {
   return Tensor.bind(t, on);
 }
 
+/** A value of another thread, as a tensor. */
+export function awayTensor(away: Away): Tensor {
+  return new Tensor(new Made(undefined, away) as unknown as Nested);
+}
+
 /** The bytes of a tensor that is on no device yet. */
 export function source(t: Tensor): Source | undefined {
   return Tensor.source(t);
@@ -699,6 +740,8 @@ export function op(name: string, operands: readonly Tensor[], nums?: readonly nu
 /** Computes several tensors at once, as `Tensor.realize` does one. */
 export async function realize(tensors: readonly Tensor[], options: { signal?: AbortSignal } = {}): Promise<void> {
   if (tensors.length === 0) return;
+  const elsewhere = tensors.filter((t) => t instanceof Tensor && Tensor.away(t));
+  if (elsewhere.length > 0) await Promise.all(elsewhere.map((t) => Tensor.landed(t, options.signal)));
   const host = hostOf(tensors);
   const ids = tensors.map((t) => bind(t, host).id);
   await onDevice(host, () => host.raw.realize(ids, options.signal) as Promise<unknown>, options.signal);
@@ -736,52 +779,4 @@ export function tidy<T>(body: () => T): T {
 export function keep(t: Tensor): Tensor {
   for (const scope of scopes) scope.delete(t);
   return t;
-}
-
-/** d(loss)/d(t) for each of `targets`, the very tensors the scalar `loss` was computed from. */
-export function grad(loss: Tensor, targets: readonly Tensor[]): Tensor[] {
-  return ops("grad", [loss, ...targets]);
-}
-
-/**
- * `f(...inputs)`, of which training keeps the inputs alone: what is between them and the result is computed again when the
- * gradient needs it. The values and gradients are the same.
- */
-export function checkpoint(inputs: readonly Tensor[], f: (...inputs: Tensor[]) => Tensor): Tensor {
-  return op("checkpointed", [f(...inputs), ...inputs]);
-}
-
-const along = new WeakMap<Tensor, readonly WeakRef<Tensor>[]>();
-
-/** What is to be computed in one go with a gradient, as far as it still lives: the losses it was made from, its norm. */
-export function companions(gradient: Tensor): Tensor[] {
-  return (along.get(gradient) ?? []).map((ref) => ref.deref()).filter((t): t is Tensor => !!t && !t.disposed);
-}
-
-/** Says what is to be computed with a gradient. */
-export function accompany(gradient: Tensor, tensors: readonly Tensor[]): void {
-  along.set(gradient, tensors.map((t) => new WeakRef(t)));
-}
-
-function backward(loss: Tensor): void {
-  const { host, id } = bind(loss);
-  const refs = trainable.get(host) ?? new Set();
-  const live: Tensor[] = [];
-  for (const ref of refs) {
-    const t = ref.deref();
-    if (!t || t.disposed) refs.delete(ref);
-    else if (t.requiresGrad) live.push(t);
-  }
-  const reached = guard(() => host.raw.depends(id, live.map((t) => bind(t).id)));
-  const targets = live.filter((_, at) => reached[at]);
-  if (targets.length === 0) {
-    const hint = "set requiresGrad on the parameters, and call backward() before computing the loss's value";
-    throw new ValueError("E_VALUE", "backward: no tensor with requiresGrad leads to this loss", { hint });
-  }
-  grad(loss, targets).forEach((gradient, at) => {
-    const t = targets[at] as Tensor;
-    const sum = t.grad ? t.grad.add(gradient) : gradient;
-    accompany(sum, [...(t.grad ? companions(t.grad) : []), loss]);
-    t.grad = keep(sum);
-  });
 }

@@ -62,7 +62,8 @@ async function decoded(source: AudioSource, options: AudioOptions): Promise<Soun
   const bytes = await readSource(source as FileSource, options);
   const name = typeof source === "string" || source instanceof URL ? String(source) : "the file";
   // a browser may know a code of WAV that is not read here
-  if (isWav(bytes) && typeof OfflineAudioContext === "undefined") return readWav(bytes);
+  const decode = typeof OfflineAudioContext === "undefined" ? elsewhere.decode : decodeSound;
+  if (isWav(bytes) && !decode) return readWav(bytes);
   if (isWav(bytes)) {
     try {
       return readWav(bytes);
@@ -78,17 +79,24 @@ async function decoded(source: AudioSource, options: AudioOptions): Promise<Soun
     return new FormatError("E_FORMAT", what, { ...(cause !== undefined && { cause }), ...(is?.hint && { hint: is.hint }) });
   };
   if (is && !sounds.includes(is.id)) throw wrong();
-  if (typeof OfflineAudioContext === "undefined") {
+  if (!decode) {
     const hint = "convert it to WAV, or give { channels, sampleRate }";
     throw new UnsupportedError("E_UNSUPPORTED", `${is ? `${name} is ${is.what}; ` : ""}only WAV files are decoded here`, { hint });
   }
-  // Decoding resamples to the context's rate, so that it is the one that is wanted, if any. A copy: the context takes its bytes.
-  const context = new OfflineAudioContext(1, 1, options.sampleRate ?? 44_100);
-  const buffer = await context.decodeAudioData(new Uint8Array(bytes).buffer).catch((cause: Error) => {
+  // Decoding resamples to the rate that is wanted, if any. A copy: who decodes takes its bytes.
+  const sound = await decode(new Uint8Array(bytes), options.sampleRate ?? 44_100).catch((cause: Error) => {
     throw wrong(cause);
   });
   options.signal?.throwIfAborted();
-  return decoded(buffer, options);
+  return decoded(sound, options);
+}
+
+/** A page that decodes sounds for this thread, a worker of it, which browsers give no decoder. */
+export const elsewhere: { decode?: (bytes: Uint8Array<ArrayBuffer>, sampleRate: number) => Promise<Sound> } = {};
+
+/** A sound of a file in a code that the browser knows, at a rate. It takes the bytes. */
+export function decodeSound(bytes: Uint8Array<ArrayBuffer>, sampleRate: number): Promise<AudioBufferLike> {
+  return new OfflineAudioContext(1, 1, sampleRate).decodeAudioData(bytes.buffer);
 }
 
 function mixed(channels: readonly Float32Array[]): Float32Array {

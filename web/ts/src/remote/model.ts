@@ -4,11 +4,11 @@ import { type DType, decode, isTypedArray } from "../dtype.js";
 import { DeviceError, StateError, ValueError, guardAsync } from "../errors.js";
 import { type Drift, type Graph, type LoadOptions, type Model, type ModelInput, type Port, type RawInput, type RunOptions, compared, rawOf } from "../model.js";
 import { type FileSource, type Progress, checkSource, readSource } from "../progress.js";
-import { Tensor, source } from "../tensor.js";
+import { type Away, Tensor, awayTensor, source } from "../tensor.js";
 import { type TuneOptions, type TunedKernel } from "../tune.js";
-import { Slices } from "../turns.js";
 import { type Calls, packed } from "./calls.js";
-import { deviceIn, worker } from "../remote-start.js";
+import { copied, inParts } from "./copies.js";
+import { becomesBetterHere, deviceIn, isBetterHere, worker } from "../remote-start.js";
 
 /** What the worker says of a model. */
 export interface Told {
@@ -29,17 +29,49 @@ export type Facts = Pick<Device, "kind" | "threads" | "software" | "relaxedSimd"
 /** A tensor between two threads. */
 export type Sent = readonly [dtype: DType, shape: readonly number[], bytes: Uint8Array];
 
+/** A tensor that stays in the worker, by its number. */
+export type Held = readonly [dtype: DType, shape: readonly number[], id: number];
+
 /** What a run gave. */
 export interface Ran {
-  outputs: Record<string, Sent>;
+  outputs: Record<string, Sent | Held>;
   timing: Timing;
   device: Facts;
 }
 
-/** Bytes that are copied at a time. */
-const PART_BYTES = 1 << 22;
-
 const lost = new FinalizationRegistry(({ calls, id }: { calls: Calls; id: number }) => void calls.ask("dispose", id).catch(() => {}));
+
+const forgotten = new FinalizationRegistry(({ calls, id }: { calls: Calls; id: number }) => free(calls, id));
+const free = (calls: Calls, id: number): void => void calls.ask("free", id).catch(() => {});
+
+/** A tensor's value in the worker. */
+class Elsewhere implements Away {
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+  readonly device: Device;
+  readonly calls: Calls;
+  readonly id: number;
+
+  constructor(calls: Calls, device: Device, [dtype, shape, id]: Held) {
+    [this.calls, this.device, this.dtype, this.shape, this.id] = [calls, device, dtype, Object.freeze(shape), id];
+  }
+
+  bytes(signal?: AbortSignal): Promise<Uint8Array> {
+    return this.calls.ask("read", this.id, { signal });
+  }
+
+  free(): void {
+    forgotten.unregister(this);
+    free(this.calls, this.id);
+  }
+
+  /** As a tensor of this thread. */
+  tensor(): Tensor {
+    const t = awayTensor(this);
+    forgotten.register(t, { calls: this.calls, id: this.id }, this);
+    return t;
+  }
+}
 
 /** A device of the worker's: a name for it, which no tensor of the page can be on. */
 class RemoteDevice {
@@ -58,7 +90,7 @@ class RemoteDevice {
 }
 
 /** A model whose numbers are the worker's. */
-class RemoteModel implements Model {
+export class RemoteModel implements Model {
   readonly inputs: readonly Port[];
   readonly outputs: readonly Port[];
   readonly nodes: number;
@@ -70,7 +102,10 @@ class RemoteModel implements Model {
   #timing: Timing | undefined;
   #graph: Uint8Array | Graph;
 
-  constructor(calls: Calls, { id, device, graph, ...info }: Told) {
+  /** Who frees it with what it is a part of, if anybody does. */
+  readonly owner: object | undefined;
+
+  constructor(calls: Calls, { id, device, graph, ...info }: Told, owner?: object) {
     this.inputs = info.inputs;
     this.outputs = info.outputs;
     this.nodes = info.nodes;
@@ -80,7 +115,8 @@ class RemoteModel implements Model {
     this.#id = id;
     this.#device = new RemoteDevice(calls, id, device) as unknown as Device;
     this.#graph = graph;
-    lost.register(this, { calls, id }, this);
+    this.owner = owner;
+    if (!owner) lost.register(this, { calls, id }, this);
   }
 
   get graph(): Graph {
@@ -98,23 +134,35 @@ class RemoteModel implements Model {
   }
 
   async run(inputs: Record<string, ModelInput>, options: RunOptions = {}): Promise<Record<string, Tensor>> {
-    const { signal, onProgress, outputs } = options;
+    const { signal, onProgress, outputs, stay = false } = options;
     signal?.throwIfAborted();
     const id = this.#live();
     if (typeof inputs !== "object" || inputs === null || inputs instanceof Tensor || ArrayBuffer.isView(inputs)) {
       throw new ValueError("E_VALUE", "run takes an object of inputs by name");
     }
-    const given = await Promise.all(Object.entries(inputs).map(async ([name, value]) => [name, await sent(value, signal)] as const));
+    const given = await Promise.all(Object.entries(inputs).map(async ([name, value]) => [name, await this.#sent(value, signal)] as const));
     const transfer = new Set<Transferable>();
-    const args = { id, inputs: given.map(([name, each]) => [name, packed(each, transfer).value]), ...(outputs && { outputs }) };
+    const args = { id, inputs: given.map(([name, each]) => [name, packed(each, transfer).value]), stay, ...(outputs && { outputs }) };
     const told = { onProgress: (progress: Progress): void => onProgress?.(progress) };
-    const ran = await this.#calls.ask<Ran>("run", args, { signal, told, transfer }).catch((error: unknown) => {
+    const late = ({ outputs: all }: Ran): void => Object.values(all).forEach((each) => isHeld(each) && free(this.#calls, each[2]));
+    const ran = await this.#calls.ask<Ran>("run", args, { signal, told, transfer, late }).catch((error: unknown) => {
       if ((error as Error).name !== "DataCloneError") throw error;
       throw new ValueError("E_VALUE", `run: an input holds what is no number: ${(error as Error).message}`, { cause: error });
     });
     this.#timing = ran.timing;
     if (ran.device.kind !== this.#device.kind) this.#device = new RemoteDevice(this.#calls, id, ran.device) as unknown as Device;
-    return Object.fromEntries(Object.entries(ran.outputs).map(([name, each]) => [name, tensorOf(each)]));
+    const here = (each: Sent | Held): Tensor => (isHeld(each) ? new Elsewhere(this.#calls, this.#device, each).tensor() : tensorOf(each));
+    return Object.fromEntries(Object.entries(ran.outputs).map(([name, each]) => [name, here(each)]));
+  }
+
+  /** An input in a form that can be sent: where it is, if it is in the worker. What the caller keeps is copied. */
+  async #sent(value: ModelInput, signal?: AbortSignal): Promise<unknown> {
+    if (isTypedArray(value)) return copied(value, signal);
+    if (!(value instanceof Tensor)) return value;
+    const away = Tensor.away(value);
+    if (away instanceof Elsewhere && away.calls === this.#calls) return { held: away.id };
+    const [, dtype, shape, bytes] = await rawOf("", value, signal);
+    return { tensor: [dtype, shape, source(value) ? await copied(bytes, signal) : bytes] };
   }
 
   compare(reference: Model, inputs: Record<string, ModelInput>, options: RunOptions & { tolerance?: number } = {}): Promise<Drift[]> {
@@ -148,13 +196,7 @@ class RemoteModel implements Model {
   }
 }
 
-/** An input in a form that can be sent. What the caller keeps is copied. */
-async function sent(value: ModelInput, signal?: AbortSignal): Promise<unknown> {
-  if (isTypedArray(value)) return value.slice();
-  if (!(value instanceof Tensor)) return value;
-  const [, dtype, shape, bytes] = await rawOf("", value, signal);
-  return { tensor: [dtype, shape, source(value) ? bytes.slice() : bytes] };
-}
+const isHeld = (each: Sent | Held): each is Held => typeof each[2] === "number";
 
 /** A tensor that came. */
 export function tensorOf([dtype, shape, bytes]: Sent): Tensor {
@@ -182,17 +224,6 @@ function graphOf(text: Uint8Array): Graph {
   return JSON.parse(new TextDecoder().decode(text), read) as Graph;
 }
 
-/** Bytes in parts, so that the page's thread copies little at a time. */
-async function inParts(bytes: Uint8Array, signal?: AbortSignal): Promise<Uint8Array[]> {
-  const slices = new Slices();
-  const parts: Uint8Array[] = [];
-  for (let at = 0; at < bytes.length || at === 0; at += PART_BYTES) {
-    parts.push(bytes.slice(at, at + PART_BYTES));
-    await slices.breathe(signal);
-  }
-  return parts;
-}
-
 /** A file as the worker can read it: an address, a file, or bytes in parts. */
 async function fileFor(from: FileSource, options: LoadOptions): Promise<unknown> {
   checkSource(from);
@@ -202,9 +233,6 @@ async function fileFor(from: FileSource, options: LoadOptions): Promise<unknown>
   // a function stays here, and what it fetches goes there
   return inParts(await readSource(from, options), options.signal);
 }
-
-/** Does the worker lack the GPU that the page has? */
-let noGpuThere = false;
 
 /** Loads a model in the page's worker; null where that cannot be. */
 export async function loadRemote(from: FileSource, options: LoadOptions): Promise<Model | null> {
@@ -216,7 +244,7 @@ export async function loadRemote(from: FileSource, options: LoadOptions): Promis
   here.catch(() => {});
   const file = fileFor(from, options);
   file.catch(() => {});
-  if (noGpuThere) return null;
+  if (isBetterHere()) return null;
   const calls = await guardAsync(worker, signal);
   if (!calls) return null;
   const { value, transfer } = packed({ ...rest, from: await file, ...deviceIn(kind) });
@@ -225,8 +253,7 @@ export async function loadRemote(from: FileSource, options: LoadOptions): Promis
   const model = new RemoteModel(calls, await calls.ask<Told>("load", value, { signal, told, transfer, late }));
   const host = await guardAsync(() => here, signal);
   useByDefault(host);
-  noGpuThere = (kind ?? "auto") === "auto" && host.kind === "webgpu" && model.device.kind === "wasm";
-  if (!noGpuThere) return model;
+  if (!(await becomesBetterHere(kind, model.device.kind))) return model;
   model.dispose();
   return null;
 }

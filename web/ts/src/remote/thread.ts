@@ -1,16 +1,21 @@
 // The worker's side: models by their numbers.
-import { type Device, type DeviceKind, type InitOptions, clearCache, flushCache, init, memory, stats } from "../device.js";
-import { InternalError } from "../errors.js";
+import { type Device, type DeviceKind, type InitOptions, clearCache, flushCache, init, memory, onDevice, stats } from "../device.js";
+import { InternalError, StateError } from "../errors.js";
 import { type LoadOptions, type LocalModel, type ModelInput, type RawInput, loadLocal } from "../model.js";
 import { type ModuleState, useModule } from "../module.js";
 import type { FileSource } from "../progress.js";
 import { Tensor, bind } from "../tensor.js";
 import type { TuneOptions } from "../tune.js";
 import type { Answers, Context } from "./calls.js";
-import { type Facts, type Ran, type Sent, type Told, graphText, tensorOf } from "./model.js";
+import { type Facts, type Held, type Ran, type Sent, type Told, graphText, tensorOf } from "./model.js";
 
 const models = new Map<number, LocalModel>();
+/** Outputs that stay here. */
+const tensors = new Map<number, Tensor>();
 let next = 0;
+
+/** A number for something that the page refers to. */
+export const newNumber = (): number => (next += 1);
 
 function modelOf(id: number): LocalModel {
   const found = models.get(id);
@@ -22,7 +27,8 @@ const facts = ({ kind, threads, software, relaxedSimd, maxBufferBytes, notes }: 
   kind, threads, software, relaxedSimd, maxBufferBytes, notes: [...notes],
 });
 
-interface Start {
+/** A device to start, and news of what the page's `init` was given. */
+export interface Start {
   device: DeviceKind | "auto";
   settings?: InitOptions;
 }
@@ -45,15 +51,68 @@ function whole(parts: Uint8Array[]): Uint8Array {
   return out;
 }
 
-/** A tensor's bytes, and the tensor's end. */
+/** A tensor's bytes. */
+async function bytesOf(t: Tensor, signal: AbortSignal): Promise<Uint8Array> {
+  const { host, id } = bind(t);
+  return onDevice(host, () => host.raw.data(id, signal) as Promise<Uint8Array>, signal);
+}
+
+/** A tensor with its bytes, and its end. */
 async function taken(t: Tensor, signal: AbortSignal): Promise<Sent> {
   const { dtype, shape } = t;
-  const { host, id } = bind(t);
   try {
-    return [dtype, [...shape], (await host.raw.data(id, signal)) as Uint8Array];
+    return [dtype, [...shape], await bytesOf(t, signal)];
   } finally {
     t.dispose();
   }
+}
+
+/** A tensor that stays. */
+function held(t: Tensor): Held {
+  const id = newNumber();
+  tensors.set(id, t);
+  return [t.dtype, [...t.shape], id];
+}
+
+function tensorAt(id: number): Tensor {
+  const found = tensors.get(id);
+  if (!found) throw new StateError("E_STATE", "this tensor was disposed");
+  return found;
+}
+
+/** Takes a model in, and says what the page must know of it. */
+export function told(model: LocalModel): Told {
+  const id = newNumber();
+  models.set(id, model);
+  const { inputs, outputs, nodes, parameters, opset, graph } = model;
+  return { id, inputs: [...inputs], outputs: [...outputs], nodes, parameters, opset, device: facts(model.device), graph: graphText(graph) };
+}
+
+/** Lets a model go. */
+export function disposed(id: number): void {
+  models.get(id)?.dispose();
+  models.delete(id);
+}
+
+/** Has the lock that the page knows this thread by as long as it lives: false where there are no locks. */
+function holds(lock: string): Promise<boolean> {
+  const { locks } = globalThis.navigator;
+  if (!locks) return Promise.resolve(false);
+  return new Promise((done) => {
+    const forever = new Promise<void>(() => {});
+    locks.request(lock, () => {
+      done(true);
+      return forever;
+    }).catch(() => done(false));
+  });
+}
+
+/** A run, as the page asks for it: inputs are values, tensors that were sent, or those that are here. */
+interface Run {
+  id: number;
+  inputs: [string, ModelInput | { tensor: Sent } | { held: number }][];
+  outputs?: string[];
+  stay: boolean;
 }
 
 const marked = <T>(rows: T[]): (T & { worker: true })[] => rows.map((row) => ({ ...row, worker: true }));
@@ -64,24 +123,25 @@ export const answers: Answers = {
   flushCache,
   clearCache,
 
-  begin: (state: ModuleState) => useModule(state),
+  begin({ lock, ...state }: ModuleState & { lock: string }): Promise<boolean> {
+    useModule(state);
+    return holds(lock);
+  },
 
   async load({ from, device, settings, ...options }: LoadOptions & Start & { from: FileSource | Uint8Array[] }, context): Promise<Told> {
     const { signal, tell } = context;
     await started({ device, ...(settings && { settings }) }, context);
     const onProgress = (progress: unknown): void => tell("onProgress", progress);
     const model = await loadLocal(Array.isArray(from) ? whole(from) : from, { ...options, device, signal, onProgress });
-    const id = (next += 1);
-    models.set(id, model);
-    const { inputs, outputs, nodes, parameters, opset, graph } = model;
-    return { id, inputs: [...inputs], outputs: [...outputs], nodes, parameters, opset, device: facts(model.device), graph: graphText(graph) };
+    return told(model);
   },
 
-  async run({ id, inputs, outputs }: { id: number; inputs: [string, ModelInput | { tensor: Sent }][]; outputs?: string[] }, { signal, tell }): Promise<Ran> {
+  async run({ id, inputs, outputs, stay }: Run, { signal, tell }): Promise<Ran> {
     const model = modelOf(id);
     const own: Tensor[] = [];
     const given = inputs.map(([name, value]) => {
-      const { tensor } = (value ?? {}) as { tensor?: Sent };
+      const { tensor, held: number } = (value ?? {}) as { tensor?: Sent; held?: number };
+      if (number !== undefined) return [name, tensorAt(number)] as const;
       if (!tensor) return [name, value as ModelInput] as const;
       own.push(tensorOf(tensor));
       return [name, own.at(-1) as Tensor] as const;
@@ -90,7 +150,7 @@ export const answers: Answers = {
     try {
       const all = await model.run(Object.fromEntries(given), { signal, onProgress, ...(outputs && { outputs }) });
       const timing = model.timing as NonNullable<typeof model.timing>;
-      const sent = await Promise.all(Object.entries(all).map(async ([name, t]) => [name, await taken(t, signal)] as const));
+      const sent = await Promise.all(Object.entries(all).map(async ([name, t]) => [name, stay ? held(t) : await taken(t, signal)] as const));
       return { outputs: Object.fromEntries(sent), timing, device: facts(model.device) };
     } finally {
       own.forEach((t) => t.dispose());
@@ -103,8 +163,12 @@ export const answers: Answers = {
 
   tune: ({ id, options }: { id: number; options: TuneOptions }, { signal }) => modelOf(id).device.tune({ ...options, signal }),
 
-  dispose(id: number): void {
-    models.get(id)?.dispose();
-    models.delete(id);
+  read: (id: number, { signal }) => bytesOf(tensorAt(id), signal),
+
+  free(id: number): void {
+    tensors.get(id)?.dispose();
+    tensors.delete(id);
   },
+
+  dispose: disposed,
 };

@@ -4,7 +4,7 @@ import type { Tensor } from "../tensor.js";
 import { type Box, overlap, scaleBoxes } from "../vision/boxes.js";
 import { fitImage } from "../vision/image.js";
 import type { ImageSource } from "../vision/pixels.js";
-import { type TaskOptions, imageOf, inputOf, modelOf } from "./recipe.js";
+import { type TaskOptions, imageOf, inputOf, given } from "./recipe.js";
 
 /** A face in a picture. */
 export interface Face {
@@ -40,7 +40,7 @@ function anchors({ strides, side }: Grids): [number, number][] {
 
 /** The faces in a picture, best first. Those that overlap more than `iou` (0.3) are one, whose numbers are their mean by score, as MediaPipe has it. */
 export async function detectFaces(source: ImageSource, options: TaskOptions & { score?: number; iou?: number }): Promise<Face[]> {
-  const opened = await modelOf("detectFaces", options);
+  const opened = given(options);
   const { more, boxes: limits = {}, name } = opened.recipe;
   const { score: least = limits.score ?? 0.5, iou = limits.iou ?? 0.3, signal } = options;
   const grids = more as unknown as Grids;

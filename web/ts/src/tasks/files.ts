@@ -3,7 +3,7 @@ import { type FileSource } from "../progress.js";
 import { openRanges } from "../ranges.js";
 import { Tensor } from "../tensor.js";
 import { type Ranked, topK } from "../vision/scores.js";
-import { type TaskOptions, modelOf, runOf } from "./recipe.js";
+import { type TaskOptions, given, runOf } from "./recipe.js";
 
 /** A kind of file. */
 export interface FileKind {
@@ -38,7 +38,7 @@ function strip(bytes: Uint8Array, start: boolean, end: boolean): Uint8Array {
  * for what is too small to tell.
  */
 export async function fileType(source: FileSource, options: TaskOptions & { k?: number }): Promise<FileKind | undefined> {
-  const opened = await modelOf("fileType", options);
+  const opened = given(options);
   const { labels = [] } = opened.recipe;
   const { block = 4096, edge = 1024, padding = 256, smallest = 8, threshold = 0.5, thresholds = {} } = (opened.recipe.more ?? {}) as Partial<Reading>;
   const { signal } = options;

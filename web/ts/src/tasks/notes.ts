@@ -3,7 +3,7 @@
 import { FormatError } from "../errors.js";
 import { type AudioSource, readAudio } from "../audio/sound.js";
 import { Tensor } from "../tensor.js";
-import { type TaskOptions, inputOf, modelOf } from "./recipe.js";
+import { type TaskOptions, inputOf, given } from "./recipe.js";
 
 /** A note. */
 export interface Note {
@@ -49,7 +49,7 @@ const GAP = 11;
 
 /** The notes of a sound, in the order of their beginnings. */
 export async function notes(source: AudioSource, options: NotesOptions): Promise<Note[]> {
-  const opened = await modelOf("notes", options);
+  const opened = given(options);
   const { onPart, signal, fetch } = options;
   const shape: Shape = {
     rate: 22_050, window: 43_844, hop: 256, frames: 172, shared: 30, keys: 88, lowest: 21, note: "", onset: "",
@@ -158,36 +158,4 @@ function withRises(sounding: Float32Array, begins: Float32Array, keys: number): 
     most = Math.max(most, rises[i] as number);
   }
   return begins.map((v, i) => Math.max(v, most > 0 ? ((rises[i] as number) * highest) / most : 0));
-}
-
-/** Ticks of a quarter note, which lasts half a second. */
-const TICKS = 480;
-
-/** Notes as a file that music programs open: standard MIDI, format 0, a piano at 120 beats a minute. */
-export function midi(list: readonly Note[]): Uint8Array<ArrayBuffer> {
-  const tick = (seconds: number): number => Math.max(0, Math.round(seconds * 2 * TICKS));
-  // at one moment, ends come before beginnings
-  const events = list
-    .flatMap(({ start, end, pitch, amplitude }) => [
-      { at: tick(start), bytes: [0x90, pitch, Math.min(127, Math.max(1, Math.round(amplitude * 127)))] },
-      { at: Math.max(tick(start) + 1, tick(end)), bytes: [0x80, pitch, 0] },
-    ])
-    .sort((a, b) => a.at - b.at || (a.bytes[0] as number) - (b.bytes[0] as number));
-  const track = [0, 0xff, 0x51, 3, 0x07, 0xa1, 0x20];
-  let now = 0;
-  for (const { at, bytes } of events) {
-    track.push(...variable(at - now), ...bytes);
-    now = at;
-  }
-  track.push(0, 0xff, 0x2f, 0);
-  const word = (n: number): number[] => [n >>> 24, (n >>> 16) & 0xff, (n >>> 8) & 0xff, n & 0xff];
-  const text = (name: string): number[] => [...name].map((c) => c.charCodeAt(0));
-  return Uint8Array.from([...text("MThd"), ...word(6), 0, 0, 0, 1, TICKS >> 8, TICKS & 0xff, ...text("MTrk"), ...word(track.length), ...track]);
-}
-
-/** Seven bits a byte, the highest first. */
-function variable(n: number): number[] {
-  const out = [n & 0x7f];
-  for (let rest = n >>> 7; rest > 0; rest >>>= 7) out.unshift(0x80 | (rest & 0x7f));
-  return out;
 }

@@ -7,7 +7,7 @@ import { type PictureOptions, fitImage, fromImage, toImageData } from "../vision
 import { type ImageSource, type Pixels, readPixels } from "../vision/pixels.js";
 import { resize } from "../vision/resize.js";
 import { type Ranked, softmax, topK } from "../vision/scores.js";
-import { type Opened, type TaskOptions, imageOf, inputOf, modelOf, runOf } from "./recipe.js";
+import { type Opened, type TaskOptions, imageOf, inputOf, given, runOf } from "./recipe.js";
 
 /** A picture as RGBA bytes: `ImageData` in pages. */
 export type Picture = Pixels & { data: Uint8ClampedArray };
@@ -27,7 +27,7 @@ const picture = (data: Uint8ClampedArray, width: number, height: number): Pictur
 
 /** What a picture shows: the `k` likeliest classes, best first. */
 export async function classify(source: ImageSource, options: TaskOptions & { k?: number }): Promise<Ranked[]> {
-  const opened = await modelOf("classify", options);
+  const opened = given(options);
   const { recipe } = opened;
   const out = await runOf(opened, { [inputOf(opened)]: await fromImage(source, imageOf(opened, options)) }, options);
   const scores = (await out.data<DType>()) as ArrayLike<number>;
@@ -37,7 +37,7 @@ export async function classify(source: ImageSource, options: TaskOptions & { k?:
 
 /** The things in a picture and where they are, best first. */
 export async function detect(source: ImageSource, options: TaskOptions & { score?: number; iou?: number }): Promise<Found[]> {
-  const opened = await modelOf("detect", options);
+  const opened = given(options);
   const { boxes: how = {}, labels } = opened.recipe;
   const { tensor, placement } = await fitImage(source, imageOf(opened, options));
   using out = await runOf(opened, { [inputOf(opened)]: tensor }, options);
@@ -67,7 +67,7 @@ export async function detect(source: ImageSource, options: TaskOptions & { score
 
 /** A picture painted in a style, or in several with a weight for each. */
 export async function stylize(source: ImageSource, options: TaskOptions & { style?: number | readonly number[] }): Promise<Picture> {
-  const opened = await modelOf("stylize", options);
+  const opened = given(options);
   const { input = "style_weights", count = 0 } = (opened.recipe.more ?? {}) as { input?: string; count?: number };
   const { style = 0 } = options;
   const weights = new Float32Array(count);
@@ -92,7 +92,7 @@ async function pictureOf({ recipe }: Opened, out: Tensor, { signal }: TaskOption
  * row by row.
  */
 export async function removeBackground(source: ImageSource, options: TaskOptions): Promise<{ picture: Picture; mask: Float32Array }> {
-  const opened = await modelOf("removeBackground", options);
+  const opened = given(options);
   const own = await readPixels(source, options);
   const { width, height } = own;
   using out = await runOf(opened, { [inputOf(opened)]: await fromImage(own, imageOf(opened, options)) }, options);
@@ -113,7 +113,7 @@ export async function upscale(
   source: ImageSource,
   options: TaskOptions & { tile?: number; onTile?: (done: number, all: number) => void },
 ): Promise<Picture> {
-  const opened = await modelOf("upscale", options);
+  const opened = given(options);
   const own = await readPixels(source, options);
   const { tile = 128, onTile, signal } = options;
   const { factor = 2 } = (opened.recipe.more ?? {}) as { factor?: number };

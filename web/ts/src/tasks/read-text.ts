@@ -5,7 +5,7 @@ import { readSource } from "../progress.js";
 import type { Box } from "../vision/boxes.js";
 import { fitImage } from "../vision/image.js";
 import { type ImageSource, type Rgba, readPixels } from "../vision/pixels.js";
-import { type Opened, type TaskOptions, imageOf, inputOf, modelOf, open, runOf } from "./recipe.js";
+import { type Opened, type TaskOptions, imageOf, inputOf, given, openHere, runOf } from "./recipe.js";
 import { type TextBox, detectText } from "./text-boxes.js";
 
 /** A line of text with its words. */
@@ -44,7 +44,7 @@ const LEAST = 0.5;
 
 /** What is written in a picture: upright lines, read from left to right. */
 export async function readText(source: ImageSource, options: TaskOptions & { onLine?: (line: TextLine) => void }): Promise<ReadText> {
-  const opened = await modelOf("readText", options);
+  const opened = given(options);
   const reader = await readerOf(opened, options);
   const own = await readPixels(source, options);
   const found = await detectText(own, { ...options, model: reader.detector });
@@ -74,7 +74,7 @@ function readerOf(opened: Opened, options: TaskOptions): Promise<Reader> {
       throw new FormatError("E_FORMAT", `${recipe.name}: the recipe of a reader has \`more.detect\` and \`more.characters\``);
     }
     const { model: _, ...fetching } = options;
-    const [detector, list] = await Promise.all([open(new URL(detect, url), fetching), readSource(new URL(characters, url), fetching)]);
+    const [detector, list] = await Promise.all([openHere(new URL(detect, url), fetching), readSource(new URL(characters, url), fetching)]);
     const classes = [...before, ...new TextDecoder().decode(list).replace(/\n$/, "").split("\n"), ...after];
     return { detector, classes, height, [Symbol.dispose]: () => detector.dispose() };
   };

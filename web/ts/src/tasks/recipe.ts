@@ -1,6 +1,6 @@
 // Recipes: what a model is for, what it takes and what it gives, in a file beside it. Whoever publishes a model can publish its recipe.
-import { type LoadOptions, type Model, type RunOptions, load } from "../model.js";
-import { FormatError, ValueError } from "../errors.js";
+import { type LoadOptions, type Model, type RunOptions, loadLocal } from "../model.js";
+import { FormatError, InternalError, ValueError } from "../errors.js";
 import { type FetchOptions, readSource } from "../progress.js";
 import type { Tensor } from "../tensor.js";
 import type { ImageOptions } from "../vision/image.js";
@@ -59,6 +59,12 @@ export interface TaskOptions extends FetchOptions {
   /** The address of a recipe, or a model that `open` gave. */
   model: string | URL | Opened;
   device?: LoadOptions["device"];
+  /**
+   * In a page a task is done in the worker that all models share: pictures and sounds go there, and what comes out comes back. False does
+   * it in the page's own thread, as happens for a `device` that `init` returned, after `init({ gpuDevice })`, and where the browser refuses
+   * the worker. What was opened stays where it was opened.
+   */
+  worker?: boolean;
   /** Told what is about to be fetched, from where and under which licence, once for each model. */
   onModel?: (notice: ModelNotice) => void;
 }
@@ -69,7 +75,7 @@ export interface Opened {
   readonly url: URL;
   /** The model, of tasks whose file is one. */
   readonly model: Model | undefined;
-  /** What a task keeps for the next call. */
+  /** What a task keeps for the next call, in the thread that it is done in. */
   readonly kept: Map<string, unknown>;
   dispose(): void;
   [Symbol.dispose](): void;
@@ -77,8 +83,6 @@ export interface Opened {
 
 /** Tasks whose file is weights alone: the network is here. */
 const WEIGHTS: ReadonlySet<TaskName> = new Set(["embed", "transcribe"] as const);
-
-const opened = new Map<string, Promise<Opened>>();
 
 /** What an address is relative to. */
 const base = (): string | undefined => (globalThis as { location?: { href: string } }).location?.href;
@@ -95,8 +99,8 @@ function checked(value: unknown, from: string): Recipe {
   return recipe as Recipe;
 }
 
-/** Loads a model by the address of its recipe. Tasks do so themselves; this is for who wants to wait for it, or free it. */
-export async function open(address: string | URL, options: Omit<TaskOptions, "model"> = {}): Promise<Opened> {
+/** Loads a model by the address of its recipe, in this thread. */
+export async function openHere(address: string | URL, options: Omit<TaskOptions, "model"> = {}): Promise<Opened> {
   const { onModel, device, signal, onProgress } = options;
   const { fetch, cache } = options;
   const own = { ...(fetch && { fetch }), ...(cache !== undefined && { cache }), ...(signal && { signal }) };
@@ -114,7 +118,7 @@ export async function open(address: string | URL, options: Omit<TaskOptions, "mo
   const file = new URL(recipe.model, url);
   onModel?.({ name: recipe.name, url: file.href, license: recipe.license, source: recipe.source, bytes: recipe.bytes });
   const how = { ...own, ...(onProgress && { onProgress }), ...(recipe.sha256 && { hash: recipe.sha256 }), ...(device && { device }) };
-  const model = WEIGHTS.has(recipe.task) ? undefined : await load(file, how);
+  const model = WEIGHTS.has(recipe.task) ? undefined : await loadLocal(file, how);
   const kept = new Map<string, unknown>();
   const dispose = (): void => {
     model?.dispose();
@@ -125,32 +129,10 @@ export async function open(address: string | URL, options: Omit<TaskOptions, "mo
   return { recipe, url, model, kept, dispose, [Symbol.dispose]: dispose };
 }
 
-/** The model of a task: loaded once for each address and device, until `unload`. */
-export async function modelOf(task: TaskName, options: TaskOptions): Promise<Opened> {
-  const { model } = (options ?? {}) as Partial<TaskOptions>;
-  if (model === undefined) {
-    throw new ValueError("E_VALUE", `${task} needs the address of a recipe`, { hint: `${task}(.., { model: "models/recipe.json" })` });
-  }
-  if (typeof model !== "string" && !(model instanceof URL)) return fits(task, model);
-  const key = `${String(options.device ?? "auto")} ${model}`;
-  let found = opened.get(key);
-  if (!found) {
-    opened.set(key, (found = open(model, options)));
-    found.catch(() => opened.delete(key));
-  }
-  return fits(task, await found);
-}
-
-function fits(task: TaskName, given: Opened): Opened {
-  if (given.recipe?.task === task) return given;
-  throw new ValueError("E_VALUE", `${given.recipe?.name ?? "this"} is a model for ${given.recipe?.task ?? "nothing"}, not for ${task}`);
-}
-
-/** Frees the models that tasks have loaded. */
-export async function unload(): Promise<void> {
-  const all = [...opened.values()];
-  opened.clear();
-  for (const each of all) (await each.catch(() => undefined))?.dispose();
+/** What was opened for a task. */
+export function given({ model }: TaskOptions): Opened {
+  if (typeof model !== "string" && !(model instanceof URL)) return model;
+  throw new InternalError("E_INTERNAL", "the model of this task is not open");
 }
 
 /** Runs the model of a task, and gives the output that its recipe names. What the model took and the other outputs are freed. */

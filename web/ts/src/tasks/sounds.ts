@@ -5,7 +5,7 @@ import { hostOf } from "../device.js";
 import { loadWeights } from "../lazy.js";
 import { Tensor, tidy } from "../tensor.js";
 import { Tokenizer } from "../tokenizer.js";
-import { type Opened, type TaskOptions, modelOf } from "./recipe.js";
+import { type Opened, type TaskOptions, given } from "./recipe.js";
 import { type Marks, Whisper } from "./whisper.js";
 
 /** Where somebody speaks. */
@@ -30,7 +30,7 @@ export interface VadOptions extends TaskOptions {
 
 /** Where somebody speaks in a sound: Silero's detector, frame by frame, with what it heard before. */
 export async function vad(source: AudioSource, options: VadOptions): Promise<Speech> {
-  const opened = await modelOf("vad", options);
+  const opened = given(options);
   const { rate = 16_000, frame = 512, context = 64, state = [2, 1, 128] } = (opened.recipe.more ?? {}) as Partial<Shapes>;
   const { onFrame, signal } = options;
   const { channels } = await readAudio(source, { sampleRate: rate, ...(signal && { signal }), ...(options.fetch && { fetch: options.fetch }) });
@@ -108,7 +108,7 @@ const MARKS: Marks = { prompt: [50257, 50362], end: 50256, notFirst: [220, 50256
  * seconds, and a word that a cut goes through may be lost.
  */
 export async function transcribe(source: AudioSource, options: TaskOptions & { onText?: (text: string) => void }): Promise<Transcript> {
-  const opened = await modelOf("transcribe", options);
+  const opened = given(options);
   const { signal, onText, fetch } = options;
   const { whisper, tokenizer } = await recognizerOf(opened, options);
   const marks = { ...MARKS, ...(opened.recipe.more as Partial<Marks> | undefined) };

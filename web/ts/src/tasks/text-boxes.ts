@@ -5,7 +5,7 @@ import type { Box } from "../vision/boxes.js";
 import { scaleBoxes } from "../vision/boxes.js";
 import { fitImage } from "../vision/image.js";
 import { type ImageSource, readPixels } from "../vision/pixels.js";
-import { type TaskOptions, imageOf, inputOf, modelOf, runOf } from "./recipe.js";
+import { type TaskOptions, imageOf, inputOf, given, runOf } from "./recipe.js";
 
 /** A line of text. */
 export interface TextBox {
@@ -29,7 +29,7 @@ interface Shape {
 
 /** Lines of text in a picture, upright ones, from top to bottom and left to right. */
 export async function detectText(source: ImageSource, options: TaskOptions): Promise<TextBox[]> {
-  const opened = await modelOf("detectText", options);
+  const opened = given(options);
   const shape: Shape = {
     longest: 960, multiple: 32, threshold: 0.3, score: 0.5, least: 3, grow: 1.6, ...(opened.recipe.more as Partial<Shape> | undefined),
   };

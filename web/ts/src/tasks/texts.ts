@@ -4,7 +4,7 @@ import { loadWeights } from "../lazy.js";
 import { readSource } from "../progress.js";
 import { Tensor, tidy } from "../tensor.js";
 import { type BatchEncoding, Tokenizer } from "../tokenizer.js";
-import { type Opened, type TaskOptions, modelOf } from "./recipe.js";
+import { type Opened, type TaskOptions, given } from "./recipe.js";
 
 interface Config {
   layers: number;
@@ -30,7 +30,7 @@ const STEP = 16;
  */
 export async function embed(texts: readonly string[], options: TaskOptions): Promise<Float32Array[]> {
   if (!Array.isArray(texts) || texts.some((text) => typeof text !== "string")) throw new ValueError("E_VALUE", "embed takes an array of strings");
-  const opened = await modelOf("embed", options);
+  const opened = given(options);
   const encoder = await encoderOf(opened, options);
   const out: Float32Array[] = new Array(texts.length);
   // those of about the same length together

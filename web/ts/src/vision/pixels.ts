@@ -45,6 +45,9 @@ interface Canvas {
   getContext(kind: "2d", options?: object): CanvasRenderingContext2D | null;
 }
 
+/** A page that reads the pictures of files which this thread, a worker of it, cannot. */
+export const elsewhere: { decode?: (file: Blob) => Promise<ImageBitmap> } = {};
+
 /** The class of a value by name: elements of other windows and classes that this host lacks are told apart too. */
 const kindOf = (value: unknown): string => Object.prototype.toString.call(value).slice(8, -1);
 
@@ -121,11 +124,17 @@ async function decodeFile(source: Blob | Uint8Array | ArrayBuffer | string | URL
  * SVG has no decoder of its own in pages, and Firefox refuses photos whose file asks for them to be turned (seen in 140): an element
  * shows both.
  */
-async function decodeBlob(blob: Blob): Promise<ImageBitmap> {
+export async function decodeBlob(blob: Blob): Promise<ImageBitmap> {
   try {
     return await createImageBitmap(blob, { premultiplyAlpha: "none", colorSpaceConversion: "default" });
   } catch (error) {
-    if (typeof document === "undefined") throw error;
+    if (typeof document === "undefined") {
+      const page = elsewhere.decode?.(blob);
+      if (!page) throw error;
+      return page.catch(() => {
+        throw error;
+      });
+    }
     const url = URL.createObjectURL(blob);
     try {
       const image = new Image();

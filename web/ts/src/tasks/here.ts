@@ -1,0 +1,10 @@
+// Tasks as they are done in the thread that calls them: each is given a model that was opened in this thread.
+export { detectFaces } from "./faces.js";
+export { fileType } from "./files.js";
+export { notes } from "./notes.js";
+export { classify, detect, removeBackground, stylize, upscale } from "./pictures.js";
+export { readText } from "./read-text.js";
+export { openHere } from "./recipe.js";
+export { transcribe, vad } from "./sounds.js";
+export { detectText } from "./text-boxes.js";
+export { embed, similar } from "./texts.js";

@@ -1,0 +1,34 @@
+// Notes as a file of music: standard MIDI.
+import type { Note } from "./notes.js";
+
+/** Ticks of a quarter note, which lasts half a second. */
+const TICKS = 480;
+
+/** Notes as a file that music programs open: standard MIDI, format 0, a piano at 120 beats a minute. */
+export function midi(list: readonly Note[]): Uint8Array<ArrayBuffer> {
+  const tick = (seconds: number): number => Math.max(0, Math.round(seconds * 2 * TICKS));
+  // at one moment, ends come before beginnings
+  const events = list
+    .flatMap(({ start, end, pitch, amplitude }) => [
+      { at: tick(start), bytes: [0x90, pitch, Math.min(127, Math.max(1, Math.round(amplitude * 127)))] },
+      { at: Math.max(tick(start) + 1, tick(end)), bytes: [0x80, pitch, 0] },
+    ])
+    .sort((a, b) => a.at - b.at || (a.bytes[0] as number) - (b.bytes[0] as number));
+  const track = [0, 0xff, 0x51, 3, 0x07, 0xa1, 0x20];
+  let now = 0;
+  for (const { at, bytes } of events) {
+    track.push(...variable(at - now), ...bytes);
+    now = at;
+  }
+  track.push(0, 0xff, 0x2f, 0);
+  const word = (n: number): number[] => [n >>> 24, (n >>> 16) & 0xff, (n >>> 8) & 0xff, n & 0xff];
+  const text = (name: string): number[] => [...name].map((c) => c.charCodeAt(0));
+  return Uint8Array.from([...text("MThd"), ...word(6), 0, 0, 0, 1, TICKS >> 8, TICKS & 0xff, ...text("MTrk"), ...word(track.length), ...track]);
+}
+
+/** Seven bits a byte, the highest first. */
+function variable(n: number): number[] {
+  const out = [n & 0x7f];
+  for (let rest = n >>> 7; rest > 0; rest >>>= 7) out.unshift(0x80 | (rest & 0x7f));
+  return out;
+}
