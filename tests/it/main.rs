@@ -34,6 +34,7 @@ mod models;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod mutations;
 mod narrow;
+mod network;
 mod numerics;
 mod onnx_suite;
 mod passes;

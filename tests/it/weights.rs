@@ -17,15 +17,15 @@ fn varint(mut v: u64) -> Vec<u8> {
     out
 }
 
-fn number(n: u64, v: u64) -> Vec<u8> {
+pub(crate) fn number(n: u64, v: u64) -> Vec<u8> {
     [varint(n << 3), varint(v)].concat()
 }
 
-fn field(n: u64, body: &[u8]) -> Vec<u8> {
+pub(crate) fn field(n: u64, body: &[u8]) -> Vec<u8> {
     [varint(n << 3 | 2), varint(body.len() as u64), body.to_vec()].concat()
 }
 
-fn node(op: &str, inputs: &[&str], output: &str) -> Vec<u8> {
+pub(crate) fn node(op: &str, inputs: &[&str], output: &str) -> Vec<u8> {
     let inputs: Vec<u8> = inputs.iter().flat_map(|i| field(1, i.as_bytes())).collect();
     field(1, &[inputs, field(2, output.as_bytes()), field(4, op.as_bytes())].concat())
 }

@@ -1,4 +1,4 @@
-//! A pull reader for the protobuf wire format: fields come one by one, borrowed, nothing is allocated.
+//! The protobuf wire format: a pull reader whose fields come one by one, borrowed, without an allocation; and a writer.
 //!
 //! No schema lives here (see `onnx/proto.rs`). Unknown fields are skipped by not looking at them; groups (deprecated but
 //! legal) are skipped as a whole. Spec: <https://protobuf.dev/programming-guides/encoding/>.
@@ -274,6 +274,44 @@ impl<'a> Field<'a> {
             Value::Fixed64(b) => Some(b),
             _ => None,
         }
+    }
+}
+
+/// A message under construction.
+#[derive(Default)]
+pub struct Writer(pub Vec<u8>);
+
+impl Writer {
+    /// A bare number, without a field's tag.
+    pub fn varint(&mut self, mut v: u64) {
+        while v > 0x7f {
+            self.0.push(v as u8 | 0x80);
+            v >>= 7;
+        }
+        self.0.push(v as u8);
+    }
+
+    /// An integer.
+    pub fn int(&mut self, field: u64, v: i64) {
+        self.varint(field << 3);
+        self.varint(v as u64);
+    }
+
+    /// The tag and length of a field of so many bytes, which come next.
+    pub fn begin(&mut self, field: u64, len: usize) {
+        self.varint(field << 3 | 2);
+        self.varint(len as u64);
+    }
+
+    /// Bytes, or a message.
+    pub fn bytes(&mut self, field: u64, v: &[u8]) {
+        self.begin(field, v.len());
+        self.0.extend_from_slice(v);
+    }
+
+    /// Text.
+    pub fn text(&mut self, field: u64, v: &str) {
+        self.bytes(field, v.as_bytes());
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::check;
 use super::model::{Model, Port};
+use super::network::{adapt, adapter_of};
 use super::ops::{self, Op};
 use super::proto::{AttrValue, Attribute, Dim, GraphProto, NodeProto};
 use super::stage::{Build, Frame, Step};
@@ -146,6 +147,7 @@ pub(super) fn run_model(cx: &mut Cx<'_>, feeds: &[(&str, Feed)]) -> Result<Vec<(
         };
         values.insert(p.name.clone(), value);
     }
+    values.extend(std::mem::take(&mut cx.trained));
     let scope = Scope { values: BTreeMap::new(), parent: None };
     let out = run_graph(cx, &model.proto.graph, &scope, values, 0, model.opset())?;
     let mut named = Vec::with_capacity(out.len());
@@ -273,10 +275,14 @@ pub(super) fn run_node(
         let what = format!("{} takes tensors, not sequences or optionals without a value", def.name);
         return Err(Error::Model { what, node: None });
     }
+    let adapter = adapter_of(cx.adapters, node, depth).map(|a| (a, args.clone()));
     let mut op = Op { cx, node, args, opset, scope, depth };
     op.want_floats(def)?;
     op.ask_for_inputs(def)?;
-    let outputs = (def.build)(&mut op)?;
+    let mut outputs = (def.build)(&mut op)?;
+    if let Some((adapter, args)) = adapter {
+        adapt(Op { cx: op.cx, node, args, opset, scope, depth }, def, adapter, &mut outputs)?;
+    }
     Ok(if moves { outputs.into_iter().map(|v| v.with_narrow(narrow)).collect() } else { outputs })
 }
 

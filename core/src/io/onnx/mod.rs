@@ -12,6 +12,8 @@
 //! | `inspect` | what a build would make of each node, before any run |
 //! | `outputs` | the same model with inner values as its outputs |
 //! | `compare` | where the values of two runs part |
+//! | `weights`, `network` | which tensors are weights; [`Network`]: a model whose weights learn |
+//! | `save` | the file again, with other values of its tensors |
 //! | `ops` | the operators, a table a file |
 //! | `runner` | [`Runner`]: plans per input signature, or for every length of one, replayed |
 //!
@@ -23,26 +25,33 @@ mod compare;
 mod fold;
 mod inspect;
 mod model;
+mod network;
 mod ops;
 mod outputs;
 mod prim;
 pub mod proto;
 mod runner;
+mod save;
 mod stage;
 mod strings;
 pub mod tensor;
 mod value;
+mod weights;
 
 pub use build::{Bound, Feed};
 pub use compare::Drift;
 pub use inspect::{NodeReport, Report, State, inspect};
 pub use model::{Model, Port, show_dims};
+pub use network::{Lora, Network, Train};
 pub use ops::supported;
 pub use runner::{Input, Inputs, Lengths, Run, Runner};
 pub use tensor::{ExternalData, NoExternalData};
+pub use weights::Weight;
 
 #[cfg(test)]
 mod build_tests;
+#[cfg(test)]
+mod network_tests;
 #[cfg(test)]
 mod run_tests;
 #[cfg(test)]

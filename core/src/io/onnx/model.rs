@@ -207,6 +207,22 @@ impl Model {
         self.proto.graph.initializers.iter().map(count).sum()
     }
 
+    /// The model's file.
+    pub(super) fn file_bytes(&self) -> &[u8] {
+        &self.file
+    }
+
+    /// The bytes of a tensor in another file, as they are there.
+    pub(super) fn stored(&self, t: &TensorProto) -> Result<Vec<u8>> {
+        let TensorData::External(r) = &t.data else { return Ok(self.bytes(t)?.into_owned()) };
+        let size = self.external.size(&r.location)?;
+        if r.offset > size || r.len > size - r.offset {
+            let what = format!("tensor `{}` lies outside its file `{}` of {size} bytes", t.name, r.location);
+            return Err(Error::format("onnx", what, None));
+        }
+        self.external.read(&r.location, r.offset, r.len)
+    }
+
     /// The bytes of a constant tensor.
     pub(super) fn bytes<'a>(&'a self, t: &'a TensorProto) -> Result<Cow<'a, [u8]>> {
         match &t.data {

@@ -10,6 +10,7 @@ use std::slice::SliceIndex;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::model::Model;
+use super::network::Adapter;
 use super::prim::operand;
 use super::stage::{Frame, Stop};
 use super::tensor::{TensorProto, is_narrow};
@@ -251,6 +252,9 @@ pub(super) struct Cx<'m> {
     stop: RefCell<Option<Stop>>,
     /// What each node of the model made, if somebody wants to know.
     pub(super) marks: Option<Vec<Mark>>,
+    /// Values in place of tensors of the main graph, and what is added to products: those of a network that learns.
+    pub(super) trained: Vec<(String, Value)>,
+    pub(super) adapters: &'m [Adapter],
 }
 
 impl<'m> Cx<'m> {
@@ -275,6 +279,8 @@ impl<'m> Cx<'m> {
             made_bytes: Cell::new(0),
             stop,
             marks: None,
+            trained: Vec::new(),
+            adapters: &[],
         }
     }
 

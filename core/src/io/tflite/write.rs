@@ -1,33 +1,6 @@
 //! Writes an ONNX file: just the messages that a translated graph has.
 
-/// A protobuf message under construction.
-#[derive(Default)]
-pub(super) struct Proto(pub(super) Vec<u8>);
-
-impl Proto {
-    fn varint(&mut self, mut v: u64) {
-        while v > 0x7f {
-            self.0.push(v as u8 | 0x80);
-            v >>= 7;
-        }
-        self.0.push(v as u8);
-    }
-
-    pub(super) fn int(&mut self, field: u64, v: i64) {
-        self.varint(field << 3);
-        self.varint(v as u64);
-    }
-
-    pub(super) fn bytes(&mut self, field: u64, v: &[u8]) {
-        self.varint(field << 3 | 2);
-        self.varint(v.len() as u64);
-        self.0.extend_from_slice(v);
-    }
-
-    pub(super) fn text(&mut self, field: u64, v: &str) {
-        self.bytes(field, v.as_bytes());
-    }
-}
+pub(super) use crate::io::protobuf::Writer as Proto;
 
 /// The value of an attribute.
 pub(super) enum Attr<'a> {

@@ -1,0 +1,305 @@
+//! Which tensors of a model are weights: those of floats that its nodes multiply, add or look up, as layers do with what they have learned.
+//! In: a checked graph. Out: names, shapes and dtypes, and for each weight how its products may be adapted.
+//!
+//! A file does not tell a weight from another constant, so the operators do: [`LEARNED`] has the inputs that layers learn, and what only
+//! moves elements ([`MOVES`]) is looked through. A lone number is a constant (the root of a width, a bound), unless it is added as a bias is.
+
+use super::check;
+use super::model::Model;
+use super::proto::{AttrValue, FunctionProto, NodeProto};
+use super::tensor::{TensorProto, elem_name, is_narrow};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::util::sort;
+
+/// A tensor of a model that can be trained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weight {
+    /// Its name in the file.
+    pub name: String,
+    /// Its extents.
+    pub shape: Vec<usize>,
+    /// What the file stores it in.
+    pub dtype: DType,
+}
+
+/// How a weight's products get a term of low rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Each node that multiplies runs again with the factor: the weight is `[in, out]`, as of MatMul.
+    Columns,
+    /// The same, where it is `[out, in, ..]`, as of Conv.
+    Rows,
+    /// The term is added to the weight, wherever that is used.
+    Sum,
+}
+
+/// What was found out about a weight.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Role {
+    /// A layer learns it.
+    learned: bool,
+    /// A layer's inputs are multiplied with it.
+    pub(super) multiplied: bool,
+    /// Every node that uses it takes the same direct way.
+    direct: Option<Way>,
+    uses: usize,
+    steps: usize,
+}
+
+impl Role {
+    /// Is this a tensor that layers learn?
+    pub(super) fn is_weight(&self, t: &TensorProto) -> bool {
+        self.learned && float(t).is_some()
+    }
+
+    /// How it is adapted.
+    pub(super) fn way(&self) -> Way {
+        self.direct.unwrap_or(Way::Sum)
+    }
+}
+
+/// Inputs that layers learn, a bit each, by operator and domain.
+const LEARNED: &[(&str, &str, u32)] = &[
+    ("", "MatMul", 0b11),
+    ("", "Gemm", 0b111),
+    ("", "Conv", 0b110),
+    ("", "ConvTranspose", 0b110),
+    ("", "Einsum", u32::MAX),
+    ("", "Gather", 0b1),
+    ("", "Add", 0b11),
+    ("", "Sub", 0b11),
+    ("", "Mul", 0b11),
+    ("", "Div", 0b11),
+    ("", "Sum", u32::MAX),
+    ("", "PRelu", 0b10),
+    ("", "BatchNormalization", 0b110),
+    ("", "InstanceNormalization", 0b110),
+    ("", "GroupNormalization", 0b110),
+    ("", "LayerNormalization", 0b110),
+    ("", "SimplifiedLayerNormalization", 0b10),
+    ("", "RMSNormalization", 0b10),
+    ("", "LSTM", 0b1000_1110),
+    ("", "GRU", 0b1110),
+    ("", "RNN", 0b1110),
+    ("com.microsoft", "FusedMatMul", 0b11),
+    ("com.microsoft", "TransposeMatMul", 0b11),
+    ("com.microsoft", "FusedConv", 0b110),
+    ("com.microsoft", "SkipLayerNormalization", 0b11100),
+    ("com.microsoft", "SkipSimplifiedLayerNormalization", 0b1100),
+    ("com.microsoft", "EmbedLayerNormalization", 0b111_1100),
+    ("com.microsoft", "GroupNorm", 0b110),
+    ("com.microsoft", "BiasGelu", 0b10),
+    ("com.microsoft", "FastGelu", 0b10),
+    ("com.microsoft", "Attention", 0b110),
+];
+
+/// Operators that give the elements of their first input in other places, or of all inputs.
+#[rustfmt::skip]
+const MOVES: &[&str] = &[
+    "Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Slice", "Concat", "Split", "Tile", "Cast",
+];
+
+/// So many nodes are looked through for one weight: files whose nodes use each other without end stop here.
+const MOST_STEPS: usize = 1 << 10;
+
+/// Who uses which value: its name, the node, and the place among the node's inputs; in the order of names.
+type Uses<'m> = Vec<(&'m str, &'m NodeProto, usize)>;
+
+fn uses_of(nodes: &[NodeProto]) -> Uses<'_> {
+    fn collect<'m>(nodes: &'m [NodeProto], out: &mut Uses<'m>) {
+        for n in nodes {
+            out.extend(n.inputs.iter().enumerate().map(|(i, name)| (name.as_str(), n, i)));
+            check::subgraphs(n).for_each(|g| collect(&g.nodes, out));
+        }
+    }
+    let mut out = Vec::new();
+    collect(nodes, &mut out);
+    sort::by_key(&mut out, |u| u.0);
+    out
+}
+
+/// Does a pattern, in which `*` stands for any characters, match a name?
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = name.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    if !pattern.contains('*') {
+        return rest.is_empty();
+    }
+    let mut parts: Vec<&str> = parts.collect();
+    let last = parts.pop().unwrap_or_default();
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = rest.get(at + part.len()..).unwrap_or_default();
+    }
+    rest.ends_with(last)
+}
+
+impl Model {
+    /// The weights that can be trained, in the file's order: tensors of floats that layers multiply, add or look up. Running means and
+    /// variances of batch norms are none; quantised weights are none either.
+    pub fn weights(&self) -> Vec<Weight> {
+        let listed = self.roles().into_iter().filter(|(t, role)| role.is_weight(t));
+        listed.filter_map(|(t, _)| Some(Weight { name: t.name, shape: t.shape, dtype: float_of(t.elem)? })).collect()
+    }
+
+    /// The constants of the main graph, those that nodes give among them, by name.
+    pub(super) fn constants(&self) -> Vec<TensorProto> {
+        let mut out = self.proto.graph.initializers.clone();
+        for n in self.nodes() {
+            out.extend(constant_of(n));
+        }
+        out
+    }
+
+    /// The same with what each is used for.
+    pub(super) fn roles(&self) -> Vec<(TensorProto, Role)> {
+        let uses = uses_of(self.nodes());
+        let of = |t: TensorProto| {
+            let mut role = Role::default();
+            let lone = t.shape.iter().all(|&n| n == 1);
+            let it = Walk { functions: &self.proto.functions, lone, scalar: t.shape.is_empty() };
+            it.walk(&uses, &t.name, 0, &mut role);
+            (t, role)
+        };
+        self.constants().into_iter().map(of).collect()
+    }
+
+    /// The weights that patterns choose among `all`, in their order. A name without `*` may be that of any constant of floats.
+    ///
+    /// # Errors
+    /// `E_DTYPE` for the name of a tensor that is no float, `E_VALUE` for a pattern that chooses nothing.
+    pub(super) fn choose(
+        &self,
+        patterns: &[String],
+        all: &[(TensorProto, Role)],
+        is_candidate: &dyn Fn(&TensorProto, &Role) -> bool,
+    ) -> Result<Vec<usize>> {
+        let mut chosen = vec![false; all.len()];
+        for pattern in patterns {
+            let exact = !pattern.contains('*');
+            let (mut found, mut refused) = (false, None);
+            for (i, (t, role)) in all.iter().enumerate().filter(|(_, (t, _))| matches(pattern, &t.name)) {
+                if float(t).is_none() {
+                    refused = refused.or(Some(t));
+                } else if exact || is_candidate(t, role) {
+                    (chosen[i], found) = (true, true);
+                }
+            }
+            match refused {
+                _ if found => {}
+                Some(t) => return Err(no_float(t)),
+                None => {
+                    let names = all.iter().filter(|(t, r)| float(t).is_some() && is_candidate(t, r));
+                    let names: Vec<&str> = names.map(|(t, _)| t.name.as_str()).collect();
+                    let some = names.iter().take(4).map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+                    let more = names.len().saturating_sub(4);
+                    let what = format!("no weight is called `{pattern}`; there are {some} and {more} more");
+                    return Err(Error::value("train", what));
+                }
+            }
+        }
+        Ok((0..all.len()).filter(|&i| chosen[i]).collect())
+    }
+
+    /// The error of a model that has nothing to train: it names the largest tensor that is no float.
+    pub(super) fn nothing_to_train(&self) -> Error {
+        let size = |t: &&TensorProto| t.shape.iter().fold(1usize, |n, &d| n.saturating_mul(d));
+        let all = self.constants();
+        match all.iter().filter(|t| float(t).is_none()).max_by_key(size).filter(|t| size(t) > 16) {
+            Some(t) => no_float(t),
+            None => Error::value("train", "the model has no weights".to_owned()),
+        }
+    }
+}
+
+/// The tensor that a node gives, if it does nothing else.
+pub(super) fn constant_of(n: &NodeProto) -> Option<TensorProto> {
+    let value =
+        n.attributes.iter().find(|a| a.name == "value").filter(|_| n.op_type == "Constant" && n.domain.is_empty());
+    match (&value?.value, n.outputs.first()) {
+        (AttrValue::Tensor(t), Some(name)) => Some(TensorProto { name: name.clone(), ..(**t).clone() }),
+        _ => None,
+    }
+}
+
+fn float_of(elem: i32) -> Option<DType> {
+    super::tensor::dtype_of(elem).filter(|d| d.is_float() && !is_narrow(elem))
+}
+
+/// The dtype of a tensor of floats.
+fn float(t: &TensorProto) -> Option<DType> {
+    t.dtype().ok().and_then(|_| float_of(t.elem))
+}
+
+fn no_float(t: &TensorProto) -> Error {
+    let dtype = super::tensor::dtype_of(t.elem).unwrap_or(DType::Void);
+    let why = format!("`{}` holds {}, and what is trained holds floats", t.name, elem_name(t.elem));
+    Error::DType { op: "train", dtype, why }
+}
+
+/// What is looked for, and where.
+struct Walk<'m> {
+    functions: &'m [FunctionProto],
+    lone: bool,
+    scalar: bool,
+}
+
+impl Walk<'_> {
+    /// Goes through the uses of a name, and of what holds its elements elsewhere.
+    fn walk(&self, uses: &Uses<'_>, name: &str, depth: usize, role: &mut Role) {
+        let first = uses.partition_point(|u| u.0 < name);
+        for (_, node, at) in uses.iter().skip(first).take_while(|u| u.0 == name) {
+            role.steps += 1;
+            if role.steps > MOST_STEPS {
+                return;
+            }
+            if let Some(f) = check::function(self.functions, node) {
+                role.note(None);
+                if let Some(name) = f.inputs.get(*at).filter(|_| depth < check::MAX_CALLS) {
+                    self.walk(&uses_of(&f.nodes), name, depth + 1, role);
+                }
+                continue;
+            }
+            let op = node.op_type.as_str();
+            if node.domain.is_empty() && MOVES.contains(&op) && (*at == 0 || op == "Concat") {
+                role.note(None);
+                if depth < check::MAX_CALLS {
+                    node.outputs.iter().filter(|o| !o.is_empty()).for_each(|o| self.walk(uses, o, depth + 1, role));
+                }
+                continue;
+            }
+            let row = LEARNED.iter().find(|r| r.0 == node.domain && r.1 == op);
+            let number =
+                self.lone && matches!(op, "Add" | "Sub" | "Mul" | "Div" | "Sum") && (op != "Add" || self.scalar);
+            role.learned |= row.is_some_and(|r| r.2 >> (*at).min(31) & 1 == 1) && !number;
+            role.multiplied |= *at == 1 && row.is_some() && matches!(op, "MatMul" | "Gemm" | "Conv");
+            role.note(if depth == 0 && *at == 1 { direct(node) } else { None });
+        }
+    }
+}
+
+impl Role {
+    /// One use more, and whether a direct way leads there.
+    fn note(&mut self, way: Option<Way>) {
+        self.direct = if self.uses == 0 || self.direct == way { way } else { None };
+        self.uses += 1;
+    }
+}
+
+/// How the products of a node with its second input are adapted, if the node can run with another matrix in its place.
+fn direct(n: &NodeProto) -> Option<Way> {
+    let int = |name: &str, default: i64| match n.attributes.iter().find(|a| a.name == name).map(|a| &a.value) {
+        Some(AttrValue::Int(v)) => *v,
+        None => default,
+        Some(_) => -1,
+    };
+    match n.op_type.as_str() {
+        _ if !n.domain.is_empty() => None,
+        "MatMul" => Some(Way::Columns),
+        "Gemm" if int("transB", 0) == 0 => Some(Way::Columns),
+        "Gemm" => Some(Way::Rows),
+        "Conv" if int("group", 1) == 1 => Some(Way::Rows),
+        _ => None,
+    }
+}
