@@ -1,8 +1,10 @@
 //! Language models from files, run to their end: the loop over tokens that [`gradloom_core::llm`] leaves to the host.
 
+mod adapters;
 mod several;
 mod whole;
 
+pub use adapters::AdapterFile;
 pub use gradloom_core::llm::*;
 pub use whole::{Foreseen, Guessed};
 
@@ -40,6 +42,9 @@ pub struct LanguageModel {
     tokenizer: Option<Arc<Tokenizer>>,
     chat: Option<Arc<ChatTemplate>>,
     ends: Vec<u32>,
+    /// By name, and which of them is in use.
+    adapters: Vec<(String, Adapter)>,
+    adapter: Option<usize>,
 }
 
 /// What a plan reads and gives.
@@ -98,11 +103,13 @@ pub struct LoadOptions {
     pub activations: Option<Activations>,
     /// What keys and values are kept in: f32, or f16, which takes half the memory.
     pub cache: DType,
+    /// Adapters that [`LanguageModel::use_adapter`] can put into use.
+    pub adapters: Vec<AdapterFile>,
 }
 
 impl Default for LoadOptions {
     fn default() -> LoadOptions {
-        LoadOptions { room: 0, texts: 1, activations: None, cache: DType::F32 }
+        LoadOptions { room: 0, texts: 1, activations: None, cache: DType::F32, adapters: Vec::new() }
     }
 }
 
@@ -131,7 +138,7 @@ impl LanguageModel {
         host: NativeHost,
         options: &LoadOptions,
     ) -> Result<LanguageModel> {
-        let &LoadOptions { room, texts, activations, cache } = options;
+        let &LoadOptions { room, texts, activations, cache, ref adapters } = options;
         let activations = activations.unwrap_or_else(|| best_activations(device.target()));
         let mut rt = Runtime::with_host(device, host);
         let session = rt.session().clone();
@@ -142,11 +149,17 @@ impl LanguageModel {
         })?;
         let decoder = if cache == DType::F32 { decoder } else { decoder.with_cache(cache)? };
         let decoder = if texts == 1 { decoder } else { decoder.with_sequences(texts)? };
-        rt.realize(&decoder.caches())?;
+        let adapters = contain(|| adapters::read(adapters, &decoder))?;
+        let decoder = match adapters.is_empty() {
+            true => decoder,
+            false => decoder.with_adapters(&adapters.iter().map(|a| a.1.clone()).collect::<Vec<_>>())?,
+        };
+        rt.realize(&decoder.caches().into_iter().chain(decoder.adapter_buffers()).collect::<Vec<_>>())?;
         let (ready, texts) = (BTreeMap::new(), vec![Vec::new(); texts]);
         let (tokenizer, chat) = (tokenizer.map(Arc::new), chat.map(Arc::new));
         let folded = Folded::default();
-        Ok(LanguageModel { rt, decoder, ready, folded, texts, text: 0, last: None, tokenizer, chat, ends })
+        let (text, last, adapter) = (0, None, None);
+        Ok(LanguageModel { rt, decoder, ready, folded, texts, text, last, tokenizer, chat, ends, adapters, adapter })
     }
 
     /// The model's graph and numbers.
@@ -305,7 +318,8 @@ impl LanguageModel {
     /// The buffers that differ from run to run. Weights that are stored in fewer bits than they are computed in count too: made of them,
     /// constants would be larger.
     fn no_weights(&self, roots: &[Tensor]) -> Vec<u32> {
-        let mut inputs: Vec<u32> = self.decoder.caches().into_iter().filter_map(Tensor::buffer).collect();
+        let changing = self.decoder.caches().into_iter().chain(self.decoder.adapter_buffers());
+        let mut inputs: Vec<u32> = changing.filter_map(Tensor::buffer).collect();
         let state = self.rt.session().state();
         let nodes: Vec<_> = roots.iter().map(|t| state.node(t.root())).collect();
         let narrow = |id: &u32| state.buffer(*id).is_some_and(|b| b.dtype != DType::F32);

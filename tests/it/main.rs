@@ -25,6 +25,7 @@ mod hostile;
 mod integers;
 mod lengths;
 mod llm;
+mod llm_adapters;
 mod llm_remote;
 mod llm_texts;
 mod long;

@@ -4,6 +4,7 @@
 //! caches are written where it says, masks compare with it, and rotations are rows of a table. Buffers have room for the longest
 //! text; loops over keys end where the masks do.
 
+use super::adapter::Slot;
 use super::arch::{Act, Block, Feed, Norm, Pairs, Place};
 use super::config::{Config, Rope, unsupported};
 use super::{err, names};
@@ -41,6 +42,8 @@ pub struct Decoder {
     room: usize,
     /// Texts that there is room for.
     pub(super) sequences: usize,
+    /// Buffers of adapters.
+    pub(super) slots: Vec<Slot>,
 }
 
 /// What the tensor of that name is multiplied with, where `wanted` is what is quick: rows are taken from an embedding, not multiplied, if it
@@ -172,8 +175,8 @@ impl Decoder {
             turns = config.rope.iter().map(|r| table(session, r, room)).collect::<Result<_>>()?;
         }
         let (blocks, packed) = (FxHashMap::default(), FxHashMap::default());
-        let d =
-            Decoder { session: session.clone(), config, weights, blocks, packed, caches, turns, room, sequences: 1 };
+        let (session, slots) = (session.clone(), Vec::new());
+        let d = Decoder { session, config, weights, blocks, packed, caches, turns, room, sequences: 1, slots };
         d.check()?;
         Ok(d)
     }
@@ -211,7 +214,11 @@ impl Decoder {
         Ok(())
     }
 
-    fn weight(&self, name: &str) -> Result<&Tensor> {
+    pub(super) fn has_weight(&self, name: &str) -> bool {
+        self.weights.contains_key(name)
+    }
+
+    pub(super) fn weight(&self, name: &str) -> Result<&Tensor> {
         let lacks = || err(format!("a model of architecture {} lacks the weight `{name}`", self.config.arch.name));
         self.weights.get(name).ok_or_else(lacks)
     }
@@ -269,7 +276,7 @@ impl Decoder {
     pub(super) fn output(&self, x: &Tensor) -> Result<Tensor> {
         let x = self.norm(x, "output_norm")?.contiguous();
         let output = if self.weights.contains_key("output.weight") { "output" } else { "token_embd" };
-        let y = self.linear(&x, output)?;
+        let y = self.adapted(&x, "output", self.product(&x, output)?)?;
         match self.config.logit_cap {
             Some(cap) => limited(&y, cap),
             None => Ok(y),
@@ -441,6 +448,10 @@ impl Decoder {
     }
 
     fn linear(&self, x: &Tensor, name: &str) -> Result<Tensor> {
+        self.adapted(x, name, self.product(x, name)?)
+    }
+
+    fn product(&self, x: &Tensor, name: &str) -> Result<Tensor> {
         let key = format!("{name}.weight");
         let weight = self.weight(&key)?.cast(DType::F32)?;
         let bias = self.weights.get(&format!("{name}.bias")).map(|b| b.cast(DType::F32)).transpose()?;

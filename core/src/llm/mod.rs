@@ -7,6 +7,7 @@
 //! | `config` | a model's numbers, from GGUF metadata or a `config.json` |
 //! | `names` | what files call the weights |
 //! | `decoder` | the graph |
+//! | `adapter` | adapters of low rank, from PEFT's files and GGUF, which are exchanged without another plan |
 //! | `batch` | graphs for several texts at once, for all logits, for states |
 //! | `remote` | graphs for a session elsewhere |
 //! | `grammar`, `schema` | which tokens may come, by a grammar or a JSON schema |
@@ -18,6 +19,7 @@
 //! a launch variable, so that one plan serves all positions. Never here: waiting, files, the loop over tokens, which the host has.
 #![deny(clippy::unwrap_used)]
 
+mod adapter;
 mod arch;
 mod batch;
 mod config;
@@ -30,6 +32,7 @@ mod sample;
 mod schema;
 mod stream;
 
+pub use adapter::Adapter;
 pub use arch::{ARCHES, Arch};
 pub use batch::{Batch, LONGEST, States};
 pub use config::{Config, Rope, ends};

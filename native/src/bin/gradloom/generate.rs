@@ -6,7 +6,7 @@ use clap::Args;
 use gradloom::DType;
 use gradloom::io::HostTensor;
 use gradloom::llm::{
-    Activations, Choice, End, Grammar, LanguageModel, LoadOptions, Matcher, Sampler, Stream, Vocabulary,
+    Activations, AdapterFile, Choice, End, Grammar, LanguageModel, LoadOptions, Matcher, Sampler, Stream, Vocabulary,
 };
 use gradloom::text::{ChatOptions, Tokenizer};
 use std::io::{BufRead, Write};
@@ -35,6 +35,9 @@ pub(crate) struct Model {
     /// What keys and values are kept in: `f16` takes half the memory, and logits are some thousandths off
     #[arg(long, value_name = "DTYPE", default_value = "f32")]
     cache_dtype: CacheKind,
+    /// An adapter: a folder or a safetensors file of PEFT, or a GGUF file; its matrices are added SCALE times, once unless told otherwise
+    #[arg(long, value_name = "FILE[=SCALE]")]
+    lora: Option<String>,
 }
 
 /// See [`LoadOptions::cache`].
@@ -112,6 +115,15 @@ impl How {
             sampler.constrain(Matcher::new(&grammar, &vocabulary)?, model.ends());
         }
         Ok(sampler)
+    }
+}
+
+/// `FILE=SCALE`, where a file's name may have such a sign too.
+fn adapter(text: &str) -> AdapterFile {
+    let scaled = text.rsplit_once('=').and_then(|(path, scale)| Some((path, scale.parse::<f64>().ok()?)));
+    match scaled.filter(|_| !Path::new(text).exists()) {
+        Some((path, scale)) => AdapterFile { scale, ..AdapterFile::new(path) },
+        None => AdapterFile::new(text),
     }
 }
 
@@ -221,8 +233,13 @@ impl Model {
             CacheKind::F32 => DType::F32,
             CacheKind::F16 => DType::F16,
         };
-        let options = LoadOptions { room, texts, activations, cache };
-        Ok(LanguageModel::load_with(&self.model, device, host, &options)?)
+        let adapter = self.lora.as_deref().map(adapter);
+        let name = adapter.as_ref().map(|a| a.name.clone());
+        let adapters = adapter.into_iter().collect();
+        let options = LoadOptions { room, texts, activations, cache, adapters };
+        let mut model = LanguageModel::load_with(&self.model, device, host, &options)?;
+        model.use_adapter(name.as_deref())?;
+        Ok(model)
     }
 
     /// The name of its file or folder.

@@ -1,0 +1,268 @@
+//! Adapters of language models: terms of low rank that are added to what matrices give.
+//!
+//! Sources: the files of Hugging Face's PEFT (`adapter_config.json`, `adapter_model.safetensors`) and llama.cpp's adapters as GGUF; Hu et al.,
+//! "LoRA: Low-Rank Adaptation of Large Language Models" (2021).
+//!
+//! In the graph an adapter is two buffers beside each matrix that any adapter changes, as wide as the widest one of them; narrower ones are
+//! filled up with zeros, and no adapter is zeros alone. So whichever is in use, the graph, its plans and its kernels are the same, and a
+//! switch writes some buffers; without an adapter their product is still made, which a rank of 16 of 2048 makes an hundredth of the work. A
+//! scale of 0 would save nothing of that, and give no number where a factor is infinite.
+
+use super::arch::{Arch, Pairs, Place};
+use super::config::Config;
+use super::decoder::Decoder;
+use super::{err, names};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::io::gguf::{Gguf, Value};
+use crate::io::json::Json;
+use crate::io::safetensors::SafeTensors;
+use crate::tensor::Tensor;
+
+/// What an adapter adds to matrices.
+#[derive(Clone, Debug)]
+pub struct Adapter {
+    terms: Vec<Term>,
+    /// Rows of queries and keys are in GGUF's order.
+    gguf: bool,
+}
+
+/// `B A x` beside `W x`.
+#[derive(Clone, Debug)]
+struct Term {
+    /// The matrix, by GGUF's name.
+    weight: String,
+    /// `[rank, inputs]`.
+    a: Vec<f32>,
+    /// `[outputs, rank]`, the scale in it.
+    b: Vec<f32>,
+    rank: usize,
+}
+
+/// The buffers beside a matrix.
+pub(super) struct Slot {
+    weight: String,
+    /// `[rank, inputs]` and `[outputs, rank]`, f32.
+    pub(super) a: Tensor,
+    pub(super) b: Tensor,
+}
+
+fn bad(what: String) -> Error {
+    err(format!("adapter: {what}"))
+}
+
+fn lacks(what: &str) -> Error {
+    Error::Unsupported { what: what.to_owned(), context: "an adapter of a language model".to_owned() }
+}
+
+/// A half of a term, as it comes.
+struct Half {
+    weight: String,
+    is_b: bool,
+    shape: Vec<usize>,
+    values: Vec<f32>,
+}
+
+impl Half {
+    fn new(weight: String, is_b: bool, t: &crate::io::HostTensor) -> Half {
+        Half { weight, is_b, shape: t.shape.clone(), values: t.to_f64().iter().map(|&x| x as f32).collect() }
+    }
+}
+
+impl Adapter {
+    /// Of PEFT's two files, for a model of this architecture; its matrices are those of the model times `scale`.
+    ///
+    /// # Errors
+    /// `E_UNSUPPORTED` for what is no plain LoRA (DoRA, biases, whole modules, embeddings), `E_MODEL` for halves without each other.
+    pub fn from_peft(arch: &Arch, config: &[u8], file: &[u8], scale: f64) -> Result<Adapter> {
+        let config = Json::parse(config)?;
+        let is = |key: &str| matches!(config.get(key), Some(Json::Bool(true)));
+        if config.get("peft_type").and_then(Json::as_str).is_some_and(|t| !t.eq_ignore_ascii_case("lora"))
+            || is("use_dora")
+        {
+            return Err(lacks("an adapter that is no LoRA"));
+        }
+        let number = |key: &str| config.get(key).and_then(Json::as_f64);
+        let alpha = number("lora_alpha").ok_or_else(|| bad("`adapter_config.json` has no `lora_alpha`".into()))?;
+        let index = SafeTensors::parse(file)?;
+        let mut halves = Vec::new();
+        let mut alphas = Vec::new();
+        for e in &index.entries {
+            let name = e.name.strip_prefix("base_model.model.").unwrap_or(&e.name);
+            let parts = [".lora_A.", ".lora_B."].map(|m| name.split_once(m));
+            let (is_b, stem) = match parts {
+                [Some((stem, _)), _] => (false, stem),
+                [_, Some((stem, _))] => (true, stem),
+                _ => return Err(lacks(&format!("the tensor `{}`", e.name))),
+            };
+            let weight = names::translate(arch, &format!("{stem}.weight"));
+            let weight = weight.ok_or_else(|| bad(format!("`{stem}` is no matrix of architecture {}", arch.name)))?;
+            if !is_b {
+                alphas.push((weight.clone(), pattern(&config, stem)?.unwrap_or(alpha)));
+            }
+            halves.push(Half::new(weight, is_b, &e.to_host(file)?));
+        }
+        let of = |weight: &str, rank: usize| {
+            let alpha = alphas.iter().find(|a| a.0 == weight).map_or(alpha, |a| a.1);
+            scale * alpha / if is("use_rslora") { (rank as f64).sqrt() } else { rank as f64 }
+        };
+        Ok(Adapter { terms: joined(halves, &of)?, gguf: false })
+    }
+
+    /// Of llama.cpp's file, for a model of this architecture.
+    ///
+    /// # Errors
+    /// `E_MODEL` for a file that holds no adapter, or one of another architecture.
+    pub fn from_gguf(arch: &Arch, file: &[u8], scale: f64) -> Result<Adapter> {
+        let index = Gguf::parse(file)?;
+        let text = |key: &str| index.get(key).and_then(Value::as_str);
+        if text("adapter.type") != Some("lora") {
+            return Err(bad("the GGUF file holds no LoRA adapter".into()));
+        }
+        if text("general.architecture").is_some_and(|a| a != arch.name) {
+            let own = text("general.architecture").unwrap_or_default();
+            return Err(bad(format!("it is of architecture {own}, the model of {}", arch.name)));
+        }
+        let alpha = index.get("adapter.lora.alpha").and_then(Value::as_f64).unwrap_or(0.0);
+        let mut halves = Vec::new();
+        for e in &index.entries {
+            let parts = [".lora_a", ".lora_b"].map(|m| e.name.strip_suffix(m));
+            let (is_b, weight) = match parts {
+                [Some(weight), _] => (false, weight),
+                [_, Some(weight)] => (true, weight),
+                _ => return Err(lacks(&format!("the tensor `{}`", e.name))),
+            };
+            if weight == "token_embd.weight" {
+                return Err(lacks("an adapted embedding"));
+            }
+            halves.push(Half::new(weight.to_owned(), is_b, &e.to_host(file)?));
+        }
+        let of = |_: &str, rank: usize| if alpha == 0.0 { scale } else { scale * alpha / rank as f64 };
+        Ok(Adapter { terms: joined(halves, &of)?, gguf: true })
+    }
+}
+
+/// What `alpha_pattern` says of a module: keys are names, or ends of names, of modules.
+fn pattern(config: &Json, stem: &str) -> Result<Option<f64>> {
+    let Some(list) = config.get("alpha_pattern").and_then(Json::as_object) else { return Ok(None) };
+    if let Some((key, _)) =
+        list.iter().find(|(k, _)| !k.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)))
+    {
+        return Err(lacks(&format!("the pattern `{key}` of `alpha_pattern`")));
+    }
+    let fits = |key: &str| stem == key || stem.strip_suffix(key).is_some_and(|rest| rest.ends_with('.'));
+    Ok(list.iter().find(|(key, _)| fits(key)).and_then(|(_, alpha)| alpha.as_f64()))
+}
+
+/// Terms of their halves.
+fn joined(halves: Vec<Half>, scale: &dyn Fn(&str, usize) -> f64) -> Result<Vec<Term>> {
+    let (b, a): (Vec<Half>, Vec<Half>) = halves.into_iter().partition(|h| h.is_b);
+    if a.is_empty() || a.len() != b.len() {
+        return Err(bad(format!("{} matrices A and {} matrices B", a.len(), b.len())));
+    }
+    let mut terms = Vec::with_capacity(a.len());
+    for a in a {
+        let b = b.iter().find(|b| b.weight == a.weight);
+        let b = b.ok_or_else(|| bad(format!("`{}` has a matrix A and no B", a.weight)))?;
+        let (&[rank, _], &[_, columns]) = (&a.shape[..], &b.shape[..]) else {
+            return Err(bad(format!("`{}` has factors of shape {:?} and {:?}", a.weight, a.shape, b.shape)));
+        };
+        if rank != columns || rank == 0 {
+            return Err(bad(format!("`{}` has factors of shape {:?} and {:?}", a.weight, a.shape, b.shape)));
+        }
+        let by = scale(&a.weight, rank) as f32;
+        let b = b.values.iter().map(|x| x * by).collect();
+        terms.push(Term { weight: a.weight, a: a.values, b, rank });
+    }
+    Ok(terms)
+}
+
+impl Decoder {
+    /// The same model with buffers for these adapters, of which none is in use. Call it before any graph is made, and realize
+    /// [`Decoder::adapter_buffers`] with the caches.
+    ///
+    /// # Errors
+    /// `E_MODEL` for an adapter of a matrix that the model has not got, or has in another shape.
+    pub fn with_adapters(mut self, adapters: &[Adapter]) -> Result<Decoder> {
+        let mut ranks: Vec<(&str, usize)> = Vec::new();
+        for t in adapters.iter().flat_map(|a| &a.terms) {
+            let (outputs, inputs) = self.matrix(&t.weight)?;
+            if t.a.len() != t.rank * inputs || t.b.len() != t.rank * outputs {
+                let (i, o) = (t.a.len() / t.rank, t.b.len() / t.rank);
+                return Err(bad(format!("`{}` is [{outputs}, {inputs}], the adapter is of [{o}, {i}]", t.weight)));
+            }
+            match ranks.iter_mut().find(|r| r.0 == t.weight) {
+                Some(r) => r.1 = r.1.max(t.rank),
+                None => ranks.push((&t.weight, t.rank)),
+            }
+        }
+        let mut slots = Vec::with_capacity(ranks.len());
+        for (weight, rank) in ranks {
+            let (outputs, inputs) = self.matrix(weight)?;
+            let zeros = |shape: [usize; 2]| Tensor::zeros(self.session(), DType::F32, &shape)?.to_storage();
+            slots.push(Slot { weight: weight.to_owned(), a: zeros([rank, inputs])?, b: zeros([outputs, rank])? });
+        }
+        self.slots = slots;
+        Ok(self)
+    }
+
+    /// The buffers of adapters: no weights, for they change.
+    pub fn adapter_buffers(&self) -> Vec<&Tensor> {
+        self.slots.iter().flat_map(|s| [&s.a, &s.b]).collect()
+    }
+
+    /// What to write where so that an adapter, or none, is in use: bytes for each of [`Decoder::adapter_buffers`], in their order.
+    pub fn adapter_bytes(&self, adapter: Option<&Adapter>) -> Vec<Vec<u8>> {
+        let mut out = Vec::with_capacity(2 * self.slots.len());
+        for s in &self.slots {
+            let room = s.a.shape().first().copied().unwrap_or(1);
+            let (mut a, mut b) = (vec![0.0; s.a.numel()], vec![0.0; s.b.numel()]);
+            let term = adapter.and_then(|x| x.terms.iter().find(|t| t.weight == s.weight).map(|t| (x, t)));
+            if let Some((adapter, t)) = term {
+                a.iter_mut().zip(&t.a).for_each(|(to, from)| *to = *from);
+                let rows = t.b.len() / t.rank;
+                for (row, to) in b.chunks_exact_mut(room).enumerate() {
+                    let from = moved(self.config(), adapter.gguf, &t.weight, row).min(rows - 1);
+                    to.iter_mut().zip(&t.b[from * t.rank..][..t.rank]).for_each(|(to, from)| *to = *from);
+                }
+            }
+            out.extend([a, b].map(|list| list.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()));
+        }
+        out
+    }
+
+    /// What a matrix gives, and what adapters add to it.
+    pub(super) fn adapted(&self, x: &Tensor, name: &str, y: Tensor) -> Result<Tensor> {
+        let slot = self.slots.iter().find(|s| s.weight.strip_suffix(".weight") == Some(name));
+        let Some(slot) = slot else { return Ok(y) };
+        // kernels of their own: a few numbers, read again for each of the outputs
+        let low = x.linear(&slot.a, None)?.contiguous();
+        y.add(low.linear(&slot.b, None)?)
+    }
+
+    /// Outputs and inputs of a matrix.
+    fn matrix(&self, name: &str) -> Result<(usize, usize)> {
+        // the output of a model may be its embedding
+        let own = if name == "output.weight" && !self.has_weight(name) { "token_embd.weight" } else { name };
+        match self.weight(own)?.shape()[..] {
+            [outputs, inputs] => Ok((outputs, inputs)),
+            ref shape => Err(bad(format!("`{name}` has shape {shape:?}, and is no matrix"))),
+        }
+    }
+}
+
+/// Which row of an adapter's matrix belongs to a row of the model's: GGUF files of some models have the rows of queries and keys in an order
+/// where those that are turned together are neighbours, other files have them half a head apart.
+fn moved(config: &Config, adapter_is_gguf: bool, weight: &str, row: usize) -> usize {
+    let is_turned = weight.ends_with(".attn_q.weight") || weight.ends_with(".attn_k.weight");
+    let neighbours = matches!(config.arch.place, Place::Rotary(Pairs::Neighbours));
+    let width = config.head_width;
+    if !is_turned || !neighbours || config.gguf == adapter_is_gguf || width < 2 {
+        return row;
+    }
+    let (head, at) = (row / width * width, row % width);
+    head + match config.gguf {
+        true => at % 2 * (width / 2) + at / 2,
+        false => at % (width / 2) * 2 + at / (width / 2),
+    }
+}

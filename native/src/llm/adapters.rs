@@ -1,0 +1,95 @@
+//! Adapters of language models from files, and which of them is in use.
+
+use super::LanguageModel;
+use crate::model::read_file;
+use gradloom_core::llm::{Adapter, Decoder};
+use gradloom_core::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// A file of an adapter.
+#[derive(Clone, Debug)]
+pub struct AdapterFile {
+    /// What it is called from now on.
+    pub name: String,
+    /// A folder with `adapter_config.json` and `adapter_model.safetensors` (PEFT), that safetensors file, or a GGUF file (llama.cpp).
+    pub path: PathBuf,
+    /// Its matrices are added so many times.
+    pub scale: f64,
+}
+
+impl AdapterFile {
+    /// One that is called as its file or folder.
+    pub fn new(path: impl Into<PathBuf>) -> AdapterFile {
+        let path = path.into();
+        let name = path.file_stem().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+        AdapterFile { name, path, scale: 1.0 }
+    }
+}
+
+/// Reads files for a model.
+pub(super) fn read(files: &[AdapterFile], decoder: &Decoder) -> Result<Vec<(String, Adapter)>> {
+    let mut out: Vec<(String, Adapter)> = Vec::with_capacity(files.len());
+    for f in files {
+        if out.iter().any(|a| a.0 == f.name) {
+            return Err(Error::value("adapters", format!("two are called `{}`", f.name)));
+        }
+        let bad = |e: Error| match e {
+            Error::Input { .. } => e,
+            e => Error::Input { name: f.path.display().to_string(), what: e.to_string() },
+        };
+        out.push((f.name.clone(), one(&f.path, f.scale, decoder).map_err(bad)?));
+    }
+    Ok(out)
+}
+
+fn one(path: &Path, scale: f64, decoder: &Decoder) -> Result<Adapter> {
+    let arch = decoder.config().arch;
+    if path.is_dir() {
+        return peft(path, &path.join("adapter_model.safetensors"), scale, decoder);
+    }
+    let file = read_file(path)?;
+    match file.starts_with(b"GGUF") {
+        true => Adapter::from_gguf(arch, &file, scale),
+        false => peft(path.parent().unwrap_or(Path::new("")), path, scale, decoder),
+    }
+}
+
+fn peft(folder: &Path, file: &Path, scale: f64, decoder: &Decoder) -> Result<Adapter> {
+    let config = read_file(&folder.join("adapter_config.json"))?;
+    Adapter::from_peft(decoder.config().arch, &config, &read_file(file)?, scale)
+}
+
+impl LanguageModel {
+    /// Names of the adapters that it was loaded with.
+    pub fn adapters(&self) -> Vec<&str> {
+        self.adapters.iter().map(|a| a.0.as_str()).collect()
+    }
+
+    /// The adapter in use.
+    pub fn adapter(&self) -> Option<&str> {
+        self.adapter.and_then(|i| self.adapters.get(i)).map(|a| a.0.as_str())
+    }
+
+    /// Puts an adapter into use, or none: from now on texts are read with it, and what was read before is forgotten. Nothing is compiled for it.
+    ///
+    /// # Errors
+    /// `E_VALUE` for a name that none was loaded by.
+    pub fn use_adapter(&mut self, name: Option<&str>) -> Result<()> {
+        let find = |name: &str| {
+            let none = || Error::value("adapters", format!("none is called `{name}`; there are {:?}", self.adapters()));
+            self.adapters.iter().position(|a| a.0 == name).ok_or_else(none)
+        };
+        let now = name.map(find).transpose()?;
+        if now == self.adapter {
+            return Ok(());
+        }
+        let bytes = self.decoder.adapter_bytes(now.and_then(|i| self.adapters.get(i)).map(|a| &a.1));
+        for (t, bytes) in self.decoder.adapter_buffers().into_iter().zip(bytes) {
+            self.rt.write(t, &bytes)?;
+        }
+        self.adapter = now;
+        self.texts.iter_mut().for_each(Vec::clear);
+        self.last = None;
+        Ok(())
+    }
+}
