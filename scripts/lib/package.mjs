@@ -31,7 +31,7 @@ export function checkTypes() {
 }
 
 /** Entries of the package, the script of its workers, and how those are started. */
-const entries = ["index", "vision", "audio", "data", "fit", "downloads", "tasks", "llm", "train/nn", "train/optim", "worker", "workers"];
+const entries = ["index", "vision", "audio", "data", "fit", "finetune", "downloads", "tasks", "llm", "train/nn", "train/optim", "worker", "workers"];
 /** Scripts of workers that are one file each. */
 const SCRIPTS = ["remote-worker", "llm-worker"];
 /** Files that are wasm-bindgen's, of modules that are loaded on first use: they find the wasm beside them. */

@@ -10,10 +10,11 @@ const root = new URL("../../", import.meta.url);
 // below tests/, where `gradloom` is the packed package
 const folder = new URL("../tmp/readme/", import.meta.url);
 
-/** A model as the READMEs assume one: `image` [1, 3, 224, 224] to `logits`, the means of the channels. */
+/** A model as the READMEs assume one: `image` [1, 3, 224, 224] to `logits`, the means of the channels through a matrix that changes nothing yet. */
 function logits() {
-  const nodes = [["GlobalAveragePool", ["image"], "mean"], ["Flatten", ["mean"], "logits"]];
-  return model({ image: { shape: [1, 3, 224, 224], dtype: "float32" } }, {}, nodes, [1, 3]);
+  const nodes = [["GlobalAveragePool", ["image"], "mean"], ["Flatten", ["mean"], "flat"], ["MatMul", ["flat", "head.weight"], "logits"]];
+  const weight = { data: Float32Array.of(1, 0, 0, 0, 1, 0, 0, 0, 1), shape: [3, 3], dtype: "float32" };
+  return model({ image: { shape: [1, 3, 224, 224], dtype: "float32" } }, { "head.weight": weight }, nodes, [1, 3]);
 }
 
 const PRELUDE = `

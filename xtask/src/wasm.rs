@@ -17,6 +17,7 @@ const PARTS: [split::Part<'_>; 6] = [
     split::Part {
         name: "onnx",
         exports: &[
+            "__wbg_trained_free",
             "runtime_adopt",
             "runtime_codes",
             "runtime_drifts",
@@ -25,7 +26,13 @@ const PARTS: [split::Part<'_>; 6] = [
             "runtime_onnx",
             "runtime_runModel",
             "runtime_texts",
+            "runtime_train",
             "runtime_withOutputs",
+            "trained_file",
+            "trained_forward",
+            "trained_parameters",
+            "trained_values",
+            "trained_weights",
         ],
     },
     split::Part { name: "weights", exports: &["runtime_saveWeights", "runtime_shards", "safetensorsIndex"] },

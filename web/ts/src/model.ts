@@ -370,8 +370,8 @@ export async function compared(
   return model.drifts(await values(model), await values(reference), tolerance);
 }
 
-/** The declared shape with its one open size worked out from the number of elements. */
-function fill(name: string, port: Port | undefined, length: number): number[] {
+/** @internal The declared shape with its one open size worked out from the number of elements. */
+export function fill(name: string, port: Port | undefined, length: number): number[] {
   const dims = port?.shape;
   if (!dims) return [length];
   const open = dims.flatMap((d, at) => (typeof d === "number" ? [] : [at]));
@@ -402,6 +402,12 @@ export async function load(from: FileSource, options: LoadOptions = {}): Promise
 
 /** @internal The same in this thread. */
 export async function loadLocal(from: FileSource, options: LoadOptions): Promise<LocalModel> {
+  const { host, id } = await loadRaw(from, options);
+  return new LocalModel(host, id, (options.device ?? "auto") === "auto");
+}
+
+/** @internal Its number, and where. */
+export async function loadRaw(from: FileSource, options: LoadOptions): Promise<{ host: Host; id: number }> {
   const { signal, onProgress } = options;
   // One may fail while the other is still under way; that one's end is of no interest then.
   const file = readSource(from, options);
@@ -420,9 +426,8 @@ export async function loadLocal(from: FileSource, options: LoadOptions): Promise
     const parts = await passed(host.engine, bytes, signal);
     return guard(() => host.raw.onnx(parts, options.everyValue ?? false, options.budget));
   });
-  const model = new LocalModel(host, id, (options.device ?? "auto") === "auto");
   useByDefault(host);
-  return model;
+  return { host, id };
 }
 
 /** The file as it is, or as ONNX if it is TensorFlow Lite's: those say so after four bytes. */

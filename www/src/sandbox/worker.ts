@@ -13,6 +13,7 @@ const entries: Record<string, () => Promise<Entry>> = {
   "gradloom/optim": () => import("gradloom/optim"),
   "gradloom/data": () => import("gradloom/data"),
   "gradloom/fit": () => import("gradloom/fit"),
+  "gradloom/finetune": () => import("gradloom/finetune"),
   "gradloom/llm": () => import("gradloom/llm"),
   "gradloom/tasks": () => import("gradloom/tasks"),
   "gradloom/vision": () => import("gradloom/vision"),

@@ -3,6 +3,7 @@ import { Tensor, nn, optim, torch, Tokenizer, type BatchEncoding } from "gradloo
 import * as cache from "gradloom/cache";
 import { DataLoader, examples } from "gradloom/data";
 import { fit, opfsCheckpoint, type Fitted } from "gradloom/fit";
+import { loadNetwork, type Network } from "gradloom/finetune";
 import { fromImage, letterbox, nms, toCanvas, topK } from "gradloom/vision";
 import { fromAudio, logMel } from "gradloom/audio";
 import { LLM, type Generated } from "gradloom/llm";
@@ -17,6 +18,8 @@ const net = new nn.Linear(2, 1);
 const optimizer = new optim.SGD(net.parameters(), { learningRate: 1 });
 const loss = ({ x, y }: Record<string, Tensor>): Tensor => net.forward(x!).mseLoss(y!);
 const f: Fitted = await fit(net, loader, { optimizer, loss, checkpoint: opfsCheckpoint("a") });
+const learned: Network = await loadNetwork("model.onnx", { lora: { rank: 2 } });
+await fit(learned, loader, { optimizer: new optim.AdamW(learned.parameters()), loss: ({ x, y }) => learned.forward(x!).mseLoss(y!) });
 const image: HTMLImageElement = new Image();
 const t = await fromImage(image, { size: [224, 224], mean: [1, 2, 3] });
 const c: HTMLCanvasElement = await toCanvas(t, document.createElement("canvas"));

@@ -1,0 +1,95 @@
+//! Models that learn, as JavaScript sees them. Part of what models load.
+
+use crate::args::{host_input, id_of, name_of};
+use crate::face::{Inner, Runtime, throw};
+use gradloom_core::Result;
+use gradloom_core::engine::Bytes;
+use gradloom_core::io::onnx::{Feed, Lora, Network, Train};
+use gradloom_core::tensor::Tensor;
+use js_sys::{Array, Uint8Array};
+use std::rc::Rc;
+use wasm_bindgen::prelude::*;
+
+/// A model some of whose values learn.
+#[wasm_bindgen]
+pub struct Trained {
+    inner: Rc<Inner>,
+    network: Network,
+}
+
+#[wasm_bindgen]
+impl Runtime {
+    /// A loaded model that learns: the weights that patterns choose, or all if there are none; with a rank above 0 adapters beside them.
+    pub fn train(
+        &self,
+        id: u32,
+        patterns: Vec<String>,
+        rank: usize,
+        alpha: f64,
+    ) -> std::result::Result<Trained, JsValue> {
+        let runner = self.inner.runner(id).map_err(throw)?;
+        let train = match (rank, patterns.is_empty()) {
+            (0, true) => Train::All,
+            (0, false) => Train::Named(patterns),
+            _ => Train::Lora(Lora { rank, alpha, patterns }),
+        };
+        let network = Network::new(runner.borrow().model(), &self.inner.session, &train).map_err(throw)?;
+        Ok(Trained { inner: self.inner.clone(), network })
+    }
+}
+
+#[wasm_bindgen]
+impl Trained {
+    /// `[name, dtype, shape]` of each weight that could learn.
+    pub fn weights(&self) -> Array {
+        let shape = |s: &[usize]| s.iter().map(|&n| JsValue::from(n as f64)).collect::<Array>();
+        let list = self.network.model().weights();
+        list.iter().map(|w| Array::of3(&(&w.name).into(), &w.dtype.name().into(), &shape(&w.shape))).collect()
+    }
+
+    /// `[name, number]` of what learns.
+    pub fn parameters(&self) -> Array {
+        self.numbers(self.network.parameters())
+    }
+
+    /// The same of the weights that learning changed, adapters added.
+    pub fn values(&self) -> std::result::Result<Array, JsValue> {
+        Ok(self.numbers(self.network.values().map_err(throw)?))
+    }
+
+    /// `[name, number]` of the outputs for inputs `[name, number]` or `[name, dtype, shape, data]`.
+    pub fn forward(&self, inputs: Array) -> std::result::Result<Array, JsValue> {
+        let (mut names, mut feeds) = (Vec::new(), Vec::new());
+        for i in inputs.iter() {
+            let i: &Array = i.unchecked_ref();
+            names.push(name_of(i));
+            feeds.push(self.feed(i).map_err(throw)?);
+        }
+        let list: Vec<(&str, Feed)> = names.iter().map(String::as_str).zip(feeds).collect();
+        Ok(self.numbers(self.network.forward(&list).map_err(throw)?))
+    }
+
+    /// The model's file with these values, `[name, dtype, shape, data]` each.
+    pub fn file(&self, values: Array) -> std::result::Result<Uint8Array, JsValue> {
+        let values = values.iter().map(|v| host_input(v.unchecked_ref())).collect::<Result<Vec<_>>>().map_err(throw)?;
+        Ok(Uint8Array::from(&*self.network.model().file_with(&values).map_err(throw)?))
+    }
+}
+
+impl Trained {
+    fn numbers(&self, list: Vec<(String, Tensor)>) -> Array {
+        list.into_iter().map(|(name, t)| Array::of2(&name.into(), &self.inner.keep(t).into())).collect()
+    }
+
+    /// Values that decide shapes are built into the graph; all others may change.
+    fn feed(&self, i: &Array) -> Result<Feed> {
+        if let Some(id) = id_of(i) {
+            return Ok(Feed::Tensor(self.inner.tensor(id)?));
+        }
+        let (name, t) = host_input(i)?;
+        if self.network.model().input(&name).is_some_and(|p| p.is_value) {
+            return Ok(Feed::Known(t));
+        }
+        Tensor::from_bytes(&self.inner.session, t.dtype, &t.shape, Bytes::new(t.data)).map(Feed::Tensor)
+    }
+}

@@ -1,0 +1,175 @@
+// Models from files that learn: all weights, some of them, or adapters of low rank beside them. The entry `gradloom/finetune`.
+import type { Host } from "./device.js";
+import { type DType, isTypedArray } from "./dtype.js";
+import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
+import { type LoadOptions, LocalModel, type ModelInput, type Port, fill, loadRaw } from "./model.js";
+import { Module } from "./nn.js";
+import type { FileSource } from "./progress.js";
+import { Tensor, bind, made, realize, source } from "./tensor.js";
+
+/** Adapters of low rank (LoRA): a weight `W` works as `W + alpha / rank * B A`, and only `A` and `B` learn. */
+export interface LoraOptions {
+  /** Columns of `B`, rows of `A`. */
+  rank: number;
+  /** The rank unless told otherwise: a scale of 1. */
+  alpha?: number;
+  /** Names of weights, in which `*` stands for any characters; all that matrix products and convolutions have unless told otherwise. */
+  weights?: readonly string[];
+}
+
+/** How a network is loaded. It lives where `loadNetwork` is called: in the page, or in a worker of yours. */
+export interface NetworkOptions extends Omit<LoadOptions, "worker" | "everyValue"> {
+  /** `all` weights unless told otherwise, or those of these names, in which `*` stands for any characters. */
+  train?: "all" | readonly string[];
+  /** Adapters in place of that: the weights of the file stay as they are. */
+  lora?: LoraOptions;
+}
+
+/** A weight that can learn. */
+export interface Weight {
+  name: string;
+  dtype: DType;
+  shape: readonly number[];
+}
+
+type Raw = ReturnType<Host["raw"]["train"]>;
+type Named = [name: string, id: number][];
+
+/**
+ * A model from a file, some of whose values learn. It is a `Module`: optimisers take `parameters()`, `fit` takes the whole. `loadNetwork`
+ * makes it. Operators mean what they mean in a run: batch norms go on using the running means and variances of the file.
+ */
+export class Network extends Module {
+  readonly inputs: readonly Port[];
+  readonly outputs: readonly Port[];
+  /** All weights that could learn. */
+  readonly weights: readonly Weight[];
+  readonly #host: Host;
+  readonly #state: Record<string, Tensor> = {};
+  #raw: Raw | undefined;
+
+  /** @internal */
+  constructor(host: Host, model: LocalModel, raw: Raw) {
+    super();
+    [this.inputs, this.outputs] = [model.inputs, model.outputs];
+    this.#host = host;
+    this.#raw = raw;
+    this.weights = (raw.weights() as [string, DType, number[]][]).map(([name, dtype, shape]) => ({ name, dtype, shape }));
+    for (const [name, id] of raw.parameters() as Named) {
+      this.#state[name] = made(host, id);
+      this.#state[name].requiresGrad = true;
+    }
+  }
+
+  /** What learns, by name: the weights, or for each with an adapter `name.lora_A` and `name.lora_B`. */
+  override stateDict(): Record<string, Tensor> {
+    return { ...this.#state };
+  }
+
+  /** The first output, with its gradient: nothing is computed yet. A tensor is the first input. */
+  forward(inputs: Tensor | Record<string, ModelInput>): Tensor {
+    const [first, ...others] = Object.values(this.all(inputs));
+    for (const t of others) t.dispose();
+    if (!first) throw new StateError("E_STATE", "the model has no output");
+    return first;
+  }
+
+  /** All outputs by name, the same way. */
+  all(inputs: Tensor | Record<string, ModelInput>): Record<string, Tensor> {
+    const raw = this.#live();
+    const [port] = this.inputs;
+    const given = inputs instanceof Tensor ? { [port?.name ?? ""]: inputs } : inputs;
+    if (typeof given !== "object" || given === null || ArrayBuffer.isView(given)) {
+      throw new ValueError("E_VALUE", "forward takes a tensor, or an object of inputs by name");
+    }
+    const made_: Tensor[] = [];
+    try {
+      const list = Object.entries(given).map(([name, value]) => this.#given(name, value, made_));
+      const out = guard(() => raw.forward(list)) as Named;
+      return Object.fromEntries(out.map(([name, id]) => [name, made(this.#host, id)]));
+    } finally {
+      for (const t of made_) t.dispose();
+    }
+  }
+
+  /** Computes the outputs, by name. */
+  async run(inputs: Tensor | Record<string, ModelInput>, options: { signal?: AbortSignal } = {}): Promise<Record<string, Tensor>> {
+    options.signal?.throwIfAborted();
+    // outputs of models in the page's worker are there yet
+    const given = inputs instanceof Tensor ? [inputs] : Object.values(inputs ?? {});
+    await Promise.all(given.map((t) => (t instanceof Tensor ? Tensor.landed(t, options.signal) : undefined)));
+    const out = this.all(inputs);
+    try {
+      await realize(Object.values(out), options);
+    } catch (error) {
+      for (const t of Object.values(out)) t.dispose();
+      throw error;
+    }
+    return out;
+  }
+
+  /** The ONNX file with the weights as they are now, adapters added to theirs: `load` reads it, and so does any other runtime. */
+  async save(): Promise<Uint8Array> {
+    const raw = this.#live();
+    const host = this.#host;
+    const named = (guard(() => raw.values()) as Named).map(([name, id]) => [name, made(host, id)] as const);
+    try {
+      await realize(named.map(([, t]) => t));
+      const values: [string, DType, readonly number[], Uint8Array][] = [];
+      for (const [name, t] of named) {
+        values.push([name, t.dtype, t.shape, await guardAsync(() => host.raw.data(bind(t).id, undefined) as Promise<Uint8Array>)]);
+      }
+      return guard(() => raw.file(values));
+    } finally {
+      for (const [, t] of named) t.dispose();
+    }
+  }
+
+  #given(name: string, value: ModelInput, own: Tensor[]): readonly unknown[] {
+    const port = this.inputs.find((each) => each.name === (each.sequence ? name.replace(/\[\d+\]$/, "") : name));
+    let t = value as Tensor;
+    if (!(value instanceof Tensor)) {
+      if (port?.dtype === "string") throw new InputError("E_INPUT", `input \`${name}\`: a network that learns takes no strings`);
+      const dtype = port?.dtype ? { dtype: port.dtype } : {};
+      t = new Tensor(value as number[], isTypedArray(value) ? fill(name, port, value.length) : null, dtype);
+      own.push(t);
+    }
+    const bytes = source(t);
+    // a few integers may decide shapes: their values are known as long as they are here
+    if (bytes && !bytes.dtype.includes("f") && t.size <= 16) return [name, bytes.dtype, bytes.shape, bytes.bytes];
+    return [name, bind(t, this.#host).id];
+  }
+
+  #live(): Raw {
+    if (!this.#raw) throw new StateError("E_STATE", "this network was disposed");
+    return this.#raw;
+  }
+
+  override dispose(): void {
+    super.dispose();
+    this.#raw?.free();
+    this.#raw = undefined;
+  }
+}
+
+/**
+ * Loads an ONNX or TensorFlow Lite model whose weights learn. Fails with `E_DTYPE` for quantised weights, by name, and with `E_VALUE` for a name
+ * that no weight has.
+ */
+export async function loadNetwork(from: FileSource, options: NetworkOptions = {}): Promise<Network> {
+  const { train = "all", lora } = options;
+  if (lora && !(Number.isInteger(lora.rank) && lora.rank > 0)) throw new ValueError("E_VALUE", `lora: a rank of ${lora.rank}`);
+  if (lora && options.train) throw new ValueError("E_VALUE", "loadNetwork: `train` and `lora` exclude each other");
+  if (train !== "all" && train.length === 0) throw new ValueError("E_VALUE", "loadNetwork: `train` names no weight");
+  const { host, id } = await loadRaw(from, options);
+  const model = new LocalModel(host, id, false);
+  try {
+    const patterns = [...(lora ? (lora.weights ?? []) : train === "all" ? [] : train)];
+    const raw = guard(() => host.raw.train(id, patterns, lora?.rank ?? 0, lora?.alpha ?? lora?.rank ?? 0));
+    const network = new Network(host, model, raw);
+    await realize(Object.values(network.stateDict()), options.signal ? { signal: options.signal } : {});
+    return network;
+  } finally {
+    model.dispose();
+  }
+}
