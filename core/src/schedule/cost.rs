@@ -12,6 +12,9 @@ const ROW_OPS: u32 = 12;
 /// An operand of a contraction is loaded many times: so much may be computed at each load, however often that is.
 const OPERAND_OPS: u32 = 1;
 
+/// Bytes that are stored and read again within a second-level cache.
+const NEAR: u64 = 768 << 10;
+
 /// What a target takes for each, in ns.
 #[derive(Clone, Copy)]
 pub(super) struct Costs {
@@ -23,8 +26,10 @@ pub(super) struct Costs {
     op: f64,
     /// A load of an element from a cache.
     load: f64,
-    /// What a multiply-add takes longer for reading through padding.
-    padded: f64,
+    /// What a multiply-add takes longer for reading through padding, and the same where one vector's results share what is read.
+    padded: [f64; 2],
+    /// Elements of a vector.
+    lanes: u64,
 }
 
 /// A value that could be computed where it is read.
@@ -51,13 +56,16 @@ impl Costs {
     /// Those of a target, near the bounds in docs/performance.md.
     pub(super) fn of(t: &Target) -> Costs {
         let Machine { launch, byte, op, load, padded, .. } = t.machine;
-        Costs { launch, byte, op, load, padded }
+        Costs { launch, byte, op, load, padded, lanes: t.lanes as u64 }
     }
 
     /// Is storing an operand of `bytes` with its padding, once, cheaper than looking at each of so many multiply-adds whether it reads
-    /// the padding?
-    pub(super) fn store_padding(&self, bytes: u64, multiply_adds: u64) -> bool {
-        multiply_adds as f64 * self.padded > self.launch + 2.0 * bytes as f64 * self.byte
+    /// the padding? Each element goes into so many `results` at one place.
+    pub(super) fn store_padding(&self, bytes: u64, multiply_adds: u64, results: u64) -> bool {
+        // half a vector of results are few rows to share a mask; a whole one may be its lanes
+        let few = 2 * results <= self.lanes || results <= self.lanes && bytes <= NEAR;
+        let padded = self.padded[usize::from(few)];
+        multiply_adds as f64 * padded > self.launch + 2.0 * bytes as f64 * self.byte
     }
 
     /// Is computing the value where it is read no dearer than storing it once and loading it there?
@@ -105,6 +113,14 @@ mod tests {
         // a processor of four lanes computes less in the time of a byte than one of sixteen, and both less than a GPU
         let most = targets().map(|c| (1..=MOST_OPS).take_while(|&ops| c.recompute(&shared(1 << 22, ops))).count());
         assert!(most[2] < most[1] && most[1] < most[0] && most[0] < most[3], "{most:?}");
+    }
+
+    /// A window of 81 taps over a map of its own, and of a map that many results share.
+    #[test]
+    fn padding_that_one_vector_of_results_shares_is_stored_sooner() {
+        let (bytes, taps) = (4 * 32 * 64 * 64, 81 * 56 * 56 * 32);
+        let stored = targets().map(|c| [1, c.lanes, c.lanes + 1].map(|results| c.store_padding(bytes, taps, results)));
+        assert_eq!((stored[0], stored[3]), ([true, true, false], [false; 3]));
     }
 
     #[test]

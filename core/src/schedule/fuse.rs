@@ -80,6 +80,8 @@ struct Use {
     flags: u8,
     /// Elements wanted, as [`Value::wanted`] counts them.
     wanted: u64,
+    /// Of a factor of a contraction: the results at one place that share each of its elements; else 0.
+    results: u64,
 }
 
 /// What the contexts of a node have in common, and what they come to.
@@ -88,6 +90,8 @@ struct Wanted {
     flags: u8,
     contexts: usize,
     elements: u64,
+    /// The most [`Use::results`].
+    results: u64,
 }
 
 /// Read through an axis that repeats.
@@ -194,7 +198,8 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool], t: &Target) -> (Vec<boo
         }
         let contexts = seen.len();
         let elements = seen.iter().fold(0u64, |n, x| n.saturating_add(x.wanted));
-        wanted[i] = Wanted { flags: all | if contexts > 1 { SHARED } else { 0 }, contexts, elements };
+        let results = seen.iter().map(|x| x.results).max().unwrap_or(0);
+        wanted[i] = Wanted { flags: all | if contexts > 1 { SHARED } else { 0 }, contexts, elements, results };
         let reduced = has_reduce[i] && all & (REDUCED | PADDED) != 0 && summed(g, u, &users).is_none();
         let splits = contexts > 1 || all & EXPANDED != 0 || reduced;
         // matrix tiles take factors of 16 bits: what is stored is what the product widens, not the wide value
@@ -206,7 +211,7 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool], t: &Target) -> (Vec<boo
                 // a product under a reduction may well end up in its kernel
                 let product = op == Op::Mul && !forced[i] && all & REDUCED != 0;
                 let flags = if product { FACTOR } else { 0 };
-                SmallVec::from_elem(Use { owner: u.0, path: 0, flags, wanted: g.numel(u) }, 1)
+                SmallVec::from_elem(Use { owner: u.0, path: 0, flags, wanted: g.numel(u), results: 0 }, 1)
             }
             _ => std::mem::take(&mut uses[i]),
         };
@@ -311,12 +316,18 @@ fn step(g: &Graph, u: UOp, k: usize, s: UOp, x: Use, paths: &mut FxHashMap<(u32,
         _ => false,
     };
     if !moved {
-        return Use { flags, ..x };
+        let factor = g.op(u) == Op::Mul && flags & REDUCED != 0 && x.results == 0;
+        return Use { flags, results: if factor { repeats(g, s) } else { x.results }, ..x };
     }
     let k = if matches!(g.op(u), Op::Scatter | Op::Scan) { k.min(1) } else { k };
     let next = paths.len() as u32 + 1;
     let path = *paths.entry((u.0, x.path, k as u32)).or_insert(next);
-    Use { owner: x.owner, path, flags, wanted }
+    Use { owner: x.owner, path, flags, wanted, ..x }
+}
+
+/// How often each element of what is expanded to `u` is there.
+fn repeats(g: &Graph, u: UOp) -> u64 {
+    if g.op(u) == Op::Expand { g.numel(u) / g.numel(g.src_at(u, 0)).max(1) } else { 1 }
 }
 
 /// How often the innermost loops that `s` does not depend on repeat it: code generation computes it outside of these.
@@ -397,7 +408,8 @@ fn settle(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool], wanted: &
             here.reduces.push(u.0);
         }
         if wanted[i].flags & OPERAND != 0 && here.reduces.is_empty() && is_border(g, u) {
-            cut[i] |= costs.store_padding(g.numel(u) * g.dtype(u).size() as u64, wanted[i].elements);
+            let Wanted { elements, results, .. } = wanted[i];
+            cut[i] |= costs.store_padding(g.numel(u) * g.dtype(u).size() as u64, elements, results);
         } else if cut[i] && !forced[i] {
             // what one reader reads once is never computed twice: it was a candidate for a reduction below, cut by now
             let once = wanted[i].flags & (EXPANDED | SHARED) == 0;

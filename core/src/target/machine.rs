@@ -22,8 +22,9 @@ pub struct Machine {
     pub broadcast: f64,
     /// Cycles of a load that a branch guards.
     pub guarded_load: f64,
-    /// Nanoseconds that a multiply-add takes longer where its operand is read through padding.
-    pub padded: f64,
+    /// Nanoseconds that a multiply-add takes longer where its operand is read through padding, and where besides no more results than a
+    /// vector holds share what is read.
+    pub padded: [f64; 2],
     /// Cycles of copying a vector to a panel; the same under a mask; and under a mask where the panel is read once, at once.
     pub copy: [f64; 3],
     /// How many times as long a product takes whose operand's lines drive each other out of the first cache, with results below 2 MB,
@@ -50,8 +51,8 @@ impl fmt::Debug for Machine {
             launch, byte, op, load, multiply_add, broadcast, guarded_load, padded, copy, thrashing,
             columns_first, parallel_loads, row_vectors, wide, prices,
         } = self;
-        let own = [launch, byte, op, load, multiply_add, broadcast, guarded_load, padded];
-        for number in own.into_iter().chain(copy).chain(thrashing).chain(prices.numbers()) {
+        let own = [launch, byte, op, load, multiply_add, broadcast, guarded_load];
+        for number in own.into_iter().chain(padded).chain(copy).chain(thrashing).chain(prices.numbers()) {
             write!(f, "{:x} ", number.to_bits())?;
         }
         write!(f, "{columns_first} {parallel_loads} {row_vectors} {wide:?}")
@@ -72,7 +73,7 @@ impl Machine {
             broadcast: 1.0,
             guarded_load: 6.0,
             // on Emerald Rapids six convolutions took 4 to 46 % less time with stored padding, and one of 5 taps 13 % more
-            padded: 0.2 * vector,
+            padded: [0.2 * vector; 2],
             copy: [2.0, 5.0, 5.0],
             thrashing: [3.0; 3],
             columns_first: false,
@@ -87,6 +88,7 @@ impl Machine {
     /// the second cache and 8 out of the third; under masks 13 if it is read once and at once, across the lines that were just stored. A
     /// panel pays from 64 tiles on that read it, and from fewer where there are many results, which drive out of the caches what is read.
     pub fn zen4(lanes: usize, registers: usize) -> Machine {
+        let generic = Machine::generic(lanes, registers);
         Machine {
             multiply_add: if lanes == 16 { 1.0 } else { 0.5 },
             broadcast: if lanes == 16 { 2.0 } else { 1.0 },
@@ -95,8 +97,9 @@ impl Machine {
             thrashing: [1.19, 1.5, 1.8],
             columns_first: true,
             parallel_loads: true,
+            padded: [generic.padded[0], 3.0 * generic.padded[0]],
             prices: if lanes == 16 { &Prices::HALVED_X86 } else { &Prices::WIDE_X86 },
-            ..Machine::generic(lanes, registers)
+            ..generic
         }
     }
 
@@ -135,7 +138,7 @@ impl Machine {
             byte: 0.01,
             op: 0.0005,
             load: 0.001,
-            padded: 0.0,
+            padded: [0.0; 2],
             row_vectors: 1,
             prices: &Prices::GPU,
             ..Machine::generic(4, 32)
