@@ -1,5 +1,7 @@
 //! How work and the page share the one thread that they have: work goes in pieces, the page has its turn every some
 //! milliseconds, and between two pieces it is seen whether the caller gave up. An `AbortSignal` fires in the page's turns only.
+//! What many short pieces of work take in one turn of the page counts together: a program that waits for one result after the other may
+//! never leave its turn, because what it waits for is there at once.
 //! A GPU is shared too: it has little to do at a time that the page cannot take back, so that the page is drawn meanwhile.
 
 use crate::js::{is_aborted, now, turn_of_page};
@@ -12,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wasm_bindgen::JsValue;
-use wasm_bindgen_futures::JsFuture;
+use wasm_bindgen_futures::{JsFuture, spawn_local};
 
 /// Milliseconds of work after which the page has its turn.
 const SLICE_MS: f64 = 10.0;
@@ -40,6 +42,8 @@ pub(crate) enum By {
 pub(crate) struct Pace {
     /// The end of the slice that work has now, in bits of milliseconds.
     end: Arc<AtomicU64>,
+    /// Whether the page's turn in which that slice began is not over yet.
+    same_turn: Rc<Cell<bool>>,
     by: By,
     seen: Rc<Seen>,
 }
@@ -83,7 +87,7 @@ fn is_over(end: &AtomicU64) -> bool {
 
 impl Pace {
     pub(crate) fn new(by: By) -> Pace {
-        Pace { end: Arc::default(), by, seen: Rc::default() }
+        Pace { end: Arc::default(), same_turn: Rc::default(), by, seen: Rc::default() }
     }
 
     /// For whoever looks at steps.
@@ -104,9 +108,25 @@ impl Pace {
         Interrupt::asking(move || Ok(if is_over(&end) { Go::Pause } else { Go::On }))
     }
 
-    /// Work begins.
+    /// Work begins: in the slice of the page's turn, if it has one.
     pub(crate) fn begin(&self) {
+        if !self.same_turn.get() {
+            self.slice();
+        }
+    }
+
+    /// A slice begins, which is that of all work until the page has its next turn.
+    fn slice(&self) {
         self.end.store((now() + SLICE_MS).to_bits(), Ordering::Relaxed);
+        if self.same_turn.replace(true) {
+            return;
+        }
+        let same_turn = self.same_turn.clone();
+        spawn_local(async move {
+            // it never rejects
+            let _ = JsFuture::from(turn_of_page()).await;
+            same_turn.set(false);
+        });
     }
 
     /// Between two pieces of work: the page has its turn when a slice is over. An error if the caller gave up.
@@ -114,7 +134,7 @@ impl Pace {
         if is_over(&self.end) {
             // it never rejects
             let _ = JsFuture::from(turn_of_page()).await;
-            self.begin();
+            self.slice();
         }
         if is_aborted(abort) { Err(Error::Aborted) } else { Ok(()) }
     }

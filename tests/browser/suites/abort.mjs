@@ -1,6 +1,6 @@
-// What the GPU has to do at a time: little, so that a page is drawn beside a long run, and an abort leaves little behind.
-import { Tensor, init, memory, tidy } from "gradloom";
-import { assert, note, testOnWebGpu } from "harness";
+// What the page and its GPU have to do at a time: little, so that a page is drawn beside long work, and an abort leaves little behind.
+import { Tensor, init, memory, nn, optim, tidy } from "gradloom";
+import { assert, note, test, testOnWebGpu } from "harness";
 
 const KERNELS = 60;
 
@@ -68,4 +68,24 @@ testOnWebGpu("an abort in the middle of a run leaves little to be done", async (
   assert(submits <= 5, `${submits} portions`);
   assert(done < KERNELS / 2, `${done} kernels`);
   y.dispose();
+});
+
+test("a program that waits for one short result after the other leaves the page its turns", async () => {
+  await init({ device: "wasm" });
+  const layer = new nn.Linear(8, 8);
+  const optimizer = new optim.SGD(layer.parameters(), { learningRate: 1e-3 });
+  const x = new Tensor(new Float32Array(64).fill(0.5), [8, 8]);
+  const works = {
+    "reading": () => x.mul(2).sum().item(),
+    "training": () => optimizer.minimize(() => layer.forward(x).square().mean()),
+  };
+  for (const [name, step] of Object.entries(works)) {
+    await step();
+    let [turns, steps] = [0, 0];
+    const timer = setInterval(() => (turns += 1), 4);
+    for (const start = performance.now(); performance.now() - start < 600; steps += 1) await step();
+    clearInterval(timer);
+    await note(`${name}: ${turns} turns in ${steps} steps`);
+    assert(turns >= 6 && steps > turns, `${name}: the page had ${turns} turns in ${steps} steps`);
+  }
 });

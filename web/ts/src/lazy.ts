@@ -6,7 +6,8 @@ import type { Expected } from "./sniff.js";
 import type { Tensor } from "./tensor.js";
 import type { Torch } from "./torch.js";
 
-const missing = (cause: Error): never => {
+/** @internal The error for code that is not to be had. */
+export const missing = (cause: Error): never => {
   throw new FetchError("E_FETCH", `a part of the package did not load: ${cause.message}`, { cause });
 };
 

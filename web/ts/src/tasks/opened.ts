@@ -1,6 +1,7 @@
 // Models of tasks, and the thread that each task is done in: the page's worker, where there is one, or else this one. What tasks do is
 // loaded when it is known to be done here.
-import { DeviceError, FetchError, InternalError, ValueError } from "../errors.js";
+import { DeviceError, InternalError, ValueError } from "../errors.js";
+import { missing } from "../lazy.js";
 import { mayBeElsewhere } from "../model.js";
 import type { Opened, TaskName, TaskOptions } from "./recipe.js";
 
@@ -17,10 +18,7 @@ interface There {
 const opened = new Map<string, Promise<Opened>>();
 const elsewhere = new WeakMap<Opened, There>();
 
-const failed = (cause: Error): never => {
-  throw new FetchError("E_FETCH", `a part of the package did not load: ${cause.message}`, { cause });
-};
-const here = (): Promise<Here> => import("./here.js").catch(failed);
+const here = (): Promise<Here> => import("./here.js").catch(missing);
 
 /** Loads a model by the address of its recipe. Tasks do so themselves; this is for who wants to wait for it, or free it. */
 export async function open(address: string | URL, options: Omit<TaskOptions, "model"> = {}): Promise<Opened> {
