@@ -1,9 +1,10 @@
 // Cutting people out: of a picture, or live before the camera, and what they then stand before.
-import { Demo, el } from "../../src/demo/page";
+import { el } from "../../src/demo/page";
+import { TaskDemo } from "../../src/demo/task";
 import { onCamera, onPicture, paint } from "../../src/demo/widgets";
-import type { Api } from "./worker";
+import { cutOut } from "./code.js";
 
-const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
+const demo = new TaskDemo("models/selfie_segmentation/recipe.json");
 const [source, cut] = [el<HTMLCanvasElement>("source"), el<HTMLCanvasElement>("cut")];
 let found: ImageData | undefined;
 
@@ -36,9 +37,8 @@ async function compose(): Promise<void> {
 }
 
 async function once(signal: AbortSignal): Promise<number> {
-  const picture = await createImageBitmap(source);
-  const { image, share, ms } = await demo.ask("cutOut", { picture }, { signal, transfer: [picture] });
-  found = image;
+  const { value: { image, share }, ms } = await demo.perform(signal, (how) => cutOut(source, how));
+  found = image as ImageData;
   await compose();
   el("share").textContent = `The person takes ${Math.round(100 * share)} % of the picture`;
   demo.took(ms, "picture");

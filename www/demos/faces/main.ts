@@ -1,18 +1,17 @@
 // Faces: of a photograph, a picture of the visitor's, or live before the camera, with a portrait cut out of each.
-import { Demo, el } from "../../src/demo/page";
+import { el } from "../../src/demo/page";
+import { TaskDemo } from "../../src/demo/task";
 import { colour, onCamera, onPicture, paint, planes } from "../../src/demo/widgets";
-import { draw } from "./code.js";
-import type { Api } from "./worker";
+import { draw, facesOf } from "./code.js";
 
-const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
+const demo = new TaskDemo("models/blazeface_short/recipe.json");
 const source = el<HTMLCanvasElement>("source");
 /** At most so many portraits. */
 const MOST = 12;
 
 /** The boxes over the picture, and each face for itself, with a little around it. */
 async function once(image: CanvasImageSource & { width: number; height: number }, signal: AbortSignal): Promise<{ count: number; ms: number }> {
-  const picture = await createImageBitmap(image);
-  const { faces, ms } = await demo.ask("find", { picture }, { signal, transfer: [picture] });
+  const { value: faces, ms } = await demo.perform(signal, (how) => facesOf(image, how));
   demo.took(ms, "picture");
   demo.cost();
   const portraits = faces.slice(0, MOST).map(({ box: [left, top, right, bottom] }) => {

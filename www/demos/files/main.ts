@@ -1,17 +1,18 @@
 // File types by content. What the network is fed, and when it is believed, is its recipe's and the package's affair.
-import { Demo, el } from "../../src/demo/page";
+import { el } from "../../src/demo/page";
+import { TaskDemo } from "../../src/demo/task";
 import { files } from "../../src/demo/widgets";
+import { kindOf } from "./code.js";
 import names from "./kinds.json";
-import type { Api } from "./worker";
 
-const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
+const demo = new TaskDemo("models/magika/recipe.json");
 const nameOf = (label: string | undefined): string => (names as Record<string, string>)[label ?? ""] ?? label ?? "something unknown";
 
 async function tell(file: Blob, name: string): Promise<void> {
   await demo.work(`Looking at ${name}`, async (signal) => {
     const list = el("kinds");
     list.replaceChildren();
-    const { found, ms } = await demo.ask("kindOf", { file }, { signal });
+    const { value: found, ms } = await demo.perform(signal, (how) => kindOf(file, how));
     demo.took(ms, "file");
     if (!found) return `${name} is too small to tell.`;
     for (const { label, score } of found.all) {

@@ -1,8 +1,9 @@
 // Music to notes: a tune that the page plays itself, a sound file, or the microphone; what was heard is drawn, played and saved.
 import type { Note } from "gradloom/tasks";
-import { Demo, el } from "../../src/demo/page";
+import { el } from "../../src/demo/page";
+import { TaskDemo } from "../../src/demo/task";
 import { colour, files, microphone, sound } from "../../src/demo/widgets";
-import type { Api } from "./worker";
+import { listen } from "./code.js";
 
 /** The rate that the model hears, and that of what the page's widgets record and decode. */
 const RATE = 22_050;
@@ -16,7 +17,7 @@ const TUNE = [
   [48, 0, 4], [55, 4, 4], [48, 8, 4], [48, 12, 2], [55, 14, 2],
 ] as const;
 
-const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
+const demo = new TaskDemo("models/basic_pitch/recipe.json");
 const canvas = el<HTMLCanvasElement>("roll");
 let shown: readonly Note[] = [];
 let sounding: AudioContext | undefined;
@@ -66,13 +67,15 @@ function draw(at = -1): void {
 }
 
 async function hear(samples: Float32Array, rate: number, signal: AbortSignal): Promise<string> {
-  const found = await demo.ask("listen", { samples: samples.slice(0, MOST * rate), rate }, {
-    signal,
-    onEvent(event) {
-      if (!("step" in event)) return;
-      demo.took(event.ms as number, "piece of 2 s");
-      demo.measure(event.step);
-    },
+  const { value: found } = await demo.perform(signal, (how) => {
+    let last = performance.now();
+    const onPart = (part: number): void => {
+      const now = performance.now();
+      demo.took(now - last, "piece of 2 s");
+      demo.measure(part);
+      last = now;
+    };
+    return listen({ channels: [samples.subarray(0, MOST * rate)], sampleRate: rate }, { ...how, onPart });
   });
   shown = found.notes;
   draw();

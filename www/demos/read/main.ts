@@ -1,10 +1,11 @@
 // Reading: the lines of a picture are framed as they are read.
 import type { TextLine } from "gradloom/tasks";
-import { Demo, el } from "../../src/demo/page";
+import { el } from "../../src/demo/page";
+import { TaskDemo } from "../../src/demo/task";
 import { bitmap, colour, files, paint } from "../../src/demo/widgets";
-import type { Api } from "./worker";
+import { read as readIn } from "./code.js";
 
-const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
+const demo = new TaskDemo("models/ppocrv4_rec/recipe.json");
 const source = el<HTMLCanvasElement>("source");
 const text = el("text");
 let picture: ImageBitmap | undefined;
@@ -43,15 +44,16 @@ async function read(): Promise<void> {
     else receipt();
     el<HTMLButtonElement>("copy").disabled = true;
     text.textContent = "";
-    const found = await demo.ask("read", { picture: await createImageBitmap(source) }, {
-      signal,
-      onEvent(event) {
-        if (!("line" in event)) return;
-        const line = event.line as TextLine;
+    const { value: found } = await demo.perform(signal, (how) => {
+      let last = performance.now();
+      const onLine = (line: TextLine): void => {
+        const now = performance.now();
         frame(line);
         text.textContent += `${line.text}\n`;
-        demo.took(event.ms as number, "line");
-      },
+        demo.took(now - last, "line");
+        last = now;
+      };
+      return readIn(source, { ...how, onLine });
     });
     text.textContent = found.text;
     const least = Math.min(1, ...found.lines.map((line) => line.confidence));

@@ -16,7 +16,8 @@ export class Listener {
   }
 
   forget() {
-    this.state = new Float32Array(256);
+    this.state?.dispose();
+    this.state = new Tensor(new Float32Array(256), [2, 1, 128]);
     this.context = new Float32Array(CONTEXT);
     this.rest = new Float32Array(0);
   }
@@ -29,13 +30,14 @@ export class Listener {
       const input = Float32Array.from([...this.context, ...all.subarray(at, at + FRAME)]);
       const inputs = {
         input: new Tensor(input, [1, CONTEXT + FRAME]),
-        state: new Tensor(this.state, [2, 1, 128]),
+        state: this.state,
         sr: new Tensor(BigInt64Array.of(16000n), []),
       };
-      const { output, stateN } = await this.model.run(inputs, signal && { signal });
-      [this.state, this.context] = [await stateN.data("f32"), input.slice(-CONTEXT)];
-      yield (await output.data("f32"))[0];
-      for (const t of [output, stateN, ...Object.values(inputs)]) t.dispose();
+      // the state stays in the worker that the model is in, and goes from run to run there
+      const { output, stateN } = await this.model.run(inputs, { stay: true, ...(signal && { signal }) });
+      [this.state, this.context] = [stateN, input.slice(-CONTEXT)];
+      yield await output.item();
+      for (const t of [output, ...Object.values(inputs)]) t.dispose();
     }
     this.rest = all.slice(at);
   }

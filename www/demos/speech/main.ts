@@ -1,13 +1,14 @@
 // Speech detection: the sample, a sound file, or the microphone, at 16,000 samples a second.
-import { Demo, el } from "../../src/demo/page";
+import { el } from "../../src/demo/page";
+import { TaskDemo } from "../../src/demo/task";
 import { files, microphone, plot, sample, sound } from "../../src/demo/widgets";
-import type { Api } from "./worker";
+import { Listener } from "./code.js";
 
 const RATE = 16_000;
 const FRAME = 512;
 /** Above this a frame counts as speech. */
 const LEVEL = 0.5;
-const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
+const demo = new TaskDemo("models/silero_vad_op18_ifless/recipe.json");
 const canvas = el<HTMLCanvasElement>("voice");
 let shown: readonly number[] = [];
 
@@ -21,15 +22,28 @@ function report(probabilities: readonly number[]): string {
   return text;
 }
 
+let listener: Listener | undefined;
+
 async function hear(samples: Float32Array, forget: boolean, signal: AbortSignal): Promise<number[]> {
-  return demo.ask("hear", { samples, forget }, {
-    signal,
-    onEvent: (event) => {
-      if (!("step" in event)) return;
-      demo.took(event.ms ?? 0, "frame");
-      if (forget) demo.measure(event.step / event.steps);
-    },
+  const { value } = await demo.perform(signal, async ({ model }) => {
+    // another device has another model
+    if (listener?.model !== model.model) listener = new Listener(model.model);
+    const own = listener as Listener;
+    if (forget) own.forget();
+    const steps = Math.floor((own.rest.length + samples.length) / FRAME);
+    const heard: number[] = [];
+    let last = performance.now();
+    for await (const probability of own.hear(samples, signal)) {
+      heard.push(probability as number);
+      const now = performance.now();
+      demo.took(now - last, "frame");
+      if (forget) demo.measure(heard.length / steps);
+      last = now;
+      signal.throwIfAborted();
+    }
+    return heard;
   });
+  return value;
 }
 
 el("sample").addEventListener("click", () => void demo.work("Fetching the sample", async (signal) => {

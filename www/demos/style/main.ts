@@ -1,12 +1,13 @@
 // Style transfer: a drawing of the site's, a picture of the visitor's, or the camera. Another style or mixture repaints at once.
-import { Demo, el } from "../../src/demo/page";
+import { el } from "../../src/demo/page";
+import { TaskDemo } from "../../src/demo/task";
 import { bitmap, files, onCamera, paint } from "../../src/demo/widgets";
 import { hills } from "../../src/demo/drawn";
-import type { Api } from "./worker";
+import { paint as paintIn } from "./code.js";
 
 const SIZE = 256;
 const STYLES = 26;
-const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
+const demo = new TaskDemo("models/style_multistyle26/recipe.json");
 const source = el<HTMLCanvasElement>("source");
 const pen = source.getContext("2d", { willReadFrequently: true }) as CanvasRenderingContext2D;
 
@@ -21,9 +22,8 @@ const value = (id: string): number => Number(el<HTMLSelectElement | HTMLInputEle
 
 async function once(signal: AbortSignal): Promise<number> {
   const [a, b, mix] = [value("style-a"), value("style-b"), value("mix") / 100];
-  const picture = await createImageBitmap(source);
-  const { image, ms } = await demo.ask("paint", { picture, a, b, mix }, { signal, transfer: [picture] });
-  paint(el<HTMLCanvasElement>("painted"), image);
+  const { value: image, ms } = await demo.perform(signal, (how) => paintIn(source, { a, b, mix, ...how }));
+  paint(el<HTMLCanvasElement>("painted"), image as ImageData);
   el("painted-text").textContent = mix > 0 ? `Style ${a + 1} with ${Math.round(100 * mix)} % of style ${b + 1}` : `Style ${a + 1}`;
   demo.took(ms, "frame");
   demo.cost();

@@ -1,13 +1,13 @@
 // Speech to text: a recording in pieces of at most 30 seconds, or the microphone, a line for each sentence.
-import { Demo, el } from "../../src/demo/page";
+import { el } from "../../src/demo/page";
+import { TaskDemo } from "../../src/demo/task";
 import { files, microphone, plot, sample, sound } from "../../src/demo/widgets";
-import { Breaths } from "./code.js";
-import type { Api } from "./worker";
+import { Breaths, write } from "./code.js";
 
 const RATE = 16_000;
 const PIECE = 30 * RATE;
 const BLOCK = 800;
-const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
+const demo = new TaskDemo("models/whisper_tiny_en/recipe.json");
 const list = el<HTMLOListElement>("said");
 const copy = el<HTMLButtonElement>("copy");
 let shown: number[] = [];
@@ -35,11 +35,9 @@ async function line(samples: Float32Array, from: number, signal?: AbortSignal): 
   time.textContent = clock(from);
   item.append(time, text);
   list.append(item);
-  const onEvent = (event: object): void => {
-    if ("more" in event) text.textContent = `${text.textContent}${event.more}`.trimStart();
-  };
+  const onText = (more: string): void => void (text.textContent = `${text.textContent}${more}`.trimStart());
   try {
-    const { text: whole, ms } = await demo.ask("write", { samples }, { onEvent, ...(signal && { signal }) });
+    const { value: whole, ms } = await demo.perform(signal, (how) => write(samples, { ...how, onText }));
     text.textContent = whole;
     demo.took(ms, "piece");
     demo.cost();

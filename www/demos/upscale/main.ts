@@ -1,12 +1,13 @@
 // The upscaler: the browser's enlargement and the network's in one place, and a slider between them.
-import { Demo, el } from "../../src/demo/page";
+import { el } from "../../src/demo/page";
+import { TaskDemo } from "../../src/demo/task";
 import { bitmap, files, paint } from "../../src/demo/widgets";
 import { hills } from "../../src/demo/drawn";
-import type { Api } from "./worker";
+import { enlarge as enlargeIn } from "./code.js";
 
 /** Larger pictures are made so large first: the enlarged one has four times as many pixels. */
 const MOST = 640;
-const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
+const demo = new TaskDemo("models/esrgan_slim_x2/recipe.json");
 const [before, after] = [el<HTMLCanvasElement>("before"), el<HTMLCanvasElement>("after")];
 const slider = el<HTMLInputElement>("slider");
 let chosen: ImageBitmap;
@@ -28,9 +29,9 @@ function show(image: ImageBitmap, name: string): void {
 
 async function enlarge(): Promise<void> {
   await demo.work("Enlarging", async (signal) => {
-    const picture = await createImageBitmap(chosen);
-    const { image, ms } = await demo.ask("enlarge", { picture }, { signal, transfer: [picture] });
-    paint(after, image);
+    const onTile = (done: number, all: number): void => demo.measure(done / all);
+    const { value: image, ms } = await demo.perform(signal, (how) => enlargeIn(chosen, { ...how, onTile }));
+    paint(after, image as ImageData);
     demo.took(ms, "picture");
     slider.disabled = false;
     el("tag").hidden = false;

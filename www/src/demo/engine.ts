@@ -21,8 +21,15 @@ interface Answer {
   cost?: Cost;
 }
 
+/** What answers a demo, and what it took. */
+export interface Asks<A extends object> {
+  ask<K extends keyof (A & Own) & string>(name: K, what?: What<A & Own, K>, asked?: Asked): Promise<Result<A & Own, K>>;
+  cost: Cost | undefined;
+  ms: number;
+}
+
 /** A worker that answers by the handlers of `A`. */
-export class Engine<A extends object = Api> {
+export class Engine<A extends object = Api> implements Asks<A> {
   readonly #worker: Worker;
   readonly #ready: Promise<void>;
   readonly #waiting = new Map<number, { done: (answer: Answer) => void; fail: (error: Error) => void; event: (event: Event) => void }>();

@@ -1,6 +1,6 @@
 // What the pages of all demos share: the device, the status line, progress, Stop, and the line that says what it cost.
 import type { DeviceKind } from "gradloom";
-import { type Asked, Engine } from "./engine";
+import { type Asked, type Asks, Engine } from "./engine";
 import type { Event, Own } from "./serve";
 
 /** An element that the page has. */
@@ -27,7 +27,7 @@ function median(values: readonly number[]): number {
 }
 
 export class Demo<A extends object> {
-  readonly engine: Engine<A>;
+  readonly engine: Asks<A>;
   readonly #status = el("status");
   readonly #bar = el<HTMLProgressElement>("progress");
   readonly #stop = el<HTMLButtonElement>("stop");
@@ -38,8 +38,8 @@ export class Demo<A extends object> {
   #what = "run";
 
   /** `changed` is called when another device is picked: what was made on the one before is gone. */
-  constructor(worker: Worker, changed: () => void = () => {}) {
-    this.engine = new Engine<A>(worker);
+  constructor(worker: Worker | Asks<A>, changed: () => void = () => {}) {
+    this.engine = worker instanceof Worker ? new Engine<A>(worker) : worker;
     this.#changed = changed;
     this.#stop.addEventListener("click", () => this.#control?.abort());
     void this.#start();
@@ -60,15 +60,15 @@ export class Demo<A extends object> {
   }
 
   /** Asks the worker and shows its progress. */
-  ask: Engine<A>["ask"] = async (name, what, options: Asked = {}) => {
+  ask: Asks<A>["ask"] = async (name, what, options: Asked = {}) => {
     const onEvent = (event: Event): void => {
-      if ("progress" in event) this.#progress(event.progress as { phase: string; loaded: number; total: number });
+      if ("progress" in event) this.progress(event.progress as { phase: string; loaded: number; total: number });
       else options.onEvent?.(event);
     };
     return this.engine.ask(name, what, { ...options, onEvent });
   };
 
-  #progress({ phase, loaded, total }: { phase: string; loaded: number; total: number }): void {
+  protected progress({ phase, loaded, total }: { phase: string; loaded: number; total: number }): void {
     const amount = phase === "download" && total ? `: ${(loaded / 1e6).toFixed(1)} of ${(total / 1e6).toFixed(1)} MB` : "";
     if (!this.busy) return;
     this.say(`${WORDS[phase] ?? phase}${amount}`);
@@ -129,7 +129,7 @@ export class Demo<A extends object> {
     await this.work("Starting the device", async () => {
       this.#times = [];
       this.#changed();
-      const own = this.engine as unknown as Engine<Own>;
+      const own = this.engine as unknown as Asks<Own>;
       const cost = await own.ask("use", device);
       this.#radio(cost.device).checked = true;
       const threads = cost.device === "wasm" ? ` with ${cost.threads} thread${cost.threads > 1 ? "s" : ""}` : "";
@@ -139,7 +139,7 @@ export class Demo<A extends object> {
 
   async #start(): Promise<void> {
     try {
-      const list = await (this.engine as unknown as Engine<Own>).ask("devices");
+      const list = await (this.engine as unknown as Asks<Own>).ask("devices");
       for (const { kind, available, reason, software } of list) {
         this.#radio(kind).disabled = !available;
         if (kind !== "webgpu") continue;

@@ -1,5 +1,6 @@
 // Parts of pages that several demos use: files, the camera and microphone, charts.
 import { type Demo, el } from "./page";
+import { site } from "./site";
 
 /** Calls back with files that are chosen or dropped: the first of them, and all. */
 export function files(input: string, zone: string | null, take: (file: File, all: File[]) => void): void {
@@ -55,9 +56,6 @@ export async function planes(path: string, which: number, side: number, signal?:
   }
   return image;
 }
-
-/** The site's root: pages of demos lie two folders below it. */
-export const site = new URL("../../", location.href);
 
 export function paint(canvas: HTMLCanvasElement, image: ImageBitmap | ImageData): void {
   if (canvas.width !== image.width || canvas.height !== image.height) [canvas.width, canvas.height] = [image.width, image.height];

@@ -1,0 +1,89 @@
+// A demo whose work is a task of the package: its model is in the worker that the package starts for them, so the page needs none of its own.
+import { type Device, type DeviceKind, type Progress, devices, stats } from "gradloom";
+import { type Opened, open } from "gradloom/tasks";
+import type { Asks } from "./engine";
+import { Demo } from "./page";
+import type { Cost, Own } from "./serve";
+import { site } from "./site";
+
+/** What a task is given. */
+export interface How {
+  model: Opened;
+  device: DeviceKind;
+  onProgress: (progress: Progress) => void;
+  signal?: AbortSignal;
+}
+
+/** The model, on the device that was picked. */
+class Task implements Asks<Own> {
+  cost: Cost | undefined;
+  ms = 0;
+  #device: DeviceKind = "wasm";
+  #threads = 1;
+  #model: Promise<Opened> | undefined;
+  /** What came over the network, by the size of the file. */
+  readonly #bytes = new Map<number, number>();
+
+  constructor(readonly recipe: string) {}
+
+  /** Answers what every demo asks. */
+  ask: Asks<Own>["ask"] = async (name, what): Promise<any> => {
+    const list = await devices();
+    if (name === "devices") return list;
+    const gpu = list.find(({ kind }) => kind === "webgpu");
+    this.#device = what !== "auto" ? (what as unknown as DeviceKind) : gpu?.available && !gpu.software ? "webgpu" : "wasm";
+    this.#threads = list.find(({ kind }) => kind === this.#device)?.threads ?? 1;
+    (await this.#model?.catch(() => undefined))?.dispose();
+    this.#model = undefined;
+    return (this.cost = await this.costs());
+  };
+
+  /** What a task is given: its model is opened when it is first needed. */
+  async how(progress: (p: Progress) => void, signal?: AbortSignal): Promise<How> {
+    const onProgress = (p: Progress): void => {
+      if (p.phase === "download") this.#bytes.set(p.total, p.loaded - (p.cached ?? 0));
+      progress(p);
+    };
+    const how = { device: this.#device, onProgress, ...(signal && { signal }) };
+    const opening = (this.#model ??= open(new URL(this.recipe, site), { device: this.#device, onProgress }));
+    opening.catch(() => (this.#model = undefined));
+    return { ...how, model: await opening };
+  }
+
+  async costs(): Promise<Cost> {
+    const own = (await stats()).filter((each) => each.device === this.#device);
+    const sum = (of: (s: (typeof own)[number]) => number): number => own.reduce((all, each) => all + of(each), 0);
+    const entries = performance.getEntriesByType("resource") as PerformanceResourceTiming[];
+    const { threads } = ((await this.#model?.catch(() => undefined))?.model?.device ?? { threads: this.#threads }) as Device;
+    return {
+      device: this.#device,
+      threads,
+      compiled: sum((s) => s.kernelsCompiled),
+      kept: sum((s) => s.kernelsCached),
+      compileMs: sum((s) => s.planMs + s.deviceMs),
+      bytes: entries.reduce((all, entry) => all + entry.transferSize, 0) + [...this.#bytes.values()].reduce((all, n) => all + n, 0),
+    };
+  }
+}
+
+/** A demo of one task. */
+export class TaskDemo extends Demo<Own> {
+  readonly #task: Task;
+
+  /** The recipe's address is relative to the site's root. */
+  constructor(recipe: string) {
+    const task = new Task(recipe);
+    super(task);
+    this.#task = task;
+  }
+
+  /** Does something with the model, and says how long it took once that was there. */
+  async perform<T>(signal: AbortSignal | undefined, body: (how: How) => Promise<T>): Promise<{ value: T; ms: number }> {
+    const how = await this.#task.how((p) => this.progress(p), signal);
+    const start = performance.now();
+    const value = await body(how);
+    const ms = performance.now() - start;
+    this.#task.cost = await this.#task.costs();
+    return { value, ms };
+  }
+}
