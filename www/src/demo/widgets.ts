@@ -186,6 +186,9 @@ export async function microphone(signal: AbortSignal, use: (samples: Float32Arra
       await use(ring.slice(-count));
     }
     return "The microphone is off.";
+  } catch (error) {
+    if (signal.aborted) return "The microphone is off.";
+    throw error;
   } finally {
     for (const track of stream.getTracks()) track.stop();
     await context.close();
