@@ -31,6 +31,14 @@ impl Runtime {
         Ok(self.inner.keep(make().map_err(throw)?))
     }
 
+    /// Overwrites a tensor that is a buffer, once what is under way is over.
+    pub async fn overwrite(&self, id: u32, data: Vec<u8>) -> std::result::Result<(), JsValue> {
+        let inner = self.inner.clone();
+        let t = inner.tensor(id).map_err(throw)?;
+        let _turn = inner.turn().await;
+        write(&inner, &t, &data).map_err(throw)
+    }
+
     /// Writes `data` to the tensor `into`, computes other tensors, unless `abort` fires, and keeps the plan. `held` are the tensors that it
     /// reads and writes.
     pub async fn captured(

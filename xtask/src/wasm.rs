@@ -38,7 +38,14 @@ const PARTS: [split::Part<'_>; 6] = [
     split::Part { name: "weights", exports: &["runtime_saveWeights", "runtime_shards", "safetensorsIndex"] },
     split::Part {
         name: "graphs",
-        exports: &["__wbg_captured_free", "captured_run", "runtime_captured", "runtime_graph", "runtime_placed"],
+        exports: &[
+            "__wbg_captured_free",
+            "captured_run",
+            "runtime_captured",
+            "runtime_graph",
+            "runtime_overwrite",
+            "runtime_placed",
+        ],
     },
     // what looks at kernels estimates their times as what tunes them does: what two parts have in common, every page would load
     split::Part { name: "tune", exports: &["runtime_debug", "runtime_tune"] },

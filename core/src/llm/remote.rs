@@ -2,6 +2,7 @@
 //! chunks as bytes (`tensor::wire`), whose buffers are numbers that both sides know. So a wasm module that knows language models
 //! needs no compiler, and the one with the compiler knows none.
 
+use super::adapter::Adapter;
 use super::decoder::{Decoder, FACTORS};
 use super::err;
 use crate::dtype::DType;
@@ -18,6 +19,7 @@ pub struct Remote {
     weights: Vec<(String, Tensor, Option<Packed>)>,
     factors: Option<Vec<f64>>,
     decoder: Option<Decoder>,
+    adapters: Vec<Adapter>,
     /// Buffers that the other side has.
     known: FxHashSet<u32>,
 }
@@ -76,7 +78,8 @@ impl Remote {
         let index = Gguf::parse_header(start, len)?;
         super::Config::from_gguf(&index)?;
         let (weights, known) = (Vec::new(), FxHashSet::default());
-        Ok(Remote { session: Session::new(), index, weights, factors: None, decoder: None, known })
+        let (session, adapters) = (Session::new(), Vec::new());
+        Ok(Remote { session, index, weights, factors: None, decoder: None, adapters, known })
     }
 
     /// What the file says of itself.
@@ -121,8 +124,35 @@ impl Remote {
     pub fn build(&mut self, room: usize) -> Result<()> {
         let weights = std::mem::take(&mut self.weights);
         let decoder = Decoder::from_matrices(&self.session, &self.index, weights, self.factors.as_deref(), room)?;
-        self.decoder = Some(decoder);
+        self.decoder = Some(decoder.with_adapters(&self.adapters)?);
         self.rest()
+    }
+
+    /// Takes an adapter of a GGUF file, or of PEFT's two files. Call it before [`Remote::build`].
+    pub fn adapter(&mut self, config: Option<&[u8]>, file: &[u8], scale: f64) -> Result<()> {
+        let arch = super::Config::from_gguf(&self.index)?.arch;
+        self.adapters.push(match config {
+            Some(config) => Adapter::from_peft(arch, config, file, scale)?,
+            None => Adapter::from_gguf(arch, file, scale)?,
+        });
+        Ok(())
+    }
+
+    /// Buffers that the other side makes, and what it then writes to which of them, so that the adapter of that number, or none, is in use.
+    pub fn use_adapter(&mut self, which: Option<usize>) -> Result<(Vec<Buffer>, Vec<(u32, Vec<u8>)>)> {
+        let decoder = self.decoder()?;
+        let bytes = decoder.adapter_bytes(which.and_then(|i| self.adapters.get(i)));
+        let tensors: Vec<Tensor> = decoder.adapter_buffers().into_iter().cloned().collect();
+        let numbers = tensors.iter().map(|t| self.number(t)).collect::<Result<Vec<_>>>()?;
+        let nodes: Vec<UOp> = tensors.iter().map(Tensor::node).collect();
+        Ok((self.given(&nodes), numbers.into_iter().zip(bytes).collect()))
+    }
+
+    /// The number of the buffer that a tensor is.
+    fn number(&self, t: &Tensor) -> Result<u32> {
+        let s = self.session.state();
+        let flat = s.storage(s.node(t.root())).and_then(|u| s.buffer_below(u));
+        flat.and_then(|u| s.buffer_id(u)).ok_or_else(|| err("a result has no buffer"))
     }
 
     /// The graph that reads so many tokens.
@@ -144,11 +174,7 @@ impl Remote {
         let buffers = self.given(&nodes);
         let (inputs, places) = self.inputs(&nodes);
         let bytes = wire::write(&self.session, &roots, &places)?;
-        let number = |t: &Tensor| {
-            let s = self.session.state();
-            let flat = s.storage(s.node(t.root())).and_then(|u| s.buffer_below(u));
-            flat.and_then(|u| s.buffer_id(u)).ok_or_else(|| err("a result has no buffer"))
-        };
+        let number = |t: &Tensor| self.number(t);
         let (tokens, values, best) = (number(&tokens)?, number(&values)?, best.as_ref().map(number).transpose()?);
         self.rest()?;
         Ok(Graph { bytes, inputs, buffers, tokens, values, best })

@@ -88,6 +88,19 @@ impl RawModel {
         self.0.weight(number, bytes).map(buffers).map_err(throw)
     }
 
+    /// Takes an adapter of a GGUF file, or of PEFT's two files: before the model is built.
+    pub fn adapter(&mut self, config: Option<Vec<u8>>, file: &[u8], scale: f64) -> std::result::Result<(), JsValue> {
+        self.0.adapter(config.as_deref(), file, scale).map_err(throw)
+    }
+
+    /// `[buffers, [number, bytes][]]`: what the main module makes, and what it then writes, so that the adapter of that number is in use, or none.
+    #[wasm_bindgen(js_name = useAdapter)]
+    pub fn use_adapter(&mut self, which: Option<usize>) -> std::result::Result<Array, JsValue> {
+        let (made, written) = self.0.use_adapter(which).map_err(throw)?;
+        let one = |(number, bytes): &(u32, Vec<u8>)| Array::of2(&(*number).into(), &Uint8Array::from(&**bytes));
+        Ok(Array::of2(&buffers(made), &written.iter().map(one).collect::<Array>()))
+    }
+
     /// Makes the model of what came, with room for so many tokens, and says `[room, vocabulary, context, layers, width]`.
     pub fn build(&mut self, room: usize) -> std::result::Result<Vec<f64>, JsValue> {
         let mut run = || -> Result<Vec<f64>> {

@@ -6,7 +6,7 @@ import { loadRemote } from "./llm/remote.js";
 import type { FileSource } from "./progress.js";
 
 export type { ChatMessage } from "./chat.js";
-export type { AnswerOptions, End, GenerateOptions, Generated, LLMOptions, MetaValue, Metadata, ModelInfo } from "./llm/options.js";
+export type { AdapterSource, AnswerOptions, End, GenerateOptions, Generated, LLMOptions, MetaValue, Metadata, ModelInfo } from "./llm/options.js";
 
 /** Text to tokens of a model and back. */
 export interface ModelTokenizer {
@@ -100,6 +100,14 @@ export class LLM {
   /** The mean of the model's states over a text, of length 1. */
   embed(text: string | readonly number[], { signal }: { signal?: AbortSignal } = {}): Promise<Float32Array> {
     return this.#backend.embed(text, signal);
+  }
+
+  /**
+   * From now on texts are made with the adapter of that name, or with none: nothing is compiled for it, and what was read is read again. It waits
+   * until the text under way is done.
+   */
+  useAdapter(name: string | null): Promise<void> {
+    return this.#backend.useAdapter(name);
   }
 
   /** Ends it and frees its memory; what is under way fails with `E_STATE`. */

@@ -7,11 +7,11 @@ import { parsedStart, withoutTensors } from "../gguf.js";
 import { reading } from "../lazy.js";
 import type { RawChatTemplate } from "../pkg/gradloom_chat.js";
 import { join, prefetch } from "../parts.js";
-import type { FileSource } from "../progress.js";
+import { type FileSource, readSource } from "../progress.js";
 import { type Told, openRanges } from "../ranges.js";
 import { type Span, inTurn, runsOf } from "../runs.js";
 import { Slices } from "../turns.js";
-import type { Backend, End, Generated, Job, LLMOptions, Metadata, ModelInfo, Step } from "./options.js";
+import type { AdapterSource, Backend, End, Generated, Job, LLMOptions, Metadata, ModelInfo, Step } from "./options.js";
 
 type Module = Awaited<ReturnType<typeof llmModule>>;
 type RawModel = InstanceType<Module["RawModel"]>;
@@ -106,6 +106,7 @@ export async function loadLocal(from: FileSource, options: LLMOptions): Promise<
       }
     });
     await template;
+    await made.readAdapters(options.adapters ?? {}, { ...options, signal: stop.signal });
     made.build(options.context ?? ROOM, bytes);
     return made;
   } catch (error) {
@@ -132,6 +133,8 @@ export class LocalModel implements Backend {
   readonly #buffers = new Map<number, number>();
   readonly #variables: number[] = [];
   readonly #plans = new Map<string, Promise<Plan>>();
+  readonly #adapters: string[] = [];
+  #adapter: number | undefined;
   /** Tokens whose keys and values are there. */
   #text: number[] = [];
   /** What is under way, one after the other. */
@@ -155,6 +158,41 @@ export class LocalModel implements Backend {
     this.#template = maybe(() => new Template(header));
   }
 
+  /** Reads adapters, before the model is built. */
+  async readAdapters(given: Readonly<Record<string, AdapterSource>>, options: LLMOptions): Promise<void> {
+    for (const [name, source] of Object.entries(given)) {
+      const { from, config, scale = 1 } = partsOf(source);
+      const file = await readSource(from, options);
+      const isGguf = String.fromCharCode(...file.subarray(0, 4)) === "GGUF";
+      const beside = config ?? (typeof from === "string" || from instanceof URL ? configOf(from) : undefined);
+      if (!isGguf && beside === undefined) {
+        throw new ValueError("E_VALUE", `the adapter ${name} of PEFT needs its \`config\`, adapter_config.json`);
+      }
+      const settings = isGguf ? undefined : await readSource(beside as FileSource, options);
+      guard(() => this.#raw.adapter(settings, file, scale));
+      this.#adapters.push(name);
+    }
+  }
+
+  async useAdapter(name: string | null): Promise<void> {
+    const done = await this.#turn();
+    try {
+      const which = name === null ? undefined : this.#adapters.indexOf(name);
+      if (which === -1) throw new ValueError("E_VALUE", `no adapter is called ${name}: there are [${this.#adapters.join(", ")}]`);
+      if (which === this.#adapter) return;
+      const [buffers, written] = guard(() => this.#raw.useAdapter(which)) as unknown as [Made[], [number, Uint8Array][]];
+      this.take(buffers);
+      // what was read was read with another one
+      this.#text = [];
+      this.#adapter = which;
+      for (const [number, bytes] of written) {
+        await onDevice(this.#host, () => this.#host.raw.overwrite(this.#buffers.get(number) as number, bytes));
+      }
+    } finally {
+      done();
+    }
+  }
+
   /** Makes buffers on the device. */
   take(list: readonly Made[]): void {
     for (const [number, dtype, elements, bytes] of list) {
@@ -171,6 +209,7 @@ export class LocalModel implements Backend {
     this.info = {
       architecture: String(this.metadata["general.architecture"]),
       context, trainedContext, vocabulary, layers, width, bytes, device: kind, threads,
+      adapters: this.#adapters,
       hasTemplate: this.#template !== undefined,
       hasTokenizer: this.#tokenizer !== undefined,
     };
@@ -444,6 +483,14 @@ export class LocalModel implements Backend {
     await raw.collect();
   }
 }
+
+/** The parts of an adapter's source. */
+function partsOf(source: AdapterSource): { from: FileSource; config?: FileSource; scale?: number } {
+  return typeof source === "object" && "from" in source ? source : { from: source as FileSource };
+}
+
+/** PEFT's other file, in the same folder. */
+const configOf = (from: string | URL): string => String(from).replace(/[^/\\]*$/, "adapter_config.json");
 
 const gone = (): StateError => new StateError("E_STATE", "this language model was disposed");
 

@@ -1,7 +1,13 @@
 // What language models take and give, in the page's thread and in a worker's.
 import type { ChatMessage } from "../chat.js";
 import type { Device, DeviceKind } from "../device.js";
-import type { FetchOptions } from "../progress.js";
+import type { FetchOptions, FileSource } from "../progress.js";
+
+/**
+ * An adapter of low rank: a GGUF file of llama.cpp, or `adapter_model.safetensors` of PEFT, whose `adapter_config.json` lies beside it unless
+ * `config` says where. Its matrices are added `scale` times, once unless told otherwise.
+ */
+export type AdapterSource = FileSource | { from: FileSource; config?: FileSource; scale?: number };
 
 /** How a language model is loaded. */
 export interface LLMOptions extends FetchOptions {
@@ -9,6 +15,8 @@ export interface LLMOptions extends FetchOptions {
   device?: DeviceKind | "auto" | Device;
   /** Tokens of a text that there is room for: what the model was made for, 4096 at most, unless told otherwise. */
   context?: number;
+  /** Adapters by name, which `useAdapter` puts into use. */
+  adapters?: Readonly<Record<string, AdapterSource>>;
   /** False works in the caller's thread. By default a page has a worker for it, so that nothing waits; Node has none. */
   worker?: boolean;
 }
@@ -87,6 +95,8 @@ export interface ModelInfo {
   /** What it computes with. */
   device: DeviceKind;
   threads: number;
+  /** Names of the adapters that it was loaded with. */
+  adapters: readonly string[];
   /** Has it a template for chats, and a tokenizer that is known? */
   hasTemplate: boolean;
   hasTokenizer: boolean;
@@ -121,5 +131,6 @@ export interface Backend {
   encode(text: string, special: boolean): Promise<number[]>;
   decode(ids: readonly number[], skipSpecial: boolean): Promise<string>;
   embed(text: string | readonly number[], signal: AbortSignal | undefined): Promise<Float32Array>;
+  useAdapter(name: string | null): Promise<void>;
   dispose(): void;
 }

@@ -3,7 +3,7 @@ import { type GradloomError, InternalError, StateError, ValueError } from "../er
 import { wasmFolder } from "../module.js";
 import type { FileSource } from "../progress.js";
 import { revived } from "../remote/calls.js";
-import type { Backend, Job, LLMOptions, Metadata, ModelInfo, Step } from "./options.js";
+import type { AdapterSource, Backend, Job, LLMOptions, Metadata, ModelInfo, Step } from "./options.js";
 import type { Answer, Ask } from "./thread.js";
 
 type Told = (answer: Answer) => void;
@@ -11,15 +11,22 @@ type Without<T> = T extends unknown ? Omit<T, "id"> : never;
 
 /** Loads a model in a worker that was just started; null where that does not come to life: its script was refused, or is not there. */
 export async function loadRemote(worker: Worker, from: FileSource, options: LLMOptions): Promise<RemoteModel | null> {
-  const { signal, onProgress, fetch: _, device, ...rest } = options;
+  const { signal, onProgress, fetch: _, device, adapters, ...rest } = options;
   if (typeof device === "object") throw new ValueError("E_VALUE", "a device of this thread cannot be used in a worker", { hint: "load with `worker: false`" });
   const model = new RemoteModel(worker);
   const folder = wasmFolder();
-  const isPath = typeof from === "string" || from instanceof URL;
-  const source = isPath ? new URL(from, globalThis.location?.href).href : from;
+  // a path is seen from the page
+  const sent = <T>(file: T): T | string => (typeof file === "string" || file instanceof URL ? new URL(file, globalThis.location?.href).href : file);
+  const source = sent(from);
+  const sentAdapter = (each: AdapterSource): AdapterSource => {
+    if (typeof each !== "object" || !("from" in each)) return sent(each) as AdapterSource;
+    const { from: file, config, scale } = each;
+    return { from: sent(file) as FileSource, ...(config !== undefined && { config: sent(config) as FileSource }), ...(scale !== undefined && { scale }) };
+  };
+  const named = Object.fromEntries(Object.entries(adapters ?? {}).map(([name, each]) => [name, sentAdapter(each)]));
   const init = { device: device ?? "auto", ...(folder && { wasmUrl: new URL("gradloom_web_bg.wasm", folder).href }) } as const;
   try {
-    await model.load({ kind: "load", from: source, options: { ...rest, device: device ?? "auto" }, init }, signal, onProgress);
+    await model.load({ kind: "load", from: source, options: { ...rest, adapters: named, device: device ?? "auto" }, init }, signal, onProgress);
     return model;
   } catch (error) {
     model.dispose();
@@ -132,6 +139,10 @@ export class RemoteModel implements Backend {
 
   embed(text: string | readonly number[], signal: AbortSignal | undefined): Promise<Float32Array> {
     return this.#value({ kind: "embed", text }, signal) as Promise<Float32Array>;
+  }
+
+  async useAdapter(name: string | null): Promise<void> {
+    await this.#value({ kind: "adapter", name });
   }
 
   #end(why: GradloomError): void {

@@ -11,6 +11,7 @@ export type Ask = { id: number } & (
   | { kind: "load"; from: FileSource; options: Omit<LLMOptions, "signal" | "onProgress" | "fetch">; init: InitOptions }
   | { kind: "run"; job: Job }
   | { kind: "embed"; text: string | readonly number[] }
+  | { kind: "adapter"; name: string | null }
   | { kind: "encode"; text: string; special: boolean }
   | { kind: "decode"; ids: readonly number[]; skipSpecial: boolean }
   /** So many steps were taken. */
@@ -70,6 +71,8 @@ export function answer(thread: Thread): void {
         return value(undefined);
       case "embed":
         return value(await live().embed(ask.text, signal));
+      case "adapter":
+        return value(await live().useAdapter(ask.name));
       case "encode":
         return value(await live().encode(ask.text, ask.special));
       case "decode":
