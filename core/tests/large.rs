@@ -27,7 +27,9 @@ fn empty(s: &Session, shape: &[usize]) -> Tensor {
 #[test]
 fn products_of_large_matrices() {
     compiled("matmul", |s| empty(s, &[2048, 4096]).matmul(&empty(s, &[4096, 1024])));
-    compiled("linear", |s| empty(s, &[2, 512, 4096]).linear(&empty(s, &[2048, 4096]), Some(&empty(s, &[2048])))?.silu());
+    compiled("linear", |s| {
+        empty(s, &[2, 512, 4096]).linear(&empty(s, &[2048, 4096]), Some(&empty(s, &[2048])))?.silu()
+    });
 }
 
 #[test]

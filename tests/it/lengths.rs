@@ -1,9 +1,13 @@
 //! One plan for every length of an ONNX model's inputs, against the plans of single lengths and the evaluator.
 
 use gradloom::OnnxModel;
-use gradloom_core::DType;
+use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::io::HostTensor;
+use gradloom_core::io::npz;
 use gradloom_core::io::onnx::{Input, Lengths};
+use gradloom_core::render::{Renderer, Source};
+use gradloom_core::target::Target;
+use gradloom_core::{DType, Result};
 use gradloom_tests::here;
 use std::path::PathBuf;
 
@@ -157,4 +161,113 @@ fn lengths_outside_of_their_bounds_are_refused() {
     m.set_lengths(Lengths::Bounds([("s0".to_owned(), (1, 4))].into()));
     let error = m.run(&step(1, 1, 5)).unwrap_err().to_string();
     assert!(error.contains("s0") && error.contains("between 1 and 4"), "{error}");
+}
+
+/// A device whose memory is full of ones to begin with, which are NaN as floats: who reads what nobody computed has wrong results.
+struct Unset(Box<dyn Device>);
+
+impl Device for Unset {
+    fn target(&self) -> &Target {
+        self.0.target()
+    }
+    fn renderer(&self) -> &'static dyn Renderer {
+        self.0.renderer()
+    }
+    fn alloc(&mut self, bytes: usize) -> Result<BufId> {
+        let buf = self.0.alloc(bytes)?;
+        self.0.upload(buf, 0, &vec![0xff; bytes])?;
+        Ok(buf)
+    }
+    fn free(&mut self, buf: BufId) {
+        self.0.free(buf);
+    }
+    fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
+        self.0.upload(buf, offset, data)
+    }
+    fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {
+        self.0.compile(sources)
+    }
+    fn ready(&mut self) -> Result<bool> {
+        self.0.ready()
+    }
+    fn release(&mut self, kernel: KernelId) {
+        self.0.release(kernel);
+    }
+    fn submit(&mut self, steps: &[Step]) -> Result<()> {
+        self.0.submit(steps)
+    }
+    fn read(&mut self, view: View) -> Result<Ticket> {
+        self.0.read(view)
+    }
+    fn poll(&mut self, ticket: Ticket) -> Result<Option<Vec<u8>>> {
+        self.0.poll(ticket)
+    }
+    fn sync(&mut self) -> Result<()> {
+        self.0.sync()
+    }
+}
+
+/// The texts of [`an_encoder_has_one_plan_for_batches_of_texts`], with the ids that `tests/zoo/lengths.py` gives onnxruntime.
+fn texts(b: usize, n: usize) -> Vec<(&'static str, HostTensor)> {
+    let ids: Vec<i64> = (0..b * n).map(|i| (i as i64 * 5 + 3) % 50).collect();
+    let mask: Vec<i64> = (0..b * n).map(|i| i64::from(i % n < n - i / n % n)).collect();
+    vec![("input_ids", i64s(&ids, &[b, n])), ("attention_mask", i64s(&mask, &[b, n]))]
+}
+
+/// Runs the shapes that onnxruntime ran: the samples of its results, and no kernel after the second shape.
+fn fifty(device: Box<dyn Device>, name: &str, model: &str, bounds: &[(&str, (usize, usize))], count: usize) {
+    let samples = std::fs::read(file(model).with_file_name("lengths.npz")).unwrap();
+    let samples = npz::read(&samples).unwrap();
+    let all = |name: &str| samples.iter().find(|s| s.0 == name).unwrap().1.to_f64();
+    let shapes: Vec<usize> = all("shapes").into_iter().map(|n| n as usize).collect();
+    let rank = shapes.len() / 50;
+    let mut m = OnnxModel::load(&file(model), device).unwrap();
+    m.set_lengths(Lengths::Bounds(bounds.iter().map(|(n, b)| ((*n).to_owned(), *b)).collect()));
+    let mut programs = 0;
+    for (i, shape) in shapes.chunks(rank).enumerate().take(count) {
+        let run = match *shape {
+            [b, n] => texts(b, n),
+            [b, s, p] => step(b, s, p),
+            _ => unreachable!("two or three lengths"),
+        };
+        for (output, got) in m.run(&run).unwrap() {
+            let (got, want) = (got.to_f64(), all(&output));
+            let want = &want[i * 8..i * 8 + 8];
+            let most = want.iter().fold(1e-9f64, |m, x| m.max(x.abs()));
+            for (j, x) in want.iter().enumerate() {
+                let e = (got[j * (got.len() - 1) / 7] - x).abs() / most;
+                assert!(e <= 5e-5, "{name}, {model}, {shape:?}: `{output}` is off by {e:.1e}");
+            }
+        }
+        match i {
+            1 => programs = m.counters().programs,
+            2.. => assert_eq!(m.counters().programs, programs, "{name}, {model}, {shape:?}: {:?}", m.notes()),
+            _ => {}
+        }
+    }
+    assert_eq!(m.notes(), Vec::<String>::new(), "{name}, {model}");
+}
+
+#[test]
+fn fifty_shapes_give_the_numbers_of_onnxruntime() {
+    let encoder = [("s72", (1, 8)), ("s53", (1, 64))];
+    let decoder = [("s10", (1, 4)), ("s70", (1, 8)), ("s0", (1, 48))];
+    for (name, count) in [("cpu:guarded", 50), ("cpu", 50), ("eval", 6), ("wgpu", 12)] {
+        for (model, bounds) in [("zoo_t5_encoder", &encoder[..]), ("zoo_llama_past", &decoder)] {
+            let Some(device) = here::device(name, gradloom::open(name, 2)) else { continue };
+            fifty(device, name, model, bounds, count);
+        }
+    }
+}
+
+#[test]
+fn nobody_reads_what_is_not_computed() {
+    let encoder = [("s72", (1, 8)), ("s53", (1, 64))];
+    let decoder = [("s10", (1, 4)), ("s70", (1, 8)), ("s0", (1, 48))];
+    for (model, bounds) in [("zoo_t5_encoder", &encoder[..]), ("zoo_llama_past", &decoder)] {
+        for (name, threads) in [("cpu", 1), ("cpu", 3), ("eval", 1)] {
+            let device = Unset(gradloom::open(name, threads).unwrap());
+            fifty(Box::new(device), name, model, bounds, if name == "eval" { 4 } else { 20 });
+        }
+    }
 }

@@ -57,7 +57,8 @@ fn after(input: &str) -> Result<String, String> {
         return Err(format!("there is no pass `{pass}`"));
     }
     let kernel = parse(input).map_err(|e| e.to_string())?;
-    let ast = Ast::new(kernel.graph, *kernel.roots.first().ok_or("`roots` is missing")?);
+    let (sink, live) = kernel.roots.split_first().ok_or("`roots` is missing")?;
+    let ast = Ast { live: live.to_vec(), ..Ast::new(kernel.graph, *sink) };
     let (mut last, mut text) = (String::new(), None);
     compile_watched(&ast, &t, opts.as_deref(), &mut |p, l| {
         let now = l.text();

@@ -2,6 +2,7 @@
 //! how an opt changes its loops: [`Kernel::apply`] splits, rounds up, swaps and merges ranges by rebuilding the graph on new ones, and says
 //! why it cannot where an opt does not fit. Out: ranges that have become vector lanes, registers, threads or a launch grid.
 
+use super::live::{Extent, Live};
 use super::opt::{Opt, Part};
 use super::pack::Pack;
 use super::program::ParamInfo;
@@ -43,6 +44,12 @@ pub struct Kernel {
     pub params: Vec<ParamInfo>,
     /// Conditions without which turns of a range, by id, do nothing; then the bounds that come of them ([`super::reach`]).
     pub reach: Vec<(u8, UOp)>,
+    /// Which turns of its loops anybody needs, all of these conditions.
+    pub live: Vec<UOp>,
+    /// The turns that these leave ([`super::live`]), once opts are applied.
+    pub turns: Vec<Live>,
+    /// How long each dimension of the launch is, where that is less than `grid` for some values of launch scalars.
+    pub extents: [Extent; 3],
 }
 
 /// Work of a kernel, counted before optimisation.
@@ -58,7 +65,8 @@ impl Kernel {
     /// Starts from a scheduled kernel.
     pub fn new(ast: &Ast) -> Kernel {
         let mut g = Graph::new();
-        let sink = g.import(&ast.g, &[ast.sink], |_, _| None)[0];
+        let roots = g.import(&ast.g, &ast.roots(), |_, _| None);
+        let (sink, live) = (roots[0], roots[1..].to_vec());
         let next_id = g.iter().filter(|&u| g.op(u) == Op::Range).map(|u| g.range_arg(u).id + 1).max().unwrap_or(0);
         let (tiles, memo, packs) = (Vec::new(), Memo::new(), Vec::new());
         let params = ParamInfo::all(&g, sink);
@@ -75,6 +83,9 @@ impl Kernel {
             packs,
             params,
             reach: Vec::new(),
+            live,
+            turns: Vec::new(),
+            extents: Default::default(),
         }
     }
 
@@ -129,6 +140,9 @@ impl Kernel {
             let cond = substitute1(&mut self.g, self.reach[i].1, map);
             self.reach[i].1 = simplify_with(&mut self.g, cond, &mut self.memo);
         }
+        for i in 0..self.live.len() {
+            self.live[i] = substitute1(&mut self.g, self.live[i], map);
+        }
     }
 
     pub(super) fn new_range(&mut self, len: usize, kind: AxisKind, lane: bool) -> Result<UOp> {
@@ -175,6 +189,7 @@ impl Kernel {
         if self.g.dtype(joined) != self.g.dtype(a) {
             return false;
         }
+        let Some(live) = self.live_joined(a, b, joined, nb) else { return false };
         let n = self.g.idx(nb as i64);
         let (hi, lo) = (self.g.binary(Op::FloorDiv, joined, n), self.g.binary(Op::FloorMod, joined, n));
         let mut map = FxHashMap::default();
@@ -192,6 +207,7 @@ impl Kernel {
             self.sink = old;
             return false;
         }
+        self.live = live;
         true
     }
 

@@ -8,6 +8,7 @@ pub mod count;
 mod digits;
 mod exp_below_max;
 pub mod late;
+pub mod live;
 mod matrix;
 pub mod opt;
 pub mod pack;
@@ -22,7 +23,7 @@ pub use opt::{Level, Opt, Part, Staging};
 pub use passes::{Lowering, PASSES, Pass};
 pub use program::{ParamInfo, Program, TileAxis, VarInfo};
 
-use crate::schedule::Ast;
+use crate::schedule::{Ast, needed};
 use crate::target::Target;
 use crate::uop::spec::{self, Stage};
 use crate::{Error, Result};
@@ -65,6 +66,8 @@ fn lower(
     let mut l = Lowering::new(ast, t, opts, refused);
     if cfg!(debug_assertions) {
         spec::verify(&ast.g, &[ast.sink], Stage::Kernel)?;
+        spec::verify(&ast.g, &ast.live, Stage::Lowering)?;
+        needed::check(ast)?;
     }
     for pass in &PASSES {
         if l.run(pass)? {

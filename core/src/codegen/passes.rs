@@ -4,7 +4,7 @@
 use super::axes::{Kernel, Stats};
 use super::opt::{Opt, heuristic, proposal};
 use super::reduce::LoopInfo;
-use super::{digits, exp_below_max, late, matrix, reach, reduce, shared, stage};
+use super::{digits, exp_below_max, late, live, matrix, reach, reduce, shared, stage};
 use crate::schedule::Ast;
 use crate::target::Target;
 use crate::uop::UOp;
@@ -62,7 +62,7 @@ fn has_tiles(t: &Target) -> bool {
 }
 
 /// All of them, in order.
-pub static PASSES: [Pass; 18] = [
+pub static PASSES: [Pass; 19] = [
     Pass {
         name: "merge-axes",
         what: "Neighbouring loops become one where no address gets harder.",
@@ -114,6 +114,16 @@ pub static PASSES: [Pass; 18] = [
         run: |l| l.kernel.apply_all(l.opts.as_deref().unwrap_or_default(), l.target),
     },
     Pass {
+        name: "needed-turns",
+        what: "Counts the turns of loops whose results somebody needs, where launch scalars decide that.",
+        when: always,
+        leaves: Stage::Lowering,
+        run: |l| {
+            live::turns(&mut l.kernel);
+            Ok(())
+        },
+    },
+    Pass {
         name: "matrix-tiles",
         what: "Products of matrix tiles become one op; their elements are spread over threads and registers.",
         when: has_tiles,
@@ -129,11 +139,12 @@ pub static PASSES: [Pass; 18] = [
     },
     Pass {
         name: "mask-ends",
-        what: "Computes where masked loops may end, from the loops around them.",
+        what: "Computes where masked loops may end, from the loops around them, and where those of results end that nobody needs.",
         when: always,
         leaves: Stage::Lowering,
         run: |l| {
             reach::ends(&mut l.kernel, &l.masked);
+            live::loops(&mut l.kernel);
             Ok(())
         },
     },
@@ -249,7 +260,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The graph as text, in execution order once there is one. Before it, as comments, the opts and what is known of masked loops:
-    /// the range of each, and the root that says which of its turns do something or where it ends.
+    /// the range of each, and the root that says which of its turns do something or where it ends; of other loops how many turns are needed.
     pub fn text(&self) -> String {
         let k = &self.kernel;
         if let Some(order) = &self.order {
@@ -263,7 +274,11 @@ impl<'a> Lowering<'a> {
         for (i, (id, _)) in k.reach.iter().enumerate() {
             out += &format!("// range {id}: root {}\n", i + 1);
         }
-        let roots: Vec<UOp> = std::iter::once(k.sink).chain(k.reach.iter().map(|r| r.1)).collect();
+        for (i, t) in k.turns.iter().enumerate() {
+            out += &format!("// loop {}: no more turns than root {}\n", t.id, k.reach.len() + i + 1);
+        }
+        let known = k.reach.iter().map(|r| r.1).chain(k.turns.iter().map(|t| t.node));
+        let roots: Vec<UOp> = std::iter::once(k.sink).chain(known).collect();
         out + &print(&k.g, &roots)
     }
 

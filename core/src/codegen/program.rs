@@ -21,6 +21,7 @@
 //!   `AccMulAdd` change them; `AccRead` is their value then.
 //! - Only ops and dtypes the target has; no FloorDiv/FloorMod, no tensor ops.
 
+use super::live::Extent;
 use super::opt::Opt;
 use super::pack::Pack;
 use crate::dtype::Scalar;
@@ -127,6 +128,8 @@ pub struct Program {
     pub vars: Vec<VarInfo>,
     /// Launch grid.
     pub grid: [u32; 3],
+    /// How long each of its dimensions has to be for the values of launch scalars, where that may be less.
+    pub extents: [Extent; 3],
     /// Workgroup size; `[1, 1, 1]` where there is none.
     pub local: [u32; 3],
     /// Every tile range in use, by id.

@@ -132,8 +132,7 @@ fn exchange(k: &mut Kernel, part: UOp, threads: UOp, from: UOp, space: Space, t:
     let locals: Ranges = k.ranges().into_iter().filter(|&r| matches!(k.g.kind(r), AxisKind::Local(_))).collect();
     let g = &mut k.g;
     let dt = g.dtype(part);
-    let is_tile =
-        |u: &UOp| g.op(*u) == Op::Range && g.kind(*u).is_tile() && g.depends(part, *u);
+    let is_tile = |u: &UOp| g.op(*u) == Op::Range && g.kind(*u).is_tile() && g.depends(part, *u);
     let tiles: Ranges = g.reachable(&[part]).into_iter().filter(is_tile).collect();
     let axes: Ranges = locals.iter().chain(&tiles).copied().collect();
     let len = axes.iter().map(|&r| g.range_len(r)).product::<usize>();

@@ -7,8 +7,10 @@
 use super::plan::{Call, Compiled, OutputInfo, Packed, Place, Plan};
 use super::watch::Watcher;
 use crate::DType;
+use crate::codegen::live::{Extent, Turns};
 use crate::codegen::{Opt, ParamInfo, VarInfo};
 use crate::render::{Code, Source};
+use crate::schedule::needed::FOLLOWS;
 use crate::target::Target;
 use crate::uop::hash::key_bytes;
 use crate::uop::label;
@@ -172,7 +174,7 @@ pub fn load_plan(key: u128, bytes: &[u8], n_params: usize) -> Option<Plan> {
 
 /// A kernel as an entry; `None` if it holds no code that can be kept.
 pub fn save_kernel(key: u128, c: &Compiled) -> Option<Vec<u8>> {
-    let Compiled { source, grid, vars, flops, bytes, packs, program: _ } = c;
+    let Compiled { source, grid, extents, vars, flops, bytes, packs, program: _ } = c;
     let Source { name, code, local, params, vars: _, scratch } = source;
     let mut w = Vec::new();
     put_bytes(&mut w, name.as_bytes());
@@ -188,6 +190,9 @@ pub fn save_kernel(key: u128, c: &Compiled) -> Option<Vec<u8>> {
         Code::Program(_) => return None,
     }
     local.iter().chain(grid).for_each(|n| w.extend_from_slice(&n.to_le_bytes()));
+    if FOLLOWS {
+        put_extents(&mut w, extents);
+    }
     put(&mut w, params.len());
     for ParamInfo { dtype, len, read, written } in params {
         w.extend_from_slice(&[*dtype as u8, *read as u8, *written as u8]);
@@ -221,6 +226,7 @@ fn load_nested(key: u128, bytes: &[u8], depth: usize) -> Option<Compiled> {
     };
     let local = [r.u32()?, r.u32()?, r.u32()?];
     let grid = [r.u32()?, r.u32()?, r.u32()?];
+    let extents = if FOLLOWS { [r.extent()?, r.extent()?, r.extent()?] } else { Default::default() };
     let params =
         r.list(|r| Some(ParamInfo { dtype: r.dtype()?, read: r.u8()? == 1, written: r.u8()? == 1, len: r.size()? }))?;
     let vars = r.vars()?;
@@ -234,7 +240,7 @@ fn load_nested(key: u128, bytes: &[u8], depth: usize) -> Option<Compiled> {
         sound.then_some(Packed { slot, key, compiled })
     })?;
     let source = Source { name, code, local, params, vars: types, scratch };
-    r.0.is_empty().then_some(Compiled { source, grid, vars, flops, bytes: moved, packs, program: None })
+    r.0.is_empty().then_some(Compiled { source, grid, extents, vars, flops, bytes: moved, packs, program: None })
 }
 
 /// Opts as an entry.
@@ -271,6 +277,25 @@ fn put_vars(w: &mut Vec<u8>, vars: &[VarInfo]) {
         w.push(*dtype as u8);
         put_bytes(w, name.as_bytes());
         [min, max].into_iter().for_each(|n| w.extend_from_slice(&n.to_le_bytes()));
+    }
+}
+
+fn put_extents(w: &mut Vec<u8>, extents: &[Extent; 3]) {
+    for turns in extents {
+        put(w, turns.len());
+        for Turns { sums, step, most } in turns {
+            put(w, sums.len());
+            for sum in sums {
+                put(w, sum.len());
+                for (times, names) in sum {
+                    w.extend_from_slice(&times.to_le_bytes());
+                    put(w, names.len());
+                    names.iter().for_each(|n| put_bytes(w, n.as_bytes()));
+                }
+            }
+            w.extend_from_slice(&step.to_le_bytes());
+            w.extend_from_slice(&most.to_le_bytes());
+        }
     }
 }
 
@@ -358,6 +383,15 @@ impl<'a> Reader<'a> {
         })
     }
 
+    fn extent(&mut self) -> Option<Extent> {
+        self.list(|r| {
+            let sums =
+                r.list(|r| r.list(|r| Some((r.u64()? as i64, r.list(|r| Some(r.text()?.into_boxed_str()))?))))?;
+            let (step, most) = (r.u64()? as i64, r.u32()?);
+            (step > 0 && most > 0).then_some(Turns { sums, step, most })
+        })
+    }
+
     fn places(&mut self) -> Option<Vec<Place>> {
         self.list(|r| {
             Some(match r.u8()? {
@@ -408,6 +442,11 @@ mod tests {
         let plain = Compiled {
             source,
             grid: [4, 5, 6],
+            extents: [
+                Extent::new(),
+                vec![Turns { sums: vec![vec![(3, vec!["n".into(), "m".into()]), (-1, vec![])]], step: 4, most: 5 }],
+                vec![Turns::all(6)],
+            ],
             vars: vec![variable()],
             flops: 10,
             bytes: 11,
@@ -428,6 +467,7 @@ mod tests {
         let saved = save_kernel(2, &k).unwrap();
         let back = load_kernel(2, &saved).unwrap();
         assert_eq!(save_kernel(2, &back).unwrap(), saved);
+        assert_eq!(back.extents, k.extents);
         assert_eq!((back.grid, &back.vars, back.source.local), (k.grid, &k.vars, k.source.local));
         let opts = vec![Opt::lane(3, 16), Opt::pad(0, 2)];
         assert_eq!(load_opts(3, &save_opts(3, &opts)), Some(opts));

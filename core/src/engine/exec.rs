@@ -242,6 +242,12 @@ impl Engine {
         v.bits(self.vars.iter().find(|(name, _)| **name == *v.name).ok_or_else(missing)?.1)
     }
 
+    /// The value of an integer variable.
+    fn var_value(&self, name: &str) -> Result<i64> {
+        let missing = || Error::Input { name: name.to_owned(), what: "variable has no value".into() };
+        Ok(self.vars.iter().find(|(n, _)| **n == *name).ok_or_else(missing)?.1.as_i64())
+    }
+
     /// Plans what `roots` need and starts compiling it. Nothing is run yet; the graph must not change until `finish`.
     ///
     /// # Errors
@@ -485,7 +491,8 @@ impl Engine {
             let lost = || Error::Internal("a plan's program is not on the device".into());
             let loaded = self.programs.get_mut(&c.program).ok_or_else(lost)?;
             loaded.launches += 1;
-            let (kernel, grid) = (loaded.kernel, loaded.compiled.grid);
+            let kernel = loaded.kernel;
+            let grid = self.programs[&c.program].compiled.grid_at(&|name| self.var_value(name))?;
             let vars = self.programs[&c.program].compiled.vars.iter().map(|v| {
                 let own = scalar_number(&v.name).and_then(|i| c.scalars.get(i));
                 own.map_or_else(|| self.var_bits(v), |s| v.bits(Scalar::Int(*s as i64)))

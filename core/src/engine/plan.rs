@@ -2,9 +2,11 @@
 //! function of each [`Job`], so that whoever has threads may do it on them.
 
 use super::memory::{self, Life};
+use crate::codegen::live::Extent;
 use crate::codegen::pack::Pack;
 use crate::codegen::{self, Opt, Program, VarInfo};
 use crate::render::{Code, Renderer, Source};
+use crate::schedule::needed::FOLLOWS;
 use crate::schedule::{Ast, BufferInfo, Kernel, Origin, Schedule, schedule};
 use crate::target::{Lang, Target};
 use crate::uop::spec::{self, Stage};
@@ -82,6 +84,8 @@ pub struct Compiled {
     pub source: Source,
     /// Launch grid.
     pub grid: [u32; 3],
+    /// How long each of its dimensions is for the values of launch scalars, where that may be less.
+    pub extents: [Extent; 3],
     /// Launch scalars, in order.
     pub vars: Vec<VarInfo>,
     /// Float operations per launch.
@@ -106,6 +110,23 @@ pub struct Packed {
 }
 
 impl Compiled {
+    /// The launch grid for values of the launch scalars.
+    ///
+    /// # Errors
+    /// What `value` says of a scalar that it does not know.
+    pub fn grid_at(&self, value: &dyn Fn(&str) -> Result<i64>) -> Result<[u32; 3]> {
+        let mut grid = self.grid;
+        if !FOLLOWS {
+            return Ok(grid);
+        }
+        for (n, turns) in grid.iter_mut().zip(&self.extents) {
+            if !turns.is_empty() {
+                *n = turns.iter().try_fold(1u32, |n, t| Ok::<_, Error>(n.saturating_mul(t.at(value)?)))?.min(*n);
+            }
+        }
+        Ok(grid)
+    }
+
     /// Renders a program for a target.
     pub fn new(program: Program, t: &Target, renderer: &dyn Renderer) -> Result<Compiled> {
         let program = Arc::new(program);
@@ -117,6 +138,7 @@ impl Compiled {
         Ok(Compiled {
             source: Source::new(&program, code),
             grid: program.grid,
+            extents: program.extents.clone(),
             vars: program.vars.clone(),
             flops: program.flops,
             bytes: program.bytes,
@@ -136,7 +158,7 @@ pub struct Job {
 
 /// Structural key of a kernel on a target.
 pub fn kernel_key(ast: &Ast) -> u128 {
-    let key = hash::key(&ast.g, &[ast.sink]);
+    let key = hash::key(&ast.g, &ast.roots());
     if ast.constants.is_empty() { key } else { with_numbers(key, ast.constants.iter().copied()) }
 }
 
@@ -167,7 +189,8 @@ pub fn compile(ast: &Ast, t: &Target, renderer: &dyn Renderer, opts: Option<&[Op
         return Err(Error::Unsupported { what, context: format!("device {}", t.name) });
     };
     let bytes = source.params.iter().map(|p| (p.len * p.dtype.size()) as u64).fold(0, u64::saturating_add);
-    Ok(Compiled { source, grid, vars: Vec::new(), flops: 0, bytes, packs: Vec::new(), program: None })
+    let extents = Default::default();
+    Ok(Compiled { source, grid, extents, vars: Vec::new(), flops: 0, bytes, packs: Vec::new(), program: None })
 }
 
 /// Renders a program in the target's language.

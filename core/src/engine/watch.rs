@@ -132,7 +132,7 @@ impl Printer {
             _ => {}
         }
         if self.level >= 5 {
-            add(format!("// as scheduled\n{}", print(&ast.g, &[ast.sink])));
+            add(format!("// as scheduled\n{}", print(&ast.g, &ast.roots())));
         }
         if self.level >= 6 {
             add(passes(ast, kernel, target));
@@ -183,7 +183,7 @@ fn decimal(n: u64, of: u64, digits: u32) -> String {
 
 /// The graph after each pass that changed it, on the way to this kernel.
 fn passes(ast: &Ast, kernel: &Compiled, target: &Target) -> String {
-    let (mut text, mut last) = (String::new(), print(&ast.g, &[ast.sink]));
+    let (mut text, mut last) = (String::new(), print(&ast.g, &ast.roots()));
     let opts = kernel.program.as_ref().map(|p| p.opts.as_slice());
     let done = codegen::compile_watched(ast, target, opts, &mut |pass, lowering| {
         let now = lowering.text();

@@ -205,7 +205,7 @@ pub(super) fn difference(g: &mut Graph, u: UOp) -> Option<Clause> {
 }
 
 /// The clauses of a conjunction.
-pub(super) fn conjuncts(g: &Graph, cond: UOp) -> SmallVec<[UOp; 8]> {
+pub(crate) fn conjuncts(g: &Graph, cond: UOp) -> SmallVec<[UOp; 8]> {
     let mut out: SmallVec<[UOp; 8]> = SmallVec::new();
     let mut stack: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[cond]);
     while let Some(u) = stack.pop() {

@@ -20,6 +20,7 @@ mod testing;
 mod tests;
 mod under;
 
+pub(crate) use cmp::conjuncts;
 pub use fold::{fold, fold_node};
 pub use late::LATE;
 pub(crate) use limits::{below, needed, sum_of_ranges};

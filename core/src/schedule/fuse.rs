@@ -138,8 +138,9 @@ fn forced_cuts(g: &Graph, roots: &[UOp], nodes: &[UOp]) -> Vec<bool> {
         match g.op(u) {
             Op::Contiguous => {
                 forced[u.0 as usize] = true;
-                // what it waits for has to be there as a whole
-                for b in g.src(u)[1..].iter().map(|&s| base(g, s)).filter(|&b| is_compute(g.op(b))) {
+                // what it waits for has to be there as a whole; ends are no values of memory
+                let waits = if *g.arg(u) == Arg::None { &g.src(u)[1..] } else { &[] };
+                for b in waits.iter().map(|&s| base(g, s)).filter(|&b| is_compute(g.op(b))) {
                     forced[b.0 as usize] = true;
                 }
             }
@@ -216,7 +217,8 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool], t: &Target) -> (Vec<boo
             _ => std::mem::take(&mut uses[i]),
         };
         for x in below {
-            for (k, &s) in g.src(u).iter().enumerate() {
+            let ends = g.op(u) == Op::Contiguous && *g.arg(u) != Arg::None;
+            for (k, &s) in g.src(u).iter().enumerate().take(if ends { 1 } else { usize::MAX }) {
                 let down = step(g, u, k, s, x, &mut paths);
                 let list = &mut uses[s.0 as usize];
                 if !list.contains(&down) && list.len() < 16 {

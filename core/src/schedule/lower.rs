@@ -205,7 +205,7 @@ impl<'a> Lower<'a> {
         let offset = self.flat(&at_shape, &place);
         let is_whole = value == u; // the cut itself: look through the cut to its op
         let value = self.evaluate(value, idx, is_whole)?;
-        if g.op(u) == Op::Contiguous {
+        if g.op(u) == Op::Contiguous && *g.arg(u) == Arg::None {
             self.wait_for(&g.src(u)[1..]);
         }
         let value = self.k.cast(value, self.t.stored_as(info.dtype)?);

@@ -11,6 +11,7 @@ pub mod early;
 pub mod fuse;
 pub mod integers;
 pub mod lower;
+pub(crate) mod needed;
 pub mod order;
 mod ordered;
 pub mod outputs;
@@ -21,7 +22,7 @@ mod states;
 
 use crate::analysis::Role;
 use crate::target::Target;
-use crate::uop::{Graph, Op, UOp};
+use crate::uop::{Arg, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 
 /// A kernel graph: `Sink(Store(Index(Param 0, ..), value), ..)` over open ranges of kind Loop, or `Sink(Custom, ..)`, once for each output.
@@ -35,12 +36,22 @@ pub struct Ast {
     pub role: Role,
     /// Slots whose contents are the same in every run, and which no other kernel of the plan reads: they may be packed.
     pub constants: Vec<u32>,
+    /// Of its loops the turns that anybody needs: each condition is that one of them is below a scalar. What other turns store
+    /// nobody reads, so that it may be anything.
+    pub live: Vec<UOp>,
 }
 
 impl Ast {
     /// A kernel without constant operands.
     pub fn new(g: Graph, sink: UOp) -> Ast {
-        Ast { role: Role::of(&g, sink), g, sink, constants: Vec::new() }
+        Ast { role: Role::of(&g, sink), g, sink, constants: Vec::new(), live: Vec::new() }
+    }
+
+    /// All that it says: the Sink, and the turns that are needed.
+    pub fn roots(&self) -> Vec<UOp> {
+        let mut roots = vec![self.sink];
+        roots.extend(&self.live);
+        roots
     }
 
     /// The op of a kernel that a user wrote.
@@ -181,8 +192,12 @@ impl Scheduling {
                 Next::Share(cuts, buffers, kernels)
             }
             Next::Share(cuts, buffers, mut kernels) => {
+                let roots: Vec<usize> = self.roots.iter().map(|&r| cuts.buffer_of(&self.g, r, &buffers)).collect();
+                let wanted = self.wanted(&roots);
+                if !wanted.is_empty() {
+                    needed::apply(&mut kernels, &buffers.list, &self.g, &wanted);
+                }
                 share::share(&mut kernels);
-                let roots = self.roots.iter().map(|&r| cuts.buffer_of(&self.g, r, &buffers)).collect();
                 Next::Done(Schedule { kernels, buffers: buffers.list, roots })
             }
             // a piece of its own, since what comes next takes long too
@@ -190,6 +205,22 @@ impl Scheduling {
             Next::Over => return Err(Error::Internal("a schedule that is done goes on".into())),
         };
         Ok(None)
+    }
+
+    /// Outputs of which not all is wanted.
+    fn wanted(&self, buffers: &[usize]) -> Vec<needed::Wanted> {
+        if !needed::FOLLOWS {
+            return Vec::new();
+        }
+        let ends = |(&r, &buffer): (&UOp, &usize)| {
+            let Arg::Axes(axes) = self.g.arg(r) else { return None };
+            let below = axes.iter().map(|&a| a as usize).zip(self.g.src(r).iter().skip(1).copied()).collect();
+            let shape = self.g.shape(r).to_vec();
+            // of a value that is handed out twice all may be wanted
+            let once = buffers.iter().filter(|b| **b == buffer).count() == 1;
+            (self.g.op(r) == Op::Contiguous && once).then_some(needed::Wanted { buffer, shape, below })
+        };
+        self.roots.iter().zip(buffers).filter_map(ends).collect()
     }
 }
 
@@ -205,7 +236,7 @@ fn external_buffers(g: &Graph, roots: &[UOp], n_params: usize) -> Buffers {
     let void = BufferInfo { dtype: DType::Void, len: 0, origin: Origin::Temp };
     let mut b = Buffers { list: vec![void; n_params], of: Default::default() };
     for u in g.reachable(roots) {
-        if let (Op::Param, crate::uop::Arg::Param { slot, len }) = (g.op(u), g.arg(u)) {
+        if let (Op::Param, Arg::Param { slot, len }) = (g.op(u), g.arg(u)) {
             b.list[*slot as usize] = BufferInfo { dtype: g.dtype(u), len: *len, origin: Origin::External(*slot) };
             b.of.insert(u, *slot as usize);
         }

@@ -38,7 +38,8 @@ pub fn share(kernels: &mut [Kernel]) {
     for (i, k) in kernels.iter().enumerate() {
         let offsets: Vec<i64> =
             addresses(&k.ast.g).filter_map(|u| constant_part(&k.ast.g, u)).map(|(_, c)| c).collect();
-        if !offsets.is_empty() {
+        // which turns are needed is not said of another kernel
+        if !offsets.is_empty() && k.ast.live.is_empty() {
             let any: Vec<Offset> =
                 (0..offsets.len()).map(|scalar| Offset::Scalar { scalar, step: 1, max: 0 }).collect();
             let open = with_offsets(&k.ast, &any);

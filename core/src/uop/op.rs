@@ -117,7 +117,8 @@ pub enum Op {
     /// are i32, and the sum wraps.
     DotBytes,
     // ---- state and order
-    /// T `Contiguous(x, deps..)`: x, materialised, once the values deps are there.
+    /// T `Contiguous(x, deps..)`: x, materialised, once the values deps are there. `Contiguous(x, ends..)[Axes]`: x, materialised, of which
+    /// only what lies below an end, an i32 scalar, is wanted along each of these axes; the rest may be anything.
     Contiguous,
     /// T `Detach(x)`: x, without gradient. `Detach(x, seed, y1, dy1, ..)`: x, whose gradient for each value y is dy with the
     /// buffer `seed` replaced by the gradient of x (whose elements it has).

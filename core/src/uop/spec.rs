@@ -118,7 +118,7 @@ impl Node<'_> {
             Where      => self.in_tkp()?.sources(3)?.values()?.source(0, DType::Bool)?.sources_are_dt(1)?.no_arg(),
             MulAdd     => self.in_p()?.alu(3)?.numeric(),
             DotBytes   => self.in_tkp()?.alu(3)?.dtype(DType::I32),
-            Contiguous => self.in_t()?.some_sources()?.keeps_dtype()?.no_arg(),
+            Contiguous => self.in_t()?.some_sources()?.keeps_dtype()?.ends_axes(),
             Detach     => self.in_t()?.some_sources()?.keeps_dtype()?.gradients()?.no_arg(),
             Store      => self.in_tkp()?.dtype(DType::Void)?.no_arg()?.store(),
             Custom     => self.in_tk()?.dtype(DType::Void)?.custom(),
@@ -204,6 +204,14 @@ impl Node<'_> {
 
     fn no_arg(&self) -> Check<'_> {
         if *self.arg == Arg::None { Ok(self) } else { self.bad_arg() }
+    }
+
+    /// Waits for values, or has a scalar end for each of some axes.
+    fn ends_axes(&self) -> Check<'_> {
+        let Arg::Axes(axes) = self.arg else { return self.no_arg() };
+        self.axes_in_rank()?.sources(axes.len() + 1)?;
+        let scalar = |s: &UOp| self.g.dtype(*s) == DType::I32 && self.g.shape(*s).is_empty();
+        self.want(self.src[1..].iter().all(scalar), "ends of axes are scalars of i32")
     }
 
     fn dtype(&self, dt: DType) -> Check<'_> {

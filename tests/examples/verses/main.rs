@@ -27,8 +27,7 @@ struct Args {
 }
 
 fn args() -> Result<Args> {
-    let mut out =
-        Args { folder: ".cache/verses".into(), steps: 2000, from: None, device: "cpu".into(), threads: 1 };
+    let mut out = Args { folder: ".cache/verses".into(), steps: 2000, from: None, device: "cpu".into(), threads: 1 };
     let (mut plain, mut list) = (Vec::new(), std::env::args().skip(1));
     let number = |text: &str| text.parse().map_err(|_| Error::value("argument", format!("`{text}` is no number")));
     while let Some(a) = list.next() {

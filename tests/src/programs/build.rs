@@ -318,6 +318,7 @@ impl<'a> Build<'a> {
             params,
             vars: self.vars,
             grid: self.grid,
+            extents: Default::default(),
             local: self.local,
             tiles: self.tiles,
             flops: 0,

@@ -58,6 +58,7 @@ pub fn package(k: Kernel, order: Vec<UOp>, stats: Stats) -> Program {
         params,
         vars,
         grid: k.grid,
+        extents: k.extents,
         local: k.local,
         tiles,
         flops: stats.flops,

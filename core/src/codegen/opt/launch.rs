@@ -3,6 +3,8 @@
 
 use crate::analysis::{Affine, affine};
 use crate::codegen::axes::Kernel;
+use crate::codegen::live::{self, Live};
+use crate::rules::simplify_with;
 use crate::target::Target;
 use crate::uop::{AxisKind, Op, RangeArg, UOp};
 use crate::util::sort;
@@ -109,36 +111,49 @@ pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
         let c = k.g.idx((n / f) as i64);
         let wide = k.g.binary(Op::Mul, hi, c);
         let flat = k.g.binary(Op::Add, wide, lo);
-        scatter(k, group, flat);
+        scatter(k, group, flat, &[]);
     }
     Ok(())
 }
 
-/// Replaces neighbouring loops by one range of `kind`.
+/// Replaces neighbouring loops by one range of `kind`. Where not all of their turns are needed, a launch makes only those.
 fn fuse(k: &mut Kernel, group: &[UOp], kind: AxisKind) {
     let n: usize = group.iter().map(|&r| k.g.range_len(r)).product();
     let id = k.g.range_arg(group[0]).id;
     let whole = k.g.range_with(n, RangeArg { id, kind, lane: false });
-    scatter(k, group, whole);
+    let mut live = live::of_launch(k, group);
+    if let AxisKind::Grid(d) = kind {
+        k.extents[d as usize] = live::extent(k, group, &live);
+    } else {
+        live.fill(None);
+    }
+    scatter(k, group, whole, &live);
 }
 
-/// Gives each loop of a group its digit of `flat`.
-fn scatter(k: &mut Kernel, group: &[UOp], flat: UOp) {
+/// Gives each loop of a group its digit of `flat`; those of `live` count up to that many turns only.
+fn scatter(k: &mut Kernel, group: &[UOp], flat: UOp, live: &[Option<Live>]) {
     let mut map = FxHashMap::default();
-    let mut stride = 1usize;
+    let (mut stride, one) = (k.g.idx(1), k.g.idx(1));
     for (i, &r) in group.iter().enumerate().rev() {
         let n = k.g.range_len(r);
+        let turns = match live.get(i) {
+            Some(Some(live)) => live.node,
+            _ => k.g.idx(n as i64),
+        };
         let mut v = flat;
-        if stride > 1 {
-            let c = k.g.idx(stride as i64);
-            v = k.g.binary(Op::FloorDiv, v, c);
+        if stride != one {
+            v = k.g.binary(Op::FloorDiv, v, stride);
         }
         if i > 0 {
-            let c = k.g.idx(n as i64);
-            v = k.g.binary(Op::FloorMod, v, c);
+            v = k.g.binary(Op::FloorMod, v, turns);
+        } else if k.g.op(stride) != Op::Const {
+            // what is known of the loop stays known
+            let last = k.g.idx(n as i64 - 1);
+            v = k.g.binary(Op::Min, v, last);
         }
         map.insert(r, v);
-        stride *= n;
+        stride = k.g.binary(Op::Mul, stride, turns);
+        stride = simplify_with(&mut k.g, stride, &mut k.memo);
     }
     k.replace(&map);
 }

@@ -102,6 +102,9 @@ pub fn room_of(axes: &[Axis]) -> SmallVec<[usize; 8]> {
     out
 }
 
+/// Bytes of an output that is handed out with the room between its elements, and cut out by whoever reads it.
+const FEW_BYTES: usize = 1 << 24;
+
 type Made<T> = std::result::Result<T, String>;
 
 impl<'a> Lengths<'a> {
@@ -199,20 +202,53 @@ impl<'a> Lengths<'a> {
         sum.unwrap_or_else(|| self.g.idx(0))
     }
 
-    /// The elements of a tensor without the room between them, first those that there are, flat.
-    pub fn dense(&mut self, t: &Roomy) -> UOp {
+    /// A tensor as an output: where it has room between its elements, and the sizes of that; else flat, first the elements that there are.
+    /// No more is computed than there is.
+    pub fn output(&mut self, t: &Roomy) -> (UOp, Option<Vec<usize>>) {
         let parts: Vec<Factor> = t.axes.iter().flatten().cloned().collect();
         let total: usize = parts.iter().map(|f| f.room).product();
-        let flat = self.g.reshape(t.node, &[total]);
-        if parts.iter().skip_while(|f| f.room == 1).skip(1).all(|f| f.len.is_number()) {
-            return flat;
+        let Some(last) = parts.iter().rposition(|f| !f.len.is_number()) else {
+            return (self.g.reshape(t.node, &[total]), None);
+        };
+        let is_outermost = parts[..last].iter().all(|f| f.room == 1);
+        let few = total.saturating_mul(self.g.dtype(t.node).size()) <= FEW_BYTES;
+        if !is_outermost && few && t.axes.iter().all(|a| a.len() < 2) {
+            let room = room_of(&t.axes);
+            let changes =
+                |(i, a): (usize, &Axis)| Some((i as u8, a.first().filter(|f| !f.len.is_number())?.len.clone()));
+            let ends: Vec<(u8, Form)> = t.axes.iter().enumerate().filter_map(changes).collect();
+            return (self.wanted(t.node, &ends), Some(room.to_vec()));
         }
-        let all = self.g.node(Op::Iota, crate::DType::I32, &[], Arg::Shape([total].into_iter().collect()));
-        let at = self.place_of(all, &parts);
-        self.g.node(Op::Gather, self.g.dtype(flat), &[flat, at], Arg::Axes([0u8].into_iter().collect()))
+        // rows, of which each has as many elements whatever the lengths are
+        let (own, rest) = parts.split_at(last + 1);
+        let columns: usize = rest.iter().map(|f| f.room).product();
+        let rows = total / columns.max(1);
+        let mut x = self.g.reshape(t.node, &[rows, columns]);
+        if !is_outermost {
+            let all = self.g.node(Op::Iota, crate::DType::I32, &[], Arg::Shape([rows].into_iter().collect()));
+            let at = self.place_of(all, own, true);
+            let at = self.g.reshape(at, &[rows, 1]);
+            let at = self.g.expand(at, &[rows, columns]);
+            x = self.g.node(Op::Gather, self.g.dtype(x), &[x, at], Arg::Axes([0u8].into_iter().collect()));
+        }
+        let mut lens: Vec<Form> = own.iter().map(|f| f.len.clone()).collect();
+        lens.push(Form::number(columns as i64));
+        let (x, end) = (self.g.reshape(x, &[total]), self.times(&lens));
+        (self.g.node(Op::Contiguous, self.g.dtype(x), &[x, end], Arg::Axes([0u8].into_iter().collect())), None)
     }
-    /// Where elements of these numbers, as they are counted without room, are in memory.
-    fn place_of(&mut self, numbers: UOp, parts: &[Factor]) -> UOp {
+
+    /// A tensor of which only what is below an end is wanted, along some of its node's axes.
+    fn wanted(&mut self, x: UOp, ends: &[(u8, Form)]) -> UOp {
+        let mut src: SmallVec<[UOp; 4]> = [x].into_iter().collect();
+        for (_, end) in ends {
+            src.push(self.scalar(end));
+        }
+        self.g.node(Op::Contiguous, self.g.dtype(x), &src, Arg::Axes(ends.iter().map(|e| e.0).collect()))
+    }
+
+    /// Where elements of these numbers, as they are counted without room, are in memory. `all` are numbers behind the last one too, which are
+    /// anywhere.
+    fn place_of(&mut self, numbers: UOp, parts: &[Factor], all: bool) -> UOp {
         let (shape, dt) = (self.g.shape(numbers).to_vec(), self.g.dtype(numbers));
         let (mut rest, mut at, mut stride) = (numbers, None, 1i64);
         for (i, f) in parts.iter().enumerate().rev() {
@@ -220,7 +256,15 @@ impl<'a> Lengths<'a> {
             let len = self.g.cast(len, dt);
             let len = self.spread(len, &shape);
             let step = self.g.int(stride, dt);
-            let digit = if i == 0 { rest } else { self.g.binary(Op::FloorMod, rest, len) };
+            let digit = match i {
+                0 if all => {
+                    let one = self.g.int(1, dt);
+                    let last = self.g.binary(Op::Sub, len, one);
+                    self.g.binary(Op::Min, rest, last)
+                }
+                0 => rest,
+                _ => self.g.binary(Op::FloorMod, rest, len),
+            };
             let digit = self.g.binary(Op::Mul, digit, step);
             at = Some(at.map_or(digit, |a| self.g.binary(Op::Add, a, digit)));
             rest = self.g.binary(Op::FloorDiv, rest, len);

@@ -267,7 +267,7 @@ impl Lengths<'_> {
             i = self.within(i, total);
             if parts.len() > 1 {
                 // what is nowhere stays nowhere
-                let (place, zero) = (self.place_of(i, &parts), self.g.int(0, dt));
+                let (place, zero) = (self.place_of(i, &parts, false), self.g.int(0, dt));
                 let before = self.g.binary(Op::CmpLt, i, zero);
                 i = self.g.select(before, i, place);
             }

@@ -102,7 +102,7 @@ fn passes(model: &mut OnnxModel, inputs: &[(&str, HostTensor)], name: &str, show
     let graphs: Vec<Json> =
         graphs.take().into_iter().filter(|g| name == "all" || g.0 == name).map(|(_, text)| Json::Text(text)).collect();
     for ast in asts {
-        let mut last = print(&ast.g, &[ast.sink]);
+        let mut last = print(&ast.g, &ast.roots());
         let mut text = if name == "all" { format!("// as scheduled\n{last}") } else { String::new() };
         let program = codegen::compile_watched(&ast, &target, None, &mut |pass, l| {
             let now = l.text();

@@ -73,8 +73,8 @@ pub(super) struct Output {
     pub(super) name: String,
     pub(super) tensor: Tensor,
     dims: Vec<Vec<Form>>,
-    /// The input whose buffer it is.
-    place: Option<usize>,
+    /// The sizes of its buffer, where that has room between the elements: its own, or that of an input.
+    room: Option<Vec<usize>>,
 }
 
 /// A family, and the values of its variables in one run.
@@ -99,10 +99,10 @@ impl Chosen {
             let dims: Vec<usize> = o.dims.iter().map(size).collect();
             let buffer = state.storage(u).and_then(|s| state.buffer_below(s)).ok_or_else(lost)?;
             let id = state.buffer_id(buffer).ok_or_else(lost)?;
-            out.push(match o.place {
-                Some(i) => {
+            out.push(match &o.room {
+                Some(room) => {
                     let flat = state.buffer_node(id);
-                    let whole = state.graph.reshape(flat, &self.family.inputs[i].room);
+                    let whole = state.graph.reshape(flat, room);
                     let keep: Vec<(usize, usize)> = dims.iter().map(|&n| (0, n)).collect();
                     state.graph.shrink(whole, &keep)
                 }

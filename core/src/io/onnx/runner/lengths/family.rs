@@ -205,11 +205,12 @@ impl Runner {
             for (t, place) in roots.iter().zip(&places) {
                 let x = all.tensor(t).map_err(named)?;
                 let dims = x.axes.iter().map(|a| a.iter().map(|f| f.len.clone()).collect()).collect();
-                made.push((if place.is_some() { x.node } else { all.dense(&x) }, dims));
+                let (node, room) = if place.is_some() { (x.node, None) } else { all.output(&x) };
+                made.push((x.node, node, room, dims));
             }
         }
         let mut taken = FxHashSet::default();
-        for ((node, _), place) in made.iter_mut().zip(&places) {
+        for ((node, _, _, _), place) in made.iter().zip(&places) {
             let whole = state.storage(*node).is_some_and(|s| state.buffer_id(s).is_some());
             if place.is_none() && (whole || !taken.insert(*node)) {
                 return Err(Error::value("lengths", "an output is an input, a weight, or another output"));
@@ -222,7 +223,10 @@ impl Runner {
             .iter()
             .zip(made)
             .zip(places)
-            .map(|(((name, _), (node, dims)), place)| Output { name: name.clone(), tensor: tensor(node), dims, place })
+            .map(|(((name, _), (_, node, room, dims)), place)| {
+                let room = place.map(|i| slots[i].room.clone()).or(room);
+                Output { name: name.clone(), tensor: tensor(node), dims, room }
+            })
             .collect();
         Ok(Family { number, vars, names, holders, inputs: slots, outputs })
     }

@@ -1,0 +1,213 @@
+//! Loops and launches that end where nobody needs more: the turns that a kernel's conditions leave ([`crate::schedule::Ast::live`]), rounded up
+//! to whole turns of what opts have made of the loops. A tile computes some elements too many and keeps its speed.
+//!
+//! In: conditions that opts carried along, each `loop < scalar` to begin with. [`turns`] makes a number of turns of each, once the opts are applied;
+//! the launch takes those of its loops ([`super::opt::launch`]) and says how long it is then ([`Extent`]), and the loops that are left end there.
+//! One turn at least is run, so that a launch is never empty.
+
+use super::axes::Kernel;
+use crate::rules::{below, simplify_with};
+use crate::schedule::needed::FOLLOWS;
+use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
+use crate::{DType, Error, Result};
+use smallvec::SmallVec;
+
+/// A sum of multiples of products of launch scalars.
+type Sum = Vec<(i64, Vec<Box<str>>)>;
+/// Terms of a sum, and sums of which the largest is meant, that are worth having.
+const MOST_TERMS: usize = 16;
+
+/// How many turns a loop makes: the largest of some sums, divided by what a turn takes, and rounded up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turns {
+    /// The sums.
+    pub sums: Vec<Sum>,
+    /// What a turn takes.
+    pub step: i64,
+    /// The most turns; 1 is the least.
+    pub most: u32,
+}
+
+/// How long a dimension of a launch is: the product of the turns of its loops. Of none it is what the program says.
+pub type Extent = Vec<Turns>;
+
+impl Turns {
+    /// The turns of a loop that has no end.
+    pub fn all(n: usize) -> Turns {
+        Turns { sums: Vec::new(), step: 1, most: n as u32 }
+    }
+
+    /// Their number for values of the launch scalars.
+    ///
+    /// # Errors
+    /// What `value` says of one that it does not know.
+    pub fn at(&self, value: &dyn Fn(&str) -> Result<i64>) -> Result<u32> {
+        let mut most: Option<i64> = None;
+        for sum in &self.sums {
+            let mut all = 0i64;
+            for (k, names) in sum {
+                let term = names.iter().try_fold(*k, |n, name| Ok::<_, Error>(n.saturating_mul(value(name)?)))?;
+                all = all.saturating_add(term);
+            }
+            most = most.max(Some(all));
+        }
+        let Some(end) = most else { return Ok(self.most) };
+        let turns = end.saturating_add(self.step - 1).div_euclid(self.step);
+        Ok(turns.clamp(1, i64::from(self.most)) as u32)
+    }
+}
+
+/// The turns of a loop, as a node and as a launch computes them.
+#[derive(Clone)]
+pub struct Live {
+    /// The loop's id.
+    pub id: u8,
+    /// The number of turns, a scalar of i32.
+    pub node: UOp,
+    /// The same; `None` where only the kernel can compute it.
+    pub turns: Option<Turns>,
+}
+
+/// Makes numbers of turns of the conditions in `k.live`.
+pub fn turns(k: &mut Kernel) {
+    let loops = if FOLLOWS && !k.live.is_empty() { k.ranges_of(AxisKind::Loop) } else { Vec::new() };
+    for r in loops {
+        let (id, n) = (k.g.range_arg(r).id, k.g.range_len(r));
+        if k.g.dtype(r) != DType::I32 {
+            continue;
+        }
+        for i in 0..k.live.len() {
+            let cond = k.live[i];
+            if k.g.ranges(cond) >> id & 1 == 0 {
+                continue;
+            }
+            let Some((step, end)) = below(&mut k.g, cond, r, 0) else { continue };
+            let turns = sums(&k.g, end).map(|sums| Turns { sums, step, most: n as u32 });
+            let (more, by, one, all) = (k.g.idx(step - 1), k.g.idx(step), k.g.idx(1), k.g.idx(n as i64));
+            let node = k.g.binary(Op::Add, end, more);
+            let node = k.g.binary(Op::FloorDiv, node, by);
+            let node = k.g.binary(Op::Max, node, one);
+            let node = k.g.binary(Op::Min, node, all);
+            let node = simplify_with(&mut k.g, node, &mut k.memo);
+            if k.g.const_int(node) != Some(n as i64) {
+                k.turns.push(Live { id, node, turns });
+                break;
+            }
+        }
+    }
+}
+
+/// A scalar as the largest of some sums.
+fn sums(g: &Graph, u: UOp) -> Option<Vec<Sum>> {
+    let src = g.src(u);
+    let all = match (g.op(u), src) {
+        (Op::Const, _) => vec![vec![(g.const_int(u)?, Vec::new())]],
+        (Op::Var, _) => {
+            let Arg::Var { name, .. } = g.arg(u) else { return None };
+            vec![vec![(1, vec![name.clone()])]]
+        }
+        (Op::Max, &[x, y]) => {
+            let mut all = sums(g, x)?;
+            all.extend(sums(g, y)?);
+            all
+        }
+        (Op::Add, &[x, y]) => {
+            let (x, y) = (sums(g, x)?, sums(g, y)?);
+            x.iter().flat_map(|a| y.iter().map(move |b| [&a[..], &b[..]].concat())).collect()
+        }
+        (Op::Mul, &[x, y]) => {
+            let (x, y) = (sums(g, x)?, sums(g, y)?);
+            // the largest of products only where all are of one sign
+            if x.len() > 1 && g.bounds(src[1]).0 < 0 || y.len() > 1 && g.bounds(src[0]).0 < 0 {
+                return None;
+            }
+            let times = |a: &Sum, b: &Sum| -> Sum {
+                let one = |(k, p): &(i64, Vec<Box<str>>), (m, q): &(i64, Vec<Box<str>>)| {
+                    (k.saturating_mul(*m), [&p[..], &q[..]].concat())
+                };
+                a.iter().flat_map(|s| b.iter().map(move |t| one(s, t))).collect()
+            };
+            x.iter().flat_map(|a| y.iter().map(move |b| times(a, b))).collect()
+        }
+        _ => return None,
+    };
+    (all.iter().map(Vec::len).sum::<usize>() <= MOST_TERMS).then_some(all)
+}
+
+/// The turns of the loops that become one dimension of a launch, outermost first; none where the launch cannot be told how many there are.
+pub fn of_launch(k: &Kernel, group: &[UOp]) -> SmallVec<[Option<Live>; 4]> {
+    if !FOLLOWS {
+        return SmallVec::from_elem(None, group.len());
+    }
+    let of = |r: &UOp| k.turns.iter().find(|t| t.id == k.g.range_arg(*r).id && t.turns.is_some()).cloned();
+    group.iter().map(of).collect()
+}
+
+/// How long a launch of these loops is.
+pub fn extent(k: &Kernel, group: &[UOp], live: &[Option<Live>]) -> Extent {
+    if !FOLLOWS || live.iter().all(Option::is_none) {
+        return Extent::new();
+    }
+    let all = |r: UOp| Turns::all(k.g.range_len(r));
+    group.iter().zip(live).map(|(&r, l)| l.as_ref().and_then(|l| l.turns.clone()).unwrap_or_else(|| all(r))).collect()
+}
+
+/// The loops that no launch took end where nobody needs more.
+pub fn loops(k: &mut Kernel) {
+    if !FOLLOWS || k.turns.is_empty() {
+        return;
+    }
+    let left: Vec<u8> = k.ranges_of(AxisKind::Loop).iter().map(|&r| k.g.range_arg(r).id).collect();
+    let ends = k.turns.iter().filter(|t| left.contains(&t.id)).map(|t| (t.id, t.node));
+    k.reach.extend(ends);
+}
+
+impl Kernel {
+    /// The conditions where the loop `joined` has taken the places of `a` and of `b`, the inner one of `nb` turns; `None` if one of them is about `b`.
+    pub(super) fn live_joined(&mut self, a: UOp, b: UOp, joined: UOp, nb: usize) -> Option<Vec<UOp>> {
+        let mut out = Vec::with_capacity(self.live.len());
+        if !FOLLOWS {
+            return Some(out);
+        }
+        for &c in &self.live.clone() {
+            if self.g.depends(c, b) {
+                return None;
+            }
+            out.push(match *self.g.src(c) {
+                _ if !self.g.depends(c, a) => c,
+                [r, end] if r == a && self.g.op(c) == Op::CmpLt => {
+                    let n = self.g.idx(nb as i64);
+                    let end = self.g.binary(Op::Mul, end, n);
+                    self.g.binary(Op::CmpLt, joined, end)
+                }
+                _ => return None,
+            });
+        }
+        Some(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_computes_what_the_kernel_does() {
+        let mut g = Graph::new();
+        let var = |g: &mut Graph, name: &str, max| {
+            g.node(Op::Var, DType::I32, &[], Arg::Var { name: name.into(), min: 1, max })
+        };
+        let (b, l) = (var(&mut g, "b", 8), var(&mut g, "l", 64));
+        let (twelve, three) = (g.idx(12), g.idx(3));
+        let x = g.binary(Op::Mul, l, b);
+        let x = g.binary(Op::Mul, x, twelve);
+        let y = g.binary(Op::Add, l, three);
+        let end = g.binary(Op::Max, x, y);
+        let t = Turns { sums: sums(&g, end).unwrap(), step: 16, most: 300 };
+        let at = |b: i64, l: i64| t.at(&|name| Ok(if name == "b" { b } else { l })).unwrap();
+        assert_eq!([at(1, 1), at(2, 7), at(8, 64)], [1, 11, 300]);
+        let over = g.binary(Op::FloorDiv, x, three);
+        assert_eq!(sums(&g, over), None);
+        assert_eq!(Turns::all(7).at(&|_| Ok(0)).unwrap(), 7);
+    }
+}

@@ -1,0 +1,402 @@
+//! How far stored values are read. In: kernels in the order in which they run, and how much of an output is wanted
+//! (`Contiguous` with ends). Out: for each kernel, conditions on its loops without which nobody reads what they compute ([`Ast::live`]): where
+//! lengths are launch scalars, buffers have room for the longest, and masks throw away what lies behind a length. What a mask throws away
+//! need not be computed, nor what that alone would have been made of; so this goes from the last kernel to the first.
+//!
+//! Of a load it is known under which conditions its value is used: those of the masks between it and the results, of its gate, and what
+//! is known of the loops. Along each axis of the kernel that stored the value they give an end, or all of it is read. An element that
+//! nobody reads may hold anything. So what is read to compute an address or a gate is read as a whole: such a value must be sound
+//! even where it is not used. [`check`] says whether conditions are sound; debug builds ask it.
+
+use super::{Ast, BufferInfo, Kernel, Origin};
+use crate::analysis::affine;
+use crate::rewrite::Memo;
+use crate::rules::{conjuncts, simplify_with};
+use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
+use crate::{DType, Error, Result};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+/// Is this part of the build? What follows from it asks too, so that nothing of it is left where it is not.
+pub(crate) const FOLLOWS: bool = cfg!(any(test, feature = "lengths"));
+
+/// What is known where a value is used.
+type Known = SmallVec<[UOp; 8]>;
+
+/// An axis of a buffer, as the kernel that fills it has it.
+struct Axis {
+    /// The kernel's loop.
+    range: UOp,
+    stride: i64,
+    len: i64,
+    end: End,
+}
+
+/// How far an axis is read.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    /// By nobody so far.
+    Unread,
+    /// Up to here: a node of the graph of ends.
+    Below(UOp),
+    All,
+}
+
+/// Which buffers have axes, and the ends found for them.
+struct Needs {
+    axes: FxHashMap<usize, Vec<Axis>>,
+    ends: Graph,
+}
+
+/// How much of a buffer is wanted that a run hands out.
+pub(super) struct Wanted {
+    pub(super) buffer: usize,
+    /// Its sizes.
+    pub(super) shape: Vec<usize>,
+    /// Axes of which only what lies below an end is wanted, a scalar of `from`.
+    pub(super) below: Vec<(usize, UOp)>,
+}
+
+/// Finds out which turns of each kernel's loops are needed, and sets [`Ast::live`]. `wanted` are the outputs of which not all is;
+/// their ends are nodes of `from`.
+pub(super) fn apply(kernels: &mut [Kernel], buffers: &[BufferInfo], from: &Graph, wanted: &[Wanted]) {
+    let mut needs = Needs { axes: axes(kernels, buffers, wanted), ends: Graph::new() };
+    for w in wanted {
+        needs.want(from, w);
+    }
+    for k in kernels.iter_mut().rev() {
+        needs.kernel(k);
+    }
+}
+
+/// Buffers that one kernel fills, whole and in order.
+fn axes(kernels: &[Kernel], buffers: &[BufferInfo], wanted: &[Wanted]) -> FxHashMap<usize, Vec<Axis>> {
+    let mut writers: FxHashMap<usize, usize> = FxHashMap::default();
+    for k in kernels {
+        k.split_args().0.iter().for_each(|b| *writers.entry(*b).or_default() += 1);
+    }
+    let mut out = FxHashMap::default();
+    for k in kernels.iter().filter(|k| k.ast.custom().is_none()) {
+        let g = &k.ast.g;
+        for (i, &store) in g.src(k.ast.sink).iter().enumerate() {
+            let Some(b) = k.args.get(i).copied().filter(|b| writers.get(b) == Some(&1)) else { continue };
+            let known = match buffers[b].origin {
+                Origin::External(_) => false,
+                Origin::Temp => true,
+                Origin::Output => wanted.iter().any(|w| w.buffer == b),
+            };
+            if let Some(axes) = filled(g, store, buffers[b].len).filter(|_| known) {
+                out.insert(b, axes);
+            }
+        }
+    }
+    out
+}
+
+/// The axes of a buffer that a store fills, if it stores to each element once.
+fn filled(g: &Graph, store: UOp, len: usize) -> Option<Vec<Axis>> {
+    if g.op(store) != Op::Store || g.src(store).len() != 2 {
+        return None;
+    }
+    let to = affine(g, g.src_at(g.src_at(store, 0), 1));
+    let mut terms = to.terms.clone();
+    terms.sort_unstable_by_key(|t| t.1);
+    let mut stride = 1;
+    let mut out = Vec::new();
+    for &(range, by) in &terms {
+        let n = g.range_len(range) as i64;
+        if by != stride || g.kind(range) != AxisKind::Loop || g.dtype(range) != DType::I32 {
+            return None;
+        }
+        out.push(Axis { range, stride, len: n, end: End::Unread });
+        stride *= n;
+    }
+    (to.is_whole() && to.constant == 0 && stride == len as i64).then_some(out)
+}
+
+impl Needs {
+    /// What a caller reads of an output.
+    fn want(&mut self, from: &Graph, w: &Wanted) {
+        let mut g = Graph::new();
+        let (mut at, mut stride, mut known) = (g.idx(0), 1i64, Known::new());
+        for (i, &n) in w.shape.iter().enumerate().rev() {
+            let r = g.range(n, i as u8, AxisKind::Loop);
+            let step = g.idx(stride);
+            let term = g.binary(Op::Mul, r, step);
+            at = g.binary(Op::Add, at, term);
+            stride *= n as i64;
+            if let Some(&(_, end)) = w.below.iter().find(|b| b.0 == i) {
+                let end = g.import(from, &[end], |_, _| None)[0];
+                known.push(g.binary(Op::CmpLt, r, end));
+            }
+        }
+        self.read(&mut g, &mut Memo::sparse(), w.buffer, at, &known);
+    }
+
+    /// What one kernel has to compute, and what it reads for that.
+    fn kernel(&mut self, k: &mut Kernel) {
+        let mut g = k.ast.g.clone();
+        let live = self.live(k, &mut g);
+        self.reads(k, &mut g, &live);
+        if !live.is_empty() {
+            let mut roots = vec![k.ast.sink];
+            roots.extend(live);
+            let mut clean = Graph::new();
+            let roots = clean.import(&g, &roots, |_, _| None);
+            (k.ast.g, k.ast.sink, k.ast.live) = (clean, roots[0], roots[1..].to_vec());
+        }
+    }
+
+    /// Conditions on its loops.
+    fn live(&mut self, k: &Kernel, g: &mut Graph) -> Vec<UOp> {
+        let written = k.split_args().0;
+        let own: Option<Vec<&Vec<Axis>>> = written.iter().map(|b| self.axes.get(b)).collect();
+        let Some(own) = own.filter(|o| !o.is_empty()) else { return Vec::new() };
+        let mut out = Vec::new();
+        for first in own[0] {
+            let of = |axes: &&Vec<Axis>| axes.iter().find(|a| a.range == first.range).map_or(End::All, |a| a.end);
+            let all = own.iter().map(of).reduce(|a, b| self.ends.joined(a, b)).unwrap_or(End::All);
+            if let End::Below(end) = all {
+                let end = g.import(&self.ends, &[end], |_, _| None)[0];
+                out.push(g.binary(Op::CmpLt, first.range, end));
+            }
+        }
+        out
+    }
+
+    /// Goes from the results to what they are made of.
+    fn reads(&mut self, k: &Kernel, g: &mut Graph, live: &[UOp]) {
+        if k.ast.custom().is_some() {
+            return k.args.iter().for_each(|b| self.whole(*b));
+        }
+        let nodes = g.reachable(&[k.ast.sink]);
+        let sound = addressing(g, &nodes);
+        let mut memo = Memo::sparse();
+        let mut known: FxHashMap<UOp, Known> = FxHashMap::default();
+        // how far a local array is read, along each axis
+        let mut arrays: FxHashMap<UOp, Vec<End>> = FxHashMap::default();
+        known.insert(k.ast.sink, live.iter().copied().collect());
+        for &u in nodes.iter().rev() {
+            let here = known.remove(&u).unwrap_or_default();
+            let src = g.srcs(u);
+            let mut below: SmallVec<[(UOp, Known); 4]> = src.iter().map(|&s| (s, here.clone())).collect();
+            match g.op(u) {
+                Op::Where => {
+                    below[1].1.extend(conjuncts(g, src[0]));
+                    if let Some(c) = opposite(g, src[0]) {
+                        below[2].1.extend(conjuncts(g, c));
+                    }
+                }
+                Op::Store if src.len() == 3 => {
+                    let gate = conjuncts(g, src[2]);
+                    below[..2].iter_mut().for_each(|b| b.1.extend(gate.iter().copied()));
+                }
+                Op::Load => {
+                    let mut now = here.clone();
+                    if src.len() == 3 {
+                        now.extend(conjuncts(g, src[2]));
+                    }
+                    let (memory, at) = (g.src_at(src[0], 0), g.src_at(src[0], 1));
+                    let known: &[UOp] = if sound.contains(&u) { &[] } else { &now };
+                    match (g.op(memory), g.arg(memory).clone()) {
+                        (Op::Param, Arg::Param { slot, .. }) => {
+                            let buffer = k.args[slot as usize];
+                            match sound.contains(&u) {
+                                true => self.whole(buffer),
+                                false => self.read(g, &mut memo, buffer, at, known),
+                            }
+                        }
+                        (Op::Stage, _) => self.array(g, &mut memo, memory, at, known, &mut arrays),
+                        _ => {}
+                    }
+                    below[0].1 = now;
+                }
+                Op::Stage => {
+                    for (&p, &end) in src[1..].iter().zip(arrays.get(&u).into_iter().flatten()) {
+                        if let End::Below(end) = end {
+                            let end = g.import(&self.ends, &[end], |_, _| None)[0];
+                            below[0].1.push(g.binary(Op::CmpLt, p, end));
+                        }
+                    }
+                }
+                _ => {}
+            }
+            for (s, new) in below {
+                match known.get_mut(&s) {
+                    Some(old) => old.retain(|c| new.contains(c)),
+                    None => _ = known.insert(s, new),
+                }
+            }
+        }
+    }
+
+    /// All of a buffer is read.
+    fn whole(&mut self, buffer: usize) {
+        self.axes.get_mut(&buffer).into_iter().flatten().for_each(|a| a.end = End::All);
+    }
+
+    /// A buffer is read at an offset, by loops of which this is known.
+    fn read(&mut self, g: &mut Graph, memo: &mut Memo, buffer: usize, at: UOp, known: &[UOp]) {
+        let Some(axes) = self.axes.get_mut(&buffer) else { return };
+        for a in axes.iter_mut().filter(|a| a.end != End::All) {
+            let place = digit(g, memo, at, a.stride, a.len);
+            let end = end_of(&mut self.ends, g, memo, place, a.len, known);
+            a.end = self.ends.joined(a.end, end);
+        }
+    }
+
+    /// A local array is read at an offset.
+    fn array(
+        &mut self,
+        g: &mut Graph,
+        memo: &mut Memo,
+        stage: UOp,
+        at: UOp,
+        known: &[UOp],
+        arrays: &mut FxHashMap<UOp, Vec<End>>,
+    ) {
+        let own = g.srcs(stage);
+        let list = arrays.entry(stage).or_insert_with(|| vec![End::Unread; own.len() - 1]);
+        let mut stride = 1;
+        for (i, &p) in own[1..].iter().enumerate().rev() {
+            if g.op(p) != Op::Range {
+                return list.fill(End::All);
+            }
+            let n = g.range_len(p) as i64;
+            let place = digit(g, memo, at, stride, n);
+            let end = end_of(&mut self.ends, g, memo, place, n, known);
+            list[i] = self.ends.joined(list[i], end);
+            stride *= n;
+        }
+    }
+}
+
+impl Graph {
+    /// The farther of two ends.
+    fn joined(&mut self, a: End, b: End) -> End {
+        match (a, b) {
+            (End::Unread, x) | (x, End::Unread) => x,
+            (End::All, _) | (_, End::All) => End::All,
+            (End::Below(x), End::Below(y)) if x == y => a,
+            (End::Below(x), End::Below(y)) => {
+                let most = self.binary(Op::Max, x, y);
+                End::Below(simplify_with(self, most, &mut Memo::sparse()))
+            }
+        }
+    }
+}
+
+/// Loads whose values make addresses, or say whether something is loaded or stored.
+fn addressing(g: &Graph, nodes: &[UOp]) -> FxHashSet<UOp> {
+    let mut roots = Vec::new();
+    for &u in nodes {
+        match (g.op(u), g.src(u)) {
+            (Op::Index, &[_, at]) => roots.push(at),
+            (Op::Load | Op::Store, &[_, _, gate]) => roots.push(gate),
+            _ => {}
+        }
+    }
+    g.reachable(&roots).into_iter().filter(|&u| g.op(u) == Op::Load).collect()
+}
+
+/// The place along an axis of an offset.
+fn digit(g: &mut Graph, memo: &mut Memo, at: UOp, stride: i64, len: i64) -> UOp {
+    let dt = g.dtype(at);
+    let (step, n) = (g.int(stride, dt), g.int(len, dt));
+    let place = g.binary(Op::FloorDiv, at, step);
+    let place = g.binary(Op::FloorMod, place, n);
+    simplify_with(g, place, memo)
+}
+
+/// The end of an axis of `len` elements that is read at `place`.
+fn end_of(ends: &mut Graph, g: &mut Graph, memo: &mut Memo, place: UOp, len: i64, known: &[UOp]) -> End {
+    let Some(end) = above(g, place, known).filter(|&e| g.dtype(e) == DType::I32) else { return End::All };
+    let end = simplify_with(g, end, memo);
+    match g.bounds(end).0 >= len {
+        true => End::All,
+        false => End::Below(ends.import(g, &[end], |_, _| None)[0]),
+    }
+}
+
+/// The least scalar, as far as can be told, that an integer is always below, made of constants and launch scalars alone.
+fn above(g: &mut Graph, u: UOp, known: &[UOp]) -> Option<UOp> {
+    if let Some(end) = known.iter().find_map(|&c| said(g, u, c)) {
+        return Some(if g.op(end.0) == Op::Const || !end.1 { end.0 } else { plus(g, end.0, 1) });
+    }
+    let src = g.srcs(u);
+    let positive = |g: &Graph, c: UOp| g.const_int(c).filter(|c| *c > 0);
+    let found = match (g.op(u), &src[..]) {
+        (Op::Var, _) => Some(plus(g, u, 1)),
+        (Op::Add, &[x, y]) => {
+            let (x, y) = (above(g, x, known)?, above(g, y, known)?);
+            let sum = g.binary(Op::Add, x, y);
+            Some(plus(g, sum, -1))
+        }
+        (Op::Mul, &[x, c]) if positive(g, c).is_some() => {
+            let last = above(g, x, known)?;
+            let last = plus(g, last, -1);
+            let last = g.binary(Op::Mul, last, c);
+            Some(plus(g, last, 1))
+        }
+        (Op::FloorDiv, &[x, c]) if positive(g, c).is_some() => {
+            let last = above(g, x, known)?;
+            let last = plus(g, last, -1);
+            let last = g.binary(Op::FloorDiv, last, c);
+            Some(plus(g, last, 1))
+        }
+        (Op::FloorMod, &[_, n]) if g.op(n) != Op::Const && is_scalar(g, n) => {
+            let one = g.int(1, g.dtype(n));
+            Some(g.binary(Op::Max, n, one))
+        }
+        (Op::Min, &[_, last]) if g.op(last) != Op::Const && is_scalar(g, last) => Some(plus(g, last, 1)),
+        (Op::Min, &[x, y]) => above(g, x, known).or_else(|| above(g, y, known)),
+        (Op::Max, &[x, y]) => {
+            let (x, y) = (above(g, x, known)?, above(g, y, known)?);
+            Some(g.binary(Op::Max, x, y))
+        }
+        _ => None,
+    };
+    found.or_else(|| {
+        let most = g.bounds(u).1;
+        (most < i64::from(i32::MAX)).then(|| g.int(most + 1, g.dtype(u)))
+    })
+}
+
+/// What a condition says of `u`: it is below a scalar, or (true) not above it.
+fn said(g: &Graph, u: UOp, cond: UOp) -> Option<(UOp, bool)> {
+    if let (Op::CmpLt, &[x, end]) = (g.op(cond), g.src(cond)) {
+        return (x == u && is_scalar(g, end)).then_some((end, false));
+    }
+    let less = opposite(g, cond)?;
+    let (Op::CmpLt, &[last, x]) = (g.op(less), g.src(less)) else { return None };
+    (x == u && is_scalar(g, last)).then_some((last, true))
+}
+
+/// The condition that this one is the opposite of.
+fn opposite(g: &Graph, cond: UOp) -> Option<UOp> {
+    let &[x, yes] = g.src(cond) else { return None };
+    let turns = matches!(g.op(cond), Op::CmpNe | Op::Xor) && g.dtype(x) == DType::Bool;
+    (turns && g.const_int(yes) == Some(1)).then_some(x)
+}
+
+fn is_scalar(g: &Graph, u: UOp) -> bool {
+    g.dtype(u) == DType::I32 && g.ranges(u) == 0 && !g.reachable(&[u]).iter().any(|&x| g.op(x) == Op::Load)
+}
+
+fn plus(g: &mut Graph, u: UOp, n: i64) -> UOp {
+    let n = g.int(n, g.dtype(u));
+    g.binary(Op::Add, u, n)
+}
+
+/// Are the conditions of a kernel what its compiler takes: a loop of its results is below a scalar?
+pub(crate) fn check(ast: &Ast) -> Result<()> {
+    let g = &ast.g;
+    let bad = |c: UOp| Err(Error::Internal(format!("{c:?} is no condition on a loop of a kernel")));
+    for &c in &ast.live {
+        let (Op::CmpLt, &[r, end]) = (g.op(c), g.src(c)) else { return bad(c) };
+        if g.op(r) != Op::Range || g.kind(r) != AxisKind::Loop || !is_scalar(g, end) {
+            return bad(c);
+        }
+    }
+    Ok(())
+}
