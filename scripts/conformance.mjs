@@ -6,7 +6,7 @@
 // run; for onnx and opset also onnxruntime, for which --onnxruntime is short. The cases come from PyPI's `onnx`, installed into .cache.
 // --every is torch's. --keep takes results that are in .cache/conformance already, so that a run that was interrupted goes on.
 import { spawnSync } from "node:child_process";
-import { closeSync, existsSync, openSync, renameSync, statSync, writeFileSync } from "node:fs";
+import { closeSync, existsSync, openSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { python } from "./lib/python.mjs";
 import { Failure, main, output, root, run } from "./lib/run.mjs";
@@ -64,7 +64,11 @@ function features(keep) {
   const groups = join(cache, "groups.txt");
   writeFileSync(groups, output("cargo", ["run", "--quiet", "-p", "gradloom-tests", "--example", "torch_suite", "--", "--groups"]));
   const archives = ["onnx", ...OWN].map((suite) => `${suite}=${archive(suite)}`);
-  writeFileSync(join(root, "FEATURES.md"), output(interpreter, ["tests/conformance/features.py", groups, ...archives, ...results]));
+  const file = join(root, "FEATURES.md");
+  // the section of the drivers of GPUs is made by `npm run features:drivers`, and stays as it is
+  const [drivers = ""] = readFileSync(file, "utf8").match(/## Drivers\n[^]*?(?=## torch's operators\n)/) ?? [];
+  const text = output(interpreter, ["tests/conformance/features.py", groups, ...archives, ...results]);
+  writeFileSync(file, text.replace("## torch's operators\n", () => `${drivers}## torch's operators\n`));
 }
 
 main(() => {
