@@ -144,6 +144,34 @@ fn matrix_tiles_are_printed_as_they_are_meant() {
     }
 }
 
+/// Arrays of 16-bit floats of any length, which are words of two where a shader has no such arrays, are read and written.
+#[test]
+fn sixteen_bit_floats_of_any_length_are_read_by_shaders() {
+    use gradloom::{DType, Runtime, Tensor};
+    let vulkan: fn() -> Result<Pair> = vulkan_device;
+    let devices: &[(&str, fn() -> Result<Pair>)] = &[
+        ("vulkan", vulkan),
+        ("vulkan:hardware", vulkan_as_hardware),
+        #[cfg(feature = "wgpu")]
+        ("wgpu", wgpu_device),
+    ];
+    for (name, make) in devices {
+        let Some((device, _)) = here::device(name, make()) else { continue };
+        let mut both = [Runtime::on(device), Runtime::on(Box::new(EvalDevice::default()))];
+        for n in [1, 2, 3, 4, 5, 6, 8, 12, 33] {
+            let [got, want] = [0, 1].map(|i| {
+                let values: Vec<f32> = (0..n).map(|i| i as f32 * 0.25 - 1.0).collect();
+                let x = Tensor::new(both[i].session(), &values, &[n]).and_then(|x| x.cast(DType::F16)).expect("a tensor");
+                let x = x.contiguous();
+                both[i].realize(&[&x]).expect("a buffer");
+                let y = x.mul(3.0).and_then(|y| y.cast(DType::F16)?.contiguous().cast(DType::F32)).expect("a graph");
+                both[i].to_vec::<f32>(&y).expect("a result")
+            });
+            assert_eq!(got, want, "{name} {n}");
+        }
+    }
+}
+
 /// Kernels in a language of GPUs, compiled as C++ and run on the processor.
 fn host(language: &str) -> Result<Pair> {
     use gradloom_core::render::gpu_c::{CUDA, HIP, METAL};

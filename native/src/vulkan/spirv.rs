@@ -17,7 +17,8 @@ pub(super) fn translate(name: &str, wgsl: &str, can: &Can) -> Result<Vec<u32>> {
     let text = wgsl.replace("enable subgroups;", "").replace("var<storage, read>", "var<storage, read_write>");
     let bad = |e: String| error(format!("{name}: {e}"));
     let module = naga::front::wgsl::parse_str(&text).map_err(|e| bad(e.emit_to_string(&text)))?;
-    let mut allowed = Capabilities::empty();
+    // words that hold two 16-bit floats are unpacked by an instruction that every driver has, whether it computes with such floats or not
+    let mut allowed = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
     allowed.set(Capabilities::SHADER_FLOAT16, can.f16);
     allowed.set(Capabilities::SUBGROUP, can.subgroup > 0);
     let info = Validator::new(ValidationFlags::all(), allowed).validate(&module);
