@@ -1,7 +1,8 @@
 //! The command line from outside: data on stdout, progress on stderr, exit codes 0, 1, 2.
 
 use gradloom::io::json::Json;
-use gradloom::io::npz;
+use gradloom::DType;
+use gradloom::io::{HostTensor, npz};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -211,4 +212,81 @@ fn language_models_go_on_with_a_text() {
     let r = gradloom(&["generate", &file, "--prompt-tokens", "[99999999]", "--tokens", "1"]);
     assert_eq!(r.status.code(), Some(1));
     assert!(text(&r.stderr).contains("99999999"), "{}", text(&r.stderr));
+}
+
+/// Weights go through formats and come back as they were; floats are rounded, and blocks of GGUF made and read, where that is asked for.
+#[test]
+fn converts_weights() {
+    let folder = scratch("convert");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let at = |name: &str| folder.join(name).to_str().expect("a plain path").to_string();
+    let values: Vec<f32> = (0..128).map(|i| (i as f32 - 60.0) / 37.0).collect();
+    let matrix = HostTensor::from_f32(vec![2, 64], &values).expect("a tensor");
+    let codes = HostTensor::from_i64(vec![3], &[1, -2, 3]).expect("a tensor");
+    let given = [("w", &matrix), ("codes", &codes)];
+    std::fs::write(at("a.npz"), npz::write(&given).expect("an npz")).expect("written");
+    let convert = |from: &str, to: &str, more: &[&str]| {
+        let r = gradloom(&[&["convert", &at(from), &at(to), "--json"], more].concat());
+        assert!(r.status.success(), "{from} to {to}: {}", text(&r.stderr));
+        assert!(text(&r.stdout).contains("\"tensors\":2"), "{}", text(&r.stdout));
+    };
+    let back = |name: &str| {
+        convert(name, "back.npz", &[]);
+        let list = npz::read(&std::fs::read(at("back.npz")).expect("a file")).expect("an npz");
+        let of = |name: &str| list.iter().find(|t| t.0 == name).expect("the tensor").1.clone();
+        assert_eq!(of("codes").to_i64(), [1, -2, 3]);
+        assert_eq!(of("w").shape, [2, 64]);
+        of("w")
+    };
+    convert("a.npz", "b.safetensors", &[]);
+    convert("b.safetensors", "c.gguf", &[]);
+    assert_eq!(back("c.gguf").data, matrix.data);
+    convert("c.gguf", "half.safetensors", &["--dtype", "f16"]);
+    assert_eq!(back("half.safetensors").data, matrix.cast(DType::F16).data);
+    let size = |name: &str| std::fs::metadata(at(name)).expect("a file").len();
+    for (blocks, step) in [("q8_0", 1.0 / 127.0), ("q4_0", 1.0 / 8.0)] {
+        let name = format!("{blocks}.gguf");
+        convert("b.safetensors", &name, &["--quantize", blocks]);
+        assert!(size(&name) < size("c.gguf"));
+        let largest = values.iter().fold(0f32, |m, x| m.max(x.abs()));
+        for (got, want) in back(&name).to_f64().iter().zip(&values) {
+            assert!((got - f64::from(*want)).abs() <= f64::from(largest) * step, "{blocks}: {got} for {want}");
+        }
+        // blocks go from file to file as they are
+        convert(&name, "again.gguf", &[]);
+        assert_eq!(std::fs::read(at("again.gguf")).expect("a file"), std::fs::read(at(&name)).expect("a file"));
+    }
+    for (to, more, why) in [
+        ("x.pt", &[][..], "weights are written as .safetensors, .gguf or .npz"),
+        ("x.npz", &["--quantize", "q8_0"], "blocks of GGUF are for .gguf"),
+    ] {
+        let r = gradloom(&[&["convert", &at("a.npz"), &at(to)], more].concat());
+        assert_eq!(r.status.code(), Some(1));
+        assert!(text(&r.stderr).contains(why), "{}", text(&r.stderr));
+        assert!(!Path::new(&at(to)).exists());
+    }
+}
+
+#[test]
+fn converts_a_tflite_model_that_then_runs() {
+    let from = format!("{}/../tests/fixtures/tflite", env!("CARGO_MANIFEST_DIR"));
+    let file = std::fs::read_dir(from).expect("the folder").filter_map(|f| Some(f.ok()?.path()));
+    let file = file.filter(|p| p.extension().is_some_and(|e| e == "tflite")).min().expect("a model");
+    let to = scratch("converted.onnx");
+    let to = to.to_str().expect("a plain path");
+    let r = gradloom(&["convert", file.to_str().expect("a plain path"), to]);
+    assert!(r.status.success(), "{}", text(&r.stderr));
+    let r = gradloom(&["inspect", to, "--json"]);
+    assert!(r.status.success() && text(&r.stdout).contains("\"inputs\""), "{}", text(&r.stderr));
+}
+
+#[test]
+fn shells_and_man_are_told_of_all_commands() {
+    for args in [&["completions", "bash"][..], &["completions", "zsh"], &["completions", "fish"], &["man"]] {
+        let r = gradloom(args);
+        assert!(r.status.success(), "{}", text(&r.stderr));
+        for word in ["convert", "perplexity", "kernels", "quantize"] {
+            assert!(text(&r.stdout).to_lowercase().contains(word), "{args:?} lacks {word}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The command line. stdout is data alone, progress goes to stderr; exit codes: 0 done, 1 failed, 2 wrong usage.
 
 mod bench;
+mod convert;
 mod export;
 mod files;
 mod generate;
@@ -12,7 +13,8 @@ mod run;
 mod serve;
 mod tune;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use gradloom::NativeHost;
 use gradloom::model::DataFiles;
 use json::Json;
@@ -75,6 +77,8 @@ enum Command {
     },
     /// Compile a model ahead of time: to C, or to an ES module that runs it with WebGPU or WebAssembly
     Export(export::Job),
+    /// Convert a file of weights to another format, or a TensorFlow Lite model to ONNX
+    Convert(convert::Job),
     /// Let a language model go on with a text
     Generate(generate::Job),
     /// Talk to a language model: a line of input is a message
@@ -144,6 +148,14 @@ enum Command {
         #[arg(long, value_name = "NAME")]
         only: Option<String>,
     },
+    /// Print what makes a shell complete this program's arguments: `source <(gradloom completions bash)`
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Print the manual page: `gradloom man | man -l -`
+    Man,
 }
 
 /// A model with inputs on a device.
@@ -279,6 +291,7 @@ fn run(cli: Cli) -> Outcome<Json> {
         Command::Bench { job, how } => bench::bench(&job, &how, &cache, progress),
         Command::Tune { job, budget, save } => tune::tune(&job, budget, save.as_deref(), &cache, progress),
         Command::Export(job) => export::export(&job, progress),
+        Command::Convert(job) => convert::convert(&job, progress),
         Command::Generate(job) => generate::generate(&job, cli.json, &cache, progress),
         Command::Chat { model, how, tokens } => generate::chat(&model, &how, tokens, &cache, progress),
         Command::Perplexity { model, text } => generate::perplexity(&model, &text, &cache, progress),
@@ -289,7 +302,29 @@ fn run(cli: Cli) -> Outcome<Json> {
         Command::Kernels { job, source, asm, counts, time, passes, only } => {
             kernels::kernels(&job, &kernels::Show { source, asm, counts, time, passes, only }, &cache, progress)
         }
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "gradloom", &mut text);
+            Ok(Json::text(String::from_utf8_lossy(&text)))
+        }
+        Command::Man => manual(),
     }
+}
+
+/// The manual page in troff: the program, then each command with its options.
+fn manual() -> Outcome<Json> {
+    let mut text = Vec::new();
+    let mut program = Cli::command();
+    program.build();
+    let bad = |e: std::io::Error| Failure(e.to_string());
+    clap_mangen::Man::new(program.clone()).render(&mut text).map_err(bad)?;
+    for command in program.get_subcommands().filter(|c| c.get_name() != "help") {
+        text.extend(format!(".SH \"GRADLOOM {}\"\n", command.get_name().to_uppercase()).bytes());
+        let page = clap_mangen::Man::new(command.clone());
+        page.render_description_section(&mut text).map_err(bad)?;
+        page.render_options_section(&mut text).map_err(bad)?;
+    }
+    Ok(Json::text(String::from_utf8_lossy(&text)))
 }
 
 impl Job {

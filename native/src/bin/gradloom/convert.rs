@@ -1,0 +1,200 @@
+//! `gradloom convert`: files of weights from one format to another, and TensorFlow Lite models to ONNX.
+
+use super::json::Json;
+use super::{Failure, Outcome, Progress};
+use clap::{Args, ValueEnum};
+use gradloom::io::gguf::{self, Gguf, Kind, Value};
+use gradloom::io::weights::{self, Format};
+use gradloom::io::{HostTensor, tflite};
+use gradloom::model::read_file;
+use gradloom::dtype::Scalar;
+use gradloom::{DType, Runtime};
+use std::path::{Path, PathBuf};
+
+/// What is read and what it becomes.
+#[derive(Args)]
+pub(crate) struct Job {
+    /// safetensors (or the index of several), GGUF, npz, a file of torch.save, or TensorFlow Lite
+    from: PathBuf,
+    /// What to write, by its ending: .safetensors, .gguf or .npz for weights, .onnx for a TensorFlow Lite model
+    to: PathBuf,
+    /// Round floats to this dtype; integers stay as they are
+    #[arg(long, value_enum)]
+    dtype: Option<Float>,
+    /// Write matrices whose rows are whole blocks of 32 as blocks of GGUF; everything else stays as it is
+    #[arg(long, value_enum, conflicts_with = "dtype")]
+    quantize: Option<Blocks>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Float {
+    F32,
+    F16,
+    Bf16,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Blocks {
+    #[value(name = "q8_0")]
+    Q8,
+    #[value(name = "q4_0")]
+    Q4,
+}
+
+impl Blocks {
+    /// llama.cpp's number for files that are mostly of these blocks (`LLAMA_FTYPE`).
+    fn file_type(self) -> i64 {
+        match self {
+            Blocks::Q8 => 7,
+            Blocks::Q4 => 2,
+        }
+    }
+}
+
+/// A tensor as it lies in a file: elements, or blocks of GGUF.
+struct Stored {
+    name: String,
+    shape: Vec<usize>,
+    held: Held,
+}
+
+enum Held {
+    Elements(HostTensor),
+    Blocks(Kind, Vec<u8>),
+}
+
+/// Tensors, and what a GGUF file says of itself beside them.
+#[derive(Default)]
+struct Content {
+    tensors: Vec<Stored>,
+    metadata: Vec<(String, Value)>,
+}
+
+pub(crate) fn convert(job: &Job, progress: Progress) -> Outcome<Json> {
+    let ending = job.to.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+    let file = read_file(&job.from)?;
+    let (bytes, tensors) = if tflite::is_tflite(&file) {
+        if ending != "onnx" || job.dtype.is_some() || job.quantize.is_some() {
+            return Err(Failure("a TensorFlow Lite model becomes .onnx, as it is".into()));
+        }
+        (tflite::to_onnx(&file)?, Json::Null)
+    } else {
+        let format = match Format::of_name(&format!("x.{ending}")) {
+            Some(Format::Torch) | None => {
+                let to = job.to.display();
+                return Err(Failure(format!("{to}: weights are written as .safetensors, .gguf or .npz")));
+            }
+            Some(format) => format,
+        };
+        if job.quantize.is_some() && format != Format::Gguf {
+            return Err(Failure("blocks of GGUF are for .gguf".into()));
+        }
+        let content = read(&job.from, file)?;
+        progress.say(format_args!("{} tensors in {}", content.tensors.len(), job.from.display()));
+        let count = Json::count(content.tensors.len());
+        (write(format, content, job)?, count)
+    };
+    save(&job.to, &bytes)?;
+    let to = Json::text(job.to.display());
+    Ok(vec![("to", to), ("tensors", tensors), ("bytes", Json::count(bytes.len()))].into())
+}
+
+fn read(path: &Path, file: Vec<u8>) -> Outcome<Content> {
+    if file.starts_with(b"GGUF") {
+        let index = Gguf::parse(&file)?;
+        let mut content = Content::default();
+        for e in &index.entries {
+            let bytes = e.bytes(&file)?;
+            let held = match e.kind.plain() {
+                Some(dtype) => Held::Elements(HostTensor::new(dtype, e.shape.clone(), bytes.to_vec())?),
+                None => Held::Blocks(e.kind, bytes.to_vec()),
+            };
+            content.tensors.push(Stored { name: e.name.clone(), shape: e.shape.clone(), held });
+        }
+        content.metadata = index.metadata;
+        return Ok(content);
+    }
+    drop(file);
+    // nothing is computed: these tensors are in memory as they come
+    let mut host = Runtime::open("eval", 1)?;
+    let mut content = Content::default();
+    for (name, t) in gradloom::weights::load(path, &host.session().clone())? {
+        let t = host.read(&t)?;
+        content.tensors.push(Stored { name, shape: t.shape.clone(), held: Held::Elements(t) });
+    }
+    Ok(content)
+}
+
+/// The tensor's elements in f32 or, if it has no blocks, in its own dtype.
+fn elements(t: Stored) -> Outcome<HostTensor> {
+    Ok(match t.held {
+        Held::Elements(x) => x,
+        Held::Blocks(kind, bytes) => gguf::decode(kind, &t.shape, &bytes)?,
+    })
+}
+
+fn rounded(x: HostTensor, to: Option<Float>) -> HostTensor {
+    let to = match to {
+        None => return x,
+        Some(Float::F32) => DType::F32,
+        Some(Float::F16) => DType::F16,
+        Some(Float::Bf16) => DType::BF16,
+    };
+    if x.dtype.is_float() { x.cast(to) } else { x }
+}
+
+fn write(format: Format, content: Content, job: &Job) -> Outcome<Vec<u8>> {
+    if format != Format::Gguf {
+        let mut list = Vec::new();
+        for t in content.tensors {
+            list.push((t.name.clone(), rounded(elements(t)?, job.dtype)));
+        }
+        let list: Vec<(&str, &HostTensor)> = list.iter().map(|(n, t)| (n.as_str(), t)).collect();
+        return Ok(weights::write(format, &list)?);
+    }
+    let mut list = Vec::new();
+    for t in content.tensors {
+        let (name, shape) = (t.name.clone(), t.shape.clone());
+        let (kind, bytes) = match t.held {
+            Held::Blocks(kind, bytes) if job.dtype.is_none() && job.quantize.is_none() => (kind, bytes),
+            _ => blocks(&name, rounded(elements(t)?, job.dtype), job.quantize)?,
+        };
+        list.push((name, kind, shape, bytes));
+    }
+    let tensors: Vec<_> = list
+        .iter()
+        .map(|(name, kind, shape, bytes)| gguf::Data { name, kind: *kind, shape, bytes })
+        .collect();
+    let kept = |(k, v): &(String, Value)| match (k.as_str(), job.quantize) {
+        // what most tensors are of, in llama.cpp's numbers
+        ("general.file_type", Some(to)) => (k.clone(), Value::Scalar(DType::U32, Scalar::Int(to.file_type()))),
+        _ => (k.clone(), v.clone()),
+    };
+    let metadata: Vec<_> = content.metadata.iter().map(kept).collect();
+    let metadata: Vec<_> = metadata.iter().map(|(k, v)| (k.as_str(), v.clone())).collect();
+    Ok(gguf::write(&metadata, &tensors)?)
+}
+
+/// A tensor of GGUF: blocks where they were asked for and fit, else its elements.
+fn blocks(name: &str, x: HostTensor, quantize: Option<Blocks>) -> Outcome<(Kind, Vec<u8>)> {
+    let fits = x.shape.len() == 2 && x.shape[1].is_multiple_of(32) && x.dtype.is_float();
+    if let Some(to) = quantize.filter(|_| fits) {
+        let values: Vec<f32> = x.to_f64().iter().map(|v| *v as f32).collect();
+        let (kind, bytes) = match to {
+            Blocks::Q8 => ("Q8_0", gguf::quantize_q8_0(&values)?),
+            Blocks::Q4 => ("Q4_0", gguf::quantize_q4_0(&values)?),
+        };
+        let kind = Kind::from_name(kind).ok_or_else(|| Failure(format!("GGUF has no {kind}")))?;
+        return Ok((kind, bytes));
+    }
+    let kind = Kind::of(x.dtype).ok_or_else(|| Failure(format!("tensor `{name}`: {} in GGUF is not supported", x.dtype)))?;
+    Ok((kind, x.data))
+}
+
+/// The whole file or none: what is there stays until the new one is written.
+fn save(path: &Path, bytes: &[u8]) -> Outcome<()> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let bad = |e: std::io::Error| Failure(format!("{}: {e}", path.display()));
+    std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path)).map_err(bad)
+}
