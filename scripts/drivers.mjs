@@ -12,8 +12,6 @@ const DRIVERS = {
   opencl: "pocl, on the processor",
   vulkan: "Mesa's llvmpipe, on the processor",
   "c:metal": "Metal's language as C++, on the processor",
-  "c:cuda": "CUDA C++ as C++, on the processor",
-  "c:hip": "HIP C++ as C++, on the processor",
 };
 const FIXTURES = ["slice", "contrib", "ml", "dynamic", "opset"];
 const GOOD = ["pass", "random"];
