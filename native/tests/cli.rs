@@ -1,7 +1,7 @@
 //! The command line from outside: data on stdout, progress on stderr, exit codes 0, 1, 2.
 
-use gradloom::io::json::Json;
 use gradloom::DType;
+use gradloom::io::json::Json;
 use gradloom::io::{HostTensor, npz};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -76,13 +76,12 @@ fn work() -> Vec<Work> {
         moving("gelu", |x| x[0].gelu()),
         moving("softmax", |x| x[0].softmax(-1)),
         moving("layer_norm", |x| x[0].layer_norm(1, None, None, 1e-5)),
-        Work {
-            name: "sum_rows",
-            elements: |n| n * ROW as f64,
-            ..moving("", |x| x[0].sum(&[1], false))
-        },
+        Work { name: "sum_rows", elements: |n| n * ROW as f64, ..moving("", |x| x[0].sum(&[1], false)) },
         attention("attention", |x| attend(x, false)),
-        Work { flops: |n| 2.0 * HEADS as f64 * n * n * WIDTH as f64, ..attention("attention_causal", |x| attend(x, true)) },
+        Work {
+            flops: |n| 2.0 * HEADS as f64 * n * n * WIDTH as f64,
+            ..attention("attention_causal", |x| attend(x, true))
+        },
     ]
 }
 
@@ -98,7 +97,8 @@ fn difference(gpu: &mut Runtime, given: &[Tensor], w: &Work) -> Result<f64> {
     let want = eval.to_vec::<f32>(&(w.result)(&mine?)?)?;
     let got = gpu.to_vec::<f32>(&(w.result)(given)?.cast(DType::F32)?)?;
     let largest = want.iter().fold(0.0f32, |a, b| a.max(b.abs()));
-    let off = got.iter().zip(&want).fold(0.0f32, |a, (g, w)| if g.is_nan() { f32::INFINITY } else { a.max((g - w).abs()) });
+    let off =
+        got.iter().zip(&want).fold(0.0f32, |a, (g, w)| if g.is_nan() { f32::INFINITY } else { a.max((g - w).abs()) });
     Ok(f64::from(off / largest))
 }
 

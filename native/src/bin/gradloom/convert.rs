@@ -3,11 +3,11 @@
 use super::json::Json;
 use super::{Failure, Outcome, Progress};
 use clap::{Args, ValueEnum};
+use gradloom::dtype::Scalar;
 use gradloom::io::gguf::{self, Gguf, Kind, Value};
 use gradloom::io::weights::{self, Format};
 use gradloom::io::{HostTensor, tflite};
 use gradloom::model::read_file;
-use gradloom::dtype::Scalar;
 use gradloom::{DType, Runtime};
 use std::path::{Path, PathBuf};
 
@@ -161,10 +161,8 @@ fn write(format: Format, content: Content, job: &Job) -> Outcome<Vec<u8>> {
         };
         list.push((name, kind, shape, bytes));
     }
-    let tensors: Vec<_> = list
-        .iter()
-        .map(|(name, kind, shape, bytes)| gguf::Data { name, kind: *kind, shape, bytes })
-        .collect();
+    let tensors: Vec<_> =
+        list.iter().map(|(name, kind, shape, bytes)| gguf::Data { name, kind: *kind, shape, bytes }).collect();
     let kept = |(k, v): &(String, Value)| match (k.as_str(), job.quantize) {
         // what most tensors are of, in llama.cpp's numbers
         ("general.file_type", Some(to)) => (k.clone(), Value::Scalar(DType::U32, Scalar::Int(to.file_type()))),
@@ -187,7 +185,8 @@ fn blocks(name: &str, x: HostTensor, quantize: Option<Blocks>) -> Outcome<(Kind,
         let kind = Kind::from_name(kind).ok_or_else(|| Failure(format!("GGUF has no {kind}")))?;
         return Ok((kind, bytes));
     }
-    let kind = Kind::of(x.dtype).ok_or_else(|| Failure(format!("tensor `{name}`: {} in GGUF is not supported", x.dtype)))?;
+    let kind =
+        Kind::of(x.dtype).ok_or_else(|| Failure(format!("tensor `{name}`: {} in GGUF is not supported", x.dtype)))?;
     Ok((kind, x.data))
 }
 
