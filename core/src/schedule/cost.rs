@@ -12,9 +12,6 @@ const ROW_OPS: u32 = 12;
 /// An operand of a contraction is loaded many times: so much may be computed at each load, however often that is.
 const OPERAND_OPS: u32 = 1;
 
-/// Bytes that are stored and read again within a second-level cache.
-const NEAR: u64 = 768 << 10;
-
 /// What a target takes for each, in ns.
 #[derive(Clone, Copy)]
 pub(super) struct Costs {
@@ -28,6 +25,8 @@ pub(super) struct Costs {
     load: f64,
     /// What a multiply-add takes longer for reading through padding, and the same where one vector's results share what is read.
     padded: [f64; 2],
+    /// Bytes that a cache of the core's own keeps for the next kernel.
+    near: f64,
     /// Elements of a vector.
     lanes: u64,
 }
@@ -55,15 +54,15 @@ pub(super) struct Value {
 impl Costs {
     /// Those of a target, near the bounds in docs/performance.md.
     pub(super) fn of(t: &Target) -> Costs {
-        let Machine { launch, byte, op, load, padded, .. } = t.machine;
-        Costs { launch, byte, op, load, padded, lanes: t.lanes as u64 }
+        let Machine { launch, byte, op, load, padded, near, .. } = t.machine;
+        Costs { launch, byte, op, load, padded, near, lanes: t.lanes as u64 }
     }
 
     /// Is storing an operand of `bytes` with its padding, once, cheaper than looking at each of so many multiply-adds whether it reads
     /// the padding? Each element goes into so many `results` at one place.
     pub(super) fn store_padding(&self, bytes: u64, multiply_adds: u64, results: u64) -> bool {
         // half a vector of results are few rows to share a mask; a whole one may be its lanes
-        let few = 2 * results <= self.lanes || results <= self.lanes && bytes <= NEAR;
+        let few = 2 * results <= self.lanes || results <= self.lanes && bytes as f64 <= self.near;
         let padded = self.padded[usize::from(few)];
         multiply_adds as f64 * padded > self.launch + 2.0 * bytes as f64 * self.byte
     }

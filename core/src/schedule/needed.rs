@@ -321,7 +321,7 @@ fn end_of(ends: &mut Graph, g: &mut Graph, memo: &mut Memo, place: UOp, len: i64
 /// The least scalar, as far as can be told, that an integer is always below, made of constants and launch scalars alone.
 fn above(g: &mut Graph, u: UOp, known: &[UOp]) -> Option<UOp> {
     if let Some(end) = known.iter().find_map(|&c| said(g, u, c)) {
-        return Some(if g.op(end.0) == Op::Const || !end.1 { end.0 } else { plus(g, end.0, 1) });
+        return Some(if end.1 { plus(g, end.0, 1) } else { end.0 });
     }
     let src = g.srcs(u);
     let positive = |g: &Graph, c: UOp| g.const_int(c).filter(|c| *c > 0);
@@ -399,4 +399,29 @@ pub(crate) fn check(ast: &Ast) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The end that conditions give a loop, whatever form they have: `x < 5`, not `5 < x`, and the same of a launch scalar.
+    #[test]
+    fn ends_are_above_all_that_conditions_leave() {
+        let mut g = Graph::new();
+        let x = g.range(64, 0, AxisKind::Loop);
+        let n = g.node(Op::Var, DType::I32, &[], Arg::Var { name: "n".into(), min: 1, max: 9 });
+        let (five, yes) = (g.idx(5), g.int(1, DType::Bool));
+        for (scalar, least) in [(five, 5), (n, 9)] {
+            let below = g.binary(Op::CmpLt, x, scalar);
+            let greater = g.binary(Op::CmpLt, scalar, x);
+            let not_above = g.node(Op::CmpNe, DType::Bool, &[greater, yes], Arg::None);
+            for (cond, most) in [(below, least), (not_above, least + 1)] {
+                let end = above(&mut g, x, &[cond]).expect("an end");
+                let end = simplify_with(&mut g, end, &mut Memo::sparse());
+                assert_eq!(g.bounds(end).1, most);
+            }
+        }
+        assert_eq!(above(&mut g, x, &[]).and_then(|end| g.const_int(end)), Some(64));
+    }
 }

@@ -25,6 +25,8 @@ pub struct Machine {
     /// Nanoseconds that a multiply-add takes longer where its operand is read through padding, and where besides no more results than a
     /// vector holds share what is read.
     pub padded: [f64; 2],
+    /// Bytes that are in a cache of the core's own between a kernel that stores them and the next one, which reads them.
+    pub near: f64,
     /// Cycles of copying a vector to a panel; the same under a mask; and under a mask where the panel is read once, at once.
     pub copy: [f64; 3],
     /// How many times as long a product takes whose operand's lines drive each other out of the first cache, with results below 2 MB,
@@ -48,10 +50,10 @@ impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[rustfmt::skip]
         let &Machine {
-            launch, byte, op, load, multiply_add, broadcast, guarded_load, padded, copy, thrashing,
+            launch, byte, op, load, multiply_add, broadcast, guarded_load, padded, near, copy, thrashing,
             columns_first, parallel_loads, row_vectors, wide, prices,
         } = self;
-        let own = [launch, byte, op, load, multiply_add, broadcast, guarded_load];
+        let own = [launch, byte, op, load, multiply_add, broadcast, guarded_load, near];
         for number in own.into_iter().chain(padded).chain(copy).chain(thrashing).chain(prices.numbers()) {
             write!(f, "{:x} ", number.to_bits())?;
         }
@@ -74,6 +76,7 @@ impl Machine {
             guarded_load: 6.0,
             // on Emerald Rapids six convolutions took 4 to 46 % less time with stored padding, and one of 5 taps 13 % more
             padded: [0.2 * vector; 2],
+            near: 0.0,
             copy: [2.0, 5.0, 5.0],
             thrashing: [3.0; 3],
             columns_first: false,
@@ -98,6 +101,8 @@ impl Machine {
             columns_first: true,
             parallel_loads: true,
             padded: [generic.padded[0], 3.0 * generic.padded[0]],
+            // three quarters of the second cache
+            near: f64::from(768 << 10),
             prices: if lanes == 16 { &Prices::HALVED_X86 } else { &Prices::WIDE_X86 },
             ..generic
         }

@@ -82,13 +82,13 @@ export class Network extends Module {
     if (typeof given !== "object" || given === null || ArrayBuffer.isView(given)) {
       throw new ValueError("E_VALUE", "forward takes a tensor, or an object of inputs by name");
     }
-    const made_: Tensor[] = [];
+    const own: Tensor[] = [];
     try {
-      const list = Object.entries(given).map(([name, value]) => this.#given(name, value, made_));
+      const list = Object.entries(given).map(([name, value]) => this.#given(name, value, own));
       const out = guard(() => raw.forward(list)) as Named;
       return Object.fromEntries(out.map(([name, id]) => [name, made(this.#host, id)]));
     } finally {
-      for (const t of made_) t.dispose();
+      for (const t of own) t.dispose();
     }
   }
 
