@@ -283,6 +283,7 @@ impl Cx<'_> {
         if self.r.once_in(4) {
             let c = self.number(x.t.dtype());
             y.t = Tensor::full(self.s, c, x.t.dtype(), &[])?;
+            self.reach(c);
         } else {
             y.t = self.fit(&y.t, &x.t.shape())?;
             y.t = self.alike(&y.t, &x.t)?;
@@ -291,6 +292,13 @@ impl Cx<'_> {
         // integers that become floats: of u64 with a signed type
         let became = t.dtype().is_float() && !x.t.dtype().is_float();
         if became { no() } else { Ok(self.of(t)) }
+    }
+
+    /// A constant comes among the operands: rounding shows in the last bits of the largest.
+    fn reach(&mut self, constant: i64) {
+        if let Some(v) = &mut self.v[0] {
+            v.scale = v.scale.max(constant.unsigned_abs() as f64);
+        }
     }
 
     fn ints(&mut self, f: impl Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Value> {
@@ -359,7 +367,9 @@ fn arange(c: &mut Cx<'_>) -> Result<Value> {
 fn full(c: &mut Cx<'_>) -> Result<Value> {
     let dt = c.dtype();
     let v = c.number(dt);
-    Ok(c.t_of(Tensor::full(c.s, v, dt, &[])?, dt))
+    let mut full = c.t_of(Tensor::full(c.s, v, dt, &[])?, dt);
+    full.scale = full.scale.max(v.unsigned_abs() as f64);
+    Ok(full)
 }
 
 fn cast(c: &mut Cx<'_>) -> Result<Value> {
@@ -478,6 +488,8 @@ fn select(c: &mut Cx<'_>) -> Result<Value> {
 fn clamp(c: &mut Cx<'_>) -> Result<Value> {
     let dt = c.x().t.dtype();
     let (a, b) = (c.number(dt), c.number(dt));
+    c.reach(a);
+    c.reach(b);
     let limit = |v: i64| Tensor::full(c.s, v, dt, &[]);
     let (a, b) = (limit(a)?, limit(b)?);
     c.one(|x, _| x.maximum(&a)?.minimum(&b))
@@ -718,6 +730,7 @@ fn masked_fill(c: &mut Cx<'_>) -> Result<Value> {
     }
     let mask = c.fit(&y.t, &x.shape())?.to_bool()?;
     let k = c.number(x.dtype());
+    c.reach(k);
     let t = x.masked_fill(&mask, Tensor::full(c.s, k, x.dtype(), &[])?)?;
     Ok(c.of(t))
 }
