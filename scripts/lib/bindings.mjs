@@ -25,14 +25,17 @@ function makeFactory(code) {
 ${body}
 const drop = (stub) => {
   wasm = stub;
-  ${["wasmInstance", "wasmModule", "__wbg_init_promise", ...views].join(" = ")} = undefined;
+  ${["wasmInstance", "wasmModule", "__wbg_init_promise", "shared", ...views].join(" = ")} = undefined;
 };
-// a part of the module, compiled: it uses what the first one exports, and its exports join those
+// a part of the module, compiled: it uses what the first one and the parts before it export, and its exports join those
+let shared;
 const part = async (compiled) => {
   const first = wasmInstance;
   if (!first) return;
-  const { exports } = await WebAssembly.instantiate(compiled, { ...__wbg_get_imports(), $: first.exports });
-  if (wasmInstance === first) Object.assign(wasm, guard(exports));
+  const { exports } = await WebAssembly.instantiate(compiled, { ...__wbg_get_imports(), $: { ...first.exports, ...shared } });
+  if (wasmInstance !== first) return;
+  shared = { ...shared, ...exports };
+  Object.assign(wasm, guard(exports));
 };
 // what parts use begins with a dollar: a module with none of it has no parts
 const isWhole = () => !("$0" in wasmInstance.exports);

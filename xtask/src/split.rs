@@ -3,7 +3,8 @@
 //!
 //! What the first module's exports lead to is its own: by calls, by functions in slots of the table, by data. Nothing else can run before an
 //! export of a part has been called. So a function that only one part's exports lead to is that part's, together with its slots, and so is
-//! the data that only they refer to. What several parts share stays in the first module.
+//! the data that only they refer to. A part may come after another one, which is loaded before it: what the two share is the other one's.
+//! What parts share of which neither comes after the other is in the last module that comes before all of them, which is mostly the first.
 
 mod bound;
 mod references;
@@ -22,6 +23,8 @@ use write::Cut;
 /// A module that is loaded before one of its exports is first called.
 pub(crate) struct Part<'a> {
     pub(crate) name: &'a str,
+    /// The part before it in the list that is loaded before it; without one, it is the first module alone.
+    pub(crate) after: Option<&'a str>,
     pub(crate) exports: &'a [&'a str],
 }
 
@@ -118,7 +121,24 @@ struct Homes {
     data: Vec<(u32, u32, usize)>,
 }
 
+/// For each module, the first one among them, a bit for itself and for each that is loaded before it.
+fn loaded_with(parts: &[Part<'_>]) -> Result<Vec<u64>, String> {
+    let mut out = vec![1];
+    for (i, part) in parts.iter().enumerate() {
+        let before = match part.after {
+            None => 0,
+            Some(name) => match parts[..i].iter().position(|p| p.name == name) {
+                Some(at) => at + 1,
+                None => return Err(format!("there is no part {name} before {}", part.name)),
+            },
+        };
+        out.push(out[before] | 2 << i);
+    }
+    Ok(out)
+}
+
 fn homes(bound: &Bound<'_>, refs: &References, parts: &[Part<'_>]) -> Result<Homes, String> {
+    let loaded = loaded_with(parts)?;
     let count = bound.types.len();
     let node = |r: &Referred| match r {
         Referred::Slot(s) => bound.slots.get(s).map(|&f| f as usize),
@@ -153,7 +173,11 @@ fn homes(bound: &Bound<'_>, refs: &References, parts: &[Part<'_>]) -> Result<Hom
         }
     }
 
-    let home = |mask: u64| if mask & 1 == 0 && mask.is_power_of_two() { mask.trailing_zeros() as usize } else { 0 };
+    // the last module that is there with every one of those that lead to it
+    let home = |mask: u64| {
+        let with = loaded.iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1).map(|(_, all)| all);
+        with.copied().reduce(|a, b| a & b).map_or(0, |all| all.ilog2() as usize)
+    };
     // symbols may lie in one another: bytes are where all that name them are
     let mut ends: BTreeSet<u32> = refs.data.iter().flat_map(|&(at, len)| [at, at + len]).collect();
     ends.extend(bound.data.iter().flat_map(|s| [s.address, s.address + s.bytes.len() as u32]));

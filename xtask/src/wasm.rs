@@ -16,6 +16,7 @@ pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 const PARTS: [split::Part<'_>; 6] = [
     split::Part {
         name: "onnx",
+        after: None,
         exports: &[
             "__wbg_trained_free",
             "runtime_adopt",
@@ -35,9 +36,10 @@ const PARTS: [split::Part<'_>; 6] = [
             "trained_weights",
         ],
     },
-    split::Part { name: "weights", exports: &["runtime_saveWeights", "runtime_shards", "safetensorsIndex"] },
+    split::Part { name: "weights", after: None, exports: &["runtime_saveWeights", "runtime_shards", "safetensorsIndex"] },
     split::Part {
         name: "graphs",
+        after: None,
         exports: &[
             "__wbg_captured_free",
             "captured_run",
@@ -48,10 +50,11 @@ const PARTS: [split::Part<'_>; 6] = [
         ],
     },
     // what looks at kernels estimates their times as what tunes them does: what two parts have in common, every page would load
-    split::Part { name: "tune", exports: &["runtime_debug", "runtime_tune"] },
-    split::Part { name: "wasm", exports: &["runtime_workerGone", "wasmRuntime"] },
+    split::Part { name: "tune", after: None, exports: &["runtime_debug", "runtime_tune"] },
+    split::Part { name: "wasm", after: None, exports: &["runtime_workerGone", "wasmRuntime"] },
     split::Part {
         name: "webgpu",
+        after: None,
         exports: &["runtime_customKernel", "runtime_fromGpuBuffer", "runtime_gpuBuffer", "webgpuRuntime"],
     },
 ];

@@ -154,7 +154,8 @@ fn owned(list: &[&str]) -> Vec<String> {
     list.iter().map(|s| s.to_string()).collect()
 }
 
-const LATE: Part<'_> = Part { name: "late", exports: &["late"] };
+const EARLY: Part<'_> = Part { name: "early", after: None, exports: &["first"] };
+const LATE: Part<'_> = Part { name: "late", after: None, exports: &["late"] };
 
 #[test]
 fn what_only_a_part_reaches_is_its_own_through_calls_slots_and_data() {
@@ -187,6 +188,27 @@ fn what_only_a_part_reaches_is_its_own_through_calls_slots_and_data() {
             data: vec![(at(1), [bytes(1), bytes(2)].concat())],
         }
     );
+}
+
+#[test]
+fn what_a_part_shares_with_one_that_comes_after_it_is_its_own() {
+    let module = linked();
+    let linked = Linked::new(&module).unwrap();
+    let after = Part { after: Some("early"), ..LATE };
+    let modules = linked.split(&linked.numbered().unwrap(), &[EARLY, after], true).unwrap();
+    let all: Vec<Said> = modules.iter().map(|m| said(m)).collect();
+    let called = |all: &[Said]| all.iter().map(|s| s.names.join(" ")).collect::<Vec<_>>();
+    assert_eq!(called(&all), ["strange", "both first", "late pointed"]);
+    assert_eq!(all[0].exports, owned(&["$$t0", "$$m0", "$$g0"]));
+    assert_eq!(all[1].exports, owned(&["first=first", "$0=both"]));
+    assert_eq!(all[1].imports, owned(&["given", "$$t0", "$$m0", "$$g0"]));
+    assert_eq!(all[2].imports, owned(&["taken", "$0", "$$t0", "$$m0", "$$g0"]));
+    assert_eq!(all[1].data, [(START as u32, DATA[0].to_le_bytes().to_vec())]);
+    // where neither comes after the other, it is in the first module
+    let modules = linked.split(&linked.numbered().unwrap(), &[EARLY, LATE], true).unwrap();
+    let all: Vec<Said> = modules.iter().map(|m| said(m)).collect();
+    assert_eq!(called(&all), ["both strange", "first", "late pointed"]);
+    assert_eq!(all[0].exports, owned(&["$0=both", "$$t0", "$$m0", "$$g0"]));
 }
 
 #[test]
@@ -240,8 +262,10 @@ fn what_is_missing_is_an_error_and_not_a_wrong_split() {
     let module = linked();
     let linked = Linked::new(&module).unwrap();
     let numbered = linked.numbered().unwrap();
-    let gone = Part { name: "gone", exports: &["none"] };
+    let gone = Part { name: "gone", after: None, exports: &["none"] };
     assert_eq!(linked.split(&numbered, &[gone], false).unwrap_err(), "there is no export none");
+    let before_its_own = [Part { after: Some("early"), ..LATE }, EARLY];
+    assert_eq!(linked.split(&numbered, &before_its_own, false).unwrap_err(), "there is no part early before late");
     let without = Linked::new(&numbered).unwrap();
     assert!(without.split(&numbered, &[LATE], false).unwrap_err().contains("--emit-relocs"));
     let nameless = copy(&module, |section| section != "name").finish();

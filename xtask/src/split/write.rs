@@ -11,7 +11,7 @@ use wasm_encoder::{
 };
 use wasmparser::{Export, ExternalKind, FunctionBody};
 
-/// The name that parts import from: the exports of the first module.
+/// The name that parts import from: the exports of the modules that are loaded before them.
 const FIRST: &str = "$";
 /// Stretches that belong to others and are shorter than this do not end a data segment of the first module: a new one costs as much.
 const GAP_BYTES: usize = 8;
@@ -66,11 +66,11 @@ impl Cut<'_> {
     pub(super) fn modules(&self) -> Result<Vec<Vec<u8>>, String> {
         let mut wanted = BTreeSet::new();
         for module in 1..=self.parts {
-            wanted.extend(self.used(module)?);
+            wanted.extend(self.used(module)?.into_iter().filter(|f| self.homes.functions[*f as usize] != module));
         }
-        // in the order of the first module, where names and numbers grow together: that compresses well
-        let shared = self.functions(0).into_iter().filter(|f| wanted.contains(f));
-        let shared: Vec<(u32, String)> = shared.zip(0..).map(|(f, i)| (f, short(i))).collect();
+        // in the order of the modules, where names and numbers grow together: that compresses well
+        let all = (0..=self.parts).flat_map(|module| self.functions(module)).filter(|f| wanted.contains(f));
+        let shared: Vec<(u32, String)> = all.zip(0..).map(|(f, i)| (f, short(i))).collect();
         (0..=self.parts).map(|module| self.module(module, &shared)).collect()
     }
 
@@ -98,7 +98,7 @@ impl Cut<'_> {
         }
     }
 
-    /// Writes a module. The first one exports `shared`, which parts import.
+    /// Writes a module. It exports those of `shared` that are its own, and imports those of others that it uses.
     fn module(&self, module: usize, shared: &[(u32, String)]) -> Result<Vec<u8>, String> {
         let (bound, same) = (self.bound, &mut RoundtripReencoder);
         let used = self.used(module)?;
@@ -111,7 +111,8 @@ impl Cut<'_> {
                 imports.import(import.module, import.name, EntityType::Function(new.type_of(bound.types[f as usize])));
             }
         }
-        for (f, name) in shared.iter().filter(|(f, _)| module > 0 && used.contains(f)) {
+        let is_own = |f: &u32| self.homes.functions[*f as usize] == module;
+        for (f, name) in shared.iter().filter(|(f, _)| !is_own(f) && used.contains(f)) {
             new.add(*f);
             imports.import(FIRST, name, EntityType::Function(new.type_of(bound.types[*f as usize])));
         }
@@ -138,10 +139,10 @@ impl Cut<'_> {
         for export in bound.exports.iter().filter(|e| self.is_export_of(e, module)) {
             new.parse_export(&mut exports, *export).map_err(|e| e.to_string())?;
         }
+        shared.iter().filter(|(f, _)| is_own(f)).for_each(|(f, name)| {
+            exports.export(name, ExportKind::Func, new.functions[f]);
+        });
         if module == 0 && self.parts > 0 {
-            shared.iter().for_each(|(f, name)| {
-                exports.export(name, ExportKind::Func, new.functions[f]);
-            });
             tables.iter().for_each(|(name, i, _)| {
                 exports.export(name, ExportKind::Table, *i);
             });
