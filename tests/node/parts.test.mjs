@@ -6,10 +6,14 @@ import { readFileSync } from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
 import { test } from "node:test";
 import { FetchError, Tensor, init, load, loadWeights, nn, optim, saveWeights } from "gradloom";
-import { readNpz } from "../lib/npz.mjs";
+import { loadNetwork } from "gradloom/finetune";
+import { readNpz, readZip } from "../lib/npz.mjs";
 
 const folder = new URL("../models/silero_vad_op15/", import.meta.url);
 const MODEL = new URL("model.onnx", folder);
+/** A model with an operator that few networks have: a loop that doubles its input until the sum is above 20. */
+const zip = await readZip(readFileSync(new URL("../fixtures/onnx/dynamic.zip", import.meta.url)));
+const LOOP = zip.get("dynamic/while/model.onnx");
 const pkg = new URL("../node_modules/gradloom/dist/pkg/", import.meta.url);
 
 /** The wasm files that were read since the last look, and what is done to the bytes of the next one of a name. */
@@ -74,6 +78,34 @@ test("a part that does not load is a FetchError, all else goes on, and the next 
   assert.deepEqual(await new Tensor([1, 2]).add(1).tolist(), [2, 3]);
   right(await run(await load(MODEL)));
   assert.deepEqual(seen(), ["onnx"]);
+});
+
+const doubled = async (model) => Array.from(await (await model.run({ x: Float32Array.of(20, 30) })).y.data());
+
+test("a file with an operator that few networks have brings the part of such, once and after that for models", async () => {
+  changes.set("rare", () => {
+    throw new Error("the disk is gone");
+  });
+  await assert.rejects(load(LOOP), refused("rare", /the disk is gone/));
+  assert.deepEqual(seen(), ["rare"]);
+  const [first, second] = await Promise.all([load(LOOP), load(LOOP)]);
+  assert.deepEqual(await doubled(first), [40, 60]);
+  assert.deepEqual(await doubled(second), [40, 60]);
+  assert.deepEqual(seen(), ["rare"]);
+  // a part that comes after another one needs that in an instance of its own too
+  const device = await init({ device: "wasm", threads: 1, isolated: true });
+  const network = await loadNetwork(new URL("../models/zoo_densenet/model.onnx", import.meta.url), { device });
+  assert.ok(network.parameters().length > 0);
+  assert.deepEqual(await doubled(await load(LOOP, { device })), [40, 60]);
+  assert.deepEqual(seen(), ["learn"]);
+  device.dispose();
+});
+
+test("what nobody supports is told by the part that has all operators", async () => {
+  const bytes = Uint8Array.from(LOOP);
+  const at = Buffer.from(bytes).indexOf("Loop");
+  bytes.set(Buffer.from("Lxxp"), at);
+  await assert.rejects(load(bytes), (error) => error.code === "E_UNSUPPORTED" && /Lxxp/.test(error.message));
 });
 
 test("other parts come when they are needed, once", async () => {

@@ -20,7 +20,7 @@ use gradloom_core::device::{Device, Ticket};
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Bytes, Counters, Engine, Replay, RootId};
 use gradloom_core::io::HostTensor;
-use gradloom_core::io::onnx::{Drift, Input, Model, Run, Runner};
+use gradloom_core::io::onnx::{Drift, Input, Model, NoExternalData, Operators, Run, Runner};
 use gradloom_core::io::safetensors;
 use gradloom_core::tensor::{Session, Tensor, wire};
 use gradloom_core::{DType, Error, Result};
@@ -286,6 +286,16 @@ impl Inner {
     /// A loaded model.
     pub(crate) fn runner(&self, id: u32) -> Result<Rc<RefCell<Runner>>> {
         self.models.borrow().get(id, "model")
+    }
+
+    /// A model of these operators.
+    pub(crate) fn parse(&self, file: &Parts, every_value: bool, budget: &JsValue, operators: Operators) -> Result<u32> {
+        let model = Model::parse_of(file.bytes.clone(), Arc::new(NoExternalData), operators)?;
+        let mut model = model.with_budget(budget_of(budget));
+        if every_value {
+            model = model.with_every_value();
+        }
+        Ok(self.add_runner(Runner::new(Arc::new(model), &self.session)))
     }
 
     pub(crate) fn add_runner(&self, runner: Runner) -> u32 {
@@ -592,14 +602,12 @@ impl Runtime {
         engine.trim();
     }
 
-    /// Parses an ONNX model, if wanted with the values of all nodes as outputs. Throws with all that is unsupported, by node.
-    pub fn onnx(&self, file: Parts, every_value: bool, budget: &JsValue) -> std::result::Result<u32, JsValue> {
-        let mut model = Model::parse(file.bytes).map_err(throw)?.with_budget(budget_of(budget));
-        if every_value {
-            model = model.with_every_value();
+    /// Parses an ONNX model, if wanted with the values of all nodes as outputs. Undefined if it may be one for [`Runtime::onnx_rare`].
+    pub fn onnx(&self, file: &Parts, every_value: bool, budget: &JsValue) -> std::result::Result<Option<u32>, JsValue> {
+        match self.inner.parse(file, every_value, budget, Operators::usual()) {
+            Err(Error::Unsupported { .. }) => Ok(None),
+            other => other.map(Some).map_err(throw),
         }
-        let runner = Runner::new(Arc::new(model), &self.inner.session);
-        Ok(self.inner.add_runner(runner))
     }
 
     /// `{inputs: [{name, dtype, shape, sequence, optional}], outputs, nodes, parameters, opset}`.

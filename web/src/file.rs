@@ -2,12 +2,13 @@
 
 use crate::face::throw;
 use gradloom_core::Error;
+use std::sync::Arc;
 use wasm_bindgen::prelude::*;
 
 /// The bytes of a file, as far as they have come.
 #[wasm_bindgen]
 pub struct Parts {
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Arc<Vec<u8>>,
 }
 
 #[wasm_bindgen]
@@ -18,11 +19,13 @@ impl Parts {
         let mut list = Vec::new();
         let full = |_| throw(Error::OutOfMemory { device: "host".into(), bytes: bytes as u64 });
         list.try_reserve_exact(bytes as usize).map_err(full)?;
-        Ok(Parts { bytes: list })
+        Ok(Parts { bytes: list.into() })
     }
 
-    /// The next of them.
+    /// The next of them, before anybody reads it.
     pub fn push(&mut self, part: &[u8]) {
-        self.bytes.extend_from_slice(part);
+        if let Some(bytes) = Arc::get_mut(&mut self.bytes) {
+            bytes.extend_from_slice(part);
+        }
     }
 }

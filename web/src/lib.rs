@@ -15,6 +15,7 @@ mod network;
 mod ops;
 mod pace;
 mod probe;
+mod rare;
 mod replay;
 pub mod signal;
 mod store;

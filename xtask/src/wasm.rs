@@ -13,12 +13,11 @@ use wasm_bindgen_cli_support::Bindgen;
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// What of `gradloom-web` is loaded before one of these exports is first called: see `web/ts/src/parts.ts`.
-const PARTS: [split::Part<'_>; 6] = [
+const PARTS: [split::Part<'_>; 8] = [
     split::Part {
         name: "onnx",
         after: None,
         exports: &[
-            "__wbg_trained_free",
             "runtime_adopt",
             "runtime_codes",
             "runtime_drifts",
@@ -27,8 +26,16 @@ const PARTS: [split::Part<'_>; 6] = [
             "runtime_onnx",
             "runtime_runModel",
             "runtime_texts",
-            "runtime_train",
             "runtime_withOutputs",
+        ],
+    },
+    split::Part { name: "rare", after: Some("onnx"), exports: &["runtime_onnxRare"] },
+    split::Part {
+        name: "learn",
+        after: Some("onnx"),
+        exports: &[
+            "__wbg_trained_free",
+            "runtime_train",
             "trained_file",
             "trained_forward",
             "trained_parameters",
@@ -36,7 +43,11 @@ const PARTS: [split::Part<'_>; 6] = [
             "trained_weights",
         ],
     },
-    split::Part { name: "weights", after: None, exports: &["runtime_saveWeights", "runtime_shards", "safetensorsIndex"] },
+    split::Part {
+        name: "weights",
+        after: None,
+        exports: &["runtime_saveWeights", "runtime_shards", "safetensorsIndex"],
+    },
     split::Part {
         name: "graphs",
         after: None,

@@ -4,6 +4,7 @@ import { type DType, isTypedArray } from "./dtype.js";
 import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
 import { type LoadOptions, LocalModel, type ModelInput, type Port, fill, loadRaw } from "./model.js";
 import { Module } from "./nn.js";
+import { join, prefetch } from "./parts.js";
 import type { FileSource } from "./progress.js";
 import { Tensor, bind, made, realize, source } from "./tensor.js";
 
@@ -161,9 +162,11 @@ export async function loadNetwork(from: FileSource, options: NetworkOptions = {}
   if (lora && !(Number.isInteger(lora.rank) && lora.rank > 0)) throw new ValueError("E_VALUE", `lora: a rank of ${lora.rank}`);
   if (lora && options.train) throw new ValueError("E_VALUE", "loadNetwork: `train` and `lora` exclude each other");
   if (train !== "all" && train.length === 0) throw new ValueError("E_VALUE", "loadNetwork: `train` names no weight");
+  prefetch("learn");
   const { host, id } = await loadRaw(from, options);
   const model = new LocalModel(host, id, false);
   try {
+    await guardAsync(() => join(host.engine, "learn"), options.signal);
     const patterns = [...(lora ? (lora.weights ?? []) : train === "all" ? [] : train)];
     const raw = guard(() => host.raw.train(id, patterns, lora?.rank ?? 0, lora?.alpha ?? lora?.rank ?? 0));
     const network = new Network(host, model, raw);

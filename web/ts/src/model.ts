@@ -424,7 +424,15 @@ export async function loadRaw(from: FileSource, options: LoadOptions): Promise<{
     signal?.throwIfAborted();
     onProgress?.({ phase: "parse", loaded: 0, total: bytes.length });
     const parts = await passed(host.engine, bytes, signal);
-    return guard(() => host.raw.onnx(parts, options.everyValue ?? false, options.budget));
+    const { everyValue = false, budget } = options;
+    try {
+      const usual = guard(() => host.raw.onnx(parts, everyValue, budget));
+      if (usual !== undefined) return usual;
+      await guardAsync(() => join(host.engine, "rare"), signal);
+      return guard(() => host.raw.onnxRare(parts, everyValue, budget));
+    } finally {
+      parts.free();
+    }
   });
   useByDefault(host);
   return { host, id };

@@ -6,6 +6,8 @@ import { type Engine, besideThis, inNode, mayBeWhole, readFile, wasmFolder } fro
 /** The parts, and where the package has them: bundlers go by how these addresses are written. */
 const ADDRESSES = {
   onnx: () => new URL("./pkg/gradloom_onnx_bg.wasm", import.meta.url),
+  rare: () => new URL("./pkg/gradloom_rare_bg.wasm", import.meta.url),
+  learn: () => new URL("./pkg/gradloom_learn_bg.wasm", import.meta.url),
   weights: () => new URL("./pkg/gradloom_weights_bg.wasm", import.meta.url),
   graphs: () => new URL("./pkg/gradloom_graphs_bg.wasm", import.meta.url),
   tune: () => new URL("./pkg/gradloom_tune_bg.wasm", import.meta.url),
@@ -14,6 +16,9 @@ const ADDRESSES = {
 };
 
 export type Part = keyof typeof ADDRESSES;
+
+/** Those that are there before another one, which uses their functions. */
+const BEFORE: Partial<Record<Part, Part>> = { rare: "onnx", learn: "onnx" };
 
 /** Those that devices have from their start, once somebody asked for them who cannot wait later. */
 export const always = new Set<Part>();
@@ -72,6 +77,8 @@ export async function join(engine: Engine, part: Part): Promise<void> {
 
 async function add(engine: Engine, part: Part): Promise<void> {
   if (engine.api.isWhole()) return;
+  const before = BEFORE[part];
+  if (before) await join(engine, before);
   try {
     await engine.api.part(await compile(part));
   } catch (error) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::check;
 use super::model::{Model, Port};
 use super::network::{adapt, adapter_of};
-use super::ops::{self, Op};
+use super::ops::Op;
 use super::proto::{AttrValue, Attribute, Dim, GraphProto, NodeProto};
 use super::stage::{Build, Frame, Step};
 use super::strings::STRING;
@@ -265,13 +265,15 @@ pub(super) fn run_node(
         run_nodes(cx, &nodes, &outputs, &mut inner, opset, depth + 1)?;
         return outputs.iter().map(|o| lookup(&inner, o)).collect();
     }
-    let def = ops::find(&node.domain, &node.op_type)
+    let def = model
+        .operators()
+        .find(&node.domain, &node.op_type)
         .ok_or_else(|| Error::Unsupported { what: format!("operator {}", node.op_type), context: String::new() })?;
     let moves = if narrow == 0 { Some(false) } else { moves_codes(narrow, def.name) };
     let refused =
         || Error::Unsupported { what: format!("{} on {}", elem_name(narrow), def.name), context: String::new() };
     let moves = moves.ok_or_else(refused)?;
-    if args.iter().flatten().any(|v| !v.is_tensor()) && !ops::takes_any_value(def) {
+    if args.iter().flatten().any(|v| !v.is_tensor()) && !def.any {
         let what = format!("{} takes tensors, not sequences or optionals without a value", def.name);
         return Err(Error::Model { what, node: None });
     }

@@ -606,3 +606,29 @@ fn what_grows_out_of_small_constants_is_not_folded() {
         assert_eq!(made[0].1.buffer(), None, "{:?} was computed on the host", made[0].1.shape());
     }
 }
+
+#[test]
+fn a_model_may_have_the_usual_operators_alone() {
+    let of = |op: &str, operators| {
+        let inner = [node(op, "x", "y", &[]), port(12, "y", 1, &[4])].concat();
+        let branch = |name: &str| subgraph(name, &inner);
+        let parts = [
+            node("If", "c", "z", &[branch("then_branch"), branch("else_branch")]),
+            port(11, "c", 9, &[]),
+            port(11, "x", 1, &[4]),
+            port(12, "z", 1, &[4]),
+        ];
+        Model::parse_of(file(&parts).into(), Arc::new(NoExternalData), operators).map(drop)
+    };
+    for op in ["Relu", "Cos"] {
+        of(op, Operators::usual()).unwrap();
+    }
+    for op in ["RandomNormalLike", "Cosh"] {
+        let Err(Error::Unsupported { what, .. }) = of(op, Operators::usual()) else { panic!("{op} is no usual one") };
+        assert!(what.contains(op), "{what}");
+        of(op, Operators::all()).unwrap();
+    }
+    let all: Vec<_> = supported().collect();
+    let each: std::collections::BTreeSet<_> = all.iter().collect();
+    assert_eq!(each.len(), all.len(), "an operator is in two tables");
+}

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ops;
+use super::ops::Operators;
 use super::proto::{AttrValue, FunctionProto, GraphProto, ModelProto, NodeProto};
 use crate::error::{Error, Result};
 use crate::util::gather;
@@ -75,12 +75,12 @@ pub(super) fn too_new(m: &ModelProto) -> Option<String> {
 }
 
 /// Sorts all graphs and drops nodes that nothing needs; errors for what can not be built.
-pub(super) fn check_model(m: &mut ModelProto) -> Result<()> {
+pub(super) fn check_model(m: &mut ModelProto, operators: Operators) -> Result<()> {
     if let Some(what) = too_new(m) {
         return Err(Error::Unsupported { what, context: "ONNX model".to_owned() });
     }
     sort(m)?;
-    let missing = missing(m)?;
+    let missing = missing(m, operators)?;
     if missing.is_empty() {
         return Ok(());
     }
@@ -104,10 +104,10 @@ pub(super) fn sort(m: &mut ModelProto) -> Result<()> {
 }
 
 /// Operators that are not supported, and their nodes.
-pub(super) fn missing(m: &ModelProto) -> Result<BTreeMap<String, Vec<String>>> {
+pub(super) fn missing(m: &ModelProto, operators: Operators) -> Result<BTreeMap<String, Vec<String>>> {
     let mut missing = BTreeMap::new();
     let mut state = vec![Visit::New; m.functions.len()];
-    unsupported(&m.graph.nodes, &m.functions, &mut state, &mut missing)?;
+    unsupported(&m.graph.nodes, &m.functions, operators, &mut state, &mut missing)?;
     Ok(missing)
 }
 
@@ -259,6 +259,7 @@ enum Visit {
 fn unsupported(
     nodes: &[NodeProto],
     functions: &[FunctionProto],
+    operators: Operators,
     state: &mut [Visit],
     missing: &mut BTreeMap<String, Vec<String>>,
 ) -> Result<()> {
@@ -269,16 +270,16 @@ fn unsupported(
                 Visit::Done => {}
                 Visit::New => {
                     state[i] = Visit::Open;
-                    unsupported(&functions[i].nodes, functions, state, missing)?;
+                    unsupported(&functions[i].nodes, functions, operators, state, missing)?;
                     state[i] = Visit::Done;
                 }
             }
-        } else if ops::find(&n.domain, &n.op_type).is_none() {
+        } else if operators.find(&n.domain, &n.op_type).is_none() {
             let dot = if n.domain.is_empty() { "" } else { "." };
             missing.entry(format!("{}{dot}{}", n.domain, n.op_type)).or_default().push(describe(n));
         }
         for g in subgraphs(n) {
-            unsupported(&g.nodes, functions, state, missing)?;
+            unsupported(&g.nodes, functions, operators, state, missing)?;
         }
     }
     Ok(())
@@ -319,17 +320,18 @@ impl Env<'_> {
 }
 
 /// Follows values forward; sizes do not carry values.
-pub(super) fn demand(m: &ModelProto) -> Demand {
+pub(super) fn demand(m: &ModelProto, operators: Operators) -> Demand {
     let mut env = Env { values: BTreeMap::new(), parent: None };
     for (i, input) in m.graph.inputs.iter().enumerate() {
         env.values.insert(input.name.clone(), gather([i]));
     }
     let mut d = Demand::default();
-    flow(&m.graph.nodes, &mut env, &m.functions, 0, &mut d);
+    flow(&m.graph.nodes, &mut env, (&m.functions, operators), 0, &mut d);
     d
 }
 
-fn flow(nodes: &[NodeProto], env: &mut Env<'_>, functions: &[FunctionProto], depth: usize, d: &mut Demand) {
+/// `known` is what nodes may be: functions of the model, and operators.
+fn flow(nodes: &[NodeProto], env: &mut Env<'_>, known: (&[FunctionProto], Operators), depth: usize, d: &mut Demand) {
     for n in nodes {
         // functions that call functions can make this exponential; the build would stop at such a count too
         d.steps += 1;
@@ -339,12 +341,12 @@ fn flow(nodes: &[NodeProto], env: &mut Env<'_>, functions: &[FunctionProto], dep
         let ins: Vec<Set> = n.inputs.iter().map(|i| env.get(i)).collect();
         let mut all: Set = gather(ins.iter().flatten().copied());
         let mut outs: Option<Vec<Set>> = None;
-        if let Some(f) = function(functions, n).filter(|_| depth < MAX_CALLS) {
+        if let Some(f) = function(known.0, n).filter(|_| depth < MAX_CALLS) {
             let values = gather(f.inputs.iter().cloned().zip(ins.iter().cloned()));
             let mut inner = Env { values, parent: None };
-            flow(&f.nodes, &mut inner, functions, depth + 1, d);
+            flow(&f.nodes, &mut inner, known, depth + 1, d);
             outs = Some(f.outputs.iter().map(|o| inner.get(o)).collect());
-        } else if let Some(op) = ops::find(&n.domain, &n.op_type) {
+        } else if let Some(op) = known.1.find(&n.domain, &n.op_type) {
             for (i, set) in ins.iter().enumerate() {
                 if op.known & (1 << i.min(31)) != 0 {
                     d.hard.extend(set);
@@ -359,7 +361,7 @@ fn flow(nodes: &[NodeProto], env: &mut Env<'_>, functions: &[FunctionProto], dep
         for g in subgraphs(n) {
             let mut inner = Env { values: BTreeMap::new(), parent: Some(env) };
             g.inputs.iter().for_each(|i| drop(inner.values.insert(i.name.clone(), all.clone())));
-            flow(&g.nodes, &mut inner, functions, depth, d);
+            flow(&g.nodes, &mut inner, known, depth, d);
             let found: Vec<Set> = g.outputs.iter().map(|o| inner.get(&o.name)).collect();
             all.extend(found.iter().flatten());
         }

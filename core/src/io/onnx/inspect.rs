@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::build::{Scope, run_node};
 use super::check;
 use super::model::{Model, Port, port};
+use super::ops::Operators;
 use super::proto::{Dim, TypeProto, ValueInfo, parse_model};
 use super::tensor::{ExternalData, dtype_of, elem_name, is_narrow};
 use super::value::{Constants, Cx, Value};
@@ -81,12 +82,12 @@ pub fn inspect(
     let given: Vec<ValueInfo> =
         proto.graph.inputs.iter().filter(|i| !constants.contains(i.name.as_str())).cloned().collect();
     let (inputs, outputs) = (ports(&given), ports(&proto.graph.outputs));
-    let missing = check::missing(&proto)?;
+    let missing = check::missing(&proto, Operators::all())?;
     let own: BTreeSet<String> = gather(proto.graph.nodes.iter().map(check::describe));
     for (op, nodes) in &missing {
         problems.extend(nodes.iter().filter(|n| !own.contains(*n)).map(|n| format!("operator {op} (node {n})")));
     }
-    let model = Model::of(file, external, proto, inputs, outputs, Default::default());
+    let model = Model::of(file, external, proto, inputs, outputs, Operators::all());
     let (nodes, sizes) = dry_run(&model, sizes)?;
     Ok(Report { model, nodes, problems, sizes })
 }
@@ -133,8 +134,8 @@ fn dry_run(model: &Model, sizes: &BTreeMap<String, usize>) -> Result<(Vec<NodeRe
             state: State::Follows,
         };
         let known = check::used(std::slice::from_ref(n), &[]).iter().all(|i| i.is_empty() || scope.get(i).is_some());
-        let is_op =
-            check::function(&model.proto.functions, n).is_some() || super::ops::find(&n.domain, &n.op_type).is_some();
+        let is_op = check::function(&model.proto.functions, n).is_some()
+            || model.operators().find(&n.domain, &n.op_type).is_some();
         if !is_op {
             report.state = State::Refused(format!("operator {} is not supported", report.op));
         } else if known {

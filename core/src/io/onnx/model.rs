@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::check;
-use super::ops;
+use super::ops::Operators;
 use super::proto::{Dim, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfo, parse_model};
 use super::strings::{STRING, Strings};
 use super::tensor::{ExternalData, NoExternalData, TensorData, TensorProto, dtype_of, elem_name};
@@ -24,6 +24,7 @@ pub struct Model {
     pub(super) proto: ModelProto,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
+    operators: Operators,
     is_random: bool,
     strings: Arc<Strings>,
     budget: Budget,
@@ -89,15 +90,23 @@ impl Model {
 
     /// Reads and checks a model whose weights may lie in other files.
     pub fn parse_with(file: impl Into<Arc<Vec<u8>>>, external: Arc<dyn ExternalData + Send + Sync>) -> Result<Model> {
-        let file = file.into();
+        Model::parse_of(file.into(), external, Operators::all())
+    }
+
+    /// The same, of a model that has these operators and no others.
+    pub fn parse_of(
+        file: Arc<Vec<u8>>,
+        external: Arc<dyn ExternalData + Send + Sync>,
+        operators: Operators,
+    ) -> Result<Model> {
         let mut proto = parse_model(&file)?;
-        check::check_model(&mut proto)?;
+        check::check_model(&mut proto, operators)?;
         let constants: Vec<&str> = proto.graph.initializers.iter().map(|t| t.name.as_str()).collect();
         // old files list initializers as inputs
         let given = proto.graph.inputs.iter().filter(|i| !constants.contains(&i.name.as_str()));
         let inputs = given.map(port).collect::<Result<Vec<_>>>()?;
         let outputs = proto.graph.outputs.iter().map(port).collect::<Result<_>>()?;
-        Ok(Model::of(file, external, proto, inputs, outputs, Arc::default()))
+        Ok(Model::of(file, external, proto, inputs, outputs, operators))
     }
 
     /// A model of a checked graph.
@@ -107,9 +116,9 @@ impl Model {
         proto: ModelProto,
         mut inputs: Vec<Port>,
         outputs: Vec<Port>,
-        strings: Arc<Strings>,
+        operators: Operators,
     ) -> Model {
-        let demand = check::demand(&proto);
+        let demand = check::demand(&proto, operators);
         for port in &mut inputs {
             // a few integers, not what a model computes with
             let small = |d: &Dim| if let Dim::Value(n) = d { usize::try_from(*n).ok() } else { None };
@@ -122,15 +131,16 @@ impl Model {
             let at = proto.graph.inputs.iter().position(|i| i.name == port.name);
             port.is_value = few && at.is_some_and(|i| demand.hard.contains(&i) || demand.soft.contains(&i));
         }
-        let is_random = check::any_node(&proto, &|n| ops::random::draws(n));
-        Model { file, external, inputs, outputs, is_random, strings, proto, budget: Budget::default() }
+        let is_random = check::any_node(&proto, &|n| operators.find(&n.domain, &n.op_type).is_some_and(|o| o.draws));
+        let (strings, budget) = (Arc::default(), Budget::default());
+        Model { file, external, inputs, outputs, operators, is_random, strings, proto, budget }
     }
 
     /// This model with another graph.
     pub(super) fn with_graph(&self, proto: ModelProto, outputs: Vec<Port>) -> Model {
-        let strings = self.strings.clone();
-        let model = Model::of(self.file.clone(), self.external.clone(), proto, self.inputs.clone(), outputs, strings);
-        model.with_budget(self.budget)
+        let (file, external, inputs) = (self.file.clone(), self.external.clone(), self.inputs.clone());
+        let model = Model::of(file, external, proto, inputs, outputs, self.operators);
+        Model { strings: self.strings.clone(), ..model }.with_budget(self.budget)
     }
 
     /// This model with other limits of what a build and a run of it may make: `E_BUDGET` beyond them.
@@ -142,6 +152,11 @@ impl Model {
     /// What a build and a run of it may make.
     pub fn budget(&self) -> &Budget {
         &self.budget
+    }
+
+    /// The operators that it may have.
+    pub(super) fn operators(&self) -> Operators {
+        self.operators
     }
 
     /// The inputs a caller gives.

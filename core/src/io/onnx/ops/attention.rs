@@ -28,7 +28,7 @@ pub(super) static OPS: &[OpDef] = &[
         let gate = o.cx.unary(Tensor::sigmoid, &o.cx.with(Cx::mul, &a, alpha)?)?;
         one(o.cx.mul(&o.cx.mul(&a, &gate)?, &b))
     }),
-    OpDef { domain: "ai.onnx.preview", name: "FlexAttention", floats: 7, known: 0, host: false, build: flex_attention },
+    OpDef { domain: "ai.onnx.preview", ..float_op("FlexAttention", 7, 0, flex_attention) },
 ];
 
 /// `[batch, seq, heads * size] -> [batch, heads, seq, size]`

@@ -24,8 +24,10 @@ pub(super) static OPS: &[OpDef] = &[
         }
         one(o.cx.cast(&decode(o.cx, &x)?, like.dtype()))
     }),
-    op("BitCast", 0, bit_cast),
 ];
+
+/// What few networks have.
+pub(super) static RARE: &[OpDef] = &[op("BitCast", 0, bit_cast)];
 
 /// A small float: mantissa bits, bias, largest finite code, codes of infinity and NaN, and whether it lacks a negative zero.
 struct Format {

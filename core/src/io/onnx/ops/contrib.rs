@@ -21,7 +21,7 @@ pub(super) const fn ms(name: &'static str, known: u32, build: super::Build) -> O
 
 /// The same, some of whose inputs must be floats.
 pub(super) const fn float_ms(name: &'static str, floats: u32, known: u32, build: super::Build) -> OpDef {
-    OpDef { domain: "com.microsoft", name, known, floats, host: false, build }
+    OpDef { domain: "com.microsoft", ..super::float_op(name, floats, known, build) }
 }
 
 pub(super) static OPS: &[OpDef] = &[

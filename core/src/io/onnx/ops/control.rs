@@ -7,12 +7,15 @@ use super::super::proto::{Dim, GraphProto, NodeProto, TypeProto, ValueInfo};
 use super::super::stage::{Frame, Turns};
 use super::super::tensor::dtype_of;
 use super::super::value::Value;
-use super::{AttrValue, Op, OpDef, op};
+use super::{AttrValue, Op, OpDef, any_op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::io::HostTensor;
 
-pub(super) static OPS: &[OpDef] = &[op("If", 0, if_), op("Loop", 3, loop_), op("Scan", 0, scan)];
+pub(super) static OPS: &[OpDef] = &[any_op("If", 0, if_)];
+
+/// What few networks have.
+pub(super) static RARE: &[OpDef] = &[any_op("Loop", 3, loop_), any_op("Scan", 0, scan)];
 
 fn run(o: &mut Op<'_, '_>, graph: &GraphProto, values: BTreeMap<String, Value>) -> Result<Vec<Value>> {
     run_graph(o.cx, graph, o.scope, values, o.depth, o.opset)

@@ -2,7 +2,7 @@
 
 use super::super::prim::{Binary, Unary};
 use super::super::value::{Cx, Value};
-use super::{Op, OpDef, float_op, op};
+use super::{Op, OpDef, any_op, float_op, op};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -16,10 +16,6 @@ pub(super) static OPS: &[OpDef] = &[
     float_op("Reciprocal", 1, 0, |o| un(o, Tensor::reciprocal)),
     float_op("Sin", 1, 0, |o| un(o, Tensor::sin)),
     float_op("Cos", 1, 0, |o| un(o, Tensor::cos)),
-    float_op("Tan", 1, 0, |o| un(o, Tensor::tan)),
-    float_op("Asin", 1, 0, |o| un(o, Tensor::asin)),
-    float_op("Acos", 1, 0, |o| un(o, Tensor::acos)),
-    float_op("Atan", 1, 0, |o| un(o, Tensor::atan)),
     float_op("Tanh", 1, 0, |o| un(o, Tensor::tanh)),
     float_op("Sigmoid", 1, 0, |o| un(o, Tensor::sigmoid)),
     op("Erf", 0, |o| un(o, Tensor::erf)),
@@ -31,11 +27,6 @@ pub(super) static OPS: &[OpDef] = &[
     op("BitwiseNot", 0, |o| un(o, Tensor::bit_not)),
     op("IsNaN", 0, |o| un(o, Tensor::isnan)),
     op("IsInf", 0, is_inf),
-    float_op("Sinh", 1, 0, |o| un(o, Tensor::sinh)),
-    float_op("Cosh", 1, 0, |o| un(o, Tensor::cosh)),
-    float_op("Asinh", 1, 0, |o| un(o, Tensor::asinh)),
-    float_op("Acosh", 1, 0, |o| un(o, Tensor::acosh)),
-    float_op("Atanh", 1, 0, |o| un(o, Tensor::atanh)),
     op("Add", 0, |o| bin(o, Cx::add)),
     op("Sub", 0, |o| bin(o, Cx::sub)),
     op("Mul", 0, |o| bin(o, Cx::mul)),
@@ -46,7 +37,6 @@ pub(super) static OPS: &[OpDef] = &[
     op("BitwiseAnd", 0, |o| bin(o, Cx::and)),
     op("BitwiseOr", 0, |o| bin(o, Cx::or)),
     op("BitwiseXor", 0, |o| bin(o, Cx::xor)),
-    op("BitShift", 0, bit_shift),
     op("Equal", 0, |o| bin(o, Cx::eq)),
     op("Less", 0, |o| bin(o, Cx::lt)),
     op("Greater", 0, |o| compare(o, true, false)),
@@ -62,7 +52,7 @@ pub(super) static OPS: &[OpDef] = &[
         one(o.cx.with(Cx::div, &sum, o.args.len() as f64))
     }),
     op("Where", 0, |o| one(o.cx.select(&o.arg(0)?, &o.arg(1)?, &o.arg(2)?))),
-    op("Identity", 0, |o| one(o.arg(0))),
+    any_op("Identity", 0, |o| one(o.arg(0))),
     op("Clip", 0, clip),
     op("Relu", 0, |o| one(o.cx.with(Cx::max, &o.arg(0)?, 0.0))),
     float_op("LeakyRelu", 1, 0, |o| {
@@ -70,21 +60,9 @@ pub(super) static OPS: &[OpDef] = &[
         one(o.cx.in_f32(&x, &|x| leaky(o.cx, x, &o.cx.scalar_like(x, a))))
     }),
     op("PRelu", 0, prelu),
-    float_op("ThresholdedRelu", 1, 0, |o| {
-        let (x, a) = (o.arg(0)?, o.float("alpha", 1.0)?);
-        one(thresholded_relu(o.cx, &x, a))
-    }),
     float_op("Elu", 1, 0, |o| {
         let alpha = o.float("alpha", 1.0)?;
         one(elu(o.cx, &o.arg(0)?, alpha, 1.0, 1.0))
-    }),
-    float_op("Selu", 1, 0, |o| {
-        let (alpha, gamma) = (o.float("alpha", 1.673_263_192_176_818_8)?, o.float("gamma", 1.050_701_022_148_132_3)?);
-        one(elu(o.cx, &o.arg(0)?, alpha, gamma, 1.0))
-    }),
-    float_op("Celu", 1, 0, |o| {
-        let alpha = o.float("alpha", 1.0)?;
-        one(elu(o.cx, &o.arg(0)?, alpha, 1.0, alpha))
     }),
     float_op("HardSigmoid", 1, 0, |o| {
         let (a, b) = (o.float("alpha", 0.2)?, o.float("beta", 0.5)?);
@@ -103,19 +81,38 @@ pub(super) static OPS: &[OpDef] = &[
         one(swish(o.cx, &x, a))
     }),
     float_op("Gelu", 1, 0, gelu),
+];
+
+/// What few networks have.
+pub(super) static RARE: &[OpDef] = &[
+    float_op("Tan", 1, 0, |o| un(o, Tensor::tan)),
+    float_op("Asin", 1, 0, |o| un(o, Tensor::asin)),
+    float_op("Acos", 1, 0, |o| un(o, Tensor::acos)),
+    float_op("Atan", 1, 0, |o| un(o, Tensor::atan)),
+    float_op("Sinh", 1, 0, |o| un(o, Tensor::sinh)),
+    float_op("Cosh", 1, 0, |o| un(o, Tensor::cosh)),
+    float_op("Asinh", 1, 0, |o| un(o, Tensor::asinh)),
+    float_op("Acosh", 1, 0, |o| un(o, Tensor::acosh)),
+    float_op("Atanh", 1, 0, |o| un(o, Tensor::atanh)),
+    op("BitShift", 0, bit_shift),
+    float_op("ThresholdedRelu", 1, 0, |o| {
+        let (x, a) = (o.arg(0)?, o.float("alpha", 1.0)?);
+        one(thresholded_relu(o.cx, &x, a))
+    }),
+    float_op("Selu", 1, 0, |o| {
+        let (alpha, gamma) = (o.float("alpha", 1.673_263_192_176_818_8)?, o.float("gamma", 1.050_701_022_148_132_3)?);
+        one(elu(o.cx, &o.arg(0)?, alpha, gamma, 1.0))
+    }),
+    float_op("Celu", 1, 0, |o| {
+        let alpha = o.float("alpha", 1.0)?;
+        one(elu(o.cx, &o.arg(0)?, alpha, 1.0, alpha))
+    }),
     op("Shrink", 0, shrink),
-    OpDef { domain: "com.microsoft", name: "Gelu", floats: 1, known: 0, host: false, build: gelu },
-    OpDef {
-        domain: "com.microsoft",
-        name: "QuickGelu",
-        floats: 1,
-        known: 0,
-        host: false,
-        build: |o| {
-            let (x, a) = (o.arg(0)?, o.float("alpha", 1.702)?);
-            one(swish(o.cx, &x, a))
-        },
-    },
+    super::contrib::float_ms("Gelu", 1, 0, gelu),
+    super::contrib::float_ms("QuickGelu", 1, 0, |o| {
+        let (x, a) = (o.arg(0)?, o.float("alpha", 1.702)?);
+        one(swish(o.cx, &x, a))
+    }),
 ];
 
 /// One output.

@@ -21,13 +21,17 @@ pub(super) static OPS: &[OpDef] = &[
         one(o.cx.gather_elements(&x, &index, axis))
     }),
     op("GatherND", 0, gather_nd),
-    super::contrib::ms("GatherND", 0, gather_nd),
     op("ScatterElements", 0, scatter_elements),
     op("Scatter", 0, scatter_elements),
     op("ScatterND", 0, scatter_nd),
     op("OneHot", 2, one_hot),
     op("TopK", 2, top_k),
     op("NonZero", 0, non_zero),
+];
+
+/// What few networks have.
+pub(super) static RARE: &[OpDef] = &[
+    super::contrib::ms("GatherND", 0, gather_nd),
     op("Compress", 0, compress),
     op("ReverseSequence", 2, reverse_sequence),
 ];

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 pub(super) static OPS: &[OpDef] = &[
-    OpDef { domain: "ai.onnx.preview.training", name: "Gradient", floats: 0, known: 0, host: false, build: gradient },
+    OpDef { domain: "ai.onnx.preview.training", ..float_op("Gradient", 0, 0, gradient) },
     float_op("NegativeLogLikelihoodLoss", 5, 0, |o| {
         let x = o.arg(0)?;
         one(likelihood(o, &x))
@@ -19,30 +19,9 @@ pub(super) static OPS: &[OpDef] = &[
         let log = log_softmax(o.cx, &x, &[1])?;
         Ok(vec![likelihood(o, &log)?, log])
     }),
-    OpDef {
-        domain: "ai.onnx.preview.training",
-        name: "Momentum",
-        floats: 0xfffffffd,
-        known: 0,
-        host: false,
-        build: |o| each(o, 2, momentum),
-    },
-    OpDef {
-        domain: "ai.onnx.preview.training",
-        name: "Adagrad",
-        floats: 0xfffffffd,
-        known: 0,
-        host: false,
-        build: |o| each(o, 2, adagrad),
-    },
-    OpDef {
-        domain: "ai.onnx.preview.training",
-        name: "Adam",
-        floats: 0xfffffffd,
-        known: 0,
-        host: false,
-        build: |o| each(o, 3, adam),
-    },
+    OpDef { domain: "ai.onnx.preview.training", ..float_op("Momentum", 0xfffffffd, 0, |o| each(o, 2, momentum)) },
+    OpDef { domain: "ai.onnx.preview.training", ..float_op("Adagrad", 0xfffffffd, 0, |o| each(o, 2, adagrad)) },
+    OpDef { domain: "ai.onnx.preview.training", ..float_op("Adam", 0xfffffffd, 0, |o| each(o, 3, adam)) },
 ];
 
 /// Logarithms of a softmax over some axes.

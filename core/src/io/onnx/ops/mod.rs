@@ -1,4 +1,4 @@
-//! The operator table, and what every operator reads: its inputs, attributes and operator set version.
+//! The operator tables, and what every operator reads: its inputs, attributes and operator set version.
 
 mod attention;
 mod cast;
@@ -14,7 +14,7 @@ mod nn;
 mod norm;
 mod packed;
 mod quant;
-pub(super) mod random;
+mod random;
 mod reduce;
 mod resize;
 mod rnn;
@@ -51,6 +51,10 @@ pub(super) struct OpDef {
     /// Does it run on the host, on values that are all known? Then the build goes on with its results, whatever they are, and
     /// only their shapes matter.
     pub(super) host: bool,
+    /// Does it take sequences and optionals without a value?
+    pub(super) any: bool,
+    /// Does it draw random numbers?
+    pub(super) draws: bool,
     pub(super) build: Build,
 }
 
@@ -60,27 +64,31 @@ const fn op(name: &'static str, known: u32, build: Build) -> OpDef {
 
 /// An operator some of whose inputs must be floats.
 const fn float_op(name: &'static str, floats: u32, known: u32, build: Build) -> OpDef {
-    OpDef { domain: "", name, known, floats, host: false, build }
+    OpDef { domain: "", name, known, floats, host: false, any: false, draws: false, build }
 }
 
 /// An operator that runs on the host.
 const fn host_op(name: &'static str, build: Build) -> OpDef {
-    OpDef { domain: "", name, known: u32::MAX, floats: 0, host: true, build }
+    OpDef { host: true, ..op(name, u32::MAX, build) }
 }
 
 /// An operator of classical machine learning.
 const fn ml(name: &'static str, build: Build) -> OpDef {
-    OpDef { domain: "ai.onnx.ml", name, known: 0, floats: 0, host: false, build }
+    OpDef { domain: "ai.onnx.ml", ..op(name, 0, build) }
 }
 
-/// Does it take sequences and optionals without a value?
-pub(super) fn takes_any_value(def: &OpDef) -> bool {
-    let own = [control::OPS, sequence::OPS].iter().any(|t| t.iter().any(|d| d.name == def.name));
-    def.domain.is_empty() && (own || def.name == "Identity")
+/// An operator that takes sequences and optionals without a value.
+const fn any_op(name: &'static str, known: u32, build: Build) -> OpDef {
+    OpDef { any: true, ..op(name, known, build) }
 }
 
-/// The operators of one file each.
-static TABLES: [&[OpDef]; 24] = [
+/// An operator that draws random numbers.
+const fn random_op(name: &'static str, known: u32, build: Build) -> OpDef {
+    OpDef { draws: true, ..op(name, known, build) }
+}
+
+/// What most networks are made of, a table a file.
+static USUAL: [&[OpDef]; 12] = [
     elementwise::OPS,
     shape::OPS,
     index::OPS,
@@ -89,31 +97,67 @@ static TABLES: [&[OpDef]; 24] = [
     norm::OPS,
     rnn::OPS,
     quant::OPS,
-    packed::OPS,
-    moe::OPS,
     resize::OPS,
     control::OPS,
-    attention::OPS,
     cast::OPS,
+    random::OPS,
+];
+
+/// What few networks have.
+static RARE: [&[OpDef]; 21] = [
+    elementwise::RARE,
+    shape::RARE,
+    nn::RARE,
+    quant::RARE,
+    control::RARE,
+    cast::RARE,
+    random::RARE,
+    index::RARE,
+    norm::RARE,
+    packed::OPS,
+    moe::OPS,
+    attention::OPS,
     contrib::OPS,
     sample::OPS,
     signal::OPS,
     loss::OPS,
     detect::OPS,
     sequence::OPS,
-    random::OPS,
     ml::OPS,
     trees::OPS,
     strings::OPS,
 ];
 
-/// Every operator that is supported: (domain, name).
-pub fn supported() -> impl Iterator<Item = (&'static str, &'static str)> {
-    TABLES.iter().flat_map(|t| t.iter()).map(|d| (d.domain, d.name))
+/// The operators that a model may have. They come from here alone, so that what links the usual ones has no code of the others.
+#[derive(Clone, Copy)]
+pub struct Operators {
+    usual: &'static [&'static [OpDef]],
+    rare: &'static [&'static [OpDef]],
 }
 
-pub(super) fn find(domain: &str, name: &str) -> Option<&'static OpDef> {
-    TABLES.iter().flat_map(|t| t.iter()).find(|d| d.name == name && d.domain == domain)
+impl Operators {
+    /// Every operator that is supported.
+    pub fn all() -> Operators {
+        Operators { usual: &USUAL, rare: &RARE }
+    }
+
+    /// Those that most networks are made of: what a page loads for the others is as large again.
+    pub fn usual() -> Operators {
+        Operators { usual: &USUAL, rare: &[] }
+    }
+
+    fn list(self) -> impl Iterator<Item = &'static OpDef> {
+        self.usual.iter().chain(self.rare).flat_map(|t| t.iter())
+    }
+
+    pub(super) fn find(self, domain: &str, name: &str) -> Option<&'static OpDef> {
+        self.list().find(|d| d.name == name && d.domain == domain)
+    }
+}
+
+/// Every operator that is supported: (domain, name).
+pub fn supported() -> impl Iterator<Item = (&'static str, &'static str)> {
+    Operators::all().list().map(|d| (d.domain, d.name))
 }
 
 /// One node on its way to becoming values.

@@ -13,6 +13,29 @@ use crate::util::sort;
 pub(super) static OPS: &[OpDef] = &[
     op("MatMul", 0, |o| one(o.cx.matmul(&o.arg(0)?, &o.arg(1)?))),
     op("Gemm", 0, gemm),
+    op("Einsum", 0, einsum),
+    float_op("Conv", 7, 0, |o| {
+        let (x, w) = (o.arg(0)?, o.arg(1)?);
+        let y = conv(o, &x, &w)?;
+        one(bias(o, y, 2))
+    }),
+    float_op("ConvTranspose", 7, 0, conv_transpose),
+    op("MaxPool", 0, max_pool),
+    float_op("AveragePool", 1, 0, |o| one(average(o, &o.arg(0)?))),
+    float_op("GlobalAveragePool", 1, 0, |o| {
+        let x = o.arg(0)?;
+        o.want_rank(&x, 2)?;
+        one(o.cx.mean(&x, &(2..x.rank()).collect::<Vec<_>>(), true))
+    }),
+    float_op("GlobalMaxPool", 1, 0, |o| {
+        let x = o.arg(0)?;
+        o.want_rank(&x, 2)?;
+        one(o.cx.reduce(Tensor::max, &x, &(2..x.rank()).collect::<Vec<_>>(), true))
+    }),
+];
+
+/// What few networks have.
+pub(super) static RARE: &[OpDef] = &[
     super::contrib::ms("FusedGemm", 0, |o| {
         let y = gemm(o)?.swap_remove(0);
         let param = |name: &str| -> Result<_> { Ok(o.float_opt(name)?.into_iter()) };
@@ -21,12 +44,6 @@ pub(super) static OPS: &[OpDef] = &[
             "" => Ok(y),
             name => Act::new(name, &mut alpha, &mut beta).run(o.cx, &y),
         })
-    }),
-    op("Einsum", 0, einsum),
-    float_op("Conv", 7, 0, |o| {
-        let (x, w) = (o.arg(0)?, o.arg(1)?);
-        let y = conv(o, &x, &w)?;
-        one(bias(o, y, 2))
     }),
     super::contrib::float_ms("FusedConv", 15, 0, |o| {
         let (x, w) = (o.arg(0)?, o.arg(1)?);
@@ -38,20 +55,7 @@ pub(super) static OPS: &[OpDef] = &[
         let (name, params) = (o.str("activation", "")?, o.floats_opt("activation_params")?.unwrap_or_default());
         one(super::contrib::activation(o, &y, &name, &params))
     }),
-    float_op("ConvTranspose", 7, 0, conv_transpose),
-    op("MaxPool", 0, max_pool),
-    float_op("AveragePool", 1, 0, |o| one(average(o, &o.arg(0)?))),
     float_op("LpPool", 1, 0, lp_pool),
-    float_op("GlobalAveragePool", 1, 0, |o| {
-        let x = o.arg(0)?;
-        o.want_rank(&x, 2)?;
-        one(o.cx.mean(&x, &(2..x.rank()).collect::<Vec<_>>(), true))
-    }),
-    float_op("GlobalMaxPool", 1, 0, |o| {
-        let x = o.arg(0)?;
-        o.want_rank(&x, 2)?;
-        one(o.cx.reduce(Tensor::max, &x, &(2..x.rank()).collect::<Vec<_>>(), true))
-    }),
     float_op("GlobalLpPool", 1, 0, |o| {
         let x = o.arg(0)?;
         o.want_rank(&x, 2)?;

@@ -18,16 +18,14 @@ pub(super) static OPS: &[OpDef] = &[
     }),
     float_op("LayerNormalization", 7, 0, layer_norm),
     float_op("RMSNormalization", 3, 0, rms_norm),
-    OpDef {
-        domain: "com.microsoft",
-        name: "SimplifiedLayerNormalization",
-        floats: 0,
-        known: 0,
-        host: false,
-        build: rms_norm,
-    },
     op("SimplifiedLayerNormalization", 0, rms_norm),
     float_op("GroupNormalization", 7, 0, group_norm),
+    float_op("LRN", 1, 0, lrn),
+];
+
+/// What few networks have.
+pub(super) static RARE: &[OpDef] = &[
+    super::contrib::ms("SimplifiedLayerNormalization", 0, rms_norm),
     float_op("MeanVarianceNormalization", 1, 0, |o| {
         let x = o.arg(0)?;
         let axes = o.ints_opt("axes")?.unwrap_or_else(|| vec![0, 2, 3]);
@@ -55,7 +53,6 @@ pub(super) static OPS: &[OpDef] = &[
             o.cx.div(x, &norm)
         }))
     }),
-    float_op("LRN", 1, 0, lrn),
 ];
 
 /// (x - mean) / sqrt(variance + eps) over some axes.

@@ -26,6 +26,10 @@ pub(super) static OPS: &[OpDef] = &[
         let (x, w) = (shifted(o, 0, 2, Side::All)?, shifted(o, 1, 3, Side::Channel)?);
         one(conv(o, &x, &w))
     }),
+];
+
+/// What few networks have.
+pub(super) static RARE: &[OpDef] = &[
     float_op("QLinearMatMul", 82, 0, qlinear_matmul),
     float_op("QLinearConv", 82, 0, qlinear_conv),
     ms("MatMulInteger16", 0, |o| {

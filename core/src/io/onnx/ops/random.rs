@@ -1,35 +1,34 @@
 //! Operators that draw random numbers. A run has a key of its own, which is an input of its plan, so that a replay draws other
 //! numbers; a node with a `seed` draws the same ones in every run.
 
-use super::super::proto::NodeProto;
 use super::super::value::{Cx, Value};
 use super::elementwise::one;
-use super::{Op, OpDef, float_op, op};
+use super::{Op, OpDef, random_op};
 use crate::dtype::{DType, Scalar};
 use crate::engine::Bytes;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-pub(super) static OPS: &[OpDef] = &[
-    op("RandomUniform", 0, |o| shaped(o, uniform)),
-    op("RandomUniformLike", 0, |o| like(o, uniform)),
-    op("RandomNormal", 0, |o| shaped(o, normal)),
-    op("RandomNormalLike", 0, |o| like(o, normal)),
-    float_op("Bernoulli", 1, 0, |o| {
-        let p = o.arg(0)?;
-        let dtype = o.dtype_attr("dtype", p.dtype())?;
-        let draw = unit(o, p.shape())?;
-        let hit = o.cx.lt(&draw, &o.cx.cast(&p, DType::F32)?)?;
-        one(o.cx.cast(&hit, dtype))
-    }),
-    float_op("Multinomial", 1, 0, multinomial),
-    op("Dropout", 4, dropout),
-];
+pub(super) static OPS: &[OpDef] = &[random_op("Dropout", 4, dropout)];
 
-/// Does the node draw random numbers?
-pub(in super::super) fn draws(n: &NodeProto) -> bool {
-    n.domain.is_empty() && OPS.iter().any(|d| d.name == n.op_type)
-}
+/// What few networks have.
+pub(super) static RARE: &[OpDef] = &[
+    random_op("RandomUniform", 0, |o| shaped(o, uniform)),
+    random_op("RandomUniformLike", 0, |o| like(o, uniform)),
+    random_op("RandomNormal", 0, |o| shaped(o, normal)),
+    random_op("RandomNormalLike", 0, |o| like(o, normal)),
+    OpDef {
+        floats: 1,
+        ..random_op("Bernoulli", 0, |o| {
+            let p = o.arg(0)?;
+            let dtype = o.dtype_attr("dtype", p.dtype())?;
+            let draw = unit(o, p.shape())?;
+            let hit = o.cx.lt(&draw, &o.cx.cast(&p, DType::F32)?)?;
+            one(o.cx.cast(&hit, dtype))
+        })
+    },
+    OpDef { floats: 1, ..random_op("Multinomial", 0, multinomial) },
+];
 
 /// Random words.
 fn bits(o: &mut Op<'_, '_>, shape: &[usize]) -> Result<Tensor> {

@@ -5,17 +5,17 @@ use super::super::stage::Turns;
 use super::super::value::Value;
 use super::control::{body, turn};
 use super::elementwise::one;
-use super::{Op, OpDef, op};
+use super::{Op, OpDef, any_op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 
 pub(super) static OPS: &[OpDef] = &[
-    op("SequenceEmpty", 0, |o| Ok(vec![Value::sequence(o.dtype_attr("dtype", DType::F32)?, Vec::new())])),
-    op("SequenceConstruct", 0, |o| {
+    any_op("SequenceEmpty", 0, |o| Ok(vec![Value::sequence(o.dtype_attr("dtype", DType::F32)?, Vec::new())])),
+    any_op("SequenceConstruct", 0, |o| {
         let items = (0..o.args.len()).map(|i| o.arg(i)).collect::<Result<Vec<_>>>()?;
         one(sequence(o, items))
     }),
-    op("SequenceAt", 2, |o| {
+    any_op("SequenceAt", 2, |o| {
         let (list, i) = (list(o, 0)?, o.known_ints(1)?);
         let items = list.items().unwrap_or_default();
         let i = place(o, &i, items.len())?;
@@ -24,7 +24,7 @@ pub(super) static OPS: &[OpDef] = &[
             None => o.fail(format!("element {i} of a sequence of {}", items.len())),
         }
     }),
-    op("SequenceInsert", 4, |o| {
+    any_op("SequenceInsert", 4, |o| {
         let (mut items, v) = (items(o, 0)?, o.arg(1)?);
         let i = match o.known_ints_opt(2)? {
             Some(i) => place(o, &i, items.len())?,
@@ -33,7 +33,7 @@ pub(super) static OPS: &[OpDef] = &[
         items.insert(i, v);
         one(sequence(o, items))
     }),
-    op("SequenceErase", 2, |o| {
+    any_op("SequenceErase", 2, |o| {
         let mut items = items(o, 0)?;
         let i = match o.known_ints_opt(1)? {
             Some(i) => place(o, &i, items.len())?,
@@ -45,19 +45,19 @@ pub(super) static OPS: &[OpDef] = &[
         let dtype = items.remove(i).dtype();
         Ok(vec![Value::sequence(dtype, items)])
     }),
-    op("SequenceLength", 0, |o| {
+    any_op("SequenceLength", 0, |o| {
         let n = length(o, 0)?;
         Ok(vec![o.cx.reshape(&o.cx.ints(&[n as i64])?, &[])?])
     }),
-    op("SplitToSequence", 2, split),
-    op("ConcatFromSequence", 0, concat),
-    op("SequenceMap", 0, map),
-    op("Optional", 0, |o| Ok(vec![o.opt(0).unwrap_or_else(Value::absent)])),
-    op("OptionalHasElement", 0, |o| {
+    any_op("SplitToSequence", 2, split),
+    any_op("ConcatFromSequence", 0, concat),
+    any_op("SequenceMap", 0, map),
+    any_op("Optional", 0, |o| Ok(vec![o.opt(0).unwrap_or_else(Value::absent)])),
+    any_op("OptionalHasElement", 0, |o| {
         let is = o.opt(0).is_some_and(|v| !v.is_absent());
         one(o.cx.full(DType::Bool, &[], Scalar::Int(i64::from(is))))
     }),
-    op("OptionalGetElement", 0, |o| {
+    any_op("OptionalGetElement", 0, |o| {
         let v = o.arg(0)?;
         if v.is_absent() { o.fail("the optional has no value") } else { Ok(vec![v]) }
     }),

@@ -33,7 +33,6 @@ pub(super) static OPS: &[OpDef] = &[
     op("Split", 2, split),
     op("Slice", 30, slice),
     op("Pad", 14, pad),
-    super::contrib::float_ms("Pad", 5, 14, pad),
     op("Constant", 0, constant),
     op("ConstantOfShape", 1, |o| {
         let shape = o.sizes(&o.known_ints(0)?)?;
@@ -48,11 +47,16 @@ pub(super) static OPS: &[OpDef] = &[
         one(o.cx.full(dtype, &shape, v))
     }),
     op("Range", 7, range),
-    super::contrib::ms("Range", 7, range),
-    op("EyeLike", 0, eye_like),
     op("DepthToSpace", 0, depth_to_space),
     op("SpaceToDepth", 0, space_to_depth),
     op("Trilu", 2, trilu),
+];
+
+/// What few networks have.
+pub(super) static RARE: &[OpDef] = &[
+    super::contrib::float_ms("Pad", 5, 14, pad),
+    super::contrib::ms("Range", 7, range),
+    op("EyeLike", 0, eye_like),
     super::contrib::ms("Trilu", 2, trilu),
 ];
 
