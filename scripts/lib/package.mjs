@@ -167,12 +167,12 @@ export async function buildPackage() {
   run("node", ["scripts/size.mjs"]);
 }
 
-/** Unpacks the tarball into a folder, from which all else goes; its modules are in the path that is returned. */
-export function unpack(folder) {
-  if (!existsSync(tarball)) throw new Failure("there is no dist/gradloom.tgz; run `npm run build` first");
+/** Unpacks a tarball into a folder, from which all else goes; its modules are in the path that is returned. */
+export function unpack(folder, from = tarball) {
+  if (!existsSync(from)) throw new Failure(`there is no ${from === tarball ? "dist/gradloom.tgz; run `npm run build` first" : from}`);
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
-  output("tar", ["xzf", tarball, "-C", folder, "--strip-components=1"]);
+  output("tar", ["xzf", from, "-C", folder, "--strip-components=1"]);
   return join(folder, "dist");
 }
 

@@ -1,5 +1,5 @@
-// gradloom and onnxruntime-web on the same models in one page or process of Node: they take turns, and the least time of each counts. The
-// result of each is compared with what the native onnxruntime computed.
+// gradloom and onnxruntime-web, or another build of gradloom, on the same models in one page or process of Node: they take turns, and the
+// least time of each counts. gradloom's result is compared with what the native onnxruntime computed.
 import { readNpz } from "../../lib/npz.mjs";
 import * as gradloom from "../browser/adapters/gradloom.mjs";
 import { difference } from "../browser/load.mjs";
@@ -10,13 +10,19 @@ const ROUNDS = 3;
 /** A batch of runs takes this many milliseconds at least: clocks of pages are coarse. */
 const BATCH_MS = 1;
 
-/** The least milliseconds of a run, in so many milliseconds of trying. */
-async function least(job, budget) {
+/** The time of the processor, which other processes of a busy machine do not lengthen; a page has none, and more threads share it. */
+const processor = () => {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1e3;
+};
+
+/** The least milliseconds of a run by a clock, in so many milliseconds of trying. */
+async function least(job, budget, clock) {
   const timed = async (n) => {
-    const begin = performance.now();
+    const begin = clock();
     for (let i = 0; i < n; i += 1) await job.run();
     await job.sync();
-    return (performance.now() - begin) / n;
+    return (clock() - begin) / n;
   };
   const end = performance.now() + budget;
   let best = Infinity;
@@ -28,14 +34,14 @@ async function least(job, budget) {
 }
 
 /** One model: `{ours, theirs, relerr, launches}` in milliseconds. */
-async function row(name, file, budget) {
+async function row(name, file, budget, peer, clock) {
   const onnx = await file(`${name}.onnx`);
   const given = Object.entries(await readNpz(await file(`${name}.in.npz`)));
   const inputs = Object.fromEntries(given.map(([key, { dtype, shape, data }]) => [key, { dtype: TYPES[dtype], shape, data }]));
   const [want] = Object.values(await readNpz(await file(`${name}.out.npz`)));
   const jobs = [];
   try {
-    for (const each of [gradloom, ort]) {
+    for (const each of [gradloom, peer]) {
       const job = await each.prepare({ spec: { op: "onnx", params: {} }, inputs, onnx });
       jobs.push({ job, ms: Infinity });
       await job.run();
@@ -45,7 +51,7 @@ async function row(name, file, budget) {
     await jobs[0].job.run();
     const launches = (await gradloom.launches()) - before;
     for (let round = 0; round < ROUNDS; round += 1) {
-      for (const each of jobs) each.ms = Math.min(each.ms, await least(each.job, budget / ROUNDS));
+      for (const each of jobs) each.ms = Math.min(each.ms, await least(each.job, budget / ROUNDS, clock));
     }
     return { ours: jobs[0].ms, theirs: jobs[1].ms, relerr, launches };
   } finally {
@@ -53,14 +59,19 @@ async function row(name, file, budget) {
   }
 }
 
-/** `names` are those of files that `file` reads. `say` is told each name before, and each row after. */
-export async function contest({ names, file, device, threads, budget, gradloomAt, ortAt, say }) {
+/**
+ * `names` are those of files that `file` reads. `say` is told each name before, and each row after. `otherAt` is the address of another
+ * build of gradloom, which then takes onnxruntime-web's place. `busy`: times are the processor's.
+ */
+export async function contest({ names, file, device, threads, budget, gradloomAt, ortAt, otherAt, busy, say }) {
   await gradloom.init({ device, threads, module: gradloomAt });
-  await ort.init({ device, threads, folder: ortAt });
+  const peer = otherAt ? await import("../browser/adapters/gradloom.mjs?other") : ort;
+  await peer.init({ device, threads, module: otherAt, folder: ortAt });
+  const clock = busy ? processor : () => performance.now();
   for (const name of names) {
     say({ begin: name });
     try {
-      say({ name, ...(await row(name, file, budget)) });
+      say({ name, ...(await row(name, file, budget, peer, clock)) });
     } catch (error) {
       say({ name, error: String(error?.message ?? error).slice(0, 200) });
     }

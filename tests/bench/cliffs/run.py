@@ -3,11 +3,12 @@
 and in gradloom, one after the other in one run, the least time of each. Numbers are checked. Prints the blocks where gradloom is slower.
 
 usage: run.py [--seed 1] [--blocks 150] [--only REGEX] [--threads 1] [--device cpu] [--seconds 0.2] [--below 0.9] [--worst 10]
-              [--binary PATH] [--other PATH] [--keep FOLDER] [--on node|page|webgpu] [--networks]
+              [--binary PATH] [--other PATH] [--keep FOLDER] [--on node|page|webgpu] [--busy] [--networks]
 
 A ratio is onnxruntime's time over gradloom's: above 1 gradloom is faster. With `--other`, a second binary of gradloom is timed beside the
 first one and takes onnxruntime's place: ratios are its time over the first one's. `--on` times the npm package (`npm run build` makes it)
-beside onnxruntime-web instead: both on WebAssembly in Node, in a page of Chromium, or both on WebGPU in a page. `--networks` takes whole
+beside onnxruntime-web instead: both on WebAssembly in Node, in a page of Chromium, or both on WebGPU in a page; `--other` is another
+package's tarball then, and `--busy` takes the processor's time in Node, one thread, where other work shares the machine. `--networks` takes whole
 networks (networks.py) in place of blocks. Exits with 1 where a number is wrong or a block fails.
 Needs numpy, onnx and onnxruntime."""
 import argparse
@@ -45,6 +46,7 @@ def parse():
     p.add_argument("--on", choices=["native", "node", "page", "webgpu"], default="native")
     p.add_argument("--binary", default=os.path.join(ROOT, "target/release/gradloom"))
     p.add_argument("--other")
+    p.add_argument("--busy", action="store_true")
     p.add_argument("--networks", action="store_true")
     p.add_argument("--keep", help="write the models there")
     return p.parse_args()
@@ -121,6 +123,7 @@ def on_web(o, blocks, folder):
     rows, wrong, by_file = [], [], {os.path.basename(path): g for g, path, _ in blocks}
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "web.mjs")
     flags = ["--on", o.on, "--threads", str(o.threads), "--ms", str(o.seconds * 1e3)]
+    flags += (["--other", o.other] if o.other else []) + (["--busy"] if o.busy else [])
     p = subprocess.Popen(["node", script, folder, *flags, *by_file], stdout=subprocess.PIPE, text=True)
     for line in p.stdout:
         r = json.loads(line) if line.startswith("{") else {}

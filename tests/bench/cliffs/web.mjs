@@ -1,6 +1,6 @@
 // Times the models of a folder in gradloom's npm package and in onnxruntime-web: in Node, or in a page of Chromium. Prints a JSON object a
 // model. What ends or hangs the page or the process is an error of the model that it was at; the others go on in another one.
-// usage: node tests/bench/cliffs/web.mjs FOLDER --on node|page|webgpu [--threads 1] [--ms 200] NAME..
+// usage: node tests/bench/cliffs/web.mjs FOLDER --on node|page|webgpu [--threads 1] [--ms 200] [--other TARBALL] [--busy] NAME..
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -24,6 +24,8 @@ const { values, positionals } = parseArgs({
     on: { type: "string", default: "node" },
     threads: { type: "string", default: "1" },
     ms: { type: "string", default: "200" },
+    other: { type: "string" },
+    busy: { type: "boolean" },
     worker: { type: "string" },
   },
 });
@@ -93,16 +95,18 @@ async function drive() {
   const [folder, ...names] = positionals;
   install(peers, ["onnxruntime-web"]);
   const gradloom = unpack(join(cache, "package"));
-  const options = { device: values.on === "webgpu" ? "webgpu" : "wasm", threads: Number(values.threads), budget: Number(values.ms) };
+  const other = values.other && unpack(join(cache, "other"), resolve(values.other));
+  const options = { device: values.on === "webgpu" ? "webgpu" : "wasm", threads: Number(values.threads), budget: Number(values.ms), busy: values.busy };
   const dist = join(peers, "node_modules/onnxruntime-web/dist");
   const mounts = { "/tests": join(root, "tests"), "/bench": join(root, "tests/bench/cliffs"), "/data": resolve(folder),
-    "/gradloom": gradloom, "/peers": join(peers, "node_modules") };
+    "/gradloom": gradloom, ...(other && { "/other": other }), "/peers": join(peers, "node_modules") };
   let left = names;
   while (left.length > 0) {
     const start = (onLine) => {
-      if (values.on !== "node") return inPage({ ...options, names: left }, mounts, onLine);
-      const gradloomAt = pathToFileURL(join(gradloom, "index.js")).href;
-      return inNode({ ...options, names: left, folder: resolve(folder), gradloomAt, ortAt: `${pathToFileURL(dist).href}/` }, onLine);
+      if (values.on !== "node") return inPage({ ...options, otherAt: other && "/other/index.js", names: left }, mounts, onLine);
+      const [gradloomAt, otherAt] = [gradloom, other].map((at) => at && pathToFileURL(join(at, "index.js")).href);
+      const places = { folder: resolve(folder), gradloomAt, otherAt, ortAt: `${pathToFileURL(dist).href}/` };
+      return inNode({ ...options, ...places, names: left }, onLine);
     };
     const rows = await attempt(start);
     left = left.filter((name) => !rows.some((row) => row.name === name));
