@@ -243,7 +243,7 @@ impl Target {
             fma: relaxed_simd,
             relaxed_simd,
             max_buffer_bytes: u32::MAX as usize - 0xffff,
-            machine: Machine::wasm_engine(),
+            machine: Machine::wasm_engine(relaxed_simd),
             ..Target::processor(threads)
         }
     }

@@ -292,6 +292,9 @@ impl<'a> View<'a> {
             // gates of lanes that are not paid in a copy wait in registers, one a tap
             let masks = self.blocks && tile.lane.is_some_and(|l| a.gated >> self.id(l) & 1 == 1);
             let masks = if masks && !cheaper(a) { 3 * tile.vectors } else { 0 };
+            if self.t.machine.loads_first {
+                return masks + axes.iter().filter(|x| has(x.1)).map(|x| x.2).product::<usize>() * vectors;
+            }
             let Some(first) = axes.iter().position(|x| !has(x.1)) else { return 1 + masks };
             masks + axes[first..].iter().filter(|x| has(x.1)).map(|x| x.2).product::<usize>() * vectors
         };
@@ -522,6 +525,12 @@ impl<'a> View<'a> {
     fn unroll(&self, tile: &Tile, opts: &mut Vec<Opt>) {
         let accs: usize = tile.ups.iter().map(|u| u.1).product::<usize>() * tile.vectors;
         let mut budget = (self.body() / accs.max(1)).clamp(1, 9);
+        let loops = self.reds.iter().filter(|&&r| Some(r) != tile.lane);
+        if self.t.machine.loads_first && loops.map(|&r| self.len(r)).product::<usize>() > budget {
+            // no turn is as expensive as registers that go to the stack and come back
+            let room = self.t.vector_registers.saturating_sub(accs) / self.held(tile, |_| true).max(1);
+            budget = budget.min(room.max(1));
+        }
         let window = self.window(tile);
         for &r in self.reds.iter().rev() {
             let n = self.len(r);
