@@ -161,7 +161,8 @@ fn sixteen_bit_floats_of_any_length_are_read_by_shaders() {
         for n in [1, 2, 3, 4, 5, 6, 8, 12, 33] {
             let [got, want] = [0, 1].map(|i| {
                 let values: Vec<f32> = (0..n).map(|i| i as f32 * 0.25 - 1.0).collect();
-                let x = Tensor::new(both[i].session(), &values, &[n]).and_then(|x| x.cast(DType::F16)).expect("a tensor");
+                let x =
+                    Tensor::new(both[i].session(), &values, &[n]).and_then(|x| x.cast(DType::F16)).expect("a tensor");
                 let x = x.contiguous();
                 both[i].realize(&[&x]).expect("a buffer");
                 let y = x.mul(3.0).and_then(|y| y.cast(DType::F16)?.contiguous().cast(DType::F32)).expect("a graph");

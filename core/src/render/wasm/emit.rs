@@ -15,6 +15,9 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use wasm_encoder::{BlockType, ValType};
 
+/// Accumulators that leave their registers when their loop is over: fewer stay there.
+const PARKED: usize = 6;
+
 /// No local yet.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -27,6 +30,7 @@ struct Scope {
     addrs: Vec<AddrKey>,
     pairs: Vec<PairKey>,
     pending: Vec<UOp>,
+    accs: Vec<UOp>,
     range: Option<UOp>,
     guarded: bool,
 }
@@ -51,6 +55,12 @@ pub(super) struct Emit<'a> {
     pub(super) pointers: FxHashMap<UOp, u32>,
     /// Depth of `if`s around what is being written.
     pub(super) branches: u32,
+    /// Where in scratch memory accumulators are whose loop is over, by slot.
+    pub(super) parked: FxHashMap<u32, u64>,
+    /// The local that has the address of that memory.
+    pub(super) parking: u32,
+    /// Where in the order an accumulator changes for the last time.
+    last_updates: FxHashMap<UOp, u32>,
     scopes: Vec<Scope>,
     ranges: FxHashMap<UOp, u32>,
     vars: FxHashMap<UOp, u32>,
@@ -74,6 +84,9 @@ impl<'a> Emit<'a> {
             consts: FxHashMap::default(),
             pointers: FxHashMap::default(),
             branches: 0,
+            parked: FxHashMap::default(),
+            parking: NONE,
+            last_updates: FxHashMap::default(),
             scopes: vec![Scope::default()],
             ranges: FxHashMap::default(),
             vars: FxHashMap::default(),
@@ -84,12 +97,21 @@ impl<'a> Emit<'a> {
     pub(super) fn run(mut self) -> Result<Kernel> {
         let scratch = self.declare()?;
         for (at, &u) in self.p.order.iter().enumerate() {
+            if matches!(self.p.g.op(u), Op::AccUpdate | Op::AccMulAdd) {
+                self.last_updates.insert(self.p.g.src_at(u, 0), at as u32);
+            }
+        }
+        for (at, &u) in self.p.order.iter().enumerate() {
             self.cursor = at as u32;
             self.statement(u)?;
         }
         while self.scopes.len() > 1 {
             self.close()?;
         }
+        if self.parking != NONE {
+            self.f.prologue().global_get(0).i32_const(scratch as i32).i32_add().local_set(self.parking);
+        }
+        let scratch = scratch + 16 * self.parked.len() as u32;
         Ok(Kernel { body: self.f.finish(), scratch })
     }
 
@@ -268,7 +290,38 @@ impl<'a> Emit<'a> {
             self.f.w().end();
         }
         self.ranges.remove(&r);
+        if self.p.g.kind(r).is_reduce() {
+            self.park();
+        }
         Ok(())
+    }
+
+    /// Puts accumulators into memory that no loop updates any more. What an engine cannot hold in registers while it computes what follows
+    /// a sum, it writes to its stack where it comes into being, which is each turn of the loop.
+    fn park(&mut self) {
+        let over = |e: &Emit<'_>, acc: UOp| {
+            let i = e.info(acc);
+            let ready = i.form == Form::Vec && i.last_use > e.cursor && !e.parked.contains_key(&i.slot);
+            ready && e.last_updates.get(&acc).is_some_and(|&at| at < e.cursor)
+        };
+        let accs = self.top().accs.clone().into_iter().filter(|&acc| over(self, acc));
+        let slots: Vec<u32> = accs
+            .flat_map(|acc| {
+                let i = self.info(acc);
+                i.slot..i.slot + i.count * if i.lane { self.chunks() } else { 1 }
+            })
+            .collect();
+        if slots.len() < PARKED {
+            return;
+        }
+        if self.parking == NONE {
+            self.parking = self.f.pinned(ValType::I32);
+        }
+        for slot in slots {
+            let offset = 16 * self.parked.len() as u64;
+            self.f.w().local_get(self.parking).local_get(self.vals[slot as usize]).v128_store(at(offset, 16));
+            self.parked.insert(slot, offset);
+        }
     }
 
     /// Writes now what is unwritten in the scope, used from here on, and chosen.
@@ -383,6 +436,7 @@ impl<'a> Emit<'a> {
                 }
             }
         }
+        self.top().accs.push(u);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Values on demand: `vec` and `scalar` push a value at the current place of the tile, writing what it needs first.
 
 use super::emit::{Emit, NONE};
-use super::func::val_type;
+use super::func::{at, val_type};
 use super::layout::{Form, lane_by_lane};
 use super::unsupported;
 use crate::uop::{Arg, Op, UOp};
@@ -127,8 +127,11 @@ impl Emit<'_> {
         match op {
             Op::Load => return self.load_vec(u),
             Op::AccRead => {
-                let local = self.vals[self.slot(src[0], 0) as usize];
-                self.f.w().local_get(local);
+                let slot = self.slot(src[0], 0);
+                match self.parked.get(&slot) {
+                    Some(&offset) => self.f.w().local_get(self.parking).v128_load(at(offset, 16)),
+                    None => self.f.w().local_get(self.vals[slot as usize]),
+                };
                 return Ok(());
             }
             Op::Fold => return self.fold(u, 0),
