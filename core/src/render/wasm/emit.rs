@@ -6,6 +6,7 @@
 use super::dot::PairKey;
 use super::func::{BUFS, Func, HI, LO, VARS, at, fits_lane, val_type};
 use super::layout::{Form, Info, Layout};
+use super::steps::Step;
 use super::{Kernel, unsupported};
 use crate::codegen::Program;
 use crate::target::Target;
@@ -25,13 +26,16 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) type AddrKey = (UOp, UOp, u32, i64);
 
 #[derive(Default)]
-struct Scope {
+pub(super) struct Scope {
     slots: Vec<u32>,
     addrs: Vec<AddrKey>,
     pairs: Vec<PairKey>,
     pending: Vec<UOp>,
     accs: Vec<UOp>,
-    range: Option<UOp>,
+    pub(super) range: Option<UOp>,
+    /// Where the loop's instructions begin, and the addresses that it moves on.
+    pub(super) start: usize,
+    pub(super) steps: Vec<Step>,
     guarded: bool,
 }
 
@@ -61,8 +65,8 @@ pub(super) struct Emit<'a> {
     pub(super) parking: u32,
     /// Where in the order an accumulator changes for the last time.
     last_updates: FxHashMap<UOp, u32>,
-    scopes: Vec<Scope>,
-    ranges: FxHashMap<UOp, u32>,
+    pub(super) scopes: Vec<Scope>,
+    pub(super) ranges: FxHashMap<UOp, u32>,
     vars: FxHashMap<UOp, u32>,
     cursor: u32,
 }
@@ -228,7 +232,7 @@ impl<'a> Emit<'a> {
             self.f.w().i32_const(0);
         }
         self.f.w().local_set(local);
-        self.scopes.push(Scope { range: Some(r), guarded, ..Scope::default() });
+        self.scopes.push(Scope { range: Some(r), guarded, start: self.f.len(), ..Scope::default() });
         if guarded {
             self.f.w().block(BlockType::Empty);
             self.push_before_end(r, local)?;
@@ -279,6 +283,7 @@ impl<'a> Emit<'a> {
                 self.f.release(l);
             }
         }
+        self.take_steps(scope.steps);
         if self.p.g.dtype(r) == DType::I64 {
             self.f.w().local_get(local).i64_const(1).i64_add().local_set(local);
         } else {

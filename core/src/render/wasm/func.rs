@@ -32,6 +32,20 @@ impl Func {
         InstructionSink::new(&mut self.code)
     }
 
+    /// Bytes of instructions so far.
+    pub(super) fn len(&self) -> usize {
+        self.code.len()
+    }
+
+    /// Puts instructions before those that begin at byte `at`; returns how many bytes they take.
+    pub(super) fn insert(&mut self, at: usize, write: impl FnOnce(&mut InstructionSink<'_>)) -> usize {
+        let mut new = Vec::new();
+        write(&mut InstructionSink::new(&mut new));
+        let n = new.len();
+        self.code.splice(at..at, new);
+        n
+    }
+
     /// Appends instructions to what runs before everything else.
     pub(super) fn prologue(&mut self) -> InstructionSink<'_> {
         InstructionSink::new(&mut self.prologue)

@@ -84,6 +84,9 @@ impl Emit<'_> {
         if let Some(&local) = self.addrs.get(&key) {
             return Ok(Addr { local, add, offset });
         }
+        if let Some(local) = self.stepped(ptr, pointer, x, size, below) {
+            return Ok(Addr { local, add, offset });
+        }
         self.scalar(x, lane)?;
         if g.dtype(x).size() == 8 {
             self.f.w().i32_wrap_i64();

@@ -21,6 +21,7 @@ mod layout;
 mod link;
 mod memory;
 mod scalar;
+mod steps;
 mod text;
 mod value;
 mod vector;

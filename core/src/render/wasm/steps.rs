@@ -1,0 +1,101 @@
+//! Addresses that loops move on by a step each turn, rather than multiply and add up anew: engines do not see that for themselves.
+//!
+//! An address that is a sum of multiples of loop indices is, at the start of a loop, that of the loop around it, and each turn adds the
+//! loop's own multiple. What is inserted before a loop is found out while the loop's body is written.
+
+use super::emit::Emit;
+use crate::analysis::affine;
+use crate::uop::UOp;
+use smallvec::SmallVec;
+use wasm_encoder::ValType;
+
+/// Addresses that one loop moves on at most: a processor has no registers for more.
+const MOST: usize = 6;
+
+/// An address within a loop: buffer, constant and the multiple of each loop's index, outermost first, in bytes.
+type Key = (UOp, i32, SmallVec<[i32; 8]>);
+
+/// An address that a loop moves on.
+pub(super) struct Step {
+    key: Key,
+    local: u32,
+    bytes: i32,
+}
+
+impl Emit<'_> {
+    /// A local that holds `pointer + x * size + below` at the current place, if that moves with the loops that are open.
+    pub(super) fn stepped(&mut self, buffer: UOp, pointer: u32, x: UOp, size: i64, below: i64) -> Option<u32> {
+        let g = &self.p.g;
+        if g.dtype(x).size() != 4 || self.info(x).lane {
+            return None;
+        }
+        let form = affine(g, x);
+        if !form.is_whole() {
+            return None;
+        }
+        let mut at = form.constant.wrapping_mul(size).wrapping_add(below);
+        let mut steps: SmallVec<[i32; 8]> = SmallVec::from_elem(0, self.scopes.len());
+        for &(r, times) in &form.terms {
+            let bytes = times.wrapping_mul(size);
+            if g.kind(r).is_tile() {
+                at = at.wrapping_add(bytes.wrapping_mul(self.env[g.range_arg(r).id as usize] as i64));
+                continue;
+            }
+            if g.dtype(r).size() != 4 {
+                return None;
+            }
+            let depth = self.scopes.iter().position(|s| s.range == Some(r))?;
+            steps[depth] = steps[depth].wrapping_add(bytes as i32);
+        }
+        while steps.last() == Some(&0) {
+            steps.pop();
+        }
+        // what no loop moves is no gain
+        if steps.is_empty() || self.scopes[steps.len() - 1].steps.len() >= MOST {
+            return None;
+        }
+        Some(self.step((buffer, at as i32, steps), pointer))
+    }
+
+    /// The local of an address in the loop that its last multiple belongs to.
+    fn step(&mut self, key: Key, pointer: u32) -> u32 {
+        let depth = key.2.len() - 1;
+        if let Some(s) = self.scopes[depth].steps.iter().find(|s| s.key == key) {
+            return s.local;
+        }
+        let mut outer = key.2.clone();
+        let bytes = outer.pop().unwrap_or(0);
+        while outer.last() == Some(&0) {
+            outer.pop();
+        }
+        // no other use of this local may lie between the start of the loop and here
+        let local = self.f.pinned(ValType::I32);
+        let base = if outer.is_empty() { None } else { Some(self.step((key.0, key.1, outer), pointer)) };
+        let range = self.scopes[depth].range.filter(|&r| self.p.g.kind(r).is_launch());
+        let first = range.map(|r| self.ranges[&r]);
+        let start = self.scopes[depth].start;
+        let n = self.f.insert(start, |w| {
+            w.local_get(base.unwrap_or(pointer));
+            if base.is_none() && key.1 != 0 {
+                w.i32_const(key.1).i32_add();
+            }
+            if let Some(first) = first {
+                w.local_get(first).i32_const(bytes).i32_mul().i32_add();
+            }
+            w.local_set(local);
+        });
+        for s in &mut self.scopes[depth + 1..] {
+            s.start += n;
+        }
+        self.scopes[depth].steps.push(Step { key, local, bytes });
+        local
+    }
+
+    /// Moves a loop's addresses on, at the end of a turn.
+    pub(super) fn take_steps(&mut self, steps: Vec<Step>) {
+        for s in steps {
+            self.f.w().local_get(s.local).i32_const(s.bytes).i32_add().local_set(s.local);
+            self.f.release(s.local);
+        }
+    }
+}
