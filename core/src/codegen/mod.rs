@@ -32,24 +32,26 @@ use crate::{Error, Result};
 /// heuristic's, what does not fit is left out until the rest does ([`Program::refused`]): it may be wrong about speed, but it may not
 /// make a kernel fail that can be compiled.
 pub fn compile(ast: &Ast, t: &Target, opts: Option<&[Opt]>) -> Result<Program> {
-    compile_watched(ast, t, opts, &mut |_, _| {})
+    proposed(ast, t, opts, None)
 }
 
 /// [`compile`], and shows the kernel after each pass that the target has. Where a proposal is refused, its passes are shown first and
 /// then those of the next one, from the beginning.
-pub fn compile_watched(
-    ast: &Ast,
-    t: &Target,
-    opts: Option<&[Opt]>,
-    watch: &mut dyn FnMut(&Pass, &Lowering<'_>),
-) -> Result<Program> {
-    let first = match lower(ast, t, opts, 0, watch) {
+pub fn compile_watched(ast: &Ast, t: &Target, opts: Option<&[Opt]>, watch: &mut Watch<'_>) -> Result<Program> {
+    proposed(ast, t, opts, Some(watch))
+}
+
+/// Is told of each pass that ran.
+type Watch<'a> = dyn FnMut(&Pass, &Lowering<'_>) + 'a;
+
+fn proposed(ast: &Ast, t: &Target, opts: Option<&[Opt]>, mut watch: Option<&mut Watch<'_>>) -> Result<Program> {
+    let first = match lower(ast, t, opts, 0, &mut watch) {
         // how long loops may be is for the scheduler to see to
         Err(e) if opts.is_none() && !matches!(e, Error::Turns { .. }) => e,
         out => return out,
     };
     for refused in 1..=opt::LAST_PROPOSAL {
-        if let Ok(p) = lower(ast, t, None, refused, watch) {
+        if let Ok(p) = lower(ast, t, None, refused, &mut watch) {
             return Ok(p);
         }
     }
@@ -61,7 +63,7 @@ fn lower(
     t: &Target,
     opts: Option<&[Opt]>,
     refused: usize,
-    watch: &mut dyn FnMut(&Pass, &Lowering<'_>),
+    watch: &mut Option<&mut Watch<'_>>,
 ) -> Result<Program> {
     let mut l = Lowering::new(ast, t, opts, refused);
     if cfg!(debug_assertions) {
@@ -70,7 +72,12 @@ fn lower(
         needed::check(ast)?;
     }
     for pass in &PASSES {
-        if l.run(pass)? {
+        if watch.is_some() {
+            l.record();
+        }
+        if l.run(pass)?
+            && let Some(watch) = watch
+        {
             watch(pass, &l);
         }
     }
@@ -107,7 +114,7 @@ mod tests {
         for t in [Target::x86(Isa::Avx2, 1), Target::wasm(false, 1), Target::wgsl("webgpu")] {
             let mut opts = usize::MAX;
             for refused in 0..=opt::LAST_PROPOSAL {
-                let p = lower(&ast, &t, None, refused, &mut |_, _| {}).unwrap();
+                let p = lower(&ast, &t, None, refused, &mut None).unwrap();
                 assert_eq!(p.refused, refused);
                 assert!(p.opts.len() <= opts, "{:?}", p.opts);
                 opts = p.opts.len();

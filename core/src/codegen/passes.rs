@@ -7,9 +7,9 @@ use super::reduce::LoopInfo;
 use super::{digits, exp_below_max, late, live, matrix, reach, reduce, shared, stage};
 use crate::schedule::Ast;
 use crate::target::Target;
-use crate::uop::UOp;
 use crate::uop::print::{print, print_program};
 use crate::uop::spec::{self, Stage};
+use crate::uop::{Trace, UOp};
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 
@@ -280,6 +280,18 @@ impl<'a> Lowering<'a> {
         let known = k.reach.iter().map(|r| r.1).chain(k.turns.iter().map(|t| t.node));
         let roots: Vec<UOp> = std::iter::once(k.sink).chain(known).collect();
         out + &print(&k.g, &roots)
+    }
+
+    /// Records the rules that fire from now on.
+    pub(super) fn record(&mut self) {
+        self.kernel.g.trace = Some(Box::new(Trace::counting()));
+    }
+
+    /// The rules that fired in the last pass, as a comment with how often each did: empty where none did, and where nobody watches.
+    pub fn rules(&self) -> String {
+        let fired = self.kernel.g.trace.as_ref().map(|t| t.rules()).unwrap_or_default();
+        let fired: Vec<String> = fired.into_iter().map(|(rule, n)| format!("{rule} {n}")).collect();
+        if fired.is_empty() { String::new() } else { format!("// rules: {}\n", fired.join(", ")) }
     }
 
     /// Runs a pass, if the target has it.

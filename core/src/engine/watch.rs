@@ -138,7 +138,7 @@ impl Printer {
             add(passes(ast, kernel, target));
         }
         match &kernel.source.code {
-            Code::Bytes(code) if self.level >= 7 && !is_wasm => add(disassemble(code)),
+            Code::Bytes(code) if self.level >= 7 && !is_wasm => add(format!("// machine code\n{}", disassemble(code))),
             _ => {}
         }
         text
@@ -189,7 +189,7 @@ fn passes(ast: &Ast, kernel: &Compiled, target: &Target) -> String {
         let now = lowering.text();
         if now != last {
             let number = PASSES.iter().position(|p| p.name == pass.name).map_or(0, |i| i + 1);
-            let _ = write!(text, "// pass {number}, {}: {}\n{now}", pass.name, pass.what);
+            let _ = write!(text, "// pass {number}, {}: {}\n{}{now}", pass.name, pass.what, lowering.rules());
         }
         last = now;
     });

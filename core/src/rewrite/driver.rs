@@ -4,8 +4,8 @@
 //! An explicit stack and a dense memo: no recursion, no hashing. As nodes never change, a [`Memo`] stays valid across calls
 //! with the same rule sets on a growing graph.
 
-use super::{Firing, Rules, Trace};
-use crate::uop::{Graph, UOp};
+use super::Rules;
+use crate::uop::{Firing, Graph, UOp};
 use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -16,8 +16,6 @@ pub struct Memo {
     map: Table,
     /// Rules fired so far.
     pub steps: u64,
-    /// Records firings if given.
-    pub trace: Option<Box<Trace>>,
     stuck: Option<String>,
 }
 
@@ -72,11 +70,6 @@ impl Memo {
     /// A hashed memo: for a few nodes of a large graph.
     pub fn sparse() -> Memo {
         Memo { map: Table::Sparse(FxHashMap::default()), ..Memo::default() }
-    }
-
-    /// A memo that records into `trace`.
-    pub fn traced(trace: Trace) -> Memo {
-        Memo { trace: Some(Box::new(trace)), ..Memo::default() }
     }
 
     /// Leaves `u` and what is below it as they are.
@@ -161,7 +154,7 @@ pub(crate) fn rewrite_with<C>(
                 };
                 memo.steps += 1;
                 let firing = Firing { set, rule, before: v, after: w };
-                if let Some(t) = &mut memo.trace {
+                if let Some(t) = &mut g.trace {
                     t.record(firing);
                 }
                 if memo.steps + 64 > limit {
@@ -248,7 +241,7 @@ mod tests {
     use super::super::{RuleSet, rules};
     use super::*;
     use crate::DType;
-    use crate::uop::Op;
+    use crate::uop::{Op, Trace};
 
     rules! {
         static TOY(g, u) = {
@@ -300,12 +293,13 @@ mod tests {
         let m = g.binary(Op::Max, s, s);
         let c7 = g.idx(7);
         let r = g.binary(Op::FloorMod, s, c7);
-        let mut memo = Memo::traced(Trace::logging());
+        g.trace = Some(Box::new(Trace::logging()));
+        let mut memo = Memo::new();
         let out = rewrite_with(g, &[m, r], &[&TOY], &mut (), &mut memo);
         assert_eq!(g.op(out[0]), Op::Max);
         assert_eq!(g.op(g.src_at(out[0], 0)), Op::Mul);
         assert_eq!(g.const_int(out[1]), Some(0));
-        let hits = &memo.trace.as_ref().unwrap().hits;
+        let hits = &g.trace.as_ref().unwrap().hits;
         assert_eq!(hits[&("TOY", "add_terms")], 1);
         assert_eq!(hits[&("TOY", "mod_mul")], 1);
         // the memo survives: nothing fires again

@@ -6,11 +6,9 @@
 pub mod driver;
 pub mod pattern;
 pub mod table;
-pub mod trace;
 
 pub use driver::Memo;
 pub(crate) use driver::{rewrite_with, rewrite1, substitute, substitute1};
 pub use pattern::OpSet;
 pub use table::{CxFn, PlainFn, Rule, RuleSet, RuleSetWith, Rules, Set};
 pub(crate) use table::{done, pat, pat_ops, rhs, rules, set};
-pub use trace::{Firing, Trace};

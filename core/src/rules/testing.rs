@@ -4,8 +4,8 @@
 use super::fold::fold;
 use crate::DType;
 use crate::dtype::Scalar;
-use crate::rewrite::{Memo, Rules, Trace, rewrite_with};
-use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
+use crate::rewrite::{Memo, Rules, rewrite_with};
+use crate::uop::{Arg, AxisKind, Graph, Op, Trace, UOp};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
@@ -139,9 +139,9 @@ pub(crate) fn validated(
     points: usize,
     rng: &mut Rng,
 ) -> (UOp, BTreeSet<&'static str>) {
-    let mut memo = Memo::traced(Trace::logging());
-    let out = rewrite_with(g, &[root], sets, &mut (), &mut memo)[0];
-    let trace = memo.trace.expect("it was given");
+    g.trace = Some(Box::new(Trace::logging()));
+    let out = rewrite_with(g, &[root], sets, &mut (), &mut Memo::new())[0];
+    let trace = g.trace.take().expect("it was given");
     for f in &trace.firings {
         check_equal(g, f.before, f.after, points, rng, f.rule);
     }

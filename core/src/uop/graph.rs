@@ -1,7 +1,7 @@
 //! The arena: hash-consed nodes, and the side tables (shape, bounds, open ranges) filled as nodes are added.
 
 use super::arg::{Arg, AxisKind, RangeArg, Shape};
-use super::{Op, bounds, shape, spec};
+use super::{Op, Trace, bounds, shape, spec};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
 use hashbrown::{HashMap, HashTable};
@@ -47,6 +47,8 @@ pub struct Graph {
     shape_ids: HashMap<Shape, u32, FxBuildHasher>,
     bounds: Vec<(i64, i64)>,
     ranges: Vec<RangeSet>,
+    /// Records the rules that rewrite the graph, if somebody wants to know.
+    pub trace: Option<Box<Trace>>,
 }
 
 impl Default for Graph {
@@ -68,6 +70,7 @@ impl Graph {
             shape_ids: HashMap::default(),
             bounds: Vec::new(),
             ranges: Vec::new(),
+            trace: None,
         };
         g.intern_arg(Arg::None);
         g.intern_shape(Shape::new());

@@ -19,10 +19,12 @@ pub mod print;
 pub mod random;
 mod shape;
 pub mod spec;
+pub mod trace;
 
 pub use arg::{Arg, Axes, AxisKind, Pairs, RangeArg, Shape, Space};
 pub use graph::{Graph, RangeSet, UOp};
 pub use op::{Meet, Op, ReduceOp};
+pub use trace::{Firing, Trace};
 
 #[cfg(test)]
 mod tests;

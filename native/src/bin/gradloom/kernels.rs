@@ -107,7 +107,7 @@ fn passes(model: &mut OnnxModel, inputs: &[(&str, HostTensor)], name: &str, show
         let program = codegen::compile_watched(&ast, &target, None, &mut |pass, l| {
             let now = l.text();
             if now != last && (name == "all" || name == pass.name) {
-                text += &format!("// {}: {}\n{now}", pass.name, pass.what);
+                text += &format!("// {}: {}\n{}{now}", pass.name, pass.what, l.rules());
             }
             last = now;
         })?;

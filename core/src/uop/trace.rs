@@ -1,6 +1,6 @@
-//! What a rewrite did: hits per rule, and on demand each firing with both sides. Optional; passed in with the memo.
+//! What rewrites of a graph did: hits per rule, and on demand each firing with both sides. A graph that has a [`Trace`] records into it.
 
-use crate::uop::UOp;
+use super::UOp;
 use rustc_hash::FxHashMap;
 
 /// One application of a rule.
@@ -37,7 +37,14 @@ impl Trace {
         Trace { log: true, ..Trace::default() }
     }
 
-    pub(super) fn record(&mut self, f: Firing) {
+    /// The rules that fired as `set.rule`, with their counts; the most frequent first.
+    pub fn rules(&self) -> Vec<(String, u64)> {
+        let mut all: Vec<_> = self.hits.iter().map(|((set, rule), &n)| (format!("{set}.{rule}"), n)).collect();
+        all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        all
+    }
+
+    pub(crate) fn record(&mut self, f: Firing) {
         *self.hits.entry((f.set, f.rule)).or_default() += 1;
         if self.log {
             self.firings.push(f);
