@@ -11,7 +11,13 @@ const MODELS = {
   "models/magika/model.onnx": "Magika, 3.2 MB",
 };
 const code = (name) => readFileSync(new URL(`../snippets/inside/${name}.js`, import.meta.url), "utf8").trim();
-const PANES = [["kernels", "Kernels"], ["memory", "Memory"], ["timeline", "Timeline"]];
+const PANES = [["kernels", "Kernels"], ["graphs", "Graph passes"], ["memory", "Memory"], ["timeline", "Timeline"]];
+
+/** The views of a run. */
+export const views = () => `<div class="tabs">
+<div role="tablist" aria-label="Views" id="panes">${PANES.map((each, at) => tab(...each, at)).join("")}</div></div>
+${pane("kernels", 0, '<div class="master"><ol id="list" class="kernels"></ol><div id="kernel" class="kernel-view"></div></div>')}
+${PANES.slice(1).map(([id], at) => pane(id, at + 1)).join("\n")}`;
 
 export function inside() {
   const snippets = Object.fromEntries([...Object.keys(NAMES), "model"].map((name) => [name, code(name)]));
@@ -39,10 +45,7 @@ export function inside() {
   <details class="code"><summary>The code that runs</summary>${editor(snippets.product, "Code that is run")}</details>
 </div>
 <p class="end" id="status" role="status">Not run yet.</p>
-<div class="tabs"><div role="tablist" aria-label="Views" id="panes">${PANES.map((each, at) => tab(...each, at)).join("")}</div></div>
-${pane("kernels", 0, '<div class="master"><ol id="list" class="kernels"></ol><div id="kernel" class="kernel-view"></div></div>')}
-${pane("memory", 1)}
-${pane("timeline", 2)}
+${views()}
 <script type="application/json" id="snippets">${data}</script>`,
   });
 }

@@ -1,13 +1,12 @@
-// The page that looks inside: the kernels that a model or some code became, every pass on the way, the memory, the launches.
+// The page that looks inside: the kernels that a model or some code became, every pass on the way, the memory, the
+// launches.
 import { el } from "./demo/page";
 import { files } from "./demo/widgets";
 import type { Item } from "./sandbox/messages";
 import { Sandbox } from "./sandbox/sandbox";
-import { type Kernel, Trace, counted, time } from "./trace";
+import { Trace, counted, time } from "./trace";
 import { Editor } from "./view/editor";
-import { compared } from "./view/graph";
-import { code, facts, timeline } from "./view/kernels";
-import { memoryMap } from "./view/memory";
+import { Look } from "./view/look";
 import { tabs } from "./view/tabs";
 
 const LIMIT = 120_000;
@@ -16,6 +15,7 @@ const LEVEL = 6;
 
 const sandbox = new Sandbox(() => new Worker(new URL("./sandbox/worker.ts", import.meta.url), { type: "module" }), LIMIT);
 let trace = new Trace();
+const look = new Look();
 const editor = new Editor(el("editor"), () => {});
 const picker = el<HTMLSelectElement>("snippet");
 const device = el<HTMLSelectElement>("on");
@@ -27,75 +27,6 @@ const say = (text: string, failed = false): void => {
   el("status").textContent = text;
   el("status").classList.toggle("failed", failed);
 };
-
-/** The passes of a kernel, one chosen, with the graph before and after it. */
-function passes(kernel: Kernel): HTMLElement {
-  const box = document.createElement("div");
-  const list = document.createElement("ol");
-  list.className = "passes";
-  const view = document.createElement("div");
-  view.className = "beside";
-  const open = (at: number): void => {
-    for (const [i, each] of [...list.querySelectorAll("button")].entries()) each.setAttribute("aria-pressed", String(i === at));
-    const graph = kernel.graphs[at];
-    if (graph) view.replaceChildren(...compared(kernel.graphs[at - 1]?.text, graph.text));
-    else view.replaceChildren(code(kernel.code, `Code of ${kernel.name}`));
-  };
-  const add = (title: string, at: number): void => {
-    const item = document.createElement("li");
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "plain small";
-    const [name, what] = title.replace(/^pass \d+, /, "").split(": ", 2);
-    button.textContent = name as string;
-    if (what) button.title = what;
-    button.addEventListener("click", () => open(at));
-    item.append(button);
-    list.append(item);
-  };
-  kernel.graphs.forEach(({ title }, at) => add(title, at));
-  add("code", kernel.graphs.length);
-  box.append(list, view);
-  const opts = kernel.graphs.findIndex(({ title }) => title.includes(", opts"));
-  open(Math.max(0, opts));
-  return box;
-}
-
-function kernels(): void {
-  const list = el("list");
-  const pane = el("kernel");
-  list.replaceChildren();
-  pane.replaceChildren();
-  const all = trace.launched().filter((each) => each.kernels.length > 0);
-  const most = Math.max(...all.map(({ us }) => us), 1e-9);
-  const open = (at: number): void => {
-    const one = all[at];
-    if (!one) return;
-    [...list.querySelectorAll("button")].forEach((each, i) => each.setAttribute("aria-pressed", String(i === at)));
-    pane.replaceChildren(...one.kernels.flatMap((kernel) => {
-      const title = Object.assign(document.createElement("h2"), { textContent: kernel.name });
-      return [title, facts(kernel), passes(kernel)];
-    }));
-  };
-  all.forEach(({ kernels: [kernel], name, count, us }, at) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    const bar = document.createElement("i");
-    bar.className = "part";
-    bar.style.width = `${Math.max(2, (100 * us) / most)}%`;
-    const expected = kernel?.estimate === undefined ? "" : ` · expected ${time(kernel.estimate * count)}`;
-    const text = document.createElement("span");
-    text.textContent = `${time(us)}${count > 1 ? ` in ${count} launches` : ""}${expected}`;
-    button.append(Object.assign(document.createElement("b"), { textContent: name }), text, bar);
-    button.addEventListener("click", () => open(at));
-    const item = document.createElement("li");
-    item.append(button);
-    list.append(item);
-  });
-  // first what has most to do
-  const work = all.map(({ kernels: [kernel], count }) => (kernel?.flops ?? 0) * count);
-  open(work.indexOf(Math.max(...work)));
-}
 
 async function run(): Promise<void> {
   trace = new Trace();
@@ -123,9 +54,8 @@ async function run(): Promise<void> {
   }
   if ("stopped" in end && end.stopped === "The code changed.") return;
   stop.hidden = true;
-  kernels();
-  memoryMap(el("memory"), trace);
-  timeline(el("timeline"), trace);
+  look.begin();
+  look.show(trace);
   if ("error" in end) say(`${end.error.name}: ${end.error.message}${end.error.hint ? ` (${end.error.hint})` : ""}`, true);
   else if ("stopped" in end) say(end.stopped, true);
   else {

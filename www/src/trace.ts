@@ -13,7 +13,18 @@ export interface Kernel {
   /** WGSL, or WebAssembly's instructions. */
   code: string;
   /** The graph as it was scheduled, and after each pass that changed it. */
-  graphs: { title: string; text: string }[];
+  graphs: Stage[];
+}
+
+/** A graph as some pass left it. */
+export interface Stage {
+  /** The pass. */
+  name: string;
+  /** What it does. */
+  what: string;
+  /** The rules that fired in it, the most frequent first. */
+  rules: { rule: string; count: number }[];
+  text: string;
 }
 
 export interface Launch {
@@ -39,6 +50,7 @@ export interface Launched {
 }
 
 const HEAD = /^kernel (\S+) {2}grid (\d+ \d+ \d+) {2}(\d+) flops {2}(\d+) bytes$/;
+const GRAPH_PASS = /^\/\/ graph pass (\S+): (.*)$/;
 const LAUNCH = /^ *\d+ (\S+) +([\d.]+) us /;
 
 /** A kernel's text, or undefined if it is something else. */
@@ -52,11 +64,16 @@ export function kernelOf(text: string): Kernel | undefined {
     opts: "", estimate: undefined, bound: "", params: [], code: "", graphs: [],
   };
   const code: string[] = [];
+  // it comes after the graphs
+  let machine = false;
   for (const line of lines.slice(1)) {
-    const graph = /^\/\/ (as scheduled|pass \d+, .*)$/.exec(line);
+    const graph = /^\/\/ (?:(as scheduled)|pass \d+, (.*))$/.exec(line);
+    const rules = /^\/\/ rules: (.*)$/.exec(line);
     const last = kernel.graphs.at(-1);
-    if (graph) kernel.graphs.push({ title: graph[1] as string, text: "" });
-    else if (last) last.text += `${line}\n`;
+    if (rules && last) last.rules = rulesOf(rules[1] as string);
+    else if (graph) kernel.graphs.push(stageOf((graph[1] ?? graph[2]) as string));
+    else if (line === "// machine code") machine = true;
+    else if (last && !machine) last.text += `${line}\n`;
     else if (line.startsWith("  opts: ")) kernel.opts = line.slice(8);
     else if (code.length === 0 && line.startsWith("  estimate: ")) {
       const [, us, bound] = /([\d.]+) us, bound by (.*)/.exec(line) ?? [];
@@ -68,6 +85,28 @@ export function kernelOf(text: string): Kernel | undefined {
   }
   kernel.code = code.join("\n");
   return kernel;
+}
+
+function stageOf(title: string): Stage {
+  const at = title.indexOf(": ");
+  const [name, what] = at < 0 ? [title, ""] : [title.slice(0, at), title.slice(at + 2)];
+  return { name, what, rules: [], text: "" };
+}
+
+/** Of a line such as `symbolic.add_zero 3, symbolic.mul_one 1`. */
+function rulesOf(text: string): Stage["rules"] {
+  return text.split(", ").map((each) => {
+    const at = each.lastIndexOf(" ");
+    return { rule: each.slice(0, at), count: Number(each.slice(at + 1)) };
+  });
+}
+
+/** The graph of a whole model after a pass, or undefined if the text is something else. */
+export function graphOf(text: string): Stage | undefined {
+  const [first] = text.split("\n", 1);
+  const found = GRAPH_PASS.exec(first as string);
+  if (!found) return undefined;
+  return { name: found[1] as string, what: found[2] as string, rules: [], text: text.slice((first as string).length + 1) };
 }
 
 /** A launch's line, or undefined if it is something else. */
@@ -85,6 +124,8 @@ export class Trace {
   /** By name, which different kernels can share. */
   readonly kernels = new Map<string, Kernel[]>();
   launches: Launch[] = [];
+  /** Graphs of whole models after passes. */
+  graphs: Stage[] = [];
   /** Kernels that were compiled in this run. */
   made = 0;
 
@@ -95,7 +136,11 @@ export class Trace {
       return;
     }
     const kernel = kernelOf(text);
-    if (!kernel) return;
+    if (!kernel) {
+      const graph = graphOf(text);
+      if (graph) this.graphs.push(graph);
+      return;
+    }
     this.made += 1;
     const same = this.kernels.get(kernel.name) ?? [];
     this.kernels.set(kernel.name, [...same.filter((each) => each.code !== kernel.code), kernel]);
