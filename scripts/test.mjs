@@ -29,7 +29,10 @@ const stages = {
     run("node", ["tests/browser/visits.mjs"]);
     run("node", ["tests/browser/numerics.mjs"]);
   },
-  site: () => buildSite(),
+  site: () => {
+    buildSite();
+    run("node", ["scripts/viz-page.mjs", "--check"]);
+  },
   demo: () => run("node", ["tests/browser/demo.mjs"]),
 };
 

@@ -1,6 +1,8 @@
-//! `DEBUG=N` in the environment: what engines compile and run, on stderr. The levels are [`gradloom_core::engine::watch`]'s.
+//! What engines compile and run, for people: `DEBUG=N` in the environment prints it on stderr, `VIZ=ADDRESS` sends it to the page that
+//! `gradloom viz` serves there ([`crate::tell`]). The levels are [`gradloom_core::engine::watch`]'s.
 
 use crate::disasm::disassemble;
+use crate::tell::Teller;
 use gradloom_core::Result;
 use gradloom_core::device::{Device, Step};
 use gradloom_core::engine::GraphPass;
@@ -11,45 +13,67 @@ use gradloom_core::target::Target;
 use gradloom_core::uop::{Graph, UOp};
 use std::time::Instant;
 
-/// The environment's variable.
+/// The environment's variable of the level that is printed.
 pub const VARIABLE: &str = "DEBUG";
+/// Everything: what the page shows.
+const ALL: u8 = 7;
+
+/// Where lines go.
+type Out = Box<dyn FnMut(&str) + Send>;
 
 /// Prints what an engine does.
 pub struct Debug {
-    printer: Printer,
-    out: Box<dyn FnMut(&str) + Send>,
+    printers: Vec<(Printer, Out)>,
 }
 
 impl Debug {
-    /// As the environment says: none for what is no number above 0, since other programs use the variable too.
+    /// As the environment says: none if it asks for nothing. A level that is no number above 0 asks for nothing, since other programs use
+    /// the variable too.
     pub fn of_environment() -> Option<Debug> {
-        let level: u8 = std::env::var(VARIABLE).ok()?.parse().ok()?;
-        (level > 0).then(|| Debug::new(level, Box::new(|text| eprintln!("{text}"))))
+        let level: u8 = std::env::var(VARIABLE).ok().and_then(|v| v.parse().ok()).unwrap_or(0);
+        let mut debug = Debug { printers: Vec::new() };
+        if level > 0 {
+            debug.add(level, Box::new(|text| eprintln!("{text}")));
+        }
+        match Teller::of_environment() {
+            Some(Ok(mut teller)) => debug.add(ALL, Box::new(move |text| teller.tell(text))),
+            Some(Err(why)) => eprintln!("{why}"),
+            None => {}
+        }
+        (!debug.printers.is_empty()).then_some(debug)
     }
 
     /// Of a level, to a printer of lines.
-    pub fn new(level: u8, out: Box<dyn FnMut(&str) + Send>) -> Debug {
-        Debug { printer: Printer::new(level), out }
+    pub fn new(level: u8, out: Out) -> Debug {
+        Debug { printers: vec![(Printer::new(level), out)] }
+    }
+
+    fn add(&mut self, level: u8, out: Out) {
+        self.printers.push((Printer::new(level), out));
     }
 }
 
 impl Watcher for Debug {
     fn wants_graphs(&self) -> bool {
-        self.printer.wants_graphs()
+        self.printers.iter().any(|(p, _)| p.wants_graphs())
     }
 
     fn compiled(&mut self, ast: &Ast, kernel: &Compiled, target: &Target) {
-        (self.out)(&self.printer.kernel(ast, kernel, target, disassemble));
+        for (printer, out) in &mut self.printers {
+            out(&printer.kernel(ast, kernel, target, disassemble));
+        }
     }
 
     fn rewrote(&mut self, pass: &GraphPass, g: &Graph, roots: &[UOp]) {
-        if let Some(text) = self.printer.rewritten(pass, g, roots) {
-            (self.out)(&text);
+        for (printer, out) in &mut self.printers {
+            if let Some(text) = printer.rewritten(pass, g, roots) {
+                out(&text);
+            }
         }
     }
 
     fn sees_steps(&self) -> bool {
-        self.printer.sees_steps()
+        self.printers.iter().any(|(p, _)| p.sees_steps())
     }
 
     fn submit(&mut self, device: &mut dyn Device, step: &Step, kernel: Option<&Compiled>) -> Result<()> {
@@ -57,7 +81,9 @@ impl Watcher for Debug {
         device.submit(std::slice::from_ref(step))?;
         device.sync()?;
         let nanos = began.elapsed().as_nanos() as u64;
-        (self.out)(&self.printer.launch(&Launch::new(step, kernel), nanos));
+        for (printer, out) in self.printers.iter_mut().filter(|(p, _)| p.sees_steps()) {
+            out(&printer.launch(&Launch::new(step, kernel), nanos));
+        }
         Ok(())
     }
 }

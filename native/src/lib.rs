@@ -38,8 +38,11 @@ pub mod runtime;
 pub mod serve;
 mod steps;
 mod store;
+pub mod tell;
 pub mod text;
 pub mod tune;
+#[cfg(feature = "serve")]
+pub mod viz;
 #[cfg(feature = "vulkan")]
 pub mod vulkan;
 pub mod weights;

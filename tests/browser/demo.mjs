@@ -1,9 +1,12 @@
 // The built site in headless Chromium, driven as a person would: every demo's page on both devices with its results checked,
 // all pages on a narrow screen, and a demo without WebGPU.
-// usage: node tests/browser/demo.mjs [home] [inside] [docs] [axe] [wasm] [webgpu] [narrow] [media] [no-webgpu] [SLUG ..]
+// usage: node tests/browser/demo.mjs [home] [inside] [viz] [docs] [axe] [wasm] [webgpu] [narrow] [media] [no-webgpu] [SLUG ..]
 // with slugs, of the demos only these
-import { readFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
 import { launch } from "../../scripts/lib/chromium.mjs";
 import { Failure, main, root } from "../../scripts/lib/run.mjs";
 import { pageBytes, sitePages } from "../../scripts/lib/site.mjs";
@@ -543,6 +546,44 @@ async function inside(browser, url) {
   console.log(`demo: inside: ${text}`);
 }
 
+/** The page of `gradloom viz`: what a program of this machine runs, from its first kernel to its end. */
+async function viz(browser) {
+  const binary = join(root, "target/debug/gradloom");
+  check(existsSync(binary), "there is no target/debug/gradloom: cargo build -p gradloom --features serve");
+  const model = join(root, "tests/models/silero_vad_op18_ifless");
+  const words = ["viz", "--address", "127.0.0.1:0", "run", join(model, "model.onnx"), "--inputs", join(model, "input.npz"), "--device", "cpu"];
+  const program = spawn(binary, words, { stdio: ["ignore", "pipe", "inherit"] });
+  try {
+    const lines = createInterface({ input: program.stdout });
+    const [address] = await once(lines, "line");
+    const { page, status } = await open(browser, address, "");
+    const text = await status(/^Ended: \d+ kernels · \d+ launches in/, MINUTE);
+    check(/run .*model\.onnx/.test(await page.textContent("#run")), "the page does not name the program");
+    const names = await page.locator("#kernel .passes button").allTextContents();
+    check(names.includes("opts") && names.at(-1) === "code", `the passes are ${names}`);
+    check((await page.locator("#kernel .graph .new").count()) > 0, "a pass changes nothing");
+    // the rules that fired are there for some pass
+    let rules = 0;
+    for (const button of await page.locator("#kernel .passes button").all()) {
+      await button.click();
+      rules += await page.locator("#kernel .rules li").count();
+    }
+    check(rules > 0, "no pass names a rule");
+    check((await page.textContent("#kernel .source")).trim().length > 100, "the kernel has no code");
+    await page.click("#tab-graphs");
+    check(/pass/.test(await page.textContent("#graphs")), "nothing is said of the model's graph");
+    await page.click("#tab-memory");
+    check((await page.locator("#memory rect").count()) > 10, "the memory is empty");
+    await page.click("#tab-timeline");
+    check((await page.locator("#timeline rect").count()) > 10, "the timeline is empty");
+    await accessible(browser, address, "");
+    await page.close();
+    console.log(`demo: viz: ${text}`);
+  } finally {
+    program.kill();
+  }
+}
+
 /** The documentation: its reference, its cookbook, its search. */
 async function docs(browser, url) {
   const { page } = await open(browser, url, "docs/");
@@ -622,6 +663,7 @@ async function onDevice(browser, url, device, slugs) {
 const parts = {
   home,
   inside,
+  viz,
   docs,
   axe,
   wasm: (browser, url, slugs) => onDevice(browser, url, "wasm", slugs),

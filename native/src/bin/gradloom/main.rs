@@ -12,6 +12,8 @@ mod run;
 #[cfg(feature = "serve")]
 mod serve;
 mod tune;
+#[cfg(feature = "serve")]
+mod viz;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -106,6 +108,9 @@ enum Command {
         #[command(flatten)]
         how: serve::How,
     },
+    /// Look inside what runs, live, in a page: kernels, the graph after each pass, memory, launches
+    #[cfg(feature = "serve")]
+    Viz(viz::Job),
     /// List the devices of this machine: their limits, memory and drivers, and why others are not there
     Devices {
         /// Measure the operations and bytes a second that each reaches
@@ -297,6 +302,11 @@ fn run(cli: Cli) -> Outcome<Json> {
         Command::Perplexity { model, text } => generate::perplexity(&model, &text, &cache, progress),
         #[cfg(feature = "serve")]
         Command::Serve { model, how } => serve::serve(&model, &how, &cache, progress),
+        #[cfg(feature = "serve")]
+        Command::Viz(job) => {
+            let commands: Vec<String> = Cli::command().get_subcommands().map(|c| c.get_name().to_owned()).collect();
+            viz::viz(&job, &commands, progress)
+        }
         Command::Devices { measure } => Ok(inspect::devices(measure, progress)),
         Command::Inspect { model, size, nodes, data } => inspect::inspect(&model, &size, nodes, &data.files()),
         Command::Kernels { job, source, asm, counts, time, passes, only } => {

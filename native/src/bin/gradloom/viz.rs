@@ -1,0 +1,57 @@
+//! `gradloom viz`: the page that looks inside native runs, and the program that is looked into.
+
+use super::json::Json;
+use super::{Failure, Outcome, Progress};
+use clap::Args;
+use gradloom::tell::{ADDRESS, VARIABLE};
+use gradloom::viz::Viz;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+/// Files that `gradloom run` takes.
+const MODELS: [&str; 2] = ["onnx", "tflite"];
+
+/// Where, and of what.
+#[derive(Args)]
+pub(crate) struct Job {
+    /// Where the page is; other machines can reach other addresses than this one
+    #[arg(long, default_value = ADDRESS)]
+    address: SocketAddr,
+    /// A model, a command of gradloom or any program that uses it, with its arguments (none: wait for programs that are started with VIZ=1)
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    words: Vec<String>,
+}
+
+pub(crate) fn viz(job: &Job, commands: &[String], progress: Progress) -> Outcome<Json> {
+    let server = Viz::start(job.address)?;
+    // programs that start it wait for this line
+    println!("http://{}", server.address());
+    let value = match job.address.to_string() == ADDRESS {
+        true => "1".to_owned(),
+        false => server.address().to_string(),
+    };
+    let Some((first, rest)) = job.words.split_first() else {
+        progress.say(format_args!("waiting for programs that are started with {VARIABLE}={value}; Ctrl-C ends it"));
+        server.wait();
+        return Ok(Json::Text(String::new()));
+    };
+    let own = || std::env::current_exe().map_err(|e| Failure(format!("this program cannot be found: {e}")));
+    let is_model = Path::new(first).extension().is_some_and(|e| MODELS.iter().any(|m| e.eq_ignore_ascii_case(m)));
+    let mut command = if is_model {
+        let mut c = Command::new(own()?);
+        c.arg("run").arg(first);
+        c
+    } else if commands.contains(first) {
+        let mut c = Command::new(own()?);
+        c.arg(first);
+        c
+    } else {
+        Command::new(first)
+    };
+    let address = server.address().to_string();
+    let status = command.args(rest).env(VARIABLE, address).status().map_err(|e| Failure(format!("{first}: {e}")))?;
+    progress.say(format_args!("{first} ended ({status}); the page stays until Ctrl-C"));
+    server.wait();
+    Ok(Json::Text(String::new()))
+}

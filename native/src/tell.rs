@@ -1,0 +1,119 @@
+//! Tells a server what an engine does: with `VIZ=ADDRESS` in the environment every engine of a process sends the lines of `DEBUG=7` to the
+//! page that `gradloom viz` serves at that address, as one HTTP request that lasts as long as the engine. Each text is a chunk of its body,
+//! in the form of a server-sent event (`html.spec.whatwg.org/multipage/server-sent-events.html`), which the server hands on.
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// The environment's variable.
+pub const VARIABLE: &str = "VIZ";
+/// Where `gradloom viz` listens if nothing else is said, and what `VIZ=1` means.
+pub const ADDRESS: &str = "127.0.0.1:8764";
+/// Where texts go, and the header that says what sends them: a page of another origin cannot send it.
+pub(crate) const PATH: &str = "/told";
+pub(crate) const NAME: &str = "x-gradloom-name";
+
+/// How long a server may take to answer, and to take what it is told.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection to the server.
+pub struct Teller {
+    /// None once the server is gone.
+    stream: Option<TcpStream>,
+}
+
+impl Teller {
+    /// To where the environment says, if it does; what is wrong with that in one sentence.
+    pub fn of_environment() -> Option<Result<Teller, String>> {
+        let at = std::env::var(VARIABLE).ok().filter(|at| !at.is_empty() && at != "0")?;
+        let at = if at == "1" { ADDRESS.to_owned() } else { at };
+        let failed = |e: io::Error| format!("{VARIABLE}={at}: {e}: start `gradloom viz` first");
+        Some(Teller::new(&at).map_err(failed))
+    }
+
+    /// To the server at an address.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub fn new(at: &str) -> io::Result<Teller> {
+        let none = || io::Error::new(io::ErrorKind::InvalidInput, "no such address");
+        let to: SocketAddr = at.to_socket_addrs()?.next().ok_or_else(none)?;
+        let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        let head = format!("POST {PATH} HTTP/1.1\r\nhost: {to}\r\n{NAME}: {}\r\n", process());
+        write!(stream, "{head}content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")?;
+        Ok(Teller { stream: Some(stream) })
+    }
+
+    /// Sends a text. Nothing happens if nobody listens any more.
+    pub fn tell(&mut self, text: &str) {
+        let Some(stream) = &mut self.stream else { return };
+        let event = event(text);
+        if write!(stream, "{:x}\r\n{event}\r\n", event.len()).is_err() {
+            self.stream = None;
+        }
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        if let Some(stream) = &mut self.stream {
+            let _ = stream.write_all(b"0\r\n\r\n");
+        }
+    }
+}
+
+/// A text as the data of a server-sent event. Only line feeds end its lines.
+fn event(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + text.len() / 8 + 16);
+    for line in text.trim_end().split('\n') {
+        out.push_str("data: ");
+        out.push_str(&line.replace('\r', " "));
+        out.push('\n');
+    }
+    out.push('\n');
+    out
+}
+
+/// The program and its arguments, as a header may have them.
+fn process() -> String {
+    let mut words = std::env::args();
+    let program = words.next().unwrap_or_default();
+    let program = program.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
+    let all = std::iter::once(program).chain(words).collect::<Vec<_>>().join(" ");
+    all.chars().take(200).map(|c| if c.is_ascii() && !c.is_ascii_control() { c } else { '?' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    #[test]
+    fn what_is_told_is_one_request_of_chunks() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut teller = Teller::new(&listener.local_addr().unwrap().to_string()).unwrap();
+        let (mut other, _) = listener.accept().unwrap();
+        teller.tell("kernel a\n  opts: none\n");
+        drop(teller);
+        let mut all = String::new();
+        other.read_to_string(&mut all).unwrap();
+        let (head, body) = all.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("POST /told HTTP/1.1\r\n") && head.contains("transfer-encoding: chunked"), "{head}");
+        assert_eq!(body, "23\r\ndata: kernel a\ndata:   opts: none\n\n\r\n0\r\n\r\n");
+    }
+
+    #[test]
+    fn nobody_who_listens_is_no_harm() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut teller = Teller::new(&listener.local_addr().unwrap().to_string()).unwrap();
+        drop(listener);
+        for _ in 0..1000 {
+            teller.tell("launch");
+        }
+        assert!(teller.stream.is_none());
+    }
+}

@@ -1,0 +1,330 @@
+//! The page that looks inside native runs, live: processes tell what their engines compile and launch ([`crate::tell`]), and pages of this
+//! server show it as it comes. The page itself is built from `www/viz` by `npm run viz:page`.
+//!
+//! In: `POST /told`, one for each engine, with server-sent events as its body. Out: `GET /`, the page, and `GET /events`, all that was told
+//! and what is told from then on. A page gets the number of the engine with each text.
+
+use crate::tell::{NAME, PATH};
+use crate::{Error, Result};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use futures_core::Stream;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+
+/// The page, with its script and its styles.
+const PAGE: &str = include_str!("viz/page.html");
+/// What it may do: only what it brings along.
+const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Bytes of one text at most; an engine that sends more is not listened to any longer.
+const TEXT_BYTES: usize = 32 << 20;
+/// Bytes of kernels and graphs that are kept for pages that come later.
+const KEPT_BYTES: usize = 256 << 20;
+/// Launches that are kept, of all engines.
+const LAUNCHES: usize = 20_000;
+/// Events that a page may be behind. One that is further behind is cut off, comes again by itself, and is told what is kept.
+const BEHIND: usize = 100_000;
+
+/// What was told so far, and who wants to know more.
+#[derive(Default)]
+struct Told {
+    engines: u64,
+    /// Engines, kernels and graphs, in the order in which they came.
+    kept: Vec<Bytes>,
+    kept_bytes: usize,
+    launches: VecDeque<Bytes>,
+    pages: Vec<mpsc::Sender<Bytes>>,
+}
+
+impl Told {
+    fn hand_on(&mut self, event: &Bytes) {
+        self.pages.retain(|page| page.try_send(event.clone()).is_ok());
+    }
+
+    /// Something that all pages need.
+    fn keep(&mut self, event: Bytes) {
+        self.hand_on(&event);
+        if self.kept_bytes + event.len() <= KEPT_BYTES {
+            self.kept_bytes += event.len();
+            self.kept.push(event);
+        }
+    }
+
+    fn launch(&mut self, event: Bytes) {
+        self.hand_on(&event);
+        self.launches.push_back(event);
+        if self.launches.len() > LAUNCHES {
+            self.launches.pop_front();
+        }
+    }
+}
+
+type Shared = Arc<Mutex<Told>>;
+
+fn locked(told: &Shared) -> MutexGuard<'_, Told> {
+    told.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A server that runs, until it is dropped.
+pub struct Viz {
+    address: SocketAddr,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Viz {
+    /// Listens at an address; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// `E_INPUT` for an address that cannot be had.
+    pub fn start(address: SocketAddr) -> Result<Viz> {
+        let failed = move |e: std::io::Error| Error::Input { name: address.to_string(), what: e.to_string() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let listener = runtime.block_on(TcpListener::bind(address)).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (end, told_to_end) = oneshot::channel::<()>();
+        let app = Router::new()
+            .route("/", get(page))
+            .route("/events", get(events))
+            .route(PATH, post(told))
+            .with_state(Shared::default());
+        let serve = async move {
+            tokio::select! {
+                // an error of the listener ends it too
+                _ = std::future::IntoFuture::into_future(axum::serve(listener, app)) => {}
+                _ = told_to_end => {}
+            }
+        };
+        let thread = std::thread::Builder::new().name("gradloom-viz".into());
+        let thread = thread.spawn(move || runtime.block_on(serve)).map_err(failed)?;
+        Ok(Viz { address, end: Some(end), thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until the process ends.
+    pub fn wait(mut self) {
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl Drop for Viz {
+    fn drop(&mut self) {
+        let _ = self.end.take().map(|end| end.send(()));
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Is the request for this server by its address? A page of another site that had its own name point here would send that name.
+fn is_own(headers: &HeaderMap) -> bool {
+    let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    name == "localhost" || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
+}
+
+fn refused() -> Response {
+    (StatusCode::FORBIDDEN, "open it by its address, as http://127.0.0.1\n").into_response()
+}
+
+async fn page(headers: HeaderMap) -> Response {
+    if !is_own(&headers) {
+        return refused();
+    }
+    let mut r = Response::new(Body::from(PAGE));
+    let h = r.headers_mut();
+    h.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    h.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    h.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    r
+}
+
+async fn events(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    if !is_own(&headers) {
+        return refused();
+    }
+    let (page, come) = mpsc::channel(BEHIND);
+    let mut told = locked(&shared);
+    // what a page knew from before a break of the connection comes again
+    let first = std::iter::once(Bytes::from_static(b"event: fresh\ndata:\n\n"));
+    let ready = first.chain(told.kept.iter().cloned()).chain(told.launches.iter().cloned()).collect();
+    told.pages.push(page);
+    drop(told);
+    let mut r = Response::new(Body::from_stream(Events { ready, come }));
+    let h = r.headers_mut();
+    h.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    h.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    r
+}
+
+/// What a page is told: first what there is.
+struct Events {
+    ready: VecDeque<Bytes>,
+    come: mpsc::Receiver<Bytes>,
+}
+
+impl Stream for Events {
+    type Item = std::result::Result<Bytes, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match self.ready.pop_front() {
+            Some(event) => Poll::Ready(Some(Ok(event))),
+            None => self.come.poll_recv(cx).map(|event| event.map(Ok)),
+        }
+    }
+}
+
+/// An engine tells.
+async fn told(State(shared): State<Shared>, request: Request) -> Response {
+    let Some(name) = request.headers().get(NAME).and_then(|n| n.to_str().ok()).map(str::to_owned) else {
+        return refused();
+    };
+    let number = {
+        let mut told = locked(&shared);
+        told.engines += 1;
+        let number = told.engines;
+        told.keep(Bytes::from(format!("event: begin\ndata: {number}\ndata: {name}\n\n")));
+        number
+    };
+    let _ending = Ending { shared: &shared, number };
+    match listen(&shared, request.into_body(), number).await {
+        true => StatusCode::NO_CONTENT.into_response(),
+        false => StatusCode::BAD_REQUEST.into_response(),
+    }
+}
+
+/// Says that an engine has ended, however it did: of one whose process goes away, what is left of this handler is dropped.
+struct Ending<'a> {
+    shared: &'a Shared,
+    number: u64,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        locked(self.shared).keep(Bytes::from(format!("event: end\ndata: {}\n\n", self.number)));
+    }
+}
+
+/// Hands on what an engine tells, until it ends. False if what it says is no list of events.
+async fn listen(shared: &Shared, body: Body, number: u64) -> bool {
+    let mut stream = body.into_data_stream();
+    let mut left: Vec<u8> = Vec::new();
+    while let Some(Ok(bytes)) = poll_fn(|cx| Pin::new(&mut stream).poll_next(cx)).await {
+        // an event's end may be split between two chunks
+        let mut from = left.len().saturating_sub(1);
+        left.extend_from_slice(&bytes);
+        let mut begin = 0;
+        while let Some(at) = left[from..].windows(2).position(|w| w == b"\n\n") {
+            let end = from + at + 2;
+            let text = &left[begin..end];
+            let Some(first) = text.strip_prefix(b"data: ") else { return false };
+            let event = [format!("event: told\ndata: {number}\n").as_bytes(), text].concat();
+            let is_launch = first.first() == Some(&b' ');
+            let mut told = locked(shared);
+            if is_launch {
+                told.launch(event.into())
+            } else {
+                told.keep(event.into())
+            }
+            (begin, from) = (end, end);
+        }
+        left.drain(..begin);
+        if left.len() > TEXT_BYTES {
+            return false;
+        }
+    }
+    left.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tell::Teller;
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpStream;
+
+    fn ask(viz: &Viz, request: &str) -> BufReader<TcpStream> {
+        let mut stream = TcpStream::connect(viz.address()).unwrap();
+        write!(stream, "{request} HTTP/1.1\r\n\r\n").unwrap();
+        BufReader::new(stream)
+    }
+
+    /// Lines of events, without the sizes of chunks.
+    fn lines(from: &mut BufReader<TcpStream>, until: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        while all.last().is_none_or(|l| l != until) {
+            let mut line = String::new();
+            assert!(from.read_line(&mut line).unwrap() > 0, "it ends before {until}: {all:?}");
+            let line = line.trim_end().to_owned();
+            if line.starts_with("event: ") || line.starts_with("data: ") {
+                all.push(line);
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn pages_are_told_what_was_and_what_is() {
+        let viz = Viz::start(([127, 0, 0, 1], 0).into()).unwrap();
+        let mut teller = Teller::new(&viz.address().to_string()).unwrap();
+        teller.tell("kernel a\n  opts: none");
+        teller.tell("     1 a  3.5 us ");
+        let mut early = ask(&viz, &format!("GET /events HTTP/1.1\r\nhost: {}\r\nx: ", viz.address()));
+        let first = ["event: told", "data: 1", "data: kernel a", "data:   opts: none", "event: told", "data: 1"];
+        let got = lines(&mut early, "data:      1 a  3.5 us");
+        assert!(got.windows(first.len()).any(|w| w == first), "{got:?}");
+        teller.tell("kernel b");
+        assert_eq!(lines(&mut early, "data: kernel b"), ["event: told", "data: 1", "data: kernel b"]);
+        drop(teller);
+        assert_eq!(lines(&mut early, "data: 1"), ["event: end", "data: 1"]);
+        // a process that goes away in the middle of a text
+        let mut gone = TcpStream::connect(viz.address()).unwrap();
+        let head =
+            format!("POST {PATH} HTTP/1.1\r\nhost: 127.0.0.1\r\n{NAME}: x\r\ntransfer-encoding: chunked\r\n\r\n");
+        write!(gone, "{head}9\r\ndata: ker").unwrap();
+        assert_eq!(lines(&mut early, "data: x"), ["event: begin", "data: 2", "data: x"]);
+        drop(gone);
+        assert_eq!(lines(&mut early, "data: 2"), ["event: end", "data: 2"]);
+        // one that comes later: launches are last
+        let mut late = ask(&viz, &format!("GET /events HTTP/1.1\r\nhost: {}\r\nx: ", viz.address()));
+        let got = lines(&mut late, "data:      1 a  3.5 us");
+        assert!(got.contains(&"data: kernel b".to_owned()), "{got:?}");
+    }
+
+    #[test]
+    fn others_are_refused() {
+        let viz = Viz::start(([127, 0, 0, 1], 0).into()).unwrap();
+        for (request, status) in [
+            ("GET / HTTP/1.1\r\nhost: 127.0.0.1:1\r\nconnection: close\r\nx: ", "200"),
+            ("GET / HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\nx: ", "403"),
+            ("GET /events HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\nx: ", "403"),
+            ("POST /told HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-length: 0\r\nx: ", "403"),
+            (
+                "POST /told HTTP/1.1\r\nhost: 127.0.0.1\r\nx-gradloom-name: a\r\nconnection: close\r\ncontent-length: 4\r\nx: ",
+                "400",
+            ),
+        ] {
+            let mut stream = TcpStream::connect(viz.address()).unwrap();
+            write!(stream, "{request}\r\n\r\nnone").unwrap();
+            let mut all = String::new();
+            stream.read_to_string(&mut all).unwrap();
+            assert!(all.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {all:.100}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+// Builds the page of `gradloom viz`, which is compiled into the program.
+// usage: node scripts/viz-page.mjs [--check]
+// With --check it says whether the page that is committed is the one that would be built.
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { build } from "vite";
+import { viz } from "../www/site/viz.mjs";
+import { root } from "./lib/run.mjs";
+
+const FILE = join(root, "native/src/viz/page.html");
+
+/** The page as it is built from its sources. */
+async function made() {
+  const input = [join(root, "www/src/viz.ts"), join(root, "www/src/style.css")];
+  const options = { target: "es2022", write: false, modulePreload: false, cssCodeSplit: true, assetsInlineLimit: 0, rolldownOptions: { input } };
+  const { output } = await build({ root: join(root, "www"), configFile: false, publicDir: false, logLevel: "warn", build: options });
+  const script = output.find(({ fileName }) => /viz-.*\.js$/.test(fileName)).code;
+  const sheet = output.find(({ fileName }) => fileName.endsWith(".css")).source;
+  // the font is a file, which the page does not have: the system's takes its place
+  const styles = sheet.replace(/@font-face\s*\{[^}]*\}/g, "");
+  if (/<\/(script|style)/.test(script + styles)) throw new Error("the script or the styles would end their element");
+  if (/\burl\((?!["']?data:)/.test(styles) || /^import\b/m.test(script)) throw new Error("the page would fetch something");
+  return viz(script.trim(), styles.trim());
+}
+
+const page = await made();
+if (!process.argv.includes("--check")) writeFileSync(FILE, page);
+else if (readFileSync(FILE, "utf8") !== page) {
+  console.error("native/src/viz/page.html is not what www makes: run npm run viz:page");
+  process.exit(1);
+}
