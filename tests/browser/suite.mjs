@@ -28,6 +28,7 @@ export function mounts(gradloom) {
     "/conformance": join(root, "tests/web/pkg"),
     "/models": join(root, "tests/models"),
     "/cache": join(root, ".cache"),
+    "/fixtures": join(root, "tests/fixtures"),
     "/gradloom": gradloom,
     // the Rust test `export` makes them
     "/exported": join(root, "tests/tmp/export/web"),

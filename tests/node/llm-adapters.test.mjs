@@ -4,58 +4,16 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { Tensor, ValueError, init, saveWeights, stats } from "gradloom";
 import { LLM } from "gradloom/llm";
+import { adapter } from "../lib/adapters.mjs";
 
 await init({ device: "wasm", threads: 2 });
 const own = new URL("../fixtures/llm/llama.gguf", import.meta.url);
 const folder = new URL("../tmp/adapters/", import.meta.url);
 mkdirSync(folder, { recursive: true });
-const RANK = 3;
 const PROMPT = [5, 9, 14, 3, 40, 33, 21, 2, 7];
 const kernels = async () => (await stats())[0].kernelsCompiled;
-// the same model: what its projections of values hold, of 16 bits, lies in both files
-const file = readFileSync(new URL("../fixtures/llm/llama/model.safetensors", import.meta.url));
-const data = 8 + Number(file.readBigUInt64LE());
-const entries = Object.entries(JSON.parse(file.subarray(8, data).toString())).filter(([name]) => name.endsWith("v_proj.weight"));
-
-const widened = (bits) => {
-  const [sign, exponent, mantissa] = [bits >> 15 ? -1 : 1, (bits >> 10) & 31, bits & 1023];
-  return sign * (exponent ? 2 ** (exponent - 15) * (1 + mantissa / 1024) : 2 ** -24 * mantissa);
-};
-const narrowed = (value) => {
-  if (value === 0) return 0;
-  const exponent = Math.floor(Math.log2(Math.abs(value)));
-  return (value < 0 ? 1 << 15 : 0) | ((exponent + 15) << 10) | ((Math.abs(value) / 2 ** exponent - 1) * 1024);
-};
-
-/**
- * PEFT's files of an adapter of the projections of values, and the model with it in its weights. Each factor A picks a column, so that what is
- * merged can be numbers that 16 bits hold.
- */
-async function made(seed, alpha) {
-  const tensors = {};
-  const merged = Buffer.from(readFileSync(own));
-  for (const [name, { dtype, shape: [outputs, inputs], data_offsets: [start, end] }] of entries) {
-    assert.equal(dtype, "F16");
-    const bytes = file.subarray(data + start, data + end);
-    const place = merged.indexOf(bytes);
-    assert.ok(place > 0, `${name} lies in both files`);
-    const [a, b] = [new Float32Array(RANK * inputs), new Float32Array(outputs * RANK)];
-    for (let r = 0; r < RANK; r += 1) {
-      const column = (seed + 5 * r) % inputs;
-      a[r * inputs + column] = 1;
-      for (let o = 0; o < outputs; o += 1) {
-        const at = 2 * (o * inputs + column);
-        const wanted = ((o * 7 + r * 13 + seed) % 64 - 32) / 64;
-        b[o * RANK + r] = ((wanted - widened(bytes.readUInt16LE(at))) * RANK) / alpha;
-        merged.writeUInt16LE(narrowed(wanted), place + at);
-      }
-    }
-    const stem = `base_model.model.${name.replace(/\.weight$/, "")}`;
-    tensors[`${stem}.lora_A.weight`] = new Tensor(a, [RANK, inputs]);
-    tensors[`${stem}.lora_B.weight`] = new Tensor(b, [outputs, RANK]);
-  }
-  return { file: await saveWeights(tensors), config: new TextEncoder().encode(JSON.stringify({ peft_type: "LORA", lora_alpha: alpha })), merged };
-}
+const bytes = { gguf: readFileSync(own), safetensors: readFileSync(new URL("../fixtures/llm/llama/model.safetensors", import.meta.url)) };
+const made = (seed, alpha) => adapter({ Tensor, saveWeights }, bytes, seed, alpha);
 
 const close = (got, want) => got.forEach((x, at) => assert.ok(Math.abs(x - want[at]) <= 1e-4, `${at}: ${x}, not ${want[at]}`));
 const distance = (a, b) => Math.max(...a.map((x, at) => Math.abs(x - b[at])));
