@@ -248,7 +248,9 @@ impl Inner {
         let read = || self.engine.borrow_mut().read(&mut self.session.state(), t.root());
         let (ticket, dtype, _) = self.running(read)?;
         loop {
-            if let Some(b) = self.engine.borrow_mut().poll(ticket, dtype)? {
+            let arrived = self.engine.borrow_mut().poll(ticket, dtype)?;
+            if let Some(b) = arrived {
+                self.pace.leave().await;
                 return Ok(b);
             }
             self.signal.wait().await;

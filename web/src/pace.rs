@@ -139,7 +139,17 @@ impl Pace {
         if is_aborted(abort) { Err(Error::Aborted) } else { Ok(()) }
     }
 
-    /// The same for work that goes on to its end where it may not stop.
+    /// Before a result is handed over: the page has its turn first if work took half of the slice, since what the caller does with the result,
+    /// building the graph of the next training step, say, may take as long again.
+    pub(crate) async fn leave(&self) {
+        let end = f64::from_bits(self.end.load(Ordering::Relaxed));
+        if self.same_turn.get() && now() >= end - SLICE_MS / 2.0 {
+            // it never rejects
+            let _ = JsFuture::from(turn_of_page()).await;
+        }
+    }
+
+    /// As [`Pace::breathe`], for work that goes on to its end where it may not stop.
     pub(crate) async fn breathe_if(&self, may_stop: bool, abort: &JsValue) -> Result<()> {
         match self.breathe(abort).await {
             Err(Error::Aborted) if !may_stop => Ok(()),
