@@ -1,6 +1,6 @@
 //! Layers whose loops are split by the digits of their indices, or that go another way than their definition says, on every device
-//! beside the definition as plain loops: transposed and grouped convolutions, pixel shuffles, padded convolutions, large pools, and the
-//! few largest of a row.
+//! beside the definition as plain loops: transposed, grouped and depthwise convolutions, pixel shuffles, padded convolutions,
+//! large pools, and the few largest of a row.
 
 use gradloom::tensor::{ConvOpts, ConvTransposeOpts, PoolOpts, Tensor};
 use gradloom::{Result, Runtime, Session};
@@ -170,9 +170,43 @@ fn averages_of_large_windows() {
     }
 }
 
+/// Maps as small as windows, whose vectors are partly empty, or run along the channels; borders that tiles share and that they do not.
+#[test]
+fn depthwise_convolutions() {
+    // channels, side, taps, stride, padding
+    let cases = [
+        (40, 7, 7, 1, 3),
+        (37, 7, 5, 1, 2),
+        (48, 14, 5, 2, 2),
+        (20, 14, 7, 1, 3),
+        (16, 13, 3, 2, 1),
+        (3, 31, 7, 1, 3),
+        (4, 40, 5, 1, 0),
+        (2, 33, 3, 1, 1),
+        (33, 4, 5, 1, 2),
+    ];
+    for (c, n, taps, stride, pad) in cases {
+        let (x, k) = (values(2 * c * n * n, 9), values(c * taps * taps, 4));
+        let m = (n + 2 * pad - taps) / stride + 1;
+        let sum = |i: usize| {
+            let (map, r, s) = (i / (m * m), i / m % m * stride, i % m * stride);
+            let window = (0..taps * taps).map(|p| (p, r + p / taps, s + p % taps));
+            let inside = window.filter(|&(_, r, s)| (pad..n + pad).contains(&r) && (pad..n + pad).contains(&s));
+            let at = |r: usize, s: usize| x[(map * n + r - pad) * n + s - pad];
+            inside.map(|(p, r, s)| at(r, s) * k[map % c * taps * taps + p]).sum()
+        };
+        let want: Vec<f32> = (0..2 * c * m * m).map(sum).collect();
+        check(&format!("{c} maps of {n}, {taps} taps, stride {stride}, padding {pad}"), &want, |s| {
+            let opts = ConvOpts::new().groups(c).stride(&[stride]).padding(&[pad]);
+            Tensor::new(s, &x, &[2, c, n, n])?.conv(&Tensor::new(s, &k, &[c, 1, taps, taps])?, None, &opts)
+        });
+    }
+}
+
 #[test]
 fn the_few_largest() {
-    for (rows, n, k) in [(3, 100, 5), (2, 700, 16), (1, 3000, 2)] {
+    // the last two are enough for groups, and for one after the other in short rows
+    for (rows, n, k) in [(3, 100, 5), (2, 700, 16), (1, 3000, 2), (9, 1000, 3), (260, 33, 5)] {
         for largest in [true, false] {
             // many are equal, some are NaN, which counts as largest
             let x: Vec<f32> = values(rows * n, 8).iter().map(|&v| if v == 8.0 { f32::NAN } else { v }).collect();

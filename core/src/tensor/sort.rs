@@ -15,10 +15,11 @@ const BITS: usize = 8;
 const BLOCK: usize = 128;
 /// Elements whose digits are counted in order.
 const PIECE: usize = 4096;
-/// As many of the largest elements are looked for one after the other, if a row has [`FEW_OF`] times as many.
+/// As many of the largest elements are looked for one after the other, if a row has [`few_of`] times as many.
 const FEW: usize = 16;
-const FEW_OF: usize = 16;
-/// Elements of which only the least one decides whether the others are looked at.
+/// Elements of all rows from which on looking at fewer of them is worth more kernels.
+const MANY: usize = 1 << 13;
+/// Elements, at most, of which only the least one decides whether the others are looked at.
 const GROUP: usize = 256;
 
 impl Tensor {
@@ -49,7 +50,7 @@ impl Tensor {
         let n = t.dim(-1)?;
         let k = k.unwrap_or(n);
         let t = if t.dtype() == DType::Bool { t.cast(DType::U8)? } else { t };
-        let few = k <= FEW && FEW_OF * k <= n && t.dtype().size() <= 4;
+        let few = k <= FEW && few_of(t.numel()) * k <= n && t.dtype().size() <= 4;
         if n <= RANK_LIMIT && !few || t.numel() == 0 || k == 0 {
             return t.rank_order(descending, k)?.move_axis(-1, a);
         }
@@ -143,18 +144,18 @@ impl Tensor {
     }
 
     /// The same for a `k` that is far less than `n`: the smallest keys lie in the `k` groups whose least keys are smallest.
-    fn select_in_groups(&self, bits: usize, k: usize) -> Result<Tensor> {
+    fn select_in_groups(&self, bits: usize, k: usize, group: usize) -> Result<Tensor> {
         let (rows, n) = (self.dim(0)?, self.dim(1)?);
-        let groups = n.div_ceil(GROUP);
-        let room = [(0, 0), (0, (groups * GROUP - n) as i64)];
-        let key = self.pad(&room, super::PadMode::Constant, u32::MAX)?.reshape(&[rows, groups, GROUP])?.contiguous();
+        let groups = n.div_ceil(group);
+        let room = [(0, 0), (0, (groups * group - n) as i64)];
+        let key = self.pad(&room, super::PadMode::Constant, u32::MAX)?.reshape(&[rows, groups, group])?.contiguous();
         let chosen = key.min(&[2], false)?.contiguous().select_order(bits, k)?;
         // in the order of their elements, which decides between equal ones
         let chosen = chosen.gather(1, &chosen.rank_order(false, k)?)?.contiguous();
-        let near = key.gather(1, &chosen.unsqueeze(-1)?.expand(&[rows, k, GROUP])?)?.reshape(&[rows, k * GROUP])?;
+        let near = key.gather(1, &chosen.unsqueeze(-1)?.expand(&[rows, k, group])?)?.reshape(&[rows, k * group])?;
         let at = near.contiguous().select_order(bits, k)?;
-        let group = chosen.gather(1, &at.floor_div(GROUP as i32)?)?;
-        group.mul(GROUP as i32)?.add(at.modulo(GROUP as i32)?)
+        let first = chosen.gather(1, &at.floor_div(group as i32)?)?.mul(group as i32)?;
+        first.add(at.modulo(group as i32)?)
     }
 
     /// The same, one after the other: the least of what comes after the one before, and the first place where that is.
@@ -181,13 +182,19 @@ impl Tensor {
 
     /// Indices of the `k` smallest keys `[rows, n]`, in their order.
     fn select_order(&self, bits: usize, k: usize) -> Result<Tensor> {
-        if k <= RANK_LIMIT && 4 * k * GROUP <= self.dim(1)? {
-            return self.select_in_groups(bits, k);
+        let (rows, n) = (self.dim(0)?, self.dim(1)?);
+        // of a few about as many groups as elements in those that are chosen
+        let even = (n / k).isqrt().next_power_of_two().min(GROUP);
+        let group = if k <= FEW && n > RANK_LIMIT && rows * n >= MANY { even } else { GROUP };
+        if k <= RANK_LIMIT && 4 * k * group <= n {
+            return self.select_in_groups(bits, k, group);
         }
-        if k <= FEW && FEW_OF * k <= self.dim(1)? {
+        if k <= FEW && few_of(rows * n) * k <= n {
             return self.select_each(k);
         }
-        let (rows, n) = (self.dim(0)?, self.dim(1)?);
+        if n <= RANK_LIMIT {
+            return self.rank_order(false, k);
+        }
         let (s, key) = (self.session(), self.contiguous());
         let digits = Tensor::iota(s, 1 << BITS)?.unsqueeze(0)?;
         // the last key of all, from its first digit
@@ -219,6 +226,11 @@ impl Tensor {
         let order = if k <= RANK_LIMIT { chosen.rank_order(false, k)? } else { digit_order(&[(chosen, bits)])? };
         index.gather(1, &order)
     }
+}
+
+/// How many times as many elements as are looked for a row has at least, if they are found one after the other: each takes two kernels.
+fn few_of(elements: usize) -> usize {
+    if elements >= MANY { 6 } else { 16 }
 }
 
 /// Indices that sort keys `[rows, n]`, given as words, the least one first.
