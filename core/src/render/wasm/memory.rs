@@ -308,6 +308,10 @@ impl Emit<'_> {
         let a = self.addr(index, 0, gated)?;
         self.push(a);
         if dt.size() == 4 {
+            if self.p.lane_stride(index, self.layout.lanes) == 0 && !self.info(self.p.g.src_at(index, 1)).lane {
+                self.f.w().v128_load32_splat(at(a.offset, 4));
+                return Ok(());
+            }
             self.f.w().v128_load32_zero(at(a.offset, 4));
             let tmp = self.f.local(ValType::V128);
             for lane in 1..4 {
