@@ -26,6 +26,7 @@ use gradloom_core::tensor::{Session, Tensor, wire};
 use gradloom_core::{DType, Error, Result};
 use js_sys::{Array, Float64Array, Uint8Array};
 use std::cell::{Cell, RefCell};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use wasm_bindgen::prelude::*;
@@ -47,11 +48,16 @@ pub(crate) struct Inner {
     device_ms: Rc<Cell<f64>>,
     times: Cell<Times>,
     groups: Array,
+    /// How to read what has room around it, once there is such a thing.
+    pub(crate) boxes: Cell<Option<ReadBox>>,
     busy: Cell<bool>,
     freed: Signal,
     pub(crate) pace: Pace,
     pub(crate) side: Side,
 }
+
+/// Reads a value that is a box of an array as the array is, where that is what it is: see `lengths.rs`.
+pub(crate) type ReadBox = fn(&Rc<Inner>, &Tensor) -> Option<Pin<Box<dyn Future<Output = Result<Vec<u8>>>>>>;
 
 /// Which device it is, with what the page sees of it.
 pub(crate) enum Side {
@@ -238,6 +244,9 @@ impl Inner {
     }
 
     async fn bytes(self: &Rc<Inner>, t: Tensor, abort: &JsValue) -> Result<Vec<u8>> {
+        if let Some(read) = self.boxes.get().and_then(|read| read(self, &t)) {
+            return read.await;
+        }
         self.realize(vec![t.root()], abort).await?;
         self.fetched(&t).await
     }
@@ -247,6 +256,11 @@ impl Inner {
         self.pace.done(&self.engine).await?;
         let read = || self.engine.borrow_mut().read(&mut self.session.state(), t.root());
         let (ticket, dtype, _) = self.running(read)?;
+        self.arrived_as(ticket, dtype).await
+    }
+
+    /// The elements of a readback, once they are there.
+    pub(crate) async fn arrived_as(&self, ticket: Ticket, dtype: DType) -> Result<Vec<u8>> {
         loop {
             let arrived = self.engine.borrow_mut().poll(ticket, dtype)?;
             if let Some(b) = arrived {
@@ -267,14 +281,18 @@ impl Inner {
     ) -> Result<Input> {
         let Some(id) = id_of(i) else { return Ok(Input::Host(host_input(i)?.1)) };
         let (name, t) = (name_of(i), self.tensor(id)?);
-        if runner.borrow().take(&name, &t, others).is_none() {
+        if runner.borrow().take(&name, &t, others).is_none() && !t.is_readable() {
             self.realize(vec![t.root()], abort).await?;
         }
         if let Some(input) = runner.borrow().take(&name, &t, others) {
             return Ok(input);
         }
+        self.host(t, abort).await.map(Input::Host)
+    }
+
+    async fn host(self: &Rc<Inner>, t: Tensor, abort: &JsValue) -> Result<HostTensor> {
         let (dtype, shape) = (t.dtype(), t.shape());
-        Ok(Input::Host(HostTensor::new(dtype, shape, self.bytes(t, abort).await?)?))
+        HostTensor::new(dtype, shape, self.bytes(t, abort).await?)
     }
 
     pub(crate) fn tensor(&self, id: u32) -> Result<Tensor> {
@@ -334,6 +352,7 @@ fn runtime(
             device_ms,
             times: Cell::default(),
             groups,
+            boxes: Cell::default(),
             busy: Cell::new(false),
             freed: Signal::default(),
             pace,
@@ -711,6 +730,14 @@ impl Runtime {
             let input = inner.input(&runner, i.unchecked_ref(), &given, &abort).await.map_err(throw)?;
             given.push((name, input));
         }
+        // whoever reads lets other runs go on, which may take what this one would have
+        loop {
+            let unfit = runner.borrow().unfit(&given).map_err(throw)?;
+            let Some(&i) = unfit.first() else { break };
+            let Input::Tensor(t) = &given[i].1 else { break };
+            let t = t.clone();
+            given[i].1 = Input::Host(inner.host(t, &abort).await.map_err(throw)?);
+        }
         let inputs = runner.borrow().inputs(given).map_err(throw)?;
         let tell = |phase: &str| {
             if let Some(f) = &progress {
@@ -774,9 +801,7 @@ impl Runtime {
         let mut hosts = Vec::with_capacity(ids.len());
         for id in ids {
             let t = inner.tensor(id).map_err(throw)?;
-            let (dtype, shape) = (t.dtype(), t.shape());
-            let data = inner.bytes(t, &JsValue::UNDEFINED).await.map_err(throw)?;
-            hosts.push(HostTensor::new(dtype, shape, data).map_err(throw)?);
+            hosts.push(inner.host(t, &JsValue::UNDEFINED).await.map_err(throw)?);
         }
         let list: Vec<_> = names.iter().zip(&hosts).map(|(n, t)| (n.as_str(), t.dtype, &*t.shape, &*t.data)).collect();
         Ok(Uint8Array::from(&*safetensors::write(&list, &[]).map_err(throw)?))

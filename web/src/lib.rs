@@ -11,6 +11,7 @@ mod file;
 mod graph;
 mod interop;
 mod js;
+mod lengths;
 mod network;
 mod ops;
 mod pace;

@@ -13,7 +13,7 @@ use wasm_bindgen_cli_support::Bindgen;
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// What of `gradloom-web` is loaded before one of these exports is first called: see `web/ts/src/parts.ts`.
-const PARTS: [split::Part<'_>; 8] = [
+const PARTS: [split::Part<'_>; 9] = [
     split::Part {
         name: "onnx",
         after: None,
@@ -29,6 +29,7 @@ const PARTS: [split::Part<'_>; 8] = [
             "runtime_withOutputs",
         ],
     },
+    split::Part { name: "lengths", after: Some("onnx"), exports: &["runtime_setLengths"] },
     split::Part { name: "rare", after: Some("onnx"), exports: &["runtime_onnxRare"] },
     split::Part {
         name: "learn",

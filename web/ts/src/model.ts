@@ -27,6 +27,12 @@ export interface Budget {
 export interface LoadOptions extends FetchOptions {
   /** Limits for models that are not trusted, or that need more than usual. */
   budget?: Budget;
+  /**
+   * Lengths of inputs that change from run to run, so that one plan serves all of them and a new length compiles nothing: true for those that are
+   * seen to change, from the second shape on; or the least and the largest value of each dimension, by its name in the model (`input.axis` for one
+   * without a name). Tensors then have room for the largest. Without it each shape has a plan of its own.
+   */
+  dynamic?: boolean | Record<string, readonly [least: number, largest: number]>;
   /** `auto`, the default, is WebGPU where there is a real one, else WebAssembly. */
   device?: DeviceKind | "auto" | Device;
   /** Have the values of all nodes as outputs: for `compare`. */
@@ -182,6 +188,9 @@ export interface Model {
   [Symbol.dispose](): void;
 }
 
+/** Shapes of inputs by name. */
+type Shapes = (readonly [name: string, shape: readonly number[]])[];
+
 /** @internal A model in this thread. */
 export class LocalModel implements Model {
   readonly inputs: readonly Port[];
@@ -197,9 +206,13 @@ export class LocalModel implements Model {
   #timing: Timing | undefined;
   #graph: Graph | undefined;
   #picked: Picked = new Map();
+  readonly #dynamic: NonNullable<LoadOptions["dynamic"]>;
+  /** The shapes of the first run, and whether lengths are what changes from run to run by now. */
+  #first: Shapes | undefined;
+  #flexible = false;
 
   /** @internal */
-  constructor(host: Host, id: number, auto: boolean) {
+  constructor(host: Host, id: number, auto: boolean, dynamic: LoadOptions["dynamic"] = false) {
     const info = guard(() => host.raw.modelInfo(id)) as Info;
     this.inputs = info.inputs;
     this.outputs = info.outputs;
@@ -209,6 +222,8 @@ export class LocalModel implements Model {
     this.#host = host;
     this.#id = id;
     this.#auto = auto;
+    this.#dynamic = dynamic;
+    if (typeof dynamic === "object") this.#flex();
     lost.register(this, { host, id, picked: this.#picked }, this);
   }
 
@@ -234,6 +249,9 @@ export class LocalModel implements Model {
     if (guard(() => this.#host.raw.lost())) await guardAsync(() => (this.#moving ??= this.#move()), signal);
     const given = await Promise.all(Object.entries(inputs).map(([name, value]) => this.#given(name, value, signal)));
     const id = options.outputs ? this.#pick(options.outputs) : this.#live();
+    if (this.#dynamic === true && !this.#flexible) {
+      await this.#look(given.map((each) => [each[0], each.length === 2 ? (inputs[each[0]] as Tensor).shape : each[2]]), signal);
+    }
     const tell = onProgress && ((phase: Progress["phase"]) => onProgress({ phase, loaded: 0, total: 0 }));
     const host = this.#host;
     const run = (): Promise<RawOutputs> => host.raw.runModel(id, given, tell, signal);
@@ -241,6 +259,23 @@ export class LocalModel implements Model {
     const [numbers, names = options.outputs ?? this.outputs.map((port) => port.name)] = await onDevice(host, run, signal, late);
     this.#timing = timingOf(numbers);
     return Object.fromEntries(names.map((name, at) => [name, made(host, numbers[TIMING_NUMBERS + at]!)]));
+  }
+
+  /** Has lengths change once a second shape is seen: who never has other sizes loads nothing for it. */
+  async #look(shapes: Shapes, signal?: AbortSignal): Promise<void> {
+    this.#first ??= shapes;
+    if (JSON.stringify(this.#first) === JSON.stringify(shapes)) return;
+    await guardAsync(() => join(this.#host.engine, "lengths"), signal);
+    if (!this.#flexible) this.#flex();
+  }
+
+  #flex(): void {
+    const bounds = typeof this.#dynamic === "object" ? this.#dynamic : {};
+    const numbers = Uint32Array.from(Object.values(bounds).flat());
+    for (const id of [this.#live(), ...this.#picked.values()]) {
+      guard(() => this.#host.raw.setLengths(id, Object.keys(bounds), numbers, this.#first ?? []));
+    }
+    this.#flexible = true;
   }
 
   /**
@@ -260,6 +295,7 @@ export class LocalModel implements Model {
       this.#picked = new Map();
       lost.register(this, { host, id, picked: this.#picked }, this);
       [this.#host, this.#id] = [host, id];
+      if (this.#flexible) this.#flex();
     } finally {
       this.#moving = undefined;
     }
@@ -402,8 +438,18 @@ export async function load(from: FileSource, options: LoadOptions = {}): Promise
 
 /** @internal The same in this thread. */
 export async function loadLocal(from: FileSource, options: LoadOptions): Promise<LocalModel> {
+  const { dynamic, signal } = options;
+  const bounds = typeof dynamic === "object" && dynamic !== null;
+  if (bounds) checkBounds(dynamic);
+  if (bounds) prefetch("lengths");
   const { host, id } = await loadRaw(from, options);
-  return new LocalModel(host, id, (options.device ?? "auto") === "auto");
+  try {
+    if (bounds) await guardAsync(() => join(host.engine, "lengths"), signal);
+    return new LocalModel(host, id, (options.device ?? "auto") === "auto", dynamic);
+  } catch (error) {
+    host.raw.freeModel(id);
+    throw error;
+  }
 }
 
 /** @internal Its number, and where. */
@@ -436,6 +482,14 @@ export async function loadRaw(from: FileSource, options: LoadOptions): Promise<{
   });
   useByDefault(host);
   return { host, id };
+}
+
+function checkBounds(dynamic: Record<string, readonly [number, number]>): void {
+  for (const [name, range] of Object.entries(dynamic)) {
+    const [least, largest] = Array.isArray(range) ? range : [];
+    const fits = Number.isInteger(least) && Number.isInteger(largest) && least >= 0 && least <= largest && largest < 2 ** 31;
+    if (!fits || range.length !== 2) throw new ValueError("E_VALUE", `load: dynamic.${name} is the least and the largest length, not ${JSON.stringify(range)}`);
+  }
 }
 
 /** The file as it is, or as ONNX if it is TensorFlow Lite's: those say so after four bytes. */

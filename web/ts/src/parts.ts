@@ -7,6 +7,7 @@ import { type Engine, besideThis, inNode, mayBeWhole, readFile, wasmFolder } fro
 const ADDRESSES = {
   onnx: () => new URL("./pkg/gradloom_onnx_bg.wasm", import.meta.url),
   rare: () => new URL("./pkg/gradloom_rare_bg.wasm", import.meta.url),
+  lengths: () => new URL("./pkg/gradloom_lengths_bg.wasm", import.meta.url),
   learn: () => new URL("./pkg/gradloom_learn_bg.wasm", import.meta.url),
   weights: () => new URL("./pkg/gradloom_weights_bg.wasm", import.meta.url),
   graphs: () => new URL("./pkg/gradloom_graphs_bg.wasm", import.meta.url),
@@ -18,7 +19,7 @@ const ADDRESSES = {
 export type Part = keyof typeof ADDRESSES;
 
 /** Those that are there before another one, which uses their functions. */
-const BEFORE: Partial<Record<Part, Part>> = { rare: "onnx", learn: "onnx" };
+const BEFORE: Partial<Record<Part, Part>> = { rare: "onnx", lengths: "onnx", learn: "onnx" };
 
 /** Those that devices have from their start, once somebody asked for them who cannot wait later. */
 export const always = new Set<Part>();

@@ -35,6 +35,12 @@ impl Runner {
         own && !others.iter().any(|(_, i)| same(i))
     }
 
+    /// Which of these tensors a run must have by their values after all, now that all of its inputs are known: those without the room of
+    /// the plan for these lengths, and beginnings of buffers where there is no such plan.
+    pub fn unfit(&self, inputs: &[(&str, Input)]) -> Result<Vec<usize>> {
+        self.way.map_or(Ok(Vec::new()), |way| (way.unfit)(self, inputs))
+    }
+
     /// Makes tensors of inputs, for any number of runs. A tensor that [`Runner::take`] would not give is an error that names
     /// the input.
     pub fn inputs(&self, inputs: Vec<(&str, Input)>) -> Result<Inputs> {

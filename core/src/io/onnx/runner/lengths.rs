@@ -11,6 +11,7 @@ mod seen;
 use self::seen::{Label, Seen, key, size_of};
 use super::super::build::Feed;
 use super::{Given, Input, Inputs, Runner, sign};
+use crate::dtype::DType;
 use crate::engine::lengths::{Form, Variable};
 use crate::engine::{Bytes, State};
 use crate::error::{Error, Result};
@@ -123,6 +124,8 @@ pub(super) struct Way {
     pub(super) chosen: fn(&Runner, &[(&str, Input)]) -> Result<Option<Chosen>>,
     /// Can a run use a tensor where it is, as far as its lengths say so?
     pub(super) takes: fn(&Runner, &str, &Tensor, &[(&str, Input)]) -> Option<bool>,
+    /// Which inputs a run must have by their values after all: another run may have added to their buffers since they were taken.
+    pub(super) unfit: fn(&Runner, &[(&str, Input)]) -> Result<Vec<usize>>,
     /// Tensors with room of the inputs of a run.
     pub(super) inputs: fn(&Runner, Vec<(&str, Input)>, Chosen) -> Result<Inputs>,
     /// The graph of a plan on these inputs.
@@ -134,6 +137,7 @@ pub(super) struct Way {
 static WAY: Way = Way {
     chosen: Runner::of_any_length,
     takes: Runner::takes_any_length,
+    unfit: Runner::unfit_for_any_length,
     inputs: Runner::inputs_with_room,
     graph: Runner::family_graph,
     outputs: Chosen::outputs,
@@ -166,6 +170,22 @@ impl Runner {
         known.wanted = lengths;
         known.families.clear();
         self.way = Some(&WAY);
+    }
+
+    /// Takes note of the shapes of a run that was before [`Runner::set_lengths`], by input: it counts as the first one.
+    ///
+    /// # Errors
+    /// `E_INPUT` for a length outside of the bounds that were promised.
+    pub fn saw(&self, inputs: &[(String, Vec<usize>)]) -> Result<()> {
+        let one = |(name, shape): &(String, Vec<usize>)| {
+            let (port, _) = self.model().place(name).filter(|p| p.1.is_none())?;
+            let dims = port.dims.as_deref().unwrap_or_default();
+            let labels = (0..shape.len()).map(|i| Label::of(name, i, dims.get(i))).collect();
+            let dtype = port.dtype.unwrap_or(DType::F32);
+            Some(Seen { name: name.clone(), dtype, shape: shape.clone(), labels, value: None })
+        };
+        let seen: Vec<Seen> = inputs.iter().filter_map(one).collect();
+        self.lengths.borrow_mut().dimensions(&seen).map(drop)
     }
 
     /// The same lengths as those of another runner.
@@ -206,16 +226,20 @@ impl Runner {
         Some(!others.iter().any(|(_, i)| same(i)) && all.flat_map(|f| &f.inputs).any(grows))
     }
 
-    /// Which of these tensors a run must have by their values after all, now that all of its inputs are known: those without the room of
-    /// the plan for these lengths, and beginnings of buffers where there is no such plan.
-    pub fn unfit(&self, inputs: &[(&str, Input)]) -> Result<Vec<usize>> {
-        if self.way.is_none() || !inputs.iter().any(|(_, i)| matches!(i, Input::Tensor(_))) {
+    fn unfit_for_any_length(&self, inputs: &[(&str, Input)]) -> Result<Vec<usize>> {
+        if !inputs.iter().any(|(_, i)| matches!(i, Input::Tensor(_))) {
             return Ok(Vec::new());
         }
         let chosen = self.chosen(inputs)?;
+        let taken = |(i, (name, input)): (usize, &(&str, Input))| match input {
+            Input::Host(_) => false,
+            Input::Tensor(t) => self.takes_any_length(name, t, &inputs[..i]) == Some(false),
+        };
+        let taken: Vec<bool> = inputs.iter().enumerate().map(taken).collect();
         let state = self.session.state();
         let unfit = |(i, (_, input)): (usize, &(&str, Input))| match (input, &chosen) {
             (Input::Host(_), _) => false,
+            _ if taken[i] => true,
             (Input::Tensor(t), Some(c)) => c.family.inputs[i].buffer_of(&state, t).is_none(),
             (Input::Tensor(t), None) => view_of(&state, state.node(t.root())).is_some(),
         };

@@ -1,0 +1,64 @@
+//! Models whose inputs change their lengths from run to run: one plan for all of them. Reached from here alone, so that it is a part of the
+//! module which is loaded for such a model.
+
+use crate::args::{name_of, shape_of};
+use crate::face::{Inner, Runtime, throw};
+use gradloom_core::Result;
+use gradloom_core::io::onnx::Lengths;
+use gradloom_core::tensor::Tensor;
+use js_sys::Array;
+use std::pin::Pin;
+use std::rc::Rc;
+use wasm_bindgen::prelude::*;
+
+#[wasm_bindgen]
+impl Runtime {
+    /// From now on lengths of a model's inputs are launch scalars: those of these dimensions, `bounds` having the least and the largest value of
+    /// each, or without any those that are seen to change. `seen` are inputs of the run before, `[name, shape]` each, if there was one.
+    #[wasm_bindgen(js_name = setLengths)]
+    pub fn set_lengths(
+        &self,
+        id: u32,
+        names: Vec<String>,
+        bounds: &[u32],
+        seen: Array,
+    ) -> std::result::Result<(), JsValue> {
+        let runner = self.inner.runner(id).map_err(throw)?;
+        let each = names.into_iter().zip(bounds.chunks_exact(2));
+        let map: std::collections::BTreeMap<_, _> =
+            each.map(|(name, b)| (name, (b[0] as usize, b[1] as usize))).collect();
+        self.inner.boxes.set(Some(read_box));
+        runner.borrow_mut().set_lengths(if map.is_empty() { Lengths::Seen } else { Lengths::Bounds(map) });
+        let one = |i: JsValue| {
+            let i: &Array = i.unchecked_ref();
+            (name_of(i), shape_of(&i.get(1)))
+        };
+        let seen: Vec<(String, Vec<usize>)> = seen.iter().map(one).collect();
+        if !seen.is_empty() {
+            runner.borrow().saw(&seen).map_err(throw)?;
+        }
+        Ok(())
+    }
+}
+
+/// Outputs have the room of the largest lengths around them: a kernel that copies one would be another for each of its sizes, so all of it is
+/// read and the host takes out what is wanted.
+fn read_box(inner: &Rc<Inner>, t: &Tensor) -> Option<Pin<Box<dyn Future<Output = Result<Vec<u8>>>>>> {
+    let (inner, root) = (inner.clone(), t.clone());
+    let state = inner.session.state();
+    let node = state.node(root.root());
+    let is_box = state.boxed(node).is_some() && state.is_readable(node);
+    drop(state);
+    is_box.then(|| -> Pin<Box<dyn Future<Output = _>>> {
+        Box::pin(async move {
+            inner.pace.done(&inner.engine).await?;
+            let read = || inner.engine.borrow_mut().read_boxed(&mut inner.session.state(), root.root());
+            let (ticket, dtype, boxed) = inner.running(read)?;
+            let data = inner.arrived_as(ticket, dtype).await?;
+            Ok(match boxed {
+                Some(b) => b.cut(&data, dtype),
+                None => data,
+            })
+        })
+    })
+}
