@@ -486,9 +486,10 @@ export async function loadRaw(from: FileSource, options: LoadOptions): Promise<{
 
 function checkBounds(dynamic: Record<string, readonly [number, number]>): void {
   for (const [name, range] of Object.entries(dynamic)) {
-    const [least, largest] = Array.isArray(range) ? range : [];
-    const fits = Number.isInteger(least) && Number.isInteger(largest) && least >= 0 && least <= largest && largest < 2 ** 31;
-    if (!fits || range.length !== 2) throw new ValueError("E_VALUE", `load: dynamic.${name} is the least and the largest length, not ${JSON.stringify(range)}`);
+    const numbers: readonly number[] = Array.isArray(range) ? range : [];
+    const [least = -1, largest = -1] = numbers;
+    const fits = numbers.length === 2 && numbers.every(Number.isInteger) && least >= 0 && least <= largest && largest < 2 ** 31;
+    if (!fits) throw new ValueError("E_VALUE", `load: dynamic.${name} is the least and the largest length, not ${JSON.stringify(range)}`);
   }
 }
 
