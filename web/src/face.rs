@@ -20,7 +20,7 @@ use gradloom_core::device::{Device, Ticket};
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Bytes, Counters, Engine, Replay, RootId};
 use gradloom_core::io::HostTensor;
-use gradloom_core::io::onnx::{Drift, Input, Model, NoExternalData, Operators, Run, Runner};
+use gradloom_core::io::onnx::{Input, Model, NoExternalData, Operators, Run, Runner};
 use gradloom_core::io::safetensors;
 use gradloom_core::tensor::{Session, Tensor, wire};
 use gradloom_core::{DType, Error, Result};
@@ -663,45 +663,6 @@ impl Runtime {
             ("opset", (m.opset() as f64).into()),
         ])
         .into())
-    }
-
-    /// The codes of strings, as a model takes them.
-    #[wasm_bindgen(js_name = codes)]
-    pub fn codes(&self, id: u32, texts: Vec<String>) -> std::result::Result<Vec<u8>, JsValue> {
-        let runner = self.inner.runner(id).map_err(throw)?;
-        let t = runner.borrow().model().strings(vec![texts.len()], &texts).map_err(throw)?;
-        Ok(t.data)
-    }
-
-    /// The strings of such codes.
-    pub fn texts(&self, id: u32, codes: &[u8]) -> std::result::Result<Array, JsValue> {
-        let runner = self.inner.runner(id).map_err(throw)?;
-        let codes = HostTensor::new(DType::I32, vec![codes.len() / 4], codes.to_vec()).map_err(throw)?;
-        let list = runner.borrow().model().texts(&codes).map_err(throw)?;
-        Ok(list.iter().map(|t| JsValue::from_str(t)).collect())
-    }
-
-    /// How far the values of one run are from those of another, `[[name, dtype, shape, data]]` each:
-    /// `[{value, node, maxAbs, maxRel, index, got, want, drifts}]` in the order of the model's nodes.
-    pub fn drifts(&self, id: u32, got: Array, want: Array, tolerance: f64) -> std::result::Result<Array, JsValue> {
-        let runner = self.inner.runner(id).map_err(throw)?;
-        let read =
-            |list: Array| list.iter().map(|i| host_input(i.unchecked_ref())).collect::<Result<Vec<_>>>().map_err(throw);
-        let list = runner.borrow().model().drifts(&read(got)?, &read(want)?, tolerance);
-        let one = |d: Drift| -> JsValue {
-            object(&[
-                ("value", d.value.into()),
-                ("node", d.node.map_or(JsValue::NULL, Into::into)),
-                ("maxAbs", d.max_abs.into()),
-                ("maxRel", d.max_rel.into()),
-                ("index", (d.at.0 as f64).into()),
-                ("got", d.at.1.into()),
-                ("want", d.at.2.into()),
-                ("drifts", d.drifts.into()),
-            ])
-            .into()
-        };
-        Ok(list.into_iter().map(one).collect())
     }
 
     /// Lets a model go.
