@@ -4,15 +4,16 @@
 //! Work that waits is asynchronous and runs one at a time: a graph must not be compacted while another part of the page
 //! is between planning and running.
 
-use crate::args::{budget_of, dimension, dtype, host_input, id_of, name_of};
+use crate::args::{budget_of, dtype, host_input, id_of, name_of};
 use crate::file::Parts;
-use crate::js::{now, object, set};
+use crate::js::{now, set};
 use crate::ops;
 use crate::pace::{By, Pace};
 use crate::signal::Signal;
 use crate::store::{self, Store, WebHost};
 use crate::threads::Handle;
-use crate::tune::{Tuned, Tuner};
+use crate::tune::Tuner;
+use crate::values::{self, DeviceInfo, Holds, ModelInfo, Port, TunedKernel, plain};
 use crate::wasm_device::WasmDevice;
 use crate::webgpu_device::WebGpuDevice;
 use crate::webgpu_memory::Buffers;
@@ -29,6 +30,7 @@ use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use tsify::Ts;
 use wasm_bindgen::prelude::*;
 
 /// A device, its session, and the tables behind the numbers that JavaScript holds.
@@ -406,21 +408,20 @@ fn shape_array(shape: &[usize]) -> Array {
 
 #[wasm_bindgen]
 impl Runtime {
-    /// `{kind, threads, lanes, software, relaxedSimd, maxBufferBytes, notes}`.
-    pub fn info(&self) -> JsValue {
+    /// What it is.
+    pub fn info(&self) -> std::result::Result<Ts<DeviceInfo>, JsValue> {
         let mut engine = self.inner.engine.borrow_mut();
-        let notes: Array = engine.device().notes().iter().map(JsValue::from).collect();
+        let notes = engine.device().notes().iter().map(ToString::to_string).collect();
         let t = engine.device().target();
-        object(&[
-            ("kind", if matches!(self.inner.side, Side::WebGpu(..)) { "webgpu" } else { "wasm" }.into()),
-            ("threads", (t.threads as f64).into()),
-            ("lanes", (t.lanes as f64).into()),
-            ("software", t.software.into()),
-            ("relaxedSimd", t.relaxed_simd.into()),
-            ("maxBufferBytes", (t.max_buffer_bytes as f64).into()),
-            ("notes", notes.into()),
-        ])
-        .into()
+        plain(DeviceInfo {
+            kind: if matches!(self.inner.side, Side::WebGpu(..)) { "webgpu" } else { "wasm" },
+            threads: t.threads as f64,
+            lanes: t.lanes as f64,
+            software: t.software,
+            relaxed_simd: t.relaxed_simd,
+            max_buffer_bytes: t.max_buffer_bytes as f64,
+            notes,
+        })
     }
 
     /// Is the device lost? Then nothing can be computed with it, or read from it, any more.
@@ -452,20 +453,10 @@ impl Runtime {
         Ok(self.inner.add_runner(again))
     }
 
-    /// `{plans, planHits, programs, launches, bytes, peakBytes, tensors}`.
-    pub fn counters(&self) -> JsValue {
-        let c = self.inner.engine.borrow().counters();
+    /// What it holds and did.
+    pub fn counters(&self) -> std::result::Result<Ts<Holds>, JsValue> {
         let live = self.inner.tensors.borrow().items.iter().flatten().count();
-        object(&[
-            ("plans", (c.plans as f64).into()),
-            ("planHits", (c.plan_hits as f64).into()),
-            ("programs", (c.programs as f64).into()),
-            ("launches", (c.launches as f64).into()),
-            ("bytes", (c.bytes as f64).into()),
-            ("peakBytes", (c.peak_bytes as f64).into()),
-            ("tensors", (live as f64).into()),
-        ])
-        .into()
+        plain(Holds::new(self.inner.engine.borrow().counters(), live))
     }
 
     /// The numbers of a run's timing (`runModel`) since the start, and then how many kernels tuning exchanged.
@@ -485,21 +476,14 @@ impl Runtime {
     /// Searches for faster kernels among those launched so far, for so many milliseconds of work. `slot` is called before
     /// each piece and resolves when there is time for it, to false if tuning should end. With `plain` kernels first run
     /// without opts.
-    pub async fn tune(&self, ms: f64, slot: js_sys::Function, plain: bool) -> std::result::Result<Array, JsValue> {
+    pub async fn tune(
+        &self,
+        ms: f64,
+        slot: js_sys::Function,
+        plain: bool,
+    ) -> std::result::Result<Vec<Ts<TunedKernel>>, JsValue> {
         let list = Tuner::new(self.inner.clone(), slot, ms, plain).run().await.map_err(throw)?;
-        let one = |t: &Tuned| -> JsValue {
-            object(&[
-                ("name", (&t.name).into()),
-                ("line", t.line.as_deref().into()),
-                ("launches", (t.launches as f64).into()),
-                ("beforeMs", t.before.into()),
-                ("afterMs", t.after.into()),
-                ("tried", (t.trials as f64).into()),
-                ("wrong", (t.wrong as f64).into()),
-            ])
-            .into()
-        };
-        Ok(list.iter().map(one).collect())
+        values::list(list)
     }
 
     /// How many bytes of device memory tensors may take.
@@ -631,38 +615,19 @@ impl Runtime {
         }
     }
 
-    /// `{inputs: [{name, dtype, shape, sequence, optional}], outputs, nodes, parameters, opset}`.
+    /// What its file says.
     #[wasm_bindgen(js_name = modelInfo)]
-    pub fn model_info(&self, id: u32) -> std::result::Result<JsValue, JsValue> {
+    pub fn model_info(&self, id: u32) -> std::result::Result<Ts<ModelInfo>, JsValue> {
         let runner = self.inner.runner(id).map_err(throw)?;
         let runner = runner.borrow();
         let m = runner.model();
-        let ports = |list: &[gradloom_core::io::onnx::Port]| -> JsValue {
-            let one = |p: &gradloom_core::io::onnx::Port| -> JsValue {
-                let dims = p.dims.as_ref().map_or(JsValue::NULL, |d| d.iter().map(dimension).collect::<Array>().into());
-                let dt = match p.dtype {
-                    _ if p.is_string() => "string".into(),
-                    dt => dt.map_or(JsValue::NULL, |dt| dt.name().into()),
-                };
-                object(&[
-                    ("name", (&p.name).into()),
-                    ("dtype", dt),
-                    ("shape", dims),
-                    ("sequence", p.is_sequence.into()),
-                    ("optional", p.is_optional.into()),
-                ])
-                .into()
-            };
-            list.iter().map(one).collect::<Array>().into()
-        };
-        Ok(object(&[
-            ("inputs", ports(m.inputs())),
-            ("outputs", ports(m.outputs())),
-            ("nodes", (m.nodes().len() as f64).into()),
-            ("parameters", (m.parameters() as f64).into()),
-            ("opset", (m.opset() as f64).into()),
-        ])
-        .into())
+        plain(ModelInfo {
+            inputs: m.inputs().iter().map(Port::from).collect(),
+            outputs: m.outputs().iter().map(Port::from).collect(),
+            nodes: m.nodes().len() as f64,
+            parameters: m.parameters() as f64,
+            opset: m.opset() as f64,
+        })
     }
 
     /// Lets a model go.

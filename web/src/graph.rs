@@ -4,12 +4,13 @@
 use crate::args::{dimension, host_input};
 use crate::face::{Runtime, throw};
 use crate::js::object;
+use crate::values::{self, Drift};
 use gradloom_core::io::HostTensor;
-use gradloom_core::io::onnx::Drift;
 use gradloom_core::io::onnx::proto::{AttrValue, Attribute, GraphProto, NodeProto, TypeProto, ValueInfo};
 use gradloom_core::io::onnx::tensor::{TensorData, TensorProto, dtype_of, elem_name, is_narrow};
 use gradloom_core::{DType, Result};
 use js_sys::{Array, Object};
+use tsify::Ts;
 use wasm_bindgen::prelude::*;
 
 #[wasm_bindgen]
@@ -47,26 +48,19 @@ impl Runtime {
     }
 
     /// How far the values of one run are from those of another, `[[name, dtype, shape, data]]` each:
-    /// `[{value, node, maxAbs, maxRel, index, got, want, drifts}]` in the order of the model's nodes.
-    pub fn drifts(&self, id: u32, got: Array, want: Array, tolerance: f64) -> std::result::Result<Array, JsValue> {
+    /// in the order of the model's nodes.
+    pub fn drifts(
+        &self,
+        id: u32,
+        got: Array,
+        want: Array,
+        tolerance: f64,
+    ) -> std::result::Result<Vec<Ts<Drift>>, JsValue> {
         let runner = self.inner.runner(id).map_err(throw)?;
         let read =
             |list: Array| list.iter().map(|i| host_input(i.unchecked_ref())).collect::<Result<Vec<_>>>().map_err(throw);
         let list = runner.borrow().model().drifts(&read(got)?, &read(want)?, tolerance);
-        let one = |d: Drift| -> JsValue {
-            object(&[
-                ("value", d.value.into()),
-                ("node", d.node.map_or(JsValue::NULL, Into::into)),
-                ("maxAbs", d.max_abs.into()),
-                ("maxRel", d.max_rel.into()),
-                ("index", (d.at.0 as f64).into()),
-                ("got", d.at.1.into()),
-                ("want", d.at.2.into()),
-                ("drifts", d.drifts.into()),
-            ])
-            .into()
-        };
-        Ok(list.into_iter().map(one).collect())
+        values::list(list)
     }
 }
 

@@ -23,6 +23,7 @@ mod store;
 mod threads;
 mod train;
 mod tune;
+mod values;
 pub mod wasm_device;
 pub mod webgpu_device;
 mod webgpu_memory;

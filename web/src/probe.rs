@@ -1,6 +1,9 @@
 //! Finding WebGPU: `navigator.gpu` from a page or a worker, an adapter, a device, and what they can do as plain data.
 
-use js_sys::{Array, Object, Reflect};
+use crate::values::plain;
+use js_sys::{Array, Reflect};
+use serde::Serialize;
+use tsify::{Ts, Tsify};
 use wasm_bindgen::prelude::wasm_bindgen;
 use wasm_bindgen::{JsCast, JsValue};
 use wasm_bindgen_futures::JsFuture;
@@ -13,23 +16,34 @@ pub(crate) fn gpu() -> Option<Gpu> {
     gpu.is_object().then(|| gpu.unchecked_into())
 }
 
-/// Asks for an adapter and a device. Resolves to `{vendor, fallback, maxBufferSize, features}`, or to null where the host
-/// has no WebGPU or gives no adapter.
+/// What an adapter and its device say of themselves.
+#[derive(Serialize, Tsify)]
+#[serde(rename_all = "camelCase")]
+pub struct WebGpuProbe {
+    pub(crate) vendor: String,
+    /// True for one that a processor emulates; undefined where the host does not say.
+    pub(crate) fallback: Option<bool>,
+    pub(crate) max_buffer_size: f64,
+    pub(crate) features: Vec<String>,
+}
+
+/// Asks for an adapter and a device. Resolves to undefined where the host has no WebGPU or gives no adapter.
 #[wasm_bindgen(js_name = probeWebGpu)]
-pub async fn probe_web_gpu() -> Result<JsValue, JsValue> {
-    let Some(gpu) = gpu() else { return Ok(JsValue::NULL) };
+pub async fn probe_web_gpu() -> Result<Option<Ts<WebGpuProbe>>, JsValue> {
+    let Some(gpu) = gpu() else { return Ok(None) };
     let adapter: JsValue = JsFuture::from(gpu.request_adapter()).await?.into();
     if !adapter.is_object() {
-        return Ok(JsValue::NULL);
+        return Ok(None);
     }
     let adapter: GpuAdapter = adapter.unchecked_into();
     let device: GpuDevice = JsFuture::from(adapter.request_device()).await?.unchecked_into();
-    let result = Object::new();
-    let set = |key: &str, value: JsValue| Reflect::set(&result, &key.into(), &value).map(|_| ());
-    set("vendor", adapter.info().vendor().into())?;
-    set("fallback", Reflect::get(&adapter.info(), &"isFallbackAdapter".into())?)?;
-    set("maxBufferSize", device.limits().max_buffer_size().into())?;
-    set("features", Array::from(&device.features()).into())?;
+    let features = Array::from(&device.features()).iter().filter_map(|f| f.as_string()).collect();
+    let probe = WebGpuProbe {
+        vendor: adapter.info().vendor(),
+        fallback: Reflect::get(&adapter.info(), &"isFallbackAdapter".into())?.as_bool(),
+        max_buffer_size: device.limits().max_buffer_size(),
+        features,
+    };
     device.destroy();
-    Ok(result.into())
+    plain(probe).map(Some)
 }

@@ -12,7 +12,7 @@ const QUIET = 24;
 /** Frees what tensors held that nobody can reach any more, as far as the JavaScript engine finds them. */
 export async function collected(host: Host): Promise<void> {
   const { gc } = globalThis as { gc?: () => void };
-  const held = (): number => host.raw.counters().tensors as number;
+  const held = (): number => host.raw.counters().tensors;
   const before = held();
   let [least, quiet] = [before, 0];
   for (let round = 0; round < ROUNDS && (least === before || quiet < QUIET); round += 1) {

@@ -240,8 +240,8 @@ async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonl
   if (debug) await show(engine, raw, debug);
   if (limitWanted !== undefined) raw.setMemoryLimit(limitWanted);
   for (const part of always) await join(engine, part);
-  const info = raw.info() as Device;
-  const device = {
+  const info = raw.info();
+  const device: Partial<Host> = {
     kind: info.kind,
     threads: info.threads,
     software: info.software,
@@ -253,7 +253,7 @@ async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonl
     const { ms = options.idle ? 10_000 : 5_000, signal } = options;
     const work = async (): Promise<TunedKernel[]> => {
       await join(engine, "tune");
-      return raw.tune(ms, slots(ms, options), options.fromPlain === true) as Promise<TunedKernel[]>;
+      return raw.tune(ms, slots(ms, options), options.fromPlain === true);
     };
     return guardAsync(work, signal);
   };
@@ -480,14 +480,14 @@ export function onGpu(what: string, host: Host): Host {
 /** Which devices are here, and why one is not. Starts none. */
 export async function devices(): Promise<DeviceReport[]> {
   const { api } = await loadWasm();
-  const gpu = (await api.probeWebGpu().catch(() => null)) as { fallback?: boolean; vendor?: string } | null;
+  const gpu = await api.probeWebGpu().catch(() => undefined);
   const software = gpu?.fallback === true || gpu?.vendor === "google";
   const slow = software ? "a processor emulates it, so `auto` uses wasm" : undefined;
   const threads = await threadCount();
   const notes = (await live()).filter(({ kind }) => kind === "webgpu").flatMap((host) => host.notes);
   const reason = [refused, slow, ...notes].filter((each) => each).join("; ") || undefined;
   return [
-    { kind: "webgpu", available: gpu !== null && !refused, software, threads: 1, reason: gpu ? reason : noWebGpu() },
+    { kind: "webgpu", available: gpu !== undefined && !refused, software, threads: 1, reason: gpu ? reason : noWebGpu() },
     { kind: "wasm", available: true, software: false, threads: workersFailed ? threadsStarted : threads, reason: whyFewThreads() },
   ];
 }
@@ -549,5 +549,5 @@ export async function memory(): Promise<Memory[]> {
   const hosts = await used();
   // one that ends meanwhile holds nothing
   await Promise.allSettled(hosts.map((each) => each.raw.collect()));
-  return both("memory", hosts.filter((each) => !isOver(each)).map((each) => ({ device: each.kind, ...(each.raw.counters() as Omit<Memory, "device">) })));
+  return both("memory", hosts.filter((each) => !isOver(each)).map((each) => ({ device: each.kind, ...each.raw.counters() })));
 }

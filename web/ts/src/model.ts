@@ -9,6 +9,7 @@ import { inNode } from "./module.js";
 import { join, prefetch } from "./parts.js";
 import { type FetchOptions, type FileSource, type OnProgress, type Progress, readSource } from "./progress.js";
 import { Tensor, bind, made, source } from "./tensor.js";
+import type { Drift } from "./pkg/gradloom_web.js";
 import { passed } from "./turns.js";
 
 /** What a model may make while it is built and run; more is a `BudgetError`. */
@@ -45,21 +46,7 @@ export interface LoadOptions extends FetchOptions {
   worker?: boolean;
 }
 
-/** How far a value is from that of another device. */
-export interface Drift {
-  value: string;
-  /** The node that gives it; null if none does. */
-  node: string | null;
-  /** The largest difference, and the largest in parts of the right element. */
-  maxAbs: number;
-  maxRel: number;
-  /** The element that is furthest off. */
-  index: number;
-  got: number;
-  want: number;
-  /** Is that more than the tolerance? */
-  drifts: boolean;
-}
+export type { Drift };
 
 /** An input or output as the model file declares it. */
 export interface Port {
@@ -144,14 +131,6 @@ export type RawInput = readonly [name: string, dtype: DType, shape: readonly num
 /** Timing and then the tensors, and their names unless they are those of the model's outputs. */
 type RawOutputs = [numbers: Float64Array, names: string[] | undefined];
 
-interface Info {
-  inputs: Port[];
-  outputs: Port[];
-  nodes: number;
-  parameters: number;
-  opset: number;
-}
-
 /** The same model with other outputs, by their names: so many stay. */
 type Picked = Map<string, number>;
 const MOST_PICKED = 8;
@@ -213,9 +192,9 @@ export class LocalModel implements Model {
 
   /** @internal */
   constructor(host: Host, id: number, auto: boolean, dynamic: LoadOptions["dynamic"] = false) {
-    const info = guard(() => host.raw.modelInfo(id)) as Info;
-    this.inputs = info.inputs;
-    this.outputs = info.outputs;
+    const info = guard(() => host.raw.modelInfo(id));
+    this.inputs = info.inputs as Port[];
+    this.outputs = info.outputs as Port[];
     this.nodes = info.nodes;
     this.parameters = info.parameters;
     this.opset = info.opset;
@@ -307,7 +286,7 @@ export class LocalModel implements Model {
 
   /** @internal */
   drifts(got: RawInput[], want: RawInput[], tolerance: number): Drift[] {
-    return guard(() => this.#host.raw.drifts(this.#live(), got, want, tolerance)) as Drift[];
+    return guard(() => this.#host.raw.drifts(this.#live(), got, want, tolerance));
   }
 
   async strings(output: Tensor): Promise<string[]> {

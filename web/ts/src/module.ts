@@ -1,5 +1,5 @@
 // Instances of the wasm module, in pages, workers and Node: one that all share, and those that a caller wants for itself.
-import makeBindings, { type Runtime } from "./pkg/gradloom_web.js";
+import makeBindings, { type Runtime, type WebGpuProbe } from "./pkg/gradloom_web.js";
 import { DeviceError, FetchError, GradloomError, StateError } from "./errors.js";
 import { Instance } from "./instance.js";
 
@@ -107,7 +107,7 @@ export function plainApi(): Engine["api"] {
 export const version = (): string => plainApi().version();
 
 /** The adapter and limits of WebGPU here, or null where there is none. */
-export const probeWebGpu = (): Promise<unknown> => plainApi().probeWebGpu();
+export const probeWebGpu = async (): Promise<WebGpuProbe | null> => (await plainApi().probeWebGpu()) ?? null;
 
 /** A file's bytes, in Node. */
 export async function readFile(path: string | URL): Promise<Uint8Array<ArrayBuffer>> {

@@ -15,20 +15,7 @@ export interface TuneOptions {
   signal?: AbortSignal;
 }
 
-/** What came of one kernel. */
-export interface TunedKernel {
-  name: string;
-  /** A line for `init({ tuned })`, here and on other machines with such a device; undefined if nothing faster was found. */
-  line: string | undefined;
-  /** Launches before it was tuned. */
-  launches: number;
-  /** Milliseconds of a launch; equal if nothing faster was found. */
-  beforeMs: number;
-  afterMs: number;
-  /** Candidates tried, and how many of them gave other numbers and were dropped. */
-  tried: number;
-  wrong: number;
-}
+export type { TunedKernel } from "./pkg/gradloom_web.js";
 
 /** An idle period shorter than this is left to others. */
 const IDLE_MS = 4;
