@@ -10,6 +10,7 @@ mod exp_below_max;
 pub mod late;
 pub mod live;
 mod matrix;
+mod online;
 pub mod opt;
 pub mod pack;
 mod passes;

@@ -11,6 +11,7 @@ mod gpu;
 pub mod heuristic;
 pub mod launch;
 mod matrix;
+mod online;
 pub mod rows;
 mod software;
 mod text;
