@@ -173,7 +173,6 @@ test("operators of tensors", () => {
     from_node: "of the session's graph",
     grad_from: "a gradient times a factor",
     hard_tanh: "`nn.functional.hardtanh` has its bounds",
-    is_readable: "native reading asks it, and reads what needs no kernel at once",
     keep_min_p: "an option of `sample`",
     keep_top_k: "an option of `sample`",
     keep_top_p: "an option of `sample`",
