@@ -6,7 +6,6 @@ use super::live::{Extent, Live};
 use super::opt::{Opt, Part};
 use super::pack::Pack;
 use super::program::ParamInfo;
-use super::stage::Own;
 use crate::analysis::Role;
 use crate::rewrite::{Memo, substitute1};
 use crate::rules::simplify_with;
@@ -286,9 +285,7 @@ impl Kernel {
         };
         let r = self.range_by_id(axis).ok_or_else(|| bad("no such axis"))?;
         let kind = self.g.kind(r);
-        // on a GPU the threads of a workgroup and their registers are dealt the elements of a local array
-        let dealt = matches!(o, Opt::Pad { .. } | Opt::Cut { part: Part::Loop | Part::Upcast | Part::Local, .. });
-        let filled = kind == AxisKind::Fill && (o.cuts(Part::Lane).is_some() || t.has_local && dealt);
+        let filled = kind == AxisKind::Fill && o.cuts(Part::Lane).is_some();
         if !matches!(kind, AxisKind::Loop | AxisKind::Reduce) && !filled {
             return Err(bad("the axis is not a loop"));
         }
@@ -296,9 +293,6 @@ impl Kernel {
             Opt::Stage(_) => Ok(()),
             Opt::Keep { .. } if t.has_local => Err(bad("not on a GPU yet")),
             Opt::Keep { .. } => self.keep(r),
-            Opt::Pad { .. } if kind == AxisKind::Fill && self.in_rows(r) => {
-                Err(bad("the array has rows of this length"))
-            }
             Opt::Pad { to, .. } => self.pad_to(r, to as usize),
             Opt::Swap { with, .. } => {
                 let other = self.range_by_id(with).filter(|&x| x != r && self.g.kind(x) == kind);
@@ -354,42 +348,11 @@ impl Kernel {
             Part::Local | Part::Group => AxisKind::Local(0),
         };
         let uneven = "the amount does not divide the axis";
-        let beside = if kind == AxisKind::Fill && part == Part::Local { self.threads_beside(r, by) } else { None };
-        if let Some(threads) = beside.or_else(|| self.common_threads(r, by, part)) {
+        if let Some(threads) = self.common_threads(r, by, part) {
             return self.share_axis(r, threads).ok_or(uneven);
         }
         let overlap = kind == AxisKind::Fill || !reduce && !t.has_local && self.repeatable();
-        let overlap = overlap && !t.has_local;
-        let new = self.next_id;
-        let done = self.split(r, by, inner, part == Part::Lane, overlap).ok_or(uneven)?;
-        let widens = match inner {
-            AxisKind::Upcast => true,
-            AxisKind::Local(_) => kind == AxisKind::Loop,
-            _ => false,
-        };
-        let inner = self.range_by_id(if self.next_id > new { new } else { id });
-        let own = if t.has_local { Own::All } else { Own::Products };
-        Ok(match inner.filter(|_| widens) {
-            Some(r) => done.and_then(|()| self.widen(r, own)),
-            None => done,
-        })
-    }
-
-    /// Is the axis one of several of a local array?
-    fn in_rows(&self, r: UOp) -> bool {
-        let several = |u: UOp| self.g.op(u) == Op::Stage && self.g.src(u).len() > 2;
-        self.nodes().into_iter().any(|u| several(u) && self.g.src(u)[1..].iter().any(|&p| self.g.depends(p, r)))
-    }
-
-    /// Threads along another axis that may take this one of a local array too: the array is not theirs yet.
-    fn threads_beside(&self, r: UOp, by: usize) -> Option<UOp> {
-        let id = self.g.range_arg(r).id;
-        let places = |u: UOp| self.g.src(u)[1..].iter().fold(0, |m: RangeSet, &p| m | self.g.ranges(p));
-        let nodes = self.nodes();
-        let arrays = nodes.iter().filter(|&&u| self.g.op(u) == Op::Stage && places(u) >> id & 1 == 1);
-        let taken = arrays.fold(0, |m: RangeSet, &u| m | self.g.ranges(u) | places(u));
-        let local = |&x: &UOp| matches!(self.g.kind(x), AxisKind::Local(_)) && self.g.range_len(x) == by;
-        self.ranges().into_iter().filter(local).find(|&x| taken >> self.g.range_arg(x).id & 1 == 0)
+        self.split(r, by, inner, part == Part::Lane, overlap).ok_or(uneven)
     }
 
     /// May an element be computed and stored twice? Not if the kernel reads what it writes.
@@ -533,7 +496,7 @@ impl Kernel {
             let whole = self.g.range_with(n, RangeArg { id: arg.id, kind, lane });
             let map = [(r, whole)].into_iter().collect();
             self.replace(&map);
-            return Some(Ok(()));
+            return Some(if kind == AxisKind::Upcast { self.widen(whole) } else { Ok(()) });
         }
         let inner = match self.new_range(amount, kind, lane) {
             Ok(i) => i,
@@ -543,7 +506,7 @@ impl Kernel {
         let whole = self.cut(outer, n, amount, inner);
         let image = [(r, whole)].into_iter().collect();
         self.rebuild(image, |_, _, s| (s == r).then(|| SmallVec::from_buf([outer, inner])));
-        Some(Ok(()))
+        Some(if kind == AxisKind::Upcast { self.widen(inner) } else { Ok(()) })
     }
 
     /// Rounds an axis up to a multiple of `m`. Loads and stores are gated, reductions masked.

@@ -10,7 +10,6 @@ mod exp_below_max;
 pub mod late;
 pub mod live;
 mod matrix;
-mod online;
 pub mod opt;
 pub mod pack;
 mod passes;

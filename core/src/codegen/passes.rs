@@ -4,7 +4,7 @@
 use super::axes::{Kernel, Stats};
 use super::opt::{Opt, heuristic, proposal};
 use super::reduce::LoopInfo;
-use super::{digits, exp_below_max, late, live, matrix, online, reach, reduce, shared, stage};
+use super::{digits, exp_below_max, late, live, matrix, reach, reduce, shared, stage};
 use crate::schedule::Ast;
 use crate::target::Target;
 use crate::uop::print::{print, print_program};
@@ -62,7 +62,7 @@ fn has_tiles(t: &Target) -> bool {
 }
 
 /// All of them, in order.
-pub static PASSES: [Pass; 20] = [
+pub static PASSES: [Pass; 19] = [
     Pass {
         name: "merge-axes",
         what: "Neighbouring loops become one where no address gets harder.",
@@ -147,13 +147,6 @@ pub static PASSES: [Pass; 20] = [
             live::loops(&mut l.kernel);
             Ok(())
         },
-    },
-    Pass {
-        name: "online-softmax",
-        what: "Reductions over blocks of rows become one loop over the blocks, with a running maximum.",
-        when: has_threads,
-        leaves: Stage::Lowering,
-        run: |l| online::lower(&mut l.kernel, &mut l.loops),
     },
     Pass {
         name: "exp-below-max",

@@ -11,7 +11,7 @@ use crate::rules::simplify_with;
 use crate::target::Target;
 use crate::uop::{Arg, Axes, AxisKind, Graph, Op, RangeSet, ReduceOp, Space, UOp};
 use crate::{DType, Error, Result};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 type Ranges = SmallVec<[UOp; 4]>;
@@ -29,36 +29,13 @@ pub struct LoopInfo {
 pub fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<()> {
     let threads = shared_ranges(k);
     let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
-    let continued = continued(k);
-    let n_accs = k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Acc).count() as u32;
-    let mut accs = Accs { next: n_accs, into: None };
-    let mut steps: FxHashMap<UOp, Ranges> = FxHashMap::default();
+    let mut n_accs = 0;
     for u in k.nodes() {
         let src: SmallVec<[UOp; 4]> = k.g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
         let v = match (k.g.op(u), k.g.arg(u)) {
-            (Op::Reduce, _) if continued.contains(&u) => u,
-            (Op::AccUpdate, _) if continued.contains(&k.g.src_at(u, 1)) => {
-                let reduce = k.g.srcs(k.g.src_at(u, 1));
-                let x = image.get(&reduce[0]).copied().unwrap_or(reduce[0]);
-                accs.into = Some(src[0]);
-                let read = one(k, ReduceOp::Add, x, &reduce[1..], t, &mut accs, loops)?;
-                accs.into = None;
-                steps.insert(u, k.g.src(read)[1..].iter().copied().collect());
-                u
-            }
-            (Op::End, _) if k.g.src(u).iter().any(|s| steps.contains_key(s)) => {
-                let mut all: SmallVec<[UOp; 4]> = SmallVec::new();
-                for (old, &new) in k.g.srcs(u).iter().zip(&src) {
-                    match steps.get(old) {
-                        Some(list) => all.extend_from_slice(list),
-                        None => all.push(new),
-                    }
-                }
-                k.g.with_src(u, &all)
-            }
             (Op::Reduce, Arg::Reduce(op, _)) => {
                 let op = *op;
-                one(k, op, src[0], &src[1..], t, &mut accs, loops)?
+                one(k, op, src[0], &src[1..], t, &mut n_accs, loops)?
             }
             _ => k.g.with_src(u, &src),
         };
@@ -67,33 +44,6 @@ pub fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>) ->
     k.sink = image[&k.sink];
     store_once(k, &threads);
     Ok(())
-}
-
-/// Numbers for accumulators.
-struct Accs {
-    next: u32,
-    /// The accumulator that a sum goes on in, instead of one of its own.
-    into: Option<UOp>,
-}
-
-/// Sums that are added to an accumulator and used for nothing else: they go on in it.
-fn continued(k: &Kernel) -> FxHashSet<UOp> {
-    let g = &k.g;
-    let nodes = k.nodes();
-    let adds = |u: UOp| g.op(u) == Op::AccUpdate && matches!(g.arg(u), Arg::Reduce(ReduceOp::Add, _));
-    let whole = |u: UOp| {
-        let kinds =
-            |r: &UOp| matches!(g.kind(*r), AxisKind::Reduce | AxisKind::Unroll) && g.depends(g.src_at(u, 0), *r);
-        g.op(u) == Op::Reduce && matches!(g.arg(u), Arg::Reduce(ReduceOp::Add, _)) && g.src(u)[1..].iter().all(kinds)
-    };
-    let mut out: FxHashSet<UOp> = FxHashSet::default();
-    out.extend(nodes.iter().filter(|&&u| adds(u)).map(|&u| g.src_at(u, 1)).filter(|&s| whole(s)));
-    for &u in &nodes {
-        if !adds(u) {
-            g.src(u).iter().for_each(|s| _ = out.remove(s));
-        }
-    }
-    out
 }
 
 /// The threads that share reductions.
@@ -143,7 +93,7 @@ fn share(
     part: UOp,
     threads: UOp,
     t: &Target,
-    accs: &mut Accs,
+    n_accs: &mut u32,
     loops: &mut FxHashMap<u8, LoopInfo>,
 ) -> Result<UOp> {
     let n = k.g.range_len(threads);
@@ -166,7 +116,7 @@ fn share(
         let first = k.g.binary(Op::Mul, first, all);
         let first = if near < n { k.g.binary(Op::Add, first, at) } else { at };
         part = exchange(k, part, threads, first, Space::Workgroup, t)?;
-        part = one(k, op, part, &[at], t, accs, loops)?;
+        part = one(k, op, part, &[at], t, n_accs, loops)?;
     }
     if near == n {
         return Ok(part);
@@ -174,7 +124,7 @@ fn share(
     let (at, all) = (k.new_range(n / near, AxisKind::Reduce, false)?, k.g.idx(near as i64));
     let first = k.g.binary(Op::Mul, at, all);
     let part = exchange(k, part, threads, first, Space::Workgroup, t)?;
-    one(k, op, part, &[at], t, accs, loops)
+    one(k, op, part, &[at], t, n_accs, loops)
 }
 
 /// What the thread `from` of those along `threads` has for `part`, through memory of this kind.
@@ -208,7 +158,7 @@ fn one(
     x: UOp,
     ranges: &[UOp],
     t: &Target,
-    accs: &mut Accs,
+    n_accs: &mut u32,
     loops: &mut FxHashMap<u8, LoopInfo>,
 ) -> Result<UOp> {
     let Kernel { g, memo, reach, .. } = k;
@@ -266,8 +216,7 @@ fn one(
             *b = repeated(g, op, *b, r);
         }
     }
-    let at_once = around_loops.is_empty() && bodies.len() == 1 && steps.is_empty() && tail.is_empty();
-    let folded = if at_once && accs.into.is_none() {
+    let folded = if around_loops.is_empty() && bodies.len() == 1 && steps.is_empty() && tail.is_empty() {
         bodies[0]
     } else {
         let closed =
@@ -283,13 +232,8 @@ fn one(
                 src.push(a);
             }
         }
-        let acc = match accs.into {
-            Some(acc) => acc,
-            None => {
-                accs.next += 1;
-                g.node(Op::Acc, acc_dt, &src, Arg::Acc(accs.next - 1))
-            }
-        };
+        let acc = g.node(Op::Acc, acc_dt, &src, Arg::Acc(*n_accs));
+        *n_accs += 1;
         let mut deps: SmallVec<[UOp; 4]> =
             bodies.iter().enumerate().map(|(i, &b)| update(g, op, acc, b, i, t)).collect();
         let around = open & !accums.iter().fold(0, |m: RangeSet, &r| m | 1 << g.range_arg(r).id);
@@ -315,7 +259,7 @@ fn one(
         out = g.node(Op::Fold, acc_dt, &src, Arg::Reduce(op, Axes::new()));
     }
     for &r in &threads {
-        out = share(k, op, out, r, t, accs, loops)?;
+        out = share(k, op, out, r, t, n_accs, loops)?;
     }
     for r in unused {
         out = repeated(&mut k.g, op, out, r);

@@ -24,7 +24,7 @@ pub(super) fn next_scratch(g: &Graph) -> u32 {
 
 /// Elements of a Stage.
 pub(super) fn elems(g: &Graph, stage: UOp) -> usize {
-    g.src(stage)[1..].iter().map(|&p| g.bounds(p).1 as usize + 1).fold(1, usize::saturating_mul)
+    g.src(stage)[1..].iter().map(|&r| g.range_len(r)).fold(1, usize::saturating_mul)
 }
 
 /// One array about to be filled.
@@ -41,41 +41,29 @@ struct Fill {
 
 /// Lowers every Stage of a GPU kernel.
 pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<()> {
+    let mut groups: Vec<Vec<UOp>> = Vec::new();
     let mut bytes = 0usize;
-    for u in stages(k) {
+    for u in k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Stage) {
         bytes = bytes.saturating_add(elems(&k.g, u).saturating_mul(k.g.dtype(u).size().max(4)));
+        // those filled in the same loops share barriers
+        match groups.iter_mut().find(|x| loops_of(&k.g, x[0]) == loops_of(&k.g, u)) {
+            Some(group) => group.push(u),
+            None => groups.push(vec![u]),
+        }
     }
     if bytes > t.workgroup_bytes {
         let what = format!("{bytes} bytes of workgroup memory");
         return Err(Error::Unsupported { what, context: t.name.clone() });
     }
-    // an array that is computed from others is filled after them
-    loop {
-        let mut groups: Vec<Vec<UOp>> = Vec::new();
-        for u in stages(k) {
-            if k.g.reachable(&[k.g.src_at(u, 0)]).into_iter().any(|x| k.g.op(x) == Op::Stage) {
-                continue;
-            }
-            // those filled in the same loops share barriers
-            match groups.iter_mut().find(|x| loops_of(&k.g, x[0]) == loops_of(&k.g, u)) {
-                Some(group) => group.push(u),
-                None => groups.push(vec![u]),
-            }
-        }
-        if groups.is_empty() {
-            return Ok(());
-        }
-        let mut map = FxHashMap::default();
-        for group in groups {
-            let fills = group.into_iter().map(|u| fill(k, t, u)).collect::<Result<Vec<_>>>()?;
-            together(k, &fills, loops, &mut map);
-        }
+    let mut map = FxHashMap::default();
+    for group in groups {
+        let fills = group.into_iter().map(|u| fill(k, t, u)).collect::<Result<Vec<_>>>()?;
+        together(k, &fills, loops, &mut map);
+    }
+    if !map.is_empty() {
         k.replace(&map);
     }
-}
-
-fn stages(k: &Kernel) -> Vec<UOp> {
-    k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Stage).collect()
+    Ok(())
 }
 
 /// The loops that a value is inside of.
@@ -90,10 +78,7 @@ fn together(k: &mut Kernel, fills: &[Fill], loops: &mut FxHashMap<u8, LoopInfo>,
     let g = &mut k.g;
     let around = loops_of(g, fills[0].stage);
     let mut ready: Option<UOp> = None;
-    // what is computed from an array that was filled in the same turn lies behind a barrier of that turn
-    let of_turn = |u: UOp| g.op(u) == Op::Barrier && around.iter().all(|&r| g.depends(u, r));
-    let behind = |f: &Fill| g.reachable(&[f.value]).into_iter().any(of_turn);
-    if !around.is_empty() && !fills.iter().all(behind) {
+    if !around.is_empty() {
         // what is on its way from memory need not wait
         let early = fills.iter().filter(|f| f.nest.is_none()).map(|f| f.value);
         let src: SmallVec<[UOp; 4]> = around.iter().copied().chain(early).collect();
@@ -127,24 +112,13 @@ fn together(k: &mut Kernel, fills: &[Fill], loops: &mut FxHashMap<u8, LoopInfo>,
     }
 }
 
-/// What one thread puts into an array.
+/// The copies of one thread.
 fn fill(k: &mut Kernel, t: &Target, stage: UOp) -> Result<Fill> {
     let (dt, len) = (k.g.dtype(stage), elems(&k.g, stage));
     let axes: Vec<UOp> = k.g.src(stage)[1..].to_vec();
     let value = k.g.src_at(stage, 0);
     let id = next_scratch(&k.g);
     let scratch = k.g.node(Op::Scratch, dt, &[], Arg::Scratch { id, len, space: Space::Workgroup });
-    let ranges = k.g.reachable(&axes);
-    let has = |is: fn(AxisKind) -> bool| ranges.iter().any(|&r| k.g.op(r) == Op::Range && is(k.g.kind(r)));
-    if has(|kind| matches!(kind, AxisKind::Local(_)) || kind.is_tile()) {
-        // each thread has a tile of its own
-        if has(AxisKind::is_loop) {
-            return Err(Error::value("opts", "a local array of which a thread has more than a tile"));
-        }
-        let at = row_major(&mut k.g, &axes);
-        let at = simplify_with(&mut k.g, at, &mut k.memo);
-        return Ok(Fill { stage, scratch, at, value, gate: None, nest: None });
-    }
     let along = vectors_along(k, value, &axes, t.lanes);
     let width = if along.is_some() { t.lanes } else { 1 };
     let lane = match along {

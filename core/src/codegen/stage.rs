@@ -133,8 +133,7 @@ impl Kernel {
             Level::Outside if threads => (1, usize::MAX),
             Level::Outside => (0, 0),
             Level::In(r) => {
-                let is = |kind| matches!(kind, AxisKind::Loop | AxisKind::Reduce) || threads && kind == AxisKind::Fill;
-                place(self.range_by_id(r).filter(|&r| is(g.kind(r)))?)
+                place(self.range_by_id(r).filter(|&r| matches!(g.kind(r), AxisKind::Loop | AxisKind::Reduce))?)
             }
         };
         let mut out: Vec<UOp> = self.ranges();
@@ -149,8 +148,8 @@ impl Kernel {
 
 impl Kernel {
     /// Local arrays that are made inside of the tile axis `r` get it as their first axis: a product is computed for a whole
-    /// tile, anything else for one point of the axis after the other, or by the thread (`own`) whose point it is.
-    pub(super) fn widen(&mut self, r: UOp, own: Own) -> Result<()> {
+    /// tile, anything else for one point of the axis after the other.
+    pub(super) fn widen(&mut self, r: UOp) -> Result<()> {
         let id = self.g.range_arg(r).id;
         let inside = |g: &Graph, u: UOp| g.ranges(u) >> id & 1 == 1;
         let n = self.g.range_len(r);
@@ -160,14 +159,14 @@ impl Kernel {
             let src: SmallVec<[UOp; 4]> = self.g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
             let mut v = self.g.with_src(u, &src);
             if self.g.op(v) == Op::Stage && inside(&self.g, v) {
-                let (mut value, mut place) = (src[0], r);
-                if own == Own::Products && !self.stages_product(v) {
-                    place = self.new_range(n, AxisKind::Fill, false)?;
+                let (mut value, mut own) = (src[0], r);
+                if !self.stages_product(v) {
+                    own = self.new_range(n, AxisKind::Fill, false)?;
                     let mut map = wide.clone();
-                    map.insert(r, place);
+                    map.insert(r, own);
                     value = substitute1(&mut self.g, value, &map);
                 }
-                let mut places: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[value, place]);
+                let mut places: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[value, own]);
                 places.extend_from_slice(&src[1..]);
                 v = self.g.node(Op::Stage, self.g.dtype(u), &places, Arg::None);
                 wide.insert(v, v);
@@ -204,15 +203,6 @@ impl Kernel {
         }
         false
     }
-}
-
-/// Which arrays are computed along an axis by those that have its points, in registers or as threads.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Own {
-    /// Those of products; others have a loop for it.
-    Products,
-    /// All.
-    All,
 }
 
 /// A value that is computed along several axes of one length.

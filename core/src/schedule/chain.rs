@@ -3,16 +3,13 @@
 //!
 //! A row of such a kernel computes its scores into a local array, reduces them, computes from them what the last
 //! contraction reads, and contracts. Nothing of a row's length goes to memory; code generation computes several rows at once.
-//! On a processor the array holds whole rows. The workgroup memory of a GPU has no room for them, so there only a softmax joins, which
-//! code generation computes a block of the row at a time (`codegen/online.rs`).
 
-use super::cost::Costs;
 use super::fuse::{Cuts, base};
 use super::rows::{self, Digit, From, Readers, Rows, View, Walk, is_product, stored};
 use crate::DType;
 use crate::analysis::work::work;
 use crate::target::Target;
-use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
+use crate::uop::{Graph, Op, UOp};
 use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -23,12 +20,10 @@ const KEPT_COST: u32 = 8;
 const ROW_BYTES: usize = 32 << 10;
 /// Bytes of the contracted operands that all rows of a group share: they stay in a cache between rows.
 const SHARED_BYTES: usize = 2 << 20;
-/// Elements of a result's row that the threads of a workgroup have accumulators for.
-const WIDEST: usize = 256;
 
-/// Joins contractions and row kernels where the target has local arrays. Where a processor plays the GPU, a barrier costs more than memory.
+/// Joins contractions and row kernels where the target has local arrays.
 pub fn merge(g: &Graph, roots: &[UOp], nodes: &[UOp], cuts: &mut Cuts, t: &Target) {
-    if t.has_local && t.software || cuts.rows.is_empty() {
+    if t.has_local || cuts.rows.is_empty() {
         return;
     }
     let mut readers = Readers::new(g, roots, nodes, cuts);
@@ -80,13 +75,8 @@ fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Rows> {
         |(u, row): (&UOp, &SmallVec<[bool; 6]>)| g.shape(*u).iter().zip(row).filter(|x| !*x.1).map(|x| *x.0).max();
     let least = |kept| inside(kept).unwrap_or(0) >= t.lanes;
     let width = rows::loops(shape, &chain.outer)?[chain.outer.len()..].iter().map(|p| p.len).max()?;
-    let fits = if t.has_local { width <= WIDEST } else { row_elems * 4 <= ROW_BYTES as u64 };
-    if !fits || !chain.kept.iter().all(least) || width < t.lanes {
+    if row_elems * 4 > ROW_BYTES as u64 || !chain.kept.iter().all(least) || width < t.lanes {
         return None;
-    }
-    if t.has_local {
-        let scores = chain.softmax(last)?;
-        Costs::of(t).keep_scores(scores, width).then_some(())?;
     }
     let order = chain.order(t)?;
     Some(Rows { loops: rows::loops(shape, &order)?, kept: chain.kept, scaled: chain.scaled })
@@ -249,29 +239,6 @@ impl Chain<'_> {
         }
     }
 
-    /// Of a kernel with nothing between its products but a softmax, how many scores there are.
-    fn softmax(&self, last: UOp) -> Option<u64> {
-        let g = self.g;
-        let [&a, &b] = self.kept.keys().collect::<SmallVec<[&UOp; 2]>>()[..] else { return None };
-        let (scores, exps) = (a.min(b), a.max(b));
-        let of = |u: UOp, op: Op| (g.op(u) == op).then(|| g.src(u));
-        let &[exponent] = of(exps, Op::Exp2)? else { return None };
-        let &[difference, _] = of(exponent, Op::Mul)? else { return None };
-        let &[x, max] = of(difference, Op::Sub)? else { return None };
-        let max = base(g, max);
-        let reduces = self.seen.iter().map(|s| s.0).filter(|&u| g.op(u) == Op::Reduce && !self.is_leaf(u));
-        let known = |u: UOp| {
-            let &Arg::Reduce(op, _) = g.arg(u) else { return false };
-            let of = base(g, g.src_at(u, 0));
-            u == last
-                || u <= scores
-                || u == max && op == ReduceOp::Max && of == scores
-                || op == ReduceOp::Add && of == exps
-        };
-        let whole = base(g, x) == scores && g.op(max) == Op::Reduce && reduces.into_iter().all(known);
-        (whole && self.scaled == Some(last)).then(|| g.numel(scores))
-    }
-
     /// Padding and gathers may ask for elements that are not there: none of that above what is kept.
     fn unmoved(&self) -> Option<()> {
         let mut stack: Vec<UOp> = self.seen.iter().map(|s| s.0).filter(|&u| !self.is_leaf(u)).collect();
@@ -329,10 +296,9 @@ impl Chain<'_> {
         let groups: usize = order[..order.len() - 1].iter().map(|d| d.len).product();
         let shared = read(&inner) * 4;
         // rows with matrices of their own are vectors times matrices: any thread takes any of them
-        if shared == 0 && !t.has_local {
+        if shared == 0 {
             return (groups * inner.len >= t.threads).then_some(order);
         }
-        let near = t.has_local || shared / groups <= SHARED_BYTES;
-        (inner.len > 1 && shared > 0 && groups >= t.threads && near).then_some(order)
+        (inner.len > 1 && groups >= t.threads && shared / groups <= SHARED_BYTES).then_some(order)
     }
 }

@@ -11,8 +11,6 @@ const MOST_OPS: u32 = 64;
 const ROW_OPS: u32 = 12;
 /// An operand of a contraction is loaded many times: so much may be computed at each load, however often that is.
 const OPERAND_OPS: u32 = 1;
-/// Threads of a workgroup that have a row's maximum and sum computed each for itself, at most.
-const ROW_THREADS: usize = 16;
 
 /// What a target takes for each, in ns.
 #[derive(Clone, Copy)]
@@ -67,14 +65,6 @@ impl Costs {
         let few = 2 * results <= self.lanes || results <= self.lanes && bytes as f64 <= self.near;
         let padded = self.padded[usize::from(few)];
         multiply_adds as f64 * padded > self.launch + 2.0 * bytes as f64 * self.byte
-    }
-
-    /// Do so many scores between two products, whose results are rows of `width`, cost less where they never leave a workgroup? Storing them,
-    /// reading them for a softmax, storing that and reading it again are four passes over memory and two launches more; inside of a
-    /// workgroup the threads of a row each go through it twice.
-    pub(super) fn keep_scores(&self, scores: u64, width: usize) -> bool {
-        let again = 2 * width.div_ceil(self.lanes as usize).min(ROW_THREADS);
-        2.0 * self.launch + 16.0 * scores as f64 * self.byte > again as f64 * scores as f64 * self.op
     }
 
     /// Is computing the value where it is read no dearer than storing it once and loading it there?

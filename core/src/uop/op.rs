@@ -150,7 +150,7 @@ pub enum Op {
     AccUpdate,
     /// P `AccMulAdd(acc, a, b)[None or Acc n]`: `acc += a*b`, fused or not, folding as AccUpdate; n as there. Void.
     AccMulAdd,
-    /// P `AccRead(acc, deps..)`: the tile's value once deps (an `End`, updates) have happened, in each turn of the ranges among them.
+    /// P `AccRead(acc, deps..)`: the tile's value once deps (an `End`, updates) have happened.
     AccRead,
     /// P `Fold(x, tile ranges..)[Reduce(op, [])]`: reduces tile axes of a value, pairwise.
     Fold,

@@ -22,12 +22,8 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
     for n in [1536, 74] {
         out.push(sorted(t, n));
     }
-    let fuses = if t.has_local { !t.software } else { t.threads == 1 };
-    if fuses {
-        // where a row has more keys than it is itself far down, a GPU keeps kernels of their own
-        let most = if t.has_local { 0 } else { i64::MAX };
-        let all = [(64, 64, 16, 0), (70, 70, 32, 0), (33, 80, 17, -47), (96, 96, 24, 19)];
-        for (rows, keys, width, shift) in all.into_iter().filter(|s| s.3 <= most) {
+    if !t.has_local && t.threads == 1 {
+        for (rows, keys, width, shift) in [(64, 64, 16, 0), (70, 70, 32, 0), (33, 80, 17, -47), (96, 96, 24, 19)] {
             out.push(attention(t, rows, keys, width, shift));
         }
     }

@@ -17,9 +17,6 @@ const REUSE: usize = 4;
 
 /// Picks opts for such a kernel.
 pub(super) fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
-    if t.has_local {
-        return super::online::choose(k, t);
-    }
     let (outer, row) = k.row_loops();
     let Some(&rows) = outer.last() else { return Vec::new() };
     let len = |r: UOp| k.g.range_len(r);
@@ -58,7 +55,7 @@ pub(super) fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
 }
 
 /// Is it a sum of products, a factor of which is the same for several of them?
-pub(super) fn is_product(k: &Kernel, r: UOp) -> bool {
+fn is_product(k: &Kernel, r: UOp) -> bool {
     let differs = |s: UOp| k.g.ranges(s) != k.g.ranges(k.g.src_at(r, 0));
     product::factors(&k.g, r).is_some_and(|pair| pair.into_iter().any(differs))
 }

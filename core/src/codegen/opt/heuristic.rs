@@ -79,9 +79,6 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     let vector = v.vectorisable();
     if k.role == Role::Chain {
         opts = chain::choose(k, t);
-        if t.has_local {
-            return opts;
-        }
     } else if k.role == Role::Rows {
         opts = rows::choose(k, t);
     } else if let Some(tiled) = v.tiled(vector) {

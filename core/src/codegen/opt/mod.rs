@@ -11,7 +11,6 @@ mod gpu;
 pub mod heuristic;
 pub mod launch;
 mod matrix;
-mod online;
 pub mod rows;
 mod software;
 mod text;
