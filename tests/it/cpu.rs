@@ -251,6 +251,22 @@ fn results_beyond_the_caches_are_written_past_them() {
 }
 
 #[test]
+fn rows_of_sliding_windows_are_loaded_once() {
+    use gradloom::Tensor;
+    use gradloom::tensor::ConvOpts;
+    for isa in [Isa::Avx2, Isa::Avx512] {
+        let text = text_of(isa, |s| {
+            let [x, w] = [[1, 8, 68, 68], [8, 1, 5, 5]].map(|shape| Tensor::empty(s, DType::F32, &shape));
+            x?.conv(&w?, None, &ConvOpts::new().groups(8))
+        });
+        let lines = text.lines().filter(|l| l.contains("vfmadd231ps"));
+        let (all, from_memory) = (lines.clone().count(), lines.filter(|l| l.contains('[')).count());
+        // of the rows of a tile and those of its taps only the first and the last are read once
+        assert!(all >= 20 && 4 * from_memory <= all, "{from_memory} of {all}:\n{text}");
+    }
+}
+
+#[test]
 fn rows_that_are_read_again_are_fetched_ahead() {
     use gradloom::Tensor;
     let rows = |n: usize| text_of(Isa::Avx512, |s| Tensor::empty(s, DType::F32, &[n, 1024])?.softmax(-1));

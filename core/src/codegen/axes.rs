@@ -2,6 +2,7 @@
 //! how an opt changes its loops: [`Kernel::apply`] splits, rounds up, swaps and merges ranges by rebuilding the graph on new ones, and says
 //! why it cannot where an opt does not fit. Out: ranges that have become vector lanes, registers, threads or a launch grid.
 
+use super::inside::stays_inside;
 use super::live::{Extent, Live};
 use super::opt::{Opt, Part};
 use super::pack::Pack;
@@ -528,6 +529,8 @@ impl Kernel {
     /// is nothing for the value that `r` would have: loads and stores are gated, reductions masked.
     pub(super) fn restrict(&mut self, mut image: FxHashMap<UOp, UOp>, r: UOp, closed: UOp, inside: Option<UOp>) {
         let id = self.g.range_arg(r).id;
+        // of results there are none behind the end, whatever is read there
+        let result = !self.reduces().iter().any(|&u| self.g.src(u)[1..].contains(&r));
         self.carry(&image);
         for u in self.nodes() {
             if image.contains_key(&u) {
@@ -551,6 +554,7 @@ impl Kernel {
                             src[0] = self.g.select(inside, src[0], neutral);
                         }
                     }
+                    Op::Load if result && was(self, old[0]) && stays_inside(&self.g, src[0], src.get(2).copied()) => {}
                     Op::Load if was(self, old[0]) => {
                         let alt = if src.len() == 3 { src[1] } else { self.g.int(0, self.g.dtype(u)) };
                         let gate = if src.len() == 3 { self.g.binary(Op::And, inside, src[2]) } else { inside };

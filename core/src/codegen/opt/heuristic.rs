@@ -98,6 +98,8 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     opts
 }
 
+/// Multiply-adds in the body of a loop over windows that slide over a tile.
+const SLIDING: usize = 128;
 /// How much more a tile costs whose rows are far apart: they share sets of the caches, and no page.
 const FAR_ROWS: f64 = 1.05;
 
@@ -244,8 +246,11 @@ impl<'a> View<'a> {
     /// Cost of reading an access where it is, each step.
     pub(super) fn plain_cost(&self, a: &Access, tile: &Tile) -> f64 {
         let cost = self.access_cost(a, tile, self.t.lanes);
+        if let Some([masked, open]) = self.sliding_cost(a, tile) {
+            return if a.gated == 0 { open } else { masked };
+        }
         match () {
-            _ if a.constant => cost * self.far(self.panel(a, tile).0),
+            _ if a.constant => cost * self.far(self.panel(a, tile, &[]).0),
             _ if self.blocks && self.thrashes(a, tile) => cost * self.thrashing(),
             _ => cost,
         }
@@ -532,6 +537,13 @@ impl<'a> View<'a> {
             budget = budget.min(room.max(1));
         }
         let window = self.window(tile);
+        // a row that several taps read is loaded once for all of them, if it is not masked for each in a whole register
+        let open = |a: &&Access| a.gated == 0 || tile.width < self.t.lanes || self.is_staged_once(a, tile);
+        let slides = self.inner.iter().filter(open).find_map(|a| self.sliding_rows(a, tile));
+        if let Some((r, _)) = slides.filter(|s| s.1 > 1 && self.shares(tile, s.0)) {
+            opts.push(Opt::unroll(self.id(r), self.len(r)));
+            return;
+        }
         for &r in self.reds.iter().rev() {
             let n = self.len(r);
             if Some(r) == tile.lane {
@@ -550,6 +562,42 @@ impl<'a> View<'a> {
             }
             break;
         }
+    }
+
+    /// Of a product: the axis of a reduction along which a window of `a` slides over the rows of a tile, if no other tile reads these: a
+    /// row reads at one tap what the row before reads at the next. And how many rows there are, one of them too.
+    pub(super) fn sliding_rows(&self, a: &Access, tile: &Tile) -> Option<(UOp, usize)> {
+        let lane = tile.lane.filter(|l| self.blocks && self.t.memory_operands && self.outs.contains(l))?;
+        let stride = |r: UOp| a.affine.stride(&self.k.g, r).filter(|&s| s > 0);
+        let up = |r: UOp| tile.ups.iter().find(|u| u.0 == Some(r)).map_or(1, |u| u.1);
+        let alone =
+            self.reuse(a, tile) == 1 && tile.ups.iter().all(|u| u.1 == 1 || u.0.is_some_and(|r| a.has(self.id(r))));
+        if self.inner.len() != 2 || a.constant || stride(lane) != Some(1) || !alone {
+            return None;
+        }
+        let along = |r: UOp| self.reds.iter().copied().find(|&x| stride(x).is_some() && stride(x) == stride(r));
+        let rows = self.outs.iter().filter(|&&r| r != lane).filter_map(|&r| Some((along(r)?, up(r))));
+        rows.max_by_key(|x| x.1)
+    }
+
+    /// What loading such rows costs in each step, as a mask leaves it and from where there is none: then each row is loaded once, if all
+    /// taps are in the loop's body and there are registers for the rows.
+    pub(super) fn sliding_cost(&self, a: &Access, tile: &Tile) -> Option<[f64; 2]> {
+        let (r, rows) = self.sliding_rows(a, tile)?;
+        let all: usize = tile.ups.iter().map(|u| u.1).product();
+        let (taps, width) = (self.len(r), tile.width.min(self.t.lanes));
+        // a load is a whole cycle where a multiply-add is, and there are two lines for most of them
+        let whole = if width == self.t.lanes { 2.0 * self.t.machine.multiply_add } else { 1.0 };
+        let each = (all * tile.vectors) as f64 * whole * (1.0 + (width * 4) as f64 / 64.0);
+        let once = if self.shares(tile, r) { (rows + taps - 1) as f64 / (rows * taps) as f64 } else { 1.0 };
+        Some([each, once * each])
+    }
+
+    /// Is there room for what all taps of a tile's rows read?
+    fn shares(&self, tile: &Tile, r: UOp) -> bool {
+        let rows: usize = tile.ups.iter().map(|u| u.1).product();
+        let registers = if tile.width < self.t.lanes { 16.min(self.registers()) } else { self.registers() };
+        self.len(r) * rows * tile.vectors <= SLIDING && (2 * rows + 1) * tile.vectors < registers
     }
 
     fn elementwise(&self, opts: &mut Vec<Opt>) {

@@ -1,5 +1,6 @@
 //! What machine-code back ends share: a program is lowered to a linear program of the machine's instructions over virtual
-//! registers (`lower`, `address`, `gate`, `reduce`, `dot`, `stream`; `mir`), constants go out of loops (`hoist`), and registers are
+//! registers (`lower`, `address`, `gate`, `reduce`, `dot`, `stream`; `mir`), loads that a loop repeats are shared (`share`), constants go
+//! out of loops (`hoist`), and registers are
 //! given by a linear scan (`alloc`). A machine is an implementation of [`machine::Machine`], which selects instructions, and an
 //! encoder: one folder beside this one.
 //!
@@ -16,6 +17,7 @@ pub(super) mod lower;
 pub(super) mod machine;
 pub(super) mod mir;
 mod reduce;
+mod share;
 pub(super) mod stream;
 
 pub(super) use gate::Gate;
@@ -26,6 +28,7 @@ use crate::codegen::Program;
 /// The linear program of a kernel, with the number of each virtual register.
 pub(super) fn build<M: machine::Machine>(p: &Program, m: M) -> Result<(mir::Func<M>, Vec<u8>)> {
     let mut f = lower::lower(p, m)?;
+    share::loads(&mut f, m);
     hoist::constants(&mut f, m);
     let numbers = alloc::allocate(&mut f, m)?;
     Ok((f, numbers))
