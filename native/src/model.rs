@@ -132,8 +132,11 @@ impl OnnxModel {
 
     /// Which lengths of inputs are launch scalars, so that one plan serves all their values: none, where nothing
     /// is said.
-    pub fn set_lengths(&mut self, lengths: onnx::Lengths) {
-        self.parts.runner.set_lengths(lengths);
+    ///
+    /// # Errors
+    /// `E_VALUE` for bounds of a dimension that no input has.
+    pub fn set_lengths(&mut self, lengths: onnx::Lengths) -> Result<()> {
+        self.parts.runner.set_lengths(lengths)
     }
 
     /// What was found out about the model that its user may want to know.

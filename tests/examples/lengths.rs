@@ -71,7 +71,7 @@ fn shapes(any: &mut OnnxModel, fixed: &mut OnnxModel, args: &[String]) -> Result
             None => count = a.parse().map_err(|_| Error::value("shapes", a.clone()))?,
         }
     }
-    any.set_lengths(Lengths::Bounds(bounds.clone()));
+    any.set_lengths(Lengths::Bounds(bounds.clone()))?;
     let mut seed = 7u64;
     let mut random = |(min, max): (usize, usize)| {
         seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -116,7 +116,7 @@ fn caches(m: &OnnxModel) -> Vec<String> {
 fn steps(any: &mut OnnxModel, fixed: &mut OnnxModel, args: &[String]) -> Result<()> {
     let number = |i: usize| args.get(i).and_then(|s| s.parse().ok()).ok_or_else(|| Error::value("steps", "a number"));
     let (name, max, count): (&String, usize, usize) = (&args[0], number(1)?, number(2)?);
-    any.set_lengths(Lengths::Bounds([(name.clone(), (1, max))].into()));
+    any.set_lengths(Lengths::Bounds([(name.clone(), (1, max))].into()))?;
     let past = caches(any);
     let sizes = |p: usize| -> Sizes {
         let all = any.model().inputs();

@@ -48,7 +48,7 @@ fn step(b: usize, s: usize, p: usize) -> Vec<(&'static str, HostTensor)> {
 fn check(device: &str, model: &str, lengths: Lengths, runs: &[Vec<(&'static str, HostTensor)>], new_plans: usize) {
     let Some(opened) = here::device(device, gradloom::open(device, 2)) else { return };
     let mut m = OnnxModel::load(&file(model), opened).unwrap();
-    m.set_lengths(lengths);
+    m.set_lengths(lengths).unwrap();
     let mut fixed = OnnxModel::load(&file(model), gradloom::open(device, 2).unwrap()).unwrap();
     let mut first = (0, 0);
     for (i, run) in runs.iter().enumerate() {
@@ -97,7 +97,7 @@ fn a_cache_grows_in_place() {
         let Some(opened) = here::device(device, gradloom::open(device, 2)) else { continue };
         let mut m = OnnxModel::load(&file("zoo_llama_past"), opened).unwrap();
         let is_seen = lengths == Lengths::Seen;
-        m.set_lengths(lengths);
+        m.set_lengths(lengths).unwrap();
         let mut fixed = OnnxModel::load(&file("zoo_llama_past"), gradloom::open("eval", 1).unwrap()).unwrap();
         let mut cache: Vec<Input> = (0..4).map(|i| Input::Host(noise(i + 1, &[1, 2, 2, 8]))).collect();
         let mut hosts: Vec<HostTensor> = (0..4).map(|i| noise(i + 1, &[1, 2, 2, 8])).collect();
@@ -132,7 +132,7 @@ fn a_cache_grows_in_place() {
 #[test]
 fn a_tensor_of_an_earlier_step_may_be_continued_again() {
     let mut m = OnnxModel::load(&file("zoo_llama_past"), gradloom::open("cpu", 1).unwrap()).unwrap();
-    m.set_lengths(Lengths::Bounds([("s0".to_owned(), (1, 64))].into()));
+    m.set_lengths(Lengths::Bounds([("s0".to_owned(), (1, 64))].into())).unwrap();
     let mut go = |past: Vec<Input>, n: usize, id: i64| {
         let own = [("input_ids", i64s(&[id], &[1, 1])), ("attention_mask", i64s(&vec![1; n + 1], &[1, n + 1]))];
         let inputs = own.into_iter().map(|(name, t)| (name, Input::Host(t))).chain(PAST.into_iter().zip(past));
@@ -158,9 +158,11 @@ fn a_tensor_of_an_earlier_step_may_be_continued_again() {
 #[test]
 fn lengths_outside_of_their_bounds_are_refused() {
     let mut m = OnnxModel::load(&file("zoo_llama_past"), gradloom::open("eval", 1).unwrap()).unwrap();
-    m.set_lengths(Lengths::Bounds([("s0".to_owned(), (1, 4))].into()));
+    m.set_lengths(Lengths::Bounds([("s0".to_owned(), (1, 4))].into())).unwrap();
     let error = m.run(&step(1, 1, 5)).unwrap_err().to_string();
     assert!(error.contains("s0") && error.contains("between 1 and 4"), "{error}");
+    let error = m.set_lengths(Lengths::Bounds([("length".to_owned(), (1, 4))].into())).unwrap_err();
+    assert!(error.code() == "E_VALUE" && error.to_string().contains("`length`"), "{error}");
 }
 
 /// A device whose memory is full of ones to begin with, which are NaN as floats: who reads what nobody computed has wrong results.
@@ -222,7 +224,7 @@ fn fifty(device: Box<dyn Device>, name: &str, model: &str, bounds: &[(&str, (usi
     let shapes: Vec<usize> = all("shapes").into_iter().map(|n| n as usize).collect();
     let rank = shapes.len() / 50;
     let mut m = OnnxModel::load(&file(model), device).unwrap();
-    m.set_lengths(Lengths::Bounds(bounds.iter().map(|(n, b)| ((*n).to_owned(), *b)).collect()));
+    m.set_lengths(Lengths::Bounds(bounds.iter().map(|(n, b)| ((*n).to_owned(), *b)).collect())).unwrap();
     let mut programs = 0;
     for (i, shape) in shapes.chunks(rank).enumerate().take(count) {
         let run = match *shape {

@@ -147,4 +147,6 @@ test("bounds are kept, and wrong ones are refused by name", async () => {
     const refused = (error) => error.code === "E_VALUE" && /dynamic\.s0/.test(error.message);
     await assert.rejects(load(model("zoo_llama_past"), { device: "wasm", dynamic: { s0: range } }), refused);
   }
+  const strange = (error) => error.code === "E_VALUE" && /`length`/.test(error.message) && /there are \[.*s0/.test(error.message);
+  await assert.rejects(load(model("zoo_llama_past"), { device: "wasm", dynamic: { length: [1, 4] } }), strange);
 });

@@ -27,8 +27,9 @@ impl Runtime {
         let each = names.into_iter().zip(bounds.chunks_exact(2));
         let map: std::collections::BTreeMap<_, _> =
             each.map(|(name, b)| (name, (b[0] as usize, b[1] as usize))).collect();
+        let lengths = if map.is_empty() { Lengths::Seen } else { Lengths::Bounds(map) };
+        runner.borrow_mut().set_lengths(lengths).map_err(throw)?;
         self.inner.boxes.set(Some(read_box));
-        runner.borrow_mut().set_lengths(if map.is_empty() { Lengths::Seen } else { Lengths::Bounds(map) });
         let one = |i: JsValue| {
             let i: &Array = i.unchecked_ref();
             (name_of(i), shape_of(&i.get(1)))

@@ -3,6 +3,7 @@
 
 use crate::face::Inner;
 use crate::js::{now, text};
+use crate::values::TunedKernel;
 use gradloom_core::codegen::cost::cost;
 use gradloom_core::device::Step;
 use gradloom_core::engine::search::{Next, Search};
@@ -32,18 +33,6 @@ const FELT_MS: f64 = 20.0;
 /// Kernels with more bytes of buffers are left alone: they would be there twice.
 const MAX_BYTES: usize = 256 << 20;
 
-/// What came of one kernel. Times in milliseconds.
-pub(crate) struct Tuned {
-    pub(crate) name: String,
-    /// A line for [`Engine::add_tuned`](gradloom_core::engine::Engine::add_tuned), if something faster was found.
-    pub(crate) line: Option<String>,
-    pub(crate) launches: u64,
-    pub(crate) before: f64,
-    pub(crate) after: f64,
-    pub(crate) trials: usize,
-    pub(crate) wrong: usize,
-}
-
 /// A tuning under way.
 pub(crate) struct Tuner {
     inner: Rc<Inner>,
@@ -69,7 +58,7 @@ impl Tuner {
 
     /// Tunes the kernels that were launched so far and not searched before: the longer one takes in all, the more of the
     /// budget it gets.
-    pub(crate) async fn run(mut self) -> Result<Vec<Tuned>> {
+    pub(crate) async fn run(mut self) -> Result<Vec<TunedKernel>> {
         let kernels = {
             let _turn = self.inner.turn().await;
             let mut engine = self.inner.engine.borrow_mut();
@@ -136,7 +125,7 @@ impl Tuner {
     }
 
     /// Tunes one kernel until so much is spent.
-    async fn kernel(&mut self, key: u128, ast: &Ast, launches: u64, stop: f64) -> Result<Option<Tuned>> {
+    async fn kernel(&mut self, key: u128, ast: &Ast, launches: u64, stop: f64) -> Result<Option<TunedKernel>> {
         let known = self.inner.engine.borrow_mut().tuned(key);
         let search = Search::new(ast, &self.target, self.renderer, known.as_deref())?;
         let first = plan::compile(ast, &self.target, self.renderer, if self.plain { Some(&[]) } else { None })?;
@@ -148,7 +137,7 @@ impl Tuner {
         let Some(bench) = self.bench(&first)? else { return Ok(None) };
         let done = self.search(search, &bench, first, key, stop).await;
         bench.free(self.inner.engine.borrow_mut().device());
-        Ok(done?.map(|t| Tuned { launches, ..t }))
+        Ok(done?.map(|t| TunedKernel { launches: launches as f64, ..t }))
     }
 
     async fn search(
@@ -158,7 +147,7 @@ impl Tuner {
         first: Compiled,
         key: u128,
         stop: f64,
-    ) -> Result<Option<Tuned>> {
+    ) -> Result<Option<TunedKernel>> {
         let wanted = {
             let _turn = self.inner.turn().await;
             self.results(bench, &first).await?
@@ -237,7 +226,8 @@ impl Tuner {
             self.inner.engine.borrow_mut().note_searched(key);
         }
         self.spent_ms += now() - start;
-        Ok(Some(Tuned { name, line, launches: 0, before, after, trials: search.trials(), wrong }))
+        let (tried, wrong) = (search.trials() as f64, wrong as f64);
+        Ok(Some(TunedKernel { name, line, launches: 0.0, before_ms: before, after_ms: after, tried, wrong }))
     }
 
     async fn compile(&self, bench: &Bench, c: &Compiled) -> Result<Trying> {

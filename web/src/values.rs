@@ -1,7 +1,6 @@
 //! What crosses to JavaScript as plain objects. Each kind is defined once, here: serde makes the objects (serde-wasm-bindgen), and tsify
 //! the types that the package's TypeScript uses. Whole numbers are `f64`, since JavaScript has no other that arithmetic takes.
 
-use crate::tune::Tuned;
 use gradloom_core::engine::Counters;
 use gradloom_core::io::onnx::proto::Dim;
 use gradloom_core::io::onnx::{Drift as NodeDrift, Port as ModelPort};
@@ -84,20 +83,6 @@ pub struct TunedKernel {
     /// Candidates tried, and how many of them gave other numbers and were dropped.
     pub(crate) tried: f64,
     pub(crate) wrong: f64,
-}
-
-impl From<Tuned> for TunedKernel {
-    fn from(t: Tuned) -> TunedKernel {
-        TunedKernel {
-            name: t.name,
-            line: t.line,
-            launches: t.launches as f64,
-            before_ms: t.before,
-            after_ms: t.after,
-            tried: t.trials as f64,
-            wrong: t.wrong as f64,
-        }
-    }
 }
 
 /// A size, a symbol's name, or null for what is open.

@@ -10,6 +10,8 @@ mod seen;
 
 use self::seen::{Label, Seen, key, size_of};
 use super::super::build::Feed;
+use super::super::model::Port;
+use super::super::proto::Dim;
 use super::{Given, Input, Inputs, Runner, sign};
 use crate::dtype::DType;
 use crate::engine::lengths::{Form, Variable};
@@ -165,11 +167,32 @@ fn roomy(t: &HostTensor, room: &[usize]) -> Vec<u8> {
 
 impl Runner {
     /// Which lengths of inputs are launch scalars from now on.
-    pub fn set_lengths(&mut self, lengths: Lengths) {
+    ///
+    /// # Errors
+    /// `E_VALUE` for bounds of a dimension that no input has.
+    pub fn set_lengths(&mut self, lengths: Lengths) -> Result<()> {
+        if let Lengths::Bounds(map) = &lengths {
+            self.check_names(map.keys())?;
+        }
         let known = self.lengths.get_mut();
         known.wanted = lengths;
         known.families.clear();
         self.way = Some(&WAY);
+        Ok(())
+    }
+
+    /// Names of dimensions that inputs have, as far as the file says which dimensions there are.
+    fn check_names<'a>(&self, mut names: impl Iterator<Item = &'a String>) -> Result<()> {
+        let ports = self.model().inputs();
+        let Some(all) = ports.iter().map(|p| p.dims.as_deref()).collect::<Option<Vec<_>>>() else { return Ok(()) };
+        let labels = |(p, dims): (&Port, &[Dim])| -> Vec<Label> {
+            dims.iter().enumerate().map(|(i, d)| Label::of(&p.name, i, Some(d))).collect()
+        };
+        let known: BTreeSet<String> = ports.iter().zip(all).flat_map(labels).flat_map(|l| l.names).collect();
+        let Some(strange) = names.find(|&n| !known.contains(n)) else { return Ok(()) };
+        let known: Vec<String> = known.into_iter().collect();
+        let what = format!("no input has a dimension `{strange}` that changes; there are [{}]", known.join(", "));
+        Err(Error::value("set_lengths", what))
     }
 
     /// Takes note of the shapes of a run that was before [`Runner::set_lengths`], by input: it counts as the first one.
