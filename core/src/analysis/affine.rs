@@ -1,6 +1,8 @@
 //! How an index depends on loops: `sum(stride * range) + constant`, and what does not fit into that form. In: an integer expression of a
-//! kernel, as addresses are made of. Indices are built so that they do not wrap ([`super::linear`] is for integers of which nobody knows that).
+//! kernel, as addresses are made of. Sums and products are taken apart where they do not wrap, by their bounds. Where an element that is an
+//! index has no bounds, its sums count as such that do not: it is checked before ([`super::linear`] is for integers of which nobody knows that).
 
+use crate::DType;
 use crate::uop::{Graph, Op, RangeSet, UOp};
 use smallvec::SmallVec;
 
@@ -23,6 +25,10 @@ pub fn affine(g: &Graph, index: UOp) -> Affine {
     while let Some((u, times)) = stack.pop() {
         let scaled = |c: UOp| g.const_int(c)?.checked_mul(times);
         match (g.op(u), g.src(u)) {
+            (Op::Add | Op::Mul, _) if may_wrap(g, u) => {
+                out.tangled |= g.ranges(u);
+                out.others.push(u);
+            }
             (Op::Add, src) => stack.extend(src.iter().map(|&s| (s, times))),
             (Op::Mul, &[x, c]) if scaled(c).is_some() => stack.push((x, scaled(c).unwrap_or(0))),
             (Op::Cast, &[x]) if g.dtype(x).is_int() && g.bounds(u) == g.bounds(x) => stack.push((x, times)),
@@ -35,6 +41,17 @@ pub fn affine(g: &Graph, index: UOp) -> Affine {
         }
     }
     out
+}
+
+/// Does a sum or a product lose its upper bits, as far as bounds tell? Numbers of 32 and 64 bits with a sign, which indices are made of, do
+/// not if nothing is known of an operand; those of other dtypes are the program's own.
+fn may_wrap(g: &Graph, u: UOp) -> bool {
+    let unknown = |v: UOp| {
+        let full = g.dtype(v).int_range().map(|(lo, hi)| (lo.max(i64::MIN.into()) as i64, hi.min(i64::MAX.into()) as i64));
+        full.is_none_or(|full| g.bounds(v) == full)
+    };
+    let index = matches!(g.dtype(u), DType::I32 | DType::I64);
+    (unknown(u) || g.dtype(u) == DType::U64) && !(index && g.srcs(u).iter().any(|&s| unknown(s)))
 }
 
 impl Affine {
@@ -60,7 +77,6 @@ impl Affine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DType::I64;
     use crate::uop::AxisKind;
 
     #[test]
@@ -72,7 +88,7 @@ mod tests {
         let at = g.binary(Op::Add, row, x);
         let at = g.binary(Op::Add, at, five);
         let at = g.binary(Op::Mul, at, two);
-        let wide = g.cast(at, I64);
+        let wide = g.cast(at, DType::I64);
         let a = affine(&g, wide);
         assert_eq!((a.stride(&g, y), a.stride(&g, x), a.constant), (Some(12), Some(2), 10));
         assert!(a.is_whole());
@@ -90,7 +106,35 @@ mod tests {
     fn a_cast_that_loses_bits_is_not_looked_through() {
         let mut g = Graph::new();
         let r = g.range(300, 0, AxisKind::Loop);
-        let byte = g.cast(r, crate::DType::U8);
+        let byte = g.cast(r, DType::U8);
         assert_eq!(affine(&g, byte).stride(&g, r), None);
+    }
+
+    #[test]
+    fn sums_that_wrap_are_not_looked_through() {
+        let mut g = Graph::new();
+        let r = g.range(100, 0, AxisKind::Loop);
+        // of a byte: r + 1, of which 255 more are r
+        let one = g.idx(1);
+        let next = g.binary(Op::Add, r, one);
+        let next = g.cast(next, DType::U8);
+        let most = g.int(255, DType::U8);
+        let same = g.binary(Op::Add, next, most);
+        let at = g.cast(same, DType::I32);
+        let a = affine(&g, at);
+        assert_eq!((a.stride(&g, r), a.constant, a.is_whole()), (None, 0, false));
+        // of 32 bits: from r = 2 on it begins anew
+        let half = g.idx(1 << 30);
+        let far = g.binary(Op::Mul, r, half);
+        assert_eq!(affine(&g, far).stride(&g, r), None);
+        // an element that is an index
+        let table = g.param(0, DType::I32, 100);
+        let element = g.index(table, r);
+        let element = g.load(element);
+        let width = g.idx(64);
+        let row = g.binary(Op::Mul, element, width);
+        let x = g.range(64, 1, AxisKind::Loop);
+        let at = g.binary(Op::Add, row, x);
+        assert_eq!(affine(&g, at).stride(&g, x), Some(1));
     }
 }

@@ -60,7 +60,7 @@ impl Func {
         self.types.len() as u32 - 1 + PARAMS
     }
 
-    /// A local that nobody gives back; its value is set in the prologue.
+    /// A local that no code written before uses, so that its value may be set in front of that: in the prologue, or before a loop.
     pub(super) fn pinned(&mut self, t: ValType) -> u32 {
         self.types.push(t);
         self.types.len() as u32 - 1 + PARAMS
