@@ -5,11 +5,12 @@ import fs from "node:fs/promises";
 import { readFileSync } from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
 import { test } from "node:test";
-import { Tensor, load } from "gradloom";
-import { readNpz } from "../lib/npz.mjs";
+import * as gradloom from "gradloom";
+import { PAST, grow, inputsOf, lateOf, runShapes } from "../lib/lengths.mjs";
 
+const { Tensor, load } = gradloom;
 const model = (name) => new URL(`../models/${name}/model.onnx`, import.meta.url);
-const PAST = ["past_k0", "past_v0", "past_k1", "past_v1"];
+const inputs = (shape) => inputsOf(gradloom, shape);
 
 /** How often the part for lengths was read. */
 let parts = 0;
@@ -20,53 +21,17 @@ fs.readFile = (path, ...rest) => {
 };
 syncBuiltinESMExports();
 
-const ids = (count, first) => BigInt64Array.from({ length: count }, (_, i) => BigInt((i * 5 + 3 + first) % 50));
-const noise = (seed, shape) => {
-  const at = (i) => Math.sin(Math.fround((i * 7 + seed * 13) * Math.fround(0.37)));
-  const values = Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, i) => at(i));
-  return new Tensor(values, shape);
-};
-
-/** Inputs of an encoder, where the end of each text is padding; or of a decoder with a cache. */
-function inputs([batch, length, past]) {
-  if (past === undefined) {
-    const mask = BigInt64Array.from({ length: batch * length }, (_, i) => (i % length < length - (Math.floor(i / length) % length) ? 1n : 0n));
-    return { input_ids: new Tensor(ids(batch * length, 0), [batch, length]), attention_mask: new Tensor(mask, [batch, length]) };
-  }
-  const all = length + past;
-  return {
-    input_ids: new Tensor(ids(batch * length, past), [batch, length]),
-    attention_mask: new Tensor(new BigInt64Array(batch * all).fill(1n), [batch, all]),
-    ...Object.fromEntries(PAST.map((name, i) => [name, noise(i + 1, [batch, 2, past, 8])])),
-  };
-}
-
 /** Runs the shapes that onnxruntime ran. */
 async function fifty(name, dynamic, first) {
-  const samples = await readNpz(new Uint8Array(readFileSync(new URL("lengths.npz", model(name)))));
-  const shapes = Array.from(samples.shapes.data, Number);
-  const rank = shapes.length / 50;
   const m = await load(model(name), { device: "wasm", dynamic });
-  const compiled = [];
-  for (let i = 0; i < 50; i += 1) {
-    const shape = shapes.slice(i * rank, (i + 1) * rank);
-    for (const [output, t] of Object.entries(await m.run(inputs(shape)))) {
-      const got = await t.data();
-      const want = Array.from(samples[output].data.slice(i * 8, i * 8 + 8), Number);
-      const most = Math.max(1e-9, ...want.map(Math.abs));
-      want.forEach((x, j) => {
-        const at = Math.floor((j * (got.length - 1)) / 7);
-        assert.ok(Math.abs(got[at] - x) <= 5e-5 * most, `${name} ${shape}: ${output}[${at}] is ${got[at]}, not ${x}`);
-      });
-      t.dispose();
-    }
-    compiled.push(m.timing.kernelsCompiled);
-  }
+  const { compiled, error } = await runShapes(gradloom, m, new Uint8Array(readFileSync(new URL("lengths.npz", model(name)))));
+  assert.ok(error <= 5e-5, `${name}: off by ${error}`);
   assert.ok(compiled[0] > 0 && compiled[1] > 0, `${compiled}`);
-  const late = compiled.map((n, i) => (n > 0 ? i : 0)).filter((i) => i > first);
-  assert.deepEqual(late, [], `${name}: kernels compiled in runs ${late}: ${compiled}`);
+  assert.deepEqual(lateOf(compiled, first + 1), [], `${name}: ${compiled}`);
   m.dispose();
 }
+
+const cacheOf = (list) => Object.fromEntries(PAST.map((name, i) => [name, list[i]]));
 
 test("without bounds the part is loaded for the second shape, and lengths have plans by powers of two", async () => {
   const m = await load(model("zoo_t5_encoder"), { device: "wasm", dynamic: true });
@@ -96,36 +61,25 @@ test("a decoder with a cache: fifty shapes, numbers of onnxruntime, nothing comp
 test("a cache grows in place: a hundred steps compile nothing, and are those of values", async () => {
   const m = await load(model("zoo_llama_past"), { device: "wasm", dynamic: { s0: [1, 128] } });
   const fixed = await load(model("zoo_llama_past"), { device: "wasm" });
-  const start = inputs([1, 1, 2]);
-  let cache = PAST.map((name) => start[name]);
-  let values = cache;
-  const compiled = [];
-  for (let past = 2; past < 102; past += 1) {
-    const own = inputs([1, 1, past]);
-    const give = (list) => ({ input_ids: own.input_ids, attention_mask: own.attention_mask, ...Object.fromEntries(PAST.map((name, i) => [name, list[i]])) });
-    const [logits, ...next] = Object.values(await m.run(give(cache)));
-    compiled.push(m.timing.kernelsCompiled);
+  let values;
+  const compiled = await grow(gradloom, m, 100, {}, async ({ past, logits, next, ...own }) => {
     assert.deepEqual(next[0].shape, [1, 2, past + 1, 8]);
     if (past < 6 || past === 101) {
-      const [want] = Object.values(await fixed.run(give(values)));
+      const [want] = Object.values(await fixed.run({ ...inputs([1, 1, past]), ...own, ...(values && cacheOf(values)) }));
       const [a, b] = [await logits.data(), await want.data()];
       const most = b.reduce((x, y) => Math.max(x, Math.abs(y)), 0);
       assert.ok(a.every((x, j) => Math.abs(x - b[j]) <= 2e-5 * most), `step ${past}`);
     }
-    logits.dispose();
     if (past < 5 || past === 100) values = await Promise.all(next.map(async (t) => new Tensor((await t.data()).slice(), t.shape)));
-    if (past > 2) cache.forEach((t) => t.dispose());
-    cache = next;
-  }
-  assert.deepEqual(compiled.slice(2).filter((n) => n > 0), []);
+  });
+  assert.deepEqual(lateOf(compiled, 2), []);
 });
 
 test("two runs that go on from one cache do not disturb each other", async () => {
   const m = await load(model("zoo_llama_past"), { device: "wasm", dynamic: { s0: [1, 64] } });
   const step = (cache, past, id) => m.run({ ...inputs([1, 1, past]), input_ids: new Tensor(BigInt64Array.of(id), [1, 1]), ...cache });
-  const cacheOf = (out) => Object.fromEntries(PAST.map((name, i) => [name, Object.values(out)[i + 1]]));
   let cache = {};
-  for (let past = 2; past < 6; past += 1) cache = cacheOf(await step(cache, past, 7n));
+  for (let past = 2; past < 6; past += 1) cache = cacheOf(Object.values(await step(cache, past, 7n)).slice(1));
   const logits = async (out) => Array.from(await Object.values(out)[0].data());
   const [one, other] = await Promise.all([step(cache, 6, 3n), step(cache, 6, 9n)]);
   const again = await step(cache, 6, 3n);
@@ -133,7 +87,7 @@ test("two runs that go on from one cache do not disturb each other", async () =>
   assert.notDeepEqual(a, b);
   assert.ok(a.every((x, i) => Math.abs(x - c[i]) < 1e-5));
   // what went on from each has its own last row
-  const next = async (out, past) => logits(await step(cacheOf(out), past, 5n));
+  const next = async (out, past) => logits(await step(cacheOf(Object.values(out).slice(1)), past, 5n));
   const [x, y, z] = [await next(one, 7), await next(other, 7), await next(again, 7)];
   assert.notDeepEqual(x, y);
   assert.ok(x.every((v, i) => Math.abs(v - z[i]) < 1e-5));

@@ -1,0 +1,45 @@
+// Lengths that change from run to run, in a page: one plan serves all of them on both devices, in the page's worker and in its own thread.
+import * as gradloom from "gradloom";
+import { assert, assertClose, assertEqual, fetchBytes, kinds, note, test } from "harness";
+import { grow, inputsOf, lateOf, runShapes } from "/lib/lengths.mjs";
+
+const { clearCache, load } = gradloom;
+const model = (name) => `/models/${name}/model.onnx`;
+
+for (const device of kinds) {
+  for (const worker of [true, false]) {
+    const where = `on ${device}, ${worker ? "in the page's worker" : "in its thread"}`;
+
+    test(`an encoder: twenty shapes, the numbers of onnxruntime, nothing compiled after the second ${where}`, async () => {
+      await clearCache();
+      const m = await load(model("zoo_t5_encoder"), { device, worker, dynamic: { s72: [1, 8], s53: [1, 64] } });
+      const { compiled, error } = await runShapes(gradloom, m, await fetchBytes("/models/zoo_t5_encoder/lengths.npz"), 20);
+      await note(`${compiled.slice(0, 3)} kernels, off by ${error}`);
+      assertEqual([compiled.length, m.device.kind, compiled[0] > 0, compiled[1] > 0], [20, device, true, true]);
+      assert(error <= 5e-5, `off by ${error}`);
+      assertEqual(lateOf(compiled, 2), [], `${compiled}`);
+      m.dispose();
+    });
+
+    test(`a cache grows in place: nothing compiled after the second step ${where}`, async () => {
+      await clearCache();
+      const m = await load(model("zoo_llama_past"), { device, worker, dynamic: { s0: [1, 64] } });
+      let text;
+      const last = async ({ past, logits, next }) => {
+        assertEqual(next[0].shape, [1, 2, past + 1, 8]);
+        if (past === 31) text = (await logits.data()).slice();
+      };
+      const compiled = await grow(gradloom, m, 30, { stay: worker }, last);
+      assertEqual(lateOf(compiled, 2), [], `${compiled}`);
+      assertEqual(m.device.kind, device);
+      // the same text by values, with a plan for each step
+      const fixed = await load(model("zoo_llama_past"), { device: "wasm", worker: false, dynamic: false });
+      let want;
+      await grow(gradloom, fixed, 30, {}, async ({ past, logits }) => void (past === 31 && (want = (await logits.data()).slice())));
+      const error = assertClose(text, want, { tolerance: 5e-5, what: "the last logits" });
+      await note(`${compiled.slice(0, 4)} kernels, off by ${error}`);
+      m.dispose();
+      fixed.dispose();
+    });
+  }
+}
