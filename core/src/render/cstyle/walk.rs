@@ -127,7 +127,8 @@ impl<'p, D: Dialect> Walk<'p, D> {
         if !kind.is_loop() {
             return Err(Error::Unsupported { what: format!("launch axis {kind:?}"), context: self.p.name.clone() });
         }
-        let name = format!("i{}", g.range_arg(u).id);
+        // not after the dtypes that languages name their types after: `i8` is one
+        let name = format!("k{}", g.range_arg(u).id);
         let bound = self.scalar(g.src_at(u, 0), &Point::new())?;
         let head = self.d.loop_head(&name, g.dtype(u), &bound);
         self.open(&head);
