@@ -77,6 +77,10 @@ fn vectors_are_multiplied_with_blocks() {
 
 /// Products of rounded vectors with each matrix: as a sum over each 32 integers, exact, with their scale.
 fn rounded_vectors_are_multiplied_on(device: &str, activations: gguf::Activations) {
+    #[cfg(target_os = "linux")]
+    if device == "cuda" {
+        crate::cuda::emulated();
+    }
     let Some(dev) = gradloom_tests::here::device(device, gradloom::open(device, 2)) else { return };
     let mut rt = Runtime::with_host(dev, gradloom::NativeHost::without_cache());
     let file = fixture("quants.gguf");
@@ -133,6 +137,8 @@ fn rounded_vectors_are_multiplied_with_blocks() {
     for (device, activations) in [("cpu", I8), ("cpu", I16), ("cpu:avx512", I8), ("cpu:avx2", I16), ("eval", I16)] {
         rounded_vectors_are_multiplied_on(device, activations);
     }
+    #[cfg(target_os = "linux")]
+    rounded_vectors_are_multiplied_on("cuda", I16);
 }
 
 #[test]

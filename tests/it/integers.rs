@@ -5,7 +5,7 @@ use gradloom::tensor::{ConvOpts, Tensor};
 use gradloom::{Result, Runtime, Session};
 use gradloom_core::DType::{self, F32, I8, I32, U8};
 use gradloom_core::schedule::integers::in_integers;
-use gradloom_core::target::{Isa, Target};
+use gradloom_core::target::{Isa, Lang, Sm, Target};
 use gradloom_core::uop::{Arg, Op, ReduceOp, UOp};
 use gradloom_tests::here;
 
@@ -52,13 +52,36 @@ fn check(what: &str, make: impl Fn(&Session) -> Result<(Tensor, Tensor)>) {
     check_for(&targets(), what, make);
 }
 
-fn targets() -> [Target; 3] {
-    [Target::x86(Isa::Avx512Vnni, 1), Target::wasm(true, 1).with_pairs(), Target::wgsl("wgpu").with_words()]
+fn targets() -> Vec<Target> {
+    let mut all =
+        vec![Target::x86(Isa::Avx512Vnni, 1), Target::wasm(true, 1).with_pairs(), Target::wgsl("wgpu").with_words()];
+    all.extend(Sm::of(8, 0).map(|sm| Target::cuda("cuda", sm)));
+    all.push(Target::opencl("opencl").with_words());
+    all
+}
+
+/// Devices that run what was rewritten for a target: those with its instructions among them, where there are such.
+fn devices(t: &Target) -> &'static [&'static str] {
+    match t.lang {
+        // products of words are what the evaluator ran for the shader language already
+        Lang::Ptx if cfg!(target_os = "linux") => &["cuda"],
+        Lang::OpenCl => &["opencl:hardware"],
+        _ if t.has_local => &["eval", "wgpu"],
+        _ => &["eval", "cpu", "cpu:avx2"],
+    }
+}
+
+fn open(device: &str) -> Result<Runtime> {
+    #[cfg(target_os = "linux")]
+    if device == "cuda" {
+        crate::cuda::emulated();
+    }
+    Runtime::open(device, 1)
 }
 
 fn check_for(targets: &[Target], what: &str, make: impl Fn(&Session) -> Result<(Tensor, Tensor)>) {
     let run = |device: &str, rewritten: Option<&Target>| -> Option<Vec<f32>> {
-        let mut rt = here::device(device, Runtime::open(device, 1))?;
+        let mut rt = here::device(device, open(device))?;
         let s = rt.session().clone();
         let (x, mut y) = make(&s).unwrap_or_else(|e| panic!("{what}: {e}"));
         if let Some(t) = rewritten {
@@ -82,7 +105,7 @@ fn check_for(targets: &[Target], what: &str, make: impl Fn(&Session) -> Result<(
     let want = run("eval", None).expect("the evaluator");
     assert!(want.iter().any(|v| *v != 0.0), "{what}: only zeros");
     for t in targets {
-        for device in if t.has_local { &["eval", "wgpu"][..] } else { &["eval", "cpu", "cpu:avx2"] } {
+        for device in devices(t) {
             if let Some(got) = run(device, Some(t)) {
                 assert_eq!(got, want, "{what} on {device}, for {:?}", t.dots);
             }
@@ -119,8 +142,8 @@ fn convolutions_with_padding() {
         for (x, zx, w, zw) in [(I8, -128, I8, 0), (I8, 5, I8, 0), (U8, 130, U8, 100)] {
             let all = targets();
             // channels on their own stay floats where there are no instructions for single products
-            let targets = if groups == shape[1] { &all[..1] } else { &all };
-            check_for(targets, &format!("{shape:?} to {out} by {k} of {x} {zx} and {w} {zw}"), |s| {
+            let all = if groups == shape[1] { &all[..1] } else { &all };
+            check_for(all, &format!("{shape:?} to {out} by {k} of {x} {zx} and {w} {zw}"), |s| {
                 let a = coded(s, x, &shape, zx, None, 1);
                 let b = coded(s, w, &[out, shape[1] / groups, k, k], zw, Some(0), 2);
                 let o = ConvOpts::new().stride(&[stride]).padding(&[k / 2]).groups(groups);
@@ -228,7 +251,8 @@ fn products_of_bytes_are_one_instruction() {
                 wasmprinter::print_bytes(&module).expect("a module")
             }
             Code::Bytes(bytes) => gradloom::disasm::disassemble(bytes),
-            _ => panic!("machine code is bytes"),
+            Code::Text(text) => text.clone(),
+            _ => panic!("neither bytes nor text"),
         }
     };
     let product = |s: &Session| {
@@ -247,6 +271,21 @@ fn products_of_bytes_are_one_instruction() {
         let without = text(Target::x86(Isa::Avx512, 1), make);
         assert!(!without.contains("vpdpbusd") && without.contains("vpmulld"), "{without}");
     }
+    let gpus = [
+        (Sm::of(8, 0).map(|sm| Target::cuda("cuda", sm)), "dp4a.s32.s32", ".s8"),
+        (Some(Target::cuda_c("cuda", 80)), "gl_dot(", "const i8*"),
+        (Some(Target::hip("hip", 32, Vec::new())), "gl_dot(", "const i8*"),
+        (Some(Target::opencl("opencl").with_words()), "gl_dot(", "const i8*"),
+    ];
+    for (t, product_of_words, bytes) in gpus {
+        let t = t.expect("the table has it");
+        let signed = |s: &Session| {
+            let (x, w) = (coded(s, I8, &[64, 256], 0, None, 1).bytes, coded(s, I8, &[256, 96], 0, None, 2).bytes);
+            Ok((x.cast(I32)?.matmul(&w.cast(I32)?)?, w))
+        };
+        let text = text(t, &signed);
+        assert!(text.contains(product_of_words) && !text.contains(bytes), "{text}");
+    }
     // bytes of 16 bits, and plain ones
     for (dt, has) in [(DType::I16, true), (U8, false)] {
         let product = |s: &Session| {
@@ -256,5 +295,34 @@ fn products_of_bytes_are_one_instruction() {
         };
         let with = text(Target::wasm(true, 1).with_pairs(), &product);
         assert_eq!(with.contains("i32x4.dot_i16x8_s"), has, "{with}");
+    }
+}
+
+/// Shapes at random, bytes of both signs at their ends, zero points anywhere: each device gives what the evaluator gives.
+#[test]
+fn products_of_any_shape() {
+    let mut state = 0x2545_f491_4f6c_dd1du64;
+    let mut below = |n: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as usize % n
+    };
+    for _ in 0..12 {
+        // sums of less than four products are no group
+        let (m, k, n) = (1 + below(9), 4 + below(61), 1 + below(40));
+        let [(x, zx), (w, zw)] = [0, 1].map(|_| match below(2) {
+            0 => (U8, below(256) as i64),
+            _ => (I8, below(256) as i64 - 128),
+        });
+        let all = targets();
+        // what is rounded up by more than it has stays as it is
+        if (k.next_multiple_of(4) - k) * 5 > k * 2 {
+            continue;
+        }
+        check_for(&all[2..], &format!("{m}x{k}x{n} of {x} {zx} and {w} {zw}"), |s| {
+            let (a, b) = (coded(s, x, &[m, k], zx, None, m), coded(s, w, &[k, n], zw, None, n));
+            Ok((a.bytes, a.value.matmul(&b.value)?))
+        });
     }
 }

@@ -36,7 +36,7 @@ impl Target {
             max_grid: [i32::MAX as u32, 65535, 65535],
             workgroup_bytes: 48 << 10,
             max_buffers: 64,
-            ..Target::kernels(name, Lang::CudaC).with_f64()
+            ..Target::kernels(name, Lang::CudaC).with_f64().with_words()
         }
     }
 
@@ -47,7 +47,7 @@ impl Target {
             matrix_tiles,
             workgroup_bytes: 64 << 10,
             max_buffers: 64,
-            ..Target::kernels(name, Lang::Hip).with_f64()
+            ..Target::kernels(name, Lang::Hip).with_f64().with_words()
         }
     }
 }

@@ -315,7 +315,7 @@ impl Target {
         self
     }
 
-    /// The same where shaders have products of words of four bytes (`packed_4x8_integer_dot_product`).
+    /// The same where kernels have products of words of four signed bytes: `dot4I8Packed` in WGSL, `dp4a` on NVIDIA's GPUs, `sdot` on Arm.
     pub fn with_words(mut self) -> Target {
         self.dots = Some(Dots { group: 4, stored: DType::I8 });
         self
@@ -426,6 +426,6 @@ impl Target {
         self.arithmetic.has(dt)
             && (!transcendental || self.native_math.contains(&op))
             && (!interpreted || self.lang == Lang::Eval)
-            && (op != Op::DotBytes || matches!(self.lang, Lang::Eval | Lang::X86))
+            && (op != Op::DotBytes || matches!(self.lang, Lang::Eval | Lang::X86 | Lang::Ptx))
     }
 }

@@ -79,6 +79,7 @@ impl Target {
             machine: Machine::gpu(),
             ..Target::eval()
         }
+        .with_words()
     }
 }
 

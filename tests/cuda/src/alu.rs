@@ -30,6 +30,20 @@ fn mask(n: u64) -> u64 {
     u64::from(n as u32)
 }
 
+fn signed(byte: u8) -> i32 {
+    i32::from(byte as i8)
+}
+
+fn unsigned(byte: u8) -> i32 {
+    i32::from(byte)
+}
+
+/// `c` and the products of the bytes of two words, which wraps.
+fn dot(a: u64, b: u64, c: u64, of_a: fn(u8) -> i32, of_b: fn(u8) -> i32) -> u64 {
+    let pairs = (a as u32).to_le_bytes().into_iter().zip((b as u32).to_le_bytes());
+    word(pairs.fold(c as i32, |sum, (x, y)| sum.wrapping_add(of_a(x) * of_b(y))))
+}
+
 /// Larger or smaller of two floats: a number before NaN.
 fn extreme(a: f64, b: f64, first: bool) -> f64 {
     if a.is_nan() || (!b.is_nan() && !first) { b } else { a }
@@ -46,6 +60,10 @@ pub(crate) fn find(name: &str) -> Option<Alu> {
         ["mul", "lo", "s32" | "u32"] => |a, b, _| mask(a.wrapping_mul(b)),
         ["mad", "lo", "s32" | "u32"] => |a, b, c| mask(a.wrapping_mul(b).wrapping_add(c)),
         ["mad", "wide", "s32"] => |a, b, c| ((a as i32 as i64) * (b as i32 as i64)).wrapping_add(c as i64) as u64,
+        ["dp4a", "s32", "s32"] => |a, b, c| dot(a, b, c, signed, signed),
+        ["dp4a", "s32", "u32"] => |a, b, c| dot(a, b, c, signed, unsigned),
+        ["dp4a", "u32", "s32"] => |a, b, c| dot(a, b, c, unsigned, signed),
+        ["dp4a", "u32", "u32"] => |a, b, c| dot(a, b, c, unsigned, unsigned),
         ["neg", "s32"] => |a, _, _| mask(0u64.wrapping_sub(a)),
         ["add", "s64" | "u64"] => |a, b, _| a.wrapping_add(b),
         ["sub", "s64" | "u64"] => |a, b, _| a.wrapping_sub(b),

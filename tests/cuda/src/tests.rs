@@ -42,6 +42,24 @@ fn threads_exchange_through_shuffles_and_shared_memory() {
 }
 
 #[test]
+fn products_of_bytes_have_the_signs_of_their_names() {
+    // bytes 1, 2, 255, 128 by 3, 255, 2, 128
+    let (a, b) = (0x80ff_0201u32, 0x8002_ff03u32);
+    let all = ["s32.s32", "s32.u32", "u32.s32", "u32.u32"];
+    let sums = [3 - 2 - 2 + 16384, 3 + 510 - 2 - 16384, 3 - 2 + 510 - 16384, 3 + 510 + 510 + 16384];
+    for (types, sum) in all.into_iter().zip(sums) {
+        let body = format!(
+            "{HEAD}\tld.global.u32 %r2, [%d2];\n\tld.global.u32 %r3, [%d2+4];\n\tld.global.u32 %r4, [%d2+8];\n\
+             \tdp4a.{types} %r5, %r2, %r3, %r4;\n\tst.global.u32 [%d2], %r5;"
+        );
+        for c in [0, -7, i32::MAX] {
+            let want = i32::wrapping_add(sum, c) as u32;
+            assert_eq!(run([1, 1, 1], &body, &[a, b, c as u32]), Ok(vec![want, b, c as u32]), "{types}");
+        }
+    }
+}
+
+#[test]
 fn loops_end_and_guards_hold_back() {
     let body = format!(
         "{HEAD}\tmov.b32 %r2, 0;\n\tmov.b32 %r3, 0;\n$loop:\n\tadd.s32 %r3, %r3, %r2;\n\tadd.s32 %r2, %r2, 1;\n\tsetp.lt.s32 %p1, %r2, 5;\n\

@@ -1,7 +1,7 @@
 //! Sums of products of bytes, four at a time: `acc += a * b` over a folded axis of four whose elements are neighbours in both
 //! factors is one operation on words, in a language that has it. Such loads are of words, and are used for nothing else.
 
-use super::access::divisible;
+use super::access::{accesses, aligned, divisible};
 use super::value::{Point, Val, points};
 use super::walk::Walk;
 use super::{Dialect, Gate};
@@ -22,7 +22,7 @@ enum Part {
 }
 
 /// Where a program has such sums: what each node is of one. Empty if there are none.
-#[derive(Default)]
+#[derive(Default, PartialEq)]
 pub(in crate::render) struct Dots(Vec<Part>);
 
 impl Dots {
@@ -62,6 +62,20 @@ impl Dots {
         Dots(parts)
     }
 
+    /// Finds those whose buffers are read by words and in no other way, so that they can be declared as words.
+    #[cfg(feature = "gpu-c")]
+    pub(in crate::render) fn of_word_buffers(p: &Program) -> Dots {
+        let mut dots = Dots::find(p, &|base| p.g.op(base) == Op::Param);
+        loop {
+            let only = |base: UOp| p.g.op(base) == Op::Param && accesses(p, base).all(|u| dots.has(u));
+            let fewer = Dots::find(p, &only);
+            if fewer == dots {
+                return dots;
+            }
+            dots = fewer;
+        }
+    }
+
     fn part(&self, u: UOp) -> Part {
         self.0.get(u.0 as usize).copied().unwrap_or(Part::None)
     }
@@ -70,6 +84,29 @@ impl Dots {
     pub(in crate::render) fn has(&self, load: UOp) -> bool {
         matches!(self.part(load), Part::Load(_))
     }
+
+    /// Is an array read by words? Its Param or Scratch is `base`.
+    #[cfg(feature = "gpu-c")]
+    pub(in crate::render) fn reads(&self, p: &Program, base: UOp) -> bool {
+        accesses(p, base).any(|u| self.has(u))
+    }
+
+    /// Is an array, whose Param or Scratch is `base`, of `len` elements read by vectors of four aligned words alone?
+    pub(in crate::render) fn quads(&self, p: &Program, base: UOp, len: usize) -> bool {
+        len.is_multiple_of(4 * WORD) && accesses(p, base).all(|u| self.has(u) && is_quad(p, u))
+    }
+}
+
+/// Is a load of words one of four words, a lane each?
+fn is_quad(p: &Program, u: UOp) -> bool {
+    let index = p.g.src_at(u, 0);
+    let open = p.g.ranges(index);
+    let Some(lane) = p.tiles.iter().find(|t| t.lane && t.len == 4 && open >> t.id & 1 == 1) else { return false };
+    let within = p.tiles.iter().find(|t| !t.lane && t.len == WORD && p.stride(index, t.id) == 1);
+    let one_offset = p.g.ranges(p.g.src_at(index, 1)) >> lane.id & 1 == 0;
+    within.is_some_and(|w| {
+        p.stride(index, lane.id) == WORD as i64 && one_offset && aligned(p, index, &[lane.id, w.id], 4 * WORD)
+    })
 }
 
 /// The folded axis of four of an update that adds up products in i32.
@@ -180,7 +217,8 @@ impl<D: Dialect> Walk<'_, D> {
                 let lanes = lane.map_or(1, |a| a.len);
                 for point in points(&point, &extra) {
                     let [a, b] = factors.map(|x| self.words_of(x, &point, lane));
-                    let sum = self.d.dot(&name, &a?, &b?, lanes)?;
+                    let now = self.d.get(&name, DType::I32, lanes);
+                    let sum = self.d.dot(&now, &a?, &b?, lanes)?;
                     let s = self.d.set(&name, DType::I32, lanes, &sum);
                     self.line(&s);
                 }

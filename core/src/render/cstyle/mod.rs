@@ -16,7 +16,7 @@ mod value;
 mod walk;
 mod window;
 
-pub(super) use access::{accesses, aligned, is_whole, pointers, vector_width};
+pub(super) use access::{accesses, is_whole, pointers, vector_width};
 pub(super) use dot::Dots;
 #[cfg(any(feature = "c", feature = "gpu-c"))]
 pub(super) use scalar::{FUNCTIONS, Words, literal, memory_type, scalar};
@@ -188,7 +188,7 @@ pub(super) trait Dialect {
         Err(crate::Error::Internal("products of bytes in a language without".into()))
     }
     /// What the thread has for `x` whose number differs in these bits, in one subgroup; where there are subgroups.
-    fn shuffle(&mut self, _x: &str, _bits: u8) -> Result<String> {
+    fn shuffle(&mut self, _x: &str, _dt: DType, _lanes: usize, _bits: u8) -> Result<String> {
         Err(crate::Error::Internal("subgroups in a language without".into()))
     }
     /// A variable's value as it is now, whatever the variable will be.

@@ -463,15 +463,16 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let g = &self.p.g;
         let barrier = g.src_at(g.src_at(g.src_at(u, 0), 0), 1);
         let value = g.src_at(g.src_at(barrier, 0), 1);
+        let dt = g.dtype(value);
         self.define(
             u,
             &mut |w, point, lane| {
                 let x = w.vector(value, point, lane)?;
-                w.d.shuffle(&x, bits).map(Some)
+                w.d.shuffle(&x, dt, lane.len, bits).map(Some)
             },
             &mut |w, point| {
                 let x = w.scalar(value, point)?;
-                w.d.shuffle(&x, bits)
+                w.d.shuffle(&x, dt, 1, bits)
             },
         )
     }

@@ -20,6 +20,7 @@ pub(super) static TABLE: Table = Table {
         let threads: u32 = k.local.iter().product();
         format!("extern \"C\" __global__ void __launch_bounds__({threads}) {}({})", k.name, k.parameters)
     },
+    dot: Some(DOT),
     tile,
     ..CPLUSPLUS
 };
@@ -88,6 +89,17 @@ GL_FN f32 gl_f32_bits(u32 x) { return __uint_as_float(x); }
 GL_FN u64 gl_bits_f64(f64 x) { return (u64)__double_as_longlong(x); }
 GL_FN f64 gl_f64_bits(u64 x) { return __longlong_as_double((i64)x); }
 template <typename T> GL_FN T gl_shuffle(T x, u32 bits) { return (T)__shfl_xor_sync(0xffffffffU, x, bits); }
+"##;
+
+const DOT: &str = r##"GL_FN i32 gl_dot(u32 a, u32 b, i32 c) {
+#ifdef GL_HOST
+  return host::dot(a, b, c);
+#else
+  i32 r;
+  asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+#endif
+}
 "##;
 
 const MACHINE: &str = r##"#ifndef GL_HOST

@@ -1,6 +1,6 @@
 //! What all kernel languages that look like C have in common: how types, vectors, loops and memory are written.
 
-use super::super::cstyle::{Alu, At, Dialect, Ptr, literal, memory_type, scalar};
+use super::super::cstyle::{Alu, At, Dialect, Gate, Memory, Ptr, literal, memory_type, scalar};
 use super::table::Table;
 use crate::dtype::Scalar;
 use crate::target::MatrixTile;
@@ -18,6 +18,10 @@ pub(super) struct GpuC {
     selects: BTreeSet<(DType, usize)>,
     /// Functions that multiply matrix tiles: their names and texts.
     tiles: BTreeMap<String, String>,
+    /// Products of words of bytes are added up.
+    dots: bool,
+    /// Threads of a subgroup exchange values.
+    pub(super) exchanges: bool,
 }
 
 const LANES: [&str; 4] = ["x", "y", "z", "w"];
@@ -38,12 +42,20 @@ fn element(dt: DType) -> DType {
 
 /// The type of an array element of a pointer.
 pub(super) fn element_type(d: &mut GpuC, p: &Ptr) -> String {
-    if p.width == 1 { memory_type(p.dt).to_string() } else { d.vec(p.dt, p.width) }
+    let (dt, width) = if p.memory == Memory::Words { (DType::U32, p.width / 4) } else { (p.dt, p.width) };
+    if width == 1 { memory_type(dt).to_string() } else { d.vec(dt, width) }
 }
 
 impl GpuC {
     pub(super) fn new(table: &'static Table) -> GpuC {
-        GpuC { table, vectors: BTreeSet::new(), selects: BTreeSet::new(), tiles: BTreeMap::new() }
+        GpuC {
+            table,
+            vectors: BTreeSet::new(),
+            selects: BTreeSet::new(),
+            tiles: BTreeMap::new(),
+            dots: false,
+            exchanges: false,
+        }
     }
 
     fn vec(&mut self, dt: DType, lanes: usize) -> String {
@@ -76,6 +88,9 @@ impl GpuC {
                 "#ifndef GL_SELECT_{v}\n#define GL_SELECT_{v}\n\
                  GL_FN {v} gl_select_{v}(u8x{n} m, {v} x, {v} y) {{ return {value}; }}\n#endif\n",
             );
+        }
+        if let Some(text) = self.table.dot.filter(|_| self.dots) {
+            let _ = write!(out, "#ifndef GL_DOT\n#define GL_DOT\n{text}#endif\n");
         }
         for (name, text) in &self.tiles {
             let _ = write!(out, "#ifndef GL_{name}\n#define GL_{name}\n{text}#endif\n");
@@ -200,9 +215,55 @@ impl Dialect for GpuC {
         each.join(" ")
     }
 
-    fn shuffle(&mut self, x: &str, bits: u8) -> Result<String> {
+    fn words(&mut self, p: &Ptr, at: &At, lanes: usize, gate: Option<Gate>, alt: u8) -> Result<String> {
+        let ty = DType::U32;
+        let alt = format!("{}U", u32::from_le_bytes([alt; 4]));
+        let one = |gate: Option<&str>, i: usize| {
+            let word = self.place(p, &at.plus(4 * i as i64));
+            gate.map_or_else(|| word.clone(), |c| format!("({c} ? {word} : {alt})"))
+        };
+        if lanes == 1 {
+            return Ok(match gate {
+                Some(Gate::One(c) | Gate::Each(c)) => one(Some(c), 0),
+                None => one(None, 0),
+            });
+        }
+        if p.width != 4 * lanes {
+            let each = |i: usize| match gate {
+                Some(Gate::One(c)) => one(Some(c), i),
+                Some(Gate::Each(c)) => one(Some(&format!("{c}.{}", LANES[i])), i),
+                None => one(None, i),
+            };
+            let words: Vec<String> = (0..lanes).map(each).collect();
+            return Ok(self.pack(&words, ty));
+        }
+        let (whole, alt) = (self.place(p, at), self.splat(&alt, ty, lanes));
+        Ok(match gate {
+            None => whole,
+            Some(Gate::One(c)) => format!("{c} ? {whole} : {alt}"),
+            Some(Gate::Each(c)) => {
+                // aligned words of which one is inside the array are inside as a whole
+                let any: Vec<String> = LANES[..lanes].iter().map(|l| format!("{c}.{l}")).collect();
+                let x = format!("({} ? {whole} : {alt})", any.join(" | "));
+                format!("{}({c}, {x}, {alt})", self.select(ty, lanes))
+            }
+        })
+    }
+
+    fn dot(&mut self, acc: &str, a: &str, b: &str, lanes: usize) -> Result<String> {
+        self.dots = true;
+        if lanes == 1 {
+            return Ok(format!("gl_dot({a}, {b}, {acc})"));
+        }
+        let one = |l: &&str| format!("gl_dot({a}.{l}, {b}.{l}, {acc}.{l})");
+        let sums: Vec<String> = LANES[..lanes].iter().map(one).collect();
+        Ok(self.pack(&sums, DType::I32))
+    }
+
+    fn shuffle(&mut self, x: &str, dt: DType, lanes: usize, bits: u8) -> Result<String> {
+        self.exchanges = true;
         let none = || Error::Internal(format!("subgroups in {}", self.table.name));
-        self.table.shuffle.map(|f| f(x, bits)).ok_or_else(none)
+        self.table.shuffle.map(|f| f(x, dt, lanes, bits)).ok_or_else(none)
     }
 
     fn mma(&mut self, tile: &MatrixTile, sums: &[String], a: &[String], b: &[String]) -> Result<String> {

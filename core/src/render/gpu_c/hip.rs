@@ -26,6 +26,7 @@ pub(super) static TABLE: Table = Table {
         let threads: u32 = k.local.iter().product();
         format!("GL_KERNEL({threads}) {}({})", k.name, k.parameters)
     },
+    dot: Some(DOT),
     tile,
     ..CPLUSPLUS
 };
@@ -85,6 +86,23 @@ template <typename T, typename H> GL_FN T gl_twice(H x) {
   return __builtin_bit_cast(T, all);
 }
 #endif
+"##;
+
+/// RDNA 3 and later have products of bytes of any signs, other chips those of signed ones alone, or none.
+const DOT: &str = r##"GL_FN i32 gl_dot(u32 a, u32 b, i32 c) {
+#if defined(GL_HOST)
+  return host::dot(a, b, c);
+#elif defined(__GFX11__) || defined(__GFX12__)
+  return __builtin_amdgcn_sudot4(true, (i32)a, true, (i32)b, c, false);
+#elif defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__) || \
+    defined(__gfx1030__)
+  return __builtin_amdgcn_sdot4((i32)a, (i32)b, c, false);
+#else
+  u32 sum = (u32)c;
+  for (i32 i = 0; i < 32; i += 8) sum += (u32)((i32)(i8)(a >> i) * (i32)(i8)(b >> i));
+  return (i32)sum;
+#endif
+}
 "##;
 
 const PRELUDE: &str = r##"GL_FN u32 gl_bits_f32(f32 x) { return __builtin_bit_cast(u32, x); }

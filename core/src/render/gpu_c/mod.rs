@@ -17,7 +17,9 @@ mod metal;
 mod opencl;
 mod table;
 
-use super::cstyle::{Ptr, Walk, memory_type, pointers, vector_width};
+pub use opencl::subgroup_probe;
+
+use super::cstyle::{Dots, Memory, Ptr, Walk, memory_type, pointers, vector_width};
 use super::{Code, Renderer, Source};
 use crate::codegen::Program;
 use crate::target::Target;
@@ -55,12 +57,24 @@ impl Renderer for GpuCRenderer {
         let table = self.table;
         check(p, t, table)?;
         let mut w = Walk::new(p, GpuC::new(table));
+        if t.dots.is_some() && table.dot.is_some() {
+            w.dots = Dots::of_word_buffers(p);
+        }
         let mut parameters = Vec::new();
         let mut buffers = Vec::new();
         for (slot, info) in p.params.iter().enumerate() {
             let node = pointers(p).into_iter().find(|&u| p.slot(u) == Some(slot as u32));
-            let width = node.map_or(1, |u| vector_width(p, u, info.dtype, info.len, &|_, lanes| vector(lanes)));
-            let ptr = Ptr { width, ..Ptr::elements(format!("b{slot}"), info.dtype) };
+            let ptr = match node {
+                Some(u) if w.dots.reads(p, u) => {
+                    let width = if w.dots.quads(p, u, info.len) { 16 } else { 4 };
+                    Ptr { width, memory: Memory::Words, ..Ptr::elements(format!("b{slot}"), info.dtype) }
+                }
+                _ => {
+                    let fits = |_: DType, lanes| vector(lanes);
+                    let width = node.map_or(1, |u| vector_width(p, u, info.dtype, info.len, &fits));
+                    Ptr { width, ..Ptr::elements(format!("b{slot}"), info.dtype) }
+                }
+            };
             let ty = element_type(&mut w.d, &ptr);
             let buffer = Buffer { slot, ty: &ty, written: info.written };
             parameters.push((table.parameter)(&buffer));
@@ -109,7 +123,8 @@ impl Renderer for GpuCRenderer {
         }
         w.close_all();
         let f64s = if t.arithmetic.has(DType::F64) { "#define GL_F64\n" } else { "" };
-        let kernel = Kernel { name: &p.name, local: p.local, parameters: &parameters.join(", ") };
+        let (parameters, subgroup) = (parameters.join(", "), w.d.exchanges.then_some(t.subgroup));
+        let kernel = Kernel { name: &p.name, local: p.local, parameters: &parameters, subgroup };
         let mut text = format!("#ifndef GL_PRELUDE\n#define GL_PRELUDE\n{f64s}{}#endif\n", (table.prelude)());
         text.push_str(&w.d.types());
         let _ = write!(text, "{} {{\n{}}}\n", (table.kernel)(&kernel), w.body);

@@ -1,10 +1,46 @@
-//! OpenCL C 1.2 with nothing optional but f64 (Khronos, The OpenCL Specification 1.2, section 6).
+//! OpenCL C 1.2 (Khronos, The OpenCL Specification 1.2, section 6), and what is optional: f64, products of bytes
+//! (`cl_khr_integer_dot_product`), exchanges within subgroups of a wanted size (`cl_khr_subgroup_shuffle`,
+//! `cl_intel_required_subgroup_size`).
 //!
 //! A buffer comes with an offset: a sub-buffer could only begin where the device lets it. 16-bit floats need no extension, since only
 //! their loads and stores are used, which all devices have.
 
-use super::super::cstyle::{FUNCTIONS, Words};
+use super::super::cstyle::{FUNCTIONS, Words, memory_type};
+use super::super::wgsl::PROBE_THREADS;
+use super::super::{Code, Source};
 use super::table::{CPLUSPLUS, TYPES, Table, constant, word};
+use crate::DType;
+use crate::codegen::ParamInfo;
+
+/// A kernel that says how far exchanges within subgroups of so many threads go, with the results of [`super::super::wgsl::subgroup_probe`].
+pub fn subgroup_probe(threads: u32) -> Source {
+    let code = format!(
+        "#ifdef cl_khr_subgroup_shuffle
+#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
+#endif
+__kernel __attribute__((reqd_work_group_size(8, 8, 1))) __attribute__((intel_reqd_sub_group_size({threads})))
+void subgroups(__global uint* p0, const ulong o0) {{
+  __global uint* b0 = (__global uint*)((__global uchar*)p0 + o0);
+  const uint i = (uint)(get_local_id(0) + 8 * get_local_id(1));
+  uint n = 0, right = 1;
+  for (uint bit = 1; bit < 64; bit <<= 1) {{
+    right &= (uint)(bit < get_max_sub_group_size()) & (uint)(sub_group_shuffle_xor(i, bit % {threads}U) == (i ^ bit));
+    n += right;
+  }}
+  b0[i] = n;
+}}
+"
+    );
+    let threads = PROBE_THREADS;
+    Source {
+        name: "subgroups".into(),
+        code: Code::Text(code),
+        local: [8, threads as u32 / 8, 1],
+        params: vec![ParamInfo { dtype: DType::U32, len: threads, read: false, written: true }],
+        vars: Vec::new(),
+        scratch: 0,
+    }
+}
 
 pub(super) static TABLE: Table = Table {
     name: "opencl",
@@ -19,7 +55,10 @@ pub(super) static TABLE: Table = Table {
     shared: "__local",
     kernel: |k| {
         let [x, y, z] = k.local;
-        format!("__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))\nvoid {}({})", k.name, k.parameters)
+        let subgroup =
+            k.subgroup.map_or(String::new(), |n| format!(" __attribute__((intel_reqd_sub_group_size({n})))"));
+        let group = format!("__attribute__((reqd_work_group_size({x}, {y}, {z})))");
+        format!("__kernel {group}{subgroup}\nvoid {}({})", k.name, k.parameters)
     },
     parameter: |b| {
         let (ty, slot, constant) = (b.ty, b.slot, constant(b));
@@ -30,11 +69,40 @@ pub(super) static TABLE: Table = Table {
         let pointer = format!("__global {constant}{ty}*");
         format!("{pointer} b{slot} = ({pointer})((__global {constant}uchar*)p{slot} + o{slot});")
     },
-    shuffle: None,
+    shuffle: Some(|x, dt, lanes, bits| {
+        let one = |x: String| match dt {
+            // in a vector it is a byte
+            DType::Bool if lanes == 1 => format!("(bool)sub_group_shuffle_xor((int)({x}), {bits}U)"),
+            _ => format!("sub_group_shuffle_xor({x}, {bits}U)"),
+        };
+        match lanes {
+            1 => one(x.into()),
+            _ => {
+                let each: Vec<String> = ["x", "y", "z", "w"][..lanes].iter().map(|l| one(format!("{x}.{l}"))).collect();
+                let element = if dt == DType::Bool { "u8" } else { memory_type(dt) };
+                format!("(({element}x{lanes})({}))", each.join(", "))
+            }
+        }
+    }),
+    dot: Some(DOT),
     ..CPLUSPLUS
 };
 
+const DOT: &str = r##"GL_FN i32 gl_dot(u32 a, u32 b, i32 c) {
+#ifdef __opencl_c_integer_dot_product_input_4x8bit_packed
+  return (i32)((u32)c + (u32)dot_4x8packed_ss_int(a, b));
+#else
+  u32 sum = (u32)c;
+  for (i32 i = 0; i < 32; i += 8) sum += (u32)((i32)(i8)(a >> i) * (i32)(i8)(b >> i));
+  return (i32)sum;
+#endif
+}
+"##;
+
 const BEFORE: &str = r##"#pragma OPENCL FP_CONTRACT ON
+#ifdef cl_khr_subgroup_shuffle
+#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
+#endif
 "##;
 
 const PRELUDE: &str = r##"#define GL_FN static inline

@@ -1,6 +1,7 @@
 //! What one kernel language has to say for itself, as data and small functions from words to words.
 
 use super::super::cstyle::Words;
+use crate::DType;
 use crate::target::MatrixTile;
 
 /// A kernel language.
@@ -37,8 +38,10 @@ pub(super) struct Table {
     pub scalars: fn(&[&str], usize) -> Vec<String>,
     /// The statement that makes `n{i}`, of a type, of the parameters, unless one of them has that name.
     pub scalar: Option<fn(usize, &str) -> String>,
-    /// What the thread has for a value whose number differs in these bits.
-    pub shuffle: Option<fn(&str, u8) -> String>,
+    /// What the thread has for a value whose number differs in these bits: a scalar of a dtype, or a vector of so many lanes.
+    pub shuffle: Option<fn(&str, DType, usize, u8) -> String>,
+    /// The text of a function `gl_dot`, from two words of four signed bytes and an `i32`, to which it adds their products.
+    pub dot: Option<&'static str>,
     /// The text of a function `gl_mma` that adds the product of two matrix tiles to variables: its parameters are theirs, then the
     /// registers of the left factor and of the right one. `None` for a tile that it does not have.
     pub tile: fn(&MatrixTile) -> Option<String>,
@@ -62,7 +65,8 @@ pub(super) const CPLUSPLUS: Table = Table {
     view: |_| String::new(),
     scalars: parameters,
     scalar: None,
-    shuffle: Some(|x, bits| format!("gl_shuffle({x}, {bits})")),
+    shuffle: Some(|x, _, _, bits| format!("gl_shuffle({x}, {bits})")),
+    dot: None,
     tile: |_| None,
 };
 
@@ -141,6 +145,8 @@ pub(super) struct Kernel<'a> {
     pub local: [u32; 3],
     /// All of them, with commas.
     pub parameters: &'a str,
+    /// Threads of a subgroup, where they exchange values.
+    pub subgroup: Option<u32>,
 }
 
 /// A buffer, as the kernel's head shows it.

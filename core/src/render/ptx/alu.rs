@@ -67,6 +67,10 @@ pub(super) fn print(w: &mut Func, a: Alu, x: &[String]) -> Option<String> {
         Op::Max => w.op(class, &format!("max.{t}"), &x),
         Op::Min => w.op(class, &format!("min.{t}"), &x),
         _ if float => return None,
+        Op::DotBytes => {
+            let [a, b] = [x[0], x[1]].map(|v| w.register(v, class));
+            w.op(class, "dp4a.u32.s32", &[&a, &b, x[2]])
+        }
         Op::Neg => {
             let signed = if class == Class::B64 { "neg.s64" } else { "neg.s32" };
             let r = w.op(class, signed, &x);

@@ -1,7 +1,7 @@
 //! How PTX spells constants, memory, loops and products of matrix tiles. Every method prints its instructions and returns registers; a
 //! vector is a list of them.
 
-use super::super::cstyle::{Alu, At, Dialect, Ptr};
+use super::super::cstyle::{Alu, At, Dialect, Gate, Ptr};
 use super::alu;
 use super::func::{Class, Func, Space};
 use crate::dtype::Scalar;
@@ -52,17 +52,22 @@ impl Func {
     fn fetch(&mut self, p: &Ptr, at: &At, registers: &[String], guard: &str) {
         let size = p.dt.size();
         let step = self.step(p, registers.len());
+        for (i, part) in registers.chunks(step).enumerate() {
+            let place = self.element(p, at, (i * step) as i64, size);
+            self.fetch_from(p, memory_type(p.dt), part, &place, guard);
+        }
+    }
+
+    /// One instruction that loads values of a type from a place.
+    fn fetch_from(&mut self, p: &Ptr, ty: &str, registers: &[String], place: &str, guard: &str) {
         let space = match self.space(&p.name) {
             Space::Global { constant: true } => "global.nc",
             Space::Global { constant: false } => "global",
             Space::Shared => "shared",
             Space::Local => "local",
         };
-        for (i, part) in registers.chunks(step).enumerate() {
-            let place = self.element(p, at, (i * step) as i64, size);
-            let op = format!("ld.{space}{}.{}", suffix(part.len()), memory_type(p.dt));
-            self.guarded(guard, &op, &list(part), &[&place]);
-        }
+        let op = format!("ld.{space}{}.{ty}", suffix(registers.len()));
+        self.guarded(guard, &op, &list(registers), &[place]);
     }
 
     /// Elements that one instruction moves.
@@ -242,7 +247,51 @@ impl Dialect for Func {
         String::new()
     }
 
-    fn shuffle(&mut self, x: &str, bits: u8) -> Result<String> {
+    fn words(&mut self, p: &Ptr, at: &At, lanes: usize, gate: Option<Gate>, alt: u8) -> Result<String> {
+        let registers: Vec<String> = (0..lanes).map(|_| self.fresh(Class::B32)).collect();
+        let alt = u32::from_le_bytes([alt; 4]).to_string();
+        let whole = lanes > 1 && p.width == 4 * lanes;
+        let gates: Vec<String> = match gate {
+            None => Vec::new(),
+            Some(Gate::One(c)) => vec![c.to_string(); lanes],
+            Some(Gate::Each(c)) => (0..lanes).map(|i| self.lane(c, DType::Bool, lanes, i)).collect(),
+        };
+        if !gates.is_empty() {
+            registers.iter().for_each(|r| self.emit("mov.b32", r, &[&alt]));
+        }
+        if !whole {
+            for (i, r) in registers.iter().enumerate() {
+                let place = self.element(p, at, 4 * i as i64, 1);
+                self.fetch_from(p, "u32", std::slice::from_ref(r), &place, gates.get(i).map_or("", String::as_str));
+            }
+            return Ok(registers.join(", "));
+        }
+        let place = self.element(p, at, 0, 1);
+        let Some(Gate::Each(_)) = gate else {
+            self.fetch_from(p, "u32", &registers, &place, gates.first().map_or("", String::as_str));
+            return Ok(registers.join(", "));
+        };
+        // aligned words of which one is inside the array are inside as a whole
+        let mut any = gates[0].clone();
+        for g in &gates[1..] {
+            any = self.op(Class::Pred, "or.pred", &[&any, g]);
+        }
+        self.fetch_from(p, "u32", &registers, &place, &any);
+        let chosen = registers.iter().zip(&gates).map(|(r, g)| self.op(Class::B32, "selp.b32", &[r, &alt, g]));
+        let chosen: Vec<String> = chosen.collect();
+        Ok(chosen.join(", "))
+    }
+
+    fn dot(&mut self, acc: &str, a: &str, b: &str, lanes: usize) -> Result<String> {
+        let mut out = Vec::new();
+        for i in 0..lanes {
+            let [c, x, y] = [acc, a, b].map(|v| self.lane(v, DType::U32, lanes, i));
+            out.push(self.op(Class::B32, "dp4a.s32.s32", &[&x, &y, &c]));
+        }
+        Ok(out.join(", "))
+    }
+
+    fn shuffle(&mut self, x: &str, _dt: DType, _lanes: usize, bits: u8) -> Result<String> {
         let (bits, all) = (bits.to_string(), "0xffffffff");
         let mut out = Vec::new();
         for x in x.split(", ") {

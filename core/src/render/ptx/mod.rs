@@ -11,7 +11,7 @@ mod alu;
 mod dialect;
 mod func;
 
-use super::cstyle::{Ptr, Walk, pointers, vector_width};
+use super::cstyle::{Dots, Ptr, Walk, pointers, vector_width};
 use super::{Code, Renderer, Source};
 use crate::codegen::Program;
 use crate::target::Target;
@@ -29,13 +29,20 @@ impl Renderer for Ptx {
         let refuse = |what: &str| Err(Error::Unsupported { what: what.into(), context: format!("ptx, {}", p.name) });
         let Some(sm) = t.sm else { return refuse("a GPU of unknown compute capability") };
         let mut w = Walk::new(p, Func::new(sm));
+        if t.dots.is_some() {
+            // memory is of bytes: words may be read wherever they are aligned
+            w.dots = Dots::find(p, &|_| true);
+        }
         let mut parameters = Vec::new();
         let wide = |_: DType, lanes: usize| matches!(lanes, 2 | 4);
         for (slot, info) in p.params.iter().enumerate() {
             parameters.push(format!(".param .u64 pb{slot}"));
             let Some(node) = pointers(p).into_iter().find(|&u| p.slot(u) == Some(slot as u32)) else { continue };
             w.d.buffer(&format!("b{slot}"), !info.written);
-            let width = vector_width(p, node, info.dtype, info.len, &wide);
+            let width = match w.dots.quads(p, node, info.len) {
+                true => 16,
+                false => vector_width(p, node, info.dtype, info.len, &wide),
+            };
             w.ptrs.insert(node, Ptr { width, ..Ptr::elements(format!("b{slot}"), info.dtype) });
         }
         for (i, var) in p.vars.iter().enumerate() {

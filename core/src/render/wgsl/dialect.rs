@@ -169,7 +169,7 @@ impl Dialect for Wgsl {
         })
     }
 
-    fn shuffle(&mut self, x: &str, bits: u8) -> Result<String> {
+    fn shuffle(&mut self, x: &str, _dt: DType, _lanes: usize, bits: u8) -> Result<String> {
         self.extensions.insert("subgroups");
         Ok(format!("subgroupShuffleXor({x}, {bits}u)"))
     }

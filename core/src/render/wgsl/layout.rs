@@ -1,6 +1,6 @@
 //! How arrays are declared, from how a program accesses them.
 
-use super::super::cstyle::{Dots, Memory, accesses, aligned, is_whole, vector_width};
+use super::super::cstyle::{Dots, Memory, accesses, is_whole, vector_width};
 use super::dialect;
 use super::memory::per_word;
 use crate::DType;
@@ -51,16 +51,5 @@ pub(super) fn memory(
     if accesses(p, base).any(|u| p.g.op(u) == Op::Store) {
         return (1, Memory::Shared);
     }
-    let vectors = len.is_multiple_of(16) && accesses(p, base).all(|u| dots.has(u) && is_vector_of_words(p, u));
-    (if vectors { 16 } else { 1 }, Memory::Words)
-}
-
-/// Is a load of words one of four words, a lane each?
-fn is_vector_of_words(p: &Program, u: UOp) -> bool {
-    let index = p.g.src_at(u, 0);
-    let open = p.g.ranges(index);
-    let Some(lane) = p.tiles.iter().find(|t| t.lane && t.len == 4 && open >> t.id & 1 == 1) else { return false };
-    let within = p.tiles.iter().find(|t| !t.lane && t.len == 4 && p.stride(index, t.id) == 1);
-    let one_offset = p.g.ranges(p.g.src_at(index, 1)) >> lane.id & 1 == 0;
-    within.is_some_and(|w| p.stride(index, lane.id) == 4 && one_offset && aligned(p, index, &[lane.id, w.id], 16))
+    (if dots.quads(p, base, len) { 16 } else { 1 }, Memory::Words)
 }

@@ -36,6 +36,13 @@ static char shown[2][MOST][64] __attribute__((aligned(64)));
 static void* const* buffers;
 static const uint32_t* scalars;
 
+// What a product of words of four signed bytes adds to c, which wraps.
+static inline int dot(unsigned a, unsigned b, int c) {
+  unsigned sum = c;
+  for (int i = 0; i < 32; i += 8) sum += (unsigned)((int)(signed char)(a >> i) * (int)(signed char)(b >> i));
+  return (int)sum;
+}
+
 // Any pointer or word that a kernel's parameter wants.
 struct Buffer { void* at; template <class T> operator T*() const { return (T*)at; } };
 struct Word { uint32_t bits; template <class T> operator T() const { T x; memcpy(&x, &bits, sizeof x); return x; } };
