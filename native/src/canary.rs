@@ -4,7 +4,7 @@
 use gradloom_core::Result;
 use gradloom_core::device::canary::{judge, questions, sources};
 use gradloom_core::device::{BufId, Device, Step, View};
-use gradloom_core::render::wgsl;
+use gradloom_core::render::{Source, wgsl};
 use gradloom_core::target::Target;
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -38,9 +38,9 @@ pub(crate) fn examine_once(dev: &mut dyn Device, driver: &str) -> Result<(Target
     judged(dev.target(), &answers)
 }
 
-/// What the probe of subgroups finds ([`wgsl::subgroup`]).
-pub(crate) fn subgroups(dev: &mut dyn Device) -> Result<Vec<u8>> {
-    let kernel = dev.compile(&[wgsl::subgroup_probe()])?[0];
+/// What a probe of subgroups finds ([`wgsl::subgroup`]).
+pub(crate) fn subgroups(dev: &mut dyn Device, probe: Source) -> Result<Vec<u8>> {
+    let kernel = dev.compile(&[probe])?[0];
     let bytes = 4 * wgsl::PROBE_THREADS;
     let view = View { buf: dev.alloc(bytes)?, offset: 0, bytes };
     dev.submit(&[Step::Launch { kernel, args: vec![view], grid: [1; 3], vars: Vec::new() }])?;

@@ -16,6 +16,11 @@ const NO_PLATFORM: i32 = -1001;
 const SUBNORMALS: u64 = 1;
 const EXACT_QUOTIENTS: u64 = 1 << 7;
 
+/// The language that all drivers have, and the one that optional things came with.
+pub(super) const OLDEST: &str = "-cl-std=CL1.2";
+/// See [`OLDEST`].
+pub(super) const NEWER: &str = "-cl-std=CL3.0";
+
 /// Held while drivers are asked: pocl 3.1 offers no device to a thread that asks while another makes it start.
 static FINDING: Mutex<()> = Mutex::new(());
 
@@ -27,8 +32,45 @@ pub(super) struct Found {
     /// For the compiler of its kernels.
     pub(super) options: String,
     pub(super) notes: Vec<String>,
+    pub(super) can: Can,
+    /// It is a processor.
+    pub(super) processor: bool,
     rank: (u8, u64),
 }
+
+/// What of optional things kernels for GPUs of hardware may use on a device.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Can {
+    /// `cl_khr_integer_dot_product`, for words of four bytes.
+    pub(super) dots: bool,
+    /// Threads of the subgroups that a kernel may ask for and exchange values in; 0 without.
+    pub(super) subgroup: u32,
+}
+
+impl Can {
+    fn ask(d: &Device) -> Can {
+        // both come with OpenCL C 3.0, which a driver of 1.2 does not know how to ask for
+        let versions = d.opencl_c_all_versions().unwrap_or_default();
+        if !versions.iter().any(|v| v.version >> MAJOR >= 3) {
+            return Can::default();
+        }
+        let all = d.extensions().unwrap_or_default();
+        let has = |name: &str| all.split_whitespace().any(|e| e == name);
+        // sizes are machine words
+        let sizes = d.get_data(SUBGROUP_SIZES).unwrap_or_default();
+        let sizes = sizes.chunks_exact(size_of::<usize>()).filter_map(|b| b.try_into().ok().map(usize::from_ne_bytes));
+        let size = sizes.filter(|n| n.is_power_of_two() && *n <= LARGEST).max().unwrap_or(0) as u32;
+        let exchange = has("cl_khr_subgroup_shuffle") && has("cl_intel_required_subgroup_size");
+        Can { dots: has("cl_khr_integer_dot_product"), subgroup: if exchange { size } else { 0 } }
+    }
+}
+
+/// Bits of a version below its first number.
+const MAJOR: u32 = 22;
+/// `CL_DEVICE_SUB_GROUP_SIZES_INTEL`.
+const SUBGROUP_SIZES: u32 = 0x4108;
+/// Threads of a subgroup at most: where there is a choice, larger ones have fewer registers for each.
+const LARGEST: usize = 32;
 
 /// The devices of all drivers for people, the best first: `opencl:1` is the second.
 ///
@@ -81,7 +123,7 @@ fn describe(d: &Device) -> std::result::Result<std::result::Result<Found, String
     }
     let floats = d.single_fp_config()?;
     let mut notes = Vec::new();
-    let mut options = String::from("-cl-std=CL1.2");
+    let mut options = String::from(OLDEST);
     if floats & EXACT_QUOTIENTS != 0 {
         options.push_str(" -cl-fp32-correctly-rounded-divide-sqrt");
     } else {
@@ -110,5 +152,7 @@ fn describe(d: &Device) -> std::result::Result<std::result::Result<Found, String
         _ => 1,
     };
     let speed = u64::from(d.max_compute_units()?) * u64::from(d.max_clock_frequency()?);
-    Ok(Ok(Found { device: Device::new(d.id()), target, description, options, notes, rank: (class, speed) }))
+    let (can, processor) = (Can::ask(d), class == 0);
+    let rank = (class, speed);
+    Ok(Ok(Found { device: Device::new(d.id()), target, description, options, notes, can, processor, rank }))
 }

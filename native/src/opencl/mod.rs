@@ -11,10 +11,11 @@ mod kernels;
 pub use find::list;
 
 use crate::binaries::Binaries;
+use crate::canary;
 use crate::steps;
-use find::Found;
+use find::{Can, Found, NEWER, OLDEST};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
-use gradloom_core::render::Source;
+use gradloom_core::render::{Source, gpu_c, wgsl};
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
 use kernels::{Compiler, Kernel};
@@ -39,6 +40,7 @@ pub struct OpenClDevice {
     driver: String,
     compiler: Compiler,
     notes: Vec<String>,
+    can: Can,
     bufs: HashMap<BufId, Allocation>,
     kernels: HashMap<KernelId, Kernel>,
     reads: HashMap<Ticket, Reading>,
@@ -86,7 +88,7 @@ impl OpenClDevice {
         let queue =
             CommandQueue::create_default(&context, CL_QUEUE_PROFILING_ENABLE).map_err(|e| failed("a queue", e))?;
         let driver = format!("{}\n{}", found.description, found.options);
-        Ok(OpenClDevice {
+        let mut device = OpenClDevice {
             target: found.target,
             description: found.description,
             compiler: Compiler {
@@ -96,18 +98,48 @@ impl OpenClDevice {
             },
             driver,
             notes: found.notes,
+            can: found.can,
             bufs: HashMap::new(),
             kernels: HashMap::new(),
             reads: HashMap::new(),
             next: 0,
             queue,
             context,
-        })
+        };
+        if !found.processor {
+            device.claim();
+        }
+        Ok(device)
     }
 
-    /// Kernels are made as for a GPU of hardware, so that a processor can test them.
+    /// Kernels are made as for a GPU of hardware, so that a processor can test them. Products of words of bytes are made byte by byte
+    /// where its driver has none.
     pub fn as_hardware(&mut self) {
-        self.target = self.target.clone().as_hardware();
+        self.target = self.target.clone().as_hardware().with_words();
+        self.claim();
+    }
+
+    /// Lets kernels use what the driver says that it has.
+    fn claim(&mut self) {
+        let Can { dots, subgroup } = self.can;
+        if !dots && subgroup == 0 {
+            return;
+        }
+        let plain = (self.compiler.options.clone(), self.driver.clone());
+        self.compiler.options = plain.0.replace(OLDEST, NEWER);
+        self.driver = format!("{}\n{}", self.description, self.compiler.options);
+        self.compiler.binaries = Binaries::of(self.driver.clone());
+        if dots {
+            self.target = self.target.clone().with_words();
+        }
+        if subgroup > 0 {
+            // a driver that cannot run the probe has no subgroups for us
+            let found = canary::subgroups(self, gpu_c::subgroup_probe(subgroup)).unwrap_or_default();
+            self.target.subgroup = match wgsl::subgroup(&found, subgroup) {
+                n if n == subgroup => n,
+                _ => 0,
+            };
+        }
     }
 
     /// Keeps binaries in this folder rather than the user's.

@@ -143,7 +143,7 @@ impl VulkanDevice {
         self.target = self.target.clone().as_hardware().with_words();
         if self.can.subgroup > 0 {
             // a driver that cannot run the probe has no subgroups for us
-            let found = canary::subgroups(self).unwrap_or_default();
+            let found = canary::subgroups(self, wgsl::subgroup_probe()).unwrap_or_default();
             self.target.subgroup = wgsl::subgroup(&found, self.can.subgroup);
         }
         if self.can.f16 {

@@ -150,7 +150,7 @@ impl WgpuDevice {
         self.target = self.target.clone().as_hardware().with_words();
         if self.gpu.device.features().contains(gpu::Features::SUBGROUP) {
             // a driver that cannot run the probe has no subgroups for us
-            let found = canary::subgroups(self).unwrap_or_default();
+            let found = canary::subgroups(self, wgsl::subgroup_probe()).unwrap_or_default();
             self.target.subgroup = wgsl::subgroup(&found, self.info.subgroup_min_size);
         }
         if self.gpu.device.features().contains(gpu::Features::SHADER_F16) {
