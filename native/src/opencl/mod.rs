@@ -133,12 +133,13 @@ impl OpenClDevice {
             self.target = self.target.clone().with_words();
         }
         if subgroup > 0 {
-            // a driver that cannot run the probe has no subgroups for us
-            let found = canary::subgroups(self, gpu_c::subgroup_probe(subgroup)).unwrap_or_default();
-            self.target.subgroup = match wgsl::subgroup(&found, subgroup) {
-                n if n == subgroup => n,
-                _ => 0,
-            };
+            // a row of threads, and rows of which each may be subgroups of its own: values are exchanged along the first dimension
+            let exchanged = [([64, 1, 1], subgroup), ([8, 8, 1], subgroup.min(8))].iter().all(|&(local, wanted)| {
+                // a driver that cannot run the probe has no subgroups for us
+                let found = canary::subgroups(self, gpu_c::subgroup_probe(subgroup, local)).unwrap_or_default();
+                wgsl::subgroup(&found, wanted) == wanted
+            });
+            self.target.subgroup = if exchanged { subgroup } else { 0 };
         }
     }
 

@@ -12,16 +12,18 @@ use super::table::{CPLUSPLUS, TYPES, Table, constant, word};
 use crate::DType;
 use crate::codegen::ParamInfo;
 
-/// A kernel that says how far exchanges within subgroups of so many threads go, with the results of [`super::super::wgsl::subgroup_probe`].
-pub fn subgroup_probe(threads: u32) -> Source {
+/// A kernel that says how far exchanges within subgroups of so many threads go, in a group of 64 with these sides. Its results are
+/// those of [`super::super::wgsl::subgroup_probe`].
+pub fn subgroup_probe(threads: u32, local: [u32; 3]) -> Source {
+    let [x, y, z] = local;
     let code = format!(
         "#ifdef cl_khr_subgroup_shuffle
 #pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
 #endif
-__kernel __attribute__((reqd_work_group_size(8, 8, 1))) __attribute__((intel_reqd_sub_group_size({threads})))
+__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) __attribute__((intel_reqd_sub_group_size({threads})))
 void subgroups(__global uint* p0, const ulong o0) {{
   __global uint* b0 = (__global uint*)((__global uchar*)p0 + o0);
-  const uint i = (uint)(get_local_id(0) + 8 * get_local_id(1));
+  const uint i = (uint)(get_local_id(0) + {x} * get_local_id(1));
   uint n = 0, right = 1;
   for (uint bit = 1; bit < 64; bit <<= 1) {{
     right &= (uint)(bit < get_max_sub_group_size()) & (uint)(sub_group_shuffle_xor(i, bit % {threads}U) == (i ^ bit));
@@ -31,12 +33,11 @@ void subgroups(__global uint* p0, const ulong o0) {{
 }}
 "
     );
-    let threads = PROBE_THREADS;
     Source {
         name: "subgroups".into(),
         code: Code::Text(code),
-        local: [8, threads as u32 / 8, 1],
-        params: vec![ParamInfo { dtype: DType::U32, len: threads, read: false, written: true }],
+        local,
+        params: vec![ParamInfo { dtype: DType::U32, len: PROBE_THREADS, read: false, written: true }],
         vars: Vec::new(),
         scratch: 0,
     }
