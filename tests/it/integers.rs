@@ -66,7 +66,7 @@ fn devices(t: &Target) -> &'static [&'static str] {
         // products of words are what the evaluator ran for the shader language already
         Lang::Ptx if cfg!(target_os = "linux") => &["cuda"],
         Lang::OpenCl => &["opencl:hardware"],
-        _ if t.has_local => &["eval", "wgpu"],
+        _ if t.has_local => &["eval", "wgpu", "wgpu:hardware"],
         _ => &["eval", "cpu", "cpu:avx2"],
     }
 }

@@ -58,6 +58,8 @@ impl View<'_> {
         for o in opts.iter().filter(|o| o.axis() == Some(self.id(r))) {
             match *o {
                 Opt::Pad { to, .. } => n = n.next_multiple_of(to as usize),
+                // done before the view was made
+                Opt::Cut { part: Part::Dot, .. } => {}
                 Opt::Cut { by, .. } => n /= by as usize,
                 Opt::Swap { .. } | Opt::Stage(_) | Opt::Keep { .. } => {}
             }
@@ -77,7 +79,9 @@ impl View<'_> {
         let Some(r) = lane.or_else(|| self.reds.iter().copied().max_by_key(|&r| self.left(r, opts))) else { return 1 };
         let (steps, most) = (self.left(r, opts), if lane.is_some() { GROUP } else { SPLIT });
         let fits = |f: &usize| {
-            let rest = if lane.is_some() { 1 } else { 8 };
+            // packed words are neighbours whoever reads them, so short sums are no loss where a small GPU has idle threads
+            let short = lane.is_some() || self.lanes.is_some() && threads * f <= FULL;
+            let rest = if short { 1 } else { 8 };
             steps.is_multiple_of(*f) && steps / f >= rest && (lane.is_some() || threads * f <= 2 * BUSY)
         };
         let Some(f) = (2..=6).rev().map(|bits| 1usize << bits).filter(|f| *f <= most).find(fits) else { return 1 };
