@@ -206,7 +206,8 @@ impl Inner {
     /// Computes roots; how, so that it can be done again.
     pub(crate) async fn realize(self: &Rc<Inner>, roots: Vec<RootId>, abort: &JsValue) -> Result<Replay> {
         let _turn = self.turn().await;
-        self.pace.begin();
+        let nodes = self.session.state().graph.len();
+        self.pace.begin_on(nodes).await;
         self.pace.breathe(abort).await?;
         let begin = || -> Result<_> {
             let mut engine = self.engine.borrow_mut();

@@ -14,20 +14,23 @@ use wasm_bindgen::prelude::*;
 #[wasm_bindgen]
 impl Runtime {
     /// From now on lengths of a model's inputs are launch scalars: those of these dimensions, `bounds` having the least and the largest value of
-    /// each, or without any those that are seen to change. `seen` are inputs of the run before, `[name, shape]` each, if there was one.
+    /// each; with an empty list all that are seen to change, and without one those of them that are no batches. `seen` are inputs of the run
+    /// before, `[name, shape]` each, if there was one.
     #[wasm_bindgen(js_name = setLengths)]
     pub fn set_lengths(
         &self,
         id: u32,
-        names: Vec<String>,
+        names: Option<Vec<String>>,
         bounds: &[u32],
         seen: Array,
     ) -> std::result::Result<(), JsValue> {
         let runner = self.inner.runner(id).map_err(throw)?;
-        let each = names.into_iter().zip(bounds.chunks_exact(2));
-        let map: std::collections::BTreeMap<_, _> =
-            each.map(|(name, b)| (name, (b[0] as usize, b[1] as usize))).collect();
-        let lengths = if map.is_empty() { Lengths::Seen } else { Lengths::Bounds(map) };
+        let range = |(name, b): (String, &[u32])| (name, (b[0] as usize, b[1] as usize));
+        let lengths = match names {
+            None => Lengths::Inner,
+            Some(names) if names.is_empty() => Lengths::Seen,
+            Some(names) => Lengths::Bounds(names.into_iter().zip(bounds.chunks_exact(2)).map(range).collect()),
+        };
         runner.borrow_mut().set_lengths(lengths).map_err(throw)?;
         self.inner.boxes.set(Some(read_box));
         let one = |i: JsValue| {
@@ -39,6 +42,14 @@ impl Runtime {
             runner.borrow().saw(&seen).map_err(throw)?;
         }
         Ok(())
+    }
+
+    /// Why lengths of a model have plans of their own, where they do.
+    #[wasm_bindgen(js_name = lengthNotes)]
+    pub fn length_notes(&self, id: u32) -> std::result::Result<Vec<String>, JsValue> {
+        let runner = self.inner.runner(id).map_err(throw)?;
+        let notes = runner.borrow().notes();
+        Ok(notes)
     }
 }
 

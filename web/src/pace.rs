@@ -24,6 +24,9 @@ const GPU_SLICE_MS: f64 = 20.0;
 const FIRST_RATE: f64 = 1e6;
 const LEAST_RATE: f64 = 1e5;
 const MOST_RATE: f64 = 1e12;
+/// Nodes that were added to a graph since the last work, from which on it may have taken milliseconds of the page's turn: some 10 us each, the first
+/// time that code runs.
+const MANY_NODES: usize = 256;
 
 /// Who does the work of runs.
 pub(crate) enum By {
@@ -44,6 +47,8 @@ pub(crate) struct Pace {
     end: Arc<AtomicU64>,
     /// Whether the page's turn in which that slice began is not over yet.
     same_turn: Rc<Cell<bool>>,
+    /// Those of the graph when the last work began.
+    nodes: Cell<usize>,
     by: By,
     seen: Rc<Seen>,
 }
@@ -87,7 +92,7 @@ fn is_over(end: &AtomicU64) -> bool {
 
 impl Pace {
     pub(crate) fn new(by: By) -> Pace {
-        Pace { end: Arc::default(), same_turn: Rc::default(), by, seen: Rc::default() }
+        Pace { end: Arc::default(), same_turn: Rc::default(), nodes: Cell::default(), by, seen: Rc::default() }
     }
 
     /// For whoever looks at steps.
@@ -113,6 +118,17 @@ impl Pace {
         if !self.same_turn.get() {
             self.slice();
         }
+    }
+
+    /// As [`Pace::begin`], on a graph of so many nodes. Nobody measured how long the page took to add to it, so if that is much, work begins in the
+    /// page's next turn.
+    pub(crate) async fn begin_on(&self, nodes: usize) {
+        let added = nodes.saturating_sub(self.nodes.replace(nodes));
+        if added >= MANY_NODES && !self.same_turn.get() {
+            // it never rejects
+            let _ = JsFuture::from(turn_of_page()).await;
+        }
+        self.begin();
     }
 
     /// A slice begins, which is that of all work until the page has its next turn.

@@ -29,7 +29,7 @@ const PARTS: [split::Part<'_>; 9] = [
             "runtime_withOutputs",
         ],
     },
-    split::Part { name: "lengths", after: Some("onnx"), exports: &["runtime_setLengths"] },
+    split::Part { name: "lengths", after: Some("onnx"), exports: &["runtime_lengthNotes", "runtime_setLengths"] },
     split::Part { name: "rare", after: Some("onnx"), exports: &["runtime_onnxRare"] },
     split::Part {
         name: "learn",

@@ -7,10 +7,10 @@
 
 use super::axes::Kernel;
 use crate::rules::{below, simplify_with};
-use crate::schedule::needed::FOLLOWS;
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 use smallvec::SmallVec;
+use std::sync::OnceLock;
 
 /// A sum of multiples of products of launch scalars.
 type Sum = Vec<(i64, Vec<Box<str>>)>;
@@ -68,10 +68,33 @@ pub struct Live {
     pub turns: Option<Turns>,
 }
 
+/// What is done to kernels that have conditions. It is reached through [`HOW`] alone, and is in no constant, so that a module which makes no plans for
+/// every length has nothing of it.
+struct How {
+    turns: fn(&mut Kernel),
+    extent: fn(&Kernel, &[UOp], &[Option<Live>]) -> Extent,
+    loops: fn(&mut Kernel),
+    joined: fn(&mut Kernel, UOp, UOp, UOp, usize) -> Option<Vec<UOp>>,
+    grid: fn([u32; 3], &[Extent; 3], &dyn Fn(&str) -> Result<i64>) -> Result<[u32; 3]>,
+}
+
+static HOW: OnceLock<Box<How>> = OnceLock::new();
+
+/// From now on loops and launches end where nobody needs more; before, all of their turns are made.
+pub(crate) fn enable() {
+    let how = || How { turns: turns_of, extent: extent_of, loops: loops_of, joined: joined_of, grid: grid_of };
+    HOW.get_or_init(|| Box::new(how()));
+}
+
 /// Makes numbers of turns of the conditions in `k.live`.
 pub fn turns(k: &mut Kernel) {
-    let loops = if FOLLOWS && !k.live.is_empty() { k.ranges_of(AxisKind::Loop) } else { Vec::new() };
-    for r in loops {
+    if let Some(how) = HOW.get().filter(|_| !k.live.is_empty()) {
+        (how.turns)(k);
+    }
+}
+
+fn turns_of(k: &mut Kernel) {
+    for r in k.ranges_of(AxisKind::Loop) {
         let (id, n) = (k.g.range_arg(r).id, k.g.range_len(r));
         if k.g.dtype(r) != DType::I32 {
             continue;
@@ -136,55 +159,81 @@ fn sums(g: &Graph, u: UOp) -> Option<Vec<Sum>> {
 
 /// The turns of the loops that become one dimension of a launch, outermost first; none where the launch cannot be told how many there are.
 pub fn of_launch(k: &Kernel, group: &[UOp]) -> SmallVec<[Option<Live>; 4]> {
-    if !FOLLOWS {
-        return SmallVec::from_elem(None, group.len());
-    }
     let of = |r: &UOp| k.turns.iter().find(|t| t.id == k.g.range_arg(*r).id && t.turns.is_some()).cloned();
     group.iter().map(of).collect()
 }
 
 /// How long a launch of these loops is.
 pub fn extent(k: &Kernel, group: &[UOp], live: &[Option<Live>]) -> Extent {
-    if !FOLLOWS || live.iter().all(Option::is_none) {
-        return Extent::new();
-    }
+    let how = HOW.get().filter(|_| live.iter().any(Option::is_some));
+    how.map_or_else(Extent::new, |how| (how.extent)(k, group, live))
+}
+
+fn extent_of(k: &Kernel, group: &[UOp], live: &[Option<Live>]) -> Extent {
     let all = |r: UOp| Turns::all(k.g.range_len(r));
     group.iter().zip(live).map(|(&r, l)| l.as_ref().and_then(|l| l.turns.clone()).unwrap_or_else(|| all(r))).collect()
 }
 
 /// The loops that no launch took end where nobody needs more.
 pub fn loops(k: &mut Kernel) {
-    if !FOLLOWS || k.turns.is_empty() {
-        return;
+    if let Some(how) = HOW.get().filter(|_| !k.turns.is_empty()) {
+        (how.loops)(k);
     }
+}
+
+fn loops_of(k: &mut Kernel) {
     let left: Vec<u8> = k.ranges_of(AxisKind::Loop).iter().map(|&r| k.g.range_arg(r).id).collect();
     let ends = k.turns.iter().filter(|t| left.contains(&t.id)).map(|t| (t.id, t.node));
     k.reach.extend(ends);
 }
 
+/// A launch grid for values of the launch scalars.
+///
+/// # Errors
+/// What `value` says of a scalar that it does not know.
+pub(crate) fn grid(grid: [u32; 3], extents: &[Extent; 3], value: &dyn Fn(&str) -> Result<i64>) -> Result<[u32; 3]> {
+    match HOW.get().filter(|_| extents.iter().any(|e| !e.is_empty())) {
+        Some(how) => (how.grid)(grid, extents, value),
+        None => Ok(grid),
+    }
+}
+
+fn grid_of(mut grid: [u32; 3], extents: &[Extent; 3], value: &dyn Fn(&str) -> Result<i64>) -> Result<[u32; 3]> {
+    for (n, turns) in grid.iter_mut().zip(extents) {
+        if !turns.is_empty() {
+            *n = turns.iter().try_fold(1u32, |n, t| Ok::<_, Error>(n.saturating_mul(t.at(value)?)))?.min(*n);
+        }
+    }
+    Ok(grid)
+}
+
 impl Kernel {
     /// The conditions where the loop `joined` has taken the places of `a` and of `b`, the inner one of `nb` turns; `None` if one of them is about `b`.
     pub(super) fn live_joined(&mut self, a: UOp, b: UOp, joined: UOp, nb: usize) -> Option<Vec<UOp>> {
-        let mut out = Vec::with_capacity(self.live.len());
-        if !FOLLOWS {
-            return Some(out);
+        match HOW.get().filter(|_| !self.live.is_empty()) {
+            Some(how) => (how.joined)(self, a, b, joined, nb),
+            None => Some(Vec::new()),
         }
-        for &c in &self.live.clone() {
-            if self.g.depends(c, b) {
-                return None;
-            }
-            out.push(match *self.g.src(c) {
-                _ if !self.g.depends(c, a) => c,
-                [r, end] if r == a && self.g.op(c) == Op::CmpLt => {
-                    let n = self.g.idx(nb as i64);
-                    let end = self.g.binary(Op::Mul, end, n);
-                    self.g.binary(Op::CmpLt, joined, end)
-                }
-                _ => return None,
-            });
-        }
-        Some(out)
     }
+}
+
+fn joined_of(k: &mut Kernel, a: UOp, b: UOp, joined: UOp, nb: usize) -> Option<Vec<UOp>> {
+    let mut out = Vec::with_capacity(k.live.len());
+    for &c in &k.live.clone() {
+        if k.g.depends(c, b) {
+            return None;
+        }
+        out.push(match *k.g.src(c) {
+            _ if !k.g.depends(c, a) => c,
+            [r, end] if r == a && k.g.op(c) == Op::CmpLt => {
+                let n = k.g.idx(nb as i64);
+                let end = k.g.binary(Op::Mul, end, n);
+                k.g.binary(Op::CmpLt, joined, end)
+            }
+            _ => return None,
+        });
+    }
+    Some(out)
 }
 
 #[cfg(test)]

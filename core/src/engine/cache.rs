@@ -10,10 +10,10 @@ use crate::DType;
 use crate::codegen::live::{Extent, Turns};
 use crate::codegen::{Opt, ParamInfo, VarInfo};
 use crate::render::{Code, Source};
-use crate::schedule::needed::FOLLOWS;
 use crate::target::Target;
 use crate::uop::hash::key_bytes;
 use crate::uop::label;
+use std::sync::OnceLock;
 
 /// What an engine may ask of the process around it. The defaults do without: one thread, no memory.
 pub trait Host: crate::device::MaySend {
@@ -190,8 +190,9 @@ pub fn save_kernel(key: u128, c: &Compiled) -> Option<Vec<u8>> {
         Code::Program(_) => return None,
     }
     local.iter().chain(grid).for_each(|n| w.extend_from_slice(&n.to_le_bytes()));
-    if FOLLOWS {
-        put_extents(&mut w, extents);
+    match ENDS.get() {
+        Some(ends) => (ends.put)(&mut w, extents),
+        None => w.push(0),
     }
     put(&mut w, params.len());
     for ParamInfo { dtype, len, read, written } in params {
@@ -226,7 +227,10 @@ fn load_nested(key: u128, bytes: &[u8], depth: usize) -> Option<Compiled> {
     };
     let local = [r.u32()?, r.u32()?, r.u32()?];
     let grid = [r.u32()?, r.u32()?, r.u32()?];
-    let extents = if FOLLOWS { [r.extent()?, r.extent()?, r.extent()?] } else { Default::default() };
+    let extents = match ENDS.get() {
+        Some(ends) => (ends.read)(&mut r)?,
+        None => (r.u8()? == 0).then(Default::default)?,
+    };
     let params =
         r.list(|r| Some(ParamInfo { dtype: r.dtype()?, read: r.u8()? == 1, written: r.u8()? == 1, len: r.size()? }))?;
     let vars = r.vars()?;
@@ -280,8 +284,30 @@ fn put_vars(w: &mut Vec<u8>, vars: &[VarInfo]) {
     }
 }
 
+/// How launches that end early are written, after a byte that says whether there are any. In no constant: see [`crate::codegen::live`].
+struct Ends {
+    put: fn(&mut Vec<u8>, &[Extent; 3]),
+    read: fn(&mut Reader<'_>) -> Option<[Extent; 3]>,
+}
+
+static ENDS: OnceLock<Box<Ends>> = OnceLock::new();
+
+/// From now on there are entries of launches that end early.
+pub(crate) fn enable() {
+    ENDS.get_or_init(|| Box::new(Ends { put: put_extents, read: read_extents }));
+}
+
+fn read_extents(r: &mut Reader<'_>) -> Option<[Extent; 3]> {
+    match r.u8()? {
+        0 => Some(Default::default()),
+        _ => Some([r.extent()?, r.extent()?, r.extent()?]),
+    }
+}
+
 fn put_extents(w: &mut Vec<u8>, extents: &[Extent; 3]) {
-    for turns in extents {
+    let any = extents.iter().any(|e| !e.is_empty());
+    w.push(u8::from(any));
+    for turns in extents.iter().filter(|_| any) {
         put(w, turns.len());
         for Turns { sums, step, most } in turns {
             put(w, sums.len());
@@ -463,6 +489,7 @@ mod tests {
     fn entries_come_back_as_they_were() {
         let p = plan();
         assert_eq!(load_plan(1, &save_plan(1, &p), 2), Some(p));
+        enable();
         let k = kernel();
         let saved = save_kernel(2, &k).unwrap();
         let back = load_kernel(2, &saved).unwrap();

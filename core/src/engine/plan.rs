@@ -2,11 +2,10 @@
 //! function of each [`Job`], so that whoever has threads may do it on them.
 
 use super::memory::{self, Life};
-use crate::codegen::live::Extent;
+use crate::codegen::live::{self, Extent};
 use crate::codegen::pack::Pack;
 use crate::codegen::{self, Opt, Program, VarInfo};
 use crate::render::{Code, Renderer, Source};
-use crate::schedule::needed::FOLLOWS;
 use crate::schedule::{Ast, BufferInfo, Kernel, Origin, Schedule, schedule};
 use crate::target::{Lang, Target};
 use crate::uop::spec::{self, Stage};
@@ -115,16 +114,7 @@ impl Compiled {
     /// # Errors
     /// What `value` says of a scalar that it does not know.
     pub fn grid_at(&self, value: &dyn Fn(&str) -> Result<i64>) -> Result<[u32; 3]> {
-        let mut grid = self.grid;
-        if !FOLLOWS {
-            return Ok(grid);
-        }
-        for (n, turns) in grid.iter_mut().zip(&self.extents) {
-            if !turns.is_empty() {
-                *n = turns.iter().try_fold(1u32, |n, t| Ok::<_, Error>(n.saturating_mul(t.at(value)?)))?.min(*n);
-            }
-        }
-        Ok(grid)
+        live::grid(self.grid, &self.extents, value)
     }
 
     /// Renders a program for a target.

@@ -193,10 +193,7 @@ impl Scheduling {
             }
             Next::Share(cuts, buffers, mut kernels) => {
                 let roots: Vec<usize> = self.roots.iter().map(|&r| cuts.buffer_of(&self.g, r, &buffers)).collect();
-                let wanted = self.wanted(&roots);
-                if !wanted.is_empty() {
-                    needed::apply(&mut kernels, &buffers.list, &self.g, &wanted);
-                }
+                needed::follow(&mut kernels, &buffers.list, &self.g, &self.roots, &roots);
                 share::share(&mut kernels);
                 Next::Done(Schedule { kernels, buffers: buffers.list, roots })
             }
@@ -205,22 +202,6 @@ impl Scheduling {
             Next::Over => return Err(Error::Internal("a schedule that is done goes on".into())),
         };
         Ok(None)
-    }
-
-    /// Outputs of which not all is wanted.
-    fn wanted(&self, buffers: &[usize]) -> Vec<needed::Wanted> {
-        if !needed::FOLLOWS {
-            return Vec::new();
-        }
-        let ends = |(&r, &buffer): (&UOp, &usize)| {
-            let Arg::Axes(axes) = self.g.arg(r) else { return None };
-            let below = axes.iter().map(|&a| a as usize).zip(self.g.src(r).iter().skip(1).copied()).collect();
-            let shape = self.g.shape(r).to_vec();
-            // of a value that is handed out twice all may be wanted
-            let once = buffers.iter().filter(|b| **b == buffer).count() == 1;
-            (self.g.op(r) == Op::Contiguous && once).then_some(needed::Wanted { buffer, shape, below })
-        };
-        self.roots.iter().zip(buffers).filter_map(ends).collect()
     }
 }
 

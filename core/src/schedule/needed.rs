@@ -16,9 +16,25 @@ use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
+use std::sync::OnceLock;
 
-/// Is this part of the build? What follows from it asks too, so that nothing of it is left where it is not.
-pub(crate) const FOLLOWS: bool = cfg!(any(test, feature = "lengths"));
+type Apply = fn(&mut [Kernel], &[BufferInfo], &Graph, &[UOp], &[usize]);
+
+/// [`apply`], once somebody makes plans for every length. It is reached through this alone, and is in no constant, so that a module which makes no such
+/// plans has nothing of it.
+static APPLY: OnceLock<Box<Apply>> = OnceLock::new();
+
+/// From now on work follows lengths.
+pub(crate) fn enable() {
+    APPLY.get_or_init(|| Box::new(apply));
+}
+
+/// [`apply`], where it is enabled, to kernels that give these roots of `from` in these buffers.
+pub(super) fn follow(kernels: &mut [Kernel], list: &[BufferInfo], from: &Graph, roots: &[UOp], buffers: &[usize]) {
+    if let Some(apply) = APPLY.get() {
+        apply(kernels, list, from, roots, buffers);
+    }
+}
 
 /// What is known where a value is used.
 type Known = SmallVec<[UOp; 8]>;
@@ -49,19 +65,35 @@ struct Needs {
 }
 
 /// How much of a buffer is wanted that a run hands out.
-pub(super) struct Wanted {
-    pub(super) buffer: usize,
+struct Wanted {
+    buffer: usize,
     /// Its sizes.
-    pub(super) shape: Vec<usize>,
+    shape: Vec<usize>,
     /// Axes of which only what lies below an end is wanted, a scalar of `from`.
-    pub(super) below: Vec<(usize, UOp)>,
+    below: Vec<(usize, UOp)>,
 }
 
-/// Finds out which turns of each kernel's loops are needed, and sets [`Ast::live`]. `wanted` are the outputs of which not all is;
-/// their ends are nodes of `from`.
-pub(super) fn apply(kernels: &mut [Kernel], buffers: &[BufferInfo], from: &Graph, wanted: &[Wanted]) {
-    let mut needs = Needs { axes: axes(kernels, buffers, wanted), ends: Graph::new() };
-    for w in wanted {
+/// Outputs of which not all is wanted: roots of `g` in these buffers.
+fn wanted(g: &Graph, roots: &[UOp], buffers: &[usize]) -> Vec<Wanted> {
+    let ends = |(&r, &buffer): (&UOp, &usize)| {
+        let Arg::Axes(axes) = g.arg(r) else { return None };
+        let below = axes.iter().map(|&a| a as usize).zip(g.src(r).iter().skip(1).copied()).collect();
+        let shape = g.shape(r).to_vec();
+        // of a value that is handed out twice all may be wanted
+        let once = buffers.iter().filter(|b| **b == buffer).count() == 1;
+        (g.op(r) == Op::Contiguous && once).then_some(Wanted { buffer, shape, below })
+    };
+    roots.iter().zip(buffers).filter_map(ends).collect()
+}
+
+/// Finds out which turns of each kernel's loops are needed, and sets [`Ast::live`].
+fn apply(kernels: &mut [Kernel], list: &[BufferInfo], from: &Graph, roots: &[UOp], buffers: &[usize]) {
+    let wanted = wanted(from, roots, buffers);
+    if wanted.is_empty() {
+        return;
+    }
+    let mut needs = Needs { axes: axes(kernels, list, &wanted), ends: Graph::new() };
+    for w in &wanted {
         needs.want(from, w);
     }
     for k in kernels.iter_mut().rev() {

@@ -3,7 +3,7 @@ import * as gradloom from "gradloom";
 import { assert, assertClose, assertEqual, fetchBytes, kinds, note, test } from "harness";
 import { grow, inputsOf, lateOf, runShapes } from "/lib/lengths.mjs";
 
-const { clearCache, load } = gradloom;
+const { Tensor, clearCache, load } = gradloom;
 const model = (name) => `/models/${name}/model.onnx`;
 
 for (const device of kinds) {
@@ -43,3 +43,19 @@ for (const device of kinds) {
     });
   }
 }
+
+test("by itself: one plan from the second length on, and why there is none where there is none", async () => {
+  const m = await load(model("zoo_t5_encoder"), { device: "wasm" });
+  const compiled = [];
+  for (const length of [9, 17, 2, 30, 25, 9]) {
+    await m.run(inputsOf(gradloom, [1, length]));
+    compiled.push(m.timing.kernelsCompiled);
+  }
+  assertEqual(lateOf(compiled, 2), [], `${compiled}`);
+  assertEqual(m.notes, []);
+  const text = await load(model("hibari_oov"), { device: "wasm" });
+  for (const n of [6, 9]) await text.run({ chars: new Tensor(new BigInt64Array(n).fill(3n), [1, n]) });
+  assert(/^each length of L has a plan of its own: .*node/.test(text.notes[0]), `${text.notes}`);
+  m.dispose();
+  text.dispose();
+});

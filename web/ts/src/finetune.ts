@@ -164,7 +164,7 @@ export async function loadNetwork(from: FileSource, options: NetworkOptions = {}
   if (train !== "all" && train.length === 0) throw new ValueError("E_VALUE", "loadNetwork: `train` names no weight");
   prefetch("learn");
   const { host, id } = await loadRaw(from, options);
-  const model = new LocalModel(host, id, false);
+  const model = new LocalModel(host, id, false, false);
   try {
     await guardAsync(() => join(host.engine, "learn"), options.signal);
     const patterns = [...(lora ? (lora.weights ?? []) : train === "all" ? [] : train)];

@@ -2,7 +2,7 @@
 import { type Device, type DeviceKind, type Host, type Timing, TIMING_NUMBERS } from "./device.js";
 import { hostOf, onDevice, open, present, settings, timingOf, useByDefault } from "./device.js";
 import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "./dtype.js";
-import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
+import { FetchError, InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
 import { filesModule } from "./extras.js";
 import { reading } from "./lazy.js";
 import { inNode } from "./module.js";
@@ -29,9 +29,11 @@ export interface LoadOptions extends FetchOptions {
   /** Limits for models that are not trusted, or that need more than usual. */
   budget?: Budget;
   /**
-   * Lengths of inputs that change from run to run, so that one plan serves all of them and a new length compiles nothing: true for those that are
-   * seen to change, from the second shape on; or the least and the largest value of each dimension, by its name in the model (`input.axis` for one
-   * without a name). Tensors then have room for the largest. Without it each shape has a plan of its own.
+   * Lengths of inputs that change from run to run: one plan serves all of them, so that a new length compiles nothing. Where nothing is said those
+   * that are seen to change, from the second shape on, but for batches (the first axis of inputs), each of which has a plan of its own; true: those
+   * too. There is room up to the next power of two, 32 at least. Or the least and the largest value of each dimension, by its name in the model
+   * (`input.axis` for one without a name). False: each shape has a plan of its own, as where a graph cannot be had for every length, of which
+   * `notes` says why.
    */
   dynamic?: boolean | Record<string, readonly [least: number, largest: number]>;
   /** `auto`, the default, is WebGPU where there is a real one, else WebAssembly. */
@@ -152,6 +154,8 @@ export interface Model {
   readonly device: Device;
   /** What the last run compiled, what it found in the cache of earlier visits, and how long it took. */
   readonly timing: Timing | undefined;
+  /** Why shapes have plans of their own where lengths changed, by node; nothing while one plan serves all of them. */
+  readonly notes: readonly string[];
   /** Runs it. The first run with new input shapes compiles. Gives the outputs by name. */
   run(inputs: Record<string, ModelInput>, options?: RunOptions): Promise<Record<string, Tensor>>;
   /**
@@ -185,13 +189,14 @@ export class LocalModel implements Model {
   #timing: Timing | undefined;
   #graph: Graph | undefined;
   #picked: Picked = new Map();
-  readonly #dynamic: NonNullable<LoadOptions["dynamic"]>;
+  #dynamic: LoadOptions["dynamic"];
   /** The shapes of the first run, and whether lengths are what changes from run to run by now. */
   #first: Shapes | undefined;
   #flexible = false;
+  #missing: string[] = [];
 
   /** @internal */
-  constructor(host: Host, id: number, auto: boolean, dynamic: LoadOptions["dynamic"] = false) {
+  constructor(host: Host, id: number, auto: boolean, dynamic: LoadOptions["dynamic"]) {
     const info = guard(() => host.raw.modelInfo(id));
     this.inputs = info.inputs as Port[];
     this.outputs = info.outputs as Port[];
@@ -218,6 +223,10 @@ export class LocalModel implements Model {
     return this.#timing;
   }
 
+  get notes(): readonly string[] {
+    return this.#flexible ? guard(() => this.#host.raw.lengthNotes(this.#live())) : this.#missing;
+  }
+
   async run(inputs: Record<string, ModelInput>, options: RunOptions = {}): Promise<Record<string, Tensor>> {
     const { signal, onProgress } = options;
     signal?.throwIfAborted();
@@ -228,7 +237,7 @@ export class LocalModel implements Model {
     if (guard(() => this.#host.raw.lost())) await guardAsync(() => (this.#moving ??= this.#move()), signal);
     const given = await Promise.all(Object.entries(inputs).map(([name, value]) => this.#given(name, value, signal)));
     const id = options.outputs ? this.#pick(options.outputs) : this.#live();
-    if (this.#dynamic === true && !this.#flexible) {
+    if (this.#dynamic !== false && !this.#flexible) {
       await this.#look(given.map((each) => [each[0], each.length === 2 ? (inputs[each[0]] as Tensor).shape : each[2]]), signal);
     }
     const tell = onProgress && ((phase: Progress["phase"]) => onProgress({ phase, loaded: 0, total: 0 }));
@@ -243,16 +252,27 @@ export class LocalModel implements Model {
   /** Has lengths change once a second shape is seen: who never has other sizes loads nothing for it. */
   async #look(shapes: Shapes, signal?: AbortSignal): Promise<void> {
     this.#first ??= shapes;
-    if (JSON.stringify(this.#first) === JSON.stringify(shapes)) return;
-    await guardAsync(() => join(this.#host.engine, "lengths"), signal);
+    // batches have plans of their own where nobody asked for one that serves all
+    const seen = (all: Shapes): string =>
+      JSON.stringify(all.map(([name, shape]) => [name, this.#dynamic || shape.length < 2 ? shape : shape.slice(1)]));
+    if (seen(this.#first) === seen(shapes)) return;
+    try {
+      await guardAsync(() => join(this.#host.engine, "lengths"), signal);
+    } catch (error) {
+      if (this.#dynamic || !(error instanceof FetchError)) throw error;
+      // nobody asked for it
+      [this.#dynamic, this.#missing] = [false, [`each shape has a plan of its own: ${error.message}`]];
+      return;
+    }
     if (!this.#flexible) this.#flex();
   }
 
   #flex(): void {
     const bounds = typeof this.#dynamic === "object" ? this.#dynamic : {};
+    const names = this.#dynamic === undefined ? undefined : Object.keys(bounds);
     const numbers = Uint32Array.from(Object.values(bounds).flat());
     for (const id of [this.#live(), ...this.#picked.values()]) {
-      guard(() => this.#host.raw.setLengths(id, Object.keys(bounds), numbers, this.#first ?? []));
+      guard(() => this.#host.raw.setLengths(id, names, numbers, this.#first ?? []));
     }
     this.#flexible = true;
   }

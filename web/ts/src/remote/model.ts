@@ -36,6 +36,7 @@ export type Held = readonly [dtype: DType, shape: readonly number[], id: number]
 export interface Ran {
   outputs: Record<string, Sent | Held>;
   timing: Timing;
+  notes: readonly string[];
   device: Facts;
 }
 
@@ -100,6 +101,7 @@ export class RemoteModel implements Model {
   #id: number | undefined;
   #device: Device;
   #timing: Timing | undefined;
+  #notes: readonly string[] = [];
   #graph: Uint8Array | Graph;
 
   /** Who frees it with what it is a part of, if anybody does. */
@@ -133,6 +135,10 @@ export class RemoteModel implements Model {
     return this.#timing;
   }
 
+  get notes(): readonly string[] {
+    return this.#notes;
+  }
+
   async run(inputs: Record<string, ModelInput>, options: RunOptions = {}): Promise<Record<string, Tensor>> {
     const { signal, onProgress, outputs, stay = false } = options;
     signal?.throwIfAborted();
@@ -149,7 +155,7 @@ export class RemoteModel implements Model {
       if ((error as Error).name !== "DataCloneError") throw error;
       throw new ValueError("E_VALUE", `run: an input holds what is no number: ${(error as Error).message}`, { cause: error });
     });
-    this.#timing = ran.timing;
+    [this.#timing, this.#notes] = [ran.timing, ran.notes];
     if (ran.device.kind !== this.#device.kind) this.#device = new RemoteDevice(this.#calls, id, ran.device) as unknown as Device;
     const here = (each: Sent | Held): Tensor => (isHeld(each) ? new Elsewhere(this.#calls, this.#device, each).tensor() : tensorOf(each));
     return Object.fromEntries(Object.entries(ran.outputs).map(([name, each]) => [name, here(each)]));

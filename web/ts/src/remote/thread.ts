@@ -151,7 +151,7 @@ export const answers: Answers = {
       const all = await model.run(Object.fromEntries(given), { signal, onProgress, ...(outputs && { outputs }) });
       const timing = model.timing as NonNullable<typeof model.timing>;
       const sent = await Promise.all(Object.entries(all).map(async ([name, t]) => [name, stay ? held(t) : await taken(t, signal)] as const));
-      return { outputs: Object.fromEntries(sent), timing, device: facts(model.device) };
+      return { outputs: Object.fromEntries(sent), timing, notes: model.notes, device: facts(model.device) };
     } finally {
       own.forEach((t) => t.dispose());
     }

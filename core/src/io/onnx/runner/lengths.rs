@@ -35,6 +35,9 @@ pub enum Lengths {
     Fixed,
     /// Those that were seen to change.
     Seen,
+    /// The same but for batches: dimensions that are the first of every input which has them. Of those there are few, and a plan for each is the
+    /// fastest.
+    Inner,
     /// Dimensions by their names in the model (of one without a name, `input.axis`), from the least to the largest.
     Bounds(BTreeMap<String, (usize, usize)>),
 }
@@ -47,6 +50,8 @@ const MOST_NAMES: usize = 32;
 const MOST_ROWS: usize = 32;
 /// Plans for lengths that are kept.
 const MOST_FAMILIES: usize = 64;
+/// How often a graph for every length of some dimensions may fail to be made.
+const MOST_FAILURES: usize = 3;
 
 /// A graph for every length.
 pub(super) struct Family {
@@ -178,6 +183,9 @@ impl Runner {
         known.wanted = lengths;
         known.families.clear();
         self.way = Some(&WAY);
+        crate::schedule::needed::enable();
+        crate::codegen::live::enable();
+        crate::engine::cache::enable();
         Ok(())
     }
 

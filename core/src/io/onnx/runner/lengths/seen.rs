@@ -3,7 +3,7 @@
 
 use super::super::super::proto::Dim;
 use super::super::sign;
-use super::{Family, LEAST_ROOM, Lengths, MOST_NAMES, MOST_ROWS};
+use super::{Family, LEAST_ROOM, Lengths, MOST_FAILURES, MOST_NAMES, MOST_ROWS};
 use crate::dtype::DType;
 use crate::engine::lengths::Form;
 use crate::error::{Error, Result};
@@ -31,6 +31,8 @@ pub(in super::super) struct Known {
     pub(super) notes: BTreeMap<String, String>,
     /// Dimensions that are part of a graph which cannot be had for every length.
     refused: BTreeSet<String>,
+    /// How often no graph for every length could be made, by the dimensions that it was about.
+    failures: BTreeMap<String, usize>,
     /// Of buffers that grow in place, how many elements they have along their axis.
     pub(super) filled: FxHashMap<u32, usize>,
 }
@@ -116,6 +118,16 @@ pub(super) struct Dimension {
     pub(super) relation: Relation,
 }
 
+fn names_of(dims: &[Dimension]) -> String {
+    dims.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Is a dimension the first of every input that has it, and not the only one?
+fn is_batch(seen: &[Seen], name: &str) -> bool {
+    let has = |l: &Label| l.names.iter().any(|n| n == name);
+    seen.iter().all(|s| !s.labels.iter().skip(1).any(has) && (s.labels.len() > 1 || !s.labels.iter().any(has)))
+}
+
 /// What is the same in all runs of a family.
 pub(super) fn key(seen: &[Seen], dims: &[Dimension]) -> Vec<u8> {
     let mut key = format!("{dims:?}").into_bytes();
@@ -140,7 +152,7 @@ impl Known {
         let seen = self.seen.get(name).is_some_and(|s| s.1);
         let wanted = match &self.wanted {
             Lengths::Fixed => false,
-            Lengths::Seen => seen,
+            Lengths::Seen | Lengths::Inner => seen,
             Lengths::Bounds(map) => seen || map.contains_key(name),
         };
         wanted && !self.refused.contains(name)
@@ -161,7 +173,11 @@ impl Known {
             self.rows.push(row.clone());
         }
         let (mut dims, mut others) = (Vec::new(), Vec::new());
-        for (name, &n) in &row {
+        let own_plans: BTreeSet<&String> = match self.wanted {
+            Lengths::Inner => row.keys().filter(|name| is_batch(seen, name)).collect(),
+            _ => BTreeSet::new(),
+        };
+        for (name, &n) in row.iter().filter(|r| !own_plans.contains(r.0)) {
             let (first, changes) = self.seen.entry(name.clone()).or_insert((n, false));
             *changes |= *first != n;
             let bounds = match &self.wanted {
@@ -174,7 +190,7 @@ impl Known {
                     }
                     range
                 }
-                Lengths::Seen => changes.then(|| (2, n.max(LEAST_ROOM).next_power_of_two())),
+                Lengths::Seen | Lengths::Inner => changes.then(|| (2, n.max(LEAST_ROOM).next_power_of_two())),
             };
             let bounds = bounds.map(|(min, max)| (min.max(2), max));
             let one = Dimension { name: name.clone(), bounds, relation: Relation::None };
@@ -194,6 +210,9 @@ impl Known {
             self.relate(&row, &mut dims, own);
         }
         dims.retain(|d| d.bounds.is_some() || d.relation != Relation::None);
+        if self.failures.get(&names_of(&dims)).is_some_and(|n| *n >= MOST_FAILURES) {
+            dims.clear();
+        }
         Ok(dims)
     }
 
@@ -232,13 +251,14 @@ impl Known {
     /// A family was made of these dimensions, or could not be for this reason: what is said of them.
     pub(super) fn say(&mut self, dims: &[Dimension], why: Option<&Error>) {
         let names: Vec<&str> = dims.iter().map(|d| d.name.as_str()).collect();
-        let all = names.join(", ");
+        let all = names_of(dims);
         match why {
             None => {
                 self.refused.retain(|n| !names.contains(&n.as_str()));
                 self.notes.retain(|of, _| !of.split(", ").all(|n| names.contains(&n)));
             }
             Some(why) => {
+                *self.failures.entry(all.clone()).or_default() += 1;
                 self.refused.extend(names.into_iter().map(str::to_owned));
                 self.notes.insert(all.clone(), format!("each length of {all} has a plan of its own: {why}"));
             }
