@@ -30,6 +30,7 @@ mod llm_remote;
 mod llm_texts;
 mod long;
 mod minilm;
+mod mlperf;
 mod mnist;
 mod models;
 #[cfg(all(unix, target_arch = "x86_64"))]
