@@ -75,6 +75,14 @@ impl Machine for A64 {
         }
     }
 
+    fn vector_operand(_i: &Inst) -> Option<Size> {
+        None
+    }
+
+    fn is_mask(_r: u8) -> bool {
+        false
+    }
+
     fn take_constant(i: &mut Inst, r: VReg, size: Size) {
         let r = Opnd::R(r, size);
         *i = Inst { copy: true, ..plain(table::ORR_V, [i.ops[0], r, r, Opnd::None], 1) };

@@ -7,7 +7,7 @@ use super::mir::{Func, Item, Mem, Size, VReg};
 use crate::util::sort;
 
 /// Registers left for what spill code and later choices may need.
-const SPARE: usize = 2;
+pub(super) const SPARE: usize = 2;
 
 /// Hoists the most used constants of each innermost loop.
 pub(in crate::render) fn constants<M: Machine>(f: &mut Func<M>, m: M) {
@@ -18,7 +18,7 @@ pub(in crate::render) fn constants<M: Machine>(f: &mut Func<M>, m: M) {
 }
 
 /// The next loop without a loop in it, from item `at` on.
-fn next_loop<M: Machine>(f: &Func<M>, at: usize) -> Option<(usize, usize)> {
+pub(super) fn next_loop<M: Machine>(f: &Func<M>, at: usize) -> Option<(usize, usize)> {
     let mut begin = None;
     for (i, item) in f.items.iter().enumerate().skip(at) {
         match item {

@@ -40,6 +40,10 @@ pub(in crate::render) trait Machine: Copy + PartialEq + Debug + 'static {
     fn update_in_memory(i: &mut Inst<Self>, size: Size, slot: Mem) -> bool;
     /// The whole vector constant that an instruction takes from memory, where it could be a register.
     fn constant(f: &Func<Self>, i: &Inst<Self>) -> Option<(Mem, Size)>;
+    /// The size of the whole vector that an instruction takes from memory, where it could be a register.
+    fn vector_operand(i: &Inst<Self>) -> Option<Size>;
+    /// Is this the register of masks, by which masked instructions go?
+    fn is_mask(r: Self::Reg) -> bool;
     /// Makes it take that register.
     fn take_constant(i: &mut Inst<Self>, r: VReg, size: Size);
 

@@ -107,8 +107,23 @@ impl Machine for X64 {
             64 => Size::Z,
             _ => return None,
         };
-        // operands that may be either are named xmmm, ymmm, zmmm
-        format!("{:?}", i.code).contains("mmm").then_some((m, size))
+        Self::vector_operand(i).map(|_| (m, size))
+    }
+
+    fn vector_operand(i: &Inst) -> Option<Size> {
+        // operands that may be either are named xmmm, ymmm, zmmm, with their bits
+        let name = format!("{:?}", i.code);
+        let is = |what: &str| name.contains(what);
+        match () {
+            _ if is("zmmm512") => Some(Size::Z),
+            _ if is("ymmm256") => Some(Size::Y),
+            _ if is("xmmm128") => Some(Size::X),
+            _ => None,
+        }
+    }
+
+    fn is_mask(r: Register) -> bool {
+        r == Register::K1
     }
 
     fn take_constant(i: &mut Inst, r: VReg, size: Size) {

@@ -1,0 +1,269 @@
+//! What an innermost loop computes several times it computes once: loads first of all. The rows of a window that slides over a tile are
+//! read by several taps, and a vector that is a memory operand of each of their multiply-adds costs a load each time, or two where it
+//! lies across cache lines; rows under a mask cost the mask as well. In: the linear program, before registers are given. Out: the same
+//! with fewer instructions. Values are told apart by code, operands and how often these were written before; only as many are kept as
+//! there are free registers, and none beyond a label. Local value numbering, as compilers' textbooks have it.
+
+use super::alloc::pressure;
+use super::hoist::{SPARE, next_loop};
+use super::machine::Machine;
+use super::mir::{Base, Func, Inst, Item, Mem, Opnd, Size, VReg, each_reg};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+/// What an instruction computes, or the vector that one takes from memory, which has no code.
+#[derive(Clone, PartialEq)]
+struct Value<M: Machine> {
+    code: Option<M::Code>,
+    size: Size,
+    ops: [Opnd<M>; 3],
+    /// The mask that it goes by, and whether zeros are behind it.
+    masked: Option<(u32, bool)>,
+    /// Writes of memory, and of each register that is read, before.
+    versions: SmallVec<[u32; 4]>,
+}
+
+/// A value and the instructions that compute it: which register each of them writes, none where it is a memory operand.
+struct Repeat<M: Machine> {
+    value: Value<M>,
+    places: SmallVec<[(usize, Option<VReg>); 4]>,
+}
+
+/// How often a register is written, and the items between which it is read.
+#[derive(Clone, Copy)]
+struct Life {
+    writes: u32,
+    first: usize,
+    last: usize,
+}
+
+/// What is to be changed, by the numbers of items.
+#[derive(Default)]
+struct Change {
+    dropped: FxHashSet<usize>,
+    renamed: FxHashMap<VReg, VReg>,
+    loaded: FxHashMap<usize, (Mem, Size, VReg)>,
+}
+
+/// Shares the values of each innermost loop.
+pub(in crate::render) fn values<M: Machine>(f: &mut Func<M>, m: M) {
+    if !M::MEMORY_OPERANDS {
+        return;
+    }
+    let lives = lives(f);
+    let mut change = Change::default();
+    let mut at = 0;
+    while let Some((begin, end)) = next_loop(f, at) {
+        share(f, begin, end, m, &lives, &mut change);
+        at = end + 1;
+    }
+    if change.dropped.is_empty() && change.loaded.is_empty() {
+        return;
+    }
+    let items = std::mem::take(&mut f.items);
+    for (i, mut item) in items.into_iter().enumerate() {
+        if let Some(&(mem, size, reg)) = change.loaded.get(&i) {
+            let mut load = M::restore(size, reg, mem);
+            rename(&mut load, &change.renamed);
+            f.items.push(Item::Op(load));
+        }
+        if change.dropped.contains(&i) {
+            continue;
+        }
+        if let Item::Op(inst) = &mut item {
+            rename(inst, &change.renamed);
+        }
+        f.items.push(item);
+    }
+}
+
+fn lives<M: Machine>(f: &Func<M>) -> Vec<Life> {
+    let mut lives = vec![Life { writes: 0, first: usize::MAX, last: 0 }; f.regs.len()];
+    for (i, item) in f.items.iter().enumerate() {
+        let Item::Op(inst) = item else { continue };
+        each_reg(inst, |r, read, written| {
+            let life = &mut lives[r.0 as usize];
+            life.writes += written as u32;
+            if read {
+                life.first = life.first.min(i);
+                life.last = i;
+            }
+        });
+    }
+    lives
+}
+
+fn share<M: Machine>(f: &mut Func<M>, begin: usize, end: usize, m: M, lives: &[Life], change: &mut Change) {
+    let repeats = repeats(f, begin, end, lives, change);
+    if repeats.is_empty() {
+        return;
+    }
+    let (all, low) = pressure(f, begin, end);
+    let free = (m.vectors().count_ones() as usize).saturating_sub(all + SPARE);
+    let free_low = (M::holding(Size::X).count_ones() as usize).saturating_sub(low + SPARE);
+    // in the order of their first places: what is held at once has its last use after that
+    let mut held: Vec<(usize, bool)> = Vec::new();
+    for Repeat { value, places } in repeats {
+        let last = places.iter().map(|&(i, d)| d.map_or(i, |d| lives[d.0 as usize].last)).max().unwrap_or(0);
+        let (first, small) = (places[0], value.size != Size::Z);
+        held.retain(|h| h.0 > first.0);
+        if held.len() >= free || small && held.iter().filter(|h| h.1).count() >= free_low {
+            continue;
+        }
+        held.push((last, small));
+        if let Some(kept) = first.1 {
+            change.dropped.extend(places[1..].iter().map(|p| p.0));
+            change.renamed.extend(places[1..].iter().filter_map(|p| Some((p.1?, kept))));
+            continue;
+        }
+        let (Opnd::M(mem), reg) = (value.ops[0], f.reg(value.size)) else { continue };
+        change.loaded.insert(first.0, (mem, value.size, reg));
+        for (i, _) in places {
+            if let Item::Op(inst) = &mut f.items[i] {
+                M::take_constant(inst, reg, value.size);
+            }
+        }
+    }
+}
+
+/// The values that a loop computes more than once, in the order of their first places. Masks that are in their register already are
+/// dropped at once.
+fn repeats<M: Machine>(f: &Func<M>, begin: usize, end: usize, lives: &[Life], change: &mut Change) -> Vec<Repeat<M>> {
+    let mut all: Vec<Repeat<M>> = Vec::new();
+    // by what is cheap to compare: values since the last label
+    let mut known: FxHashMap<[i64; 2], SmallVec<[usize; 2]>> = FxHashMap::default();
+    let mut same: FxHashMap<VReg, VReg> = FxHashMap::default();
+    let mut writes: FxHashMap<VReg, u32> = FxHashMap::default();
+    let mut masks: Vec<Value<M>> = Vec::new();
+    let (mut memory, mut mask) = (0, None);
+    for i in begin..end {
+        let inst = match &f.items[i] {
+            Item::Op(inst) => inst,
+            Item::Jump(..) => continue,
+            _ => {
+                known.clear();
+                mask = None;
+                continue;
+            }
+        };
+        let mut own = *inst;
+        rename(&mut own, &same);
+        let value = |code: Option<M::Code>, size: Size, ops: [Opnd<M>; 3], masked: Option<(u32, bool)>| {
+            let mut versions = SmallVec::from_elem(memory, 1);
+            let mut add = |r: VReg| versions.push(writes.get(&r).copied().unwrap_or(0));
+            for o in &ops {
+                match o {
+                    Opnd::R(r, _) => add(*r),
+                    Opnd::M(m) => {
+                        let base = if let Base::Reg(r) = m.base { Some(r) } else { None };
+                        base.into_iter().chain(m.index).for_each(&mut add);
+                    }
+                    _ => {}
+                }
+            }
+            if !ops.iter().any(|o| matches!(o, Opnd::M(_))) {
+                versions[0] = 0;
+            }
+            Value { code, size, ops, masked, versions }
+        };
+        let rest = [own.ops[1], own.ops[2], own.ops[3]];
+        let gathers = own.ops.iter().any(|o| matches!(o, Opnd::M(m) if m.vector.is_some()));
+        if let Opnd::P(r) = own.ops[0]
+            && M::is_mask(r)
+            && own.def == 1
+        {
+            let v = value(Some(own.code), Size::Z, rest, None);
+            let number = masks.iter().position(|x| *x == v).unwrap_or(masks.len());
+            if mask == Some(number as u32) {
+                change.dropped.insert(i);
+            }
+            if number == masks.len() {
+                masks.push(v);
+            }
+            // what is read from a physical register is known by no version
+            mask = (!rest.iter().any(|o| matches!(o, Opnd::P(_)))).then_some(number as u32);
+        } else if gathers {
+            // the instruction clears its mask
+            mask = None;
+        } else {
+            let reg = result(&own).filter(|&(d, _)| {
+                let life = lives[d.0 as usize];
+                life.writes == 1 && life.first > i && life.last < end && (!own.masked || mask.is_some())
+            });
+            let operand = || {
+                let &Opnd::M(mem) = own.ops.get(own.rm as usize)? else { return None };
+                let whole = matches!(mem.base, Base::Reg(_)) && !own.masked && !mem.bcst;
+                let size = M::vector_operand(&own).filter(|_| whole && own.def >> own.rm & 1 == 0)?;
+                Some(value(None, size, [Opnd::M(mem), Opnd::None, Opnd::None], None))
+            };
+            let masked = mask.filter(|_| own.masked).map(|k| (k, own.zeroing));
+            // a load that is nothing else is shared with operands
+            let operand = operand();
+            let d = reg.filter(|_| operand.is_none()).map(|r| r.0);
+            if let Some(v) = operand.or_else(|| reg.map(|(_, size)| value(Some(own.code), size, rest, masked))) {
+                let places = known.entry(digest(&v)).or_default();
+                match places.iter().find(|&&p| all[p].value == v) {
+                    Some(&p) => {
+                        if let (Some(d), Some(kept)) = (d, all[p].places[0].1) {
+                            same.insert(d, kept);
+                        }
+                        all[p].places.push((i, d));
+                    }
+                    None => {
+                        places.push(all.len());
+                        all.push(Repeat { value: v, places: SmallVec::from_elem((i, d), 1) });
+                    }
+                }
+            }
+        }
+        memory += writes_memory(&own) as u32;
+        each_reg(inst, |r, _, written| {
+            if written {
+                *writes.entry(r).or_default() += 1;
+            }
+        });
+    }
+    all.retain(|r| r.places.len() > 1);
+    all
+}
+
+/// The vector register that an instruction writes and does not read, where it depends on its operands alone.
+fn result<M: Machine>(i: &Inst<M>) -> Option<(VReg, Size)> {
+    let Opnd::R(d, size) = i.ops[0] else { return None };
+    let alone = i.def == 1 && i.uses & 1 == 0 && !i.copy && !i.ops.iter().any(|o| matches!(o, Opnd::P(_)));
+    (alone && size.is_vec() && i.ops[1] != Opnd::None).then_some((d, size))
+}
+
+/// Stores, and what computes in memory; an instruction with nothing but an address fetches ahead.
+fn writes_memory<M: Machine>(i: &Inst<M>) -> bool {
+    i.ops.iter().enumerate().any(|(k, o)| {
+        let stored = i.def == 0 && k != i.rm as usize && i.ops[1] != Opnd::None;
+        matches!(o, Opnd::M(_)) && (stored || i.def >> k & 1 == 1)
+    })
+}
+
+/// Equal values have equal ones.
+fn digest<M: Machine>(v: &Value<M>) -> [i64; 2] {
+    let of = |o: &Opnd<M>| match o {
+        Opnd::R(r, _) => i64::from(r.0),
+        Opnd::M(m) => i64::from(m.disp) << 24 ^ m.index.map_or(0, |r| i64::from(r.0)),
+        _ => 0,
+    };
+    [of(&v.ops[0]), of(&v.ops[1])]
+}
+
+fn rename<M: Machine>(i: &mut Inst<M>, names: &FxHashMap<VReg, VReg>) {
+    let of = |r: &mut VReg| *r = names.get(r).copied().unwrap_or(*r);
+    for o in &mut i.ops {
+        match o {
+            Opnd::R(r, _) => of(r),
+            Opnd::M(m) => {
+                if let Base::Reg(r) = &mut m.base {
+                    of(r);
+                }
+                m.index.iter_mut().for_each(of);
+            }
+            _ => {}
+        }
+    }
+}
