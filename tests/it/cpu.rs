@@ -251,6 +251,36 @@ fn results_beyond_the_caches_are_written_past_them() {
 }
 
 #[test]
+fn rows_of_sliding_windows_are_loaded_once() {
+    use gradloom::Tensor;
+    use gradloom::tensor::ConvOpts;
+    for isa in [Isa::Avx2, Isa::Avx512] {
+        let text = text_of(isa, |s| {
+            let [x, w] = [[1, 8, 68, 68], [8, 1, 5, 5]].map(|shape| Tensor::empty(s, DType::F32, &shape));
+            x?.conv(&w?, None, &ConvOpts::new().groups(8))
+        });
+        let lines = text.lines().filter(|l| l.contains("vfmadd231ps"));
+        let (all, from_memory) = (lines.clone().count(), lines.filter(|l| l.contains('[')).count());
+        // of the rows of a tile and those of its taps only the first and the last are read once
+        assert!(all >= 20 && 4 * from_memory <= all, "{from_memory} of {all}:\n{text}");
+    }
+}
+
+#[test]
+fn rows_under_masks_are_loaded_once() {
+    use gradloom::Tensor;
+    use gradloom::tensor::ConvOpts;
+    let text = text_of(Isa::Avx512, |s| {
+        let [x, w] = [[1, 8, 14, 14], [8, 1, 3, 3]].map(|shape| Tensor::empty(s, DType::F32, &shape));
+        x?.conv(&w?, None, &ConvOpts::new().groups(8).padding(&[1]))
+    });
+    let count = |what: &str| text.lines().filter(|l| l.contains(what)).count();
+    let (all, masked, masks) = (count("vfmadd231ps"), count("{k1}{z},["), count("vpmovd2m"));
+    // rows amid the map have one mask a column, and what a tap below reads the one above has read, as far as there are registers
+    assert!(all >= 40 && 0 < masks && 3 * masks <= masked && masked < all, "{masked} and {masks} of {all}:\n{text}");
+}
+
+#[test]
 fn rows_that_are_read_again_are_fetched_ahead() {
     use gradloom::Tensor;
     let rows = |n: usize| text_of(Isa::Avx512, |s| Tensor::empty(s, DType::F32, &[n, 1024])?.softmax(-1));

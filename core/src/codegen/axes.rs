@@ -2,6 +2,7 @@
 //! how an opt changes its loops: [`Kernel::apply`] splits, rounds up, swaps and merges ranges by rebuilding the graph on new ones, and says
 //! why it cannot where an opt does not fit. Out: ranges that have become vector lanes, registers, threads or a launch grid.
 
+use super::inside::stays_inside;
 use super::live::{Extent, Live};
 use super::opt::{Opt, Part};
 use super::pack::Pack;
@@ -16,6 +17,15 @@ use crate::util::sort;
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+
+/// What lies behind the end of an axis that was rounded up.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Behind {
+    /// Nobody reads it.
+    Masked,
+    /// A result of which nothing is kept may read it, if it is in the buffer.
+    Read,
+}
 
 /// A kernel graph being optimised.
 #[derive(Clone)]
@@ -293,6 +303,7 @@ impl Kernel {
             Opt::Stage(_) => Ok(()),
             Opt::Keep { .. } if t.has_local => Err(bad("not on a GPU yet")),
             Opt::Keep { .. } => self.keep(r),
+            Opt::Pad { to, .. } if t.machine.reads_behind => self.pad(r, to as usize, Behind::Read),
             Opt::Pad { to, .. } => self.pad_to(r, to as usize),
             Opt::Swap { with, .. } => {
                 let other = self.range_by_id(with).filter(|&x| x != r && self.g.kind(x) == kind);
@@ -511,6 +522,10 @@ impl Kernel {
 
     /// Rounds an axis up to a multiple of `m`. Loads and stores are gated, reductions masked.
     pub(super) fn pad_to(&mut self, r: UOp, m: usize) -> Result<()> {
+        self.pad(r, m, Behind::Masked)
+    }
+
+    fn pad(&mut self, r: UOp, m: usize, behind: Behind) -> Result<()> {
         let n = self.g.range_len(r);
         let padded = n.div_ceil(m.max(1)) * m.max(1);
         if padded == n {
@@ -520,14 +535,23 @@ impl Kernel {
         let wide = self.g.range_with(padded, arg);
         let limit = self.g.idx(n as i64);
         let inside = self.g.binary(Op::CmpLt, wide, limit);
-        self.restrict([(r, wide)].into_iter().collect(), r, wide, Some(inside));
+        self.restrict([(r, wide)].into_iter().collect(), [r, wide], Some(inside), behind);
         Ok(())
     }
 
     /// Rebuilds the kernel on top of `image`, in which `closed` takes the place of `r` in reductions. Where `inside` does not hold there
-    /// is nothing for the value that `r` would have: loads and stores are gated, reductions masked.
-    pub(super) fn restrict(&mut self, mut image: FxHashMap<UOp, UOp>, r: UOp, closed: UOp, inside: Option<UOp>) {
+    /// is nothing for the value that `r` would have: loads and stores are gated, reductions masked. `r` and `closed` in this order.
+    pub(super) fn restrict(
+        &mut self,
+        mut image: FxHashMap<UOp, UOp>,
+        [r, closed]: [UOp; 2],
+        inside: Option<UOp>,
+        behind: Behind,
+    ) {
         let id = self.g.range_arg(r).id;
+        // of results there are none behind the end, whatever is read there
+        let open = cfg!(feature = "x86") && behind == Behind::Read;
+        let result = open && !self.reduces().iter().any(|&u| self.g.src(u)[1..].contains(&r));
         self.carry(&image);
         for u in self.nodes() {
             if image.contains_key(&u) {
@@ -551,6 +575,7 @@ impl Kernel {
                             src[0] = self.g.select(inside, src[0], neutral);
                         }
                     }
+                    Op::Load if result && was(self, old[0]) && stays_inside(&self.g, src[0], src.get(2).copied()) => {}
                     Op::Load if was(self, old[0]) => {
                         let alt = if src.len() == 3 { src[1] } else { self.g.int(0, self.g.dtype(u)) };
                         let gate = if src.len() == 3 { self.g.binary(Op::And, inside, src[2]) } else { inside };

@@ -4,7 +4,7 @@
 //! A transposed convolution, like the gradient of a strided one, reads an element only where `(w + k) % stride == 0`. Its loops over
 //! results and taps are split too, and for each remainder of `w` only the taps that fit are gone through.
 
-use super::axes::Kernel;
+use super::axes::{Behind, Kernel};
 use crate::Result;
 use crate::rules::{needed, sum_of_ranges};
 use crate::uop::{Arg, AxisKind, Op, RangeArg, RangeSet, ReduceOp, UOp};
@@ -159,7 +159,7 @@ fn phase(k: &mut Kernel, out: (UOp, i64), tap: (UOp, i64), rest: i64, by: usize)
     let image: FxHashMap<UOp, UOp> = [(w, there), (r, which)].into_iter().collect();
     let end = k.g.idx(taps as i64);
     let inside = (taps % by != 0).then(|| k.g.binary(Op::CmpLt, which, end));
-    k.restrict(image, r, short, inside);
+    k.restrict(image, [r, short], inside, Behind::Masked);
     nest(k, id, inner, false);
     Ok(true)
 }

@@ -7,6 +7,7 @@ pub mod cost;
 pub mod count;
 mod digits;
 mod exp_below_max;
+mod inside;
 pub mod late;
 pub mod live;
 mod matrix;

@@ -76,7 +76,7 @@ impl View<'_> {
     pub(super) fn staged_cost(&self, a: &Access, tile: &Tile) -> Option<Staged> {
         let rows = tile.ups.iter().filter(|u| u.0.is_some_and(|r| a.has(self.id(r))));
         let vectors = (rows.map(|u| u.1).product::<usize>() * tile.vectors) as f64;
-        let (points, elems) = self.panel(a, tile);
+        let (points, elems) = self.panel(a, tile, &[]);
         let reuse = self.reuse(a, tile) as f64;
         let far = self.far(points);
         let cycles = |joined: bool| Some(1.5 * vectors * self.copy_cost(a, tile, joined)? / reuse);
@@ -89,8 +89,16 @@ impl View<'_> {
             // windows that overlap are read across cache lines
             _ => 1.0 + (self.t.lanes * 4) as f64 / 64.0,
         };
-        let once = elems as f64 / points as f64;
-        let joined = Staged { read: vectors * read, copy: cycles(true)? * once, apart: false };
+        let mut once = elems as f64 / points as f64;
+        let mut read = vectors * read;
+        if let Some([_, copied]) = self.sliding_cost(a, tile) {
+            // rows of such a copy are written in whole vectors
+            let steps = self.reds.iter().filter(|&&r| a.affine.stride(&self.k.g, r) == Some(1));
+            let row = tile.width + steps.map(|&r| self.len(r) - 1).sum::<usize>();
+            once *= row.next_multiple_of(tile.width.min(self.t.lanes)) as f64 / row as f64;
+            read = copied;
+        }
+        let joined = Staged { read, copy: cycles(true)? * once, apart: false };
         Some(if apart.all() < joined.all() { apart } else { joined })
     }
 
@@ -100,25 +108,31 @@ impl View<'_> {
     }
 
     /// Points of a tile and of all reduction steps at which `a` is read, and elements of an array for them: overlapping
-    /// windows share elements.
-    pub(super) fn panel(&self, a: &Access, tile: &Tile) -> (usize, usize) {
-        let mut axes: Vec<(i64, usize)> = Vec::new();
+    /// windows share elements. Of the axes in `whole` it has all tiles.
+    pub(super) fn panel(&self, a: &Access, tile: &Tile, whole: &[UOp]) -> (usize, usize) {
+        let mut axes: Vec<(i64, usize, bool)> = Vec::new();
         let (mut points, mut elems) = (1usize, 1usize);
         let ups = tile.ups.iter().filter_map(|u| Some((u.0?, u.1)));
-        let all = self.reds.iter().map(|&r| (r, self.len(r))).chain(ups).chain(tile.lane.map(|l| (l, tile.width)));
+        let part = ups.chain(tile.lane.map(|l| (l, tile.width))).filter(|x| !whole.contains(&x.0));
+        let all = self.reds.iter().chain(whole).map(|&r| (r, self.len(r))).chain(part);
         for (r, n) in all.filter(|x| a.has(self.id(x.0))) {
             points = points.saturating_mul(n);
             match a.affine.stride(&self.k.g, r).filter(|&s| s > 0) {
-                Some(s) => axes.push((s, n)),
+                Some(s) => axes.push((s, n, self.reds.contains(&r))),
                 None => elems = elems.saturating_mul(n),
             }
         }
         sort::ascending(&mut axes);
         let mut i = 0;
         while i < axes.len() {
-            let (step, mut len) = axes[i];
+            let (step, mut len, reduced) = axes[i];
+            let first = i;
             i += 1;
             while i < axes.len() && axes[i].0 % step == 0 && axes[i].0 / step < len as i64 {
+                // masks have rows of their own: a result's axis and a tap's are joined then, and no further one
+                if a.gated != 0 && self.t.memory_operands && (i > first + 1 || axes[i].2 == reduced) {
+                    break;
+                }
                 len += (axes[i].0 / step) as usize * (axes[i].1 - 1);
                 i += 1;
             }
@@ -173,6 +187,9 @@ impl View<'_> {
             _ if a.constant && near(a) => f64::INFINITY,
             _ => self.plain_cost(a, tile) - self.staged_cost(a, tile).map_or(f64::INFINITY, |s| s.all()),
         };
+        if let Some(a) = self.inner.iter().find(|a| self.is_staged_once(a, tile)) {
+            return self.stage_once(a, tile, opts);
+        }
         let best = self.inner.iter().filter(|a| gain(a) > 0.0).max_by(|a, b| gain(a).total_cmp(&gain(b)));
         // without a panel the columns still go outermost, so that the rows read what was read just now
         let columns_first = |a: &&Access| self.t.machine.columns_first && near(a) && self.thrashes(a, tile);
@@ -180,7 +197,7 @@ impl View<'_> {
         let own = |r: UOp| r == lane || a.has(self.id(r));
         let loops: Vec<UOp> = self.outs.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();
         let apart = a.constant || self.staged_cost(a, tile).is_some_and(|s| s.apart);
-        let (points, elems) = self.panel(a, tile);
+        let (points, elems) = self.panel(a, tile, &[]);
         let bytes = if apart { points } else { elems }.saturating_mul(4);
         // vectors of the lane axis that share a panel
         let columns = self.tiles_of(lane, tile);

@@ -222,7 +222,9 @@ impl<'a> View<'a> {
             Some(0) if a.ranges >> id & 1 == 0 => n * repeated,
             Some(1) => n * tile.vectors as f64 * gate_cost,
             Some(2) if self.t.permutes => {
-                let gated = if tile.width < lanes { 10.0 } else { 12.0 };
+                // tiles that overlap instead of being rounded up have fewer lanes to mask
+                let overlaps = self.len(lane) >= tile.width && self.reuse(a, tile) == 1;
+                let gated = if tile.width < lanes || overlaps { 10.0 } else { 12.0 };
                 n * tile.vectors as f64 * if gate_cost > 1.0 { gated } else { 2.5 }
             }
             None if self.permutes(a, lane) && gate_cost == 1.0 => n * tile.vectors as f64 * 2.5,
@@ -244,8 +246,11 @@ impl<'a> View<'a> {
     /// Cost of reading an access where it is, each step.
     pub(super) fn plain_cost(&self, a: &Access, tile: &Tile) -> f64 {
         let cost = self.access_cost(a, tile, self.t.lanes);
+        if let Some([plain, _]) = self.sliding_cost(a, tile) {
+            return plain;
+        }
         match () {
-            _ if a.constant => cost * self.far(self.panel(a, tile).0),
+            _ if a.constant => cost * self.far(self.panel(a, tile, &[]).0),
             _ if self.blocks && self.thrashes(a, tile) => cost * self.thrashing(),
             _ => cost,
         }
@@ -327,7 +332,10 @@ impl<'a> View<'a> {
         if !fits(least) || !cheap(self.scaled(tile, 0.0, 0.0, 0.0, all)) {
             return None;
         }
-        let staged = |a: &Access, plain: f64| self.staged_cost(a, tile).filter(|s| s.all() < plain);
+        let staged = |a: &Access, plain: f64| match self.sliding_rows(a, tile) {
+            Some(_) if self.reuse(a, tile) == 1 && !self.is_staged_once(a, tile) => None,
+            _ => self.staged_cost(a, tile).filter(|s| s.all() < plain),
+        };
         let (mut loads, mut copies) = (0.0, 0.0);
         for a in &self.inner {
             let plain = self.plain_cost(a, tile);
@@ -532,6 +540,10 @@ impl<'a> View<'a> {
             budget = budget.min(room.max(1));
         }
         let window = self.window(tile);
+        if let Some(r) = self.shared_rows(tile) {
+            opts.push(Opt::unroll(self.id(r), self.len(r)));
+            return;
+        }
         for &r in self.reds.iter().rev() {
             let n = self.len(r);
             if Some(r) == tile.lane {

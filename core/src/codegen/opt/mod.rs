@@ -12,6 +12,7 @@ pub mod heuristic;
 pub mod launch;
 mod matrix;
 pub mod rows;
+mod slide;
 mod software;
 mod text;
 mod tiled;

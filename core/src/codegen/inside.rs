@@ -1,0 +1,100 @@
+//! Does an address stay inside of its buffer wherever a condition holds? In: a load's index and its gate. An axis that is rounded up needs no
+//! further gate then: what is read behind its end is never stored, and a window whose border is masked is one mask for all its taps.
+
+use crate::analysis::{Affine, affine};
+use crate::uop::{Arg, Graph, Op, UOp};
+use smallvec::SmallVec;
+
+/// Where `gate` holds, is the index one of an element of the parameter that it goes into?
+pub(super) fn stays_inside(g: &Graph, index: UOp, gate: Option<UOp>) -> bool {
+    let Arg::Param { len, .. } = *g.arg(g.src_at(index, 0)) else { return false };
+    let at = affine(g, g.src_at(index, 1));
+    if !at.is_whole() {
+        return false;
+    }
+    let mut left: SmallVec<[(UOp, i64); 8]> = SmallVec::new();
+    for &(r, times) in &at.terms {
+        match left.iter_mut().find(|t| t.0 == r) {
+            Some(t) => t.1 += times,
+            None => left.push((r, times)),
+        }
+    }
+    let (mut least, mut most) = (at.constant, at.constant);
+    let mut add = |times: i64, (lo, hi): (i64, i64)| {
+        let ends = [times.saturating_mul(lo), times.saturating_mul(hi)];
+        least = least.saturating_add(ends[0].min(ends[1]));
+        most = most.saturating_add(ends[0].max(ends[1]));
+    };
+    for (sum, (lo, hi)) in limits(g, gate) {
+        // how often the sum goes into what is left of the address
+        let of = |r: UOp| left.iter().find(|t| t.0 == r).map_or(0, |t| t.1);
+        let Some(&(first, unit)) = sum.terms.first().filter(|t| t.1 != 0) else { continue };
+        let times = of(first) / unit;
+        if times != 0 && sum.terms.iter().all(|&(r, c)| of(r) == c * times) {
+            left.retain(|t| !sum.terms.iter().any(|s| s.0 == t.0));
+            add(times, (lo - sum.constant, hi - sum.constant));
+        }
+    }
+    left.iter().for_each(|&(r, times)| add(times, g.bounds(r)));
+    least >= 0 && most < len as i64
+}
+
+/// Sums of several ranges that a condition bounds, with their least and largest values.
+fn limits(g: &Graph, gate: Option<UOp>) -> Vec<(Affine, (i64, i64))> {
+    let mut found: Vec<(UOp, (i64, i64))> = Vec::new();
+    let mut stack: SmallVec<[UOp; 8]> = gate.into_iter().collect();
+    while let Some(c) = stack.pop() {
+        let (x, y) = match (g.op(c), g.src(c)) {
+            (Op::And, src) => {
+                stack.extend_from_slice(src);
+                continue;
+            }
+            (Op::CmpLt, &[x, y]) => (x, y),
+            _ => continue,
+        };
+        let (sum, limit) = match (g.const_int(x), g.const_int(y)) {
+            (Some(c), None) => (y, (c + 1, i64::MAX)),
+            (None, Some(c)) => (x, (i64::MIN, c - 1)),
+            _ => continue,
+        };
+        let at = found.iter().position(|f| f.0 == sum).unwrap_or(found.len());
+        if at == found.len() {
+            found.push((sum, g.bounds(sum)));
+        }
+        let (lo, hi) = found[at].1;
+        found[at].1 = (lo.max(limit.0), hi.min(limit.1));
+    }
+    let whole = found.into_iter().map(|(u, limit)| (affine(g, u), limit));
+    whole.filter(|(sum, _)| sum.is_whole() && sum.terms.len() > 1).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType::F32;
+    use crate::uop::AxisKind;
+
+    /// Rows of 7 of a map with a border of 3 that is masked, read at 7 taps by `columns` results.
+    fn row(columns: usize, masked: bool) -> bool {
+        let mut g = Graph::new();
+        let x = g.param(1, F32, 5 * 7);
+        let (y, column) = (g.range(5, 0, AxisKind::Loop), g.range(columns, 1, AxisKind::Loop));
+        let tap = g.range(7, 2, AxisKind::Reduce);
+        let (seven, three, last, two) = (g.idx(7), g.idx(-3), g.idx(10), g.idx(2));
+        let sum = g.binary(Op::Add, column, tap);
+        let (above, below) = (g.binary(Op::CmpLt, two, sum), g.binary(Op::CmpLt, sum, last));
+        let gate = g.binary(Op::And, above, below);
+        let at = g.binary(Op::Mul, y, seven);
+        let at = g.binary(Op::Add, at, sum);
+        let at = g.binary(Op::Add, at, three);
+        let index = g.index(x, at);
+        stays_inside(&g, index, masked.then_some(gate))
+    }
+
+    #[test]
+    fn a_masked_border_keeps_a_longer_axis_inside() {
+        assert!(row(7, true) && row(8, true) && row(16, true));
+        // without the mask the first tap is before the buffer
+        assert!(!row(7, false) && !row(8, false));
+    }
+}

@@ -1,0 +1,83 @@
+//! Windows that slide over what no other tile reads, as those of a depthwise convolution: a row of a tile reads at one tap what the row
+//! before reads at the next. Out: the axis whose taps go into one body, so that each row is loaded once, and the copy (`stage`) of what
+//! lies under a mask. For machines whose emitter shares such loads (`render/linear/share.rs`).
+
+use super::heuristic::{Access, Tile, View};
+use super::{Level, Opt, Staging};
+use crate::uop::UOp;
+use std::cmp::Reverse;
+
+/// Multiply-adds in the body of a loop over such windows.
+const BODY: usize = 128;
+/// Windows of so many rows are repeated as a whole anyway.
+const FEW: usize = 3;
+
+impl View<'_> {
+    /// Of a product: the axis of a reduction along which a window of `a` slides over the rows of a tile, if no other tile reads these.
+    /// And how many rows there are, one of them too.
+    pub(super) fn sliding_rows(&self, a: &Access, tile: &Tile) -> Option<(UOp, usize)> {
+        let lane = tile.lane.filter(|l| self.blocks && self.t.memory_operands && self.outs.contains(l))?;
+        let stride = |r: UOp| a.affine.stride(&self.k.g, r).filter(|&s| s > 0);
+        let up = |r: UOp| tile.ups.iter().find(|u| u.0 == Some(r)).map_or(1, |u| u.1);
+        let alone =
+            self.reuse(a, tile) == 1 && tile.ups.iter().all(|u| u.1 == 1 || u.0.is_some_and(|r| a.has(self.id(r))));
+        if self.inner.len() != 2 || a.constant || stride(lane) != Some(1) || !alone {
+            return None;
+        }
+        let along = |r: UOp| self.reds.iter().copied().find(|&x| stride(x).is_some() && stride(x) == stride(r));
+        let rows = self.outs.iter().filter(|&&r| r != lane).filter_map(|&r| Some((along(r)?, up(r))));
+        rows.max_by_key(|x| x.1).filter(|x| self.len(x.0) > FEW)
+    }
+
+    /// What loading such rows costs in each step: where they are, and from a copy, which has no masks. Without masks each row is loaded
+    /// once, if all taps are in the loop's body and there are registers for the rows.
+    pub(super) fn sliding_cost(&self, a: &Access, tile: &Tile) -> Option<[f64; 2]> {
+        let (r, rows) = self.sliding_rows(a, tile)?;
+        let all: usize = tile.ups.iter().map(|u| u.1).product();
+        let (taps, width) = (self.len(r), tile.width.min(self.t.lanes));
+        // a load is a whole cycle where a multiply-add is, and there are two lines for most of them
+        let whole = if width == self.t.lanes { 2.0 * self.t.machine.multiply_add } else { 1.0 };
+        let each = (all * tile.vectors) as f64 * whole * (1.0 + (width * 4) as f64 / 64.0);
+        let once = if self.shares(tile, r) { (rows + taps - 1) as f64 / (rows * taps) as f64 } else { 1.0 };
+        let rounded_up = width == self.t.lanes && tile.lane.is_some_and(|l| self.len(l) < tile.width);
+        Some([if a.gated != 0 || rounded_up { each } else { once * each }, once * each])
+    }
+
+    /// The axis whose taps share the rows of a tile, if any do.
+    pub(super) fn shared_rows(&self, tile: &Tile) -> Option<UOp> {
+        let slides = self.inner.iter().find_map(|a| self.sliding_rows(a, tile));
+        slides.filter(|s| s.1 > 1 && self.shares(tile, s.0)).map(|s| s.0)
+    }
+
+    /// Is there room for what all taps of a tile's rows read?
+    fn shares(&self, tile: &Tile, r: UOp) -> bool {
+        let rows: usize = tile.ups.iter().map(|u| u.1).product();
+        let registers = if tile.width < self.t.lanes { 16.min(self.registers()) } else { self.registers() };
+        self.len(r) * rows * tile.vectors <= BODY && (2 * rows + 1) * tile.vectors < registers
+    }
+
+    /// Is `a` read by one tile alone, but through windows that overlap, so that reading a copy of them is cheaper? A tile's cost has half
+    /// of what is read and two thirds of what is copied.
+    pub(super) fn is_staged_once(&self, a: &Access, tile: &Tile) -> bool {
+        let staged = self.staged_cost(a, tile).filter(|s| !s.apart);
+        self.t.memory_operands
+            && self.reuse(a, tile) == 1
+            && staged.is_some_and(|s| s.read / 2.0 + s.copy / 1.5 < self.plain_cost(a, tile) / 2.0)
+    }
+
+    /// Stages what one tile alone reads where it is wanted. The tiles along an axis whose windows overlap share a copy, if it takes no more
+    /// than three quarters of a first-level cache.
+    pub(super) fn stage_once(&self, a: &Access, tile: &Tile, opts: &mut Vec<Opt>) {
+        let loops: Vec<UOp> = self.outs.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();
+        let near = self.t.machine.prices.caches[0].0 as usize / a.size * 3 / 4;
+        // elements that are copied in all, if the copies are made inside of the first `i` loops
+        let copied = |i: usize| {
+            let (_, elems) = self.panel(a, tile, &loops[i..]);
+            let times = loops[..i].iter().fold(elems, |n, &r| n.saturating_mul(self.tiles_of(r, tile)));
+            (elems > near && i < loops.len(), times, Reverse(i))
+        };
+        let level = (loops.len().min(1)..=loops.len()).min_by_key(|&i| copied(i)).unwrap_or(loops.len());
+        let level = level.checked_sub(1).map_or(Level::Outside, |i| Level::In(self.id(loops[i])));
+        opts.push(Opt::Stage(Staging { param: a.slot.unwrap_or(0), load: 0, level, apart: false }));
+    }
+}
