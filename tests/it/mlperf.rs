@@ -9,6 +9,8 @@ mod bert;
 mod compare;
 #[path = "../../native/examples/mlperf/resnet.rs"]
 mod resnet;
+#[path = "../../native/examples/mlperf/retinanet.rs"]
+mod retinanet;
 #[path = "../../native/examples/mlperf/rnnt.rs"]
 mod rnnt;
 #[path = "../../native/examples/mlperf/unet3d.rs"]

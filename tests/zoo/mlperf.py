@@ -244,7 +244,55 @@ def rnnt():
     record("rnnt", net, run)
 
 
-ALL = {"unet3d": unet3d, "resnet": resnet, "bert": bert, "rnnt": rnnt}
+THINGS = [
+    {"boxes": [[4, 6, 30, 28], [32, 30, 60, 62]], "labels": [1, 3]},
+    {"boxes": [[10, 8, 22, 40], [40, 12, 56, 24]], "labels": [0, 2]},
+]
+
+
+def retinanet():
+    from torchvision.models.detection._utils import Matcher
+    from torchvision.models.detection.anchor_utils import AnchorGenerator
+    from torchvision.models.detection.image_list import ImageList
+    from torchvision.models.detection.retinanet import RetinaNetHead
+    from torchvision.ops import FeaturePyramidNetwork, box_iou
+    from torchvision.ops.feature_pyramid_network import LastLevelP6P7
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = small_resnet()
+            del self.body.fc
+            self.fpn = FeaturePyramidNetwork([64, 128, 256], 16, LastLevelP6P7(256, 16))
+            self.head = RetinaNetHead(16, 9, 4)
+            sizes = [tuple(s * 2 ** (o / 3) for o in range(3)) for s in (8, 16, 24, 32, 48)]
+            self.anchors = AnchorGenerator(tuple(sizes), ((0.5, 1.0, 2.0),) * 5)
+
+        def named_parameters(self, *a, **k):
+            # those of the network for pictures have no name before theirs
+            for name, p in super().named_parameters(*a, **k):
+                yield name.removeprefix("body."), p
+
+    x = given("photo", 2, 3, 64, 64)
+    targets = [{"boxes": torch.tensor(t["boxes"], dtype=torch.float32), "labels": torch.tensor(t["labels"])} for t in THINGS]
+    matcher = Matcher(0.5, 0.4, allow_low_quality_matches=True)
+
+    def run(net):
+        b = net.body
+        c2 = b.layer1(b.maxpool(b.relu(b.bn1(b.conv1(x)))))
+        c3 = b.layer2(c2)
+        c4 = b.layer3(c3)
+        levels = list(net.fpn({"0": c3, "1": c4, "2": b.layer4(c4)}).values())
+        out = net.head(levels)
+        anchors = net.anchors(ImageList(x, [(64, 64)] * 2), levels)
+        found = [matcher(box_iou(t["boxes"], a)) for t, a in zip(targets, anchors)]
+        losses = net.head.compute_loss(targets, out, anchors, found)
+        return torch.cat([out["cls_logits"], out["bbox_regression"]], 2), sum(losses.values())
+
+    record("retinanet", Net(), run)
+
+
+ALL = {"unet3d": unet3d, "resnet": resnet, "bert": bert, "rnnt": rnnt, "retinanet": retinanet}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

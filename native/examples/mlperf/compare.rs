@@ -1,7 +1,7 @@
 //! What PyTorch gave for these networks, and how far a step is from it.
 
 use super::weights::{Output, Step, Weights};
-use super::{bert, resnet, rnnt, unet3d};
+use super::{bert, resnet, retinanet, rnnt, unet3d};
 use gradloom::io::npz;
 use gradloom::{Error, Result};
 use std::path::Path;
@@ -10,8 +10,13 @@ use std::path::Path;
 pub(crate) type Network = fn(&Weights) -> Result<Output>;
 
 /// The networks by name.
-pub(crate) const NETWORKS: [(&str, Network); 4] =
-    [("bert", bert::network), ("resnet", resnet::network), ("rnnt", rnnt::network), ("unet3d", unet3d::network)];
+pub(crate) const NETWORKS: [(&str, Network); 5] = [
+    ("bert", bert::network),
+    ("resnet", resnet::network),
+    ("retinanet", retinanet::network),
+    ("rnnt", rnnt::network),
+    ("unet3d", unet3d::network),
+];
 
 /// How far anything may be off, as a part of the largest of its kind.
 pub(crate) const LIMIT: f64 = 1e-4;
