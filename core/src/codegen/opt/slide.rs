@@ -16,7 +16,7 @@ impl View<'_> {
     /// Of a product: the axis of a reduction along which a window of `a` slides over the rows of a tile, if no other tile reads these.
     /// And how many rows there are, one of them too.
     pub(super) fn sliding_rows(&self, a: &Access, tile: &Tile) -> Option<(UOp, usize)> {
-        let lane = tile.lane.filter(|l| self.blocks && self.t.memory_operands && self.outs.contains(l))?;
+        let lane = tile.lane.filter(|l| self.blocks && self.shares_loads() && self.outs.contains(l))?;
         let stride = |r: UOp| a.affine.stride(&self.k.g, r).filter(|&s| s > 0);
         let up = |r: UOp| tile.ups.iter().find(|u| u.0 == Some(r)).map_or(1, |u| u.1);
         let alone =
@@ -49,6 +49,11 @@ impl View<'_> {
         slides.filter(|s| s.1 > 1 && self.shares(tile, s.0)).map(|s| s.0)
     }
 
+    /// Pages, which have no such machine, do not download what follows from it.
+    fn shares_loads(&self) -> bool {
+        cfg!(feature = "x86") && self.t.memory_operands
+    }
+
     /// Is there room for what all taps of a tile's rows read?
     fn shares(&self, tile: &Tile, r: UOp) -> bool {
         let rows: usize = tile.ups.iter().map(|u| u.1).product();
@@ -60,7 +65,7 @@ impl View<'_> {
     /// of what is read and two thirds of what is copied.
     pub(super) fn is_staged_once(&self, a: &Access, tile: &Tile) -> bool {
         let staged = self.staged_cost(a, tile).filter(|s| !s.apart);
-        self.t.memory_operands
+        self.shares_loads()
             && self.reuse(a, tile) == 1
             && staged.is_some_and(|s| s.read / 2.0 + s.copy / 1.5 < self.plain_cost(a, tile) / 2.0)
     }
