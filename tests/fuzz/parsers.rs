@@ -9,8 +9,12 @@ use gradloom::io::safetensors::SafeTensors;
 use gradloom::io::torch::Torch;
 use gradloom::io::zip::Zip;
 use gradloom::io::{HostTensor, images, npy, npz, safetensors, tflite};
+use gradloom::target::{Isa, Target};
 use gradloom::text::UNICODE;
 use gradloom::{NativeHost, OnnxModel, image_folder};
+use gradloom_core::device::NullDevice;
+use gradloom_core::engine::Engine;
+use gradloom_core::tensor::{IrKernel, Session, Tensor};
 // those of the core: natively, panics come back as errors
 use gradloom_core::text::{ChatOptions, ChatTemplate, Tokenizer};
 use std::collections::BTreeMap;
@@ -61,7 +65,7 @@ impl Parser {
     }
 }
 
-const PARSERS: [Parser; 17] = [
+const PARSERS: [Parser; 18] = [
     Parser { name: "safetensors", run: safetensors_file, seeds: &["fixtures/io/small.safetensors"] },
     Parser { name: "shards", run: |f| drop(safetensors::shards(f)), seeds: &["fixtures/fuzz/shards.json"] },
     Parser { name: "json", run: |f| drop(Json::parse(f)), seeds: &["models/models.json", "models/magika/meta.json"] },
@@ -116,6 +120,12 @@ const PARSERS: [Parser; 17] = [
             "fixtures/fuzz/external/sum_wraps.txt",
         ],
     },
+    // kernels of users: what is taken is compiled for several kinds of devices
+    Parser {
+        name: "kernels",
+        run: kernel_text,
+        seeds: &["fixtures/kernels/softmax.ir", "fixtures/kernels/matmul.ir", "fixtures/kernels/lookup.ir"],
+    },
     // operators and their attributes: the whole graph is built, with the least sizes
     Parser {
         name: "graphs",
@@ -133,6 +143,20 @@ fn zip_file(f: &[u8]) {
 fn cifar_file(f: &[u8]) {
     drop(images::cifar(f, images::Cifar::Ten));
     drop(images::cifar(f, images::Cifar::Hundred));
+}
+
+fn kernel_text(f: &[u8]) {
+    let Ok(kernel) = IrKernel::parse("mine", &String::from_utf8_lossy(f)) else { return };
+    for target in [Target::eval(), Target::x86(Isa::Avx2, 1), Target::wasm(false, 1), Target::wgsl("webgpu")] {
+        let s = Session::new();
+        let zeros = kernel.params()[1..].iter().map(|&(dt, len)| Tensor::empty(&s, dt, &[len]));
+        let Ok(zeros) = zeros.collect::<gradloom::Result<Vec<Tensor>>>() else { return };
+        let shape = [kernel.params()[0].1];
+        let Ok(y) = kernel.launch(&s, &zeros.iter().collect::<Vec<_>>(), &shape) else { return };
+        // no memory is taken and nothing runs: the kernel is scheduled, optimised and rendered
+        let mut engine = Engine::new(Box::new(NullDevice::new(target)));
+        drop(engine.start(&mut s.state(), &[y.root()]));
+    }
 }
 
 fn graph_file(f: &[u8]) {

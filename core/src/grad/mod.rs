@@ -24,12 +24,21 @@ pub(crate) fn gradient(g: &mut Graph, loss: UOp, seed: UOp, targets: &[UOp]) -> 
     }
     let order = g.reachable(&[loss]);
     let mut on_path = vec![false; loss.0 as usize + 1];
+    // kernels of users read memory, whatever shape a target has there
+    let memory = |g: &Graph, mut u: UOp| {
+        while g.op(u) == Op::Reshape {
+            u = g.src_at(u, 0);
+        }
+        u
+    };
+    let held: Vec<UOp> = targets.iter().map(|&t| memory(g, t)).collect();
     for &u in &order {
         let through = match g.op(u) {
             Op::Detach => g.src(u).len() > 1,
             op => g.dtype(u).is_float() || matches!(op, Op::Store | Op::Custom),
         };
-        let from_source = through && g.src(u).iter().any(|s| on_path[s.0 as usize]);
+        let reads = |s: &UOp| on_path[s.0 as usize] || g.op(u) == Op::Custom && held.contains(s);
+        let from_source = through && g.src(u).iter().any(reads);
         on_path[u.0 as usize] = from_source || targets.contains(&u);
     }
     let mut grads: Vec<Option<UOp>> = vec![None; on_path.len()];

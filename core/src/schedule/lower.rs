@@ -5,6 +5,7 @@
 //! node knows all tuples it is wanted at; values are then built going up. No recursion, except into gather indices.
 
 mod kept;
+mod loops;
 mod sums;
 mod walk;
 
@@ -246,6 +247,9 @@ impl<'a> Lower<'a> {
     fn custom(mut self, u: UOp) -> Result<Pending> {
         let g = self.g;
         let Arg::Custom(c) = g.arg(u) else { return Err(Error::Internal("a custom kernel without code".into())) };
+        if let Some(loops) = &c.loops {
+            return self.loops(u, loops);
+        }
         let mut src: SmallVec<[UOp; 8]> = SmallVec::new();
         for (slot, &s) in (0u32..).zip(g.src(u)) {
             let buffer = self.buffers.of[&fuse::storage(g, s)];

@@ -58,7 +58,7 @@ impl Tensor {
         let mut s = session.state();
         let buffers: Vec<UOp> = outs.iter().filter_map(|t| s.storage(s.node(t.root()))).collect();
         let src: Vec<UOp> = buffers.iter().copied().chain(rows.iter().map(|t| s.node(t.root()))).collect();
-        let arg = Custom { name: (*name).into(), code: code.into(), grid: *workgroups, outputs: outs.len() };
+        let arg = Custom { name: (*name).into(), code: code.into(), grid: *workgroups, outputs: outs.len(), loops: None };
         let op = s.graph.node(Op::Custom, DType::Void, &src, Arg::Custom(Box::new(arg)));
         for ((t, &buffer), (_, _, shape)) in outs.iter().zip(&buffers).zip(*outputs) {
             let after = s.graph.after(buffer, &[op]);
@@ -70,7 +70,7 @@ impl Tensor {
     }
 
     /// Its elements in one row that lies in memory: where they are, or in memory of their own.
-    fn in_memory(&self) -> Tensor {
+    pub(super) fn in_memory(&self) -> Tensor {
         let held = {
             let s = self.session().state();
             s.storage(s.node(self.root())).filter(|&u| s.graph.memory_len(u) == s.graph.memory_len(s.node(self.root())))

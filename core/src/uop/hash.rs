@@ -147,7 +147,7 @@ pub(super) fn arg_words(arg: &Arg, out: &mut Vec<u64>) {
         }
         Arg::Custom(c) => {
             list(out, 16, c.grid.iter().map(|&n| u64::from(n)));
-            out.push(c.outputs as u64);
+            out.push(c.outputs as u64 * 2 + u64::from(c.loops.is_some()));
             name(out, &c.name);
             name(out, &c.code);
         }

@@ -1,13 +1,14 @@
 //! Reads what [`super::print`] writes. Every node is checked against the spec before it is made, so that no text can
 //! make a graph that panics later. Errors name the line.
 
-use super::custom::Custom;
+use super::custom::{Custom, Loops};
 use super::mma::Layout;
 use super::print::{kind_name, reduce_name, scatter_name, space_name};
 use super::{Arg, AxisKind, Graph, Meet, Op, RangeArg, ReduceOp, Space, UOp, spec};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 /// What a text describes.
 #[derive(Clone)]
@@ -29,6 +30,15 @@ pub fn parse(text: &str) -> Result<Parsed> {
         read_line(&mut p, &mut names, line).map_err(at)?;
     }
     Ok(p)
+}
+
+/// The kernel that a text describes. Its ops are checked one by one; [`super::spec::verify`] knows about the whole.
+pub fn loops_of(text: &str) -> Result<Loops> {
+    let Parsed { graph, roots, .. } = parse(text)?;
+    match *roots {
+        [sink] => Ok(Loops { graph: Arc::new(graph), sink }),
+        _ => Err(Error::format("uop", format!("a kernel has one root, not {}", roots.len()), None)),
+    }
 }
 
 type Names = FxHashMap<u32, UOp>;
@@ -187,7 +197,8 @@ impl<'a> Cursor<'a> {
 
     fn arg(&mut self, op: Op, dt: DType) -> Read<Arg> {
         let arg = match op {
-            Op::Const if dt.is_float() => Arg::Const(Scalar::float(self.number()?)),
+            // the nearest value of the dtype, as people write constants
+            Op::Const if dt.is_float() => Arg::Const(Scalar::from_f64(self.number()?, dt)),
             Op::Const => Arg::Const(Scalar::Int(self.number()?)),
             Op::Buffer => Arg::Buffer { id: self.field("id")?, len: self.field("len")? },
             Op::Param => Arg::Param { slot: self.field("slot")?, len: self.field("len")? },
@@ -222,7 +233,9 @@ impl<'a> Cursor<'a> {
             Op::Custom => {
                 let (name, outputs) = (self.quoted()?, self.field("outputs")?);
                 let grid = [self.field("x")?, self.field("y")?, self.field("z")?];
-                Arg::Custom(Box::new(Custom { name, outputs, grid, code: self.quoted()? }))
+                let (loops, code) = (self.eat("loops"), self.quoted()?);
+                let loops = if loops { Some(loops_of(&code).map_err(|e| e.to_string())?) } else { None };
+                Arg::Custom(Box::new(Custom { name, outputs, grid, code, loops }))
             }
             Op::Mma => {
                 let text = self.run("a layout", |c| c != ']')?;

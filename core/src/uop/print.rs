@@ -105,7 +105,8 @@ fn write_arg(arg: &Arg, out: &mut String) {
         Arg::Acc(id) => write!(out, "[id={id}]"),
         Arg::Custom(c) => {
             let [x, y, z] = c.grid;
-            write!(out, "[{:?} outputs={} x={x} y={y} z={z} {:?}]", c.name, c.outputs, c.code)
+            let loops = if c.loops.is_some() { " loops" } else { "" };
+            write!(out, "[{:?} outputs={} x={x} y={y} z={z}{loops} {:?}]", c.name, c.outputs, c.code)
         }
         Arg::Mma(layout) => write!(out, "[{layout}]"),
         Arg::Scratch { id, len, space } => write!(out, "[id={id} len={len} {}]", space_name(*space)),

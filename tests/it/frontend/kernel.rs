@@ -115,6 +115,10 @@ fn a_kernel_has_the_gradient_that_it_is_given() {
     let x = Tensor::new(&s, &[1f32, 2., 3.], &[3]).unwrap();
     let none = scaled(&x).unwrap().sum(&[], false).unwrap().grad(&[&x]).unwrap_err();
     assert!(matches!(&none, Error::Unsupported { context, .. } if context.contains("`mine`")), "{none}");
+    // of memory that is seen in another shape too
+    let rows = Tensor::new(&s, &[1f32, 2., 3., 4.], &[2, 2]).unwrap();
+    let none = scaled(&rows).unwrap().sum(&[], false).unwrap().grad(&[&rows]).unwrap_err();
+    assert!(matches!(&none, Error::Unsupported { .. }), "{none}");
     let y = scaled(&x).unwrap().custom_grad(&[&x], |dy| Ok(vec![dy.mul(2)?])).unwrap();
     let loss = y.mul(&y).unwrap().sum(&[], false).unwrap();
     let dx = loss.grad(&[&x]).unwrap().swap_remove(0);

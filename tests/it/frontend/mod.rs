@@ -9,6 +9,7 @@ mod edges;
 mod gradcheck;
 pub(crate) mod host;
 mod kernel;
+mod loops;
 mod layers;
 mod opinfo;
 mod random;

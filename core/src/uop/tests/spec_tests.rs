@@ -57,7 +57,7 @@ fn pairs(p: &[(usize, usize)]) -> Arg {
 
 fn custom(outputs: usize) -> Arg {
     let (name, code) = ("mine".into(), "fn main() {}".into());
-    Arg::Custom(Box::new(super::super::custom::Custom { name, code, grid: [1; 3], outputs }))
+    Arg::Custom(Box::new(super::super::custom::Custom { name, code, grid: [1; 3], outputs, loops: None }))
 }
 
 fn scat(how: Meet, axis: u8) -> Arg {

@@ -1,0 +1,170 @@
+//! Kernels that users write as loops in the compiler's own IR, in the text that `DEBUG=5` and the pages that look inside print. In: the text.
+//! Out: a kernel that is checked, whose launch is a tensor; it is optimised and rendered for every device as those that the scheduler makes.
+//!
+//! What is checked here is what makes a text safe and its result one: elements inside of their buffers, each stored once.
+
+use super::{Session, Tensor, check_len};
+use crate::analysis::affine;
+use crate::uop::custom::{Custom, Loops};
+use crate::uop::parse::loops_of;
+use crate::uop::spec::{self, Stage};
+use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
+use crate::{DType, Error, Result};
+
+/// The op that errors name.
+const OP: &str = "irKernel";
+
+/// A kernel as loops: `Sink(Store(Index(Param 0, ..), value))` over ranges of the kinds `loop` and `reduce`.
+#[derive(Clone)]
+pub struct IrKernel {
+    name: Box<str>,
+    text: Box<str>,
+    loops: Loops,
+    params: Vec<(DType, usize)>,
+}
+
+impl IrKernel {
+    /// Reads a kernel. Its parameters are numbered from 0, which it writes; it reads the others.
+    ///
+    /// # Errors
+    /// `E_FORMAT` where the text is no graph; `E_VALUE` where it is no kernel, with the node: an op that kernels of users have not, an offset
+    /// that may be outside of its buffer by the bounds of what it is made of, elements that are not stored once each.
+    pub fn parse(name: &str, text: &str) -> Result<IrKernel> {
+        let loops = loops_of(text)?;
+        let wrong = |what: String| Error::value(OP, format!("kernel `{name}`: {what}"));
+        let params = checked(&loops.graph, loops.sink).map_err(wrong)?;
+        spec::verify(&loops.graph, &[loops.sink], Stage::Kernel).map_err(|e| wrong(e.to_string()))?;
+        Ok(IrKernel { name: name.into(), text: text.into(), loops, params })
+    }
+
+    /// Dtype and elements of each parameter: first what it writes, then what it reads.
+    pub fn params(&self) -> &[(DType, usize)] {
+        &self.params
+    }
+
+    /// What it makes of these tensors, whose elements it sees in one row each. It has no gradient: [`Tensor::custom_grad`] gives it one.
+    ///
+    /// # Errors
+    /// `E_VALUE` for another number of tensors; `E_DTYPE` and `E_SHAPE` where they are not those of the parameters.
+    pub fn launch(&self, session: &Session, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
+        let wanted = &self.params[1..];
+        if inputs.len() != wanted.len() {
+            let what = format!("kernel `{}` reads {} tensors, not {}", self.name, wanted.len(), inputs.len());
+            return Err(Error::value(OP, what));
+        }
+        for (x, &(dtype, len)) in inputs.iter().zip(wanted) {
+            if !x.session().is(session) {
+                return Err(Error::value(OP, "the tensors belong to different sessions"));
+            }
+            if x.dtype() != dtype {
+                let why = format!("kernel `{}` reads {dtype} there", self.name);
+                return Err(Error::DType { op: OP, dtype: x.dtype(), why });
+            }
+            if x.numel() != len {
+                return Err(Error::Shape { op: OP, lhs: x.shape(), rhs: vec![len] });
+            }
+        }
+        let (dtype, len) = self.params[0];
+        if check_len(OP, shape)? != len {
+            return Err(Error::Shape { op: OP, lhs: shape.to_vec(), rhs: vec![len] });
+        }
+        let out = Tensor::over_buffer(session, dtype, shape, None);
+        let rows: Vec<Tensor> = inputs.iter().map(|x| x.in_memory()).collect();
+        let mut s = session.state();
+        let buffer = s.storage(s.node(out.root())).ok_or_else(|| Error::Internal("a new tensor is no buffer".into()))?;
+        let src: Vec<UOp> = std::iter::once(buffer).chain(rows.iter().map(|t| s.node(t.root()))).collect();
+        let loops = Some(self.loops.clone());
+        let arg = Custom { name: self.name.clone(), code: self.text.clone(), grid: [1; 3], outputs: 1, loops };
+        let op = s.graph.node(Op::Custom, DType::Void, &src, Arg::Custom(Box::new(arg)));
+        let after = s.graph.after(buffer, &[op]);
+        let node = s.graph.reshape(after, shape);
+        s.set_node(out.root(), node);
+        drop(s);
+        Ok(out)
+    }
+}
+
+type Checked<T> = std::result::Result<T, String>;
+
+/// The parameters of a kernel that is safe to run.
+fn checked(g: &Graph, sink: UOp) -> Checked<Vec<(DType, usize)>> {
+    let at = |u: UOp, what: &str| format!("{}: {what}", crate::uop::print::line(g, u));
+    let &[store] = g.src(sink) else { return Err(at(sink, "a kernel ends in a sink with one store")) };
+    if g.op(sink) != Op::Sink || g.op(store) != Op::Store || g.src(store).len() != 2 {
+        return Err(at(store, "a kernel ends in a sink with one store, which has no condition"));
+    }
+    let mut params: Vec<Option<(DType, usize)>> = Vec::new();
+    for u in g.reachable(&[sink]) {
+        match (g.op(u), g.arg(u)) {
+            (Op::Param, &Arg::Param { slot, len }) => {
+                let slot = slot as usize;
+                if slot >= MOST_PARAMS {
+                    return Err(at(u, &format!("there are {MOST_PARAMS} parameters at most")));
+                }
+                params.resize(params.len().max(slot + 1), None);
+                if params[slot].replace((g.dtype(u), len)).is_some() {
+                    return Err(at(u, "the parameter is another one too"));
+                }
+            }
+            (Op::Range, Arg::Range(r)) => {
+                if !matches!(r.kind, AxisKind::Loop | AxisKind::Reduce) {
+                    return Err(at(u, "ranges are of kind `loop` or `reduce`"));
+                }
+                if g.const_int(g.src_at(u, 0)).is_none_or(|n| n < 1) {
+                    return Err(at(u, "ranges end at a constant of 1 or more"));
+                }
+            }
+            (Op::Index, Arg::None) => {
+                let len = g.memory_len(g.src_at(u, 0)) as i64;
+                let (least, most) = g.bounds(g.src_at(u, 1));
+                if g.op(g.src_at(u, 0)) != Op::Param || least < 0 || most >= len {
+                    let what = format!("offsets are from {least} to {most}, of {len} elements: clamp them with min and max");
+                    return Err(at(u, &what));
+                }
+            }
+            (Op::Load, _) if g.src_at(g.src_at(u, 0), 0) == g.src_at(g.src_at(store, 0), 0) => {
+                return Err(at(u, "what a kernel writes it does not read"));
+            }
+            (Op::Const | Op::Load | Op::Reduce | Op::Cast | Op::Bitcast, _) => {}
+            (Op::Store | Op::Sink, _) if u == store || u == sink => {}
+            (op, _) if op.is_alu() && !matches!(op, Op::MulAdd | Op::DotBytes) => {}
+            _ => return Err(at(u, "kernels of users have no such op")),
+        }
+    }
+    let index = g.src_at(store, 0);
+    if g.op(index) != Op::Index || !matches!(g.arg(g.src_at(index, 0)), Arg::Param { slot: 0, .. }) {
+        return Err(at(store, "what a kernel writes is parameter 0"));
+    }
+    stores_each_once(g, index, g.src_at(store, 1)).map_err(|what| at(store, what))?;
+    let missing = |(slot, p): (usize, Option<(DType, usize)>)| p.ok_or_else(|| format!("parameter {slot} is not there"));
+    params.into_iter().enumerate().map(missing).collect()
+}
+
+/// Parameters at most: what all devices have.
+const MOST_PARAMS: usize = 8;
+
+/// Are all loops in the offset, as the digits of a number that counts the elements?
+fn stores_each_once(g: &Graph, index: UOp, value: UOp) -> std::result::Result<(), &'static str> {
+    let offset = affine(g, g.src_at(index, 1));
+    if !offset.is_whole() || offset.constant != 0 {
+        return Err("its offset is no sum of loops times constants");
+    }
+    let mut loops: Vec<UOp> = offset.terms.iter().map(|t| t.0).collect();
+    loops.sort_unstable();
+    loops.dedup();
+    let mut digits: Vec<(i64, i64)> = loops.iter().map(|&r| (offset.factor(r), g.bounds(r).1 + 1)).collect();
+    digits.sort_unstable();
+    let mut elements = 1i64;
+    for (times, len) in digits {
+        // a loop of one turn adds nothing wherever it is
+        if len > 1 && times != elements {
+            return Err("its offset leaves elements out, or has some twice");
+        }
+        elements = elements.saturating_mul(len);
+    }
+    if elements != g.memory_len(g.src_at(index, 0)) as i64 {
+        return Err("its offset does not count all elements of parameter 0");
+    }
+    let open = g.ranges(value) & !g.ranges(index);
+    if open != 0 { Err("its value depends on a loop that its offset does not depend on") } else { Ok(()) }
+}
