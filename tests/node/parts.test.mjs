@@ -5,7 +5,7 @@ import fs from "node:fs/promises";
 import { readFileSync } from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
 import { test } from "node:test";
-import { FetchError, Tensor, init, load, loadWeights, nn, optim, saveWeights } from "gradloom";
+import { FetchError, Tensor, init, irKernel, load, loadWeights, nn, optim, saveWeights } from "gradloom";
 import { loadNetwork } from "gradloom/finetune";
 import { readNpz, readZip } from "../lib/npz.mjs";
 
@@ -59,6 +59,13 @@ test("tensors and training need the device's part and no other", async () => {
 });
 
 const refused = (part, what) => (error) => error instanceof FetchError && error.code === "E_FETCH" && error.message.includes(part) && what.test(error.message);
+
+test("kernels as loops need their reader", async () => {
+  const kernel = await irKernel(readFileSync(new URL("../fixtures/kernels/softmax.ir", import.meta.url), "utf8"));
+  assert.deepEqual(seen(), ["loops"]);
+  assert.equal((await kernel.launch([Tensor.zeros([5, 7])]).data())[3].toFixed(4), "0.1429");
+  assert.deepEqual(seen(), []);
+});
 
 test("a part that does not load is a FetchError, all else goes on, and the next call tries again", async () => {
   changes.set("onnx", () => {

@@ -12,6 +12,7 @@ mod graph;
 mod interop;
 mod js;
 mod lengths;
+mod loops;
 mod network;
 mod ops;
 mod pace;

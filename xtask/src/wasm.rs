@@ -13,7 +13,7 @@ use wasm_bindgen_cli_support::Bindgen;
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// What of `gradloom-web` is loaded before one of these exports is first called: see `web/ts/src/parts.ts`.
-const PARTS: [split::Part<'_>; 9] = [
+const PARTS: [split::Part<'_>; 10] = [
     split::Part {
         name: "onnx",
         after: None,
@@ -60,6 +60,11 @@ const PARTS: [split::Part<'_>; 9] = [
             "runtime_overwrite",
             "runtime_placed",
         ],
+    },
+    split::Part {
+        name: "loops",
+        after: None,
+        exports: &["__wbg_loops_free", "loops_params", "runtime_launchLoops", "runtime_readLoops"],
     },
     // what looks at kernels estimates their times as what tunes them does: what two parts have in common, every page would load
     split::Part { name: "tune", after: None, exports: &["runtime_debug", "runtime_tune"] },

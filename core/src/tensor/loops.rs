@@ -93,6 +93,10 @@ fn checked(g: &Graph, sink: UOp) -> Checked<Vec<(DType, usize)>> {
     if g.op(sink) != Op::Sink || g.op(store) != Op::Store || g.src(store).len() != 2 {
         return Err(at(store, "a kernel ends in a sink with one store, which has no condition"));
     }
+    let index = g.src_at(store, 0);
+    if g.op(index) != Op::Index || !matches!(g.arg(g.src_at(index, 0)), Arg::Param { slot: 0, .. }) {
+        return Err(at(store, "what a kernel writes is parameter 0"));
+    }
     let mut params: Vec<Option<(DType, usize)>> = Vec::new();
     for u in g.reachable(&[sink]) {
         match (g.op(u), g.arg(u)) {
@@ -122,7 +126,7 @@ fn checked(g: &Graph, sink: UOp) -> Checked<Vec<(DType, usize)>> {
                     return Err(at(u, &what));
                 }
             }
-            (Op::Load, _) if g.src_at(g.src_at(u, 0), 0) == g.src_at(g.src_at(store, 0), 0) => {
+            (Op::Load, _) if g.src_at(g.src_at(u, 0), 0) == g.src_at(index, 0) => {
                 return Err(at(u, "what a kernel writes it does not read"));
             }
             (Op::Const | Op::Load | Op::Reduce | Op::Cast | Op::Bitcast, _) => {}
@@ -130,10 +134,6 @@ fn checked(g: &Graph, sink: UOp) -> Checked<Vec<(DType, usize)>> {
             (op, _) if op.is_alu() && !matches!(op, Op::MulAdd | Op::DotBytes) => {}
             _ => return Err(at(u, "kernels of users have no such op")),
         }
-    }
-    let index = g.src_at(store, 0);
-    if g.op(index) != Op::Index || !matches!(g.arg(g.src_at(index, 0)), Arg::Param { slot: 0, .. }) {
-        return Err(at(store, "what a kernel writes is parameter 0"));
     }
     stores_each_once(g, index, g.src_at(store, 1)).map_err(|what| at(store, what))?;
     let missing = |(slot, p): (usize, Option<(DType, usize)>)| p.ok_or_else(|| format!("parameter {slot} is not there"));

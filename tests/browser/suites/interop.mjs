@@ -1,6 +1,6 @@
 // What a page on WebGPU shares with its own shaders: its device, buffers as tensors, tensors as buffers.
 // configs: default
-import { DeviceError, Tensor, UnsupportedError, ValueError, init, load, memory } from "gradloom";
+import { DeviceError, Tensor, UnsupportedError, ValueError, init, irKernel, load, memory } from "gradloom";
 import { allowConsoleErrors, assert, assertEqual, errorOf, testOnWebGpu } from "harness";
 
 const { STORAGE, COPY_SRC, COPY_DST, MAP_READ } = globalThis.GPUBufferUsage ?? {};
@@ -182,6 +182,20 @@ testOnWebGpu("a kernel in WGSL is computed in order with all else", async () => 
   assertEqual(await scaled(y.permute([1, 0])).mul(10).tolist(), [[130, 400], [220, 490], [310, 580]]);
   assertEqual(await y.sum().item(), 3 * 21 + 6);
   assertEqual((await y.gpuBuffer()).size, 24);
+});
+
+testOnWebGpu("kernels as loops have the values of tensors on WebGPU", async () => {
+  const device = await init({ device: "webgpu" });
+  const text = async (name) => (await fetch(new URL(`../../fixtures/kernels/${name}.ir`, import.meta.url))).text();
+  const x = Tensor.arange(0, 35).cast("f32").mul(0.37).sin().reshape([5, 7]);
+  const softmax = await irKernel(await text("softmax"), { device });
+  const [got, want] = [await softmax.launch([x], [5, 7]).data(), await x.softmax(1).data()];
+  got.forEach((value, i) => assert(Math.abs(value - want[i]) <= 1e-6, `${i}: ${value}, not ${want[i]}`));
+  const lookup = await irKernel(await text("lookup"), { device });
+  const values = [3, -1, 0, 7, -9, 2, 0, -3, 5, -32768];
+  const places = Tensor.arange(-3, 30);
+  const found = await lookup.launch([new Tensor(values, null, { dtype: "i16" }), places]).tolist();
+  assertEqual(found.map(Boolean), [...(await places.data())].map((at) => values[Math.min(Math.max(at, 0), 9)] > 0));
 });
 
 testOnWebGpu("a kernel has several outputs, of several dtypes", async () => {

@@ -16,6 +16,7 @@ export type {
 } from "./model.js";
 export { load } from "./model.js";
 export type { CustomKernel } from "./kernel.js";
+export { type IrKernel, type IrKernelOptions, type IrParameter, irKernel } from "./loops.js";
 export { type SaveOptions, type WeightOptions, loadWeights, saveWeights, torch } from "./lazy.js";
 export { probeWebGpu, version } from "./module.js";
 export type { FetchOptions, FileSource, OnProgress, Progress } from "./progress.js";

@@ -11,6 +11,7 @@ const ADDRESSES = {
   learn: () => new URL("./pkg/gradloom_learn_bg.wasm", import.meta.url),
   weights: () => new URL("./pkg/gradloom_weights_bg.wasm", import.meta.url),
   graphs: () => new URL("./pkg/gradloom_graphs_bg.wasm", import.meta.url),
+  loops: () => new URL("./pkg/gradloom_loops_bg.wasm", import.meta.url),
   tune: () => new URL("./pkg/gradloom_tune_bg.wasm", import.meta.url),
   wasm: () => new URL("./pkg/gradloom_wasm_bg.wasm", import.meta.url),
   webgpu: () => new URL("./pkg/gradloom_webgpu_bg.wasm", import.meta.url),
