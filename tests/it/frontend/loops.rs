@@ -93,7 +93,7 @@ fn what_makes_a_text_no_kernel_is_said() {
         (change(MATMUL, "store %23 %20", "store %3 %20"), "parameter 0"),
         (change(MATMUL, "roots %25", "roots %25 %24"), "one root"),
         (change(MATMUL, "%0 i32 = const[6]", "%0 i32 = const[0]"), "1 or more"),
-        (change(MATMUL, "%22 i32 = add %21 %7", "%22 i32 = add %21 %8"), "."),
+        (change(MATMUL, "%22 i32 = add %21 %7", "%22 i32 = add %21 %8"), "48 elements"),
         (String::new(), "one root"),
     ];
     for (text, what) in cases {
