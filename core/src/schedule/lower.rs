@@ -5,7 +5,6 @@
 //! node knows all tuples it is wanted at; values are then built going up. No recursion, except into gather indices.
 
 mod kept;
-mod loops;
 mod sums;
 mod walk;
 
@@ -247,9 +246,6 @@ impl<'a> Lower<'a> {
     fn custom(mut self, u: UOp) -> Result<Pending> {
         let g = self.g;
         let Arg::Custom(c) = g.arg(u) else { return Err(Error::Internal("a custom kernel without code".into())) };
-        if let Some(loops) = &c.loops {
-            return self.loops(u, loops);
-        }
         let mut src: SmallVec<[UOp; 8]> = SmallVec::new();
         for (slot, &s) in (0u32..).zip(g.src(u)) {
             let buffer = self.buffers.of[&fuse::storage(g, s)];
@@ -258,6 +254,10 @@ impl<'a> Lower<'a> {
             self.args.push(buffer);
         }
         self.wait_for(&g.src(u)[c.outputs..]);
+        if let Some(loops) = &c.loops {
+            let (store, written) = ((loops.splice)(loops, &mut self.k, &src), (self.args[0], self.versions[&u]));
+            return Ok(self.finished(u, store, written));
+        }
         let writes = self.args[..c.outputs].iter().map(|&b| (b, self.versions[&u])).collect();
         let op = self.k.node(Op::Custom, DType::Void, &src, g.arg(u).clone());
         let sink = self.k.sink(&vec![op; c.outputs]);

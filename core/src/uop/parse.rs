@@ -8,7 +8,6 @@ use super::{Arg, AxisKind, Graph, Meet, Op, RangeArg, ReduceOp, Space, UOp, spec
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
-use std::sync::Arc;
 
 /// What a text describes.
 #[derive(Clone)]
@@ -36,7 +35,7 @@ pub fn parse(text: &str) -> Result<Parsed> {
 pub fn loops_of(text: &str) -> Result<Loops> {
     let Parsed { graph, roots, .. } = parse(text)?;
     match *roots {
-        [sink] => Ok(Loops { graph: Arc::new(graph), sink }),
+        [sink] => Ok(Loops::new(graph, sink)),
         _ => Err(Error::format("uop", format!("a kernel has one root, not {}", roots.len()), None)),
     }
 }
