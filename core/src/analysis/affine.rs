@@ -47,7 +47,8 @@ pub fn affine(g: &Graph, index: UOp) -> Affine {
 /// not if nothing is known of an operand; those of other dtypes are the program's own.
 fn may_wrap(g: &Graph, u: UOp) -> bool {
     let unknown = |v: UOp| {
-        let full = g.dtype(v).int_range().map(|(lo, hi)| (lo.max(i64::MIN.into()) as i64, hi.min(i64::MAX.into()) as i64));
+        let full =
+            g.dtype(v).int_range().map(|(lo, hi)| (lo.max(i64::MIN.into()) as i64, hi.min(i64::MAX.into()) as i64));
         full.is_none_or(|full| g.bounds(v) == full)
     };
     let index = matches!(g.dtype(u), DType::I32 | DType::I64);

@@ -71,7 +71,8 @@ impl IrKernel {
         let out = Tensor::over_buffer(session, dtype, shape, None);
         let rows: Vec<Tensor> = inputs.iter().map(|x| x.in_memory()).collect();
         let mut s = session.state();
-        let buffer = s.storage(s.node(out.root())).ok_or_else(|| Error::Internal("a new tensor is no buffer".into()))?;
+        let buffer =
+            s.storage(s.node(out.root())).ok_or_else(|| Error::Internal("a new tensor is no buffer".into()))?;
         let src: Vec<UOp> = std::iter::once(buffer).chain(rows.iter().map(|t| s.node(t.root()))).collect();
         let loops = Some(self.loops.clone());
         let arg = Custom { name: self.name.clone(), code: self.text.clone(), grid: [1; 3], outputs: 1, loops };
@@ -122,7 +123,8 @@ fn checked(g: &Graph, sink: UOp) -> Checked<Vec<(DType, usize)>> {
                 let len = g.memory_len(g.src_at(u, 0)) as i64;
                 let (least, most) = g.bounds(g.src_at(u, 1));
                 if g.op(g.src_at(u, 0)) != Op::Param || least < 0 || most >= len {
-                    let what = format!("offsets are from {least} to {most}, of {len} elements: clamp them with min and max");
+                    let what =
+                        format!("offsets are from {least} to {most}, of {len} elements: clamp them with min and max");
                     return Err(at(u, &what));
                 }
             }
@@ -136,7 +138,8 @@ fn checked(g: &Graph, sink: UOp) -> Checked<Vec<(DType, usize)>> {
         }
     }
     stores_each_once(g, index, g.src_at(store, 1)).map_err(|what| at(store, what))?;
-    let missing = |(slot, p): (usize, Option<(DType, usize)>)| p.ok_or_else(|| format!("parameter {slot} is not there"));
+    let missing =
+        |(slot, p): (usize, Option<(DType, usize)>)| p.ok_or_else(|| format!("parameter {slot} is not there"));
     params.into_iter().enumerate().map(missing).collect()
 }
 

@@ -107,8 +107,10 @@ fn operands_are_those_of_the_parameters() {
     let s = Session::new();
     let softmax = IrKernel::parse("softmax", SOFTMAX).expect("a kernel");
     assert_eq!(softmax.params(), [(DType::F32, 35), (DType::F32, 35)]);
-    let (x, short, whole) = (some(&s, &[5, 7]), some(&s, &[5, 6]), Tensor::new(&s, &[1i32; 35], &[35]).expect("values"));
-    let code = |inputs: &[&Tensor], shape: &[usize]| softmax.launch(&s, inputs, shape).err().map_or("none", |e| e.code());
+    let (x, short, whole) =
+        (some(&s, &[5, 7]), some(&s, &[5, 6]), Tensor::new(&s, &[1i32; 35], &[35]).expect("values"));
+    let code =
+        |inputs: &[&Tensor], shape: &[usize]| softmax.launch(&s, inputs, shape).err().map_or("none", |e| e.code());
     assert_eq!(code(&[&x], &[5, 7]), "none");
     assert_eq!(code(&[&x], &[35]), "none");
     assert_eq!(code(&[&x], &[5, 6]), "E_SHAPE");
