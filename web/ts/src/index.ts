@@ -16,8 +16,8 @@ export type {
 } from "./model.js";
 export { load } from "./model.js";
 export type { CustomKernel } from "./kernel.js";
-export { type IrKernel, type IrKernelOptions, type IrParameter, irKernel } from "./loops.js";
-export { type SaveOptions, type WeightOptions, loadWeights, saveWeights, torch } from "./lazy.js";
+export type { IrKernel, IrKernelOptions, IrParameter } from "./loops.js";
+export { type SaveOptions, type WeightOptions, irKernel, loadWeights, saveWeights, torch } from "./lazy.js";
 export { probeWebGpu, version } from "./module.js";
 export type { FetchOptions, FileSource, OnProgress, Progress } from "./progress.js";
 export type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./tensor.js";

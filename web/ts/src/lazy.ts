@@ -1,5 +1,6 @@
 // Functions whose code is loaded when they are first called.
 import { FetchError } from "./errors.js";
+import type { IrKernel, IrKernelOptions } from "./loops.js";
 import type { LoadOptions } from "./model.js";
 import { type FetchOptions, type FileSource, readSource } from "./progress.js";
 import type { Expected } from "./sniff.js";
@@ -73,4 +74,13 @@ export async function saveWeights(tensors: Readonly<Record<string, Tensor>>, opt
  */
 export async function torch(): Promise<Torch> {
   return (await import("./torch.js").catch(missing)).torch();
+}
+
+/**
+ * Reads a kernel in the text that `init({ debug: 5 })` and the page that looks inside print as scheduled: one store into parameter 0 over
+ * ranges of the kinds `loop` and `reduce`. It is optimised for the device and runs on all of them, without WebGPU too. Fails with `E_FORMAT`
+ * for a text that is no graph, and with `E_VALUE`, naming the line, for a kernel that might read outside of its buffers or leaves out elements.
+ */
+export async function irKernel(ir: string, options: IrKernelOptions = {}): Promise<IrKernel> {
+  return (await import("./loops.js").catch(missing)).irKernel(ir, options);
 }

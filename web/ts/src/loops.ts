@@ -69,11 +69,7 @@ export class IrKernel {
   }
 }
 
-/**
- * Reads a kernel in the text that `init({ debug: 5 })` and the page that looks inside print as scheduled: one store into parameter 0 over
- * ranges of the kinds `loop` and `reduce`. It is optimised for the device and runs on all of them, without WebGPU too. Fails with `E_FORMAT`
- * for a text that is no graph, and with `E_VALUE`, naming the line, for a kernel that might read outside of its buffers or leaves out elements.
- */
+/** As of the package. */
 export async function irKernel(ir: string, options: IrKernelOptions = {}): Promise<IrKernel> {
   const { name = "ir", fallback, signal, device } = options;
   const host = (device as Host | undefined) ?? defaultHost();
