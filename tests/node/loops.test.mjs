@@ -42,8 +42,7 @@ test("gradients are those of the fallback", async () => {
   const same = new Tensor(await x.data(), [5, 7], { requiresGrad: true });
   same.softmax(1).mul(weights).sum().backward();
   close(got, await same.grad.data());
-  const row = new Tensor(await x.data(), [35], { requiresGrad: true });
-  assert.throws(() => softmax.launch([row], [5, 7]).sum().backward(), (e) => e instanceof UnsupportedError && /softmax/.test(e.message));
+  assert.throws(() => softmax.launch([learned], [5, 7]).sum().backward(), (e) => e instanceof UnsupportedError && /softmax/.test(e.message));
   const wrong = await irKernel(text("softmax"), { fallback: (x) => x.sum() });
   assert.throws(() => wrong.launch([learned], [5, 7]).sum().backward(), ShapeError);
 });

@@ -559,10 +559,8 @@ impl Runtime {
     /// For each of `ids`, 1 if `of` is computed from it: what a gradient reaches.
     pub fn depends(&self, of: u32, ids: &[u32]) -> std::result::Result<Vec<u8>, JsValue> {
         let find = || -> Result<Vec<u8>> {
-            let of = self.inner.tensor(of)?.node();
-            let nodes = ids.iter().map(|&i| Ok(self.inner.tensor(i)?.node())).collect::<Result<Vec<_>>>()?;
-            let below = self.inner.session.state().graph.reachable(&[of]);
-            Ok(nodes.iter().map(|n| u8::from(below.contains(n))).collect())
+            let others = ids.iter().map(|&i| self.inner.tensor(i)).collect::<Result<Vec<_>>>()?;
+            Ok(self.inner.tensor(of)?.computed_from(&others).into_iter().map(u8::from).collect())
         };
         find().map_err(throw)
     }

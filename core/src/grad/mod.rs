@@ -24,13 +24,6 @@ pub(crate) fn gradient(g: &mut Graph, loss: UOp, seed: UOp, targets: &[UOp]) -> 
     }
     let order = g.reachable(&[loss]);
     let mut on_path = vec![false; loss.0 as usize + 1];
-    // kernels of users read memory, whatever shape a target has there
-    let memory = |g: &Graph, mut u: UOp| {
-        while g.op(u) == Op::Reshape {
-            u = g.src_at(u, 0);
-        }
-        u
-    };
     let held: Vec<UOp> = targets.iter().map(|&t| memory(g, t)).collect();
     for &u in &order {
         let through = match g.op(u) {
@@ -58,6 +51,14 @@ pub(crate) fn gradient(g: &mut Graph, loss: UOp, seed: UOp, targets: &[UOp]) -> 
         }
     }
     Ok(targets.iter().map(|t| grads.get(t.0 as usize).copied().flatten()).collect())
+}
+
+/// Where a value lies if it is in memory: kernels of users read that, whatever its shape.
+pub(crate) fn memory(g: &Graph, mut u: UOp) -> UOp {
+    while g.op(u) == Op::Reshape {
+        u = g.src_at(u, 0);
+    }
+    u
 }
 
 /// A contribution with exactly the shape of the node it goes to: scalars are repeated, and where a scalar leaf was

@@ -141,6 +141,16 @@ impl Tensor {
         self.grad_from(&self.full_like(1)?, targets)
     }
 
+    /// For each of `others`: is this tensor computed from it? What a gradient reaches.
+    pub fn computed_from(&self, others: &[Tensor]) -> Vec<bool> {
+        let s = self.session().state();
+        let below = s.graph.reachable(&[s.node(self.root())]);
+        let custom = below.iter().filter(|&&u| s.graph.op(u) == Op::Custom);
+        let read: Vec<UOp> = custom.flat_map(|&u| s.graph.srcs(u)).collect();
+        let from = |n: UOp| below.contains(&n) || read.contains(&crate::grad::memory(&s.graph, n));
+        others.iter().map(|t| from(s.node(t.root()))).collect()
+    }
+
     /// Gradients of `sum(self * seed)`: a vector-Jacobian product.
     pub fn grad_from(&self, seed: &Tensor, targets: &[&Tensor]) -> Result<Vec<Tensor>> {
         Tensor::same_session("grad", self, seed)?;
