@@ -549,6 +549,10 @@ impl<'a> View<'a> {
             if Some(r) == tile.lane {
                 break;
             }
+            // what is left of a loop whose turns a mask leaves out
+            if n == 1 {
+                continue;
+            }
             if Some(r) == window {
                 budget = (budget / n).max(1) * n;
             }
