@@ -30,9 +30,9 @@ pub(super) fn stays_inside(g: &Graph, index: UOp, gate: Option<UOp>) -> bool {
         let of = |r: UOp| left.iter().find(|t| t.0 == r).map_or(0, |t| t.1);
         let Some(&(first, unit)) = sum.terms.first().filter(|t| t.1 != 0) else { continue };
         let times = of(first) / unit;
-        if times != 0 && sum.terms.iter().all(|&(r, c)| of(r) == c * times) {
+        if times != 0 && sum.terms.iter().all(|&(r, c)| c.checked_mul(times) == Some(of(r))) {
             left.retain(|t| !sum.terms.iter().any(|s| s.0 == t.0));
-            add(times, (lo - sum.constant, hi - sum.constant));
+            add(times, (lo.saturating_sub(sum.constant), hi.saturating_sub(sum.constant)));
         }
     }
     left.iter().for_each(|&(r, times)| add(times, g.bounds(r)));
@@ -53,8 +53,8 @@ fn limits(g: &Graph, gate: Option<UOp>) -> Vec<(Affine, (i64, i64))> {
             _ => continue,
         };
         let (sum, limit) = match (g.const_int(x), g.const_int(y)) {
-            (Some(c), None) => (y, (c + 1, i64::MAX)),
-            (None, Some(c)) => (x, (i64::MIN, c - 1)),
+            (Some(c), None) => (y, (c.saturating_add(1), i64::MAX)),
+            (None, Some(c)) => (x, (i64::MIN, c.saturating_sub(1))),
             _ => continue,
         };
         let at = found.iter().position(|f| f.0 == sum).unwrap_or(found.len());

@@ -68,8 +68,9 @@ pub struct Live {
     pub turns: Option<Turns>,
 }
 
-/// What is done to kernels that have conditions. It is reached through [`HOW`] alone, and is in no constant, so that a module which makes no plans for
-/// every length has nothing of it.
+/// What is done to kernels that have conditions. These functions are called through a table that [`enable`] makes at run time, not by their
+/// names: so the linker leaves them out of a WebAssembly module that never calls [`enable`], which is one that makes no plans for every length.
+/// A `const` or `static` table would keep them in.
 struct How {
     turns: fn(&mut Kernel),
     extent: fn(&Kernel, &[UOp], &[Option<Live>]) -> Extent,

@@ -284,7 +284,8 @@ fn put_vars(w: &mut Vec<u8>, vars: &[VarInfo]) {
     }
 }
 
-/// How launches that end early are written, after a byte that says whether there are any. In no constant: see [`crate::codegen::live`].
+/// How launches that end early are written, after a byte that says whether there are any. Made at run time, as the table in
+/// `codegen/live.rs` is, and for its reason.
 struct Ends {
     put: fn(&mut Vec<u8>, &[Extent; 3]),
     read: fn(&mut Reader<'_>) -> Option<[Extent; 3]>,

@@ -20,8 +20,8 @@ use std::sync::OnceLock;
 
 type Apply = fn(&mut [Kernel], &[BufferInfo], &Graph, &[UOp], &[usize]);
 
-/// [`apply`], once somebody makes plans for every length. It is reached through this alone, and is in no constant, so that a module which makes no such
-/// plans has nothing of it.
+/// [`apply`], once somebody makes plans for every length: a pointer that is set at run time, so that a WebAssembly module which makes no such
+/// plans does not contain it (see the table in `codegen/live.rs`).
 static APPLY: OnceLock<Box<Apply>> = OnceLock::new();
 
 /// From now on work follows lengths.
