@@ -58,6 +58,9 @@ fn after(input: &str) -> Result<String, String> {
     }
     let kernel = parse(input).map_err(|e| e.to_string())?;
     let (sink, live) = kernel.roots.split_first().ok_or("`roots` is missing")?;
+    if !live.is_empty() {
+        gradloom_core::codegen::live::enable();
+    }
     let ast = Ast { live: live.to_vec(), ..Ast::new(kernel.graph, *sink) };
     let (mut last, mut text) = (String::new(), None);
     compile_watched(&ast, &t, opts.as_deref(), &mut |p, l| {

@@ -82,7 +82,7 @@ struct How {
 static HOW: OnceLock<Box<How>> = OnceLock::new();
 
 /// From now on loops and launches end where nobody needs more; before, all of their turns are made.
-pub(crate) fn enable() {
+pub fn enable() {
     let how = || How { turns: turns_of, extent: extent_of, loops: loops_of, joined: joined_of, grid: grid_of };
     HOW.get_or_init(|| Box::new(how()));
 }

@@ -7,6 +7,7 @@ use super::heuristic::{Access, Tile, View};
 use super::{Level, Opt, Staging};
 use crate::uop::UOp;
 use crate::util::sort;
+use smallvec::SmallVec;
 
 /// Bytes of a panel: most of a second-level cache.
 const PANEL: usize = 768 << 10;
@@ -95,6 +96,10 @@ impl View<'_> {
             // rows of such a copy are written in whole vectors
             let steps = self.reds.iter().filter(|&&r| a.affine.stride(&self.k.g, r) == Some(1));
             let row = tile.width + steps.map(|&r| self.len(r) - 1).sum::<usize>();
+            if self.reuse(a, tile) == 1 {
+                let tiles = self.outs.iter().fold(1usize, |n, &r| n.saturating_mul(self.tiles_of(r, tile)));
+                once = self.copied_once(a, tile).1 as f64 / tiles as f64 / points as f64;
+            }
             once *= row.next_multiple_of(tile.width.min(self.t.lanes)) as f64 / row as f64;
             read = copied;
         }
@@ -113,13 +118,16 @@ impl View<'_> {
         let mut axes: Vec<(i64, usize, bool)> = Vec::new();
         let (mut points, mut elems) = (1usize, 1usize);
         let ups = tile.ups.iter().filter_map(|u| Some((u.0?, u.1)));
-        let part = ups.chain(tile.lane.map(|l| (l, tile.width))).filter(|x| !whole.contains(&x.0));
+        let tiled: SmallVec<[(UOp, usize); 8]> = ups.chain(tile.lane.map(|l| (l, tile.width))).collect();
+        // tiles of which the last is rounded up do not lie side by side in a copy: each has its own elements
+        let apart = |r: UOp| tiled.iter().any(|x| x.0 == r && whole.contains(&r) && !self.len(r).is_multiple_of(x.1));
+        let part = tiled.iter().copied().filter(|x| !whole.contains(&x.0));
         let all = self.reds.iter().chain(whole).map(|&r| (r, self.len(r))).chain(part);
         for (r, n) in all.filter(|x| a.has(self.id(x.0))) {
             points = points.saturating_mul(n);
             match a.affine.stride(&self.k.g, r).filter(|&s| s > 0) {
-                Some(s) => axes.push((s, n, self.reds.contains(&r))),
-                None => elems = elems.saturating_mul(n),
+                Some(s) if !apart(r) => axes.push((s, n, self.reds.contains(&r))),
+                _ => elems = elems.saturating_mul(n),
             }
         }
         sort::ascending(&mut axes);

@@ -70,9 +70,15 @@ impl View<'_> {
             && staged.is_some_and(|s| s.read / 2.0 + s.copy / 1.5 < self.plain_cost(a, tile) / 2.0)
     }
 
-    /// Stages what one tile alone reads where it is wanted. The tiles along an axis whose windows overlap share a copy, if it takes no more
-    /// than three quarters of a first-level cache.
+    /// Stages what one tile alone reads where it is wanted.
     pub(super) fn stage_once(&self, a: &Access, tile: &Tile, opts: &mut Vec<Opt>) {
+        let (level, _) = self.copied_once(a, tile);
+        opts.push(Opt::Stage(Staging { param: a.slot.unwrap_or(0), load: 0, level, apart: false }));
+    }
+
+    /// Where a copy of what one tile alone reads is made, and how many elements are copied in all. The tiles along an axis whose windows
+    /// overlap share a copy, if it takes no more than three quarters of a first-level cache.
+    pub(super) fn copied_once(&self, a: &Access, tile: &Tile) -> (Level, usize) {
         let loops: Vec<UOp> = self.outs.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();
         let near = self.t.machine.prices.caches[0].0 as usize / a.size * 3 / 4;
         // elements that are copied in all, if the copies are made inside of the first `i` loops
@@ -81,8 +87,8 @@ impl View<'_> {
             let times = loops[..i].iter().fold(elems, |n, &r| n.saturating_mul(self.tiles_of(r, tile)));
             (elems > near && i < loops.len(), times, Reverse(i))
         };
-        let level = (loops.len().min(1)..=loops.len()).min_by_key(|&i| copied(i)).unwrap_or(loops.len());
-        let level = level.checked_sub(1).map_or(Level::Outside, |i| Level::In(self.id(loops[i])));
-        opts.push(Opt::Stage(Staging { param: a.slot.unwrap_or(0), load: 0, level, apart: false }));
+        let all = (loops.len().min(1)..=loops.len()).map(copied).min();
+        let (_, elems, Reverse(i)) = all.unwrap_or((false, 0, Reverse(loops.len())));
+        (i.checked_sub(1).map_or(Level::Outside, |i| Level::In(self.id(loops[i]))), elems)
     }
 }
