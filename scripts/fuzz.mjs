@@ -1,5 +1,5 @@
 // Searches for failures at random, for as long as one likes.
-// usage: npm run fuzz -- [--target calls|frontend|models|parsers|wasm|wasm-models] [--minutes 5] [--seed 1]
+// usage: npm run fuzz -- [--target calls|frontend|models|parsers|wasm|wasm-models] [--minutes 5] [--seed 1] [--devices cuda,cpu]
 // A finding is written to tests/fixtures/fuzz/TARGET, where every run of the tests begins with it. The targets are in tests/fuzz/main.rs;
 // wasm and wasm-models are the frontend's programs and changed models on the WASM device in node, for which `npm test -- --only wasm` must have run.
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -79,6 +79,7 @@ main(async () => {
     GRADLOOM_FUZZ_MINUTES: String(Math.ceil(minutes)),
     GRADLOOM_FUZZ_SEED: String(seed),
     GRADLOOM_FUZZ_FINDINGS: findings,
+    ...(args.includes("--devices") && { GRADLOOM_FUZZ_DEVICES: value("--devices") }),
   };
   const test = ["test", "--release", "-p", "gradloom-tests", "--features", "gradloom-tests/wgpu", "--test", "fuzz"];
   run("cargo", [...test, "--", "--exact", "--nocapture", TARGETS[target]], { env });

@@ -18,6 +18,16 @@ const ENGINE_ROUNDS: u64 = 100;
 const DEVICES: [(&str, std::ops::Range<u64>); 6] =
     [("cpu", 0..48), ("cpu:avx2", 48..68), ("eval", 68..78), ("wgpu", 78..90), ("llvm", 90..99), ("c", 99..100)];
 
+/// The devices of a run: those that `GRADLOOM_FUZZ_DEVICES` names, with equal shares, or [`DEVICES`]. One that is named twice runs twice as
+/// many, two at a time.
+fn devices() -> Vec<(&'static str, std::ops::Range<u64>)> {
+    let Ok(names) = std::env::var("GRADLOOM_FUZZ_DEVICES") else { return DEVICES.to_vec() };
+    let names: Vec<&'static str> = names.leak().split(',').collect();
+    let n = names.len() as u64;
+    let part = |(i, name): (u64, &'static str)| (name, 100 * i / n..100 * (i + 1) / n);
+    (0..n).zip(names).map(part).collect()
+}
+
 /// A device with a session of its own.
 struct Place {
     device: &'static str,
@@ -84,10 +94,10 @@ fn on_device(device: &'static str, share: &std::ops::Range<u64>, run: &mut Run) 
 #[test]
 fn programs_have_the_evaluators_values() {
     let mut whole = Run::new("frontend", ROUNDS);
-    let mut done = Vec::new();
+    let (mut done, devices) = (Vec::new(), devices());
     // a panic is a finding, which says where it comes from
     std::thread::scope(|scope| {
-        let parts: Vec<_> = DEVICES
+        let parts: Vec<_> = devices
             .iter()
             .map(|(device, share)| {
                 let mut part = whole.part("frontend", 1.0);
@@ -112,7 +122,7 @@ fn programs_have_the_evaluators_values() {
 
 #[test]
 fn programs_that_failed_once_hold() {
-    for (device, _) in &DEVICES {
+    for (device, _) in devices() {
         let Some(mut place) = Place::open(device) else { continue };
         for file in corpus("frontend") {
             let text = std::fs::read_to_string(&file).expect("a program");
@@ -143,7 +153,7 @@ fn holds(how: usize, x: f64, y: f64) -> bool {
 #[test]
 fn labels_of_every_integer_select_their_classes() {
     const LABELS: [i64; 6] = [0, 1, 9, 127, 200, -1];
-    for (device, _) in &DEVICES {
+    for (device, _) in devices() {
         let Ok(dev) = gradloom::open(device, 1) else { continue };
         let mut rt = gradloom::Runtime::with_host(dev, NativeHost::without_cache());
         let s = rt.session().clone();
@@ -193,7 +203,7 @@ fn labels_of_every_integer_select_their_classes() {
 /// The loss of a classifier does not depend on the type of its labels.
 #[test]
 fn losses_take_labels_of_every_integer() {
-    for (device, _) in &DEVICES {
+    for (device, _) in devices() {
         let Ok(dev) = gradloom::open(device, 1) else { continue };
         let mut rt = gradloom::Runtime::with_host(dev, NativeHost::without_cache());
         let s = rt.session().clone();

@@ -8,7 +8,7 @@
 //! | [`frontend`] | random programs of tensor operations on every device | the evaluator's values |
 //!
 //! A run is repeatable: it depends on the seed alone. `npm run fuzz` runs one of them for as long as one likes; it sets
-//! `GRADLOOM_FUZZ_MINUTES`, `GRADLOOM_FUZZ_SEED` and `GRADLOOM_FUZZ_FINDINGS`. Each finding is a file in `fixtures/fuzz/TARGET`, or
+//! `GRADLOOM_FUZZ_MINUTES`, `GRADLOOM_FUZZ_SEED`, `GRADLOOM_FUZZ_DEVICES` and `GRADLOOM_FUZZ_FINDINGS`. Each finding is a file in `fixtures/fuzz/TARGET`, or
 //! beside it, and every run of the tests begins with the files there.
 
 mod calls;
