@@ -158,8 +158,8 @@ fn labels_of_every_integer_select_their_classes() {
         let mut rt = gradloom::Runtime::with_host(dev, NativeHost::without_cache());
         let s = rt.session().clone();
         // compiling takes longer elsewhere
-        let lengths: &[usize] = if matches!(*device, "cpu" | "eval") { &[10, 128, 256, 257] } else { &[256] };
-        let comparisons = if *device == "c" { 4..5 } else { 0..6 };
+        let lengths: &[usize] = if matches!(device, "cpu" | "eval") { &[10, 128, 256, 257] } else { &[256] };
+        let comparisons = if device == "c" { 4..5 } else { 0..6 };
         let mut cases = Vec::new();
         for dt in DType::ALL.into_iter().filter(|d| d.is_int()) {
             let wrapped = |v: i64| Scalar::Int(v).cast(DType::I64, dt);
