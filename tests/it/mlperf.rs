@@ -7,6 +7,8 @@ use gradloom_tests::here;
 mod bert;
 #[path = "../../native/examples/mlperf/compare.rs"]
 mod compare;
+#[path = "../../native/examples/noise/mod.rs"]
+mod noise;
 #[path = "../../native/examples/mlperf/resnet.rs"]
 mod resnet;
 #[path = "../../native/examples/mlperf/retinanet.rs"]

@@ -4,6 +4,8 @@
 
 mod bert;
 mod compare;
+#[path = "../noise/mod.rs"]
+mod noise;
 mod resnet;
 mod retinanet;
 mod rnnt;
