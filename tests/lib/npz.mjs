@@ -44,7 +44,7 @@ export async function readZip(bytes, wanted = () => true) {
     if (method !== 0 && method !== 8) throw new Error(`${name}: compression method ${method}`);
     const start = local + 30 + view.getUint16(local + 26, true) + view.getUint16(local + 28, true);
     const body = bytes.subarray(start, start + packed);
-    entries.set(name, method === 8 ? await inflate(body) : body.slice());
+    entries.set(name, method === 8 ? await inflate(body) : Uint8Array.from(body));
   }
   return entries;
 }

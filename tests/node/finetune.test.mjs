@@ -107,6 +107,32 @@ test("a real model learns: inputs of integers, several shapes", async () => {
   assert.ok(out[3] < out[0], `${out}`);
 });
 
+test("a network of PyTorch's learns as it does there", async () => {
+  const folder = new URL("../fixtures/finetune/", import.meta.url);
+  const recorded = await readNpz(readFileSync(new URL("losses.npz", folder)));
+  const tensor = (name) => new Tensor(recorded[name].data, recorded[name].shape);
+  const ways = {
+    everything: [{}, (p) => new optim.Adam(p, { learningRate: 0.003 })],
+    some: [{ train: ["up.*", "head.*"] }, (p) => new optim.SGD(p, { learningRate: 0.05, momentum: 0.9, nesterov: true })],
+    lora: [{ lora: { rank: 2, alpha: 6 } }, (p) => new optim.AdamW(p, { learningRate: 0.01, weightDecay: 0.02 })],
+  };
+  for (const [way, [options, make]] of Object.entries(ways)) {
+    const net = await loadNetwork(new URL("network.onnx", folder), { ...wasm, ...options });
+    if (way === "lora") {
+      const first = ([name, { shape }]) => [name, name.endsWith("_A") ? tensor(name) : Tensor.zeros(shape)];
+      await net.loadStateDict(Object.fromEntries(Object.entries(net.stateDict()).map(first)));
+    }
+    const optimizer = make(net.parameters());
+    const want = recorded[way].data;
+    for (let step = 0; step < want.length; step += 1) {
+      const [image, words, labels] = ["image", "words", "labels"].map((name) => tensor(`${name}${step % 3}`));
+      const loss = await optimizer.minimize(() => net.forward({ image, words }).crossEntropy(labels));
+      assert.ok(Math.abs(loss - want[step]) <= 5e-6, `${way}, step ${step}: ${loss}, not ${want[step]}`);
+    }
+    net.dispose();
+  }
+});
+
 test("what cannot learn is refused by name", async () => {
   const { file } = mlp();
   const refused = (options, what, kind = ValueError) =>
