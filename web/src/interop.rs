@@ -22,9 +22,15 @@ fn buffers(inner: &Inner) -> Result<&Rc<RefCell<Buffers>>> {
 
 #[wasm_bindgen]
 impl Runtime {
-    /// A tensor whose elements are the first bytes of a buffer of the page.
+    /// A tensor whose elements are the bytes of a buffer of the page from `offset` on.
     #[wasm_bindgen(js_name = fromGpuBuffer)]
-    pub fn from_gpu_buffer(&self, buffer: JsValue, dt: &str, shape: &[u32]) -> std::result::Result<u32, JsValue> {
+    pub fn from_gpu_buffer(
+        &self,
+        buffer: JsValue,
+        dt: &str,
+        shape: &[u32],
+        offset: f64,
+    ) -> std::result::Result<u32, JsValue> {
         let inner = &self.inner;
         let make = || -> Result<Tensor> {
             let (dt, shape) = (dtype(dt)?, shape.iter().map(|&n| n as usize).collect::<Vec<_>>());
@@ -35,7 +41,8 @@ impl Runtime {
                 let what = format!("elements of {dt} are stored as {stored} on this device");
                 return Err(Error::DType { op: "fromGPUBuffer", dtype: dt, why: what });
             }
-            let buf = buffers(inner)?.borrow_mut().borrowed(buffer, t.numel() * dt.size())?;
+            let align = engine.device().target().offset_alignment;
+            let buf = buffers(inner)?.borrow_mut().borrowed(buffer, t.numel() * dt.size(), offset, align)?;
             let mut state = inner.session.state();
             let id = state.storage(state.node(t.root())).and_then(|u| state.buffer_id(u));
             let id = id.ok_or_else(|| Error::Internal("an empty tensor is no buffer".into()))?;
@@ -87,8 +94,8 @@ impl Runtime {
             let mut engine = inner.engine.borrow_mut();
             let stored = engine.device().target().stored_as(t.dtype())?;
             let view = engine.lend(&mut inner.session.state(), t.root())?;
-            let (_, gpu, _) = buffers(&inner)?.borrow().view(&view)?;
-            Ok(Array::of4(&gpu, &(view.offset as f64).into(), &(view.bytes as f64).into(), &stored.name().into()))
+            let place = buffers(&inner)?.borrow().view(&view)?;
+            Ok(Array::of4(&place.gpu, &(place.at as f64).into(), &(view.bytes as f64).into(), &stored.name().into()))
         };
         shared().map_err(throw)
     }

@@ -6,7 +6,7 @@
 
 use crate::js::{self, object, text};
 use crate::signal::Signal;
-use crate::webgpu_memory::{Buffers, scoped};
+use crate::webgpu_memory::{Buffers, Place, scoped};
 use crate::webgpu_open::{limit, target};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::wgsl::WgslRenderer;
@@ -253,8 +253,8 @@ impl WebGpuDevice {
     fn group(&mut self, layout: usize, args: &[View]) -> Result<GpuBindGroup> {
         let mut key = Vec::with_capacity(args.len());
         for v in args {
-            let (id, _, bytes) = self.buffers.borrow().view(v)?;
-            key.push((id, v.offset, bytes));
+            let place = self.buffers.borrow().view(v)?;
+            key.push((place.id, place.at, place.bytes));
         }
         let key = (layout, key);
         if let Some(g) = self.groups.get(&key) {
@@ -262,11 +262,11 @@ impl WebGpuDevice {
         }
         let entries = Array::new();
         for (i, v) in args.iter().enumerate() {
-            let (_, buffer, bytes) = self.buffers.borrow().view(v)?;
+            let place = self.buffers.borrow().view(v)?;
             let resource = object(&[
-                ("buffer", buffer.into()),
-                ("offset", (v.offset as f64).into()),
-                ("size", (bytes as f64).into()),
+                ("buffer", place.gpu.into()),
+                ("offset", (place.at as f64).into()),
+                ("size", (place.bytes as f64).into()),
             ]);
             entries.push(&object(&[("binding", (i as u32).into()), ("resource", resource.into())]));
         }
@@ -291,11 +291,10 @@ impl WebGpuDevice {
         let mut alias = false;
         for (a, _) in args.iter().zip(&k.written).filter(|(_, w)| **w) {
             for (b, _) in args.iter().zip(&k.written).filter(|(_, w)| !**w) {
-                if self.buffers.borrow().same(a, b) {
-                    if a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes {
-                        return Err(failed(format!("{} reads and writes {a:?}", k.name)));
-                    }
-                    alias = true;
+                match self.buffers.borrow().meet(a, b) {
+                    Some(true) => return Err(failed(format!("{} reads and writes {a:?}", k.name))),
+                    Some(false) => alias = true,
+                    None => {}
                 }
             }
         }
@@ -453,11 +452,11 @@ impl Device for WebGpuDevice {
     fn read(&mut self, view: View) -> Result<Ticket> {
         self.shared.check()?;
         self.buffers.borrow_mut().flush();
-        let (_, buffer, bytes) = self.buffers.borrow().view(&view)?;
+        let Place { gpu: buffer, at, bytes, .. } = self.buffers.borrow().view(&view)?;
         let staging = self.staging(bytes)?;
         let encoder = self.device.create_command_encoder();
         encoder
-            .copy_buffer_to_buffer_with_f64_and_f64_and_f64(&buffer, view.offset as f64, &staging.1, 0.0, bytes as f64)
+            .copy_buffer_to_buffer_with_f64_and_f64_and_f64(&buffer, at as f64, &staging.1, 0.0, bytes as f64)
             .map_err(|e| failed(text(&e)))?;
         self.queue.submit(&[encoder.finish()]);
         let promise = JsFuture::from(staging.1.map_async_with_f64_and_f64(gpu_map_mode::READ, 0.0, bytes as f64));
@@ -547,17 +546,17 @@ impl WebGpuDevice {
                     if let Some(p) = open.pass.take() {
                         p.end();
                     }
-                    let ((_, from, bytes), (_, to, room)) =
-                        (self.buffers.borrow().view(src)?, self.buffers.borrow().view(dst)?);
-                    if src.bytes != dst.bytes || room < bytes {
+                    let (from, to) = (self.buffers.borrow().view(src)?, self.buffers.borrow().view(dst)?);
+                    let bytes = from.bytes;
+                    if src.bytes != dst.bytes || to.bytes < bytes {
                         return Err(failed(format!("copy of {} bytes to {}", src.bytes, dst.bytes)));
                     }
                     encoder
                         .copy_buffer_to_buffer_with_f64_and_f64_and_f64(
-                            &from,
-                            src.offset as f64,
-                            &to,
-                            dst.offset as f64,
+                            &from.gpu,
+                            from.at as f64,
+                            &to.gpu,
+                            to.at as f64,
                             bytes as f64,
                         )
                         .map_err(|e| failed(text(&e)))?;

@@ -22,8 +22,21 @@ struct Buffer {
     bytes: usize,
     /// Bytes of the GPU buffer.
     size: usize,
+    /// The byte of the GPU buffer that is this one's first; 0 unless it is the page's.
+    start: usize,
     /// Is it the page's? Then it is neither reused nor destroyed.
     lent: bool,
+}
+
+/// Where a view is.
+pub(crate) struct Place {
+    /// Identity of the GPU buffer.
+    pub(crate) id: u32,
+    pub(crate) gpu: GpuBuffer,
+    /// The first byte of it.
+    pub(crate) at: usize,
+    /// Bytes, in whole words.
+    pub(crate) bytes: usize,
 }
 
 /// Allocations and what is kept of freed ones.
@@ -68,7 +81,7 @@ impl Buffers {
                 (self.next, scoped(&self.device, &self.shared, bytes, make)?)
             }
         };
-        Ok(self.placed(Buffer { id, gpu, bytes, size, lent: false }))
+        Ok(self.placed(Buffer { id, gpu, bytes, size, start: 0, lent: false }))
     }
 
     fn placed(&mut self, buffer: Buffer) -> BufId {
@@ -85,11 +98,11 @@ impl Buffers {
         BufId(slot as u32)
     }
 
-    /// A buffer of the page, of which the first bytes are used. It stays the page's.
+    /// Bytes of a buffer of the page from `start` on, which is a multiple of `align`. It stays the page's.
     ///
     /// # Errors
-    /// `E_VALUE` for what is no buffer, is mapped, is too small or was made without a usage that is needed.
-    pub(crate) fn borrowed(&mut self, buffer: JsValue, bytes: usize) -> Result<BufId> {
+    /// `E_VALUE` for what is no buffer, is mapped, is too small or was made without a usage that is needed, and for other starts.
+    pub(crate) fn borrowed(&mut self, buffer: JsValue, bytes: usize, start: f64, align: usize) -> Result<BufId> {
         let bad = |what: String| Error::value("fromGPUBuffer", what);
         let gpu: GpuBuffer = buffer.dyn_into().map_err(|_| bad("the first argument is not a GPUBuffer".into()))?;
         for (flag, name) in [(usage::STORAGE, "STORAGE"), (usage::COPY_SRC, "COPY_SRC"), (usage::COPY_DST, "COPY_DST")]
@@ -101,9 +114,12 @@ impl Buffers {
         if js::get(&gpu, "mapState").as_string().is_some_and(|s| s != "unmapped") {
             return Err(bad("the buffer is mapped: unmap it first".into()));
         }
+        // of more bytes than are counted here the first ones
         let (size, needed) = (gpu.size() as usize, bytes.max(4).next_multiple_of(4));
-        if size < needed {
-            return Err(bad(format!("the buffer has {size} bytes, and {needed} are needed")));
+        if !(start >= 0.0 && start % align as f64 == 0.0 && start + needed as f64 <= size as f64) {
+            return Err(bad(format!(
+                "it has {size} bytes; {needed} from {start} on are wanted, a multiple of {align}"
+            )));
         }
         if needed > self.max {
             return Err(Error::OutOfMemory { device: "webgpu".into(), bytes: bytes as u64 });
@@ -114,13 +130,18 @@ impl Buffers {
             self.next += 1;
             self.next
         });
-        Ok(self.placed(Buffer { id, gpu, bytes, size, lent: true }))
+        Ok(self.placed(Buffer { id, gpu, bytes, size: needed, start: start as usize, lent: true }))
     }
 
-    /// Are two views parts of one GPU buffer?
-    pub(crate) fn same(&self, a: &View, b: &View) -> bool {
-        let id = |v: &View| self.live.get(v.buf.0 as usize).and_then(Option::as_ref).map(|b| b.id);
-        id(a) == id(b)
+    fn live(&self, v: &View) -> Option<&Buffer> {
+        self.live.get(v.buf.0 as usize)?.as_ref()
+    }
+
+    /// Whether two views have bytes in common, if they are parts of one GPU buffer.
+    pub(crate) fn meet(&self, a: &View, b: &View) -> Option<bool> {
+        let (x, y) = (self.live(a)?, self.live(b)?);
+        let (from, to) = (x.start + a.offset, y.start + b.offset);
+        (x.id == y.id).then(|| from < to + b.bytes && to < from + a.bytes)
     }
 
     /// Frees an allocation; the id of the GPU buffer if it is gone.
@@ -140,14 +161,15 @@ impl Buffers {
         Some(b.id)
     }
 
-    /// The GPU buffer of a view: its identity, itself, and the view's bytes as whole words.
-    pub(crate) fn view(&self, v: &View) -> Result<(u32, GpuBuffer, usize)> {
-        let Some(Some(b)) = self.live.get(v.buf.0 as usize) else {
+    /// Where a view is among the GPU buffers.
+    pub(crate) fn view(&self, v: &View) -> Result<Place> {
+        let Some(b) = self.live(v) else {
             return Err(failed(format!("{:?} is not allocated", v.buf)));
         };
         match v.offset.checked_add(v.bytes) {
             Some(end) if end <= b.bytes && v.offset % 4 == 0 => {
-                Ok((b.id, b.gpu.clone(), v.bytes.max(4).next_multiple_of(4)))
+                let bytes = v.bytes.max(4).next_multiple_of(4);
+                Ok(Place { id: b.id, gpu: b.gpu.clone(), at: b.start + v.offset, bytes })
             }
             _ => Err(failed(format!("{v:?} is not in the {} bytes of its buffer", b.bytes))),
         }
@@ -166,7 +188,7 @@ impl Buffers {
     }
 
     pub(crate) fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
-        let (_, gpu, _) = self.view(&View { buf, offset, bytes: data.len() })?;
+        let Place { gpu, at: offset, .. } = self.view(&View { buf, offset, bytes: data.len() })?;
         if self.stale.contains(&gpu) {
             self.flush();
         }

@@ -13,7 +13,7 @@ use wasm_bindgen_cli_support::Bindgen;
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// What of `gradloom-web` is loaded before one of these exports is first called: see `web/ts/src/parts.ts`.
-const PARTS: [split::Part<'_>; 10] = [
+const PARTS: [split::Part<'_>; 11] = [
     split::Part {
         name: "onnx",
         after: None,
@@ -72,8 +72,9 @@ const PARTS: [split::Part<'_>; 10] = [
     split::Part {
         name: "webgpu",
         after: None,
-        exports: &["runtime_customKernel", "runtime_fromGpuBuffer", "runtime_gpuBuffer", "webgpuRuntime"],
+        exports: &["runtime_customKernel", "webgpuRuntime"],
     },
+    split::Part { name: "share", after: Some("webgpu"), exports: &["runtime_fromGpuBuffer", "runtime_gpuBuffer"] },
 ];
 
 /// The features of `gradloom-web-extra`: each is a module that the package loads on first use.

@@ -54,6 +54,32 @@ testOnWebGpu("a buffer of the page is a tensor, without a copy", async () => {
   assertEqual(await floats({ buffer, offset: 0, size: 24 }), [11, 3, 4, 5, 6, 7]);
 });
 
+testOnWebGpu("parts of a buffer are tensors, from an offset on", async () => {
+  const align = gpu.limits.minStorageBufferOffsetAlignment;
+  const at = (part) => (part * align) / 4;
+  const values = Float32Array.from({ length: at(3) + 8 }, (_, i) => i);
+  const buffer = bufferOf(values);
+  const [first, second, last] = [0, 1, 3].map((part) => Tensor.fromGPUBuffer(buffer, [2, 4], "f32", { offset: part * align }));
+  assertEqual(await second.tolist(), [0, 1].map((row) => [0, 1, 2, 3].map((i) => at(1) + 4 * row + i)));
+  assertEqual(await last.sum().item(), 8 * at(3) + 28);
+  const part = await second.gpuBuffer();
+  assertEqual([part.buffer === buffer, part.offset, part.size], [true, align, 32]);
+  // one launch reads a part and writes another, and nothing around is touched
+  last.assign(first.add(second).mul(2));
+  await last.realize();
+  const want = values.slice();
+  for (let i = 0; i < 8; i += 1) want[at(3) + i] = 2 * (i + at(1) + i);
+  assertEqual(await floats({ buffer, offset: 0, size: values.byteLength }), [...want]);
+  // a part is copied to another
+  first.assign(second);
+  await first.realize();
+  want.copyWithin(0, at(1), at(1) + 8);
+  assertEqual(await floats({ buffer, offset: 0, size: values.byteLength }), [...want]);
+  // and other elements begin there too
+  const bytes = Tensor.fromGPUBuffer(buffer, [6], "u8", { offset: 2 * align });
+  assertEqual([...(await bytes.data())], [...new Uint8Array(values.buffer, 2 * align, 6)]);
+});
+
 testOnWebGpu("a buffer of the page serves nothing else once its tensor is gone", async () => {
   const buffer = bufferOf(new Float32Array(4096).fill(7));
   for (let i = 0; i < 3; i += 1) {
@@ -103,7 +129,13 @@ testOnWebGpu("what a buffer lacks is said", async () => {
   await fails(() => Tensor.fromGPUBuffer(bufferOf(four, COPY_SRC | COPY_DST), [4]), "GPUBufferUsage.STORAGE");
   await fails(() => Tensor.fromGPUBuffer(bufferOf(four, STORAGE | COPY_DST), [4]), "GPUBufferUsage.COPY_SRC");
   await fails(() => Tensor.fromGPUBuffer(bufferOf(four, STORAGE | COPY_SRC), [4]), "GPUBufferUsage.COPY_DST");
-  await fails(() => Tensor.fromGPUBuffer(bufferOf(four), [5]), "has 16 bytes, and 20 are needed");
+  await fails(() => Tensor.fromGPUBuffer(bufferOf(four), [5]), "it has 16 bytes; 20 from 0 on are wanted");
+  const from = (offset, shape = [4]) => () => Tensor.fromGPUBuffer(bufferOf(new Float32Array(256)), shape, "f32", { offset });
+  for (const offset of [4, -256, 0.5, NaN]) await fails(from(offset), `from ${offset} on are wanted, a multiple of`);
+  await fails(from(Infinity), "from inf on are wanted");
+  await fails(from(768, [65]), "it has 1024 bytes; 260 from 768 on are wanted");
+  await fails(from(2 ** 52), "16 from 4503599627370496 on are wanted");
+  assertEqual(await from(768, [64])().sum().item(), 0);
   await fails(() => Tensor.fromGPUBuffer(four, [4]), "not a GPUBuffer");
   await fails(() => Tensor.fromGPUBuffer(bufferOf(four), [4], "f33"), "f33");
   await fails(() => init({ gpuDevice: {} }), "not a GPUDevice");

@@ -294,7 +294,8 @@ async function startWebGpu(engine: Engine, pages?: GpuDevice): Promise<Host> {
   const cache = newCache();
   const make = async (): Promise<Runtime | undefined> => {
     if (!pages && !(await hasAdapter())) return undefined;
-    await join(engine, "webgpu");
+    // buffers of the page are for its own device
+    await join(engine, pages ? "share" : "webgpu");
     return engine.api.webgpuRuntime(cache, asHardware, pages);
   };
   const raw = await guardAsync(make).catch((error: Error) => {

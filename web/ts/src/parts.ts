@@ -15,12 +15,13 @@ const ADDRESSES = {
   tune: () => new URL("./pkg/gradloom_tune_bg.wasm", import.meta.url),
   wasm: () => new URL("./pkg/gradloom_wasm_bg.wasm", import.meta.url),
   webgpu: () => new URL("./pkg/gradloom_webgpu_bg.wasm", import.meta.url),
+  share: () => new URL("./pkg/gradloom_share_bg.wasm", import.meta.url),
 };
 
 export type Part = keyof typeof ADDRESSES;
 
 /** Those that are there before another one, which uses their functions. */
-const BEFORE: Partial<Record<Part, Part>> = { rare: "onnx", lengths: "onnx", learn: "onnx" };
+const BEFORE: Partial<Record<Part, Part>> = { rare: "onnx", lengths: "onnx", learn: "onnx", share: "webgpu" };
 
 /** Those that devices have from their start, once somebody asked for them who cannot wait later. */
 export const always = new Set<Part>();

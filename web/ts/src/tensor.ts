@@ -8,6 +8,7 @@ import { backward, trainable } from "./gradients.js";
 import { type CustomKernel, customKernel } from "./kernel.js";
 import { weightsModule } from "./lazy.js";
 import type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./options.js";
+import { join } from "./parts.js";
 import type { FetchOptions, FileSource } from "./progress.js";
 
 export { accompany, checkpoint, companions, grad } from "./gradients.js";
@@ -236,7 +237,7 @@ export class Tensor {
    */
   async gpuBuffer(options: { signal?: AbortSignal } = {}): Promise<GpuBufferPart> {
     const { host, id } = bind(this);
-    onGpu("gpuBuffer", host);
+    await join(onGpu("gpuBuffer", host).engine, "share");
     const [buffer, offset, size, dtype] = await onDevice(host, () => host.raw.gpuBuffer(id, options.signal) as Promise<any>, options.signal);
     return { buffer, offset, size, dtype };
   }
@@ -283,14 +284,20 @@ export class Tensor {
     return (await weightsModule()).readArray(from, options);
   }
   /**
-   * A tensor whose elements are the first bytes of a `GPUBuffer` of the page, on the `GPUDevice` that `init({ gpuDevice })` was given. Nothing
-   * is copied: what the page writes there is what later runs read, and `assign` writes there. The buffer stays the page's, which keeps it
-   * until the tensor, and all that is still to be computed from it, is gone. It has the usages STORAGE, COPY_SRC and COPY_DST, and is one
-   * tensor at a time. `E_VALUE` says what is missing, `E_UNSUPPORTED` that the device is not WebGPU.
+   * A tensor whose elements are the bytes of a `GPUBuffer` of the page from byte `offset` on, on the `GPUDevice` that `init({ gpuDevice })` was
+   * given. Nothing is copied: what the page writes there is what later runs read, and `assign` writes there, in whole words of four bytes.
+   * The buffer stays the page's, which keeps it until the tensor, and all that is still to be computed from it, is gone. It has the usages
+   * STORAGE, COPY_SRC and COPY_DST; the offset is a multiple of the device's `minStorageBufferOffsetAlignment` (256 as a rule), and parts that
+   * are tensors at the same time have no bytes in common. `E_VALUE` says what is missing, `E_UNSUPPORTED` that the device is not WebGPU.
    */
-  static fromGPUBuffer(buffer: GpuBuffer, shape: readonly number[], dtype: DType = "f32", options: { device?: Device } = {}): Tensor {
-    const host = onGpu("fromGPUBuffer", (options.device as Host | undefined) ?? defaultHost());
-    return made(host, guard(() => host.raw.fromGpuBuffer(buffer, dtype, Uint32Array.from(checked(shape)))));
+  static fromGPUBuffer(
+    buffer: GpuBuffer,
+    shape: readonly number[],
+    dtype: DType = "f32",
+    { device, offset = 0 }: { device?: Device; offset?: number } = {},
+  ): Tensor {
+    const host = onGpu("fromGPUBuffer", (device as Host | undefined) ?? defaultHost());
+    return made(host, guard(() => host.raw.fromGpuBuffer(buffer, dtype, Uint32Array.from(checked(shape)), offset)));
   }
   static full(shape: readonly number[], value: number, options: TensorOptions = {}): Tensor {
     return create("full", [value, dtypeIndex(options.dtype ?? "f32"), ...checked(shape)], options);
