@@ -6,11 +6,20 @@ import { pathToFileURL } from "node:url";
 import { brotliCompressSync } from "node:zlib";
 
 const dir = process.argv[2];
-// the JavaScript of a page; that of a page on WebGPU holds the shaders, too, which are as large as the model has kernels
+// the JavaScript of a page on either device; what is as large as the model has kernels and weights lies in files beside it
 const size = (name) => brotliCompressSync(readFileSync(join(dir, name))).length;
-const bytes = size("model.js") + size("wasm.js");
-console.log(`model.js and wasm.js: ${bytes} bytes (brotli); webgpu.js with its shaders: ${size("webgpu.js")}`);
-assert.ok(bytes <= 30_000, `${dir}: model.js and wasm.js are ${bytes} bytes (brotli)`);
+for (const plan of ["wasm.js", "webgpu.js"]) {
+  const bytes = size("model.js") + size(plan);
+  console.log(`model.js and ${plan}: ${bytes} bytes (brotli)`);
+  assert.ok(bytes <= 30_000, `${dir}: model.js and ${plan} are ${bytes} bytes (brotli)`);
+}
+// shaders are text that people can read, one for each line of the plan
+const { default: plan } = await import(pathToFileURL(join(dir, "webgpu.js")));
+const shaders = readFileSync(join(dir, "kernels.wgsl"), "utf8");
+console.log(`kernels.wgsl: ${plan.shaders.length} shaders, ${size("kernels.wgsl")} bytes (brotli)`);
+assert.deepEqual([...shaders.matchAll(/^\/{4} (\d+) \w+$/gm)].map((m) => Number(m[1])), plan.shaders.map((_, i) => i));
+assert.equal(shaders.match(/^@compute @workgroup_size/gm).length, plan.shaders.length);
+assert.match(shaders, /^  +\S/m);
 
 const { load, inputs, outputs } = await import(pathToFileURL(join(dir, "model.js")));
 const arrays = {

@@ -24,6 +24,8 @@ const OF_WEBGPU: &str = "weights.webgpu.bin";
 /// Modules of kernels.
 const PLAIN: &str = "kernels.wasm";
 const RELAXED: &str = "kernels.relaxed.wasm";
+/// The shaders, for people too.
+const SHADERS: &str = "kernels.wgsl";
 
 /// What the WebAssembly kernels are made for: one thread, and SIMD128 without its relaxed part.
 pub fn wasm_target() -> Target {
@@ -111,7 +113,10 @@ pub fn files(recordings: &Recordings, from: &str) -> Result<Vec<File>> {
     }
     if let Some(r) = webgpu {
         let spread = spread(r, &known, OF_WEBGPU);
-        files.push(File::new("webgpu.js", webgpu_plan(r, &spread)?));
+        let (plan, shaders) = webgpu_plan(r, &spread)?;
+        names.push(SHADERS);
+        files.push(File::new("webgpu.js", plan));
+        files.push(File::new(SHADERS, format!("// {}: shaders, in the order of webgpu.js.\n{shaders}", line(from))));
         if !spread.own.is_empty() {
             names.push(OF_WEBGPU);
             files.push(File::new(OF_WEBGPU, spread.own));
@@ -213,8 +218,8 @@ fn wasm_plan(r: &Recording, spread: &Spread, common: usize, scratch: usize) -> R
     Ok((plan, pages as u32))
 }
 
-/// `webgpu.js`.
-fn webgpu_plan(r: &Recording, spread: &Spread) -> Result<String> {
+/// `webgpu.js`, and the text of its shaders.
+fn webgpu_plan(r: &Recording, spread: &Spread) -> Result<(String, String)> {
     let (outputs, constants) = (r.inputs.len(), r.inputs.len() + r.outputs.len());
     let arenas = constants + r.constants.len();
     let mut places: Vec<Place> = Vec::new();
@@ -227,7 +232,7 @@ fn webgpu_plan(r: &Recording, spread: &Spread) -> Result<String> {
         }
         i.to_string()
     };
-    let mut shaders: Vec<String> = Vec::new();
+    let (mut shaders, mut code): (Vec<String>, String) = (Vec::new(), String::new());
     // by kernel, and whether it declares everything as written
     let mut shader_of: HashMap<(usize, bool), usize> = HashMap::new();
     let mut steps = Vec::new();
@@ -241,7 +246,9 @@ fn webgpu_plan(r: &Recording, spread: &Spread) -> Result<String> {
                 let next = shaders.len();
                 let shader = *shader_of.entry((*kernel, alias)).or_insert(next);
                 if shader == next {
-                    shaders.push(self::shader(r, *kernel, alias)?);
+                    let (signature, text) = self::shader(r, *kernel, alias)?;
+                    let _ = write!(code, "\n//// {shader} {}\n{text}", line(&r.kernels[*kernel].name));
+                    shaders.push(signature);
                 }
                 let args = list(args.iter().map(&mut place));
                 let vars =
@@ -263,7 +270,7 @@ fn webgpu_plan(r: &Recording, spread: &Spread) -> Result<String> {
     }
     let constant = |((file, at), data): (&(&str, usize), &Vec<u8>)| format!("[{},{at},{}]", quoted(file), data.len());
     let dtype = |p: &Port| quoted(p.stored.name());
-    Ok(format!(
+    let plan = format!(
         "export default {{weights:{},\ninputs:{},\noutputs:{},\narenas:{},\nconstants:{},\nplaces:{},\nsteps:{},\nshaders:{}}};\n",
         list(weights.into_iter()),
         list(r.inputs.iter().map(dtype)),
@@ -273,22 +280,25 @@ fn webgpu_plan(r: &Recording, spread: &Spread) -> Result<String> {
         list(places.iter().map(|p| format!("[{},{},{}]", buffer(p.buffer), p.offset, p.bytes))),
         list(steps.into_iter()),
         list(shaders.into_iter()),
-    ))
+    );
+    Ok((plan, code))
 }
 
-/// A kernel's text, which of its buffers are written, and whether it has launch scalars. WebGPU forbids that one launch reads a buffer in
+/// Which of a kernel's buffers are written and whether it has launch scalars, and its text. WebGPU forbids that one launch reads a buffer in
 /// one binding and writes it in another, unless it declares both as written.
-fn shader(r: &Recording, kernel: usize, alias: bool) -> Result<String> {
+fn shader(r: &Recording, kernel: usize, alias: bool) -> Result<(String, String)> {
     let p = &r.kernels[kernel];
-    let Code::Text(text) = render::render(p, &r.target)? else {
+    let Code::Text(mut code) = render::render(p, &r.target)? else {
         return Err(Error::Internal(format!("{} is not a shader", p.name)));
     };
-    let mut code: String = text.lines().map(|l| format!("{}\n", l.trim_start())).collect();
+    if !code.ends_with('\n') {
+        code.push('\n');
+    }
     if alias {
         code = code.replace("var<storage, read>", "var<storage, read_write>");
     }
     let written = list(p.params.iter().map(|p| u8::from(p.written || alias).to_string()));
-    Ok(format!("[{},{written},{}]", quoted(&code), u8::from(!p.vars.is_empty())))
+    Ok((format!("[{written},{}]", u8::from(!p.vars.is_empty())), code))
 }
 
 /// `model.js`.

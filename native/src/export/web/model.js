@@ -121,7 +121,10 @@ async function adapterOf(hardware) {
 
 async function webgpu(load, device, own) {
   const { default: plan } = await import("./webgpu.js");
-  const weights = Object.fromEntries(await Promise.all(plan.weights.map(async (name) => [name, await load(name)])));
+  const [text, ...files] = await Promise.all(["kernels.wgsl", ...plan.weights].map(load));
+  const weights = Object.fromEntries(plan.weights.map((name, i) => [name, files[i]]));
+  // each begins after a line with its number
+  const shaders = new TextDecoder().decode(text).split(/^\/{4} .*\n/m).slice(1);
   const words = (bytes) => Math.max(4, (bytes + 3) & ~3);
   const made = [];
   const buffer = (bytes, usage, data) => {
@@ -163,10 +166,10 @@ async function webgpu(load, device, own) {
     return layouts.get(key);
   };
   const pipelines = await Promise.all(
-    plan.shaders.map(async ([code, written, hasScalars]) => {
+    plan.shaders.map(async ([written, hasScalars], i) => {
       const groups = [layout(written.map((w) => (w ? "storage" : "read-only-storage")))];
       if (hasScalars) groups.push(layout(["uniform"]));
-      const module = device.createShaderModule({ code });
+      const module = device.createShaderModule({ code: shaders[i] });
       const pipeline = await device.createComputePipelineAsync({
         layout: device.createPipelineLayout({ bindGroupLayouts: groups }),
         compute: { module, entryPoint: "main" },
