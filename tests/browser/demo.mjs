@@ -1,6 +1,6 @@
 // The built site in headless Chromium, driven as a person would: every demo's page on both devices with its results checked,
 // all pages on a narrow screen, and a demo without WebGPU.
-// usage: node tests/browser/demo.mjs [home] [inside] [viz] [docs] [axe] [wasm] [webgpu] [narrow] [media] [no-webgpu] [SLUG ..]
+// usage: node tests/browser/demo.mjs [home] [inside] [viz] [docs] [axe] [keyboard] [wasm] [webgpu] [narrow] [media] [no-webgpu] [SLUG ..]
 // with slugs, of the demos only these
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -13,6 +13,7 @@ import { pageBytes, sitePages } from "../../scripts/lib/site.mjs";
 import { serve } from "../../scripts/serve.mjs";
 import { readNpz } from "../lib/npz.mjs";
 import { accessible } from "./axe.mjs";
+import { keyboard } from "./keyboard.mjs";
 import { demos } from "../../www/demos/index.mjs";
 
 const MINUTE = 60_000;
@@ -666,6 +667,7 @@ const parts = {
   viz,
   docs,
   axe,
+  keyboard,
   wasm: (browser, url, slugs) => onDevice(browser, url, "wasm", slugs),
   webgpu: (browser, url, slugs) => onDevice(browser, url, "webgpu", slugs),
   async narrow(browser, url, slugs) {

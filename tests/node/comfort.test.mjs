@@ -109,6 +109,29 @@ test("data that do not fit together are errors that say where", () => {
 const xor = { x: [[0, 0], [0, 1], [1, 0], [1, 1]], y: [[0], [1], [1], [0]] };
 const network = () => new nn.Sequential(new nn.Linear(2, 8), (x) => x.tanh(), new nn.Linear(8, 1));
 
+test("shapes that do not fit say what may be meant", async () => {
+  const hint = (body) => {
+    try {
+      body();
+    } catch (error) {
+      assert.equal(error.code, "E_SHAPE");
+      return error.hint;
+    }
+    assert.fail("it fits");
+  };
+  const [linear, conv] = [new nn.Linear(784, 10), new nn.Conv2d(3, 8, 3)];
+  // what says it is fetched once there is a layer
+  const flat = () => hint(() => linear.forward(Tensor.ones([64, 1, 28, 28])));
+  for (const start = Date.now(); flat() === undefined && Date.now() - start < 10_000; ) await new Promise((done) => setImmediate(done));
+  assert.equal(flat(), "the last axis is 28 and the layer takes 784: flatten(1) first?");
+  assert.equal(hint(() => linear.forward(Tensor.ones([2, 5, 28, 28]))), "the last axis is 28 and the layer takes 784: flatten(2) first?");
+  assert.equal(hint(() => linear.forward(Tensor.ones([64, 783]))), undefined);
+  assert.match(hint(() => conv.forward(Tensor.ones([2, 32, 32, 3]))), /^this looks like channels last \(NHWC\).*permute\(\[0, 3, 1, 2\]\)/);
+  assert.match(hint(() => conv.forward(Tensor.ones([3, 32, 32]))), /^the batch's axis is missing: unsqueeze\(0\)/);
+  assert.equal(hint(() => conv.forward(Tensor.ones([2, 4, 32, 32]))), undefined);
+  assert.equal(hint(() => Tensor.ones([2, 3]).matmul(Tensor.ones([4, 5]))), undefined);
+});
+
 test("minimize is a step and gives the loss", async () => {
   const w = new Tensor([4, -2], null, { requiresGrad: true });
   const optimizer = new optim.SGD([w], { learningRate: 0.25 });

@@ -114,6 +114,26 @@ for (const device of kinds) {
     assertEqual(await new Tensor([true, false]).logicalNot().tolist(), [0, 1]);
   });
 
+  test(`labels of every integer dtype give one loss on ${device}`, async () => {
+    await init({ device });
+    const values = Float32Array.from({ length: 12 }, (_, i) => Math.sin(3 * i));
+    const logits = new Tensor(values, [3, 4]);
+    const row = (i) => [...values.slice(4 * i, 4 * i + 4)];
+    const wanted = [2, 0, 3];
+    const mean = wanted.reduce((sum, label, i) => sum + Math.log(row(i).reduce((a, b) => a + Math.exp(b), 0)) - row(i)[label], 0) / 3;
+    for (const dtype of ["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"]) {
+      const labels = new Tensor(wanted, null, { dtype });
+      const near = (loss, what) => assert(Math.abs(loss - mean) < 1e-5, `${dtype} ${what}: ${loss}, not ${mean}`);
+      near(await logits.crossEntropy(labels).item(), "given");
+      // computed ones, which are not stored before
+      const one = new Tensor([1], null, { dtype });
+      near(await logits.crossEntropy(labels.add(one).sub(one)).item(), "computed");
+      const found = Tensor.arange(0, 4).cast(dtype).eq(labels.unsqueeze(1)).cast("f32");
+      assertEqual(await found.tolist(), wanted.map((label) => [0, 1, 2, 3].map((i) => Number(i === label))), dtype);
+      near(await logits.logSoftmax(1).mul(found).sum().mul(-1 / 3).item(), "selected");
+    }
+  });
+
   test(`random numbers are the seed's on ${device}`, async () => {
     const on = await init({ device });
     Tensor.manualSeed(7);

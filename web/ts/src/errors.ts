@@ -65,13 +65,24 @@ const CLASSES: Record<string, typeof GradloomError> = {
   E_OUT_OF_MEMORY: OutOfMemoryError,
 };
 
+/** What says what may be meant where shapes do not fit; fetched when the first layer is made. */
+let hintOf: ((message: string) => string | undefined) | undefined;
+
+/** There will be layers, whose inputs may not fit. */
+export async function expectLayers(): Promise<void> {
+  if (hintOf) return;
+  hintOf = () => undefined;
+  hintOf = await import("./hints.js").then((module) => module.hintOf, () => undefined);
+}
+
 /** The error the wasm module threw, as one of ours. */
 export function wrap(error: unknown): unknown {
   if (error instanceof GradloomError) return error;
   const { code, message } = error as { code?: unknown; message?: unknown };
   if (typeof code === "string" && code.startsWith("E_")) {
     const Class = CLASSES[code] ?? InternalError;
-    return new Class(code, String(message), { cause: error });
+    const hint = code === "E_SHAPE" ? hintOf?.(String(message)) : undefined;
+    return new Class(code, String(message), { cause: error, ...(hint && { hint }) });
   }
   return error;
 }

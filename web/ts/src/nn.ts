@@ -1,5 +1,5 @@
 // Layers, as thin as the tensor ops they call: a layer holds its parameters and says what forward does.
-import { ShapeError, ValueError } from "./errors.js";
+import { ShapeError, ValueError, expectLayers } from "./errors.js";
 import { type ConvOptions, Tensor, type TensorOptions, realize } from "./tensor.js";
 
 /** Parameters by name. */
@@ -86,6 +86,7 @@ export abstract class Module {
 }
 
 function parameter(shape: readonly number[], bound: number, { device }: LayerOptions): Tensor {
+  void expectLayers();
   return Tensor.uniform(shape, -bound, bound, { ...(device && { device }), requiresGrad: true });
 }
 
