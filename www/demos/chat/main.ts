@@ -10,12 +10,15 @@ let seed = 1;
 const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }), () => (ready = false));
 const [talk, words, rate] = [el("talk"), el<HTMLInputElement>("words"), el("rate")];
 
+/** Scrolls the list to its end. */
+const showLast = (): void => talk.parentElement?.scrollTo({ top: talk.scrollHeight });
+
 function line(role: "user" | "assistant", text: string): HTMLElement {
   const item = document.createElement("li");
   item.className = role;
   item.textContent = text;
   talk.append(item);
-  talk.scrollTop = talk.scrollHeight;
+  showLast();
   return item;
 }
 
@@ -46,7 +49,7 @@ async function say(text: string, signal: AbortSignal): Promise<string> {
     onEvent(event) {
       if (!("step" in event)) return;
       item.textContent += event.text as string;
-      talk.scrollTop = talk.scrollHeight;
+      showLast();
       demo.measure(event.step / event.steps);
       rate.textContent = `${event.step} tokens, ${(event.tokensPerSecond as number).toFixed(0)} a second`;
     },
