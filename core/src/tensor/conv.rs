@@ -128,18 +128,6 @@ impl Tensor {
         if stride.contains(&0) || dilation.contains(&0) {
             return Err(Error::value(op, "stride and dilation must be positive"));
         }
-        // zeros between the elements, then a plain convolution with the flipped kernel
-        let mut t = self.clone();
-        for i in 0..d {
-            let (axis, n, s) = (2 + i, x[2 + i], stride[i]);
-            if s == 1 || n == 0 {
-                continue;
-            }
-            let u = t.unsqueeze(axis as i64 + 1)?;
-            let mut pad = vec![(0, 0); u.rank()];
-            pad[axis + 1].1 = s - 1;
-            t = u.pad_zeros(&pad)?.flatten(axis as i64, axis as i64 + 1)?.narrow(axis as i64, 0, (n - 1) * s + 1)?;
-        }
         let (ci, co) = (w[0] / groups, w[1]);
         let spatial: Vec<i64> = (2..2 + d as i64).collect();
         let mut shape = vec![groups, ci, co];
@@ -149,13 +137,30 @@ impl Tensor {
         shape.extend_from_slice(&w[2..]);
         let flipped = flipped.reshape(&shape)?;
         let mut conv = ConvOpts { stride: vec![1; d], dilation: dilation.clone(), padding: Vec::new(), groups };
+        // zeros between the elements, then a plain convolution with the flipped kernel; a border before that may be stored, which pays
+        // where each result has taps of its own number
+        let mut borders = vec![(0, 0); 2];
         for i in 0..d {
-            let reach = (dilation[i] * (w[2 + i] - 1)) as i64;
-            conv.padding.push((reach - padding[i].0, reach - padding[i].1 + extra[i] as i64));
-            let size = (x[2 + i].max(1) - 1) as i64 * stride[i] as i64 + 1 + conv.padding[i].0 + conv.padding[i].1;
-            if size < 1 || window_count(size as usize, w[2 + i], 1, dilation[i]) == 0 {
+            let (n, s, k) = (x[2 + i], stride[i], w[2 + i]);
+            let reach = (dilation[i] * (k - 1)) as i64;
+            let (before, after) = (reach - padding[i].0, reach - padding[i].1 + extra[i] as i64);
+            let size = (n.max(1) - 1) as i64 * s as i64 + 1 + before + after;
+            if size < 1 || window_count(size as usize, k, 1, dilation[i]) == 0 {
                 return Err(misfit());
             }
+            let border = |p: i64| if k % s == 0 || n == 0 { 0 } else { (p.max(0) as usize).div_ceil(s) };
+            let (b, a) = (border(before), border(after));
+            borders.push((b, a));
+            conv.padding.push((before - (b * s) as i64, after - (a * s) as i64));
+        }
+        let mut t = self.pad_zeros(&borders)?;
+        for (i, &s) in stride.iter().enumerate().filter(|(i, s)| **s > 1 && x[2 + i] > 0) {
+            let axis = 2 + i as i64;
+            let (n, mut u) = (t.shape()[2 + i], t.unsqueeze(axis + 1)?);
+            let mut pad = vec![(0, 0); u.rank()];
+            pad[3 + i].1 = s - 1;
+            u = u.pad_zeros(&pad)?;
+            t = u.flatten(axis, axis + 1)?.narrow(axis, 0, (n - 1) * s + 1)?;
         }
         t.conv(&flipped, bias, &conv)
     }

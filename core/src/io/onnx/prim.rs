@@ -5,7 +5,7 @@ use super::fold::in_dtype;
 use super::value::{Cx, Value};
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
-use crate::tensor::{ConvOpts, Operand, PadMode, ScatterOp, Tensor, broadcast_shape};
+use crate::tensor::{ConvOpts, ConvTransposeOpts, Operand, PadMode, ScatterOp, Tensor, broadcast_shape};
 
 /// A primitive on one operand.
 pub(super) type Unary = fn(&Tensor) -> Result<Tensor>;
@@ -463,16 +463,14 @@ impl Cx<'_> {
 
     /// Cross-correlation of [n, c, ..] with [o, c / groups, ..]; shapes are checked by the caller.
     pub(super) fn conv(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
-        let opts = ConvOpts {
-            stride: win.stride.clone(),
-            dilation: win.dilation.clone(),
-            padding: win.pads.iter().map(|&(a, b)| (a as i64, b as i64)).collect(),
-            groups,
-        };
-        let make = |t: &[Tensor]| t[0].conv(&t[1], None, &opts)?.cast(t[0].dtype());
-        // a convolution is too much work for a build, unless there is no device
+        let opts = conv_opts(win, groups);
+        self.convolve(x, w, &|t| t[0].conv(&t[1], None, &opts)?.cast(t[0].dtype()))
+    }
+
+    /// A convolution is too much work for a build, unless there is no device.
+    fn convolve(&self, x: &Value, w: &Value, make: &dyn Fn(&[Tensor]) -> Result<Tensor>) -> Result<Value> {
         if self.fold_limit == usize::MAX {
-            return self.compute(&[x, w], 0, &make);
+            return self.compute(&[x, w], 0, make);
         }
         make(&[self.lazy(x)?, self.lazy(w)?]).map(Value::lazy)
     }
@@ -483,29 +481,8 @@ impl Cx<'_> {
         if apart && win.pads.iter().all(|&p| p == (0, 0)) {
             return self.conv_transpose_apart(x, w, win, groups);
         }
-        // zeros between the elements, then a convolution with the flipped kernel
-        let spatial = win.kernel.len();
-        let x = self.dilate(x, &win.stride)?;
-        let (c, o) = (w.dim(0)?, w.dim(1)?);
-        let mut w = w.clone();
-        for i in 0..spatial {
-            w = self.flip(&w, 2 + i)?;
-        }
-        let w = self.reshape(&w, &[&[groups, c / groups, o], &win.kernel[..]].concat())?;
-        let w = self.swap(&w, 1, 2)?;
-        let w = self.reshape(&w, &[&[groups * o, c / groups], &win.kernel[..]].concat())?;
-        // full correlation is padded by reach; what the caller cuts off is padded less, or cut
-        let reach: Vec<usize> = win.kernel.iter().zip(&win.dilation).map(|(k, d)| (k - 1) * d).collect();
-        let mut inner = Window { stride: vec![1; spatial], pads: vec![(0, 0); spatial], ..win.clone() };
-        let (mut start, mut len) = (vec![0; x.rank()], x.shape().to_vec());
-        for i in 0..spatial {
-            let (before, after) = win.pads[i];
-            inner.pads[i] = (reach[i].saturating_sub(before), reach[i].saturating_sub(after));
-            start[2 + i] = before.saturating_sub(reach[i]);
-            len[2 + i] = len[2 + i].saturating_sub(start[2 + i] + after.saturating_sub(reach[i]));
-        }
-        let x = self.slice(&x, &start, &len, &vec![1; x.rank()])?;
-        self.conv(&x, &w, &inner, groups)
+        let opts = ConvTransposeOpts { conv: conv_opts(win, groups), output_padding: Vec::new() };
+        self.convolve(x, w, &|t| t[0].conv_transpose(&t[1], None, &opts)?.cast(t[0].dtype()))
     }
 
     /// A transposed convolution whose results do not overlap: a product over the channels gives every tap of every place.
@@ -526,28 +503,15 @@ impl Cx<'_> {
         self.reshape(&y, &[&[n, groups * o][..], &out].concat())
     }
 
-    /// Puts `stride - 1` zeros between elements of the spatial axes.
-    fn dilate(&self, x: &Value, stride: &[usize]) -> Result<Value> {
-        let mut x = x.clone();
-        for (i, &s) in stride.iter().enumerate().filter(|(_, s)| **s > 1) {
-            let axis = 2 + i;
-            let mut shape = x.shape().to_vec();
-            let n = shape[axis];
-            shape.insert(axis + 1, 1);
-            let wide = self.reshape(&x, &shape)?;
-            let (zero, mut after) = (vec![0; shape.len()], vec![0; shape.len()]);
-            after[axis + 1] = s - 1;
-            let wide = self.pad(&wide, &zero, &after, Scalar::from_i64(0, x.dtype()))?;
-            shape.remove(axis + 1);
-            shape[axis] = n * s;
-            x = self.narrow(&self.reshape(&wide, &shape)?, axis, 0, (n * s).saturating_sub(s - 1))?;
-        }
-        Ok(x)
-    }
-
     /// The windows over the spatial (last) axes of an already padded tensor: [.., out.., kernel..].
     pub(super) fn windows(&self, x: &Value, win: &Window) -> Result<Value> {
         let taps = win.kernel.iter().fold(x.len(), |n, &k| n.saturating_mul(k));
         self.apply(&[x], taps, &|t| t[0].windows(&win.kernel, &win.stride, &win.dilation))
     }
+}
+
+/// How windows move, for a tensor's methods.
+fn conv_opts(win: &Window, groups: usize) -> ConvOpts {
+    let padding = win.pads.iter().map(|&(a, b)| (a as i64, b as i64)).collect();
+    ConvOpts { stride: win.stride.clone(), dilation: win.dilation.clone(), padding, groups }
 }
