@@ -105,6 +105,7 @@ pub fn has_relaxed_simd() -> bool {
 impl WasmDevice {
     /// A device with one thread, or on shared memory with room for the threads that `add_threads` brings.
     pub fn new(shared: bool) -> Result<WasmDevice> {
+        gradloom_core::codegen::reach::enable();
         let (memory, max_pages) = memory(shared)?;
         let table = Table::new(&js::object(&[("element", "anyfunc".into()), ("initial", 64.into())]))
             .map_err(|e| failed(text(&e)))?;

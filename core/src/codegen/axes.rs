@@ -54,6 +54,10 @@ pub struct Kernel {
     pub params: Vec<ParamInfo>,
     /// Conditions without which turns of a range, by id, do nothing; then the bounds that come of them ([`super::reach`]).
     pub reach: Vec<(u8, UOp)>,
+    /// Loops of `reach` over taps, of which each phase of a result has its own number ([`super::digits`]).
+    pub taps: RangeSet,
+    /// Loops side by side inside of all others, each around Stores of its own ([`super::borders`]).
+    pub pieces: Vec<UOp>,
     /// Which turns of its loops anybody needs, all of these conditions.
     pub live: Vec<UOp>,
     /// The turns that these leave ([`super::live`]), once opts are applied.
@@ -93,6 +97,8 @@ impl Kernel {
             packs,
             params,
             reach: Vec::new(),
+            taps: 0,
+            pieces: Vec::new(),
             live,
             turns: Vec::new(),
             extents: Default::default(),

@@ -160,6 +160,10 @@ fn phase(k: &mut Kernel, out: (UOp, i64), tap: (UOp, i64), rest: i64, by: usize)
     let end = k.g.idx(taps as i64);
     let inside = (taps % by != 0).then(|| k.g.binary(Op::CmpLt, which, end));
     k.restrict(image, [r, short], inside, Behind::Masked);
+    if let Some(c) = inside {
+        k.taps |= 1 << arg.id;
+        k.reach.push((arg.id, c));
+    }
     nest(k, id, inner, false);
     Ok(true)
 }

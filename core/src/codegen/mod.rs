@@ -3,6 +3,7 @@
 //! Never: tensors, plans, renderers. What it must know of a backend it reads from the [`Target`].
 
 pub mod axes;
+mod borders;
 pub mod cost;
 pub mod count;
 mod digits;

@@ -62,7 +62,7 @@ fn has_tiles(t: &Target) -> bool {
 }
 
 /// All of them, in order.
-pub static PASSES: [Pass; 19] = [
+pub static PASSES: [Pass; 20] = [
     Pass {
         name: "merge-axes",
         what: "Neighbouring loops become one where no address gets harder.",
@@ -145,6 +145,16 @@ pub static PASSES: [Pass; 19] = [
         run: |l| {
             reach::ends(&mut l.kernel, &l.masked);
             live::loops(&mut l.kernel);
+            Ok(())
+        },
+    },
+    Pass {
+        name: "borders",
+        what: "The first and last turn of the innermost loop get code of their own, where masks matter in these alone.",
+        when: has_own_loops,
+        leaves: Stage::Lowering,
+        run: |l| {
+            reach::borders(&mut l.kernel);
             Ok(())
         },
     },

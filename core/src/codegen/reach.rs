@@ -9,12 +9,14 @@
 //! whose largest value is -Inf or NaN every term is NaN, masked or not: one turn at least is run, so that the sum is too.
 
 use super::axes::Kernel;
+use super::borders;
 use crate::DType;
 use crate::rewrite::substitute1;
 use crate::rules::{below, simplify_with};
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, RangeSet, ReduceOp, UOp, graph::MAX_RANGES};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::sync::OnceLock;
 
 /// Nodes that one analysis may visit.
 const MOST_NODES: usize = 64;
@@ -28,12 +30,54 @@ const LEAST: i64 = 32;
 /// Ranges over the same elements under the same mask, by id.
 type Family = Vec<u8>;
 
+/// What is done to loops of which a mask leaves a part. As in [`super::live`], a table that [`enable`] makes at run time, so that a page that
+/// computes on a GPU alone, whose threads go through loops together, does not load it.
+struct How {
+    find: fn(&mut Kernel) -> Vec<Family>,
+    ends: fn(&mut Kernel, &[Family]),
+    borders: fn(&mut Kernel),
+}
+
+static HOW: OnceLock<Box<How>> = OnceLock::new();
+
+/// From now on masks end loops. Only WebAssembly modules have to say so.
+pub fn enable() {
+    let how = || How { find: find_in, ends: ends_in, borders: borders::split };
+    HOW.get_or_init(|| Box::new(how()));
+}
+
+fn how() -> Option<&'static How> {
+    if cfg!(not(target_arch = "wasm32")) {
+        enable();
+    }
+    HOW.get().map(|how| &**how)
+}
+
 /// Finds the loops that masks may end; their conditions go to `k.reach`.
 pub fn find(k: &mut Kernel) -> Vec<Family> {
+    how().map_or(Vec::new(), |how| (how.find)(k))
+}
+
+/// Makes bounds of the conditions in `k.reach`, once the opts are applied.
+pub fn ends(k: &mut Kernel, families: &[Family]) {
+    match how() {
+        Some(how) => (how.ends)(k, families),
+        None => k.reach.clear(),
+    }
+}
+
+/// Gives masks that matter in a loop's first and last turn code of their own: [`borders::split`].
+pub fn borders(k: &mut Kernel) {
+    if let Some(how) = how() {
+        (how.borders)(k);
+    }
+}
+
+fn find_in(k: &mut Kernel) -> Vec<Family> {
     let nodes = k.nodes();
     let masks = |u: &UOp| k.g.op(*u) == Op::CmpLt;
     if k.next_id as usize >= MAX_RANGES || !nodes.iter().any(masks) {
-        return Vec::new();
+        return k.reach.iter().map(|t| vec![t.0]).collect();
     }
     let mut found: Vec<(UOp, Family)> = Vec::new();
     // by range id: its family, or none if one of its reductions has no mask
@@ -69,9 +113,10 @@ pub fn find(k: &mut Kernel) -> Vec<Family> {
             }
         }
     }
+    let taps: Vec<Family> = k.reach.iter().map(|t| vec![t.0]).collect();
     for r in k.ranges() {
         let id = k.g.range_arg(r).id;
-        let Some(key) = of.get(&id).copied().flatten() else { continue };
+        let Some(key) = of.get(&id).copied().flatten().filter(|_| k.taps >> id & 1 == 0) else { continue };
         let map = [(stand_in(k, r), r)].into_iter().collect();
         let cond = substitute1(&mut k.g, key, &map);
         k.reach.push((id, cond));
@@ -80,7 +125,7 @@ pub fn find(k: &mut Kernel) -> Vec<Family> {
             None => found.push((key, vec![id])),
         }
     }
-    found.into_iter().map(|f| f.1).collect()
+    found.into_iter().map(|f| f.1).chain(taps).collect()
 }
 
 /// The ranges along which a local array is read on axis `i`; none where it is read in another way.
@@ -247,13 +292,27 @@ fn held(k: &mut Kernel, index: UOp) -> Option<UOp> {
     Some(simplify_with(&mut k.g, value, &mut k.memo))
 }
 
-/// Makes bounds of the conditions in `k.reach`, once the opts are applied.
-pub fn ends(k: &mut Kernel, families: &[Family]) {
+fn ends_in(k: &mut Kernel, families: &[Family]) {
     let reach = std::mem::take(&mut k.reach);
     for family in families {
         let conds: Vec<(u8, UOp)> = reach.iter().copied().filter(|c| family.contains(&c.0)).collect();
         let found = family_ends(k, &conds);
+        if let (true, &[(id, cond)]) = (found.is_some(), &conds[..]) {
+            keep_taps(k, id, cond);
+        }
         k.reach.extend(found.into_iter().flatten());
+    }
+}
+
+/// A loop over taps whose end is that of its condition need not ask for it.
+fn keep_taps(k: &mut Kernel, id: u8, cond: UOp) {
+    let outer = outer_ranges(k);
+    let Some(r) = k.range_by_id(id).filter(|_| k.taps >> id & 1 == 1 && k.g.ranges(cond) & !outer == 1 << id) else {
+        return;
+    };
+    if below(&mut k.g, cond, r, outer).is_some_and(|(_, end)| k.g.bounds(end).0 > 0) {
+        let yes = k.g.bool(true);
+        k.replace(&[(cond, yes)].into_iter().collect());
     }
 }
 
@@ -277,7 +336,7 @@ fn family_ends(k: &mut Kernel, conds: &[(u8, UOp)]) -> Option<Vec<(u8, UOp)>> {
     }
     let rest = rest.filter(|_| common <= MOST_COMMON)?;
     let pays = |&(_, step, n): &(u8, i64, i64)| pays(step.saturating_mul(n), k.g.bounds(rest));
-    if !turns.iter().all(pays) {
+    if !turns.iter().all(|x| k.taps >> x.0 & 1 == 1 || pays(x)) {
         return None;
     }
     let (all, above, one) = (k.g.idx(common), k.g.idx(common - 1), k.g.idx(1));

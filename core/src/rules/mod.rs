@@ -26,6 +26,7 @@ pub use late::LATE;
 pub(crate) use limits::{below, needed, sum_of_ranges};
 pub use limits::{limits, runs_down};
 pub use symbolic::SYMBOLIC;
+pub(crate) use under::simplify_under;
 
 use crate::rewrite::{Memo, rewrite_with};
 use crate::uop::{Graph, UOp};

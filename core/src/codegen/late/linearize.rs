@@ -31,11 +31,20 @@ struct Lin<'a> {
 /// Orders the kernel's nodes for execution; closes the output loops.
 pub fn linearize(k: &mut Kernel, loops: &FxHashMap<u8, LoopInfo>) -> Result<Vec<UOp>> {
     let ranges = k.ranges();
-    let outs: Vec<UOp> =
-        ranges.iter().copied().filter(|&r| matches!(k.g.kind(r), AxisKind::Loop | AxisKind::Walk)).collect();
+    let is_piece = |r: &UOp| k.pieces.iter().any(|p| k.g.range_arg(*p).id == k.g.range_arg(*r).id);
+    let is_out = |r: &UOp| matches!(k.g.kind(*r), AxisKind::Loop | AxisKind::Walk);
+    let (pieces, outs): (Vec<UOp>, Vec<UOp>) = ranges.iter().copied().filter(is_out).partition(is_piece);
     let has_threads = ranges.iter().any(|&r| matches!(k.g.kind(r), AxisKind::Local(_) | AxisKind::Grid(1..)));
     let grid = ranges.iter().copied().find(|&r| k.g.kind(r) == AxisKind::Grid(0)).filter(|_| !has_threads);
     let mut body: SmallVec<[UOp; 4]> = k.g.srcs(k.sink);
+    for &p in &pieces {
+        let inside = |u: &UOp| k.g.ranges(*u) & k.g.ranges(p) != 0;
+        let at = body.iter().position(inside).unwrap_or(0);
+        let (own, mut rest): (SmallVec<[UOp; 4]>, SmallVec<[UOp; 4]>) = body.iter().copied().partition(inside);
+        let src = [&[p], &own[..]].concat();
+        rest.insert(at, k.g.node(Op::End, crate::DType::Void, &src, crate::uop::Arg::None));
+        body = rest;
+    }
     for &r in outs.iter().rev() {
         let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[r]);
         src.extend_from_slice(&body);
@@ -44,7 +53,7 @@ pub fn linearize(k: &mut Kernel, loops: &FxHashMap<u8, LoopInfo>) -> Result<Vec<
     k.sink = k.g.sink(&body);
     let g = &k.g;
     let mut depth: FxHashMap<u8, u32> = FxHashMap::default();
-    for (d, r) in grid.iter().chain(&outs).enumerate() {
+    for (d, r) in grid.iter().chain(&outs).chain(&pieces).enumerate() {
         depth.insert(g.range_arg(*r).id, d as u32 + 1);
     }
     for &id in loops.keys() {

@@ -52,6 +52,8 @@ pub(super) struct View<'a> {
     pub(super) after: usize,
     /// The axes that lanes may run along, where not all of them may.
     pub(super) lanes: Option<RangeSet>,
+    /// Taps of which each phase of a result has its own number, and the loops over phases: loops on processors, so that none is zero.
+    phases: RangeSet,
     /// Length and id of each range, by node: they are asked for many times.
     axes: Vec<(usize, u8)>,
 }
@@ -158,7 +160,8 @@ impl<'a> View<'a> {
         let ranges = k.ranges();
         let mut axes = vec![(0, 0); ranges.iter().max().map_or(0, |r| r.0 as usize + 1)];
         ranges.iter().for_each(|&r| axes[r.0 as usize] = (g.range_len(r), g.range_arg(r).id));
-        View { k, t, outs, reds, inner, store, blocks, after, lanes: None, axes }
+        let phases = k.reach.iter().filter(|_| !t.has_local).fold(0, |m, x| m | g.ranges(x.1));
+        View { k, t, outs, reds, inner, store, blocks, after, lanes: None, phases, axes }
     }
 
     /// Element stride of the result along an axis.
@@ -409,7 +412,8 @@ impl<'a> View<'a> {
         };
         let mut lane_options: Vec<Option<UOp>> = vec![None];
         if vector {
-            lane_options.extend(self.outs.iter().copied().filter(|&r| self.len(r) > 1).map(Some));
+            let outs = self.outs.iter().copied().filter(|&r| self.len(r) > 1 && self.phases >> self.id(r) & 1 == 0);
+            lane_options.extend(outs.map(Some));
             lane_options.extend(self.reds.iter().copied().filter(|&r| self.len(r) >= lanes).map(Some));
         }
         if let Some(may) = self.lanes {
@@ -417,7 +421,7 @@ impl<'a> View<'a> {
         }
         // half registers, where a whole one would be mostly empty
         let halves = self.blocks && self.t.half_vectors && self.lanes.is_none();
-        let useful = |r: UOp| self.inner.iter().any(|a| a.ranges >> self.id(r) & 1 == 0);
+        let useful = |r: UOp| (self.phases | self.inner.iter().fold(!0, |m, a| m & a.ranges)) >> self.id(r) & 1 == 0;
         for lane in lane_options {
             let max_vectors = match lane {
                 Some(l) if self.len(l) >= lanes => {
@@ -549,8 +553,8 @@ impl<'a> View<'a> {
             if Some(r) == tile.lane {
                 break;
             }
-            // what is left of a loop whose turns a mask leaves out
-            if n == 1 {
+            // what is left of a loop whose turns a mask leaves out, and one of which a mask may leave out turns
+            if n == 1 || self.phases >> self.id(r) & 1 == 1 {
                 continue;
             }
             if Some(r) == window {

@@ -280,27 +280,43 @@ fn pad(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
         return one(o.cx.pad(&x, &before, &after, value));
     }
     let padded: Vec<usize> = (0..x.rank()).filter(|&a| before[a] + after[a] > 0).collect();
-    for &a in padded.iter().rev() {
-        let (n, b, e) = (x.dim(a)?, before[a], after[a]);
+    for &a in &padded {
+        let n = x.dim(a)?;
         let fits = match mode.as_str() {
             "reflect" | "wrap" => true,
             "edge" => n > 0,
             _ => return o.fail(format!("the mode `{mode}` is unknown")),
         };
         if !fits || n == 0 {
-            return o.fail(format!("axis {a} of {:?} can not be padded by {b} and {e}", x.shape()));
+            return o.fail(format!("axis {a} of {:?} can not be padded by {} and {}", x.shape(), before[a], after[a]));
         }
-        x = mirror(o, &x, a, b, e, &mode)?;
-        if a != padded[0] {
-            // parts of parts would all be looked for at each element
+    }
+    // two axes at a time, the second one within each part of the first: parts of more parts would all be looked for at each element
+    let along = |x: &Value, a: usize, inner: &dyn Fn(&Value) -> Result<Value>| {
+        mirror(o, x, a, [before[a], after[a]], &mode, inner)
+    };
+    for (i, pair) in padded.rchunks(2).enumerate() {
+        if i > 0 {
             x = o.cx.stored(&x)?;
         }
+        let last = pair[pair.len() - 1];
+        x = along(&x, last, &|part| match pair {
+            &[first, _] => along(part, first, &|x| Ok(x.clone())),
+            _ => Ok(part.clone()),
+        })?;
     }
     Ok(vec![x])
 }
 
-/// Pads one axis by its own elements. Short pads are slices, joined; longer ones walk back and forth by an index.
-fn mirror(o: &Op<'_, '_>, x: &Value, a: usize, before: usize, after: usize, mode: &str) -> Result<Value> {
+/// Pads one axis by its own elements. Short pads are slices, joined; longer ones walk back and forth by an index. `inner` is done to each part.
+fn mirror(
+    o: &Op<'_, '_>,
+    x: &Value,
+    a: usize,
+    [before, after]: [usize; 2],
+    mode: &str,
+    inner: &dyn Fn(&Value) -> Result<Value>,
+) -> Result<Value> {
     let n = x.dim(a)?;
     o.cx.check_shape(&[before, after, n].map(|v| v.max(1)))?;
     let mut shape = x.shape().to_vec();
@@ -331,12 +347,12 @@ fn mirror(o: &Op<'_, '_>, x: &Value, a: usize, before: usize, after: usize, mode
             };
             let mut index = o.cx.room(n.saturating_add(before).saturating_add(after))?;
             index.extend((-(before as i64)..(n + after) as i64).map(at));
-            return o.cx.gather(x, &o.cx.ints(&index)?, a);
+            return o.cx.gather(&inner(x)?, &o.cx.ints(&index)?, a);
         }
     }
     parts.insert(1, x.clone());
-    let parts: Vec<Value> = parts.into_iter().filter(|p| p.extent(a) > 0).collect();
-    o.cx.concat(&parts, a)
+    parts.retain(|p| p.extent(a) > 0);
+    o.cx.concat(&parts.iter().map(inner).collect::<Result<Vec<_>>>()?, a)
 }
 
 fn constant(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {

@@ -1,0 +1,129 @@
+//! What is read here or there, at the borders of padded windows, of reflections, of joined tensors. Where a condition that is the same for
+//! all of a tile chooses one of two elements of a buffer, the address is chosen and one is loaded. Then the first and the last turn of the
+//! innermost loop get code of their own, where masks matter in these alone: the turns between are a loop without masks.
+//!
+//! In: a kernel whose opts are applied, with the loops that the launch has left. Out: the same Stores once a piece; the pieces' loops are
+//! [`Kernel::pieces`], side by side in all other loops. Kernels with loops of reductions stay as they are: there masks take little
+//! of the time, and code much room.
+
+use super::axes::Kernel;
+use crate::analysis::linear::Linear;
+use crate::rewrite::substitute1;
+use crate::rules::{simplify_under, simplify_with};
+use crate::uop::{AxisKind, Op, RangeSet, UOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Turns of a loop of which some are worth code of their own, and of one that takes sums.
+const LEAST: [usize; 2] = [2, 3];
+/// Nodes of a kernel that may be there three times.
+const MOST_NODES: usize = 600;
+
+/// Chooses addresses, and splits the innermost loop where that leaves fewer masks.
+pub(super) fn split(k: &mut Kernel) {
+    choose_addresses(k);
+    let Some(&r) = k.ranges_of(AxisKind::Loop).last() else { return };
+    let (n, nodes) = (k.g.range_len(r), k.nodes());
+    let kept = |&u: &UOp| match k.g.op(u) {
+        Op::Range => matches!(k.g.kind(u), AxisKind::Walk | AxisKind::Reduce),
+        op => op == Op::Stage,
+    };
+    let ends = !k.live.is_empty() || !k.turns.is_empty() || !k.reach.is_empty();
+    let least = LEAST[usize::from(nodes.iter().any(|&u| k.g.op(u) == Op::Reduce))];
+    if n < least || ends || nodes.len() > MOST_NODES || nodes.iter().any(kept) {
+        return;
+    }
+    let mut best = (masks(k, k.sink, r), None);
+    // the last tile of a row may overlap the one before, so that a border is in both
+    for (first, last) in [(0, 1), (1, 0), (1, 1), (0, 2), (1, 2)].into_iter().filter(|(first, last)| first + last < n) {
+        let Some((p, middle)) = piece(k, r, first, n - last) else { return };
+        let left = masks(k, middle, p);
+        if left < best.0 {
+            best = (left, Some((first, last, p, middle)));
+        }
+    }
+    let Some((first, last, p, middle)) = best.1 else { return };
+    let mut pieces: SmallVec<[(UOp, UOp); 3]> = SmallVec::from_slice(&[(p, middle)]);
+    for (at, from, to) in [(0, 0, first), (first.min(1) + 1, n - last, n)].into_iter().filter(|x| x.1 < x.2) {
+        let Some(edge) = piece(k, r, from, to) else { return };
+        pieces.insert(at, edge);
+    }
+    let mut stores: SmallVec<[UOp; 4]> = SmallVec::new();
+    for (turn, sink) in pieces {
+        stores.extend(k.g.srcs(sink));
+        k.pieces.extend(Some(turn).filter(|&p| k.g.op(p) == Op::Range));
+    }
+    k.sink = k.g.sink(&stores);
+}
+
+/// The turns `from..to` as a loop of their own, or as none if it is one turn: what counts them, and the Stores.
+fn piece(k: &mut Kernel, r: UOp, from: usize, to: usize) -> Option<(UOp, UOp)> {
+    let start = k.g.idx(from as i64);
+    let (turn, at) = match to - from {
+        1 => (start, start),
+        n => {
+            let p = k.new_range(n, AxisKind::Loop, false).ok()?;
+            (p, k.g.binary(Op::Add, p, start))
+        }
+    };
+    let sink = substitute1(&mut k.g, k.sink, &[(r, at)].into_iter().collect());
+    Some((turn, simplify_with(&mut k.g, sink, &mut k.memo)))
+}
+
+/// Comparisons that change from turn to turn.
+fn masks(k: &Kernel, sink: UOp, turn: UOp) -> usize {
+    let all = k.g.reachable(&[sink]);
+    all.iter().filter(|&&u| matches!(k.g.op(u), Op::CmpLt | Op::CmpNe) && k.g.ranges(u) & k.g.ranges(turn) != 0).count()
+}
+
+/// Of two loads of one buffer of which a condition that is the same for a whole tile chooses one, only one is done: the address is chosen.
+fn choose_addresses(k: &mut Kernel) {
+    let tile = |r: &UOp| !matches!(k.g.kind(*r), AxisKind::Loop | AxisKind::Grid(_) | AxisKind::Reduce);
+    let tile = k.ranges().into_iter().filter(tile).fold(0, |m: RangeSet, r| m | k.g.ranges(r));
+    let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
+    let mut chosen = false;
+    for u in k.nodes() {
+        let src: SmallVec<[UOp; 4]> = k.g.src(u).iter().map(|s| image[s]).collect();
+        let new = k.g.with_src(u, &src);
+        let one = chosen_load(k, new, tile);
+        chosen |= one.is_some();
+        image.insert(u, one.unwrap_or(new));
+    }
+    if chosen {
+        k.sink = simplify_with(&mut k.g, image[&k.sink], &mut k.memo);
+    }
+}
+
+/// The one load in place of both, where their addresses differ by what the tile does not know.
+fn chosen_load(k: &mut Kernel, u: UOp, tile: RangeSet) -> Option<UOp> {
+    let (Op::Where, &[c, x, y]) = (k.g.op(u), &k.g.srcs(u)[..]) else { return None };
+    let (Op::Load, Op::Load, 0) = (k.g.op(x), k.g.op(y), k.g.ranges(c) & tile) else { return None };
+    let (of, to) = (k.g.srcs(x), k.g.srcs(y));
+    let (p, i, j) = (k.g.src_at(of[0], 0), k.g.src_at(of[0], 1), k.g.src_at(to[0], 1));
+    let mut far = Linear::of(&k.g, i);
+    far.add(&Linear::of(&k.g, j), -1);
+    far.sort(&k.g);
+    let dt = k.g.dtype(j);
+    let far = far.build(&mut k.g, dt)?;
+    if p != k.g.src_at(to[0], 0) || k.g.op(p) != Op::Param || k.g.ranges(far) & tile != 0 {
+        return None;
+    }
+    let (yes, zero) = (k.g.bool(true), k.g.idx(0));
+    let no = k.g.binary(Op::CmpNe, c, yes);
+    let no = simplify_with(&mut k.g, no, &mut k.memo);
+    let a = of.get(2).map_or(yes, |&gate| simplify_under(&mut k.g, c, gate));
+    let b = to.get(2).map_or(yes, |&gate| simplify_under(&mut k.g, no, gate));
+    let (gate, by) = (k.g.select(c, a, b), k.g.select(c, far, zero));
+    let gate = simplify_with(&mut k.g, gate, &mut k.memo);
+    let at = k.g.binary(Op::Add, j, by);
+    let index = k.g.index(p, at);
+    let alt = of.get(1).or(to.get(1)).copied();
+    if gate != yes && to.get(1).is_some_and(|&other| Some(other) != alt) {
+        return None;
+    }
+    let index = simplify_with(&mut k.g, index, &mut k.memo);
+    Some(match alt.filter(|_| gate != yes) {
+        Some(alt) => k.g.load_gated(index, alt, gate),
+        None => k.g.load(index),
+    })
+}
