@@ -7,16 +7,22 @@ use gradloom_core::codegen::{Opt, Program, compile, compile_watched};
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::close;
 use gradloom_core::schedule::{Ast, Origin, Schedule, schedule};
-use gradloom_core::target::{MatrixTile, Target};
+use gradloom_core::target::{Copies, MatrixTile, Target};
 use gradloom_core::tensor::{ConvOpts, Session, Tensor};
 use gradloom_core::uop::eval::{eval_program, eval_tensor};
 use gradloom_core::uop::mma::Layout;
-use gradloom_core::uop::{Graph, Op, UOp};
+use gradloom_core::uop::{Arg, Graph, Op, UOp};
 use gradloom_core::{DType, Result};
 use gradloom_tests::networks::{Net, build, kernels, load};
 
 fn target() -> Target {
     Target::matrix("tiles", [MatrixTile::sm80(), MatrixTile::subgroup_matrix()].concat())
+}
+
+/// One that copies to workgroup memory while it computes, and loads matrices from there.
+fn copying() -> Target {
+    let copies = Some(Copies { blocks: 4, bytes: 163 << 10, processors: 4 });
+    Target { copies, ..Target::matrix("copying", MatrixTile::sm80()) }
 }
 
 /// One whose only tile is multiplied by subgroups of 32 and 16 by 16 by 16.
@@ -130,6 +136,58 @@ fn products_of_every_dtype_and_shape_are_right() {
             assert_eq!(programs.iter().map(uses_tiles).collect::<Vec<_>>(), [true], "{dt} {sides:?}");
         }
     }
+}
+
+/// Copies of a program that go on by themselves, and matrices that it loads.
+fn copied(p: &Program) -> [usize; 2] {
+    let copies = |u: &&UOp| p.g.op(**u) == Op::Store && *p.g.arg(**u) != Arg::None;
+    let loads = |u: &&UOp| p.g.op(**u) == Op::LoadMatrix;
+    [p.order.iter().filter(copies).count(), p.order.iter().filter(loads).count()]
+}
+
+#[test]
+fn factors_are_copied_ahead_and_loaded_as_matrices() {
+    let t = copying();
+    for dt in [DType::F16, DType::BF16] {
+        for [m, n, k] in [[64, 64, 64], [128, 256, 96], [16, 128, 128], [192, 64, 48], [64, 96, 320]] {
+            let s = Session::new();
+            // either factor as it is and turned
+            let turned = |shape: [usize; 2]| empty(&s, dt, &shape).permute(&[1, 0]).expect("a matrix");
+            let ways = [
+                ("plain", empty(&s, dt, &[m, k]).matmul(&empty(&s, dt, &[k, n]))),
+                ("right turned", empty(&s, dt, &[m, k]).matmul(&turned([n, k]))),
+                ("left turned", turned([k, m]).matmul(&empty(&s, dt, &[k, n]))),
+                ("of a batch", empty(&s, dt, &[3, m, k]).matmul(&empty(&s, dt, &[3, k, n]))),
+                ("of one with itself", {
+                    let x = empty(&s, dt, &[m, k]);
+                    x.permute(&[1, 0]).and_then(|turned| x.matmul(&turned))
+                }),
+                ("and more", empty(&s, dt, &[m, k]).matmul(&turned([n, k])).and_then(|y| y.gelu())),
+            ];
+            for (way, y) in ways {
+                let what = format!("{dt} {m} {n} {k} {way}");
+                let programs = check(&what, &t, &y.expect("a product"), None);
+                let [copies, loads] = copied(&programs[0]);
+                assert!(copies > 0 && loads > 0, "{what}: {copies} copies, {loads} loads of matrices");
+            }
+        }
+    }
+}
+
+#[test]
+fn factors_that_cannot_be_copied_whole_are_right() {
+    let t = copying();
+    for [m, n, k] in [[64, 64, 16], [33, 64, 64], [64, 40, 64], [64, 64, 72], [7, 9, 11]] {
+        let s = Session::new();
+        check(&format!("{m} {n} {k}"), &t, &matmul(&s, DType::F16, [m, n, k]), None);
+    }
+    // one factor is computed, the other begins at an odd element
+    let s = Session::new();
+    let (x, w) = (empty(&s, DType::F16, &[64, 64]), empty(&s, DType::F16, &[64, 65]));
+    let w = w.shrink(&[(0, 64), (1, 65)]).expect("a part");
+    check("a part", &t, &x.matmul(&w).expect("a product"), None);
+    let y = x.relu().expect("values").matmul(&empty(&s, DType::F16, &[64, 64])).expect("a product");
+    check("computed", &t, &y, None);
 }
 
 #[test]

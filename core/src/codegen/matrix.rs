@@ -6,6 +6,7 @@
 //! inside of the op; that over tiles stays a reduction, which `reduce` makes an accumulator and a loop as it does any other.
 
 use super::axes::Kernel;
+use crate::analysis::affine;
 use crate::analysis::product::product;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
@@ -63,6 +64,8 @@ struct Product<'a> {
     axes: [UOp; 3],
     /// Terms where this does not hold are zero.
     gate: Option<UOp>,
+    /// A subgroup can load matrices from workgroup memory.
+    loads: bool,
 }
 
 /// The two factors of a sum's terms, with what the terms are gated by. A product that is rounded to 16 bits before it is added is taken
@@ -111,7 +114,7 @@ fn find<'a>(k: &Kernel, t: &'a Target, sum: UOp, sides: &[UOp]) -> Option<Produc
     ways.into_iter().find_map(|(factors, [m, n])| {
         let axes = [m, n, terms];
         let tile = t.matrix_tiles.iter().find(|tile| fits(tile, axes))?;
-        (!has(factors[0], n) && !has(factors[1], m)).then_some(Product { tile, factors, axes, gate })
+        (!has(factors[0], n) && !has(factors[1], m)).then_some(Product { tile, factors, axes, gate, loads: t.copies.is_some() })
     })
 }
 
@@ -122,6 +125,11 @@ impl Product<'_> {
         if let Some(gate) = self.gate {
             let zero = k.g.float(0.0, k.g.dtype(x));
             x = k.g.select(gate, x, zero);
+        }
+        if self.loads
+            && let Some(loaded) = f.load(k, x, axes)
+        {
+            return loaded;
         }
         let map = axes.into_iter().map(|(r, side)| (r, f.place(&mut k.g, side))).collect();
         let x = substitute1(&mut k.g, x, &map);
@@ -141,6 +149,60 @@ impl<'a> Fragment<'a> {
         let axis = |d: &Digit| k.new_range(d.len as usize, AxisKind::Upcast, false);
         let registers = spread.registers.iter().map(axis).collect::<Result<_>>()?;
         Ok(Fragment { spread, thread, registers })
+    }
+
+    /// The fragment of what lies in workgroup memory, as matrices of 8 by 8 that the subgroup loads together ([`Op::LoadMatrix`]): those of a
+    /// thread's pairs of registers. `None` for what does not lie there as whole rows.
+    fn load(&self, k: &mut Kernel, x: UOp, axes: [(UOp, Side); 2]) -> Option<UOp> {
+        let g = &k.g;
+        let [pair, rest @ ..] = self.spread.registers.as_slice() else { return None };
+        let index = g.src_at(x, 0);
+        let staged = g.op(x) == Op::Load && g.src(x).len() == 1 && g.op(g.src_at(index, 0)) == Op::Stage;
+        // each thread has two neighbours along k of one of eight rows or columns
+        let side = axes[0].1;
+        let quads = [Digit { side: Side::K, step: 2, len: 4 }, Digit { side, step: 1, len: 8 }];
+        let eights = rest.len() <= 2 && rest.iter().all(|d| d.step == 8 && d.len == 2);
+        let spread = *pair == (Digit { side: Side::K, step: 1, len: 2 }) && self.spread.threads[..] == quads;
+        if !staged || g.dtype(x).size() != 2 || !spread || !eights {
+            return None;
+        }
+        let a = affine(g, g.src_at(index, 1));
+        let stride = |r: UOp| a.stride(g, r);
+        let [across, terms] = axes.map(|x| x.0);
+        let (turned, near) = match (stride(across), stride(terms)) {
+            (Some(_), Some(1)) => (false, terms),
+            (Some(1), Some(_)) => (true, across),
+            _ => return None,
+        };
+        let aligned = a.terms.iter().all(|&(r, c)| r == near || c % 8 == 0);
+        if !aligned || a.tangled != 0 || !a.others.is_empty() || a.constant % 8 != 0 {
+            return None;
+        }
+        // thread 8 i + j addresses row j of the matrix i
+        let rows = if turned { Side::K } else { side };
+        let g = &mut k.g;
+        let eight = g.idx(8);
+        let (row, matrices) = (g.binary(Op::FloorMod, self.thread, eight), g.binary(Op::FloorDiv, self.thread, eight));
+        let at = |g: &mut Graph, of: Side| {
+            let mut place = if of == rows { row } else { g.idx(0) };
+            let (two, mut matrix) = (g.idx(2), matrices);
+            for d in rest {
+                let digit = g.binary(Op::FloorMod, matrix, two);
+                matrix = g.binary(Op::FloorDiv, matrix, two);
+                if d.side == of {
+                    let far = g.binary(Op::Mul, digit, eight);
+                    place = g.binary(Op::Add, place, far);
+                }
+            }
+            place
+        };
+        let map = axes.into_iter().map(|(r, of)| (r, at(g, of))).collect();
+        let index = substitute1(g, index, &map);
+        let index = simplify_with(g, index, &mut k.memo);
+        let mut src: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[index, self.thread]);
+        src.extend_from_slice(&self.registers);
+        let dt = k.g.dtype(x);
+        Some(k.g.node(Op::LoadMatrix, dt, &src, Arg::Number(u32::from(turned))))
     }
 
     /// How far along a side of the tile an element is, by the thread and the register that hold it.

@@ -25,7 +25,7 @@ use super::live::Extent;
 use super::opt::Opt;
 use super::pack::Pack;
 use crate::dtype::Scalar;
-use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
+use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, Space, UOp};
 use crate::util::sort;
 use crate::{DType, Error, Result};
 use smallvec::SmallVec;
@@ -185,6 +185,18 @@ impl Program {
             if let Arg::Scratch { len, .. } = self.g.arg(u) {
                 list.push((u, at));
                 at = at.saturating_add(len.saturating_mul(self.g.dtype(u).size())).saturating_add(63) & !63;
+            }
+        }
+        (list, at)
+    }
+
+    /// Where each array of workgroup memory begins in all of that memory, and its bytes.
+    pub fn workgroup_arrays(&self) -> (Vec<(UOp, usize)>, usize) {
+        let (mut at, mut list) = (0usize, Vec::new());
+        for u in self.g.reachable(&self.order) {
+            if let Arg::Scratch { len, space: Space::Workgroup, .. } = self.g.arg(u) {
+                list.push((u, at));
+                at = at.saturating_add(len.saturating_mul(self.g.dtype(u).size())).saturating_add(15) & !15;
             }
         }
         (list, at)

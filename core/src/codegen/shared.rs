@@ -1,13 +1,16 @@
 //! Stages in workgroup memory: the threads of a workgroup fill an array together, then all of them read it. A barrier
 //! lies between the fill and the reads, and one between the reads and the next fill, where a loop comes round again.
+//!
+//! Where the target copies memory while it computes, and a fill is nothing but such copies, there are several arrays in turn: while one is read
+//! the copies of the next turns go on, and one barrier in each turn does for both (`ahead`).
 
 use super::axes::Kernel;
 use super::reduce::LoopInfo;
-use super::stage::row_major;
+use super::stage::{ROW_PADDING, place_in};
 use crate::analysis::affine;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
-use crate::target::Target;
+use crate::target::{Copies, Target};
 use crate::uop::{Arg, AxisKind, Graph, Op, Space, UOp};
 use crate::util::sort;
 use crate::{DType, Error, Result};
@@ -22,14 +25,23 @@ pub(super) fn next_scratch(g: &Graph) -> u32 {
     g.iter().filter(|&u| g.op(u) == Op::Scratch).count() as u32
 }
 
-/// Elements of a Stage.
+/// Elements of a Stage, with those after its rows.
 pub(super) fn elems(g: &Graph, stage: UOp) -> usize {
-    g.src(stage)[1..].iter().map(|&r| g.range_len(r)).fold(1, usize::saturating_mul)
+    let lens = |axes: &[UOp]| axes.iter().map(|&r| g.range_len(r)).fold(1, usize::saturating_mul);
+    let axes = &g.src(stage)[1..];
+    let Arg::Number(n) = *g.arg(stage) else { return lens(axes) };
+    let (rows, row) = axes.split_at(axes.len() - n as usize);
+    lens(rows).saturating_mul(lens(row) + ROW_PADDING)
 }
+
+/// Bytes of a copy that goes on by itself.
+const COPY: usize = 16;
 
 /// One array about to be filled.
 struct Fill {
     stage: UOp,
+    /// Is it filled by copies that go on by themselves?
+    copied: bool,
     scratch: UOp,
     /// Where each copy goes, and what it is.
     at: UOp,
@@ -42,28 +54,124 @@ struct Fill {
 /// Lowers every Stage of a GPU kernel.
 pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<()> {
     let mut groups: Vec<Vec<UOp>> = Vec::new();
-    let mut bytes = 0usize;
     for u in k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Stage) {
-        bytes = bytes.saturating_add(elems(&k.g, u).saturating_mul(k.g.dtype(u).size().max(4)));
         // those filled in the same loops share barriers
         match groups.iter_mut().find(|x| loops_of(&k.g, x[0]) == loops_of(&k.g, u)) {
             Some(group) => group.push(u),
             None => groups.push(vec![u]),
         }
     }
-    if bytes > t.workgroup_bytes {
-        let what = format!("{bytes} bytes of workgroup memory");
-        return Err(Error::Unsupported { what, context: t.name.clone() });
-    }
-    let mut map = FxHashMap::default();
+    let (mut bytes, mut map) = (0usize, FxHashMap::default());
+    let mut most = t.workgroup_bytes;
     for group in groups {
         let fills = group.into_iter().map(|u| fill(k, t, u)).collect::<Result<Vec<_>>>()?;
+        let size = fills.iter().map(|f| f.bytes(&k.g, t)).fold(0, usize::saturating_add);
+        if let Some((copies, r)) = t.copies.and_then(|c| Some((c, turns(&k.g, &fills)?)))
+            && let Some(blocks) = blocks(&k.g, copies, size, r)
+        {
+            most = most.max(copies.bytes);
+            bytes = bytes.saturating_add(size * blocks);
+            ahead(k, &fills, r, blocks, &mut map);
+            continue;
+        }
+        bytes = bytes.saturating_add(size);
         together(k, &fills, loops, &mut map);
+    }
+    if bytes > most {
+        let what = format!("{bytes} bytes of workgroup memory");
+        return Err(Error::Unsupported { what, context: t.name.clone() });
     }
     if !map.is_empty() {
         k.replace(&map);
     }
     Ok(())
+}
+
+/// The loop in whose turns arrays are filled, if it is one that copies can be ahead of.
+fn turns(g: &Graph, fills: &[Fill]) -> Option<UOp> {
+    let around = loops_of(g, fills[0].stage);
+    let &[r] = around.as_slice() else { return None };
+    let counted = g.kind(r) == AxisKind::Reduce && g.const_int(g.src_at(r, 0)).is_some_and(|n| n >= 2);
+    (counted && fills.iter().all(|f| f.copied && f.nest.is_none())).then_some(r)
+}
+
+/// How many blocks of so many bytes there are in turn; `None` if that would be one.
+fn blocks(g: &Graph, copies: Copies, bytes: usize, r: UOp) -> Option<usize> {
+    Some(copies.blocks.min(copies.bytes / bytes.max(1)).min(g.range_len(r))).filter(|&n| n >= 2)
+}
+
+/// Copies that are some turns ahead: those of the first blocks before the loop, and in each turn those of the block that is read so many
+/// turns later, into the array that was read in the turn before.
+fn ahead(k: &mut Kernel, fills: &[Fill], r: UOp, blocks: usize, map: &mut FxHashMap<UOp, UOp>) {
+    let number = |n: usize| Arg::Number(n as u32);
+    let (dt, early) = (k.g.dtype(r), blocks as i64 - 1);
+    let sizes: Vec<i64> = fills.iter().map(|f| elems(&k.g, f.stage) as i64).collect();
+    let arrays: Vec<UOp> = fills.iter().map(|f| several(&mut k.g, f.scratch, blocks)).collect();
+    let mut first: SmallVec<[UOp; 4]> = SmallVec::new();
+    for turn in 0..early {
+        let at = k.g.int(turn, dt);
+        for ((f, &size), &array) in fills.iter().zip(&sizes).zip(&arrays) {
+            let slot = k.g.idx(turn * size);
+            first.push(copy(k, f, array, slot, r, at, None));
+        }
+    }
+    let before = k.g.node(Op::Barrier, DType::Void, &first, number(0));
+    let ready = k.g.node(Op::Barrier, DType::Void, &[r, before], number(blocks - 2));
+    let g = &mut k.g;
+    let (all, ahead) = (g.int(blocks as i64, dt), g.int(early, dt));
+    let next = g.binary(Op::Add, r, ahead);
+    let last = g.int(g.range_len(r) as i64 - early, dt);
+    let gate = g.binary(Op::CmpLt, r, last);
+    let slot_of = |g: &mut Graph, turn: UOp, size: i64| {
+        let slot = g.binary(Op::FloorMod, turn, all);
+        let (slot, size) = (g.cast(slot, DType::I32), g.idx(size));
+        g.binary(Op::Mul, slot, size)
+    };
+    let mut deps: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[ready, r]);
+    let mut slots = Vec::with_capacity(fills.len());
+    for ((f, &size), &array) in fills.iter().zip(&sizes).zip(&arrays) {
+        let slot = slot_of(&mut k.g, next, size);
+        let to = k.g.after(array, &[ready, r]);
+        deps.push(copy(k, f, to, slot, r, next, Some(gate)));
+        slots.push(slot_of(&mut k.g, r, size));
+    }
+    let indices: Vec<UOp> = k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Index).collect();
+    for ((f, slot), &array) in fills.iter().zip(slots).zip(&arrays) {
+        let filled = k.g.after(array, &deps);
+        let reads: Vec<UOp> = indices.iter().copied().filter(|&u| k.g.src_at(u, 0) == f.stage).collect();
+        for u in reads {
+            let at = k.g.src_at(u, 1);
+            let at = k.g.binary(Op::Add, at, slot);
+            let at = simplify_with(&mut k.g, at, &mut k.memo);
+            map.insert(u, k.g.index(filled, at));
+        }
+    }
+}
+
+/// An array of as many blocks.
+fn several(g: &mut Graph, scratch: UOp, blocks: usize) -> UOp {
+    let (dt, Arg::Scratch { id, len, space }) = (g.dtype(scratch), g.arg(scratch).clone()) else { return scratch };
+    g.node(Op::Scratch, dt, &[], Arg::Scratch { id, len: len * blocks, space })
+}
+
+/// The copies of one thread for a turn of the loop `r`, to a place in an array. Where the gate is closed they write zeros.
+fn copy(k: &mut Kernel, f: &Fill, array: UOp, slot: UOp, r: UOp, turn: UOp, gate: Option<UOp>) -> UOp {
+    let at = k.g.binary(Op::Add, f.at, slot);
+    let at = simplify_with(&mut k.g, at, &mut k.memo);
+    let value = substitute1(&mut k.g, f.value, &[(r, turn)].into_iter().collect());
+    let mut value = simplify_with(&mut k.g, value, &mut k.memo);
+    if let Some(gate) = gate {
+        let src = k.g.srcs(value);
+        let (zero, both) = match src.as_slice() {
+            [_, zero, own] => (*zero, k.g.binary(Op::And, gate, *own)),
+            _ => (k.g.float(0.0, k.g.dtype(value)), gate),
+        };
+        value = k.g.with_src(value, &[src[0], zero, both]);
+    }
+    let index = k.g.index(array, at);
+    let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[index, value]);
+    src.extend(f.gate);
+    k.g.node(Op::Store, DType::Void, &src, Arg::Number(COPY as u32))
 }
 
 /// The loops that a value is inside of.
@@ -114,13 +222,20 @@ fn together(k: &mut Kernel, fills: &[Fill], loops: &mut FxHashMap<u8, LoopInfo>,
 
 /// The copies of one thread.
 fn fill(k: &mut Kernel, t: &Target, stage: UOp) -> Result<Fill> {
-    let (dt, len) = (k.g.dtype(stage), elems(&k.g, stage));
+    let (dt, size) = (k.g.dtype(stage), elems(&k.g, stage));
     let axes: Vec<UOp> = k.g.src(stage)[1..].to_vec();
     let value = k.g.src_at(stage, 0);
     let id = next_scratch(&k.g);
-    let scratch = k.g.node(Op::Scratch, dt, &[], Arg::Scratch { id, len, space: Space::Workgroup });
-    let along = vectors_along(k, value, &axes, t.lanes);
-    let width = if along.is_some() { t.lanes } else { 1 };
+    let scratch = k.g.node(Op::Scratch, dt, &[], Arg::Scratch { id, len: size, space: Space::Workgroup });
+    let alone = t.copies.and_then(|_| copied_along(k, value, &axes));
+    let (along, width) = match alone {
+        Some(r) => (Some(r), COPY / dt.size()),
+        None => match vectors_along(k, value, &axes, t.lanes) {
+            Some(r) => (Some(r), t.lanes),
+            None => (None, 1),
+        },
+    };
+    let (len, copied) = (axes.iter().map(|&r| k.g.range_len(r)).product::<usize>(), alone.is_some());
     let lane = match along {
         Some(_) => Some(lane_axis(k, width)?),
         None => None,
@@ -168,13 +283,40 @@ fn fill(k: &mut Kernel, t: &Target, stage: UOp) -> Result<Fill> {
         }
         map.insert(r, digit);
     }
-    let at = row_major(&mut k.g, &axes);
+    let at = place_in(&mut k.g, stage, &axes);
     let tidy = |k: &mut Kernel, u: UOp| {
         let u = substitute1(&mut k.g, u, &map);
         simplify_with(&mut k.g, u, &mut k.memo)
     };
     let (at, value) = (tidy(k, at), tidy(k, value));
-    Ok(Fill { stage, scratch, at, value, gate, nest })
+    Ok(Fill { stage, copied, scratch, at, value, gate, nest })
+}
+
+impl Fill {
+    /// What the array takes. Without copies that go on by themselves an element is a word, which it is in some languages.
+    fn bytes(&self, g: &Graph, t: &Target) -> usize {
+        let least = if t.copies.is_some() { 1 } else { 4 };
+        elems(g, self.stage).saturating_mul(g.dtype(self.stage).size().max(least))
+    }
+}
+
+/// The axis along which what is staged are whole pieces that can be copied as they lie in memory: the array's last.
+fn copied_along(k: &mut Kernel, value: UOp, axes: &[UOp]) -> Option<UOp> {
+    let (g, &last) = (&k.g, axes.last()?);
+    let size = g.dtype(value).size();
+    if g.op(value) != Op::Load || !matches!(size, 2 | 4) {
+        return None;
+    }
+    let n = (COPY / size) as i64;
+    let a = affine(g, g.src_at(g.src_at(value, 0), 1));
+    let whole = a.stride(g, last) == Some(1) && a.tangled == 0 && a.others.is_empty() && a.constant % n == 0;
+    let aligned = a.terms.iter().all(|&(x, c)| x == last || c % n == 0) && g.range_len(last) as i64 % n == 0;
+    let gated = match g.src(value) {
+        [_, alt, gate] => g.depends(*gate, last) || g.const_val(*alt).is_none_or(|c| c.as_f64() != 0.0),
+        _ => false,
+    };
+    let lanes = k.ranges().into_iter().any(|r| k.g.range_arg(r).lane && k.g.range_len(r) as i64 != n);
+    (whole && aligned && !gated && !lanes).then_some(last)
 }
 
 /// The number of a thread in its workgroup.

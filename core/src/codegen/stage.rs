@@ -20,6 +20,8 @@ use smallvec::SmallVec;
 const MAX_ELEMS: usize = 1 << 26;
 /// Values that are compared with others, of one reduction.
 const MAX_LOOK: usize = 64;
+/// Elements after each row of what matrix tiles read, so that rows begin in banks of their own.
+pub(super) const ROW_PADDING: usize = 8;
 /// Rows that a transposing copy keeps in registers.
 const ROWS: usize = 8;
 
@@ -35,15 +37,20 @@ impl Kernel {
             let closed = self.closed_by(load, level, false).ok_or_else(|| bad("no such loop"))?;
             return self.pack(load, slot, &closed);
         }
-        let closed = self.closed_by(load, level, threads).ok_or_else(|| bad("no such loop"))?;
+        let mut closed = self.closed_by(load, level, threads).ok_or_else(|| bad("no such loop"))?;
         if closed.is_empty() {
             return Err(bad("nothing to copy"));
         }
-        let axes = axes_of(&self.g, load, &closed, !apart);
+        let tiled = closed.iter().any(|&r| self.g.kind(r) == AxisKind::Tile);
+        let row = if tiled { rows_of(&self.g, load, &mut closed) } else { None };
+        let axes = axes_of(&self.g, load, &closed, !apart && !tiled);
         let mut elems = 1usize;
         let (mut map, mut own) = (FxHashMap::default(), SmallVec::<[UOp; 4]>::new());
-        let mut at = self.g.idx(0);
-        for axis in &axes {
+        let (mut at, mut rows) = (self.g.idx(0), self.g.idx(0));
+        for (i, axis) in axes.iter().enumerate() {
+            if row.is_some_and(|n| i + n == axes.len()) {
+                (at, rows) = (rows, at);
+            }
             elems = elems.checked_mul(axis.len).filter(|&e| e <= MAX_ELEMS).ok_or_else(|| bad("too large"))?;
             let r = axis.members[0].0;
             let tile = axis.members.len() == 1 && matches!(self.g.kind(r), AxisKind::Upcast | AxisKind::Accum);
@@ -66,7 +73,14 @@ impl Kernel {
         let value = substitute1(&mut self.g, load, &map);
         let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[value]);
         src.extend_from_slice(&own);
-        let stage = self.g.node(Op::Stage, dt, &src, Arg::None);
+        let arg = row.map_or(Arg::None, |n| Arg::Number(n as u32));
+        let stage = self.g.node(Op::Stage, dt, &src, arg);
+        if let Some(n) = row {
+            let pitch = axes[axes.len() - n..].iter().map(|a| a.len).product::<usize>() + ROW_PADDING;
+            let pitch = self.g.idx(pitch as i64);
+            let rows = self.g.binary(Op::Mul, rows, pitch);
+            at = self.g.binary(Op::Add, rows, at);
+        }
         let index = self.g.index(stage, at);
         let from_stage = self.g.load(index);
         self.replace(&[(load, from_stage)].into_iter().collect());
@@ -122,6 +136,7 @@ impl Kernel {
                 AxisKind::Dot => (5, 0),
                 _ if a.lane => (4, 0),
                 AxisKind::Local(_) if threads => (2, usize::from(u8::MAX) + a.id as usize),
+                AxisKind::Tile if threads => (3, a.id as usize),
                 AxisKind::Upcast | AxisKind::Accum => (3, a.id as usize),
                 AxisKind::Reduce | AxisKind::Unroll => (2, at),
                 // threads side by side read side by side
@@ -276,6 +291,28 @@ impl Kernel {
     }
 }
 
+/// Orders what a matrix tile reads as it lies in memory, and says how many of the last axes are a row of neighbours there, if rows of as many
+/// elements would begin in the same bank of workgroup memory: matrices are loaded a piece of several rows at once.
+fn rows_of(g: &Graph, load: UOp, closed: &mut [UOp]) -> Option<usize> {
+    if g.dtype(load).size() != 2 {
+        return None;
+    }
+    let a = affine(g, g.src_at(g.src_at(load, 0), 1));
+    let strides: Option<Vec<i64>> = closed.iter().map(|&r| a.stride(g, r).filter(|&s| s > 0)).collect();
+    strides?;
+    sort::by_key(closed, |&r| std::cmp::Reverse(a.stride(g, r)));
+    let (mut run, mut n) = (1, 0);
+    for &r in closed.iter().rev() {
+        let side = closed.last().is_some_and(|&last| g.kind(last).is_reduce() == g.kind(r).is_reduce());
+        if a.stride(g, r) != Some(run) || !side {
+            break;
+        }
+        run *= g.range_len(r) as i64;
+        n += 1;
+    }
+    (n < closed.len() && run % 16 == 0).then_some(n)
+}
+
 /// An axis of a staged array: one range, or several that the value depends on through one sum, like `2*y + ky`.
 struct StageAxis {
     /// Ranges with their factors in the sum; the first has factor 1.
@@ -348,6 +385,17 @@ fn sums(g: &Graph, value: UOp) -> Vec<Affine> {
         }
     }
     out
+}
+
+/// Where the element of a Stage is that its indices name.
+pub(super) fn place_in(g: &mut Graph, stage: UOp, axes: &[UOp]) -> UOp {
+    let Arg::Number(n) = *g.arg(stage) else { return row_major(g, axes) };
+    let (rows, row) = axes.split_at(axes.len() - n as usize);
+    let pitch = row.iter().map(|&r| g.range_len(r)).product::<usize>() + ROW_PADDING;
+    let pitch = g.idx(pitch as i64);
+    let (rows, at) = (row_major(g, rows), row_major(g, row));
+    let rows = g.binary(Op::Mul, rows, pitch);
+    g.binary(Op::Add, rows, at)
 }
 
 /// The row-major number of the point of `axes`.

@@ -41,7 +41,7 @@ pub struct Source {
     pub params: Vec<crate::codegen::ParamInfo>,
     /// Launch scalars, in the order they are passed.
     pub vars: Vec<DType>,
-    /// Bytes of scratch memory that each thread gives the kernel, aligned to 64.
+    /// Bytes of scratch memory that each thread gives the kernel, aligned to 64; on GPUs bytes of workgroup memory.
     pub scratch: usize,
 }
 
@@ -79,7 +79,10 @@ impl Source {
             local: p.local,
             params: p.params.clone(),
             vars: p.vars.iter().map(|v| v.dtype).collect(),
-            scratch: p.scratch().1,
+            scratch: match p.workgroup_arrays().1 {
+                0 => p.scratch().1,
+                bytes => bytes,
+            },
         }
     }
 }

@@ -113,6 +113,8 @@ pub struct Target {
     pub dots: Option<Dots>,
     /// Products of small matrices that are one instruction, the preferred first; none on a target whose renderer does not print them.
     pub matrix_tiles: Vec<MatrixTile>,
+    /// How kernels copy to workgroup memory while they compute, and load what is there as matrices.
+    pub copies: Option<Copies>,
     /// Vectors of neighbours can be loaded and then put in any order.
     pub permutes: bool,
     /// A register can be used as one of half its lanes.
@@ -138,6 +140,17 @@ pub struct Dots {
     pub group: usize,
     /// What the other operand's bytes are stored as.
     pub stored: DType,
+}
+
+/// Copies to workgroup memory that go on while a kernel computes, of 16 bytes each.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Copies {
+    /// Blocks of a loop that are in workgroup memory or on their way there, at most.
+    pub blocks: usize,
+    /// Workgroup memory that they may take.
+    pub bytes: usize,
+    /// Processors that share a kernel's workgroups.
+    pub processors: usize,
 }
 
 /// A set of dtypes.
@@ -388,6 +401,7 @@ impl Target {
             relaxed_simd: false,
             dots: None,
             matrix_tiles: Vec::new(),
+            copies: None,
             permutes: false,
             half_vectors: false,
             memory_operands: false,

@@ -1,6 +1,6 @@
 //! NVIDIA's GPUs by compute capability: what code for each may use. A newer one is a row of [`Sm::ALL`].
 
-use super::{DTypeSet, Lang, Machine, MatrixTile, Target};
+use super::{Copies, DTypeSet, Lang, Machine, MatrixTile, Target};
 use crate::DType;
 use crate::uop::Op;
 
@@ -8,16 +8,19 @@ use crate::uop::Op;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Sm(u16);
 
-/// Capability, the first version of PTX that knows it and the matrix tiles that it has, and the name of its target. Code for `sm_90a` runs on 9.0 alone, and has all
-/// that it has.
-const KNOWN: [(u16, &str, &str); 6] = [
-    (75, "6.5", "sm_75"),
-    (80, "7.0", "sm_80"),
-    (86, "7.1", "sm_86"),
-    (90, "8.0", "sm_90a"),
-    (100, "8.6", "sm_100"),
-    (120, "8.7", "sm_120"),
+/// Capability, the first version of PTX that knows it and the matrix tiles that it has, the name of its target, kB of workgroup memory that a
+/// kernel may ask for (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"), and multiprocessors of a usual GPU, where
+/// no driver says how many there are. Code for `sm_90a` runs on 9.0 alone, and has all that it has.
+const KNOWN: [(u16, &str, &str, usize, usize); 6] = [
+    (75, "6.5", "sm_75", 64, 40),
+    (80, "7.0", "sm_80", 163, 108),
+    (86, "7.1", "sm_86", 99, 68),
+    (90, "8.0", "sm_90a", 227, 132),
+    (100, "8.6", "sm_100", 227, 148),
+    (120, "8.7", "sm_120", 99, 170),
 ];
+/// Blocks that copies may be ahead: with fewer memory is waited for, and more only take room.
+const BLOCKS: usize = 4;
 
 impl Sm {
     /// Those that code is made for, the oldest first.
@@ -31,7 +34,7 @@ impl Sm {
         if row.0 == 90 && has != 90 { Some(Sm(86)) } else { Some(Sm(row.0)) }
     }
 
-    fn row(self) -> &'static (u16, &'static str, &'static str) {
+    fn row(self) -> &'static (u16, &'static str, &'static str, usize, usize) {
         KNOWN.iter().rfind(|k| k.0 <= self.0).unwrap_or(&KNOWN[0])
     }
 
@@ -43,6 +46,12 @@ impl Sm {
     /// As `.version` has it.
     pub fn isa(self) -> &'static str {
         self.row().1
+    }
+
+    /// Copies to workgroup memory that go on by themselves (`cp.async`).
+    fn copies(self) -> Option<Copies> {
+        let &(_, _, _, kb, processors) = self.row();
+        (self.0 >= 80).then_some(Copies { blocks: BLOCKS, bytes: kb << 10, processors })
     }
 
     /// bf16 and the maximum of floats that passes NaN on.
@@ -76,6 +85,7 @@ impl Target {
                 true => MatrixTile::sm80(),
                 false => MatrixTile::sm75(),
             },
+            copies: sm.copies().filter(|_| crate::uop::mma::BUILT),
             machine: Machine::gpu(),
             ..Target::eval()
         }

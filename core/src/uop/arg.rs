@@ -142,6 +142,8 @@ pub enum Arg {
     },
     /// Mma: where the elements of the three matrices are.
     Mma(Box<Layout>),
+    /// Store, Barrier, Stage, LoadMatrix: a number that these ops explain.
+    Number(u32),
     /// Custom: its code.
     Custom(Box<Custom>),
 }

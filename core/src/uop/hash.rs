@@ -132,6 +132,7 @@ pub(super) fn arg_words(arg: &Arg, out: &mut Vec<u64>) {
             list(out, 11, s.iter().map(|s| s.0 as u64));
             list(out, 11, s.iter().map(|s| s.1 as u64));
         }
+        Arg::Number(n) => list(out, 17, [*n as u64].into_iter()),
         Arg::Acc(id) => list(out, 12, [*id as u64].into_iter()),
         Arg::Scatter(how, axis) => {
             list(out, 14, [*axis as u64].into_iter());

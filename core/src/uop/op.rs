@@ -124,7 +124,8 @@ pub enum Op {
     /// buffer `seed` replaced by the gradient of x (whose elements it has).
     Detach,
     /// T `Store(target, value)`: target is a Buffer under movement ops and Gathers: each element goes where the target would
-    /// read it, and nowhere where an index is out of range. KP `Store(index, value[, gate])`. Void.
+    /// read it, and nowhere where an index is out of range. KP `Store(index, value[, gate])[None or Number]`. Void. With a number (P) it is
+    /// a copy of so many bytes at a time, from memory to workgroup memory, which goes on while the program does, until a Barrier waits for it.
     Store,
     /// TK `Custom(outs.., xs..)[Custom]`: a kernel that the user wrote, over whole storage. T: each of its outputs is a Buffer, and
     /// `After(out, Custom)` its value; the xs are rows that lie in memory. K: all are Params. Void. No gradient: its code is opaque.
@@ -158,14 +159,20 @@ pub enum Op {
     /// the elements of a and b as the layout says, along the tile ranges for the digits of their registers: first those of a, then of b.
     /// The ranges after these are for the product. All threads get here together. Added to an accumulator (AccUpdate) it is one instruction.
     Mma,
+    /// P `LoadMatrix(index, thread, ranges..)[Number]`: elements of two bytes for one factor of an Mma, read from workgroup memory by a subgroup
+    /// together, along the tile ranges for the digits of their registers, of which the first has two values. Each pair of registers is a matrix
+    /// of 8 by 8: thread `8 i + j` addresses row `j` of matrix `i`, and thread `t` gets two neighbours of row `t / 4`, those from `2 (t mod 4)`
+    /// on; with the number 1 the matrix is turned, so that it gets element `t / 4` of these two rows. All threads get here together.
+    LoadMatrix,
     /// KP `End(range, body..)`: closes a loop. Void.
     End,
     /// KP `Scratch()[Scratch]`: kernel-local storage (workgroup or private), a pointer.
     Scratch,
-    /// KP `Barrier(deps..)`: workgroup barrier. Void.
+    /// KP `Barrier(deps..)[None or Number]`: workgroup barrier. Void. With a number n (P) each thread first waits for its copies (Store) from
+    /// before the last n such barriers.
     Barrier,
-    /// K `Stage(value, indices..)`: a local array with an axis per listed index, whose element there is the value; a pointer,
-    /// row-major. It closes the ranges of its indices; the loops of its open ranges are where it is filled.
+    /// K `Stage(value, indices..)[None or Number]`: a local array with an axis per listed index, whose element there is the value; a pointer,
+    /// row-major. With a number n, rows along its last n axes have 8 elements after them that nobody uses. It closes the ranges of its indices; the loops of its open ranges are where it is filled.
     Stage,
 }
 
@@ -229,7 +236,7 @@ impl Op {
         Const, Buffer, Param, Var, Iota, Reshape, Permute, Expand, Pad, Shrink, Flip, Gather, Scatter, Scan, Reduce,
         Cast, Bitcast, Neg, Exp2, Log2, Sin, Cos, Tan, Sqrt, Recip, Trunc, Add, Sub, Mul, Div, Pow, Idiv, Imod, FloorDiv, FloorMod,
         Max, Min, And, Or, Xor, Shl, Shr, CmpLt, CmpEq, CmpNe, Where, MulAdd, DotBytes, Contiguous, Detach, Store, Custom, After,
-        Sink, Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, Mma, End, Scratch, Barrier, Stage,
+        Sink, Range, Index, Load, Acc, AccUpdate, AccMulAdd, AccRead, Fold, Mma, LoadMatrix, End, Scratch, Barrier, Stage,
     ];
 
     /// One source, elementwise.

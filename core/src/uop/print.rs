@@ -102,6 +102,7 @@ fn write_arg(arg: &Arg, out: &mut String) {
         Arg::Range(r) => write!(out, "[id={} {}{}]", r.id, kind_name(r.kind), if r.lane { " lane" } else { "" }),
         Arg::Strides(s) => return list(s, out, |(id, stride)| format!("{id}:{stride}")),
         Arg::Scatter(how, axis) => write!(out, "[{} {axis}]", scatter_name(*how)),
+        Arg::Number(n) => write!(out, "[{n}]"),
         Arg::Acc(id) => write!(out, "[id={id}]"),
         Arg::Custom(c) => {
             let [x, y, z] = c.grid;

@@ -5,7 +5,7 @@
 
 use super::graph::{MAX_RANGES, elements};
 use super::mma::BUILT;
-use super::{Arg, AxisKind, Graph, Op, RangeSet, ReduceOp, UOp};
+use super::{Arg, AxisKind, Graph, Op, RangeSet, ReduceOp, Space, UOp};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
@@ -120,7 +120,7 @@ impl Node<'_> {
             DotBytes   => self.in_tkp()?.alu(3)?.dtype(DType::I32),
             Contiguous => self.in_t()?.some_sources()?.keeps_dtype()?.ends_axes(),
             Detach     => self.in_t()?.some_sources()?.keeps_dtype()?.gradients()?.no_arg(),
-            Store      => self.in_tkp()?.dtype(DType::Void)?.no_arg()?.store(),
+            Store      => self.in_tkp()?.dtype(DType::Void)?.copies()?.store(),
             Custom     => self.in_tk()?.dtype(DType::Void)?.custom(),
             After      => self.in_tkp()?.some_sources()?.keeps_dtype()?.no_arg()?.after(),
             Sink       => self.in_tk()?.dtype(DType::Void)?.no_arg(),
@@ -133,10 +133,11 @@ impl Node<'_> {
             AccRead    => self.in_p()?.keeps_dtype()?.reads_acc()?.no_arg(),
             Fold       => self.in_p()?.keeps_dtype()?.values_first()?.tile_ranges()?.reduces_tiles(),
             Mma        => self.in_p()?.has_value()?.multiplies_tiles(),
+            LoadMatrix => self.in_p()?.keeps_dtype()?.address()?.loads_matrices(),
             End        => self.in_kp()?.dtype(DType::Void)?.ends_loop()?.no_arg(),
             Scratch    => self.in_kp()?.sources(0)?.has_value()?.scratch(),
-            Barrier    => self.in_kp()?.dtype(DType::Void)?.no_arg(),
-            Stage      => self.in_k()?.keeps_dtype()?.values_first()?.places()?.no_arg(),
+            Barrier    => self.in_kp()?.dtype(DType::Void)?.no_arg_or_number(),
+            Stage      => self.in_k()?.keeps_dtype()?.values_first()?.places()?.no_arg_or_number(),
         }
     }
 
@@ -204,6 +205,24 @@ impl Node<'_> {
 
     fn no_arg(&self) -> Check<'_> {
         if *self.arg == Arg::None { Ok(self) } else { self.bad_arg() }
+    }
+
+    fn no_arg_or_number(&self) -> Check<'_> {
+        if BUILT && matches!(self.arg, Arg::Number(_)) { Ok(self) } else { self.no_arg() }
+    }
+
+    /// A store with a number copies what a load reads to workgroup memory.
+    fn copies(&self) -> Check<'_> {
+        if !BUILT || !matches!(self.arg, Arg::Number(_)) {
+            return self.no_arg();
+        }
+        self.in_p()?.want(self.src.len() >= 2, "a target and a value wanted")?;
+        let mut to = self.src[0];
+        while matches!(self.g.op(to), Op::Index | Op::After) {
+            to = self.g.src_at(to, 0);
+        }
+        let shared = matches!(self.g.arg(to), Arg::Scratch { space: Space::Workgroup, .. });
+        self.want(shared && self.g.op(self.src[1]) == Op::Load, "copies from no load, or not to workgroup memory")
     }
 
     /// Waits for values, or has a scalar end for each of some axes.
@@ -596,6 +615,18 @@ impl Node<'_> {
         };
         let fit = self.src[3..].iter().zip(digits()).all(|(&r, d)| axis(r, d.len));
         self.want(fit, "sources after the third are tile ranges as long as the digits")
+    }
+
+    fn loads_matrices(&self) -> Check<'_> {
+        let turns = matches!(self.arg, Arg::Number(0 | 1));
+        let (ranges, halves) = (self.src.get(2..).unwrap_or_default(), self.dt.size() == 2);
+        self.want(BUILT && turns && halves && (1..=3).contains(&ranges.len()), "matrices of two bytes, or their ranges")?;
+        self.want(self.g.dtype(self.src[1]).is_int(), "the thread's number is an integer")?;
+        let pair = |&r: &UOp| {
+            let tile = self.g.op(r) == Op::Range && self.g.kind(r).is_tile();
+            tile && self.g.const_int(self.g.src_at(r, 0)) == Some(2)
+        };
+        self.want(ranges.iter().all(pair), "sources after the second are tile ranges of two")
     }
 
     fn reduces_tiles(&self) -> Check<'_> {

@@ -82,7 +82,7 @@ fn build(stream: &Stream, compiler: &Compiler, sources: &[Source]) -> Result<Vec
     let module = Arc::new(Mutex::new(module));
     let kernel = |(i, s): (usize, &Source)| {
         let held = module.lock().unwrap_or_else(PoisonError::into_inner);
-        let function = stream.function(&held, &ptx::kernel_name(i))?;
+        let function = stream.function(&held, &ptx::kernel_name(i), ptx::launched_bytes(s.scratch))?;
         drop(held);
         let written = s.params.iter().map(|p| p.written).collect();
         Ok(Kernel { wants: Wants::of(s), function, local: s.local, written, module: module.clone() })

@@ -58,12 +58,17 @@ enum Reading {
     Times(Event, Event),
 }
 
-/// The GPUs for people, in the driver's order: `cuda:1` is the second.
+/// The GPUs for people with the bytes of their memory, in the driver's order: `cuda:1` is the second.
 ///
 /// # Errors
 /// [`Error::Device`] where there is no driver.
-pub fn list() -> Result<Vec<String>> {
-    Ok(Gpu::all()?.iter().map(describe).collect())
+pub fn list() -> Result<Vec<(String, u64)>> {
+    Ok(Gpu::all()?.iter().map(|g| (describe(g), g.memory as u64)).collect())
+}
+
+/// Is there a GPU, through the system's own driver? No device is opened for the answer.
+pub fn has_hardware() -> bool {
+    !driver::is_named() && Gpu::all().is_ok_and(|all| !all.is_empty())
 }
 
 fn describe(g: &Gpu) -> String {
@@ -93,7 +98,12 @@ impl CudaDevice {
             let (oldest, _) = OLDEST;
             return Err(error(format!("the driver is of CUDA {v}.{w}; {oldest}.0 is the oldest that works")));
         }
-        let target = Target { max_buffer_bytes: gpu.memory, ..Target::cuda("cuda", sm) };
+        let mut target = Target { max_buffer_bytes: gpu.memory, ..Target::cuda("cuda", sm) };
+        if let Some(copies) = &mut target.copies {
+            // what this GPU has, where others with the same code have more or less
+            copies.bytes = copies.bytes.min(gpu.shared);
+            copies.processors = gpu.multiprocessors as usize;
+        }
         Ok(CudaDevice {
             target,
             compiler: Compiler::new(Binaries::of(describe(gpu))),

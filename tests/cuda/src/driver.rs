@@ -34,6 +34,7 @@ driver! {
             16 => give(value, 1),
             75 => give(value, capability() / 10),
             76 => give(value, capability() % 10),
+            97 => give(value, crate::module::SHARED as c_int),
             115 => give(value, 1),
             _ => INVALID_VALUE,
         }

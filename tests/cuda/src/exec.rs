@@ -2,6 +2,8 @@
 //! of matrices, those of a block at barriers; a thread that is missing there, or that is elsewhere, is an error.
 
 use crate::memory::Memory;
+use crate::stream::Launch;
+use std::collections::VecDeque;
 use crate::parse::{Code, Element, Entry, Inst, Operand, Space, Tile};
 use half::{bf16, f16};
 
@@ -26,7 +28,20 @@ struct Thread {
     pc: usize,
     done: bool,
     steps: u64,
+    /// Copies on their way, in groups, of which the last is open: each is done when it is waited for and no sooner.
+    copies: VecDeque<Vec<Copy>>,
 }
+
+/// A copy to shared memory: bytes that are read, and zeros after them.
+struct Copy {
+    to: u64,
+    from: u64,
+    read: u64,
+    line: usize,
+}
+
+/// Bytes of a copy.
+const COPY: usize = 16;
 
 struct Block<'a> {
     entry: &'a Entry,
@@ -37,20 +52,19 @@ struct Block<'a> {
 }
 
 /// Launches a kernel with the bits of its parameters.
-pub(crate) fn launch(
-    entry: &Entry,
-    grid: [u32; 3],
-    block: [u32; 3],
-    parameters: &[u64],
-    memory: &mut Memory,
-) -> Result<(), Fault> {
+pub(crate) fn launch(l: &Launch, memory: &mut Memory) -> Result<(), Fault> {
+    let Launch { grid, block, shared, bits: parameters, .. } = l;
+    let (entry, grid, block) = (&*l.entry, *grid, *block);
+    if entry.parts && entry.shared > 0 {
+        return Err(Fault::Launch("declared arrays beside those of the launch".into()));
+    }
     if block != entry.block || block.contains(&0) || block.iter().map(|&n| n as usize).product::<usize>() > 1024 {
         return Err(Fault::Launch(format!("a block of {block:?} threads, {:?} wanted", entry.block)));
     }
     for z in 0..grid[2] {
         for y in 0..grid[1] {
             for x in 0..grid[0] {
-                let shared = vec![0xFF; entry.shared];
+                let shared = vec![0xFF; entry.shared + shared];
                 Block { entry, parameters, memory, shared, index: [x, y, z] }.run(block)?;
             }
         }
@@ -69,6 +83,7 @@ impl Block<'_> {
                 pc: 0,
                 done: false,
                 steps: 0,
+                copies: VecDeque::from([Vec::new()]),
             })
             .collect();
         while threads.iter().any(|t| !t.done) {
@@ -126,10 +141,20 @@ impl Block<'_> {
                 continue;
             }
             match &inst.code {
-                Code::Barrier | Code::Shuffle { .. } | Code::Mma { .. } if inst.guard.is_some() => {
-                    return Err(self.lost("threads meet under a guard"));
+                code if code.meets() && inst.guard.is_some() => return Err(self.lost("threads meet under a guard")),
+                code if code.meets() => return Ok(()),
+                Code::Copy { to, from, read } => {
+                    let at = |(base, plus): (Operand, i64)| self.value(t, base).wrapping_add(plus as u64);
+                    let copy = Copy { to: at(*to), from: at(*from), read: self.value(t, *read), line: inst.line };
+                    t.copies.back_mut().expect("a group is open").push(copy);
                 }
-                Code::Barrier | Code::Shuffle { .. } | Code::Mma { .. } => return Ok(()),
+                Code::Commit => t.copies.push_back(Vec::new()),
+                Code::Wait(n) => {
+                    while t.copies.len() > n + 1 {
+                        let group = t.copies.pop_front().unwrap_or_default();
+                        group.into_iter().try_for_each(|c| self.copy(&c))?;
+                    }
+                }
                 Code::Return => t.done = true,
                 Code::Branch(to) => {
                     t.pc = *to;
@@ -166,8 +191,31 @@ impl Block<'_> {
                         to.copy_from_slice(&x.to_le_bytes()[..of.bytes]);
                     }
                 }
+                Code::Barrier | Code::Shuffle { .. } | Code::Mma { .. } | Code::LoadMatrix { .. } => {}
             }
             t.pc += 1;
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, c: &Copy) -> Result<(), Fault> {
+        let fault = |what: &str| {
+            let (to, from, read) = (c.to, c.from, c.read);
+            Fault::Address(format!("line {}, block {:?}: {what} from {from:#x} to {to:#x}, {read} bytes", c.line, self.index))
+        };
+        let n = c.read as usize;
+        if n > COPY || !c.to.is_multiple_of(COPY as u64) || n > 0 && !c.from.is_multiple_of(COPY as u64) {
+            return Err(fault("a misaligned copy"));
+        }
+        let mut bytes = [0; COPY];
+        if n > 0 {
+            let from = self.memory.get(c.from, n).ok_or_else(|| fault("a copy outside of memory"))?;
+            bytes[..n].copy_from_slice(from);
+        }
+        let to = self.shared.get_mut(c.to as usize..).and_then(|s| s.get_mut(..COPY));
+        match to {
+            Some(to) => to.copy_from_slice(&bytes),
+            None => return Err(fault("a copy outside of shared memory")),
         }
         Ok(())
     }
@@ -226,6 +274,29 @@ impl Block<'_> {
                     return Err(self.lost("a product of matrices by fewer than 32 threads"));
                 }
                 multiply(*tile, warp, [d, a, b, c]);
+            }
+            Code::LoadMatrix { dest, base, plus, turned } => {
+                if warp.len() != WARP || warp.iter().any(|t| t.done) {
+                    return Err(self.lost("matrices loaded by fewer than 32 threads"));
+                }
+                // thread 8 i + j addresses row j of the matrix i
+                let mut matrices = vec![[[0u16; 8]; 8]; dest.len()];
+                for (t, row) in warp.iter().zip(matrices.iter_mut().flatten()) {
+                    let at = self.value(t, *base).wrapping_add(*plus as u64);
+                    let bytes = self.shared.get(at as usize..).and_then(|s| s.get(..16));
+                    let bytes = bytes.filter(|_| at.is_multiple_of(16));
+                    let bytes = bytes.ok_or_else(|| self.lost("a row of a matrix outside of memory, or misaligned"))?;
+                    for (x, pair) in row.iter_mut().zip(bytes.chunks_exact(2)) {
+                        *x = u16::from_le_bytes([pair[0], pair[1]]);
+                    }
+                }
+                for (lane, t) in warp.iter_mut().enumerate() {
+                    let (group, pair) = (lane / 4, lane % 4 * 2);
+                    for (&d, m) in dest.iter().zip(&matrices) {
+                        let [x, y] = [0, 1].map(|i| if *turned { m[pair + i][group] } else { m[group][pair + i] });
+                        t.registers[d] = u64::from(x) | u64::from(y) << 16;
+                    }
+                }
             }
             _ => return Err(self.lost("threads meet at an instruction of one")),
         }

@@ -111,7 +111,7 @@ unsafe fn kernel(what: *const KernelNode) -> Result<Node, Code> {
     // SAFETY: it is null or a description
     let what = unsafe { what.as_ref() }.ok_or(INVALID_VALUE)?;
     // SAFETY: the caller's parameters are the function's
-    let launch = unsafe { state().launch_of(what.function, what.grid, what.block, what.parameters) };
+    let launch = unsafe { state().launch_of(what.function, what.grid, what.block, what.shared, what.parameters) };
     launch.map(Node::Kernel).ok_or(INVALID_HANDLE)
 }
 

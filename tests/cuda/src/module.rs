@@ -6,7 +6,7 @@ use crate::state::{
     INVALID_HANDLE, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, NOT_FOUND, SUCCESS, State, driver, give, state,
 };
 use crate::stream::{Launch, Work};
-use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
 /// Options of the compiler: where its words go, and how many there is room for.
@@ -14,6 +14,11 @@ const ERROR_LOG: c_uint = 5;
 const ERROR_LOG_BYTES: c_uint = 6;
 /// The kind of input that is a text.
 const PTX: c_uint = 1;
+/// The attribute of a function that says how much shared memory a launch may give it.
+const MAX_SHARED: c_uint = 8;
+/// Bytes of shared memory that a launch may give without asking, and after it.
+const UNASKED: usize = 48 << 10;
+pub(crate) const SHARED: usize = 163 << 10;
 /// Begins machine code of the emulator; the length of the text follows.
 const MARK: &[u8; 8] = b"\x7fEMUPTX\n";
 
@@ -81,9 +86,14 @@ impl State {
         function: usize,
         grid: [u32; 3],
         block: [u32; 3],
+        shared: c_uint,
         parameters: *const *const c_void,
     ) -> Option<Launch> {
         let entry = self.functions.get(&function)?.clone();
+        let shared = shared as usize;
+        if shared > self.allowed.get(&function).copied().unwrap_or(UNASKED) {
+            return None;
+        }
         let read = |(i, &bytes): (usize, &usize)| {
             // SAFETY: the caller says so
             unsafe {
@@ -92,7 +102,7 @@ impl State {
             }
         };
         let bits = entry.parameters.iter().enumerate().map(read).collect();
-        Some(Launch { entry, grid, block, bits })
+        Some(Launch { entry, grid, block, shared, bits })
     }
 }
 
@@ -126,6 +136,15 @@ driver! {
         let handle = state.handle();
         state.functions.insert(handle, entry);
         give(function, handle)
+    }
+    cuFuncSetAttribute(function: usize, attribute: c_uint, value: c_int) {
+        let mut state = state();
+        let fits = value >= 0 && value as usize <= SHARED && attribute == MAX_SHARED;
+        if !fits || !state.functions.contains_key(&function) {
+            return INVALID_VALUE;
+        }
+        state.allowed.insert(function, value as usize);
+        SUCCESS
     }
 
     cuLinkCreate_v2(n: c_uint, names: *const c_uint, values: *const usize, link: *mut usize) {
@@ -169,7 +188,7 @@ driver! {
         stream: usize, parameters: *const *const c_void, extra: *const *const c_void
     ) {
         let mut state = state();
-        match state.launch_of(function, [gx, gy, gz], [bx, by, bz], parameters) {
+        match state.launch_of(function, [gx, gy, gz], [bx, by, bz], shared, parameters) {
             Some(launch) => state.enqueue(stream, Work::Launch(launch)),
             None => INVALID_HANDLE,
         }

@@ -86,7 +86,31 @@ pub(crate) enum Code {
         b: Vec<usize>,
         c: Vec<usize>,
     },
+    /// Matrices of 8 by 8 from shared memory, whose rows threads address.
+    LoadMatrix {
+        dest: Vec<usize>,
+        base: Operand,
+        plus: i64,
+        turned: bool,
+    },
+    /// A copy of 16 bytes to shared memory that goes on by itself, and how many of them are read.
+    Copy {
+        to: (Operand, i64),
+        from: (Operand, i64),
+        read: Operand,
+    },
+    /// Ends a group of copies.
+    Commit,
+    /// Waits for all groups but the last so many.
+    Wait(usize),
     Return,
+}
+
+impl Code {
+    /// Do threads do it together?
+    pub(crate) fn meets(&self) -> bool {
+        matches!(self, Code::Barrier | Code::Shuffle { .. } | Code::Mma { .. } | Code::LoadMatrix { .. })
+    }
 }
 
 #[derive(Debug)]
@@ -106,6 +130,8 @@ pub(crate) struct Entry {
     pub(crate) parameters: Vec<usize>,
     pub(crate) block: [u32; 3],
     pub(crate) shared: usize,
+    /// Does it use shared memory that the launch gives?
+    pub(crate) parts: bool,
     pub(crate) local: usize,
 }
 
@@ -123,7 +149,7 @@ struct Parser {
 pub(crate) fn module(text: &str) -> Result<HashMap<String, Entry>, String> {
     let mut entries = HashMap::new();
     let mut open: Option<(String, Parser)> = None;
-    let mut header = 0;
+    let (mut header, mut launched) = (0, false);
     for (i, line) in text.lines().enumerate() {
         let at = |e: String| format!("line {}: {e}: {}", i + 1, line.trim());
         let line = line.trim();
@@ -131,7 +157,11 @@ pub(crate) fn module(text: &str) -> Result<HashMap<String, Entry>, String> {
             continue;
         }
         if let Some(name) = line.strip_prefix(".visible .entry ") {
-            open = Some((name.trim_end_matches('(').to_string(), Parser::default()));
+            let mut parser = Parser::default();
+            if launched {
+                parser.arrays.insert("gl_parts".into(), 0);
+            }
+            open = Some((name.trim_end_matches('(').to_string(), parser));
             continue;
         }
         if line == "}" {
@@ -141,6 +171,7 @@ pub(crate) fn module(text: &str) -> Result<HashMap<String, Entry>, String> {
         }
         match &mut open {
             Some((_, p)) => p.line(line, i + 1).map_err(at)?,
+            None if line == ".extern .shared .align 16 .b8 gl_parts[];" => launched = true,
             None if [".version ", ".target ", ".address_size "].iter().any(|h| line.starts_with(h)) => header += 1,
             None => return Err(at("no instruction stands here".into())),
         }
@@ -288,7 +319,7 @@ impl Parser {
         list(text).into_iter().map(|r| self.register(r)).collect()
     }
 
-    fn operand(&self, text: &str) -> Result<Operand, String> {
+    fn operand(&mut self, text: &str) -> Result<Operand, String> {
         for (prefix, block) in [("%ctaid.", true), ("%tid.", false)] {
             if let Some(d) = text.strip_prefix(prefix) {
                 return ["x", "y", "z"].iter().position(|n| *n == d).map(|d| Operand::Index(block, d)).ok_or(d.into());
@@ -297,12 +328,15 @@ impl Parser {
         if text.starts_with('%') {
             return self.register(text).map(Operand::Reg);
         }
+        if text == "gl_parts" {
+            self.entry.parts = true;
+        }
         let known = self.arrays.get(text).copied().or_else(|| number(text));
         known.map(Operand::Number).ok_or_else(|| format!("no operand {text}"))
     }
 
     /// `[base+plus]`.
-    fn address(&self, text: &str) -> Result<(Operand, i64), String> {
+    fn address(&mut self, text: &str) -> Result<(Operand, i64), String> {
         let inner = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).ok_or("no address")?;
         let (base, plus) = inner.split_once('+').unwrap_or((inner, "0"));
         Ok((self.operand(base)?, plus.parse().map_err(|_| "an offset that is no number")?))
@@ -339,6 +373,22 @@ impl Parser {
             ["mma", "sync", "aligned", "m8n8k4", "row", "col", "f64", "f64", "f64", "f64"] => {
                 return self.mma(Tile::Double, x, [2, 1, 1, 2]);
             }
+            ["ldmatrix", "sync", "aligned", "m8n8", n, turn @ .., "shared", "b16"] => {
+                let (dest, (base, plus)) = (self.all(arg(0)?)?, self.address(arg(1)?)?);
+                if *n != format!("x{}", dest.len()) || !(turn.is_empty() || turn == ["trans"]) {
+                    return Err("matrices of an unknown kind".into());
+                }
+                return Ok(Code::LoadMatrix { dest, base, plus, turned: !turn.is_empty() });
+            }
+            ["cp", "async", "cg", "shared", "global"] if arg(2)? == "16" => {
+                let (to, from) = (self.address(arg(0)?)?, self.address(arg(1)?)?);
+                let read = x.get(3).map_or(Ok(Operand::Number(16)), |t| self.operand(t))?;
+                return Ok(Code::Copy { to, from, read });
+            }
+            ["cp", "async", "commit_group"] => return Ok(Code::Commit),
+            ["cp", "async", "wait_group"] => {
+                return Ok(Code::Wait(arg(0)?.parse().map_err(|_| "a number of groups")?));
+            }
             ["mov", ty] if arg(0)?.starts_with('{') => {
                 let dest = self.all(arg(0)?)?;
                 let bits = element(ty).map_or(0, |e| e.bytes * 8) / dest.len().max(1);
@@ -369,7 +419,7 @@ impl Parser {
         }
     }
 
-    fn access(&self, load: bool, space: &str, rest: &[&str], first: &str, second: &str) -> Result<Code, String> {
+    fn access(&mut self, load: bool, space: &str, rest: &[&str], first: &str, second: &str) -> Result<Code, String> {
         let space = match space {
             "global" => Space::Global,
             "shared" => Space::Shared,

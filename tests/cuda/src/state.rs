@@ -27,6 +27,8 @@ pub(crate) struct State {
     pub(crate) memory: Memory,
     pub(crate) modules: HashMap<usize, HashMap<String, Arc<Entry>>>,
     pub(crate) functions: HashMap<usize, Arc<Entry>>,
+    /// Bytes of shared memory that a launch may give a function, where somebody has said so.
+    pub(crate) allowed: HashMap<usize, usize>,
     pub(crate) events: HashMap<usize, Event>,
     pub(crate) graphs: HashMap<usize, Graph>,
     pub(crate) execs: HashMap<usize, Exec>,

@@ -16,6 +16,8 @@ pub(crate) struct Launch {
     pub(crate) entry: Arc<Entry>,
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
+    /// Bytes of shared memory beside what the kernel declares.
+    pub(crate) shared: usize,
     pub(crate) bits: Vec<u64>,
 }
 
@@ -145,7 +147,7 @@ impl State {
     }
 
     fn launch(&mut self, l: &Launch) -> Result<(), Code> {
-        exec::launch(&l.entry, l.grid, l.block, &l.bits, &mut self.memory).map_err(|fault| {
+        exec::launch(l, &mut self.memory).map_err(|fault| {
             let (what, code) = match fault {
                 Fault::Address(what) => (what, ILLEGAL_ADDRESS),
                 Fault::Launch(what) => (what, LAUNCH_FAILED),

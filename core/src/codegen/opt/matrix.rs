@@ -2,12 +2,12 @@
 //! columns, an axis of the reduction becomes what a tile sums over, each rounded up where the tile does not divide it. A subgroup then
 //! computes several tiles side by side, so that what it loads is used more than once, and a workgroup is a few subgroups.
 
-use super::Opt;
+use super::{Level, Opt};
 use super::heuristic::View;
 use crate::analysis::product::sides;
 use crate::codegen::matrix::{self, factors, takes};
 use crate::target::MatrixTile;
-use crate::uop::UOp;
+use crate::uop::{Op, UOp};
 
 /// How much more work than without tiles is still faster with them: they multiply several times as fast.
 const PADDED: f64 = 4.0;
@@ -18,6 +18,42 @@ const HELD: usize = 64;
 const BUSY: usize = 512;
 /// Threads of a workgroup.
 const GROUP: usize = 128;
+
+/// What a workgroup computes: tiles along rows and columns of each subgroup, and subgroups; and steps of a tile that are copied at a time.
+struct Block {
+    tiles: [usize; 2],
+    subgroups: [usize; 2],
+    steps: usize,
+}
+
+const fn block(tiles: [usize; 2], subgroups: [usize; 2], steps: usize) -> Block {
+    Block { tiles, subgroups, steps }
+}
+
+/// Those that are tried. Registers of a thread hold at most 128 elements of the product. Where they leave no room for a second workgroup on a
+/// processor, it has the workgroup memory for more steps.
+const BLOCKS: [Block; 10] = [
+    block([4, 8], [2, 4], 4),
+    block([4, 8], [4, 2], 4),
+    block([4, 8], [2, 2], 2),
+    block([4, 4], [2, 2], 2),
+    block([2, 8], [2, 2], 2),
+    block([2, 4], [2, 2], 2),
+    block([2, 2], [2, 2], 4),
+    block([1, 8], [1, 4], 2),
+    block([1, 4], [1, 4], 2),
+    block([1, 2], [1, 4], 2),
+];
+/// Blocks of steps for which there is room at least.
+const LEAST_BLOCKS: usize = 3;
+/// What it costs a workgroup to read a row of its block from memory, and a subgroup to read one from workgroup memory, in the time in which it
+/// multiplies one.
+const FROM_MEMORY: f64 = 16.0;
+const FROM_GROUP: f64 = 16.0;
+/// Registers of a workgroup that leave no room for a second one on a processor, as elements of the product; and terms of the sum in whose time such a
+/// workgroup, which nothing is computed beside, begins and ends.
+const ALONE: usize = 128 * 256;
+const BEGINS: f64 = 500.0;
 
 /// A tile and the axes that it is laid on.
 struct Choice<'a> {
@@ -43,10 +79,69 @@ impl View<'_> {
                 }
             }
         }
-        let opts = self.tile_opts(&best?);
+        let best = best?;
         // a kernel for which the tile does not do after all is compiled as any other
-        let mut trial = self.k.clone();
-        trial.apply_all(&opts, self.t).and_then(|()| matrix::lower(&mut trial, self.t)).ok()?;
+        let does = |opts: &Vec<Opt>| {
+            let mut trial = self.k.clone();
+            trial.apply_all(opts, self.t).and_then(|()| matrix::lower(&mut trial, self.t)).is_ok()
+        };
+        self.staged(&best, pair).filter(does).or_else(|| Some(self.tile_opts(&best)).filter(does))
+    }
+
+    /// Opts that also copy what the tiles of a workgroup multiply to workgroup memory, some blocks of the sum ahead, where the target can and
+    /// tiles divide the axes.
+    fn staged(&self, c: &Choice<'_>, pair: [UOp; 2]) -> Option<Vec<Opt>> {
+        let (copies, g) = (self.t.copies?, &self.k.g);
+        let [m, n, k] = c.tile.sides();
+        let lens = c.axes.map(|r| self.len(r));
+        let whole = lens.iter().zip([m, n, k]).all(|(len, side)| len.is_multiple_of(side));
+        let loads = pair.iter().all(|&u| g.op(u) == Op::Load);
+        if !whole || !loads || g.dtype(pair[0]).size() != 2 || self.reds.len() != 1 {
+            return None;
+        }
+        let others: usize = self.outs.iter().filter(|r| !c.axes.contains(r)).map(|&r| self.len(r)).product();
+        let left = [lens[0] / m, lens[1] / n];
+        let cost = |b: &Block| {
+            let sides = [0, 1].map(|i| b.tiles[i] * b.subgroups[i]);
+            if (0..2).any(|i| !left[i].is_multiple_of(sides[i])) {
+                return f64::INFINITY;
+            }
+            let groups = others * (left[0] / sides[0]) * (left[1] / sides[1]);
+            let turns = groups.div_ceil(copies.processors) as f64;
+            let edges = |x: f64, y: f64| 1.0 / x + 1.0 / y;
+            let (rows, columns) = ((sides[0] * m) as f64, (sides[1] * n) as f64);
+            let part = edges((b.tiles[0] * m) as f64, (b.tiles[1] * n) as f64);
+            let alone = if sides[0] * m * sides[1] * n >= ALONE { BEGINS / lens[2] as f64 } else { 0.0 };
+            turns * rows * columns * (1.0 + FROM_MEMORY * edges(rows, columns) + FROM_GROUP * part + alone)
+        };
+        let best = BLOCKS.iter().min_by(|a, b| cost(a).total_cmp(&cost(b))).filter(|b| cost(b).is_finite())?;
+        let [row, column, terms] = c.axes.map(|r| self.id(r));
+        let mut opts = vec![Opt::tile(row, m), Opt::tile(column, n), Opt::tile(terms, k)];
+        let mut put = |o: Opt| opts.extend(Some(o).filter(|o| !matches!(o, Opt::Cut { by: 1, .. })));
+        for (axis, i) in [(row, 0), (column, 1)] {
+            put(Opt::upcast(axis, best.tiles[i]));
+        }
+        for (axis, i) in [(row, 0), (column, 1)] {
+            put(Opt::local(axis, best.subgroups[i]));
+        }
+        let (rows, columns) = (best.tiles[0] * best.subgroups[0] * m, best.tiles[1] * best.subgroups[1] * n);
+        let bytes = |steps: usize| (rows + columns) * (steps * k + 8) * 2;
+        let fits = |s: &usize| (lens[2] / k).is_multiple_of(*s) && LEAST_BLOCKS * bytes(*s) <= copies.bytes;
+        let steps = [best.steps, 2, 1].into_iter().find(fits)?;
+        if lens[2] / k > steps {
+            // the axis that is cut off gets the next number
+            let mut trial = self.k.clone();
+            trial.apply_all(&opts, self.t).ok()?;
+            let inner = trial.next_id;
+            opts.push(Opt::split(terms, steps));
+            opts.extend((steps > 1).then(|| Opt::unroll(inner, steps)));
+        } else {
+            return None;
+        }
+        for u in pair {
+            let slot = self.k.slot_below(g.src_at(u, 0))?;
+            opts.push(Opt::stage(slot, Level::In(terms)));
+        }
         Some(opts)
     }
 

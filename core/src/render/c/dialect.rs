@@ -164,7 +164,7 @@ impl Dialect for C {
         format!("*({v}u*)({} + {i}) = {value};", p.name)
     }
 
-    fn barrier(&mut self) -> Result<&'static str> {
+    fn barrier(&mut self, _pending: Option<u32>) -> Result<&'static str> {
         Err(Error::Unsupported { what: "barrier".into(), context: "c".into() })
     }
 }

@@ -1,8 +1,8 @@
 //! Products of matrix tiles: what a thread holds of the three matrices as lists of registers, in the order of their numbers.
 
-use super::Dialect;
-use super::value::{Point, Val, points};
+use super::value::{Point, Val, coordinate, points, with};
 use super::walk::Walk;
+use super::{Copy, Dialect};
 use crate::codegen::TileAxis;
 use crate::dtype::Scalar;
 use crate::target::MatrixTile;
@@ -82,6 +82,56 @@ impl<D: Dialect> Walk<'_, D> {
                 }
             }
             let s = self.d.mma(&m.tile, &c, &held[0], &held[1])?;
+            self.line(&s);
+        }
+        Ok(())
+    }
+
+    /// Matrices that a subgroup loads from workgroup memory: for each point of the other axes one instruction.
+    pub(super) fn load_matrices(&mut self, u: UOp) -> Result<()> {
+        let g = &self.p.g;
+        let (index, turned) = (g.src_at(u, 0), *g.arg(u) == Arg::Number(1));
+        let ids: SmallVec<[u8; 4]> = g.src(u)[2..].iter().map(|&r| g.range_arg(r).id).collect();
+        let axes = self.p.tile(u);
+        let register = |p: &Point| ids.iter().rev().fold(0, |n, &id| 2 * n + coordinate(p, id));
+        let mut loaded: Vec<(Point, Vec<String>)> = Vec::new();
+        let mut names = Vec::new();
+        for point in points(&Point::new(), &axes) {
+            let mut outer = point.clone();
+            outer.retain(|c| !ids.contains(&c.0));
+            if !loaded.iter().any(|x| x.0 == outer) {
+                let (p, at) = self.address(index, &outer, None)?;
+                let all = self.d.load_matrices(&p, &at, 1 << (ids.len() - 1), turned)?;
+                loaded.push((outer.clone(), all));
+            }
+            let all = loaded.iter().find(|x| x.0 == outer).and_then(|x| x.1.get(register(&point)));
+            names.push(all.cloned().ok_or_else(|| Error::Internal(format!("a matrix in {} lacks elements", self.p.name)))?);
+        }
+        self.vals.insert(u, Val { axes, vector: false, names });
+        Ok(())
+    }
+
+    /// Copies to workgroup memory that go on by themselves: one for each point of the axes but the lanes.
+    pub(super) fn copy(&mut self, u: UOp) -> Result<()> {
+        let g = &self.p.g;
+        let Arg::Number(bytes) = *g.arg(u) else { return Err(Error::Internal(format!("{u:?} copies no bytes"))) };
+        let (src, load) = (g.srcs(u), g.src_at(u, 1));
+        let from = g.src_at(load, 0);
+        let inside = g.src(load).get(2).copied();
+        let axes = self.p.tile(u);
+        let (lanes, outer): (Vec<TileAxis>, Vec<TileAxis>) = axes.into_iter().partition(|a| a.lane);
+        let whole = lanes.iter().map(|a| a.len).product::<usize>() * g.dtype(load).size();
+        if whole != bytes as usize {
+            return Err(Error::Internal(format!("a copy of {whole} bytes in {}, not {bytes}", self.p.name)));
+        }
+        for point in points(&Point::new(), &outer) {
+            let first = lanes.iter().fold(point.clone(), |p, a| with(&p, a.id, 0));
+            let (to, to_at) = self.address(src[0], &first, None)?;
+            let (from, from_at) = self.address(from, &first, None)?;
+            let inside = inside.map(|c| self.scalar(c, &first)).transpose()?;
+            let gate = src.get(2).map(|&c| self.scalar(c, &first)).transpose()?;
+            let copy = Copy { to: (&to, &to_at), from: (&from, &from_at), bytes };
+            let s = self.d.copy(&copy, inside.as_deref(), gate.as_deref())?;
             self.line(&s);
         }
         Ok(())

@@ -200,6 +200,23 @@ pub(super) trait Dialect {
         let what = format!("matrix tiles of {} and {}", tile.factors, tile.sums);
         Err(crate::Error::Unsupported { what, context: "a language without".into() })
     }
-    /// Workgroup barrier statement.
-    fn barrier(&mut self) -> Result<&'static str>;
+    /// Elements of two bytes of so many matrices of 8 by 8, whose rows of workgroup memory threads address: two of each, in turn.
+    fn load_matrices(&mut self, p: &Ptr, _at: &At, _n: usize, _turned: bool) -> Result<Vec<String>> {
+        let what = format!("matrices of {} from workgroup memory", p.dt);
+        Err(crate::Error::Unsupported { what, context: "a language without".into() })
+    }
+    /// Statement that starts a copy of so many bytes from a buffer to workgroup memory, of zeros where `inside` is false, if `gate` holds.
+    fn copy(&mut self, _c: &Copy<'_>, _inside: Option<&str>, _gate: Option<&str>) -> Result<String> {
+        let what = "copies to workgroup memory".to_string();
+        Err(crate::Error::Unsupported { what, context: "a language without".into() })
+    }
+    /// Workgroup barrier statement, which waits for all copies but those that were started after the last so many barriers, if that is a number.
+    fn barrier(&mut self, pending: Option<u32>) -> Result<&'static str>;
+}
+
+/// A copy to workgroup memory that goes on by itself.
+pub(super) struct Copy<'a> {
+    pub(super) to: (&'a Ptr, &'a At),
+    pub(super) from: (&'a Ptr, &'a At),
+    pub(super) bytes: u32,
 }

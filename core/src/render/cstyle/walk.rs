@@ -8,7 +8,7 @@ use crate::dtype::Scalar;
 use crate::uop::mma::BUILT;
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, Space, UOp};
 use crate::{DType, Error, Result};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 /// State of a walk over one program.
@@ -20,6 +20,8 @@ pub(in crate::render) struct Walk<'p, D> {
     /// Sums of products of bytes that are printed as such.
     pub(in crate::render) dots: Dots,
     pub(super) vals: FxHashMap<UOp, Val>,
+    /// Loads that are nothing but the sources of copies to workgroup memory.
+    copied: FxHashSet<UOp>,
     /// Statements so far.
     pub(in crate::render) body: String,
     pub(super) windows: Windows,
@@ -31,7 +33,9 @@ impl<'p, D: Dialect> Walk<'p, D> {
     pub(in crate::render) fn new(p: &'p Program, d: D) -> Self {
         let (ptrs, vals) = (FxHashMap::default(), FxHashMap::default());
         let (dots, windows, body) = (Dots::default(), Windows::default(), String::new());
-        Walk { p, d, ptrs, dots, vals, body, windows, depth: 1, temps: 0 }
+        let copies = p.order.iter().filter(|&&u| BUILT && p.g.op(u) == Op::Store && *p.g.arg(u) != Arg::None);
+        let copied = copies.map(|&u| p.g.src_at(u, 1)).collect();
+        Walk { p, d, ptrs, dots, vals, copied, body, windows, depth: 1, temps: 0 }
     }
 
     /// Adds a statement.
@@ -91,11 +95,14 @@ impl<'p, D: Dialect> Walk<'p, D> {
                 self.close();
                 Ok(())
             }
+            Op::Load if self.copied.contains(&u) => Ok(()),
             Op::Load => match self.subgroup(g.src_at(u, 0)) {
                 Some(bits) => self.shuffle(u, bits),
                 None => self.load(u),
             },
+            Op::LoadMatrix if BUILT => self.load_matrices(u),
             Op::Store if self.subgroup(u).is_some() => Ok(()),
+            Op::Store if BUILT && *g.arg(u) != Arg::None => self.copy(u),
             Op::Store => self.store(u),
             Op::Acc => self.acc(u),
             Op::Mma if BUILT => self.mma(u),
@@ -109,7 +116,8 @@ impl<'p, D: Dialect> Walk<'p, D> {
                 Ok(())
             }
             Op::Barrier => {
-                let s = self.d.barrier()?;
+                let pending = if let Arg::Number(n) = g.arg(u) { Some(*n) } else { None };
+                let s = self.d.barrier(pending)?;
                 self.line(s);
                 Ok(())
             }

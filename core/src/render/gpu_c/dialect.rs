@@ -276,7 +276,7 @@ impl Dialect for GpuC {
         Ok(call)
     }
 
-    fn barrier(&mut self) -> Result<&'static str> {
+    fn barrier(&mut self, _pending: Option<u32>) -> Result<&'static str> {
         Ok(self.table.barrier)
     }
 }

@@ -344,7 +344,7 @@ impl Dialect for Llvm {
         Some(self.call("void", &name, &[(&ty, &x), ("ptr", &place), ("i32", &size), (&mask, gate)]))
     }
 
-    fn barrier(&mut self) -> Result<&'static str> {
+    fn barrier(&mut self, _pending: Option<u32>) -> Result<&'static str> {
         Err(Error::Unsupported { what: "barrier".into(), context: "llvm".into() })
     }
 }

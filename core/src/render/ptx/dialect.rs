@@ -1,7 +1,7 @@
 //! How PTX spells constants, memory, loops and products of matrix tiles. Every method prints its instructions and returns registers; a
 //! vector is a list of them.
 
-use super::super::cstyle::{Alu, At, Dialect, Gate, Ptr};
+use super::super::cstyle::{Alu, At, Copy, Dialect, Gate, Ptr};
 use super::alu;
 use super::func::{Class, Func, Space};
 use crate::dtype::Scalar;
@@ -321,7 +321,32 @@ impl Dialect for Func {
         Ok(out.join(", "))
     }
 
-    fn barrier(&mut self) -> Result<&'static str> {
+    fn load_matrices(&mut self, p: &Ptr, at: &At, n: usize, turned: bool) -> Result<Vec<String>> {
+        let place = self.element(p, at, 0, p.dt.size());
+        let registers: Vec<String> = (0..n).map(|_| self.fresh(Class::B32)).collect();
+        let op = format!("ldmatrix.sync.aligned.m8n8.x{n}{}.shared.b16", if turned { ".trans" } else { "" });
+        self.emit(&op, &format!("{{{}}}", registers.join(", ")), &[&place]);
+        Ok(registers.iter().flat_map(|r| self.halves(r)).collect())
+    }
+
+    fn copy(&mut self, c: &Copy<'_>, inside: Option<&str>, gate: Option<&str>) -> Result<String> {
+        let [to, from] = [c.to, c.from].map(|(p, at)| self.element(p, at, 0, p.dt.size()));
+        let bytes = c.bytes.to_string();
+        let mut operands = vec![to, from, bytes.clone()];
+        if let Some(p) = inside {
+            // as many bytes as there are; the others are zeros
+            operands.push(self.op(Class::B32, "selp.b32", &[&bytes, "0", p]));
+        }
+        let operands: Vec<&str> = operands.iter().map(String::as_str).collect();
+        self.effect(gate.unwrap_or(""), "cp.async.cg.shared.global", &operands);
+        Ok(String::new())
+    }
+
+    fn barrier(&mut self, pending: Option<u32>) -> Result<&'static str> {
+        if let Some(n) = pending {
+            self.effect("", "cp.async.commit_group", &[]);
+            self.effect("", "cp.async.wait_group", &[&n.to_string()]);
+        }
         self.effect("", "bar.sync", &["0"]);
         Ok("")
     }

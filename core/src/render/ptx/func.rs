@@ -94,7 +94,8 @@ pub(super) struct Func {
     changing: FxHashSet<String>,
     /// Declarations of arrays.
     arrays: String,
-    spaces: FxHashMap<String, (Space, String)>,
+    /// Where arrays are: their space, its beginning, and bytes from there.
+    spaces: FxHashMap<String, (Space, String, usize)>,
     places: Vec<Place>,
     /// Pairs of 16-bit values that are in one register.
     pairs: Vec<(String, String, usize)>,
@@ -114,6 +115,11 @@ struct Loop {
 pub(super) const TRUE: &str = "%ptrue";
 /// See [`TRUE`].
 pub(super) const FALSE: &str = "%pfalse";
+
+/// The workgroup memory that a launch gives.
+const PARTS: &str = "gl_parts";
+/// Its declaration.
+pub(super) const LAUNCHED: &str = ".extern .shared .align 16 .b8 gl_parts[];\n\n";
 
 impl Func {
     pub(super) fn new(sm: Sm) -> Func {
@@ -280,20 +286,34 @@ impl Func {
         r
     }
 
+    /// The two values of 16 bits in a register.
+    pub(super) fn halves(&mut self, pair: &str) -> [String; 2] {
+        let [low, high] = [0; 2].map(|_| self.fresh(Class::B16));
+        let source = format!("{{{low}, {high}}}");
+        self.emit("mov.b32", &source, &[pair]);
+        self.pairs.push((source, pair.to_string(), self.loops.len()));
+        [low, high]
+    }
+
     // ---- memory
 
     /// A buffer's pointer, which is a parameter.
     pub(super) fn buffer(&mut self, name: &str, constant: bool) {
         let generic = self.op(Class::B64, "ld.param.u64", &[&format!("[p{name}]")]);
         let global = self.op(Class::B64, "cvta.to.global.u64", &[&generic]);
-        self.spaces.insert(name.to_string(), (Space::Global { constant }, global));
+        self.spaces.insert(name.to_string(), (Space::Global { constant }, global, 0));
     }
 
     /// An array of the workgroup or of a thread.
     pub(super) fn array(&mut self, name: &str, space: Space, bytes: usize) {
         let word = if space == Space::Shared { "shared" } else { "local" };
         let _ = writeln!(self.arrays, "\t.{word} .align 16 .b8 {name}[{bytes}];");
-        self.spaces.insert(name.to_string(), (space, name.to_string()));
+        self.spaces.insert(name.to_string(), (space, name.to_string(), 0));
+    }
+
+    /// An array of the workgroup in the memory that the launch gives, so many bytes from its beginning.
+    pub(super) fn part(&mut self, name: &str, at: usize) {
+        self.spaces.insert(name.to_string(), (Space::Shared, PARTS.to_string(), at));
     }
 
     /// Where an array is: `ld` and `st` with this after them.
@@ -303,8 +323,8 @@ impl Func {
 
     /// The address of what lies `plus` bytes after the element `base`, as an operand.
     pub(super) fn address(&mut self, name: &str, base: &str, wide: bool, size: usize, plus: i64) -> String {
-        let Some((space, start)) = self.spaces.get(name).cloned() else { return format!("[{name}]") };
-        let (mut at, mut plus) = (start.clone(), plus);
+        let Some((space, start, first)) = self.spaces.get(name).cloned() else { return format!("[{name}]") };
+        let (mut at, mut plus) = (start.clone(), plus + first as i64);
         if let Ok(c) = base.parse::<i64>() {
             plus += c * size as i64;
         } else {
@@ -332,7 +352,7 @@ impl Func {
     fn place(&mut self, space: Space, start: &str, base: &str, wide: bool, size: usize) -> String {
         let size = size.to_string();
         if space == Space::Shared {
-            // 48 kB and a little more: 32 bits are enough
+            // some hundred kB at most: 32 bits are enough
             let base = if wide { self.op(Class::B32, "cvt.u32.u64", &[base]) } else { base.to_string() };
             let start = self.op(Class::B32, "mov.u32", &[start]);
             return self.op(Class::B32, "mad.lo.s32", &[&base, &size, &start]);
@@ -350,6 +370,9 @@ impl Func {
     /// The whole module.
     pub(super) fn module(&self, name: &str, parameters: &[String], local: [u32; 3]) -> String {
         let mut out = format!(".version {}\n.target {}\n.address_size 64\n\n", self.sm.isa(), self.sm.name());
+        if self.spaces.values().any(|s| s.1 == PARTS) {
+            out.push_str(LAUNCHED);
+        }
         let _ = writeln!(out, ".visible .entry {name}(");
         let _ = writeln!(out, "\t{}\n)", parameters.join(",\n\t"));
         let _ = writeln!(out, ".reqntid {}, {}, {}\n{{", local[0], local[1], local[2]);

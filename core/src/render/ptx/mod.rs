@@ -5,7 +5,8 @@
 //!
 //! Values are registers of six classes (`func.rs`), and vectors lists of them, so that only loads and stores have vectors. A load under a
 //! gate is one instruction under a predicate: there is no branch but those of loops, which all threads of a block take together where
-//! they meet at barriers, shuffles or matrix tiles. Static arrays of a workgroup have 48 kB at most.
+//! they meet at barriers, shuffles or matrix tiles. Arrays of a workgroup that have 48 kB at most are declared in the kernel; others are
+//! parts of the memory that the launch gives it ([`launched_bytes`]).
 
 mod alu;
 mod dialect;
@@ -49,6 +50,7 @@ impl Renderer for Ptx {
             let ty = if var.dtype == DType::F32 { "f32" } else { "s32" };
             parameters.push(format!(".param .{ty} n{i}"));
         }
+        let (arrays, all) = p.workgroup_arrays();
         for u in pointers(p) {
             let Arg::Scratch { id, len, space } = *p.g.arg(u) else { continue };
             let dt = p.g.dtype(u);
@@ -57,7 +59,10 @@ impl Renderer for Ptx {
                 Memory::Private => (format!("l{id}"), Space::Local),
                 Memory::Subgroup(_) => continue,
             };
-            w.d.array(&name, kind, len * dt.size());
+            match arrays.iter().find(|a| a.0 == u) {
+                Some(&(_, at)) if all > DECLARED => w.d.part(&name, at),
+                _ => w.d.array(&name, kind, len * dt.size()),
+            }
             let width = vector_width(p, u, dt, len, &wide);
             w.ptrs.insert(u, Ptr { width, ..Ptr::elements(name, dt) });
         }
@@ -93,6 +98,14 @@ impl Renderer for Ptx {
     }
 }
 
+/// Bytes of workgroup memory that kernels may declare.
+const DECLARED: usize = 48 << 10;
+
+/// Bytes of workgroup memory that a launch gives a kernel that has so many.
+pub fn launched_bytes(workgroup: usize) -> usize {
+    if workgroup > DECLARED { workgroup } else { 0 }
+}
+
 /// What begins a kernel, before its name.
 const ENTRY: &str = ".visible .entry ";
 
@@ -112,6 +125,8 @@ pub fn unit(sources: &[Source]) -> Result<String> {
         let (head, rest) = text.split_once(ENTRY).unwrap_or((text.as_str(), ""));
         if i == 0 {
             unit.push_str(head);
+        } else if head.contains(func::LAUNCHED) && !unit.contains(func::LAUNCHED) {
+            unit.push_str(func::LAUNCHED);
         }
         // kernels of one batch may have the same name
         if let Some((_, body)) = rest.split_once('(') {

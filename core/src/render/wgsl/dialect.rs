@@ -174,7 +174,7 @@ impl Dialect for Wgsl {
         Ok(format!("subgroupShuffleXor({x}, {bits}u)"))
     }
 
-    fn barrier(&mut self) -> Result<&'static str> {
+    fn barrier(&mut self, _pending: Option<u32>) -> Result<&'static str> {
         Ok("workgroupBarrier();")
     }
 }

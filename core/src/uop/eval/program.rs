@@ -12,7 +12,7 @@ use crate::uop::mma::{BUILT, Side};
 use crate::uop::{AxisKind, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 use smallvec::SmallVec;
-use translate::{Align, Code, Inst, Memory, Mma, Operand, Place, Translated, translate};
+use translate::{Align, Code, Inst, LoadMatrix, Memory, Mma, Operand, Place, Translated, translate};
 
 /// Runs a program. `order` lists nodes of `g` in execution order (constants, tile ranges and pointers may be left out);
 /// `args` has the bytes of each Param slot, little-endian; every `Grid(d)` range takes the values `0..grid[d]` and
@@ -66,10 +66,13 @@ fn run_workgroup(code: &Translated, args: &mut [Vec<u8>], group: [u32; 3]) -> Re
         match stops.first() {
             None | Some(None) if stops.iter().all(Option::is_none) => return Ok(()),
             Some(&stop) if stops.iter().all(|&s| s == stop) => {
-                if BUILT && let Some(Inst { u, reg: Some(reg), code: Code::Mma(mma) }) = stop.map(|at| &code.insts[at])
-                {
-                    let fail = |what: String| Error::Internal(format!("{u:?}: {what} (workgroup {group:?})"));
-                    mma.run(&mut threads, *reg).map_err(fail)?;
+                if BUILT && let Some(Inst { u, reg: Some(reg), code }) = stop.map(|at| &code.insts[at]) {
+                    let done = match code {
+                        Code::Mma(mma) => mma.run(&mut threads, *reg),
+                        Code::LoadMatrix(load) => load.run(&mut threads, &shared, *reg),
+                        _ => Ok(()),
+                    };
+                    done.map_err(|what| Error::Internal(format!("{u:?}: {what} (workgroup {group:?})")))?;
                 }
             }
             _ => return Err(Error::Internal(format!("threads of workgroup {group:?} wait at different barriers"))),
@@ -92,7 +95,7 @@ impl Thread {
             self.pc += 1;
             let value = match &inst.code {
                 Code::Ready => continue,
-                Code::Barrier | Code::Mma(_) => return Ok(Some(at)),
+                Code::Barrier | Code::Mma(_) | Code::LoadMatrix(_) => return Ok(Some(at)),
                 Code::Launch(kind) => Lanes::Int(vec![match *kind {
                     AxisKind::Grid(d) => group[d as usize] as i64,
                     AxisKind::Local(d) => self.local[d as usize] as i64,
@@ -254,6 +257,40 @@ impl Mma {
     fn place(&self, thread: usize, register: u32) -> (usize, usize) {
         let at = |side| self.layout.c.place(side, thread, register as usize);
         (at(Side::M), at(Side::N))
+    }
+}
+
+impl LoadMatrix {
+    /// Reads in each subgroup: thread `8 i + j` says where row `j` of matrix `i` is.
+    fn run(&self, threads: &mut [Thread], shared: &[Vec<u8>], reg: usize) -> Result<(), String> {
+        let Place::Workgroup(array) = self.mem.place else { return Err("matrices are in workgroup memory".into()) };
+        for group in threads.chunks_mut(32) {
+            let mut rows = Vec::with_capacity(group.len());
+            for (number, t) in group.iter().enumerate() {
+                if t.aligned(&self.thread)?.get().get(0).as_i64() != number as i64 {
+                    return Err(format!("thread {number} of a subgroup has another number"));
+                }
+                rows.push(ints(t.aligned(&self.at)?.get()).to_vec());
+            }
+            if rows.len() != 32 {
+                return Err(format!("{} threads load in a subgroup", rows.len()));
+            }
+            for (number, t) in group.iter_mut().enumerate() {
+                let place = |(i, &register): (usize, &u32)| {
+                    let (matrix, second) = (register as usize / 2, register as usize % 2);
+                    let pair = 2 * (number % 4) + second;
+                    let (row, column) = if self.turned { (pair, number / 4) } else { (number / 4, pair) };
+                    let start = rows[8 * matrix + row][i];
+                    if start % 8 != 0 {
+                        return Err(format!("a row of a matrix begins at element {start}, which is not aligned"));
+                    }
+                    Ok(start + column as i64)
+                };
+                let at = self.registers.iter().enumerate().map(place).collect::<Result<Vec<i64>, String>>()?;
+                t.regs[reg] = Some(self.mem.read(&shared[array], &at, None)?);
+            }
+        }
+        Ok(())
     }
 }
 

@@ -23,6 +23,8 @@ struct Nodes {
     unroll: UOp,
     acc: UOp,
     two: UOp,
+    half: UOp,
+    shared: UOp,
 }
 
 fn nodes() -> Nodes {
@@ -40,7 +42,11 @@ fn nodes() -> Nodes {
     let unroll = g.range(4, 1, AxisKind::Unroll);
     let acc = g.node(Op::Acc, F32, &[f, unroll], Arg::Acc(0));
     let two = g.range(2, 2, AxisKind::Upcast);
-    Nodes { g, f, i, b, t, ti, ptr, idx, reg, unroll, acc, two }
+    let halves = g.param(1, F16, 64);
+    let half = g.index(halves, i);
+    let shared = g.node(Op::Scratch, F32, &[], Arg::Scratch { id: 0, len: 8, space: Space::Workgroup });
+    let shared = g.index(shared, i);
+    Nodes { g, f, i, b, t, ti, ptr, idx, reg, unroll, acc, two, half, shared }
 }
 
 fn shape(s: &[usize]) -> Arg {
@@ -77,7 +83,7 @@ type Case = (Op, DType, Vec<UOp>, Arg, Option<Stage>);
 /// For every op one legal use and at least one illegal one.
 fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
     use Op::*;
-    let &Nodes { f, i, b, t, ti, ptr, idx, reg, unroll, acc, two, .. } = n;
+    let &Nodes { f, i, b, t, ti, ptr, idx, reg, unroll, acc, two, half, shared, .. } = n;
     let none = || Arg::None;
     let range = |id, kind, lane| Arg::Range(RangeArg { id, kind, lane });
     let (tensor, kernel, program) = (Some(Tensor), Some(Kernel), Some(Program));
@@ -123,10 +129,13 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (AccRead, F32, vec![acc], none(), program),
         (Fold, F32, vec![f, unroll], red(&[]), program),
         (Mma, F32, vec![f, f, i, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), program),
+        (LoadMatrix, F16, vec![half, i, two], Arg::Number(1), program),
         (End, Void, vec![reg], none(), program),
         (Scratch, F32, vec![], Arg::Scratch { id: 0, len: 8, space: Space::Private }, kernel),
         (Barrier, Void, vec![], none(), program),
+        (Barrier, Void, vec![], Arg::Number(2), program),
         (Stage, F32, vec![f, reg], none(), kernel),
+        (Stage, F32, vec![f, reg], Arg::Number(1), kernel),
     ];
     let mut bad: Vec<Case> = vec![
         (Const, F32, vec![], Arg::Const(Scalar::float(0.1)), None), // not an f32
@@ -203,6 +212,12 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (Mma, F32, vec![f, f, i, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n1x4 m1x8 | n1x2"), None), // an element in two places
         (Mma, F32, vec![f, f, i, two], none(), None),
         (Mma, F32, vec![f, f, i, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), kernel),
+        (LoadMatrix, F16, vec![half, i, two], none(), None),
+        (LoadMatrix, F16, vec![half, i, two], Arg::Number(2), None),
+        (LoadMatrix, F16, vec![half, i, unroll], Arg::Number(0), None), // not of two
+        (LoadMatrix, F32, vec![idx, i, two], Arg::Number(0), None),     // not of two bytes
+        (LoadMatrix, F16, vec![half, i], Arg::Number(0), None),
+        (Store, Void, vec![shared, f], Arg::Number(16), program), // a copy of what is no load
         (End, Void, vec![unroll], none(), None),
         (Scratch, Void, vec![], Arg::Scratch { id: 0, len: 8, space: Space::Private }, None),
         (Barrier, F32, vec![], none(), None),

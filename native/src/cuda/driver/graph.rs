@@ -115,14 +115,14 @@ fn kernel(
     all: &mut [*mut std::ffi::c_void],
 ) -> sys::CUDA_KERNEL_NODE_PARAMS {
     sys::CUDA_KERNEL_NODE_PARAMS {
-        func: f.0,
+        func: f.handle,
         gridDimX: grid[0],
         gridDimY: grid[1],
         gridDimZ: grid[2],
         blockDimX: block[0],
         blockDimY: block[1],
         blockDimZ: block[2],
-        sharedMemBytes: 0,
+        sharedMemBytes: f.shared,
         kernelParams: all.as_mut_ptr(),
         extra: ptr::null_mut(),
         kern: ptr::null_mut(),

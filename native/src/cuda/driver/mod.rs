@@ -13,6 +13,7 @@ use gradloom_core::{Error, Result};
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Names a library that has the driver's functions, in place of the system's: an emulator, for tests.
 pub const LIBRARY: &str = "GRADLOOM_CUDA_LIBRARY";
@@ -33,8 +34,17 @@ pub(super) fn done(what: &str, code: CUresult) -> Result<()> {
     }
 }
 
+/// Was a library named?
+static NAMED: AtomicBool = AtomicBool::new(false);
+
+/// Is the library in use one that somebody named, in place of the system's?
+pub(super) fn is_named() -> bool {
+    NAMED.load(Ordering::Relaxed) || std::env::var_os(LIBRARY).is_some()
+}
+
 /// Uses this library from now on, unless one is in use already.
 pub fn use_library(path: &std::path::Path) -> Result<()> {
+    NAMED.store(true, Ordering::Relaxed);
     // SAFETY: the library is one of a driver or of its emulator, whose initialisation has no conditions; it is never unloaded
     let library = unsafe { libloading::Library::new(path) };
     // a library that is loaded is found again by its own name, which is the driver's
@@ -70,6 +80,8 @@ pub(super) struct Gpu {
     pub(super) capability: (u32, u32),
     pub(super) memory: usize,
     pub(super) multiprocessors: u32,
+    /// Bytes of workgroup memory that a kernel may ask for.
+    pub(super) shared: usize,
     /// Memory can be allocated in the order of a stream.
     pub(super) pools: bool,
     pub(super) version: (u32, u32),
@@ -110,6 +122,7 @@ impl Gpu {
                 number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
             ),
             memory,
+            shared: number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as usize,
             multiprocessors: number(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             pools: number(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? == 1,
             version: (version.unsigned_abs() / 1000, version.unsigned_abs() % 1000 / 10),

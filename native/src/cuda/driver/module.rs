@@ -65,12 +65,18 @@ impl Stream {
         Ok(module)
     }
 
-    pub(in crate::cuda) fn function(&self, module: &Module, name: &str) -> Result<Function> {
+    /// A kernel of a module, whose launches give it so many bytes of workgroup memory.
+    pub(in crate::cuda) fn function(&self, module: &Module, name: &str, shared: usize) -> Result<Function> {
         self.enter()?;
         let text = CString::new(name).map_err(|_| error("a kernel has a zero in its name"))?;
-        let mut function = Function(ptr::null_mut());
+        let mut function = Function { handle: ptr::null_mut(), shared: shared as u32 };
         // SAFETY: the module lives, and the name ends with a zero
-        done(name, unsafe { sys::cuModuleGetFunction(&mut function.0, module.0, text.as_ptr()) })?;
+        done(name, unsafe { sys::cuModuleGetFunction(&mut function.handle, module.0, text.as_ptr()) })?;
+        if shared > 0 {
+            let most = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function is the module's
+            done(name, unsafe { sys::cuFuncSetAttribute(function.handle, most, shared as i32) })?;
+        }
         Ok(function)
     }
 
@@ -90,7 +96,8 @@ impl Stream {
         let mut all = parameters(pointers, scalars);
         // SAFETY: the caller says that they are the parameters, which the driver copies
         let made = unsafe {
-            sys::cuLaunchKernel(f.0, gx, gy, gz, bx, by, bz, 0, self.stream, all.as_mut_ptr(), ptr::null_mut())
+            let (all, none) = (all.as_mut_ptr(), ptr::null_mut());
+            sys::cuLaunchKernel(f.handle, gx, gy, gz, bx, by, bz, f.shared, self.stream, all, none)
         };
         done("a launch", made)
     }
@@ -116,6 +123,10 @@ impl Drop for Module {
 
 /// A kernel of a module.
 #[derive(Clone, Copy, PartialEq)]
-pub(in crate::cuda) struct Function(pub(super) sys::CUfunction);
+pub(in crate::cuda) struct Function {
+    pub(super) handle: sys::CUfunction,
+    /// Bytes of workgroup memory that a launch gives it.
+    pub(super) shared: u32,
+}
 // SAFETY: see `Stream`
 unsafe impl Send for Function {}

@@ -90,6 +90,18 @@ pub(super) enum Code {
     },
     Barrier,
     Mma(Box<Mma>),
+    LoadMatrix(Box<LoadMatrix>),
+}
+
+/// Matrices of 8 by 8 that a subgroup reads together.
+pub(super) struct LoadMatrix {
+    pub(super) mem: Memory,
+    pub(super) thread: Operand,
+    /// The address of a thread's row, for every element of the result.
+    pub(super) at: Operand,
+    /// The register of a thread that each element of the result is in.
+    pub(super) registers: Vec<u32>,
+    pub(super) turned: bool,
 }
 
 /// A product of matrix tiles.
@@ -214,7 +226,7 @@ pub(super) fn translate(g: &Graph, order: &[UOp], args: &[Vec<u8>], vars: &[(&st
             _ => {
                 let code = t.translate(u)?;
                 if matches!(code, Code::Alu { .. } | Code::Index { .. } | Code::Load { .. } | Code::Acc { .. })
-                    || matches!(code, Code::Copy { .. } | Code::Fold { .. } | Code::Mma(_))
+                    || matches!(code, Code::Copy { .. } | Code::Fold { .. } | Code::Mma(_) | Code::LoadMatrix(_))
                 {
                     t.define(u, None, &mut out);
                 }
@@ -371,6 +383,12 @@ impl Translator<'_> {
             }
             (Op::Barrier, _) => Code::Barrier,
             (Op::Mma, Arg::Mma(layout)) if BUILT => Code::Mma(Box::new(self.mma(u, layout)?)),
+            (Op::LoadMatrix, Arg::Number(turned)) if BUILT => {
+                let ranges = src[2..].iter().rev().map(|&r| (g.range_arg(r).id, g.range_len(r)));
+                let registers = align(&axes, &ranges.collect::<Vec<Axis>>(), &[]);
+                let (mem, thread) = (self.mem(u, src[0])?, self.operand(u, src[1], &[])?);
+                Code::LoadMatrix(Box::new(LoadMatrix { mem, thread, at: operand(0)?, registers, turned: *turned == 1 }))
+            }
             (_, arg) => return Err(internal(u, g, format!("[{arg:?}] is no op of a program"))),
         })
     }
