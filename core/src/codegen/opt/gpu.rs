@@ -12,6 +12,8 @@ const BODY: usize = 96;
 const BUSY: usize = 32 << 10;
 /// Threads that fill a small GPU.
 const FULL: usize = 4096;
+/// Threads of a workgroup that share nothing.
+const WIDE: usize = 128;
 /// Threads of a workgroup that work on one reduction each, and most that share one.
 const GROUP: usize = 64;
 /// Most threads that share a reduction whose neighbours in memory belong to other outputs.
@@ -41,8 +43,14 @@ impl View<'_> {
 
     /// Threads: those that share a reduction, then those of the outputs.
     pub(super) fn launch(&self, opts: &mut Vec<Opt>) {
-        // starting a workgroup of a processor costs as much as some threads that need no sums
-        let most = if self.t.software && !self.reds.is_empty() { 32 } else { 64 }.min(self.t.max_local_total as usize);
+        // starting a workgroup of a processor costs as much as some threads that need no sums; on hardware few threads in each would leave
+        // it idle, since it holds a number of workgroups at most
+        let most = match (self.t.software, self.reds.is_empty()) {
+            (true, false) => 32,
+            (false, true) => WIDE,
+            _ => 64,
+        };
+        let most = most.min(self.t.max_local_total as usize);
         let grouped = opts.iter().find_map(|o| o.cuts(Part::Group));
         let shared = match grouped {
             Some(n) => n,
@@ -106,7 +114,7 @@ impl View<'_> {
             if dims == 3 || budget < 2 {
                 break;
             }
-            let limit = budget.min(self.t.max_local[dims] as usize).min(if dims == 0 { 64 } else { 16 });
+            let limit = budget.min(self.t.max_local[dims] as usize).min(if dims == 0 { WIDE } else { 16 });
             let mut f = (2..=limit).rev().find(|f| n.is_multiple_of(*f)).unwrap_or(1);
             if f < limit / 4 && n > limit {
                 // an awkward length: round it up, the last workgroup is partly idle

@@ -11,6 +11,7 @@ use crate::codegen::axes::Kernel;
 use crate::target::Target;
 use crate::uop::{AxisKind, Op, RangeSet, UOp};
 use crate::util::sort;
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 /// A node as the cost model sees it.
@@ -76,6 +77,9 @@ fn together(k: &Kernel, work: &[Work], of: &[UOp]) -> Option<(usize, usize)> {
 /// On a GPU of hardware: the threads of a workgroup share each reduction over a long row, and the loop that reads them.
 fn workgroup(k: &Kernel, t: &Target) -> Option<Vec<Opt>> {
     const SHORT: usize = 64;
+    // vectors of a row that each thread keeps in registers at most, and elements of all arrays that a kernel reads
+    const STEPS: usize = 8;
+    const HELD: usize = 64;
     let g = &k.g;
     let (outer, mut ranges) = k.row_loops();
     for u in k.reduces() {
@@ -97,10 +101,17 @@ fn workgroup(k: &Kernel, t: &Target) -> Option<Vec<Opt>> {
     let lanes = if n.is_multiple_of(t.lanes) { t.lanes } else { 1 };
     let units = n / lanes;
     let rows: usize = outer.iter().map(|&r| g.range_len(r)).product();
-    // many threads for few rows
-    let most = if rows < 1024 { 256 } else { 64 }.min(t.max_local_total as usize);
+    // many threads for few rows and for long ones
+    let loads = k.nodes().into_iter().filter(|&u| g.op(u) == Op::Load);
+    let arrays: FxHashSet<Option<u32>> = loads.map(|u| k.slot_below(g.src_at(u, 0))).collect();
+    let held = STEPS.min(HELD / (lanes * arrays.len().max(1)));
+    let long = [64, 128].into_iter().find(|f| units <= held * f).unwrap_or(256);
+    let most = if rows < 1024 { 256 } else { long }.min(t.max_local_total as usize);
     let waste = |f: usize| units.next_multiple_of(f) * 8 <= units * 9;
     let f = [256, 128, 64, 32, 16].into_iter().filter(|&f| f <= most && f * 2 <= units.max(32)).find(|&f| waste(f))?;
+    // a row that is read several times is kept in registers meanwhile
+    let steps = units.div_ceil(f);
+    let whole = steps > 1 && steps <= held;
     let mut trial = k.clone();
     let mut opts = Vec::new();
     for &r in &ranges {
@@ -111,7 +122,11 @@ fn workgroup(k: &Kernel, t: &Target) -> Option<Vec<Opt>> {
         if !units.is_multiple_of(f) {
             opts.push(Opt::pad(axis, f));
         }
-        opts.push(if g.kind(r).is_reduce() { Opt::group(axis, f) } else { Opt::local(axis, f) });
+        let reduced = g.kind(r).is_reduce();
+        opts.push(if reduced { Opt::group(axis, f) } else { Opt::local(axis, f) });
+        if whole {
+            opts.push(if reduced { Opt::unroll(axis, steps) } else { Opt::upcast(axis, steps) });
+        }
     }
     // reductions before the loops that read them
     sort::by_key(&mut opts, |o| {

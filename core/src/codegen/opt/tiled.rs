@@ -17,7 +17,7 @@ const BLOCK: usize = 16;
 /// Bytes of workgroup memory that leave room for other workgroups beside it.
 const ROOM: usize = 12 << 10;
 /// Most multiply-adds of vectors in the body of a loop.
-const BODY: usize = 96;
+const BODY: usize = 128;
 
 /// How a workgroup divides its tile.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +119,11 @@ impl View<'_> {
                         let work = (4 * rows * vectors) as f64;
                         let local = 4.0 * ((rows as f64 / 4.0).max(1.0) + vectors as f64 * read);
                         let copied = 3.0 * (tr + tc * deep) as f64 / threads as f64;
-                        let idle = (BUSY / (pieces * threads) as f64).max(1.0);
+                        let mut idle = (BUSY / (pieces * threads) as f64).max(1.0);
+                        if let Some(c) = self.t.copies {
+                            // the last turn of all processors may have work for few of them
+                            idle = idle.max((pieces.div_ceil(c.processors) * c.processors) as f64 / pieces as f64);
+                        }
                         let cost = done * warps * idle * (work + local + copied) / work;
                         if pieces * threads >= LEAST && best.is_none_or(|b| cost < b.cost) {
                             best = Some(Plan { rows, vectors, down, across, deep, cost });
