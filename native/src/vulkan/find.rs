@@ -5,7 +5,7 @@ use ash::vk;
 use gradloom_core::Result;
 use gradloom_core::target::Target;
 use std::ffi::CStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Storage buffers of one kernel; more than any kernel of ours takes.
 const MOST_BUFFERS: u32 = 64;
@@ -44,6 +44,8 @@ pub(super) struct Can {
     pub(super) subgroup: u32,
     /// An instruction for products of words of four bytes.
     pub(super) dots: bool,
+    /// Floats of so many bits are computed with infinities, NaN and the sign of zero, if a kernel asks for it.
+    pub(super) special: [Option<u32>; 2],
     /// Nanoseconds of one count of its clock, and the bits that count; none without a clock.
     pub(super) clock: Option<(f32, u32)>,
     /// It lies in the memory of the processor, which is read at its full speed.
@@ -67,7 +69,7 @@ pub fn has_hardware() -> bool {
 }
 
 pub(super) fn find() -> Result<Vec<Found>> {
-    let instance = Arc::new(instance()?);
+    let instance = shared_instance()?;
     // SAFETY: the instance lives
     let physical = unsafe { instance.raw.enumerate_physical_devices() };
     let physical = physical.map_err(|e| error(format!("drivers give no devices: {e}")))?;
@@ -88,6 +90,18 @@ pub(super) fn find() -> Result<Vec<Found>> {
     }
     found.sort_by(|a, b| b.rank.cmp(&a.rank));
     Ok(found)
+}
+
+/// The process's instance. Drivers are loaded with the first one and stay: some can be loaded a few dozen times only.
+fn shared_instance() -> Result<Arc<Instance>> {
+    static SHARED: Mutex<Option<Arc<Instance>>> = Mutex::new(None);
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(instance) = &*shared {
+        return Ok(instance.clone());
+    }
+    let made = Arc::new(instance()?);
+    *shared = Some(made.clone());
+    Ok(made)
 }
 
 fn instance() -> Result<Instance> {
@@ -134,8 +148,9 @@ fn describe(instance: &Arc<Instance>, physical: vk::PhysicalDevice) -> std::resu
     let mut subgroups = vk::PhysicalDeviceSubgroupProperties::default();
     let mut sizes = vk::PhysicalDeviceSubgroupSizeControlProperties::default();
     let mut third = vk::PhysicalDeviceMaintenance3Properties::default();
+    let mut floats = vk::PhysicalDeviceFloatControlsProperties::default();
     let mut all = vk::PhysicalDeviceProperties2::default().push_next(&mut driver).push_next(&mut subgroups);
-    all = all.push_next(&mut third);
+    all = all.push_next(&mut third).push_next(&mut floats);
     let newer = plain.api_version >= vk::API_VERSION_1_3;
     if newer {
         all = all.push_next(&mut sizes);
@@ -174,6 +189,11 @@ fn describe(instance: &Arc<Instance>, physical: vk::PhysicalDevice) -> std::resu
     let can = Can {
         f16: two.shader_float16 & old.storage_buffer16_bit_access & old.uniform_and_storage_buffer16_bit_access != 0,
         subgroup: if exchanges { least } else { 0 },
+        special: [
+            (16, floats.shader_signed_zero_inf_nan_preserve_float16),
+            (32, floats.shader_signed_zero_inf_nan_preserve_float32),
+        ]
+        .map(|(bits, has)| (has != vk::FALSE).then_some(bits)),
         dots: three.shader_integer_dot_product != 0,
         clock: (bits > 0).then_some((plain.limits.timestamp_period, bits)),
         shares_memory: matches!(kind, vk::PhysicalDeviceType::INTEGRATED_GPU | vk::PhysicalDeviceType::CPU),

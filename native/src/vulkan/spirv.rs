@@ -42,7 +42,49 @@ pub(super) fn translate(name: &str, wgsl: &str, can: &Can) -> Result<Vec<u32>> {
         ..Options::default()
     };
     let entry = PipelineOptions { shader_stage: naga::ShaderStage::Compute, entry_point: "main".into() };
-    write_vec(&module, &info, &options, Some(&entry)).map_err(|e| bad(e.to_string()))
+    let words = write_vec(&module, &info, &options, Some(&entry)).map_err(|e| bad(e.to_string()))?;
+    let halves = words.windows(2).any(|w| w == [CAPABILITY, Capability::Float16 as u32]);
+    let kept = can.special.iter().flatten().copied().filter(|&bits| bits == 32 || halves);
+    Ok(keep_special_values(words, &kept.collect::<Vec<_>>()))
+}
+
+/// Instructions by their first word, without or with the number of their words: SPIR-V, "Binary Form".
+const CAPABILITY: u32 = 2 << 16 | 17;
+const EXECUTION_MODE: u32 = 4 << 16 | 16;
+const EXTENSION: u32 = 10;
+const ENTRY_POINT: u32 = 15;
+/// `SignedZeroInfNanPreserve`, the capability and the mode.
+const PRESERVE: [u32; 2] = [4466, 4461];
+/// Words before the first instruction.
+const HEADER: usize = 5;
+
+/// Asks the driver to compute with infinities and NaN as with numbers, for floats of so many bits: without it a compiler may take a
+/// comparison and a choice for a minimum that loses NaN, as NVIDIA's does.
+fn keep_special_values(words: Vec<u32>, widths: &[u32]) -> Vec<u32> {
+    if widths.is_empty() {
+        return words;
+    }
+    let (head, mut rest) = words.split_at(HEADER.min(words.len()));
+    let mut out = head.to_vec();
+    out.extend([CAPABILITY, PRESERVE[0]]);
+    let mut is_asked = false;
+    while let Some(&first) = rest.first() {
+        let (one, next) = rest.split_at((first >> 16).clamp(1, rest.len() as u32) as usize);
+        let op = first & 0xffff;
+        if !is_asked && first != CAPABILITY {
+            // the extension follows the capabilities
+            let name = b"SPV_KHR_float_controls\0\0";
+            out.push((1 + name.len() as u32 / 4) << 16 | EXTENSION);
+            out.extend(name.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])));
+            is_asked = true;
+        }
+        out.extend_from_slice(one);
+        if op == ENTRY_POINT {
+            out.extend(widths.iter().flat_map(|&bits| [EXECUTION_MODE, one[2], PRESERVE[1], bits]));
+        }
+        rest = next;
+    }
+    out
 }
 
 fn capabilities(can: &Can) -> naga::FastHashSet<Capability> {

@@ -154,6 +154,11 @@ pub(super) fn pow(g: &mut Graph, x: UOp, y: UOp, t: &Target) -> Option<UOp> {
     let is_within = b.g.binary(Op::CmpEq, within, near);
     let fraction = b.select(is_within, exact, far);
     let mut power = exp2_of(b, fraction, bits);
+    if b.shader && known.is_none() {
+        // where a compiler of shaders takes a comparison and a choice for a minimum, an exponent that is no number is lost
+        let lost = b.g.binary(Op::CmpNe, y, y);
+        power = b.select(lost, y, power);
+    }
     // 1 to whatever and whatever to the 0
     if !known.is_some_and(|v| v.is_finite() && v != 0.0) {
         let (none, unit) = (b.g.binary(Op::CmpEq, y, zero), b.g.binary(Op::CmpEq, size, one));
