@@ -24,7 +24,12 @@ pub struct Runtime {
     engine: Engine,
     session: Session,
     health: Health,
+    /// Bytes on the device above which a run looks for those that nobody needs.
+    full: usize,
 }
+
+/// Bytes of a device that may wait for being of use again, whatever is in use.
+const IDLE: usize = 64 << 20;
 
 impl Runtime {
     /// Opens a device by name (see [`crate::devices`]) with this many threads; 0 takes all.
@@ -43,6 +48,7 @@ impl Runtime {
             engine: Engine::with_host(device, Box::new(host)),
             session: Session::new(),
             health: Health::default(),
+            full: IDLE,
         }
     }
 
@@ -63,7 +69,8 @@ impl Runtime {
 
     /// Computes tensors, all in one plan. The result can be replayed on other inputs.
     pub fn realize(&mut self, tensors: &[&Tensor]) -> Result<Replay> {
-        let Runtime { engine, session, health } = self;
+        self.make_room()?;
+        let Runtime { engine, session, health, .. } = self;
         health.guard(|| {
             let roots: Vec<_> = tensors.iter().map(|t| t.root()).collect();
             let pending = engine.start(&mut session.state(), &roots)?;
@@ -78,7 +85,7 @@ impl Runtime {
     /// alone. `inputs` are the buffers that are no weights; the values may be captured afterwards ([`Runtime::realize`]), and `folded` has
     /// the constants that other graphs of the same model have computed.
     pub fn load(&mut self, values: &[&Tensor], inputs: &[u32], folded: &mut Folded) -> Result<()> {
-        let Runtime { engine, session, health } = self;
+        let Runtime { engine, session, health, .. } = self;
         health.guard(|| {
             let roots: Vec<_> = values.iter().map(|t| t.root()).collect();
             for pass in &GRAPH_PASSES {
@@ -110,16 +117,30 @@ impl Runtime {
         HostTensor::new(t.dtype(), t.shape(), self.fetch(t)?)
     }
 
+    /// Lets buffers that no tensor needs any more serve the next runs, once they are as many bytes as those in use and more than [`IDLE`].
+    fn make_room(&mut self) -> Result<()> {
+        let Runtime { engine, session, health, full } = self;
+        if engine.counters().bytes <= *full {
+            return Ok(());
+        }
+        health.guard(|| {
+            engine.collect(&mut session.state());
+            *full = engine.counters().bytes.saturating_sub(engine.idle_bytes()).saturating_mul(2).saturating_add(IDLE);
+            Ok(())
+        })
+    }
+
     /// Runs a captured computation again, on what its buffers hold now.
     pub fn replay(&mut self, r: &Replay) -> Result<Vec<Tensor>> {
-        let Runtime { engine, session, health } = self;
+        self.make_room()?;
+        let Runtime { engine, session, health, .. } = self;
         let nodes = health.guard(|| engine.replay(&mut session.state(), r, &Default::default()))?;
         Ok(nodes.into_iter().map(|u| Tensor::from_node(session, u)).collect())
     }
 
     /// Overwrites a tensor that is a buffer with bytes of its dtype.
     pub fn write(&mut self, t: &Tensor, data: &[u8]) -> Result<()> {
-        let Runtime { engine, session, health } = self;
+        let Runtime { engine, session, health, .. } = self;
         let n = t.numel();
         let id = {
             let state = session.state();
@@ -138,7 +159,7 @@ impl Runtime {
 
     /// The bytes of a tensor that was computed.
     pub fn fetch(&mut self, t: &Tensor) -> Result<Vec<u8>> {
-        let Runtime { engine, session, health } = self;
+        let Runtime { engine, session, health, .. } = self;
         health.guard(|| {
             let (ticket, dtype, boxed) = engine.read_boxed(&mut session.state(), t.root())?;
             engine.device().sync()?;
@@ -181,7 +202,7 @@ impl Runtime {
 
     /// Frees device memory that no tensor needs any more.
     pub fn collect(&mut self) {
-        let Runtime { engine, session, health } = self;
+        let Runtime { engine, session, health, .. } = self;
         // a failure shows in the next call that returns a result
         let _ = health.guard(|| {
             engine.collect(&mut session.state());
