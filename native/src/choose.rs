@@ -12,8 +12,8 @@ use std::time::Instant;
 /// Environment: the device that `auto` is, in names of ours or of tinygrad's: `CPU`, `CUDA:1`, `CL`, `CPU:LLVM`.
 pub const DEVICE_VARIABLE: &str = "DEV";
 
-/// GPUs that `auto` asks for, the fastest first. CUDA and Metal are opened by name alone: so far both were tested without their hardware.
-const GPUS: [&str; 2] = ["vulkan", "wgpu"];
+/// GPUs that `auto` asks for, the fastest first. Metal is opened by name alone: so far it was tested without its hardware.
+const GPUS: [&str; 3] = ["cuda", "vulkan", "wgpu"];
 /// What computes on processors without an emitter of ours, the fastest first.
 const OTHERS: [&str; 3] = ["llvm", "c", "eval"];
 
@@ -61,6 +61,8 @@ fn without_emitter(why: &Error, open: &dyn Fn(&str) -> Result<Box<dyn Device>>) 
 /// Is it worth opening? Says no where a question that costs less than that is enough.
 fn may_be_hardware(name: &str) -> bool {
     match name {
+        #[cfg(feature = "cuda")]
+        "cuda" => crate::cuda::has_hardware(),
         #[cfg(feature = "vulkan")]
         "vulkan" => crate::vulkan::has_hardware(),
         // elsewhere it goes through Vulkan, which was asked
@@ -146,6 +148,8 @@ fn drivers(name: &str) -> Vec<(String, Option<u64>)> {
     match name.split(':').next() {
         #[cfg(feature = "vulkan")]
         Some("vulkan") => crate::vulkan::list().unwrap_or_default().into_iter().map(|d| (d.0, Some(d.1))).collect(),
+        #[cfg(feature = "cuda")]
+        Some("cuda") => crate::cuda::list().unwrap_or_default().into_iter().map(|d| (d.0, Some(d.1))).collect(),
         #[cfg(feature = "opencl")]
         Some("opencl") => crate::opencl::list().unwrap_or_default().into_iter().map(|d| (d, None)).collect(),
         _ => Vec::new(),
