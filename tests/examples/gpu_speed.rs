@@ -2,9 +2,19 @@
 //! name, seconds of one run (the least of several rounds of runs in a row), float operations and bytes that it needs at least, and kernels.
 //! `--small` takes sizes that an emulator can do, and adds how far the values are from the evaluator's (relative to the largest).
 //! `tests/bench/cuda/run.py` puts PyTorch on the same card beside it.
+//!
+//! `gpu_speed DEVICE --opts FILE` times ways to compile one kernel: a line of the file is `NAME SIZE | OPTS`, as `gradloom tune` prints opts, or nothing
+//! behind the bar for those that are chosen. Each gets the milliseconds of a run and how far its values are from those of the line before
+//! with the same work.
 
 use gradloom::{DType, Result, Runtime, Session, Tensor};
+use gradloom_core::codegen::compile;
+use gradloom_core::codegen::opt::Opt;
+use gradloom_core::device::{Device, Step, View};
+use gradloom_core::render::{self, Source};
+use gradloom_core::schedule::Ast;
 use gradloom_core::tensor::Attention;
+use gradloom_tests::networks::{Net, kernels, load};
 use std::time::Instant;
 
 /// Columns of the work that moves bytes, and the heads and the width of attention.
@@ -131,8 +141,110 @@ fn measure(name: &str, w: &Work, small: bool) -> Result<String> {
     ))
 }
 
+/// The kernels of a piece of work.
+fn asts(w: &Work, size: usize, device: &dyn Device) -> Result<Vec<Ast>> {
+    let net = Net::of(w.dtype);
+    let inputs = (w.shapes)(size).iter().map(|s| net.input_of(w.dtype, s)).collect::<Result<Vec<_>>>()?;
+    let nodes = load(&net, &[(w.result)(&inputs)?], device.target())?;
+    Ok(kernels(&net, &nodes, device.target())?.into_iter().map(|k| k.0).collect())
+}
+
+/// Floats between -1 and 1 as bytes.
+fn noise(dt: DType, n: usize) -> Vec<u8> {
+    let mut x = 1u32;
+    let mut next = || {
+        x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (x >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    let mut out = Vec::with_capacity(n * dt.size());
+    for _ in 0..n {
+        let v = next();
+        match dt {
+            DType::F16 => out.extend(half::f16::from_f32(v).to_le_bytes()),
+            DType::BF16 => out.extend(half::bf16::from_f32(v).to_le_bytes()),
+            _ => out.extend(v.to_le_bytes()),
+        }
+    }
+    out
+}
+
+fn floats(dt: DType, bytes: &[u8]) -> Vec<f32> {
+    match dt {
+        DType::F16 => bytes.chunks_exact(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
+        DType::BF16 => bytes.chunks_exact(2).map(|b| half::bf16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
+        _ => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+    }
+}
+
+/// Milliseconds of one run of a kernel that is compiled with these opts, and what it computes first.
+fn way(device: &mut dyn Device, ast: &Ast, opts: Option<&[Opt]>, buffers: &[View]) -> Result<(f64, Vec<f32>, String)> {
+    let target = device.target().clone();
+    let program = compile(ast, &target, opts)?;
+    let code = render::of(target.lang).render(&program, &target)?;
+    let kernel = device.compile(&[Source::new(&program, code)])?[0];
+    let step = || Step::Launch { kernel, args: buffers.to_vec(), grid: program.grid, vars: Vec::new() };
+    device.submit(&[step()])?;
+    let out = program.params.iter().position(|p| p.written).unwrap_or(0);
+    let ticket = device.read(View { bytes: buffers[out].bytes.min(4 << 20), ..buffers[out] })?;
+    let values = floats(program.params[out].dtype, &device.poll(ticket)?.unwrap_or_default());
+    let mut best = f64::INFINITY;
+    for _ in 0..3 {
+        let steps: Vec<Step> = (0..5).map(|_| step()).collect();
+        let Some(ticket) = device.submit_timed(&steps)? else { break };
+        let times = device.poll(ticket)?.unwrap_or_default();
+        let ns = times.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default())).max();
+        best = best.min(ns.unwrap_or(0) as f64 / 5e6);
+    }
+    Ok((best, values, Opt::list(&program.opts)))
+}
+
+fn ways(name: &str, file: &str) -> Result<()> {
+    let text = std::fs::read_to_string(file).expect("a file of opts");
+    let mut device = gradloom::open(name, 0)?;
+    let mut last: Option<(String, Vec<Ast>, Vec<View>, Vec<f32>)> = None;
+    for line in text.lines().filter(|l| !l.trim().is_empty()) {
+        let (what, list) = line.split_once('|').expect("a bar");
+        let mut words = what.split_whitespace();
+        let (work_name, size) = (words.next().unwrap_or(""), words.next().and_then(|n| n.parse().ok()).unwrap_or(64));
+        let all = work();
+        let w = all.iter().find(|w| w.name == work_name).expect("work of this name");
+        if last.as_ref().is_none_or(|l| l.0 != what) {
+            for v in last.iter().flat_map(|l| &l.2) {
+                device.free(v.buf);
+            }
+            let asts = asts(w, size, &*device)?;
+            let params = compile(&asts[0], device.target(), None)?.params;
+            let mut views = Vec::new();
+            for p in &params {
+                let buf = device.alloc(p.len * p.dtype.size())?;
+                device.upload(buf, 0, &noise(p.dtype, p.len))?;
+                views.push(View { buf, offset: 0, bytes: p.len * p.dtype.size() });
+            }
+            last = Some((what.to_string(), asts, views, Vec::new()));
+        }
+        let Some((_, asts, views, values)) = &mut last else { continue };
+        let opts = if list.trim().is_empty() { None } else { Opt::parse_list(list) };
+        match way(&mut *device, &asts[0], opts.as_deref(), views) {
+            Ok((ms, got, list)) => {
+                let largest = got.iter().fold(0.0f32, |a, x| a.max(x.abs()));
+                let off = got.iter().zip(values.iter()).fold(0.0f32, |a, (x, y)| a.max((x - y).abs()));
+                let rate = (w.flops)(size as f64).max((w.elements)(size as f64) * w.dtype.size() as f64) / ms / 1e9;
+                println!("{ms:.4} ms {rate:.1} T/s off {:.1e} | {what}| {list}", off / largest.max(1e-30));
+                *values = got;
+            }
+            Err(e) => println!("error {e} | {what}|{list}"),
+        }
+    }
+    Ok(())
+}
+
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [device, flag, file] = args.as_slice()
+        && flag == "--opts"
+    {
+        return ways(device, file);
+    }
     let small = args.iter().any(|a| a == "--small");
     let mut words = args.iter().filter(|a| !a.starts_with("--"));
     let device = words.next().map_or("cuda", String::as_str);
