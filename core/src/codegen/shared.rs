@@ -63,8 +63,9 @@ pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopIn
     }
     let (mut bytes, mut map) = (0usize, FxHashMap::default());
     let mut most = t.workgroup_bytes;
+    let copying = t.copies.is_some() && all_copied(k, &groups.concat());
     for group in groups {
-        let fills = group.into_iter().map(|u| fill(k, t, u)).collect::<Result<Vec<_>>>()?;
+        let fills = group.into_iter().map(|u| fill(k, t, u, copying)).collect::<Result<Vec<_>>>()?;
         let size = fills.iter().map(|f| f.bytes(&k.g, t)).fold(0, usize::saturating_add);
         if let Some((copies, r)) = t.copies.and_then(|c| Some((c, turns(&k.g, &fills)?)))
             && let Some(blocks) = blocks(&k.g, copies, size, r)
@@ -221,13 +222,13 @@ fn together(k: &mut Kernel, fills: &[Fill], loops: &mut FxHashMap<u8, LoopInfo>,
 }
 
 /// The copies of one thread.
-fn fill(k: &mut Kernel, t: &Target, stage: UOp) -> Result<Fill> {
+fn fill(k: &mut Kernel, t: &Target, stage: UOp, copying: bool) -> Result<Fill> {
     let (dt, size) = (k.g.dtype(stage), elems(&k.g, stage));
     let axes: Vec<UOp> = k.g.src(stage)[1..].to_vec();
     let value = k.g.src_at(stage, 0);
     let id = next_scratch(&k.g);
     let scratch = k.g.node(Op::Scratch, dt, &[], Arg::Scratch { id, len: size, space: Space::Workgroup });
-    let alone = t.copies.and_then(|_| copied_along(k, value, &axes));
+    let alone = if copying { copied_along(k, value, &axes) } else { None };
     let (along, width) = match alone {
         Some(r) => (Some(r), COPY / dt.size()),
         None => match vectors_along(k, value, &axes, t.lanes) {
@@ -300,8 +301,18 @@ impl Fill {
     }
 }
 
+/// Can all of these arrays be filled by copies that go on by themselves? Vectors of a kernel are of one length.
+fn all_copied(k: &Kernel, stages: &[UOp]) -> bool {
+    let size = |u: UOp| k.g.dtype(u).size();
+    let one = |&u: &UOp| {
+        let src = k.g.srcs(u);
+        size(u) == size(stages[0]) && copied_along(k, src[0], &src[1..]).is_some()
+    };
+    stages.iter().all(one)
+}
+
 /// The axis along which what is staged are whole pieces that can be copied as they lie in memory: the array's last.
-fn copied_along(k: &mut Kernel, value: UOp, axes: &[UOp]) -> Option<UOp> {
+fn copied_along(k: &Kernel, value: UOp, axes: &[UOp]) -> Option<UOp> {
     let (g, &last) = (&k.g, axes.last()?);
     let size = g.dtype(value).size();
     if g.op(value) != Op::Load || !matches!(size, 2 | 4) {

@@ -172,7 +172,8 @@ pub enum Op {
     /// before the last n such barriers.
     Barrier,
     /// K `Stage(value, indices..)[None or Number]`: a local array with an axis per listed index, whose element there is the value; a pointer,
-    /// row-major. With a number n, rows along its last n axes have 8 elements after them that nobody uses. It closes the ranges of its indices; the loops of its open ranges are where it is filled.
+    /// row-major. With a number n, rows along its last n axes have 8 elements after them that nobody uses. It closes the ranges of its indices;
+    /// the loops of its open ranges are where it is filled.
     Stage,
 }
 

@@ -3,12 +3,18 @@
 use crate::exec::{Fault, launch};
 use crate::memory::Memory;
 use crate::parse::{Entry, module};
+use crate::stream::Launch;
+use std::sync::Arc;
 
 fn kernel(block: &str, body: &str) -> Entry {
     let text = format!(
         ".version 7.0\n.target sm_80\n.address_size 64\n\n.visible .entry k(\n\t.param .u64 a\n)\n.reqntid {block}\n{{\n{body}\n\tret;\n}}\n"
     );
     module(&text).expect("a kernel").remove("k").expect("its name")
+}
+
+fn of(entry: Entry, block: [u32; 3], at: u64) -> Launch {
+    Launch { entry: Arc::new(entry), grid: [1; 3], block, shared: 0, bits: vec![at] }
 }
 
 /// Runs a block over 32-bit words.
@@ -18,7 +24,7 @@ fn run(block: [u32; 3], body: &str, words: &[u32]) -> Result<Vec<u32>, Fault> {
     let at = memory.allocate(words.len() * 4).expect("room");
     let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
     memory.get_mut(at, bytes.len()).expect("the allocation").copy_from_slice(&bytes);
-    launch(&entry, [1; 3], block, &[at], &mut memory)?;
+    launch(&of(entry, block, at), &mut memory)?;
     let got = memory.get(at, bytes.len()).expect("the allocation");
     Ok(got.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
 }
@@ -76,8 +82,8 @@ fn what_leaves_memory_or_does_not_meet_is_a_fault() {
     assert!(matches!(run([2, 1, 1], &misaligned, &[0, 0, 0]), Err(Fault::Address(_))));
     let apart = format!("{HEAD}\tsetp.eq.s32 %p1, %r1, 0;\n\t@%p1 bra $end;\n\tbar.sync 0;\n$end:\n\tbar.sync 0;");
     assert!(matches!(run([2, 1, 1], &apart, &[0, 0]), Err(Fault::Launch(_))));
-    let entry = kernel("2, 1, 1", HEAD);
-    assert!(matches!(launch(&entry, [1; 3], [4, 1, 1], &[0], &mut Memory::default()), Err(Fault::Launch(_))));
+    let other = of(kernel("2, 1, 1", HEAD), [4, 1, 1], 0);
+    assert!(matches!(launch(&other, &mut Memory::default()), Err(Fault::Launch(_))));
 }
 
 #[test]
@@ -92,6 +98,45 @@ fn products_of_matrices_are_those_of_their_fragments() {
         \tst.global.v2.f32 [%d2], {%f2, %f3};\n\tst.global.v2.f32 [%d2+256], {%f4, %f5};";
     let want: Vec<u32> = (0..128).map(|i| ((i % 8 + 1) as f32).to_bits()).collect();
     assert_eq!(run([32, 1, 1], body, &[0; 128]), Ok(want));
+}
+
+/// A thread copies 16 bytes from the buffer's beginning to shared memory, and another 16 behind a gate; waits for all groups but so many;
+/// and stores what lies there.
+fn copy(wait: usize) -> Result<Vec<u32>, Fault> {
+    let body = format!(
+        "{HEAD}\t.shared .align 16 .b8 s0[32];\n\tmov.u32 %r2, s0;\n\tst.shared.v4.u32 [%r2], {{%r1, %r1, %r1, %r1}};\n\
+         \tcp.async.cg.shared.global [%r2], [%d1], 16;\n\tcp.async.commit_group;\n\tmov.b32 %r3, 4;\n\
+         \tcp.async.cg.shared.global [%r2+16], [%d1], 16, %r3;\n\tcp.async.commit_group;\n\tcp.async.wait_group {wait};\n\
+         \tbar.sync 0;\n\tld.shared.v4.u32 {{%r4, %r5, %r6, %r7}}, [%r2];\n\tst.global.v4.u32 [%d1+16], {{%r4, %r5, %r6, %r7}};\n\
+         \tld.shared.v4.u32 {{%r4, %r5, %r6, %r7}}, [%r2+16];\n\tst.global.v4.u32 [%d1+32], {{%r4, %r5, %r6, %r7}};"
+    );
+    run([1, 1, 1], &body, &[5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0])
+}
+
+#[test]
+fn copies_are_there_once_they_are_waited_for() {
+    let unwritten = u32::MAX;
+    assert_eq!(copy(0), Ok(vec![5, 6, 7, 8, 5, 6, 7, 8, 5, 0, 0, 0]));
+    assert_eq!(copy(1), Ok([&[5, 6, 7, 8, 5, 6, 7, 8][..], &[unwritten; 4]].concat()));
+    assert_eq!(copy(2), Ok([&[5, 6, 7, 8, 0, 0, 0, 0][..], &[unwritten; 4]].concat()));
+    let misaligned = format!("{HEAD}\t.shared .align 16 .b8 s0[32];\n\tmov.u32 %r2, s0;\n\
+        \tcp.async.cg.shared.global [%r2+4], [%d1], 16;\n\tcp.async.commit_group;\n\tcp.async.wait_group 0;");
+    assert!(matches!(run([1, 1, 1], &misaligned, &[0; 8]), Err(Fault::Address(_))));
+}
+
+#[test]
+fn matrices_are_loaded_by_rows_and_turned() {
+    // row i of the matrix has 8 i to 8 i + 7
+    for (turn, element) in [("", (|row, pair| 8 * row + pair) as fn(u32, u32) -> u32), (".trans", |row, pair| 8 * pair + row)] {
+        let body = format!(
+            "{HEAD}\t.shared .align 16 .b8 s0[128];\n\tmov.u32 %r2, s0;\n\tmul.lo.s32 %r3, %r1, 2;\n\tadd.s32 %r4, %r3, 1;\n\
+             \tmad.lo.s32 %r5, %r1, 4, %r2;\n\tst.shared.u16 [%r5], %r3;\n\tst.shared.u16 [%r5+2], %r4;\n\tbar.sync 0;\n\
+             \tand.b32 %r6, %r1, 7;\n\tmad.lo.s32 %r7, %r6, 16, %r2;\n\
+             \tldmatrix.sync.aligned.m8n8.x1{turn}.shared.b16 {{%r8}}, [%r7];\n\tst.global.u32 [%d2], %r8;"
+        );
+        let want = (0..32).map(|t| [0, 1].map(|i| element(t / 4, t % 4 * 2 + i))).map(|[x, y]| x | y << 16).collect();
+        assert_eq!(run([32, 1, 1], &body, &[0; 32]), Ok(want), "{turn}");
+    }
 }
 
 #[test]

@@ -32,7 +32,7 @@ const fn block(tiles: [usize; 2], subgroups: [usize; 2], steps: usize) -> Block 
 
 /// Those that are tried. Registers of a thread hold at most 128 elements of the product. Where they leave no room for a second workgroup on a
 /// processor, it has the workgroup memory for more steps.
-const BLOCKS: [Block; 10] = [
+const BLOCKS: [Block; 11] = [
     block([4, 8], [2, 4], 4),
     block([4, 8], [4, 2], 4),
     block([4, 8], [2, 2], 2),
@@ -43,6 +43,7 @@ const BLOCKS: [Block; 10] = [
     block([1, 8], [1, 4], 2),
     block([1, 4], [1, 4], 2),
     block([1, 2], [1, 4], 2),
+    block([1, 2], [1, 1], 4),
 ];
 /// Blocks of steps for which there is room at least.
 const LEAST_BLOCKS: usize = 3;
@@ -128,15 +129,14 @@ impl View<'_> {
         let bytes = |steps: usize| (rows + columns) * (steps * k + 8) * 2;
         let fits = |s: &usize| (lens[2] / k).is_multiple_of(*s) && LEAST_BLOCKS * bytes(*s) <= copies.bytes;
         let steps = [best.steps, 2, 1].into_iter().find(fits)?;
-        if lens[2] / k > steps {
+        if lens[2] / k <= steps {
+            return None;
+        }
+        if steps > 1 {
             // the axis that is cut off gets the next number
             let mut trial = self.k.clone();
             trial.apply_all(&opts, self.t).ok()?;
-            let inner = trial.next_id;
-            opts.push(Opt::split(terms, steps));
-            opts.extend((steps > 1).then(|| Opt::unroll(inner, steps)));
-        } else {
-            return None;
+            opts.extend([Opt::split(terms, steps), Opt::unroll(trial.next_id, steps)]);
         }
         for u in pair {
             let slot = self.k.slot_below(g.src_at(u, 0))?;
