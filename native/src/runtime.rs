@@ -211,3 +211,25 @@ impl Runtime {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_in_a_row_take_the_memory_of_those_before() {
+        let device = crate::open("eval", 1).expect("the evaluator");
+        let mut rt = Runtime::with_host(device, NativeHost::without_cache());
+        let x = Tensor::new(rt.session(), &vec![1.0f32; 1 << 20], &[1 << 20]).expect("a tensor");
+        let y = x.add(1.0).expect("a sum");
+        let step = rt.realize(&[&y]).expect("values");
+        let mut last = Vec::new();
+        for _ in 0..60 {
+            last = rt.replay(&step).expect("values");
+        }
+        let peak = rt.counters().peak_bytes;
+        assert!(peak < 2 * IDLE, "{peak} bytes for results of 4 MiB");
+        assert_eq!(rt.to_vec::<f32>(&last[0]).expect("values")[..3], [2.0; 3]);
+        assert_eq!(rt.to_vec::<f32>(&y).expect("values")[..3], [2.0; 3]);
+    }
+}
