@@ -69,11 +69,7 @@ const PARTS: [split::Part<'_>; 11] = [
     // what looks at kernels estimates their times as what tunes them does: what two parts have in common, every page would load
     split::Part { name: "tune", after: None, exports: &["runtime_debug", "runtime_tune"] },
     split::Part { name: "wasm", after: None, exports: &["runtime_workerGone", "wasmRuntime"] },
-    split::Part {
-        name: "webgpu",
-        after: None,
-        exports: &["runtime_customKernel", "webgpuRuntime"],
-    },
+    split::Part { name: "webgpu", after: None, exports: &["runtime_customKernel", "webgpuRuntime"] },
     split::Part { name: "share", after: Some("webgpu"), exports: &["runtime_fromGpuBuffer", "runtime_gpuBuffer"] },
 ];
 

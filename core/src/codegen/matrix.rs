@@ -114,7 +114,13 @@ fn find<'a>(k: &Kernel, t: &'a Target, sum: UOp, sides: &[UOp]) -> Option<Produc
     ways.into_iter().find_map(|(factors, [m, n])| {
         let axes = [m, n, terms];
         let tile = t.matrix_tiles.iter().find(|tile| fits(tile, axes))?;
-        (!has(factors[0], n) && !has(factors[1], m)).then_some(Product { tile, factors, axes, gate, loads: t.copies.is_some() })
+        (!has(factors[0], n) && !has(factors[1], m)).then_some(Product {
+            tile,
+            factors,
+            axes,
+            gate,
+            loads: t.copies.is_some(),
+        })
     })
 }
 

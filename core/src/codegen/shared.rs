@@ -6,11 +6,12 @@
 
 use super::axes::Kernel;
 use super::reduce::LoopInfo;
-use super::stage::{ROW_PADDING, place_in};
+use super::stage::{ROW_PADDING, place_in, row_axes};
 use crate::analysis::affine;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
 use crate::target::{Copies, Target};
+use crate::uop::mma::BUILT;
 use crate::uop::{Arg, AxisKind, Graph, Op, Space, UOp};
 use crate::util::sort;
 use crate::{DType, Error, Result};
@@ -29,8 +30,8 @@ pub(super) fn next_scratch(g: &Graph) -> u32 {
 pub(super) fn elems(g: &Graph, stage: UOp) -> usize {
     let lens = |axes: &[UOp]| axes.iter().map(|&r| g.range_len(r)).fold(1, usize::saturating_mul);
     let axes = &g.src(stage)[1..];
-    let Arg::Number(n) = *g.arg(stage) else { return lens(axes) };
-    let (rows, row) = axes.split_at(axes.len() - n as usize);
+    let Some(n) = row_axes(g, stage) else { return lens(axes) };
+    let (rows, row) = axes.split_at(axes.len() - n);
     lens(rows).saturating_mul(lens(row) + ROW_PADDING)
 }
 
@@ -63,11 +64,12 @@ pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopIn
     }
     let (mut bytes, mut map) = (0usize, FxHashMap::default());
     let mut most = t.workgroup_bytes;
-    let copying = t.copies.is_some() && all_copied(k, &groups.concat());
+    let copies = t.copies.filter(|_| BUILT);
+    let copying = copies.is_some() && all_copied(k, &groups.concat());
     for group in groups {
         let fills = group.into_iter().map(|u| fill(k, t, u, copying)).collect::<Result<Vec<_>>>()?;
         let size = fills.iter().map(|f| f.bytes(&k.g, t)).fold(0, usize::saturating_add);
-        if let Some((copies, r)) = t.copies.and_then(|c| Some((c, turns(&k.g, &fills)?)))
+        if let Some((copies, r)) = copies.and_then(|c| Some((c, turns(&k.g, &fills)?)))
             && let Some(blocks) = blocks(&k.g, copies, size, r)
         {
             most = most.max(copies.bytes);
@@ -228,7 +230,7 @@ fn fill(k: &mut Kernel, t: &Target, stage: UOp, copying: bool) -> Result<Fill> {
     let value = k.g.src_at(stage, 0);
     let id = next_scratch(&k.g);
     let scratch = k.g.node(Op::Scratch, dt, &[], Arg::Scratch { id, len: size, space: Space::Workgroup });
-    let alone = if copying { copied_along(k, value, &axes) } else { None };
+    let alone = if BUILT && copying { copied_along(k, value, &axes) } else { None };
     let (along, width) = match alone {
         Some(r) => (Some(r), COPY / dt.size()),
         None => match vectors_along(k, value, &axes, t.lanes) {

@@ -10,6 +10,7 @@ use super::reduce::LoopInfo;
 use crate::analysis::{Affine, affine};
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
+use crate::uop::mma::BUILT;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, Space, UOp};
 use crate::util::sort;
 use crate::{DType, Error, Result};
@@ -41,7 +42,7 @@ impl Kernel {
         if closed.is_empty() {
             return Err(bad("nothing to copy"));
         }
-        let tiled = closed.iter().any(|&r| self.g.kind(r) == AxisKind::Tile);
+        let tiled = BUILT && closed.iter().any(|&r| self.g.kind(r) == AxisKind::Tile);
         let row = if tiled { rows_of(&self.g, load, &mut closed) } else { None };
         let axes = axes_of(&self.g, load, &closed, !apart && !tiled);
         let mut elems = 1usize;
@@ -387,10 +388,18 @@ fn sums(g: &Graph, value: UOp) -> Vec<Affine> {
     out
 }
 
+/// How many of the last axes of a Stage are a row with elements after it.
+pub(super) fn row_axes(g: &Graph, stage: UOp) -> Option<usize> {
+    match g.arg(stage) {
+        Arg::Number(n) if BUILT => Some(*n as usize),
+        _ => None,
+    }
+}
+
 /// Where the element of a Stage is that its indices name.
 pub(super) fn place_in(g: &mut Graph, stage: UOp, axes: &[UOp]) -> UOp {
-    let Arg::Number(n) = *g.arg(stage) else { return row_major(g, axes) };
-    let (rows, row) = axes.split_at(axes.len() - n as usize);
+    let Some(n) = row_axes(g, stage) else { return row_major(g, axes) };
+    let (rows, row) = axes.split_at(axes.len() - n);
     let pitch = row.iter().map(|&r| g.range_len(r)).product::<usize>() + ROW_PADDING;
     let pitch = g.idx(pitch as i64);
     let (rows, at) = (row_major(g, rows), row_major(g, row));

@@ -80,8 +80,8 @@ impl Source {
             params: p.params.clone(),
             vars: p.vars.iter().map(|v| v.dtype).collect(),
             scratch: match p.workgroup_arrays().1 {
-                0 => p.scratch().1,
-                bytes => bytes,
+                bytes if crate::uop::mma::BUILT && bytes > 0 => bytes,
+                _ => p.scratch().1,
             },
         }
     }

@@ -620,7 +620,10 @@ impl Node<'_> {
     fn loads_matrices(&self) -> Check<'_> {
         let turns = matches!(self.arg, Arg::Number(0 | 1));
         let (ranges, halves) = (self.src.get(2..).unwrap_or_default(), self.dt.size() == 2);
-        self.want(BUILT && turns && halves && (1..=3).contains(&ranges.len()), "matrices of two bytes, or their ranges")?;
+        self.want(
+            BUILT && turns && halves && (1..=3).contains(&ranges.len()),
+            "matrices of two bytes, or their ranges",
+        )?;
         self.want(self.g.dtype(self.src[1]).is_int(), "the thread's number is an integer")?;
         let pair = |&r: &UOp| {
             let tile = self.g.op(r) == Op::Range && self.g.kind(r).is_tile();

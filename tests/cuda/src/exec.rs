@@ -2,10 +2,10 @@
 //! of matrices, those of a block at barriers; a thread that is missing there, or that is elsewhere, is an error.
 
 use crate::memory::Memory;
-use crate::stream::Launch;
-use std::collections::VecDeque;
 use crate::parse::{Code, Element, Entry, Inst, Operand, Space, Tile};
+use crate::stream::Launch;
 use half::{bf16, f16};
+use std::collections::VecDeque;
 
 /// Threads that meet at shuffles and products.
 const WARP: usize = 32;
@@ -201,7 +201,10 @@ impl Block<'_> {
     fn copy(&mut self, c: &Copy) -> Result<(), Fault> {
         let fault = |what: &str| {
             let (to, from, read) = (c.to, c.from, c.read);
-            Fault::Address(format!("line {}, block {:?}: {what} from {from:#x} to {to:#x}, {read} bytes", c.line, self.index))
+            Fault::Address(format!(
+                "line {}, block {:?}: {what} from {from:#x} to {to:#x}, {read} bytes",
+                c.line, self.index
+            ))
         };
         let n = c.read as usize;
         if n > COPY || !c.to.is_multiple_of(COPY as u64) || n > 0 && !c.from.is_multiple_of(COPY as u64) {

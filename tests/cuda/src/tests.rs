@@ -119,15 +119,19 @@ fn copies_are_there_once_they_are_waited_for() {
     assert_eq!(copy(0), Ok(vec![5, 6, 7, 8, 5, 6, 7, 8, 5, 0, 0, 0]));
     assert_eq!(copy(1), Ok([&[5, 6, 7, 8, 5, 6, 7, 8][..], &[unwritten; 4]].concat()));
     assert_eq!(copy(2), Ok([&[5, 6, 7, 8, 0, 0, 0, 0][..], &[unwritten; 4]].concat()));
-    let misaligned = format!("{HEAD}\t.shared .align 16 .b8 s0[32];\n\tmov.u32 %r2, s0;\n\
-        \tcp.async.cg.shared.global [%r2+4], [%d1], 16;\n\tcp.async.commit_group;\n\tcp.async.wait_group 0;");
+    let misaligned = format!(
+        "{HEAD}\t.shared .align 16 .b8 s0[32];\n\tmov.u32 %r2, s0;\n\
+        \tcp.async.cg.shared.global [%r2+4], [%d1], 16;\n\tcp.async.commit_group;\n\tcp.async.wait_group 0;"
+    );
     assert!(matches!(run([1, 1, 1], &misaligned, &[0; 8]), Err(Fault::Address(_))));
 }
 
 #[test]
 fn matrices_are_loaded_by_rows_and_turned() {
     // row i of the matrix has 8 i to 8 i + 7
-    for (turn, element) in [("", (|row, pair| 8 * row + pair) as fn(u32, u32) -> u32), (".trans", |row, pair| 8 * pair + row)] {
+    for (turn, element) in
+        [("", (|row, pair| 8 * row + pair) as fn(u32, u32) -> u32), (".trans", |row, pair| 8 * pair + row)]
+    {
         let body = format!(
             "{HEAD}\t.shared .align 16 .b8 s0[128];\n\tmov.u32 %r2, s0;\n\tmul.lo.s32 %r3, %r1, 2;\n\tadd.s32 %r4, %r3, 1;\n\
              \tmad.lo.s32 %r5, %r1, 4, %r2;\n\tst.shared.u16 [%r5], %r3;\n\tst.shared.u16 [%r5+2], %r4;\n\tbar.sync 0;\n\

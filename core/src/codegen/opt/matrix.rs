@@ -2,8 +2,8 @@
 //! columns, an axis of the reduction becomes what a tile sums over, each rounded up where the tile does not divide it. A subgroup then
 //! computes several tiles side by side, so that what it loads is used more than once, and a workgroup is a few subgroups.
 
-use super::{Level, Opt};
 use super::heuristic::View;
+use super::{Level, Opt};
 use crate::analysis::product::sides;
 use crate::codegen::matrix::{self, factors, takes};
 use crate::target::MatrixTile;

@@ -105,7 +105,9 @@ impl<D: Dialect> Walk<'_, D> {
                 loaded.push((outer.clone(), all));
             }
             let all = loaded.iter().find(|x| x.0 == outer).and_then(|x| x.1.get(register(&point)));
-            names.push(all.cloned().ok_or_else(|| Error::Internal(format!("a matrix in {} lacks elements", self.p.name)))?);
+            names.push(
+                all.cloned().ok_or_else(|| Error::Internal(format!("a matrix in {} lacks elements", self.p.name)))?,
+            );
         }
         self.vals.insert(u, Val { axes, vector: false, names });
         Ok(())
