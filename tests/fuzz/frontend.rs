@@ -5,7 +5,7 @@ use gradloom::NativeHost;
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Bytes, Engine};
 use gradloom_core::{DType, Result, Session, Tensor};
-use gradloom_tests::graphs::{Outcome, Program, run};
+use gradloom_tests::graphs::{Outcome, Program, fits, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -129,6 +129,22 @@ fn programs_that_failed_once_hold() {
             let program = Program::parse(&text).unwrap_or_else(|| panic!("{} is no program", file.display()));
             let name = Path::new(&file).display().to_string();
             assert_eq!(place.wrong(&program, &mut 0), None, "{name} on {device}:\n{}", program.describe());
+        }
+    }
+}
+
+#[test]
+fn programs_that_failed_once_have_opts_that_fit_gpus() {
+    for device in ["null:cuda", "null:tiles", "null:wgsl", "null:wgsl-hardware"] {
+        let mut place = Place::open(device).expect("a device that runs nothing");
+        for file in corpus("frontend") {
+            let text = std::fs::read_to_string(&file).expect("a program");
+            let program = Program::parse(&text).unwrap_or_else(|| panic!("{} is no program", file.display()));
+            match fits(&mut place.engine, &place.session, &program) {
+                Ok(fit) => assert!(fit, "{} on {device}", file.display()),
+                Err(gradloom_core::Error::Unsupported { .. }) => {}
+                Err(e) => panic!("{} on {device}: {e}", file.display()),
+            }
         }
     }
 }

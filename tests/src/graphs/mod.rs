@@ -209,6 +209,21 @@ pub async fn run_async<F: Future<Output = ()>>(
     outcome
 }
 
+/// Do the opts that are chosen fit all kernels of a program, on a device that need not run them?
+///
+/// # Errors
+/// Those of compiling it.
+pub fn fits(engine: &mut Engine, session: &Session, program: &Program) -> Result<bool> {
+    let results = program.results(session);
+    let roots: Vec<RootId> = results.iter().map(|(_, v)| v.t.root()).collect();
+    let before = engine.counters().fallbacks;
+    let pending = engine.start(&mut session.state(), &roots)?;
+    while !engine.ready()? {}
+    drop((pending, results));
+    engine.collect(&mut session.state());
+    Ok(engine.counters().fallbacks == before)
+}
+
 async fn compare<F: Future<Output = ()>>(
     engine: &mut Engine,
     session: &Session,

@@ -109,9 +109,11 @@ impl View<'_> {
     /// Threads of a workgroup: from the innermost output axis outwards.
     fn local(&self, mut budget: usize, opts: &mut Vec<Opt>) {
         let left = self.outs.iter().map(|&r| (r, self.left(r, opts))).filter(|x| x.1 > 1).collect::<Vec<_>>();
+        // those that share a reduction have an axis of their own
+        let most = 3 - usize::from(opts.iter().any(|o| o.cuts(Part::Group).is_some()));
         let mut dims = 0;
         for &(r, n) in left.iter().rev() {
-            if dims == 3 || budget < 2 {
+            if dims == most || budget < 2 {
                 break;
             }
             let limit = budget.min(self.t.max_local[dims] as usize).min(if dims == 0 { WIDE } else { 16 });
