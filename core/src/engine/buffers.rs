@@ -162,11 +162,6 @@ impl Engine {
         }
     }
 
-    /// Bytes of device memory that are kept for the next runs.
-    pub fn idle_bytes(&self) -> usize {
-        self.pool.bytes()
-    }
-
     /// Gives device memory that is kept for the next runs back.
     pub fn trim(&mut self) {
         let all = self.pool.clear();
