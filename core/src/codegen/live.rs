@@ -77,13 +77,21 @@ struct How {
     loops: fn(&mut Kernel),
     joined: fn(&mut Kernel, UOp, UOp, UOp, usize) -> Option<Vec<UOp>>,
     grid: fn([u32; 3], &[Extent; 3], &dyn Fn(&str) -> Result<i64>) -> Result<[u32; 3]>,
+    usual: fn(&Kernel) -> Usual,
 }
 
 static HOW: OnceLock<Box<How>> = OnceLock::new();
 
 /// From now on loops and launches end where nobody needs more; before, all of their turns are made.
 pub fn enable() {
-    let how = || How { turns: turns_of, extent: extent_of, loops: loops_of, joined: joined_of, grid: grid_of };
+    let how = || How {
+        turns: turns_of,
+        extent: extent_of,
+        loops: loops_of,
+        joined: joined_of,
+        grid: grid_of,
+        usual: usual_of,
+    };
     HOW.get_or_init(|| Box::new(how()));
 }
 
@@ -173,6 +181,35 @@ pub fn extent(k: &Kernel, group: &[UOp], live: &[Option<Live>]) -> Extent {
 fn extent_of(k: &Kernel, group: &[UOp], live: &[Option<Live>]) -> Extent {
     let all = |r: UOp| Turns::all(k.g.range_len(r));
     group.iter().zip(live).map(|(&r, l)| l.as_ref().and_then(|l| l.turns.clone()).unwrap_or_else(|| all(r))).collect()
+}
+
+/// Turns that loops with ends usually make, by the loops' ids.
+pub type Usual = SmallVec<[(u8, SmallVec<[usize; 8]>); 2]>;
+
+/// For who chooses tiles: some lengths, from the least to the largest, of loops that end where nobody needs more.
+pub fn usual(k: &Kernel) -> Usual {
+    HOW.get().filter(|_| !k.live.is_empty()).map_or_else(Usual::new, |how| (how.usual)(k))
+}
+
+fn usual_of(k: &Kernel) -> Usual {
+    let mut out = Usual::new();
+    for &cond in &k.live {
+        if let &[r, end] = k.g.src(cond)
+            && k.g.op(r) == Op::Range
+        {
+            let n = k.g.range_len(r) as i64;
+            let (low, high) = k.g.bounds(end);
+            let (mut turns, high) = (low.clamp(1, n), high.clamp(1, n));
+            let mut list = SmallVec::new();
+            while turns < high && list.len() < 7 {
+                list.push(turns as usize);
+                turns += (turns / 2).max(1);
+            }
+            list.push(high as usize);
+            out.push((k.g.range_arg(r).id, list));
+        }
+    }
+    out
 }
 
 /// The loops that no launch took end where nobody needs more.

@@ -11,7 +11,7 @@
 use super::{Ast, BufferInfo, Kernel, Origin};
 use crate::analysis::affine;
 use crate::rewrite::Memo;
-use crate::rules::{conjuncts, simplify_with};
+use crate::rules::{conjuncts, simplify_under, simplify_with};
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -270,9 +270,23 @@ impl Needs {
     /// A buffer is read at an offset, by loops of which this is known.
     fn read(&mut self, g: &mut Graph, memo: &mut Memo, buffer: usize, at: UOp, known: &[UOp]) {
         let Some(axes) = self.axes.get_mut(&buffer) else { return };
+        let len: i64 = axes.iter().map(|a| a.len).product();
         for a in axes.iter_mut().filter(|a| a.end != End::All) {
             let place = digit(g, memo, at, a.stride, a.len);
-            let end = end_of(&mut self.ends, g, memo, place, a.len, known);
+            let mut end = end_of(&mut self.ends, g, memo, place, a.len, known);
+            if end == End::All && known.iter().any(|&c| ends_one_of(g, c, place)) {
+                // what a window reads before the first element of an axis and behind its last is another one's, but for what its gate says
+                let all = known.iter().copied().reduce(|a, b| g.binary(Op::And, a, b));
+                let inside = all.map_or(place, |all| simplify_under(g, all, place));
+                end = end_of(&mut self.ends, g, memo, inside, a.len, known);
+                if end == End::All && a.stride * a.len == len {
+                    // whatever is read is in the buffer, of which this is the outermost axis
+                    let step = g.int(a.stride, g.dtype(at));
+                    let place = g.binary(Op::FloorDiv, at, step);
+                    let place = simplify_with(g, place, memo);
+                    end = end_of(&mut self.ends, g, memo, place, a.len, known);
+                }
+            }
             a.end = self.ends.joined(a.end, end);
         }
     }
@@ -409,6 +423,12 @@ fn opposite(g: &Graph, cond: UOp) -> Option<UOp> {
     let &[x, yes] = g.src(cond) else { return None };
     let turns = matches!(g.op(cond), Op::CmpNe | Op::Xor) && g.dtype(x) == DType::Bool;
     (turns && g.const_int(yes) == Some(1)).then_some(x)
+}
+
+/// Does a condition give a loop that `place` depends on an end which differs from run to run?
+fn ends_one_of(g: &Graph, cond: UOp, place: UOp) -> bool {
+    let changes = |u: UOp| is_scalar(g, u) && g.op(u) != Op::Const;
+    g.ranges(cond) & g.ranges(place) != 0 && g.src(opposite(g, cond).unwrap_or(cond)).iter().any(|&s| changes(s))
 }
 
 fn is_scalar(g: &Graph, u: UOp) -> bool {

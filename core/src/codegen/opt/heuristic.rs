@@ -6,6 +6,7 @@
 use super::{Level, Opt, Staging, chain, rows};
 use crate::analysis::{Affine, Role, affine};
 use crate::codegen::axes::Kernel;
+use crate::codegen::live::{self, Usual};
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, UOp};
 use crate::util::sort;
@@ -56,6 +57,8 @@ pub(super) struct View<'a> {
     phases: RangeSet,
     /// Length and id of each range, by node: they are asked for many times.
     axes: Vec<(usize, u8)>,
+    /// Lengths of loops that end where nobody needs more.
+    usual: Usual,
 }
 
 /// See [`Access::near`].
@@ -161,7 +164,7 @@ impl<'a> View<'a> {
         let mut axes = vec![(0, 0); ranges.iter().max().map_or(0, |r| r.0 as usize + 1)];
         ranges.iter().for_each(|&r| axes[r.0 as usize] = (g.range_len(r), g.range_arg(r).id));
         let phases = k.reach.iter().filter(|_| !t.has_local).fold(0, |m, x| m | g.ranges(x.1));
-        View { k, t, outs, reds, inner, store, blocks, after, lanes: None, phases, axes }
+        View { k, t, outs, reds, inner, store, blocks, after, lanes: None, phases, axes, usual: live::usual(k) }
     }
 
     /// Element stride of the result along an axis.
@@ -381,7 +384,7 @@ impl<'a> View<'a> {
         if let Some(l) = tile.lane {
             // waste of rounding the axis up
             let (n, unit) = (self.len(l), tile.vectors * lanes);
-            per *= (n.div_ceil(tile.width) * unit) as f64 / n as f64;
+            per *= self.rounded(l, tile.width, unit);
             if self.blocks && tile.width * 4 % 64 != 0 && n > tile.width {
                 per *= 1.04; // rows of a panel straddle cache lines
             }
@@ -389,12 +392,21 @@ impl<'a> View<'a> {
             per *= lanes as f64;
         }
         for (r, f) in tile.ups.iter().filter_map(|&(r, f)| r.map(|r| (r, f))) {
-            per *= (self.len(r).div_ceil(f) * f) as f64 / self.len(r) as f64;
+            per *= self.rounded(r, f, f);
             if self.blocks && f > 1 && self.inner.iter().any(|a| self.is_far(a, r)) {
                 per *= FAR_ROWS;
             }
         }
         per
+    }
+
+    /// What is computed of an axis in tiles of `by`, of which each takes the time of `unit`, for each element that somebody needs.
+    fn rounded(&self, r: UOp, by: usize, unit: usize) -> f64 {
+        let over = |n: usize| (n.div_ceil(by) * unit) as f64 / n as f64;
+        match self.usual.iter().find(|u| u.0 == self.id(r)) {
+            None => over(self.len(r)),
+            Some((_, usual)) => usual.iter().map(|&n| over(n)).sum::<f64>() / usual.len() as f64,
+        }
     }
 
     pub(super) fn contraction(&self, vector: bool, opts: &mut Vec<Opt>) {
