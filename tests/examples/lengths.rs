@@ -1,7 +1,7 @@
 //! What one plan for every length costs beside the plans of single shapes: models of `tests/zoo/lengths.py` or of `tests/models`, on random shapes
 //! or over the steps of a decoder. Both models run by turns in one process, each shape some times; what is printed is the least time.
 //!
-//! usage: lengths DEVICE THREADS MODEL.onnx shapes NAME=MIN..MAX.. [SHAPES]
+//! usage: lengths DEVICE THREADS MODEL.onnx shapes NAME=MIN..MAX.. [NAME=SIZE..] [SHAPES]     (of a dimension without a name: INPUT.AXIS)
 //!        lengths DEVICE THREADS MODEL.onnx steps NAME MAX STEPS
 
 use gradloom::OnnxModel;
@@ -20,7 +20,11 @@ type Sizes = BTreeMap<String, usize>;
 /// The dimensions of an input as they are called.
 fn names(p: &Port) -> Vec<String> {
     let all = show_dims(p.dims.as_deref().unwrap_or_default());
-    all.trim_matches(['[', ']']).split(", ").filter(|n| !n.is_empty()).map(str::to_owned).collect()
+    let own = |(i, n): (usize, &str)| match n {
+        "?" | "-1" => format!("{}.{i}", p.name),
+        n => n.to_owned(),
+    };
+    all.trim_matches(['[', ']']).split(", ").filter(|n| !n.is_empty()).enumerate().map(own).collect()
 }
 
 /// The size of a dimension: a number, a name, or a sum of names.
@@ -61,8 +65,12 @@ fn off(a: &HostTensor, b: &HostTensor) -> f64 {
 
 fn shapes(any: &mut OnnxModel, fixed: &mut OnnxModel, args: &[String]) -> Result<()> {
     let mut bounds: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-    let mut count = 50;
+    let (mut count, mut given) = (50, Sizes::new());
     for a in args {
+        if let Some((name, n)) = a.split_once('=').and_then(|(n, s)| Some((n, s.parse().ok()?))) {
+            given.insert(name.to_owned(), n);
+            continue;
+        }
         match a.split_once('=').and_then(|(n, r)| Some((n, r.split_once("..")?))) {
             Some((name, (min, max))) => {
                 let n = |s: &str| s.parse().map_err(|_| Error::value("bounds", a.clone()));
@@ -79,7 +87,8 @@ fn shapes(any: &mut OnnxModel, fixed: &mut OnnxModel, args: &[String]) -> Result
     };
     let (mut worst, mut sums, mut logs, mut second) = (0f64, (0.0, 0.0), 0.0, 0);
     for i in 0..count {
-        let sizes: Sizes = bounds.iter().map(|(n, &b)| (n.clone(), random(b))).collect();
+        let mut sizes: Sizes = bounds.iter().map(|(n, &b)| (n.clone(), random(b))).collect();
+        sizes.extend(given.clone());
         let list = inputs(any, &sizes);
         let (mut one, mut other) = (f64::MAX, f64::MAX);
         for _ in 0..TIMES {
@@ -182,7 +191,7 @@ fn steps(any: &mut OnnxModel, fixed: &mut OnnxModel, args: &[String]) -> Result<
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [device, threads, file, way, rest @ ..] = &args[..] else {
-        eprintln!("usage: lengths DEVICE THREADS MODEL.onnx shapes NAME=MIN..MAX.. [SHAPES]");
+        eprintln!("usage: lengths DEVICE THREADS MODEL.onnx shapes NAME=MIN..MAX.. [NAME=SIZE..] [SHAPES]");
         eprintln!("       lengths DEVICE THREADS MODEL.onnx steps NAME MAX STEPS");
         std::process::exit(2);
     };

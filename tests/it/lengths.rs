@@ -2,14 +2,18 @@
 
 use gradloom::OnnxModel;
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
+use gradloom_core::engine::{Compiled, GraphPass, Watcher};
 use gradloom_core::io::HostTensor;
 use gradloom_core::io::npz;
 use gradloom_core::io::onnx::{Input, Lengths};
 use gradloom_core::render::{Renderer, Source};
+use gradloom_core::schedule::Ast;
 use gradloom_core::target::Target;
+use gradloom_core::uop::{AxisKind, Graph, Op, UOp};
 use gradloom_core::{DType, Result};
 use gradloom_tests::here;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 fn file(model: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("models").join(model).join("model.onnx")
@@ -86,6 +90,82 @@ fn an_encoder_has_one_plan_for_batches_of_texts() {
     let runs: Vec<_> = [(2, 9), (3, 17), (8, 2), (5, 33), (2, 64), (7, 40)].into_iter().map(run).collect();
     let bounds = [("s72", (1, 8)), ("s53", (1, 64))].map(|(n, b)| (n.to_owned(), b));
     check("cpu:guarded", "zoo_t5_encoder", Lengths::Bounds(bounds.into()), &runs, 2);
+}
+
+/// Pictures of a batch.
+fn pictures(n: usize, name: &'static str, shape: &[usize; 3]) -> Vec<(&'static str, HostTensor)> {
+    vec![(name, noise(n, &[n, shape[0], shape[1], shape[2]]))]
+}
+
+#[test]
+fn convolutions_have_one_plan_for_batches() {
+    let networks: [(&str, &str, &str, [usize; 3]); 2] =
+        [("zoo_densenet", "batch", "x", [3, 64, 64]), ("ppocr_cls", "x.0", "x", [3, 48, 192])];
+    for (model, dim, input, shape) in networks {
+        let bounds = Lengths::Bounds([(dim.to_owned(), (1, 8))].into());
+        let runs: Vec<_> = [2, 3, 8, 5, 2, 7].into_iter().map(|n| pictures(n, input, &shape)).collect();
+        for device in ["cpu:guarded", "wgpu"] {
+            check(device, model, bounds.clone(), if device == "wgpu" { &runs[..3] } else { &runs }, 2);
+        }
+    }
+}
+
+/// The most pictures of a batch, a number that the networks have for nothing else.
+const ROOM: usize = 13;
+
+/// Takes down of how many kernels some turns of a loop are for nobody.
+#[derive(Clone, Default)]
+struct Follows(Arc<Mutex<(usize, usize)>>);
+
+impl Watcher for Follows {
+    fn wants_graphs(&self) -> bool {
+        true
+    }
+    fn compiled(&mut self, ast: &Ast, _: &Compiled, _: &Target) {
+        // constants are computed by kernels of their own
+        let of_batch =
+            |u: UOp| ast.g.op(u) == Op::Range && ast.g.kind(u) == AxisKind::Loop && ast.g.range_len(u) == ROOM;
+        if !ast.live.is_empty() || ast.g.iter().any(of_batch) {
+            let mut seen = self.0.lock().unwrap();
+            *(if ast.live.is_empty() { &mut seen.1 } else { &mut seen.0 }) += 1;
+        }
+    }
+    fn rewrote(&mut self, _: &GraphPass, _: &Graph, _: &[UOp]) {}
+    fn sees_steps(&self) -> bool {
+        false
+    }
+    fn submit(&mut self, device: &mut dyn Device, step: &Step, _: Option<&Compiled>) -> Result<()> {
+        device.submit(std::slice::from_ref(step))
+    }
+}
+
+#[test]
+fn the_work_of_windows_follows_the_batch() {
+    let networks: [(&str, &str, &str, &[usize]); 3] = [
+        ("zoo_densenet", "batch", "x", &[3, 64, 64]),
+        ("ppocr_cls", "x.0", "x", &[3, 48, 192]),
+        ("basic_pitch", "unk__749", "serving_default_input_2:0", &[43844, 1]),
+    ];
+    for (model, dim, input, shape) in networks {
+        let mut m = OnnxModel::load(&file(model), gradloom::open("cpu", 1).unwrap()).unwrap();
+        m.set_lengths(Lengths::Bounds([(dim.to_owned(), (1, ROOM))].into())).unwrap();
+        let run = |n: usize| vec![(input, noise(n, &[&[n], shape].concat()))];
+        m.run(&run(2)).unwrap();
+        let seen = Follows::default();
+        m.engine().watch(Some(Box::new(seen.clone())));
+        m.run(&run(3)).unwrap();
+        let (follow, all) = *seen.0.lock().unwrap();
+        assert!(follow > 10 && all == 0, "{model}: {all} kernels compute the largest batch, {follow} do not");
+    }
+}
+
+#[test]
+fn a_mask_is_as_long_as_the_past_and_what_is_new() {
+    // nothing tells at the second shape that the mask is not always three longer than the past
+    let shapes = [(2, 3, 6), (2, 3, 9), (2, 4, 9), (3, 2, 5), (2, 9, 7)];
+    let runs: Vec<_> = shapes.into_iter().map(|(b, s, p)| step(b, s, p)).collect();
+    let bounds = [("s10", (1, 4)), ("s43", (1, 4)), ("s70", (1, 16)), ("s0", (1, 32))].map(|(n, b)| (n.to_owned(), b));
+    check("cpu:guarded", "zoo_llama_past", Lengths::Bounds(bounds.into()), &runs, 2);
 }
 
 #[test]
@@ -266,6 +346,17 @@ fn fifty_shapes_give_the_numbers_of_onnxruntime() {
 fn nobody_reads_what_is_not_computed() {
     let encoder = [("s72", (1, 8)), ("s53", (1, 64))];
     let decoder = [("s10", (1, 4)), ("s70", (1, 8)), ("s0", (1, 48))];
+    for (model, dim, shape) in [("zoo_densenet", "batch", [3, 64, 64]), ("ppocr_cls", "x.0", [3, 48, 192])] {
+        let lengths = Lengths::Bounds([(dim.to_owned(), (1, 8))].into());
+        let mut m = OnnxModel::load(&file(model), Box::new(Unset(gradloom::open("cpu", 2).unwrap()))).unwrap();
+        m.set_lengths(lengths).unwrap();
+        let mut fixed = OnnxModel::load(&file(model), gradloom::open("cpu", 2).unwrap()).unwrap();
+        for n in [2, 3, 7, 5] {
+            let (got, want) =
+                (m.run(&pictures(n, "x", &shape)).unwrap(), fixed.run(&pictures(n, "x", &shape)).unwrap());
+            assert!(off(&got[0].1, &want[0].1) <= 2e-5, "{model}, batch {n}");
+        }
+    }
     for (model, bounds) in [("zoo_t5_encoder", &encoder[..]), ("zoo_llama_past", &decoder)] {
         for (name, threads) in [("cpu", 1), ("cpu", 3), ("eval", 1)] {
             let device = Unset(gradloom::open(name, threads).unwrap());

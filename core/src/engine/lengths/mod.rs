@@ -18,7 +18,8 @@ mod views;
 pub use form::{Form, MOST_VARIABLES, Points, Variable};
 pub use grow::{Grown, grown};
 
-use crate::uop::{Arg, Graph, Op, UOp};
+use crate::engine::Bytes;
+use crate::uop::{Arg, Graph, Op, Pairs, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -87,6 +88,7 @@ pub struct Lengths<'a> {
     known: Vec<Form>,
     given: &'a [Given],
     buffers: FxHashMap<u32, usize>,
+    tables: FxHashMap<u32, Bytes>,
     made: FxHashMap<Tuple, Roomy>,
 }
 
@@ -108,8 +110,14 @@ const FEW_BYTES: usize = 1 << 24;
 type Made<T> = std::result::Result<T, String>;
 
 impl<'a> Lengths<'a> {
-    /// Of these inputs.
-    pub fn new(g: &'a mut Graph, vars: &'a [Variable], points: &'a Points, given: &'a [Given]) -> Lengths<'a> {
+    /// Of these inputs. `tables` are elements of buffers that each build has made for itself.
+    pub fn new(
+        g: &'a mut Graph,
+        vars: &'a [Variable],
+        points: &'a Points,
+        given: &'a [Given],
+        tables: FxHashMap<u32, Bytes>,
+    ) -> Lengths<'a> {
         let mut known: Vec<Form> = Vec::new();
         for f in given.iter().flat_map(|i| &i.dims).filter(|f| !f.is_number()) {
             if !known.contains(f) {
@@ -117,7 +125,7 @@ impl<'a> Lengths<'a> {
             }
         }
         let ids = given.iter().enumerate().flat_map(|(i, x)| x.buffers.iter().map(move |&id| (id, i)));
-        Lengths { g, vars, points, known, given, buffers: ids.collect(), made: FxHashMap::default() }
+        Lengths { g, vars, points, known, given, buffers: ids.collect(), tables, made: FxHashMap::default() }
     }
 
     /// The tensor that a node is in each of the builds.
@@ -133,6 +141,13 @@ impl<'a> Lengths<'a> {
                 self.made.insert(t, made);
                 continue;
             }
+            if let Some(level) = self.levelled(&t) {
+                match self.made.get(&level).cloned() {
+                    Some(made) => _ = self.made.insert(t, made),
+                    None => stack.extend([(t, false), (level, false)]),
+                }
+                continue;
+            }
             let n = self.alike(&t).map_err(stuck)?;
             if ready || n == 0 {
                 let made = self.node(&t, n).map_err(stuck)?;
@@ -144,6 +159,21 @@ impl<'a> Lengths<'a> {
             stack.extend(src.into_iter().map(|s| (s, false)));
         }
         Ok(self.made[root].clone())
+    }
+
+    /// Builds in which a slice takes all of an axis have no node for it: they get one, where others have.
+    fn levelled(&mut self, t: &Tuple) -> Option<Tuple> {
+        let is_slice = |g: &Graph, u: UOp| g.op(u) == Op::Shrink;
+        let rank = self.g.shape(t[0]).len();
+        let some = t.iter().any(|&u| is_slice(self.g, u)) && !t.iter().all(|&u| is_slice(self.g, u));
+        if !some || t.iter().any(|&u| self.g.shape(u).len() != rank) {
+            return None;
+        }
+        let slice = |&u: &UOp| {
+            let whole: Pairs = self.g.shape(u).iter().map(|&n| (0, n)).collect();
+            if is_slice(self.g, u) { u } else { self.g.node(Op::Shrink, self.g.dtype(u), &[u], Arg::Pairs(whole)) }
+        };
+        Some(t.iter().map(slice).collect())
     }
 
     /// How many sources all of them have; an error if they are different operations.
@@ -218,6 +248,12 @@ impl<'a> Lengths<'a> {
                 |(i, a): (usize, &Axis)| Some((i as u8, a.first().filter(|f| !f.len.is_number())?.len.clone()));
             let ends: Vec<(u8, Form)> = t.axes.iter().enumerate().filter_map(changes).collect();
             return (self.wanted(t.node, &ends), Some(room.to_vec()));
+        }
+        if is_outermost && t.axes.iter().all(|a| a.len() < 2) {
+            // the elements that there are come first as it is
+            let axis = t.axes.iter().position(|a| a.iter().any(|f| !f.len.is_number()));
+            let ends: Vec<(u8, Form)> = axis.map(|a| (a as u8, parts[last].len.clone())).into_iter().collect();
+            return (self.wanted(t.node, &ends), None);
         }
         // rows, of which each has as many elements whatever the lengths are
         let (own, rest) = parts.split_at(last + 1);

@@ -4,6 +4,7 @@
 use super::{Axis, Factor, Fill, Form, Lengths, Made, Roomy, Tuple, room_of};
 use crate::DType;
 use crate::dtype::Scalar;
+use crate::engine::Bytes;
 use crate::uop::{Arg, Axes, Op, Pairs, ReduceOp, Shape, UOp};
 use smallvec::SmallVec;
 
@@ -195,7 +196,7 @@ impl Lengths<'_> {
         let id = |u: UOp| if let Arg::Buffer { id, .. } = self.g.arg(u) { self.buffers.get(id).copied() } else { None };
         let first = id(t[0]);
         let Some(i) = first.filter(|_| t.iter().all(|&u| id(u) == first)) else {
-            return Err("a table that is made anew for each length".to_owned());
+            return self.table(t);
         };
         let given = &self.given[i];
         let parts = given.dims.iter().map(|f| self.factor(f.clone())).collect::<Made<Vec<_>>>()?;
@@ -206,6 +207,67 @@ impl Lengths<'_> {
         let axis = merged(parts);
         let node = self.g.reshape(begin, &room_of(std::slice::from_ref(&axis)));
         Ok(Roomy { node, axes: [axis].into_iter().collect(), fill: None })
+    }
+
+    /// Elements that each build has made for itself: the same ones, or a few numbers that are forms.
+    fn table(&mut self, t: &Tuple) -> Made<Roomy> {
+        const MOST: usize = 16;
+        let other = || "a table that is another one for each length".to_owned();
+        let of =
+            |u: &UOp| if let Arg::Buffer { id, .. } = self.g.arg(*u) { self.tables.get(id).cloned() } else { None };
+        let all: Vec<Bytes> = t.iter().map(of).collect::<Option<_>>().ok_or_else(other)?;
+        if all.iter().all(|b| b[..] == all[0][..]) {
+            return Ok(self.constant(t[0]));
+        }
+        let dt = self.g.dtype(t[0]);
+        let (size, n) = (dt.size(), self.g.numel(t[0]) as usize);
+        if !dt.is_int() || n > MOST || all.iter().any(|b| b.len() != n * size) {
+            return Err(other());
+        }
+        let places = self.places(&[n], 0);
+        let mut sum: Option<UOp> = None;
+        for i in 0..n {
+            let number = |b: &Bytes| Scalar::read(dt, &b[i * size..][..size]).as_i64();
+            let values: Vec<i64> = all.iter().map(number).collect();
+            let forms = self.points.product(&values, &self.known).ok_or_else(other)?;
+            let one = self.times(&forms);
+            let one = self.g.cast(one, dt);
+            let one = self.spread(one, &[n]);
+            let end = self.g.idx(i as i64);
+            let end = self.spread(end, &[n]);
+            let before = self.g.binary(Op::CmpLt, places, end);
+            sum = Some(sum.map_or(one, |s| self.g.select(before, s, one)));
+        }
+        let node = sum.ok_or_else(other)?;
+        Ok(Roomy { node, ..self.constant(t[0]) })
+    }
+
+    /// A tensor whose axes are made of the same parts as those of another one: what repeats along an axis can be had in any parts.
+    pub(super) fn aligned(&mut self, x: &Roomy, axes: &[Axis]) -> Option<Roomy> {
+        if x.axes[..] == *axes {
+            return Some(x.clone());
+        }
+        if x.axes.len() != axes.len() || self.g.op(x.node) != Op::Expand {
+            return None;
+        }
+        let source = self.g.src_at(x.node, 0);
+        let (thin, mut own) = (self.g.shape(source).to_vec(), Vec::new());
+        let len = |a: &Axis, p: &Vec<i64>| a.iter().fold(1i64, |n, f| n.saturating_mul(f.len.at(p)));
+        for (i, (a, b)) in x.axes.iter().zip(axes).enumerate() {
+            let (at, n) = span(&x.axes, i);
+            let part = &thin[at..at + n];
+            if a == b {
+                own.extend_from_slice(part);
+                continue;
+            }
+            if part.iter().any(|&k| k != 1) || self.points.lists().iter().any(|p| len(a, p) != len(b, p)) {
+                return None;
+            }
+            own.extend(vec![1; b.len().max(1)]);
+        }
+        let node = self.g.reshape(source, &own);
+        let node = self.g.expand(node, &room_of(axes));
+        Some(Roomy { node, axes: axes.iter().cloned().collect(), fill: None })
     }
 
     fn iota(&mut self, t: &Tuple) -> Made<Roomy> {
@@ -229,11 +291,22 @@ impl Lengths<'_> {
 
     fn elementwise(&mut self, t: &Tuple, x: &[Roomy]) -> Made<Roomy> {
         let arg = self.same_arg(t)?;
-        let none = SmallVec::new();
-        let axes = x.iter().map(|x| &x.axes).find(|a| !a.is_empty()).unwrap_or(&none).clone();
-        if x.iter().any(|x| !x.axes.is_empty() && x.axes != axes) {
-            return Err("its operands are made of different lengths".to_owned());
+        let mut made: Vec<SmallVec<[Axis; 6]>> = Vec::new();
+        x.iter().map(|x| &x.axes).filter(|a| !a.is_empty()).for_each(|a| {
+            if !made.contains(a) {
+                made.push(a.clone());
+            }
+        });
+        let mut list = made.is_empty().then(|| (SmallVec::new(), x.to_vec()));
+        for axes in made {
+            let mut one = |x: &Roomy| if x.axes.is_empty() { Some(x.clone()) } else { self.aligned(x, &axes) };
+            if let Some(all) = x.iter().map(&mut one).collect::<Option<Vec<Roomy>>>() {
+                list = Some((axes, all));
+                break;
+            }
         }
+        let (axes, x) = list.ok_or_else(|| "its operands are made of different lengths".to_owned())?;
+        let x = &x[..];
         let shape = room_of(&axes);
         let one = |s: &mut Self, x: &Roomy| match x.axes.is_empty() && !axes.is_empty() && s.g.op(x.node) != Op::Const {
             true => s.spread(x.node, &shape),
@@ -306,6 +379,11 @@ impl Lengths<'_> {
         let mut src = Vec::new();
         for i in 0..2 {
             let x = self.made.get(&self.src(source, i)).cloned().ok_or("a factor is missing")?;
+            let x = if x.axes.is_empty() {
+                x
+            } else {
+                self.aligned(&x, axes).ok_or("a factor is made of other lengths")?
+            };
             let zero = Scalar::from_i64(0, self.g.dtype(x.node));
             src.push(if x.axes.is_empty() { x.node } else { self.masked(&x, parts, zero).node });
         }

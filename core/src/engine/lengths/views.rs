@@ -243,9 +243,21 @@ impl Lengths<'_> {
     pub(super) fn gather(&mut self, t: &Tuple, x: &Roomy, index: &Roomy) -> Made<Roomy> {
         let Arg::Axes(list) = self.same_arg(t)? else { return Err("no axes".to_owned()) };
         let a = list.first().copied().unwrap_or(0) as usize;
-        if x.axes.iter().zip(&index.axes).enumerate().any(|(i, (p, q))| i != a && p != q) {
-            return Err("its index is made of different lengths".to_owned());
-        }
+        let along = |i: &Roomy, x: &Roomy| -> SmallVec<[Axis; 6]> {
+            i.axes
+                .iter()
+                .zip(&x.axes)
+                .enumerate()
+                .map(|(i, (p, q))| if i == a { p.clone() } else { q.clone() })
+                .collect()
+        };
+        let (wide, other) = (along(index, x), || "its index is made of different lengths".to_owned());
+        let index = match self.aligned(index, &wide) {
+            Some(index) => index,
+            None => index.clone(),
+        };
+        let narrow = along(x, &index);
+        let x = &self.aligned(x, &narrow).ok_or_else(other)?;
         let parts = x.axes[a].clone();
         let (at, n) = span(&index.axes, a);
         let mut sizes = self.g.shape(x.node).to_vec();

@@ -317,3 +317,109 @@ fn inner_values_are_outputs_where_they_are_asked_for() {
         assert_eq!(ran.runner.with_outputs(&names).map(drop).unwrap_err().code(), "E_VALUE", "{names:?}");
     }
 }
+
+/// Runs shapes one after the other with one plan for every length, and alone: the same numbers, and no plan after the second shape. What is said
+/// of the lengths.
+#[track_caller]
+fn any_length(parts: &[Vec<u8>], lengths: Lengths, runs: &[Vec<(&str, HostTensor)>]) -> Vec<String> {
+    let (mut any, mut alone) = (Ran::new(parts), Ran::new(parts));
+    any.runner.set_lengths(lengths).unwrap();
+    let mut plans = 0;
+    for (i, run) in runs.iter().enumerate() {
+        let (got, want) = (any.run(run).unwrap(), alone.run(run).unwrap());
+        for (got, want) in got.iter().zip(&want) {
+            assert_eq!(got.shape, want.shape, "run {i}");
+            let (got, want) = (got.to_f64(), want.to_f64());
+            assert!(
+                got.iter().zip(&want).all(|(a, b)| (a - b).abs() <= 1e-5 * b.abs().max(1.0)),
+                "run {i}: {got:?} {want:?}"
+            );
+        }
+        match i {
+            1 => plans = any.engine.counters().plans,
+            _ => assert!(i < 1 || any.engine.counters().plans == plans, "run {i}: {:?}", any.runner.notes()),
+        }
+    }
+    any.runner.notes()
+}
+
+fn floats(shape: &[usize]) -> HostTensor {
+    let n: usize = shape.iter().product();
+    f32s(shape, &(0..n).map(|i| (i * 7 % 23) as f32 * 0.25 - 2.0).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_slice_that_takes_all_of_a_table_at_the_largest_length_is_one_for_every_length() {
+    let parts = [
+        port(11, "x", 1, &[-1]),
+        port(12, "y", 1, &[-1]),
+        constant("table", &floats(&[64])),
+        constant("zero", &i64s(&[1], &[0])),
+        constant("one", &i64s(&[1], &[1])),
+        node("Shape", "x", "shape", &[]),
+        node("Slice", "table zero shape zero one", "places", &[]),
+        node("Add", "x places", "y", &[]),
+    ];
+    let runs: Vec<_> = [3, 40, 64, 5].map(|n| vec![("x", floats(&[n]))]).into();
+    let bounds = Lengths::Bounds([("d1".to_owned(), (1, 64))].into());
+    assert_eq!(any_length(&parts, bounds, &runs), Vec::<String>::new());
+}
+
+#[test]
+fn the_end_of_a_table_is_the_longest_length() {
+    // room for 64 would be taken at 33, and the table has 50 places
+    let parts = [
+        port(11, "x", 1, &[-1]),
+        port(12, "y", 1, &[-1]),
+        constant("table", &floats(&[50])),
+        constant("zero", &i64s(&[1], &[0])),
+        constant("one", &i64s(&[1], &[1])),
+        node("Shape", "x", "shape", &[]),
+        node("Slice", "table zero shape zero one", "places", &[]),
+        node("Add", "x places", "y", &[]),
+    ];
+    let runs: Vec<_> = [3, 33, 50, 41].map(|n| vec![("x", floats(&[n]))]).into();
+    assert_eq!(any_length(&parts, Lengths::Seen, &runs), Vec::<String>::new());
+    let mut ran = Ran::new(&parts);
+    ran.runner.set_lengths(Lengths::Seen).unwrap();
+    for n in [3, 33] {
+        ran.run(&[("x", floats(&[n]))]).unwrap();
+    }
+    assert_eq!(ran.run(&[("x", floats(&[51]))]).unwrap_err().code(), "E_MODEL");
+}
+
+#[test]
+fn a_few_numbers_made_of_lengths_are_a_table_for_every_length() {
+    // rows begin at 0, n and 2 n
+    let parts = [
+        port(11, "x", 1, &[3, -1]),
+        port(12, "y", 1, &[3]),
+        constant("zero", &i64s(&[], &[0])),
+        constant("rows", &i64s(&[3], &[0, 1, 2])),
+        constant("flat", &i64s(&[1], &[-1])),
+        node("Shape", "x", "shape", &[int("start", 1)]),
+        node("Mul", "rows shape", "begin", &[]),
+        node("Reshape", "x flat", "all", &[]),
+        node("Gather", "all begin", "y", &[int("axis", 0)]),
+    ];
+    let runs: Vec<_> = [4, 9, 30, 17].map(|n| vec![("x", floats(&[3, n]))]).into();
+    let bounds = Lengths::Bounds([("d1".to_owned(), (1, 32))].into());
+    assert_eq!(any_length(&parts, bounds, &runs), Vec::<String>::new());
+}
+
+#[test]
+fn what_repeats_along_an_axis_that_was_made_of_several_is_made_of_the_same() {
+    // a bias on rows of texts of a fixed number, put together
+    let parts = [
+        port(11, "x", 1, &[3, -1, 4]),
+        port(12, "y", 1, &[-2, 4]),
+        constant("rows", &i64s(&[2], &[-1, 4])),
+        constant("bias", &floats(&[4])),
+        constant("w", &floats(&[4, 4])),
+        node("Reshape", "x rows", "flat", &[]),
+        node("Gemm", "flat w bias", "y", &[]),
+    ];
+    let runs: Vec<_> = [4, 9, 30, 17].map(|n| vec![("x", floats(&[3, n, 4]))]).into();
+    let bounds = Lengths::Bounds([("d1".to_owned(), (1, 32))].into());
+    assert_eq!(any_length(&parts, bounds, &runs), Vec::<String>::new());
+}

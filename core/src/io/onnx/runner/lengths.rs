@@ -8,7 +8,7 @@
 mod family;
 mod seen;
 
-use self::seen::{Label, Seen, key, size_of};
+use self::seen::{Dimension, Label, Seen, key, size_of};
 use super::super::build::Feed;
 use super::super::model::Port;
 use super::super::proto::Dim;
@@ -312,28 +312,43 @@ impl Runner {
             };
             seen.push(Seen { name: (*name).to_owned(), dtype, shape, labels, value });
         }
-        let dims = known.dimensions(&seen)?;
-        if dims.is_empty() {
-            return Ok(None);
-        }
-        let key = key(&seen, &dims);
-        let family = match known.families.get(&key) {
-            Some(f) => f.clone(),
-            None => {
-                if known.families.len() >= MOST_FAMILIES {
-                    known.families.clear();
-                }
-                let made = self.family(&seen, &dims, known.made);
-                known.made += 1;
-                known.say(&dims, made.as_ref().err());
-                let made = made.ok().map(Arc::new);
-                known.families.insert(key, made.clone());
-                made
+        let ways = known.dimensions(&seen)?;
+        let mut family = None;
+        for (i, dims) in ways.iter().enumerate() {
+            family = self.family_of(&mut known, &seen, dims, i + 1 == ways.len());
+            if family.is_some() {
+                break;
             }
-        };
+        }
         let Some(family) = family else { return Ok(None) };
         let values = family.values(&seen);
         Ok(values.map(|values| Chosen { family, values }))
+    }
+
+    /// The graph for every length of these dimensions, if there is one; it is made where it is missing. Why there is none is said of the last way
+    /// to relate them.
+    fn family_of(&self, known: &mut Known, seen: &[Seen], dims: &[Dimension], is_last: bool) -> Option<Arc<Family>> {
+        let key = key(seen, dims);
+        if let Some(f) = known.families.get(&key) {
+            return f.clone();
+        }
+        if known.families.len() >= MOST_FAMILIES {
+            known.families.clear();
+        }
+        let mut made = self.family(seen, dims, known.made);
+        if made.is_err()
+            && !matches!(known.wanted, Lengths::Bounds(_))
+            && let Some(dims) = self.narrowed(seen, dims)
+        {
+            made = self.family(seen, &dims, known.made).or(made);
+        }
+        known.made += 1;
+        if made.is_ok() || is_last {
+            known.say(dims, made.as_ref().err());
+        }
+        let made = made.ok().map(Arc::new);
+        known.families.insert(key, made.clone());
+        made
     }
 
     /// Tensors with room of the inputs of a run.
@@ -429,6 +444,7 @@ impl Family {
         let fits = |(s, slot): (&Seen, &Slot)| {
             s.name == slot.name && s.shape.iter().zip(&slot.dims).all(|(&n, f)| f.at(&values) == n as i64)
         };
-        (seen.len() == self.inputs.len() && seen.iter().zip(&self.inputs).all(fits)).then_some(values)
+        let inside = self.vars.iter().zip(&values).all(|(v, n)| (v.min..=v.max).contains(n));
+        (inside && seen.len() == self.inputs.len() && seen.iter().zip(&self.inputs).all(fits)).then_some(values)
     }
 }

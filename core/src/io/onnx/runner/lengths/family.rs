@@ -8,13 +8,13 @@ use super::super::super::value::Mark;
 use super::super::Runner;
 use super::seen::{Dimension, Label, Relation, Seen, size_of};
 use super::{Family, Output, Slot, overflow};
-use crate::engine::State;
 use crate::engine::lengths::{self as forms, Form, MOST_VARIABLES, Points, Tuple, Variable};
+use crate::engine::{Bytes, State};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::tensor::Tensor;
 use crate::uop::UOp;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
 /// Builds of one graph for different lengths.
@@ -59,9 +59,24 @@ fn check_least(points: &Points, known: &[Form], builds: &[&[Mark]], point: &[i64
     }
 }
 
+/// Elements of the tables that builds made, each by itself.
+fn tables(state: &State, roots: &[Tuple]) -> FxHashMap<u32, Bytes> {
+    let builds = roots.first().map_or(0, Tuple::len);
+    let mut uses: FxHashMap<u32, usize> = FxHashMap::default();
+    for b in 0..builds {
+        let own: Vec<UOp> = roots.iter().map(|t| t[b]).collect();
+        for id in state.graph.reachable(&own).into_iter().filter_map(|u| state.buffer_id(u)) {
+            *uses.entry(id).or_default() += 1;
+        }
+    }
+    // what all of them use is one buffer already
+    let own = uses.into_iter().filter(|x| x.1 < builds);
+    own.filter_map(|(id, _)| Some((id, state.buffer(id)?.host.clone()?))).collect()
+}
+
 impl Runner {
-    /// Builds the graph for several lengths, and makes one for every length of them.
-    pub(super) fn family(&self, seen: &[Seen], dims: &[Dimension], number: usize) -> Result<Family> {
+    /// The variables of these dimensions, the names of those, and the inputs in terms of them.
+    fn variables(&self, seen: &[Seen], dims: &[Dimension]) -> Result<(Vec<Variable>, Vec<String>, Vec<Slot>)> {
         let size = |name: &str| size_of(seen, name).unwrap_or(0) as i64;
         let mut vars: Vec<Variable> = Vec::new();
         let mut own_names: Vec<String> = Vec::new();
@@ -98,6 +113,38 @@ impl Runner {
             let room = dims.iter().map(|f| usize::try_from(f.bounds(&vars).1).ok()).collect::<Option<Vec<_>>>();
             slots.push(Slot { name: s.name.clone(), dims, room: room.ok_or_else(overflow)?, grows: None });
         }
+        Ok((vars, own_names, slots))
+    }
+
+    /// The same dimensions, up to the largest values for which there is a graph at all, where room is taken for more: a table of positions
+    /// has an end.
+    pub(super) fn narrowed(&self, seen: &[Seen], dims: &[Dimension]) -> Option<Vec<Dimension>> {
+        let (vars, names, slots) = self.variables(seen, dims).ok()?;
+        let now: Vec<i64> = names.iter().map(|n| size_of(seen, n).map(|n| n as i64)).collect::<Option<_>>()?;
+        let mut out = dims.to_vec();
+        for (i, v) in vars.iter().enumerate() {
+            let builds = |n: i64| {
+                let mut point = now.clone();
+                point[i] = n;
+                self.built(seen, &slots, &point).is_ok()
+            };
+            let (mut good, mut bad) = (now[i], v.max);
+            if good >= bad || builds(bad) {
+                continue;
+            }
+            while bad - good > 1 {
+                let middle = good + (bad - good) / 2;
+                *(if builds(middle) { &mut good } else { &mut bad }) = middle;
+            }
+            let own = out.iter_mut().find(|d| d.name == names[i])?;
+            own.bounds = own.bounds.map(|(min, _)| (min, good as usize));
+        }
+        (out != dims).then_some(out)
+    }
+
+    /// Builds the graph for several lengths, and makes one for every length of them.
+    pub(super) fn family(&self, seen: &[Seen], dims: &[Dimension], number: usize) -> Result<Family> {
+        let (vars, own_names, slots) = self.variables(seen, dims)?;
         let points = Points::new(&vars);
         let built = points.lists().iter().map(|p| self.built(seen, &slots, p)).collect::<Result<Vec<_>>>()?;
         let known: Vec<Form> = slots.iter().flat_map(|s| s.dims.clone()).filter(|f| !f.is_number()).collect();
@@ -195,8 +242,9 @@ impl Runner {
             Error::value("lengths", format!("node {at}: {}", stuck.why))
         };
         let mut made = Vec::new();
+        let tables = tables(&state, &roots);
         {
-            let mut all = forms::Lengths::new(&mut state.graph, &vars, points, &given);
+            let mut all = forms::Lengths::new(&mut state.graph, &vars, points, &given, tables);
             for (t, place) in roots.iter().zip(&places) {
                 if place.is_some() {
                     all.grow(t).map_err(named)?;

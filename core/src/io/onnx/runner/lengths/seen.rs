@@ -87,6 +87,21 @@ pub(super) enum Relation {
     Sum(usize, usize),
 }
 
+/// What is looked for among the dimensions.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Two that are the same.
+    Equal,
+    /// One that is as much longer than another one as it always was.
+    Longer,
+    /// One that is the sum of two.
+    Sum,
+}
+
+/// Which relations come first: where runs have not told them apart, a mask is rather as long as what was there and what is new together than
+/// longer than the one by what the other happened to be. The graph is asked: where none can be had of the first order, the second one is tried.
+const ORDERS: [[Kind; 3]; 2] = [[Kind::Equal, Kind::Sum, Kind::Longer], [Kind::Equal, Kind::Longer, Kind::Sum]];
+
 /// The size of a dimension with one name.
 pub(super) fn size_of(seen: &[Seen], name: &str) -> Option<usize> {
     let mut all = seen.iter().flat_map(|s| s.labels.iter().zip(&s.shape));
@@ -110,7 +125,7 @@ impl Label {
 }
 
 /// A dimension that may be a variable.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Dimension {
     pub(super) name: String,
     /// Its least and largest value; `None` of one that nobody gave bounds for, which follows others or is none.
@@ -158,12 +173,12 @@ impl Known {
         wanted && !self.refused.contains(name)
     }
 
-    /// Takes note of a run. The dimensions that are variables in it, those with bounds first; none in runs of the sizes of the first
-    /// one, which has a plan of its own: who never has other sizes waits for no other plan, and runs a faster one.
+    /// Takes note of a run. The dimensions that are variables in it, those with bounds first, in one or two ways to relate them; none in runs of
+    /// the sizes of the first one, which has a plan of its own: who never has other sizes waits for no other plan, and runs a faster one.
     ///
     /// # Errors
     /// `E_INPUT` for a length outside of the bounds that were promised.
-    pub(super) fn dimensions(&mut self, seen: &[Seen]) -> Result<Vec<Dimension>> {
+    pub(super) fn dimensions(&mut self, seen: &[Seen]) -> Result<Vec<Vec<Dimension>>> {
         let names: BTreeSet<&String> = seen.iter().flat_map(|s| &s.labels).flat_map(|l| &l.names).collect();
         let row: Row = names.into_iter().filter_map(|n| Some((n.clone(), size_of(seen, n)?))).collect();
         if !self.rows.contains(&row) {
@@ -206,45 +221,61 @@ impl Known {
         }
         let own = dims.len();
         dims.extend(others);
-        if own > 0 {
-            self.relate(&row, &mut dims, own);
+        let mut ways: Vec<Vec<Dimension>> = Vec::new();
+        for order in ORDERS {
+            let mut dims = dims.clone();
+            if own > 0 {
+                self.relate(&row, &mut dims, own, order);
+            }
+            dims.retain(|d| d.bounds.is_some() || d.relation != Relation::None);
+            let failed = self.failures.get(&names_of(&dims)).is_some_and(|n| *n >= MOST_FAILURES);
+            if !dims.is_empty() && !failed && !ways.contains(&dims) {
+                ways.push(dims);
+            }
         }
-        dims.retain(|d| d.bounds.is_some() || d.relation != Relation::None);
-        if self.failures.get(&names_of(&dims)).is_some_and(|n| *n >= MOST_FAILURES) {
-            dims.clear();
-        }
-        Ok(dims)
+        Ok(ways)
     }
 
-    /// How the dimensions hang together, as far as runs have shown in which all else was as it is now. Only the first `own`
-    /// of them may be what others are made of.
-    fn relate(&self, row: &Row, dims: &mut [Dimension], own: usize) {
+    /// How the dimensions hang together, as far as runs have shown in which all else was as it is now: by the first of `order` that holds. Only
+    /// the first `own` of them may be what others are made of.
+    fn relate(&self, row: &Row, dims: &mut [Dimension], own: usize, order: [Kind; 3]) {
         let changes = |name: &String| dims.iter().any(|d| d.name == *name);
         let alike = |r: &&Row| row.iter().all(|(n, v)| changes(n) || r.get(n) == Some(v));
         let at = |r: &Row| dims.iter().map(|d| r.get(&d.name).map_or(0, |&v| v as i64)).collect();
-        let rows: Vec<Vec<i64>> = self.rows.iter().filter(alike).map(at).collect();
+        let mut rows: Vec<Vec<i64>> = self.rows.iter().filter(alike).map(at).collect();
+        if rows.len() < 2 {
+            // a guess: the graph says whether it is right
+            let has_all = |r: &&Row| dims.iter().all(|d| r.contains_key(&d.name));
+            rows = self.rows.iter().filter(has_all).map(at).collect();
+        }
         if rows.len() < 2 {
             return;
         }
         let free = |dims: &[Dimension], j: usize| j < own && dims[j].relation == Relation::None;
-        for i in 0..dims.len() {
-            let more = |j: usize| rows[0][i] - rows[0][j];
-            let moves = |j: usize| more(j) == 0 || rows.iter().any(|r| r[i] != rows[0][i]);
-            let same = |j: &usize| moves(*j) && rows.iter().all(|r| r[i] - r[*j] == more(*j));
-            if let Some(j) = (0..i).find(|j| free(dims, *j) && same(j)) {
-                dims[i].relation = Relation::Longer(j);
-            }
-        }
         let mut parts: BTreeSet<usize> = BTreeSet::new();
-        for i in 0..dims.len() {
-            let pairs = (0..own).flat_map(|j| (j + 1..own).map(move |k| (j, k)));
-            let sums = |p: &(usize, usize)| rows.iter().all(|r| r[i] == r[p.0] + r[p.1]);
-            let apart = |j: usize| j != i && free(dims, j);
-            let found = pairs.filter(|p| apart(p.0) && apart(p.1)).find(sums);
-            if let Some((j, k)) = found.filter(|_| dims[i].relation == Relation::None && !parts.contains(&i)) {
-                parts.extend([j, k]);
-                dims[i].relation = Relation::Sum(j, k);
+        let count = dims.len();
+        for (kind, i) in order.into_iter().flat_map(|kind| (0..count).map(move |i| (kind, i))) {
+            if dims[i].relation != Relation::None || parts.contains(&i) {
+                continue;
             }
+            let more = |j: usize| rows[0][i] - rows[0][j];
+            let moves = rows.iter().any(|r| r[i] != rows[0][i]);
+            let same = |j: usize| rows.iter().all(|r| r[i] - r[j] == more(j));
+            let found = match kind {
+                Kind::Equal => (0..i).find(|&j| free(dims, j) && more(j) == 0 && same(j)).map(Relation::Longer),
+                Kind::Longer => (0..i).find(|&j| free(dims, j) && moves && same(j)).map(Relation::Longer),
+                Kind::Sum => {
+                    let pairs = (0..own).flat_map(|j| (j + 1..own).map(move |k| (j, k)));
+                    let apart = |j: usize| j != i && free(dims, j);
+                    let sums = |p: &(usize, usize)| rows.iter().all(|r| r[i] == r[p.0] + r[p.1]);
+                    let found = pairs.filter(|p| apart(p.0) && apart(p.1)).find(sums);
+                    found.map(|(j, k)| {
+                        parts.extend([j, k]);
+                        Relation::Sum(j, k)
+                    })
+                }
+            };
+            dims[i].relation = found.unwrap_or(Relation::None);
         }
     }
 
