@@ -1,28 +1,28 @@
 //! Language models from files, run to their end: the loop over tokens that [`gradloom_core::llm`] leaves to the host.
 
 mod adapters;
+mod files;
+mod learn;
 mod several;
 mod whole;
 
 pub use adapters::AdapterFile;
 pub use gradloom_core::llm::*;
+pub use learn::Finetune;
 pub use whole::{Foreseen, Guessed};
 
 use crate::contain::contain;
-use crate::model::read_file;
-use crate::text::{self, ChatTemplate, Tokenizer};
-use crate::{NativeHost, Runtime, weights};
+use crate::text::{ChatTemplate, Tokenizer};
+use crate::{NativeHost, Runtime};
 use gradloom_core::device::Device;
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Counters, Plan, Replay};
 pub use gradloom_core::io::gguf::Activations;
-use gradloom_core::io::gguf::{Gguf, Value};
-use gradloom_core::io::json::Json;
 use gradloom_core::target::Target;
-use gradloom_core::tensor::{Folded, Session, Tensor};
+use gradloom_core::tensor::{Folded, Tensor};
 use gradloom_core::{DType, Error, Result};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -114,8 +114,8 @@ impl Default for LoadOptions {
 }
 
 impl LanguageModel {
-    /// Loads a GGUF file, or a folder with `config.json`, safetensors and what else there is, with room for so many tokens (0 for
-    /// as many as the model was made for, 4096 at most).
+    /// Loads a GGUF file (any of the files of a split one, `x-00001-of-00003.gguf`), or a folder with `config.json`, safetensors and what
+    /// else there is, with room for so many tokens (0 for as many as the model was made for, 4096 at most).
     pub fn load(path: &Path, device: Box<dyn Device>, host: NativeHost, room: usize) -> Result<LanguageModel> {
         LanguageModel::load_for(path, device, host, room, 1)
     }
@@ -144,8 +144,8 @@ impl LanguageModel {
         let session = rt.session().clone();
         let room = if room == 0 { 4096 } else { room };
         let (decoder, tokenizer, chat, ends) = contain(|| match path.is_dir() {
-            true => from_folder(path, &session, room),
-            false => from_gguf(path, &session, room, activations),
+            true => files::from_folder(path, &session, room),
+            false => files::from_gguf(path, &session, room, activations),
         })?;
         let decoder = if cache == DType::F32 { decoder } else { decoder.with_cache(cache)? };
         let decoder = if texts == 1 { decoder } else { decoder.with_sequences(texts)? };
@@ -263,11 +263,7 @@ impl LanguageModel {
     }
 
     fn check(&self, tokens: &[u32]) -> Result<()> {
-        let known = self.decoder.vocabulary()?;
-        match tokens.iter().find(|t| **t as usize >= known) {
-            Some(t) => Err(Error::value("generate", format!("token {t} of a vocabulary of {known}"))),
-            None => Ok(()),
-        }
+        self.decoder.check_tokens(tokens)
     }
 
     /// Runs a plan that reads `len` tokens of the text, of which these are wanted.
@@ -414,55 +410,10 @@ impl LanguageModel {
     }
 }
 
-type Parts = (Decoder, Option<Tokenizer>, Option<ChatTemplate>, Vec<u32>);
-
 /// Integers where an instruction adds up four products of bytes, of 16 bits: with 8 logits are some hundredths off.
 fn best_activations(t: &Target) -> Activations {
     match t.isa.is_some() && t.dots.is_some() {
         true => Activations::I16,
         false => Activations::F32,
     }
-}
-
-fn from_gguf(path: &Path, session: &Session, room: usize, activations: Activations) -> Result<Parts> {
-    let file = Arc::new(read_file(path)?);
-    if !file.starts_with(b"GGUF") {
-        let what = "a GGUF file, or a folder with config.json and safetensors, is wanted";
-        return Err(Error::Input { name: path.display().to_string(), what: what.into() });
-    }
-    let index = Gguf::parse(&file)?;
-    let decoder = Decoder::from_gguf_for(session, &file, room, activations)?;
-    // a model without them can still be given tokens
-    let tokenizer = Tokenizer::from_gguf(&index, text::UNICODE).ok();
-    let mut chat = ChatTemplate::from_gguf(&index).ok();
-    let id = |key: &str| index.get(&format!("tokenizer.ggml.{key}")).and_then(Value::as_u64).map(|n| n as u32);
-    if let (Some(chat), Some(t)) = (&mut chat, &tokenizer) {
-        for (name, key) in [("bos_token", "bos_token_id"), ("eos_token", "eos_token_id")] {
-            if let Some(text) = id(key).and_then(|id| t.token(id)) {
-                chat.set_token(name, text);
-            }
-        }
-    }
-    let ends = gradloom_core::llm::ends(&index);
-    Ok((decoder, tokenizer, chat, ends))
-}
-
-fn from_folder(path: &Path, session: &Session, room: usize) -> Result<Parts> {
-    let config = read_file(&path.join("config.json"))?;
-    let index = path.join("model.safetensors.index.json");
-    let index = if index.exists() { index } else { path.join("model.safetensors") };
-    let decoder = Decoder::from_tensors(session, &config, weights::load(&index, session)?, room)?;
-    let have = |name: &str| Some(path.join(name)).filter(|p: &PathBuf| p.exists());
-    let tokenizer = have("tokenizer.json").and_then(|p| text::load(&p).ok());
-    let chat = have("tokenizer_config.json").and_then(|p| text::load_chat(&p).ok());
-    let mut ends = Vec::new();
-    for file in [have("generation_config.json").and_then(|p| read_file(&p).ok()), Some(config)].into_iter().flatten() {
-        let file = Json::parse(&file)?;
-        match file.get("eos_token_id") {
-            Some(Json::Array(list)) => ends.extend(list.iter().filter_map(Json::as_u64)),
-            Some(one) => ends.extend(one.as_u64()),
-            None => {}
-        }
-    }
-    Ok((decoder, tokenizer, chat, ends.into_iter().map(|e| e as u32).collect()))
 }

@@ -28,6 +28,8 @@ mod integers;
 mod lengths;
 mod llm;
 mod llm_adapters;
+mod llm_files;
+mod llm_learn;
 mod llm_remote;
 mod llm_texts;
 mod long;

@@ -22,29 +22,31 @@ use crate::tensor::Tensor;
 /// What an adapter adds to matrices.
 #[derive(Clone, Debug)]
 pub struct Adapter {
-    terms: Vec<Term>,
+    pub(super) terms: Vec<Term>,
     /// Rows of queries and keys are in GGUF's order.
-    gguf: bool,
+    pub(super) gguf: bool,
 }
 
 /// `B A x` beside `W x`.
 #[derive(Clone, Debug)]
-struct Term {
+pub(super) struct Term {
     /// The matrix, by GGUF's name.
-    weight: String,
+    pub(super) weight: String,
     /// `[rank, inputs]`.
-    a: Vec<f32>,
+    pub(super) a: Vec<f32>,
     /// `[outputs, rank]`, the scale in it.
-    b: Vec<f32>,
-    rank: usize,
+    pub(super) b: Vec<f32>,
+    pub(super) rank: usize,
 }
 
 /// The buffers beside a matrix.
 pub(super) struct Slot {
-    weight: String,
+    pub(super) weight: String,
     /// `[rank, inputs]` and `[outputs, rank]`, f32.
     pub(super) a: Tensor,
     pub(super) b: Tensor,
+    /// Factor of their product.
+    pub(super) scale: f64,
 }
 
 fn bad(what: String) -> Error {
@@ -184,6 +186,21 @@ impl Decoder {
     /// # Errors
     /// `E_MODEL` for an adapter of a matrix that the model has not got, or has in another shape.
     pub fn with_adapters(mut self, adapters: &[Adapter]) -> Result<Decoder> {
+        self.set_adapters(adapters)?;
+        Ok(self)
+    }
+
+    /// Is there room for an adapter in the buffers that are there?
+    pub fn has_room(&self, adapter: &Adapter) -> bool {
+        let room = |s: &Slot| s.a.shape().first().copied().unwrap_or_default();
+        adapter.terms.iter().all(|t| self.slots.iter().any(|s| s.weight == t.weight && room(s) >= t.rank))
+    }
+
+    /// Buffers for these adapters in place of those that there were: graphs that were made before know nothing of them.
+    ///
+    /// # Errors
+    /// Those of [`Decoder::with_adapters`]; the buffers then stay as they are.
+    pub fn set_adapters(&mut self, adapters: &[Adapter]) -> Result<()> {
         let mut ranks: Vec<(&str, usize)> = Vec::new();
         for t in adapters.iter().flat_map(|a| &a.terms) {
             let (outputs, inputs) = self.matrix(&t.weight)?;
@@ -200,10 +217,15 @@ impl Decoder {
         for (weight, rank) in ranks {
             let (outputs, inputs) = self.matrix(weight)?;
             let zeros = |shape: [usize; 2]| Tensor::zeros(self.session(), DType::F32, &shape)?.to_storage();
-            slots.push(Slot { weight: weight.to_owned(), a: zeros([rank, inputs])?, b: zeros([outputs, rank])? });
+            slots.push(Slot {
+                weight: weight.to_owned(),
+                a: zeros([rank, inputs])?,
+                b: zeros([outputs, rank])?,
+                scale: 1.0,
+            });
         }
         self.slots = slots;
-        Ok(self)
+        Ok(())
     }
 
     /// The buffers of adapters: no weights, for they change.
@@ -237,11 +259,12 @@ impl Decoder {
         let Some(slot) = slot else { return Ok(y) };
         // kernels of their own: a few numbers, read again for each of the outputs
         let low = x.linear(&slot.a, None)?.contiguous();
-        y.add(low.linear(&slot.b, None)?)
+        let term = low.linear(&slot.b, None)?;
+        y.add(if slot.scale == 1.0 { term } else { term.mul(slot.scale)? })
     }
 
     /// Outputs and inputs of a matrix.
-    fn matrix(&self, name: &str) -> Result<(usize, usize)> {
+    pub(super) fn matrix(&self, name: &str) -> Result<(usize, usize)> {
         // the output of a model may be its embedding
         let own = if name == "output.weight" && !self.has_weight(name) { "token_embd.weight" } else { name };
         match self.weight(own)?.shape()[..] {
@@ -254,15 +277,33 @@ impl Decoder {
 /// Which row of an adapter's matrix belongs to a row of the model's: GGUF files of some models have the rows of queries and keys in an order
 /// where those that are turned together are neighbours, other files have them half a head apart.
 fn moved(config: &Config, adapter_is_gguf: bool, weight: &str, row: usize) -> usize {
+    match config.gguf {
+        gguf if gguf == adapter_is_gguf => row,
+        true => turned(config, weight, row, |at, half| at % 2 * half + at / 2),
+        false => turned(config, weight, row, neighbour),
+    }
+}
+
+/// Which row of the model's matrix belongs to a row of a file that is not GGUF's.
+pub(super) fn back(config: &Config, weight: &str, row: usize) -> usize {
+    match config.gguf {
+        true => turned(config, weight, row, neighbour),
+        false => row,
+    }
+}
+
+/// Where GGUF has what lies at a place in halves of a head.
+fn neighbour(at: usize, half: usize) -> usize {
+    at % half * 2 + at / half
+}
+
+/// A row at another place in its head, if its matrix is one of those whose rows have two orders.
+fn turned(config: &Config, weight: &str, row: usize, place: impl Fn(usize, usize) -> usize) -> usize {
     let is_turned = weight.ends_with(".attn_q.weight") || weight.ends_with(".attn_k.weight");
     let neighbours = matches!(config.arch.place, Place::Rotary(Pairs::Neighbours));
     let width = config.head_width;
-    if !is_turned || !neighbours || config.gguf == adapter_is_gguf || width < 2 {
-        return row;
-    }
-    let (head, at) = (row / width * width, row % width);
-    head + match config.gguf {
-        true => at % 2 * (width / 2) + at / 2,
-        false => at % (width / 2) * 2 + at / (width / 2),
+    match is_turned && neighbours && width >= 2 {
+        true => row / width * width + place(row % width, width / 2),
+        false => row,
     }
 }

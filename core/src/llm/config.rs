@@ -76,6 +76,17 @@ pub fn ends(file: &Gguf) -> Vec<u32> {
     ids.filter_map(|id| u32::try_from(id).ok()).collect()
 }
 
+/// Tokens that end a text, as a `config.json` or a `generation_config.json` says.
+pub fn ends_of(file: &[u8]) -> Result<Vec<u32>> {
+    let file = Json::parse(file)?;
+    let ids = match file.get("eos_token_id") {
+        Some(Json::Array(list)) => list.iter().collect(),
+        Some(one) => vec![one],
+        None => Vec::new(),
+    };
+    Ok(ids.into_iter().filter_map(Json::as_u64).filter_map(|id| u32::try_from(id).ok()).collect())
+}
+
 /// What both kinds of files say, in the words of `config.json`.
 trait Source {
     fn number(&self, key: &str) -> Option<f64>;

@@ -95,6 +95,8 @@ pub(super) enum Texts {
     From(Tensor),
     /// A token of each text.
     Each,
+    /// So many whole texts, which no cache is needed for.
+    Whole(usize),
 }
 
 impl Decoder {
@@ -113,9 +115,22 @@ impl Decoder {
         room: usize,
         activations: Activations,
     ) -> Result<Decoder> {
-        let index = Gguf::parse(file)?;
-        let factors = index.entry(FACTORS).map(|e| e.to_host(file)).transpose()?.map(|t| t.to_f64());
-        let tensors = gguf::matrices(session, file, &|name| activations_of(&index, name, activations))?;
+        Decoder::from_parts(session, std::slice::from_ref(file), room, activations)
+    }
+
+    /// The same of all files of a split model, in order.
+    pub fn from_parts(
+        session: &Session,
+        files: &[Arc<Vec<u8>>],
+        room: usize,
+        activations: Activations,
+    ) -> Result<Decoder> {
+        let (index, factors) = joined(files)?;
+        let wanted = |name: &str| activations_of(&index, name, activations);
+        let mut tensors = Vec::with_capacity(index.entries.len());
+        for file in files {
+            tensors.extend(gguf::matrices(session, file, &wanted)?);
+        }
         Decoder::from_matrices(session, &index, tensors, factors.as_deref(), room)
     }
 
@@ -196,6 +211,18 @@ impl Decoder {
         self.weight("token_embd.weight")?.dim(0)
     }
 
+    /// Are these tokens known?
+    ///
+    /// # Errors
+    /// `E_VALUE` for one that is not.
+    pub fn check_tokens<'a>(&self, tokens: impl IntoIterator<Item = &'a u32>) -> Result<()> {
+        let known = self.vocabulary()?;
+        match tokens.into_iter().find(|t| **t as usize >= known) {
+            Some(t) => Err(Error::value("generate", format!("token {t} of a vocabulary of {known}"))),
+            None => Ok(()),
+        }
+    }
+
     /// Every weight that all layers must have is there, and of the right shape.
     fn check(&self) -> Result<()> {
         let c = &self.config;
@@ -212,6 +239,22 @@ impl Decoder {
             self.weight(&of("ffn_down"))?;
         }
         Ok(())
+    }
+
+    /// The same weights with other adapters, without caches, and multiplied as they are.
+    pub(super) fn beside(&self, slots: Vec<Slot>) -> Decoder {
+        Decoder {
+            session: self.session.clone(),
+            config: self.config.clone(),
+            weights: self.weights.clone(),
+            blocks: FxHashMap::default(),
+            packed: FxHashMap::default(),
+            caches: Vec::new(),
+            turns: self.turns.clone(),
+            room: self.room,
+            sequences: 1,
+            slots,
+        }
     }
 
     pub(super) fn has_weight(&self, name: &str) -> bool {
@@ -375,14 +418,18 @@ impl Decoder {
         let q = head(&parts[0], c.heads, Some("attn_q_norm"))?;
         let k = head(&parts[1], c.kv_heads, Some("attn_k_norm"))?;
         let v = head(&parts[2], c.kv_heads, None)?;
+        let q = q.mul(c.scale)?;
+        let mask = &place.masks[which];
+        if let Texts::Whole(batch) = place.texts {
+            let y = self.attend_whole([&q, &k, &v], mask, batch)?;
+            return self.linear(&y.reshape(&[n, c.heads * d])?, &of("attn_output"));
+        }
         let [keys, values] = &self.caches[i];
         keys.assign_at(2, &place.rows, k.t()?.cast(keys.dtype())?)?;
         values.assign_at(1, &place.rows, v.cast(values.dtype())?)?;
         let [keys, values] = [keys.cast(DType::F32)?, values.cast(DType::F32)?];
-        let q = q.mul(c.scale)?;
-        let mask = &place.masks[which];
         let y = match &place.texts {
-            Texts::Only => self.attend(&q, &keys, &values, mask)?,
+            Texts::Only | Texts::Whole(_) => self.attend(&q, &keys, &values, mask)?,
             Texts::From(from) => {
                 let (keys, values) = (keys.narrow_at(2, from, self.room)?, values.narrow_at(1, from, self.room)?);
                 self.attend(&q, &keys, &values, mask)?
@@ -397,10 +444,7 @@ impl Decoder {
         let c = &self.config;
         let (n, d, group) = (q.dim(1)?, c.head_width, c.heads / c.kv_heads);
         // heads that share keys read them once
-        let mut scores = q.reshape(&[c.kv_heads, group * n, d])?.matmul(keys)?;
-        if let Some(cap) = c.score_cap {
-            scores = limited(&scores, cap)?;
-        }
+        let scores = self.capped(q.reshape(&[c.kv_heads, group * n, d])?.matmul(keys)?)?;
         let scores = scores.reshape(&[c.kv_heads, group, n, self.room])?;
         let weights = mask.reshape(&[1, 1, n, self.room])?.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
         let y = weights.reshape(&[c.kv_heads, group * n, self.room])?.matmul(values)?;
@@ -414,12 +458,17 @@ impl Decoder {
         let keys = keys.reshape(&[kv, d, self.sequences, self.room])?.narrow(2, 0, n)?.permute(&[2, 0, 1, 3])?;
         let values = values.reshape(&[kv, self.sequences, self.room, d])?.narrow(1, 0, n)?.transpose(0, 1)?;
         let q = q.reshape(&[kv, group, n, d])?.permute(&[2, 0, 1, 3])?;
-        let mut scores = q.matmul(&keys)?;
-        if let Some(cap) = c.score_cap {
-            scores = limited(&scores, cap)?;
-        }
+        let scores = self.capped(q.matmul(&keys)?)?;
         let weights = mask.reshape(&[n, 1, 1, self.room])?.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
         weights.matmul(&values)
+    }
+
+    /// Scores, limited where the model says so.
+    pub(super) fn capped(&self, scores: Tensor) -> Result<Tensor> {
+        match self.config.score_cap {
+            Some(cap) => limited(&scores, cap),
+            None => Ok(scores),
+        }
     }
 
     fn feed(&self, i: usize, x: &Tensor) -> Result<Tensor> {
@@ -504,6 +553,24 @@ impl Decoder {
             }
         }
     }
+}
+
+/// The index of a split model, and the values of [`FACTORS`].
+fn joined(files: &[Arc<Vec<u8>>]) -> Result<(Gguf, Option<Vec<f64>>)> {
+    let (mut index, mut factors): (Option<Gguf>, _) = (None, None);
+    for (already, file) in files.iter().enumerate() {
+        let next = Gguf::parse(file)?;
+        if let Some(e) = next.entry(FACTORS) {
+            factors = Some(e.to_host(file)?.to_f64());
+        }
+        match &mut index {
+            Some(index) => index.extend(next, already as u64 - 1)?,
+            None => index = Some(next),
+        }
+    }
+    let index = index.ok_or_else(|| err("no file"))?;
+    index.check_whole()?;
+    Ok((index, factors))
 }
 
 /// Keys and values of each layer, so many rows of them.

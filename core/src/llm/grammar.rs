@@ -264,3 +264,16 @@ impl Matcher {
         number
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Does a text fit, whose tokens are its bytes?
+    pub(in super::super) fn fits(grammar: &Arc<Grammar>, text: &str) -> bool {
+        let tokens: Vec<(Vec<u8>, u32, usize)> = (0..=255u8).map(|b| (vec![b], u32::from(b), 0)).collect();
+        let places = tokens.iter().enumerate().map(|(i, t)| (t.1, i)).collect();
+        let mut m = Matcher::new(grammar, &Arc::new(Vocabulary { tokens, places })).unwrap();
+        text.bytes().all(|b| m.take(u32::from(b)).is_ok()) && m.may_end()
+    }
+}

@@ -8,9 +8,11 @@
 //! | `names` | what files call the weights |
 //! | `decoder` | the graph |
 //! | `adapter` | adapters of low rank, from PEFT's files and GGUF, which are exchanged without another plan |
+//! | `learn` | adapters that learn beside a model |
 //! | `batch` | graphs for several texts at once, for all logits, for states |
 //! | `remote` | graphs for a session elsewhere |
 //! | `grammar`, `schema` | which tokens may come, by a grammar or a JSON schema |
+//! | `tools` | calls of functions: the grammar, and those in a text |
 //! | `guess` | tokens that may come next, from the text itself |
 //! | `sample` | a token from logits |
 //! | `stream` | whole characters from tokens; stop strings |
@@ -26,22 +28,26 @@ mod config;
 mod decoder;
 mod grammar;
 mod guess;
+mod learn;
 mod names;
 mod remote;
 mod sample;
 mod schema;
 mod stream;
+mod tools;
 
 pub use adapter::Adapter;
 pub use arch::{ARCHES, Arch};
 pub use batch::{Batch, LONGEST, States};
-pub use config::{Config, Rope, ends};
+pub use config::{Config, Rope, ends, ends_of};
 pub use decoder::{Chunk, Decoder, FACTORS, LAST, POSITION, SEQUENCE, chunks};
 pub use grammar::{Grammar, Matcher, Vocabulary};
 pub use guess::{accepted, guess};
-pub use remote::{Buffer, Graph, Input, Remote, Wanted};
+pub use learn::{Learned, Learner, Lesson, Lora, Windows};
+pub use remote::{Buffer, Graph, Input, Loss, Remote, Wanted};
 pub use sample::{Choice, Sampler};
 pub use stream::Stream;
+pub use tools::{Call, Calls, Splitter};
 
 use crate::error::Error;
 

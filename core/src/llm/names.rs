@@ -1,6 +1,6 @@
 //! What files call the weights. Inside they go by GGUF's names; those of safetensors files are translated.
 
-use super::arch::{Arch, Block};
+use super::arch::{Arch, Block, Place};
 
 /// Parts of a layer's weights by the name in safetensors files, for most models.
 const PARTS: &[(&str, &str)] = &[
@@ -18,7 +18,10 @@ const PARTS: &[(&str, &str)] = &[
     ("mlp.gate_up_proj", "ffn_up"),
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
-    // GPT-2
+];
+
+/// The same of GPT-2.
+const OLD: &[(&str, &str)] = &[
     ("ln_1", "attn_norm"),
     ("attn.c_attn", "attn_qkv"),
     ("attn.c_proj", "attn_output"),
@@ -50,7 +53,7 @@ pub(super) fn translate(arch: &Arch, name: &str) -> Option<String> {
         // after attention, or before what follows it
         ("post_attention_layernorm", Block::After | Block::Both) => "post_attention_norm".to_owned(),
         ("post_attention_layernorm", _) => "ffn_norm".to_owned(),
-        _ => of(PARTS, part)?,
+        _ => of(PARTS, part).or_else(|| of(OLD, part))?,
     };
     Some(format!("blk.{layer}.{part}.{kind}"))
 }
@@ -58,4 +61,30 @@ pub(super) fn translate(arch: &Arch, name: &str) -> Option<String> {
 /// Does GPT-2 store this weight with inputs first?
 pub(super) fn is_turned(name: &str) -> bool {
     ["c_attn.weight", "c_proj.weight", "c_fc.weight"].iter().any(|n| name.ends_with(n))
+}
+
+/// Does transformers store matrices with inputs first?
+pub(super) fn is_turned_in(arch: &Arch) -> bool {
+    arch.place == Place::Learned
+}
+
+/// What transformers calls the module of a layer's matrix; `is_joined` where two matrices before an activation are stored as one.
+pub(super) fn module(arch: &Arch, layer: usize, part: &str, is_joined: bool) -> String {
+    let (list, layers) = match is_turned_in(arch) {
+        true => (OLD, "transformer.h"),
+        false => (PARTS, "model.layers"),
+    };
+    let name = match part {
+        "ffn_up" if is_joined && !is_turned_in(arch) => "mlp.gate_up_proj",
+        "ffn_up" if !is_turned_in(arch) => "mlp.up_proj",
+        _ => list.iter().find(|p| p.1 == part).map_or(part, |p| p.0),
+    };
+    format!("{layers}.{layer}.{name}")
+}
+
+/// What `target_modules` calls it: the last of the names, unless several modules end with it.
+pub(super) fn target<'a>(arch: &Arch, module: &'a str) -> &'a str {
+    let from = module.rfind('.').unwrap_or_default();
+    let from = if is_turned_in(arch) { module[..from].rfind('.').unwrap_or_default() } else { from };
+    module[from..].trim_start_matches('.')
 }

@@ -65,11 +65,11 @@ impl Grammar {
     }
 }
 
-struct Builder<'a> {
-    g: Grammar,
+pub(super) struct Builder<'a> {
+    pub(super) g: Grammar,
     root: &'a Json,
     refs: FxHashMap<String, u32>,
-    space: Item,
+    pub(super) space: Item,
     character: Item,
     digit: Item,
     any: u32,
@@ -88,7 +88,7 @@ fn wrong(key: &str, what: &str) -> Error {
 }
 
 impl<'a> Builder<'a> {
-    fn new(root: &'a Json) -> Result<Builder<'a>> {
+    pub(super) fn new(root: &'a Json) -> Result<Builder<'a>> {
         let mut g = Grammar::default();
         let blank = one(&[(b' ', b' ')]);
         let mut indent = g.add(&[Vec::new()])?;
@@ -135,11 +135,39 @@ impl<'a> Builder<'a> {
         Ok(b)
     }
 
-    fn finish(mut self, start: Item) -> Result<Grammar> {
+    pub(super) fn finish(mut self, start: Item) -> Result<Grammar> {
         let rule = self.g.reserve();
         self.g.define(rule, &[vec![start]])?;
         self.g.set_start(rule);
         Ok(self.g)
+    }
+
+    /// `{"name": .., "arguments": {..}}`, where arguments fit a schema, or are any object if there is none. Where the schema cannot be kept to, and
+    /// need not, they are any object too.
+    pub(super) fn call(&mut self, name: &str, parameters: Option<&'a Json>, strict: bool) -> Result<Item> {
+        let says =
+            |p: &&Json| ["type", "properties", "$ref", "anyOf", "allOf", "oneOf"].iter().any(|k| p.get(k).is_some());
+        let given = match parameters.filter(says) {
+            Some(schema) => {
+                self.root = schema;
+                self.refs.clear();
+                match self.schema(schema, 0) {
+                    Err(Error::Unsupported { .. }) if !strict => self.kind("object", &Json::Null, 0)?,
+                    made => made?,
+                }
+            }
+            None => self.kind("object", &Json::Null, 0)?,
+        };
+        let space = self.space;
+        let mut own = String::new();
+        write_str(&mut own, name);
+        let key = self.g.add(&[literal("\"arguments\""), literal("\"parameters\"")])?;
+        let colon = [literal(":"), vec![space]].concat();
+        let parts = [
+            [literal("{"), vec![space], literal("\"name\""), colon.clone(), literal(&own), literal(",")].concat(),
+            [vec![space, key], colon, vec![given, space], literal("}")].concat(),
+        ];
+        self.g.add(&[parts.concat()])
     }
 
     fn schema(&mut self, s: &'a Json, depth: usize) -> Result<Item> {

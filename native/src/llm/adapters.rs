@@ -65,6 +65,27 @@ impl LanguageModel {
         self.adapters.iter().map(|a| a.0.as_str()).collect()
     }
 
+    /// Adds an adapter, which [`LanguageModel::use_adapter`] can put into use from now on. Plans are made anew unless matrices of the
+    /// adapters that are there have room for it; none is in use then, and what was read is forgotten.
+    ///
+    /// # Errors
+    /// `E_VALUE` for a name that there is, `E_MODEL` for an adapter of a matrix that the model has not got, or has in another shape.
+    pub fn add_adapter(&mut self, name: &str, adapter: Adapter) -> Result<()> {
+        if self.adapters.iter().any(|a| a.0 == name) {
+            return Err(Error::value("adapters", format!("one is called `{name}` already")));
+        }
+        if !self.decoder.has_room(&adapter) {
+            let all: Vec<Adapter> = self.adapters.iter().map(|a| &a.1).chain([&adapter]).cloned().collect();
+            self.decoder.set_adapters(&all)?;
+            self.rt.realize(&self.decoder.adapter_buffers())?;
+            self.ready.clear();
+            self.texts.iter_mut().for_each(Vec::clear);
+            (self.adapter, self.last) = (None, None);
+        }
+        self.adapters.push((name.to_owned(), adapter));
+        Ok(())
+    }
+
     /// The adapter in use.
     pub fn adapter(&self) -> Option<&str> {
         self.adapter.and_then(|i| self.adapters.get(i)).map(|a| a.0.as_str())

@@ -51,6 +51,35 @@ for (const device of kinds) {
   });
 }
 
+for (const device of kinds) {
+  test(`an adapter learns on ${device}`, async () => {
+    const llm = await LLM.load(MODEL, { device, context: 64 });
+    const write = () => all(llm.tokens(expected.prompt, { maxTokens: 6, ignoreEnd: true }));
+    const plain = await write();
+    const losses = [];
+    let learned;
+    const blocked = await longest(async () => {
+      const how = { name: "line", steps: 8, batch: 1, length: 24, rank: 4, learningRate: 1e-2, onStep: (_, loss) => losses.push(loss) };
+      learned = await llm.finetune(["In the beginning God created seven green lamps."], how);
+    });
+    await note(`losses from ${losses[0].toFixed(2)} to ${losses.at(-1).toFixed(2)}; the page's thread was busy for ${blocked.toFixed(0)} ms at most`);
+    assert(blocked < 200, `the page was blocked for ${blocked} ms`);
+    assertEqual([losses.length, learned.losses, llm.info.adapters], [8, losses, ["line"]]);
+    assert(losses.at(-1) < 0.5 * losses[0], `${losses}`);
+    assertEqual(await write(), plain);
+    await llm.useAdapter("line");
+    const taught = await llm.tokenizer.decode(await write());
+    assert(taught.startsWith(" seven"), taught);
+    assertEqual((await errorOf(() => llm.finetune([]))).code, "E_VALUE");
+    // its files are read by another model, whose own files come by name
+    const adapters = { line: { from: learned.file, config: learned.config } };
+    const other = await LLM.load({ "verses.gguf": await (await fetch(MODEL)).blob() }, { device, context: 64, adapters });
+    await other.useAdapter("line");
+    assertEqual(await other.tokenizer.decode(await all(other.tokens(expected.prompt, { maxTokens: 6, ignoreEnd: true }))), taught);
+    for (const each of [llm, other]) each.dispose();
+  });
+}
+
 test("a second load finds the kernels, and texts can be ended", async () => {
   const start = performance.now();
   const llm = await LLM.load(MODEL, { device: "wasm", context: 256 });

@@ -4,9 +4,12 @@
 use crate::text::{RawTokenizer, UNICODE};
 use crate::throw;
 use gradloom_core::dtype::{DType, Scalar};
-use gradloom_core::io::gguf::{Entry, Value};
+use gradloom_core::io::gguf::Value;
 use gradloom_core::io::json::Json;
-use gradloom_core::llm::{self, Buffer, Choice, Grammar, Input, Matcher, Remote, Sampler, Stream, Vocabulary, Wanted};
+use gradloom_core::llm::{
+    self, Buffer, Call, Calls, Choice, Grammar, Input, Lora, Matcher, Remote, Sampler, Splitter, Stream, Vocabulary,
+    Wanted,
+};
 use gradloom_core::text::Tokenizer;
 use gradloom_core::{Error, Result};
 use js_sys::{Array, Object, Reflect, Uint8Array};
@@ -16,7 +19,7 @@ use wasm_bindgen::prelude::*;
 /// Lists of metadata that are longer stay here.
 const LONG: usize = 64;
 
-/// A model of a GGUF file, and the bytes of its tokens once a form was asked for.
+/// A model of GGUF files or a folder of Hugging Face's, and the bytes of its tokens once a form was asked for.
 #[wasm_bindgen]
 pub struct RawModel(Remote, Option<Arc<Vocabulary>>);
 
@@ -54,14 +57,36 @@ impl RawModel {
         Ok(RawModel(Remote::new(start, len as u64).map_err(throw)?, None))
     }
 
-    /// Each tensor's `[name, start, end]`: where its bytes lie in the file.
-    pub fn entries(&self) -> Array {
-        let at = |n: u64| JsValue::from_f64(n as f64);
-        let one = |e: &Entry| Array::of3(&(&e.name).into(), &at(e.range.start), &at(e.range.end));
-        self.0.index().entries.iter().map(one).collect()
+    /// Of a folder's `config.json`, and its `generation_config.json` if it has one.
+    #[wasm_bindgen(js_name = ofFolder)]
+    pub fn of_folder(config: &[u8], generation: Option<Vec<u8>>) -> std::result::Result<RawModel, JsValue> {
+        Ok(RawModel(Remote::from_config(config, generation.as_deref()).map_err(throw)?, None))
     }
 
-    /// What the file says of itself, but for long lists.
+    /// Takes a folder's index of safetensors files, and names these in the order in which they come.
+    pub fn shards(&mut self, index: &[u8]) -> std::result::Result<Vec<String>, JsValue> {
+        self.0.shards(index).map_err(throw)
+    }
+
+    /// Takes the first bytes of the next file of a split GGUF file, or of a safetensors file of that name.
+    pub fn part(&mut self, start: &[u8], len: f64, name: &str) -> std::result::Result<(), JsValue> {
+        self.0.part(start, len as u64, name).map_err(throw)
+    }
+
+    /// Each tensor's `[file, start, end]`: where its bytes lie in which file.
+    pub fn entries(&self) -> Array {
+        let at = |n: u64| JsValue::from_f64(n as f64);
+        let one =
+            |(file, r): &(usize, std::ops::Range<u64>)| Array::of3(&(*file as u32).into(), &at(r.start), &at(r.end));
+        self.0.places().iter().map(one).collect()
+    }
+
+    /// What kind of model it is, as GGUF names it.
+    pub fn architecture(&self) -> String {
+        self.0.arch().name.to_owned()
+    }
+
+    /// What a GGUF file says of itself, but for long lists.
     pub fn metadata(&self) -> Object {
         let out = Object::new();
         for (key, v) in &self.0.index().metadata {
@@ -73,14 +98,14 @@ impl RawModel {
         out
     }
 
-    /// Its tokenizer.
+    /// The tokenizer of a GGUF file.
     pub fn tokenizer(&self) -> std::result::Result<RawTokenizer, JsValue> {
         Tokenizer::from_gguf(self.0.index(), UNICODE).map(RawTokenizer).map_err(throw)
     }
 
     /// Tokens that end a text.
     pub fn ends(&self) -> Vec<u32> {
-        llm::ends(self.0.index())
+        self.0.ends().to_vec()
     }
 
     /// Takes the tensor of that number of its bytes: the buffers that the main module is to make.
@@ -132,6 +157,56 @@ impl RawModel {
         Ok(out)
     }
 
+    /// An adapter begins to learn from texts, whose tokens come one text after the other: `[bytes, inputs, buffers, tokens, targets, parameters]`, a
+    /// graph of the loss and the numbers of buffers. `how` is the rank, alpha, the seed, the texts of a step, and tokens of each.
+    pub fn learn(
+        &mut self,
+        tokens: &[u32],
+        lengths: &[u32],
+        targets: Vec<String>,
+        how: &[f64],
+    ) -> std::result::Result<Array, JsValue> {
+        let &[rank, alpha, seed, batch, time] = how else {
+            return Err(throw(Error::value("finetune", "options are missing")));
+        };
+        let mut rest = tokens;
+        let mut texts = Vec::with_capacity(lengths.len());
+        for &n in lengths {
+            let (text, later) = rest.split_at((n as usize).min(rest.len()));
+            texts.push(text.to_vec());
+            rest = later;
+        }
+        let lora = Lora { rank: rank as usize, alpha, targets, seed: seed as u64 };
+        let l = self.0.learn(&texts, &lora, batch as usize, time as usize).map_err(throw)?;
+        let [tokens, targets] = l.given;
+        let out = Array::of5(
+            &Uint8Array::from(&*l.bytes),
+            &l.inputs.into(),
+            &buffers(l.buffers),
+            &tokens.into(),
+            &targets.into(),
+        );
+        out.push(&l.parameters.into());
+        Ok(out)
+    }
+
+    /// The bytes of the tokens and targets of a step.
+    pub fn lesson(&self, step: usize) -> std::result::Result<Array, JsValue> {
+        let [tokens, targets] = self.0.lesson(step).map_err(throw)?;
+        let bytes = |list: Vec<i32>| list.iter().flat_map(|i| i.to_le_bytes()).collect::<Vec<u8>>();
+        Ok(Array::of2(&Uint8Array::from(&*bytes(tokens)), &Uint8Array::from(&*bytes(targets))))
+    }
+
+    /// What was learned, of the bytes of the parameters' values: PEFT's `[config, file]`, and whether graphs are to be made anew. The
+    /// adapter is the last one from now on.
+    pub fn learned(&mut self, values: Vec<Uint8Array>) -> std::result::Result<Array, JsValue> {
+        let floats = |list: &Uint8Array| -> Vec<f32> {
+            list.to_vec().as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+        };
+        let (l, is_new) = self.0.learned(values.iter().map(floats).collect()).map_err(throw)?;
+        Ok(Array::of3(&l.config.into(), &Uint8Array::from(&*l.file), &is_new.into()))
+    }
+
     /// From now on only tokens come that a JSON schema lets come.
     pub fn constrain(
         &mut self,
@@ -139,14 +214,28 @@ impl RawModel {
         tokenizer: &RawTokenizer,
         schema: &str,
     ) -> std::result::Result<(), JsValue> {
-        let mut run = || -> Result<()> {
-            let grammar = Arc::new(Grammar::from_schema(&Json::parse(schema.as_bytes())?)?);
-            let size = self.0.decoder()?.vocabulary()?;
-            let bytes = self.1.get_or_insert_with(|| Arc::new(Vocabulary::new(&tokenizer.0, size)));
-            writer.sampler.constrain(Matcher::new(&grammar, bytes)?, &llm::ends(self.0.index()));
-            Ok(())
+        let grammar = Json::parse(schema.as_bytes()).and_then(|s| Grammar::from_schema(&s));
+        grammar.and_then(|g| self.bind(writer, tokenizer, g)).map_err(throw)
+    }
+
+    /// From now on functions of these descriptions (JSON) may be called, must be if `must`, or that of a name.
+    #[wasm_bindgen(js_name = letCall)]
+    pub fn let_call(
+        &mut self,
+        writer: &mut RawWriter,
+        tokenizer: &RawTokenizer,
+        tools: &str,
+        must: bool,
+        name: Option<String>,
+    ) -> std::result::Result<(), JsValue> {
+        let calls = match name {
+            Some(name) => Calls::This(name),
+            None if must => Calls::Must,
+            None => Calls::May,
         };
-        run().map_err(throw)
+        let grammar = Json::parse(tools.as_bytes()).and_then(|t| Grammar::from_tools(&t, &calls, true));
+        writer.splitter = Some(Splitter::default());
+        grammar.and_then(|g| self.bind(writer, tokenizer, g)).map_err(throw)
     }
 
     /// In how many parts `n` tokens are read after `position` others: of each part how long its graph is, and how many of the tokens it
@@ -157,11 +246,23 @@ impl RawModel {
     }
 }
 
+impl RawModel {
+    fn bind(&mut self, writer: &mut RawWriter, tokenizer: &RawTokenizer, grammar: Grammar) -> Result<()> {
+        let size = self.0.decoder()?.vocabulary()?;
+        let bytes = self.1.get_or_insert_with(|| Arc::new(Vocabulary::new(&tokenizer.0, size)));
+        writer.sampler.constrain(Matcher::new(&Arc::new(grammar), bytes)?, self.0.ends());
+        Ok(())
+    }
+}
+
 /// Tokens of logits, and text of tokens.
 #[wasm_bindgen]
 pub struct RawWriter {
     sampler: Sampler,
     stream: Stream,
+    /// Tells calls of functions from text, where there may be any.
+    splitter: Option<Splitter>,
+    calls: Vec<Call>,
 }
 
 #[wasm_bindgen]
@@ -181,7 +282,7 @@ impl RawWriter {
         let top_k = if top_k >= 0.0 { top_k as usize } else { 0 };
         let how = Choice { temperature, top_k, top_p, min_p, repetition, presence, frequency, bias, seed: seed as u64 };
         let sampler = Sampler::new(&how).map_err(throw)?;
-        Ok(RawWriter { sampler, stream: Stream::new(&stops) })
+        Ok(RawWriter { sampler, stream: Stream::new(&stops), splitter: None, calls: Vec::new() })
     }
 
     /// Is it the most likely token always?
@@ -214,12 +315,23 @@ impl RawWriter {
     /// The text that a token makes certain.
     pub fn push(&mut self, token: u32, tokenizer: &RawTokenizer) -> std::result::Result<String, JsValue> {
         self.sampler.see(token);
-        self.stream.push(token, &|ids| tokenizer.0.decode(ids)).map_err(throw)
+        let new = self.stream.push(token, &|ids| tokenizer.0.decode(ids)).map_err(throw)?;
+        Ok(self.splitter.as_mut().map_or(new.clone(), |s| s.push(&new)))
     }
 
     /// The rest of the text.
     pub fn finish(&mut self, tokenizer: &RawTokenizer) -> std::result::Result<String, JsValue> {
-        self.stream.finish(&|ids| tokenizer.0.decode(ids)).map_err(throw)
+        let rest = self.stream.finish(&|ids| tokenizer.0.decode(ids)).map_err(throw)?;
+        let Some(mut s) = self.splitter.take() else { return Ok(rest) };
+        let before = s.push(&rest);
+        let (after, calls) = s.finish();
+        self.calls = calls;
+        Ok(before + &after)
+    }
+
+    /// The calls of functions in the text, after its end: names and arguments in turn, the latter as JSON.
+    pub fn calls(&self) -> Vec<String> {
+        self.calls.iter().flat_map(|c| [c.name.clone(), c.arguments.clone()]).collect()
     }
 
     /// Did a stop string come?

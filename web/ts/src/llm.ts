@@ -1,12 +1,16 @@
 // Language models: the entry `gradloom/llm`.
 import type { ChatMessage } from "./chat.js";
 import { loadLocal } from "./llm/local.js";
-import type { AnswerOptions, Backend, GenerateOptions, Generated, Job, LLMOptions, Metadata, ModelInfo, Step } from "./llm/options.js";
+import type {
+  AnswerOptions, Backend, Finetuned, FinetuneOptions, GenerateOptions, Generated, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step,
+} from "./llm/options.js";
 import { loadRemote } from "./llm/remote.js";
-import type { FileSource } from "./progress.js";
 
 export type { ChatMessage } from "./chat.js";
-export type { AdapterSource, AnswerOptions, End, GenerateOptions, Generated, LLMOptions, MetaValue, Metadata, ModelInfo } from "./llm/options.js";
+export type {
+  AdapterSource, AnswerOptions, End, Finetuned, FinetuneOptions, GenerateOptions, Generated, LLMOptions, Lesson, MetaValue, Metadata, ModelInfo,
+  ModelSource, ToolCall,
+} from "./llm/options.js";
 
 /** Text to tokens of a model and back. */
 export interface ModelTokenizer {
@@ -16,7 +20,7 @@ export interface ModelTokenizer {
   decode(ids: readonly number[], options?: { skipSpecial?: boolean }): Promise<string>;
 }
 
-const NOTHING: Generated = { promptTokens: 0, reusedTokens: 0, tokens: 0, firstTokenMs: 0, tokensPerSecond: 0, end: undefined };
+const NOTHING: Generated = { promptTokens: 0, reusedTokens: 0, tokens: 0, firstTokenMs: 0, tokensPerSecond: 0, end: undefined, calls: [] };
 
 /** Null for a script of another origin. */
 function startedWorker(): Worker | null {
@@ -27,7 +31,7 @@ function startedWorker(): Worker | null {
   }
 }
 
-/** A language model of a GGUF file. Texts are made one after the other; what a text has in common with the one before is not read again. */
+/** A language model. Texts are made one after the other; what a text has in common with the one before is not read again. */
 export class LLM {
   readonly #backend: Backend;
   #stats: Generated = NOTHING;
@@ -49,11 +53,11 @@ export class LLM {
   }
 
   /**
-   * Loads a GGUF file. It is read by ranges, never whole, where the server answers them, and kept for later visits; each weight goes to the
-   * device's memory as it comes. In a page all this happens in a worker, unless told otherwise, or where the browser refuses the worker's
-   * script: then the console says so.
+   * Loads a GGUF file, a split one, or a folder of Hugging Face's (`config.json`, safetensors, `tokenizer.json`). Weights are read by ranges, never a
+   * whole file, where the server answers them, and kept for later visits; each goes to the device's memory as it comes. In a page all this happens
+   * in a worker, unless told otherwise, or where the browser refuses the worker's script: then the console says so.
    */
-  static async load(from: FileSource, options: LLMOptions = {}): Promise<LLM> {
+  static async load(from: ModelSource, options: LLMOptions = {}): Promise<LLM> {
     const { worker = true } = options;
     const page = typeof document !== "undefined" && typeof Worker !== "undefined";
     // what cannot be sent stays here
@@ -82,7 +86,10 @@ export class LLM {
     for await (const { text } of this.#run(job, options)) if (text !== "") yield text;
   }
 
-  /** Answers messages, piece by piece, as the file's chat template has it. The oldest are left out where there is no room for all. */
+  /**
+   * Answers messages, piece by piece, as the file's chat template has it. The oldest are left out where there is no room for all. Functions that it calls
+   * (`tools`) are in `stats.calls` at the end: add them to the messages, and what they gave, and ask again.
+   */
   chat(messages: readonly ChatMessage[], options: AnswerOptions = {}): AsyncGenerator<string, void> {
     return this.#texts({ messages }, options);
   }
@@ -108,6 +115,16 @@ export class LLM {
    */
   useAdapter(name: string | null): Promise<void> {
     return this.#backend.useAdapter(name);
+  }
+
+  /**
+   * Trains an adapter of low rank (LoRA) on texts or chats, by AdamW, beside the weights, which stay as they are: `useAdapter` puts it into use, and
+   * what comes back are its files. It waits until the text under way is done.
+   */
+  async finetune(texts: readonly Lesson[], options: FinetuneOptions = {}): Promise<Finetuned> {
+    const learned = await this.#backend.finetune(texts, options);
+    if (!this.info.adapters.includes(learned.name)) (this.info.adapters as string[]).push(learned.name);
+    return learned;
   }
 
   /** Ends it and frees its memory; what is under way fails with `E_STATE`. */

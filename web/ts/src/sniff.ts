@@ -3,7 +3,7 @@
 import { FormatError, GradloomError } from "./errors.js";
 
 /** What a reader expects. */
-export type Expected = "model" | "weights" | "tokenizer" | "template" | "array" | "index" | "images" | "recipe" | "llm";
+export type Expected = "model" | "weights" | "tokenizer" | "template" | "array" | "index" | "images" | "recipe" | "llm" | "config";
 
 /** What a file seems to be. */
 export interface Kind {
@@ -21,6 +21,7 @@ const WANTED: Record<Expected, { what: string; takes: readonly string[] }> = {
   array: { what: "an npy file", takes: ["npy"] },
   index: { what: "an index of files of weights", takes: ["json"] },
   llm: { what: "a language model's GGUF file", takes: ["gguf"] },
+  config: { what: "a language model's config.json", takes: ["json"] },
   recipe: { what: "a recipe", takes: ["json"] },
   images: { what: "a data set", takes: ["gzip", "zip", "npz"] },
 };

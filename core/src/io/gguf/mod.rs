@@ -175,6 +175,37 @@ impl Gguf {
     pub fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|e| e.name == name)
     }
+
+    /// Which of how many files this is, counted from 0: `(0, 1)` of a model that is not split.
+    pub fn part(&self) -> (u64, u64) {
+        let of = |key: &str| self.get(key).and_then(Value::as_u64);
+        (of("split.no").unwrap_or(0), of("split.count").unwrap_or(1).max(1))
+    }
+
+    /// Adds the tensors of the next file of a split model, of which `already` were added. Their ranges are those in their own files.
+    ///
+    /// # Errors
+    /// `E_FORMAT` for a file of another model or at another place, and for a name that is there.
+    pub fn extend(&mut self, next: Gguf, already: u64) -> Result<()> {
+        let (of, (number, count)) = (self.part().1, next.part());
+        if count != of || number != already + 1 {
+            return Err(err(format!("file {} of {count} comes as file {} of {of}", number + 1, already + 2)));
+        }
+        self.entries.extend(next.entries);
+        distinct(self.entries.iter().map(|e| e.name.as_str()))
+    }
+
+    /// Are the tensors of all files of a split model here?
+    ///
+    /// # Errors
+    /// `E_FORMAT` if some are missing.
+    pub fn check_whole(&self) -> Result<()> {
+        let (wanted, have) = (self.get("split.tensors.count").and_then(Value::as_u64), self.entries.len() as u64);
+        match wanted.filter(|&n| n != have) {
+            Some(n) => Err(err(format!("{have} of {n} tensors are there; a split model has its files side by side"))),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Entry {

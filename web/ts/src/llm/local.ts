@@ -3,19 +3,20 @@
 import { type Host, hostOf, onDevice } from "../device.js";
 import { StateError, UnsupportedError, ValueError, guard } from "../errors.js";
 import { chatModule, llmModule } from "../extras.js";
-import { parsedStart, withoutTensors } from "../gguf.js";
-import { reading } from "../lazy.js";
+import { withoutTensors } from "../gguf.js";
 import type { RawChatTemplate } from "../pkg/gradloom_chat.js";
 import { join, prefetch } from "../parts.js";
 import { type FileSource, readSource } from "../progress.js";
-import { type Told, openRanges } from "../ranges.js";
+import type { Ranged, Told } from "../ranges.js";
 import { type Span, inTurn, runsOf } from "../runs.js";
 import { Slices } from "../turns.js";
-import type { AdapterSource, Backend, End, Generated, Job, LLMOptions, Metadata, ModelInfo, Step } from "./options.js";
+import { type Opened, type RawModel, type RawTokenizer, openModel } from "./files.js";
+import { learn } from "./learn.js";
+import type {
+  AdapterSource, Backend, Finetuned, FinetuneOptions, Generated, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step, ToolCall,
+} from "./options.js";
 
 type Module = Awaited<ReturnType<typeof llmModule>>;
-type RawModel = InstanceType<Module["RawModel"]>;
-type RawTokenizer = ReturnType<RawModel["tokenizer"]>;
 type RawWriter = InstanceType<Module["RawWriter"]>;
 type Captured = Awaited<ReturnType<Host["raw"]["captured"]>>;
 type Made = [number: number, dtype: string, elements: number, bytes: Uint8Array | undefined];
@@ -56,8 +57,13 @@ function maybe<T>(body: () => T): T | undefined {
   }
 }
 
+/** A tensor's place. */
+interface Entry extends Span {
+  number: number;
+}
+
 /** Loads a model. */
-export async function loadLocal(from: FileSource, options: LLMOptions): Promise<LocalModel> {
+export async function loadLocal(from: ModelSource, options: LLMOptions): Promise<LocalModel> {
   const { signal, onProgress } = options;
   prefetch("graphs");
   const started = hostOf(options.device);
@@ -75,28 +81,30 @@ export async function loadLocal(from: FileSource, options: LLMOptions): Promise<
   if (signal?.aborted) abort();
   signal?.addEventListener("abort", abort);
   let model: LocalModel | undefined;
-  const file = await openRanges(from, { ...options, signal: stop.signal }, told);
+  const files: Ranged[] = [];
   try {
-    const { RawModel: Raw, RawWriter: Writer } = await module;
+    stop.signal.throwIfAborted();
     onProgress?.({ phase: "parse", loaded: 0, total: 0 });
-    let header = file.head;
-    const parse = (start: Uint8Array): RawModel => guard(() => new Raw((header = start), file.size));
-    const raw = await reading("llm", from, file, () => parsedStart(file, told, parse));
+    const opened = await openModel(await module, from, { ...options, signal: stop.signal }, told, files);
+    const { raw } = opened;
     onProgress?.({ phase: "device", loaded: 0, total: 0 });
     const host = await started;
     await join(host.engine, "graphs");
-    const made = new LocalModel(host, raw, Writer);
+    const made = new LocalModel(host, opened, (await module).RawWriter);
     model = made;
     // it comes while the weights do
-    const template = made.readTemplate(withoutTensors(header));
+    const template = made.readTemplate(opened.template);
     template.catch(() => {});
-    const entries = (guard(() => raw.entries()) as [string, number, number][]).map(([, start, end], number) => ({ number, start, end }));
-    entries.sort((a, b) => a.start - b.start);
-    const runs = runsOf(entries, (entry): Span => entry);
-    const bytes = entries.reduce((sum, { start, end }) => sum + end - start, 0);
-    total = loaded + runs.reduce((sum, { start, end }) => sum + (end <= file.head.length ? 0 : end - start), 0);
+    const entries = files.map((): Entry[] => []);
+    (guard(() => raw.entries()) as [number, number, number][]).forEach(([file, start, end], number) => entries[file]?.push({ number, start, end }));
+    const runs = entries.flatMap((list, at) => {
+      const file = files[at] as Ranged;
+      return runsOf(list.sort((a, b) => a.start - b.start), (entry): Span => entry).map((run) => ({ ...run, file }));
+    });
+    const bytes = entries.flat().reduce((sum, { start, end }) => sum + end - start, 0);
+    total = loaded + runs.reduce((sum, { file, start, end }) => sum + (end <= file.head.length ? 0 : end - start), 0);
     const slices = new Slices();
-    await inTurn(runs, async ({ start, end, items }) => {
+    await inTurn(runs, async ({ file, start, end, items }) => {
       const part = end <= file.head.length ? file.head.subarray(start, end) : await file.read(start, end, told);
       for (const { number, start: at, end: to } of items) {
         stop.signal.throwIfAborted();
@@ -115,7 +123,7 @@ export async function loadLocal(from: FileSource, options: LLMOptions): Promise<
     throw signal?.aborted ? signal.reason : error;
   } finally {
     signal?.removeEventListener("abort", abort);
-    await file.close();
+    await Promise.all(files.map((file) => file.close()));
   }
 }
 
@@ -141,21 +149,21 @@ export class LocalModel implements Backend {
   #last: Promise<unknown> = Promise.resolve();
   #disposed = false;
 
-  constructor(host: Host, raw: RawModel, Writer: Module["RawWriter"]) {
+  constructor(host: Host, { raw, metadata, tokenizer }: Opened, Writer: Module["RawWriter"]) {
     this.#host = host;
     this.#raw = raw;
     this.#Writer = Writer;
     this.#place = takePlace(host);
-    this.metadata = guard(() => raw.metadata()) as Metadata;
-    this.#tokenizer = maybe(() => raw.tokenizer());
+    this.metadata = metadata;
+    this.#tokenizer = tokenizer;
     this.#ends = new Set(guard(() => raw.ends()));
   }
 
-  /** The chat template, of the file's beginning. */
-  async readTemplate(header: Uint8Array): Promise<void> {
-    if (!("tokenizer.chat_template" in this.metadata)) return;
+  /** The chat template, of a GGUF file's beginning or a tokenizer's settings. */
+  async readTemplate(from: Uint8Array | undefined): Promise<void> {
+    if (!from) return;
     const { RawChatTemplate: Template } = await chatModule();
-    this.#template = maybe(() => new Template(header));
+    this.#template = maybe(() => new Template(withoutTensors(from)));
   }
 
   /** Reads adapters, before the model is built. */
@@ -191,6 +199,50 @@ export class LocalModel implements Backend {
     } finally {
       done();
     }
+  }
+
+  async finetune(texts: readonly Lesson[], options: FinetuneOptions): Promise<Finetuned> {
+    const { name = "finetuned", signal, onStep } = options;
+    const done = await this.#turn();
+    try {
+      signal?.throwIfAborted();
+      if (this.#adapters.includes(name)) throw new ValueError("E_VALUE", `an adapter is called ${name} already`);
+      const tokens = texts.map((each) => this.#lesson(each));
+      const place = {
+        host: this.#host,
+        raw: this.#raw,
+        take: (list: readonly Made[]) => this.take(list),
+        tensor: (buffer: number) => this.#buffers.get(buffer) as number,
+        forget: (buffer: number) => this.#buffers.delete(buffer),
+      };
+      const [values, losses] = await learn(place, tokens, options, (step, loss) => {
+        onStep?.(step, loss);
+        this.#live();
+      });
+      const [config, file, isNew] = guard(() => this.#raw.learned(values)) as unknown as [string, Uint8Array, boolean];
+      this.#adapters.push(name);
+      if (isNew) {
+        await this.#forgetPlans();
+        this.#text = [];
+        this.#adapter = undefined;
+      }
+      return { name, file, config: new TextEncoder().encode(config), losses };
+    } finally {
+      done();
+    }
+  }
+
+  /** Tokens of something to learn. */
+  #lesson(lesson: Lesson): readonly number[] {
+    if (typeof lesson === "string") return this.#encode(lesson, true);
+    const isChat = (list: Lesson): list is Exclude<Lesson, string | readonly number[]> => typeof list[0] === "object";
+    if (isChat(lesson)) return this.#encode(this.#written(lesson, {}, false), false);
+    return lesson as readonly number[];
+  }
+
+  async #forgetPlans(): Promise<void> {
+    for (const plan of this.#plans.values()) await plan.then(({ captured }) => captured.free()).catch(() => {});
+    this.#plans.clear();
   }
 
   /** Makes buffers on the device. */
@@ -232,7 +284,7 @@ export class LocalModel implements Backend {
     const done = await this.#turn();
     const { options } = job;
     const start = performance.now();
-    const stats: Generated = { promptTokens: 0, reusedTokens: 0, tokens: 0, firstTokenMs: 0, tokensPerSecond: 0, end: undefined };
+    const stats: Generated = { promptTokens: 0, reusedTokens: 0, tokens: 0, firstTokenMs: 0, tokensPerSecond: 0, end: undefined, calls: [] };
     let writer: RawWriter | undefined;
     try {
       signal?.throwIfAborted();
@@ -240,8 +292,14 @@ export class LocalModel implements Backend {
       stats.promptTokens = ids.length;
       const mine = (writer = this.#writer(options));
       guard(() => mine.prompt(Uint32Array.from(ids)));
-      const { schema } = options;
+      const { schema, toolChoice } = options;
+      const tools = job.messages && toolsOf(options);
+      if (schema !== undefined && tools) throw new ValueError("E_VALUE", "a text has the form of `schema`, or functions are called: `tools`");
       if (schema !== undefined) guard(() => this.#raw.constrain(mine, this.#known(), JSON.stringify(schema)));
+      else if (tools) {
+        const name = typeof toolChoice === "object" ? toolChoice.name : undefined;
+        guard(() => this.#raw.letCall(mine, this.#known(), JSON.stringify(tools), toolChoice === "required", name));
+      }
       const greedy = mine.isGreedy();
       const most = options.maxTokens ?? MOST_TOKENS;
       // the logits of the last one are wanted
@@ -275,7 +333,9 @@ export class LocalModel implements Backend {
         bytes = await this.#read([token], greedy, signal);
       }
       stats.end ??= "length";
-      yield { token: undefined, text: this.#tokenizer ? guard(() => mine.finish(this.#tokenizer as RawTokenizer)) : "", stats: { ...stats } };
+      const text = this.#tokenizer ? guard(() => mine.finish(this.#tokenizer as RawTokenizer)) : "";
+      stats.calls = callsOf(guard(() => mine.calls()));
+      yield { token: undefined, text, stats: { ...stats } };
     } finally {
       writer?.free();
       done();
@@ -306,20 +366,13 @@ export class LocalModel implements Backend {
   }
 
   /** Tokens of messages: the oldest are left out until there is room for an answer. */
-  #chat(messages: NonNullable<Job["messages"]>, { tools, variables = {}, maxTokens = MOST_TOKENS }: Job["options"]): number[] {
-    const template = this.#template;
-    if (!template) {
-      const hint = "write the prompt yourself and use `generate`";
-      throw new UnsupportedError("E_UNSUPPORTED", "the file has no chat template that is known", { hint });
-    }
+  #chat(messages: NonNullable<Job["messages"]>, options: Job["options"]): number[] {
     const { context } = this.info;
-    const at = new Date();
-    const now = Uint32Array.of(at.getFullYear(), at.getMonth() + 1, at.getDate(), at.getHours(), at.getMinutes(), at.getSeconds());
+    const { maxTokens = MOST_TOKENS } = options;
     const wanted = Math.min(maxTokens, context >> 2);
     const list = [...messages];
     for (;;) {
-      const text = guard(() => template.apply(JSON.stringify(list), true, tools && JSON.stringify(tools), JSON.stringify(variables), now));
-      const ids = this.#encode(text, false);
+      const ids = this.#encode(this.#written(list, options, true), false);
       if (ids.length > 0 && ids.length + wanted <= context) return ids;
       const oldest = list.findIndex(({ role }) => role !== "system");
       if (oldest < 0 || oldest === list.length - 1) {
@@ -330,6 +383,20 @@ export class LocalModel implements Backend {
       // an answer goes with its question
       while (oldest < list.length - 1 && list[oldest]?.role !== "user");
     }
+  }
+
+  /** Messages as the template writes them, with what makes the model answer if asked. */
+  #written(messages: NonNullable<Job["messages"]>, options: Job["options"], toAnswer: boolean): string {
+    const { variables = {} } = options;
+    const tools = toolsOf(options);
+    const template = this.#template;
+    if (!template) {
+      const hint = "write the prompt yourself and use `generate`";
+      throw new UnsupportedError("E_UNSUPPORTED", "the file has no chat template that is known", { hint });
+    }
+    const at = new Date();
+    const now = Uint32Array.of(at.getFullYear(), at.getMonth() + 1, at.getDate(), at.getHours(), at.getMinutes(), at.getSeconds());
+    return guard(() => template.apply(JSON.stringify(messages), toAnswer, tools && JSON.stringify(tools), JSON.stringify(variables), now));
   }
 
   #known(): RawTokenizer {
@@ -474,7 +541,7 @@ export class LocalModel implements Backend {
 
   async #free(): Promise<void> {
     const { raw } = this.#host;
-    for (const plan of this.#plans.values()) await plan.then(({ captured }) => captured.free()).catch(() => {});
+    await this.#forgetPlans();
     for (const id of [...this.#buffers.values(), ...this.#variables]) raw.free(id);
     this.#tokenizer?.free();
     this.#template?.free();
@@ -482,6 +549,16 @@ export class LocalModel implements Backend {
     places.get(this.#host)?.delete(this.#place);
     await raw.collect();
   }
+}
+
+/** Functions that may be called. */
+const toolsOf = ({ tools, toolChoice }: Job["options"]): readonly unknown[] | undefined => (tools?.length && toolChoice !== "none" ? tools : undefined);
+
+/** Calls of their names and arguments in turn. */
+function callsOf(list: readonly string[]): ToolCall[] {
+  const calls: ToolCall[] = [];
+  for (let i = 0; i + 1 < list.length; i += 2) calls.push({ name: list[i] as string, arguments: JSON.parse(list[i + 1] as string) as ToolCall["arguments"] });
+  return calls;
 }
 
 /** The parts of an adapter's source. */

@@ -4,6 +4,13 @@ import type { Device, DeviceKind } from "../device.js";
 import type { FetchOptions, FileSource } from "../progress.js";
 
 /**
+ * What a language model is loaded from: a GGUF file, any of the files of a split one (`x-00001-of-00003.gguf`) at a URL or path, or a folder as
+ * Hugging Face has it (`config.json`, `model.safetensors` or several with their index, `tokenizer.json`): the URL or path of the folder, which in a
+ * URL ends with `/`, or of its `config.json` or `.safetensors` file. In place of an address, the files of either kind by name, or a list of `File`s.
+ */
+export type ModelSource = FileSource | Readonly<Record<string, FileSource>> | readonly File[];
+
+/**
  * An adapter of low rank: a GGUF file of llama.cpp, or `adapter_model.safetensors` of PEFT, whose `adapter_config.json` lies beside it unless
  * `config` says where. Its matrices are added `scale` times, once unless told otherwise.
  */
@@ -54,14 +61,62 @@ export interface GenerateOptions {
 
 /** How an answer is made. */
 export interface AnswerOptions extends GenerateOptions {
-  /** Descriptions of functions that the model may call: JSON schemas. */
+  /**
+   * Descriptions of functions that the model may call, in OpenAI's form: `{ type: "function", function: { name, description, parameters } }`, where
+   * `parameters` is a JSON schema, which arguments are made to fit. Calls are no part of the text: `stats.calls` has them at the end. What the template
+   * makes of them is the model's.
+   */
   tools?: readonly unknown[];
+  /** Whether functions are called: where the model likes, the default; never, as if there were none; at all events; or the one of this name. */
+  toolChoice?: "auto" | "none" | "required" | { name: string };
   /** Other variables of the chat template, such as `enable_thinking`. */
   variables?: Readonly<Record<string, unknown>>;
 }
 
+/** How an adapter learns. */
+export interface FinetuneOptions {
+  signal?: AbortSignal;
+  /** What `useAdapter` calls it; `finetuned` unless told otherwise. */
+  name?: string;
+  /** Rows of the adapter's matrices, 8 unless told otherwise, and the scale times that, twice the rank. */
+  rank?: number;
+  alpha?: number;
+  /** Matrices of the layers that get an adapter, as PEFT's `target_modules` (`q_proj`) or GGUF (`attn_q`) calls them; all of them unless told otherwise. */
+  targets?: readonly string[];
+  /** Steps of AdamW, 100 unless told otherwise; texts of a step, 4; and tokens of each, 128: longer texts are cut to pieces. */
+  steps?: number;
+  batch?: number;
+  length?: number;
+  /** 2e-4 unless told otherwise, and what parameters lose by themselves in a step, times that: nothing. */
+  learningRate?: number;
+  weightDecay?: number;
+  /** Gradients whose norm is larger are made as long as this; 1 unless told otherwise. */
+  maxNorm?: number;
+  /** Decides the first values and the order of texts; 0 unless told otherwise. */
+  seed?: number;
+  /** Told of each step, counted from 0, and the loss before it. */
+  onStep?: (step: number, loss: number) => void;
+}
+
+/** What learned: PEFT's two files, which `adapters` of `LLM.load` takes as `{ from: file, config }`, and the loss before each step. */
+export interface Finetuned {
+  name: string;
+  file: Uint8Array;
+  config: Uint8Array;
+  losses: readonly number[];
+}
+
+/** Something to learn: a text, its tokens, or a chat. */
+export type Lesson = string | readonly number[] | readonly ChatMessage[];
+
 /** Why a text ended: the model said so, a stop string came, as many tokens as were wanted, or no room for more. */
 export type End = "end" | "stop" | "length" | "room";
+
+/** A call of a function that the model wants. */
+export interface ToolCall {
+  name: string;
+  arguments: Readonly<Record<string, unknown>>;
+}
 
 /** What the last text took. */
 export interface Generated {
@@ -76,6 +131,8 @@ export interface Generated {
   tokensPerSecond: number;
   /** Undefined while it is made, or if it was given up. */
   end: End | undefined;
+  /** Functions that the model calls, once the text is whole. */
+  calls: readonly ToolCall[];
 }
 
 /** What a model is. */
@@ -132,5 +189,6 @@ export interface Backend {
   decode(ids: readonly number[], skipSpecial: boolean): Promise<string>;
   embed(text: string | readonly number[], signal: AbortSignal | undefined): Promise<Float32Array>;
   useAdapter(name: string | null): Promise<void>;
+  finetune(texts: readonly Lesson[], options: FinetuneOptions): Promise<Finetuned>;
   dispose(): void;
 }

@@ -3,21 +3,22 @@ import { type GradloomError, InternalError, StateError, ValueError } from "../er
 import { wasmFolder } from "../module.js";
 import type { FileSource } from "../progress.js";
 import { revived } from "../remote/calls.js";
-import type { AdapterSource, Backend, Job, LLMOptions, Metadata, ModelInfo, Step } from "./options.js";
+import type { AdapterSource, Backend, Finetuned, FinetuneOptions, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step } from "./options.js";
 import type { Answer, Ask } from "./thread.js";
 
 type Told = (answer: Answer) => void;
 type Without<T> = T extends unknown ? Omit<T, "id"> : never;
 
 /** Loads a model in a worker that was just started; null where that does not come to life: its script was refused, or is not there. */
-export async function loadRemote(worker: Worker, from: FileSource, options: LLMOptions): Promise<RemoteModel | null> {
+export async function loadRemote(worker: Worker, from: ModelSource, options: LLMOptions): Promise<RemoteModel | null> {
   const { signal, onProgress, fetch: _, device, adapters, ...rest } = options;
   if (typeof device === "object") throw new ValueError("E_VALUE", "a device of this thread cannot be used in a worker", { hint: "load with `worker: false`" });
   const model = new RemoteModel(worker);
   const folder = wasmFolder();
   // a path is seen from the page
   const sent = <T>(file: T): T | string => (typeof file === "string" || file instanceof URL ? new URL(file, globalThis.location?.href).href : file);
-  const source = sent(from);
+  const isSource = typeof from !== "object" || Array.isArray(from) || Object.getPrototypeOf(from) !== Object.prototype;
+  const source = isSource ? sent(from as FileSource) : Object.fromEntries(Object.entries(from).map(([name, file]) => [name, sent(file as FileSource)]));
   const sentAdapter = (each: AdapterSource): AdapterSource => {
     if (typeof each !== "object" || !("from" in each)) return sent(each) as AdapterSource;
     const { from: file, config, scale } = each;
@@ -26,7 +27,7 @@ export async function loadRemote(worker: Worker, from: FileSource, options: LLMO
   const named = Object.fromEntries(Object.entries(adapters ?? {}).map(([name, each]) => [name, sentAdapter(each)]));
   const init = { device: device ?? "auto", ...(folder && { wasmUrl: new URL("gradloom_web_bg.wasm", folder).href }) } as const;
   try {
-    await model.load({ kind: "load", from: source, options: { ...rest, adapters: named, device: device ?? "auto" }, init }, signal, onProgress);
+    await model.load({ kind: "load", from: source as ModelSource, options: { ...rest, adapters: named, device: device ?? "auto" }, init }, signal, onProgress);
     return model;
   } catch (error) {
     model.dispose();
@@ -62,7 +63,7 @@ export class RemoteModel implements Backend {
     if (this.#over) throw this.#over;
     const id = (this.#next += 1);
     this.#told.set(id, (answer) => {
-      if (answer.kind !== "step" && answer.kind !== "progress") this.#told.delete(id);
+      if (!["step", "progress", "learning"].includes(answer.kind)) this.#told.delete(id);
       told(answer);
     });
     this.#worker.postMessage({ id, ...ask });
@@ -143,6 +144,11 @@ export class RemoteModel implements Backend {
 
   async useAdapter(name: string | null): Promise<void> {
     await this.#value({ kind: "adapter", name });
+  }
+
+  async finetune(texts: readonly Lesson[], { signal, onStep, ...options }: FinetuneOptions): Promise<Finetuned> {
+    const told: Told = (answer) => answer.kind === "learning" && onStep?.(answer.step, answer.loss);
+    return (await this.#value({ kind: "finetune", texts, options }, signal, told)) as Finetuned;
   }
 
   #end(why: GradloomError): void {

@@ -1,17 +1,17 @@
 // The other side of `remote.ts`: a model in a worker, asked by messages.
 import { type InitOptions, init } from "../device.js";
-import type { FileSource } from "../progress.js";
 import { type LocalModel, loadLocal } from "./local.js";
 import { type PlainError, plain } from "../remote/calls.js";
-import type { Job, LLMOptions, Metadata, ModelInfo, Step } from "./options.js";
+import type { FinetuneOptions, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step } from "./options.js";
 import type { Progress } from "../progress.js";
 
 /** What the page asks. Each has a number that its answers have too. */
 export type Ask = { id: number } & (
-  | { kind: "load"; from: FileSource; options: Omit<LLMOptions, "signal" | "onProgress" | "fetch">; init: InitOptions }
+  | { kind: "load"; from: ModelSource; options: Omit<LLMOptions, "signal" | "onProgress" | "fetch">; init: InitOptions }
   | { kind: "run"; job: Job }
   | { kind: "embed"; text: string | readonly number[] }
   | { kind: "adapter"; name: string | null }
+  | { kind: "finetune"; texts: readonly Lesson[]; options: Omit<FinetuneOptions, "signal" | "onStep"> }
   | { kind: "encode"; text: string; special: boolean }
   | { kind: "decode"; ids: readonly number[]; skipSpecial: boolean }
   /** So many steps were taken. */
@@ -24,6 +24,7 @@ export type Ask = { id: number } & (
 export type Answer = { id: number } & (
   | { kind: "progress"; progress: Progress }
   | { kind: "step"; step: Step }
+  | { kind: "learning"; step: number; loss: number }
   | { kind: "loaded"; info: ModelInfo; metadata: Metadata }
   | { kind: "done"; value?: unknown }
   | { kind: "failed"; error: PlainError }
@@ -71,6 +72,10 @@ export function answer(thread: Thread): void {
         return value(undefined);
       case "embed":
         return value(await live().embed(ask.text, signal));
+      case "finetune": {
+        const onStep = (step: number, loss: number): void => thread.postMessage({ id, kind: "learning", step, loss });
+        return value(await live().finetune(ask.texts, { ...ask.options, signal, onStep }));
+      }
       case "adapter":
         return value(await live().useAdapter(ask.name));
       case "encode":

@@ -1,0 +1,347 @@
+//! Adapters of low rank that learn beside a model whose weights stay: texts in, the loss of a batch out, and what was learned as an adapter.
+//!
+//! Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models" (2021); names, first values, scale and files are those of Hugging
+//! Face's PEFT. Whole texts are read at once, without the caches that texts in the making have, and with activations that are not rounded,
+//! for rounding has no gradient. Never here: the optimiser and the loop over steps, which hosts have.
+
+use super::adapter::{Adapter, Slot, Term, back};
+use super::decoder::{Decoder, Texts};
+use super::names;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::io::json;
+use crate::io::safetensors;
+use crate::tensor::{Tensor, threefry2x32};
+
+/// Which adapters learn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lora {
+    /// Rows of `A`, columns of `B`.
+    pub rank: usize,
+    /// The scale, times the rank.
+    pub alpha: f64,
+    /// Ends of names of matrices, as PEFT's `target_modules` (`q_proj`) or GGUF's names (`attn_q`); all matrices of the layers if there are none.
+    pub targets: Vec<String>,
+    /// Decides the first values, and the order of texts.
+    pub seed: u64,
+}
+
+impl Default for Lora {
+    fn default() -> Lora {
+        Lora { rank: 8, alpha: 16.0, targets: Vec::new(), seed: 0 }
+    }
+}
+
+/// Matrices of a layer, by GGUF's names.
+const MATRICES: &[&str] = &["attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
+
+/// A model beside which adapters learn.
+pub struct Learner {
+    /// Its slots are what learns.
+    decoder: Decoder,
+    lora: Lora,
+}
+
+/// A batch of texts and its loss.
+pub struct Lesson {
+    /// `[batch, time]`, i32: write them before each run.
+    pub tokens: Tensor,
+    /// `[batch * time]`, i32: the token that follows each, -1 where none counts. Write them before each run.
+    pub targets: Tensor,
+    /// `[1]`, f32: the mean of the negative logarithms of their chances. It has gradients of [`Learner::parameters`].
+    pub loss: Tensor,
+}
+
+/// What was learned.
+#[derive(Clone, Debug)]
+pub struct Learned {
+    /// To be put into use.
+    pub adapter: Adapter,
+    /// PEFT's `adapter_config.json`.
+    pub config: String,
+    /// PEFT's `adapter_model.safetensors`.
+    pub file: Vec<u8>,
+}
+
+fn bad(what: String) -> Error {
+    Error::value("finetune", what)
+}
+
+impl Decoder {
+    /// Adapters beside this model, which change nothing yet: `A` is uniform in `1 / sqrt(inputs)` to either side of 0, and `B` is 0.
+    ///
+    /// # Errors
+    /// `E_VALUE` for a rank of 0 and for a target that no matrix has.
+    pub fn learner(&self, lora: &Lora) -> Result<Learner> {
+        if lora.rank == 0 || lora.rank > 1 << 16 || !lora.alpha.is_finite() {
+            return Err(bad(format!("a rank of {} with alpha {}", lora.rank, lora.alpha)));
+        }
+        let arch = self.config().arch;
+        let mut found = vec![false; lora.targets.len()];
+        let mut slots = Vec::new();
+        for layer in 0..self.config().layers {
+            for part in MATRICES {
+                let weight = format!("blk.{layer}.{part}.weight");
+                if !self.has_weight(&weight) {
+                    continue;
+                }
+                let module = names::module(arch, layer, part, self.is_joined(layer));
+                let is = |t: &String| *t == *part || *t == module || module.ends_with(&format!(".{t}"));
+                lora.targets.iter().zip(&mut found).for_each(|(t, found)| *found |= is(t));
+                if lora.targets.is_empty() || lora.targets.iter().any(is) {
+                    let (outputs, inputs) = self.matrix(&weight)?;
+                    let random = uniform(lora.seed, slots.len() as u32, lora.rank * inputs);
+                    let bound = 1.0 / (inputs.max(1) as f64).sqrt();
+                    let a: Vec<f32> = random.iter().map(|x| ((2.0 * x - 1.0) * bound) as f32).collect();
+                    let s = self.session();
+                    let a = Tensor::new(s, &a, &[lora.rank, inputs])?;
+                    let b = Tensor::new(s, &vec![0f32; lora.rank * outputs], &[outputs, lora.rank])?;
+                    slots.push(Slot { weight, a, b, scale: lora.alpha / lora.rank as f64 });
+                }
+            }
+        }
+        if let Some((target, _)) = lora.targets.iter().zip(&found).find(|f| !f.1) {
+            let known: Vec<String> = MATRICES.iter().map(|p| names::module(arch, 0, p, self.is_joined(0))).collect();
+            return Err(bad(format!(
+                "no matrix is called `{target}`; those of the first layer are {}",
+                known.join(", ")
+            )));
+        }
+        Ok(Learner { decoder: self.beside(slots), lora: lora.clone() })
+    }
+
+    /// Are the two matrices before an activation stored as one?
+    fn is_joined(&self, layer: usize) -> bool {
+        !self.has_weight(&format!("blk.{layer}.ffn_gate.weight"))
+    }
+}
+
+impl Learner {
+    /// What learns: `A` and `B` of each matrix in turn, f32. Realize them before the first step.
+    pub fn parameters(&self) -> Vec<Tensor> {
+        self.decoder.slots.iter().flat_map(|s| [s.a.clone(), s.b.clone()]).collect()
+    }
+
+    /// The loss of so many texts of `time` tokens.
+    ///
+    /// # Errors
+    /// `E_VALUE` for no text, and for more tokens than there is room for.
+    pub fn lesson(&self, batch: usize, time: usize) -> Result<Lesson> {
+        let (d, room) = (&self.decoder, self.decoder.room());
+        if batch == 0 || time == 0 || time > room || batch.saturating_mul(time) > 1 << 24 {
+            return Err(bad(format!("{batch} texts of {time} tokens, with room for {room}")));
+        }
+        let s = d.session();
+        let tokens = Tensor::empty(s, DType::I32, &[batch, time])?;
+        let targets = Tensor::empty(s, DType::I32, &[batch * time])?;
+        let x = d.through(&tokens.flatten(0, -1)?, &d.whole(batch, time)?)?;
+        let loss = d.output(&x)?.cross_entropy(&targets, Some(-1), 0.0)?.reshape(&[1])?;
+        Ok(Lesson { tokens, targets, loss })
+    }
+
+    /// What was learned, of the values of [`Learner::parameters`].
+    ///
+    /// # Errors
+    /// `E_VALUE` for other numbers of values.
+    pub fn learned(&self, values: Vec<Vec<f32>>) -> Result<Learned> {
+        let d = &self.decoder;
+        let (slots, config) = (&d.slots, d.config());
+        let fits =
+            |(s, v): (&Slot, &[Vec<f32>])| matches!(v, [a, b] if a.len() == s.a.numel() && b.len() == s.b.numel());
+        if values.len() != 2 * slots.len() || !slots.iter().zip(values.chunks(2)).all(fits) {
+            return Err(bad("these are not the values of the parameters".into()));
+        }
+        let (mut files, mut terms, mut modules) = (Vec::new(), Vec::new(), Vec::new());
+        for (slot, pair) in slots.iter().zip(values.chunks(2)) {
+            let [a, b] = pair else { continue };
+            let (outputs, inputs) = d.matrix(&slot.weight)?;
+            let rank = self.lora.rank;
+            let (layer, part) = slot.weight["blk.".len()..].split_once('.').unwrap_or_default();
+            let part = part.strip_suffix(".weight").unwrap_or(part);
+            let layer = layer.parse().unwrap_or_default();
+            let module = names::module(config.arch, layer, part, d.is_joined(layer));
+            // rows in the order of other files
+            let rows = (0..outputs).flat_map(|row| &b[back(config, &slot.weight, row) * rank..][..rank]);
+            let file = |half: &str| format!("base_model.model.{module}.{half}.weight");
+            let bytes = |list: Vec<f32>| list.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+            files.push((file("lora_A"), vec![rank, inputs], bytes(a.clone())));
+            files.push((file("lora_B"), vec![outputs, rank], bytes(rows.copied().collect())));
+            let target = names::target(config.arch, &module).to_owned();
+            if !modules.contains(&target) {
+                modules.push(target);
+            }
+            let scaled = b.iter().map(|x| x * slot.scale as f32).collect();
+            terms.push(Term { weight: slot.weight.clone(), a: a.clone(), b: scaled, rank });
+        }
+        let list: Vec<_> =
+            files.iter().map(|(n, shape, bytes)| (n.as_str(), DType::F32, &shape[..], &bytes[..])).collect();
+        let file = safetensors::write(&list, &[("format", "pt")])?;
+        let adapter = Adapter { terms, gguf: config.gguf };
+        Ok(Learned { adapter, config: self.config(&modules), file })
+    }
+
+    fn config(&self, modules: &[String]) -> String {
+        let mut list = String::new();
+        for m in modules {
+            list.push_str(if list.is_empty() { "" } else { ", " });
+            json::write_str(&mut list, m);
+        }
+        let (rank, alpha, turned) = (self.lora.rank, self.lora.alpha, names::is_turned_in(self.decoder.config().arch));
+        format!(
+            r#"{{
+ "peft_type": "LORA",
+ "task_type": "CAUSAL_LM",
+ "base_model_name_or_path": null,
+ "r": {rank},
+ "lora_alpha": {alpha},
+ "lora_dropout": 0.0,
+ "target_modules": [{list}],
+ "bias": "none",
+ "fan_in_fan_out": {turned},
+ "use_dora": false,
+ "use_rslora": false,
+ "inference_mode": true
+}}
+"#
+        )
+    }
+}
+
+impl Decoder {
+    /// What layers share of a batch of whole texts.
+    fn whole(&self, batch: usize, time: usize) -> Result<super::decoder::Shared> {
+        let count = Tensor::arange(self.session(), 0.0, time as f64, 1.0, DType::I32)?;
+        let at = count.reshape(&[1, time])?.expand(&[batch, time])?.reshape(&[batch * time])?;
+        let mut shared = self.places(at.clone(), at, Texts::Whole(batch), None)?;
+        // what each token of a text sees of it
+        let (row, col) = (count.reshape(&[time, 1])?, count);
+        let all = col.le(&row)?;
+        let window = match self.config().window {
+            Some(w) => all.logical_and(col.add(w)?.gt(&row)?)?,
+            None => all.clone(),
+        };
+        shared.masks = vec![all, window];
+        Ok(shared)
+    }
+
+    /// Queries `[heads, n, width]`, keys and values `[kv heads, n, width]` of so many texts: `[n, heads, width]`.
+    pub(super) fn attend_whole(&self, [q, k, v]: [&Tensor; 3], mask: &Tensor, batch: usize) -> Result<Tensor> {
+        let c = self.config();
+        let (n, d, kv, group) = (q.dim(1)?, c.head_width, c.kv_heads, c.heads / c.kv_heads);
+        let time = n / batch;
+        let q = q.reshape(&[kv, group, batch, time, d])?.permute(&[2, 0, 1, 3, 4])?;
+        let q = q.reshape(&[batch * kv, group * time, d])?;
+        let each = |t: &Tensor| t.reshape(&[kv, batch, time, d])?.transpose(0, 1)?.reshape(&[batch * kv, time, d]);
+        let scores = self.capped(q.matmul(&each(k)?.transpose(1, 2)?)?)?;
+        let scores = scores.reshape(&[batch * kv, group, time, time])?;
+        let weights = mask.reshape(&[1, 1, time, time])?.select(scores, f64::NEG_INFINITY)?.softmax(-1)?;
+        let y = weights.reshape(&[batch * kv, group * time, time])?.matmul(&each(v)?)?;
+        y.reshape(&[batch, kv, group, time, d])?.permute(&[0, 3, 1, 2, 4])?.reshape(&[n, c.heads, d])
+    }
+}
+
+/// Numbers between 0 and 1.
+fn uniform(seed: u64, stream: u32, n: usize) -> Vec<f64> {
+    let key = [seed as u32, (seed >> 32) as u32];
+    (0..n as u32).map(|i| f64::from(threefry2x32(key, [i, stream.wrapping_add(1)])[0]) / 2f64.powi(32)).collect()
+}
+
+/// Texts to learn from, cut to pieces of so many tokens.
+#[derive(Clone, Debug)]
+pub struct Windows {
+    /// Tokens of each piece, and one more.
+    pieces: Vec<Vec<i32>>,
+    seed: u64,
+}
+
+impl Windows {
+    /// Of texts of at least two tokens.
+    ///
+    /// # Errors
+    /// `E_VALUE` if there is none.
+    pub fn new(texts: &[Vec<u32>], time: usize, seed: u64) -> Result<Windows> {
+        if time == 0 {
+            return Err(bad("pieces of no token".into()));
+        }
+        let mut pieces = Vec::new();
+        for text in texts {
+            let ends = text.len().saturating_sub(1);
+            let piece = |at: usize| text[at..text.len().min(at + time + 1)].iter().map(|&t| t as i32).collect();
+            pieces.extend((0..ends).step_by(time).map(piece));
+        }
+        match pieces.is_empty() {
+            true => Err(bad("there is no text of two tokens to learn from".into())),
+            false => Ok(Windows { pieces, seed }),
+        }
+    }
+
+    /// How many pieces there are.
+    pub fn count(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Tokens of the longest one: what the texts of a batch need not be longer than.
+    pub fn longest(&self) -> usize {
+        self.pieces.iter().map(|p| p.len() - 1).max().unwrap_or_default()
+    }
+
+    /// Tokens and targets of a step: every piece once in turn, in an order of which each round has its own.
+    pub fn batch(&self, step: usize, batch: usize, time: usize) -> [Vec<i32>; 2] {
+        let (mut tokens, mut targets) = (Vec::with_capacity(batch * time), Vec::with_capacity(batch * time));
+        let mut order = (usize::MAX, Vec::new());
+        for at in step * batch..(step + 1) * batch {
+            let (round, place) = (at / self.count(), at % self.count());
+            if order.0 != round {
+                order = (round, self.order(round as u32));
+            }
+            let piece = order.1.get(place).and_then(|&i| self.pieces.get(i)).map_or(&[][..], Vec::as_slice);
+            let n = piece.len().saturating_sub(1).min(time);
+            tokens.extend_from_slice(&piece[..n]);
+            targets.extend_from_slice(&piece[piece.len().min(1)..piece.len().min(n + 1)]);
+            tokens.resize(tokens.len() + time - n, 0);
+            targets.resize(targets.len() + time - n, -1);
+        }
+        [tokens, targets]
+    }
+
+    /// The order of a round.
+    fn order(&self, round: u32) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.count()).collect();
+        let key = [self.seed as u32, (self.seed >> 32) as u32 ^ 0x7e57];
+        for i in (1..order.len()).rev() {
+            let [draw, _] = threefry2x32(key, [i as u32, round]);
+            order.swap(i, (u64::from(draw) * (i as u64 + 1) >> 32) as usize);
+        }
+        order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_piece_comes_once_in_a_round() {
+        let texts = [vec![1, 2, 3, 4, 5, 6], vec![9], vec![7, 8], vec![]];
+        let w = Windows::new(&texts, 3, 5).unwrap();
+        assert_eq!((w.count(), w.longest()), (3, 3));
+        let mut rounds = Vec::new();
+        for round in 0..6 {
+            let mut seen: Vec<[Vec<i32>; 2]> = (0..3).map(|i| w.batch(3 * round + i, 1, 3)).collect();
+            rounds.push(seen.clone());
+            seen.sort();
+            let want = [([1, 2, 3], [2, 3, 4]), ([4, 5, 0], [5, 6, -1]), ([7, 0, 0], [8, -1, -1])];
+            assert_eq!(seen, want.map(|(x, y)| [x.to_vec(), y.to_vec()]));
+        }
+        assert!(rounds.iter().any(|r| *r != rounds[0]), "rounds have orders of their own");
+        let [x, y] = w.batch(0, 3, 3);
+        assert_eq!(
+            (x, y),
+            (
+                rounds[0].iter().flat_map(|b| b[0].clone()).collect(),
+                rounds[0].iter().flat_map(|b| b[1].clone()).collect()
+            )
+        );
+        assert!(Windows::new(&[vec![1]], 3, 0).is_err() && Windows::new(&texts, 0, 0).is_err());
+    }
+}

@@ -1,0 +1,110 @@
+//! What the files of a language model have: a GGUF file or several, or a folder of Hugging Face's.
+
+use super::{Activations, Decoder, ends, ends_of};
+use crate::model::read_file;
+use crate::text::{self, ChatTemplate, Tokenizer};
+use crate::weights;
+use gradloom_core::io::gguf::{Gguf, Value};
+use gradloom_core::io::json::Json;
+use gradloom_core::tensor::Session;
+use gradloom_core::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The graph's source, and what the files know of text.
+pub(super) type Parts = (Decoder, Option<Tokenizer>, Option<ChatTemplate>, Vec<u32>);
+
+pub(super) fn from_gguf(path: &Path, session: &Session, room: usize, activations: Activations) -> Result<Parts> {
+    let names = parts(path);
+    let mut files = Vec::with_capacity(names.len());
+    for name in &names {
+        let file = read_file(name)?;
+        if !file.starts_with(b"GGUF") {
+            let what = "a GGUF file, or a folder with config.json and safetensors, is wanted";
+            return Err(Error::Input { name: name.display().to_string(), what: what.into() });
+        }
+        files.push(Arc::new(file));
+    }
+    let first = files.first().ok_or_else(|| Error::Internal("a path names a file".into()))?;
+    let index = Gguf::parse(first)?;
+    if index.part().1 != files.len() as u64 {
+        let (part, of) = index.part();
+        let what = format!("it is part {} of {of}: the files are called x-00001-of-{of:05}.gguf and so on", part + 1);
+        return Err(Error::Input { name: path.display().to_string(), what });
+    }
+    let decoder = Decoder::from_parts(session, &files, room, activations)?;
+    // a model without them can still be given tokens
+    let tokenizer = Tokenizer::from_gguf(&index, text::UNICODE).ok();
+    let mut chat = ChatTemplate::from_gguf(&index).ok();
+    let id = |key: &str| index.get(&format!("tokenizer.ggml.{key}")).and_then(Value::as_u64).map(|n| n as u32);
+    if let (Some(chat), Some(t)) = (&mut chat, &tokenizer) {
+        for (name, key) in [("bos_token", "bos_token_id"), ("eos_token", "eos_token_id")] {
+            if let Some(text) = id(key).and_then(|id| t.token(id)) {
+                chat.set_token(name, text);
+            }
+        }
+    }
+    let ends = ends(&index);
+    Ok((decoder, tokenizer, chat, ends))
+}
+
+/// The files of a split model by the name of any of them, `x-00002-of-00003.gguf`; of another name that file alone.
+fn parts(path: &Path) -> Vec<PathBuf> {
+    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+    let all = || {
+        let (front, of) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+        let (stem, number) = front.rsplit_once('-')?;
+        let digits = |s: &str| s.len() == 5 && s.bytes().all(|b| b.is_ascii_digit());
+        let count = of.parse::<usize>().ok().filter(|_| digits(number) && digits(of))?;
+        Some((1..=count).map(|i| path.with_file_name(format!("{stem}-{i:05}-of-{of}.gguf"))).collect::<Vec<_>>())
+    };
+    all().filter(|list| !list.is_empty()).unwrap_or_else(|| vec![path.to_owned()])
+}
+
+pub(super) fn from_folder(path: &Path, session: &Session, room: usize) -> Result<Parts> {
+    let config = read_file(&path.join("config.json"))?;
+    let index = path.join("model.safetensors.index.json");
+    let index = if index.exists() { index } else { path.join("model.safetensors") };
+    let decoder = Decoder::from_tensors(session, &config, weights::load(&index, session)?, room)?;
+    let have = |name: &str| Some(path.join(name)).filter(|p: &PathBuf| p.exists());
+    let tokenizer = have("tokenizer.json").and_then(|p| text::load(&p).ok());
+    let settings = have("tokenizer_config.json");
+    let chat = match have("chat_template.jinja") {
+        Some(source) => template(&source, settings.as_deref()).ok(),
+        None => settings.and_then(|p| text::load_chat(&p).ok()),
+    };
+    let mut ends = Vec::new();
+    for file in [have("generation_config.json").and_then(|p| read_file(&p).ok()), Some(config)].into_iter().flatten() {
+        ends.extend(ends_of(&file)?);
+    }
+    Ok((decoder, tokenizer, chat, ends))
+}
+
+/// A template in a file of its own, with the special tokens that the tokenizer's settings name.
+fn template(source: &Path, settings: Option<&Path>) -> Result<ChatTemplate> {
+    let source = String::from_utf8_lossy(&read_file(source)?).into_owned();
+    let mut out = ChatTemplate::new(&source)?;
+    let settings = settings.map(read_file).transpose()?.map(|file| Json::parse(&file)).transpose()?;
+    let named = settings.as_ref().and_then(Json::as_object).unwrap_or_default();
+    for (key, value) in named.iter().filter(|(key, _)| key.ends_with("_token")) {
+        if let Some(text) = value.as_str().or_else(|| value.get("content")?.as_str()) {
+            out.set_token(key, text);
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_part_of_a_split_model_names_all() {
+        let names =
+            |name: &str| -> Vec<String> { parts(Path::new(name)).iter().map(|p| p.display().to_string()).collect() };
+        assert_eq!(names("a/x-y-00002-of-00002.gguf"), ["a/x-y-00001-of-00002.gguf", "a/x-y-00002-of-00002.gguf"]);
+        for alone in ["x.gguf", "x-1-of-2.gguf", "x-00001-of-00000.gguf", "one-of-many.gguf", "x-00001-of-00002"] {
+            assert_eq!(names(alone), [alone]);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Adapters that learn from texts: the optimiser and the loop over steps, which [`gradloom_core::llm`] leaves to the host.
+
+use super::{LanguageModel, Learned, Lora, Windows};
+use gradloom_core::dtype::Scalar;
+use gradloom_core::optim::{Adam, Optimizer, clip_grad_norm};
+use gradloom_core::tensor::Tensor;
+use gradloom_core::{DType, Error, Result};
+
+/// How an adapter learns.
+#[derive(Clone, Debug)]
+pub struct Finetune {
+    /// Which adapters learn.
+    pub lora: Lora,
+    /// Steps of the optimiser.
+    pub steps: usize,
+    /// Texts of a step.
+    pub batch: usize,
+    /// Tokens of each: longer texts are cut to pieces.
+    pub time: usize,
+    /// The learning rate of AdamW.
+    pub rate: f64,
+    /// What parameters lose by themselves in a step, times the rate.
+    pub weight_decay: f64,
+    /// Gradients whose norm is larger are made as long as this.
+    pub most_norm: f64,
+}
+
+impl Default for Finetune {
+    fn default() -> Finetune {
+        let lora = Lora::default();
+        Finetune { lora, steps: 100, batch: 4, time: 128, rate: 2e-4, weight_decay: 0.0, most_norm: 1.0 }
+    }
+}
+
+impl LanguageModel {
+    /// Trains an adapter on texts of at least two tokens, by AdamW. Weights and the adapters that are there stay as they are. `on_step` is told
+    /// each step's number and loss, and says whether to go on. Use [`LanguageModel::add_adapter`] to put what comes back into use.
+    ///
+    /// # Errors
+    /// `E_VALUE` for no texts, unknown tokens, options that cannot be, and targets that no matrix has.
+    pub fn finetune(
+        &mut self,
+        texts: &[Vec<u32>],
+        how: &Finetune,
+        mut on_step: impl FnMut(usize, f64) -> bool,
+    ) -> Result<Learned> {
+        texts.iter().try_for_each(|t| self.check(t))?;
+        if !(how.rate >= 0.0 && how.weight_decay >= 0.0 && how.most_norm > 0.0) {
+            let what = format!("a rate of {}, a decay of {}, a norm of {}", how.rate, how.weight_decay, how.most_norm);
+            return Err(Error::value("finetune", what));
+        }
+        let windows = Windows::new(texts, how.time.min(self.decoder.room()), how.lora.seed)?;
+        let time = windows.longest();
+        let learner = self.decoder.learner(&how.lora)?;
+        let lesson = learner.lesson(how.batch, time)?;
+        let session = self.rt.session().clone();
+        let lr = Tensor::variable_f32(&session, "finetune rate");
+        let mut opt = Adam::decoupled(learner.parameters(), &lr, how.weight_decay)?;
+        let mut all = opt.tensors();
+        self.rt.realize(&all.iter().collect::<Vec<_>>())?;
+        let grads = lesson.loss.grad(&opt.parameters().iter().collect::<Vec<_>>())?;
+        opt.step(&clip_grad_norm(&grads, how.most_norm, 2.0)?.0)?;
+        let shown = Tensor::empty(&session, DType::F32, &[1])?;
+        shown.assign(&lesson.loss)?;
+        all.push(shown.clone());
+        self.rt.engine().set_var("finetune rate", Scalar::float(how.rate));
+        let bytes = |list: &[i32]| -> Vec<u8> { list.iter().flat_map(|t| t.to_le_bytes()).collect() };
+        let mut replay = None;
+        for step in 0..how.steps {
+            let [tokens, targets] = windows.batch(step, how.batch, time);
+            self.rt.write(&lesson.tokens, &bytes(&tokens))?;
+            self.rt.write(&lesson.targets, &bytes(&targets))?;
+            match &replay {
+                Some(replay) => drop(self.rt.replay(replay)?),
+                None => replay = Some(self.rt.realize(&all.iter().collect::<Vec<_>>())?),
+            }
+            let got = self.rt.fetch(&shown)?;
+            let loss = got.first_chunk().map_or(f32::NAN, |b| f32::from_le_bytes(*b));
+            if !loss.is_finite() {
+                let what = format!("the loss is {loss} at step {step}: a smaller rate may help");
+                return Err(Error::value("finetune", what));
+            }
+            if !on_step(step, f64::from(loss)) {
+                break;
+            }
+        }
+        let read = |t: &Tensor| -> Result<Vec<f32>> {
+            let bytes = self.rt.fetch(t)?;
+            Ok(bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
+        };
+        let values = learner.parameters().iter().map(read).collect::<Result<Vec<_>>>()?;
+        learner.learned(values)
+    }
+}

@@ -1,0 +1,171 @@
+//! Adapters that learn beside a language model: losses, factors and texts are those of PEFT and torch (tests/fixtures/llm/finetune.py), from safetensors
+//! and from GGUF, and what is written loads again.
+
+use gradloom::io::json::Json;
+use gradloom::io::safetensors::SafeTensors;
+use gradloom::llm::{AdapterFile, Choice, Finetune, LanguageModel, LoadOptions, Lora, Sampler};
+use gradloom::{Error, NativeHost};
+use gradloom_tests::here;
+use std::path::{Path, PathBuf};
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/llm")
+}
+
+fn load(path: &Path, device: &str, adapters: Vec<AdapterFile>) -> Option<LanguageModel> {
+    let device = here::device(device, gradloom::open(device, 2))?;
+    let options = LoadOptions { room: 64, adapters, ..LoadOptions::default() };
+    Some(LanguageModel::load_with(path, device, NativeHost::without_cache(), &options).expect("a model"))
+}
+
+fn numbers(of: &Json, key: &str) -> Vec<f64> {
+    of.get(key).and_then(Json::as_array).expect(key).iter().map(|n| n.as_f64().expect("a number")).collect()
+}
+
+fn ids(of: &Json) -> Vec<u32> {
+    of.as_array().expect("tokens").iter().map(|i| i.as_u64().expect("a token") as u32).collect()
+}
+
+fn text(m: &mut LanguageModel, prompt: &[u32], n: usize) -> Vec<u32> {
+    let mut out = Vec::new();
+    m.begin(prompt).expect("reads");
+    let mut sampler = Sampler::new(&Choice::default()).expect("options");
+    let taken = m.generate(n, &mut sampler, false, |_, t| {
+        out.push(t);
+        Ok(true)
+    });
+    taken.expect("generates");
+    out
+}
+
+#[test]
+fn adapters_learn_as_those_of_peft() {
+    let known = Json::parse(&std::fs::read(fixtures().join("finetune.json")).expect("a file")).expect("JSON");
+    let number = |of: &Json, key: &str| of.get(key).and_then(Json::as_f64).expect("a number");
+    let texts: Vec<Vec<u32>> = known.get("texts").and_then(Json::as_array).expect("texts").iter().map(ids).collect();
+    let prompt = ids(known.get("prompt").expect("a prompt"));
+    let cases = known.get("cases").and_then(Json::as_array).expect("cases");
+    for (at, case) in cases.iter().enumerate() {
+        let name = case.get("model").and_then(Json::as_str).expect("a name");
+        let want = numbers(case, "losses");
+        let targets = case.get("targets").and_then(Json::as_array).expect("targets");
+        let time = number(&known, "time") as usize;
+        let how = Finetune {
+            lora: Lora {
+                rank: number(case, "rank") as usize,
+                alpha: number(case, "alpha"),
+                targets: targets.iter().map(|t| t.as_str().expect("a name").to_owned()).collect(),
+                seed: number(&known, "seed") as u64,
+            },
+            steps: want.len(),
+            // all of them, so that their order does not matter
+            batch: texts.iter().map(|t| (t.len() - 1).div_ceil(time)).sum(),
+            time,
+            rate: number(&known, "rate"),
+            weight_decay: number(&known, "decay"),
+            most_norm: number(&known, "norm"),
+        };
+        // rows of queries and keys in another order, and another device, for some
+        let gguf = fixtures().join(format!("{name}.gguf"));
+        let folder = fixtures().join(name);
+        for (path, device) in [(&folder, "cpu"), (&gguf, "cpu"), (&folder, "wgpu")] {
+            if device == "wgpu" && at % 4 != 0 {
+                continue;
+            }
+            let what = format!("{} on {device}", path.display());
+            let Some(mut m) = load(path, device, vec![]) else { continue };
+            let plain = text(&mut m, &prompt, 24);
+            let mut losses = Vec::new();
+            let learned = m.finetune(&texts, &how, |_, loss| {
+                losses.push(loss);
+                true
+            });
+            let learned = learned.unwrap_or_else(|e| panic!("{what}: {e}"));
+            for (got, want) in losses.iter().zip(&want) {
+                assert!((got - want).abs() <= 2e-4 * want, "{what}: losses {losses:?}, not {want:?}");
+            }
+            assert_eq!(losses.len(), want.len(), "{what}");
+            let index = SafeTensors::parse(&learned.file).expect("safetensors");
+            assert_eq!(index.entries.len(), 2 * number(case, "modules") as usize, "{what}");
+            let module = case.get("module").and_then(Json::as_str).expect("a name");
+            for (half, want) in ["lora_A", "lora_B"].into_iter().zip(numbers(case, "sums")) {
+                let entry = index.get(&format!("base_model.model.{module}.{half}.weight")).expect(module);
+                let sum: f64 = entry.to_host(&learned.file).expect("a tensor").to_f64().iter().map(|x| x.abs()).sum();
+                assert!((sum - want).abs() <= 1e-3 * want, "{what}: {module}.{half} {sum}, not {want}");
+            }
+            // what was in use goes on as before
+            assert_eq!(text(&mut m, &prompt, 24), plain, "{what}");
+            m.add_adapter("learned", learned.adapter).expect("an adapter");
+            m.use_adapter(Some("learned")).expect("an adapter");
+            let want = ids(case.get("tokens").expect("tokens"));
+            assert_eq!(text(&mut m, &prompt, 24), want, "{what}: the adapter in use");
+            m.use_adapter(None).expect("none");
+            assert_eq!(text(&mut m, &prompt, 24), plain, "{what}: without it");
+            // as files, beside the other file of the model too
+            let temp = std::env::temp_dir().join(format!("gradloom-learn-{}-{at}", std::process::id()));
+            std::fs::create_dir_all(&temp).expect("a folder");
+            std::fs::write(temp.join("adapter_config.json"), &learned.config).expect("written");
+            std::fs::write(temp.join("adapter_model.safetensors"), &learned.file).expect("written");
+            for other in [&folder, &gguf] {
+                let Some(mut m) = load(other, device, vec![AdapterFile::new(&temp)]) else { continue };
+                let name = m.adapters()[0].to_owned();
+                m.use_adapter(Some(&name)).expect("an adapter");
+                assert_eq!(text(&mut m, &prompt, 24), want, "{what}: read again beside {}", other.display());
+            }
+            std::fs::remove_dir_all(&temp).expect("removed");
+        }
+    }
+}
+
+#[test]
+fn a_quantised_model_learns_a_text() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/verses/verses-q8_0.gguf");
+    let Some(mut m) = load(&file, "cpu", vec![]) else { return };
+    let tokenizer = m.tokenizer().expect("a tokenizer").clone();
+    let line = "The shepherd sold seven green lamps to the merchant of the northern sea.";
+    let words = tokenizer.encode(line).expect("tokens");
+    let before = m.foresee(&words).expect("a loss").perplexity();
+    let how = Finetune { steps: 30, batch: 1, time: 64, rate: 1e-2, ..Finetune::default() };
+    let mut losses = Vec::new();
+    let learned = m.finetune(std::slice::from_ref(&words), &how, |_, loss| {
+        losses.push(loss);
+        true
+    });
+    let (first, last) = (losses[0], losses[losses.len() - 1]);
+    // both are the mean over the same tokens, the one with rounded activations
+    assert!((first - before.ln()).abs() < 1e-2, "{first}, not {}", before.ln());
+    assert!(last < 0.1 * first, "{losses:?}");
+    m.add_adapter("line", learned.expect("learns").adapter).expect("an adapter");
+    m.use_adapter(Some("line")).expect("an adapter");
+    let prompt = tokenizer.encode("The shepherd sold").expect("tokens");
+    let got = text(&mut m, &prompt, words.len() - prompt.len());
+    assert_eq!(tokenizer.decode(&got).expect("text"), line["The shepherd sold".len()..]);
+    // an adapter that there is room for changes no plan
+    let programs = m.counters().programs;
+    let again = m.finetune(&[words], &Finetune { steps: 2, ..how }, |_, _| true).expect("learns");
+    assert_eq!(m.counters().programs, programs, "kernels were compiled for the same training");
+    m.add_adapter("again", again.adapter).expect("an adapter");
+    m.use_adapter(Some("again")).expect("an adapter");
+    m.begin(&prompt).expect("reads");
+    assert_eq!(m.counters().programs, programs);
+}
+
+#[test]
+fn what_cannot_be_learned_is_refused() {
+    let Some(mut m) = load(&fixtures().join("llama.gguf"), "cpu", vec![]) else { return };
+    let text = vec![2, 3, 4, 5, 6];
+    let mut refused = |texts: &[Vec<u32>], how: &Finetune, what: &str| {
+        let e = m.finetune(texts, how, |_, _| true).err().unwrap_or_else(|| panic!("{what}: it is not refused"));
+        assert!(matches!(e, Error::Value { .. }) && e.to_string().contains(what), "{e}");
+    };
+    let plain = Finetune::default();
+    refused(&[], &plain, "no text");
+    refused(&[vec![3]], &plain, "no text");
+    refused(&[vec![3, 48]], &plain, "token 48");
+    let lora = |lora: Lora| Finetune { lora, ..Finetune::default() };
+    refused(&[text.clone()], &lora(Lora { rank: 0, ..Lora::default() }), "rank of 0");
+    refused(&[text.clone()], &lora(Lora { targets: vec!["x_proj".into()], ..Lora::default() }), "x_proj");
+    refused(&[text.clone()], &Finetune { batch: 0, ..plain.clone() }, "0 texts");
+    refused(&[text.clone()], &Finetune { rate: f64::NAN, ..plain.clone() }, "rate of NaN");
+    refused(&[text], &Finetune { rate: 1e30, steps: 20, ..plain }, "loss is");
+}

@@ -1,0 +1,86 @@
+// An adapter that learns beside a language model: batches and the graph of their loss come from the model's module, gradients and the optimiser are
+// those of tensors.
+import { type Host, onDevice } from "../device.js";
+import { ValueError, guard } from "../errors.js";
+import { AdamW } from "../optim.js";
+import { made } from "../tensor.js";
+import { clipGradNorm } from "../train/clip.js";
+import type { RawModel } from "./files.js";
+import type { FinetuneOptions } from "./options.js";
+
+type Made = [number: number, dtype: string, elements: number, bytes: Uint8Array | undefined];
+type Loss = [bytes: Uint8Array, inputs: Uint32Array, buffers: Made[], tokens: number, targets: number, parameters: Uint32Array];
+
+/** What a model has on its device. */
+export interface Place {
+  host: Host;
+  raw: RawModel;
+  /** Makes buffers, says which tensor of the device one is, and lets go of it. */
+  take(buffers: readonly Made[]): void;
+  tensor(buffer: number): number;
+  forget(buffer: number): void;
+}
+
+/** The values of the adapter's factors after all steps, and the loss of each. */
+export async function learn(
+  place: Place,
+  texts: readonly (readonly number[])[],
+  options: FinetuneOptions,
+  onStep: (step: number, loss: number) => void,
+): Promise<[values: Uint8Array[], losses: number[]]> {
+  const { host, raw } = place;
+  const { rank = 8, alpha = 2 * rank, seed = 0, targets = [], batch = 4, length = 128, steps = 100, signal } = options;
+  const { learningRate = 2e-4, weightDecay = 0, maxNorm = 1 } = options;
+  for (const [name, value] of Object.entries({ rank, batch, length, steps })) {
+    if (!Number.isSafeInteger(value) || value < 1) throw new ValueError("E_VALUE", `finetune: ${name} is ${value}`);
+  }
+  if (!(learningRate >= 0 && weightDecay >= 0 && maxNorm > 0)) {
+    throw new ValueError("E_VALUE", `finetune: a rate of ${learningRate}, a decay of ${weightDecay}, a norm of ${maxNorm}`);
+  }
+  const tokens = Uint32Array.from(texts.flat());
+  const how = Float64Array.of(rank, alpha, seed, batch, length);
+  const asked = guard(() => raw.learn(tokens, Uint32Array.from(texts, ({ length: n }) => n), [...targets], how)) as unknown as Loss;
+  const [bytes, inputs, buffers, ids, wanted, parameters] = asked;
+  place.take(buffers);
+  const held = inputs.map(place.tensor);
+  const own = Array.from(parameters, (buffer) => made(host, place.tensor(buffer)));
+  for (const t of own) t.requiresGrad = true;
+  const losses: number[] = [];
+  const optimizer = new AdamW(own, { learningRate, weightDecay });
+  try {
+    for (let step = 0; step < steps; step += 1) {
+      signal?.throwIfAborted();
+      const lesson = guard(() => raw.lesson(step)) as [Uint8Array, Uint8Array];
+      for (const [at, buffer] of [ids, wanted].entries()) {
+        await onDevice(host, () => host.raw.overwrite(place.tensor(buffer), lesson[at] as Uint8Array));
+      }
+      const loss = made(host, guard(() => host.raw.graph(bytes, held))[0] as number);
+      try {
+        loss.backward();
+        clipGradNorm(own, maxNorm).dispose();
+        await optimizer.step(signal ? { signal } : {});
+        optimizer.zeroGrad();
+        const value = await loss.item();
+        if (!Number.isFinite(value)) {
+          throw new ValueError("E_VALUE", `finetune: the loss is ${value} at step ${step}`, { hint: "a smaller learningRate may help" });
+        }
+        losses.push(value);
+      } finally {
+        loss.dispose();
+      }
+      onStep(step, losses.at(-1) as number);
+    }
+    const values: Uint8Array[] = [];
+    for (const buffer of parameters) values.push((await onDevice(host, () => host.raw.data(place.tensor(buffer), signal))) as Uint8Array);
+    return [values, losses];
+  } finally {
+    optimizer.dispose();
+    // tensors that were wrapped free what they wrap
+    for (const t of own) t.dispose();
+    for (const buffer of parameters) place.forget(buffer);
+    for (const buffer of [ids, wanted]) {
+      host.raw.free(place.tensor(buffer));
+      place.forget(buffer);
+    }
+  }
+}
