@@ -4,6 +4,7 @@ mod bench;
 mod convert;
 mod export;
 mod files;
+mod finetune;
 mod generate;
 mod inspect;
 mod json;
@@ -100,6 +101,8 @@ enum Command {
         /// The text
         text: PathBuf,
     },
+    /// Train an adapter of low rank (LoRA) beside a language model on texts
+    Finetune(finetune::Job),
     /// Serve a language model over HTTP, in the form of OpenAI's interface
     #[cfg(feature = "serve")]
     Serve {
@@ -299,6 +302,7 @@ fn run(cli: Cli) -> Outcome<Json> {
         Command::Convert(job) => convert::convert(&job, progress),
         Command::Generate(job) => generate::generate(&job, cli.json, &cache, progress),
         Command::Chat { model, how, tokens } => generate::chat(&model, &how, tokens, &cache, progress),
+        Command::Finetune(job) => finetune::finetune(&job, &cache, progress),
         Command::Perplexity { model, text } => generate::perplexity(&model, &text, &cache, progress),
         #[cfg(feature = "serve")]
         Command::Serve { model, how } => serve::serve(&model, &how, &cache, progress),

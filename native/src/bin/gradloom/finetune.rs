@@ -1,0 +1,127 @@
+//! `gradloom finetune`: an adapter of low rank learns from texts.
+
+use super::generate::Model;
+use super::json::Json;
+use super::{Cache, Failure, Outcome, Progress};
+use clap::Args;
+use gradloom::io::json::Json as Value;
+use gradloom::llm::{Finetune, LanguageModel, Lora};
+use gradloom::text::ChatOptions;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// What learns from what.
+#[derive(Args)]
+pub(crate) struct Job {
+    #[command(flatten)]
+    model: Model,
+    /// Texts: a text file, or .jsonl with a `text` or a chat's `messages` in each line
+    #[arg(long, value_name = "FILE")]
+    data: PathBuf,
+    /// Where the adapter goes: a folder, or a .safetensors file, beside which adapter_config.json is written
+    #[arg(long, value_name = "PATH")]
+    out: PathBuf,
+    /// Steps of the optimiser
+    #[arg(long, default_value_t = 100)]
+    steps: usize,
+    /// Texts of a step
+    #[arg(long, default_value_t = 4)]
+    batch: usize,
+    /// Tokens of each; longer texts are cut to pieces
+    #[arg(long, default_value_t = 128)]
+    length: usize,
+    /// Rows of the adapter's matrices
+    #[arg(long, default_value_t = 8)]
+    rank: usize,
+    /// The adapter's scale, times the rank; twice the rank unless told otherwise
+    #[arg(long)]
+    alpha: Option<f64>,
+    /// A matrix of the layers that gets an adapter, such as q_proj, once per matrix; all of them unless told otherwise
+    #[arg(long, value_name = "NAME")]
+    target: Vec<String>,
+    /// The learning rate
+    #[arg(long, default_value_t = 2e-4)]
+    rate: f64,
+    /// What parameters lose by themselves in a step, times the rate
+    #[arg(long, default_value_t = 0.0)]
+    weight_decay: f64,
+    /// Decides the adapter's first values and the order of texts
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+pub(crate) fn finetune(job: &Job, cache: &Cache, progress: Progress) -> Outcome<Json> {
+    let [folder, config, file] = places(&job.out)?;
+    let wanted = job.length.checked_next_multiple_of(128).unwrap_or(usize::MAX);
+    let mut model = job.model.load(wanted, 1, cache, progress)?;
+    let texts = read(&job.data, &model)?;
+    let alpha = job.alpha.unwrap_or(2.0 * job.rank as f64);
+    let how = Finetune {
+        lora: Lora { rank: job.rank, alpha, targets: job.target.clone(), seed: job.seed },
+        steps: job.steps,
+        batch: job.batch,
+        time: job.length,
+        rate: job.rate,
+        weight_decay: job.weight_decay,
+        ..Finetune::default()
+    };
+    let (mut losses, start) = (Vec::new(), Instant::now());
+    let learned = model.finetune(&texts, &how, |step, loss| {
+        losses.push(loss);
+        if step % 10 == 9 || step + 1 == job.steps {
+            let last = &losses[losses.len().saturating_sub(10)..];
+            progress.say(format_args!("step {}: loss {:.4}", step + 1, last.iter().sum::<f64>() / last.len() as f64));
+        }
+        true
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+    let put = |path: &Path, bytes: &[u8]| std::fs::write(path, bytes).map_err(|e| failed(path, &e));
+    std::fs::create_dir_all(&folder).map_err(|e| failed(&folder, &e))?;
+    put(&config, learned.config.as_bytes())?;
+    put(&file, &learned.file)?;
+    Ok(Json::from(vec![
+        ("out", Json::text(&job.out.display().to_string())),
+        ("steps", Json::count(losses.len())),
+        ("first_loss", Json::Num(losses.first().copied().unwrap_or(f64::NAN), 6)),
+        ("last_loss", Json::Num(losses.last().copied().unwrap_or(f64::NAN), 6)),
+        ("seconds", Json::Num(seconds, 3)),
+        ("losses", Json::List(losses.iter().map(|&l| Json::Num(l, 6)).collect())),
+    ]))
+}
+
+fn failed(path: &Path, e: &std::io::Error) -> Failure {
+    Failure(format!("{}: {e}", path.display()))
+}
+
+/// The folder, and in it the adapter's two files.
+fn places(out: &Path) -> Outcome<[PathBuf; 3]> {
+    let is_file = out.extension().is_some_and(|e| e == "safetensors");
+    let folder = if is_file { out.parent().unwrap_or(Path::new("")).to_owned() } else { out.to_owned() };
+    let file = if is_file { out.to_owned() } else { folder.join("adapter_model.safetensors") };
+    let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
+    Ok([folder.clone(), folder.join("adapter_config.json"), file])
+}
+
+/// Tokens of the texts of a file.
+fn read(path: &Path, model: &LanguageModel) -> Outcome<Vec<Vec<u32>>> {
+    let text = std::fs::read_to_string(path).map_err(|e| failed(path, &e))?;
+    let tokenizer = model.tokenizer().ok_or_else(|| Failure("the model has no tokenizer that is known".into()))?;
+    if path.extension().is_none_or(|e| e != "jsonl") {
+        return Ok(vec![tokenizer.encode(&text)?]);
+    }
+    let bad = |line: usize, what: &str| Failure(format!("{}, line {}: {what}", path.display(), line + 1));
+    let mut out = Vec::new();
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let entry = Value::parse(line.as_bytes()).map_err(|e| bad(at, &e.to_string()))?;
+        if let Some(text) = entry.get("text").and_then(Value::as_str) {
+            out.push(tokenizer.encode(text)?);
+        } else if let Some(messages) = entry.get("messages") {
+            let none = || bad(at, "the model has no chat template that is known");
+            let text = model.chat().ok_or_else(none)?.apply(messages, &ChatOptions::default())?;
+            out.push(tokenizer.encode_with(&text, None, false)?.ids);
+        } else {
+            return Err(bad(at, "neither `text` nor `messages` is there"));
+        }
+    }
+    Ok(out)
+}
