@@ -231,6 +231,160 @@ fn answers_have_the_form_that_was_asked_for() {
 }
 
 #[test]
+fn chances_are_those_of_the_model() {
+    let s = server(2, Limits::default());
+    let to = s.address();
+    let mut m = model(1);
+    let t = m.tokenizer().expect("a tokenizer").clone();
+    let mut ids = t.encode("once upon").expect("tokens");
+    let body = r#""prompt":"once upon","max_tokens":8,"ignore_eos":true"#;
+    // what is chosen does not change what the model says of it
+    let r = completion(to, &format!(r#"{body},"temperature":0,"logprobs":3"#));
+    let biased = completion(to, &format!(r#"{body},"temperature":1,"seed":3,"logit_bias":{{"3":100}},"logprobs":0"#));
+    assert_eq!(at(&biased, "choices.0.text").as_str(), Some("bbbbbbbb"));
+    let list = |r: &Json, key: &str| at(r, &format!("choices.0.logprobs.{key}")).as_array().expect("a list").to_vec();
+    for i in 0..8 {
+        m.begin(&ids).expect("reads");
+        let logits: Vec<f64> = m.logits().expect("logits").iter().map(|x| f64::from(*x)).collect();
+        let all = logits.iter().map(|x| x.exp()).sum::<f64>().ln();
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
+        let written = |t_: usize| t.token(t_ as u32).expect("a token").to_owned();
+        let close = |got: &Json, want: f64| {
+            let got = got.as_f64().expect("a number");
+            assert!((got - want).abs() < 1e-3, "{got}, not {want}");
+        };
+        assert_eq!(list(&r, "tokens")[i].as_str(), Some(&*written(order[0])));
+        close(&list(&r, "token_logprobs")[i], logits[order[0]] - all);
+        let best = list(&r, "top_logprobs")[i].as_object().expect("tokens").to_vec();
+        assert_eq!(
+            best.iter().map(|b| b.0.clone()).collect::<Vec<_>>(),
+            order[..3].iter().map(|t| written(*t)).collect::<Vec<_>>()
+        );
+        best.iter().zip(&order).for_each(|(b, t)| close(&b.1, logits[*t] - all));
+        assert_eq!(list(&r, "text_offset")[i].as_u64(), Some(i as u64));
+        if i == 0 {
+            close(&list(&biased, "token_logprobs")[0], logits[3] - all);
+            assert_eq!(list(&biased, "top_logprobs")[0].as_object().map(<[_]>::len), Some(0));
+        }
+        ids.push(order[0] as u32);
+    }
+    let chat = r#""model":"tiny","temperature":0,"max_tokens":5,"ignore_eos":true,"logprobs":true,"top_logprobs":2,"messages":[{"role":"user","content":"hello"}]"#;
+    let r = json(&post(to, "/v1/chat/completions", &format!("{{{chat}}}")).1);
+    let whole = at(&r, "choices.0.logprobs.content").as_array().expect("tokens").to_vec();
+    assert_eq!(whole.len(), 5);
+    let text: String = whole.iter().map(|c| c.get("token").and_then(Json::as_str).expect("a token")).collect();
+    assert_eq!(at(&r, "choices.0.message.content").as_str(), Some(&*text));
+    assert!(whole.iter().all(|c| at(c, "top_logprobs.0.token") == at(c, "token")
+        && at(c, "top_logprobs").as_array().is_some_and(|l| l.len() == 2)));
+    assert_eq!(at(&whole[0], "bytes.0").as_u64(), Some(u64::from(text.as_bytes()[0])));
+    let (_, body) = post(to, "/v1/chat/completions", &format!(r#"{{{chat},"stream":true}}"#));
+    let parts = pieces(&body);
+    let parts = parts.iter().filter_map(|p| at(p, "choices.0.logprobs").get("content").and_then(Json::as_array));
+    let parts: Vec<&Json> = parts.flatten().collect();
+    assert_eq!(parts.len(), whole.len());
+    for (part, c) in parts.iter().zip(&whole) {
+        assert_eq!(at(part, "token"), at(c, "token"));
+        // the prompt is not read again, so that sums come in another order
+        let log = |c: &Json| at(c, "logprob").as_f64().expect("a number");
+        assert!((log(part) - log(c)).abs() < 1e-4);
+    }
+    s.stop().expect("it ends");
+}
+
+#[test]
+fn several_answers_are_those_of_several_requests() {
+    let s = server(3, Limits::default());
+    let to = s.address();
+    let of = |seed: u32| {
+        let r = completion(
+            to,
+            &format!(r#""prompt":"x","max_tokens":12,"temperature":1.5,"ignore_eos":true,"seed":{seed}"#),
+        );
+        at(&r, "choices.0.text").as_str().expect("text").to_owned()
+    };
+    let want: Vec<String> = (5..9).map(of).collect();
+    let body = r#""prompt":["x","ab"],"n":4,"max_tokens":12,"temperature":1.5,"ignore_eos":true,"seed":5"#;
+    let r = completion(to, body);
+    let choices = at(&r, "choices").as_array().expect("choices");
+    let text = |i: usize| at(&choices[i], "text").as_str().expect("text").to_owned();
+    assert_eq!((0..4).map(text).collect::<Vec<_>>(), want);
+    assert_eq!(
+        choices.iter().map(|c| at(c, "index").as_u64()).collect::<Vec<_>>(),
+        (0..8).map(Some).collect::<Vec<_>>()
+    );
+    assert_eq!(at(&r, "usage.completion_tokens").as_u64(), Some(96));
+    // both prompts once
+    assert_eq!(at(&r, "usage.prompt_tokens").as_u64(), Some(2 + 3));
+    let with = r#","stream":true,"stream_options":{"include_usage":true}"#;
+    let (_, body) = post(to, "/v1/completions", &format!("{{\"model\":\"tiny\",{body}{with}}}"));
+    let all = pieces(&body);
+    let (usage, all) = all.split_last().expect("pieces");
+    assert_eq!(at(usage, "usage.completion_tokens").as_u64(), Some(96));
+    let mut got = vec![String::new(); 8];
+    for p in all {
+        got[at(p, "choices.0.index").as_u64().expect("a number") as usize] +=
+            at(p, "choices.0.text").as_str().expect("text");
+    }
+    assert_eq!(got, (0..8).map(text).collect::<Vec<_>>());
+    let ends = all.iter().filter(|p| at(p, "choices.0.finish_reason").as_str() == Some("length"));
+    assert_eq!(ends.count(), 8);
+    s.stop().expect("it ends");
+}
+
+#[test]
+fn functions_are_called_with_arguments_that_fit() {
+    let s = server(4, Limits::default());
+    let to = s.address();
+    let tools = r#"[{"type":"function","function":{"name":"weather","parameters":{"type":"object","properties":{"city":{"enum":["rome","oslo"]},
+        "days":{"type":"integer"}},"required":["city"]}}},{"type":"function","function":{"name":"now","parameters":{"type":"object","properties":{}, "additionalProperties": false}}}]"#;
+    let ask = |more: &str| {
+        let fields = r#""model":"tiny","max_tokens":200,"messages":[{"role":"user","content":"hello"}]"#;
+        let (status, body) = post(to, "/v1/chat/completions", &format!(r#"{{{fields},"tools":{tools},{more}}}"#));
+        assert_eq!(status, 200, "{body}");
+        body
+    };
+    let fits = |call: &Json| {
+        let arguments = json(at(call, "function.arguments").as_str().expect("text"));
+        match at(call, "function.name").as_str() {
+            Some("weather") => assert!(["rome", "oslo"].contains(&at(&arguments, "city").as_str().expect("a city"))),
+            Some("now") => assert_eq!(arguments.as_object().map(<[_]>::len), Some(0)),
+            other => panic!("{other:?}"),
+        }
+        assert!(at(call, "id").as_str().is_some_and(|id| id.starts_with("call_")));
+        assert_eq!(at(call, "type").as_str(), Some("function"));
+    };
+    let must = json(&ask(r#""tool_choice":"required","n":4,"seed":1"#));
+    for choice in at(&must, "choices").as_array().expect("choices") {
+        assert_eq!(at(choice, "finish_reason").as_str(), Some("tool_calls"), "{choice:?}");
+        assert_eq!(at(choice, "message.content"), &Json::Null);
+        fits(at(choice, "message.tool_calls.0"));
+    }
+    let this = json(&ask(r#""tool_choice":{"type":"function","function":{"name":"now"}},"seed":2"#));
+    assert_eq!(at(&this, "choices.0.message.tool_calls.0.function.name").as_str(), Some("now"));
+    // the same, piece by piece
+    let all = pieces(&ask(r#""tool_choice":"required","seed":1,"stream":true"#));
+    let calls: Vec<&Json> = all.iter().filter_map(|p| at(p, "choices.0.delta").get("tool_calls")).collect();
+    assert_eq!(calls.len(), 1);
+    let call = at(calls[0], "0");
+    assert_eq!(at(call, "index").as_u64(), Some(0));
+    fits(call);
+    assert_eq!(at(call, "function"), at(&must, "choices.0.message.tool_calls.0.function"));
+    assert_eq!(at(all.last().expect("one"), "choices.0.finish_reason").as_str(), Some("tool_calls"));
+    // text is text, where a call may come but need not, and where none may come
+    for more in [r#""tool_choice":"none","temperature":0"#, r#""logit_bias":{"38":-100},"temperature":0"#] {
+        let r = json(&ask(more));
+        assert!(at(&r, "choices.0.message.content").as_str().is_some_and(|t| !t.is_empty()), "{r:?}");
+        assert_ne!(at(&r, "choices.0.finish_reason").as_str(), Some("tool_calls"));
+    }
+    // what was called before is read as the template has it
+    let before = r#"{"model":"tiny","max_tokens":3,"messages":[{"role":"user","content":"hello"},{"role":"assistant","content":null,"tool_calls":[
+        {"id":"call_1","type":"function","function":{"name":"now","arguments":"{}"}}]},{"role":"tool","tool_call_id":"call_1","content":"noon"}]}"#;
+    assert_eq!(post(to, "/v1/chat/completions", before).0, 200);
+    s.stop().expect("it ends");
+}
+
+#[test]
 fn vectors_models_and_health() {
     let s = server(1, Limits::default());
     let to = s.address();
@@ -282,9 +436,12 @@ fn what_is_wrong_is_refused_in_the_known_form() {
         (text, r#"{"model":"tiny","prompt":{"a":1}}"#, 400, "", "prompt"),
         (text, r#"{"model":"tiny","prompt":[1,48]}"#, 400, "", "prompt"),
         (text, r#"{"model":"tiny","prompt":[1,-1]}"#, 400, "", "prompt"),
-        (text, r#"{"model":"tiny","prompt":["a","b"]}"#, 400, "unsupported", "prompt"),
-        (text, r#"{"model":"tiny","prompt":"a","n":2}"#, 400, "unsupported", "n"),
-        (text, r#"{"model":"tiny","prompt":"a","logprobs":3}"#, 400, "unsupported", "logprobs"),
+        (text, r#"{"model":"tiny","prompt":"a","n":0}"#, 400, "", "n"),
+        (text, r#"{"model":"tiny","prompt":"a","n":129}"#, 400, "", "n"),
+        (text, r#"{"model":"tiny","prompt":["a","b","c"],"n":100}"#, 400, "", "n"),
+        (text, r#"{"model":"tiny","prompt":"a","best_of":2}"#, 400, "unsupported", "best_of"),
+        (text, r#"{"model":"tiny","prompt":"a","logprobs":6}"#, 400, "", "logprobs"),
+        (text, r#"{"model":"tiny","prompt":"a","echo":true}"#, 400, "unsupported", "echo"),
         (text, r#"{"model":"tiny","prompt":"a","temperature":"hot"}"#, 400, "", "temperature"),
         (text, r#"{"model":"tiny","prompt":"a","temperature":-1}"#, 400, "", "temperature"),
         (text, r#"{"model":"tiny","prompt":"a","max_tokens":0}"#, 400, "", "max_tokens"),
@@ -304,6 +461,10 @@ fn what_is_wrong_is_refused_in_the_known_form() {
             "",
             "messages",
         ),
+        (chat, r#"{"model":"tiny","messages":[{"role":"user"}],"top_logprobs":2}"#, 400, "", "top_logprobs"),
+        (chat, r#"{"model":"tiny","messages":[{"role":"user"}],"logprobs":1}"#, 400, "", "logprobs"),
+        (chat, r#"{"model":"tiny","messages":[{"role":"user"}],"tool_choice":"required"}"#, 400, "", "tool_choice"),
+        (chat, r#"{"model":"tiny","messages":[{"role":"user"}],"tools":[{"type":"web"}]}"#, 400, "E_VALUE", "tools"),
         ("/v1/embeddings", r#"{"model":"tiny","input":[]}"#, 400, "", "input"),
         ("/v1/embeddings", r#"{"model":"tiny","input":"a","encoding_format":"hex"}"#, 400, "", "encoding_format"),
         ("/v1/images", "{}", 404, "unknown_url", ""),

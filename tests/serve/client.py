@@ -1,5 +1,6 @@
 """What OpenAI's Python client gets from `gradloom serve`. usage: client.py ADDRESS"""
 import concurrent.futures
+import json
 import sys
 
 import openai
@@ -45,7 +46,44 @@ assert max(abs(a - b) for a, b in zip(vectors.data[0].embedding, floats.data[0].
 
 refused(openai.NotFoundError, "model_not_found", lambda: client.completions.create(model="other", prompt="a"))
 refused(openai.BadRequestError, "context_length_exceeded", lambda: client.completions.create(model="tiny", prompt="a" * 300))
-refused(openai.BadRequestError, "unsupported", lambda: chat(n=2))
+refused(openai.BadRequestError, "unsupported", lambda: client.completions.create(model="tiny", prompt="a", best_of=2))
+
+# several answers, and chances
+several = chat(max_tokens=10, temperature=1.5, seed=1, n=3)
+assert [c.index for c in several.choices] == [0, 1, 2] and several.usage.completion_tokens == 30, several
+assert several.choices[0].message.content == chat(max_tokens=10, temperature=1.5, seed=1).choices[0].message.content
+assert len({c.message.content for c in several.choices}) == 3
+chances = chat(max_tokens=6, temperature=0, logprobs=True, top_logprobs=3)
+tokens = chances.choices[0].logprobs.content
+assert "".join(t.token for t in tokens) == chances.choices[0].message.content == text[:6]
+assert all(t.top_logprobs[0].token == t.token and t.top_logprobs[0].logprob == t.logprob < 0 and len(t.top_logprobs) == 3 for t in tokens)
+streamed = [p for p in chat(max_tokens=6, temperature=0, logprobs=True, top_logprobs=3, stream=True) if p.choices and p.choices[0].logprobs]
+parts = [t for p in streamed for t in p.choices[0].logprobs.content]
+assert [t.token for t in parts] == [t.token for t in tokens] and all(abs(a.logprob - b.logprob) < 1e-4 for a, b in zip(parts, tokens))
+lists = client.completions.create(model="tiny", prompt=["once", "twice"], n=2, max_tokens=4, temperature=0, logprobs=2, extra_body=EXTRA)
+assert len(lists.choices) == 4 and all(len(c.logprobs.token_logprobs) == 4 and len(c.logprobs.top_logprobs[0]) == 2 for c in lists.choices)
+
+# functions
+TOOLS = [{"type": "function", "function": {"name": "weather", "strict": True, "parameters": {
+    "type": "object", "properties": {"city": {"enum": ["rome", "oslo"]}, "days": {"type": "integer"}}, "required": ["city"]}}}]
+
+
+def called(**options):
+    return client.chat.completions.create(model="tiny", messages=MESSAGES, tools=TOOLS, max_tokens=200, **options)
+
+
+choice = called(tool_choice="required", seed=1).choices[0]
+call = choice.message.tool_calls[0]
+assert choice.finish_reason == "tool_calls" and call.type == "function" and call.function.name == "weather", choice
+assert json.loads(call.function.arguments)["city"] in ("rome", "oslo")
+with client.chat.completions.stream(model="tiny", messages=MESSAGES, tools=TOOLS, tool_choice="required", max_tokens=200, seed=1) as stream:
+    for _ in stream:
+        pass
+    whole = stream.get_final_completion().choices[0]
+assert whole.finish_reason == "tool_calls" and whole.message.tool_calls[0].function.arguments == call.function.arguments, whole
+before = [*MESSAGES, choice.message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
+assert client.chat.completions.create(model="tiny", messages=before, tools=TOOLS, tool_choice="none", max_tokens=3).choices[0].message.tool_calls is None
+refused(openai.BadRequestError, None, lambda: chat(tool_choice="required"))
 
 # clients that leave, among others that stay
 for _ in range(8):

@@ -28,14 +28,54 @@ pub(super) struct Job {
     pub(super) most: usize,
     pub(super) ignore_end: bool,
     pub(super) matcher: Option<Matcher>,
+    /// How many of the most likely tokens are told beside each that is made, if chances are.
+    pub(super) chances: Option<usize>,
     pub(super) begun: Instant,
     pub(super) until: Instant,
-    pub(super) events: mpsc::UnboundedSender<Event>,
+    /// Which of the texts of a request it is.
+    pub(super) index: usize,
+    pub(super) events: mpsc::UnboundedSender<(usize, Event)>,
+}
+
+impl Job {
+    /// A client that left is seen before the next step.
+    fn tell(&self, event: Event) {
+        let _ = self.events.send((self.index, event));
+    }
+
+    fn is_plain(&self, sampler: &Sampler) -> bool {
+        sampler.is_greedy() && self.chances.is_none()
+    }
+}
+
+/// The chance of a token that was made, as the model has it before temperature, bias and forms, and the most likely ones; logarithms.
+#[derive(Clone, Debug)]
+pub(super) struct Chance {
+    pub(super) token: u32,
+    pub(super) log: f64,
+    pub(super) best: Vec<(u32, f64)>,
+}
+
+impl Chance {
+    fn new(logits: &[f32], token: u32, most: usize) -> Chance {
+        let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let all: f64 = logits.iter().map(|x| f64::from(x - highest).exp()).sum();
+        let log = |x: f32| f64::from(x - highest) - all.ln();
+        let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+        let likelier = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+        if most > 0 && most < order.len() {
+            order.select_nth_unstable_by(most - 1, likelier);
+        }
+        order.truncate(most);
+        order.sort_by(likelier);
+        let of = |t: u32| logits.get(t as usize).map_or(f64::NEG_INFINITY, |x| log(*x));
+        Chance { token, log: of(token), best: order.into_iter().map(|t| (t, of(t))).collect() }
+    }
 }
 
 /// What became of it.
 pub(super) enum Event {
-    Text(String),
+    Text(String, Vec<Chance>),
     Done(Done),
     Failed(Refusal),
 }
@@ -60,7 +100,20 @@ struct Running {
     read: usize,
     /// The token that is chosen and not read yet.
     next: Option<u32>,
+    /// Of tokens whose text is not out.
+    chances: Vec<Chance>,
     done: Done,
+}
+
+impl Running {
+    /// The next token of logits, whose chance is noted if it is wanted.
+    fn choose(&mut self, logits: &mut [f32]) -> u32 {
+        let Some(most) = self.job.chances else { return self.sampler.choose(logits) };
+        let before = logits.to_vec();
+        let token = self.sampler.choose(logits);
+        self.chances.push(Chance::new(&before, token, most));
+        token
+    }
 }
 
 struct Engine<'a> {
@@ -100,7 +153,7 @@ fn late() -> Refusal {
 /// Whoever waits for it may have left.
 fn refuse(work: Work, why: Refusal) {
     match work {
-        Work::Text(job) => _ = job.events.send(Event::Failed(why)),
+        Work::Text(job) => job.tell(Event::Failed(why)),
         Work::Embed { reply, .. } => _ = reply.send(Err(why)),
     }
 }
@@ -163,7 +216,7 @@ impl Engine<'_> {
         self.metrics.kept_tokens.add(kept);
         let stream = Stream::new(&job.stops);
         let done = Done { reason: "stop", made: 0, kept };
-        self.running.push(Running { job, text, sampler, stream, read: kept, next: None, done });
+        self.running.push(Running { job, text, sampler, stream, read: kept, next: None, chances: Vec::new(), done });
     }
 
     /// A piece of a prompt, and a step of all texts that are written.
@@ -175,7 +228,7 @@ impl Engine<'_> {
             let gone = r.job.events.is_closed();
             left += usize::from(gone);
             if let (Some(why), false) = (&why, gone) {
-                let _ = r.job.events.send(Event::Failed(why.clone()));
+                r.job.tell(Event::Failed(why.clone()));
             }
             why.is_none() && !gone
         });
@@ -186,7 +239,7 @@ impl Engine<'_> {
             self.metrics.failed.add(self.running.len());
             for r in std::mem::take(&mut self.running) {
                 let _ = self.model.choose_text(r.text, 0);
-                let _ = r.job.events.send(Event::Failed(Refusal::from(e.clone())));
+                r.job.tell(Event::Failed(Refusal::from(e.clone())));
             }
         }
         let c = self.model.counters();
@@ -207,9 +260,9 @@ impl Engine<'_> {
         if upto < r.job.ids.len() {
             return Ok(());
         }
-        let token = match r.sampler.is_greedy() {
+        let token = match r.job.is_plain(&r.sampler) {
             true => self.model.best()?,
-            false => r.sampler.choose(&mut self.model.logits()?),
+            false => r.choose(&mut self.model.logits()?),
         };
         self.metrics.first_us.add(r.job.begun.elapsed().as_micros() as usize);
         self.take(i, token)?;
@@ -220,7 +273,8 @@ impl Engine<'_> {
     fn step(&mut self) -> Result<()> {
         let of = |(i, r): (usize, &Running)| r.next.map(|t| (i, r.text, t));
         let list: Vec<(usize, usize, u32)> = self.running.iter().enumerate().filter_map(of).collect();
-        let greedy = list.iter().all(|(i, ..)| self.running[*i].sampler.is_greedy());
+        let plain = |(i, ..): &(usize, usize, u32)| self.running[*i].job.is_plain(&self.running[*i].sampler);
+        let plain = list.iter().all(plain);
         let vocabulary = self.model.decoder().vocabulary()?;
         // rows of one text, or by the texts' numbers
         let alone = match list[..] {
@@ -239,16 +293,16 @@ impl Engine<'_> {
         self.metrics.steps.add(1);
         self.metrics.shared_tokens.add(list.len());
         let best = self.model.best_each()?;
-        let mut logits = if greedy { Vec::new() } else { self.model.logits_each()? };
+        let mut logits = if plain { Vec::new() } else { self.model.logits_each()? };
         for (i, text, _) in list {
             let row = if alone { 0 } else { text };
             let r = &mut self.running[i];
             let lost = || Error::Internal("a text has no row of logits".into());
-            let token = match r.sampler.is_greedy() {
+            let token = match r.job.is_plain(&r.sampler) {
                 true => *best.get(row).ok_or_else(lost)?,
                 false => {
                     let row = logits.get_mut(row * vocabulary..(row + 1) * vocabulary).ok_or_else(lost)?;
-                    r.sampler.choose(row)
+                    r.choose(row)
                 }
             };
             self.take(i, token)?;
@@ -264,21 +318,21 @@ impl Engine<'_> {
         r.sampler.see(token);
         if let Some(e) = r.sampler.failed() {
             // the other texts go on
-            let _ = r.job.events.send(Event::Failed(Refusal::from(e.clone())));
+            r.job.tell(Event::Failed(Refusal::from(e.clone())));
             return Ok(());
         }
         let tokenizer = self.model.tokenizer().cloned();
         let tokenizer = tokenizer.ok_or_else(|| Error::Internal("the tokenizer is gone".into()))?;
         let decode = |ids: &[u32]| tokenizer.decode(ids);
         if !r.job.ignore_end && self.model.ends().contains(&token) {
+            r.chances.pop();
             return Ok(());
         }
         self.metrics.made_tokens.add(1);
         r.done.made += 1;
         let new = r.stream.push(token, &decode)?;
         if !new.is_empty() {
-            // a client that left is seen before the next step
-            let _ = r.job.events.send(Event::Text(new));
+            r.job.tell(Event::Text(new, std::mem::take(&mut r.chances)));
         }
         let full = self.model.text(r.text).len() >= self.model.decoder().room();
         if r.stream.stopped() || r.sampler.is_complete() {
@@ -306,13 +360,13 @@ impl Engine<'_> {
             }
             let decode = |ids: &[u32]| tokenizer.as_ref().map_or(Ok(String::new()), |t| t.decode(ids));
             let rest = r.stream.finish(&decode).unwrap_or_default();
-            if !rest.is_empty() {
-                let _ = r.job.events.send(Event::Text(rest));
+            if !rest.is_empty() || !r.chances.is_empty() {
+                r.job.tell(Event::Text(rest, std::mem::take(&mut r.chances)));
             }
             if r.stream.stopped() {
                 r.done.reason = "stop";
             }
-            let _ = r.job.events.send(Event::Done(r.done));
+            r.job.tell(Event::Done(r.done));
             metrics.done.add(1);
             false
         });

@@ -7,6 +7,13 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// Which endpoint answers.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Form {
+    Chat,
+    Text,
+}
+
 /// A request that is refused, or a text that failed.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {

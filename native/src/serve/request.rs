@@ -1,9 +1,9 @@
 //! What the bodies of requests ask for. Fields that say something which cannot be done are refused by name; unknown ones are passed over.
 
 use super::Shared;
-use super::reply::Refusal;
+use super::reply::{Form, Refusal};
 use crate::io::json::Json;
-use crate::llm::{Choice, Grammar, Matcher, Sampler, Vocabulary};
+use crate::llm::{Calls, Choice, Grammar, Matcher, Sampler, Vocabulary};
 use crate::text::{self, ChatOptions, Tokenizer};
 use std::sync::Arc;
 
@@ -13,6 +13,10 @@ pub(super) type Checked<T> = Result<T, Refusal>;
 const MOST_STOPS: usize = 16;
 /// Texts of a request for embeddings.
 const MOST_INPUTS: usize = 2048;
+/// Answers of a request.
+const MOST_ANSWERS: usize = 128;
+/// Most likely tokens that are told, of chats and of completions.
+const MOST_BEST: [usize; 2] = [20, 5];
 
 /// How a text is asked for.
 pub(super) struct Ask {
@@ -27,7 +31,13 @@ pub(super) struct Ask {
     /// Go on after tokens that end a text.
     pub(super) ignore_end: bool,
     /// What form the text must have.
-    pub(super) form: Option<Matcher>,
+    pub(super) form: Option<Arc<Grammar>>,
+    /// Answers to each prompt.
+    pub(super) answers: usize,
+    /// How many of the most likely tokens are told beside each that is made, if chances are.
+    pub(super) chances: Option<usize>,
+    /// Descriptions of functions that may be called.
+    pub(super) tools: Option<Json>,
 }
 
 /// The fields of a body.
@@ -103,21 +113,22 @@ pub(super) fn no_model(name: &str) -> Refusal {
     Refusal { param: Some("model".into()), ..e }.code("model_not_found")
 }
 
-/// The fields that chats and completions share.
-pub(super) fn ask(f: &Fields<'_>, shared: &Shared) -> Checked<Ask> {
+/// What both kinds of texts are asked for with.
+pub(super) fn ask(f: &Fields<'_>, shared: &Shared, kind: Form) -> Checked<Ask> {
     for (name, nothing) in [
-        ("n", Json::Int(1)),
-        ("best_of", Json::Int(1)),
-        ("logprobs", Json::Bool(false)),
-        ("top_logprobs", Json::Int(0)),
         ("echo", Json::Bool(false)),
         ("suffix", Json::Str(String::new())),
-        ("tools", Json::Array(Vec::new())),
         ("functions", Json::Array(Vec::new())),
         ("audio", Json::Bool(false)),
     ] {
         f.without(name, &nothing)?;
     }
+    let answers = f.count("n", 1)?.unwrap_or(1);
+    if answers > MOST_ANSWERS {
+        return Err(Refusal::field("n", format!("{MOST_ANSWERS} answers at most are made for a request")));
+    }
+    // only the best of more would have to be found
+    f.without("best_of", &Json::Int(answers as i64))?;
     let one = |x: f64, old: f64| if x == 0.0 { old } else { x };
     let seed = match f.get("seed") {
         None => random(),
@@ -149,11 +160,78 @@ pub(super) fn ask(f: &Fields<'_>, shared: &Shared) -> Checked<Ask> {
         Some(o) => Fields::new(o)?.flag("include_usage")?,
     };
     let stream = f.flag("stream")?;
-    Ok(Ask { choice, stops: stops(f)?, most, stream, usage, ignore_end: f.flag("ignore_eos")?, form: form(f, shared)? })
+    let mut form = form(f)?;
+    let (tools, grammar) = match kind {
+        Form::Chat => tools(f)?,
+        Form::Text => (None, None),
+    };
+    if grammar.is_some() && form.is_some() {
+        let what = "`response_format` together with `tools` is not supported";
+        return Err(Refusal::field("response_format", what).code("unsupported"));
+    }
+    form = form.or(grammar);
+    let form = form.map(Arc::new);
+    // one that nothing fits is refused at once
+    form.as_ref().map(|g| matcher(g, shared)).transpose()?;
+    let ignore_end = f.flag("ignore_eos")?;
+    let chances = chances(f, kind)?;
+    Ok(Ask { choice, stops: stops(f)?, most, stream, usage, ignore_end, form, answers, chances, tools })
+}
+
+/// At a text's beginning.
+pub(super) fn matcher(grammar: &Arc<Grammar>, shared: &Shared) -> Checked<Matcher> {
+    let vocabulary = shared.bytes.get_or_init(|| Arc::new(Vocabulary::new(&shared.tokenizer, shared.vocabulary)));
+    Ok(Matcher::new(grammar, vocabulary)?)
+}
+
+/// Of a chat `logprobs` is a flag and `top_logprobs` a number, of a completion `logprobs` is the number.
+fn chances(f: &Fields<'_>, kind: Form) -> Checked<Option<usize>> {
+    let [chat, text] = MOST_BEST;
+    let (name, most, wanted) = match kind {
+        Form::Chat => ("top_logprobs", chat, f.flag("logprobs")?),
+        Form::Text => ("logprobs", text, true),
+    };
+    let Some(n) = f.count(name, 0)? else {
+        return Ok((wanted && kind == Form::Chat).then_some(0));
+    };
+    match () {
+        () if n > most => Err(Refusal::field(name, format!("`{name}` is {n}, {most} at most"))),
+        () if !wanted && n > 0 => Err(Refusal::field(name, "`top_logprobs` needs `logprobs`")),
+        () => Ok(wanted.then_some(n)),
+    }
+}
+
+/// The descriptions of functions for the template, and the form that calls have.
+fn tools(f: &Fields<'_>) -> Checked<(Option<Json>, Option<Grammar>)> {
+    let wrong = |what: &str| Refusal::field("tool_choice", format!("`tool_choice` {what}"));
+    let several = f.get("parallel_tool_calls").is_none() || f.flag("parallel_tool_calls")?;
+    let list = f.get("tools").filter(|l| l.as_array().is_none_or(|l| !l.is_empty()));
+    let calls = match f.get("tool_choice") {
+        None => Calls::May,
+        Some(Json::Str(s)) => match s.as_str() {
+            "none" => return Ok((None, None)),
+            "auto" => Calls::May,
+            "required" => Calls::Must,
+            _ => return Err(wrong("is not none, auto, required or a function")),
+        },
+        Some(choice) => {
+            let name = choice.get("function").and_then(|f| f.get("name")).and_then(Json::as_str);
+            Calls::This(name.ok_or_else(|| wrong("is not none, auto, required or a function"))?.to_owned())
+        }
+    };
+    let Some(list) = list else {
+        return match calls {
+            Calls::May => Ok((None, None)),
+            _ => Err(wrong("needs `tools`")),
+        };
+    };
+    let made = Grammar::from_tools(list, &calls, several);
+    let grammar = made.map_err(|e| Refusal { param: Some("tools".into()), ..Refusal::from(e) })?;
+    Ok((Some(list.clone()), Some(grammar)))
 }
 
 /// `{"type": "text"}`, `{"type": "json_object"}` or `{"type": "json_schema", "json_schema": {"schema": ..}}`.
-fn form(f: &Fields<'_>, shared: &Shared) -> Checked<Option<Matcher>> {
+fn form(f: &Fields<'_>) -> Checked<Option<Grammar>> {
     let name = "response_format";
     let wrong = |what: &str| Refusal::field(name, format!("`{name}` {what}"));
     let Some(wanted) = f.get(name) else { return Ok(None) };
@@ -166,9 +244,7 @@ fn form(f: &Fields<'_>, shared: &Shared) -> Checked<Option<Matcher>> {
         }
         _ => return Err(wrong("has a `type` that is not text, json_object or json_schema")),
     };
-    let vocabulary = shared.bytes.get_or_init(|| Arc::new(Vocabulary::new(&shared.tokenizer, shared.vocabulary)));
-    let made = grammar.and_then(|g| Matcher::new(&Arc::new(g), vocabulary));
-    made.map(Some).map_err(|e| Refusal { param: Some(name.into()), ..Refusal::from(e) })
+    grammar.map(Some).map_err(|e| Refusal { param: Some(name.into()), ..Refusal::from(e) })
 }
 
 fn bias(f: &Fields<'_>, vocabulary: usize) -> Checked<Vec<(u32, f32)>> {
@@ -200,8 +276,8 @@ fn stops(f: &Fields<'_>) -> Checked<Vec<String>> {
     }
 }
 
-/// The tokens of a chat's messages.
-pub(super) fn chat(f: &Fields<'_>, shared: &Shared) -> Checked<Vec<u32>> {
+/// The tokens of a chat's messages, with descriptions of functions.
+pub(super) fn chat(f: &Fields<'_>, shared: &Shared, tools: Option<&Json>) -> Checked<Vec<u32>> {
     let none = || Refusal::field("messages", "the model has no chat template that is known").code("unsupported");
     let template = shared.chat.as_ref().ok_or_else(none)?;
     let wrong = |i: usize, what: &str| Refusal::field("messages", format!("`messages[{i}]` {what}"));
@@ -227,22 +303,36 @@ pub(super) fn chat(f: &Fields<'_>, shared: &Shared) -> Checked<Vec<u32>> {
         let role = if role == "developer" { "system" } else { role };
         let mut fields = m.as_object().unwrap_or_default().to_vec();
         fields.retain(|(k, _)| k != "role" && k != "content");
+        fields.iter_mut().filter(|(k, _)| k == "tool_calls").for_each(|(_, calls)| *calls = called(calls));
         fields.extend([("role".into(), Json::Str(role.into())), ("content".into(), Json::Str(content))]);
         messages.push(Json::Object(fields));
     }
-    let options = ChatOptions { add_generation_prompt: true, now: Some(text::now()), ..ChatOptions::default() };
+    let (tools, now) = (tools.cloned(), Some(text::now()));
+    let options = ChatOptions { add_generation_prompt: true, tools, now, ..ChatOptions::default() };
     let text = template.apply(&Json::Array(messages), &options)?;
     // the template has the special tokens itself
     Ok(shared.tokenizer.encode_with(&text, None, false)?.ids)
 }
 
-/// The tokens of a completion's prompt: a text, or tokens; of a list of texts there must be one.
-pub(super) fn prompt(f: &Fields<'_>, shared: &Shared) -> Checked<Vec<u32>> {
-    let mut all = texts(f, "prompt", shared)?;
-    match all.len() {
-        1 => Ok(all.remove(0)),
-        n => Err(Refusal::field("prompt", format!("`prompt` has {n} texts, one is supported")).code("unsupported")),
-    }
+/// Calls of before, whose arguments come as text, and which templates want as objects.
+fn called(calls: &Json) -> Json {
+    let Some(list) = calls.as_array() else { return calls.clone() };
+    let with = |of: &Json, name: &str, value: Json| {
+        let mut fields = of.as_object().unwrap_or_default().to_vec();
+        fields.iter_mut().filter(|(k, _)| k == name).for_each(|(_, v)| *v = value.clone());
+        Json::Object(fields)
+    };
+    let one = |call: &Json| {
+        let function = call.get("function")?;
+        let arguments = Json::parse(function.get("arguments")?.as_str()?.as_bytes()).ok()?;
+        Some(with(call, "function", with(function, "arguments", arguments)))
+    };
+    Json::Array(list.iter().map(|call| one(call).unwrap_or_else(|| call.clone())).collect())
+}
+
+/// The tokens of a completion's prompts: texts, or tokens.
+pub(super) fn prompts(f: &Fields<'_>, shared: &Shared) -> Checked<Vec<Vec<u32>>> {
+    texts(f, "prompt", shared)
 }
 
 /// The tokens of the texts whose embeddings are wanted.

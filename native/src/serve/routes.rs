@@ -2,10 +2,11 @@
 //! (`html.spec.whatwg.org/multipage/server-sent-events.html`).
 
 use super::Shared;
-use super::engine::{Done, Event, Job, Work};
-use super::reply::{Refusal, base64, body, count, object, seconds, text, write};
-use super::request::{self, Ask, Checked, Fields};
+use super::engine::{Chance, Done, Event, Job, Work};
+use super::reply::{Form, Refusal, base64, body, count, object, seconds, text, write};
+use super::request::{self, Checked, Fields};
 use crate::io::json::Json;
+use crate::llm::{Call, Splitter};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Path, Request, State};
@@ -127,13 +128,6 @@ fn ended() -> Refusal {
     Refusal::new(500, "server_error", "the model's thread has ended")
 }
 
-/// Which endpoint answers.
-#[derive(Clone, Copy, PartialEq)]
-enum Form {
-    Chat,
-    Text,
-}
-
 async fn answered(State(s): App, r: Request, form: Form) -> Response {
     s.metrics.requests.add(1);
     let answer = answer(&s, r, form).await;
@@ -144,38 +138,109 @@ async fn answer(s: &Arc<Shared>, r: Request, form: Form) -> Checked<Response> {
     let begun = Instant::now();
     let json = json(s, r).await?;
     let own = s.clone();
-    let (ask, ids) = aside(move || {
+    let (ask, prompts, matchers) = aside(move || {
         let f = Fields::new(&json)?;
         request::model(&f, &own)?;
-        let ask = request::ask(&f, &own)?;
-        let ids = if form == Form::Chat { request::chat(&f, &own)? } else { request::prompt(&f, &own)? };
-        Ok((ask, ids))
+        let ask = request::ask(&f, &own, form)?;
+        let prompts = match form {
+            Form::Chat => vec![request::chat(&f, &own, ask.tools.as_ref())?],
+            Form::Text => request::prompts(&f, &own)?,
+        };
+        let count = prompts.len().saturating_mul(ask.answers);
+        if count > own.limits.queue {
+            let what = format!("{count} answers are wanted at once, {} at most are made", own.limits.queue);
+            return Err(Refusal::field("n", what));
+        }
+        let matcher = |_| ask.form.as_ref().map(|g| request::matcher(g, &own)).transpose();
+        let matchers = (0..count).map(matcher).collect::<Checked<Vec<_>>>()?;
+        Ok((ask, prompts, matchers))
     })
     .await?;
-    let (field, prompt) = (if form == Form::Chat { "messages" } else { "prompt" }, ids.len());
-    if prompt == 0 || prompt > s.room {
-        let what = format!("`{field}` has {prompt} tokens, there is room for {}", s.room);
+    let field = if form == Form::Chat { "messages" } else { "prompt" };
+    if let Some(ids) = prompts.iter().find(|ids| ids.is_empty() || ids.len() > s.room) {
+        let what = format!("`{field}` has {} tokens, there is room for {}", ids.len(), s.room);
         return Err(Refusal::field(field, what).code("context_length_exceeded"));
     }
-    let Ask { choice, stops, most, stream, usage, ignore_end, form: matcher } = ask;
-    // the last token is made without being read
-    let room = (s.room - prompt + 1).min(s.limits.tokens);
-    let default = if form == Form::Chat { room } else { 16 };
-    let (events, mut come) = mpsc::unbounded_channel();
-    let (most, until) = (most.unwrap_or(default).min(room), begun + s.limits.time);
-    send(s, Work::Text(Box::new(Job { ids, choice, stops, most, ignore_end, matcher, begun, until, events })))?;
-    let head = Head { shared: s.clone(), form, id: format!("{:016x}", request::random()), created: seconds(), prompt };
-    if stream {
-        return Ok(events_of(head, come, usage));
+    let (events, come) = mpsc::unbounded_channel();
+    let until = begun + s.limits.time;
+    for (index, matcher) in matchers.into_iter().enumerate() {
+        let ids = prompts.get(index / ask.answers).cloned().unwrap_or_default();
+        // the last token is made without being read
+        let room = (s.room - ids.len() + 1).min(s.limits.tokens);
+        let most = ask.most.unwrap_or(if form == Form::Chat { room } else { 16 }).min(room);
+        let mut choice = ask.choice.clone();
+        choice.seed = choice.seed.wrapping_add((index % ask.answers) as u64);
+        let (stops, ignore_end, chances) = (ask.stops.clone(), ask.ignore_end, ask.chances);
+        let events = events.clone();
+        let job = Job { ids, choice, stops, most, ignore_end, matcher, chances, begun, until, index, events };
+        // those that wait already are dropped with the other end
+        send(s, Work::Text(Box::new(job)))?;
     }
-    let mut all = String::new();
-    loop {
-        match come.recv().await.ok_or_else(ended)? {
-            Event::Text(t) => all += &t,
-            Event::Done(done) => return Ok(body(StatusCode::OK, &head.whole(&all, done))),
-            Event::Failed(e) => return Err(e),
+    drop(events);
+    let head = Head {
+        shared: s.clone(),
+        form,
+        id: format!("{:016x}", request::random()),
+        created: seconds(),
+        prompt: prompts.iter().map(Vec::len).sum(),
+        has_chances: ask.chances.is_some(),
+    };
+    let one = || Answer { calls: ask.tools.is_some().then(Splitter::default), ..Answer::default() };
+    let answers: Vec<Answer> = (0..prompts.len() * ask.answers).map(|_| one()).collect();
+    match ask.stream {
+        true => Ok(events_of(head, answers, come, ask.usage)),
+        false => whole(&head, answers, come).await,
+    }
+}
+
+/// What was made of one answer.
+#[derive(Default)]
+struct Answer {
+    text: String,
+    chances: Vec<Chance>,
+    /// Tells calls of functions from text, where there may be any.
+    calls: Option<Splitter>,
+    called: Vec<Call>,
+    done: Option<Done>,
+}
+
+impl Answer {
+    /// The text that is surely no part of a call.
+    fn take(&mut self, new: &str, chances: Vec<Chance>) -> String {
+        self.chances.extend(chances);
+        match &mut self.calls {
+            Some(calls) => calls.push(new),
+            None => new.to_owned(),
         }
     }
+
+    /// The rest of the text, when no more comes.
+    fn end(&mut self, done: Done) -> String {
+        let (rest, called) = self.calls.take().map(|mut c| c.finish()).unwrap_or_default();
+        let reason = if called.is_empty() { done.reason } else { "tool_calls" };
+        self.done = Some(Done { reason, ..done });
+        self.called = called;
+        rest
+    }
+}
+
+/// All answers at once.
+async fn whole(
+    head: &Head,
+    mut answers: Vec<Answer>,
+    mut come: mpsc::UnboundedReceiver<(usize, Event)>,
+) -> Checked<Response> {
+    while answers.iter().any(|a| a.done.is_none()) {
+        let (at, event) = come.recv().await.ok_or_else(ended)?;
+        let Some(answer) = answers.get_mut(at) else { continue };
+        let new = match event {
+            Event::Text(t, chances) => answer.take(&t, chances),
+            Event::Done(done) => answer.end(done),
+            Event::Failed(e) => return Err(e),
+        };
+        answer.text += &new;
+    }
+    Ok(body(StatusCode::OK, &head.whole(&answers)))
 }
 
 /// What all pieces of an answer say.
@@ -184,7 +249,9 @@ struct Head {
     form: Form,
     id: String,
     created: u64,
+    /// Tokens of all prompts.
     prompt: usize,
+    has_chances: bool,
 }
 
 impl Head {
@@ -201,51 +268,125 @@ impl Head {
         object(fields)
     }
 
-    fn usage(&self, done: Done) -> Json {
+    fn usage(&self, answers: &[Answer]) -> Json {
+        let done = || answers.iter().filter_map(|a| a.done);
+        let (made, kept) = (done().map(|d| d.made).sum::<usize>(), done().map(|d| d.kept).max().unwrap_or_default());
         object(vec![
             ("prompt_tokens", count(self.prompt)),
-            ("completion_tokens", count(done.made)),
-            ("total_tokens", count(self.prompt + done.made)),
-            ("prompt_tokens_details", object(vec![("cached_tokens", count(done.kept))])),
+            ("completion_tokens", count(made)),
+            ("total_tokens", count(self.prompt + made)),
+            ("prompt_tokens_details", object(vec![("cached_tokens", count(kept))])),
         ])
     }
 
-    fn whole(&self, all: &str, done: Done) -> Json {
-        let (name, what) = match self.form {
-            Form::Chat => {
-                let message = vec![("role", text("assistant")), ("content", text(all)), ("refusal", Json::Null)];
-                ("chat.completion", ("message", object(message)))
-            }
-            Form::Text => ("text_completion", ("text", text(all))),
+    fn whole(&self, answers: &[Answer]) -> Json {
+        let name = if self.form == Form::Chat { "chat.completion" } else { "text_completion" };
+        let one = |(index, a): (usize, &Answer)| {
+            let what = match self.form {
+                Form::Chat => {
+                    let content = if a.called.is_empty() || !a.text.is_empty() { text(&a.text) } else { Json::Null };
+                    let mut message = vec![("role", text("assistant")), ("content", content), ("refusal", Json::Null)];
+                    if !a.called.is_empty() {
+                        message.push(("tool_calls", Json::Array(self.calls(index, &a.called, false))));
+                    }
+                    ("message", object(message))
+                }
+                Form::Text => ("text", text(&a.text)),
+            };
+            let reason = a.done.map_or(Json::Null, |d| text(d.reason));
+            let chances = self.chances(&a.chances, 0);
+            object(vec![("index", count(index)), what, ("logprobs", chances), ("finish_reason", reason)])
         };
-        let choice =
-            vec![("index", Json::Int(0)), what, ("logprobs", Json::Null), ("finish_reason", text(done.reason))];
-        self.around(name, vec![object(choice)], Some(self.usage(done)))
+        self.around(name, answers.iter().enumerate().map(one).collect(), Some(self.usage(answers)))
     }
 
-    /// A piece of text, or the end without one.
-    fn piece(&self, new: Option<&str>, reason: Option<&str>, first: bool) -> Json {
+    /// Calls of functions, numbered where they come piece by piece.
+    fn calls(&self, answer: usize, calls: &[Call], numbered: bool) -> Vec<Json> {
+        let one = |(i, call): (usize, &Call)| {
+            let function = object(vec![("name", text(&call.name)), ("arguments", text(&call.arguments))]);
+            let id = text(&format!("call_{}_{answer}_{i}", self.id));
+            let mut fields = if numbered { vec![("index", count(i))] } else { Vec::new() };
+            fields.extend([("id", id), ("type", text("function")), ("function", function)]);
+            object(fields)
+        };
+        calls.iter().enumerate().map(one).collect()
+    }
+
+    /// The chances of tokens, the first of which begins at this character of the answer.
+    fn chances(&self, list: &[Chance], from: usize) -> Json {
+        if !self.has_chances {
+            return Json::Null;
+        }
+        let tokenizer = &self.shared.tokenizer;
+        let bytes = |t: u32| {
+            let special = || tokenizer.token(t).map(|s| s.as_bytes().to_vec());
+            tokenizer.bytes(t).or_else(special).unwrap_or_default()
+        };
+        let written = |t: u32| String::from_utf8_lossy(&bytes(t)).into_owned();
+        let told = |t: u32, log: f64| {
+            let bytes = bytes(t).iter().map(|b| Json::Int(i64::from(*b))).collect();
+            vec![("token", text(&written(t))), ("logprob", Json::Float(log)), ("bytes", Json::Array(bytes))]
+        };
+        if self.form == Form::Chat {
+            let one = |c: &Chance| {
+                let best = c.best.iter().map(|(t, log)| object(told(*t, *log))).collect();
+                let mut fields = told(c.token, c.log);
+                fields.push(("top_logprobs", Json::Array(best)));
+                object(fields)
+            };
+            return object(vec![("content", Json::Array(list.iter().map(one).collect())), ("refusal", Json::Null)]);
+        }
+        let best = |c: &Chance| Json::Object(c.best.iter().map(|(t, log)| (written(*t), Json::Float(*log))).collect());
+        let mut at = from;
+        let mut offset = |c: &Chance| {
+            at += written(c.token).chars().count();
+            count(at - written(c.token).chars().count())
+        };
+        object(vec![
+            ("tokens", Json::Array(list.iter().map(|c| text(&written(c.token))).collect())),
+            ("token_logprobs", Json::Array(list.iter().map(|c| Json::Float(c.log)).collect())),
+            ("top_logprobs", Json::Array(list.iter().map(best).collect())),
+            ("text_offset", Json::Array(list.iter().map(&mut offset).collect())),
+        ])
+    }
+
+    /// A piece of an answer: text, or calls, or the end.
+    fn piece(&self, index: usize, new: &Piece<'_>) -> Json {
         let (name, what) = match self.form {
             Form::Chat => {
-                let mut delta = Vec::new();
-                delta.extend(first.then(|| ("role", text("assistant"))));
-                delta.extend(new.map(|t| ("content", text(t))));
+                let delta = match new {
+                    Piece::First => vec![("role", text("assistant")), ("content", text(""))],
+                    Piece::Text(t, ..) => vec![("content", text(t))],
+                    Piece::Calls(calls) => vec![("tool_calls", Json::Array(self.calls(index, calls, true)))],
+                    Piece::End(_) => Vec::new(),
+                };
                 ("chat.completion.chunk", ("delta", object(delta)))
             }
-            Form::Text => ("text_completion", ("text", text(new.unwrap_or_default()))),
+            Form::Text => ("text_completion", ("text", text(if let Piece::Text(t, ..) = new { t } else { "" }))),
         };
-        let reason = reason.map_or(Json::Null, text);
-        let choice = vec![("index", Json::Int(0)), what, ("logprobs", Json::Null), ("finish_reason", reason)];
+        let reason = if let Piece::End(reason) = new { text(reason) } else { Json::Null };
+        let chances = if let Piece::Text(_, list, from) = new { self.chances(list, *from) } else { Json::Null };
+        let choice = vec![("index", count(index)), what, ("logprobs", chances), ("finish_reason", reason)];
         self.around(name, vec![object(choice)], None)
     }
 }
 
-fn events_of(head: Head, come: mpsc::UnboundedReceiver<Event>, usage: bool) -> Response {
+/// What a piece of an answer is.
+enum Piece<'a> {
+    First,
+    /// With the chances of its tokens, and the characters before.
+    Text(&'a str, &'a [Chance], usize),
+    Calls(&'a [Call]),
+    End(&'a str),
+}
+
+fn events_of(head: Head, answers: Vec<Answer>, come: mpsc::UnboundedReceiver<(usize, Event)>, usage: bool) -> Response {
     let mut ready = VecDeque::new();
     if head.form == Form::Chat {
-        ready.push_back(line(&head.piece(Some(""), None, true)));
+        ready.extend((0..answers.len()).map(|i| line(&head.piece(i, &Piece::First))));
     }
-    let mut r = Response::new(Body::from_stream(Events { head, come, usage, ready, over: false }));
+    let events = Events { head, characters: vec![0; answers.len()], answers, come, usage, ready, over: false };
+    let mut r = Response::new(Body::from_stream(events));
     let headers = r.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -256,33 +397,66 @@ fn line(json: &Json) -> String {
     format!("data: {}\n\n", write(json))
 }
 
-/// An answer piece by piece. When the client leaves it is dropped, and with it the end that the engine looks at.
+/// Answers piece by piece. When the client leaves they are dropped, and with them the end that the engine looks at.
 struct Events {
     head: Head,
-    come: mpsc::UnboundedReceiver<Event>,
+    answers: Vec<Answer>,
+    /// Characters of each that are out.
+    characters: Vec<usize>,
+    come: mpsc::UnboundedReceiver<(usize, Event)>,
     usage: bool,
     ready: VecDeque<String>,
     over: bool,
 }
 
 impl Events {
-    fn take(&mut self, event: Option<Event>) {
-        let head = &self.head;
-        let failed = |e: Refusal| line(&e.json());
-        self.over = !matches!(event, Some(Event::Text(_)));
+    fn take(&mut self, event: Option<(usize, Event)>) {
+        let (at, event) = event.unwrap_or_else(|| (0, Event::Failed(ended())));
+        let Some(answer) = self.answers.get_mut(at) else { return };
         match event {
-            Some(Event::Text(t)) => self.ready.push_back(line(&head.piece(Some(&t), None, false))),
-            Some(Event::Done(done)) => {
-                self.ready.push_back(line(&head.piece(None, Some(done.reason), false)));
-                if self.usage {
-                    let name = if head.form == Form::Chat { "chat.completion.chunk" } else { "text_completion" };
-                    self.ready.push_back(line(&head.around(name, Vec::new(), Some(head.usage(done)))));
-                }
-                self.ready.push_back("data: [DONE]\n\n".into());
+            Event::Text(t, chances) => {
+                let new = answer.take(&t, chances);
+                self.say(at, &new);
             }
-            Some(Event::Failed(e)) => self.ready.push_back(failed(e)),
-            None => self.ready.push_back(failed(ended())),
+            Event::Done(done) => {
+                let rest = answer.end(done);
+                let called = std::mem::take(&mut answer.called);
+                self.say(at, &rest);
+                if !called.is_empty() {
+                    self.ready.push_back(line(&self.head.piece(at, &Piece::Calls(&called))));
+                }
+                let reason = self.answers.get(at).and_then(|a| a.done).map_or(done.reason, |d| d.reason);
+                self.ready.push_back(line(&self.head.piece(at, &Piece::End(reason))));
+                if self.answers.iter().all(|a| a.done.is_some()) {
+                    self.close();
+                }
+            }
+            Event::Failed(e) => {
+                self.ready.push_back(line(&e.json()));
+                self.over = true;
+            }
         }
+    }
+
+    /// New text, and the chances of tokens that wait for it.
+    fn say(&mut self, at: usize, new: &str) {
+        let (Some(answer), Some(out)) = (self.answers.get_mut(at), self.characters.get_mut(at)) else { return };
+        if new.is_empty() && (answer.chances.is_empty() || answer.calls.is_some()) {
+            return;
+        }
+        let chances = std::mem::take(&mut answer.chances);
+        self.ready.push_back(line(&self.head.piece(at, &Piece::Text(new, &chances, *out))));
+        *out += new.chars().count();
+    }
+
+    fn close(&mut self) {
+        if self.usage {
+            let name = if self.head.form == Form::Chat { "chat.completion.chunk" } else { "text_completion" };
+            let usage = self.head.usage(&self.answers);
+            self.ready.push_back(line(&self.head.around(name, Vec::new(), Some(usage))));
+        }
+        self.ready.push_back("data: [DONE]\n\n".into());
+        self.over = true;
     }
 }
 
