@@ -34,6 +34,8 @@ export function checkTypes() {
 const entries = ["index", "vision", "audio", "data", "fit", "finetune", "downloads", "tasks", "llm", "train/nn", "train/optim", "worker", "workers"];
 /** Scripts of workers that are one file each. */
 const SCRIPTS = ["remote-worker", "llm-worker"];
+/** What scripts of workers never call, though something that they import could. */
+const WITHOUT = { "llm-worker": ["/weights.js", "/pkg/gradloom_files.js", "/pkg/gradloom_ops.js"] };
 /** Files that are wasm-bindgen's, of modules that are loaded on first use: they find the wasm beside them. */
 const glue = /pkg\/gradloom_(?!web\b)\w+\.js$/;
 
@@ -128,6 +130,7 @@ async function bundleWorker(folder, name) {
       {
         name: "pkg",
         load(id) {
+          if (WITHOUT[name]?.some((end) => id === folder + end)) return "export {};";
           if (!id.startsWith(folder) || !existsSync(`${id}.map`)) return null;
           return { code: readFileSync(id, "utf8"), map: readFileSync(`${id}.map`, "utf8") };
         },

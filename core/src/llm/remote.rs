@@ -382,6 +382,7 @@ impl Remote {
         self.adapters.push(learned.adapter.clone());
         if let Some(decoder) = self.decoder.as_mut().filter(|_| !fits) {
             decoder.set_adapters(&self.adapters)?;
+            self.rest()?;
         }
         Ok((learned, !fits))
     }

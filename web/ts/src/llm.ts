@@ -1,6 +1,6 @@
 // Language models: the entry `gradloom/llm`.
 import type { ChatMessage } from "./chat.js";
-import { loadLocal } from "./llm/local.js";
+import { missing } from "./lazy.js";
 import type {
   AnswerOptions, Backend, Finetuned, FinetuneOptions, GenerateOptions, Generated, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step,
 } from "./llm/options.js";
@@ -21,6 +21,11 @@ export interface ModelTokenizer {
 }
 
 const NOTHING: Generated = { promptTokens: 0, reusedTokens: 0, tokens: 0, firstTokenMs: 0, tokensPerSecond: 0, end: undefined, calls: [] };
+
+/** A model in this thread: pages whose worker has it load none of this. */
+async function localModel(from: ModelSource, options: LLMOptions): Promise<Backend> {
+  return (await import("./llm/local.js").catch(missing)).loadLocal(from, options);
+}
 
 /** Null for a script of another origin. */
 function startedWorker(): Worker | null {
@@ -62,12 +67,12 @@ export class LLM {
     const page = typeof document !== "undefined" && typeof Worker !== "undefined";
     // what cannot be sent stays here
     const here = !worker || !page || options.fetch !== undefined || typeof options.device === "object";
-    if (here) return new LLM(await loadLocal(from, options));
+    if (here) return new LLM(await localModel(from, options));
     options.signal?.throwIfAborted();
     const thread = startedWorker();
     const remote = thread && (await loadRemote(thread, from, options));
     if (!remote) console.warn("gradloom: the language model runs on the page's own thread, because its worker did not start");
-    return new LLM(remote ?? (await loadLocal(from, options)));
+    return new LLM(remote ?? (await localModel(from, options)));
   }
 
   /** What the last text took, or the one under way so far. */

@@ -87,7 +87,8 @@ pub(super) fn tensor(
     let rows = count / per_row;
     let mut group =
         if shape.len() == 2 { GROUPS.into_iter().find(|g| rows.is_multiple_of(*g)).unwrap_or(1) } else { 1 };
-    if activations != Activations::F32
+    if words::INTEGERS
+        && activations != Activations::F32
         && group > 1
         && let Some(layout) = packed::layout(kind)
     {

@@ -2,6 +2,7 @@
 //! neighbouring bytes at the same bits, so that a shift by a constant and a mask make vectors of them. What elements have in
 //! common (a scale, a minimum) is applied to a run's products, not to each element.
 
+use super::words::INTEGERS;
 use super::{Kind, Words, err};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -134,7 +135,7 @@ impl Packed {
 
     /// Its products with vectors of bytes, if it was made for them.
     pub fn words(&self) -> Option<&Words> {
-        self.words.as_ref()
+        self.words.as_ref().filter(|_| INTEGERS)
     }
 
     /// Its shape, `[rows, cols]`.

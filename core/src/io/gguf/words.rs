@@ -12,6 +12,9 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
+/// Are there integer products? Pages have none, and none of this: there [`Activations::F32`] is meant always.
+pub(super) const INTEGERS: bool = cfg!(any(test, feature = "integers"));
+
 /// What quantised matrices are multiplied with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Activations {
