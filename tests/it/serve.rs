@@ -269,7 +269,8 @@ fn chances_are_those_of_the_model() {
         }
         ids.push(order[0] as u32);
     }
-    let chat = r#""model":"tiny","temperature":0,"max_tokens":5,"ignore_eos":true,"logprobs":true,"top_logprobs":2,"messages":[{"role":"user","content":"hello"}]"#;
+    let chat = r#""model":"tiny","temperature":0,"max_tokens":5,"ignore_eos":true,"logprobs":true,"top_logprobs":2,
+        "messages":[{"role":"user","content":"hello"}]"#;
     let r = json(&post(to, "/v1/chat/completions", &format!("{{{chat}}}")).1);
     let whole = at(&r, "choices.0.logprobs.content").as_array().expect("tokens").to_vec();
     assert_eq!(whole.len(), 5);
@@ -337,7 +338,8 @@ fn functions_are_called_with_arguments_that_fit() {
     let s = server(4, Limits::default());
     let to = s.address();
     let tools = r#"[{"type":"function","function":{"name":"weather","parameters":{"type":"object","properties":{"city":{"enum":["rome","oslo"]},
-        "days":{"type":"integer"}},"required":["city"]}}},{"type":"function","function":{"name":"now","parameters":{"type":"object","properties":{}, "additionalProperties": false}}}]"#;
+        "days":{"type":"integer"}},"required":["city"]}}},{"type":"function","function":{"name":"now","parameters":{"type":"object",
+        "properties":{},"additionalProperties":false}}}]"#;
     let ask = |more: &str| {
         let fields = r#""model":"tiny","max_tokens":200,"messages":[{"role":"user","content":"hello"}]"#;
         let (status, body) = post(to, "/v1/chat/completions", &format!(r#"{{{fields},"tools":{tools},{more}}}"#));
