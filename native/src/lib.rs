@@ -27,6 +27,7 @@ pub mod llm;
 #[cfg(unix)]
 pub mod llvm;
 mod mac;
+mod mapped;
 pub mod memory;
 #[cfg(target_os = "macos")]
 pub mod metal;

@@ -24,7 +24,12 @@ pub struct Runtime {
     engine: Engine,
     session: Session,
     health: Health,
+    /// Bytes on the device above which a run looks for those that nobody needs.
+    full: usize,
 }
+
+/// Bytes of a device that may wait for being of use again, whatever is in use.
+const IDLE: usize = 64 << 20;
 
 impl Runtime {
     /// Opens a device by name (see [`crate::devices`]) with this many threads; 0 takes all.
@@ -43,6 +48,7 @@ impl Runtime {
             engine: Engine::with_host(device, Box::new(host)),
             session: Session::new(),
             health: Health::default(),
+            full: IDLE,
         }
     }
 
@@ -61,16 +67,18 @@ impl Runtime {
         self.engine.counters()
     }
 
-    /// Computes tensors, all in one plan. The result can be replayed on other inputs.
+    /// Computes tensors, all in one plan. The result runs again on what its buffers hold then ([`Runtime::replay`]); it keeps those buffers.
     pub fn realize(&mut self, tensors: &[&Tensor]) -> Result<Replay> {
-        let Runtime { engine, session, health } = self;
+        self.make_room()?;
+        let Runtime { engine, session, health, .. } = self;
         health.guard(|| {
             let roots: Vec<_> = tensors.iter().map(|t| t.root()).collect();
             let pending = engine.start(&mut session.state(), &roots)?;
             while !engine.ready()? {
                 std::thread::yield_now();
             }
-            engine.finish(&mut session.state(), pending)
+            let mut state = session.state();
+            Ok(engine.finish(&mut state, pending)?.holding(&mut state))
         })
     }
 
@@ -78,7 +86,7 @@ impl Runtime {
     /// alone. `inputs` are the buffers that are no weights; the values may be captured afterwards ([`Runtime::realize`]), and `folded` has
     /// the constants that other graphs of the same model have computed.
     pub fn load(&mut self, values: &[&Tensor], inputs: &[u32], folded: &mut Folded) -> Result<()> {
-        let Runtime { engine, session, health } = self;
+        let Runtime { engine, session, health, .. } = self;
         health.guard(|| {
             let roots: Vec<_> = values.iter().map(|t| t.root()).collect();
             for pass in &GRAPH_PASSES {
@@ -110,16 +118,30 @@ impl Runtime {
         HostTensor::new(t.dtype(), t.shape(), self.fetch(t)?)
     }
 
+    /// Lets buffers that no tensor needs any more serve the next runs, once they are as many bytes as those in use and more than [`IDLE`].
+    fn make_room(&mut self) -> Result<()> {
+        let Runtime { engine, session, health, full } = self;
+        if engine.counters().bytes <= *full {
+            return Ok(());
+        }
+        health.guard(|| {
+            engine.collect(&mut session.state());
+            *full = engine.counters().bytes.saturating_sub(engine.idle_bytes()).saturating_mul(2).saturating_add(IDLE);
+            Ok(())
+        })
+    }
+
     /// Runs a captured computation again, on what its buffers hold now.
     pub fn replay(&mut self, r: &Replay) -> Result<Vec<Tensor>> {
-        let Runtime { engine, session, health } = self;
+        self.make_room()?;
+        let Runtime { engine, session, health, .. } = self;
         let nodes = health.guard(|| engine.replay(&mut session.state(), r, &Default::default()))?;
         Ok(nodes.into_iter().map(|u| Tensor::from_node(session, u)).collect())
     }
 
     /// Overwrites a tensor that is a buffer with bytes of its dtype.
     pub fn write(&mut self, t: &Tensor, data: &[u8]) -> Result<()> {
-        let Runtime { engine, session, health } = self;
+        let Runtime { engine, session, health, .. } = self;
         let n = t.numel();
         let id = {
             let state = session.state();
@@ -138,7 +160,7 @@ impl Runtime {
 
     /// The bytes of a tensor that was computed.
     pub fn fetch(&mut self, t: &Tensor) -> Result<Vec<u8>> {
-        let Runtime { engine, session, health } = self;
+        let Runtime { engine, session, health, .. } = self;
         health.guard(|| {
             let (ticket, dtype, boxed) = engine.read_boxed(&mut session.state(), t.root())?;
             engine.device().sync()?;
@@ -181,12 +203,51 @@ impl Runtime {
 
     /// Frees device memory that no tensor needs any more.
     pub fn collect(&mut self) {
-        let Runtime { engine, session, health } = self;
+        let Runtime { engine, session, health, .. } = self;
         // a failure shows in the next call that returns a result
         let _ = health.guard(|| {
             engine.collect(&mut session.state());
             engine.trim();
             Ok(())
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_in_a_row_take_the_memory_of_those_before() {
+        let device = crate::open("eval", 1).expect("the evaluator");
+        let mut rt = Runtime::with_host(device, NativeHost::without_cache());
+        let x = Tensor::new(rt.session(), &vec![1.0f32; 1 << 20], &[1 << 20]).expect("a tensor");
+        let y = x.add(1.0).expect("a sum");
+        let step = rt.realize(&[&y]).expect("values");
+        let mut last = Vec::new();
+        for _ in 0..60 {
+            last = rt.replay(&step).expect("values");
+        }
+        let peak = rt.counters().peak_bytes;
+        assert!(peak < 2 * IDLE, "{peak} bytes for results of 4 MiB");
+        assert_eq!(rt.to_vec::<f32>(&last[0]).expect("values")[..3], [2.0; 3]);
+        assert_eq!(rt.to_vec::<f32>(&y).expect("values")[..3], [2.0; 3]);
+    }
+
+    #[test]
+    fn a_captured_computation_keeps_what_it_reads() {
+        let device = crate::open("eval", 1).expect("the evaluator");
+        let mut rt = Runtime::with_host(device, NativeHost::without_cache());
+        let step = {
+            let x = Tensor::new(rt.session(), &[1.0f32, 2.0], &[2]).expect("a tensor");
+            rt.realize(&[&x.add(&x).expect("a sum")]).expect("values")
+        };
+        rt.collect();
+        let again = rt.replay(&step).expect("values of dropped inputs");
+        assert_eq!(rt.to_vec::<f32>(&again[0]).expect("values"), [2.0, 4.0]);
+        let held = rt.counters().bytes;
+        drop((step, again));
+        rt.collect();
+        assert!(rt.counters().bytes < held, "what only the computation needed is free");
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::contain::contain;
 use crate::handles;
+use crate::mapped::map_file;
 use crate::model::{read_file, read_regular};
+use gradloom_core::engine::Bytes;
 use gradloom_core::io::gguf::{self, Gguf};
 use gradloom_core::io::safetensors::{self, SafeTensors};
 use gradloom_core::io::{HostTensor, weights};
@@ -12,26 +14,32 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 
 /// The tensors of a file (safetensors, GGUF, npz, `torch.save`) or of all files of a `.safetensors.index.json`. Those lie beside
 /// the index; they may be symbolic links, as in folders of downloads, and are read as safetensors alone.
 pub fn load(path: &Path, session: &Session) -> Result<Vec<(String, Tensor)>> {
-    contain(|| load_all(path, session))
+    contain(|| load_all(path, session, false))
 }
 
-fn load_all(path: &Path, session: &Session) -> Result<Vec<(String, Tensor)>> {
-    let bytes = read_file(path)?;
+/// The same of files that stay as they are for as long as the tensors live: they are mapped.
+pub(crate) fn mapped(path: &Path, session: &Session) -> Result<Vec<(String, Tensor)>> {
+    load_all(path, session, true)
+}
+
+fn load_all(path: &Path, session: &Session, map: bool) -> Result<Vec<(String, Tensor)>> {
     if path.extension().is_none_or(|e| e != "json") {
-        return weights::tensors(session, Arc::new(bytes));
+        return weights::tensors(session, if map { map_file(path)? } else { Bytes::new(read_file(path)?) });
     }
+    let bytes = read_file(path)?;
     let index = safetensors::shards(&bytes)?;
     let mut files: Vec<&String> = index.iter().map(|e| &e.1).collect();
     files.sort_unstable();
     files.dedup();
     let mut out = Vec::with_capacity(index.len());
     for file in files {
-        let shard = safetensors::tensors(session, Arc::new(read_regular(&path.with_file_name(file))?))?;
+        let path = path.with_file_name(file);
+        let bytes = if map && path.is_file() { map_file(&path)? } else { Bytes::new(read_regular(&path)?) };
+        let shard = safetensors::tensors(session, bytes)?;
         out.extend(shard.into_iter().filter(|t| index.iter().any(|e| e.0 == t.0 && e.1 == *file)));
     }
     match index.iter().find(|e| out.iter().all(|t| t.0 != e.0)) {

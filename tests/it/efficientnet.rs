@@ -7,7 +7,6 @@ use gradloom::nn::{BatchNorm, Conv, Layer, Linear, Mode, Module, Role, StateDict
 use gradloom::tensor::ConvOpts;
 use gradloom::{DType, Result, Runtime, Session, Tensor};
 use gradloom_tests::here;
-use std::sync::Arc;
 
 /// Repeats, kernel, first stride, expansion, channels out (Tan and Le 2019, table 1, without squeeze and excitation).
 const STAGES: [[usize; 5]; 7] = [
@@ -147,7 +146,7 @@ fn check(device: &str) {
     let Some(file) = cached("efficientnet_lite0/model.pth", "efficientnet") else { return };
     let Some(mut rt) = here::device(device, Runtime::open(device, 2)) else { return };
     let dict: StateDict =
-        torch::tensors(rt.session(), &Arc::new(std::fs::read(file).unwrap())).unwrap().into_iter().collect();
+        torch::tensors(rt.session(), &std::fs::read(file).unwrap().into()).unwrap().into_iter().collect();
     let net = EfficientNet::new(rt.session()).unwrap();
     let left = net.load_state_dict(&dict).unwrap();
     assert!(left.iter().all(|name| name.ends_with("num_batches_tracked")), "{left:?}");

@@ -47,7 +47,7 @@ fn blocks_are_multiplied_on(device: &str) {
         let plain = gguf::decode(entry.kind, &[rows, cols], &raw).unwrap().to_f64();
         let own = gguf::write(&[], &[Data { name: "w", kind: entry.kind, shape: &[rows, cols], bytes: &raw }]).unwrap();
         let Some((_, w, Some(packed))) =
-            gguf::matrices(rt.session(), &Arc::new(own), &|_| gguf::Activations::F32).unwrap().pop()
+            gguf::matrices(rt.session(), &own.into(), &|_| gguf::Activations::F32).unwrap().pop()
         else {
             continue;
         };
@@ -97,7 +97,7 @@ fn rounded_vectors_are_multiplied_on(device: &str, activations: gguf::Activation
         let raw: Vec<u8> = blocks.take(rows * cols / entry.kind.block_elems()).flatten().copied().collect();
         let plain = gguf::decode(entry.kind, &[rows, cols], &raw).unwrap().to_f64();
         let own = gguf::write(&[], &[Data { name: "w", kind: entry.kind, shape: &[rows, cols], bytes: &raw }]).unwrap();
-        let list = gguf::matrices(rt.session(), &Arc::new(own), &|_| activations).unwrap().pop();
+        let list = gguf::matrices(rt.session(), &own.into(), &|_| activations).unwrap().pop();
         let Some((_, w, Some(packed))) = list else { continue };
         let Some(words) = packed.words() else { continue };
         assert_eq!(rt.read(&w).unwrap().to_f64(), plain, "{name}, {rows} rows on {device}");

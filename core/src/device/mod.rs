@@ -70,6 +70,9 @@ pub trait MaySend {}
 #[cfg(target_arch = "wasm32")]
 impl<T: ?Sized> MaySend for T {}
 
+/// Writes bytes, from the given one on.
+pub type Write<'a> = dyn Fn(usize, &mut [u8]) + Sync + 'a;
+
 /// A device. Errors are `Error::Device` and `Error::OutOfMemory`.
 pub trait Device: MaySend {
     /// What it can do.
@@ -93,6 +96,15 @@ pub trait Device: MaySend {
 
     /// Copies host bytes in, ordered with submitted steps.
     fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()>;
+
+    /// Has the first `len` bytes of a buffer written by `write`, which is given where in them to begin and memory for them: `step` bytes or
+    /// several times as many. Ordered with submitted steps.
+    fn upload_made(&mut self, buf: BufId, len: usize, step: usize, write: &Write<'_>) -> Result<()> {
+        let _ = step;
+        let mut all = vec![0; len];
+        write(0, &mut all);
+        self.upload(buf, 0, &all)
+    }
 
     /// Starts compiling kernels; they may be named in `submit` once [`Device::ready`] is true.
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>>;

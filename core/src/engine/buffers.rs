@@ -162,6 +162,11 @@ impl Engine {
         }
     }
 
+    /// Bytes of device memory that are kept for the next runs.
+    pub fn idle_bytes(&self) -> usize {
+        self.pool.bytes()
+    }
+
     /// Gives device memory that is kept for the next runs back.
     pub fn trim(&mut self) {
         let all = self.pool.clear();
@@ -200,18 +205,21 @@ impl Engine {
         };
         if let Some(data) = &info.host {
             // what is stored as it is goes in parts
-            let end = if stored == dtype { from.saturating_add(most).min(data.len()) } else { data.len() };
-            let done = if stored == dtype {
-                self.device.upload(buf, from, &data[from..end])
-            } else {
+            let len = data.len();
+            let end = if stored == dtype { from.saturating_add(most).min(len) } else { len };
+            let done = if stored != dtype {
                 self.device.upload(buf, 0, &convert(data, dtype, stored))
+            } else if let (Some((made, step)), (0, true)) = (data.made(), (from, end == len)) {
+                self.device.upload_made(buf, len, step, &|at, out| made.write(at, out))
+            } else {
+                self.device.upload(buf, from, &data[from..end])
             };
             self.half = Some(Half { id, buf, bytes, done: end });
             if let Err(e) = done {
                 self.drop_half();
                 return Err(e);
             }
-            if end < data.len() {
+            if end < len {
                 return Ok(false);
             }
             self.half = None;

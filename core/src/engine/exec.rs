@@ -147,6 +147,8 @@ pub struct Replay {
     session: Weak<()>,
     externals: Vec<u32>,
     shapes: Vec<Vec<usize>>,
+    /// Keeps the buffers that it reads and writes.
+    hold: Option<Arc<()>>,
 }
 
 impl Engine {
@@ -334,7 +336,7 @@ impl Engine {
         let shapes: Vec<Vec<usize>> = p.nodes.iter().map(|&u| state.graph.shape(u).to_vec()).collect();
         let Pending { held, externals, nodes } = p;
         let session = Arc::downgrade(state.identity());
-        self.running(state, Replay { held, session, externals, shapes }, nodes)
+        self.running(state, Replay { held, session, externals, shapes, hold: None }, nodes)
     }
 
     /// The same for a captured computation, as [`Engine::replay`] has it. [`Engine::values`] gives its results.
@@ -572,6 +574,13 @@ impl Replay {
     /// One that does not keep its plan in the engine: ask [`Engine::has`] before each use.
     pub fn unpinned(mut self) -> Replay {
         self.held.pin = None;
+        self
+    }
+
+    /// One that keeps the buffers it reads and writes, whether or not a tensor needs them: it can run again after the tensors that it was
+    /// captured from were dropped. Other ones fail with `E_INTERNAL` then.
+    pub fn holding(mut self, state: &mut State) -> Replay {
+        self.hold = Some(state.hold(&self.externals));
         self
     }
 

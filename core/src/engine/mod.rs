@@ -30,5 +30,5 @@ pub use exec::{Counters, Engine, Pending, Replay, close};
 pub use passes::{GRAPH_PASSES, GraphPass};
 pub use plan::{Compiled, Place, Plan};
 pub use start::{Running, Starting};
-pub use state::{BufferInfo, Bytes, RootId, State};
+pub use state::{BufferInfo, Bytes, HostBytes, RootId, State};
 pub use watch::Watcher;

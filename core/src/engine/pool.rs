@@ -36,6 +36,11 @@ impl Pool {
         self.drain(|since| since < oldest)
     }
 
+    /// Bytes of all that is kept.
+    pub(super) fn bytes(&self) -> usize {
+        self.free.iter().map(|(bytes, list)| bytes * list.len()).sum()
+    }
+
     /// Everything.
     pub(super) fn clear(&mut self) -> Vec<(BufId, usize)> {
         self.drain(|_| true)

@@ -10,45 +10,122 @@ use crate::util::sort::ascending;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+
+/// Bytes on the host that tensors share: memory, a mapped file, or what is made where it is wanted.
+pub trait HostBytes: Send + Sync {
+    /// How many.
+    fn len(&self) -> usize;
+
+    /// Are there none?
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of them, in memory of the host.
+    fn bytes(&self) -> &[u8];
+
+    /// For bytes that are made where they are wanted: how many are made together. `None` where they lie in memory.
+    fn step(&self) -> Option<usize> {
+        None
+    }
+
+    /// Writes the bytes from `at` on; that and the length of `out` are multiples of the step.
+    fn write(&self, at: usize, out: &mut [u8]) {
+        out.copy_from_slice(&self.bytes()[at..][..out.len()]);
+    }
+}
+
+impl HostBytes for Vec<u8> {
+    fn len(&self) -> usize {
+        Vec::len(self)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
 
 /// A slice of shared bytes: a whole upload, or one tensor inside a model file that is kept once.
 #[derive(Clone)]
 pub struct Bytes {
-    data: Arc<Vec<u8>>,
+    data: Arc<dyn HostBytes>,
     range: Range<usize>,
 }
 
 impl Bytes {
     /// All of `data`.
     pub fn new(data: Vec<u8>) -> Bytes {
-        let range = 0..data.len();
-        Bytes { data: Arc::new(data), range }
+        Bytes::of(Arc::new(data))
     }
 
-    /// `range` of `data`, without a copy; `None` if it is not inside.
-    pub fn slice_of(data: Arc<Vec<u8>>, range: Range<usize>) -> Option<Bytes> {
-        (range.start <= range.end && range.end <= data.len()).then_some(Bytes { data, range })
+    /// All of bytes that may lie anywhere.
+    pub fn of(data: Arc<dyn HostBytes>) -> Bytes {
+        let range = 0..data.len();
+        Bytes { data, range }
+    }
+
+    /// A part of them, without a copy; `None` if it is not inside.
+    pub fn slice(&self, range: Range<usize>) -> Option<Bytes> {
+        if range.start > range.end || range.end > self.range.len() {
+            return None;
+        }
+        let range = self.range.start + range.start..self.range.start + range.end;
+        Some(Bytes { data: self.data.clone(), range })
+    }
+
+    /// How many. Those that are made where they are wanted are not made for it.
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Are there none?
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// A copy of them.
+    pub fn in_memory(&self) -> Vec<u8> {
+        let Some((made, _)) = self.made() else { return self.to_vec() };
+        let mut all = vec![0; self.range.len()];
+        made.write(0, &mut all);
+        all
+    }
+
+    /// Does anybody else hold the same bytes? Then holding them too costs nothing.
+    pub fn is_shared(&self) -> bool {
+        self.made().is_some() || Arc::strong_count(&self.data) > 1
+    }
+
+    /// Bytes all of which are made where they are wanted ([`HostBytes::step`]), and how many of them together.
+    pub fn made(&self) -> Option<(&dyn HostBytes, usize)> {
+        let step = self.data.step().filter(|_| self.range.len() == self.data.len())?;
+        Some((&*self.data, step))
     }
 }
 
-impl Bytes {
-    /// Does anybody else hold the same bytes? Then holding them too costs nothing.
-    pub fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.data) > 1
+impl From<Arc<Vec<u8>>> for Bytes {
+    fn from(data: Arc<Vec<u8>>) -> Bytes {
+        Bytes::of(data)
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(data: Vec<u8>) -> Bytes {
+        Bytes::new(data)
     }
 }
 
 impl std::ops::Deref for Bytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.data[self.range.clone()]
+        &self.data.bytes()[self.range.clone()]
     }
 }
 
 impl std::fmt::Debug for Bytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Bytes({})", self.len())
+        write!(f, "Bytes({})", self.range.len())
     }
 }
 
@@ -100,6 +177,8 @@ pub struct State {
     /// Bytes of the buffers made since the last compaction, and how often those that it found were nearly all alive.
     fresh_bytes: usize,
     in_vain: u32,
+    /// Buffers that captured computations need, for as long as those live.
+    holds: Vec<(Weak<()>, Vec<u32>)>,
 }
 
 impl Default for State {
@@ -123,6 +202,7 @@ impl State {
             live_at_compact: 0,
             fresh_bytes: 0,
             in_vain: 0,
+            holds: Vec::new(),
         }
     }
 
@@ -362,8 +442,18 @@ impl State {
         self.fresh_bytes > self.graph.len().saturating_mul(BYTES_PER_NODE << self.in_vain)
     }
 
+    /// Keeps buffers until the returned token and its clones are dropped, whether or not a live root reaches them.
+    pub(super) fn hold(&mut self, ids: &[u32]) -> Arc<()> {
+        if self.holds.len() == self.holds.capacity() {
+            self.holds.retain(|(by, _)| by.strong_count() > 0);
+        }
+        let token = Arc::new(());
+        self.holds.push((Arc::downgrade(&token), ids.to_vec()));
+        token
+    }
+
     /// Drops every node that no live root reaches. Every [`UOp`] held outside of the root table dies. Returns the ids of the
-    /// buffers that died with them, for the engine to free.
+    /// buffers that died with them, for the engine to free; those that a captured computation holds stay.
     pub fn compact(&mut self) -> Vec<u32> {
         let live: Vec<(RootId, UOp)> = self.live_roots().collect();
         let nodes: Vec<UOp> = live.iter().map(|&(_, u)| u).collect();
@@ -375,6 +465,8 @@ impl State {
         self.graph = graph;
         self.live_at_compact = self.graph.len();
         let mut kept: Vec<u32> = self.graph.iter().filter_map(|u| self.buffer_id(u)).collect();
+        self.holds.retain(|(by, _)| by.strong_count() > 0);
+        kept.extend(self.holds.iter().flat_map(|(_, ids)| ids));
         ascending(&mut kept);
         let mut dead: Vec<u32> = self.buffers.keys().copied().filter(|id| kept.binary_search(id).is_err()).collect();
         ascending(&mut dead);

@@ -7,7 +7,6 @@
 
 use crate::util::sort;
 use std::ops::Range;
-use std::sync::Arc;
 
 use super::bytes::Cursor;
 use super::json::{self, Json};
@@ -19,11 +18,12 @@ use crate::tensor::{Session, Tensor};
 
 /// The tensors of a whole file in a session, by name in the order of their data. Bytes are shared with the file until a
 /// device needs them.
-pub fn tensors(session: &Session, file: Arc<Vec<u8>>) -> Result<Vec<(String, Tensor)>> {
+pub fn tensors(session: &Session, file: impl Into<Bytes>) -> Result<Vec<(String, Tensor)>> {
+    let file = file.into();
     let index = SafeTensors::parse(&file)?;
     let one = |e: Entry| {
         let range = e.range.start as usize..e.range.end as usize;
-        let bytes = Bytes::slice_of(file.clone(), range).ok_or_else(|| err("a tensor lies outside of the file"))?;
+        let bytes = file.slice(range).ok_or_else(|| err("a tensor lies outside of the file"))?;
         Ok((e.name, Tensor::from_bytes(session, e.dtype, &e.shape, bytes)?))
     };
     index.entries.into_iter().map(one).collect()

@@ -6,7 +6,6 @@ use super::{HostTensor, gguf, npz, safetensors, torch};
 use crate::engine::Bytes;
 use crate::error::{Error, Result};
 use crate::tensor::{Session, Tensor};
-use std::sync::Arc;
 
 /// A format of files of tensors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +51,8 @@ impl Format {
 }
 
 /// The tensors of a whole file in a session, by name. Bytes are shared with the file where its format allows.
-pub fn tensors(session: &Session, file: Arc<Vec<u8>>) -> Result<Vec<(String, Tensor)>> {
+pub fn tensors(session: &Session, file: impl Into<Bytes>) -> Result<Vec<(String, Tensor)>> {
+    let file = file.into();
     match Format::of(&file)? {
         Format::SafeTensors => safetensors::tensors(session, file),
         Format::Gguf => gguf::tensors(session, &file),
@@ -101,7 +101,7 @@ mod tests {
         for format in [Format::SafeTensors, Format::Npz, Format::Gguf] {
             let file = write(format, &[("a", &a), ("b", &b)]).unwrap();
             assert_eq!(Format::of(&file).unwrap(), format);
-            let list = tensors(&Session::new(), Arc::new(file)).unwrap();
+            let list = tensors(&Session::new(), file).unwrap();
             let mut shapes: Vec<_> = list.iter().map(|(n, t)| (n.as_str(), t.dtype(), t.shape())).collect();
             shapes.sort_by_key(|s| s.0);
             assert_eq!(shapes, [("a", a.dtype, vec![2]), ("b", b.dtype, vec![])]);

@@ -9,11 +9,11 @@ use super::arch::{Act, Block, Feed, Norm, Pairs, Place};
 use super::config::{Config, Rope, unsupported};
 use super::{err, names};
 use crate::dtype::DType;
+use crate::engine::Bytes;
 use crate::error::{Error, Result};
 use crate::io::gguf::{self, Activations, Gguf, Packed};
 use crate::tensor::{Session, Tensor};
 use rustc_hash::FxHashMap;
-use std::sync::Arc;
 
 /// The launch variable that says how many tokens came before.
 pub const POSITION: &str = "position";
@@ -104,24 +104,19 @@ impl Decoder {
     ///
     /// # Errors
     /// `E_UNSUPPORTED` for an architecture that is not there, `E_MODEL` for weights that are missing or of another shape.
-    pub fn from_gguf(session: &Session, file: &Arc<Vec<u8>>, room: usize) -> Result<Decoder> {
+    pub fn from_gguf(session: &Session, file: &Bytes, room: usize) -> Result<Decoder> {
         Decoder::from_gguf_for(session, file, room, Activations::F32)
     }
 
     /// The same, where such activations are multiplied with quantised matrices.
-    pub fn from_gguf_for(
-        session: &Session,
-        file: &Arc<Vec<u8>>,
-        room: usize,
-        activations: Activations,
-    ) -> Result<Decoder> {
+    pub fn from_gguf_for(session: &Session, file: &Bytes, room: usize, activations: Activations) -> Result<Decoder> {
         Decoder::from_parts(session, std::slice::from_ref(file), room, activations)
     }
 
     /// The same of all files of a split model, in order.
     pub fn from_parts(
         session: &Session,
-        files: &[Arc<Vec<u8>>],
+        files: &[Bytes],
         room: usize,
         activations: Activations,
     ) -> Result<Decoder> {
@@ -556,7 +551,7 @@ impl Decoder {
 }
 
 /// The index of a split model, and the values of [`FACTORS`].
-fn joined(files: &[Arc<Vec<u8>>]) -> Result<(Gguf, Option<Vec<f64>>)> {
+fn joined(files: &[Bytes]) -> Result<(Gguf, Option<Vec<f64>>)> {
     let (mut index, mut factors): (Option<Gguf>, _) = (None, None);
     for (already, file) in files.iter().enumerate() {
         let next = Gguf::parse(file)?;

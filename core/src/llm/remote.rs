@@ -258,7 +258,7 @@ impl Remote {
                     self.factors = Some(gguf::decode(e.kind, &e.shape, bytes)?.to_f64());
                     return Ok(Vec::new());
                 }
-                let (t, packed) = gguf::matrix_of(&self.session, e, bytes, gguf::Activations::F32)?;
+                let (t, packed) = gguf::matrix_of(&self.session, e, &Bytes::new(bytes.to_vec()), gguf::Activations::F32)?;
                 (e.name.clone(), t, packed)
             }
         };
@@ -394,7 +394,7 @@ impl Remote {
         for u in s.graph.reachable(nodes) {
             let Some(number) = s.buffer_id(u).filter(|id| self.known.insert(*id)) else { continue };
             let Some(info) = s.buffer_mut(number) else { continue };
-            let bytes = info.host.take().map(|b| b.to_vec()).unwrap_or_default();
+            let bytes = info.host.take().map(|b| b.in_memory()).unwrap_or_default();
             out.push(Buffer { number, dtype: info.dtype, len: info.len, bytes });
         }
         out

@@ -14,7 +14,7 @@ mod pool;
 mod x86;
 
 use crate::memory::{Block, Guard};
-use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
+use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View, Write};
 use gradloom_core::render::Source;
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
@@ -160,6 +160,30 @@ impl CpuDevice {
     }
 }
 
+/// Bytes that are copied together, where threads share that.
+const COPIED: usize = 64 << 10;
+/// Bytes that are worth another thread, which takes some ten microseconds to begin.
+const WORTH_A_THREAD: usize = 1 << 20;
+
+/// Has memory written by some threads, several times `step` bytes by each.
+fn in_parts(threads: usize, to: &mut [u8], step: usize, write: &Write<'_>) {
+    let parts = threads.min(to.len() / WORTH_A_THREAD).max(1);
+    let part = to.len().div_ceil(parts).next_multiple_of(step.max(1));
+    if parts == 1 || part >= to.len() {
+        return write(0, to);
+    }
+    std::thread::scope(|s| {
+        let mut all = to.chunks_mut(part).enumerate();
+        let own = all.next();
+        for (i, to) in all {
+            s.spawn(move || write(i * part, to));
+        }
+        if let Some((_, to)) = own {
+            write(0, to);
+        }
+    });
+}
+
 impl Device for CpuDevice {
     fn target(&self) -> &Target {
         &self.target
@@ -181,7 +205,15 @@ impl Device for CpuDevice {
         let bad = self.bad(format!("upload of {} bytes at {offset} to buffer {}", data.len(), buf.0));
         let block = self.buffers.get_mut(&buf).ok_or(bad.clone())?;
         let end = offset.checked_add(data.len()).ok_or(bad.clone())?;
-        block.bytes_mut().get_mut(offset..end).ok_or(bad)?.copy_from_slice(data);
+        let to = block.bytes_mut().get_mut(offset..end).ok_or(bad)?;
+        in_parts(self.pool.threads(), to, COPIED, &|at, out| out.copy_from_slice(&data[at..][..out.len()]));
+        Ok(())
+    }
+
+    fn upload_made(&mut self, buf: BufId, len: usize, step: usize, write: &Write<'_>) -> Result<()> {
+        let bad = self.bad(format!("upload of {len} bytes to buffer {}", buf.0));
+        let block = self.buffers.get_mut(&buf).ok_or(bad.clone())?;
+        in_parts(self.pool.threads(), block.bytes_mut().get_mut(..len).ok_or(bad)?, step, write);
         Ok(())
     }
 

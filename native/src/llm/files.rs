@@ -1,6 +1,7 @@
 //! What the files of a language model have: a GGUF file or several, or a folder of Hugging Face's.
 
 use super::{Activations, Decoder, ends, ends_of};
+use crate::mapped::map_file;
 use crate::model::read_file;
 use crate::text::{self, ChatTemplate, Tokenizer};
 use crate::weights;
@@ -9,7 +10,6 @@ use gradloom_core::io::json::Json;
 use gradloom_core::tensor::Session;
 use gradloom_core::{Error, Result};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// The graph's source, and what the files know of text.
 pub(super) type Parts = (Decoder, Option<Tokenizer>, Option<ChatTemplate>, Vec<u32>);
@@ -18,12 +18,12 @@ pub(super) fn from_gguf(path: &Path, session: &Session, room: usize, activations
     let names = parts(path);
     let mut files = Vec::with_capacity(names.len());
     for name in &names {
-        let file = read_file(name)?;
+        let file = map_file(name)?;
         if !file.starts_with(b"GGUF") {
             let what = "a GGUF file, or a folder with config.json and safetensors, is wanted";
             return Err(Error::Input { name: name.display().to_string(), what: what.into() });
         }
-        files.push(Arc::new(file));
+        files.push(file);
     }
     let first = files.first().ok_or_else(|| Error::Internal("a path names a file".into()))?;
     let index = Gguf::parse(first)?;
@@ -65,7 +65,7 @@ pub(super) fn from_folder(path: &Path, session: &Session, room: usize) -> Result
     let config = read_file(&path.join("config.json"))?;
     let index = path.join("model.safetensors.index.json");
     let index = if index.exists() { index } else { path.join("model.safetensors") };
-    let decoder = Decoder::from_tensors(session, &config, weights::load(&index, session)?, room)?;
+    let decoder = Decoder::from_tensors(session, &config, weights::mapped(&index, session)?, room)?;
     let have = |name: &str| Some(path.join(name)).filter(|p: &PathBuf| p.exists());
     let tokenizer = have("tokenizer.json").and_then(|p| text::load(&p).ok());
     let settings = have("tokenizer_config.json");

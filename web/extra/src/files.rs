@@ -2,6 +2,7 @@
 //! models as ONNX; and files of image data sets.
 
 use crate::throw;
+use gradloom_core::engine::Bytes;
 use gradloom_core::io::gguf::{self, Entry, Gguf};
 use gradloom_core::io::images::{self, Cifar};
 use gradloom_core::io::tflite;
@@ -60,7 +61,7 @@ impl GgufIndex {
             }
             let session = Session::new();
             session.state().draws = draws;
-            let tensor = gguf::tensor_of(&session, entry, bytes)?;
+            let tensor = gguf::tensor_of(&session, entry, &Bytes::new(bytes.to_vec()))?;
             wire::write(&session, &[tensor], &[])
         };
         run().map_err(throw)

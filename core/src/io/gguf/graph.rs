@@ -3,17 +3,17 @@
 //! them. What needs larger tables is decoded at load.
 #![deny(clippy::unwrap_used)]
 
-use super::blocks::{self, E2M1, IQ4, e8m0_half};
-use super::{Activations, Entry, Gguf, Kind, Packed, Words, decode, packed, words};
+use super::blocks::{E2M1, IQ4};
+use super::planes::{Order, Plane, group_of, moved, planes};
+use super::{Activations, Entry, Gguf, Kind, Packed, Words, decode, err, packed, words};
 use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::Result;
 use crate::tensor::{Session, Tensor};
-use std::sync::Arc;
 
 /// The tensors of a whole file in a session, by name in file order. Plain elements have their dtype and share the file's
 /// bytes; blocks are f32 that is computed where it is read. Realize one to have its elements in memory.
-pub fn tensors(session: &Session, file: &Arc<Vec<u8>>) -> Result<Vec<(String, Tensor)>> {
+pub fn tensors(session: &Session, file: &Bytes) -> Result<Vec<(String, Tensor)>> {
     let all = matrices(session, file, &|_| Activations::F32)?;
     Ok(all.into_iter().map(|(name, t, _)| (name, t)).collect())
 }
@@ -21,28 +21,22 @@ pub fn tensors(session: &Session, file: &Arc<Vec<u8>>) -> Result<Vec<(String, Te
 /// The same, with the blocks of those matrices that can be multiplied as they are, each with such activations as are said of its name.
 pub fn matrices(
     session: &Session,
-    file: &Arc<Vec<u8>>,
+    file: &Bytes,
     activations: &dyn Fn(&str) -> Activations,
 ) -> Result<Vec<(String, Tensor, Option<Packed>)>> {
     let index = Gguf::parse(file)?;
     let mut out = Vec::with_capacity(index.entries.len());
     for e in index.entries {
-        let raw = e.bytes(file)?;
-        let (t, packed) = match e.kind.plain() {
-            Some(dtype) => {
-                let range = e.range.start as usize..e.range.end as usize;
-                let bytes = Bytes::slice_of(file.clone(), range).unwrap_or_else(|| Bytes::new(raw.to_vec()));
-                (Tensor::from_bytes(session, dtype, &e.shape, bytes)?, None)
-            }
-            None => tensor(session, e.kind, &e.shape, raw, activations(&e.name))?,
-        };
+        let range = e.range.start as usize..e.range.end as usize;
+        let raw = file.slice(range).ok_or_else(|| err("a tensor lies outside of the file"))?;
+        let (t, packed) = matrix_of(session, &e, &raw, activations(&e.name))?;
         out.push((e.name, t, packed));
     }
     Ok(out)
 }
 
 /// One tensor of a file from its bytes alone, as [`tensors`] makes it.
-pub fn tensor_of(session: &Session, e: &Entry, raw: &[u8]) -> Result<Tensor> {
+pub fn tensor_of(session: &Session, e: &Entry, raw: &Bytes) -> Result<Tensor> {
     Ok(matrix_of(session, e, raw, Activations::F32)?.0)
 }
 
@@ -50,18 +44,13 @@ pub fn tensor_of(session: &Session, e: &Entry, raw: &[u8]) -> Result<Tensor> {
 pub fn matrix_of(
     session: &Session,
     e: &Entry,
-    raw: &[u8],
+    raw: &Bytes,
     activations: Activations,
 ) -> Result<(Tensor, Option<Packed>)> {
     match e.kind.plain() {
-        Some(dtype) => Ok((Tensor::from_bytes(session, dtype, &e.shape, Bytes::new(raw.to_vec()))?, None)),
+        Some(dtype) => Ok((Tensor::from_bytes(session, dtype, &e.shape, raw.clone())?, None)),
         None => tensor(session, e.kind, &e.shape, raw, activations),
     }
-}
-
-/// Are codes signed bytes? As words they are moved by 128.
-pub(super) fn moved(kind: Kind) -> bool {
-    kind == Kind::Q8_0
 }
 
 /// One quantised tensor from its bytes: its elements, and its blocks if [`Packed`] has their kind.
@@ -69,7 +58,7 @@ pub(super) fn tensor(
     session: &Session,
     kind: Kind,
     shape: &[usize],
-    raw: &[u8],
+    raw: &Bytes,
     activations: Activations,
 ) -> Result<(Tensor, Option<Packed>)> {
     let row = shape.last().copied().unwrap_or(1);
@@ -77,161 +66,39 @@ pub(super) fn tensor(
         let host = decode(kind, shape, raw)?;
         return Ok((Tensor::from_bytes(session, host.dtype, shape, Bytes::new(host.data))?, None));
     }
-    let count = raw.len() / kind.block_bytes();
-    let per_row = row / kind.block_elems();
-    let mut parts: Vec<Vec<u8>> =
-        planes(kind).iter().map(|(dt, n)| Vec::with_capacity(count * n * dt.size())).collect();
-    for b in raw.chunks_exact(kind.block_bytes()) {
-        sort(kind, b, &mut parts);
-    }
-    let rows = count / per_row;
-    let mut group =
-        if shape.len() == 2 { GROUPS.into_iter().find(|g| rows.is_multiple_of(*g)).unwrap_or(1) } else { 1 };
+    let blocks = row / kind.block_elems();
+    let rows = raw.len() / kind.block_bytes() / blocks;
+    let group = if shape.len() == 2 { group_of(rows) } else { 1 };
+    let dims: Vec<i64> = shape.iter().map(|&d| d as i64).collect();
+    let plane = |order: Order, i: usize| {
+        let (dtype, [runs, len]) = order.elements(i);
+        let shape = [rows / order.group, blocks, len, runs, order.group];
+        Tensor::from_bytes(session, dtype, &shape, order.plane(raw, i))
+    };
     if words::INTEGERS
         && activations != Activations::F32
         && group > 1
         && let Some(layout) = packed::layout(kind)
     {
-        group = layout.most_rows().min(group);
-        let mut planes_of = Vec::with_capacity(parts.len());
-        for (i, (&(dtype, n), mut bytes)) in planes(kind).iter().zip(parts).enumerate() {
-            let codes = packed::has_codes(kind, i);
-            if codes && moved(kind) {
-                bytes.iter_mut().for_each(|b| *b ^= 0x80);
-            }
-            let (dtype, n) = if codes { (DType::I32, n / 4) } else { (dtype, n) };
-            let bytes = interleaved(&bytes, group, per_row, [1, n], dtype.size());
-            planes_of.push(Tensor::from_bytes(session, dtype, &[rows / group, per_row, n, group], Bytes::new(bytes))?);
-        }
+        let order = Order { kind, group: layout.most_rows().min(group), blocks, words: true };
+        let planes_of = (0..planes(kind).len()).map(|i| plane(order, i)?.squeeze(3)).collect::<Result<Vec<_>>>()?;
         let codes = |(i, p): (usize, &Tensor)| match packed::has_codes(kind, i) {
             true if moved(kind) => less(&words::bytes(p)?, 128),
             true => words::bytes(p),
             false => Ok(p.clone()),
         };
         let p = planes_of.iter().enumerate().map(codes).collect::<Result<Vec<_>>>()?;
-        let all = elements(kind, &p)?.reshape(&[rows / group, row, group])?;
-        let dims: Vec<i64> = shape.iter().map(|&d| d as i64).collect();
+        let all = elements(kind, &p)?.reshape(&[rows / order.group, row, order.group])?;
         let words = Words::new(kind, activations, planes_of, [rows, row]);
         return Ok((all.transpose(1, 2)?.reshape(&dims)?, Some(Packed::of_words(kind, words))));
     }
-    let mut p = Vec::with_capacity(parts.len());
-    for (i, ((dtype, n), bytes)) in planes(kind).iter().zip(parts).enumerate() {
-        // without groups in the order of the file
-        let len = if group > 1 { packed::run_of(kind, i, *n) } else { *n };
-        let bytes = if group > 1 { interleaved(&bytes, group, per_row, [n / len, len], dtype.size()) } else { bytes };
-        let plane =
-            Tensor::from_bytes(session, *dtype, &[rows / group, per_row, len, n / len, group], Bytes::new(bytes))?;
-        p.push(plane.transpose(2, 3)?.reshape(&[rows / group, per_row, *n, group])?);
-    }
-    let dims: Vec<i64> = shape.iter().map(|&d| d as i64).collect();
+    let order = Order { kind, group, blocks, words: false };
+    let in_order =
+        |(i, p): (usize, &Plane)| plane(order, i)?.transpose(2, 3)?.reshape(&[rows / group, blocks, p.n, group]);
+    let p = planes(kind).iter().enumerate().map(in_order).collect::<Result<Vec<_>>>()?;
     // in the order in which they lie: what stores them stores neighbours
     let all = elements(kind, &p)?.reshape(&[rows / group, row, group])?;
     Ok((all.transpose(1, 2)?.reshape(&dims)?, Packed::new(kind, shape, &p)?))
-}
-
-/// Rows of a matrix that lie interleaved, element by element: they are the lanes of a product, so that vectors are loaded where
-/// they are, nothing is added up across lanes, and scales come as vectors too. The most that divides the rows is taken.
-const GROUPS: [usize; 3] = [64, 32, 16];
-
-/// Each `group` rows with the elements of a place side by side. Of the `runs` runs of `len` elements that a block has, first come the
-/// first elements of each: a product takes all runs at once, and so reads one stream.
-fn interleaved(bytes: &[u8], group: usize, blocks: usize, [runs, len]: [usize; 2], size: usize) -> Vec<u8> {
-    let (n, row) = (runs * len, blocks * runs * len * size);
-    let mut out = vec![0; bytes.len()];
-    for (from, to) in bytes.chunks_exact(group * row).zip(out.chunks_exact_mut(group * row)) {
-        // a block's lines of all rows stay in the first caches meanwhile
-        for block in 0..blocks {
-            for (r, from) in from.chunks_exact(row).enumerate() {
-                for (at, x) in from[block * n * size..][..n * size].chunks_exact(size).enumerate() {
-                    let place = block * n + at % len * runs + at / len;
-                    to[(place * group + r) * size..][..size].copy_from_slice(x);
-                }
-            }
-        }
-    }
-    out
-}
-
-const F16: DType = DType::F16;
-const U8: DType = DType::U8;
-const I8: DType = DType::I8;
-
-/// Dtype and elements of each plane of a block; none for a kind that is decoded at load.
-fn planes(kind: Kind) -> &'static [(DType, usize)] {
-    match kind {
-        Kind::Q4_0 | Kind::IQ4_NL => &[(F16, 1), (U8, 16)],
-        Kind::Q4_1 => &[(F16, 1), (F16, 1), (U8, 16)],
-        Kind::Q5_0 => &[(F16, 1), (U8, 4), (U8, 16)],
-        Kind::Q5_1 => &[(F16, 1), (F16, 1), (U8, 4), (U8, 16)],
-        Kind::Q8_0 => &[(F16, 1), (I8, 32)],
-        Kind::Q2_K => &[(F16, 1), (F16, 1), (U8, 16), (U8, 16), (U8, 64)],
-        Kind::Q3_K => &[(F16, 1), (I8, 16), (U8, 32), (U8, 64)],
-        Kind::Q4_K => &[(F16, 1), (F16, 1), (U8, 8), (U8, 8), (U8, 128)],
-        Kind::Q5_K => &[(F16, 1), (F16, 1), (U8, 8), (U8, 8), (U8, 32), (U8, 128)],
-        Kind::Q6_K => &[(F16, 1), (I8, 16), (U8, 64), (U8, 128)],
-        Kind::TQ2_0 => &[(F16, 1), (U8, 64)],
-        Kind::IQ4_XS => &[(F16, 1), (I8, 8), (U8, 128)],
-        Kind::MXFP4 => &[(DType::BF16, 1), (U8, 16)],
-        _ => &[],
-    }
-}
-
-/// Appends a block to the planes of its kind.
-fn sort(kind: Kind, b: &[u8], p: &mut [Vec<u8>]) {
-    let signed = |s: i8| s as u8;
-    match kind {
-        Kind::Q2_K => {
-            p[0].extend(&b[80..82]);
-            p[1].extend(&b[82..84]);
-            p[2].extend(b[..16].iter().map(|s| s & 15));
-            p[3].extend(b[..16].iter().map(|s| s >> 4));
-            p[4].extend(&b[16..80]);
-        }
-        Kind::Q3_K => {
-            p[0].extend(&b[108..110]);
-            p[1].extend(blocks::q3_scales(&b[96..]).map(signed));
-            p[2].extend(&b[..32]);
-            p[3].extend(&b[32..96]);
-        }
-        Kind::Q4_K | Kind::Q5_K => {
-            let (scales, mins) = blocks::q4_scales(&b[4..]);
-            p[0].extend(&b[..2]);
-            p[1].extend(&b[2..4]);
-            p[2].extend(scales);
-            p[3].extend(mins);
-            p[4].extend(&b[16..if kind == Kind::Q4_K { 144 } else { 48 }]);
-            if kind == Kind::Q5_K {
-                p[5].extend(&b[48..]);
-            }
-        }
-        Kind::Q6_K => {
-            p[0].extend(&b[208..]);
-            p[1].extend(&b[192..208]);
-            p[2].extend(&b[128..192]);
-            p[3].extend(&b[..128]);
-        }
-        Kind::TQ2_0 => {
-            p[0].extend(&b[64..]);
-            p[1].extend(&b[..64]);
-        }
-        Kind::IQ4_XS => {
-            p[0].extend(&b[..2]);
-            p[1].extend(blocks::iq4_scales(b).map(signed));
-            p[2].extend(&b[8..]);
-        }
-        Kind::MXFP4 => {
-            p[0].extend(e8m0_half(b[0]).to_le_bytes());
-            p[1].extend(&b[1..]);
-        }
-        // scales, then bits, as they lie in the file
-        _ => {
-            let mut at = 0;
-            for ((dt, n), p) in planes(kind).iter().zip(p) {
-                p.extend(&b[at..at + n * dt.size()]);
-                at += n * dt.size();
-            }
-        }
-    }
 }
 
 /// Elements `[rows / group, blocks, .., group]` as f32 from planes `[rows / group, blocks, n, group]`.

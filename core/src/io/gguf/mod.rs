@@ -10,6 +10,7 @@ mod blocks;
 mod graph;
 mod kinds;
 mod packed;
+mod planes;
 #[cfg(test)]
 mod tests;
 mod words;

@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 /// A matrix in blocks, sorted into planes.
 pub struct Packed {
     kind: Kind,
-    /// `[rows, blocks, n]`, as `graph::planes` lists them; in memory rows may be interleaved.
+    /// `[rows, blocks, n]`, as `planes::planes` lists them; in memory rows may be interleaved.
     planes: Vec<Tensor>,
     rows: usize,
     cols: usize,

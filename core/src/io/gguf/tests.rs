@@ -139,11 +139,10 @@ fn graphs_give_the_same_elements() {
     use crate::device::EvalDevice;
     use crate::engine::Engine;
     use crate::tensor::Session;
-    use std::sync::Arc;
     let session = Session::new();
     let mut engine = Engine::new(Box::new(EvalDevice::default()));
     let want = npz::read(DECODED).unwrap();
-    for (name, t) in tensors(&session, &Arc::new(QUANTS.to_vec())).unwrap() {
+    for (name, t) in tensors(&session, &QUANTS.to_vec().into()).unwrap() {
         let Some(want) = want.iter().find(|w| w.0 == name) else { continue };
         let t = t.cast(DType::F32).unwrap();
         let pending = engine.start(&mut session.state(), &[t.root()]).unwrap();

@@ -147,7 +147,7 @@ impl Words {
         let Some(mut layout) = layout(self.kind).filter(|_| x.elems == cols) else {
             return Err(err(format!("products of {:?} with vectors of {}", self.shape, x.elems)));
         };
-        if super::graph::moved(self.kind) {
+        if super::planes::moved(self.kind) {
             layout.less += 128;
         }
         let n = x.scales.dim(0)?;

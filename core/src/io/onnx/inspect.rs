@@ -11,6 +11,7 @@ use super::proto::{Dim, TypeProto, ValueInfo, parse_model};
 use super::tensor::{ExternalData, dtype_of, elem_name, is_narrow};
 use super::value::{Constants, Cx, Value};
 use crate::dtype::DType;
+use crate::engine::Bytes;
 use crate::error::{Error, Result};
 use crate::tensor::{Session, Tensor};
 use crate::util::gather;
@@ -65,7 +66,7 @@ impl Report {
 /// Looks at a model file. Open dimensions get the sizes given for their names (`batch`) or 1. An error if the file is no model,
 /// or its graph is none.
 pub fn inspect(
-    file: impl Into<Arc<Vec<u8>>>,
+    file: impl Into<Bytes>,
     external: Arc<dyn ExternalData + Send + Sync>,
     sizes: &BTreeMap<String, usize>,
 ) -> Result<Report> {

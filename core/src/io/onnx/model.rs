@@ -19,7 +19,7 @@ const MOST_VALUES: usize = 16;
 
 /// A parsed and checked model. It keeps the file's bytes, which hold the weights.
 pub struct Model {
-    file: Arc<Vec<u8>>,
+    file: Bytes,
     external: Arc<dyn ExternalData + Send + Sync>,
     pub(super) proto: ModelProto,
     inputs: Vec<Port>,
@@ -84,18 +84,18 @@ pub fn show_dims(dims: &[Dim]) -> String {
 
 impl Model {
     /// Reads and checks a model that is all in one file.
-    pub fn parse(file: impl Into<Arc<Vec<u8>>>) -> Result<Model> {
+    pub fn parse(file: impl Into<Bytes>) -> Result<Model> {
         Model::parse_with(file, Arc::new(NoExternalData))
     }
 
     /// Reads and checks a model whose weights may lie in other files.
-    pub fn parse_with(file: impl Into<Arc<Vec<u8>>>, external: Arc<dyn ExternalData + Send + Sync>) -> Result<Model> {
+    pub fn parse_with(file: impl Into<Bytes>, external: Arc<dyn ExternalData + Send + Sync>) -> Result<Model> {
         Model::parse_of(file.into(), external, Operators::all())
     }
 
     /// The same, of a model that has these operators and no others.
     pub fn parse_of(
-        file: Arc<Vec<u8>>,
+        file: Bytes,
         external: Arc<dyn ExternalData + Send + Sync>,
         operators: Operators,
     ) -> Result<Model> {
@@ -111,7 +111,7 @@ impl Model {
 
     /// A model of a checked graph.
     pub(super) fn of(
-        file: Arc<Vec<u8>>,
+        file: Bytes,
         external: Arc<dyn ExternalData + Send + Sync>,
         proto: ModelProto,
         mut inputs: Vec<Port>,
@@ -250,7 +250,7 @@ impl Model {
     pub(super) fn shared(&self, t: &TensorProto) -> Result<Bytes> {
         if let TensorData::File(span) = &t.data
             && let Some(end) = span.start.checked_add(span.len)
-            && let Some(bytes) = Bytes::slice_of(self.file.clone(), span.start..end)
+            && let Some(bytes) = self.file.slice(span.start..end)
         {
             return Ok(bytes);
         }

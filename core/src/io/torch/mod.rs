@@ -19,7 +19,6 @@ use crate::tensor::{Session, Tensor};
 use crate::util::sort;
 use pickle::{Machine, Value, View, err};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// The deepest nesting of containers.
 const MAX_DEPTH: usize = 32;
@@ -61,7 +60,7 @@ impl Entry {
 
 /// The tensors of a whole file in a session, by name in file order. Contiguous ones share the file's bytes, and equal views
 /// of one storage (tied weights) are one tensor.
-pub fn tensors(session: &Session, file: &Arc<Vec<u8>>) -> Result<Vec<(String, Tensor)>> {
+pub fn tensors(session: &Session, file: &Bytes) -> Result<Vec<(String, Tensor)>> {
     let index = Torch::parse(file)?;
     let mut out: Vec<(String, Tensor)> = Vec::with_capacity(index.entries.len());
     let mut known: Vec<(&View, usize)> = Vec::new();
@@ -78,7 +77,7 @@ pub fn tensors(session: &Session, file: &Arc<Vec<u8>>) -> Result<Vec<(String, Te
             let bits = e.dtype() == DType::Bool && file.get(r.clone()).is_none_or(|b| b.iter().any(|&b| b > 1));
             !bits
         });
-        let bytes = match range.and_then(|r| Bytes::slice_of(file.clone(), r)) {
+        let bytes = match range.and_then(|r| file.slice(r)) {
             Some(bytes) => bytes,
             None => Bytes::new(index.to_host(file, e)?.data),
         };

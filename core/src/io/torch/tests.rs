@@ -31,7 +31,7 @@ fn checkpoints_of_both_formats_are_read() {
 #[test]
 fn tensors_share_what_the_file_shares() {
     let session = Session::new();
-    let all = tensors(&session, &Arc::new(ZIP.to_vec())).unwrap();
+    let all = tensors(&session, &ZIP.to_vec().into()).unwrap();
     let get = |name: &str| &all.iter().find(|t| t.0 == name).unwrap().1;
     assert_eq!(get("shared.0").root(), get("shared.4").root());
     assert_eq!(get("shared.1").shape(), [6, 4]);

@@ -1,0 +1,242 @@
+//! The planes that the blocks of a quantised tensor are sorted into (scales, low bits, high bits), interleaved by rows. A plane is made
+//! where it is wanted: straight from the file's bytes in a device's memory, once, by as many threads as the device likes.
+
+use super::Kind;
+use super::blocks::{self, e8m0_half};
+use super::packed;
+use crate::dtype::DType;
+use crate::engine::{Bytes, HostBytes};
+use std::sync::{Arc, OnceLock};
+
+/// Rows of a matrix that lie interleaved, element by element: they are the lanes of a product, so that vectors are loaded where
+/// they are, nothing is added up across lanes, and scales come as vectors too. The most that divides the rows is taken.
+const GROUPS: [usize; 3] = [64, 32, 16];
+
+/// How many rows of a matrix lie interleaved.
+pub(super) fn group_of(rows: usize) -> usize {
+    GROUPS.into_iter().find(|g| rows.is_multiple_of(*g)).unwrap_or(1)
+}
+
+/// What a block has of a plane.
+#[derive(Clone, Copy)]
+pub(super) struct Plane {
+    pub(super) dtype: DType,
+    /// Elements.
+    pub(super) n: usize,
+    from: From,
+}
+
+#[derive(Clone, Copy)]
+enum From {
+    /// The block's bytes from here on.
+    At(usize),
+    /// Made of the block's bytes.
+    Made(fn(&[u8], &mut [u8])),
+}
+
+impl Plane {
+    fn bytes(&self) -> usize {
+        self.n * self.dtype.size()
+    }
+}
+
+/// The most bytes of a block that are made.
+const MOST_MADE: usize = 16;
+
+const fn at(dtype: DType, n: usize, at: usize) -> Plane {
+    Plane { dtype, n, from: From::At(at) }
+}
+
+const fn made(dtype: DType, n: usize, by: fn(&[u8], &mut [u8])) -> Plane {
+    assert!(n * dtype.size() <= MOST_MADE);
+    Plane { dtype, n, from: From::Made(by) }
+}
+
+fn fill<T: Copy>(out: &mut [u8], of: &[T], f: impl Fn(T) -> u8) {
+    out.iter_mut().zip(of).for_each(|(to, x)| *to = f(*x));
+}
+
+fn four_scales(b: &[u8], out: &mut [u8]) {
+    out.copy_from_slice(&blocks::q4_scales(&b[4..]).0);
+}
+
+fn four_minima(b: &[u8], out: &mut [u8]) {
+    out.copy_from_slice(&blocks::q4_scales(&b[4..]).1);
+}
+
+/// The planes of a kind; none for one that is decoded at load.
+pub(super) fn planes(kind: Kind) -> &'static [Plane] {
+    use DType::{BF16, F16, I8, U8};
+    match kind {
+        Kind::Q4_0 | Kind::IQ4_NL => const { &[at(F16, 1, 0), at(U8, 16, 2)] },
+        Kind::Q4_1 => const { &[at(F16, 1, 0), at(F16, 1, 2), at(U8, 16, 4)] },
+        Kind::Q5_0 => const { &[at(F16, 1, 0), at(U8, 4, 2), at(U8, 16, 6)] },
+        Kind::Q5_1 => const { &[at(F16, 1, 0), at(F16, 1, 2), at(U8, 4, 4), at(U8, 16, 8)] },
+        Kind::Q8_0 => const { &[at(F16, 1, 0), at(I8, 32, 2)] },
+        Kind::Q2_K => {
+            const {
+                &[
+                    at(F16, 1, 80),
+                    at(F16, 1, 82),
+                    made(U8, 16, |b, out| fill(out, &b[..16], |s| s & 15)),
+                    made(U8, 16, |b, out| fill(out, &b[..16], |s| s >> 4)),
+                    at(U8, 64, 16),
+                ]
+            }
+        }
+        Kind::Q3_K => {
+            const {
+                &[
+                    at(F16, 1, 108),
+                    made(I8, 16, |b, out| fill(out, &blocks::q3_scales(&b[96..]), |s| s as u8)),
+                    at(U8, 32, 0),
+                    at(U8, 64, 32),
+                ]
+            }
+        }
+        Kind::Q4_K => {
+            const { &[at(F16, 1, 0), at(F16, 1, 2), made(U8, 8, four_scales), made(U8, 8, four_minima), at(U8, 128, 16)] }
+        }
+        Kind::Q5_K => {
+            const {
+                &[
+                    at(F16, 1, 0),
+                    at(F16, 1, 2),
+                    made(U8, 8, four_scales),
+                    made(U8, 8, four_minima),
+                    at(U8, 32, 16),
+                    at(U8, 128, 48),
+                ]
+            }
+        }
+        Kind::Q6_K => const { &[at(F16, 1, 208), at(I8, 16, 192), at(U8, 64, 128), at(U8, 128, 0)] },
+        Kind::TQ2_0 => const { &[at(F16, 1, 64), at(U8, 64, 0)] },
+        Kind::IQ4_XS => {
+            const { &[at(F16, 1, 0), made(I8, 8, |b, out| fill(out, &blocks::iq4_scales(b), |s| s as u8)), at(U8, 128, 8)] }
+        }
+        Kind::MXFP4 => {
+            const { &[made(BF16, 1, |b, out| out.copy_from_slice(&e8m0_half(b[0]).to_le_bytes())), at(U8, 16, 1)] }
+        }
+        _ => &[],
+    }
+}
+
+/// Where the elements of a matrix's planes lie.
+#[derive(Clone, Copy)]
+pub(super) struct Order {
+    pub(super) kind: Kind,
+    /// Rows that are interleaved.
+    pub(super) group: usize,
+    /// Blocks of a row.
+    pub(super) blocks: usize,
+    /// Codes are words of four neighbours, unsigned bytes each.
+    pub(super) words: bool,
+}
+
+/// Are codes signed bytes? As words they are moved by 128.
+pub(super) fn moved(kind: Kind) -> bool {
+    kind == Kind::Q8_0
+}
+
+impl Order {
+    /// Dtype of a plane's elements and how many a block has, `[runs, len]`: of the `runs` runs of `len` elements that a block has, first
+    /// come the first elements of each: a product takes all runs at once, and so reads one stream.
+    pub(super) fn elements(&self, plane: usize) -> (DType, [usize; 2]) {
+        let p = planes(self.kind)[plane];
+        if self.words {
+            return match packed::has_codes(self.kind, plane) {
+                true => (DType::I32, [1, p.n / 4]),
+                false => (p.dtype, [1, p.n]),
+            };
+        }
+        // without groups in the order of the file
+        let len = if self.group > 1 { packed::run_of(self.kind, plane, p.n) } else { p.n };
+        (p.dtype, [p.n / len, len])
+    }
+
+    /// A plane of the blocks in `raw`.
+    pub(super) fn plane(self, raw: &Bytes, plane: usize) -> Bytes {
+        let len = raw.len() / self.kind.block_bytes() * planes(self.kind)[plane].bytes();
+        Bytes::of(Arc::new(Interleaved { raw: raw.clone(), order: self, plane, len, all: OnceLock::new() }))
+    }
+}
+
+/// Bytes of a line of caches: the least of all machines.
+const LINE: usize = 64;
+
+/// A plane that is made of blocks.
+struct Interleaved {
+    raw: Bytes,
+    order: Order,
+    plane: usize,
+    len: usize,
+    /// For who wants all of it in memory of the host.
+    all: OnceLock<Vec<u8>>,
+}
+
+impl HostBytes for Interleaved {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.all.get_or_init(|| {
+            let mut all = vec![0; self.len];
+            self.write(0, &mut all);
+            all
+        })
+    }
+
+    fn step(&self) -> Option<usize> {
+        Some(self.order.group * self.order.blocks * planes(self.order.kind)[self.plane].bytes())
+    }
+
+    fn write(&self, at: usize, out: &mut [u8]) {
+        let (dtype, shape) = self.order.elements(self.plane);
+        match dtype.size() {
+            1 => self.lay::<1>(shape, at, out),
+            2 => self.lay::<2>(shape, at, out),
+            _ => self.lay::<4>(shape, at, out),
+        }
+    }
+}
+
+impl Interleaved {
+    /// The elements of `SIZE` bytes from a byte on, which begins a group of rows.
+    fn lay<const SIZE: usize>(&self, [runs, len]: [usize; 2], at: usize, out: &mut [u8]) {
+        let Order { kind, group, blocks, words } = self.order;
+        let (plane, one) = (planes(kind)[self.plane], kind.block_bytes());
+        let (n, row) = (runs * len, blocks * one);
+        let to = group * blocks * plane.bytes();
+        let flip = if words && moved(kind) && packed::has_codes(kind, self.plane) { 0x80 } else { 0 };
+        let rows = self.raw.get(at / to * group * row..).unwrap_or(&[]);
+        let mut own = [0; MOST_MADE];
+        for (from, out) in rows.chunks_exact(group * row).zip(out.chunks_exact_mut(to)) {
+            let out = out.as_chunks_mut::<SIZE>().0;
+            // memory is read in its order first: row by row each line would be waited for on its own
+            std::hint::black_box(from.iter().step_by(LINE).fold(0, |sum, b| sum ^ b));
+            // a block's lines of all rows stay in the first caches meanwhile
+            for (block, out) in out.chunks_exact_mut(n * group).enumerate() {
+                let from = from.get(block * one..).unwrap_or(&[]);
+                for (place, out) in out.chunks_exact_mut(group).enumerate() {
+                    let element = place % runs * len + place / runs;
+                    let From::At(at) = plane.from else { break };
+                    let from = from.get(at + element * SIZE..).unwrap_or(&[]);
+                    for (from, to) in from.chunks(row).zip(&mut *out) {
+                        *to = from.first_chunk().copied().unwrap_or(*to);
+                    }
+                    if flip != 0 {
+                        out.as_flattened_mut().iter_mut().for_each(|b| *b ^= flip);
+                    }
+                }
+                let From::Made(by) = plane.from else { continue };
+                for (r, from) in from.chunks(row).take(group).enumerate() {
+                    by(from, &mut own[..plane.bytes()]);
+                    for (element, x) in own[..plane.bytes()].as_chunks::<SIZE>().0.iter().enumerate() {
+                        out[(element % len * runs + element / len) * group + r] = *x;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Files of weights as memory: the system reads what is used, when it is used, and many processes share it.
+
+use crate::handles;
+use crate::model::read_file;
+use gradloom_core::engine::{Bytes, HostBytes};
+use gradloom_core::{Error, Result};
+use memmap2::Mmap;
+use std::path::Path;
+
+/// A file that is mapped.
+struct Mapped(Mmap);
+
+impl HostBytes for Mapped {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The bytes of a file, which must stay as it is for as long as they are in use: one that becomes shorter meanwhile ends the process. What
+/// is no regular file is read.
+///
+/// # Errors
+/// `E_INPUT` for a file that cannot be read.
+pub(crate) fn map_file(path: &Path) -> Result<Bytes> {
+    let bad = |e: std::io::Error| Error::Input { name: path.display().to_string(), what: e.to_string() };
+    let known = std::fs::metadata(path).map_err(bad)?;
+    if !known.is_file() || known.len() == 0 {
+        return read_file(path).map(Bytes::new);
+    }
+    let file = handles::open_regular(path).map_err(bad)?;
+    // SAFETY: nothing here writes to the file, and callers are told that nobody else may.
+    let map = unsafe { Mmap::map(&file) };
+    match map {
+        Ok(map) => {
+            // all of it will be read: the system may begin now
+            #[cfg(unix)]
+            let _ = map.advise(memmap2::Advice::WillNeed);
+            Ok(Bytes::of(std::sync::Arc::new(Mapped(map))))
+        }
+        // file systems without maps
+        Err(_) => read_file(path).map(Bytes::new),
+    }
+}
