@@ -313,7 +313,7 @@ impl Inner {
 
     /// A model of these operators.
     pub(crate) fn parse(&self, file: &Parts, every_value: bool, budget: &JsValue, operators: Operators) -> Result<u32> {
-        let model = Model::parse_of(file.bytes.clone(), Arc::new(NoExternalData), operators)?;
+        let model = Model::parse_of(file.bytes.clone().into(), Arc::new(NoExternalData), operators)?;
         let mut model = model.with_budget(budget_of(budget));
         if every_value {
             model = model.with_every_value();
