@@ -18,7 +18,10 @@ impl Lower<'_> {
         loop {
             let k = &self.k;
             match (k.op(x), k.src(x), k.arg(x)) {
-                (Op::Reduce, src, Arg::Reduce(ReduceOp::Add, _)) => {
+                // a condition that has the same sum in it is known once that is over: it cannot move into its loops
+                (Op::Reduce, src, Arg::Reduce(ReduceOp::Add, _))
+                    if !cond.is_some_and(|c| loops_over(k, c, &src[1..])) =>
+                {
                     ranges.extend_from_slice(&src[1..]);
                     x = src[0];
                 }
@@ -154,4 +157,9 @@ impl Lower<'_> {
         }
         true
     }
+}
+
+/// Is one of these loops a reduction's below a node?
+fn loops_over(k: &Graph, u: UOp, ranges: &[UOp]) -> bool {
+    k.reachable(&[u]).into_iter().any(|u| k.op(u) == Op::Reduce && k.src(u)[1..].iter().any(|r| ranges.contains(r)))
 }
