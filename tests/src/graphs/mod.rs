@@ -269,20 +269,14 @@ fn difference(value: &Value, dt: DType, got: &[u8], want: &[u8]) -> Option<Strin
     if got.len() != want.len() {
         return Some(format!("{} bytes instead of {}", got.len(), want.len()));
     }
-    let relative = match dt {
-        DType::F16 => 2e-3,
-        DType::BF16 => 2e-2,
-        _ => 4e-6,
-    };
-    // the order of a sum, and products that are fused with it, show in the last bits of its largest part
-    let limit = if value.rough { relative * value.scale } else { 0.0 };
+    let limit = value.limit();
     let size = dt.size();
     got.chunks(size).zip(want.chunks(size)).enumerate().find_map(|(i, (g, w))| {
         let (g, w) = (Scalar::read(dt, g), Scalar::read(dt, w));
         let (a, b) = (g.as_f64_of(dt), w.as_f64_of(dt));
-        let beyond = value.rough && (value.wild || value.scale > 1e30);
+        let beyond = value.rough() && (value.wild || value.scale > 1e30);
         let same = g == w || dt.is_float() && (beyond || a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= limit);
-        (!same).then(|| format!("element {i} is {g:?}, the evaluator has {w:?}"))
+        (!same).then(|| format!("element {i} is {g:?}, the evaluator has {w:?}, {limit:e} apart at most"))
     })
 }
 
@@ -297,6 +291,29 @@ mod tests {
             assert_eq!(Program::parse(&p.describe()), Some(p));
         }
         assert_eq!(Program::parse("fused\nadd 0 0 7 1\n"), None, "an operand that comes later");
+    }
+
+    #[test]
+    fn a_sum_in_any_order_is_within_its_limit_and_little_more() {
+        let text =
+            "fused\narange 0 0 0 18259096060983458388\nmul 0 0 0 15061666687899590519\nsum 1 1 0 9606699099437512432\n";
+        let p = Program::parse(text).expect("a program");
+        let session = Session::new();
+        let [_, terms, sum] = &p.build(&session)[..] else { panic!("three values") };
+        let (terms, sum) = (terms.clone().expect("terms"), sum.clone().expect("their sum"));
+        let root = session.state().node(terms.t.root());
+        let values = {
+            let s = session.state();
+            eval_graph(&s.graph, &[root], &mut |_| None, &|_| None).expect("no buffers").values
+        };
+        let x: Vec<f32> = values[0].data.chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let lanes = |n: usize| (0..n).map(|i| x.iter().skip(i).step_by(n).sum::<f32>()).sum::<f32>();
+        let all = [1, 2, 4, 8, 16, 64].map(lanes);
+        let apart = |a: f32| (f64::from(a) - f64::from(all[0])).abs();
+        assert!(all.iter().any(|&a| apart(a) > 0.0), "the order shows: {all:?}");
+        assert!(all.iter().all(|&a| apart(a) <= sum.limit()), "{all:?} within {}", sum.limit());
+        let sizes: f64 = x.iter().map(|v| f64::from(v.abs())).sum();
+        assert!(sum.limit() < 1e-3 * sizes, "{} of {sizes}", sum.limit());
     }
 
     #[test]

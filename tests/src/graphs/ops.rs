@@ -11,12 +11,35 @@ use gradloom_core::{DType, Result, Session, Tensor};
 #[derive(Clone)]
 pub(super) struct Value {
     pub(super) t: Tensor,
-    /// Do its last bits depend on how sums and products are grouped? Then nothing that jumps is done with it.
-    pub(super) rough: bool,
+    /// How far it may be off, in parts of `scale`: what its sums and products round, one after the other. Zero if its bits are known.
+    pub(super) rounding: f64,
     /// May it hold what is not finite? Then it is no factor: a product with zero may be taken for zero.
     pub(super) wild: bool,
     /// What no part of a sum in it is larger than.
     pub(super) scale: f64,
+}
+
+impl Value {
+    /// Do its last bits depend on how sums and products are grouped? Then nothing that jumps is done with it.
+    pub(super) fn rough(&self) -> bool {
+        self.rounding > 0.0
+    }
+
+    /// How far two devices may be apart: each is off by what it rounds, to either side.
+    pub(super) fn limit(&self) -> f64 {
+        2.0 * self.rounding * self.scale
+    }
+}
+
+/// What an operation rounds, in parts of its result: half of the distance between 1 and the next number.
+fn unit(dt: DType) -> f64 {
+    match dt {
+        DType::F16 => 2f64.powi(-11),
+        DType::BF16 => 2f64.powi(-8),
+        DType::F32 => 2f64.powi(-24),
+        DType::F64 => 2f64.powi(-53),
+        _ => 0.0,
+    }
 }
 
 /// How many operations at the start of [`OPS`] are tensors of several elements.
@@ -191,21 +214,22 @@ impl Cx<'_> {
             Some((_, hi)) => hi as f64 + 1.0,
             None => 256.0,
         };
-        Value { t, rough: false, wild: false, scale }
+        Value { t, rounding: 0.0, wild: false, scale }
     }
 
     /// A value made of all operands.
     fn of(&self, t: Tensor) -> Value {
         let all = || self.v.iter().flatten();
         let scale = all().map(|v| v.scale).sum::<f64>() + 1.0;
-        let rough = t.dtype().is_float() && all().any(|v| v.rough);
+        let most = all().map(|v| v.rounding).fold(0.0, f64::max);
+        let rounding = if most > 0.0 && t.dtype().is_float() { most + unit(t.dtype()) } else { 0.0 };
         let wild = t.dtype().is_float() && all().any(|v| v.wild);
-        Value { t, rough, wild, scale }
+        Value { t, rounding, wild, scale }
     }
 
     /// Operands whose values do not depend on rounding.
     fn exact(&mut self) -> Result<&mut Self> {
-        if self.v.iter().flatten().any(|v| v.rough) { no() } else { Ok(self) }
+        if self.v.iter().flatten().any(|v| v.rough()) { no() } else { Ok(self) }
     }
 
     fn exact_ints(&mut self) -> Result<&mut Self> {
@@ -224,7 +248,8 @@ impl Cx<'_> {
         if dt.size() == 2 && dt.is_float() {
             return no();
         }
-        x.rough |= dt.is_float();
+        // a sum of n terms in any order is off by n roundings of the sum of their sizes at most
+        x.rounding += x.t.numel() as f64 * unit(dt);
         x.scale *= (x.t.numel() + 1) as f64;
         self.v[0] = Some(x);
         Ok(self)
@@ -277,13 +302,14 @@ impl Cx<'_> {
 
     fn pair(&mut self, f: impl Fn(&Tensor, &Tensor, &mut Rng) -> Result<Tensor>) -> Result<Value> {
         let (x, mut y) = (self.x(), self.y());
-        if y.rough && !x.t.dtype().is_float() {
+        if y.rough() && !x.t.dtype().is_float() {
             return no();
         }
         if self.r.once_in(4) {
             let c = self.number(x.t.dtype());
-            y.t = Tensor::full(self.s, c, x.t.dtype(), &[])?;
-            self.reach(c);
+            y = self.t_of(Tensor::full(self.s, c, x.t.dtype(), &[])?, x.t.dtype());
+            y.scale = y.scale.max(c.unsigned_abs() as f64);
+            self.v[1] = Some(y.clone());
         } else {
             y.t = self.fit(&y.t, &x.t.shape())?;
             y.t = self.alike(&y.t, &x.t)?;
@@ -361,7 +387,9 @@ fn arange(c: &mut Cx<'_>) -> Result<Value> {
     let dt = c.dtype();
     let t = t.cast(dt)?;
     let t = if c.r.once_in(3) { t.unsqueeze(-1)? } else { t };
-    Ok(c.t_of(t, dt))
+    let mut v = c.t_of(t, dt);
+    v.scale = v.scale.max((start.abs() + n * step.abs()) as f64);
+    Ok(v)
 }
 
 fn full(c: &mut Cx<'_>) -> Result<Value> {
@@ -374,7 +402,7 @@ fn full(c: &mut Cx<'_>) -> Result<Value> {
 
 fn cast(c: &mut Cx<'_>) -> Result<Value> {
     let (x, dt) = (c.x(), c.dtype());
-    if x.rough && !dt.is_float() {
+    if x.rough() && !dt.is_float() {
         return no();
     }
     let mut v = c.of(x.t.cast(dt)?);
@@ -405,8 +433,9 @@ fn mul(c: &mut Cx<'_>) -> Result<Value> {
         return no();
     }
     let mut v = c.pair(|x, y, _| x.mul(y))?;
-    v.rough |= v.t.dtype().is_float();
-    v.scale = (x.scale + 1.0) * (y.scale + 256.0);
+    let y = c.y();
+    v.rounding = x.rounding + y.rounding + unit(v.t.dtype());
+    v.scale = (x.scale + 1.0) * (y.scale + 1.0);
     Ok(v)
 }
 
@@ -470,7 +499,7 @@ fn compare_constant(c: &mut Cx<'_>) -> Result<Value> {
 
 fn select(c: &mut Cx<'_>) -> Result<Value> {
     let (x, y, z) = (c.x(), c.y(), c.v[2].clone().expect("operands were checked"));
-    if x.rough {
+    if x.rough() {
         return no();
     }
     let y = c.fit(&y.t, &x.t.shape())?;
@@ -478,7 +507,7 @@ fn select(c: &mut Cx<'_>) -> Result<Value> {
         0 => Tensor::zeros(c.s, y.dtype(), &[])?,
         _ => c.fit(&z.t, &x.t.shape())?.cast(y.dtype())?,
     };
-    if !y.dtype().is_float() && c.v[1..].iter().flatten().any(|v| v.rough) {
+    if !y.dtype().is_float() && c.v[1..].iter().flatten().any(|v| v.rough()) {
         return no();
     }
     let t = x.t.to_bool()?.select(&y, &z)?;
@@ -546,7 +575,9 @@ fn nll(c: &mut Cx<'_>) -> Result<Value> {
     let table = c.fit(&y.t, &[m, n])?.expand(&[m, n])?.cast(DType::F32)?;
     let t = table.nll_loss(&labels, None)?;
     let mut v = c.of(t);
-    (v.rough, v.scale) = (true, v.scale * 10.0);
+    // a sum over the classes, one over the labels, and functions that are right to some units
+    v.rounding = y.rounding + (n + m + 16) as f64 * unit(DType::F32);
+    v.scale *= 10.0;
     Ok(v)
 }
 
@@ -565,12 +596,12 @@ fn matmul(c: &mut Cx<'_>) -> Result<Value> {
     }
     let k = x.t.shape()[x.t.rank() - 1];
     let n = 1 + c.r.below(5);
-    if y.rough && !x.t.dtype().is_float() {
+    if y.rough() && !x.t.dtype().is_float() {
         return no();
     }
     let w = c.fit(&y.t, &[k, n])?.expand(&[k, n])?.cast(x.t.dtype())?;
     let mut v = c.of(x.t.matmul(&w)?);
-    v.rough |= v.t.dtype().is_float();
+    v.rounding = x.rounding + y.rounding + (k + 1) as f64 * unit(v.t.dtype());
     v.scale = (x.scale + 1.0) * (y.scale + 1.0) * (k + 1) as f64;
     Ok(v)
 }
@@ -653,7 +684,7 @@ fn repeat(c: &mut Cx<'_>) -> Result<Value> {
 
 fn cat(c: &mut Cx<'_>) -> Result<Value> {
     let (x, y) = (c.x().t, c.y());
-    if x.rank() == 0 || (y.rough && !x.dtype().is_float()) {
+    if x.rank() == 0 || (y.rough() && !x.dtype().is_float()) {
         return no();
     }
     let y = c.fit(&y.t, &x.shape())?.cast(x.dtype())?.expand(&x.shape())?;
@@ -669,7 +700,7 @@ fn triangle(c: &mut Cx<'_>) -> Result<Value> {
 
 fn gather(c: &mut Cx<'_>) -> Result<Value> {
     let (x, y) = (c.x().t, c.y());
-    if x.rank() == 0 || y.rough || x.numel() == 0 {
+    if x.rank() == 0 || y.rough() || x.numel() == 0 {
         return no();
     }
     let (axis, mut shape) = (c.r.below(x.rank()), x.shape());
@@ -682,7 +713,7 @@ fn gather(c: &mut Cx<'_>) -> Result<Value> {
 
 fn index_select(c: &mut Cx<'_>) -> Result<Value> {
     let (x, y) = (c.x().t, c.y());
-    if x.rank() == 0 || y.rough || x.numel() == 0 {
+    if x.rank() == 0 || y.rough() || x.numel() == 0 {
         return no();
     }
     let axis = c.r.below(x.rank());
@@ -695,7 +726,7 @@ fn index_select(c: &mut Cx<'_>) -> Result<Value> {
 
 fn scatter(c: &mut Cx<'_>) -> Result<Value> {
     let (x, y, z) = (c.x().t, c.y(), c.v[2].clone().expect("operands were checked"));
-    if x.rank() == 0 || y.rough || x.numel() == 0 || x.dtype() == DType::F16 || (z.rough && !x.dtype().is_float()) {
+    if x.rank() == 0 || y.rough() || x.numel() == 0 || x.dtype() == DType::F16 || (z.rough() && !x.dtype().is_float()) {
         return no();
     }
     let axis = c.r.below(x.rank());
@@ -705,14 +736,14 @@ fn scatter(c: &mut Cx<'_>) -> Result<Value> {
     let src = c.fit(&z.t, &shape)?.expand(&shape)?.cast(x.dtype())?;
     let how = c.r.pick(&[ScatterOp::Set, ScatterOp::Add, ScatterOp::Max, ScatterOp::Min]);
     let mut v = c.of(x.scatter(axis as i64, &index, &src, how)?);
-    v.rough |= v.t.dtype().is_float();
+    v.rounding += x.numel() as f64 * unit(v.t.dtype());
     v.scale *= (x.numel() + 1) as f64;
     Ok(v)
 }
 
 fn searchsorted(c: &mut Cx<'_>) -> Result<Value> {
     let (x, y) = (c.few()?.x().t, c.y());
-    if y.rough || x.rank() == 0 || x.numel() == 0 || y.t.numel() == 0 {
+    if y.rough() || x.rank() == 0 || x.numel() == 0 || y.t.numel() == 0 {
         return no();
     }
     let x = x.reshape(&[x.numel()])?.sort(0, false)?.0;
@@ -725,7 +756,7 @@ fn searchsorted(c: &mut Cx<'_>) -> Result<Value> {
 
 fn masked_fill(c: &mut Cx<'_>) -> Result<Value> {
     let (x, y) = (c.x().t, c.y());
-    if y.rough {
+    if y.rough() {
         return no();
     }
     let mask = c.fit(&y.t, &x.shape())?.to_bool()?;
