@@ -174,6 +174,46 @@ fn factors_are_copied_ahead_and_loaded_as_matrices() {
     }
 }
 
+/// One whose tiles multiply what lies in workgroup memory, by 128 threads.
+fn from_memory() -> Target {
+    let copies = Some(Copies { blocks: 4, bytes: 227 << 10, processors: 4 });
+    Target { copies, ..Target::matrix("from memory", [MatrixTile::sm80(), MatrixTile::sm90()].concat()) }
+}
+
+fn multiplies_from_memory(p: &Program) -> bool {
+    p.order.iter().any(|&u| matches!(p.g.arg(u), Arg::Mma(layout) if layout.in_memory()))
+}
+
+#[test]
+fn factors_are_multiplied_where_they_lie_in_workgroup_memory() {
+    let t = from_memory();
+    for (dt, [m, n, k]) in [
+        (DType::F16, [64, 64, 192]),
+        (DType::BF16, [128, 128, 256]),
+        (DType::F16, [128, 256, 192]),
+        (DType::BF16, [256, 128, 320]),
+    ] {
+        let s = Session::new();
+        let turned = |shape: [usize; 2]| empty(&s, dt, &shape).permute(&[1, 0]).expect("a matrix");
+        let ways = [
+            ("plain", empty(&s, dt, &[m, k]).matmul(&empty(&s, dt, &[k, n]))),
+            ("right turned", empty(&s, dt, &[m, k]).matmul(&turned([n, k]))),
+            ("left turned", turned([k, m]).matmul(&empty(&s, dt, &[k, n]))),
+            ("both turned", turned([k, m]).matmul(&turned([n, k]))),
+            ("of a batch, and more", {
+                let x = empty(&s, dt, &[2, m, k]).matmul(&empty(&s, dt, &[2, k, n]));
+                x.and_then(|y| y.relu())
+            }),
+        ];
+        for (way, y) in ways {
+            let what = format!("{dt} {m} {n} {k} {way}");
+            let programs = check(&what, &t, &y.expect("a product"), None);
+            assert!(programs.iter().all(multiplies_from_memory), "{what}: {:?}", programs[0].opts);
+            assert!(copied(&programs[0])[0] > 0, "{what}: nothing is copied ahead");
+        }
+    }
+}
+
 #[test]
 fn factors_that_cannot_be_copied_whole_are_right() {
     let t = copying();

@@ -297,7 +297,7 @@ impl Kernel {
     pub fn apply(&mut self, o: &Opt, t: &Target) -> Result<()> {
         let bad = |what: &str| Error::value("opt", format!("{o}: {what}"));
         let Some(axis) = o.axis() else {
-            return if let Opt::Stage(what) = o { self.stage(what, t.has_local) } else { Ok(()) };
+            return if let Opt::Stage(what) = o { self.stage(what, t) } else { Ok(()) };
         };
         let r = self.range_by_id(axis).ok_or_else(|| bad("no such axis"))?;
         let kind = self.g.kind(r);

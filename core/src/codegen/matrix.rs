@@ -11,7 +11,8 @@ use crate::analysis::product::product;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
 use crate::target::{MatrixTile, Target};
-use crate::uop::mma::{Digit, Side, Spread};
+use super::stage::panel_rows;
+use crate::uop::mma::{BUILT, Digit, PANEL, Side, Spread};
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, UOp};
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
@@ -27,6 +28,9 @@ pub(super) fn lower(k: &mut Kernel, t: &Target) -> Result<()> {
     let Some((sum, product)) = found else {
         return Err(Error::value("opt", format!("tile: {} has no matrix tile for these axes", t.name)));
     };
+    if product.tile.layout.in_memory() {
+        return product.lower_in_memory(k, sum);
+    }
     let layout = &product.tile.layout;
     let thread = match layout.threads() {
         1 => k.g.idx(0),
@@ -43,15 +47,7 @@ pub(super) fn lower(k: &mut Kernel, t: &Target) -> Result<()> {
         src.extend_from_slice(&f.registers);
     }
     let mma = k.g.node(Op::Mma, product.tile.sums, &src, Arg::Mma(Box::new(layout.clone())));
-    let rest: SmallVec<[UOp; 4]> = k.g.src(sum)[1..].iter().copied().filter(|&r| r != terms).collect();
-    let all = k.g.reduce_over(mma, ReduceOp::Add, &rest);
-    let all = k.g.cast(all, k.g.dtype(sum));
-    let mut map = FxHashMap::default();
-    map.insert(sum, all);
-    for (r, side) in [(m, Side::M), (n, Side::N)] {
-        map.insert(r, c.place(&mut k.g, side));
-    }
-    k.replace(&map);
+    product.put(k, sum, mma, &c);
     Ok(())
 }
 
@@ -124,7 +120,70 @@ fn find<'a>(k: &Kernel, t: &'a Target, sum: UOp, sides: &[UOp]) -> Option<Produc
     })
 }
 
+/// Is the tile that these axes have been cut for one whose factors lie in workgroup memory? Arrays are made before products are found.
+pub(super) fn in_memory(k: &Kernel, t: &Target) -> bool {
+    let sides = [AxisKind::Tile, AxisKind::Dot].map(|kind| k.ranges_of(kind));
+    let [[p, q], [terms]] = [sides[0].as_slice(), sides[1].as_slice()] else { return false };
+    let [p, q, terms] = [*p, *q, *terms].map(|r| k.g.range_len(r));
+    let fits = |tile: &MatrixTile| [[p, q, terms], [q, p, terms]].contains(&tile.sides());
+    BUILT && t.matrix_tiles.iter().any(|tile| tile.layout.in_memory() && fits(tile))
+}
+
 impl Product<'_> {
+    /// Puts a product in the place of the sum over its terms, and where its elements are in the place of its axes.
+    fn put(&self, k: &mut Kernel, sum: UOp, mma: UOp, c: &Fragment<'_>) {
+        let [m, n, terms] = self.axes;
+        let rest: SmallVec<[UOp; 4]> = k.g.src(sum)[1..].iter().copied().filter(|&r| r != terms).collect();
+        let all = k.g.reduce_over(mma, ReduceOp::Add, &rest);
+        let all = k.g.cast(all, k.g.dtype(sum));
+        let mut map = FxHashMap::default();
+        map.insert(sum, all);
+        for (r, side) in [(m, Side::M), (n, Side::N)] {
+            map.insert(r, c.place(&mut k.g, side));
+        }
+        k.replace(&map);
+    }
+
+    /// Lowers a product whose factors lie in workgroup memory, in panels ([`mma::PANEL`](crate::uop::mma::PANEL)).
+    fn lower_in_memory(&self, k: &mut Kernel, sum: UOp) -> Result<()> {
+        let refuse = |why: &str| Error::value("opt", format!("tile: a factor {why}"));
+        if self.gate.is_some() {
+            return Err(refuse("has terms that do not count"));
+        }
+        let mut layout = self.tile.layout.clone();
+        let [m, n, terms] = self.axes;
+        let mut at = [terms; 2];
+        for (i, (across, side)) in [(m, Side::M), (n, Side::N)].into_iter().enumerate() {
+            let x = self.factors[i];
+            let index = k.g.src_at(x, 0);
+            let staged = k.g.op(x) == Op::Load && k.g.src(x).len() == 1 && k.g.op(k.g.src_at(index, 0)) == Op::Stage;
+            let panels = Some(k.g.src_at(index, 0)).filter(|_| staged).and_then(|s| panel_rows(&k.g, s));
+            let Some(panel) = panels else { return Err(refuse("does not lie in panels")) };
+            let place = k.g.src_at(index, 1);
+            let place = simplify_with(&mut k.g, place, &mut k.memo);
+            let a = affine(&k.g, place);
+            // along which of its sides are neighbours
+            let near = match a.stride(&k.g, terms) {
+                Some(1) => Side::K,
+                _ => side,
+            };
+            let spread = if i == 0 { &mut layout.a } else { &mut layout.b };
+            *spread = in_panels(side, near, k.g.range_len(across), k.g.range_len(terms), panel)
+                .ok_or_else(|| refuse("has sides that make no panels"))?;
+            let zero = k.g.idx(0);
+            let map = [(across, zero), (terms, zero)].into_iter().collect();
+            let index = substitute1(&mut k.g, index, &map);
+            at[i] = simplify_with(&mut k.g, index, &mut k.memo);
+        }
+        let thread = k.new_range(layout.threads(), AxisKind::Local(0), false)?;
+        let c = Fragment::new(k, &layout.c, thread)?;
+        let mut src: SmallVec<[UOp; 16]> = SmallVec::from_slice(&[at[0], at[1], thread]);
+        src.extend_from_slice(&c.registers);
+        let mma = k.g.node(Op::Mma, self.tile.sums, &src, Arg::Mma(Box::new(layout.clone())));
+        self.put(k, sum, mma, &c);
+        Ok(())
+    }
+
     /// A factor as each thread holds it, with zeros for terms that do not count.
     fn factor(&self, k: &mut Kernel, which: usize, f: &Fragment<'_>, axes: [(UOp, Side); 2]) -> UOp {
         let mut x = self.factors[which];
@@ -141,6 +200,25 @@ impl Product<'_> {
         let x = substitute1(&mut k.g, x, &map);
         simplify_with(&mut k.g, x, &mut k.memo)
     }
+}
+
+/// A factor in panels of so many rows, with neighbours along one of its sides.
+fn in_panels(side: Side, near: Side, across: usize, terms: usize, panel: usize) -> Option<Spread> {
+    let digit = |side: Side, step: usize, len: usize| {
+        Some(Digit { side, step: u8::try_from(step).ok()?, len: u8::try_from(len).ok()? })
+    };
+    let mut registers: SmallVec<[Digit; 4]> = SmallVec::new();
+    if near == Side::K {
+        registers.push(digit(Side::K, 1, terms)?);
+    }
+    registers.push(digit(side, 1, across.min(PANEL))?);
+    if near != Side::K {
+        registers.push(digit(Side::K, 1, terms)?);
+    }
+    if across > PANEL {
+        registers.push(digit(side, PANEL, across / PANEL)?);
+    }
+    Some(Spread { threads: SmallVec::new(), registers, panel: u16::try_from(panel).ok()? })
 }
 
 /// One of the three matrices of a tile, with the axes of its registers.

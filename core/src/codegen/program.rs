@@ -190,14 +190,20 @@ impl Program {
         (list, at)
     }
 
-    /// Where each array of workgroup memory begins in all of that memory, and its bytes.
+    /// Where each array of workgroup memory begins in all of that memory, and its bytes. Those that are a multiple of 1024 bytes long come
+    /// first, so that they begin at such a multiple too: matrices in panels want that.
     pub fn workgroup_arrays(&self) -> (Vec<(UOp, usize)>, usize) {
-        let (mut at, mut list) = (0usize, Vec::new());
+        let mut list = Vec::new();
         for u in self.g.reachable(&self.order) {
             if let Arg::Scratch { len, space: Space::Workgroup, .. } = self.g.arg(u) {
-                list.push((u, at));
-                at = at.saturating_add(len.saturating_mul(self.g.dtype(u).size())).saturating_add(15) & !15;
+                list.push((u, len.saturating_mul(self.g.dtype(u).size())));
             }
+        }
+        sort::by_key(&mut list, |x| x.1 % 1024 != 0);
+        let mut at = 0usize;
+        for (_, bytes) in &mut list {
+            let size = std::mem::replace(bytes, at);
+            at = at.saturating_add(size).saturating_add(15) & !15;
         }
         (list, at)
     }

@@ -6,7 +6,7 @@
 
 use super::axes::Kernel;
 use super::reduce::LoopInfo;
-use super::stage::{ROW_PADDING, place_in, row_axes};
+use super::stage::{elems, panel_rows, place_in};
 use crate::analysis::affine;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
@@ -18,21 +18,13 @@ use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Copies of a thread that are written out one by one; more are a loop.
+/// Copies of a thread that are written out one by one; more are a loop. Those that go on by themselves take no registers.
 const UNROLLED: usize = 8;
+const UNROLLED_ALONE: usize = 16;
 
 /// The number of a new local array.
 pub(super) fn next_scratch(g: &Graph) -> u32 {
     g.iter().filter(|&u| g.op(u) == Op::Scratch).count() as u32
-}
-
-/// Elements of a Stage, with those after its rows.
-pub(super) fn elems(g: &Graph, stage: UOp) -> usize {
-    let lens = |axes: &[UOp]| axes.iter().map(|&r| g.range_len(r)).fold(1, usize::saturating_mul);
-    let axes = &g.src(stage)[1..];
-    let Some(n) = row_axes(g, stage) else { return lens(axes) };
-    let (rows, row) = axes.split_at(axes.len() - n);
-    lens(rows).saturating_mul(lens(row) + ROW_PADDING)
 }
 
 /// Bytes of a copy that goes on by itself.
@@ -71,6 +63,7 @@ pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopIn
         let size = fills.iter().map(|f| f.bytes(&k.g, t)).fold(0, usize::saturating_add);
         if let Some((copies, r)) = copies.and_then(|c| Some((c, turns(&k.g, &fills)?)))
             && let Some(blocks) = blocks(&k.g, copies, size, r)
+            && blocks > behind(&k.g, &fills)
         {
             most = most.max(copies.bytes);
             bytes = bytes.saturating_add(size * blocks);
@@ -103,11 +96,16 @@ fn blocks(g: &Graph, copies: Copies, bytes: usize, r: UOp) -> Option<usize> {
     Some(copies.blocks.min(copies.bytes / bytes.max(1)).min(g.range_len(r))).filter(|&n| n >= 2)
 }
 
+/// How many turns ago an array was read that copies may go to. Products of matrices in panels go on while the next turn begins.
+fn behind(g: &Graph, fills: &[Fill]) -> usize {
+    if fills.iter().any(|f| panel_rows(g, f.stage).is_some()) { 2 } else { 1 }
+}
+
 /// Copies that are some turns ahead: those of the first blocks before the loop, and in each turn those of the block that is read so many
-/// turns later, into the array that was read in the turn before.
+/// turns later, into an array that was read before ([`behind`]).
 fn ahead(k: &mut Kernel, fills: &[Fill], r: UOp, blocks: usize, map: &mut FxHashMap<UOp, UOp>) {
     let number = |n: usize| Arg::Number(n as u32);
-    let (dt, early) = (k.g.dtype(r), blocks as i64 - 1);
+    let (dt, early) = (k.g.dtype(r), (blocks - behind(&k.g, fills)) as i64);
     let sizes: Vec<i64> = fills.iter().map(|f| elems(&k.g, f.stage) as i64).collect();
     let arrays: Vec<UOp> = fills.iter().map(|f| several(&mut k.g, f.scratch, blocks)).collect();
     let mut first: SmallVec<[UOp; 4]> = SmallVec::new();
@@ -119,7 +117,7 @@ fn ahead(k: &mut Kernel, fills: &[Fill], r: UOp, blocks: usize, map: &mut FxHash
         }
     }
     let before = k.g.node(Op::Barrier, DType::Void, &first, number(0));
-    let ready = k.g.node(Op::Barrier, DType::Void, &[r, before], number(blocks - 2));
+    let ready = k.g.node(Op::Barrier, DType::Void, &[r, before], number(early as usize - 1));
     let g = &mut k.g;
     let (all, ahead) = (g.int(blocks as i64, dt), g.int(early, dt));
     let next = g.binary(Op::Add, r, ahead);
@@ -256,7 +254,8 @@ fn fill(k: &mut Kernel, t: &Target, stage: UOp, copying: bool) -> Result<Fill> {
     let mut nest = None;
     let mut q = thread_number(k);
     if each > 1 {
-        let kind = if each <= UNROLLED { AxisKind::Upcast } else { AxisKind::Fill };
+        let most = if copied { UNROLLED_ALONE } else { UNROLLED };
+        let kind = if each <= most { AxisKind::Upcast } else { AxisKind::Fill };
         let s = k.new_range(each, kind, false)?;
         nest = Some(s).filter(|_| kind == AxisKind::Fill);
         let n = k.g.idx(threads as i64);

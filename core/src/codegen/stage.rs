@@ -5,12 +5,14 @@
 //! [`lower`], a pass, makes storage, the loops that fill it and ordered loads of each of these nodes.
 
 use super::axes::Kernel;
+use super::matrix;
 use super::opt::{Level, Staging};
 use super::reduce::LoopInfo;
 use crate::analysis::{Affine, affine};
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
-use crate::uop::mma::BUILT;
+use crate::target::Target;
+use crate::uop::mma::{BUILT, PANEL, PIECE};
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, Space, UOp};
 use crate::util::sort;
 use crate::{DType, Error, Result};
@@ -27,8 +29,9 @@ pub(super) const ROW_PADDING: usize = 8;
 const ROWS: usize = 8;
 
 impl Kernel {
-    /// Applies [`super::Opt::Stage`]. The `threads` of a workgroup share the array.
-    pub(super) fn stage(&mut self, what: &Staging, threads: bool) -> Result<()> {
+    /// Applies [`super::Opt::Stage`]. The threads of a workgroup share the array, where there are some.
+    pub(super) fn stage(&mut self, what: &Staging, t: &Target) -> Result<()> {
+        let threads = t.has_local;
         let bad = |why: &str| Error::value("opt", format!("{}: {why}", super::Opt::Stage(*what)));
         let &Staging { param: slot, level, apart, .. } = what;
         let load = self.load_of(slot, what.load).ok_or_else(|| bad("no such load"))?;
@@ -43,7 +46,11 @@ impl Kernel {
             return Err(bad("nothing to copy"));
         }
         let tiled = BUILT && closed.iter().any(|&r| self.g.kind(r) == AxisKind::Tile);
-        let row = if tiled { rows_of(&self.g, load, &mut closed) } else { None };
+        let panels = tiled && matrix::in_memory(self, t);
+        let row = if tiled { rows_of(&self.g, load, &mut closed, panels) } else { None };
+        if panels && row.is_none() {
+            return Err(bad("no rows of panels"));
+        }
         let axes = axes_of(&self.g, load, &closed, !apart && !tiled);
         let mut elems = 1usize;
         let (mut map, mut own) = (FxHashMap::default(), SmallVec::<[UOp; 4]>::new());
@@ -74,13 +81,14 @@ impl Kernel {
         let value = substitute1(&mut self.g, load, &map);
         let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[value]);
         src.extend_from_slice(&own);
-        let arg = row.map_or(Arg::None, |n| Arg::Number(n as u32));
+        let arg = row.map_or(Arg::None, |n| Arg::Number(n as u32 + if panels { IN_PANELS } else { 0 }));
         let stage = self.g.node(Op::Stage, dt, &src, arg);
         if let Some(n) = row {
-            let pitch = axes[axes.len() - n..].iter().map(|a| a.len).product::<usize>() + ROW_PADDING;
-            let pitch = self.g.idx(pitch as i64);
-            let rows = self.g.binary(Op::Mul, rows, pitch);
-            at = self.g.binary(Op::Add, rows, at);
+            let len = axes[axes.len() - n..].iter().map(|a| a.len).product::<usize>();
+            at = match panel_rows(&self.g, stage) {
+                Some(all) => in_panels(&mut self.g, rows, at, all),
+                None => in_rows(&mut self.g, rows, at, len),
+            };
         }
         let index = self.g.index(stage, at);
         let from_stage = self.g.load(index);
@@ -294,7 +302,8 @@ impl Kernel {
 
 /// Orders what a matrix tile reads as it lies in memory, and says how many of the last axes are a row of neighbours there, if rows of as many
 /// elements would begin in the same bank of workgroup memory: matrices are loaded a piece of several rows at once.
-fn rows_of(g: &Graph, load: UOp, closed: &mut [UOp]) -> Option<usize> {
+/// For panels that is any row of as many elements as they have, and the rows are as many as pieces are ordered in.
+fn rows_of(g: &Graph, load: UOp, closed: &mut [UOp], panels: bool) -> Option<usize> {
     if g.dtype(load).size() != 2 {
         return None;
     }
@@ -310,6 +319,10 @@ fn rows_of(g: &Graph, load: UOp, closed: &mut [UOp]) -> Option<usize> {
         }
         run *= g.range_len(r) as i64;
         n += 1;
+    }
+    if panels {
+        let rows: usize = closed[..closed.len() - n].iter().map(|&r| g.range_len(r)).product();
+        return (n < closed.len() && run % PANEL as i64 == 0 && rows.is_multiple_of(8)).then_some(n);
     }
     (n < closed.len() && run % 16 == 0).then_some(n)
 }
@@ -388,23 +401,72 @@ fn sums(g: &Graph, value: UOp) -> Vec<Affine> {
     out
 }
 
-/// How many of the last axes of a Stage are a row with elements after it.
-pub(super) fn row_axes(g: &Graph, stage: UOp) -> Option<usize> {
+/// What the number of a Stage in panels has in addition.
+const IN_PANELS: u32 = 256;
+
+/// How many of the last axes of a Stage are a row of neighbours in memory, if rows are not simply one after the other.
+fn row_axes(g: &Graph, stage: UOp) -> Option<usize> {
     match g.arg(stage) {
-        Arg::Number(n) if BUILT => Some(*n as usize),
+        Arg::Number(n) if BUILT => Some((*n % IN_PANELS) as usize),
         _ => None,
     }
+}
+
+/// Rows of each panel of a Stage in panels.
+pub(super) fn panel_rows(g: &Graph, stage: UOp) -> Option<usize> {
+    let n = row_axes(g, stage).filter(|_| matches!(g.arg(stage), Arg::Number(n) if *n >= IN_PANELS))?;
+    let axes = &g.src(stage)[1..];
+    Some(axes[..axes.len() - n].iter().map(|&r| g.range_len(r)).product())
+}
+
+/// Elements of a Stage, with those after its rows.
+pub(super) fn elems(g: &Graph, stage: UOp) -> usize {
+    let lens = |axes: &[UOp]| axes.iter().map(|&r| g.range_len(r)).fold(1, usize::saturating_mul);
+    let axes = &g.src(stage)[1..];
+    let Some(n) = row_axes(g, stage).filter(|_| panel_rows(g, stage).is_none()) else { return lens(axes) };
+    let (rows, row) = axes.split_at(axes.len() - n);
+    lens(rows).saturating_mul(lens(row) + ROW_PADDING)
 }
 
 /// Where the element of a Stage is that its indices name.
 pub(super) fn place_in(g: &mut Graph, stage: UOp, axes: &[UOp]) -> UOp {
     let Some(n) = row_axes(g, stage) else { return row_major(g, axes) };
     let (rows, row) = axes.split_at(axes.len() - n);
-    let pitch = row.iter().map(|&r| g.range_len(r)).product::<usize>() + ROW_PADDING;
-    let pitch = g.idx(pitch as i64);
+    let len = row.iter().map(|&r| g.range_len(r)).product::<usize>();
     let (rows, at) = (row_major(g, rows), row_major(g, row));
+    let Some(all) = panel_rows(g, stage) else { return in_rows(g, rows, at, len) };
+    // the pieces of a row are in an order of its own
+    let [eight, piece] = [8, PIECE as i64].map(|n| g.idx(n));
+    let within = g.binary(Op::FloorMod, at, piece);
+    let own = g.binary(Op::FloorDiv, at, piece);
+    let turn = g.binary(Op::FloorMod, rows, eight);
+    let order = g.binary(Op::FloorMod, own, eight);
+    let order = g.binary(Op::Xor, order, turn);
+    let (first, order) = (g.binary(Op::Sub, at, within), g.binary(Op::Mul, order, piece));
+    let wide = g.idx(PANEL as i64);
+    let before = g.binary(Op::FloorDiv, first, wide);
+    let before = g.binary(Op::Mul, before, wide);
+    let at = g.binary(Op::Add, order, within);
+    let at = g.binary(Op::Add, before, at);
+    in_panels(g, rows, at, all)
+}
+
+/// The place of an element of a row that has padding after it.
+fn in_rows(g: &mut Graph, rows: UOp, at: UOp, len: usize) -> UOp {
+    let pitch = g.idx((len + ROW_PADDING) as i64);
     let rows = g.binary(Op::Mul, rows, pitch);
     g.binary(Op::Add, rows, at)
+}
+
+/// The place of an element of a row that goes on in other panels, of which each has so many rows.
+fn in_panels(g: &mut Graph, row: UOp, at: UOp, rows: usize) -> UOp {
+    let (wide, whole) = (g.idx(PANEL as i64), g.idx((rows * PANEL) as i64));
+    let panel = g.binary(Op::FloorDiv, at, wide);
+    let panel = g.binary(Op::Mul, panel, whole);
+    let within = g.binary(Op::FloorMod, at, wide);
+    let row = g.binary(Op::Mul, row, wide);
+    let row = g.binary(Op::Add, row, within);
+    g.binary(Op::Add, panel, row)
 }
 
 /// The row-major number of the point of `axes`.

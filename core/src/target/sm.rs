@@ -82,6 +82,7 @@ impl Target {
             offset_alignment: 256,
             matrix_tiles: match sm.has_bf16() {
                 _ if !crate::uop::mma::BUILT => Vec::new(),
+                true if sm.name() == "sm_90a" => [MatrixTile::sm80(), MatrixTile::sm90()].concat(),
                 true => MatrixTile::sm80(),
                 false => MatrixTile::sm75(),
             },

@@ -63,6 +63,17 @@ impl MatrixTile {
         [F16, BF16].map(|factors| MatrixTile::of(factors, F32, layout)).into()
     }
 
+    /// NVIDIA's of compute capability 9.0: `wgmma.mma_async` of 16-bit floats, by the 128 threads of four warps, with both factors in workgroup
+    /// memory (PTX ISA, "Asynchronous warpgroup-level matrix instructions"). Either factor may have neighbours along the sum or along its own
+    /// side, and a panel as many rows as an array has: what stands here is one of these.
+    pub fn sm90() -> Vec<MatrixTile> {
+        let layout = |n: usize| {
+            let columns = if n > 64 { format!("n1x64 k1x16 n64x{}", n / 64) } else { format!("n1x{n} k1x16") };
+            format!("k1x16 m1x64 @64; {columns} @64; n2x4 m1x8 m16x4 | n1x2 m8x2 n8x{}", n / 8)
+        };
+        [BF16, F16].into_iter().flat_map(|dt| [256, 128, 64].map(|n| MatrixTile::of(dt, F32, &layout(n)))).collect()
+    }
+
     /// NVIDIA's of compute capability 7.5: `mma.sync.m16n8k8` of f16.
     pub fn sm75() -> Vec<MatrixTile> {
         vec![MatrixTile::of(F16, F32, "k2x4 m1x8 | k1x2 m8x2; k2x4 n1x8 | k1x2; n2x4 m1x8 | n1x2 m8x2")]
@@ -114,6 +125,10 @@ mod tests {
         };
         let halves = ([16, 8, 16], 32, [8, 4, 4]);
         assert_eq!(sides(MatrixTile::sm80()), [halves, halves, ([8, 8, 4], 32, [1, 1, 2])]);
+        let wide = |n: usize| ([64, n, 16], 128, [0, 0, n / 2]);
+        let held = |(sides, threads, [_, _, c]): ([usize; 3], usize, [usize; 3])| (sides, threads, [0, 0, c]);
+        let of_memory: Vec<_> = sides(MatrixTile::sm90()).into_iter().map(held).collect();
+        assert_eq!(of_memory, [256, 128, 64, 256, 128, 64].map(wide));
         assert_eq!(sides(MatrixTile::sm75()), [([16, 8, 8], 32, [4, 2, 4])]);
         assert_eq!(sides(MatrixTile::subgroup_matrix()), [([16, 16, 16], 32, [8, 8, 8])]);
         assert_eq!(sides(MatrixTile::simdgroup()), [([8, 8, 8], 32, [2, 2, 2]); 3]);

@@ -365,7 +365,7 @@ impl Graph {
             Op::Reduce | Op::Fold | Op::Stage if src.len() > 1 => of(src) & !of(&src[1..]),
             Op::Mma => match self.arg(u) {
                 Arg::Mma(l) => {
-                    let inputs = 3 + l.a.registers.len() + l.b.registers.len();
+                    let inputs = 3 + l.a.axes().len() + l.b.axes().len();
                     of(&src[..3]) & !of(&src[3..inputs]) | of(&src[inputs..])
                 }
                 _ => of(src),

@@ -30,13 +30,28 @@ pub struct Digit {
 }
 
 /// Where the elements of one matrix are: thread and register give an element's place as the sum of the steps of their digits. The first
-/// digit is the fastest. Every element is in one register of one thread.
+/// digit is the fastest. Every element is in one register of one thread, unless the matrix lies in workgroup memory.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Spread {
     /// Digits of a thread's number in its subgroup.
     pub threads: SmallVec<[Digit; 2]>,
-    /// Digits of a register's number. Each is a tile axis of the values that a thread holds.
+    /// Digits of a register's number. Each is a tile axis of the values that a thread holds. Of a matrix in memory: digits of an element's
+    /// number, of which the first are along the side whose elements are neighbours.
     pub registers: SmallVec<[Digit; 4]>,
+    /// Of a matrix in workgroup memory, which threads hold nothing of: rows of each panel that it lies in ([`PANEL`]). 0 for others.
+    pub panel: u16,
+}
+
+/// Elements of two bytes in a row of a panel: an array in workgroup memory whose rows have 128 bytes, as many as the memory has in all its
+/// banks, with the eight pieces of 16 bytes of row `i` in the order of their numbers xor `i mod 8`. Neighbours of one row and pieces of eight
+/// rows that stand below each other are in different banks alike. Panels of one array follow each other.
+pub const PANEL: usize = 64;
+/// Elements of a piece.
+pub const PIECE: usize = 8;
+
+/// Where in an array of panels the element lies that would be at this place if pieces kept their order.
+pub fn swizzled(at: usize) -> usize {
+    at ^ (at / PANEL % 8 * PIECE)
 }
 
 /// A matrix tile: the spread of both factors and of the product.
@@ -70,9 +85,29 @@ fn along(digits: &[Digit], side: Side, mut number: usize) -> usize {
 }
 
 impl Spread {
+    /// Does it lie in workgroup memory?
+    pub fn in_memory(&self) -> bool {
+        self.panel > 0
+    }
+
+    /// Digits that are tile axes of what a thread holds.
+    pub fn axes(&self) -> &[Digit] {
+        if self.in_memory() { &[] } else { &self.registers }
+    }
+
+    /// The side whose elements are neighbours in memory.
+    pub fn near(&self) -> Option<Side> {
+        self.registers.first().filter(|_| self.in_memory()).map(|d| d.side)
+    }
+
+    /// Where an element of a matrix in memory is that begins at the element `base` of its array.
+    pub fn offset(&self, base: usize, near: usize, far: usize) -> usize {
+        swizzled(base + far * PANEL + near % PANEL + near / PANEL * PANEL * self.panel as usize)
+    }
+
     /// Elements that each thread holds.
     pub fn held(&self) -> usize {
-        count(&self.registers)
+        count(self.axes())
     }
 
     /// The place along a side of what a thread holds in a register.
@@ -87,7 +122,7 @@ impl Spread {
     /// Which thread and register, as `thread * held + register`, has the element at each place of a row-major matrix of these sides;
     /// `None` unless each has exactly one.
     pub fn slots(&self, rows: Side, columns: Side) -> Option<Vec<usize>> {
-        let (n, held) = (self.len(columns), self.held());
+        let (n, held) = (self.len(columns), count(&self.registers));
         let elems = self.len(rows).saturating_mul(n);
         if elems != count(self.threads.iter().chain(&self.registers)) || !(1..=MOST).contains(&elems) {
             return None;
@@ -120,8 +155,15 @@ impl Layout {
         let spreads = [(&self.a, M, K), (&self.b, K, N), (&self.c, M, N)];
         spreads.iter().all(|&(s, rows, columns)| {
             let sizes = s.len(rows) == self.len(rows) && s.len(columns) == self.len(columns);
-            sizes && count(&s.threads) == self.threads() && s.slots(rows, columns).is_some()
-        })
+            let held = count(&s.threads) == if s.in_memory() { 1 } else { self.threads() };
+            sizes && held && s.slots(rows, columns).is_some()
+        }) && !self.c.in_memory()
+            && self.a.in_memory() == self.b.in_memory()
+    }
+
+    /// Do both factors lie in workgroup memory?
+    pub fn in_memory(&self) -> bool {
+        self.a.in_memory() && self.b.in_memory()
     }
 
     /// Reads what [`fmt::Display`] writes.
@@ -131,8 +173,12 @@ impl Layout {
         }
         let digits = |list: &str| list.split_whitespace().map(digit).collect::<Option<Vec<_>>>();
         let mut spreads = text.split(';').map(|spread| {
+            if let Some((list, rows)) = spread.split_once('@') {
+                let panel = rows.trim().parse().ok().filter(|&n| n > 0)?;
+                return Some(Spread { threads: SmallVec::new(), registers: digits(list)?.into(), panel });
+            }
             let (threads, registers) = spread.split_once('|')?;
-            Some(Spread { threads: digits(threads)?.into(), registers: digits(registers)?.into() })
+            Some(Spread { threads: digits(threads)?.into(), registers: digits(registers)?.into(), panel: 0 })
         });
         let mut next = || spreads.next()?;
         let layout = Layout { a: next()?, b: next()?, c: next()? };
@@ -158,7 +204,8 @@ impl fmt::Debug for Layout {
 }
 
 /// The three spreads, each as digits of threads and digits of registers: `k2x4 m1x8 | k1x2 m8x2` is a thread's number of which the first
-/// digit has 4 values, each 2 further along k, and the second 8, each the next row; and four registers.
+/// digit has 4 values, each 2 further along k, and the second 8, each the next row; and four registers. `k1x16 m1x64 @64` lies in panels of
+/// 64 rows, with neighbours along k.
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !BUILT {
@@ -168,7 +215,10 @@ impl fmt::Display for Layout {
             let name = |side| ["m", "n", "k"][side as usize];
             digits.iter().map(|d| format!("{}{}x{} ", name(d.side), d.step, d.len)).collect::<String>()
         };
-        let spreads = [&self.a, &self.b, &self.c].map(|s| format!("{}| {}", list(&s.threads), list(&s.registers)));
+        let spreads = [&self.a, &self.b, &self.c].map(|s| match s.panel {
+            0 => format!("{}| {}", list(&s.threads), list(&s.registers)),
+            rows => format!("{}@{rows}", list(&s.registers)),
+        });
         f.write_str(spreads.map(|s| s.trim().to_string()).join("; ").as_str())
     }
 }

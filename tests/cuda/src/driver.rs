@@ -1,23 +1,28 @@
 //! Devices, memory, streams and events: the driver's functions by their own names, as far as gradloom's device calls them. Work of a stream
 //! waits until somebody waits for it (`stream.rs`).
 //!
-//! `GRADLOOM_EMULATED_SM` (such as 90) is the compute capability times ten; without it that is 8.0.
+//! There are two devices, of compute capability 8.0 and 9.0, with one memory. `GRADLOOM_EMULATED_SM` (such as 86) gives both another one.
 
 use crate::memory::TOTAL;
+use crate::module::SHARED;
 use crate::state::{INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, driver, give, state};
 use crate::stream::{Event, Stream, Work};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-fn capability() -> c_int {
-    std::env::var("GRADLOOM_EMULATED_SM").ok().and_then(|v| v.parse().ok()).unwrap_or(80)
+/// Compute capabilities times ten.
+const DEVICES: [c_int; 2] = [80, 90];
+
+fn capability(device: c_int) -> c_int {
+    let other = std::env::var("GRADLOOM_EMULATED_SM").ok().and_then(|v| v.parse().ok());
+    other.unwrap_or(DEVICES[usize::from(device == 1)])
 }
 
 driver! {
     cuInit(flags: c_uint) { SUCCESS }
     cuDriverGetVersion(version: *mut c_int) { give(version, 12090) }
-    cuDeviceGetCount(n: *mut c_int) { give(n, 1) }
+    cuDeviceGetCount(n: *mut c_int) { give(n, DEVICES.len() as c_int) }
     cuDeviceGet(device: *mut c_int, index: c_int) {
-        if index == 0 { give(device, 0) } else { INVALID_DEVICE }
+        if (0..DEVICES.len() as c_int).contains(&index) { give(device, index) } else { INVALID_DEVICE }
     }
     cuDeviceGetName(name: *mut c_char, len: c_int, device: c_int) {
         let text = b"emulated GPU";
@@ -32,9 +37,9 @@ driver! {
     cuDeviceGetAttribute(value: *mut c_int, attribute: c_uint, device: c_int) {
         match attribute {
             16 => give(value, 1),
-            75 => give(value, capability() / 10),
-            76 => give(value, capability() % 10),
-            97 => give(value, crate::module::SHARED as c_int),
+            75 => give(value, capability(device) / 10),
+            76 => give(value, capability(device) % 10),
+            97 => give(value, if capability(device) >= 90 { SHARED } else { 163 << 10 } as c_int),
             115 => give(value, 1),
             _ => INVALID_VALUE,
         }

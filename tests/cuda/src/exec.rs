@@ -2,7 +2,7 @@
 //! of matrices, those of a block at barriers; a thread that is missing there, or that is elsewhere, is an error.
 
 use crate::memory::Memory;
-use crate::parse::{Code, Element, Entry, Inst, Operand, Space, Tile};
+use crate::parse::{Code, Element, Entry, Inst, Operand, Product, Space, Tile};
 use crate::stream::Launch;
 use half::{bf16, f16};
 use std::collections::VecDeque;
@@ -30,6 +30,11 @@ struct Thread {
     steps: u64,
     /// Copies on their way, in groups, of which the last is open: each is done when it is waited for and no sooner.
     copies: VecDeque<Vec<Copy>>,
+    /// Products on their way, likewise.
+    products: VecDeque<Vec<Started>>,
+    /// What products would not see of this thread yet: bytes that arrived in shared memory since the last fence, and registers.
+    unseen: bool,
+    unfenced: bool,
 }
 
 /// A copy to shared memory: bytes that are read, and zeros after them.
@@ -84,6 +89,9 @@ impl Block<'_> {
                 done: false,
                 steps: 0,
                 copies: VecDeque::from([Vec::new()]),
+                products: VecDeque::from([Vec::new()]),
+                unseen: false,
+                unfenced: true,
             })
             .collect();
         while threads.iter().any(|t| !t.done) {
@@ -93,6 +101,10 @@ impl Block<'_> {
             }
             // each warp is at its end or at a barrier; those that ended are not waited for
             if at_barrier > 0 {
+                let multiplies = |i: &Inst| matches!(i.code, Code::Product(_));
+                if threads.iter().any(|t| t.unseen) && self.entry.code.iter().any(multiplies) {
+                    return Err(self.lost("copies that products do not see"));
+                }
                 let mut places = threads.iter().filter(|t| !t.done).map(|t| t.pc);
                 let first = places.next();
                 if places.any(|p| Some(p) != first) {
@@ -152,9 +164,40 @@ impl Block<'_> {
                 Code::Wait(n) => {
                     while t.copies.len() > n + 1 {
                         let group = t.copies.pop_front().unwrap_or_default();
+                        t.unseen |= !group.is_empty();
                         group.into_iter().try_for_each(|c| self.copy(&c))?;
                     }
                 }
+                Code::Product(p) => {
+                    if t.unfenced {
+                        return Err(self.lost("a product of registers that were written without a fence"));
+                    }
+                    let started = Started::new(p, p.factors.map(|o| self.value(t, o)), self.number(t));
+                    let started = started.multiply(&self.shared, block_size(entry)).map_err(|what| self.lost(what))?;
+                    t.products.back_mut().expect("a group is open").push(started);
+                }
+                Code::ProductFence => t.unfenced = false,
+                Code::ProductCommit => {
+                    t.products.push_back(Vec::new());
+                    t.unfenced = true;
+                }
+                Code::ProductWait(n) => {
+                    while t.products.len() > n + 1 {
+                        for p in t.products.pop_front().unwrap_or_default() {
+                            let sums = p.sums.clone();
+                            let p = p.multiply(&self.shared, block_size(entry)).map_err(|what| self.lost(what))?;
+                            // a NaN is not equal to itself
+                            if p.sums.iter().zip(&sums).any(|(a, b)| a.to_bits() != b.to_bits()) {
+                                return Err(self.lost("what a product reads has changed while it went on"));
+                            }
+                            for (&d, x) in p.d.iter().zip(&p.sums) {
+                                let sum = f32::from_bits(t.registers[d] as u32) + x;
+                                t.registers[d] = u64::from(sum.to_bits());
+                            }
+                        }
+                    }
+                }
+                Code::ProxyFence => t.unseen = false,
                 Code::Return => t.done = true,
                 Code::Branch(to) => {
                     t.pc = *to;
@@ -186,6 +229,7 @@ impl Block<'_> {
                 Code::Store { space, of, src, base, plus } => {
                     let at = self.value(t, *base).wrapping_add(*plus as u64);
                     let values: Vec<u64> = src.iter().map(|&o| self.value(t, o)).collect();
+                    t.unseen |= *space == Space::Shared;
                     let bytes = self.bytes(t, inst, *space, at, *of, src.len())?;
                     for (x, to) in values.iter().zip(bytes.chunks_exact_mut(of.bytes)) {
                         to.copy_from_slice(&x.to_le_bytes()[..of.bytes]);
@@ -196,6 +240,13 @@ impl Block<'_> {
             t.pc += 1;
         }
         Ok(())
+    }
+
+    /// A thread's number in its block.
+    fn number(&self, t: &Thread) -> usize {
+        let [nx, ny, _] = self.entry.block.map(|n| n as usize);
+        let [x, y, z] = t.index.map(|n| n as usize);
+        x + nx * (y + ny * z)
     }
 
     fn copy(&mut self, c: &Copy) -> Result<(), Fault> {
@@ -304,6 +355,66 @@ impl Block<'_> {
             _ => return Err(self.lost("threads meet at an instruction of one")),
         }
         Ok(())
+    }
+}
+
+fn block_size(entry: &Entry) -> usize {
+    entry.block.iter().map(|&n| n as usize).product()
+}
+
+/// A product of matrices in shared memory that goes on: what it will add to the registers of one thread.
+struct Started {
+    d: Vec<usize>,
+    factors: [u64; 2],
+    turned: [bool; 2],
+    bf16: bool,
+    /// The thread's number in its block.
+    number: usize,
+    sums: Vec<f32>,
+}
+
+impl Started {
+    fn new(p: &Product, factors: [u64; 2], number: usize) -> Started {
+        Started { d: p.d.clone(), factors, turned: p.turned, bf16: p.bf16, number, sums: Vec::new() }
+    }
+
+    /// Computes what the product is by what lies in memory now. Where an element is follows from its matrix' descriptor (PTX ISA, "Matrix
+    /// descriptor" and "Strides", with a swizzle of 128 bytes).
+    fn multiply(mut self, shared: &[u8], threads: usize) -> Result<Started, &'static str> {
+        if !threads.is_multiple_of(4 * WARP) {
+            return Err("a product by threads that are no four warps");
+        }
+        let element = |which: usize, across: usize, k: usize| {
+            let descriptor = self.factors[which];
+            let field = |at: u32| (descriptor >> at & 0x3fff) as usize * 16;
+            let (start, leading, stride) = (field(0), field(16), field(32));
+            if descriptor >> 62 != 1 || descriptor >> 49 & 7 != 0 {
+                return Err("a matrix without a swizzle of 128 bytes");
+            }
+            let at = match self.turned[which] {
+                // 64 neighbours are a row, eight rows along k an atom
+                true => across % 64 * 2 + across / 64 * leading + k % 8 * 128 + k / 8 * stride,
+                false => k * 2 + across % 8 * 128 + across / 8 * stride,
+            };
+            let at = start + at;
+            let at = at ^ (at >> 7 & 7) << 4;
+            let bytes = shared.get(at..at + 2).ok_or("a matrix outside of shared memory")?;
+            let bits = u16::from_le_bytes([bytes[0], bytes[1]]);
+            Ok(if self.bf16 { bf16::from_bits(bits).to_f32() } else { f16::from_bits(bits).to_f32() })
+        };
+        let (warp, lane) = (self.number / WARP % 4, self.number % WARP);
+        let mut sums = Vec::with_capacity(self.d.len());
+        for i in 0..self.d.len() {
+            let row = 16 * warp + lane / 4 + 8 * (i / 2 % 2);
+            let column = 8 * (i / 4) + lane % 4 * 2 + i % 2;
+            let mut sum = 0f32;
+            for k in 0..16 {
+                sum = element(0, row, k)?.mul_add(element(1, column, k)?, sum);
+            }
+            sums.push(sum);
+        }
+        self.sums = sums;
+        Ok(self)
     }
 }
 

@@ -18,7 +18,7 @@ const PTX: c_uint = 1;
 const MAX_SHARED: c_uint = 8;
 /// Bytes of shared memory that a launch may give without asking, and after it.
 const UNASKED: usize = 48 << 10;
-pub(crate) const SHARED: usize = 163 << 10;
+pub(crate) const SHARED: usize = 227 << 10;
 /// Begins machine code of the emulator; the length of the text follows.
 const MARK: &[u8; 8] = b"\x7fEMUPTX\n";
 

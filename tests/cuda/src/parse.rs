@@ -103,7 +103,28 @@ pub(crate) enum Code {
     Commit,
     /// Waits for all groups but the last so many.
     Wait(usize),
+    /// Starts a product of matrices in shared memory, which is added to the registers of four warps once it is waited for.
+    Product(Box<Product>),
+    /// What was written to registers is there for products.
+    ProductFence,
+    /// Ends a group of products.
+    ProductCommit,
+    /// Waits for all groups of products but the last so many.
+    ProductWait(usize),
+    /// What was written to memory is there for products.
+    ProxyFence,
     Return,
+}
+
+/// A product of matrices in shared memory: `wgmma.mma_async` of 16-bit floats.
+#[derive(Debug)]
+pub(crate) struct Product {
+    pub(crate) d: Vec<usize>,
+    /// Where the two factors are: descriptors.
+    pub(crate) factors: [Operand; 2],
+    /// Are neighbours along the sides that are not summed over?
+    pub(crate) turned: [bool; 2],
+    pub(crate) bf16: bool,
 }
 
 impl Code {
@@ -171,7 +192,7 @@ pub(crate) fn module(text: &str) -> Result<HashMap<String, Entry>, String> {
         }
         match &mut open {
             Some((_, p)) => p.line(line, i + 1).map_err(at)?,
-            None if line == ".extern .shared .align 16 .b8 gl_parts[];" => launched = true,
+            None if line == ".extern .shared .align 1024 .b8 gl_parts[];" => launched = true,
             None if [".version ", ".target ", ".address_size "].iter().any(|h| line.starts_with(h)) => header += 1,
             None => return Err(at("no instruction stands here".into())),
         }
@@ -296,13 +317,16 @@ impl Parser {
 
     /// `.align 16 .b8 name[bytes]`.
     fn array(&mut self, rest: &str, shared: bool) -> Result<(), String> {
-        let (name, size) = rest
-            .strip_prefix(".align 16 .b8 ")
+        let (align, name, size) = rest
+            .strip_prefix(".align ")
             .and_then(|r| r.strip_suffix(']'))
-            .and_then(|r| r.split_once('['))
+            .and_then(|r| r.split_once(" .b8 "))
+            .and_then(|(align, r)| r.split_once('[').map(|(name, size)| (align, name, size)))
             .ok_or("an array of an unknown kind")?;
         let size: usize = size.parse().map_err(|_| "an array of no size")?;
+        let align: usize = align.parse().ok().filter(|a| matches!(a, 16 | 1024)).ok_or("an unknown alignment")?;
         let total = if shared { &mut self.entry.shared } else { &mut self.entry.local };
+        *total = total.next_multiple_of(align);
         self.arrays.insert(name.to_string(), *total as u64);
         *total = (*total + size).next_multiple_of(16);
         if shared && *total > 48 << 10 {
@@ -385,6 +409,22 @@ impl Parser {
                 let read = x.get(3).map_or(Ok(Operand::Number(16)), |t| self.operand(t))?;
                 return Ok(Code::Copy { to, from, read });
             }
+            ["wgmma", "mma_async", "sync", "aligned", shape, "f32", of @ ("f16" | "bf16"), _] => {
+                let d = self.all(arg(0)?)?;
+                let fits = *shape == format!("m64n{}k16", 2 * d.len()) && arg(3)? == "%ptrue" && [arg(4)?, arg(5)?] == ["1"; 2];
+                if !fits || parts[6] != parts[7] || !d.len().is_multiple_of(4) {
+                    return Err("a product of an unknown kind".into());
+                }
+                let factors = [self.operand(arg(1)?)?, self.operand(arg(2)?)?];
+                let turned = [arg(6)? == "1", arg(7)? == "1"];
+                return Ok(Code::Product(Box::new(Product { d, factors, turned, bf16: *of == "bf16" })));
+            }
+            ["wgmma", "fence", "sync", "aligned"] => return Ok(Code::ProductFence),
+            ["wgmma", "commit_group", "sync", "aligned"] => return Ok(Code::ProductCommit),
+            ["wgmma", "wait_group", "sync", "aligned"] => {
+                return Ok(Code::ProductWait(arg(0)?.parse().map_err(|_| "a number of groups")?));
+            }
+            ["fence", "proxy", "async", "shared::cta"] => return Ok(Code::ProxyFence),
             ["cp", "async", "commit_group"] => return Ok(Code::Commit),
             ["cp", "async", "wait_group"] => {
                 return Ok(Code::Wait(arg(0)?.parse().map_err(|_| "a number of groups")?));

@@ -45,6 +45,20 @@ const BLOCKS: [Block; 11] = [
     block([1, 2], [1, 4], 2),
     block([1, 2], [1, 1], 4),
 ];
+/// Those of tiles whose factors lie in workgroup memory, for which a subgroup is 128 threads. Two of them keep the unit that multiplies busy.
+const BLOCKS_IN_MEMORY: [Block; 6] = [
+    block([1, 1], [2, 1], 4),
+    block([2, 1], [2, 1], 4),
+    block([1, 1], [1, 2], 4),
+    block([1, 1], [1, 1], 4),
+    block([2, 1], [1, 1], 4),
+    block([1, 2], [1, 1], 4),
+];
+/// Of such tiles: what reading a row of a block from memory costs a workgroup, in the time in which it multiplies one by a column. It does both
+/// at once.
+const FROM_MEMORY_BESIDE: f64 = 96.0;
+/// Elements of the product that a thread holds at most, of two subgroups of 128.
+const HELD_IN_MEMORY: usize = 128;
 /// Blocks of steps for which there is room at least.
 const LEAST_BLOCKS: usize = 3;
 /// What it costs a workgroup to read a row of its block from memory, and a subgroup to read one from workgroup memory, in the time in which it
@@ -72,8 +86,17 @@ impl View<'_> {
         }
         let [sum] = *self.k.reduces() else { return None };
         let (pair, _) = factors(&self.k.g, sum)?;
+        // a kernel for which the tile does not do after all is compiled as any other
+        let does = |opts: &Vec<Opt>| {
+            let mut trial = self.k.clone();
+            trial.apply_all(opts, self.t).and_then(|()| matrix::lower(&mut trial, self.t)).is_ok()
+        };
+        if let Some(opts) = self.in_memory(sum, pair).filter(does) {
+            return Some(opts);
+        }
         let mut best: Option<Choice<'_>> = None;
-        for tile in self.t.matrix_tiles.iter().filter(|tile| takes(tile, &self.k.g, pair, sum)) {
+        let held = |tile: &&MatrixTile| !tile.layout.in_memory() && takes(tile, &self.k.g, pair, sum);
+        for tile in self.t.matrix_tiles.iter().filter(held) {
             for c in [pair, [pair[1], pair[0]]].into_iter().filter_map(|pair| self.lay(tile, pair)) {
                 if c.work <= PADDED && best.as_ref().is_none_or(|b| c.work < b.work) {
                     best = Some(c);
@@ -81,56 +104,102 @@ impl View<'_> {
             }
         }
         let best = best?;
-        // a kernel for which the tile does not do after all is compiled as any other
-        let does = |opts: &Vec<Opt>| {
-            let mut trial = self.k.clone();
-            trial.apply_all(opts, self.t).and_then(|()| matrix::lower(&mut trial, self.t)).is_ok()
-        };
         self.staged(&best, pair).filter(does).or_else(|| Some(self.tile_opts(&best)).filter(does))
+    }
+
+    /// Do the axes of a choice have whole tiles, and are both factors loaded, so that they can be copied to workgroup memory as they are?
+    fn whole(&self, c: &Choice<'_>, pair: [UOp; 2]) -> bool {
+        let g = &self.k.g;
+        let divides = c.axes.iter().zip(c.tile.sides()).all(|(&r, side)| self.len(r).is_multiple_of(side));
+        let loads = pair.iter().all(|&u| g.op(u) == Op::Load);
+        divides && loads && g.dtype(pair[0]).size() == 2 && self.reds.len() == 1
+    }
+
+    /// What a block costs: the turns in which multiprocessors compute all of them, times what `each` says of one by its rows and columns.
+    /// Infinite where it does not divide the axes.
+    fn cost(&self, c: &Choice<'_>, b: &Block, each: impl Fn(f64, f64) -> f64) -> f64 {
+        let Some(copies) = self.t.copies else { return f64::INFINITY };
+        let [m, n, _] = c.tile.sides();
+        let left = [self.len(c.axes[0]) / m, self.len(c.axes[1]) / n];
+        let sides = [0, 1].map(|i| b.tiles[i] * b.subgroups[i]);
+        if (0..2).any(|i| !left[i].is_multiple_of(sides[i])) {
+            return f64::INFINITY;
+        }
+        let others: usize = self.outs.iter().filter(|r| !c.axes.contains(r)).map(|&r| self.len(r)).product();
+        let groups = others * (left[0] / sides[0]) * (left[1] / sides[1]);
+        let turns = groups.div_ceil(copies.processors) as f64;
+        let (rows, columns) = ((sides[0] * m) as f64, (sides[1] * n) as f64);
+        turns * rows * columns * each(rows, columns)
+    }
+
+    /// Opts for a tile whose factors lie in workgroup memory, where they are copied some blocks of the sum ahead.
+    fn in_memory(&self, sum: UOp, pair: [UOp; 2]) -> Option<Vec<Opt>> {
+        let copies = self.t.copies?;
+        let takes = |tile: &&MatrixTile| tile.layout.in_memory() && takes(tile, &self.k.g, pair, sum);
+        let mut best: Option<(f64, Choice<'_>, &Block)> = None;
+        for tile in self.t.matrix_tiles.iter().filter(takes) {
+            for c in [pair, [pair[1], pair[0]]].into_iter().filter_map(|pair| self.lay(tile, pair)) {
+                let ([m, n, k], terms) = (tile.sides(), self.len(c.axes[2]));
+                let fits = |b: &&Block| {
+                    let (rows, columns) = (b.tiles[0] * b.subgroups[0] * m, b.tiles[1] * b.subgroups[1] * n);
+                    let held = b.tiles[0] * b.tiles[1] * tile.layout.c.held();
+                    let room = LEAST_BLOCKS * (rows + columns) * b.steps * k * 2 <= copies.bytes;
+                    let turns = terms.is_multiple_of(b.steps * k) && terms / (b.steps * k) >= LEAST_BLOCKS;
+                    room && turns && held <= HELD_IN_MEMORY
+                };
+                if !self.whole(&c, pair) {
+                    continue;
+                }
+                for b in BLOCKS_IN_MEMORY.iter().filter(fits) {
+                    let each = |rows: f64, columns: f64| {
+                        (FROM_MEMORY_BESIDE * (1.0 / rows + 1.0 / columns)).max(1.0) + BEGINS / terms as f64
+                    };
+                    let cost = self.cost(&c, b, each);
+                    if cost.is_finite() && best.as_ref().is_none_or(|best| cost < best.0) {
+                        best = Some((cost, Choice { tile, axes: c.axes, work: c.work }, b));
+                    }
+                }
+            }
+        }
+        let (_, c, b) = best?;
+        self.block_opts(&c, b, b.steps, pair)
     }
 
     /// Opts that also copy what the tiles of a workgroup multiply to workgroup memory, some blocks of the sum ahead, where the target can and
     /// tiles divide the axes.
     fn staged(&self, c: &Choice<'_>, pair: [UOp; 2]) -> Option<Vec<Opt>> {
-        let (copies, g) = (self.t.copies?, &self.k.g);
-        let [m, n, k] = c.tile.sides();
-        let lens = c.axes.map(|r| self.len(r));
-        let whole = lens.iter().zip([m, n, k]).all(|(len, side)| len.is_multiple_of(side));
-        let loads = pair.iter().all(|&u| g.op(u) == Op::Load);
-        if !whole || !loads || g.dtype(pair[0]).size() != 2 || self.reds.len() != 1 {
+        let copies = self.t.copies?;
+        if !self.whole(c, pair) {
             return None;
         }
-        let others: usize = self.outs.iter().filter(|r| !c.axes.contains(r)).map(|&r| self.len(r)).product();
-        let left = [lens[0] / m, lens[1] / n];
+        let ([m, n, k], terms) = (c.tile.sides(), self.len(c.axes[2]));
         let cost = |b: &Block| {
-            let sides = [0, 1].map(|i| b.tiles[i] * b.subgroups[i]);
-            if (0..2).any(|i| !left[i].is_multiple_of(sides[i])) {
-                return f64::INFINITY;
-            }
-            let groups = others * (left[0] / sides[0]) * (left[1] / sides[1]);
-            let turns = groups.div_ceil(copies.processors) as f64;
-            let edges = |x: f64, y: f64| 1.0 / x + 1.0 / y;
-            let (rows, columns) = ((sides[0] * m) as f64, (sides[1] * n) as f64);
-            let part = edges((b.tiles[0] * m) as f64, (b.tiles[1] * n) as f64);
-            let alone = if sides[0] * m * sides[1] * n >= ALONE { BEGINS / lens[2] as f64 } else { 0.0 };
-            turns * rows * columns * (1.0 + FROM_MEMORY * edges(rows, columns) + FROM_GROUP * part + alone)
+            self.cost(c, b, |rows, columns| {
+                let edges = |x: f64, y: f64| 1.0 / x + 1.0 / y;
+                let part = edges((b.tiles[0] * m) as f64, (b.tiles[1] * n) as f64);
+                let alone = if (rows * columns) as usize >= ALONE { BEGINS / terms as f64 } else { 0.0 };
+                1.0 + FROM_MEMORY * edges(rows, columns) + FROM_GROUP * part + alone
+            })
         };
         let best = BLOCKS.iter().min_by(|a, b| cost(a).total_cmp(&cost(b))).filter(|b| cost(b).is_finite())?;
+        let (rows, columns) = (best.tiles[0] * best.subgroups[0] * m, best.tiles[1] * best.subgroups[1] * n);
+        let bytes = |steps: usize| (rows + columns) * (steps * k + 8) * 2;
+        let fits = |s: &usize| (terms / k).is_multiple_of(*s) && LEAST_BLOCKS * bytes(*s) <= copies.bytes;
+        let steps = [best.steps, 2, 1].into_iter().find(fits)?;
+        self.block_opts(c, best, steps, pair).filter(|_| terms / k > steps)
+    }
+
+    /// Opts that lay tiles, give a workgroup its block and copy what that multiplies.
+    fn block_opts(&self, c: &Choice<'_>, b: &Block, steps: usize, pair: [UOp; 2]) -> Option<Vec<Opt>> {
+        let [m, n, k] = c.tile.sides();
         let [row, column, terms] = c.axes.map(|r| self.id(r));
         let mut opts = vec![Opt::tile(row, m), Opt::tile(column, n), Opt::tile(terms, k)];
         let mut put = |o: Opt| opts.extend(Some(o).filter(|o| !matches!(o, Opt::Cut { by: 1, .. })));
         for (axis, i) in [(row, 0), (column, 1)] {
-            put(Opt::upcast(axis, best.tiles[i]));
+            put(Opt::upcast(axis, b.tiles[i]));
         }
         for (axis, i) in [(row, 0), (column, 1)] {
-            put(Opt::local(axis, best.subgroups[i]));
-        }
-        let (rows, columns) = (best.tiles[0] * best.subgroups[0] * m, best.tiles[1] * best.subgroups[1] * n);
-        let bytes = |steps: usize| (rows + columns) * (steps * k + 8) * 2;
-        let fits = |s: &usize| (lens[2] / k).is_multiple_of(*s) && LEAST_BLOCKS * bytes(*s) <= copies.bytes;
-        let steps = [best.steps, 2, 1].into_iter().find(fits)?;
-        if lens[2] / k <= steps {
-            return None;
+            put(Opt::local(axis, b.subgroups[i]));
         }
         if steps > 1 {
             // the axis that is cut off gets the next number
@@ -139,7 +208,7 @@ impl View<'_> {
             opts.extend([Opt::split(terms, steps), Opt::unroll(trial.next_id, steps)]);
         }
         for u in pair {
-            let slot = self.k.slot_below(g.src_at(u, 0))?;
+            let slot = self.k.slot_below(self.k.g.src_at(u, 0))?;
             opts.push(Opt::stage(slot, Level::In(terms)));
         }
         Some(opts)

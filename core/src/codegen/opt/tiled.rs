@@ -5,7 +5,7 @@ use super::heuristic::{Access, View};
 use super::{Level, Opt};
 use crate::analysis::product::sides;
 use crate::codegen::axes::Kernel;
-use crate::codegen::shared;
+use crate::codegen::stage;
 use crate::uop::mma::BUILT;
 use crate::uop::{Op, UOp};
 
@@ -176,7 +176,7 @@ impl View<'_> {
             put(&mut trial, Opt::stage(a.slot?, level))?;
         }
         let stages = trial.nodes().into_iter().filter(|&u| trial.g.op(u) == Op::Stage);
-        let bytes: usize = stages.map(|u| shared::elems(&trial.g, u) * 4).sum();
+        let bytes: usize = stages.map(|u| stage::elems(&trial.g, u) * 4).sum();
         (bytes <= self.t.workgroup_bytes.min(ROOM)).then_some(opts)
     }
 

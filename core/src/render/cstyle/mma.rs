@@ -2,7 +2,7 @@
 
 use super::value::{Point, Val, coordinate, points, with};
 use super::walk::Walk;
-use super::{Copy, Dialect};
+use super::{Copy, Dialect, Places};
 use crate::codegen::TileAxis;
 use crate::dtype::Scalar;
 use crate::target::MatrixTile;
@@ -36,7 +36,7 @@ impl<D: Dialect> Walk<'_, D> {
             let axis = |id: &u8| self.p.tiles.iter().copied().find(|t| t.id == *id);
             ids.iter().rev().filter_map(axis).collect::<SmallVec<[TileAxis; 4]>>()
         };
-        let axes = [&layout.a, &layout.b, &layout.c].map(|s| axes(s.registers.len()));
+        let axes = [&layout.a, &layout.b, &layout.c].map(|s| axes(s.axes().len()));
         let tile = MatrixTile { layout: (**layout).clone(), factors: g.dtype(src[0]), sums: g.dtype(u) };
         Ok(Product { tile, factors: [src[0], src[1]], axes })
     }
@@ -56,6 +56,7 @@ impl<D: Dialect> Walk<'_, D> {
         }
         let sums = Val { axes, vector: false, names };
         self.multiply(u, &sums)?;
+        self.d.products_end();
         self.vals.insert(u, sums);
         Ok(())
     }
@@ -75,6 +76,12 @@ impl<D: Dialect> Walk<'_, D> {
             sums.axes.iter().copied().filter(|a| !m.axes[2].iter().any(|c| c.id == a.id)).collect();
         for point in points(&Point::new(), &outer) {
             let c: Vec<String> = points(&point, &m.axes[2]).iter().map(|p| sums.at(p).to_string()).collect();
+            if m.tile.layout.in_memory() {
+                let [a, b] = [self.address(m.factors[0], &point, None)?, self.address(m.factors[1], &point, None)?];
+                let s = self.d.mma_in_memory(&m.tile, &c, Places { a: (&a.0, &a.1), b: (&b.0, &b.1) })?;
+                self.line(&s);
+                continue;
+            }
             let mut held = [Vec::new(), Vec::new()];
             for (i, list) in held.iter_mut().enumerate() {
                 for p in points(&point, &m.axes[i]) {

@@ -200,6 +200,13 @@ pub(super) trait Dialect {
         let what = format!("matrix tiles of {} and {}", tile.factors, tile.sums);
         Err(crate::Error::Unsupported { what, context: "a language without".into() })
     }
+    /// The same where both factors lie in workgroup memory, by where they begin. It may go on until [`Dialect::products_end`], or as barriers say.
+    fn mma_in_memory(&mut self, tile: &MatrixTile, _sums: &[String], _at: Places<'_>) -> Result<String> {
+        let what = format!("matrix tiles of {} in workgroup memory", tile.factors);
+        Err(crate::Error::Unsupported { what, context: "a language without".into() })
+    }
+    /// Waits for products that still go on.
+    fn products_end(&mut self) {}
     /// Elements of two bytes of so many matrices of 8 by 8, whose rows of workgroup memory threads address: two of each, in turn.
     fn load_matrices(&mut self, p: &Ptr, _at: &At, _n: usize, _turned: bool) -> Result<Vec<String>> {
         let what = format!("matrices of {} from workgroup memory", p.dt);
@@ -212,6 +219,12 @@ pub(super) trait Dialect {
     }
     /// Workgroup barrier statement, which waits for all copies but those that were started after the last so many barriers, if that is a number.
     fn barrier(&mut self, pending: Option<u32>) -> Result<&'static str>;
+}
+
+/// Where the factors of a product begin in workgroup memory.
+pub(super) struct Places<'a> {
+    pub(super) a: (&'a Ptr, &'a At),
+    pub(super) b: (&'a Ptr, &'a At),
 }
 
 /// A copy to workgroup memory that goes on by itself.

@@ -1,11 +1,12 @@
 //! How PTX spells constants, memory, loops and products of matrix tiles. Every method prints its instructions and returns registers; a
 //! vector is a list of them.
 
-use super::super::cstyle::{Alu, At, Copy, Dialect, Gate, Ptr};
+use super::super::cstyle::{Alu, At, Copy, Dialect, Gate, Places, Ptr};
 use super::alu;
 use super::func::{Class, Func, Space};
 use crate::dtype::Scalar;
 use crate::target::MatrixTile;
+use crate::uop::mma::{self, Side, Spread};
 use crate::{DType, Error, Result};
 
 /// Bytes that one instruction loads or stores at most.
@@ -84,6 +85,24 @@ impl Func {
     /// The value of what lay in memory.
     fn raise(&mut self, x: String, dt: DType) -> String {
         if dt == DType::Bool { self.op(Class::Pred, "setp.ne.s32", &[&x, "0"]) } else { x }
+    }
+
+    /// The 64 bits that say where a matrix lies in workgroup memory (PTX ISA, "Matrix descriptor"): its beginning, and the distances of what
+    /// does not follow in one row, all in units of 16 bytes, and that pieces of rows are in the order that [`mma::PANEL`] describes. A row has
+    /// 128 bytes, and eight of them are what that order repeats in. Along neighbours one row is as much as the product takes of each, or panels
+    /// follow each other.
+    fn descriptor(&mut self, (p, at): (&Ptr, &At), of: &Spread) -> String {
+        const UNIT: usize = 16;
+        const SWIZZLE_128: u64 = 1 << 62;
+        let row = mma::PANEL * p.dt.size();
+        let (panel, eight) = (of.panel as usize * row / UNIT, 8 * row / UNIT);
+        let fixed = SWIZZLE_128 | (panel as u64 & 0x3fff) << 16 | (eight as u64) << 32;
+        let place = self.element(p, at, 0, p.dt.size());
+        let inner = place.trim_matches(['[', ']']);
+        let (base, plus) = inner.split_once('+').unwrap_or((inner, "0"));
+        let plus = plus.parse::<usize>().unwrap_or(0) / UNIT;
+        let first = self.described(base, fixed);
+        if plus == 0 { first } else { self.op(Class::B64, "add.s64", &[&first, &plus.to_string()]) }
     }
 
     fn put(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str, guard: &str) {
@@ -169,6 +188,7 @@ impl Dialect for Func {
     }
 
     fn read(&mut self, x: &str) -> String {
+        self.products_end();
         self.steady(x)
     }
 
@@ -347,8 +367,40 @@ impl Dialect for Func {
             self.effect("", "cp.async.commit_group", &[]);
             self.effect("", "cp.async.wait_group", &[&n.to_string()]);
         }
+        if self.products.is_some() {
+            self.commit_products();
+            // those of the turn before may go on: copies do not go to what they read
+            self.wait_for_products(usize::from(pending.is_some()));
+            // what threads and their copies wrote is read by another unit
+            self.effect("", "fence.proxy.async.shared::cta", &[]);
+        }
         self.effect("", "bar.sync", &["0"]);
         Ok("")
+    }
+
+    fn mma_in_memory(&mut self, tile: &MatrixTile, sums: &[String], at: Places<'_>) -> Result<String> {
+        let [m, n, k] = tile.sides();
+        let from = tile.factors.name();
+        let known = matches!(tile.factors, DType::F16 | DType::BF16) && tile.sums == DType::F32 && m == 64 && k == 16;
+        if !known || !n.is_multiple_of(8) || n > 256 {
+            let what = format!("a matrix tile of {m} by {n} by {k}, {from} in workgroup memory");
+            return Err(Error::Unsupported { what, context: "ptx".into() });
+        }
+        let a = self.descriptor(at.a, &tile.layout.a);
+        let b = self.descriptor(at.b, &tile.layout.b);
+        self.begin_products();
+        let c: Vec<String> = sums.iter().map(|name| self.registers_of(name)).collect();
+        let adds = self.constant_pred(true);
+        let turned = [&tile.layout.a, &tile.layout.b].map(|s| if s.near() == Some(Side::K) { "0" } else { "1" });
+        let op = format!("wgmma.mma_async.sync.aligned.m{m}n{n}k{k}.f32.{from}.{from}");
+        self.effect("", &op, &[&format!("{{{}}}", c.join(", ")), &a, &b, &adds, "1", "1", turned[0], turned[1]]);
+        Ok(String::new())
+    }
+
+    fn products_end(&mut self) {
+        if self.commit_products() {
+            self.wait_for_products(0);
+        }
     }
 
     fn mma(&mut self, tile: &MatrixTile, sums: &[String], a: &[String], b: &[String]) -> Result<String> {

@@ -99,6 +99,10 @@ pub(super) struct Func {
     places: Vec<Place>,
     /// Pairs of 16-bit values that are in one register.
     pairs: Vec<(String, String, usize)>,
+    /// Descriptors of matrices in workgroup memory that begin at a register, in the block where they were made.
+    described: Vec<(String, u64, String, usize)>,
+    /// In kernels with products of matrices in workgroup memory: were some started since the last group of them ended?
+    pub(super) products: Option<bool>,
     loops: Vec<Loop>,
     labels: usize,
     constants: bool,
@@ -109,6 +113,8 @@ struct Loop {
     counter: String,
     bound: String,
     ty: &'static str,
+    /// Products of matrices in workgroup memory are started in it.
+    products: bool,
 }
 
 /// `%t` holds in no thread or in all: predicates have no literals.
@@ -119,7 +125,7 @@ pub(super) const FALSE: &str = "%pfalse";
 /// The workgroup memory that a launch gives.
 const PARTS: &str = "gl_parts";
 /// Its declaration.
-pub(super) const LAUNCHED: &str = ".extern .shared .align 16 .b8 gl_parts[];\n\n";
+pub(super) const LAUNCHED: &str = ".extern .shared .align 1024 .b8 gl_parts[];\n\n";
 
 impl Func {
     pub(super) fn new(sm: Sm) -> Func {
@@ -133,6 +139,8 @@ impl Func {
             spaces: FxHashMap::default(),
             places: Vec::new(),
             pairs: Vec::new(),
+            described: Vec::new(),
+            products: None,
             loops: Vec::new(),
             labels: 0,
             constants: false,
@@ -258,18 +266,64 @@ impl Func {
         }
         self.label(&format!("$loop{label}"));
         self.variables.insert(name.to_string(), counter.clone());
-        self.loops.push(Loop { label, counter, bound: bound.to_string(), ty });
+        self.loops.push(Loop { label, counter, bound: bound.to_string(), ty, products: false });
     }
 
     pub(super) fn close_loop(&mut self) {
+        self.commit_products();
         let Some(l) = self.loops.pop() else { return };
         self.emit(&format!("add.{}", l.ty), &l.counter, &[&l.counter, "1"]);
         let more = self.op(Class::Pred, &format!("setp.lt.{}", l.ty), &[&l.counter, &l.bound]);
         self.effect(&more, "bra", &[&format!("$loop{}", l.label)]);
         self.label(&format!("$end{}", l.label));
+        if l.products {
+            self.wait_for_products(0);
+        }
         let depth = self.loops.len();
         self.places.retain(|p| p.depth <= depth);
         self.pairs.retain(|p| p.2 <= depth);
+        self.described.retain(|d| d.3 <= depth);
+    }
+
+    // ---- matrices in workgroup memory
+
+    /// A product is about to be started: what threads wrote to registers is there for the first of a group.
+    pub(super) fn begin_products(&mut self) {
+        if self.products != Some(true) {
+            self.effect("", "wgmma.fence.sync.aligned", &[]);
+        }
+        self.products = Some(true);
+        self.loops.iter_mut().for_each(|l| l.products = true);
+    }
+
+    /// Ends the group of products that were started, if some were.
+    pub(super) fn commit_products(&mut self) -> bool {
+        let some = self.products == Some(true);
+        if some {
+            self.effect("", "wgmma.commit_group.sync.aligned", &[]);
+            self.products = Some(false);
+        }
+        some
+    }
+
+    /// Waits for all groups of products but the last so many.
+    pub(super) fn wait_for_products(&mut self, but: usize) {
+        self.effect("", "wgmma.wait_group.sync.aligned", &[&but.to_string()]);
+    }
+
+    /// The descriptor of a matrix that begins at this address, with what else is in it.
+    pub(super) fn described(&mut self, base: &str, fixed: u64) -> String {
+        if let Some(d) = self.described.iter().find(|d| d.0 == base && d.1 == fixed) {
+            return d.2.clone();
+        }
+        let at = self.register(base, Class::B32);
+        let at = self.op(Class::B32, "shr.u32", &[&at, "4"]);
+        let at = self.op(Class::B64, "cvt.u64.u32", &[&at]);
+        let made = self.op(Class::B64, "or.b64", &[&at, &format!("{fixed:#x}")]);
+        if !self.changing.contains(base) {
+            self.described.push((base.to_string(), fixed, made.clone(), self.loops.len()));
+        }
+        made
     }
 
     /// A register of 32 bits that holds two of 16.
@@ -307,7 +361,8 @@ impl Func {
     /// An array of the workgroup or of a thread.
     pub(super) fn array(&mut self, name: &str, space: Space, bytes: usize) {
         let word = if space == Space::Shared { "shared" } else { "local" };
-        let _ = writeln!(self.arrays, "\t.{word} .align 16 .b8 {name}[{bytes}];");
+        let align = if self.products.is_some() && space == Space::Shared { 1024 } else { 16 };
+        let _ = writeln!(self.arrays, "\t.{word} .align {align} .b8 {name}[{bytes}];");
         self.spaces.insert(name.to_string(), (space, name.to_string(), 0));
     }
 

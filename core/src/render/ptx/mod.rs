@@ -16,7 +16,7 @@ use super::cstyle::{Dots, Ptr, Walk, pointers, vector_width};
 use super::{Code, Renderer, Source};
 use crate::codegen::Program;
 use crate::target::Target;
-use crate::uop::{Arg, AxisKind, Space as Memory};
+use crate::uop::{Arg, AxisKind, Space as Memory, UOp};
 use crate::{DType, Error, Result};
 use func::{Class, Func, Space};
 
@@ -34,6 +34,8 @@ impl Renderer for Ptx {
             // memory is of bytes: words may be read wherever they are aligned
             w.dots = Dots::find(p, &|_| true);
         }
+        let in_memory = |&u: &UOp| matches!(p.g.arg(u), Arg::Mma(layout) if layout.in_memory());
+        w.d.products = p.order.iter().any(in_memory).then_some(false);
         let mut parameters = Vec::new();
         let wide = |_: DType, lanes: usize| matches!(lanes, 2 | 4);
         for (slot, info) in p.params.iter().enumerate() {

@@ -68,7 +68,7 @@ fn run_workgroup(code: &Translated, args: &mut [Vec<u8>], group: [u32; 3]) -> Re
             Some(&stop) if stops.iter().all(|&s| s == stop) => {
                 if BUILT && let Some(Inst { u, reg: Some(reg), code }) = stop.map(|at| &code.insts[at]) {
                     let done = match code {
-                        Code::Mma(mma) => mma.run(&mut threads, *reg),
+                        Code::Mma(mma) => mma.run(&mut threads, &shared, *reg),
                         Code::LoadMatrix(load) => load.run(&mut threads, &shared, *reg),
                         _ => Ok(()),
                     };
@@ -218,7 +218,7 @@ impl Thread {
 impl Mma {
     /// Multiplies in each subgroup: threads that follow each other. Products of f16 and bf16 are exact in f32, so only the order of the
     /// sum, which goes along k, is one of several that hardware may have.
-    fn run(&self, threads: &mut [Thread], reg: usize) -> Result<(), String> {
+    fn run(&self, threads: &mut [Thread], shared: &[Vec<u8>], reg: usize) -> Result<(), String> {
         let size = self.layout.threads();
         let (elems, [n, k]) = (self.registers.len(), [Side::N, Side::K].map(|side| self.layout.len(side)));
         if !threads.len().is_multiple_of(size) {
@@ -231,11 +231,15 @@ impl Mma {
                     return Err(format!("thread {number} of a subgroup has another number"));
                 }
                 for (list, registers) in all.iter_mut().zip(&self.factors) {
-                    for o in registers {
+                    for o in registers.iter().filter(|_| self.memory.is_none()) {
                         let x = alu(Op::Cast, self.dt, &[t.aligned(o)?.get()], &[self.sdt]);
                         list.push(x.ok_or_else(|| format!("{} to {} is no cast", self.sdt, self.dt))?);
                     }
                 }
+            }
+            if let Some(memory) = self.memory {
+                self.read(&memory, group, shared, reg)?;
+                continue;
             }
             let [a, b] = all.map(Lanes::concat);
             for (number, t) in group.iter_mut().enumerate() {
@@ -249,6 +253,43 @@ impl Mma {
                 }
                 t.regs[reg] = Some(sum);
             }
+        }
+        Ok(())
+    }
+
+    /// Multiplies factors that lie in workgroup memory, in one subgroup.
+    fn read(&self, memory: &[Memory; 2], group: &mut [Thread], shared: &[Vec<u8>], reg: usize) -> Result<(), String> {
+        let (elems, k) = (self.registers.len(), self.layout.len(Side::K));
+        let start = |t: &Thread, which: usize| Ok::<_, String>(ints(t.aligned(&self.factors[which][0])?.get()).to_vec());
+        let starts = [start(&group[0], 0)?, start(&group[0], 1)?];
+        for t in group.iter() {
+            if start(t, 0)? != starts[0] || start(t, 1)? != starts[1] {
+                return Err("threads of a subgroup multiply different matrices".into());
+            }
+        }
+        for (number, t) in group.iter_mut().enumerate() {
+            let places: Vec<(usize, usize)> = self.registers.iter().map(|&r| self.place(number, r)).collect();
+            let mut sum = Lanes::splat(Scalar::from_i64(0, self.dt), self.dt, elems);
+            for step in 0..k {
+                let read = |which: usize| {
+                    let spread = [&self.layout.a, &self.layout.b][which];
+                    let Place::Workgroup(array) = memory[which].place else {
+                        return Err("matrices are in workgroup memory".to_string());
+                    };
+                    let at = places.iter().enumerate().map(|(i, p)| {
+                        let (side, base) = ([p.0, p.1][which], starts[which][i] as usize);
+                        let (near, far) = if spread.near() == Some(Side::K) { (step, side) } else { (side, step) };
+                        spread.offset(base, near, far) as i64
+                    });
+                    let x = memory[which].read(&shared[array], &at.collect::<Vec<i64>>(), None)?;
+                    alu(Op::Cast, self.dt, &[&x], &[memory[which].dt])
+                        .ok_or_else(|| format!("{} to {} is no cast", memory[which].dt, self.dt))
+                };
+                let (a, b) = (read(0)?, read(1)?);
+                sum = alu(Op::MulAdd, self.dt, &[&a, &b, &sum], &[self.dt; 3])
+                    .ok_or_else(|| format!("products of {} are not defined", self.dt))?;
+            }
+            t.regs[reg] = Some(sum);
         }
         Ok(())
     }

@@ -129,6 +129,7 @@ fn cases(n: &Nodes) -> (Vec<Case>, Vec<Case>) {
         (AccRead, F32, vec![acc], none(), program),
         (Fold, F32, vec![f, unroll], red(&[]), program),
         (Mma, F32, vec![f, f, i, two], mma("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2"), program),
+        (Mma, F32, vec![half, half, i, two], mma("k1x4 m1x8 @8; n1x8 k1x4 @4; n2x4 m1x8 | n1x2"), program),
         (LoadMatrix, F16, vec![half, i, two], Arg::Number(1), program),
         (End, Void, vec![reg], none(), program),
         (Scratch, F32, vec![], Arg::Scratch { id: 0, len: 8, space: Space::Private }, kernel),

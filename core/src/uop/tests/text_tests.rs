@@ -77,6 +77,10 @@ roots %7
         ("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2; n1x2 |", "bad layout"),
         ("k1x4 m1x8; k1x4 n1x8 |; n2x4 m1x8 | n1x2", "bad layout"),
         ("k1x4 l1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2", "bad layout"),
+        ("k1x4 m1x8 @; k1x4 n1x8 @8; n2x4 m1x8 | n1x2", "bad layout"),
+        // one factor in memory alone, the product there
+        ("k1x4 m1x8 @8; k1x4 n1x8 |; n2x4 m1x8 | n1x2", "has no place"),
+        ("k1x4 m1x8 @8; k1x4 n1x8 @8; n1x8 m1x8 @8", "has no place"),
         // two elements in one place, and none in another; sides that differ; far too many; none; too few threads
         ("k1x4 m1x8 |; k1x4 n1x8 |; n1x4 m1x8 | n1x2", "has no place"),
         ("k1x4 m1x8 |; k1x4 n1x8 |; n2x4 m1x8 | n1x2 m8x2", "has no place"),

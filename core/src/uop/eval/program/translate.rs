@@ -111,8 +111,10 @@ pub(super) struct Mma {
     /// The dtype of the factors.
     pub(super) sdt: DType,
     pub(super) thread: Operand,
-    /// The factors' elements in each register, for every element of the result.
+    /// The factors' elements in each register, for every element of the result; of factors in memory where they begin there.
     pub(super) factors: [Vec<Operand>; 2],
+    /// Where factors are that lie in workgroup memory.
+    pub(super) memory: Option<[Memory; 2]>,
     /// The register of the product that each element of the result is in.
     pub(super) registers: Vec<u32>,
     /// Where the elements of the factors are: [`Spread::slots`](crate::uop::mma::Spread::slots).
@@ -398,8 +400,8 @@ impl Translator<'_> {
     fn mma(&self, u: UOp, layout: &Layout) -> Result<Mma> {
         let g = self.g;
         let (src, space) = (g.src(u), self.axes(u));
-        let (a, rest) = src[3..].split_at(layout.a.registers.len());
-        let (b, c) = rest.split_at(layout.b.registers.len());
+        let (a, rest) = src[3..].split_at(layout.a.axes().len());
+        let (b, c) = rest.split_at(layout.b.axes().len());
         // the first digit of a register's number is its fastest
         let digits = |ranges: &[UOp]| -> Vec<Axis> {
             ranges.iter().rev().map(|&r| (g.range_arg(r).id, g.range_len(r))).collect()
@@ -407,12 +409,17 @@ impl Translator<'_> {
         let factors = [self.folded(u, src[0], &space, &digits(a))?, self.folded(u, src[1], &space, &digits(b))?];
         let slots = [layout.a.slots(Side::M, Side::K), layout.b.slots(Side::K, Side::N)];
         let [Some(of_a), Some(of_b)] = slots else { return Err(internal(u, g, "has elements without a place")) };
+        let memory = match layout.in_memory() {
+            true => Some([self.mem(u, src[0])?, self.mem(u, src[1])?]),
+            false => None,
+        };
         Ok(Mma {
             layout: layout.clone(),
             dt: g.dtype(u),
             sdt: g.dtype(src[0]),
             thread: self.operand(u, src[2], &[])?,
             factors,
+            memory,
             registers: align(&space, &digits(c), &[]),
             slots: [of_a, of_b],
         })
