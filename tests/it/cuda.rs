@@ -55,9 +55,12 @@ fn a_second_start_compiles_nothing() {
 #[test]
 fn products_of_hopper_are_what_the_evaluator_gives() {
     emulated();
-    for (dtype, [m, n, k]) in
-        [(DType::F16, [64, 64, 192]), (DType::BF16, [128, 128, 256]), (DType::F16, [128, 256, 192]), (DType::BF16, [256, 256, 256])]
-    {
+    for (dtype, [m, n, k]) in [
+        (DType::F16, [64, 64, 192]),
+        (DType::BF16, [128, 128, 256]),
+        (DType::F16, [128, 256, 192]),
+        (DType::BF16, [256, 256, 256]),
+    ] {
         for turned in [[false, false], [true, false], [false, true], [true, true]] {
             let Some(device) = here::device("cuda:1", CudaDevice::new(1)) else { return };
             let devices: [Box<dyn Device>; 2] = [Box::new(device), Box::new(EvalDevice::default())];

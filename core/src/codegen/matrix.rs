@@ -6,12 +6,12 @@
 //! inside of the op; that over tiles stays a reduction, which `reduce` makes an accumulator and a loop as it does any other.
 
 use super::axes::Kernel;
+use super::stage::panel_rows;
 use crate::analysis::affine;
 use crate::analysis::product::product;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
 use crate::target::{MatrixTile, Target};
-use super::stage::panel_rows;
 use crate::uop::mma::{BUILT, Digit, PANEL, Side, Spread};
 use crate::uop::{Arg, AxisKind, Graph, Op, ReduceOp, UOp};
 use crate::{DType, Error, Result};

@@ -411,7 +411,9 @@ impl Parser {
             }
             ["wgmma", "mma_async", "sync", "aligned", shape, "f32", of @ ("f16" | "bf16"), _] => {
                 let d = self.all(arg(0)?)?;
-                let fits = *shape == format!("m64n{}k16", 2 * d.len()) && arg(3)? == "%ptrue" && [arg(4)?, arg(5)?] == ["1"; 2];
+                let fits = *shape == format!("m64n{}k16", 2 * d.len())
+                    && arg(3)? == "%ptrue"
+                    && [arg(4)?, arg(5)?] == ["1"; 2];
                 if !fits || parts[6] != parts[7] || !d.len().is_multiple_of(4) {
                     return Err("a product of an unknown kind".into());
                 }

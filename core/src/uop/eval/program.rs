@@ -260,7 +260,8 @@ impl Mma {
     /// Multiplies factors that lie in workgroup memory, in one subgroup.
     fn read(&self, memory: &[Memory; 2], group: &mut [Thread], shared: &[Vec<u8>], reg: usize) -> Result<(), String> {
         let (elems, k) = (self.registers.len(), self.layout.len(Side::K));
-        let start = |t: &Thread, which: usize| Ok::<_, String>(ints(t.aligned(&self.factors[which][0])?.get()).to_vec());
+        let start =
+            |t: &Thread, which: usize| Ok::<_, String>(ints(t.aligned(&self.factors[which][0])?.get()).to_vec());
         let starts = [start(&group[0], 0)?, start(&group[0], 1)?];
         for t in group.iter() {
             if start(t, 0)? != starts[0] || start(t, 1)? != starts[1] {
