@@ -13,7 +13,7 @@ use gradloom_core::codegen::opt::Opt;
 use gradloom_core::device::{Device, Step, View};
 use gradloom_core::render::{self, Source};
 use gradloom_core::schedule::Ast;
-use gradloom_core::tensor::Attention;
+use gradloom_core::tensor::{Attention, ConvOpts};
 use gradloom_tests::networks::{Net, kernels, load};
 use std::time::Instant;
 
@@ -92,6 +92,38 @@ fn work() -> Vec<Work> {
             flops: |n| 2.0 * HEADS as f64 * n * n * WIDTH as f64,
             ..attention("attention_causal", |x| attend(x, true))
         },
+    ]
+}
+
+/// Contractions of networks, of which ways to compile are timed: those of BERT base with so many tokens, and of ResNet-50 with so many images.
+fn parts() -> Vec<Work> {
+    let part = |name, shapes, flops| Work {
+        name,
+        dtype: DType::F32,
+        sizes: [16, 1],
+        shapes,
+        result: |x| match x[0].shape().len() {
+            4 => {
+                let side = x[1].shape()[2] as i64 / 2;
+                x[0].conv(&x[1], None, &ConvOpts { padding: vec![(side, side); 2], ..ConvOpts::default() })
+            }
+            _ => x[0].linear(&x[1], None),
+        },
+        flops,
+        elements: |_| 0.0,
+    };
+    vec![
+        part("linear_768_768", |n| vec![vec![n, 768], vec![768, 768]], |n| 2.0 * n * 768.0 * 768.0),
+        part("linear_768_3072", |n| vec![vec![n, 768], vec![3072, 768]], |n| 2.0 * n * 768.0 * 3072.0),
+        part("linear_3072_768", |n| vec![vec![n, 3072], vec![768, 3072]], |n| 2.0 * n * 768.0 * 3072.0),
+        part("conv3_64", |n| vec![vec![n, 64, 56, 56], vec![64, 64, 3, 3]], |n| n * 2.0 * 115_605_504.0),
+        part("conv3_128", |n| vec![vec![n, 128, 28, 28], vec![128, 128, 3, 3]], |n| n * 2.0 * 115_605_504.0),
+        part("conv3_256", |n| vec![vec![n, 256, 14, 14], vec![256, 256, 3, 3]], |n| n * 2.0 * 115_605_504.0),
+        part("conv3_512", |n| vec![vec![n, 512, 7, 7], vec![512, 512, 3, 3]], |n| n * 2.0 * 115_605_504.0),
+        part("conv1_64_256", |n| vec![vec![n, 64, 56, 56], vec![256, 64, 1, 1]], |n| n * 2.0 * 51_380_224.0),
+        part("conv1_512_128", |n| vec![vec![n, 512, 28, 28], vec![128, 512, 1, 1]], |n| n * 2.0 * 51_380_224.0),
+        part("conv1_1024_256", |n| vec![vec![n, 1024, 14, 14], vec![256, 1024, 1, 1]], |n| n * 2.0 * 51_380_224.0),
+        part("conv1_512_2048", |n| vec![vec![n, 512, 7, 7], vec![2048, 512, 1, 1]], |n| n * 2.0 * 51_380_224.0),
     ]
 }
 
@@ -208,7 +240,7 @@ fn ways(name: &str, file: &str) -> Result<()> {
         let (what, list) = line.split_once('|').expect("a bar");
         let mut words = what.split_whitespace();
         let (work_name, size) = (words.next().unwrap_or(""), words.next().and_then(|n| n.parse().ok()).unwrap_or(64));
-        let all = work();
+        let all: Vec<Work> = work().into_iter().chain(parts()).collect();
         let w = all.iter().find(|w| w.name == work_name).expect("work of this name");
         if last.as_ref().is_none_or(|l| l.0 != what) {
             for v in last.iter().flat_map(|l| &l.2) {

@@ -3,10 +3,15 @@
 
 use gradloom::cuda::{CudaDevice, Launches};
 use gradloom::{DType, Runtime, Tensor};
+use gradloom_core::codegen::compile;
 use gradloom_core::device::{BufId, Device, EvalDevice, KernelId, Step, View};
 use gradloom_core::render::ptx::Ptx;
 use gradloom_core::render::{Renderer as _, Source};
+use gradloom_core::target::{Sm, Target};
+use gradloom_core::tensor::ConvOpts;
+use gradloom_core::uop::{Arg, Op};
 use gradloom_tests::here;
+use gradloom_tests::networks::{Net, kernels as kernels_of, load};
 use gradloom_tests::programs::{Sample, samples};
 use gradloom_tests::runner;
 use std::sync::Once;
@@ -216,4 +221,82 @@ fn uploads_arrive_through_few_blocks() {
     }
     let ticket = device.read(View { buf: large, offset: 0, bytes: 3 * part }).expect("a readback");
     assert!(device.poll(ticket).expect("a readback").expect("its bytes") == all);
+}
+
+/// A contraction of two tensors of f32.
+struct Product {
+    what: &'static str,
+    shapes: [&'static [usize]; 2],
+    of: fn(&Tensor, &Tensor) -> gradloom::Result<Tensor>,
+    /// Bytes that one copy moves, for each of its kinds.
+    copies: &'static [u32],
+}
+
+fn conv(x: &Tensor, w: &Tensor, stride: usize, padding: i64) -> gradloom::Result<Tensor> {
+    x.conv(w, None, &ConvOpts { stride: vec![stride; 2], padding: vec![(padding, padding); 2], ..ConvOpts::default() })
+}
+
+fn product(
+    what: &'static str,
+    shapes: [&'static [usize]; 2],
+    copies: &'static [u32],
+    of: fn(&Tensor, &Tensor) -> gradloom::Result<Tensor>,
+) -> Product {
+    Product { what, shapes, of, copies }
+}
+
+fn products() -> Vec<Product> {
+    vec![
+        product("both as they are", [&[64, 48], &[48, 64]], &[16], |a, b| a.matmul(b)),
+        product("the second turned", [&[64, 48], &[64, 48]], &[16], |a, b| a.matmul(&b.permute(&[1, 0])?)),
+        product("the first turned", [&[48, 64], &[48, 64]], &[16], |a, b| a.permute(&[1, 0])?.matmul(b)),
+        product("both turned", [&[48, 64], &[64, 48]], &[16], |a, b| a.permute(&[1, 0])?.matmul(&b.permute(&[1, 0])?)),
+        product("rows and columns rounded up", [&[70, 48], &[48, 68]], &[16], |a, b| a.matmul(b)),
+        product("rows that begin anywhere", [&[65, 50], &[50, 67]], &[4], |a, b| a.matmul(b)),
+        product("terms rounded up", [&[64, 34], &[34, 64]], &[4, 16], |a, b| a.matmul(b)),
+        product("side by side", [&[3, 64, 32], &[3, 32, 64]], &[16], |a, b| a.matmul(b)),
+        product("and more", [&[64, 48], &[48, 64]], &[16], |a, b| a.matmul(b)?.add(1.0)?.gelu()),
+        product("a window", [&[2, 8, 12, 12], &[16, 8, 3, 3]], &[4, 16], |x, w| conv(x, w, 1, 1)),
+        product("a window in steps", [&[1, 8, 25, 25], &[20, 8, 3, 3]], &[4, 16], |x, w| conv(x, w, 2, 1)),
+        product("a wide window", [&[1, 3, 24, 24], &[16, 3, 7, 7]], &[4], |x, w| conv(x, w, 2, 3)),
+        product("points", [&[2, 32, 8, 8], &[24, 32, 1, 1]], &[16], |x, w| conv(x, w, 1, 0)),
+        product("points in steps", [&[2, 32, 14, 14], &[24, 32, 1, 1]], &[4, 16], |x, w| conv(x, w, 2, 0)),
+        product("points of odd images", [&[3, 32, 7, 7], &[24, 32, 1, 1]], &[4, 16], |x, w| conv(x, w, 1, 0)),
+    ]
+}
+
+/// The bytes of the copies that a product's kernel makes ahead, each number once.
+fn copied(p: &Product) -> Vec<u32> {
+    let (net, t) = (Net::of(DType::F32), Target::cuda("cuda", Sm::ALL[3]));
+    let [a, b] = p.shapes.map(|shape| net.input_of(DType::F32, shape).expect("an input"));
+    let nodes = load(&net, &[(p.of)(&a, &b).expect("a product")], &t).expect("a graph");
+    let mut found = Vec::new();
+    for (ast, _) in kernels_of(&net, &nodes, &t).expect("kernels") {
+        let program = compile(&ast, &t, None).expect("a program");
+        assert_eq!(program.refused, 0, "{}: opts that do not fit", p.what);
+        let copies = program.order.iter().filter(|&&u| program.g.op(u) == Op::Store);
+        found.extend(copies.filter_map(|&u| if let Arg::Number(n) = program.g.arg(u) { Some(*n) } else { None }));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// Factors of f32 are copied some blocks ahead, in rows of 16 bytes or an element at a time, and the products are right on the emulator, on which
+/// a copy is done when somebody waits for it and no sooner.
+#[test]
+fn factors_of_f32_are_copied_ahead() {
+    emulated();
+    let Some(mut gpu) = here::device("cuda", Runtime::open("cuda", 0)) else { return };
+    let mut eval = Runtime::open("eval", 0).expect("the evaluator");
+    for p in products() {
+        assert_eq!(copied(&p), p.copies, "{}", p.what);
+        let session = gpu.session().clone();
+        let given = p.shapes.map(|shape| Tensor::rand(&session, shape).expect("values").sub(0.5).expect("values"));
+        let here = [0, 1].map(|i| eval.bring(&given[i], &mut gpu).expect("the same"));
+        let got = gpu.to_vec::<f32>(&(p.of)(&given[0], &given[1]).expect("a product")).expect("values");
+        let want = eval.to_vec::<f32>(&(p.of)(&here[0], &here[1]).expect("a product")).expect("values");
+        let off = got.iter().zip(&want).fold(0.0f32, |m, (x, y)| m.max((x - y).abs()));
+        assert!(got.len() == want.len() && off < 1e-4, "{}: {off}", p.what);
+    }
 }

@@ -21,8 +21,8 @@ fn target() -> Target {
 
 /// One that copies to workgroup memory while it computes, and loads matrices from there.
 fn copying() -> Target {
-    let copies = Some(Copies { blocks: 4, bytes: 163 << 10, processors: 4 });
-    Target { copies, ..Target::matrix("copying", MatrixTile::sm80()) }
+    let copies = Some(Copies { blocks: 4, bytes: 163 << 10 });
+    Target { copies, processors: 4, ..Target::matrix("copying", MatrixTile::sm80()) }
 }
 
 /// One whose only tile is multiplied by subgroups of 32 and 16 by 16 by 16.
@@ -176,8 +176,8 @@ fn factors_are_copied_ahead_and_loaded_as_matrices() {
 
 /// One whose tiles multiply what lies in workgroup memory, by 128 threads.
 fn from_memory() -> Target {
-    let copies = Some(Copies { blocks: 4, bytes: 227 << 10, processors: 4 });
-    Target { copies, ..Target::matrix("from memory", [MatrixTile::sm80(), MatrixTile::sm90()].concat()) }
+    let copies = Some(Copies { blocks: 4, bytes: 227 << 10 });
+    Target { copies, processors: 4, ..Target::matrix("from memory", [MatrixTile::sm80(), MatrixTile::sm90()].concat()) }
 }
 
 fn multiplies_from_memory(p: &Program) -> bool {

@@ -12,6 +12,7 @@ use crate::rewrite::{Memo, substitute1};
 use crate::rules::simplify_with;
 use crate::schedule::Ast;
 use crate::target::Target;
+use crate::uop::mma::BUILT;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, RangeSet, ReduceOp, UOp, graph::MAX_RANGES};
 use crate::util::sort;
 use crate::{Error, Result};
@@ -193,13 +194,25 @@ impl Kernel {
         }
     }
 
+    /// Joins two loops where that makes no address harder.
     fn try_merge(&mut self, a: UOp, b: UOp) -> bool {
+        let (before, old, live) = (self.count_divmod(), self.sink, self.live.clone());
+        if !self.join(a, b) {
+            return false;
+        }
+        if self.count_divmod() > before {
+            (self.sink, self.live) = (old, live);
+            return false;
+        }
+        true
+    }
+
+    /// Makes two loops one, if that can be.
+    fn join(&mut self, a: UOp, b: UOp) -> bool {
         let (na, nb) = (self.g.range_len(a), self.g.range_len(b));
         if na.checked_mul(nb).is_none_or(|n| n > i32::MAX as usize) {
             return false;
         }
-        let before = self.count_divmod();
-        let old = self.sink;
         let arg = self.g.range_arg(a);
         let joined = self.g.range_with(na * nb, arg);
         if self.g.dtype(joined) != self.g.dtype(a) {
@@ -219,10 +232,6 @@ impl Kernel {
         map.insert(b, lo);
         self.sink = self.merged_sink(a, b, joined, &map);
         self.sink = simplify_with(&mut self.g, self.sink, &mut self.memo);
-        if self.count_divmod() > before {
-            self.sink = old;
-            return false;
-        }
         self.live = live;
         true
     }
@@ -320,6 +329,13 @@ impl Kernel {
                 self.swap(r, other);
                 Ok(())
             }
+            Opt::Join { with, .. } if BUILT && t.has_local => {
+                let other = self.range_by_id(with).filter(|&x| x != r && self.g.kind(x) == kind);
+                let other = other.filter(|&x| !kind.is_reduce() || self.reduced_together(r, x));
+                let other = other.ok_or_else(|| bad("no such axis beside it"))?;
+                if self.join(r, other) { Ok(()) } else { Err(bad("the axes cannot be one")) }
+            }
+            Opt::Join { .. } => Err(bad("only on GPUs, and not in this build")),
             Opt::Cut { by, part, .. } => self.cut_axis(r, by as usize, part, t).map_err(|what| bad(what))?,
         }
     }

@@ -20,25 +20,28 @@ use smallvec::SmallVec;
 
 /// Copies of a thread that are written out one by one; more are a loop. Those that go on by themselves take no registers.
 const UNROLLED: usize = 8;
-const UNROLLED_ALONE: usize = 16;
+pub(super) const UNROLLED_ALONE: usize = 32;
 
 /// The number of a new local array.
 pub(super) fn next_scratch(g: &Graph) -> u32 {
     g.iter().filter(|&u| g.op(u) == Op::Scratch).count() as u32
 }
 
-/// Bytes of a copy that goes on by itself.
+/// Bytes of a copy that goes on by itself, and of one where they are not whole rows.
 const COPY: usize = 16;
+const SMALL_COPY: usize = 4;
+
+/// Bytes of workgroup memory that a workgroup takes besides.
+const RESERVED: usize = 1 << 10;
 
 /// One array about to be filled.
 struct Fill {
     stage: UOp,
-    /// Is it filled by copies that go on by themselves?
-    copied: bool,
+    /// The bytes of each of its copies, if these go on by themselves.
+    copied: Option<usize>,
     scratch: UOp,
-    /// Where each copy goes, and what it is.
-    at: UOp,
-    value: UOp,
+    /// Where each copy goes, and what it is. More than one are for what has no common form.
+    parts: SmallVec<[(UOp, UOp); 1]>,
     gate: Option<UOp>,
     /// The loop over the copies of a thread.
     nest: Option<UOp>,
@@ -62,7 +65,7 @@ pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopIn
         let fills = group.into_iter().map(|u| fill(k, t, u, copying)).collect::<Result<Vec<_>>>()?;
         let size = fills.iter().map(|f| f.bytes(&k.g, t)).fold(0, usize::saturating_add);
         if let Some((copies, r)) = copies.and_then(|c| Some((c, turns(&k.g, &fills)?)))
-            && let Some(blocks) = blocks(&k.g, copies, size, r)
+            && let Some(blocks) = blocks(&k.g, copies, &fills, size, r)
             && blocks > behind(&k.g, &fills)
         {
             most = most.max(copies.bytes);
@@ -88,12 +91,16 @@ fn turns(g: &Graph, fills: &[Fill]) -> Option<UOp> {
     let around = loops_of(g, fills[0].stage);
     let &[r] = around.as_slice() else { return None };
     let counted = g.kind(r) == AxisKind::Reduce && g.const_int(g.src_at(r, 0)).is_some_and(|n| n >= 2);
-    (counted && fills.iter().all(|f| f.copied && f.nest.is_none())).then_some(r)
+    (counted && fills.iter().all(|f| f.copied.is_some() && f.nest.is_none())).then_some(r)
 }
 
 /// How many blocks of so many bytes there are in turn; `None` if that would be one.
-fn blocks(g: &Graph, copies: Copies, bytes: usize, r: UOp) -> Option<usize> {
-    Some(copies.blocks.min(copies.bytes / bytes.max(1)).min(g.range_len(r))).filter(|&n| n >= 2)
+fn blocks(g: &Graph, copies: Copies, fills: &[Fill], bytes: usize, r: UOp) -> Option<usize> {
+    let room = |all: usize| copies.blocks.min(all / bytes.max(1)).min(g.range_len(r));
+    // without matrix tiles one block less, where that leaves room for a second workgroup
+    let plain = fills.iter().all(|f| g.dtype(f.stage).size() == SMALL_COPY);
+    let (all, half) = (room(copies.bytes), room((copies.bytes / 2).saturating_sub(RESERVED)));
+    Some(if plain && half + 1 == all && half >= 3 { half } else { all }).filter(|&n| n >= 2)
 }
 
 /// How many turns ago an array was read that copies may go to. Products of matrices in panels go on while the next turn begins.
@@ -113,7 +120,7 @@ fn ahead(k: &mut Kernel, fills: &[Fill], r: UOp, blocks: usize, map: &mut FxHash
         let at = k.g.int(turn, dt);
         for ((f, &size), &array) in fills.iter().zip(&sizes).zip(&arrays) {
             let slot = k.g.idx(turn * size);
-            first.push(copy(k, f, array, slot, r, at, None));
+            copy(k, f, array, slot, [r, at], None, &mut first);
         }
     }
     let before = k.g.node(Op::Barrier, DType::Void, &first, number(0));
@@ -133,7 +140,7 @@ fn ahead(k: &mut Kernel, fills: &[Fill], r: UOp, blocks: usize, map: &mut FxHash
     for ((f, &size), &array) in fills.iter().zip(&sizes).zip(&arrays) {
         let slot = slot_of(&mut k.g, next, size);
         let to = k.g.after(array, &[ready, r]);
-        deps.push(copy(k, f, to, slot, r, next, Some(gate)));
+        copy(k, f, to, slot, [r, next], Some(gate), &mut deps);
         slots.push(slot_of(&mut k.g, r, size));
     }
     let indices: Vec<UOp> = k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Index).collect();
@@ -156,23 +163,37 @@ fn several(g: &mut Graph, scratch: UOp, blocks: usize) -> UOp {
 }
 
 /// The copies of one thread for a turn of the loop `r`, to a place in an array. Where the gate is closed they write zeros.
-fn copy(k: &mut Kernel, f: &Fill, array: UOp, slot: UOp, r: UOp, turn: UOp, gate: Option<UOp>) -> UOp {
-    let at = k.g.binary(Op::Add, f.at, slot);
-    let at = simplify_with(&mut k.g, at, &mut k.memo);
-    let value = substitute1(&mut k.g, f.value, &[(r, turn)].into_iter().collect());
-    let mut value = simplify_with(&mut k.g, value, &mut k.memo);
-    if let Some(gate) = gate {
-        let src = k.g.srcs(value);
-        let (zero, both) = match src.as_slice() {
-            [_, zero, own] => (*zero, k.g.binary(Op::And, gate, *own)),
-            _ => (k.g.float(0.0, k.g.dtype(value)), gate),
-        };
-        value = k.g.with_src(value, &[src[0], zero, both]);
+fn copy(
+    k: &mut Kernel,
+    f: &Fill,
+    array: UOp,
+    slot: UOp,
+    [r, turn]: [UOp; 2],
+    gate: Option<UOp>,
+    stores: &mut SmallVec<[UOp; 4]>,
+) {
+    let bytes = f.copied.unwrap_or(COPY) as u32;
+    for &(at, value) in &f.parts {
+        let at = k.g.binary(Op::Add, at, slot);
+        let at = simplify_with(&mut k.g, at, &mut k.memo);
+        let value = substitute1(&mut k.g, value, &[(r, turn)].into_iter().collect());
+        let mut value = simplify_with(&mut k.g, value, &mut k.memo);
+        // what is zero in a turn is stored
+        let load = k.g.op(value) == Op::Load;
+        if let Some(gate) = gate.filter(|_| load) {
+            let src = k.g.srcs(value);
+            let (zero, both) = match src.as_slice() {
+                [_, zero, own] => (*zero, k.g.binary(Op::And, gate, *own)),
+                _ => (k.g.float(0.0, k.g.dtype(value)), gate),
+            };
+            value = k.g.with_src(value, &[src[0], zero, both]);
+        }
+        let index = k.g.index(array, at);
+        let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[index, value]);
+        src.extend(f.gate);
+        let arg = if load { Arg::Number(bytes) } else { Arg::None };
+        stores.push(k.g.node(Op::Store, DType::Void, &src, arg));
     }
-    let index = k.g.index(array, at);
-    let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[index, value]);
-    src.extend(f.gate);
-    k.g.node(Op::Store, DType::Void, &src, Arg::Number(COPY as u32))
 }
 
 /// The loops that a value is inside of.
@@ -189,7 +210,7 @@ fn together(k: &mut Kernel, fills: &[Fill], loops: &mut FxHashMap<u8, LoopInfo>,
     let mut ready: Option<UOp> = None;
     if !around.is_empty() {
         // what is on its way from memory need not wait
-        let early = fills.iter().filter(|f| f.nest.is_none()).map(|f| f.value);
+        let early = fills.iter().filter(|f| f.nest.is_none()).flat_map(|f| f.parts.iter().map(|p| p.1));
         let src: SmallVec<[UOp; 4]> = around.iter().copied().chain(early).collect();
         ready = Some(g.node(Op::Barrier, DType::Void, &src, Arg::None));
     }
@@ -202,17 +223,19 @@ fn together(k: &mut Kernel, fills: &[Fill], loops: &mut FxHashMap<u8, LoopInfo>,
             }
             None => f.scratch,
         };
-        let index = g.index(to, f.at);
-        let mut store = g.store(index, f.value);
-        if let Some(gate) = f.gate {
-            store = g.with_src(store, &[index, f.value, gate]);
+        for &(at, value) in &f.parts {
+            let index = g.index(to, at);
+            let mut store = g.store(index, value);
+            if let Some(gate) = f.gate {
+                store = g.with_src(store, &[index, value, gate]);
+            }
+            if let Some(r) = f.nest {
+                let around = around.iter().fold(0, |m, &x| m | 1 << g.range_arg(x).id);
+                loops.insert(g.range_arg(r).id, LoopInfo { parent: None, around });
+                store = g.node(Op::End, DType::Void, &[r, store], Arg::None);
+            }
+            done.push(store);
         }
-        if let Some(r) = f.nest {
-            let around = around.iter().fold(0, |m, &x| m | 1 << g.range_arg(x).id);
-            loops.insert(g.range_arg(r).id, LoopInfo { parent: None, around });
-            store = g.node(Op::End, DType::Void, &[r, store], Arg::None);
-        }
-        done.push(store);
     }
     let filled = g.node(Op::Barrier, DType::Void, &done, Arg::None);
     let deps: SmallVec<[UOp; 4]> = [filled].into_iter().chain(around.iter().copied()).collect();
@@ -228,70 +251,98 @@ fn fill(k: &mut Kernel, t: &Target, stage: UOp, copying: bool) -> Result<Fill> {
     let value = k.g.src_at(stage, 0);
     let id = next_scratch(&k.g);
     let scratch = k.g.node(Op::Scratch, dt, &[], Arg::Scratch { id, len: size, space: Space::Workgroup });
-    let alone = if BUILT && copying { copied_along(k, value, &axes) } else { None };
-    let (along, width) = match alone {
-        Some(r) => (Some(r), COPY / dt.size()),
+    let way = if BUILT && copying { copied(k, value, &axes) } else { None };
+    let (along, width) = match way {
+        Some(Copied::Rows(r)) => (Some(r), COPY / dt.size()),
+        Some(Copied::Single) => (None, 1),
         None => match vectors_along(k, value, &axes, t.lanes) {
             Some(r) => (Some(r), t.lanes),
             None => (None, 1),
         },
     };
-    let (len, copied) = (axes.iter().map(|&r| k.g.range_len(r)).product::<usize>(), alone.is_some());
+    let len = axes.iter().map(|&r| k.g.range_len(r)).product::<usize>();
     let lane = match along {
         Some(_) => Some(lane_axis(k, width)?),
         None => None,
     };
     // threads side by side copy what lies side by side
     let mut order: Vec<(i64, UOp, usize)> = Vec::new();
-    for &r in &axes {
+    for &r in axes.iter().rev() {
         let n = k.g.range_len(r);
         let n = if Some(r) == along { n / width } else { n };
         order.push((stride(&k.g, value, r).map_or(i64::MAX, i64::abs), r, n));
     }
-    sort::by_key(&mut order, |x| x.0);
+    if way.is_none() {
+        order.reverse();
+        sort::by_key(&mut order, |x| x.0);
+    }
     let (units, threads) = (len / width, k.local.iter().map(|&n| n as usize).product::<usize>());
     let each = units.div_ceil(threads);
-    let mut nest = None;
-    let mut q = thread_number(k);
-    if each > 1 {
-        let most = if copied { UNROLLED_ALONE } else { UNROLLED };
-        let kind = if each <= most { AxisKind::Upcast } else { AxisKind::Fill };
-        let s = k.new_range(each, kind, false)?;
-        nest = Some(s).filter(|_| kind == AxisKind::Fill);
-        let n = k.g.idx(threads as i64);
-        let first = k.g.binary(Op::Mul, s, n);
-        q = k.g.binary(Op::Add, first, q);
-    }
-    let mut gate = None;
-    if units % threads != 0 {
-        let n = k.g.idx(units as i64);
-        gate = Some(k.g.binary(Op::CmpLt, q, n));
-        let last = k.g.idx(units as i64 - 1);
-        q = k.g.binary(Op::Min, q, last);
-    }
-    let mut map = FxHashMap::default();
-    let mut rest = q;
-    for (i, &(_, r, n)) in order.iter().enumerate() {
-        let n_op = k.g.idx(n as i64);
-        let mut digit = rest;
-        if i + 1 < order.len() {
-            digit = k.g.binary(Op::FloorMod, rest, n_op);
-            rest = k.g.binary(Op::FloorDiv, rest, n_op);
+    let most = if way.is_some() { UNROLLED_ALONE } else { UNROLLED };
+    let (mut nest, mut gate, mut turns) = (None, None, 1);
+    let thread = thread_number(k);
+    // as many of the first axes as threads go round leave the others to each
+    let first = order.iter().map_while(|x| Some(x.2)).scan(1, |n, x| Some(*n * x).inspect(|&m| *n = m));
+    let near = first.take_while(|&n| threads.is_multiple_of(n)).last().unwrap_or(1);
+    let mut numbers: SmallVec<[UOp; 2]> = SmallVec::new();
+    if matches!(way, Some(Copied::Single)) && units.is_multiple_of(threads) && (2..=most).contains(&each) {
+        let (round, n) = (k.g.idx(near as i64), k.g.idx(each as i64));
+        let (low, high) = (k.g.binary(Op::FloorMod, thread, round), k.g.binary(Op::FloorDiv, thread, round));
+        let high = k.g.binary(Op::Mul, high, n);
+        numbers.extend([low, high]);
+        turns = each;
+    } else {
+        let mut q = thread;
+        if each > 1 {
+            let kind = if each <= most { AxisKind::Upcast } else { AxisKind::Fill };
+            let s = k.new_range(each, kind, false)?;
+            nest = Some(s).filter(|_| kind == AxisKind::Fill);
+            let n = k.g.idx(threads as i64);
+            let first = k.g.binary(Op::Mul, s, n);
+            q = k.g.binary(Op::Add, first, q);
         }
-        if let Some(lane) = lane.filter(|_| Some(r) == along) {
-            let w = k.g.idx(width as i64);
-            digit = k.g.binary(Op::Mul, digit, w);
-            digit = k.g.binary(Op::Add, digit, lane);
+        if units % threads != 0 {
+            let n = k.g.idx(units as i64);
+            gate = Some(k.g.binary(Op::CmpLt, q, n));
+            let last = k.g.idx(units as i64 - 1);
+            q = k.g.binary(Op::Min, q, last);
         }
-        map.insert(r, digit);
+        numbers.push(q);
     }
-    let at = place_in(&mut k.g, stage, &axes);
-    let tidy = |k: &mut Kernel, u: UOp| {
-        let u = substitute1(&mut k.g, u, &map);
-        simplify_with(&mut k.g, u, &mut k.memo)
-    };
-    let (at, value) = (tidy(k, at), tidy(k, value));
-    Ok(Fill { stage, copied, scratch, at, value, gate, nest })
+    let places: SmallVec<[(UOp, usize); 4]> = axes.iter().map(|&r| (r, k.g.range_len(r))).collect();
+    let at = place_in(&mut k.g, stage, &places);
+    let mut parts = SmallVec::new();
+    for turn in 0..turns {
+        let mut map = FxHashMap::default();
+        let (mut rest, mut left) = (numbers[0], if numbers.len() > 1 { near } else { usize::MAX });
+        for (i, &(_, r, n)) in order.iter().enumerate() {
+            if left == 1 {
+                // what the thread has for itself
+                let c = k.g.idx(turn as i64);
+                (rest, left) = (k.g.binary(Op::Add, numbers[1], c), usize::MAX);
+            }
+            left /= n;
+            let n_op = k.g.idx(n as i64);
+            let mut digit = rest;
+            if i + 1 < order.len() && left != 1 {
+                digit = k.g.binary(Op::FloorMod, rest, n_op);
+                rest = k.g.binary(Op::FloorDiv, rest, n_op);
+            }
+            if let Some(lane) = lane.filter(|_| Some(r) == along) {
+                let w = k.g.idx(width as i64);
+                digit = k.g.binary(Op::Mul, digit, w);
+                digit = k.g.binary(Op::Add, digit, lane);
+            }
+            map.insert(r, digit);
+        }
+        let tidy = |k: &mut Kernel, u: UOp| {
+            let u = substitute1(&mut k.g, u, &map);
+            simplify_with(&mut k.g, u, &mut k.memo)
+        };
+        parts.push((tidy(k, at), tidy(k, value)));
+    }
+    let copied = way.map(|w| if matches!(w, Copied::Single) { SMALL_COPY } else { COPY });
+    Ok(Fill { stage, copied, scratch, parts, gate, nest })
 }
 
 impl Fill {
@@ -302,14 +353,38 @@ impl Fill {
     }
 }
 
+/// How an array is filled by copies that go on by themselves.
+#[derive(Clone, Copy)]
+enum Copied {
+    /// Whole pieces of the rows along an axis.
+    Rows(UOp),
+    /// Each element on its own, which may be a zero.
+    Single,
+}
+
+/// Has a kernel so many arrays, which can all be filled by copies that go on by themselves?
+pub(super) fn copies_all(k: &Kernel, n: usize) -> bool {
+    let stages: Vec<UOp> = k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Stage).collect();
+    stages.len() == n && all_copied(k, &stages)
+}
+
 /// Can all of these arrays be filled by copies that go on by themselves? Vectors of a kernel are of one length.
 fn all_copied(k: &Kernel, stages: &[UOp]) -> bool {
     let size = |u: UOp| k.g.dtype(u).size();
     let one = |&u: &UOp| {
         let src = k.g.srcs(u);
-        size(u) == size(stages[0]) && copied_along(k, src[0], &src[1..]).is_some()
+        size(u) == size(stages[0]) && copied(k, src[0], &src[1..]).is_some()
     };
     stages.iter().all(one)
+}
+
+fn copied(k: &Kernel, value: UOp, axes: &[UOp]) -> Option<Copied> {
+    let g = &k.g;
+    let zero = || g.src(value).get(1).is_none_or(|&alt| g.const_val(alt).is_some_and(|c| c.as_f64() == 0.0));
+    match copied_along(k, value, axes) {
+        Some(r) => Some(Copied::Rows(r)),
+        None => (g.op(value) == Op::Load && g.dtype(value).size() == SMALL_COPY && zero()).then_some(Copied::Single),
+    }
 }
 
 /// The axis along which what is staged are whole pieces that can be copied as they lie in memory: the array's last.

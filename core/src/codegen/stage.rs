@@ -23,13 +23,13 @@ use smallvec::SmallVec;
 const MAX_ELEMS: usize = 1 << 26;
 /// Values that are compared with others, of one reduction.
 const MAX_LOOK: usize = 64;
-/// Elements after each row of what matrix tiles read, so that rows begin in banks of their own.
-pub(super) const ROW_PADDING: usize = 8;
+/// Bytes after each row of what is padded, so that rows begin in banks of their own.
+const ROW_PADDING: usize = 16;
 /// Rows that a transposing copy keeps in registers.
 const ROWS: usize = 8;
 
 impl Kernel {
-    /// Applies [`super::Opt::Stage`]. The threads of a workgroup share the array, where there are some.
+    /// Applies [`super::Opt::Stage`]. On GPUs the threads of a workgroup share the array.
     pub(super) fn stage(&mut self, what: &Staging, t: &Target) -> Result<()> {
         let threads = t.has_local;
         let bad = |why: &str| Error::value("opt", format!("{}: {why}", super::Opt::Stage(*what)));
@@ -47,18 +47,19 @@ impl Kernel {
         }
         let tiled = BUILT && closed.iter().any(|&r| self.g.kind(r) == AxisKind::Tile);
         let panels = tiled && matrix::in_memory(self, t);
-        let row = if tiled { rows_of(&self.g, load, &mut closed, panels) } else { None };
+        let row = match tiled {
+            true => rows_of(&self.g, load, &mut closed, panels),
+            false if BUILT && threads && t.copies.is_some() => self.in_order(load, &mut closed),
+            false => None,
+        };
         if panels && row.is_none() {
             return Err(bad("no rows of panels"));
         }
         let axes = axes_of(&self.g, load, &closed, !apart && !tiled);
         let mut elems = 1usize;
         let (mut map, mut own) = (FxHashMap::default(), SmallVec::<[UOp; 4]>::new());
-        let (mut at, mut rows) = (self.g.idx(0), self.g.idx(0));
-        for (i, axis) in axes.iter().enumerate() {
-            if row.is_some_and(|n| i + n == axes.len()) {
-                (at, rows) = (rows, at);
-            }
+        let mut places: SmallVec<[(UOp, usize); 4]> = SmallVec::new();
+        for axis in &axes {
             elems = elems.checked_mul(axis.len).filter(|&e| e <= MAX_ELEMS).ok_or_else(|| bad("too large"))?;
             let r = axis.members[0].0;
             let tile = axis.members.len() == 1 && matches!(self.g.kind(r), AxisKind::Upcast | AxisKind::Accum);
@@ -68,14 +69,14 @@ impl Kernel {
                 map.insert(m, zero);
             }
             map.insert(r, own[own.len() - 1]);
-            let n = self.g.idx(axis.len as i64);
-            at = self.g.binary(Op::Mul, at, n);
+            let mut place = self.g.idx(0);
             for &(m, times) in &axis.members {
                 let x = self.g.cast(m, DType::I32);
                 let times = self.g.idx(times);
                 let x = self.g.binary(Op::Mul, x, times);
-                at = self.g.binary(Op::Add, at, x);
+                place = self.g.binary(Op::Add, place, x);
             }
+            places.push((place, axis.len));
         }
         let dt = self.g.dtype(load);
         let value = substitute1(&mut self.g, load, &map);
@@ -83,13 +84,14 @@ impl Kernel {
         src.extend_from_slice(&own);
         let arg = row.map_or(Arg::None, |n| Arg::Number(n as u32 + if panels { IN_PANELS } else { 0 }));
         let stage = self.g.node(Op::Stage, dt, &src, arg);
-        if let Some(n) = row {
-            let len = axes[axes.len() - n..].iter().map(|a| a.len).product::<usize>();
-            at = match panel_rows(&self.g, stage) {
-                Some(all) => in_panels(&mut self.g, rows, at, all),
-                None => in_rows(&mut self.g, rows, at, len),
-            };
-        }
+        let at = match panel_rows(&self.g, stage) {
+            Some(all) => {
+                let (rows, row) = places.split_at(places.len() - row.unwrap_or(0));
+                let (rows, at) = (number(&mut self.g, rows), number(&mut self.g, row));
+                in_panels(&mut self.g, rows, at, all)
+            }
+            None => place_in(&mut self.g, stage, &places),
+        };
         let index = self.g.index(stage, at);
         let from_stage = self.g.load(index);
         self.replace(&[(load, from_stage)].into_iter().collect());
@@ -300,6 +302,32 @@ impl Kernel {
     }
 }
 
+impl Kernel {
+    /// Orders what threads copy as it lies in memory, so that those side by side read side by side, from the array too: the axes of results
+    /// inside of those of the reduction, or outside where the reduction is what is read in vectors. Then its last axes are rows, which may
+    /// need elements between them; their number is what it gives.
+    fn in_order(&self, load: UOp, closed: &mut [UOp]) -> Option<usize> {
+        let (g, steps) = (&self.g, self.reads_steps(load, closed));
+        let at = affine(g, g.src_at(g.src_at(load, 0), 1));
+        let far = |r: UOp| at.stride(g, r).map_or(i64::MAX, i64::abs);
+        let tangled = |side: bool| closed.iter().any(|&r| g.kind(r).is_reduce() == side && at.stride(g, r).is_none());
+        let tangled = [tangled(false), tangled(true)];
+        let place = |r: UOp| match g.kind(r) {
+            // the digits of one axis as they come: what a thread has, threads, and vectors
+            kind if tangled[usize::from(kind.is_reduce())] => match kind {
+                _ if g.range_arg(r).lane => 0,
+                AxisKind::Local(_) | AxisKind::Unroll => 1,
+                _ => 2,
+            },
+            _ => far(r),
+        };
+        sort::by_key(closed, |&r| (g.kind(r).is_reduce() == steps, std::cmp::Reverse(place(r))));
+        let reduced: Vec<UOp> = closed.iter().copied().filter(|&r| g.kind(r).is_reduce()).collect();
+        let row = reduced.iter().map(|&r| g.range_len(r)).product::<usize>() * g.dtype(load).size();
+        (steps && reduced.len() < closed.len() && row % (2 * ROW_PADDING) == 0).then_some(reduced.len())
+    }
+}
+
 /// Orders what a matrix tile reads as it lies in memory, and says how many of the last axes are a row of neighbours there, if rows of as many
 /// elements would begin in the same bank of workgroup memory: matrices are loaded a piece of several rows at once.
 /// For panels that is any row of as many elements as they have, and the rows are as many as pieces are ordered in.
@@ -419,23 +447,36 @@ pub(super) fn panel_rows(g: &Graph, stage: UOp) -> Option<usize> {
     Some(axes[..axes.len() - n].iter().map(|&r| g.range_len(r)).product())
 }
 
+/// Elements from the beginning of a row of a Stage to that of the next, where a row has elements after it.
+fn pitch(g: &Graph, stage: UOp, row: usize) -> usize {
+    row.saturating_add(ROW_PADDING / g.dtype(stage).size().max(1))
+}
+
 /// Elements of a Stage, with those after its rows.
 pub(super) fn elems(g: &Graph, stage: UOp) -> usize {
     let lens = |axes: &[UOp]| axes.iter().map(|&r| g.range_len(r)).fold(1, usize::saturating_mul);
     let axes = &g.src(stage)[1..];
     let Some(n) = row_axes(g, stage).filter(|_| panel_rows(g, stage).is_none()) else { return lens(axes) };
     let (rows, row) = axes.split_at(axes.len() - n);
-    lens(rows).saturating_mul(lens(row) + ROW_PADDING)
+    lens(rows).saturating_mul(pitch(g, stage, lens(row)))
 }
 
-/// Where the element of a Stage is that its indices name.
-pub(super) fn place_in(g: &mut Graph, stage: UOp, axes: &[UOp]) -> UOp {
-    let Some(n) = row_axes(g, stage) else { return row_major(g, axes) };
-    let (rows, row) = axes.split_at(axes.len() - n);
-    let len = row.iter().map(|&r| g.range_len(r)).product::<usize>();
-    let (rows, at) = (row_major(g, rows), row_major(g, row));
-    let Some(all) = panel_rows(g, stage) else { return in_rows(g, rows, at, len) };
-    // the pieces of a row are in an order of its own
+/// Where the element of a Stage is that has these places along its axes, each with the length of the axis.
+pub(super) fn place_in(g: &mut Graph, stage: UOp, places: &[(UOp, usize)]) -> UOp {
+    let Some(n) = row_axes(g, stage) else { return number(g, places) };
+    let (rows, row) = places.split_at(places.len() - n);
+    let pitch = pitch(g, stage, row.iter().map(|p| p.1).product());
+    let (rows, at) = (number(g, rows), number(g, row));
+    if let Some(all) = panel_rows(g, stage) {
+        return in_panels_filled(g, rows, at, all);
+    }
+    let pitch = g.idx(pitch as i64);
+    let rows = g.binary(Op::Mul, rows, pitch);
+    g.binary(Op::Add, rows, at)
+}
+
+/// The place of an element that is copied to panels: the pieces of a row are in an order of its own.
+fn in_panels_filled(g: &mut Graph, rows: UOp, at: UOp, all: usize) -> UOp {
     let [eight, piece] = [8, PIECE as i64].map(|n| g.idx(n));
     let within = g.binary(Op::FloorMod, at, piece);
     let own = g.binary(Op::FloorDiv, at, piece);
@@ -451,13 +492,6 @@ pub(super) fn place_in(g: &mut Graph, stage: UOp, axes: &[UOp]) -> UOp {
     in_panels(g, rows, at, all)
 }
 
-/// The place of an element of a row that has padding after it.
-fn in_rows(g: &mut Graph, rows: UOp, at: UOp, len: usize) -> UOp {
-    let pitch = g.idx((len + ROW_PADDING) as i64);
-    let rows = g.binary(Op::Mul, rows, pitch);
-    g.binary(Op::Add, rows, at)
-}
-
 /// The place of an element of a row that goes on in other panels, of which each has so many rows.
 fn in_panels(g: &mut Graph, row: UOp, at: UOp, rows: usize) -> UOp {
     let (wide, whole) = (g.idx(PANEL as i64), g.idx((rows * PANEL) as i64));
@@ -471,12 +505,17 @@ fn in_panels(g: &mut Graph, row: UOp, at: UOp, rows: usize) -> UOp {
 
 /// The row-major number of the point of `axes`.
 pub(super) fn row_major(g: &mut Graph, axes: &[UOp]) -> UOp {
+    let places: SmallVec<[(UOp, usize); 8]> = axes.iter().map(|&r| (r, g.bounds(r).1 as usize + 1)).collect();
+    number(g, &places)
+}
+
+fn number(g: &mut Graph, places: &[(UOp, usize)]) -> UOp {
     let mut at = g.idx(0);
-    for &r in axes {
-        let n = g.idx(g.bounds(r).1 + 1);
-        let r = if g.dtype(r) == DType::I32 { r } else { g.cast(r, DType::I32) };
+    for &(place, len) in places {
+        let n = g.idx(len as i64);
+        let place = if g.dtype(place) == DType::I32 { place } else { g.cast(place, DType::I32) };
         at = g.binary(Op::Mul, at, n);
-        at = g.binary(Op::Add, at, r);
+        at = g.binary(Op::Add, at, place);
     }
     at
 }

@@ -94,6 +94,8 @@ pub struct Target {
     pub max_local_total: u32,
     /// So many threads in a row are in one subgroup and may exchange values there (a power of two); 0 if they may not.
     pub subgroup: u32,
+    /// Processors of a GPU, among which a kernel's workgroups are shared out; 0 if nobody knows how many there are.
+    pub processors: usize,
     /// Workgroup memory.
     pub workgroup_bytes: usize,
     /// Storage buffers per kernel.
@@ -149,8 +151,6 @@ pub struct Copies {
     pub blocks: usize,
     /// Workgroup memory that they may take.
     pub bytes: usize,
-    /// Processors that share a kernel's workgroups.
-    pub processors: usize,
 }
 
 /// A set of dtypes.
@@ -392,6 +392,7 @@ impl Target {
             max_local: [1; 3],
             max_local_total: 1,
             subgroup: 0,
+            processors: 0,
             workgroup_bytes: 0,
             max_buffers: 64,
             max_buffer_bytes: usize::MAX >> 1,

@@ -50,8 +50,7 @@ impl Sm {
 
     /// Copies to workgroup memory that go on by themselves (`cp.async`).
     fn copies(self) -> Option<Copies> {
-        let &(_, _, _, kb, processors) = self.row();
-        (self.0 >= 80).then_some(Copies { blocks: BLOCKS, bytes: kb << 10, processors })
+        (self.0 >= 80).then_some(Copies { blocks: BLOCKS, bytes: self.row().3 << 10 })
     }
 
     /// bf16 and the maximum of floats that passes NaN on.
@@ -78,6 +77,7 @@ impl Target {
             max_local: [1024, 1024, 64],
             max_local_total: 1024,
             subgroup: 32,
+            processors: sm.row().4,
             workgroup_bytes: 48 << 10,
             offset_alignment: 256,
             matrix_tiles: match sm.has_bf16() {

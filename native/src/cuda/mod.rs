@@ -98,11 +98,11 @@ impl CudaDevice {
             let (oldest, _) = OLDEST;
             return Err(error(format!("the driver is of CUDA {v}.{w}; {oldest}.0 is the oldest that works")));
         }
-        let mut target = Target { max_buffer_bytes: gpu.memory, ..Target::cuda("cuda", sm) };
+        // what this GPU has, where others with the same code have more or less
+        let (max_buffer_bytes, processors) = (gpu.memory, gpu.multiprocessors as usize);
+        let mut target = Target { max_buffer_bytes, processors, ..Target::cuda("cuda", sm) };
         if let Some(copies) = &mut target.copies {
-            // what this GPU has, where others with the same code have more or less
             copies.bytes = copies.bytes.min(gpu.shared);
-            copies.processors = gpu.multiprocessors as usize;
         }
         Ok(CudaDevice {
             target,

@@ -41,6 +41,7 @@ struct Thread {
 struct Copy {
     to: u64,
     from: u64,
+    bytes: usize,
     read: u64,
     line: usize,
 }
@@ -155,9 +156,10 @@ impl Block<'_> {
             match &inst.code {
                 code if code.meets() && inst.guard.is_some() => return Err(self.lost("threads meet under a guard")),
                 code if code.meets() => return Ok(()),
-                Code::Copy { to, from, read } => {
+                Code::Copy { to, from, bytes, read } => {
                     let at = |(base, plus): (Operand, i64)| self.value(t, base).wrapping_add(plus as u64);
-                    let copy = Copy { to: at(*to), from: at(*from), read: self.value(t, *read), line: inst.line };
+                    let (to, from, read) = (at(*to), at(*from), self.value(t, *read));
+                    let copy = Copy { to, from, bytes: *bytes, read, line: inst.line };
                     t.copies.back_mut().expect("a group is open").push(copy);
                 }
                 Code::Commit => t.copies.push_back(Vec::new()),
@@ -257,8 +259,8 @@ impl Block<'_> {
                 c.line, self.index
             ))
         };
-        let n = c.read as usize;
-        if n > COPY || !c.to.is_multiple_of(COPY as u64) || n > 0 && !c.from.is_multiple_of(COPY as u64) {
+        let (n, all) = (c.read as usize, c.bytes);
+        if n > all || !c.to.is_multiple_of(all as u64) || n > 0 && !c.from.is_multiple_of(all as u64) {
             return Err(fault("a misaligned copy"));
         }
         let mut bytes = [0; COPY];
@@ -266,9 +268,9 @@ impl Block<'_> {
             let from = self.memory.get(c.from, n).ok_or_else(|| fault("a copy outside of memory"))?;
             bytes[..n].copy_from_slice(from);
         }
-        let to = self.shared.get_mut(c.to as usize..).and_then(|s| s.get_mut(..COPY));
+        let to = self.shared.get_mut(c.to as usize..).and_then(|s| s.get_mut(..all));
         match to {
-            Some(to) => to.copy_from_slice(&bytes),
+            Some(to) => to.copy_from_slice(&bytes[..all]),
             None => return Err(fault("a copy outside of shared memory")),
         }
         Ok(())

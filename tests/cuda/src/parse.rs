@@ -93,10 +93,11 @@ pub(crate) enum Code {
         plus: i64,
         turned: bool,
     },
-    /// A copy of 16 bytes to shared memory that goes on by itself, and how many of them are read.
+    /// A copy of so many bytes to shared memory that goes on by itself, and how many of them are read.
     Copy {
         to: (Operand, i64),
         from: (Operand, i64),
+        bytes: usize,
         read: Operand,
     },
     /// Ends a group of copies.
@@ -404,10 +405,16 @@ impl Parser {
                 }
                 return Ok(Code::LoadMatrix { dest, base, plus, turned: !turn.is_empty() });
             }
-            ["cp", "async", "cg", "shared", "global"] if arg(2)? == "16" => {
+            ["cp", "async", cache, "shared", "global"] => {
                 let (to, from) = (self.address(arg(0)?)?, self.address(arg(1)?)?);
-                let read = x.get(3).map_or(Ok(Operand::Number(16)), |t| self.operand(t))?;
-                return Ok(Code::Copy { to, from, read });
+                let bytes = match (*cache, arg(2)?) {
+                    ("cg" | "ca", "16") => 16,
+                    ("ca", "8") => 8,
+                    ("ca", "4") => 4,
+                    _ => return Err("a copy of an unknown kind".into()),
+                };
+                let read = x.get(3).map_or(Ok(Operand::Number(bytes)), |t| self.operand(t))?;
+                return Ok(Code::Copy { to, from, bytes: bytes as usize, read });
             }
             ["wgmma", "mma_async", "sync", "aligned", shape, "f32", of @ ("f16" | "bf16"), _] => {
                 let d = self.all(arg(0)?)?;

@@ -83,7 +83,7 @@ pub fn variants(o: &Opt, t: &Target) -> Vec<Opt> {
     let (part, axis) = match *o {
         Opt::Cut { axis, part, .. } => (Some(part), axis),
         Opt::Pad { axis, .. } => (None, axis),
-        Opt::Swap { .. } | Opt::Stage(_) | Opt::Keep { .. } => return Vec::new(),
+        Opt::Swap { .. } | Opt::Join { .. } | Opt::Stage(_) | Opt::Keep { .. } => return Vec::new(),
     };
     let rows = ACTIONS.iter().filter(|a| a.part == part);
     rows.flat_map(|a| a.amounts(t).map(|n| a.opt(axis, n))).filter(|other| other != o).collect()

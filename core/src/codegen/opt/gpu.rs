@@ -69,7 +69,7 @@ impl View<'_> {
                 // done before the view was made
                 Opt::Cut { part: Part::Dot, .. } => {}
                 Opt::Cut { by, .. } => n /= by as usize,
-                Opt::Swap { .. } | Opt::Stage(_) | Opt::Keep { .. } => {}
+                Opt::Swap { .. } | Opt::Join { .. } | Opt::Stage(_) | Opt::Keep { .. } => {}
             }
         }
         n

@@ -86,7 +86,7 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
         opts = chain::choose(k, t);
     } else if k.role == Role::Rows {
         opts = rows::choose(k, t);
-    } else if let Some(tiled) = v.tiled(vector) {
+    } else if let Some(tiled) = v.ahead().or_else(|| v.tiled(vector)) {
         return tiled;
     } else if !v.reds.is_empty() {
         v.contraction(vector, &mut opts);

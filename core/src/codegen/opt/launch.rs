@@ -6,6 +6,7 @@ use crate::codegen::axes::Kernel;
 use crate::codegen::live::{self, Live};
 use crate::rules::simplify_with;
 use crate::target::Target;
+use crate::uop::mma::BUILT;
 use crate::uop::{AxisKind, Op, RangeArg, UOp};
 use crate::util::sort;
 use crate::{Error, Result};
@@ -60,12 +61,18 @@ pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
     let shared: Vec<UOp> = k.reduces().iter().flat_map(|&u| k.g.src(u)[1..].to_vec()).collect();
     let reads = k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Load).map(|u| k.g.src_at(k.g.src_at(u, 0), 1));
     let reads: Vec<Affine> = reads.map(|at| affine(&k.g, at)).collect();
+    let has = |op: Op| k.nodes().into_iter().any(|u| k.g.op(u) == op);
+    let staged = BUILT && t.copies.is_some() && has(Op::Stage) && !has(Op::Mma);
     let stride = |r: &UOp| match &to {
         // threads that share a reduction read side by side if they can
         _ if shared.contains(r) && reads.iter().any(|a| (1..=4).contains(&a.stride(&k.g, *r).unwrap_or(0))) => 0,
+        // the digits of joined axes are neighbours
+        Some(to) if staged && to.stride(&k.g, *r).is_none() => 1,
         to => to.as_ref().and_then(|a| a.stride(&k.g, *r)).map_or(i64::MAX, i64::abs),
     };
     sort::by_key(&mut locals, |r| std::cmp::Reverse(stride(r)));
+    // two threads that read different rows of one staged factor and the same of the other one, side by side: the second read is one for both
+    sort::by_key(&mut locals, |&r| staged && k.g.range_len(r) == 2);
     // a subgroup are threads that follow each other along the first dimension
     let subgroup = k.nodes().into_iter().find(|&u| k.g.op(u) == Op::Mma).map(|u| k.g.src_at(u, 2));
     sort::by_key(&mut locals, |&r| Some(r) == subgroup);

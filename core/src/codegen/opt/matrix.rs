@@ -118,7 +118,6 @@ impl View<'_> {
     /// What a block costs: the turns in which multiprocessors compute all of them, times what `each` says of one by its rows and columns.
     /// Infinite where it does not divide the axes.
     fn cost(&self, c: &Choice<'_>, b: &Block, each: impl Fn(f64, f64) -> f64) -> f64 {
-        let Some(copies) = self.t.copies else { return f64::INFINITY };
         let [m, n, _] = c.tile.sides();
         let left = [self.len(c.axes[0]) / m, self.len(c.axes[1]) / n];
         let sides = [0, 1].map(|i| b.tiles[i] * b.subgroups[i]);
@@ -127,7 +126,7 @@ impl View<'_> {
         }
         let others: usize = self.outs.iter().filter(|r| !c.axes.contains(r)).map(|&r| self.len(r)).product();
         let groups = others * (left[0] / sides[0]) * (left[1] / sides[1]);
-        let turns = groups.div_ceil(copies.processors) as f64;
+        let turns = groups.div_ceil(self.t.processors.max(1)) as f64;
         let (rows, columns) = ((sides[0] * m) as f64, (sides[1] * n) as f64);
         turns * rows * columns * each(rows, columns)
     }

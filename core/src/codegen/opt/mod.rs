@@ -4,6 +4,7 @@
 //! that people read and write.
 
 pub mod actions;
+mod ahead;
 mod block;
 mod chain;
 mod dot;
@@ -42,6 +43,14 @@ pub enum Opt {
     /// Two axes change places in the loop nest.
     Swap {
         /// Range id.
+        axis: u8,
+        /// Range id.
+        with: u8,
+    },
+    /// Two output axes, or two of one reduction, become one, whatever addresses make of that: the first is the outer of its digits. For
+    /// GPUs, in a build with matrix tiles.
+    Join {
+        /// Range id, which stays that of both.
         axis: u8,
         /// Range id.
         with: u8,
@@ -127,6 +136,11 @@ impl Opt {
         Opt::Swap { axis, with }
     }
 
+    /// [`Opt::Join`].
+    pub const fn join(axis: u8, with: u8) -> Opt {
+        Opt::Join { axis, with }
+    }
+
     /// [`Opt::Stage`] of a parameter's first load.
     pub const fn stage(param: u32, level: Level) -> Opt {
         Opt::Stage(Staging { param, load: 0, level, apart: false })
@@ -140,7 +154,11 @@ impl Opt {
     /// The axis that it changes.
     pub const fn axis(&self) -> Option<u8> {
         match *self {
-            Opt::Cut { axis, .. } | Opt::Pad { axis, .. } | Opt::Swap { axis, .. } | Opt::Keep { axis } => Some(axis),
+            Opt::Cut { axis, .. }
+            | Opt::Pad { axis, .. }
+            | Opt::Swap { axis, .. }
+            | Opt::Join { axis, .. }
+            | Opt::Keep { axis } => Some(axis),
             Opt::Stage(_) => None,
         }
     }

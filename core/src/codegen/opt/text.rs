@@ -1,5 +1,6 @@
 //! Opts as text, as `gradloom kernels` prints them and files of tuned opts have them: `upcast r1 by 6`, `pad r0 to 16`,
-//! `swap r0 with r2`, `keep r3`, `stage p2 in r3`, `stage p2 load 1 outside apart`. `r` is before a range's id and `p` before a parameter's slot.
+//! `swap r0 with r2`, `join r0 with r1`, `keep r3`, `stage p2 in r3`, `stage p2 load 1 outside apart`. `r` is before a range's id and `p`
+//! before a parameter's slot.
 
 use super::{Level, Opt, Part, Staging};
 use std::fmt::{Display, Formatter, Result};
@@ -49,6 +50,7 @@ impl Display for Opt {
             Opt::Cut { axis, by, part } => write!(f, "{} r{axis} by {by}", part.verb()),
             Opt::Pad { axis, to } => write!(f, "pad r{axis} to {to}"),
             Opt::Swap { axis, with } => write!(f, "swap r{axis} with r{with}"),
+            Opt::Join { axis, with } => write!(f, "join r{axis} with r{with}"),
             Opt::Keep { axis } => write!(f, "keep r{axis}"),
             Opt::Stage(Staging { param, load, level, apart }) => {
                 write!(f, "stage p{param} ")?;
@@ -72,6 +74,7 @@ impl Opt {
         Some(match (verb, rest.as_slice()) {
             ("pad", [axis, "to", to]) => Opt::Pad { axis: range(axis)?, to: number(to)? },
             ("swap", [axis, "with", with]) => Opt::Swap { axis: range(axis)?, with: range(with)? },
+            ("join", [axis, "with", with]) => Opt::Join { axis: range(axis)?, with: range(with)? },
             ("keep", [axis]) => Opt::Keep { axis: range(axis)? },
             ("stage", [param, rest @ ..]) => {
                 let (load, rest) = match rest {
@@ -117,7 +120,7 @@ mod tests {
     fn what_is_printed_is_read() {
         let staging = Staging { param: 2, load: 0, level: Level::Outside, apart: false };
         let mut opts: Vec<Opt> = Part::ALL.into_iter().map(|part| Opt::Cut { axis: 3, by: 16, part }).collect();
-        opts.extend([Opt::pad(0, 2), Opt::swap(1, 4), Opt::keep(7), Opt::Stage(staging)]);
+        opts.extend([Opt::pad(0, 2), Opt::swap(1, 4), Opt::join(2, 5), Opt::keep(7), Opt::Stage(staging)]);
         opts.extend([
             Opt::Stage(Staging { apart: true, ..staging }),
             Opt::Stage(Staging { load: 2, level: Level::In(9), apart: true, ..staging }),
@@ -141,6 +144,7 @@ mod tests {
             "upcast r0 by -2",
             "pad r0 by 2",
             "swap r0 with 2",
+            "join r0 and r2",
             "keep p1",
             "stage p1",
             "stage r1 outside",

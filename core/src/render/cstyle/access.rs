@@ -30,7 +30,9 @@ pub(in crate::render) fn vector_width(
     if !fits(dt, n) || !len.is_multiple_of(n) {
         return 1;
     }
-    let mut all = accesses(p, base).peekable();
+    // what copies to the array by itself has widths of its own
+    let copies = |u: UOp| p.g.op(u) == Op::Store && *p.g.arg(u) != Arg::None;
+    let mut all = accesses(p, base).filter(|&u| !copies(u)).peekable();
     if all.peek().is_some() && all.all(|u| is_whole(p, u, n)) { n } else { 1 }
 }
 

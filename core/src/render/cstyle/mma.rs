@@ -2,7 +2,7 @@
 
 use super::value::{Point, Val, coordinate, points, with};
 use super::walk::Walk;
-use super::{Copy, Dialect, Places};
+use super::{At, Copy, Dialect, Places, Ptr};
 use crate::codegen::TileAxis;
 use crate::dtype::Scalar;
 use crate::target::MatrixTile;
@@ -120,6 +120,20 @@ impl<D: Dialect> Walk<'_, D> {
         Ok(())
     }
 
+    /// Where a copy begins. Copies with offsets that differ in a constant share an address.
+    fn place(&mut self, index: UOp, point: &Point) -> Result<(Ptr, At)> {
+        let g = &self.p.g;
+        let (p, at) = self.address(index, point, None)?;
+        let offset = g.src_at(index, 1);
+        match (g.op(offset), g.src(offset)) {
+            (Op::Add, &[x, c]) if g.const_int(c).is_some() => {
+                let (base, c) = (self.scalar(x, point)?, g.const_int(c).unwrap_or(0));
+                Ok((p, At { base, plus: at.plus + c, ..at }))
+            }
+            _ => Ok((p, at)),
+        }
+    }
+
     /// Copies to workgroup memory that go on by themselves: one for each point of the axes but the lanes.
     pub(super) fn copy(&mut self, u: UOp) -> Result<()> {
         let g = &self.p.g;
@@ -135,8 +149,8 @@ impl<D: Dialect> Walk<'_, D> {
         }
         for point in points(&Point::new(), &outer) {
             let first = lanes.iter().fold(point.clone(), |p, a| with(&p, a.id, 0));
-            let (to, to_at) = self.address(src[0], &first, None)?;
-            let (from, from_at) = self.address(from, &first, None)?;
+            let (to, to_at) = self.place(src[0], &first)?;
+            let (from, from_at) = self.place(from, &first)?;
             let inside = inside.map(|c| self.scalar(c, &first)).transpose()?;
             let gate = src.get(2).map(|&c| self.scalar(c, &first)).transpose()?;
             let copy = Copy { to: (&to, &to_at), from: (&from, &from_at), bytes };

@@ -358,7 +358,9 @@ impl Dialect for Func {
             operands.push(self.op(Class::B32, "selp.b32", &[&bytes, "0", p]));
         }
         let operands: Vec<&str> = operands.iter().map(String::as_str).collect();
-        self.effect(gate.unwrap_or(""), "cp.async.cg.shared.global", &operands);
+        // less than 16 bytes go through the first cache
+        let op = if c.bytes == 16 { "cp.async.cg.shared.global" } else { "cp.async.ca.shared.global" };
+        self.effect(gate.unwrap_or(""), op, &operands);
         Ok(String::new())
     }
 

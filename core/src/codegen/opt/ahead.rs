@@ -1,0 +1,278 @@
+//! Contractions without matrix tiles on GPUs that copy to workgroup memory while they compute: both factors lie there as blocks of the sum, some
+//! of them ahead. In: a kernel whose one sum is of products of two loads of f32. Out: opts, or nothing where another choice has to do.
+//!
+//! Rows are the axes that only one factor has, columns those that only the other one has, terms those of the sum. Several of a kind become one,
+//! so that a convolution is a product whose second factor is copied an element at a time, zeros where it has none. A thread computes rows and
+//! columns that are as far from each other as there are threads along them: those of its neighbours lie in between, in banks of their own.
+
+use super::heuristic::{Access, View};
+use super::{Level, Opt};
+use crate::analysis::product::{factors, sides};
+use crate::codegen::axes::Kernel;
+use crate::codegen::shared;
+use crate::target::{Copies, Target};
+use crate::uop::mma::BUILT;
+use crate::uop::{Op, UOp};
+
+/// Rows and columns of a thread, in the order in which they are tried. More than 64 results leave no room for a second workgroup of the
+/// same size.
+const THREADS: [(usize, usize); 6] = [(8, 8), (8, 12), (8, 4), (4, 8), (4, 4), (4, 12)];
+/// Threads of a workgroup along rows and along columns.
+const DOWN: [usize; 3] = [4, 8, 16];
+const ACROSS: [usize; 4] = [4, 8, 14, 16];
+const GROUP: std::ops::RangeInclusive<usize> = 64..=256;
+/// Threads that share a sum: each has some terms of every block, where both factors are read along them.
+const SHARED: [usize; 3] = [1, 2, 4];
+/// Terms that are copied at a time: at least, as wanted, and at most.
+const BLOCK: [usize; 3] = [8, 16, 40];
+/// Terms that are written out in the body of a loop at most.
+const BODY: usize = 16;
+/// What follows is counted in cycles of a processor that does so many multiply-adds in each.
+const LANES: f64 = 128.0;
+/// Cycles in which a warp reads 16 bytes a thread, where all threads that read the same are neighbours and where they are not.
+const READ: [f64; 2] = [2.0, 4.0];
+/// Cycles of starting a copy, for each thread.
+const COPY: f64 = 4.0 / 32.0;
+/// Cycles until the first block is there and after the last one; of a turn, whatever a warp does in it; and of adding up what threads share.
+const BEGINS: f64 = 1500.0;
+const TURN: f64 = 200.0;
+const ADDS: f64 = 100.0;
+/// Warps that a processor goes through side by side, and warps with which it waits half of the time.
+const SIDE: f64 = 4.0;
+const WAITING: f64 = 1.0;
+/// Threads that a processor has registers for, with 64 results each, and workgroups at most.
+const HELD: usize = 512;
+const ALONE: usize = 64;
+
+/// A kernel as a product: which of its loops are rows, columns and terms.
+struct Shape {
+    joins: Vec<Opt>,
+    /// Ids of the rows, the columns and the terms.
+    axes: [u8; 3],
+    lens: [usize; 3],
+    /// Products side by side.
+    others: usize,
+    /// Slots of the factors.
+    slots: [u32; 2],
+    /// Is a factor read along the terms?
+    along: [bool; 2],
+    /// Are 16 bytes of a factor copied at once?
+    whole: [bool; 2],
+    /// Terms that belong together: the window of a convolution.
+    window: usize,
+}
+
+/// What a thread and a workgroup compute.
+#[derive(Clone, Copy)]
+struct Plan {
+    each: [usize; 2],
+    threads: [usize; 2],
+    /// Threads that share a sum.
+    shared: usize,
+    cost: f64,
+}
+
+impl View<'_> {
+    /// Opts of a product whose factors are copied ahead.
+    pub(super) fn ahead(&self) -> Option<Vec<Opt>> {
+        if !BUILT || self.t.software || self.t.lanes != 4 {
+            return None;
+        }
+        let copies = self.t.copies?;
+        let best = [false, true].into_iter().filter_map(|joined| {
+            let shape = self.shape(joined)?;
+            let block = block(&shape)?;
+            let plan = shape.plan(self.t, block, copies)?;
+            Some((shape, block, plan))
+        });
+        let (shape, block, plan) = best.min_by(|a, b| a.2.cost.total_cmp(&b.2.cost))?;
+        let opts = shape.opts(self.k, self.t, block, plan)?;
+        let mut trial = self.k.clone();
+        trial.apply_all(&opts, self.t).ok()?;
+        shared::copies_all(&trial, 2).then_some(opts)
+    }
+
+    /// The kernel as a product of two loads: of its longest rows and columns, or with all rows and all columns joined.
+    fn shape(&self, joined: bool) -> Option<Shape> {
+        let g = &self.k.g;
+        let [sum] = *self.k.reduces() else { return None };
+        let pair = factors(g, sum)?;
+        let loads = pair.iter().all(|&u| g.op(u) == Op::Load && g.dtype(u).is_float() && g.dtype(u).size() == 4);
+        if !loads || g.dtype(sum).size() != 4 {
+            return None;
+        }
+        let sets = pair.map(|u| g.ranges(u));
+        let found = sides(g, &self.outs, sets);
+        let both = sides(g, &self.reds, sets).both;
+        // the lanes are columns: neighbours in the result
+        let near = |list: &[UOp]| list.iter().any(|&r| self.store_stride(r) == Some(1));
+        let turn = near(&found.own[0]) && !near(&found.own[1]);
+        let order = if turn { [1, 0] } else { [0, 1] };
+        let lists = order.map(|i| &found.own[i]);
+        if both.len() != self.reds.len() || lists.iter().any(|l| l.is_empty()) || !self.reds.is_sorted() {
+            return None;
+        }
+        let mut joins = Vec::new();
+        let mut join = |list: &[UOp]| {
+            let first = self.id(list[0]);
+            joins.extend(list[1..].iter().map(|&r| Opt::join(first, self.id(r))));
+            first
+        };
+        let terms = join(&self.reds);
+        let axes = match joined {
+            true => [join(lists[0]), join(lists[1]), terms],
+            false => {
+                let row = lists[0].iter().copied().max_by_key(|&r| self.len(r))?;
+                let near = lists[1].iter().copied().find(|&r| self.store_stride(r) == Some(1));
+                let column = near.or_else(|| lists[1].iter().copied().max_by_key(|&r| self.len(r)))?;
+                [self.id(row), self.id(column), terms]
+            }
+        };
+        if joined && lists.iter().all(|l| l.len() == 1) {
+            return None;
+        }
+        let mut k = self.k.clone();
+        k.apply_all(&joins, self.t).ok()?;
+        let view = View::new(&k, self.t);
+        let ranges = axes.map(|id| k.range_by_id(id));
+        let [Some(row), Some(column), Some(term)] = ranges else { return None };
+        let slots = order.map(|i| self.k.slot_below(g.src_at(pair[i], 0)));
+        let [Some(a), Some(b)] = slots else { return None };
+        let access = |slot: u32| view.inner.iter().find(|x| x.slot == Some(slot));
+        let (x, y) = (access(a)?, access(b)?);
+        let stride = |x: &Access, r: UOp| x.affine.stride(&k.g, r);
+        let along = [(x, row), (y, column)].map(|(x, r)| stride(x, term) == Some(1) && stride(x, r) != Some(1));
+        let whole = [(x, along[0], row), (y, along[1], column)].map(|(x, along, r)| {
+            let last = if along { term } else { r };
+            let rest = x.affine.terms.iter().all(|t| t.0 == last || t.1 % 4 == 0);
+            stride(x, last) == Some(1) && x.affine.is_whole() && rest && x.affine.constant % 4 == 0
+        });
+        let lens = [row, column, term].map(|r| k.g.range_len(r));
+        let all: usize = view.outs.iter().map(|&r| k.g.range_len(r)).product();
+        let window = self.reds[1..].iter().map(|&r| self.len(r)).product();
+        Some(Shape { joins, axes, lens, others: all / (lens[0] * lens[1]).max(1), slots: [a, b], along, whole, window })
+    }
+}
+
+/// Terms of a block: whole windows, and pieces of 16 bytes if rows of a factor are.
+fn block(s: &Shape) -> Option<usize> {
+    let [least, want, most] = BLOCK;
+    let n = s.lens[2];
+    let fits = |f: &usize| n.is_multiple_of(*f) && n / f >= 2 && f.is_multiple_of(s.window.min(n)) && body(*f) > 1;
+    let far = |f: &usize| (!f.is_multiple_of(4), f.abs_diff(if s.window > 1 { most } else { want }));
+    let exact = (least..=most.max(s.window)).filter(fits).min_by_key(far);
+    exact.or_else(|| (n > want && s.window == 1).then_some(want))
+}
+
+/// Terms of the body of the loop over a block.
+fn body(block: usize) -> usize {
+    (2..=BODY.min(block)).filter(|&f| block.is_multiple_of(f)).max_by_key(|&f| (f.is_multiple_of(4), f)).unwrap_or(1)
+}
+
+impl Shape {
+    fn plan(&self, t: &Target, block: usize, copies: Copies) -> Option<Plan> {
+        let mut best: Option<Plan> = None;
+        for shared in SHARED {
+            let all = block * shared;
+            let shares = self.along == [true, true] && self.lens[2].is_multiple_of(all) && self.lens[2] / all >= 2;
+            if shared > 1 && !shares {
+                continue;
+            }
+            for each in THREADS {
+                for (down, across) in DOWN.iter().flat_map(|&d| ACROSS.iter().map(move |&a| (d, a))) {
+                    let plan = Plan { each: [each.0, each.1], threads: [down, across], shared, cost: 0.0 };
+                    let Some(cost) = self.cost(t, block, copies, &plan) else { continue };
+                    if best.is_none_or(|b| cost < b.cost) {
+                        best = Some(Plan { cost, ..plan });
+                    }
+                }
+            }
+        }
+        best
+    }
+
+    /// Cycles of the product, if it may be divided so.
+    fn cost(&self, t: &Target, block: usize, copies: Copies, p: &Plan) -> Option<f64> {
+        let threads = p.threads[0] * p.threads[1] * p.shared;
+        let sides = [0, 1].map(|i| p.each[i] * p.threads[i]);
+        let terms = block * p.shared;
+        let bytes = 4 * (sides[0] + sides[1]) * (terms + 4);
+        let starts = [0, 1].map(|i| sides[i] * terms / threads / if self.whole[i] { 4 } else { 1 });
+        let fits = GROUP.contains(&threads) && threads.is_multiple_of(32) && 2 * bytes <= copies.bytes;
+        if !fits || starts.iter().any(|&n| n >= shared::UNROLLED_ALONE) {
+            return None;
+        }
+        let groups = self.lens[0].div_ceil(sides[0]) * self.lens[1].div_ceil(sides[1]) * self.others;
+        let (results, warps) = ((p.each[0] * p.each[1]) as f64, threads as f64 / 32.0);
+        // of a term: of all threads, and of one alone
+        let multiplies = results * threads as f64 / LANES;
+        let reads = [0, 1].map(|i| p.each[i] as f64 / 4.0);
+        let reading = warps * (reads[0] * READ[0] + reads[1] * READ[1]);
+        let copied = (starts[0] + starts[1]) as f64 / block as f64 * threads as f64 * COPY;
+        let term = multiplies.max(reading) + 0.25 * multiplies.min(reading) + copied;
+        let alone = (results + reads[0] + reads[1]) * block as f64 + TURN;
+        // how many a processor has in all, and how many at once
+        let all = groups.div_ceil(t.processors.max(1));
+        let held = HELD * ALONE / results.max(ALONE as f64 / 2.0) as usize / threads;
+        let room = held.min(copies.bytes / (3 * bytes)).max(1);
+        let round = |n: usize| {
+            let busy = n as f64 * warps;
+            let turn = (n as f64 * term * block as f64 * (busy + WAITING) / busy).max(alone * (busy / SIDE).max(1.0));
+            let adds = if p.shared > 1 { ADDS * results / 16.0 } else { 0.0 };
+            turn * (self.lens[2] as f64 / terms as f64) + BEGINS + adds
+        };
+        let rest = if all % room > 0 { round(all % room) } else { 0.0 };
+        Some((all / room) as f64 * round(room) + rest)
+    }
+
+    fn opts(&self, k: &Kernel, t: &Target, block: usize, p: Plan) -> Option<Vec<Opt>> {
+        let mut trial = k.clone();
+        let mut opts = Vec::new();
+        let mut put = |trial: &mut Kernel, opt: Opt| -> Option<()> {
+            if !matches!(opt, Opt::Cut { by: 1, .. }) {
+                trial.apply(&opt, t).ok()?;
+                opts.push(opt);
+            }
+            Some(())
+        };
+        for &join in &self.joins {
+            put(&mut trial, join)?;
+        }
+        let [row, column, terms] = self.axes;
+        // vectors are of neighbours: along the terms, or else rows and columns of their own
+        let pieces = [0, 1].map(|i| if self.along[i] { 1 } else { 4 });
+        for (i, axis) in [row, column].into_iter().enumerate() {
+            let (each, threads) = (p.each[i] / pieces[i], p.threads[i]);
+            let whole = self.lens[i].is_multiple_of(pieces[i]);
+            if !whole && !self.lens[i].is_multiple_of(p.each[i] * threads) {
+                put(&mut trial, Opt::pad(axis, p.each[i] * threads))?;
+            }
+            if pieces[i] > 1 {
+                put(&mut trial, if i == 0 { Opt::upcast(axis, pieces[i]) } else { Opt::lane(axis, pieces[i]) })?;
+            }
+            if whole && !self.lens[i].is_multiple_of(p.each[i] * threads) {
+                put(&mut trial, Opt::pad(axis, each * threads))?;
+            }
+            put(&mut trial, Opt::local(axis, threads))?;
+            put(&mut trial, Opt::upcast(axis, each))?;
+        }
+        if !self.lens[2].is_multiple_of(block) {
+            put(&mut trial, Opt::pad(terms, block))?;
+        }
+        let inner = trial.next_id;
+        put(&mut trial, Opt::split(terms, block * p.shared))?;
+        let mut body = body(block);
+        if p.shared > 1 {
+            // a vector of each thread after the other's
+            body /= 4;
+            put(&mut trial, Opt::unroll(inner, 4))?;
+            put(&mut trial, Opt::group(inner, p.shared))?;
+        }
+        put(&mut trial, Opt::unroll(inner, body))?;
+        for slot in self.slots {
+            let staging = super::Staging { param: slot, load: 0, level: Level::In(terms), apart: true };
+            put(&mut trial, Opt::Stage(staging))?;
+        }
+        Some(opts)
+    }
+}
