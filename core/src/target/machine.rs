@@ -27,6 +27,8 @@ pub struct Machine {
     pub padded: [f64; 2],
     /// Bytes that are in a cache of the core's own between a kernel that stores them and the next one, which reads them.
     pub near: f64,
+    /// Bytes of an operand that stay in the core's own caches from one run of a kernel to the next.
+    pub kept: f64,
     /// Cycles of copying a vector to a panel; the same under a mask; and under a mask where the panel is read once, at once.
     pub copy: [f64; 3],
     /// How many times as long a product takes whose operand's lines drive each other out of the first cache, with results below 2 MB,
@@ -54,10 +56,10 @@ impl fmt::Debug for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[rustfmt::skip]
         let &Machine {
-            launch, byte, op, load, multiply_add, broadcast, guarded_load, padded, near, copy, thrashing,
+            launch, byte, op, load, multiply_add, broadcast, guarded_load, padded, near, kept, copy, thrashing,
             columns_first, parallel_loads, loads_first, reads_behind, row_vectors, wide, prices,
         } = self;
-        let own = [launch, byte, op, load, multiply_add, broadcast, guarded_load, near];
+        let own = [launch, byte, op, load, multiply_add, broadcast, guarded_load, near, kept];
         for number in own.into_iter().chain(padded).chain(copy).chain(thrashing).chain(prices.numbers()) {
             write!(f, "{:x} ", number.to_bits())?;
         }
@@ -81,6 +83,7 @@ impl Machine {
             // on Emerald Rapids six convolutions took 4 to 46 % less time with stored padding, and one of 5 taps 13 % more
             padded: [0.2 * vector; 2],
             near: 0.0,
+            kept: f64::from(4 << 20),
             copy: [2.0, 5.0, 5.0],
             thrashing: [3.0; 3],
             columns_first: false,
@@ -111,6 +114,8 @@ impl Machine {
             padded: [generic.padded[0], 3.0 * generic.padded[0]],
             // three quarters of the second cache
             near: f64::from(768 << 10),
+            // the second cache: rows of 1.2 MB in f16 came at 13 GB/s eight at a time, and at 31 one by one
+            kept: f64::from(1 << 20),
             prices: if lanes == 16 { &Prices::HALVED_X86 } else { &Prices::WIDE_X86 },
             ..generic
         }
@@ -119,7 +124,13 @@ impl Machine {
     /// An x86-64 core with two units for its widest vectors, measured on Emerald Rapids; so have most of Intel's with AVX-512, and AMD's
     /// since Zen 5. What else it costs is taken from Zen 4.
     pub fn wide_x86(lanes: usize, registers: usize) -> Machine {
-        Machine { multiply_add: 0.5, broadcast: 1.0, prices: &Prices::WIDE_X86, ..Machine::zen4(lanes, registers) }
+        Machine {
+            multiply_add: 0.5,
+            broadcast: 1.0,
+            kept: f64::from(2 << 20),
+            prices: &Prices::WIDE_X86,
+            ..Machine::zen4(lanes, registers)
+        }
     }
 
     /// An AArch64 core with two units for vectors, as small ones have; no such machine was measured.

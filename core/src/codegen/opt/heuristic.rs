@@ -265,15 +265,20 @@ impl<'a> View<'a> {
     /// Cycles until what is read once, along rows of a large operand or in several parts far apart, is there from memory: a processor
     /// fetches one stream ahead better than several.
     fn stream_cost(&self, a: &Access, tile: &Tile) -> f64 {
-        const LARGE: usize = 4 << 20;
+        const LARGE: f64 = (4 << 20) as f64;
         let has = |r: UOp| a.has(self.id(r));
         let Some(lane) = tile.lane.filter(|&l| has(l)) else { return 0.0 };
         let along = self.reds.contains(&lane);
-        if !self.blocks || a.constant || self.reuse(a, tile) > 1 || along && a.bytes < LARGE {
+        if !self.blocks || a.constant || self.reuse(a, tile) > 1 {
             return 0.0;
         }
         let stream = |r: UOp| has(r) && (along || self.is_far(a, r));
         let rows: usize = tile.ups.iter().filter(|u| u.0.is_some_and(stream)).map(|u| u.1).product();
+        // several rows at once wait as soon as the core's own caches do not hold them
+        let few = if rows > 1 { self.t.machine.kept } else { LARGE };
+        if along && (a.bytes as f64) < few {
+            return 0.0;
+        }
         // windows that overlap find most of what they read in a cache
         let both = self.outs.iter().chain(&self.reds).filter(|&&r| has(r));
         let turns = both.fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
