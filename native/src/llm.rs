@@ -2,6 +2,7 @@
 
 mod adapters;
 mod files;
+mod later;
 mod learn;
 mod several;
 mod whole;
@@ -21,6 +22,7 @@ pub use gradloom_core::io::gguf::Activations;
 use gradloom_core::target::Target;
 use gradloom_core::tensor::{Folded, Tensor};
 use gradloom_core::{DType, Error, Result};
+use later::Later;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,8 +41,8 @@ pub struct LanguageModel {
     text: usize,
     /// What ran last.
     last: Option<Kind>,
-    tokenizer: Option<Arc<Tokenizer>>,
-    chat: Option<Arc<ChatTemplate>>,
+    /// Its tokenizer and chat template, which nothing else waits for.
+    known: Later<files::Text>,
     ends: Vec<u32>,
     /// By name, and which of them is in use.
     adapters: Vec<(String, Adapter)>,
@@ -143,7 +145,7 @@ impl LanguageModel {
         let mut rt = Runtime::with_host(device, host);
         let session = rt.session().clone();
         let room = if room == 0 { 4096 } else { room };
-        let (decoder, tokenizer, chat, ends) = contain(|| match path.is_dir() {
+        let (decoder, known, ends) = contain(|| match path.is_dir() {
             true => files::from_folder(path, &session, room),
             false => files::from_gguf(path, &session, room, activations),
         })?;
@@ -156,10 +158,9 @@ impl LanguageModel {
         };
         rt.realize(&decoder.caches().into_iter().chain(decoder.adapter_buffers()).collect::<Vec<_>>())?;
         let (ready, texts) = (BTreeMap::new(), vec![Vec::new(); texts]);
-        let (tokenizer, chat) = (tokenizer.map(Arc::new), chat.map(Arc::new));
         let folded = Folded::default();
         let (text, last, adapter) = (0, None, None);
-        Ok(LanguageModel { rt, decoder, ready, folded, texts, text, last, tokenizer, chat, ends, adapters, adapter })
+        Ok(LanguageModel { rt, decoder, ready, folded, texts, text, last, known, ends, adapters, adapter })
     }
 
     /// The model's graph and numbers.
@@ -169,12 +170,12 @@ impl LanguageModel {
 
     /// Its tokenizer, if its files have one that is known.
     pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
-        self.tokenizer.as_ref()
+        self.known.get().0.as_ref()
     }
 
     /// Its chat template.
     pub fn chat(&self) -> Option<&Arc<ChatTemplate>> {
-        self.chat.as_ref()
+        self.known.get().1.as_ref()
     }
 
     /// Tokens that end a text.

@@ -46,13 +46,17 @@ fn blocks_are_multiplied_on(device: &str) {
         let raw: Vec<u8> = blocks.take(rows * row / entry.kind.block_bytes()).flatten().copied().collect();
         let plain = gguf::decode(entry.kind, &[rows, cols], &raw).unwrap().to_f64();
         let own = gguf::write(&[], &[Data { name: "w", kind: entry.kind, shape: &[rows, cols], bytes: &raw }]).unwrap();
+        let own = own.into();
         let Some((_, w, Some(packed))) =
-            gguf::matrices(rt.session(), &own.into(), &|_| gguf::Activations::F32).unwrap().pop()
+            gguf::matrices(rt.session(), &own, &|_| gguf::Use::Product(gguf::Activations::F32)).unwrap().pop()
         else {
             continue;
         };
         assert_eq!(packed.shape(), [rows, cols], "{name}");
         assert_eq!(rt.read(&w).unwrap().to_f64(), plain, "{name}, {rows} rows on {device}");
+        let in_order = gguf::matrices(rt.session(), &own, &|_| gguf::Use::Rows).unwrap().pop();
+        let Some((_, w, None)) = in_order else { panic!("{name}: rows that are taken have no blocks") };
+        assert_eq!(rt.read(&w).unwrap().to_f64(), plain, "{name}, {rows} rows in order on {device}");
         let x: Vec<f32> = (0..cols).map(|i| ((i * 7919) % 257) as f32 / 64.0 - 2.0).collect();
         let x_t = rt_tensor(&rt, &x, &[cols]);
         let got = rt.read(&packed.product(&x_t).unwrap()).unwrap().to_f64();
@@ -97,7 +101,7 @@ fn rounded_vectors_are_multiplied_on(device: &str, activations: gguf::Activation
         let raw: Vec<u8> = blocks.take(rows * cols / entry.kind.block_elems()).flatten().copied().collect();
         let plain = gguf::decode(entry.kind, &[rows, cols], &raw).unwrap().to_f64();
         let own = gguf::write(&[], &[Data { name: "w", kind: entry.kind, shape: &[rows, cols], bytes: &raw }]).unwrap();
-        let list = gguf::matrices(rt.session(), &own.into(), &|_| activations).unwrap().pop();
+        let list = gguf::matrices(rt.session(), &own.into(), &|_| gguf::Use::Product(activations)).unwrap().pop();
         let Some((_, w, Some(packed))) = list else { continue };
         let Some(words) = packed.words() else { continue };
         assert_eq!(rt.read(&w).unwrap().to_f64(), plain, "{name}, {rows} rows on {device}");

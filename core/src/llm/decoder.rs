@@ -11,7 +11,7 @@ use super::{err, names};
 use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::{Error, Result};
-use crate::io::gguf::{self, Activations, Gguf, Packed};
+use crate::io::gguf::{self, Activations, Gguf, Packed, Use};
 use crate::tensor::{Session, Tensor};
 use rustc_hash::FxHashMap;
 
@@ -46,12 +46,13 @@ pub struct Decoder {
     pub(super) slots: Vec<Slot>,
 }
 
-/// What the tensor of that name is multiplied with, where `wanted` is what is quick: rows are taken from an embedding, not multiplied, if it
-/// is not the output too.
-pub(super) fn activations_of(index: &Gguf, name: &str, wanted: Activations) -> Activations {
-    match name == "token_embd.weight" && index.entry("output.weight").is_some() {
-        true => Activations::F32,
-        false => wanted,
+/// What the tensor of that name is for, where `wanted` is what is quick to multiply with: rows are taken from an embedding, if it is not the
+/// output too.
+pub(super) fn use_of(index: &Gguf, name: &str, wanted: Activations) -> Use {
+    match name {
+        "token_embd.weight" if index.entry("output.weight").is_some() => Use::Rows,
+        "position_embd.weight" => Use::Rows,
+        _ => Use::Product(wanted),
     }
 }
 
@@ -114,19 +115,29 @@ impl Decoder {
     }
 
     /// The same of all files of a split model, in order.
-    pub fn from_parts(
+    pub fn from_parts(session: &Session, files: &[Bytes], room: usize, activations: Activations) -> Result<Decoder> {
+        let indices = files.iter().map(|file| Gguf::parse(file)).collect::<Result<_>>()?;
+        Ok(Decoder::from_indexed(session, files, indices, room, activations)?.0)
+    }
+
+    /// The same of files whose indices were read, one each; also gives one index of all.
+    pub fn from_indexed(
         session: &Session,
         files: &[Bytes],
+        indices: Vec<Gguf>,
         room: usize,
         activations: Activations,
-    ) -> Result<Decoder> {
-        let (index, factors) = joined(files)?;
-        let wanted = |name: &str| activations_of(&index, name, activations);
-        let mut tensors = Vec::with_capacity(index.entries.len());
-        for file in files {
-            tensors.extend(gguf::matrices(session, file, &wanted)?);
+    ) -> Result<(Decoder, Gguf)> {
+        let counts: Vec<usize> = indices.iter().map(|i| i.entries.len()).collect();
+        let (index, factors) = joined(files, indices)?;
+        let wanted = |name: &str| use_of(&index, name, activations);
+        let (mut tensors, mut rest) = (Vec::with_capacity(index.entries.len()), &index.entries[..]);
+        for (file, n) in files.iter().zip(counts) {
+            let (own, others) = rest.split_at(n.min(rest.len()));
+            tensors.extend(gguf::matrices_of(session, file, own, &wanted)?);
+            rest = others;
         }
-        Decoder::from_matrices(session, &index, tensors, factors.as_deref(), room)
+        Ok((Decoder::from_matrices(session, &index, tensors, factors.as_deref(), room)?, index))
     }
 
     /// The same of the file's index, its tensors, which may have come one by one, and the values of the tensor [`FACTORS`] if there is
@@ -551,10 +562,9 @@ impl Decoder {
 }
 
 /// The index of a split model, and the values of [`FACTORS`].
-fn joined(files: &[Bytes]) -> Result<(Gguf, Option<Vec<f64>>)> {
+fn joined(files: &[Bytes], indices: Vec<Gguf>) -> Result<(Gguf, Option<Vec<f64>>)> {
     let (mut index, mut factors): (Option<Gguf>, _) = (None, None);
-    for (already, file) in files.iter().enumerate() {
-        let next = Gguf::parse(file)?;
+    for (already, (file, next)) in files.iter().zip(indices).enumerate() {
         if let Some(e) = next.entry(FACTORS) {
             factors = Some(e.to_host(file)?.to_f64());
         }

@@ -5,7 +5,7 @@
 use super::adapter::Adapter;
 use super::arch::Arch;
 use super::config::{Config, ends, ends_of};
-use super::decoder::{Decoder, FACTORS};
+use super::decoder::{Decoder, FACTORS, use_of};
 use super::learn::{Learned, Learner, Lora, Windows};
 use super::{err, names};
 use crate::dtype::DType;
@@ -258,7 +258,8 @@ impl Remote {
                     self.factors = Some(gguf::decode(e.kind, &e.shape, bytes)?.to_f64());
                     return Ok(Vec::new());
                 }
-                let (t, packed) = gguf::matrix_of(&self.session, e, &Bytes::new(bytes.to_vec()), gguf::Activations::F32)?;
+                let purpose = use_of(&self.index, &e.name, gguf::Activations::F32);
+                let (t, packed) = gguf::matrix_of(&self.session, e, &Bytes::new(bytes.to_vec()), purpose)?;
                 (e.name.clone(), t, packed)
             }
         };

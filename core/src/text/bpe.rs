@@ -164,12 +164,15 @@ impl Merges {
         pairs: impl Iterator<Item = Result<(&'a str, &'a str)>>,
         prefix: &str,
     ) -> Result<Merges> {
-        let mut map = FxHashMap::default();
+        let (mut map, mut whole) = (FxHashMap::default(), String::new());
+        map.reserve(pairs.size_hint().0);
         for (rank, pair) in pairs.enumerate() {
             let (a, b) = pair?;
             let id =
                 |t: &str| vocab.id(t).ok_or_else(|| err(format!("the merge of `{a}` and `{b}` lacks the token `{t}`")));
-            let whole = format!("{a}{}", b.strip_prefix(prefix).unwrap_or(b));
+            whole.clear();
+            whole.push_str(a);
+            whole.push_str(b.strip_prefix(prefix).unwrap_or(b));
             map.insert((id(a)?, id(b)?), (rank as u32, id(&whole)?));
         }
         Ok(Merges::List(map))

@@ -150,7 +150,7 @@ impl Tokenizer {
 }
 
 fn vocab<'a>(tokens: impl Iterator<Item = &'a str>) -> Result<Vocab> {
-    let mut v = Vocab::default();
+    let mut v = Vocab::of_about(tokens.size_hint().0);
     for (i, t) in (0..).zip(tokens) {
         v.add(t, i)?;
     }

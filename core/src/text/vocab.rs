@@ -16,6 +16,14 @@ pub(super) struct Vocab {
 }
 
 impl Vocab {
+    /// None yet, but room for about so many.
+    pub(super) fn of_about(n: usize) -> Vocab {
+        let mut v = Vocab::default();
+        v.ids.reserve(n);
+        v.tokens.reserve(n);
+        v
+    }
+
     pub(super) fn add(&mut self, token: &str, id: u32) -> Result<()> {
         if id > MAX_ID {
             return Err(err(format!("a token with the number {id}")));

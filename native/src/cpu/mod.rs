@@ -21,7 +21,7 @@ use gradloom_core::{Error, Result};
 use pool::{Job, Pool};
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 #[cfg(target_arch = "x86_64")]
 pub use x86::detect;
@@ -162,26 +162,25 @@ impl CpuDevice {
 
 /// Bytes that are copied together, where threads share that.
 const COPIED: usize = 64 << 10;
-/// Bytes that are worth another thread, which takes some ten microseconds to begin.
-const WORTH_A_THREAD: usize = 1 << 20;
+/// Bytes that are worth waking a thread for, which takes some microseconds.
+const WORTH_A_THREAD: usize = 128 << 10;
+/// Parts that a thread writes: whoever comes late has fewer.
+const PARTS: usize = 4;
 
-/// Has memory written by some threads, several times `step` bytes by each.
-fn in_parts(threads: usize, to: &mut [u8], step: usize, write: &Write<'_>) {
-    let parts = threads.min(to.len() / WORTH_A_THREAD).max(1);
-    let part = to.len().div_ceil(parts).next_multiple_of(step.max(1));
-    if parts == 1 || part >= to.len() {
-        return write(0, to);
+/// Has memory written by the threads of a pool, several times `step` bytes by each.
+fn in_parts(pool: &Pool, to: &mut [u8], step: usize, write: &Write<'_>) -> Result<()> {
+    let threads = pool.threads().min(to.len() / WORTH_A_THREAD).max(1);
+    let part = to.len().div_ceil(if threads == 1 { 1 } else { threads * PARTS }).next_multiple_of(step.max(1));
+    if threads == 1 || part >= to.len() {
+        write(0, to);
+        return Ok(());
     }
-    std::thread::scope(|s| {
-        let mut all = to.chunks_mut(part).enumerate();
-        let own = all.next();
-        for (i, to) in all {
-            s.spawn(move || write(i * part, to));
-        }
-        if let Some((_, to)) = own {
-            write(0, to);
-        }
-    });
+    let parts: Vec<Mutex<&mut [u8]>> = to.chunks_mut(part).map(Mutex::new).collect();
+    let one = |i: u32| {
+        let mut own = parts[i as usize].lock().unwrap_or_else(|e| e.into_inner());
+        write(i as usize * part, &mut own);
+    };
+    pool.each(parts.len() as u32, &one).map_err(Error::Internal)
 }
 
 impl Device for CpuDevice {
@@ -206,15 +205,13 @@ impl Device for CpuDevice {
         let block = self.buffers.get_mut(&buf).ok_or(bad.clone())?;
         let end = offset.checked_add(data.len()).ok_or(bad.clone())?;
         let to = block.bytes_mut().get_mut(offset..end).ok_or(bad)?;
-        in_parts(self.pool.threads(), to, COPIED, &|at, out| out.copy_from_slice(&data[at..][..out.len()]));
-        Ok(())
+        in_parts(&self.pool, to, COPIED, &|at, out| out.copy_from_slice(&data[at..][..out.len()]))
     }
 
     fn upload_made(&mut self, buf: BufId, len: usize, step: usize, write: &Write<'_>) -> Result<()> {
         let bad = self.bad(format!("upload of {len} bytes to buffer {}", buf.0));
         let block = self.buffers.get_mut(&buf).ok_or(bad.clone())?;
-        in_parts(self.pool.threads(), block.bytes_mut().get_mut(..len).ok_or(bad)?, step, write);
-        Ok(())
+        in_parts(&self.pool, block.bytes_mut().get_mut(..len).ok_or(bad)?, step, write)
     }
 
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {

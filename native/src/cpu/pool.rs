@@ -117,6 +117,26 @@ impl Drop for Turn<'_> {
     }
 }
 
+/// Calls the function that the first buffer refers to with some numbers.
+#[cfg(target_arch = "x86_64")]
+unsafe extern "sysv64-unwind" fn call(bufs: *const *mut u8, _: *const u32, lo: u32, hi: u32, _: *mut u8) {
+    // SAFETY: by contract.
+    unsafe { call_some(bufs, lo, hi) };
+}
+
+/// Calls the function that the first buffer refers to with some numbers.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe extern "C-unwind" fn call(bufs: *const *mut u8, _: *const u32, lo: u32, hi: u32, _: *mut u8) {
+    // SAFETY: by contract.
+    unsafe { call_some(bufs, lo, hi) };
+}
+
+unsafe fn call_some(bufs: *const *mut u8, lo: u32, hi: u32) {
+    // SAFETY: the first buffer is the function's reference, as `Pool::each` made it.
+    let f = unsafe { *(*bufs).cast::<&(dyn Fn(u32) + Sync)>() };
+    (lo..hi).for_each(f);
+}
+
 impl Pool {
     /// The threads of this process, so many with the caller; made for the first device, ended with the last.
     pub(super) fn shared(threads: usize) -> Result<Arc<Pool>> {
@@ -158,6 +178,15 @@ impl Pool {
 
     pub(super) fn threads(&self) -> usize {
         self.workers.len() + 1
+    }
+
+    /// Calls a function with each number below `n`, on as many threads as there are.
+    pub(super) fn each(&self, n: u32, f: &(dyn Fn(u32) + Sync)) -> Result<(), String> {
+        let bufs = [(&raw const f).cast_mut().cast::<u8>()];
+        let (vars, threads) = ([], self.threads().min(n as usize));
+        let job = Job { entry: call, bufs: bufs.as_ptr(), vars: vars.as_ptr(), grid: n, threads: 1, scratch: 0 };
+        // SAFETY: `call` reads the one buffer, which is `f` and stays until `run` returns; any number may be called on any thread.
+        unsafe { self.run(&job, threads, std::ptr::null_mut()) }
     }
 
     /// Runs a job on up to `threads` threads; returns when it is done. An error is what a panic on another thread said: then
@@ -365,6 +394,18 @@ mod tests {
                 });
             }
         });
+    }
+
+    #[test]
+    fn a_function_is_called_with_each_number_once() {
+        for threads in [1, 3] {
+            let pool = Pool::new(threads).unwrap();
+            for n in [0, 1, 2, 100] {
+                let all = counters(n);
+                pool.each(n as u32, &|i| _ = all[i as usize].fetch_add(1, Ordering::Relaxed)).unwrap();
+                assert!(all.iter().all(|c| c.load(Ordering::Relaxed) == 1), "{n} on {threads}");
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the files of a language model have: a GGUF file or several, or a folder of Hugging Face's.
 
+use super::later::Later;
 use super::{Activations, Decoder, ends, ends_of};
 use crate::mapped::map_file;
 use crate::model::read_file;
@@ -10,9 +11,12 @@ use gradloom_core::io::json::Json;
 use gradloom_core::tensor::Session;
 use gradloom_core::{Error, Result};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// The graph's source, and what the files know of text.
-pub(super) type Parts = (Decoder, Option<Tokenizer>, Option<ChatTemplate>, Vec<u32>);
+/// What files know of text.
+pub(super) type Text = (Option<Arc<Tokenizer>>, Option<Arc<ChatTemplate>>);
+/// The graph's source, what the files know of text, and tokens that end one.
+pub(super) type Parts = (Decoder, Later<Text>, Vec<u32>);
 
 pub(super) fn from_gguf(path: &Path, session: &Session, room: usize, activations: Activations) -> Result<Parts> {
     let names = parts(path);
@@ -25,17 +29,22 @@ pub(super) fn from_gguf(path: &Path, session: &Session, room: usize, activations
         }
         files.push(file);
     }
-    let first = files.first().ok_or_else(|| Error::Internal("a path names a file".into()))?;
-    let index = Gguf::parse(first)?;
+    let indices = files.iter().map(|file| Gguf::parse(file)).collect::<Result<Vec<_>>>()?;
+    let index = indices.first().ok_or_else(|| Error::Internal("a path names a file".into()))?;
     if index.part().1 != files.len() as u64 {
         let (part, of) = index.part();
         let what = format!("it is part {} of {of}: the files are called x-00001-of-{of:05}.gguf and so on", part + 1);
         return Err(Error::Input { name: path.display().to_string(), what });
     }
-    let decoder = Decoder::from_parts(session, &files, room, activations)?;
-    // a model without them can still be given tokens
-    let tokenizer = Tokenizer::from_gguf(&index, text::UNICODE).ok();
-    let mut chat = ChatTemplate::from_gguf(&index).ok();
+    let (decoder, index) = Decoder::from_indexed(session, &files, indices, room, activations)?;
+    let ends = ends(&index);
+    Ok((decoder, Later::new(move || text_of(&index))?, ends))
+}
+
+/// A model without these can still be given tokens.
+fn text_of(index: &Gguf) -> Text {
+    let tokenizer = Tokenizer::from_gguf(index, text::UNICODE).ok();
+    let mut chat = ChatTemplate::from_gguf(index).ok();
     let id = |key: &str| index.get(&format!("tokenizer.ggml.{key}")).and_then(Value::as_u64).map(|n| n as u32);
     if let (Some(chat), Some(t)) = (&mut chat, &tokenizer) {
         for (name, key) in [("bos_token", "bos_token_id"), ("eos_token", "eos_token_id")] {
@@ -44,8 +53,7 @@ pub(super) fn from_gguf(path: &Path, session: &Session, room: usize, activations
             }
         }
     }
-    let ends = ends(&index);
-    Ok((decoder, tokenizer, chat, ends))
+    (tokenizer.map(Arc::new), chat.map(Arc::new))
 }
 
 /// The files of a split model by the name of any of them, `x-00002-of-00003.gguf`; of another name that file alone.
@@ -66,18 +74,28 @@ pub(super) fn from_folder(path: &Path, session: &Session, room: usize) -> Result
     let index = path.join("model.safetensors.index.json");
     let index = if index.exists() { index } else { path.join("model.safetensors") };
     let decoder = Decoder::from_tensors(session, &config, weights::mapped(&index, session)?, room)?;
-    let have = |name: &str| Some(path.join(name)).filter(|p: &PathBuf| p.exists());
-    let tokenizer = have("tokenizer.json").and_then(|p| text::load(&p).ok());
-    let settings = have("tokenizer_config.json");
-    let chat = match have("chat_template.jinja") {
+    let mut ends = Vec::new();
+    for file in
+        [have(path, "generation_config.json").and_then(|p| read_file(&p).ok()), Some(config)].into_iter().flatten()
+    {
+        ends.extend(ends_of(&file)?);
+    }
+    let folder = path.to_owned();
+    Ok((decoder, Later::new(move || text_in(&folder))?, ends))
+}
+
+fn have(folder: &Path, name: &str) -> Option<PathBuf> {
+    Some(folder.join(name)).filter(|p| p.exists())
+}
+
+fn text_in(folder: &Path) -> Text {
+    let tokenizer = have(folder, "tokenizer.json").and_then(|p| text::load(&p).ok());
+    let settings = have(folder, "tokenizer_config.json");
+    let chat = match have(folder, "chat_template.jinja") {
         Some(source) => template(&source, settings.as_deref()).ok(),
         None => settings.and_then(|p| text::load_chat(&p).ok()),
     };
-    let mut ends = Vec::new();
-    for file in [have("generation_config.json").and_then(|p| read_file(&p).ok()), Some(config)].into_iter().flatten() {
-        ends.extend(ends_of(&file)?);
-    }
-    Ok((decoder, tokenizer, chat, ends))
+    (tokenizer.map(Arc::new), chat.map(Arc::new))
 }
 
 /// A template in a file of its own, with the special tokens that the tokenizer's settings name.

@@ -5,7 +5,7 @@
 
 use super::blocks::{E2M1, IQ4};
 use super::planes::{Order, Plane, group_of, moved, planes};
-use super::{Activations, Entry, Gguf, Kind, Packed, Words, decode, err, packed, words};
+use super::{Activations, Entry, Gguf, Kind, Packed, Use, Words, decode, err, packed, words};
 use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::Result;
@@ -14,42 +14,44 @@ use crate::tensor::{Session, Tensor};
 /// The tensors of a whole file in a session, by name in file order. Plain elements have their dtype and share the file's
 /// bytes; blocks are f32 that is computed where it is read. Realize one to have its elements in memory.
 pub fn tensors(session: &Session, file: &Bytes) -> Result<Vec<(String, Tensor)>> {
-    let all = matrices(session, file, &|_| Activations::F32)?;
+    let all = matrices(session, file, &|_| Use::Product(Activations::F32))?;
     Ok(all.into_iter().map(|(name, t, _)| (name, t)).collect())
 }
 
-/// The same, with the blocks of those matrices that can be multiplied as they are, each with such activations as are said of its name.
-pub fn matrices(
+/// The same, with the blocks of those matrices that can be multiplied as they are, each for what is said of its name.
+pub fn matrices(session: &Session, file: &Bytes, uses: &dyn Fn(&str) -> Use) -> Result<Vec<Matrix>> {
+    matrices_of(session, file, &Gguf::parse(file)?.entries, uses)
+}
+
+/// A tensor by its name, and its blocks.
+pub type Matrix = (String, Tensor, Option<Packed>);
+
+/// The same of these tensors of a file.
+pub fn matrices_of(
     session: &Session,
     file: &Bytes,
-    activations: &dyn Fn(&str) -> Activations,
-) -> Result<Vec<(String, Tensor, Option<Packed>)>> {
-    let index = Gguf::parse(file)?;
-    let mut out = Vec::with_capacity(index.entries.len());
-    for e in index.entries {
+    entries: &[Entry],
+    uses: &dyn Fn(&str) -> Use,
+) -> Result<Vec<Matrix>> {
+    let one = |e: &Entry| {
         let range = e.range.start as usize..e.range.end as usize;
         let raw = file.slice(range).ok_or_else(|| err("a tensor lies outside of the file"))?;
-        let (t, packed) = matrix_of(session, &e, &raw, activations(&e.name))?;
-        out.push((e.name, t, packed));
-    }
-    Ok(out)
+        let (t, packed) = matrix_of(session, e, &raw, uses(&e.name))?;
+        Ok((e.name.clone(), t, packed))
+    };
+    entries.iter().map(one).collect()
 }
 
 /// One tensor of a file from its bytes alone, as [`tensors`] makes it.
 pub fn tensor_of(session: &Session, e: &Entry, raw: &Bytes) -> Result<Tensor> {
-    Ok(matrix_of(session, e, raw, Activations::F32)?.0)
+    Ok(matrix_of(session, e, raw, Use::Product(Activations::F32))?.0)
 }
 
 /// The same as [`matrices`] makes it.
-pub fn matrix_of(
-    session: &Session,
-    e: &Entry,
-    raw: &Bytes,
-    activations: Activations,
-) -> Result<(Tensor, Option<Packed>)> {
+pub fn matrix_of(session: &Session, e: &Entry, raw: &Bytes, purpose: Use) -> Result<(Tensor, Option<Packed>)> {
     match e.kind.plain() {
         Some(dtype) => Ok((Tensor::from_bytes(session, dtype, &e.shape, raw.clone())?, None)),
-        None => tensor(session, e.kind, &e.shape, raw, activations),
+        None => tensor(session, e.kind, &e.shape, raw, purpose),
     }
 }
 
@@ -59,7 +61,7 @@ pub(super) fn tensor(
     kind: Kind,
     shape: &[usize],
     raw: &Bytes,
-    activations: Activations,
+    purpose: Use,
 ) -> Result<(Tensor, Option<Packed>)> {
     let row = shape.last().copied().unwrap_or(1);
     if planes(kind).is_empty() || raw.is_empty() {
@@ -68,7 +70,7 @@ pub(super) fn tensor(
     }
     let blocks = row / kind.block_elems();
     let rows = raw.len() / kind.block_bytes() / blocks;
-    let group = if shape.len() == 2 { group_of(rows) } else { 1 };
+    let group = if shape.len() == 2 && purpose != Use::Rows { group_of(rows) } else { 1 };
     let dims: Vec<i64> = shape.iter().map(|&d| d as i64).collect();
     let plane = |order: Order, i: usize| {
         let (dtype, [runs, len]) = order.elements(i);
@@ -76,7 +78,7 @@ pub(super) fn tensor(
         Tensor::from_bytes(session, dtype, &shape, order.plane(raw, i))
     };
     if words::INTEGERS
-        && activations != Activations::F32
+        && let Use::Product(activations @ (Activations::I16 | Activations::I8)) = purpose
         && group > 1
         && let Some(layout) = packed::layout(kind)
     {
@@ -98,7 +100,8 @@ pub(super) fn tensor(
     let p = planes(kind).iter().enumerate().map(in_order).collect::<Result<Vec<_>>>()?;
     // in the order in which they lie: what stores them stores neighbours
     let all = elements(kind, &p)?.reshape(&[rows / group, row, group])?;
-    Ok((all.transpose(1, 2)?.reshape(&dims)?, Packed::new(kind, shape, &p)?))
+    let packed = if purpose == Use::Rows { None } else { Packed::new(kind, shape, &p)? };
+    Ok((all.transpose(1, 2)?.reshape(&dims)?, packed))
 }
 
 /// Elements `[rows / group, blocks, .., group]` as f32 from planes `[rows / group, blocks, n, group]`.

@@ -16,10 +16,10 @@ mod tests;
 mod words;
 mod write;
 
-pub use graph::{matrices, matrix_of, tensor_of, tensors};
+pub use graph::{Matrix, matrices, matrices_of, matrix_of, tensor_of, tensors};
 pub use kinds::Kind;
 pub use packed::Packed;
-pub use words::{Activations, Words};
+pub use words::{Activations, Use, Words};
 pub use write::{Data, quantize_q4_0, quantize_q8_0, write};
 
 use super::bytes::Cursor;
@@ -268,7 +268,11 @@ fn name(c: &mut Cursor<'_>) -> Result<String> {
 
 /// Texts of old files may hold stray bytes.
 fn string(c: &mut Cursor<'_>) -> Result<String> {
-    Ok(String::from_utf8_lossy(text(c, MAX_STRING)?).into_owned())
+    let bytes = text(c, MAX_STRING)?;
+    Ok(match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => String::from_utf8_lossy(bytes).into_owned(),
+    })
 }
 
 const STRING: u32 = 8;

@@ -37,6 +37,15 @@ impl Activations {
     }
 }
 
+/// What a matrix of a file is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// Its rows are taken, so each lies together.
+    Rows,
+    /// It is multiplied with such activations.
+    Product(Activations),
+}
+
 /// Neighbours that have a scale in common.
 const SHARED: usize = 32;
 

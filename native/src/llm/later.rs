@@ -1,0 +1,47 @@
+//! What a thread of its own makes meanwhile, and who asks for it waits for.
+
+use gradloom_core::{Error, Result};
+use std::sync::{Mutex, OnceLock};
+use std::thread::{Builder, JoinHandle};
+
+/// A value that is under way or there.
+pub(super) struct Later<T> {
+    made: OnceLock<T>,
+    thread: Mutex<Option<JoinHandle<T>>>,
+}
+
+impl<T: Send + 'static> Later<T> {
+    /// Begins to make it.
+    ///
+    /// # Errors
+    /// `E_DEVICE` where the system has no thread.
+    pub(super) fn new(make: impl FnOnce() -> T + Send + 'static) -> Result<Later<T>> {
+        let no_thread = |e| Error::Device { device: "cpu".into(), what: format!("no thread: {e}") };
+        let thread = Builder::new().name("gradloom-text".into()).spawn(make).map_err(no_thread)?;
+        Ok(Later { made: OnceLock::new(), thread: Mutex::new(Some(thread)) })
+    }
+
+    /// The value. A panic of its making goes on here.
+    pub(super) fn get(&self) -> &T {
+        self.made.get_or_init(|| {
+            let thread = self.thread.lock().unwrap_or_else(|e| e.into_inner()).take();
+            let made = thread.expect("it is made once").join();
+            made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_value_is_made_once_and_a_panic_of_its_making_is_the_askers() {
+        let v = Later::new(|| 7).unwrap();
+        assert!(std::ptr::eq(v.get(), v.get()) && *v.get() == 7);
+        let bad: Later<u8> = Later::new(|| panic!("no value")).unwrap();
+        let panic = catch_unwind(AssertUnwindSafe(|| *bad.get())).unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"no value"));
+    }
+}
