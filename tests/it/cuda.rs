@@ -255,6 +255,8 @@ fn products() -> Vec<Product> {
         product("rows that begin anywhere", [&[65, 50], &[50, 67]], &[4], |a, b| a.matmul(b)),
         product("terms rounded up", [&[64, 34], &[34, 64]], &[4, 16], |a, b| a.matmul(b)),
         product("side by side", [&[3, 64, 32], &[3, 32, 64]], &[16], |a, b| a.matmul(b)),
+        product("few rows", [&[16, 256], &[256, 64]], &[16], |a, b| a.matmul(b)),
+        product("few rows, the second turned", [&[16, 256], &[64, 256]], &[16], |a, b| a.matmul(&b.permute(&[1, 0])?)),
         product("and more", [&[64, 48], &[48, 64]], &[16], |a, b| a.matmul(b)?.add(1.0)?.gelu()),
         product("a window", [&[2, 8, 12, 12], &[16, 8, 3, 3]], &[4, 16], |x, w| conv(x, w, 1, 1)),
         product("a window in steps", [&[1, 8, 25, 25], &[20, 8, 3, 3]], &[4, 16], |x, w| conv(x, w, 2, 1)),

@@ -304,8 +304,8 @@ impl Kernel {
 
 impl Kernel {
     /// Orders what threads copy as it lies in memory, so that those side by side read side by side, from the array too: the axes of results
-    /// inside of those of the reduction, or outside where the reduction is what is read in vectors. Then its last axes are rows, which may
-    /// need elements between them; their number is what it gives.
+    /// inside of those of the reduction, or outside where the reduction is what is read in vectors. Where threads read several of its rows, these
+    /// need elements between them: then it gives the number of a row's axes.
     fn in_order(&self, load: UOp, closed: &mut [UOp]) -> Option<usize> {
         let (g, steps) = (&self.g, self.reads_steps(load, closed));
         let at = affine(g, g.src_at(g.src_at(load, 0), 1));
@@ -322,9 +322,15 @@ impl Kernel {
             _ => far(r),
         };
         sort::by_key(closed, |&r| (g.kind(r).is_reduce() == steps, std::cmp::Reverse(place(r))));
+        if !steps {
+            // threads that share a sum read rows side by side
+            let shares = |r: UOp| !g.kind(r).is_reduce() && self.reduces().iter().any(|&u| g.src(u)[1..].contains(&r));
+            let last = closed.iter().rposition(|&r| shares(r));
+            return last.map(|i| closed.len() - i - 1).filter(|&n| n > 0);
+        }
         let reduced: Vec<UOp> = closed.iter().copied().filter(|&r| g.kind(r).is_reduce()).collect();
         let row = reduced.iter().map(|&r| g.range_len(r)).product::<usize>() * g.dtype(load).size();
-        (steps && reduced.len() < closed.len() && row % (2 * ROW_PADDING) == 0).then_some(reduced.len())
+        (reduced.len() < closed.len() && row % (2 * ROW_PADDING) == 0).then_some(reduced.len())
     }
 }
 

@@ -21,7 +21,7 @@ const THREADS: [(usize, usize); 6] = [(8, 8), (8, 12), (8, 4), (4, 8), (4, 4), (
 const DOWN: [usize; 3] = [4, 8, 16];
 const ACROSS: [usize; 4] = [4, 8, 14, 16];
 const GROUP: std::ops::RangeInclusive<usize> = 64..=256;
-/// Threads that share a sum: each has some terms of every block, where both factors are read along them.
+/// Threads that share a sum: each has some terms of every block, where both factors are copied in rows.
 const SHARED: [usize; 3] = [1, 2, 4];
 /// Terms that are copied at a time: at least, as wanted, and at most.
 const BLOCK: [usize; 3] = [8, 16, 40];
@@ -174,12 +174,16 @@ impl Shape {
         let mut best: Option<Plan> = None;
         for shared in SHARED {
             let all = block * shared;
-            let shares = self.along == [true, true] && self.lens[2].is_multiple_of(all) && self.lens[2] / all >= 2;
-            if shared > 1 && !shares {
+            let shares = self.whole == [true, true] && block.is_multiple_of(4) && self.lens[2].is_multiple_of(all);
+            if shared > 1 && !(shares && self.lens[2] / all >= 2) {
                 continue;
             }
             for each in THREADS {
                 for (down, across) in DOWN.iter().flat_map(|&d| ACROSS.iter().map(move |&a| (d, a))) {
+                    // sums that are shared have addresses of their own besides
+                    if shared > 1 && each.0 * each.1 > ALONE {
+                        continue;
+                    }
                     let plan = Plan { each: [each.0, each.1], threads: [down, across], shared, cost: 0.0 };
                     let Some(cost) = self.cost(t, block, copies, &plan) else { continue };
                     if best.is_none_or(|b| cost < b.cost) {
@@ -207,7 +211,9 @@ impl Shape {
         // of a term: of all threads, and of one alone
         let multiplies = results * threads as f64 / LANES;
         let reads = [0, 1].map(|i| p.each[i] as f64 / 4.0);
-        let reading = warps * (reads[0] * READ[0] + reads[1] * READ[1]);
+        // threads that share a sum read rows of a factor that lie in the same banks in pairs
+        let pairs = [0, 1].map(|i| if p.shared > 1 && !self.along[i] { 2.0 } else { 1.0 });
+        let reading = warps * (reads[0] * READ[0] * pairs[0] + reads[1] * READ[1] * pairs[1]);
         let copied = (starts[0] + starts[1]) as f64 / block as f64 * threads as f64 * COPY;
         let term = multiplies.max(reading) + 0.25 * multiplies.min(reading) + copied;
         let alone = (results + reads[0] + reads[1]) * block as f64 + TURN;
