@@ -110,6 +110,18 @@ fn convolutions_have_one_plan_for_batches() {
     }
 }
 
+#[test]
+fn pictures_of_any_size_have_one_plan() {
+    let bounds = |n: usize| Lengths::Bounds(["h", "w"].map(|d| (d.to_owned(), (1, n))).into());
+    let larger = |(h, w): (usize, usize)| vec![("LR", noise(h, &[1, h, w, 3]))];
+    let runs: Vec<_> = [(8, 9), (12, 11), (9, 14), (20, 7), (2, 3)].into_iter().map(larger).collect();
+    check("cpu:guarded", "esrgan_slim_x2", bounds(24), &runs, 2);
+    // halves of halves: a plan for all that leave the same remainders by four
+    let drawn = |(h, w): (usize, usize)| vec![("image", noise(h, &[1, 3, h, w])), ("style_weights", noise(3, &[26]))];
+    let sizes = [(32, 40), (48, 32), (36, 44), (64, 60)];
+    check("cpu:guarded", "style_multistyle26", bounds(64), &sizes.map(drawn), 2);
+}
+
 /// The most pictures of a batch, a number that the networks have for nothing else.
 const ROOM: usize = 13;
 

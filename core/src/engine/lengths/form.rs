@@ -50,6 +50,13 @@ impl Form {
         Some(Form { constant: sum(self.constant, other.constant)?, times }.trimmed())
     }
 
+    /// Its `k`th part, if that is a form.
+    pub fn over(&self, k: i64) -> Option<Form> {
+        let part = |n: i64| (n.checked_rem(k)? == 0).then(|| n / k);
+        let times = self.times.iter().map(|&n| part(n)).collect::<Option<_>>()?;
+        Some(Form { constant: part(self.constant)?, times })
+    }
+
     /// Its value.
     pub fn at(&self, values: &[i64]) -> i64 {
         self.times.iter().zip(values).fold(self.constant, |n, (k, v)| n.saturating_add(k.saturating_mul(*v)))

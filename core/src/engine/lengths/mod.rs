@@ -14,6 +14,7 @@ mod form;
 mod grow;
 mod nodes;
 mod views;
+mod windows;
 
 pub use form::{Form, MOST_VARIABLES, Points, Variable};
 pub use grow::{Grown, grown};
@@ -104,6 +105,9 @@ pub fn room_of(axes: &[Axis]) -> SmallVec<[usize; 8]> {
     out
 }
 
+/// How it is said that a number is no form of the lengths, as a quotient of one is none.
+pub const NO_FORM: &str = "no form of the lengths is";
+
 /// Bytes of an output that is handed out with the room between its elements, and cut out by whoever reads it.
 const FEW_BYTES: usize = 1 << 24;
 
@@ -145,6 +149,16 @@ impl<'a> Lengths<'a> {
                 match self.made.get(&level).cloned() {
                     Some(made) => _ = self.made.insert(t, made),
                     None => stack.extend([(t, false), (level, false)]),
+                }
+                continue;
+            }
+            if let Some(w) = self.windows_of(&t) {
+                match self.made.get(&w.of).cloned() {
+                    Some(x) => {
+                        let made = self.windows(&w, &x).map_err(stuck)?;
+                        self.made.insert(t, made);
+                    }
+                    None => stack.extend([(t, false), (w.of, false)]),
                 }
                 continue;
             }
@@ -204,7 +218,7 @@ impl<'a> Lengths<'a> {
         if values.iter().all(|&n| n == 1) {
             return Ok(Axis::new());
         }
-        let none = || format!("no form of the lengths is {values:?}");
+        let none = || format!("{NO_FORM} {values:?}");
         let forms = self.points.product(values, &self.known).ok_or_else(none)?;
         forms.into_iter().map(|f| self.factor(f)).collect()
     }

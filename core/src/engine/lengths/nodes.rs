@@ -305,7 +305,11 @@ impl Lengths<'_> {
                 break;
             }
         }
-        let (axes, x) = list.ok_or_else(|| "its operands are made of different lengths".to_owned())?;
+        // what is one axis here may be several there
+        let (axes, x) = match list {
+            Some(list) => list,
+            None => self.joined(x).ok_or_else(|| "its operands are made of different lengths".to_owned())?,
+        };
         let x = &x[..];
         let shape = room_of(&axes);
         let one = |s: &mut Self, x: &Roomy| match x.axes.is_empty() && !axes.is_empty() && s.g.op(x.node) != Op::Const {
@@ -315,6 +319,18 @@ impl Lengths<'_> {
         let src: Vec<UOp> = x.iter().map(|x| one(self, x)).collect();
         let node = self.add(self.g.op(t[0]), self.g.dtype(t[0]), &src, arg)?;
         Ok(Roomy { node, fill: self.filled(self.g.op(t[0]), x, &axes), axes })
+    }
+
+    /// Operands whose axes are the same once the parts of each are one.
+    fn joined(&mut self, x: &[Roomy]) -> Option<(SmallVec<[Axis; 6]>, Vec<Roomy>)> {
+        let mut all = x.to_vec();
+        for x in &mut all {
+            (0..x.axes.len()).for_each(|i| self.join_parts(x, i));
+        }
+        let axes = all.iter().map(|x| &x.axes).find(|a| !a.is_empty())?.clone();
+        let mut one = |x: &Roomy| if x.axes.is_empty() { Some(x.clone()) } else { self.aligned(x, &axes) };
+        let all = all.iter().map(&mut one).collect::<Option<Vec<Roomy>>>()?;
+        Some((axes, all))
     }
 
     /// What an operation makes of what stands behind the lengths of one operand, if the other ones are the same all along them.

@@ -2,7 +2,7 @@
 //! build and its operand with room; out comes the view with room, in which nothing moves that need not.
 
 use super::nodes::{bits, merged, parts_of, single, span};
-use super::{Axis, Factor, Fill, Form, Lengths, Made, Roomy, Tuple, room_of};
+use super::{Axis, Factor, Fill, Form, Lengths, Made, NO_FORM, Roomy, Tuple, room_of};
 use crate::dtype::Scalar;
 use crate::uop::{Arg, Axes, Op, Pairs, UOp};
 use smallvec::SmallVec;
@@ -25,6 +25,13 @@ impl Lengths<'_> {
             while left.iter().any(|&n| n != 1) {
                 let apart = || format!("an axis of {left:?} elements is not made of the lengths of the one before");
                 let f = parts.pop().ok_or_else(apart)?;
+                let f = match self.taken_apart(&f, &left) {
+                    Some((first, rest)) => {
+                        parts.push(rest);
+                        first
+                    }
+                    None => f,
+                };
                 let of: Vec<i64> = self.points.lists().iter().map(|p| f.len.at(p)).collect();
                 let by = if f.len.is_number() {
                     let by = left.iter().fold(of[0], |g, &n| common(g, n));
@@ -52,6 +59,28 @@ impl Lengths<'_> {
         }
         let node = self.g.reshape(x.node, &room_of(&axes));
         Ok(Roomy { node, axes, fill: x.fill })
+    }
+
+    /// A part of which an axis of `left` elements is some times less, as that and the rest: `[2 n]` is `[n, 2]`.
+    fn taken_apart(&self, f: &Factor, left: &[i64]) -> Option<(Factor, Factor)> {
+        let of: Vec<i64> = self.points.lists().iter().map(|p| f.len.at(p)).collect();
+        let k = of.first()? / left.first().filter(|n| **n > 0)?;
+        let whole = k > 1 && of.iter().zip(left).all(|(a, b)| a.checked_div(k) == Some(*b) && a % k == 0);
+        let rest = usize::try_from(k).ok().filter(|k| whole && !f.len.is_number() && f.room % k == 0)?;
+        let first = Factor { len: f.len.over(k)?, room: f.room / rest };
+        Some((first, Factor { len: Form::number(k), room: rest }))
+    }
+
+    /// Makes one part of those of an axis if none but the outermost changes its length: then its elements lie one after the other.
+    pub(super) fn join_parts(&mut self, x: &mut Roomy, i: usize) {
+        let Some((first, rest)) = x.axes[i].split_first().filter(|(_, rest)| !rest.is_empty()) else { return };
+        let by: usize = rest.iter().map(|f| f.room).product();
+        if rest.iter().any(|f| !f.len.is_number()) {
+            return;
+        }
+        let Some(len) = i64::try_from(by).ok().and_then(|by| Form::number(0).plus(&first.len, by)) else { return };
+        x.axes[i] = [Factor { len, room: first.room * by }].into_iter().collect();
+        x.node = self.g.reshape(x.node, &room_of(&x.axes));
     }
 
     pub(super) fn expand(&mut self, t: &Tuple, x: &Roomy) -> Made<Roomy> {
@@ -134,7 +163,7 @@ impl Lengths<'_> {
         let form = |f: fn(&(usize, usize)) -> usize| -> Made<Form> {
             let values: Vec<i64> = pairs.iter().map(|p| f(p) as i64).collect();
             let found = (values.len() == t.len()).then(|| self.points.form(&values)).flatten();
-            found.ok_or_else(|| format!("a bound that is {values:?}"))
+            found.ok_or_else(|| format!("{NO_FORM} {values:?}"))
         };
         Ok((form(|p| p.0)?, form(|p| p.1)?))
     }
@@ -147,6 +176,7 @@ impl Lengths<'_> {
             if before == zero && after == zero {
                 continue;
             }
+            self.join_parts(&mut out, i);
             if before.bounds(self.vars).0 < 0 || after.bounds(self.vars).0 < 0 {
                 return Err("a pad that is none for some lengths".to_owned());
             }
@@ -179,21 +209,16 @@ impl Lengths<'_> {
     pub(super) fn shrink(&mut self, t: &Tuple, x: &Roomy) -> Made<Roomy> {
         let mut out = x.clone();
         for i in 0..x.axes.len() {
-            let (begin, end) = match self.pair(t, i) {
-                Ok(pair) => pair,
-                Err(why) => {
-                    // all of an axis that was made of several
-                    let whole = |u: &UOp| {
-                        let n = self.g.shape(self.g.src_at(*u, 0))[i];
-                        matches!(self.g.arg(*u), Arg::Pairs(p) if p[i] == (0, n))
-                    };
-                    if t.iter().all(whole) {
-                        continue;
-                    }
-                    return Err(why);
-                }
+            let is_whole = |u: &UOp| {
+                let n = self.g.shape(self.g.src_at(*u, 0))[i];
+                matches!(self.g.arg(*u), Arg::Pairs(p) if p[i] == (0, n))
             };
+            if t.iter().all(is_whole) {
+                continue;
+            }
+            let (begin, end) = self.pair(t, i)?;
             let len = end.plus(&begin, -1).ok_or("a length overflows")?;
+            self.join_parts(&mut out, i);
             let whole = sum_of(&out.axes[i]);
             let behind = whole.and_then(|w| w.plus(&end, -1)).map(|f| f.bounds(self.vars).0);
             if begin.bounds(self.vars).0 < 0 || behind.is_some_and(|n| n < 0) {
@@ -223,8 +248,9 @@ impl Lengths<'_> {
         let Arg::Axes(list) = self.same_arg(t)? else { return Err("no axes".to_owned()) };
         let mut out = x.clone();
         for &a in &list {
-            let f = single(&x.axes[a as usize])?;
-            let at = span(&x.axes, a as usize).0;
+            self.join_parts(&mut out, a as usize);
+            let f = single(&out.axes[a as usize])?;
+            let at = span(&out.axes, a as usize).0;
             if f.len.is_number() {
                 out.node = self.g.flip(out.node, &[at as u8]);
                 continue;

@@ -8,13 +8,13 @@
 mod family;
 mod seen;
 
-use self::seen::{Dimension, Label, Seen, key, size_of};
+use self::seen::{Dimension, Label, Seen, is_batch, key, names_of, size_of};
 use super::super::build::Feed;
 use super::super::model::Port;
 use super::super::proto::Dim;
 use super::{Given, Input, Inputs, Runner, sign};
 use crate::dtype::DType;
-use crate::engine::lengths::{Form, Variable};
+use crate::engine::lengths::{Form, NO_FORM, Variable};
 use crate::engine::{Bytes, State};
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
@@ -50,6 +50,8 @@ const MOST_NAMES: usize = 32;
 const MOST_ROWS: usize = 32;
 /// Plans for lengths that are kept.
 const MOST_FAMILIES: usize = 64;
+/// The largest number that lengths of one graph may be apart by: what networks over pictures halve five times.
+const MOST_STEP: usize = 32;
 /// How often a graph for every length of some dimensions may fail to be made.
 const MOST_FAILURES: usize = 3;
 
@@ -57,8 +59,8 @@ const MOST_FAILURES: usize = 3;
 pub(super) struct Family {
     number: usize,
     vars: Vec<Variable>,
-    /// The dimensions that they are.
-    names: Vec<String>,
+    /// The dimensions that they are, each in steps of so many.
+    names: Vec<(i64, String)>,
     /// By input; `None` of a value that is built in.
     pub(super) holders: Vec<Option<Tensor>>,
     inputs: Vec<Slot>,
@@ -315,7 +317,9 @@ impl Runner {
         let ways = known.dimensions(&seen)?;
         let mut family = None;
         for (i, dims) in ways.iter().enumerate() {
-            family = self.family_of(&mut known, &seen, dims, i + 1 == ways.len());
+            let step = known.steps.get(&names_of(dims)).copied().unwrap_or(1);
+            let dims = in_steps_of(&seen, dims, step);
+            family = self.family_of(&mut known, &seen, &dims, i + 1 == ways.len());
             if family.is_some() {
                 break;
             }
@@ -328,14 +332,22 @@ impl Runner {
     /// The graph for every length of these dimensions, if there is one; it is made where it is missing. Why there is none is said of the last way
     /// to relate them.
     fn family_of(&self, known: &mut Known, seen: &[Seen], dims: &[Dimension], is_last: bool) -> Option<Arc<Family>> {
-        let key = key(seen, dims);
-        if let Some(f) = known.families.get(&key) {
+        let mut own_key = key(seen, dims);
+        if let Some(f) = known.families.get(&own_key) {
             return f.clone();
         }
         if known.families.len() >= MOST_FAMILIES {
             known.families.clear();
         }
         let mut made = self.family(seen, dims, known.made);
+        if made.as_ref().is_err_and(|e| e.to_string().contains(NO_FORM))
+            && is_last
+            && let Some((step, family)) = self.in_steps(seen, dims, known.made)
+        {
+            known.steps.insert(names_of(dims), step);
+            own_key = key(seen, &in_steps_of(seen, dims, step));
+            made = Ok(family);
+        }
         if made.is_err()
             && !matches!(known.wanted, Lengths::Bounds(_))
             && let Some(dims) = self.narrowed(seen, dims)
@@ -347,8 +359,24 @@ impl Runner {
             known.say(dims, made.as_ref().err());
         }
         let made = made.ok().map(Arc::new);
-        known.families.insert(key, made.clone());
+        known.families.insert(own_key, made.clone());
         made
+    }
+
+    /// A graph for lengths that are so many apart, the least number of those tried: where windows are every second place, what is left of a length
+    /// is a form of it if it is even, and another one if it is odd.
+    fn in_steps(&self, seen: &[Seen], dims: &[Dimension], number: usize) -> Option<(usize, Family)> {
+        let made = |step: usize| Some((step, self.family(seen, &in_steps_of(seen, dims, step), number).ok()?));
+        let (mut best, mut least) = (made(MOST_STEP)?, 2);
+        // what fits a step fits its multiples
+        while least < best.0 {
+            let log = (least.ilog2() + best.0.ilog2()) / 2;
+            match made(1 << log) {
+                Some(found) => best = found,
+                None => least = 2 << log,
+            }
+        }
+        Some(best)
     }
 
     /// Tensors with room of the inputs of a run.
@@ -433,6 +461,12 @@ pub(super) fn by_values(name: &str) -> Error {
     Error::Input { name: name.into(), what: "this tensor must be given by its values".into() }
 }
 
+/// The same dimensions in steps of so many. A batch is cut by nothing, and keeps its own.
+fn in_steps_of(seen: &[Seen], dims: &[Dimension], step: usize) -> Vec<Dimension> {
+    let of = |d: &Dimension| if is_batch(seen, &d.name) { 1 } else { step };
+    dims.iter().map(|d| Dimension { step: of(d), ..d.clone() }).collect()
+}
+
 fn overflow() -> Error {
     Error::value("lengths", "a length overflows")
 }
@@ -440,7 +474,8 @@ fn overflow() -> Error {
 impl Family {
     /// The values of its variables for these shapes; `None` where these do not fit.
     fn values(&self, seen: &[Seen]) -> Option<Vec<i64>> {
-        let values = self.names.iter().map(|n| size_of(seen, n).map(|n| n as i64)).collect::<Option<Vec<_>>>()?;
+        let value = |(step, name): &(i64, String)| size_of(seen, name).map(|n| n as i64 / step);
+        let values = self.names.iter().map(value).collect::<Option<Vec<_>>>()?;
         let fits = |(s, slot): (&Seen, &Slot)| {
             s.name == slot.name && s.shape.iter().zip(&slot.dims).all(|(&n, f)| f.at(&values) == n as i64)
         };

@@ -83,10 +83,15 @@ impl Runner {
         let mut by_name: BTreeMap<&str, Form> = BTreeMap::new();
         for d in dims {
             if let (Relation::None, Some((min, max))) = (d.relation, d.bounds) {
-                by_name.insert(&d.name, Form::variable(vars.len()));
+                let (step, one) = (d.step.max(1) as i64, Form::variable(vars.len()));
+                let more = size(&d.name) % step;
+                let form = Form::number(more).plus(&one, step).ok_or_else(overflow)?;
+                by_name.insert(&d.name, form);
                 own_names.push(d.name.clone());
                 let name = format!("length {} {}", vars.len(), d.name);
-                vars.push(Variable { name, min: min as i64, max: max as i64 });
+                // as with whole lengths, 0 and 1 of them have plans of their own
+                let least = (min as i64 - more + step - 1).div_euclid(step).max(2);
+                vars.push(Variable { name, min: least, max: (max as i64 - more).div_euclid(step).max(least) });
             }
         }
         if vars.is_empty() || vars.len() > MOST_VARIABLES {
@@ -119,6 +124,9 @@ impl Runner {
     /// The same dimensions, up to the largest values for which there is a graph at all, where room is taken for more: a table of positions
     /// has an end.
     pub(super) fn narrowed(&self, seen: &[Seen], dims: &[Dimension]) -> Option<Vec<Dimension>> {
+        if dims.iter().any(|d| d.step > 1) {
+            return None;
+        }
         let (vars, names, slots) = self.variables(seen, dims).ok()?;
         let now: Vec<i64> = names.iter().map(|n| size_of(seen, n).map(|n| n as i64)).collect::<Option<_>>()?;
         let mut out = dims.to_vec();
@@ -162,7 +170,7 @@ impl Runner {
         if !builds.iter().all(same) {
             return Err(Error::value("lengths", "it has other outputs for other lengths"));
         }
-        self.join(seen, slots, (vars, own_names), &points, &Builds { outputs: builds, buffers, marks }, number)
+        self.join((seen, dims), slots, (vars, own_names), &points, &Builds { outputs: builds, buffers, marks }, number)
     }
 
     /// The graph for some values of the variables: its outputs, what stands for its inputs, and what its nodes made.
@@ -188,7 +196,7 @@ impl Runner {
     /// What the builds have in common.
     fn join(
         &self,
-        seen: &[Seen],
+        (seen, dims): (&[Seen], &[Dimension]),
         mut slots: Vec<Slot>,
         (vars, names): (Vec<Variable>, Vec<String>),
         points: &Points,
@@ -276,6 +284,8 @@ impl Runner {
                 Output { name: name.clone(), tensor: tensor(node), dims, room }
             })
             .collect();
+        let step_of = |name: &String| dims.iter().find(|d| d.name == *name).map_or(1, |d| d.step.max(1) as i64);
+        let names = names.into_iter().map(|name| (step_of(&name), name)).collect();
         Ok(Family { number, vars, names, holders, inputs: slots, outputs })
     }
 }

@@ -23,6 +23,8 @@ pub(in super::super) struct Known {
     seen: BTreeMap<String, (usize, bool)>,
     /// By what is the same for all runs of one.
     pub(super) families: FxHashMap<Vec<u8>, Option<Arc<Family>>>,
+    /// What lengths change by in a graph, where that is more than one, by the names of the dimensions.
+    pub(super) steps: BTreeMap<String, usize>,
     /// How many were tried.
     pub(super) made: usize,
     /// Sizes of the dimensions in earlier runs, each once. Those of the first have a plan of their own.
@@ -131,14 +133,16 @@ pub(super) struct Dimension {
     /// Its least and largest value; `None` of one that nobody gave bounds for, which follows others or is none.
     pub(super) bounds: Option<(usize, usize)>,
     pub(super) relation: Relation,
+    /// What it changes by: lengths with another remainder have another graph.
+    pub(super) step: usize,
 }
 
-fn names_of(dims: &[Dimension]) -> String {
+pub(super) fn names_of(dims: &[Dimension]) -> String {
     dims.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// Is a dimension the first of every input that has it, and not the only one?
-fn is_batch(seen: &[Seen], name: &str) -> bool {
+pub(super) fn is_batch(seen: &[Seen], name: &str) -> bool {
     let has = |l: &Label| l.names.iter().any(|n| n == name);
     seen.iter().all(|s| !s.labels.iter().skip(1).any(has) && (s.labels.len() > 1 || !s.labels.iter().any(has)))
 }
@@ -151,6 +155,7 @@ pub(super) fn key(seen: &[Seen], dims: &[Dimension]) -> Vec<u8> {
         if let Relation::Longer(j) = d.relation {
             key.extend((size(&d.name) - dims.get(j).map_or(0, |b| size(&b.name))).to_le_bytes());
         }
+        key.extend((size(&d.name) % d.step.max(1) as i64).to_le_bytes());
     }
     for s in seen {
         let changes = |l: &Label| l.names.iter().any(|n| dims.iter().any(|d| d.name == *n));
@@ -208,7 +213,7 @@ impl Known {
                 Lengths::Seen | Lengths::Inner => changes.then(|| (2, n.max(LEAST_ROOM).next_power_of_two())),
             };
             let bounds = bounds.map(|(min, max)| (min.max(2), max));
-            let one = Dimension { name: name.clone(), bounds, relation: Relation::None };
+            let one = Dimension { name: name.clone(), bounds, relation: Relation::None, step: 1 };
             match bounds {
                 _ if n < 2 || dims.len() + others.len() >= MOST_NAMES => {}
                 Some(_) => dims.push(one),
