@@ -72,7 +72,9 @@ pub fn gpu(k: &mut Kernel, t: &Target) -> Result<()> {
     };
     sort::by_key(&mut locals, |r| std::cmp::Reverse(stride(r)));
     // two threads that read different rows of one staged factor and the same of the other one, side by side: the second read is one for both
-    sort::by_key(&mut locals, |&r| staged && k.g.range_len(r) == 2);
+    if staged {
+        sort::by_key(&mut locals, |&r| k.g.range_len(r) == 2);
+    }
     // a subgroup are threads that follow each other along the first dimension
     let subgroup = k.nodes().into_iter().find(|&u| k.g.op(u) == Op::Mma).map(|u| k.g.src_at(u, 2));
     sort::by_key(&mut locals, |&r| Some(r) == subgroup);
