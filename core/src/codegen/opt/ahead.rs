@@ -16,10 +16,10 @@ use crate::uop::{Op, UOp};
 
 /// Rows and columns of a thread, in the order in which they are tried. More than 64 results leave no room for a second workgroup of the
 /// same size.
-const THREADS: [(usize, usize); 6] = [(8, 8), (8, 12), (8, 4), (4, 8), (4, 4), (4, 12)];
+const THREADS: [(usize, usize); 8] = [(16, 8), (8, 8), (8, 12), (8, 4), (6, 4), (4, 8), (4, 4), (4, 12)];
 /// Threads of a workgroup along rows and along columns.
 const DOWN: [usize; 3] = [4, 8, 16];
-const ACROSS: [usize; 4] = [4, 8, 14, 16];
+const ACROSS: [usize; 3] = [8, 14, 16];
 const GROUP: std::ops::RangeInclusive<usize> = 64..=256;
 /// Threads that share a sum: each has some terms of every block, where both factors are copied in rows.
 const SHARED: [usize; 3] = [1, 2, 4];
@@ -32,14 +32,19 @@ const LANES: f64 = 128.0;
 /// Cycles in which a warp reads 16 bytes a thread, where all threads that read the same are neighbours and where they are not.
 const READ: [f64; 2] = [2.0, 4.0];
 /// Cycles of starting a copy, for each thread.
-const COPY: f64 = 4.0 / 32.0;
+const COPY: f64 = 8.0 / 32.0;
 /// Cycles until the first block is there and after the last one; of a turn, whatever a warp does in it; and of adding up what threads share.
-const BEGINS: f64 = 1500.0;
+const BEGINS: f64 = 3000.0;
 const TURN: f64 = 200.0;
 const ADDS: f64 = 100.0;
+/// How much longer such threads read.
+const APART: f64 = 1.75;
 /// Warps that a processor goes through side by side, and warps with which it waits half of the time.
 const SIDE: f64 = 4.0;
-const WAITING: f64 = 1.0;
+const WAITING: f64 = 0.5;
+/// How much longer it waits for elements that are copied one by one, and terms of a sum that is worth registers of a whole processor.
+const SINGLE: f64 = 4.0;
+const LONG: usize = 512;
 /// Threads that a processor has registers for, with 64 results each, and workgroups at most.
 const HELD: usize = 512;
 const ALONE: usize = 64;
@@ -180,8 +185,13 @@ impl Shape {
             }
             for each in THREADS {
                 for (down, across) in DOWN.iter().flat_map(|&d| ACROSS.iter().map(move |&a| (d, a))) {
-                    // sums that are shared have addresses of their own besides
-                    if shared > 1 && each.0 * each.1 > ALONE {
+                    // sums that are shared, and elements that are copied one by one, have addresses of their own besides
+                    let most = match self.whole {
+                        [true, true] if shared == 1 && self.lens[2] >= LONG => usize::MAX,
+                        [true, true] => ALONE,
+                        _ => ALONE / 2,
+                    };
+                    if each.0 * each.1 > most {
                         continue;
                     }
                     let plan = Plan { each: [each.0, each.1], threads: [down, across], shared, cost: 0.0 };
@@ -200,9 +210,11 @@ impl Shape {
         let threads = p.threads[0] * p.threads[1] * p.shared;
         let sides = [0, 1].map(|i| p.each[i] * p.threads[i]);
         let terms = block * p.shared;
-        let bytes = 4 * (sides[0] + sides[1]) * (terms + 4);
+        let pitch = |i: usize| if self.along[i] && terms.is_multiple_of(8) { terms + 4 } else { terms };
+        let bytes = 4 * (sides[0] * pitch(0) + sides[1] * pitch(1));
         let starts = [0, 1].map(|i| sides[i] * terms / threads / if self.whole[i] { 4 } else { 1 });
-        let fits = GROUP.contains(&threads) && threads.is_multiple_of(32) && 2 * bytes <= copies.bytes;
+        let vectors = self.along[0] || p.each[0].is_multiple_of(4);
+        let fits = vectors && GROUP.contains(&threads) && threads.is_multiple_of(32) && 2 * bytes <= copies.bytes;
         if !fits || starts.iter().any(|&n| n >= shared::UNROLLED_ALONE) {
             return None;
         }
@@ -211,19 +223,21 @@ impl Shape {
         // of a term: of all threads, and of one alone
         let multiplies = results * threads as f64 / LANES;
         let reads = [0, 1].map(|i| p.each[i] as f64 / 4.0);
-        // threads that share a sum read rows of a factor that lie in the same banks in pairs
-        let pairs = [0, 1].map(|i| if p.shared > 1 && !self.along[i] { 2.0 } else { 1.0 });
-        let reading = warps * (reads[0] * READ[0] * pairs[0] + reads[1] * READ[1] * pairs[1]);
+        // threads that share a sum read terms of their own, as many more places
+        let places = if p.shared > 1 { APART } else { 1.0 };
+        let reading = warps * places * (reads[0] * READ[0] + reads[1] * READ[1]);
         let copied = (starts[0] + starts[1]) as f64 / block as f64 * threads as f64 * COPY;
         let term = multiplies.max(reading) + 0.25 * multiplies.min(reading) + copied;
-        let alone = (results + reads[0] + reads[1]) * block as f64 + TURN;
+        let alone = (results + reads[0] + reads[1]) * block as f64;
         // how many a processor has in all, and how many at once
         let all = groups.div_ceil(t.processors.max(1));
         let held = HELD * ALONE / results.max(ALONE as f64 / 2.0) as usize / threads;
-        let room = held.min(copies.bytes / (3 * bytes)).max(1);
+        let room = held.min(copies.bytes / (copies.blocks * bytes)).max(1);
+        let waiting = if self.whole == [true, true] { WAITING } else { SINGLE * WAITING };
         let round = |n: usize| {
             let busy = n as f64 * warps;
-            let turn = (n as f64 * term * block as f64 * (busy + WAITING) / busy).max(alone * (busy / SIDE).max(1.0));
+            let turn =
+                (n as f64 * term * block as f64 * (busy + waiting) / busy).max(alone * (busy / SIDE).max(1.0) + TURN);
             let adds = if p.shared > 1 { ADDS * results / 16.0 } else { 0.0 };
             turn * (self.lens[2] as f64 / terms as f64) + BEGINS + adds
         };
