@@ -62,6 +62,8 @@ fn products_of_hopper_are_what_the_evaluator_gives() {
     emulated();
     for (dtype, [m, n, k]) in [
         (DType::F16, [64, 64, 192]),
+        (DType::BF16, [64, 128, 64]),
+        (DType::F16, [128, 64, 128]),
         (DType::BF16, [128, 128, 256]),
         (DType::F16, [128, 256, 192]),
         (DType::BF16, [256, 256, 256]),

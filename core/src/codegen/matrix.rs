@@ -60,17 +60,29 @@ struct Product<'a> {
     axes: [UOp; 3],
     /// Terms where this does not hold are zero.
     gate: Option<UOp>,
+    /// What the sum is multiplied by.
+    scale: f64,
     /// A subgroup can load matrices from workgroup memory.
     loads: bool,
 }
 
-/// The two factors of a sum's terms, with what the terms are gated by. A product that is rounded to 16 bits before it is added is taken
-/// for the exact one.
-pub(super) fn factors(g: &Graph, sum: UOp) -> Option<([UOp; 2], Option<UOp>)> {
+/// The terms of a sum of products.
+pub(super) struct Terms {
+    /// The two factors.
+    pub(super) pair: [UOp; 2],
+    /// Terms count where this holds.
+    gate: Option<UOp>,
+    /// What all of them are multiplied by.
+    scale: f64,
+}
+
+/// The terms of a sum, if they are products. One that is rounded to 16 bits before it is added is taken for the exact one; a number that a
+/// factor of 16 bits is multiplied by for one that the sum is, so that a tile reads the factor as it lies in memory.
+pub(super) fn terms_of(g: &Graph, sum: UOp) -> Option<Terms> {
     if !matches!(g.arg(sum), Arg::Reduce(ReduceOp::Add, _)) {
         return None;
     }
-    let (mut term, mut gate) = (g.src_at(sum, 0), None);
+    let (mut term, mut gate, mut scale) = (g.src_at(sum, 0), None, 1.0);
     if g.op(term) == Op::Where && g.const_val(g.src_at(term, 2)).is_some_and(|c| c.as_f64() == 0.0) {
         gate = Some(g.src_at(term, 0));
         term = g.src_at(term, 1);
@@ -80,7 +92,13 @@ pub(super) fn factors(g: &Graph, sum: UOp) -> Option<([UOp; 2], Option<UOp>)> {
         term = g.src_at(term, 0);
     }
     let bare = |u: UOp| if widened(u) { g.src_at(u, 0) } else { u };
-    Some((product(g, term)?.map(bare), gate))
+    let pair = product(g, term)?.map(bare).map(|u| {
+        let by = (g.op(u) == Op::Mul && is_half(g.dtype(u))).then(|| g.const_val(g.src_at(u, 1))).flatten();
+        let Some(by) = by.map(|c| c.as_f64()).filter(|c| c.is_finite() && *c != 0.0) else { return u };
+        scale *= by;
+        g.src_at(u, 0)
+    });
+    Some(Terms { pair, gate, scale })
 }
 
 fn is_half(dt: DType) -> bool {
@@ -95,7 +113,7 @@ pub(super) fn takes(tile: &MatrixTile, g: &Graph, factors: [UOp; 2], sum: UOp) -
 
 fn find<'a>(k: &Kernel, t: &'a Target, sum: UOp, sides: &[UOp]) -> Option<Product<'a>> {
     let g = &k.g;
-    let (pair, gate) = factors(g, sum)?;
+    let Terms { pair, gate, scale } = terms_of(g, sum)?;
     let &[p, q] = sides else { return None };
     let mut terms = g.src(sum)[1..].iter().copied().filter(|&r| g.kind(r) == AxisKind::Dot);
     let (Some(terms), None) = (terms.next(), terms.next()) else { return None };
@@ -115,6 +133,7 @@ fn find<'a>(k: &Kernel, t: &'a Target, sum: UOp, sides: &[UOp]) -> Option<Produc
             factors,
             axes,
             gate,
+            scale,
             loads: t.copies.is_some(),
         })
     })
@@ -134,7 +153,11 @@ impl Product<'_> {
     fn put(&self, k: &mut Kernel, sum: UOp, mma: UOp, c: &Fragment<'_>) {
         let [m, n, terms] = self.axes;
         let rest: SmallVec<[UOp; 4]> = k.g.src(sum)[1..].iter().copied().filter(|&r| r != terms).collect();
-        let all = k.g.reduce_over(mma, ReduceOp::Add, &rest);
+        let mut all = k.g.reduce_over(mma, ReduceOp::Add, &rest);
+        if self.scale != 1.0 {
+            let by = k.g.float(self.scale, k.g.dtype(all));
+            all = k.g.binary(Op::Mul, all, by);
+        }
         let all = k.g.cast(all, k.g.dtype(sum));
         let mut map = FxHashMap::default();
         map.insert(sum, all);

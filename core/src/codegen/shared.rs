@@ -66,7 +66,7 @@ pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopIn
         let size = fills.iter().map(|f| f.bytes(&k.g, t)).fold(0, usize::saturating_add);
         if let Some((copies, r)) = copies.and_then(|c| Some((c, turns(&k.g, &fills)?)))
             && let Some(blocks) = blocks(&k.g, copies, &fills, size, r)
-            && blocks > behind(&k.g, &fills)
+            && (blocks > behind(&k.g, &fills) || blocks == k.g.range_len(r))
         {
             most = most.max(copies.bytes);
             bytes = bytes.saturating_add(size * blocks);
@@ -112,7 +112,10 @@ fn behind(g: &Graph, fills: &[Fill]) -> usize {
 /// turns later, into an array that was read before ([`behind`]).
 fn ahead(k: &mut Kernel, fills: &[Fill], r: UOp, blocks: usize, map: &mut FxHashMap<UOp, UOp>) {
     let number = |n: usize| Arg::Number(n as u32);
-    let (dt, early) = (k.g.dtype(r), (blocks - behind(&k.g, fills)) as i64);
+    let dt = k.g.dtype(r);
+    // where there is room for all of them none is filled twice
+    let all_early = blocks == k.g.range_len(r);
+    let early = if all_early { blocks } else { blocks - behind(&k.g, fills) } as i64;
     let sizes: Vec<i64> = fills.iter().map(|f| elems(&k.g, f.stage) as i64).collect();
     let arrays: Vec<UOp> = fills.iter().map(|f| several(&mut k.g, f.scratch, blocks)).collect();
     let mut first: SmallVec<[UOp; 4]> = SmallVec::new();
@@ -124,7 +127,10 @@ fn ahead(k: &mut Kernel, fills: &[Fill], r: UOp, blocks: usize, map: &mut FxHash
         }
     }
     let before = k.g.node(Op::Barrier, DType::Void, &first, number(0));
-    let ready = k.g.node(Op::Barrier, DType::Void, &[r, before], number(early as usize - 1));
+    let ready = match all_early {
+        true => before,
+        false => k.g.node(Op::Barrier, DType::Void, &[r, before], number(early as usize - 1)),
+    };
     let g = &mut k.g;
     let (all, ahead) = (g.int(blocks as i64, dt), g.int(early, dt));
     let next = g.binary(Op::Add, r, ahead);
@@ -138,9 +144,11 @@ fn ahead(k: &mut Kernel, fills: &[Fill], r: UOp, blocks: usize, map: &mut FxHash
     let mut deps: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[ready, r]);
     let mut slots = Vec::with_capacity(fills.len());
     for ((f, &size), &array) in fills.iter().zip(&sizes).zip(&arrays) {
-        let slot = slot_of(&mut k.g, next, size);
-        let to = k.g.after(array, &[ready, r]);
-        copy(k, f, to, slot, [r, next], Some(gate), &mut deps);
+        if !all_early {
+            let slot = slot_of(&mut k.g, next, size);
+            let to = k.g.after(array, &[ready, r]);
+            copy(k, f, to, slot, [r, next], Some(gate), &mut deps);
+        }
         slots.push(slot_of(&mut k.g, r, size));
     }
     let indices: Vec<UOp> = k.nodes().into_iter().filter(|&u| k.g.op(u) == Op::Index).collect();

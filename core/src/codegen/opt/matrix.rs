@@ -5,7 +5,7 @@
 use super::heuristic::View;
 use super::{Level, Opt};
 use crate::analysis::product::sides;
-use crate::codegen::matrix::{self, factors, takes};
+use crate::codegen::matrix::{self, takes, terms_of};
 use crate::target::MatrixTile;
 use crate::uop::{Op, UOp};
 
@@ -85,7 +85,7 @@ impl View<'_> {
             return None;
         }
         let [sum] = *self.k.reduces() else { return None };
-        let (pair, _) = factors(&self.k.g, sum)?;
+        let pair = terms_of(&self.k.g, sum)?.pair;
         // a kernel for which the tile does not do after all is compiled as any other
         let does = |opts: &Vec<Opt>| {
             let mut trial = self.k.clone();
@@ -142,16 +142,19 @@ impl View<'_> {
                 let fits = |b: &&Block| {
                     let (rows, columns) = (b.tiles[0] * b.subgroups[0] * m, b.tiles[1] * b.subgroups[1] * n);
                     let held = b.tiles[0] * b.tiles[1] * tile.layout.c.held();
-                    let room = LEAST_BLOCKS * (rows + columns) * b.steps * k * 2 <= copies.bytes;
-                    let turns = terms.is_multiple_of(b.steps * k) && terms / (b.steps * k) >= LEAST_BLOCKS;
-                    room && turns && held <= HELD_IN_MEMORY
+                    let turns = terms / (b.steps * k);
+                    let room = turns.min(LEAST_BLOCKS) * (rows + columns) * b.steps * k * 2 <= copies.bytes;
+                    room && turns > 0 && terms.is_multiple_of(b.steps * k) && held <= HELD_IN_MEMORY
                 };
                 if !self.whole(&c, pair) {
                     continue;
                 }
                 for b in BLOCKS_IN_MEMORY.iter().filter(fits) {
                     let each = |rows: f64, columns: f64| {
-                        (FROM_MEMORY_BESIDE * (1.0 / rows + 1.0 / columns)).max(1.0) + BEGINS / terms as f64
+                        let bytes = (rows + columns) as usize * (terms * 2).min(copies.blocks * b.steps * k * 2);
+                        let alone = (rows * columns) as usize >= ALONE || 2 * bytes > copies.bytes;
+                        let begins = if alone { BEGINS / terms as f64 } else { 0.0 };
+                        (FROM_MEMORY_BESIDE * (1.0 / rows + 1.0 / columns)).max(1.0) + begins
                     };
                     let cost = self.cost(&c, b, each);
                     if cost.is_finite() && best.as_ref().is_none_or(|best| cost < best.0) {
@@ -200,7 +203,10 @@ impl View<'_> {
         for (axis, i) in [(row, 0), (column, 1)] {
             put(Opt::local(axis, b.subgroups[i]));
         }
-        if steps > 1 {
+        let whole = self.len(c.axes[2]) == steps * k;
+        if whole && steps > 1 {
+            opts.push(Opt::unroll(terms, steps));
+        } else if steps > 1 {
             // the axis that is cut off gets the next number
             let mut trial = self.k.clone();
             trial.apply_all(&opts, self.t).ok()?;
@@ -208,7 +214,7 @@ impl View<'_> {
         }
         for u in pair {
             let slot = self.k.slot_below(self.k.g.src_at(u, 0))?;
-            opts.push(Opt::stage(slot, Level::In(terms)));
+            opts.push(Opt::stage(slot, if whole { Level::Outside } else { Level::In(terms) }));
         }
         Some(opts)
     }
