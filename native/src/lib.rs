@@ -34,6 +34,7 @@ pub mod metal;
 pub mod model;
 #[cfg(feature = "opencl")]
 pub mod opencl;
+mod parts;
 pub mod runtime;
 #[cfg(feature = "serve")]
 pub mod serve;

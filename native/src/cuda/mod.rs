@@ -14,9 +14,9 @@ pub use driver::{LIBRARY, use_library};
 pub use graphs::Launches;
 
 use crate::binaries::Binaries;
-use crate::steps;
+use crate::{parts, steps};
 use driver::{Event, Gpu, Pinned, Stream, error};
-use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
+use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View, Write};
 use gradloom_core::render::Source;
 use gradloom_core::target::{Sm, Target};
 use gradloom_core::{Error, Result};
@@ -288,6 +288,10 @@ impl Device for CudaDevice {
     fn upload(&mut self, buf: BufId, offset: usize, data: &[u8]) -> Result<()> {
         let at = self.at(&View { buf, offset, bytes: data.len() })?;
         self.uploads.send(&self.stream, at, data)
+    }
+
+    fn upload_made(&mut self, buf: BufId, len: usize, step: usize, write: &Write<'_>) -> Result<()> {
+        parts::upload(self, buf, len, step, write)
     }
 
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {

@@ -12,9 +12,9 @@ pub use find::list;
 
 use crate::binaries::Binaries;
 use crate::canary;
-use crate::steps;
+use crate::{parts, steps};
 use find::{Can, Found, NEWER, OLDEST};
-use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
+use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View, Write};
 use gradloom_core::render::{Source, gpu_c, wgsl};
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
@@ -297,6 +297,10 @@ impl Device for OpenClDevice {
         // SAFETY: the region is inside the allocation, and the call returns after `data` was read
         let sent = unsafe { self.queue.enqueue_write_buffer(&mut a.buffer, CL_TRUE, offset, data, &[]) };
         sent.map(|_| ()).map_err(|e| failed("an upload", e))
+    }
+
+    fn upload_made(&mut self, buf: BufId, len: usize, step: usize, write: &Write<'_>) -> Result<()> {
+        parts::upload(self, buf, len, step, write)
     }
 
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {

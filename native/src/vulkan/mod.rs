@@ -19,10 +19,10 @@ pub use find::{has_hardware, list};
 
 use crate::canary;
 use crate::hazards::{Hazards, Region};
-use crate::steps;
+use crate::{parts, steps};
 use find::{Can, Found};
 use gpu::Gpu;
-use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
+use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View, Write};
 use gradloom_core::render::{Source, wgsl};
 use gradloom_core::target::Target;
 use gradloom_core::{Error, Result};
@@ -343,6 +343,10 @@ impl Device for VulkanDevice {
             self.upload_part(Place { offset: to.offset + (i * PART) as u64, bytes: part.len() as u64, ..to }, part)?;
         }
         Ok(())
+    }
+
+    fn upload_made(&mut self, buf: BufId, len: usize, step: usize, write: &Write<'_>) -> Result<()> {
+        parts::upload(self, buf, len, step, write)
     }
 
     fn compile(&mut self, sources: &[Source]) -> Result<Vec<KernelId>> {

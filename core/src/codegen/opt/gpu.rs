@@ -2,7 +2,7 @@
 //! workgroup has along each output axis, and how many share a reduction where there are too few results to keep a GPU busy; besides the
 //! bounds on registers and code that a choice of tiles keeps to.
 
-use super::heuristic::{Tile, View};
+use super::heuristic::{Access, Tile, View};
 use super::{Opt, Part, software};
 use crate::uop::UOp;
 
@@ -16,6 +16,9 @@ const FULL: usize = 4096;
 const WIDE: usize = 128;
 /// Threads of a workgroup that work on one reduction each, and most that share one.
 const GROUP: usize = 64;
+/// Bytes that neighbouring threads should read of one piece of memory, and most threads that share the sum of a result beside them.
+const PIECE: usize = 32;
+const SHARED: usize = 16;
 /// Most threads that share a reduction whose neighbours in memory belong to other outputs.
 const SPLIT: usize = 16;
 
@@ -38,7 +41,47 @@ impl View<'_> {
         let outs: usize = self.outs.iter().map(|&r| self.len(r)).product();
         let along = tile.lane.is_some_and(|l| self.outs.contains(&l));
         let each = tile.ups.iter().map(|u| u.1).product::<usize>() * if along { tile.width } else { 1 };
+        if let Some(r) = self.across_rows() {
+            // its threads share the sum: what matters is that they are enough to have all of the matrix on its way
+            return (BUSY as f64 / (outs.div_ceil(each) * self.len(r).min(GROUP)) as f64).max(1.0);
+        }
         (FULL as f64 / outs.div_ceil(each) as f64).max(1.0)
+    }
+
+    /// Of a product with a matrix of bytes of which rows lie interleaved, as those in blocks do: the longest axis of the sum along which nothing
+    /// lies side by side.
+    fn across_rows(&self) -> Option<UOp> {
+        if self.k.reduces().len() != 1 || self.reds.len() < 2 {
+            return None;
+        }
+        let near = |r: UOp, a: &Access| a.affine.stride(&self.k.g, r) == Some(1);
+        let interleaved = self.outs.iter().any(|&r| self.inner.iter().any(|a| a.size == 1 && near(r, a)));
+        let apart = self.reds.iter().copied().filter(|&r| !self.inner.iter().any(|a| near(r, a)));
+        apart.max_by_key(|&r| self.len(r)).filter(|_| interleaved)
+    }
+
+    /// Shares the sum of such a product between threads, beside those of neighbouring results that read side by side: so many of these that they
+    /// read whole pieces of memory. Does so where results are few.
+    fn share_rows(&self, opts: &mut Vec<Opt>) -> bool {
+        let Some(r) = self.across_rows() else { return false };
+        let threads: usize = self.outs.iter().map(|&r| self.left(r, opts)).product();
+        let across = opts
+            .iter()
+            .any(|o| o.cuts(Part::Lane).is_some() && self.outs.iter().any(|&r| o.axis() == Some(self.id(r))));
+        let each = if across { 4 } else { 1 };
+        // smaller pieces where whole ones would leave multiprocessors without a workgroup
+        let few = threads * each / PIECE < self.t.processors;
+        let rows = if few { PIECE / 2 } else { PIECE } / each;
+        let most = (self.t.max_local_total as usize / rows).min(SHARED);
+        let tile: usize = self.outs.iter().map(|&r| self.len(r).div_ceil(self.left(r, opts).max(1))).product();
+        let fits = |f: &usize| self.left(r, opts).is_multiple_of(*f) && tile * rows * f * 4 <= self.t.workgroup_bytes;
+        let Some(f) = (1..=6).rev().map(|bits| 1usize << bits).filter(|f| *f <= most).find(fits) else { return false };
+        if threads >= BUSY || opts.iter().any(|o| o.axis() == Some(self.id(r))) {
+            return false;
+        }
+        opts.push(Opt::group(self.id(r), f));
+        self.local(rows, opts);
+        true
     }
 
     /// Threads: those that share a reduction, then those of the outputs.
@@ -51,6 +94,9 @@ impl View<'_> {
             _ => 64,
         };
         let most = most.min(self.t.max_local_total as usize);
+        if !self.t.software && self.share_rows(opts) {
+            return;
+        }
         let grouped = opts.iter().find_map(|o| o.cuts(Part::Group));
         let shared = match grouped {
             Some(n) => n,

@@ -171,6 +171,10 @@ pub(super) trait Dialect {
     fn load_masked(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> Option<String>;
     /// Statement that stores `lanes` elements.
     fn store(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str) -> String;
+    /// Are so many elements in registers of their own stored at once where they are neighbours? What [`Dialect::pack`] makes of them is.
+    fn stores(&self, _dt: DType, _n: usize) -> bool {
+        false
+    }
     /// The same where the scalar `gate` holds.
     fn store_gated(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str, gate: &str) -> String {
         format!("if ({gate}) {{ {} }}", self.store(p, at, lanes, value))

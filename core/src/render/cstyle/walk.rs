@@ -1,5 +1,6 @@
 //! The walk: program order in, statements out.
 
+use super::access::aligned;
 use super::value::{Point, Val, coordinate, points, with};
 use super::window::Windows;
 use super::{Alu, At, Dialect, Dots, Ptr};
@@ -490,7 +491,15 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let (index, value, gate) = (src[0], src[1], src.get(2).copied());
         let axes = self.p.tile(u);
         let (regs, lane, vector) = self.layout(&axes, self.p.g.dtype(value));
+        let along = if lane.is_none() { self.neighbours(index, gate, &axes) } else { None };
         for point in &regs {
+            if let Some((axis, n)) = along {
+                let at = coordinate(point, axis.id);
+                if at % n == 0 {
+                    self.store_neighbours(u, point, axis.id, at..at + n)?;
+                }
+                continue;
+            }
             if let Some(lane) = lane.filter(|&a| vector && self.contiguous(index, a))
                 && self.store_whole(index, value, gate, point, lane)?
             {
@@ -508,6 +517,36 @@ impl<'p, D: Dialect> Walk<'p, D> {
                 self.line(&s);
             }
         }
+        Ok(())
+    }
+
+    /// The register axis along which a store without lanes writes neighbours, and how many of them at a time, where the language wants that.
+    fn neighbours(&self, index: UOp, gate: Option<UOp>, axes: &[TileAxis]) -> Option<(TileAxis, usize)> {
+        let g = &self.p.g;
+        let along = axes.iter().copied().find(|a| self.p.stride(index, a.id) == 1)?;
+        let moves = |u: UOp| g.ranges(u) >> along.id & 1 == 1;
+        let whole = |n: &usize| along.len.is_multiple_of(*n) && aligned(self.p, index, &[along.id], *n);
+        let apart = !moves(g.src_at(index, 1)) && !gate.is_some_and(moves);
+        let n = [4, 2].into_iter().filter(|&n| self.d.stores(g.dtype(index), n)).find(whole)?;
+        apart.then_some((along, n))
+    }
+
+    /// Stores what registers have along an axis as one vector.
+    fn store_neighbours(&mut self, u: UOp, point: &Point, axis: u8, places: std::ops::Range<usize>) -> Result<()> {
+        let src = self.p.g.srcs(u);
+        let (p, at) = self.address(src[0], point, None)?;
+        let lanes = places.len();
+        let all = places.map(|i| self.scalar(src[1], &with(point, axis, i))).collect::<Result<Vec<_>>>()?;
+        let x = self.d.pack(&all, self.p.g.dtype(src[1]));
+        let p = Ptr { width: lanes, ..p };
+        let s = match src.get(2) {
+            Some(&c) => {
+                let c = self.scalar(c, point)?;
+                self.d.store_gated(&p, &at, lanes, &x, &c)
+            }
+            None => self.d.store(&p, &at, lanes, &x),
+        };
+        self.line(&s);
         Ok(())
     }
 

@@ -257,6 +257,10 @@ impl Dialect for Func {
         Some(out.join(", "))
     }
 
+    fn stores(&self, dt: DType, n: usize) -> bool {
+        n * dt.size() <= WIDEST
+    }
+
     fn store(&mut self, p: &Ptr, at: &At, lanes: usize, value: &str) -> String {
         self.put(p, at, lanes, value, "");
         String::new()
