@@ -121,6 +121,7 @@ def main():
     args.add_argument("--folder", default=tempfile.mkdtemp(prefix="gradloom-networks-"))
     args.add_argument("names", nargs="*")
     args = args.parse_args()
+    os.makedirs(args.folder, exist_ok=True)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     if not args.gradloom:
