@@ -25,6 +25,7 @@ use super::live::Extent;
 use super::opt::Opt;
 use super::pack::Pack;
 use crate::dtype::Scalar;
+use crate::uop::mma::BUILT;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeSet, Space, UOp};
 use crate::util::sort;
 use crate::{DType, Error, Result};
@@ -199,7 +200,9 @@ impl Program {
                 list.push((u, len.saturating_mul(self.g.dtype(u).size())));
             }
         }
-        sort::by_key(&mut list, |x| x.1 % 1024 != 0);
+        if BUILT {
+            sort::by_key(&mut list, |x| x.1 % 1024 != 0);
+        }
         let mut at = 0usize;
         for (_, bytes) in &mut list {
             let size = std::mem::replace(bytes, at);

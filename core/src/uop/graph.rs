@@ -1,6 +1,7 @@
 //! The arena: hash-consed nodes, and the side tables (shape, bounds, open ranges) filled as nodes are added.
 
 use super::arg::{Arg, AxisKind, RangeArg, Shape};
+use super::mma::BUILT;
 use super::{Op, Trace, bounds, shape, spec};
 use crate::dtype::Scalar;
 use crate::{DType, Error, Result};
@@ -363,7 +364,7 @@ impl Graph {
         match self.op(u) {
             Op::Range => of(src) | 1 << self.range_arg(u).id,
             Op::Reduce | Op::Fold | Op::Stage if src.len() > 1 => of(src) & !of(&src[1..]),
-            Op::Mma => match self.arg(u) {
+            Op::Mma if BUILT => match self.arg(u) {
                 Arg::Mma(l) => {
                     let inputs = 3 + l.a.axes().len() + l.b.axes().len();
                     of(&src[..3]) & !of(&src[3..inputs]) | of(&src[inputs..])

@@ -3,6 +3,7 @@
 //! before a parameter's slot.
 
 use super::{Level, Opt, Part, Staging};
+use crate::uop::mma::BUILT;
 use std::fmt::{Display, Formatter, Result};
 
 impl Part {
@@ -74,7 +75,7 @@ impl Opt {
         Some(match (verb, rest.as_slice()) {
             ("pad", [axis, "to", to]) => Opt::Pad { axis: range(axis)?, to: number(to)? },
             ("swap", [axis, "with", with]) => Opt::Swap { axis: range(axis)?, with: range(with)? },
-            ("join", [axis, "with", with]) => Opt::Join { axis: range(axis)?, with: range(with)? },
+            ("join", [axis, "with", with]) if BUILT => Opt::Join { axis: range(axis)?, with: range(with)? },
             ("keep", [axis]) => Opt::Keep { axis: range(axis)? },
             ("stage", [param, rest @ ..]) => {
                 let (load, rest) = match rest {

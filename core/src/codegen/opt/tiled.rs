@@ -6,6 +6,7 @@ use super::{Level, Opt};
 use crate::analysis::product::sides;
 use crate::codegen::axes::Kernel;
 use crate::codegen::stage;
+use crate::uop::mma::BUILT;
 use crate::uop::{Op, UOp};
 
 /// Threads that keep a GPU busy.
@@ -120,7 +121,7 @@ impl View<'_> {
                         let local = 4.0 * ((rows as f64 / 4.0).max(1.0) + vectors as f64 * read);
                         let copied = 3.0 * (tr + tc * deep) as f64 / threads as f64;
                         let mut idle = (BUSY / (pieces * threads) as f64).max(1.0);
-                        if let n @ 1.. = self.t.processors {
+                        if BUILT && let n @ 1.. = self.t.processors {
                             // the last turn of all processors may have work for few of them
                             idle = idle.max((pieces.div_ceil(n) * n) as f64 / pieces as f64);
                         }

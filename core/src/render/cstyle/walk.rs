@@ -491,7 +491,7 @@ impl<'p, D: Dialect> Walk<'p, D> {
         let (index, value, gate) = (src[0], src[1], src.get(2).copied());
         let axes = self.p.tile(u);
         let (regs, lane, vector) = self.layout(&axes, self.p.g.dtype(value));
-        let along = if lane.is_none() { self.neighbours(index, gate, &axes) } else { None };
+        let along = if BUILT && lane.is_none() { self.neighbours(index, gate, &axes) } else { None };
         for point in &regs {
             if let Some((axis, n)) = along {
                 let at = coordinate(point, axis.id);
