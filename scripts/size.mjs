@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 
 /** What every page downloads, brotli, in bytes. */
-const BUDGET_BYTES = 400_000;
+const BUDGET_BYTES = 401_000;
 /** A module or a part of one that is loaded on first use. */
 const EXTRA_BYTES = 280_000;
 /** Language models: their module, the entry, and the script of their worker, which has the core's JavaScript in it. */
