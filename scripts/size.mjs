@@ -50,7 +50,7 @@ export function sizes(folder) {
 const kilo = (n) => (n / 1000).toFixed(1).padStart(9);
 
 /** What every page downloads: the entry, what is behind it, its wasm, and the script of its workers. */
-const CORE = /^(index|core|worker)\.js$|gradloom_web(_bg)?\.(js|wasm)$/;
+const CORE = /^(index|core|page|worker)\.js$|gradloom_web(_bg)?\.(js|wasm)$/;
 
 /** The module that a file belongs to, if that is loaded on first use. */
 const extraOf = (file) => {

@@ -32,10 +32,8 @@ export function checkTypes() {
 
 /** Entries of the package, the script of its workers, and how those are started. */
 const entries = ["index", "vision", "audio", "data", "fit", "finetune", "downloads", "tasks", "llm", "train/nn", "train/optim", "worker", "workers"];
-/** Scripts of workers that are one file each. */
+/** Scripts of workers: each is one file beside `core.js`. */
 const SCRIPTS = ["remote-worker", "llm-worker"];
-/** What scripts of workers never call, though something that they import could. */
-const WITHOUT = { "llm-worker": ["/weights.js", "/pkg/gradloom_files.js", "/pkg/gradloom_ops.js"] };
 /** Files that are wasm-bindgen's, of modules that are loaded on first use: they find the wasm beside them. */
 const glue = /pkg\/gradloom_(?!web\b)\w+\.js$/;
 
@@ -43,7 +41,73 @@ const glue = /pkg\/gradloom_(?!web\b)\w+\.js$/;
 const quoted = (code) => code.replace(/(\bimport\(|\bnew URL\()`([^`$\\]*)`/g, '$1"$2"');
 
 /**
- * Puts what every page loads into one file, which compresses better than many, and what is loaded on first use into files of its
+ * The modules that one imports, directly and not, as far as they are in the folder: what each imports, and that as an object, what it exports, and
+ * whether it loads others later.
+ */
+async function modulesOf(folder, entry) {
+  const { parseAst } = await import("rolldown/parseAst");
+  const all = new Map();
+  const visit = (id) => {
+    if (all.has(id)) return;
+    const code = readFileSync(id, "utf8");
+    const [imports, spaces, names] = [[], [], []];
+    all.set(id, { imports, spaces, names, isLazy: /\bimport\("/.test(code) });
+    for (const { type, source, declaration, specifiers } of parseAst(code).body) {
+      if (source) imports.push(join(dirname(id), source.value));
+      if (specifiers?.some((each) => each.type === "ImportNamespaceSpecifier")) spaces.push(imports.at(-1));
+      if (type !== "ExportNamedDeclaration") continue;
+      names.push(...specifiers.map(({ exported }) => exported.name));
+      if (declaration) names.push(...(declaration.declarations ?? [declaration]).map(({ id: { name } }) => name));
+    }
+    imports.forEach(visit);
+  };
+  visit(join(folder, `${entry}.js`));
+  return all;
+}
+
+/**
+ * What pages and the scripts of workers share, `core.js`: what the entry and a script import, as far as it loads nothing later, because bundlers make
+ * classic scripts of workers unless told otherwise, and those are in one piece, and as far as it is not handed on as an object, which is made by code of
+ * the bundler's that has a file of its own. Of each module what it exports, by numbers, since names are not unique: workers import these until it is
+ * known how the file calls them.
+ */
+async function coreOf(folder) {
+  const all = await modulesOf(folder, "index");
+  const scripts = await Promise.all(SCRIPTS.map((name) => modulesOf(folder, name)));
+  const apart = new Set([...all.values()].flatMap(({ spaces }) => spaces));
+  for (let before = -1; before < apart.size; ) {
+    before = apart.size;
+    for (const [id, { imports, isLazy }] of all) if (isLazy || imports.some((each) => apart.has(each))) apart.add(id);
+  }
+  const core = [...all].filter(([id]) => !apart.has(id) && scripts.some((script) => script.has(id)));
+  let count = 0;
+  const numbered = (names) => names.map((name) => [name, `$${(count++).toString(36)}`]);
+  return new Map(core.map(([id, { names }]) => [id, numbered(names)]));
+}
+
+/** A module that hands on what another one exports, under other names. */
+const handedOn = (names, from) => `export { ${names.map(([name, as]) => `${name} as ${as}`).join(", ")} } from ${JSON.stringify(from)};`;
+
+/** What TypeScript says of where things were, so that maps lead to its sources. */
+function mapped(folder, id) {
+  if (!id.startsWith(folder) || !existsSync(`${id}.map`)) return null;
+  return { code: readFileSync(id, "utf8"), map: readFileSync(`${id}.map`, "utf8") };
+}
+
+/** A file of the package that is minified, with the map that leads back. */
+const WRITTEN = {
+  minify: { compress: { target: "es2022" }, mangle: true },
+  comments: { legal: false, annotation: true, jsdoc: false },
+  sourcemap: true,
+  sourcemapPathTransform: (path) => path.replace(/^.*web\/ts\/src\//, "gradloom/src/"),
+};
+
+/** How the entry of what workers import is called before there is a file. */
+const SHARED = "shared-core";
+const FILE = "./core.js";
+
+/**
+ * Puts what every page loads into few files, which compress better than many, and what is loaded on first use into files of its
  * own; the declarations stay as they are. Comments and long names are taken out: a third of the JavaScript that a page downloads. Maps
  * beside the files lead back to the TypeScript, which is in them. Constants stay in their variables, and addresses in quotes,
  * because bundlers go by how an import is written.
@@ -53,59 +117,60 @@ async function bundle(folder) {
   const { rolldown } = await import("rolldown");
   const { parseAst } = await import("rolldown/parseAst");
   const { minifySync } = await import("rolldown/utils");
-  const core = new Set();
+  const core = await coreOf(folder);
+  const page = new Set([...(await modulesOf(folder, "index")).keys()].filter((id) => !core.has(id) && id !== join(folder, "index.js")));
+  const workers = await Promise.all(SCRIPTS.map((name) => bundleWorker(folder, name, core)));
+  const shared = new Set(workers.flatMap(({ names }) => names));
   const build = await rolldown({
-    input: Object.fromEntries(entries.map((name) => [name, join(folder, `${name}.js`)])),
+    input: { ...Object.fromEntries(entries.map((name) => [name, join(folder, `${name}.js`)])), [SHARED]: SHARED },
     external: glue,
-    treeshake: { moduleSideEffects: false },
+    treeshake: { moduleSideEffects: (id) => id === join(folder, "apart.js") },
     optimization: { inlineConst: false },
     plugins: [
       {
         name: "core",
-        /** What TypeScript says of where things were, so that maps lead to its sources. */
+        resolveId: (id) => (id === SHARED ? id : null),
         load(id) {
-          if (!id.startsWith(folder) || !existsSync(`${id}.map`)) return null;
-          return { code: readFileSync(id, "utf8"), map: readFileSync(`${id}.map`, "utf8") };
+          if (id !== SHARED) return mapped(folder, id);
+          return [...core].map(([file, names]) => handedOn(names.filter(([, as]) => shared.has(as)), file)).join("\n");
         },
         /** The wasm file of the page's own module lies where it did, seen from the file that has everything. */
         transform(code, id) {
           if (!id.endsWith("gradloom_web.js")) return null;
           return { code: code.replace("new URL('gradloom_web_bg.wasm'", "new URL('./pkg/gradloom_web_bg.wasm'"), map: null };
         },
-        buildEnd() {
-          const add = (id) => {
-            if (core.has(id) || glue.test(id)) return;
-            core.add(id);
-            this.getModuleInfo(id).importedIds.forEach(add);
-          };
-          add(join(folder, "index.js"));
-          core.delete(join(folder, "index.js"));
-        },
       },
     ],
   });
   const { output: files } = await build.generate({
+    ...WRITTEN,
     entryFileNames: "[name].js",
     // what several entries share and not every page loads
-    chunkFileNames: ({ name, isDynamicEntry }) => (name === "core" || isDynamicEntry ? "[name].js" : "shared/[name].js"),
-    minify: { compress: { target: "es2022" }, mangle: true },
-    comments: { legal: false, annotation: true, jsdoc: false },
-    sourcemap: true,
-    sourcemapPathTransform: (path) => path.replace(/^.*web\/ts\/src\//, "gradloom/src/"),
-    codeSplitting: { groups: [{ name: "core", test: (id) => core.has(id) }] },
+    chunkFileNames: ({ name, isDynamicEntry }) => (["core", "page"].includes(name) || isDynamicEntry ? "[name].js" : "shared/[name].js"),
+    codeSplitting: {
+      groups: [
+        { name: "core", test: (id) => core.has(id) || id === SHARED },
+        { name: "page", test: (id) => page.has(id) },
+      ],
+    },
   });
   await build.close();
-  const workers = (await Promise.all(SCRIPTS.map((name) => bundleWorker(folder, name)))).flat();
+  const facade = files.find(({ name }) => name === SHARED);
+  // all of it is one statement: `export { a as $0, b as $1 } from "./core.js"`
+  const numbers = new Map(parseAst(facade.code).body[0].specifiers.map(({ local, exported }) => [exported.name, local.name]));
+  const isWorker = (file) => SCRIPTS.includes(file.slice(0, -".js".length));
+  const named = (imports) => imports.replace(/\$\w+/g, (number) => numbers.get(number));
   const scripts = () => readdirSync(folder, { recursive: true }).filter((each) => /\.js(\.map)?$/.test(each));
   for (const name of scripts()) if (!glue.test(name)) rmSync(join(folder, name));
-  const all = new Map([...files, ...workers].map((file) => [file.fileName, file.code ?? file.source]));
+  const written = [...files, ...workers.flatMap((worker) => worker.files)].filter(({ fileName }) => !fileName.startsWith(SHARED));
+  const all = new Map(written.map((file) => [file.fileName, file.code ?? file.source]));
   for (const [name, code] of all) {
     if (name.endsWith(".map")) continue;
     const file = join(folder, name);
     mkdirSync(dirname(file), { recursive: true });
     const lines = inLines(code, all.get(`${name}.map`), parseAst);
     // addresses in quotes: nothing moves, so that the map stays right
-    writeFileSync(file, quoted(lines.code));
+    writeFileSync(file, quoted(isWorker(name) ? lines.code.replace(/^import\{[^}]*\}/, named) : lines.code));
     if (lines.map) writeFileSync(`${file}.map`, lines.map);
   }
   for (const name of scripts().filter((each) => glue.test(each))) {
@@ -116,12 +181,10 @@ async function bundle(folder) {
   }
 }
 
-/**
- * The script of a worker with all that it imports in one file: bundlers make classic scripts of workers unless told
- * otherwise, and those cannot be in several. It lies where the others do, so that it finds the wasm and the script of threads.
- */
-async function bundleWorker(folder, name) {
+/** The script of a worker with all that it imports in one file, but for what is in `core.js`, and the names of what it imports of that. */
+async function bundleWorker(folder, name, core) {
   const { rolldown } = await import("rolldown");
+  const { parseAst } = await import("rolldown/parseAst");
   const build = await rolldown({
     input: join(folder, `${name}.js`),
     treeshake: { moduleSideEffects: (id) => id.endsWith(`${name}.js`) },
@@ -129,10 +192,13 @@ async function bundleWorker(folder, name) {
     plugins: [
       {
         name: "pkg",
+        resolveId(id, importer) {
+          if (id === FILE) return { id, external: "absolute" };
+          return importer && core.has(join(dirname(importer), id)) ? `${SHARED}${join(dirname(importer), id)}` : null;
+        },
         load(id) {
-          if (WITHOUT[name]?.some((end) => id === folder + end)) return "export {};";
-          if (!id.startsWith(folder) || !existsSync(`${id}.map`)) return null;
-          return { code: readFileSync(id, "utf8"), map: readFileSync(`${id}.map`, "utf8") };
+          if (!id.startsWith(SHARED)) return mapped(folder, id);
+          return handedOn(core.get(id.slice(SHARED.length)).map(([name, as]) => [as, name]), FILE);
         },
         transform(code, id) {
           const found = /pkg\/(gradloom_\w+)\.js$/.exec(id);
@@ -141,16 +207,12 @@ async function bundleWorker(folder, name) {
       },
     ],
   });
-  const { output: files } = await build.generate({
-    entryFileNames: `${name}.js`,
-    codeSplitting: false,
-    minify: { compress: { target: "es2022" }, mangle: true },
-    comments: { legal: false, annotation: true, jsdoc: false },
-    sourcemap: true,
-    sourcemapPathTransform: (path) => path.replace(/^.*web\/ts\/src\//, "gradloom/src/"),
-  });
+  const { output: files } = await build.generate({ ...WRITTEN, entryFileNames: `${name}.js`, codeSplitting: false });
   await build.close();
-  return files;
+  const imports = parseAst(files[0].code).body.filter(({ type }) => type === "ImportDeclaration");
+  const strange = imports.find(({ source }) => source.value !== FILE);
+  if (strange) throw new Failure(`package: ${name} imports ${strange.source.value}`);
+  return { files, names: imports.flatMap(({ specifiers }) => specifiers.map(({ imported }) => imported.name)) };
 }
 
 /** web/pkg and web/ts/src to web/ts/dist, and that to dist/gradloom.tgz. */

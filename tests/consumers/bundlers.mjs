@@ -71,7 +71,7 @@ async function site(browser, name, app, port, args, env) {
 /** What a bundler that takes `new URL` for text needs beside its output: docs in web/ts/README.md. */
 function copyFiles(app, built) {
   const dist = join(app, "node_modules/gradloom/dist");
-  for (const script of ["worker.js", "remote-worker.js"]) cpSync(join(dist, script), join(built, script));
+  for (const script of ["worker.js", "remote-worker.js", "core.js"]) cpSync(join(dist, script), join(built, script));
   for (const file of readdirSync(join(dist, "pkg")).filter((each) => each.endsWith(".wasm"))) cpSync(join(dist, "pkg", file), join(built, file));
 }
 

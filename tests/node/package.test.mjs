@@ -41,6 +41,16 @@ test("maps lead from the scripts to the sources, which are in them", () => {
   assert.ok(named.some((text) => text.includes('return op("matmul"')), `${stderr}`);
 });
 
+test("scripts of workers and what they share with pages load no other script", () => {
+  const imports = (name) => {
+    const code = readFileSync(new URL(`dist/${name}.js`, folder), "utf8");
+    return [...code.matchAll(/\bfrom ?"([^"]*)"|\bimport\(?"([^"]*)"/g)].map(([, from, later]) => from ?? later);
+  };
+  assert.deepEqual(imports("core"), []);
+  for (const script of ["remote-worker", "llm-worker"]) assert.deepEqual(imports(script), ["./core.js"], script);
+  assert.ok(imports("page").includes("./remote.js"), "what pages load later is found");
+});
+
 test("every export names a file", () => {
   for (const entry of Object.values(manifest.exports).flatMap((value) => (typeof value === "string" ? [value] : Object.values(value)))) {
     assert.ok(readFileSync(new URL(entry, folder)).length > 0, entry);

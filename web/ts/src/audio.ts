@@ -1,4 +1,5 @@
 // Sounds: the entry `gradloom/audio`.
+import "./apart.js";
 export { type MelOptions, logMel, melFilters, melSpectrogram } from "./audio/mel.js";
 export type { AudioBufferLike, AudioOptions, AudioSource, ChunkOptions } from "./audio/sound.js";
 export { chunks, fromAudio, readAudio, resample } from "./audio/sound.js";

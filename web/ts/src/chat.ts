@@ -1,9 +1,12 @@
 // Chat templates: messages to the text that a model was trained on.
 import type { RawChatTemplate } from "./pkg/gradloom_chat.js";
 import { StateError, guard } from "./errors.js";
-import { chatModule } from "./extras.js";
-import { readHeader } from "./lazy.js";
+import { once } from "./extras.js";
+import { readHeader } from "./files.js";
 import type { FetchOptions, FileSource } from "./progress.js";
+
+/** The module of chat templates. */
+export const chatModule = /* @__PURE__ */ once("chat", () => import("./pkg/gradloom_chat.js"));
 
 /** One message. Templates read what else they know of it, such as `tool_calls`. */
 export interface ChatMessage {

@@ -1,8 +1,9 @@
 // Data sets: files of images, and batches in a shuffled order, fetched ahead. The entry `gradloom/data`.
+import "./apart.js";
 import { Arrays, type Columns, type Dataset, Examples, type HostArray, type Row, type Rows, examples } from "./data/examples.js";
 import { ValueError, guard } from "./errors.js";
 import { filesModule } from "./extras.js";
-import { reading } from "./lazy.js";
+import { reading } from "./files.js";
 import { plainApi } from "./module.js";
 import { type FetchOptions, type FileSource, readSource } from "./progress.js";
 import type { DType } from "./dtype.js";

@@ -4,6 +4,7 @@ import { DeviceError, FetchError, type GradloomError, StateError, OutOfMemoryErr
 import { type Engine, type ModuleOptions, type Runtime, builtin, inNode, loadWasm, newEngine } from "./module.js";
 import { Cache, type CacheOptions, type CacheState, deleteEntries } from "./cache.js";
 import { always, join, prefetch } from "./parts.js";
+import { piece } from "./pieces.js";
 import { type TuneOptions, type TunedKernel, slots } from "./tune.js";
 import { type WorkerLike, startWorkers } from "./workers.js";
 
@@ -536,7 +537,7 @@ export async function clearCache(): Promise<void> {
 export function onDevice<T>(host: Host, body: () => Promise<T>, signal?: AbortSignal, late?: (value: T) => void): Promise<T> {
   const again = async (error: unknown): Promise<T> => {
     if (!(error instanceof OutOfMemoryError)) throw error;
-    const { collected } = await import("./collect.js").catch(() => {
+    const { collected } = await piece("collect").catch(() => {
       throw error;
     });
     await collected(host);

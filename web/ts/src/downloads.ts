@@ -1,6 +1,7 @@
 // Files of models that stay from visit to visit, in blocks: what was cut off goes on where it was, and of files that are read in parts
 // the parts are kept. A server is asked each time whether the file is still the same, unless the caller says which it must be.
 // Loaded with the first download in a page; the entry `gradloom/cache`.
+import "./apart.js";
 import { FetchError, UnsupportedError } from "./errors.js";
 import { type FetchOptions, bodyOf, fetchFailure, room } from "./progress.js";
 import type { Ranged, Told } from "./ranges.js";

@@ -1,4 +1,5 @@
 // Every error the package throws: a class for `instanceof`, and a stable `code` for programs. No messages are made here.
+import { piece } from "./pieces.js";
 
 // Safari, and Firefox and Chromium of before 2025, have no `Symbol.dispose`: without it `using`, compiled for them, throws. It is here
 // because this module is evaluated before any that uses it.
@@ -65,6 +66,11 @@ const CLASSES: Record<string, typeof GradloomError> = {
   E_OUT_OF_MEMORY: OutOfMemoryError,
 };
 
+/** @internal The error for code that is not to be had. */
+export const missing = (cause: Error): never => {
+  throw new FetchError("E_FETCH", `a part of the package did not load: ${cause.message}`, { cause });
+};
+
 /** What says what may be meant where shapes do not fit; fetched when the first layer is made. */
 let hintOf: ((message: string) => string | undefined) | undefined;
 
@@ -72,7 +78,7 @@ let hintOf: ((message: string) => string | undefined) | undefined;
 export async function expectLayers(): Promise<void> {
   if (hintOf) return;
   hintOf = () => undefined;
-  hintOf = await import("./hints.js").then((module) => module.hintOf, () => undefined);
+  hintOf = await piece("hints").then((module) => module.hintOf, () => undefined);
 }
 
 /** The error the wasm module threw, as one of ours. */

@@ -2,9 +2,10 @@
 import { FetchError } from "./errors.js";
 import { type Bindings, type Environment, Instance } from "./instance.js";
 import { besideThis, inNode, readFile, wasmFolder } from "./module.js";
+import { piece } from "./pieces.js";
 
 /** Starts a module; all but the first call just wait, until it fails or ends: the next one starts another then. */
-function once<T extends Bindings>(name: string, glue: () => Promise<{ default: (environment: Environment) => T }>): () => Promise<T> {
+export function once<T extends Bindings>(name: string, glue: () => Promise<{ default: (environment: Environment) => T }>): () => Promise<T> {
   let ready: Promise<T> | undefined;
   const forget = (): void => void (ready = undefined);
   const start = async (): Promise<T> => {
@@ -33,16 +34,7 @@ function once<T extends Bindings>(name: string, glue: () => Promise<{ default: (
 }
 
 /** Tokenizers. */
-export const textModule = /* @__PURE__ */ once("text", () => import("./pkg/gradloom_text.js"));
-
-/** Chat templates. */
-export const chatModule = /* @__PURE__ */ once("chat", () => import("./pkg/gradloom_chat.js"));
+export const textModule = /* @__PURE__ */ once("text", () => piece("text"));
 
 /** Files of GGUF, torch.save, npz and TensorFlow Lite; writing of npz. */
-export const filesModule = /* @__PURE__ */ once("files", () => import("./pkg/gradloom_files.js"));
-
-/** Operators by torch's names. */
-export const opsModule = /* @__PURE__ */ once("ops", () => import("./pkg/gradloom_ops.js"));
-
-/** Language models, with tokenizers of their own. */
-export const llmModule = /* @__PURE__ */ once("llm", () => import("./pkg/gradloom_llm.js"));
+export const filesModule = /* @__PURE__ */ once("files", () => piece("files"));

@@ -1,4 +1,5 @@
 // Models from files that learn: all weights, some of them, or adapters of low rank beside them. The entry `gradloom/finetune`.
+import "./apart.js";
 import type { Host } from "./device.js";
 import { type DType, isTypedArray } from "./dtype.js";
 import { InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";

@@ -1,7 +1,8 @@
 // Training over epochs: progress, validation, an early end, checkpoints. The entry `gradloom/fit`; each part of it is public elsewhere.
+import "./apart.js";
 import { DataLoader } from "./data.js";
 import { UnsupportedError, ValueError } from "./errors.js";
-import { saveWeights } from "./lazy.js";
+import { saveWeights } from "./files.js";
 import type { Module } from "./nn.js";
 import type { Optimizer } from "./optim.js";
 import { Tensor, keep, realize, tidy } from "./tensor.js";

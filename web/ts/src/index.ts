@@ -1,4 +1,5 @@
 // The npm package `gradloom`: a typed, thin face over the wasm module. No tensor logic here.
+import "./apart.js";
 import * as nn from "./networks.js";
 import * as optim from "./optim.js";
 
@@ -17,7 +18,8 @@ export type {
 export { load } from "./model.js";
 export type { CustomKernel } from "./kernel.js";
 export type { IrKernel, IrKernelOptions, IrParameter } from "./loops.js";
-export { type SaveOptions, type WeightOptions, irKernel, loadWeights, saveWeights, torch } from "./lazy.js";
+export { type SaveOptions, type WeightOptions, loadWeights, saveWeights } from "./files.js";
+export { irKernel, torch } from "./lazy.js";
 export { probeWebGpu, version } from "./module.js";
 export type { FetchOptions, FileSource, OnProgress, Progress } from "./progress.js";
 export type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./tensor.js";

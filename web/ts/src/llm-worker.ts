@@ -1,5 +1,11 @@
-// The script of a language model's worker: one file with all that it imports, as bundlers make classic scripts of workers unless told
-// otherwise, and those cannot be in several.
+// The script of a language model's worker: one file beside `core.js`, which pages have too. It loads no other script, see `pieces.ts`.
 import { answer } from "./llm/thread.js";
+import { provide } from "./pieces.js";
 
+provide({
+  collect: () => import("./collect.js"),
+  downloads: () => import("./downloads.js"),
+  gguf: () => import("./gguf.js"),
+  sniff: () => import("./sniff.js"),
+});
 answer(globalThis as unknown as Parameters<typeof answer>[0]);

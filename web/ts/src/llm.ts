@@ -1,6 +1,7 @@
 // Language models: the entry `gradloom/llm`.
+import "./apart.js";
 import type { ChatMessage } from "./chat.js";
-import { missing } from "./lazy.js";
+import { missing } from "./errors.js";
 import type {
   AnswerOptions, Backend, Finetuned, FinetuneOptions, GenerateOptions, Generated, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step,
 } from "./llm/options.js";

@@ -4,9 +4,10 @@ import { hostOf, onDevice, open, present, settings, timingOf, useByDefault } fro
 import { type DType, type Nested, type TypedArray, dtypeOf, encode, flatten, isTypedArray, sizeOf } from "./dtype.js";
 import { FetchError, InputError, StateError, ValueError, guard, guardAsync } from "./errors.js";
 import { filesModule } from "./extras.js";
-import { reading } from "./lazy.js";
+import { reading } from "./files.js";
 import { inNode } from "./module.js";
 import { join, prefetch } from "./parts.js";
+import { piece } from "./pieces.js";
 import { type FetchOptions, type FileSource, type OnProgress, type Progress, readSource } from "./progress.js";
 import { Tensor, bind, made, source } from "./tensor.js";
 import type { Drift } from "./pkg/gradloom_web.js";
@@ -429,7 +430,7 @@ export function mayBeElsewhere({ worker = true, device }: { worker?: boolean | u
 /** Loads an ONNX or TensorFlow Lite model. Everything the build cannot run is reported here, by node. */
 export async function load(from: FileSource, options: LoadOptions = {}): Promise<Model> {
   if (mayBeElsewhere(options)) {
-    const model = await (await import("./remote.js").catch(() => undefined))?.loadRemote(from, options);
+    const model = await (await piece("remote").catch(() => undefined))?.loadRemote(from, options);
     if (model) return model;
   }
   return loadLocal(from, options);

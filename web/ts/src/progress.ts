@@ -1,6 +1,7 @@
 // Progress events, and downloads that tell them.
 import { FetchError, GradloomError, OutOfMemoryError, ValueError } from "./errors.js";
 import { inNode, readFile } from "./module.js";
+import { piece } from "./pieces.js";
 
 /** What is going on. `loaded` and `total` are bytes in `download`; `total` is 0 where it is not known. */
 export interface Progress {
@@ -67,13 +68,13 @@ export async function readSource(source: FileSource, options: FetchOptions): Pro
     if (signal?.aborted) throw signal.reason;
     throw new FetchError("E_FETCH", `${source} could not be read: ${error.message}`, { cause: error });
   });
-  if (options.hash !== undefined) await (await import("./downloads.js")).verify(bytes, source, options.hash);
+  if (options.hash !== undefined) await (await piece("downloads")).verify(bytes, source, options.hash);
   return whole(bytes);
 }
 
 /** Where files of pages are kept, if this one may be. */
 export async function keeper({ cache, fetch: own }: FetchOptions): Promise<typeof import("./downloads.js") | undefined> {
-  return inNode || !(cache ?? !own) ? undefined : import("./downloads.js").catch(() => undefined);
+  return inNode || !(cache ?? !own) ? undefined : piece("downloads").catch(() => undefined);
 }
 
 async function download(source: string | URL, options: FetchOptions): Promise<Uint8Array> {
@@ -93,7 +94,7 @@ async function download(source: string | URL, options: FetchOptions): Promise<Ui
     };
     tell(0);
     const bytes = await bodyOf(response, tell);
-    if (hash !== undefined) await (await import("./downloads.js")).verify(bytes, source, hash);
+    if (hash !== undefined) await (await piece("downloads")).verify(bytes, source, hash);
     return bytes;
   } catch (error) {
     throw fetchFailure(source, error, signal);

@@ -1,4 +1,5 @@
 // One line to a result: the entry `gradloom/tasks`. A thin layer over parts that are all public: `gradloom/vision`, `gradloom/audio`, `load`.
+import "./apart.js";
 import type { AudioSource } from "./audio/sound.js";
 import type { FileSource } from "./progress.js";
 import type { ImageSource } from "./vision/pixels.js";

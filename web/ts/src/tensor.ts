@@ -6,9 +6,10 @@ import { bytesOf, decode, dtypeIndex, dtypeOf, encode, flatten, isTypedArray, ne
 import { DTypeError, DeviceError, StateError, ValueError, guard } from "./errors.js";
 import { backward, trainable } from "./gradients.js";
 import { type CustomKernel, customKernel } from "./kernel.js";
-import { weightsModule } from "./lazy.js";
+import { weightsModule } from "./files.js";
 import type { Axes, ConvOptions, FileOptions, Operand, PoolOptions, SampleOptions, SliceRange, TensorOptions } from "./options.js";
 import { join } from "./parts.js";
+import { piece } from "./pieces.js";
 import type { FetchOptions, FileSource } from "./progress.js";
 
 export { accompany, checkpoint, companions, grad } from "./gradients.js";
@@ -269,7 +270,7 @@ export class Tensor {
 
   /** Reads the elements and writes them to the console, the middle of long axes left out. */
   async print(): Promise<this> {
-    const { written } = await import("./print.js");
+    const { written } = await piece("print");
     console.log(written(await this.data<DType>(), this.shape, `${String(this)} on ${this.device?.kind ?? "host"}`));
     return this;
   }

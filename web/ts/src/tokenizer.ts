@@ -2,7 +2,7 @@
 import type { RawTokenizer } from "./pkg/gradloom_text.js";
 import { StateError, guard } from "./errors.js";
 import { textModule } from "./extras.js";
-import { readHeader } from "./lazy.js";
+import { readHeader } from "./files.js";
 import type { FetchOptions, FileSource } from "./progress.js";
 
 /** The tokens of a text, or of two. */

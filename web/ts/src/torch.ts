@@ -2,7 +2,7 @@
 // a graph; the values stay where they are.
 import { live } from "./device.js";
 import { ValueError, guard } from "./errors.js";
-import { opsModule } from "./extras.js";
+import { once } from "./extras.js";
 import { always, join } from "./parts.js";
 import { Tensor, graph } from "./tensor.js";
 import type { Torch as Operators } from "./torch-ops.js";
@@ -12,6 +12,8 @@ export interface Torch extends Omit<Operators, "einsum"> {
   /** Sums of products by subscripts: `einsum("ij,jk->ik", a, b)`, or the operands in an array. */
   einsum(equation: string, ...operands: readonly Tensor[] | [readonly Tensor[]]): Tensor;
 }
+
+const opsModule = /* @__PURE__ */ once("ops", () => import("./pkg/gradloom_ops.js"));
 
 type Module = Awaited<ReturnType<typeof opsModule>>;
 type Build = Module["graph"];

@@ -1,4 +1,5 @@
 // Pictures, boxes and classes: the entry `gradloom/vision`.
+import "./apart.js";
 export type { Box, BoxForm, NmsOptions, Placement } from "./vision/boxes.js";
 export { nms, overlap, scaleBoxes, toBoxes } from "./vision/boxes.js";
 export type { ColourOptions, ImageOptions, PerChannel, PictureOptions } from "./vision/image.js";

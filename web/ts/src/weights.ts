@@ -4,7 +4,7 @@ import { type DType, bytesOf, decode } from "./dtype.js";
 import { FormatError, InputError, ValueError, guard, guardAsync } from "./errors.js";
 import { filesModule } from "./extras.js";
 import { parsedStart } from "./gguf.js";
-import { type SaveOptions, type WeightOptions, isNamedGguf, reading } from "./lazy.js";
+import { type SaveOptions, type WeightOptions, isNamedGguf, reading } from "./files.js";
 import { join, prefetch } from "./parts.js";
 import { type FetchOptions, type FileSource, readSource, room } from "./progress.js";
 import { type Ranged, type Told, ofMemory, openRanges } from "./ranges.js";

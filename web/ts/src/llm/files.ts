@@ -1,9 +1,9 @@
 // What a language model's files are: a GGUF file, the files of a split one, or a folder as Hugging Face has it (`config.json`, safetensors files
 // and their index, `tokenizer.json`), at addresses, on Node's disk or in a page's hands. Files of weights are opened and read by ranges, never whole.
 import { FetchError, InputError, ValueError, guard } from "../errors.js";
-import type { llmModule } from "../extras.js";
+import type { llmModule } from "./module.js";
 import { parsedStart } from "../gguf.js";
-import { reading } from "../lazy.js";
+import { reading } from "../files.js";
 import { builtin, inNode } from "../module.js";
 import { type FetchOptions, type FileSource, pathOf, readSource, room } from "../progress.js";
 import { type Ranged, type Told, openRanges } from "../ranges.js";

@@ -2,7 +2,7 @@
 // is made of is known to a module of its own, which is given bytes and hands over buffers and graphs.
 import { type Host, hostOf, onDevice } from "../device.js";
 import { StateError, UnsupportedError, ValueError, guard } from "../errors.js";
-import { chatModule, llmModule } from "../extras.js";
+import { chatModule } from "../chat.js";
 import { withoutTensors } from "../gguf.js";
 import type { RawChatTemplate } from "../pkg/gradloom_chat.js";
 import { join, prefetch } from "../parts.js";
@@ -12,6 +12,7 @@ import { type Span, inTurn, runsOf } from "../runs.js";
 import { Slices } from "../turns.js";
 import { type Opened, type RawModel, type RawTokenizer, openModel } from "./files.js";
 import { learn } from "./learn.js";
+import { llmModule } from "./module.js";
 import type {
   AdapterSource, Backend, Finetuned, FinetuneOptions, Generated, Job, LLMOptions, Lesson, Metadata, ModelInfo, ModelSource, Step, ToolCall,
 } from "./options.js";

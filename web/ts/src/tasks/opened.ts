@@ -1,7 +1,6 @@
 // Models of tasks, and the thread that each task is done in: the page's worker, where there is one, or else this one. What tasks do is
 // loaded when it is known to be done here.
-import { DeviceError, InternalError, ValueError } from "../errors.js";
-import { missing } from "../lazy.js";
+import { DeviceError, InternalError, ValueError, missing } from "../errors.js";
 import { mayBeElsewhere } from "../model.js";
 import type { Opened, TaskName, TaskOptions } from "./recipe.js";
 

@@ -2,7 +2,7 @@
 import { logMel } from "../audio/mel.js";
 import { type AudioSource, chunks, readAudio } from "../audio/sound.js";
 import { hostOf } from "../device.js";
-import { loadWeights } from "../lazy.js";
+import { loadWeights } from "../files.js";
 import { Tensor, tidy } from "../tensor.js";
 import { Tokenizer } from "../tokenizer.js";
 import { type Opened, type TaskOptions, given } from "./recipe.js";

@@ -1,6 +1,6 @@
 // Tasks on texts: sentence embeddings by BERT and its kin, from their safetensors files.
 import { FormatError, ValueError } from "../errors.js";
-import { loadWeights } from "../lazy.js";
+import { loadWeights } from "../files.js";
 import { readSource } from "../progress.js";
 import { Tensor, tidy } from "../tensor.js";
 import { type BatchEncoding, Tokenizer } from "../tokenizer.js";
