@@ -204,3 +204,30 @@ test("every loss of a sum of gradients is that from before the step", async () =
   await new optim.SGD([p], { learningRate: 1 }).step();
   assert.deepEqual([await p.item(), await a.item(), await b.item()], [2 - (4 + 3), 4, 6]);
 });
+
+test("where a loss takes long the page has its turn before the gradients, and the step is the same", async () => {
+  await init();
+  const stepped = async (ms) => {
+    const p = new Tensor([1, -2, 0.5, 3], [4], { requiresGrad: true });
+    let [turned, between] = [false, undefined];
+    const loss = () => {
+      setImmediate(() => (turned = true));
+      const end = performance.now() + ms;
+      while (performance.now() < end);
+      const t = p.mul(p).sum();
+      const own = t.backward;
+      t.backward = () => {
+        between = turned;
+        own.call(t);
+      };
+      return t;
+    };
+    const value = await new optim.SGD([p], { learningRate: 0.1 }).minimize(loss);
+    return { between, value, after: [...(await p.data())], gradient: p.grad };
+  };
+  const [quick, long] = [await stepped(0), await stepped(30)];
+  assert.equal(long.between, true);
+  assert.deepEqual([quick.value, quick.gradient], [14.25, null]);
+  assert.deepEqual({ ...long, between: quick.between }, quick);
+  close("weights", quick.after, [0.8, -1.6, 0.4, 2.4]);
+});

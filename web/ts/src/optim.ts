@@ -3,6 +3,7 @@
 import type { Host } from "./device.js";
 import { ValueError, guard } from "./errors.js";
 import { type Operand, Tensor, bind, companions, made, realize, tidy } from "./tensor.js";
+import { Slices } from "./turns.js";
 
 let count = 0;
 
@@ -80,17 +81,21 @@ export abstract class Optimizer {
 
   /**
    * One step on what `loss` computes: its gradients, the updates and its value in one go. Forgets gradients before and after, and frees
-   * what `loss` made on the way, which must not wait. Gives the loss.
+   * what `loss` made on the way, which must not wait. Gives the loss. Where `loss` takes long, as it does the first time, when its code is new, the
+   * page has its turn before the gradients.
    */
   async minimize(loss: () => Tensor, options: { signal?: AbortSignal } = {}): Promise<number> {
     this.zeroGrad();
+    const slices = new Slices();
     const value = tidy(() => {
       const t = loss();
       bind(t);
-      t.backward();
       return t;
     });
     try {
+      await slices.breathe(options.signal);
+      tidy(() => value.backward());
+      await slices.breathe(options.signal);
       await this.step(options);
       return await value.item();
     } finally {
