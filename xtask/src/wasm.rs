@@ -3,7 +3,7 @@
 //! own, because two compilers would throw away each other's work. wasm-opt (132, `-Oz`) makes the module 8% smaller, and 10%
 //! larger to download, so it is not used.
 
-use crate::{order, sh, split};
+use crate::{imports, order, sh, split};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -247,11 +247,14 @@ fn bind(root: &Path, part: &Build<'_>, profile: &str, folder: &str) -> Result<()
             bindgen.generate(&pkg)
         })
         .map_err(|error| format!("wasm-bindgen failed: {error:#}"))?;
-    let module = pkg.join(format!("{name}_bg.wasm"));
+    let (module, script) = (pkg.join(format!("{name}_bg.wasm")), pkg.join(format!("{name}.js")));
     let bound = std::fs::read(&module).map_err(|error| failed(&module, error))?;
+    let glue = std::fs::read_to_string(&script).map_err(|error| failed(&script, error))?;
+    let (bound, glue) = imports::numbered(&bound, &glue)?;
+    std::fs::write(&script, glue).map_err(|error| failed(&script, error))?;
     let mut written = match &linked {
         Some(linked) => linked.split(&bound, parts, named)?,
-        None => vec![order::by_body(&bound)?],
+        None => vec![order::by_likeness(&bound)?],
     };
     let mut files = vec![module];
     if linked.is_some() {

@@ -2,6 +2,7 @@
 
 use super::Homes;
 use super::bound::Bound;
+use crate::order;
 use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 use wasm_encoder::reencode::{Error, Reencode, RoundtripReencoder};
@@ -9,7 +10,7 @@ use wasm_encoder::{
     CodeSection, ConstExpr, DataSection, ElementSection, Elements, EntityType, ExportKind, ExportSection,
     FunctionSection, ImportSection, Module, NameMap, NameSection, RawSection, SectionId, StartSection, TypeSection,
 };
-use wasmparser::{Export, ExternalKind, FunctionBody};
+use wasmparser::{Export, ExternalKind};
 
 /// The name that parts import from: the exports of the modules that are loaded before them.
 const FIRST: &str = "$";
@@ -64,28 +65,32 @@ impl Renumbered {
 impl Cut<'_> {
     /// The first module and the parts.
     pub(super) fn modules(&self) -> Result<Vec<Vec<u8>>, String> {
+        let orders: Vec<Vec<u32>> = (0..=self.parts).map(|module| self.functions(module)).collect();
         let mut wanted = BTreeSet::new();
         for module in 1..=self.parts {
-            wanted.extend(self.used(module)?.into_iter().filter(|f| self.homes.functions[*f as usize] != module));
+            wanted.extend(
+                self.used(&orders[module])?.into_iter().filter(|f| self.homes.functions[*f as usize] != module),
+            );
         }
         // in the order of the modules, where names and numbers grow together: that compresses well
-        let all = (0..=self.parts).flat_map(|module| self.functions(module)).filter(|f| wanted.contains(f));
-        let shared: Vec<(u32, String)> = all.zip(0..).map(|(f, i)| (f, short(i))).collect();
-        (0..=self.parts).map(|module| self.module(module, &shared)).collect()
+        let all = orders.iter().flatten().filter(|f| wanted.contains(f));
+        let shared: Vec<(u32, String)> = all.zip(0..).map(|(&f, i)| (f, short(i))).collect();
+        (0..).zip(&orders).map(|(module, own)| self.module(module, own, &shared)).collect()
     }
 
-    /// The functions of a module, those that look alike beside each other: see `order`.
+    /// The functions of a module, those that look alike beside each other.
     fn functions(&self, module: usize) -> Vec<u32> {
         let all = self.bound.imports.len() as u32..self.bound.types.len() as u32;
-        let mut own: Vec<u32> = all.filter(|&f| self.homes.functions[f as usize] == module).collect();
-        own.sort_by_key(|&f| self.bound.body(f).map(FunctionBody::as_bytes));
-        own
+        let own = all.filter(|&f| self.homes.functions[f as usize] == module);
+        let (own, bodies): (Vec<u32>, Vec<&[u8]>) =
+            own.filter_map(|f| Some((f, self.bound.body(f)?.as_bytes()))).unzip();
+        order::alike(&bodies).into_iter().map(|i| own[i]).collect()
     }
 
-    /// The functions that a module calls, be they its own or not.
-    fn used(&self, module: usize) -> Result<BTreeSet<u32>, String> {
+    /// The functions that a module with these calls, be they its own or not.
+    fn used(&self, own: &[u32]) -> Result<BTreeSet<u32>, String> {
         let mut out = BTreeSet::new();
-        for f in self.functions(module) {
+        for &f in own {
             out.extend(self.bound.calls(f)?);
         }
         Ok(out)
@@ -98,10 +103,10 @@ impl Cut<'_> {
         }
     }
 
-    /// Writes a module. It exports those of `shared` that are its own, and imports those of others that it uses.
-    fn module(&self, module: usize, shared: &[(u32, String)]) -> Result<Vec<u8>, String> {
+    /// Writes a module of some functions. It exports those of `shared` that are its own, and imports those of others that it uses.
+    fn module(&self, module: usize, own: &[u32], shared: &[(u32, String)]) -> Result<Vec<u8>, String> {
         let (bound, same) = (self.bound, &mut RoundtripReencoder);
-        let used = self.used(module)?;
+        let used = self.used(own)?;
         let (mut imports, mut exports, mut new) = (ImportSection::new(), ExportSection::new(), Renumbered::default());
         for (f, import) in (0..).zip(&bound.imports) {
             if used.contains(&f)
@@ -116,8 +121,7 @@ impl Cut<'_> {
             new.add(*f);
             imports.import(FIRST, name, EntityType::Function(new.type_of(bound.types[*f as usize])));
         }
-        let own = self.functions(module);
-        for &f in &own {
+        for &f in own {
             new.add(f);
         }
         // what all share has the same numbers everywhere
@@ -166,7 +170,7 @@ impl Cut<'_> {
         }
 
         let (mut functions, mut code) = (FunctionSection::new(), CodeSection::new());
-        for &f in &own {
+        for &f in own {
             functions.function(new.type_of(bound.types[f as usize]));
             let body = bound.body(f).expect("it is no import");
             new.parse_function_body(&mut code, body.clone()).map_err(|e| e.to_string())?;
