@@ -10,6 +10,7 @@ use crate::rewrite::{Memo, substitute1};
 use crate::rules::simplify_with;
 use crate::target::Target;
 use crate::uop::{Arg, Axes, AxisKind, Graph, Op, RangeSet, ReduceOp, Space, UOp};
+use crate::util::sort;
 use crate::{DType, Error, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -29,7 +30,7 @@ pub struct LoopInfo {
 pub fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<()> {
     let threads = shared_ranges(k);
     let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
-    let mut n_accs = 0;
+    let mut n_accs = k.nodes().iter().filter(|&&u| k.g.op(u) == Op::Acc).count() as u32;
     for u in k.nodes() {
         let src: SmallVec<[UOp; 4]> = k.g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
         let v = match (k.g.op(u), k.g.arg(u)) {
@@ -128,9 +129,11 @@ fn share(
 }
 
 /// What the thread `from` of those along `threads` has for `part`, through memory of this kind.
-fn exchange(k: &mut Kernel, part: UOp, threads: UOp, from: UOp, space: Space, t: &Target) -> Result<UOp> {
-    let locals: Ranges = k.ranges().into_iter().filter(|&r| matches!(k.g.kind(r), AxisKind::Local(_))).collect();
+pub(super) fn exchange(k: &mut Kernel, part: UOp, threads: UOp, from: UOp, space: Space, t: &Target) -> Result<UOp> {
     let g = &mut k.g;
+    let is_local = |u: &UOp| g.op(*u) == Op::Range && matches!(g.kind(*u), AxisKind::Local(_));
+    let mut locals: Ranges = g.reachable(&[k.sink, part]).into_iter().filter(is_local).collect();
+    sort::by_key(&mut locals, |&r| g.range_arg(r).id);
     let dt = g.dtype(part);
     let is_tile = |u: &UOp| g.op(*u) == Op::Range && g.kind(*u).is_tile() && g.depends(part, *u);
     let tiles: Ranges = g.reachable(&[part]).into_iter().filter(is_tile).collect();
@@ -147,7 +150,11 @@ fn exchange(k: &mut Kernel, part: UOp, threads: UOp, from: UOp, space: Space, t:
     let to = g.index(scratch, own);
     let store = g.store(to, part);
     let barrier = g.node(Op::Barrier, DType::Void, &[store], Arg::None);
-    let filled = g.after(scratch, &[barrier]);
+    // inside of the loops that the part is in
+    let is_loop = |u: &UOp| g.op(*u) == Op::Range && g.kind(*u).is_loop() && g.depends(part, *u);
+    let loops: Ranges = g.reachable(&[part]).into_iter().filter(is_loop).collect();
+    let deps: Ranges = [barrier].into_iter().chain(loops).collect();
+    let filled = g.after(scratch, &deps);
     let index = g.index(filled, other);
     Ok(g.load(index))
 }

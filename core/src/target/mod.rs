@@ -429,6 +429,11 @@ impl Target {
             .ok_or_else(|| Error::Unsupported { what: format!("dtype {dt}"), context: format!("device {}", self.name) })
     }
 
+    /// Has it an instruction for powers of two that are exact enough for floats of 16 bits ([`Op::Exp2`] with a number)?
+    pub fn has_rough_powers(&self) -> bool {
+        self.sm.is_some()
+    }
+
     /// Does the target multiply matrix tiles? Never in a build without them.
     pub fn has_tiles(&self) -> bool {
         crate::uop::mma::BUILT && !self.matrix_tiles.is_empty()

@@ -372,8 +372,7 @@ impl Graph {
                 _ => of(src),
             },
             Op::End => of(src) & !(1 << self.range_arg(src[0]).id),
-            Op::AccRead => self.ranges[src[0].0 as usize],
-            Op::After => {
+            Op::AccRead | Op::After => {
                 let ranges = src[1..].iter().filter(|s| self.op(**s) == Op::Range);
                 ranges.fold(self.ranges[src[0].0 as usize], |m, s| m | self.ranges[s.0 as usize])
             }

@@ -53,7 +53,7 @@ pub enum Op {
     Bitcast,
     /// `-x`; wraps for ints.
     Neg,
-    /// `2^x`.
+    /// `Exp2(x)[None or Number]`: `2^x`. With the number 16 (P) no more exact than a float of 16 bits needs it: what the hardware does in one instruction.
     Exp2,
     /// Base-2 logarithm.
     Log2,
@@ -151,7 +151,8 @@ pub enum Op {
     AccUpdate,
     /// P `AccMulAdd(acc, a, b)[None or Acc n]`: `acc += a*b`, fused or not, folding as AccUpdate; n as there. Void.
     AccMulAdd,
-    /// P `AccRead(acc, deps..)`: the tile's value once deps (an `End`, updates) have happened.
+    /// P `AccRead(acc, deps..)`: the tile's value once deps (an `End`, updates) have happened. The ranges among deps are open in it: with a loop
+    /// it is what earlier turns have left.
     AccRead,
     /// P `Fold(x, tile ranges..)[Reduce(op, [])]`: reduces tile axes of a value, pairwise.
     Fold,

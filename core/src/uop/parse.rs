@@ -229,7 +229,7 @@ impl<'a> Cursor<'a> {
             }
             Op::Index => Arg::Strides(self.list(Self::pair)?),
             Op::Acc | Op::AccMulAdd => Arg::Acc(self.field("id")?),
-            Op::Store | Op::Barrier | Op::Stage | Op::LoadMatrix => Arg::Number(self.number()?),
+            Op::Store | Op::Barrier | Op::Stage | Op::LoadMatrix | Op::Exp2 => Arg::Number(self.number()?),
             Op::Custom => {
                 let (name, outputs) = (self.quoted()?, self.field("outputs")?);
                 let grid = [self.field("x")?, self.field("y")?, self.field("z")?];

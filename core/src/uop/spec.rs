@@ -88,7 +88,7 @@ impl Node<'_> {
             Cast       => self.in_tkp()?.sources(1)?.values()?.has_value()?.no_arg(),
             Bitcast    => self.in_tkp()?.sources(1)?.values()?.has_value()?.same_size()?.no_arg(),
             Neg        => self.in_tkp()?.alu(1)?.numeric(),
-            Exp2       => self.in_tkp()?.alu(1)?.float(),
+            Exp2       => self.in_tkp()?.power()?.float(),
             Log2       => self.in_tkp()?.alu(1)?.float(),
             Sin        => self.in_tkp()?.alu(1)?.float(),
             Cos        => self.in_tkp()?.alu(1)?.float(),
@@ -309,6 +309,13 @@ impl Node<'_> {
 
     fn alu(&self, n: usize) -> Check<'_> {
         self.sources(n)?.has_value()?.sources_are_dt(0)?.values()?.no_arg()
+    }
+
+    fn power(&self) -> Check<'_> {
+        match self.arg {
+            Arg::Number(16) => self.in_p()?.sources(1)?.has_value()?.sources_are_dt(0)?.values(),
+            _ => self.alu(1),
+        }
     }
 
     fn compare(&self) -> Check<'_> {

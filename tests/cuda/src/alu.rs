@@ -116,6 +116,10 @@ pub(crate) fn find(name: &str) -> Option<Alu> {
         ["div", "rn", "f64"] => |a, b, _| of_g(g(a) / g(b)),
         ["fma", "rn", "f64"] => |a, b, c| of_g(g(a).mul_add(g(b), g(c))),
         ["neg", "f64"] => |a, _, _| a ^ (1 << 63),
+        ["ex2", "approx", "ftz", "f32"] => |a, _, _| {
+            let power = f(a).exp2();
+            of_f(if power.is_subnormal() { 0.0 } else { power })
+        },
         ["sqrt", "rn", "f64"] => |a, _, _| of_g(g(a).sqrt()),
         ["rcp", "rn", "f64"] => |a, _, _| of_g(1.0 / g(a)),
         ["max", "NaN", "f32"] => |a, b, _| {

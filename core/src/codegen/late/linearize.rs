@@ -110,11 +110,7 @@ impl Lin<'_> {
         let mut seen: FxHashMap<RangeSet, usize> = FxHashMap::default();
         for i in 0..self.level.len() {
             let u = UOp(i as u32);
-            let mut set = self.g.ranges(u);
-            if self.g.op(u) == Op::AccRead {
-                // its loops end before it; what it shares with its accumulator is where it lives
-                set = self.g.ranges(self.g.src_at(u, 0));
-            }
+            let set = self.g.ranges(u);
             self.level[i] = match seen.get(&set) {
                 Some(&l) => l,
                 None => {

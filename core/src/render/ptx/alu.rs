@@ -56,6 +56,8 @@ pub(super) fn print(w: &mut Func, a: Alu, x: &[String]) -> Option<String> {
         Op::CmpNe => w.op(Class::Pred, &format!("setp.ne.{t}"), &x),
         Op::Neg if float => w.op(class, &format!("neg.{t}"), &x),
         Op::Sqrt if float => w.op(class, &format!("sqrt.rn.{t}"), &x),
+        // of two units in the last place, and no subnormals: what a rough power is
+        Op::Exp2 if a.from == F32 => w.op(class, "ex2.approx.ftz.f32", &x),
         Op::Trunc if float => w.op(class, &format!("cvt.rzi.{t}.{t}"), &x),
         Op::Recip if float => w.op(class, &format!("rcp.rn.{t}"), &x),
         Op::Add if float => w.op(class, &format!("add.rn.{t}"), &x),

@@ -16,7 +16,7 @@ pub mod transcendental;
 
 use crate::rewrite::rewrite1;
 use crate::target::Target;
-use crate::uop::{Graph, Op, UOp};
+use crate::uop::{Arg, Graph, Op, UOp};
 use crate::{DType, Error, Result};
 pub use dtype::WIDEN;
 pub use ops::OPS;
@@ -54,7 +54,8 @@ fn lacks(g: &Graph, u: UOp, t: &Target) -> bool {
     let op = g.op(u);
     let moves = matches!(op, Op::Where | Op::Bitcast) && operand_dtype(g, u) != DType::F64;
     let converts = op == Op::Cast && ![g.dtype(u), operand_dtype(g, u)].contains(&DType::F64);
-    op.is_alu() && !moves && !converts && {
+    let rough = op == Op::Exp2 && *g.arg(u) != Arg::None && t.has_rough_powers();
+    op.is_alu() && !moves && !converts && !rough && {
         let dt = operand_dtype(g, u);
         !t.has_op(op, dt) || (op == Op::Cast && !t.arithmetic.has(g.dtype(u)) && g.dtype(u) == DType::F64)
     }

@@ -9,7 +9,7 @@ use crate::DType;
 use crate::dtype::Scalar;
 use crate::rewrite::rules;
 use crate::target::Target;
-use crate::uop::{Graph, Op, UOp};
+use crate::uop::{Arg, Graph, Op, UOp};
 use std::f64::consts::LOG2_E;
 
 rules! {
@@ -28,7 +28,7 @@ rules! {
 }
 
 fn wanted(g: &Graph, u: UOp, t: &Target) -> bool {
-    t.arithmetic.has(g.dtype(u)) && !t.has_op(g.op(u), g.dtype(u))
+    t.arithmetic.has(g.dtype(u)) && !t.has_op(g.op(u), g.dtype(u)) && *g.arg(u) == Arg::None
 }
 
 fn with(g: &mut Graph, x: UOp, t: &Target, f: fn(&mut Build<'_>, UOp) -> UOp) -> Option<UOp> {
@@ -160,10 +160,14 @@ pub(crate) fn exp_below_zero(g: &mut Graph, u: UOp, t: &Target) -> Option<UOp> {
 /// Is it `e^x` of f32, for the interpreter? It has an `Exp2`, but not of a product that was not rounded.
 pub(super) fn is_eval_exp(g: &Graph, u: UOp, t: &Target) -> bool {
     let product = g.src_at(u, 0);
-    t.has_op(Op::Exp2, DType::F64) && g.op(product) == Op::Mul && g.dtype(u) == DType::F32 && {
-        let c = g.const_val(g.src_at(product, 1));
-        [LOG2_E, -LOG2_E].iter().any(|&v| c == Some(Scalar::from_f64(v, DType::F32)))
-    }
+    t.has_op(Op::Exp2, DType::F64)
+        && *g.arg(u) == Arg::None
+        && g.op(product) == Op::Mul
+        && g.dtype(u) == DType::F32
+        && {
+            let c = g.const_val(g.src_at(product, 1));
+            [LOG2_E, -LOG2_E].iter().any(|&v| c == Some(Scalar::from_f64(v, DType::F32)))
+        }
 }
 
 fn exp_in_f64(g: &mut Graph, x: UOp, c: UOp) -> Option<UOp> {

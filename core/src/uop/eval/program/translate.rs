@@ -427,7 +427,7 @@ impl Translator<'_> {
 }
 
 /// For each point of `space`, in row-major order, the row-major number of the point of `axes` below it. Axes in `fixed`
-/// are at the given place, axes in neither at 0.
+/// are at the given place, whether `space` has them or not, axes in neither at 0.
 fn align(space: &[Axis], axes: &[Axis], fixed: &[(u8, usize)]) -> Vec<u32> {
     let n: usize = space.iter().map(|a| a.1).product();
     let mut strides: SmallVec<[(u8, usize); 6]> = SmallVec::new();
@@ -442,7 +442,8 @@ fn align(space: &[Axis], axes: &[Axis], fixed: &[(u8, usize)]) -> Vec<u32> {
         .map(|i| {
             let (mut rest, mut at) = (i, base);
             for &(id, len) in space.iter().rev() {
-                at += rest % len * stride_of(id);
+                let own = fixed.iter().all(|f| f.0 != id);
+                at += if own { rest % len * stride_of(id) } else { 0 };
                 rest /= len;
             }
             at as u32
