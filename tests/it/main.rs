@@ -2,6 +2,7 @@
 
 mod arch;
 mod arm64;
+mod attention;
 mod canary;
 mod chains;
 mod chat;

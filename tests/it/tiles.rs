@@ -15,12 +15,12 @@ use gradloom_core::uop::{Arg, Graph, Op, UOp};
 use gradloom_core::{DType, Result};
 use gradloom_tests::networks::{Net, build, kernels, load};
 
-fn target() -> Target {
+pub(crate) fn target() -> Target {
     Target::matrix("tiles", [MatrixTile::sm80(), MatrixTile::subgroup_matrix()].concat())
 }
 
 /// One that copies to workgroup memory while it computes, and loads matrices from there.
-fn copying() -> Target {
+pub(crate) fn copying() -> Target {
     let copies = Some(Copies { blocks: 4, bytes: 163 << 10 });
     Target { copies, processors: 4, ..Target::matrix("copying", MatrixTile::sm80()) }
 }
@@ -38,7 +38,7 @@ fn alone() -> Target {
 }
 
 /// The graph of a tensor with its buffers as params, and how many there are.
-fn closed(y: &Tensor) -> (Graph, Vec<UOp>, usize) {
+pub(crate) fn closed(y: &Tensor) -> (Graph, Vec<UOp>, usize) {
     let node = y.node();
     let (g, roots) = close(&y.session().state().graph, &[node]);
     let params = g.reachable(&roots).into_iter().filter(|&u| g.op(u) == Op::Param).count();
@@ -64,11 +64,21 @@ fn values(bytes: &[u8], dt: DType) -> Vec<f64> {
 
 /// Runs a schedule's kernels in the interpreter; what it gives for the first root, and the programs.
 fn run(s: &Schedule, g: &Graph, t: &Target, opts: Option<&[Opt]>, whole: bool) -> Result<(Vec<u8>, Vec<Program>)> {
+    run_on(s, t, opts, &|slot| elements(g, slot, whole))
+}
+
+/// The same on any params.
+pub(crate) fn run_on(
+    s: &Schedule,
+    t: &Target,
+    opts: Option<&[Opt]>,
+    params: &dyn Fn(u32) -> Vec<u8>,
+) -> Result<(Vec<u8>, Vec<Program>)> {
     let mut buffers: Vec<Vec<u8>> = s
         .buffers
         .iter()
         .map(|b| match b.origin {
-            Origin::External(slot) => elements(g, slot, whole),
+            Origin::External(slot) => params(slot),
             _ => vec![0xFF; b.len * b.dtype.size()],
         })
         .collect();
@@ -119,7 +129,7 @@ fn check(what: &str, t: &Target, y: &Tensor, opts: Option<&[Opt]>) -> Vec<Progra
     programs
 }
 
-fn empty(s: &Session, dt: DType, shape: &[usize]) -> Tensor {
+pub(crate) fn empty(s: &Session, dt: DType, shape: &[usize]) -> Tensor {
     Tensor::empty(s, dt, shape).expect("a tensor")
 }
 

@@ -7,10 +7,12 @@
 //! | [`product`] | is a reduction a sum of products, and which loops has which factor | both |
 //! | [`reshape`] | the axes that a reshape puts together and takes apart | tensor graphs |
 //! | [`constant`] | what is the same in every run | tensor graphs |
+//! | [`attention`] | is a kernel softmax(scores) times values, and of what | kernels |
 //! | [`work`] | what elementwise ops cost before there is code | both |
 //! | [`role`] | what a kernel is as a whole, from which its opts follow | kernels |
 
 pub mod affine;
+pub mod attention;
 pub(crate) mod constant;
 pub(crate) mod linear;
 pub(crate) mod product;

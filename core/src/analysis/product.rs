@@ -4,6 +4,7 @@
 //! Everything that treats a contraction in a way of its own asks here whether it is one, and adds only what it wants besides (dtypes,
 //! constant factors, sizes).
 
+use crate::DType;
 use crate::uop::{Arg, Graph, Op, RangeSet, ReduceOp, UOp};
 use smallvec::SmallVec;
 
@@ -19,6 +20,46 @@ pub(crate) fn product(g: &Graph, u: UOp) -> Option<[UOp; 2]> {
         &[a, b] if g.op(u) == Op::Mul => Some([a, b]),
         _ => None,
     }
+}
+
+/// The terms of a sum of products.
+pub(crate) struct Terms {
+    /// The two factors.
+    pub(crate) pair: [UOp; 2],
+    /// Terms count where this holds.
+    pub(crate) gate: Option<UOp>,
+    /// What all of them are multiplied by.
+    pub(crate) scale: f64,
+}
+
+/// The terms of a sum, if they are products. One that is rounded to 16 bits before it is added is taken for the exact one; a number that a
+/// factor of 16 bits is multiplied by for one that the sum is, so that a tile reads the factor as it lies in memory.
+pub(crate) fn terms_of(g: &Graph, sum: UOp) -> Option<Terms> {
+    if !matches!(g.arg(sum), Arg::Reduce(ReduceOp::Add, _)) {
+        return None;
+    }
+    let (mut term, mut gate, mut scale) = (g.src_at(sum, 0), None, 1.0);
+    if g.op(term) == Op::Where && g.const_val(g.src_at(term, 2)).is_some_and(|c| c.as_f64() == 0.0) {
+        gate = Some(g.src_at(term, 0));
+        term = g.src_at(term, 1);
+    }
+    let widened = |u: UOp| g.op(u) == Op::Cast && is_half(g.dtype(g.src_at(u, 0))) && g.dtype(u).is_float();
+    if widened(term) {
+        term = g.src_at(term, 0);
+    }
+    let bare = |u: UOp| if widened(u) { g.src_at(u, 0) } else { u };
+    let pair = product(g, term)?.map(bare).map(|u| {
+        let by = (g.op(u) == Op::Mul && is_half(g.dtype(u))).then(|| g.const_val(g.src_at(u, 1))).flatten();
+        let Some(by) = by.map(|c| c.as_f64()).filter(|c| c.is_finite() && *c != 0.0) else { return u };
+        scale *= by;
+        g.src_at(u, 0)
+    });
+    Some(Terms { pair, gate, scale })
+}
+
+/// Is it a float of 16 bits?
+pub(crate) fn is_half(dt: DType) -> bool {
+    matches!(dt, DType::F16 | DType::BF16)
 }
 
 /// Does a node of a tensor graph have fewer elements, below the movement ops above it, than the product that it is a factor of? Then each

@@ -2,6 +2,7 @@
 //! on ([`crate::schedule::Ast`]), so that no pass guesses it from what opts have left.
 
 use super::product::factors;
+use crate::uop::mma::BUILT;
 use crate::uop::{AxisKind, Graph, Op, RangeSet, UOp};
 use smallvec::SmallVec;
 
@@ -20,6 +21,8 @@ pub enum Role {
     Rows,
     /// Rows between matrix products that stay in local arrays: attention.
     Chain,
+    /// The same without arrays, where one loop over keys can do it all: attention on GPUs with matrix tiles.
+    Attention,
 }
 
 impl Role {
@@ -35,6 +38,9 @@ impl Role {
             let walks = all(Op::Range).any(|r| g.kind(r) == AxisKind::Walk);
             return if walks { Role::Walk } else { Role::Elementwise };
         };
+        if BUILT && super::attention::find(g, sink).is_some() {
+            return Role::Attention;
+        }
         let inside = reduces.iter().fold(!0, |m: RangeSet, &r| m & g.ranges(r));
         let reads_back = |r: UOp| g.kind(r) == AxisKind::Loop && inside & g.ranges(r) == 0;
         match () {
@@ -46,6 +52,6 @@ impl Role {
 
     /// Is it about whole rows rather than tiles of results?
     pub fn is_rows(self) -> bool {
-        matches!(self, Role::Rows | Role::Chain)
+        matches!(self, Role::Rows | Role::Chain | Role::Attention)
     }
 }

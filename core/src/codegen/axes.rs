@@ -55,6 +55,8 @@ pub struct Kernel {
     pub params: Vec<ParamInfo>,
     /// Conditions without which turns of a range, by id, do nothing; then the bounds that come of them ([`super::reach`]).
     pub reach: Vec<(u8, UOp)>,
+    /// Where other loops end, by range id: a scalar made of the loops around them.
+    pub ends: Vec<(u8, UOp)>,
     /// Loops of `reach` over taps, of which each phase of a result has its own number ([`super::digits`]).
     pub taps: RangeSet,
     /// Loops side by side inside of all others, each around Stores of its own ([`super::borders`]).
@@ -98,6 +100,7 @@ impl Kernel {
             packs,
             params,
             reach: Vec::new(),
+            ends: Vec::new(),
             taps: 0,
             pieces: Vec::new(),
             live,
@@ -156,6 +159,11 @@ impl Kernel {
         for i in 0..self.reach.len() {
             let cond = substitute1(&mut self.g, self.reach[i].1, map);
             self.reach[i].1 = simplify_with(&mut self.g, cond, &mut self.memo);
+        }
+        let ends = if BUILT { self.ends.len() } else { 0 };
+        for i in 0..ends {
+            let end = substitute1(&mut self.g, self.ends[i].1, map);
+            self.ends[i].1 = simplify_with(&mut self.g, end, &mut self.memo);
         }
         for i in 0..self.live.len() {
             self.live[i] = substitute1(&mut self.g, self.live[i], map);

@@ -8,7 +8,7 @@
 use super::axes::Kernel;
 use super::stage::panel_rows;
 use crate::analysis::affine;
-use crate::analysis::product::product;
+use crate::analysis::product::{Terms, is_half, terms_of};
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
 use crate::target::{MatrixTile, Target};
@@ -64,45 +64,6 @@ struct Product<'a> {
     scale: f64,
     /// A subgroup can load matrices from workgroup memory.
     loads: bool,
-}
-
-/// The terms of a sum of products.
-pub(super) struct Terms {
-    /// The two factors.
-    pub(super) pair: [UOp; 2],
-    /// Terms count where this holds.
-    gate: Option<UOp>,
-    /// What all of them are multiplied by.
-    scale: f64,
-}
-
-/// The terms of a sum, if they are products. One that is rounded to 16 bits before it is added is taken for the exact one; a number that a
-/// factor of 16 bits is multiplied by for one that the sum is, so that a tile reads the factor as it lies in memory.
-pub(super) fn terms_of(g: &Graph, sum: UOp) -> Option<Terms> {
-    if !matches!(g.arg(sum), Arg::Reduce(ReduceOp::Add, _)) {
-        return None;
-    }
-    let (mut term, mut gate, mut scale) = (g.src_at(sum, 0), None, 1.0);
-    if g.op(term) == Op::Where && g.const_val(g.src_at(term, 2)).is_some_and(|c| c.as_f64() == 0.0) {
-        gate = Some(g.src_at(term, 0));
-        term = g.src_at(term, 1);
-    }
-    let widened = |u: UOp| g.op(u) == Op::Cast && is_half(g.dtype(g.src_at(u, 0))) && g.dtype(u).is_float();
-    if widened(term) {
-        term = g.src_at(term, 0);
-    }
-    let bare = |u: UOp| if widened(u) { g.src_at(u, 0) } else { u };
-    let pair = product(g, term)?.map(bare).map(|u| {
-        let by = (g.op(u) == Op::Mul && is_half(g.dtype(u))).then(|| g.const_val(g.src_at(u, 1))).flatten();
-        let Some(by) = by.map(|c| c.as_f64()).filter(|c| c.is_finite() && *c != 0.0) else { return u };
-        scale *= by;
-        g.src_at(u, 0)
-    });
-    Some(Terms { pair, gate, scale })
-}
-
-fn is_half(dt: DType) -> bool {
-    matches!(dt, DType::F16 | DType::BF16)
 }
 
 /// Does the tile multiply such factors, for a sum of this dtype? Sums of 16-bit floats are kept in f32 anyway.
@@ -245,14 +206,14 @@ fn in_panels(side: Side, near: Side, across: usize, terms: usize, panel: usize) 
 }
 
 /// One of the three matrices of a tile, with the axes of its registers.
-struct Fragment<'a> {
-    spread: &'a Spread,
-    thread: UOp,
-    registers: SmallVec<[UOp; 4]>,
+pub(super) struct Fragment<'a> {
+    pub(super) spread: &'a Spread,
+    pub(super) thread: UOp,
+    pub(super) registers: SmallVec<[UOp; 4]>,
 }
 
 impl<'a> Fragment<'a> {
-    fn new(k: &mut Kernel, spread: &'a Spread, thread: UOp) -> Result<Fragment<'a>> {
+    pub(super) fn new(k: &mut Kernel, spread: &'a Spread, thread: UOp) -> Result<Fragment<'a>> {
         let axis = |d: &Digit| k.new_range(d.len as usize, AxisKind::Upcast, false);
         let registers = spread.registers.iter().map(axis).collect::<Result<_>>()?;
         Ok(Fragment { spread, thread, registers })
@@ -260,7 +221,7 @@ impl<'a> Fragment<'a> {
 
     /// The fragment of what lies in workgroup memory, as matrices of 8 by 8 that the subgroup loads together ([`Op::LoadMatrix`]): those of a
     /// thread's pairs of registers. `None` for what does not lie there as whole rows.
-    fn load(&self, k: &mut Kernel, x: UOp, axes: [(UOp, Side); 2]) -> Option<UOp> {
+    pub(super) fn load(&self, k: &mut Kernel, x: UOp, axes: [(UOp, Side); 2]) -> Option<UOp> {
         let g = &k.g;
         let [pair, rest @ ..] = self.spread.registers.as_slice() else { return None };
         let index = g.src_at(x, 0);
@@ -313,7 +274,7 @@ impl<'a> Fragment<'a> {
     }
 
     /// How far along a side of the tile an element is, by the thread and the register that hold it.
-    fn place(&self, g: &mut Graph, side: Side) -> UOp {
+    pub(super) fn place(&self, g: &mut Graph, side: Side) -> UOp {
         let mut at = g.idx(0);
         let mut add = |g: &mut Graph, d: &Digit, value: UOp| {
             let step = g.idx(i64::from(d.step));

@@ -4,9 +4,10 @@
 use super::axes::{Kernel, Stats};
 use super::opt::{Opt, heuristic, proposal};
 use super::reduce::LoopInfo;
-use super::{digits, exp_below_max, late, live, matrix, reach, reduce, shared, stage};
+use super::{attention, digits, exp_below_max, late, live, matrix, reach, reduce, shared, stage};
 use crate::schedule::Ast;
 use crate::target::Target;
+use crate::uop::mma::BUILT;
 use crate::uop::print::{print, print_program};
 use crate::uop::spec::{self, Stage};
 use crate::uop::{Trace, UOp};
@@ -62,14 +63,16 @@ fn has_tiles(t: &Target) -> bool {
 }
 
 /// All of them, in order.
-pub static PASSES: [Pass; 20] = [
+pub static PASSES: [Pass; 21] = [
     Pass {
         name: "merge-axes",
         what: "Neighbouring loops become one where no address gets harder.",
         when: always,
         leaves: Stage::Kernel,
         run: |l| {
-            l.kernel.merge_axes();
+            if !attention::is_one(&l.kernel) {
+                l.kernel.merge_axes();
+            }
             Ok(())
         },
     },
@@ -79,7 +82,9 @@ pub static PASSES: [Pass; 20] = [
         when: always,
         leaves: Stage::Kernel,
         run: |l| {
-            digits::split(&mut l.kernel);
+            if !attention::is_one(&l.kernel) {
+                digits::split(&mut l.kernel);
+            }
             l.stats = l.kernel.stats();
             Ok(())
         },
@@ -90,7 +95,9 @@ pub static PASSES: [Pass; 20] = [
         when: always,
         leaves: Stage::Kernel,
         run: |l| {
-            if l.opts.is_none() {
+            if l.opts.is_none() && attention::is_one(&l.kernel) {
+                l.opts = Some(Vec::new());
+            } else if l.opts.is_none() {
                 l.opts = Some(proposal(heuristic::choose(&l.kernel, l.target), l.refused));
             }
             Ok(())
@@ -129,6 +136,13 @@ pub static PASSES: [Pass; 20] = [
         when: has_tiles,
         leaves: Stage::Lowering,
         run: |l| matrix::lower(&mut l.kernel, l.target),
+    },
+    Pass {
+        name: "attention",
+        what: "Scores, softmax and the sum of values become one loop over blocks of keys, with matrix tiles.",
+        when: has_tiles,
+        leaves: Stage::Lowering,
+        run: |l| attention::lower(&mut l.kernel, l.target, &mut l.loops, &mut l.stats),
     },
     Pass {
         name: "launch",
@@ -287,7 +301,10 @@ impl<'a> Lowering<'a> {
         for (i, t) in k.turns.iter().enumerate() {
             out += &format!("// loop {}: no more turns than root {}\n", t.id, k.reach.len() + i + 1);
         }
-        let known = k.reach.iter().map(|r| r.1).chain(k.turns.iter().map(|t| t.node));
+        for (i, (id, _)) in k.ends.iter().enumerate().filter(|_| BUILT) {
+            out += &format!("// loop {id}: ends at root {}\n", i + 1 + k.reach.len() + k.turns.len());
+        }
+        let known = k.reach.iter().map(|r| r.1).chain(k.turns.iter().map(|t| t.node)).chain(k.ends.iter().map(|e| e.1));
         let roots: Vec<UOp> = std::iter::once(k.sink).chain(known).collect();
         out + &print(&k.g, &roots)
     }
@@ -317,7 +334,7 @@ impl<'a> Lowering<'a> {
     /// pass, in debug builds, and the program that comes out of the last.
     pub fn verify(&self, pass: &Pass) -> Result<()> {
         let k = &self.kernel;
-        let ends: Vec<UOp> = k.reach.iter().map(|r| r.1).collect();
+        let ends: Vec<UOp> = k.reach.iter().chain(&k.ends).map(|r| r.1).collect();
         match &self.order {
             Some(order) => spec::verify(&k.g, order, pass.leaves),
             None => {

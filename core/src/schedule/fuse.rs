@@ -7,14 +7,15 @@
 //! 3. Reductions that are read back over their rows join their reader's kernel after all ([`super::rows`]).
 
 use super::Buffers;
-use super::chain;
 use super::cost::{Costs, Value};
 use super::rows::{self, Rows};
+use super::{attention, chain};
 use crate::DType;
 use crate::analysis::work::work;
 use crate::target::Target;
+use crate::uop::mma::BUILT;
 use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 /// Steps of index arithmetic that a kernel substitutes into each other at most. What a chain of reshapes comes to grows with
@@ -29,6 +30,8 @@ pub struct Cuts {
     forced: Vec<bool>,
     /// The row kernels, by the node they compute.
     pub rows: FxHashMap<UOp, Rows>,
+    /// Those of them that are attention.
+    pub attention: FxHashSet<UOp>,
 }
 
 impl Cuts {
@@ -110,16 +113,20 @@ const TURNED: u8 = 32;
 /// Read in several contexts.
 const SHARED: u8 = 64;
 
-/// Chooses the cuts for computing `roots`. The values of the Stores in `knots` are computed before anything is stored.
-pub fn choose(g: &Graph, roots: &[UOp], knots: &[UOp], t: &Target) -> Cuts {
+/// Chooses the cuts for computing `roots`. The values of the Stores in `knots` are computed before anything is stored. What is in `apart` would be
+/// attention, but was found to be none.
+pub fn choose(g: &Graph, roots: &[UOp], knots: &[UOp], apart: &[UOp], t: &Target) -> Cuts {
     let nodes = g.reachable(roots);
     let mut forced = forced_cuts(g, roots, &nodes);
     knots.iter().for_each(|&u| forced[g.src_at(u, 1).0 as usize] = true);
     let (mut cut, wanted) = candidates(g, &nodes, &forced, t);
     settle(g, &nodes, &forced, &mut cut, &wanted, t);
-    let mut cuts = Cuts { cut, forced, rows: FxHashMap::default() };
+    let mut cuts = Cuts { cut, forced, rows: FxHashMap::default(), attention: FxHashSet::default() };
     rows::merge(g, roots, &nodes, &mut cuts, t);
     chain::merge(g, roots, &nodes, &mut cuts, t);
+    if BUILT && t.has_tiles() {
+        attention::merge(g, &nodes, apart, &mut cuts, t);
+    }
     cuts
 }
 

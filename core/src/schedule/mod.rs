@@ -4,6 +4,7 @@
 //! The input is closed: concrete buffers have become numbered `Param`s, so equal computations give equal schedules
 //! whatever buffers they run on. Never: renderers, devices.
 
+mod attention;
 pub mod chain;
 pub mod collapse;
 mod cost;
@@ -128,6 +129,8 @@ pub struct Scheduling {
     n_params: usize,
     t: Target,
     knots: Vec<UOp>,
+    /// What is computed apart because it is no attention after all.
+    apart: Vec<UOp>,
     next: Next,
 }
 
@@ -146,7 +149,7 @@ impl Scheduling {
     /// Nothing is done yet.
     pub fn new(g: &Graph, roots: &[UOp], n_params: usize, t: &Target) -> Scheduling {
         let (g, roots, t) = (g.clone(), roots.to_vec(), t.clone());
-        Scheduling { g, roots, n_params, t, knots: Vec::new(), next: Next::Simplify }
+        Scheduling { g, roots, n_params, t, knots: Vec::new(), apart: Vec::new(), next: Next::Simplify }
     }
 
     /// What it is for.
@@ -163,7 +166,7 @@ impl Scheduling {
                 Next::Cut
             }
             Next::Cut => {
-                let cuts = fuse::choose(&self.g, &self.roots, &self.knots, t);
+                let cuts = fuse::choose(&self.g, &self.roots, &self.knots, &self.apart, t);
                 let buffers = external_buffers(&self.g, &self.roots, self.n_params);
                 let lowering = lower::Lowering::new(&self.g, &self.roots, &cuts);
                 Next::Lower(cuts, buffers, lowering)
@@ -177,8 +180,10 @@ impl Scheduling {
                     if found.iter().any(|k| self.knots.contains(k)) {
                         return Err(Error::Internal("kernels wait for each other".into()));
                     }
-                    let tied = !found.is_empty();
+                    let none = attention::not_found(&kernels, &cuts, t);
+                    let tied = !found.is_empty() || !none.is_empty();
                     self.knots.extend(found);
+                    self.apart.extend(none);
                     if tied { Next::Cut } else { Next::Merge(cuts, buffers, kernels) }
                 }
             }

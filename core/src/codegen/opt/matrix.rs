@@ -4,8 +4,8 @@
 
 use super::heuristic::View;
 use super::{Level, Opt};
-use crate::analysis::product::sides;
-use crate::codegen::matrix::{self, takes, terms_of};
+use crate::analysis::product::{sides, terms_of};
+use crate::codegen::matrix::{self, takes};
 use crate::target::MatrixTile;
 use crate::uop::{Op, UOp};
 

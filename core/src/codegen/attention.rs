@@ -1,0 +1,550 @@
+//! Attention as one loop over blocks of keys. In: a kernel whose three reductions go over the same keys ([`crate::analysis::attention`]): the maximum
+//! of a row's scores, the sum of exponentials below it, and the sum of these times values. Out: a loop whose turns each compute the scores of
+//! some keys with matrix tiles, and three accumulators: the maximum so far, and both sums, which are multiplied by `exp(old - new)` where the maximum has
+//! grown (Milakov and Gimelshein 2018; Dao et al. 2022). No score leaves the registers of a thread: the product of the first tile is the left factor of
+//! the second one, and the rows of keys and values that a block needs are staged in workgroup memory.
+//!
+//! A row whose scores are all minus infinity so far has no maximum to subtract; zero is subtracted instead, so that its sums stay zero, and
+//! NaN comes of their quotient at the end as it does without the loop.
+
+use super::axes::{Kernel, Stats};
+use super::matrix::Fragment;
+use super::reduce::{LoopInfo, exchange};
+use super::stage::place_in;
+use crate::analysis::attention::{Attention, block, find, pays, tile};
+use crate::analysis::product::is_half;
+use crate::analysis::{Role, affine};
+use crate::rewrite::substitute1;
+use crate::rules::decomp::exp_below_zero;
+use crate::rules::simplify_with;
+use crate::target::{MatrixTile, Target};
+use crate::uop::mma::{BUILT, Layout, Side};
+use crate::uop::{Arg, Axes, AxisKind, Graph, Op, ReduceOp, Space, UOp};
+use crate::{DType, Result};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+type Ranges = SmallVec<[UOp; 4]>;
+
+/// 32-bit registers of a thread that the matrices may take together.
+const REGISTERS: usize = 128;
+/// Subgroups of a workgroup at most: they share what is staged.
+const SUBGROUPS: usize = 8;
+
+/// Is the kernel attention? Opts are for others, and its loops stay as they are.
+pub(super) fn is_one(k: &Kernel) -> bool {
+    BUILT && k.role == Role::Attention
+}
+
+/// Lowers a kernel that is attention, where that pays on the target.
+pub(super) fn lower(k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>, stats: &mut Stats) -> Result<()> {
+    if !is_one(k) {
+        return Ok(());
+    }
+    let Some(a) = find(&k.g, k.sink).filter(|a| pays(&k.g, a, t)) else { return Ok(()) };
+    let Some(tile) = tile(&k.g, &a, t) else { return Ok(()) };
+    // the kernel has the scores three times
+    let outer: u64 = k.ranges_of(AxisKind::Loop).iter().map(|&r| k.g.range_len(r) as u64).product();
+    let [_, keys, terms, columns] = a.lens(&k.g).map(|n| n as u64);
+    stats.flops = stats.flops.saturating_sub(4 * outer / columns.max(1) * keys * terms);
+    let gone = [a.axes[0], a.axes[3]].map(|r| k.g.range_arg(r).id);
+    k.turns.retain(|t| !gone.contains(&t.id));
+    Loop::new(k, t, a, tile)?.lower(k, t, loops)
+}
+
+/// The loops of the new kernel.
+struct Loop<'a> {
+    a: Attention,
+    layout: &'a Layout,
+    /// Rows and columns of a tile's product, and terms of its sum.
+    sides: [usize; 3],
+    /// Keys of a block.
+    keys: usize,
+    /// The number of a thread in its subgroup.
+    thread: UOp,
+    /// What a thread holds of queries, keys and scores, and of values and the sum of weighted ones. Scores are the left factor of the second product.
+    query: Fragment<'a>,
+    key: Fragment<'a>,
+    score: Fragment<'a>,
+    value: Fragment<'a>,
+    sum: Fragment<'a>,
+    /// Where products lie side by side as one left factor.
+    beside: Ranges,
+    /// The first row of a subgroup's tile, and tiles one below the other.
+    row: UOp,
+    tiles: Option<UOp>,
+    /// Tiles of columns.
+    column: UOp,
+    /// The last row of a workgroup.
+    last: UOp,
+    /// The loop over blocks of keys.
+    turn: UOp,
+    /// Are there rows, and keys, that are none?
+    uneven: [bool; 2],
+}
+
+impl<'a> Loop<'a> {
+    fn new(k: &mut Kernel, t: &Target, a: Attention, tile: &'a MatrixTile) -> Result<Loop<'a>> {
+        let (layout, sides) = (&tile.layout, tile.sides());
+        let ([m, n, _], [rows, keys, terms, columns]) = (sides, a.lens(&k.g));
+        let block = block(&k.g, &a, t, tile).unwrap_or(keys);
+        let all: usize = k.ranges_of(AxisKind::Loop).iter().map(|&r| k.g.range_len(r)).product();
+        let heads = all / (rows * columns).max(1);
+        let (mut below, mut subgroups) = (1, 1);
+        // as many rows together as leave work for all processors, since they share what is staged
+        let busy = |rows_of: usize| heads * rows.div_ceil(rows_of) >= t.processors.max(1);
+        let most = SUBGROUPS.min(t.max_local_total as usize / layout.threads());
+        while 2 * subgroups <= most && m * subgroups < rows && (subgroups < 4 || busy(2 * m * subgroups)) {
+            subgroups *= 2;
+        }
+        let held = m * (columns + block) / layout.threads() + m * terms / layout.threads() / 2;
+        if 2 * held <= REGISTERS && busy(2 * m * subgroups) && m * subgroups < rows {
+            below = 2;
+        }
+        let thread = match layout.threads() {
+            1 => k.g.idx(0),
+            n => k.new_range(n, AxisKind::Local(0), false)?,
+        };
+        let [query, key, score] = [&layout.a, &layout.b, &layout.c].map(|s| Fragment::new(k, s, thread));
+        let (query, key, score) = (query?, key?, score?);
+        let value = Fragment::new(k, &layout.b, thread)?;
+        let mut sum = Fragment::new(k, &layout.c, thread)?;
+        // rows of both products are in the same registers
+        for (i, d) in layout.c.registers.iter().enumerate() {
+            if d.side == Side::M {
+                sum.registers[i] = score.registers[i];
+            }
+        }
+        let more = &layout.a.registers[layout.c.registers.len()..];
+        let beside = more.iter().map(|d| k.new_range(d.len as usize, AxisKind::Upcast, false));
+        let beside = beside.collect::<Result<Ranges>>()?;
+        let group = m * subgroups * below;
+        let mut row = scaled(k, rows.div_ceil(group), AxisKind::Loop, group)?;
+        let last = k.g.idx(group as i64 - 1);
+        let last = k.g.binary(Op::Add, row, last);
+        if subgroups > 1 {
+            let part = scaled(k, subgroups, AxisKind::Local(0), m * below)?;
+            row = k.g.binary(Op::Add, row, part);
+        }
+        let tiles = match below {
+            1 => None,
+            n => Some(k.new_range(n, AxisKind::Upcast, false)?),
+        };
+        let column = match columns / n {
+            1 => k.g.idx(0),
+            n => k.new_range(n, AxisKind::Upcast, false)?,
+        };
+        let turn = k.new_range(keys.div_ceil(block), AxisKind::Reduce, false)?;
+        let uneven = [!rows.is_multiple_of(group), !keys.is_multiple_of(block)];
+        let mut l = Loop {
+            a,
+            layout,
+            sides,
+            keys: block,
+            thread,
+            query,
+            key,
+            score,
+            value,
+            sum,
+            beside,
+            row,
+            tiles,
+            column,
+            last,
+            turn,
+            uneven,
+        };
+        if let Some(r) = l.tiles {
+            let far = times(&mut k.g, r, m);
+            l.row = k.g.binary(Op::Add, l.row, far);
+        }
+        Ok(l)
+    }
+
+    fn lower(&self, k: &mut Kernel, t: &Target, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<()> {
+        let dt = DType::F32;
+        let steps = self.keys / self.sides[2];
+        if let Some(end) = self.end(k) {
+            k.ends.push((k.g.range_arg(self.turn).id, end));
+        }
+        let staged = [self.staged(k, 1)?, self.staged(k, 2)?];
+        let rows: Ranges = self.rows();
+        let scores: Vec<UOp> = (0..steps).map(|i| self.scores(k, staged[0], i)).collect::<Result<_>>()?;
+        // the largest score of each row so far
+        let none = k.g.float(f64::NEG_INFINITY, dt);
+        let m = accumulator(k, none, &rows);
+        let old = k.g.node(Op::AccRead, dt, &[m, self.turn], Arg::None);
+        let mut new = self.folded(k, &scores, ReduceOp::Max)?;
+        new = self.across(k, new, ReduceOp::Max, t)?;
+        new = k.g.binary(Op::Max, old, new);
+        let (nothing, zero) = (k.g.binary(Op::CmpEq, new, none), k.g.float(0.0, dt));
+        let below = k.g.select(nothing, zero, new);
+        let weights: Vec<UOp> = scores.iter().map(|&s| self.weight(k, s, below, t)).collect();
+        let shrink = self.exp(k, old, below, t);
+        // both sums
+        let columns: Ranges =
+            self.sum.registers.iter().copied().chain(self.tiles).chain(range(&k.g, self.column)).collect();
+        let (l, o) = (accumulator(k, zero, &rows), accumulator(k, zero, &columns));
+        let own = self.folded(k, &weights, ReduceOp::Add)?;
+        let mut body: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[self.turn]);
+        body.push(update(k, l, shrink, ReduceOp::Mul, 0));
+        body.push(update(k, o, shrink, ReduceOp::Mul, 0));
+        body.push(update(k, l, own, ReduceOp::Add, 0));
+        for (i, &w) in weights.iter().enumerate() {
+            let product = self.weighted(k, w, staged[1], i)?;
+            body.push(update(k, o, product, ReduceOp::Add, i));
+        }
+        // read in the next turn
+        body.push(update(k, m, new, ReduceOp::Max, 0));
+        let end = k.g.node(Op::End, DType::Void, &body, Arg::None);
+        loops.insert(k.g.range_arg(self.turn).id, LoopInfo { parent: None, around: 0 });
+        let l = k.g.node(Op::AccRead, dt, &[l, end], Arg::None);
+        let l = self.across(k, l, ReduceOp::Add, t)?;
+        let mut o = k.g.node(Op::AccRead, dt, &[o, end], Arg::None);
+        if self.a.scales[1] != 1.0 {
+            let by = k.g.float(self.a.scales[1], dt);
+            o = k.g.binary(Op::Mul, o, by);
+        }
+        self.store(k, l, o)
+    }
+
+    /// How many turns have keys that some row of the workgroup looks at: where a mask says so by a comparison of places.
+    fn end(&self, k: &mut Kernel) -> Option<UOp> {
+        let [row, key, _, _] = self.a.axes;
+        // where keys count: where these hold, or do not
+        let mut conds: SmallVec<[(UOp, bool); 4]> = SmallVec::new();
+        let mut at = self.a.score;
+        loop {
+            let none = |g: &Graph, u: UOp| g.const_val(u).is_some_and(|c| c.as_f64() == f64::NEG_INFINITY);
+            at = match (k.g.op(at), k.g.src(at)) {
+                (Op::Cast, &[x]) => x,
+                (Op::Where, &[c, x, y]) if none(&k.g, y) => {
+                    conds.push((c, true));
+                    x
+                }
+                (Op::Where, &[c, x, y]) if none(&k.g, x) => {
+                    conds.push((c, false));
+                    y
+                }
+                _ => break,
+            };
+        }
+        let mut end: Option<UOp> = None;
+        while let Some((c, holds)) = conds.pop() {
+            let src = k.g.srcs(c);
+            // y - x is positive where a key counts
+            let (x, y, more) = match (k.g.op(c), src.as_slice()) {
+                (Op::And, &[p, q]) if holds => {
+                    conds.extend([(p, true), (q, true)]);
+                    continue;
+                }
+                (Op::Xor, &[not, yes]) if k.g.const_int(yes) == Some(1) => {
+                    conds.push((not, !holds));
+                    continue;
+                }
+                (Op::CmpLt, &[x, y]) if holds => (x, y, 0),
+                (Op::CmpLt, &[y, x]) => (x, y, 1),
+                _ => continue,
+            };
+            if k.g.dtype(x) != DType::I32 {
+                continue;
+            }
+            let more = k.g.idx(more);
+            let room = k.g.binary(Op::Sub, y, x);
+            let room = k.g.binary(Op::Add, room, more);
+            let room = simplify_with(&mut k.g, room, &mut k.memo);
+            let a = affine(&k.g, room);
+            let loaded = k.g.reachable(&[room]).into_iter().any(|u| matches!(k.g.op(u), Op::Load | Op::Reduce));
+            if loaded || a.stride(&k.g, key) != Some(-1) || a.stride(&k.g, row).is_none_or(|s| s < 0) {
+                continue;
+            }
+            let zero = k.g.idx(0);
+            let own = substitute1(&mut k.g, room, &[(key, zero), (row, self.last)].into_iter().collect());
+            end = Some(end.map_or(own, |e| k.g.binary(Op::Min, e, own)));
+        }
+        let (more, block) = (k.g.idx(self.keys as i64 - 1), k.g.idx(self.keys as i64));
+        let end = k.g.binary(Op::Add, end?, more);
+        let end = k.g.binary(Op::FloorDiv, end, block);
+        Some(simplify_with(&mut k.g, end, &mut k.memo))
+    }
+
+    /// Registers for the rows that a thread has scores of.
+    fn rows(&self) -> Ranges {
+        let digits = self.layout.c.registers.iter().zip(&self.score.registers);
+        digits.filter(|(d, _)| d.side == Side::M).map(|(_, &r)| r).chain(self.tiles).collect()
+    }
+
+    /// Registers for the scores of a row that a thread has of a product.
+    fn columns(&self) -> Ranges {
+        let digits = self.layout.c.registers.iter().zip(&self.score.registers);
+        digits.filter(|(d, _)| d.side == Side::N).map(|(_, &r)| r).chain(self.beside.iter().copied()).collect()
+    }
+
+    /// The row of an element of a fragment. Rows that are none are the last one.
+    fn row_of(&self, k: &mut Kernel, f: &Fragment<'_>) -> UOp {
+        let place = f.place(&mut k.g, Side::M);
+        let at = k.g.binary(Op::Add, self.row, place);
+        if !self.uneven[0] {
+            return at;
+        }
+        let last = k.g.idx(k.g.range_len(self.a.axes[0]) as i64 - 1);
+        k.g.binary(Op::Min, at, last)
+    }
+
+    /// The array of a block's keys or values: a row for each key.
+    fn staged(&self, k: &mut Kernel, which: usize) -> Result<UOp> {
+        let load = self.a.loads[which];
+        let [_, key, terms, columns] = self.a.axes;
+        let along = if which == 1 { terms } else { columns };
+        let row = k.new_range(self.keys, AxisKind::Fill, false)?;
+        let own = k.new_range(k.g.range_len(along), AxisKind::Fill, false)?;
+        let first = times(&mut k.g, self.turn, self.keys);
+        let at = k.g.binary(Op::Add, first, row);
+        let map = [(key, at), (along, own)].into_iter().collect();
+        let mut value = substitute1(&mut k.g, load, &map);
+        if self.uneven[1] {
+            let n = k.g.idx(k.g.range_len(key) as i64);
+            let (gate, zero) = (k.g.binary(Op::CmpLt, at, n), k.g.float(0.0, k.g.dtype(load)));
+            let index = k.g.src_at(value, 0);
+            value = k.g.load_gated(index, zero, gate);
+        }
+        let value = simplify_with(&mut k.g, value, &mut k.memo);
+        Ok(k.g.node(Op::Stage, k.g.dtype(load), &[value, row, own], Arg::Number(1)))
+    }
+
+    /// A right factor of a tile that lies in an array: rows are keys, and the tile's columns or its terms are among them.
+    fn right(&self, k: &mut Kernel, f: &Fragment<'_>, stage: UOp, [row, column]: [UOp; 2], sides: [UOp; 2]) -> UOp {
+        let [rows, columns] = [1, 2].map(|i| k.g.range_len(k.g.src_at(stage, i)));
+        let at = place_in(&mut k.g, stage, &[(row, rows), (column, columns)]);
+        let at = simplify_with(&mut k.g, at, &mut k.memo);
+        let index = k.g.index(stage, at);
+        let x = k.g.load(index);
+        let axes = [(sides[0], Side::N), (sides[1], Side::K)];
+        if let Some(loaded) = f.load(k, x, axes) {
+            return loaded;
+        }
+        let map = axes.into_iter().map(|(r, side)| (r, f.place(&mut k.g, side))).collect();
+        let x = substitute1(&mut k.g, x, &map);
+        simplify_with(&mut k.g, x, &mut k.memo)
+    }
+
+    /// Scores of so many keys as are terms of the second product: the `i`-th of a block.
+    fn scores(&self, k: &mut Kernel, stage: UOp, i: usize) -> Result<UOp> {
+        let [_, n, terms] = self.sides;
+        let step = match k.g.range_len(self.a.axes[2]) / terms {
+            1 => k.g.idx(0),
+            n => k.new_range(n, AxisKind::Unroll, false)?,
+        };
+        // which of the keys
+        let first = self.beside_place(k, i * terms, n);
+        let from = times(&mut k.g, step, terms);
+        let sides = [k.new_range(n, AxisKind::Tile, false)?, k.new_range(terms, AxisKind::Dot, false)?];
+        let (row, column) = (k.g.binary(Op::Add, first, sides[0]), k.g.binary(Op::Add, from, sides[1]));
+        let right = self.right(k, &self.key, stage, [row, column], sides);
+        let (row, place) = (self.row_of(k, &self.query), self.query.place(&mut k.g, Side::K));
+        let term = k.g.binary(Op::Add, from, place);
+        let map = [(self.a.axes[0], row), (self.a.axes[2], term)].into_iter().collect();
+        let left = substitute1(&mut k.g, self.a.loads[0], &map);
+        let left = simplify_with(&mut k.g, left, &mut k.memo);
+        let product = self.mma(k, left, right, [&self.query.registers, &self.key.registers, &self.score.registers]);
+        let over = range(&k.g, step);
+        let mut product = k.g.reduce_over(product, ReduceOp::Add, &over);
+        if self.a.scales[0] != 1.0 {
+            let by = k.g.float(self.a.scales[0], DType::F32);
+            product = k.g.binary(Op::Mul, product, by);
+        }
+        // the score of the kernel, with these in the place of its sum
+        let column = self.score.place(&mut k.g, Side::N);
+        let block = times(&mut k.g, self.turn, self.keys);
+        let at = [first, column].into_iter().fold(block, |s, x| k.g.binary(Op::Add, s, x));
+        let n_keys = k.g.range_len(self.a.axes[1]) as i64;
+        let (all, last) = (k.g.idx(n_keys), k.g.idx(n_keys - 1));
+        let key = if self.uneven[1] { k.g.binary(Op::Min, at, last) } else { at };
+        let row = self.row_of(k, &self.score);
+        let score = widened(&mut k.g, self.a.score, self.a.product, product);
+        let half = k.g.cast(product, k.g.dtype(self.a.product));
+        let map = [(self.a.axes[0], row), (self.a.axes[1], key), (self.a.product, half)].into_iter().collect();
+        let mut score = substitute1(&mut k.g, score, &map);
+        if self.uneven[1] {
+            let (there, none) = (k.g.binary(Op::CmpLt, at, all), k.g.float(f64::NEG_INFINITY, DType::F32));
+            score = k.g.select(there, score, none);
+        }
+        Ok(simplify_with(&mut k.g, score, &mut k.memo))
+    }
+
+    /// `first`, and how far products lie beside the first of those that are one left factor.
+    fn beside_place(&self, k: &mut Kernel, first: usize, n: usize) -> UOp {
+        let (mut at, mut step) = (k.g.idx(first as i64), n);
+        for &r in &self.beside {
+            let far = times(&mut k.g, r, step);
+            at = k.g.binary(Op::Add, at, far);
+            step *= k.g.range_len(r);
+        }
+        at
+    }
+
+    /// A product of a tile.
+    fn mma(&self, k: &mut Kernel, left: UOp, right: UOp, registers: [&[UOp]; 3]) -> UOp {
+        let mut src: SmallVec<[UOp; 16]> = SmallVec::from_slice(&[left, right, self.thread]);
+        registers.iter().for_each(|list| src.extend_from_slice(list));
+        k.g.node(Op::Mma, DType::F32, &src, Arg::Mma(Box::new(self.layout.clone())))
+    }
+
+    /// Weights times the values of their keys, the `i`-th of a block.
+    fn weighted(&self, k: &mut Kernel, weights: UOp, stage: UOp, i: usize) -> Result<UOp> {
+        let [_, n, terms] = self.sides;
+        let (columns, keys) = (k.new_range(n, AxisKind::Tile, false)?, k.new_range(terms, AxisKind::Dot, false)?);
+        let (first, from) = (k.g.idx((i * terms) as i64), times(&mut k.g, self.column, n));
+        let (row, column) = (k.g.binary(Op::Add, first, keys), k.g.binary(Op::Add, from, columns));
+        let right = self.right(k, &self.value, stage, [row, column], [columns, keys]);
+        let left = k.g.cast(weights, k.g.dtype(self.a.loads[2]));
+        let own: Ranges = self.score.registers.iter().chain(&self.beside).copied().collect();
+        Ok(self.mma(k, left, right, [&own, &self.value.registers, &self.sum.registers]))
+    }
+
+    /// The same of a score that becomes a weight, which is rounded to 16 bits: one instruction where the target has it.
+    fn weight(&self, k: &mut Kernel, score: UOp, below: UOp, t: &Target) -> UOp {
+        if !t.has_rough_powers() || !t.fma {
+            return self.exp(k, score, below, t);
+        }
+        let by = k.g.src_at(k.g.src_at(self.a.exp, 0), 1);
+        let less = k.g.binary(Op::Mul, below, by);
+        let less = k.g.unary(Op::Neg, less);
+        let power = k.g.node(Op::MulAdd, DType::F32, &[score, by, less], Arg::None);
+        k.g.node(Op::Exp2, DType::F32, &[power], Arg::Number(16))
+    }
+
+    /// `exp` of how far scores are below the maximum.
+    fn exp(&self, k: &mut Kernel, score: UOp, below: UOp, t: &Target) -> UOp {
+        let by = k.g.src_at(k.g.src_at(self.a.exp, 0), 1);
+        let shifted = k.g.binary(Op::Sub, score, below);
+        let power = k.g.binary(Op::Mul, shifted, by);
+        let exp = k.g.unary(Op::Exp2, power);
+        exp_below_zero(&mut k.g, exp, t).unwrap_or(exp)
+    }
+
+    /// All of a row that a thread has.
+    fn folded(&self, k: &mut Kernel, parts: &[UOp], op: ReduceOp) -> Result<UOp> {
+        let columns = self.columns();
+        let mut all: Option<UOp> = None;
+        for &x in parts {
+            let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[x]);
+            src.extend_from_slice(&columns);
+            let x =
+                if columns.is_empty() { x } else { k.g.node(Op::Fold, DType::F32, &src, Arg::Reduce(op, Axes::new())) };
+            all = Some(all.map_or(x, |all| k.g.binary(op.op(), all, x)));
+        }
+        Ok(all.unwrap_or_else(|| k.g.float(0.0, DType::F32)))
+    }
+
+    /// The same of all threads that have some of the row.
+    fn across(&self, k: &mut Kernel, mut part: UOp, op: ReduceOp, t: &Target) -> Result<UOp> {
+        let mut bit = 1usize;
+        for d in &self.layout.c.threads {
+            let end = bit * d.len as usize;
+            while bit < end {
+                if d.side == Side::N {
+                    let b = k.g.int(bit as i64, k.g.dtype(self.thread));
+                    let other = k.g.binary(Op::Xor, self.thread, b);
+                    let other = exchange(k, part, self.thread, other, Space::Subgroup(bit as u8), t)?;
+                    part = k.g.binary(op.op(), part, other);
+                }
+                bit *= 2;
+            }
+        }
+        Ok(part)
+    }
+
+    /// Stores what the kernel makes of its sums.
+    fn store(&self, k: &mut Kernel, l: UOp, o: UOp) -> Result<()> {
+        let g = &mut k.g;
+        let (store, dt) = (g.src_at(k.sink, 0), g.dtype(self.a.sum));
+        let mut sum = o;
+        for &f in &self.a.factors {
+            let f = g.cast(f, DType::F32);
+            sum = g.binary(Op::Mul, sum, f);
+        }
+        let sum = g.cast(sum, dt);
+        // the factors have the sum of exponentials in them
+        let value = g.src_at(store, 1);
+        let value = substitute1(g, value, &[(self.a.sum, sum)].into_iter().collect());
+        let (place, n) = (self.sum.place(g, Side::N), self.sides[1]);
+        let from = times(g, self.column, n);
+        let column = g.binary(Op::Add, from, place);
+        let row = self.row_of(k, &self.sum);
+        let map = [(self.a.axes[0], row), (self.a.axes[3], column), (self.a.norm, l)].into_iter().collect();
+        let value = substitute1(&mut k.g, value, &map);
+        let index = k.g.src_at(store, 0);
+        let index = substitute1(&mut k.g, index, &map);
+        let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[index, value]);
+        if self.uneven[0] {
+            let (place, n) = (self.sum.place(&mut k.g, Side::M), k.g.range_len(self.a.axes[0]));
+            let (at, n) = (k.g.binary(Op::Add, self.row, place), k.g.idx(n as i64));
+            src.push(k.g.binary(Op::CmpLt, at, n));
+        }
+        let store = k.g.node(Op::Store, DType::Void, &src, Arg::None);
+        let sink = k.g.sink(&[store]);
+        k.sink = simplify_with(&mut k.g, sink, &mut k.memo);
+        Ok(())
+    }
+}
+
+/// A score as f32, with `sum` in the place of the sum of products, which is exact: it is not rounded to 16 bits, and neither is what is made of it before
+/// it is widened.
+fn widened(g: &mut Graph, u: UOp, product: UOp, sum: UOp) -> UOp {
+    if u == product {
+        return sum;
+    }
+    let (half, src) = (g.dtype(u) != DType::F32, g.srcs(u));
+    match (g.op(u), src.as_slice()) {
+        (Op::Cast, &[x]) if g.dtype(x) == DType::F32 || is_half(g.dtype(x)) => widened(g, x, product, sum),
+        (Op::Where, &[c, x, y]) => {
+            let [x, y] = [x, y].map(|x| widened(g, x, product, sum));
+            g.select(c, x, y)
+        }
+        (op @ (Op::Add | Op::Sub | Op::Mul | Op::Max | Op::Min), &[x, y]) => {
+            let [x, y] = [x, y].map(|x| widened(g, x, product, sum));
+            g.binary(op, x, y)
+        }
+        (op, src) if !half && op.is_alu() && src.iter().all(|&x| g.dtype(x) == DType::F32) => {
+            let src: SmallVec<[UOp; 4]> = src.iter().map(|&x| widened(g, x, product, sum)).collect();
+            g.with_src(u, &src)
+        }
+        _ => g.cast(u, DType::F32),
+    }
+}
+
+fn accumulator(k: &mut Kernel, init: UOp, tile: &[UOp]) -> UOp {
+    let id = k.g.iter().filter(|&u| k.g.op(u) == Op::Acc).count() as u32;
+    let mut src: SmallVec<[UOp; 8]> = SmallVec::from_slice(&[init]);
+    src.extend_from_slice(tile);
+    k.g.node(Op::Acc, DType::F32, &src, Arg::Acc(id))
+}
+
+/// Updates of one accumulator are numbered, since equal ones count twice.
+fn update(k: &mut Kernel, acc: UOp, x: UOp, op: ReduceOp, number: usize) -> UOp {
+    let digits: Axes = (number as u32).to_le_bytes().into_iter().collect();
+    let arg = Arg::Reduce(op, if number == 0 { Axes::new() } else { digits });
+    k.g.node(Op::AccUpdate, DType::Void, &[acc, x], arg)
+}
+
+/// A range, if it is one and not the only number that it could be.
+fn range(g: &Graph, u: UOp) -> Ranges {
+    if g.op(u) == Op::Range { SmallVec::from_slice(&[u]) } else { Ranges::new() }
+}
+
+fn times(g: &mut Graph, u: UOp, by: usize) -> UOp {
+    let by = g.idx(by as i64);
+    let by = g.cast(by, g.dtype(u));
+    g.binary(Op::Mul, u, by)
+}
+
+/// A new loop, in steps of `by`.
+fn scaled(k: &mut Kernel, len: usize, kind: AxisKind, by: usize) -> Result<UOp> {
+    if len == 1 {
+        return Ok(k.g.idx(0));
+    }
+    let r = k.new_range(len, kind, false)?;
+    Ok(times(&mut k.g, r, by))
+}

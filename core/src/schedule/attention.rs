@@ -1,0 +1,136 @@
+//! Attention on GPUs with matrix tiles: what lies between two matrix products, the scores and what is summed with the values, joins the kernel of the
+//! second one, and no score goes to memory. Such a kernel has three reductions over all keys, which code generation makes one loop of
+//! (`codegen/attention.rs`); as it stands here it computes the scores three times. So what is joined is looked at once it is a kernel, and
+//! computed apart after all where code generation would not know it.
+
+use super::fuse::{Cuts, base};
+use super::order::Pending;
+use super::rows::{self, Rows, Walk, is_product, stored};
+use crate::analysis::attention;
+use crate::target::Target;
+use crate::uop::mma::BUILT;
+use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Nodes between two things that belong together.
+const NEAR: usize = 64;
+
+/// Joins the kernels of attention, but those in `apart`.
+pub(super) fn merge(g: &Graph, nodes: &[UOp], apart: &[UOp], cuts: &mut Cuts, t: &Target) {
+    let largest = |u: UOp| g.op(u) == Op::Reduce && matches!(g.arg(u), Arg::Reduce(ReduceOp::Max, _));
+    let exponentials = nodes.iter().copied().filter(|&u| {
+        // below a maximum of the same
+        let shifted = if g.op(u) == Op::Exp2 { g.src_at(u, 0) } else { return false };
+        let difference = if g.op(shifted) == Op::Mul { g.src_at(shifted, 0) } else { return false };
+        let max = if g.op(difference) == Op::Sub { base(g, g.src_at(difference, 1)) } else { return false };
+        largest(max) && g.src_at(max, 0) == g.src_at(difference, 0)
+    });
+    let exponentials: Vec<UOp> = exponentials.collect();
+    if exponentials.is_empty() {
+        return;
+    }
+    let mut users: Vec<Vec<UOp>> = vec![Vec::new(); g.len()];
+    for &u in nodes {
+        g.src(u).iter().for_each(|s| users[s.0 as usize].push(u));
+    }
+    for exp in exponentials {
+        let Some(found) = Between::find(g, exp, &users) else { continue };
+        let Some(owner) = found.owner(cuts, &users).filter(|o| !apart.contains(o) && !cuts.rows.contains_key(o)) else {
+            continue;
+        };
+        let own: Vec<UOp> = found.nodes.iter().copied().filter(|&u| u != owner && cuts.is_cut(u)).collect();
+        let outside = |u: &UOp| users[u.0 as usize].iter().any(|x| !found.nodes.contains(x));
+        if own.iter().any(|&u| cuts.is_forced(u)) || found.nodes.iter().any(|u| *u != found.sum && outside(u)) {
+            continue;
+        }
+        own.iter().for_each(|&u| cuts.set(u, false));
+        match loops(g, owner, cuts, t) {
+            Some(loops) => {
+                own.iter().for_each(|u| drop(cuts.rows.remove(u)));
+                cuts.rows.insert(owner, Rows { loops, kept: FxHashMap::default(), scaled: None });
+                cuts.attention.insert(owner);
+            }
+            None => own.iter().for_each(|&u| cuts.set(u, true)),
+        }
+    }
+}
+
+/// Everything from the sum of products that makes scores to the sum of weights times values.
+struct Between {
+    sum: UOp,
+    nodes: FxHashSet<UOp>,
+}
+
+impl Between {
+    fn find(g: &Graph, exp: UOp, users: &[Vec<UOp>]) -> Option<Between> {
+        let passes = |u: UOp| g.op(u).is_alu() || g.op(u).is_movement();
+        let products = |found: Vec<UOp>| {
+            let mut products = found.into_iter().filter(|&u| g.op(u) == Op::Reduce && is_product(g, u));
+            products.next().filter(|_| products.next().is_none())
+        };
+        let score = g.src_at(g.src_at(g.src_at(exp, 0), 0), 0);
+        let scores = products(near(score, |u| if passes(u) { g.src(u).to_vec() } else { Vec::new() }))?;
+        let sum =
+            products(near(exp, |u| if u == exp || passes(u) { users[u.0 as usize].clone() } else { Vec::new() }))?;
+        // what is below the one and above the other
+        let mut above: FxHashSet<UOp> = FxHashSet::default();
+        above.insert(scores);
+        let below = near(sum, |u| if u.0 > scores.0 { g.src(u).to_vec() } else { Vec::new() });
+        if below.len() >= 4 * NEAR {
+            return None;
+        }
+        let mut below = below;
+        below.sort_unstable();
+        for u in below {
+            if g.src(u).iter().any(|s| above.contains(s)) {
+                above.insert(u);
+            }
+        }
+        (above.contains(&sum) && above.contains(&exp)).then_some(Between { sum, nodes: above })
+    }
+
+    /// The node whose kernel has the sum.
+    fn owner(&self, cuts: &Cuts, users: &[Vec<UOp>]) -> Option<UOp> {
+        let mut at = self.sum;
+        while !cuts.is_cut(at) {
+            let &[user] = users[at.0 as usize].as_slice() else { return None };
+            at = user;
+        }
+        Some(at)
+    }
+}
+
+/// What is reached from a node, itself among it.
+fn near(from: UOp, next: impl Fn(UOp) -> Vec<UOp>) -> Vec<UOp> {
+    let (mut found, mut at) = (vec![from], 0);
+    while at < found.len() && found.len() < 4 * NEAR {
+        for u in next(found[at]) {
+            if !found.contains(&u) {
+                found.push(u);
+            }
+        }
+        at += 1;
+    }
+    found
+}
+
+/// The loops of a kernel whose reductions keep the same axes.
+fn loops(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<rows::Loops> {
+    if matches!(g.op(owner), Op::Scatter | Op::Scan | Op::Custom) {
+        return None;
+    }
+    let mut walk = Walk::new(g, cuts);
+    walk.chains = true;
+    walk.run(owner, t)?;
+    rows::loops(g.shape(stored(g, owner).0), &walk.outer.take()?)
+}
+
+/// Kernels that were joined and are not what code generation makes one loop of.
+pub(super) fn not_found(kernels: &[Pending], cuts: &Cuts, t: &Target) -> Vec<UOp> {
+    let joined = kernels.iter().filter(|k| BUILT && cuts.attention.contains(&k.node));
+    let is = |k: &&Pending| {
+        let ast = &k.kernel.ast;
+        attention::find(&ast.g, ast.sink).is_some_and(|a| attention::pays(&ast.g, &a, t))
+    };
+    joined.filter(|k| !is(k)).map(|k| k.node).collect()
+}
