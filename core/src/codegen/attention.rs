@@ -81,6 +81,8 @@ struct Loop<'a> {
     turn: UOp,
     /// Are there rows, and keys, that are none?
     uneven: [bool; 2],
+    /// A subgroup can load matrices from workgroup memory.
+    loads: bool,
 }
 
 impl<'a> Loop<'a> {
@@ -154,6 +156,7 @@ impl<'a> Loop<'a> {
             last,
             turn,
             uneven,
+            loads: t.copies.is_some(),
         };
         if let Some(r) = l.tiles {
             let far = times(&mut k.g, r, m);
@@ -321,7 +324,9 @@ impl<'a> Loop<'a> {
         let index = k.g.index(stage, at);
         let x = k.g.load(index);
         let axes = [(sides[0], Side::N), (sides[1], Side::K)];
-        if let Some(loaded) = f.load(k, x, axes) {
+        if self.loads
+            && let Some(loaded) = f.load(k, x, axes)
+        {
             return loaded;
         }
         let map = axes.into_iter().map(|(r, side)| (r, f.place(&mut k.g, side))).collect();
