@@ -18,6 +18,8 @@ use smallvec::SmallVec;
 const KEPT_COST: u32 = 8;
 /// Bytes that one row may keep: several rows stay in a second-level cache.
 const ROW_BYTES: usize = 32 << 10;
+/// Elements of a line of a cache.
+const LINE: usize = 16;
 /// Bytes of the contracted operands that all rows of a group share: they stay in a cache between rows.
 const SHARED_BYTES: usize = 2 << 20;
 
@@ -70,10 +72,10 @@ fn plan(g: &Graph, owner: UOp, cuts: &Cuts, t: &Target) -> Option<Rows> {
     chain.unmoved()?;
     let rows: usize = chain.outer.iter().map(|d| d.len).product();
     let row_elems: u64 = chain.kept.keys().map(|&u| g.numel(u) / rows as u64).sum();
-    // vectors run along an axis of each array
+    // vectors run along an axis of each array; a row that a line of a cache holds is cheaper stored than computed beside its product
     let inside =
         |(u, row): (&UOp, &SmallVec<[bool; 6]>)| g.shape(*u).iter().zip(row).filter(|x| !*x.1).map(|x| *x.0).max();
-    let least = |kept| inside(kept).unwrap_or(0) >= t.lanes;
+    let least = |kept| inside(kept).unwrap_or(0) >= t.lanes.max(LINE);
     let width = rows::loops(shape, &chain.outer)?[chain.outer.len()..].iter().map(|p| p.len).max()?;
     if row_elems * 4 > ROW_BYTES as u64 || !chain.kept.iter().all(least) || width < t.lanes {
         return None;
