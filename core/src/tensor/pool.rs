@@ -200,6 +200,10 @@ impl Tensor {
         let size = |i: usize| shape[lead + i].saturating_add(padding[i].0).saturating_add(padding[i].1);
         let counts: Vec<usize> = (0..d).map(|i| window_count(size(i), o.kernel[i], stride[i], dilation[i])).collect();
         let product = |list: &[usize]| list.iter().fold(1usize, |n, &x| n.saturating_mul(x));
+        // what no two windows look at is looked at once anyway
+        if (1..d).all(|i| stride[i] >= dilation[i] * (o.kernel[i] - 1) + 1) {
+            return None;
+        }
         let load = if stride[d - 1] > 1 { APART } else { 1 };
         let whole = product(&counts).saturating_mul(product(&o.kernel)).saturating_mul(load);
         let of_axis = |i: usize| product(&counts[..=i]).saturating_mul(product(&shape[lead + i + 1..]));
