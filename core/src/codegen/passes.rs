@@ -2,7 +2,7 @@
 //! Out: the [`Kernel`] with its loops placed and its operations those of the target. [`super::compile`] runs the table.
 
 use super::axes::{Kernel, Stats};
-use super::opt::{Opt, heuristic, proposal};
+use super::opt::{Opt, heuristic, others, proposal};
 use super::reduce::LoopInfo;
 use super::{attention, digits, exp_below_max, late, live, matrix, reach, reduce, shared, stage};
 use crate::schedule::Ast;
@@ -22,6 +22,8 @@ pub struct Lowering<'a> {
     opts: Option<Vec<Opt>>,
     /// How many proposals of the heuristic were refused before.
     refused: usize,
+    /// Opts beside those that were chosen, where only the program tells which cost less.
+    pub(super) others: Vec<Vec<Opt>>,
     /// Work, counted before any opt.
     stats: Stats,
     /// The ids of ranges that go over the same elements under the same mask, a list for each mask.
@@ -98,7 +100,11 @@ pub static PASSES: [Pass; 21] = [
             if l.opts.is_none() && attention::is_one(&l.kernel) {
                 l.opts = Some(Vec::new());
             } else if l.opts.is_none() {
-                l.opts = Some(proposal(heuristic::choose(&l.kernel, l.target), l.refused));
+                let chosen = heuristic::choose(&l.kernel, l.target);
+                if l.refused == 0 {
+                    l.others = others::reordered(&l.kernel, l.target, &chosen);
+                }
+                l.opts = Some(proposal(chosen, l.refused));
             }
             Ok(())
         },
@@ -271,6 +277,7 @@ impl<'a> Lowering<'a> {
             target,
             opts: opts.map(<[Opt]>::to_vec),
             refused,
+            others: Vec::new(),
             stats: Stats::default(),
             masked: Vec::new(),
             loops: FxHashMap::default(),

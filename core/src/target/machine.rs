@@ -29,8 +29,9 @@ pub struct Machine {
     pub near: f64,
     /// Bytes of an operand that stay in the core's own caches from one run of a kernel to the next.
     pub kept: f64,
-    /// Cycles of copying a vector to a panel; the same under a mask; and under a mask where the panel is read once, at once.
-    pub copy: [f64; 3],
+    /// Cycles of copying a vector to a panel; the same under a mask; under a mask where the panel is read once, at once; and of a
+    /// vector of elements that were not side by side.
+    pub copy: [f64; 4],
     /// How many times as long a product takes whose operand's lines drive each other out of the first cache, with results below 2 MB,
     /// below 4 MB, and more.
     pub thrashing: [f64; 3],
@@ -84,7 +85,7 @@ impl Machine {
             padded: [0.2 * vector; 2],
             near: 0.0,
             kept: f64::from(4 << 20),
-            copy: [2.0, 5.0, 5.0],
+            copy: [2.0, 5.0, 5.0, 1.3 * lanes as f64],
             thrashing: [3.0; 3],
             columns_first: false,
             parallel_loads: false,
@@ -105,7 +106,7 @@ impl Machine {
             multiply_add: if lanes == 16 { 1.0 } else { 0.5 },
             broadcast: if lanes == 16 { 2.0 } else { 1.0 },
             guarded_load: 3.5,
-            copy: [0.5 * lanes as f64, 5.0, 0.8 * lanes as f64],
+            copy: [0.5 * lanes as f64, 5.0, 0.8 * lanes as f64, 0.8 * lanes as f64],
             thrashing: [1.19, 1.5, 1.8],
             columns_first: true,
             parallel_loads: true,

@@ -10,7 +10,7 @@ use crate::util::sort;
 use smallvec::SmallVec;
 
 /// Bytes of a panel: most of a second-level cache.
-const PANEL: usize = 768 << 10;
+pub(super) const PANEL: usize = 768 << 10;
 /// Bytes of what is read once a panel and still comes from a cache: a part of the last level.
 const NEAR: usize = 4 << 20;
 /// Lines of a first-level cache way by way: 64 sets of 8.
@@ -58,7 +58,7 @@ impl View<'_> {
         }
         let stride = |r: UOp| a.affine.stride(&self.k.g, r);
         let lanes = self.t.lanes as f64;
-        let [plain, gated, gated_once] = self.t.machine.copy;
+        let [plain, gated, gated_once, turned] = self.t.machine.copy;
         let gated = if self.reuse(a, tile) == 1 { gated_once } else { gated };
         Some(match stride(lane) {
             Some(s) if s == 1 || s == 2 && joined => {
@@ -68,6 +68,7 @@ impl View<'_> {
                     plain
                 }
             }
+            _ if joined && self.reuse(a, tile) == 1 && self.turns(a, tile) => turned,
             _ if self.reds.iter().any(|&r| stride(r) == Some(1)) => lanes * 1.3,
             _ => lanes * 3.0,
         })
@@ -83,10 +84,19 @@ impl View<'_> {
         let cycles = |joined: bool| Some(1.5 * vectors * self.copy_cost(a, tile, joined)? / reuse);
         let apart = Staged { read: vectors * far, copy: far * cycles(false)?, apart: true };
         if elems >= points {
+            // what is read once is copied only to be turned
+            let once = self.t.machine.parallel_loads
+                && self.reuse(a, tile) == 1
+                && self.inner.len() == 1
+                && !self.turns(a, tile);
+            if once {
+                return None;
+            }
             return Some(Staged { apart: false, ..apart });
         }
         let read = match tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) {
             Some(2) => 3.0,
+            _ if self.reuse(a, tile) == 1 && self.turns(a, tile) => 1.0,
             // windows that overlap are read across cache lines
             _ => 1.0 + (self.t.lanes * 4) as f64 / 64.0,
         };

@@ -1,7 +1,7 @@
 //! Chooses opts without trying any: [`choose`]. In: a kernel with settled loops, and a target. Out: a list of opts. Attention, rows, products
-//! of bytes, matrix tiles and GPU tiles have files of their own beside this one, picked by the kernel's role; here are contractions on
-//! vectors (every register tile is given a cost in cycles, from the loads and registers that it needs, and the cheapest is taken) and
-//! elementwise kernels (the vector axis along which loads and stores are contiguous).
+//! of bytes, matrix tiles, GPU tiles and elementwise kernels have files of their own beside this one, picked by the kernel's role; here are
+//! contractions on vectors: every register tile is given a cost in cycles, from the loads and registers that it needs, and the cheapest is
+//! taken.
 
 use super::{Level, Opt, Staging, chain, rows};
 use crate::analysis::{Affine, Role, affine};
@@ -28,7 +28,7 @@ pub(super) struct Access {
     pub(super) bytes: usize,
     /// Bytes of an element.
     pub(super) size: usize,
-    store: bool,
+    pub(super) store: bool,
 }
 
 impl Access {
@@ -103,6 +103,12 @@ pub fn choose(k: &Kernel, t: &Target) -> Vec<Opt> {
     opts
 }
 
+/// Bytes that memory is fetched ahead within.
+const PAGE: usize = 4096;
+/// Loads of lanes that are apart, which wait less for each other in one body than in the turns of a loop.
+const APART: usize = 64;
+/// Loads that are in one body anyway.
+const FEW: usize = 9;
 /// How much more a tile costs whose rows are far apart: they share sets of the caches, and no page.
 const FAR_ROWS: f64 = 1.05;
 
@@ -202,7 +208,7 @@ impl<'a> View<'a> {
     }
 
     /// Cost in vector-load units of reading one access over a tile.
-    fn access_cost(&self, a: &Access, tile: &Tile, lanes: usize) -> f64 {
+    pub(super) fn access_cost(&self, a: &Access, tile: &Tile, lanes: usize) -> f64 {
         let g = &self.k.g;
         let mut n = 1.0;
         for (r, f) in tile.ups.iter().filter_map(|&(r, f)| r.map(|r| (r, f))) {
@@ -234,7 +240,15 @@ impl<'a> View<'a> {
                 n * tile.vectors as f64 * if gate_cost > 1.0 { gated } else { 2.5 }
             }
             None if self.permutes(a, lane) && gate_cost == 1.0 => n * tile.vectors as f64 * 2.5,
-            _ => n * (tile.vectors * lanes) as f64 * if self.blocks && gate_cost > 1.0 { 5.0 } else { 1.5 * gate_cost },
+            _ => {
+                // lanes on pages of their own are as many streams from memory
+                let streams = a.affine.stride(g, lane).is_some_and(|s| s.unsigned_abs() as usize * a.size >= PAGE);
+                let streams =
+                    if self.gathers(lane) && streams && a.bytes as f64 > self.t.machine.kept { 2.0 } else { 1.0 };
+                let gated = if self.gathers(lane) && lanes == 16 { 2.0 } else { 5.0 };
+                let each = if self.blocks && gate_cost > 1.0 { gated } else { 1.5 * gate_cost };
+                n * (tile.vectors * lanes) as f64 * each * streams
+            }
         }
     }
 
@@ -245,8 +259,18 @@ impl<'a> View<'a> {
     }
 
     /// Are the lanes of a load vectors of neighbours, put in place by a permutation?
-    fn permutes(&self, a: &Access, lane: UOp) -> bool {
+    pub(super) fn permutes(&self, a: &Access, lane: UOp) -> bool {
         self.t.permutes && !a.store && a.near >> self.id(lane) & 1 == 1
+    }
+
+    /// Is all that a sum reads apart along an axis of the result, on a machine whose loads wait less for each other in one body?
+    fn gathers(&self, lane: UOp) -> bool {
+        let machine = self.t.machine.parallel_loads && self.outs.contains(&lane);
+        let turns = self.reds.iter().fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
+        machine
+            && turns >= FEW
+            && self.inner.len() == 1
+            && self.inner.iter().all(|a| a.affine.stride(&self.k.g, lane).is_some_and(|s| !(-1..=2).contains(&s)))
     }
 
     /// Cost of reading an access where it is, each step.
@@ -441,6 +465,7 @@ impl<'a> View<'a> {
         let useful = |r: UOp| (self.phases | self.inner.iter().fold(!0, |m, a| m & a.ranges)) >> self.id(r) & 1 == 0;
         for lane in lane_options {
             let max_vectors = match lane {
+                Some(l) if self.gathers(l) && self.len(l) >= lanes => 1,
                 Some(l) if self.len(l) >= lanes => {
                     // nothing to reuse: long runs of memory instead
                     let wide = self.blocks && self.outs.iter().all(|&r| r == l || !useful(r));
@@ -453,7 +478,7 @@ impl<'a> View<'a> {
             let mut others: Vec<UOp> = self.outs.iter().copied().filter(|&r| Some(r) != lane && useful(r)).collect();
             // windows of one operand share nothing, but the loads of several rows at once wait less for each other
             let pool = self.t.machine.parallel_loads && others.is_empty() && self.inner.iter().all(|a| a.gated != 0);
-            if pool && lane.is_some_and(|l| self.outs.contains(&l)) {
+            if pool && !lane.is_some_and(|l| self.gathers(l)) && lane.is_some_and(|l| self.outs.contains(&l)) {
                 others.extend(self.outs.iter().copied().rev().find(|&r| Some(r) != lane));
             }
             let mut widths: Vec<(usize, usize)> = (1..=max_vectors).map(|v| (v * lanes, v)).collect();
@@ -470,6 +495,11 @@ impl<'a> View<'a> {
             {
                 widths.retain(|w| w.0 < n);
                 widths.push((n, n.div_ceil(lanes))); // the last register is not full
+            }
+            // an axis as a whole, of which wide tiles would leave a part over
+            let whole = lane.filter(|&l| self.blocks && self.outs.contains(&l)).map_or(1, |l| self.len(l) / lanes);
+            if (5..=7).contains(&whole) && lane.is_some_and(|l| self.len(l) == whole * lanes && !self.gathers(l)) {
+                widths.push((whole * lanes, whole));
             }
             let wide = |l: UOp| self.outs.contains(&l) && self.len(l) >= 256 * lanes;
             if others.is_empty() && lane.is_some_and(wide) {
@@ -515,7 +545,7 @@ impl<'a> View<'a> {
         opts.extend(constants.map(|s| Opt::Stage(copy(s))));
     }
 
-    fn lane(&self, l: UOp, width: usize, opts: &mut Vec<Opt>) {
+    pub(super) fn lane(&self, l: UOp, width: usize, opts: &mut Vec<Opt>) {
         let vectors = width / self.t.lanes;
         let overlaps = self.blocks && self.outs.contains(&l) && self.len(l) >= width;
         if !self.len(l).is_multiple_of(width) && !overlaps {
@@ -565,6 +595,13 @@ impl<'a> View<'a> {
             opts.push(Opt::unroll(self.id(r), self.len(r)));
             return;
         }
+        let turns: usize = self.reds.iter().map(|&r| self.len(r)).product();
+        if turns * accs <= APART && tile.lane.is_some_and(|l| self.gathers(l)) {
+            opts.extend(
+                self.reds.iter().rev().filter(|&&r| self.len(r) > 1).map(|&r| Opt::unroll(self.id(r), self.len(r))),
+            );
+            return;
+        }
         for &r in self.reds.iter().rev() {
             let n = self.len(r);
             if Some(r) == tile.lane {
@@ -587,97 +624,5 @@ impl<'a> View<'a> {
             }
             break;
         }
-    }
-
-    fn elementwise(&self, opts: &mut Vec<Opt>) {
-        let lanes = self.t.lanes;
-        let cost = |r: UOp| -> f64 {
-            let at = |a: &Access| match a.affine.stride(&self.k.g, r) {
-                Some(0) if a.ranges >> self.id(r) & 1 == 0 => 0.1,
-                Some(1) => 1.0,
-                None if self.permutes(a, r) => 2.0,
-                // a vector of neighbours, turned round
-                Some(-1) if self.t.permutes && !a.store => 2.0,
-                _ => lanes as f64 * if a.store { 2.0 } else { 1.0 },
-            };
-            let waste = self.len(r).div_ceil(lanes) as f64 * lanes as f64 / self.len(r) as f64;
-            self.inner.iter().chain(&self.store).map(at).sum::<f64>() * waste
-        };
-        let walk = self.k.ranges_of(AxisKind::Walk).first().map(|&w| self.id(w));
-        if walk.is_none() && self.turn(opts) {
-            return;
-        }
-        // lanes that go to places of their own one by one are no gain
-        let to = self.k.g.src_at(self.k.store(), 0);
-        let indirect = walk.is_some() || self.k.g.reachable(&[to]).iter().any(|&u| self.k.g.op(u) == Op::Load);
-        let places = |r: UOp| !indirect || self.store_stride(r).is_some();
-        let options = self.outs.iter().copied().filter(|&r| self.len(r) > 1 && places(r));
-        let best = options.min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
-        let best = best.filter(|&r| cost(r) < (lanes * (self.inner.len() + 1)) as f64);
-        if let Some(walk) = walk.filter(|_| !self.t.has_local) {
-            return self.walk(walk, best, opts);
-        }
-        let Some(best) = best else { return };
-        let n = self.len(best);
-        let vectors = if self.t.has_local {
-            1
-        } else if n.is_multiple_of(lanes * 2) {
-            2
-        } else {
-            1
-        };
-        self.lane(best, vectors * lanes, opts);
-    }
-
-    /// A processor's turns one after the other: what is stored in a turn and read in the next takes its time, which other rows
-    /// fill. Inside of the walk there is a row's part, as long as there are parts for all threads.
-    fn walk(&self, walk: u8, lane: Option<UOp>, opts: &mut Vec<Opt>) {
-        const CHAINS: usize = 4;
-        let fits = |n: usize, f: usize| (1..=f).rev().find(|&f| n.is_multiple_of(f)).unwrap_or(1);
-        let Some(lane) = lane else {
-            let rows = self.outs.iter().copied().max_by_key(|&r| self.len(r));
-            let Some((r, f)) = rows.map(|r| (r, fits(self.len(r), CHAINS))).filter(|x| x.1 > 1) else { return };
-            return opts.push(Opt::upcast(self.id(r), f));
-        };
-        let lanes = self.t.lanes;
-        let vectors = self.len(lane).div_ceil(lanes);
-        let wide = if self.len(lane).is_multiple_of(lanes) { fits(vectors, CHAINS) } else { 1 };
-        self.lane(lane, wide * lanes, opts);
-        let (left, rows) = (vectors / wide, self.outs.iter().filter(|&&r| self.id(r) < walk).map(|&r| self.len(r)));
-        let parts = self.t.threads.div_ceil(rows.product::<usize>().max(1));
-        let parts = (parts..=left).find(|&p| left.is_multiple_of(p)).unwrap_or(left).max(1);
-        if self.id(lane) > walk && parts < left && left / parts > 1 {
-            opts.push(Opt::split(self.id(lane), left / parts));
-        }
-    }
-
-    /// A transposition: lanes along what is contiguous in what is read, registers along what is contiguous in what is written,
-    /// in squares that few pages hold.
-    fn turn(&self, opts: &mut Vec<Opt>) -> bool {
-        const ROWS: usize = 8;
-        const PAGES: usize = 256;
-        let stride = |a: &Access, r: UOp| a.affine.stride(&self.k.g, r);
-        let Some(store) = self.store.as_ref().filter(|a| self.blocks && self.t.permutes && a.gated == 0) else {
-            return false;
-        };
-        let long = |r: &UOp| self.len(*r) >= 2 * ROWS;
-        let to = self.outs.iter().copied().filter(long).find(|&r| stride(store, r) == Some(1));
-        let from = self.outs.iter().copied().filter(long).find(|&r| {
-            Some(r) != to
-                && self.inner.iter().all(|a| stride(a, r) == Some(1) || a.ranges >> self.id(r) & 1 == 0)
-                && self.inner.iter().any(|a| stride(a, r) == Some(1) && to.is_some_and(|t| stride(a, t) != Some(0)))
-        });
-        let (Some(to), Some(from)) = (to, from) else { return false };
-        let width = if self.len(from) >= 16 { 16 } else { 8 };
-        opts.push(Opt::upcast(self.id(to), ROWS));
-        opts.push(Opt::lane(self.id(from), width));
-        let rows = self.len(to).div_ceil(ROWS);
-        // lanes as long as the axis leave no loop to change places with
-        let loops = self.len(from) > width && self.outs.len() == 2;
-        if rows > 2 * PAGES / ROWS && self.id(from) < self.id(to) && loops {
-            opts.push(Opt::split(self.id(to), PAGES / ROWS));
-            opts.push(Opt::swap(self.id(from), self.id(to)));
-        }
-        true
     }
 }

@@ -2,6 +2,7 @@
 //! before reads at the next. Out: the axis whose taps go into one body, so that each row is loaded once, and the copy (`stage`) of what
 //! lies under a mask. For machines whose emitter shares such loads (`render/linear/share.rs`).
 
+use super::block::PANEL;
 use super::heuristic::{Access, Tile, View};
 use super::{Level, Opt, Staging};
 use crate::uop::UOp;
@@ -12,41 +13,90 @@ const BODY: usize = 128;
 /// Windows of so many rows are repeated as a whole anyway.
 const FEW: usize = 3;
 
+/// A window that slides over the rows of a tile.
+#[derive(Clone, Copy)]
+pub(super) struct Slide {
+    /// The axis of the reduction along which it slides.
+    pub(super) taps: UOp,
+    /// Rows of the tile along it, one of them too.
+    pub(super) rows: usize,
+    /// Taps from a row to the next.
+    step: usize,
+    /// The lanes are side by side in a copy only.
+    turned: bool,
+}
+
 impl View<'_> {
-    /// Of a product: the axis of a reduction along which a window of `a` slides over the rows of a tile, if no other tile reads these.
-    /// And how many rows there are, one of them too.
-    pub(super) fn sliding_rows(&self, a: &Access, tile: &Tile) -> Option<(UOp, usize)> {
+    /// Of a product: the window of `a` that slides over the rows of a tile, if no other tile reads these.
+    pub(super) fn sliding_rows(&self, a: &Access, tile: &Tile) -> Option<Slide> {
         let lane = tile.lane.filter(|l| self.blocks && self.shares_loads() && self.outs.contains(l))?;
         let stride = |r: UOp| a.affine.stride(&self.k.g, r).filter(|&s| s > 0);
         let up = |r: UOp| tile.ups.iter().find(|u| u.0 == Some(r)).map_or(1, |u| u.1);
         let alone =
             self.reuse(a, tile) == 1 && tile.ups.iter().all(|u| u.1 == 1 || u.0.is_some_and(|r| a.has(self.id(r))));
-        if self.inner.len() != 2 || a.constant || stride(lane) != Some(1) || !alone {
+        let turned = self.is_turned(a, tile);
+        if self.inner.len() != 2 || a.constant || !(stride(lane) == Some(1) || turned) || !alone {
             return None;
         }
-        let along = |r: UOp| self.reds.iter().copied().find(|&x| stride(x).is_some() && stride(x) == stride(r));
-        let rows = self.outs.iter().filter(|&&r| r != lane).filter_map(|&r| Some((along(r)?, up(r))));
-        rows.max_by_key(|x| x.1).filter(|x| self.len(x.0) > FEW)
+        let along = |r: UOp| {
+            let steps = |x: UOp| stride(r).zip(stride(x)).filter(|(s, x)| s % x == 0).map(|(s, x)| (s / x) as usize);
+            self.reds.iter().find_map(|&x| Some((x, steps(x).filter(|&n| n < self.len(x))?)))
+        };
+        let slides = self.outs.iter().filter(|&&r| r != lane).filter_map(|&r| {
+            let (taps, step) = along(r)?;
+            Some(Slide { taps, rows: up(r), step, turned })
+        });
+        slides.max_by_key(|s| s.rows).filter(|s| self.len(s.taps) > FEW)
+    }
+
+    /// Are the lanes further apart in `a` than all that a tap reaches, so that a copy of it puts them side by side?
+    pub(super) fn is_turned(&self, a: &Access, tile: &Tile) -> bool {
+        let stride = |r: UOp| a.affine.stride(&self.k.g, r);
+        let reach = self.reds.iter().map(|&r| stride(r).map(|s| s.saturating_mul(self.len(r) as i64)));
+        let reach = reach.max().flatten();
+        tile.lane.and_then(stride).zip(reach).is_some_and(|(s, reach)| s > 2 && s >= reach)
+    }
+
+    /// How many elements that lie side by side a window reads as it slides along its row: where they fill vectors, a copy is turned in
+    /// registers, and not element by element.
+    fn row_of(&self, a: &Access, tile: &Tile) -> usize {
+        let stride = |r: UOp| a.affine.stride(&self.k.g, r);
+        let Some(taps) = self.reds.iter().find(|&&r| stride(r) == Some(1)).map(|&r| self.len(r)) else { return 0 };
+        let slides = self.outs.iter().filter(|&&r| Some(r) != tile.lane);
+        let steps = slides.filter_map(|&r| Some((usize::try_from(stride(r)?).ok()?, self.len(r))));
+        taps + steps.filter(|x| x.0 > 0 && x.0 < taps).map(|x| x.0 * (x.1 - 1)).sum::<usize>()
+    }
+
+    /// Does a copy turn vectors of `a` in registers?
+    pub(super) fn turns(&self, a: &Access, tile: &Tile) -> bool {
+        self.is_turned(a, tile) && self.row_of(a, tile) >= tile.width
     }
 
     /// What loading such rows costs in each step: where they are, and from a copy, which has no masks. Without masks each row is loaded
     /// once, if all taps are in the loop's body and there are registers for the rows.
     pub(super) fn sliding_cost(&self, a: &Access, tile: &Tile) -> Option<[f64; 2]> {
-        let (r, rows) = self.sliding_rows(a, tile)?;
+        let slide = self.sliding_rows(a, tile)?;
         let all: usize = tile.ups.iter().map(|u| u.1).product();
-        let (taps, width) = (self.len(r), tile.width.min(self.t.lanes));
+        let (taps, rows, width) = (self.len(slide.taps), slide.rows, tile.width.min(self.t.lanes));
         // a load is a whole cycle where a multiply-add is, and there are two lines for most of them
         let whole = if width == self.t.lanes { 2.0 * self.t.machine.multiply_add } else { 1.0 };
-        let each = (all * tile.vectors) as f64 * whole * (1.0 + (width * 4) as f64 / 64.0);
-        let once = if self.shares(tile, r) { (rows + taps - 1) as f64 / (rows * taps) as f64 } else { 1.0 };
+        let lines = if slide.turned { 1.0 } else { 1.0 + (width * 4) as f64 / 64.0 };
+        let each = (all * tile.vectors) as f64 * whole * lines;
+        let read = ((rows - 1) * slide.step + taps).min(rows * taps);
+        let once = if self.shares(tile, slide.taps) { read as f64 / (rows * taps) as f64 } else { 1.0 };
         let rounded_up = width == self.t.lanes && tile.lane.is_some_and(|l| self.len(l) < tile.width);
-        Some([if a.gated != 0 || rounded_up { each } else { once * each }, once * each])
+        let there = match () {
+            () if slide.turned => self.access_cost(a, tile, self.t.lanes),
+            () if a.gated != 0 || rounded_up => each,
+            () => once * each,
+        };
+        Some([there, once * each])
     }
 
     /// The axis whose taps share the rows of a tile, if any do.
     pub(super) fn shared_rows(&self, tile: &Tile) -> Option<UOp> {
         let slides = self.inner.iter().find_map(|a| self.sliding_rows(a, tile));
-        slides.filter(|s| s.1 > 1 && self.shares(tile, s.0)).map(|s| s.0)
+        slides.filter(|s| s.rows > 1 && self.shares(tile, s.taps)).map(|s| s.taps)
     }
 
     /// Pages, which have no such machine, do not download what follows from it.
@@ -77,10 +127,12 @@ impl View<'_> {
     }
 
     /// Where a copy of what one tile alone reads is made, and how many elements are copied in all. The tiles along an axis whose windows
-    /// overlap share a copy, if it takes no more than three quarters of a first-level cache.
+    /// overlap share a copy, if it takes no more than three quarters of a first-level cache; of the second one where it is turned, which
+    /// takes longer than to fetch what is copied from there.
     pub(super) fn copied_once(&self, a: &Access, tile: &Tile) -> (Level, usize) {
         let loops: Vec<UOp> = self.outs.iter().copied().filter(|&r| self.tiles_of(r, tile) > 1).collect();
-        let near = self.t.machine.prices.caches[0].0 as usize / a.size * 3 / 4;
+        let first = self.t.machine.prices.caches[0].0 as usize * 3 / 4;
+        let near = if self.is_turned(a, tile) { PANEL } else { first } / a.size;
         // elements that are copied in all, if the copies are made inside of the first `i` loops
         let copied = |i: usize| {
             let (_, elems) = self.panel(a, tile, &loops[i..]);

@@ -1,0 +1,100 @@
+//! Kernels without reductions: the vector axis along which loads and stores are contiguous, squares for what is turned, and chains side by
+//! side for loops whose turns follow each other. In: such a kernel as the cost model sees it. Out: its opts.
+
+use super::Opt;
+use super::heuristic::{Access, View};
+use crate::uop::{AxisKind, Op, UOp};
+
+impl View<'_> {
+    pub(super) fn elementwise(&self, opts: &mut Vec<Opt>) {
+        let lanes = self.t.lanes;
+        let cost = |r: UOp| -> f64 {
+            let at = |a: &Access| match a.affine.stride(&self.k.g, r) {
+                Some(0) if a.ranges >> self.id(r) & 1 == 0 => 0.1,
+                Some(1) => 1.0,
+                None if self.permutes(a, r) => 2.0,
+                // a vector of neighbours, turned round
+                Some(-1) if self.t.permutes && !a.store => 2.0,
+                _ => lanes as f64 * if a.store { 2.0 } else { 1.0 },
+            };
+            let waste = self.len(r).div_ceil(lanes) as f64 * lanes as f64 / self.len(r) as f64;
+            self.inner.iter().chain(&self.store).map(at).sum::<f64>() * waste
+        };
+        let walk = self.k.ranges_of(AxisKind::Walk).first().map(|&w| self.id(w));
+        if walk.is_none() && self.turn(opts) {
+            return;
+        }
+        // lanes that go to places of their own one by one are no gain
+        let to = self.k.g.src_at(self.k.store(), 0);
+        let indirect = walk.is_some() || self.k.g.reachable(&[to]).iter().any(|&u| self.k.g.op(u) == Op::Load);
+        let places = |r: UOp| !indirect || self.store_stride(r).is_some();
+        let options = self.outs.iter().copied().filter(|&r| self.len(r) > 1 && places(r));
+        let best = options.min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
+        let best = best.filter(|&r| cost(r) < (lanes * (self.inner.len() + 1)) as f64);
+        if let Some(walk) = walk.filter(|_| !self.t.has_local) {
+            return self.walk(walk, best, opts);
+        }
+        let Some(best) = best else { return };
+        let n = self.len(best);
+        let vectors = if self.t.has_local {
+            1
+        } else if n.is_multiple_of(lanes * 2) {
+            2
+        } else {
+            1
+        };
+        self.lane(best, vectors * lanes, opts);
+    }
+
+    /// A processor's turns one after the other: what is stored in a turn and read in the next takes its time, which other rows
+    /// fill. Inside of the walk there is a row's part, as long as there are parts for all threads.
+    fn walk(&self, walk: u8, lane: Option<UOp>, opts: &mut Vec<Opt>) {
+        const CHAINS: usize = 4;
+        let fits = |n: usize, f: usize| (1..=f).rev().find(|&f| n.is_multiple_of(f)).unwrap_or(1);
+        let Some(lane) = lane else {
+            let rows = self.outs.iter().copied().max_by_key(|&r| self.len(r));
+            let Some((r, f)) = rows.map(|r| (r, fits(self.len(r), CHAINS))).filter(|x| x.1 > 1) else { return };
+            return opts.push(Opt::upcast(self.id(r), f));
+        };
+        let lanes = self.t.lanes;
+        let vectors = self.len(lane).div_ceil(lanes);
+        let wide = if self.len(lane).is_multiple_of(lanes) { fits(vectors, CHAINS) } else { 1 };
+        self.lane(lane, wide * lanes, opts);
+        let (left, rows) = (vectors / wide, self.outs.iter().filter(|&&r| self.id(r) < walk).map(|&r| self.len(r)));
+        let parts = self.t.threads.div_ceil(rows.product::<usize>().max(1));
+        let parts = (parts..=left).find(|&p| left.is_multiple_of(p)).unwrap_or(left).max(1);
+        if self.id(lane) > walk && parts < left && left / parts > 1 {
+            opts.push(Opt::split(self.id(lane), left / parts));
+        }
+    }
+
+    /// A transposition: lanes along what is contiguous in what is read, registers along what is contiguous in what is written,
+    /// in squares that few pages hold.
+    fn turn(&self, opts: &mut Vec<Opt>) -> bool {
+        const ROWS: usize = 8;
+        const PAGES: usize = 256;
+        let stride = |a: &Access, r: UOp| a.affine.stride(&self.k.g, r);
+        let Some(store) = self.store.as_ref().filter(|a| self.blocks && self.t.permutes && a.gated == 0) else {
+            return false;
+        };
+        let long = |r: &UOp| self.len(*r) >= 2 * ROWS;
+        let to = self.outs.iter().copied().filter(long).find(|&r| stride(store, r) == Some(1));
+        let from = self.outs.iter().copied().filter(long).find(|&r| {
+            Some(r) != to
+                && self.inner.iter().all(|a| stride(a, r) == Some(1) || a.ranges >> self.id(r) & 1 == 0)
+                && self.inner.iter().any(|a| stride(a, r) == Some(1) && to.is_some_and(|t| stride(a, t) != Some(0)))
+        });
+        let (Some(to), Some(from)) = (to, from) else { return false };
+        let width = if self.len(from) >= 16 { 16 } else { 8 };
+        opts.push(Opt::upcast(self.id(to), ROWS));
+        opts.push(Opt::lane(self.id(from), width));
+        let rows = self.len(to).div_ceil(ROWS);
+        // lanes as long as the axis leave no loop to change places with
+        let loops = self.len(from) > width && self.outs.len() == 2;
+        if rows > 2 * PAGES / ROWS && self.id(from) < self.id(to) && loops {
+            opts.push(Opt::split(self.id(to), PAGES / ROWS));
+            opts.push(Opt::swap(self.id(from), self.id(to)));
+        }
+        true
+    }
+}
