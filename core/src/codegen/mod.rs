@@ -148,7 +148,7 @@ mod tests {
         for t in [Target::x86(Isa::Avx2, 1), Target::wasm(false, 1), Target::wgsl("webgpu")] {
             let mut opts = usize::MAX;
             for refused in 0..=opt::LAST_PROPOSAL {
-                let p = lower(&ast, &t, None, refused, &mut None).unwrap();
+                let (p, _) = lower(&ast, &t, None, refused, &mut None).unwrap();
                 assert_eq!(p.refused, refused);
                 assert!(p.opts.len() <= opts, "{:?}", p.opts);
                 opts = p.opts.len();
