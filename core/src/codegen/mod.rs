@@ -49,7 +49,9 @@ type Watch<'a> = dyn FnMut(&Pass, &Lowering<'_>) + 'a;
 
 fn proposed(ast: &Ast, t: &Target, opts: Option<&[Opt]>, mut watch: Option<&mut Watch<'_>>) -> Result<Program> {
     let first = match lower(ast, t, opts, 0, &mut watch) {
-        Ok((p, others)) => return Ok(cheapest(ast, t, p, others, &mut watch)),
+        // pages would have to download the cost model for it
+        Ok((p, others)) if cfg!(any(feature = "x86", test)) => return Ok(cheapest(ast, t, p, others, &mut watch)),
+        Ok((p, _)) => return Ok(p),
         // how long loops may be is for the scheduler to see to
         Err(e) if opts.is_none() && !matches!(e, Error::Turns { .. }) => e,
         Err(e) => return Err(e),

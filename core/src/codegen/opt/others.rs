@@ -3,7 +3,7 @@
 //!
 //! A condition on a loop, as where tensors are joined or padded, costs a branch or a mask in each turn of the loops inside. If the loop is
 //! the innermost one, its first and last turns get code of their own (`codegen/borders.rs`), and what only these turns compute is in
-//! that code alone; but then memory is gone through in larger steps.
+//! that code alone; but then memory is gone through in larger steps. For x86 so far: a page would have to download the cost model.
 
 use super::{Opt, Part};
 use crate::analysis::Role;
@@ -17,7 +17,8 @@ const MOST: usize = 2;
 /// Opts beside the chosen ones: a loop that conditions are about becomes the innermost one.
 pub(in crate::codegen) fn reordered(k: &Kernel, t: &Target, chosen: &[Opt]) -> Vec<Vec<Opt>> {
     let g = &k.g;
-    if t.has_local || k.role != Role::Elementwise || chosen.iter().any(|o| matches!(o, Opt::Swap { .. })) {
+    let built = cfg!(any(feature = "x86", test)) && t.memory_operands;
+    if !built || t.has_local || k.role != Role::Elementwise || chosen.iter().any(|o| matches!(o, Opt::Swap { .. })) {
         return Vec::new();
     }
     let part = |id: u8, part: Part| chosen.iter().find(|o| o.axis() == Some(id)).and_then(|o| o.cuts(part));
