@@ -3,6 +3,7 @@
 //! contractions on vectors: every register tile is given a cost in cycles, from the loads and registers that it needs, and the cheapest is
 //! taken.
 
+use super::block::PANEL;
 use super::{Level, Opt, Staging, chain, rows};
 use crate::analysis::{Affine, Role, affine};
 use crate::codegen::axes::Kernel;
@@ -496,9 +497,14 @@ impl<'a> View<'a> {
                 widths.retain(|w| w.0 < n);
                 widths.push((n, n.div_ceil(lanes))); // the last register is not full
             }
-            // an axis as a whole, of which wide tiles would leave a part over
+            // an axis as a whole, of which wide tiles would leave a part over; few rows share its panel, which therefore has to be near
             let whole = lane.filter(|&l| self.blocks && self.outs.contains(&l)).map_or(1, |l| self.len(l) / lanes);
-            if (5..=7).contains(&whole) && lane.is_some_and(|l| self.len(l) == whole * lanes && !self.gathers(l)) {
+            let steps = self.reds.iter().fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
+            let near = steps.saturating_mul(whole * lanes * 4) <= PANEL / 2;
+            if (5..=7).contains(&whole)
+                && near
+                && lane.is_some_and(|l| self.len(l) == whole * lanes && !self.gathers(l))
+            {
                 widths.push((whole * lanes, whole));
             }
             let wide = |l: UOp| self.outs.contains(&l) && self.len(l) >= 256 * lanes;
