@@ -323,6 +323,14 @@ mod tests {
     }
 
     #[test]
+    fn an_axis_is_wide_as_a_whole_where_its_panel_is_near() {
+        let t = Target::x86(Isa::Avx512, 1);
+        let width = |k: usize| matmul(63, k, 112, &[2], &t).iter().find_map(|o| o.cuts(Part::Lane));
+        assert_eq!(width(144), Some(112));
+        assert!(width(2304) < Some(112));
+    }
+
+    #[test]
     fn images_of_a_batch_come_one_by_one() {
         // strips of a 1x1 convolution's columns go outside of all else, unless all images together fit into no cache
         let columns_first = |images: usize| {
