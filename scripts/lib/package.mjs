@@ -1,7 +1,8 @@
-// Building the npm package: wasm module, TypeScript, licence files, tarball; and putting the tarball into a project.
+// Building the npm package: wasm module, TypeScript, licence files, guides, tarball; and putting the tarball into a project.
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { makeFactories } from "./bindings.mjs";
+import { guides } from "./docs.mjs";
 import { inLines } from "./lines.mjs";
 import { checkNotices } from "./notices.mjs";
 import { Failure, output, root, run } from "./run.mjs";
@@ -224,6 +225,7 @@ export async function buildPackage() {
   await bundle(join(source, "dist"));
   checkNotices();
   for (const name of ["LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY-NOTICES.txt"]) cpSync(join(root, name), join(source, name));
+  guides(join(source, "docs"));
   const folder = join(root, "dist");
   mkdirSync(folder, { recursive: true });
   output("npm", ["pack", "--loglevel=error", "--pack-destination", folder], { cwd: source });

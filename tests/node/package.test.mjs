@@ -1,7 +1,7 @@
 // The packed package in Node: what it holds, and that it starts.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { readFileSync, readdirSync } from "node:fs";
+import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";
 import { GradloomError, Tensor, devices, init, load, memory, probeWebGpu, version } from "gradloom";
 
@@ -19,7 +19,20 @@ test("the package has no run-time dependency and no install script", () => {
 
 test("the licences are in it, and no source", () => {
   const names = readdirSync(folder).sort();
-  assert.deepEqual(names, ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "THIRD-PARTY-NOTICES.txt", "dist", "package.json"]);
+  assert.deepEqual(names, ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "THIRD-PARTY-NOTICES.txt", "dist", "docs", "package.json"]);
+});
+
+test("the guides are in it, and lead to each other", () => {
+  const guides = readdirSync(new URL("docs", folder)).sort();
+  assert.deepEqual(guides, readdirSync(new URL("../../docs/guide", import.meta.url)).sort());
+  for (const name of guides) {
+    const text = readFileSync(new URL(`docs/${name}`, folder), "utf8");
+    assert.ok(text.startsWith("# ") || text.startsWith("<!--"), name);
+    for (const [, to] of text.matchAll(/\]\(([^)#\s]+)/g)) {
+      assert.ok(/^https?:/.test(to) || existsSync(new URL(`docs/${to}`, folder)), `${name} leads to ${to}`);
+    }
+    assert.doesNotMatch(text, /<!-- table:/, name);
+  }
 });
 
 test("maps lead from the scripts to the sources, which are in them", () => {
@@ -55,6 +68,9 @@ test("every export names a file", () => {
   for (const entry of Object.values(manifest.exports).flatMap((value) => (typeof value === "string" ? [value] : Object.values(value)))) {
     assert.ok(readFileSync(new URL(entry, folder)).length > 0, entry);
   }
+  // whoever serves the modules from elsewhere imports their addresses, and asks for a part ahead of time by its name
+  const modules = readdirSync(new URL("dist/pkg", folder)).filter((name) => name.endsWith(".wasm"));
+  assert.deepEqual(modules.filter((name) => !manifest.exports[`./${name}`]), []);
 });
 
 test("it starts in Node and says that there is no WebGPU", async () => {

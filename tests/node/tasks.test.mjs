@@ -3,9 +3,10 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { GradloomError, init, memory } from "gradloom";
-import { classify, detect, detectFaces, detectText, embed, fileType, midi, notes, open, readText } from "gradloom/tasks";
-import { removeBackground, similar, stylize, transcribe, unload, upscale, vad } from "gradloom/tasks";
+import { chat, classify, detect, detectFaces, detectText, embed, fileType, midi, notes, open, readText } from "gradloom/tasks";
+import { removeBackground, segment, similar, stylize, transcribe, unload, upscale, vad } from "gradloom/tasks";
 import { nms, toBoxes } from "gradloom/vision";
+import { model as onnx } from "../bench/browser/onnx.mjs";
 import { leftOut } from "../lib/left_out.mjs";
 import { readNpz } from "../lib/npz.mjs";
 
@@ -84,6 +85,40 @@ test("removeBackground: the person stays", async () => {
   close(mask, want, 2e-3, "mask");
   mask.forEach((m, i) => assert.ok(Math.abs(got.data[4 * i + 3] - 255 * m) <= 1));
   assert.deepEqual([...got.data.subarray(0, 3)], [...source.data.subarray(0, 3)]);
+});
+
+test("segment: the person and what is around", async () => {
+  const input = first(await arrays("selfie_segmentation", "input"));
+  const want = first(await arrays("selfie_segmentation", "expected")).data;
+  const source = picture(input, (v) => v * 255, { layout: "nhwc" });
+  const using = { model: new URL("selfie_segmentation/segment.json", folder), device: "wasm" };
+  const { width, height, classes, segments } = await segment(source, using);
+  assert.deepEqual([width, height], [256, 256]);
+  // pixels that are nearly as likely to be one as the other may be either
+  classes.forEach((c, i) => assert.ok(c === Number(want[i] > 0.5) || Math.abs(want[i] - 0.5) < 2e-3, `pixel ${i}: ${c}, ${want[i]}`));
+  const people = classes.reduce((sum, c) => sum + c, 0) / classes.length;
+  assert.ok(people > 0.05 && people < 0.95, `${people}`);
+  const named = Object.fromEntries(segments.map(({ label, share }) => [label, share]));
+  assert.deepEqual(named, { background: 1 - people, person: people });
+  assert.ok(segments[0].share >= segments[1].share);
+  await assert.rejects(segment(source, { ...using, model: recipe("selfie_segmentation") }), { code: "E_VALUE", message: /removeBackground, not for segment/ });
+});
+
+test("segment: the likeliest of several classes", async () => {
+  // a model that gives what it is given: its classes are how red, green and blue a pixel is
+  const file = onnx({ x: { shape: [1, 3, 4, 4], dtype: "float32" } }, {}, [["Relu", ["x"], "y"]], [1, 3, 4, 4]);
+  const model = `data:application/octet-stream;base64,${Buffer.from(file).toString("base64")}`;
+  const text = { task: "segment", model, name: "colours", license: "CC0-1.0", image: { size: 4 }, labels: ["red", "green", "blue"] };
+  const source = { data: new Uint8ClampedArray(4 * 8 * 6), width: 8, height: 6 };
+  // a blue half and a green one, and a red corner of what is left
+  for (let at = 0; at < 48; at += 1) source.data.set([0, at % 8 < 4 ? 0 : 200, at % 8 < 4 ? 200 : 0, 255], 4 * at);
+  const using = { model: `data:application/json,${encodeURIComponent(JSON.stringify(text))}`, device: "wasm" };
+  const { width, height, classes, segments } = await segment(source, using);
+  assert.deepEqual([width, height, classes.length], [8, 6, 48]);
+  classes.forEach((c, at) => at % 8 < 3 && assert.equal(c, 2, `pixel ${at}`));
+  classes.forEach((c, at) => at % 8 > 4 && assert.equal(c, 1, `pixel ${at}`));
+  assert.deepEqual(segments.map(({ label }) => label).sort(), ["blue", "green"]);
+  assert.ok(Math.abs(segments.reduce((sum, { share }) => sum + share, 0) - 1) < 1e-9);
 });
 
 test("upscale: at once, and in tiles without seams", async () => {
@@ -266,6 +301,24 @@ test("embed and similar: sentences", async () => {
   assert.equal(found[0].index, 1);
   assert.ok(found[0].score > found[1].score + 0.2);
   await assert.rejects(embed("one", using("minilm_l6_v2")), { code: "E_VALUE" });
+});
+
+test("chat: verses, as the model goes on", async () => {
+  const { LLM } = await import("gradloom/llm");
+  const messages = [{ role: "user", content: "The LORD is my shepherd;" }];
+  const llm = await LLM.load(new URL("verses/verses-q8_0.gguf", folder), { device: "wasm" });
+  let want = "";
+  for await (const piece of llm.chat(messages, { maxTokens: 20 })) want += piece;
+  llm.dispose();
+  const [heard, told] = [[], []];
+  const how = using("verses", { maxTokens: 20, onText: (text) => void heard.push(text), onModel: ({ name }) => void told.push(name) });
+  assert.equal(await chat("The LORD is my shepherd;", how), want);
+  assert.ok(heard.length > 5 && heard.join("") === want, `${heard}`);
+  assert.equal(await chat(messages, how), want);
+  assert.deepEqual(told, ["verses"], "the second call found it loaded");
+  await assert.rejects(chat(messages, using("magika")), { code: "E_VALUE", message: /fileType, not for chat/ });
+  await assert.rejects(chat(messages, {}), { code: "E_VALUE", message: /needs the address of a recipe/ });
+  await assert.rejects(chat(messages, { ...how, signal: AbortSignal.abort() }), { name: "AbortError" });
 });
 
 test("detectFaces: as MediaPipe's port for Python has them", async () => {

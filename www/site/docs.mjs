@@ -2,6 +2,7 @@
 // search looks through.
 import MarkdownIt from "markdown-it";
 import { readFileSync, readdirSync } from "node:fs";
+import { included } from "../../scripts/lib/docs.mjs";
 import { highlight } from "../src/highlight.js";
 import { apiPages } from "./api.mjs";
 import { escape, page } from "./shell.mjs";
@@ -15,6 +16,7 @@ const GUIDES = [
   ["training", "docs/guide/training.md", "Training"],
   ["importing", "docs/guide/importing.md", "Importing models"],
   ["export", "docs/guide/export.md", "Compiling ahead of time"],
+  ["tasks", "docs/guide/tasks.md", "Tasks"],
   ["language", "docs/guide/language.md", "Language models"],
   ["memory", "docs/guide/memory.md", "Memory"],
   ["devices", "docs/guide/devices.md", "Devices"],
@@ -34,17 +36,6 @@ const PROJECT = [
 ];
 
 const slug = (text) => text.toLowerCase().replace(/<[^>]+>|&\w+;/g, "").replace(/[^\w]+/g, "-").replace(/^-|-$/g, "");
-
-/** Tables of `docs/performance.md` that a page includes by `<!-- table: HEADING -->`, so that no number is written twice. */
-function included(text) {
-  return text.replace(/<!-- table: (.+) -->/g, (_, heading) => {
-    const measured = read("docs/performance.md");
-    const at = measured.indexOf(`${heading}\n`);
-    const table = /(?:^\|.*\n)+/m.exec(measured.slice(at));
-    if (at < 0 || !table) throw new Error(`docs/performance.md has no table below ${heading}`);
-    return table[0];
-  });
-}
 
 /** Addresses of files of the repository become those of the site's pages, where there are such. */
 function address(to) {

@@ -1,7 +1,7 @@
 // configs: default, no-webgpu
 // Tasks in a page: a canvas in, a canvas out; models by the address of their recipes.
 import { init } from "gradloom";
-import { fileType, removeBackground, stylize, unload, vad } from "gradloom/tasks";
+import { chat, fileType, removeBackground, segment, stylize, unload, vad } from "gradloom/tasks";
 import { assert, assertClose, assertEqual, fetchBytes, params, test } from "harness";
 import { readNpz } from "npz";
 
@@ -32,9 +32,19 @@ test(`a person, a file and a voice on ${device}`, async () => {
   const { picture, mask } = await removeBackground(blank, { model: "/models/selfie_segmentation/recipe.json", device });
   assertEqual([picture.width, picture.height, mask.length], [40, 30, 1200]);
   assert(mask.every((v) => v >= 0 && v < 0.5), "nobody is there");
+  const parts = await segment(blank, { model: "/models/selfie_segmentation/segment.json", device });
+  assertEqual([parts.width, parts.height, parts.classes.length], [40, 30, 1200]);
+  assertEqual(parts.segments, [{ index: 0, label: "background", share: 1 }]);
   const kind = await fileType("/page/harness.mjs", { model: "/models/magika/recipe.json", device });
   assertEqual(kind.label, "javascript");
   const { segments } = await vad("/models/whisper_tiny_en/speech.wav", { model: "/models/silero_vad_op18_ifless/recipe.json", device });
   assert(segments.length > 0 && segments[0].end > segments[0].start);
+  await unload();
+});
+
+test(`a language model answers on ${device}`, async () => {
+  const pieces = [];
+  const answer = await chat("The LORD is my shepherd;", { model: "/models/verses/recipe.json", device, maxTokens: 12, onText: (text) => pieces.push(text) });
+  assert(answer.length > 10 && pieces.length > 3 && pieces.join("") === answer, answer);
   await unload();
 });

@@ -1,9 +1,12 @@
 // One line to a result: the entry `gradloom/tasks`. A thin layer over parts that are all public: `gradloom/vision`, `gradloom/audio`, `load`.
 import "./apart.js";
 import type { AudioSource } from "./audio/sound.js";
+import type { ChatMessage } from "./chat.js";
+import { missing } from "./errors.js";
 import type { FileSource } from "./progress.js";
 import type { ImageSource } from "./vision/pixels.js";
 import type { Ranked } from "./vision/scores.js";
+import type { ChatTaskOptions } from "./tasks/chats.js";
 import type { Face } from "./tasks/faces.js";
 import type { FileKind } from "./tasks/files.js";
 import type { Note, NotesOptions } from "./tasks/notes.js";
@@ -11,9 +14,11 @@ import { work } from "./tasks/opened.js";
 import type { Found, Picture } from "./tasks/pictures.js";
 import type { ReadText, TextLine } from "./tasks/read-text.js";
 import type { TaskOptions } from "./tasks/recipe.js";
+import type { Segments } from "./tasks/segments.js";
 import type { Speech, Transcript, VadOptions } from "./tasks/sounds.js";
 import type { TextBox } from "./tasks/text-boxes.js";
 
+export type { ChatTaskOptions } from "./tasks/chats.js";
 export type { Face } from "./tasks/faces.js";
 export type { FileKind } from "./tasks/files.js";
 export { midi } from "./tasks/midi.js";
@@ -22,6 +27,7 @@ export { open, unload } from "./tasks/opened.js";
 export type { Found, Picture } from "./tasks/pictures.js";
 export type { ReadText, TextLine } from "./tasks/read-text.js";
 export type { ImageRecipe, ModelNotice, Opened, Recipe, TaskName, TaskOptions } from "./tasks/recipe.js";
+export type { Segment, Segments } from "./tasks/segments.js";
 export type { Speech, Transcript, VadOptions } from "./tasks/sounds.js";
 export type { TextBox } from "./tasks/text-boxes.js";
 
@@ -53,6 +59,11 @@ export function readText(source: ImageSource, options: TaskOptions & { onLine?: 
 /** A picture painted in a style, or in several with a weight for each. */
 export function stylize(source: ImageSource, options: TaskOptions & { style?: number | readonly number[] }): Promise<Picture> {
   return work("stylize", "stylize", [source], options);
+}
+
+/** Which of the model's classes each pixel of a picture belongs to, and how much of the picture each has. */
+export function segment(source: ImageSource, options: TaskOptions): Promise<Segments> {
+  return work("segment", "segment", [source], options);
 }
 
 /**
@@ -108,4 +119,12 @@ export function embed(texts: readonly string[], options: TaskOptions): Promise<F
 /** How near texts are to a query, by the angle of their vectors: 1 for the same, nearest first. */
 export function similar(query: string, texts: readonly string[], options: TaskOptions): Promise<{ index: number; score: number; text: string }[]> {
   return work("similar", "embed", [query, texts], options);
+}
+
+/**
+ * The answer of a language model to messages, or to a text, which `onText` hears as it comes. `LLM` of `gradloom/llm`, by which this is done, has the
+ * pieces as an iterator, embeddings, and all else.
+ */
+export async function chat(messages: string | readonly ChatMessage[], options: ChatTaskOptions): Promise<string> {
+  return (await import("./tasks/chats.js").catch(missing)).chat(messages, options);
 }

@@ -15,6 +15,8 @@ interface There {
 }
 
 const opened = new Map<string, Promise<Opened>>();
+/** What else `unload` frees. */
+export const alsoUnloaded = new Set<() => void>();
 const elsewhere = new WeakMap<Opened, There>();
 
 const here = (): Promise<Here> => import("./here.js").catch(missing);
@@ -34,10 +36,7 @@ export async function open(address: string | URL, options: Omit<TaskOptions, "mo
 
 /** The model of a task: loaded once for each address, device and thread, until `unload` or its end. */
 async function modelOf(task: TaskName, options: TaskOptions): Promise<Opened> {
-  const { model } = (options ?? {}) as Partial<TaskOptions>;
-  if (model === undefined) {
-    throw new ValueError("E_VALUE", `${task} needs the address of a recipe`, { hint: `${task}(.., { model: "models/recipe.json" })` });
-  }
+  const model = addressOf(task, options);
   if (typeof model !== "string" && !(model instanceof URL)) return fits(task, model);
   const key = `${String(options.device ?? "auto")} ${mayBeElsewhere(options)} ${model}`;
   let found = opened.get(key);
@@ -47,6 +46,13 @@ async function modelOf(task: TaskName, options: TaskOptions): Promise<Opened> {
     found.catch(() => opened.delete(key));
   }
   return fits(task, await found);
+}
+
+/** What a task was given as its model. */
+export function addressOf<M>(task: TaskName, options: { model: M }): M {
+  const { model } = (options ?? {}) as Partial<{ model: M }>;
+  if (model !== undefined) return model;
+  throw new ValueError("E_VALUE", `${task} needs the address of a recipe`, { hint: `${task}(.., { model: "models/recipe.json" })` });
 }
 
 function fits(task: TaskName, given: Opened): Opened {
@@ -79,5 +85,6 @@ export async function work<N extends Work>(name: N, task: TaskName, args: [unkno
 export async function unload(): Promise<void> {
   const all = [...opened.values()];
   opened.clear();
+  for (const free of alsoUnloaded) free();
   for (const each of all) (await each.catch(() => undefined))?.dispose();
 }

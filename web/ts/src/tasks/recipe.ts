@@ -8,8 +8,8 @@ import type { BoxForm } from "../vision/boxes.js";
 
 /** What a model does. */
 export type TaskName =
-  | "classify" | "detect" | "detectFaces" | "detectText" | "readText" | "notes" | "stylize" | "removeBackground"
-  | "upscale" | "vad" | "transcribe" | "fileType" | "embed";
+  | "classify" | "detect" | "detectFaces" | "detectText" | "readText" | "notes" | "stylize" | "segment" | "removeBackground"
+  | "upscale" | "vad" | "transcribe" | "fileType" | "embed" | "chat";
 
 /** The part of `ImageOptions` that a recipe can say. */
 export type ImageRecipe = Pick<
@@ -99,10 +99,17 @@ function checked(value: unknown, from: string): Recipe {
   return recipe as Recipe;
 }
 
-/** Loads a model by the address of its recipe, in this thread. */
-export async function openHere(address: string | URL, options: Omit<TaskOptions, "model"> = {}): Promise<Opened> {
-  const { onModel, device, signal, onProgress } = options;
-  const { fetch, cache } = options;
+/** What a recipe says, its address and its model's, and how that is fetched. */
+interface Read {
+  recipe: Recipe;
+  url: URL;
+  file: URL;
+  own: FetchOptions;
+}
+
+/** Reads a recipe; `onModel` hears of it. */
+export async function readRecipe(address: string | URL, options: Omit<TaskOptions, "model">): Promise<Read> {
+  const { onModel, signal, fetch, cache } = options;
   const own = { ...(fetch && { fetch }), ...(cache !== undefined && { cache }), ...(signal && { signal }) };
   const text = new TextDecoder().decode(await readSource(address, own));
   let parsed: unknown;
@@ -117,7 +124,14 @@ export async function openHere(address: string | URL, options: Omit<TaskOptions,
   const url = new URL(address, base() ?? (await import("../tasks/paths.js")).folder());
   const file = new URL(recipe.model, url);
   onModel?.({ name: recipe.name, url: file.href, license: recipe.license, source: recipe.source, bytes: recipe.bytes });
-  const how = { ...own, ...(onProgress && { onProgress }), ...(recipe.sha256 && { hash: recipe.sha256 }), ...(device && { device }) };
+  return { recipe, url, file, own: { ...own, ...(recipe.sha256 && { hash: recipe.sha256 }) } };
+}
+
+/** Loads a model by the address of its recipe, in this thread. */
+export async function openHere(address: string | URL, options: Omit<TaskOptions, "model"> = {}): Promise<Opened> {
+  const { device, onProgress } = options;
+  const { recipe, url, file, own } = await readRecipe(address, options);
+  const how = { ...own, ...(onProgress && { onProgress }), ...(device && { device }) };
   const model = WEIGHTS.has(recipe.task) ? undefined : await loadLocal(file, how);
   const kept = new Map<string, unknown>();
   const dispose = (): void => {

@@ -1,0 +1,63 @@
+// Answers of language models. A model has a worker of its own, which is told what to load and gives text.
+import type { ChatMessage } from "../chat.js";
+import { ValueError } from "../errors.js";
+import { type AnswerOptions, LLM } from "../llm.js";
+import { addressOf, alsoUnloaded } from "./opened.js";
+import { type TaskOptions, readRecipe } from "./recipe.js";
+
+/** How `chat` answers: as `LLM.chat` does, by the model of a recipe. */
+export interface ChatTaskOptions extends Omit<TaskOptions, "model">, AnswerOptions {
+  /** The address of a recipe, whose model is a GGUF file, or the `config.json` of a folder as Hugging Face has it. */
+  model: string | URL;
+  /** Tokens that there is room for. */
+  context?: number;
+  /** Hears the answer as it comes. */
+  onText?: (text: string) => void;
+}
+
+const loaded = new Map<string, Promise<LLM>>();
+
+alsoUnloaded.add(() => {
+  const all = [...loaded.values()];
+  loaded.clear();
+  for (const each of all) void each.then((llm) => llm.dispose(), () => {});
+});
+
+async function load(address: string | URL, { onProgress, context, device, worker, ...options }: ChatTaskOptions): Promise<LLM> {
+  const { recipe, file, own } = await readRecipe(address, options);
+  if (recipe.task !== "chat") throw new ValueError("E_VALUE", `${recipe.name} is a model for ${recipe.task}, not for chat`);
+  return LLM.load(file, {
+    ...own,
+    ...(onProgress && { onProgress }),
+    ...(context !== undefined && { context }),
+    ...(device !== undefined && { device }),
+    ...(worker !== undefined && { worker }),
+  });
+}
+
+/** Loaded once for each address, device, room and thread, until `unload`. */
+function modelOf(options: ChatTaskOptions): Promise<LLM> {
+  const model = addressOf("chat", options);
+  const key = `${String(options.device ?? "auto")} ${options.context} ${options.worker} ${model}`;
+  let found = loaded.get(key);
+  if (!found) {
+    loaded.set(key, (found = load(model, options)));
+    found.catch(() => loaded.delete(key));
+  }
+  return found;
+}
+
+/** The answer to messages, or to a text. A model without a template for chats goes on with the text. */
+export async function chat(messages: string | readonly ChatMessage[], options: ChatTaskOptions): Promise<string> {
+  const llm = await modelOf(options);
+  // the rest is how the answer is made
+  const { model: _, device: __, worker: ___, context: ____, cache, fetch, hash, onModel, onProgress, onText, ...how } = options;
+  const list = typeof messages === "string" ? [{ role: "user", content: messages }] : messages;
+  const text = list.map(({ content }) => String(content ?? "")).join("\n");
+  let answer = "";
+  for await (const piece of llm.info.hasTemplate ? llm.chat(list, how) : llm.generate(text, how)) {
+    answer += piece;
+    onText?.(piece);
+  }
+  return answer;
+}
