@@ -191,8 +191,9 @@ impl Inner {
     fn planning<T>(&self, work: impl FnOnce() -> T) -> T {
         let (start, before) = (now(), self.device_ms.get());
         let out = work();
-        let device = self.device_ms.get() - before;
-        self.spend(Times { plan: now() - start - device, device, run: 0.0 });
+        let (took, device) = (now() - start, self.device_ms.get() - before);
+        self.pace.took(took);
+        self.spend(Times { plan: took - device, device, run: 0.0 });
         out
     }
 
@@ -209,20 +210,11 @@ impl Inner {
         let nodes = self.session.state().graph.len();
         self.pace.begin_on(nodes).await;
         self.pace.breathe(abort).await?;
-        let begin = || -> Result<_> {
-            let mut engine = self.engine.borrow_mut();
-            let mut starting = engine.begin(&mut self.session.state(), &roots)?;
-            let pending = engine.go_on(&mut starting)?;
-            Ok((starting, pending))
-        };
-        let (mut starting, mut pending) = self.planning(begin)?;
+        let mut starting = self.planning(|| self.engine.borrow_mut().begin(&mut self.session.state(), &roots))?;
         let pending = loop {
-            match pending.take() {
-                Some(done) => break done,
-                None => {
-                    self.pace.breathe(abort).await?;
-                    pending = self.planning(|| self.engine.borrow_mut().go_on(&mut starting))?;
-                }
+            self.pace.breathe_before_piece(abort).await?;
+            if let Some(done) = self.planning(|| self.engine.borrow_mut().go_on(&mut starting))? {
+                break done;
             }
         };
         self.compiled().await?;

@@ -18,6 +18,8 @@ use wasm_bindgen_futures::{JsFuture, spawn_local};
 
 /// Milliseconds of work after which the page has its turn.
 const SLICE_MS: f64 = 10.0;
+/// What is left of the longest piece of planning with each piece that follows, where the next one is guessed.
+const FADES: f64 = 0.8;
 /// Milliseconds from a submission to a GPU until it takes the next one; that the last one is done comes some milliseconds late.
 const GPU_SLICE_MS: f64 = 20.0;
 /// Runs begin as if a device did so much work in a millisecond, in the engine's units, and no device is taken for slower.
@@ -49,6 +51,8 @@ pub(crate) struct Pace {
     same_turn: Rc<Cell<bool>>,
     /// Those of the graph when the last work began.
     nodes: Cell<usize>,
+    /// How many milliseconds the next piece of planning may take: as those before it, the last ones above all.
+    piece: Cell<f64>,
     by: By,
     seen: Rc<Seen>,
 }
@@ -92,7 +96,14 @@ fn is_over(end: &AtomicU64) -> bool {
 
 impl Pace {
     pub(crate) fn new(by: By) -> Pace {
-        Pace { end: Arc::default(), same_turn: Rc::default(), nodes: Cell::default(), by, seen: Rc::default() }
+        Pace {
+            end: Arc::default(),
+            same_turn: Rc::default(),
+            nodes: Cell::default(),
+            piece: Cell::default(),
+            by,
+            seen: Rc::default(),
+        }
     }
 
     /// For whoever looks at steps.
@@ -147,12 +158,27 @@ impl Pace {
 
     /// Between two pieces of work: the page has its turn when a slice is over. An error if the caller gave up.
     pub(crate) async fn breathe(&self, abort: &JsValue) -> Result<()> {
-        if is_over(&self.end) {
+        self.breathe_before(0.0, abort).await
+    }
+
+    /// The same before a piece of planning, which nobody can stop: where it would not end with the slice, if it takes as long as others did, it
+    /// begins in the page's next turn.
+    pub(crate) async fn breathe_before_piece(&self, abort: &JsValue) -> Result<()> {
+        self.breathe_before(self.piece.get().min(SLICE_MS), abort).await
+    }
+
+    async fn breathe_before(&self, ms: f64, abort: &JsValue) -> Result<()> {
+        if now() + ms >= f64::from_bits(self.end.load(Ordering::Relaxed)) {
             // it never rejects
             let _ = JsFuture::from(turn_of_page()).await;
             self.slice();
         }
         if is_aborted(abort) { Err(Error::Aborted) } else { Ok(()) }
+    }
+
+    /// A piece of planning took so many milliseconds.
+    pub(crate) fn took(&self, ms: f64) {
+        self.piece.set(ms.max(FADES * self.piece.get()));
     }
 
     /// Before a result is handed over: the page has its turn first if work took half of the slice, since what the caller does with the result,

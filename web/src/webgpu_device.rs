@@ -423,6 +423,11 @@ impl Device for WebGpuDevice {
         Ok(ids)
     }
 
+    fn compile_bytes(&self) -> usize {
+        // a call takes a millisecond of the page's thread, and the browser compiles beside it
+        1
+    }
+
     fn ready(&mut self) -> Result<bool> {
         self.shared.check()?;
         Ok(self.shared.compiling.get() == 0)

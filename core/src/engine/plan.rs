@@ -170,17 +170,40 @@ pub fn with_numbers(key: u128, numbers: impl Iterator<Item = u32>) -> u128 {
     hash::key_bytes(&bytes)
 }
 
+/// A kernel on its way to code.
+pub enum Half {
+    /// What is to be rendered.
+    Program(Box<Program>),
+    /// The code is there: the kernel was written by a user.
+    Whole(Box<Compiled>),
+}
+
+impl Half {
+    /// The first half of compiling a kernel: its program.
+    pub fn of(ast: &Ast, t: &Target, renderer: &dyn Renderer, opts: Option<&[Opt]>) -> Result<Half> {
+        let Some(u) = ast.custom() else { return Ok(Half::Program(Box::new(codegen::compile(ast, t, opts)?))) };
+        let Arg::Custom(c) = ast.g.arg(u) else { return Err(Error::Internal("a custom kernel without code".into())) };
+        let Some((source, grid)) = renderer.custom(c, &ast.g, ast.g.src(u), t)? else {
+            let what = format!("custom kernel `{}`, which is code in WGSL", c.name);
+            return Err(Error::Unsupported { what, context: format!("device {}", t.name) });
+        };
+        let bytes = source.params.iter().map(|p| (p.len * p.dtype.size()) as u64).fold(0, u64::saturating_add);
+        let (extents, vars, packs) = Default::default();
+        Ok(Half::Whole(Box::new(Compiled { source, grid, extents, vars, flops: 0, bytes, packs, program: None })))
+    }
+
+    /// The second half: its code.
+    pub fn code(self, t: &Target, renderer: &dyn Renderer) -> Result<Compiled> {
+        match self {
+            Half::Program(program) => Compiled::new(*program, t, renderer),
+            Half::Whole(compiled) => Ok(*compiled),
+        }
+    }
+}
+
 /// Compiles and renders one kernel.
 pub fn compile(ast: &Ast, t: &Target, renderer: &dyn Renderer, opts: Option<&[Opt]>) -> Result<Compiled> {
-    let Some(u) = ast.custom() else { return Compiled::new(codegen::compile(ast, t, opts)?, t, renderer) };
-    let Arg::Custom(c) = ast.g.arg(u) else { return Err(Error::Internal("a custom kernel without code".into())) };
-    let Some((source, grid)) = renderer.custom(c, &ast.g, ast.g.src(u), t)? else {
-        let what = format!("custom kernel `{}`, which is code in WGSL", c.name);
-        return Err(Error::Unsupported { what, context: format!("device {}", t.name) });
-    };
-    let bytes = source.params.iter().map(|p| (p.len * p.dtype.size()) as u64).fold(0, u64::saturating_add);
-    let extents = Default::default();
-    Ok(Compiled { source, grid, extents, vars: Vec::new(), flops: 0, bytes, packs: Vec::new(), program: None })
+    Half::of(ast, t, renderer, opts)?.code(t, renderer)
 }
 
 /// Renders a program in the target's language.

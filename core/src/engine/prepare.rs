@@ -3,7 +3,7 @@
 
 use super::cache::{self, Kind};
 use super::exec::{Engine, Held, Loaded};
-use super::plan::{self, Call, Compiled, Job, Packed, Place, Plan};
+use super::plan::{self, Call, Compiled, Half, Job, Packed, Place, Plan};
 use super::start::{At, Closed, Compiling};
 use super::tuned;
 use crate::codegen::Opt;
@@ -40,7 +40,7 @@ impl Engine {
         }
         if let Some((plan, fresh)) = self.remembered(closed.key, closed.constant.len())? {
             let (todo, wish) = (VecDeque::new(), self.device.target().clone());
-            let compiling = Compiling { plan, todo, fresh: fresh.into(), is_new: false, wish };
+            let compiling = Compiling { plan, todo, half: None, fresh: fresh.into(), is_new: false, wish };
             return Ok(At::Compile(Box::new(closed), compiling));
         }
         self.counters.cache_misses += 1;
@@ -54,7 +54,7 @@ impl Engine {
         let (plan, jobs) = plan::scheduled(schedule, closed.vars.clone(), &closed.constant, wish)?;
         self.note_labels(&plan);
         let (todo, fresh) = self.missing(jobs);
-        Ok(Compiling { plan, todo, fresh, is_new: true, wish: wish.clone() })
+        Ok(Compiling { plan, todo, half: None, fresh, is_new: true, wish: wish.clone() })
     }
 
     /// Keeps a plan all of whose programs are on the device.
@@ -255,50 +255,80 @@ impl Engine {
         (todo, known)
     }
 
-    /// Compiles some kernels, as many as the host does at once, or else gives the device some that are compiled. True when
-    /// there are none left.
+    /// Compiles some kernels, as many as the host does at once, or half of one; or else gives the device some that are compiled, once they are
+    /// worth a call of its compiler, which may be at work while the next ones are made. True when there are none left.
     pub(super) fn compile_some(&mut self, c: &mut Compiling) -> Result<bool> {
-        let n = c.todo.len().min(self.host.at_once());
-        if n == 0 {
-            let most = self.device.compile_bytes();
-            let mut batch: Vec<(u128, Compiled)> = Vec::new();
-            let mut bytes = 0;
-            while let Some((key, compiled)) = c.fresh.pop_front() {
-                bytes += code_bytes(&compiled) + compiled.packs.iter().map(|p| code_bytes(&p.compiled)).sum::<usize>();
-                batch.push((key, compiled));
-                if bytes >= most {
-                    break;
-                }
+        let most = self.device.compile_bytes();
+        let ends = c.todo.is_empty() && c.half.is_none();
+        let mut bytes = 0;
+        let enough = c.fresh.iter().position(|(_, compiled)| {
+            bytes += all_code_bytes(compiled);
+            bytes >= most
+        });
+        let n = match enough {
+            Some(at) => at + 1,
+            None if ends => c.fresh.len(),
+            None => {
+                self.compile_next(c)?;
+                return Ok(false);
             }
-            self.put_on_device(batch)?;
-            return Ok(c.fresh.is_empty());
-        }
-        let todo: Vec<(Job, Option<Vec<Opt>>)> = c.todo.drain(..n).collect();
-        self.counters.programs += n as u64;
+        };
+        let batch: Vec<(u128, Compiled)> = c.fresh.drain(..n).collect();
+        self.put_on_device(batch)?;
+        Ok(ends && c.fresh.is_empty())
+    }
+
+    /// Compiles as many kernels as the host does at once; where that is one, the half of it.
+    fn compile_next(&mut self, c: &mut Compiling) -> Result<()> {
         let (target, interrupt) = (self.device.target().clone(), self.interrupt.clone());
         let renderer = self.device.renderer();
+        let whole = |job: &Job, opts: Option<&[Opt]>| plan::compile(&job.ast, &target, renderer, opts);
+        // opts found by another release may no longer fit
+        let plain = |job: &Job, opts: &Option<Vec<Opt>>, result: Result<Compiled>| match result {
+            Err(_) if opts.is_some() => interrupt.check().and_then(|()| whole(job, None)),
+            result => result,
+        };
+        if let Some((job, opts, half)) = c.half.take() {
+            let result = plain(&job, &opts, half.code(&target, renderer));
+            return self.is_compiled(c, job, opts, result?);
+        }
+        let n = c.todo.len().min(self.host.at_once());
+        let mut todo: Vec<(Job, Option<Vec<Opt>>)> = c.todo.drain(..n).collect();
+        if n == 1
+            && let Some((job, opts)) = todo.pop()
+        {
+            interrupt.check()?;
+            match Half::of(&job.ast, &target, renderer, opts.as_deref()) {
+                Ok(half) => c.half = Some((job, opts, half)),
+                Err(e) => {
+                    let compiled = plain(&job, &opts, Err(e))?;
+                    return self.is_compiled(c, job, opts, compiled);
+                }
+            }
+            return Ok(());
+        }
         let made: Vec<OnceLock<Result<Compiled>>> = todo.iter().map(|_| OnceLock::new()).collect();
         self.host.each(n, &|i| {
             let (job, opts) = &todo[i];
-            let mut result =
-                interrupt.check().and_then(|()| plan::compile(&job.ast, &target, renderer, opts.as_deref()));
-            if opts.is_some() && result.is_err() {
-                // opts found by another release may no longer fit
-                result = interrupt.check().and_then(|()| plan::compile(&job.ast, &target, renderer, None));
-            }
-            let _ = made[i].set(result);
+            let result = interrupt.check().and_then(|()| whole(job, opts.as_deref()));
+            let _ = made[i].set(plain(job, opts, result));
         });
         let none = || Error::Internal("a kernel was not compiled".into());
         for ((job, opts), result) in todo.into_iter().zip(made) {
-            let compiled = result.into_inner().ok_or_else(none)??;
-            self.counters.fallbacks += compiled.program.as_ref().map_or(0, |p| p.refused as u64);
-            if let Some(watcher) = &mut self.watcher {
-                watcher.compiled(&job.ast, &compiled, &target);
-            }
-            self.save_kernel(cache::with_opts(job.key, opts.as_deref()), &compiled);
-            c.fresh.push_back((job.key, compiled));
+            self.is_compiled(c, job, opts, result.into_inner().ok_or_else(none)??)?;
         }
-        Ok(false)
+        Ok(())
+    }
+
+    fn is_compiled(&mut self, c: &mut Compiling, job: Job, opts: Option<Vec<Opt>>, compiled: Compiled) -> Result<()> {
+        self.counters.programs += 1;
+        self.counters.fallbacks += compiled.program.as_ref().map_or(0, |p| p.refused as u64);
+        if let Some(watcher) = &mut self.watcher {
+            watcher.compiled(&job.ast, &compiled, self.device.target());
+        }
+        self.save_kernel(cache::with_opts(job.key, opts.as_deref()), &compiled);
+        c.fresh.push_back((job.key, compiled));
+        Ok(())
     }
 
     fn put_on_device(&mut self, fresh: Vec<(u128, Compiled)>) -> Result<()> {
@@ -380,6 +410,11 @@ fn plan_bytes(plan: &Plan) -> usize {
     use std::mem::size_of;
     let call = |c: &Call| size_of::<Call>() + c.args.len() * size_of::<Place>() + c.scalars.len() * 4;
     size_of::<Plan>() + plan.calls.iter().map(call).sum::<usize>()
+}
+
+/// With what makes its packed copies.
+fn all_code_bytes(c: &Compiled) -> usize {
+    code_bytes(c) + c.packs.iter().map(|p| code_bytes(&p.compiled)).sum::<usize>()
 }
 
 fn code_bytes(c: &Compiled) -> usize {

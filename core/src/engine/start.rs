@@ -1,9 +1,9 @@
 //! Planning and compiling in pieces, so that a caller can look at its clock, at its event loop or at an [`Interrupt`] between
-//! them: one pass of the scheduler, one kernel, one call of the device's compiler. And the submission of a run in pieces.
+//! them: one pass of the scheduler, a kernel's program, its code, one call of the device's compiler. And the submission of a run in pieces.
 //! What was begun may be dropped at any point: the engine is as it was, but for programs that a later start finds compiled.
 
 use super::exec::{Engine, Held, Pending, Replay};
-use super::plan::{Compiled, Job, Plan};
+use super::plan::{Compiled, Half, Job, Plan};
 use super::state::State;
 use crate::codegen::{Opt, VarInfo};
 use crate::device::Step;
@@ -49,6 +49,8 @@ pub(super) struct Closed {
 pub(super) struct Compiling {
     pub(super) plan: Plan,
     pub(super) todo: VecDeque<(Job, Option<Vec<Opt>>)>,
+    /// The kernel whose program is there, and whose code is to be made.
+    pub(super) half: Option<(Job, Option<Vec<Opt>>, Half)>,
     /// Compiled, and not on the device yet.
     pub(super) fresh: VecDeque<(u128, Compiled)>,
     /// Made now, so that the host should keep it.

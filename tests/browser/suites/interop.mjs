@@ -23,6 +23,21 @@ async function floats({ buffer, offset, size }) {
   return [...new Float32Array(copy.getMappedRange().slice(0))];
 }
 
+testOnWebGpu("the package's device is the page's too", async () => {
+  const device = await init({ device: "webgpu" });
+  const other = await device.gpuDevice();
+  assert(other instanceof GPUDevice && other === (await device.gpuDevice()));
+  const t = Tensor.fromGPUBuffer(bufferOf(Float32Array.of(1, 2, 3), undefined, other), [3]);
+  assertEqual(await t.mul(2).tolist(), [2, 4, 6]);
+  t.dispose();
+  const refused = await errorOf(async () => (await init({ device: "wasm" })).gpuDevice());
+  assert(refused instanceof UnsupportedError && /gpuDevice/.test(refused.message), String(refused));
+  const model = await load("/models/silero_vad_op15/model.onnx", { device: "webgpu" });
+  const away = await errorOf(() => model.device.gpuDevice());
+  assert(away instanceof DeviceError && /in a worker/.test(away.message), String(away));
+  model.dispose();
+});
+
 testOnWebGpu("the page's own device computes", async () => {
   gpu = await newDevice();
   const device = await init({ device: "webgpu", gpuDevice: gpu });

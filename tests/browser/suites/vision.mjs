@@ -3,7 +3,7 @@
 import { Tensor, init, memory, stats } from "gradloom";
 import { fromAudio, readAudio, writeWav } from "gradloom/audio";
 import { fromImage, toBlob, toCanvas, toImageData } from "gradloom/vision";
-import { allowConsoleErrors, assert, assertClose, assertEqual, errorOf, fetchBytes, test } from "harness";
+import { allowConsoleErrors, assert, assertClose, assertEqual, errorOf, fetchBytes, test, testOnWebGpu } from "harness";
 
 const [WIDTH, HEIGHT] = [40, 30];
 /** Red grows to the right, green downwards; one corner is blue. */
@@ -59,6 +59,118 @@ test("every kind of picture gives its pixels", async () => {
   await isPicture(frame, 4);
   frame.close();
   URL.revokeObjectURL(url);
+});
+
+/** What the page reads of canvases while something is done. */
+async function readbacks(body) {
+  const all = [CanvasRenderingContext2D, OffscreenCanvasRenderingContext2D].map((kind) => kind.prototype);
+  const own = all.map((each) => each.getImageData);
+  let count = 0;
+  all.forEach((each, i) => (each.getImageData = function (...args) { return (count += 1), own[i].apply(this, args); }));
+  try {
+    await body();
+  } finally {
+    all.forEach((each, i) => (each.getImageData = own[i]));
+  }
+  return count;
+}
+
+/** A picture with some of it transparent. */
+function glassy() {
+  const canvas = Object.assign(document.createElement("canvas"), { width: WIDTH, height: HEIGHT });
+  const pen = canvas.getContext("2d", { willReadFrequently: true });
+  pen.drawImage(drawn(), 0, 0);
+  pen.clearRect(10, 5, 12, 9);
+  pen.fillStyle = "rgb(200 40 40 / 50%)";
+  pen.fillRect(20, 3, 12, 20);
+  return canvas;
+}
+
+testOnWebGpu("pictures go to the GPU as they are, and are there what they are on the host", async () => {
+  const device = await init({ device: "webgpu" });
+  const canvas = drawn();
+  const hidden = new OffscreenCanvas(WIDTH, HEIGHT);
+  hidden.getContext("2d").drawImage(canvas, 0, 0);
+  const png = await fileOf(canvas, "image/png");
+  const image = new Image();
+  image.src = URL.createObjectURL(png);
+  const sources = { canvas, hidden, bitmap: await createImageBitmap(canvas), png, image, frame: new VideoFrame(canvas, { timestamp: 0 }), glass: glassy() };
+  const forms = [
+    {},
+    { size: [9, 11], fit: "cover", mean: 0.5, std: 0.25 },
+    { size: [50, 64], fit: "contain", background: [114, 20, 7], layout: "nhwc" },
+    { size: 20, crop: { x: 3.5, y: 2, width: 30, height: 21 }, resample: "bicubic", channels: "bgr", layout: "chw" },
+    { size: [70, 33], resample: "nearest", channels: "grey", dtype: "u8" },
+    { size: [15, 15], fit: "contain", align: "start", channels: "rgba", scale: 1, resample: "lanczos" },
+    { size: 8, fit: "cover", shortSide: 12, resample: "box", dtype: "f16" },
+  ];
+  for (const [name, source] of Object.entries(sources)) {
+    for (const form of name === "canvas" || name === "glass" ? forms : forms.slice(0, 2)) {
+      const want = await fromImage(source, { ...form, gpu: false });
+      let got;
+      const count = await readbacks(async () => (got = await fromImage(source, { ...form, gpu: true })));
+      const what = `${name} ${JSON.stringify(form)}`;
+      assertEqual(count, 0, `${what} is read by the host`);
+      assertEqual([got.shape, got.dtype, got.device.kind], [want.shape, want.dtype, device.kind], what);
+      const [a, b] = [await got.data(got.dtype), await want.data(want.dtype)];
+      // a byte may be rounded the other way; frames are in other colours until they are shown
+      const step = form.dtype === "u8" || form.scale === 1 ? 1 : 1 / 255 / (form.std ?? 1);
+      const most = (name === "frame" ? 4.1 : 1.1) * step;
+      let [off, sum] = [0, 0];
+      a.forEach((v, i) => {
+        off = Math.max(off, Math.abs(v - b[i]));
+        sum += Math.abs(v - b[i]);
+      });
+      assert(off <= most && (name === "frame" || sum / a.length < 0.05 * step), `${what}: off by ${off / step} bytes, ${sum / a.length / step} in the mean`);
+      assert(a.some((v) => v !== a[0]), what);
+      got.dispose();
+      want.dispose();
+    }
+  }
+  sources.frame.close();
+  // what is taken from the host stays so, and what is there is freed
+  const held = (await memory()).find((each) => each.device === "webgpu");
+  for (let i = 0; i < 3; i += 1) (await fromImage(canvas, { ...forms[1], gpu: true })).dispose();
+  const after = (await memory()).find((each) => each.device === "webgpu");
+  assertEqual([after.tensors, after.bytes], [held.tensors, held.bytes]);
+  const odd = await errorOf(() => fromImage(canvas, { gpu: true, crop: { x: 30, y: 0, width: 30, height: 5 } }));
+  assert(/is not inside/.test(odd.message), odd.message);
+  assertEqual((await fromImage({ data: PIXELS, width: WIDTH, height: HEIGHT }, { gpu: true })).shape, [1, 3, HEIGHT, WIDTH]);
+});
+
+testOnWebGpu("a tensor is drawn without leaving the GPU", async () => {
+  await init({ device: "webgpu" });
+  const shownBy = (canvas) => {
+    const copy = Object.assign(document.createElement("canvas"), { width: canvas.width, height: canvas.height });
+    const pen = copy.getContext("2d", { willReadFrequently: true });
+    pen.drawImage(canvas, 0, 0);
+    return pen.getImageData(0, 0, canvas.width, canvas.height).data;
+  };
+  for (const options of [{}, { channels: "bgr", mean: 0.4, std: 0.2 }, { channels: "grey" }, { channels: "rgba" }]) {
+    const source = options.channels === "rgba" ? glassy() : drawn();
+    const t = await fromImage(source, { ...options, gpu: true });
+    const want = await toImageData(t, options);
+    const canvas = document.createElement("canvas");
+    let got;
+    const count = await readbacks(async () => (got = await toCanvas(t, canvas, { ...options, gpu: true })));
+    assert(got === canvas && count === 0);
+    assertEqual([canvas.width, canvas.height], [WIDTH, HEIGHT]);
+    const data = shownBy(canvas);
+    for (let i = 0; i < data.length; i += 4) {
+      // colours of what is hardly seen are not kept
+      const most = want.data[i + 3] === 255 ? 1 : want.data[i + 3] === 0 ? 255 : 3;
+      for (let c = 0; c < 4; c += 1) {
+        const off = Math.abs(data[i + c] - want.data[i + c]);
+        assert(off <= (c === 3 ? 1 : most), `${JSON.stringify(options)}: byte ${i + c} is ${data[i + c]}, not ${want.data[i + c]}`);
+      }
+    }
+    t.dispose();
+  }
+  // one that draws otherwise already
+  const plain = drawn();
+  const t = await fromImage(drawn(), { gpu: true });
+  assertEqual(await toCanvas(t.mul(0.5), plain, { gpu: true }), plain);
+  assert(plain.getContext("2d").getImageData(39, 0, 1, 1).data[0] < 130);
 });
 
 test("a picture that turns by its file's own word is upright", async () => {

@@ -39,6 +39,12 @@ export interface Device {
    * finds, and so do later visits. Results stay the same up to the order of sums.
    */
   tune(options?: TuneOptions): Promise<TunedKernel[]>;
+  /**
+   * The `GPUDevice` that it computes with, for the page's own shaders beside it: buffers made on it are tensors by `Tensor.fromGPUBuffer`, and tensors
+   * buffers by `gpuBuffer`. It is never destroyed by the page. `E_UNSUPPORTED` for devices that are not WebGPU, `E_DEVICE` for one
+   * of the page's worker.
+   */
+  gpuDevice(): Promise<GpuDevice>;
   /** Ends an isolated device and frees all that it holds; what is under way is rejected with `E_STATE`. Only for those. */
   dispose(): void;
   [Symbol.dispose](): void;
@@ -258,11 +264,15 @@ async function host(engine: Engine, raw: Runtime, cache: Cache, workers: readonl
     };
     return guardAsync(work, signal);
   };
+  const gpuDevice = async (): Promise<GpuDevice> => {
+    await join(onGpu("gpuDevice", device as Host).engine, "share");
+    return raw.gpu() as GpuDevice;
+  };
   const dispose = (): void => {
     if (!isolated.has(engine)) throw new StateError("E_STATE", "dispose: only isolated devices end");
     engine.end(new StateError("E_STATE", "this device was disposed"));
   };
-  const hidden = Object.entries({ raw, cache, engine, workers, tune, dispose }).map(([name, value]) => [name, { value }] as const);
+  const hidden = Object.entries({ raw, cache, engine, workers, tune, gpuDevice, dispose }).map(([name, value]) => [name, { value }] as const);
   return Object.freeze(Object.defineProperties(device, { ...Object.fromEntries(hidden), [Symbol.dispose]: { value: dispose } }) as Host);
 }
 
@@ -472,6 +482,9 @@ export function defaultHost(): Host {
   if (current.raw.lost()) throw new DeviceError("E_DEVICE_LOST", `device ${current.kind} is lost`, { hint: "`await init()` starts another one" });
   return current;
 }
+
+/** The same, if there is one. */
+export const startedHost = (): Host | undefined => (current && !current.engine.ended ? current : undefined);
 
 /** A device with buffers of WebGPU's. */
 export function onGpu(what: string, host: Host): Host {

@@ -85,7 +85,9 @@ class RemoteDevice {
     const elsewhere = (): never => {
       throw new DeviceError("E_DEVICE", "this device is in a worker: tensors of the page cannot be on it", { hint: "load the model with `worker: false`" });
     };
-    Object.defineProperties(this, { tune: { value: tune }, dispose: { value: dispose }, [Symbol.dispose]: { value: dispose }, raw: { get: elsewhere } });
+    const own = { tune, gpuDevice: async () => elsewhere(), dispose, [Symbol.dispose]: dispose };
+    for (const name of Reflect.ownKeys(own)) Object.defineProperty(this, name, { value: own[name as keyof typeof own] });
+    Object.defineProperty(this, "raw", { get: elsewhere });
     Object.freeze(this);
   }
 }

@@ -1,11 +1,12 @@
 // Pictures as tensors, and tensors as pictures.
-import type { Device } from "../device.js";
+import { type Device, type Host, startedHost } from "../device.js";
 import type { DType, TypedArray } from "../dtype.js";
-import { UnsupportedError, ValueError } from "../errors.js";
+import { UnsupportedError, ValueError, missing } from "../errors.js";
 import type { FetchOptions } from "../progress.js";
 import { Tensor } from "../tensor.js";
 import type { Placement } from "./boxes.js";
-import { type ImageSource, type Pixels, type Rgba, newCanvas, readPixels } from "./pixels.js";
+import { type Form, affine, formOf, layoutOf, orderOf, pictureForm } from "./form.js";
+import { type ImageSource, type Pixels, type Rgba, drawn, fromMemory, newCanvas, shown } from "./pixels.js";
 import { type Resample, resize } from "./resize.js";
 
 /** One number for all channels, or one for each. */
@@ -47,6 +48,11 @@ export interface ImageOptions extends ColourOptions, FetchOptions {
   /** `f32` unless told otherwise. */
   dtype?: DType;
   device?: Device;
+  /**
+   * Whether a picture that a browser shows (an element, canvas, bitmap, frame or file) goes to a WebGPU device as it is, and is resized there, with
+   * no way over the host: so it is on GPUs of hardware, unless told otherwise. Bytes may differ by one from Pillow's then.
+   */
+  gpu?: boolean;
 }
 
 /** How a tensor becomes a picture: the options that made the tensor undo it. */
@@ -62,11 +68,6 @@ export interface AnyCanvas {
   height: number;
 }
 
-const LAYOUTS = ["nchw", "nhwc", "chw", "hwc"];
-const ORDERS: Record<string, readonly number[]> = { rgb: [0, 1, 2], bgr: [2, 1, 0], rgba: [0, 1, 2, 3], grey: [0] };
-/** More pixels than any canvas has. */
-const MOST = 1 << 15;
-
 /**
  * A picture as a tensor `[1, 3, height, width]` of f32 from 0 to 1, or as the options say. Fails with `E_FORMAT` for files that are no
  * pictures, `E_UNSUPPORTED` where there is nothing to decode them with, `E_FETCH` and `E_VALUE`.
@@ -78,9 +79,28 @@ export async function fromImage(source: ImageSource, options: ImageOptions = {})
 /** The same, and where the picture lies in the tensor: `scaleBoxes` takes what a detector found back to the picture. */
 export async function fitImage(source: ImageSource, options: ImageOptions = {}): Promise<{ tensor: Tensor; placement: Placement }> {
   const order = orderOf(options.channels);
-  const picture = await readPixels(source, options);
-  const { pixels, placement } = fit(order.length === 4 ? picture : opaque(picture, options.background), options);
-  return { tensor: toTensor(pixels, order, options), placement };
+  const seen = await shown(source, options);
+  try {
+    const host = seen && gpuOf(options);
+    if (host) {
+      const form = formOf(seen, options);
+      const tensor = await (await import("./gpu.js").catch(missing)).pictureOnGpu(seen, form, order, options, host);
+      if (tensor) return { tensor, placement: form.placement };
+    }
+    const picture = seen ? drawn(seen) : fromMemory(source as Pixels);
+    const form = formOf(picture, options);
+    const pixels = fit(order.length === 4 ? picture : opaque(picture, options.background), form, options);
+    return { tensor: toTensor(pixels, order, options), placement: form.placement };
+  } finally {
+    seen?.close?.();
+  }
+}
+
+/** The device that a picture goes to as it is. */
+function gpuOf({ gpu, device }: ImageOptions): Host | undefined {
+  if (gpu === false) return undefined;
+  const host = (device as Host | undefined) ?? startedHost();
+  return host?.kind === "webgpu" && (gpu || !host.software) && !host.raw.lost() ? host : undefined;
 }
 
 /** As `fitImage` with the whole picture in the middle of a grey square, as detectors of the YOLO family expect it. */
@@ -89,12 +109,6 @@ export function letterbox(
   options: ImageOptions & { size: NonNullable<ImageOptions["size"]> },
 ): Promise<{ tensor: Tensor; placement: Placement }> {
   return fitImage(source, { fit: "contain", background: [114, 114, 114], ...options });
-}
-
-function orderOf(channels: ColourOptions["channels"] = "rgb"): readonly number[] {
-  const order = ORDERS[channels];
-  if (!order) throw new ValueError("E_VALUE", `there are no channels \`${String(channels)}\`; there are ${Object.keys(ORDERS).join(", ")}`);
-  return order;
 }
 
 /** Over a background, if anything is transparent. */
@@ -112,49 +126,10 @@ function opaque(from: Rgba, background: readonly number[] = [0, 0, 0]): Rgba {
   return { ...from, data: out };
 }
 
-/** To the nearest whole number; halves to the even one. */
-function even(x: number): number {
-  const low = Math.floor(x);
-  return x - low === 0.5 ? low + (low & 1) : Math.round(x);
-}
-
-function sizeOf({ size }: ImageOptions, own: readonly [number, number]): readonly [number, number] {
-  const [height, width] = size === undefined ? own : typeof size === "number" ? [size, size] : size;
-  if (![height, width].every((n) => Number.isInteger(n) && n > 0 && n < MOST)) {
-    throw new ValueError("E_VALUE", `a picture cannot be ${height} pixels high and ${width} wide`);
-  }
-  return [height, width];
-}
-
 /** The picture in the size that is asked for. */
-function fit(from: Rgba, options: ImageOptions): { pixels: Rgba; placement: Placement } {
-  const { fit: how = "fill", resample = "bilinear", align = "center", background = [0, 0, 0] } = options;
-  const part = options.crop ?? { x: 0, y: 0, width: from.width, height: from.height };
-  const inside = part.x >= 0 && part.y >= 0 && part.width > 0 && part.height > 0 && part.x + part.width <= from.width && part.y + part.height <= from.height;
-  if (!inside) {
-    throw new ValueError("E_VALUE", `crop: ${part.width} x ${part.height} at ${part.x}, ${part.y} is not inside ${from.width} x ${from.height} pixels`);
-  }
-  const [height, width] = sizeOf(options, [Math.max(1, Math.round(part.height)), Math.max(1, Math.round(part.width))]);
-  let [w, h, left, top] = [width, height, 0, 0];
-  if (how === "contain") {
-    const scale = Math.min(width / part.width, height / part.height);
-    [w, h] = [Math.max(1, even(part.width * scale)), Math.max(1, even(part.height * scale))];
-    if (align === "center") [left, top] = [Math.floor((width - w) / 2), Math.floor((height - h) / 2)];
-  } else if (how === "cover") {
-    const short = Math.min(part.width, part.height);
-    const scale = Math.max(width / part.width, height / part.height, (options.shortSide ?? 0) / short);
-    // a size that is off by the last bit of a float is whole
-    const along = (n: number, least: number): number => Math.max(least, Math.floor(n * scale + 1e-9));
-    [w, h] = [along(part.width, width), along(part.height, height)];
-    [left, top] = [-even((w - width) / 2), -even((h - height) / 2)];
-  } else if (how !== "fill") {
-    throw new ValueError("E_VALUE", `there is no fit \`${String(how)}\`; there are fill, cover, contain`);
-  }
+function fit(from: Rgba, { part, w, h, width, height, left, top }: Form, { resample = "bilinear", background = [0, 0, 0] }: ImageOptions): Rgba {
   const scaled = resize(from, part, w, h, resample);
-  const pixels = w === width && h === height ? scaled : placed(scaled, width, height, left, top, background);
-  const [scaleX, scaleY] = [w / part.width, h / part.height];
-  const placement = { width: from.width, height: from.height, scaleX, scaleY, left: left - part.x * scaleX, top: top - part.y * scaleY };
-  return { pixels, placement };
+  return w === width && h === height ? scaled : placed(scaled, width, height, left, top, background);
 }
 
 /** A picture on a canvas of another size. */
@@ -169,31 +144,13 @@ function placed(from: Rgba, width: number, height: number, left: number, top: nu
   return { data, width, height };
 }
 
-const each = (value: PerChannel | undefined, channels: number, other: number, what: string): readonly number[] => {
-  const list = typeof value === "object" ? value : new Array<number>(channels).fill(value ?? other);
-  if (list.length !== channels) throw new ValueError("E_VALUE", `${what}: ${list.length} numbers for ${channels} channels`);
-  return list;
-};
-
-/** What the numbers are multiplied with and what is added, by channel; undefined where they are bytes. */
-function affine(dtype: DType, options: ColourOptions, channels: number): { times: number[]; plus: number[] } | undefined {
-  const { scale, mean, std } = options;
-  if (!dtype.includes("f")) {
-    if ((scale ?? 1) === 1 && mean === undefined && std === undefined) return undefined;
-    throw new ValueError("E_VALUE", `scale, mean and std make floats, not ${dtype}`);
-  }
-  const [means, stds] = [each(mean, channels, 0, "mean"), each(std, channels, 1, "std")];
-  return { times: stds.map((s) => (scale ?? 1 / 255) / s), plus: means.map((m, c) => -m / (stds[c] as number)) };
-}
-
 function toTensor({ data, width, height }: Rgba, order: readonly number[], options: ImageOptions): Tensor {
-  const { layout = "nchw", dtype = "f32", device } = options;
-  if (!LAYOUTS.includes(layout)) throw new ValueError("E_VALUE", `there is no layout \`${String(layout)}\`; there are ${LAYOUTS.join(", ")}`);
+  const { dtype = "f32", device } = options;
+  const { first, batch } = layoutOf(options);
   const channels = order.length;
   const plane = width * height;
   const by = affine(dtype, options, channels);
   const out: TypedArray = by ? new Float32Array(channels * plane) : new Uint8Array(channels * plane);
-  const first = layout.endsWith("chw");
   const [pixelStep, channelStep] = first ? [1, plane] : [channels, 1];
   const grey = options.channels === "grey";
   order.forEach((from, c) => {
@@ -207,7 +164,7 @@ function toTensor({ data, width, height }: Rgba, order: readonly number[], optio
     }
   });
   const shape = first ? [channels, height, width] : [height, width, channels];
-  return new Tensor(out, layout.length === 4 ? [1, ...shape] : shape, { dtype, ...(device && { device }) });
+  return new Tensor(out, batch ? [1, ...shape] : shape, { dtype, ...(device && { device }) });
 }
 
 /**
@@ -216,21 +173,12 @@ function toTensor({ data, width, height }: Rgba, order: readonly number[], optio
  */
 export async function toImageData(tensor: Tensor, options: PictureOptions = {}): Promise<Pixels & { data: Uint8ClampedArray }> {
   const { dtype, shape } = tensor;
-  let sizes = shape;
-  while (sizes.length > 3 && sizes[0] === 1) sizes = sizes.slice(1);
-  if (sizes.length === 2) sizes = [1, ...sizes];
-  const colours = (n: number | undefined): boolean => n === 1 || n === 3 || n === 4;
-  const layout = shape.length === 2 ? "chw" : (options.layout ?? (colours(sizes[0]) ? "chw" : "hwc"));
-  const [channels, height, width] = (layout === "chw" ? sizes : [sizes[2], sizes[0], sizes[1]]) as [number, number, number];
-  if (sizes.length !== 3 || !colours(channels) || height * width === 0) {
-    throw new ValueError("E_VALUE", `shape [${shape.join(", ")}] is not that of a picture with 1, 3 or 4 channels`);
-  }
-  const order = channels === 4 ? [0, 1, 2, 3] : channels === 1 ? [0] : options.channels === "bgr" ? [2, 1, 0] : [0, 1, 2];
+  const { channels, height, width, first, order } = pictureForm(shape, options);
   const by = affine(dtype, options, channels);
   const values = await tensor.data<DType>(undefined, options.signal ? { signal: options.signal } : {});
   const plane = height * width;
   const data = new Uint8ClampedArray(4 * plane).fill(255);
-  const [pixelStep, channelStep] = layout === "chw" ? [1, plane] : [channels, 1];
+  const [pixelStep, channelStep] = first ? [1, plane] : [channels, 1];
   const bytes = dtype === "bool" ? 255 : 1;
   for (let at = 0; at < plane; at += 1) {
     order.forEach((to, c) => {
@@ -242,8 +190,17 @@ export async function toImageData(tensor: Tensor, options: PictureOptions = {}):
   return typeof ImageData === "undefined" ? { data, width, height } : (new ImageData(data, width, height) as Pixels & { data: Uint8ClampedArray });
 }
 
-/** Draws a tensor as `toImageData` reads it, on a canvas that takes its size; on a new one if none is given. */
-export async function toCanvas<C extends AnyCanvas = AnyCanvas>(tensor: Tensor, canvas?: C, options: PictureOptions = {}): Promise<C> {
+/**
+ * Draws a tensor as `toImageData` reads it, on a canvas that takes its size; on a new one if none is given. With `gpu` a tensor on WebGPU goes to
+ * the canvas without leaving the GPU, if the canvas has no other context than `webgpu`: what is drawn there is not read back by `getImageData`.
+ */
+export async function toCanvas<C extends AnyCanvas = AnyCanvas>(tensor: Tensor, canvas?: C, options: PictureOptions & { gpu?: boolean } = {}): Promise<C> {
+  if (options.gpu && tensor.device?.kind === "webgpu") {
+    const { height, width } = pictureForm(tensor.shape, options);
+    const onto = (canvas ?? newCanvas(width, height)) as C;
+    if (await (await import("./gpu.js").catch(missing)).showOnGpu(tensor, onto, options)) return onto;
+    canvas = onto;
+  }
   const picture = await toImageData(tensor, options);
   const onto = (canvas ?? newCanvas(picture.width, picture.height)) as HTMLCanvasElement;
   if (onto.width !== picture.width) onto.width = picture.width;

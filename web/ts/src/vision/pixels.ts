@@ -59,47 +59,70 @@ export function newCanvas(width: number, height: number): Canvas & { convertToBl
   throw new UnsupportedError("E_UNSUPPORTED", "there is no canvas here", { hint });
 }
 
+/** A picture that a browser can draw, at its own size. */
+export interface Shown {
+  image: CanvasImageSource;
+  width: number;
+  height: number;
+  /** Nothing of it is transparent. */
+  opaque: boolean;
+  /** Frees it, if it was made here. */
+  close?: () => void;
+}
+
 /** The pixels of a source at its own size. */
 export async function readPixels(source: ImageSource, options: FetchOptions): Promise<Rgba> {
+  const seen = await shown(source, options);
+  try {
+    return seen ? drawn(seen) : fromMemory(source as Pixels);
+  } finally {
+    seen?.close?.();
+  }
+}
+
+/** What of a source a browser can draw: files are decoded. Undefined for pixels in memory. */
+export async function shown(source: ImageSource, options: FetchOptions): Promise<Shown | undefined> {
   options.signal?.throwIfAborted();
   const kind = kindOf(source);
   const inMemory = source instanceof ArrayBuffer || source instanceof Uint8Array;
   if (typeof source === "string" || source instanceof URL || kind === "Blob" || kind === "File" || inMemory) {
     return decodeFile(source as Blob, options);
   }
+  const of = (width: number, height: number, opaque = false): Shown => ({ image: source as CanvasImageSource, width, height, opaque });
   switch (kind) {
     case "HTMLImageElement": {
       const image = source as HTMLImageElement;
       await image.decode().catch((cause: Error) => {
         throw new FormatError("E_FORMAT", `the picture of the element cannot be read: ${image.currentSrc || image.src || "it has no address"}`, { cause });
       });
-      return drawn(image, image.naturalWidth, image.naturalHeight);
+      return of(image.naturalWidth, image.naturalHeight);
     }
     case "HTMLVideoElement": {
       const video = source as HTMLVideoElement;
       if (video.readyState < 2) throw new ValueError("E_VALUE", "the video has no frame yet", { hint: "wait for its `loadeddata` event" });
-      return drawn(video, video.videoWidth, video.videoHeight);
+      return of(video.videoWidth, video.videoHeight, true);
     }
     case "VideoFrame": {
       const frame = source as VideoFrame;
-      return drawn(frame, frame.displayWidth, frame.displayHeight);
+      // formats with transparency have an A in their names
+      return of(frame.displayWidth, frame.displayHeight, frame.format !== null && !frame.format.includes("A"));
     }
     case "SVGImageElement": {
       const { width, height } = (source as SVGImageElement).getBoundingClientRect();
-      return drawn(source as SVGImageElement, Math.round(width), Math.round(height));
+      return of(Math.round(width), Math.round(height));
     }
     case "HTMLCanvasElement":
     case "OffscreenCanvas":
     case "ImageBitmap": {
       const { width, height } = source as ImageBitmap;
-      return drawn(source as ImageBitmap, width, height);
+      return of(width, height);
     }
     default:
-      return fromMemory(source as Pixels);
+      return undefined;
   }
 }
 
-async function decodeFile(source: Blob | Uint8Array | ArrayBuffer | string | URL, options: FetchOptions): Promise<Rgba> {
+async function decodeFile(source: Blob | Uint8Array | ArrayBuffer | string | URL, options: FetchOptions): Promise<Shown> {
   if (typeof createImageBitmap === "undefined") {
     const hint = "decode pictures with a library such as sharp and give { data, width, height }";
     throw new UnsupportedError("E_UNSUPPORTED", "files of pictures cannot be decoded here: createImageBitmap is missing", { hint });
@@ -113,11 +136,7 @@ async function decodeFile(source: Blob | Uint8Array | ArrayBuffer | string | URL
     const what = `${name} is not a picture that this browser can read${is ? `: it is ${is.what}` : ""}`;
     throw new FormatError("E_FORMAT", what, { cause, ...(is?.hint && { hint: is.hint }) });
   });
-  try {
-    return drawn(bitmap, bitmap.width, bitmap.height);
-  } finally {
-    bitmap.close();
-  }
+  return { image: bitmap, width: bitmap.width, height: bitmap.height, opaque: false, close: () => bitmap.close() };
 }
 
 /**
@@ -149,12 +168,13 @@ export async function decodeBlob(blob: Blob): Promise<ImageBitmap> {
   }
 }
 
-function drawn(source: CanvasImageSource, width: number, height: number): Rgba {
+/** The pixels of what is shown, on the host. */
+export function drawn({ image, width, height }: Shown): Rgba {
   if (!(width > 0 && height > 0)) throw new ValueError("E_VALUE", `the picture is ${width} x ${height} pixels`);
   const context = newCanvas(width, height).getContext("2d", { willReadFrequently: true, colorSpace: "srgb" });
   if (!context) throw new UnsupportedError("E_UNSUPPORTED", `the browser gives no canvas of ${width} x ${height} pixels`);
   try {
-    context.drawImage(source, 0, 0, width, height);
+    context.drawImage(image, 0, 0, width, height);
     const { data } = context.getImageData(0, 0, width, height);
     return { data, width, height };
   } catch (cause) {
@@ -166,7 +186,8 @@ function drawn(source: CanvasImageSource, width: number, height: number): Rgba {
   }
 }
 
-function fromMemory(source: Pixels): Rgba {
+/** The pixels of what is in memory. */
+export function fromMemory(source: Pixels): Rgba {
   const { data, width, height } = (source ?? {}) as Partial<Pixels>;
   if (!(data instanceof Uint8ClampedArray || data instanceof Uint8Array) || !Number.isInteger(width) || !Number.isInteger(height)) {
     const what = "a picture comes from an element, canvas, ImageBitmap, VideoFrame, Blob, URL or { data, width, height } of bytes";

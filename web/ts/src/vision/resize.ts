@@ -28,9 +28,9 @@ const FILTERS: Record<Exclude<Resample, "nearest">, Filter> = {
 };
 
 /** Bits behind the point of weights. */
-const BITS = 22;
+export const BITS = 22;
 
-interface Taps {
+export interface Taps {
   /** The first input of each output, and how many there are. */
   first: Int32Array;
   count: Int32Array;
@@ -63,6 +63,21 @@ function taps(filter: Filter, start: number, length: number, size: number): Taps
   }
   return { first, count, weights, width };
 }
+
+/** The weights of an axis by the name of the filter; undefined where each output is one of the inputs. */
+export function tapsOf(how: Resample, start: number, length: number, size: number): Taps | undefined {
+  if (how === "nearest") return undefined;
+  const filter = FILTERS[how] as Filter | undefined;
+  if (!filter) throw new ValueError("E_VALUE", `there is no way \`${String(how)}\` to resample; there are nearest, ${Object.keys(FILTERS).join(", ")}`);
+  return taps(filter, start, length, size);
+}
+
+/** The input that an output is, without a filter. */
+export const nearestOf = (out: number, start: number, length: number, size: number, inputs: number): number =>
+  Math.min(inputs - 1, Math.max(0, Math.floor(start + ((out + 0.5) * length) / size)));
+
+/** Does an axis stay as it is? */
+export const isExact = (start: number, length: number, inputs: number, size: number): boolean => start === 0 && length === inputs && size === inputs;
 
 /** Bytes from one pixel of a line to the next, and from line to line. */
 interface Strides {
@@ -104,18 +119,17 @@ export function resize(from: Rgba, part: { x: number; y: number; width: number; 
   const whole = part.x === 0 && part.y === 0 && part.width === from.width && part.height === from.height;
   if (whole && width === from.width && height === from.height) return from;
   if (how === "nearest") return nearest(from, part, width, height);
-  const filter = FILTERS[how] as Filter | undefined;
-  if (!filter) throw new ValueError("E_VALUE", `there is no way \`${String(how)}\` to resample; there are nearest, ${Object.keys(FILTERS).join(", ")}`);
   let { data } = from;
-  const exact = (start: number, length: number, inputs: number, size: number): boolean => start === 0 && length === inputs && size === inputs;
-  if (!exact(part.x, part.width, from.width, width)) {
+  if (!isExact(part.x, part.width, from.width, width)) {
     const out = new Uint8ClampedArray(4 * width * from.height);
-    pass(data, out, taps(filter, part.x, part.width, width), width, from.height, { step: 4, next: 4 * from.width, toStep: 4, toNext: 4 * width });
+    const t = tapsOf(how, part.x, part.width, width) as Taps;
+    pass(data, out, t, width, from.height, { step: 4, next: 4 * from.width, toStep: 4, toNext: 4 * width });
     data = out;
   }
-  if (!exact(part.y, part.height, from.height, height)) {
+  if (!isExact(part.y, part.height, from.height, height)) {
     const out = new Uint8ClampedArray(4 * width * height);
-    pass(data, out, taps(filter, part.y, part.height, height), height, width, { step: 4 * width, next: 4, toStep: 4 * width, toNext: 4 });
+    const t = tapsOf(how, part.y, part.height, height) as Taps;
+    pass(data, out, t, height, width, { step: 4 * width, next: 4, toStep: 4 * width, toNext: 4 });
     data = out;
   }
   return { data, width, height };
@@ -123,12 +137,10 @@ export function resize(from: Rgba, part: { x: number; y: number; width: number; 
 
 function nearest(from: Rgba, part: { x: number; y: number; width: number; height: number }, width: number, height: number): Rgba {
   const data = new Uint8ClampedArray(4 * width * height);
-  const pick = (out: number, start: number, length: number, size: number, inputs: number): number =>
-    Math.min(inputs - 1, Math.max(0, Math.floor(start + ((out + 0.5) * length) / size)));
   for (let y = 0; y < height; y += 1) {
-    const row = pick(y, part.y, part.height, height, from.height) * from.width;
+    const row = nearestOf(y, part.y, part.height, height, from.height) * from.width;
     for (let x = 0; x < width; x += 1) {
-      const at = 4 * (row + pick(x, part.x, part.width, width, from.width));
+      const at = 4 * (row + nearestOf(x, part.x, part.width, width, from.width));
       for (let c = 0; c < 4; c += 1) data[4 * (y * width + x) + c] = from.data[at + c] as number;
     }
   }

@@ -1,0 +1,121 @@
+// What a picture becomes in a tensor: which part of it, in which size, at which place, in which numbers. Nothing here touches pixels.
+import type { DType } from "../dtype.js";
+import { ValueError } from "../errors.js";
+import type { Placement } from "./boxes.js";
+import type { ColourOptions, ImageOptions, PerChannel, PictureOptions } from "./image.js";
+
+const LAYOUTS = ["nchw", "nhwc", "chw", "hwc"];
+const ORDERS: Record<string, readonly number[]> = { rgb: [0, 1, 2], bgr: [2, 1, 0], rgba: [0, 1, 2, 3], grey: [0] };
+/** More pixels than any canvas has. */
+const MOST = 1 << 15;
+
+/** The bytes of RGBA that channels are, in their order. */
+export function orderOf(channels: ColourOptions["channels"] = "rgb"): readonly number[] {
+  const order = ORDERS[channels];
+  if (!order) throw new ValueError("E_VALUE", `there are no channels \`${String(channels)}\`; there are ${Object.keys(ORDERS).join(", ")}`);
+  return order;
+}
+
+/** To the nearest whole number; halves to the even one. */
+function even(x: number): number {
+  const low = Math.floor(x);
+  return x - low === 0.5 ? low + (low & 1) : Math.round(x);
+}
+
+function sizeOf({ size }: ImageOptions, own: readonly [number, number]): readonly [number, number] {
+  const [height, width] = size === undefined ? own : typeof size === "number" ? [size, size] : size;
+  if (![height, width].every((n) => Number.isInteger(n) && n > 0 && n < MOST)) {
+    throw new ValueError("E_VALUE", `a picture cannot be ${height} pixels high and ${width} wide`);
+  }
+  return [height, width];
+}
+
+/** Where a picture goes: a part of it, in a size, at a place of a tensor that may be larger or smaller. */
+export interface Form {
+  part: { x: number; y: number; width: number; height: number };
+  /** The size that the part gets. */
+  w: number;
+  h: number;
+  /** The size of the tensor, and where the part lies in it. */
+  width: number;
+  height: number;
+  left: number;
+  top: number;
+  placement: Placement;
+}
+
+/** The form of a picture of some size. */
+export function formOf(from: { readonly width: number; readonly height: number }, options: ImageOptions): Form {
+  const { fit: how = "fill", align = "center" } = options;
+  const part = options.crop ?? { x: 0, y: 0, width: from.width, height: from.height };
+  const inside = part.x >= 0 && part.y >= 0 && part.width > 0 && part.height > 0 && part.x + part.width <= from.width && part.y + part.height <= from.height;
+  if (!inside) {
+    throw new ValueError("E_VALUE", `crop: ${part.width} x ${part.height} at ${part.x}, ${part.y} is not inside ${from.width} x ${from.height} pixels`);
+  }
+  const [height, width] = sizeOf(options, [Math.max(1, Math.round(part.height)), Math.max(1, Math.round(part.width))]);
+  let [w, h, left, top] = [width, height, 0, 0];
+  if (how === "contain") {
+    const scale = Math.min(width / part.width, height / part.height);
+    [w, h] = [Math.max(1, even(part.width * scale)), Math.max(1, even(part.height * scale))];
+    if (align === "center") [left, top] = [Math.floor((width - w) / 2), Math.floor((height - h) / 2)];
+  } else if (how === "cover") {
+    const short = Math.min(part.width, part.height);
+    const scale = Math.max(width / part.width, height / part.height, (options.shortSide ?? 0) / short);
+    // a size that is off by the last bit of a float is whole
+    const along = (n: number, least: number): number => Math.max(least, Math.floor(n * scale + 1e-9));
+    [w, h] = [along(part.width, width), along(part.height, height)];
+    [left, top] = [-even((w - width) / 2), -even((h - height) / 2)];
+  } else if (how !== "fill") {
+    throw new ValueError("E_VALUE", `there is no fit \`${String(how)}\`; there are fill, cover, contain`);
+  }
+  const [scaleX, scaleY] = [w / part.width, h / part.height];
+  const placement = { width: from.width, height: from.height, scaleX, scaleY, left: left - part.x * scaleX, top: top - part.y * scaleY };
+  return { part, w, h, width, height, left, top, placement };
+}
+
+const each = (value: PerChannel | undefined, channels: number, other: number, what: string): readonly number[] => {
+  const list = typeof value === "object" ? value : new Array<number>(channels).fill(value ?? other);
+  if (list.length !== channels) throw new ValueError("E_VALUE", `${what}: ${list.length} numbers for ${channels} channels`);
+  return list;
+};
+
+/** What the numbers are multiplied with and what is added, by channel; undefined where they are bytes. */
+export function affine(dtype: DType, options: ColourOptions, channels: number): { times: number[]; plus: number[] } | undefined {
+  const { scale, mean, std } = options;
+  if (!dtype.includes("f")) {
+    if ((scale ?? 1) === 1 && mean === undefined && std === undefined) return undefined;
+    throw new ValueError("E_VALUE", `scale, mean and std make floats, not ${dtype}`);
+  }
+  const [means, stds] = [each(mean, channels, 0, "mean"), each(std, channels, 1, "std")];
+  return { times: stds.map((s) => (scale ?? 1 / 255) / s), plus: means.map((m, c) => -m / (stds[c] as number)) };
+}
+
+/** Whether channels come first, and whether there is a batch axis. */
+export function layoutOf({ layout = "nchw" }: ImageOptions): { first: boolean; batch: boolean } {
+  if (!LAYOUTS.includes(layout)) throw new ValueError("E_VALUE", `there is no layout \`${String(layout)}\`; there are ${LAYOUTS.join(", ")}`);
+  return { first: layout.endsWith("chw"), batch: layout.length === 4 };
+}
+
+/** What a tensor is as a picture: its channels by the bytes of RGBA that they are, and whether they come first. */
+interface PictureForm {
+  channels: number;
+  height: number;
+  width: number;
+  first: boolean;
+  order: readonly number[];
+}
+
+/** The picture that a tensor of a shape is. */
+export function pictureForm(shape: readonly number[], options: PictureOptions): PictureForm {
+  let sizes = shape;
+  while (sizes.length > 3 && sizes[0] === 1) sizes = sizes.slice(1);
+  if (sizes.length === 2) sizes = [1, ...sizes];
+  const colours = (n: number | undefined): boolean => n === 1 || n === 3 || n === 4;
+  const first = shape.length === 2 || (options.layout ?? (colours(sizes[0]) ? "chw" : "hwc")) === "chw";
+  const [channels, height, width] = (first ? sizes : [sizes[2], sizes[0], sizes[1]]) as [number, number, number];
+  if (sizes.length !== 3 || !colours(channels) || height * width === 0) {
+    throw new ValueError("E_VALUE", `shape [${shape.join(", ")}] is not that of a picture with 1, 3 or 4 channels`);
+  }
+  const order = channels === 4 ? [0, 1, 2, 3] : channels === 1 ? [0] : options.channels === "bgr" ? [2, 1, 0] : [0, 1, 2];
+  return { channels, height, width, first, order };
+}
