@@ -14,6 +14,8 @@ export const CONFIGS = {
   default: { webgpu: true, isolation: true },
   "no-webgpu": { webgpu: false, isolation: true },
   "not-isolated": { webgpu: true, isolation: false },
+  // canvases of WebGPU, which end the GPU's process of a headless Chromium (148) without this
+  vulkan: { webgpu: true, isolation: true, flags: ["--use-angle=vulkan", "--use-vulkan=swiftshader", "--enable-features=Vulkan"] },
   firefox: { firefox: true, webgpu: false, isolation: true },
 };
 
@@ -39,9 +41,9 @@ export function mounts(gradloom) {
  * `path` is the suite's path below tests/browser. Returns [{name, error, ms, notes}]; `error` is null for a test that passed.
  */
 export async function runSuite({ path, config, gradloom, grep = "", set = {}, onRow = () => {} }) {
-  const { webgpu, isolation, firefox } = CONFIGS[config];
+  const { webgpu, isolation, firefox, flags = [] } = CONFIGS[config];
   const server = await serve(mounts(gradloom), { isolation });
-  const browser = await (firefox ? launchFirefox() : launch({ webgpu }));
+  const browser = await (firefox ? launchFirefox() : launch({ webgpu, flags }));
   const rows = [];
   let current = null;
   let planned = null;

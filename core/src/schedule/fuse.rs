@@ -8,7 +8,7 @@
 
 use super::Buffers;
 use super::cost::{Costs, Value};
-use super::rows::{self, Rows};
+use super::rows::Rows;
 use super::{attention, chain};
 use crate::DType;
 use crate::analysis::work::work;
@@ -113,16 +113,20 @@ const TURNED: u8 = 32;
 /// Read in several contexts.
 const SHARED: u8 = 64;
 
-/// Chooses the cuts for computing `roots`. The values of the Stores in `knots` are computed before anything is stored. What is in `apart` would be
-/// attention, but was found to be none.
-pub fn choose(g: &Graph, roots: &[UOp], knots: &[UOp], apart: &[UOp], t: &Target) -> Cuts {
+/// Chooses the cuts for computing `roots`, each node for itself. The values of the Stores in `knots` are computed before anything is stored. Then come
+/// the rows of [`super::rows::merge`], and [`joined`].
+pub(super) fn first(g: &Graph, roots: &[UOp], knots: &[UOp], t: &Target) -> Cuts {
     let nodes = g.reachable(roots);
     let mut forced = forced_cuts(g, roots, &nodes);
     knots.iter().for_each(|&u| forced[g.src_at(u, 1).0 as usize] = true);
     let (mut cut, wanted) = candidates(g, &nodes, &forced, t);
     settle(g, &nodes, &forced, &mut cut, &wanted, t);
-    let mut cuts = Cuts { cut, forced, rows: FxHashMap::default(), attention: FxHashSet::default() };
-    rows::merge(g, roots, &nodes, &mut cuts, t);
+    Cuts { cut, forced, rows: FxHashMap::default(), attention: FxHashSet::default() }
+}
+
+/// What goes together although it would be cut. What is in `apart` would be attention, but was found to be none.
+pub(super) fn joined(g: &Graph, roots: &[UOp], apart: &[UOp], mut cuts: Cuts, t: &Target) -> Cuts {
+    let nodes = g.reachable(roots);
     chain::merge(g, roots, &nodes, &mut cuts, t);
     if BUILT && t.has_tiles() {
         attention::merge(g, &nodes, apart, &mut cuts, t);

@@ -137,6 +137,8 @@ pub struct Scheduling {
 enum Next {
     Simplify,
     Cut,
+    Rows(fuse::Cuts),
+    Join(fuse::Cuts),
     Lower(fuse::Cuts, Buffers, lower::Lowering),
     Merge(fuse::Cuts, Buffers, Vec<order::Pending>),
     Order(fuse::Cuts, Buffers, Vec<order::Pending>),
@@ -165,8 +167,13 @@ impl Scheduling {
                 (self.g, self.roots) = early::simplify(&self.g, &self.roots, t);
                 Next::Cut
             }
-            Next::Cut => {
-                let cuts = fuse::choose(&self.g, &self.roots, &self.knots, &self.apart, t);
+            Next::Cut => Next::Rows(fuse::first(&self.g, &self.roots, &self.knots, t)),
+            Next::Rows(mut cuts) => {
+                rows::merge(&self.g, &self.roots, &self.g.reachable(&self.roots), &mut cuts, t);
+                Next::Join(cuts)
+            }
+            Next::Join(cuts) => {
+                let cuts = fuse::joined(&self.g, &self.roots, &self.apart, cuts, t);
                 let buffers = external_buffers(&self.g, &self.roots, self.n_params);
                 let lowering = lower::Lowering::new(&self.g, &self.roots, &cuts);
                 Next::Lower(cuts, buffers, lowering)

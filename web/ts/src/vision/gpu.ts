@@ -44,11 +44,13 @@ export async function pictureOnGpu(
   options: ImageOptions,
   host: Host,
 ): Promise<Tensor | undefined> {
-  const { width, height, image } = seen;
+  const { width, height } = seen;
   const gpu = host.raw.gpu() as Gpu;
   const bytes = 4 * pitchOf(width) * height;
   if (!(bytes > 0) || isTooLarge(width, height, host)) return undefined;
   await join(host.engine, "share");
+  // Chromium's software renderer (148) ends with a frame that it is given as it is; a bitmap of a frame stays on the GPU, too
+  const image = seen.moves ? await createImageBitmap(seen.image) : seen.image;
   gpu.pushErrorScope("validation");
   const texture = gpu.createTexture({ size: [width, height], format: FORMAT, usage: TEXTURE_COPY_SRC | TEXTURE_COPY_DST | RENDER_ATTACHMENT });
   const buffer = gpu.createBuffer({ size: bytes, usage: STORAGE | COPY_SRC | COPY_DST });
@@ -84,6 +86,7 @@ export async function pictureOnGpu(
     throw error;
   } finally {
     refused.catch(() => {});
+    if (seen.moves) (image as ImageBitmap).close();
     texture.destroy();
     buffer.destroy();
   }

@@ -66,6 +66,8 @@ export interface Shown {
   height: number;
   /** Nothing of it is transparent. */
   opaque: boolean;
+  /** A frame of a video. */
+  moves?: boolean;
   /** Frees it, if it was made here. */
   close?: () => void;
 }
@@ -88,24 +90,26 @@ export async function shown(source: ImageSource, options: FetchOptions): Promise
   if (typeof source === "string" || source instanceof URL || kind === "Blob" || kind === "File" || inMemory) {
     return decodeFile(source as Blob, options);
   }
-  const of = (width: number, height: number, opaque = false): Shown => ({ image: source as CanvasImageSource, width, height, opaque });
+  const image = source as CanvasImageSource;
+  const of = (width: number, height: number, more: Partial<Shown> = {}): Shown => ({ image, width, height, opaque: false, ...more });
   switch (kind) {
     case "HTMLImageElement": {
-      const image = source as HTMLImageElement;
-      await image.decode().catch((cause: Error) => {
-        throw new FormatError("E_FORMAT", `the picture of the element cannot be read: ${image.currentSrc || image.src || "it has no address"}`, { cause });
+      const element = source as HTMLImageElement;
+      await element.decode().catch((cause: Error) => {
+        const what = `the picture of the element cannot be read: ${element.currentSrc || element.src || "it has no address"}`;
+        throw new FormatError("E_FORMAT", what, { cause });
       });
-      return of(image.naturalWidth, image.naturalHeight);
+      return of(element.naturalWidth, element.naturalHeight);
     }
     case "HTMLVideoElement": {
       const video = source as HTMLVideoElement;
       if (video.readyState < 2) throw new ValueError("E_VALUE", "the video has no frame yet", { hint: "wait for its `loadeddata` event" });
-      return of(video.videoWidth, video.videoHeight, true);
+      return of(video.videoWidth, video.videoHeight, { opaque: true, moves: true });
     }
     case "VideoFrame": {
       const frame = source as VideoFrame;
       // formats with transparency have an A in their names
-      return of(frame.displayWidth, frame.displayHeight, frame.format !== null && !frame.format.includes("A"));
+      return of(frame.displayWidth, frame.displayHeight, { opaque: frame.format !== null && !frame.format.includes("A"), moves: true });
     }
     case "SVGImageElement": {
       const { width, height } = (source as SVGImageElement).getBoundingClientRect();
