@@ -4,7 +4,7 @@
 //! in one sweep over time, with the free pieces sorted by size.
 
 use crate::util::sort;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::util::sorted::{SortedMap, SortedSet};
 
 /// A temporary: bytes, and the first and last step that touch it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,8 +146,8 @@ fn place(lives: &[Life], order: &[usize], align: usize, max_bytes: usize, apart:
 #[derive(Default)]
 struct Heap {
     /// Free pieces: bytes by offset, and the other way round.
-    free: BTreeMap<usize, usize>,
-    by_size: BTreeSet<(usize, usize)>,
+    free: SortedMap<usize, usize>,
+    by_size: SortedSet<(usize, usize)>,
     end: usize,
 }
 
@@ -164,7 +164,7 @@ impl Heap {
 
     /// The smallest free piece that is large enough, else the end of the arena.
     fn take(&mut self, size: usize, max_bytes: usize) -> Option<usize> {
-        if let Some(&(piece, at)) = self.by_size.range((size, 0)..).next() {
+        if let Some(&(piece, at)) = self.by_size.first_from(&(size, 0)) {
             self.remove(at, piece);
             if piece > size {
                 self.insert(at + size, piece - size);
@@ -184,7 +184,7 @@ impl Heap {
     }
 
     fn give(&mut self, mut at: usize, mut size: usize) {
-        if let Some((&before, &n)) = self.free.range(..at).next_back()
+        if let Some((&before, &n)) = self.free.last_below(&at)
             && before + n == at
         {
             self.remove(before, n);
@@ -303,7 +303,7 @@ mod tests {
         assert!(l.arenas[0] <= bound * 11 / 10, "{} over {bound}", l.arenas[0]);
         let mut ends: Vec<usize> = (0..n).collect();
         sort::by_key(&mut ends, |&i| lives[i].first);
-        let mut now: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+        let mut now: std::collections::BTreeMap<usize, (usize, usize)> = std::collections::BTreeMap::new();
         for i in ends {
             now.retain(|_, (_, last)| *last >= lives[i].first);
             let (at, end) = (l.places[i].1, l.places[i].1 + lives[i].bytes);

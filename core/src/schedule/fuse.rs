@@ -114,7 +114,7 @@ const TURNED: u8 = 32;
 const SHARED: u8 = 64;
 
 /// Chooses the cuts for computing `roots`, each node for itself. The values of the Stores in `knots` are computed before anything is stored. Then come
-/// the rows of [`super::rows::merge`], and [`joined`].
+/// the rows of [`super::rows::merge`], and [`together`].
 pub(super) fn first(g: &Graph, roots: &[UOp], knots: &[UOp], t: &Target) -> Cuts {
     let nodes = g.reachable(roots);
     let mut forced = forced_cuts(g, roots, &nodes);
@@ -125,7 +125,7 @@ pub(super) fn first(g: &Graph, roots: &[UOp], knots: &[UOp], t: &Target) -> Cuts
 }
 
 /// What goes together although it would be cut. What is in `apart` would be attention, but was found to be none.
-pub(super) fn joined(g: &Graph, roots: &[UOp], apart: &[UOp], mut cuts: Cuts, t: &Target) -> Cuts {
+pub(super) fn together(g: &Graph, roots: &[UOp], apart: &[UOp], mut cuts: Cuts, t: &Target) -> Cuts {
     let nodes = g.reachable(roots);
     chain::merge(g, roots, &nodes, &mut cuts, t);
     if BUILT && t.has_tiles() {

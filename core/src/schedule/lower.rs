@@ -19,11 +19,11 @@ use crate::rewrite::Memo;
 use crate::rules::simplify_with;
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, RangeArg, ReduceOp, UOp, graph::MAX_RANGES};
+use crate::util::sorted::SortedSet;
 use crate::util::{gather, sort};
 use crate::{DType, Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
 
 type Tuple = SmallVec<[UOp; 6]>;
 
@@ -326,7 +326,7 @@ impl<'a> Lower<'a> {
         let mut requests = vec![Request::new(root, idx, valid)];
         let mut known: FxHashMap<(UOp, Tuple, Option<UOp>), usize> = FxHashMap::default();
         // consumers first
-        let mut pending: BTreeSet<UOp> = gather([root]);
+        let mut pending: SortedSet<UOp> = gather([root]);
         let mut requested: FxHashMap<UOp, Vec<usize>> = FxHashMap::default();
         requested.insert(root, vec![0]);
         let mut done = Vec::new();

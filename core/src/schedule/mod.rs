@@ -173,7 +173,7 @@ impl Scheduling {
                 Next::Join(cuts)
             }
             Next::Join(cuts) => {
-                let cuts = fuse::joined(&self.g, &self.roots, &self.apart, cuts, t);
+                let cuts = fuse::together(&self.g, &self.roots, &self.apart, cuts, t);
                 let buffers = external_buffers(&self.g, &self.roots, self.n_params);
                 let lowering = lower::Lowering::new(&self.g, &self.roots, &cuts);
                 Next::Lower(cuts, buffers, lowering)

@@ -5,9 +5,9 @@
 use super::Kernel;
 use crate::uop::{Graph, Op, UOp};
 use crate::util::gather;
+use crate::util::sorted::SortedSet;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
 
 /// A buffer at a version; each assign into it makes the next one.
 pub type State = (usize, u32);
@@ -25,7 +25,7 @@ pub struct Pending {
 }
 
 /// Which kernels must run after each kernel.
-pub fn edges(pending: &[Pending]) -> Vec<BTreeSet<usize>> {
+pub fn edges(pending: &[Pending]) -> Vec<SortedSet<usize>> {
     let n = pending.len();
     let mut writers: FxHashMap<State, Vec<usize>> = FxHashMap::default();
     let mut readers: FxHashMap<State, Vec<usize>> = FxHashMap::default();
@@ -35,7 +35,7 @@ pub fn edges(pending: &[Pending]) -> Vec<BTreeSet<usize>> {
             readers.entry(r).or_default().push(i);
         }
     }
-    let mut then: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); n];
+    let mut then: Vec<SortedSet<usize>> = vec![SortedSet::new(); n];
     for (i, p) in pending.iter().enumerate() {
         for r in &p.reads {
             for &w in writers.get(r).into_iter().flatten() {
@@ -59,14 +59,14 @@ pub fn edges(pending: &[Pending]) -> Vec<BTreeSet<usize>> {
 /// computed into memory of their own first, the others are in no circle.
 pub fn knots(g: &Graph, pending: &[Pending]) -> Vec<UOp> {
     let then = edges(pending);
-    let mut before: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); pending.len()];
+    let mut before: Vec<SortedSet<usize>> = vec![SortedSet::new(); pending.len()];
     for (i, set) in then.iter().enumerate() {
         for &j in set {
             before[j].insert(i);
         }
     }
     let mut ready: Vec<usize> = (0..pending.len()).filter(|&i| before[i].is_empty()).collect();
-    let mut left: BTreeSet<usize> = gather((0..pending.len()).filter(|&i| !before[i].is_empty()));
+    let mut left: SortedSet<usize> = gather((0..pending.len()).filter(|&i| !before[i].is_empty()));
     let mut found = Vec::new();
     loop {
         while let Some(i) = ready.pop() {
@@ -108,7 +108,7 @@ pub fn order(pending: Vec<Pending>, temp_bytes: impl Fn(usize) -> usize) -> Vec<
         }
     }
     let mut memory = Memory::new(&pending, temp_bytes);
-    let mut ready: BTreeSet<usize> = gather((0..n).filter(|&i| waits[i] == 0));
+    let mut ready: SortedSet<usize> = gather((0..n).filter(|&i| waits[i] == 0));
     let mut order = Vec::with_capacity(n);
     while let Some(i) = memory.next(&ready).or_else(|| ready.first().copied()) {
         ready.remove(&i);
@@ -136,7 +136,7 @@ struct Memory<F> {
     /// What it is the last to read.
     frees: Vec<usize>,
     /// Those that free what they take, ready or not.
-    good: BTreeSet<usize>,
+    good: SortedSet<usize>,
 }
 
 impl<F: Fn(usize) -> usize> Memory<F> {
@@ -150,7 +150,7 @@ impl<F: Fn(usize) -> usize> Memory<F> {
         }
         let takes = pending.iter().map(|p| p.writes.iter().map(|w| temp_bytes(w.0)).sum()).collect();
         let frees = vec![0; pending.len()];
-        let mut m = Memory { temp_bytes, left, takes, frees, good: BTreeSet::new() };
+        let mut m = Memory { temp_bytes, left, takes, frees, good: SortedSet::new() };
         let single: Vec<(usize, usize)> = m.left.iter().filter(|l| l.1.0 == 1).map(|(b, l)| (*b, l.1)).collect();
         single.into_iter().for_each(|(b, last)| m.last_reader(b, last));
         m
@@ -165,7 +165,7 @@ impl<F: Fn(usize) -> usize> Memory<F> {
     }
 
     /// The first kernel that is ready and frees memory.
-    fn next(&self, ready: &BTreeSet<usize>) -> Option<usize> {
+    fn next(&self, ready: &SortedSet<usize>) -> Option<usize> {
         let (few, many) = if ready.len() < self.good.len() { (ready, &self.good) } else { (&self.good, ready) };
         few.iter().copied().find(|i| many.contains(i))
     }
@@ -184,5 +184,5 @@ impl<F: Fn(usize) -> usize> Memory<F> {
 
 /// Each buffer that a kernel reads, once.
 fn buffers_read(p: &Pending) -> impl Iterator<Item = usize> {
-    gather::<BTreeSet<_>, _>(p.reads.iter().map(|r| r.0)).into_iter()
+    gather::<SortedSet<_>, _>(p.reads.iter().map(|r| r.0)).into_iter()
 }

@@ -6,9 +6,9 @@ use super::{Ast, Kernel};
 use crate::target::Target;
 use crate::uop::{Arg, AxisKind, Graph, Op, UOp};
 use crate::util::sort;
+use crate::util::sorted::SortedSet;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
 
 /// Earlier kernels that a kernel is compared with.
 const LOOK_BACK: usize = 4;
@@ -69,7 +69,7 @@ fn related(a: &Pending, b: &Pending) -> bool {
 }
 
 pub(super) struct Order<'a> {
-    pub(super) then: &'a [BTreeSet<usize>],
+    pub(super) then: &'a [SortedSet<usize>],
     pub(super) group: &'a [usize],
     pub(super) members: &'a [Vec<usize>],
 }

@@ -345,7 +345,7 @@ impl<'a> Walk<'a> {
         }
         let view = shape.iter().enumerate().map(|(a, &n)| self.whole(From::Out(a as u8), n)).collect();
         let mut views: FxHashMap<UOp, SmallVec<[View; 2]>> = FxHashMap::default();
-        let mut pending = crate::util::gather::<std::collections::BTreeSet<_>, _>([value]);
+        let mut pending = crate::util::gather::<crate::util::sorted::SortedSet<_>, _>([value]);
         views.insert(value, SmallVec::from_elem(view, 1));
         let mut visited = 0;
         while let Some(u) = pending.pop_last() {

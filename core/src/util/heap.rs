@@ -1,14 +1,14 @@
 //! A best-fit allocator of ranges in a space that only grows: addresses of a memory, entries of a table. It knows nothing of
 //! what is stored there.
 
-use std::collections::BTreeMap;
+use super::sorted::SortedMap;
 
 /// Free ranges below the end of the space.
 #[derive(Clone, Debug)]
 pub struct Heap {
     align: usize,
     end: usize,
-    free: BTreeMap<usize, usize>,
+    free: SortedMap<usize, usize>,
     used: usize,
     peak: usize,
 }
@@ -25,7 +25,7 @@ pub struct Block {
 impl Heap {
     /// An empty space that starts at `base`; every block starts and ends at a multiple of `align`, a power of two.
     pub fn new(base: usize, align: usize) -> Heap {
-        Heap { align, end: base.next_multiple_of(align), free: BTreeMap::new(), used: 0, peak: 0 }
+        Heap { align, end: base.next_multiple_of(align), free: SortedMap::new(), used: 0, peak: 0 }
     }
 
     /// End of what was ever handed out: the space must reach this far.
@@ -82,7 +82,7 @@ impl Heap {
         let Some(len) = self.round(len) else { return };
         self.used -= len;
         let (mut start, mut stop) = (at, at + len);
-        if let Some((&a, &n)) = self.free.range(..at).next_back()
+        if let Some((&a, &n)) = self.free.last_below(&at)
             && a + n == at
         {
             self.free.remove(&a);

@@ -8,6 +8,7 @@ pub mod heap;
 pub mod lru;
 mod rows;
 pub mod sort;
+pub mod sorted;
 
 pub use gather::gather;
 pub use rows::rows;

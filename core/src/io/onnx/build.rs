@@ -1,6 +1,6 @@
 //! From graph to lazy tensors: runs the nodes in order with concrete shapes.
 
-use std::collections::BTreeMap;
+use crate::util::sorted::SortedMap;
 use std::sync::Arc;
 
 use super::check;
@@ -36,7 +36,7 @@ pub struct Bound {
 
 /// Names and their values, one level of a graph.
 pub(super) struct Scope<'s> {
-    pub(super) values: BTreeMap<String, Value>,
+    pub(super) values: SortedMap<String, Value>,
     pub(super) parent: Option<&'s Scope<'s>>,
 }
 
@@ -100,9 +100,9 @@ impl Model {
 /// Checks the inputs and runs the main graph.
 pub(super) fn run_model(cx: &mut Cx<'_>, feeds: &[(&str, Feed)]) -> Result<Vec<(String, Value)>> {
     let model = cx.model;
-    let mut values = BTreeMap::new();
-    let mut lists: BTreeMap<&str, BTreeMap<usize, Value>> = BTreeMap::new();
-    let mut symbols: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+    let mut values = SortedMap::new();
+    let mut lists: SortedMap<&str, SortedMap<usize, Value>> = SortedMap::new();
+    let mut symbols: SortedMap<&str, (usize, &str)> = SortedMap::new();
     for (name, feed) in feeds {
         let bad = |what: String| Error::Input { name: (*name).to_owned(), what };
         let Some((port, place)) = model.place(name) else {
@@ -118,7 +118,7 @@ pub(super) fn run_model(cx: &mut Cx<'_>, feeds: &[(&str, Feed)]) -> Result<Vec<(
         let value = value.with_narrow(if is_narrow(port.elem) { port.elem } else { 0 });
         for (d, &n) in port.dims.iter().flatten().zip(value.shape()).filter(|_| place.is_none()) {
             let Dim::Param(symbol) = d else { continue };
-            let (first, by) = *symbols.entry(symbol).or_insert((n, &port.name));
+            let (first, by) = *symbols.or_insert_with(symbol, || (n, &port.name));
             // `?` and the like are no names
             if first != n && symbol.chars().any(|c| c.is_ascii_alphanumeric() || !c.is_ascii()) {
                 return Err(bad(format!("dimension `{symbol}` is {n} here and {first} in `{by}`")));
@@ -126,7 +126,7 @@ pub(super) fn run_model(cx: &mut Cx<'_>, feeds: &[(&str, Feed)]) -> Result<Vec<(
         }
         let old = match place {
             None => values.insert(port.name.clone(), value),
-            Some(i) => lists.entry(&port.name).or_default().insert(i, value),
+            Some(i) => lists.or_insert_with(&port.name, SortedMap::new).insert(i, value),
         };
         if old.is_some() {
             return Err(bad("it was given twice".to_owned()));
@@ -148,7 +148,7 @@ pub(super) fn run_model(cx: &mut Cx<'_>, feeds: &[(&str, Feed)]) -> Result<Vec<(
         values.insert(p.name.clone(), value);
     }
     values.extend(std::mem::take(&mut cx.trained));
-    let scope = Scope { values: BTreeMap::new(), parent: None };
+    let scope = Scope { values: SortedMap::new(), parent: None };
     let out = run_graph(cx, &model.proto.graph, &scope, values, 0, model.opset())?;
     let mut named = Vec::with_capacity(out.len());
     for (p, v) in model.outputs().iter().zip(out) {
@@ -168,13 +168,13 @@ pub(super) fn run_graph(
     cx: &mut Cx<'_>,
     graph: &GraphProto,
     outer: &Scope<'_>,
-    mut values: BTreeMap<String, Value>,
+    mut values: SortedMap<String, Value>,
     depth: usize,
     opset: i64,
 ) -> Result<Vec<Value>> {
     for t in &graph.initializers {
         let v = cx.constant(t)?;
-        values.entry(t.name.clone()).or_insert(v);
+        values.or_insert_with(t.name.clone(), || v);
     }
     let mut scope = Scope { values, parent: Some(outer) };
     let outputs: Vec<&str> = graph.outputs.iter().map(|o| o.name.as_str()).collect();

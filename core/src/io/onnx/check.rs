@@ -1,7 +1,7 @@
 //! What must hold before a graph is built: names resolve, no cycles, every operator is known. Also which inputs decide
 //! shapes or branches, so that their values must be known when the graph is built.
 
-use std::collections::{BTreeMap, BTreeSet};
+use crate::util::sorted::{SortedMap, SortedSet};
 
 use super::ops::Operators;
 use super::proto::{AttrValue, FunctionProto, GraphProto, ModelProto, NodeProto};
@@ -55,7 +55,7 @@ fn subgraphs_mut(n: &mut NodeProto) -> impl Iterator<Item = &mut GraphProto> {
 /// The names visible in a graph.
 #[derive(Default)]
 struct Names<'a> {
-    own: BTreeSet<String>,
+    own: SortedSet<String>,
     outer: Option<&'a Names<'a>>,
 }
 
@@ -104,8 +104,8 @@ pub(super) fn sort(m: &mut ModelProto) -> Result<()> {
 }
 
 /// Operators that are not supported, and their nodes.
-pub(super) fn missing(m: &ModelProto, operators: Operators) -> Result<BTreeMap<String, Vec<String>>> {
-    let mut missing = BTreeMap::new();
+pub(super) fn missing(m: &ModelProto, operators: Operators) -> Result<SortedMap<String, Vec<String>>> {
+    let mut missing = SortedMap::new();
     let mut state = vec![Visit::New; m.functions.len()];
     unsupported(&m.graph.nodes, &m.functions, operators, &mut state, &mut missing)?;
     Ok(missing)
@@ -124,8 +124,8 @@ fn sort_graph(g: &mut GraphProto, outer: Option<&Names<'_>>) -> Result<()> {
 }
 
 /// Names that a graph uses but does not define.
-fn free_names(g: &GraphProto, out: &mut BTreeSet<String>) {
-    let mut used = BTreeSet::new();
+fn free_names(g: &GraphProto, out: &mut SortedSet<String>) {
+    let mut used = SortedSet::new();
     for n in &g.nodes {
         used.extend(reads(n));
         subgraphs(n).for_each(|s| free_names(s, &mut used));
@@ -159,8 +159,8 @@ pub(super) fn any_node(m: &ModelProto, is: &dyn Fn(&NodeProto) -> bool) -> bool 
 }
 
 /// Names that nodes read, with those that are `also` wanted.
-pub(super) fn used(nodes: &[NodeProto], also: &[&str]) -> BTreeSet<String> {
-    let mut names: BTreeSet<String> = gather(also.iter().map(|n| n.to_string()));
+pub(super) fn used(nodes: &[NodeProto], also: &[&str]) -> SortedSet<String> {
+    let mut names: SortedSet<String> = gather(also.iter().map(|n| n.to_string()));
     for n in nodes {
         names.extend(reads(n));
         subgraphs(n).for_each(|g| free_names(g, &mut names));
@@ -170,7 +170,7 @@ pub(super) fn used(nodes: &[NodeProto], also: &[&str]) -> BTreeSet<String> {
 
 /// Topological order, stable where the file's order is one already; only nodes that `outputs` need.
 fn sort_nodes(mut nodes: Vec<NodeProto>, mut known: Names<'_>, outputs: &[String]) -> Result<Vec<NodeProto>> {
-    let mut producer: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut producer: SortedMap<&str, usize> = SortedMap::new();
     for (i, n) in nodes.iter().enumerate() {
         for o in n.outputs.iter().filter(|o| !o.is_empty()) {
             if producer.insert(o, i).is_some() {
@@ -180,10 +180,10 @@ fn sort_nodes(mut nodes: Vec<NodeProto>, mut known: Names<'_>, outputs: &[String
     }
     let mut needs: Vec<Vec<usize>> = Vec::with_capacity(nodes.len());
     for n in &nodes {
-        let mut names: BTreeSet<String> = gather(reads(n));
+        let mut names: SortedSet<String> = gather(reads(n));
         subgraphs(n).for_each(|g| free_names(g, &mut names));
         names.remove("");
-        let mut from = BTreeSet::new();
+        let mut from = SortedSet::new();
         for name in &names {
             match producer.get(name.as_str()) {
                 Some(&p) => drop(from.insert(p)),
@@ -227,7 +227,7 @@ fn order(needs: &[Vec<usize>], live: &[bool]) -> Result<Vec<usize>, usize> {
     for (i, from) in needs.iter().enumerate().filter(|(i, _)| live[*i]) {
         from.iter().for_each(|&p| users[p].push(i));
     }
-    let mut ready: BTreeSet<usize> = gather((0..needs.len()).filter(|&i| live[i] && waiting[i] == 0));
+    let mut ready: SortedSet<usize> = gather((0..needs.len()).filter(|&i| live[i] && waiting[i] == 0));
     let mut out = Vec::new();
     while let Some(i) = ready.pop_first() {
         out.push(i);
@@ -261,7 +261,7 @@ fn unsupported(
     functions: &[FunctionProto],
     operators: Operators,
     state: &mut [Visit],
-    missing: &mut BTreeMap<String, Vec<String>>,
+    missing: &mut SortedMap<String, Vec<String>>,
 ) -> Result<()> {
     for n in nodes {
         if let Some(i) = functions.iter().position(|f| f.name == n.op_type && f.domain == n.domain) {
@@ -276,7 +276,7 @@ fn unsupported(
             }
         } else if operators.find(&n.domain, &n.op_type).is_none() {
             let dot = if n.domain.is_empty() { "" } else { "." };
-            missing.entry(format!("{}{dot}{}", n.domain, n.op_type)).or_default().push(describe(n));
+            missing.or_insert_with(format!("{}{dot}{}", n.domain, n.op_type), Vec::new).push(describe(n));
         }
         for g in subgraphs(n) {
             unsupported(&g.nodes, functions, operators, state, missing)?;
@@ -294,7 +294,7 @@ pub(super) fn function<'a>(functions: &'a [FunctionProto], n: &NodeProto) -> Opt
 }
 
 /// Indices of graph inputs.
-type Set = BTreeSet<usize>;
+type Set = SortedSet<usize>;
 
 /// Which inputs' *values* decide shapes (`hard`) or branches (`soft`).
 #[derive(Default)]
@@ -305,7 +305,7 @@ pub(super) struct Demand {
 }
 
 struct Env<'a> {
-    values: BTreeMap<String, Set>,
+    values: SortedMap<String, Set>,
     parent: Option<&'a Env<'a>>,
 }
 
@@ -321,7 +321,7 @@ impl Env<'_> {
 
 /// Follows values forward; sizes do not carry values.
 pub(super) fn demand(m: &ModelProto, operators: Operators) -> Demand {
-    let mut env = Env { values: BTreeMap::new(), parent: None };
+    let mut env = Env { values: SortedMap::new(), parent: None };
     for (i, input) in m.graph.inputs.iter().enumerate() {
         env.values.insert(input.name.clone(), gather([i]));
     }
@@ -353,13 +353,13 @@ fn flow(nodes: &[NodeProto], env: &mut Env<'_>, known: (&[FunctionProto], Operat
                 }
             }
             match n.op_type.as_str() {
-                "Shape" | "Size" => all.clear(),
+                "Shape" | "Size" => all = Set::new(),
                 "If" => d.soft.extend(&all),
                 _ => {}
             }
         }
         for g in subgraphs(n) {
-            let mut inner = Env { values: BTreeMap::new(), parent: Some(env) };
+            let mut inner = Env { values: SortedMap::new(), parent: Some(env) };
             g.inputs.iter().for_each(|i| drop(inner.values.insert(i.name.clone(), all.clone())));
             flow(&g.nodes, &mut inner, known, depth, d);
             let found: Vec<Set> = g.outputs.iter().map(|o| inner.get(&o.name)).collect();

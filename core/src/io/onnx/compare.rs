@@ -6,8 +6,8 @@ use super::proto::ValueInfo;
 use crate::dtype::DType;
 use crate::io::HostTensor;
 use crate::util::sort;
+use crate::util::sorted::SortedMap;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
 
 /// How far a value is from what it should be.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ impl Model {
     /// 16 bits may be off by their own precision.
     pub fn drifts(&self, got: &[(String, HostTensor)], want: &[(String, HostTensor)], tolerance: f64) -> Vec<Drift> {
         let want: FxHashMap<&str, &HostTensor> = want.iter().map(|(n, t)| (n.as_str(), t)).collect();
-        let mut place: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut place: SortedMap<&str, usize> = SortedMap::new();
         for (i, n) in self.nodes().iter().enumerate() {
             place.extend(n.outputs.iter().map(|o| (o.as_str(), i)));
         }

@@ -1,5 +1,6 @@
 //! What a build would make of each node of a model: a dry run without a device that goes on after a node that is refused.
 
+use crate::util::sorted::SortedMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -96,7 +97,7 @@ pub fn inspect(
 fn dry_run(model: &Model, sizes: &BTreeMap<String, usize>) -> Result<(Vec<NodeReport>, Vec<(String, String, usize)>)> {
     let (constants, session) = (Constants::default(), Session::new());
     let mut cx = Cx::new(model, &constants, session.clone());
-    let mut scope = Scope { values: BTreeMap::new(), parent: None };
+    let mut scope = Scope { values: SortedMap::new(), parent: None };
     let (mut taken, mut guessed) = (Vec::new(), false);
     for t in &model.proto.graph.initializers {
         if let Ok(v) = cx.constant(t) {

@@ -5,8 +5,8 @@
 //! need, hands both to [`Build::answer`], and the build goes on where it stopped, on what has been computed. So a loop whose
 //! end depends on the data runs each turn once, and what follows a value that was read is built for that value.
 
+use crate::util::sorted::{SortedMap, SortedSet};
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::build::{Feed, Scope, run_model};
@@ -28,7 +28,7 @@ pub(super) enum Frame {
     /// A graph, at a node.
     Nodes {
         /// The values that the rest of it uses.
-        values: BTreeMap<String, Value>,
+        values: SortedMap<String, Value>,
         /// The node that runs next.
         at: usize,
         /// What was computed for this node beyond its inputs.
@@ -257,7 +257,7 @@ impl Frame {
 
 /// Everything in the frames that only a device knows, each once, without what will be `known`.
 fn live_values(frames: &[Frame], known: &[Value]) -> Vec<Value> {
-    let mut seen: BTreeSet<usize> = crate::util::gather(known.iter().map(Value::id));
+    let mut seen: SortedSet<usize> = crate::util::gather(known.iter().map(Value::id));
     let mut out = Vec::new();
     let mut add = |v: &Value| {
         if v.is_lazy() && seen.insert(v.id()) {
@@ -293,7 +293,7 @@ impl Call {
                 None => None,
             });
         }
-        let scope = Scope { values: BTreeMap::new(), parent: None };
+        let scope = Scope { values: SortedMap::new(), parent: None };
         let mut op = Op { cx: &mut cx, node: &self.node, args, opset: self.opset, scope: &scope, depth: 0 };
         let out = (self.def.build)(&mut op).map_err(|e| check::name_node(e, &self.node))?;
         out.iter().map(|v| Ok((cx.host(v)?.ok_or_else(lost)?, v.narrow()))).collect()

@@ -7,7 +7,7 @@ use super::tensor::TensorProto;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::io::HostTensor;
-use std::collections::BTreeMap;
+use crate::util::sorted::SortedMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// ONNX's number of the element type.
@@ -20,7 +20,7 @@ pub(super) struct Strings(Mutex<Table>);
 #[derive(Default)]
 struct Table {
     texts: Vec<Arc<str>>,
-    codes: BTreeMap<Arc<str>, i32>,
+    codes: SortedMap<Arc<str>, i32>,
 }
 
 impl Strings {

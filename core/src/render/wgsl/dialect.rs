@@ -3,15 +3,15 @@
 use super::super::cstyle::{Alu, At, Dialect, Gate, Ptr};
 use super::{alu, memory};
 use crate::dtype::Scalar;
+use crate::util::sorted::SortedSet;
 use crate::{DType, Result};
-use std::collections::BTreeSet;
 
 /// The language, and the helper functions that the shader needs so far.
 #[derive(Default)]
 pub(super) struct Wgsl {
     helpers: Vec<(String, String)>,
     /// What the shader enables.
-    pub(super) extensions: BTreeSet<&'static str>,
+    pub(super) extensions: SortedSet<&'static str>,
     /// See [`crate::target::Target::f16_arrays`].
     pub(super) f16_arrays: bool,
 }

@@ -8,7 +8,7 @@ use super::{AttrValue, Op, OpDef, float_op, op};
 use crate::dtype::{DType, Scalar};
 use crate::error::Result;
 use crate::tensor::Tensor;
-use std::collections::BTreeMap;
+use crate::util::sorted::SortedMap;
 
 pub(super) static OPS: &[OpDef] = &[
     float_op("Attention", 55, 0, attention_op),
@@ -255,7 +255,7 @@ fn modified(o: &mut Op<'_, '_>, name: &str, x: Value) -> Result<Value> {
     });
     let Some(graph) = graph else { return Ok(x) };
     let [input] = &graph.inputs[..] else { return o.fail(format!("`{name}` does not take one input")) };
-    let values = crate::util::gather::<BTreeMap<_, _>, _>([(input.name.clone(), x)]);
+    let values = crate::util::gather::<SortedMap<_, _>, _>([(input.name.clone(), x)]);
     match run_graph(o.cx, graph, o.scope, values, o.depth, o.opset)?.pop() {
         Some(y) => Ok(y),
         None => o.fail(format!("`{name}` gives nothing")),

@@ -1,6 +1,6 @@
 //! If, Loop and Scan.
 
-use std::collections::BTreeMap;
+use crate::util::sorted::SortedMap;
 
 use super::super::build::run_graph;
 use super::super::proto::{Dim, GraphProto, NodeProto, TypeProto, ValueInfo};
@@ -17,7 +17,7 @@ pub(super) static OPS: &[OpDef] = &[any_op("If", 0, if_)];
 /// What few networks have.
 pub(super) static RARE: &[OpDef] = &[any_op("Loop", 3, loop_), any_op("Scan", 0, scan)];
 
-fn run(o: &mut Op<'_, '_>, graph: &GraphProto, values: BTreeMap<String, Value>) -> Result<Vec<Value>> {
+fn run(o: &mut Op<'_, '_>, graph: &GraphProto, values: SortedMap<String, Value>) -> Result<Vec<Value>> {
     run_graph(o.cx, graph, o.scope, values, o.depth, o.opset)
 }
 
@@ -52,10 +52,10 @@ fn if_(o: &mut Op<'_, '_>) -> Result<Vec<Value>> {
     let (then, other) = (body(o, "then_branch")?, body(o, "else_branch")?);
     if let Some(known) = o.cx.host(&cond)? {
         let taken = if known.data.first().is_some_and(|&b| b != 0) { then } else { other };
-        return run(o, taken, BTreeMap::new());
+        return run(o, taken, SortedMap::new());
     }
     o.cx.trials += 1;
-    let both = run(o, then, BTreeMap::new()).and_then(|a| Ok((a, run(o, other, BTreeMap::new())?)));
+    let both = run(o, then, SortedMap::new()).and_then(|a| Ok((a, run(o, other, SortedMap::new())?)));
     o.cx.trials -= 1;
     let fits = |a: &Value, b: &Value| {
         a.is_tensor() && b.is_tensor() && (a.shape(), a.dtype(), a.narrow()) == (b.shape(), b.dtype(), b.narrow())
