@@ -9,7 +9,7 @@ use std::ops::Index;
 const MOST: usize = 512;
 
 /// Values by keys, in the order of these.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct SortedMap<K, V> {
     /// None is empty, and each is sorted and before the next one.
     parts: Vec<Vec<(K, V)>>,
@@ -19,6 +19,15 @@ pub struct SortedMap<K, V> {
 /// Keys in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortedSet<K>(SortedMap<K, ()>);
+
+/// How they are cut into parts says nothing.
+impl<K: PartialEq, V: PartialEq> PartialEq for SortedMap<K, V> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len && self.parts.iter().flatten().eq(other.parts.iter().flatten())
+    }
+}
+
+impl<K: Eq, V: Eq> Eq for SortedMap<K, V> {}
 
 impl<K, V> Default for SortedMap<K, V> {
     fn default() -> Self {
