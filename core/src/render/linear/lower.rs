@@ -248,6 +248,36 @@ impl<M: Machine> Lower<'_, M> {
                 }
             }
         }
+        self.chains();
+    }
+
+    /// Each of a chain of dot products waits for the one before. The chains of all elements of a tile are computed side by side, where
+    /// there are registers for their sums beside the accumulators, and a quarter of all for what they multiply.
+    fn chains(&mut self) {
+        let g = self.g;
+        let dot = |u: &UOp| g.op(*u) == Op::DotBytes;
+        if !self.p.order.iter().any(dot) {
+            return;
+        }
+        let elems = |u: UOp| {
+            let t = &self.tiles[u.0 as usize];
+            t.regs.iter().map(|r| r.1 as usize).product::<usize>() * self.parts(t.lane, g.dtype(u)).len()
+        };
+        let accs: usize = self.p.order.iter().filter(|&&u| g.op(u) == Op::Acc).map(|&u| elems(u)).sum();
+        let room = (self.m.vectors().count_ones() as usize * 3 / 4).saturating_sub(accs);
+        let mut sums: FxHashMap<u32, usize> = FxHashMap::default();
+        let dots: Vec<UOp> = self.p.order.iter().copied().filter(dot).collect();
+        for &u in &dots {
+            let added =
+                |x: &UOp| dot(x) && g.src_at(*x, 2) == u && self.block[x.0 as usize] == self.block[u.0 as usize];
+            if !self.users[u.0 as usize].iter().any(added) {
+                *sums.entry(self.block[u.0 as usize]).or_default() += elems(u);
+            }
+        }
+        for u in dots {
+            let k = u.0 as usize;
+            self.eager[k] |= self.tiles[k].lane > 0 && sums.get(&self.block[k]).is_some_and(|&n| n <= room);
+        }
     }
 
     /// Sources whose value is used (not order or ranges alone).

@@ -90,7 +90,9 @@ impl Lower<'_> {
         let c = self.demand(src[2], pt, off, w)?;
         self.put(d, c, I32, w);
         let a = self.demand_reg(src[0], pt, off, w)?;
-        let same = self.g.op(src[1]) == Op::Load && self.tiles[src[1].0 as usize].lane == 0;
+        // where several parts of a row take it, it is loaded once
+        let once = self.parts(self.tiles[u.0 as usize].lane, I32).len() == 1;
+        let same = once && self.g.op(src[1]) == Op::Load && self.tiles[src[1].0 as usize].lane == 0;
         let b = match same && self.m.isa >= Isa::Avx512Vnni && self.gate(src[1], pt, off, 1) == Gate::Open {
             // broadcast by the instruction
             true => Val::M(Mem { bcst: true, ..self.address(self.g.src_at(src[1], 0), pt, 0)? }),
