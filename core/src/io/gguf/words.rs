@@ -46,6 +46,9 @@ pub enum Use {
     Product(Activations),
 }
 
+/// What is above it, up to twice 2^23, has no digits behind the point as an f32, and no integer of 21 bits changes its upper bits.
+const ROUNDS: f64 = 12_582_912.0;
+
 /// Neighbours that have a scale in common.
 const SHARED: usize = 32;
 
@@ -71,7 +74,10 @@ impl Rounded {
         let x = x.contiguous().reshape(&[n, elems / SHARED, SHARED])?;
         let scales = x.abs()?.max(&[-1], true)?.mul(1.0 / to.most())?.contiguous();
         let turns = scales.gt(0.0)?.select(scales.reciprocal()?, 0.0)?;
-        let all = x.mul(turns)?.round()?.cast(DType::I32)?.reshape(&[n, elems / 4, 4])?;
+        // No integer is near 2^22, so the sum with this number is rounded to a whole one, whose last bits are the integer's. The least of
+        // two stands between product and sum, so that no device rounds both at once.
+        let turned = x.mul(turns)?.minimum(to.most())?;
+        let all = turned.add(ROUNDS)?.bitcast(DType::I32)?.contiguous().reshape(&[n, elems / 4, 4])?;
         let mut digits = vec![words(&all)?];
         if to == Activations::I16 {
             // the lower digit is signed too
