@@ -271,7 +271,11 @@ fn assume(g: &mut Graph, u: UOp, known: &FxHashMap<UOp, UOp>, depth: usize) -> U
     if let Some(&v) = known.get(&u) {
         return v;
     }
-    if depth == 0 || !g.op(u).is_alu() {
+    // a choice of two numbers that are there at all events is often wanted without the condition too, as the exponential of a sigmoid:
+    // what is made of it is computed once then
+    let constant = |i: usize| g.op(g.src_at(u, i)) == Op::Const;
+    let chosen = g.op(u) == Op::Where && g.dtype(u).is_float() && !constant(1) && !constant(2);
+    if depth == 0 || !g.op(u).is_alu() || chosen && known.contains_key(&g.src_at(u, 0)) {
         return u;
     }
     let src: smallvec::SmallVec<[UOp; 4]> = g.srcs(u).iter().map(|&s| assume(g, s, known, depth - 1)).collect();

@@ -43,6 +43,25 @@ fn a_condition_simplifies_what_it_guards() {
     under(&[8, 3, 4, 3], &format!("{rows} & {cols}"), "((r0 + r1 - 1)*4 + r2 + r3 - 1) % 32", want);
 }
 
+/// A sigmoid's exponential, which is wanted with and without the condition, stays one: of a choice from a constant the condition goes.
+#[test]
+fn what_is_chosen_once_is_computed_once() {
+    let g = &mut Graph::new();
+    let bits = var(g, "x", DType::I32, -9, 9);
+    let x = g.bitcast(bits, DType::F32);
+    let (zero, one) = (g.float(0.0, DType::F32), g.float(1.0, DType::F32));
+    let negative = g.binary(Op::CmpLt, x, zero);
+    let minus = g.unary(Op::Neg, x);
+    for (other, exponentials) in [(minus, 1), (zero, 2)] {
+        let chosen = g.select(negative, x, other);
+        let e = g.unary(Op::Exp2, chosen);
+        let (above, below) = (g.select(negative, e, one), g.binary(Op::Add, e, one));
+        let y = g.binary(Op::Mul, above, below);
+        let y = crate::rules::simplify(g, y);
+        assert_eq!(g.reachable(&[y]).iter().filter(|&&u| g.op(u) == Op::Exp2).count(), exponentials);
+    }
+}
+
 /// The address of a gated load is simplified under its gate, and a selection that repeats the gate goes.
 #[test]
 fn gates_simplify_addresses() {
