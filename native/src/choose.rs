@@ -64,11 +64,22 @@ fn may_be_hardware(name: &str) -> bool {
         #[cfg(feature = "cuda")]
         "cuda" => crate::cuda::has_hardware(),
         #[cfg(feature = "vulkan")]
-        "vulkan" => crate::vulkan::has_hardware(),
+        "vulkan" => has_nodes("/dev".as_ref()) && crate::vulkan::has_hardware(),
         // elsewhere it goes through Vulkan, which was asked
         "wgpu" => cfg!(feature = "wgpu") && (cfg!(any(windows, target_vendor = "apple")) || !cfg!(feature = "vulkan")),
         _ => NAMES.iter().any(|n| n.0 == name),
     }
+}
+
+/// Has a driver of a GPU a file in this folder? Asking the drivers themselves takes tens of milliseconds, since the one of the processor is
+/// among them. Elsewhere than on Linux nobody knows without them.
+#[cfg(feature = "vulkan")]
+fn has_nodes(folder: &std::path::Path) -> bool {
+    // graphics cards, NVIDIA's, Windows' below its Linux, those of boards and of telephones
+    const NODES: [&str; 8] = ["dri", "nvidia", "nvhost", "nvgpu", "dxg", "kgsl", "mali", "pvr"];
+    let Ok(files) = std::fs::read_dir(folder) else { return true };
+    let is_node = |f: std::fs::DirEntry| NODES.iter().any(|n| f.file_name().to_string_lossy().starts_with(n));
+    !cfg!(target_os = "linux") || files.filter_map(std::result::Result::ok).any(is_node)
 }
 
 /// A device's name as [`devices::open`] has it: in small letters, and ours where it was tinygrad's.
@@ -250,6 +261,19 @@ mod tests {
         assert!(said.starts_with("computing with c, because") && said.contains("no AVX2"), "{said}");
         let none = |name: &str| Err(Error::Device { device: name.into(), what: "not installed".into() });
         assert!(without_emitter(&why, &none).is_err());
+    }
+
+    #[test]
+    #[cfg(all(feature = "vulkan", target_os = "linux"))]
+    fn drivers_are_asked_where_a_gpu_has_a_file() {
+        let folder = std::env::temp_dir().join(format!("gradloom-nodes-{}", std::process::id()));
+        assert!(has_nodes(&folder.join("none")), "what cannot be read says nothing");
+        for (name, is_gpu) in [("null", false), ("tty0", false), ("nvidiactl", true)] {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join(name), []).unwrap();
+            assert_eq!(has_nodes(&folder), is_gpu, "{name}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
