@@ -198,19 +198,30 @@ impl LanguageModel {
         self.ready.get(&Kind::Next(len)).map(|r| &r.replay)
     }
 
-    /// The plan that reads one token more, and the least seconds of each of its calls over some rounds. What was read is forgotten.
-    pub fn profile(&mut self, rounds: usize) -> Result<(Plan, Vec<f64>)> {
-        if !self.ready.contains_key(&Kind::Next(1)) {
-            self.begin(&[0])?;
+    /// The plan that reads so many tokens at the end of what was read, and the least seconds of each of its calls over some rounds.
+    /// What was read is forgotten.
+    ///
+    /// # Errors
+    /// `E_VALUE` for no token, or more than there is room for.
+    pub fn profile(&mut self, tokens: usize, rounds: usize) -> Result<(Plan, Vec<f64>)> {
+        let room = self.decoder.room();
+        if tokens == 0 || tokens > room {
+            return Err(Error::value("generate", format!("the time of {tokens} tokens with room for {room}")));
         }
-        let none = || Error::Internal("a plan for one token was made".into());
-        let replay = self.ready.get(&Kind::Next(1)).map(|r| r.replay.clone()).ok_or_else(none)?;
-        let at = self.texts[self.text].len().min(self.decoder.room() - 1);
+        let (kind, read) = (Kind::Next(tokens), self.texts[self.text].len());
         self.texts[self.text].clear();
+        if !self.ready.contains_key(&kind) {
+            self.chunk(kind, tokens, &vec![0; tokens])?;
+            self.texts[self.text].clear();
+        }
+        let none = || Error::Internal("a plan for these tokens was made".into());
+        let replay = self.ready.get(&kind).map(|r| r.replay.clone()).ok_or_else(none)?;
+        // the last tokens of what was read are read again, or what follows a single one
+        let at = if tokens == 1 { read } else { read.saturating_sub(tokens) }.min(room - tokens);
         let session = self.rt.session().clone();
         let engine = self.rt.engine();
         engine.set_var(POSITION, Scalar::Int(at as i64));
-        engine.set_var(LAST, Scalar::Int(0));
+        engine.set_var(LAST, Scalar::Int(tokens as i64 - 1));
         engine.set_var(SEQUENCE, Scalar::Int(self.text as i64));
         let begin = Instant::now();
         let mut clock = || begin.elapsed().as_secs_f64();

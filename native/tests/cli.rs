@@ -209,6 +209,15 @@ fn language_models_go_on_with_a_text() {
     let r = gradloom(&["run", &file]);
     assert_eq!(r.status.code(), Some(1));
     assert!(text(&r.stderr).contains("gradloom generate"), "{}", text(&r.stderr));
+    // from the beginning each time, and one event
+    let r = gradloom(&[&["generate", &file][..], &args, &["--repeat", "3"]].concat());
+    let printed = text(&r.stdout);
+    let result = Json::parse(printed.lines().nth(1).expect("two lines").as_bytes()).expect("JSON");
+    assert_eq!(ids(&result, "tokens"), want[..24]);
+    assert_eq!(result.get("runs").and_then(Json::as_array).map(<[_]>::len), Some(3));
+    let r = gradloom(&[&["generate", &file][..], &args, &["--profile", "8"]].concat());
+    let result = Json::parse(text(&r.stdout).lines().nth(1).expect("two lines").as_bytes()).expect("JSON");
+    assert!(result.get("step_us").and_then(Json::as_f64).is_some_and(|t| t > 0.0));
     let r = gradloom(&["generate", &file, "--prompt-tokens", "[99999999]", "--tokens", "1"]);
     assert_eq!(r.status.code(), Some(1));
     assert!(text(&r.stderr).contains("99999999"), "{}", text(&r.stderr));

@@ -155,9 +155,12 @@ pub(crate) struct Job {
     /// Write the logits of every step to this file: .npz with `logits` [tokens, vocabulary]
     #[arg(long, value_name = "FILE")]
     logits: Option<PathBuf>,
-    /// Time the kernels of one more token, each on its own
-    #[arg(long)]
-    profile: bool,
+    /// Generate so many times; `runs` has the times of each
+    #[arg(long, default_value_t = 1, value_name = "TIMES")]
+    repeat: usize,
+    /// Time the kernels of one more token, each on its own, or those that read so many tokens at once
+    #[arg(long, value_name = "TOKENS", num_args = 0..=1, default_missing_value = "1")]
+    profile: Option<usize>,
     /// Print the code of each kernel too
     #[arg(long, requires = "profile")]
     source: bool,
@@ -166,8 +169,8 @@ pub(crate) struct Job {
 }
 
 /// The kernels of a step, those with the same code together.
-fn profile(model: &mut LanguageModel, source: bool) -> Outcome<Json> {
-    let (plan, times) = model.profile(20)?;
+fn profile(model: &mut LanguageModel, tokens: usize, source: bool) -> Outcome<Json> {
+    let (plan, times) = model.profile(tokens, 20)?;
     let mut rows: Vec<(u128, usize, f64)> = Vec::new();
     for (c, time) in plan.calls.iter().zip(&times) {
         match rows.iter_mut().find(|r| r.0 == c.program) {
@@ -267,28 +270,62 @@ fn prompt(job: &Job, tokenizer: Option<&Arc<Tokenizer>>) -> Outcome<Vec<u32>> {
     ids.map(|i| i.as_u64().and_then(|i| u32::try_from(i).ok()).ok_or_else(bad)).collect()
 }
 
-pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress) -> Outcome<Json> {
-    let (mut model, load_ms) = load(&job.model, room(job), cache, progress)?;
-    let ids = prompt(job, model.tokenizer())?;
-    let mut sampler = job.how.sampler(&model)?;
+/// What was generated, and when.
+struct Made {
+    tokens: Vec<u32>,
+    text: String,
+    /// Milliseconds from the beginning to each token.
+    at: Vec<f64>,
+    logits: Vec<f32>,
+    end: &'static str,
+    guessed: gradloom::llm::Guessed,
+}
+
+impl Made {
+    fn first(&self) -> f64 {
+        self.at.first().copied().unwrap_or(f64::NAN)
+    }
+
+    fn gaps(&self) -> Vec<f64> {
+        self.at.windows(2).map(|w| w[1] - w[0]).collect()
+    }
+
+    fn run(&self) -> Json {
+        let gaps = self.gaps().into_iter().map(|g| Json::Num(g, 3)).collect();
+        Json::from(vec![("prefill_ms", Json::Num(self.first(), 3)), ("decode_ms", Json::List(gaps))])
+    }
+}
+
+/// What is said meanwhile.
+#[derive(Clone, Copy, PartialEq)]
+enum Say {
+    Text,
+    /// That the first token is there.
+    First,
+    Nothing,
+}
+
+fn once(model: &mut LanguageModel, job: &Job, ids: &[u32], what: Say) -> Outcome<Made> {
+    let mut sampler = job.how.sampler(model)?;
     ids.iter().for_each(|&t| sampler.see_prompt(t));
     let start = Instant::now();
-    model.begin(&ids)?;
+    model.choose_text(0, 0)?;
+    model.begin(ids)?;
     let mut stream = Stream::new(&job.how.stop);
-    let (mut text, mut out, mut at) = (String::new(), Vec::new(), Vec::new());
+    let (mut text, mut tokens, mut at) = (String::new(), Vec::new(), Vec::new());
     let mut logits = Vec::new();
     let mut on_token = |m: &mut LanguageModel, token: u32| {
         at.push(start.elapsed().as_secs_f64() * 1e3);
-        if json && at.len() == 1 {
+        if what == Say::First && at.len() == 1 {
             say("{\"event\":\"first\"}\n");
         }
-        out.push(token);
+        tokens.push(token);
         if job.logits.is_some() {
             logits.extend(m.logits()?);
         }
         let Some(t) = m.tokenizer() else { return Ok(true) };
         let new = stream.push(token, &|ids| t.decode(ids))?;
-        if !json {
+        if what == Say::Text {
             say(&new);
         }
         text += &new;
@@ -301,43 +338,49 @@ pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress)
     };
     if let Some(t) = model.tokenizer() {
         let rest = stream.finish(&|ids| t.decode(ids))?;
-        if !json {
+        if what == Say::Text {
             say(&rest);
         }
         text += &rest;
     }
-    if let Some(path) = &job.logits {
-        let rows = out.len();
-        let all = HostTensor::from_f32(vec![rows, logits.len() / rows.max(1)], &logits)?;
-        super::files::write(path, &[("logits".to_owned(), all)])?;
-    }
-    let first = at.first().copied().unwrap_or(f64::NAN);
-    let gaps: Vec<f64> = at.windows(2).map(|w| w[1] - w[0]).collect();
-    let decode = gaps.len() as f64 * 1e3 / gaps.iter().sum::<f64>();
-    let prefill = ids.len() as f64 * 1e3 / first;
-    let c = model.counters();
-    if job.profile {
-        return profile(&mut model, job.source);
-    }
-    if !json {
-        progress.say(format_args!(
-            "\n{} tokens read at {prefill:.1} a second, {} made at {decode:.1} a second",
-            ids.len(),
-            out.len()
-        ));
-        return Ok(Json::Text(String::new()));
-    }
-    let run = vec![
-        ("prefill_ms", Json::Num(first, 3)),
-        ("decode_ms", Json::List(gaps.iter().map(|&g| Json::Num(g, 3)).collect())),
-    ];
-    let ends = match end {
+    let end = match end {
         _ if stream.stopped() => "stop",
         End::Token => "end",
         End::Length => "length",
         End::Caller => "caller",
         End::Room => "room",
     };
+    Ok(Made { tokens, text, at, logits, end, guessed })
+}
+
+pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress) -> Outcome<Json> {
+    let (mut model, load_ms) = load(&job.model, room(job), cache, progress)?;
+    let ids = prompt(job, model.tokenizer())?;
+    let made = once(&mut model, job, &ids, if json { Say::First } else { Say::Text })?;
+    let mut runs = vec![made.run()];
+    for _ in 1..job.repeat {
+        runs.push(once(&mut model, job, &ids, Say::Nothing)?.run());
+    }
+    if let Some(path) = &job.logits {
+        let rows = made.tokens.len();
+        let all = HostTensor::from_f32(vec![rows, made.logits.len() / rows.max(1)], &made.logits)?;
+        super::files::write(path, &[("logits".to_owned(), all)])?;
+    }
+    if let Some(tokens) = job.profile {
+        return profile(&mut model, tokens, job.source);
+    }
+    let (first, gaps) = (made.first(), made.gaps());
+    let decode = gaps.len() as f64 * 1e3 / gaps.iter().sum::<f64>();
+    let prefill = ids.len() as f64 * 1e3 / first;
+    let c = model.counters();
+    if !json {
+        progress.say(format_args!(
+            "\n{} tokens read at {prefill:.1} a second, {} made at {decode:.1} a second",
+            ids.len(),
+            made.tokens.len()
+        ));
+        return Ok(Json::Text(String::new()));
+    }
     Ok(Json::from(vec![
         ("load_ms", Json::Num(load_ms, 3)),
         ("prompt_tokens", Json::count(ids.len())),
@@ -347,12 +390,12 @@ pub(crate) fn generate(job: &Job, json: bool, cache: &Cache, progress: Progress)
         ("first_token_ms", Json::Num(first, 3)),
         ("peak_bytes", Json::count(c.peak_bytes)),
         ("programs", Json::Int(c.programs as i64)),
-        ("runs", Json::List(vec![Json::from(run)])),
-        ("tokens", Json::List(out.iter().map(|&t| Json::Int(i64::from(t))).collect())),
-        ("guesses", Json::count(guessed.guesses)),
-        ("guesses_right", Json::count(guessed.right)),
-        ("end", Json::text(ends)),
-        ("text", Json::Text(text)),
+        ("runs", Json::List(runs)),
+        ("tokens", Json::List(made.tokens.iter().map(|&t| Json::Int(i64::from(t))).collect())),
+        ("guesses", Json::count(made.guessed.guesses)),
+        ("guesses_right", Json::count(made.guessed.right)),
+        ("end", Json::text(made.end)),
+        ("text", Json::Text(made.text)),
     ]))
 }
 
