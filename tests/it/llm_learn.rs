@@ -3,7 +3,7 @@
 
 use gradloom::io::json::Json;
 use gradloom::io::safetensors::SafeTensors;
-use gradloom::llm::{AdapterFile, Choice, Finetune, LanguageModel, LoadOptions, Lora, Sampler};
+use gradloom::llm::{AdapterFile, Choice, Finetune, LanguageModel, LoadOptions, Lora, Rates, Sampler};
 use gradloom::{Error, NativeHost};
 use gradloom_tests::here;
 use std::path::{Path, PathBuf};
@@ -64,6 +64,7 @@ fn adapters_learn_as_those_of_peft() {
             rate: number(&known, "rate"),
             weight_decay: number(&known, "decay"),
             most_norm: number(&known, "norm"),
+            ..Finetune::default()
         };
         // rows of queries and keys in another order, and another device, for some
         let gguf = fixtures().join(format!("{name}.gguf"));
@@ -118,6 +119,75 @@ fn adapters_learn_as_those_of_peft() {
 }
 
 #[test]
+fn rates_change_and_adapters_go_on_as_with_torch() {
+    let read = |name: &str| Json::parse(&std::fs::read(fixtures().join(name)).expect("a file")).expect("JSON");
+    let (known, rates) = (read("finetune.json"), read("rates.json"));
+    let number = |of: &Json, key: &str| of.get(key).and_then(Json::as_f64).expect("a number");
+    let list = |of: &Json, key: &str| of.get(key).and_then(Json::as_array).expect("a list").to_vec();
+    let texts: Vec<Vec<u32>> = list(&known, "texts").iter().map(ids).collect();
+    let time = number(&known, "time") as usize;
+    for (at, case) in list(&rates, "cases").iter().enumerate() {
+        let name = case.get("model").and_then(Json::as_str).expect("a name");
+        let (gguf, folder) = (fixtures().join(format!("{name}.gguf")), fixtures().join(name));
+        let want = numbers(case, "losses");
+        let temp = std::env::temp_dir().join(format!("gradloom-rates-{}-{at}", std::process::id()));
+        std::fs::create_dir_all(&temp).expect("a folder");
+        let mut losses = Vec::new();
+        let mut how = Finetune {
+            lora: Lora {
+                rank: number(case, "rank") as usize,
+                alpha: number(case, "alpha"),
+                targets: list(case, "targets").iter().map(|t| t.as_str().expect("a name").to_owned()).collect(),
+                seed: number(&known, "seed") as u64,
+            },
+            batch: texts.iter().map(|t| (t.len() - 1).div_ceil(time)).sum(),
+            time,
+            rate: number(&known, "rate"),
+            weight_decay: number(&known, "decay"),
+            most_norm: number(&known, "norm"),
+            ..Finetune::default()
+        };
+        // what the file of the one model has learned goes on beside the other
+        for (part, path) in list(case, "parts").iter().zip([&folder, &gguf]) {
+            let [steps, schedule, warmup] = part.as_array().expect("three") else { panic!("a part of {part:?}") };
+            how.steps = steps.as_u64().expect("steps") as usize;
+            how.warmup = warmup.as_u64().expect("steps") as usize;
+            how.rates = match schedule.as_str() {
+                Some("linear") => Rates::Linear,
+                Some("cosine") => Rates::Cosine,
+                _ => Rates::Constant,
+            };
+            let adapters = how.from.iter().map(|_| AdapterFile::new(&temp)).collect();
+            let Some(mut m) = load(path, "cpu", adapters) else { return };
+            how.from = m.adapters().first().map(|n| (*n).to_owned());
+            let learned = m.finetune(&texts, &how, |_, loss| {
+                losses.push(loss);
+                true
+            });
+            let learned = learned.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            std::fs::write(temp.join("adapter_config.json"), &learned.config).expect("written");
+            std::fs::write(temp.join("adapter_model.safetensors"), &learned.file).expect("written");
+            let config = Json::parse(learned.config.as_bytes()).expect("JSON");
+            assert_eq!(number(&config, "lora_alpha"), number(case, "alpha"), "{name}");
+            assert_eq!(number(&config, "r"), number(case, "rank"), "{name}");
+            how.from = Some(String::new());
+            // of the second part nothing but the seed counts
+            how.lora = Lora { seed: how.lora.seed, ..Lora::default() };
+        }
+        assert_eq!(losses.len(), want.len(), "{name}");
+        for (got, want) in losses.iter().zip(&want) {
+            assert!((got - want).abs() <= 2e-4 * want, "{name}: losses {losses:?}, not {want}");
+        }
+        let Some(mut m) = load(&folder, "cpu", vec![AdapterFile::new(&temp)]) else { return };
+        let own = m.adapters()[0].to_owned();
+        m.use_adapter(Some(&own)).expect("an adapter");
+        let prompt = ids(known.get("prompt").expect("a prompt"));
+        assert_eq!(text(&mut m, &prompt, 24), ids(case.get("tokens").expect("tokens")), "{name}");
+        std::fs::remove_dir_all(&temp).expect("removed");
+    }
+}
+
+#[test]
 fn a_quantised_model_learns_a_text() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/verses/verses-q8_0.gguf");
     let Some(mut m) = load(&file, "cpu", vec![]) else { return };
@@ -166,6 +236,7 @@ fn what_cannot_be_learned_is_refused() {
     refused(&[text.clone()], &lora(Lora { rank: 0, ..Lora::default() }), "rank of 0");
     refused(&[text.clone()], &lora(Lora { targets: vec!["x_proj".into()], ..Lora::default() }), "x_proj");
     refused(&[text.clone()], &Finetune { batch: 0, ..plain.clone() }, "0 texts");
+    refused(&[text.clone()], &Finetune { from: Some("none".into()), ..plain.clone() }, "no adapter is called");
     refused(&[text.clone()], &Finetune { rate: f64::NAN, ..plain.clone() }, "rate of NaN");
     refused(&[text], &Finetune { rate: 1e30, steps: 20, ..plain }, "loss is");
 }

@@ -56,6 +56,25 @@ test("adapters learn as those of PEFT, and are used, written and read", async ()
   }
 });
 
+test("rates change and adapters go on as with torch", async () => {
+  const { texts, prompt, time: length, rate: learningRate, decay: weightDecay, norm: maxNorm, seed } = known;
+  const batch = texts.reduce((sum, text) => sum + Math.ceil((text.length - 1) / length), 0);
+  const { cases } = JSON.parse(readFileSync(new URL("rates.json", fixtures)));
+  for (const { model, losses, tokens, rank, alpha, targets, parts } of cases.slice(0, 2)) {
+    const llm = await LLM.load(new URL(`${model}.gguf`, fixtures), { context: 64 });
+    const seen = [];
+    for (const [at, [steps, schedule, warmup]] of parts.entries()) {
+      const own = at === 0 ? { rank, alpha, targets } : { resume: `part${at - 1}` };
+      const how = { ...own, name: `part${at}`, steps, schedule, warmup, batch, length, learningRate, weightDecay, maxNorm, seed };
+      seen.push(...(await llm.finetune(texts, how)).losses);
+    }
+    losses.forEach((loss, at) => assert.ok(Math.abs(loss - seen[at]) < 1e-3 * loss, `${model}: ${seen}, not ${losses}`));
+    await llm.useAdapter("part1");
+    assert.deepEqual(await all(llm.tokens(prompt, { maxTokens: 24, ignoreEnd: true })), tokens, model);
+    llm.dispose();
+  }
+});
+
 test("a quantised model learns a line and a chat", async () => {
   const llm = await LLM.load(verses, { context: 128 });
   const line = "The shepherd sold seven green lamps to the merchant of the northern sea.";
@@ -86,6 +105,8 @@ test("a quantised model learns a line and a chat", async () => {
   await refused([line], { targets: ["z_proj"] }, { code: "E_VALUE", message: /z_proj.*q_proj/ });
   await refused([line], { name: "finetuned" }, ValueError);
   await refused([line], { learningRate: Number.NaN }, ValueError);
+  await refused([line], { schedule: "steps" }, ValueError);
+  await refused([line], { resume: "none" }, { code: "E_VALUE", message: /no adapter is called none.*finetuned/ });
   llm.dispose();
 });
 

@@ -25,6 +25,8 @@ pub struct Adapter {
     pub(super) terms: Vec<Term>,
     /// Rows of queries and keys are in GGUF's order.
     pub(super) gguf: bool,
+    /// The scale that its file has, times the rank.
+    pub(super) alpha: Option<f64>,
 }
 
 /// `B A x` beside `W x`.
@@ -108,7 +110,7 @@ impl Adapter {
             let alpha = alphas.iter().find(|a| a.0 == weight).map_or(alpha, |a| a.1);
             scale * alpha / if is("use_rslora") { (rank as f64).sqrt() } else { rank as f64 }
         };
-        Ok(Adapter { terms: joined(halves, &of)?, gguf: false })
+        Ok(Adapter { terms: joined(halves, &of)?, gguf: false, alpha: Some(alpha) })
     }
 
     /// Of llama.cpp's file, for a model of this architecture.
@@ -140,7 +142,7 @@ impl Adapter {
             halves.push(Half::new(weight.to_owned(), is_b, &e.to_host(file)?));
         }
         let of = |_: &str, rank: usize| if alpha == 0.0 { scale } else { scale * alpha / rank as f64 };
-        Ok(Adapter { terms: joined(halves, &of)?, gguf: true })
+        Ok(Adapter { terms: joined(halves, &of)?, gguf: true, alpha: (alpha != 0.0).then_some(alpha) })
     }
 }
 
@@ -203,11 +205,7 @@ impl Decoder {
     pub fn set_adapters(&mut self, adapters: &[Adapter]) -> Result<()> {
         let mut ranks: Vec<(&str, usize)> = Vec::new();
         for t in adapters.iter().flat_map(|a| &a.terms) {
-            let (outputs, inputs) = self.matrix(&t.weight)?;
-            if t.a.len() != t.rank * inputs || t.b.len() != t.rank * outputs {
-                let (i, o) = (t.a.len() / t.rank, t.b.len() / t.rank);
-                return Err(bad(format!("`{}` is [{outputs}, {inputs}], the adapter is of [{o}, {i}]", t.weight)));
-            }
+            self.sides(t)?;
             match ranks.iter_mut().find(|r| r.0 == t.weight) {
                 Some(r) => r.1 = r.1.max(t.rank),
                 None => ranks.push((&t.weight, t.rank)),
@@ -241,16 +239,42 @@ impl Decoder {
             let (mut a, mut b) = (vec![0.0; s.a.numel()], vec![0.0; s.b.numel()]);
             let term = adapter.and_then(|x| x.terms.iter().find(|t| t.weight == s.weight).map(|t| (x, t)));
             if let Some((adapter, t)) = term {
-                a.iter_mut().zip(&t.a).for_each(|(to, from)| *to = *from);
-                let rows = t.b.len() / t.rank;
-                for (row, to) in b.chunks_exact_mut(room).enumerate() {
-                    let from = moved(self.config(), adapter.gguf, &t.weight, row).min(rows - 1);
-                    to.iter_mut().zip(&t.b[from * t.rank..][..t.rank]).for_each(|(to, from)| *to = *from);
-                }
+                self.fill(t, adapter.gguf, room, &mut a, &mut b);
             }
             out.extend([a, b].map(|list| list.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()));
         }
         out
+    }
+
+    /// The factors of a term, rows in the model's order, in buffers of `room` rows of `A`.
+    fn fill(&self, t: &Term, gguf: bool, room: usize, a: &mut [f32], b: &mut [f32]) {
+        a.iter_mut().zip(&t.a).for_each(|(to, from)| *to = *from);
+        let rows = t.b.len() / t.rank;
+        for (row, to) in b.chunks_exact_mut(room).enumerate() {
+            let from = moved(self.config(), gguf, &t.weight, row).min(rows - 1);
+            to.iter_mut().zip(&t.b[from * t.rank..][..t.rank]).for_each(|(to, from)| *to = *from);
+        }
+    }
+
+    /// The factors of a term, rows in the model's order.
+    ///
+    /// # Errors
+    /// `E_MODEL` for a matrix that the model has not got, or has in another shape.
+    pub(super) fn factors(&self, t: &Term, gguf: bool) -> Result<[Vec<f32>; 2]> {
+        self.sides(t)?;
+        let (mut a, mut b) = (vec![0.0; t.a.len()], vec![0.0; t.b.len()]);
+        self.fill(t, gguf, t.rank, &mut a, &mut b);
+        Ok([a, b])
+    }
+
+    /// Outputs and inputs of a term's matrix.
+    fn sides(&self, t: &Term) -> Result<(usize, usize)> {
+        let (outputs, inputs) = self.matrix(&t.weight)?;
+        if t.a.len() != t.rank * inputs || t.b.len() != t.rank * outputs {
+            let (i, o) = (t.a.len() / t.rank, t.b.len() / t.rank);
+            return Err(bad(format!("`{}` is [{outputs}, {inputs}], the adapter is of [{o}, {i}]", t.weight)));
+        }
+        Ok((outputs, inputs))
     }
 
     /// What a matrix gives, and what adapters add to it.

@@ -32,6 +32,33 @@ impl Default for Lora {
     }
 }
 
+/// How the learning rate goes from step to step: those of Hugging Face's `get_scheduler`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rates {
+    /// Always the same.
+    #[default]
+    Constant,
+    /// Down to 0 after the last step.
+    Linear,
+    /// Half a cosine down to 0.
+    Cosine,
+}
+
+impl Rates {
+    /// The factor on the rate at a step, counted from 0, of `steps`: up from 0 over the first `warmup`, then as it is called.
+    pub fn factor(self, step: usize, warmup: usize, steps: usize) -> f64 {
+        if step < warmup {
+            return step as f64 / warmup as f64;
+        }
+        let share = (step - warmup) as f64 / steps.saturating_sub(warmup).max(1) as f64;
+        match self {
+            Rates::Constant => 1.0,
+            Rates::Linear => (1.0 - share).max(0.0),
+            Rates::Cosine => (1.0 + (std::f64::consts::PI * share.min(1.0)).cos()) / 2.0,
+        }
+    }
+}
+
 /// Matrices of a layer, by GGUF's names.
 const MATRICES: &[&str] = &["attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
 
@@ -110,6 +137,37 @@ impl Decoder {
         Ok(Learner { decoder: self.beside(slots), lora: lora.clone() })
     }
 
+    /// The adapter goes on learning from where it is: rank, alpha and matrices are its own, and of `lora` there is the seed alone.
+    ///
+    /// # Errors
+    /// `E_UNSUPPORTED` for matrices of several ranks and for what is no matrix of a layer, `E_MODEL` for an adapter of another model.
+    pub fn learner_from(&self, lora: &Lora, adapter: &Adapter) -> Result<Learner> {
+        let lacks = |what: String| Error::Unsupported { what, context: "an adapter that goes on learning".into() };
+        let rank = adapter.terms.first().map_or(0, |t| t.rank);
+        if let Some(t) = adapter.terms.iter().find(|t| t.rank != rank) {
+            return Err(lacks(format!("matrices of ranks {rank} and {}", t.rank)));
+        }
+        let lora = Lora { rank, alpha: adapter.alpha.unwrap_or(rank as f64), targets: Vec::new(), seed: lora.seed };
+        let scale = lora.alpha / rank.max(1) as f64;
+        let all = (0..self.config().layers).flat_map(|layer| MATRICES.iter().map(move |part| (layer, part)));
+        let known: Vec<String> = all.map(|(layer, part)| format!("blk.{layer}.{part}.weight")).collect();
+        if let Some(t) = adapter.terms.iter().find(|t| !known.contains(&t.weight)) {
+            return Err(lacks(format!("an adapted `{}`", t.weight)));
+        }
+        let mut slots = Vec::with_capacity(adapter.terms.len());
+        for t in known.iter().filter_map(|weight| adapter.terms.iter().find(|t| t.weight == *weight)) {
+            let [a, b] = self.factors(t, adapter.gguf)?;
+            // a scale of nothing has no inverse, and factors that add nothing stay what they are
+            let b: Vec<f32> = b.iter().map(|x| if scale == 0.0 { *x } else { x / scale as f32 }).collect();
+            let (s, inputs) = (self.session(), a.len() / rank);
+            let a = Tensor::new(s, &a, &[rank, inputs])?;
+            let outputs = b.len() / rank;
+            let b = Tensor::new(s, &b, &[outputs, rank])?;
+            slots.push(Slot { weight: t.weight.clone(), a, b, scale });
+        }
+        Ok(Learner { decoder: self.beside(slots), lora })
+    }
+
     /// Are the two matrices before an activation stored as one?
     fn is_joined(&self, layer: usize) -> bool {
         !self.has_weight(&format!("blk.{layer}.ffn_gate.weight"))
@@ -182,7 +240,7 @@ impl Learner {
         let list: Vec<_> =
             files.iter().map(|(n, shape, bytes)| (n.as_str(), DType::F32, &shape[..], &bytes[..])).collect();
         let file = safetensors::write(&list, &[("format", "pt")])?;
-        let adapter = Adapter { terms, gguf: config.gguf };
+        let adapter = Adapter { terms, gguf: config.gguf, alpha: Some(self.lora.alpha) };
         Ok(Learned { adapter, config: self.config(&modules), file })
     }
 

@@ -43,7 +43,7 @@ pub use config::{Config, Rope, ends, ends_of};
 pub use decoder::{Chunk, Decoder, FACTORS, LAST, POSITION, SEQUENCE, chunks};
 pub use grammar::{Grammar, Matcher, Vocabulary};
 pub use guess::{accepted, guess};
-pub use learn::{Learned, Learner, Lesson, Lora, Windows};
+pub use learn::{Learned, Learner, Lesson, Lora, Rates, Windows};
 pub use remote::{Buffer, Graph, Input, Loss, Remote, Wanted};
 pub use sample::{Choice, Sampler};
 pub use stream::Stream;

@@ -345,12 +345,25 @@ impl Remote {
     ///
     /// # Errors
     /// `E_VALUE` for no texts, unknown tokens, and targets that no matrix has.
-    pub fn learn(&mut self, texts: &[Vec<u32>], lora: &Lora, batch: usize, time: usize) -> Result<Loss> {
+    pub fn learn(
+        &mut self,
+        texts: &[Vec<u32>],
+        lora: &Lora,
+        from: Option<usize>,
+        batch: usize,
+        time: usize,
+    ) -> Result<Loss> {
         let decoder = self.decoder()?;
         decoder.check_tokens(texts.iter().flatten())?;
         let windows = Windows::new(texts, time.min(decoder.room()), lora.seed)?;
         let time = windows.longest();
-        let learner = decoder.learner(lora)?;
+        let learner = match from {
+            Some(i) => {
+                let none = || err(format!("there is no adapter {i}"));
+                decoder.learner_from(lora, self.adapters.get(i).ok_or_else(none)?)?
+            }
+            None => decoder.learner(lora)?,
+        };
         let lesson = learner.lesson(batch, time)?;
         let nodes = [lesson.loss.node()];
         let parameters = learner.parameters();

@@ -65,6 +65,17 @@ impl LanguageModel {
         self.adapters.iter().map(|a| a.0.as_str()).collect()
     }
 
+    /// Reads an adapter's file and adds it as [`LanguageModel::add_adapter`] does; its name comes back.
+    ///
+    /// # Errors
+    /// Those of that method, and `E_INPUT` for a file that cannot be read as an adapter.
+    pub fn read_adapter(&mut self, file: &AdapterFile) -> Result<String> {
+        for (name, adapter) in read(std::slice::from_ref(file), &self.decoder)? {
+            self.add_adapter(&name, adapter)?;
+        }
+        Ok(file.name.clone())
+    }
+
     /// Adds an adapter, which [`LanguageModel::use_adapter`] can put into use from now on. Plans are made anew unless matrices of the
     /// adapters that are there have room for it; none is in use then, and what was read is forgotten.
     ///

@@ -1,6 +1,6 @@
 //! Adapters that learn from texts: the optimiser and the loop over steps, which [`gradloom_core::llm`] leaves to the host.
 
-use super::{LanguageModel, Learned, Lora, Windows};
+use super::{LanguageModel, Learned, Lora, Rates, Windows};
 use gradloom_core::dtype::Scalar;
 use gradloom_core::optim::{Adam, Optimizer, clip_grad_norm};
 use gradloom_core::tensor::Tensor;
@@ -11,6 +11,9 @@ use gradloom_core::{DType, Error, Result};
 pub struct Finetune {
     /// Which adapters learn.
     pub lora: Lora,
+    /// An adapter of the model, by name, that goes on learning from where it is: rank, alpha and matrices are its own then. Moments of the
+    /// optimiser, which its file has not got, begin anew.
+    pub from: Option<String>,
     /// Steps of the optimiser.
     pub steps: usize,
     /// Texts of a step.
@@ -19,6 +22,10 @@ pub struct Finetune {
     pub time: usize,
     /// The learning rate of AdamW.
     pub rate: f64,
+    /// How it changes after the first `warmup` steps, over which it rises from 0.
+    pub rates: Rates,
+    /// Steps over which the rate rises.
+    pub warmup: usize,
     /// What parameters lose by themselves in a step, times the rate.
     pub weight_decay: f64,
     /// Gradients whose norm is larger are made as long as this.
@@ -28,7 +35,18 @@ pub struct Finetune {
 impl Default for Finetune {
     fn default() -> Finetune {
         let lora = Lora::default();
-        Finetune { lora, steps: 100, batch: 4, time: 128, rate: 2e-4, weight_decay: 0.0, most_norm: 1.0 }
+        Finetune {
+            lora,
+            from: None,
+            steps: 100,
+            batch: 4,
+            time: 128,
+            rate: 2e-4,
+            rates: Rates::Constant,
+            warmup: 0,
+            weight_decay: 0.0,
+            most_norm: 1.0,
+        }
     }
 }
 
@@ -37,7 +55,9 @@ impl LanguageModel {
     /// each step's number and loss, and says whether to go on. Use [`LanguageModel::add_adapter`] to put what comes back into use.
     ///
     /// # Errors
-    /// `E_VALUE` for no texts, unknown tokens, options that cannot be, and targets that no matrix has.
+    /// `E_VALUE` for no texts, unknown tokens, options that cannot be, and targets that no matrix has; those of [`Decoder::learner_from`].
+    ///
+    /// [`Decoder::learner_from`]: super::Decoder::learner_from
     pub fn finetune(
         &mut self,
         texts: &[Vec<u32>],
@@ -51,7 +71,14 @@ impl LanguageModel {
         }
         let windows = Windows::new(texts, how.time.min(self.decoder.room()), how.lora.seed)?;
         let time = windows.longest();
-        let learner = self.decoder.learner(&how.lora)?;
+        let learner = match &how.from {
+            Some(name) => {
+                let none = || Error::value("finetune", format!("no adapter is called `{name}`"));
+                let adapter = self.adapters.iter().find(|a| a.0 == *name).map(|a| &a.1).ok_or_else(none)?;
+                self.decoder.learner_from(&how.lora, adapter)?
+            }
+            None => self.decoder.learner(&how.lora)?,
+        };
         let lesson = learner.lesson(how.batch, time)?;
         let session = self.rt.session().clone();
         let lr = Tensor::variable_f32(&session, "finetune rate");
@@ -63,10 +90,11 @@ impl LanguageModel {
         let shown = Tensor::empty(&session, DType::F32, &[1])?;
         shown.assign(&lesson.loss)?;
         all.push(shown.clone());
-        self.rt.engine().set_var("finetune rate", Scalar::float(how.rate));
         let bytes = |list: &[i32]| -> Vec<u8> { list.iter().flat_map(|t| t.to_le_bytes()).collect() };
         let mut replay = None;
         for step in 0..how.steps {
+            let rate = how.rate * how.rates.factor(step, how.warmup, how.steps);
+            self.rt.engine().set_var("finetune rate", Scalar::float(rate));
             let [tokens, targets] = windows.batch(step, how.batch, time);
             self.rt.write(&lesson.tokens, &bytes(&tokens))?;
             self.rt.write(&lesson.targets, &bytes(&targets))?;

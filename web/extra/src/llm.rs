@@ -158,13 +158,15 @@ impl RawModel {
     }
 
     /// An adapter begins to learn from texts, whose tokens come one text after the other: `[bytes, inputs, buffers, tokens, targets, parameters]`, a
-    /// graph of the loss and the numbers of buffers. `how` is the rank, alpha, the seed, the texts of a step, and tokens of each.
+    /// graph of the loss and the numbers of buffers. `how` is the rank, alpha, the seed, the texts of a step, and tokens of each. The adapter of
+    /// number `from` goes on learning.
     pub fn learn(
         &mut self,
         tokens: &[u32],
         lengths: &[u32],
         targets: Vec<String>,
         how: &[f64],
+        from: Option<usize>,
     ) -> std::result::Result<Array, JsValue> {
         let &[rank, alpha, seed, batch, time] = how else {
             return Err(throw(Error::value("finetune", "options are missing")));
@@ -177,7 +179,7 @@ impl RawModel {
             rest = later;
         }
         let lora = Lora { rank: rank as usize, alpha, targets, seed: seed as u64 };
-        let l = self.0.learn(&texts, &lora, batch as usize, time as usize).map_err(throw)?;
+        let l = self.0.learn(&texts, &lora, from, batch as usize, time as usize).map_err(throw)?;
         let [tokens, targets] = l.given;
         let out = Array::of5(
             &Uint8Array::from(&*l.bytes),

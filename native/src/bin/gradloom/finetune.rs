@@ -3,9 +3,9 @@
 use super::generate::Model;
 use super::json::Json;
 use super::{Cache, Failure, Outcome, Progress};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use gradloom::io::json::Json as Value;
-use gradloom::llm::{Finetune, LanguageModel, Lora};
+use gradloom::llm::{AdapterFile, Finetune, LanguageModel, Lora, Rates};
 use gradloom::text::ChatOptions;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -39,9 +39,18 @@ pub(crate) struct Job {
     /// A matrix of the layers that gets an adapter, such as q_proj, once per matrix; all of them unless told otherwise
     #[arg(long, value_name = "NAME")]
     target: Vec<String>,
+    /// An adapter that goes on learning from where it is, as `--lora` takes it: rank, alpha and matrices are its own
+    #[arg(long, value_name = "ADAPTER", conflicts_with_all = ["rank", "alpha", "target", "lora"])]
+    resume: Option<PathBuf>,
     /// The learning rate
     #[arg(long, default_value_t = 2e-4)]
     rate: f64,
+    /// How it changes after the first steps of `--warmup`: not at all, or down to 0 after the last step
+    #[arg(long, value_enum, default_value = "constant")]
+    schedule: Schedule,
+    /// Steps over which it rises from 0
+    #[arg(long, value_name = "STEPS", default_value_t = 0)]
+    warmup: usize,
     /// What parameters lose by themselves in a step, times the rate
     #[arg(long, default_value_t = 0.0)]
     weight_decay: f64,
@@ -50,10 +59,21 @@ pub(crate) struct Job {
     seed: u64,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum Schedule {
+    Constant,
+    Linear,
+    Cosine,
+}
+
 pub(crate) fn finetune(job: &Job, cache: &Cache, progress: Progress) -> Outcome<Json> {
     let [folder, config, file] = places(&job.out)?;
     let wanted = job.length.checked_next_multiple_of(128).unwrap_or(usize::MAX);
     let mut model = job.model.load(wanted, 1, cache, progress)?;
+    let from = match &job.resume {
+        Some(path) => Some(model.read_adapter(&AdapterFile::new(path))?),
+        None => None,
+    };
     let texts = read(&job.data, &model)?;
     let alpha = job.alpha.unwrap_or(2.0 * job.rank as f64);
     let how = Finetune {
@@ -61,7 +81,14 @@ pub(crate) fn finetune(job: &Job, cache: &Cache, progress: Progress) -> Outcome<
         steps: job.steps,
         batch: job.batch,
         time: job.length,
+        from,
         rate: job.rate,
+        rates: match job.schedule {
+            Schedule::Constant => Rates::Constant,
+            Schedule::Linear => Rates::Linear,
+            Schedule::Cosine => Rates::Cosine,
+        },
+        warmup: job.warmup,
         weight_decay: job.weight_decay,
         ..Finetune::default()
     };

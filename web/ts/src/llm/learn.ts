@@ -21,25 +21,37 @@ export interface Place {
   forget(buffer: number): void;
 }
 
+/** The factor on the rate at a step, as Hugging Face's `get_scheduler` has it. */
+function factor(step: number, { schedule = "constant", warmup = 0 }: FinetuneOptions, steps: number): number {
+  if (step < warmup) return step / warmup;
+  const share = (step - warmup) / Math.max(steps - warmup, 1);
+  if (schedule === "cosine") return (1 + Math.cos(Math.PI * share)) / 2;
+  return schedule === "linear" ? 1 - share : 1;
+}
+
 /** The values of the adapter's factors after all steps, and the loss of each. */
 export async function learn(
   place: Place,
   texts: readonly (readonly number[])[],
   options: FinetuneOptions,
   onStep: (step: number, loss: number) => void,
+  from: number | undefined,
 ): Promise<[values: Uint8Array[], losses: number[]]> {
   const { host, raw } = place;
   const { rank = 8, alpha = 2 * rank, seed = 0, targets = [], batch = 4, length = 128, steps = 100, signal } = options;
-  const { learningRate = 2e-4, weightDecay = 0, maxNorm = 1 } = options;
+  const { learningRate = 2e-4, weightDecay = 0, maxNorm = 1, schedule = "constant", warmup = 0 } = options;
   for (const [name, value] of Object.entries({ rank, batch, length, steps })) {
     if (!Number.isSafeInteger(value) || value < 1) throw new ValueError("E_VALUE", `finetune: ${name} is ${value}`);
   }
   if (!(learningRate >= 0 && weightDecay >= 0 && maxNorm > 0)) {
     throw new ValueError("E_VALUE", `finetune: a rate of ${learningRate}, a decay of ${weightDecay}, a norm of ${maxNorm}`);
   }
+  if (!["constant", "linear", "cosine"].includes(schedule) || !Number.isSafeInteger(warmup) || warmup < 0) {
+    throw new ValueError("E_VALUE", `finetune: the schedule ${schedule} after ${warmup} steps`);
+  }
   const tokens = Uint32Array.from(texts.flat());
   const how = Float64Array.of(rank, alpha, seed, batch, length);
-  const asked = guard(() => raw.learn(tokens, Uint32Array.from(texts, ({ length: n }) => n), [...targets], how)) as unknown as Loss;
+  const asked = guard(() => raw.learn(tokens, Uint32Array.from(texts, ({ length: n }) => n), [...targets], how, from)) as unknown as Loss;
   const [bytes, inputs, buffers, ids, wanted, parameters] = asked;
   place.take(buffers);
   const held = inputs.map(place.tensor);
@@ -50,6 +62,7 @@ export async function learn(
   try {
     for (let step = 0; step < steps; step += 1) {
       signal?.throwIfAborted();
+      optimizer.learningRate = learningRate * factor(step, options, steps);
       const lesson = guard(() => raw.lesson(step)) as [Uint8Array, Uint8Array];
       for (const [at, buffer] of [ids, wanted].entries()) {
         await onDevice(host, () => host.raw.overwrite(place.tensor(buffer), lesson[at] as Uint8Array));

@@ -203,11 +203,13 @@ export class LocalModel implements Backend {
   }
 
   async finetune(texts: readonly Lesson[], options: FinetuneOptions): Promise<Finetuned> {
-    const { name = "finetuned", signal, onStep } = options;
+    const { name = "finetuned", signal, onStep, resume } = options;
     const done = await this.#turn();
     try {
       signal?.throwIfAborted();
       if (this.#adapters.includes(name)) throw new ValueError("E_VALUE", `an adapter is called ${name} already`);
+      const from = resume === undefined ? undefined : this.#adapters.indexOf(resume);
+      if (from === -1) throw new ValueError("E_VALUE", `no adapter is called ${resume}: there are [${this.#adapters.join(", ")}]`);
       const tokens = texts.map((each) => this.#lesson(each));
       const place = {
         host: this.#host,
@@ -216,10 +218,11 @@ export class LocalModel implements Backend {
         tensor: (buffer: number) => this.#buffers.get(buffer) as number,
         forget: (buffer: number) => this.#buffers.delete(buffer),
       };
-      const [values, losses] = await learn(place, tokens, options, (step, loss) => {
+      const told = (step: number, loss: number): void => {
         onStep?.(step, loss);
         this.#live();
-      });
+      };
+      const [values, losses] = await learn(place, tokens, options, told, from);
       const [config, file, isNew] = guard(() => this.#raw.learned(values)) as unknown as [string, Uint8Array, boolean];
       this.#adapters.push(name);
       if (isNew) {

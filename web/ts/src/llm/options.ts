@@ -87,6 +87,11 @@ export interface FinetuneOptions {
   steps?: number;
   batch?: number;
   length?: number;
+  /** An adapter of the model, by name, that goes on learning from where it is: rank, alpha and targets are its own. */
+  resume?: string;
+  /** How the rate changes: not at all, or down to 0 after the last step; before that it rises from 0 over so many steps, none unless told otherwise. */
+  schedule?: "constant" | "linear" | "cosine";
+  warmup?: number;
   /** 2e-4 unless told otherwise, and what parameters lose by themselves in a step, times that: nothing. */
   learningRate?: number;
   weightDecay?: number;
