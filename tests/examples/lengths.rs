@@ -3,10 +3,11 @@
 //!
 //! usage: lengths DEVICE THREADS MODEL.onnx shapes NAME=MIN..MAX.. [NAME=SIZE..] [SHAPES]     (of a dimension without a name: INPUT.AXIS)
 //!        lengths DEVICE THREADS MODEL.onnx steps NAME MAX STEPS
+//!        lengths DEVICE THREADS MODEL.onnx samples FILE.npz NAME=MIN..MAX..     (what `tests/zoo/lengths_torch.py` wrote)
 
 use gradloom::OnnxModel;
-use gradloom_core::io::HostTensor;
 use gradloom_core::io::onnx::{Input, Lengths, Port, show_dims};
+use gradloom_core::io::{HostTensor, npz};
 use gradloom_core::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -188,11 +189,52 @@ fn steps(any: &mut OnnxModel, fixed: &mut OnnxModel, args: &[String]) -> Result<
     Ok(())
 }
 
+/// Samples of another runtime, `0/in/NAME` and `0/out/NAME`, `1/in/NAME` and so on, through one model.
+fn samples(any: &mut OnnxModel, args: &[String]) -> Result<()> {
+    let usage = || Error::value("samples", "a file and bounds");
+    let [file, args @ ..] = args else { return Err(usage()) };
+    let mut bounds = BTreeMap::new();
+    for a in args {
+        let (name, range) = a.split_once('=').ok_or_else(usage)?;
+        let (min, max) = range.split_once("..").ok_or_else(usage)?;
+        let n = |s: &str| s.parse::<usize>().map_err(|_| usage());
+        bounds.insert(name.to_owned(), (n(min)?, n(max)?));
+    }
+    any.set_lengths(Lengths::Bounds(bounds))?;
+    let all = npz::read(&std::fs::read(file).map_err(|e| Error::value(file.clone(), e.to_string()))?)?;
+    let (mut worst, mut plans, mut programs) = (0f64, Vec::new(), Vec::new());
+    for i in 0.. {
+        let (given, wanted) = (format!("{i}/in/"), format!("{i}/out/"));
+        let list: Vec<(&str, HostTensor)> =
+            all.iter().filter_map(|(n, t)| Some((n.strip_prefix(&given)?, t.clone()))).collect();
+        if list.is_empty() {
+            break;
+        }
+        for (name, got) in any.run(&list)? {
+            let want = all.iter().find(|(n, _)| n.strip_prefix(&wanted) == Some(&name));
+            let want = &want.ok_or_else(|| Error::value("samples", format!("no {wanted}{name}")))?.1;
+            if (got.dtype, &got.shape) != (want.dtype, &want.shape) {
+                return Err(Error::value(
+                    "samples",
+                    format!("{wanted}{name} is {:?}, not {:?}", got.shape, want.shape),
+                ));
+            }
+            worst = worst.max(off(&got, want));
+        }
+        plans.push(any.counters().plans);
+        programs.push(any.counters().programs);
+    }
+    println!("plans after each sample {plans:?}, kernels {programs:?}");
+    println!("off by {worst:.1e}; {:?}", any.notes());
+    Ok(())
+}
+
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [device, threads, file, way, rest @ ..] = &args[..] else {
         eprintln!("usage: lengths DEVICE THREADS MODEL.onnx shapes NAME=MIN..MAX.. [NAME=SIZE..] [SHAPES]");
         eprintln!("       lengths DEVICE THREADS MODEL.onnx steps NAME MAX STEPS");
+        eprintln!("       lengths DEVICE THREADS MODEL.onnx samples FILE.npz NAME=MIN..MAX..");
         std::process::exit(2);
     };
     let threads = threads.parse().map_err(|_| Error::value("threads", threads.clone()))?;
@@ -200,6 +242,7 @@ fn main() -> Result<()> {
     let (mut any, mut fixed) = (load()?, load()?);
     match way.as_str() {
         "shapes" => shapes(&mut any, &mut fixed, rest),
+        "samples" => samples(&mut any, rest),
         _ => steps(&mut any, &mut fixed, rest),
     }
 }
