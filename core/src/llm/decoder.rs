@@ -193,7 +193,7 @@ impl Decoder {
         let caches = caches(session, &config, room, DType::F32)?;
         let mut turns = Vec::new();
         if let Place::Rotary(_) = config.arch.place {
-            turns = config.rope.iter().map(|r| table(session, r, room)).collect::<Result<_>>()?;
+            turns = config.rope.iter().map(|r| table(session, r, room, config.pairs())).collect::<Result<_>>()?;
         }
         let (blocks, packed) = (FxHashMap::default(), FxHashMap::default());
         let (session, slots) = (session.clone(), Vec::new());
@@ -431,6 +431,8 @@ impl Decoder {
             return self.linear(&y.reshape(&[n, c.heads * d])?, &of("attn_output"));
         }
         let [keys, values] = &self.caches[i];
+        // of many tokens the keys are turned first, so that what is left is a plain transposition
+        let k = if n > 1 { k.contiguous() } else { k };
         keys.assign_at(2, &place.rows, k.t()?.cast(keys.dtype())?)?;
         values.assign_at(1, &place.rows, v.cast(values.dtype())?)?;
         let [keys, values] = [keys.cast(DType::F32)?, values.cast(DType::F32)?];
@@ -590,33 +592,53 @@ fn limited(x: &Tensor, cap: f64) -> Result<Tensor> {
     x.div(cap)?.tanh()?.mul(cap)
 }
 
-/// Cosines and sines of each position's rotations, `[room, width / 2]`.
-fn table(session: &Session, rope: &Rope, room: usize) -> Result<[Tensor; 2]> {
-    let half = rope.speeds.len();
-    let angles = (0..room).flat_map(|at| rope.speeds.iter().map(move |s| f64::from(at as f32 * s)));
+/// Cosines and sines of each position's rotations, `[room, width / 2]`. Of pairs of neighbours cosines `[room, width]`, one for each element,
+/// and sines `[room, 2 width]`: what the element after each is multiplied with, then what the one before is.
+fn table(session: &Session, rope: &Rope, room: usize, pairs: Pairs) -> Result<[Tensor; 2]> {
     let (mut cos, mut sin) = (Vec::new(), Vec::new());
-    for a in angles {
-        cos.push((a.cos() * rope.factor) as f32);
-        sin.push((a.sin() * rope.factor) as f32);
+    for at in 0..room {
+        let angle = |s: &f32| f64::from(at as f32 * s);
+        let all = rope.speeds.iter().map(angle);
+        let (x, y): (Vec<f32>, Vec<f32>) =
+            all.map(|a| ((a.cos() * rope.factor) as f32, (a.sin() * rope.factor) as f32)).unzip();
+        match pairs {
+            Pairs::Halves => {
+                cos.extend(x);
+                sin.extend(y);
+            }
+            Pairs::Neighbours => {
+                cos.extend(x.iter().flat_map(|&x| [x, x]));
+                sin.extend(y.iter().flat_map(|&y| [-y, 0.0]).chain(y.iter().flat_map(|&y| [0.0, y])));
+            }
+        }
     }
-    Ok([Tensor::new(session, &cos, &[room, half])?, Tensor::new(session, &sin, &[room, half])?])
+    let shape = |list: &[f32]| [room, list.len() / room];
+    Ok([Tensor::new(session, &cos, &shape(&cos))?, Tensor::new(session, &sin, &shape(&sin))?])
 }
 
 /// The first elements of each head, turned in pairs: `x cos + y sin`, where y is x with each pair exchanged and its first negated.
 fn rotated(x: &Tensor, turns: &[Tensor; 2], rope: &Rope, pairs: Pairs) -> Result<Tensor> {
     let shape = x.shape();
     let &[heads, n, d] = &shape[..] else { return Err(err(format!("heads of shape {shape:?} are rotated"))) };
-    let half = rope.width / 2;
-    let (split, axis, table, sign) = match pairs {
-        Pairs::Halves => ([heads, n, 2, half], -2, [n, 1, half], [2, 1]),
-        Pairs::Neighbours => ([heads, n, half, 2], -1, [n, half, 1], [1, 2]),
+    let (width, half) = (rope.width, rope.width / 2);
+    let own = x.narrow(-1, 0, width)?;
+    let y = match pairs {
+        Pairs::Halves => {
+            let own = own.reshape(&[heads, n, 2, half])?;
+            let [cos, sin] = [turns[0].reshape(&[n, 1, half])?, turns[1].reshape(&[n, 1, half])?];
+            let sign = Tensor::arange(x.session(), -1.0, 2.0, 2.0, DType::F32)?.reshape(&[2, 1])?;
+            own.mul(cos)?.add(own.flip(&[-2])?.mul(sin.mul(sign)?)?)?.reshape(&[heads, n, width])?
+        }
+        Pairs::Neighbours => {
+            // a head stays one axis: split into pairs, lanes would be two
+            let next = own.narrow(-1, 1, width - 1)?.pad_zeros(&[(0, 0), (0, 0), (0, 1)])?;
+            let last = own.narrow(-1, 0, width - 1)?.pad_zeros(&[(0, 0), (0, 0), (1, 0)])?;
+            let [after, before] = [turns[1].narrow(-1, 0, width)?, turns[1].narrow(-1, width, width)?];
+            own.mul(&turns[0])?.add(next.mul(after)?)?.add(last.mul(before)?)?
+        }
     };
-    let own = x.narrow(-1, 0, rope.width)?.reshape(&split)?;
-    let sign = Tensor::arange(x.session(), -1.0, 2.0, 2.0, DType::F32)?.reshape(&sign)?;
-    let sin = turns[1].reshape(&table)?.mul(sign)?;
-    let y = own.mul(turns[0].reshape(&table)?)?.add(own.flip(&[axis])?.mul(sin)?)?.reshape(&[heads, n, rope.width])?;
-    match d > rope.width {
-        true => Tensor::cat(&[&y, &x.narrow(-1, rope.width, d - rope.width)?], -1),
+    match d > width {
+        true => Tensor::cat(&[&y, &x.narrow(-1, width, d - width)?], -1),
         false => Ok(y),
     }
 }
