@@ -73,6 +73,18 @@ test("every export names a file", () => {
   assert.deepEqual(modules.filter((name) => !manifest.exports[`./${name}`]), []);
 });
 
+test("every file that a script names beside it is there", () => {
+  let count = 0;
+  for (const name of readdirSync(new URL("dist", folder), { recursive: true }).filter((each) => each.endsWith(".js"))) {
+    const script = new URL(`dist/${name}`, folder);
+    const code = readFileSync(script, "utf8");
+    const named = [...code.matchAll(/new URL\("(\.[^"]*)", ?import\.meta\.url|\b(?:from|import) ?\(?"(\.[^"]*)"/g)].map(([, url, module]) => url ?? module);
+    count += named.length;
+    for (const to of named) assert.ok(existsSync(new URL(to, script)), `${name} names ${to}`);
+  }
+  assert.ok(count > 50, `${count}`);
+});
+
 test("it starts in Node and says that there is no WebGPU", async () => {
   await init();
   assert.equal(version(), manifest.version);

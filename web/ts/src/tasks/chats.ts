@@ -1,7 +1,8 @@
 // Answers of language models. A model has a worker of its own, which is told what to load and gives text.
 import type { ChatMessage } from "../chat.js";
-import { ValueError } from "../errors.js";
-import { type AnswerOptions, LLM } from "../llm.js";
+import { ValueError, missing } from "../errors.js";
+import type { LLM } from "../llm.js";
+import type { AnswerOptions } from "../llm/options.js";
 import { addressOf, alsoUnloaded } from "./opened.js";
 import { type TaskOptions, readRecipe } from "./recipe.js";
 
@@ -26,7 +27,9 @@ alsoUnloaded.add(() => {
 async function load(address: string | URL, { onProgress, context, device, worker, ...options }: ChatTaskOptions): Promise<LLM> {
   const { recipe, file, own } = await readRecipe(address, options);
   if (recipe.task !== "chat") throw new ValueError("E_VALUE", `${recipe.name} is a model for ${recipe.task}, not for chat`);
-  return LLM.load(file, {
+  // by itself, since the entry finds its worker beside it
+  const llm = await import("../llm.js").catch(missing);
+  return llm.LLM.load(file, {
     ...own,
     ...(onProgress && { onProgress }),
     ...(context !== undefined && { context }),
