@@ -23,7 +23,7 @@ const PAGES = {
   "a language model on WebGPU": ["webgpu", "graphs", "llm", "chat"],
 };
 /** What a page of an ONNX model downloads at most. */
-const ONNX_PAGE_BYTES = 670_000;
+const ONNX_PAGE_BYTES = 660_000;
 /** The module with all its parts, which is for hosts that load no other file: no page loads it besides. */
 const WHOLE = "gradloom_whole_bg.wasm";
 

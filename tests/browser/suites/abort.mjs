@@ -1,6 +1,6 @@
 // What the page and its GPU have to do at a time: little, so that a page is drawn beside long work, and an abort leaves little behind.
-import { Tensor, init, memory, nn, optim, tidy } from "gradloom";
-import { assert, note, test, testOnWebGpu } from "harness";
+import { Tensor, init, memory, nn, optim, realize, tidy } from "gradloom";
+import { assert, assertEqual, note, test, testOnWebGpu } from "harness";
 
 const KERNELS = 60;
 
@@ -88,4 +88,32 @@ test("a program that waits for one short result after the other leaves the page 
     await note(`${name}: ${turns} turns in ${steps} steps`);
     assert(turns >= 6 && steps > turns, `${name}: the page had ${turns} turns in ${steps} steps`);
   }
+});
+
+testOnWebGpu("kernels are given to the GPU one by one, while others are made", async () => {
+  await init({ device: "webgpu" });
+  const own = GPUDevice.prototype.createComputePipelineAsync;
+  const { port1, port2 } = new MessageChannel();
+  const turns = [];
+  let [turn, over] = [0, false];
+  port1.onmessage = () => {
+    turn += 1;
+    if (!over) port2.postMessage(0);
+  };
+  port2.postMessage(0);
+  GPUDevice.prototype.createComputePipelineAsync = function (descriptor) {
+    turns.push(turn);
+    return own.call(this, descriptor);
+  };
+  try {
+    const products = Array.from({ length: 40 }, (_, i) => Tensor.full([i + 3, 17], 2).matmul(Tensor.full([17, 2 * i + 5], i)));
+    await realize(products);
+    for (const [i, t] of products.entries()) assertEqual((await t.data())[0], 34 * i);
+  } finally {
+    GPUDevice.prototype.createComputePipelineAsync = own;
+    over = true;
+    port1.close();
+  }
+  const most = Math.max(...turns.map((one) => turns.filter((other) => other === one).length));
+  assert(turns.length >= 20 && most <= turns.length / 2, `${turns.length} kernels in the turns ${[...new Set(turns)]}, ${most} at once`);
 });
