@@ -1,7 +1,7 @@
 //! The WASM renderer: every sample program is rendered, validated, linked into one module, and run by node.
 
 use gradloom_core::render::wasm::{
-    DriverStep, Kernel, MAX_PAGES, SLACK, STEP_BYTES, SYNC_BYTES, driver, instructions, link, relaxed_simd_probe,
+    DriverStep, Kernel, MAX_PAGES, SLACK, STEP_WORDS, SYNC_BYTES, driver, instructions, link, relaxed_simd_probe,
     render,
 };
 use gradloom_core::target::Target;
@@ -21,6 +21,11 @@ struct Image {
     bufs: Vec<Vec<usize>>,
 }
 
+/// As they lie in memory.
+fn little_endian(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
 /// A memory image with the samples' data, and a step per sample that runs kernel `i`.
 fn image(samples: &[&Sample], kernels: &[Kernel], threads: usize) -> Image {
     let mut bytes = vec![0xAA; SLACK];
@@ -30,16 +35,15 @@ fn image(samples: &[&Sample], kernels: &[Kernel], threads: usize) -> Image {
         bytes.resize(bytes.len().next_multiple_of(16), 0xAA);
         at
     };
-    let words = |v: &[u32]| v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
     let mut bufs = Vec::new();
     let mut steps = Vec::new();
     for (i, s) in samples.iter().enumerate() {
         let at: Vec<usize> = s.data.iter().map(|d| put(&d.bytes())).collect();
-        let table = put(&words(&at.iter().map(|&a| a as u32).collect::<Vec<_>>()));
-        let vars = put(&words(&s.vars));
+        let table = put(&little_endian(&at.iter().map(|&a| a as u32).collect::<Vec<_>>()));
+        let vars = put(&little_endian(&s.vars));
         let step =
             DriverStep { kernel: i as u32, bufs: table as u32, vars: vars as u32, grid: s.program.grid[0], first: 0 };
-        steps.extend(step.to_bytes());
+        steps.extend(little_endian(&step.words()));
         bufs.push(at);
     }
     let steps = put(&steps);
@@ -162,11 +166,11 @@ fn a_failure_ends_the_job() {
         ("fail.posted", Some(missing | DriverStep::SERIAL), None),
     ] {
         let mut image = image(&shared, &kernels, t.threads);
-        let good = image.bytes[image.steps..][..2 * STEP_BYTES].chunks(STEP_BYTES).map(<[u8]>::to_vec);
+        let good = image.bytes[image.steps..][..2 * STEP_WORDS * 4].chunks(STEP_WORDS * 4).map(<[u8]>::to_vec);
         let [one, other]: [Vec<u8>; 2] = good.collect::<Vec<_>>().try_into().expect("two steps");
         let steps = match (first, second) {
-            (Some(f), _) => vec![bad(f).to_bytes().to_vec(), one, other],
-            (_, s) => vec![one, bad(s.expect("a bad step")).to_bytes().to_vec(), other],
+            (Some(f), _) => vec![little_endian(&bad(f).words()), one, other],
+            (_, s) => vec![one, little_endian(&bad(s.expect("a bad step")).words()), other],
         };
         image.steps = image.bytes.len();
         image.bytes.extend(steps.concat());

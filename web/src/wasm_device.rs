@@ -6,14 +6,14 @@ use crate::signal::Signal;
 use crate::threads::{Driver, Handle, Threads};
 use gradloom_core::device::{BufId, Device, KernelId, Step, Ticket, View};
 use gradloom_core::render::wasm::{
-    DriverStep, Kernel, MAX_PAGES, MAX_THREADS, SLACK, STEP_BYTES, SYNC_BYTES, Wasm, driver, link, relaxed_simd_probe,
+    DriverStep, Kernel, MAX_PAGES, MAX_THREADS, SLACK, STEP_WORDS, SYNC_BYTES, Wasm, driver, link, relaxed_simd_probe,
 };
 use gradloom_core::render::{Code, Renderer, Source};
 use gradloom_core::target::Target;
 use gradloom_core::util::heap::Heap;
 use gradloom_core::{Error, Result};
 use js_sys::WebAssembly::{Global, Instance, Memory, Module, Table};
-use js_sys::{Array, Function, Object, Reflect, Uint8Array};
+use js_sys::{Array, Function, Object, Reflect, Uint8Array, Uint32Array};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use wasm_bindgen::{JsCast, JsValue};
@@ -217,15 +217,6 @@ impl WasmDevice {
         (self.heap.used(), self.heap.peak())
     }
 
-    /// Copies from a JavaScript byte array, without a copy in the compiler's memory.
-    pub fn upload_js(&mut self, buf: BufId, offset: usize, data: &Uint8Array) -> Result<()> {
-        let at = self.range(buf, offset, data.length() as usize)?;
-        self.settle()?;
-        self.bytes();
-        self.view.set(data, at as u32);
-        Ok(())
-    }
-
     /// Memory at a new address; the memory grows if it must.
     fn take(&mut self, bytes: usize) -> Result<usize> {
         let reach = self.heap.reach(bytes).ok_or_else(|| oom(bytes))? + SLACK;
@@ -298,11 +289,9 @@ impl WasmDevice {
         Ok(())
     }
 
-    /// The plan as the driver reads it: steps, then buffer tables and launch scalars. Needs the address it will be at.
-    fn encode(&self, steps: &[Step], at: usize) -> Result<Vec<u8>> {
-        let mut head = Vec::with_capacity(steps.len() * STEP_BYTES);
-        let mut tail: Vec<u8> = Vec::new();
-        let tail_at = at + steps.len() * STEP_BYTES;
+    /// The plan as the driver reads it, at the address it will be at: steps, then buffer tables and launch scalars.
+    fn encode(&self, steps: &[Step], at: usize, words: &mut [u32]) -> Result<()> {
+        let (mut head, mut tail) = (0, steps.len() * STEP_WORDS);
         for step in steps {
             let s = match step {
                 Step::Launch { kernel, args, grid, vars } => {
@@ -312,15 +301,16 @@ impl WasmDevice {
                     if e.params != args.len() {
                         return Err(failed(format!("{kernel:?} has {} parameters, not {}", e.params, args.len())));
                     }
-                    let bufs = (tail_at + tail.len()) as u32;
+                    let (bufs, mut moved) = ((at + tail * 4) as u32, 0);
                     for a in args {
-                        tail.extend((self.view(a)? as u32).to_le_bytes());
+                        words[tail] = self.view(a)? as u32;
+                        (tail, moved) = (tail + 1, moved + a.bytes);
                     }
-                    let scalars = (tail_at + tail.len()) as u32;
-                    for v in vars {
-                        tail.extend(v.to_le_bytes());
+                    let scalars = (at + tail * 4) as u32;
+                    for &v in vars {
+                        words[tail] = v;
+                        tail += 1;
                     }
-                    let moved: usize = args.iter().map(|a| a.bytes).sum();
                     let serial = grid[0] < 2 || moved < SERIAL_BYTES;
                     let kernel = if serial { e.index | DriverStep::SERIAL } else { e.index };
                     DriverStep { kernel, bufs, vars: scalars, grid: grid[0], first: 0 }
@@ -333,11 +323,20 @@ impl WasmDevice {
                     DriverStep { kernel: DriverStep::COPY, bufs: to, vars: from, grid: src.bytes as u32, first: 0 }
                 }
             };
-            head.extend(s.to_bytes());
+            words[head..head + STEP_WORDS].copy_from_slice(&s.words());
+            head += STEP_WORDS;
         }
-        head.append(&mut tail);
-        Ok(head)
+        Ok(())
     }
+}
+
+/// Words of steps as the driver reads them.
+fn words_of(steps: &[Step]) -> usize {
+    let own = |s: &Step| match s {
+        Step::Launch { args, vars, .. } => STEP_WORDS + args.len() + vars.len(),
+        Step::Copy { .. } => STEP_WORDS,
+    };
+    steps.iter().map(own).sum()
 }
 
 /// Puts the kernels of an instance into a table.
@@ -487,7 +486,8 @@ impl WasmDevice {
             return Err(failed("submitted before the kernels are compiled"));
         }
         self.settle()?;
-        let size = self.encode(steps, 0)?.len();
+        let mut words = vec![0; words_of(steps)];
+        let size = words.len() * 4;
         if size > self.plan.1 {
             if self.plan.1 > 0 {
                 self.heap.free(self.plan.0, self.plan.1);
@@ -497,8 +497,9 @@ impl WasmDevice {
             self.plan = (self.take(room)?, room);
         }
         let at = self.plan.0;
-        let plan = self.encode(steps, at)?;
-        self.bytes().subarray(at as u32, (at + plan.len()) as u32).copy_from(&plan);
+        self.encode(steps, at, &mut words)?;
+        let there = Uint32Array::new_with_byte_offset_and_length(&self.memory.buffer(), at as u32, words.len() as u32);
+        there.copy_from(&words);
         if let Some(t) = &mut self.threads {
             return t.post(at, steps.len());
         }

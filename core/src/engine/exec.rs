@@ -21,6 +21,7 @@ use crate::util::lru::Lru;
 use crate::util::sort;
 use crate::{DType, Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::Cell;
 use std::sync::{Arc, Weak};
 
 /// Packed copies that one buffer may have before further plans do without.
@@ -41,7 +42,7 @@ pub(super) struct Held {
 pub(super) struct Loaded {
     pub(super) kernel: KernelId,
     pub(super) compiled: Compiled,
-    pub(super) launches: u64,
+    pub(super) launches: Cell<u64>,
     /// About how much it takes.
     pub(super) bytes: usize,
 }
@@ -480,28 +481,57 @@ impl Engine {
             outputs.push(node);
             out_views.push(View { buf, offset: 0, bytes });
         }
+        let lost = || Error::Internal("a plan's program is not on the device".into());
         let mut steps = Vec::with_capacity(plan.calls.len());
+        let mut all_there = true;
         for c in &plan.calls {
+            let loaded = self.programs.get(&c.program).ok_or_else(lost)?;
+            loaded.launches.set(loaded.launches.get() + 1);
+            let Loaded { kernel, compiled, .. } = loaded;
             let mut args = Vec::with_capacity(c.args.len());
             for (i, a) in (0u32..).zip(&c.args) {
                 args.push(match *a {
-                    Place::External(slot) => self.external(state, externals[slot as usize], c.program, i)?,
+                    Place::External(slot) => {
+                        self.resident(externals[slot as usize], compiled, i).unwrap_or_else(|| {
+                            all_there = false;
+                            View { buf: BufId(u32::MAX), offset: 0, bytes: 0 }
+                        })
+                    }
                     Place::Output(o) => out_views[o as usize],
                     Place::Arena { arena, offset, bytes } => View { buf: self.arenas[arena].0, offset, bytes },
                 });
             }
-            let lost = || Error::Internal("a plan's program is not on the device".into());
-            let loaded = self.programs.get_mut(&c.program).ok_or_else(lost)?;
-            loaded.launches += 1;
-            let kernel = loaded.kernel;
-            let grid = self.programs[&c.program].compiled.grid_at(&|name| self.var_value(name))?;
-            let vars = self.programs[&c.program].compiled.vars.iter().map(|v| {
+            let grid = compiled.grid_at(&|name| self.var_value(name))?;
+            let vars = compiled.vars.iter().map(|v| {
                 let own = scalar_number(&v.name).and_then(|i| c.scalars.get(i));
                 own.map_or_else(|| self.var_bits(v), |s| v.bits(Scalar::Int(*s as i64)))
             });
-            steps.push(Step::Launch { kernel, args, grid, vars: vars.collect::<Result<_>>()? });
+            steps.push(Step::Launch { kernel: *kernel, args, grid, vars: vars.collect::<Result<_>>()? });
+        }
+        // packed copies first: one that is made takes the original off the device, which a later call may want as it is
+        for packs in [true, false].into_iter().filter(|_| !all_there) {
+            for (c, step) in plan.calls.iter().zip(&mut steps) {
+                let Step::Launch { args, .. } = step else { continue };
+                for (i, (view, a)) in (0u32..).zip(args.iter_mut().zip(&c.args)) {
+                    let &Place::External(slot) = a else { continue };
+                    let compiled = &self.programs.get(&c.program).ok_or_else(lost)?.compiled;
+                    if compiled.packs.iter().any(|p| p.slot == i) == packs {
+                        *view = self.external(state, externals[slot as usize], c.program, i)?;
+                    }
+                }
+            }
         }
         Ok(steps)
+    }
+
+    /// What a program gets of a session buffer as its argument `slot`, if that is on the device and nothing needs doing for it.
+    fn resident(&self, id: u32, program: &Compiled, slot: u32) -> Option<View> {
+        let (buf, bytes) = match program.packs.iter().find(|p| p.slot == slot) {
+            Some(p) => self.copy_of(id, p.key).map(|c| (c.buf, c.bytes))?,
+            None if program.source.params.get(slot as usize).is_some_and(|p| p.written) => return None,
+            None => *self.buffers.get(&id)?,
+        };
+        Some(View { buf, offset: 0, bytes })
     }
 
     /// Computes constants again that a plan reads and that are no longer on the device.

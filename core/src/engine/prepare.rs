@@ -343,9 +343,9 @@ impl Engine {
         let ids = self.device.compile(&sources)?;
         for ((key, compiled), kernel) in all.into_iter().zip(ids) {
             let bytes = compiled_bytes(&compiled);
-            let (launches, old) = self.programs.get(&key).map_or((0, 0), |l| (l.launches, l.bytes));
+            let (launches, old) = self.programs.get(&key).map_or((0, 0), |l| (l.launches.get(), l.bytes));
             self.code_bytes = self.code_bytes + bytes - old;
-            self.programs.insert(key, Loaded { kernel, compiled, launches, bytes });
+            self.programs.insert(key, Loaded { kernel, compiled, launches: launches.into(), bytes });
         }
         Ok(())
     }
@@ -367,7 +367,7 @@ impl Engine {
             let (_, jobs) = plan::plan(&k.graph, &k.roots, &k.constant, &target)?;
             for job in jobs.into_iter().filter(|j| j.ast.custom().is_none() && seen.insert(j.key)) {
                 if let Some(loaded) = self.programs.get(&job.key) {
-                    list.push((job.key, job.ast, loaded.launches));
+                    list.push((job.key, job.ast, loaded.launches.get()));
                 }
             }
         }

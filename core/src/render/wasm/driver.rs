@@ -41,7 +41,8 @@ use wasm_encoder::{
 };
 
 /// Bytes of a step.
-pub const STEP_BYTES: usize = 20;
+pub const STEP_WORDS: usize = 5;
+const STEP_BYTES: usize = STEP_WORDS * 4;
 /// Most threads of a device.
 pub const MAX_THREADS: usize = 64;
 /// Bytes of the block that threads share: a line for the words, one for each thread's share.
@@ -114,12 +115,8 @@ impl DriverStep {
     pub const COPY: u32 = u32::MAX;
 
     /// As the driver reads it.
-    pub fn to_bytes(self) -> [u8; STEP_BYTES] {
-        let mut out = [0; STEP_BYTES];
-        for (i, v) in [self.kernel, self.bufs, self.vars, self.grid, self.first].into_iter().enumerate() {
-            out[i * 4..i * 4 + 4].copy_from_slice(&v.to_le_bytes());
-        }
-        out
+    pub fn words(self) -> [u32; STEP_WORDS] {
+        [self.kernel, self.bufs, self.vars, self.grid, self.first]
     }
 }
 

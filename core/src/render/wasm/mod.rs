@@ -26,7 +26,7 @@ mod text;
 mod value;
 mod vector;
 
-pub use driver::{DriverStep, MAX_THREADS, STEP_BYTES, SYNC_BYTES, driver};
+pub use driver::{DriverStep, MAX_THREADS, STEP_WORDS, SYNC_BYTES, driver};
 pub use layout::SLACK;
 pub use link::{MAX_PAGES, link, relaxed_simd_probe};
 pub use text::instructions;
