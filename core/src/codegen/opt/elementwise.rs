@@ -69,12 +69,13 @@ impl View<'_> {
     }
 
     /// A transposition: lanes along what is contiguous in what is read, registers along what is contiguous in what is written,
-    /// in squares that few pages hold.
+    /// in squares that few pages hold. Where stores do not turn squares in registers, lanes go along what is written, and some elements
+    /// of each line that is read are used while it is at hand.
     fn turn(&self, opts: &mut Vec<Opt>) -> bool {
         const ROWS: usize = 8;
         const PAGES: usize = 256;
         let stride = |a: &Access, r: UOp| a.affine.stride(&self.k.g, r);
-        let Some(store) = self.store.as_ref().filter(|a| self.blocks && self.t.permutes && a.gated == 0) else {
+        let Some(store) = self.store.as_ref().filter(|a| self.blocks && a.gated == 0) else {
             return false;
         };
         let long = |r: &UOp| self.len(*r) >= 2 * ROWS;
@@ -85,6 +86,11 @@ impl View<'_> {
                 && self.inner.iter().any(|a| stride(a, r) == Some(1) && to.is_some_and(|t| stride(a, t) != Some(0)))
         });
         let (Some(to), Some(from)) = (to, from) else { return false };
+        if !self.t.permutes {
+            opts.push(Opt::upcast(self.id(from), ROWS));
+            opts.push(Opt::lane(self.id(to), 2 * self.t.lanes));
+            return true;
+        }
         let width = if self.len(from) >= 16 { 16 } else { 8 };
         opts.push(Opt::upcast(self.id(to), ROWS));
         opts.push(Opt::lane(self.id(from), width));
